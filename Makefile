@@ -50,7 +50,7 @@ bench: ## Measure the doors against raw statements in ROUNDS (15) alternating ro
 
 .PHONY: eval
 eval: ## Print how well tool search answers its evaluation set: hit@1, hit@5, MRR
-	@set -o pipefail; go test -count=1 -v -run '^TestSearchFindsWhatIsMeant$$' ./internal/toolsearch | sed -n 's/^ *eval_test.go:[0-9]*: //p'
+	@set -o pipefail; go test -count=1 -v -run '^TestSearchQuality$$' ./internal/toolsearch | sed -n 's/^ *eval_test.go:[0-9]*: //p'
 
 .PHONY: generate
 generate: ## Write the API description and the Go client anew from the annotations
@@ -69,7 +69,7 @@ mcp-verify: ## Have MCP clients that others have written use a server (needs Nod
 	tools/mcp-verify/run
 
 .PHONY: examples-verify
-examples-verify: ## Have a server give work to the example that signs its lines (needs Node.js)
+examples-verify: ## Run the workers of examples/v5 with a server (needs Node.js and Python)
 	tools/examples-verify/run
 
 .PHONY: fuzz

@@ -1,10 +1,12 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -14,29 +16,28 @@ import (
 	"comet/internal/wire/envelope"
 )
 
-// Handler does one piece of work. Its context ends with ErrCancelled, ErrDuration or
-// ErrStopping as its cause; it should return soon then.
+// Handler does one piece of work. Its context ends with the cause ErrCancelled, ErrMaxDuration or
+// ErrStopping; it should return soon after that.
 //
-// An error that is none of Unsupported, Invalid and ResourceLimit is a failed result with
-// exit code 1, unless the Result says another; so is a panic.
+// An error that is none of Unsupported, Invalid and ResourceLimit is a failed result with exit
+// code 1, unless the Result has another; so is a panic.
 type Handler func(ctx context.Context, w *Work) (Result, error)
 
-// customPrefix may stand before a capability that is not one of the standard ones.
+// customPrefix may precede a capability that is not one of the standard ones.
 const customPrefix = "custom:"
 
-// Agent takes work from a server. Register functions with Handle, then call Run, once.
+// Agent takes work from a server. Register handlers with Handle, then call Run once.
 type Agent struct {
 	url   string
 	token string
 	opts  Options
 	log   *slog.Logger
 
-	speech   speech
 	handlers map[string]Handler
 	outbox   *outbox
 	acks     *acks
 	seen     *seen
-	places   chan struct{}
+	slots    chan struct{}
 
 	mu       sync.Mutex
 	hello    Hello
@@ -44,44 +45,42 @@ type Agent struct {
 	draining bool
 	jobs     map[Key]*job
 	running  int
-	// lost are requests that an earlier process did not end; the server is told at the
-	// first hello, so that it need not find out by their silence.
-	lost    []Key
-	changed chan struct{}  // one token when the presence may have changed
-	retry   chan struct{}  // one token when the server could not take a message
-	working sync.WaitGroup // functions; nothing is added once draining
-	posting sync.WaitGroup // errors on their way into the outbox
+	// interrupted are requests that an earlier process did not finish. They are reported to the
+	// server after the first hello, so that it does not wait for a timeout.
+	interrupted     []Key
+	presenceChanged chan struct{}  // holds one token if the presence may have changed
+	resend          chan struct{}  // holds one token if the server could not accept a message
+	handling        sync.WaitGroup // running handlers; none is added while draining
+	posting         sync.WaitGroup // errors that wait for space in the outbox
 }
 
-// New returns an agent of the server at an address such as http://127.0.0.1:8080. The
-// token must be bound to an agent of the registry.
+// New returns an agent for the server at an address such as http://127.0.0.1:8080. The token must
+// be bound to an agent of the registry.
 func New(server, token string, opts *Options) (*Agent, error) {
 	u, err := url.Parse(server)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("agent: the server's address must be of the form http://host:port")
 	}
 	if token == "" {
-		return nil, fmt.Errorf("agent: a token is needed, one that is bound to an agent")
+		return nil, fmt.Errorf("agent: the token of an agent is required")
 	}
 	o := opts.orDefaults()
-	a := &Agent{
+	return &Agent{
 		url: strings.TrimSuffix(u.String(), "/"), token: token, opts: o, log: o.Logger,
 		handlers: map[string]Handler{}, jobs: map[Key]*job{},
 		outbox: newOutbox(o.MaxPending, o.MaxPendingBytes), acks: newAcks(), seen: newSeen(seenMessages),
-		places: make(chan struct{}, o.Concurrency), changed: make(chan struct{}, 1), retry: make(chan struct{}, 1),
-	}
-	a.speech, err = newSpeech(a)
-	return a, err
+		slots: make(chan struct{}, o.Concurrency), presenceChanged: make(chan struct{}, 1), resend: make(chan struct{}, 1),
+	}, nil
 }
 
-// Handle registers the function that does a type of work, a capability of the agent in
-// the registry. The name counts with and without "custom:". Call it before Run.
-func (a *Agent) Handle(workType string, h Handler) { a.handlers[bare(workType)] = h }
+// Handle registers the handler of a work type, which is a capability of the agent in the
+// registry. The prefix "custom:" makes no difference. Call it before Run.
+func (a *Agent) Handle(workType string, h Handler) { a.handlers[withoutPrefix(workType)] = h }
 
-func bare(workType string) string { return strings.TrimPrefix(workType, customPrefix) }
+func withoutPrefix(workType string) string { return strings.TrimPrefix(workType, customPrefix) }
 
-// supported are the types of work that Handle was told, sorted.
-func (a *Agent) supported() []string {
+// workTypes are the registered work types, sorted.
+func (a *Agent) workTypes() []string {
 	var all []string
 	for name := range a.handlers {
 		all = append(all, name)
@@ -90,27 +89,27 @@ func (a *Agent) supported() []string {
 	return all
 }
 
-// Run works until ctx ends, and then as long as Options.Drain lets running work end: new
-// work is refused in the meantime. It returns nil after that, and at once an error where
-// the server refuses the agent at its first line; later on it tries again for ever.
+// Run takes work until ctx ends, and then waits up to Options.Drain for running work while it
+// rejects new work. It returns nil after that. It returns an error at once if the server rejects
+// the first connection; later connections are retried for ever.
 func (a *Agent) Run(ctx context.Context) error {
 	if len(a.handlers) == 0 {
-		return errors.New("agent: nothing is registered with Handle")
+		return errors.New("agent: no handler is registered")
 	}
 	if c, ok := a.opts.Cache.(interface{ Interrupted() ([]Key, error) }); ok {
 		var err error
-		if a.lost, err = c.Interrupted(); err != nil {
+		if a.interrupted, err = c.Interrupted(); err != nil {
 			return err
 		}
 	}
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
-	lines := make(chan error, 1)
-	go func() { lines <- a.hold(life) }()
+	ended := make(chan error, 1)
+	go func() { ended <- a.keepConnected(life) }()
 	select {
-	case err := <-lines:
+	case err := <-ended:
 		a.Interrupt()
-		a.working.Wait()
+		a.handling.Wait()
 		end(ErrStopping)
 		a.posting.Wait()
 		return err
@@ -118,21 +117,21 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	err := a.drain()
 	end(ErrStopping)
-	err = errors.Join(err, a.lineError(<-lines))
+	err = errors.Join(err, a.connectionError(<-ended))
 	a.posting.Wait()
 	return err
 }
 
-// lineError is nil for a line that ended because it was to.
-func (a *Agent) lineError(err error) error {
+// connectionError is nil for a connection that was closed because the agent stops.
+func (a *Agent) connectionError(err error) error {
 	if errors.Is(err, ErrStopping) {
 		return nil
 	}
 	return err
 }
 
-// Interrupt ends the contexts of all running work with ErrStopping, as Run does itself
-// when the patience of Options.Drain is over.
+// Interrupt ends the contexts of all running work with ErrStopping, as Run does itself after
+// Options.Drain.
 func (a *Agent) Interrupt() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -141,36 +140,36 @@ func (a *Agent) Interrupt() {
 	}
 }
 
-// drain refuses new work and waits for what runs.
+// drain rejects new work and waits for running work.
 func (a *Agent) drain() error {
 	a.mu.Lock()
 	a.draining = true
 	greeted := a.greeted
 	a.mu.Unlock()
-	a.nudge()
+	a.announcePresence()
 	ended := make(chan struct{})
 	go func() {
-		a.working.Wait()
+		a.handling.Wait()
 		close(ended)
 	}()
 	if a.opts.Drain > 0 {
-		within(ended, a.opts.Drain)
+		waitAtMost(ended, a.opts.Drain)
 	}
 	a.Interrupt()
-	if !within(ended, a.opts.Grace) {
-		return errors.New("agent: a function did not return after its context had ended")
+	if !waitAtMost(ended, a.opts.Grace) {
+		return errors.New("agent: a handler did not return after its context had ended")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), linger)
 	defer cancel()
 	if greeted && !a.outbox.emptied(ctx) {
-		a.log.Warn("the server has not acknowledged everything")
+		a.log.Warn("the server has not acknowledged every message")
 	}
 	return nil
 }
 
-// within waits for a channel to be closed, and reports whether it was in time.
-func within(done <-chan struct{}, patience time.Duration) bool {
-	timer := time.NewTimer(patience)
+// waitAtMost waits for a channel to be closed, and reports whether that was in time.
+func waitAtMost(done <-chan struct{}, timeout time.Duration) bool {
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case <-done:
@@ -180,7 +179,7 @@ func within(done <-chan struct{}, patience time.Duration) bool {
 	}
 }
 
-// presence is what the agent says of itself in heartbeats.
+// presence is what heartbeats report about the agent.
 func (a *Agent) presence() envelope.Heartbeat {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -194,18 +193,85 @@ func (a *Agent) presence() envelope.Heartbeat {
 	return h
 }
 
-// again has the line send everything once more in a while.
-func (a *Agent) again() {
+// resendLater makes the connection send every unacknowledged message again after retryAfter.
+func (a *Agent) resendLater() {
 	select {
-	case a.retry <- struct{}{}:
+	case a.resend <- struct{}{}:
 	default:
 	}
 }
 
-// nudge has the line send a heartbeat soon.
-func (a *Agent) nudge() {
+// announcePresence makes the connection send a heartbeat soon.
+func (a *Agent) announcePresence() {
 	select {
-	case a.changed <- struct{}{}:
+	case a.presenceChanged <- struct{}{}:
 	default:
 	}
+}
+
+// Options configures New; nil is the zero value.
+type Options struct {
+	// Concurrency is how many pieces of work may run at once, default 1. As many more may wait in
+	// the agent for a slot.
+	Concurrency int
+	// Cache remembers the results of requests, so that none runs twice; default NewMemoryCache.
+	// OpenCache returns one that survives the process.
+	Cache Cache
+	// NoRerun fails a request whose work was interrupted by the end of an earlier process. By
+	// default it runs again.
+	NoRerun bool
+	// Drain is how long Run waits for running work after its context has ended, default 30 s; a
+	// negative value does not wait. Then the contexts of the work end with ErrStopping.
+	Drain time.Duration
+	// Grace is how long handlers may take to return after that, default 5 s.
+	Grace time.Duration
+	// KeepAlive is the interval in which the status of silent work is sent again, so that the
+	// server does not take it for hung after 30 s; default 10 s. A negative value leaves that to
+	// the handlers.
+	KeepAlive time.Duration
+	// Flush is how long output is buffered, default 250 ms.
+	Flush time.Duration
+	// MaxPending and MaxPendingBytes limit the unacknowledged messages; Progress and Write block
+	// above them. The defaults are 1,024 messages and 16 MiB.
+	MaxPending      int
+	MaxPendingBytes int
+	// Client makes the connection; the default has no time limit.
+	Client *http.Client
+	// OnConnect is called with the server's hello of each connection.
+	OnConnect func(Hello)
+	// Logger logs lost connections and rejected messages; default discards.
+	Logger *slog.Logger
+
+	// backoff and maxBackoff are the first and the longest pause between connections.
+	backoff, maxBackoff time.Duration
+}
+
+// linger is how long Run waits after the end of all work for the server to acknowledge the last
+// messages.
+const linger = 5 * time.Second
+
+func (o *Options) orDefaults() Options {
+	var out Options
+	if o != nil {
+		out = *o
+	}
+	out.Concurrency = max(out.Concurrency, 1)
+	if out.Cache == nil {
+		out.Cache = NewMemoryCache(0)
+	}
+	out.Drain = cmp.Or(out.Drain, 30*time.Second)
+	out.Grace = cmp.Or(max(out.Grace, 0), 5*time.Second)
+	out.KeepAlive = cmp.Or(out.KeepAlive, 10*time.Second)
+	out.Flush = cmp.Or(max(out.Flush, 0), 250*time.Millisecond)
+	out.MaxPending = cmp.Or(max(out.MaxPending, 0), 1024)
+	out.MaxPendingBytes = cmp.Or(max(out.MaxPendingBytes, 0), 16<<20)
+	out.backoff = cmp.Or(out.backoff, 250*time.Millisecond)
+	out.maxBackoff = cmp.Or(out.maxBackoff, 15*time.Second)
+	if out.Client == nil {
+		out.Client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	}
+	if out.Logger == nil {
+		out.Logger = slog.New(slog.DiscardHandler)
+	}
+	return out
 }

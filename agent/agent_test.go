@@ -18,7 +18,7 @@ import (
 func TestWork(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a request is accepted, reported on and answered", func(t *testing.T) {
+	t.Run("sends status and result of a request", func(t *testing.T) {
 		t.Parallel()
 		s := newServer(t)
 		setup(t, s, nil, map[string]agent.Handler{"run_playbook": func(_ context.Context, w *agent.Work) (agent.Result, error) {
@@ -53,7 +53,7 @@ func TestWork(t *testing.T) {
 		require.Equal(t, &envelope.Step{Number: 1, Name: "pulling", Output: "pulled a.yml\n"}, last.Step)
 	})
 
-	t.Run("work that says nothing is told to have begun, unless it ends at once", func(t *testing.T) {
+	t.Run("reports the start of silent work unless it ends at once", func(t *testing.T) {
 		t.Parallel()
 		s := newServer(t)
 		goOn := make(chan struct{})
@@ -72,7 +72,7 @@ func TestWork(t *testing.T) {
 		require.IsType(t, envelope.WorkResult{}, s.of(quick.RequestID)[len(s.of(quick.RequestID))-1].Payload)
 	})
 
-	t.Run("every named step is told, with the output that belongs to it", func(t *testing.T) {
+	t.Run("reports every step with its output", func(t *testing.T) {
 		t.Parallel()
 		s := newServer(t)
 		setup(t, s, nil, map[string]agent.Handler{"w": func(_ context.Context, w *agent.Work) (agent.Result, error) {
@@ -96,7 +96,7 @@ func TestWork(t *testing.T) {
 		require.Equal(t, []string{"1 step 0 output 0", "2 step 1 output 1", "3 step 2 output 2", "4 step 3 output 3", "5 step 4 output 4"}, steps)
 	})
 
-	t.Run("a capability counts with and without custom:", func(t *testing.T) {
+	t.Run("ignores the prefix custom:", func(t *testing.T) {
 		t.Parallel()
 		s := newServer(t)
 		setup(t, s, nil, map[string]agent.Handler{"custom:brew": func(context.Context, *agent.Work) (agent.Result, error) {
@@ -109,7 +109,7 @@ func TestWork(t *testing.T) {
 		}
 	})
 
-	t.Run("output that is no UTF-8 is replaced, and a character is never cut in two", func(t *testing.T) {
+	t.Run("replaces output that is not UTF-8 and splits no character", func(t *testing.T) {
 		t.Parallel()
 		s := newServer(t)
 		text := strings.Repeat("é€😀", 40_000)
@@ -128,7 +128,7 @@ func TestWork(t *testing.T) {
 		require.Equal(t, text+"\uFFFD\uFFFDend", s.output(e.RequestID))
 	})
 
-	t.Run("a result that is too long for one message goes before it in chunks", func(t *testing.T) {
+	t.Run("sends a long result in chunks", func(t *testing.T) {
 		t.Parallel()
 		s := newServer(t)
 		text := strings.Repeat("0123456789é", 100_000)
@@ -148,7 +148,7 @@ func TestWork(t *testing.T) {
 		require.Equal(t, text, laid(t, chunks))
 	})
 
-	t.Run("silent work is told of, so that it is not taken for hung", func(t *testing.T) {
+	t.Run("repeats the status of silent work", func(t *testing.T) {
 		t.Parallel()
 		s := newServer(t)
 		setup(t, s, &agent.Options{KeepAlive: 5 * time.Millisecond}, map[string]agent.Handler{"w": waits})
@@ -161,8 +161,8 @@ func TestWork(t *testing.T) {
 	})
 }
 
-// laid returns the output that chunks make when each lies at its offset: once, with no
-// gap between them and up to the one total that all of them name.
+// laid returns the output of chunks, each at its offset: once, without gaps and up to the total
+// that all of them have.
 func laid(t *testing.T, chunks []envelope.Chunk) string {
 	t.Helper()
 	require.NotEmpty(t, chunks)
@@ -178,7 +178,7 @@ func laid(t *testing.T, chunks []envelope.Chunk) string {
 	return string(output)
 }
 
-// waits works until its context ends.
+// waits is a handler that returns when its context ends.
 func waits(ctx context.Context, _ *agent.Work) (agent.Result, error) {
 	<-ctx.Done()
 	return agent.Result{Output: "interrupted"}, ctx.Err()
@@ -209,16 +209,16 @@ func TestFailures(t *testing.T) {
 		e    envelope.Envelope
 		want envelope.Payload
 	}{
-		{"parameters that cannot be read are 5003", request("invalid", `{}`), envelope.Failure{Code: 5003}},
-		{"work that is not done after all is 5006", request("unsupported", `{}`), envelope.Failure{Code: 5006}},
-		{"work that nobody registered is 5006", request("unknown", `{}`), envelope.Failure{Code: 5006}},
-		{"a limit is 5005", request("limit", `{}`), envelope.ResourceLimit("gpu_vram_mb", 128, 512)},
+		{"invalid parameters are 5003", request("invalid", `{}`), envelope.Failure{Code: 5003}},
+		{"unsupported work is 5006", request("unsupported", `{}`), envelope.Failure{Code: 5006}},
+		{"an unregistered work type is 5006", request("unknown", `{}`), envelope.Failure{Code: 5006}},
+		{"a resource limit is 5005", request("limit", `{}`), envelope.ResourceLimit("gpu_vram_mb", 128, 512)},
 		{"an error is a failed result", request("fails", `{}`), envelope.WorkResult{Status: "failed", ExitCode: 1, Output: "half\nbroken"}},
 		{"an exit code is a failed result", request("code", `{}`), envelope.WorkResult{Status: "failed", ExitCode: 7}},
 		{"a panic is a failed result", request("panics", `{}`), envelope.WorkResult{Status: "failed", ExitCode: 1, Output: "panic: oh"}},
 		{
-			"a hint ends work that takes longer", hinted(request("waits", `{}`), envelope.Hints{MaxDurationSeconds: 1}),
-			envelope.WorkResult{Status: "failed", ExitCode: 124, Output: "interrupted\n" + agent.ErrDuration.Error()},
+			"the hint max_duration_seconds ends work", hinted(request("waits", `{}`), envelope.Hints{MaxDurationSeconds: 1}),
+			envelope.WorkResult{Status: "failed", ExitCode: 124, Output: "interrupted\n" + agent.ErrMaxDuration.Error()},
 		},
 	}
 	for _, c := range cases {
@@ -255,7 +255,7 @@ func TestCancel(t *testing.T) {
 	require.Eventually(t, func() bool { return len(s.of(e.RequestID)) > 0 }, minute, soon)
 	s.send(waiting)
 	s.send(cancelling(waiting))
-	require.Equal(t, envelope.OutcomeCancelled, s.eventually(waiting).Payload.(envelope.WorkResult).Status, "work that waits for a place")
+	require.Equal(t, envelope.OutcomeCancelled, s.eventually(waiting).Payload.(envelope.WorkResult).Status, "work that waits for a slot")
 	s.send(cancelling(e))
 	got := s.eventually(e).Payload.(envelope.WorkResult)
 	require.ErrorIs(t, <-cause, agent.ErrCancelled)
@@ -264,7 +264,7 @@ func TestCancel(t *testing.T) {
 	require.Equal(t, "last words", s.output(e.RequestID))
 }
 
-func TestTakenBackAndTriedAgain(t *testing.T) {
+func TestRetryAfterCancellation(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	stopping, release := make(chan struct{}), make(chan struct{})
@@ -281,16 +281,16 @@ func TestTakenBackAndTriedAgain(t *testing.T) {
 	e := request("w", `{}`)
 	s.send(e)
 	require.Eventually(t, func() bool { return len(s.of(e.RequestID)) > 0 }, minute, soon)
-	s.send(cancelling(e)) // the server thinks that it hangs
+	s.send(cancelling(e)) // as for work that hangs
 	<-stopping
 	s.send(attempt(e))
 	require.Eventually(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.owed) == 0 }, minute, soon)
 	close(release)
 	require.Equal(t, "the second time", s.eventually(e).Payload.(envelope.WorkResult).Output)
-	require.Len(t, s.results(e.RequestID), 1, "the end of the first must not count for the second")
+	require.Len(t, s.results(e.RequestID), 1, "the cancelled attempt has no result")
 }
 
-func TestPlaces(t *testing.T) {
+func TestConcurrency(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	release := make(chan struct{})
@@ -311,7 +311,7 @@ func TestPlaces(t *testing.T) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return len(s.beats) > 0 && s.beats[len(s.beats)-1].Status == envelope.PresenceBusy
-	}, minute, soon, "an agent without a place says so at once")
+	}, minute, soon, "an agent without a free slot reports busy")
 	close(release)
 	for _, e := range all[:4] {
 		require.Equal(t, envelope.OutcomeSuccess, s.eventually(e).Payload.(envelope.WorkResult).Status)

@@ -1,86 +1,94 @@
 package agent
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 )
 
-// How long, and of how many requests, the answers are kept unless told otherwise.
+// The defaults of how long and of how many requests results are kept.
 const (
-	keepFor     = 24 * time.Hour
-	keepAnswers = 10_000
+	cacheTTL  = 24 * time.Hour
+	cacheSize = 10_000
 )
 
-// Key names a request: two askers may use the same request id for different tasks, and
-// another attempt at a task has both as they were.
+// Key identifies a request: two requesters may use the same request id for different tasks.
+// Another attempt at a task has the same key.
 type Key struct{ Request, Task uuid.UUID }
 
-// Cache remembers how requests ended (Chiffon §Idempotency). Its methods may be called
-// concurrently, those about one request are not.
+// Cache stores the results of requests (Chiffon §Idempotency). Its methods may be called
+// concurrently, but not for the same request.
 type Cache interface {
-	// Begin returns what is known of a request and notes that its work begins, unless it
-	// has ended.
-	Begin(request Key) (Known, error)
-	// End keeps the answer to a request. It must not return before the answer is safe:
-	// it is sent afterwards.
+	// Begin returns the entry of a request, and records that its work starts unless there is a
+	// result.
+	Begin(request Key) (CacheEntry, error)
+	// End stores the result of a request. It returns when the result is durable: the result is
+	// sent after that.
 	End(request Key, answer []byte) error
-	// Forget makes a request unknown.
+	// Forget removes the entry of a request.
 	Forget(request Key) error
 }
 
-// Known is what a Cache knows of a request.
-type Known struct {
-	// Answer is what End was given, nil where the request has not ended.
-	Answer []byte
-	// Interrupted is a request that had begun and had not ended when a process did.
+// CacheEntry is what a Cache has about a request.
+type CacheEntry struct {
+	// Result is what End was given, nil if the request has not ended.
+	Result []byte
+	// Interrupted is whether an earlier process started the work and did not end it.
 	Interrupted bool
 }
 
-// MemoryCache is a Cache that ends with the process.
+// MemoryCache is a Cache in memory.
 type MemoryCache struct {
-	count int
-	now   func() time.Time
+	maxResults int
+	now        func() time.Time
 
 	mu      sync.Mutex
-	answers map[Key]kept
-	order   []Key // oldest first; may hold what was forgotten
+	answers map[Key]cachedResult
+	order   []Key // oldest first; may hold forgotten requests
 }
 
-type kept struct {
+type cachedResult struct {
 	answer []byte
 	at     time.Time
 }
 
-// NewMemoryCache returns a cache of up to count answers, 0 is 10,000, for 24 hours.
+// NewMemoryCache returns a cache of up to count results, for 24 hours; 0 is 10,000.
 func NewMemoryCache(count int) *MemoryCache {
 	if count <= 0 {
-		count = keepAnswers
+		count = cacheSize
 	}
-	return &MemoryCache{count: count, now: time.Now, answers: map[Key]kept{}}
+	return &MemoryCache{maxResults: count, now: time.Now, answers: map[Key]cachedResult{}}
 }
 
 // Begin implements Cache.
-func (c *MemoryCache) Begin(request Key) (Known, error) {
+func (c *MemoryCache) Begin(request Key) (CacheEntry, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if k, ok := c.answers[request]; ok && c.now().Sub(k.at) < keepFor {
-		return Known{Answer: k.answer}, nil
+	if k, ok := c.answers[request]; ok && c.now().Sub(k.at) < cacheTTL {
+		return CacheEntry{Result: k.answer}, nil
 	}
-	return Known{}, nil
+	return CacheEntry{}, nil
 }
 
 // End implements Cache.
 func (c *MemoryCache) End(request Key, answer []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.answers[request] = kept{answer, c.now()}
+	c.answers[request] = cachedResult{answer, c.now()}
 	c.order = append(c.order, request)
 	for len(c.order) > 0 {
 		oldest := c.order[0]
 		k, ok := c.answers[oldest]
-		if ok && len(c.order) <= c.count && c.now().Sub(k.at) < keepFor {
+		if ok && len(c.order) <= c.maxResults && c.now().Sub(k.at) < cacheTTL {
 			break
 		}
 		delete(c.answers, oldest)
@@ -95,4 +103,183 @@ func (c *MemoryCache) Forget(request Key) error {
 	defer c.mu.Unlock()
 	delete(c.answers, request)
 	return nil
+}
+
+// A file is named after the ids of a request and of its task, with one of these suffixes.
+const (
+	suffixRunning = ".running"
+	suffixAnswer  = ".json"
+	suffixNew     = ".new"
+	// separator is between the ids. Files without it, of older versions, are not read and are
+	// removed when they are old.
+	separator = "_"
+)
+
+// DirCache is a Cache in a directory, with a small file for each request. It survives the
+// process, and stored results survive the machine. Only one process at a time may use a
+// directory; the caller ensures it.
+type DirCache struct {
+	dir        string
+	maxResults int
+	now        func() time.Time
+
+	mu     sync.Mutex
+	stored int // results since the directory was last pruned, at least
+}
+
+// OpenCache opens the cache in a directory, and creates the directory if it does not exist. It
+// keeps up to count results, for 24 hours; 0 is 10,000.
+func OpenCache(dir string, count int) (*DirCache, error) {
+	if count <= 0 {
+		count = cacheSize
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	c := &DirCache{dir: dir, maxResults: count, now: time.Now}
+	return c, c.prune()
+}
+
+// String is the key in file names and logs.
+func (k Key) String() string { return k.Request.String() + separator + k.Task.String() }
+
+func parseKey(text string) (k Key, err error) {
+	request, task, _ := strings.Cut(text, separator)
+	if k.Request, err = uuid.Parse(request); err == nil {
+		k.Task, err = uuid.Parse(task)
+	}
+	return k, err
+}
+
+func (c *DirCache) path(request Key, suffix string) string {
+	return filepath.Join(c.dir, request.String()+suffix)
+}
+
+// Begin implements Cache.
+func (c *DirCache) Begin(request Key) (CacheEntry, error) {
+	name := c.path(request, suffixAnswer)
+	data, err := os.ReadFile(name)
+	if err == nil {
+		info, err := os.Stat(name)
+		if err == nil && c.now().Sub(info.ModTime()) < cacheTTL {
+			return CacheEntry{Result: data}, nil
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return CacheEntry{}, err
+	}
+	_, err = os.Stat(c.path(request, suffixRunning))
+	if err == nil {
+		return CacheEntry{Interrupted: true}, nil
+	}
+	return CacheEntry{}, c.write(request, suffixRunning, nil)
+}
+
+// Interrupted returns the requests whose work an earlier process started and did not end.
+func (c *DirCache) Interrupted() (requests []Key, err error) {
+	entries, err := os.ReadDir(c.dir)
+	for _, e := range entries {
+		ids, running := strings.CutSuffix(e.Name(), suffixRunning)
+		if request, err := parseKey(ids); running && err == nil {
+			requests = append(requests, request)
+		}
+	}
+	return requests, err
+}
+
+// End implements Cache.
+func (c *DirCache) End(request Key, answer []byte) error {
+	if err := c.write(request, suffixAnswer, answer); err != nil {
+		return err
+	}
+	if err := c.remove(request, suffixRunning); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stored++; c.stored <= c.maxResults+c.maxResults/10 {
+		return nil
+	}
+	return c.prune()
+}
+
+// Forget implements Cache.
+func (c *DirCache) Forget(request Key) error {
+	return errors.Join(c.remove(request, suffixRunning), c.remove(request, suffixAnswer))
+}
+
+func (c *DirCache) remove(request Key, suffix string) error {
+	if err := os.Remove(c.path(request, suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// write replaces a file, atomically.
+func (c *DirCache) write(request Key, suffix string, data []byte) error {
+	name := c.path(request, suffix)
+	f, err := os.OpenFile(name+suffixNew, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(name+suffixNew, name)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("store request %s: %w", request, err), os.Remove(name+suffixNew))
+	}
+	return syncDir(c.dir)
+}
+
+// syncDir makes the names in a directory durable. Not every system can.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	_ = d.Sync()
+	return d.Close()
+}
+
+// prune removes files that are too old, too many, or incomplete.
+func (c *DirCache) prune() error {
+	entries, err := os.ReadDir(c.dir)
+	if err != nil {
+		return err
+	}
+	var answers []fs.FileInfo
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || !isCacheFile(e.Name()) {
+			continue
+		}
+		switch late := c.now().Sub(info.ModTime()) >= cacheTTL; {
+		case late:
+			err = os.Remove(filepath.Join(c.dir, e.Name()))
+		case strings.HasSuffix(e.Name(), suffixAnswer):
+			answers = append(answers, info)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	slices.SortFunc(answers, func(a, b fs.FileInfo) int {
+		return cmp.Or(a.ModTime().Compare(b.ModTime()), strings.Compare(a.Name(), b.Name()))
+	})
+	for _, info := range answers[:max(len(answers)-c.maxResults, 0)] {
+		if err := os.Remove(filepath.Join(c.dir, info.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	c.stored = min(len(answers), c.maxResults)
+	return nil
+}
+
+// isCacheFile reports whether a file belongs to the cache.
+func isCacheFile(name string) bool {
+	ids, suffix, ok := strings.Cut(name, ".")
+	if _, err := parseKey(ids); !ok || err != nil && uuid.Validate(ids) != nil {
+		return false
+	}
+	return slices.Contains([]string{suffixRunning, suffixAnswer}, "."+strings.TrimSuffix(suffix, suffixNew))
 }

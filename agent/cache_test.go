@@ -18,15 +18,15 @@ import (
 	"comet/internal/wire/envelope"
 )
 
-// caches are fresh ones of each kind, with a clock.
+// caches are new caches of each kind, with a clock.
 func caches(t *testing.T, count int) map[string]func(now func() time.Time) agent.Cache {
 	return map[string]func(now func() time.Time) agent.Cache{
-		"in memory": func(now func() time.Time) agent.Cache {
+		"MemoryCache": func(now func() time.Time) agent.Cache {
 			c := agent.NewMemoryCache(count)
 			c.Clock(now)
 			return c
 		},
-		"in a directory": func(now func() time.Time) agent.Cache {
+		"DirCache": func(now func() time.Time) agent.Cache {
 			c, err := agent.OpenCache(filepath.Join(t.TempDir(), "cache"), count)
 			require.NoError(t, err)
 			c.Clock(now)
@@ -45,32 +45,32 @@ func TestCaches(t *testing.T) {
 			id := agent.Key{Request: uuid.New(), Task: uuid.New()}
 			known, err := c.Begin(id)
 			require.NoError(t, err)
-			require.Equal(t, agent.Known{}, known, "it begins")
+			require.Equal(t, agent.CacheEntry{}, known, "it starts")
 			require.NoError(t, c.End(id, []byte("answer")))
 			known, err = c.Begin(id)
 			require.NoError(t, err)
-			require.Equal(t, agent.Known{Answer: []byte("answer")}, known, "it has ended")
+			require.Equal(t, agent.CacheEntry{Result: []byte("answer")}, known, "it has ended")
 			require.NoError(t, c.Forget(id))
 			known, err = c.Begin(id)
 			require.NoError(t, err)
-			require.Nil(t, known.Answer, "it is forgotten")
+			require.Nil(t, known.Result, "it is forgotten")
 			require.NoError(t, c.End(id, []byte("answer")))
 			for i := range 10 {
 				require.NoError(t, c.End(agent.Key{Request: uuid.New(), Task: id.Task}, fmt.Append(nil, i)))
 			}
 			known, err = c.Begin(id)
 			require.NoError(t, err)
-			require.Nil(t, known.Answer, "newer ones have taken its place")
+			require.Nil(t, known.Result, "newer results have replaced it")
 			require.NoError(t, c.End(id, []byte("answer")))
 			later.Store(int64(25 * time.Hour))
 			known, err = c.Begin(id)
 			require.NoError(t, err)
-			require.Nil(t, known.Answer, "it is too old")
+			require.Nil(t, known.Result, "it is too old")
 		})
 	}
 }
 
-func TestCachesTellTasksApart(t *testing.T) {
+func TestCacheKeyHasTask(t *testing.T) {
 	t.Parallel()
 	for name, open := range caches(t, 0) {
 		t.Run(name, func(t *testing.T) {
@@ -81,12 +81,12 @@ func TestCachesTellTasksApart(t *testing.T) {
 			require.NoError(t, c.End(one, []byte("of one")))
 			known, err := c.Begin(other)
 			require.NoError(t, err)
-			require.Equal(t, agent.Known{}, known)
+			require.Equal(t, agent.CacheEntry{}, known)
 			require.NoError(t, c.End(other, []byte("of the other")))
 			require.NoError(t, c.Forget(other))
 			known, err = c.Begin(one)
 			require.NoError(t, err)
-			require.Equal(t, "of one", string(known.Answer))
+			require.Equal(t, "of one", string(known.Result))
 		})
 	}
 }
@@ -94,7 +94,7 @@ func TestCachesTellTasksApart(t *testing.T) {
 func TestDirCache(t *testing.T) {
 	t.Parallel()
 
-	t.Run("files that are named by the request alone are passed over", func(t *testing.T) {
+	t.Run("ignores files named after the request alone", func(t *testing.T) {
 		t.Parallel()
 		dir, id := t.TempDir(), agent.Key{Request: uuid.New(), Task: uuid.New()}
 		for _, suffix := range []string{".json", ".running"} {
@@ -107,13 +107,13 @@ func TestDirCache(t *testing.T) {
 		require.Empty(t, left)
 		known, err := c.Begin(id)
 		require.NoError(t, err)
-		require.Equal(t, agent.Known{}, known)
+		require.Equal(t, agent.CacheEntry{}, known)
 		left, err = c.Interrupted()
 		require.NoError(t, err)
 		require.Equal(t, []agent.Key{id}, left)
 	})
 
-	t.Run("what is not the cache's stays, what was never finished goes after a day", func(t *testing.T) {
+	t.Run("keeps foreign files and removes incomplete ones after a day", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
 		old := time.Now().Add(-25 * time.Hour)
@@ -131,7 +131,7 @@ func TestDirCache(t *testing.T) {
 		require.Equal(t, "notes.txt", entries[0].Name())
 	})
 
-	t.Run("answers are for their owner alone", func(t *testing.T) {
+	t.Run("makes files that only their owner can read", func(t *testing.T) {
 		t.Parallel()
 		dir, id := t.TempDir(), agent.Key{Request: uuid.New(), Task: uuid.New()}
 		c, err := agent.OpenCache(dir, 0)
@@ -146,14 +146,14 @@ func TestDirCache(t *testing.T) {
 func TestIdempotency(t *testing.T) {
 	t.Parallel()
 
-	t.Run("two askers may use the same request id for different tasks", func(t *testing.T) {
+	t.Run("separates tasks with the same request id", func(t *testing.T) {
 		t.Parallel()
 		s := newServer(t)
 		var runs atomic.Int64
 		release := make(chan struct{})
 		setup(t, s, &agent.Options{Concurrency: 2}, map[string]agent.Handler{"w": func(_ context.Context, w *agent.Work) (agent.Result, error) {
 			if runs.Add(1) <= 2 {
-				<-release // both are under way at once
+				<-release // both run at the same time
 			}
 			return agent.Result{Output: w.TaskID().String()}, nil
 		}})
@@ -171,15 +171,15 @@ func TestIdempotency(t *testing.T) {
 		times := map[uuid.UUID]int{}
 		for _, e := range s.results(one.RequestID) {
 			r := e.Payload.(envelope.WorkResult)
-			require.Equal(t, r.TaskID.String(), r.Output, "each is answered with its own result")
+			require.Equal(t, r.TaskID.String(), r.Output, "each has its own result")
 			times[r.TaskID]++
 		}
 		task := func(e envelope.Envelope) uuid.UUID { return e.Payload.(envelope.WorkRequest).TaskID }
 		require.Equal(t, map[uuid.UUID]int{task(one): 2, task(other): 1, task(third): 1}, times)
-		require.EqualValues(t, 3, runs.Load(), "another attempt is answered from the cache")
+		require.EqualValues(t, 3, runs.Load(), "the cache answers another attempt")
 	})
 
-	t.Run("a request that comes again while it runs is joined to it", func(t *testing.T) {
+	t.Run("joins a repeated request to running work", func(t *testing.T) {
 		t.Parallel()
 		s := newServer(t)
 		release := make(chan struct{})
@@ -200,7 +200,7 @@ func TestIdempotency(t *testing.T) {
 		require.Len(t, s.results(e.RequestID), 1)
 	})
 
-	t.Run("one that has ended is answered from the cache", func(t *testing.T) {
+	t.Run("answers a repeated request from the cache", func(t *testing.T) {
 		t.Parallel()
 		s := newServer(t)
 		var runs atomic.Int64
@@ -218,14 +218,14 @@ func TestIdempotency(t *testing.T) {
 		require.Equal(t, first.Payload, second.Payload)
 		require.NotEqual(t, first.MessageID, second.MessageID)
 		require.EqualValues(t, 1, runs.Load())
-		said := slices.DeleteFunc(s.of(e.RequestID), func(e envelope.Envelope) bool { // that it has begun
+		messages := slices.DeleteFunc(s.of(e.RequestID), func(e envelope.Envelope) bool { // reports that it has started
 			st, is := e.Payload.(envelope.WorkStatus)
 			return is && st.Step == nil
 		})
-		require.Len(t, said, 2*2+2, "the chunks twice, two results")
+		require.Len(t, messages, 2*2+2, "the chunks twice, two results")
 	})
 
-	t.Run("a limit may be gone the next time", func(t *testing.T) {
+	t.Run("does not store a resource limit", func(t *testing.T) {
 		t.Parallel()
 		s := newServer(t)
 		var runs atomic.Int64
@@ -243,7 +243,7 @@ func TestIdempotency(t *testing.T) {
 		require.Equal(t, envelope.OutcomeSuccess, s.results(e.RequestID)[1].Payload.(envelope.WorkResult).Status)
 	})
 
-	t.Run("a directory remembers across a restart", func(t *testing.T) {
+	t.Run("remembers results across a restart", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
 		var runs atomic.Int64
@@ -263,7 +263,7 @@ func TestIdempotency(t *testing.T) {
 	})
 
 	for _, noRerun := range []bool{false, true} {
-		t.Run(fmt.Sprintf("work that an end of the process cut short runs again unless that is unwanted: %v", noRerun), func(t *testing.T) {
+		t.Run(fmt.Sprintf("runs interrupted work again unless NoRerun: %v", noRerun), func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			cache, err := agent.OpenCache(dir, 0)
@@ -281,7 +281,7 @@ func TestIdempotency(t *testing.T) {
 			setup(t, s, &agent.Options{Cache: cache, NoRerun: noRerun}, map[string]agent.Handler{"w": func(context.Context, *agent.Work) (agent.Result, error) {
 				return agent.Result{Output: "again"}, nil
 			}})
-			require.EqualValues(t, 5002, s.eventually(e).Payload.(envelope.Failure).Code, "the server hears of it at once")
+			require.EqualValues(t, 5002, s.eventually(e).Payload.(envelope.Failure).Code, "the interruption is reported at once")
 			s.send(attempt(e))
 			require.Eventually(t, func() bool { return len(s.results(e.RequestID)) == 2 }, minute, soon)
 			got := s.results(e.RequestID)[1].Payload.(envelope.WorkResult)

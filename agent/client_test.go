@@ -20,15 +20,15 @@ import (
 	"comet/internal/wire/envelope"
 )
 
-// door answers requests for work as it is told, the last answer for ever.
-func door(t *testing.T, answers ...func(w http.ResponseWriter, e envelope.Envelope)) (url string, asked *atomic.Int64) {
+// fakeServer returns the responses in order, and the last one again and again.
+func fakeServer(t *testing.T, answers ...func(w http.ResponseWriter, e envelope.Envelope)) (url string, asked *atomic.Int64) {
 	t.Helper()
 	asked = &atomic.Int64{}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		data, _ := io.ReadAll(r.Body)
 		e, err := envelope.Parse(data)
 		if err != nil {
-			t.Errorf("no envelope: %s", err)
+			t.Errorf("invalid envelope: %s", err)
 		}
 		answers[min(int(asked.Add(1)), len(answers))-1](w, e)
 	}))
@@ -59,7 +59,7 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 func TestAwait(t *testing.T) {
 	t.Parallel()
 
-	t.Run("the same is asked for until it has ended, through what is in between", func(t *testing.T) {
+	t.Run("sends the same request until the task has ended", func(t *testing.T) {
 		t.Parallel()
 		var ids []uuid.UUID
 		noting := func(next func(http.ResponseWriter, envelope.Envelope)) func(http.ResponseWriter, envelope.Envelope) {
@@ -68,7 +68,7 @@ func TestAwait(t *testing.T) {
 				next(w, e)
 			}
 		}
-		url, _ := door(t, noting(replies(202, running)),
+		url, _ := fakeServer(t, noting(replies(202, running)),
 			noting(func(w http.ResponseWriter, _ envelope.Envelope) { w.WriteHeader(502) }), noting(replies(200, hello)))
 		c, err := agent.NewClient(url, "secret", &http.Client{Transport: &http.Transport{DisableKeepAlives: true}})
 		require.NoError(t, err)
@@ -80,9 +80,9 @@ func TestAwait(t *testing.T) {
 		require.Equal(t, []uuid.UUID{r.RequestID, r.RequestID, r.RequestID}, ids)
 	})
 
-	t.Run("an error envelope is how it ended", func(t *testing.T) {
+	t.Run("returns an error envelope as the end", func(t *testing.T) {
 		t.Parallel()
-		url, asked := door(t, replies(503, func(uuid.UUID) envelope.Payload { return envelope.Unavailable("infra", nil) }))
+		url, asked := fakeServer(t, replies(503, func(uuid.UUID) envelope.Payload { return envelope.Unavailable("infra", nil) }))
 		c, err := agent.NewClient(url, "secret", &http.Client{Transport: &http.Transport{DisableKeepAlives: true}})
 		require.NoError(t, err)
 		got, err := c.Await(t.Context(), &agent.Request{WorkType: "echo"})
@@ -93,10 +93,10 @@ func TestAwait(t *testing.T) {
 		require.EqualValues(t, 1, asked.Load())
 	})
 
-	t.Run("that the server cannot answer at the moment is not", func(t *testing.T) {
+	t.Run("retries while the server is unavailable", func(t *testing.T) {
 		t.Parallel()
 		itself := func(uuid.UUID) envelope.Payload { return envelope.Unavailable(envelope.Orchestrator, nil) }
-		nobody := func(uuid.UUID) envelope.Payload { return envelope.Unavailable("infra", nil) }
+		unavailable := func(uuid.UUID) envelope.Payload { return envelope.Unavailable("infra", nil) }
 		for name, c := range map[string]struct {
 			header, value string
 			status        int
@@ -104,15 +104,15 @@ func TestAwait(t *testing.T) {
 			ended         bool
 			after         time.Duration
 		}{
-			"5002 of the orchestrator":              {"Content-Type", "application/json", 503, itself, false, 0},
-			"the same, and when to come again":      {"Retry-After", "2", 503, itself, false, 2 * time.Second},
-			"503 and when to come again":            {"Retry-After", "2", 503, nobody, false, 2 * time.Second},
-			"too much at once":                      {"Retry-After", "3", 429, itself, false, 3 * time.Second},
-			"a task that nobody at all was for":     {"Location", "/api/v1/tasks/1", 503, itself, true, 0},
-			"a task that nobody of a type was for":  {"Location", "/api/v1/tasks/1", 503, nobody, true, 0},
-			"a limit, which is how a request ended": {"Retry-After", "2", 429, func(uuid.UUID) envelope.Payload { return envelope.ResourceLimit("token_budget", 1, 2) }, true, 0},
+			"5002 of the orchestrator":            {"Content-Type", "application/json", 503, itself, false, 0},
+			"unavailable with Retry-After":        {"Retry-After", "2", 503, itself, false, 2 * time.Second},
+			"503 and when to come again":          {"Retry-After", "2", 503, unavailable, false, 2 * time.Second},
+			"rate limited":                        {"Retry-After", "3", 429, itself, false, 3 * time.Second},
+			"a task without any agent":            {"Location", "/api/v1/tasks/1", 503, itself, true, 0},
+			"a task without an agent of its type": {"Location", "/api/v1/tasks/1", 503, unavailable, true, 0},
+			"a task that ended at a limit":        {"Retry-After", "2", 429, func(uuid.UUID) envelope.Payload { return envelope.ResourceLimit("token_budget", 1, 2) }, true, 0},
 		} {
-			url, asked := door(t, func(w http.ResponseWriter, e envelope.Envelope) {
+			url, asked := fakeServer(t, func(w http.ResponseWriter, e envelope.Envelope) {
 				w.Header().Set(c.header, c.value)
 				replies(c.status, c.says)(w, e)
 			})
@@ -125,16 +125,16 @@ func TestAwait(t *testing.T) {
 				require.NoError(t, err, name)
 				continue
 			}
-			var refused *agent.Refused
+			var refused *agent.ResponseError
 			require.ErrorAs(t, err, &refused, name)
-			require.Equal(t, agent.Refused{Status: c.status, Code: 5002, Detail: "Agent unavailable", RetryAfter: c.after}, *refused, name)
+			require.Equal(t, agent.ResponseError{Status: c.status, Code: 5002, Detail: "Agent unavailable", RetryAfter: c.after}, *refused, name)
 		}
 	})
 
-	for name, ask := range map[string]func(*agent.Client, context.Context, *agent.Request) (agent.Reply, error){
-		"asked for": (*agent.Client).Ask, "awaited": (*agent.Client).Await,
+	for name, ask := range map[string]func(*agent.Client, context.Context, *agent.Request) (agent.Response, error){
+		"Submit": (*agent.Client).Submit, "Await": (*agent.Client).Await,
 	} {
-		t.Run("work is "+name+" through restarts, each time after as long as the server wants", func(t *testing.T) {
+		t.Run(name+" retries through restarts and obeys Retry-After", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
 				var at []time.Duration
@@ -150,7 +150,7 @@ func TestAwait(t *testing.T) {
 					case 1:
 						w.Header().Set("Retry-After", "100")
 						replies(503, func(uuid.UUID) envelope.Payload { return envelope.Unavailable(envelope.Orchestrator, nil) })(w, e)
-					case 2: // a door in front of the server
+					case 2: // a proxy in front of the server
 						w.Header().Set("Retry-After", time.Now().Add(200*time.Second).UTC().Format(http.TimeFormat))
 						w.WriteHeader(503)
 					default:
@@ -167,30 +167,30 @@ func TestAwait(t *testing.T) {
 		})
 	}
 
-	t.Run("asking is over when the server has taken it", func(t *testing.T) {
+	t.Run("Submit returns when the server has accepted the task", func(t *testing.T) {
 		t.Parallel()
-		url, asked := door(t, replies(202, running))
+		url, asked := fakeServer(t, replies(202, running))
 		c, err := agent.NewClient(url, "secret", &http.Client{Transport: &http.Transport{DisableKeepAlives: true}})
 		require.NoError(t, err)
-		got, err := c.Ask(t.Context(), &agent.Request{WorkType: "echo"})
+		got, err := c.Submit(t.Context(), &agent.Request{WorkType: "echo"})
 		require.NoError(t, err)
 		require.False(t, got.Ended)
 		require.EqualValues(t, 1, asked.Load())
 	})
 
-	t.Run("a token that is not accepted is an error", func(t *testing.T) {
+	t.Run("an invalid token is an error", func(t *testing.T) {
 		t.Parallel()
-		url, asked := door(t, replies(401, func(uuid.UUID) envelope.Payload { return envelope.AuthenticationFailed("infra") }))
+		url, asked := fakeServer(t, replies(401, func(uuid.UUID) envelope.Payload { return envelope.AuthenticationFailed("infra") }))
 		c, err := agent.NewClient(url, "wrong", &http.Client{Transport: &http.Transport{DisableKeepAlives: true}})
 		require.NoError(t, err)
 		_, err = c.Await(t.Context(), &agent.Request{WorkType: "echo"})
-		var refused *agent.Refused
+		var refused *agent.ResponseError
 		require.ErrorAs(t, err, &refused)
 		require.Equal(t, 401, refused.Status)
 		require.EqualValues(t, 1, asked.Load())
 	})
 
-	t.Run("what cannot be sent is not sent", func(t *testing.T) {
+	t.Run("an invalid request is not sent", func(t *testing.T) {
 		t.Parallel()
 		c, err := agent.NewClient("http://127.0.0.1:1", "secret", nil)
 		require.NoError(t, err)
@@ -201,8 +201,8 @@ func TestAwait(t *testing.T) {
 
 func TestFollow(t *testing.T) {
 	t.Parallel()
-	states := []string{`{"id":"x","state":"new","waits":"agent","version":1}`, `{"id":"x","state":"new","waits":"agent","version":1}`,
-		`{"id":"x","state":"running","waits":null,"progress":40,"step_name":"pulling","version":2}`, `{"id":"x","state":"done","progress":100,"exit_code":0,"version":5}`}
+	states := []string{`{"id":"x","state":"new","waiting_for":"worker","version":1}`, `{"id":"x","state":"new","waiting_for":"worker","version":1}`,
+		`{"id":"x","state":"running","waiting_for":null,"progress":40,"step_name":"pulling","version":2}`, `{"id":"x","state":"done","progress":100,"exit_code":0,"version":5}`}
 	var asked, read atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("stream") != "log" {
@@ -223,18 +223,18 @@ func TestFollow(t *testing.T) {
 	require.NoError(t, err)
 	var seen []string
 	last, err := c.Follow(t.Context(), uuid.New(), func(t agent.Task) error {
-		seen = append(seen, fmt.Sprint(t.State, " ", t.Waits, " ", t.Progress, " ", t.StepName))
+		seen = append(seen, fmt.Sprint(t.State, " ", t.WaitingFor, " ", t.Progress, " ", t.StepName))
 		return nil
 	})
 	require.NoError(t, err)
-	require.Equal(t, []string{"new agent 0 ", "running  40 pulling", "done  100 "}, seen)
+	require.Equal(t, []string{"new worker 0 ", "running  40 pulling", "done  100 "}, seen)
 	require.Equal(t, 0, *last.ExitCode)
 	var out bytes.Buffer
 	require.NoError(t, c.Log(t.Context(), uuid.New(), &out))
 	require.Equal(t, "one two", out.String())
 }
 
-// An agent that does one kind of work. It runs until its context ends.
+// An agent with one work type. It runs until its context ends.
 func Example() {
 	a, err := agent.New("http://127.0.0.1:8080", "the token of an agent", &agent.Options{Concurrency: 4})
 	if err != nil {
@@ -249,18 +249,18 @@ func Example() {
 		if err := w.Progress(50, "finding the words"); err != nil {
 			return agent.Result{}, err
 		}
-		_, err := fmt.Fprintln(w, "this is sent as it comes")
+		_, err := fmt.Fprintln(w, "output is sent while the work runs")
 		return agent.Result{Output: "hello " + p.Name}, err
 	})
 	ctx, cancel := context.WithCancel(context.Background())
-	cancel() // a program would end it with a signal
+	cancel() // a program would stop it with a signal
 	fmt.Println(a.Run(ctx))
 	// Output: <nil>
 }
 
-// Asking for work and waiting for how it ends.
+// Submit a task and wait for its end.
 func ExampleClient_Await() {
-	// A server that has everything done at once.
+	// A server on which every task succeeds at once.
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		data, _ := io.ReadAll(r.Body)
 		e, _ := envelope.Parse(data)

@@ -1,9 +1,8 @@
-// Package agent is for people who write agents in Go. An Agent holds a line to a comet
-// server, takes the work that is sent to it, gives each piece to the function that was
-// registered for its type, and reports progress, output and result. What a network does
-// to a line stays in here: messages are kept until the server has acknowledged them and
-// sent again on the next line, a request that comes twice runs once, and a function
-// learns through its context that its work was taken back.
+// Package agent is the Go SDK for agents and for clients that submit tasks. An Agent connects to
+// a comet server, takes the work that is sent to it, runs the handler that is registered for its
+// type, and reports progress, output and result. It hides the network: messages are kept until
+// the server has acknowledged them and sent again on the next connection, a request that arrives
+// twice runs once, and the context of a handler ends when its task is cancelled.
 //
 //	a, err := agent.New("http://127.0.0.1:8080", os.Getenv("COMET_TOKEN"), nil)
 //	…
@@ -18,10 +17,7 @@
 //	})
 //	err = a.Run(ctx)
 //
-// The token is one that is bound to an agent: comet tokens create NAME --agent ID.
+// The token must be bound to an agent: comet tokens create NAME --agent ID.
 //
-// What is spoken on the line is the envelope protocol, or PROTOCOL_V5 (Options.Dialect);
-// functions do not notice.
-//
-// A Client is the other side: it asks for work and follows it.
+// A Client submits tasks and follows them. Agents and clients speak the envelope protocol.
 package agent

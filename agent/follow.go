@@ -15,30 +15,30 @@ import (
 	"github.com/google/uuid"
 )
 
-// Task is where a task stands.
+// Task is the state of a task.
 type Task struct {
-	ID       string `json:"id"`
-	State    string `json:"state"` // new, running, done, failed or cancelled
-	Waits    string `json:"waits"` // agent, retry or answer, "" while an agent works on it
-	Attempt  int    `json:"attempt"`
-	AgentID  string `json:"agent_id"`
-	Progress int    `json:"progress"` // percent
-	Step     int    `json:"step"`
-	StepName string `json:"step_name"`
-	ExitCode *int   `json:"exit_code"`
-	Error    string `json:"error"`
-	Tokens   int64  `json:"tokens"`
-	Version  int64  `json:"version"`
+	ID         string `json:"id"`
+	State      string `json:"state"`       // new, running, done, failed or cancelled
+	WaitingFor string `json:"waiting_for"` // worker, retry or reply, "" while an agent works on it
+	Attempt    int    `json:"attempt"`
+	AgentID    string `json:"agent_id"`
+	Progress   int    `json:"progress"` // percent
+	Step       int    `json:"step"`
+	StepName   string `json:"step_name"`
+	ExitCode   *int   `json:"exit_code"`
+	Error      string `json:"error"`
+	Tokens     int64  `json:"tokens"`
+	Version    int64  `json:"version"`
 }
 
-// Ended reports whether nothing more happens to the task.
+// Ended reports whether the task is in a final state.
 func (t Task) Ended() bool { return t.State == "done" || t.State == "failed" || t.State == "cancelled" }
 
-// Follow calls each with every change of a task that it sees, until the task has ended,
-// ctx ends or each returns an error. It goes on when the network has failed for a while.
+// Follow calls each with every change of a task that it observes, until the task has ended, ctx
+// ends or each returns an error. It retries if the network fails.
 func (c *Client) Follow(ctx context.Context, task uuid.UUID, each func(Task) error) (t Task, err error) {
 	query := url.Values{}
-	err = c.persist(ctx, func(reset func()) (bool, error) {
+	err = c.retry(ctx, func(reset func()) (bool, error) {
 		resp, err := c.get(ctx, "/api/v1/tasks/"+task.String(), query)
 		if err != nil {
 			return false, err
@@ -46,7 +46,7 @@ func (c *Client) Follow(ctx context.Context, task uuid.UUID, each func(Task) err
 		defer resp.Body.Close()
 		var next Task
 		if err := json.NewDecoder(resp.Body).Decode(&next); err != nil {
-			return false, fmt.Errorf("the server's answer cannot be understood: %w", err)
+			return false, fmt.Errorf("the server's response is invalid: %w", err)
 		}
 		reset()
 		if changed := t.ID == "" || next.Version != t.Version; changed {
@@ -61,11 +61,11 @@ func (c *Client) Follow(ctx context.Context, task uuid.UUID, each func(Task) err
 	return t, err
 }
 
-// Log copies what a task's agents tell on the way, as it comes, until the task has ended.
-// Where another attempt begins, what it tells follows.
+// Log copies the log of a task as it grows, until the task has ended. The log of the next attempt
+// follows that of the one before.
 func (c *Client) Log(ctx context.Context, task uuid.UUID, to io.Writer) error {
 	out := &counter{to: to}
-	return c.persist(ctx, func(reset func()) (bool, error) {
+	return c.retry(ctx, func(reset func()) (bool, error) {
 		resp, err := c.get(ctx, "/api/v1/tasks/"+task.String()+"/output",
 			url.Values{"stream": {"log"}, "follow": {"true"}, "from": {strconv.FormatInt(out.n, 10)}})
 		if err != nil {
@@ -78,7 +78,7 @@ func (c *Client) Log(ctx context.Context, task uuid.UUID, to io.Writer) error {
 	})
 }
 
-// counter counts what it passes on.
+// counter counts the bytes that it passes on.
 type counter struct {
 	to  io.Writer
 	n   int64
@@ -92,13 +92,13 @@ func (c *counter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// persist tries until try says that it is done or that trying again is in vain.
-func (c *Client) persist(ctx context.Context, try func(reset func()) (done bool, err error)) error {
+// retry calls try until it is done or its error is permanent.
+func (c *Client) retry(ctx context.Context, try func(reset func()) (done bool, err error)) error {
 	pause := &backoff.ExponentialBackOff{InitialInterval: 250 * time.Millisecond, MaxInterval: 15 * time.Second, Multiplier: 2, RandomizationFactor: 0.3}
 	pause.Reset()
 	for {
 		done, err := try(pause.Reset)
-		var refused *Refused
+		var refused *ResponseError
 		switch {
 		case done || errors.As(err, &refused) && refused.permanent():
 			return err
@@ -117,7 +117,7 @@ func (c *Client) persist(ctx context.Context, try func(reset func()) (done bool,
 	}
 }
 
-// get returns an answer that says yes.
+// get returns a response with the status 200.
 func (c *Client) get(ctx context.Context, path string, query url.Values) (*http.Response, error) {
 	if len(query) > 0 {
 		path += "?" + query.Encode()
@@ -134,5 +134,5 @@ func (c *Client) get(ctx context.Context, path string, query url.Values) (*http.
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	return nil, newRefused(resp)
+	return nil, newResponseError(resp)
 }

@@ -10,19 +10,19 @@ import (
 	"comet/internal/wire/envelope"
 )
 
-// Hello is the server's first word on a line.
+// Hello is the first frame from the server on a connection.
 type Hello struct {
 	AgentID   string `json:"agent_id"`
 	AgentType string `json:"agent_type"`
-	// Version is the protocol version both sides speak.
+	// Version is the version of the protocol that both sides use.
 	Version string `json:"version"`
-	// Window is how much work the server hands over at a time.
-	Window           int       `json:"window"`
+	// Concurrency is how much work the server sends at a time.
+	Concurrency      int       `json:"concurrency"`
 	HeartbeatSeconds float64   `json:"heartbeat_seconds"`
 	ServerTime       time.Time `json:"server_time"`
 }
 
-// frame is what comes over a line: an envelope, or a word about the line itself.
+// frame is a frame of a connection: an envelope, or a control frame.
 type frame struct {
 	Type  *string         `json:"type"`
 	Hello json.RawMessage `json:"hello"`
@@ -34,7 +34,7 @@ type frame struct {
 
 func readFrame(data []byte) (f frame, err error) {
 	if err := json.Unmarshal(data, &f); err != nil {
-		return f, fmt.Errorf("the server sent what is no frame: %w", err)
+		return f, fmt.Errorf("the server sent an invalid frame: %w", err)
 	}
 	return f, nil
 }
@@ -46,29 +46,29 @@ func readHello(data []byte) (h Hello, err error) {
 	}
 	if f.Type != nil {
 		if e, err := envelope.Parse(data); err == nil && e.Type == envelope.TypeError {
-			return h, newRefusedBy(e.Payload.(envelope.Failure))
+			return h, failureResponse(e.Payload.(envelope.Failure))
 		}
 	}
 	if f.Hello == nil {
-		return h, fmt.Errorf("the server did not say hello first")
+		return h, fmt.Errorf("the first frame from the server is not a hello")
 	}
 	if err := json.Unmarshal(f.Hello, &h); err != nil {
-		return h, fmt.Errorf("the server's hello cannot be understood: %w", err)
+		return h, fmt.Errorf("the server's hello is invalid: %w", err)
 	}
 	if h.AgentID == "" || h.AgentType == "" {
-		return h, fmt.Errorf("the server's hello names no agent, or not its type")
+		return h, fmt.Errorf("the server's hello has no agent_id or no agent_type")
 	}
 	if h.Version != "" && h.Version != envelope.Version {
-		return h, fmt.Errorf("the server chose protocol version %s, only %s was offered", h.Version, envelope.Version)
+		return h, fmt.Errorf("the server chose protocol version %s; this agent offers only %s", h.Version, envelope.Version)
 	}
 	return h, nil
 }
 
-// ackFrame acknowledges messages.
+// ackFrame is a frame that acknowledges messages.
 func ackFrame(ids []uuid.UUID) []byte {
 	data, err := json.Marshal(map[string][]uuid.UUID{"ack": ids})
 	if err != nil {
-		panic(err) // ids are texts
+		panic(err) // UUIDs are always encodable
 	}
 	return data
 }

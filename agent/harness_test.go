@@ -26,38 +26,38 @@ const (
 	soon   = 2 * time.Millisecond
 )
 
-// verdict is what becomes of a message that reached the server.
+// verdict is what the server does with a message.
 type verdict int
 
 const (
 	acknowledge verdict = iota
-	ignore              // as one that is still being stored
-	cutBefore           // the line breaks before the effect
-	cutAfter            // the line breaks after the effect, before the acknowledgement
-	unable              // refused with a 5002 of the server itself, and not acknowledged
+	ignore              // neither acknowledge nor close
+	cutBefore           // close before the effect
+	cutAfter            // close after the effect, before the acknowledgement
+	unable              // reject with a 5002 of the server itself
 )
 
-// server is the other end of the agent's line.
+// server is the server side of the agent's connection.
 type server struct {
 	t   *testing.T
 	url string
-	// judge decides about a message; nth counts all that came. Set it before connecting.
+	// judge decides about a message; nth counts all messages. Set it before connecting.
 	judge func(e envelope.Envelope, nth int) verdict
 	hello agent.Hello
 
-	mu      sync.Mutex
-	line    *websocket.Conn
-	lines   int
-	nth     int
-	effects []envelope.Envelope // each message once, heartbeats left out
-	beats   []envelope.Heartbeat
-	known   map[uuid.UUID]bool
-	repeats int
-	owed    []owed // what the agent has not acknowledged
-	refuse  int
-	times   int // how often it refuses, 0 for ever
-	refused int
-	instead envelope.Payload // of the hello
+	mu          sync.Mutex
+	conn        *websocket.Conn
+	connections int
+	nth         int
+	effects     []envelope.Envelope // each message once, without heartbeats
+	beats       []envelope.Heartbeat
+	known       map[uuid.UUID]bool
+	repeats     int
+	owed        []owed // messages that the agent has not acknowledged
+	refuse      int
+	times       int // how many connections it rejects, 0 for all
+	refused     int
+	instead     envelope.Payload // is sent instead of the hello
 }
 
 type owed struct {
@@ -107,8 +107,8 @@ func (s *server) connect(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.mu.Lock()
-	s.line = conn
-	s.lines++
+	s.conn = conn
+	s.connections++
 	again := append([]owed(nil), s.owed...)
 	s.mu.Unlock()
 	for _, o := range again {
@@ -122,7 +122,7 @@ func (s *server) connect(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// take handles a frame and reports whether the line stays.
+// take handles a frame and reports whether the connection stays open.
 func (s *server) take(ctx context.Context, conn *websocket.Conn, data []byte) bool {
 	var f struct {
 		Type *string
@@ -132,22 +132,22 @@ func (s *server) take(ctx context.Context, conn *websocket.Conn, data []byte) bo
 	if f.Type == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		kept := s.owed[:0]
+		left := s.owed[:0]
 		for _, o := range s.owed {
 			done := false
 			for _, id := range f.Ack {
 				done = done || id == o.id
 			}
 			if !done {
-				kept = append(kept, o)
+				left = append(left, o)
 			}
 		}
-		s.owed = kept
+		s.owed = left
 		return true
 	}
 	e, err := envelope.Parse(data)
 	if err != nil {
-		s.t.Errorf("the agent sent what is no envelope: %s: %s", err, data)
+		s.t.Errorf("the agent sent an invalid envelope: %s: %s", err, data)
 		return false
 	}
 	s.mu.Lock()
@@ -181,31 +181,31 @@ func (s *server) effect(e envelope.Envelope) {
 	s.effects = append(s.effects, e)
 }
 
-// cut breaks the line.
+// cut closes the connection.
 func (s *server) cut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.line != nil {
-		_ = s.line.CloseNow()
-		s.line = nil
+	if s.conn != nil {
+		_ = s.conn.CloseNow()
+		s.conn = nil
 	}
 }
 
-// send sends an envelope until it is acknowledged, on every line.
+// send sends an envelope on every connection until it is acknowledged.
 func (s *server) send(e envelope.Envelope) {
 	s.t.Helper()
 	data, err := envelope.Format(e)
 	require.NoError(s.t, err)
 	s.mu.Lock()
 	s.owed = append(s.owed, owed{e.MessageID, data})
-	line := s.line
+	conn := s.conn
 	s.mu.Unlock()
-	if line != nil {
-		_ = line.Write(context.Background(), websocket.MessageText, data)
+	if conn != nil {
+		_ = conn.Write(context.Background(), websocket.MessageText, data)
 	}
 }
 
-// of returns what came about a request so far.
+// of returns the messages about a request so far.
 func (s *server) of(request uuid.UUID) (all []envelope.Envelope) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,7 +217,7 @@ func (s *server) of(request uuid.UUID) (all []envelope.Envelope) {
 	return all
 }
 
-// results returns the final answers to a request so far.
+// results returns the results and errors of a request so far.
 func (s *server) results(request uuid.UUID) (all []envelope.Envelope) {
 	for _, e := range s.of(request) {
 		if e.Type == envelope.TypeWorkResult || e.Type == envelope.TypeError {
@@ -227,7 +227,7 @@ func (s *server) results(request uuid.UUID) (all []envelope.Envelope) {
 	return all
 }
 
-// output puts together what a request put out on the way, without chunks.
+// output is the output of a request so far, without chunks.
 func (s *server) output(request uuid.UUID) (text string) {
 	for _, e := range s.of(request) {
 		if st, ok := e.Payload.(envelope.WorkStatus); ok && st.Step != nil && st.Step.Chunk == (envelope.Range{}) {
@@ -237,20 +237,20 @@ func (s *server) output(request uuid.UUID) (text string) {
 	return text
 }
 
-// counts returns how many lines there were, and how many messages came again.
-func (s *server) counts() (lines, repeats int) {
+// counts returns the number of connections and of redelivered messages.
+func (s *server) counts() (connections, repeats int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.lines, s.repeats
+	return s.connections, s.repeats
 }
 
 func (s *server) connected() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.line != nil
+	return s.conn != nil
 }
 
-// request is a fresh piece of work.
+// request is a new request.
 func request(workType, parameters string) envelope.Envelope {
 	return envelope.Envelope{
 		ProtocolVersion: "1.0", MessageID: uuid.New(), From: "orchestrator", To: "infra", Timestamp: time.Now(),
@@ -267,21 +267,21 @@ func hinted(e envelope.Envelope, h envelope.Hints) envelope.Envelope {
 	return e
 }
 
-// cancelling takes a request back.
+// cancelling is the cancellation of a request.
 func cancelling(e envelope.Envelope) envelope.Envelope {
 	out := request(envelope.WorkTypeCancel, "{}")
 	out.Payload = envelope.WorkRequest{TaskID: e.Payload.(envelope.WorkRequest).TaskID, WorkType: envelope.WorkTypeCancel}
 	return out
 }
 
-// attempt is the same request once more.
+// attempt is the same request in a new message.
 func attempt(e envelope.Envelope) envelope.Envelope {
 	e.MessageID = uuid.New()
 	return e
 }
 
-// setup runs an agent against a server until the test ends or stop is called, which
-// returns what Run did.
+// setup runs an agent against a server until the test ends or stop is called; stop returns what
+// Run returned.
 func setup(t *testing.T, s *server, opts *agent.Options, handlers map[string]agent.Handler) (stop func() error) {
 	t.Helper()
 	if opts == nil {
@@ -315,7 +315,7 @@ func setup(t *testing.T, s *server, opts *agent.Options, handlers map[string]age
 	return stop
 }
 
-// eventually waits for the final answer to a request.
+// eventually waits for the result of a request.
 func (s *server) eventually(e envelope.Envelope) envelope.Envelope {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool { return len(s.results(e.RequestID)) > 0 }, minute, soon)

@@ -9,74 +9,75 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
 	"comet/internal/wire/envelope"
 )
 
-// Work is one piece of work. It is safe for concurrent use, and of no use once the
-// function it was given to has returned.
+// Work is one piece of work. It is safe for concurrent use until its handler has returned.
 type Work struct {
 	agentID string
-	request envelope.Envelope // the first that asked
-	asked   envelope.WorkRequest
-	// send passes a status on. It blocks while too much waits for the server.
+	request envelope.Envelope // the first message of the request
+	payload envelope.WorkRequest
+	// send sends a status. It blocks while the outbox is full.
 	send func(envelope.WorkStatus) error
 
 	mu     sync.Mutex
-	status envelope.WorkStatus // as it was sent, or is to be sent
-	buffer []byte              // output that was not sent
-	dirty  bool                // the status was not sent
+	status envelope.WorkStatus // the newest one
+	buffer []byte              // output that is not sent yet
+	dirty  bool                // status is not sent yet
 	ended  bool
 	models map[string]int64
 	total  int64
 
-	told atomic.Bool // a status was sent
-	deaf atomic.Bool // the server takes no more output
+	statusSent     atomic.Bool // a status was sent
+	outputRejected atomic.Bool // the server accepts no more output
 }
 
-// Hints are what the asker knows about the work beforehand; 0 is not given.
+// Hints are limits and estimates that the requester gives; 0 is not given.
 type Hints struct {
-	// MaxDuration is the longest it may take. The context ends then.
+	// MaxDuration is the longest that the work may take; the handler's context ends then.
 	MaxDuration time.Duration
 	MaxMemoryMB int64
-	// MaxTokens is the task's budget.
+	// MaxTokens is the budget of the task.
 	MaxTokens int64
-	// Other are hints that the protocol does not name, as JSON.
+	// Other are hints that the protocol does not define, as JSON.
 	Other map[string]json.RawMessage
 }
 
-// Type is the kind of work, a name that was given to Handle.
-func (w *Work) Type() string { return w.asked.WorkType }
+// Type is the work type, a name that was registered with Handle.
+func (w *Work) Type() string { return w.payload.WorkType }
 
-// TaskID names the task.
-func (w *Work) TaskID() uuid.UUID { return w.asked.TaskID }
+// TaskID is the id of the task.
+func (w *Work) TaskID() uuid.UUID { return w.payload.TaskID }
 
-// RequestID is the same whenever the task is tried. Another asker may use the same one for
+// RequestID is the same for all attempts at the task. Another requester may use the same id for
 // another task.
 func (w *Work) RequestID() uuid.UUID { return w.request.RequestID }
 
-// key is what the work is known by here.
+// key is the key of the request in the cache.
 func (w *Work) key() Key { return Key{Request: w.RequestID(), Task: w.TaskID()} }
 
-// TraceID is what the asker follows the task by through other systems.
+// TraceID is the trace id that the requester chose.
 func (w *Work) TraceID() uuid.UUID { return w.request.TraceID }
 
-// Parameters is a JSON object.
-func (w *Work) Parameters() json.RawMessage { return slices.Clone(w.asked.Parameters) }
+// Parameters is the input of the task, a JSON object.
+func (w *Work) Parameters() json.RawMessage { return slices.Clone(w.payload.Parameters) }
 
-// Decode reads the parameters into v. The error is an Invalid, to be returned as it is.
+// Decode decodes the parameters into v. Its error is an Invalid, which the handler can return as
+// it is.
 func (w *Work) Decode(v any) error {
-	if err := json.Unmarshal(w.asked.Parameters, v); err != nil {
-		return Invalid("payload.parameters cannot be used: %s", err)
+	if err := json.Unmarshal(w.payload.Parameters, v); err != nil {
+		return Invalid("payload.parameters is invalid: %s", err)
 	}
 	return nil
 }
 
 // Hints returns the hints of the request.
 func (w *Work) Hints() Hints {
-	h := w.asked.Hints
+	h := w.payload.Hints
 	out := Hints{MaxDuration: time.Duration(h.MaxDurationSeconds) * time.Second, MaxMemoryMB: h.MaxMemoryMB, MaxTokens: h.MaxTokens}
 	if len(h.Other) > 0 {
 		out.Other = map[string]json.RawMessage{}
@@ -87,14 +88,14 @@ func (w *Work) Hints() Hints {
 	return out
 }
 
-// Progress tells how far the work is, 0 to 100 percent, and what it is about. A new name
-// begins a new step. It is sent within a moment; it blocks while too much waits for the
-// server, and returns an error only where nothing can be sent any more.
+// Progress reports how much is done, 0 to 100 percent, and the name of the step. A new name
+// starts a new step. The report is sent within Options.Flush; Progress blocks while the outbox is
+// full, and returns an error only if nothing can be sent any more.
 func (w *Work) Progress(percent int, step string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if step = clean(step); w.status.Step == nil || w.status.Step.Name != step {
-		// What came before belongs to the step before.
+		// Buffered output belongs to the previous step.
 		if err := w.flush(); err != nil {
 			return err
 		}
@@ -108,10 +109,10 @@ func (w *Work) Progress(percent int, step string) error {
 	return nil
 }
 
-// Tokens adds to the tokens the work has used, to be charged with its result.
+// Tokens adds to the tokens that the work has used; they are charged with its result.
 func (w *Work) Tokens(n int64) { w.TokensOf("", n) }
 
-// TokensOf is Tokens that names the model.
+// TokensOf is Tokens for a named model.
 func (w *Work) TokensOf(model string, n int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -130,12 +131,137 @@ func (w *Work) used() (total int64, byModel map[string]int64) {
 	return w.total, maps.Clone(w.models)
 }
 
-// errEnded is output of work whose function has returned.
+// errEnded is the error of output after the handler has returned.
 var errEnded = errors.New("agent: the work has ended")
 
-// quick is how long work may take before it is told that it has begun. What ends sooner
-// is told with its result alone: one commit of the server less, of three.
-const quick = 20 * time.Millisecond
+// startDelay is how long work may take before its start is reported. Work that ends sooner is
+// reported with its result alone, which saves the server one commit of three.
+const startDelay = 20 * time.Millisecond
 
-// String is for logs.
+// String is the work type and the task id, for logs.
 func (w *Work) String() string { return fmt.Sprintf("%s %s", w.Type(), w.TaskID()) }
+
+// maxBatch is how much output one message has, in bytes.
+const maxBatch = 64 << 10
+
+// Write adds to the output of the current step. It is sent within Options.Flush, in pieces of up
+// to 64 KiB; bytes that are not UTF-8 are replaced. Write blocks while the outbox is full, and
+// returns an error if nothing can be sent any more: the work's context has ended and there is no
+// space, or the handler has returned.
+func (w *Work) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
+		return 0, errEnded
+	}
+	if w.outputRejected.Load() {
+		return len(p), nil
+	}
+	for done := 0; done < len(p); {
+		n := min(len(p)-done, maxBatch-len(w.buffer))
+		w.buffer = append(w.buffer, p[done:done+n]...)
+		done += n
+		if len(w.buffer) < maxBatch {
+			break
+		}
+		if err := w.flush(); err != nil {
+			return done, err
+		}
+	}
+	return len(p), nil
+}
+
+// flushBuffer sends the buffered output and progress.
+func (w *Work) flushBuffer() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.flush()
+}
+
+// flush sends buffered output and progress. An incomplete character at the end stays in the
+// buffer. The caller holds the lock.
+func (w *Work) flush() error {
+	if w.ended {
+		return errEnded
+	}
+	if w.outputRejected.Load() {
+		w.buffer = nil
+	}
+	text, rest := splitUTF8(w.buffer)
+	if len(text) == 0 && !w.dirty {
+		return nil
+	}
+	return w.sendStatus(text, rest)
+}
+
+// sendStatus sends the status with output; rest stays in the buffer. If sending fails, everything
+// stays.
+func (w *Work) sendStatus(text, rest []byte) error {
+	status := w.status
+	if len(text) > 0 {
+		step := envelope.Step{Number: 1}
+		if w.status.Step != nil {
+			step = *w.status.Step
+		} else {
+			w.status.Step = &envelope.Step{Number: 1}
+		}
+		step.Output = clean(string(text))
+		status.Step = &step
+	}
+	if err := w.send(status); err != nil {
+		return err
+	}
+	w.buffer, w.dirty = append(w.buffer[:0], rest...), false
+	w.statusSent.Store(true)
+	return nil
+}
+
+// resendStatus sends the status again, so that the server does not take the work for hung.
+func (w *Work) resendStatus() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
+		return nil
+	}
+	text, rest := splitUTF8(w.buffer)
+	return w.sendStatus(text, rest)
+}
+
+// sendStarted reports that the work has started, unless another status was sent.
+func (w *Work) sendStarted() error {
+	if w.statusSent.Load() {
+		return nil
+	}
+	return w.resendStatus()
+}
+
+// close sends the rest and returns the last status. Nothing is sent afterwards.
+func (w *Work) close(send func(envelope.WorkStatus) error) envelope.WorkStatus {
+	w.setSend(send)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.outputRejected.Load() && (len(w.buffer) > 0 || w.dirty) {
+		_ = w.sendStatus(w.buffer, nil) // the work has ended; the error has no reader
+	}
+	w.ended = true
+	return w.status
+}
+
+func (w *Work) setSend(send func(envelope.WorkStatus) error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.send = send
+}
+
+// splitUTF8 splits off an incomplete character at the end of text.
+func splitUTF8(text []byte) (complete, rest []byte) {
+	for i := len(text) - 1; i >= 0 && i >= len(text)-utf8.UTFMax+1; i-- {
+		if utf8.RuneStart(text[i]) {
+			if !utf8.FullRune(text[i:]) {
+				return text[:i], text[i:]
+			}
+			break
+		}
+	}
+	return text, nil
+}

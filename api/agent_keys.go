@@ -10,7 +10,7 @@ import (
 // agentKeyView is what an agent signs with, without the key itself.
 type agentKeyView struct {
 	AgentID     string    `json:"agent_id" example:"finance-personal"`
-	Worker      string    `json:"worker" example:"W3"`            // What the agent is called in lines of PROTOCOL_V5.
+	V5ID        string    `json:"v5_id" example:"W3"`             // What the agent is called in lines of PROTOCOL_V5.
 	Fingerprint string    `json:"fingerprint" example:"7717ae71"` // The first 8 hex digits of the key's SHA-256.
 	Required    bool      `json:"required" example:"true"`        // Whether every line of the agent has to be signed.
 	CreatedBy   string    `json:"created_by" example:"ci-importer"`
@@ -27,7 +27,7 @@ type agentKeyIssued struct {
 
 func newAgentKeyView(k models.AgentKey) agentKeyView {
 	return agentKeyView{
-		AgentID: k.AgentID, Worker: models.WorkerName(k.Number), Fingerprint: k.Fingerprint, Required: k.Required,
+		AgentID: k.AgentID, V5ID: models.WorkerName(k.Number), Fingerprint: k.Fingerprint, Required: k.Required,
 		CreatedBy: k.CreatedBy, CreatedAt: k.CreatedAt,
 	}
 }
@@ -96,11 +96,11 @@ func (s *Server) putAgentKey(w http.ResponseWriter, r *http.Request) error {
 	return s.writeJSON(w, r, status, agentKeyIssued{newAgentKeyView(issued.Key), issued.Secret})
 }
 
-// changeAgentKey changes what an agent's key is for.
+// updateAgentKey changes what an agent's key is for.
 //
 //	@Summary		Change what an agent's key is for
 //	@Description	The key stays. With `required` every line of PROTOCOL_V5 that the agent says has to be signed, at every door, and what it is told is signed too.
-//	@ID				changeAgentKey
+//	@ID				updateAgentKey
 //	@Tags			tokens
 //	@Accept			json
 //	@Produce		json
@@ -111,7 +111,7 @@ func (s *Server) putAgentKey(w http.ResponseWriter, r *http.Request) error {
 //	@Failure		400	"A field is missing or malformed"
 //	@Failure		404	"No such agent, or it has no key"
 //	@Router			/api/v1/agents/{agent_id}/key [patch]
-func (s *Server) changeAgentKey(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) updateAgentKey(w http.ResponseWriter, r *http.Request) error {
 	id, err := pathID(r, "agent_id")
 	if err != nil {
 		return err

@@ -235,57 +235,57 @@ func badOperations() (all []badInput) {
 // badHistories breaks the parameters of the reads.
 func badHistories() (all []badInput) {
 	for query, places := range map[string]string{
-		"/usage?day=2026-01-10":                             "?day unknown_parameter",
-		"/usage/history?window=week":                        "?window enum",
-		"/usage/history?window=":                            "?window enum",
-		"/usage/history?by=agent":                           "?by enum",
-		"/usage/history?by=":                                "?by enum",
-		"/usage/history?by=model&by=kind":                   "?by repeated",
-		"/usage/history?from=yesterday":                     "?from date_time",
-		"/usage/history?from=":                              "?from date_time",
-		"/usage/history?from=2026-13-01":                    "?from date_time",
-		"/usage/history?from=2026-02-30":                    "?from date_time",
-		"/usage/history?from=2026-1-1":                      "?from date_time",
-		"/usage/history?from=1768089600":                    "?from date_time",
-		"/usage/history?from=2026-01-10T15:00":              "?from date_time",
-		"/usage/history?from=2026-01-10T15:00:00":           "?from date_time",
-		"/usage/history?from=2026-01-10T24:00:00Z":          "?from date_time",
-		"/usage/history?from=2026-01-10T15:00:00+01:00":     "?from date_time", // a + is a space
-		"/usage/history?from=2026-01-10%00":                 "?from printable",
-		"/usage/history?from=20260-01-10":                   "?from date_time",
-		"/usage/history?to=never":                           "?to date_time",
-		"/usage/history?from=2026-01-11":                    "?from range", // after now
-		"/usage/history?from=2026-01-10&to=2026-01-10":      "?from range",
-		"/usage/history?from=2026-01-10&to=2026-01-09":      "?from range",
-		"/usage/history?from=2025-11-20":                    "?from range", // 1,240 hours
-		"/usage/history?window=day&from=2023-01-01":         "?from range", // 1,106 days
-		"/usage/history?from=0000-01-01&to=9999-12-31":      "?from range",
-		"/usage/history?window=day&from=0000-01-01":         "?from range",
-		"/usage/history?by=task&from=2025-12-01":            "?from range", // 40 days
-		"/usage/history?by=task&window=day&from=2025-01-08": "?from range", // 367 days
-		"/usage/history?top=5":                              "?top requires",
-		"/usage/history?by=kind&top=0":                      "?top min",
-		"/usage/history?by=kind&top=101":                    "?top max",
-		"/usage/history?by=kind&top=ten":                    "?top type",
-		"/usage/history?by=kind&top=99999999999999999999":   "?top max",
-		"/usage/history?until=2026-01-10":                   "?until unknown_parameter",
-		"/usage/history?window=week&by=x&from=x":            "?window enum, ?by enum, ?from date_time",
-		"/reservations?state=open":                          "?state enum",
-		"/reservations?limit=0":                             "?limit min",
-		"/reservations?limit=1001":                          "?limit max",
-		"/reservations?limit=1.5":                           "?limit type",
-		"/reservations?cursor=":                             "?cursor min",
-		"/reservations?cursor=%2a":                          "?cursor cursor",
-		"/reservations?cursor=AA":                           "?cursor cursor", // NUL
-		"/reservations?cursor=_w":                           "?cursor cursor", // no UTF-8
-		"/reservations?cursor=" + strings.Repeat("A", 101):  "?cursor max",
-		"/reservations?offset=5":                            "?offset unknown_parameter",
-		"/reservations/nothing?x=1":                         "?x unknown_parameter",
-		"/budget/additions?all=maybe":                       "?all type",
-		"/budget/additions?all=":                            "?all type",
-		"/budget/additions?all=true&all=true":               "?all repeated",
-		"/budget/additions?active=true":                     "?active unknown_parameter",
-		"/../../ledger/verify?from=2026-01-10":              "?from unknown_parameter",
+		"/usage?day=2026-01-10":                                         "?day unknown_parameter",
+		"/usage/history?window=week":                                    "?window enum",
+		"/usage/history?window=":                                        "?window enum",
+		"/usage/history?group_by=agent":                                 "?group_by enum",
+		"/usage/history?group_by=":                                      "?group_by enum",
+		"/usage/history?group_by=model&group_by=kind":                   "?group_by repeated",
+		"/usage/history?from=yesterday":                                 "?from date_time",
+		"/usage/history?from=":                                          "?from date_time",
+		"/usage/history?from=2026-13-01":                                "?from date_time",
+		"/usage/history?from=2026-02-30":                                "?from date_time",
+		"/usage/history?from=2026-1-1":                                  "?from date_time",
+		"/usage/history?from=1768089600":                                "?from date_time",
+		"/usage/history?from=2026-01-10T15:00":                          "?from date_time",
+		"/usage/history?from=2026-01-10T15:00:00":                       "?from date_time",
+		"/usage/history?from=2026-01-10T24:00:00Z":                      "?from date_time",
+		"/usage/history?from=2026-01-10T15:00:00+01:00":                 "?from date_time", // a + is a space
+		"/usage/history?from=2026-01-10%00":                             "?from printable",
+		"/usage/history?from=20260-01-10":                               "?from date_time",
+		"/usage/history?to=never":                                       "?to date_time",
+		"/usage/history?from=2026-01-11":                                "?from range", // after now
+		"/usage/history?from=2026-01-10&to=2026-01-10":                  "?from range",
+		"/usage/history?from=2026-01-10&to=2026-01-09":                  "?from range",
+		"/usage/history?from=2025-11-20":                                "?from range", // 1,240 hours
+		"/usage/history?window=day&from=2023-01-01":                     "?from range", // 1,106 days
+		"/usage/history?from=0000-01-01&to=9999-12-31":                  "?from range",
+		"/usage/history?window=day&from=0000-01-01":                     "?from range",
+		"/usage/history?group_by=task&from=2025-12-01":                  "?from range", // 40 days
+		"/usage/history?group_by=task&window=day&from=2025-01-08":       "?from range", // 367 days
+		"/usage/history?top=5":                                          "?top requires",
+		"/usage/history?group_by=kind&top=0":                            "?top min",
+		"/usage/history?group_by=kind&top=101":                          "?top max",
+		"/usage/history?group_by=kind&top=ten":                          "?top type",
+		"/usage/history?group_by=kind&top=99999999999999999999":         "?top max",
+		"/usage/history?until=2026-01-10":                               "?until unknown_parameter",
+		"/usage/history?window=week&group_by=x&from=x":                  "?window enum, ?group_by enum, ?from date_time",
+		"/reservations?state=open":                                      "?state enum",
+		"/reservations?limit=0":                                         "?limit min",
+		"/reservations?limit=1001":                                      "?limit max",
+		"/reservations?limit=1.5":                                       "?limit type",
+		"/reservations?cursor=":                                         "?cursor min",
+		"/reservations?cursor=%2a":                                      "?cursor cursor",
+		"/reservations?cursor=AA":                                       "?cursor cursor", // NUL
+		"/reservations?cursor=_w":                                       "?cursor cursor", // no UTF-8
+		"/reservations?cursor=" + strings.Repeat("A", 101):              "?cursor max",
+		"/reservations?offset=5":                                        "?offset unknown_parameter",
+		"/reservations/nothing?x=1":                                     "?x unknown_parameter",
+		"/budget/additions?include_inactive=maybe":                      "?include_inactive type",
+		"/budget/additions?include_inactive=":                           "?include_inactive type",
+		"/budget/additions?include_inactive=true&include_inactive=true": "?include_inactive repeated",
+		"/budget/additions?active=true":                                 "?active unknown_parameter",
+		"/../../ledger/verify?from=2026-01-10":                          "?from unknown_parameter",
 	} {
 		target := usageOf + query
 		if rest, ok := strings.CutPrefix(query, "/../.."); ok {

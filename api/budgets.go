@@ -70,13 +70,13 @@ func (s *Server) renderAddition(result any) (models.StoredResponse, error) {
 // listBudgetAdditions lists an agent's additional budgets.
 //
 //	@Summary		List an agent's additional budgets
-//	@Description	The newest first: those that count now, or with `all` also those that have expired or were taken back.
+//	@Description	The newest first: those that count now, or with `include_inactive` also those that have expired or were taken back.
 //	@ID				listBudgetAdditions
 //	@Tags			budgets
 //	@Produce		json
 //	@Security		BearerAuth[agents:read]
 //	@Param			agent_id		path	string	true	"The agent's id"	maxlength(64)	example(finance-personal)
-//	@Param			all				query	bool	false	"Also those that no longer count"	default(false)
+//	@Param			include_inactive		query	bool	false	"Also those that no longer count"	default(false)
 //	@Param			If-None-Match	header	string	false	"The ETag you have"
 //	@Success		200	{object}	budgetAdditionList	"The additional budgets"
 //	@Header			200	{string}	ETag
@@ -85,12 +85,12 @@ func (s *Server) renderAddition(result any) (models.StoredResponse, error) {
 //	@Failure		404	"No such agent"
 //	@Router			/api/v1/agents/{agent_id}/budget/additions [get]
 func (s *Server) listBudgetAdditions(w http.ResponseWriter, r *http.Request) error {
-	q := newQuery(r, "all")
+	q := newQuery(r, "include_inactive")
 	id, err := decodeID(r, "agent_id")
 	if err != nil {
 		return err
 	}
-	all := q.Bool("all")
+	all := q.Bool("include_inactive")
 	if err := q.Err(); err != nil {
 		return err
 	}
@@ -175,4 +175,32 @@ func (s *Server) resetUsage(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) renderBalance(result any) (models.StoredResponse, error) {
 	body, err := s.encode(result.(models.Balance))
 	return models.StoredResponse{Status: http.StatusOK, Body: body}, err
+}
+
+// verifyLedger compares the ledger's sums with its facts.
+//
+//	@Summary		Verify the ledger
+//	@Description	Computes every sum of the ledger anew from the facts and reservations under it, as they stand at one moment, and names each that is not what they add up to. The answer is 200 whether or not there are differences; `total_differences` tells.
+//	@ID				verifyLedger
+//	@Tags			usage
+//	@Produce		json
+//	@Security		BearerAuth[admin]
+//	@Success		200	{object}	models.Verification	"What was found"
+//	@Header			200	{string}	Cache-Control
+//	@Router			/api/v1/ledger/verify [get]
+func (s *Server) verifyLedger(w http.ResponseWriter, r *http.Request) error {
+	if err := newQuery(r).Err(); err != nil {
+		return err
+	}
+	v, err := s.usage.Verify(r.Context())
+	if err != nil {
+		return err
+	}
+	body, err := s.encode(v)
+	if err != nil {
+		return err
+	}
+	// No two answers are the same, so it has no ETag.
+	s.writeAnswer(w, models.StoredResponse{Status: http.StatusOK, Header: map[string]string{"Cache-Control": "no-store"}, Body: body})
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"comet/internal/validate"
 	"comet/models"
 )
 
@@ -204,4 +205,162 @@ func (s *Server) redeliver(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.Header().Set("Location", webhookURL(id)+"/deliveries/"+d.ID)
 	return s.writeJSON(w, r, http.StatusAccepted, newDeliveryView(d))
+}
+
+// What a webhook hears of. No code stands behind these annotations: the requests
+// are ones comet makes, so the generator of the description moves them from the
+// paths to x-webhooks, the form that OpenAPI 3.1's webhooks have in 3.0. The body
+// named here is the event's data; the envelope around it, the headers and the
+// answers are the same for every event and added there.
+
+// An agent was created (CHE·NU §9).
+//
+//	@Summary		An agent was created
+//	@Description	By a request, an import or the first start.
+//	@ID				onAgentCreated
+//	@Tags			webhooks
+//	@Param			data	body	models.AgentSnapshot	true	"The agent as it was made"
+//	@Router			/x-webhooks/agent.created [post]
+func _() {}
+
+// An agent was changed (CHE·NU §9).
+//
+//	@Summary		An agent was changed
+//	@Description	Or restored, which is `is_active` from false to true. A change that also deactivates the agent is told by two events of the same `version`: this one, then `agent.deactivated`.
+//	@ID				onAgentUpdated
+//	@Tags			webhooks
+//	@Param			data	body	models.AgentChanged	true	"What changed"
+//	@Router			/x-webhooks/agent.updated [post]
+func _() {}
+
+// An agent was deactivated (CHE·NU §2.4, §9).
+//
+//	@Summary		An agent was deactivated
+//	@Description	By `DELETE` or by `PATCH {"is_active": false}`.
+//	@ID				onAgentDeactivated
+//	@Tags			webhooks
+//	@Param			data	body	models.AgentChanged	true	"What changed"
+//	@Router			/x-webhooks/agent.deactivated [post]
+func _() {}
+
+// 80 % of a budget is used (CHE·NU §9).
+//
+//	@Summary		80 % of a budget is used
+//	@Description	Once a UTC day for each agent, when what was used reaches 80 % of the budget.
+//	@ID				onBudgetWarning
+//	@Tags			webhooks
+//	@Param			data	body	models.BudgetAlert	true	"Where the budget stands"
+//	@Router			/x-webhooks/agent.budget_warning [post]
+func _() {}
+
+// A budget is exceeded (CHE·NU §9).
+//
+//	@Summary		A budget is exceeded
+//	@Description	Once a UTC day for each agent, when a reservation is refused or a fact passes the budget.
+//	@ID				onBudgetExceeded
+//	@Tags			webhooks
+//	@Param			data	body	models.BudgetAlert	true	"Where the budget stands"
+//	@Router			/x-webhooks/agent.budget_exceeded [post]
+func _() {}
+
+// comet has given a webhook up.
+//
+//	@Summary		A webhook was disabled
+//	@Description	By comet itself, because nothing could be delivered for five days and at least ten attempts, or because the receiver answered 410.
+//	@ID				onWebhookDisabled
+//	@Tags			webhooks
+//	@Param			data	body	models.WebhookDisabled	true	"Which one, and why"
+//	@Router			/x-webhooks/webhook.disabled [post]
+func _() {}
+
+// Somebody tests a webhook.
+//
+//	@Summary		A test
+//	@Description	`POST /api/v1/webhooks/{webhook_id}/test` sends it to that one webhook; nobody subscribes to it.
+//	@ID				onWebhookTest
+//	@Tags			webhooks
+//	@Param			data	body	models.WebhookTest	true	"Which one"
+//	@Router			/x-webhooks/webhook.test [post]
+func _() {}
+
+// webhookTested is what became of a test.
+type webhookTested struct {
+	DeliveryID string                 `json:"delivery_id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`
+	Succeeded  bool                   `json:"succeeded" example:"true"` // Whether the receiver answered with 2xx.
+	Attempt    models.DeliveryAttempt `json:"attempt"`
+}
+
+// testWebhook sends a test event.
+//
+//	@Summary		Test a webhook
+//	@Description	Delivers a `webhook.test` event on the same way as any other, once, to a disabled webhook too, and waits for its end, at most 15 s. Where the server makes as many attempts as it may, it waits for its turn first, and answers 503 if that does not come. The answer is 200 whatever became of it.
+//	@ID				testWebhook
+//	@Tags			webhooks
+//	@Produce		json
+//	@Security		BearerAuth[webhooks:write]
+//	@Param			webhook_id	path	string	true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
+//	@Success		200	{object}	webhookTested	"What became of it"
+//	@Failure		404	"No such webhook"
+//	@Router			/api/v1/webhooks/{webhook_id}/test [post]
+func (s *Server) testWebhook(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathID(r, "webhook_id")
+	if err != nil {
+		return err
+	}
+	if err := refuseBody(r); err != nil {
+		return err
+	}
+	tested, err := s.webhooks.Test(r.Context(), caller(r), id)
+	if err != nil {
+		return err
+	}
+	return s.writeJSON(w, r, http.StatusOK, webhookTested{
+		DeliveryID: tested.Delivery.ID, Succeeded: tested.Delivery.State == models.DeliverySucceeded, Attempt: tested.Attempt,
+	})
+}
+
+// redeliveryRequest is the body of a request to deliver again what died.
+type redeliveryRequest struct {
+	// Deliveries created at this time or later.
+	Since *time.Time `json:"since" validate:"required" example:"2026-01-10T00:00:00Z"`
+}
+
+// redeliveryResult is how many deliveries are due again.
+type redeliveryResult struct {
+	Redelivered int64 `json:"redelivered" example:"12"`
+}
+
+// redeliverWebhook makes dead deliveries due again.
+//
+//	@Summary		Redeliver what died
+//	@Description	Makes every dead delivery of the webhook that was created at `since` or later due at once, with all its retries before it. The events keep their ids.
+//	@ID				redeliverWebhook
+//	@Tags			webhooks
+//	@Accept			json
+//	@Produce		json
+//	@Security		BearerAuth[webhooks:write]
+//	@Param			webhook_id	path	string		true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
+//	@Param			body		body	redeliveryRequest	true	"Since when"
+//	@Success		202	{object}	redeliveryResult	"They are due"
+//	@Failure		400	"The time is missing or malformed"
+//	@Failure		404	"No such webhook"
+//	@Failure		409	"The webhook is disabled"
+//	@Router			/api/v1/webhooks/{webhook_id}/redeliver [post]
+func (s *Server) redeliverWebhook(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathID(r, "webhook_id")
+	if err != nil {
+		return err
+	}
+	var d redeliveryRequest
+	if _, err := s.decode(w, r, &d); err != nil {
+		return err
+	}
+	if err := validate.Struct(d).Err(); err != nil {
+		return err
+	}
+	n, err := s.webhooks.RedeliverSince(r.Context(), caller(r), id, *d.Since)
+	if err != nil {
+		return err
+	}
+	return s.writeJSON(w, r, http.StatusAccepted, redeliveryResult{n})
 }

@@ -8,7 +8,7 @@ package api
 //	@version		1.0.0
 //	@description	comet is a control plane for AI agents. This is its REST door: the registry of who the agents are, in four levels from L0 (NOVA, the system) to L3 (assistants), the ledger of what they may spend, the tasks they do, the webhooks that tell others what happens, and the tokens that may ask.
 //	@description
-//	@description	Errors are problem documents (RFC 9457), but for those of the agent door, which are messages: `title` is the rule's short text, `code` its stable name, `errors[]` names each bad field by JSON pointer. Every answer carries `X-Request-Id`. Reads carry a strong `ETag`; changes of agents take `If-Match`. POST requests take `Idempotency-Key` where they say so.
+//	@description	Errors are problem documents (RFC 9457), except those of the agent connections, which are messages of the protocol: `title` is the rule's short text, `code` its stable name, `errors[]` names each bad field by JSON pointer. Every answer carries `X-Request-Id`. Reads carry a strong `ETag`; changes of agents take `If-Match`. POST requests take `Idempotency-Key` where they say so.
 //	@contact.name	The comet project
 //	@license.name	Apache-2.0
 //	@license.url	https://www.apache.org/licenses/LICENSE-2.0
@@ -31,8 +31,8 @@ package api
 //	@tag.description	Work that agents do: tasks, the sessions they belong to, and the workers that take them.
 //	@tag.name		tools
 //	@tag.description	Tools of MCP servers: upstreams, search, calls, and who called what.
-//	@tag.name		agent door
-//	@tag.description	How agents are told of work and speak of it, in the messages of the envelope protocol. Failures are `error` envelopes here, not problem documents.
+//	@tag.name		agent connections
+//	@tag.description	How agents receive tasks and report on them, in messages of the envelope protocol. Failures are `error` envelopes, not problem documents.
 //	@tag.name		webhooks
 //	@tag.description	Who hears of what happens.
 //	@tag.name		events

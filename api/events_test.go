@@ -208,7 +208,7 @@ func TestEventStream(t *testing.T) {
 	streaming(t, "DropsAClientThatDoesNotRead", houseOptions{streams: 1, patience: 50 * time.Millisecond}, func(t *testing.T, h *house) {
 		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error { // more than any buffer on the way takes
 			for range 400 {
-				if err := tx.Emit(models.EventTaskAnswered, "t", models.TaskChanged{Answer: strings.Repeat("x", 100_000)}); err != nil {
+				if err := tx.Emit(models.EventTaskReplied, "t", models.TaskChanged{Reply: strings.Repeat("x", 100_000)}); err != nil {
 					return err
 				}
 			}

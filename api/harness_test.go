@@ -82,7 +82,7 @@ func openHouse(t testing.TB, db *storetest.DB, s *store.Store, opts houseOptions
 	}
 	require.NoError(t, h.reg.Bootstrap(t.Context()))
 	feed := events.NewFeed(s, nil)
-	h.work = orchestrator.New(s, h.ledger, &orchestrator.Options{Feed: feed, Poll: 20 * time.Millisecond, MaxWaitsEach: opts.waits})
+	h.work = orchestrator.New(s, h.ledger, &orchestrator.Options{Feed: feed, Poll: 20 * time.Millisecond, MaxWaitersPerToken: opts.waits})
 	if opts.work {
 		h.startWork(t, s, feed)
 	}

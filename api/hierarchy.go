@@ -40,22 +40,22 @@ type hierarchy struct {
 	Total int           `json:"total" example:"287"` // How many agents the answer holds.
 }
 
-// ancestry is the chain of command above an agent.
-type ancestry struct {
+// agentAncestry is the chain of command above an agent.
+type agentAncestry struct {
 	AgentID   string         `json:"agent_id" example:"budget-assistant"`
-	Ancestors []chainElement `json:"ancestors"` // The parent first, nova last.
+	Ancestors []ancestorView `json:"ancestors"` // The parent first, nova last.
 }
 
-// chainElement is one agent in a chain of command.
-type chainElement struct {
+// ancestorView is one agent in a chain of command.
+type ancestorView struct {
 	ID       string       `json:"id" example:"finance-personal"`
 	Name     string       `json:"name" example:"Personal Finance Agent"`
 	Level    models.Level `json:"level" example:"2"`
 	IsActive bool         `json:"is_active" example:"true"`
 }
 
-// auditTrail is a page of an agent's history, newest first.
-type auditTrail struct {
+// auditLog is a page of an agent's history, newest first.
+type auditLog struct {
 	AgentID    string              `json:"agent_id" example:"finance-personal"`
 	Entries    []models.AuditEntry `json:"entries"`
 	NextCursor string              `json:"next_cursor,omitempty" example:"NDE"` // Absent on the last page.
@@ -133,7 +133,7 @@ func newHierarchyNode(n *registry.Node) hierarchyNode {
 //	@Security		BearerAuth[agents:read]
 //	@Param			agent_id		path	string	true	"The agent's id"	maxlength(64)	example(budget-assistant)
 //	@Param			If-None-Match	header	string	false	"The ETag you have"
-//	@Success		200	{object}	ancestry	"The chain"
+//	@Success		200	{object}	agentAncestry	"The chain"
 //	@Header			200	{string}	ETag
 //	@Success		304	"Nothing changed"
 //	@Failure		404	"No such agent"
@@ -147,22 +147,22 @@ func (s *Server) listAncestors(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.writeJSON(w, r, http.StatusOK, ancestry{id, newChain(above)})
+	return s.writeJSON(w, r, http.StatusOK, agentAncestry{id, newChain(above)})
 }
 
-func newChain(agents []models.Agent) []chainElement {
-	chain := make([]chainElement, len(agents))
+func newChain(agents []models.Agent) []ancestorView {
+	chain := make([]ancestorView, len(agents))
 	for i, a := range agents {
-		chain[i] = chainElement{a.ID, a.Name, a.Level, a.IsActive}
+		chain[i] = ancestorView{a.ID, a.Name, a.Level, a.IsActive}
 	}
 	return chain
 }
 
-// listAudit returns an agent's history.
+// listAuditEntries returns an agent's history.
 //
 //	@Summary		List an agent's audit trail
 //	@Description	Who changed what, when, from what to what; newest first. What operators did about the agent's budget and usage is told with the `reason` they gave, at the version the agent had.
-//	@ID				listAudit
+//	@ID				listAuditEntries
 //	@Tags			agents
 //	@Produce		json
 //	@Security		BearerAuth[agents:read]
@@ -170,14 +170,14 @@ func newChain(agents []models.Agent) []chainElement {
 //	@Param			limit			query	int		false	"Size of a page"	minimum(1)	maximum(1000)	default(100)
 //	@Param			cursor			query	string	false	"Where the page begins, as given by the page before"	maxlength(100)
 //	@Param			If-None-Match	header	string	false	"The ETag you have"
-//	@Success		200	{object}	auditTrail	"One page"
+//	@Success		200	{object}	auditLog	"One page"
 //	@Header			200	{string}	ETag
 //	@Header			200	{string}	Link
 //	@Success		304	"Nothing changed"
 //	@Failure		400	"A parameter is unknown or out of range"
 //	@Failure		404	"No such agent"
 //	@Router			/api/v1/agents/{agent_id}/audit [get]
-func (s *Server) listAudit(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) listAuditEntries(w http.ResponseWriter, r *http.Request) error {
 	q := newQuery(r, "limit", "cursor")
 	id, err := decodeID(r, "agent_id")
 	if err != nil {
@@ -191,7 +191,7 @@ func (s *Server) listAudit(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	page := auditTrail{AgentID: id, Entries: entries}
+	page := auditLog{AgentID: id, Entries: entries}
 	if len(entries) > limit {
 		page.Entries = entries[:limit]
 		page.NextCursor = opaque(strconv.FormatInt(page.Entries[limit-1].ID, 10))

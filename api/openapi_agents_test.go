@@ -66,13 +66,13 @@ func TestAnswersOfTheAgentsDoorAreAsDescribed(t *testing.T) {
 		{"get", inbox, "", asker, "", "", 401},
 		{"post", ack, "", agent, `{"message_ids":["x"]}`, "", 200},
 		{"post", ack, "", agent, `{"message_ids":1}`, "", 400},
-		{"put", push, "", agent, `{"url":"https://agent.example/in","places":2}`, "", 200},
+		{"put", push, "", agent, `{"url":"https://agent.example/in","concurrency":2}`, "", 200},
 		{"put", push, "", agent, `{"url":"https://127.0.0.1/in"}`, "", 400},
 		{"get", push, "", agent, "", "", 200},
 		{"delete", push, "", agent, "", "", 204},
 		{"get", push, "", agent, "", "", 404},
 		{"get", "/api/agent/connect", "", agent, "", "", 426},
-		{"get", "/api/agent/stream", "?places=0", agent, "", "", 400},
+		{"get", "/api/agent/stream", "?concurrency=0", agent, "", "", 400},
 		{"get", "/api/agent/stream", "", asker, "", "", 401},
 	} {
 		where := c.method + " " + c.path + c.query + " " + strconv.Itoa(c.status)

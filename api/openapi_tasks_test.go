@@ -28,7 +28,7 @@ func openWorkingDoor(t *testing.T) *hookedDoor {
 	require.Eventually(t, func() bool { return d.work.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
 	d.ask(t, "POST", "/api/v1/agents", "/api/v1/agents", `{"id":"reader","name":"Reader","level":2,"sphere_id":1,"frequency_hz":555,"capabilities":["custom:read"],"type":"infra","parent_id":"orch-personnel"}`, 201)
 	require.NoError(t, d.work.ReindexAgent(t.Context(), "reader"))
-	_, err := d.work.Join(t.Context(), "reader", orchestrator.JoinRequest{Dialect: "envelope", Link: "websocket", Places: 2})
+	_, err := d.work.Join(t.Context(), "reader", orchestrator.JoinRequest{Protocol: "envelope", Transport: "websocket", Concurrency: 2})
 	require.NoError(t, err)
 	return d
 }
@@ -44,7 +44,7 @@ func TestAnswersOfTheTasksAreAsDescribed(t *testing.T) {
 		id, _ := d.ask(t, "POST", all, all, body, status)["id"].(string)
 		return all + "/" + id
 	}
-	d.ask(t, "POST", sessions, sessions, `{"id":"s","facts":{"a":[1]}}`, 201)
+	d.ask(t, "POST", sessions, sessions, `{"id":"s","context":{"a":[1]}}`, 201)
 	d.ask(t, "POST", sessions, sessions, `{"id":"s"}`, 409)
 	d.ask(t, "POST", sessions, sessions, `{"id":""}`, 400)
 	first := submit(`{"capabilities":["read"],"agent_type":null,"agent_id":"reader","sphere_id":1,"parameters":{"a":{"b":[null]}},"priority":3,"budget":100,"timeout_ms":60000,"retries":0,"session_id":"s","request_id":"r"}`, 202)
@@ -56,14 +56,14 @@ func TestAnswersOfTheTasksAreAsDescribed(t *testing.T) {
 	d.ask(t, "GET", one, first, "", 200)
 
 	id := first[len(all)+1:]
-	_, err := d.work.Progress(t.Context(), "reader", id, orchestrator.Progress{Percent: new(5), Step: 1, Name: "x", Log: []byte("log")})
+	_, err := d.work.Progress(t.Context(), "reader", id, orchestrator.Progress{Percent: new(5), Step: 1, StepName: "x", Log: []byte("log")})
 	require.NoError(t, err)
-	d.ask(t, "POST", one+"/answer", first+"/answer", `{"answer":"x"}`, 409)
+	d.ask(t, "POST", one+"/reply", first+"/reply", `{"reply":"x"}`, 409)
 	_, err = d.work.Clarify(t.Context(), "reader", id, orchestrator.Question{Text: "?", Options: nil})
 	require.NoError(t, err)
 	d.ask(t, "GET", one, first+"?wait=1&version=1", "", 200)
-	d.ask(t, "POST", one+"/answer", first+"/answer", `{}`, 400)
-	d.ask(t, "POST", one+"/answer", first+"/answer", `{"answer":"x"}`, 200)
+	d.ask(t, "POST", one+"/reply", first+"/reply", `{}`, 400)
+	d.ask(t, "POST", one+"/reply", first+"/reply", `{"reply":"x"}`, 200)
 	d.ask(t, "POST", sessions+"/{session_id}/close", sessions+"/s/close", "", 409)
 	_, err = d.work.Complete(t.Context(), "reader", id, orchestrator.Result{
 		Failure: orchestrator.FailureWork, Text: "no", Detail: []byte(`{"code":5003}`), ExitCode: new(1), Output: []byte("out"), Tokens: 7,

@@ -16,7 +16,7 @@ import (
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
 	"comet/internal/protocol/envelope"
-	"comet/internal/protocol/v5"
+	v5 "comet/internal/protocol/v5"
 	"comet/internal/registry"
 	"comet/internal/transport"
 	"comet/internal/usage"
@@ -150,9 +150,9 @@ func TestDescribedSecurityIsTheRouters(t *testing.T) {
 			}
 			require.Equal(t, http.StatusUnauthorized, status, "described as secured")
 
-			useless := caller
-			if slices.Contains(op.Scopes, models.ScopeToolsCall) {
-				useless = reporter
+			useless := reporter
+			if slices.Contains(op.Scopes, models.ScopeUsageWrite) {
+				useless = caller
 			}
 			status, problem := ask(t, method, address, useless)
 			if strings.HasPrefix(path, "/api/agent/") { // 5004, which says nothing more

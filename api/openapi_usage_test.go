@@ -37,7 +37,7 @@ func TestAnswersOfTheLedgerAreAsDescribed(t *testing.T) {
 		case http.StatusTooManyRequests:
 			requireMembers(t, text, new(budgetProblem))
 		case http.StatusConflict:
-			requireMembers(t, text, new(endedProblem))
+			requireMembers(t, text, new(reservationProblem))
 		}
 		var answer struct{ ID string }
 		if len(text) > 0 {
@@ -54,8 +54,8 @@ func TestAnswersOfTheLedgerAreAsDescribed(t *testing.T) {
 	ask("POST", agent+"/usage", "", `{"facts":[{"tokens":7,"model":"m","request_id":"a","outcome":"success"}]}`, 200)
 	ask("POST", agent+"/usage", "", `{"facts":[]}`, 400)
 	ask("GET", agent+"/usage/history", "", "", 200)
-	ask("GET", agent+"/usage/history?by=model&window=day&top=1", "", "", 200)
-	ask("GET", agent+"/usage/history?by=colour", "", "", 400)
+	ask("GET", agent+"/usage/history?group_by=model&window=day&top=1", "", "", 200)
+	ask("GET", agent+"/usage/history?group_by=colour", "", "", 400)
 
 	held := ask("POST", agent+"/reservations", "", `{"tokens":100,"ttl_seconds":null}`, 201)
 	ask("POST", agent+"/reservations", "", `{"tokens":100000}`, 429)
@@ -74,7 +74,7 @@ func TestAnswersOfTheLedgerAreAsDescribed(t *testing.T) {
 	ask("GET", agent+"/budget/additions", "", "", 200)
 	ask("DELETE", agent+"/budget/additions/{addition_id}", added, "", 204)
 	ask("DELETE", agent+"/budget/additions/{addition_id}", added, "", 404)
-	ask("GET", agent+"/budget/additions?all=true", "", "", 200)
+	ask("GET", agent+"/budget/additions?include_inactive=true", "", "", 200)
 	ask("POST", agent+"/usage/reset", "", `{"reason":"a test"}`, 200)
 	ask("POST", agent+"/usage/reset", "", `{}`, 400)
 	ask("PATCH", agent, "", `{"budget_scope":"subtree"}`, 200)

@@ -36,7 +36,6 @@ func TestEveryCodeHasItsStatusAndPage(t *testing.T) {
 	for _, code := range errs.Codes() {
 		t.Run(string(code), func(t *testing.T) {
 			t.Parallel()
-			require.NotEmpty(t, meaning(code), "a code needs a line in problem_pages.go")
 			want, named := statuses[code]
 			if named {
 				require.Equal(t, want, statusOf(code.Class()))
@@ -46,7 +45,7 @@ func TestEveryCodeHasItsStatusAndPage(t *testing.T) {
 			var doc ProblemType
 			require.NoError(t, json.Unmarshal([]byte(page.body), &doc))
 			require.Equal(t, ProblemType{
-				Type: "/problems/" + string(code), Code: code, Title: code.Title(), Status: statusOf(code.Class()), Meaning: meaning(code),
+				Type: "/problems/" + string(code), Code: code, Title: code.Title(), Status: statusOf(code.Class()),
 			}, doc)
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -262,4 +263,18 @@ func opaque(key string) string { return base64.RawURLEncoding.EncodeToString([]b
 func isDigits(text string) bool {
 	text = strings.TrimPrefix(text, "-")
 	return text != "" && strings.Trim(text, "0123456789") == ""
+}
+
+// OptTime returns a moment as RFC 3339 writes it, nil where it was not sent.
+func (q *query) OptTime(name string) *time.Time {
+	text, ok := q.one(name)
+	if !ok {
+		return nil
+	}
+	var t time.Time
+	if err := t.UnmarshalText([]byte(text)); err != nil { // stricter than time.Parse
+		q.Fail(name, "date_time", "%s must be a date and time such as 2026-01-10T15:30:00Z (RFC 3339; a + is written %%2B), not %s", name, words.Quote(text))
+		return nil
+	}
+	return &t
 }

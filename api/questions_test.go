@@ -13,7 +13,7 @@ import (
 // description (PROTOCOL_V5 §7.2).
 func TestQuestionsOfASession(t *testing.T) {
 	t.Parallel()
-	const questions, answer = "/api/v1/sessions/{session_id}/questions", "/api/v1/sessions/{session_id}/answer"
+	const questions, replies = "/api/v1/sessions/{session_id}/questions", "/api/v1/sessions/{session_id}/reply"
 	d := openWorkingDoor(t)
 	d.ask(t, "POST", "/api/v1/sessions", "/api/v1/sessions", `{"id":"s"}`, 201)
 	open := func() []any {
@@ -22,7 +22,7 @@ func TestQuestionsOfASession(t *testing.T) {
 	}
 	say := func(body string, status int) map[string]any {
 		t.Helper()
-		return d.ask(t, "POST", answer, "/api/v1/sessions/s/answer", body, status)
+		return d.ask(t, "POST", replies, "/api/v1/sessions/s/reply", body, status)
 	}
 	asks := func(text string, options ...string) string {
 		t.Helper()
@@ -32,7 +32,7 @@ func TestQuestionsOfASession(t *testing.T) {
 		return id
 	}
 	require.Empty(t, open())
-	say(`{"answer":"x"}`, http.StatusConflict)
+	say(`{"reply":"x"}`, http.StatusConflict)
 
 	first := asks("which year?", "2025", "2026")
 	all := open()
@@ -47,12 +47,12 @@ func TestQuestionsOfASession(t *testing.T) {
 
 	second := asks("and why?")
 	require.Len(t, open(), 2)
-	say(`{"answer":"x"}`, http.StatusBadRequest)                      // whose?
-	say(`{"task_id":"none","answer":"x"}`, http.StatusConflict)       // nobody's
+	say(`{"reply":"x"}`, http.StatusBadRequest)                       // whose?
+	say(`{"task_id":"none","reply":"x"}`, http.StatusConflict)        // nobody's
 	say(`{"task_id":"`+first+`","choice":3}`, http.StatusBadRequest)  // there are two
 	say(`{"task_id":"`+second+`","choice":1}`, http.StatusBadRequest) // there are none
 	say(`{"task_id":"`+first+`"}`, http.StatusBadRequest)
-	say(`{"task_id":"`+first+`","choice":1,"answer":"x"}`, http.StatusBadRequest)
+	say(`{"task_id":"`+first+`","choice":1,"reply":"x"}`, http.StatusBadRequest)
 	require.Len(t, open(), 2, "nothing was answered by mistake")
 
 	task := say(`{"task_id":"`+first+`","choice":2}`, http.StatusOK)
@@ -60,9 +60,9 @@ func TestQuestionsOfASession(t *testing.T) {
 	told, err := d.work.Messages(t.Context(), "reader", 10)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"answer":"2026"}`, string(told[len(told)-1].Data))
-	say(`{"answer":"because"}`, http.StatusOK) // the only one that is left
+	say(`{"reply":"because"}`, http.StatusOK) // the only one that is left
 	require.Empty(t, open())
 
 	d.ask(t, "GET", questions, "/api/v1/sessions/none/questions", "", 404)
-	d.ask(t, "POST", answer, "/api/v1/sessions/none/answer", `{"answer":"x"}`, 404)
+	d.ask(t, "POST", replies, "/api/v1/sessions/none/reply", `{"reply":"x"}`, 404)
 }

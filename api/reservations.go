@@ -38,8 +38,8 @@ type budgetProblem struct {
 	ResetAt   time.Time          `json:"reset_at,omitzero" example:"2026-01-11T00:00:00Z"`
 }
 
-// endedProblem describes the refusal to end a reservation that ended otherwise.
-type endedProblem struct {
+// reservationProblem describes the refusal to end a reservation that ended otherwise.
+type reservationProblem struct {
 	Problem
 	// State is how it ended; absent where the Idempotency-Key is what is wrong.
 	State models.ReservationState `json:"state,omitempty" example:"released" enums:"settled,released,expired"`
@@ -196,7 +196,7 @@ func (s *Server) getReservation(w http.ResponseWriter, r *http.Request) error {
 //	@Failure		400	"A field is missing or malformed"
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent"
 //	@Failure		404	"No such agent, or no such reservation of its"
-//	@Failure		409	{object}	endedProblem	"It was released, or settled in another way, or the key was used with another request"
+//	@Failure		409	{object}	reservationProblem	"It was released, or settled in another way, or the key was used with another request"
 //	@Failure		422	"The agent's day is full"
 //	@Router			/api/v1/agents/{agent_id}/reservations/{reservation_id}/settle [post]
 func (s *Server) settleReservation(w http.ResponseWriter, r *http.Request) error {
@@ -243,7 +243,7 @@ func (s *Server) renderSettled(result any) (models.StoredResponse, error) {
 //	@Success		204	"Released"
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent"
 //	@Failure		404	"No such agent, or no such reservation of its"
-//	@Failure		409	{object}	endedProblem	"It was settled"
+//	@Failure		409	{object}	reservationProblem	"It was settled"
 //	@Router			/api/v1/agents/{agent_id}/reservations/{reservation_id} [delete]
 func (s *Server) releaseReservation(w http.ResponseWriter, r *http.Request) error {
 	agent, id, err := pathIDs(r, "reservation_id")

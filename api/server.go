@@ -4,9 +4,12 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/go-json-experiment/json"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 
 	"comet/internal/auth"
 	"comet/internal/errs"
@@ -94,7 +97,6 @@ type Server struct {
 	messages *messagelog.Log
 	tools    *tools.Service
 	streams  *streams
-	watchers *streams // of the gateway's events
 	news     *news
 	limit    *rateLimit
 	opts     Options
@@ -138,7 +140,6 @@ func New(core Core, opts *Options) *Server {
 		s.opts.Clock = time.Now
 	}
 	s.streams, s.news = newStreams(s.opts.MaxStreams), &news{feed: core.Feed}
-	s.watchers = newWatchers()
 	s.limit = newRateLimit(s.opts.RateLimit, s.opts.RateWindow)
 	s.responder = newResponder(s.opts.Logger)
 	s.now = s.opts.Clock
@@ -152,10 +153,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 // Drain ends the streams and has the requests that wait for something answer with what
 // there is. It is for when the server stops, which waits for them; it may be called
 // twice.
-func (s *Server) Drain() {
-	s.streams.drain()
-	s.watchers.drain()
-}
+func (s *Server) Drain() { s.streams.drain() }
 
 // decode reads a JSON body into v and returns the body as it came. What the
 // fields must hold is the core's business.
@@ -183,4 +181,37 @@ func refuseBody(r *http.Request) error {
 		return nil
 	}
 	return errs.New(errs.InvalidRequest, "this request takes no body")
+}
+
+// handlerFunc is an HTTP handler that returns what went wrong instead of writing
+// it; handle adapts it.
+type handlerFunc func(w http.ResponseWriter, r *http.Request) error
+
+// responder writes every answer of this door: bodies, problems, the log lines
+// that go with them. Handlers and middlewares that answer by themselves share one.
+type responder struct {
+	log     *slog.Logger
+	buffers *sync.Pool
+	json    json.Options
+	now     func() time.Time
+}
+
+func newResponder(log *slog.Logger) *responder {
+	return &responder{
+		log:     log,
+		buffers: newBufferPool(),
+		now:     time.Now,
+		// Struct tags mean what they mean in the rest of the Go world, and maps
+		// come out in one order, so that equal answers have equal ETags.
+		json: json.JoinOptions(json.Deterministic(true), jsonv1.OmitEmptyWithLegacySemantics(true)),
+	}
+}
+
+// handle adapts a handlerFunc: the error it returns becomes the answer.
+func (p *responder) handle(h handlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := h(w, r); err != nil {
+			p.fail(w, r, err)
+		}
+	}
 }

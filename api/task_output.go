@@ -1,8 +1,12 @@
 package api
 
 import (
+	"context"
+	"errors"
+	"io"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"comet/internal/errs"
 	"comet/models"
@@ -72,7 +76,7 @@ const contentTypeText = "text/plain; charset=utf-8"
 // sendOutput sends what there is, or a range of it.
 func (s *Server) sendOutput(w http.ResponseWriter, r *http.Request, t models.Task, which models.OutputStream) error {
 	if !t.State.Ended() {
-		if unplaced, err := s.work.HasUnassigned(r.Context(), t, which); err != nil || unplaced {
+		if unplaced, err := s.work.HasUnalignedOutput(r.Context(), t, which); err != nil || unplaced {
 			if err == nil {
 				s.sendPieces(w, r, t, which)
 			}
@@ -170,4 +174,139 @@ func lengthOf(t models.Task, which models.OutputStream) int64 {
 		return t.LogBytes
 	}
 	return t.OutputBytes
+}
+
+// outputCopy sends the bytes [at, end) of a stream of output. It ends before what has
+// not come yet, or with fill sends NULs for that.
+//
+// While an attempt runs, a piece may be longer or shorter than the part of the whole it
+// stands for. With whole it is sent as it is, which sent counts; otherwise it is cut or
+// filled, so that every byte is where it is said to be.
+type outputCopy struct {
+	to      io.Writer
+	at, end int64
+	fill    bool
+	whole   bool
+	sent    int64
+}
+
+// errEnough ends a read of output.
+var errEnough = errors.New("enough was read")
+
+// copyOutput sends what there is.
+func (s *Server) copyOutput(ctx context.Context, c *outputCopy, id string, which models.OutputStream) error {
+	if c.at >= c.end {
+		return nil
+	}
+	err := s.work.Output(ctx, id, which, c.at, c.piece)
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return err
+}
+
+// piece sends one piece, and what is missing before it.
+func (c *outputCopy) piece(o models.OutputChunk) error {
+	if o.Start > c.at {
+		if !c.fill {
+			return errEnough
+		}
+		if err := c.nulls(min(o.Start, c.end) - c.at); err != nil {
+			return err
+		}
+	}
+	if c.at < c.end {
+		if err := c.data(o); err != nil {
+			return err
+		}
+	}
+	if c.at >= c.end {
+		return errEnough
+	}
+	return nil
+}
+
+func (c *outputCopy) data(o models.OutputChunk) error {
+	upTo, size := min(o.End(), c.end), int64(len(o.Data))
+	whole := c.whole && o.Span != 0
+	data := o.Data
+	if !whole {
+		data = data[min(c.at-o.Start, size):min(upTo-o.Start, size)]
+	}
+	n, err := c.to.Write(data)
+	c.sent += int64(n)
+	switch c.at += int64(n); {
+	case err != nil:
+		return err
+	case whole:
+		c.at = upTo
+		return nil
+	}
+	return c.nulls(upTo - c.at) // of a piece that is shorter than it stands for
+}
+
+func (c *outputCopy) nulls(count int64) error {
+	if count <= 0 {
+		return nil
+	}
+	n, err := io.CopyN(c.to, nulls{}, count)
+	c.at, c.sent = c.at+n, c.sent+n
+	return err
+}
+
+// nulls is a reader of nothing but NULs.
+type nulls struct{}
+
+// Read implements io.Reader.
+func (nulls) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// byteRange reads a Range of bytes (RFC 9110 §14.2) of something with a size: the bytes
+// [from, to). Without one it is all of it. So it is for a Range the server may leave
+// aside: several at once, another unit, one that is malformed, and one with an If-Range,
+// because there is no validator that it could name. One that begins behind the end has
+// from at size or above.
+func byteRange(r *http.Request, size int64) (from, to int64, partial bool) {
+	lines := r.Header["Range"]
+	if len(lines) != 1 || r.Header.Get("If-Range") != "" {
+		return 0, size, false
+	}
+	unit, spec, _ := strings.Cut(lines[0], "=")
+	first, last, ok := strings.Cut(strings.TrimSpace(spec), "-")
+	if !ok || !strings.EqualFold(strings.TrimSpace(unit), "bytes") {
+		return 0, size, false
+	}
+	if first == "" { // the last bytes
+		n, ok := bytePosition(last)
+		if !ok {
+			return 0, size, false
+		}
+		if n == 0 {
+			return size, size, true
+		}
+		return max(size-n, 0), size, true
+	}
+	from, ok = bytePosition(first)
+	if !ok {
+		return 0, size, false
+	}
+	if last == "" {
+		return from, size, true
+	}
+	end, ok := bytePosition(last)
+	if !ok || end < from {
+		return 0, size, false
+	}
+	return from, min(end, size-1) + 1, true
+}
+
+// bytePosition reads digits; what is too large to hold lies behind every end.
+func bytePosition(text string) (int64, bool) {
+	if !isDigits(text) || strings.HasPrefix(text, "-") {
+		return 0, false
+	}
+	n, _ := strconv.ParseInt(text, 10, 64) // the largest number where it is too large
+	return n, true
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"comet/internal/errs"
 	"comet/internal/telemetry"
 	"comet/internal/tools"
 	"comet/internal/validate"
@@ -63,7 +65,7 @@ func (s *Server) listTools(w http.ResponseWriter, r *http.Request) error {
 	q := newQuery(r, "server", "limit", "cursor")
 	server, limit := orZero(q.OptString("server", models.MaxIDLength)), q.Int("limit", 1, maxLimit, defaultLimit)
 	after, sent := q.cursorOf(400)
-	if sent && !tools.IsPlace(after) {
+	if sent && !tools.IsPosition(after) {
 		q.foreignCursor()
 	}
 	if err := q.Err(); err != nil {
@@ -76,12 +78,12 @@ func (s *Server) listTools(w http.ResponseWriter, r *http.Request) error {
 	page := toolList{Tools: []toolView{}}
 	if len(list) > limit {
 		list = list[:limit]
-		page.NextCursor = opaque(list[limit-1].Place)
+		page.NextCursor = opaque(list[limit-1].Position)
 		w.Header().Set("Link", links(r, page.NextCursor))
 	}
 	for _, t := range list {
 		page.Tools = append(page.Tools, toolView{
-			ID: t.ID, Server: t.Server, Name: t.Name, Listed: t.Listed, Title: t.Title, Description: t.Description, Class: t.Class, InputSchema: t.InputSchema,
+			ID: t.ID, Server: t.Server, Name: t.Name, Listed: t.ListedName, Title: t.Title, Description: t.Description, Class: t.Class, InputSchema: t.InputSchema,
 		})
 	}
 	return s.writeJSON(w, r, http.StatusOK, page)
@@ -117,7 +119,7 @@ func (s *Server) searchTools(w http.ResponseWriter, r *http.Request) error {
 
 // callerOf is who calls a tool.
 func callerOf(r *http.Request) tools.Caller {
-	return tools.Caller{Principal: caller(r), Door: tools.DoorREST, TraceID: telemetry.TraceID(traceparent(r))}
+	return tools.Caller{Principal: caller(r), Via: tools.ViaREST, TraceID: telemetry.TraceID(traceparent(r))}
 }
 
 // toolCallDraft is a call of a tool.
@@ -189,7 +191,7 @@ func (s *Server) callTool(w http.ResponseWriter, r *http.Request) error {
 type toolCallView struct {
 	ID      string    `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`
 	At      time.Time `json:"at" example:"2026-01-10T15:30:00Z"`
-	Door    string    `json:"door" enums:"mcp,rest,code,task" example:"mcp"` // Where it came in; code is code in the sandbox.
+	Source  string    `json:"source" enums:"mcp,rest,code,task" example:"mcp"` // Where it came in; code is code in the sandbox.
 	TokenID string    `json:"token_id" example:"01890a5d-ac96-774b-bcce-b302099a8058"`
 	Actor   string    `json:"actor" example:"claude-desktop"`
 	AgentID string    `json:"agent_id" example:"finance-personal"` // Who paid.
@@ -264,10 +266,143 @@ func (s *Server) listToolCalls(w http.ResponseWriter, r *http.Request) error {
 	}
 	for _, c := range calls {
 		page.Calls = append(page.Calls, toolCallView{
-			ID: c.ID, At: c.At, Door: c.Door, TokenID: c.TokenID, Actor: c.Actor, AgentID: c.AgentID, Tool: c.Server + ":" + c.Tool, Class: c.Class,
+			ID: c.ID, At: c.At, Source: c.Door, TokenID: c.TokenID, Actor: c.Actor, AgentID: c.AgentID, Tool: c.Server + ":" + c.Tool, Class: c.Class,
 			ArgumentsDigest: c.Digest, Outcome: c.Outcome, Error: c.Error, DurationMS: float64(c.Duration.Microseconds()) / 1000, Tokens: c.Tokens,
 			ParentID: c.ParentID, TaskID: c.TaskID, TraceID: c.TraceID,
 		})
 	}
 	return s.writeJSON(w, r, http.StatusOK, page)
+}
+
+// toolProblem is an error of a call of a tool as this door tells it: a problem whose tool_error
+// is the name that MCP clients see.
+func toolProblem(err error) error {
+	var e *tools.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	code := errs.CodeFailed
+	switch {
+	case e.Code == tools.CodeToolNotFound:
+		code = errs.NotFound
+	case e.Code == tools.CodeBudgetExceeded:
+		code = errs.BudgetExceeded
+	case e.Code == tools.CodePermissionDenied:
+		code = errs.ToolDenied
+	case e.Code == tools.CodeInvalidArguments:
+		code = errs.InvalidRequest
+	case e.Code == tools.CodeServerError:
+		code = errs.UpstreamFailed
+	case e.Code == tools.CodeUnavailable:
+		code = errs.Unavailable
+	case e.Code == tools.CodeInternal:
+		code = errs.Internal
+	case strings.HasSuffix(e.Code, "_BUSY"):
+		code = errs.Busy
+	}
+	out := errs.New(code, "%s", e.Message).With("tool_error", e.Code)
+	if at, ok := e.Details["reset_at"]; ok {
+		_ = out.With("reset_at", at)
+	}
+	if len(e.Details) > 0 {
+		_ = out.With("tool_details", e.Details)
+	}
+	return out
+}
+
+// toolPolicyView is what the holder of a token may do with tools.
+type toolPolicyView struct {
+	TokenID string `json:"token_id" example:"01890a5d-ac96-774b-bcce-b302099a8058"`
+	models.ToolPolicy
+}
+
+func newToolPolicyView(id string, p models.ToolPolicy) toolPolicyView {
+	p.Allow, p.Deny, p.Classes = orEmpty(p.Allow), orEmpty(p.Deny), orEmpty(p.Classes)
+	return toolPolicyView{id, p}
+}
+
+// getToolPolicy shows what a token may do with tools.
+//
+//	@Summary		Get a token's policy for tools
+//	@Description	A token without one may call every tool, if it has the scope `tools:call`.
+//	@ID				getToolPolicy
+//	@Tags			tokens
+//	@Produce		json
+//	@Security		BearerAuth[admin]
+//	@Param			token_id		path	string	true	"The token's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
+//	@Param			If-None-Match	header	string	false	"The ETag you have"
+//	@Success		200	{object}	toolPolicyView	"The policy"
+//	@Header			200	{string}	ETag
+//	@Success		304	"Nothing changed"
+//	@Failure		404	"No such token, or it has no policy"
+//	@Router			/api/v1/tokens/{token_id}/tool-policy [get]
+func (s *Server) getToolPolicy(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathID(r, "token_id")
+	if err != nil {
+		return err
+	}
+	p, err := s.tools.Policy(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	return s.writeJSON(w, r, http.StatusOK, newToolPolicyView(id, p))
+}
+
+// putToolPolicy says what a token may do with tools.
+//
+//	@Summary		Set a token's policy for tools
+//	@Description	`allow` selects what the holder may call, `deny` what not, also where `allow` does; without `allow` that is everything. A rule is a pattern of `server:tool`, or of a server, in which `*` stands for any characters and `?` for one, and may ask for arguments: `{"tool": "filesystem:write_file", "arguments": {"path": "/srv/data/*"}}`. An argument that climbs with `..` matches no rule of `allow`. `classes` selects by what a tool may do. What a token may not call is not shown to it, and answered as unknown. Resources and prompts of a server are the tools `resource:<uri>` and `prompt:<name>`, of the class `read`. It counts at once on this replica and within a second on the others.
+//	@ID				putToolPolicy
+//	@Tags			tokens
+//	@Accept			json
+//	@Produce		json
+//	@Security		BearerAuth[admin]
+//	@Param			token_id	path	string				true	"The token's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
+//	@Param			body		body	models.ToolPolicy	true	"The policy"
+//	@Success		200	{object}	toolPolicyView	"It counts"
+//	@Failure		400	"A field is malformed"
+//	@Failure		404	"No such token"
+//	@Router			/api/v1/tokens/{token_id}/tool-policy [put]
+func (s *Server) putToolPolicy(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathID(r, "token_id")
+	if err != nil {
+		return err
+	}
+	var p models.ToolPolicy
+	if err := s.decodeValid(w, r, &p); err != nil {
+		return err
+	}
+	if _, err := s.auth.Get(r.Context(), id); err != nil {
+		return err
+	}
+	if err := s.tools.SetPolicy(r.Context(), caller(r), id, p); err != nil {
+		return err
+	}
+	return s.writeJSON(w, r, http.StatusOK, newToolPolicyView(id, p))
+}
+
+// deleteToolPolicy takes a token's policy away.
+//
+//	@Summary		Remove a token's policy for tools
+//	@Description	The token may call every tool then.
+//	@ID				deleteToolPolicy
+//	@Tags			tokens
+//	@Security		BearerAuth[admin]
+//	@Param			token_id	path	string	true	"The token's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
+//	@Success		204	"Removed"
+//	@Failure		404	"No such token"
+//	@Router			/api/v1/tokens/{token_id}/tool-policy [delete]
+func (s *Server) deleteToolPolicy(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathID(r, "token_id")
+	if err != nil {
+		return err
+	}
+	if _, err := s.auth.Get(r.Context(), id); err != nil {
+		return err
+	}
+	if err := s.tools.DeletePolicy(r.Context(), id); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
 }

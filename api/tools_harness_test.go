@@ -22,11 +22,11 @@ import (
 func NewTestTools(t testing.TB, s *store.Store, reg *registry.Registry, ledger *usage.Ledger, work *orchestrator.Orchestrator, feed *events.Feed) *tools.Service {
 	t.Helper()
 	var hub *tools.Service
-	up := upstream.New(&upstream.Options{Changed: func(c upstream.Change) { hub.UpstreamChanged(c) }})
+	up := upstream.New(&upstream.Options{OnChange: func(c upstream.Change) { hub.OnUpstreamChange(c) }})
 	box, err := sandbox.New(&sandbox.Options{Warm: -1})
 	require.NoError(t, err)
-	hub = tools.New(tools.Parts{
-		Store: s, Registry: reg, Usage: ledger, Work: work, Feed: feed, Upstreams: up, Index: toolsearch.New(s, nil), Sandbox: box,
+	hub = tools.New(tools.Dependencies{
+		Store: s, Registry: reg, Usage: ledger, Orchestrator: work, Feed: feed, Upstreams: up, Index: toolsearch.New(s, nil), Sandbox: box,
 	}, &tools.Options{Clock: s.Now})
 	for _, service := range []interface {
 		Start(context.Context) error

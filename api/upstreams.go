@@ -15,7 +15,7 @@ type upstreamView struct {
 	ID        string `json:"id" example:"filesystem"`
 	AgentID   string `json:"agent_id" example:"mcp-filesystem"`                                                 // The agent it is in the registry.
 	Source    string `json:"source,omitempty" example:"api"`                                                    // api, or the file that defines it.
-	Transport string `json:"transport" enums:"stdio,http,sse" example:"stdio"`                                  // How it is reached.
+	Transport string `json:"transport" enums:"stdio,http" example:"stdio"`                                      // How it is reached.
 	State     string `json:"state" enums:"starting,ready,failed,disabled,stopped" example:"ready"`              // Only one that is ready has tools.
 	Error     string `json:"error,omitempty" example:"upstream \"filesystem\" does not start: no such program"` // Why the last start or session ended, until it is ready again.
 	// Since when it is in that state.
@@ -51,7 +51,7 @@ type upstreamList struct {
 func (s *Server) newUpstreamView(u upstream.Status, by models.Principal) upstreamView {
 	v := upstreamView{
 		ID: u.ID, AgentID: s.tools.AgentOf(u.ID), Source: u.Source, Transport: string(u.Transport), State: string(u.State), Error: u.Error,
-		Since: u.Since.UTC(), NextTry: orNull(u.NextTry), Restarts: u.Restarts, PID: u.PID, Command: u.Command, URL: u.URL,
+		Since: u.Since.UTC(), NextTry: orNull(u.NextAttempt), Restarts: u.Restarts, PID: u.PID, Command: u.Command, URL: u.URL,
 		Env: orEmpty(u.EnvNames), Headers: orEmpty(u.HeaderNames), TimeoutMS: u.Timeout.Milliseconds(), ProtocolRevision: u.Protocol,
 		Name: u.ServerName, Version: u.ServerVersion, Tools: u.Tools, Resources: u.Resources, Templates: u.Templates, Prompts: u.Prompts,
 		Warnings: orEmpty(u.Warnings), Stderr: orEmpty(u.Stderr),
@@ -141,7 +141,7 @@ type upstreamConfig struct {
 	Args    []string          `json:"args,omitempty" example:"-y,@modelcontextprotocol/server-memory"`
 	Env     map[string]string `json:"env,omitempty"` // Its environment. Secrets are named: `${NAME}`, `${file:/path}`.
 	Cwd     string            `json:"cwd,omitempty" example:"/srv"`
-	Type    string            `json:"type,omitempty" enums:"stdio,http,sse" example:"stdio"`
+	Type    string            `json:"type,omitempty" enums:"stdio,http" example:"stdio"`
 	URL     string            `json:"url,omitempty" example:"https://mcp.example.com/mcp"` // A server that is spoken to over Streamable HTTP.
 	Headers map[string]string `json:"headers,omitempty"`
 	// What only comet understands: timeout (such as "45s"), bearer, roots, protocol.
@@ -265,7 +265,7 @@ type toolDefinitionView struct {
 	Pending       any    `json:"pending,omitempty"`
 	// What replaces the class that the annotations say, absent where they are believed.
 	Class      models.ToolClass `json:"class,omitempty" swaggertype:"string" enums:"read,write,destructive" example:"read"`
-	SeenAt     time.Time        `json:"seen_at" example:"2026-01-10T15:30:00Z"`
+	SeenAt     time.Time        `json:"first_seen_at" example:"2026-01-10T15:30:00Z"`
 	ChangedAt  *time.Time       `json:"changed_at" example:"2026-01-11T15:30:00Z"`
 	ApprovedAt *time.Time       `json:"approved_at" example:"2026-01-11T16:30:00Z"`
 	ApprovedBy string           `json:"approved_by,omitempty" example:"bootstrap-admin"`

@@ -2,7 +2,11 @@ package api
 
 import (
 	"net/http"
+	"slices"
+	"time"
 
+	"comet/internal/errs"
+	"comet/internal/validate"
 	"comet/models"
 	"comet/webhooks"
 )
@@ -209,4 +213,135 @@ func refuseIfMatch(r *http.Request) error {
 		return nil
 	}
 	return invalidHeader("If-Match", "unsupported", "webhooks have no version, so a change cannot depend on one; send it without If-Match")
+}
+
+// webhookView is a webhook without its secret.
+type webhookView struct {
+	ID          string             `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`
+	URL         string             `json:"url" example:"https://your-server.com/webhook"`
+	Description string             `json:"description" example:"budget alerts to the on-call channel"`
+	Events      []models.EventType `json:"events" swaggertype:"array,string" enums:"agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled" example:"agent.created,agent.updated,agent.budget_warning"`
+	// The agent whose events it hears of; null hears of every agent.
+	AgentID *string `json:"agent_id" example:"finance-personal"`
+	// Whether it hears of the agents below that one too.
+	Subtree  bool            `json:"subtree" example:"false"`
+	Ordering models.Ordering `json:"ordering" example:"none"`
+	Enabled  bool            `json:"enabled" example:"true"`
+	// Why comet disabled it; null unless it did.
+	DisabledReason *string    `json:"disabled_reason" example:"no delivery succeeded for 5 days"`
+	DisabledAt     *time.Time `json:"disabled_at" example:"2026-01-10T15:30:00Z"`
+	// The first failure after the last success; null while it works.
+	FailingSince *time.Time `json:"failing_since" example:"2026-01-05T15:30:00Z"`
+	// The Ed25519 keys that verify v1a signatures now, the newest first; empty
+	// unless it signs with one.
+	PublicKeys []string `json:"public_keys" example:"whpk_Y3JlYXRlZCBmb3IgdGhlIGRvY3VtZW50YXRpb24u"`
+	// How long deliveries are signed with the keys from before the last rotation
+	// too; null unless they are.
+	PreviousSecretExpiresAt *time.Time `json:"previous_secret_expires_at" example:"2026-01-11T15:30:00Z"`
+	CreatedBy               string     `json:"created_by" example:"ops"`
+	CreatedAt               time.Time  `json:"created_at" example:"2026-01-10T15:30:00Z"`
+	UpdatedAt               time.Time  `json:"updated_at" example:"2026-01-10T15:30:00Z"`
+}
+
+// webhookIssued is a webhook with its secret, which is shown this once.
+type webhookIssued struct {
+	webhookView
+	// What deliveries are signed with. It is shown this once; the answer to a
+	// repeated Idempotency-Key leaves it out.
+	Secret string `json:"secret,omitempty" example:"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"`
+}
+
+// webhookList is one page of webhooks.
+type webhookList struct {
+	Webhooks   []webhookView `json:"webhooks"`
+	NextCursor string        `json:"next_cursor,omitempty" example:"MDE4OTBhNWQ"` // Absent on the last page.
+}
+
+func (s *Server) newWebhookView(w models.Webhook) webhookView {
+	now := s.now()
+	v := webhookView{
+		ID: w.ID, URL: w.URL, Description: w.Description, Events: w.Events, AgentID: w.AgentID, Subtree: w.Subtree,
+		Ordering: w.Ordering, Enabled: w.Enabled, DisabledAt: w.DisabledAt, FailingSince: w.FailingSince,
+		PublicKeys: slices.Concat([]string{}, webhooks.PublicKeys(w.Keys, now)), // never null
+		CreatedBy:  w.CreatedBy, CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt,
+	}
+	if w.DisabledReason != "" {
+		v.DisabledReason = &w.DisabledReason
+	}
+	if now.Before(w.Keys.OldUntil) {
+		v.PreviousSecretExpiresAt = &w.Keys.OldUntil
+	}
+	return v
+}
+
+// defaultGrace is how long the old keys sign too where a rotation does not say.
+const defaultGrace = 24 * time.Hour
+
+// secretRotation is the body of a request for a new secret.
+type secretRotation struct {
+	// The new secret, `whsec_` and 24 to 64 bytes in base64; one is made where it
+	// is left out.
+	Secret *string `json:"secret" example:"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" maxLength:"128" extensions:"x-nullable"`
+	// How long deliveries are signed with the old secret too, in seconds.
+	GraceSeconds *int64 `json:"grace_seconds" validate:"omitnil,min=0,max=604800" example:"86400" minimum:"0" maximum:"604800" default:"86400" extensions:"x-nullable"`
+}
+
+// rotateWebhookSecret gives a webhook new keys.
+//
+//	@Summary		Rotate a webhook's secret
+//	@Description	Gives the webhook a new secret, and a new signing key where it signs with one. For `grace_seconds` every delivery carries the signatures of the old keys too, so a receiver can change over at its leisure; 0 ends them at once. A second rotation within the grace period keeps the keys it replaces and drops the older ones.
+//	@ID				rotateWebhookSecret
+//	@Tags			webhooks
+//	@Accept			json
+//	@Produce		json
+//	@Security		BearerAuth[webhooks:write]
+//	@Param			webhook_id		path	string		true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
+//	@Param			Idempotency-Key	header	string		false	"Makes a repeated request answer as the first one did, without the secret"	maxlength(255)
+//	@Param			body			body	secretRotation	false	"The secret and the grace period, where the defaults do not suit"
+//	@Success		200	{object}	webhookIssued	"Rotated"
+//	@Header			200	{string}	Location
+//	@Header			200	{string}	Cache-Control
+//	@Header			200	{string}	Idempotency-Replayed
+//	@Failure		400	"A field is malformed"
+//	@Failure		404	"No such webhook"
+//	@Failure		409	"The key was used with another request"
+//	@Router			/api/v1/webhooks/{webhook_id}/rotate-secret [post]
+func (s *Server) rotateWebhookSecret(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathID(r, "webhook_id")
+	if err != nil {
+		return err
+	}
+	var d secretRotation
+	body, err := s.decodeOptional(w, r, &d)
+	if err != nil {
+		return err
+	}
+	once, err := s.once(r, body, s.renderWebhook(http.StatusOK))
+	if err != nil {
+		return err
+	}
+	secret, grace, err := d.read()
+	if err != nil {
+		return err
+	}
+	rotated, err := s.webhooks.Rotate(r.Context(), caller(r), id, secret, grace, once)
+	if err != nil || s.replayed(w, once) {
+		return err
+	}
+	return s.writeWebhook(w, r, http.StatusOK, rotated)
+}
+
+// read returns the secret, "" to have one made, and the grace period.
+func (d secretRotation) read() (secret string, grace time.Duration, err error) {
+	v := validate.Struct(d)
+	if d.Secret != nil {
+		if secret = *d.Secret; secret == "" {
+			v.Add(errs.InvalidRequest, "/secret", "secret", "secret must not be empty; leave it out to have one made")
+		}
+	}
+	grace = defaultGrace
+	if d.GraceSeconds != nil {
+		grace = time.Duration(*d.GraceSeconds) * time.Second
+	}
+	return secret, grace, v.Err()
 }

@@ -23,7 +23,7 @@ func (h *house) startWork(t testing.TB, s *store.Store, feed *events.Feed) {
 	t.Helper()
 	relay := events.NewRelay(s, feed, &events.Options{Poll: 20 * time.Millisecond, OnNumbered: h.hooks.Numbered, PerEvent: h.hooks.PerEvent})
 	timers := jobs.New(s, &jobs.Options{Poll: 20 * time.Millisecond})
-	h.work.Register(timers)
+	h.work.RegisterJobs(timers)
 	for _, service := range []lifecycle.Service{relay, h.work, timers} {
 		require.NoError(t, service.Start(t.Context()))
 		t.Cleanup(func() { require.NoError(t, service.Stop(context.Background())) })
@@ -34,7 +34,7 @@ func (h *house) startWork(t testing.TB, s *store.Store, feed *events.Feed) {
 // join has an agent come to work.
 func (h *house) join(t testing.TB, id string, places int) {
 	t.Helper()
-	_, err := h.work.Join(t.Context(), id, orchestrator.JoinRequest{Dialect: "envelope", Link: "websocket", Places: places})
+	_, err := h.work.Join(t.Context(), id, orchestrator.JoinRequest{Protocol: "envelope", Transport: "websocket", Concurrency: places})
 	require.NoError(t, err)
 }
 

@@ -1,9 +1,12 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"time"
 
+	"comet/internal/errs"
+	"comet/internal/words"
 	"comet/models"
 )
 
@@ -11,19 +14,19 @@ import (
 type workerView struct {
 	AgentID string `json:"agent_id" example:"research-web-01"`
 	// What PROTOCOL_V5 calls the agent. Absent where it was never called that.
-	V5ID    string             `json:"v5_id,omitempty" example:"W1"`
-	State   models.WorkerState `json:"state" swaggertype:"string" enums:"offline,online,busy" example:"online"`
-	Dialect string             `json:"dialect" example:"envelope"` // What it speaks.
+	V5ID     string             `json:"v5_id,omitempty" example:"W1"`
+	State    models.WorkerState `json:"state" swaggertype:"string" enums:"offline,online,busy" example:"online"`
+	Protocol string             `json:"protocol" example:"envelope"` // What it speaks.
 	// Which version of that was agreed on, such as V4 of the dialect pipe. Absent for the newest.
-	DialectVersion string `json:"dialect_version,omitempty" example:"V4"`
+	ProtocolVersion string `json:"protocol_version,omitempty" example:"V4"`
 	// The depth from which on it takes nothing that was handed off; absent where it did not say.
-	MaxDepth int        `json:"max_depth,omitempty" example:"2"`
-	Link     string     `json:"link" example:"websocket"` // How it is reached.
-	Places   int        `json:"places" example:"4"`       // How many attempts it takes at a time.
-	InFlight int        `json:"in_flight" example:"1"`    // How many it has.
-	Load     int        `json:"load" example:"25"`        // In percent, as it says itself.
-	SeenAt   time.Time  `json:"seen_at" example:"2026-01-10T15:30:00Z"`
-	UsedAt   *time.Time `json:"used_at" example:"2026-01-10T15:29:00Z"` // The last assignment.
+	MaxDepth       int        `json:"max_depth,omitempty" example:"2"`
+	Transport      string     `json:"transport" example:"websocket"` // How it is reached.
+	Concurrency    int        `json:"concurrency" example:"4"`       // How many attempts it takes at a time.
+	InFlight       int        `json:"in_flight" example:"1"`         // How many it has.
+	Load           int        `json:"load" example:"25"`             // In percent, as it says itself.
+	LastSeenAt     time.Time  `json:"last_seen_at" example:"2026-01-10T15:30:00Z"`
+	LastAssignedAt *time.Time `json:"last_assigned_at" example:"2026-01-10T15:29:00Z"` // The last assignment.
 	// How many timeouts and lost lines there were since the last success.
 	Failures  int         `json:"failures" example:"0"`
 	Breaker   breakerView `json:"breaker"`
@@ -46,8 +49,8 @@ type workerList struct {
 
 func (s *Server) newWorkerView(w models.Worker, number int64) workerView {
 	v := workerView{
-		AgentID: w.AgentID, State: w.State, Dialect: w.Protocol, DialectVersion: w.ProtocolVersion, MaxDepth: w.MaxDepth, Link: w.Transport, Places: w.Concurrency, InFlight: w.InFlight, Load: w.Load,
-		SeenAt: w.LastSeenAt, UsedAt: orNull(w.LastAssignedAt), Failures: w.Failures, Breaker: breakerView{State: "closed"}, UpdatedAt: w.UpdatedAt,
+		AgentID: w.AgentID, State: w.State, Protocol: w.Protocol, ProtocolVersion: w.ProtocolVersion, MaxDepth: w.MaxDepth, Transport: w.Transport, Concurrency: w.Concurrency, InFlight: w.InFlight, Load: w.Load,
+		LastSeenAt: w.LastSeenAt, LastAssignedAt: orNull(w.LastAssignedAt), Failures: w.Failures, Breaker: breakerView{State: "closed"}, UpdatedAt: w.UpdatedAt,
 	}
 	if number != 0 {
 		v.V5ID = models.WorkerName(number)
@@ -131,4 +134,53 @@ func (s *Server) getWorker(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return s.writeJSON(w, r, http.StatusOK, views[0])
+}
+
+// maxWorkerName is the longest name of a worker in PROTOCOL_V5, in characters (§2.2).
+const maxWorkerName = 10
+
+// workerNumber is the number of the worker with a name such as W41, 0 where none was sent.
+func (q *query) workerNumber(name string) int64 {
+	text := q.OptString(name, maxWorkerName)
+	if text == nil {
+		return 0
+	}
+	n, ok := models.WorkerNumber(*text)
+	if !ok {
+		q.Fail(name, "pattern", "%s must be W1 to W99, or from the 100th on W1.1, not %s", name, words.Quote(*text))
+	}
+	return n
+}
+
+// workersPage are up to limit workers behind an id, or the one with a number, which there
+// may not be.
+func (s *Server) workersPage(ctx context.Context, number int64, after string, limit int) ([]models.Worker, error) {
+	if number == 0 {
+		return s.work.Workers(ctx, after, limit)
+	}
+	id, err := s.work.AgentByNumber(ctx, number)
+	if err == nil && id > after {
+		var w models.Worker
+		if w, err = s.work.Worker(ctx, id); err == nil {
+			return []models.Worker{w}, nil
+		}
+	}
+	if errs.Is(err, errs.NotFound) {
+		err = nil
+	}
+	return nil, err
+}
+
+// newWorkerViews are workers with their numbers.
+func (s *Server) newWorkerViews(ctx context.Context, workers []models.Worker) ([]workerView, error) {
+	ids := make([]string, len(workers))
+	for i, w := range workers {
+		ids[i] = w.AgentID
+	}
+	numbers, err := s.work.AgentNumbers(ctx, ids)
+	views := make([]workerView, len(workers))
+	for i, w := range workers {
+		views[i] = s.newWorkerView(w, numbers[w.AgentID])
+	}
+	return views, err
 }

@@ -45,4 +45,4 @@ type Change struct {
 	Field string `json:"field" example:"token_budget"`
 	From  any    `json:"from"`
 	To    any    `json:"to"`
-}
+} // @name FieldChange

@@ -38,7 +38,7 @@ const (
 	EventTaskStarted   EventType = "task.started"  // and has it
 	EventTaskProgress  EventType = "task.progress"
 	EventTaskQuestion  EventType = "task.question" // its agent asked back
-	EventTaskAnswered  EventType = "task.answered"
+	EventTaskReplied   EventType = "task.replied"
 	EventTaskRetried   EventType = "task.retried" // another attempt follows
 	EventTaskCompleted EventType = "task.completed"
 	EventTaskFailed    EventType = "task.failed"

@@ -3,7 +3,7 @@ package models
 import "slices"
 
 // Level is an agent's rank in the hierarchy (CHE·NU §1, §3.2).
-type Level int
+type Level int // @name AgentLevel
 
 // The four levels.
 const (

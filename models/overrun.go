@@ -25,4 +25,4 @@ type Overrun struct {
 	// MaxBudget bounds what the budget is raised to, in tokens; 0 is no bound but that it
 	// becomes what the worker needs, or twice as much where it does not say.
 	MaxBudget int64 `json:"max_budget,omitempty" example:"8000"`
-}
+} // @name BudgetOverrun

@@ -44,11 +44,11 @@ const (
 	// NotWaiting is a task that an agent has.
 	NotWaiting WaitReason = ""
 	// WaitForWorker is a task in line for an agent that has a place free.
-	WaitForWorker WaitReason = "agent"
+	WaitForWorker WaitReason = "worker"
 	// WaitForRetry is a task whose next attempt begins after a while.
 	WaitForRetry WaitReason = "retry"
 	// WaitForReply is a task whose agent asked back (PROTOCOL_V5 §7).
-	WaitForReply WaitReason = "answer"
+	WaitForReply WaitReason = "reply"
 )
 
 // Task is one piece of work.

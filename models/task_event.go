@@ -7,7 +7,7 @@ type TaskChanged struct {
 	TaskID     string     `json:"task_id"`
 	SessionID  string     `json:"session_id,omitempty"`
 	State      TaskState  `json:"state"`
-	Waits      WaitReason `json:"waits,omitempty"`
+	WaitingFor WaitReason `json:"waiting_for,omitempty"`
 	Attempt    int        `json:"attempt"`
 	AgentID    string     `json:"agent_id,omitempty"`
 	OwnerAgent string     `json:"owner_agent,omitempty"`
@@ -20,21 +20,21 @@ type TaskChanged struct {
 	Failure       string     `json:"failure,omitempty"`
 	Error         string     `json:"error,omitempty"`
 	NextAttemptAt *time.Time `json:"next_attempt_at,omitempty"`
-	// Question and Options, or Answer, are of a clarification.
+	// Question and Options, or Reply, are of a clarification.
 	Question string   `json:"question,omitempty"`
 	Options  []string `json:"options,omitempty"`
-	Answer   string   `json:"answer,omitempty"`
+	Reply    string   `json:"reply,omitempty"`
 	Version  int64    `json:"version"`
 }
 
 // WorkerChanged is the data of worker.changed.
 type WorkerChanged struct {
-	AgentID string      `json:"agent_id"`
-	State   WorkerState `json:"state"`
-	Was     WorkerState `json:"was,omitempty"`
-	Dialect string      `json:"dialect"`
-	Link    string      `json:"link"`
-	Places  int         `json:"places"`
+	AgentID       string      `json:"agent_id"`
+	State         WorkerState `json:"state"`
+	PreviousState WorkerState `json:"previous_state,omitempty"`
+	Protocol      string      `json:"protocol"`
+	Transport     string      `json:"transport"`
+	Concurrency   int         `json:"concurrency"`
 }
 
 // BreakerOpened is the data of worker.breaker_opened.

@@ -6,7 +6,7 @@ import (
 )
 
 // Scope is one permission of a token.
-type Scope string
+type Scope string // @name TokenScope
 
 // The scopes. Those a later door brings are reserved: they can be granted now.
 const (

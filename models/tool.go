@@ -140,7 +140,7 @@ type ToolChanged struct {
 type ToolCalled struct {
 	CallID     string      `json:"call_id"`
 	Tool       string      `json:"tool"`
-	Door       string      `json:"door"`
+	Source     string      `json:"source"`
 	Actor      string      `json:"actor"`
 	AgentID    string      `json:"agent_id"`
 	Outcome    ToolOutcome `json:"outcome"`

@@ -32,7 +32,7 @@ const (
 )
 
 // Outcome says how a piece of work ended.
-type Outcome string
+type Outcome string // @name WorkOutcome
 
 // The outcomes. A cancelled piece of work counts neither way in a success rate.
 const (
@@ -71,7 +71,7 @@ type FactDraft struct {
 	FactOutcome
 	// RequestID makes the fact count once however often it is sent.
 	RequestID *string `json:"request_id,omitempty" validate:"omitnil,notblank,printable,max=128" example:"req-01J9" minLength:"1" maxLength:"128" extensions:"x-nullable"`
-}
+} // @name UsageFactDraft
 
 // Fact is one recorded use of tokens. It never changes.
 type Fact struct {
@@ -91,7 +91,7 @@ type Fact struct {
 	Path string `json:"-"`
 	// Digest is the SHA-256 of what the request said.
 	Digest [32]byte `json:"-"`
-}
+} // @name UsageFact
 
 // Usage is what an agent used and may still use in a UTC day (CHE·NU §5.2).
 type Usage struct {
@@ -125,7 +125,7 @@ type Usage struct {
 	// SubtreeRemaining is what the agent and all below it may still use together,
 	// with budget_scope subtree; null otherwise.
 	SubtreeRemaining *int64 `json:"subtree_remaining" example:"5600" extensions:"x-nullable"`
-}
+} // @name AgentUsage
 
 // Balance is the part of a Usage that a charge changes; it is known without
 // another read.
@@ -137,7 +137,7 @@ type Balance struct {
 	// Remaining is max(0, budget − used_today − reserved); null is unlimited.
 	Remaining *int64    `json:"remaining" example:"12500" extensions:"x-nullable"`
 	ResetAt   time.Time `json:"reset_at" example:"2026-01-11T00:00:00Z"`
-}
+} // @name BudgetBalance
 
 // Recorded is the answer to recorded facts, in the order of the request.
 type Recorded struct {
@@ -190,7 +190,7 @@ type Settlement struct {
 	Tokens *int64 `json:"tokens" validate:"required,min=0,max=1000000000000" example:"1730" minimum:"0" maximum:"1000000000000"`
 	FactLabels
 	FactOutcome
-}
+} // @name ReservationSettlement
 
 // Settled is a settled reservation and the agent's balance after it.
 type Settled struct {
@@ -304,14 +304,14 @@ type HistoryBucket struct {
 	Breakdown []HistoryGroup `json:"breakdown,omitempty"`
 	// OtherTokens is what the groups that are not named used.
 	OtherTokens int64 `json:"other_tokens,omitempty" example:"120"`
-}
+} // @name UsageBucket
 
 // HistoryGroup is the part of a window with one label.
 type HistoryGroup struct {
 	Value  string `json:"value" example:"gpt-5-mini"`
 	Tokens int64  `json:"tokens" example:"1980"`
 	Facts  int64  `json:"facts" example:"7"`
-}
+} // @name UsageGroup
 
 // BudgetAlert is the data of agent.budget_warning and agent.budget_exceeded.
 type BudgetAlert struct {
@@ -344,16 +344,16 @@ type Verification struct {
 	// Differences are at most 100; Total counts all.
 	Differences []Difference `json:"differences"`
 	Total       int64        `json:"total_differences" example:"0"`
-}
+} // @name LedgerVerification
 
 // Difference is a sum that is not what the rows under it add up to.
 type Difference struct {
 	AgentID string `json:"agent_id" example:"finance-personal"`
 	// What names the sum: window, used, forgiven, reserved, settled, extra,
 	// subtree_used, subtree_forgiven or subtree_reserved.
-	What string `json:"what" example:"window"`
+	What string `json:"sum" example:"window"`
 	// Where narrows it down: the hour and the path of a window, the id of a reservation.
-	Where    string `json:"where,omitempty" example:"2026-01-10T15:00:00Z nova/orch-personnel/finance-personal"`
+	Where    string `json:"key,omitempty" example:"2026-01-10T15:00:00Z nova/orch-personnel/finance-personal"`
 	Stored   int64  `json:"stored" example:"2100"`
 	Computed int64  `json:"computed" example:"2050"`
-}
+} // @name LedgerDifference

@@ -13,7 +13,7 @@ const (
 )
 
 // Ordering says in which order a webhook gets its events.
-type Ordering string
+type Ordering string // @name DeliveryOrdering
 
 // The orderings.
 const (

@@ -42,14 +42,14 @@ func (s *Store) DueEndpoints(ctx context.Context) (out []Endpoint, err error) {
 	return out, err
 }
 
-// DuePlace is a place among a webhook's due deliveries; the zero value is before the
+// DueCursor is a place among a webhook's due deliveries; the zero value is before the
 // first.
-type DuePlace struct{ due, position int64 }
+type DueCursor struct{ due, position int64 }
 
 // DueDeliveries returns up to limit of a webhook's deliveries that are ready and due
 // at now, behind a place, in the order of their due time and then of their events, as
 // far as an attempt needs to know them, and the place of the last.
-func (s *Store) DueDeliveries(ctx context.Context, webhookID string, now time.Time, after DuePlace, limit int) ([]models.Delivery, DuePlace, error) {
+func (s *Store) DueDeliveries(ctx context.Context, webhookID string, now time.Time, after DueCursor, limit int) ([]models.Delivery, DueCursor, error) {
 	var due, position, eventAt, attempts any
 	var data string
 	var out []models.Delivery
@@ -62,7 +62,7 @@ func (s *Store) DueDeliveries(ctx context.Context, webhookID string, now time.Ti
 		return err
 	})
 	if len(out) > 0 {
-		after = DuePlace{whole(due), whole(position)}
+		after = DueCursor{whole(due), whole(position)}
 	}
 	return out, after, err
 }

@@ -31,7 +31,12 @@ func sqliteDSN(dir string, pragmas ...string) string {
 	}, pragmas...) {
 		q.Add("_pragma", p)
 	}
-	return (&url.URL{Scheme: "file", Opaque: url.PathEscape(filepath.Join(dir, sqliteFile)), RawQuery: q.Encode()}).String()
+	return sqliteURI(filepath.Join(dir, sqliteFile), q)
+}
+
+// sqliteURI names a database file with parameters of SQLite and of its driver.
+func sqliteURI(path string, parameters url.Values) string {
+	return (&url.URL{Scheme: "file", Opaque: url.PathEscape(path), RawQuery: parameters.Encode()}).String()
 }
 
 // createSQLiteFile creates the database file with mode 0600 where it is missing; SQLite itself

@@ -10,35 +10,35 @@ import (
 	"comet/store"
 )
 
-// The reasons for which comet disables a webhook.
+// Reasons for which comet disables a webhook.
 const (
 	reasonGone    = "the server answered 410 Gone"
 	reasonFailing = "no delivery succeeded for 5 days"
 )
 
-// result is an attempt that was made at a delivery.
+// result is a finished attempt at a delivery.
 type result struct {
-	outcome
-	skipped  bool            // or rather was not
-	hook     *models.Webhook // as it was then
+	attemptResult
+	skipped  bool            // the attempt was not made
+	hook     *models.Webhook // the webhook at the time of the attempt
 	delivery models.Delivery
 }
 
-// goneFrom reports whether the webhook's receiver is gone, not only one it had before.
+// goneFrom reports whether the webhook's current URL is gone, not only an earlier one.
 func (r result) goneFrom(hook models.Webhook) bool { return r.gone && r.hook.URL == hook.URL }
 
-// stored says what the transaction that kept results has found.
-type stored struct {
-	over    bool // the webhook is deleted or disabled
+// completion is what the transaction that stored results found.
+type completion struct {
+	stopped bool // the webhook is deleted or disabled
 	ordered bool
-	reason  string // of its being disabled in this transaction
+	reason  string // why this transaction disabled it
 }
 
-// complete keeps what became of attempts at one webhook, in the order in which they
-// ended, and what follows: the next attempt or the end of each delivery, the next one
-// of its key in an ordered webhook, and the end of a webhook that is gone or has failed
-// for too long. Attempts count whatever has become of the delivery meanwhile.
-func (w *Webhooks) complete(ctx context.Context, hook models.Webhook, all []result) (out stored, err error) {
+// storeResults stores attempts at one webhook in the order in which they ended, and their
+// consequences: the next attempt or the end of each delivery, the next delivery of its key in an
+// ordered webhook, and the end of a webhook that is gone or has failed for too long. Attempts
+// count even if the delivery was changed meanwhile.
+func (w *Webhooks) storeResults(ctx context.Context, hook models.Webhook, all []result) (out completion, err error) {
 	err = w.store.Write(ctx, func(tx *store.Tx) (err error) {
 		out, err = w.completeIn(tx, hook, all)
 		return err
@@ -49,30 +49,31 @@ func (w *Webhooks) complete(ctx context.Context, hook models.Webhook, all []resu
 	return out, err
 }
 
-func (w *Webhooks) completeIn(tx *store.Tx, believed models.Webhook, all []result) (stored, error) {
+func (w *Webhooks) completeIn(tx *store.Tx, believed models.Webhook, all []result) (completion, error) {
 	hook, err := lockFor(tx, believed)
 	if errs.Is(err, errs.NotFound) {
-		return stored{over: true}, nil // deleted, and its deliveries with it
+		return completion{stopped: true}, nil // deleted together with its deliveries
 	}
 	if err != nil {
-		return stored{}, err
+		return completion{}, err
 	}
 	keys, err := w.endDeliveries(tx, hook, all)
 	if err != nil {
-		return stored{}, err
+		return completion{}, err
 	}
-	out := stored{ordered: hook.Ordering == models.OrderingAgent}
+	out := completion{ordered: hook.Ordering == models.OrderingAgent}
 	if out.ordered {
 		if err := tx.PromoteDeliveries(hook.ID, keys); err != nil {
-			return stored{}, err
+			return completion{}, err
 		}
 	}
-	out.reason, err = judge(tx, hook, all)
-	out.over = !hook.Enabled || out.reason != ""
+	out.reason, err = updateHealth(tx, hook, all)
+	out.stopped = !hook.Enabled || out.reason != ""
 	return out, err
 }
 
-// lockFor locks the webhook as its ordering demands, which may have changed.
+// lockFor locks the webhook as its current ordering requires, which may differ from the one that
+// was read.
 func lockFor(tx *store.Tx, believed models.Webhook) (models.Webhook, error) {
 	if believed.Ordering != models.OrderingAgent {
 		if hook, err := tx.WebhookShared(believed.ID); err != nil || hook.Ordering != models.OrderingAgent {
@@ -82,7 +83,7 @@ func lockFor(tx *store.Tx, believed models.Webhook) (models.Webhook, error) {
 	return tx.Webhook(believed.ID)
 }
 
-// endDeliveries keeps the attempts and returns the keys of deliveries that have ended.
+// endDeliveries stores the attempts and returns the keys of deliveries that have ended.
 func (w *Webhooks) endDeliveries(tx *store.Tx, hook models.Webhook, all []result) (keys []string, err error) {
 	quick := make([]store.Ended, 0, len(all))
 	for _, r := range all {
@@ -112,7 +113,7 @@ func (w *Webhooks) endDeliveries(tx *store.Tx, hook models.Webhook, all []result
 	return keys, nil
 }
 
-// endDelivery keeps one attempt and reports whether the delivery has ended with it.
+// endDelivery stores one attempt and reports whether it ended the delivery.
 func (w *Webhooks) endDelivery(tx *store.Tx, r result, gone bool) (ended bool, err error) {
 	d, err := tx.Delivery(r.delivery.WebhookID, r.delivery.ID)
 	switch {
@@ -123,20 +124,19 @@ func (w *Webhooks) endDelivery(tx *store.Tx, r result, gone bool) (ended bool, e
 	case r.succeeded:
 		return true, tx.SucceedDelivery(d, r.attempt)
 	}
-	if d.State != models.DeliveryPending { // another replica had it too and was quicker
+	if d.State != models.DeliveryPending { // another replica attempted it, too, and was faster
 		return false, tx.CountFailure(d, r.attempt)
 	}
-	wait, again := next(d.Tries+1, w.opts.Random(), r.retryAfter)
+	wait, again := nextWait(d.Tries+1, w.opts.Random(), r.retryAfter)
 	if !again || gone {
 		return true, tx.MarkDeliveryDead(d, r.attempt)
 	}
 	return false, tx.FailDelivery(d, r.attempt, tx.Now().Add(wait))
 }
 
-// judge keeps since when a webhook fails and how often, and disables it where that is
-// too long or it is gone; it returns the reason. What an earlier URL answered does not
-// count.
-func judge(tx *store.Tx, hook models.Webhook, all []result) (reason string, err error) {
+// updateHealth updates since when and how often a webhook has failed. It disables a webhook that is gone
+// or has failed for too long and returns the reason. Responses of an earlier URL do not count.
+func updateHealth(tx *store.Tx, hook models.Webhook, all []result) (reason string, err error) {
 	since, failures := hook.FailingSince, hook.Failures
 	for _, r := range all {
 		switch {
@@ -152,7 +152,7 @@ func judge(tx *store.Tx, hook models.Webhook, all []result) (reason string, err 
 			reason = reasonGone
 		}
 	}
-	if reason == "" && since != nil && failures >= minFailures && tx.Now().Sub(*since) >= patience {
+	if reason == "" && since != nil && failures >= minFailures && tx.Now().Sub(*since) >= maxFailingTime {
 		reason = reasonFailing
 	}
 	if !hook.Enabled || reason == "" {
@@ -183,11 +183,12 @@ func disable(tx *store.Tx, id, reason string, since *time.Time, failures int) er
 	return tx.Emit(models.EventWebhookDisabled, id, data)
 }
 
-// origin is what others may know of a URL, whose path and query may hold a secret.
+// origin returns the part of a URL that other webhooks may see; path and query may contain a
+// secret.
 func origin(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {
-		return "" // it was parsed when it was registered
+		return "" // the URL was parsed at registration
 	}
 	return u.Scheme + "://" + u.Host
 }

@@ -12,16 +12,16 @@ import (
 	"comet/webhooks/signature"
 )
 
-// Created is a webhook with its secret, which is shown this once.
+// Created is a webhook with its secret, which is shown once.
 type Created struct {
 	Webhook models.Webhook
 	Secret  string // whsec_…
 }
 
-// Create registers a webhook (CHE·NU §9). It reports every broken rule of the lowest
-// class at once: errs.ForeignAgent before errs.InvalidRequest before AddressRefused and LimitReached. With
-// once, a repeated request has no second effect; its answer is the caller's to store
-// without the secret.
+// Create registers a webhook (CHE·NU §9). It reports all violations of the lowest class at once:
+// errs.ForeignAgent before errs.InvalidRequest before AddressRefused and LimitReached. With an
+// idempotency key a repeated request has no second effect; the caller stores the response without
+// the secret.
 func (w *Webhooks) Create(ctx context.Context, by models.Principal, d models.WebhookDraft, once *models.Idempotency) (Created, error) {
 	if err := checkBound(by, d.AgentID); err != nil {
 		return Created{}, err
@@ -54,13 +54,13 @@ func (w *Webhooks) Create(ctx context.Context, by models.Principal, d models.Web
 	if err != nil {
 		return Created{}, err
 	}
-	if fresh(once) {
-		w.tell(ctx, by, out.Webhook.ID, "a webhook was created")
+	if notReplayed(once) {
+		w.logChange(ctx, by, out.Webhook.ID, "a webhook was created")
 	}
 	return out, nil
 }
 
-// fromDraft returns the webhook that a draft describes; found are the rules it breaks.
+// fromDraft returns the webhook that a draft describes; found are its violations.
 func fromDraft(tx *store.Tx, by models.Principal, d models.WebhookDraft, found errs.Violations) (models.Webhook, error) {
 	err := checkFilter(&found, d.AgentID, orFalse(d.Subtree), tx.AgentExists)
 	if err != nil {
@@ -69,7 +69,7 @@ func fromDraft(tx *store.Tx, by models.Principal, d models.WebhookDraft, found e
 	if err := found.Err(); err != nil {
 		return models.Webhook{}, err
 	}
-	if err := checkRoom(tx); err != nil {
+	if err := checkWebhookLimit(tx); err != nil {
 		return models.Webhook{}, err
 	}
 	id, err := uuid.NewV7()
@@ -92,7 +92,7 @@ func fromDraft(tx *store.Tx, by models.Principal, d models.WebhookDraft, found e
 	return hook, nil
 }
 
-func checkRoom(tx *store.Tx) error {
+func checkWebhookLimit(tx *store.Tx) error {
 	if err := tx.LockWebhooks(); err != nil {
 		return err
 	}

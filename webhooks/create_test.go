@@ -41,7 +41,7 @@ func refusal(err error) (errs.Code, []string) {
 func TestCreate(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "KeepsWhatItIsTold", func(t *testing.T, h *house) {
+	rule(t, "KeepsWhatItIsTold", func(t *testing.T, h *fixture) {
 		tree(t, h.db)
 		created, err := h.Create(t.Context(), ops(), draft(func(d *models.WebhookDraft) {
 			d.Events, d.Description = models.WebhookEvents(), "to the on-call channel\nof “finance”"
@@ -63,7 +63,7 @@ func TestCreate(t *testing.T) {
 		require.Equal(t, want, got)
 	})
 
-	rule(t, "MakesASecretOfItsOwnAndTakesTheRestAsUsual", func(t *testing.T, h *house) {
+	rule(t, "MakesASecretOfItsOwnAndTakesTheRestAsUsual", func(t *testing.T, h *fixture) {
 		one, err := h.Create(t.Context(), ops(), draft(nil), nil)
 		require.NoError(t, err)
 		two, err := h.Create(t.Context(), ops(), draft(nil), nil)
@@ -83,7 +83,7 @@ func TestCreate(t *testing.T) {
 		require.Equal(t, []models.Webhook{two.Webhook}, all)
 	})
 
-	rule(t, "OnceGivesTheStoredAnswer", func(t *testing.T, h *house) {
+	rule(t, "OnceGivesTheStoredAnswer", func(t *testing.T, h *fixture) {
 		rendered := 0
 		once := func() *models.Idempotency {
 			return &models.Idempotency{Principal: "ops", Key: "k", Render: func(result any) (models.StoredResponse, error) {
@@ -105,14 +105,14 @@ func TestCreate(t *testing.T) {
 		require.Len(t, all, 1)
 	})
 
-	rule(t, "RefusesAnAgentThatIsNotThere", func(t *testing.T, h *house) {
-		_, err := h.Create(t.Context(), ops(), draft(func(d *models.WebhookDraft) { d.AgentID = new("nobody") }), nil)
+	rule(t, "RefusesAnAgentThatIsNotThere", func(t *testing.T, h *fixture) {
+		_, err := h.Create(t.Context(), ops(), draft(func(d *models.WebhookDraft) { d.AgentID = new("no-such-agent") }), nil)
 		code, places := refusal(err)
 		require.Equal(t, errs.InvalidRequest, code)
 		require.Equal(t, []string{"/agent_id exists"}, places)
 	})
 
-	rule(t, "KeepsToTheLimitWhoeverComesAtOnce", func(t *testing.T, h *house) {
+	rule(t, "KeepsTheLimitUnderConcurrency", func(t *testing.T, h *fixture) {
 		created, err := h.Create(t.Context(), ops(), draft(nil), nil)
 		require.NoError(t, err)
 		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
@@ -164,46 +164,46 @@ func TestWhatIsRefused(t *testing.T) {
 		places []string
 		says   string
 	}{
-		"no URL":                    {func(d *models.WebhookDraft) { d.URL = nil }, errs.InvalidRequest, []string{"/url required"}, ""},
-		"an empty URL":              {to(""), errs.InvalidRequest, []string{"/url url"}, "absolute"},
-		"a path":                    {to("/in"), errs.InvalidRequest, []string{"/url url"}, "absolute"},
-		"another scheme":            {to("ftp://example.com"), errs.InvalidRequest, []string{"/url url"}, "https://"},
-		"an opaque URL":             {to("https:example.com"), errs.InvalidRequest, []string{"/url url"}, "host"},
-		"no host":                   {to("https:///in"), errs.InvalidRequest, []string{"/url url"}, "host"},
-		"a port alone":              {to("https://:443/in"), errs.InvalidRequest, []string{"/url url"}, "host"},
-		"port 0":                    {to("https://example.com:0/"), errs.InvalidRequest, []string{"/url url"}, "port"},
-		"port 65536":                {to("https://example.com:65536/"), errs.InvalidRequest, []string{"/url url"}, "port"},
-		"a line break":              {to("https://example.com/\nx"), errs.InvalidRequest, []string{"/url url"}, "must not hold blanks"},
-		"a space in front":          {to(" https://example.com/"), errs.InvalidRequest, []string{"/url url"}, "must not hold blanks"},
-		"a space behind":            {to("https://example.com/ "), errs.InvalidRequest, []string{"/url url"}, "must not hold blanks; write %20"},
-		"a space in the path":       {to("https://example.com/in box"), errs.InvalidRequest, []string{"/url url"}, "must not hold blanks; write %20"},
-		"a space of another kind":   {to("https://example.com/in\u00a0box"), errs.InvalidRequest, []string{"/url url"}, "must not hold blanks; write %20"},
-		"half an escape":            {to("https://example.com/%zz"), errs.InvalidRequest, []string{"/url url"}, "cannot be read"},
-		"a user":                    {to("https://me@example.com/"), errs.InvalidRequest, []string{"/url credentials"}, "signed"},
-		"a password":                {to("https://me:hunter2@example.com/"), errs.InvalidRequest, []string{"/url credentials"}, "signed"},
-		"a fragment":                {to("https://example.com/#x"), errs.InvalidRequest, []string{"/url fragment"}, "never sent"},
-		"an empty fragment":         {to("https://example.com/#"), errs.InvalidRequest, []string{"/url fragment"}, "never sent"},
-		"2,049 bytes":               {to("https://example.com/" + strings.Repeat("x", 2029)), errs.InvalidRequest, []string{"/url max"}, "2048"},
-		"loopback":                  {to("http://127.0.0.1:8080/"), errs.AddressRefused, []string{"/url address"}, "loopback"},
-		"loopback as a name":        {to("http://localhost/"), errs.AddressRefused, []string{"/url address"}, "loopback"},
-		"loopback in IPv6":          {to("http://[::1]/"), errs.AddressRefused, []string{"/url address"}, "loopback"},
-		"metadata, mapped":          {to("http://[::ffff:169.254.169.254]/"), errs.AddressRefused, []string{"/url address"}, "metadata"},
-		"loopback as a number":      {to("http://2130706433/"), errs.AddressRefused, []string{"/url address"}, "number"},
-		"no events":                 {event(), errs.InvalidRequest, []string{"/events required"}, ""},
-		"an event twice":            {event(models.EventAgentCreated, models.EventAgentCreated), errs.InvalidRequest, []string{"/events/1 unique"}, ""},
-		"an unknown event":          {event(models.EventAgentCreated, "agent.crated"), errs.InvalidRequest, []string{"/events/1 event"}, "did you mean agent.created?"},
-		"an event nobody hears of":  {event("webhook.test", "token.created"), errs.InvalidRequest, []string{"/events/0 event", "/events/1 event"}, "agent.created, agent.updated, agent.deactivated, agent.budget_warning, agent.budget_exceeded, webhook.disabled"},
-		"a subtree of everything":   {func(d *models.WebhookDraft) { d.Subtree = new(true) }, errs.InvalidRequest, []string{"/subtree agent_id"}, "agent_id"},
-		"a malformed agent":         {func(d *models.WebhookDraft) { d.AgentID = new("Finance!") }, errs.InvalidRequest, []string{"/agent_id agent_id"}, ""},
-		"another ordering":          {func(d *models.WebhookDraft) { d.Ordering = new(models.Ordering("time")) }, errs.InvalidRequest, []string{"/ordering oneof"}, ""},
-		"a secret without a prefix": {func(d *models.WebhookDraft) { d.Secret = new("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw") }, errs.InvalidRequest, []string{"/secret secret"}, "whsec_"},
-		"a short secret":            {func(d *models.WebhookDraft) { d.Secret = new("whsec_MfKQ9r8G") }, errs.InvalidRequest, []string{"/secret secret"}, "24 to 64"},
-		"an empty secret":           {func(d *models.WebhookDraft) { d.Secret = new("") }, errs.InvalidRequest, []string{"/secret secret"}, "leave it out"},
+		"no URL":                                {func(d *models.WebhookDraft) { d.URL = nil }, errs.InvalidRequest, []string{"/url required"}, ""},
+		"an empty URL":                          {to(""), errs.InvalidRequest, []string{"/url url"}, "absolute"},
+		"a path":                                {to("/in"), errs.InvalidRequest, []string{"/url url"}, "absolute"},
+		"another scheme":                        {to("ftp://example.com"), errs.InvalidRequest, []string{"/url url"}, "https://"},
+		"an opaque URL":                         {to("https:example.com"), errs.InvalidRequest, []string{"/url url"}, "host"},
+		"no host":                               {to("https:///in"), errs.InvalidRequest, []string{"/url url"}, "host"},
+		"a port alone":                          {to("https://:443/in"), errs.InvalidRequest, []string{"/url url"}, "host"},
+		"port 0":                                {to("https://example.com:0/"), errs.InvalidRequest, []string{"/url url"}, "port"},
+		"port 65536":                            {to("https://example.com:65536/"), errs.InvalidRequest, []string{"/url url"}, "port"},
+		"a line break":                          {to("https://example.com/\nx"), errs.InvalidRequest, []string{"/url url"}, "must not hold blanks"},
+		"a space in front":                      {to(" https://example.com/"), errs.InvalidRequest, []string{"/url url"}, "must not hold blanks"},
+		"a space behind":                        {to("https://example.com/ "), errs.InvalidRequest, []string{"/url url"}, "must not hold blanks; write %20"},
+		"a space in the path":                   {to("https://example.com/in box"), errs.InvalidRequest, []string{"/url url"}, "must not hold blanks; write %20"},
+		"a space of another kind":               {to("https://example.com/in\u00a0box"), errs.InvalidRequest, []string{"/url url"}, "must not hold blanks; write %20"},
+		"half an escape":                        {to("https://example.com/%zz"), errs.InvalidRequest, []string{"/url url"}, "cannot be read"},
+		"a user":                                {to("https://me@example.com/"), errs.InvalidRequest, []string{"/url credentials"}, "signed"},
+		"a password":                            {to("https://me:hunter2@example.com/"), errs.InvalidRequest, []string{"/url credentials"}, "signed"},
+		"a fragment":                            {to("https://example.com/#x"), errs.InvalidRequest, []string{"/url fragment"}, "never sent"},
+		"an empty fragment":                     {to("https://example.com/#"), errs.InvalidRequest, []string{"/url fragment"}, "never sent"},
+		"2,049 bytes":                           {to("https://example.com/" + strings.Repeat("x", 2029)), errs.InvalidRequest, []string{"/url max"}, "2048"},
+		"loopback":                              {to("http://127.0.0.1:8080/"), errs.AddressRefused, []string{"/url address"}, "loopback"},
+		"loopback as a name":                    {to("http://localhost/"), errs.AddressRefused, []string{"/url address"}, "loopback"},
+		"loopback in IPv6":                      {to("http://[::1]/"), errs.AddressRefused, []string{"/url address"}, "loopback"},
+		"metadata, mapped":                      {to("http://[::ffff:169.254.169.254]/"), errs.AddressRefused, []string{"/url address"}, "metadata"},
+		"loopback as a number":                  {to("http://2130706433/"), errs.AddressRefused, []string{"/url address"}, "number"},
+		"no events":                             {event(), errs.InvalidRequest, []string{"/events required"}, ""},
+		"an event twice":                        {event(models.EventAgentCreated, models.EventAgentCreated), errs.InvalidRequest, []string{"/events/1 unique"}, ""},
+		"an unknown event":                      {event(models.EventAgentCreated, "agent.crated"), errs.InvalidRequest, []string{"/events/1 event"}, "did you mean agent.created?"},
+		"an event that cannot be subscribed to": {event("webhook.test", "token.created"), errs.InvalidRequest, []string{"/events/0 event", "/events/1 event"}, "agent.created, agent.updated, agent.deactivated, agent.budget_warning, agent.budget_exceeded, webhook.disabled"},
+		"a subtree of everything":               {func(d *models.WebhookDraft) { d.Subtree = new(true) }, errs.InvalidRequest, []string{"/subtree agent_id"}, "agent_id"},
+		"a malformed agent":                     {func(d *models.WebhookDraft) { d.AgentID = new("Finance!") }, errs.InvalidRequest, []string{"/agent_id agent_id"}, ""},
+		"another ordering":                      {func(d *models.WebhookDraft) { d.Ordering = new(models.Ordering("time")) }, errs.InvalidRequest, []string{"/ordering oneof"}, ""},
+		"a secret without a prefix":             {func(d *models.WebhookDraft) { d.Secret = new("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw") }, errs.InvalidRequest, []string{"/secret secret"}, "whsec_"},
+		"a short secret":                        {func(d *models.WebhookDraft) { d.Secret = new("whsec_MfKQ9r8G") }, errs.InvalidRequest, []string{"/secret secret"}, "24 to 64"},
+		"an empty secret":                       {func(d *models.WebhookDraft) { d.Secret = new("") }, errs.InvalidRequest, []string{"/secret secret"}, "leave it out"},
 		"several at once, the lower class first": {
 			func(d *models.WebhookDraft) {
 				to("http://10.0.0.1/")(d)
 				d.Subtree = new(true)
-				d.AgentID = new("nobody")
+				d.AgentID = new("no-such-agent")
 			},
 			errs.InvalidRequest, []string{"/agent_id exists"}, "",
 		},

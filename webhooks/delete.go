@@ -7,13 +7,13 @@ import (
 	"comet/store"
 )
 
-// deleteBatch bounds how long one transaction that deletes deliveries keeps the other
-// writers.
+// deleteBatch limits the deliveries that one transaction deletes, so that other writers do not
+// wait long.
 const deleteBatch = 1000
 
-// Delete removes a webhook with its deliveries, or returns errs.NotFound. A long
-// history goes piece by piece, behind the webhook's being disabled: where ctx ends
-// before that is done, the webhook is still there, and the call may be repeated.
+// Delete removes a webhook with its deliveries, or returns errs.NotFound. It disables the webhook
+// and then deletes a long history in batches: if ctx ends before that, the webhook still exists,
+// and the call can be repeated.
 func (w *Webhooks) Delete(ctx context.Context, by models.Principal, id string) error {
 	err := w.store.Write(ctx, func(tx *store.Tx) error {
 		hook, err := lock(tx, by, id)
@@ -26,25 +26,25 @@ func (w *Webhooks) Delete(ctx context.Context, by models.Principal, id string) e
 	if err != nil {
 		return err
 	}
-	w.changed(id)
+	w.markOutdated(id)
 	_, err = w.inBatches(ctx, func(tx *store.Tx) (int64, error) { return tx.DeleteDeliveries(id, deleteBatch) })
 	if err != nil {
 		return err
 	}
 	err = w.store.Write(ctx, func(tx *store.Tx) error {
-		if _, err := lock(tx, by, id); err != nil { // deleted by somebody else meanwhile
+		if _, err := lock(tx, by, id); err != nil { // deleted by another request meanwhile
 			return err
 		}
 		return tx.DeleteWebhook(id)
 	})
 	if err == nil {
-		w.tell(ctx, by, id, "a webhook was deleted")
+		w.logChange(ctx, by, id, "a webhook was deleted")
 	}
 	return err
 }
 
-// Purge deletes the deliveries that ended longer ago than the retention, with their
-// attempts; it is to be done again and again.
+// Purge deletes deliveries that ended longer ago than the retention, with their attempts. Call it
+// periodically.
 func (w *Webhooks) Purge(ctx context.Context) error {
 	hooks, err := w.store.Webhooks(ctx, nil, "", models.MaxWebhooks)
 	if err != nil {
@@ -61,8 +61,8 @@ func (w *Webhooks) Purge(ctx context.Context) error {
 	return nil
 }
 
-// inBatches repeats a transaction until it has changed less than a batch, and returns
-// how much all of them have changed.
+// inBatches repeats a transaction until it changes less than a batch, and returns the number of
+// changes.
 func (w *Webhooks) inBatches(ctx context.Context, do func(tx *store.Tx) (int64, error)) (total int64, err error) {
 	for {
 		var n int64

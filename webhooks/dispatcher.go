@@ -13,21 +13,21 @@ import (
 // leaseBatch is how many webhooks one transaction leases.
 const leaseBatch = 100
 
-// idleShare is for how many times as long as a look took the dispatcher rests after it,
-// however often it is woken.
+// idleShare is how many times longer than its last look the dispatcher rests, however often it is
+// woken.
 const idleShare = 4
 
-// dispatch looks for webhooks with due deliveries and has a worker deliver to each that
-// this replica can lease, until ctx ends and the workers have.
+// dispatch looks for webhooks with due deliveries and runs a worker for each that this replica
+// can lease, until ctx and the workers end.
 func (w *Webhooks) dispatch(ctx context.Context) {
 	defer w.running.Wait()
 	wait := newBackoff()
 	failing := false
 	for ctx.Err() == nil {
 		begun := time.Now()
-		idle, err := w.look(ctx)
+		idle, err := w.startDueWorkers(ctx)
 		switch {
-		case ctx.Err() != nil: // stopped, which says nothing
+		case ctx.Err() != nil: // stopped, not failed
 		case err != nil:
 			if !failing {
 				w.opts.Logger.WarnContext(ctx, "looking for due deliveries fails and is tried again", "error", err)
@@ -46,9 +46,9 @@ func (w *Webhooks) dispatch(ctx context.Context) {
 	}
 }
 
-// look starts or wakes the workers of what is due, and returns for how long there is
-// nothing to do that this process is not told of. It only reads when nothing is due.
-func (w *Webhooks) look(ctx context.Context) (idle time.Duration, err error) {
+// startDueWorkers starts or wakes the workers of due deliveries, and returns how long nothing is due apart
+// from what this process is woken for. It only reads when nothing is due.
+func (w *Webhooks) startDueWorkers(ctx context.Context) (idle time.Duration, err error) {
 	endpoints, err := w.store.DueEndpoints(ctx)
 	if err != nil {
 		return 0, err
@@ -74,7 +74,7 @@ func (w *Webhooks) look(ctx context.Context) (idle time.Duration, err error) {
 	return idle, nil
 }
 
-// startWorkers leases webhooks and starts a worker for each that nobody else has taken
+// startWorkers leases webhooks and starts a worker for each that no other replica has leased
 // meanwhile.
 func (w *Webhooks) startWorkers(ctx context.Context, ids []string) error {
 	var leased []*worker
@@ -104,14 +104,13 @@ func (w *Webhooks) startWorkers(ctx context.Context, ids []string) error {
 			w.mu.Lock()
 			delete(w.workers, k.hook.ID)
 			w.mu.Unlock()
-			signal(w.ended) // what it was woken for at the last moment is looked at again
+			signal(w.ended) // look again: the last wake-up may have come too late for the worker
 		})
 	}
 	return nil
 }
 
-// wake tells the worker of a webhook that there may be more to do; it reports whether
-// there is one.
+// wake notifies the worker of a webhook of due deliveries; it reports whether there is one.
 func (w *Webhooks) wake(id string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -122,8 +121,8 @@ func (w *Webhooks) wake(id string) bool {
 	return ok
 }
 
-// changed tells the worker of a webhook that it is not what it was.
-func (w *Webhooks) changed(id string) {
+// markOutdated notifies the worker of a webhook that the webhook was changed.
+func (w *Webhooks) markOutdated(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if k, ok := w.workers[id]; ok {
@@ -151,7 +150,7 @@ func pause(ctx context.Context, d time.Duration, one, other <-chan struct{}) {
 	}
 }
 
-// newBackoff is the wait after a failure of the database, from 50 ms to about 5 s.
+// newBackoff returns the waits after database failures, from 50 ms to about 5 s.
 func newBackoff() *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval, b.Multiplier, b.MaxInterval = 50*time.Millisecond, 2, 5*time.Second

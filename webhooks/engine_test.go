@@ -16,7 +16,7 @@ import (
 func TestDelivery(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "ReachesTheReceiverOnceAndIsKept", func(t *testing.T, h *house) {
+	rule(t, "ReachesTheReceiverOnceAndIsKept", func(t *testing.T, h *fixture) {
 		rec := receive(t, nil)
 		hook := h.hook(t, rec.URL, nil)
 		h.start(t)
@@ -38,7 +38,7 @@ func TestDelivery(t *testing.T) {
 		}
 	})
 
-	rule(t, "OfManyEventsIsCompleteWithoutRepetition", func(t *testing.T, h *house) {
+	rule(t, "OfManyEventsIsCompleteWithoutRepetition", func(t *testing.T, h *fixture) {
 		rec := receive(t, nil)
 		hook := h.hook(t, rec.URL, nil)
 		h.start(t)
@@ -56,7 +56,7 @@ func TestDelivery(t *testing.T) {
 		require.Len(t, rec.got(), n, "none was sent twice")
 	})
 
-	rule(t, "IsTriedAgainByTheSchedule", func(t *testing.T, h *house) {
+	rule(t, "IsTriedAgainByTheSchedule", func(t *testing.T, h *fixture) {
 		rec := receive(t, always(http.StatusServiceUnavailable))
 		hook := h.hook(t, rec.URL, nil)
 		h.start(t)
@@ -90,7 +90,7 @@ func TestDelivery(t *testing.T) {
 		}
 	})
 
-	rule(t, "SucceedsWhenTheReceiverIsBackAfterAnHour", func(t *testing.T, h *house) {
+	rule(t, "SucceedsWhenTheReceiverIsBackAfterAnHour", func(t *testing.T, h *fixture) {
 		up := h.db.Now().Add(time.Hour)
 		rec := receive(t, func(request, http.Header) int {
 			if h.db.Now().Before(up) {
@@ -123,7 +123,7 @@ func TestDelivery(t *testing.T) {
 		require.True(t, hook.Enabled)
 	})
 
-	rule(t, "WaitsForAsLongAsTheReceiverAsksButNotShorter", func(t *testing.T, h *house) {
+	rule(t, "WaitsForAsLongAsTheReceiverAsksButNotShorter", func(t *testing.T, h *fixture) {
 		for ask, want := range map[string]time.Duration{"3": 5 * time.Second, "90": 90 * time.Second, "999999999": 24 * time.Hour} {
 			rec := receive(t, func(_ request, header http.Header) int {
 				header.Set("Retry-After", ask)
@@ -138,7 +138,7 @@ func TestDelivery(t *testing.T) {
 		}
 	})
 
-	rule(t, "OfARedirectFails", func(t *testing.T, h *house) {
+	rule(t, "OfARedirectFails", func(t *testing.T, h *fixture) {
 		rec := receive(t, func(_ request, header http.Header) int {
 			header.Set("Location", "/elsewhere")
 			return http.StatusFound
@@ -171,7 +171,7 @@ func TestJitter(t *testing.T) {
 func TestDisabling(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "FollowsA410AtOnce", func(t *testing.T, h *house) {
+	rule(t, "FollowsA410AtOnce", func(t *testing.T, h *fixture) {
 		rec := receive(t, always(http.StatusGone))
 		hook := h.hook(t, rec.URL+"/secret?key=secret", func(d *models.WebhookDraft) { d.Description = "whose" })
 		watcher := receive(t, nil)
@@ -192,7 +192,7 @@ func TestDisabling(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, hook.ID, full.Key)
 		require.JSONEq(t, `{"id": "`+hook.ID+`", "origin": "`+rec.URL+`", "description": "whose", "agent_id": null, "reason": "the server answered 410 Gone", "failing_since": null}`, string(full.Data))
-		require.Len(t, watcher.got(), 1, "it is told once")
+		require.Len(t, watcher.got(), 1, "it receives the event once")
 		require.Len(t, rec.got(), 1, "a first attempt is made alone, and nothing follows it")
 
 		h.emit(t, "d")
@@ -202,7 +202,7 @@ func TestDisabling(t *testing.T) {
 		require.Equal(t, errs.WebhookDisabled, errs.CodeOf(err))
 	})
 
-	rule(t, "FollowsFiveDaysOfFailure", func(t *testing.T, h *house) {
+	rule(t, "FollowsFiveDaysOfFailure", func(t *testing.T, h *fixture) {
 		rec := receive(t, always(http.StatusInternalServerError))
 		hook := h.hook(t, rec.URL, nil)
 		watcher := receive(t, nil)
@@ -233,7 +233,7 @@ func TestDisabling(t *testing.T) {
 		}
 	})
 
-	rule(t, "IsUndoneByEnablingAndWhatWasPendingGoesOn", func(t *testing.T, h *house) {
+	rule(t, "IsUndoneByEnablingAndWhatWasPendingGoesOn", func(t *testing.T, h *fixture) {
 		status := make(chan int, 1)
 		status <- http.StatusGone
 		rec := receive(t, func(request, http.Header) int {
@@ -249,7 +249,7 @@ func TestDisabling(t *testing.T) {
 		h.await(t, hook.ID, func(all []models.Delivery) bool { return len(all) == 2 })
 		h.start(t)
 		h.await(t, hook.ID, settled(1))
-		h.emit(t, "unheard")
+		h.emit(t, "missed")
 		other := h.hook(t, rec.URL, nil)
 		h.emit(t, "last")
 		h.await(t, other.ID, settled(1), "the relay has passed them")
@@ -262,11 +262,11 @@ func TestDisabling(t *testing.T) {
 		h.emit(t, "c")
 		all := h.await(t, hook.ID, settled(3))
 		require.Len(t, all, 3)
-		require.Equal(t, []string{"a", "b", "c"}, []string{all[0].Key, all[1].Key, all[2].Key}, "it hears of nothing while it is disabled")
+		require.Equal(t, []string{"a", "b", "c"}, []string{all[0].Key, all[1].Key, all[2].Key}, "it receives nothing while it is disabled")
 		require.Equal(t, models.DeliverySucceeded, all[1].State)
 	})
 
-	rule(t, "DoesNotFollowWhatAnEarlierURLAnswered", func(t *testing.T, h *house) {
+	rule(t, "DoesNotFollowWhatAnEarlierURLAnswered", func(t *testing.T, h *fixture) {
 		url, arrived, release := hang(t, http.StatusGone)
 		rec := receive(t, nil)
 		hook := h.hook(t, url, nil)

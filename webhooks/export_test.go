@@ -6,11 +6,11 @@ import (
 )
 
 // Schedule is the waits between the attempts at a delivery.
-func Schedule() []time.Duration { return waits() }
+func Schedule() []time.Duration { return retryWaits() }
 
 // Next is the wait after the failure of a try.
 func Next(try int, random float64, retryAfter time.Duration) (time.Duration, bool) {
-	return next(try, random, retryAfter)
+	return nextWait(try, random, retryAfter)
 }
 
 // TakeSlot takes the place of one attempt, if ctx lives long enough.

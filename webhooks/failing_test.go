@@ -14,7 +14,7 @@ import (
 func TestAFewFailuresWithSilenceBetweenEndNoWebhook(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "AndTheTenthEndsIt", func(t *testing.T, h *house) {
+	rule(t, "AndTheTenthEndsIt", func(t *testing.T, h *fixture) {
 		hook := h.hook(t, receive(t, always(http.StatusInternalServerError)).URL, nil)
 		h.start(t)
 		since := h.db.Now()
@@ -36,7 +36,7 @@ func TestAFewFailuresWithSilenceBetweenEndNoWebhook(t *testing.T) {
 		require.FailNow(t, "it was not ended")
 	})
 
-	rule(t, "AndASuccessBeginsAnew", func(t *testing.T, h *house) {
+	rule(t, "AndASuccessResetsIt", func(t *testing.T, h *fixture) {
 		var well atomic.Bool
 		hook := h.hook(t, receive(t, func(request, http.Header) int { return statusOf(well.Load()) }).URL, nil)
 		h.start(t)

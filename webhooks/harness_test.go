@@ -26,16 +26,16 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // rule runs one case on a fresh database of every kind.
-func rule(t *testing.T, name string, fn func(t *testing.T, h *house)) {
+func rule(t *testing.T, name string, fn func(t *testing.T, h *fixture)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
-		storetest.Run(t, func(t *testing.T, db *storetest.DB) { fn(t, newHouse(t, db, nil)) })
+		storetest.Run(t, func(t *testing.T, db *storetest.DB) { fn(t, newFixture(t, db, nil)) })
 	})
 }
 
 // overlapping runs one case on the databases that several replicas may share.
-func overlapping(t *testing.T, name string, fn func(t *testing.T, h *house)) {
+func overlapping(t *testing.T, name string, fn func(t *testing.T, h *fixture)) {
 	t.Helper()
 	for _, database := range storetest.Databases() {
 		if database == "sqlite" {
@@ -43,13 +43,13 @@ func overlapping(t *testing.T, name string, fn func(t *testing.T, h *house)) {
 		}
 		t.Run(name+"/"+database, func(t *testing.T) {
 			t.Parallel()
-			fn(t, newHouse(t, storetest.Open(t, database), nil))
+			fn(t, newFixture(t, storetest.Open(t, database), nil))
 		})
 	}
 }
 
-// house is one replica: a store, a relay and the webhooks, which are not started.
-type house struct {
+// fixture is one replica: a store, a relay and the webhooks, which are not started.
+type fixture struct {
 	*webhooks.Webhooks
 	db *storetest.DB
 }
@@ -67,12 +67,12 @@ func options() *webhooks.Options {
 	}
 }
 
-func newHouse(t *testing.T, db *storetest.DB, opts *webhooks.Options) *house {
+func newFixture(t *testing.T, db *storetest.DB, opts *webhooks.Options) *fixture {
 	t.Helper()
 	if opts == nil {
 		opts = options()
 	}
-	h := &house{webhooks.New(db.Store, opts), db}
+	h := &fixture{webhooks.New(db.Store, opts), db}
 	relayOpts := &events.Options{Poll: 2 * time.Millisecond, OnNumbered: h.Numbered, PerEvent: h.PerEvent}
 	relay := events.NewRelay(db.Store, events.NewFeed(db.Store, relayOpts), relayOpts)
 	require.NoError(t, relay.Start(t.Context()))
@@ -83,26 +83,26 @@ func newHouse(t *testing.T, db *storetest.DB, opts *webhooks.Options) *house {
 	return h
 }
 
-// replica is another house over the same database, started.
-func (h *house) replica(t *testing.T, opts *webhooks.Options) *house {
+// replica is another fixture over the same database, started.
+func (h *fixture) replica(t *testing.T, opts *webhooks.Options) *fixture {
 	t.Helper()
 	s, err := store.Open(t.Context(), h.db.Options)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	db := *h.db
 	db.Store = s
-	other := newHouse(t, &db, opts)
+	other := newFixture(t, &db, opts)
 	other.start(t)
 	return other
 }
 
-func (h *house) start(t *testing.T) {
+func (h *fixture) start(t *testing.T) {
 	t.Helper()
 	require.NoError(t, h.Start(t.Context()))
 }
 
 // hook registers a webhook; change changes its draft.
-func (h *house) hook(t *testing.T, url string, change func(d *models.WebhookDraft)) models.Webhook {
+func (h *fixture) hook(t *testing.T, url string, change func(d *models.WebhookDraft)) models.Webhook {
 	t.Helper()
 	d := models.WebhookDraft{URL: &url, Events: []models.EventType{models.EventAgentUpdated}}
 	if change != nil {
@@ -116,7 +116,7 @@ func (h *house) hook(t *testing.T, url string, change func(d *models.WebhookDraf
 func ordered(d *models.WebhookDraft) { d.Ordering = new(models.OrderingAgent) }
 
 // emit commits one agent.updated for each key, in their order.
-func (h *house) emit(t *testing.T, keys ...string) {
+func (h *fixture) emit(t *testing.T, keys ...string) {
 	t.Helper()
 	require.NoError(t, emit(h.db.Store, models.EventAgentUpdated, keys...))
 }
@@ -133,7 +133,7 @@ func emit(s *store.Store, kind models.EventType, keys ...string) error {
 }
 
 // deliveries returns all of a webhook's, the oldest first.
-func (h *house) deliveries(t *testing.T, id string) []models.Delivery {
+func (h *fixture) deliveries(t *testing.T, id string) []models.Delivery {
 	t.Helper()
 	all, err := h.Deliveries(context.Background(), ops(), id, models.DeliveryQuery{Limit: 100_000})
 	require.NoError(t, err)
@@ -144,7 +144,7 @@ func (h *house) deliveries(t *testing.T, id string) []models.Delivery {
 }
 
 // await waits until the deliveries of a webhook are as wanted.
-func (h *house) await(t *testing.T, id string, want func(all []models.Delivery) bool, why ...any) []models.Delivery {
+func (h *fixture) await(t *testing.T, id string, want func(all []models.Delivery) bool, why ...any) []models.Delivery {
 	t.Helper()
 	var all []models.Delivery
 	require.Eventually(t, func() bool {
@@ -185,7 +185,7 @@ type request struct {
 	Status int // what it answered
 }
 
-// receiver is somebody's server.
+// receiver is a server that receives deliveries.
 type receiver struct {
 	*httptest.Server
 	mu  sync.Mutex
@@ -289,7 +289,7 @@ func receiveAsking(t *testing.T, answer func() int) (url string) {
 	return server.URL
 }
 
-// watchedContext tells when somebody begins to wait for its end.
+// watchedContext reports when a caller begins to wait for its end.
 type watchedContext struct {
 	context.Context
 	once   sync.Once
@@ -301,11 +301,11 @@ func (c *watchedContext) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// sqliteHouse is for cases that have nothing to do with the database.
-func sqliteHouse(t *testing.T) *house {
+// sqliteFixture is for cases that have nothing to do with the database.
+func sqliteFixture(t *testing.T) *fixture {
 	t.Helper()
-	return newHouse(t, storetest.Open(t, "sqlite"), nil)
+	return newFixture(t, storetest.Open(t, "sqlite"), nil)
 }
 
-// sibling is a house over the same store; the caller stops it.
-func sibling(h *house) *house { return &house{webhooks.New(h.db.Store, options()), h.db} }
+// sibling is a fixture over the same store; the caller stops it.
+func sibling(h *fixture) *fixture { return &fixture{webhooks.New(h.db.Store, options()), h.db} }

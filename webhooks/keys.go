@@ -7,8 +7,7 @@ import (
 	"comet/webhooks/signature"
 )
 
-// PublicKeys returns the public halves of the signing keys that sign now, whpk_…,
-// the newest first; none without one.
+// PublicKeys returns the public halves whpk_… of the active signing keys, the newest first.
 func PublicKeys(k models.WebhookKeys, now time.Time) []string {
 	var all []string
 	if k.SigningKey != nil {
@@ -20,9 +19,9 @@ func PublicKeys(k models.WebhookKeys, now time.Time) []string {
 	return all
 }
 
-// signatures returns the header of an attempt: those of the secrets, then those of
-// the signing keys, the newest first. For some time after a rotation the old keys
-// sign too, so that a receiver may change to the new ones whenever it likes.
+// signatures returns the signature header of an attempt: those of the secrets, then those of the
+// signing keys, the newest first. For some time after a rotation the old keys sign, too, so that
+// receivers can switch at any time.
 func signatures(k models.WebhookKeys, id string, at time.Time, body []byte) string {
 	old := at.Before(k.OldUntil)
 	header := signature.Sign(k.Secret, id, at, body)

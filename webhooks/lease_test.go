@@ -16,7 +16,7 @@ import (
 func TestOneWebhook(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "ThatHangsDelaysNoOther", func(t *testing.T, h *house) {
+	rule(t, "ThatHangsDelaysNoOther", func(t *testing.T, h *fixture) {
 		url, arrived, release := hang(t, http.StatusOK)
 		hanging := h.hook(t, url, nil)
 		rec := receive(t, nil)
@@ -36,7 +36,7 @@ func TestOneWebhook(t *testing.T) {
 		h.await(t, hanging.ID, settled(101))
 	})
 
-	rule(t, "ThatFailsGetsOneAttemptAtATimeUntilItWorks", func(t *testing.T, h *house) {
+	rule(t, "ThatFailsGetsOneAttemptAtATimeUntilItWorks", func(t *testing.T, h *fixture) {
 		type meeting struct{ answer chan int }
 		meetings, over := make(chan meeting, 100), make(chan struct{})
 		var open atomic.Int64
@@ -55,7 +55,7 @@ func TestOneWebhook(t *testing.T) {
 		hook := h.hook(t, rec, nil)
 		other := h.hook(t, receive(t, nil).URL, func(d *models.WebhookDraft) { d.Events = []models.EventType{models.EventAgentCreated} })
 		h.emit(t, make([]string, 40)...)
-		h.heard(t, hook.ID)
+		h.received(t, hook.ID)
 		h.start(t)
 		first := take(t, meetings)
 		const failures = 8
@@ -83,7 +83,7 @@ func TestOneWebhook(t *testing.T) {
 func TestLease(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "OfADeadReplicaIsTakenOverWhenItHasRunOut", func(t *testing.T, h *house) {
+	rule(t, "OfADeadReplicaIsTakenOverWhenItHasRunOut", func(t *testing.T, h *fixture) {
 		rec := receive(t, nil)
 		hook := h.hook(t, rec.URL, nil)
 		other := h.hook(t, rec.URL, func(d *models.WebhookDraft) { d.Events = []models.EventType{models.EventAgentCreated} })
@@ -94,7 +94,7 @@ func TestLease(t *testing.T) {
 			return err
 		}))
 		h.emit(t, "a")
-		h.heard(t, hook.ID)
+		h.received(t, hook.ID)
 		for i := range 3 { // looks at what is due go by
 			require.NoError(t, emit(h.db.Store, models.EventAgentCreated, "b"))
 			h.await(t, other.ID, settled(i+1))
@@ -105,7 +105,7 @@ func TestLease(t *testing.T) {
 		require.Equal(t, 1, d.Attempts)
 	})
 
-	overlapping(t, "ThatRunsOutBesideItsOwnerCostsARepetitionAtMost", func(t *testing.T, h *house) {
+	overlapping(t, "ThatRunsOutBesideItsOwnerCostsARepetitionAtMost", func(t *testing.T, h *fixture) {
 		url, arrived, release := hang(t, http.StatusOK)
 		hook := h.hook(t, url, nil)
 		h.start(t)
@@ -113,7 +113,7 @@ func TestLease(t *testing.T) {
 		require.Equal(t, "a", take(t, arrived).Key)
 		h.db.Clock.Advance(time.Hour)
 		h.replica(t, nil)
-		require.Equal(t, "a", take(t, arrived).Key, "nobody knows what became of it")
+		require.Equal(t, "a", take(t, arrived).Key, "its outcome is unknown")
 		release()
 		all := h.await(t, hook.ID, attempted(3))
 		require.Equal(t, 2, all[0].Attempts, "both are kept")
@@ -125,7 +125,7 @@ func TestLease(t *testing.T) {
 		}
 	})
 
-	overlapping(t, "IsOfOneReplicaAtATime", func(t *testing.T, h *house) {
+	overlapping(t, "IsOfOneReplicaAtATime", func(t *testing.T, h *fixture) {
 		rec := receive(t, nil)
 		hook := h.hook(t, rec.URL, nil)
 		h.start(t)
@@ -141,7 +141,7 @@ func TestLease(t *testing.T) {
 
 	t.Run("OfAnEarlierProcessEndsWithTheStartOnSQLite", func(t *testing.T) {
 		t.Parallel()
-		h := sqliteHouse(t)
+		h := sqliteFixture(t)
 		rec := receive(t, nil)
 		hook := h.hook(t, rec.URL, nil)
 		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
@@ -159,7 +159,7 @@ func TestStop(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 
-	rule(t, "LetsARunningAttemptEndAndBeginsNothingMore", func(t *testing.T, h *house) {
+	rule(t, "LetsARunningAttemptEndAndBeginsNothingMore", func(t *testing.T, h *fixture) {
 		url, arrived, release := hang(t, http.StatusOK)
 		hook := h.hook(t, url, nil)
 		h.start(t)
@@ -186,7 +186,7 @@ func TestStop(t *testing.T) {
 		require.Empty(t, endpoints[0].LeaseOwner, "another replica may go on at once")
 	})
 
-	rule(t, "CutsAttemptsOffInTheEndWhichCountsAsNone", func(t *testing.T, h *house) {
+	rule(t, "CutsAttemptsOffInTheEndWhichCountsAsNone", func(t *testing.T, h *fixture) {
 		url, arrived, _ := hang(t, http.StatusOK)
 		hook := h.hook(t, url, nil)
 		h.start(t)
@@ -202,7 +202,7 @@ func TestStop(t *testing.T) {
 		require.Nil(t, got.FailingSince)
 	})
 
-	rule(t, "UnderLoadLosesNothing", func(t *testing.T, h *house) {
+	rule(t, "UnderLoadLosesNothing", func(t *testing.T, h *fixture) {
 		rec := receive(t, nil)
 		hooks := []models.Webhook{h.hook(t, rec.URL, nil), h.hook(t, rec.URL, ordered)}
 		const n = 400
@@ -235,6 +235,6 @@ func TestStop(t *testing.T) {
 
 	t.Run("WithoutStartIsFine", func(t *testing.T) {
 		t.Parallel()
-		require.NoError(t, sqliteHouse(t).Stop(t.Context()))
+		require.NoError(t, sqliteFixture(t).Stop(t.Context()))
 	})
 }

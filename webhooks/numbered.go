@@ -8,15 +8,14 @@ import (
 	"comet/store"
 )
 
-// PerEvent returns how many deliveries an event may have; it is meant for the relay.
+// PerEvent returns how many deliveries an event may have; the relay uses it.
 func (w *Webhooks) PerEvent(tx *store.Tx) (int, error) { return tx.CountEnabledWebhooks() }
 
-// Numbered writes the deliveries of the events with the positions (after, upTo] in the
-// transaction that numbered them, so that each has its own exactly once. It is meant
-// for the relay.
+// Numbered writes the deliveries of the events with positions (after, upTo] in the relay's
+// numbering transaction, so that each event has each of its deliveries exactly once.
 //
-// A webhook hears of what is committed from its registration on; while it is disabled
-// it hears of nothing. Which agents stand below one is what the tree says now.
+// A webhook receives events committed after its registration, and none while it is disabled.
+// Subtrees are those of the tree at this moment.
 func (w *Webhooks) Numbered(tx *store.Tx, after, upTo int64) error {
 	subs, err := tx.Subscriptions()
 	if err != nil || len(subs) == 0 {
@@ -31,7 +30,7 @@ func (w *Webhooks) Numbered(tx *store.Tx, after, upTo int64) error {
 	if err != nil || len(events) == 0 {
 		return err
 	}
-	subs, err = tx.KeepSubscriptions(concerned(subs, events))
+	subs, err = tx.KeepSubscriptions(subscribersOf(subs, events))
 	if err != nil {
 		return err
 	}
@@ -41,15 +40,15 @@ func (w *Webhooks) Numbered(tx *store.Tx, after, upTo int64) error {
 	}
 	var all []store.NewDelivery
 	for _, s := range subs {
-		if all, err = appendDeliveries(all, tx, s, selected(s, events, chains)); err != nil {
+		if all, err = appendDeliveries(all, tx, s, matching(s, events, chains)); err != nil {
 			return err
 		}
 	}
 	return tx.InsertDeliveries(all)
 }
 
-// concerned returns the webhooks that want an event of one of the types.
-func concerned(subs []store.Subscription, events []models.Event) (ids []string) {
+// subscribersOf returns the webhooks that subscribe to one of the event types.
+func subscribersOf(subs []store.Subscription, events []models.Event) (ids []string) {
 	there := map[models.EventType]bool{}
 	for _, e := range events {
 		there[e.Type] = true
@@ -62,7 +61,7 @@ func concerned(subs []store.Subscription, events []models.Event) (ids []string) 
 	return ids
 }
 
-// chainsOf returns the agents above each agent of the events, where somebody asks.
+// chainsOf returns the ancestors of each agent of the events, if a subscription needs them.
 func chainsOf(tx *store.Tx, subs []store.Subscription, events []models.Event) (map[string][]string, error) {
 	if !slices.ContainsFunc(subs, func(s store.Subscription) bool { return s.Subtree }) {
 		return nil, nil
@@ -77,8 +76,8 @@ func chainsOf(tx *store.Tx, subs []store.Subscription, events []models.Event) (m
 	return tx.Chains(slices.Compact(keys))
 }
 
-// agentOf returns the agent an event is about, "" for none: of a webhook that was given
-// up, the one it heard of.
+// agentOf returns the agent an event is about, "" for none; for a disabled webhook the agent of
+// its filter.
 func agentOf(e models.Event) string {
 	if e.Type != models.EventWebhookDisabled {
 		return e.Key
@@ -90,8 +89,8 @@ func agentOf(e models.Event) string {
 	return *data.AgentID
 }
 
-// selected returns the events that pass the filters of a subscription.
-func selected(s store.Subscription, events []models.Event, chains map[string][]string) (out []*models.Event) {
+// matching returns the events that match the filters of a subscription.
+func matching(s store.Subscription, events []models.Event, chains map[string][]string) (out []*models.Event) {
 	for i := range events {
 		e := &events[i]
 		if slices.Contains(s.Events, e.Type) && ofAgent(s, *e, chains) {
@@ -109,8 +108,8 @@ func ofAgent(s store.Subscription, e models.Event, chains map[string][]string) b
 	return id == *s.AgentID || s.Subtree && slices.Contains(chains[id], *s.AgentID)
 }
 
-// appendDeliveries adds a webhook's deliveries; in an ordered one, each waits behind an
-// earlier one of its key.
+// appendDeliveries adds a webhook's deliveries; in an ordered webhook each waits for an earlier
+// one of its key.
 func appendDeliveries(all []store.NewDelivery, tx *store.Tx, s store.Subscription, events []*models.Event) ([]store.NewDelivery, error) {
 	busy, ordered := map[string]bool{}, s.Ordering == models.OrderingAgent
 	if ordered {

@@ -22,7 +22,7 @@ func TestNoTransactionWritesMoreThanAFewThousandDeliveries(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		const hooks, disabled, facts, most = 100, 25, 120, 5000
-		w := &house{webhooks.New(db.Store, options()), db}
+		w := &fixture{webhooks.New(db.Store, options()), db}
 		var ids []string
 		for i := range hooks + disabled {
 			ids = append(ids, w.hook(t, url, func(d *models.WebhookDraft) {
@@ -46,7 +46,7 @@ func TestNoTransactionWritesMoreThanAFewThousandDeliveries(t *testing.T) {
 		relay := events.NewRelay(db.Store, events.NewFeed(db.Store, opts), opts)
 		require.NoError(t, relay.Start(t.Context()))
 		t.Cleanup(func() { require.NoError(t, relay.Stop(context.Background())) })
-		w.heard(t, ids[0])
+		w.received(t, ids[0])
 		for i, id := range ids {
 			var got []string
 			for _, d := range w.deliveries(t, id) {

@@ -38,9 +38,9 @@ func tree(t *testing.T, db *storetest.DB) {
 	}))
 }
 
-// heard waits until the relay has passed everything and returns the keys a webhook
-// heard of.
-func (h *house) heard(t *testing.T, id string) []string {
+// received waits until the relay has passed everything and returns the keys a webhook
+// received of.
+func (h *fixture) received(t *testing.T, id string) []string {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		waiting, err := h.db.EventsUnnumbered(t.Context())
@@ -56,7 +56,7 @@ func (h *house) heard(t *testing.T, id string) []string {
 func TestFilters(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "OfTypesPassOnlyThose", func(t *testing.T, h *house) {
+	rule(t, "OfTypesPassOnlyThose", func(t *testing.T, h *fixture) {
 		hook := h.hook(t, "https://example.com/in", func(d *models.WebhookDraft) {
 			d.Events = []models.EventType{models.EventAgentCreated, models.EventBudgetWarning}
 		})
@@ -64,17 +64,17 @@ func TestFilters(t *testing.T) {
 		require.NoError(t, emit(h.db.Store, models.EventAgentUpdated, "b"))
 		require.NoError(t, emit(h.db.Store, models.EventBudgetWarning, "c"))
 		require.NoError(t, emit(h.db.Store, models.EventTokenCreated, "token:d"))
-		require.Equal(t, []string{"a", "c"}, h.heard(t, hook.ID))
+		require.Equal(t, []string{"a", "c"}, h.received(t, hook.ID))
 	})
 
-	rule(t, "OfAnAgentPassThatAgentsEvents", func(t *testing.T, h *house) {
+	rule(t, "OfAnAgentPassThatAgentsEvents", func(t *testing.T, h *fixture) {
 		tree(t, h.db)
 		hook := h.hook(t, "https://example.com/in", func(d *models.WebhookDraft) { d.AgentID = new("finance") })
 		h.emit(t, "orch", "finance", "bills", "health", "coach", "nova")
-		require.Equal(t, []string{"finance"}, h.heard(t, hook.ID))
+		require.Equal(t, []string{"finance"}, h.received(t, hook.ID))
 	})
 
-	rule(t, "OfASubtreePassTheAgentsBelowToo", func(t *testing.T, h *house) {
+	rule(t, "OfASubtreePassTheAgentsBelowToo", func(t *testing.T, h *fixture) {
 		tree(t, h.db)
 		for id, want := range map[string][]string{
 			"finance": {"finance", "bills"},
@@ -84,16 +84,16 @@ func TestFilters(t *testing.T) {
 		} {
 			hook := h.hook(t, "https://example.com/in", func(d *models.WebhookDraft) { d.AgentID, d.Subtree = &id, new(true) })
 			h.emit(t, "orch", "finance", "bills", "health", "coach", "nova", "unknown")
-			require.Equal(t, want, h.heard(t, hook.ID), id)
+			require.Equal(t, want, h.received(t, hook.ID), id)
 			require.NoError(t, h.Webhooks.Delete(t.Context(), ops(), hook.ID))
 		}
 	})
 
-	rule(t, "OfASubtreeFollowAnAgentThatMoves", func(t *testing.T, h *house) {
+	rule(t, "OfASubtreeFollowAnAgentThatMoves", func(t *testing.T, h *fixture) {
 		tree(t, h.db)
 		hook := h.hook(t, "https://example.com/in", func(d *models.WebhookDraft) { d.AgentID, d.Subtree = new("finance"), new(true) })
 		h.emit(t, "bills", "coach")
-		require.Equal(t, []string{"bills"}, h.heard(t, hook.ID))
+		require.Equal(t, []string{"bills"}, h.received(t, hook.ID))
 		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
 			for id, parent := range map[string]string{"bills": "health", "coach": "finance"} {
 				before, err := tx.Agent(id)
@@ -109,10 +109,10 @@ func TestFilters(t *testing.T) {
 			return nil
 		}))
 		h.emit(t, "bills", "coach")
-		require.Equal(t, []string{"bills", "coach"}, h.heard(t, hook.ID))
+		require.Equal(t, []string{"bills", "coach"}, h.received(t, hook.ID))
 	})
 
-	rule(t, "OfAnAgentKeepOutWhatIsNotAboutAgents", func(t *testing.T, h *house) {
+	rule(t, "OfAnAgentKeepOutWhatIsNotAboutAgents", func(t *testing.T, h *fixture) {
 		tree(t, h.db)
 		disabled := func(d *models.WebhookDraft) { d.Events = []models.EventType{models.EventWebhookDisabled} }
 		every := h.hook(t, "https://example.com/in", disabled)
@@ -122,12 +122,12 @@ func TestFilters(t *testing.T) {
 			d.AgentID, d.Subtree = new("finance"), new(true)
 		})
 		require.NoError(t, emit(h.db.Store, models.EventWebhookDisabled, "finance", every.ID))
-		require.Equal(t, []string{"finance", every.ID}, h.heard(t, every.ID))
-		require.Empty(t, h.heard(t, one.ID), "although the key is the agent's id")
-		require.Empty(t, h.heard(t, below.ID))
+		require.Equal(t, []string{"finance", every.ID}, h.received(t, every.ID))
+		require.Empty(t, h.received(t, one.ID), "although the key is the agent's id")
+		require.Empty(t, h.received(t, below.ID))
 	})
 
-	rule(t, "PassWebhooksThatHeardOfTheirAgents", func(t *testing.T, h *house) {
+	rule(t, "ReachWebhooksOfTheirAgents", func(t *testing.T, h *fixture) {
 		tree(t, h.db)
 		listen := func(agent string, subtree bool) models.Webhook {
 			return h.hook(t, "https://example.com/in", func(d *models.WebhookDraft) {
@@ -141,19 +141,19 @@ func TestFilters(t *testing.T) {
 				return tx.Emit(models.EventWebhookDisabled, key, models.WebhookDisabled{ID: key, AgentID: given[key]})
 			}))
 		}
-		require.Equal(t, []string{"of finance"}, h.heard(t, finance.ID))
-		require.Equal(t, []string{"of finance", "of bills"}, h.heard(t, below.ID))
-		require.Empty(t, h.heard(t, health.ID))
+		require.Equal(t, []string{"of finance"}, h.received(t, finance.ID))
+		require.Equal(t, []string{"of finance", "of bills"}, h.received(t, below.ID))
+		require.Empty(t, h.received(t, health.ID))
 	})
 
-	rule(t, "ADisabledWebhookHearsOfNothing", func(t *testing.T, h *house) {
+	rule(t, "ADisabledWebhookHearsOfNothing", func(t *testing.T, h *fixture) {
 		hook := h.hook(t, "https://example.com/in", func(d *models.WebhookDraft) { d.Enabled = new(false) })
 		h.emit(t, "a")
-		require.Empty(t, h.heard(t, hook.ID))
+		require.Empty(t, h.received(t, hook.ID))
 		_, err := h.Update(t.Context(), ops(), hook.ID, models.WebhookPatch{Enabled: models.Some(true)})
 		require.NoError(t, err)
 		h.emit(t, "b")
-		require.Equal(t, []string{"b"}, h.heard(t, hook.ID))
+		require.Equal(t, []string{"b"}, h.received(t, hook.ID))
 	})
 }
 
@@ -161,7 +161,7 @@ func TestFilters(t *testing.T) {
 func TestEveryEventGetsItsDeliveryOnce(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		h := newHouse(t, db, nil)
+		h := newFixture(t, db, nil)
 		opts := &events.Options{Poll: time.Millisecond, OnNumbered: h.Numbered, PerEvent: h.PerEvent}
 		second := events.NewRelay(db.Store, events.NewFeed(db.Store, opts), opts)
 		require.NoError(t, second.Start(t.Context()))
@@ -191,7 +191,7 @@ func TestEveryEventGetsItsDeliveryOnce(t *testing.T) {
 		all, err := db.EventsAfter(t.Context(), 0, 10*n)
 		require.NoError(t, err)
 		for len(all) < n {
-			h.heard(t, hooks[0].ID)
+			h.received(t, hooks[0].ID)
 			all, err = db.EventsAfter(t.Context(), 0, 10*n)
 			require.NoError(t, err)
 		}

@@ -8,7 +8,7 @@ import (
 	"comet/internal/netguard"
 )
 
-// Options configures New; nil is the zero value.
+// Options configures New; nil means defaults.
 type Options struct {
 	// Guard decides which addresses may be connected to, default public ones only.
 	Guard *netguard.Guard
@@ -16,29 +16,27 @@ type Options struct {
 	HTTPSOnly bool
 	// UserAgent is the header of every attempt, default "comet".
 	UserAgent string
-	// Timeout is how long an attempt may take, default 15 s.
+	// Timeout limits an attempt, default 15 s.
 	Timeout time.Duration
-	// Concurrency is how many attempts are made at one webhook at the same time while
-	// it works, default 16.
+	// Concurrency is how many attempts run in parallel at one healthy webhook, default 16.
 	Concurrency int
-	// MaxAttempts is how many attempts are made at all webhooks together at the same
-	// time, tests included, default 512; more of them wait.
+	// MaxAttempts is how many attempts run in parallel in this process, tests included, default
+	// 512; more of them wait.
 	MaxAttempts int
-	// Poll is how often the dispatcher looks for what this process was not told of:
-	// retries that are due, and what other replicas created; default 500 ms.
+	// Poll is the interval at which the dispatcher looks for deliveries without a wake-up:
+	// retries that are due, and deliveries of other replicas; default 500 ms.
 	Poll time.Duration
-	// Retention is how long a delivery that has ended is kept, default 30 days.
+	// Retention is how long a finished delivery is kept, default 30 days.
 	Retention time.Duration
-	// Grace is how long Stop waits for attempts that it has cut off, default 5 s.
+	// Grace is how long Stop waits for attempts that it has cancelled, default 5 s.
 	Grace time.Duration
-	// Random varies the waits before retries; it returns numbers in [0, 1) and is
-	// called by several goroutines. Default math/rand/v2.
+	// Random varies the waits before retries; it returns numbers in [0, 1) and must be safe for
+	// concurrent use. Default math/rand/v2.
 	Random func() float64
-	// OnAttempt hears of every attempt that has ended, tests included, and must return
-	// at once; default nobody.
+	// OnAttempt is called after every attempt, tests included, and must return at once; default
+	// none.
 	OnAttempt func(succeeded bool, took time.Duration)
-	// Logger hears of webhooks that are disabled and of a database that fails; default
-	// discards.
+	// Logger receives disabled webhooks and database failures; default discards.
 	Logger *slog.Logger
 }
 

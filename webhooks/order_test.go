@@ -18,7 +18,7 @@ import (
 
 // requireOrder looks at what a receiver got in the order of its arrival: no event may
 // come for the first time before every earlier one of its key has succeeded, or died.
-func requireOrder(t *testing.T, h *house, hookID string, log []request) {
+func requireOrder(t *testing.T, h *fixture, hookID string, log []request) {
 	t.Helper()
 	all, err := h.db.EventsAfter(t.Context(), 0, 1_000_000)
 	require.NoError(t, err)
@@ -48,7 +48,7 @@ func requireOrder(t *testing.T, h *house, hookID string, log []request) {
 
 // storm has writers commit events of few keys while a receiver fails at random and
 // time passes, until every delivery has ended.
-func storm(t *testing.T, h *house, hook models.Webhook, step time.Duration) {
+func storm(t *testing.T, h *fixture, hook models.Webhook, step time.Duration) {
 	t.Helper()
 	const writers, rounds, keys = 4, 25, 5
 	var left atomic.Int64
@@ -82,7 +82,7 @@ func flaky(request, http.Header) int {
 func TestOrderingByAgent(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "HoldsWhateverFails", func(t *testing.T, h *house) {
+	rule(t, "HoldsWhateverFails", func(t *testing.T, h *fixture) {
 		rec := receive(t, flaky)
 		hook := h.hook(t, rec.URL, ordered)
 		h.start(t)
@@ -90,7 +90,7 @@ func TestOrderingByAgent(t *testing.T) {
 		requireOrder(t, h, hook.ID, rec.got())
 	})
 
-	overlapping(t, "HoldsAlthoughLeasesRunOutAllTheTime", func(t *testing.T, h *house) {
+	overlapping(t, "HoldsAlthoughLeasesRunOutAllTheTime", func(t *testing.T, h *fixture) {
 		rec := receive(t, flaky)
 		hook := h.hook(t, rec.URL, ordered)
 		h.start(t)
@@ -99,7 +99,7 @@ func TestOrderingByAgent(t *testing.T) {
 		requireOrder(t, h, hook.ID, rec.got())
 	})
 
-	rule(t, "IsHoldBackOnlyByItsOwnKey", func(t *testing.T, h *house) {
+	rule(t, "IsHoldBackOnlyByItsOwnKey", func(t *testing.T, h *fixture) {
 		rec := receive(t, func(r request, _ http.Header) int {
 			if r.Key == "stuck" {
 				return http.StatusInternalServerError
@@ -115,7 +115,7 @@ func TestOrderingByAgent(t *testing.T) {
 		require.Equal(t, h.db.Now().Add(5*time.Second), *all[0].NextAttemptAt)
 	})
 
-	rule(t, "GoesOnBehindADeadOne", func(t *testing.T, h *house) {
+	rule(t, "GoesOnBehindADeadOne", func(t *testing.T, h *fixture) {
 		var first atomic.Value
 		rec := receive(t, func(r request, _ http.Header) int {
 			first.CompareAndSwap(nil, r.ID)
@@ -141,7 +141,7 @@ func TestOrderingByAgent(t *testing.T) {
 		h.await(t, hook.ID, func(all []models.Delivery) bool { return all[0].Attempts == 9 })
 	})
 
-	rule(t, "PutsARedeliveredOneInFrontOfWhatIsUnfinished", func(t *testing.T, h *house) {
+	rule(t, "PutsARedeliveredOneInFrontOfWhatIsUnfinished", func(t *testing.T, h *fixture) {
 		rec := receive(t, nil)
 		hook := h.hook(t, rec.URL, ordered)
 		h.start(t)
@@ -162,7 +162,7 @@ func TestOrderingByAgent(t *testing.T) {
 		waiting, err := h.Redeliver(t.Context(), ops(), hook.ID, all[2].ID)
 		require.NoError(t, err)
 		require.Nil(t, waiting.NextAttemptAt, "one that waits keeps waiting")
-		other := &house{webhooks.New(h.db.Store, options()), h.db}
+		other := &fixture{webhooks.New(h.db.Store, options()), h.db}
 		other.start(t)
 		t.Cleanup(func() { require.NoError(t, other.Stop(t.Context())) })
 		h.await(t, hook.ID, settled(3))
@@ -173,7 +173,7 @@ func TestOrderingByAgent(t *testing.T) {
 
 func TestAnotherOrdering(t *testing.T) {
 	t.Parallel()
-	patch := func(t *testing.T, h *house, id string, o models.Ordering) {
+	patch := func(t *testing.T, h *fixture, id string, o models.Ordering) {
 		t.Helper()
 		_, err := h.Update(t.Context(), ops(), id, models.WebhookPatch{Ordering: models.Some(o)})
 		require.NoError(t, err)
@@ -185,25 +185,25 @@ func TestAnotherOrdering(t *testing.T) {
 		return out
 	}
 
-	rule(t, "PutsWhatIsUnfinishedInLineAndOutOfItAgain", func(t *testing.T, h *house) {
+	rule(t, "PutsWhatIsUnfinishedInLineAndOutOfItAgain", func(t *testing.T, h *fixture) {
 		hook := h.hook(t, "https://example.com/in", nil)
 		h.emit(t, "a", "b", "a", "a", "b", "c")
-		h.heard(t, hook.ID)
+		h.received(t, hook.ID)
 		patch(t, h, hook.ID, models.OrderingAgent)
 		require.Equal(t, []bool{true, true, false, false, false, true}, ready(h.deliveries(t, hook.ID)))
 		h.emit(t, "a", "d")
-		h.heard(t, hook.ID)
+		h.received(t, hook.ID)
 		require.Equal(t, []bool{true, true, false, false, false, true, false, true}, ready(h.deliveries(t, hook.ID)))
 		patch(t, h, hook.ID, models.OrderingNone)
 		require.NotContains(t, ready(h.deliveries(t, hook.ID)), false)
 		h.emit(t, "a")
-		h.heard(t, hook.ID)
+		h.received(t, hook.ID)
 		require.NotContains(t, ready(h.deliveries(t, hook.ID)), false)
 		patch(t, h, hook.ID, models.OrderingAgent)
 		require.Equal(t, []bool{true, true, false, false, false, true, false, true, false}, ready(h.deliveries(t, hook.ID)))
 	})
 
-	rule(t, "CountsWhatIsInFlight", func(t *testing.T, h *house) {
+	rule(t, "CountsWhatIsInFlight", func(t *testing.T, h *fixture) {
 		gate, arrived := make(chan struct{}), make(chan request, 10)
 		var once sync.Once
 		open := func() { once.Do(func() { close(gate) }) }
@@ -221,7 +221,7 @@ func TestAnotherOrdering(t *testing.T) {
 		take(t, arrived)
 		patch(t, h, hook.ID, models.OrderingAgent)
 		h.emit(t, "a", "a")
-		h.heard(t, hook.ID)
+		h.received(t, hook.ID)
 		require.Equal(t, []bool{true, false, false, false}, ready(h.deliveries(t, hook.ID)[4:]))
 		require.Empty(t, arrived)
 		open()
@@ -233,7 +233,7 @@ func TestAnotherOrdering(t *testing.T) {
 		require.Equal(t, []string{all[6].EventID, all[7].EventID}, []string{take(t, arrived).ID, take(t, arrived).ID})
 	})
 
-	rule(t, "LosesNothingWhileEventsComeAndFailuresToo", func(t *testing.T, h *house) {
+	rule(t, "LosesNothingWhileEventsComeAndFailuresToo", func(t *testing.T, h *fixture) {
 		rec := receive(t, flaky)
 		hook := h.hook(t, rec.URL, nil)
 		h.start(t)

@@ -17,9 +17,9 @@ import (
 
 func agentUpdated(label) models.EventType { return models.EventAgentUpdated }
 
-// TestNobodyWaitsForReceiversThatHang: while many receivers keep their first attempt
+// TestHangingReceiversDelayNoOthers: while many receivers keep their first attempt
 // hanging, others get everything.
-func TestNobodyWaitsForReceiversThatHang(t *testing.T) {
+func TestHangingReceiversDelayNoOthers(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		const hanging, events = 2 * (10 / costly), 24 // all that the hanging ones get fits into what hang keeps
@@ -31,9 +31,9 @@ func TestNobodyWaitsForReceiversThatHang(t *testing.T) {
 		for range hanging / 2 {
 			stuck = append(stuck, r.hook(t, url, nil), r.hook(t, url, ordered))
 		}
-		var healthy []*party
+		var healthy []*subscriber
 		for _, ordering := range []models.Ordering{models.OrderingNone, models.OrderingAgent} {
-			var p *party
+			var p *subscriber
 			p = r.join(t, "healthy", []models.EventType{models.EventAgentUpdated}, ordering, func(w http.ResponseWriter, _ *http.Request, s sight) {
 				p.say(w, s, http.StatusOK)
 			})
@@ -79,10 +79,10 @@ func TestFiveDaysOfFailureEndAWebhook(t *testing.T) {
 		watcher := receive(t, nil)
 		watching := r.hook(t, watcher.URL, func(d *models.WebhookDraft) { d.Events = []models.EventType{models.EventWebhookDisabled} })
 		refusing := r.joinFailing(t, "refusing", models.OrderingNone, nil)
-		inLine := r.joinFailing(t, "in line", models.OrderingAgent, nil)
+		inLine := r.joinFailing(t, "queued", models.OrderingAgent, nil)
 		once := &onDayThree{run: r}
 		lucky := r.joinFailing(t, "lucky", models.OrderingNone, once.now)
-		absent := r.hook(t, nobodyAt(t), nil)
+		absent := r.hook(t, unusedURL(t), nil)
 		r.start(t)
 
 		const day, often = 24 * time.Hour, costly * 6 * time.Hour
@@ -101,7 +101,7 @@ func TestFiveDaysOfFailureEndAWebhook(t *testing.T) {
 			require.NoError(t, err)
 			var data models.WebhookDisabled
 			require.NoError(t, json.Unmarshal(full.Data, &data))
-			require.NotContains(t, told, data.ID, "it is told once")
+			require.NotContains(t, told, data.ID, "one event per webhook")
 			told[data.ID] = data
 		}
 		require.Len(t, told, len(ended))
@@ -115,9 +115,9 @@ func TestFiveDaysOfFailureEndAWebhook(t *testing.T) {
 }
 
 // joinFailing invites a receiver that answers 500 unless well says otherwise.
-func (r *run) joinFailing(t *testing.T, name string, ordering models.Ordering, well func() bool) *party {
+func (r *run) joinFailing(t *testing.T, name string, ordering models.Ordering, well func() bool) *subscriber {
 	t.Helper()
-	var p *party
+	var p *subscriber
 	p = r.join(t, name, []models.EventType{models.EventAgentUpdated}, ordering, func(w http.ResponseWriter, _ *http.Request, s sight) {
 		p.say(w, s, statusOf(well != nil && well()))
 	})
@@ -146,8 +146,8 @@ func (o *onDayThree) now() bool {
 	return false
 }
 
-// nobodyAt is a URL at which nobody listens.
-func nobodyAt(t *testing.T) string {
+// unusedURL returns a URL without a listener.
+func unusedURL(t *testing.T) string {
 	t.Helper()
 	o := newOutage(t, http.NotFoundHandler())
 	o.begin()

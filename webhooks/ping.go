@@ -12,26 +12,26 @@ import (
 	"comet/store"
 )
 
-// Tested is what became of a test.
-type Tested struct {
+// TestResult is the result of a test delivery.
+type TestResult struct {
 	Delivery models.Delivery
 	Attempt  models.DeliveryAttempt
 }
 
-// Test makes one attempt to deliver a webhook.test event, to a disabled webhook too,
-// and waits for its end. It is kept as a delivery that has ended, and nothing else
-// follows from it. It returns errs.NotFound, or errs.Busy.
-func (w *Webhooks) Test(ctx context.Context, by models.Principal, id string) (Tested, error) {
+// Test makes one attempt to deliver a webhook.test event, also to a disabled webhook, and waits
+// for the result. It is stored as a finished delivery and has no other consequences. It returns
+// errs.NotFound, or errs.Busy.
+func (w *Webhooks) Test(ctx context.Context, by models.Principal, id string) (TestResult, error) {
 	hook, err := w.Get(ctx, by, id)
 	if err != nil {
-		return Tested{}, err
+		return TestResult{}, err
 	}
 	d, err := newPing(hook, w.store.Now())
 	if err != nil {
-		return Tested{}, err
+		return TestResult{}, err
 	}
 	if !w.takeSlot(ctx, w.opts.Timeout) {
-		return Tested{}, errs.New(errs.Busy, "so many deliveries are being made that the test could not begin; try again later")
+		return TestResult{}, errs.New(errs.Busy, "so many deliveries are being made that the test could not begin; try again later")
 	}
 	out := w.attempt(ctx, hook, d)
 	w.leaveSlot()
@@ -40,7 +40,7 @@ func (w *Webhooks) Test(ctx context.Context, by models.Principal, id string) (Te
 	if out.succeeded {
 		d.State = models.DeliverySucceeded
 	}
-	// It was sent, so it is kept although nobody may wait for the answer any more.
+	// The attempt was made, so it is stored even if the caller has gone.
 	err = w.store.Write(context.WithoutCancel(ctx), func(tx *store.Tx) (err error) {
 		if _, err = tx.WebhookShared(id); err != nil {
 			return err
@@ -48,7 +48,7 @@ func (w *Webhooks) Test(ctx context.Context, by models.Principal, id string) (Te
 		d, err = tx.InsertTest(d, out.attempt)
 		return err
 	})
-	return Tested{Delivery: d, Attempt: out.attempt}, err
+	return TestResult{Delivery: d, Attempt: out.attempt}, err
 }
 
 func newPing(hook models.Webhook, now time.Time) (models.Delivery, error) {
@@ -60,8 +60,8 @@ func newPing(hook models.Webhook, now time.Time) (models.Delivery, error) {
 	return models.Delivery{WebhookID: hook.ID, EventID: event.String(), Type: models.EventWebhookTest, Key: hook.ID, EventAt: now, Data: data}, err
 }
 
-// attempt makes one attempt, now.
-func (w *Webhooks) attempt(ctx context.Context, hook models.Webhook, d models.Delivery) outcome {
+// attempt makes one attempt now.
+func (w *Webhooks) attempt(ctx context.Context, hook models.Webhook, d models.Delivery) attemptResult {
 	out := w.sender.send(ctx, hook, d, w.store.Now())
 	w.opts.OnAttempt(out.succeeded, time.Duration(out.attempt.DurationMS)*time.Millisecond)
 	return out

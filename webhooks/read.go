@@ -12,7 +12,7 @@ func (w *Webhooks) Get(ctx context.Context, by models.Principal, id string) (mod
 	return visible(by, hook, err)
 }
 
-// List returns up to limit webhooks in the order of creation, behind the id after.
+// List returns up to limit webhooks in the order of creation, after the id after.
 func (w *Webhooks) List(ctx context.Context, by models.Principal, after string, limit int) ([]models.Webhook, error) {
 	return w.store.Webhooks(ctx, by.AgentID, after, limit)
 }

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// brief is the timeout of the attempts in the run below. A busy machine may miss
-	// it where the receiver does not, which is one more failure and nothing else.
+	// brief is the timeout of attempts in this test. A busy machine may exceed it although
+	// the receiver does not; that is one more failed attempt and changes nothing else.
 	brief    = 500 * time.Millisecond
 	noAnswer = "there was no answer within 500ms"
 	// slowness is how long the slow receiver takes.
@@ -26,15 +26,15 @@ const (
 	agents, wave, waves = 6, 18 / costly, 3
 )
 
-// TestReceiversOfEveryKind: receivers that fail in every way there is get what they
-// can get, at the same time, from two replicas where there may be two.
+// TestReceiversOfEveryKind runs receivers that fail in different ways at the same time, with
+// two replicas where the database allows it. Each gets every event that it can get.
 func TestReceiversOfEveryKind(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		opts := options()
 		opts.Timeout, opts.Random, opts.Poll = brief, spread(1), 5*time.Millisecond
 		r := newRun(t, db, opts)
-		g := invite(t, r)
+		g := addReceivers(t, r)
 		watcher := receive(t, nil)
 		watching := r.hook(t, watcher.URL, func(d *models.WebhookDraft) { d.Events = []models.EventType{models.EventWebhookDisabled} })
 		r.start(t)
@@ -53,7 +53,7 @@ func TestReceiversOfEveryKind(t *testing.T) {
 		back := db.Now()
 		r.finish(t)
 
-		for _, p := range r.parties {
+		for _, p := range r.receivers {
 			t.Run(p.name, func(t *testing.T) { p.requireOrderlyHistory(t) })
 		}
 		t.Run("GetWhatTheyCanGet", func(t *testing.T) { g.requireSuccesses(t, back) })
@@ -65,8 +65,8 @@ func TestReceiversOfEveryKind(t *testing.T) {
 }
 
 // requireOrderlyHistory proves what holds for every webhook: one delivery for each
-// event, heard of as it was committed, tried at the times of the schedule.
-func (p *party) requireOrderlyHistory(t *testing.T) {
+// event, received of as it was committed, tried at the times of the schedule.
+func (p *subscriber) requireOrderlyHistory(t *testing.T) {
 	t.Helper()
 	require.Empty(t, p.wrong)
 	histories, owed := p.histories(t), p.owed()
@@ -75,10 +75,10 @@ func (p *party) requireOrderlyHistory(t *testing.T) {
 	}
 	ids := map[string]bool{}
 	for l, h := range histories {
-		require.True(t, p.hears(l))
+		require.True(t, p.subscribed(l))
 		require.False(t, ids[h.EventID], "it has two facts")
 		ids[h.EventID] = true
-		if id, heard := p.ids[l]; heard {
+		if id, received := p.ids[l]; received {
 			require.Equal(t, h.EventID, id)
 		}
 		requireSchedule(t, h)
@@ -124,8 +124,8 @@ type history struct {
 	attempts []models.DeliveryAttempt
 }
 
-// histories returns those of the party's deliveries, read once.
-func (p *party) histories(t *testing.T) map[label]history {
+// histories returns those of the subscriber's deliveries, read once.
+func (p *subscriber) histories(t *testing.T) map[label]history {
 	t.Helper()
 	if p.past != nil {
 		return p.past
@@ -142,10 +142,10 @@ func (p *party) histories(t *testing.T) map[label]history {
 	return p.past
 }
 
-// requireSuccesses proves that everybody who can get an event has it.
-func (g *guests) requireSuccesses(t *testing.T, back time.Time) {
+// requireSuccesses proves that every receiver that can get an event has it.
+func (g *receivers) requireSuccesses(t *testing.T, back time.Time) {
 	t.Helper()
-	for _, p := range []*party{g.healthy, g.flaky, g.ordered, g.resetting, g.down, g.slow, g.busy} {
+	for _, p := range []*subscriber{g.healthy, g.flaky, g.ordered, g.resetting, g.down, g.slow, g.busy} {
 		histories := p.histories(t)
 		for _, l := range p.owed() {
 			if p == g.ordered && l == poison() {
@@ -159,23 +159,28 @@ func (g *guests) requireSuccesses(t *testing.T, back time.Time) {
 		require.True(t, hook.Enabled, p.name)
 		require.Nil(t, hook.FailingSince, p.name)
 	}
-	missed := 0
+	missed, refused := 0, 0
 	for l, h := range g.down.histories(t) {
 		if l.N < wave {
 			continue
 		}
 		missed++
-		require.Contains(t, h.attempts[0].Error, "refused", l)
+		if strings.Contains(h.attempts[0].Error, "refused") {
+			refused++
+		} else { // a busy machine may not even connect within the timeout
+			require.Equal(t, noAnswer, h.attempts[0].Error, l)
+		}
 		require.False(t, h.attempts[len(h.attempts)-1].At.Before(back), l)
 	}
 	require.Equal(t, agents*2*wave, missed)
+	require.Positive(t, refused)
 }
 
-// requireFailures proves that each failure is told as what it was.
-func (g *guests) requireFailures(t *testing.T) {
+// requireFailures proves that each failure is reported as what it was.
+func (g *receivers) requireFailures(t *testing.T) {
 	t.Helper()
 	for _, c := range []struct {
-		*party
+		*subscriber
 		says  string
 		least int // how many of these each event met
 	}{
@@ -201,16 +206,16 @@ func (g *guests) requireFailures(t *testing.T) {
 			require.GreaterOrEqual(t, met, c.least, "%s: %v: %+v", c.name, l, h.attempts)
 		}
 	}
-	for _, p := range []*party{g.healthy, g.flaky, g.ordered, g.slow, g.redirecting, g.busy} {
+	for _, p := range []*subscriber{g.healthy, g.flaky, g.ordered, g.slow, g.redirecting, g.busy} {
 		for l, h := range p.histories(t) {
-			require.LessOrEqual(t, p.heard[l], len(h.attempts), "%s: every request at %v is an attempt", p.name, l)
+			require.LessOrEqual(t, p.received[l], len(h.attempts), "%s: every request at %v is an attempt", p.name, l)
 		}
 	}
 	g.requireShareOfFailures(t)
-	require.Zero(t, g.elsewhere.Load(), "nobody follows a redirect")
+	require.Zero(t, g.elsewhere.Load(), "redirects are not followed")
 	require.True(t, slices.ContainsFunc(collect(g.slow.histories(t)), func(a models.DeliveryAttempt) bool {
 		return a.Error == "" && a.DurationMS >= slowness.Milliseconds()
-	}), "who answers in time has answered")
+	}), "a response in time is a success")
 }
 
 func collect(histories map[label]history) (all []models.DeliveryAttempt) {
@@ -222,7 +227,7 @@ func collect(histories map[label]history) (all []models.DeliveryAttempt) {
 
 // requireShareOfFailures proves that the flaky receiver was one: as many requests as
 // fail had to be repeated.
-func (g *guests) requireShareOfFailures(t *testing.T) {
+func (g *receivers) requireShareOfFailures(t *testing.T) {
 	t.Helper()
 	failed := 0
 	for _, l := range g.flaky.owed() {
@@ -231,13 +236,13 @@ func (g *guests) requireShareOfFailures(t *testing.T) {
 			tries++
 		}
 		failed += tries - 1
-		require.GreaterOrEqual(t, g.flaky.heard[l], tries, l)
+		require.GreaterOrEqual(t, g.flaky.received[l], tries, l)
 	}
 	require.Greater(t, failed, agents*wave*waves/4)
 }
 
-// requireGone proves that 410 ends a webhook, and that it is told once.
-func (g *guests) requireGone(t *testing.T, watching string, requests int) {
+// requireGone proves that 410 disables a webhook, with one event.
+func (g *receivers) requireGone(t *testing.T, watching string, requests int) {
 	t.Helper()
 	hook, err := g.Get(t.Context(), ops(), g.gone.hook.ID)
 	require.NoError(t, err)
@@ -261,7 +266,7 @@ func (g *guests) requireGone(t *testing.T, watching string, requests int) {
 
 // requireOrder proves that no agent's later event was sent before an earlier one had
 // succeeded or died.
-func (g *guests) requireOrder(t *testing.T) {
+func (g *receivers) requireOrder(t *testing.T) {
 	t.Helper()
 	histories := g.ordered.histories(t)
 	require.NotEmpty(t, g.flaky.overtook, "without an order they overtake")
@@ -282,13 +287,13 @@ func (g *guests) requireOrder(t *testing.T) {
 }
 
 // requireRevival proves that what is dead can be had once the receiver is well.
-func (g *guests) requireRevival(t *testing.T) {
+func (g *receivers) requireRevival(t *testing.T) {
 	t.Helper()
 	g.healed.Store(true)
 	n, err := g.RedeliverSince(t.Context(), ops(), g.hanging.hook.ID, g.begun)
 	require.NoError(t, err)
 	require.EqualValues(t, len(g.hanging.owed()), n)
-	for _, p := range []*party{g.redirecting, g.ordered} {
+	for _, p := range []*subscriber{g.redirecting, g.ordered} {
 		dead, err := g.Deliveries(t.Context(), ops(), p.hook.ID, models.DeliveryQuery{State: models.DeliveryDead, Limit: 1000})
 		require.NoError(t, err)
 		for _, d := range dead {
@@ -297,7 +302,7 @@ func (g *guests) requireRevival(t *testing.T) {
 		}
 	}
 	g.finish(t)
-	for _, p := range []*party{g.hanging, g.redirecting, g.ordered} {
+	for _, p := range []*subscriber{g.hanging, g.redirecting, g.ordered} {
 		require.Empty(t, p.wrong)
 		p.past = nil
 		histories := p.histories(t)

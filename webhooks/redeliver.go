@@ -9,10 +9,9 @@ import (
 	"comet/store"
 )
 
-// Redeliver makes a delivery due at once, whatever became of it, with all its retries
-// before it; the attempts there were stay in its history. One that waits behind an
-// earlier event of its agent keeps waiting. It returns errs.NotFound, or
-// errs.WebhookDisabled.
+// Redeliver makes a delivery due at once, whatever its state, with all its retries; its earlier
+// attempts stay in the history. A delivery that waits for an earlier event of its agent keeps
+// waiting. It returns errs.NotFound, or errs.WebhookDisabled.
 func (w *Webhooks) Redeliver(ctx context.Context, by models.Principal, id, deliveryID string) (models.Delivery, error) {
 	var out models.Delivery
 	err := w.store.Write(ctx, func(tx *store.Tx) error {
@@ -36,8 +35,8 @@ func (w *Webhooks) Redeliver(ctx context.Context, by models.Principal, id, deliv
 	return out, err
 }
 
-// RedeliverSince makes every dead delivery created at or after since due at once and
-// returns how many. It returns errs.NotFound, or errs.WebhookDisabled.
+// RedeliverSince makes every dead delivery created at or after since due at once and returns
+// their number. It returns errs.NotFound, or errs.WebhookDisabled.
 func (w *Webhooks) RedeliverSince(ctx context.Context, by models.Principal, id string, since time.Time) (int64, error) {
 	return w.inBatches(ctx, func(tx *store.Tx) (int64, error) {
 		hook, err := lock(tx, by, id)

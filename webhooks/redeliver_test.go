@@ -16,7 +16,7 @@ import (
 )
 
 // bury lets every retry of what is pending fail.
-func (h *house) bury(t *testing.T, id string) {
+func (h *fixture) bury(t *testing.T, id string) {
 	t.Helper()
 	n := len(h.deliveries(t, id))
 	for i, wait := range webhooks.Schedule() {
@@ -29,7 +29,7 @@ func (h *house) bury(t *testing.T, id string) {
 func TestRedeliver(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "StartsOverAndKeepsTheHistory", func(t *testing.T, h *house) {
+	rule(t, "StartsOverAndKeepsTheHistory", func(t *testing.T, h *fixture) {
 		var status atomic.Int64
 		status.Store(http.StatusInternalServerError)
 		rec := receive(t, func(request, http.Header) int { return int(status.Load()) })
@@ -69,7 +69,7 @@ func TestRedeliver(t *testing.T) {
 	})
 
 	for _, ordering := range []models.Ordering{models.OrderingNone, models.OrderingAgent} {
-		rule(t, "OfAllThatDiedSinceATime/"+string(ordering), func(t *testing.T, h *house) {
+		rule(t, "OfAllThatDiedSinceATime/"+string(ordering), func(t *testing.T, h *fixture) {
 			var status atomic.Int64
 			status.Store(http.StatusInternalServerError)
 			rec := receive(t, func(request, http.Header) int { return int(status.Load()) })
@@ -130,13 +130,13 @@ func TestRedeliver(t *testing.T) {
 		})
 	}
 
-	rule(t, "SaysWhatIsNotThere", func(t *testing.T, h *house) {
+	rule(t, "SaysWhatIsNotThere", func(t *testing.T, h *fixture) {
 		hook, other := h.hook(t, url, nil), h.hook(t, url, nil)
 		h.emit(t, "a")
-		h.heard(t, other.ID)
+		h.received(t, other.ID)
 		foreign := h.deliveries(t, other.ID)[0].ID
 		for _, c := range []struct{ hook, delivery, says string }{
-			{"nobody", foreign, `there is no webhook "nobody"`},
+			{"no-such-agent", foreign, `there is no webhook "no-such-agent"`},
 			{hook.ID, "nothing", `the webhook "` + hook.ID + `" has no delivery "nothing"`},
 			{hook.ID, foreign, `has no delivery "` + foreign + `"`},
 		} {
@@ -147,7 +147,7 @@ func TestRedeliver(t *testing.T) {
 			require.Equal(t, errs.NotFound, errs.CodeOf(err))
 			require.Contains(t, err.Error(), c.says)
 		}
-		_, err := h.RedeliverSince(t.Context(), ops(), "nobody", time.Time{})
+		_, err := h.RedeliverSince(t.Context(), ops(), "no-such-agent", time.Time{})
 		require.Equal(t, errs.NotFound, errs.CodeOf(err))
 	})
 }
@@ -155,7 +155,7 @@ func TestRedeliver(t *testing.T) {
 func TestPing(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "IsOneAttemptThatIsKeptWithItsEnd", func(t *testing.T, h *house) {
+	rule(t, "IsOneAttemptThatIsKeptWithItsEnd", func(t *testing.T, h *fixture) {
 		for status, state := range map[int]models.DeliveryState{200: models.DeliverySucceeded, 410: models.DeliveryDead, 500: models.DeliveryDead} {
 			rec := receive(t, always(status))
 			hook := h.hook(t, rec.URL, func(d *models.WebhookDraft) { d.Enabled = new(false) })
@@ -179,7 +179,7 @@ func TestPing(t *testing.T) {
 		}
 	})
 
-	rule(t, "IsKeptAlthoughNobodyWaitsAnyMore", func(t *testing.T, h *house) {
+	rule(t, "IsStoredAfterItsCallerHasGone", func(t *testing.T, h *fixture) {
 		url, arrived, release := hang(t, http.StatusOK)
 		hook := h.hook(t, url, nil)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -197,20 +197,20 @@ func TestPing(t *testing.T) {
 		require.Equal(t, models.DeliveryDead, all[0].State)
 	})
 
-	rule(t, "SaysThatThereIsNoSuchWebhook", func(t *testing.T, h *house) {
-		_, err := h.Test(t.Context(), ops(), "nobody")
+	rule(t, "SaysThatThereIsNoSuchWebhook", func(t *testing.T, h *fixture) {
+		_, err := h.Test(t.Context(), ops(), "no-such-agent")
 		require.Equal(t, errs.NotFound, errs.CodeOf(err))
 	})
 }
 
 func TestPurge(t *testing.T) {
 	t.Parallel()
-	rule(t, "DeletesWhatEndedLongAgo", func(t *testing.T, h *house) {
+	rule(t, "DeletesWhatEndedLongAgo", func(t *testing.T, h *fixture) {
 		rec := receive(t, nil)
 		hook := h.hook(t, rec.URL, nil)
 		waiting := h.hook(t, rec.URL, func(d *models.WebhookDraft) { d.Enabled = new(true) })
 		h.emit(t, make([]string, 1100)...)
-		h.heard(t, waiting.ID)
+		h.received(t, waiting.ID)
 		_, err := h.Update(t.Context(), ops(), waiting.ID, models.WebhookPatch{Enabled: models.Some(false)})
 		require.NoError(t, err)
 		h.start(t)

@@ -12,7 +12,7 @@ import (
 )
 
 // keep writes n pending deliveries of a webhook, of seven keys in turn.
-func (h *house) keep(t *testing.T, hook models.Webhook, first, n int) {
+func (h *fixture) keep(t *testing.T, hook models.Webhook, first, n int) {
 	t.Helper()
 	all, busy := make([]store.NewDelivery, n), map[string]bool{}
 	for i := range all {
@@ -27,15 +27,15 @@ func (h *house) keep(t *testing.T, hook models.Webhook, first, n int) {
 	require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error { return tx.InsertDeliveries(all) }))
 }
 
-// TestAnotherOrderingIsRefusedWhileMuchIsPending: nobody else writes while the
-// deliveries are put in line.
+// TestAnotherOrderingIsRefusedWhileMuchIsPending: no other writer runs while the
+// deliveries are ordered.
 func TestAnotherOrderingIsRefusedWhileMuchIsPending(t *testing.T) {
 	t.Parallel()
 	const most = 5000
 	for from, to := range map[models.Ordering]models.Ordering{
 		models.OrderingNone: models.OrderingAgent, models.OrderingAgent: models.OrderingNone,
 	} {
-		rule(t, string("From_"+from), func(t *testing.T, h *house) {
+		rule(t, string("From_"+from), func(t *testing.T, h *fixture) {
 			hook := h.hook(t, url, func(d *models.WebhookDraft) { d.Ordering = &from })
 			other := h.hook(t, url, nil)
 			h.keep(t, hook, 0, most+1)

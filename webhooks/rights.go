@@ -8,11 +8,10 @@ import (
 	"comet/store"
 )
 
-// A token that is bound to an agent manages the webhooks of that agent, with or
-// without the agents below it, and the others are not there for it. Any other token
-// with the scope manages all of them.
+// A token bound to an agent manages the webhooks of that agent, with or without its subtree;
+// other webhooks are invisible to it. Any other token with the scope manages all webhooks.
 
-// checkBound refuses to let a bound token have a webhook that hears of another agent.
+// checkBound refuses a bound token that registers a webhook for another agent.
 func checkBound(by models.Principal, agentID *string) error {
 	if by.AgentID == nil || agentID != nil && *agentID == *by.AgentID {
 		return nil
@@ -21,8 +20,7 @@ func checkBound(by models.Principal, agentID *string) error {
 		*by.AgentID, *by.AgentID)
 }
 
-// visible returns a webhook that was found, or errs.NotFound where it is not there
-// for the principal.
+// visible returns a webhook, or errs.NotFound if the principal may not see it.
 func visible(by models.Principal, hook models.Webhook, err error) (models.Webhook, error) {
 	if err == nil && checkBound(by, hook.AgentID) != nil {
 		return models.Webhook{}, store.WebhookMissing(hook.ID)
@@ -36,11 +34,10 @@ func lock(tx *store.Tx, by models.Principal, id string) (models.Webhook, error) 
 	return visible(by, hook, err)
 }
 
-// tell logs what somebody has done with a webhook.
-func (w *Webhooks) tell(ctx context.Context, by models.Principal, id, what string) {
+// logChange logs a change of a webhook.
+func (w *Webhooks) logChange(ctx context.Context, by models.Principal, id, what string) {
 	w.opts.Logger.InfoContext(ctx, what, "webhook", id, "actor", by.Name)
 }
 
-// fresh reports whether a verb that has ended well did something, and not only found
-// what it did before.
-func fresh(once *models.Idempotency) bool { return once == nil || once.Replay == nil }
+// notReplayed reports whether a successful operation had an effect, or only found its stored response.
+func notReplayed(once *models.Idempotency) bool { return once == nil || once.Replay == nil }

@@ -25,7 +25,7 @@ func bound(agent string) models.Principal {
 func TestABoundToken(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "MakesWebhooksOfItsAgentOnly", func(t *testing.T, h *house) {
+	rule(t, "MakesWebhooksOfItsAgentOnly", func(t *testing.T, h *fixture) {
 		tree(t, h.db)
 		for name, agent := range map[string]*string{"no": nil, "another": new("health"), "one below": new("bills")} {
 			_, err := h.Create(t.Context(), bound("finance"), draft(func(d *models.WebhookDraft) {
@@ -43,7 +43,7 @@ func TestABoundToken(t *testing.T) {
 		require.Len(t, all, 2)
 	})
 
-	rule(t, "SeesNoOthers", func(t *testing.T, h *house) {
+	rule(t, "SeesNoOthers", func(t *testing.T, h *fixture) {
 		tree(t, h.db)
 		var own []string
 		for i, agent := range []*string{nil, new("finance"), new("health"), new("finance"), new("bills"), new("finance")} {
@@ -67,7 +67,7 @@ func TestABoundToken(t *testing.T) {
 		require.Equal(t, own, got)
 	})
 
-	rule(t, "ManagesItsOwn", func(t *testing.T, h *house) {
+	rule(t, "ManagesItsOwn", func(t *testing.T, h *fixture) {
 		tree(t, h.db)
 		by, rec := bound("finance"), receive(t, nil)
 		hook := h.hook(t, rec.URL, func(d *models.WebhookDraft) { d.AgentID = new("finance") })
@@ -94,8 +94,8 @@ func TestABoundToken(t *testing.T) {
 	})
 }
 
-// requireMissing proves that a webhook is not there for somebody.
-func (h *house) requireMissing(t *testing.T, by models.Principal, hook models.Webhook) {
+// requireMissing proves that a webhook is invisible to a principal.
+func (h *fixture) requireMissing(t *testing.T, by models.Principal, hook models.Webhook) {
 	t.Helper()
 	ctx, id := t.Context(), hook.ID
 	h.keep(t, hook, 0, 1)
@@ -146,7 +146,7 @@ func TestTheLogTellsWhoChangedAWebhook(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		log, opts := &safeBuffer{}, options()
 		opts.Logger = slog.New(slog.NewTextHandler(log, nil))
-		h := newHouse(t, db, opts)
+		h := newFixture(t, db, opts)
 		once := &models.Idempotency{Principal: "ops", Key: "k", Render: func(any) (models.StoredResponse, error) { return models.StoredResponse{Status: 200}, nil }}
 		created, err := h.Create(t.Context(), ops(), draft(nil), once)
 		require.NoError(t, err)

@@ -10,10 +10,9 @@ import (
 	"comet/webhooks/signature"
 )
 
-// Rotate gives a webhook a new secret and, where it has one, a new signing key; those
-// it had until now sign too for the grace period, those from an earlier rotation do
-// not any more. secret is the new one, "" to have one made. It returns errs.NotFound,
-// or errs.InvalidRequest.
+// Rotate gives a webhook a new secret and, if it has one, a new signing key. The previous keys
+// sign during the grace period; those of earlier rotations stop signing. secret is the new
+// secret, "" to generate one. It returns errs.NotFound, or errs.InvalidRequest.
 func (w *Webhooks) Rotate(ctx context.Context, by models.Principal, id, secret string, grace time.Duration, once *models.Idempotency) (Created, error) {
 	var found errs.Violations
 	made := checkSecret(&found, secret)
@@ -38,9 +37,9 @@ func (w *Webhooks) Rotate(ctx context.Context, by models.Principal, id, secret s
 	if err != nil {
 		return Created{}, err
 	}
-	w.changed(id)
-	if fresh(once) {
-		w.tell(ctx, by, id, "a webhook got a new secret")
+	w.markOutdated(id)
+	if notReplayed(once) {
+		w.logChange(ctx, by, id, "a webhook got a new secret")
 	}
 	return out, nil
 }

@@ -18,9 +18,8 @@ import (
 // maxGrace is how long old keys may sign after a rotation.
 const maxGrace = 7 * 24 * time.Hour
 
-// checkURL judges where deliveries go, as far as it can be told without a look-up; the
-// rest is judged at every connection. A URL may hold a secret in its path or query, so
-// no sentence repeats it.
+// checkURL validates a URL as far as possible without name resolution; addresses are checked at
+// every connection. Path and query may contain a secret, so no message repeats them.
 func (w *Webhooks) checkURL(v *errs.Violations, text string) {
 	refuse := func(rule, sentence string) { v.Add(errs.InvalidRequest, "/url", rule, "%s", sentence) }
 	if len(text) > models.MaxWebhookURL {
@@ -60,7 +59,7 @@ func goodPort(u *url.URL) bool {
 	return err == nil && port > 0
 }
 
-// checkEvents accepts the events there are.
+// checkEvents accepts the known event types.
 func checkEvents(v *errs.Violations, events []models.EventType) {
 	known := make([]string, 0, len(models.WebhookEvents()))
 	for _, t := range models.WebhookEvents() {
@@ -79,7 +78,7 @@ func checkEvents(v *errs.Violations, events []models.EventType) {
 	}
 }
 
-// checkSecret reads a secret somebody chose, "" for one to be made.
+// checkSecret parses a secret chosen by the client, "" to generate one.
 func checkSecret(v *errs.Violations, text string) []byte {
 	if text == "" {
 		return signature.NewSecret()
@@ -91,7 +90,7 @@ func checkSecret(v *errs.Violations, text string) []byte {
 	return secret
 }
 
-// checkFilter judges which agents' events are asked for.
+// checkFilter validates the agent filter.
 func checkFilter(v *errs.Violations, agentID *string, subtree bool, exists func(id string) (bool, error)) error {
 	if subtree && agentID == nil {
 		v.Add(errs.InvalidRequest, "/subtree", "agent_id", "subtree says that the agents below agent_id count too, so it needs agent_id")

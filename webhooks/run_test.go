@@ -18,12 +18,12 @@ import (
 	"comet/webhooks"
 )
 
-// run is receivers that hear of the same facts, at a time that goes on as soon as
+// run is receivers of the same facts, with a clock that advances as soon as
 // nothing is left to do: from one due attempt to the next.
 type run struct {
-	*house
-	begun   time.Time
-	parties []*party
+	*fixture
+	begun     time.Time
+	receivers []*subscriber
 
 	mu    sync.Mutex
 	facts map[label]fact
@@ -44,7 +44,7 @@ type fact struct {
 // newRun starts nothing; where several replicas may share the database there are two.
 func newRun(t *testing.T, db *storetest.DB, opts *webhooks.Options) *run {
 	t.Helper()
-	return &run{house: newHouse(t, db, opts), begun: db.Now(), facts: map[label]fact{}}
+	return &run{fixture: newFixture(t, db, opts), begun: db.Now(), facts: map[label]fact{}}
 }
 
 // spread returns the least and the greatest that rand.Float64 may, and nothing between,

@@ -8,20 +8,20 @@ import (
 	"comet/models"
 )
 
-// job is a delivery in the hands of a runner.
+// job is a delivery for a runner.
 type job struct {
 	hook     *models.Webhook
 	delivery models.Delivery
 }
 
-// runners make the attempts of one worker, side by side. They take deliveries and put
-// down results without its help, which costs less than asking it each time.
+// runners make the attempts of one worker in parallel. They take deliveries and store results
+// without waking the worker each time, which is cheaper.
 type runners struct {
 	jobs    chan job
 	crew    sync.WaitGroup
-	size    int          // how many there are
-	halt    atomic.Bool  // bring back what is not begun
-	until   atomic.Int64 // the end of the lease
+	size    int          // number of runners
+	halt    atomic.Bool  // return deliveries that have not begun
+	until   atomic.Int64 // end of the lease
 	arrived chan struct{}
 
 	mu        sync.Mutex
@@ -29,9 +29,9 @@ type runners struct {
 	collected time.Time
 }
 
-// hand gives a delivery to the runners, of whom there are as many as are needed.
-func (r *runners) hand(k *worker, j job) {
-	if r.size < min(k.flying, k.opts.Concurrency) {
+// submit gives a delivery to the runners and starts another runner if needed.
+func (r *runners) submit(k *worker, j job) {
+	if r.size < min(k.inFlight, k.opts.Concurrency) {
 		r.size++
 		r.crew.Go(func() { r.runner(k) })
 	}
@@ -43,33 +43,33 @@ func (r *runners) runner(k *worker) {
 		out := result{hook: j.hook, delivery: j.delivery, skipped: true}
 		if r.mayBegin(k) && k.takeSlot(k.ctx, k.lease) {
 			if r.mayBegin(k) { // it may have waited for long
-				out.skipped, out.outcome = false, k.attempt(k.work, *j.hook, j.delivery)
+				out.skipped, out.attemptResult = false, k.attempt(k.work, *j.hook, j.delivery)
 				if !out.succeeded {
 					r.halt.Store(true)
 				}
 			}
 			k.leaveSlot()
 		}
-		if r.put(out) > gather || len(r.jobs) <= k.opts.Concurrency || r.halt.Load() {
+		if r.addResult(out) > gather || len(r.jobs) <= k.opts.Concurrency || r.halt.Load() {
 			signal(r.arrived)
 		}
 	}
 }
 
-// mayBegin reports whether the next delivery is still to be sent.
+// mayBegin reports whether the next delivery may still be sent.
 func (r *runners) mayBegin(k *worker) bool {
-	return !r.halt.Load() && !k.outdated.Load() && k.ctx.Err() == nil && k.inTime()
+	return !r.halt.Load() && !k.outdated.Load() && k.ctx.Err() == nil && k.fitsLease()
 }
 
-// put puts down a result and returns for how long nobody has collected any.
-func (r *runners) put(out result) time.Duration {
+// addResult adds a result and returns how long results have not been collected.
+func (r *runners) addResult(out result) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.results = append(r.results, out)
 	return time.Since(r.collected)
 }
 
-// collect takes what the runners have put down.
+// collect takes the results of the runners.
 func (r *runners) collect() []result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -78,8 +78,8 @@ func (r *runners) collect() []result {
 	return out
 }
 
-// dismiss ends the runners, which have nothing to do any more.
-func (r *runners) dismiss() {
+// stop ends the runners.
+func (r *runners) stop() {
 	close(r.jobs)
 	r.crew.Wait()
 }

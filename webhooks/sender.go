@@ -14,28 +14,27 @@ import (
 
 const (
 	defaultTimeout = 15 * time.Second
-	// bodyTimeout is how long the body of a response is waited for.
+	// bodyTimeout limits the wait for the body of a response.
 	bodyTimeout = time.Second
 
-	idleConnections = 64 // to one host: about as many deliveries as are made side by side
+	idleConnections = 64 // per host: about as many as parallel deliveries
 	allIdle         = 1024
 	idleTimeout     = 90 * time.Second
 	maxHeaderBytes  = 64 << 10
 )
 
-// outcome is what became of one attempt.
-type outcome struct {
+// attemptResult is the result of one attempt.
+type attemptResult struct {
 	attempt   models.DeliveryAttempt // without its number
 	succeeded bool                   // the status was 2xx
-	gone      bool                   // it was 410
-	// retryAfter is how long the receiver asked to be left alone, at most a day; 0 for
-	// not at all.
+	gone      bool                   // the status was 410
+	// retryAfter is the wait that the receiver asked for, at most a day; 0 for none.
 	retryAfter time.Duration
 }
 
 type senderOptions struct {
-	// Timeout is for a whole attempt, from the look-up of the name to the end of the
-	// response; default 15 s.
+	// Timeout limits a whole attempt, from name resolution to the end of the response; default 15
+	// s.
 	Timeout time.Duration
 	// Guard refuses addresses, default all that are not public.
 	Guard *netguard.Guard
@@ -56,8 +55,8 @@ func (o senderOptions) orDefaults() senderOptions {
 	return o
 }
 
-// sender makes attempts, those of tests and those of deliveries alike. It is safe for
-// concurrent use and keeps no state but its idle connections.
+// sender makes attempts, both of tests and of deliveries. It is safe for concurrent use and keeps
+// no state except idle connections.
 type sender struct {
 	transport *http.Transport
 	timeout   time.Duration
@@ -69,17 +68,17 @@ func newSender(o senderOptions) *sender {
 	return &sender{
 		timeout:   o.Timeout,
 		userAgent: []string{o.UserAgent},
-		// No proxy: it would make the connections that the guard is to judge.
+		// No proxy: it would make the connections that the guard must check.
 		transport: &http.Transport{
 			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-				// The transport goes on connecting when the attempt is over.
+				// The transport continues to connect after the attempt has ended.
 				ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 				defer cancel()
 				return o.Guard.DialContext(ctx, network, address)
 			},
 			TLSHandshakeTimeout:    o.Timeout,
 			ForceAttemptHTTP2:      true,
-			HTTP2:                  &http.HTTP2Config{SendPingTimeout: o.Timeout, PingTimeout: o.Timeout}, // or a dead connection is used again and again
+			HTTP2:                  &http.HTTP2Config{SendPingTimeout: o.Timeout, PingTimeout: o.Timeout}, // otherwise a dead connection is reused
 			DisableCompression:     true,
 			MaxIdleConnsPerHost:    idleConnections,
 			MaxIdleConns:           allIdle,
@@ -89,17 +88,15 @@ func newSender(o senderOptions) *sender {
 	}
 }
 
-// close lets go of the idle connections.
+// close closes the idle connections.
 func (s *sender) close() { s.transport.CloseIdleConnections() }
 
-// send makes one attempt to deliver at the time now. The status decides what became
-// of it, and what follows it does not matter: a receiver that has said 200 has taken
-// the event, even where the rest of its response never comes, which is waited for for
-// a second. While ctx ends the
-// attempt is given up.
-func (s *sender) send(ctx context.Context, hook models.Webhook, d models.Delivery, now time.Time) outcome {
+// send makes one attempt at the time now. The status decides: a receiver that has answered 200
+// has accepted the event, even if the rest of its response never arrives; that is awaited for one
+// second. The attempt ends with ctx.
+func (s *sender) send(ctx context.Context, hook models.Webhook, d models.Delivery, now time.Time) attemptResult {
 	started := time.Now()
-	out := outcome{attempt: models.DeliveryAttempt{At: now}}
+	out := attemptResult{attempt: models.DeliveryAttempt{At: now}}
 	attempt, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	if resp, err := s.post(attempt, hook, d, now); err != nil {
@@ -113,8 +110,8 @@ func (s *sender) send(ctx context.Context, hook models.Webhook, d models.Deliver
 	return out
 }
 
-// post makes one request. A POST without an Idempotency-Key is one that the transport
-// repeats by itself only where nothing of it was written yet.
+// post makes one request. The transport repeats a POST without an Idempotency-Key only if nothing
+// of it was written.
 func (s *sender) post(ctx context.Context, hook models.Webhook, d models.Delivery, now time.Time) (*http.Response, error) {
 	body := payload(d)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, hook.URL, bytes.NewReader(body))
@@ -131,9 +128,9 @@ func (s *sender) post(ctx context.Context, hook models.Webhook, d models.Deliver
 	return s.transport.RoundTrip(req)
 }
 
-// payload is the body of a delivery, the same bytes on every attempt.
+// payload returns the body of a delivery, the same bytes for every attempt.
 func payload(d models.Delivery) []byte {
-	const around = 96 // names, a type and a time
+	const around = 96 // member names, type and time
 	body := make([]byte, 0, len(d.Data)+around)
 	body = append(body, `{"type":"`...)
 	body = append(body, d.Type...) // letters, dots and underscores

@@ -16,10 +16,10 @@ import (
 	"comet/internal/words"
 )
 
-// maxCause is how much of somebody else's error a sentence repeats.
+// maxCause limits how much of a foreign error a message repeats.
 const maxCause = 200
 
-// failure is the sentence for an attempt without a response. ctx is the caller's.
+// failure returns the message for an attempt without a response. ctx is the caller's.
 func (s *sender) failure(ctx context.Context, err error) string {
 	var (
 		lookUp      *net.DNSError
@@ -77,12 +77,12 @@ func failedConnection(err error) string {
 		return "the server closed the connection before it answered"
 	}
 	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
-		err = inner // the layers around it are ours
+		err = inner // outer layers are our own
 	}
 	return "the request failed: " + cause(err)
 }
 
-// cause is an error of the libraries as the end of a sentence.
+// cause returns a library error as the end of a sentence.
 func cause(err error) string {
 	return words.ClipTo(printable(strings.TrimSuffix(err.Error(), ".")), maxCause)
 }

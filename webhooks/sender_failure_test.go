@@ -167,7 +167,7 @@ func TestTheTimeoutIsForTheWholeAttempt(t *testing.T) {
 		require.False(t, out.succeeded)
 		require.Equal(t, "the server answered 101 Switching Protocols", out.attempt.Error)
 	})
-	t.Run("who gives up hears at once", func(t *testing.T) {
+	t.Run("a cancelled attempt returns at once", func(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithCancel(t.Context())
 		out := testSender(t).send(ctx, hookTo(wire(t, func(_ int, c *net.TCPConn) {
@@ -210,7 +210,7 @@ func TestTLS(t *testing.T) {
 	t.Cleanup(server.Close)
 	plain := receiver(t, func(http.ResponseWriter, *http.Request) {})
 
-	t.Run("a certificate nobody knows is refused", func(t *testing.T) {
+	t.Run("an unknown certificate is refused", func(t *testing.T) {
 		t.Parallel()
 		out := testSender(t).send(t.Context(), hookTo(server.URL), delivery(), sentAt)
 		require.Zero(t, out.attempt.Status)
@@ -249,12 +249,12 @@ func TestTLS(t *testing.T) {
 	})
 }
 
-// TestFailedLookUps needs no name server: it is told what one has said.
+// TestFailedLookUps needs no name server: the test supplies its responses.
 func TestFailedLookUps(t *testing.T) {
 	t.Parallel()
 	s := testSender(t)
 	for want, err := range map[string]error{
-		"no address is known for nobody.example":                &net.DNSError{Name: "nobody.example", IsNotFound: true, Err: "no such host"},
+		"no address is known for unknown.example":               &net.DNSError{Name: "unknown.example", IsNotFound: true, Err: "no such host"},
 		"the look-up of slow.example took too long":             &net.DNSError{Name: "slow.example", IsTimeout: true, Err: "i/o timeout"},
 		"the look-up of odd.example failed: server misbehaving": &net.DNSError{Name: "odd.example", IsTemporary: true, Err: "server misbehaving"},
 		"there was no answer within 1m":                         os.ErrDeadlineExceeded,

@@ -15,31 +15,31 @@ import (
 )
 
 const (
-	// maxBody is how much of a response is read so that its connection can be used
-	// again; of a longer one the rest is cheaper to cut off.
+	// maxBody is how much of a response is read so that its connection can be reused; a longer
+	// response closes the connection.
 	maxBody = 64 << 10
-	// maxRetryAfter is the longest a receiver may put off the next attempt.
+	// maxRetryAfter is the longest delay that a receiver may ask for.
 	maxRetryAfter = 24 * time.Hour
-	// maxLocation is how much of a redirect's target a sentence repeats.
+	// maxLocation limits how much of a redirect's target a message repeats.
 	maxLocation = 200
 )
 
-// read takes from a response what becomes of the delivery.
-func (o *outcome) read(resp *http.Response, now time.Time) {
+// read evaluates a response.
+func (o *attemptResult) read(resp *http.Response, now time.Time) {
 	defer resp.Body.Close()
 	code := resp.StatusCode
 	o.attempt.Status = code
 	o.succeeded = code >= 200 && code < 300
 	o.gone = code == http.StatusGone
 	if !o.succeeded {
-		o.attempt.Error = refusal(resp)
+		o.attempt.Error = statusError(resp)
 		o.retryAfter = retryAfter(resp.Header.Get("Retry-After"), now)
 	}
 	o.attempt.ResponseExcerpt = excerpt(resp)
 }
 
-// refusal is the sentence for a status that is not 2xx.
-func refusal(resp *http.Response) string {
+// statusError returns the message for a status that is not 2xx.
+func statusError(resp *http.Response) string {
 	status := strconv.Itoa(resp.StatusCode)
 	if text := http.StatusText(resp.StatusCode); text != "" {
 		status += " " + text
@@ -50,8 +50,7 @@ func refusal(resp *http.Response) string {
 	return "the server answered " + status
 }
 
-// retryAfter reads a number of seconds or a date (RFC 9110 §10.2.3); what is neither
-// counts as nothing.
+// retryAfter parses a number of seconds or a date (RFC 9110 §10.2.3); anything else counts as 0.
 func retryAfter(text string, now time.Time) time.Duration {
 	if text == "" {
 		return 0
@@ -69,10 +68,10 @@ func retryAfter(text string, now time.Time) time.Duration {
 	return min(max(at.Sub(now), 0), maxRetryAfter)
 }
 
-// excerpt returns the beginning of the body, and reads the rest of it where that
-// keeps the connection. It ends with the attempt at the latest.
+// excerpt returns the beginning of the body and reads the rest if that keeps the connection. It
+// ends with the attempt at the latest.
 func excerpt(resp *http.Response) string {
-	if resp.ContentLength == 0 { // also behind 101, where the body is the connection itself
+	if resp.ContentLength == 0 { // also after 101, where the body is the connection itself
 		return ""
 	}
 	size := int64(models.MaxResponseExcerpt)
@@ -82,19 +81,19 @@ func excerpt(resp *http.Response) string {
 	begin := make([]byte, size)
 	n, err := io.ReadFull(resp.Body, begin)
 	if err == nil {
-		_, _ = io.CopyN(io.Discard, resp.Body, maxBody-size) // to its end, most often
+		_, _ = io.CopyN(io.Discard, resp.Body, maxBody-size) // usually to its end
 	}
-	return shown(begin[:n])
+	return excerptText(begin[:n])
 }
 
-// shown makes a text of the beginning of a body: valid UTF-8 without control
-// characters, which neither a database nor a terminal takes as they are.
-func shown(begin []byte) string {
+// excerptText turns the beginning of a body into valid UTF-8 without control characters, which
+// databases and terminals do not accept.
+func excerptText(begin []byte) string {
 	if len(begin) == models.MaxResponseExcerpt {
 		begin = begin[:len(begin)-cutRune(begin)]
 	}
 	text := printable(string(begin))
-	for len(text) > models.MaxResponseExcerpt { // what replaces a byte is longer
+	for len(text) > models.MaxResponseExcerpt { // a replacement character is longer than the byte it replaces
 		_, last := utf8.DecodeLastRuneInString(text)
 		text = text[:len(text)-last]
 	}

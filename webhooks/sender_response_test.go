@@ -65,7 +65,7 @@ func FuzzShown(f *testing.F) {
 	f.Add([]byte(strings.Repeat("é", 512)))
 	f.Add([]byte(strings.Repeat("\x00\xff", 512)))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		text := shown(body[:min(len(body), models.MaxResponseExcerpt)])
+		text := excerptText(body[:min(len(body), models.MaxResponseExcerpt)])
 		require.True(t, utf8.ValidString(text))
 		require.LessOrEqual(t, len(text), models.MaxResponseExcerpt)
 		for _, r := range text {

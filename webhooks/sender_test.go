@@ -109,7 +109,7 @@ func TestTheStatusDecides(t *testing.T) {
 		_, _ = io.WriteString(w, q.Get("body"))
 	})
 	s := testSender(t)
-	for query, want := range map[string]outcome{
+	for query, want := range map[string]attemptResult{
 		"status=200&body=thanks":        {succeeded: true, attempt: models.DeliveryAttempt{ResponseExcerpt: "thanks"}},
 		"status=204":                    {succeeded: true},
 		"status=299":                    {succeeded: true},

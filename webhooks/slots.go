@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// takeSlot waits, for d at most, until one more attempt may be made in this process;
-// those who wait get their turns in order. It reports whether it may, and then
-// leaveSlot follows.
+// takeSlot waits at most d until this process may make one more attempt, in order of arrival. If
+// it returns true, call leaveSlot afterwards.
 func (w *Webhooks) takeSlot(ctx context.Context, d time.Duration) bool {
 	select {
 	case w.slots <- struct{}{}:

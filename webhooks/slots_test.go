@@ -23,7 +23,7 @@ func TestAttemptsAreBoundedTogether(t *testing.T) {
 	const most, hooks = 2, 6
 	opts := options()
 	opts.MaxAttempts, opts.Timeout = most, time.Hour
-	h := newHouse(t, storetest.Open(t, "sqlite"), opts)
+	h := newFixture(t, storetest.Open(t, "sqlite"), opts)
 	var now, largest atomic.Int64
 	arrived, gate := make(chan struct{}, 100), make(chan struct{})
 	var once sync.Once
@@ -70,7 +70,7 @@ func TestATestThatCannotBeginIsRefused(t *testing.T) {
 	t.Parallel()
 	opts := options()
 	opts.MaxAttempts, opts.Timeout = 1, time.Millisecond
-	h := newHouse(t, storetest.Open(t, "sqlite"), opts)
+	h := newFixture(t, storetest.Open(t, "sqlite"), opts)
 	hook := h.hook(t, receive(t, nil).URL, nil)
 	require.True(t, h.TakeSlot(t.Context()))
 	_, err := h.Test(t.Context(), ops(), hook.ID)
@@ -78,5 +78,5 @@ func TestATestThatCannotBeginIsRefused(t *testing.T) {
 	require.Empty(t, h.deliveries(t, hook.ID))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.False(t, h.TakeSlot(ctx), "nobody waits for longer than its context")
+	require.False(t, h.TakeSlot(ctx), "a wait ends with its context")
 }

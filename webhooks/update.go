@@ -12,10 +12,9 @@ import (
 )
 
 // Update changes a webhook, or returns errs.NotFound before errs.ForeignAgent before
-// errs.InvalidRequest before errs.AddressRefused. What has been sent is not taken back: an attempt that is being
-// made still counts. Enabling a webhook, or giving it another URL, forgets its
-// failures. Another ordering is errs.LimitReached while too much is pending. A patch
-// that changes nothing leaves no trace.
+// errs.InvalidRequest before errs.AddressRefused. An attempt in flight still counts. Enabling a
+// webhook, or changing its URL, clears its failures. Changing the ordering is errs.LimitReached
+// while too many deliveries are pending. A patch that changes nothing leaves no trace.
 func (w *Webhooks) Update(ctx context.Context, by models.Principal, id string, p models.WebhookPatch) (models.Webhook, error) {
 	found := w.checkPatch(p)
 	var out models.Webhook
@@ -54,15 +53,14 @@ func (w *Webhooks) Update(ctx context.Context, by models.Principal, id string, p
 	if err != nil {
 		return models.Webhook{}, err
 	}
-	w.changed(id)
+	w.markOutdated(id)
 	if !same {
-		w.tell(ctx, by, id, "a webhook was changed")
+		w.logChange(ctx, by, id, "a webhook was changed")
 	}
 	return out, nil
 }
 
-// checkPatch judges what a patch can be judged by alone; null is for members that may
-// be empty.
+// checkPatch validates a patch by itself; null is for members that may be empty.
 func (w *Webhooks) checkPatch(p models.WebhookPatch) errs.Violations {
 	v := validate.Struct(p)
 	for _, m := range []struct {
@@ -83,8 +81,8 @@ func (w *Webhooks) checkPatch(p models.WebhookPatch) errs.Violations {
 	return v
 }
 
-// apply returns the webhook with the patch's members in place. Without an agent there
-// are none below it, so taking agent_id away takes subtree along.
+// apply returns the webhook with the patch applied. Without an agent there is no subtree, so
+// removing agent_id clears subtree.
 func apply(hook models.Webhook, p models.WebhookPatch, tx *store.Tx) models.Webhook {
 	if p.URL.Set && p.URL.Value != hook.URL {
 		hook.URL, hook.FailingSince, hook.Failures = p.URL.Value, nil, 0
@@ -120,11 +118,11 @@ func set[T any](field *T, o models.Optional[T]) {
 	}
 }
 
-// maxReorder is how many pending deliveries may change their ordering: while they do,
-// nobody else writes in SQLite, and no event is numbered in PostgreSQL.
+// maxReorder is how many pending deliveries a change of ordering may affect: meanwhile SQLite has
+// no other writer and PostgreSQL numbers no event.
 const maxReorder = 5000
 
-// checkReorder refuses another ordering where that would take long.
+// checkReorder refuses a change of ordering that would take long.
 func checkReorder(tx *store.Tx, v *errs.Violations, before, after models.Webhook) error {
 	if before.Ordering == after.Ordering {
 		return nil
@@ -137,7 +135,7 @@ func checkReorder(tx *store.Tx, v *errs.Violations, before, after models.Webhook
 	return err
 }
 
-// reorder makes the deliveries there are follow another ordering.
+// reorder applies the new ordering to existing deliveries.
 func reorder(tx *store.Tx, before, after models.Webhook) error {
 	switch {
 	case before.Ordering == after.Ordering:

@@ -18,7 +18,7 @@ import (
 func TestUpdate(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "ChangesTheMembersThatArePresent", func(t *testing.T, h *house) {
+	rule(t, "ChangesTheMembersThatArePresent", func(t *testing.T, h *fixture) {
 		tree(t, h.db)
 		before := h.hook(t, url, func(d *models.WebhookDraft) { d.Description = "old" })
 		want := before
@@ -50,7 +50,7 @@ func TestUpdate(t *testing.T) {
 		}
 	})
 
-	rule(t, "ThatChangesNothingLeavesNoTrace", func(t *testing.T, h *house) {
+	rule(t, "ThatChangesNothingLeavesNoTrace", func(t *testing.T, h *fixture) {
 		before := h.hook(t, url, nil)
 		h.db.Clock.Advance(time.Second)
 		for _, p := range []models.WebhookPatch{
@@ -62,7 +62,7 @@ func TestUpdate(t *testing.T) {
 		}
 	})
 
-	rule(t, "MakesAndDropsTheSigningKey", func(t *testing.T, h *house) {
+	rule(t, "MakesAndDropsTheSigningKey", func(t *testing.T, h *fixture) {
 		hook := h.hook(t, url, nil)
 		patch := func(asymmetric bool) models.WebhookKeys {
 			got, err := h.Update(t.Context(), ops(), hook.ID, models.WebhookPatch{Asymmetric: models.Some(asymmetric)})
@@ -76,7 +76,7 @@ func TestUpdate(t *testing.T) {
 		require.NotEqual(t, first.SigningKey, patch(true).SigningKey)
 	})
 
-	rule(t, "RefusesInTheOrderOfTheClasses", func(t *testing.T, h *house) {
+	rule(t, "RefusesInTheOrderOfTheClasses", func(t *testing.T, h *fixture) {
 		hook := h.hook(t, url, nil)
 		null := models.WebhookPatch{}
 		for _, set := range []*bool{&null.URL.Null, &null.Events.Null, &null.Subtree.Null, &null.Ordering.Null, &null.Enabled.Null, &null.Asymmetric.Null} {
@@ -89,12 +89,12 @@ func TestUpdate(t *testing.T) {
 			code   errs.Code
 			places []string
 		}{
-			"unknown": {"nobody", null, errs.NotFound, nil},
+			"unknown": {"no-such-agent", null, errs.NotFound, nil},
 			"null": {hook.ID, null, errs.InvalidRequest, []string{
 				"/url not_null", "/events not_null", "/subtree not_null", "/ordering not_null", "/enabled not_null", "/asymmetric not_null",
 			}},
 			"an address":  {hook.ID, models.WebhookPatch{URL: models.Some("http://10.0.0.1/")}, errs.AddressRefused, []string{"/url address"}},
-			"an agent":    {hook.ID, models.WebhookPatch{AgentID: models.Some("nobody")}, errs.InvalidRequest, []string{"/agent_id exists"}},
+			"an agent":    {hook.ID, models.WebhookPatch{AgentID: models.Some("no-such-agent")}, errs.InvalidRequest, []string{"/agent_id exists"}},
 			"a subtree":   {hook.ID, models.WebhookPatch{Subtree: models.Some(true)}, errs.InvalidRequest, []string{"/subtree agent_id"}},
 			"an event":    {hook.ID, models.WebhookPatch{Events: models.Some([]models.EventType{"x"})}, errs.InvalidRequest, []string{"/events/0 event"}},
 			"no event":    {hook.ID, models.WebhookPatch{Events: models.Some([]models.EventType{})}, errs.InvalidRequest, []string{"/events min"}},
@@ -110,7 +110,7 @@ func TestUpdate(t *testing.T) {
 		require.Equal(t, hook, got)
 	})
 
-	rule(t, "WithAnotherURLForgetsTheFailuresOfTheOldOne", func(t *testing.T, h *house) {
+	rule(t, "WithAnotherURLForgetsTheFailuresOfTheOldOne", func(t *testing.T, h *fixture) {
 		rec := receive(t, always(http.StatusInternalServerError))
 		hook := h.hook(t, rec.URL, nil)
 		h.start(t)
@@ -123,12 +123,12 @@ func TestUpdate(t *testing.T) {
 		h.await(t, hook.ID, settled(1), "the retry goes to the new URL")
 	})
 
-	rule(t, "TakesEffectOnWhatIsNotBegun", func(t *testing.T, h *house) {
+	rule(t, "TakesEffectOnWhatIsNotBegun", func(t *testing.T, h *fixture) {
 		url, arrived, release := hang(t, http.StatusOK)
 		rec := receive(t, nil)
 		hook := h.hook(t, url, nil)
 		h.emit(t, make([]string, 50)...)
-		h.heard(t, hook.ID)
+		h.received(t, hook.ID)
 		h.start(t)
 		take(t, arrived)
 		_, err := h.Update(t.Context(), ops(), hook.ID, models.WebhookPatch{URL: models.Some(rec.URL)})
@@ -143,7 +143,7 @@ func TestUpdate(t *testing.T) {
 func TestRotate(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "HasTheOldKeysSignTooForTheGracePeriod", func(t *testing.T, h *house) {
+	rule(t, "HasTheOldKeysSignTooForTheGracePeriod", func(t *testing.T, h *fixture) {
 		created, err := h.Create(t.Context(), ops(), draft(func(d *models.WebhookDraft) { d.Asymmetric = new(true) }), nil)
 		require.NoError(t, err)
 		old := created.Webhook.Keys
@@ -168,9 +168,9 @@ func TestRotate(t *testing.T) {
 		require.True(t, again.Webhook.Keys.OldUntil.IsZero())
 	})
 
-	rule(t, "RefusesWhatIsNoSecretAndNoGrace", func(t *testing.T, h *house) {
+	rule(t, "RefusesWhatIsNoSecretAndNoGrace", func(t *testing.T, h *fixture) {
 		hook := h.hook(t, url, nil)
-		_, err := h.Rotate(t.Context(), ops(), "nobody", "x", -1, nil)
+		_, err := h.Rotate(t.Context(), ops(), "no-such-agent", "x", -1, nil)
 		require.Equal(t, errs.NotFound, errs.CodeOf(err))
 		_, err = h.Rotate(t.Context(), ops(), hook.ID, "short", 8*24*time.Hour, nil)
 		code, places := refusal(err)
@@ -181,7 +181,7 @@ func TestRotate(t *testing.T) {
 		require.Equal(t, hook, got)
 	})
 
-	rule(t, "OnceGivesTheStoredAnswer", func(t *testing.T, h *house) {
+	rule(t, "OnceGivesTheStoredAnswer", func(t *testing.T, h *fixture) {
 		hook := h.hook(t, url, nil)
 		once := func() *models.Idempotency {
 			return &models.Idempotency{Principal: "ops", Key: "k", Render: func(any) (models.StoredResponse, error) { return models.StoredResponse{Status: 200}, nil }}
@@ -201,11 +201,11 @@ func TestRotate(t *testing.T) {
 func TestDelete(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "TakesTheDeliveriesAlong", func(t *testing.T, h *house) {
+	rule(t, "TakesTheDeliveriesAlong", func(t *testing.T, h *fixture) {
 		rec := receive(t, nil)
 		hook, other := h.hook(t, rec.URL, nil), h.hook(t, rec.URL, nil)
 		h.emit(t, make([]string, 1500)...)
-		h.heard(t, other.ID)
+		h.received(t, other.ID)
 		require.NoError(t, h.Webhooks.Delete(t.Context(), ops(), hook.ID))
 		for _, err := range []error{
 			func() error { _, err := h.Get(t.Context(), ops(), hook.ID); return err }(),
@@ -222,7 +222,7 @@ func TestDelete(t *testing.T) {
 		require.Len(t, h.deliveries(t, other.ID), 1500)
 	})
 
-	rule(t, "DoesNotMindWhatIsInFlight", func(t *testing.T, h *house) {
+	rule(t, "DoesNotMindWhatIsInFlight", func(t *testing.T, h *fixture) {
 		url, arrived, release := hang(t, http.StatusOK)
 		hook := h.hook(t, url, nil)
 		rec := receive(t, nil)
@@ -241,11 +241,11 @@ func TestDelete(t *testing.T) {
 }
 
 // rawDeliveries are those in the table, whether there is a webhook or not.
-func (h *house) rawDeliveries(t *testing.T, id string) []models.Delivery {
+func (h *fixture) rawDeliveries(t *testing.T, id string) []models.Delivery {
 	t.Helper()
 	all, err := h.db.Deliveries(t.Context(), id, models.DeliveryQuery{Limit: 10_000})
 	require.NoError(t, err)
-	due, _, err := h.db.DueDeliveries(t.Context(), id, h.db.Now().Add(time.Hour), store.DuePlace{}, 10_000)
+	due, _, err := h.db.DueDeliveries(t.Context(), id, h.db.Now().Add(time.Hour), store.DueCursor{}, 10_000)
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(due), len(all))
 	return all

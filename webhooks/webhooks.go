@@ -1,7 +1,6 @@
-// Package webhooks tells other people's servers what happened (CHE·NU §9), signed as
-// Standard Webhooks 1.0 describes. A delivery is a row that is written in the
-// transaction that numbers its event, so every event that was committed is delivered
-// at least once, however often anything fails in between.
+// Package webhooks delivers events to HTTP endpoints (CHE·NU §9), signed as Standard Webhooks
+// 1.0. A delivery is a row that is written in the transaction that numbers its event, so every
+// committed event is delivered at least once, whatever fails in between.
 package webhooks
 
 import (
@@ -16,8 +15,8 @@ import (
 	"comet/store"
 )
 
-// Webhooks keeps the subscriptions and, once it is started, delivers. It is safe for
-// concurrent use.
+// Webhooks stores subscriptions and, once started, delivers events. It is safe for concurrent
+// use.
 type Webhooks struct {
 	store  *store.Store
 	opts   Options
@@ -26,11 +25,11 @@ type Webhooks struct {
 	owner string
 	lease time.Duration
 
-	// slots holds a value for each attempt that is being made.
+	// slots holds a value for each attempt in flight.
 	slots chan struct{}
 
 	loop      *lifecycle.Loop
-	work      context.Context // that of the attempts, which Stop ends later than the loop's
+	work      context.Context // context of the attempts, which Stop ends later than the loop's
 	interrupt context.CancelFunc
 
 	starting sync.Mutex
@@ -42,14 +41,14 @@ type Webhooks struct {
 	ended   chan struct{} // receives when a worker has ended
 }
 
-// New returns the webhooks over the store. It is the only one that may listen to the
-// store's DeliveriesWritten. Without Start nothing is delivered but tests.
+// New returns the webhooks of a store. It must be the only receiver of the store's
+// DeliveriesWritten. Without Start only tests are delivered.
 func New(s *store.Store, opts *Options) *Webhooks {
 	o := opts.orDefaults()
 	w := &Webhooks{
 		store: s, opts: o, owner: uuid.NewString(),
 		sender: newSender(senderOptions{Timeout: o.Timeout, Guard: o.Guard, UserAgent: o.UserAgent}),
-		// An attempt is only begun where it ends well before the lease does.
+		// An attempt starts only if it ends well before the lease does.
 		lease:   max(time.Minute, 4*o.Timeout),
 		slots:   make(chan struct{}, o.MaxAttempts),
 		workers: map[string]*worker{}, ended: make(chan struct{}, 1),
@@ -59,13 +58,13 @@ func New(s *store.Store, opts *Options) *Webhooks {
 	return w
 }
 
-// Start implements lifecycle.Service. It returns the store's error where leases of an
-// earlier process cannot be ended.
+// Start implements lifecycle.Service. It returns the store's error if the leases of an earlier
+// process cannot be released.
 func (w *Webhooks) Start(ctx context.Context) error {
 	w.starting.Lock()
 	defer w.starting.Unlock()
 	if !w.started && w.store.Database() == "sqlite" {
-		// Nobody else has the database open, so whoever held a lease is no more.
+		// No other process has the database open, so all leases are of ended processes.
 		if err := w.store.Write(ctx, func(tx *store.Tx) error { return tx.ReleaseWebhooks() }); err != nil {
 			return err
 		}
@@ -74,10 +73,9 @@ func (w *Webhooks) Start(ctx context.Context) error {
 	return w.loop.Start(ctx)
 }
 
-// Stop implements lifecycle.Service: it begins nothing more and lets the attempts that
-// are being made end until ctx is done. Then it cuts them off, which counts as no
-// attempt. What has ended is stored, and what has not is due for the other replicas.
-// It returns ctx's error where even that took too long.
+// Stop implements lifecycle.Service: it starts nothing more and lets attempts in flight end until
+// ctx is done, then cancels them, which counts as no attempt. Finished attempts are stored; all
+// others are due for other replicas. It returns ctx's error if even that took too long.
 func (w *Webhooks) Stop(ctx context.Context) error {
 	defer w.sender.close()
 	err := w.loop.Stop(ctx)

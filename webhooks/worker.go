@@ -12,83 +12,83 @@ import (
 )
 
 const (
-	// pageSize is how many due deliveries of a webhook that works a worker reads at once;
-	// of one that has to prove itself it reads pagesAhead times as many as it may begin.
+	// pageSize is how many due deliveries of a healthy webhook a worker reads at once; of a
+	// failing one it reads pagesAhead times as many as it may start.
 	pageSize   = 256
 	pagesAhead = 4
-	// ahead is how many times as many deliveries are handed to the runners of a webhook
-	// that works as they can make attempts at, so that they do not wait for the worker.
-	ahead = 4
-	// groupSize and gather bound how many results, and for how long, wait to be stored
-	// together; storing each by itself costs more than delivering.
+	// queuedPerAttempt is how many deliveries per parallel attempt are queued for the runners of a healthy
+	// webhook, so that they do not wait for the worker.
+	queuedPerAttempt = 4
+	// groupSize and gather limit how many results wait, and for how long, to be stored together;
+	// storing each alone costs more than delivering.
 	groupSize = 256
 	gather    = 10 * time.Millisecond
-	// maxUnstored is how many results may wait to be stored while more attempts begin:
-	// so many deliveries are made again when the process is killed.
+	// maxUnstored is how many results may be unstored while more attempts start: that many
+	// deliveries are repeated after a kill.
 	maxUnstored = 512
-	// freshness is for how long a page is believed: so long what another replica changed
-	// about the webhook may go unnoticed.
-	freshness = 250 * time.Millisecond
-	// storeTimeout is for one transaction.
+	// maxPageAge is how long a page is used; a change by another replica may go unnoticed for that
+	// long.
+	maxPageAge = 250 * time.Millisecond
+	// storeTimeout limits one transaction.
 	storeTimeout = 30 * time.Second
 )
 
-// worker delivers to one webhook, which this replica has leased, until nothing is due
-// any more. Its fields belong to the goroutine of run, but for those at the end.
+// worker delivers to one webhook that this replica has leased, until nothing is due. Its fields
+// belong to the goroutine of run, except the last ones.
 //
-// A delivery is busy from its being handed to a runner until its result is stored, and
-// no second attempt is begun meanwhile. Reading a page and forgetting that a delivery
-// is busy are the same goroutine's, so none is read in between that is just stored.
+// A delivery is busy from its submission to a runner until its result is stored; no second
+// attempt starts meanwhile. The same goroutine reads pages and clears busy, so it never reads a
+// delivery whose result is just being stored.
 type worker struct {
 	*Webhooks
-	ctx  context.Context // begin nothing more when it ends
+	ctx  context.Context // start nothing more when it ends
 	hook *models.Webhook // never changed, only replaced
 
-	page   []models.Delivery // read, not handed out
-	place  store.DuePlace    // where it ends
-	read   time.Time         // when it was
-	more   bool              // there may be due deliveries that are not in page
-	busy   map[string]bool
-	flying int  // deliveries that are with the runners
-	width  int  // how many attempts there may be at the same time
-	over   bool // begin nothing more
+	page        []models.Delivery // read, not submitted
+	pageEnd     store.DueCursor   // where the page ends
+	pageReadAt  time.Time         // when the page was read
+	more        bool              // there may be due deliveries that are not in page
+	busy        map[string]bool
+	inFlight    int  // deliveries submitted to the runners
+	maxAttempts int  // limit of parallel attempts
+	stopping    bool // start nothing more
 
-	ended   []result // not stored
-	saving  int      // results that are being stored
-	saved   chan saved
-	flush   <-chan time.Time // when results have waited for long enough
-	flushed bool
+	unstored []result // results that are not stored
+	saving   int      // results that are being stored
+	saved    chan saveResult
+	flush    <-chan time.Time // fires when results have waited long enough
+	flushed  bool
 
-	retry   <-chan time.Time // when to ask the database again that has failed
+	retry   <-chan time.Time // when to ask a failing database again
 	backoff *backoff.ExponentialBackOff
 
 	wake     chan struct{} // there may be more to do
-	outdated atomic.Bool   // the webhook is not what it was
+	outdated atomic.Bool   // the webhook was changed
 	runners
 }
 
 func newWorker(w *Webhooks, hook models.Webhook, until time.Time) *worker {
 	k := &worker{
-		Webhooks: w, hook: &hook, more: true, width: 1, busy: map[string]bool{}, backoff: newBackoff(),
-		wake: make(chan struct{}, 1), saved: make(chan saved, 1),
-		runners: runners{jobs: make(chan job, ahead*w.opts.Concurrency), arrived: make(chan struct{}, 1)},
+		Webhooks: w, hook: &hook, more: true, maxAttempts: 1, busy: map[string]bool{}, backoff: newBackoff(),
+		wake: make(chan struct{}, 1), saved: make(chan saveResult, 1),
+		runners: runners{jobs: make(chan job, queuedPerAttempt*w.opts.Concurrency), arrived: make(chan struct{}, 1)},
 	}
 	k.until.Store(until.UnixMicro())
 	return k
 }
 
-// run delivers until there is nothing to do for some time, the webhook is not this
-// replica's any more, or ctx ends; it waits for the attempts that are being made.
+// run delivers until nothing has been due for some time, the lease is lost, or ctx ends; it waits
+// for attempts in flight.
 func (k *worker) run(ctx context.Context) {
 	k.ctx = ctx
 	defer k.release()
-	defer k.dismiss()
+	defer k.stop()
 	stop := ctx.Done()
 	for {
-		k.begin()
+		k.startAttempts()
 		k.save()
 		if k.idle() {
-			if k.over || !k.linger() {
+			if k.stopping || !k.waitForMore() {
 				return
 			}
 			continue
@@ -96,17 +96,17 @@ func (k *worker) run(ctx context.Context) {
 		select {
 		case <-k.arrived:
 			for _, r := range k.collect() {
-				k.take(r)
+				k.collectResult(r)
 			}
 		case s := <-k.saved:
-			k.keep(s)
+			k.finishSave(s)
 		case <-k.wake:
 			k.more = true
 		case <-k.flush:
 			k.flush, k.flushed = nil, true
 		case <-k.retry:
 			k.retry = nil
-		case <-k.hurry():
+		case <-k.stopSignal():
 			k.retry = nil
 		case <-stop:
 			stop = nil
@@ -114,8 +114,8 @@ func (k *worker) run(ctx context.Context) {
 	}
 }
 
-// hurry ends a wait for the database when the worker is to end.
-func (k *worker) hurry() <-chan struct{} {
+// stopSignal ends a wait for the database when the worker must end.
+func (k *worker) stopSignal() <-chan struct{} {
 	if k.retry == nil {
 		return nil
 	}
@@ -123,12 +123,12 @@ func (k *worker) hurry() <-chan struct{} {
 }
 
 func (k *worker) idle() bool {
-	return k.flying == 0 && k.saving == 0 && len(k.ended) == 0 && len(k.page) == 0 && !k.more && k.retry == nil
+	return k.inFlight == 0 && k.saving == 0 && len(k.unstored) == 0 && len(k.page) == 0 && !k.more && k.retry == nil
 }
 
-// linger waits for more to do, which saves leasing the webhook for each event of a
+// waitForMore waits for more deliveries, which saves leasing the webhook again for each event of a
 // slow stream.
-func (k *worker) linger() bool {
+func (k *worker) waitForMore() bool {
 	t := time.NewTimer(k.opts.Poll)
 	defer t.Stop()
 	select {
@@ -141,19 +141,19 @@ func (k *worker) linger() bool {
 	return false
 }
 
-// begin hands as many deliveries to the runners as there may be.
-func (k *worker) begin() {
+// startAttempts submits as many deliveries to the runners as allowed.
+func (k *worker) startAttempts() {
 	for {
-		if k.over || k.ctx.Err() != nil {
+		if k.stopping || k.ctx.Err() != nil {
 			k.halt.Store(true)
 			k.page, k.more = nil, false
 			return
 		}
 		k.refresh()
-		if k.flying == 0 {
+		if k.inFlight == 0 {
 			k.halt.Store(false)
 		}
-		if k.halt.Load() || k.retry != nil || k.flying >= k.allowed() || len(k.ended)+k.saving >= maxUnstored {
+		if k.halt.Load() || k.retry != nil || k.inFlight >= k.allowed() || len(k.unstored)+k.saving >= maxUnstored {
 			return
 		}
 		switch {
@@ -161,71 +161,71 @@ func (k *worker) begin() {
 			return
 		case len(k.page) == 0:
 			k.load()
-		case k.leased():
+		case k.renewLease():
 			d := k.page[0]
 			k.page = k.page[1:]
 			k.busy[d.ID] = true
-			k.flying++
-			k.hand(k, job{k.hook, d})
+			k.inFlight++
+			k.submit(k, job{k.hook, d})
 		default:
 			return
 		}
 	}
 }
 
-// refresh drops a page that may not be true any more, and has the runners bring back
-// what they have of a webhook that has changed.
+// refresh drops a page that may be outdated, and makes the runners return their deliveries if the
+// webhook was changed.
 func (k *worker) refresh() {
 	changed := k.outdated.Load()
 	if changed {
 		k.halt.Store(true)
 		k.outdated.Store(false)
 	}
-	if changed || len(k.page) > 0 && time.Since(k.read) > freshness {
-		k.page, k.more, k.place = nil, true, store.DuePlace{}
+	if changed || len(k.page) > 0 && time.Since(k.pageReadAt) > maxPageAge {
+		k.page, k.more, k.pageEnd = nil, true, store.DueCursor{}
 	}
 }
 
-// allowed is how many deliveries may be with the runners: as many as attempts while
-// the webhook proves itself, which it begins with one by one.
+// allowed returns how many deliveries may be with the runners: as many as parallel attempts while
+// the webhook recovers, which starts with one.
 func (k *worker) allowed() int {
-	if k.width == k.opts.Concurrency {
-		return ahead * k.width
+	if k.maxAttempts == k.opts.Concurrency {
+		return queuedPerAttempt * k.maxAttempts
 	}
-	return k.width
+	return k.maxAttempts
 }
 
-// pageSize is how many deliveries to read: few of a webhook at which they hang.
+// pageSize returns how many deliveries to read: few for a webhook that hangs.
 func (k *worker) pageSize() int {
-	if k.width == k.opts.Concurrency {
+	if k.maxAttempts == k.opts.Concurrency {
 		return pageSize
 	}
-	return min(pageSize, pagesAhead*k.width)
+	return min(pageSize, pagesAhead*k.maxAttempts)
 }
 
-// load reads the webhook and a page of what is due.
+// load reads the webhook and a page of due deliveries.
 func (k *worker) load() {
 	hook, err := k.store.Webhook(k.ctx, k.hook.ID)
 	if missing(err) || err == nil && !hook.Enabled {
-		k.over = true
+		k.stopping = true
 		return
 	}
 	if err != nil {
-		k.stall(k.ctx, err)
+		k.backOff(k.ctx, err)
 		return
 	}
 	limit := k.pageSize()
-	if k.place == (store.DuePlace{}) {
+	if k.pageEnd == (store.DueCursor{}) {
 		limit += len(k.busy)
 	}
-	due, place, err := k.store.DueDeliveries(k.ctx, hook.ID, k.store.Now(), k.place, limit)
+	due, place, err := k.store.DueDeliveries(k.ctx, hook.ID, k.store.Now(), k.pageEnd, limit)
 	if err != nil {
-		k.stall(k.ctx, err)
+		k.backOff(k.ctx, err)
 		return
 	}
-	k.hook, k.read, k.place, k.more = &hook, time.Now(), place, len(due) == limit
-	if !k.more || hook.Ordering == models.OrderingAgent { // what is promoted was due long ago
-		k.place = store.DuePlace{}
+	k.hook, k.pageReadAt, k.pageEnd, k.more = &hook, time.Now(), place, len(due) == limit
+	if !k.more || hook.Ordering == models.OrderingAgent { // promoted deliveries were due long ago
+		k.pageEnd = store.DueCursor{}
 	}
 	for _, d := range due {
 		if !k.busy[d.ID] {
@@ -234,22 +234,22 @@ func (k *worker) load() {
 	}
 }
 
-// take notes what came back from a runner. One failure is enough to go on carefully.
-func (k *worker) take(r result) {
-	k.flying--
-	if r.skipped || k.work.Err() != nil && !r.succeeded { // not begun, or cut off by ourselves
+// collectResult processes a result of a runner. One failure reduces the webhook to one attempt at a time.
+func (k *worker) collectResult(r result) {
+	k.inFlight--
+	if r.skipped || k.work.Err() != nil && !r.succeeded { // not started, or cancelled by this process
 		delete(k.busy, r.delivery.ID)
-		k.more, k.place = true, store.DuePlace{}
+		k.more, k.pageEnd = true, store.DueCursor{}
 		return
 	}
-	k.ended = append(k.ended, r)
-	k.over = k.over || r.gone
+	k.unstored = append(k.unstored, r)
+	k.stopping = k.stopping || r.gone
 	if r.succeeded {
-		k.width = min(2*k.width, k.opts.Concurrency)
+		k.maxAttempts = min(2*k.maxAttempts, k.opts.Concurrency)
 		return
 	}
-	k.width = 1
-	if len(k.page) > k.pageSize() { // not to keep for as long as the next attempt hangs
-		k.page, k.more, k.place = nil, true, store.DuePlace{}
+	k.maxAttempts = 1
+	if len(k.page) > k.pageSize() { // do not keep it while the next attempt hangs
+		k.page, k.more, k.pageEnd = nil, true, store.DueCursor{}
 	}
 }

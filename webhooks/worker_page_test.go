@@ -16,23 +16,23 @@ func TestLittleIsReadOfAWebhookThatHangs(t *testing.T) {
 	t.Parallel()
 	k := &worker{Webhooks: &Webhooks{opts: Options{Concurrency: 16}, work: context.Background()}}
 	for width, want := range map[int]int{1: 4, 2: 8, 8: 32, 16: 256} {
-		k.width = width
+		k.maxAttempts = width
 		require.Equal(t, want, k.pageSize(), width)
 	}
 	k.page = make([]models.Delivery, 256)
-	k.take(result{outcome: outcome{succeeded: true}})
+	k.collectResult(result{attemptResult: attemptResult{succeeded: true}})
 	require.Len(t, k.page, 256)
-	k.take(result{})
+	k.collectResult(result{})
 	require.Empty(t, k.page)
 	require.True(t, k.more, "it is read again")
 	k.page = make([]models.Delivery, 4)
-	k.take(result{})
+	k.collectResult(result{})
 	require.Len(t, k.page, 4)
 }
 
-// TestABodyThatNeverEndsHoldsNobody for as long as an attempt may take, whatever the
+// TestABodyThatNeverEndsDelaysNoOtherDelivery for as long as an attempt may take, whatever the
 // status was.
-func TestABodyThatNeverEndsHoldsNobody(t *testing.T) {
+func TestABodyThatNeverEndsDelaysNoOtherDelivery(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusOK, http.StatusInternalServerError} {
 		s := newSender(senderOptions{Timeout: time.Hour, Guard: loopback()})

@@ -9,80 +9,80 @@ import (
 	"comet/store"
 )
 
-// saved is how a transaction ended.
-type saved struct {
-	stored
+// saveResult is the result of a transaction.
+type saveResult struct {
+	completion
 	batch []result
 	err   error
 }
 
-// save begins to store what has ended, in one transaction at a time, so that those
-// that end meanwhile are stored together by the next.
+// save starts to store results, in one transaction at a time, so that results that arrive
+// meanwhile share the next one.
 func (k *worker) save() {
-	if k.saving > 0 || len(k.ended) == 0 || k.retry != nil {
+	if k.saving > 0 || len(k.unstored) == 0 || k.retry != nil {
 		return
 	}
-	urgent := k.flushed || k.flying == 0 || k.hook.Ordering == models.OrderingAgent || k.ctx.Err() != nil
-	if !urgent && len(k.ended) < groupSize {
+	urgent := k.flushed || k.inFlight == 0 || k.hook.Ordering == models.OrderingAgent || k.ctx.Err() != nil
+	if !urgent && len(k.unstored) < groupSize {
 		if k.flush == nil {
 			k.flush = time.After(gather)
 		}
 		return
 	}
-	hook, batch := k.hook, k.ended
-	k.ended, k.saving, k.flush, k.flushed = nil, len(batch), nil, false
+	hook, batch := k.hook, k.unstored
+	k.unstored, k.saving, k.flush, k.flushed = nil, len(batch), nil, false
 	go func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(k.work), storeTimeout)
 		defer cancel()
-		out, err := k.complete(ctx, *hook, batch)
-		k.saved <- saved{out, batch, err}
+		out, err := k.storeResults(ctx, *hook, batch)
+		k.saved <- saveResult{out, batch, err}
 	}()
 }
 
-// keep notes that results are stored, or have to wait for the database.
-func (k *worker) keep(s saved) {
+// finishSave processes the end of a transaction.
+func (k *worker) finishSave(s saveResult) {
 	k.saving = 0
 	switch {
 	case s.err == nil:
 		k.backoff.Reset()
-		k.over = k.over || s.over
-		k.more = k.more || s.ordered // the next of each key
+		k.stopping = k.stopping || s.stopped
+		k.more = k.more || s.ordered // the next delivery of each key
 		for _, r := range s.batch {
 			delete(k.busy, r.delivery.ID)
 		}
 	case k.work.Err() != nil: // there is no more time
 		k.opts.Logger.Error("deliveries' ends were not stored; they are made again", "webhook", k.hook.ID, "deliveries", len(s.batch), "error", s.err)
-		k.ended = nil
+		k.unstored = nil
 	default:
-		k.ended = append(s.batch, k.ended...)
-		k.stall(k.work, s.err)
+		k.unstored = append(s.batch, k.unstored...)
+		k.backOff(k.work, s.err)
 	}
 }
 
-// stall leaves the database alone for some time.
-func (k *worker) stall(ctx context.Context, err error) {
+// backOff waits before the next use of the database.
+func (k *worker) backOff(ctx context.Context, err error) {
 	if ctx.Err() != nil {
-		return // being stopped
+		return // stopping
 	}
 	k.opts.Logger.WarnContext(ctx, "the database fails a webhook's deliveries and is asked again", "webhook", k.hook.ID, "error", err)
 	k.retry = time.After(k.backoff.NextBackOff())
 }
 
-// leased renews the lease in time and reports whether an attempt that begins now ends
-// before it does.
-func (k *worker) leased() bool {
-	if k.left() < k.lease/2 {
+// renewLease renews the lease in time and reports whether an attempt that starts now ends before it
+// does.
+func (k *worker) renewLease() bool {
+	if k.leaseLeft() < k.lease/2 {
 		k.renew(k.ctx)
 	}
-	return !k.over && k.retry == nil && k.inTime()
+	return !k.stopping && k.retry == nil && k.fitsLease()
 }
 
-// left is how much there is left of the lease.
-func (k *worker) left() time.Duration { return time.UnixMicro(k.until.Load()).Sub(k.store.Now()) }
+// leaseLeft returns the remaining time of the lease.
+func (k *worker) leaseLeft() time.Duration { return time.UnixMicro(k.until.Load()).Sub(k.store.Now()) }
 
-// inTime reports whether an attempt that begins now ends before the lease does, with
-// time left for storing its result and for clocks that differ.
-func (k *worker) inTime() bool { return k.left() >= k.opts.Timeout+k.opts.Timeout/3 }
+// fitsLease reports whether an attempt that starts now ends before the lease does, with time left to
+// store its result and for differences between clocks.
+func (k *worker) fitsLease() bool { return k.leaseLeft() >= k.opts.Timeout+k.opts.Timeout/3 }
 
 func (k *worker) renew(ctx context.Context) {
 	var until time.Time
@@ -94,15 +94,15 @@ func (k *worker) renew(ctx context.Context) {
 	})
 	switch {
 	case err != nil:
-		k.stall(ctx, err)
-	case !kept: // another replica has it, or nobody is to
-		k.over = true
+		k.backOff(ctx, err)
+	case !kept: // another replica has it, or the webhook is gone
+		k.stopping = true
 	default:
 		k.until.Store(until.UnixMicro())
 	}
 }
 
-// release lets others have the webhook, or this replica again.
+// release ends the lease, so that any replica can take the webhook.
 func (k *worker) release() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(k.work), storeTimeout)
 	defer cancel()

@@ -53,7 +53,7 @@ func TestDocumentation(t *testing.T) {
 
 	t.Run("the settings every client command has are there", func(t *testing.T) {
 		t.Parallel()
-		newAgentsCommand().PersistentFlags().VisitAll(func(f *pflag.Flag) { require.Contains(t, doc, "| `--"+f.Name+"`") })
+		root.Commands()[0].PersistentFlags().VisitAll(func(f *pflag.Flag) { require.Contains(t, doc, "| `--"+f.Name+"`") })
 		for _, name := range []string{envServer, envToken, envOutput, envClientConfig, defaultServer} {
 			require.Contains(t, doc, "`"+name+"`")
 		}

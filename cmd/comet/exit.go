@@ -49,7 +49,7 @@ func (e *unreachableError) Unwrap() error { return e.cause }
 // invalidError is a document that a dry run found mistakes in.
 type invalidError struct {
 	file       string
-	violations []client.Field
+	violations []client.FieldError
 }
 
 func (e *invalidError) Error() string {
@@ -65,8 +65,6 @@ type apiError struct {
 	body []byte
 	// file is the document that was sent, "" where there was none.
 	file string
-	// hint is a sentence on what may help, "" for none.
-	hint string
 }
 
 func (e *apiError) Error() string {
@@ -83,7 +81,7 @@ func newAPIError(resp *http.Response, body []byte) *apiError {
 	e := &apiError{status: resp.StatusCode, retryAfter: resp.Header.Get("Retry-After"), body: body}
 	isProblem := strings.HasPrefix(resp.Header.Get("Content-Type"), "application/problem+json")
 	if !isProblem || json.Unmarshal(body, &e.problem) != nil || e.problem.Title == "" {
-		e.problem = client.Problem{Title: fmt.Sprintf("the server answers %s, and not as comet does", resp.Status)}
+		e.problem = client.Problem{Title: fmt.Sprintf("the server responded %s without a problem document", resp.Status)}
 	}
 	return e
 }
@@ -108,6 +106,10 @@ func exitCode(err error) int {
 		return exitUsage
 	case errors.As(err, &mistake) && mistake.Code == errs.InvalidRequest:
 		return exitUsage
+	case errors.As(err, &mistake) && mistake.Code == errs.NotFound:
+		return exitNotFound
+	case errors.As(err, &mistake) && mistake.Code == errs.Conflict:
+		return exitConflict
 	case errors.As(err, &unreachable):
 		return exitUnavailable
 	case errors.As(err, &invalid):
@@ -159,14 +161,14 @@ func report(w io.Writer, err error) int {
 	case errors.As(err, &usage):
 		say(w, "comet: %s", usage.Error())
 		if file := (*fs.PathError)(nil); !errors.As(err, &file) { // the help knows nothing of files
-			say(w, `Run the command with --help for what it takes.`)
+			say(w, `Run the command with --help for its usage.`)
 		}
 	case errors.As(err, &unreachable):
 		say(w, "comet: %s", unreachable.Error())
-		say(w, `  Does it run? "comet serve" starts one here; --server, COMET_SERVER or the client configuration names another.`)
+		say(w, `  Is it running? "comet serve" starts one here; --server, COMET_SERVER or the client configuration names another.`)
 	case errors.Is(err, context.Canceled):
 		say(w, "comet: interrupted")
-	case errors.As(err, &mistake) && mistake.Code == errs.InvalidRequest: // in what the server was started with
+	case errors.As(err, &mistake) && exitCode(err) != exitFailure: // in what a command on this machine was given
 		say(w, "comet: %s", mistake.Detail)
 	default:
 		say(w, "comet: %s", err.Error())
@@ -183,9 +185,6 @@ func reportProblem(w io.Writer, e *apiError) {
 			reportFields(w, *fields, e.file)
 		}
 	}
-	if e.hint != "" {
-		say(w, "  %s", e.hint)
-	}
 	if e.retryAfter != "" {
 		say(w, "  Try again in %s s.", e.retryAfter)
 	}
@@ -198,7 +197,7 @@ func reportProblem(w io.Writer, e *apiError) {
 }
 
 // reportFields lists each bad part: of a file as file:line, else by its place.
-func reportFields(w io.Writer, fields []client.Field, file string) {
+func reportFields(w io.Writer, fields []client.FieldError, file string) {
 	for _, f := range fields {
 		place := ""
 		for _, p := range []*string{f.Pointer, f.Parameter, f.Header} {
@@ -211,6 +210,9 @@ func reportFields(w io.Writer, fields []client.Field, file string) {
 			if file != "" {
 				place = fmt.Sprintf("%s:%d: ", file, *f.Line)
 			}
+		}
+		if strings.HasPrefix(f.Detail, strings.TrimSuffix(place, ": ")+" ") {
+			place = "" // the detail names it
 		}
 		say(w, "  %s%s", place, f.Detail)
 	}

@@ -54,7 +54,7 @@ func TestReport(t *testing.T) {
 		resp := problem("")
 		err := newAPIError(resp, []byte(`{"type":"/p","title":"Invalid request","status":400,"code":"invalid-request","detail":"two things",
 			"errors":[{"pointer":"/id","rule":"r","detail":"id must be short"},{"parameter":"limit","rule":"r","detail":"limit must be small"}]}`))
-		require.Equal(t, "comet: Invalid request: two things\n  /id: id must be short\n  limit: limit must be small\n", reported(err))
+		require.Equal(t, "comet: Invalid request: two things\n  /id: id must be short\n  limit must be small\n", reported(err))
 	})
 
 	t.Run("a single part that repeats the detail is told once", func(t *testing.T) {
@@ -65,14 +65,14 @@ func TestReport(t *testing.T) {
 
 	t.Run("parts of a document are told with file and line", func(t *testing.T) {
 		t.Parallel()
-		err := &invalidError{file: "a.yaml", violations: []client.Field{{Detail: "x", Line: new(7)}}}
+		err := &invalidError{file: "a.yaml", violations: []client.FieldError{{Detail: "x", Line: new(7)}}}
 		require.Equal(t, "comet: a.yaml has 1 mistake\n  a.yaml:7: x\n", reported(err))
 	})
 
 	t.Run("an answer that is not comet's is told as that", func(t *testing.T) {
 		t.Parallel()
 		resp := &http.Response{StatusCode: 502, Status: "502 Bad Gateway", Header: http.Header{"Content-Type": {"text/html"}, "Retry-After": {"5"}}}
-		require.Equal(t, "comet: the server answers 502 Bad Gateway, and not as comet does\n  Try again in 5 s.\n", reported(newAPIError(resp, []byte("<html>"))))
+		require.Equal(t, "comet: the server responded 502 Bad Gateway without a problem document\n  Try again in 5 s.\n", reported(newAPIError(resp, []byte("<html>"))))
 	})
 
 	t.Run("a fault of the server's comes with its request id", func(t *testing.T) {

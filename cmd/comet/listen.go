@@ -46,7 +46,6 @@ The webhook is removed when the command ends.
 The server must be able, and allowed, to connect to this machine. By default it
 connects to no loopback address; for development start it with
   ` + allowLoopback,
-		Args: cobra.NoArgs,
 		Example: `  comet webhooks listen
   comet webhooks listen --events agent.budget_warning,agent.budget_exceeded --agent orch-personnel --subtree
   comet webhooks listen --forward http://127.0.0.1:3000/webhook`,
@@ -145,7 +144,7 @@ func (s *session) register(ctx context.Context, cmd *cobra.Command, f listenFlag
 	}
 	draft := client.WebhookDraft{
 		URL: address, Secret: &secret, Description: new("comet webhooks listen on " + host),
-		AgentID: given(cmd, "agent", f.agent), Subtree: given(cmd, "subtree", f.subtree), Ordering: new(client.OrderingAgent),
+		AgentID: given(cmd, "agent", f.agent), Subtree: given(cmd, "subtree", f.subtree), Ordering: new(client.DeliveryOrderingAgent),
 		Events: everyEvent(),
 	}
 	if cmd.Flags().Changed("events") {

@@ -36,7 +36,6 @@ standard error.
 With --config it stands alone: it starts the servers and keeps what it learns below the
 user's configuration directory, or in --data. With --server it is a thin link to a comet
 that runs elsewhere, and needs its token (--token or COMET_TOKEN, scope tools:call).`,
-		Args: cobra.NoArgs,
 		Example: `  comet mcp --config ~/servers.json
   comet mcp --server http://127.0.0.1:8080`,
 	}

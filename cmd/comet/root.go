@@ -1,31 +1,37 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"comet/internal/nearest"
+	"comet/internal/telemetry"
 )
 
-const rootLong = `comet is a control plane for AI agents: it keeps who the agents are, how they
-stand to each other, and what they may spend.
+const rootLong = `comet is a control plane for AI agents: a registry of agents, their budgets, their tasks and
+the tools that they call.
 
-"comet serve" runs the server; with nothing configured it keeps everything in
-./comet-data. The other commands talk to a server, by default the one on
-http://127.0.0.1:8080. Tell them which and who you are by flags, environment
-(COMET_SERVER, COMET_TOKEN) or ~/.config/comet/client.yaml.`
+"comet serve" runs the server; without configuration it stores everything in ./comet-data.
+The other commands talk to a server, by default the one on http://127.0.0.1:8080. Its
+address and your token come from flags, the environment (COMET_SERVER, COMET_TOKEN) or
+~/.config/comet/client.yaml.`
 
 const rootExitCodes = `
 Exit codes:
-  0  done
-  1  an error that has no code of its own
-  2  wrong usage or configuration
+  0  success
+  1  an error without a code of its own
+  2  invalid usage or configuration
   3  not authenticated or not allowed
   4  not found
-  5  conflict with what is there, or a failed precondition
-  6  the request or a document is not valid
-  7  the server cannot be reached, is not ready, or asks for patience
+  5  conflict with the present state, or a failed precondition
+  6  invalid request or document
+  7  the server cannot be reached, is not ready, or limits the rate
   130  interrupted by Ctrl-C (SIGINT)
   143  ended by SIGTERM
 `
@@ -36,32 +42,40 @@ const (
 	groupClient = "client"
 )
 
-// newRootCommand returns the whole command tree, and whether a command has begun
-// to run: an error from before that is one of usage.
+// newRootCommand returns the whole command tree, and whether a command has started to run: an
+// error before that is one of usage.
 func newRootCommand() (root *cobra.Command, started *bool) {
 	root = &cobra.Command{
 		Use:           "comet",
 		Short:         "A control plane for AI agents",
 		Long:          rootLong,
+		Version:       telemetry.ReadBuild(version).Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	root.AddGroup(
-		&cobra.Group{ID: groupClient, Title: "Commands that talk to a server:"},
-		&cobra.Group{ID: groupServer, Title: "Commands that run one:"},
+		&cobra.Group{ID: groupClient, Title: "Client commands:"},
+		&cobra.Group{ID: groupServer, Title: "Server commands:"},
 	)
-	inGroup(root, groupServer, newServeCommand(), newMCPCommand(), newMigrateCommand(), newConfigCommand(), newHealthcheckCommand())
-	inGroup(root, groupClient, newAgentsCommand(), newHierarchyCommand(), newImportCommand(), newExportCommand(),
-		newUsageCommand(), newBudgetsCommand(), newLedgerCommand(),
-		newTasksCommand(), newSessionsCommand(), newWorkersCommand(), newTailCommand(),
-		newUpstreamsCommand(), newToolsCommand(), newRunCommand(),
-		newTokensCommand(), newWebhooksCommand(), newMeCommand(),
-		newSendCommand(), newWorkerCommand())
+	inGroup(root, groupServer, newServeCommand(), newMCPCommand(), newBackupCommand(), newRestoreCommand(), newMigrateCommand(), newConfigCommand(), newHealthcheckCommand())
+	inGroup(root, groupClient, newImportCommand(), newExportCommand(), newTailCommand(), newRunCommand(), newSendCommand(), newWorkerCommand())
+	addTable(root, commandGroups(), commandTable())
 	root.AddCommand(newVersionCommand())
+	root.SetHelpCommand(newHelpCommand(root))
+	root.InitDefaultCompletionCmd()
+	root.SetFlagErrorFunc(flagError)
 	root.SetHelpTemplate(root.HelpTemplate() + "{{if not .HasParent}}" + rootExitCodes + "{{end}}")
 	started = new(false)
 	prepare(root, started)
 	return root, started
+}
+
+func commandGroups() []commandGroup {
+	return slices.Concat(agentGroups, usageGroups, taskGroups, toolGroups, webhookGroups, tokenGroups)
+}
+
+func commandTable() []command {
+	return slices.Concat(agentCommands, usageCommands, taskCommands, toolCommands, webhookCommands, tokenCommands)
 }
 
 func inGroup(root *cobra.Command, group string, commands ...*cobra.Command) {
@@ -71,17 +85,42 @@ func inGroup(root *cobra.Command, group string, commands ...*cobra.Command) {
 	}
 }
 
-// prepare makes every command below note that it has begun, and every command
-// that only holds others refuse words it does not know.
+// newHelpCommand is "comet help", which fails for a command that does not exist.
+func newHelpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND...]", Short: "Show the help of a command", Args: cobra.ArbitraryArgs,
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err == nil && len(rest) > 0 {
+				err = unknownCommand(cmd, rest[0])
+			}
+			if err != nil {
+				return usageError{err}
+			}
+			cmd.InitDefaultHelpFlag()
+			return cmd.Help()
+		},
+	}
+}
+
+// prepare makes every command note that it has started, checks arguments by the usage line, and
+// makes commands that only hold others reject unknown words.
 func prepare(c *cobra.Command, started *bool) {
 	if run := c.RunE; run != nil {
-		c.Args = withUsage(c.Args)
+		if c.Args == nil {
+			c.Args = checkArguments
+		}
 		c.RunE = func(cmd *cobra.Command, args []string) error {
 			*started = true
 			return run(cmd, args)
 		}
 	} else if c.HasSubCommands() {
-		c.Args = subcommandMeant
+		c.Args = func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return unknownCommand(cmd, args[0])
+		}
 		c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	}
 	for _, sub := range c.Commands() {
@@ -89,31 +128,61 @@ func prepare(c *cobra.Command, started *bool) {
 	}
 }
 
-// withUsage shows how a command is written to whoever writes it otherwise.
-func withUsage(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if check == nil {
-			return nil
+// checkArguments compares arguments with the usage line, such as "get ID [TOOL]".
+func checkArguments(cmd *cobra.Command, args []string) error {
+	_, arguments := splitUse(cmd.Use)
+	names := strings.Fields(arguments)
+	for i, name := range names {
+		if strings.HasPrefix(name, "[") {
+			break // no argument after an optional one is required
 		}
-		if err := check(cmd, args); err != nil {
-			return fmt.Errorf("%w; write: %s", err, cmd.UseLine())
+		if i >= len(args) && name != "--" {
+			return fmt.Errorf("missing %s; usage: %s", strings.TrimSuffix(name, "..."), cmd.UseLine())
 		}
-		return nil
 	}
+	if len(args) > len(names) && !strings.Contains(arguments, "...") {
+		return fmt.Errorf("unexpected argument %q; usage: %s", args[len(names)], cmd.UseLine())
+	}
+	return nil
 }
 
-// subcommandMeant refuses a word that is no command, and says which one was probably meant.
-func subcommandMeant(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
+// unknownCommand is the error of a word that is no command, with the nearest one.
+func unknownCommand(cmd *cobra.Command, word string) error {
 	var names []string
 	for _, sub := range cmd.Commands() {
 		names = append(append(names, sub.Name()), sub.Aliases...)
 	}
-	hint := ""
-	if word, ok := nearest.Word(args[0], names); ok {
-		hint = "; did you mean " + word + "?"
+	return fmt.Errorf("unknown command %q for %q%s", word, cmd.CommandPath(), didYouMean(word, names, ""))
+}
+
+func didYouMean(word string, names []string, prefix string) string {
+	if near, ok := nearest.Word(word, names); ok {
+		return "; did you mean " + prefix + near + "?"
 	}
-	return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(), hint)
+	return ""
+}
+
+// flagError words an error of parsing flags.
+func flagError(cmd *cobra.Command, err error) error {
+	var missing *pflag.NotExistError
+	if errors.As(err, &missing) && missing.GetSpecifiedShortnames() == "" {
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		name := missing.GetSpecifiedName()
+		return fmt.Errorf("unknown flag --%s%s", name, didYouMean(name, names, "--"))
+	}
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	clause := errors.Unwrap(err)
+	switch f, text := invalid.GetFlag(), invalid.GetValue(); {
+	case f.Value.Type() == "duration":
+		_, clause = parseDuration(text)
+	case f.Value.Type() == "bool":
+		_, clause = parseBool(text)
+	case errors.Is(err, strconv.ErrSyntax):
+		_, clause = parseNumber(text)
+	}
+	return fmt.Errorf("--%s: %w", invalid.GetFlag().Name, clause)
 }

@@ -36,8 +36,6 @@ func (e *endedError) Error() string { return e.text }
 
 // sendFlags are what a request for work can be told.
 type sendFlags struct {
-	dialect                           string
-	line                              lineFlags
 	to, requestID, traceID, paramFile string
 	hints                             []string
 	wait                              time.Duration
@@ -48,7 +46,6 @@ func newSendCommand() *cobra.Command {
 	var f sendFlags
 	cmd := &cobra.Command{
 		Use:   "send WORK-TYPE [NAME=TEXT | NAME:=JSON]...",
-		Args:  cobra.ArbitraryArgs,
 		Short: "Ask for work, follow it, and end as it ends",
 		Long: `Ask for work, follow it, and end as it ends. Parameters are NAME=TEXT or NAME:=JSON; they
 are added to those of --param-file. What the agent prints goes to standard output as it
@@ -57,22 +54,13 @@ comes, how far it is to standard error.
 Exit codes: 0 the work succeeded; 1-125 it failed with this code; 124 it took longer than
 --wait or was silent for too long; 130 the command was interrupted. An error of the
 protocol ends as for other commands: 3 not allowed, 6 not valid or nobody does such
-work, 7 nobody is there or a limit is reached.
-
-With --dialect v5 the work is asked for in one line of PROTOCOL_V5, which has room for
-200 characters of parameters: texts, numbers, true and false. A name that O1 reads itself
-(keep, unanswered, fallback, ctx.…) is for O1. What is asked back is told with the line that
-answers it. E2x ends with 124, E1x with 6, E4x with 4, E17 and E3x with 7, E90 with 3.`,
+work, 7 nobody is there or a limit is reached.`,
 		Example: `  comet send --to infra run_playbook playbook=deploy.yml extra_vars:='{"version":"1.4.0"}' --wait 5m
   comet send echo text=hello --hint max_duration_seconds=60
-  comet send --to research summarize --param-file request.json -o json | jq -r .payload.output
-  comet send --dialect v5 --to W3 web_search query='AI news' --budget 500
-  comet send --dialect v5 --line 'M1|User>O1|Q|T0|-|-|-|0|S0|-|filter=W*'`,
+  comet send --to research summarize --param-file request.json -o json | jq -r .payload.output`,
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&f.dialect, "dialect", agent.DialectEnvelope, "what is spoken: envelope or v5")
-	f.line.add(fs)
-	fs.StringVar(&f.to, "to", "", "the `type` of agent that shall do it; v5: a worker such as W3, or a sphere such as G8 (default: whoever can)")
+	fs.StringVar(&f.to, "to", "", "the `type` of agent that must do it (default: any agent that can)")
 	fs.StringVar(&f.paramFile, "param-file", "", "`file` with the parameters, a JSON object; - reads standard input")
 	fs.StringSliceVar(&f.hints, "hint", nil, "`NAME=VALUE`: max_duration_seconds, max_memory_mb, max_tokens or another, may be repeated")
 	fs.StringVar(&f.requestID, "request-id", "", "`UUID` that makes the work once however often it is asked for (default: a new one)")
@@ -81,10 +69,6 @@ answers it. E2x ends with 124, E1x with 6, E4x with 4, E17 and E3x with 7, E90 w
 	fs.BoolVar(&f.cancelOnInterrupt, "cancel-on-interrupt", false, "take the work back when the command is interrupted")
 	flags := addClientFlags(cmd)
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
-		v5, err := f.dialectOf(cmd, args)
-		if err != nil {
-			return err
-		}
 		set, err := loadSettings(cmd.Flags(), flags)
 		if err != nil {
 			return err
@@ -92,9 +76,6 @@ answers it. E2x ends with 124, E1x with 6, E4x with 4, E17 and E3x with 7, E90 w
 		c, err := agent.NewClient(s.server, set.token, nil)
 		if err != nil {
 			return usageError{err}
-		}
-		if v5 {
-			return s.sendLine(ctx, c, f, args)
 		}
 		r, err := s.requestOf(ctx, f, args)
 		if err != nil {
@@ -130,7 +111,7 @@ func (s *session) requestOf(ctx context.Context, f sendFlags, args []string) (*a
 	if err != nil {
 		return nil, err
 	}
-	var me client.Identity
+	var me client.CallerIdentity
 	if err := decode(body, &me); err != nil {
 		return nil, err
 	}
@@ -149,7 +130,7 @@ func (s *session) send(ctx context.Context, c *agent.Client, r *agent.Request, f
 		defer cancel()
 	}
 	show := newDisplay(s.out.w, s.notes, s.out.format == formatTable)
-	reply, err := c.Ask(awaited, r)
+	reply, err := c.Submit(awaited, r)
 	known := err == nil
 	if known && !reply.Ended {
 		stop := s.follow(awaited, c, r, show)
@@ -219,7 +200,7 @@ func (s *session) interrupted(ctx context.Context, c *agent.Client, r *agent.Req
 
 // refusedRequest gives what the agents' door refuses the codes of other commands.
 func (s *session) refusedRequest(err error) error {
-	var refused *agent.Refused
+	var refused *agent.ResponseError
 	if errors.As(err, &refused) {
 		return &apiError{status: refused.Status, problem: client.Problem{Title: refused.Error()}}
 	}
@@ -227,7 +208,7 @@ func (s *session) refusedRequest(err error) error {
 }
 
 // endOf is nil for work that succeeded.
-func endOf(r agent.Reply) error {
+func endOf(r agent.Response) error {
 	switch {
 	case r.Succeeded:
 		return nil

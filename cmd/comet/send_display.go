@@ -81,8 +81,8 @@ func (d *display) task(t agent.Task) error {
 		return nil
 	}
 	what := t.StepName
-	switch t.Waits {
-	case "agent":
+	switch t.WaitingFor {
+	case "worker":
 		what = "waits for an agent"
 	case "retry":
 		what = "waits for the next attempt"

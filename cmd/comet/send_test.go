@@ -97,19 +97,19 @@ func TestSendEnds(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string
-		reply agent.Reply
+		reply agent.Response
 		want  int
 	}{
-		{"success", agent.Reply{Ended: true, Succeeded: true}, 0},
-		{"a failure has the work's exit code", agent.Reply{Ended: true, ExitCode: 7}, 7},
-		{"one that no exit code can be is 1", agent.Reply{Ended: true, ExitCode: 3000}, 1},
-		{"a killed command's, which shells use themselves, too", agent.Reply{Ended: true, ExitCode: 137}, 1},
-		{"5001 is a timeout", agent.Reply{Ended: true, Code: 5001}, 124},
-		{"5002 is nobody there", agent.Reply{Ended: true, Code: 5002}, 7},
-		{"5003 is not valid", agent.Reply{Ended: true, Code: 5003}, 6},
-		{"5004 is not allowed", agent.Reply{Ended: true, Code: 5004}, 3},
-		{"5005 is a limit", agent.Reply{Ended: true, Code: 5005}, 7},
-		{"5006 is work that nobody does", agent.Reply{Ended: true, Code: 5006}, 6},
+		{"success", agent.Response{Ended: true, Succeeded: true}, 0},
+		{"a failure has the work's exit code", agent.Response{Ended: true, ExitCode: 7}, 7},
+		{"one that no exit code can be is 1", agent.Response{Ended: true, ExitCode: 3000}, 1},
+		{"a killed command's, which shells use themselves, too", agent.Response{Ended: true, ExitCode: 137}, 1},
+		{"5001 is a timeout", agent.Response{Ended: true, Code: 5001}, 124},
+		{"5002 is nobody there", agent.Response{Ended: true, Code: 5002}, 7},
+		{"5003 is not valid", agent.Response{Ended: true, Code: 5003}, 6},
+		{"5004 is not allowed", agent.Response{Ended: true, Code: 5004}, 3},
+		{"5005 is a limit", agent.Response{Ended: true, Code: 5005}, 7},
+		{"5006 is work that nobody does", agent.Response{Ended: true, Code: 5006}, 6},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -143,7 +143,7 @@ func TestDisplay(t *testing.T) {
 		t.Parallel()
 		d, _, notes := setup()
 		for _, task := range []agent.Task{
-			{State: "new", Waits: "agent"}, {State: "running", Progress: 10, StepName: "a"}, {State: "running", Progress: 10, StepName: "a"},
+			{State: "new", WaitingFor: "worker"}, {State: "running", Progress: 10, StepName: "a"}, {State: "running", Progress: 10, StepName: "a"},
 			{State: "running", Progress: 50, StepName: "\x1b[2J"}, {State: "done", Progress: 100, StepName: "a"},
 		} {
 			require.NoError(t, d.task(task))

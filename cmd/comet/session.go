@@ -9,10 +9,18 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
 
+	"comet/internal/config"
+	"comet/internal/nearest"
+	"comet/internal/strictyaml"
 	"comet/internal/telemetry"
 	"comet/openapi/client"
 )
@@ -101,15 +109,15 @@ func (s *session) unreachable(err error) error {
 // decode reads a JSON answer into v.
 func decode(body []byte, v any) error {
 	if err := json.Unmarshal(body, v); err != nil {
-		return fmt.Errorf("the server's answer cannot be understood: %w", err)
+		return fmt.Errorf("the server's response cannot be read: %w", err)
 	}
 	return nil
 }
 
-// pages follows a list's cursors and calls each for every entry of it until
+// fetchPages follows a list's cursors and calls each for every entry of it until
 // limit entries were seen; 0 is all. fetch gets the size of the page to ask for
 // and the cursor, nil for the first page.
-func (s *session) pages(limit int, member string, fetch func(size int, cursor *string) (*http.Response, error)) ([]json.RawMessage, error) {
+func (s *session) fetchPages(limit int, member string, fetch func(size int, cursor *string) (*http.Response, error)) ([]json.RawMessage, error) {
 	const most = 1000
 	if limit < 0 {
 		return nil, usagef("--limit must not be negative; 0 is all")
@@ -144,38 +152,38 @@ func (s *session) pages(limit int, member string, fetch func(size int, cursor *s
 	}
 }
 
-// list prints the entries of a list: as the member of an object, or as a table
-// with a row for each.
-func list[T any](s *session, member string, entries []json.RawMessage, headers []string, row func(T) []string) error {
-	return listAs(s, member, entries, func(all []T) error {
-		rows := make([][]string, len(all))
-		for i, v := range all {
-			rows[i] = row(v)
-		}
-		return s.out.table(headers, rows)
-	})
-}
-
-// listAs is list for entries that are shown to people in another form.
-func listAs[T any](s *session, member string, entries []json.RawMessage, show func([]T) error) error {
+// listBody is a list as the member of an object.
+func listBody(member string, entries []json.RawMessage) ([]byte, error) {
 	if entries == nil {
 		entries = []json.RawMessage{}
 	}
 	var body bytes.Buffer
 	enc := json.NewEncoder(&body)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(map[string][]json.RawMessage{member: entries}); err != nil {
-		return err
+	err := enc.Encode(map[string][]json.RawMessage{member: entries})
+	return body.Bytes(), err
+}
+
+// readInput reads a file, or standard input for "-".
+func readInput(in io.Reader, path string) ([]byte, error) {
+	if path == "-" {
+		return io.ReadAll(in)
 	}
-	return s.out.show(body.Bytes(), func() error {
-		all := make([]T, len(entries))
-		for i, e := range entries {
-			if err := decode(e, &all[i]); err != nil {
-				return err
-			}
-		}
-		return show(all)
-	})
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return data, nil
+}
+
+// warn prints the server's warnings about a request that it accepted.
+func (s *session) warn(warnings *[]client.FieldError) {
+	if warnings == nil {
+		return
+	}
+	for _, w := range *warnings {
+		say(s.notes, "warning: %s", w.Detail)
+	}
 }
 
 // given returns the value of a flag that was given, nil for one that was not.
@@ -184,4 +192,180 @@ func given[T any](cmd *cobra.Command, flag string, value T) *T {
 		return nil
 	}
 	return &value
+}
+
+const defaultServer = "http://127.0.0.1:8080"
+
+// The environment of the client commands.
+const (
+	envServer       = "COMET_SERVER"
+	envToken        = "COMET_TOKEN"
+	envOutput       = "COMET_OUTPUT"
+	envClientConfig = "COMET_CLIENT_CONFIG"
+)
+
+// clientFlags are the flags every command that talks to a server has.
+type clientFlags struct {
+	server, token, configFile, output string
+	noHeaders                         bool
+}
+
+// addClientFlags registers them on a command and those below it.
+func addClientFlags(cmd *cobra.Command) *clientFlags {
+	f := &clientFlags{}
+	fs := cmd.PersistentFlags()
+	fs.StringVar(&f.server, "server", "", "`address` of the server (COMET_SERVER; default "+defaultServer+")")
+	fs.StringVar(&f.token, "token", "", "bearer `token` (COMET_TOKEN, which other users of the machine cannot see)")
+	fs.StringVar(&f.configFile, "client-config", "", "`file` with server, token, token_file and output (COMET_CLIENT_CONFIG; default ~/.config/comet/client.yaml)")
+	addOutputFlag(fs, &f.output)
+	fs.BoolVar(&f.noHeaders, "no-headers", false, "leave out the headers of tables")
+	if err := cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the flag is registered two lines above
+	}
+	return f
+}
+
+// settings are what a client command runs with.
+type settings struct{ server, token, output string }
+
+// loadSettings puts them together: a flag beats the environment, which beats the
+// file, which beats the default. An empty variable counts as not set.
+func loadSettings(flags *pflag.FlagSet, f *clientFlags) (settings, error) {
+	s := settings{server: defaultServer}
+	path, wanted := configPath(flags, f)
+	if path != "" {
+		if err := s.readFile(path, wanted); err != nil {
+			return settings{}, err
+		}
+	}
+	for _, source := range []struct {
+		flag, env, value string
+		into             *string
+	}{
+		{"server", envServer, f.server, &s.server},
+		{"token", envToken, f.token, &s.token},
+		{"output", envOutput, f.output, &s.output},
+	} {
+		if v := os.Getenv(source.env); v != "" {
+			*source.into = v
+		}
+		if flags.Changed(source.flag) {
+			*source.into = source.value
+		}
+	}
+	return s, s.check()
+}
+
+// check refuses an address or a token that cannot be sent.
+func (s *settings) check() error {
+	u, err := url.Parse(s.server)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+		return usagef("the server's address must be of the form %s", defaultServer)
+	}
+	if u.User != nil {
+		return usagef("the server's address must not hold credentials; give a token instead")
+	}
+	for _, r := range s.token {
+		if r <= ' ' || r > '~' {
+			return usagef("the token must be printable ASCII without spaces")
+		}
+	}
+	return nil
+}
+
+// configPath returns the file to read, and whether somebody asked for it, so
+// that it must be there.
+func configPath(flags *pflag.FlagSet, f *clientFlags) (path string, wanted bool) {
+	if flags.Changed("client-config") {
+		return f.configFile, f.configFile != ""
+	}
+	if path := os.Getenv(envClientConfig); path != "" {
+		return path, true
+	}
+	dir := os.Getenv("XDG_CONFIG_HOME")
+	if dir == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", false
+		}
+		dir = filepath.Join(home, ".config")
+	}
+	return filepath.Join(dir, "comet", "client.yaml"), false
+}
+
+// readFile reads the client configuration, as strictly as the server reads its
+// own. Problems are a *config.Error.
+func (s *settings) readFile(path string, wanted bool) error {
+	data, err := os.ReadFile(path)
+	switch {
+	case os.IsNotExist(err) && !wanted:
+		return nil
+	case err != nil:
+		return usagef("the client configuration cannot be read: %w", err)
+	}
+	root, found := strictyaml.Parse(data)
+	var problems []string
+	for _, p := range found {
+		problems = append(problems, fmt.Sprintf("%s:%d: %s.", path, p.Line, p.Detail))
+	}
+	tokenFile := ""
+	known := map[string]*string{"server": &s.server, "token": &s.token, "token_file": &tokenFile, "output": &s.output}
+	if root != nil && len(problems) == 0 {
+		problems = readMapping(path, root, known)
+	}
+	if s.token != "" && tokenFile != "" {
+		problems = append(problems, fmt.Sprintf("%s: token and token_file exclude each other.", path))
+	}
+	if len(problems) > 0 {
+		return &config.Error{Problems: problems}
+	}
+	if tokenFile == "" {
+		return nil
+	}
+	s.token, err = readToken(path, tokenFile)
+	return err
+}
+
+// readMapping sets known strings from a mapping and returns what is wrong.
+func readMapping(path string, root *yaml.Node, known map[string]*string) (problems []string) {
+	if root.Kind != yaml.MappingNode {
+		return []string{fmt.Sprintf("%s:%d: the file must hold settings of the form key: value.", path, root.Line)}
+	}
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		key, value := root.Content[i], root.Content[i+1]
+		into, ok := known[key.Value]
+		switch {
+		case !ok:
+			problem := fmt.Sprintf("%s:%d: %s is not a setting; known are output, server, token and token_file.", path, key.Line, key.Value)
+			names := []string{"server", "token", "token_file", "output"}
+			if word, near := nearest.Word(key.Value, names); near {
+				problem = fmt.Sprintf("%s:%d: %s is not a setting; did you mean %s?", path, key.Line, key.Value, word)
+			}
+			problems = append(problems, problem)
+		case value.Kind != yaml.ScalarNode || value.ShortTag() != "!!str" || value.Value == "":
+			problems = append(problems, fmt.Sprintf("%s:%d: %s must be text; put it in quotes if it looks like a number.", path, value.Line, key.Value))
+		default:
+			*into = value.Value
+		}
+	}
+	return problems
+}
+
+// readToken reads a token from a file; its path is relative to the configuration.
+func readToken(configFile, path string) (string, error) {
+	if rest, ok := strings.CutPrefix(path, "~/"); ok {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", usagef("the token file cannot be found: %w", err)
+		}
+		path = filepath.Join(home, rest)
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(filepath.Dir(configFile), path)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", usagef("the token file cannot be read: %w", err)
+	}
+	return strings.TrimSpace(string(data)), nil
 }

@@ -1,132 +1,375 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
+	"time"
+	"unicode/utf8"
 
-	"github.com/spf13/cobra"
-
+	"comet/internal/telemetry"
 	"comet/openapi/client"
 )
 
-// newTasksCommand holds what can be done with tasks.
-func newTasksCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "tasks", Aliases: []string{"task"}, Short: "Ask agents for work and see what becomes of it"}
-	flags := addClientFlags(cmd)
-	cmd.AddCommand(
-		newTasksSubmitCommand(flags), newTasksListCommand(flags), newTasksGetCommand(flags), newTasksCancelCommand(flags),
-		newTasksAnswerCommand(flags), newTasksOutputCommand(flags), newTasksLinesCommand(flags), newTasksWaitCommand(flags),
-	)
-	return cmd
+const taskState = `{{.state}}{{with .waiting_for}}, waits for {{waits .}}{{end}}`
+
+var taskGroups = []commandGroup{
+	{name: "tasks", aliases: []string{"task"}, short: "Submit tasks to agents and follow them"},
+	{name: "sessions", aliases: []string{"session"}, short: "Manage sessions, which group tasks"},
+	{name: "workers", short: "Show the agents that take tasks"},
 }
 
-func newTasksListCommand(flags *clientFlags) *cobra.Command {
-	var (
-		state, agent, group, parent, since, until string
-		mine                                      bool
-		limit                                     int
-	)
-	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List tasks, newest first",
-		Args:    cobra.NoArgs,
-		Example: `  comet tasks list --state running --since 1h`,
-	}
-	fs := cmd.Flags()
-	fs.StringVar(&state, "state", "", "only tasks that are new, running, done, failed or cancelled")
-	fs.StringVar(&agent, "agent", "", "only tasks whose newest attempt this `agent` makes")
-	fs.StringVar(&group, "session", "", "only tasks of this `session`")
-	fs.StringVar(&parent, "parent", "", "only tasks handed off from this `task`")
-	fs.StringVar(&since, "since", "", "only those from this `time` on, such as 2026-01-10T00:00:00Z, or from 2h ago on")
-	fs.StringVar(&until, "until", "", "only those before this `time`")
-	fs.BoolVar(&mine, "mine", false, "only those that this token asked for")
-	fs.IntVar(&limit, "limit", 0, "at most so many; 0 is all")
-	return clientCommand(flags, cmd, func(ctx context.Context, s *session, _ []string) error {
-		from, err := timeFlag(cmd, "since", since)
-		if err != nil {
-			return err
-		}
-		to, err := timeFlag(cmd, "until", until)
-		if err != nil {
-			return err
-		}
-		params := client.ListTasksParams{
-			State: given(cmd, "state", client.ListTasksParamsState(state)), AgentID: given(cmd, "agent", agent),
-			SessionID: given(cmd, "session", group), ParentID: given(cmd, "parent", parent), Since: from, Until: to, Mine: given(cmd, "mine", mine),
-		}
-		entries, err := s.pages(limit, "tasks", func(size int, cursor *string) (*http.Response, error) {
-			params.Limit, params.Cursor = &size, cursor
-			return s.api.ListTasks(ctx, &params)
-		})
-		if err != nil {
-			return err
-		}
-		return list(s, "tasks", entries, []string{"ID", "STATE", "AGENT", "ATTEMPT", "PROGRESS", "CREATED", "ENDED"}, func(t client.TaskView) []string {
-			return []string{
-				t.ID, standing(string(t.State), t.Waits), optional(t.AgentID), fmt.Sprint(t.Attempt), fmt.Sprintf("%d %%", t.Progress),
-				moment(&t.CreatedAt), moment(t.EndedAt),
+var sessionFields = []column{
+	{"Session", "id"}, {"State", "state"}, {"Agent", "agent_id"}, {"Open tasks", "open_tasks"}, {"Tasks", "tasks"},
+	{"Context", "context"}, {"Created", "created_at"}, {"Closed", "closed_at"},
+}
+
+var taskCommands = []command{
+	{
+		use: "tasks submit", short: "Submit a task",
+		long: `Submit a task. Its id is printed to standard output, everything else goes to standard error.
+With --wait the command waits for the end of the task and prints its output instead; a task
+that does not succeed is exit code 1.`,
+		example: `  comet tasks submit --capability web-search --parameters '{"query": "comets"}' --wait
+  ID=$(comet tasks submit --agent research-web-01 --parameters @task.json)`,
+		request: "POST /api/v1/tasks",
+		params: []param{
+			{"--capability", "capabilities", textList, "a capability that the agent must have; may be repeated, or a list with commas"},
+			{"--type", "agent_type", text, "only agents of this `type`"},
+			{"--agent", "agent_id", text, "only this `agent`"},
+			{"--sphere", "sphere_id", number, "only agents of this sphere (1-9)"},
+			{"--parameters", "parameters", jsonValue, "the input of the task, a JSON `object`; @FILE reads it from a file, - from standard input"},
+			{"--priority", "priority", number, "0 to 3; tasks of a higher priority are dispatched first (default 1)"},
+			{"--budget", "budget", number, "how many tokens all attempts together may use"},
+			{"--timeout", "timeout_ms", millis, "how long an attempt may be silent (default 30s)"},
+			{"--retries", "retries", number, "how many attempts may follow the first (default 3)"},
+			{"--workers", "workers", number, "how many workers do it at the same time (2-16); the first success wins"},
+			{"--on-budget", "overrun.action", oneOf("give_up", "raise", "simplify"), "what happens if the budget does not cover the task: give_up, raise or simplify"},
+			{"--max-budget", "overrun.max_budget", number, "the highest budget that --on-budget raise may set (default what the agent needs)"},
+			{"--session", "session_id", text, "an open `session` that the task belongs to"},
+			{"--request-id", "request_id", text, "`id` that makes the task once, however often it is sent"},
+			idempotencyKey,
+			{"--wait", "", switchOn, "wait for the end of the task and print its output"},
+		},
+		message: taskState, secret: "id", run: submitTask,
+	},
+	{
+		use: "tasks list", short: "List tasks, newest first",
+		example: `  comet tasks list --state running --since 1h`,
+		request: "GET /api/v1/tasks",
+		params: []param{
+			{"--state", "state", oneOf("new", "running", "done", "failed", "cancelled"), "only tasks that are new, running, done, failed or cancelled"},
+			{"--agent", "agent_id", text, "only tasks whose newest attempt is by this `agent`"},
+			{"--session", "session_id", text, "only tasks of this `session`"},
+			{"--parent", "parent_id", text, "only subtasks of this `task`"},
+			{"--since", "since", timeOrAgo, "only tasks since this `time`, such as 2026-01-10T00:00:00Z, or 2h ago"},
+			{"--until", "until", timeOrAgo, "only tasks before this `time`"},
+			{"--mine", "mine", yesOrNo, "only tasks that this token submitted"},
+			limitFlag,
+		},
+		pages: "tasks",
+		columns: []column{
+			{"ID", "id"}, {"STATE", taskState}, {"AGENT", "agent_id"}, {"ATTEMPT", "attempt"}, {"PROGRESS", "{{.progress}} %"},
+			{"CREATED", "created_at"}, {"ENDED", "ended_at"},
+		},
+	},
+	{
+		use: "tasks get ID", short: "Show a task and its attempts", request: "GET /api/v1/tasks/{task_id}",
+		fields: []column{
+			{"Task", "id"}, {"State", taskState}, {"Agent", "agent_id"}, {"Requires", "request.capabilities"}, {"Priority", "priority"},
+			{"Session", "session_id"}, {"Parent", "parent_id"}, {"Progress", "{{.progress}} %{{with .step_name}} {{.}}{{end}}"},
+			{"Question", `{{with .question}}{{.text}} {{join .options " | "}}{{end}}`}, {"Tokens", "{{.tokens}}{{with .budget}} of {{.}}{{end}}"},
+			{"Exit code", "exit_code"}, {"Failure", "failure"}, {"Error", "error"},
+			{"Output", `{{count .output.bytes "byte" "bytes"}}`}, {"Log", `{{count .log.bytes "byte" "bytes"}}`},
+			{"Created", "created_at"}, {"Deadline", "deadline"}, {"Ended", "ended_at"},
+		},
+		rows: "attempts",
+		columns: []column{
+			{"ATTEMPT", "attempt"}, {"AGENT", "agent_id"}, {"STATE", "state"}, {"ASSIGNED", "assigned_at"}, {"ENDED", "ended_at"},
+			{"FAILURE", "{{with .failure}}{{.}}{{end}}"}, {"ERROR", "error"},
+		},
+	},
+	{
+		use: "tasks cancel ID", short: "Cancel a task", request: "POST /api/v1/tasks/{task_id}/cancel",
+		params:  []param{{"--reason", "reason", text, "why; the task shows it"}, idempotencyKey},
+		message: "{{.id}} is cancelled",
+	},
+	{
+		use: "tasks reply ID REPLY", short: "Reply to the question of a task's agent",
+		example: `  comet tasks reply 01890a5d-ac96-774b-bcce-b302099a8057 'the year 2026'`,
+		request: "POST /api/v1/tasks/{task_id}/reply", params: []param{{"REPLY", "reply", text, ""}}, message: "the reply is sent to the agent",
+	},
+	{
+		use: "tasks output ID", short: "Print the output of a task byte by byte",
+		long: `Print the output of a task byte by byte, as its agent sent it; on a terminal control
+characters are shown instead of obeyed.`,
+		request: "GET /api/v1/tasks/{task_id}/output",
+		params: []param{
+			{"--log", "", switchOn, "print the log of the task instead of its result"},
+			{"--follow -f", "", switchOn, "go on until the task has ended"},
+		},
+		run: func(ctx context.Context, c *call) error {
+			params := &client.GetTaskOutputParams{}
+			if c.changed("follow") {
+				params.Follow = new(c.flagText("follow") != "")
 			}
-		})
-	})
+			if c.flagText("log") != "" {
+				params.Stream = new(client.GetTaskOutputParamsStreamLog)
+			}
+			return c.printOutput(ctx, c.args[0], params)
+		},
+	},
+	{
+		use: "tasks messages ID", short: "Show the PROTOCOL_V5 messages about a task",
+		long: `Print the messages about a task in PROTOCOL_V5, in their order and in the log format of its
+§10.3. A message is indented below the one that caused it: the one that its pid names, or
+that it answers.`,
+		request: "GET /api/v1/tasks/{task_id}/messages", params: []param{limitFlag}, pages: "messages", show: showMessages,
+	},
+	{
+		use: "tasks wait ID", short: "Wait for the end of a task",
+		long:    "Wait for the end of a task. A task that does not succeed, or does not end in time, is exit code 1.",
+		request: "GET /api/v1/tasks/{task_id}",
+		params:  []param{{"--timeout", "", kind{placeholder: "duration", local: true}, "how long to wait; 0 is for ever"}},
+		run:     waitForTask,
+	},
+	{
+		use: "sessions list", short: "List sessions, newest first, with closed ones",
+		request: "GET /api/v1/sessions", params: []param{{"--mine", "mine", yesOrNo, "only sessions that this token opened"}, limitFlag},
+		pages: "sessions",
+		columns: []column{
+			{"ID", "id"}, {"STATE", "state"}, {"AGENT", "agent_id"}, {"OPEN TASKS", "open_tasks"}, {"TASKS", "tasks"},
+			{"CREATED", "created_at"}, {"CLOSED", "closed_at"},
+		},
+	},
+	{use: "sessions get ID", short: "Show a session", request: "GET /api/v1/sessions/{session_id}", fields: sessionFields},
+	{
+		use: "sessions open [ID]", short: "Open a session; only its id goes to standard output",
+		example: `  SESSION=$(comet sessions open --context '{"customer": 42}')`,
+		request: "POST /api/v1/sessions",
+		params: []param{
+			{"ID", "id", text, ""},
+			{"--context", "context", jsonValue, "the context for the agents, a JSON `object`; @FILE reads it from a file, - from standard input"},
+		},
+		secret: "id",
+	},
+	{use: "sessions close ID", short: "Close a session; it takes no more tasks", request: "POST /api/v1/sessions/{session_id}/close", fields: sessionFields},
+	{
+		use: "sessions questions ID", short: "List the open questions of the agents in a session",
+		request: "GET /api/v1/sessions/{session_id}/questions", rows: "questions",
+		columns: []column{
+			{"TASK", "task_id"}, {"AGENT", "agent_id"}, {"QUESTION", "text"},
+			{"OPTIONS", `{{range $i, $o := .options}}{{if $i}}, {{end}}{{add $i 1}} {{$o}}{{end}}`}, {"UNTIL", "deadline"},
+		},
+	},
+	{
+		use: "sessions reply ID [REPLY]", short: "Reply to a question of an agent in a session",
+		example: `  comet sessions reply S1 --choice 2
+  comet sessions reply trip 'the year 2026' --task 01890a5d-ac96-774b-bcce-b302099a8057`,
+		request: "POST /api/v1/sessions/{session_id}/reply",
+		params: []param{
+			{"REPLY", "reply", text, ""},
+			{"--task", "task_id", text, "the `task` whose question it is, if there are several"},
+			{"--choice", "choice", number, "the number of one of the options, instead of a text"},
+		},
+		message: "the reply is sent to the agent",
+	},
+	{
+		use: "workers list", short: "List known workers", request: "GET /api/v1/workers",
+		params: []param{{"--worker", "v5_id", text, "only the agent that PROTOCOL_V5 calls `W<n>`, such as W41"}},
+		pages:  "workers",
+		columns: []column{
+			{"AGENT", "agent_id"}, {"V5", "v5_id"}, {"STATE", "state"}, {"PROTOCOL", "{{.protocol}}{{with .protocol_version}} {{.}}{{end}}"}, {"TRANSPORT", "transport"},
+			{"BUSY", "{{.in_flight}} of {{.concurrency}}"}, {"LOAD", "{{.load}} %"}, {"BREAKER", "{{.breaker.state}}{{with .breaker.until}} until {{.}}{{end}}"}, {"LAST SEEN", "last_seen_at"},
+		},
+	},
+	{
+		use: "workers get AGENT", short: "Show a worker", request: "GET /api/v1/workers/{agent_id}",
+		fields: []column{
+			{"Agent", "agent_id"}, {"In PROTOCOL_V5", "v5_id"}, {"State", "state"}, {"Protocol", "{{.protocol}}{{with .protocol_version}} {{.}}{{end}}"}, {"Transport", "transport"},
+			{"Busy", "{{.in_flight}} of {{.concurrency}}"}, {"Load", "{{.load}} %"}, {"Failures", "failures"},
+			{"Breaker", "{{.breaker.state}}{{with .breaker.until}} until {{.}}{{end}}"}, {"Last assigned", "last_assigned_at"}, {"Last seen", "last_seen_at"},
+		},
+	},
 }
 
-// standing is a task's state with what it waits for.
-func standing[W ~string](state string, waits *W) string {
-	if waits == nil {
-		return state
+func submitTask(ctx context.Context, c *call) error {
+	body, err := c.send(ctx, c.request)
+	if err != nil {
+		return err
 	}
-	return state + ", waits for " + map[string]string{"agent": "an agent", "retry": "the next attempt", "answer": "an answer"}[string(*waits)]
+	if c.flagText("wait") == "" {
+		return c.printResponse(body)
+	}
+	var submitted client.TaskView
+	if err := decode(body, &submitted); err != nil {
+		return err
+	}
+	body, t, err := c.waitFor(ctx, submitted.ID, 0)
+	if err != nil {
+		return err
+	}
+	err = c.out.show(body, func() error { return c.printOutput(ctx, t.ID, &client.GetTaskOutputParams{}) })
+	if err == nil {
+		err = unsuccessful(t)
+	}
+	return err
 }
 
-func newTasksGetCommand(flags *clientFlags) *cobra.Command {
-	cmd := &cobra.Command{Use: "get ID", Short: "Show a task: its attempts, and what happened to it", Args: cobra.ExactArgs(1)}
-	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
-		body, err := s.answer(s.api.GetTask(ctx, args[0], nil))
+func waitForTask(ctx context.Context, c *call) error {
+	timeout := time.Duration(0)
+	if text := c.flagText("timeout"); text != "" {
+		var err error
+		if timeout, err = parseDuration(text); err != nil {
+			return usagef("--timeout: %w", err)
+		}
+	}
+	body, t, err := c.waitFor(ctx, c.args[0], timeout)
+	if err != nil {
+		return err
+	}
+	err = c.out.show(body, func() error {
+		say(c.out.w, "%s", stateOf(t))
+		return nil
+	})
+	if err == nil {
+		err = unsuccessful(t)
+	}
+	return err
+}
+
+// maxWait is how long one request waits, in seconds; the server may allow less.
+const maxWait = 60
+
+// waitFor requests a task again and again until it has ended or the timeout has passed; 0 is
+// no timeout.
+func (s *session) waitFor(ctx context.Context, id string, timeout time.Duration) (body []byte, t client.TaskDetail, err error) {
+	for begin := time.Now(); ; {
+		wait := maxWait
+		if timeout > 0 {
+			left := timeout - time.Since(begin)
+			wait = max(min(wait, int((left+time.Second-1)/time.Second)), 0)
+		}
+		body, err = s.answer(s.api.GetTask(ctx, id, &client.GetTaskParams{Wait: &wait}))
+		if err == nil {
+			t = client.TaskDetail{}
+			err = decode(body, &t)
+		}
+		if err != nil || t.EndedAt != nil || wait == 0 {
+			return body, t, err
+		}
+	}
+}
+
+// stateOf is a task's state with what it waits for.
+func stateOf(t client.TaskDetail) string {
+	if t.WaitingFor == nil {
+		return string(t.State)
+	}
+	return string(t.State) + ", waits for " + waitsText(string(*t.WaitingFor))
+}
+
+// unsuccessful is the error of a task that did not succeed, nil if it did.
+func unsuccessful(t client.TaskDetail) error {
+	switch {
+	case t.EndedAt == nil:
+		return fmt.Errorf("the task has not ended: it is %s", stateOf(t))
+	case t.State == client.TaskDetailStateDone:
+		return nil
+	case t.Failure != nil:
+		return fmt.Errorf("the task failed (%s): %s", printable(*t.Failure), printable(t.Error))
+	}
+	return fmt.Errorf("the task is %s: %s", t.State, printable(t.Error))
+}
+
+// printOutput copies a task's output to standard output.
+func (s *session) printOutput(ctx context.Context, id string, params *client.GetTaskOutputParams) error {
+	resp, err := s.streaming().GetTaskOutput(ctx, id, params)
+	if err != nil {
+		return s.unreachable(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= http.StatusBadRequest {
+		_, err := s.answer(resp, nil)
+		return err
+	}
+	if telemetry.IsTerminal(s.out.w) {
+		err = copyPrintable(s.out.w, resp.Body)
+	} else {
+		_, err = io.Copy(s.out.w, resp.Body)
+	}
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("the output was cut off: %w", err)
+	}
+	return err
+}
+
+// streaming is the API without a time limit, for responses that go on.
+func (s *session) streaming() *client.Client {
+	c := *s.api
+	c.Client = &http.Client{}
+	return &c
+}
+
+// copyPrintable copies text as it comes, and shows control characters instead of sending them
+// to a terminal. It ends the last line.
+func copyPrintable(w io.Writer, r io.Reader) error {
+	in, out := bufio.NewReader(r), bufio.NewWriter(w)
+	for last := '\n'; ; {
+		c, size, err := in.ReadRune()
 		if err != nil {
+			if last != '\n' {
+				_ = out.WriteByte('\n') // Flush returns its error
+			}
+			_ = out.Flush()
+			if err == io.EOF { //nolint:errorlint // as io.Reader promises it
+				return nil
+			}
 			return err
 		}
-		return s.out.show(body, func() error { return showTask(s, body) })
-	})
+		last = c
+		switch {
+		case c == utf8.RuneError && size == 1, moves(c) && c != '\n' && c != '\t':
+			_, _ = fmt.Fprintf(out, `\u%04x`, c) // Flush returns its error
+		default:
+			_, _ = out.WriteRune(c)
+		}
+		if in.Buffered() == 0 {
+			if err := out.Flush(); err != nil {
+				return err
+			}
+		}
+	}
 }
 
-func showTask(s *session, body []byte) error {
-	var t client.TaskDetail
-	if err := decode(body, &t); err != nil {
+// maxIndent is the deepest indentation of a message, in steps.
+const maxIndent = 10
+
+// showMessages prints PROTOCOL_V5 messages, each indented below the one that caused it.
+func showMessages(s *session, body []byte) error {
+	var list client.LoggedMessageList
+	if err := decode(body, &list); err != nil {
 		return err
 	}
-	needs := strings.Join(t.Request.Capabilities, ", ")
-	question := ""
-	if t.Question != nil {
-		question = strings.TrimSpace(t.Question.Text + " " + strings.Join(t.Question.Options, " | "))
+	steps := make(map[string]int, len(list.Messages))
+	for _, l := range list.Messages {
+		step := 0
+		if l.ParentID != nil {
+			if above, shown := steps[*l.ParentID]; shown {
+				step = above + 1
+			}
+		}
+		steps[l.ID] = step
+		code := ""
+		if l.Err != nil {
+			code = *l.Err
+		}
+		m := telemetry.V5Line{Context: l.Ctx, Task: l.Tid, From: l.From, To: l.To, Type: l.Type, Code: code, Data: l.Data}
+		line := m.Append(nil, l.At, telemetry.V5Level(l.Type))
+		say(s.out.w, "%s%s", strings.Repeat("  ", min(step, maxIndent)), string(line))
 	}
-	exit := ""
-	if t.ExitCode != nil {
-		exit = fmt.Sprint(*t.ExitCode)
-	}
-	err := s.out.fields(
-		"Task", t.ID, "State", standing(string(t.State), t.Waits), "Agent", text(t.AgentID), "Needs", needs, "Priority", fmt.Sprint(t.Priority),
-		"Session", text(t.SessionID), "Parent", text(t.ParentID), "Progress", strings.TrimSpace(fmt.Sprintf("%d %% %s", t.Progress, t.StepName)),
-		"Question", question, "Tokens", spent(t.Tokens, t.Budget), "Exit code", exit, "Failure", text(t.Failure), "Error", t.Error,
-		"Output", bytesOf(t.Output.Bytes), "Log", bytesOf(t.Log.Bytes), "Created", moment(&t.CreatedAt), "Deadline", moment(t.Deadline), "Ended", moment(t.EndedAt),
-	)
-	if err != nil || len(t.Attempts) == 0 {
-		return err
-	}
-	rows := make([][]string, len(t.Attempts))
-	for i, a := range t.Attempts {
-		rows[i] = []string{fmt.Sprint(a.Attempt), optional(a.AgentID), string(a.State), moment(&a.AssignedAt), moment(a.EndedAt), text(a.Failure), a.Error}
-	}
-	say(s.out.w, "")
-	return s.out.table([]string{"ATTEMPT", "AGENT", "STATE", "ASSIGNED", "ENDED", "FAILURE", "ERROR"}, rows)
+	return nil
 }
-
-func spent(tokens int64, budget *int64) string {
-	if budget == nil {
-		return fmt.Sprint(tokens)
-	}
-	return fmt.Sprintf("%d of %d", tokens, *budget)
-}
-
-func bytesOf(n int64) string { return count(int(n), "byte", "bytes") }

@@ -1,162 +1,57 @@
 package main
 
-import (
-	"context"
-	"net/http"
-	"strings"
-	"time"
+import "time"
 
-	"github.com/spf13/cobra"
+const issuedMessage = "token {{.name}} ({{.id}}); its secret is shown only once:"
 
-	"comet/openapi/client"
-)
-
-// newTokensCommand holds what an administrator can do with bearer tokens.
-func newTokensCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "tokens", Aliases: []string{"token"}, Short: "Issue and revoke tokens"}
-	flags := addClientFlags(cmd)
-	cmd.AddCommand(newTokensCreateCommand(flags), newTokensListCommand(flags), newTokensGetCommand(flags),
-		newTokensRevokeCommand(flags), newTokensRotateCommand(flags))
-	return cmd
+var tokenFields = []column{
+	{"Token", "id"}, {"Name", "name"}, {"Scopes", `{{join .scopes ","}}`}, {"Agent", "agent_id"}, {"Created", "{{.created_at}} by {{.created_by}}"},
+	{"Rotated", "rotated_at"}, {"Expires", "expires_at"}, {"Revoked", "revoked_at"},
 }
 
-func newTokensCreateCommand(flags *clientFlags) *cobra.Command {
-	var (
-		scopes         []string
-		agent, expires string
-		validFor       time.Duration
-	)
-	cmd := &cobra.Command{
-		Use:   "create NAME",
-		Short: "Issue a token",
-		Long: `Issue a token. Its secret is printed to standard output, this once; everything
-else goes to standard error, so TOKEN=$(comet tokens create …) works.`,
-		Args:    cobra.ExactArgs(1),
-		Example: `  comet tokens create ci-importer --scope agents:read,agents:write --valid-for 720h`,
-	}
-	fs := cmd.Flags()
-	fs.StringSliceVar(&scopes, "scope", nil, "a `scope`, such as admin, agents:read or agents:write; may be repeated or a list with commas")
-	fs.StringVar(&agent, "agent", "", "the `agent` that will hold the token")
-	fs.StringVar(&expires, "expires-at", "", "when it ends, a `time` such as 2027-01-10T00:00:00Z")
-	fs.DurationVar(&validFor, "valid-for", 0, "how long it is valid, such as 720h; instead of --expires-at")
-	cmd.MarkFlagsMutuallyExclusive("expires-at", "valid-for")
-	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
-		if len(scopes) == 0 {
-			return usagef("a token needs at least one --scope")
-		}
-		draft := client.TokenDraft{Name: args[0], AgentID: given(cmd, "agent", agent)}
-		for _, scope := range scopes {
-			draft.Scopes = append(draft.Scopes, client.Scope(scope))
-		}
-		if cmd.Flags().Changed("expires-at") {
-			at, err := time.Parse(time.RFC3339, expires)
-			if err != nil {
-				return usagef("--expires-at must be a time such as 2027-01-10T00:00:00Z, not %q", expires)
-			}
-			draft.ExpiresAt = &at
-		}
-		if cmd.Flags().Changed("valid-for") {
-			draft.ExpiresAt = new(time.Now().Add(validFor).UTC().Truncate(time.Second))
-		}
-		body, err := s.answer(s.api.CreateToken(ctx, nil, draft))
-		if err != nil {
-			return err
-		}
-		return showIssued(s, "created", body)
-	})
+var tokenGroups = []commandGroup{{name: "tokens", aliases: []string{"token"}, short: "Issue and revoke tokens"}}
+
+var tokenCommands = []command{
+	{
+		use: "tokens create NAME", short: "Issue a token",
+		long: `Issue a token. Its secret is printed to standard output, only once; everything else goes to
+standard error, so TOKEN=$(comet tokens create …) works.`,
+		example: `  comet tokens create ci-importer --scope agents:read,agents:write --valid-for 30d`,
+		request: "POST /api/v1/tokens",
+		params: []param{
+			{"NAME", "name", text, ""},
+			{"--scope", "scopes", textList, "a `scope`, such as admin, agents:read or agents:write; may be repeated, or a list with commas"},
+			{"--agent", "agent_id", text, "the `agent` that will use the token"},
+			{"--expires-at", "expires_at", timestamp, "when it expires, a `time` such as 2027-01-10T00:00:00Z"},
+			{"--valid-for", "expires_at", fromNow, "how long it is valid, such as 30d; instead of --expires-at"},
+		},
+		required: []string{"--scope"},
+		message:  "created " + issuedMessage, secret: "token",
+	},
+	{
+		use: "tokens list", short: "List tokens, with expired and revoked ones, without their secrets", request: "GET /api/v1/tokens", pages: "tokens",
+		columns: []column{
+			{"ID", "id"}, {"NAME", "name"}, {"SCOPES", "scopes"}, {"AGENT", "agent_id"}, {"CREATED", "created_at"}, {"EXPIRES", "expires_at"}, {"REVOKED", "revoked_at"},
+		},
+	},
+	{use: "tokens get ID", short: "Show a token without its secret", request: "GET /api/v1/tokens/{token_id}", fields: tokenFields},
+	{use: "tokens revoke ID", short: "Revoke a token", request: "DELETE /api/v1/tokens/{token_id}", message: "revoked {{.ID}}"},
+	{
+		use: "tokens rotate ID", short: "Give a token a new secret; the old one ends",
+		long:    "Give a token a new secret; the old one ends. The new secret is printed to standard output, only once.",
+		request: "POST /api/v1/tokens/{token_id}/rotate", message: "rotated " + issuedMessage, secret: "token",
+	},
+	{
+		use: "me", short: "Show the token and the agent that you use", request: "GET /api/v1/me",
+		fields: []column{
+			{"Token", "token.id"}, {"Name", "token.name"}, {"Scopes", `{{join .token.scopes ","}}`}, {"Agent", "token.agent_id"},
+			{"Created", "{{.token.created_at}} by {{.token.created_by}}"}, {"Rotated", "token.rotated_at"}, {"Expires", "token.expires_at"},
+			{"Reports to", `{{range $i, $a := .chain_of_command}}{{if $i}} < {{end}}{{$a.id}} (L{{$a.level}}){{end}}`},
+		},
+	},
 }
 
-// showIssued prints a new secret, alone on standard output.
-func showIssued(s *session, verb string, body []byte) error {
-	return s.out.show(body, func() error {
-		var t client.TokenIssued
-		if err := decode(body, &t); err != nil {
-			return err
-		}
-		say(s.notes, "%s token %s (%s); its secret is shown this once:", verb, t.Name, t.ID)
-		if t.Token != nil {
-			say(s.out.w, "%s", *t.Token)
-		}
-		return nil
-	})
-}
-
-func newTokensListCommand(flags *clientFlags) *cobra.Command {
-	cmd := &cobra.Command{Use: "list", Short: "List tokens, also ended ones, without their secrets", Args: cobra.NoArgs}
-	return clientCommand(flags, cmd, func(ctx context.Context, s *session, _ []string) error {
-		entries, err := s.pages(0, "tokens", func(size int, cursor *string) (*http.Response, error) {
-			return s.api.ListTokens(ctx, &client.ListTokensParams{Limit: &size, Cursor: cursor})
-		})
-		if err != nil {
-			return err
-		}
-		return list(s, "tokens", entries, []string{"ID", "NAME", "SCOPES", "AGENT", "CREATED", "EXPIRES", "REVOKED"}, func(t client.TokenView) []string {
-			return []string{t.ID, t.Name, scopeList(t.Scopes), optional(t.AgentID), moment(&t.CreatedAt), moment(t.ExpiresAt), moment(t.RevokedAt)}
-		})
-	})
-}
-
-func newTokensGetCommand(flags *clientFlags) *cobra.Command {
-	cmd := &cobra.Command{Use: "get ID", Short: "Show a token without its secret", Args: cobra.ExactArgs(1)}
-	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
-		body, err := s.answer(s.api.GetToken(ctx, args[0], nil))
-		if err != nil {
-			return err
-		}
-		return s.out.show(body, func() error {
-			var t client.TokenView
-			if err := decode(body, &t); err != nil {
-				return err
-			}
-			return s.out.fields(tokenFields(t)...)
-		})
-	})
-}
-
-func tokenFields(t client.TokenView) []string {
-	return []string{
-		"Token", t.ID, "Name", t.Name, "Scopes", scopeList(t.Scopes), "Agent", optional(t.AgentID),
-		"Created", moment(&t.CreatedAt) + " by " + t.CreatedBy, "Rotated", moment(t.RotatedAt),
-		"Expires", moment(t.ExpiresAt), "Revoked", moment(t.RevokedAt),
-	}
-}
-
-func newTokensRevokeCommand(flags *clientFlags) *cobra.Command {
-	cmd := &cobra.Command{Use: "revoke ID", Short: "End a token", Args: cobra.ExactArgs(1)}
-	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
-		if _, err := s.answer(s.api.RevokeToken(ctx, args[0])); err != nil {
-			return err
-		}
-		say(s.notes, "revoked %s", args[0])
-		return nil
-	})
-}
-
-func newTokensRotateCommand(flags *clientFlags) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "rotate ID",
-		Short: "Give a token a new secret and end the old one",
-		Long:  "Give a token a new secret and end the old one. The new secret is printed to standard output, this once.",
-		Args:  cobra.ExactArgs(1),
-	}
-	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
-		body, err := s.answer(s.api.RotateToken(ctx, args[0], nil))
-		if err != nil {
-			return err
-		}
-		return showIssued(s, "rotated", body)
-	})
-}
-
-func scopeList(scopes []client.Scope) string {
-	words := make([]string, len(scopes))
-	for i, s := range scopes {
-		words[i] = string(s)
-	}
-	return strings.Join(words, ",")
-}
-
-// moment writes a time, "-" for none.
+// moment is a time in UTC, "-" for none.
 func moment(t *time.Time) string {
 	if t == nil {
 		return "-"

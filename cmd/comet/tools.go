@@ -1,9 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,107 +16,436 @@ import (
 	"comet/openapi/client"
 )
 
-// newToolsCommand holds what can be done with the tools behind the gateway.
-func newToolsCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "tools", Aliases: []string{"tool"}, Short: "Find and call tools, and say who may"}
-	flags := addClientFlags(cmd)
-	cmd.AddCommand(
-		newToolsListCommand(flags), newToolsSearchCommand(flags), newToolsCallCommand(flags), newToolsCallsCommand(flags),
-		newToolsApproveCommand(flags), newToolsClassifyCommand(flags), newToolsPolicyCommand(flags),
-	)
-	return cmd
+var toolGroups = []commandGroup{
+	{name: "tools", aliases: []string{"tool"}, short: "Find and call tools, and manage who may call them", more: []func(*clientFlags) *cobra.Command{newToolsCallCommand}},
+	{name: "upstreams", aliases: []string{"upstream"}, short: "Manage the upstream MCP servers"},
 }
 
-func newToolsListCommand(flags *clientFlags) *cobra.Command {
-	var (
-		upstream string
-		limit    int
-	)
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List the tools that you may call",
-		Long:  "List the tools that you may call. With -o json the schemas of their arguments are there.",
-		Args:  cobra.NoArgs,
+var toolCommands = []command{
+	{
+		use: "tools list", short: "List the tools that you may call",
+		long:    "List the tools that you may call. With -o json the schemas of their arguments are included.",
+		request: "GET /api/v1/tools",
+		params:  []param{{"--upstream", "server", text, "only tools of this MCP `server`, or of comet itself: agentcards or comet"}, limitFlag},
+		pages:   "tools", columns: []column{{"TOOL", "id"}, {"CLASS", "class"}, {"DESCRIPTION", "{{oneLine .description}}"}},
+	},
+	{
+		use: "tools search WORDS...", short: "Find tools by what they do",
+		example: `  comet tools search read a file --context memory:search_nodes --related`,
+		request: "POST /api/v1/tools/search",
+		params: []param{
+			{"WORDS", "query", words, ""},
+			{"--limit", "limit", number, "at most this many (default 5)"},
+			{"--related", "include_related", yesOrNo, "also tools that are often used together with those found"},
+			{"--context", "context_tools", textList, "a `tool` that you have used already; may be repeated, or a list with commas"},
+			{"--stubs", "include_stubs", yesOrNo, "print a TypeScript declaration of each, for code (comet run)"},
+		},
+		show: showFoundTools,
+	},
+	{
+		use: "tools calls", short: "List tool calls, newest first",
+		long:    `List tool calls, newest first: the caller, the result and the cost. Calls of other tokens are shown to admins only.`,
+		example: `  comet tools calls --upstream filesystem --outcome refused --limit 20`,
+		request: "GET /api/v1/tools/calls",
+		params: []param{
+			{"--agent", "agent_id", text, "only calls that this `agent` paid for"},
+			{"--token-id", "token_id", text, "only calls of the token with this `id`"},
+			{"--upstream", "server", text, "only calls of this MCP `server`'s tools"},
+			{"--tool", "tool", text, "only calls of tools with this `name`, without the server's"},
+			{"--task", "task_id", text, "only calls of this `task`"},
+			{"--parent", "parent_id", text, "only calls by this run of code, the `id` of its own call"},
+			{"--outcome", "outcome", oneOf("success", "error", "refused"), "only calls with this `outcome`: success, error or refused"},
+			limitOf("100"),
+		},
+		pages: "calls",
+		columns: []column{
+			{"ID", "id"}, {"AT", "at"}, {"TOOL", "tool"}, {"VIA", "source"}, {"BY", "actor"}, {"AGENT", "agent_id"}, {"OUTCOME", "outcome"},
+			{"ERROR", "error"}, {"MS", "{{ms .duration_ms}}"}, {"TOKENS", "tokens"},
+		},
+	},
+	{
+		use: "tools approve SERVER:TOOL", short: "Approve a changed tool definition",
+		long: `Approve a changed tool definition, so that the tool is listed and can be called again. With
+--digest only the definition that you have read is approved; "comet upstreams tools SERVER
+TOOL" shows the digest, and with -o json both definitions.`,
+		example: `  comet tools approve filesystem:read_file`,
+		request: "POST /api/v1/upstreams/{upstream_id}/tools/approve",
+		params:  []param{{"--digest", "digest", text, "the `digest` of the definition that you have read"}},
+		message: "approved {{.id}}", run: changeTool,
+	},
+	{
+		use: "tools classify SERVER:TOOL CLASS", short: "Set the class of a tool: read, write, destructive, or none to use its annotations",
+		request: "POST /api/v1/upstreams/{upstream_id}/tools/classify",
+		params:  []param{{"CLASS", "class", toolClass, ""}},
+		message: "{{.id}}: {{with .class}}its class is {{.}}{{else}}its annotations decide{{end}}", run: changeTool,
+	},
+	{
+		use: "tools policy TOKEN-ID", short: "Show or set which tools a token may call",
+		long: `Show or set which tools a token may call. What is set is the whole policy, which replaces the
+one before. A pattern is SERVER:TOOL or SERVER, with * for any characters and ? for one.
+Without --allow everything is allowed; --deny wins. Rules about arguments need --set.`,
+		example: `  comet tools policy 01890a5d-ac96-774b-bcce-b302099a8058 --allow 'filesystem:*' --deny filesystem:write_file --class read,write
+  comet tools policy 01890a5d-ac96-774b-bcce-b302099a8058 --clear`,
+		request: "GET /api/v1/tokens/{token_id}/tool-policy",
+		params: []param{
+			{"--set", "", local.named("file"), "JSON `file` with allow, deny and classes; - is standard input"},
+			{"--clear", "", switchOn, "remove the policy, so that everything is allowed"},
+			{"--allow", "", localList, "a `pattern` of tools that may be called; may be repeated, or a list with commas"},
+			{"--deny", "", localList, "a `pattern` of tools that may not be called"},
+			{"--class", "", localList, "a `class` that may be called: read, write or destructive"},
+		},
+		show: showPolicy, run: changePolicy,
+	},
+	{
+		use: "upstreams list", short: "List upstream MCP servers and their state", request: "GET /api/v1/upstreams",
+		rows: "upstreams", empty: `there is no MCP server yet; "comet upstreams add" adds one`,
+		columns: []column{
+			{"ID", "id"}, {"STATE", "state"}, {"TRANSPORT", "transport"}, {"TOOLS", "tools"}, {"RESTARTS", "restarts"}, {"ERROR", "{{with .error}}{{.}}{{end}}"},
+		},
+	},
+	{
+		use: "upstreams get ID", aliases: []string{"show"}, short: "Show an upstream MCP server and its latest standard error",
+		request: "GET /api/v1/upstreams/{upstream_id}",
+		fields: []column{
+			{"Upstream", "id"}, {"Agent", "agent_id"}, {"From", "source"}, {"State", "{{.state}} since {{.since}}"}, {"Error", "error"}, {"Next try", "next_try"},
+			{"Restarts", "restarts"}, {"Transport", "transport"}, {"Command", "command"}, {"URL", "url"}, {"Process", "pid"}, {"Environment", "env"}, {"Headers", "headers"},
+			{"Server", "{{with .server_name}}{{.}}{{end}}{{with .server_version}} {{.}}{{end}}"}, {"Protocol", "protocol_revision"}, {"Tools", "tools"},
+			{"Resources", "{{add .resources .resource_templates}}"}, {"Prompts", "prompts"}, {"Longest call", "{{duration .timeout_ms}}"},
+		},
+		after: showUpstreamLog,
+	},
+	{
+		use: "upstreams add ID [-- COMMAND [ARG...]]", short: "Add an upstream MCP server, or change one that was added",
+		long: `Add an upstream MCP server on all replicas, or change one that was added. A program runs on
+the machine of the comet server, as comet. Secrets are named and not given: '${NAME}' is a
+variable of comet's own environment, '${file:/path}' a file on its machine.`,
+		example: `  comet upstreams add memory -- npx -y @modelcontextprotocol/server-memory
+  comet upstreams add github --url https://api.githubcopilot.com/mcp/ --header 'Authorization: Bearer ${GITHUB_TOKEN}'
+  comet upstreams add memory --file ~/.cursor/mcp.json`,
+		request: "PUT /api/v1/upstreams/{upstream_id}",
+		params: []param{
+			{"--command", "command", text, "the `program`, which is connected over stdio; instead of the words after --"},
+			{"--arg", "args", array(""), "an `argument` of it; may be repeated"},
+			{"--env", "env", array("="), "`NAME=value` in its environment; a secret is named: TOKEN='${TOKEN}'; may be repeated"},
+			{"--cwd", "cwd", text, "the `directory` it runs in"},
+			{"--url", "url", text, "the `address` of a server that is connected over HTTP"},
+			{"--header", "headers", array(":"), "`'Name: value'` of requests to it; may be repeated"},
+			{"--type", "type", oneOf("stdio", "http"), "stdio or http, if it does not follow from the rest"},
+			{"--timeout", "comet.timeout", goDuration, "how long a call may take (default 30s)"},
+			{"--file -f", "", local.named("file"), "JSON `file` with the entry, or with an mcpServers that has it; - is standard input; instead of the other flags"},
+		},
+		message: `{{if eq .version 1}}added{{else}}changed{{end}} {{.id}}; "comet upstreams get {{.id}}" shows its state`,
+		run:     addUpstream,
+	},
+	{
+		use: "upstreams remove ID", short: "Remove an upstream MCP server that was added",
+		long:    "Remove an upstream MCP server that was added, with the approvals of its tools. A server of the file mcp.servers is removed there.",
+		request: "DELETE /api/v1/upstreams/{upstream_id}", message: "removed {{.ID}}",
+	},
+	{
+		use: "upstreams restart ID", short: "Restart an upstream MCP server at once; running calls fail",
+		request: "POST /api/v1/upstreams/{upstream_id}/restart", message: "restarted {{.ID}}",
+	},
+	{
+		use: "upstreams reload", short: "Reload the server's file of MCP servers",
+		long: `Reload the server's file of MCP servers now, instead of within two seconds: new servers are
+started, changed ones restarted, missing ones stopped. A file with a mistake changes nothing.`,
+		request: "POST /api/v1/upstreams/reload", message: "reloaded the file",
+	},
+	{
+		use: "upstreams tools ID [TOOL]", short: "List the tools of an upstream MCP server and their approvals",
+		long: `List the tools of an upstream MCP server and their approvals. A tool whose definition has
+changed is quarantined: it has the digest of the approved definition and that of the pending
+one. With -o json the definitions are included.`,
+		example: `  comet upstreams tools filesystem
+  comet upstreams tools filesystem read_file -o json`,
+		request: "GET /api/v1/upstreams/{upstream_id}/tools", rows: "tools",
+		columns: []column{
+			{"TOOL", "id"}, {"STATE", "state"}, {"SET CLASS", "class"}, {"CHANGED", "changed_at"},
+			{"APPROVED DIGEST", "{{slice .digest 0 12}}"}, {"PENDING DIGEST", "{{with .pending_digest}}{{slice . 0 12}}{{else}}-{{end}}"},
+		},
+		run: showDefinitions,
+	},
+}
+
+// toolClass is the class of a tool; none makes its annotations decide.
+var toolClass = kind{choices: []string{"read", "write", "destructive", "none"}, parse: func(_ *session, text string) (any, error) {
+	switch text {
+	case "read", "write", "destructive":
+		return text, nil
+	case "none":
+		return nil, nil //nolint:nilnil // null in the request
 	}
-	cmd.Flags().StringVar(&upstream, "upstream", "", "only those of this MCP `server`, or of comet's own: agentcards or comet")
-	cmd.Flags().IntVar(&limit, "limit", 0, "at most so many; 0 is all")
-	return clientCommand(flags, cmd, func(ctx context.Context, s *session, _ []string) error {
-		params := client.ListToolsParams{Server: given(cmd, "upstream", upstream)}
-		entries, err := s.pages(limit, "tools", func(size int, cursor *string) (*http.Response, error) {
-			params.Limit, params.Cursor = &size, cursor
-			return s.api.ListTools(ctx, &params)
-		})
-		if err != nil {
-			return err
-		}
-		if len(entries) == 0 && upstream != "" {
-			return s.showNone(ctx, upstream)
-		}
-		return list(s, "tools", entries, []string{"TOOL", "CLASS", "DESCRIPTION"}, func(t client.ToolView) []string {
-			return []string{t.ID, string(t.Class), brief(t.Description)}
-		})
-	})
-}
+	return nil, fmt.Errorf("%q is not read, write, destructive or none", text)
+}}
 
-// brief is a description, which can be pages long, in one line.
-func brief(description string) string { return strings.Join(strings.Fields(description), " ") }
-
-func newToolsSearchCommand(flags *clientFlags) *cobra.Command {
-	var (
-		limit          int
-		related, stubs bool
-		used           []string
-	)
-	cmd := &cobra.Command{
-		Use:     "search WORDS...",
-		Short:   "Find tools by what they can do, in your own words",
-		Args:    cobra.MinimumNArgs(1),
-		Example: `  comet tools search read a file --context memory:search_nodes --related`,
-	}
-	fs := cmd.Flags()
-	fs.IntVar(&limit, "limit", 0, "at most so many (default 5)")
-	fs.BoolVar(&related, "related", false, "also tools that are used together with those found")
-	fs.StringSliceVar(&used, "context", nil, "a `tool` that you have used already; may be repeated or a list with commas")
-	fs.BoolVar(&stubs, "stubs", false, "declare each in TypeScript, for code (comet run)")
-	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
-		body, err := s.answer(s.api.SearchTools(ctx, client.SearchQuery{
-			Query: new(strings.Join(args, " ")), Limit: given(cmd, "limit", limit), IncludeRelated: given(cmd, "related", related),
-			IncludeStubs: given(cmd, "stubs", stubs), ContextTools: given(cmd, "context", used),
-		}))
-		if err != nil {
-			return err
-		}
-		if err := s.noteUnknown(ctx, used); err != nil {
-			return err
-		}
-		return s.out.show(body, func() error { return showFound(s, body) })
-	})
-}
-
-// showFound prints what a search found, with the declarations below where they are wanted.
-func showFound(s *session, body []byte) error {
-	var found client.Found
+func showFoundTools(s *session, body []byte) error {
+	var found client.ToolSearchResult
 	if err := decode(body, &found); err != nil {
 		return err
 	}
 	if len(found.Tools) == 0 {
-		say(s.notes, "none of %s fits", count(found.Meta.TotalTools, "tool", "tools"))
+		say(s.notes, "none of %s matches", count(found.Meta.TotalTools, "tool", "tools"))
 		return nil
 	}
-	rows := make([][]string, len(found.Tools))
-	declared := ""
+	rows, stubs := make([][]string, len(found.Tools)), []string{}
 	for i, t := range found.Tools {
-		rows[i] = []string{t.Name, fmt.Sprintf("%.2f", t.Score), string(t.Class), brief(t.Description)}
-		declared += text(t.Stub)
+		rows[i] = []string{t.Name, fmt.Sprintf("%.2f", t.Score), string(t.Class), oneLine(t.Description)}
+		if t.Stub != nil {
+			stubs = append(stubs, *t.Stub)
+		}
 	}
-	if err := s.out.table([]string{"TOOL", "SCORE", "CLASS", "DESCRIPTION"}, rows); err != nil || declared == "" {
+	if err := s.out.table([]string{"TOOL", "SCORE", "CLASS", "DESCRIPTION"}, rows); err != nil || len(stubs) == 0 {
 		return err
 	}
 	say(s.out.w, "")
-	for _, t := range found.Tools {
-		if err := s.print(s.out.w, text(t.Stub)); err != nil {
+	for _, stub := range stubs {
+		if err := s.print(s.out.w, stub); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// changeTool sends a request about the tool SERVER:TOOL.
+func changeTool(ctx context.Context, c *call) error {
+	server, tool, ok := strings.Cut(c.args[0], ":")
+	if !ok || server == "" || tool == "" {
+		return usagef("a tool must be named SERVER:TOOL, not %q", c.args[0])
+	}
+	c.fixed = map[string]any{"upstream_id": server, "tool": tool}
+	return sendAndShow(ctx, c)
+}
+
+func changePolicy(ctx context.Context, c *call) error {
+	lists, set := map[string][]string{}, []string{}
+	for _, name := range []string{"allow", "deny", "class"} {
+		if lists[name], _ = c.cmd.Flags().GetStringSlice(name); c.changed(name) && len(set) == 0 {
+			set = append(set, "--allow, --deny and --class")
+		}
+	}
+	for _, name := range []string{"set", "clear"} {
+		if c.changed(name) {
+			set = append(set, "--"+name)
+		}
+	}
+	var body []byte
+	var err error
+	switch {
+	case len(set) > 1:
+		return usagef("give %s, not both", strings.Join(set, " or "))
+	case c.changed("clear"):
+		c.request, c.message = "DELETE /api/v1/tokens/{token_id}/tool-policy", "cleared the policy of {{index . \"TOKEN-ID\"}}"
+		return sendAndShow(ctx, c)
+	case c.changed("set"):
+		body, err = readInput(c.in, c.flagText("set"))
+	case len(set) == 1:
+		body, err = json.Marshal(newPolicy(lists))
+	default:
+		return sendAndShow(ctx, c)
+	}
+	if err != nil {
+		return err
+	}
+	if body, err = c.answer(c.api.PutToolPolicyWithBody(ctx, c.args[0], "application/json", bytes.NewReader(body))); err != nil {
+		return err
+	}
+	return c.printResponse(body)
+}
+
+func newPolicy(lists map[string][]string) client.ToolPolicy {
+	rules := func(patterns []string) *[]client.ToolRule {
+		out := make([]client.ToolRule, len(patterns))
+		for i, p := range patterns {
+			out[i].Tool = p
+		}
+		return &out
+	}
+	classes := make([]client.ToolPolicyClasses, len(lists["class"]))
+	for i, c := range lists["class"] {
+		classes[i] = client.ToolPolicyClasses(c)
+	}
+	return client.ToolPolicy{Allow: rules(lists["allow"]), Deny: rules(lists["deny"]), Classes: &classes}
+}
+
+func showPolicy(s *session, body []byte) error {
+	var p client.ToolPolicyView
+	if err := decode(body, &p); err != nil {
+		return err
+	}
+	rows := [][]string{}
+	for _, list := range []struct {
+		verb  string
+		rules []client.ToolRule
+	}{{"deny", p.Deny}, {"allow", p.Allow}} {
+		for _, r := range list.rules {
+			rows = append(rows, []string{list.verb, r.Tool, argumentsOf(r)})
+		}
+	}
+	if len(p.Allow) == 0 {
+		rows = append(rows, []string{"allow", "everything", ""})
+	}
+	if len(p.Classes) > 0 {
+		rows = append(rows, []string{"only", "class " + joined(p.Classes, ", "), ""})
+	}
+	return s.out.table([]string{"RULE", "TOOLS", "ARGUMENTS"}, rows)
+}
+
+func joined[T ~string](list []T, separator string) string {
+	words := make([]string, len(list))
+	for i, v := range list {
+		words[i] = string(v)
+	}
+	return strings.Join(words, separator)
+}
+
+// argumentsOf are a rule's patterns of arguments, in the order of their paths.
+func argumentsOf(r client.ToolRule) string {
+	var out []string
+	if r.Arguments != nil {
+		for path, pattern := range *r.Arguments {
+			out = append(out, path+"="+pattern)
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+// showUpstreamLog prints the warnings and the standard error of an upstream server.
+func showUpstreamLog(c *call, body []byte) error {
+	var u client.UpstreamView
+	if err := decode(body, &u); err != nil {
+		return err
+	}
+	for _, part := range []struct {
+		title string
+		lines []string
+	}{{"Warnings:", u.Warnings}, {"Standard error:", u.Stderr}} {
+		if len(part.lines) > 0 {
+			say(c.out.w, "\n%s", part.title)
+		}
+		for _, line := range part.lines {
+			say(c.out.w, "  %s", line)
+		}
+	}
+	return nil
+}
+
+// showDefinitions lists the tools of an upstream server, or shows one.
+func showDefinitions(ctx context.Context, c *call) error {
+	if len(c.args) == 1 {
+		return sendAndShow(ctx, c)
+	}
+	body, err := c.send(ctx, c.request)
+	if err != nil {
+		return err
+	}
+	var list struct {
+		Tools []json.RawMessage `json:"tools"`
+	}
+	if err := decode(body, &list); err != nil {
+		return err
+	}
+	for _, raw := range list.Tools {
+		var d client.ToolDefinitionView
+		if err := decode(raw, &d); err != nil {
+			return err
+		}
+		if d.Tool == c.args[1] || d.ID == c.args[1] {
+			c.rows, c.columns = "", nil
+			c.fields = []column{
+				{"Tool", "id"}, {"State", "state"}, {"Set class", "class"}, {"First seen", "first_seen_at"}, {"Changed", "changed_at"},
+				{"Approved", "{{with .approved_at}}{{.}} by {{$.approved_by}}{{end}}"}, {"Approved digest", "digest"}, {"Pending digest", "pending_digest"},
+			}
+			if d.PendingDigest != nil {
+				say(c.notes, "to approve it: comet tools approve %s --digest %s", shellWord(d.ID), *d.PendingDigest)
+			}
+			return c.printResponse(raw)
+		}
+	}
+	detail := fmt.Sprintf("the upstream %q has no tool %q", c.args[0], c.args[1])
+	return &apiError{status: http.StatusNotFound, problem: client.Problem{Title: "Not found", Detail: &detail}}
+}
+
+// shellWord quotes a word for a shell: an MCP server chooses the names of its tools, and a
+// person copies the line.
+func shellWord(word string) string {
+	if regexp.MustCompile(`^[A-Za-z0-9_.:/-]+$`).MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+func addUpstream(ctx context.Context, c *call) error {
+	command := c.args[1:]
+	if c.cmd.ArgsLenAtDash() != 1 && len(command) > 0 {
+		return usagef("give one ID, and the command after --: comet upstreams add %s -- %s", c.args[0], strings.Join(command, " "))
+	}
+	given, err := c.values()
+	switch {
+	case err != nil:
+		return err
+	case c.changed("file") && len(given)+len(command) > 0:
+		return usagef("--file replaces the flags and the command that describe the server; give one or the other")
+	case c.changed("file"):
+		return c.addUpstreamFrom(ctx, c.flagText("file"))
+	case len(command) > 0 && (c.changed("command") || c.changed("arg")):
+		return usagef("the command is given twice: by --command or --arg, and after --")
+	case len(given)+len(command) == 0:
+		return usagef("a server is a program (-- COMMAND), an address (--url), or in a file (--file)")
+	}
+	c.fixed = maps.Clone(c.fixed)
+	if len(command) > 0 {
+		c.fixed = map[string]any{"command": command[0]}
+	}
+	if len(command) > 1 {
+		c.fixed["args"] = command[1:]
+	}
+	return sendAndShow(ctx, c)
+}
+
+// addUpstreamFrom adds the server of a file.
+func (c *call) addUpstreamFrom(ctx context.Context, file string) error {
+	data, err := readInput(c.in, file)
+	if err != nil {
+		return err
+	}
+	entry, err := entryOf(nameOf(file), c.args[0], data)
+	if err != nil {
+		return err
+	}
+	body, err := c.answer(c.api.PutUpstreamWithBody(ctx, c.args[0], "application/json", bytes.NewReader(entry)))
+	if err != nil {
+		return err
+	}
+	return c.printResponse(body)
+}
+
+// entryOf finds an entry in a file: the file itself, or the entry with that id in its
+// mcpServers, which some clients call servers.
+func entryOf(file, id string, data []byte) ([]byte, error) {
+	if err := checkJSON(data); err != nil {
+		return nil, usagef("%s must hold a JSON object: %w", file, err)
+	}
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(data, &object); err != nil {
+		return nil, usagef("%s must hold a JSON object", file)
+	}
+	for _, name := range []string{"mcpServers", "servers"} {
+		if object[name] == nil {
+			continue
+		}
+		var all map[string]json.RawMessage
+		if err := json.Unmarshal(object[name], &all); err != nil {
+			return nil, usagef("%s: %s must be an object", file, name)
+		}
+		if entry := all[id]; entry != nil {
+			return entry, nil
+		}
+		if len(all) == 0 {
+			return nil, usagef("%s has no server %s; its %s is empty", file, id, name)
+		}
+		return nil, usagef("%s has no server %s; it has %s", file, id, strings.Join(slices.Sorted(maps.Keys(all)), ", "))
+	}
+	return data, nil
 }

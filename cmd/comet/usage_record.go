@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"comet/openapi/client"
 )
 
@@ -22,58 +20,21 @@ const (
 	batchBytes = 1 << 19
 )
 
-func newUsageRecordCommand(flags *clientFlags) *cobra.Command {
-	var (
-		f                    factFlags
-		requestID, file, key string
-	)
-	cmd := &cobra.Command{
-		Use:   "record AGENT",
-		Short: "Record what an agent used",
-		Long: `Record one fact from flags, or many from a file: a JSON array of facts, or one
-fact a line. A file is sent in batches of 1,000, each recorded as a whole or not at
-all. Facts with a request_id count once, so a file of them can be sent again.`,
-		Args: cobra.ExactArgs(1),
-		Example: `  comet usage record finance-personal --tokens 1250 --model gpt-5-mini --request-id req-01J9
-  comet usage record finance-personal --file facts.jsonl`,
+// recordUsage records one fact from flags, or the facts of a file.
+func recordUsage(ctx context.Context, c *call) error {
+	file := c.flagText("file")
+	if file == "" {
+		return sendAndShow(ctx, c)
 	}
-	f.register(cmd)
-	cmd.Flags().StringVar(&requestID, "request-id", "", "`id` that makes the fact count once however often it is sent")
-	cmd.Flags().StringVarP(&file, "file", "f", "", "JSON `file` with facts, - for standard input; instead of the other flags")
-	cmd.Flags().StringVar(&key, "idempotency-key", "", "`key` that makes a repeated request answer as the first one did; batches add their number to it")
-	for _, name := range []string{"tokens", "model", "kind", "task", "outcome", "duration", "session", "request-id"} {
-		cmd.MarkFlagsMutuallyExclusive("file", name)
+	given, err := c.values()
+	if err != nil {
+		return err
 	}
-	cmd.MarkFlagsOneRequired("file", "tokens")
-	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
-		if file != "" {
-			return s.recordFile(ctx, args[0], file, key)
-		}
-		body, err := json.Marshal(client.FactDraft{
-			Tokens: f.tokens, Model: given(cmd, "model", f.model), Kind: given(cmd, "kind", f.kind), TaskID: given(cmd, "task", f.task),
-			Outcome: given(cmd, "outcome", client.Outcome(f.outcome)), DurationMS: f.durationMS(cmd), SessionID: given(cmd, "session", f.session),
-			RequestID: given(cmd, "request-id", requestID),
-		})
-		if err != nil {
-			return err
-		}
-		answer, err := s.record(ctx, args[0], key, body)
-		if err != nil {
-			return err
-		}
-		return s.out.show(answer, func() error {
-			var fact client.FactRecorded
-			if err := decode(answer, &fact); err != nil {
-				return err
-			}
-			verb := "recorded"
-			if fact.Replayed != nil && *fact.Replayed {
-				verb = "had been recorded before:"
-			}
-			say(s.out.w, "%s %d tokens; %s", verb, fact.Tokens, left(fact.Balance))
-			return nil
-		})
-	})
+	key, _ := given["Idempotency-Key"].(string)
+	if delete(given, "Idempotency-Key"); len(given) > 0 {
+		return usagef("--file replaces the flags that describe a fact; give one or the other")
+	}
+	return c.recordFile(ctx, c.args[0], file, key)
 }
 
 // record sends a report of use.
@@ -117,7 +78,7 @@ func (s *session) recordFile(ctx context.Context, agent, file, key string) error
 		return err
 	}
 	return s.out.show(body, func() error {
-		say(s.out.w, "recorded %s, %d had been recorded before; %s", count(all.Recorded, "fact", "facts"), all.Replayed, left(all.balance))
+		say(s.out.w, "recorded %s, %d already recorded; %s", count(all.Recorded, "fact", "facts"), all.Replayed, remainingText(all.balance))
 		return nil
 	})
 }
@@ -128,7 +89,7 @@ type recordedBatches struct {
 	Recorded int               `json:"recorded"`
 	Replayed int               `json:"replayed"`
 	Balance  json.RawMessage   `json:"balance"`
-	balance  client.Balance
+	balance  map[string]any
 }
 
 func (r *recordedBatches) add(body []byte) error {
@@ -138,7 +99,7 @@ func (r *recordedBatches) add(body []byte) error {
 	}
 	r.Facts = append(r.Facts, one.Facts...)
 	r.Recorded, r.Replayed, r.Balance = r.Recorded+one.Recorded, r.Replayed+one.Replayed, one.Balance
-	return decode(one.Balance, &r.balance)
+	return decodeView(one.Balance, &r.balance)
 }
 
 // factText is a fact as it stands in a file.

@@ -240,9 +240,9 @@ func TestCommandIsEnded(t *testing.T) {
 		r, _ := shell(`trap '' TERM; sleep 600 & echo $! ready; while :; do sleep 600; done`)
 		r.grace = 10 * time.Millisecond
 		cancel, child, ended := begin(t, r, &fakeTask{})
-		cancel(agent.ErrDuration)
+		cancel(agent.ErrMaxDuration)
 		result, err := ended()
-		require.ErrorIs(t, err, agent.ErrDuration)
+		require.ErrorIs(t, err, agent.ErrMaxDuration)
 		require.Equal(t, 137, result.ExitCode)
 		gone(t, child)
 	})

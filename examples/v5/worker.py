@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""A worker of PROTOCOL_V5 over TCP: it can "count_words", tells how far it is, and
-fetches parameters that are too long for a line.
+"""A PROTOCOL_V5 worker over TCP with the capability "count_words". It reports progress, and
+reads parameters that do not fit into a message.
 
     comet serve --v5-listen 127.0.0.1:7005
     ./worker.py [127.0.0.1:7005]
 
-Python's standard library only. It registers itself as the agent v5-counter; with
-COMET_TOKEN it is the agent of that token. It comes back by itself when the line ends.
+It needs only Python's standard library. It registers itself as the agent v5-counter; with
+COMET_TOKEN it is the agent of that token. It reconnects when the connection ends.
 """
 
 import base64
@@ -17,96 +17,96 @@ import sys
 import time
 
 HOST, PORT = (sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:7005").rsplit(":", 1)
-FIELDS = "number route type task priority state err depth context budget data".split()
-SILENCE = 60  # seconds; comet ends a line that is silent for ten minutes
+SEGMENTS = "number route type task priority state err depth context budget data".split()
+HEARTBEAT = 60  # seconds without a message; comet closes a connection after ten silent minutes
 
 
 def pairs(data):
-    """The pairs of DATA. What stands in double quotes is no delimiter."""
-    found, place, quoted = {}, "", False
+    """Returns the pairs of DATA. A semicolon between double quotes is text."""
+    found, pair, quoted = {}, "", False
     for c in data + ";":
         quoted = quoted != (c == '"')
         if c != ";" or quoted:
-            place += c
+            pair += c
             continue
-        key, _, value = place.strip().partition("=")
+        key, _, value = pair.strip().partition("=")
         found[key] = value[1:-1] if len(value) > 1 and value[0] == value[-1] == '"' else value
-        place = ""
+        pair = ""
     return found
 
 
-class Line:
+class Connection:
     def __init__(self):
-        self.socket = socket.create_connection((HOST, int(PORT)), timeout=SILENCE)
-        self.rest, self.me, self.count, self.later = b"", "W1", 0, []
+        self.socket = socket.create_connection((HOST, int(PORT)), timeout=HEARTBEAT)
+        self.buffer, self.me, self.count, self.postponed = b"", "W1", 0, []
 
-    def say(self, kind, data, to=None, state="-", err="-"):
-        """Sends one line. What it says of the task is that of the line it answers."""
-        to = to or dict.fromkeys(FIELDS, "-") | {"route": "O1>" + self.me, "task": "T0", "depth": "0", "context": "S0"}
+    def send(self, kind, data, to=None, state="-", err="-"):
+        """Sends a message. Its task, depth, context and budget are those of the message it answers."""
+        to = to or dict.fromkeys(SEGMENTS, "-") | {"route": "O1>" + self.me, "task": "T0", "depth": "0", "context": "S0"}
         self.count = self.count % 9999 + 1
-        back = f"{self.me}>{to['route'].split('>')[0]}"
-        head = [f"M{self.count}", back, kind, to["task"], to["priority"], state, err, to["depth"], to["context"], to["budget"]]
+        route = f"{self.me}>{to['route'].split('>')[0]}"
+        head = [f"M{self.count}", route, kind, to["task"], to["priority"], state, err, to["depth"], to["context"], to["budget"]]
         self.socket.sendall(("|".join(head) + "|" + data + "\n").encode())
 
-    def hear(self):
-        """Returns the next line as a dict, and says that it lives where none comes."""
-        while b"\n" not in self.rest:
+    def receive(self):
+        """Returns the next message as a dict. It sends heartbeats while there is none."""
+        while b"\n" not in self.buffer:
             try:
                 more = self.socket.recv(65536)
             except TimeoutError:
-                self.say("H", "load=0%;queue=0")
+                self.send("H", "load=0%;queue=0")
                 continue
             if not more:
-                raise ConnectionError("comet has ended the line")
-            self.rest += more
-        line, self.rest = self.rest.split(b"\n", 1)
-        return dict(zip(FIELDS, line.decode().split("|")))
+                raise ConnectionError("comet has closed the connection")
+            self.buffer += more
+        line, self.buffer = self.buffer.split(b"\n", 1)
+        return dict(zip(SEGMENTS, line.decode().split("|")))
 
     def fetch(self, ref, about):
-        """Reads what a reference stands for, page by page. Other lines wait meanwhile."""
+        """Reads what a reference refers to, page by page. Other messages wait meanwhile."""
         text, page, of = b"", 0, 1
         while page < of:
-            self.say("Q", f"ref={ref};page={page + 1}", about | {"route": "O1>" + self.me})
+            self.send("Q", f"ref={ref};page={page + 1}", about | {"route": "O1>" + self.me})
             while True:
-                answer = self.hear()
-                data = pairs(answer["data"])
-                if answer["type"] in "SE" and answer["context"] == about["context"] and ("page" in data or answer["type"] == "E"):
+                reply = self.receive()
+                data = pairs(reply["data"])
+                if reply["type"] in "SE" and reply["context"] == about["context"] and ("page" in data or reply["type"] == "E"):
                     break
-                self.later.append(answer)
-            if answer["type"] == "E":
-                raise ValueError(data.get("desc", answer["err"]))
+                self.postponed.append(reply)
+            if reply["type"] == "E":
+                raise ValueError(data.get("desc", reply["err"]))
             page, of = int(data["page"]), int(data["of"])
             text += base64.b64decode(data["text"]) if data.get("enc") == "base64" else data["text"].encode()
         return text.decode()
 
 
-def work(line, request):
-    """Does one request. Put your own work here; say U at least every 30 s meanwhile."""
-    asked = pairs(request["data"])
-    if asked.get("call") != "count_words":
-        return line.say("E", "desc=only count_words", request, "F", "E19")
+def execute(connection, request):
+    """Executes a request. Put your own work here, and send U at least every 30 s meanwhile."""
+    parameters = pairs(request["data"])
+    if parameters.get("call") != "count_words":
+        return connection.send("E", "desc=only count_words", request, "F", "E19")
     try:
-        if asked.get("params", "").startswith("#REF:"):
-            asked = json.loads(line.fetch(asked["params"], request))
-        text = str(asked["text"])
-    except (KeyError, ValueError) as wrong:
-        return line.say("E", f"desc=text cannot be read;details={type(wrong).__name__}", request, "F", "E43")
-    line.say("U", "progress=50%;step=counting", request, "R")
-    line.say("S", f"words={len(text.split())};characters={len(text)};tokens=1", request, "D")
+        if parameters.get("params", "").startswith("#REF:"):
+            parameters = json.loads(connection.fetch(parameters["params"], request))
+        text = str(parameters["text"])
+    except (KeyError, ValueError) as error:
+        return connection.send("E", f"desc=text cannot be read;details={type(error).__name__}", request, "F", "E43")
+    connection.send("U", "progress=50%;step=counting", request, "R")
+    connection.send("S", f"words={len(text.split())};characters={len(text)};tokens=1", request, "D")
 
 
 def main():
-    line, token = Line(), os.environ.get("COMET_TOKEN")
-    line.say("J", "caps=count_words;max_depth=2;version=V5;" + (f"token={token}" if token else "name=counter"))
+    connection, token = Connection(), os.environ.get("COMET_TOKEN")
+    connection.send("J", "caps=count_words;max_depth=2;version=V5;" + (f"token={token}" if token else "name=counter"))
     while True:
-        heard = line.later.pop(0) if line.later else line.hear()
-        if heard["type"] == "A" and "registered" in pairs(heard["data"]):
-            line.me = pairs(heard["data"])["id"]
-            print("working as", line.me, flush=True)
-        elif heard["type"] in "RX":
-            work(line, heard)
-        elif heard["type"] == "E":
-            print("refused:", heard["err"], heard["data"], file=sys.stderr, flush=True)
+        message = connection.postponed.pop(0) if connection.postponed else connection.receive()
+        if message["type"] == "A" and "registered" in pairs(message["data"]):
+            connection.me = pairs(message["data"])["id"]
+            print("working as", connection.me, flush=True)
+        elif message["type"] in "RX":
+            execute(connection, message)
+        elif message["type"] == "E":
+            print("rejected:", message["err"], message["data"], file=sys.stderr, flush=True)
 
 
 pause = 0.25
@@ -114,7 +114,7 @@ while True:
     try:
         started = time.monotonic()
         main()
-    except OSError as failure:
+    except OSError as error:
         pause = 0.25 if time.monotonic() - started > 30 else min(2 * pause, 15)
-        print("trying again:", failure, file=sys.stderr, flush=True)
+        print("reconnecting:", error, file=sys.stderr, flush=True)
         time.sleep(pause)

@@ -126,7 +126,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	if err := reg.Bootstrap(ctx); err != nil {
 		return fmt.Errorf("create the founding agents: %w", err)
 	}
-	a.tokens, a.keys = auth.New(a.store, &auth.Options{Clock: a.opts.Clock}), auth.NewKeys(a.store, &auth.KeysOptions{Clock: a.opts.Clock, Window: a.cfg.Links.V5ReplayWindow})
+	a.tokens, a.keys = auth.New(a.store, &auth.Options{Clock: a.opts.Clock}), auth.NewKeys(a.store, &auth.KeysOptions{Clock: a.opts.Clock, Window: a.cfg.Transport.V5ReplayWindow})
 	if a.freshToken, err = ensureAdmin(ctx, a.tokens, a.cfg); err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	}
 	a.tools, a.gateway = tooling.hub, tooling.gateway
 	core := api.Core{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, MessageLog: messages, Tools: tooling.hub}
-	lines := a.newLinks(work, motion, v5, admit)
+	lines := a.newTransports(work, motion, v5, admit)
 	options := a.apiOptions(relay, motion, work, v5)
 	options.Endless = endless(transport.IsStreaming, mcp.IsStreaming)
 	options.MountPublic = func(r chi.Router) {
@@ -180,8 +180,8 @@ func (a *App) open(ctx context.Context) (err error) {
 	a.services.Add("the jobs", a.newJobs(ledger, hooks, work, tooling.hub))
 	tooling.add(a)
 	a.services.Add("the lines to agents", lines)
-	if a.cfg.Links.V5Listen != "" {
-		a.lines = transport.NewTCPListener(lines, a.cfg.Links.V5Listen, &transport.TCPOptions{Enroll: enrolling(reg), IsEnrolled: hasEnrolled})
+	if a.cfg.Transport.V5Listen != "" {
+		a.lines = transport.NewTCPListener(lines, a.cfg.Transport.V5Listen, &transport.TCPOptions{Enroll: enrolling(reg), IsEnrolled: hasEnrolled})
 		a.services.Add("the lines of text", a.lines)
 	}
 	if a.cfg.Listen != "" {
@@ -235,7 +235,7 @@ func (a *App) newOrchestrator(reg *registry.Registry, ledger *usage.Ledger, feed
 	w := &wakes{bus: motion}
 	opts := &orchestrator.Options{
 		Classes: classes(), Tracer: a.tracer("orchestrator"), Registry: reg, Feed: feed,
-		Retention: a.cfg.Tasks.Retention, Silence: a.silence(), Logger: a.log,
+		Retention: a.cfg.Tasks.Retention, OfflineAfter: a.silence(), Logger: a.log,
 	}
 	if a.cfg.NATSURL != "" { // nobody else is on an embedded bus
 		opts.Waker = w
@@ -254,7 +254,7 @@ func (a *App) newJobs(ledger *usage.Ledger, hooks *webhooks.Webhooks, work *orch
 	r.Every(purgeTasksKind, purgeInterval, work.Purge)
 	r.Every(purgeSignedKind, purgeInterval, a.keys.Purge)
 	r.Every(purgeCallsKind, purgeInterval, hub.Purge)
-	work.Register(r)
+	work.RegisterJobs(r)
 	return r
 }
 

@@ -54,7 +54,7 @@ func subjectOf(kind orchestrator.WakeKind, id string) string {
 		return bus.WakeInbox(id)
 	case orchestrator.WakeTask:
 		return bus.WakeTask(id)
-	case orchestrator.WakeLine:
+	case orchestrator.WakeQueue:
 		return bus.WakeDispatch()
 	case orchestrator.WakeWorker:
 		return bus.WakeAgents()
@@ -66,7 +66,7 @@ func subjectOf(kind orchestrator.WakeKind, id string) string {
 func (w *wakes) Start(ctx context.Context) error {
 	heard := map[bus.Kind]orchestrator.WakeKind{
 		bus.WakeInboxes: orchestrator.WakeInbox, bus.WakeTasks: orchestrator.WakeTask,
-		bus.WakeDispatches: orchestrator.WakeLine, bus.WakeAgentIndexes: orchestrator.WakeWorker,
+		bus.WakeDispatches: orchestrator.WakeQueue, bus.WakeAgentIndexes: orchestrator.WakeWorker,
 	}
 	for subject, kind := range heard {
 		_, err := w.bus.Subscribe(string(subject), func(m bus.Message) {

@@ -40,9 +40,9 @@ func measure(t *testing.T, change func(*config.Config), fn func(t *testing.T, m 
 			t.Parallel()
 			const never = 1000 * time.Hour
 			cfg := configured(t, name)
-			cfg.Events.PollInterval, cfg.Links.Heartbeat, cfg.Links.RedeliverAfter = never, never, never
+			cfg.Events.PollInterval, cfg.Transport.Heartbeat, cfg.Transport.RedeliverAfter = never, never, never
 			cfg.Webhooks.AllowNetworks = []string{"127.0.0.1"}
-			cfg.Links.V5Listen, cfg.Sandbox.Warm = "127.0.0.1:0", 0
+			cfg.Transport.V5Listen, cfg.Sandbox.Warm = "127.0.0.1:0", 0
 			if change != nil {
 				change(&cfg)
 			}

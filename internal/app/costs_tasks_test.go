@@ -13,19 +13,19 @@ import (
 // measuredWork is the type of work that the measured worker offers.
 const measuredWork = "dig"
 
-func workRequest() word {
-	return letter("orchestrator", "infra", "work_request", map[string]any{
+func workRequest() envelopeFrame {
+	return newEnvelope("orchestrator", "infra", "work_request", map[string]any{
 		"task_id": uuid.NewString(), "work_type": measuredWork, "parameters": map[string]any{"depth": 3},
 		"hints": map[string]any{"max_duration_seconds": 60, "max_tokens": 500},
 	})
 }
 
-func accepted(task any) word {
-	return letter("infra", "orchestrator", "work_status", map[string]any{"task_id": task, "progress_percent": 10, "status": "running"})
+func accepted(task any) envelopeFrame {
+	return newEnvelope("infra", "orchestrator", "work_status", map[string]any{"task_id": task, "progress_percent": 10, "status": "running"})
 }
 
-func workResult(task any) word {
-	return letter("infra", "orchestrator", "work_result", map[string]any{
+func workResult(task any) envelopeFrame {
+	return newEnvelope("infra", "orchestrator", "work_result", map[string]any{
 		"task_id": task, "status": "success", "exit_code": 0, "output": "a hole",
 		"resources_used": map[string]any{"duration_seconds": 1, "gpu_vram_mb": 0, "cpu_time_ms": 1, "tokens": 60},
 	})
@@ -36,28 +36,28 @@ func workResult(task any) word {
 func costOfEnvelopeTask(t *testing.T) {
 	t.Parallel()
 	measure(t, nil, func(t *testing.T, m *measured) {
-		worker := dial(t, m.url, m.worker(t, "digger").token)
+		worker := dialEnvelope(t, m.url, m.worker(t, "digger").token)
 		eventually(t, func() bool { return m.online(t, "digger") }, "the worker is online")
 		m.awaitEvents(t)
 		perform := func(o *operation) {
-			request, job := workRequest(), word{}
+			request, job := workRequest(), envelopeFrame{}
 			o.step(t, "submit (POST /api/agent/message, work_request)", func(id string) {
 				m.must(t, http.StatusAccepted, http.MethodPost, "/api/agent/message", request, "X-Request-Id", id)
-				job = worker.hear()
+				job = worker.next()
 			})
 			require.Equal(t, request.Payload["task_id"], job.Payload["task_id"])
 			o.step(t, "acknowledge the message (ack)", func(string) {
-				worker.say(word{Ack: []string{job.MessageID}})
+				worker.send(envelopeFrame{Ack: []string{job.MessageID}})
 			}, committed("DELETE inbox"))
 			accept := accepted(job.Payload["task_id"])
 			o.step(t, "accept (work_status, running)", func(string) {
-				worker.say(accept)
-				require.Equal(t, []string{accept.MessageID}, worker.hear().Ack)
+				worker.send(accept)
+				require.Equal(t, []string{accept.MessageID}, worker.next().Ack)
 			})
 			done := workResult(job.Payload["task_id"])
 			o.step(t, "complete (work_result)", func(string) {
-				worker.say(done)
-				require.Equal(t, []string{done.MessageID}, worker.hear().Ack)
+				worker.send(done)
+				require.Equal(t, []string{done.MessageID}, worker.next().Ack)
 			})
 		}
 		perform(m.operation("the first"))
@@ -78,7 +78,7 @@ func costOfRESTTask(t *testing.T) {
 		perform := func(o *operation) {
 			o.post(t, "submit (POST /api/v1/tasks)", m.client, http.StatusAccepted, "/api/v1/tasks",
 				map[string]any{"capabilities": []string{measuredWork}, "parameters": map[string]any{"depth": 3}, "budget": 500})
-			var inbox struct{ Messages []word }
+			var inbox struct{ Messages []envelopeFrame }
 			o.step(t, "receive (GET /api/agent/inbox)", func(id string) {
 				require.NoError(t, json.Unmarshal(worker.must(t, http.StatusOK, http.MethodGet, "/api/agent/inbox", nil, "X-Request-Id", id), &inbox))
 				require.Len(t, inbox.Messages, 1)
@@ -99,28 +99,28 @@ func costOfRESTTask(t *testing.T) {
 func costOfV5Task(t *testing.T) {
 	t.Parallel()
 	measure(t, nil, func(t *testing.T, m *measured) {
-		worker, requester := connected(t, m.app.V5Addr()), connected(t, m.app.V5Addr())
+		worker, requester := dialTCP(t, m.app.V5Addr()), dialTCP(t, m.app.V5Addr())
 		own, by := worker.join(";name=digger;caps=custom:dig"), requester.join(";name=requester")
 		eventually(t, func() bool { return m.online(t, "v5-digger") && m.online(t, "v5-requester") }, "both are online")
 		m.awaitEvents(t)
 		perform := func(o *operation) {
 			var job, ack []string
 			o.step(t, "submit (R)", func(string) {
-				requester.say("M2|" + by + ">O1|R|-|P1|N|-|0|-|B500|call=dig;deep=true")
-				ack, job = strings.Split(requester.hear(), "|"), strings.Split(worker.hear(), "|")
+				requester.send("M2|" + by + ">O1|R|-|P1|N|-|0|-|B500|call=dig;deep=true")
+				ack, job = strings.Split(requester.next(), "|"), strings.Split(worker.next(), "|")
 			}, written("INSERT lines", 3))
 			require.Equal(t, []string{"A", "R"}, []string{ack[2], job[2]}, "%v %v", ack, job)
 			about := "|" + job[3] + "|P1|"
 			o.step(t, "accept (A)", func(string) {
-				worker.say("M2|" + own + ">O1|A" + about + "R|-|0|" + job[8] + "|-|-")
+				worker.send("M2|" + own + ">O1|A" + about + "R|-|0|" + job[8] + "|-|-")
 			}, committed("UPDATE attempts"), written("INSERT lines", 1))
 			o.step(t, "complete (S)", func(string) {
-				worker.say("M3|" + own + ">O1|S" + about + "D|-|0|" + job[8] + "|B440|hole=1")
-				require.Contains(t, worker.hear(), "|A|")
-				require.Contains(t, requester.hear(), "|S|")
+				worker.send("M3|" + own + ">O1|S" + about + "D|-|0|" + job[8] + "|B440|hole=1")
+				require.Contains(t, worker.next(), "|A|")
+				require.Contains(t, requester.next(), "|S|")
 			}, written("INSERT lines", 3))
 			o.step(t, "acknowledge the result (with the next message, H)", func(string) {
-				requester.say("M3|" + by + ">O1|H|T0|-|-|-|0|S0|-|load=0%")
+				requester.send("M3|" + by + ">O1|H|T0|-|-|-|0|S0|-|load=0%")
 			}, committed("DELETE inbox"), committed("UPSERT workers"))
 		}
 		perform(m.operation("the first"))

@@ -85,9 +85,9 @@ func costOfHeartbeats(t *testing.T) {
 	t.Parallel()
 	t.Run("messages", func(t *testing.T) {
 		measure(t, nil, func(t *testing.T, m *measured) {
-			worker, spoken := m.worker(t, "digger"), connected(t, m.app.V5Addr())
-			alive := func() word {
-				return letter("infra", "orchestrator", "work_status", map[string]any{"agent_id": "digger", "status": "online"})
+			worker, spoken := m.worker(t, "digger"), dialTCP(t, m.app.V5Addr())
+			alive := func() envelopeFrame {
+				return newEnvelope("infra", "orchestrator", "work_status", map[string]any{"agent_id": "digger", "status": "online"})
 			}
 			worker.must(t, http.StatusAccepted, http.MethodPost, "/api/agent/message", alive())
 			own := spoken.join(";name=helper")
@@ -98,13 +98,13 @@ func costOfHeartbeats(t *testing.T) {
 			o.post(t, "heartbeat", worker, http.StatusAccepted, "/api/agent/message", alive())
 			o.compare(t, "heartbeat-envelope")
 			o = m.operation("heartbeat in PROTOCOL_V5 over TCP (H)")
-			o.step(t, "heartbeat", func(string) { spoken.say("M2|" + own + ">O1|H|T0|-|-|-|0|S0|-|load=5%") }, committed("UPSERT workers"))
+			o.step(t, "heartbeat", func(string) { spoken.send("M2|" + own + ">O1|H|T0|-|-|-|0|S0|-|load=5%") }, committed("UPSERT workers"))
 			o.compare(t, "heartbeat-v5")
 		})
 	})
 	t.Run("connections", func(t *testing.T) {
-		measure(t, func(cfg *config.Config) { cfg.Links.Heartbeat = time.Second }, func(t *testing.T, m *measured) {
-			worker := dial(t, m.url, m.worker(t, "digger").token)
+		measure(t, func(cfg *config.Config) { cfg.Transport.Heartbeat = time.Second }, func(t *testing.T, m *measured) {
+			worker := dialEnvelope(t, m.url, m.worker(t, "digger").token)
 			worker.conn.CloseRead(t.Context()) // which answers pings
 			eventually(t, func() bool { return m.online(t, "digger") }, "the worker is online")
 			m.awaitEvents(t)

@@ -25,7 +25,7 @@ func TestTheDocumentedMetrics(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := configured(t, name)
-			cfg.Links.RedeliverAfter = time.Millisecond
+			cfg.Transport.RedeliverAfter = time.Millisecond
 			a, err := app.New(t.Context(), cfg, nil)
 			require.NoError(t, err)
 			require.NoError(t, a.Start(t.Context()))
@@ -44,11 +44,11 @@ func TestTheDocumentedMetrics(t *testing.T) {
 				`comet_tasks_ended_total{class="default",failure="",state="done"} 1`,
 				`comet_tasks_ended_total{class="default",failure="",state="cancelled"} 1`,
 				`comet_attempt_duration_seconds_count{result="succeeded"} 1`,
-				`comet_tasks_open{waits="result"} 1`, `comet_tasks_open{waits="agent"} 0`,
+				`comet_tasks_open{waiting_for="result"} 1`, `comet_tasks_open{waiting_for="worker"} 0`,
 				`comet_workers{state="online"} 1`, `comet_worker_places{use="taken"} 1`, `comet_worker_breakers{state="closed"} 1`,
 				`comet_ledger_facts_total 1`, `comet_ledger_tokens_total 70`, `comet_ledger_reservations_total{result="granted"} 3`,
 			)
-			require.Regexp(t, `(?m)^comet_link_redeliveries_total\{link="poll"\} [1-9]`, text)
+			require.Regexp(t, `(?m)^comet_transport_redeliveries_total\{transport="poll"\} [1-9]`, text)
 		})
 	}
 }
@@ -58,13 +58,13 @@ func TestTheDocumentedMetrics(t *testing.T) {
 // acknowledge.
 func someWork(t *testing.T, c *client) {
 	t.Helper()
-	agent := newClient(t, c.url, hire(t, c, "digger"))
-	told := func() (messages []word) {
+	agent := newClient(t, c.url, registerAgent(t, c, "digger"))
+	told := func() (messages []envelopeFrame) {
 		t.Helper()
-		status, body, err := agent.do(t.Context(), http.MethodGet, "/api/agent/inbox?places=2", nil)
+		status, body, err := agent.do(t.Context(), http.MethodGet, "/api/agent/inbox?concurrency=2", nil)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusOK, status, "%s", body)
-		var got struct{ Messages []word }
+		var got struct{ Messages []envelopeFrame }
 		require.NoError(t, json.Unmarshal(body, &got))
 		return got.Messages
 	}
@@ -80,7 +80,7 @@ func someWork(t *testing.T, c *client) {
 	}
 	require.NotEmpty(t, told())
 	eventually(t, func() bool { return len(told()) > 0 }, "what is not acknowledged comes again")
-	status, body, err := agent.do(t.Context(), http.MethodPost, "/api/agent/message", letter("infra", "orchestrator", "work_result", map[string]any{
+	status, body, err := agent.do(t.Context(), http.MethodPost, "/api/agent/message", newEnvelope("infra", "orchestrator", "work_result", map[string]any{
 		"task_id": ids[0], "status": "success", "exit_code": 0, "output": "a hole",
 		"resources_used": map[string]any{"duration_seconds": 1, "gpu_vram_mb": 0, "cpu_time_ms": 1, "tokens": 70},
 	}))
@@ -152,7 +152,7 @@ func documented(t *testing.T) (all []metric) {
 					labels = append(labels, l)
 				}
 			}
-			for _, name := range regexp.MustCompile(`comet_[a-z_]+\*?`).FindAllString(r[1], -1) {
+			for _, name := range regexp.MustCompile(`comet_[a-z0-9_]+\*?`).FindAllString(r[1], -1) {
 				all = append(all, metric{name, labels})
 			}
 		}

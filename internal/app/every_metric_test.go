@@ -17,7 +17,7 @@ import (
 func TestEveryMetricIsDocumented(t *testing.T) {
 	t.Parallel()
 	cfg := configured(t, "sqlite")
-	cfg.Links.RedeliverAfter = time.Millisecond
+	cfg.Transport.RedeliverAfter = time.Millisecond
 	a, err := app.New(t.Context(), cfg, nil)
 	require.NoError(t, err)
 	require.NoError(t, a.Start(t.Context()))

@@ -36,9 +36,9 @@ func (a *App) newTooling(reg *registry.Registry, ledger *usage.Ledger, work *orc
 	t = &tooling{}
 	version := cmp.Or(a.opts.Build.Version, "unknown")
 	t.upstreams = upstream.New(&upstream.Options{
-		Logger: a.log, Version: version, Lookup: lookup, Protected: inDir(a.cfg.Data), Changed: func(c upstream.Change) { t.hub.UpstreamChanged(c) },
+		Logger: a.log, Version: version, LookupEnv: lookup, IsProtected: inDir(a.cfg.Data), OnChange: func(c upstream.Change) { t.hub.OnUpstreamChange(c) },
 	})
-	index := &toolsearch.Options{Logger: a.log, Changed: func(c toolsearch.Change) { t.hub.GraphChanged(c) }}
+	index := &toolsearch.Options{Logger: a.log, OnChange: func(c toolsearch.Change) { t.hub.OnGraphChange(c) }}
 	if index.Embedder, err = a.embedder(); err != nil {
 		return nil, err
 	}
@@ -46,18 +46,18 @@ func (a *App) newTooling(reg *registry.Registry, ledger *usage.Ledger, work *orc
 	if a.cfg.Tools.NoCache {
 		cache = -1
 	}
-	index.Cache = cache
+	index.CacheSize = cache
 	t.index = toolsearch.New(a.store, index)
 	if t.sandbox, err = sandbox.New(a.sandboxOptions(cache)); err != nil {
 		return nil, err
 	}
-	t.hub = tools.New(tools.Parts{
-		Store: a.store, Registry: reg, Usage: ledger, Work: work, Feed: feed, Upstreams: t.upstreams, Index: t.index, Sandbox: t.sandbox,
-	}, a.toolsOptions(func(c tools.Change) { t.gateway.Changed(c) }))
+	t.hub = tools.New(tools.Dependencies{
+		Store: a.store, Registry: reg, Usage: ledger, Orchestrator: work, Feed: feed, Upstreams: t.upstreams, Index: t.index, Sandbox: t.sandbox,
+	}, a.toolsOptions(func(c tools.Change) { t.gateway.OnChange(c) }))
 	t.gateway = mcp.New(t.hub, &mcp.Options{Version: version, Clock: a.opts.Clock, Logger: a.log})
 	t.door, err = mcp.NewHandler(t.gateway, a.tokens, &mcp.HandlerOptions{
 		Origins: a.cfg.MCP.Origins, Hosts: a.cfg.MCP.Hosts, PublicURL: a.cfg.MCP.PublicURL, AuthorizationServers: a.cfg.MCP.AuthorizationServers,
-		MaxBody: a.cfg.MCP.MaxBodyBytes, Admit: admit,
+		MaxBody: a.cfg.MCP.MaxBodyBytes, RateLimit: admit,
 	})
 	return t, err
 }
@@ -74,9 +74,9 @@ func lookup(name string) (string, bool) {
 func (a *App) toolsOptions(changed func(tools.Change)) *tools.Options {
 	return &tools.Options{
 		Names: tools.NameStyle(a.cfg.Tools.Names), Expose: tools.Expose(a.cfg.Tools.Expose), Pinned: a.cfg.Tools.Pinned,
-		TrustChanges: a.cfg.Tools.TrustChanges, AnswerAfterAudit: a.cfg.Tools.WaitForAudit, Retention: a.cfg.Tools.AuditRetention,
-		File: a.cfg.MCP.Servers, NoCommands: !a.cfg.MCP.AddCommands, Parent: a.cfg.MCP.Parent, Sphere: a.cfg.MCP.Sphere,
-		Changed: changed, Clock: a.opts.Clock, Registerer: a.metrics.Registerer(), Logger: a.log,
+		TrustChanges: a.cfg.Tools.TrustChanges, WaitForAudit: a.cfg.Tools.WaitForAudit, Retention: a.cfg.Tools.AuditRetention,
+		UpstreamsFile: a.cfg.MCP.Servers, RejectCommands: !a.cfg.MCP.AddCommands, ParentAgent: a.cfg.MCP.Parent, Sphere: a.cfg.MCP.Sphere,
+		OnChange: changed, Clock: a.opts.Clock, Registerer: a.metrics.Registerer(), Logger: a.log,
 	}
 }
 
@@ -87,8 +87,8 @@ func (a *App) sandboxOptions(cache int) *sandbox.Options {
 		warm = -1
 	}
 	return &sandbox.Options{
-		Timeout: c.Timeout, MaxTimeout: max(c.MaxTimeout, c.Timeout), MemoryMB: c.MemoryMB, MaxMemoryMB: c.MemoryMB, Running: c.Running, Warm: warm,
-		ReadPaths: c.ReadPaths, Protected: inDir(a.cfg.Data), Cache: cache, Logger: a.log,
+		Timeout: c.Timeout, MaxTimeout: max(c.MaxTimeout, c.Timeout), MemoryMB: c.MemoryMB, MaxMemoryMB: c.MemoryMB, MaxRuns: c.Running, Warm: warm,
+		ReadPaths: c.ReadPaths, Protected: inDir(a.cfg.Data), CacheSize: cache, Logger: a.log,
 	}
 }
 

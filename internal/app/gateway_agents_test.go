@@ -96,7 +96,7 @@ func TestGatewayUpstreamIsAnAgent(t *testing.T) {
 			require.Equal(t, before+task.Tokens, h.used(t, up.AgentID), "its agent pays, as for any task")
 			calls := h.calls(t, "?task_id="+task.ID)
 			require.Len(t, calls, 1)
-			require.Equal(t, "task", calls[0].Door)
+			require.Equal(t, "task", calls[0].Source)
 			require.Equal(t, up.AgentID, calls[0].AgentID)
 		})
 
@@ -153,9 +153,9 @@ func TestGatewaySubmitsTasks(t *testing.T) {
 	t.Parallel()
 	hubs(t, func(t *testing.T, database string) {
 		h := openHub(t, database, nil)
-		work := &jobs{tokens: 7}
-		work.work(t, h.url, h.infra(t, "worker", "job"), 4, comet.DialectEnvelope)
-		b := &babel{client: h.client}
+		work := &jobRunner{tokens: 7}
+		work.runAgent(t, h.url, h.registerInfra(t, "worker", "job"), 4)
+		b := &protocolFixture{client: h.client}
 		eventually(t, func() bool { return b.online(t, "worker") }, "the worker is there")
 
 		for _, revision := range []string{newest, sessions} {
@@ -191,7 +191,7 @@ func TestGatewaySubmitsTasks(t *testing.T) {
 		t.Run("AQuestionIsPutToTheClient", func(t *testing.T) {
 			for _, revision := range []string{newest, sessions} {
 				t.Run(revision, func(t *testing.T) {
-					painter := b.worker(t, "websocket")
+					painter := b.newWorker(t, "websocket")
 					who := h.holder(t, "", "tools:call", "messages:send", "tasks:read")
 					s := who.speak(t, revision, &mcp.ClientOptions{ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 						if !strings.Contains(r.Params.Message, "which format?") {

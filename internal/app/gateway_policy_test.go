@@ -171,7 +171,7 @@ func TestGatewayQuarantine(t *testing.T) {
 			t.Helper()
 			before := paper.calls.Load()
 			text := requireFailed(t, "TOOL_NOT_FOUND", called(t, s, "paper:note", nil))
-			require.Contains(t, text, "comet upstreams tools paper --diff")
+			require.Contains(t, text, "see comet upstreams tools paper")
 			require.NotContains(t, text, "approve paper", "who calls is not who approves")
 			require.NotContains(t, found(t, h.client, "note says"), "paper:note")
 			require.Equal(t, before, paper.calls.Load())

@@ -22,16 +22,16 @@ type admission = func(w http.ResponseWriter, r *http.Request, tokenID string) er
 const leastSilence = 45 * time.Second
 
 // silence is for how long an agent may be silent: three heartbeats of its line.
-func (a *App) silence() time.Duration { return max(3*a.cfg.Links.Heartbeat, leastSilence) }
+func (a *App) silence() time.Duration { return max(3*a.cfg.Transport.Heartbeat, leastSilence) }
 
 // classes are the policies of the dialects' tasks.
 func classes() map[string]orchestrator.Policy {
 	return map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), v5.Class: v5.Policy()}
 }
 
-// newLinks returns the lines to agents, on which envelopes and PROTOCOL_V5 are spoken. admit is asked for
+// newTransports returns the lines to agents, on which envelopes and PROTOCOL_V5 are spoken. admit is asked for
 // every request to them.
-func (a *App) newLinks(work *orchestrator.Orchestrator, motion *bus.Bus, v5 *v5.Protocol, admit admission) *transport.Server {
+func (a *App) newTransports(work *orchestrator.Orchestrator, motion *bus.Bus, v5 *v5.Protocol, admit admission) *transport.Server {
 	return transport.New(transport.Core{
 		Work: work, Auth: a.tokens, Bus: motion,
 		Protocols: []protocol.Protocol{
@@ -39,10 +39,10 @@ func (a *App) newLinks(work *orchestrator.Orchestrator, motion *bus.Bus, v5 *v5.
 			v5,
 		},
 	}, &transport.Options{
-		Heartbeat:      a.cfg.Links.Heartbeat,
-		Redeliver:      a.cfg.Links.RedeliverAfter,
-		MaxConnections: a.cfg.Links.MaxLines,
-		MaxFailures:    a.cfg.Links.MaxFailures,
+		Heartbeat:      a.cfg.Transport.Heartbeat,
+		Redeliver:      a.cfg.Transport.RedeliverAfter,
+		MaxConnections: a.cfg.Transport.MaxConnections,
+		MaxFailures:    a.cfg.Transport.MaxAuthFailures,
 		Admit:          admit,
 		Guard:          netguard.New(a.cfg.Webhooks.Networks()),
 		HTTPSOnly:      a.cfg.Webhooks.HTTPSOnly,

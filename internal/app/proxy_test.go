@@ -11,26 +11,25 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// proxy is a network that can be cut: what goes through it is lost when it is, in the
-// middle of a message perhaps.
+// proxy is a network that can be cut: data in transit is lost, possibly in the middle of a message.
 type proxy struct {
 	listener net.Listener
-	to       string
+	target   string
 
 	mu      sync.Mutex
-	lines   map[net.Conn]bool
+	conns   map[net.Conn]bool
 	running sync.WaitGroup
 }
 
-// newProxy leads to an address until its test ends.
+// newProxy forwards to an address until the test ends.
 func newProxy(t *testing.T, to string) *proxy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	p := &proxy{listener: l, to: to, lines: map[net.Conn]bool{}}
+	p := &proxy{listener: listener, target: to, conns: map[net.Conn]bool{}}
 	p.running.Go(p.accept)
 	t.Cleanup(func() {
-		require.NoError(t, l.Close())
+		require.NoError(t, listener.Close())
 		p.cut()
 		p.running.Wait()
 	})
@@ -47,13 +46,13 @@ func (p *proxy) accept() {
 		if err != nil {
 			return
 		}
-		out, err := net.DialTimeout("tcp", p.to, time.Second)
+		out, err := net.DialTimeout("tcp", p.target, time.Second)
 		if err != nil {
 			_ = in.Close()
 			continue
 		}
 		p.mu.Lock()
-		p.lines[in], p.lines[out] = true, true
+		p.conns[in], p.conns[out] = true, true
 		p.mu.Unlock()
 		p.running.Go(func() { p.pipe(in, out) })
 		p.running.Go(func() { p.pipe(out, in) })
@@ -62,33 +61,33 @@ func (p *proxy) accept() {
 
 func (p *proxy) pipe(to, from net.Conn) {
 	_, _ = io.Copy(to, from)
-	for _, line := range []net.Conn{to, from} {
-		_ = line.Close()
+	for _, conn := range []net.Conn{to, from} {
+		_ = conn.Close()
 		p.mu.Lock()
-		delete(p.lines, line)
+		delete(p.conns, conn)
 		p.mu.Unlock()
 	}
 }
 
-// cut ends every line, without a word.
+// cut resets every connection.
 func (p *proxy) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for line := range p.lines {
-		if c, ok := line.(*net.TCPConn); ok {
+	for conn := range p.conns {
+		if c, ok := conn.(*net.TCPConn); ok {
 			_ = c.SetLinger(0)
 		}
-		_ = line.Close()
+		_ = conn.Close()
 	}
 }
 
-// cutNowAndThen cuts until stop is called.
-func (p *proxy) cutNowAndThen(most time.Duration) (stop func()) {
+// cutRepeatedly calls cut until stop is called.
+func (p *proxy) cutRepeatedly(maxPause time.Duration) (stop func()) {
 	end := make(chan struct{})
 	p.running.Go(func() {
 		for {
 			select {
-			case <-time.After(rand.N(most)):
+			case <-time.After(rand.N(maxPause)):
 				p.cut()
 			case <-end:
 				return

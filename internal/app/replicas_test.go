@@ -10,59 +10,63 @@ import (
 	"comet/store/storetest"
 )
 
-// TestThreeReplicas: three servers share one PostgreSQL and one NATS. Agents are on the
-// first two, requests come to all three, and the first is killed: nothing that was taken
-// on is lost, and the others go on. Then NATS is killed and comes back empty.
+// TestThreeReplicas: three servers share one PostgreSQL and one NATS. Agents are connected to the
+// first two, clients use all three, and the first is killed: no accepted task is lost, and the
+// others continue. Then NATS is killed and restarts empty.
 func TestThreeReplicas(t *testing.T) {
 	t.Parallel()
 	for _, name := range storetest.Databases() {
 		if name == "postgres" {
-			threeReplicas(t)
+			testThreeReplicas(t)
 		}
 	}
 }
 
-func threeReplicas(t *testing.T) {
+func testThreeReplicas(t *testing.T) {
 	t.Helper()
 	nats := bustest.Start(t, bustest.Settings{})
 	database := env("COMET_DATABASE_URL="+storetest.EmptyPostgres(t), "COMET_NATS_URL="+nats.URL())
 	const admin = "0123456789abcdef0123456789abcdef"
 	var all []*process
-	var doors []*client
+	var clients []*client
 	for range 3 {
 		p := serve(t, t.TempDir(), database, env("COMET_ADMIN_TOKEN="+admin))
 		all = append(all, p)
-		doors = append(doors, newClient(t, p.url(t), admin))
+		clients = append(clients, newClient(t, p.url(t), admin))
 	}
-	work := &jobs{tokens: 7}
+	runner := &jobRunner{tokens: 7}
 	agents := []string{"infra-1", "infra-2", "infra-3"}
 	for n, id := range agents {
-		dialect := []string{comet.DialectEnvelope, comet.DialectV5}[n%2]
-		work.work(t, doors[min(n, 1)].url, doors[2].infra(t, id, "job"), 4, dialect) // the first alone is on the one that is killed
+		url, token := clients[min(n, 1)].url, clients[2].registerInfra(t, id, "job") // only the first agent is connected to the server that is killed
+		if n == 1 {
+			runner.runV5Agent(t, overWebSocket(url, token), token, 4)
+		} else {
+			runner.runAgent(t, url, token, 4)
+		}
 	}
 	var jobs []*job
-	ask := func(doors []*client, many int) {
+	submit := func(clients []*client, many int) {
 		for n := range many {
-			speak, err := comet.NewClient(doors[n%len(doors)].url, admin, doors[0].http)
+			sender, err := comet.NewClient(clients[n%len(clients)].url, admin, clients[0].http)
 			require.NoError(t, err)
 			j := newJob(len(jobs), 50)
-			require.True(t, askFor(t.Context(), speak, j))
+			require.True(t, submitUntilAccepted(t.Context(), sender, j))
 			jobs = append(jobs, j)
 		}
 	}
-	ask(doors, 60)
+	submit(clients, 60)
 	all[0].kill()
-	ask(doors[1:], 60)
+	submit(clients[1:], 60)
 	nats.Kill()
-	ask(doors[1:], 30)
+	submit(clients[1:], 30)
 	nats.Restart(t)
-	ask(doors[1:], 60)
-	charged := doors[2].tally(t, jobs...)
+	submit(clients[1:], 60)
+	charged := clients[2].settle(t, jobs...)
 	for _, d := range charged.tasks {
 		require.Equal(t, "done", d.State, "%+v", d)
 	}
-	charged.requireNothingHeld(t, agents...)
-	require.Positive(t, charged.of(t, "infra-3"))
+	charged.requireSettled(t, agents...)
+	require.Positive(t, charged.tokensOf(t, "infra-3"))
 	all[1].stop(t)
 	all[2].stop(t)
 }

@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -27,7 +28,7 @@ func readDatabaseIfAsked() bool {
 	db, err := sql.Open("sqlite", source)
 	if err == nil {
 		var agents int
-		err = errors.Join(db.QueryRow("SELECT count(*) FROM agents").Scan(&agents), db.Close())
+		err = errors.Join(db.QueryRowContext(context.Background(), "SELECT count(*) FROM agents").Scan(&agents), db.Close())
 	}
 	if err != nil {
 		fmt.Print(err)

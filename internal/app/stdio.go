@@ -20,14 +20,14 @@ const settleFor = 5 * time.Second
 // RunStdio is the gateway for one MCP client over in and out, with a database of its own and
 // no other door, until the client goes or ctx ends. Nothing but the protocol goes to out.
 func RunStdio(ctx context.Context, cfg config.Config, in io.ReadCloser, out io.WriteCloser, opts *Options) error {
-	cfg.Listen, cfg.Links.V5Listen, cfg.NATS.Listen = "", "", ""
+	cfg.Listen, cfg.Transport.V5Listen, cfg.NATS.Listen = "", "", ""
 	a, forget, err := newBeside(ctx, cfg, opts)
 	if err != nil {
 		return err
 	}
 	defer forget()
 	if err = a.Start(ctx); err == nil {
-		a.tools.Settle(ctx, settleFor)
+		a.tools.WaitForUpstreams(ctx, settleFor)
 		a.log.Info("serving one MCP client over stdio", "data", cfg.Data)
 		err = a.gateway.ServeStream(ctx, operator(), in, out)
 		if errors.Is(err, io.EOF) || ctx.Err() != nil {

@@ -46,7 +46,7 @@ func carriers(token string) map[string]string {
 }
 
 // sealed is a message whose custom fields are written as they are given.
-func sealed(t *testing.T, w word, custom string) (message string) {
+func sealed(t *testing.T, w envelopeFrame, custom string) (message string) {
 	t.Helper()
 	raw, err := json.Marshal(w)
 	require.NoError(t, err)
@@ -72,7 +72,7 @@ func (c *client) post(t *testing.T, message string) (status int, body string) {
 }
 
 // heard returns all that is said on the line until a message is acknowledged.
-func (l *line) heard(messageID string) (all string) {
+func (l *agentSocket) heard(messageID string) (all string) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), long)
 	defer cancel()
@@ -80,7 +80,7 @@ func (l *line) heard(messageID string) (all string) {
 		_, raw, err := l.conn.Read(ctx)
 		require.NoError(l.t, err)
 		all += string(raw) + "\n"
-		var w word
+		var w envelopeFrame
 		require.NoError(l.t, json.Unmarshal(raw, &w))
 		if len(w.Ack) == 1 && w.Ack[0] == messageID {
 			return all
@@ -89,7 +89,7 @@ func (l *line) heard(messageID string) (all string) {
 }
 
 // sent sends a message as it is and returns what is said until it is acknowledged.
-func (l *line) sent(message, messageID string) string {
+func (l *agentSocket) sent(message, messageID string) string {
 	l.t.Helper()
 	require.NoError(l.t, l.conn.Write(l.t.Context(), websocket.MessageText, []byte(message)))
 	return l.heard(messageID)
@@ -104,15 +104,15 @@ func TestATokenInAMessageIsNotKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg, log := configured(t, name), &output{}
-			cfg.Links.MaxFailures = 1000
+			cfg.Transport.MaxAuthFailures = 1000
 			logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 			a, err := app.New(t.Context(), cfg, &app.Options{Logger: logger})
 			require.NoError(t, err)
 			require.NoError(t, a.Start(t.Context()))
 			t.Cleanup(func() { require.NoError(t, a.Stop(context.Background())) })
 			c := newClient(t, a.URL(), adminToken(t, cfg.Data))
-			own := hire(t, c, "digger")
-			s := &smuggler{t: t, c: c, agent: newClient(t, a.URL(), own), line: dial(t, a.URL(), own)}
+			own := registerAgent(t, c, "digger")
+			s := &smuggler{t: t, c: c, agent: newClient(t, a.URL(), own), line: dialEnvelope(t, a.URL(), own)}
 			for what, custom := range carriers(secret + "-1") {
 				s.work(what, custom)
 				s.refused(custom)
@@ -140,7 +140,7 @@ func TestATokenInAMessageIsNotKept(t *testing.T) {
 type smuggler struct {
 	t        *testing.T
 	c, agent *client
-	line     *line
+	line     *agentSocket
 	told     strings.Builder
 	done     int // tasks that went all the way
 }
@@ -155,7 +155,7 @@ func (s *smuggler) overHTTP(who *client, message string) bool {
 }
 
 // overTheLine sends a message of the agent, which may also be refused.
-func (s *smuggler) overTheLine(w word, custom string) {
+func (s *smuggler) overTheLine(w envelopeFrame, custom string) {
 	s.t.Helper()
 	s.told.WriteString(s.line.sent(sealed(s.t, w, custom), w.MessageID))
 }
@@ -164,7 +164,7 @@ func (s *smuggler) overTheLine(w word, custom string) {
 // breaks a rule is refused, and the task done without.
 func (s *smuggler) work(what, custom string) {
 	s.t.Helper()
-	order := letter("orchestrator", "infra", "work_request", map[string]any{"task_id": uuid.NewString(), "work_type": "dig", "parameters": map[string]any{}})
+	order := newEnvelope("orchestrator", "infra", "work_request", map[string]any{"task_id": uuid.NewString(), "work_type": "dig", "parameters": map[string]any{}})
 	taken := s.overHTTP(s.c, sealed(s.t, order, custom))
 	if !taken {
 		require.True(s.t, s.overHTTP(s.c, sealed(s.t, order, "{}")), what)
@@ -176,11 +176,11 @@ func (s *smuggler) work(what, custom string) {
 
 	task := order.Payload["task_id"]
 	status := map[string]any{"task_id": task, "status": "running", "progress": 10, "output_chunk": "half"}
-	s.overHTTP(s.agent, sealed(s.t, letter("infra", "orchestrator", "work_status", status), custom))
-	s.overTheLine(letter("infra", "orchestrator", "work_status", status), custom)
-	s.overHTTP(s.agent, sealed(s.t, letter("infra", "orchestrator", "work_status", map[string]any{"agent_id": "digger", "status": "online"}), custom))
-	s.overTheLine(letter("infra", "orchestrator", "work_status", map[string]any{"agent_id": "digger", "status": "online"}), custom)
-	result := letter("infra", "orchestrator", "work_result", map[string]any{
+	s.overHTTP(s.agent, sealed(s.t, newEnvelope("infra", "orchestrator", "work_status", status), custom))
+	s.overTheLine(newEnvelope("infra", "orchestrator", "work_status", status), custom)
+	s.overHTTP(s.agent, sealed(s.t, newEnvelope("infra", "orchestrator", "work_status", map[string]any{"agent_id": "digger", "status": "online"}), custom))
+	s.overTheLine(newEnvelope("infra", "orchestrator", "work_status", map[string]any{"agent_id": "digger", "status": "online"}), custom)
+	result := newEnvelope("infra", "orchestrator", "work_result", map[string]any{
 		"task_id": task, "status": "success", "exit_code": 0, "output": "a hole", "resources_used": map[string]any{"duration_seconds": 1, "gpu_vram_mb": 0, "cpu_time_ms": 1},
 	})
 	s.overTheLine(result, custom)
@@ -198,8 +198,8 @@ func (s *smuggler) work(what, custom string) {
 // refused sends messages that are wrong besides.
 func (s *smuggler) refused(custom string) {
 	s.t.Helper()
-	ask := func(kind string) word {
-		return letter("orchestrator", "infra", "work_request", map[string]any{"task_id": uuid.NewString(), "work_type": kind, "parameters": map[string]any{}})
+	ask := func(kind string) envelopeFrame {
+		return newEnvelope("orchestrator", "infra", "work_request", map[string]any{"task_id": uuid.NewString(), "work_type": kind, "parameters": map[string]any{}})
 	}
 	nobody := newClient(s.t, s.c.url, strings.Repeat("0", 64))
 	for _, who := range []*client{s.c, s.agent, nobody} {
@@ -209,9 +209,9 @@ func (s *smuggler) refused(custom string) {
 	odd.Version = "9.0"
 	require.False(s.t, s.overHTTP(s.c, sealed(s.t, odd, custom)))
 	require.False(s.t, s.overHTTP(s.c, sealed(s.t, ask("dig"), custom)[1:]))
-	s.overTheLine(letter("infra", "orchestrator", "work_status", map[string]any{"agent_id": "nova", "status": "online"}), custom)
-	s.overTheLine(letter("infra", "orchestrator", "work_result", map[string]any{"task_id": uuid.NewString()}), custom)
-	s.overTheLine(letter("infra", "orchestrator", "gossip", map[string]any{}), custom)
+	s.overTheLine(newEnvelope("infra", "orchestrator", "work_status", map[string]any{"agent_id": "nova", "status": "online"}), custom)
+	s.overTheLine(newEnvelope("infra", "orchestrator", "work_result", map[string]any{"task_id": uuid.NewString()}), custom)
+	s.overTheLine(newEnvelope("infra", "orchestrator", "gossip", map[string]any{}), custom)
 }
 
 // rows are all rows of all tables, as text.

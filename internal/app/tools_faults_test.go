@@ -231,7 +231,7 @@ func (a *absence) through(t *testing.T, data string) setting {
 func (a *absence) begin(t *testing.T, c *client) {
 	t.Helper()
 	if a.way != nil {
-		a.quiet = a.way.cutNowAndThen(10 * time.Millisecond)
+		a.quiet = a.way.cutRepeatedly(10 * time.Millisecond)
 		eventually(t, func() bool { return c.status(t, "/readyz") != http.StatusOK }, "the database is away")
 		return
 	}

@@ -8,13 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWhoHasRegisteredItselfMayAskWithASignature (PROTOCOL_V5 §11) too, as without one, on
-// this machine. Nobody else may whom only a key lets in: not an agent that somebody has
-// registered, whatever its description says, nor one that somebody has taken over since.
-func TestWhoHasRegisteredItselfMayAskWithASignature(t *testing.T) {
+// TestSignedV5RequestOfEnrolledAgent (PROTOCOL_V5 §11): an agent that enrolled itself may submit
+// tasks with a signature too, on this machine. Other agents that are identified only by a key may
+// not: neither an agent that a client registered, whatever its description says, nor one that a
+// client has changed since.
+func TestSignedV5RequestOfEnrolledAgent(t *testing.T) {
 	t.Parallel()
 	cfg := configured(t, "sqlite")
-	a := listening(t, cfg, nil)
+	a := startWithV5(t, cfg, nil)
 	c := newClient(t, a.URL(), adminToken(t, cfg.Data))
 	do := func(method, path string, body map[string]any, want int) {
 		t.Helper()
@@ -23,32 +24,34 @@ func TestWhoHasRegisteredItselfMayAskWithASignature(t *testing.T) {
 		require.Equal(t, want, status, "%s", answer)
 	}
 	numbers := map[string]string{}
-	own := connected(t, a.V5Addr()).join(";name=digger")
-	hire(t, c, "hired")
-	hire(t, c, "v5-hired")
+	number := dialTCP(t, a.V5Addr()).join(";name=digger")
+	registerAgent(t, c, "hired")
+	registerAgent(t, c, "v5-hired")
 	do(http.MethodPatch, "/api/v1/agents/hired", map[string]any{"description": "registered itself over TCP"}, http.StatusOK)
 	for _, id := range []string{"v5-digger", "hired", "v5-hired"} {
-		do(http.MethodPut, "/api/v1/agents/"+id+"/key", map[string]any{"key": agreedKey}, http.StatusCreated)
-		numbers[id] = get[struct{ Worker string }](t, c, "/api/v1/agents/"+id+"/key").Worker
+		do(http.MethodPut, "/api/v1/agents/"+id+"/key", map[string]any{"key": sharedKey}, http.StatusCreated)
+		numbers[id] = get[struct {
+			V5ID string `json:"v5_id"`
+		}](t, c, "/api/v1/agents/"+id+"/key").V5ID
 	}
-	require.Equal(t, own, numbers["v5-digger"])
-	line := connected(t, a.V5Addr())
-	line.say("M1|W1>O1|J|T0|-|-|-|0|S0|-|name=hired")
-	require.Contains(t, line.over(), `reason=token;desc="the agent 'v5-hired' has not registered itself; it needs token="`, "and not that a token is wrong")
-	turn := 0
-	// asks is what an agent is answered that comes with a signature and asks for work.
-	asks := func(id string) string {
+	require.Equal(t, number, numbers["v5-digger"])
+	conn := dialTCP(t, a.V5Addr())
+	conn.send("M1|W1>O1|J|T0|-|-|-|0|S0|-|name=hired")
+	require.Contains(t, conn.readAll(), `reason=token;desc="the agent 'v5-hired' has not registered itself; it needs token="`, "the refusal does not mention a wrong token")
+	n := 0
+	// reply returns the reply to a request of an agent that is identified by a signature.
+	replyTo := func(id string) string {
 		t.Helper()
-		line := connected(t, a.V5Addr())
-		turn++
-		line.say(signedLine(t, fmt.Sprintf("M%d|%s>O1|J|T0|-|-|-|0|S0|-|-", turn, numbers[id]), agreedKey))
-		require.Contains(t, line.hear(), "registered;id="+numbers[id])
-		line.say("M9|" + numbers[id] + ">O1|R|-|-|-|-|0|-|-|call=custom:nobody-does")
-		return line.hear()
+		conn := dialTCP(t, a.V5Addr())
+		n++
+		conn.send(signedLine(t, fmt.Sprintf("M%d|%s>O1|J|T0|-|-|-|0|S0|-|-", n, numbers[id]), sharedKey))
+		require.Contains(t, conn.next(), "registered;id="+numbers[id])
+		conn.send("M9|" + numbers[id] + ">O1|R|-|-|-|-|0|-|-|call=custom:unoffered")
+		return conn.next()
 	}
-	require.Contains(t, asks("v5-digger"), "|F|E19|", "it may ask, and nobody offers it")
-	require.Contains(t, asks("hired"), "|F|E90|0|-|-|reason=scope;")
-	require.Contains(t, asks("v5-hired"), "|F|E90|0|-|-|reason=scope;")
-	do(http.MethodPatch, "/api/v1/agents/v5-digger", map[string]any{"description": "somebody's"}, http.StatusOK)
-	require.Contains(t, asks("v5-digger"), "|F|E90|0|-|-|reason=scope;")
+	require.Contains(t, replyTo("v5-digger"), "|F|E19|", "it may submit, but no agent offers the capability")
+	require.Contains(t, replyTo("hired"), "|F|E90|0|-|-|reason=scope;")
+	require.Contains(t, replyTo("v5-hired"), "|F|E90|0|-|-|reason=scope;")
+	do(http.MethodPatch, "/api/v1/agents/v5-digger", map[string]any{"description": "changed by a client"}, http.StatusOK)
+	require.Contains(t, replyTo("v5-digger"), "|F|E90|0|-|-|reason=scope;")
 }

@@ -13,12 +13,13 @@ import (
 
 	"comet/internal/app"
 	"comet/internal/wire/v5"
+	"comet/internal/wire/v5/codes"
 )
 
-// agreedKey is one that was agreed on elsewhere.
-const agreedKey = "a key that was agreed on"
+// sharedKey is the key of the agents.
+const sharedKey = "a key that was agreed on"
 
-// signedLine is a line of system traffic as somebody sends it who has the key.
+// signedLine returns a line of system traffic with a signature.
 func signedLine(t *testing.T, line, key string) string {
 	t.Helper()
 	signed, err := v5.Sign(line, []byte(key), "S0", "beef")
@@ -26,8 +27,8 @@ func signedLine(t *testing.T, line, key string) string {
 	return signed
 }
 
-// posted sends a line with a token and returns the answer.
-func posted(t *testing.T, url, token, line string) string {
+// postLine posts a line with a token and returns the reply.
+func postLine(t *testing.T, url, token, line string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/api/v5/messages", strings.NewReader(line))
 	require.NoError(t, err)
@@ -40,47 +41,46 @@ func posted(t *testing.T, url, token, line string) string {
 	return string(body)
 }
 
-// TestASignatureIsNotKept (PROTOCOL_V5 §11): not in a row, a file or the log, whatever is
-// wrong with it; and the key is nowhere but where it is kept. That the line was taken is
-// known to the next start.
-func TestASignatureIsNotKept(t *testing.T) {
+// TestSignatureIsNotStored (PROTOCOL_V5 §11): a signature is in no row, file or log, whatever is
+// wrong with it, and the key only in its own row. A replay is detected after a restart.
+func TestSignatureIsNotStored(t *testing.T) {
 	t.Parallel()
 	cfg, log := configured(t, "sqlite"), &output{}
-	cfg.Links.MaxFailures, cfg.Links.V5ReplayWindow = 1000, time.Hour
+	cfg.Transport.MaxAuthFailures, cfg.Transport.V5ReplayWindow = 1000, time.Hour
 	opts := &app.Options{Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
-	a := listening(t, cfg, opts)
+	a := startWithV5(t, cfg, opts)
 	c := newClient(t, a.URL(), adminToken(t, cfg.Data))
-	own := hire(t, c, "digger")
-	status, body, err := c.do(t.Context(), http.MethodPut, "/api/v1/agents/digger/key", map[string]any{"key": agreedKey})
+	own := registerAgent(t, c, "digger")
+	status, body, err := c.do(t.Context(), http.MethodPut, "/api/v1/agents/digger/key", map[string]any{"key": sharedKey})
 	require.NoError(t, err)
 	require.Equal(t, http.StatusCreated, status, "%s", body)
-	told := string(body)
+	replies := string(body)
 
 	const join = "M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=custom:dig"
-	taken := signedLine(t, join, agreedKey)
-	require.Contains(t, posted(t, a.URL(), own, taken), "registered;id=W1;")
+	taken := signedLine(t, join, sharedKey)
+	require.Contains(t, postLine(t, a.URL(), own, taken), "registered;id=W1;")
 	for _, line := range []string{
 		taken, signedLine(t, join, "not the key that it has"), taken + "0", taken + ";x=1", strings.Replace(taken, ";auth=", "; auth=", 1),
 		strings.Replace(taken, "S0:", "S1:", 1), strings.Replace(taken, "|S0|-|", "|S0|-|auth=S0:beef:00000000;", 1),
 		strings.Replace(taken, "|-|caps", "|caps", 1), strings.Replace(taken, "caps=", "caps=a>b;caps=", 1),
 	} {
-		said := posted(t, a.URL(), own, line)
-		require.Contains(t, said, "|F|E", line)
-		told += said
-		tcp := connected(t, a.V5Addr())
-		tcp.say(line)
-		told += tcp.over()
+		reply := postLine(t, a.URL(), own, line)
+		require.Contains(t, reply, "|F|E", line)
+		replies += reply
+		tcp := dialTCP(t, a.V5Addr())
+		tcp.send(line)
+		replies += tcp.readAll()
 	}
-	require.Contains(t, told, "reason="+v5.ReasonReplay)
-	require.Contains(t, told, "reason="+v5.ReasonSignature)
+	require.Contains(t, replies, "reason="+codes.ReasonReplay)
+	require.Contains(t, replies, "reason="+codes.ReasonSignature)
 	require.NoError(t, a.Stop(t.Context()))
-	for place, text := range map[string]string{"a row": rows(t, cfg), "a file": contents(t, cfg.Data), "the log": log.String(), "what was answered": told} {
-		require.NotContains(t, text, ":beef:", place)
+	for where, text := range map[string]string{"a row": rows(t, cfg), "a file": contents(t, cfg.Data), "the log": log.String(), "the replies": replies} {
+		require.NotContains(t, text, ":beef:", where)
 	}
-	require.NotContains(t, log.String()+told, agreedKey)
-	require.Contains(t, rows(t, cfg), agreedKey, "where it is kept")
+	require.NotContains(t, log.String()+replies, sharedKey)
+	require.Contains(t, rows(t, cfg), sharedKey, "in its own row")
 
-	again := listening(t, cfg, opts)
-	require.Contains(t, posted(t, again.URL(), own, taken), "reason="+v5.ReasonReplay)
+	again := startWithV5(t, cfg, opts)
+	require.Contains(t, postLine(t, again.URL(), own, taken), "reason="+codes.ReasonReplay)
 	require.NoError(t, again.Stop(context.Background()))
 }

@@ -12,71 +12,72 @@ import (
 	"comet/store/storetest"
 )
 
-// TestLinesThatAreSaidTwice have their effect once: on the same line, at another door at
-// the same time, and on the next line after the first has ended. The work is that of
-// PROTOCOL_V5 §12.2, and a second task that fails.
-func TestLinesThatAreSaidTwice(t *testing.T) {
+// TestRepeatedV5Messages: a message that is sent twice has its effect once: on the same connection,
+// over HTTP at the same time, and on the next connection after the first has ended. The tasks are
+// that of PROTOCOL_V5 §12.2, and a second one that fails.
+func TestRepeatedV5Messages(t *testing.T) {
 	t.Parallel()
 	for _, name := range storetest.Databases() {
-		for where, again := range map[string]func(*twice, string){
-			"on the same line": (*twice).onTheSameLine, "at another door": (*twice).atAnotherDoor, "on the next line": (*twice).onTheNextLine,
+		for where, again := range map[string]func(*repeatingWorker, string){
+			"on the same connection": (*repeatingWorker).onSameConnection, "over HTTP": (*repeatingWorker).overHTTP, "on the next connection": (*repeatingWorker).onNextConnection,
 		} {
 			t.Run(where+"/"+name, func(t *testing.T) {
 				t.Parallel()
-				saidTwice(t, configured(t, name), again)
+				testRepeatedMessages(t, configured(t, name), again)
 			})
 		}
 	}
 }
 
-// twice is a worker that says everything twice.
-type twice struct {
-	*nc
+// repeatingWorker is a worker that sends every message twice.
+type repeatingWorker struct {
+	*tcpClient
 
-	c         *client // with its own token
-	name, own string
-	again     func(*twice, string)
+	client       *client // with the token of the worker
+	name, number string
+	repeat       func(*repeatingWorker, string)
 }
 
-func newTwice(t *testing.T, admin *client, address, name string, again func(*twice, string)) *twice {
+func newRepeatingWorker(t *testing.T, admin *client, address, name string, again func(*repeatingWorker, string)) *repeatingWorker {
 	t.Helper()
-	w := &twice{nc: connected(t, address), name: name, again: again}
-	w.own = w.join(";name=" + name + ";caps=custom:" + name)
-	w.c = newClient(t, admin.url, admin.tokenOf(t, "v5-"+name))
-	eventually(t, func() bool { return admin.online(t, "v5-"+name) }, "it is there")
+	w := &repeatingWorker{tcpClient: dialTCP(t, address), name: name, repeat: again}
+	w.number = w.join(";name=" + name + ";caps=custom:" + name)
+	w.client = newClient(t, admin.url, admin.createToken(t, "v5-"+name))
+	eventually(t, func() bool { return admin.online(t, "v5-"+name) }, "the agent is online")
 	return w
 }
 
-// tell says a line twice. In it, ME is the worker's own number.
-func (w *twice) tell(line string) {
+// sendTwice sends a line twice. ME stands for the number of the worker.
+func (w *repeatingWorker) sendTwice(line string) {
 	w.t.Helper()
-	line = strings.ReplaceAll(line, "ME", w.own)
-	w.say(line)
-	w.again(w, line)
+	line = strings.ReplaceAll(line, "ME", w.number)
+	w.send(line)
+	w.repeat(w, line)
 }
 
-func (w *twice) onTheSameLine(line string) { w.say(line) }
+func (w *repeatingWorker) onSameConnection(line string) { w.send(line) }
 
-func (w *twice) atAnotherDoor(line string) {
-	answer, _ := w.c.talk(w.t, line)
+func (w *repeatingWorker) overHTTP(line string) {
+	answer, _ := w.client.postLines(w.t, line)
 	require.NotContains(w.t, answer, "|E|", line)
 }
 
-func (w *twice) onTheNextLine(line string) {
+func (w *repeatingWorker) onNextConnection(line string) {
 	address := w.conn.RemoteAddr().String()
 	require.NoError(w.t, w.conn.(*net.TCPConn).CloseWrite())
-	w.over() // what is not done yet is answered with E30
-	w.nc = connected(w.t, address)
-	require.Equal(w.t, w.own, w.join(";name="+w.name))
-	w.say(line)
-	w.given("A") // before this line ends too
+	w.readAll() // unfinished messages get an E30
+	w.tcpClient = dialTCP(w.t, address)
+	require.Equal(w.t, w.number, w.join(";name="+w.name))
+	w.send(line)
+	w.send("M8|" + w.number + ">O1|K|T0|-|-|-|0|S0|-|caps=custom:" + w.name)
+	w.waitFor("A|T0") // the message is handled before this connection ends too
 }
 
-// given waits for work, past what the earlier lines are answered with.
-func (w *twice) given(kind string) {
+// waitFor waits for a line of a type and skips the replies to earlier lines.
+func (w *repeatingWorker) waitFor(kind string) {
 	w.t.Helper()
 	for {
-		line := w.hear()
+		line := w.next()
 		require.NotContains(w.t, line, "|E|")
 		if strings.Contains(line, "|"+kind+"|") {
 			return
@@ -84,48 +85,48 @@ func (w *twice) given(kind string) {
 	}
 }
 
-func saidTwice(t *testing.T, cfg config.Config, again func(*twice, string)) {
+func testRepeatedMessages(t *testing.T, cfg config.Config, again func(*repeatingWorker, string)) {
 	t.Helper()
-	a := listening(t, cfg, nil)
+	a := startWithV5(t, cfg, nil)
 	c := newClient(t, a.URL(), adminToken(t, cfg.Data))
-	digger, helper := newTwice(t, c, a.V5Addr(), "digger", again), newTwice(t, c, a.V5Addr(), "helper", again)
+	digger, helper := newRepeatingWorker(t, c, a.V5Addr(), "digger", again), newRepeatingWorker(t, c, a.V5Addr(), "helper", again)
 
-	_, first := c.talk(t, "M1|User>O1|R|-|P1|N|-|0|-|B1000|call=digger;keep")
-	digger.given("R")
-	digger.tell("M2|ME>O1|U|T1|P1|R|-|0|S1|-|desc=it digs;ack")
-	digger.tell(`M3|ME>O1|U|T1|P1|R|-|0|S1|-|part=1;text="a hole ";ack`)
-	digger.tell("M4|ME>O1|U|T1|P1|R|-|0|S1|-|part=2;text=and another;ack")
-	digger.tell("M5|ME>" + helper.own + "|X|T1|P1|R|-|1|S1|B500|call=helper;reason=specialized")
-	helper.given("X")
-	helper.tell("M2|ME>" + digger.own + "|S|T1|P1|D|-|1|S1|B300|tests=3")
-	digger.tell("M6|ME>O1|S|T1|P1|D|-|0|S1|B200|src=#REF:T1:raw;parts=2")
-	c.ended(t, first, "done")
+	_, first := c.postLines(t, "M1|User>O1|R|-|P1|N|-|0|-|B1000|call=digger;keep")
+	digger.waitFor("R")
+	digger.sendTwice("M2|ME>O1|U|T1|P1|R|-|0|S1|-|desc=it digs")
+	digger.sendTwice(`M3|ME>O1|U|T1|P1|R|-|0|S1|-|part=1;text="a hole "`)
+	digger.sendTwice("M4|ME>O1|U|T1|P1|R|-|0|S1|-|part=2;text=and another")
+	digger.sendTwice("M5|ME>" + helper.number + "|X|T1|P1|R|-|1|S1|B500|call=helper;reason=specialized")
+	helper.waitFor("X")
+	helper.sendTwice("M2|ME>" + digger.number + "|S|T1|P1|D|-|1|S1|B300|tests=3")
+	digger.sendTwice("M6|ME>O1|S|T1|P1|D|-|0|S1|B200|src=#REF:T1:raw;parts=2")
+	c.waitForEnd(t, first, "done")
 
-	// What is asked for twice, at the same time, is asked for once.
+	// A request that is sent twice at the same time submits one task.
 	var asking sync.WaitGroup
 	tasks := make([]string, 2)
 	for n := range tasks {
 		asking.Go(func() {
 			var answer string
-			if answer, tasks[n] = c.talk(t, "M2|User>O1|R|T2|P1|N|-|0|S1|B100|call=helper"); !strings.Contains(answer, "|A|T2|") {
+			if answer, tasks[n] = c.postLines(t, "M2|User>O1|R|T2|P1|N|-|0|S1|B100|call=helper"); !strings.Contains(answer, "|A|T2|") {
 				t.Errorf("the request is answered with %s", answer)
 			}
 		})
 	}
 	asking.Wait()
 	require.Equal(t, tasks[0], tasks[1])
-	helper.given("R")
-	helper.tell("M3|ME>O1|E|T2|P1|F|E33|0|S1|B90|desc=no spade")
-	c.ended(t, tasks[0], "failed")
+	helper.waitFor("R")
+	helper.sendTwice("M3|ME>O1|E|T2|P1|F|E33|0|S1|B90|desc=no spade")
+	c.waitForEnd(t, tasks[0], "failed")
 
-	require.Equal(t, "a hole and another", c.output(t, first, "result"))
-	require.Equal(t, 1, strings.Count(c.output(t, first, "log"), "it digs"))
+	require.Equal(t, "a hole and another", c.outputOf(t, first, "result"))
+	require.Equal(t, 1, strings.Count(c.outputOf(t, first, "log"), "it digs"))
 	require.EqualValues(t, 300, c.used(t, "v5-digger"))
 	require.EqualValues(t, 210, c.used(t, "v5-helper"))
-	// Everything that was said is heard before what is counted is counted.
-	for _, w := range []*twice{digger, helper} {
-		w.say("M7|" + w.own + ">O1|K|T0|-|-|-|0|S0|-|caps=custom:nothing")
-		w.given("A|T0")
+	// All messages must be processed before they are counted.
+	for _, w := range []*repeatingWorker{digger, helper} {
+		w.send("M7|" + w.number + ">O1|K|T0|-|-|-|0|S0|-|caps=custom:nothing")
+		w.waitFor("A|T0")
 	}
 	db := opened(t, cfg)
 	require.Equal(t, []string{"0\t1", "0\t1", "1\t1"}, scanned(t, db, "SELECT t.depth, a.attempt FROM attempts a JOIN tasks t ON t.id = a.task_id ORDER BY 1, 2"))
@@ -134,14 +135,14 @@ func saidTwice(t *testing.T, cfg config.Config, again func(*twice, string)) {
 	require.Equal(t, []string{"1"}, scanned(t, db, "SELECT count(*) FROM tasks WHERE parent_id IS NOT NULL"))
 }
 
-// ended waits for the end of a task.
-func (c *client) ended(t *testing.T, id, state string) {
+// waitForEnd waits for the end of a task.
+func (c *client) waitForEnd(t *testing.T, id, state string) {
 	t.Helper()
-	eventually(t, func() bool { return get[taskDetail](t, c, "/api/v1/tasks/"+id).ended() }, "it ends")
+	eventually(t, func() bool { return get[taskDetail](t, c, "/api/v1/tasks/"+id).ended() }, "the task ends")
 	require.Equal(t, state, get[taskDetail](t, c, "/api/v1/tasks/"+id).State)
 }
 
-func (c *client) output(t *testing.T, id, stream string) string {
+func (c *client) outputOf(t *testing.T, id, stream string) string {
 	t.Helper()
 	_, text, err := c.do(t.Context(), "GET", "/api/v1/tasks/"+id+"/output?stream="+stream, nil)
 	require.NoError(t, err)

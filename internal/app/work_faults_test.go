@@ -13,90 +13,82 @@ import (
 	comet "comet/agent"
 )
 
-// TestANetworkThatIsCut: lines are dropped in the middle of messages all the time, those
-// of the agents and those of the askers. Every task ends, with its result unless its
-// agent's line was down at each attempt, and no agent's function sees a piece of work
-// twice.
-func TestANetworkThatIsCut(t *testing.T) {
+// TestCutNetwork: connections of agents and clients are cut all the time, in the middle of
+// messages. Every task ends. It has its result unless its agent was disconnected at each attempt,
+// and the function of an agent runs once for a task.
+func TestCutNetwork(t *testing.T) {
 	t.Parallel()
-	for dialect := range (&jobs{}).speakers() {
-		t.Run(dialect, func(t *testing.T) {
+	for starter := range (&jobRunner{}).starters() {
+		t.Run(starter, func(t *testing.T) {
 			t.Parallel()
-			onEveryDatabase(t, func(t *testing.T, database setting) { isCutOff(t, database, dialect) })
+			onEveryDatabase(t, func(t *testing.T, database setting) { testCutNetwork(t, database, starter) })
 		})
 	}
 }
 
-func isCutOff(t *testing.T, database setting, dialect string) {
+func testCutNetwork(t *testing.T, database setting, starter string) {
 	t.Helper()
-	data, address, text := t.TempDir(), freeAddress(t), freeAddress(t)
-	p := serveAt(t, data, address, database, taking(text))
+	data, address, tcpAddress := t.TempDir(), freeAddress(t), freeAddress(t)
+	p := serveAt(t, data, address, database, v5Listen(tcpAddress))
 	c := newClient(t, p.url(t), adminToken(t, data))
-	net, lines := newProxy(t, address), newProxy(t, text)
-	work := &jobs{tokens: 7}
-	work.speakers()[dialect](t, net.url(), lines.address(), c.infra(t, "infra-1", "job"), 8)
-	speak, err := comet.NewClient(net.url(), c.token, nil)
+	httpProxy, tcpProxy := newProxy(t, address), newProxy(t, tcpAddress)
+	runner := &jobRunner{tokens: 7}
+	runner.starters()[starter](t, httpProxy.url(), tcpProxy.address(), c.registerInfra(t, "infra-1", "job"), 8)
+	sender, err := comet.NewClient(httpProxy.url(), c.token, nil)
 	require.NoError(t, err)
-	for _, cut := range []*proxy{net, lines} {
-		stop := cut.cutNowAndThen(time.Second)
+	for _, cut := range []*proxy{httpProxy, tcpProxy} {
+		stop := cut.cutRepeatedly(time.Second)
 		defer stop()
 	}
 	var all []*job
 	for n := range 60 {
 		j := newJob(n, 50)
 		j.request.Hints.MaxDuration = time.Minute
-		require.True(t, askFor(t.Context(), speak, j))
+		require.True(t, submitUntilAccepted(t.Context(), sender, j))
 		all = append(all, j)
 	}
-	charged, done := c.tally(t, all...), int64(0)
+	charged, done := c.settle(t, all...), int64(0)
 	for _, d := range charged.tasks {
 		if d.State == "done" {
 			done++
 			continue
 		}
-		for _, a := range d.Attempts { // its line was down each time
+		for _, a := range d.Attempts { // the agent was disconnected each time
 			require.Nil(t, a.AgentID, "%+v", d)
 		}
 	}
-	require.Equal(t, done, work.runs.Load(), "each is done once")
+	require.Equal(t, done, runner.runs.Load(), "each task runs once")
 	require.Positive(t, done)
-	charged.requireNothingHeld(t, "infra-1")
+	charged.requireSettled(t, "infra-1")
 	p.stop(t)
 }
 
-// worker starts a real "comet worker" whose command is a shell's.
-func worker(t *testing.T, url, token, script string, more ...string) *process {
+// worker starts a "comet worker" process with a shell command.
+func worker(t *testing.T, url, token, script string) *process {
 	t.Helper()
-	args := append([]string{"worker", "--server", url, "--state", t.TempDir()}, more...)
-	return start(t, append(args, "--", "sh", "-c", script), env("COMET_TOKEN="+token))
+	return start(t, []string{"worker", "--server", url, "--state", t.TempDir(), "--", "sh", "-c", script}, env("COMET_TOKEN="+token))
 }
 
-// TestAWorkerThatIsKilled: a command's worker is killed in the middle of the work. The
-// work ends at its deadline and another worker does it; the killed worker's command is
-// gone too.
-func TestAWorkerThatIsKilled(t *testing.T) {
+// TestKilledWorker: the worker of a command is killed while it works. The attempt times out,
+// another worker does the task, and the command of the killed worker ends too.
+func TestKilledWorker(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range []string{comet.DialectEnvelope, comet.DialectV5} {
-		t.Run(dialect, func(t *testing.T) {
-			t.Parallel()
-			onEveryDatabase(t, func(t *testing.T, database setting) { isKilled(t, database, dialect) })
-		})
-	}
+	onEveryDatabase(t, testKilledWorker)
 }
 
-func isKilled(t *testing.T, database setting, dialect string) {
+func testKilledWorker(t *testing.T, database setting) {
 	t.Helper()
 	data := t.TempDir()
 	p := serve(t, data, database)
 	c := newClient(t, p.url(t), adminToken(t, data))
 	pid := filepath.Join(t.TempDir(), "pid")
-	hung := worker(t, c.url, c.infra(t, "infra-1", "job"), "echo $$ > "+pid+"; exec sleep 600", "--dialect", dialect)
-	eventually(t, func() bool { return c.online(t, "infra-1") }, "the first worker is there")
+	hung := worker(t, c.url, c.registerInfra(t, "infra-1", "job"), "echo $$ > "+pid+"; exec sleep 600")
+	eventually(t, func() bool { return c.online(t, "infra-1") }, "the first worker is online")
 	j := newJob(1, 50)
 	j.request.Hints.MaxDuration = 2 * time.Second
-	speak, err := comet.NewClient(c.url, c.token, c.http)
+	sender, err := comet.NewClient(c.url, c.token, c.http)
 	require.NoError(t, err)
-	require.True(t, askFor(t.Context(), speak, j))
+	require.True(t, submitUntilAccepted(t.Context(), sender, j))
 	command := 0
 	eventually(t, func() bool {
 		text, err := os.ReadFile(pid)
@@ -104,8 +96,8 @@ func isKilled(t *testing.T, database setting, dialect string) {
 		return err == nil && command > 0
 	}, "the command runs")
 	hung.kill()
-	other := worker(t, c.url, c.infra(t, "infra-2", "job"), `echo "::tokens 9"; printf "job $COMET_PARAM_N"`, "--dialect", dialect)
-	charged := c.tally(t, j)
+	other := worker(t, c.url, c.registerInfra(t, "infra-2", "job"), `echo "::tokens 9"; printf "job $COMET_PARAM_N"`)
+	charged := c.settle(t, j)
 	d := charged.tasks[j.request.TaskID]
 	require.Equal(t, "done", d.State, "%+v", d)
 	require.GreaterOrEqual(t, len(d.Attempts), 2)
@@ -113,8 +105,8 @@ func isKilled(t *testing.T, database setting, dialect string) {
 	require.Equal(t, "timed_out", d.Attempts[0].State)
 	require.Equal(t, "infra-2", *d.Attempts[len(d.Attempts)-1].AgentID)
 	eventually(t, func() bool { return syscall.Kill(command, 0) != nil }, "the command of the killed worker is gone")
-	require.EqualValues(t, 9, charged.of(t, "infra-2"))
-	charged.requireNothingHeld(t, "infra-1", "infra-2")
+	require.EqualValues(t, 9, charged.tokensOf(t, "infra-2"))
+	charged.requireSettled(t, "infra-1", "infra-2")
 	other.stop(t)
 	p.stop(t)
 }
@@ -129,7 +121,7 @@ func atoi(text string) (n int) {
 	return n
 }
 
-// online reports whether an agent takes work.
+// online reports whether an agent is online.
 func (c *client) online(t *testing.T, id string) bool {
 	t.Helper()
 	status, body, err := c.do(t.Context(), "GET", "/api/v1/workers/"+id, nil)

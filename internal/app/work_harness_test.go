@@ -19,7 +19,7 @@ import (
 	"comet/models"
 )
 
-// freeAddress is one that a server may listen on, again and again.
+// freeAddress returns an address on which a server may listen repeatedly.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -28,14 +28,14 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// serveAt is serve at an address.
+// serveAt is serve with a given address.
 func serveAt(t *testing.T, data, address string, settings ...setting) *process {
 	t.Helper()
 	return start(t, []string{"serve", "--listen", address, "--data", data}, settings...)
 }
 
-// infra registers an agent that does jobs and returns its token.
-func (c *client) infra(t *testing.T, id string, capabilities ...string) (token string) {
+// registerInfra registers an agent with capabilities and returns its token.
+func (c *client) registerInfra(t *testing.T, id string, capabilities ...string) (token string) {
 	t.Helper()
 	status, body, err := c.do(t.Context(), http.MethodPost, "/api/v1/agents", map[string]any{
 		"id": id, "name": id, "level": 2, "parent_id": "orch-my-team", "sphere_id": 8, "frequency_hz": 555,
@@ -43,10 +43,10 @@ func (c *client) infra(t *testing.T, id string, capabilities ...string) (token s
 	})
 	require.NoError(t, err)
 	require.Equal(t, http.StatusCreated, status, "%s", body)
-	return c.tokenOf(t, id)
+	return c.createToken(t, id)
 }
 
-func (c *client) tokenOf(t *testing.T, id string) string {
+func (c *client) createToken(t *testing.T, id string) string {
 	t.Helper()
 	status, body, err := c.do(t.Context(), http.MethodPost, "/api/v1/tokens", map[string]any{"name": id, "scopes": []string{"agents:write"}, "agent_id": id})
 	require.NoError(t, err)
@@ -56,16 +56,16 @@ func (c *client) tokenOf(t *testing.T, id string) string {
 	return issued.Token
 }
 
-// jobs are agents of the package that do the work type job: the answer is its parameter.
-type jobs struct {
-	runs   atomic.Int64 // of the function
+// jobRunner runs agents that do the work type job: the result contains its parameter.
+type jobRunner struct {
+	runs   atomic.Int64 // calls of the function
 	tokens int64
 }
 
-// work has an agent work until its test ends, in a dialect of the package.
-func (j *jobs) work(t *testing.T, url, token string, places int, dialect string) {
+// runAgent runs an agent of the package until the test ends.
+func (j *jobRunner) runAgent(t *testing.T, url, token string, concurrency int) {
 	t.Helper()
-	a, err := comet.New(url, token, &comet.Options{Dialect: dialect, Concurrency: places, Drain: -1})
+	a, err := comet.New(url, token, &comet.Options{Concurrency: concurrency, Drain: -1})
 	require.NoError(t, err)
 	a.Handle("job", func(ctx context.Context, w *comet.Work) (comet.Result, error) {
 		j.runs.Add(1)
@@ -83,7 +83,7 @@ func (j *jobs) work(t *testing.T, url, token string, places int, dialect string)
 	var running sync.WaitGroup
 	running.Go(func() {
 		for ctx.Err() == nil {
-			_ = a.Run(ctx) // the first line may meet a server that is gone
+			_ = a.Run(ctx) // the first connection may meet a stopped server
 		}
 	})
 	t.Cleanup(func() {
@@ -92,17 +92,18 @@ func (j *jobs) work(t *testing.T, url, token string, places int, dialect string)
 	})
 }
 
-// job is one piece of work that is asked for.
+// job is one submitted task.
 type job struct {
 	n       int
 	request comet.Request
 }
 
-// ask asks for a job until it is taken on; false where the test is over before.
-func askFor(ctx context.Context, c *comet.Client, j *job) bool {
+// submitUntilAccepted submits a job until the server accepts it. It returns false if the test ends
+// first.
+func submitUntilAccepted(ctx context.Context, c *comet.Client, j *job) bool {
 	for ctx.Err() == nil {
 		reply, err := c.Send(ctx, &j.request, 0)
-		if err == nil && (reply.Code == 0 || !passing(reply)) {
+		if err == nil && (reply.Code == 0 || !isTransient(reply)) {
 			return true
 		}
 		select {
@@ -113,9 +114,9 @@ func askFor(ctx context.Context, c *comet.Client, j *job) bool {
 	return false
 }
 
-// passing reports whether a server has said that it cannot answer at the moment, which
-// says nothing of the task.
-func passing(r comet.Reply) bool {
+// isTransient reports whether the server was temporarily unavailable, which says nothing about the
+// task.
+func isTransient(r comet.Response) bool {
 	var about struct {
 		AgentID string `json:"agent_id"`
 	}
@@ -129,7 +130,7 @@ func newJob(n int, budget int64) *job {
 	}}
 }
 
-// taskDetail is what the server says of a task.
+// taskDetail is a task as the server shows it.
 type taskDetail struct {
 	ID, State string
 	Failure   *string
@@ -146,8 +147,8 @@ func (d taskDetail) ended() bool {
 	return d.State == "done" || d.State == "failed" || d.State == "cancelled"
 }
 
-// ends returns how often the timeline says that it ended.
-func (d taskDetail) ends() (n int) {
+// endEvents returns the number of end events in the timeline.
+func (d taskDetail) endEvents() (n int) {
 	for _, e := range d.Timeline {
 		switch models.EventType(e.Type) {
 		case models.EventTaskCompleted, models.EventTaskFailed, models.EventTaskCancelled:
@@ -157,15 +158,15 @@ func (d taskDetail) ends() (n int) {
 	return n
 }
 
-// settled waits until a task has ended, and requires what must be true of each.
-func (c *client) settled(t *testing.T, j *job) taskDetail {
+// waitSettled waits until a task has ended, and checks what must be true of every ended task.
+func (c *client) waitSettled(t *testing.T, j *job) taskDetail {
 	t.Helper()
 	var d taskDetail
 	eventually(t, func() bool {
 		d = get[taskDetail](t, c, "/api/v1/tasks/"+j.request.TaskID.String())
 		return d.ended()
 	}, "the task ends")
-	require.Equal(t, 1, d.ends(), "%s ended once", d.ID)
+	require.Equal(t, 1, d.endEvents(), "%s ended once", d.ID)
 	sum := int64(0)
 	for _, a := range d.Attempts {
 		require.NotContains(t, []string{"assigned", "running"}, a.State)
@@ -180,29 +181,29 @@ func (c *client) settled(t *testing.T, j *job) taskDetail {
 	return d
 }
 
-// tally is what agents are to be charged: what their attempts at some tasks used.
-type tally struct {
-	c     *client
-	tasks map[uuid.UUID]taskDetail
+// charges is what agents must be charged for: the usage of their attempts at some tasks.
+type charges struct {
+	client *client
+	tasks  map[uuid.UUID]taskDetail
 }
 
-// tally begins with the tasks as they are now.
-func (c *client) tally(t *testing.T, all ...*job) *tally {
+// settle waits for the end of the tasks and returns their charges.
+func (c *client) settle(t *testing.T, all ...*job) *charges {
 	t.Helper()
-	out := &tally{c, map[uuid.UUID]taskDetail{}}
+	out := &charges{c, map[uuid.UUID]taskDetail{}}
 	for _, j := range all {
-		out.tasks[j.request.TaskID] = c.settled(t, j)
+		out.tasks[j.request.TaskID] = c.waitSettled(t, j)
 	}
 	return out
 }
 
-// of is what an agent is to be charged. Tasks with several attempts are read again: one
-// that was withdrawn may only now say what it has used.
-func (y *tally) of(t *testing.T, agentID string) (sum int64) {
+// tokensOf returns what an agent must be charged. Tasks with several attempts are read again,
+// because a withdrawn attempt may report its usage late.
+func (c *charges) tokensOf(t *testing.T, agentID string) (sum int64) {
 	t.Helper()
-	for id, d := range y.tasks {
+	for id, d := range c.tasks {
 		if len(d.Attempts) > 1 {
-			d = get[taskDetail](t, y.c, "/api/v1/tasks/"+id.String())
+			d = get[taskDetail](t, c.client, "/api/v1/tasks/"+id.String())
 		}
 		for _, a := range d.Attempts {
 			if a.AgentID != nil && *a.AgentID == agentID {
@@ -213,17 +214,17 @@ func (y *tally) of(t *testing.T, agentID string) (sum int64) {
 	return sum
 }
 
-// requireNothingHeld requires that no agent holds tokens, nor has work, and that each is
-// charged what its attempts used, once.
-func (y *tally) requireNothingHeld(t *testing.T, agents ...string) {
+// requireSettled checks that the agents have no reservations and no tasks, and that each was
+// charged once for its attempts.
+func (c *charges) requireSettled(t *testing.T, agents ...string) {
 	t.Helper()
 	for _, id := range agents {
-		held := get[struct{ Reservations []any }](t, y.c, "/api/v1/agents/"+id+"/reservations?state=held")
+		held := get[struct{ Reservations []any }](t, c.client, "/api/v1/agents/"+id+"/reservations?state=held")
 		require.Empty(t, held.Reservations, id)
-		eventually(t, func() bool { return y.of(t, id) == y.c.used(t, id) }, id+" is charged what its attempts used, once")
+		eventually(t, func() bool { return c.tokensOf(t, id) == c.client.used(t, id) }, id+" is charged what its attempts used, once")
 		worker := get[struct {
 			InFlight int `json:"in_flight"`
-		}](t, y.c, "/api/v1/workers/"+id)
+		}](t, c.client, "/api/v1/workers/"+id)
 		require.Zero(t, worker.InFlight, id)
 	}
 }

@@ -12,64 +12,64 @@ import (
 	comet "comet/agent"
 )
 
-// TestWorkSurvivesKill9 ends the server as kill -9 does while askers ask and agents
-// work, again and again on the same data. Every task that was taken on must end once, with
-// its result, no tokens may stay held and none be charged twice. One of the agents speaks
-// envelopes, one PROTOCOL_V5 on a WebSocket, and one over TCP.
+// TestWorkSurvivesKill9 kills the server repeatedly while clients submit tasks and agents work, on
+// the same data. Every accepted task must end once, with its result; no tokens may stay reserved
+// and none may be charged twice. One agent speaks the envelope protocol, one PROTOCOL_V5 on a
+// WebSocket, and one PROTOCOL_V5 over TCP.
 func TestWorkSurvivesKill9(t *testing.T) {
 	t.Parallel()
 	onEveryDatabase(t, func(t *testing.T, database setting) {
-		data, address, text := t.TempDir(), freeAddress(t), freeAddress(t)
-		p := serveAt(t, data, address, database, taking(text))
+		data, address, tcpAddress := t.TempDir(), freeAddress(t), freeAddress(t)
+		p := serveAt(t, data, address, database, v5Listen(tcpAddress))
 		c := newClient(t, p.url(t), adminToken(t, data))
 		var agents []string
-		work := &jobs{tokens: 7}
-		for dialect, works := range work.speakers() {
-			agents = append(agents, "infra-"+dialect)
-			works(t, c.url, text, c.infra(t, "infra-"+dialect, "job"), 4)
+		runner := &jobRunner{tokens: 7}
+		for name, start := range runner.starters() {
+			agents = append(agents, "infra-"+name)
+			start(t, c.url, tcpAddress, c.registerInfra(t, "infra-"+name, "job"), 4)
 		}
-		a := newAskers(t, c)
+		a := startSubmitters(t, c)
 		for range kills(t) {
 			target := a.accepted.Load() + 1 + rand.Int64N(80)
-			eventually(t, func() bool { return a.accepted.Load() >= target }, "work is taken on")
+			eventually(t, func() bool { return a.accepted.Load() >= target }, "tasks are accepted")
 			p.kill()
-			p = serveAt(t, data, address, database, taking(text))
+			p = serveAt(t, data, address, database, v5Listen(tcpAddress))
 			p.url(t)
 		}
 		a.stop()
-		charged, done, again := c.tally(t, a.all...), 0, 0
+		charged, done, again := c.settle(t, a.all...), 0, 0
 		for _, d := range charged.tasks {
 			if d.State == "done" {
 				done++
 			}
 			again += len(d.Attempts) - 1
 		}
-		charged.requireNothingHeld(t, agents...)
+		charged.requireSettled(t, agents...)
 		require.Positive(t, done)
-		by := charged.doneBy()
-		require.Len(t, by, len(agents), "each has done some")
-		t.Logf("%d tasks were taken on, %d of them done (%v), with %d further attempts; the agents' function ran %d times", len(a.all), done, by, again, work.runs.Load())
+		counts := charged.doneBy()
+		require.Len(t, counts, len(agents), "each agent has done some")
+		t.Logf("%d tasks were accepted, %d of them done (%v), with %d further attempts; the agents' function ran %d times", len(a.all), done, counts, again, runner.runs.Load())
 		p.stop(t)
 	})
 }
 
-// askers ask for jobs until they are stopped.
-type askers struct {
+// submitters submit jobs until they are stopped.
+type submitters struct {
 	accepted atomic.Int64
 	mu       sync.Mutex
-	all      []*job // taken on
+	all      []*job // accepted jobs
 	stop     func()
 }
 
-const askersAtOnce = 6
+const submitterCount = 6
 
-func newAskers(t *testing.T, c *client) *askers {
+func startSubmitters(t *testing.T, c *client) *submitters {
 	t.Helper()
-	a := &askers{}
+	a := &submitters{}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
 	var stopped atomic.Bool
-	a.stop = func() { // what was asked for is asked for until it is heard of
+	a.stop = func() { // a job is submitted until the server has answered
 		stopped.Store(true)
 		running.Wait()
 	}
@@ -77,14 +77,14 @@ func newAskers(t *testing.T, c *client) *askers {
 		cancel()
 		a.stop()
 	})
-	speak, err := comet.NewClient(c.url, c.token, c.http)
+	sender, err := comet.NewClient(c.url, c.token, c.http)
 	require.NoError(t, err)
 	var n atomic.Int64
-	for range askersAtOnce {
+	for range submitterCount {
 		running.Go(func() {
 			for !stopped.Load() {
 				j := newJob(int(n.Add(1)), 50)
-				if !askFor(ctx, speak, j) {
+				if !submitUntilAccepted(ctx, sender, j) {
 					return
 				}
 				a.mu.Lock()

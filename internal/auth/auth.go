@@ -1,5 +1,5 @@
-// Package auth knows who makes a request: bearer tokens, of which only the
-// SHA-256 is kept, their scopes, and the principal in a request's context.
+// Package auth authenticates requests: it issues and verifies bearer tokens, of which only the
+// SHA-256 is stored, checks scopes, and carries the principal in a request's context.
 package auth
 
 import (
@@ -17,15 +17,14 @@ import (
 	"comet/store"
 )
 
-// verifyFor is how long a verified token is not looked up again. It bounds how
-// long a revocation on another replica may go unnoticed here, which must stay
-// below one second.
+// verifyFor is how long a verified token is cached. It limits how long a revocation on another
+// replica goes unnoticed, which must stay below one second.
 const verifyFor = 750 * time.Millisecond
 
-// cacheSize bounds how many verified tokens are remembered.
+// cacheSize limits how many verified tokens are cached.
 const cacheSize = 10_000
 
-// BootstrapTokenID is the id of the admin token that the first start makes.
+// BootstrapTokenID is the id of the admin token that the first start creates.
 const BootstrapTokenID = "bootstrap-admin"
 
 // Auth issues and verifies tokens. It is safe for concurrent use.
@@ -33,25 +32,25 @@ type Auth struct {
 	store    *store.Store
 	clock    func() time.Time
 	verified *lru.Cache[[32]byte, verification]
-	// revocations counts changes to tokens on this replica. A look-up that began
-	// before one must not be remembered after it.
+	// revocations counts changes of tokens on this replica. A look-up that began before a change
+	// must not be cached after it.
 	revocations atomic.Int64
 }
 
 type verification struct {
 	principal models.Principal
-	until     time.Time  // of the monotonic clock, which nobody can set back
-	expires   *time.Time // of the token, by the store's clock
+	until     time.Time  // on the monotonic clock, which cannot be set back
+	expires   *time.Time // by the store's clock
 }
 
-// Options configures New; nil is the zero value.
+// Options configures New; nil means defaults.
 type Options struct {
-	// Clock tells how long a verification has been believed, default time.Now,
-	// whose monotonic part is what counts. Expiry goes by the store's clock.
+	// Clock ages cached verifications, default time.Now, whose monotonic part counts. Token
+	// expiry uses the store's clock.
 	Clock func() time.Time
 }
 
-// New returns an Auth over the store.
+// New returns an Auth on the store.
 func New(s *store.Store, opts *Options) *Auth {
 	cache, err := lru.New[[32]byte, verification](cacheSize)
 	if err != nil {
@@ -64,10 +63,10 @@ func New(s *store.Store, opts *Options) *Auth {
 	return a
 }
 
-// Verify returns who holds the secret. An unknown, expired or revoked one is
+// Verify returns the principal of a secret. An unknown, expired or revoked secret is
 // errs.Unauthenticated without saying which; one bound to a deactivated agent is
-// errs.AgentInactive. A revocation counts at once on this replica and within a
-// second on the others.
+// errs.AgentInactive. A revocation takes effect at once on this replica and within a second on
+// others.
 func (a *Auth) Verify(ctx context.Context, secret string) (models.Principal, error) {
 	hash := sha256.Sum256([]byte(secret))
 	begun := a.clock()
@@ -96,8 +95,8 @@ func (a *Auth) Verify(ctx context.Context, secret string) (models.Principal, err
 	return p, nil
 }
 
-// Lapsed returns which of the secrets, given by their SHA-256, Verify would refuse. It is for
-// who holds something open in their names, and looks at the store each time.
+// Lapsed returns those of the secrets, given by their SHA-256, that Verify would refuse. It reads
+// the store each time; owners of open streams and sessions use it.
 func (a *Auth) Lapsed(ctx context.Context, hashes [][32]byte) (lapsed [][32]byte, err error) {
 	accepted, err := a.store.AcceptedTokens(ctx, hashes)
 	if err != nil {
@@ -111,8 +110,7 @@ func (a *Auth) Lapsed(ctx context.Context, hashes [][32]byte) (lapsed [][32]byte
 	return lapsed, nil
 }
 
-// forget makes the next use of every token look at the store again. The change
-// has been committed.
+// forget clears the cache after a committed change.
 func (a *Auth) forget() {
 	a.revocations.Add(1)
 	a.verified.Purge()
@@ -133,8 +131,7 @@ func With(ctx context.Context, p models.Principal) context.Context {
 	return context.WithValue(ctx, contextKey{}, p)
 }
 
-// From returns the principal of a request; ok is false for a request that needs
-// no token.
+// From returns the principal of a request; ok is false for a request without a token.
 func From(ctx context.Context) (p models.Principal, ok bool) {
 	p, ok = ctx.Value(contextKey{}).(models.Principal)
 	return p, ok
@@ -143,6 +140,6 @@ func From(ctx context.Context) (p models.Principal, ok bool) {
 // NewSecret returns 128 random bits as 32 hexadecimal characters.
 func NewSecret() string {
 	b := make([]byte, 16)
-	_, _ = rand.Read(b) // never fails; it ends the program where there is no randomness
+	_, _ = rand.Read(b) // never fails; without randomness it ends the program
 	return hex.EncodeToString(b)
 }

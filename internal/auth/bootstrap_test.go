@@ -23,7 +23,7 @@ func replicas(t *testing.T, db *storetest.DB, ensure func(i int, a *auth.Auth) (
 	ready.Add(6)
 	for i := range 6 {
 		wg.Go(func() {
-			if _, err := auth.New(db.Store, nil).HasAdmin(t.Context()); err != nil { // whoever looks first sees nobody
+			if _, err := auth.New(db.Store, nil).HasAdmin(t.Context()); err != nil { // the first replica to look finds none
 				t.Errorf("replica %d: %v", i, err)
 			}
 			ready.Done()
@@ -83,7 +83,7 @@ func TestBootstrapAdmin(t *testing.T) {
 		})
 	})
 
-	t.Run("WhereSomebodyMayAdministerNoneIsMade", func(t *testing.T) {
+	t.Run("WithAnAdminTokenNoneIsCreated", func(t *testing.T) {
 		t.Parallel()
 		storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 			a := auth.New(db.Store, nil)

@@ -19,37 +19,37 @@ import (
 	"comet/store"
 )
 
-// replayWindow is how long a signed line is remembered unless somebody says otherwise.
+// replayWindow is how long a signed message is remembered by default.
 const replayWindow = 24 * time.Hour
 
-// Keys keeps what agents sign their lines with, and which lines were taken (PROTOCOL_V5
-// §11). A key is kept as it is, because a signature cannot be computed from a hash. It is
-// safe for concurrent use.
+// Keys stores agents' signing keys and the signed messages that were accepted (PROTOCOL_V5 §11).
+// Keys are stored in clear, because a signature cannot be computed from a hash. It is safe for
+// concurrent use.
 type Keys struct {
 	store  *store.Store
 	clock  func() time.Time
 	window time.Duration
 	read   *lru.Cache[string, reading]
-	// changes counts those on this replica. A look-up that began before one must not be
-	// remembered after it.
+	// changes counts changes of keys on this replica. A look-up that began before a change must
+	// not be cached after it.
 	changes atomic.Int64
 }
 
-// reading is a key as it was read, the zero AgentKey for an agent without one.
+// reading is a key as read, the zero AgentKey for an agent without one.
 type reading struct {
 	key   models.AgentKey
-	until time.Time // of the monotonic clock
+	until time.Time // on the monotonic clock
 }
 
-// KeysOptions configures NewKeys; nil is the zero value.
+// KeysOptions configures NewKeys; nil means defaults.
 type KeysOptions struct {
-	// Clock tells how long a key has been believed, default time.Now.
+	// Clock ages cached keys, default time.Now.
 	Clock func() time.Time
-	// Window is for how long a signed line may not come again, default 24 h.
+	// Window is how long a signed message is refused again, default 24 h.
 	Window time.Duration
 }
 
-// NewKeys returns the keys in the store.
+// NewKeys returns the keys of the store.
 func NewKeys(s *store.Store, opts *KeysOptions) *Keys {
 	cache, err := lru.New[string, reading](cacheSize)
 	if err != nil {
@@ -65,8 +65,8 @@ func NewKeys(s *store.Store, opts *KeysOptions) *Keys {
 	return k
 }
 
-// Signing returns the key that an agent signs with, the zero AgentKey where it has none.
-// A change counts at once on this replica and within a second on the others.
+// Signing returns the key with which an agent signs, the zero AgentKey for none. A change takes
+// effect at once on this replica and within a second on others.
 func (k *Keys) Signing(ctx context.Context, agentID string) (models.AgentKey, error) {
 	begun := k.clock()
 	if r, ok := k.read.Get(agentID); ok && begun.Before(r.until) {
@@ -86,21 +86,19 @@ func (k *Keys) Signing(ctx context.Context, agentID string) (models.AgentKey, er
 	return key, nil
 }
 
-// forget makes the next use of an agent's key look at the store again. The change has
-// been committed.
+// forget removes an agent's key from the cache after a committed change.
 func (k *Keys) forget(agentID string) {
 	k.changes.Add(1)
 	k.read.Remove(agentID)
 }
 
-// Get returns an agent's key without its secret. It returns errs.NotFound where it has
-// none.
+// Get returns an agent's key without its secret, or errs.NotFound.
 func (k *Keys) Get(ctx context.Context, agentID string) (models.AgentKey, error) {
 	key, err := k.store.AgentKey(ctx, agentID)
 	return shown(key), err
 }
 
-// shown is a key as it may be shown.
+// shown returns a key without its secret.
 func shown(key models.AgentKey) models.AgentKey {
 	if key.Secret != "" {
 		key.Fingerprint = fingerprint(key.Secret)
@@ -109,19 +107,18 @@ func shown(key models.AgentKey) models.AgentKey {
 	return key
 }
 
-// IssuedKey is a key that was made or taken over.
+// IssuedKey is a key that was generated or imported.
 type IssuedKey struct {
 	Key models.AgentKey
-	// Secret is the key that was made, which is shown this once, "" for one that whoever
-	// asked brought.
+	// Secret is a generated key, which is shown once, "" for an imported one.
 	Secret string
-	// First says that the agent had none before.
+	// First says that the agent had no key before.
 	First bool
 }
 
-// Issue gives an agent a key in the place of the one it had: 256 random bits as hex, or
-// one that was agreed on elsewhere. It returns errs.NotFound for an agent that there is
-// not, and errs.InvalidRequest for a key that is none.
+// Issue gives an agent a key, which replaces an earlier one: 256 random bits as hex, or an
+// imported key. It returns errs.NotFound for an unknown agent, and errs.InvalidRequest for an
+// invalid key.
 func (k *Keys) Issue(ctx context.Context, by models.Principal, agentID string, d models.AgentKeyDraft) (out IssuedKey, err error) {
 	secret := ""
 	if d.Key != nil {
@@ -154,8 +151,8 @@ func (k *Keys) Issue(ctx context.Context, by models.Principal, agentID string, d
 	return out, nil
 }
 
-// Require says whether every line of an agent has to be signed, and returns its key
-// without the secret. It returns errs.NotFound where it has none.
+// Require sets whether every message of an agent must be signed, and returns its key without the
+// secret, or errs.NotFound.
 func (k *Keys) Require(ctx context.Context, by models.Principal, agentID string, d models.AgentKeyChange) (out models.AgentKey, err error) {
 	v := validate.Struct(d)
 	if err := v.Err(); err != nil {
@@ -176,8 +173,8 @@ func (k *Keys) Require(ctx context.Context, by models.Principal, agentID string,
 	return out, err
 }
 
-// Revoke ends an agent's key: at once on this replica, within a second elsewhere. It
-// returns errs.NotFound where there is none.
+// Revoke ends an agent's key: at once on this replica, within a second on others. It returns
+// errs.NotFound without a key.
 func (k *Keys) Revoke(ctx context.Context, by models.Principal, agentID string) error {
 	return k.change(ctx, agentID, func(tx *store.Tx, agent models.Agent, before models.AgentKey) error {
 		if before.Secret == "" {
@@ -187,8 +184,8 @@ func (k *Keys) Revoke(ctx context.Context, by models.Principal, agentID string) 
 	})
 }
 
-// change has do write a change of an agent's key; before is the zero AgentKey for none.
-// The lock of the agent's row keeps changes from passing each other.
+// change lets do write a change of an agent's key; before is the zero AgentKey for none. The lock
+// on the agent's row serialises changes.
 func (k *Keys) change(ctx context.Context, agentID string, do func(tx *store.Tx, agent models.Agent, before models.AgentKey) error) error {
 	err := k.store.Write(ctx, func(tx *store.Tx) error {
 		agent, err := tx.Agent(agentID)
@@ -205,8 +202,8 @@ func (k *Keys) change(ctx context.Context, agentID string, do func(tx *store.Tx,
 	return err
 }
 
-// record writes a change of a key with the event that tells of it and the line in its
-// agent's history. Neither holds the key.
+// record writes a changed key with its event and the record in the agent's audit log. Neither
+// contains the key.
 func record(ctx context.Context, tx *store.Tx, by models.Principal, agent models.Agent, before, after models.AgentKey, action models.AuditAction) error {
 	kind, told, save := models.EventKeyIssued, shown(after), func() error { return tx.SaveAgentKey(after) }
 	switch action {
@@ -229,8 +226,8 @@ func record(ctx context.Context, tx *store.Tx, by models.Principal, agent models
 	})
 }
 
-// differences are what a change of a key shows of it: whose it is by its fingerprint, null
-// for none, and whether it is required.
+// differences returns the visible changes of a key: its fingerprint, null for none, and whether
+// it is required.
 func differences(before, after models.AgentKey) []models.Change {
 	show := func(key models.AgentKey) (fingerprinted, required any) {
 		if key.Secret == "" {
@@ -250,7 +247,7 @@ func differences(before, after models.AgentKey) []models.Change {
 	return all
 }
 
-// fingerprint tells keys apart without giving them away.
+// fingerprint identifies a key without revealing it.
 func fingerprint(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:4])
@@ -259,11 +256,11 @@ func fingerprint(secret string) string {
 // newKey returns 256 random bits as 64 hexadecimal characters.
 func newKey() string {
 	b := make([]byte, 32)
-	_, _ = rand.Read(b) // never fails; it ends the program where there is no randomness
+	_, _ = rand.Read(b) // never fails; without randomness it ends the program
 	return hex.EncodeToString(b)
 }
 
-// checkKey judges a key that somebody brings. What is said of it does not show it.
+// checkKey validates an imported key. Its messages do not contain the key.
 func checkKey(key string) error {
 	var v errs.Violations
 	switch {

@@ -57,7 +57,7 @@ func TestAKey(t *testing.T) {
 		keys := auth.NewKeys(db.Store, nil)
 		issued, err := keys.Issue(t.Context(), models.Principal{Name: "ops"}, keyed, models.AgentKeyDraft{Key: new(agreed), Required: new(true)})
 		require.NoError(t, err)
-		require.Empty(t, issued.Secret, "whoever brings it has it")
+		require.Empty(t, issued.Secret, "the client has an imported key")
 		got, err := keys.Get(t.Context(), keyed)
 		require.NoError(t, err)
 		require.Equal(t, models.AgentKey{
@@ -92,7 +92,7 @@ func TestAKey(t *testing.T) {
 				require.NotContains(t, err.Error(), key)
 			}
 		}
-		_, err := keys.Issue(t.Context(), models.System(), "nobody", models.AgentKeyDraft{})
+		_, err := keys.Issue(t.Context(), models.System(), "no-such-agent", models.AgentKeyDraft{})
 		require.True(t, errs.Is(err, errs.NotFound))
 		_, err = keys.Require(t.Context(), models.System(), keyed, models.AgentKeyChange{Required: new(true)})
 		require.True(t, errs.Is(err, errs.NotFound))

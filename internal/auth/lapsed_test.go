@@ -47,13 +47,13 @@ func TestLapsed(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, reg.Deactivate(t.Context(), models.System(), "helper", nil))
 		db.Clock.Advance(time.Hour)
-		var strangers [][32]byte
+		var unknown [][32]byte
 		for i := range 1100 {
-			strangers = append(strangers, hash(fmt.Sprint(i)))
+			unknown = append(unknown, hash(fmt.Sprint(i)))
 		}
-		lapsed, err = a.Lapsed(t.Context(), append(strangers, all...))
+		lapsed, err = a.Lapsed(t.Context(), append(unknown, all...))
 		require.NoError(t, err)
-		require.Equal(t, append(strangers, all[1:]...), lapsed)
+		require.Equal(t, append(unknown, all[1:]...), lapsed)
 
 		none, err := a.Lapsed(t.Context(), nil)
 		require.NoError(t, err)

@@ -8,16 +8,16 @@ import (
 	"comet/store"
 )
 
-// purgeBatch bounds how long one purging transaction keeps the other writers.
+// purgeBatch limits one purging transaction, so that other writers do not wait long.
 const purgeBatch = 1000
 
-// markLength is how many bytes of a digest are kept of a signed line.
+// markLength is how many bytes of a digest are stored per signed message.
 const markLength = 16
 
-// TakeOnce notes that a signed line of an agent is taken, and is errs.Conflict, and notes
-// nothing, where one of its marks was noted before within the window. It is committed when
-// it returns, in the database, so that restarts and other replicas know it. A mark is what
-// may not come again, of any length.
+// TakeOnce records that a signed message of an agent is accepted. It returns errs.Conflict, and
+// records nothing, if one of its marks was recorded within the window. The record is committed
+// when it returns, so restarts and other replicas know it. A mark is any text that may not be
+// repeated.
 func (k *Keys) TakeOnce(ctx context.Context, agentID string, marks ...string) error {
 	return k.store.Write(ctx, func(tx *store.Tx) error {
 		for _, mark := range marks {
@@ -34,7 +34,7 @@ func (k *Keys) TakeOnce(ctx context.Context, agentID string, marks ...string) er
 	})
 }
 
-// Purge forgets the signed lines that may come again.
+// Purge deletes the marks that are older than the window.
 func (k *Keys) Purge(ctx context.Context) error {
 	for {
 		var n int64

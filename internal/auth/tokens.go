@@ -14,14 +14,14 @@ import (
 	"comet/store"
 )
 
-// Issued is a token with its secret, which is shown this once.
+// Issued is a token with its secret, which is shown once.
 type Issued struct {
 	Token  models.Token
 	Secret string
 }
 
-// Create issues a token. It returns errs.InvalidRequest for a bad draft,
-// including an expiry in the past and an agent that does not exist.
+// Create issues a token. It returns errs.InvalidRequest for an invalid draft, including an expiry
+// in the past and an unknown agent.
 func (a *Auth) Create(ctx context.Context, by models.Principal, d models.TokenDraft, once *models.Idempotency) (Issued, error) {
 	v := validate.Struct(d)
 	checkExpiry(&v, d.ExpiresAt, a.store.Now())
@@ -39,7 +39,7 @@ func (a *Auth) Create(ctx context.Context, by models.Principal, d models.TokenDr
 	return out, err
 }
 
-// checkExpiry wants a time in the future that can still be written in UTC.
+// checkExpiry requires a time in the future that RFC 3339 can express in UTC.
 func checkExpiry(v *errs.Violations, at *time.Time, now time.Time) {
 	switch {
 	case at == nil:
@@ -50,7 +50,7 @@ func checkExpiry(v *errs.Violations, at *time.Time, now time.Time) {
 	}
 }
 
-// lastYear is the last one RFC 3339 can write.
+// lastYear is the last year that RFC 3339 can express.
 const lastYear = 9999
 
 func create(tx *store.Tx, by models.Principal, d models.TokenDraft) (Issued, error) {
@@ -73,13 +73,13 @@ func create(tx *store.Tx, by models.Principal, d models.TokenDraft) (Issued, err
 		AgentID: d.AgentID, CreatedBy: by.Name, CreatedAt: tx.Now(),
 	}
 	if d.ExpiresAt != nil {
-		t.ExpiresAt = new(d.ExpiresAt.UTC().Truncate(time.Microsecond)) // what is kept
+		t.ExpiresAt = new(d.ExpiresAt.UTC().Truncate(time.Microsecond)) // as stored
 	}
 	return Issued{t, secret}, insert(tx, by, t)
 }
 
-// Rotate gives a token a new secret; the old one is worthless from then on. It
-// returns errs.NotFound, or errs.TokenRevoked.
+// Rotate gives a token a new secret and invalidates the old one. It returns errs.NotFound, or
+// errs.TokenRevoked.
 func (a *Auth) Rotate(ctx context.Context, by models.Principal, id string, once *models.Idempotency) (Issued, error) {
 	var out Issued
 	err := a.store.Write(ctx, func(tx *store.Tx) error {
@@ -101,9 +101,9 @@ func (a *Auth) Rotate(ctx context.Context, by models.Principal, id string, once 
 	return out, err
 }
 
-// Revoke ends a token: at once on this replica, within a second elsewhere. A
-// revoked token stays as it is. It returns errs.NotFound, or errs.LastAdminToken
-// when nobody with the admin scope would be left.
+// Revoke ends a token: at once on this replica, within a second on others. Revoking it again
+// changes nothing. It returns errs.NotFound, or errs.LastAdminToken if no usable admin token
+// would remain.
 func (a *Auth) Revoke(ctx context.Context, by models.Principal, id string) error {
 	err := a.store.Write(ctx, func(tx *store.Tx) error {
 		if err := tx.LockTokens(); err != nil {
@@ -132,17 +132,17 @@ func (a *Auth) Get(ctx context.Context, id string) (models.Token, error) {
 	return a.store.Token(ctx, id)
 }
 
-// List returns up to limit tokens in the order of their creation, after the id
-// after ("" starts at the first).
+// List returns up to limit tokens in the order of their creation, after the id after ("" starts
+// at the first).
 func (a *Auth) List(ctx context.Context, after string, limit int) ([]models.Token, error) {
 	return a.store.Tokens(ctx, after, limit)
 }
 
-// EnsureAdmin makes secret the bootstrap admin token. With replace it comes from
-// COMET_ADMIN_TOKEN and takes the place of an older bootstrap secret, but once
-// only: a secret that was rotated away or revoked since does not come back with
-// the next start. Without replace it is only stored where no usable admin token exists. made tells
-// whether it was stored. Replicas that call it at once agree on one secret.
+// EnsureAdmin stores secret as the bootstrap admin token. With replace the secret comes from
+// COMET_ADMIN_TOKEN and replaces an older bootstrap secret, but only once: a secret that was
+// rotated or revoked since does not return with the next start. Without replace it is stored only
+// if no usable admin token exists. made reports whether it was stored. Replicas that call it at
+// the same time agree on one secret.
 func (a *Auth) EnsureAdmin(ctx context.Context, secret string, replace bool) (made bool, err error) {
 	err = a.store.Write(ctx, func(tx *store.Tx) (e error) {
 		made, e = ensureAdmin(tx, sha256.Sum256([]byte(secret)), replace)
@@ -188,7 +188,7 @@ func ensureAdmin(tx *store.Tx, hash [32]byte, replace bool) (made bool, err erro
 	return true, save(tx, models.System(), t, models.EventTokenRotated)
 }
 
-// insert stores a new token and the event that tells of it.
+// insert stores a new token and its event.
 func insert(tx *store.Tx, by models.Principal, t models.Token) error {
 	if err := tx.InsertToken(t); err != nil {
 		return err
@@ -196,7 +196,7 @@ func insert(tx *store.Tx, by models.Principal, t models.Token) error {
 	return emit(tx, by, t, models.EventTokenCreated)
 }
 
-// save stores a changed token and the event that tells of it.
+// save stores a changed token and its event.
 func save(tx *store.Tx, by models.Principal, t models.Token, kind models.EventType) error {
 	if err := tx.SaveToken(t); err != nil {
 		return err

@@ -12,10 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coder/websocket"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"comet/agent"
+	"comet/internal/wire/v5"
 	"comet/models"
 )
 
@@ -34,9 +36,8 @@ func BenchmarkDoors(b *testing.B) {
 		m.open = func(b *testing.B) []*subject {
 			b.Helper()
 			h := openMill(b, sqlite)
-			for _, dialect := range []string{agent.DialectV5, agent.DialectEnvelope} {
-				h.employ(b, dialect)
-			}
+			h.employV5(b)
+			h.employ(b)
 			client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: doorAskers}}
 			b.Cleanup(client.CloseIdleConnections)
 			return []*subject{
@@ -44,16 +45,16 @@ func BenchmarkDoors(b *testing.B) {
 				{name: "in envelopes", callers: doorAskers, slice: doorSlice, do: func(int, int) error { return h.letter(client) }},
 			}
 		}
-		printTable(os.Stdout, fmt.Sprintf("%d askers, one worker of 256 places in each dialect.", doorAskers), m.run(b))
+		printTable(os.Stdout, fmt.Sprintf("%d askers, one worker of concurrency 256 for each protocol.", doorAskers), m.run(b))
 	})
 }
 
-// employ has an agent of the package do the work in a dialect, which names what it does.
-func (m *mill) employ(b *testing.B, dialect string) {
+// employ runs an agent of the package that does the work "envelope".
+func (m *mill) employ(b *testing.B) {
 	b.Helper()
-	a, err := agent.New(m.url, m.hireFor(b, "worker-"+dialect, "custom:"+dialect), &agent.Options{Dialect: dialect, Concurrency: 256, Drain: -1})
+	a, err := agent.New(m.url, m.hireFor(b, "worker-envelope", "custom:envelope"), &agent.Options{Concurrency: 256, Drain: -1})
 	require.NoError(b, err)
-	a.Handle(dialect, func(context.Context, *agent.Work) (agent.Result, error) { return agent.Result{Output: "done"}, nil })
+	a.Handle("envelope", func(context.Context, *agent.Work) (agent.Result, error) { return agent.Result{Output: "done"}, nil })
 	ctx, cancel := context.WithCancel(background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = a.Run(ctx) })
@@ -61,8 +62,48 @@ func (m *mill) employ(b *testing.B, dialect string) {
 		cancel()
 		running.Wait()
 	})
+	m.awaitOnline(b, "worker-envelope")
+}
+
+// employV5 runs an agent that does the work "v5" and speaks PROTOCOL_V5 on a WebSocket.
+func (m *mill) employV5(b *testing.B) {
+	b.Helper()
+	ctx, cancel := context.WithCancel(background())
+	conn, _, err := websocket.Dial(ctx, m.url+"/api/agent/connect", &websocket.DialOptions{ //nolint:bodyclose // the package's documentation says that it need not be
+		Subprotocols: []string{"v5"}, HTTPHeader: http.Header{"Authorization": {"Bearer " + m.hireFor(b, "worker-v5", "custom:v5")}},
+	})
+	require.NoError(b, err)
+	require.NoError(b, conn.Write(ctx, websocket.MessageText, []byte("M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=v5;places=256")))
+	var running sync.WaitGroup
+	running.Go(func() {
+		for n := 1; ; n = n%v5.MaxNumber + 1 {
+			_, text, err := conn.Read(ctx)
+			if err != nil {
+				return
+			}
+			asked, err := v5.Parse(string(text))
+			if err != nil || asked.Type != v5.Request {
+				continue
+			}
+			result := v5.Reply(asked, asked.To, n, v5.Success, "done")
+			result.State = v5.Done
+			said, err := v5.Format(result)
+			if err != nil || conn.Write(ctx, websocket.MessageText, []byte(said)) != nil {
+				return
+			}
+		}
+	})
+	b.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	m.awaitOnline(b, "worker-v5")
+}
+
+func (m *mill) awaitOnline(b *testing.B, id string) {
+	b.Helper()
 	require.Eventually(b, func() bool {
-		w, err := m.work.Worker(b.Context(), "worker-"+dialect)
+		w, err := m.work.Worker(b.Context(), id)
 		return err == nil && w.State == models.WorkerOnline
 	}, time.Minute, time.Millisecond)
 }

@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"os"
 	"testing"
-
-	"comet/agent"
 )
 
 // BenchmarkJournal measures the round trip in lines of BenchmarkDoors, with the lines that
@@ -28,7 +26,7 @@ func BenchmarkJournal(b *testing.B) {
 func lineTrips(b *testing.B, database, name string, keeps bool) *subject {
 	b.Helper()
 	h := openMillThat(b, database, keeps)
-	h.employ(b, agent.DialectV5)
+	h.employV5(b)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: doorAskers}}
 	b.Cleanup(client.CloseIdleConnections)
 	return &subject{name: name, callers: doorAskers, slice: doorSlice, do: func(int, int) error { return h.line(client) }}

@@ -62,17 +62,17 @@ func openWorkshop(b *testing.B, warm int) *workshop {
 		Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy()}, Registry: w.registry, Feed: feed,
 	})
 	runner := jobs.New(w.store, nil)
-	work.Register(runner)
+	work.RegisterJobs(runner)
 	messages, err := bus.New(nil)
 	require.NoError(b, err)
-	upstreams := upstream.New(&upstream.Options{Changed: func(c upstream.Change) { w.tools.UpstreamChanged(c) }})
-	index := toolsearch.New(w.store, &toolsearch.Options{Changed: func(c toolsearch.Change) { w.tools.GraphChanged(c) }})
+	upstreams := upstream.New(&upstream.Options{OnChange: func(c upstream.Change) { w.tools.OnUpstreamChange(c) }})
+	index := toolsearch.New(w.store, &toolsearch.Options{OnChange: func(c toolsearch.Change) { w.tools.OnGraphChange(c) }})
 	box, err := sandbox.New(&sandbox.Options{Warm: warm})
 	require.NoError(b, err)
 	metrics := telemetry.NewMetrics(telemetry.Build{})
-	w.tools = tools.New(tools.Parts{
-		Store: w.store, Registry: w.registry, Usage: w.ledger, Work: work, Feed: feed, Upstreams: upstreams, Index: index, Sandbox: box,
-	}, &tools.Options{Registerer: metrics.Registerer(), Logger: accessLog(b), Changed: func(c tools.Change) { w.gateway.Changed(c) }})
+	w.tools = tools.New(tools.Dependencies{
+		Store: w.store, Registry: w.registry, Usage: w.ledger, Orchestrator: work, Feed: feed, Upstreams: upstreams, Index: index, Sandbox: box,
+	}, &tools.Options{Registerer: metrics.Registerer(), Logger: accessLog(b), OnChange: func(c tools.Change) { w.gateway.OnChange(c) }})
 	w.gateway = mcp.New(w.tools, &mcp.Options{Logger: accessLog(b)})
 	var all lifecycle.Group
 	all.Add("bus", messages)

@@ -70,7 +70,7 @@ func heap() int64 {
 }
 
 // BenchmarkOwnTools measures comet's own tools through /mcp, one at a time: a search among
-// few tools, whose own time is measured in internal/toolindex among many, and code that calls
+// few tools, whose own time is measured in internal/toolsearch among many, and code that calls
 // one tool, in a child that is ready and in one that is started for it.
 func BenchmarkOwnTools(b *testing.B) {
 	warm, cold := openWorkshop(b, 2), openWorkshop(b, -1)

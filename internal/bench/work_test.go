@@ -66,10 +66,10 @@ func openMillThat(b *testing.B, database string, keeps bool) *mill {
 	require.NoError(b, err)
 	feed := events.NewFeed(m.store, nil)
 	m.work = orchestrator.New(m.store, m.ledger, &orchestrator.Options{
-		Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), v5.Class: v5.Policy()}, Registry: m.registry, Feed: feed, MaxLine: 1 << 30,
+		Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), v5.Class: v5.Policy()}, Registry: m.registry, Feed: feed, MaxQueue: 1 << 30,
 	})
 	runner := jobs.New(m.store, nil)
-	m.work.Register(runner)
+	m.work.RegisterJobs(runner)
 	m.bus, err = bus.New(nil)
 	require.NoError(b, err)
 	messages := messagelog.New(m.store, nil)
@@ -144,7 +144,7 @@ func BenchmarkAccept(b *testing.B) {
 			for n := range holders {
 				id := fmt.Sprintf("holder-%03d", n)
 				h.hire(b, id)
-				_, err := h.work.Join(b.Context(), id, orchestrator.JoinRequest{Dialect: envelope.Name, Link: "push", Places: orchestrator.MaxPlaces})
+				_, err := h.work.Join(b.Context(), id, orchestrator.JoinRequest{Protocol: envelope.Name, Transport: "push", Concurrency: orchestrator.MaxConcurrency})
 				require.NoError(b, err)
 			}
 			callers := newCallers(b, h.chain, writers)

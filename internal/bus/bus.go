@@ -1,8 +1,7 @@
-// Package bus is the motion between replicas and towards agents. SQL is the truth;
-// a message on the bus only wakes somebody or carries what can be sent again, so the
-// bus may lose messages and be rebuilt empty, and its users look at SQL when it says
-// that they may have missed one. It is core NATS without JetStream, on a server inside
-// the process or on one that is given by its URL; nothing else knows which.
+// Package bus carries notifications between replicas and messages to agents. SQL is the source of
+// truth; a message on the bus only wakes a reader or carries what can be sent again. The bus may
+// lose messages and be rebuilt empty; its users read SQL when it reports a gap. It is core NATS
+// without JetStream, on a server inside the process or at a URL; no other package knows which.
 package bus
 
 import (
@@ -20,30 +19,30 @@ import (
 	"comet/internal/lifecycle"
 )
 
-// Bus publishes and subscribes. It is a lifecycle.Service and a prometheus.Collector,
-// and safe for concurrent use.
+// Bus publishes and subscribes. It is a lifecycle.Service and a prometheus.Collector, and safe
+// for concurrent use.
 type Bus struct {
 	opts Options
 	log  *slog.Logger
-	id   string // names this bus to the others
+	id   string // identifies this bus to the other replicas
 
 	counts counters
 	gaps   *gaps
 
 	starting sync.Mutex // held by Start and Stop
-	server   *server    // nil unless it is embedded and runs
+	server   *server    // nil unless an embedded server runs
 	conn     atomic.Pointer[nats.Conn]
-	closed   chan struct{} // closed when the connection is
+	closed   chan struct{} // closed with the connection
 	stopped  bool
 
-	away atomic.Bool // whether the log has heard that NATS is away
+	away atomic.Bool // whether the loss of NATS was logged
 
 	mu   sync.Mutex
 	subs map[*nats.Subscription]*Subscription
 }
 
-// New returns a bus that does not run yet. Its errors name the option that cannot be
-// used, a file that cannot be read among them; they hold no secret.
+// New returns a bus that is not started. Its errors name the invalid option, including a file
+// that cannot be read; they contain no secret.
 func New(opts *Options) (*Bus, error) {
 	o := opts.orDefaults()
 	if err := o.check(); err != nil {
@@ -54,12 +53,11 @@ func New(opts *Options) (*Bus, error) {
 	return b, nil
 }
 
-// Start implements lifecycle.Service. An embedded server runs when it returns, or it
-// returns why it does not, such as an address that is taken. With a URL it returns no
-// error for a server that is away, refuses the credentials or shows a wrong certificate:
-// that is logged, told by Check, and tried again until Stop. It then returns after the
-// first attempt, which takes up to ConnectTimeout a server. A bus that was stopped
-// cannot be started again.
+// Start implements lifecycle.Service. An embedded server is running when Start returns, or Start
+// returns why not, such as an address in use. With a URL it returns no error for a server that is
+// unreachable, refuses the credentials or shows a wrong certificate: that is logged, reported by
+// Check, and retried until Stop. It then returns after the first attempt, which takes up to
+// ConnectTimeout per server. A stopped bus cannot be started again.
 func (b *Bus) Start(ctx context.Context) error {
 	b.starting.Lock()
 	defer b.starting.Unlock()
@@ -84,9 +82,9 @@ func (b *Bus) Start(ctx context.Context) error {
 	return b.gaps.Start(ctx)
 }
 
-// Stop implements lifecycle.Service. What was published before is sent, what has
-// arrived is handled, and nothing new is taken. It returns ctx's error where that took
-// too long; then what is left is lost, and a handler may still run.
+// Stop implements lifecycle.Service. It sends what was published, handles what has arrived, and
+// accepts nothing new. It returns ctx's error if that took too long; the rest is lost, and a
+// handler may still run.
 func (b *Bus) Stop(ctx context.Context) error {
 	b.starting.Lock()
 	defer b.starting.Unlock()
@@ -100,7 +98,7 @@ func (b *Bus) drain(ctx context.Context) error {
 	if conn == nil {
 		return nil
 	}
-	// Its only errors are that there is nothing to drain: the connection is away or closed.
+	// It fails only if there is nothing to drain: the connection is lost or closed.
 	_ = conn.Drain()
 	select {
 	case <-b.closed:
@@ -123,8 +121,8 @@ func (b *Bus) stopServer(ctx context.Context) error {
 	return err
 }
 
-// Addr is where the embedded server listens, as host:port with the port it was given;
-// "" where it does not listen or does not run.
+// Addr returns the host:port at which the embedded server listens, "" if it does not listen or
+// run.
 func (b *Bus) Addr() string {
 	b.starting.Lock()
 	defer b.starting.Unlock()
@@ -134,8 +132,8 @@ func (b *Bus) Addr() string {
 	return b.server.nats.Addr().String()
 }
 
-// Check asks the server for an answer and returns errs.Unavailable where none comes
-// before ctx ends, or within two seconds.
+// Check asks the server for a response and returns errs.Unavailable if none comes before ctx
+// ends, or within two seconds.
 func (b *Bus) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()

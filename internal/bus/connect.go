@@ -9,22 +9,22 @@ import (
 )
 
 const (
-	// writeTimeout bounds how long a publisher waits for a server that reads nothing.
+	// writeTimeout limits how long a publisher waits for a server that does not read.
 	writeTimeout = 2 * time.Second
-	// A line that is cut without a word is noticed after two pings without an answer.
+	// A silent connection is given up after two unanswered pings.
 	pingInterval = 5 * time.Second
 	maxPings     = 2
-	// drainTimeout is more than any Stop has; its context ends the drain earlier.
+	// drainTimeout exceeds that of any Stop, whose context ends the drain earlier.
 	drainTimeout = time.Hour
 )
 
-// connect returns a connection that lives until Stop, whatever becomes of the servers.
+// connect returns a connection that lives until Stop, even if all servers fail.
 func (b *Bus) connect() (*nats.Conn, error) {
 	all := []nats.Option{
 		nats.Name(b.opts.Name),
 		nats.Timeout(b.opts.ConnectTimeout),
 		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.CustomReconnectDelay(reconnectDelay),
-		nats.IgnoreAuthErrorAbort(), // credentials can be put right while we run
+		nats.IgnoreAuthErrorAbort(), // credentials can be corrected while comet runs
 		nats.ReconnectBufSize(b.opts.PublishBuffer),
 		nats.FlusherTimeout(writeTimeout), nats.ReconnectOnFlusherError(),
 		nats.PingInterval(pingInterval), nats.MaxPingsOutstanding(maxPings),
@@ -60,15 +60,15 @@ func (b *Bus) connect() (*nats.Conn, error) {
 	return conn, nil
 }
 
-// reconnectDelay is the wait before the servers are tried again, from 50 ms to 2 s. A
-// part of it is chance, so that not all replicas come at once.
+// reconnectDelay returns the wait before the next connection attempt, from 50 ms to 2 s, with
+// jitter so that replicas do not reconnect at the same time.
 func reconnectDelay(attempts int) time.Duration {
 	d := min(2*time.Second, 25*time.Millisecond<<min(attempts, 10))
 	return d/2 + rand.N(d/2)
 }
 
-// disconnected logs the first of the failures since NATS was last there. err is nil
-// where it was us who ended the connection.
+// disconnected logs the first failure since NATS was last reachable. err is nil if comet closed
+// the connection.
 func (b *Bus) disconnected(err error) {
 	if b.away.Swap(true) || err == nil {
 		return
@@ -76,8 +76,8 @@ func (b *Bus) disconnected(err error) {
 	b.log.Warn("NATS is away and tried again; what it would have told at once is found by looking now and then", "error", err)
 }
 
-// connected is called after each connection that was made. The first one, if it was
-// made at once, is no gap: nobody had subscribed.
+// connected is called after each new connection. The first one, if made at once, is no gap: there
+// were no subscriptions yet.
 func (b *Bus) connected(conn *nats.Conn) {
 	if !b.away.Swap(false) {
 		return
@@ -86,7 +86,7 @@ func (b *Bus) connected(conn *nats.Conn) {
 	b.gaps.raise(Gap{Reason: Reconnected})
 }
 
-// failed hears of what went wrong without a caller to tell it to.
+// failed receives errors that have no caller.
 func (b *Bus) failed(sub *nats.Subscription, err error) {
 	switch {
 	case errors.Is(err, nats.ErrSlowConsumer):
@@ -96,7 +96,7 @@ func (b *Bus) failed(sub *nats.Subscription, err error) {
 		if slow != nil {
 			slow.lookForDropped(false)
 		}
-	case errors.Is(err, nats.ErrConnectionClosed): // we are being stopped
+	case errors.Is(err, nats.ErrConnectionClosed): // stopping
 	default:
 		b.log.Warn("NATS reports an error", "error", err)
 	}

@@ -10,38 +10,35 @@ import (
 	"comet/internal/lifecycle"
 )
 
-// Gap says that messages may be missing: whoever relies on being woken by them looks
-// at SQL again.
+// Gap reports that messages may be missing: users that rely on wake-ups read SQL again.
 type Gap struct {
-	// Reason is why.
+	// Reason is the cause.
 	Reason Reason
-	// Subject is that of the subscription it is about, "" for all of them.
+	// Subject is that of the affected subscription, "" for all.
 	Subject string
 }
 
 // Reason is why messages may be missing.
 type Reason string
 
-// The reasons.
+// Reasons of gaps.
 const (
-	// Reconnected is a connection that was lost and made again, or that was made only
-	// some time after Start.
+	// Reconnected means that a connection was lost and made again, or was first made some time
+	// after Start.
 	Reconnected Reason = "reconnected"
-	// OthersReconnected is the same on another replica: what it published meanwhile may
-	// not have gone out.
+	// OthersReconnected is the same on another replica: what it published meanwhile may be lost.
 	OthersReconnected Reason = "others-reconnected"
-	// Dropped is a handler that was too slow for its messages. It is told at the first
-	// message that is dropped, and again when the handler has been through what waited.
+	// Dropped means that a handler was too slow. It is reported at the first dropped message, and
+	// again when the handler has processed its backlog.
 	Dropped Reason = "dropped"
 )
 
-// OnGap has fn called after messages may have been lost, when new ones arrive again.
-// The calls come one after the other on a goroutine of the bus, equal gaps that wait
-// are one call, and one is under way at most while others wait. It may be called at any
-// time; stop ends the calls, but not the one under way.
+// OnGap calls fn after messages may have been lost, once new ones arrive again. Calls run one
+// after the other on a goroutine of the bus; equal waiting gaps are one call. It may be called at
+// any time; stop ends the calls, but not one in progress.
 func (b *Bus) OnGap(fn func(Gap)) (stop func()) { return b.gaps.listen(fn) }
 
-// gaps tells the listeners.
+// gaps notifies the listeners.
 type gaps struct {
 	*lifecycle.Loop
 	settle func(context.Context)
@@ -49,10 +46,10 @@ type gaps struct {
 	mu        sync.Mutex
 	listeners []*func(Gap)
 	waiting   []Gap
-	fresh     chan struct{} // holds a value while something waits
+	fresh     chan struct{} // holds a value while a gap waits
 }
 
-// newGaps returns gaps that call settle before they tell of a connection.
+// newGaps returns gaps that call settle before they report a connection.
 func newGaps(settle func(context.Context)) *gaps {
 	g := &gaps{settle: settle, fresh: make(chan struct{}, 1)}
 	g.Loop = lifecycle.NewLoop(g.run)
@@ -67,7 +64,7 @@ func (g *gaps) listen(fn func(Gap)) (stop func()) {
 	return func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		kept := make([]*func(Gap), 0, len(g.listeners)) // not in place: run reads the old one
+		kept := make([]*func(Gap), 0, len(g.listeners)) // a copy: run reads the old slice
 		for _, other := range g.listeners {
 			if other != l {
 				kept = append(kept, other)
@@ -124,22 +121,21 @@ func (g *gaps) tell(ctx context.Context, gap Gap) {
 	}
 }
 
-// settleTimeout bounds how long a gap waits for the server to know the subscriptions.
+// settleTimeout limits how long a gap waits until the server knows the subscriptions.
 const settleTimeout = 5 * time.Second
 
-// settle returns when the server has taken the subscriptions of a new connection, so
-// that nothing falls between a look at SQL and the next message. It also tells the other
-// replicas: what this one published while it was cut off may be lost, and they, whose
-// lines were never down, would not know.
+// settle returns when the server has accepted the subscriptions of a new connection, so that
+// nothing is lost between a read of SQL and the next message. It also notifies the other
+// replicas: what this one published while disconnected may be lost, and they cannot know.
 func (b *Bus) settle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	// Where either fails the connection is lost again, and the next one is a gap too.
+	// If either fails, the connection is lost again, and the next one is a gap, too.
 	_ = b.Flush(ctx)
 	_ = b.Publish(WakeAll(), []byte(b.id))
 }
 
-// listenToOthers hears of the other replicas' connections.
+// listenToOthers subscribes to the connections of other replicas.
 func (b *Bus) listenToOthers(conn *nats.Conn) error {
 	_, err := conn.Subscribe(WakeAll(), func(m *nats.Msg) {
 		if string(m.Data) != b.id {

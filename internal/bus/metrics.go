@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// counters are what the bus has done since New.
+// counters count since New.
 type counters struct {
 	published, failures, reconnects, dropped atomic.Uint64
 }

@@ -18,54 +18,50 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Options configures New; nil is the zero value: an embedded server that no other
-// process can reach.
+// Options configures New; nil means defaults: an embedded server that other processes cannot
+// reach.
 type Options struct {
-	// URL is where the NATS servers are, more than one separated by commas:
-	// nats://[user:password@]host:port, or tls://. "" embeds a server.
+	// URL lists the NATS servers, separated by commas: nats://[user:password@]host:port, or
+	// tls://. "" embeds a server.
 	URL string
-	// Credentials is a file that says who comet is, with a URL only: a .creds file (a
-	// JWT and its seed) or an nkey's seed. It is read at each connection.
+	// Credentials is a file with comet's identity, for a URL only: a .creds file (a JWT and its
+	// seed) or an nkey seed. It is read at each connection.
 	Credentials string
-	// CAFile holds, in PEM, the authorities whose certificates are believed. With a URL
-	// they are the server's, and there is no connection without TLS; with Listen they
-	// are those of the clients, which then must show one.
+	// CAFile contains trusted certificate authorities in PEM. With a URL they verify the server,
+	// and TLS is required; with Listen they verify clients, which must then show a certificate.
 	CAFile string
-	// CertFile and KeyFile are comet's own certificate and key in PEM: as a client of
-	// the URL, or as the server that listens.
+	// CertFile and KeyFile are comet's own certificate and key in PEM, as a client of the URL or
+	// as the listening server.
 	CertFile, KeyFile string
 
-	// Listen is a host:port at which the embedded server takes connections of agents;
-	// port 0 picks one, which Addr tells. Default is none. An agent may publish to its
-	// outbox and subscribe to its inbox, nothing else.
+	// Listen is a host:port at which the embedded server accepts agents; port 0 picks one, which
+	// Addr returns. Default none. An agent may publish to its outbox and subscribe to its inbox,
+	// nothing else.
 	Listen string
-	// Authenticate returns the agent whose token it is, or an error. Each connection at
-	// Listen shows one as its token or password, and can then use that agent's subjects
-	// only. Without it whoever reaches the address may use those of every agent, so
-	// Listen must be a loopback address. It must return within two seconds.
+	// Authenticate returns the agent of a token, or an error. Each connection at Listen presents
+	// a token as its token or password and may use that agent's subjects only. Without
+	// Authenticate every client may use the subjects of every agent, so Listen must be a loopback
+	// address. It must return within two seconds.
 	Authenticate func(ctx context.Context, token string) (agent string, err error)
-	// Recheck is how often Authenticate is asked again for each token that is connected,
-	// default 15 s. Where its error is errs.Unauthenticated or errs.AgentInactive, the
-	// connection is ended; with another error it stays.
+	// Recheck is how often the token of each connection is verified again, default 15 s. With
+	// errs.Unauthenticated or errs.AgentInactive the connection is closed; after any other error
+	// it stays.
 	Recheck time.Duration
 
-	// Name tells people who look at the NATS server whose connection it is; default
-	// "comet".
+	// Name identifies the connection to operators of the NATS server; default "comet".
 	Name string
-	// MaxPayload is the largest message in bytes, default 1 MiB. An external server may
-	// allow less.
+	// MaxPayload is the largest message in bytes, default 1 MiB. An external server may allow
+	// less.
 	MaxPayload int
-	// PendingMessages and PendingBytes are how much of one subscription may wait for its
-	// handler, default 4,096 messages and 8 MiB. What comes then is dropped, and OnGap
-	// tells of it.
+	// PendingMessages and PendingBytes limit the backlog of one subscription, default 4,096
+	// messages and 8 MiB. Further messages are dropped, and OnGap reports it.
 	PendingMessages, PendingBytes int
-	// PublishBuffer is how many bytes are kept while NATS is away, to be sent when it is
-	// back; default 4 MiB. What is published then is refused.
+	// PublishBuffer is how many bytes are buffered while NATS is unreachable; default 4 MiB.
+	// Further messages are refused.
 	PublishBuffer int
-	// ConnectTimeout is how long one attempt to connect to one server may take, default
-	// 2 s.
+	// ConnectTimeout limits one connection attempt to one server, default 2 s.
 	ConnectTimeout time.Duration
-	// Logger hears when NATS is away and when it is back; default discards.
+	// Logger receives the loss and return of NATS; default discards.
 	Logger *slog.Logger
 }
 
@@ -90,7 +86,7 @@ func (o *Options) orDefaults() Options {
 // maxMaxPayload is the largest MaxPayload that NATS servers allow.
 const maxMaxPayload = 64 << 20
 
-// check returns every reason why the options cannot be used.
+// check returns all reasons why the options are invalid.
 func (o *Options) check() error {
 	var all []error
 	wrong := func(is bool, format string, args ...any) {
@@ -118,12 +114,12 @@ func (o *Options) check() error {
 	return o.checkFiles()
 }
 
-// urls are the servers of URL.
+// urls returns the servers of URL.
 func (o *Options) urls() []string {
 	return slices.DeleteFunc(strings.Split(o.URL, ","), func(s string) bool { return strings.TrimSpace(s) == "" })
 }
 
-// isServer judges one server of URL; an error of it might show the password.
+// isServer validates one server of URL; an error could contain the password.
 func isServer(text string) bool {
 	u, err := url.Parse(strings.TrimSpace(text))
 	return err == nil && slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) && u.Hostname() != "" &&
@@ -144,7 +140,7 @@ func (o *Options) checkListen() error {
 	return nil
 }
 
-// checkFiles reads the files once, so that a wrong one is found before anything starts.
+// checkFiles reads the files once, so that an invalid one is found before the start.
 func (o *Options) checkFiles() error {
 	if o.Listen != "" {
 		_, err := o.serverTLS()
@@ -163,7 +159,7 @@ func (o *Options) checkFiles() error {
 	return nil
 }
 
-// identity is who we are to an external server, and whom we believe to be one.
+// identity returns comet's credentials for an external server and the authorities that verify it.
 func (o *Options) identity() ([]nats.Option, error) {
 	var all []nats.Option
 	if o.CAFile != "" {
@@ -183,13 +179,13 @@ func (o *Options) identity() ([]nats.Option, error) {
 		return append(all, nats.UserCredentials(o.Credentials)), nil
 	}
 	nkey, err := nats.NkeyOptionFromSeed(o.Credentials)
-	if err != nil { // it may hold the file's text
+	if err != nil { // the error may contain the file's text
 		return nil, fmt.Errorf("bus: Credentials %q is neither a .creds file nor an nkey's user seed", o.Credentials)
 	}
 	return append(all, nkey), nil
 }
 
-// serverTLS is how the embedded server listens, nil for without TLS.
+// serverTLS returns the TLS configuration of the embedded server, nil for none.
 func (o *Options) serverTLS() (*tls.Config, error) {
 	if o.CertFile == "" {
 		return nil, nil //nolint:nilnil // no TLS is no error
@@ -202,7 +198,7 @@ func (o *Options) serverTLS() (*tls.Config, error) {
 	if o.CAFile == "" {
 		return cfg, nil
 	}
-	// The client library's own way to read the file.
+	// This is how the client library itself reads the file.
 	trial := nats.Options{}
 	if err := nats.RootCAs(o.CAFile)(&trial); err != nil {
 		return nil, fmt.Errorf("bus: %w", err)

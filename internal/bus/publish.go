@@ -12,16 +12,15 @@ import (
 	"comet/internal/words"
 )
 
-// requestTimeout is how long a request waits whose context has no deadline.
+// requestTimeout limits a request whose context has no deadline.
 const requestTimeout = 10 * time.Second
 
-// Publish hands a message to the connection and does not wait for the server; data may
-// be used again. nil does not say that anybody got it. While NATS is away the message
-// is kept, up to PublishBuffer, and sent when it is back. An error is counted, and may
-// be ignored by whoever has committed already. It is errs.BodyTooLarge over the largest
-// message, errs.InvalidRequest for a subject that is none, and errs.Unavailable where
-// the buffer is full or the bus does not run. A server that does not read keeps the
-// caller for two seconds at most.
+// Publish gives a message to the connection and does not wait for the server; data may be reused.
+// A nil error does not mean that the message was received. While NATS is unreachable messages are
+// buffered up to PublishBuffer. Errors are counted, and callers that have committed may ignore
+// them: errs.BodyTooLarge above the largest message, errs.InvalidRequest for an invalid subject,
+// errs.Unavailable if the buffer is full or the bus does not run. A server that does not read
+// blocks the caller for at most two seconds.
 func (b *Bus) Publish(subject string, data []byte) error {
 	err := b.publish(subject, data)
 	if err != nil {
@@ -32,8 +31,8 @@ func (b *Bus) Publish(subject string, data []byte) error {
 	return nil
 }
 
-// MaxPayload is the largest message in bytes that can be published now: that of the
-// options, or the server's own if it is smaller.
+// MaxPayload returns the largest message in bytes that can be published now: that of the options,
+// or the server's own if it is smaller.
 func (b *Bus) MaxPayload() int {
 	if conn := b.conn.Load(); conn != nil {
 		if most := conn.MaxPayload(); most > 0 && most < int64(b.opts.MaxPayload) {
@@ -53,7 +52,7 @@ func (b *Bus) publish(subject string, data []byte) error {
 	}
 	if err := conn.Publish(subject, data); err != nil {
 		if isWriteError(err) {
-			// What others had published and was not written yet is lost with it.
+			// Unwritten messages of other publishers are lost with the connection.
 			_ = conn.ForceReconnect()
 		}
 		return b.explain(err)
@@ -61,10 +60,10 @@ func (b *Bus) publish(subject string, data []byte) error {
 	return nil
 }
 
-// Request publishes data and returns the first answer. It ends with ctx, or after 10 s
-// where ctx has no deadline: errs.Timeout. It is errs.Unavailable where nobody
-// subscribes to the subject or the connection is lost meanwhile; the request may have
-// been heard then. The errors of Publish come too. A cancelled ctx is ctx's error.
+// Request publishes data and returns the first response. It ends with ctx, or after 10 s without
+// a deadline: errs.Timeout. It is errs.Unavailable if there is no subscriber, or if the
+// connection is lost meanwhile, in which case the request may have been received. Errors of
+// Publish are possible, too. A cancelled ctx returns ctx's error.
 func (b *Bus) Request(ctx context.Context, subject string, data []byte) (Message, error) {
 	conn, err := b.running()
 	if err != nil {
@@ -82,9 +81,9 @@ func (b *Bus) Request(ctx context.Context, subject string, data []byte) (Message
 	return Message{Subject: m.Subject, Data: m.Data, bus: b}, nil
 }
 
-// Flush returns when the server has taken what was published and subscribed before. It
-// returns errs.Unavailable at once where NATS is away, and where it does not answer
-// before ctx ends or within 10 s.
+// Flush returns when the server has processed everything published and subscribed before. It
+// returns errs.Unavailable at once if NATS is unreachable, and if there is no response before ctx
+// ends or within 10 s.
 func (b *Bus) Flush(ctx context.Context) error {
 	conn, err := b.running()
 	if err != nil {
@@ -120,7 +119,7 @@ func (b *Bus) checkMessage(subject string, data []byte) error {
 	return nil
 }
 
-// explain turns the client library's error into one of ours.
+// explain converts errors of the client library.
 func (b *Bus) explain(err error) error {
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -137,8 +136,8 @@ func (b *Bus) explain(err error) error {
 	return errs.Wrap(errs.Unavailable, err, "NATS is away")
 }
 
-// isWriteError reports an error of the line itself, and not one of those with which the
-// client library refuses a message.
+// isWriteError reports an error of the connection, as opposed to a message that the client
+// library refuses.
 func isWriteError(err error) bool {
 	for _, refusal := range []error{
 		nats.ErrConnectionClosed, nats.ErrConnectionDraining, nats.ErrReconnectBufExceeded, nats.ErrMaxPayload, nats.ErrBadSubject,

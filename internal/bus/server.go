@@ -16,28 +16,28 @@ import (
 )
 
 const (
-	// startTimeout is for a machine that is very busy.
+	// startTimeout allows for a very busy machine.
 	startTimeout = 10 * time.Second
-	// authTimeout is how long Authenticate may take.
+	// authTimeout limits Authenticate.
 	authTimeout = 2 * time.Second
-	// clientBacklog is how many bytes may wait for one agent at Listen that does not read;
-	// then its connection is closed.
+	// clientBacklog is how many bytes may wait for an agent that does not read; then its
+	// connection is closed.
 	clientBacklog = 16 << 20
 )
 
 // server is a NATS server in this process.
 type server struct {
 	nats *natsserver.Server
-	// secret tells our own connection from those of agents.
+	// secret authenticates our own connection.
 	secret string
-	// watch looks after the connections of agents.
+	// watch verifies the connections of agents.
 	watch *lifecycle.Loop
-	// ended is closed when the server has, after the first stop.
+	// ended is closed when the server has ended, after the first stop.
 	ended    chan struct{}
 	stopping sync.Once
 }
 
-// startServer returns a server that takes connections.
+// startServer returns a server that accepts connections.
 func startServer(ctx context.Context, o *Options) (*server, error) {
 	s := &server{secret: rand.Text(), ended: make(chan struct{})}
 	settings, err := s.settings(o)
@@ -56,7 +56,7 @@ func startServer(ctx context.Context, o *Options) (*server, error) {
 	if !s.nats.ReadyForConnections(startTimeout) {
 		return nil, errors.Join(errors.New("the embedded NATS server does not start"), s.stop(ctx))
 	}
-	if keeper, ok := settings.CustomClientAuthentication.(*doorkeeper); ok {
+	if keeper, ok := settings.CustomClientAuthentication.(*agentAuth); ok {
 		s.watch = lifecycle.NewLoop(func(ctx context.Context) { keeper.watch(ctx, s.nats, o.Recheck) })
 		if err := s.watch.Start(ctx); err != nil {
 			return nil, errors.Join(err, s.stop(ctx))
@@ -88,7 +88,7 @@ func (s *server) settings(o *Options) (*natsserver.Options, error) {
 	}
 	settings.Host = host
 	settings.MaxPending = clientBacklog
-	settings.CustomClientAuthentication = &doorkeeper{secret: s.secret, authenticate: o.Authenticate, log: o.Logger, in: map[uint64]guest{}}
+	settings.CustomClientAuthentication = &agentAuth{secret: s.secret, authenticate: o.Authenticate, log: o.Logger, in: map[uint64]agentConn{}}
 	settings.AuthTimeout = 2 * authTimeout.Seconds()
 	settings.TLSConfig, err = o.serverTLS()
 	settings.TLSTimeout = authTimeout.Seconds()

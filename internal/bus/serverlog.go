@@ -6,8 +6,7 @@ import (
 	"sync"
 )
 
-// serverLog takes the embedded server's log. What the server calls a notice is for
-// people who look for a fault.
+// serverLog receives the embedded server's log. The server's notices are logged at debug level.
 type serverLog struct {
 	log *slog.Logger
 
@@ -15,7 +14,7 @@ type serverLog struct {
 	first error
 }
 
-// fatal is why the server cannot run, nil if it can.
+// fatal returns why the server cannot run, nil if it can.
 func (l *serverLog) fatal() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -28,7 +27,7 @@ func (l *serverLog) Errorf(format string, v ...any)  { l.log.Warn(fmt.Sprintf(fo
 func (l *serverLog) Debugf(format string, v ...any)  { l.log.Debug(fmt.Sprintf(format, v...)) }
 func (l *serverLog) Tracef(format string, v ...any)  { l.log.Debug(fmt.Sprintf(format, v...)) }
 
-// Fatalf keeps the error for Start to return; other servers would end the program.
+// Fatalf keeps the error for Start; by default the server would end the program.
 func (l *serverLog) Fatalf(format string, v ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -4,47 +4,45 @@ import (
 	"strings"
 )
 
-// Kind is one kind of subject, as the pattern that all subjects of the kind match: with
-// * in the place of a name. It can be subscribed to as it is, string(WakeInboxes).
+// Kind is one kind of subject, written as the pattern that matches all of its subjects, with * in
+// the place of a name. Subscribe to it with string(WakeInboxes).
 //
-// The names are agent ids and task ids. Letters, digits, - and _ stand for themselves,
-// every other byte is written as % and two upper-case hexadecimal digits, and the empty
-// name as % alone, so that a name is one word of a subject whatever it holds, and has
-// one spelling.
+// Names are agent ids and task ids. Letters, digits, - and _ stand for themselves, every other
+// byte is written as % and two upper-case hexadecimal digits, and the empty name as %. Any name
+// is therefore one token of a subject with one spelling.
 type Kind string
 
-// The subjects of wake-ups. Their messages have no content unless it is said here:
-// whoever is woken looks at SQL, where the change was committed before.
+// Subjects of wake-ups. Their messages have no content unless stated here: the receiver reads
+// SQL, where the change was committed before.
 const (
-	// WakeInboxes tells that there may be something new in an agent's inbox:
-	// comet.wake.inbox.<agent>.
+	// WakeInboxes reports that an agent's inbox may have new messages: comet.wake.inbox.<agent>.
 	WakeInboxes Kind = "comet.wake.inbox.*"
-	// WakeTasks tells that a task has changed: comet.wake.task.<task>.
+	// WakeTasks reports that a task has changed: comet.wake.task.<task>.
 	WakeTasks Kind = "comet.wake.task.*"
-	// WakeDispatches tells that there may be work to hand out.
+	// WakeDispatches reports that queued tasks may be assignable.
 	WakeDispatches Kind = "comet.wake.dispatch"
-	// WakeAgentIndexes tells that agents or their capabilities have changed.
+	// WakeAgentIndexes reports that agents or their capabilities have changed.
 	WakeAgentIndexes Kind = "comet.wake.agents"
-	// WakeEverybody tells that other wake-ups may have been lost. The bus itself sends it
-	// after it was cut off, with its own id, and turns it into a Gap.
-	WakeEverybody Kind = "comet.wake.all"
+	// WakeEverything reports that other wake-ups may have been lost. The bus sends it, with its
+	// own id, after it was disconnected, and turns it into a Gap.
+	WakeEverything Kind = "comet.wake.all"
 )
 
-// The subjects that agents use in the message-queue form of the envelope protocol
-// (Chiffon §Authentication). Each message is one envelope.
+// Subjects that agents use in the message-queue form of the envelope protocol (Chiffon
+// §Authentication). Each message is one envelope.
 const (
-	// AgentInboxes carries what comet sends to an agent: comet.agents.<agent>.inbox.
+	// AgentInboxes carries messages of comet to an agent: comet.agents.<agent>.inbox.
 	AgentInboxes Kind = "comet.agents.*.inbox"
-	// AgentOutboxes carries what an agent sends to comet: comet.agents.<agent>.outbox.
-	// One that is sent as a request is answered below comet.agents.<agent>.reply, which
-	// the agent sets as the prefix of its inboxes, and at no other subject of comet's.
+	// AgentOutboxes carries messages of an agent to comet: comet.agents.<agent>.outbox. A request
+	// is answered below comet.agents.<agent>.reply, which the agent sets as the prefix of its
+	// inboxes, and at no other subject of comet.
 	AgentOutboxes Kind = "comet.agents.*.outbox"
 )
 
 // Kinds returns every kind.
 func Kinds() []Kind {
 	return []Kind{
-		WakeInboxes, WakeTasks, WakeDispatches, WakeAgentIndexes, WakeEverybody, AgentInboxes, AgentOutboxes,
+		WakeInboxes, WakeTasks, WakeDispatches, WakeAgentIndexes, WakeEverything, AgentInboxes, AgentOutboxes,
 	}
 }
 
@@ -61,7 +59,7 @@ func WakeDispatch() string { return string(WakeDispatches) }
 func WakeAgents() string { return string(WakeAgentIndexes) }
 
 // WakeAll is the subject of WakeEverybody.
-func WakeAll() string { return string(WakeEverybody) }
+func WakeAll() string { return string(WakeEverything) }
 
 // AgentInbox is the subject of AgentInboxes for one agent.
 func AgentInbox(agent string) string { return AgentInboxes.of(agent) }
@@ -69,8 +67,8 @@ func AgentInbox(agent string) string { return AgentInboxes.of(agent) }
 // AgentOutbox is the subject of AgentOutboxes for one agent.
 func AgentOutbox(agent string) string { return AgentOutboxes.of(agent) }
 
-// Parse returns the kind of a subject and the name in it, "" where the kind has none. ok
-// is false for a subject that none of the functions above returns.
+// Parse returns the kind of a subject and the name in it, "" if the kind has none. ok is false
+// for a subject that none of the functions above returns.
 func Parse(subject string) (kind Kind, name string, ok bool) {
 	for _, k := range Kinds() {
 		if name, ok := k.nameIn(subject); ok {
@@ -98,11 +96,11 @@ func (k Kind) nameIn(subject string) (name string, ok bool) {
 	return fromWord(text)
 }
 
-// repliesTo is the prefix of the subjects at which an agent is answered.
+// repliesTo returns the prefix of the subjects at which an agent receives responses.
 func repliesTo(agent string) string { return "comet.agents." + word(agent) + ".reply" }
 
-// mayReply reports whether a message on subject may be answered at reply: anywhere
-// outside comet's own subjects, and inside them where the sender alone listens.
+// mayReply reports whether a message on subject may be answered at reply: anywhere outside
+// comet's own subjects, and inside them only where the sender alone subscribes.
 func mayReply(subject, reply string) bool {
 	if !isSubject(reply) || strings.ContainsAny(reply, "*>") {
 		return false
@@ -119,7 +117,7 @@ const (
 	hexDigits = "0123456789ABCDEF"
 )
 
-// word writes a name as one word of a subject.
+// word encodes a name as one token of a subject.
 func word(name string) string {
 	if name == "" {
 		return emptyWord
@@ -135,7 +133,7 @@ func word(name string) string {
 	return b.String()
 }
 
-// fromWord reads what word wrote, and nothing else.
+// fromWord decodes what word encoded, and nothing else.
 func fromWord(text string) (name string, ok bool) {
 	if text == emptyWord {
 		return "", true
@@ -157,7 +155,7 @@ func isPlain(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_'
 }
 
-// isSubject reports whether NATS takes the text for a subject, a pattern perhaps.
+// isSubject reports whether NATS accepts the text as a subject or pattern.
 func isSubject(text string) bool {
 	words := strings.Split(text, ".")
 	for i, w := range words {
@@ -165,12 +163,12 @@ func isSubject(text string) bool {
 		case w == "" || strings.ContainsAny(w, " \t\r\n\x00"):
 			return false
 		case w == "*", w == ">" && i == len(words)-1:
-		case strings.ContainsAny(w, "*>"): // NATS would take them literally, which nobody means
+		case strings.ContainsAny(w, "*>"): // NATS would take them literally, which is never intended
 			return false
 		}
 	}
 	return len(text) <= maxSubject
 }
 
-// maxSubject is well below the 4,096 bytes that NATS has for a line of its protocol.
+// maxSubject is well below the 4,096 bytes that NATS allows for a protocol line.
 const maxSubject = 1024

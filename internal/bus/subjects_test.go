@@ -21,7 +21,7 @@ func TestSubjectsAreWhatIsDocumented(t *testing.T) {
 		"comet.wake.task." + task:        {bus.WakeTask(task), bus.WakeTasks, task},
 		"comet.wake.dispatch":            {bus.WakeDispatch(), bus.WakeDispatches, ""},
 		"comet.wake.agents":              {bus.WakeAgents(), bus.WakeAgentIndexes, ""},
-		"comet.wake.all":                 {bus.WakeAll(), bus.WakeEverybody, ""},
+		"comet.wake.all":                 {bus.WakeAll(), bus.WakeEverything, ""},
 		"comet.agents.infra-1.inbox":     {bus.AgentInbox("infra-1"), bus.AgentInboxes, "infra-1"},
 		"comet.agents.infra-1.outbox":    {bus.AgentOutbox("infra-1"), bus.AgentOutboxes, "infra-1"},
 		"comet.agents.a%2Eb%20%2A.inbox": {bus.AgentInbox("a.b *"), bus.AgentInboxes, "a.b *"},

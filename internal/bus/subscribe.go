@@ -11,9 +11,9 @@ import (
 	"comet/internal/words"
 )
 
-// Message is what was published. Its Data belongs to whoever gets it.
+// Message is a received message. Its Data belongs to the receiver.
 type Message struct {
-	// Subject is the one it was published to.
+	// Subject is the subject it was published to.
 	Subject string
 	// Data is its content.
 	Data []byte
@@ -22,9 +22,9 @@ type Message struct {
 	bus   *Bus
 }
 
-// Respond answers a request; the errors are those of Publish. It is errs.InvalidRequest
-// where the message is none, or names a subject of comet's for the answer that is not
-// its sender's: an agent could have comet write to others that way.
+// Respond answers a request; the errors are those of Publish. It is errs.InvalidRequest if the
+// message is not a request, or names a reply subject of comet that is not its sender's: an agent
+// could otherwise make comet write to other agents.
 func (m Message) Respond(data []byte) error {
 	if m.reply == "" || !mayReply(m.Subject, m.reply) {
 		return errs.New(errs.InvalidRequest, "the message on %s names no subject for an answer", words.Quote(m.Subject))
@@ -32,7 +32,7 @@ func (m Message) Respond(data []byte) error {
 	return m.bus.Publish(m.reply, data)
 }
 
-// Subscription is one handler's place on the bus. It outlives connections and servers.
+// Subscription is a handler's subscription. It outlives connections and servers.
 type Subscription struct {
 	bus *Bus
 
@@ -41,19 +41,19 @@ type Subscription struct {
 	loss loss
 }
 
-// Subscribe has fn called with each message on the subject, in which * stands for one
-// word and a > at the end for one or more. The calls of one subscription come one after
-// the other and, of one publisher, in the order of publishing. What waits for fn is
-// bounded; see OnGap. A panic of fn is logged and costs the one message.
+// Subscribe calls fn with each message on the subject, in which * stands for one token and a
+// final > for one or more. The calls of one subscription run one after the other and, for one
+// publisher, in the order of publishing. The backlog of fn is limited; see OnGap. A panic of fn
+// is logged and loses that message.
 //
-// The server may not know of the subscription yet when Subscribe returns: whoever looks
-// at SQL afterwards calls Flush first, once for any number of subscriptions.
+// The server may not know the subscription yet when Subscribe returns: callers that read SQL
+// afterwards call Flush first, once for any number of subscriptions.
 func (b *Bus) Subscribe(subject string, fn func(Message)) (*Subscription, error) {
 	return b.subscribe(subject, "", fn)
 }
 
-// QueueSubscribe is Subscribe in a group: each message goes to one subscription of all
-// those, on any replica, that name the same queue.
+// QueueSubscribe is Subscribe in a group: each message goes to one subscription of all those, on
+// any replica, that name the same queue.
 func (b *Bus) QueueSubscribe(subject, queue string, fn func(Message)) (*Subscription, error) {
 	if !isSubject(queue) {
 		return nil, errs.New(errs.InvalidRequest, "%s is no name of a queue", words.Quote(queue))
@@ -95,8 +95,8 @@ func (s *Subscription) handle(m *nats.Msg, fn func(Message)) {
 	fn(Message{Subject: m.Subject, Data: m.Data, reply: m.Reply, bus: s.bus})
 }
 
-// Unsubscribe ends the calls; the one under way may still run when it returns. What
-// waited is not handled. It may be repeated.
+// Unsubscribe ends the calls; one in progress may still run when it returns. The backlog is not
+// handled. It may be repeated.
 func (s *Subscription) Unsubscribe() {
 	s.lookForDropped(false)
 	s.mu.Lock()
@@ -105,5 +105,5 @@ func (s *Subscription) Unsubscribe() {
 	s.bus.mu.Lock()
 	delete(s.bus.subs, sub)
 	s.bus.mu.Unlock()
-	_ = sub.Unsubscribe() // fails only where it is over already
+	_ = sub.Unsubscribe() // fails only if it has ended already
 }

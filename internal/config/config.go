@@ -1,7 +1,6 @@
-// Package config is the one place that knows what `comet serve` can be told,
-// and by which flag, environment variable or line of a file. It is strict: a
-// name it does not know is an error, because a misspelt setting that is ignored
-// is worse than a server that does not start. Only cmd and app import it.
+// Package config reads the configuration of `comet serve` from flags, environment variables and a
+// YAML file. It is strict: an unknown name is an error, because a misspelt setting that is
+// ignored is worse than a server that does not start. Only cmd and app import it.
 package config
 
 import (
@@ -15,8 +14,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Config is everything `comet serve` can be told. A field's koanf tag is its
-// path in the file; docs/configuration.md has the table of all of them.
+// Config is the configuration of `comet serve`. A field's koanf tag is its path in the file;
+// docs/configuration.md lists all settings.
 type Config struct {
 	// Listen is host:port; port 0 picks a free one.
 	Listen string `koanf:"listen"`
@@ -29,36 +28,36 @@ type Config struct {
 	// AdminToken is the bootstrap admin token; "" makes one at the first start.
 	AdminToken string `koanf:"admin_token"`
 
-	NATS     NATS     `koanf:"nats"`
-	Log      Log      `koanf:"log"`
-	HTTP     HTTP     `koanf:"http"`
-	Tracing  Tracing  `koanf:"tracing"`
-	Registry Registry `koanf:"registry"`
-	Store    Store    `koanf:"store"`
-	Events   Events   `koanf:"events"`
-	Usage    Usage    `koanf:"usage"`
-	Tasks    Tasks    `koanf:"tasks"`
-	Links    Links    `koanf:"links"`
-	Webhooks Webhooks `koanf:"webhooks"`
-	MCP      MCP      `koanf:"mcp"`
-	Tools    Tools    `koanf:"tools"`
-	Sandbox  Sandbox  `koanf:"sandbox"`
+	NATS      NATS      `koanf:"nats"`
+	Log       Log       `koanf:"log"`
+	HTTP      HTTP      `koanf:"http"`
+	Tracing   Tracing   `koanf:"tracing"`
+	Registry  Registry  `koanf:"registry"`
+	Store     Store     `koanf:"store"`
+	Events    Events    `koanf:"events"`
+	Usage     Usage     `koanf:"usage"`
+	Tasks     Tasks     `koanf:"tasks"`
+	Transport Transport `koanf:"transport"`
+	Webhooks  Webhooks  `koanf:"webhooks"`
+	MCP       MCP       `koanf:"mcp"`
+	Tools     Tools     `koanf:"tools"`
+	Sandbox   Sandbox   `koanf:"sandbox"`
 
 	origins map[string]string // key → where its value came from
 	file    string            // the file that was read, "" for none
 }
 
-// NATS says how the message bus is reached.
+// NATS configures the message bus.
 type NATS struct {
 	CredentialsFile string `koanf:"credentials_file"`
 	CAFile          string `koanf:"ca_file"`
 	CertFile        string `koanf:"cert_file"`
 	KeyFile         string `koanf:"key_file"`
-	// Listen is host:port for the agents of an embedded server, "" for none.
+	// Listen is host:port for agents at the embedded server, "" for none.
 	Listen string `koanf:"listen"`
 }
 
-// Log says how the server logs.
+// Log configures logging.
 type Log struct {
 	// Level is debug, info, warn or error.
 	Level string `koanf:"level"`
@@ -79,21 +78,21 @@ type HTTP struct {
 	ShutdownTimeout time.Duration `koanf:"shutdown_timeout"`
 }
 
-// RateLimit is how often one token may ask: Requests in a Window.
+// RateLimit allows each token Requests per Window.
 type RateLimit struct {
 	// Requests is 0 for no limit.
 	Requests int           `koanf:"requests"`
 	Window   time.Duration `koanf:"window"`
 }
 
-// Tracing says where spans are sent.
+// Tracing configures where spans are sent.
 type Tracing struct {
 	// Endpoint is http://host:port of a collector, "" for none.
 	Endpoint      string `koanf:"endpoint"`
 	SamplePercent int    `koanf:"sample_percent"`
 }
 
-// Registry holds the rules of the registry that can be chosen.
+// Registry holds the optional rules of the registry.
 type Registry struct {
 	// StrictCapabilities refuses a capability that is neither predefined nor
 	// prefixed custom: (CHE·NU §6.2) instead of warning about it.
@@ -108,60 +107,59 @@ type Store struct {
 	MaxConnections int `koanf:"max_connections"`
 }
 
-// Events says how the feed of events is kept.
+// Events configures the event feed.
 type Events struct {
-	// Retention is how long an event can be read again.
+	// Retention is how long events are kept.
 	Retention time.Duration `koanf:"retention"`
-	// PollInterval is how often the relay looks for events nobody woke it for.
+	// PollInterval is how often the relay polls for events without a wake-up.
 	PollInterval time.Duration `koanf:"poll_interval"`
 }
 
-// Usage says how the ledger is kept.
+// Usage configures the ledger.
 type Usage struct {
-	// Retention is how long facts and what was used in each hour are kept.
+	// Retention is how long facts and hourly sums are kept.
 	Retention time.Duration `koanf:"retention"`
 }
 
-// Tasks says how work is kept.
+// Tasks configures tasks.
 type Tasks struct {
-	// Retention is how long a task that has ended can be seen.
+	// Retention is how long a finished task is kept.
 	Retention time.Duration `koanf:"retention"`
 }
 
-// Links says how the lines to agents are held.
-type Links struct {
-	// MaxLines is how many lines one process holds.
-	MaxLines int `koanf:"max_lines"`
-	// MaxFailures is how many tokens that are not accepted an address may show a minute.
-	MaxFailures int `koanf:"max_failures"`
-	// Heartbeat is how often a line has to show that it lives.
+// Transport configures agents' connections.
+type Transport struct {
+	// MaxConnections is how many connections one process holds.
+	MaxConnections int `koanf:"max_connections"`
+	// MaxAuthFailures is how many invalid tokens per minute one address may send.
+	MaxAuthFailures int `koanf:"max_auth_failures"`
+	// Heartbeat is the interval of heartbeats on a connection.
 	Heartbeat time.Duration `koanf:"heartbeat"`
-	// RedeliverAfter is when an inbox that is asked for hands over again what was not
-	// acknowledged.
+	// RedeliverAfter is when a message that was polled and not acknowledged is delivered again.
 	RedeliverAfter time.Duration `koanf:"redeliver_after"`
-	// V5Listen is where lines of PROTOCOL_V5 are taken over TCP, "" for nowhere.
+	// V5Listen is the address of the TCP listener for PROTOCOL_V5, "" for none.
 	V5Listen string `koanf:"v5_listen"`
-	// V5ReplayWindow is for how long a signed line of PROTOCOL_V5 may not come again.
+	// V5ReplayWindow is how long a signed PROTOCOL_V5 message is refused again.
 	V5ReplayWindow time.Duration `koanf:"v5_replay_window"`
 }
 
-// Webhooks says where events may be delivered to, and how.
+// Webhooks configures deliveries.
 type Webhooks struct {
-	// AllowNetworks are addresses and ranges that are not public and may be
-	// delivered to all the same; Networks returns them.
+	// AllowNetworks are non-public addresses and ranges that may receive deliveries; Networks
+	// returns them.
 	AllowNetworks []string `koanf:"allow_networks"`
 	// HTTPSOnly refuses URLs of the scheme http.
 	HTTPSOnly bool `koanf:"https_only"`
-	// Timeout is for one attempt, from the look-up to the end of the response.
+	// Timeout limits one attempt, from name resolution to the end of the response.
 	Timeout time.Duration `koanf:"timeout"`
-	// Retention is how long a delivery that has ended can be seen and redelivered.
+	// Retention is how long a finished delivery is kept and can be redelivered.
 	Retention time.Duration `koanf:"retention"`
 }
 
-// Sources is where a configuration is read from.
+// Sources are the inputs of a configuration.
 type Sources struct {
-	// Flags are the command's, as registered by Flags; nil for none. Only those
-	// that were given count.
+	// Flags are the command's, as registered by Flags; nil for none. Only flags that were set
+	// count.
 	Flags *pflag.FlagSet
 	// Environ is the environment as "NAME=value", as os.Environ returns it.
 	// An empty variable counts as not set.
@@ -194,7 +192,7 @@ func Load(src Sources) (Config, error) {
 	return c, err
 }
 
-// Default returns the configuration of a server that is told nothing.
+// Default returns the configuration of a server without any settings.
 func Default() Config {
 	c, err := merge(defaults())
 	if err != nil {
@@ -203,7 +201,7 @@ func Default() Config {
 	return c
 }
 
-// merge lays the layers over each other, the last on top.
+// merge merges the layers, the last on top.
 func merge(layers ...layer) (Config, error) {
 	k := koanf.New(".")
 	c := Config{origins: map[string]string{}}
@@ -223,7 +221,7 @@ func merge(layers ...layer) (Config, error) {
 	return c, nil
 }
 
-// Error lists what is wrong with a configuration, one sentence each.
+// Error lists the problems of a configuration, one sentence each.
 type Error struct{ Problems []string }
 
 // Error implements error.
@@ -250,16 +248,16 @@ func (c Config) String() string {
 	return string(text)
 }
 
-// GoString keeps %#v from showing secrets.
+// GoString masks secrets in %#v.
 func (c Config) GoString() string { return c.String() }
 
-// MCP says how MCP clients come in, and which servers there are behind the gateway.
+// MCP configures the MCP server and its upstreams.
 type MCP struct {
 	// Servers is the mcpServers file, "" for none.
 	Servers string `koanf:"servers"`
-	// AddCommands lets programs be added over the API too.
+	// AddCommands allows adding local programs over the API.
 	AddCommands bool `koanf:"add_commands"`
-	// Parent is under which agent upstreams are registered, in the sphere Sphere.
+	// Parent is the agent below which upstreams are registered, in the sphere Sphere.
 	Parent string `koanf:"parent"`
 	Sphere int    `koanf:"sphere"`
 
@@ -270,7 +268,7 @@ type MCP struct {
 	MaxBodyBytes         int64    `koanf:"max_body_bytes"`
 }
 
-// Tools says how tools are shown, searched and watched.
+// Tools configures how tools are listed, searched and watched.
 type Tools struct {
 	Names          string        `koanf:"names"`
 	Expose         string        `koanf:"expose"`
@@ -283,14 +281,14 @@ type Tools struct {
 	Embeddings Embeddings `koanf:"embeddings"`
 }
 
-// Embeddings says who makes vectors of texts for the search.
+// Embeddings configures the embeddings server of tool search.
 type Embeddings struct {
 	URL   string `koanf:"url"`
 	Model string `koanf:"model"`
 	Key   string `koanf:"key"`
 }
 
-// Sandbox bounds the code that clients run.
+// Sandbox limits code of clients.
 type Sandbox struct {
 	Timeout    time.Duration `koanf:"timeout"`
 	MaxTimeout time.Duration `koanf:"max_timeout"`

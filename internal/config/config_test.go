@@ -201,7 +201,7 @@ func TestLoadRefuses(t *testing.T) {
 		"a database that is not PostgreSQL":                     {args: "--database-url=mysql://u:hunter2@h/d", says: []string{"postgres://"}},
 		"a message bus that is not NATS":                        {args: "--nats-url=nats://a:1,http://b", says: []string{"nats://host:4222"}},
 		"a short admin token":                                   {env: "COMET_ADMIN_TOKEN=hunter2", says: []string{"admin_token", "COMET_ADMIN_TOKEN", "at least 32 characters"}},
-		"an admin token no door would take":                     {env: "COMET_ADMIN_TOKEN=" + strings.Repeat("hunter2-", 64) + "x", says: []string{"admin_token", "at most 512 characters"}},
+		"an admin token that is too long":                       {env: "COMET_ADMIN_TOKEN=" + strings.Repeat("hunter2-", 64) + "x", says: []string{"admin_token", "at most 512 characters"}},
 		"a port as one might expect it":                         {env: "COMET_PORT=8080", says: []string{"COMET_PORT is not a setting"}},
 		"a port of ours that Kubernetes would not write":        {env: "COMET_LISTEN_PORT=8080", says: []string{"COMET_LISTEN_PORT is not a setting"}},
 		"almost what Kubernetes writes":                         {env: "COMET_PORT_8080=tcp://10.0.0.1:8080", says: []string{"COMET_PORT_8080 is not a setting"}},
@@ -223,12 +223,12 @@ func TestLoadRefuses(t *testing.T) {
 		"a list where text is wanted":                           {file: "data: [x]\n", says: []string{"data must be text"}},
 		"a timeout of a delivery beyond a minute":               {env: "COMET_WEBHOOKS_TIMEOUT=61s", says: []string{"between 1s and 1m"}},
 		"usage kept for a day":                                  {env: "COMET_USAGE_RETENTION=24h", says: []string{"between 48h and"}},
-		"no line at all":                                        {env: "COMET_LINKS_MAX_LINES=0", says: []string{"links.max_lines", "between 1 and 10000000"}},
-		"no token that may be wrong":                            {file: "links:\n  max_failures: 0\n", says: []string{"links.max_failures", "between 1 and 1000000"}},
-		"a heartbeat of nothing":                                {env: "COMET_LINKS_HEARTBEAT=10ms", says: []string{"links.heartbeat", "between 1s and 10m"}},
-		"a replay window of nothing":                            {env: "COMET_LINKS_V5_REPLAY_WINDOW=59s", says: []string{"links.v5_replay_window", "between 1m and 720h"}},
-		"lines of text at no port":                              {env: "COMET_LINKS_V5_LISTEN=everywhere", says: []string{"links.v5_listen", "host:port"}},
-		"an inbox that tells again at once":                     {file: "links:\n  redeliver_after: 0s\n", says: []string{"links.redeliver_after", "between 1s and 1h"}},
+		"no line at all":                                        {env: "COMET_TRANSPORT_MAX_CONNECTIONS=0", says: []string{"transport.max_connections", "between 1 and 10000000"}},
+		"no token that may be wrong":                            {file: "transport:\n  max_auth_failures: 0\n", says: []string{"transport.max_auth_failures", "between 1 and 1000000"}},
+		"a heartbeat of nothing":                                {env: "COMET_TRANSPORT_HEARTBEAT=10ms", says: []string{"transport.heartbeat", "between 1s and 10m"}},
+		"a replay window of nothing":                            {env: "COMET_TRANSPORT_V5_REPLAY_WINDOW=59s", says: []string{"transport.v5_replay_window", "between 1m and 720h"}},
+		"lines of text at no port":                              {env: "COMET_TRANSPORT_V5_LISTEN=everywhere", says: []string{"transport.v5_listen", "host:port"}},
+		"an inbox that tells again at once":                     {file: "transport:\n  redeliver_after: 0s\n", says: []string{"transport.redeliver_after", "between 1s and 1h"}},
 		"one connection to PostgreSQL, which would stop itself": {env: "COMET_STORE_MAX_CONNECTIONS=1", says: []string{"between 2 and"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -251,7 +251,7 @@ func TestLoadRefuses(t *testing.T) {
 		})
 	}
 
-	t.Run("but the longest admin token that a door takes", func(t *testing.T) {
+	t.Run("but the longest admin token", func(t *testing.T) {
 		t.Parallel()
 		_, err := load(t, "", []string{"COMET_ADMIN_TOKEN=" + strings.Repeat("x", models.MaxTokenLength)})
 		require.NoError(t, err)

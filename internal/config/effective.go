@@ -9,8 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Effective returns the configuration as a YAML document that Load would read
-// back, each value with its source as a comment and secrets masked.
+// Effective returns the configuration as a YAML document that Load would read back, each value
+// with its source as a comment and secrets masked.
 func (c Config) Effective() ([]byte, error) {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	if c.file != "" {
@@ -45,7 +45,7 @@ func (c Config) Effective() ([]byte, error) {
 
 func word(name string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: name} }
 
-// child returns the section of the name, made when it is not there yet.
+// child returns the section with the name and creates it if missing.
 func child(section *yaml.Node, name string) *yaml.Node {
 	for i := 0; i < len(section.Content); i += 2 {
 		if section.Content[i].Value == name {

@@ -8,7 +8,7 @@ import (
 	"comet/internal/words"
 )
 
-// list splits a text at its commas. A text of nothing is a list of nothing.
+// list splits a text at its commas. An empty text is an empty list.
 func list(text string) []string {
 	entries := []string{}
 	if strings.TrimSpace(text) == "" {
@@ -20,7 +20,7 @@ func list(text string) []string {
 	return entries
 }
 
-// Networks returns AllowNetworks; an address is a range of its own.
+// Networks returns AllowNetworks; a single address is a range of one.
 func (w Webhooks) Networks() []netip.Prefix {
 	var all []netip.Prefix
 	for _, text := range w.AllowNetworks {
@@ -31,7 +31,7 @@ func (w Webhooks) Networks() []netip.Prefix {
 	return all
 }
 
-// networks checks a list of addresses and ranges and names each that is neither.
+// networks validates a list of addresses and ranges.
 func networks(value any) string {
 	var bad []string
 	for _, text := range value.([]string) {
@@ -45,7 +45,7 @@ func networks(value any) string {
 	return "must hold addresses and ranges such as 127.0.0.1 or 10.0.0.0/8: " + strings.Join(bad, "; ")
 }
 
-// network reads an address or a range, or says what is wrong with it.
+// network parses an address or a range, or returns what is wrong with it.
 func network(text string) (p netip.Prefix, wrong string) {
 	if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
 		return netip.PrefixFrom(addr, addr.BitLen()), ""
@@ -54,7 +54,7 @@ func network(text string) (p netip.Prefix, wrong string) {
 	switch {
 	case err != nil:
 		return p, words.Quote(text) + " is none"
-	case p != p.Masked(): // is the range meant, or the one address?
+	case p != p.Masked(): // ambiguous: the range, or the one address?
 		return p, fmt.Sprintf("%s has more than its first %d bits set, write %s or %s", words.Quote(text), p.Bits(), p.Masked(), p.Addr())
 	}
 	return p, ""

@@ -9,8 +9,8 @@ import (
 	"comet/internal/words"
 )
 
-// setting is one thing that can be configured. The table in settings() is what
-// the loader, the flags, the printer and the documentation are made from.
+// setting is one configurable value. The loader, the flags, the printer and the documentation are
+// made from the table in settings().
 type setting struct {
 	key  string // path in the file, parts joined with dots
 	flag string // "" where there is no flag
@@ -22,7 +22,7 @@ type setting struct {
 	mask func(string) string
 }
 
-// env is the variable that sets the key.
+// env returns the variable that sets the key.
 func (s setting) env() string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(s.key, ".", "_"))
 }
@@ -33,7 +33,7 @@ const (
 	gib int64 = 1 << 30
 )
 
-// settings returns the table, in the order in which it is shown.
+// settings returns the table, in display order.
 func settings() []setting {
 	return []setting{
 		{key: "listen", flag: "listen", def: "127.0.0.1:8080", check: address,
@@ -41,22 +41,22 @@ func settings() []setting {
 		{key: "data", flag: "data", def: "./comet-data", check: notEmpty,
 			help: "Directory of the embedded database and of the first admin token"},
 		{key: "database_url", flag: "database-url", def: "", check: postgresURL, mask: redact.URL,
-			help: "PostgreSQL to use instead of the embedded SQLite, `postgres://…`"},
+			help: "PostgreSQL database to use instead of the embedded SQLite, `postgres://…`"},
 		{key: "nats_url", flag: "nats-url", def: "", check: natsURL, mask: redact.URL,
 			help: "NATS servers for several replicas, `nats://…`, separated by commas; without it one server is embedded"},
 		{key: "admin_token", def: "", check: adminToken, mask: maskAll,
 			help: "Bootstrap admin token, 32 to 512 printable ASCII characters; without it the first start makes one. There is no flag, so that it never shows in a process list"},
 
 		{key: "nats.credentials_file", def: "",
-			help: "File that says who comet is to the servers of `nats_url`: a `.creds` file or an nkey's seed"},
+			help: "File with comet's credentials for the servers of `nats_url`: a `.creds` file or an nkey seed"},
 		{key: "nats.ca_file", def: "",
-			help: "Authorities, in PEM, whose certificates of NATS servers are believed; with it there is no connection without TLS"},
+			help: "Trusted certificate authorities for NATS servers, in PEM; TLS is then required"},
 		{key: "nats.cert_file", def: "",
-			help: "Certificate, in PEM, that comet shows to NATS servers, or as the embedded server to agents"},
+			help: "Certificate, in PEM, that comet presents to NATS servers, or to agents as the embedded server"},
 		{key: "nats.key_file", def: "",
 			help: "Key of that certificate, in PEM"},
 		{key: "nats.listen", def: "", check: optionalAddress,
-			help: "Address at which the embedded NATS server takes connections of agents, `host:port`; none is open without it"},
+			help: "Address at which the embedded NATS server accepts agents, `host:port`; none by default"},
 
 		{key: "log.level", flag: "log-level", def: "info", check: oneOf("debug", "info", "warn", "error"),
 			help: "Least severe level that is logged: `debug`, `info`, `warn` or `error`"},
@@ -66,78 +66,78 @@ func settings() []setting {
 			help: "Log every n-th successful request; 1 logs all. Failed requests are always logged"},
 
 		{key: "http.request_timeout", def: 30 * time.Second, check: between(100*time.Millisecond, time.Hour),
-			help: "Longest time a request may take"},
+			help: "Timeout of a request"},
 		{key: "http.max_body_bytes", def: mib, check: between(kib, gib),
 			help: "Largest request body, in bytes"},
 		{key: "http.max_roster_bytes", def: 8 * mib, check: between(kib, gib),
 			help: "Largest roster that can be imported, in bytes"},
 		{key: "http.rate_limit.requests", def: 0, check: between(0, 1_000_000_000),
-			help: "Requests one token may make in a window; 0 is no limit"},
+			help: "Requests per token and window; 0 means no limit"},
 		{key: "http.rate_limit.window", def: time.Minute, check: between(time.Second, 24*time.Hour),
-			help: "Length of that window"},
+			help: "Length of the rate limit window"},
 		{key: "http.drain_delay", def: time.Duration(0), check: between(0, time.Hour),
-			help: "How long a server that is told to stop still takes requests, while `/readyz` says 503 already and load balancers turn away; then it waits for those in flight"},
+			help: "How long a stopping server still accepts requests while `/readyz` already answers 503, so that load balancers remove it; then it waits for requests in flight"},
 		{key: "http.shutdown_timeout", def: 20 * time.Second, check: between(100*time.Millisecond, time.Hour),
-			help: "Longest wait for requests in flight when the server stops"},
+			help: "How long a stopping server waits for requests in flight"},
 
 		{key: "tracing.endpoint", def: "", check: httpURL,
-			help: "Collector that takes OpenTelemetry traces by OTLP over HTTP, such as `http://127.0.0.1:4318`; none are sent without it"},
+			help: "OTLP/HTTP collector for OpenTelemetry traces, such as `http://127.0.0.1:4318`; without it no traces are sent"},
 		{key: "tracing.sample_percent", def: 100, check: between(0, 100),
-			help: "Part of the traces that begin at comet and are sent; those that began elsewhere are sent as it was decided there"},
+			help: "Percentage of traces started by comet that are sent; traces started elsewhere follow the decision made there"},
 
 		{key: "registry.strict_capabilities", def: false,
 			help: "Refuse a capability that is neither predefined nor prefixed `custom:`, instead of a warning"},
 
 		{key: "store.read_connections", def: 4, check: between(1, 64),
-			help: "Connections that read from SQLite"},
+			help: "Read connections to SQLite"},
 		{key: "store.max_connections", def: 20, check: between(2, 10_000),
 			help: "Connections to PostgreSQL"},
 
 		{key: "events.retention", def: 720 * time.Hour, check: between(time.Hour, 10*365*24*time.Hour),
-			help: "How long an event can be read again"},
+			help: "How long events are kept"},
 		{key: "events.poll_interval", def: 500 * time.Millisecond, check: between(10*time.Millisecond, time.Minute),
-			help: "How often the relay looks for events it was not woken for"},
+			help: "How often the relay polls for events without a wake-up"},
 
 		{key: "usage.retention", def: 400 * 24 * time.Hour, check: between(48*time.Hour, 10*365*24*time.Hour),
-			help: "How long recorded usage is kept; older days can neither be read nor verified"},
+			help: "How long recorded usage is kept; older days can be neither read nor verified"},
 
 		{key: "tasks.retention", def: 720 * time.Hour, check: between(time.Hour, 10*365*24*time.Hour),
-			help: "How long a task that has ended can be seen"},
+			help: "How long a finished task is kept"},
 
-		{key: "links.max_lines", def: 20_000, check: between(1, 10_000_000),
-			help: "Lines to agents that one process holds at a time; the next is refused with 503"},
-		{key: "links.max_failures", def: 10, check: between(1, 1_000_000),
-			help: "Tokens, and signatures, that are not accepted and that one address (a /64 for IPv6) may show at the door of the agents in a minute; then it has to wait"},
-		{key: "links.heartbeat", def: 15 * time.Second, check: between(time.Second, 10*time.Minute),
-			help: "How often a line to an agent has to show that it lives; an agent is offline after three of them without a sign, but not before 45s"},
-		{key: "links.redeliver_after", def: 30 * time.Second, check: between(time.Second, time.Hour),
-			help: "When an agent that asks for its inbox is told again what it did not acknowledge"},
-		{key: "links.v5_listen", flag: "v5-listen", def: "", check: optionalAddress,
-			help: "Where PROTOCOL_V5 is taken over TCP, a message a line, such as `127.0.0.1:7005`; nowhere without it. From another machine every line has to be signed"},
-		{key: "links.v5_replay_window", def: 24 * time.Hour, check: between(time.Minute, 30*24*time.Hour),
-			help: "For how long a signed line of PROTOCOL_V5 is remembered, so that it is not taken a second time"},
+		{key: "transport.max_connections", def: 20_000, check: between(1, 10_000_000),
+			help: "Connections of agents that one process holds at a time; the next is refused with 503"},
+		{key: "transport.max_auth_failures", def: 10, check: between(1, 1_000_000),
+			help: "Invalid tokens and signatures per minute that one address (a /64 for IPv6) may send to the agents' endpoints before it is throttled"},
+		{key: "transport.heartbeat", def: 15 * time.Second, check: between(time.Second, 10*time.Minute),
+			help: "Interval of heartbeats on agents' connections; an agent is offline after three missed ones, but not before 45s"},
+		{key: "transport.redeliver_after", def: 30 * time.Second, check: between(time.Second, time.Hour),
+			help: "When a message that was delivered by long poll and not acknowledged is delivered again"},
+		{key: "transport.v5_listen", flag: "v5-listen", def: "", check: optionalAddress,
+			help: "Address of the TCP listener for PROTOCOL_V5, one message per line, such as `127.0.0.1:7005`; none without it. From another machine every message must be signed"},
+		{key: "transport.v5_replay_window", def: 24 * time.Hour, check: between(time.Minute, 30*24*time.Hour),
+			help: "How long a signed PROTOCOL_V5 message is remembered, so that it is not accepted twice"},
 
 		{key: "webhooks.allow_networks", flag: "webhooks-allow-networks", def: []string{}, check: networks,
-			help: "Addresses and ranges that webhooks may be delivered to although they are not public, such as `127.0.0.0/8`; a list in the file, elsewhere separated by commas"},
+			help: "Non-public addresses and ranges to which webhooks may be delivered, such as `127.0.0.0/8`; a list in the file, elsewhere separated by commas"},
 		{key: "webhooks.https_only", def: false,
 			help: "Refuse webhooks whose URL is not `https://…`"},
 		{key: "webhooks.timeout", def: 15 * time.Second, check: between(time.Second, time.Minute),
-			help: "Longest time one attempt to deliver may take"},
+			help: "Timeout of one delivery attempt"},
 		{key: "webhooks.retention", def: 720 * time.Hour, check: between(time.Hour, 10*365*24*time.Hour),
-			help: "How long a delivery that has ended can be seen and redelivered"},
+			help: "How long a finished delivery is kept and can be redelivered"},
 
 		{key: "mcp.servers", flag: "mcp-servers", def: "",
-			help: "File that names the MCP servers behind the gateway, as desktop clients keep it: JSON with `mcpServers`. A change of it is taken over"},
+			help: "File that lists the upstream MCP servers, as desktop clients store it: JSON with `mcpServers`. Changes are applied at once"},
 		{key: "mcp.add_commands", def: true,
-			help: "Let an admin add servers that are programs of this machine over the API; without it those come from the file only"},
+			help: "Let admins add local programs as MCP servers over the API; otherwise they come from the file only"},
 		{key: "mcp.parent", def: "orch-my-team", check: notEmpty,
-			help: "Agent under which MCP servers are registered"},
+			help: "Parent agent of registered MCP servers"},
 		{key: "mcp.sphere", def: 8, check: between(1, 9),
 			help: "Sphere of that agent"},
 		{key: "mcp.origins", def: []string{},
-			help: "Web pages of other origins that may call `/mcp`, such as `https://app.example.com`"},
+			help: "Origins of web pages that may call `/mcp`, such as `https://app.example.com`"},
 		{key: "mcp.hosts", def: []string{},
-			help: "Names by which `/mcp` may be called; none is any, but for names of other machines at a loopback address"},
+			help: "Host names by which `/mcp` may be called; an empty list allows any, except names of other machines on a loopback address"},
 		{key: "mcp.public_url", def: "", check: httpURL,
 			help: "How MCP clients reach the server, where it is not as they say themselves"},
 		{key: "mcp.authorization_servers", def: []string{},
@@ -152,7 +152,7 @@ func settings() []setting {
 		{key: "tools.pinned", def: []string{},
 			help: "Tools that are listed too, such as `filesystem:read_file` or `memory:*`"},
 		{key: "tools.trust_changes", def: false,
-			help: "Take a changed definition of a tool for right, instead of hiding the tool until somebody approves it"},
+			help: "Accept a changed tool definition instead of hiding the tool until it is approved"},
 		{key: "tools.wait_for_audit", def: false,
 			help: "Answer a call when its line of the audit trail is written; otherwise that is a tenth of a second later"},
 		{key: "tools.audit_retention", def: 720 * time.Hour, check: between(time.Hour, 10*365*24*time.Hour),
@@ -190,7 +190,7 @@ func byKey() map[string]setting {
 	return table
 }
 
-// typeName is how a message or the documentation calls the setting's type.
+// typeName returns the type's name in messages and documentation.
 func (s setting) typeName() string {
 	switch s.def.(type) {
 	case bool:
@@ -206,7 +206,7 @@ func (s setting) typeName() string {
 	}
 }
 
-// show is the value as text, masked where it is a secret.
+// show returns the value as text, masked if it is a secret.
 func (s setting) show(value any) string {
 	text := ""
 	switch v := value.(type) {

@@ -20,7 +20,7 @@ const (
 	envPrefix  = "COMET_"
 	envConfig  = "COMET_CONFIG"
 	flagConfig = "config"
-	// envTest begins the variables that only tests read.
+	// envTest is the prefix of variables that only tests read.
 	envTest = "COMET_TEST_"
 )
 
@@ -29,13 +29,12 @@ func clientVariables() []string {
 	return []string{"COMET_SERVER", "COMET_TOKEN", "COMET_OUTPUT", "COMET_CLIENT_CONFIG"}
 }
 
-// kubernetesNames are the variables that Kubernetes gives a container for each
-// Service in its namespace; those of a Service named comet, or comet-db, begin as
-// ours do.
+// kubernetesNames matches the variables that Kubernetes gives a container for each Service in its
+// namespace; those of a Service named comet, or comet-db, begin like ours.
 var kubernetesNames = regexp.MustCompile(`^COMET_(?:[A-Z0-9_]+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_[A-Z0-9_]+)?|PORT_[0-9]+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)$`)
 
-// fromKubernetes reports whether a variable tells of a Service. COMET_PORT holds a
-// URL there; with a bare number it is somebody's mistake.
+// fromKubernetes reports whether a variable describes a Service. COMET_PORT contains a URL then;
+// with a bare number it is probably a mistake.
 func fromKubernetes(name, value string) bool {
 	if strings.HasSuffix(name, "_PORT") && !strings.HasSuffix(name, "_SERVICE_PORT") {
 		for _, scheme := range []string{"tcp://", "udp://", "sctp://"} {
@@ -47,7 +46,7 @@ func fromKubernetes(name, value string) bool {
 	return kubernetesNames.MatchString(name)
 }
 
-// layer is what one source says: key → value.
+// layer holds the values of one source by key.
 type layer map[string]sourced
 
 type sourced struct {
@@ -73,7 +72,7 @@ func Flags(fs *pflag.FlagSet) {
 		help := strings.ReplaceAll(s.help, "`", "")
 		fs.String(s.flag, s.show(s.def), fmt.Sprintf("%s; %s", help, s.env()))
 		if _, isSwitch := s.def.(bool); isSwitch {
-			fs.Lookup(s.flag).NoOptDefVal = "true" // as every switch: --flag, or --flag=false
+			fs.Lookup(s.flag).NoOptDefVal = "true" // like every switch: --flag, or --flag=false
 		}
 	}
 }
@@ -150,8 +149,8 @@ func readEnviron(environ []string) (layer, []string) {
 	return l, problems
 }
 
-// parse reads a value that came as text. The problem is a sentence that names
-// the key and where the value came from.
+// parse parses a value given as text. The problem is a sentence that names the key and the
+// value's source.
 func (s setting) parse(text, from string) (any, string) {
 	var value any
 	var err error
@@ -183,7 +182,7 @@ func (s setting) parse(text, from string) (any, string) {
 	return value, ""
 }
 
-// problem words a sentence; a secret is not shown.
+// problem formats a problem without showing secrets.
 func (s setting) problem(text, from, wrong string) string {
 	if s.mask != nil {
 		return fmt.Sprintf("%s (%s) %s.", s.key, from, wrong)
@@ -277,7 +276,7 @@ func (r *fileReader) setting(s setting, n *yaml.Node) {
 	case int, int64:
 		ok = tag == "!!int"
 	case string, []string:
-		// A plain date is text to us, whatever YAML makes of it.
+		// A plain date is text here, whatever YAML makes of it.
 		ok = tag == "!!str" || tag == "!!timestamp"
 		quotable = !ok
 	default:
@@ -299,7 +298,7 @@ func (r *fileReader) setting(s setting, n *yaml.Node) {
 	r.layer[s.key] = sourced{value, r.origin(n)}
 }
 
-// list reads a sequence of texts; what is wrong with one is said with its own line.
+// list reads a sequence of texts; problems of an element are reported with its line.
 func (r *fileReader) list(s setting, n *yaml.Node) {
 	entries, wrong := make([]string, 0, len(n.Content)), false
 	for _, item := range n.Content {

@@ -1,7 +1,7 @@
 package errs
 
 // Code names one way a request can fail. It is stable: clients match on it.
-type Code string
+type Code string // @name ProblemCode
 
 // The codes. The comment gives the rule's source where a document names it.
 const (
@@ -54,7 +54,7 @@ const (
 	ActiveChildren Code = "active-children"
 	// ParentInactive is an active agent that would stand under an inactive parent.
 	ParentInactive Code = "parent-inactive"
-	// LastAdminToken is a revocation that would leave nobody in charge.
+	// LastAdminToken is a revocation that would leave no usable admin token.
 	LastAdminToken Code = "last-admin-token"
 	// TokenRevoked is a change to a token that is already revoked.
 	TokenRevoked Code = "token-revoked"
@@ -134,7 +134,7 @@ const (
 	ClassTooMany
 	ClassTimeout
 	ClassUnavailable
-	ClassBadGateway // somebody behind comet failed; whether it did what it was asked is not known
+	ClassBadGateway // an upstream failed; whether it executed the request is unknown
 )
 
 type entry struct {

@@ -1,5 +1,5 @@
 // Package errs is comet's one error type. The core says what went wrong with a
-// Code; only the doors turn a code into their own dialect (an HTTP status, a
+// Code; only the APIs turn a code into their own protocol (an HTTP status, a
 // JSON-RPC error, E.. or 5xxx).
 package errs
 
@@ -40,7 +40,7 @@ type Field struct {
 	Detail string `json:"detail" example:"an L3 agent runs at 444 Hz, not 555 Hz"`
 	// Line is the 1-based line in an imported document, 0 where there is none.
 	Line int `json:"line,omitempty" example:"42"`
-}
+} // @name FieldError
 
 // New returns an error with a code and a sentence for the caller.
 func New(code Code, format string, args ...any) *Error {

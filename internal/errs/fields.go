@@ -29,7 +29,7 @@ func encoded(s string) int {
 	return n
 }
 
-// Capped returns the fields an answer has room for: all of them, or the first
+// Capped returns the fields that fit a response: all of them, or the first
 // ones and a last one of the rule "max" that counts the others.
 func Capped(fields []Field) []Field {
 	size, fit := 0, len(fields)
@@ -42,7 +42,7 @@ func Capped(fields []Field) []Field {
 	if fit == len(fields) {
 		return fields
 	}
-	kept := max(0, fit-1) // the last one needs room too
+	kept := max(0, fit-1) // the last one counts, too
 	last := Field{Rule: "max", Detail: fmt.Sprintf("there are %d more like these", len(fields)-kept)}
 	if kept > 0 {
 		last.Line = fields[kept-1].Line

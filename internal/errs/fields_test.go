@@ -21,7 +21,7 @@ func TestAnAnswerIsBounded(t *testing.T) {
 		return all
 	}
 
-	t.Run("what has room is left as it is", func(t *testing.T) {
+	t.Run("fields that fit are unchanged", func(t *testing.T) {
 		t.Parallel()
 		e := errs.From(many(errs.MaxFields, "x").All())
 		require.Len(t, e.Fields, errs.MaxFields)
@@ -45,7 +45,7 @@ func TestAnAnswerIsBounded(t *testing.T) {
 			require.Contains(t, e.Fields[len(e.Fields)-1].Detail, "more like these")
 		}
 	})
-	t.Run("one field larger than all room is only counted", func(t *testing.T) {
+	t.Run("a field that cannot fit is only counted", func(t *testing.T) {
 		t.Parallel()
 		e := errs.From(many(2, strings.Repeat("x", errs.MaxFieldBytes)).All())
 		require.Equal(t, []errs.Field{{Rule: "max", Detail: "there are 2 more like these"}}, e.Fields)

@@ -8,7 +8,7 @@ type Violation struct {
 	Field
 }
 
-// Violations collects broken rules so that a caller hears of all of them at once.
+// Violations collects violations so that a caller receives all of them at once.
 type Violations []Violation
 
 // Add records a rule broken at a JSON pointer.
@@ -29,7 +29,7 @@ func (v Violations) Has(pointer string) bool {
 // Err returns nil for an empty list, else one error. Its class is the lowest
 // among the violations (400 before 409 before 422) and its code the first of
 // that class that has a name of its own. Fields holds the violations of that
-// class, as many as an answer has room for; the others could not be decided yet.
+// class, as many as fit a response; the others could not be decided yet.
 func (v Violations) Err() error {
 	if len(v) == 0 {
 		return nil

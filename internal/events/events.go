@@ -1,7 +1,6 @@
-// Package events turns what transactions wrote about themselves into one ordered
-// stream. The Relay gives committed events their positions; the Feed hands them,
-// from any position on, to whoever asks. Both read SQL only, so an event that was
-// committed reaches every subscriber although the process ended in between.
+// Package events turns the events that transactions write into one ordered stream. The Relay
+// assigns positions to committed events; the Feed serves them from any position. Both read SQL
+// only, so every committed event reaches every subscriber even if the process ends in between.
 package events
 
 import (
@@ -15,22 +14,20 @@ import (
 	"comet/store"
 )
 
-// Options configures NewRelay and NewFeed; nil is the zero value.
+// Options configures NewRelay and NewFeed; nil means defaults.
 type Options struct {
-	// Poll is how often the relay looks for events that this process was not
-	// told of, those that other replicas committed or numbered; default 500 ms.
+	// Poll is the interval at which the relay looks for events without a wake-up, committed or
+	// numbered by other replicas; default 500 ms.
 	Poll time.Duration
-	// OnNumbered writes what must exist exactly once for each event. It is called in
-	// the transaction that gave events the positions (after, upTo] and may run again
-	// from the start like any write; its error undoes the numbering, which is then
-	// tried again. Default nothing.
+	// OnNumbered writes what must exist exactly once per event. It is called in the transaction
+	// that gave events the positions (after, upTo] and may run again like any write; its error
+	// rolls the numbering back, which is then retried. Default none.
 	OnNumbered func(tx *store.Tx, after, upTo int64) error
-	// PerEvent returns how many rows OnNumbered writes for one event at most. It is
-	// called in the same transaction, which numbers as many events as make 5,000 rows
-	// at most, and one always. Default 1.
+	// PerEvent returns how many rows OnNumbered writes per event at most. It is called in the
+	// same transaction, which numbers at least one event and otherwise as many as produce 5,000
+	// rows. Default 1.
 	PerEvent func(tx *store.Tx) (int, error)
-	// Logger hears when the database stops answering and when it answers again;
-	// default discards.
+	// Logger receives the loss and return of the database; default discards.
 	Logger *slog.Logger
 }
 
@@ -54,7 +51,7 @@ func (o *Options) orDefaults() Options {
 	return out
 }
 
-// health logs when something stops working and when it works again, once each.
+// health logs a failure and the recovery from it, once each.
 type health struct {
 	log     *slog.Logger
 	what    string
@@ -63,7 +60,7 @@ type health struct {
 
 func (h *health) report(ctx context.Context, err error) {
 	switch {
-	case ctx.Err() != nil: // we are being stopped, which says nothing
+	case ctx.Err() != nil: // stopping is no failure
 	case err != nil && !h.failing.Swap(true):
 		h.log.WarnContext(ctx, h.what+" fails and is tried again", "error", err)
 	case err == nil && h.failing.Swap(false):
@@ -71,7 +68,7 @@ func (h *health) report(ctx context.Context, err error) {
 	}
 }
 
-// newBackoff is the wait after a failure, from 50 ms to about 5 s.
+// newBackoff returns the waits after failures, from 50 ms to about 5 s.
 func newBackoff() *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval, b.Multiplier, b.MaxInterval = 50*time.Millisecond, 2, 5*time.Second

@@ -236,7 +236,7 @@ func TestSubscription(t *testing.T) {
 		require.Equal(t, []string{"new"}, next(t, sub, 10))
 	})
 
-	run("ThatIsSlowMissesNothingAndHoldsNobodyUp", func(t *testing.T, db *storetest.DB, feed *events.Feed) {
+	run("ThatIsSlowMissesNothingAndDelaysNoOther", func(t *testing.T, db *storetest.DB, feed *events.Feed) {
 		slow, quick := feed.Subscribe(0), feed.Subscribe(0)
 		for i := range 20 {
 			require.NoError(t, emit(db.Store, fmt.Sprint(i)))
@@ -328,7 +328,7 @@ func TestRelay(t *testing.T) {
 		t.Parallel()
 		storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 			require.NoError(t, emit(db.Store, make([]string, 2100)...))
-			<-db.EventsWritten() // whoever heard of it has ended
+			<-db.EventsWritten() // the earlier receiver has ended
 			got, err := read(patient(t), 2100, setup(t, db.Store))
 			require.NoError(t, err)
 			require.Len(t, got, 2100)

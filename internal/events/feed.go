@@ -8,8 +8,8 @@ import (
 	"comet/store"
 )
 
-// Feed hands numbered events to subscribers. Each reads from SQL at its own pace:
-// a slow one costs nobody anything and misses nothing that is still kept.
+// Feed serves numbered events to subscribers. Each reads SQL at its own pace: a slow subscriber
+// costs the others nothing and misses nothing that is still retained.
 type Feed struct {
 	store  *store.Store
 	health health
@@ -24,7 +24,7 @@ func NewFeed(s *store.Store, opts *Options) *Feed {
 	return &Feed{store: s, health: health{log: o.Logger, what: "reading events"}, fresh: make(chan struct{})}
 }
 
-// Wake makes every subscriber that waits look for events again.
+// Wake lets every waiting subscriber look for events again.
 func (f *Feed) Wake() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -38,13 +38,13 @@ func (f *Feed) woken() <-chan struct{} {
 	return f.fresh
 }
 
-// Subscribe returns a subscription to the events with a position above after; 0
-// starts with the oldest that is kept.
+// Subscribe returns a subscription to the events with a position above after; 0 starts with the
+// oldest retained event.
 func (f *Feed) Subscribe(after int64) *Subscription {
 	return &Subscription{feed: f, cursor: after}
 }
 
-// SubscribeNew returns a subscription to the events that are numbered from now on.
+// SubscribeNew returns a subscription to events that are numbered from now on.
 func (f *Feed) SubscribeNew(ctx context.Context) (*Subscription, error) {
 	head, err := f.store.LastPosition(ctx)
 	if err != nil {
@@ -53,32 +53,31 @@ func (f *Feed) SubscribeNew(ctx context.Context) (*Subscription, error) {
 	return f.Subscribe(head), nil
 }
 
-// Subscription is one reader's place in the stream. It holds no resources and may
-// simply be dropped. It must not be used by two goroutines at once.
+// Subscription is one reader's position in the stream. It holds no resources and needs no
+// closing. It must not be used by two goroutines at once.
 type Subscription struct {
 	feed   *Feed
 	cursor int64
 	types  []models.EventType // nil for all
 }
 
-// Only has Next return events of these types and pass over all others.
+// Only restricts Next to events of these types.
 func (s *Subscription) Only(types ...models.EventType) *Subscription {
 	s.types = types
 	return s
 }
 
-// Position is that of the last event Next returned or passed over, or where the
-// subscription began. Subscribe(Position()) goes on from there, on any replica.
+// Position returns the position of the last event that Next returned or skipped, or the start of
+// the subscription. Subscribe(Position()) continues there, on any replica.
 func (s *Subscription) Position() int64 { return s.cursor }
 
-// Next waits until there are events above the position, returns up to limit of
-// them in order and moves the position. Positions have no gaps, except where old
-// events were purged before they were read. The only error is that of ctx: while
-// the database does not answer, Next waits.
+// Next waits for events above the position, returns up to limit of them in order and advances the
+// position. Positions have no gaps, except for events that were purged before they were read. Its
+// only error is that of ctx: while the database does not respond, Next waits.
 func (s *Subscription) Next(ctx context.Context, limit int) ([]models.Event, error) {
 	wait := newBackoff()
 	for {
-		woken := s.feed.woken() // before the read, so that no wake-up falls between
+		woken := s.feed.woken() // before the read, so that no wake-up is missed
 		events, err := s.look(ctx, limit)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -100,7 +99,7 @@ func (s *Subscription) Next(ctx context.Context, limit int) ([]models.Event, err
 	}
 }
 
-// look reads once, and moves the position.
+// look reads once and advances the position.
 func (s *Subscription) look(ctx context.Context, limit int) (found []models.Event, err error) {
 	upTo := s.cursor
 	if s.types == nil {
@@ -113,7 +112,7 @@ func (s *Subscription) look(ctx context.Context, limit int) (found []models.Even
 	case len(found) == limit || len(found) > 0 && s.types == nil:
 		s.cursor = found[len(found)-1].Position
 	default:
-		s.cursor = max(s.cursor, upTo) // what lies between is of other types
+		s.cursor = max(s.cursor, upTo) // events in between have other types
 	}
 	return found, err
 }

@@ -2,9 +2,9 @@ package events
 
 import "context"
 
-// Missed tells a reader that comes back whether it has missed something: events above
-// its position were purged before it came, or the position is none of this database.
-// resume is the position it goes on from, after itself where it has missed nothing.
+// Missed reports whether a returning reader missed events: events above its position were purged,
+// or this database has not reached the position. resume is the position from which it continues,
+// after itself if it missed nothing.
 func (f *Feed) Missed(ctx context.Context, after int64) (resume int64, missed bool, err error) {
 	head, err := f.store.LastPosition(ctx)
 	if err != nil || after == head {

@@ -7,12 +7,11 @@ import (
 	"comet/store"
 )
 
-// purgeBatch bounds how long one purging transaction keeps the other writers.
+// purgeBatch limits one purging transaction, so that other writers do not wait long.
 const purgeBatch = 1000
 
-// Purge returns the work of deleting numbered events older than retention, to be
-// done again and again. Positions are never given out again; a subscriber that
-// comes back later than retention misses what was deleted.
+// Purge returns a job that deletes numbered events older than retention. Positions are never
+// reused; a subscriber that returns later than retention misses deleted events.
 func Purge(s *store.Store, retention time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for {

@@ -10,28 +10,28 @@ import (
 	"comet/store"
 )
 
-// Relay numbers committed events and wakes the feed. Every replica runs one; the
-// row they lock keeps their numbering in one line.
+// Relay numbers committed events and wakes the feed. Every replica runs one; the row that they
+// lock serialises numbering.
 type Relay struct {
 	*lifecycle.Loop
 	store  *store.Store
 	feed   *Feed
 	opts   Options
 	health health
-	// running is set while the loop runs.
+	// running is true while the loop runs.
 	running atomic.Bool
-	head    int64 // the newest position the feed was woken for
+	head    int64 // the newest position for which the feed was woken
 }
 
-// The relay's transaction keeps other writers waiting, and what follows from an event
-// may be a row for each of a thousand subscribers; so both are bounded.
+// Limits of the relay's transaction, which makes other writers wait; an event may cause a row for
+// each of a thousand subscribers.
 const (
 	maxBatch = 1000 // events
-	maxRows  = 5000 // what follows from them
+	maxRows  = 5000 // rows caused by them
 )
 
-// NewRelay returns a relay that wakes feed. It is the only one that may listen to
-// the store's EventsWritten.
+// NewRelay returns a relay that wakes feed. It must be the only receiver of the store's
+// EventsWritten.
 func NewRelay(s *store.Store, feed *Feed, opts *Options) *Relay {
 	o := opts.orDefaults()
 	r := &Relay{store: s, feed: feed, opts: o, health: health{log: o.Logger, what: "numbering events"}}
@@ -39,8 +39,7 @@ func NewRelay(s *store.Store, feed *Feed, opts *Options) *Relay {
 	return r
 }
 
-// Check returns errs.Unavailable unless the relay runs and its last look for events
-// went well.
+// Check returns errs.Unavailable unless the relay runs and its last read succeeded.
 func (r *Relay) Check(context.Context) error {
 	switch {
 	case !r.running.Load():
@@ -73,8 +72,8 @@ func (r *Relay) run(ctx context.Context) {
 	}
 }
 
-// round numbers what waits and wakes the feed for whatever is new, whoever
-// numbered it. It only reads when there is nothing to do.
+// round numbers waiting events and wakes the feed for all new ones, including those that other
+// replicas numbered. It only reads when there is nothing to do.
 func (r *Relay) round(ctx context.Context) error {
 	for {
 		waiting, err := r.store.EventsUnnumbered(ctx)
@@ -100,8 +99,8 @@ func (r *Relay) round(ctx context.Context) error {
 	}
 }
 
-// number gives the next events their positions. Whatever must exist exactly once
-// for each event is written here, in the transaction that numbers it.
+// number assigns positions to the next events. What must exist exactly once per event is written
+// in the same transaction.
 func (r *Relay) number(ctx context.Context) error {
 	return r.store.Write(ctx, func(tx *store.Tx) error {
 		rows, err := r.opts.PerEvent(tx)
@@ -116,6 +115,5 @@ func (r *Relay) number(ctx context.Context) error {
 	})
 }
 
-// batch is how many events one transaction numbers at most, from each of which follow
-// so many rows.
+// batch returns how many events one transaction numbers if each causes that many rows.
 func batch(rows int) int { return min(maxBatch, max(1, maxRows/max(1, rows))) }

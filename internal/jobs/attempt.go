@@ -13,20 +13,20 @@ import (
 	"comet/store"
 )
 
-// attempt is one run of one claimed job.
+// attempt is one run of a claimed job.
 type attempt struct {
 	registration
 	runner *Runner
 	job    *Job
 }
 
-// run calls the handler and stores how it ended. The error is that of storing it;
-// store.ErrLeaseLost means that the job belongs to another worker by now.
+// run calls the handler and stores the result. Its error is that of storing it;
+// store.ErrLeaseLost means that another worker has claimed the job.
 func (a *attempt) run() error {
-	if a.spent(a.job.Attempt - 1) { // the last attempts took their process with them
+	if a.spent(a.job.Attempt - 1) { // the last attempts crashed their process
 		return a.giveUp(errors.New("no attempt came to an end"))
 	}
-	// The margin is for storing the end while the lease still holds.
+	// The margin leaves time to store the end before the lease ends.
 	left := a.job.LeaseUntil.Sub(a.runner.store.Now()) - a.runner.opts.Lease/10
 	ctx, cancel := context.WithTimeout(a.runner.work, left)
 	defer cancel()
@@ -46,8 +46,7 @@ func (a *attempt) run() error {
 	return a.retry(err)
 }
 
-// call runs the handler in a goroutine of its own, so that a Goexit in it is a
-// failure like a panic.
+// call runs the handler in its own goroutine, so that runtime.Goexit is a failure like a panic.
 func (a *attempt) call(ctx context.Context) (err error) {
 	done := make(chan struct{})
 	returned := false
@@ -76,7 +75,7 @@ func (a *attempt) release() error {
 	return a.write(func(tx *store.Tx) error { return tx.ReleaseJob(a.job.Job) })
 }
 
-// finish deletes the job and, where it recurs, writes the next one.
+// finish deletes the job and, if it recurs, writes the next one.
 func (a *attempt) finish(tx *store.Tx) error {
 	if err := tx.FinishJob(a.job.Job); err != nil || a.interval == 0 {
 		return err
@@ -98,19 +97,19 @@ func (a *attempt) giveUp(cause error) error {
 	return a.write(func(tx *store.Tx) error { return tx.FinishJob(a.job.Job) })
 }
 
-// write stores the attempt's end, also while the runner is being stopped.
+// write stores the attempt's end, even while the runner is stopping.
 func (a *attempt) write(fn func(*store.Tx) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.runner.work), a.runner.opts.Lease)
 	defer cancel()
 	return a.runner.store.Write(ctx, fn)
 }
 
-// wait is the time between the attempt with that number and the next.
+// wait returns the time between the attempt with that number and the next.
 func (p Policy) wait(attempt int) time.Duration {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval, b.Multiplier, b.MaxInterval = p.Backoff, 2, p.MaxBackoff
 	d := b.NextBackOff()
-	for i := 1; i < min(attempt, 64); i++ { // by then it has long reached its bound
+	for i := 1; i < min(attempt, 64); i++ { // the limit is reached long before
 		d = b.NextBackOff()
 	}
 	return min(d, p.MaxBackoff)

@@ -1,8 +1,8 @@
-// Package jobs runs the work that follows a commit: timers, deliveries, retries,
-// and what recurs. A job is a row written in the transaction that asks for it
-// (store.Tx.Enqueue), so it is there exactly when its reason is, and is run at
-// least once, by one worker of one replica at a time. A handler that ends its job
-// in the transaction of its own effect has that effect exactly once.
+// Package jobs runs the work that follows a commit: timers, deliveries, retries and recurring
+// work. A job is a row written in the transaction that requests it (store.Tx.Enqueue), so it
+// exists exactly if its cause does, and it runs at least once, on one worker of one replica at a
+// time. A handler that ends its job in the transaction of its own effect has that effect exactly
+// once.
 package jobs
 
 import (
@@ -14,20 +14,19 @@ import (
 	"comet/store"
 )
 
-// Handler does one job. Its context ends before the job's lease does, so it must
-// not outlive its context. nil ends the job; an error, a panic or the end of the
-// context is a failed attempt.
+// Handler runs one job. Its context ends before the job's lease, and it must return with its
+// context. nil ends the job; an error, a panic or the end of the context is a failed attempt.
 type Handler func(ctx context.Context, job *Job) error
 
-// Job is a job in the hands of its handler.
+// Job is a claimed job, as passed to its handler.
 type Job struct {
 	models.Job
 	finished bool
 }
 
-// Finish ends the job in the handler's own transaction, so that its effect
-// happens exactly once. It returns store.ErrLeaseLost, and the transaction must
-// then be given up, when another worker has taken the job over.
+// Finish ends the job in the handler's own transaction, so that its effect happens exactly once.
+// If another worker has claimed the job, it returns store.ErrLeaseLost, and the transaction must
+// be rolled back.
 func (j *Job) Finish(tx *store.Tx) error {
 	if err := tx.FinishJob(j.Job); err != nil {
 		return err
@@ -36,33 +35,31 @@ func (j *Job) Finish(tx *store.Tx) error {
 	return nil
 }
 
-// Policy says what follows a failed attempt. The zero value tries again for ever,
-// after a second at first and after an hour at most.
+// Policy describes retries of a failed attempt. The zero value retries without end, after one
+// second at first and after one hour at most.
 type Policy struct {
-	// MaxAttempts ends a job that failed so often: it is deleted and logged as
-	// an error. An attempt that ended with its process counts. 0 is no limit.
+	// MaxAttempts limits the attempts: after that many failures the job is deleted and logged as
+	// an error. An attempt whose process died counts. 0 is no limit.
 	MaxAttempts int
-	// Backoff is the wait after the first failure, default 1 s. It doubles with
-	// each further one and varies by half of itself.
+	// Backoff is the wait after the first failure, default 1 s. It doubles with each further
+	// failure and varies by 50 %.
 	Backoff time.Duration
-	// MaxBackoff bounds the wait, default 1 h.
+	// MaxBackoff limits the wait, default 1 h.
 	MaxBackoff time.Duration
 }
 
-// Options configures New; nil is the zero value.
+// Options configures New; nil means defaults.
 type Options struct {
-	// Workers is how many jobs run at the same time, default 32.
+	// Workers is how many jobs run in parallel, default 32.
 	Workers int
-	// Lease is how long a job is kept from other workers, and a little more than
-	// an attempt may take; default 1 min.
+	// Lease is how long a claimed job belongs to its worker, slightly longer than an attempt may
+	// take; default 1 min.
 	Lease time.Duration
-	// Poll is how often the runner looks for jobs that this process was not told
-	// of; default 500 ms.
+	// Poll is the interval at which the runner looks for jobs without a wake-up; default 500 ms.
 	Poll time.Duration
-	// Grace is how long Stop waits for handlers whose context it has ended,
-	// default 5 s.
+	// Grace is how long Stop waits for handlers whose context it has ended, default 5 s.
 	Grace time.Duration
-	// Logger hears of failures; default discards.
+	// Logger receives failures; default discards.
 	Logger *slog.Logger
 }
 

@@ -7,11 +7,11 @@ import (
 	"comet/store"
 )
 
-// purgeBatch bounds how long one purging transaction keeps the other writers.
+// purgeBatch limits one purging transaction, so that other writers do not wait long.
 const purgeBatch = 1000
 
-// PurgeStoredResponses returns the work of deleting the answers that are kept for
-// Idempotency-Keys longer than models.OnceRetention, to be done again and again.
+// PurgeStoredResponses returns a job that deletes stored responses of Idempotency-Keys older than
+// models.IdempotencyRetention.
 func PurgeStoredResponses(s *store.Store) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for {

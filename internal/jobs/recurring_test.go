@@ -69,7 +69,7 @@ func TestEvery(t *testing.T) {
 	})
 }
 
-// TestTime lets the runner's timers run on a clock that jumps whenever everybody
+// TestTime lets the runner's timers run on a clock that jumps whenever every goroutine
 // waits. PostgreSQL's network would keep it from jumping.
 func TestTime(t *testing.T) {
 	t.Parallel()

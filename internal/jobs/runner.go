@@ -17,26 +17,25 @@ import (
 	"comet/store"
 )
 
-// maxClaim is how many jobs one transaction claims at most; claiming one at a
-// time is many times slower.
+// maxClaim is how many jobs one transaction claims; claiming one at a time is many times slower.
 const maxClaim = 50
 
-// recurringKey is the key of the one job of a recurring kind.
+// recurringKey is the key of the only job of a recurring kind.
 const recurringKey = "recurring"
 
-// Runner claims due jobs and runs them. It claims no more than it can run at
-// once, so no lease is spent on waiting.
+// Runner claims due jobs and runs them. It claims no more than it can run at once, so that no
+// lease is spent waiting.
 type Runner struct {
 	store *store.Store
 	opts  Options
 	log   *slog.Logger
 	kinds map[string]registration
-	known []string // the kinds, and those reported to have no handler
+	known []string // kinds with a handler, and those already reported to have none
 
 	loop      *lifecycle.Loop
-	slots     chan struct{} // one element a running job
+	slots     chan struct{} // one element per running job
 	running   sync.WaitGroup
-	work      context.Context // that of the handlers, which Stop ends later than the loop's
+	work      context.Context // context of the handlers, which Stop ends later than the loop's
 	interrupt context.CancelFunc
 }
 
@@ -46,8 +45,7 @@ type registration struct {
 	interval time.Duration // 0 for a job that does not recur
 }
 
-// New returns a runner without handlers. It is the only one that may listen to
-// the store's JobsWritten.
+// New returns a runner without handlers. It must be the only receiver of the store's JobsWritten.
 func New(s *store.Store, opts *Options) *Runner {
 	o := opts.orDefaults()
 	r := &Runner{store: s, opts: o, log: o.Logger, kinds: map[string]registration{}, slots: make(chan struct{}, o.Workers)}
@@ -56,16 +54,15 @@ func New(s *store.Store, opts *Options) *Runner {
 	return r
 }
 
-// Handle has h do the jobs of a kind. It must be called before Start, once a kind.
-// Jobs of a kind without a handler are left alone.
+// Handle registers the handler of a kind. Call it before Start, once per kind. Jobs of kinds
+// without a handler are left alone.
 func (r *Runner) Handle(kind string, h Handler, p Policy) {
 	r.register(kind, registration{handle: h, policy: p})
 }
 
-// Every has work done again and again over all replicas together: at once after
-// the very first start, then an interval after each success. A failure is tried
-// again like any other, at the latest after the interval. It must be called
-// before Start, once a kind.
+// Every runs recurring work, once across all replicas: at once after the very first start, then
+// an interval after each success. A failure is retried like any other, at the latest after the
+// interval. Call it before Start, once per kind.
 func (r *Runner) Every(kind string, interval time.Duration, work func(context.Context) error) {
 	r.register(kind, registration{
 		handle:   func(ctx context.Context, _ *Job) error { return work(ctx) },
@@ -83,8 +80,8 @@ func (r *Runner) register(kind string, reg registration) {
 	r.kinds[kind] = reg
 }
 
-// Start implements lifecycle.Service. It makes sure that the recurring jobs
-// exist, and so returns the store's error when that cannot be written.
+// Start implements lifecycle.Service. It creates missing recurring jobs and returns the store's
+// error if that fails.
 func (r *Runner) Start(ctx context.Context) error {
 	err := r.store.Write(ctx, func(tx *store.Tx) error {
 		for _, kind := range slices.Sorted(maps.Keys(r.kinds)) {
@@ -103,10 +100,10 @@ func (r *Runner) Start(ctx context.Context) error {
 	return r.loop.Start(ctx)
 }
 
-// Stop implements lifecycle.Service: it claims nothing more and lets the handlers
-// that run finish until ctx is done. Then it ends their contexts and makes their
-// jobs due at once for the other replicas. It returns ctx's error when a handler
-// did not even then return; that one's job is taken over when its lease ends.
+// Stop implements lifecycle.Service: it claims nothing more and lets running handlers finish
+// until ctx is done. Then it ends their contexts and makes their jobs due at once for other
+// replicas. It returns ctx's error if a handler did not return even then; its job is claimed
+// again when its lease ends.
 func (r *Runner) Stop(ctx context.Context) error {
 	if r.loop.Stop(ctx) == nil {
 		return nil
@@ -130,7 +127,7 @@ func (r *Runner) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		idle, err := r.round(ctx, kinds)
 		switch {
-		case ctx.Err() != nil: // stopped, which says nothing
+		case ctx.Err() != nil: // stopping is no failure
 		case err != nil:
 			if !failing {
 				r.log.WarnContext(ctx, "claiming jobs fails and is tried again", "error", err)
@@ -159,8 +156,8 @@ func pause(ctx context.Context, d time.Duration, signal <-chan struct{}) {
 	}
 }
 
-// round starts what is due, as far as workers are free, and returns for how long
-// there is nothing more to do. It only reads when nothing is due.
+// round starts due jobs as far as workers are free, and returns how long there is nothing more to
+// do. It only reads when nothing is due.
 func (r *Runner) round(ctx context.Context, kinds []string) (time.Duration, error) {
 	for {
 		at, found, err := r.store.NextJobAt(ctx, kinds)
@@ -175,7 +172,7 @@ func (r *Runner) round(ctx context.Context, kinds []string) (time.Duration, erro
 		}
 		free := r.acquire(ctx)
 		if free == 0 {
-			return 0, nil // being stopped
+			return 0, nil // stopping
 		}
 		claimed, err := r.claim(ctx, kinds, free)
 		for range free - len(claimed) {
@@ -190,8 +187,8 @@ func (r *Runner) round(ctx context.Context, kinds []string) (time.Duration, erro
 	}
 }
 
-// acquire waits for a free worker and takes as many as are free and a claim can
-// use; 0 when ctx has ended.
+// acquire waits for a free worker and takes as many as are free and a claim can use; 0 when ctx
+// has ended.
 func (r *Runner) acquire(ctx context.Context) int {
 	select {
 	case r.slots <- struct{}{}:
@@ -221,19 +218,18 @@ func (r *Runner) claim(ctx context.Context, kinds []string, limit int) (out []mo
 	return out, nil
 }
 
-// reportUnknown logs a kind that is due and has no handler, once a kind. A newer
-// replica may know it.
+// reportUnknown logs a due kind without a handler, once per kind. A newer replica may know it.
 func (r *Runner) reportUnknown(ctx context.Context) error {
 	kind, found, err := r.store.OtherDueJob(ctx, r.known)
 	if err != nil || !found {
 		return err
 	}
-	r.log.WarnContext(ctx, "a job is due that nobody here handles; it is left alone", "kind", kind)
+	r.log.WarnContext(ctx, "a due job has no handler in this version; it is left alone", "kind", kind)
 	r.known = append(r.known, kind)
 	return nil
 }
 
-// start runs a claimed job, or puts it back when the runner was stopped meanwhile.
+// start runs a claimed job, or releases it if the runner was stopped meanwhile.
 func (r *Runner) start(ctx context.Context, j models.Job) {
 	a := attempt{runner: r, registration: r.kinds[j.Kind], job: &Job{Job: j}}
 	end := a.run

@@ -14,7 +14,7 @@ import (
 	"comet/store/storetest"
 )
 
-// watchedContext tells when somebody begins to wait for its end.
+// watchedContext reports when a caller begins to wait for its end.
 type watchedContext struct {
 	context.Context
 	once   sync.Once
@@ -105,7 +105,7 @@ func TestStop(t *testing.T) {
 		enqueue(t, db.Store, models.Job{Kind: "work"})
 		receive(t, began)
 		require.ErrorIs(t, r.Stop(ended), context.Canceled)
-		require.Empty(t, claimAll(t, db.Store, "work"), "it still runs, so nobody else may have it")
+		require.Empty(t, claimAll(t, db.Store, "work"), "it still runs, so it cannot be claimed")
 		close(release)
 		require.NoError(t, r.Stop(context.Background()))
 		requireGone(t, db.Store, "work")

@@ -12,18 +12,18 @@ import (
 	"comet/internal/tools"
 )
 
-// invalid is a JSON-RPC error for parameters that make no sense.
-func invalid(format string, args ...any) error {
+// invalidParams is a JSON-RPC error for parameters that make no sense.
+func invalidParams(format string, args ...any) error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf(format, args...)}
 }
 
-// refused is a call that the door does not pass on.
-func refused(code, format string, args ...any) *tools.Error {
+// toolError is a call that the door does not pass on.
+func toolError(code, format string, args ...any) *tools.Error {
 	return &tools.Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// protocolError is the JSON-RPC error of what is not a call of a tool; nil stays nil.
-func protocolError(err error) error {
+// toRPCError is the JSON-RPC error of what is not a call of a tool; nil stays nil.
+func toRPCError(err error) error {
 	var failed *tools.Error
 	if !errors.As(err, &failed) {
 		return err
@@ -45,20 +45,20 @@ func protocolError(err error) error {
 	return &jsonrpc.Error{Code: code, Message: failed.Message, Data: data}
 }
 
-// answerError answers a request with an error; id is nil where it has none.
-func answerError(w http.ResponseWriter, status int, id any, problem *jsonrpc.Error) {
+// writeRPCError answers a request with an error; id is nil where it has none.
+func writeRPCError(w http.ResponseWriter, status int, id any, problem *jsonrpc.Error) {
 	if problem.Data == nil && status >= http.StatusBadRequest {
-		problem.Data = refusalData(status, map[int64]errs.Code{
+		problem.Data = errorData(status, map[int64]errs.Code{
 			jsonrpc.CodeParseError: errs.MalformedJSON, jsonrpc.CodeInvalidRequest: errs.InvalidRequest, jsonrpc.CodeInvalidParams: errs.InvalidParameter,
 		}[problem.Code])
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(errorMessage(id, problem))
+	_ = json.NewEncoder(w).Encode(errorResponse(id, problem))
 }
 
-// errorMessage is the answer to a request with an error.
-func errorMessage(id any, problem *jsonrpc.Error) map[string]any {
+// errorResponse is the answer to a request with an error.
+func errorResponse(id any, problem *jsonrpc.Error) map[string]any {
 	return map[string]any{"jsonrpc": "2.0", "id": id, "error": problem}
 }
 

@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// maxUnderway is how many requests of a client may wait for their answers; further ones
+	// maxInFlight is how many requests of a client may wait for their answers; further ones
 	// wait to be read.
-	maxUnderway = 1000
-	// lastAnswers is for how long a client that says no more may hear what it has asked.
-	lastAnswers = 10 * time.Second
-	// takeFor is for how long the server may take what needs no work: the beginning of a
+	maxInFlight = 1000
+	// drainTimeout is for how long a client that says no more may hear what it has asked.
+	drainTimeout = 10 * time.Second
+	// sendTimeout is for how long the server may take what needs no work: the beginning of a
 	// session, and what wants no answer. What the client says next waits for it.
-	takeFor = 30 * time.Second
+	sendTimeout = 30 * time.Second
 )
 
 // Relay connects a client that speaks over in and out, a message a line, with the /mcp at
@@ -31,7 +31,7 @@ const (
 func Relay(ctx context.Context, in io.ReadCloser, out io.Writer, url, token string, log *slog.Logger) error {
 	ctx, cancel := context.WithCancel(ctx)
 	r := &relay{
-		life: ctx, out: out, url: url, token: token, log: log, calls: map[string]context.CancelFunc{}, room: make(chan struct{}, maxUnderway),
+		life: ctx, out: out, url: url, token: token, log: log, calls: map[string]context.CancelFunc{}, slots: make(chan struct{}, maxInFlight),
 		http: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, // the token is for this server
 	}
 	defer r.running.Wait()
@@ -44,13 +44,13 @@ func Relay(ctx context.Context, in io.ReadCloser, out io.Writer, url, token stri
 	for {
 		select {
 		case <-ctx.Done():
-			r.leave()
+			r.closeSession()
 			return nil
 		case line := <-lines:
-			r.line(ctx, line)
+			r.forward(ctx, line)
 		case <-ended:
 			r.drain(ctx)
-			r.leave()
+			r.closeSession()
 			return nil
 		}
 	}
@@ -64,19 +64,19 @@ type relay struct {
 	log        *slog.Logger
 	http       *http.Client
 	running    sync.WaitGroup
-	asked      sync.WaitGroup // of them, the requests that will be answered
-	room       chan struct{}  // has one for each request under way
+	unanswered sync.WaitGroup // of them, the requests that will be answered
+	slots      chan struct{}  // has one for each request under way
 
-	writing sync.Mutex // one message to the client at a time
-	opening sync.Mutex // one beginning of a session at a time
-	mu      sync.Mutex
-	calls   map[string]context.CancelFunc // by id, the requests under way
-	session session
+	writing      sync.Mutex // one message to the client at a time
+	initializing sync.Mutex // one beginning of a session at a time
+	mu           sync.Mutex
+	calls        map[string]context.CancelFunc // by id, the requests under way
+	session      relaySession
 }
 
-// session is what the server knows a client by, in the revisions that have sessions, and what
+// relaySession is what the server knows a client by, in the revisions that have sessions, and what
 // the client said to begin it.
-type session struct {
+type relaySession struct {
 	id, revision   string
 	opener, opened *message
 }
@@ -96,8 +96,8 @@ type message struct {
 	}
 }
 
-// messageOf reads a message. What it has for parameters is the server's to refuse.
-func messageOf(line json.RawMessage) (*message, error) {
+// parseMessage reads a message. What it has for parameters is the server's to refuse.
+func parseMessage(line json.RawMessage) (*message, error) {
 	m := &message{raw: line}
 	if line[0] == '[' && json.Valid(line) {
 		return m, nil
@@ -117,13 +117,13 @@ func messageOf(line json.RawMessage) (*message, error) {
 	return m, nil
 }
 
-// asks reports whether the message wants an answer.
-func (m *message) asks() bool { return m.Method != "" && len(m.ID) > 0 && string(m.ID) != "null" }
+// isRequest reports whether the message wants an answer.
+func (m *message) isRequest() bool { return m.Method != "" && len(m.ID) > 0 && string(m.ID) != "null" }
 
 // read hands on the lines of the client until there are no more. One that is too long is
 // answered, and left out.
 func (r *relay) read(ctx context.Context, in io.Reader, to chan<- json.RawMessage) {
-	lines := linesOf(in, maxLine, func() { r.fail(nil, jsonrpc.CodeInvalidRequest, lineTooLong()) })
+	lines := boundedLines(in, maxLine, func() { r.writeError(nil, jsonrpc.CodeInvalidRequest, lineTooLongText()) })
 	for lines.Scan() { // a client that is gone is no failure
 		line := bytes.TrimSpace(lines.Bytes())
 		if len(line) == 0 {
@@ -137,28 +137,28 @@ func (r *relay) read(ctx context.Context, in io.Reader, to chan<- json.RawMessag
 	}
 }
 
-// line carries a message of the client to the server.
-func (r *relay) line(ctx context.Context, line json.RawMessage) {
-	m, err := messageOf(line)
+// forward carries a message of the client to the server.
+func (r *relay) forward(ctx context.Context, line json.RawMessage) {
+	m, err := parseMessage(line)
 	if err != nil {
-		id, problem := unreadable(line)
-		r.fail(id, problem.Code, problem.Message)
+		id, problem := decodeError(line)
+		r.writeError(id, problem.Code, problem.Message)
 		return
 	}
-	if m.asks() && m.Method != "initialize" || line[0] == '[' { // a batch, as 2025-03-26 has them, may ask
-		r.ask(ctx, m)
+	if m.isRequest() && m.Method != "initialize" || line[0] == '[' { // a batch, as 2025-03-26 has them, may ask
+		r.forwardRequest(ctx, m)
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, takeFor)
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
 	switch m.Method {
 	case "initialize":
 		r.mu.Lock()
-		r.session = session{opener: m}
+		r.session = relaySession{opener: m}
 		r.mu.Unlock()
-		r.open(ctx, m)
+		r.initialize(ctx, m)
 	case "notifications/cancelled":
-		r.end(m.params.RequestID) // for a server without sessions that is what cancels it
+		r.endRequest(m.params.RequestID) // for a server without sessions that is what cancels it
 		r.send(ctx, m)
 	case "notifications/initialized":
 		r.mu.Lock()
@@ -170,40 +170,40 @@ func (r *relay) line(ctx context.Context, line json.RawMessage) {
 	}
 }
 
-// ask makes a request whose answer may be long in coming: others do not wait for it.
-func (r *relay) ask(ctx context.Context, m *message) {
+// forwardRequest makes a request whose answer may be long in coming: others do not wait for it.
+func (r *relay) forwardRequest(ctx context.Context, m *message) {
 	select {
-	case r.room <- struct{}{}:
+	case r.slots <- struct{}{}:
 	case <-ctx.Done():
 		return
 	}
-	ctx, cancel, ok := r.begin(ctx, m)
+	ctx, cancel, ok := r.beginRequest(ctx, m)
 	if !ok {
-		<-r.room
-		r.fail(m.ID, jsonrpc.CodeInvalidRequest, "the id is that of a request under way")
+		<-r.slots
+		r.writeError(m.ID, jsonrpc.CodeInvalidRequest, "the id is that of a request under way")
 		return
 	}
 	lasts := m.Method == "subscriptions/listen" // until the client goes
 	if !lasts {
-		r.asked.Add(1)
+		r.unanswered.Add(1)
 	}
 	r.running.Go(func() {
 		r.send(ctx, m)
-		r.end(m.ID)
+		r.endRequest(m.ID)
 		cancel()
-		<-r.room
+		<-r.slots
 		if !lasts {
-			r.asked.Done()
+			r.unanswered.Done()
 		}
 	})
 }
 
-// begin notes a request, which has an id of its own unless it is a batch.
-func (r *relay) begin(ctx context.Context, m *message) (inner context.Context, cancel context.CancelFunc, ok bool) {
+// beginRequest notes a request, which has an id of its own unless it is a batch.
+func (r *relay) beginRequest(ctx context.Context, m *message) (inner context.Context, cancel context.CancelFunc, ok bool) {
 	inner, cancel = context.WithCancel(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if m.asks() {
+	if m.isRequest() {
 		if r.calls[string(m.ID)] != nil {
 			cancel()
 			return nil, nil, false
@@ -213,8 +213,8 @@ func (r *relay) begin(ctx context.Context, m *message) (inner context.Context, c
 	return inner, cancel, true
 }
 
-// end ends a request.
-func (r *relay) end(id json.RawMessage) {
+// endRequest ends a request.
+func (r *relay) endRequest(id json.RawMessage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if cancel := r.calls[string(id)]; cancel != nil {
@@ -226,8 +226,8 @@ func (r *relay) end(id json.RawMessage) {
 // drain waits for the answers to what the client has asked.
 func (r *relay) drain(ctx context.Context) {
 	answered := make(chan struct{})
-	r.running.Go(func() { r.asked.Wait(); close(answered) })
-	late := time.NewTimer(lastAnswers)
+	r.running.Go(func() { r.unanswered.Wait(); close(answered) })
+	late := time.NewTimer(drainTimeout)
 	defer late.Stop()
 	select {
 	case <-answered:
@@ -236,8 +236,8 @@ func (r *relay) drain(ctx context.Context) {
 	}
 }
 
-// tell says something to the client.
-func (r *relay) tell(msg []byte) {
+// writeMessage says something to the client.
+func (r *relay) writeMessage(msg []byte) {
 	var line bytes.Buffer
 	if err := json.Compact(&line, msg); err != nil {
 		r.log.Warn("the server says what is no JSON", "error", err)
@@ -251,8 +251,8 @@ func (r *relay) tell(msg []byte) {
 	}
 }
 
-// fail answers a request with an error.
-func (r *relay) fail(id json.RawMessage, code int64, sentence string) {
-	answer, _ := json.Marshal(errorMessage(rawID(id), &jsonrpc.Error{Code: code, Message: sentence})) // of what is JSON
-	r.tell(answer)
+// writeError answers a request with an error.
+func (r *relay) writeError(id json.RawMessage, code int64, sentence string) {
+	answer, _ := json.Marshal(errorResponse(rawID(id), &jsonrpc.Error{Code: code, Message: sentence})) // of what is JSON
+	r.writeMessage(answer)
 }

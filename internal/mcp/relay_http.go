@@ -17,16 +17,16 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// listenAgain is the pause before a stream of the server's own words is opened again.
-const listenAgain = time.Second
+// streamRetryDelay is the pause before a stream of the server's own words is opened again.
+const streamRetryDelay = time.Second
 
 // send carries one message to the server, and what is answered back. A request that gets no
 // answer there is answered here, with the reason.
 func (r *relay) send(ctx context.Context, m *message) {
-	sent := r.known().id
+	sent := r.current().id
 	answered, status, err := r.post(ctx, m)
-	if status == http.StatusNotFound && sent != "" && m.revision("") < stateless {
-		if err = r.reopen(sent); err == nil {
+	if status == http.StatusNotFound && sent != "" && m.revision("") < statelessVersion {
+		if err = r.reinitialize(sent); err == nil {
 			answered, _, err = r.post(ctx, m)
 		}
 	}
@@ -36,20 +36,20 @@ func (r *relay) send(ctx context.Context, m *message) {
 	if err == nil {
 		err = errors.New("it ended its answer too early")
 	}
-	r.lost(m, err)
+	r.reportFailure(m, err)
 }
 
-// lost says that a message has not reached the server, or that its answer has not come.
-func (r *relay) lost(m *message, err error) {
-	if !m.asks() {
+// reportFailure says that a message has not reached the server, or that its answer has not come.
+func (r *relay) reportFailure(m *message, err error) {
+	if !m.isRequest() {
 		r.log.Warn("a message does not reach the server", "method", m.Method, "error", err)
 		return
 	}
-	r.fail(m.ID, jsonrpc.CodeInternalError, fmt.Sprintf("the comet server at %s does not answer: %v", r.url, err))
+	r.writeError(m.ID, jsonrpc.CodeInternalError, fmt.Sprintf("the comet server at %s does not answer: %v", r.url, err))
 }
 
-// known is the session as it is now.
-func (r *relay) known() session {
+// current is the session as it is now.
+func (r *relay) current() relaySession {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.session
@@ -64,7 +64,7 @@ func (m *message) revision(otherwise string) string {
 }
 
 // request is a message as the transport has it (MCP, Streamable HTTP).
-func (r *relay) request(ctx context.Context, method string, m *message, s session) (*http.Request, error) {
+func (r *relay) request(ctx context.Context, method string, m *message, s relaySession) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, r.url, bytes.NewReader(m.raw))
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (r *relay) request(ctx context.Context, method string, m *message, s sessio
 		req.Header.Set("Mcp-Protocol-Version", revision)
 	}
 	switch {
-	case revision >= stateless:
+	case revision >= statelessVersion:
 		req.Header.Set("Mcp-Method", m.Method)
 		switch m.Method {
 		case "tools/call", "prompts/get":
@@ -102,34 +102,34 @@ func (r *relay) post(ctx context.Context, m *message) (answered bool, status int
 	}
 	defer func() { _ = res.Body.Close() }()
 	var refusal []byte
-	for msg := range messagesOf(res) {
-		if res.StatusCode == http.StatusNotFound && isError(msg) && m.revision("") < stateless {
+	for msg := range responseMessages(res) {
+		if res.StatusCode == http.StatusNotFound && isError(msg) && m.revision("") < statelessVersion {
 			break // of a session that is not known any more
 		}
-		if res.StatusCode >= http.StatusMultipleChoices && !answers(msg, m) {
+		if res.StatusCode >= http.StatusMultipleChoices && !isResponseTo(msg, m) {
 			refusal = bytes.Clone(msg) // of the request, which has an id that the server has not read
 			continue
 		}
-		answered = answered || answers(msg, m)
-		r.tell(msg)
+		answered = answered || isResponseTo(msg, m)
+		r.writeMessage(msg)
 	}
 	if !answered && res.StatusCode >= http.StatusMultipleChoices {
-		err = refusedBy(res, refusal)
+		err = responseError(res, refusal)
 	}
-	return answered || !m.asks() && err == nil, res.StatusCode, err
+	return answered || !m.isRequest() && err == nil, res.StatusCode, err
 }
 
 func (r *relay) do(ctx context.Context, m *message) (*http.Response, error) {
-	req, err := r.request(ctx, http.MethodPost, m, r.known())
+	req, err := r.request(ctx, http.MethodPost, m, r.current())
 	if err != nil {
 		return nil, err
 	}
 	return r.http.Do(req)
 }
 
-// refusedBy says why the server did not take a message. refusal is what it said in the
+// responseError says why the server did not take a message. refusal is what it said in the
 // protocol, nil for nothing.
-func refusedBy(res *http.Response, refusal []byte) error {
+func responseError(res *http.Response, refusal []byte) error {
 	var said struct{ Error struct{ Message string } }
 	_ = json.Unmarshal(refusal, &said) // "" where it says nothing
 	switch {
@@ -151,27 +151,27 @@ func refusedBy(res *http.Response, refusal []byte) error {
 	return fmt.Errorf("it answers %s", res.Status)
 }
 
-// open begins a session: the client's own initialize.
-func (r *relay) open(ctx context.Context, m *message) {
+// initialize begins a session: the client's own initialize.
+func (r *relay) initialize(ctx context.Context, m *message) {
 	res, err := r.do(ctx, m)
 	if err != nil {
-		r.lost(m, err)
+		r.reportFailure(m, err)
 		return
 	}
 	defer func() { _ = res.Body.Close() }()
-	answer, err := r.begun(m, res)
+	answer, err := r.acceptInitialize(m, res)
 	if err != nil {
-		r.lost(m, err)
+		r.reportFailure(m, err)
 		return
 	}
-	r.tell(answer)
+	r.writeMessage(answer)
 }
 
-// begun takes the answer to initialize, and hears from then on what the server says by itself.
-func (r *relay) begun(m *message, res *http.Response) (answer []byte, err error) {
+// acceptInitialize takes the answer to initialize, and hears from then on what the server says by itself.
+func (r *relay) acceptInitialize(m *message, res *http.Response) (answer []byte, err error) {
 	var refusal []byte
-	for msg := range messagesOf(res) {
-		if answers(msg, m) {
+	for msg := range responseMessages(res) {
+		if isResponseTo(msg, m) {
 			answer = bytes.Clone(msg)
 			break
 		}
@@ -179,10 +179,10 @@ func (r *relay) begun(m *message, res *http.Response) (answer []byte, err error)
 			refusal = bytes.Clone(msg)
 			continue
 		}
-		r.tell(msg)
+		r.writeMessage(msg)
 	}
 	if answer == nil {
-		return nil, refusedBy(res, refusal)
+		return nil, responseError(res, refusal)
 	}
 	if isError(answer) { // it has begun nothing
 		return answer, nil
@@ -198,19 +198,19 @@ func (r *relay) begun(m *message, res *http.Response) (answer []byte, err error)
 	r.session.id, r.session.revision = id, said.Result.ProtocolVersion
 	r.mu.Unlock()
 	if id != "" {
-		r.running.Go(func() { r.listen(r.life, id) })
+		r.running.Go(func() { r.readStreams(r.life, id) })
 	}
 	return answer, nil
 }
 
-// reopen begins the session anew that the server does not know any more. It is for every call,
+// reinitialize begins the session anew that the server does not know any more. It is for every call,
 // so the end of the one that found out does not end it half-way.
-func (r *relay) reopen(forgotten string) error {
-	r.opening.Lock()
-	defer r.opening.Unlock()
-	ctx, cancel := context.WithTimeout(r.life, takeFor)
+func (r *relay) reinitialize(forgotten string) error {
+	r.initializing.Lock()
+	defer r.initializing.Unlock()
+	ctx, cancel := context.WithTimeout(r.life, sendTimeout)
 	defer cancel()
-	s := r.known()
+	s := r.current()
 	if s.id != forgotten { // somebody else was first
 		return nil
 	}
@@ -223,12 +223,12 @@ func (r *relay) reopen(forgotten string) error {
 		return err
 	}
 	defer func() { _ = res.Body.Close() }()
-	answer, err := r.begun(s.opener, res)
+	answer, err := r.acceptInitialize(s.opener, res)
 	if err != nil {
 		return err
 	}
 	if isError(answer) {
-		return fmt.Errorf("it does not begin the session again: %w", refusedBy(res, answer))
+		return fmt.Errorf("it does not begin the session again: %w", responseError(res, answer))
 	}
 	if s.opened != nil {
 		if _, _, err := r.post(ctx, s.opened); err != nil {
@@ -236,16 +236,16 @@ func (r *relay) reopen(forgotten string) error {
 		}
 	}
 	for _, list := range []string{"tools", "prompts", "resources"} { // they may be others
-		r.tell([]byte(`{"jsonrpc":"2.0","method":"notifications/` + list + `/list_changed"}`))
+		r.writeMessage([]byte(`{"jsonrpc":"2.0","method":"notifications/` + list + `/list_changed"}`))
 	}
 	return nil
 }
 
-// listen reads what the server says by itself in a session, as long as that lasts.
-func (r *relay) listen(ctx context.Context, id string) {
-	again := time.NewTicker(listenAgain)
+// readStreams reads what the server says by itself in a session, as long as that lasts.
+func (r *relay) readStreams(ctx context.Context, id string) {
+	again := time.NewTicker(streamRetryDelay)
 	defer again.Stop()
-	for r.known().id == id && r.hear(ctx) {
+	for r.current().id == id && r.readStream(ctx) {
 		select {
 		case <-again.C:
 		case <-ctx.Done():
@@ -254,9 +254,9 @@ func (r *relay) listen(ctx context.Context, id string) {
 	}
 }
 
-// hear reads one stream to its end, and reports whether another one may be opened.
-func (r *relay) hear(ctx context.Context) bool {
-	s := r.known()
+// readStream reads one stream to its end, and reports whether another one may be opened.
+func (r *relay) readStream(ctx context.Context) bool {
+	s := r.current()
 	req, err := r.request(ctx, http.MethodGet, &message{}, s)
 	if err != nil {
 		return false
@@ -267,20 +267,20 @@ func (r *relay) hear(ctx context.Context) bool {
 	}
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode == http.StatusNotFound {
-		return r.reopen(s.id) != nil // begun again it has a stream of its own
+		return r.reinitialize(s.id) != nil // begun again it has a stream of its own
 	}
 	if res.StatusCode != http.StatusOK {
 		return res.StatusCode >= http.StatusInternalServerError
 	}
-	for msg := range messagesOf(res) {
-		r.tell(msg)
+	for msg := range responseMessages(res) {
+		r.writeMessage(msg)
 	}
 	return ctx.Err() == nil
 }
 
-// leave tells the server that the session is over.
-func (r *relay) leave() {
-	s := r.known()
+// closeSession tells the server that the session is over.
+func (r *relay) closeSession() {
+	s := r.current()
 	if s.id == "" {
 		return
 	}
@@ -295,8 +295,8 @@ func (r *relay) leave() {
 	}
 }
 
-// answers reports whether a message is the answer to another.
-func answers(msg []byte, to *message) bool {
+// isResponseTo reports whether a message is the answer to another.
+func isResponseTo(msg []byte, to *message) bool {
 	var m message
 	return json.Unmarshal(msg, &m) == nil && m.Method == "" && (to.raw[0] == '[' || bytes.Equal(m.ID, to.ID))
 }
@@ -309,8 +309,8 @@ func isError(msg []byte) bool {
 	return json.Unmarshal(msg, &m) == nil && len(m.Error) > 0
 }
 
-// messagesOf yields the messages of an answer, whichever form it has.
-func messagesOf(res *http.Response) iter.Seq[[]byte] {
+// responseMessages yields the messages of an answer, whichever form it has.
+func responseMessages(res *http.Response) iter.Seq[[]byte] {
 	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	switch kind {
 	case "text/event-stream":

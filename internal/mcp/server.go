@@ -1,3 +1,7 @@
+// Package mcp is the MCP door (AgentCards): MCP clients of every revision come in over
+// HTTP or stdio and find the tools of the hub (internal/tools), which makes their calls. What
+// is here is the protocol: sessions and requests, lists page by page, who is asked back, who
+// is told what changed.
 package mcp
 
 import (
@@ -47,13 +51,13 @@ func (o *Options) orDefaults() Options {
 
 // Server speaks MCP for the tools. It is safe for concurrent use.
 type Server struct {
-	hub  *tools.Service
-	opts Options
-	log  *slog.Logger
+	tools *tools.Service
+	opts  Options
+	log   *slog.Logger
 
-	parked *parked
-	mcp    *mcp.Server
-	subs   *subscriptions
+	suspended *suspendedCalls
+	mcp       *mcp.Server
+	subs      *subscriptions
 
 	// servers are those that speak with clients: that of the HTTP door, and one for each
 	// connection over stdio.
@@ -65,11 +69,11 @@ type Server struct {
 
 // New returns the gateway to the tools of a hub.
 func New(hub *tools.Service, opts *Options) *Server {
-	g := &Server{hub: hub, opts: opts.orDefaults()}
+	g := &Server{tools: hub, opts: opts.orDefaults()}
 	g.log = g.opts.Logger
-	g.parked = newParked(g.opts.Clock)
+	g.suspended = newSuspendedCalls(g.opts.Clock)
 	g.subs = newSubscriptions(g)
-	g.mcp = g.newServer(nil)
+	g.mcp = g.newSDKServer(nil)
 	g.services.Add("the subscriptions to resources", g.subs)
 	return g
 }
@@ -79,7 +83,7 @@ func (g *Server) Start(ctx context.Context) error { return g.services.Start(ctx)
 
 // Stop implements lifecycle.Service: calls that wait for their clients are given up.
 func (g *Server) Stop(ctx context.Context) error {
-	g.parked.stop()
+	g.suspended.stop()
 	return g.services.Stop(ctx)
 }
 

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"encoding/json"
 	"maps"
 	"strings"
 	"sync"
@@ -14,8 +15,8 @@ import (
 )
 
 const (
-	// maxSubscribed is how many resources one client may hear of.
-	maxSubscribed = 100
+	// maxSubscriptions is how many resources one client may hear of.
+	maxSubscriptions = 100
 	// sweepEvery is how often it is looked for clients that went without saying so.
 	sweepEvery = 30 * time.Second
 )
@@ -25,20 +26,20 @@ const (
 // the same.
 type subscriptions struct {
 	*lifecycle.Loop
-	g *Server
+	server *Server
 
 	mu sync.Mutex
-	// by has the clients by URI, each with what ends its subscription, and of how many each has.
-	by      map[string]map[*mcp.ServerSession]func(context.Context)
-	of      map[*mcp.ServerSession]int
+	// byURI has the clients by URI, each with what ends its subscription, and of how many each has.
+	byURI   map[string]map[*mcp.ServerSession]func(context.Context)
+	counts  map[*mcp.ServerSession]int
 	updated map[string]bool
-	nudge   chan struct{}
+	wake    chan struct{}
 }
 
 func newSubscriptions(g *Server) *subscriptions {
 	s := &subscriptions{
-		g: g, by: map[string]map[*mcp.ServerSession]func(context.Context){}, of: map[*mcp.ServerSession]int{},
-		updated: map[string]bool{}, nudge: make(chan struct{}, 1),
+		server: g, byURI: map[string]map[*mcp.ServerSession]func(context.Context){}, counts: map[*mcp.ServerSession]int{},
+		updated: map[string]bool{}, wake: make(chan struct{}, 1),
 	}
 	s.Loop = lifecycle.NewLoop(s.run)
 	return s
@@ -47,44 +48,44 @@ func newSubscriptions(g *Server) *subscriptions {
 // subscribe has a client hear of changes of a resource.
 func (g *Server) subscribe(ctx context.Context, r *mcp.SubscribeRequest) error {
 	by, _ := ctx.Value(callerKey{}).(tools.Caller)
-	if !g.subs.enter(r.Session) {
-		return invalid("a client may hear of %d resources", maxSubscribed)
+	if !g.subs.reserve(r.Session) {
+		return invalidParams("a client may hear of %d resources", maxSubscriptions)
 	}
-	end, err := g.hub.Subscribe(ctx, by, r.Params.URI)
+	end, err := g.tools.SubscribeResource(ctx, by, r.Params.URI)
 	if err != nil {
-		g.subs.leave(r.Session)
-		return protocolError(err)
+		g.subs.release(r.Session)
+		return toRPCError(err)
 	}
 	if !g.subs.add(r.Params.URI, r.Session, end) { // it hears of it already
 		end(ctx)
-		g.subs.leave(r.Session)
+		g.subs.release(r.Session)
 	}
 	return nil
 }
 
 // unsubscribe ends that.
 func (g *Server) unsubscribe(ctx context.Context, r *mcp.UnsubscribeRequest) error {
-	g.subs.drop(ctx, r.Params.URI, r.Session)
+	g.subs.remove(ctx, r.Params.URI, r.Session)
 	return nil
 }
 
-// enter takes a place for one more resource of a client, where it may hear of one more.
-func (s *subscriptions) enter(of *mcp.ServerSession) bool {
+// reserve takes a place for one more resource of a client, where it may hear of one more.
+func (s *subscriptions) reserve(of *mcp.ServerSession) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.of[of] >= maxSubscribed {
+	if s.counts[of] >= maxSubscriptions {
 		return false
 	}
-	s.of[of]++
+	s.counts[of]++
 	return true
 }
 
-// leave gives a place back.
-func (s *subscriptions) leave(of *mcp.ServerSession) {
+// release gives a place back.
+func (s *subscriptions) release(of *mcp.ServerSession) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.of[of]--; s.of[of] <= 0 {
-		delete(s.of, of)
+	if s.counts[of]--; s.counts[of] <= 0 {
+		delete(s.counts, of)
 	}
 }
 
@@ -92,40 +93,40 @@ func (s *subscriptions) leave(of *mcp.ServerSession) {
 func (s *subscriptions) add(uri string, of *mcp.ServerSession, end func(context.Context)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.by[uri][of] != nil {
+	if s.byURI[uri][of] != nil {
 		return false
 	}
-	if s.by[uri] == nil {
-		s.by[uri] = map[*mcp.ServerSession]func(context.Context){}
+	if s.byURI[uri] == nil {
+		s.byURI[uri] = map[*mcp.ServerSession]func(context.Context){}
 	}
-	s.by[uri][of] = end
+	s.byURI[uri][of] = end
 	return true
 }
 
-// drop ends a client's subscription.
-func (s *subscriptions) drop(ctx context.Context, uri string, of *mcp.ServerSession) {
+// remove ends a client's subscription.
+func (s *subscriptions) remove(ctx context.Context, uri string, of *mcp.ServerSession) {
 	s.mu.Lock()
-	end := s.by[uri][of]
-	delete(s.by[uri], of)
-	if len(s.by[uri]) == 0 {
-		delete(s.by, uri)
+	end := s.byURI[uri][of]
+	delete(s.byURI[uri], of)
+	if len(s.byURI[uri]) == 0 {
+		delete(s.byURI, uri)
 	}
 	s.mu.Unlock()
 	if end != nil {
-		s.leave(of)
+		s.release(of)
 		end(ctx)
 	}
 }
 
-// tell has the clients told of a resource's change, once however often it changed meanwhile.
-func (s *subscriptions) tell(uri string) {
+// resourceUpdated has the clients told of a resource's change, once however often it changed meanwhile.
+func (s *subscriptions) resourceUpdated(uri string) {
 	s.mu.Lock()
-	if s.by[uri] != nil {
+	if s.byURI[uri] != nil {
 		s.updated[uri] = true
 	}
 	s.mu.Unlock()
 	select {
-	case s.nudge <- struct{}{}:
+	case s.wake <- struct{}{}:
 	default:
 	}
 }
@@ -137,23 +138,23 @@ func (s *subscriptions) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.nudge:
-			s.tellAll(ctx)
+		case <-s.wake:
+			s.flush(ctx)
 		case <-sweep.C:
 			s.sweep(ctx)
 		}
 	}
 }
 
-func (s *subscriptions) tellAll(ctx context.Context) {
+func (s *subscriptions) flush(ctx context.Context) {
 	s.mu.Lock()
 	uris := s.updated
 	s.updated = map[string]bool{}
 	s.mu.Unlock()
 	for uri := range uris {
-		for _, server := range s.g.everyServer() {
+		for _, server := range s.server.sdkServers() {
 			if err := server.ResourceUpdated(ctx, &mcp.ResourceUpdatedNotificationParams{URI: uri}); err != nil {
-				s.g.log.Debug("clients do not hear of a resource", "uri", strings.ToValidUTF8(uri, "?"), "error", err)
+				s.server.log.Debug("clients do not hear of a resource", "uri", strings.ToValidUTF8(uri, "?"), "error", err)
 			}
 		}
 	}
@@ -162,14 +163,14 @@ func (s *subscriptions) tellAll(ctx context.Context) {
 // sweep drops the subscriptions of clients that went: the SDK forgets them without a word.
 func (s *subscriptions) sweep(ctx context.Context) {
 	alive := map[*mcp.ServerSession]bool{}
-	for _, server := range s.g.everyServer() {
+	for _, server := range s.server.sdkServers() {
 		for session := range server.Sessions() {
 			alive[session] = true
 		}
 	}
 	s.mu.Lock()
 	gone := map[string][]*mcp.ServerSession{}
-	for uri, sessions := range s.by {
+	for uri, sessions := range s.byURI {
 		for session := range maps.Keys(sessions) {
 			if !alive[session] {
 				gone[uri] = append(gone[uri], session)
@@ -179,7 +180,45 @@ func (s *subscriptions) sweep(ctx context.Context) {
 	s.mu.Unlock()
 	for uri, sessions := range gone {
 		for _, session := range sessions {
-			s.drop(ctx, uri, session)
+			s.remove(ctx, uri, session)
 		}
+	}
+}
+
+// OnChange hears from the tools what clients are to be told; it does not block.
+func (g *Server) OnChange(c tools.Change) {
+	switch c.Kind {
+	case tools.ToolsChanged:
+		g.notifyTools()
+	case tools.PromptsChanged:
+		g.notifyPrompts()
+	case tools.ResourcesChanged:
+		g.notifyResources()
+	case tools.ResourceUpdated:
+		g.subs.resourceUpdated(c.URI)
+	}
+}
+
+// notifyTools, notifyPrompts and notifyResources have the SDK tell its clients that a list
+// changed: it does when it is given something.
+func (g *Server) notifyTools() {
+	for _, s := range g.sdkServers() {
+		s.AddTool(&mcp.Tool{Name: dispatchTool, InputSchema: json.RawMessage(`{"type":"object"}`)}, g.handleToolCall)
+	}
+}
+
+func (g *Server) notifyPrompts() {
+	for _, s := range g.sdkServers() {
+		s.AddPrompt(&mcp.Prompt{Name: placeholderPrompt}, func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+			return nil, invalidParams("there is no such prompt")
+		})
+	}
+}
+
+func (g *Server) notifyResources() {
+	for _, s := range g.sdkServers() {
+		s.AddResource(&mcp.Resource{URI: placeholderResource, Name: placeholderResource}, func(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+			return nil, mcp.ResourceNotFoundError(r.Params.URI)
+		})
 	}
 }

@@ -1,4 +1,4 @@
-// Package nearest finds the known word somebody probably meant, so that an
+// Package nearest finds the known word that was probably meant, so that an
 // error about an unknown name can say so.
 package nearest
 

@@ -65,7 +65,7 @@ func TestDialRefusesBeforeTheFirstPacket(t *testing.T) {
 			require.Equal(t, errs.AddressRefused, errs.CodeOf(dial(t, g, "tcp", host+":"+port)))
 		})
 	}
-	// Whether these are addresses, or names that nobody has, is for the machine's
+	// Whether these are addresses, or unknown names, depends on the machine's
 	// resolver to say; either way there is no connection.
 	for _, host := range []string{"127.1", "0x7f000001", "2130706433", "0177.0.0.1", "127.0.0.1.", "127.000.000.001", "localhost."} {
 		t.Run(host, func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestSpellingsThroughHTTP(t *testing.T) {
 }
 
 // resolver asks a name server of the test's own, which answers every question for an
-// IPv4 address with what next returns; it is told how often it was asked before.
+// IPv4 address with what next returns; it receives the number of earlier calls.
 func resolver(t *testing.T, next func(asked int) netip.Addr) *net.Resolver {
 	t.Helper()
 	server, err := net.ListenPacket("udp4", "127.0.0.1:0")

@@ -119,7 +119,7 @@ func endsInNumber(name string) bool {
 // DialContext connects to an address of the form host:port over TCP, as net.Dialer
 // does, to the first of the host's addresses that answers and is not refused. The
 // error is, or wraps, errs.AddressRefused where it was for that. Where the host is a
-// name, the sentence does not tell its address: whoever may make a webhook is not to
+// name, the message omits its address: a client that may create a webhook must not
 // read the names of the network comet stands in.
 func (g *Guard) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	switch network {

@@ -8,45 +8,44 @@ import (
 	"comet/models"
 )
 
-// report is how an attempt ended, as its agent or a timer says.
-type report struct {
+// attemptEnd describes how an attempt ended, as reported by its agent or a timer.
+type attemptEnd struct {
 	state   models.AttemptState
-	failure Failure // "" for a success, or a cancellation
-	text    string  // of the failure
-	tokens  int64   // used
-	needed  int64   // of the budget that did not cover it, 0 for not said
+	failure Failure // "" for a success or a cancellation
+	text    string
+	tokens  int64
+	needed  int64 // tokens needed if the budget did not cover it, 0 if unknown
 	labels  models.FactLabels
 	outcome models.Outcome
 }
 
-// endAttempt ends an attempt: its worker gets its place back, its reservation is
-// settled, its outcome counts in the agent's statistics, and what it was still to be
-// told is taken back. The task's lock is held.
-func (s *step) endAttempt(t *models.Task, a *models.Attempt, r report, p Policy) error {
-	now := s.tx.Now()
+// endAttempt ends an attempt: it releases the worker's slot, settles the reservation, records the
+// outcome for the statistics, and cancels pending messages. The task is locked.
+func (op *operation) endAttempt(t *models.Task, a *models.Attempt, r attemptEnd, p Policy) error {
+	now := op.tx.Now()
 	a.State, a.Tokens, a.ErrorCode, a.Error, a.EndedAt = r.state, r.tokens, string(r.failure), r.text, &now
-	if err := s.tx.SaveAttempt(*a); err != nil {
+	if err := op.tx.SaveAttempt(*a); err != nil {
 		return err
 	}
-	s.countAttempt(*a)
-	if err := s.traceAttempt(*t, *a); err != nil {
+	op.countAttempt(*a)
+	if err := op.traceAttempt(*t, *a); err != nil {
 		return err
 	}
-	if err := s.tx.CancelMessages(t.ID, a.Attempt); err != nil {
+	if err := op.tx.CancelMessages(t.ID, a.Attempt); err != nil {
 		return err
 	}
 	if a.AgentID == "" {
 		return nil
 	}
-	if err := s.leavePlace(a.AgentID, r, p); err != nil {
+	if err := op.releaseSlot(a.AgentID, r, p); err != nil {
 		return err
 	}
 	t.Tokens += r.tokens
-	return s.charge(*t, *a, r)
+	return op.chargeAttempt(*t, *a, r)
 }
 
-// charge settles what the attempt has used, and records its outcome.
-func (s *step) charge(t models.Task, a models.Attempt, r report) error {
+// chargeAttempt charges the tokens of the attempt and records its outcome.
+func (op *operation) chargeAttempt(t models.Task, a models.Attempt, r attemptEnd) error {
 	session := t.SessionID
 	if session == "" {
 		session = t.ID
@@ -55,63 +54,62 @@ func (s *step) charge(t models.Task, a models.Attempt, r report) error {
 	outcome := models.FactOutcome{Outcome: r.outcome, DurationMS: &duration, SessionID: session}
 	r.labels.TaskID = t.ID
 	if a.ReservationID != "" {
-		err := s.ledger.SettleIn(s.tx, a.AgentID, a.ReservationID, models.Settlement{Tokens: &r.tokens, FactLabels: r.labels, FactOutcome: outcome})
-		if !errs.Is(err, errs.ReservationEnded) { // its agent may have released it
+		err := op.ledger.SettleIn(op.tx, a.AgentID, a.ReservationID, models.Settlement{Tokens: &r.tokens, FactLabels: r.labels, FactOutcome: outcome})
+		if !errs.Is(err, errs.ReservationEnded) { // the agent may have released it
 			return err
 		}
 	}
 	if r.tokens > 0 {
-		return s.ledger.ChargeIn(s.tx, a.AgentID, models.FactDraft{Tokens: &r.tokens, FactLabels: r.labels, FactOutcome: outcome})
+		return op.ledger.ChargeIn(op.tx, a.AgentID, models.FactDraft{Tokens: &r.tokens, FactLabels: r.labels, FactOutcome: outcome})
 	}
-	return s.tx.AddOutcomes([]models.OutcomeRow{{AgentID: a.AgentID, SessionID: session, Status: r.outcome, DurationMS: &duration, At: s.tx.Now()}})
+	return op.tx.AddOutcomes([]models.OutcomeRow{{AgentID: a.AgentID, SessionID: session, Status: r.outcome, DurationMS: &duration, At: op.tx.Now()}})
 }
 
-// goOn does what follows a failed attempt: the next one, here or with another agent, or
-// the end of the task.
-func (s *step) goOn(t *models.Task, r report, p Policy) error {
-	if again, err := s.overrun(t, r, p); err != nil || again {
+// retryOrFail schedules another attempt after a failed one, or fails the task.
+func (op *operation) retryOrFail(t *models.Task, r attemptEnd, p Policy) error {
+	if again, err := op.handleOverrun(t, r, p); err != nil || again {
 		return err
 	}
-	if p.again(r.failure, *t) && (t.Budget == nil || t.Tokens < *t.Budget) {
-		return s.postpone(t, p, r.failure)
+	if p.allowsRetry(r.failure, *t) && (t.Budget == nil || t.Tokens < *t.Budget) {
+		return op.scheduleRetry(t, p, r.failure)
 	}
-	return s.fail(t, r.failure, r.text)
+	return op.failTask(t, r.failure, r.text)
 }
 
-// fail ends a task; it is not saved yet.
-func (s *step) fail(t *models.Task, f Failure, text string) error {
-	t.State, t.WaitingFor, t.ErrorCode, t.Error, t.EndedAt = models.TaskFailed, models.NotWaiting, string(f), text, new(s.tx.Now())
-	return s.emit(models.EventTaskFailed, *t, func(d *models.TaskChanged) { d.Failure, d.Error = string(f), text })
+// failTask ends a task; it is not saved yet.
+func (op *operation) failTask(t *models.Task, f Failure, text string) error {
+	t.State, t.WaitingFor, t.ErrorCode, t.Error, t.EndedAt = models.TaskFailed, models.NotWaiting, string(f), text, new(op.tx.Now())
+	return op.emitTaskEvent(models.EventTaskFailed, *t, func(d *models.TaskChanged) { d.Failure, d.Error = string(f), text })
 }
 
-// excluded returns the agents that shall not have the next attempt.
-func (s *step) excluded(t models.Task, p Policy) ([]string, error) {
+// agentsToAvoid returns the agents that should not get the next attempt.
+func (op *operation) agentsToAvoid(t models.Task, p Policy) ([]string, error) {
 	if t.Attempt == 0 {
 		return nil, nil
 	}
-	all, err := s.tx.Attempts(t.ID)
+	all, err := op.tx.Attempts(t.ID)
 	if err != nil {
 		return nil, err
 	}
 	var out []string
 	for _, a := range all {
-		if a.AgentID != "" && slices.Contains(p.Elsewhere, Failure(a.ErrorCode)) {
+		if a.AgentID != "" && slices.Contains(p.ReassignOn, Failure(a.ErrorCode)) {
 			out = append(out, a.AgentID)
 		}
 	}
 	return out, nil
 }
 
-// current returns the attempt that an agent speaks of when it names a task: the newest
-// of its own. An agent that has none gets errs.NotFound, as if there were no such task.
-func (s *step) current(t models.Task, agentID string) (models.Attempt, error) {
+// latestAttempt returns the newest attempt of an agent at a task. It returns errs.NotFound, as
+// for an unknown task, if the agent never had one.
+func (op *operation) latestAttempt(t models.Task, agentID string) (models.Attempt, error) {
 	if t.AgentID == agentID && t.Attempt > 0 {
-		a, err := s.tx.Attempt(t.ID, t.Attempt)
-		if err != nil || a.AgentID == agentID { // another's, where an older one succeeded late
+		a, err := op.tx.Attempt(t.ID, t.Attempt)
+		if err != nil || a.AgentID == agentID { // another agent's attempt if an older one succeeded late
 			return a, err
 		}
 	}
-	all, err := s.tx.Attempts(t.ID)
+	all, err := op.tx.Attempts(t.ID)
 	if err != nil {
 		return models.Attempt{}, err
 	}
@@ -123,23 +121,23 @@ func (s *step) current(t models.Task, agentID string) (models.Attempt, error) {
 	return models.Attempt{}, errs.New(errs.NotFound, "there is no task %q", t.ID)
 }
 
-// over is the error for a step of a task, or of an attempt at it, that has ended.
-func over(t models.Task) error {
+// errTaskEnded is the error for a call about a task, or an attempt, that has ended.
+func errTaskEnded(t models.Task) error {
 	return errs.New(errs.TaskState, "the task %q is %s", t.ID, t.State).With("state", t.State)
 }
 
-// withdraw ends an attempt that is not wanted any more, and tells its agent.
-func (s *step) withdraw(t *models.Task, a *models.Attempt, why string, p Policy) error {
-	r := report{state: models.AttemptCancelled, text: why, outcome: models.OutcomeCancelled}
-	if err := s.endAttempt(t, a, r, p); err != nil || a.AgentID == "" {
+// cancelAttempt ends an attempt that is no longer needed and notifies its agent.
+func (op *operation) cancelAttempt(t *models.Task, a *models.Attempt, why string, p Policy) error {
+	r := attemptEnd{state: models.AttemptCancelled, text: why, outcome: models.OutcomeCancelled}
+	if err := op.endAttempt(t, a, r, p); err != nil || a.AgentID == "" {
 		return err
 	}
 	data, err := json.Marshal(map[string]string{"reason": why})
 	if err != nil {
 		return err
 	}
-	s.wake(WakeInbox, a.AgentID)
-	_, err = s.tx.EnqueueMessage(models.InboxMessage{
+	op.wakeAfterCommit(WakeInbox, a.AgentID)
+	_, err = op.tx.EnqueueMessage(models.InboxMessage{
 		AgentID: a.AgentID, Kind: models.MessageCancel, Priority: models.MaxPriority, TaskID: t.ID, Attempt: a.Attempt, Data: data,
 	})
 	return err

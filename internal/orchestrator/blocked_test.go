@@ -16,13 +16,13 @@ import (
 // blocked is how many lines nobody can serve: more than are served in one transaction.
 const blocked = 40
 
-// blockLines makes lines in which a task of the highest priority waits for an agent that
+// blockQueues makes lines in which a task of the highest priority waits for an agent that
 // is full; taker is who gives the agents what fills them.
-func (h *house) blockLines(t *testing.T, taker *house) (ids []string) {
+func (h *harness) blockQueues(t *testing.T, taker *harness) (ids []string) {
 	t.Helper()
 	for i := range blocked {
 		capability := fmt.Sprintf("work-%d", i)
-		require.Equal(t, models.NotWaiting, taker.submit(t, capability, patient).WaitingFor)
+		require.Equal(t, models.NotWaiting, taker.submit(t, capability, longTimeout).WaitingFor)
 		task := h.submit(t, capability, withPriority(3))
 		require.Equal(t, models.WaitForWorker, task.WaitingFor)
 		ids = append(ids, task.ID)
@@ -31,7 +31,7 @@ func (h *house) blockLines(t *testing.T, taker *house) (ids []string) {
 	return ids
 }
 
-func (h *house) requireWaiting(t *testing.T, ids []string) {
+func (h *harness) requireQueued(t *testing.T, ids []string) {
 	t.Helper()
 	for _, id := range ids {
 		task, err := h.Task(t.Context(), id)
@@ -40,16 +40,16 @@ func (h *house) requireWaiting(t *testing.T, ids []string) {
 	}
 }
 
-func (h *house) has(t *testing.T, id, agentID string) {
+func (h *harness) waitUntilAssigned(t *testing.T, id, agentID string) {
 	t.Helper()
-	h.until(t, id, func(t models.Task) bool { return t.AgentID == agentID })
+	h.waitUntil(t, id, func(t models.Task) bool { return t.AgentID == agentID })
 }
 
 // TestManyLinesNobodyCanServe do not starve one that can be served, though it comes last.
 func TestManyLinesNobodyCanServe(t *testing.T) {
 	t.Parallel()
 
-	staff := func(t *testing.T, h *house) {
+	staff := func(t *testing.T, h *harness) {
 		t.Helper()
 		for i := range blocked {
 			h.worker(t, fmt.Sprintf("full-%d", i), 1, fmt.Sprintf("work-%d", i))
@@ -57,54 +57,54 @@ func TestManyLinesNobodyCanServe(t *testing.T) {
 		h.worker(t, "z", 1, "other")
 	}
 
-	rule(t, "WhereTheirAgentsAreKnownToBeFull", func(t *testing.T, h *house) {
+	withHarness(t, "WhereTheirAgentsAreKnownToBeFull", func(t *testing.T, h *harness) {
 		staff(t, h)
-		full := h.blockLines(t, h)
+		full := h.blockQueues(t, h)
 		first := h.submit(t, "other", nil).ID
 		for range 3 { // each time a place becomes free
 			next := h.submit(t, "other", withPriority(0)).ID
 			_, err := h.Complete(t.Context(), "z", first, orchestrator.Result{})
 			require.NoError(t, err)
-			h.has(t, next, "z")
+			h.waitUntilAssigned(t, next, "z")
 			first = next
 		}
-		h.requireWaiting(t, full)
+		h.requireQueued(t, full)
 		requireSound(t, h)
 	})
 
-	onFresh(t, "WhereAProcessThatHasJustStartedKnowsNoLine", func(t *testing.T, db *storetest.DB) {
-		h, stop := boot(t, db, nil)
+	withDatabase(t, "WhereAProcessThatHasJustStartedKnowsNoLine", func(t *testing.T, db *storetest.DB) {
+		h, stop := startStoppable(t, db, nil)
 		staff(t, h)
-		full := h.blockLines(t, h)
+		full := h.blockQueues(t, h)
 		first, last := h.submit(t, "other", nil).ID, h.submit(t, "other", withPriority(0)).ID
 		stop() // nobody serves a line now
 		_, err := h.Complete(t.Context(), "z", first, orchestrator.Result{})
 		require.NoError(t, err)
-		h = open(t, db, nil)
-		h.has(t, last, "z")
-		h.requireWaiting(t, full)
+		h = start(t, db, nil)
+		h.waitUntilAssigned(t, last, "z")
+		h.requireQueued(t, full)
 		requireSound(t, h)
 	})
 
-	onFresh(t, "WhereOnlyTheDatabaseKnowsThatTheirAgentsAreFull", func(t *testing.T, db *storetest.DB) {
-		h, there := apart(t, db, staff)
-		full := h.blockLines(t, there)
+	withDatabase(t, "WhereOnlyTheDatabaseKnowsThatTheirAgentsAreFull", func(t *testing.T, db *storetest.DB) {
+		h, there := twoHarnesses(t, db, staff)
+		full := h.blockQueues(t, there)
 		first, last := h.submit(t, "other", nil).ID, h.submit(t, "other", withPriority(0)).ID
 		_, err := h.Complete(t.Context(), "z", first, orchestrator.Result{})
 		require.NoError(t, err)
-		h.has(t, last, "z")
-		h.requireWaiting(t, full)
+		h.waitUntilAssigned(t, last, "z")
+		h.requireQueued(t, full)
 		requireSound(t, h)
 	})
 }
 
-// apart is a house, and another one over the same database that serves no line. What
+// twoHarnesses is a house, and another one over the same database that serves no line. What
 // the other one does, this one is not told of.
-func apart(t *testing.T, db *storetest.DB, staff func(*testing.T, *house)) (h, there *house) {
+func twoHarnesses(t *testing.T, db *storetest.DB, staff func(*testing.T, *harness)) (h, there *harness) {
 	t.Helper()
-	h = open(t, db, &orchestrator.Options{Poll: time.Hour})
+	h = start(t, db, &orchestrator.Options{Poll: time.Hour})
 	staff(t, h)
-	there, stop := boot(t, other(t, db), nil)
+	there, stop := startStoppable(t, secondReplica(t, db), nil)
 	stop()
 	return h, there
 }
@@ -114,14 +114,14 @@ func apart(t *testing.T, db *storetest.DB, staff func(*testing.T, *house)) (h, t
 func TestInALine(t *testing.T) {
 	t.Parallel()
 
-	onFresh(t, "ThoseWhoseBudgetNobodyWhoIsFreeCoversArePassedOver", func(t *testing.T, db *storetest.DB) {
-		h, there := apart(t, db, func(t *testing.T, h *house) {
+	withDatabase(t, "ThoseWhoseBudgetNobodyWhoIsFreeCoversArePassedOver", func(t *testing.T, db *storetest.DB) {
+		h, there := twoHarnesses(t, db, func(t *testing.T, h *harness) {
 			t.Helper()
 			h.worker(t, "rich", 1, "work")
 			h.worker(t, "poor", 1, "work")
 		})
-		taken := there.submit(t, "work", func(s *orchestrator.Submission) { patient(s); s.Agent = "rich" }).ID
-		h.spend(t, "poor", 49_500)
+		taken := there.submit(t, "work", func(s *orchestrator.Submission) { longTimeout(s); s.AgentID = "rich" }).ID
+		h.recordUsage(t, "poor", 49_500)
 		var dear []string
 		for range 10 {
 			task := h.submit(t, "work", withBudget(1000))
@@ -133,27 +133,27 @@ func TestInALine(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, string(first.Decision), `"reason":"over_budget"`)
 		cheap := h.submit(t, "work", withBudget(400)).ID
-		h.has(t, cheap, "poor")
+		h.waitUntilAssigned(t, cheap, "poor")
 		requireHeld(t, h, "poor", 400)
 		requireHeld(t, h, "rich", 0)
-		h.requireWaiting(t, dear)
+		h.requireQueued(t, dear)
 		h.db.Clock.Advance(time.Millisecond)
 		behind := h.submit(t, "work", nil).ID
 
 		_, err = there.Complete(t.Context(), "rich", taken, orchestrator.Result{})
 		require.NoError(t, err)
-		h.OnWake(orchestrator.WakeLine, "") // now it is told
-		h.has(t, dear[0], "rich")
+		h.OnWake(orchestrator.WakeQueue, "") // now it is told
+		h.waitUntilAssigned(t, dear[0], "rich")
 		requireHeld(t, h, "rich", 1000)
-		h.requireWaiting(t, append(dear[1:], behind))
+		h.requireQueued(t, append(dear[1:], behind))
 		requireSound(t, h)
 		requireLegalEvents(t, h)
 	})
 
-	rule(t, "OneThatNobodyCouldEverCoverIsNotTakenOnAndHoldsUpNobody", func(t *testing.T, h *house) {
+	withHarness(t, "OneThatNobodyCouldEverCoverIsNotTakenOnAndHoldsUpNobody", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 2, "work")
-		h.spend(t, "a", 49_500)
-		_, err := h.Submit(t.Context(), ops(), orchestrator.Submission{Capabilities: []string{"work"}, Budget: new(int64(1000))}, nil)
+		h.recordUsage(t, "a", 49_500)
+		_, err := h.Submit(t.Context(), operator(), orchestrator.Submission{Capabilities: []string{"work"}, Budget: new(int64(1000))}, nil)
 		require.Equal(t, errs.BudgetExceeded, errs.CodeOf(err))
 		require.Equal(t, "a", h.submit(t, "work", withBudget(400)).AgentID)
 	})

@@ -19,23 +19,23 @@ func withBudget(tokens int64) func(*orchestrator.Submission) {
 	return func(s *orchestrator.Submission) { s.Budget = &tokens }
 }
 
-// spend has an agent, whose budget is 50,000, use some of it.
-func (h *house) spend(t *testing.T, agentID string, tokens int64) {
+// recordUsage has an agent, whose budget is 50,000, use some of it.
+func (h *harness) recordUsage(t *testing.T, agentID string, tokens int64) {
 	t.Helper()
-	_, err := h.ledger.Record(t.Context(), ops(), agentID, []models.FactDraft{{Tokens: &tokens}}, nil)
+	_, err := h.ledger.Record(t.Context(), operator(), agentID, []models.FactDraft{{Tokens: &tokens}}, nil)
 	require.NoError(t, err)
 }
 
-func requireHeld(t *testing.T, h *house, agentID string, want int64) {
+func requireHeld(t *testing.T, h *harness, agentID string, want int64) {
 	t.Helper()
-	_, reserved := h.used(t, agentID)
+	_, reserved := h.usage(t, agentID)
 	require.Equal(t, want, reserved, agentID)
 }
 
 func TestABudget(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "IsHeldFromTheAssignmentOnUntilTheAttemptEnds", func(t *testing.T, h *house) {
+	withHarness(t, "IsHeldFromTheAssignmentOnUntilTheAttemptEnds", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 10, "work")
 		for _, end := range map[string]func(id string){
 			"done": func(id string) {
@@ -50,7 +50,7 @@ func TestABudget(t *testing.T) {
 				_, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureWork, Tokens: 10})
 				require.NoError(t, err)
 			},
-			"timed out": func(id string) { h.pass(t, id, 30*time.Second, ended) },
+			"timed out": func(id string) { h.advanceUntil(t, id, 30*time.Second, ended) },
 		} {
 			id := h.submit(t, "work", func(s *orchestrator.Submission) { s.Budget, s.Override.Retries = new(int64(1000)), new(0) }).ID
 			requireHeld(t, h, "a", 1000)
@@ -60,18 +60,18 @@ func TestABudget(t *testing.T) {
 		}
 		id := h.submit(t, "work", withBudget(1000)).ID
 		require.NoError(t, h.Leave(t.Context(), "a", true))
-		h.until(t, id, waits(models.WaitForRetry))
+		h.waitUntil(t, id, waitsFor(models.WaitForRetry))
 		requireUsed(t, h, "a", 20)
 		requireSound(t, h)
 	})
 
-	rule(t, "IsForAllAttemptsTogether", func(t *testing.T, h *house) {
+	withHarness(t, "IsForAllAttemptsTogether", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", withBudget(1000)).ID
 		_, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureResource, Tokens: 400})
 		require.NoError(t, err)
 		requireHeld(t, h, "a", 0)
-		h.pass(t, id, time.Second, waits(models.NotWaiting))
+		h.advanceUntil(t, id, time.Second, waitsFor(models.NotWaiting))
 		requireHeld(t, h, "a", 600)
 		task, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureResource, Tokens: 650})
 		require.NoError(t, err)
@@ -82,12 +82,12 @@ func TestABudget(t *testing.T) {
 		requireLegalEvents(t, h)
 	})
 
-	rule(t, "ThatIsSpentPassesTheTaskOnToTheNextAgent", func(t *testing.T, h *house) {
+	withHarness(t, "ThatIsSpentPassesTheTaskOnToTheNextAgent", func(t *testing.T, h *harness) {
 		for _, id := range []string{"a", "b", "c"} {
 			h.worker(t, id, 1, "work")
 		}
-		h.spend(t, "a", 49_500)
-		h.spend(t, "b", 49_500)
+		h.recordUsage(t, "a", 49_500)
+		h.recordUsage(t, "b", 49_500)
 		task := h.submit(t, "work", withBudget(1000))
 		require.Equal(t, "c", task.AgentID)
 		requireHeld(t, h, "a", 0)
@@ -98,44 +98,44 @@ func TestABudget(t *testing.T) {
 		requireSound(t, h)
 	})
 
-	rule(t, "ThatNobodyCoversRefusesTheTaskAndLeavesNothingBehind", func(t *testing.T, h *house) {
+	withHarness(t, "ThatNobodyCoversRefusesTheTaskAndLeavesNothingBehind", func(t *testing.T, h *harness) {
 		for i := range 3 {
 			id := fmt.Sprintf("a%d", i)
 			h.worker(t, id, 1, "work")
-			h.spend(t, id, 49_500+int64(i))
+			h.recordUsage(t, id, 49_500+int64(i))
 		}
-		before := everything(t, h)
+		before := allRows(t, h)
 		for range 2 {
-			_, err := h.Submit(t.Context(), ops(), orchestrator.Submission{Capabilities: []string{"work"}, Budget: new(int64(501)), RequestID: "r"}, nil)
+			_, err := h.Submit(t.Context(), operator(), orchestrator.Submission{Capabilities: []string{"work"}, Budget: new(int64(501)), RequestID: "r"}, nil)
 			require.Equal(t, errs.BudgetExceeded, errs.CodeOf(err))
 			require.EqualValues(t, 500, errs.From(err).Meta["remaining"], "the most that any has left")
-			require.Equal(t, []string{"a0", "a1", "a2"}, h.look(t, "SELECT key FROM events WHERE type = 'agent.budget_exceeded' ORDER BY key"), "each has told once")
+			require.Equal(t, []string{"a0", "a1", "a2"}, h.query(t, "SELECT key FROM events WHERE type = 'agent.budget_exceeded' ORDER BY key"), "each has told once")
 		}
 		told := func(row string) bool { return strings.HasPrefix(row, "usage_accounts ") } // that it has told
-		requireSame(t, slices.DeleteFunc(before, told), slices.DeleteFunc(everything(t, h), told), "Submit")
+		requireSame(t, slices.DeleteFunc(before, told), slices.DeleteFunc(allRows(t, h), told), "Submit")
 	})
 
-	rule(t, "ThatIsSpentWhileATaskWaitsFailsItWhenItsTurnComes", func(t *testing.T, h *house) {
+	withHarness(t, "ThatIsSpentWhileATaskWaitsFailsItWhenItsTurnComes", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		first := h.submit(t, "work", nil).ID
 		second := h.submit(t, "work", withBudget(1000)).ID
 		requireHeld(t, h, "a", 0) // who waits holds nothing
 		_, err := h.Complete(t.Context(), "a", first, orchestrator.Result{Tokens: 49_500})
 		require.NoError(t, err)
-		task := h.until(t, second, ended)
+		task := h.waitUntil(t, second, ended)
 		require.Equal(t, string(orchestrator.FailureBudget), task.ErrorCode)
 		requireUsed(t, h, "a", 49_500)
 		requireSound(t, h)
 		requireLegalEvents(t, h)
 	})
 
-	rule(t, "ThatTheAgentReleasedItselfStillEndsItsAttempt", func(t *testing.T, h *house) {
+	withHarness(t, "ThatTheAgentReleasedItselfStillEndsItsAttempt", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 2, "work")
 		done, cancelled := h.submit(t, "work", withBudget(1000)).ID, h.submit(t, "work", withBudget(500)).ID
 		for _, id := range []string{done, cancelled} {
 			all, err := h.Attempts(t.Context(), id)
 			require.NoError(t, err)
-			require.NoError(t, h.ledger.Release(t.Context(), ops(), "a", all[0].ReservationID))
+			require.NoError(t, h.ledger.Release(t.Context(), operator(), "a", all[0].ReservationID))
 		}
 		_, err := h.Complete(t.Context(), "a", done, orchestrator.Result{Tokens: 70})
 		require.NoError(t, err)
@@ -145,7 +145,7 @@ func TestABudget(t *testing.T) {
 		requireSound(t, h)
 	})
 
-	rule(t, "OfAnAgentThatWasDeactivatedIsSettled", func(t *testing.T, h *house) {
+	withHarness(t, "OfAnAgentThatWasDeactivatedIsSettled", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 2, "work")
 		with, without := h.submit(t, "work", withBudget(1000)).ID, h.submit(t, "work", nil).ID
 		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {

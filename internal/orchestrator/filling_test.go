@@ -19,15 +19,15 @@ import (
 	"comet/store/storetest"
 )
 
-// crowded is a database with so many agents that reading them takes its time.
-func crowded(t *testing.T, db *storetest.DB) {
+// withManyAgents is a database with so many agents that reading them takes its time.
+func withManyAgents(t *testing.T, db *storetest.DB) {
 	t.Helper()
 	const many = 2000
 	require.NoError(t, registry.New(db.Store, nil).Bootstrap(t.Context()))
 	for from := 0; from < many; from += 500 {
 		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
 			for i := range 500 {
-				if err := tx.InsertAgent(newcomer(db, fmt.Sprintf("many-%05d", from+i))); err != nil {
+				if err := tx.InsertAgent(newAgent(db, fmt.Sprintf("many-%05d", from+i))); err != nil {
 					return err
 				}
 			}
@@ -36,9 +36,9 @@ func crowded(t *testing.T, db *storetest.DB) {
 	}
 }
 
-// newcomer is an agent that offers what its id says. Some come before those of crowded in
+// newAgent is an agent that offers what its id says. Some come before those of crowded in
 // the order in which they are read, some behind them.
-func newcomer(db *storetest.DB, id string) models.Agent {
+func newAgent(db *storetest.DB, id string) models.Agent {
 	now, parent, sphere, budget := db.Now(), "orch-my-team", 8, int64(50_000)
 	return models.Agent{
 		ID: id, Name: id, Level: 2, SphereID: &sphere, FrequencyHz: 555, Capabilities: []string{"custom:" + id}, ParentID: &parent, TokenBudget: &budget,
@@ -46,24 +46,24 @@ func newcomer(db *storetest.DB, id string) models.Agent {
 	}
 }
 
-// begin starts an orchestrator and does not wait until it has read the agents.
-func begin(t *testing.T, db *storetest.DB, opts *orchestrator.Options) *house {
+// startUnready starts an orchestrator and does not wait until it has read the agents.
+func startUnready(t *testing.T, db *storetest.DB, opts *orchestrator.Options) *harness {
 	t.Helper()
 	ledger := usage.New(db.Store, nil)
-	h := &house{orchestrator.New(db.Store, ledger, opts), db, ledger, nil}
+	h := &harness{orchestrator.New(db.Store, ledger, opts), db, ledger, nil}
 	require.NoError(t, h.Start(t.Context()))
 	t.Cleanup(func() { require.NoError(t, h.Stop(context.Background())) })
 	return h
 }
 
-// meant asks for work of an agent that has not joined, which is taken on only where the
+// requireAssignable asks for work of an agent that has not joined, which is taken on only where the
 // agent is known.
-func (h *house) meant(t *testing.T, id string) {
+func (h *harness) requireAssignable(t *testing.T, id string) {
 	t.Helper()
-	var out orchestrator.Submitted
+	var out orchestrator.SubmitResult
 	var err error
 	require.Eventually(t, func() bool {
-		out, err = h.Submit(context.Background(), ops(), orchestrator.Submission{Agent: id, Capabilities: []string{"custom:" + id}}, nil)
+		out, err = h.Submit(context.Background(), operator(), orchestrator.Submission{AgentID: id, Capabilities: []string{"custom:" + id}}, nil)
 		return !errs.Is(err, errs.Unavailable) // the agents are being read, try again
 	}, time.Minute, time.Millisecond)
 	require.NoError(t, err, id)
@@ -74,55 +74,55 @@ func (h *house) meant(t *testing.T, id string) {
 func TestTheIndexWhileItIsFilled(t *testing.T) {
 	t.Parallel()
 
-	onFresh(t, "LosesNobodyWhoIsLearnedMeanwhile", func(t *testing.T, db *storetest.DB) {
-		crowded(t, db)
+	withDatabase(t, "LosesNobodyWhoIsLearnedMeanwhile", func(t *testing.T, db *storetest.DB) {
+		withManyAgents(t, db)
 		early := 0 // learned before the index was filled
 		for round := 0; early < 30; round++ {
-			h := begin(t, db, nil) // with no feed: what is lost stays lost
+			h := startUnready(t, db, nil) // with no feed: what is lost stays lost
 			var all []string
 			for i := 0; h.Check(t.Context()) != nil; i++ {
 				id := fmt.Sprintf("%s-%d-%d", []string{"early", "zlate"}[i%2], round, i)
-				require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error { return tx.InsertAgent(newcomer(db, id)) }))
+				require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error { return tx.InsertAgent(newAgent(db, id)) }))
 				require.NoError(t, h.ReindexAgent(t.Context(), id))
 				all = append(all, id)
 			}
 			for _, id := range all {
-				h.meant(t, id)
+				h.requireAssignable(t, id)
 			}
 			early += len(all)
 			require.NoError(t, h.Stop(t.Context()))
 		}
 	})
 
-	onFresh(t, "KnowsWhatIsOfferedByThenAndNotWhatWasBefore", func(t *testing.T, db *storetest.DB) {
-		crowded(t, db)
+	withDatabase(t, "KnowsWhatIsOfferedByThenAndNotWhatWasBefore", func(t *testing.T, db *storetest.DB) {
+		withManyAgents(t, db)
 		ids := []string{"many-00000", "many-01000", "many-01999"} // read first, on the way and last
 		reg := registry.New(db.Store, nil)
 		early := 0
 		for round := 0; early < 30; round++ {
-			h := begin(t, db, &orchestrator.Options{Registry: reg})
+			h := startUnready(t, db, &orchestrator.Options{Registry: reg})
 			last := map[string]string{}
 			for i := 0; h.Check(t.Context()) != nil; i++ {
 				id := ids[i%len(ids)]
 				name := fmt.Sprintf("custom:%s-%d-%d", id, round, i)
-				_, err := h.UpdateCapabilities(t.Context(), ops(), id, []string{name})
+				_, err := h.UpdateCapabilities(t.Context(), operator(), id, []string{name})
 				require.NoError(t, err)
 				last[id] = name
 				early++
 			}
 			for id, name := range last {
-				_, err := h.Submit(t.Context(), ops(), orchestrator.Submission{Agent: id, Capabilities: []string{name}}, nil)
+				_, err := h.Submit(t.Context(), operator(), orchestrator.Submission{AgentID: id, Capabilities: []string{name}}, nil)
 				require.NoError(t, err)
 			}
 			require.NoError(t, h.Stop(t.Context()))
 		}
-		h := begin(t, db, nil)
+		h := startUnready(t, db, nil)
 		require.Eventually(t, func() bool { return h.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
-		h.requireUnoffered(t, "custom:many-00000") // as it was at first
+		h.requireUnsupported(t, "custom:many-00000") // as it was at first
 	})
 
-	onFresh(t, "KnowsWhomTheRegistryTookInElsewhere", func(t *testing.T, db *storetest.DB) {
-		crowded(t, db)
+	withDatabase(t, "KnowsWhomTheRegistryTookInElsewhere", func(t *testing.T, db *storetest.DB) {
+		withManyAgents(t, db)
 		opts := &events.Options{Poll: 2 * time.Millisecond}
 		feed := events.NewFeed(db.Store, opts)
 		relay := events.NewRelay(db.Store, feed, opts)
@@ -137,7 +137,7 @@ func TestTheIndexWhileItIsFilled(t *testing.T) {
 			for i := range 60 {
 				id, sphere, parent := fmt.Sprintf("hired-%d", i), 8, "orch-my-team"
 				level := models.LevelSpecialist
-				_, err := reg.Create(context.Background(), ops(), models.AgentDraft{
+				_, err := reg.Create(context.Background(), operator(), models.AgentDraft{
 					ID: &id, Name: &id, Level: &level, SphereID: &sphere, FrequencyHz: new(555), ParentID: &parent, Capabilities: []string{"custom:" + id},
 				}, nil)
 				if err != nil {
@@ -150,10 +150,10 @@ func TestTheIndexWhileItIsFilled(t *testing.T) {
 			}
 		})
 		<-started
-		h := begin(t, db, &orchestrator.Options{Feed: feed, Poll: 2 * time.Millisecond})
+		h := startUnready(t, db, &orchestrator.Options{Feed: feed, Poll: 2 * time.Millisecond})
 		n := 0
 		for id := range hired {
-			h.meant(t, id)
+			h.requireAssignable(t, id)
 			n++
 		}
 		hiring.Wait()

@@ -15,25 +15,25 @@ import (
 	"comet/store/storetest"
 )
 
-// part is a piece of work that is handed off with a message, whose id makes it happen
+// subtask is a piece of work that is handed off with a message, whose id makes it happen
 // once.
-func part(messageID string, budget int64) orchestrator.Submission {
+func subtask(messageID string, budget int64) orchestrator.Submission {
 	return orchestrator.Submission{Capabilities: []string{"generate_tests"}, RequestID: messageID, Budget: &budget}
 }
 
-// source is a task with 1000 tokens that w-1 has; w-2 does what it hands off.
-func (h *house) source(t *testing.T) string {
+// startSource is a task with 1000 tokens that w-1 has; w-2 does what it hands off.
+func (h *harness) startSource(t *testing.T) string {
 	t.Helper()
 	h.worker(t, "w-1", 4, "code_write")
 	h.worker(t, "w-2", 4, "generate_tests")
 	return h.submit(t, "code_write", withBudget(1000)).ID
 }
 
-// requireCarved proves how many parts a task has, and what is left of its budget and is
+// requireSplitBudget proves how many parts a task has, and what is left of its budget and is
 // held for it.
-func requireCarved(t *testing.T, h *house, id string, parts int, left int64) {
+func requireSplitBudget(t *testing.T, h *harness, id string, parts int, left int64) {
 	t.Helper()
-	require.Equal(t, []string{strconv.Itoa(parts)}, h.look(t, "SELECT count(*) FROM tasks WHERE parent_id = '"+id+"'"))
+	require.Equal(t, []string{strconv.Itoa(parts)}, h.query(t, "SELECT count(*) FROM tasks WHERE parent_id = '"+id+"'"))
 	task, err := h.Task(t.Context(), id)
 	require.NoError(t, err)
 	require.Equal(t, left, *task.Budget)
@@ -47,83 +47,83 @@ func requireCarved(t *testing.T, h *house, id string, parts int, left int64) {
 func TestAHandOffThatIsRepeated(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "CarvesOnceAndMakesOnePart", func(t *testing.T, h *house) {
-		id := h.source(t)
-		first, err := h.HandOff(t.Context(), ops(), "w-1", id, part("m-1", 300))
+	withHarness(t, "CarvesOnceAndMakesOnePart", func(t *testing.T, h *harness) {
+		id := h.startSource(t)
+		first, err := h.HandOff(t.Context(), operator(), "w-1", id, subtask("m-1", 300))
 		require.NoError(t, err)
 		require.False(t, first.Replayed)
-		requireCarved(t, h, id, 1, 700)
-		before := everything(t, h)
+		requireSplitBudget(t, h, id, 1, 700)
+		before := allRows(t, h)
 		for range 3 {
-			again, err := h.HandOff(t.Context(), ops(), "w-1", id, part("m-1", 300))
+			again, err := h.HandOff(t.Context(), operator(), "w-1", id, subtask("m-1", 300))
 			require.NoError(t, err)
 			require.True(t, again.Replayed)
 			require.Equal(t, first.Task, again.Task)
 		}
 		requireUnchanged(t, h, before, "HandOff")
 		require.Len(t, h.inbox(t, "w-2"), 1, "its agent is told once")
-		other, err := h.HandOff(t.Context(), ops(), "w-1", id, part("m-2", 300))
+		other, err := h.HandOff(t.Context(), operator(), "w-1", id, subtask("m-2", 300))
 		require.NoError(t, err)
 		require.NotEqual(t, first.Task.ID, other.Task.ID, "another message is another part")
-		requireCarved(t, h, id, 2, 400)
+		requireSplitBudget(t, h, id, 2, 400)
 	})
 
-	rule(t, "AlsoWhenWhatIsLeftWouldNotCoverItAgain", func(t *testing.T, h *house) {
-		id := h.source(t)
-		first, err := h.HandOff(t.Context(), ops(), "w-1", id, part("m-1", 600))
+	withHarness(t, "AlsoWhenWhatIsLeftWouldNotCoverItAgain", func(t *testing.T, h *harness) {
+		id := h.startSource(t)
+		first, err := h.HandOff(t.Context(), operator(), "w-1", id, subtask("m-1", 600))
 		require.NoError(t, err)
-		again, err := h.HandOff(t.Context(), ops(), "w-1", id, part("m-1", 600))
+		again, err := h.HandOff(t.Context(), operator(), "w-1", id, subtask("m-1", 600))
 		require.NoError(t, err)
 		require.Equal(t, first.Task.ID, again.Task.ID)
-		requireCarved(t, h, id, 1, 400)
+		requireSplitBudget(t, h, id, 1, 400)
 	})
 
-	rule(t, "AlsoWhenThePartHasEnded", func(t *testing.T, h *house) {
-		id := h.source(t)
-		first, err := h.HandOff(t.Context(), ops(), "w-1", id, part("m-1", 300))
+	withHarness(t, "AlsoWhenThePartHasEnded", func(t *testing.T, h *harness) {
+		id := h.startSource(t)
+		first, err := h.HandOff(t.Context(), operator(), "w-1", id, subtask("m-1", 300))
 		require.NoError(t, err)
 		_, err = h.Complete(t.Context(), "w-2", first.Task.ID, orchestrator.Result{Tokens: 100})
 		require.NoError(t, err)
-		before := everything(t, h)
-		again, err := h.HandOff(t.Context(), ops(), "w-1", id, part("m-1", 300))
+		before := allRows(t, h)
+		again, err := h.HandOff(t.Context(), operator(), "w-1", id, subtask("m-1", 300))
 		require.NoError(t, err)
 		require.Equal(t, models.TaskDone, again.Task.State, "it says how it ended")
 		requireUnchanged(t, h, before, "HandOff")
-		require.Equal(t, []models.MessageKind{models.MessageTaskEnded}, h.told(t, "w-1"), "once")
+		require.Equal(t, []models.MessageKind{models.MessageTaskEnded}, h.inboxKinds(t, "w-1"), "once")
 	})
 
-	rule(t, "WithAnotherContentIsRefusedAndCarvesNothing", func(t *testing.T, h *house) {
-		id := h.source(t)
-		_, err := h.HandOff(t.Context(), ops(), "w-1", id, part("m-1", 300))
+	withHarness(t, "WithAnotherContentIsRefusedAndCarvesNothing", func(t *testing.T, h *harness) {
+		id := h.startSource(t)
+		_, err := h.HandOff(t.Context(), operator(), "w-1", id, subtask("m-1", 300))
 		require.NoError(t, err)
-		before := everything(t, h)
-		_, err = h.HandOff(t.Context(), ops(), "w-1", id, part("m-1", 200))
+		before := allRows(t, h)
+		_, err = h.HandOff(t.Context(), operator(), "w-1", id, subtask("m-1", 200))
 		require.Equal(t, errs.RequestIDReused, errs.CodeOf(err))
 		requireUnchanged(t, h, before, "HandOff")
 	})
 
-	rule(t, "MayBeTriedAgainAfterItWasRefused", func(t *testing.T, h *house) {
-		id := h.source(t)
-		before := everything(t, h)
-		_, err := h.HandOff(t.Context(), ops(), "w-1", id, part("m-1", 1000))
+	withHarness(t, "MayBeTriedAgainAfterItWasRefused", func(t *testing.T, h *harness) {
+		id := h.startSource(t)
+		before := allRows(t, h)
+		_, err := h.HandOff(t.Context(), operator(), "w-1", id, subtask("m-1", 1000))
 		require.Equal(t, errs.BudgetExceeded, errs.CodeOf(err))
-		unknown := part("m-2", 100)
+		unknown := subtask("m-2", 100)
 		unknown.Capabilities = []string{"fly"}
-		_, err = h.HandOff(t.Context(), ops(), "w-1", id, unknown)
+		_, err = h.HandOff(t.Context(), operator(), "w-1", id, unknown)
 		require.Equal(t, errs.UnsupportedWork, errs.CodeOf(err))
 		requireUnchanged(t, h, before, "HandOff")
 		for _, message := range []string{"m-1", "m-2"} { // neither id was used up
-			out, err := h.HandOff(t.Context(), ops(), "w-1", id, part(message, 300))
+			out, err := h.HandOff(t.Context(), operator(), "w-1", id, subtask(message, 300))
 			require.NoError(t, err)
 			require.False(t, out.Replayed)
 		}
-		requireCarved(t, h, id, 2, 400)
+		requireSplitBudget(t, h, id, 2, 400)
 	})
 
-	onFresh(t, "ByManyAtOnceOnTwoReplicasCarvesOnce", func(t *testing.T, db *storetest.DB) {
-		h := open(t, db, nil)
-		id := h.source(t)
-		there := open(t, other(t, db), nil)
+	withDatabase(t, "ByManyAtOnceOnTwoReplicasCarvesOnce", func(t *testing.T, db *storetest.DB) {
+		h := start(t, db, nil)
+		id := h.startSource(t)
+		there := start(t, secondReplica(t, db), nil)
 		var (
 			all    sync.WaitGroup
 			mu     sync.Mutex
@@ -132,7 +132,7 @@ func TestAHandOffThatIsRepeated(t *testing.T) {
 		)
 		for i := range 16 {
 			all.Go(func() {
-				out, err := []*house{h, there}[i%2].HandOff(context.Background(), ops(), "w-1", id, part("m-1", 300))
+				out, err := []*harness{h, there}[i%2].HandOff(context.Background(), operator(), "w-1", id, subtask("m-1", 300))
 				mu.Lock()
 				defer mu.Unlock()
 				failed = errors.Join(failed, err)
@@ -147,6 +147,6 @@ func TestAHandOffThatIsRepeated(t *testing.T) {
 		for _, n := range made {
 			require.Equal(t, 1, n)
 		}
-		requireCarved(t, h, id, 1, 700)
+		requireSplitBudget(t, h, id, 1, 700)
 	})
 }

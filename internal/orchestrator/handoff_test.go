@@ -14,14 +14,14 @@ import (
 func TestHandOff(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "APartIsDeeperAndItsBudgetIsCarvedOut", func(t *testing.T, h *house) {
+	withHarness(t, "APartIsDeeperAndItsBudgetIsCarvedOut", func(t *testing.T, h *harness) {
 		h.worker(t, "w-1", 4, "code_write")
 		h.worker(t, "w-2", 4, "generate_tests")
 		budget, part := int64(1000), int64(500)
 		task := h.submit(t, "code_write", func(s *orchestrator.Submission) { s.Budget = &budget })
-		_, err := h.HandOff(t.Context(), ops(), "w-2", task.ID, orchestrator.Submission{Capabilities: []string{"generate_tests"}})
+		_, err := h.HandOff(t.Context(), operator(), "w-2", task.ID, orchestrator.Submission{Capabilities: []string{"generate_tests"}})
 		require.True(t, errs.Is(err, errs.NotFound), "it is not w-2's: %v", err)
-		out, err := h.HandOff(t.Context(), ops(), "w-1", task.ID, orchestrator.Submission{Capabilities: []string{"generate_tests"}, Budget: &part})
+		out, err := h.HandOff(t.Context(), operator(), "w-1", task.ID, orchestrator.Submission{Capabilities: []string{"generate_tests"}, Budget: &part})
 		require.NoError(t, err)
 		require.Equal(t, 1, out.Task.Depth)
 		require.Equal(t, task.ID, *out.Task.ParentID)
@@ -30,7 +30,7 @@ func TestHandOff(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, int64(500), *source.Budget)
 		require.Equal(t, models.TaskRunning, source.State)
-		_, err = h.HandOff(t.Context(), ops(), "w-1", task.ID, orchestrator.Submission{Capabilities: []string{"generate_tests"}, Budget: &part})
+		_, err = h.HandOff(t.Context(), operator(), "w-1", task.ID, orchestrator.Submission{Capabilities: []string{"generate_tests"}, Budget: &part})
 		require.True(t, errs.Is(err, errs.BudgetExceeded), "%v", err)
 
 		_, err = h.Complete(t.Context(), "w-2", out.Task.ID, orchestrator.Result{Tokens: 200, Output: []byte("ok")})
@@ -43,11 +43,11 @@ func TestHandOff(t *testing.T) {
 		require.NoError(t, err)
 	})
 
-	rule(t, "ThereIsADepthThatIsTooDeep", func(t *testing.T, h *house) {
+	withHarness(t, "ThereIsADepthThatIsTooDeep", func(t *testing.T, h *harness) {
 		h.worker(t, "w-1", 100, "code_write")
 		id := h.submit(t, "code_write", nil).ID
 		for depth := 1; ; depth++ {
-			out, err := h.HandOff(t.Context(), ops(), "w-1", id, orchestrator.Submission{Capabilities: []string{"code_write"}})
+			out, err := h.HandOff(t.Context(), operator(), "w-1", id, orchestrator.Submission{Capabilities: []string{"code_write"}})
 			if depth == 4 {
 				require.True(t, errs.Is(err, errs.LimitReached), "%v", err)
 				break
@@ -58,10 +58,10 @@ func TestHandOff(t *testing.T) {
 		}
 	})
 
-	rule(t, "CancellingTheSourceCancelsThePart", func(t *testing.T, h *house) {
+	withHarness(t, "CancellingTheSourceCancelsThePart", func(t *testing.T, h *harness) {
 		h.worker(t, "w-1", 100, "code_write")
 		task := h.submit(t, "code_write", nil)
-		part, err := h.HandOff(t.Context(), ops(), "w-1", task.ID, orchestrator.Submission{Capabilities: []string{"code_write"}})
+		part, err := h.HandOff(t.Context(), operator(), "w-1", task.ID, orchestrator.Submission{Capabilities: []string{"code_write"}})
 		require.NoError(t, err)
 		_, err = h.Cancel(t.Context(), task.ID, "enough", nil)
 		require.NoError(t, err)
@@ -74,15 +74,15 @@ func TestHandOff(t *testing.T) {
 // TestReferences (PROTOCOL_V5 §6.3).
 func TestReferences(t *testing.T) {
 	t.Parallel()
-	rule(t, "AReferenceStandsForAValueOfTheSession", func(t *testing.T, h *house) {
+	withHarness(t, "AReferenceStandsForAValueOfTheSession", func(t *testing.T, h *harness) {
 		h.worker(t, "w-1", 100, "code_write")
-		session, err := h.OpenSession(t.Context(), ops(), "", []byte(`{"lang":{"name":"go"}}`))
+		session, err := h.OpenSession(t.Context(), operator(), "", []byte(`{"lang":{"name":"go"}}`))
 		require.NoError(t, err)
-		in := func(s *orchestrator.Submission) { s.Session = session.ID }
+		in := func(s *orchestrator.Submission) { s.SessionID = session.ID }
 		first := h.submit(t, "code_write", in)
 		refer := func(text string) (models.TaskInput, error) {
-			out, err := h.Submit(t.Context(), ops(), orchestrator.Submission{
-				Capabilities: []string{"code_write"}, Session: session.ID, Parameters: []byte(text),
+			out, err := h.Submit(t.Context(), operator(), orchestrator.Submission{
+				Capabilities: []string{"code_write"}, SessionID: session.ID, Parameters: []byte(text),
 			}, nil)
 			if err != nil {
 				return models.TaskInput{}, err

@@ -11,36 +11,36 @@ import (
 	"comet/models"
 )
 
-// givenUp has the first attempt at a task, by "a", time out, and "b" take the next one.
-func givenUp(t *testing.T, h *house, change func(*orchestrator.Submission)) string {
+// timedOut has the first attempt at a task, by "a", time out, and "b" take the next one.
+func timedOut(t *testing.T, h *harness, change func(*orchestrator.Submission)) string {
 	t.Helper()
 	h.worker(t, "a", 1, "work")
 	id := h.submit(t, "work", change).ID
 	_, err := h.Accept(t.Context(), "a", id)
 	require.NoError(t, err)
 	h.worker(t, "b", 1, "work") // never used: it comes first
-	h.pass(t, id, 30*time.Second, func(t models.Task) bool { return t.WaitingFor == models.WaitForRetry })
-	h.pass(t, id, time.Second, func(t models.Task) bool { return t.Attempt == 2 && t.AgentID == "b" })
-	require.Equal(t, []models.MessageKind{models.MessageCancel}, h.told(t, "a"))
+	h.advanceUntil(t, id, 30*time.Second, func(t models.Task) bool { return t.WaitingFor == models.WaitForRetry })
+	h.advanceUntil(t, id, time.Second, func(t models.Task) bool { return t.Attempt == 2 && t.AgentID == "b" })
+	require.Equal(t, []models.MessageKind{models.MessageCancel}, h.inboxKinds(t, "a"))
 	return id
 }
 
-// pass lets time pass, and waits for what it does to a task. Workers go on living.
-func (h *house) pass(t *testing.T, id string, d time.Duration, right func(models.Task) bool) models.Task {
+// advanceUntil lets time pass, and waits for what it does to a task. Workers go on living.
+func (h *harness) advanceUntil(t *testing.T, id string, d time.Duration, right func(models.Task) bool) models.Task {
 	t.Helper()
 	h.db.Clock.Advance(d)
-	out := h.until(t, id, right)
+	out := h.waitUntil(t, id, right)
 	all, err := h.db.Workers(t.Context(), time.Time{})
 	require.NoError(t, err)
 	for _, w := range all {
-		_, err := h.Alive(t.Context(), []string{w.AgentID})
+		_, err := h.KeepAlive(t.Context(), []string{w.AgentID})
 		require.NoError(t, err)
 	}
 	return out
 }
 
-// told returns what an agent is still to be told.
-func (h *house) told(t *testing.T, agentID string) (kinds []models.MessageKind) {
+// inboxKinds returns what an agent is still to be told.
+func (h *harness) inboxKinds(t *testing.T, agentID string) (kinds []models.MessageKind) {
 	t.Helper()
 	for _, m := range h.inbox(t, agentID) {
 		kinds = append(kinds, m.Kind)
@@ -48,7 +48,7 @@ func (h *house) told(t *testing.T, agentID string) (kinds []models.MessageKind) 
 	return kinds
 }
 
-func (h *house) used(t *testing.T, agentID string) (used, reserved int64) {
+func (h *harness) usage(t *testing.T, agentID string) (used, reserved int64) {
 	t.Helper()
 	u, err := h.ledger.Usage(t.Context(), agentID)
 	require.NoError(t, err)
@@ -56,9 +56,9 @@ func (h *house) used(t *testing.T, agentID string) (used, reserved int64) {
 }
 
 // requireUsed proves what an agent has used, and that nothing is held.
-func requireUsed(t *testing.T, h *house, agentID string, want int64) {
+func requireUsed(t *testing.T, h *harness, agentID string, want int64) {
 	t.Helper()
-	used, reserved := h.used(t, agentID)
+	used, reserved := h.usage(t, agentID)
 	require.Equal(t, want, used, agentID)
 	require.Zero(t, reserved, agentID)
 }
@@ -66,19 +66,19 @@ func requireUsed(t *testing.T, h *house, agentID string, want int64) {
 func TestAResultAfterATimeout(t *testing.T) {
 	t.Parallel()
 
-	for name, meanwhile := range map[string]func(t *testing.T, h *house, id string){
-		"WhileAnotherAgentHasTheTask": func(*testing.T, *house, string) {},
-		"WhileAnotherAgentWorks": func(t *testing.T, h *house, id string) {
+	for name, meanwhile := range map[string]func(t *testing.T, h *harness, id string){
+		"WhileAnotherAgentHasTheTask": func(*testing.T, *harness, string) {},
+		"WhileAnotherAgentWorks": func(t *testing.T, h *harness, id string) {
 			_, err := h.Progress(t.Context(), "b", id, orchestrator.Progress{Log: []byte("b's log"), Chunk: &orchestrator.Chunk{Data: []byte("b's result")}})
 			require.NoError(t, err)
 		},
-		"WhileAnotherAgentAsks": func(t *testing.T, h *house, id string) {
+		"WhileAnotherAgentAsks": func(t *testing.T, h *harness, id string) {
 			_, err := h.Clarify(t.Context(), "b", id, orchestrator.Question{Text: "?"})
 			require.NoError(t, err)
 		},
 	} {
-		rule(t, name+"EndsItOnce", func(t *testing.T, h *house) {
-			id := givenUp(t, h, func(s *orchestrator.Submission) { s.Budget = new(int64(1000)) })
+		withHarness(t, name+"EndsItOnce", func(t *testing.T, h *harness) {
+			id := timedOut(t, h, func(s *orchestrator.Submission) { s.Budget = new(int64(1000)) })
 			meanwhile(t, h, id)
 			result := orchestrator.Result{Output: []byte("a's result"), Tokens: 70}
 			task, err := h.Complete(t.Context(), "a", id, result)
@@ -88,7 +88,7 @@ func TestAResultAfterATimeout(t *testing.T) {
 			require.EqualValues(t, 70, task.Tokens)
 			require.Equal(t, "a's result", h.output(t, id, models.StreamResult))
 			require.Empty(t, h.output(t, id, models.StreamLog), "another attempt's log is not its")
-			require.Equal(t, []models.MessageKind{models.MessageCancel}, h.told(t, "b"), "the other attempt is withdrawn")
+			require.Equal(t, []models.MessageKind{models.MessageCancel}, h.inboxKinds(t, "b"), "the other attempt is withdrawn")
 			requireSound(t, h)
 
 			for range 2 { // said again, and by the other one
@@ -111,12 +111,12 @@ func TestAResultAfterATimeout(t *testing.T) {
 		})
 	}
 
-	rule(t, "WhileItWaitsInLineEndsIt", func(t *testing.T, h *house) {
+	withHarness(t, "WhileItWaitsInLineEndsIt", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
-		h.pass(t, id, 30*time.Second, func(t models.Task) bool { return t.WaitingFor == models.WaitForRetry })
+		h.advanceUntil(t, id, 30*time.Second, func(t models.Task) bool { return t.WaitingFor == models.WaitForRetry })
 		other := h.submit(t, "work", nil)
-		h.pass(t, id, time.Second, func(t models.Task) bool { return t.WaitingFor == models.WaitForWorker })
+		h.advanceUntil(t, id, time.Second, func(t models.Task) bool { return t.WaitingFor == models.WaitForWorker })
 		task, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Tokens: 3})
 		require.NoError(t, err)
 		require.Equal(t, models.TaskDone, task.State)
@@ -127,14 +127,14 @@ func TestAResultAfterATimeout(t *testing.T) {
 		requireLegalEvents(t, h)
 	})
 
-	rule(t, "InPiecesIsTheOneItsAttemptHasPutOut", func(t *testing.T, h *house) {
+	withHarness(t, "InPiecesIsTheOneItsAttemptHasPutOut", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		_, err := h.Progress(t.Context(), "a", id, orchestrator.Progress{Log: []byte("a's log"), Chunk: &orchestrator.Chunk{Total: 10, Data: []byte("a's result")}})
 		require.NoError(t, err)
 		h.worker(t, "b", 1, "work")
-		h.pass(t, id, 30*time.Second, func(t models.Task) bool { return t.WaitingFor == models.WaitForRetry })
-		h.pass(t, id, time.Second, func(t models.Task) bool { return t.AgentID == "b" })
+		h.advanceUntil(t, id, 30*time.Second, func(t models.Task) bool { return t.WaitingFor == models.WaitForRetry })
+		h.advanceUntil(t, id, time.Second, func(t models.Task) bool { return t.AgentID == "b" })
 		_, err = h.Progress(t.Context(), "b", id, orchestrator.Progress{Log: []byte("b's"), Chunk: &orchestrator.Chunk{Data: []byte("other")}})
 		require.NoError(t, err)
 		task, err := h.Complete(t.Context(), "a", id, orchestrator.Result{})
@@ -145,8 +145,8 @@ func TestAResultAfterATimeout(t *testing.T) {
 		require.Equal(t, "a's log", h.output(t, id, models.StreamLog))
 	})
 
-	rule(t, "ThatIsAFailureIsPaidForAndChangesNothingElse", func(t *testing.T, h *house) {
-		id := givenUp(t, h, func(s *orchestrator.Submission) { s.Budget = new(int64(1000)) })
+	withHarness(t, "ThatIsAFailureIsPaidForAndChangesNothingElse", func(t *testing.T, h *harness) {
+		id := timedOut(t, h, func(s *orchestrator.Submission) { s.Budget = new(int64(1000)) })
 		for range 2 {
 			task, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureWork, Tokens: 40})
 			require.NoError(t, err)
@@ -161,8 +161,8 @@ func TestAResultAfterATimeout(t *testing.T) {
 		requireSound(t, h)
 	})
 
-	rule(t, "AfterTheTaskWasCancelledIsPaidFor", func(t *testing.T, h *house) {
-		id := givenUp(t, h, nil)
+	withHarness(t, "AfterTheTaskWasCancelledIsPaidFor", func(t *testing.T, h *harness) {
+		id := timedOut(t, h, nil)
 		_, err := h.Cancel(t.Context(), id, "not needed", nil)
 		require.NoError(t, err)
 		for range 2 {
@@ -173,7 +173,7 @@ func TestAResultAfterATimeout(t *testing.T) {
 		requireSound(t, h)
 	})
 
-	rule(t, "OfAnAgentThatHadLeftIsAsGoodAsAny", func(t *testing.T, h *house) {
+	withHarness(t, "OfAnAgentThatHadLeftIsAsGoodAsAny", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		require.NoError(t, h.Leave(t.Context(), "a", true))
@@ -191,17 +191,17 @@ func TestAResultAfterATimeout(t *testing.T) {
 func TestASubmissionThatComesTwice(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "FindsItsTaskAlsoWhileTheFirstIsUnderWay", func(t *testing.T, h *house) {
+	withHarness(t, "FindsItsTaskAlsoWhileTheFirstIsUnderWay", func(t *testing.T, h *harness) {
 		const callers = 8
 		h.worker(t, "a", 1, "work")
 		type answer struct {
-			orchestrator.Submitted
+			orchestrator.SubmitResult
 			err error
 		}
 		answers := make(chan answer, callers)
 		for range callers {
 			go func() {
-				out, err := h.Submit(t.Context(), ops(), orchestrator.Submission{RequestID: "r", Capabilities: []string{"work"}}, nil)
+				out, err := h.Submit(t.Context(), operator(), orchestrator.Submission{RequestID: "r", Capabilities: []string{"work"}}, nil)
 				answers <- answer{out, err}
 			}()
 		}
@@ -216,7 +216,7 @@ func TestASubmissionThatComesTwice(t *testing.T) {
 		}
 		require.Len(t, made, 1)
 		require.Equal(t, callers-1, replayed)
-		_, err := h.Submit(t.Context(), ops(), orchestrator.Submission{RequestID: "r", Capabilities: []string{"work"}, Priority: 2}, nil)
+		_, err := h.Submit(t.Context(), operator(), orchestrator.Submission{RequestID: "r", Capabilities: []string{"work"}, Priority: 2}, nil)
 		require.Equal(t, errs.RequestIDReused, errs.CodeOf(err))
 		other := models.Principal{TokenID: "another", Scopes: []models.Scope{models.ScopeAdmin}}
 		out, err := h.Submit(t.Context(), other, orchestrator.Submission{RequestID: "r", Capabilities: []string{"work"}}, nil)
@@ -225,30 +225,30 @@ func TestASubmissionThatComesTwice(t *testing.T) {
 		requireSound(t, h)
 	})
 
-	rule(t, "ThatWasRefusedMayBeMadeAgain", func(t *testing.T, h *house) {
+	withHarness(t, "ThatWasRefusedMayBeMadeAgain", func(t *testing.T, h *harness) {
 		sub := orchestrator.Submission{RequestID: "r", ID: "mine", Capabilities: []string{"work"}}
-		before := everything(t, h)
-		_, err := h.Submit(t.Context(), ops(), sub, nil)
+		before := allRows(t, h)
+		_, err := h.Submit(t.Context(), operator(), sub, nil)
 		require.Equal(t, errs.UnsupportedWork, errs.CodeOf(err))
 		requireUnchanged(t, h, before, "Submit")
 		h.worker(t, "a", 2, "work")
-		out, err := h.Submit(t.Context(), ops(), sub, nil)
+		out, err := h.Submit(t.Context(), operator(), sub, nil)
 		require.NoError(t, err)
 		require.False(t, out.Replayed)
 		sub.RequestID = "another"
-		before = everything(t, h)
-		_, err = h.Submit(t.Context(), ops(), sub, nil)
+		before = allRows(t, h)
+		_, err = h.Submit(t.Context(), operator(), sub, nil)
 		require.Equal(t, errs.TaskExists, errs.CodeOf(err))
 		requireUnchanged(t, h, before, "Submit")
 	})
 
-	rule(t, "WithAKeyIsAnsweredAsBefore", func(t *testing.T, h *house) {
+	withHarness(t, "WithAKeyIsAnsweredAsBefore", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 5, "work")
-		submit := func(hash byte) (orchestrator.Submitted, *models.Idempotency, error) {
+		submit := func(hash byte) (orchestrator.SubmitResult, *models.Idempotency, error) {
 			once := &models.Idempotency{Principal: "ops", Key: "k", RequestHash: [32]byte{hash}, Render: func(result any) (models.StoredResponse, error) {
-				return models.StoredResponse{Status: 201, Body: []byte(result.(orchestrator.Submitted).Task.ID)}, nil
+				return models.StoredResponse{Status: 201, Body: []byte(result.(orchestrator.SubmitResult).Task.ID)}, nil
 			}}
-			out, err := h.Submit(t.Context(), ops(), orchestrator.Submission{Capabilities: []string{"work"}}, once)
+			out, err := h.Submit(t.Context(), operator(), orchestrator.Submission{Capabilities: []string{"work"}}, once)
 			return out, once, err
 		}
 		first, once, err := submit(1)

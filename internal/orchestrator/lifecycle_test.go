@@ -14,7 +14,7 @@ import (
 func TestATasksLife(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "FromSubmissionToResult", func(t *testing.T, h *house) {
+	withHarness(t, "FromSubmissionToResult", func(t *testing.T, h *harness) {
 		h.worker(t, "infra-1", 1, "run_playbook")
 		task := h.submit(t, "run_playbook", nil)
 		require.Equal(t, models.TaskNew, task.State)
@@ -27,7 +27,7 @@ func TestATasksLife(t *testing.T) {
 		require.EqualValues(t, 1, n)
 
 		percent := 50
-		task, err = h.Progress(t.Context(), "infra-1", task.ID, orchestrator.Progress{Percent: &percent, Step: 2, Name: "Configure"})
+		task, err = h.Progress(t.Context(), "infra-1", task.ID, orchestrator.Progress{Percent: &percent, Step: 2, StepName: "Configure"})
 		require.NoError(t, err)
 		require.Equal(t, models.TaskRunning, task.State)
 		zero := 0
@@ -56,13 +56,13 @@ func TestATasksLife(t *testing.T) {
 		require.Equal(t, "done", string(text))
 	})
 
-	rule(t, "NobodyOffersIt", func(t *testing.T, h *house) {
+	withHarness(t, "NobodyOffersIt", func(t *testing.T, h *harness) {
 		h.worker(t, "infra-1", 1, "run_playbook")
-		_, err := h.Submit(t.Context(), ops(), orchestrator.Submission{Capabilities: []string{"fly"}}, nil)
+		_, err := h.Submit(t.Context(), operator(), orchestrator.Submission{Capabilities: []string{"fly"}}, nil)
 		require.Equal(t, errs.UnsupportedWork, errs.CodeOf(err))
 	})
 
-	rule(t, "WhoIsFullIsWaitedFor", func(t *testing.T, h *house) {
+	withHarness(t, "WhoIsFullIsWaitedFor", func(t *testing.T, h *harness) {
 		h.worker(t, "infra-1", 1, "run_playbook")
 		first := h.submit(t, "run_playbook", nil)
 		low := h.submit(t, "run_playbook", nil)
@@ -71,36 +71,36 @@ func TestATasksLife(t *testing.T) {
 		require.Equal(t, models.WaitForWorker, high.WaitingFor)
 		_, err := h.Complete(t.Context(), "infra-1", first.ID, orchestrator.Result{})
 		require.NoError(t, err)
-		h.until(t, high.ID, func(t models.Task) bool { return t.AgentID == "infra-1" })
+		h.waitUntil(t, high.ID, func(t models.Task) bool { return t.AgentID == "infra-1" })
 		_, err = h.Complete(t.Context(), "infra-1", high.ID, orchestrator.Result{})
 		require.NoError(t, err)
-		h.until(t, low.ID, func(t models.Task) bool { return t.AgentID == "infra-1" })
+		h.waitUntil(t, low.ID, func(t models.Task) bool { return t.AgentID == "infra-1" })
 	})
 
-	rule(t, "SilenceIsRetriedAndThenFails", func(t *testing.T, h *house) {
+	withHarness(t, "SilenceIsRetriedAndThenFails", func(t *testing.T, h *harness) {
 		h.worker(t, "infra-1", 1, "run_playbook")
 		task := h.submit(t, "run_playbook", nil)
 		for n, pause := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
 			h.db.Clock.Advance(30 * time.Second)
-			h.until(t, task.ID, func(t models.Task) bool { return t.WaitingFor == models.WaitForRetry })
+			h.waitUntil(t, task.ID, func(t models.Task) bool { return t.WaitingFor == models.WaitForRetry })
 			_, err := h.Heartbeat(t.Context(), "infra-1", orchestrator.Heartbeat{})
 			require.NoError(t, err)
 			h.db.Clock.Advance(pause)
-			h.until(t, task.ID, func(t models.Task) bool { return t.Attempt == n+2 })
+			h.waitUntil(t, task.ID, func(t models.Task) bool { return t.Attempt == n+2 })
 		}
 		h.db.Clock.Advance(30 * time.Second)
-		task = h.until(t, task.ID, ended)
+		task = h.waitUntil(t, task.ID, ended)
 		require.Equal(t, models.TaskFailed, task.State)
 		require.Equal(t, string(orchestrator.FailureTimeout), task.ErrorCode)
 	})
 
-	rule(t, "ABudgetIsHeldAndSettled", func(t *testing.T, h *house) {
+	withHarness(t, "ABudgetIsHeldAndSettled", func(t *testing.T, h *harness) {
 		h.worker(t, "infra-1", 2, "run_playbook")
 		task := h.submit(t, "run_playbook", func(s *orchestrator.Submission) { s.Budget = new(int64(1000)) })
 		used, err := h.ledger.Usage(t.Context(), "infra-1")
 		require.NoError(t, err)
 		require.EqualValues(t, 1000, used.Reserved)
-		_, err = h.Submit(t.Context(), ops(), orchestrator.Submission{Capabilities: []string{"run_playbook"}, Budget: new(int64(49_500))}, nil)
+		_, err = h.Submit(t.Context(), operator(), orchestrator.Submission{Capabilities: []string{"run_playbook"}, Budget: new(int64(49_500))}, nil)
 		require.Equal(t, errs.BudgetExceeded, errs.CodeOf(err))
 		_, err = h.Complete(t.Context(), "infra-1", task.ID, orchestrator.Result{Tokens: 300})
 		require.NoError(t, err)
@@ -110,7 +110,7 @@ func TestATasksLife(t *testing.T) {
 		require.EqualValues(t, 300, used.UsedToday)
 	})
 
-	rule(t, "ACancelledTaskStaysSo", func(t *testing.T, h *house) {
+	withHarness(t, "ACancelledTaskStaysSo", func(t *testing.T, h *harness) {
 		h.worker(t, "infra-1", 1, "run_playbook")
 		task := h.submit(t, "run_playbook", nil)
 		task, err := h.Cancel(t.Context(), task.ID, "not needed", nil)

@@ -14,29 +14,29 @@ import (
 // TestFirstOption: a question that nobody answers in time.
 func TestFirstOption(t *testing.T) {
 	t.Parallel()
-	asked := func(t *testing.T, h *house, options ...string) string {
+	asked := func(t *testing.T, h *harness, options ...string) string {
 		t.Helper()
 		h.worker(t, "a", 1, "work")
-		id := h.submit(t, "work", func(s *orchestrator.Submission) { s.Override.FirstOption = new(true) }).ID
+		id := h.submit(t, "work", func(s *orchestrator.Submission) { s.Override.UseFirstOption = new(true) }).ID
 		_, err := h.Clarify(t.Context(), "a", id, orchestrator.Question{Text: "which?", Options: options})
 		require.NoError(t, err)
 		return id
 	}
-	rule(t, "IsAnsweredWithItsFirstOption", func(t *testing.T, h *house) {
+	withHarness(t, "IsAnsweredWithItsFirstOption", func(t *testing.T, h *harness) {
 		id := asked(t, h, "quick", "thorough")
-		task := h.pass(t, id, time.Minute, waits(models.NotWaiting))
+		task := h.advanceUntil(t, id, time.Minute, waitsFor(models.NotWaiting))
 		require.Equal(t, models.TaskRunning, task.State)
 		told, err := h.Messages(t.Context(), "a", 10)
 		require.NoError(t, err)
 		require.Len(t, told, 1)
 		require.Equal(t, models.MessageReply, told[0].Kind)
 		require.JSONEq(t, `{"answer":"quick"}`, string(told[0].Data))
-		require.Equal(t, h.db.Now().Add(30*time.Second), h.armed(t, id).Deadline, "it works on")
+		require.Equal(t, h.db.Now().Add(30*time.Second), h.waitUntilTimed(t, id).Deadline, "it works on")
 		requireSound(t, h)
 		requireLegalEvents(t, h)
 	})
-	rule(t, "EndsTheAttemptWhereItHasNone", func(t *testing.T, h *house) {
-		task := h.pass(t, asked(t, h), time.Minute, ended)
+	withHarness(t, "EndsTheAttemptWhereItHasNone", func(t *testing.T, h *harness) {
+		task := h.advanceUntil(t, asked(t, h), time.Minute, ended)
 		require.Equal(t, string(orchestrator.FailureUnanswered), task.ErrorCode)
 		requireSound(t, h)
 	})
@@ -45,16 +45,16 @@ func TestFirstOption(t *testing.T) {
 // TestLimits: some failures are tried again less often than others.
 func TestLimits(t *testing.T) {
 	t.Parallel()
-	onFresh(t, "AFailureThatIsTriedAgainOnce", func(t *testing.T, db *storetest.DB) {
-		h := open(t, db, &orchestrator.Options{Classes: map[string]orchestrator.Policy{"limited": {
-			Timeout: time.Hour, Line: time.Hour, Retries: 3, Backoff: []time.Duration{time.Second}, Retry: []orchestrator.Failure{orchestrator.FailureResource},
-			Limits: map[orchestrator.Failure]int{orchestrator.FailureResource: 1},
+	withDatabase(t, "AFailureThatIsTriedAgainOnce", func(t *testing.T, db *storetest.DB) {
+		h := start(t, db, &orchestrator.Options{Classes: map[string]orchestrator.Policy{"limited": {
+			Timeout: time.Hour, QueueTimeout: time.Hour, Retries: 3, Backoff: []time.Duration{time.Second}, RetryOn: []orchestrator.Failure{orchestrator.FailureResource},
+			RetryLimits: map[orchestrator.Failure]int{orchestrator.FailureResource: 1},
 		}}})
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", func(s *orchestrator.Submission) { s.Class = "limited" }).ID
 		_, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureResource})
 		require.NoError(t, err)
-		task := h.pass(t, id, time.Second, waits(models.NotWaiting))
+		task := h.advanceUntil(t, id, time.Second, waitsFor(models.NotWaiting))
 		require.Equal(t, 2, task.Attempt)
 		_, err = h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureResource})
 		require.NoError(t, err)
@@ -68,7 +68,7 @@ func TestLimits(t *testing.T) {
 // TestFallback: the asker has named who is asked next.
 func TestFallback(t *testing.T) {
 	t.Parallel()
-	begun := func(t *testing.T, h *house, fallback string) string {
+	begun := func(t *testing.T, h *harness, fallback string) string {
 		t.Helper()
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", func(s *orchestrator.Submission) { s.Override.Fallback = fallback }).ID
@@ -80,20 +80,20 @@ func TestFallback(t *testing.T) {
 		require.NoError(t, err)
 		return id
 	}
-	rule(t, "HasTheNextAttempt", func(t *testing.T, h *house) {
-		task := h.pass(t, begun(t, h, "c"), time.Second, waits(models.NotWaiting))
+	withHarness(t, "HasTheNextAttempt", func(t *testing.T, h *harness) {
+		task := h.advanceUntil(t, begun(t, h, "c"), time.Second, waitsFor(models.NotWaiting))
 		require.Equal(t, "c", task.AgentID)
 		requireSound(t, h)
 	})
-	rule(t, "IsPassedOverWhereItIsNotThere", func(t *testing.T, h *house) {
+	withHarness(t, "IsPassedOverWhereItIsNotThere", func(t *testing.T, h *harness) {
 		id := begun(t, h, "c")
 		require.NoError(t, h.Leave(t.Context(), "c", false))
-		task := h.pass(t, id, time.Second, waits(models.NotWaiting))
+		task := h.advanceUntil(t, id, time.Second, waitsFor(models.NotWaiting))
 		require.Equal(t, "b", task.AgentID)
 		requireSound(t, h)
 	})
-	rule(t, "IsNotAskedAgainWhereItFailedItself", func(t *testing.T, h *house) {
-		task := h.pass(t, begun(t, h, "a"), time.Second, waits(models.NotWaiting))
+	withHarness(t, "IsNotAskedAgainWhereItFailedItself", func(t *testing.T, h *harness) {
+		task := h.advanceUntil(t, begun(t, h, "a"), time.Second, waitsFor(models.NotWaiting))
 		require.Equal(t, "b", task.AgentID)
 		requireSound(t, h)
 	})

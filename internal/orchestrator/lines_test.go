@@ -13,8 +13,8 @@ import (
 	"comet/store/storetest"
 )
 
-// onFresh runs one case on a fresh database of every kind, without an orchestrator.
-func onFresh(t *testing.T, name string, fn func(t *testing.T, db *storetest.DB)) {
+// withDatabase runs one case on a fresh database of every kind, without an orchestrator.
+func withDatabase(t *testing.T, name string, fn func(t *testing.T, db *storetest.DB)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
@@ -29,7 +29,7 @@ func withPriority(n int) func(*orchestrator.Submission) {
 func TestALineOfTasks(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "IsServedByPriorityAndThenInOrderOfArrival", func(t *testing.T, h *house) {
+	withHarness(t, "IsServedByPriorityAndThenInOrderOfArrival", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		has := h.submit(t, "work", nil).ID
 		ids := map[string]string{}
@@ -55,8 +55,8 @@ func TestALineOfTasks(t *testing.T) {
 		requireLegalEvents(t, h)
 	})
 
-	onFresh(t, "IsNotOvertakenByWhoComesWhenAPlaceIsFree", func(t *testing.T, db *storetest.DB) {
-		h, stop := boot(t, db, nil)
+	withDatabase(t, "IsNotOvertakenByWhoComesWhenAPlaceIsFree", func(t *testing.T, db *storetest.DB) {
+		h, stop := startStoppable(t, db, nil)
 		h.worker(t, "a", 1, "work")
 		has := h.submit(t, "work", nil).ID
 		waiting := h.submit(t, "work", nil).ID
@@ -69,16 +69,16 @@ func TestALineOfTasks(t *testing.T) {
 		require.Equal(t, "a", urgent.AgentID, "which a higher priority need not respect")
 		_, err = h.Complete(t.Context(), "a", urgent.ID, orchestrator.Result{})
 		require.NoError(t, err)
-		h = open(t, db, nil)
-		h.until(t, waiting, func(t models.Task) bool { return t.AgentID == "a" })
+		h = start(t, db, nil)
+		h.waitUntil(t, waiting, func(t models.Task) bool { return t.AgentID == "a" })
 		stays, err := h.Task(t.Context(), late.ID)
 		require.NoError(t, err)
 		require.Equal(t, models.WaitForWorker, stays.WaitingFor)
 		requireSound(t, h)
 	})
 
-	onFresh(t, "IsServedAtOnceWhereverThePlaceWasGivenBack", func(t *testing.T, db *storetest.DB) {
-		here, there := open(t, db, nil), open(t, other(t, db), nil)
+	withDatabase(t, "IsServedAtOnceWhereverThePlaceWasGivenBack", func(t *testing.T, db *storetest.DB) {
+		here, there := start(t, db, nil), start(t, secondReplica(t, db), nil)
 		here.worker(t, "a", 1, "work")
 		first := here.submit(t, "work", nil)
 		require.Eventually(t, func() bool { return there.CachedWorker("a").InFlight == 1 }, time.Minute, time.Millisecond, "it hears of it")
@@ -86,76 +86,76 @@ func TestALineOfTasks(t *testing.T) {
 		require.Equal(t, models.WaitForWorker, second.WaitingFor)
 		_, err := there.Complete(t.Context(), "a", first.ID, orchestrator.Result{})
 		require.NoError(t, err)
-		here.until(t, second.ID, func(t models.Task) bool { return t.AgentID == "a" })
+		here.waitUntil(t, second.ID, func(t models.Task) bool { return t.AgentID == "a" })
 		require.Len(t, there.inbox(t, "a"), 1)
 		requireSound(t, here)
 		requireLegalEvents(t, there)
 	})
 
-	rule(t, "IsServedWhenAWorkerJoinsOrTakesMore", func(t *testing.T, h *house) {
+	withHarness(t, "IsServedWhenAWorkerJoinsOrTakesMore", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		h.submit(t, "work", nil)
 		second, third := h.submit(t, "work", nil).ID, h.submit(t, "work", nil).ID
-		_, err := h.Join(t.Context(), "a", orchestrator.JoinRequest{Dialect: "plain", Link: "poll", Places: 2})
+		_, err := h.Join(t.Context(), "a", orchestrator.JoinRequest{Protocol: "plain", Transport: "poll", Concurrency: 2})
 		require.NoError(t, err)
-		h.until(t, second, func(t models.Task) bool { return t.AgentID == "a" })
+		h.waitUntil(t, second, func(t models.Task) bool { return t.AgentID == "a" })
 		h.worker(t, "b", 1, "work")
-		h.until(t, third, func(t models.Task) bool { return t.AgentID == "b" })
+		h.waitUntil(t, third, func(t models.Task) bool { return t.AgentID == "b" })
 		requireSound(t, h)
 	})
 
-	onFresh(t, "ThatIsFullRefusesMoreAndKeepsNothingOfIt", func(t *testing.T, db *storetest.DB) {
-		h := open(t, db, &orchestrator.Options{MaxLine: 2})
+	withDatabase(t, "ThatIsFullRefusesMoreAndKeepsNothingOfIt", func(t *testing.T, db *storetest.DB) {
+		h := start(t, db, &orchestrator.Options{MaxQueue: 2})
 		h.worker(t, "a", 1, "work")
 		for range 3 {
 			h.submit(t, "work", nil)
 		}
-		before := everything(t, h)
-		_, err := h.Submit(t.Context(), ops(), orchestrator.Submission{Capabilities: []string{"work"}, RequestID: "r"}, nil)
+		before := allRows(t, h)
+		_, err := h.Submit(t.Context(), operator(), orchestrator.Submission{Capabilities: []string{"work"}, RequestID: "r"}, nil)
 		require.Equal(t, errs.Busy, errs.CodeOf(err))
 		requireUnchanged(t, h, before, "Submit")
 	})
 
-	rule(t, "IsNotHeldUpByWhatItsFirstPrefers", func(t *testing.T, h *house) {
+	withHarness(t, "IsNotHeldUpByWhatItsFirstPrefers", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		first := h.submit(t, "work", nil).ID
 		_, err := h.Complete(t.Context(), "a", first, orchestrator.Result{Failure: orchestrator.FailureResource})
 		require.NoError(t, err)
 		h.worker(t, "b", 1, "work")
-		h.submit(t, "work", func(s *orchestrator.Submission) { patient(s); s.Agent = "b" })
-		task := h.pass(t, first, time.Second, func(t models.Task) bool { return t.WaitingFor == models.NotWaiting })
+		h.submit(t, "work", func(s *orchestrator.Submission) { longTimeout(s); s.AgentID = "b" })
+		task := h.advanceUntil(t, first, time.Second, func(t models.Task) bool { return t.WaitingFor == models.NotWaiting })
 		require.Equal(t, "a", task.AgentID, "b is preferred and full, and a is free")
 		requireSound(t, h)
 	})
 
-	rule(t, "AnotherAgentIsPreferredToOneThatFailedForNow", func(t *testing.T, h *house) {
+	withHarness(t, "AnotherAgentIsPreferredToOneThatFailedForNow", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		_, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureResource})
 		require.NoError(t, err)
 		h.db.Clock.Advance(500 * time.Millisecond)
 		h.worker(t, "b", 1, "work")
-		h.submit(t, "work", func(s *orchestrator.Submission) { s.Agent = "b" })
+		h.submit(t, "work", func(s *orchestrator.Submission) { s.AgentID = "b" })
 		other := h.inbox(t, "b")[0].TaskID
 		_, err = h.Complete(t.Context(), "b", other, orchestrator.Result{}) // b was used last
 		require.NoError(t, err)
-		task := h.pass(t, id, 500*time.Millisecond, waits(models.NotWaiting))
+		task := h.advanceUntil(t, id, 500*time.Millisecond, waitsFor(models.NotWaiting))
 		require.Equal(t, "b", task.AgentID)
 	})
 
-	rule(t, "TheOneThatIsMeantIsAskedAgain", func(t *testing.T, h *house) {
+	withHarness(t, "TheOneThatIsMeantIsAskedAgain", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
-		id := h.submit(t, "work", func(s *orchestrator.Submission) { s.Agent = "a" }).ID
+		id := h.submit(t, "work", func(s *orchestrator.Submission) { s.AgentID = "a" }).ID
 		_, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureResource})
 		require.NoError(t, err)
-		task := h.pass(t, id, time.Second, func(t models.Task) bool { return t.Attempt == 2 })
+		task := h.advanceUntil(t, id, time.Second, func(t models.Task) bool { return t.Attempt == 2 })
 		require.Equal(t, "a", task.AgentID)
 		require.Equal(t, models.NotWaiting, task.WaitingFor)
 	})
 }
 
-// other is the database as another process opens it; SQLite's belongs to one.
-func other(t *testing.T, db *storetest.DB) *storetest.DB {
+// secondReplica is the database as another process opens it; SQLite's belongs to one.
+func secondReplica(t *testing.T, db *storetest.DB) *storetest.DB {
 	t.Helper()
 	if db.Database() == "sqlite" {
 		return db
@@ -169,11 +169,11 @@ func other(t *testing.T, db *storetest.DB) *storetest.DB {
 func TestASession(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "CountsItsTasksAndClosesWhenItIsIdle", func(t *testing.T, h *house) {
+	withHarness(t, "CountsItsTasksAndClosesWhenItIsIdle", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 2, "work")
-		s, err := h.OpenSession(t.Context(), ops(), "s", []byte(`{"k":1}`))
+		s, err := h.OpenSession(t.Context(), operator(), "s", []byte(`{"k":1}`))
 		require.NoError(t, err)
-		in := func(sub *orchestrator.Submission) { sub.Session = s.ID }
+		in := func(sub *orchestrator.Submission) { sub.SessionID = s.ID }
 		first, second := h.submit(t, "work", in).ID, h.submit(t, "work", in).ID
 		_, err = h.CloseSession(t.Context(), "s")
 		require.Equal(t, errs.TaskState, errs.CodeOf(err))
@@ -190,9 +190,9 @@ func TestASession(t *testing.T) {
 			return err == nil && s.State == models.SessionClosed
 		}, time.Minute, time.Millisecond)
 		require.Equal(t, h.db.Now(), *s.ClosedAt)
-		require.Equal(t, []string{"s"}, h.look(t, "SELECT key FROM events WHERE type = 'session.closed'"))
-		before := everything(t, h)
-		_, err = h.Submit(t.Context(), ops(), orchestrator.Submission{Capabilities: []string{"work"}, Session: "s"}, nil)
+		require.Equal(t, []string{"s"}, h.query(t, "SELECT key FROM events WHERE type = 'session.closed'"))
+		before := allRows(t, h)
+		_, err = h.Submit(t.Context(), operator(), orchestrator.Submission{Capabilities: []string{"work"}, SessionID: "s"}, nil)
 		require.Equal(t, errs.TaskState, errs.CodeOf(err))
 		requireUnchanged(t, h, before, "Submit")
 		again, err := h.CloseSession(t.Context(), "s")
@@ -201,7 +201,7 @@ func TestASession(t *testing.T) {
 		requireSound(t, h)
 	})
 
-	rule(t, "IsItsOwnersAndStaysOpenWhileATaskIs", func(t *testing.T, h *house) {
+	withHarness(t, "IsItsOwnersAndStaysOpenWhileATaskIs", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 2, "work")
 		owner := models.Principal{TokenID: "owner", Scopes: []models.Scope{models.ScopeMessagesSend}}
 		_, err := h.OpenSession(t.Context(), owner, "s", nil)
@@ -209,9 +209,9 @@ func TestASession(t *testing.T) {
 		_, err = h.OpenSession(t.Context(), owner, "s", nil)
 		require.Equal(t, errs.Conflict, errs.CodeOf(err))
 		stranger := models.Principal{TokenID: "stranger", Scopes: owner.Scopes}
-		_, err = h.Submit(t.Context(), stranger, orchestrator.Submission{Capabilities: []string{"work"}, Session: "s"}, nil)
+		_, err = h.Submit(t.Context(), stranger, orchestrator.Submission{Capabilities: []string{"work"}, SessionID: "s"}, nil)
 		require.Equal(t, errs.NotFound, errs.CodeOf(err))
-		out, err := h.Submit(t.Context(), owner, orchestrator.Submission{Capabilities: []string{"work"}, Session: "s", Override: orchestrator.Override{TimeoutMS: 1000 * 3600 * 24}}, nil)
+		out, err := h.Submit(t.Context(), owner, orchestrator.Submission{Capabilities: []string{"work"}, SessionID: "s", Override: orchestrator.Override{TimeoutMS: 1000 * 3600 * 24}}, nil)
 		require.NoError(t, err)
 		_, err = h.OpenSession(t.Context(), owner, "idle", nil)
 		require.NoError(t, err)

@@ -9,7 +9,7 @@ import (
 	"comet/models"
 )
 
-// counters are what the verbs of this process have done. They count what was committed.
+// counters count the committed operations of this process.
 type counters struct {
 	submitted *prometheus.CounterVec
 	ended     *prometheus.CounterVec
@@ -22,7 +22,7 @@ func newCounters() *counters {
 	buckets := []float64{.005, .025, .1, .5, 1, 5, 15, 60, 300, 1800, 7200}
 	return &counters{
 		submitted: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "comet_tasks_submitted_total", Help: "Tasks that were taken on, by class.",
+			Name: "comet_tasks_submitted_total", Help: "Tasks that were accepted, by class.",
 		}, []string{"class"}),
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "comet_tasks_ended_total", Help: "Tasks that ended, by class, final state and failure.",
@@ -34,7 +34,7 @@ func newCounters() *counters {
 			Name: "comet_attempt_duration_seconds", Help: "Time from an assignment to the end of the attempt, by result.", Buckets: buckets,
 		}, []string{"result"}),
 		breakers: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "comet_breakers_opened_total", Help: "Times that an agent was kept from new work for failing too often.",
+			Name: "comet_breakers_opened_total", Help: "Breakers that were opened after too many failures of an agent.",
 		}),
 	}
 }
@@ -43,31 +43,31 @@ func (c *counters) all() []prometheus.Collector {
 	return []prometheus.Collector{c.submitted, c.ended, c.duration, c.attempts, c.breakers}
 }
 
-// count has something counted after the commit.
-func (s *step) count(fn func(c *counters)) { s.counts = append(s.counts, fn) }
+// count runs fn after the commit.
+func (op *operation) count(fn func(c *counters)) { op.counts = append(op.counts, fn) }
 
-func (s *step) countEnd(t models.Task) {
-	s.count(func(c *counters) {
+func (op *operation) countEnd(t models.Task) {
+	op.count(func(c *counters) {
 		c.ended.WithLabelValues(t.Class, string(t.State), t.ErrorCode).Inc()
 		c.duration.WithLabelValues(t.Class, string(t.State)).Observe(t.EndedAt.Sub(t.CreatedAt).Seconds())
 	})
 }
 
-func (s *step) countAttempt(a models.Attempt) {
-	s.count(func(c *counters) {
+func (op *operation) countAttempt(a models.Attempt) {
+	op.count(func(c *counters) {
 		c.attempts.WithLabelValues(string(a.State)).Observe(a.EndedAt.Sub(a.AssignedAt).Seconds())
 	})
 }
 
-// gauges are what a scrape finds.
-type gauges struct{ open, workers, breakers, places *prometheus.Desc }
+// gauges are read at each scrape.
+type gauges struct{ open, workers, breakers, slots *prometheus.Desc }
 
 func newGauges() gauges {
 	return gauges{
-		open:     prometheus.NewDesc("comet_tasks_open", "Tasks that have not ended, by what they wait for: their agent, a place, a retry, an answer.", []string{"waits"}, nil),
+		open:     prometheus.NewDesc("comet_tasks_open", "Tasks that have not ended, by what they wait for: their agent, a slot, a retry, a reply.", []string{"waiting_for"}, nil),
 		workers:  prometheus.NewDesc("comet_workers", "Agents that have joined, by state.", []string{"state"}, nil),
 		breakers: prometheus.NewDesc("comet_worker_breakers", "Breakers of agents, by state.", []string{"state"}, nil),
-		places:   prometheus.NewDesc("comet_worker_places", "Places of the agents that are online, by use.", []string{"use"}, nil),
+		slots:    prometheus.NewDesc("comet_worker_places", "Slots of the agents that are online, by use.", []string{"use"}, nil),
 	}
 }
 
@@ -77,16 +77,16 @@ func (o *Orchestrator) Describe(to chan<- *prometheus.Desc) {
 		c.Describe(to)
 	}
 	g := o.gauges
-	for _, d := range []*prometheus.Desc{g.open, g.workers, g.breakers, g.places} {
+	for _, d := range []*prometheus.Desc{g.open, g.workers, g.breakers, g.slots} {
 		to <- d
 	}
 }
 
-// scrapeTimeout keeps a database that does not answer from blocking a scrape.
+// scrapeTimeout limits how long a scrape waits for the database.
 const scrapeTimeout = 2 * time.Second
 
-// Collect implements prometheus.Collector. While the database does not answer, it shows
-// no open tasks.
+// Collect implements prometheus.Collector. It omits the open tasks if the database does not
+// respond.
 func (o *Orchestrator) Collect(to chan<- prometheus.Metric) {
 	for _, c := range o.counters.all() {
 		c.Collect(to)
@@ -94,15 +94,15 @@ func (o *Orchestrator) Collect(to chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, n int, label string) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), label)
 	}
-	c := o.crowd.census(o.store.Now())
+	c := o.workerCache.counts(o.store.Now())
 	for _, s := range []models.WorkerState{models.WorkerOffline, models.WorkerOnline, models.WorkerBusy} {
 		gauge(o.gauges.workers, c.states[s], string(s))
 	}
 	gauge(o.gauges.breakers, c.closed, "closed")
 	gauge(o.gauges.breakers, c.open, "open")
 	gauge(o.gauges.breakers, c.halfOpen, "half_open")
-	gauge(o.gauges.places, c.taken, "taken")
-	gauge(o.gauges.places, c.free, "free")
+	gauge(o.gauges.slots, c.inUse, "taken")
+	gauge(o.gauges.slots, c.free, "free")
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
 	waits, err := o.store.OpenTasks(ctx)
@@ -119,17 +119,17 @@ func (o *Orchestrator) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// census counts the workers.
-type census struct {
+// workerCounts counts workers by state.
+type workerCounts struct {
 	states                              map[models.WorkerState]int
-	closed, open, halfOpen, taken, free int
+	closed, open, halfOpen, inUse, free int
 }
 
-func (c *crowd) census(now time.Time) census {
+func (c *workerCache) counts(now time.Time) workerCounts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := census{states: map[models.WorkerState]int{}}
-	for _, w := range c.all {
+	out := workerCounts{states: map[models.WorkerState]int{}}
+	for _, w := range c.byID {
 		out.states[w.State]++
 		switch {
 		case w.BreakerUntil.IsZero():
@@ -140,7 +140,7 @@ func (c *crowd) census(now time.Time) census {
 			out.halfOpen++
 		}
 		if w.State == models.WorkerOnline {
-			out.taken += w.InFlight
+			out.inUse += w.InFlight
 			out.free += max(w.Concurrency-w.InFlight, 0)
 		}
 	}

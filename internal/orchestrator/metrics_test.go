@@ -17,23 +17,23 @@ import (
 	"comet/store/storetest"
 )
 
-// meter is what Prometheus would find of a house and its ledger.
-type meter struct {
+// metricsReader is what Prometheus would find of a house and its ledger.
+type metricsReader struct {
 	t   *testing.T
 	reg *prometheus.Registry
 }
 
-func (h *house) meter(t *testing.T) meter {
+func (h *harness) meter(t *testing.T) metricsReader {
 	t.Helper()
-	m := meter{t, prometheus.NewPedanticRegistry()}
+	m := metricsReader{t, prometheus.NewPedanticRegistry()}
 	require.NoError(t, m.reg.Register(h.Orchestrator))
 	require.NoError(t, m.reg.Register(h.ledger))
 	return m
 }
 
-// series returns the values of everything whose name begins so, of histograms how often
+// values returns the values of everything whose name begins so, of histograms how often
 // and how much.
-func (m meter) series(prefixes ...string) map[string]float64 {
+func (m metricsReader) values(prefixes ...string) map[string]float64 {
 	m.t.Helper()
 	families, err := m.reg.Gather()
 	require.NoError(m.t, err)
@@ -58,36 +58,36 @@ func (m meter) series(prefixes ...string) map[string]float64 {
 	return out
 }
 
-// shows proves that exactly these series are there, once what follows the commits is done.
-func (m meter) shows(want map[string]float64, prefixes ...string) {
+// require proves that exactly these series are there, once what follows the commits is done.
+func (m metricsReader) require(want map[string]float64, prefixes ...string) {
 	m.t.Helper()
-	require.Eventually(m.t, func() bool { return maps.Equal(want, m.series(prefixes...)) }, time.Minute, time.Millisecond,
-		"want %v, last seen %v", want, shown{m, prefixes})
+	require.Eventually(m.t, func() bool { return maps.Equal(want, m.values(prefixes...)) }, time.Minute, time.Millisecond,
+		"want %v, last seen %v", want, metricValues{m, prefixes})
 }
 
-// shown is what is there when the test gives up.
-type shown struct {
-	m        meter
+// metricValues is what is there when the test gives up.
+type metricValues struct {
+	m        metricsReader
 	prefixes []string
 }
 
-func (s shown) String() string { return fmt.Sprint(s.m.series(s.prefixes...)) }
+func (s metricValues) String() string { return fmt.Sprint(s.m.values(s.prefixes...)) }
 
 // TestMetrics (docs/observability.md).
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 
-	onFresh(t, "TasksAndAttemptsAreCountedWithHowLongTheyTook", func(t *testing.T, db *storetest.DB) {
-		h := open(t, db, &orchestrator.Options{Classes: map[string]orchestrator.Policy{"twice": {
-			Timeout: time.Hour, Line: time.Hour, Retries: 1, Backoff: []time.Duration{2 * time.Second}, Retry: []orchestrator.Failure{orchestrator.FailureResource},
+	withDatabase(t, "TasksAndAttemptsAreCountedWithHowLongTheyTook", func(t *testing.T, db *storetest.DB) {
+		h := start(t, db, &orchestrator.Options{Classes: map[string]orchestrator.Policy{"twice": {
+			Timeout: time.Hour, QueueTimeout: time.Hour, Retries: 1, Backoff: []time.Duration{2 * time.Second}, RetryOn: []orchestrator.Failure{orchestrator.FailureResource},
 		}}})
 		m := h.meter(t)
 		h.worker(t, "a", 10, "work")
 		twice := func(s *orchestrator.Submission) { s.Class = "twice" }
-		done, again, cancelled, waiting := h.submit(t, "work", nil).ID, h.submit(t, "work", twice).ID, h.submit(t, "work", nil).ID, h.submit(t, "work", patient).ID
-		_, err := h.Submit(t.Context(), ops(), orchestrator.Submission{Capabilities: []string{"fly"}}, nil)
+		done, again, cancelled, waiting := h.submit(t, "work", nil).ID, h.submit(t, "work", twice).ID, h.submit(t, "work", nil).ID, h.submit(t, "work", longTimeout).ID
+		_, err := h.Submit(t.Context(), operator(), orchestrator.Submission{Capabilities: []string{"fly"}}, nil)
 		require.Equal(t, errs.UnsupportedWork, errs.CodeOf(err))
-		m.shows(map[string]float64{"comet_tasks_submitted_total default": 3, "comet_tasks_submitted_total twice": 1}, "comet_tasks_submitted_total", "comet_tasks_ended_total")
+		m.require(map[string]float64{"comet_tasks_submitted_total default": 3, "comet_tasks_submitted_total twice": 1}, "comet_tasks_submitted_total", "comet_tasks_ended_total")
 
 		h.db.Clock.Advance(2 * time.Second)
 		for range 2 { // said twice, counted once
@@ -96,13 +96,13 @@ func TestMetrics(t *testing.T) {
 		}
 		_, err = h.Complete(t.Context(), "a", again, orchestrator.Result{Failure: orchestrator.FailureResource})
 		require.NoError(t, err)
-		h.pass(t, again, 2*time.Second, waits(models.NotWaiting))
+		h.advanceUntil(t, again, 2*time.Second, waitsFor(models.NotWaiting))
 		h.db.Clock.Advance(3 * time.Second)
 		_, err = h.Complete(t.Context(), "a", again, orchestrator.Result{Failure: orchestrator.FailureWork})
 		require.NoError(t, err)
 		_, err = h.Cancel(t.Context(), cancelled, "", nil)
 		require.NoError(t, err)
-		m.shows(map[string]float64{
+		m.require(map[string]float64{
 			"comet_tasks_submitted_total default": 3, "comet_tasks_submitted_total twice": 1,
 			"comet_tasks_ended_total default  done": 1, "comet_tasks_ended_total twice failed failed": 1, "comet_tasks_ended_total default  cancelled": 1,
 			"comet_task_duration_seconds default done count": 1, "comet_task_duration_seconds default done sum": 2,
@@ -117,51 +117,51 @@ func TestMetrics(t *testing.T) {
 		require.False(t, task.State.Ended(), "it is counted when it ends")
 	})
 
-	rule(t, "TheLengthOfTheLinesAndThePlacesAreAsTheyAreNow", func(t *testing.T, h *house) {
+	withHarness(t, "TheLengthOfTheLinesAndThePlacesAreAsTheyAreNow", func(t *testing.T, h *harness) {
 		m := h.meter(t)
 		const open, workers = "comet_tasks_open", "comet_worker"
-		none := map[string]float64{"comet_tasks_open result": 0, "comet_tasks_open agent": 0, "comet_tasks_open retry": 0, "comet_tasks_open answer": 0}
-		m.shows(none, open)
+		none := map[string]float64{"comet_tasks_open result": 0, "comet_tasks_open worker": 0, "comet_tasks_open retry": 0, "comet_tasks_open reply": 0}
+		m.require(none, open)
 		h.worker(t, "a", 3, "work")
 		h.worker(t, "b", 2, "else")
 		var ids []string
 		for range 6 {
 			ids = append(ids, h.submit(t, "work", nil).ID)
 		}
-		m.shows(map[string]float64{"comet_tasks_open result": 3, "comet_tasks_open agent": 3, "comet_tasks_open retry": 0, "comet_tasks_open answer": 0}, open)
+		m.require(map[string]float64{"comet_tasks_open result": 3, "comet_tasks_open worker": 3, "comet_tasks_open retry": 0, "comet_tasks_open reply": 0}, open)
 		_, err := h.Clarify(t.Context(), "a", ids[0], orchestrator.Question{Text: "which?"})
 		require.NoError(t, err)
 		_, err = h.Complete(t.Context(), "a", ids[1], orchestrator.Result{Failure: orchestrator.FailureResource})
 		require.NoError(t, err)
-		m.shows(map[string]float64{"comet_tasks_open result": 2, "comet_tasks_open agent": 2, "comet_tasks_open retry": 1, "comet_tasks_open answer": 1}, open)
+		m.require(map[string]float64{"comet_tasks_open result": 2, "comet_tasks_open worker": 2, "comet_tasks_open retry": 1, "comet_tasks_open reply": 1}, open)
 		crew := map[string]float64{
 			"comet_workers online": 2, "comet_workers busy": 0, "comet_workers offline": 0, "comet_worker_places taken": 3, "comet_worker_places free": 2,
 			"comet_worker_breakers closed": 2, "comet_worker_breakers open": 0, "comet_worker_breakers half_open": 0,
 		}
-		m.shows(crew, workers)
+		m.require(crew, workers)
 		_, err = h.Heartbeat(t.Context(), "b", orchestrator.Heartbeat{State: models.WorkerBusy})
 		require.NoError(t, err)
 		crew["comet_workers online"], crew["comet_workers busy"], crew["comet_worker_places free"] = 1, 1, 0
-		m.shows(crew, workers)
+		m.require(crew, workers)
 		require.NoError(t, h.Leave(t.Context(), "b", false))
 		crew["comet_workers busy"], crew["comet_workers offline"] = 0, 1
-		m.shows(crew, workers)
+		m.require(crew, workers)
 		for _, id := range ids {
 			_, err := h.Cancel(t.Context(), id, "", nil)
 			require.NoError(t, err)
 		}
-		m.shows(none, open)
+		m.require(none, open)
 		crew["comet_worker_places taken"], crew["comet_worker_places free"] = 0, 3
-		m.shows(crew, workers)
+		m.require(crew, workers)
 	})
 
-	rule(t, "ABreakerIsSeenToOpenAndToClose", func(t *testing.T, h *house) {
+	withHarness(t, "ABreakerIsSeenToOpenAndToClose", func(t *testing.T, h *harness) {
 		m := h.meter(t)
 		h.worker(t, "a", 1, "work")
 		h.worker(t, "b", 1, "else")
 		breakers := func(closed, open, halfOpen, opened float64) {
 			t.Helper()
-			m.shows(map[string]float64{
+			m.require(map[string]float64{
 				"comet_worker_breakers closed": closed, "comet_worker_breakers open": open, "comet_worker_breakers half_open": halfOpen, "comet_breakers_opened_total": opened,
 			}, "comet_worker_breakers", "comet_breakers_opened_total")
 		}
@@ -172,7 +172,7 @@ func TestMetrics(t *testing.T) {
 			require.NoError(t, err)
 		}
 		breakers(1, 1, 0, 1)
-		require.InDelta(t, 5, m.series("comet_tasks_ended_total")["comet_tasks_ended_total default unavailable failed"], 0)
+		require.InDelta(t, 5, m.values("comet_tasks_ended_total")["comet_tasks_ended_total default unavailable failed"], 0)
 		h.db.Clock.Advance(time.Minute)
 		breakers(1, 0, 1, 1)
 		_, err := h.Heartbeat(t.Context(), "a", orchestrator.Heartbeat{State: models.WorkerOnline})
@@ -180,7 +180,7 @@ func TestMetrics(t *testing.T) {
 		breakers(2, 0, 0, 1)
 	})
 
-	rule(t, "TheLedgerCountsWhatTasksHoldAndSpend", func(t *testing.T, h *house) {
+	withHarness(t, "TheLedgerCountsWhatTasksHoldAndSpend", func(t *testing.T, h *harness) {
 		m := h.meter(t)
 		h.worker(t, "a", 10, "work")
 		const ledger = "comet_ledger_"
@@ -189,18 +189,18 @@ func TestMetrics(t *testing.T) {
 			"comet_ledger_reservations_total granted": 2, "comet_ledger_reservations_total refused": 0,
 			"comet_ledger_facts_total": 0, "comet_ledger_tokens_total": 0, "comet_ledger_settlements_total": 0,
 		}
-		m.shows(want, ledger)
+		m.require(want, ledger)
 		_, err := h.Complete(t.Context(), "a", ids[0], orchestrator.Result{Tokens: 300})
 		require.NoError(t, err)
 		_, err = h.Cancel(t.Context(), ids[1], "", nil) // it used nothing
 		require.NoError(t, err)
 		_, err = h.Complete(t.Context(), "a", ids[2], orchestrator.Result{Tokens: 70}) // it held nothing
 		require.NoError(t, err)
-		h.spend(t, "a", 49_000)
-		_, err = h.ledger.Reserve(t.Context(), ops(), "a", models.ReservationDraft{Tokens: new(int64(5000))}, nil)
+		h.recordUsage(t, "a", 49_000)
+		_, err = h.ledger.Reserve(t.Context(), operator(), "a", models.ReservationDraft{Tokens: new(int64(5000))}, nil)
 		require.Equal(t, errs.BudgetExceeded, errs.CodeOf(err))
 		want["comet_ledger_settlements_total"], want["comet_ledger_reservations_total refused"] = 2, 1
 		want["comet_ledger_facts_total"], want["comet_ledger_tokens_total"] = 3, 300+70+49_000
-		m.shows(want, ledger)
+		m.require(want, ledger)
 	})
 }

@@ -25,7 +25,7 @@ import (
 func TestTheOrchestratorDoesAsTheModelDoes(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]uint64{"Seed1": 1, "Seed3": 3, "NewSeed": seed(t)} {
-		onFresh(t, name, func(t *testing.T, db *storetest.DB) {
+		withDatabase(t, name, func(t *testing.T, db *storetest.DB) {
 			r := newModelRun(t, db, s)
 			if r.run(300 / costly); s <= 3 && costly == 1 {
 				r.requireVaried()
@@ -54,7 +54,7 @@ func (r *modelRun) requireVaried() {
 
 // modelRun is an orchestrator and its model.
 type modelRun struct {
-	*house
+	*harness
 	t    *testing.T
 	m    *model
 	r    *rand.Rand
@@ -64,10 +64,10 @@ type modelRun struct {
 func newModelRun(t *testing.T, db *storetest.DB, s uint64) *modelRun {
 	t.Helper()
 	// Whoever is woken looks, and nobody does otherwise: no wake-up may be missing.
-	r := &modelRun{house: open(t, db, &orchestrator.Options{Poll: time.Hour}), t: t, r: rand.New(rand.NewPCG(s, 4)), m: &model{now: db.Now(), workers: map[string]*modelWorker{}}}
+	r := &modelRun{harness: start(t, db, &orchestrator.Options{Poll: time.Hour}), t: t, r: rand.New(rand.NewPCG(s, 4)), m: &model{now: db.Now(), workers: map[string]*modelWorker{}}}
 	for id, places := range map[string]int{"a": 3, "b": 1, "c": 1} {
 		r.worker(t, id, places, "work")
-		r.spend(t, id, 1) // it has an account
+		r.recordUsage(t, id, 1) // it has an account
 		r.m.workers[id] = &modelWorker{id: id, state: models.WorkerOnline, places: places, used: 1}
 	}
 	t.Cleanup(func() {
@@ -82,16 +82,16 @@ func (r *modelRun) run(n int) {
 	for i := range n {
 		d := time.Duration(1+r.r.IntN(50_000)) * time.Microsecond
 		if next := r.m.next().Sub(r.m.now); next <= d { // one thing that is due after the other
-			r.move(next)
+			r.advanceBy(next)
 			r.due()
 		} else {
-			r.move(d)
+			r.advanceBy(d)
 			r.step()
 		}
 		r.requireSame(i)
 	}
-	requireSound(r.t, r.house)
-	requireLegalEvents(r.t, r.house)
+	requireSound(r.t, r.harness)
+	requireLegalEvents(r.t, r.harness)
 }
 
 // next is the next deadline.
@@ -105,8 +105,8 @@ func (m *model) next() time.Time {
 	return at
 }
 
-// move moves the clock.
-func (r *modelRun) move(d time.Duration) {
+// advanceBy moves the clock.
+func (r *modelRun) advanceBy(d time.Duration) {
 	r.db.Clock.Advance(d)
 	r.m.now = r.db.Now()
 }
@@ -115,14 +115,14 @@ func (r *modelRun) move(d time.Duration) {
 func (r *modelRun) due() {
 	for _, t := range r.m.tasks {
 		if !t.ended() && !t.deadline.After(r.m.now) {
-			r.say("due: %s", t.id)
-			r.m.due(t)
+			r.log("due: %s", t.id)
+			r.m.onDeadline(t)
 		}
 	}
 	r.m.serve()
 }
 
-func (r *modelRun) say(format string, args ...any) {
+func (r *modelRun) log(format string, args ...any) {
 	r.said = append(r.said, r.m.now.Format("04:05.000000 ")+fmt.Sprintf(format, args...))
 }
 
@@ -154,31 +154,31 @@ func (r *modelRun) step() {
 		r.submitSome()
 		return
 	case n < 34:
-		r.say("progress %s %s", agent, id)
+		r.log("progress %s %s", agent, id)
 		want = r.m.progress(agent, id)
 		_, err = r.Progress(ctx, agent, id, orchestrator.Progress{Percent: new(n)})
 	case n < 40:
-		r.say("clarify %s %s", agent, id)
+		r.log("clarify %s %s", agent, id)
 		want = r.m.clarify(agent, id)
 		_, err = r.Clarify(ctx, agent, id, orchestrator.Question{Text: "?"})
 	case n < 46:
-		r.say("answer %s", id)
-		want = r.m.answer(id)
+		r.log("answer %s", id)
+		want = r.m.reply(id)
 		_, err = r.Reply(ctx, id, "!")
 	case n < 74:
 		result := orchestrator.Result{
 			Failure: pick(r.r, "", "", orchestrator.FailureWork, orchestrator.FailureResource, orchestrator.FailureResource, orchestrator.FailureUnavailable),
 			Tokens:  pick(r.r, int64(0), 5, 20, 90),
 		}
-		r.say("complete %s %s %q %d", agent, id, result.Failure, result.Tokens)
+		r.log("complete %s %s %q %d", agent, id, result.Failure, result.Tokens)
 		want = r.m.complete(agent, id, result)
 		_, err = r.Complete(ctx, agent, id, result)
 	case n < 77:
-		r.say("cancel %s", id)
+		r.log("cancel %s", id)
 		want = r.m.cancel(id)
 		_, err = r.Cancel(ctx, id, "why", nil)
 	case n < 86:
-		err = r.comeOrGo(agent)
+		err = r.changePresence(agent)
 	default:
 		r.advance()
 		return
@@ -196,44 +196,44 @@ func (r *modelRun) submitSome() {
 		sub.Budget = new(pick(r.r, int64(10), 50, 300))
 	}
 	sub.Override.TimeoutMS = 30_000 + int64(len(r.m.tasks))
-	out, err := r.Submit(r.t.Context(), ops(), sub, nil)
+	out, err := r.Submit(r.t.Context(), operator(), sub, nil)
 	require.NoError(r.t, err)
-	r.say("submit %s, priority %d", out.Task.ID, sub.Priority)
+	r.log("submit %s, priority %d", out.Task.ID, sub.Priority)
 	t := &modelTask{id: out.Task.ID, priority: sub.Priority, budget: sub.Budget, retries: 3, timeout: time.Duration(sub.Override.TimeoutMS) * time.Millisecond}
 	if sub.Override.Retries != nil {
 		t.retries = *sub.Override.Retries
 	}
-	r.m.place(t, nil)
+	r.m.assignOrQueue(t, nil)
 	r.m.tasks = append(r.m.tasks, t)
 	r.m.serve()
 }
 
-// comeOrGo has a worker join, leave, or say what it does.
-func (r *modelRun) comeOrGo(agent string) error {
+// changePresence has a worker join, leave, or say what it does.
+func (r *modelRun) changePresence(agent string) error {
 	ctx, w := r.t.Context(), r.m.workers[agent]
 	switch r.r.IntN(6) {
 	case 0:
 		gone := r.r.IntN(2) == 0 && w.inUse < 2 // one retry at a time
-		r.say("leave %s %v", agent, gone)
+		r.log("leave %s %v", agent, gone)
 		r.m.leave(agent, gone)
 		return r.Leave(ctx, agent, gone)
 	case 1:
-		r.say("busy %s", agent)
-		r.m.sign(w, models.WorkerBusy)
+		r.log("busy %s", agent)
+		r.m.heartbeat(w, models.WorkerBusy)
 		_, err := r.Heartbeat(ctx, agent, orchestrator.Heartbeat{State: models.WorkerBusy})
 		return err
 	}
-	r.say("join %s", agent)
-	r.m.sign(w, models.WorkerOnline)
-	_, err := r.Join(ctx, agent, orchestrator.JoinRequest{Dialect: "plain", Link: "poll", Places: w.places})
+	r.log("join %s", agent)
+	r.m.heartbeat(w, models.WorkerOnline)
+	_, err := r.Join(ctx, agent, orchestrator.JoinRequest{Protocol: "plain", Transport: "poll", Concurrency: w.places})
 	return err
 }
 
 // advance moves the clock to the next deadline, or by half a minute, and has the workers
 // show that they live.
 func (r *modelRun) advance() {
-	r.move(r.m.next().Sub(r.m.now))
-	r.say("advance")
+	r.advanceBy(r.m.next().Sub(r.m.now))
+	r.log("advance")
 	r.due()
 	r.requireSame(-1)
 	// One after the other: who comes back first is given what waits, before the next one
@@ -243,8 +243,8 @@ func (r *modelRun) advance() {
 		if w.state == models.WorkerOffline {
 			continue
 		}
-		r.m.sign(w, w.state)
-		_, err := r.Alive(r.t.Context(), []string{id})
+		r.m.heartbeat(w, w.state)
+		_, err := r.KeepAlive(r.t.Context(), []string{id})
 		require.NoError(r.t, err)
 		r.m.serve()
 		r.requireSame(-1)
@@ -257,16 +257,16 @@ func (r *modelRun) requireSame(step int) {
 	r.t.Helper()
 	var want []string
 	same := func() bool {
-		r.begunEarlier()
+		r.startedBefore()
 		want = r.m.rows()
-		return slices.Equal(want, r.rows()) && r.knowsAll()
+		return slices.Equal(want, r.rows()) && r.indexIsCurrent()
 	}
 	look := time.NewTicker(500 * time.Microsecond)
 	defer look.Stop()
 	for deadline := time.Now().Add(time.Minute); !same(); {
 		if at := <-look.C; at.After(deadline) {
 			require.Equal(r.t, strings.Join(want, "\n"), strings.Join(r.rows(), "\n"), "after step %d", step)
-			require.True(r.t, r.knowsAll(), "the index is behind")
+			require.True(r.t, r.indexIsCurrent(), "the index is behind")
 		}
 	}
 	for id := range r.m.workers {
@@ -274,10 +274,10 @@ func (r *modelRun) requireSame(step int) {
 	}
 }
 
-// begunEarlier takes over the deadlines that the line's server has set in a transaction
+// startedBefore takes over the deadlines that the line's server has set in a transaction
 // that began just before the clock moved.
-func (r *modelRun) begunEarlier() {
-	for _, row := range r.look(r.t, "SELECT id, deadline FROM tasks WHERE state < 2 AND waits = 0") {
+func (r *modelRun) startedBefore() {
+	for _, row := range r.query(r.t, "SELECT id, deadline FROM tasks WHERE state < 2 AND waits = 0") {
 		id, at, _ := strings.Cut(row, " ")
 		us, err := strconv.ParseInt(at, 10, 64)
 		require.NoError(r.t, err)
@@ -287,8 +287,8 @@ func (r *modelRun) begunEarlier() {
 	}
 }
 
-// knowsAll reports whether this process knows of all that was committed.
-func (r *modelRun) knowsAll() bool {
+// indexIsCurrent reports whether this process knows of all that was committed.
+func (r *modelRun) indexIsCurrent() bool {
 	for id, w := range r.m.workers {
 		known := r.CachedWorker(id)
 		if known.State != w.state || known.InFlight != w.inUse || known.BreakerUntil.IsZero() != w.breaker.IsZero() {
@@ -300,10 +300,10 @@ func (r *modelRun) knowsAll() bool {
 
 // rows is what the database has, in the words of the model.
 func (r *modelRun) rows() []string {
-	out := r.look(r.t, "SELECT id, state, waits, agent_id, tokens, questions, error_code, CASE WHEN state < 2 THEN deadline ELSE 0 END FROM tasks ORDER BY created_at, id")
-	out = append(out, r.look(r.t, "SELECT task_id, attempt, agent_id, state, error_code, tokens FROM attempts ORDER BY task_id, attempt")...)
-	out = append(out, r.look(r.t, "SELECT agent_id, state, places, in_flight, failures, breaker_until FROM workers ORDER BY agent_id")...)
-	return append(out, r.look(r.t, "SELECT agent_id, used, reserved FROM usage_accounts ORDER BY agent_id")...)
+	out := r.query(r.t, "SELECT id, state, waits, agent_id, tokens, questions, error_code, CASE WHEN state < 2 THEN deadline ELSE 0 END FROM tasks ORDER BY created_at, id")
+	out = append(out, r.query(r.t, "SELECT task_id, attempt, agent_id, state, error_code, tokens FROM attempts ORDER BY task_id, attempt")...)
+	out = append(out, r.query(r.t, "SELECT agent_id, state, places, in_flight, failures, breaker_until FROM workers ORDER BY agent_id")...)
+	return append(out, r.query(r.t, "SELECT agent_id, used, reserved FROM usage_accounts ORDER BY agent_id")...)
 }
 
 func (m *model) rows() (out []string) {
@@ -316,7 +316,7 @@ func (m *model) rows() (out []string) {
 			deadline = t.deadline.UnixMicro()
 		}
 		out = append(out, fmt.Sprintf("%s %d %d %s %d %d %s %d", t.id, number(string(t.state), "new", "running", "done", "failed", "cancelled"),
-			number(string(t.waits), "", "agent", "retry", "answer"), t.agent, t.tokens, t.questions, t.failure, deadline))
+			number(string(t.waits), "", "worker", "retry", "reply"), t.agent, t.tokens, t.questions, t.failure, deadline))
 		for n, a := range t.attempts {
 			held[a.agent] += a.held
 			attempts = append(attempts, fmt.Sprintf("%s %d %s %d %s %d", t.id, n+1, a.agent,

@@ -66,8 +66,8 @@ func (m *model) task(id string) *modelTask {
 	return m.tasks[at]
 }
 
-// line is who waits for a place, in order.
-func (m *model) line() []*modelTask {
+// queue is who waits for a place, in order.
+func (m *model) queue() []*modelTask {
 	var out []*modelTask
 	for _, t := range m.tasks {
 		if t.waits == models.WaitForWorker {
@@ -105,26 +105,26 @@ func (m *model) choose(without []string) (w *modelWorker, full bool) {
 	}), false
 }
 
-// place finds somebody for a task that has nobody.
-func (m *model) place(t *modelTask, without []string) {
+// assignOrQueue finds somebody for a task that has nobody.
+func (m *model) assignOrQueue(t *modelTask, without []string) {
 	w, full := m.choose(without)
 	if w != nil && t.waits != models.WaitForWorker {
-		full = slices.ContainsFunc(m.line(), func(o *modelTask) bool { return o.priority >= t.priority })
+		full = slices.ContainsFunc(m.queue(), func(o *modelTask) bool { return o.priority >= t.priority })
 	}
 	switch {
 	case w != nil && !full:
-		m.give(t, w)
+		m.dispatch(t, w)
 	case full && t.waits != models.WaitForWorker:
 		t.state, t.waits, t.agent, t.deadline = models.TaskNew, models.WaitForWorker, "", m.now.Add(10*time.Minute)
 	case full:
 	default:
 		t.agent = ""
 		t.attempts = append(t.attempts, &modelAttempt{state: models.AttemptFailed, failure: "unavailable"})
-		m.goOn(t, "unavailable")
+		m.retryOrFail(t, "unavailable")
 	}
 }
 
-func (m *model) give(t *modelTask, w *modelWorker) {
+func (m *model) dispatch(t *modelTask, w *modelWorker) {
 	a := &modelAttempt{agent: w.id, state: models.AttemptAssigned}
 	if t.budget != nil {
 		a.held = max(*t.budget-t.tokens, 1)
@@ -135,8 +135,8 @@ func (m *model) give(t *modelTask, w *modelWorker) {
 	t.state, t.waits, t.agent, t.deadline = models.TaskNew, models.NotWaiting, w.id, m.now.Add(t.timeout)
 }
 
-// goOn is what follows a failed attempt.
-func (m *model) goOn(t *modelTask, failure string) {
+// retryOrFail is what follows a failed attempt.
+func (m *model) retryOrFail(t *modelTask, failure string) {
 	again := slices.Contains([]string{"timeout", "unavailable", "resource_limit"}, failure) && len(t.attempts) <= t.retries
 	if again && (t.budget == nil || t.tokens < *t.budget) {
 		t.state, t.waits = models.TaskNew, models.WaitForRetry
@@ -167,12 +167,12 @@ func (m *model) end(t *modelTask, state models.AttemptState, failure string, tok
 
 // serve gives the line what is free.
 func (m *model) serve() {
-	for _, t := range m.line() {
+	for _, t := range m.queue() {
 		if w, _ := m.choose(nil); w == nil {
 			return
 		}
-		if m.place(t, t.failedFor()); t.waits == models.WaitForWorker {
-			m.place(t, nil)
+		if m.assignOrQueue(t, t.failedFor()); t.waits == models.WaitForWorker {
+			m.assignOrQueue(t, nil)
 		}
 	}
 }
@@ -187,25 +187,25 @@ func (t *modelTask) failedFor() (out []string) {
 	return out
 }
 
-// due does what is due about a task.
-func (m *model) due(t *modelTask) {
+// onDeadline does what is due about a task.
+func (m *model) onDeadline(t *modelTask) {
 	switch t.waits {
 	case models.WaitForWorker:
 		t.state, t.waits, t.failure = models.TaskFailed, models.NotWaiting, "saturated"
 	case models.WaitForRetry:
-		m.place(t, t.failedFor())
+		m.assignOrQueue(t, t.failedFor())
 	case models.WaitForReply:
 		m.end(t, models.AttemptTimedOut, "unanswered", 0)
-		m.goOn(t, "unanswered")
+		m.retryOrFail(t, "unanswered")
 	default:
 		m.end(t, models.AttemptTimedOut, "timeout", 0)
-		m.goOn(t, "timeout")
+		m.retryOrFail(t, "timeout")
 	}
 }
 
-// speaks returns an agent's open attempt at a task and notes that it has it, or why it
+// latestAttempt returns an agent's open attempt at a task and notes that it has it, or why it
 // may not speak.
-func (m *model) speaks(agent, id string) (*modelTask, errs.Code) {
+func (m *model) latestAttempt(agent, id string) (*modelTask, errs.Code) {
 	t := m.task(id)
 	if t == nil || t.newest(agent) == nil {
 		return nil, errs.NotFound
@@ -219,7 +219,7 @@ func (m *model) speaks(agent, id string) (*modelTask, errs.Code) {
 }
 
 func (m *model) progress(agent, id string) errs.Code {
-	t, refused := m.speaks(agent, id)
+	t, refused := m.latestAttempt(agent, id)
 	if refused == "" && t.waits == models.NotWaiting {
 		t.deadline = m.now.Add(t.timeout)
 	}
@@ -227,20 +227,20 @@ func (m *model) progress(agent, id string) errs.Code {
 }
 
 func (m *model) clarify(agent, id string) errs.Code {
-	t, refused := m.speaks(agent, id)
+	t, refused := m.latestAttempt(agent, id)
 	if refused != "" {
 		return refused
 	}
 	if t.questions++; t.questions > 2 {
 		m.end(t, models.AttemptFailed, "too_many_questions", 0)
-		m.goOn(t, "too_many_questions")
+		m.retryOrFail(t, "too_many_questions")
 		return ""
 	}
 	t.waits, t.deadline = models.WaitForReply, m.now.Add(time.Minute)
 	return ""
 }
 
-func (m *model) answer(id string) errs.Code {
+func (m *model) reply(id string) errs.Code {
 	t := m.task(id)
 	switch {
 	case t == nil:
@@ -262,20 +262,20 @@ func (m *model) complete(agent, id string, r orchestrator.Result) errs.Code {
 	case a.state == models.AttemptSucceeded || a.state == models.AttemptFailed:
 		return ""
 	case t.ended():
-		m.pay(t, a, r.Tokens)
+		m.charge(t, a, r.Tokens)
 		return errs.TaskState
 	case a.state.Ended() && r.Failure != "":
-		m.pay(t, a, r.Tokens)
+		m.charge(t, a, r.Tokens)
 		return ""
 	case a.state.Ended():
 		if t.waits == models.NotWaiting || t.waits == models.WaitForReply {
 			m.end(t, models.AttemptCancelled, "", 0)
 		}
-		m.pay(t, a, r.Tokens)
+		m.charge(t, a, r.Tokens)
 		a.state, a.failure = models.AttemptSucceeded, ""
 	case r.Failure != "":
 		m.end(t, models.AttemptFailed, string(r.Failure), r.Tokens)
-		m.goOn(t, string(r.Failure))
+		m.retryOrFail(t, string(r.Failure))
 		return ""
 	default:
 		m.end(t, models.AttemptSucceeded, "", r.Tokens)
@@ -284,8 +284,8 @@ func (m *model) complete(agent, id string, r orchestrator.Result) errs.Code {
 	return ""
 }
 
-// pay charges an attempt that had ended, once.
-func (m *model) pay(t *modelTask, a *modelAttempt, tokens int64) {
+// charge charges an attempt that had ended, once.
+func (m *model) charge(t *modelTask, a *modelAttempt, tokens int64) {
 	if a.tokens == 0 {
 		a.tokens = tokens
 		t.tokens += tokens
@@ -315,13 +315,13 @@ func (m *model) leave(agent string, gone bool) {
 	for _, t := range m.tasks {
 		if gone && t.agent == agent && !t.ended() && (t.waits == models.NotWaiting || t.waits == models.WaitForReply) {
 			m.end(t, models.AttemptCancelled, "unavailable", 0)
-			m.goOn(t, "unavailable")
+			m.retryOrFail(t, "unavailable")
 		}
 	}
 }
 
-// sign is a sign of life.
-func (m *model) sign(w *modelWorker, state models.WorkerState) {
+// heartbeat is a sign of life.
+func (m *model) heartbeat(w *modelWorker, state models.WorkerState) {
 	w.state = state
 	if !w.breaker.IsZero() && !m.now.Before(w.breaker) {
 		w.breaker, w.failures = time.Time{}, 0

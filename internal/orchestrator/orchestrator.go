@@ -1,23 +1,23 @@
-// Package orchestrator moves work: it takes tasks from whoever asks, gives each to an
-// agent that can do it, and sees to it that the task ends, once, whatever becomes of
-// agents, lines and processes on the way (Chiffon §Reliability Patterns, PROTOCOL_V5
-// §4). It knows no dialect. Its nouns are Task, Attempt, Session and Worker; every
-// door, of REST or of a protocol, calls the same verbs.
+// Package orchestrator is the core of comet: it accepts tasks, assigns each to an agent that can
+// do it, and makes sure that every task ends exactly once, even if agents, connections or
+// processes fail (Chiffon §Reliability Patterns, PROTOCOL_V5 §4). It does not depend on any
+// protocol. Its nouns are Task, Attempt, Session and Worker. REST and all protocols call the same
+// methods.
 //
-// # A verb
+// # Operations
 //
-// Each verb is one transaction. It changes the task and whatever follows from that:
-// the attempt, the worker's places, the reservation in the ledger, the outcome that
-// statistics read, what the agent must be told (its inbox), the next timer (a job), and
-// the events that tell of it. Rows are locked in one order: task, session, worker, the
-// ledger's accounts. After the commit those who wait are woken; a wake-up that is lost
-// costs time and nothing else, because everybody who waits also looks.
+// Each method that changes something is one transaction, an operation. It changes the task and
+// everything that follows from that: the attempt, the slots of the worker, the reservation in the
+// ledger, the outcome for the statistics, the messages in the agent's inbox, the next timer (a
+// job), and the events. Rows are locked in one order: task, session, worker, ledger account.
+// After the commit, waiting goroutines are woken. A lost wake-up only costs time, because every
+// waiting goroutine also polls.
 //
-// # A task
+// # Tasks
 //
-// A task is new until its agent says that it has it, running until it ends, and ends
-// done, failed or cancelled, once. While it has not ended, Waits says what for, and one
-// timer stands for the moment at which the wait is over (Deadline).
+// A task is new until its agent accepts it, running until it ends, and it ends once: done, failed
+// or cancelled. Until it ends, WaitingFor is the reason why it waits, and one timer runs at its
+// Deadline.
 package orchestrator
 
 import (
@@ -31,6 +31,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"comet/internal/errs"
 	"comet/internal/events"
 	"comet/internal/jobs"
 	"comet/internal/lifecycle"
@@ -44,40 +45,39 @@ import (
 
 // Options configures New; nil is the zero value.
 type Options struct {
-	// Classes are policies by class, beside those that are always there and instead
-	// of those with the same name.
+	// Classes adds policies by class to the built-in ones, or replaces them.
 	Classes map[string]Policy
-	// Registry changes what agents offer; without one nobody can.
+	// Registry changes the capabilities of agents; without one UpdateCapabilities fails.
 	Registry *registry.Registry
-	// Feed tells of changes in the registry; without one they are found once a minute.
+	// Feed delivers the events of the registry; without one the agents are read once a minute.
 	Feed *events.Feed
 	// Waker wakes other replicas; default none.
 	Waker Waker
-	// Poll is how often is looked for what this process was not told of, default 500 ms.
+	// Poll is the interval of looking for changes without a wake-up, default 500 ms.
 	Poll time.Duration
-	// Silence is how long a worker may be silent before it counts as offline, default
-	// 45 s: three heartbeats missed.
-	Silence time.Duration
-	// MaxLine is how many tasks may wait in one line, default 10,000.
-	MaxLine int
-	// MaxWaiting is how many tasks may wait in all lines together, default 20,000.
-	MaxWaiting int
-	// MaxWaits is how many requests may wait for tasks at a time, default 5,000, and
-	// MaxWaitsEach how many of one token, default 1,000.
-	MaxWaits, MaxWaitsEach int
-	// SessionIdle is how long a session stays open without a task, default 1 h.
+	// OfflineAfter is how long a worker may be silent before it is offline, default 45 s: three
+	// missed heartbeats.
+	OfflineAfter time.Duration
+	// MaxQueue is the maximum number of tasks in one queue, default 10,000.
+	MaxQueue int
+	// MaxQueuedTotal is the maximum number of tasks in all queues together, default 20,000.
+	MaxQueuedTotal int
+	// MaxWaiters is the maximum number of requests that wait for tasks, default 5,000;
+	// MaxWaitersPerToken is the maximum for one token, default 1,000.
+	MaxWaiters, MaxWaitersPerToken int
+	// SessionIdle is how long a session without open tasks stays open, default 1 h.
 	SessionIdle time.Duration
-	// Retention is how long a task that has ended is kept, default 30 days.
+	// Retention is how long an ended task is kept, default 30 days.
 	Retention time.Duration
-	// Tracer makes the spans of tasks; default nobody does.
+	// Tracer starts the spans of tasks; default none.
 	Tracer trace.Tracer
-	// Logger hears of what fails; default discards.
+	// Logger receives failures; default discards.
 	Logger *slog.Logger
 }
 
-// Waker carries wake-ups to other replicas, and theirs to Hear. Neither has to arrive.
+// Waker sends wake-ups to other replicas, which call OnWake. Wake-ups may be lost.
 type Waker interface {
-	// Wake tells the other replicas that something of a kind has changed.
+	// Wake notifies the other replicas of a change.
 	Wake(kind WakeKind, id string)
 }
 
@@ -87,20 +87,20 @@ func (o *Options) orDefaults() Options {
 		out = *o
 	}
 	out.Poll = orElse(out.Poll, 500*time.Millisecond)
-	out.Silence = orElse(out.Silence, 45*time.Second)
+	out.OfflineAfter = orElse(out.OfflineAfter, 45*time.Second)
 	out.Retention = orElse(out.Retention, 30*24*time.Hour)
 	out.SessionIdle = orElse(out.SessionIdle, time.Hour)
-	if out.MaxLine <= 0 {
-		out.MaxLine = 10_000
+	if out.MaxQueue <= 0 {
+		out.MaxQueue = 10_000
 	}
-	if out.MaxWaiting <= 0 {
-		out.MaxWaiting = 20_000
+	if out.MaxQueuedTotal <= 0 {
+		out.MaxQueuedTotal = 20_000
 	}
-	if out.MaxWaits <= 0 {
-		out.MaxWaits = 5000
+	if out.MaxWaiters <= 0 {
+		out.MaxWaiters = 5000
 	}
-	if out.MaxWaitsEach <= 0 {
-		out.MaxWaitsEach = 1000
+	if out.MaxWaitersPerToken <= 0 {
+		out.MaxWaitersPerToken = 1000
 	}
 	if out.Logger == nil {
 		out.Logger = slog.New(slog.DiscardHandler)
@@ -121,52 +121,53 @@ func orElse(d, otherwise time.Duration) time.Duration {
 	return d
 }
 
-// Orchestrator is safe for concurrent use. Start it to serve lines, to follow workers
-// of other replicas and to notice those that fall silent.
+// Orchestrator is safe for concurrent use. Start it to assign queued tasks, to follow the workers
+// of other replicas and to detect silent ones.
 type Orchestrator struct {
 	*lifecycle.Loop
-	store   *store.Store
-	ledger  *usage.Ledger
-	opts    Options
-	log     *slog.Logger
-	index   *selection.Index
-	crowd   *crowd
-	hub     *hub
-	waiting *places.Places // of the requests that wait for tasks
+	store       *store.Store
+	ledger      *usage.Ledger
+	opts        Options
+	log         *slog.Logger
+	index       *selection.Index
+	workerCache *workerCache
+	waiters     *waiters
+	waitLimit   *places.Places // requests that wait for tasks
 
-	spans    bool // are made
-	counters *counters
-	gauges   gauges
+	tracesEnabled bool // without it nothing is read for spans
+	counters      *counters
+	gauges        gauges
 
-	read atomic.Int64 // position up to which the registry's events are known
-	// stale counts how often the registry was to be read as a whole, and fresh up to
-	// which of these it was.
-	stale, fresh atomic.Int64
-	// learning is held while an agent is read into the index; learned are those that
-	// were while all are, nil at other times.
-	learning sync.Mutex
-	learned  []string
-	// lines are what the tasks that wait need.
-	lines *lines
-	// started is when Start was called, by the store's clock in microseconds.
-	started atomic.Int64
-	// behind is set when another replica has changed workers.
-	behind atomic.Bool
+	indexLoaded      atomic.Bool
+	registryPosition atomic.Int64 // all registry events up to here are in the index
+	// registryStale counts the requests to read the whole registry; registryFresh is the last of
+	// them that was done.
+	registryStale, registryFresh atomic.Int64
+	// reindexMu is held while an agent is read into the index. reindexed lists the agents that
+	// were read while loadIndex runs, nil at other times.
+	reindexMu sync.Mutex
+	reindexed []string
+	// queues caches what the queued tasks require.
+	queues *queueCache
+	// startedAt is when Start was called, by the store's clock in microseconds.
+	startedAt atomic.Int64
+	// workersChanged is set when another replica has changed workers.
+	workersChanged atomic.Bool
 }
 
-// New returns an orchestrator over the store whose tasks spend in the ledger.
+// New returns an orchestrator whose tasks spend from the ledger.
 func New(s *store.Store, ledger *usage.Ledger, opts *Options) *Orchestrator {
-	o := &Orchestrator{store: s, ledger: ledger, opts: opts.orDefaults(), index: selection.New(), hub: newHub(),
-		lines: newLines(), counters: newCounters(), spans: opts != nil && opts.Tracer != nil, gauges: newGauges(),
-		crowd: &crowd{all: map[string]models.Worker{}}}
-	o.log, o.waiting = o.opts.Logger, places.New(o.opts.MaxWaits, o.opts.MaxWaitsEach)
-	o.stale.Store(1)
-	o.started.Store(s.Now().UnixMicro())
+	o := &Orchestrator{store: s, ledger: ledger, opts: opts.orDefaults(), index: selection.New(), waiters: newWaiters(),
+		queues: newQueueCache(), counters: newCounters(), tracesEnabled: opts != nil && opts.Tracer != nil, gauges: newGauges(),
+		workerCache: &workerCache{byID: map[string]models.Worker{}}}
+	o.log, o.waitLimit = o.opts.Logger, places.New(o.opts.MaxWaiters, o.opts.MaxWaitersPerToken)
+	o.registryStale.Store(1)
+	o.startedAt.Store(s.Now().UnixMicro())
 	o.Loop = lifecycle.NewLoop(func(ctx context.Context) {
-		o.started.Store(s.Now().UnixMicro())
+		o.startedAt.Store(s.Now().UnixMicro())
 		var followers sync.WaitGroup
 		if o.opts.Feed != nil {
-			followers.Go(func() { o.follow(ctx) })
+			followers.Go(func() { o.followRegistry(ctx) })
 		}
 		o.run(ctx)
 		followers.Wait()
@@ -174,25 +175,30 @@ func New(s *store.Store, ledger *usage.Ledger, opts *Options) *Orchestrator {
 	return o
 }
 
-// timerKind is the kind of the one job a task has while it has not ended.
+// timerKind is the kind of the job that every open task has once.
 const timerKind = "task.timer"
 
-// Register has the runner keep the orchestrator's timers.
-func (o *Orchestrator) Register(r *jobs.Runner) {
-	r.Handle(timerKind, o.timer, jobs.Policy{MaxBackoff: 10 * time.Second})
-	r.Handle(partKind, o.gather, jobs.Policy{MaxBackoff: 10 * time.Second})
-	r.Handle(breakerKind, o.probe, jobs.Policy{MaxBackoff: 10 * time.Second})
+// RegisterJobs registers the handlers of the orchestrator's jobs.
+func (o *Orchestrator) RegisterJobs(r *jobs.Runner) {
+	r.Handle(timerKind, o.handleTimer, jobs.Policy{MaxBackoff: 10 * time.Second})
+	r.Handle(subtaskKind, o.updateParent, jobs.Policy{MaxBackoff: 10 * time.Second})
+	r.Handle(breakerKind, o.probeWorker, jobs.Policy{MaxBackoff: 10 * time.Second})
 }
 
-// policy returns the policy of a task, whose class may be one that another version of
-// the program knew.
-func (o *Orchestrator) policy(t models.Task, override Override) Policy {
+// policyOf returns the policy of a task. A class that this version does not know has the default
+// policy.
+func (o *Orchestrator) policyOf(t models.Task, override Override) Policy {
 	p, known := o.opts.Classes[t.Class]
 	if !known {
 		p = o.opts.Classes[ClassDefault]
 	}
-	return p.with(override)
+	return p.withOverride(override)
 }
 
-// Check reports whether the index of agents is filled, for readiness.
-func (o *Orchestrator) Check(context.Context) error { return o.hub.ready() }
+// Check returns an error until the index of agents is loaded. It is a readiness check.
+func (o *Orchestrator) Check(context.Context) error {
+	if !o.indexLoaded.Load() {
+		return errs.New(errs.Unavailable, "the agents are not read yet")
+	}
+	return nil
+}

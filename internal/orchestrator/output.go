@@ -5,42 +5,41 @@ import (
 	"comet/models"
 )
 
-// MaxOutput is the most that one attempt may put out into each stream, in bytes.
+// MaxOutput is the maximum size of each output stream of an attempt, in bytes.
 const MaxOutput = 256 << 20
 
-// takeOutput keeps what a progress brings: the log, and a piece of a result.
-func (s *step) takeOutput(t *models.Task, a *models.Attempt, p Progress) error {
-	if err := s.addLog(t, a.Attempt, p.Log); err != nil || p.Chunk == nil {
+// storeOutput stores the log and the chunk of a progress report.
+func (op *operation) storeOutput(t *models.Task, a *models.Attempt, p Progress) error {
+	if err := op.appendLog(t, a.Attempt, p.Log); err != nil || p.Chunk == nil {
 		return err
 	}
-	return s.takeChunk(t, a, *p.Chunk)
+	return op.storeChunk(t, a, *p.Chunk)
 }
 
-// addLog puts something at the end of an attempt's log.
-func (s *step) addLog(t *models.Task, attempt int, data []byte) error {
+// appendLog appends data to the log of an attempt.
+func (op *operation) appendLog(t *models.Task, attempt int, data []byte) error {
 	if len(data) == 0 {
 		return nil
 	}
 	o := models.OutputChunk{Stream: models.StreamLog, Start: t.LogBytes, Data: data}
 	if t.LogBytes = o.End(); t.LogBytes > MaxOutput {
-		return tooLong()
+		return errOutputTooLong()
 	}
-	return s.tx.AddOutput(t.ID, attempt, o)
+	return op.tx.AddOutput(t.ID, attempt, o)
 }
 
-// takeChunk keeps a piece of the newest step's output. The first piece of a further step
-// makes what the one before has put out part of the log; a late piece of an earlier step
-// goes there too.
-func (s *step) takeChunk(t *models.Task, a *models.Attempt, c Chunk) error {
+// storeChunk stores a chunk of output of the newest step. The first chunk of a new step moves the
+// output of the previous one to the log; late chunks of earlier steps are appended to the log.
+func (op *operation) storeChunk(t *models.Task, a *models.Attempt, c Chunk) error {
 	if c.Step < a.ChunkStep {
-		return s.addLog(t, a.Attempt, c.Data)
+		return op.appendLog(t, a.Attempt, c.Data)
 	}
 	if c.Start < 0 || c.Span < 0 || c.Total < 0 || c.Start > MaxOutput || c.Span > MaxOutput || c.Span > 0 && len(c.Data) == 0 {
-		return chunkError("a chunk of step %d with %d bytes cannot stand for bytes %d-%d", c.Step, len(c.Data), c.Start, c.Start+c.Span)
+		return chunkError("a chunk of step %d with %d bytes cannot be bytes %d-%d", c.Step, len(c.Data), c.Start, c.Start+c.Span)
 	}
 	before := *a
 	if c.Step > a.ChunkStep {
-		if err := s.resultToLog(t, *a); err != nil {
+		if err := op.moveResultToLog(t, *a); err != nil {
 			return err
 		}
 		a.ChunkStep, a.ChunkTotal = c.Step, 0
@@ -53,36 +52,36 @@ func (s *step) takeChunk(t *models.Task, a *models.Attempt, c Chunk) error {
 		a.ChunkTotal = c.Total
 	}
 	if a.ChunkTotal != 0 && max(o.End(), t.OutputBytes) > a.ChunkTotal {
-		return chunkError("the output of step %d ends at byte %d, behind its total of %d", c.Step, max(o.End(), t.OutputBytes), a.ChunkTotal)
+		return chunkError("the output of step %d ends at byte %d, after its total of %d", c.Step, max(o.End(), t.OutputBytes), a.ChunkTotal)
 	}
 	if *a != before {
-		if err := s.tx.SaveAttempt(*a); err != nil {
+		if err := op.tx.SaveAttempt(*a); err != nil {
 			return err
 		}
 	}
-	return s.addPiece(t, a.Attempt, o)
+	return op.addResultChunk(t, a.Attempt, o)
 }
 
-// addPiece keeps a piece of a result, less what is there already.
-func (s *step) addPiece(t *models.Task, attempt int, o models.OutputChunk) error {
+// addResultChunk stores a chunk of a result without the ranges that are stored already.
+func (op *operation) addResultChunk(t *models.Task, attempt int, o models.OutputChunk) error {
 	if o.End() > MaxOutput {
-		return tooLong()
+		return errOutputTooLong()
 	}
-	if o.End() == o.Start { // it would stand in the place of a piece that has something
+	if o.End() == o.Start { // it would replace a chunk with data
 		return nil
 	}
 	pieces := []models.OutputChunk{o}
-	if o.Start != t.OutputBytes { // not simply the next one
-		there, err := s.tx.OutputPieces(t.ID, attempt, o.Stream)
+	if o.Start != t.OutputBytes { // not the next chunk in order
+		there, err := op.tx.OutputPieces(t.ID, attempt, o.Stream)
 		if err != nil {
 			return err
 		}
-		if pieces, err = missing(o, there); err != nil {
+		if pieces, err = subtractRanges(o, there); err != nil {
 			return err
 		}
 	}
 	for _, piece := range pieces {
-		if err := s.tx.AddOutput(t.ID, attempt, piece); err != nil {
+		if err := op.tx.AddOutput(t.ID, attempt, piece); err != nil {
 			return err
 		}
 	}
@@ -90,9 +89,9 @@ func (s *step) addPiece(t *models.Task, attempt int, o models.OutputChunk) error
 	return nil
 }
 
-// missing cuts from a piece what is there already, in order. A piece that has not as
-// many bytes as it stands for cannot be cut: it is kept whole or not at all.
-func missing(o models.OutputChunk, there []models.OutputRange) (out []models.OutputChunk, err error) {
+// subtractRanges cuts the stored ranges from a chunk, in order. A chunk whose span differs from
+// its length cannot be cut: it is stored completely or not at all.
+func subtractRanges(o models.OutputChunk, there []models.OutputRange) (out []models.OutputChunk, err error) {
 	at, end := o.Start, o.End()
 	cut := func(to int64) {
 		if to = min(to, end); at < to {
@@ -107,7 +106,7 @@ func missing(o models.OutputChunk, there []models.OutputRange) (out []models.Out
 		case odd && p.Start <= at && end <= p.End:
 			return nil, nil
 		case odd:
-			return nil, chunkError("bytes %d-%d of the output overlap bytes %d-%d, and are not as many as they are said to be", o.Start, end, p.Start, p.End)
+			return nil, chunkError("bytes %d-%d of the output overlap bytes %d-%d and differ in length from their range", o.Start, end, p.Start, p.End)
 		}
 		cut(p.Start)
 		at = max(at, p.End)
@@ -119,72 +118,72 @@ func missing(o models.OutputChunk, there []models.OutputRange) (out []models.Out
 	return out, nil
 }
 
-// resultToLog makes what was collected as a result part of the log.
-func (s *step) resultToLog(t *models.Task, a models.Attempt) error {
+// moveResultToLog appends the collected result to the log.
+func (op *operation) moveResultToLog(t *models.Task, a models.Attempt) error {
 	if t.OutputBytes == 0 {
 		return nil
 	}
-	length, err := s.tx.CompactOutput(t.ID, a.Attempt)
+	length, err := op.tx.CompactOutput(t.ID, a.Attempt)
 	if err != nil {
 		return err
 	}
 	if t.LogBytes+length > MaxOutput {
-		return tooLong()
+		return errOutputTooLong()
 	}
-	if err := s.tx.MoveToLog(t.ID, a.Attempt, t.LogBytes); err != nil {
+	if err := op.tx.MoveToLog(t.ID, a.Attempt, t.LogBytes); err != nil {
 		return err
 	}
 	t.LogBytes, t.OutputBytes = t.LogBytes+length, 0
 	return nil
 }
 
-// settleOutput makes the result of an attempt that ends: data, or where that is empty
-// the pieces of its newest step, of which none may be missing then unless it has failed.
-func (s *step) settleOutput(t *models.Task, a models.Attempt, data []byte) error {
-	err := s.settlePieces(t, a)
-	if err != nil && a.State == models.AttemptFailed { // what came of a failure's result is told in its log
-		err = s.resultToLog(t, a)
+// finishOutput sets the result of an attempt that ends: data or, if that is empty, the chunks of
+// its newest step. Unless the attempt has failed, no chunk may be missing.
+func (op *operation) finishOutput(t *models.Task, a models.Attempt, data []byte) error {
+	err := op.finishResultChunks(t, a)
+	if err != nil && a.State == models.AttemptFailed { // an incomplete result of a failure goes to the log
+		err = op.moveResultToLog(t, a)
 	}
 	if err != nil || len(data) == 0 {
 		return err
 	}
-	if err := s.resultToLog(t, a); err != nil {
+	if err := op.moveResultToLog(t, a); err != nil {
 		return err
 	}
-	return s.addPiece(t, a.Attempt, models.OutputChunk{Stream: models.StreamResult, Data: data})
+	return op.addResultChunk(t, a.Attempt, models.OutputChunk{Stream: models.StreamResult, Data: data})
 }
 
-func (s *step) settlePieces(t *models.Task, a models.Attempt) error {
+func (op *operation) finishResultChunks(t *models.Task, a models.Attempt) error {
 	newest := a.Attempt == t.Attempt
 	if newest && a.ChunkTotal == 0 && t.OutputBytes == 0 {
-		return nil // there never was one
+		return nil // there is no output
 	}
-	pieces, err := s.tx.OutputPieces(t.ID, a.Attempt, models.StreamResult)
+	pieces, err := op.tx.OutputPieces(t.ID, a.Attempt, models.StreamResult)
 	if err != nil {
 		return err
 	}
-	end, odd, err := whole(pieces, a.ChunkTotal)
+	end, odd, err := contiguousEnd(pieces, a.ChunkTotal)
 	if err != nil {
 		return err
 	}
 	if t.OutputBytes = end; odd {
-		if t.OutputBytes, err = s.tx.CompactOutput(t.ID, a.Attempt); err != nil {
+		if t.OutputBytes, err = op.tx.CompactOutput(t.ID, a.Attempt); err != nil {
 			return err
 		}
 	}
 	if newest {
 		return nil
 	}
-	t.LogBytes = 0 // that of the older attempt counts now
-	if pieces, err = s.tx.OutputPieces(t.ID, a.Attempt, models.StreamLog); err == nil && len(pieces) > 0 {
+	t.LogBytes = 0 // the log of the older attempt counts
+	if pieces, err = op.tx.OutputPieces(t.ID, a.Attempt, models.StreamLog); err == nil && len(pieces) > 0 {
 		t.LogBytes = pieces[len(pieces)-1].End
 	}
 	return err
 }
 
-// whole returns where the pieces end, which are in order and must have no gap; odd tells
-// whether one of them has another length than it stands for.
-func whole(pieces []models.OutputRange, total int64) (end int64, odd bool, err error) {
+// contiguousEnd returns the end of the chunks, which are in order and must have no gap; odd
+// reports whether the span of one differs from its length.
+func contiguousEnd(pieces []models.OutputRange, total int64) (end int64, odd bool, err error) {
 	for _, p := range pieces {
 		if p.Start > end {
 			return end, odd, chunkError("bytes %d-%d of the output are missing", end, p.Start)
@@ -197,13 +196,13 @@ func whole(pieces []models.OutputRange, total int64) (end int64, odd bool, err e
 	return end, odd, nil
 }
 
-// chunkError is for pieces that make no whole.
+// chunkError is the error for chunks that do not fit together.
 func chunkError(format string, args ...any) error {
 	var v errs.Violations
 	v.Add(errs.InvalidRequest, "/output", "chunks", format, args...)
 	return v.Err()
 }
 
-func tooLong() error {
-	return errs.New(errs.LimitReached, "an attempt may put out at most %d bytes", MaxOutput).With("limit", MaxOutput)
+func errOutputTooLong() error {
+	return errs.New(errs.LimitReached, "an attempt may write at most %d bytes of output", MaxOutput).With("limit", MaxOutput)
 }

@@ -31,7 +31,7 @@ func seed(t *testing.T) uint64 {
 }
 
 // chunk sends a piece of a task's output.
-func (h *house) chunk(t *testing.T, id string, c orchestrator.Chunk) error {
+func (h *harness) chunk(t *testing.T, id string, c orchestrator.Chunk) error {
 	t.Helper()
 	_, err := h.Progress(t.Context(), "a", id, orchestrator.Progress{Chunk: &c})
 	return err
@@ -60,7 +60,7 @@ func TestOutputInPieces(t *testing.T) {
 		"CountedTooLong":         {[]orchestrator.Chunk{{Start: 0, Span: 10, Total: 20, Data: []byte("short")}, {Start: 10, Span: 10, Total: 20, Data: []byte("er")}}, "shorter", ""},
 		"WithATotalInOneMessage": {[]orchestrator.Chunk{{Start: 2, Data: []byte("cd")}, {Start: 0, Total: 4, Data: []byte("ab")}}, "abcd", ""},
 	} {
-		rule(t, name+"IsPutTogether", func(t *testing.T, h *house) {
+		withHarness(t, name+"IsPutTogether", func(t *testing.T, h *harness) {
 			h.worker(t, "a", 1, "work")
 			id := h.submit(t, "work", nil).ID
 			for _, chunk := range c.chunks {
@@ -79,14 +79,14 @@ func TestOutputInPieces(t *testing.T) {
 		"InItsMiddle":    {piece(0, "ab"), piece(4, "ef")},
 		"AtItsEnd":       {{Start: 0, Total: 5, Data: []byte("abcd")}},
 	} {
-		rule(t, "WithAGap"+name+"IsNoResultAndTheTaskStaysOpen", func(t *testing.T, h *house) {
+		withHarness(t, "WithAGap"+name+"IsNoResultAndTheTaskStaysOpen", func(t *testing.T, h *harness) {
 			h.worker(t, "a", 1, "work")
-			h.spend(t, "a", 1) // it has an account
+			h.recordUsage(t, "a", 1) // it has an account
 			id := h.submit(t, "work", nil).ID
 			for _, chunk := range chunks {
 				require.NoError(t, h.chunk(t, id, chunk))
 			}
-			before := everything(t, h)
+			before := allRows(t, h)
 			_, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Tokens: 9})
 			require.Equal(t, errs.InvalidRequest, errs.CodeOf(err))
 			require.Contains(t, err.Error(), "missing")
@@ -97,7 +97,7 @@ func TestOutputInPieces(t *testing.T) {
 		})
 	}
 
-	rule(t, "WithAGapIsToldOfAnAttemptThatFailed", func(t *testing.T, h *house) {
+	withHarness(t, "WithAGapIsToldOfAnAttemptThatFailed", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		require.NoError(t, h.chunk(t, id, orchestrator.Chunk{Start: 4, Total: 9, Data: []byte("came")}))
@@ -108,7 +108,7 @@ func TestOutputInPieces(t *testing.T) {
 		require.Equal(t, "came", h.output(t, id, models.StreamLog))
 	})
 
-	rule(t, "IsTheLogWhereAWholeResultFollows", func(t *testing.T, h *house) {
+	withHarness(t, "IsTheLogWhereAWholeResultFollows", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		_, err := h.Progress(t.Context(), "a", id, orchestrator.Progress{Log: []byte("log "), Chunk: &orchestrator.Chunk{Data: []byte("piece")}})
@@ -119,13 +119,13 @@ func TestOutputInPieces(t *testing.T) {
 		require.Equal(t, "log piece", h.output(t, id, models.StreamLog))
 	})
 
-	rule(t, "OfAFurtherAttemptBeginsAnew", func(t *testing.T, h *house) {
+	withHarness(t, "OfAFurtherAttemptBeginsAnew", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		require.NoError(t, h.chunk(t, id, orchestrator.Chunk{Step: 3, Total: 5, Data: []byte("first")}))
 		_, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureResource})
 		require.NoError(t, err)
-		h.pass(t, id, 1e9, waits(models.NotWaiting))
+		h.advanceUntil(t, id, 1e9, waitsFor(models.NotWaiting))
 		require.Empty(t, h.output(t, id, models.StreamResult))
 		require.NoError(t, h.chunk(t, id, orchestrator.Chunk{Step: 1, Data: []byte("2nd")}))
 		task, err := h.Complete(t.Context(), "a", id, orchestrator.Result{})
@@ -135,7 +135,7 @@ func TestOutputInPieces(t *testing.T) {
 		require.Empty(t, h.output(t, id, models.StreamLog))
 	})
 
-	rule(t, "ThatMakesNoSenseIsRefusedAndNothingOfItKept", func(t *testing.T, h *house) {
+	withHarness(t, "ThatMakesNoSenseIsRefusedAndNothingOfItKept", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		require.NoError(t, h.chunk(t, id, orchestrator.Chunk{Start: 10, Span: 4, Data: []byte("é")}))
@@ -151,11 +151,11 @@ func TestOutputInPieces(t *testing.T) {
 			"beyond all numbers":     {Start: 1<<63 - 2, Data: []byte("xx")},
 			"a span without measure": {Start: 1, Span: 1<<63 - 1, Data: []byte("xx")},
 		} {
-			before := everything(t, h)
+			before := allRows(t, h)
 			require.Equal(t, errs.InvalidRequest, errs.CodeOf(h.chunk(t, id, c)), name)
 			requireUnchanged(t, h, before, name)
 		}
-		before := everything(t, h)
+		before := allRows(t, h)
 		err := h.chunk(t, id, orchestrator.Chunk{Step: 1, Start: orchestrator.MaxOutput - 1, Data: []byte("xx")})
 		require.Equal(t, errs.LimitReached, errs.CodeOf(err))
 		requireUnchanged(t, h, before, "too long")
@@ -186,7 +186,7 @@ func (c *collected) join() string {
 func TestAnyPiecesArePutTogetherAsANaiveReceiverWould(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]uint64{"KnownSeed": 1, "NewSeed": seed(t)} {
-		rule(t, name, func(t *testing.T, h *house) {
+		withHarness(t, name, func(t *testing.T, h *harness) {
 			h.worker(t, "a", 1, "work")
 			r := rand.New(rand.NewPCG(s, 6))
 			for round := range 12 {

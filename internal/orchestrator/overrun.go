@@ -6,7 +6,7 @@ import (
 	"comet/models"
 )
 
-// checkOverrun judges what is to follow where the budget does not cover the work.
+// checkOverrun validates Override.Overrun.
 func (sub *Submission) checkOverrun(wrong func(at, rule, format string, args ...any)) {
 	o := sub.Override.Overrun
 	if o == nil {
@@ -29,29 +29,29 @@ func (sub *Submission) checkOverrun(wrong func(at, rule, format string, args ...
 	}
 }
 
-// overrun does what the asker wants where the budget did not cover an attempt, and reports
-// whether another one follows (PROTOCOL_V5 §9.2).
-func (s *step) overrun(t *models.Task, r report, p Policy) (again bool, err error) {
+// handleOverrun applies the overrun policy after an attempt that the budget did not cover, and
+// reports whether another attempt follows (PROTOCOL_V5 §9.2).
+func (op *operation) handleOverrun(t *models.Task, r attemptEnd, p Policy) (again bool, err error) {
 	if r.failure != FailureBudget || p.Overrun == nil || t.Attempt > p.Retries {
 		return false, nil
 	}
 	switch p.Overrun.Action {
 	case models.OverrunRaise:
-		again, err = s.raise(t, r.needed, p.Overrun.MaxBudget)
+		again, err = op.raiseBudget(t, r.needed, p.Overrun.MaxBudget)
 	case models.OverrunSimplify:
 		var all []models.Attempt
-		all, err = s.tx.Attempts(t.ID)
-		again = overruns(all) == 1
+		all, err = op.tx.Attempts(t.ID)
+		again = countOverruns(all) == 1
 	}
 	if err != nil || !again {
 		return false, err
 	}
-	p.Backoff = nil // time does not help
-	return true, s.postpone(t, p, r.failure)
+	p.Backoff = nil // waiting does not help
+	return true, op.scheduleRetry(t, p, r.failure)
 }
 
-// overruns counts the attempts that a budget did not cover.
-func overruns(attempts []models.Attempt) (n int) {
+// countOverruns returns the number of attempts that the budget did not cover.
+func countOverruns(attempts []models.Attempt) (n int) {
 	for _, a := range attempts {
 		if Failure(a.ErrorCode) == FailureBudget {
 			n++
@@ -60,17 +60,17 @@ func overruns(attempts []models.Attempt) (n int) {
 	return n
 }
 
-// WantsSimplerResult reports whether a task's agent is asked for a simpler version, since the budget
-// did not cover an attempt before.
+// WantsSimplerResult reports whether the agent is asked for a simpler result because the budget
+// did not cover an earlier attempt.
 func WantsSimplerResult(in models.TaskInput, attempts []models.Attempt) (bool, error) {
-	o, err := override(in)
-	return o.Overrun != nil && o.Overrun.Action == models.OverrunSimplify && overruns(attempts) > 0, err
+	o, err := overrideOf(in)
+	return o.Overrun != nil && o.Overrun.Action == models.OverrunSimplify && countOverruns(attempts) > 0, err
 }
 
-// raise makes a task's budget what its agent needs beside what was used before, or twice
-// what it was where the agent did not say, or says what it has. ok is false where it may
-// not be as much.
-func (s *step) raise(t *models.Task, needed, most int64) (ok bool, err error) {
+// raiseBudget raises the budget to what the agent needs plus the tokens used before; if the agent
+// does not state a need above the present budget, it doubles the budget. ok is false if that is
+// not allowed.
+func (op *operation) raiseBudget(t *models.Task, needed, most int64) (ok bool, err error) {
 	if t.Budget == nil {
 		return false, nil
 	}
@@ -84,5 +84,5 @@ func (s *step) raise(t *models.Task, needed, most int64) (ok bool, err error) {
 		return false, nil
 	}
 	t.Budget = &want
-	return true, s.tx.SetBudget(t.ID, want)
+	return true, op.tx.SetBudget(t.ID, want)
 }

@@ -1,124 +1,131 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
 	"comet/internal/errs"
+	"comet/internal/jobs"
 	"comet/internal/orchestrator/selection"
 	"comet/models"
 )
 
-// A task that several workers do at a time (models.Parallel) has no agent of its own: it
-// is given away as parts, each a task like any other, with its deadlines and retries, and
-// no two of them with the same agent. What becomes of the whole is found out whenever a
-// part has ended, by a job of its own, so that a part's end never waits for its whole.
+// A parallel task (Override.Workers > 1) has no agent of its own. It has subtasks: tasks
+// like any other, with their own deadlines and retries, no two of them with the same agent.
+// The first success is the result of the parent, and the other subtasks are cancelled. A
+// job decides about the parent after each end of a subtask, so that the end of a subtask
+// never waits for the lock of its parent.
 
-// partKind is the kind of the job that looks at the whole once a part of it has ended.
-const partKind = "task.part"
+// MaxParallel is the largest number of workers that do one task at the same time.
+const MaxParallel = 16
 
-// wholeDeadline is when a whole is given up whose parts have not ended: each of them
-// ends by itself long before.
-const wholeDeadline = maxTimeout + 24*time.Hour
+// subtaskKind is the kind of the job that decides about a parent task after one of its
+// subtasks has ended. Its key is the id of the subtask.
+const subtaskKind = "task.subtask"
 
-// checkParallel judges how many workers are wanted, and what for.
-func (sub *Submission) checkParallel(wrong func(at, rule, format string, args ...any)) {
-	p := sub.Override.Parallel
-	if p == nil {
+// lateMark separates the id of a subtask from an attempt number in the key of a job that
+// runs because a late message has changed the tokens of a subtask that had ended before.
+const lateMark = "/"
+
+// parentDeadline is the time after which a parent fails whose subtasks have not ended: each
+// of them ends long before.
+const parentDeadline = maxTimeout + 24*time.Hour
+
+// checkWorkers validates how many workers are asked for.
+func (sub *Submission) checkWorkers(wrong func(at, rule, format string, args ...any)) {
+	n := sub.Override.Workers
+	if n == 0 {
 		return
 	}
-	if p.Workers < 2 || p.Workers > models.MaxParallel {
-		wrong("/parallel/workers", "range", "parallel.workers must be 2 to %d, not %d", models.MaxParallel, p.Workers)
+	if n < 2 || n > MaxParallel {
+		wrong("/workers", "range", "workers must be 2 to %d, not %d", MaxParallel, n)
 	}
-	known := false
-	for _, a := range models.Aggregates() {
-		known = known || a == p.Aggregate
+	if b := sub.Budget; b != nil && *b > 0 && *b < int64(n) {
+		wrong("/budget", "min", "budget must be at least one token for each of %d workers, not %d", n, *b)
 	}
-	if !known {
-		wrong("/parallel/aggregate", "oneof", "parallel.aggregate must be first, all, majority or merge, not %q", p.Aggregate)
-	}
-	if b := sub.Budget; b != nil && *b > 0 && *b < int64(p.Workers) {
-		wrong("/budget", "min", "budget must be a token for each of %d workers at least, not %d", p.Workers, *b)
-	}
-	if sub.Agent != "" {
-		wrong("/parallel", "conflict", "one agent is named, which is not several workers")
+	if sub.AgentID != "" {
+		wrong("/workers", "conflict", "one agent cannot be several workers")
 	}
 }
 
-// spread submits a task that several workers are to do. The first part is placed as any
-// task is, so that it may wait for a worker; each further one only where another worker
-// is free now.
-func (s *step) spread(by models.Principal, sub Submission) (Submitted, error) {
-	t, in, err := sub.task(by, s.tx.Now())
+// submitParallel submits a task for several workers. The first subtask is assigned like any
+// task, so it may wait for a worker; each further one is made only if another worker is free
+// now.
+func (op *operation) submitParallel(by models.Principal, sub Submission) (SubmitResult, error) {
+	t, in, err := sub.newTask(by, op.tx.Now())
 	if err != nil {
-		return Submitted{}, err
+		return SubmitResult{}, err
 	}
-	t.WaitingFor, t.Attempt, t.Deadline = models.NotWaiting, 1, s.tx.Now().Add(wholeDeadline)
-	s.inserting = t.ID
-	if err := s.emit(models.EventTaskCreated, t, nil); err != nil {
-		return Submitted{}, err
+	t.WaitingFor, t.Attempt, t.Deadline = models.NotWaiting, 1, op.tx.Now().Add(parentDeadline)
+	op.insertingID = t.ID
+	if err := op.emitTaskEvent(models.EventTaskCreated, t, nil); err != nil {
+		return SubmitResult{}, err
 	}
-	if err := s.insert(t, in); err != nil {
-		return Submitted{}, orTaken(err, t.ID)
+	if err := op.insertTask(t, in); err != nil {
+		return SubmitResult{}, taskExistsError(err, t.ID)
 	}
-	s.inserting = ""
-	err = s.tx.InsertAttempt(models.Attempt{TaskID: t.ID, Attempt: 1, State: models.AttemptAssigned, AssignedAt: s.tx.Now()})
+	op.insertingID = ""
+	err = op.tx.InsertAttempt(models.Attempt{TaskID: t.ID, Attempt: 1, State: models.AttemptAssigned, AssignedAt: op.tx.Now()})
 	if err == nil {
-		err = s.parts(by, sub, t)
+		err = op.submitSubtasks(by, sub, t)
 	}
 	if err != nil {
-		return Submitted{}, err
+		return SubmitResult{}, err
 	}
 	before := t
-	t.State, t.StartedAt = models.TaskRunning, new(s.tx.Now())
-	if err = s.emit(models.EventTaskStarted, t, nil); err == nil {
-		err = s.save(before, &t)
+	t.State, t.StartedAt = models.TaskRunning, new(op.tx.Now())
+	if err = op.emitTaskEvent(models.EventTaskStarted, t, nil); err == nil {
+		err = op.saveTask(before, &t)
 	}
-	return Submitted{Task: t}, err
+	return SubmitResult{Task: t}, err
 }
 
-// parts submits the parts of a task.
-func (s *step) parts(by models.Principal, sub Submission, whole models.Task) error {
-	wanted := *sub.Override.Parallel
-	sub.RequestID, sub.parent, sub.depth = "", &whole.ID, whole.Depth
-	sub.Override.Parallel, sub.Override.Notify, sub.Override.Part = nil, false, true
-	sub.divide(wanted.Workers)
-	if err := s.lockCandidates(sub, whole, whole.Depth, wanted.Workers, ""); err != nil {
+// submitSubtasks submits the subtasks of a parallel task.
+func (op *operation) submitSubtasks(by models.Principal, sub Submission, parent models.Task) error {
+	workers := sub.Override.Workers
+	sub.RequestID, sub.parentID, sub.depth = "", &parent.ID, parent.Depth
+	sub.Override.Workers, sub.Override.Notify, sub.Override.Subtask = 0, false, true
+	sub.divideBudget(workers)
+	if err := op.lockCandidates(sub, parent, parent.Depth, workers, ""); err != nil {
 		return err
 	}
-	var taken []string
-	for n := range wanted.Workers {
+	var assigned []string
+	for n := range workers {
 		id, err := uuid.NewV7()
 		if err != nil {
 			return err
 		}
 		sub.ID = id.String()
-		t, in, err := sub.task(by, s.tx.Now())
+		t, in, err := sub.newTask(by, op.tx.Now())
 		if err != nil {
 			return err
 		}
-		p := s.policy(t, sub.Override)
-		if n > 0 && s.index.Select(request(t.Depth, in, p, taken)).Verdict != selection.Chosen {
+		p := op.policyOf(t, sub.Override)
+		if n > 0 && op.index.Select(selectionRequest(t.Depth, in, p, assigned)).Verdict != selection.Chosen {
 			return nil
 		}
-		if sub.Session != "" {
-			if err := s.joinSession(by, sub); err != nil {
+		if sub.SessionID != "" {
+			if err := op.joinSession(by, sub); err != nil {
 				return err
 			}
 		}
-		if t, err = s.enter(t, in, p, n == 0); err != nil || t.AgentID == "" {
+		if t, err = op.createTask(t, in, p, n == 0); err != nil || t.AgentID == "" {
 			return err
 		}
-		taken = append(taken, t.AgentID)
+		assigned = append(assigned, t.AgentID)
 	}
 	return nil
 }
 
-// divide leaves of what a task may use, and may be raised to, what one of several workers
-// may: all of them together never use more.
-func (sub *Submission) divide(workers int) {
+// divideBudget reduces the budget, and its limit, to the share of one of several workers, so that
+// all of them together never use more.
+func (sub *Submission) divideBudget(workers int) {
 	if sub.Budget == nil {
 		return
 	}
@@ -127,50 +134,199 @@ func (sub *Submission) divide(workers int) {
 	if o == nil || o.MaxBudget == 0 {
 		return
 	}
-	part := models.Overrun{Action: o.Action, MaxBudget: o.MaxBudget / int64(workers)}
-	if part.MaxBudget < *sub.Budget { // 0 would be no bound
-		part = models.Overrun{Action: models.OverrunGiveUp}
+	share := models.Overrun{Action: o.Action, MaxBudget: o.MaxBudget / int64(workers)}
+	if share.MaxBudget < *sub.Budget { // 0 would mean no limit
+		share = models.Overrun{Action: models.OverrunGiveUp}
 	}
-	sub.Override.Overrun = &part
+	sub.Override.Overrun = &share
 }
 
-// lockCandidates locks up to about most of the workers that may get what is submitted,
-// and an agent beside them, in the one order in which several are locked. Nobody else gets
-// anything in this step.
-func (s *step) lockCandidates(sub Submission, of models.Task, depth, most int, beside string) error {
-	if sub.Session != "" { // before workers
-		if err := s.lockSession(of); err != nil {
+// lockCandidates locks at least most of the workers that may get the submission, if there are as
+// many, and the agent beside, in the order in which all operations lock workers. No other worker
+// gets a task in this operation.
+func (op *operation) lockCandidates(sub Submission, of models.Task, depth, most int, beside string) error {
+	if sub.SessionID != "" { // before workers
+		if err := op.lockTaskSession(of); err != nil {
 			return err
 		}
 	}
-	in := models.TaskInput{Capabilities: sub.Capabilities, AgentType: sub.AgentType, Sphere: sub.Sphere, RequestedAgentID: sub.Agent}
-	p := s.policy(models.Task{Class: sub.Class}, sub.Override) // not that of its source
-	s.only = []string{}
-	for len(s.only) < most {
-		d := s.index.Select(request(depth, in, p, s.only))
+	in := models.TaskInput{Capabilities: sub.Capabilities, AgentType: sub.AgentType, Sphere: sub.SphereID, RequestedAgentID: sub.AgentID}
+	p := op.policyOf(models.Task{Class: sub.Class}, sub.Override) // not that of the parent
+	op.allowedWorkers = []string{}
+	for len(op.allowedWorkers) < most {
+		d := op.index.Select(selectionRequest(depth, in, p, op.allowedWorkers))
 		for _, c := range d.Candidates {
-			s.only = append(s.only, c.AgentID)
+			op.allowedWorkers = append(op.allowedWorkers, c.AgentID)
 		}
 		if d.Eligible <= len(d.Candidates) {
 			break
 		}
 	}
-	all := append([]string{beside}, s.only...)
+	all := append([]string{beside}, op.allowedWorkers...)
 	if sub.Budget == nil {
-		return s.tx.LockWorkers(all)
+		return op.tx.LockWorkers(all)
 	}
-	return s.lockAgents(all)
+	return op.lockAgents(all)
 }
 
-// Parts returns what a task was given to several workers as, or handed off into, in the
-// order in which that was done.
-func (o *Orchestrator) Parts(ctx context.Context, taskID string) ([]models.Task, error) {
+// Subtasks returns the subtasks of a task, the oldest first.
+func (o *Orchestrator) Subtasks(ctx context.Context, taskID string) ([]models.Task, error) {
 	return o.store.Children(ctx, taskID)
 }
 
-// orTaken names an id that is taken.
-func orTaken(err error, id string) error {
-	if errs.Is(err, errs.Conflict) { // all ids but the task's are made here
+// updateParent runs the job that follows the end of a subtask.
+func (o *Orchestrator) updateParent(ctx context.Context, job *jobs.Job) error {
+	id, _, _ := strings.Cut(job.Key, lateMark)
+	subtask, err := o.store.Task(ctx, id)
+	if errs.Is(err, errs.NotFound) || err == nil && subtask.ParentID == nil {
+		return nil // it was purged
+	}
+	if err != nil {
+		return err
+	}
+	return o.transact(ctx, func(op *operation) error {
+		t, err := op.tx.Task(*subtask.ParentID) // before its job, as in every operation
+		if err != nil && !errs.Is(err, errs.NotFound) {
+			return err
+		}
+		if e := job.Finish(op.tx); e != nil || err != nil {
+			return e
+		}
+		in, err := op.tx.TaskInput(t.ID)
+		if err != nil {
+			return err
+		}
+		if o, err := overrideOf(in); err != nil || o.Workers == 0 {
+			return err // its subtasks were handed off
+		}
+		subtasks, err := op.tx.Children(t.ID)
+		if err != nil {
+			return err
+		}
+		return op.decideParent(t, subtasks)
+	})
+}
+
+// decideParent ends a parallel task after the first success of its subtasks, or after the
+// last failure. Until then it records their tokens and how many have ended.
+func (op *operation) decideParent(t models.Task, subtasks []models.Task) error {
+	var first, last *models.Task // the first success and the last failure
+	tokens, open := int64(0), 0
+	for i := range subtasks {
+		sub := &subtasks[i]
+		tokens += sub.Tokens
+		switch {
+		case !sub.State.Ended():
+			open++
+		case sub.State != models.TaskDone:
+			if last == nil || !sub.EndedAt.Before(*last.EndedAt) {
+				last = sub
+			}
+		case first == nil || sub.EndedAt.Before(*first.EndedAt):
+			first = sub
+		}
+	}
+	if t.State.Ended() { // late tokens count all the same
+		return op.tx.AddTokens(t.ID, max(tokens-t.Tokens, 0))
+	}
+	before := t
+	t.Tokens = max(t.Tokens, tokens)
+	switch {
+	case first != nil:
+		return op.completeParent(before, t, *first)
+	case open == 0: // there is a last one: the parent is decided after the end of a subtask
+		text := last.Error
+		if n := len(subtasks); n > 1 {
+			text = fmt.Sprintf("%s (%s, the last of %d workers)", text, last.AgentID, n)
+		}
+		t.ExitCode, t.Detail = last.ExitCode, last.Detail
+		return op.failParent(before, t, cmp.Or(Failure(last.ErrorCode), FailureUnavailable), text) // no code: it was cancelled
+	}
+	t.Progress = max(t.Progress, 100*(len(subtasks)-open)/len(subtasks))
+	if err := op.emitTaskEvent(models.EventTaskProgress, t, nil); err != nil {
+		return err
+	}
+	return op.saveTask(before, &t)
+}
+
+// completeParent ends a parent task with the result of one of its subtasks.
+func (op *operation) completeParent(before, t models.Task, subtask models.Task) error {
+	err := op.endParentAttempt(&t, attemptEnd{state: models.AttemptSucceeded, outcome: models.OutcomeSuccess})
+	if err != nil {
+		return err
+	}
+	if t.OutputBytes, err = op.tx.CopyOutput(subtask.ID, t.ID, t.Attempt); err != nil {
+		return err
+	}
+	t.State, t.Progress, t.ExitCode, t.EndedAt = models.TaskDone, 100, subtask.ExitCode, new(op.tx.Now())
+	err = op.emitTaskEvent(models.EventTaskCompleted, t, func(d *models.TaskChanged) { d.ExitCode, d.Tokens = t.ExitCode, t.Tokens })
+	if err != nil {
+		return err
+	}
+	return op.saveTask(before, &t)
+}
+
+// failParent ends a parent task without a result.
+func (op *operation) failParent(before, t models.Task, f Failure, text string) error {
+	err := op.endParentAttempt(&t, attemptEnd{state: models.AttemptFailed, failure: f, text: text, outcome: models.OutcomeFailed})
+	if err == nil {
+		err = op.failTask(&t, f, text)
+	}
+	if err != nil {
+		return err
+	}
+	return op.saveTask(before, &t)
+}
+
+// endParentAttempt cancels the open subtasks of a parent task and ends its only attempt.
+func (op *operation) endParentAttempt(t *models.Task, r attemptEnd) error {
+	_, p, err := op.lockForEnd(*t)
+	if err != nil {
+		return err
+	}
+	if err := op.cancelSubtasks(t.ID, "the parent task has ended"); err != nil {
+		return err
+	}
+	a, err := op.tx.Attempt(t.ID, t.Attempt)
+	if err != nil {
+		return err
+	}
+	return op.endAttempt(t, &a, r, p)
+}
+
+// lockAgents locks several workers and their accounts, in the one order in which operations
+// lock them.
+func (op *operation) lockAgents(ids []string) error {
+	if err := op.tx.LockWorkers(ids); err != nil {
+		return err
+	}
+	return op.ledger.LockIn(op.tx, ids)
+}
+
+// siblingAgents returns the agents that have, or had, an attempt at another subtask of the
+// same parallel task: none of them gets this one, so that what an agent sends about the task
+// is always about one subtask. It returns nil for other tasks.
+func (op *operation) siblingAgents(t models.Task, in models.TaskInput) ([]string, error) {
+	if t.ParentID == nil {
+		return nil, nil
+	}
+	o, err := overrideOf(in)
+	if err != nil || !o.Subtask {
+		return nil, err
+	}
+	attempts, err := op.tx.AttemptsBeside(*t.ParentID, t.ID)
+	var out []string
+	for _, a := range attempts {
+		if a.AgentID != "" && !slices.Contains(out, a.AgentID) {
+			out = append(out, a.AgentID)
+		}
+	}
+	return out, err
+}
+
+// taskExistsError replaces a conflict by an error that names the task id.
+func taskExistsError(err error, id string) error {
+	if errs.Is(err, errs.Conflict) { // all other ids are generated
 		return errs.New(errs.TaskExists, "a task with the id %q exists", id)
 	}
 	return err

@@ -1,9 +1,7 @@
 package orchestrator_test
 
 import (
-	"bytes"
 	"context"
-	"slices"
 	"testing"
 	"time"
 
@@ -16,14 +14,12 @@ import (
 	"comet/store/storetest"
 )
 
-func inParallel(workers int, how models.Aggregate) func(*orchestrator.Submission) {
-	return func(s *orchestrator.Submission) {
-		s.Override.Parallel = &models.Parallel{Workers: workers, Aggregate: how}
-	}
+func byWorkers(n int) func(*orchestrator.Submission) {
+	return func(s *orchestrator.Submission) { s.Override.Workers = n }
 }
 
-// shares returns the parts of a task by the agents that have them.
-func (h *house) shares(t *testing.T, id string) map[string]models.Task {
+// subtasksByAgent returns the parts of a task by the agents that have them.
+func (h *harness) subtasksByAgent(t *testing.T, id string) map[string]models.Task {
 	t.Helper()
 	all, err := h.db.Children(t.Context(), id)
 	require.NoError(t, err)
@@ -35,15 +31,15 @@ func (h *house) shares(t *testing.T, id string) map[string]models.Task {
 	return out
 }
 
-// give completes a part.
-func (h *house) give(t *testing.T, part models.Task, r orchestrator.Result) {
+// complete completes a part.
+func (h *harness) complete(t *testing.T, part models.Task, r orchestrator.Result) {
 	t.Helper()
 	_, err := h.Complete(t.Context(), part.AgentID, part.ID, r)
 	require.NoError(t, err)
 }
 
-// trio is three workers that do the same.
-func (h *house) trio(t *testing.T) {
+// startThree is three workers that do the same.
+func (h *harness) startThree(t *testing.T) {
 	t.Helper()
 	for _, id := range []string{"a", "b", "c"} {
 		h.worker(t, id, 2, "work")
@@ -54,79 +50,35 @@ func (h *house) trio(t *testing.T) {
 func TestSeveralWorkers(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "TheFirstSuccessIsTakenAndTheOthersAreTakenBack", func(t *testing.T, h *house) {
-		h.trio(t)
-		task := h.submit(t, "work", inParallel(3, models.AggregateFirst))
+	withHarness(t, "TheFirstSuccessIsTakenAndTheOthersAreTakenBack", func(t *testing.T, h *harness) {
+		h.startThree(t)
+		task := h.submit(t, "work", byWorkers(3))
 		require.Equal(t, models.TaskRunning, task.State)
-		shares := h.shares(t, task.ID)
+		shares := h.subtasksByAgent(t, task.ID)
 		require.Len(t, shares, 3)
-		h.give(t, shares["b"], orchestrator.Result{Output: []byte("mine"), Tokens: 7})
-		done := h.until(t, task.ID, ended)
+		h.complete(t, shares["b"], orchestrator.Result{Output: []byte("mine"), Tokens: 7})
+		done := h.waitUntil(t, task.ID, ended)
 		require.Equal(t, models.TaskDone, done.State)
 		require.Equal(t, "mine", h.output(t, task.ID, models.StreamResult))
 		require.EqualValues(t, 7, done.Tokens)
 		for _, id := range []string{"a", "c"} {
-			require.Equal(t, models.TaskCancelled, h.until(t, shares[id].ID, ended).State)
-			require.Equal(t, []models.MessageKind{models.MessageCancel}, h.told(t, id))
+			require.Equal(t, models.TaskCancelled, h.waitUntil(t, shares[id].ID, ended).State)
+			require.Equal(t, []models.MessageKind{models.MessageCancel}, h.inboxKinds(t, id))
 		}
 		requireSound(t, h)
 		requireLegalEvents(t, h)
 	})
-	rule(t, "AllAreListedInTheOrderInWhichTheyWereChosen", func(t *testing.T, h *house) {
-		h.trio(t)
-		task := h.submit(t, "work", inParallel(2, models.AggregateAll))
-		shares := h.shares(t, task.ID)
-		require.Len(t, shares, 2)
-		h.give(t, shares["b"], orchestrator.Result{Output: []byte(`{"n":2}`)})
-		half := h.until(t, task.ID, func(t models.Task) bool { return t.Progress > 0 })
-		require.Equal(t, 50, half.Progress)
-		h.give(t, shares["a"], orchestrator.Result{Output: []byte("one")})
-		require.Equal(t, models.TaskDone, h.until(t, task.ID, ended).State)
-		require.JSONEq(t, `[{"agent_id":"a","output":"one"},{"agent_id":"b","output":{"n":2}}]`, h.output(t, task.ID, models.StreamResult))
-	})
-	rule(t, "WhatMostSayIsTakenWithoutTheSpaceAroundIt", func(t *testing.T, h *house) {
-		h.trio(t)
-		task := h.submit(t, "work", inParallel(3, models.AggregateMajority))
-		shares := h.shares(t, task.ID)
-		h.give(t, shares["a"], orchestrator.Result{Output: []byte("42\n")})
-		h.give(t, shares["b"], orchestrator.Result{Output: []byte("41")})
-		h.give(t, shares["c"], orchestrator.Result{Output: []byte(" 42")})
-		require.Equal(t, models.TaskDone, h.until(t, task.ID, ended).State)
-		require.Equal(t, "42\n", h.output(t, task.ID, models.StreamResult))
-	})
-	rule(t, "WithoutAMajorityItFails", func(t *testing.T, h *house) {
-		h.trio(t)
-		task := h.submit(t, "work", inParallel(3, models.AggregateMajority))
-		for id, part := range h.shares(t, task.ID) {
-			h.give(t, part, orchestrator.Result{Output: []byte(id)})
-		}
-		failed := h.until(t, task.ID, ended)
-		require.Equal(t, models.TaskFailed, failed.State)
-		require.Equal(t, "failed", failed.ErrorCode)
-		require.Regexp(t, "^no majority: [12] of 3 workers agree at most$", failed.Error)
-	})
-	rule(t, "AMergeDoesWithoutWhoFailed", func(t *testing.T, h *house) {
-		h.trio(t)
-		task := h.submit(t, "work", inParallel(3, models.AggregateMerge))
-		shares := h.shares(t, task.ID)
-		h.give(t, shares["a"], orchestrator.Result{Output: []byte(`[1]`)})
+	withHarness(t, "WhereAllFailItHasTheFailureOfTheLast", func(t *testing.T, h *harness) {
+		h.startThree(t)
+		task := h.submit(t, "work", byWorkers(2))
+		shares := h.subtasksByAgent(t, task.ID)
+		h.complete(t, shares["a"], orchestrator.Result{Failure: orchestrator.FailureWork, Text: "one"})
+		h.waitUntil(t, task.ID, func(t models.Task) bool { return t.Progress == 50 })
 		h.db.Clock.Advance(time.Second)
-		h.give(t, shares["b"], orchestrator.Result{Failure: orchestrator.FailureWork, Text: "no idea"})
-		h.give(t, shares["c"], orchestrator.Result{Output: []byte(`[2]`)})
-		require.Equal(t, models.TaskDone, h.until(t, task.ID, ended).State)
-		require.Equal(t, "[1,2]", h.output(t, task.ID, models.StreamResult))
-	})
-	rule(t, "WhereAllFailItHasTheFailureOfTheLast", func(t *testing.T, h *house) {
-		h.trio(t)
-		task := h.submit(t, "work", inParallel(2, models.AggregateFirst))
-		shares := h.shares(t, task.ID)
-		h.give(t, shares["a"], orchestrator.Result{Failure: orchestrator.FailureWork, Text: "one"})
-		h.until(t, task.ID, func(t models.Task) bool { return t.Progress == 50 })
-		h.db.Clock.Advance(time.Second)
-		h.give(t, shares["b"], orchestrator.Result{Failure: orchestrator.FailureInvalid, Text: "two", Detail: []byte(`{"x":1}`)})
-		failed := h.until(t, task.ID, ended)
+		h.complete(t, shares["b"], orchestrator.Result{Failure: orchestrator.FailureInvalid, Text: "two", Detail: []byte(`{"x":1}`)})
+		failed := h.waitUntil(t, task.ID, ended)
 		require.Equal(t, string(orchestrator.FailureInvalid), failed.ErrorCode)
-		require.Equal(t, "two (the last 2 workers: b)", failed.Error)
+		require.Equal(t, "two (b, the last of 2 workers)", failed.Error)
 		require.JSONEq(t, `{"x":1}`, string(failed.Detail))
 	})
 }
@@ -135,67 +87,46 @@ func TestSeveralWorkers(t *testing.T) {
 func TestPartsThatEnd(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "WhiteSpaceCountsNothingHoweverLong", func(t *testing.T, h *house) {
-		h.trio(t)
-		task := h.submit(t, "work", inParallel(3, models.AggregateMajority))
-		shares := h.shares(t, task.ID)
-		long := append([]byte(" x"), bytes.Repeat([]byte{'\n'}, 9<<20)...)
-		h.give(t, shares["a"], orchestrator.Result{Output: long})
-		h.give(t, shares["b"], orchestrator.Result{Output: append(long, 'y')})
-		h.give(t, shares["c"], orchestrator.Result{Output: []byte("x")})
-		require.Equal(t, models.TaskDone, h.until(t, task.ID, ended).State)
-		require.Equal(t, string(long), h.output(t, task.ID, models.StreamResult))
-	})
-	rule(t, "WhatIsTooLongTogetherFails", func(t *testing.T, h *house) {
-		h.trio(t)
-		task := h.submit(t, "work", inParallel(2, models.AggregateAll))
-		shares := h.shares(t, task.ID)
-		h.give(t, shares["a"], orchestrator.Result{Output: bytes.Repeat([]byte{'x'}, 5<<20)})
-		h.give(t, shares["b"], orchestrator.Result{Output: bytes.Repeat([]byte{'x'}, 5<<20)})
-		failed := h.until(t, task.ID, ended)
-		require.Equal(t, models.TaskFailed, failed.State)
-		require.Equal(t, "the results together are too long", failed.Error)
-	})
-	rule(t, "APartIsKeptAsLongAsItsWhole", func(t *testing.T, h *house) {
-		h.trio(t)
+	withHarness(t, "APartIsKeptAsLongAsItsWhole", func(t *testing.T, h *harness) {
+		h.startThree(t)
 		task := h.submit(t, "work", func(s *orchestrator.Submission) {
-			inParallel(3, models.AggregateMajority)(s)
+			byWorkers(3)(s)
 			s.Override.TimeoutMS = (7 * 24 * time.Hour).Milliseconds()
 		})
-		shares := h.shares(t, task.ID)
-		h.give(t, shares["a"], orchestrator.Result{Output: []byte("42")})
-		h.give(t, shares["b"], orchestrator.Result{Output: []byte("41")})
-		h.until(t, task.ID, func(t models.Task) bool { return t.Progress == 66 })
+		shares := h.subtasksByAgent(t, task.ID)
+		h.complete(t, shares["a"], orchestrator.Result{Failure: orchestrator.FailureWork})
+		h.complete(t, shares["b"], orchestrator.Result{Failure: orchestrator.FailureWork})
+		h.waitUntil(t, task.ID, func(t models.Task) bool { return t.Progress == 66 })
 		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
 			n, err := tx.PurgeTasks(h.db.Now().Add(time.Hour), 100)
 			require.Zero(t, n)
 			return err
 		}))
-		h.give(t, shares["c"], orchestrator.Result{Output: []byte("13")})
-		require.Equal(t, models.TaskFailed, h.until(t, task.ID, ended).State)
+		h.complete(t, shares["c"], orchestrator.Result{Failure: orchestrator.FailureWork})
+		require.Equal(t, models.TaskFailed, h.waitUntil(t, task.ID, ended).State)
 		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
 			n, err := tx.PurgeTasks(h.db.Now().Add(time.Hour), 100)
 			require.EqualValues(t, 3, n)
 			return err
 		}))
 	})
-	rule(t, "WhatTheOthersHaveUsedCountsToo", func(t *testing.T, h *house) {
-		h.trio(t)
-		task := h.submit(t, "work", inParallel(3, models.AggregateFirst))
-		shares := h.shares(t, task.ID)
-		h.give(t, shares["a"], orchestrator.Result{Tokens: 7})
-		h.until(t, task.ID, ended)
+	withHarness(t, "WhatTheOthersHaveUsedCountsToo", func(t *testing.T, h *harness) {
+		h.startThree(t)
+		task := h.submit(t, "work", byWorkers(3))
+		shares := h.subtasksByAgent(t, task.ID)
+		h.complete(t, shares["a"], orchestrator.Result{Tokens: 7})
+		h.waitUntil(t, task.ID, ended)
 		for _, id := range []string{"b", "c"} {
 			_, err := h.Complete(t.Context(), id, shares[id].ID, orchestrator.Result{Tokens: 200})
 			require.Equal(t, errs.TaskState, errs.CodeOf(err))
 		}
-		h.until(t, task.ID, func(t models.Task) bool { return t.Tokens == 407 })
+		h.waitUntil(t, task.ID, func(t models.Task) bool { return t.Tokens == 407 })
 		requireSound(t, h)
 	})
-	rule(t, "WhatAPartAsksIsAskedOfTheWhole", func(t *testing.T, h *house) {
-		h.trio(t)
-		task := h.submit(t, "work", inParallel(2, models.AggregateFirst))
-		part := h.shares(t, task.ID)["b"]
+	withHarness(t, "WhatAPartAsksIsAskedOfTheWhole", func(t *testing.T, h *harness) {
+		h.startThree(t)
+		task := h.submit(t, "work", byWorkers(2))
+		part := h.subtasksByAgent(t, task.ID)["b"]
 		_, err := h.Clarify(t.Context(), "b", part.ID, orchestrator.Question{Text: "which?"})
 		require.NoError(t, err)
 		d, err := h.Detail(t.Context(), task.ID)
@@ -213,82 +144,82 @@ func TestPartsThatEnd(t *testing.T) {
 func TestWhoGetsAPart(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "WhereFewerAreFreeItIsThose", func(t *testing.T, h *house) {
-		h.trio(t)
-		require.Len(t, h.shares(t, h.submit(t, "work", inParallel(16, models.AggregateAll)).ID), 3)
+	withHarness(t, "WhereFewerAreFreeItIsThose", func(t *testing.T, h *harness) {
+		h.startThree(t)
+		require.Len(t, h.subtasksByAgent(t, h.submit(t, "work", byWorkers(16)).ID), 3)
 	})
-	rule(t, "WhereNobodyIsFreeOneIsWaitedFor", func(t *testing.T, h *house) {
+	withHarness(t, "WhereNobodyIsFreeOneIsWaitedFor", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		busy := h.submit(t, "work", nil)
-		task := h.submit(t, "work", inParallel(2, models.AggregateFirst))
-		require.Len(t, h.shares(t, task.ID), 1)
-		h.give(t, busy, orchestrator.Result{})
+		task := h.submit(t, "work", byWorkers(2))
+		require.Len(t, h.subtasksByAgent(t, task.ID), 1)
+		h.complete(t, busy, orchestrator.Result{})
 		require.Eventually(t, func() bool { return len(h.inbox(t, "a")) == 1 }, time.Minute, time.Millisecond)
-		h.give(t, h.shares(t, task.ID)["a"], orchestrator.Result{Output: []byte("x")})
-		require.Equal(t, models.TaskDone, h.until(t, task.ID, ended).State)
+		h.complete(t, h.subtasksByAgent(t, task.ID)["a"], orchestrator.Result{Output: []byte("x")})
+		require.Equal(t, models.TaskDone, h.waitUntil(t, task.ID, ended).State)
 	})
-	rule(t, "WhoHasOneDoesNotGetAnotherOneThatIsTriedAgain", func(t *testing.T, h *house) {
-		h.trio(t)
-		task := h.submit(t, "work", inParallel(2, models.AggregateAll))
-		shares := h.shares(t, task.ID)
-		h.give(t, shares["a"], orchestrator.Result{Failure: orchestrator.FailureResource})
-		again := h.pass(t, shares["a"].ID, time.Second, func(t models.Task) bool { return t.Attempt == 2 && t.AgentID != "" })
+	withHarness(t, "WhoHasOneDoesNotGetAnotherOneThatIsTriedAgain", func(t *testing.T, h *harness) {
+		h.startThree(t)
+		task := h.submit(t, "work", byWorkers(2))
+		shares := h.subtasksByAgent(t, task.ID)
+		h.complete(t, shares["a"], orchestrator.Result{Failure: orchestrator.FailureResource})
+		again := h.advanceUntil(t, shares["a"].ID, time.Second, func(t models.Task) bool { return t.Attempt == 2 && t.AgentID != "" })
 		require.Equal(t, "c", again.AgentID)
 	})
-	rule(t, "EachHasItsPartOfTheBudget", func(t *testing.T, h *house) {
-		h.trio(t)
+	withHarness(t, "EachHasItsPartOfTheBudget", func(t *testing.T, h *harness) {
+		h.startThree(t)
 		task := h.submit(t, "work", func(s *orchestrator.Submission) {
-			inParallel(3, models.AggregateAll)(s)
+			byWorkers(3)(s)
 			s.Budget = new(int64(1000))
 		})
-		for id, part := range h.shares(t, task.ID) {
+		for id, part := range h.subtasksByAgent(t, task.ID) {
 			requireHeld(t, h, id, 333)
-			h.give(t, part, orchestrator.Result{Tokens: 100})
+			h.complete(t, part, orchestrator.Result{Failure: orchestrator.FailureWork, Tokens: 100})
 		}
-		require.EqualValues(t, 300, h.until(t, task.ID, ended).Tokens)
+		require.EqualValues(t, 300, h.waitUntil(t, task.ID, ended).Tokens)
 		requireSound(t, h)
 	})
-	rule(t, "WhereNobodyCouldNothingIsLeft", func(t *testing.T, h *house) {
-		h.trio(t)
-		before := everything(t, h)
+	withHarness(t, "WhereNobodyCouldNothingIsLeft", func(t *testing.T, h *harness) {
+		h.startThree(t)
+		before := allRows(t, h)
 		for code, change := range map[errs.Code]func(*orchestrator.Submission){
 			errs.UnsupportedWork: func(s *orchestrator.Submission) { s.Capabilities = []string{"nothing"} },
-			errs.InvalidRequest:  func(s *orchestrator.Submission) { s.Agent = "a" },
+			errs.InvalidRequest:  func(s *orchestrator.Submission) { s.AgentID = "a" },
 		} {
 			sub := orchestrator.Submission{Capabilities: []string{"work"}}
-			inParallel(2, models.AggregateFirst)(&sub)
+			byWorkers(2)(&sub)
 			change(&sub)
-			_, err := h.Submit(t.Context(), ops(), sub, nil)
+			_, err := h.Submit(t.Context(), operator(), sub, nil)
 			require.Equal(t, code, errs.CodeOf(err), "%v", err)
 		}
 		requireUnchanged(t, h, before, "a submission that is refused")
 		sub := orchestrator.Submission{Capabilities: []string{"work"}, Budget: new(int64(1_000_000))}
-		inParallel(2, models.AggregateFirst)(&sub)
-		_, err := h.Submit(t.Context(), ops(), sub, nil)
+		byWorkers(2)(&sub)
+		_, err := h.Submit(t.Context(), operator(), sub, nil)
 		require.Equal(t, errs.BudgetExceeded, errs.CodeOf(err), "%v", err)
 		requireNone(t, h, "of what no budget covers nothing is left", "SELECT id FROM tasks")
 	})
-	rule(t, "ItsEndTakesTheOpenPartsWithIt", func(t *testing.T, h *house) {
-		h.trio(t)
-		_, err := h.OpenSession(t.Context(), ops(), "s", nil)
+	withHarness(t, "ItsEndTakesTheOpenPartsWithIt", func(t *testing.T, h *harness) {
+		h.startThree(t)
+		_, err := h.OpenSession(t.Context(), operator(), "s", nil)
 		require.NoError(t, err)
 		task := h.submit(t, "work", func(s *orchestrator.Submission) {
-			inParallel(3, models.AggregateAll)(s)
-			s.Session = "s"
+			byWorkers(3)(s)
+			s.SessionID = "s"
 		})
-		shares := h.shares(t, task.ID)
-		h.give(t, shares["a"], orchestrator.Result{})
+		shares := h.subtasksByAgent(t, task.ID)
+		h.complete(t, shares["a"], orchestrator.Result{Failure: orchestrator.FailureWork})
 		_, err = h.Cancel(t.Context(), task.ID, "enough", nil)
 		require.NoError(t, err)
-		require.Equal(t, models.TaskCancelled, h.until(t, shares["b"].ID, ended).State)
-		require.Equal(t, models.TaskCancelled, h.until(t, shares["c"].ID, ended).State)
+		require.Equal(t, models.TaskCancelled, h.waitUntil(t, shares["b"].ID, ended).State)
+		require.Equal(t, models.TaskCancelled, h.waitUntil(t, shares["c"].ID, ended).State)
 		requireSound(t, h)
 	})
-	onFresh(t, "APartThatEndedBeforeTheServerDidIsSeenAfterItsStart", func(t *testing.T, db *storetest.DB) {
-		h, stop := boot(t, db, nil)
-		h.trio(t)
-		task := h.submit(t, "work", inParallel(2, models.AggregateFirst))
-		shares := h.shares(t, task.ID)
+	withDatabase(t, "APartThatEndedBeforeTheServerDidIsSeenAfterItsStart", func(t *testing.T, db *storetest.DB) {
+		h, stop := startStoppable(t, db, nil)
+		h.startThree(t)
+		task := h.submit(t, "work", byWorkers(2))
+		shares := h.subtasksByAgent(t, task.ID)
 		stop()
 		part := shares["a"] // its end is committed, and nobody is there to look at the whole
 		_, err := h.Complete(context.Background(), "a", part.ID, orchestrator.Result{Output: []byte("x")})
@@ -296,8 +227,8 @@ func TestWhoGetsAPart(t *testing.T) {
 		now, err := h.Task(t.Context(), task.ID)
 		require.NoError(t, err)
 		require.False(t, ended(now))
-		next := open(t, db, nil)
-		require.Equal(t, models.TaskDone, next.until(t, task.ID, ended).State)
+		next := start(t, db, nil)
+		require.Equal(t, models.TaskDone, next.waitUntil(t, task.ID, ended).State)
 	})
 }
 
@@ -330,29 +261,29 @@ func TestAnOverrun(t *testing.T) {
 		"IsRaisedToItsBound":                {models.Overrun{Action: models.OverrunRaise, MaxBudget: 50}, 0, []int64{20, 40, 50}},
 		"IsTriedOnceMoreForSomethingSmall":  {models.Overrun{Action: models.OverrunSimplify}, 150, []int64{20, 20}},
 	} {
-		rule(t, name, func(t *testing.T, h *house) {
+		withHarness(t, name, func(t *testing.T, h *harness) {
 			h.worker(t, "a", 1, "work")
 			id := h.submit(t, "work", over(c.overrun, c.budgets[0])).ID
 			for n, budget := range c.budgets {
-				task := h.until(t, id, again(n+1))
+				task := h.waitUntil(t, id, again(n+1))
 				require.Equal(t, n+1, task.Attempt)
 				require.Equal(t, budget, *task.Budget)
 				requireHeld(t, h, "a", budget-int64(5*n))
 				_, err := h.Complete(t.Context(), "a", id, refuses(c.needed))
 				require.NoError(t, err)
 			}
-			task := h.until(t, id, ended)
+			task := h.waitUntil(t, id, ended)
 			require.Equal(t, len(c.budgets), task.Attempt)
 			require.Equal(t, string(orchestrator.FailureBudget), task.ErrorCode)
 			require.EqualValues(t, 5*len(c.budgets), task.Tokens)
 			requireSound(t, h)
 		})
 	}
-	rule(t, "IsNotAPolicyOfWhatHasNoBudget", func(t *testing.T, h *house) {
+	withHarness(t, "IsNotAPolicyOfWhatHasNoBudget", func(t *testing.T, h *harness) {
 		for _, o := range []models.Overrun{
 			{Action: models.OverrunRaise}, {Action: "more"}, {Action: models.OverrunSimplify, MaxBudget: 1}, {Action: models.OverrunGiveUp, MaxBudget: -1},
 		} {
-			_, err := h.Submit(t.Context(), ops(), orchestrator.Submission{Capabilities: []string{"work"}, Override: orchestrator.Override{Overrun: &o}}, nil)
+			_, err := h.Submit(t.Context(), operator(), orchestrator.Submission{Capabilities: []string{"work"}, Override: orchestrator.Override{Overrun: &o}}, nil)
 			require.Equal(t, errs.InvalidRequest, errs.CodeOf(err))
 		}
 	})
@@ -361,11 +292,11 @@ func TestAnOverrun(t *testing.T) {
 // TestABoundIsNotBelowTheBudget that it is the bound of.
 func TestABoundIsNotBelowTheBudget(t *testing.T) {
 	t.Parallel()
-	rule(t, "AndTheSameIsFine", func(t *testing.T, h *house) {
+	withHarness(t, "AndTheSameIsFine", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		ask := func(most int64) error {
 			o := models.Overrun{Action: models.OverrunRaise, MaxBudget: most}
-			_, err := h.Submit(t.Context(), ops(), orchestrator.Submission{Capabilities: []string{"work"}, Budget: new(int64(20)), Override: orchestrator.Override{Overrun: &o}}, nil)
+			_, err := h.Submit(t.Context(), operator(), orchestrator.Submission{Capabilities: []string{"work"}, Budget: new(int64(20)), Override: orchestrator.Override{Overrun: &o}}, nil)
 			return err
 		}
 		err := ask(19)
@@ -375,14 +306,14 @@ func TestABoundIsNotBelowTheBudget(t *testing.T) {
 	})
 }
 
-// TestParallelIsChecked by itself.
-func TestParallelIsChecked(t *testing.T) {
+// TestWorkersAreChecked covers the bounds of Override.Workers.
+func TestWorkersAreChecked(t *testing.T) {
 	t.Parallel()
-	rule(t, "TwoToSixteenInAKnownWay", func(t *testing.T, h *house) {
-		for _, p := range []models.Parallel{{Workers: 1, Aggregate: "all"}, {Workers: 17, Aggregate: "all"}, {Workers: 2}, {Workers: 2, Aggregate: "best"}} {
-			_, err := h.Submit(t.Context(), ops(), orchestrator.Submission{Capabilities: []string{"work"}, Override: orchestrator.Override{Parallel: &p}}, nil)
+	withHarness(t, "TwoToSixteen", func(t *testing.T, h *harness) {
+		for _, n := range []int{-1, 1, 17} {
+			_, err := h.Submit(t.Context(), operator(), orchestrator.Submission{Capabilities: []string{"work"}, Override: orchestrator.Override{Workers: n}}, nil)
 			require.Equal(t, errs.InvalidRequest, errs.CodeOf(err))
-			require.True(t, slices.ContainsFunc(errs.From(err).Fields, func(f errs.Field) bool { return f.Rule == "range" || f.Rule == "oneof" }), "%v", err)
+			require.Equal(t, "/workers", errs.From(err).Fields[0].Pointer)
 		}
 	})
 }

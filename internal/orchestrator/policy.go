@@ -8,118 +8,116 @@ import (
 	"comet/models"
 )
 
-// ClassDefault is the class of tasks asked for over REST, which every orchestrator knows.
-// A dialect brings its own with Options.Classes.
+// ClassDefault is the class of tasks submitted over REST. Protocols add theirs with
+// Options.Classes.
 const ClassDefault = "default"
 
-// Policy is how tasks of a class are timed, retried and given to agents. It is data:
-// each dialect states its own, and a task may differ in what an Override names.
+// Policy defines how tasks of a class are timed, retried and assigned. Each protocol has its own;
+// a task may change parts of it with an Override.
 type Policy struct {
-	// Timeout is how long an attempt may be silent: since it was assigned, or since
-	// the last progress that named the task.
+	// Timeout is how long an attempt may be silent after its assignment and after each progress
+	// report for the task.
 	Timeout time.Duration
-	// Line is how long a task may wait for an agent that has a place free.
-	Line time.Duration
-	// Answer is how long an agent's question waits for its answer.
-	Answer time.Duration
-	// Retries is how many attempts follow the first.
+	// QueueTimeout is how long a task may wait for an agent with a free slot.
+	QueueTimeout time.Duration
+	// ReplyTimeout is how long a question of an agent waits for its reply.
+	ReplyTimeout time.Duration
+	// Retries is the number of attempts after the first.
 	Retries int
-	// Backoff is the wait before each further attempt; the last one repeats.
+	// Backoff is the delay before each further attempt; the last value repeats.
 	Backoff []time.Duration
-	// Retry lists the failures after which a further attempt is made.
-	Retry []Failure
-	// Limits is how many attempts follow a failure at most, where that is less than
-	// Retries.
-	Limits map[Failure]int
-	// Elsewhere lists those after which another agent is preferred for it.
-	Elsewhere []Failure
-	// BreakerFailures in a row open an agent's breaker for BreakerPause.
+	// RetryOn lists the failures that are retried.
+	RetryOn []Failure
+	// RetryLimits is the number of retries after a failure if it is less than Retries.
+	RetryLimits map[Failure]int
+	// ReassignOn lists the failures after which another agent is preferred.
+	ReassignOn []Failure
+	// BreakerFailures in a row open the breaker of an agent for BreakerPause.
 	BreakerFailures int
 	BreakerPause    time.Duration
-	// MaxDepth is how many hand-offs there may be, MaxQuestions how many
+	// MaxDepth is the maximum depth of hand-offs, MaxQuestions the maximum number of
 	// clarifications.
 	MaxDepth     int
 	MaxQuestions int
-	// FirstOption answers a question that nobody answers in time with the first of its
-	// options, where it has any.
-	FirstOption bool
-	// Overrun says what follows where a budget does not cover an attempt, nil the end.
+	// UseFirstOption replies to an unanswered question with its first option, if it has any.
+	UseFirstOption bool
+	// Overrun defines what follows if a budget does not cover an attempt; nil ends the task.
 	Overrun *models.Overrun
-	// Threshold is the least part of the capabilities that an agent must have, 0 for
+	// Threshold is the minimum share of the capabilities that an agent must have, 0 for
 	// selection.DefaultThreshold.
 	Threshold float64
-	// Rank orders the agents that could take a task; nil is selection.ByScore.
+	// Rank orders the agents that could do a task; nil is selection.ByScore.
 	Rank selection.Ranking
 }
 
-// Failure says why an attempt, and in the end a task, failed. It is of the core; each
-// dialect has its own number for it.
+// Failure is the reason why an attempt, and in the end a task, failed. Each protocol maps it to
+// its own code.
 type Failure string
 
 // The failures.
 const (
-	// FailureTimeout is an attempt that was silent for too long (5001, E20-E22).
+	// FailureTimeout: the agent was silent for too long (5001, E20-E22).
 	FailureTimeout Failure = "timeout"
-	// FailureUnavailable is an agent that is away, or left (5002, E30).
+	// FailureUnavailable: the agent is offline or has left (5002, E30).
 	FailureUnavailable Failure = "unavailable"
-	// FailureSaturated is a line that was too long to wait in (5002, E31).
+	// FailureSaturated: the task waited too long in its queue (5002, E31).
 	FailureSaturated Failure = "saturated"
-	// FailureResource is a limit of the agent's that was reached (5005, E32).
+	// FailureResource: the agent reached one of its limits (5005, E32).
 	FailureResource Failure = "resource_limit"
-	// FailureBudget is a budget that does not cover the work (5005, E17).
+	// FailureBudget: the budget does not cover the work (5005, E17).
 	FailureBudget Failure = "budget_exceeded"
-	// FailureUnsupported is work that the agent does not do after all (5006, E19).
+	// FailureUnsupported: the agent does not do this work (5006, E19).
 	FailureUnsupported Failure = "unsupported"
-	// FailureInvalid is work the agent could not read (5003, E10).
+	// FailureInvalid: the agent could not read the task (5003, E10).
 	FailureInvalid Failure = "invalid"
-	// FailureWork is work that was done and failed: an exit code, a negative answer.
+	// FailureWork: the work itself failed, for example with an exit code.
 	FailureWork Failure = "failed"
-	// FailureQuestions is one clarification more than allowed (E18), FailureUnanswered
-	// one that nobody answered in time (E23).
+	// FailureQuestions: the agent asked more questions than allowed (E18). FailureUnanswered: a
+	// question got no reply in time (E23).
 	FailureQuestions  Failure = "too_many_questions"
 	FailureUnanswered Failure = "unanswered"
 )
 
-// ofLine reports whether the failure is one of the agent's line, which its breaker
-// counts; what came of the work itself says nothing about the line.
-func (f Failure) ofLine() bool { return f == FailureTimeout || f == FailureUnavailable }
+// countsForBreaker reports whether the failure counts for the agent's breaker: it is one of the
+// connection and not of the work.
+func (f Failure) countsForBreaker() bool { return f == FailureTimeout || f == FailureUnavailable }
 
-// classes are the policies there are before a dialect brings its own. No document has
-// numbers for REST: it has those of Chiffon §Reliability Patterns.
+// classes returns the built-in policies. No document defines numbers for REST; these are of
+// Chiffon §Reliability Patterns.
 func classes() map[string]Policy {
 	return map[string]Policy{ClassDefault: {
-		Timeout: 30 * time.Second, Line: 10 * time.Minute, Answer: time.Minute,
+		Timeout: 30 * time.Second, QueueTimeout: 10 * time.Minute, ReplyTimeout: time.Minute,
 		Retries: 3, Backoff: []time.Duration{time.Second, 2 * time.Second, 4 * time.Second},
-		Retry:           []Failure{FailureTimeout, FailureUnavailable, FailureResource},
-		Elsewhere:       []Failure{FailureUnavailable, FailureResource},
+		RetryOn:         []Failure{FailureTimeout, FailureUnavailable, FailureResource},
+		ReassignOn:      []Failure{FailureUnavailable, FailureResource},
 		BreakerFailures: 5, BreakerPause: time.Minute,
 		MaxDepth: 4, MaxQuestions: 2,
 	}}
 }
 
-// Override is what one task has differently from its class. It is stored as JSON.
+// Override is what one task sets differently from its class. It is stored as JSON.
 type Override struct {
-	// TimeoutMS replaces Policy.Timeout, in milliseconds; 0 does not.
+	// TimeoutMS replaces Policy.Timeout, in milliseconds, unless it is 0.
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
 	// Retries replaces Policy.Retries.
 	Retries *int `json:"retries,omitempty"`
-	// Fallback is the id of the agent that is asked next after a failure for which
-	// another one is preferred, "" for the best.
+	// Fallback is the id of the agent that gets the next attempt after a failure in
+	// Policy.ReassignOn, "" for the best one.
 	Fallback string `json:"fallback,omitempty"`
-	// FirstOption replaces Policy.FirstOption.
-	FirstOption *bool `json:"first_option,omitempty"`
-	// Notify has the agent that asked told of the end, in its inbox.
+	// UseFirstOption replaces Policy.UseFirstOption.
+	UseFirstOption *bool `json:"first_option,omitempty"`
+	// Notify sends a message to the inbox of the requesting agent when the task ends.
 	Notify bool `json:"notify,omitempty"`
-	// Parallel has several workers do it, nil one.
-	Parallel *models.Parallel `json:"parallel,omitempty"`
-	// Part says that it is what one of several workers does.
-	Part bool `json:"part,omitempty"`
-	// Overrun says what follows where its budget does not cover it, nil its end.
+	// Workers is how many workers do the task at the same time, 2 to MaxParallel; 0 means one.
+	Workers int `json:"workers,omitempty"`
+	// Subtask is set for the subtasks of a parallel task.
+	Subtask bool `json:"subtask,omitempty"`
+	// Overrun replaces Policy.Overrun.
 	Overrun *models.Overrun `json:"overrun,omitempty"`
 }
 
-// with returns the policy with what a task has differently.
-func (p Policy) with(o Override) Policy {
+// withOverride returns the policy with the overrides of a task.
+func (p Policy) withOverride(o Override) Policy {
 	if o.TimeoutMS > 0 {
 		p.Timeout = time.Duration(o.TimeoutMS) * time.Millisecond
 	}
@@ -129,25 +127,25 @@ func (p Policy) with(o Override) Policy {
 	if o.Overrun != nil {
 		p.Overrun = o.Overrun
 	}
-	if o.FirstOption != nil {
-		p.FirstOption = *o.FirstOption
+	if o.UseFirstOption != nil {
+		p.UseFirstOption = *o.UseFirstOption
 	}
 	return p
 }
 
-// pause is the wait before the attempt that follows as many as there were.
-func (p Policy) pause(attempts int) time.Duration {
+// retryDelay returns the delay after a number of attempts.
+func (p Policy) retryDelay(attempts int) time.Duration {
 	if len(p.Backoff) == 0 {
 		return 0
 	}
 	return p.Backoff[min(max(attempts, 1), len(p.Backoff))-1]
 }
 
-// again reports whether an attempt follows one that failed so.
-func (p Policy) again(f Failure, t models.Task) bool {
+// allowsRetry reports whether the failure of the newest attempt is retried.
+func (p Policy) allowsRetry(f Failure, t models.Task) bool {
 	most := p.Retries
-	if limit, ok := p.Limits[f]; ok {
+	if limit, ok := p.RetryLimits[f]; ok {
 		most = min(most, limit)
 	}
-	return slices.Contains(p.Retry, f) && t.Attempt <= most
+	return slices.Contains(p.RetryOn, f) && t.Attempt <= most
 }

@@ -6,156 +6,153 @@ import (
 	"comet/models"
 )
 
-// Progress is what an agent says while it works.
+// Progress is the report of an agent that works on a task.
 type Progress struct {
-	// Percent is 0 to 100, nil where it was not said.
-	Percent *int
-	Step    int
-	Name    string
-	// Log is what it has put out since it spoke last.
+	// Percent is 0 to 100, nil for unknown.
+	Percent  *int
+	Step     int
+	StepName string
+	// Log is the log output since the last report.
 	Log []byte
-	// Chunk is a piece of what is too long for one message.
+	// Chunk is a piece of output that is too long for one message.
 	Chunk *Chunk
-	// MessageID makes the message count once for its agent; "" for no such promise.
+	// MessageID makes a repeated message of the agent take effect once; "" does not.
 	MessageID string
 }
 
-// Chunk is a piece of a step's output. The pieces of one step may come in any order and
-// more than once; those of the newest step are the result, unless another one follows.
+// Chunk is a piece of the output of a step. The chunks of one step may come in any order and more
+// than once. Those of the newest step are the result, unless another result follows.
 type Chunk struct {
 	Step  int
-	Start int64 // byte offset
-	// Span is how many bytes it stands for, 0 for as many as Data has. A sender that
-	// counts characters has fewer; the pieces are put together in their order then.
+	Start int64 // offset in bytes
+	// Span is the length that the chunk has in the offsets of the sender, 0 for the length of
+	// Data. It differs for a sender that counts characters; the chunks are then joined in order.
 	Span int64
-	// Total is how long all of it is, 0 where it is not known.
+	// Total is the length of the complete output, 0 for unknown.
 	Total int64
 	Data  []byte
 }
 
-// Accept notes that an agent has its attempt and works on it; any progress says so too.
-// It returns errs.NotFound for a task the agent never had and errs.TaskState for an
-// attempt that has ended.
+// Accept records that an agent works on its attempt; any progress report does so as well. It
+// returns errs.NotFound for a task that the agent never had and errs.TaskState for an attempt
+// that has ended.
 func (o *Orchestrator) Accept(ctx context.Context, agentID, taskID string) (models.Task, error) {
 	return o.Progress(ctx, agentID, taskID, Progress{})
 }
 
-// Progress notes how far an agent is, and that it is alive: the attempt's deadline
-// moves. It returns what Accept returns, and errs.LimitReached for output that is too
-// long, of which nothing is kept.
+// Progress records the progress of an agent and extends the deadline of its attempt. It returns
+// the errors of Accept, and errs.LimitReached for output that is too long, which is not stored.
 func (o *Orchestrator) Progress(ctx context.Context, agentID, taskID string, p Progress) (out models.Task, err error) {
-	err = o.do(ctx, func(s *step) error {
-		out, err = s.progress(agentID, taskID, p)
+	err = o.transact(ctx, func(op *operation) error {
+		out, err = op.progress(agentID, taskID, p)
 		return err
 	})
 	return out, err
 }
 
-func (s *step) progress(agentID, taskID string, p Progress) (models.Task, error) {
-	t, fresh, err := s.heard(agentID, taskID, p.MessageID)
+func (op *operation) progress(agentID, taskID string, p Progress) (models.Task, error) {
+	t, fresh, err := op.lockForMessage(agentID, taskID, p.MessageID)
 	if err != nil {
 		return t, err
 	}
 	if !fresh {
-		err = s.lives(&t, agentID)
+		err = op.extendDeadline(&t, agentID)
 		return t, err
 	}
-	a, policy, err := s.underway(t, agentID, s.terms)
+	a, policy, err := op.openAttempt(t, agentID, op.loadPolicy)
 	if err != nil {
 		return t, err
 	}
 	before := t
-	if err := s.accept(&before, &t, &a); err != nil {
+	if err := op.markAccepted(&before, &t, &a); err != nil {
 		return t, err
 	}
-	if err := s.takeOutput(&t, &a, p); err != nil {
+	if err := op.storeOutput(&t, &a, p); err != nil {
 		return t, err
 	}
-	told := p.Percent != nil || p.Step != 0 || p.Name != ""
+	told := p.Percent != nil || p.Step != 0 || p.StepName != ""
 	if p.Percent != nil {
 		t.Progress = *p.Percent
 	}
-	if p.Step != 0 || p.Name != "" {
-		t.Step, t.StepName = p.Step, p.Name
+	if p.Step != 0 || p.StepName != "" {
+		t.Step, t.StepName = p.Step, p.StepName
 	}
 	if t.WaitingFor == models.NotWaiting {
-		t.Deadline = s.tx.Now().Add(policy.Timeout)
+		t.Deadline = op.tx.Now().Add(policy.Timeout)
 	}
 	if told {
-		err = s.emit(models.EventTaskProgress, t, func(d *models.TaskChanged) { d.Step, d.StepName = t.Step, t.StepName })
+		err = op.emitTaskEvent(models.EventTaskProgress, t, func(d *models.TaskChanged) { d.Step, d.StepName = t.Step, t.StepName })
 	}
 	if err != nil {
 		return t, err
 	}
-	err = s.save(before, &t)
+	err = op.saveTask(before, &t)
 	return t, err
 }
 
-// lives notes that an agent is at work which says again what it has said: its deadline
-// moves, and nothing else.
-func (s *step) lives(t *models.Task, agentID string) error {
-	a, err := s.current(*t, agentID)
+// extendDeadline extends the deadline after a repeated message and changes nothing else.
+func (op *operation) extendDeadline(t *models.Task, agentID string) error {
+	a, err := op.latestAttempt(*t, agentID)
 	if err != nil || t.State.Ended() || a.State != models.AttemptRunning || a.Attempt != t.Attempt || t.WaitingFor != models.NotWaiting {
 		return err
 	}
-	_, p, err := s.terms(*t)
+	_, p, err := op.loadPolicy(*t)
 	if err != nil {
 		return err
 	}
 	before := *t
-	t.Deadline = s.tx.Now().Add(p.Timeout)
-	return s.save(before, t)
+	t.Deadline = op.tx.Now().Add(p.Timeout)
+	return op.saveTask(before, t)
 }
 
-// accept makes an assigned attempt a running one. It is a step of its own, which before
-// has then behind it.
-func (s *step) accept(before, t *models.Task, a *models.Attempt) error {
+// markAccepted makes an assigned attempt a running one. It saves the task and updates before.
+func (op *operation) markAccepted(before, t *models.Task, a *models.Attempt) error {
 	if a.State != models.AttemptAssigned {
 		return nil
 	}
-	now := s.tx.Now()
+	now := op.tx.Now()
 	a.State, a.AcceptedAt = models.AttemptRunning, &now
-	if err := s.tx.SaveAttempt(*a); err != nil {
+	if err := op.tx.SaveAttempt(*a); err != nil {
 		return err
 	}
-	if err := s.tx.CancelMessages(t.ID, a.Attempt); err != nil { // it has it
+	if err := op.tx.CancelMessages(t.ID, a.Attempt); err != nil {
 		return err
 	}
 	if t.State = models.TaskRunning; t.StartedAt == nil {
 		t.StartedAt = &now
 	}
-	if err := s.emit(models.EventTaskStarted, *t, nil); err != nil {
+	if err := op.emitTaskEvent(models.EventTaskStarted, *t, nil); err != nil {
 		return err
 	}
-	if err := s.tx.SaveTask(*before, t); err != nil {
+	if err := op.tx.SaveTask(*before, t); err != nil {
 		return err
 	}
 	*before = *t
 	return nil
 }
 
-// heard locks the task of which an agent speaks. fresh is whether the effect of its message
-// is still to come; messages without an id always have theirs.
-func (s *step) heard(agentID, taskID, messageID string) (t models.Task, fresh bool, err error) {
-	t, err = s.task(taskID)
+// lockForMessage locks the task that a message is about. fresh reports whether the message has
+// not been processed yet; messages without an id are always fresh.
+func (op *operation) lockForMessage(agentID, taskID, messageID string) (t models.Task, fresh bool, err error) {
+	t, err = op.lockTask(taskID)
 	if err != nil || messageID == "" {
 		return t, err == nil, err
 	}
-	fresh, err = s.tx.MarkProcessed(agentID, messageID)
+	fresh, err = op.tx.MarkProcessed(agentID, messageID)
 	return t, fresh, err
 }
 
-// underway returns the attempt that an agent has at a task, and the policy that terms or
-// lastTerms finds. It returns errs.NotFound for a task that the agent never had and
-// errs.TaskState where the task, or the agent's attempt at it, is over.
-func (s *step) underway(t models.Task, agentID string, terms func(models.Task) (models.TaskInput, Policy, error)) (models.Attempt, Policy, error) {
-	a, err := s.current(t, agentID)
+// openAttempt returns the open attempt of an agent at a task, and the policy that load returns.
+// It returns errs.NotFound for a task that the agent never had and errs.TaskState if the task, or
+// the agent's attempt, has ended.
+func (op *operation) openAttempt(t models.Task, agentID string, load func(models.Task) (models.TaskInput, Policy, error)) (models.Attempt, Policy, error) {
+	a, err := op.latestAttempt(t, agentID)
 	if err == nil && (t.State.Ended() || a.State.Ended() || a.Attempt != t.Attempt) {
-		err = over(t)
+		err = errTaskEnded(t)
 	}
 	if err != nil {
 		return a, Policy{}, err
 	}
-	_, p, err := terms(t)
+	_, p, err := load(t)
 	return a, p, err
 }

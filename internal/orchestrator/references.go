@@ -15,74 +15,71 @@ import (
 	"comet/models"
 )
 
-// A text in the parameters of a task in a session that is a reference stands for a
-// value of the session (PROTOCOL_V5 §6.3):
+// A string in the parameters of a task that is a reference stands for a value of its session
+// (PROTOCOL_V5 §6.3):
 //
-//	#CTX:key          what the session's maker set
+//	#CTX:key          a fact that the creator of the session set
 //	#REF:task         the result of an earlier task
-//	#REF:task:field   a member of it where it is JSON, by its path with full stops
+//	#REF:task:field   a member of that result, if it is JSON, by its path with full stops
 //
-// The fields S, raw and result are the result as text; state, exit_code, error, tokens
-// and log are of the task itself.
+// The fields S, raw and result are the result as text; state, exit_code, error, tokens and log
+// are fields of the task.
 const (
 	contextMark   = "#CTX:"
 	referenceMark = "#REF:"
 )
 
-// What the references of one request may cost.
+// Limits for the references of one request.
 const (
 	maxReferences = 64
-	// maxValues is how many bytes of output are read for all of them.
+	// maxValues is the number of bytes of output that are read.
 	maxValues = models.MaxTaskParameters
-	// maxWalked is how many bytes of JSON their paths lead through.
+	// maxWalked is the number of bytes of JSON that are parsed.
 	maxWalked = 8 * models.MaxTaskParameters
 )
 
-// references replaces those of one request. It reads outside of any transaction: the
-// facts of a session and the outputs of tasks that have ended stay as they are, and
-// reading them may take longer than others should wait for the writer.
+// references resolves the references of one request. It reads outside of a transaction, because
+// reading may take long: session facts and outputs of ended tasks do not change.
 type references struct {
 	*Orchestrator
-	session models.Session
-	dec     *jsontext.Decoder // stands behind the reference
-	tasks   map[string]models.Task
-	texts   map[textOf]string
-	read    int   // bytes of output
-	walked  int64 // bytes of JSON
+	session     models.Session
+	dec         *jsontext.Decoder // is after the reference
+	tasks       map[string]models.Task
+	outputs     map[outputKey]string
+	outputBytes int   // read so far
+	jsonBytes   int64 // parsed so far
 }
 
-// textOf is one output.
-type textOf struct {
-	task   string
+// outputKey identifies an output.
+type outputKey struct {
+	taskID string
 	stream models.OutputStream
 }
 
-// resolve notes what the parameters are with what their references stand for, or why
-// they stand for nothing. Whether that matters the transaction finds out: a request that
-// was made before is answered as it was then.
-func (o *Orchestrator) resolve(ctx context.Context, by models.Principal, sub *Submission) {
-	sub.resolved = sub.Parameters
-	if sub.Session == "" || !bytes.Contains(sub.Parameters, []byte(contextMark)) && !bytes.Contains(sub.Parameters, []byte(referenceMark)) {
+// resolveReferences stores the resolved parameters in sub, or the error. The transaction decides
+// whether the error matters: it does not for a repeated request.
+func (o *Orchestrator) resolveReferences(ctx context.Context, by models.Principal, sub *Submission) {
+	sub.resolvedParameters = sub.Parameters
+	if sub.SessionID == "" || !bytes.Contains(sub.Parameters, []byte(contextMark)) && !bytes.Contains(sub.Parameters, []byte(referenceMark)) {
 		return
 	}
-	session, err := o.Session(ctx, sub.Session)
+	session, err := o.Session(ctx, sub.SessionID)
 	if err == nil {
-		err = sub.mayJoin(by, session)
+		err = sub.checkSession(by, session)
 	}
 	if err == nil {
 		r := &references{
 			Orchestrator: o, session: session, dec: jsontext.NewDecoder(bytes.NewReader(sub.Parameters), jsontext.AllowDuplicateNames(true)),
-			tasks: map[string]models.Task{}, texts: map[textOf]string{},
+			tasks: map[string]models.Task{}, outputs: map[outputKey]string{},
 		}
-		sub.resolved, err = r.replace(ctx)
+		sub.resolvedParameters, err = r.resolve(ctx)
 	}
-	sub.unresolved = err
+	sub.resolveErr = err
 }
 
-// replace returns the parameters with what their references stand for. Its errors are
-// errs.InvalidRequest for one that names nothing, and errs.TaskState for a task that has
-// not ended.
-func (r *references) replace(ctx context.Context) (json.RawMessage, error) {
+// resolve returns the parameters with resolved references. It returns errs.InvalidRequest for a
+// reference to nothing and errs.TaskState for a task that has not ended.
+func (r *references) resolve(ctx context.Context) (json.RawMessage, error) {
 	var out bytes.Buffer
 	enc := jsontext.NewEncoder(&out, jsontext.AllowDuplicateNames(true))
 	for n := 0; ; {
@@ -92,15 +89,15 @@ func (r *references) replace(ctx context.Context) (json.RawMessage, error) {
 		case errors.Is(err, io.EOF):
 			return bytes.TrimSpace(out.Bytes()), nil
 		case err != nil:
-			return nil, r.bad("the parameters are not JSON")
+			return nil, r.invalid("the parameters are not JSON")
 		case !text || !isReference(token.String()):
 			err = enc.WriteToken(token)
 		default:
 			if n++; n > maxReferences {
-				return nil, r.bad("there are more than %d references", maxReferences)
+				return nil, r.invalid("there are more than %d references", maxReferences)
 			}
 			var value jsontext.Value
-			if value, err = r.value(ctx, token.String()); err == nil {
+			if value, err = r.resolveValue(ctx, token.String()); err == nil {
 				err = enc.WriteValue(value)
 			}
 		}
@@ -108,12 +105,12 @@ func (r *references) replace(ctx context.Context) (json.RawMessage, error) {
 			return nil, err
 		}
 		if enc.OutputOffset() > models.MaxTaskParameters {
-			return nil, r.bad("the parameters are longer than %d bytes with what their references stand for", models.MaxTaskParameters)
+			return nil, r.invalid("the parameters with resolved references are longer than %d bytes", models.MaxTaskParameters)
 		}
 	}
 }
 
-// isName reports whether the decoder stands before the name of a member.
+// isName reports whether the next token is the name of a member.
 func isName(dec *jsontext.Decoder) bool {
 	kind, length := dec.StackIndex(dec.StackDepth())
 	return kind == '{' && length%2 == 0
@@ -123,42 +120,42 @@ func isReference(text string) bool {
 	return strings.HasPrefix(text, contextMark) || strings.HasPrefix(text, referenceMark)
 }
 
-// bad is the error of the reference that was read last.
-func (r *references) bad(format string, args ...any) error {
+// invalid returns the error for the reference that was read last.
+func (r *references) invalid(format string, args ...any) error {
 	var v errs.Violations
 	v.Add(errs.InvalidRequest, "/parameters"+string(r.dec.StackPointer()), "reference", format, args...)
 	return v.Err()
 }
 
-// value is what a reference stands for.
-func (r *references) value(ctx context.Context, text string) (jsontext.Value, error) {
+// resolveValue returns the value of a reference.
+func (r *references) resolveValue(ctx context.Context, text string) (jsontext.Value, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	if key, is := strings.CutPrefix(text, contextMark); is {
-		value, err := r.member(string(r.session.Facts), key)
+		value, err := r.memberAt(string(r.session.Facts), key)
 		if err == nil && value == nil {
-			err = r.bad("the session has nothing under %s", words.Quote(key))
+			err = r.invalid("the session has no fact %s", words.Quote(key))
 		}
 		return value, err
 	}
 	id, field, _ := strings.Cut(strings.TrimPrefix(text, referenceMark), ":")
-	t, err := r.task(ctx, id)
+	t, err := r.loadTask(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	return r.field(ctx, t, field)
+	return r.fieldOf(ctx, t, field)
 }
 
-// task returns a task of the session that has ended.
-func (r *references) task(ctx context.Context, id string) (models.Task, error) {
+// loadTask returns an ended task of the session.
+func (r *references) loadTask(ctx context.Context, id string) (models.Task, error) {
 	if t, known := r.tasks[id]; known {
 		return t, nil
 	}
 	t, err := r.store.Task(ctx, id)
 	switch {
 	case errs.Is(err, errs.NotFound) || err == nil && t.SessionID != r.session.ID:
-		return t, r.bad("there is no task %s in the session", words.Quote(id))
+		return t, r.invalid("there is no task %s in the session", words.Quote(id))
 	case err != nil:
 		return t, err
 	case !t.State.Ended():
@@ -168,7 +165,7 @@ func (r *references) task(ctx context.Context, id string) (models.Task, error) {
 	return t, nil
 }
 
-func (r *references) field(ctx context.Context, t models.Task, field string) (jsontext.Value, error) {
+func (r *references) fieldOf(ctx context.Context, t models.Task, field string) (jsontext.Value, error) {
 	stream := models.StreamResult
 	switch field {
 	case "state":
@@ -182,7 +179,7 @@ func (r *references) field(ctx context.Context, t models.Task, field string) (js
 	case "log":
 		stream = models.StreamLog
 	}
-	text, err := r.text(ctx, t, stream)
+	text, err := r.outputText(ctx, t, stream)
 	if err != nil {
 		return nil, err
 	}
@@ -190,23 +187,23 @@ func (r *references) field(ctx context.Context, t models.Task, field string) (js
 	case "", "S", "raw", "result", "log":
 		return jsontext.AppendQuote(nil, text)
 	}
-	value, err := r.member(text, field)
+	value, err := r.memberAt(text, field)
 	if err == nil && value == nil {
-		err = r.bad("the result of the task %s has no %s", words.Quote(t.ID), words.Quote(field))
+		err = r.invalid("the result of the task %s has no %s", words.Quote(t.ID), words.Quote(field))
 	}
 	return value, err
 }
 
-// text reads what a task has put out, once.
-func (r *references) text(ctx context.Context, t models.Task, stream models.OutputStream) (string, error) {
-	of := textOf{t.ID, stream}
-	if text, known := r.texts[of]; known {
+// outputText returns the output of a task and reads it once.
+func (r *references) outputText(ctx context.Context, t models.Task, stream models.OutputStream) (string, error) {
+	of := outputKey{t.ID, stream}
+	if text, known := r.outputs[of]; known {
 		return text, nil
 	}
 	var data []byte
 	err := r.OutputOf(ctx, t, stream, 0, func(o models.OutputChunk) error {
-		if r.read += len(o.Data); r.read > maxValues {
-			return r.bad("the outputs that the parameters refer to are longer than %d bytes together", maxValues)
+		if r.outputBytes += len(o.Data); r.outputBytes > maxValues {
+			return r.invalid("the referenced outputs are longer than %d bytes in total", maxValues)
 		}
 		data = append(data, o.Data...)
 		return nil
@@ -214,6 +211,64 @@ func (r *references) text(ctx context.Context, t models.Task, stream models.Outp
 	if err != nil {
 		return "", err
 	}
-	r.texts[of] = strings.ToValidUTF8(string(data), "\uFFFD")
-	return r.texts[of], nil
+	r.outputs[of] = strings.ToValidUTF8(string(data), "\uFFFD")
+	return r.outputs[of], nil
+}
+
+// Limits for the path of a reference.
+const (
+	maxPathNames = 16
+	maxPathBytes = 256
+)
+
+// memberAt returns the member of a JSON text at a path, nil if there is none or the text is not
+// JSON.
+func (r *references) memberAt(text, path string) (jsontext.Value, error) {
+	names := strings.SplitN(path, ".", maxPathNames+1)
+	if len(path) > maxPathBytes || len(names) > maxPathNames {
+		return nil, r.invalid("the path of a reference may have at most %d names and %d bytes", maxPathNames, maxPathBytes)
+	}
+	if r.jsonBytes += int64(len(text)); r.jsonBytes > maxWalked {
+		return nil, r.invalid("the references need more than %d bytes of JSON to be parsed", maxWalked)
+	}
+	dec := jsontext.NewDecoder(strings.NewReader(text), jsontext.AllowDuplicateNames(true))
+	value, err := walkPath(dec, names)
+	if err == nil {
+		_, err = dec.ReadToken()
+	}
+	if !errors.Is(err, io.EOF) {
+		return nil, nil //nolint:nilnil // it has no members
+	}
+	return value, nil
+}
+
+// walkPath reads the next value and returns its member at a path, nil if there is none. Of
+// duplicate members the last one counts.
+func walkPath(dec *jsontext.Decoder, names []string) (value jsontext.Value, err error) {
+	if len(names) == 0 {
+		value, err = dec.ReadValue()
+		return value.Clone(), err
+	}
+	if dec.PeekKind() != '{' {
+		return nil, dec.SkipValue()
+	}
+	if _, err = dec.ReadToken(); err != nil {
+		return nil, err
+	}
+	for dec.PeekKind() == '"' {
+		name, err := dec.ReadToken()
+		if err != nil {
+			return nil, err
+		}
+		if name.String() != names[0] {
+			err = dec.SkipValue()
+		} else {
+			value, err = walkPath(dec, names[1:])
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	_, err = dec.ReadToken()
+	return value, err
 }

@@ -17,8 +17,8 @@ import (
 	"comet/store/storetest"
 )
 
-// past opens the database past the store.
-func past(t *testing.T, db *storetest.DB) *sql.DB {
+// openRaw opens the database past the store.
+func openRaw(t *testing.T, db *storetest.DB) *sql.DB {
 	t.Helper()
 	driver, source := "sqlite", "file:"+filepath.Join(db.Options.Dir, "comet.db")+"?_pragma=busy_timeout(10000)"
 	if db.Options.DatabaseURL != "" {
@@ -31,10 +31,10 @@ func past(t *testing.T, db *storetest.DB) *sql.DB {
 	return pool
 }
 
-// look runs a query past the store and returns its rows as text.
-func (h *house) look(t *testing.T, query string) []string {
+// query runs a query past the store and returns its rows as text.
+func (h *harness) query(t *testing.T, query string) []string {
 	t.Helper()
-	rows, err := h.past.QueryContext(context.Background(), query)
+	rows, err := h.raw.QueryContext(context.Background(), query)
 	require.NoError(t, err, query)
 	defer func() { require.NoError(t, rows.Close()) }()
 	columns, err := rows.Columns()
@@ -59,27 +59,27 @@ func (h *house) look(t *testing.T, query string) []string {
 	return out
 }
 
-// everything is what a verb that is refused must not change.
-func everything(t *testing.T, h *house) (out []string) {
+// allRows is what a verb that is refused must not change.
+func allRows(t *testing.T, h *harness) (out []string) {
 	t.Helper()
 	for _, table := range []string{
 		"tasks", "task_inputs", "task_requests", "attempts", "task_outputs", "workers", "inbox", "heard", "sessions", "outcomes",
 		"usage_facts", "usage_accounts", "usage_windows", "usage_reservations", "idempotency",
 	} {
-		for _, row := range h.look(t, "SELECT * FROM "+table) {
+		for _, row := range h.query(t, "SELECT * FROM "+table) {
 			out = append(out, table+" "+row)
 		}
 	}
-	out = append(out, h.look(t, "SELECT type, key, data FROM events WHERE type NOT LIKE 'agent.%'")...)
-	out = append(out, h.look(t, "SELECT kind, key, run_at FROM jobs WHERE kind LIKE 'task.%'")...)
+	out = append(out, h.query(t, "SELECT type, key, data FROM events WHERE type NOT LIKE 'agent.%'")...)
+	out = append(out, h.query(t, "SELECT kind, key, run_at FROM jobs WHERE kind LIKE 'task.%'")...)
 	slices.Sort(out)
 	return out
 }
 
 // requireUnchanged compares everything with what it was.
-func requireUnchanged(t *testing.T, h *house, before []string, verb string) {
+func requireUnchanged(t *testing.T, h *harness, before []string, verb string) {
 	t.Helper()
-	requireSame(t, before, everything(t, h), verb)
+	requireSame(t, before, allRows(t, h), verb)
 }
 
 // requireSame compares rows with what they were.
@@ -97,13 +97,13 @@ func requireSame(t *testing.T, before, after []string, verb string) {
 }
 
 // requireNone proves that no row is as the query selects.
-func requireNone(t *testing.T, h *house, why, query string) {
+func requireNone(t *testing.T, h *harness, why, query string) {
 	t.Helper()
-	require.Empty(t, h.look(t, query), why)
+	require.Empty(t, h.query(t, query), why)
 }
 
 // requireSound proves what holds between any two transactions.
-func requireSound(t *testing.T, h *house) {
+func requireSound(t *testing.T, h *harness) {
 	t.Helper()
 	requireNone(t, h, "a worker's places in use are its open attempts", `SELECT w.agent_id, w.in_flight FROM workers w
 		WHERE w.in_flight <> (SELECT count(*) FROM attempts a WHERE a.agent_id = w.agent_id AND a.state < 2)`)
@@ -120,7 +120,7 @@ func requireSound(t *testing.T, h *house) {
 		WHERE i.kind IN ('assign', 'answer') AND a.state >= 2`)
 	requireNone(t, h, "a session counts its open tasks", `SELECT s.id FROM sessions s WHERE s.open_tasks <> (SELECT count(*) FROM tasks t WHERE t.session_id = s.id AND t.state < 2)
 		OR s.tasks <> (SELECT count(*) FROM tasks t WHERE t.session_id = s.id)`)
-	const apart = ` AND NOT EXISTS (SELECT 1 FROM task_inputs i WHERE i.task_id = t.id AND i.policy LIKE '%"parallel"%')` // whose parts have used it
+	const apart = ` AND NOT EXISTS (SELECT 1 FROM task_inputs i WHERE i.task_id = t.id AND i.policy LIKE '%"workers":%')` // whose parts have used it
 	requireNone(t, h, "a task has used what its attempts have", `SELECT t.id, t.tokens FROM tasks t
 		WHERE t.tokens <> (SELECT coalesce(sum(a.tokens), 0) FROM attempts a WHERE a.task_id = t.id)`+apart)
 	requireNone(t, h, "what an attempt has used is charged to its agent, once", `SELECT t.id FROM tasks t WHERE
@@ -128,21 +128,21 @@ func requireSound(t *testing.T, h *house) {
 	requireNone(t, h, "and to nobody else", `SELECT f.task_id, f.agent_id FROM usage_facts f WHERE f.task_id <> ''
 		AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.task_id = f.task_id AND a.agent_id = f.agent_id AND a.tokens > 0)`)
 	requireNone(t, h, "nobody has, or had, two parts of one whole", `SELECT t.parent_id, a.agent_id FROM attempts a JOIN tasks t ON t.id = a.task_id
-		JOIN task_inputs i ON i.task_id = t.id AND i.policy LIKE '%"part":true%' WHERE a.agent_id <> '' GROUP BY t.parent_id, a.agent_id HAVING count(DISTINCT t.id) > 1`)
-	require.Equal(t, h.look(t, "SELECT agent_id, count(*) FROM attempts WHERE agent_id <> '' AND state >= 2 GROUP BY agent_id ORDER BY agent_id"),
-		h.look(t, "SELECT agent_id, count(*) FROM outcomes GROUP BY agent_id ORDER BY agent_id"), "each attempt that has ended has one outcome")
+		JOIN task_inputs i ON i.task_id = t.id AND i.policy LIKE '%"subtask":true%' WHERE a.agent_id <> '' GROUP BY t.parent_id, a.agent_id HAVING count(DISTINCT t.id) > 1`)
+	require.Equal(t, h.query(t, "SELECT agent_id, count(*) FROM attempts WHERE agent_id <> '' AND state >= 2 GROUP BY agent_id ORDER BY agent_id"),
+		h.query(t, "SELECT agent_id, count(*) FROM outcomes GROUP BY agent_id ORDER BY agent_id"), "each attempt that has ended has one outcome")
 	v, err := h.ledger.Verify(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, v.Total, "%v", v.Differences)
 }
 
 // requireLegalEvents proves that each task's events tell a life that may be.
-func requireLegalEvents(t *testing.T, h *house) {
+func requireLegalEvents(t *testing.T, h *harness) {
 	t.Helper()
 	type open = map[models.EventType][]models.EventType
 	const none = models.EventType("")
 	created, waiting, assigned, started := models.EventTaskCreated, models.EventTaskWaiting, models.EventTaskAssigned, models.EventTaskStarted
-	progress, question, answered, retried := models.EventTaskProgress, models.EventTaskQuestion, models.EventTaskAnswered, models.EventTaskRetried
+	progress, question, answered, retried := models.EventTaskProgress, models.EventTaskQuestion, models.EventTaskReplied, models.EventTaskRetried
 	completed, failed, cancelled := models.EventTaskCompleted, models.EventTaskFailed, models.EventTaskCancelled
 	follow := open{
 		none: {created}, created: {waiting, assigned, retried, failed, started}, // started: one that several do

@@ -10,8 +10,8 @@ import (
 	"comet/models"
 )
 
-// OpenSession makes a session; an id of "" is made. facts is a JSON object, nil for an
-// empty one. It returns errs.Conflict for an id that is taken.
+// OpenSession creates a session; an id of "" is generated. facts is a JSON object, nil for an
+// empty one. It returns errs.Conflict for an id that exists.
 func (o *Orchestrator) OpenSession(ctx context.Context, by models.Principal, id string, facts json.RawMessage) (out models.Session, err error) {
 	if id == "" {
 		made, err := uuid.NewV7()
@@ -23,111 +23,116 @@ func (o *Orchestrator) OpenSession(ctx context.Context, by models.Principal, id 
 	if facts = orEmpty(facts); !isObject(facts) {
 		return out, errs.New(errs.InvalidRequest, "facts must be a JSON object")
 	}
-	err = o.do(ctx, func(s *step) error {
-		now := s.tx.Now()
-		out = models.Session{ID: id, Owner: by.TokenID, State: models.SessionOpen, Facts: facts, CreatedAt: now, UpdatedAt: now}
-		if by.AgentID != nil {
-			out.AgentID = *by.AgentID
-		}
-		return s.tx.InsertSession(out)
+	err = o.transact(ctx, func(op *operation) error {
+		out, err = op.insertSession(by, id, facts)
+		return err
 	})
 	return out, err
 }
 
-// CloseSession closes a session that has no open task; closed ones stay as they are. It
-// returns errs.NotFound, or errs.TaskState while a task is open.
+func (op *operation) insertSession(by models.Principal, id string, facts json.RawMessage) (models.Session, error) {
+	now := op.tx.Now()
+	session := models.Session{ID: id, Owner: by.TokenID, State: models.SessionOpen, Facts: facts, CreatedAt: now, UpdatedAt: now}
+	if by.AgentID != nil {
+		session.AgentID = *by.AgentID
+	}
+	return session, op.tx.InsertSession(session)
+}
+
+// CloseSession closes a session without open tasks; a closed session stays unchanged. It returns
+// errs.NotFound, or errs.TaskState while a task is open.
 func (o *Orchestrator) CloseSession(ctx context.Context, id string) (out models.Session, err error) {
-	err = o.do(ctx, func(s *step) error {
-		if out, err = s.session(id); err != nil || out.State == models.SessionClosed {
+	err = o.transact(ctx, func(op *operation) error {
+		if out, err = op.lockSession(id); err != nil || out.State == models.SessionClosed {
 			return err
 		}
 		if out.OpenTasks > 0 {
 			return errs.New(errs.TaskState, "the session %q has %d open tasks; cancel them first", id, out.OpenTasks)
 		}
-		return s.closeSession(&out, "closed")
+		return op.closeSession(&out, "closed")
 	})
 	return out, err
 }
 
-func (s *step) session(id string) (models.Session, error) {
-	session, err := s.tx.Session(id)
+func (op *operation) lockSession(id string) (models.Session, error) {
+	session, err := op.tx.Session(id)
 	if errs.Is(err, errs.NotFound) {
 		err = errs.New(errs.NotFound, "there is no session %q", id)
 	}
 	return session, err
 }
 
-// joinSession counts a new task in its session, which its owner may add to, and whoever
-// has a task in it by handing that off.
-func (s *step) joinSession(by models.Principal, sub Submission) error {
-	session, err := s.session(sub.Session)
+// joinSession counts a new task in its session. The owner may add tasks, and an agent by handing
+// off a task of the session.
+func (op *operation) joinSession(by models.Principal, sub Submission) error {
+	session, err := op.lockSession(sub.SessionID)
 	if err == nil {
-		err = sub.mayJoin(by, session)
+		err = sub.checkSession(by, session)
 	}
 	if err != nil {
 		return err
 	}
 	session.OpenTasks++
 	session.Tasks++
-	return s.tx.SaveSession(session)
+	return op.tx.SaveSession(session)
 }
 
-// mayJoin is nil where the session takes the submission.
-func (sub Submission) mayJoin(by models.Principal, session models.Session) error {
+// checkSession returns nil if the session accepts the submission.
+func (sub Submission) checkSession(by models.Principal, session models.Session) error {
 	switch {
-	case sub.parent == nil && session.Owner != by.TokenID && !by.Has(models.ScopeAdmin):
-		return errs.New(errs.NotFound, "there is no session %q", sub.Session)
+	case sub.parentID == nil && session.Owner != by.TokenID && !by.Has(models.ScopeAdmin):
+		return errs.New(errs.NotFound, "there is no session %q", sub.SessionID)
 	case session.State == models.SessionClosed:
-		return errs.New(errs.TaskState, "the session %q is closed", sub.Session).With("state", session.State)
+		return errs.New(errs.TaskState, "the session %q is closed", sub.SessionID).With("state", session.State)
 	}
 	return nil
 }
 
-// lockSession locks the session of a task that the step may end. Sessions are locked
-// before workers and accounts.
-func (s *step) lockSession(t models.Task) error {
+// lockTaskSession locks the session of a task, if it has one. Sessions are locked before workers
+// and accounts.
+func (op *operation) lockTaskSession(t models.Task) error {
 	if t.SessionID == "" {
 		return nil
 	}
-	_, err := s.tx.Session(t.SessionID)
+	_, err := op.tx.Session(t.SessionID)
 	return err
 }
 
 // leaveSession counts a task that has ended.
-func (s *step) leaveSession(t models.Task) error {
+func (op *operation) leaveSession(t models.Task) error {
 	if t.SessionID == "" {
 		return nil
 	}
-	session, err := s.tx.Session(t.SessionID) // locked before: lockSession
+	session, err := op.tx.Session(t.SessionID) // already locked by lockTaskSession
 	if err != nil {
 		return err
 	}
 	session.OpenTasks--
-	return s.tx.SaveSession(session)
+	return op.tx.SaveSession(session)
 }
 
-func (s *step) closeSession(session *models.Session, why string) error {
-	session.State, session.ClosedAt = models.SessionClosed, new(s.tx.Now())
-	if err := s.tx.SaveSession(*session); err != nil {
+func (op *operation) closeSession(session *models.Session, why string) error {
+	session.State, session.ClosedAt = models.SessionClosed, new(op.tx.Now())
+	if err := op.tx.SaveSession(*session); err != nil {
 		return err
 	}
-	return s.tx.Emit(models.EventSessionClosed, session.ID, models.SessionChanged{SessionID: session.ID, Tasks: session.Tasks, Reason: why})
+	return op.tx.Emit(models.EventSessionClosed, session.ID, models.SessionChanged{SessionID: session.ID, Tasks: session.Tasks, Reason: why})
 }
 
-// closeIdle closes sessions in which nothing has happened for long (PROTOCOL_V5 §6.2).
-func (o *Orchestrator) closeIdle(ctx context.Context) error {
+// closeIdleSessions closes sessions without tasks for SessionIdle (PROTOCOL_V5 §6.2).
+func (o *Orchestrator) closeIdleSessions(ctx context.Context) error {
 	before := o.store.Now().Add(-o.opts.SessionIdle)
 	ids, err := o.store.IdleSessions(ctx, before, 100)
 	for _, id := range ids {
 		if err != nil {
 			break
 		}
-		err = o.do(ctx, func(s *step) error {
-			session, err := s.tx.Session(id)
+		err = o.transact(ctx, func(op *operation) error {
+			session, err := op.tx.Session(id)
 			if err != nil || session.State == models.SessionClosed || session.OpenTasks > 0 || !session.UpdatedAt.Before(before) {
 				return err
 			}
-			return s.closeSession(&session, "idle")
+			return op.closeSession(&session, "idle")
 		})
 	}
 	return err

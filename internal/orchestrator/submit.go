@@ -18,86 +18,83 @@ import (
 	"comet/store"
 )
 
-// Submission is a piece of work that is asked for.
+// Submission is a request for work.
 type Submission struct {
-	// ID is the task's id where the asker brings one, "" for one to be made.
+	// ID is the id of the task, "" to generate one.
 	ID string
-	// RequestID makes the submission happen once for its owner, however often it is
-	// repeated; "" for no such promise.
+	// RequestID makes repeated submissions of one owner return the same task; "" does not.
 	RequestID string
 	// Class names the policy, "" for ClassDefault.
 	Class string
-	// Capabilities are what an agent must be able to do; with none, AgentType or Agent
-	// says who is meant.
+	// Capabilities are required of the agent. Without any, AgentType or AgentID must be set.
 	Capabilities []string
 	AgentType    string
-	Sphere       int
-	Agent        string
+	SphereID     int
+	AgentID      string
 	// Parameters is a JSON object; nil is an empty one.
 	Parameters json.RawMessage
 	// Priority is 0 to 3.
 	Priority int
-	// Budget is how many tokens all attempts together may use, nil for no limit.
+	// Budget is the number of tokens that all attempts together may use, nil for no limit.
 	Budget   *int64
 	Override Override
-	// Session is the id of an open session, "" for none.
-	Session string
-	// Fingerprint stands for what else a repeated request must have in common with the
-	// first one, "" for nothing.
+	// SessionID is the id of an open session, "" for none.
+	SessionID string
+	// Fingerprint is compared, in addition to the content, with the first submission of the same
+	// RequestID; "" for nothing.
 	Fingerprint string
-	// Meta is JSON that the asker's dialect gets back, nil for none.
+	// Meta is JSON that the protocol of the requester stores with the task, nil for none.
 	Meta json.RawMessage
-	// Trace is a W3C traceparent, "" for none.
-	Trace string
+	// Traceparent is a W3C traceparent, "" for none.
+	Traceparent string
 
-	parent  *string // the task it is handed off from
-	depth   int
-	claimed bool // its request is
+	parentID       *string // the task that hands it off, or its parallel task
+	depth          int
+	requestClaimed bool // the request id is claimed
 
-	resolved   json.RawMessage // the parameters with what their references stand for
-	unresolved error           // why there are none
+	resolvedParameters json.RawMessage // Parameters with resolved references
+	resolveErr         error           // why they could not be resolved
 }
 
-// Submitted is what became of a submission.
-type Submitted struct {
+// SubmitResult is the result of a submission.
+type SubmitResult struct {
 	Task models.Task
-	// Replayed is set where the same request had made the task before.
+	// Replayed is set if an earlier submission with the same RequestID made the task.
 	Replayed bool
 }
 
-// Submit makes a task and gives it to an agent, puts it into the line where all who do
-// it are full, or tries again later where they are all away.
+// Submit creates a task and assigns it to an agent. If all suitable agents are full, the task is
+// queued; if all are offline, it is retried later.
 //
-// It returns errs.UnsupportedWork where nobody offers it, errs.BudgetExceeded where the
-// budgets of all who do refuse it, errs.Busy where the line is full, errs.NotFound for
-// an unknown session, errs.TaskExists for an id that is taken, errs.RequestIDReused for
-// a request that was made with another content; none of them leaves anything behind.
-func (o *Orchestrator) Submit(ctx context.Context, by models.Principal, sub Submission, once *models.Idempotency) (Submitted, error) {
-	if err := sub.complete(o.opts.Classes); err != nil {
-		return Submitted{}, err
+// It returns errs.UnsupportedWork if no agent offers the work, errs.BudgetExceeded if no agent's
+// budget covers it, errs.Busy if the queue is full, errs.NotFound for an unknown session,
+// errs.TaskExists for an id that is in use, and errs.RequestIDReused for a request id with other
+// content. With an error nothing is stored.
+func (o *Orchestrator) Submit(ctx context.Context, by models.Principal, sub Submission, once *models.Idempotency) (SubmitResult, error) {
+	if err := sub.prepare(o.opts.Classes); err != nil {
+		return SubmitResult{}, err
 	}
-	ctx, span := o.traced(ctx, &sub)
-	o.resolve(ctx, by, &sub)
-	var out Submitted
+	ctx, span := o.startSubmitSpan(ctx, &sub)
+	o.resolveReferences(ctx, by, &sub)
+	var out SubmitResult
 	var refusing []string
-	err := o.again(ctx, func() error {
-		return o.once(ctx, once, func(s *step) (result any, err error) {
-			out, err = s.submit(by, sub)
-			refusing = s.refusing
+	err := o.withCurrentIndex(ctx, func() error {
+		return o.transactOnce(ctx, once, func(op *operation) (result any, err error) {
+			out, err = op.submit(by, sub)
+			refusing = op.refusedBy
 			return out, err
 		})
 	})
 	if errs.Is(err, errs.BudgetExceeded) {
-		o.tellRefused(ctx, refusing, *sub.Budget)
+		o.emitBudgetRefusals(ctx, refusing, *sub.Budget)
 	}
-	finish(span, err)
+	endSpan(span, err)
 	return out, err
 }
 
-// tellRefused has the ledger tell of budgets that refused a submission: nothing is kept of
-// that, so the events that told of it are gone as well. One that would cover it by now
-// tells nothing.
-func (o *Orchestrator) tellRefused(ctx context.Context, agents []string, tokens int64) {
+// emitBudgetRefusals emits the events of budgets that refused a submission: the events of the
+// submission itself were rolled back with it. A budget that covers it by now emits nothing.
+func (o *Orchestrator) emitBudgetRefusals(ctx context.Context, agents []string, tokens int64) {
 	for _, id := range agents {
 		err := o.ledger.Write(ctx, func(tx *store.Tx) error {
 			_, err := o.ledger.ReserveIn(tx, id, tokens, time.Second)
@@ -105,26 +102,26 @@ func (o *Orchestrator) tellRefused(ctx context.Context, agents []string, tokens 
 			case errs.Is(err, errs.BudgetExceeded):
 				return nil
 			case err == nil:
-				return errCovered
+				return errBudgetCovers
 			}
 			return err
 		})
-		if err != nil && !errors.Is(err, errCovered) {
-			o.report(ctx, "telling of a budget that refused", err)
+		if err != nil && !errors.Is(err, errBudgetCovers) {
+			o.logFailure(ctx, "emitting a budget event", err)
 		}
 	}
 }
 
-// errCovered takes a reservation back that nobody asked for.
-var errCovered = errors.New("the budget covers it by now")
+// errBudgetCovers rolls back a reservation that was only a test.
+var errBudgetCovers = errors.New("the budget covers it by now")
 
-// complete judges a submission by itself and sets what is left out.
-func (sub *Submission) complete(classes map[string]Policy) error {
-	if err := sub.check(); err != nil {
+// prepare validates a submission and sets its defaults.
+func (sub *Submission) prepare(classes map[string]Policy) error {
+	if err := sub.validate(); err != nil {
 		return err
 	}
 	if _, known := classes[sub.Class]; !known {
-		return errs.New(errs.InvalidRequest, "there is no class of tasks %q", sub.Class)
+		return errs.New(errs.InvalidRequest, "unknown task class %q", sub.Class)
 	}
 	if sub.ID != "" {
 		return nil
@@ -134,148 +131,149 @@ func (sub *Submission) complete(classes map[string]Policy) error {
 	return err
 }
 
-// again runs a verb once more where nobody seemed to offer the work, and more is known of
-// who offers what by then.
-func (o *Orchestrator) again(ctx context.Context, run func() error) error {
+// withCurrentIndex runs an operation again if no agent seemed to offer the work: the index may
+// not have been up to date.
+func (o *Orchestrator) withCurrentIndex(ctx context.Context, run func() error) error {
 	err := run()
 	if errs.Is(err, errs.UnsupportedWork) {
-		if late := o.catchUp(ctx); late != nil {
+		if late := o.waitForIndex(ctx); late != nil {
 			return late
 		}
-		return run() // what is known now may have been learned since
+		return run() // also if nothing has changed: a concurrent read may have updated the index
 	}
 	return err
 }
 
-// claim has a submission happen once; of a repeated one it returns what became of it.
-func (s *step) claim(by models.Principal, sub Submission) (out Submitted, replayed bool, err error) {
-	if sub.RequestID == "" || sub.claimed {
+// claimRequest reserves the request id of a submission. For a repeated one it returns the first
+// result.
+func (op *operation) claimRequest(by models.Principal, sub Submission) (out SubmitResult, replayed bool, err error) {
+	if sub.RequestID == "" || sub.requestClaimed {
 		return out, false, nil
 	}
-	earlier, fresh, err := s.tx.ClaimRequest(models.TaskRequest{
+	earlier, fresh, err := op.tx.ClaimRequest(models.TaskRequest{
 		Owner: by.TokenID, RequestID: sub.RequestID, Digest: sub.digest(), TaskID: sub.ID,
 	})
 	if err == nil && fresh {
 		return out, false, nil
 	}
-	out, err = s.replay(earlier, sub, err)
+	out, err = op.replayRequest(earlier, sub, err)
 	return out, true, err
 }
 
-func (s *step) submit(by models.Principal, sub Submission) (Submitted, error) {
-	if out, replayed, err := s.claim(by, sub); err != nil || replayed {
+func (op *operation) submit(by models.Principal, sub Submission) (SubmitResult, error) {
+	if out, replayed, err := op.claimRequest(by, sub); err != nil || replayed {
 		return out, err
 	}
-	if sub.Session != "" {
-		if err := s.joinSession(by, sub); err != nil {
-			return Submitted{}, err
+	if sub.SessionID != "" {
+		if err := op.joinSession(by, sub); err != nil {
+			return SubmitResult{}, err
 		}
-		if sub.unresolved != nil {
-			return Submitted{}, sub.unresolved
+		if sub.resolveErr != nil {
+			return SubmitResult{}, sub.resolveErr
 		}
-		sub.Parameters = sub.resolved
+		sub.Parameters = sub.resolvedParameters
 	}
-	if sub.Override.Parallel != nil {
-		return s.spread(by, sub)
+	if sub.Override.Workers != 0 {
+		return op.submitParallel(by, sub)
 	}
-	t, in, err := sub.task(by, s.tx.Now())
+	t, in, err := sub.newTask(by, op.tx.Now())
 	if err != nil {
-		return Submitted{}, err
+		return SubmitResult{}, err
 	}
-	t, err = s.enter(t, in, s.policy(t, sub.Override), true)
-	return Submitted{Task: t}, err
+	t, err = op.createTask(t, in, op.policyOf(t, sub.Override), true)
+	return SubmitResult{Task: t}, err
 }
 
-// enter places a new task and writes it. One that nobody could do is refused where that
-// is strict, and else fails.
-func (s *step) enter(t models.Task, in models.TaskInput, p Policy, strict bool) (models.Task, error) {
-	s.inserting = t.ID
-	if err := s.emit(models.EventTaskCreated, t, nil); err != nil {
+// createTask assigns or queues a new task and inserts it. A task that no agent can do is an error
+// if strict, and otherwise fails.
+func (op *operation) createTask(t models.Task, in models.TaskInput, p Policy, strict bool) (models.Task, error) {
+	op.insertingID = t.ID
+	if err := op.emitTaskEvent(models.EventTaskCreated, t, nil); err != nil {
 		return t, err
 	}
-	failure, err := s.place(&t, in, p, nil)
+	failure, err := op.assignOrQueue(&t, in, p, nil)
 	if err == nil && strict {
-		err = s.refused(t, in, failure)
+		err = op.submissionError(t, in, failure)
 	}
 	if err == nil && t.WaitingFor == models.WaitForWorker {
-		err = s.lineHasRoom(t)
+		err = op.checkQueueLimit(t)
 	}
 	if err == nil && failure != "" {
-		err = s.fail(&t, failure, why(failure))
+		err = op.failTask(&t, failure, assignFailureText(failure))
 	}
 	if err == nil {
-		err = s.insert(t, in)
+		err = op.insertTask(t, in)
 	}
-	return t, orTaken(err, t.ID)
+	return t, taskExistsError(err, t.ID)
 }
 
-// insert writes a new task, which what was done for it before refers to.
-func (s *step) insert(t models.Task, in models.TaskInput) error {
-	if err := s.tx.InsertTask(t, in); err != nil {
+// insertTask inserts a new task. Rows written before refer to it.
+func (op *operation) insertTask(t models.Task, in models.TaskInput) error {
+	if err := op.tx.InsertTask(t, in); err != nil {
 		return err
 	}
-	s.count(func(c *counters) { c.submitted.WithLabelValues(t.Class).Inc() })
+	op.count(func(c *counters) { c.submitted.WithLabelValues(t.Class).Inc() })
 	if t.State.Ended() {
-		return s.ended(t)
+		return op.onTaskEnd(t)
 	}
-	_, err := s.tx.Enqueue(models.Job{Kind: timerKind, Key: t.ID, RunAt: t.Deadline})
+	_, err := op.tx.Enqueue(models.Job{Kind: timerKind, Key: t.ID, RunAt: t.Deadline})
 	return err
 }
 
-// refused is the error of a submission that is not taken on at all.
-func (s *step) refused(t models.Task, in models.TaskInput, f Failure) error {
+// submissionError returns the error for a failure that rejects the submission.
+func (op *operation) submissionError(t models.Task, in models.TaskInput, f Failure) error {
 	switch f {
 	case FailureUnsupported:
-		return s.unsupported(in)
+		return op.unsupportedError(in)
 	case FailureBudget:
-		return errs.New(errs.BudgetExceeded, "no agent that offers %s has %d tokens left today", needs(in), *t.Budget).
-			With("requested", *t.Budget).With("remaining", s.remaining)
+		return errs.New(errs.BudgetExceeded, "no agent that offers %s has %d tokens left today", requirements(in), *t.Budget).
+			With("requested", *t.Budget).With("remaining", op.maxRemaining)
 	}
 	return nil
 }
 
-// lineHasRoom refuses one more task in a full line.
-func (s *step) lineHasRoom(t models.Task) error {
-	if n := s.lines.waiting.Load(); n >= int64(s.opts.MaxWaiting) {
+// checkQueueLimit returns errs.Busy if the queue of the task is full.
+func (op *operation) checkQueueLimit(t models.Task) error {
+	if n := op.queues.queued.Load(); n >= int64(op.opts.MaxQueuedTotal) {
 		return errs.New(errs.Busy, "%d tasks wait for agents already; try again later", n)
 	}
-	n, err := s.tx.CountWaiting(t.QueueKey, s.opts.MaxLine)
-	if err == nil && n >= s.opts.MaxLine {
+	n, err := op.tx.CountWaiting(t.QueueKey, op.opts.MaxQueue)
+	if err == nil && n >= op.opts.MaxQueue {
 		err = errs.New(errs.Busy, "%d tasks wait for such an agent already; try again later", n)
 	}
 	return err
 }
 
-// replay answers a request that was made before.
-func (s *step) replay(earlier models.TaskRequest, sub Submission, err error) (Submitted, error) {
+// replayRequest returns the task of an earlier submission with the same request id.
+func (op *operation) replayRequest(earlier models.TaskRequest, sub Submission, err error) (SubmitResult, error) {
 	if err != nil {
-		return Submitted{}, err
+		return SubmitResult{}, err
 	}
 	if earlier.Digest != sub.digest() {
-		return Submitted{}, errs.New(errs.RequestIDReused, "the request_id %q was used before with another content", sub.RequestID)
+		return SubmitResult{}, errs.New(errs.RequestIDReused, "the request_id %q was used before with other content", sub.RequestID)
 	}
-	t, err := s.task(earlier.TaskID)
-	return Submitted{Task: t, Replayed: true}, err
+	t, err := op.lockTask(earlier.TaskID)
+	return SubmitResult{Task: t, Replayed: true}, err
 }
 
-// digest is of what is asked for, to tell a repeated request from another one.
+// digest returns a hash of the content, to compare repeated requests.
 func (sub Submission) digest() [32]byte {
-	sub.Trace = "" // each repetition may have its own
-	sub.ID = ""    // and each has, where the asker brings none
+	sub.Traceparent = "" // may differ in each repetition
+	sub.ID = ""          // generated for each repetition
 	if sub.Meta != nil {
-		sub.Meta = nil // the dialect's own, with the message's id and time in it
+		sub.Meta = nil // contains the id and time of the message
 	}
 	text, err := json.Marshal(sub)
 	if err != nil {
-		return [32]byte{} // check has read the raw members
+		return [32]byte{} // not possible: validate has read the raw members
 	}
 	return sha256.Sum256(text)
 }
 
-// route stands for what the task needs of an agent: whoever can do one task of a route can
-// do all. So one that was handed off is in another line than one that was not, and a part,
-// which not everybody may have, in one of its own.
-func (sub Submission) route(in models.TaskInput) string {
+// queueKey returns a hash of what the task requires: an agent that can do one task of a queue can
+// do all. So tasks that were handed off have queues of their own, and a subtask, which some
+// agents must not get, has one for itself.
+func (sub Submission) queueKey(in models.TaskInput) string {
 	names := make([]string, len(in.Capabilities))
 	for i, c := range in.Capabilities {
 		names[i] = models.CapabilityKey(c)
@@ -285,9 +283,86 @@ func (sub Submission) route(in models.TaskInput) string {
 	if sub.depth != 0 {
 		needs = append(needs, "depth", strconv.Itoa(sub.depth))
 	}
-	if sub.Override.Part {
-		needs = append(needs, "part", sub.ID)
+	if sub.Override.Subtask {
+		needs = append(needs, "subtask", sub.ID)
 	}
 	sum := sha256.Sum256([]byte(strings.Join(needs, "\x00")))
 	return hex.EncodeToString(sum[:16])
+}
+
+// Limits of what a task may override.
+const (
+	minTimeout  = 100 * time.Millisecond
+	maxTimeout  = 7 * 24 * time.Hour
+	maxRetries  = 10
+	maxSubmitID = 64
+)
+
+// validate checks a submission and sets its defaults.
+func (sub *Submission) validate() error {
+	var v errs.Violations
+	wrong := func(at, rule, format string, args ...any) { v.Add(errs.InvalidRequest, at, rule, format, args...) }
+	if sub.Class == "" {
+		sub.Class = ClassDefault
+	}
+	if len(sub.Capabilities) == 0 && sub.AgentType == "" && sub.AgentID == "" {
+		wrong("/capabilities", "required", "capabilities must say what an agent must be able to do, unless agent_id or agent_type says who is meant")
+	}
+	if len(sub.Capabilities) > models.MaxTaskCapabilities {
+		wrong("/capabilities", "max", "capabilities must have at most %d entries, not %d", models.MaxTaskCapabilities, len(sub.Capabilities))
+	}
+	if sub.Priority < 0 || sub.Priority > models.MaxPriority {
+		wrong("/priority", "max", "priority must be 0 to %d, not %d", models.MaxPriority, sub.Priority)
+	}
+	if sub.Budget != nil && (*sub.Budget < 1 || *sub.Budget > models.MaxTokens) {
+		wrong("/budget", "min", "budget must be 1 to %d tokens", int64(models.MaxTokens))
+	}
+	if ms := sub.Override.TimeoutMS; ms != 0 && (ms < minTimeout.Milliseconds() || ms > maxTimeout.Milliseconds()) {
+		wrong("/timeout_ms", "range", "timeout_ms must be %d to %d", minTimeout.Milliseconds(), maxTimeout.Milliseconds())
+	}
+	if r := sub.Override.Retries; r != nil && (*r < 0 || *r > maxRetries) {
+		wrong("/retries", "range", "retries must be 0 to %d", maxRetries)
+	}
+	sub.checkWorkers(wrong)
+	sub.checkOverrun(wrong)
+	if len(sub.ID) > maxSubmitID {
+		wrong("/id", "max", "id must have at most %d bytes", maxSubmitID)
+	}
+	sub.Parameters = orEmpty(sub.Parameters)
+	if len(sub.Parameters) > models.MaxTaskParameters {
+		wrong("/parameters", "max", "parameters must have at most %d bytes", models.MaxTaskParameters)
+	} else if !isObject(sub.Parameters) {
+		wrong("/parameters", "object", "parameters must be a JSON object")
+	}
+	sub.Meta = orEmpty(sub.Meta)
+	return v.Err()
+}
+
+func orEmpty(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 {
+		return json.RawMessage("{}")
+	}
+	return raw
+}
+
+func isObject(raw json.RawMessage) bool {
+	var members map[string]json.RawMessage
+	return json.Unmarshal(raw, &members) == nil && members != nil
+}
+
+// newTask returns the rows of a valid submission.
+func (sub Submission) newTask(by models.Principal, now time.Time) (models.Task, models.TaskInput, error) {
+	policy, err := json.Marshal(sub.Override)
+	in := models.TaskInput{
+		TaskID: sub.ID, Capabilities: sub.Capabilities, AgentType: sub.AgentType, Sphere: sub.SphereID, RequestedAgentID: sub.AgentID,
+		Parameters: sub.Parameters, Policy: policy, Meta: sub.Meta, Trace: sub.Traceparent,
+	}
+	t := models.Task{
+		ID: sub.ID, SessionID: sub.SessionID, ParentID: sub.parentID, Depth: sub.depth, Class: sub.Class, Owner: by.TokenID, QueueKey: sub.queueKey(in), Priority: sub.Priority,
+		State: models.TaskNew, Budget: sub.Budget, Deadline: now, CreatedAt: now, UpdatedAt: now, Version: 1,
+	}
+	if by.AgentID != nil {
+		t.OwnerAgent = *by.AgentID
+	}
+	return t, in, err
 }

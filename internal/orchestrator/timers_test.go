@@ -12,22 +12,22 @@ import (
 	"comet/store/storetest"
 )
 
-// patient lets an attempt be silent for a day.
-func patient(s *orchestrator.Submission) { s.Override.TimeoutMS = (24 * time.Hour).Milliseconds() }
+// longTimeout lets an attempt be silent for a day.
+func longTimeout(s *orchestrator.Submission) { s.Override.TimeoutMS = (24 * time.Hour).Milliseconds() }
 
-func waits(what models.WaitReason) func(models.Task) bool {
+func waitsFor(what models.WaitReason) func(models.Task) bool {
 	return func(t models.Task) bool { return t.WaitingFor == what }
 }
 
-// armed waits until a task's timer is set to its deadline, and returns the task.
-func (h *house) armed(t *testing.T, id string) (out models.Task) {
+// waitUntilTimed waits until a task's timer is set to its deadline, and returns the task.
+func (h *harness) waitUntilTimed(t *testing.T, id string) (out models.Task) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		var err error
 		if out, err = h.Task(t.Context(), id); err != nil {
 			return false
 		}
-		at := h.look(t, "SELECT key, run_at FROM jobs WHERE kind = 'task.timer'")
+		at := h.query(t, "SELECT key, run_at FROM jobs WHERE kind = 'task.timer'")
 		for _, one := range at {
 			if one == fmt.Sprintf("%s %d", id, out.Deadline.UnixMicro()) {
 				return true
@@ -38,8 +38,8 @@ func (h *house) armed(t *testing.T, id string) (out models.Task) {
 	return out
 }
 
-// knows waits until this process knows that a worker is as it should be.
-func (h *house) knows(t *testing.T, agentID string, right func(models.Worker) bool) {
+// waitForWorker waits until this process knows that a worker is as it should be.
+func (h *harness) waitForWorker(t *testing.T, agentID string, right func(models.Worker) bool) {
 	t.Helper()
 	require.Eventually(t, func() bool { return right(h.CachedWorker(agentID)) }, time.Minute, time.Millisecond)
 	require.NoError(t, h.ReindexAgent(t.Context(), agentID))
@@ -48,18 +48,18 @@ func (h *house) knows(t *testing.T, agentID string, right func(models.Worker) bo
 func TestTimers(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "ASilentAttemptIsMadeAgainAfter1And2And4Seconds", func(t *testing.T, h *house) {
+	withHarness(t, "ASilentAttemptIsMadeAgainAfter1And2And4Seconds", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		for n, pause := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
-			require.Equal(t, h.db.Now().Add(30*time.Second), h.armed(t, id).Deadline)
-			task := h.pass(t, id, 30*time.Second, waits(models.WaitForRetry))
+			require.Equal(t, h.db.Now().Add(30*time.Second), h.waitUntilTimed(t, id).Deadline)
+			task := h.advanceUntil(t, id, 30*time.Second, waitsFor(models.WaitForRetry))
 			require.Equal(t, models.TaskNew, task.State)
-			require.Equal(t, h.db.Now().Add(pause), h.armed(t, id).Deadline)
-			task = h.pass(t, id, pause, waits(models.NotWaiting))
+			require.Equal(t, h.db.Now().Add(pause), h.waitUntilTimed(t, id).Deadline)
+			task = h.advanceUntil(t, id, pause, waitsFor(models.NotWaiting))
 			require.Equal(t, n+2, task.Attempt)
 		}
-		task := h.pass(t, id, 30*time.Second, ended)
+		task := h.advanceUntil(t, id, 30*time.Second, ended)
 		require.Equal(t, models.TaskFailed, task.State)
 		require.Equal(t, string(orchestrator.FailureTimeout), task.ErrorCode)
 		require.Equal(t, 4, task.Attempt)
@@ -67,59 +67,59 @@ func TestTimers(t *testing.T) {
 		requireLegalEvents(t, h)
 	})
 
-	rule(t, "ProgressMovesADeadlineAndAHeartbeatDoesNot", func(t *testing.T, h *house) {
+	withHarness(t, "ProgressMovesADeadlineAndAHeartbeatDoesNot", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
-		first := h.armed(t, id)
+		first := h.waitUntilTimed(t, id)
 		h.db.Clock.Advance(20 * time.Second)
 		moved, err := h.Progress(t.Context(), "a", id, orchestrator.Progress{Percent: new(10)})
 		require.NoError(t, err)
 		require.Equal(t, h.db.Now().Add(30*time.Second), moved.Deadline)
 		h.db.Clock.Advance(10 * time.Second)
 		require.Equal(t, first.Deadline, h.db.Now(), "the old timer is due")
-		require.Equal(t, moved, h.armed(t, id), "and was set again")
+		require.Equal(t, moved, h.waitUntilTimed(t, id), "and was set again")
 		_, err = h.Heartbeat(t.Context(), "a", orchestrator.Heartbeat{})
 		require.NoError(t, err)
 		after, err := h.Task(t.Context(), id)
 		require.NoError(t, err)
 		require.Equal(t, moved, after)
-		h.pass(t, id, 20*time.Second, waits(models.WaitForRetry))
-		require.Equal(t, []models.MessageKind{models.MessageCancel}, h.told(t, "a"), "it may still be at it")
+		h.advanceUntil(t, id, 20*time.Second, waitsFor(models.WaitForRetry))
+		require.Equal(t, []models.MessageKind{models.MessageCancel}, h.inboxKinds(t, "a"), "it may still be at it")
 	})
 
-	rule(t, "AWaitInLineEnds", func(t *testing.T, h *house) {
+	withHarness(t, "AWaitInLineEnds", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
-		h.submit(t, "work", patient)
+		h.submit(t, "work", longTimeout)
 		task := h.submit(t, "work", nil)
 		require.Equal(t, models.WaitForWorker, task.WaitingFor)
-		require.Equal(t, h.db.Now().Add(10*time.Minute), h.armed(t, task.ID).Deadline)
-		task = h.pass(t, task.ID, 10*time.Minute, ended)
+		require.Equal(t, h.db.Now().Add(10*time.Minute), h.waitUntilTimed(t, task.ID).Deadline)
+		task = h.advanceUntil(t, task.ID, 10*time.Minute, ended)
 		require.Equal(t, string(orchestrator.FailureSaturated), task.ErrorCode)
 		require.Zero(t, task.Attempt)
 		requireSound(t, h)
 		requireLegalEvents(t, h)
 	})
 
-	rule(t, "AWaitForAnAnswerEnds", func(t *testing.T, h *house) {
+	withHarness(t, "AWaitForAnAnswerEnds", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		_, err := h.Clarify(t.Context(), "a", id, orchestrator.Question{Text: "?"})
 		require.NoError(t, err)
-		require.Equal(t, h.db.Now().Add(time.Minute), h.armed(t, id).Deadline)
-		task := h.pass(t, id, time.Minute, ended)
+		require.Equal(t, h.db.Now().Add(time.Minute), h.waitUntilTimed(t, id).Deadline)
+		task := h.advanceUntil(t, id, time.Minute, ended)
 		require.Equal(t, string(orchestrator.FailureUnanswered), task.ErrorCode)
 		requireSound(t, h)
 		requireLegalEvents(t, h)
 	})
 
-	rule(t, "NobodyIsThereForAWhile", func(t *testing.T, h *house) {
+	withHarness(t, "NobodyIsThereForAWhile", func(t *testing.T, h *harness) {
 		h.register(t, "a", "work")
 		task := h.submit(t, "work", nil)
 		require.Equal(t, models.WaitForRetry, task.WaitingFor)
 		require.Equal(t, 1, task.Attempt)
-		_, err := h.Join(t.Context(), "a", orchestrator.JoinRequest{Dialect: "plain", Link: "poll"})
+		_, err := h.Join(t.Context(), "a", orchestrator.JoinRequest{Protocol: "plain", Transport: "poll"})
 		require.NoError(t, err)
-		task = h.pass(t, task.ID, time.Second, waits(models.NotWaiting))
+		task = h.advanceUntil(t, task.ID, time.Second, waitsFor(models.NotWaiting))
 		require.Equal(t, "a", task.AgentID)
 		require.Equal(t, 2, task.Attempt)
 
@@ -134,7 +134,7 @@ func TestTimers(t *testing.T) {
 	t.Run("SurviveARestart", func(t *testing.T) {
 		t.Parallel()
 		storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-			h, stop := boot(t, db, nil)
+			h, stop := startStoppable(t, db, nil)
 			h.worker(t, "a", 2, "work")
 			silent := h.submit(t, "work", func(s *orchestrator.Submission) { s.Override.Retries = new(1) }).ID
 			asking := h.submit(t, "work", nil).ID
@@ -145,21 +145,21 @@ func TestTimers(t *testing.T) {
 			later := func() {
 				t.Helper()
 				db.Clock.Advance(30 * time.Second)
-				_, err := h.Alive(t.Context(), []string{"a"}) // it is there all the while
+				_, err := h.KeepAlive(t.Context(), []string{"a"}) // it is there all the while
 				require.NoError(t, err)
 			}
 			later()
 
-			h, stop = boot(t, db, nil)
-			h.until(t, silent, waits(models.WaitForRetry))
-			h.until(t, waiting, func(t models.Task) bool { return t.AgentID == "a" })
+			h, stop = startStoppable(t, db, nil)
+			h.waitUntil(t, silent, waitsFor(models.WaitForRetry))
+			h.waitUntil(t, waiting, func(t models.Task) bool { return t.AgentID == "a" })
 			stop()
 			later()
 
-			h = open(t, db, nil)
-			h.until(t, asking, ended)
-			h.until(t, silent, func(t models.Task) bool { return t.Attempt == 2 })
-			h.until(t, waiting, waits(models.WaitForRetry))
+			h = start(t, db, nil)
+			h.waitUntil(t, asking, ended)
+			h.waitUntil(t, silent, func(t models.Task) bool { return t.Attempt == 2 })
+			h.waitUntil(t, waiting, waitsFor(models.WaitForRetry))
 			requireSound(t, h)
 			requireLegalEvents(t, h)
 		})
@@ -170,10 +170,10 @@ func TestABreaker(t *testing.T) {
 	t.Parallel()
 
 	// broken has five attempts of "a" in a row time out, while one goes on.
-	broken := func(t *testing.T, h *house) (goesOn string) {
+	broken := func(t *testing.T, h *harness) (goesOn string) {
 		t.Helper()
 		h.worker(t, "a", 10, "work")
-		goesOn = h.submit(t, "work", patient).ID
+		goesOn = h.submit(t, "work", longTimeout).ID
 		var failing []string
 		for range 5 {
 			failing = append(failing, h.submit(t, "work", func(s *orchestrator.Submission) { s.Override.Retries = new(0) }).ID)
@@ -184,22 +184,22 @@ func TestABreaker(t *testing.T) {
 		}
 		h.db.Clock.Advance(30 * time.Second)
 		for _, id := range failing {
-			h.until(t, id, ended)
+			h.waitUntil(t, id, ended)
 		}
-		h.knows(t, "a", func(w models.Worker) bool { return !w.BreakerUntil.IsZero() })
+		h.waitForWorker(t, "a", func(w models.Worker) bool { return !w.BreakerUntil.IsZero() })
 		return goesOn
 	}
-	worker := func(t *testing.T, h *house) models.Worker {
+	worker := func(t *testing.T, h *harness) models.Worker {
 		t.Helper()
 		w, err := h.Worker(t.Context(), "a")
 		require.NoError(t, err)
 		return w
 	}
 
-	rule(t, "OpensAfterFiveFailuresOfTheLineInARow", func(t *testing.T, h *house) {
+	withHarness(t, "OpensAfterFiveFailuresOfTheLineInARow", func(t *testing.T, h *harness) {
 		goesOn := broken(t, h)
 		require.Equal(t, h.db.Now().Add(time.Minute), worker(t, h).BreakerUntil)
-		require.Equal(t, []string{"a"}, h.look(t, "SELECT key FROM events WHERE type = 'worker.breaker_opened'"))
+		require.Equal(t, []string{"a"}, h.query(t, "SELECT key FROM events WHERE type = 'worker.breaker_opened'"))
 		refused := h.submit(t, "work", nil)
 		require.Equal(t, models.WaitForRetry, refused.WaitingFor, "nothing new")
 		_, err := h.Progress(t.Context(), "a", goesOn, orchestrator.Progress{Percent: new(50)})
@@ -210,7 +210,7 @@ func TestABreaker(t *testing.T) {
 		requireSound(t, h)
 	})
 
-	rule(t, "IsClosedByASignOfLifeAfterAMinuteAndNotByATask", func(t *testing.T, h *house) {
+	withHarness(t, "IsClosedByASignOfLifeAfterAMinuteAndNotByATask", func(t *testing.T, h *harness) {
 		broken(t, h)
 		h.db.Clock.Advance(40 * time.Second)
 		_, err := h.Heartbeat(t.Context(), "a", orchestrator.Heartbeat{})
@@ -219,7 +219,7 @@ func TestABreaker(t *testing.T) {
 		h.db.Clock.Advance(20 * time.Second)
 		require.Eventually(t, func() bool { return worker(t, h).Probing }, time.Minute, time.Millisecond, "it is asked for one")
 		require.Equal(t, models.WaitForRetry, h.submit(t, "work", nil).WaitingFor, "no task is the probe")
-		offline, err := h.Alive(t.Context(), []string{"a"})
+		offline, err := h.KeepAlive(t.Context(), []string{"a"})
 		require.NoError(t, err)
 		require.Empty(t, offline)
 		w := worker(t, h)
@@ -229,7 +229,7 @@ func TestABreaker(t *testing.T) {
 		require.Equal(t, "a", h.submit(t, "work", nil).AgentID)
 	})
 
-	rule(t, "CountsNeitherWorkThatFailsNorACancellation", func(t *testing.T, h *house) {
+	withHarness(t, "CountsNeitherWorkThatFailsNorACancellation", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 10, "work")
 		once := func(s *orchestrator.Submission) { s.Override.Retries = new(0) }
 		silent := func(n int) {
@@ -240,9 +240,9 @@ func TestABreaker(t *testing.T) {
 			}
 			h.db.Clock.Advance(30 * time.Second)
 			for _, id := range ids {
-				h.until(t, id, ended)
+				h.waitUntil(t, id, ended)
 			}
-			_, err := h.Alive(t.Context(), []string{"a"})
+			_, err := h.KeepAlive(t.Context(), []string{"a"})
 			require.NoError(t, err)
 		}
 		silent(4)
@@ -264,15 +264,15 @@ func TestABreaker(t *testing.T) {
 func TestAWorkerThatFallsSilent(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "IsOfflineAfterThreeHeartbeatsMissed", func(t *testing.T, h *house) {
+	withHarness(t, "IsOfflineAfterThreeHeartbeatsMissed", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 2, "work")
-		has := h.submit(t, "work", patient).ID
+		has := h.submit(t, "work", longTimeout).ID
 		h.db.Clock.Advance(45*time.Second + time.Microsecond)
-		h.knows(t, "a", func(w models.Worker) bool { return w.State == models.WorkerOffline })
+		h.waitForWorker(t, "a", func(w models.Worker) bool { return w.State == models.WorkerOffline })
 		require.Equal(t, models.WaitForRetry, h.submit(t, "work", nil).WaitingFor)
 		_, err := h.Progress(t.Context(), "a", has, orchestrator.Progress{})
 		require.NoError(t, err, "what it has goes on")
-		offline, err := h.Alive(t.Context(), []string{"a"})
+		offline, err := h.KeepAlive(t.Context(), []string{"a"})
 		require.NoError(t, err)
 		require.Equal(t, []string{"a"}, offline, "it has to join again")
 		_, err = h.Heartbeat(t.Context(), "a", orchestrator.Heartbeat{})
@@ -281,10 +281,10 @@ func TestAWorkerThatFallsSilent(t *testing.T) {
 		requireSound(t, h)
 	})
 
-	rule(t, "OnAnOldLineIsStillOnItsNewOne", func(t *testing.T, h *house) {
+	withHarness(t, "OnAnOldLineIsStillOnItsNewOne", func(t *testing.T, h *harness) {
 		h.register(t, "a", "work")
 		for _, line := range []string{"old", "new"} {
-			_, err := h.Join(t.Context(), "a", orchestrator.JoinRequest{Dialect: "plain", Link: "websocket", Line: line})
+			_, err := h.Join(t.Context(), "a", orchestrator.JoinRequest{Protocol: "plain", Transport: "websocket", ConnectionID: line})
 			require.NoError(t, err)
 		}
 		for _, c := range []struct {

@@ -11,39 +11,38 @@ import (
 	"comet/models"
 )
 
-// A task's trace is the one it was asked for in. The submission is a span of it, and what
-// is kept on the task is that span, so that whatever happens later, in whichever process,
-// lies below it: each attempt, and the task as a whole. They are written when they end,
-// because the process that saw their beginning may be gone by then.
+// The trace of a task is the one of its submission. The submission is a span, which is stored in
+// the task, and the spans of the attempts and of the task are its children, whichever process
+// makes them. They are written at their end, because another process may have seen their start.
 
-// traced begins the span of a submission and has the task keep it.
-func (o *Orchestrator) traced(ctx context.Context, sub *Submission) (context.Context, trace.Span) {
-	ctx, span := o.opts.Tracer.Start(telemetry.WithTraceparent(ctx, sub.Trace), "task.submit",
+// startSubmitSpan starts the span of a submission and stores it in the submission.
+func (o *Orchestrator) startSubmitSpan(ctx context.Context, sub *Submission) (context.Context, trace.Span) {
+	ctx, span := o.opts.Tracer.Start(telemetry.WithTraceparent(ctx, sub.Traceparent), "task.submit",
 		trace.WithAttributes(attribute.String("comet.task.id", sub.ID), attribute.String("comet.task.class", sub.Class)))
 	if span.SpanContext().IsValid() {
 		if own := telemetry.Traceparent(ctx); own != "" {
-			sub.Trace = own
+			sub.Traceparent = own
 		}
 	}
 	return ctx, span
 }
 
-// finish ends a span with what became of it.
-func finish(span trace.Span, err error) {
+// endSpan ends a span with the status of err.
+func endSpan(span trace.Span, err error) {
 	if err != nil {
 		span.SetStatus(codes.Error, err.Error())
 	}
 	span.End()
 }
 
-// traceAttempt writes the span of an attempt that has ended, after the commit.
-func (s *step) traceAttempt(t models.Task, a models.Attempt) error {
-	if !s.tracing() {
+// traceAttempt writes the span of an ended attempt after the commit.
+func (op *operation) traceAttempt(t models.Task, a models.Attempt) error {
+	if !op.tracesEnabled {
 		return nil
 	}
-	in, err := s.tx.TaskInput(t.ID)
-	s.after = append(s.after, func(ctx context.Context) {
-		_, span := s.opts.Tracer.Start(telemetry.WithTraceparent(ctx, in.Trace), "task.attempt", trace.WithTimestamp(a.AssignedAt),
+	in, err := op.tx.TaskInput(t.ID)
+	op.commitHooks = append(op.commitHooks, func(ctx context.Context) {
+		_, span := op.opts.Tracer.Start(telemetry.WithTraceparent(ctx, in.Trace), "task.attempt", trace.WithTimestamp(a.AssignedAt),
 			trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
 				attribute.String("comet.task.id", t.ID), attribute.Int("comet.attempt", a.Attempt), attribute.String("comet.agent.id", a.AgentID),
 				attribute.String("comet.attempt.state", string(a.State)), attribute.Int64("comet.tokens", a.Tokens),
@@ -56,13 +55,13 @@ func (s *step) traceAttempt(t models.Task, a models.Attempt) error {
 	return err
 }
 
-// traceTask writes the span of a task that has ended, after the commit.
-func (s *step) traceTask(t models.Task, in models.TaskInput) {
-	if !s.tracing() {
+// traceTask writes the span of an ended task after the commit.
+func (op *operation) traceTask(t models.Task, in models.TaskInput) {
+	if !op.tracesEnabled {
 		return
 	}
-	s.after = append(s.after, func(ctx context.Context) {
-		_, span := s.opts.Tracer.Start(telemetry.WithTraceparent(ctx, in.Trace), "task", trace.WithTimestamp(t.CreatedAt), trace.WithAttributes(
+	op.commitHooks = append(op.commitHooks, func(ctx context.Context) {
+		_, span := op.opts.Tracer.Start(telemetry.WithTraceparent(ctx, in.Trace), "task", trace.WithTimestamp(t.CreatedAt), trace.WithAttributes(
 			attribute.String("comet.task.id", t.ID), attribute.String("comet.task.class", t.Class), attribute.String("comet.task.state", string(t.State)),
 			attribute.Int("comet.attempts", t.Attempt), attribute.String("comet.session.id", t.SessionID), attribute.Int64("comet.tokens", t.Tokens),
 		))
@@ -72,7 +71,3 @@ func (s *step) traceTask(t models.Task, in models.TaskInput) {
 		span.End(trace.WithTimestamp(*t.EndedAt))
 	})
 }
-
-// tracing reports whether spans are sent anywhere, so that nothing is read for them
-// otherwise.
-func (o *Orchestrator) tracing() bool { return o.spans }

@@ -18,10 +18,10 @@ func TestTraces(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		recorder := tracetest.NewSpanRecorder()
 		provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder))
-		h := open(t, db, &orchestrator.Options{Tracer: provider.Tracer("test")})
+		h := start(t, db, &orchestrator.Options{Tracer: provider.Tracer("test")})
 		h.worker(t, "w-1", 1, "code_write")
 		const trace, parent = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
-		task := h.submit(t, "code_write", func(s *orchestrator.Submission) { s.Trace = "00-" + trace + "-" + parent + "-01" })
+		task := h.submit(t, "code_write", func(s *orchestrator.Submission) { s.Traceparent = "00-" + trace + "-" + parent + "-01" })
 		_, err := h.Complete(t.Context(), "w-1", task.ID, orchestrator.Result{Failure: orchestrator.FailureWork, Text: "no"})
 		require.NoError(t, err)
 

@@ -13,64 +13,66 @@ import (
 	"comet/models"
 )
 
-// saying is one verb about the task of an agent.
-type saying func(h *house, t *testing.T, agent, id string) (models.Task, error)
+// call is one verb about the task of an agent.
+type call func(h *harness, t *testing.T, agent, id string) (models.Task, error)
 
-// verbs are what can be said of a task, by its agent or by anybody.
-func verbs() map[string]saying {
-	complete := func(r orchestrator.Result) saying {
-		return func(h *house, t *testing.T, agent, id string) (models.Task, error) {
+// calls are what can be said of a task, by its agent or by anybody.
+func calls() map[string]call {
+	complete := func(r orchestrator.Result) call {
+		return func(h *harness, t *testing.T, agent, id string) (models.Task, error) {
 			return h.Complete(t.Context(), agent, id, r)
 		}
 	}
-	return map[string]saying{
-		"Accept": func(h *house, t *testing.T, agent, id string) (models.Task, error) {
+	return map[string]call{
+		"Accept": func(h *harness, t *testing.T, agent, id string) (models.Task, error) {
 			return h.Accept(t.Context(), agent, id)
 		},
-		"Progress": func(h *house, t *testing.T, agent, id string) (models.Task, error) {
+		"Progress": func(h *harness, t *testing.T, agent, id string) (models.Task, error) {
 			return h.Progress(t.Context(), agent, id, orchestrator.Progress{Percent: new(50), Log: []byte("line"), Chunk: &orchestrator.Chunk{Data: []byte("piece")}})
 		},
 		"Succeed":    complete(orchestrator.Result{Output: []byte("result")}),
 		"Fail":       complete(orchestrator.Result{Failure: orchestrator.FailureWork}),
 		"FailForNow": complete(orchestrator.Result{Failure: orchestrator.FailureResource}),
-		"Clarify": func(h *house, t *testing.T, agent, id string) (models.Task, error) {
+		"Clarify": func(h *harness, t *testing.T, agent, id string) (models.Task, error) {
 			return h.Clarify(t.Context(), agent, id, orchestrator.Question{Text: "?", Options: []string{"y", "n"}})
 		},
-		"Answer": func(h *house, t *testing.T, _, id string) (models.Task, error) { return h.Reply(t.Context(), id, "y") },
-		"Cancel": func(h *house, t *testing.T, _, id string) (models.Task, error) {
+		"Answer": func(h *harness, t *testing.T, _, id string) (models.Task, error) {
+			return h.Reply(t.Context(), id, "y")
+		},
+		"Cancel": func(h *harness, t *testing.T, _, id string) (models.Task, error) {
 			return h.Cancel(t.Context(), id, "why", nil)
 		},
 	}
 }
 
-// situations bring a task into each of its states; its agent takes two, and offers what
+// states bring a task into each of its states; its agent takes two, and offers what
 // it is called.
-func situations() map[string]func(h *house, t *testing.T, agent string) string {
-	type arrange = func(h *house, t *testing.T, agent string) string
-	assigned := func(h *house, t *testing.T, agent string) string { return h.submit(t, agent, nil).ID }
+func states() map[string]func(h *harness, t *testing.T, agent string) string {
+	type arrange = func(h *harness, t *testing.T, agent string) string
+	assigned := func(h *harness, t *testing.T, agent string) string { return h.submit(t, agent, nil).ID }
 	said := func(name string) arrange {
-		return func(h *house, t *testing.T, agent string) string {
+		return func(h *harness, t *testing.T, agent string) string {
 			id := assigned(h, t, agent)
-			_, err := verbs()[name](h, t, agent, id)
+			_, err := calls()[name](h, t, agent, id)
 			require.NoError(t, err)
 			return id
 		}
 	}
 	return map[string]arrange{
 		"assigned": assigned, "running": said("Accept"), "asking": said("Clarify"), "done": said("Succeed"), "failed": said("Fail"), "cancelled": said("Cancel"),
-		"inLine": func(h *house, t *testing.T, agent string) string {
+		"inLine": func(h *harness, t *testing.T, agent string) string {
 			assigned(h, t, agent)
 			assigned(h, t, agent)
 			return assigned(h, t, agent)
 		},
-		"retry": func(h *house, t *testing.T, agent string) string {
+		"retry": func(h *harness, t *testing.T, agent string) string {
 			id := assigned(h, t, agent)
 			h.db.Clock.Advance(30 * time.Second)
-			h.until(t, id, func(t models.Task) bool { return t.WaitingFor == models.WaitForRetry })
+			h.waitUntil(t, id, func(t models.Task) bool { return t.WaitingFor == models.WaitForRetry })
 			return id
 		},
 		"failedForNow": said("FailForNow"),
-		"unknown":      func(*house, *testing.T, string) string { return "unknown" },
+		"unknown":      func(*harness, *testing.T, string) string { return "unknown" },
 	}
 }
 
@@ -82,9 +84,9 @@ func TestEachVerbInEachState(t *testing.T) {
 	over, gone := string(errs.TaskState), string(errs.NotFound)
 	for situation, want := range map[string][]string{
 		//               Accept      Progress   Succeed  Fail      FailForNow   Clarify          Answer     Cancel
-		"assigned":     {"running", "running", "done", "failed", "new/retry", "running/answer", over, "cancelled"},
-		"running":      {"running", "running", "done", "failed", "new/retry", "running/answer", over, "cancelled"},
-		"asking":       {"running/answer", "running/answer", "done", "failed", "new/retry", "running/answer", "running", "cancelled"},
+		"assigned":     {"running", "running", "done", "failed", "new/retry", "running/reply", over, "cancelled"},
+		"running":      {"running", "running", "done", "failed", "new/retry", "running/reply", over, "cancelled"},
+		"asking":       {"running/reply", "running/reply", "done", "failed", "new/retry", "running/reply", "running", "cancelled"},
 		"inLine":       {gone, gone, gone, gone, gone, gone, over, "cancelled"},
 		"retry":        {over, over, "done", "=", "=", over, over, "cancelled"},
 		"failedForNow": {over, over, "=", "=", "=", over, over, "cancelled"},
@@ -93,13 +95,13 @@ func TestEachVerbInEachState(t *testing.T) {
 		"cancelled":    {over, over, over, over, over, over, over, "="},
 		"unknown":      {gone, gone, gone, gone, gone, gone, gone, gone},
 	} {
-		rule(t, situation, func(t *testing.T, h *house) {
+		withHarness(t, situation, func(t *testing.T, h *harness) {
 			for i, verb := range order {
 				h.worker(t, verb, 2, verb)
-				id := situations()[situation](h, t, verb)
-				before := everything(t, h)
-				got, err := verbs()[verb](h, t, verb, id)
-				requireAnswer(t, h, verb, want[i], before, got, err)
+				id := states()[situation](h, t, verb)
+				before := allRows(t, h)
+				got, err := calls()[verb](h, t, verb, id)
+				requireOutcome(t, h, verb, want[i], before, got, err)
 				requireSound(t, h)
 				h.cancelAll(t)
 				require.NoError(t, h.Leave(t.Context(), verb, false)) // before its silence is noticed
@@ -109,8 +111,8 @@ func TestEachVerbInEachState(t *testing.T) {
 	}
 }
 
-// requireAnswer compares what a verb was answered, and what it has changed.
-func requireAnswer(t *testing.T, h *house, verb, want string, before []string, got models.Task, err error) {
+// requireOutcome compares what a verb was answered, and what it has changed.
+func requireOutcome(t *testing.T, h *harness, verb, want string, before []string, got models.Task, err error) {
 	t.Helper()
 	switch errs.Code(want) {
 	case "=":
@@ -133,7 +135,7 @@ func requireAnswer(t *testing.T, h *house, verb, want string, before []string, g
 }
 
 // cancelAll cancels what has not ended.
-func (h *house) cancelAll(t *testing.T) {
+func (h *harness) cancelAll(t *testing.T) {
 	t.Helper()
 	all, err := h.Tasks(t.Context(), models.TaskQuery{Limit: 1000})
 	require.NoError(t, err)
@@ -149,12 +151,12 @@ func (h *house) cancelAll(t *testing.T) {
 // there were no such task.
 func TestWhatAnotherAgentSays(t *testing.T) {
 	t.Parallel()
-	for _, situation := range slices.Sorted(maps.Keys(situations())) {
-		rule(t, situation, func(t *testing.T, h *house) {
+	for _, situation := range slices.Sorted(maps.Keys(states())) {
+		withHarness(t, situation, func(t *testing.T, h *harness) {
 			h.worker(t, "a", 2, "a")
 			h.worker(t, "b", 1, "b")
-			id := situations()[situation](h, t, "a")
-			before := everything(t, h)
+			id := states()[situation](h, t, "a")
+			before := allRows(t, h)
 			for name, say := range map[string]func() (models.Task, error){
 				"Accept": func() (models.Task, error) { return h.Accept(t.Context(), "b", id) },
 				"Progress": func() (models.Task, error) {
@@ -180,7 +182,7 @@ func TestWhatAnotherAgentSays(t *testing.T) {
 func TestAMessageThatComesTwice(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "HasItsEffectOnce", func(t *testing.T, h *house) {
+	withHarness(t, "HasItsEffectOnce", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		for range 3 {
@@ -197,7 +199,7 @@ func TestAMessageThatComesTwice(t *testing.T) {
 		requireSound(t, h)
 	})
 
-	rule(t, "AfterItWasRefusedMayHaveIt", func(t *testing.T, h *house) {
+	withHarness(t, "AfterItWasRefusedMayHaveIt", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		_, err := h.Progress(t.Context(), "a", id, orchestrator.Progress{Chunk: &orchestrator.Chunk{Start: 2, Data: []byte("cd")}})
@@ -214,7 +216,7 @@ func TestAMessageThatComesTwice(t *testing.T) {
 }
 
 // output returns what a task has put out.
-func (h *house) output(t *testing.T, id string, stream models.OutputStream) string {
+func (h *harness) output(t *testing.T, id string, stream models.OutputStream) string {
 	t.Helper()
 	var text []byte
 	require.NoError(t, h.Output(t.Context(), id, stream, 0, func(o models.OutputChunk) error { text = append(text, o.Data...); return nil }))
@@ -224,7 +226,7 @@ func (h *house) output(t *testing.T, id string, stream models.OutputStream) stri
 func TestAQuestion(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "IsAnsweredToTheAgentThatAsked", func(t *testing.T, h *house) {
+	withHarness(t, "IsAnsweredToTheAgentThatAsked", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		asked, err := h.Clarify(t.Context(), "a", id, orchestrator.Question{Text: "which?"})
@@ -240,7 +242,7 @@ func TestAQuestion(t *testing.T) {
 		requireLegalEvents(t, h)
 	})
 
-	rule(t, "MoreThanAllowedEndsTheTask", func(t *testing.T, h *house) {
+	withHarness(t, "MoreThanAllowedEndsTheTask", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		var task models.Task

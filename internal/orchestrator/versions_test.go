@@ -14,7 +14,7 @@ import (
 // task says of itself is older.
 func TestEventsSayWhichVersionTheyMade(t *testing.T) {
 	t.Parallel()
-	rule(t, "EachIsTheVersionOfTheTaskAfterIt", func(t *testing.T, h *house) {
+	withHarness(t, "EachIsTheVersionOfTheTaskAfterIt", func(t *testing.T, h *harness) {
 		h.worker(t, "w-1", 1, "code_write")
 		task := h.submit(t, "code_write", nil)
 		half := 50

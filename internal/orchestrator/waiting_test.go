@@ -15,21 +15,21 @@ import (
 	"comet/store/storetest"
 )
 
-// waitingRule runs one case in a house where two requests may wait, and one of a token.
-func waitingRule(t *testing.T, name string, fn func(t *testing.T, h *house, task models.Task)) {
+// withOpenTask runs one case in a house where two requests may wait, and one of a token.
+func withOpenTask(t *testing.T, name string, fn func(t *testing.T, h *harness, task models.Task)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
 		storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-			h := open(t, db, &orchestrator.Options{MaxWaits: 2, MaxWaitsEach: 1})
+			h := start(t, db, &orchestrator.Options{MaxWaiters: 2, MaxWaitersPerToken: 1})
 			h.worker(t, "w-1", 4, "code_write")
 			fn(t, h, h.submit(t, "code_write", nil))
 		})
 	})
 }
 
-// waits has somebody wait until the test ends it.
-func (h *house) waits(t *testing.T, who, id string) (stop func()) {
+// startWait has somebody wait until the test ends it.
+func (h *harness) startWait(t *testing.T, who, id string) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var over sync.WaitGroup
@@ -46,8 +46,8 @@ func (h *house) waits(t *testing.T, who, id string) (stop func()) {
 	return stop
 }
 
-// full reports whether somebody may not wait; one who may does not wait for long.
-func (h *house) full(t *testing.T, who, id string) bool {
+// isFull reports whether somebody may not wait; one who may does not wait for long.
+func (h *harness) isFull(t *testing.T, who, id string) bool {
 	t.Helper()
 	task, err := h.Wait(t.Context(), who, id, time.Nanosecond)
 	require.Equal(t, id, task.ID, "it comes back as it is in any case")
@@ -61,30 +61,30 @@ func (h *house) full(t *testing.T, who, id string) bool {
 func TestWaitingIsBounded(t *testing.T) {
 	t.Parallel()
 
-	waitingRule(t, "OfEachToken", func(t *testing.T, h *house, task models.Task) {
-		stop := h.waits(t, "a", task.ID)
-		require.Eventually(t, func() bool { return h.full(t, "a", task.ID) }, time.Minute, time.Millisecond)
+	withOpenTask(t, "OfEachToken", func(t *testing.T, h *harness, task models.Task) {
+		stop := h.startWait(t, "a", task.ID)
+		require.Eventually(t, func() bool { return h.isFull(t, "a", task.ID) }, time.Minute, time.Millisecond)
 		_, err := h.WaitForChange(t.Context(), "a", task.ID, task.Version, time.Hour)
 		require.True(t, errs.Is(err, errs.Busy), "%v", err)
-		require.False(t, h.full(t, "b", task.ID))
+		require.False(t, h.isFull(t, "b", task.ID))
 		stop()
-		require.False(t, h.full(t, "a", task.ID), "who has gone gives the place back")
+		require.False(t, h.isFull(t, "a", task.ID), "who has gone gives the place back")
 	})
 
-	waitingRule(t, "OfAllTogether", func(t *testing.T, h *house, task models.Task) {
-		h.waits(t, "a", task.ID)
-		h.waits(t, "b", task.ID)
-		require.Eventually(t, func() bool { return h.full(t, "c", task.ID) }, time.Minute, time.Millisecond)
+	withOpenTask(t, "OfAllTogether", func(t *testing.T, h *harness, task models.Task) {
+		h.startWait(t, "a", task.ID)
+		h.startWait(t, "b", task.ID)
+		require.Eventually(t, func() bool { return h.isFull(t, "c", task.ID) }, time.Minute, time.Millisecond)
 	})
 
-	waitingRule(t, "ButNotThoseWhoNeedNotWait", func(t *testing.T, h *house, task models.Task) {
+	withOpenTask(t, "ButNotThoseWhoNeedNotWait", func(t *testing.T, h *harness, task models.Task) {
 		done := h.submit(t, "code_write", nil)
 		_, err := h.Complete(t.Context(), "w-1", done.ID, orchestrator.Result{})
 		require.NoError(t, err)
-		h.waits(t, "a", task.ID)
-		require.Eventually(t, func() bool { return h.full(t, "a", task.ID) }, time.Minute, time.Millisecond)
-		require.False(t, h.full(t, "a", done.ID))
-		require.False(t, h.full(t, "", task.ID), "nor those who are bounded elsewhere")
+		h.startWait(t, "a", task.ID)
+		require.Eventually(t, func() bool { return h.isFull(t, "a", task.ID) }, time.Minute, time.Millisecond)
+		require.False(t, h.isFull(t, "a", done.ID))
+		require.False(t, h.isFull(t, "", task.ID), "nor those who are bounded elsewhere")
 	})
 }
 
@@ -92,7 +92,7 @@ func TestWaitingIsBounded(t *testing.T) {
 // events than are shown.
 func TestQuestionBehindTheTimeline(t *testing.T) {
 	t.Parallel()
-	rule(t, "TheNewestOneIsFound", func(t *testing.T, h *house) {
+	withHarness(t, "TheNewestOneIsFound", func(t *testing.T, h *harness) {
 		h.worker(t, "w-1", 4, "code_write")
 		task := h.submit(t, "code_write", nil)
 		ask := func(text string) {

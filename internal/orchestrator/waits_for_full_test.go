@@ -14,24 +14,24 @@ import (
 // and its budget does not cover it.
 func TestATaskThatWaitsForWhoIsFull(t *testing.T) {
 	t.Parallel()
-	rule(t, "IsPassedOverAndNotFailed", func(t *testing.T, h *house) {
+	withHarness(t, "IsPassedOverAndNotFailed", func(t *testing.T, h *harness) {
 		h.worker(t, "rich", 1, "work")
 		h.worker(t, "poor", 1, "work")
 		of := func(agent string) func(*orchestrator.Submission) {
-			return func(s *orchestrator.Submission) { patient(s); s.Agent = agent }
+			return func(s *orchestrator.Submission) { longTimeout(s); s.AgentID = agent }
 		}
 		onRich, onPoor := h.submit(t, "work", of("rich")).ID, h.submit(t, "work", of("poor")).ID
 		dear := h.submit(t, "work", withBudget(1000)).ID
 		cheap := h.submit(t, "work", withBudget(100)).ID
 		_, err := h.Complete(t.Context(), "poor", onPoor, orchestrator.Result{Tokens: 49_500})
 		require.NoError(t, err)
-		h.has(t, cheap, "poor")
+		h.waitUntilAssigned(t, cheap, "poor")
 		task, err := h.Task(t.Context(), dear)
 		require.NoError(t, err)
 		require.Equal(t, models.WaitForWorker, task.WaitingFor, "%s %s", task.State, task.Error)
 		_, err = h.Complete(t.Context(), "rich", onRich, orchestrator.Result{})
 		require.NoError(t, err)
-		h.has(t, dear, "rich")
+		h.waitUntilAssigned(t, dear, "rich")
 		requireSound(t, h)
 		requireLegalEvents(t, h)
 	})
@@ -40,38 +40,38 @@ func TestATaskThatWaitsForWhoIsFull(t *testing.T) {
 // TestAHandOffOutOfAnotherTask gets the same answer, whatever became of its source.
 func TestAHandOffOutOfAnotherTask(t *testing.T) {
 	t.Parallel()
-	rule(t, "WhenItsSourceHasEnded", func(t *testing.T, h *house) {
-		id := h.source(t)
-		first, err := h.HandOff(t.Context(), ops(), "w-1", id, part("m-1", 300))
+	withHarness(t, "WhenItsSourceHasEnded", func(t *testing.T, h *harness) {
+		id := h.startSource(t)
+		first, err := h.HandOff(t.Context(), operator(), "w-1", id, subtask("m-1", 300))
 		require.NoError(t, err)
 		_, err = h.Complete(t.Context(), "w-1", id, orchestrator.Result{})
 		require.NoError(t, err)
-		again, err := h.HandOff(t.Context(), ops(), "w-1", id, part("m-1", 300))
+		again, err := h.HandOff(t.Context(), operator(), "w-1", id, subtask("m-1", 300))
 		require.NoError(t, err)
 		require.Equal(t, first.Task.ID, again.Task.ID)
 	})
-	rule(t, "WhenItsSourceHasAsManyPartsAsItMay", func(t *testing.T, h *house) {
+	withHarness(t, "WhenItsSourceHasAsManyPartsAsItMay", func(t *testing.T, h *harness) {
 		h.worker(t, "w-1", 200, "code_write", "generate_tests")
 		id := h.submit(t, "code_write", nil).ID
 		sub := orchestrator.Submission{Capabilities: []string{"generate_tests"}}
 		for range 99 {
-			_, err := h.HandOff(t.Context(), ops(), "w-1", id, sub)
+			_, err := h.HandOff(t.Context(), operator(), "w-1", id, sub)
 			require.NoError(t, err)
 		}
 		sub.RequestID = "m-100"
-		first, err := h.HandOff(t.Context(), ops(), "w-1", id, sub)
+		first, err := h.HandOff(t.Context(), operator(), "w-1", id, sub)
 		require.NoError(t, err)
-		again, err := h.HandOff(t.Context(), ops(), "w-1", id, sub)
+		again, err := h.HandOff(t.Context(), operator(), "w-1", id, sub)
 		require.NoError(t, err)
 		require.Equal(t, first.Task.ID, again.Task.ID)
 	})
-	rule(t, "OutOfAnotherTaskIsAnotherRequest", func(t *testing.T, h *house) {
-		id := h.source(t)
+	withHarness(t, "OutOfAnotherTaskIsAnotherRequest", func(t *testing.T, h *harness) {
+		id := h.startSource(t)
 		other := h.submit(t, "code_write", withBudget(1000)).ID
-		_, err := h.HandOff(t.Context(), ops(), "w-1", id, part("m-1", 300))
+		_, err := h.HandOff(t.Context(), operator(), "w-1", id, subtask("m-1", 300))
 		require.NoError(t, err)
-		before := everything(t, h)
-		out, err := h.HandOff(t.Context(), ops(), "w-1", other, part("m-1", 300))
+		before := allRows(t, h)
+		out, err := h.HandOff(t.Context(), operator(), "w-1", other, subtask("m-1", 300))
 		require.Equal(t, errs.RequestIDReused, errs.CodeOf(err), "got the part of %v, not of %s", out.Task.ParentID, other)
 		requireUnchanged(t, h, before, "HandOff")
 	})

@@ -6,37 +6,37 @@ import (
 	"time"
 
 	"comet/internal/errs"
+	"comet/internal/jobs"
 	"comet/models"
 	"comet/store"
 )
 
-// MaxPlaces is how many attempts a worker may take at a time.
-const MaxPlaces = 1000
+// MaxConcurrency is the maximum number of attempts that a worker does at the same time.
+const MaxConcurrency = 1000
 
-// JoinRequest is what an agent says when it comes.
+// JoinRequest describes an agent that connects as a worker.
 type JoinRequest struct {
-	Dialect string
-	Link    string
-	// MaxDepth is the depth from which on it takes nothing that was handed off, 1 to 6, 0
-	// for not said.
+	Protocol  string
+	Transport string
+	// MaxDepth is the depth from which on it accepts no hand-offs, 1 to 6, 0 for the policy's.
 	MaxDepth int
-	// Version is that of the dialect, "" for its newest.
-	Version string
-	// Line names the connection, so that the end of an older one does not take the
-	// agent off a newer one; "" for a link that has none.
-	Line string
-	// Places is how many attempts it takes at a time, default 1.
-	Places int
+	// ProtocolVersion is the version of the protocol, "" for the newest.
+	ProtocolVersion string
+	// ConnectionID identifies the connection, so that the end of an older one does not disconnect
+	// the agent from a newer one; "" for a transport without connections.
+	ConnectionID string
+	// Concurrency is the number of attempts that it does at the same time, default 1.
+	Concurrency int
 }
 
-// Join makes an agent one that takes work, or brings it back. It returns errs.NotFound
-// for an unknown agent and errs.AgentInactive for one that is deactivated.
+// Join makes an agent a worker, or brings it online again. It returns errs.NotFound for an
+// unknown agent and errs.AgentInactive for a deactivated one.
 func (o *Orchestrator) Join(ctx context.Context, agentID string, j JoinRequest) (out models.Worker, err error) {
-	if j.Places == 0 {
-		j.Places = 1
+	if j.Concurrency == 0 {
+		j.Concurrency = 1
 	}
-	if j.Places < 1 || j.Places > MaxPlaces {
-		return out, errs.New(errs.InvalidRequest, "places must be 1 to %d, not %d", MaxPlaces, j.Places)
+	if j.Concurrency < 1 || j.Concurrency > MaxConcurrency {
+		return out, errs.New(errs.InvalidRequest, "concurrency must be 1 to %d, not %d", MaxConcurrency, j.Concurrency)
 	}
 	agent, err := o.store.Agent(ctx, agentID)
 	if err != nil {
@@ -45,8 +45,8 @@ func (o *Orchestrator) Join(ctx context.Context, agentID string, j JoinRequest) 
 	if !agent.IsActive {
 		return out, errs.New(errs.AgentInactive, "the agent %q is deactivated", agentID)
 	}
-	err = o.do(ctx, func(s *step) error {
-		w, err := s.tx.Worker(agentID)
+	err = o.transact(ctx, func(op *operation) error {
+		w, err := op.tx.Worker(agentID)
 		if errs.Is(err, errs.NotFound) {
 			w, err = models.Worker{AgentID: agentID}, nil
 		}
@@ -54,10 +54,10 @@ func (o *Orchestrator) Join(ctx context.Context, agentID string, j JoinRequest) 
 			return err
 		}
 		was := w.State
-		w.State, w.Protocol, w.ProtocolVersion, w.Transport, w.ConnectionID, w.Concurrency = models.WorkerOnline, j.Dialect, j.Version, j.Link, j.Line, j.Places
+		w.State, w.Protocol, w.ProtocolVersion, w.Transport, w.ConnectionID, w.Concurrency = models.WorkerOnline, j.Protocol, j.ProtocolVersion, j.Transport, j.ConnectionID, j.Concurrency
 		w.MaxDepth = j.MaxDepth
-		s.sign(&w)
-		if err := s.saveWorker(&w, was); err != nil {
+		op.recordHeartbeat(&w)
+		if err := op.saveWorker(&w, was); err != nil {
 			return err
 		}
 		out = w
@@ -66,22 +66,20 @@ func (o *Orchestrator) Join(ctx context.Context, agentID string, j JoinRequest) 
 	return out, err
 }
 
-// Heartbeat is a sign of life.
+// Heartbeat is a heartbeat of a worker.
 type Heartbeat struct {
-	// State is "" where only life is shown.
+	// State is "" to keep the state, except that an offline worker gets online.
 	State models.WorkerState
-	// Load is in percent, nil where it was not said.
+	// Load is in percent, nil for unknown.
 	Load *int
-	// Present is set where it brings nobody back: of an agent that is offline it is
-	// errs.NotFound.
+	// Present makes the heartbeat of an offline agent errs.NotFound instead.
 	Present bool
 }
 
-// Heartbeat notes a sign of life. It returns errs.NotFound for an agent that has not
-// joined.
+// Heartbeat records a heartbeat. It returns errs.NotFound for an agent that has not joined.
 func (o *Orchestrator) Heartbeat(ctx context.Context, agentID string, h Heartbeat) (out models.Worker, err error) {
-	err = o.do(ctx, func(s *step) error {
-		w, err := s.tx.Worker(agentID)
+	err = o.transact(ctx, func(op *operation) error {
+		w, err := op.tx.Worker(agentID)
 		if err != nil {
 			return err
 		}
@@ -97,32 +95,32 @@ func (o *Orchestrator) Heartbeat(ctx context.Context, agentID string, h Heartbea
 		if h.Load != nil {
 			w.Load = min(max(*h.Load, 0), 100)
 		}
-		s.sign(&w)
+		op.recordHeartbeat(&w)
 		out = w
-		return s.saveWorker(&out, was)
+		return op.saveWorker(&out, was)
 	})
 	return out, err
 }
 
-// Disconnect notes that a line has ended. Its agent takes nothing any more unless it is on
-// another one by now. What it has goes on until it ends or its deadline comes.
+// Disconnect records the end of a connection. Its agent becomes offline unless it has a newer
+// connection. Its attempts continue until they end or time out.
 func (o *Orchestrator) Disconnect(ctx context.Context, agentID, line string) error {
-	return o.leave(ctx, agentID, func(w models.Worker) bool { return w.ConnectionID == line })
+	return o.setOffline(ctx, agentID, func(w models.Worker) bool { return w.ConnectionID == line })
 }
 
-// Leave notes that an agent takes nothing any more. What it has goes on until it ends
-// or its deadline comes, unless it is not coming back: then its attempts fail at once.
+// Leave makes an agent offline. Its attempts continue until they end or time out; if the agent is
+// gone for good they fail at once.
 func (o *Orchestrator) Leave(ctx context.Context, agentID string, gone bool) error {
-	err := o.leave(ctx, agentID, func(models.Worker) bool { return true })
+	err := o.setOffline(ctx, agentID, func(models.Worker) bool { return true })
 	if err != nil || !gone {
 		return err
 	}
-	return o.abandon(ctx, agentID)
+	return o.failOpenAttempts(ctx, agentID)
 }
 
-func (o *Orchestrator) leave(ctx context.Context, agentID string, still func(models.Worker) bool) error {
-	return o.do(ctx, func(s *step) error {
-		w, err := s.tx.Worker(agentID)
+func (o *Orchestrator) setOffline(ctx context.Context, agentID string, still func(models.Worker) bool) error {
+	return o.transact(ctx, func(op *operation) error {
+		w, err := op.tx.Worker(agentID)
 		if errs.Is(err, errs.NotFound) || err == nil && (w.State == models.WorkerOffline || !still(w)) {
 			return nil
 		}
@@ -131,14 +129,13 @@ func (o *Orchestrator) leave(ctx context.Context, agentID string, still func(mod
 		}
 		was := w.State
 		w.State = models.WorkerOffline
-		return s.saveWorker(&w, was)
+		return op.saveWorker(&w, was)
 	})
 }
 
-// Alive notes a sign of life of agents whose lines this process holds, in one
-// transaction. It returns those that count as offline all the same: they have to join
-// again.
-func (o *Orchestrator) Alive(ctx context.Context, agentIDs []string) (offline []string, err error) {
+// KeepAlive records heartbeats of agents connected to this process, in one transaction. It
+// returns those that are offline all the same: they have to join again.
+func (o *Orchestrator) KeepAlive(ctx context.Context, agentIDs []string) (offline []string, err error) {
 	if len(agentIDs) == 0 {
 		return nil, nil
 	}
@@ -152,16 +149,16 @@ func (o *Orchestrator) Alive(ctx context.Context, agentIDs []string) (offline []
 			break
 		}
 		away := false
-		err = o.do(ctx, func(s *step) error {
-			w, err := s.tx.Worker(id)
+		err = o.transact(ctx, func(op *operation) error {
+			w, err := op.tx.Worker(id)
 			if err != nil {
 				return err
 			}
 			if away = w.State == models.WorkerOffline; away {
 				return nil
 			}
-			s.sign(&w)
-			return s.saveWorker(&w, w.State)
+			op.recordHeartbeat(&w)
+			return op.saveWorker(&w, w.State)
 		})
 		if away {
 			offline = append(offline, id)
@@ -170,29 +167,29 @@ func (o *Orchestrator) Alive(ctx context.Context, agentIDs []string) (offline []
 	return offline, err
 }
 
-// abandon fails what a worker has that is gone.
-func (o *Orchestrator) abandon(ctx context.Context, agentID string) error {
+// failOpenAttempts fails the attempts of a worker that has left for good.
+func (o *Orchestrator) failOpenAttempts(ctx context.Context, agentID string) error {
 	for {
 		open, err := o.store.OpenTasksOf(ctx, agentID, 100)
 		if err != nil || len(open) == 0 {
 			return err
 		}
 		for _, id := range open {
-			err := o.do(ctx, func(s *step) error {
-				t, err := s.tx.Task(id)
+			err := o.transact(ctx, func(op *operation) error {
+				t, err := op.tx.Task(id)
 				if err != nil || t.State.Ended() || t.AgentID != agentID || t.WaitingFor == models.WaitForWorker || t.WaitingFor == models.WaitForRetry {
 					return err
 				}
 				before := t
-				_, p, err := s.lastTerms(t)
+				_, p, err := op.lockForEnd(t)
 				if err != nil {
 					return err
 				}
-				r := report{state: models.AttemptCancelled, failure: FailureUnavailable, text: "the agent left", outcome: models.OutcomeFailed}
-				if err := s.giveUp(&t, r, p); err != nil {
+				r := attemptEnd{state: models.AttemptCancelled, failure: FailureUnavailable, text: "the agent left", outcome: models.OutcomeFailed}
+				if err := op.failAttempt(&t, r, p); err != nil {
 					return err
 				}
-				return s.save(before, &t)
+				return op.saveTask(before, &t)
 			})
 			if err != nil {
 				return err
@@ -201,52 +198,99 @@ func (o *Orchestrator) abandon(ctx context.Context, agentID string) error {
 	}
 }
 
-// sign notes a sign of life, which ends the pause of a breaker that has lasted long
-// enough.
-func (s *step) sign(w *models.Worker) {
-	now := s.tx.Now()
+// recordHeartbeat records that a worker is alive, and closes its breaker after the pause.
+func (op *operation) recordHeartbeat(w *models.Worker) {
+	now := op.tx.Now()
 	w.LastSeenAt = now
 	if !w.BreakerUntil.IsZero() && !now.Before(w.BreakerUntil) {
 		w.BreakerUntil, w.Probing, w.Failures = time.Time{}, false, 0
 	}
 }
 
-// saveWorker writes a worker and tells of it where its state has changed.
-func (s *step) saveWorker(w *models.Worker, was models.WorkerState) error {
-	if err := s.tx.SaveWorker(w); err != nil {
+// saveWorker writes a worker and emits an event if its state has changed.
+func (op *operation) saveWorker(w *models.Worker, was models.WorkerState) error {
+	if err := op.tx.SaveWorker(w); err != nil {
 		return err
 	}
-	s.workers = append(s.workers, *w)
+	op.changedWorkers = append(op.changedWorkers, *w)
 	if w.State == models.WorkerOnline {
-		s.wake(WakeLine, "")
+		op.wakeAfterCommit(WakeQueue, "")
 	}
 	if w.State == was {
 		return nil
 	}
-	return s.tx.Emit(models.EventWorkerChanged, w.AgentID, models.WorkerChanged{
-		AgentID: w.AgentID, State: w.State, Was: was, Dialect: w.Protocol, Link: w.Transport, Places: w.Concurrency,
+	return op.tx.Emit(models.EventWorkerChanged, w.AgentID, models.WorkerChanged{
+		AgentID: w.AgentID, State: w.State, PreviousState: was, Protocol: w.Protocol, Transport: w.Transport, Concurrency: w.Concurrency,
 	})
 }
 
-// leavePlace gives a worker a place back and counts how the attempt went with it.
-func (s *step) leavePlace(agentID string, r report, p Policy) error {
-	w, err := s.tx.Worker(agentID)
+// releaseSlot releases a slot of a worker and counts the failure for its breaker.
+func (op *operation) releaseSlot(agentID string, r attemptEnd, p Policy) error {
+	w, err := op.tx.Worker(agentID)
 	if err != nil {
 		return err
 	}
 	w.InFlight = max(w.InFlight-1, 0)
 	switch {
-	case r.failure == "" && r.state == models.AttemptCancelled: // says nothing about the line
-	case !r.failure.ofLine():
+	case r.failure == "" && r.state == models.AttemptCancelled: // tells nothing about the connection
+	case !r.failure.countsForBreaker():
 		w.Failures = 0
 	case w.Failures+1 < p.BreakerFailures || !w.BreakerUntil.IsZero():
 		w.Failures++
 	default:
 		w.Failures++
-		if err := s.openBreaker(&w, p); err != nil {
+		if err := op.openBreaker(&w, p); err != nil {
 			return err
 		}
 	}
-	s.wake(WakeLine, "")
-	return s.saveWorker(&w, w.State)
+	op.wakeAfterCommit(WakeQueue, "")
+	return op.saveWorker(&w, w.State)
+}
+
+// breakerKind is the kind of the job that runs when the pause of a breaker is over.
+const breakerKind = "worker.breaker"
+
+// openBreaker stops new assignments to a worker that failed too often in a row (Chiffon
+// §Timeouts). Its attempts continue.
+func (op *operation) openBreaker(w *models.Worker, p Policy) error {
+	w.BreakerUntil, w.Probing = op.tx.Now().Add(p.BreakerPause), false
+	if err := op.tx.DeleteJob(breakerKind, w.AgentID); err != nil {
+		return err
+	}
+	if _, err := op.tx.Enqueue(models.Job{Kind: breakerKind, Key: w.AgentID, RunAt: w.BreakerUntil}); err != nil {
+		return err
+	}
+	op.count(func(c *counters) { c.breakers.Inc() })
+	return op.tx.Emit(models.EventBreakerOpened, w.AgentID, models.BreakerOpened{AgentID: w.AgentID, Failures: w.Failures, Until: w.BreakerUntil})
+}
+
+// probeWorker requests a heartbeat: the transport pings the worker, or its next heartbeat closes
+// the breaker. No task is used as a probe.
+func (o *Orchestrator) probeWorker(ctx context.Context, job *jobs.Job) error {
+	return o.transact(ctx, func(op *operation) error {
+		w, err := op.tx.Worker(job.Key) // before its job, as in openBreaker
+		if err != nil && !errs.Is(err, errs.NotFound) {
+			return err
+		}
+		if e := job.Finish(op.tx); e != nil || err != nil || w.BreakerUntil.IsZero() {
+			return e
+		}
+		w.Probing = true
+		op.wakeAfterCommit(WakeInbox, w.AgentID)
+		return op.saveWorker(&w, w.State)
+	})
+}
+
+// Workers returns up to limit workers ordered by agent id, after the id after, "" for the first.
+func (o *Orchestrator) Workers(ctx context.Context, after string, limit int) ([]models.Worker, error) {
+	return o.store.WorkersAfter(ctx, after, limit)
+}
+
+// Worker returns the worker of an agent, or errs.NotFound if it never joined.
+func (o *Orchestrator) Worker(ctx context.Context, agentID string) (models.Worker, error) {
+	w, err := o.store.Worker(ctx, agentID)
+	if errs.Is(err, errs.NotFound) {
+		err = errs.New(errs.NotFound, "there is no worker %q", agentID)
+	}
+	return w, err
 }

@@ -6,24 +6,23 @@ import (
 	"comet/internal/telemetry"
 )
 
-// Connection is what a dialect has to know of the line that a message comes or goes on, where
-// what is said has to be signed.
+// Connection is what a protocol must know about the connection of a message in order to check and
+// create signatures.
 type Connection struct {
-	// Remote says that the other end is on another machine, and that nothing but signatures
-	// says who it is.
+	// Remote says that the agent is on another machine, so that only signatures identify it.
 	Remote bool
-	// Verified says that the signature of the message was looked at when the line began.
+	// Verified says that the signature of the message was verified during the handshake.
 	Verified bool
 }
 
 type connectionKey struct{}
 
-// WithConnection returns a context for what is said on a line.
+// WithConnection returns a context for the messages of a connection.
 func WithConnection(ctx context.Context, l Connection) context.Context {
 	return context.WithValue(ctx, connectionKey{}, l)
 }
 
-// ConnectionOf returns the line that a context is for, the zero Line where nothing is said.
+// ConnectionOf returns the connection of a context, the zero Connection if there is none.
 func ConnectionOf(ctx context.Context) Connection {
 	l, _ := ctx.Value(connectionKey{}).(Connection)
 	return l
@@ -31,8 +30,8 @@ func ConnectionOf(ctx context.Context) Connection {
 
 type traceKey struct{}
 
-// WithTrace returns a context for messages that came with a W3C traceparent, the values of
-// its header. One that is not valid, and none of several, is ignored (Trace Context §3.2).
+// WithTrace returns a context for messages received with a W3C traceparent header. An invalid value
+// or more than one value is ignored (Trace Context §3.2).
 func WithTrace(ctx context.Context, traceparents []string) context.Context {
 	if len(traceparents) != 1 || !telemetry.IsTraceparent(traceparents[0]) {
 		return ctx
@@ -40,7 +39,7 @@ func WithTrace(ctx context.Context, traceparents []string) context.Context {
 	return context.WithValue(ctx, traceKey{}, traceparents[0])
 }
 
-// TraceOf returns the traceparent that a message came with, "" for none.
+// TraceOf returns the traceparent of a context, "" for none.
 func TraceOf(ctx context.Context) string {
 	text, _ := ctx.Value(traceKey{}).(string)
 	return text

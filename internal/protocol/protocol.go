@@ -1,6 +1,6 @@
-// Package protocol is what links and dialects have in common, so that neither has to
-// know the other: a link holds a line and knows no message, a dialect knows the messages
-// and no line. The dialects themselves are the packages below this one.
+// Package protocol is the interface between transports and protocols, so that neither depends on
+// the other: a transport carries messages without reading them, a protocol interprets messages
+// without knowing how they travel. The protocols are the packages below this one.
 package protocol
 
 import (
@@ -10,76 +10,73 @@ import (
 	"comet/models"
 )
 
-// Protocol is what is spoken on a line. It is used by many goroutines at once.
+// Protocol is a message language and its semantics. It is safe for concurrent use.
 type Protocol interface {
-	// Name is what a worker's Dialect says, e.g. "envelope".
+	// Name is the value of models.Worker.Protocol, for example "envelope".
 	Name() string
-	// Subprotocol names it to WebSocket, e.g. "envelope.v1".
+	// Subprotocol is its WebSocket subprotocol, for example "envelope.v1".
 	Subprotocol() string
-	// Unframed reports whether a line holds nothing but messages. Then there are no words of
-	// the line itself, such as a greeting and acknowledgements: the agent is on the line
-	// once it has said so (Answer.Present), and what Answer.Body says acknowledges what it
-	// answers.
+	// Unframed reports whether a connection carries protocol messages only, without control frames
+	// such as hello and ack. The agent then joins with a message (Reply.Joined), and Reply.Body
+	// acknowledges the message it answers.
 	Unframed() bool
-	// OrderingKey names what a message is about, "" for everything: those about the same are
-	// taken one after the other, in their order. It need not be a message.
+	// OrderingKey returns the key of a message, "" to order it with all messages. Messages with the
+	// same key are processed in order. raw may be malformed.
 	OrderingKey(raw []byte) string
-	// Negotiate returns the version that is spoken with somebody who knows the versions,
-	// none for whoever did not say. Its error is for Refuse.
+	// Negotiate returns the version to use with an agent that supports versions, an empty list if
+	// the agent named none. Its error is for Refuse.
 	Negotiate(versions []string) (version string, err error)
-	// Accepts returns why an agent cannot be spoken to in the dialect, nil where it can. It
-	// is asked when an agent comes, before work is given to it. Its error is for Refuse.
+	// Accepts returns an error for an agent that the protocol cannot address. It is called when an
+	// agent connects. Its error is for Refuse.
 	Accepts(agent models.Agent) error
-	// Receive takes one message of whoever speaks. wait is how long it may wait for the
-	// end of the work that the message asks for. The effect of a message that is not
-	// refused is committed when it returns.
+	// Receive processes one message from a principal. It may wait up to wait for the end of the
+	// task that the message submits. The effect of an accepted message is committed when Receive
+	// returns.
 	Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) Reply
-	// Render writes what an agent is told. It may be more than one message, none of them
-	// longer than limit bytes where limit is not 0, and none at all where it is not true
-	// any more: then the link acknowledges it.
+	// Render formats an inbox message for an agent. The result may have several parts, none longer
+	// than limit bytes unless limit is 0. It is empty for an obsolete message, which the transport
+	// then acknowledges.
 	Render(ctx context.Context, agent models.Agent, m models.InboxMessage, limit int) ([][]byte, error)
-	// Refuse is the answer to somebody whose token is not accepted, who may not do what
-	// was asked, or who sends too much. Nothing of the message is trusted; raw is nil
-	// where there is none.
+	// Refuse formats an error about a message whose token was rejected, whose sender lacks a
+	// permission, or that exceeds a limit. It trusts nothing in raw; raw is nil if there is no
+	// message.
 	Refuse(err error, raw []byte) Reply
-	// Token takes the token out of a message that carries it, which is how it comes over
-	// a message queue, and returns the message without it. It is "" where there is none.
+	// Token removes the token from a message that carries one, as on a message queue, and returns
+	// the rest of the message. token is "" if there is none.
 	Token(raw []byte) (token string, rest []byte)
 }
 
-// Reply is what becomes of a message.
+// Reply is the outcome of a received message.
 type Reply struct {
-	// Status is that of HTTP.
+	// Status is the HTTP status.
 	Status int
-	// Body is nil for none, ContentType what it is written in.
+	// Body is nil for none. ContentType is its media type.
 	Body        []byte
 	ContentType string
-	// Location is where to find what was made, "" for none.
+	// Location is the URL of the created resource, "" for none.
 	Location string
-	// MessageID is that of the message that is answered, "" where it could not be read.
+	// MessageID is the id of the received message, "" if it is unknown.
 	MessageID string
-	// IsError says that Body is an error.
+	// IsError says that Body is an error message.
 	IsError bool
-	// BadSignature says that the message is refused because its signature is not that of whom it
-	// names, which counts like a token that is wrong.
+	// BadSignature says that the message was refused because of an invalid signature. It counts
+	// like a rejected token.
 	BadSignature bool
-	// Unauthenticated says that the message, which is refused, is not known to come from whom it
-	// names: not even what it says by having come counts.
+	// Unauthenticated says that the message was refused and may not come from the agent it names:
+	// its arrival does not acknowledge anything.
 	Unauthenticated bool
-	// SendBack says that whoever sent the message over a line that stays open is to get
-	// Body; over HTTP it always is the response. A refusal is sent in any case.
+	// SendBack says that Body is sent to the sender over a connection that stays open. Over HTTP it
+	// always is the response, and an error is always sent.
 	SendBack bool
-	// Joined says that an agent has said that it is there to take work. Where it speaks
-	// over a link that holds no connection, that puts it on the line.
+	// Joined says that the agent announced that it takes tasks. Over a transport without a
+	// connection, this connects the agent.
 	Joined bool
-	// Concurrency is how many tasks the agent then takes at a time, 0 for not said.
+	// Concurrency is how many tasks the agent runs at a time from now on, 0 if it is not given.
 	Concurrency int
-	// MaxDepth is the depth from which on the agent takes nothing that was handed off, 0
-	// for not said.
+	// MaxDepth is the hand-off depth from which on the agent takes no tasks, 0 if it is not given.
 	MaxDepth int
-	// Version is the version that is spoken with the agent from then on, "" for the
-	// newest.
+	// Version is the protocol version to use with the agent from now on, "" for the newest.
 	Version string
-	// RetryAfter is when the same may be sent again, 0 for not said.
+	// RetryAfter is when the message may be sent again, 0 if it is not given.
 	RetryAfter time.Duration
 }

@@ -59,7 +59,7 @@ func family(t *testing.T, f *fixture) {
 
 // TestChangesOfChainsWait holds a decision of the ledger open and proves of each
 // change that it waits for the decision's end, and that meanwhile it holds no agent
-// that the decision, or anybody else, may come to need. SQLite has one writer, so
+// that the decision, or any other, may need. SQLite has one writer, so
 // nothing overlaps there.
 func TestChangesOfChainsWait(t *testing.T) {
 	t.Parallel()
@@ -92,7 +92,7 @@ func TestChangesOfChainsWait(t *testing.T) {
 			end := f.decide(t)
 			require.NoError(t, f.patch(t, "help", p))
 			_, err := f.Create(t.Context(), writer(), assistant("fresh", "spec"), nil)
-			require.NoError(t, err, "a new agent is on nobody's chain yet")
+			require.NoError(t, err, "a new agent is on no chain yet")
 			end()
 		})
 	}

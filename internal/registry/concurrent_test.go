@@ -142,7 +142,7 @@ func TestAChildAndTheEndOfItsParentExcludeEachOther(t *testing.T) {
 				require.Equal(t, errs.ParentInactive, errs.CodeOf(back))
 			} else {
 				require.Equal(t, errs.ActiveChildren, errs.CodeOf(ended))
-				require.True(t, created == nil || back == nil, "somebody stood in the way")
+				require.True(t, created == nil || back == nil, "another change interfered")
 			}
 		}
 		require.Empty(t, f.snapshot(t).broken())

@@ -162,13 +162,13 @@ func TestCreate(t *testing.T) {
 			f.create(t, specialist("spec", "orch-social"), assistant("help", "spec"), specialist("gone", "orch-social"))
 			f.deactivate(t, "gone")
 			for parent, want := range map[string]map[models.Level]errs.Code{
-				"nova":        {1: "", 2: errs.InvalidParentLevel, 3: errs.InvalidParentLevel},
-				"orch-social": {1: errs.InvalidParentLevel, 2: "", 3: errs.InvalidParentLevel},
-				"spec":        {1: errs.InvalidParentLevel, 2: errs.InvalidParentLevel, 3: ""},
-				"help":        {1: errs.InvalidParentLevel, 2: errs.InvalidParentLevel, 3: errs.InvalidParentLevel},
-				"nobody":      {1: errs.ParentNotFound, 2: errs.ParentNotFound, 3: errs.ParentNotFound},
-				"gone":        {1: errs.InvalidParentLevel, 2: errs.InvalidParentLevel, 3: errs.ParentInactive},
-				"":            {1: "", 2: errs.InvalidRequest, 3: errs.InvalidRequest},
+				"nova":          {1: "", 2: errs.InvalidParentLevel, 3: errs.InvalidParentLevel},
+				"orch-social":   {1: errs.InvalidParentLevel, 2: "", 3: errs.InvalidParentLevel},
+				"spec":          {1: errs.InvalidParentLevel, 2: errs.InvalidParentLevel, 3: ""},
+				"help":          {1: errs.InvalidParentLevel, 2: errs.InvalidParentLevel, 3: errs.InvalidParentLevel},
+				"no-such-agent": {1: errs.ParentNotFound, 2: errs.ParentNotFound, 3: errs.ParentNotFound},
+				"gone":          {1: errs.InvalidParentLevel, 2: errs.InvalidParentLevel, 3: errs.ParentInactive},
+				"":              {1: "", 2: errs.InvalidRequest, 3: errs.InvalidRequest},
 			} {
 				for level, code := range want {
 					_, err := f.Create(t.Context(), admin(), draft(idOf("p"+parent, int(level), 0), level, parent), nil)
@@ -222,7 +222,7 @@ func TestCreate(t *testing.T) {
 				},
 				"every 400 at once, the tree's too": {
 					func(d *models.AgentDraft) {
-						d.Name, d.SphereID, d.FrequencyHz, d.ParentID = new(" "), new(10), new(777), new("nobody")
+						d.Name, d.SphereID, d.FrequencyHz, d.ParentID = new(" "), new(10), new(777), new("no-such-agent")
 						d.TokenBudget = models.Some(int64(1))
 					},
 					[]string{

@@ -130,7 +130,7 @@ func (g generator) level() models.Level {
 
 func (g generator) anyID() string {
 	if g.chance(2) {
-		return "nobody"
+		return "no-such-agent"
 	}
 	return g.id(g.level())
 }
@@ -247,7 +247,7 @@ func optional[T any](g generator, percent int, value T) models.Optional[T] {
 }
 
 func (g generator) patch(id string) models.AgentPatch {
-	level := map[byte]models.Level{'o': 1, 's': 2, 'a': 3}[id[0]] // nova and nobody are no matter
+	level := map[byte]models.Level{'o': 1, 's': 2, 'a': 3}[id[0]] // nova and unknown agents do not matter
 	p := models.AgentPatch{
 		Name:        optional(g, 30, "Agent "+strconv.Itoa(g.IntN(3))),
 		Description: optional(g, 15, "text"), Type: optional(g, 10, "research"),

@@ -202,7 +202,7 @@ func TestHistory(t *testing.T) {
 				}
 			}
 			require.Equal(t, []int64{4, 3, 2, 1}, versions)
-			_, err := f.AuditTrail(t.Context(), "nobody", 0, 10)
+			_, err := f.AuditTrail(t.Context(), "no-such-agent", 0, 10)
 			require.Equal(t, []string{"not-found"}, broken(err))
 		})
 	})

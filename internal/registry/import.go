@@ -61,7 +61,7 @@ func (r *Registry) Import(ctx context.Context, by models.Principal, doc *roster.
 }
 
 func (r *Registry) importAll(ctx context.Context, tx *store.Tx, by models.Principal, doc *roster.Document, found errs.Violations) (ImportReport, error) {
-	if len(found) == 0 { // what is wrong already will not be written, so nobody need wait for its report
+	if len(found) == 0 { // what is wrong already will not be written, so its report need not wait
 		if err := tx.LockChains(); err != nil {
 			return ImportReport{}, err
 		}

@@ -148,7 +148,7 @@ func TestImport(t *testing.T) {
 				_, err := f.load(t, writer(), document(
 					entry("good", 2, "orch-social", ""),
 					entry("spec", 2, "orch-business", ""),
-					entry("bad", 3, "nobody", ""),
+					entry("bad", 3, "no-such-agent", ""),
 				))
 				require.Equal(t, []string{"parent-not-found", "5:exists@/agents/2/parent_id"}, atLines(err))
 			})

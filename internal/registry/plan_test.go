@@ -59,7 +59,7 @@ func moves() []planned {
 			[]string{"parent-inactive", "3:parent_active@/agents/0/parent_id"},
 		},
 		{
-			"agents under parents of another level, and of none", document(entry("a1", 3, "a2", ""), entry("s1", 2, "s2", ""), entry("a2", 3, "nobody", "")), writer(),
+			"agents under parents of another level, and of none", document(entry("a1", 3, "a2", ""), entry("s1", 2, "s2", ""), entry("a2", 3, "no-such-agent", "")), writer(),
 			[]string{"invalid-parent-level", "3:parent_level@/agents/0/parent_id", "4:parent_level@/agents/1/parent_id", "5:exists@/agents/2/parent_id"},
 		},
 	}
@@ -75,7 +75,7 @@ func ofMembers() []planned {
 		{
 			"every class at once, and the lowest names it", document(
 				entry("s1", 2, "orch-social", "is_active: false"), entry("new", 3, "s2", "token_budget: 50001"),
-				"{id: odd, name: Odd, level: 2, sphere_id: 1, frequency_hz: 777, parent_id: nobody}", entry("bad", 3, "s2", "token_budget: 999"),
+				"{id: odd, name: Odd, level: 2, sphere_id: 1, frequency_hz: 777, parent_id: no-such-agent}", entry("bad", 3, "s2", "token_budget: 999"),
 			), writer(),
 			[]string{
 				"invalid-frequency", "3:active_children@/agents/0/is_active", "4:level_max@/agents/1/token_budget",

@@ -83,7 +83,7 @@ func TestUpdate(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, "Renamed", f.agent(t, id).Name)
 			}
-			require.Equal(t, errs.NotFound, errs.CodeOf(f.patch(t, "nobody", models.AgentPatch{Name: models.Some("")})), "404 before 400")
+			require.Equal(t, errs.NotFound, errs.CodeOf(f.patch(t, "no-such-agent", models.AgentPatch{Name: models.Some("")})), "404 before 400")
 		})
 	})
 
@@ -209,7 +209,7 @@ func TestMove(t *testing.T) {
 					id, parent string
 					want       []string
 				}{
-					{"help", "nobody", []string{"parent-not-found", "exists@/parent_id"}},
+					{"help", "no-such-agent", []string{"parent-not-found", "exists@/parent_id"}},
 					{"help", "Not An Id", []string{"invalid-request", "agent_id@/parent_id"}},
 					{"help", "gone", []string{"parent-inactive", "parent_active@/parent_id"}},
 					{"help", "orch-social", []string{"invalid-parent-level", "parent_level@/parent_id"}},
@@ -263,7 +263,7 @@ func TestDeactivate(t *testing.T) {
 						require.Equal(t, []string{"protected-agent", "protected@/is_active"}, broken(deactivate(t, f, admin(), id)))
 					}
 					require.Equal(t, []string{"active-children", "active_children@/is_active"}, broken(deactivate(t, f, writer(), "spec")))
-					require.Equal(t, errs.NotFound, errs.CodeOf(deactivate(t, f, writer(), "nobody")))
+					require.Equal(t, errs.NotFound, errs.CodeOf(deactivate(t, f, writer(), "no-such-agent")))
 				})
 				require.NoError(t, deactivate(t, f, writer(), "help"))
 				require.NoError(t, deactivate(t, f, writer(), "spec"), "only active children count")

@@ -1,5 +1,5 @@
 // Package requestid carries the id of a request through its context. It is a
-// leaf so that the log handler, the audit trail and the HTTP door can agree on
+// leaf so that the log handler, the audit log and the HTTP APIs can agree on
 // it without importing one another.
 package requestid
 

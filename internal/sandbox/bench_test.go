@@ -10,13 +10,12 @@ import (
 	"comet/internal/sandbox"
 )
 
-// BenchmarkRun runs 2 + 2 in a child that is ready and in one that is started for it, in
-// turn, with the code compiled before and not. It reports the medians of both ways and what
-// one is of the other.
+// BenchmarkRun runs 2 + 2 alternately in a child that is ready, in one that is started for it, and
+// without the cache of compiled code. It reports the medians and the ratio of cold to warm.
 func BenchmarkRun(b *testing.B) {
 	warm := started(b, &sandbox.Options{Warm: 1})
 	cold := started(b, nil)
-	compiling := started(b, &sandbox.Options{Warm: 1, Cache: -1})
+	compiling := started(b, &sandbox.Options{Warm: 1, CacheSize: -1})
 	var took [3][]time.Duration
 	for b.Loop() {
 		for i, s := range []*sandbox.Sandbox{warm, cold, compiling} {
@@ -27,7 +26,7 @@ func BenchmarkRun(b *testing.B) {
 				if took[i] = append(took[i], time.Since(begin)); got.Metrics.Warm == (s != cold) {
 					break
 				}
-				took[i] = took[i][:len(took[i])-1] // the next child was not ready yet
+				took[i] = took[i][:len(took[i])-1] // no child was ready yet
 			}
 		}
 	}

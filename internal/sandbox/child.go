@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// maxStack bounds a goroutine of a child. The engine stops the code long before; the
-// compiler does not stop, and ends here.
+// maxStack bounds the stack of a goroutine of a child. The engine stops the code long before; the
+// compiler has no limit of its own.
 const maxStack = 128 << 20
 
-// Child is what a program does that was started with ChildArgument: it serves one run over
-// stdin and stdout. It returns when stdin ends, whatever the code does by then; the program
-// has to end with the exit code it returns, and should do nothing else before.
+// Child serves one run over stdin and stdout. A program that was started with ChildArgument calls
+// it before anything else and exits with the code it returns. Child returns when stdin ends, even
+// while code runs.
 func Child(stdin io.Reader, stdout io.Writer) int {
 	debug.SetMaxStack(maxStack)
-	c := &child{out: stdout, orders: make(chan runFrame, 1), answers: make(chan answerFrame, outstanding)}
+	c := &child{out: stdout, runs: make(chan runFrame, 1), responses: make(chan responseFrame, maxConcurrentCalls)}
 	failed := make(chan error, 1)
 	go func() {
 		if err := c.serve(); err != nil {
@@ -26,7 +26,7 @@ func Child(stdin io.Reader, stdout io.Writer) int {
 		}
 	}()
 	ended := make(chan error, 1)
-	go func() { ended <- c.listen(stdin) }()
+	go func() { ended <- c.readFrames(stdin) }()
 	var err error
 	select {
 	case err = <-failed:
@@ -39,17 +39,17 @@ func Child(stdin io.Reader, stdout io.Writer) int {
 	return 0
 }
 
-// child is the other end of a run.
+// child is the child's side of a run.
 type child struct {
-	mu      sync.Mutex
-	out     io.Writer
-	orders  chan runFrame
-	answers chan answerFrame
+	mu        sync.Mutex
+	out       io.Writer
+	runs      chan runFrame
+	responses chan responseFrame
 
-	engine   *engine
-	order    runFrame
-	deadline time.Time
-	lines    *sourceMap
+	engine    *engine
+	request   runFrame
+	deadline  time.Time
+	sourceMap *sourceMap
 }
 
 func (c *child) send(kind byte, v any) error {
@@ -58,40 +58,39 @@ func (c *child) send(kind byte, v any) error {
 	return writeFrame(c.out, kind, v)
 }
 
-// listen reads what the parent says, until it says nothing more.
-func (c *child) listen(in io.Reader) error {
+// readFrames reads the frames of the parent until stdin ends.
+func (c *child) readFrames(in io.Reader) error {
 	for {
 		f, err := readFrameFrom(in, maxFromParent)
 		if err != nil {
-			return nil //nolint:nilerr // the end of the input is that of the child
+			return nil //nolint:nilerr // the child ends with its input
 		}
 		switch f.kind {
 		case kindRun:
-			order, err := decode[runFrame](f.body)
+			run, err := decode[runFrame](f.body)
 			if err != nil {
 				return err
 			}
-			c.orders <- order
-		case kindAnswer:
-			answer, err := decode[answerFrame](f.body)
+			c.runs <- run
+		case kindResponse:
+			response, err := decode[responseFrame](f.body)
 			if err != nil {
 				return err
 			}
-			c.answers <- answer
+			c.responses <- response
 		default:
 			return errFrame
 		}
 	}
 }
 
-// serve gets everything ready that can be without knowing the code, and runs it when it
-// comes.
+// serve prepares everything that does not depend on the code, waits for the code and runs it.
 func (c *child) serve() error {
 	var err error
 	if c.engine, err = newEngine(c); err != nil {
 		return err
 	}
-	warmCompiler()
+	initCompiler()
 	base, err := confine()
 	if err != nil {
 		return err
@@ -99,65 +98,66 @@ func (c *child) serve() error {
 	if err := c.send(kindReady, readyFrame{}); err != nil {
 		return err
 	}
-	c.order = <-c.orders
-	timeout := time.Duration(c.order.Timeout) * time.Millisecond
+	c.request = <-c.runs
+	timeout := time.Duration(c.request.Timeout) * time.Millisecond
 	c.deadline = time.Now().Add(timeout)
-	if err := limit(base, c.order.MemoryMB, timeout+grace); err != nil {
+	if err := setLimits(base, c.request.MemoryMB, timeout+grace); err != nil {
 		return err
 	}
-	js, failed := c.javascript()
+	js, failed := c.compiledCode()
 	if failed != nil {
 		return c.send(kindFailed, failed)
 	}
-	c.lines = newSourceMap(js)
+	c.sourceMap = newSourceMap(js)
 	return c.run(js.Code)
 }
 
-// javascript is the code in the engine's language.
-func (c *child) javascript() (*compiled, *failedFrame) {
-	if c.order.Compiled != nil {
-		return c.order.Compiled, nil
+// compiledCode returns the code as JavaScript, and sends it to the parent where it compiled it.
+func (c *child) compiledCode() (*compiled, *failedFrame) {
+	if c.request.Compiled != nil {
+		return c.request.Compiled, nil
 	}
-	js, failed := compile(c.order.Code)
+	js, failed := compile(c.request.Code)
 	if failed != nil {
 		return nil, failed
 	}
-	kept := js
+	sent := js
 	if len(js.Code)+len(js.Mappings) > maxCompiled {
-		kept = &compiled{} // the parent learns that it was compiled, and caches nothing
+		sent = &compiled{} // the parent learns that it was compiled and caches nothing
 	}
-	if err := c.send(kindCompiled, kept); err != nil {
+	if err := c.send(kindCompiled, sent); err != nil {
 		return nil, &failedFrame{Name: Crashed, Message: err.Error()}
 	}
 	return js, nil
 }
 
-// run runs the code to its end, and says how it ended.
+// run runs the code to its end and sends the outcome.
 func (c *child) run(js string) error {
 	e := c.engine
-	e.limits(c.order)
-	e.arm(time.Until(c.deadline))
-	err := e.begin(js, string(c.order.Context), c.order.Servers)
+	e.setMemoryLimit(c.request)
+	e.setDeadline(time.Until(c.deadline))
+	err := e.runCode(js, string(c.request.Context), c.request.Servers)
 	for e.outcome == nil && err == nil && time.Now().Before(c.deadline) {
-		if err = e.jobs(time.Until(c.deadline)); err == nil && e.outcome == nil {
-			err = c.wait()
+		if err = e.runJobs(time.Until(c.deadline)); err == nil && e.outcome == nil {
+			err = c.waitForEvent()
 		}
 	}
 	if e.outcome == nil && !time.Now().Before(c.deadline) {
-		e.lastWords()
-		return c.send(kindFailed, c.lines.located(failedFrame{Name: Timeout, Stack: e.stack}))
+		e.readPosition()
+		return c.send(kindFailed, c.sourceMap.locate(failedFrame{Name: Timeout, Stack: e.stack}))
 	}
 	if e.outcome == nil {
-		return c.send(kindFailed, c.lines.located(failureOf(err)))
+		return c.send(kindFailed, c.sourceMap.locate(engineFailure(err)))
 	}
 	if f, ok := e.outcome.(failedFrame); ok {
-		return c.send(kindFailed, c.lines.located(f))
+		return c.send(kindFailed, c.sourceMap.locate(f))
 	}
 	return c.send(kindDone, e.outcome)
 }
 
-// wait waits for an answer or a timer and passes it on, unless the engine has more to do.
-func (c *child) wait() error {
+// waitForEvent waits for a response or a timer, unless the engine has more jobs, and passes it to
+// the engine.
+func (c *child) waitForEvent() error {
 	e := c.engine
 	var due <-chan time.Time
 	if at, ok := e.timers.next(); ok {
@@ -166,23 +166,23 @@ func (c *child) wait() error {
 		due = t.C
 	}
 	switch {
-	case e.busy:
+	case e.moreJobs:
 		select {
-		case a := <-c.answers:
-			return e.answer(a)
+		case r := <-c.responses:
+			return e.settleCall(r)
 		default:
 			return nil
 		}
-	case e.awaited == 0 && due == nil:
-		return errWaitsForNothing
+	case e.pending == 0 && due == nil:
+		return errNeverSettles
 	case due == nil:
 		t := time.NewTimer(max(0, time.Until(c.deadline)))
 		defer t.Stop()
 		due = t.C
 	}
 	select {
-	case a := <-c.answers:
-		return e.answer(a)
+	case r := <-c.responses:
+		return e.settleCall(r)
 	case <-due:
 		return e.fire(time.Now())
 	}

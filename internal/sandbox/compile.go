@@ -8,25 +8,24 @@ import (
 	"github.com/evanw/esbuild/pkg/api"
 )
 
-// maxCompiled is how much a compiled code may have, with the way back to its lines, to be
-// kept by the parent.
+// maxCompiled is the longest compiled code with its source map that the parent caches, in bytes.
 const maxCompiled = 512 << 10
 
-// The code is the inside of a function in a list, which begins with a mark. What would close
-// the function and go on cannot open another one without making another list of it, which
-// the prelude notices. The code begins on a line of its own, the second.
+// The code is the body of a function in an array that begins with a marker. Code that closes the
+// function and opens another one changes the array, which the prelude detects. The code begins on
+// a line of its own, the second.
 const (
 	openBody        = "\"use strict\";[0,async()=>{\n"
 	closeBody       = "\n}]"
 	openExpression  = "\"use strict\";[0,async()=>{return (\n"
 	closeExpression = "\n)}]"
-	// An expression also has to be an element of a list: "1) + (2" is not.
+	// An expression must also be an element of an array: "1) + (2" is not.
 	openElement  = "[async()=>{return [\n"
 	closeElement = "\n]}]"
 )
 
-// compile makes JavaScript of TypeScript. A single expression is returned; anything else is
-// statements, which may return something.
+// compile translates TypeScript to JavaScript. A single expression is returned; everything else is
+// statements, which may return a value.
 func compile(code string) (*compiled, *failedFrame) {
 	if expression, ok := singleExpression(code); ok {
 		if js, failed := transform(openExpression, expression, closeExpression); failed == nil {
@@ -36,7 +35,7 @@ func compile(code string) (*compiled, *failedFrame) {
 	return transform(openBody, code, closeBody)
 }
 
-// singleExpression is the code without the semicolons behind it, if that is one expression.
+// singleExpression returns the code without trailing semicolons, if that is one expression.
 func singleExpression(code string) (string, bool) {
 	if isBlank(code) {
 		return "", false
@@ -44,8 +43,8 @@ func singleExpression(code string) (string, bool) {
 	if isExpression(code) {
 		return code, true
 	}
-	// Only a semicolon with nothing but comments behind it can be the end. Comments may have
-	// semicolons, too, but nobody ends with very many.
+	// The expression ends at a semicolon that only comments follow. Comments may contain
+	// semicolons too; more than a few are not tried.
 	rest := code
 	for range 8 {
 		i := strings.LastIndexByte(rest, ';')
@@ -65,7 +64,7 @@ func isExpression(code string) bool {
 		len(api.Transform(openExpression+code+closeExpression, options(api.SourceMapNone)).Errors) == 0
 }
 
-// isBlank reports whether a text is nothing but space, semicolons and comments.
+// isBlank reports whether a text has only space, semicolons and comments.
 func isBlank(text string) bool {
 	for {
 		text = strings.TrimLeft(text, " \t\r\n;\uFEFF\u00A0")
@@ -86,8 +85,8 @@ func isBlank(text string) bool {
 	}
 }
 
-// warmCompiler does what the compiler does once.
-func warmCompiler() { _, _ = compile("const a: number = await 1; return a") }
+// initCompiler initialises the compiler before the child's limits are set.
+func initCompiler() { _, _ = compile("const a: number = await 1; return a") }
 
 func options(sourcemap api.SourceMap) api.TransformOptions {
 	return api.TransformOptions{
@@ -111,7 +110,7 @@ func transform(open, code, end string) (*compiled, *failedFrame) {
 	return &compiled{Code: string(done.Code), Mappings: m.Mappings, Lines: lines}, nil
 }
 
-// syntaxError says where in the code an error of the compiler's is.
+// syntaxError converts an error of the compiler, with its position in the caller's code.
 func syntaxError(m api.Message, lines int) *failedFrame {
 	f := &failedFrame{Name: Syntax, Message: m.Text}
 	if m.Location == nil {
@@ -123,7 +122,7 @@ func syntaxError(m api.Message, lines int) *failedFrame {
 	case f.Line < 1:
 		f.Line, f.Column = 1, 1
 	case f.Line > lines:
-		f.Line, f.Column = lines, 1 // it is noticed behind the end
+		f.Line, f.Column = lines, 1 // the compiler reports it after the end
 		f.Message += " at the end of the code"
 	}
 	return f

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"container/heap"
 	_ "embed" // the prelude
 	"encoding/json"
 	"errors"
@@ -10,38 +11,38 @@ import (
 	"modernc.org/quickjs"
 )
 
-// prelude is what the engine is given besides the language.
+// prelude is the code that adds the environment to the engine.
 //
 //go:embed prelude.js
 var prelude string
 
-var errWaitsForNothing = errors.New("the code waits for something that will never happen")
+var errNeverSettles = errors.New("the code waits for a promise that never settles")
 
-// engine is a QuickJS with the prelude. Only strings and numbers cross between it and Go:
-// what becomes of an object on its way could be changed by the code.
+// engine is a QuickJS engine with the prelude. Only strings and numbers cross between it and Go,
+// because the code could change the conversion of objects.
 type engine struct {
-	child  *child
-	vm     *quickjs.VM
-	entry  quickjs.Value // the prelude's own object
-	start  quickjs.Value
-	settle quickjs.Value
-	timer  quickjs.Value
+	child     *child
+	vm        *quickjs.VM
+	entry     quickjs.Value // the object of the prelude
+	start     quickjs.Value
+	settle    quickjs.Value
+	fireTimer quickjs.Value
 
-	memory  int // bytes
-	timers  timers
-	asked   int
-	awaited int // calls and reads whose answers have not come
-	queue   []question
-	logs    int
-	logged  int  // bytes
-	cut     bool // no more output is kept
-	busy    bool // it has more jobs than it did
-	outcome any  // doneFrame or failedFrame; nil as long as the code runs
-	stack   string
+	memory        int // bytes
+	timers        timers
+	asked         int
+	pending       int // calls and reads that were sent and have no response
+	queue         []queuedCall
+	logs          int
+	logBytes      int  // bytes
+	logsTruncated bool // further output is dropped
+	moreJobs      bool // runJobs stopped before the last one
+	outcome       any  // doneFrame or failedFrame; nil while the code runs
+	stack         string
 }
 
-// question is a call or a read, kept back until fewer are under way.
-type question struct {
+// queuedCall is a call or a read that waits until fewer are in progress.
+type queuedCall struct {
 	kind byte
 	body any
 }
@@ -53,7 +54,7 @@ func newEngine(c *child) (*engine, error) {
 	}
 	e := &engine{child: c, vm: vm}
 	for name, f := range map[string]any{
-		"__done": e.done, "__failed": e.failed, "__relax": e.relax, "__log": e.log,
+		"__done": e.done, "__failed": e.failed, "__relax": e.raiseMemoryLimit, "__log": e.log,
 		"__call": e.call, "__read": e.read, "__timer": e.setTimer, "__clear": e.timers.clear,
 	} {
 		if err := vm.RegisterFunc(name, f, false); err != nil {
@@ -63,7 +64,7 @@ func newEngine(c *child) (*engine, error) {
 	if e.entry, err = vm.EvalValue(prelude, quickjs.EvalGlobal); err != nil {
 		return nil, fmt.Errorf("prelude: %w", err)
 	}
-	for name, field := range map[string]*quickjs.Value{"start": &e.start, "settle": &e.settle, "fire": &e.timer} {
+	for name, field := range map[string]*quickjs.Value{"start": &e.start, "settle": &e.settle, "fire": &e.fireTimer} {
 		atom, err := vm.NewAtom(name)
 		if err != nil {
 			return nil, err
@@ -75,61 +76,61 @@ func newEngine(c *child) (*engine, error) {
 	return e, nil
 }
 
-// limits sets the engine's memory.
-func (e *engine) limits(o runFrame) {
+// setMemoryLimit sets the memory of the engine.
+func (e *engine) setMemoryLimit(o runFrame) {
 	e.memory = o.MemoryMB << 20
 	e.vm.SetMemoryLimit(uintptr(e.memory))
 }
 
-// arm gives everything that the engine does from now on, at one go, so much time.
-func (e *engine) arm(left time.Duration) {
-	_ = e.vm.SetEvalTimeout(max(left, time.Nanosecond)) // it has no error to return
+// setDeadline limits the time of the next call into the engine.
+func (e *engine) setDeadline(left time.Duration) {
+	_ = e.vm.SetEvalTimeout(max(left, time.Nanosecond)) // it never fails
 }
 
-// begin runs the code until it first waits.
-func (e *engine) begin(js, context string, servers []server) error {
+// runCode runs the code until it waits for the first time.
+func (e *engine) runCode(js, context string, servers []server) error {
 	names, err := json.Marshal(servers)
 	if err != nil {
 		return err
 	}
 	started, err := e.start.Call(quickjs.UndefinedValue, js, context, string(names))
 	if err == nil && started == false {
-		e.outcome = failedFrame{Name: Syntax, Message: "a bracket closes what the code did not open"}
+		e.outcome = failedFrame{Name: Syntax, Message: "a bracket closes more than the code opened"}
 	}
 	return err
 }
 
-// jobs runs what is ready to go on. The engine stops after very many.
-func (e *engine) jobs(left time.Duration) error {
-	e.arm(left)
+// runJobs runs pending promise jobs. The engine stops after a large number of them.
+func (e *engine) runJobs(left time.Duration) error {
+	e.setDeadline(left)
 	_, err := e.vm.ExecutePendingJobs()
 	var thrown *quickjs.Error
-	e.busy = err != nil && !errors.As(err, &thrown)
-	if e.busy {
+	e.moreJobs = err != nil && !errors.As(err, &thrown)
+	if e.moreJobs {
 		return nil
 	}
 	return err
 }
 
-// lastWords lets code that was interrupted say where it was.
-func (e *engine) lastWords() {
+// readPosition lets interrupted code report its stack.
+func (e *engine) readPosition() {
 	if e.outcome == nil {
-		_ = e.jobs(grace / 10)
+		_ = e.runJobs(grace / 10)
 	}
 	if f, ok := e.outcome.(failedFrame); ok {
 		e.stack = f.Stack
 	}
 }
 
-// relax gives the engine a little more memory, to say that it has none.
-func (e *engine) relax() { e.vm.SetMemoryLimit(uintptr(e.memory + 8<<20)) }
+// raiseMemoryLimit gives the engine enough memory to report that it has none left.
+func (e *engine) raiseMemoryLimit() { e.vm.SetMemoryLimit(uintptr(e.memory + 8<<20)) }
 
 func (e *engine) done(value string) {
 	if e.outcome != nil {
 		return
 	}
-	if most := e.child.order.Result; len(value) > most {
-		e.outcome = failedFrame{Name: ResultTooLarge, Message: fmt.Sprintf("the result has %d bytes as JSON, at most %d are allowed", len(value), most)}
+	if limit := e.child.request.Result; len(value) > limit {
+		e.outcome = failedFrame{Name: ResultTooLarge, Message: fmt.Sprintf("the result has %d bytes as JSON, at most %d are allowed", len(value), limit)}
 		return
 	}
 	e.outcome = doneFrame{json.RawMessage(value)}
@@ -137,18 +138,18 @@ func (e *engine) done(value string) {
 
 func (e *engine) failed(name, message, stack string) {
 	if e.outcome == nil {
-		e.outcome = thrown(name, message, stack)
+		e.outcome = exceptionFailure(name, message, stack)
 	}
 }
 
-// thrown is the failure that an exception is which nobody caught.
-func thrown(name, message, stack string) failedFrame {
+// exceptionFailure returns the failure of an uncaught exception.
+func exceptionFailure(name, message, stack string) failedFrame {
 	f := failedFrame{Name: Error, Message: clip(message, maxMessage), Stack: clip(stack, 4*maxMessage)}
 	switch {
 	case name == "" && message == "":
-		f.Message, f.Null = "it threw null", true
+		f.Message, f.Null = "the code threw null", true
 	case name == "InternalError" && message == "out of memory":
-		f.Name, f.Message = Memory, noMemory
+		f.Name, f.Message = Memory, outOfMemory
 	case name == PathDenied:
 		f.Name = PathDenied
 	case name != "":
@@ -157,8 +158,8 @@ func thrown(name, message, stack string) failedFrame {
 	return f
 }
 
-// failureOf is the failure that an error of the engine's is.
-func failureOf(err error) failedFrame {
+// engineFailure returns the failure of an error of the engine.
+func engineFailure(err error) failedFrame {
 	var e *quickjs.Error
 	switch {
 	case !errors.As(err, &e):
@@ -166,75 +167,75 @@ func failureOf(err error) failedFrame {
 	case e.Name == "SyntaxError" && e.LineNumber > 0:
 		return failedFrame{Name: Syntax, Message: e.Message, Line: e.LineNumber, Column: e.ColumnNumber}
 	}
-	return thrown(e.Name, e.Message, e.Stack)
+	return exceptionFailure(e.Name, e.Message, e.Stack)
 }
 
-// log passes on what was printed, as far as the limits go.
+// log sends a log entry to the parent, within the limits.
 func (e *engine) log(level, message string) {
-	if e.cut {
+	if e.logsTruncated {
 		return
 	}
 	l := Log{Level: level, Message: clip(message, maxMessage-8)}
-	if e.logs++; e.logs > maxLogs || e.logged+len(l.Message) > e.child.order.Logs {
-		e.cut = true
-		l = Log{Level: "warn", Message: "[further output is left out]"}
+	if e.logs++; e.logs > maxLogs || e.logBytes+len(l.Message) > e.child.request.Logs {
+		e.logsTruncated = true
+		l = Log{Level: "warn", Message: "[further output is omitted]"}
 	}
-	e.logged += len(l.Message)
-	_ = e.child.send(kindLog, l) // the parent is gone: so is this process, in a moment
+	e.logBytes += len(l.Message)
+	_ = e.child.send(kindLog, l) // on an error the parent has gone, and this process ends
 }
 
-// call and read ask the parent; settle brings the answer. They return the question's number,
-// or -1 for one that is too large.
+// call and read send a request to the parent; settleCall handles the response. They return the id
+// of the request, or -1 where it is too large.
 
 func (e *engine) call(server, tool, args string) int {
-	if len(args) > e.child.order.Result {
+	if len(args) > e.child.request.Result {
 		return -1
 	}
-	return e.ask(kindCall, func(id int) any { return callFrame{id, server, tool, json.RawMessage(args)} })
+	return e.enqueue(kindCall, func(id int) any { return callFrame{id, server, tool, json.RawMessage(args)} })
 }
 
 func (e *engine) read(path string) int {
-	return e.ask(kindRead, func(id int) any { return readFrame{id, clip(path, 4<<10)} })
+	return e.enqueue(kindRead, func(id int) any { return readFrame{id, clip(path, 4<<10)} })
 }
 
-func (e *engine) ask(kind byte, body func(id int) any) int {
+func (e *engine) enqueue(kind byte, body func(id int) any) int {
 	e.asked++
-	if e.asked > e.child.order.Calls && e.outcome == nil {
+	if e.asked > e.child.request.Calls && e.outcome == nil {
 		e.outcome = failedFrame{Name: ToolCalls}
 	}
 	if e.outcome != nil {
-		e.vm.Interrupt() // nothing that follows matters
+		e.vm.Interrupt() // the run has already failed
 		return e.asked
 	}
-	e.queue = append(e.queue, question{kind, body(e.asked)})
-	e.pass()
+	e.queue = append(e.queue, queuedCall{kind, body(e.asked)})
+	e.sendQueued()
 	return e.asked
 }
 
-// pass sends questions, as many as may be under way.
-func (e *engine) pass() {
-	for e.awaited < outstanding && len(e.queue) > 0 {
+// sendQueued sends calls and reads, up to maxConcurrentCalls at a time.
+func (e *engine) sendQueued() {
+	for e.pending < maxConcurrentCalls && len(e.queue) > 0 {
 		q := e.queue[0]
 		e.queue = e.queue[1:]
-		e.awaited++
+		e.pending++
 		_ = e.child.send(q.kind, q.body)
 	}
 }
 
-// answer settles the promise of a question.
-func (e *engine) answer(a answerFrame) error {
-	e.awaited--
-	e.pass()
+// settleCall settles the promise of a call or a read.
+func (e *engine) settleCall(a responseFrame) error {
+	e.pending--
+	e.sendQueued()
 	ok, text := a.Name == "", string(a.Value)
 	if !ok {
 		text = a.Error
 	}
-	e.arm(time.Until(e.child.deadline))
+	e.setDeadline(time.Until(e.child.deadline))
 	_, err := e.settle.Call(quickjs.UndefinedValue, a.ID, ok, text, a.Name)
 	return err
 }
 
-// setTimer has a timer fire after so many milliseconds.
+// setTimer sets a timer in milliseconds.
 func (e *engine) setTimer(id int, ms any) {
 	delay, ok := ms.(float64)
 	if n, whole := ms.(int); whole {
@@ -247,13 +248,73 @@ func (e *engine) setTimer(id int, ms any) {
 	e.timers.set(id, time.Now().Add(time.Duration(delay*float64(time.Millisecond))))
 }
 
-// fire calls the timer that is due next, if one is.
+// fire calls the next timer, if it is due.
 func (e *engine) fire(now time.Time) error {
 	id, ok := e.timers.due(now)
 	if !ok {
 		return nil
 	}
-	e.arm(time.Until(e.child.deadline))
-	_, err := e.timer.Call(quickjs.UndefinedValue, id)
+	e.setDeadline(time.Until(e.child.deadline))
+	_, err := e.fireTimer.Call(quickjs.UndefinedValue, id)
 	return err
+}
+
+// timers are the timers of the code, the next one first. The zero value has none.
+type timers struct{ heap timerHeap }
+
+type timer struct {
+	id int
+	at time.Time
+}
+
+func (t *timers) set(id int, at time.Time) { heap.Push(&t.heap, timer{id, at}) }
+
+// clear removes a timer.
+func (t *timers) clear(id int) {
+	for i := range t.heap {
+		if t.heap[i].id == id {
+			heap.Remove(&t.heap, i)
+			return
+		}
+	}
+}
+
+// next returns the time of the next timer.
+func (t *timers) next() (at time.Time, ok bool) {
+	if len(t.heap) == 0 {
+		return time.Time{}, false
+	}
+	return t.heap[0].at, true
+}
+
+// due removes and returns the next timer, if it is due.
+func (t *timers) due(now time.Time) (id int, ok bool) {
+	if at, ok := t.next(); !ok || at.After(now) {
+		return 0, false
+	}
+	return heap.Pop(&t.heap).(timer).id, true
+}
+
+// timerHeap implements heap.Interface. Timers with equal times fire in the order they were set.
+type timerHeap []timer
+
+func (h timerHeap) Len() int { return len(h) }
+
+func (h timerHeap) Less(i, j int) bool {
+	if h[i].at.Equal(h[j].at) {
+		return h[i].id < h[j].id
+	}
+	return h[i].at.Before(h[j].at)
+}
+
+func (h timerHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+
+// Push implements heap.Interface.
+func (h *timerHeap) Push(x any) { *h = append(*h, x.(timer)) }
+
+// Pop implements heap.Interface.
+func (h *timerHeap) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
 }

@@ -12,21 +12,21 @@ import (
 	"syscall"
 )
 
-// files are what a run may read. Every path is opened below an os.Root, which neither ".."
-// nor a symbolic link leaves, whoever changes them meanwhile.
+// files are the files that a run may read. Every path is opened below an os.Root, which neither
+// ".." nor a symbolic link can leave, even if they change meanwhile.
 type files struct {
 	granted   []grant
 	protected func(path string) bool
 }
 
-// grant is a directory, or a single file in one.
+// grant is a directory or a single file that may be read.
 type grant struct {
 	path string // absolute and clean
 	root *os.Root
-	only string // the file's name in the root; "" is everything
+	file string // name in the root; "" allows everything below the root
 }
 
-// openFiles opens what both the request and the sandbox allow.
+// openFiles opens the paths that both the request and the sandbox allow.
 func (s *Sandbox) openFiles(paths []string) (*files, *Failure) {
 	all := &files{protected: s.opts.Protected}
 	for _, path := range paths {
@@ -51,13 +51,13 @@ func (s *Sandbox) openFiles(paths []string) (*files, *Failure) {
 	return all, nil
 }
 
-// within reports whether path is bound or below it, by their names.
+// within reports whether path is bound or below it, by name.
 func within(path, bound string) bool {
 	rel, err := filepath.Rel(bound, path)
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// open grants a path within a bound. One that is not there grants nothing.
+// open grants a path within a bound; a missing path grants nothing.
 func (f *files) open(path, bound string) {
 	dir, only := bound, ""
 	if info, err := os.Stat(bound); err != nil {
@@ -72,19 +72,19 @@ func (f *files) open(path, bound string) {
 	if path != bound {
 		if only != "" {
 			_ = root.Close()
-			return // below a file is nothing
+			return // nothing is below a file
 		}
 		outer := root
 		defer func() { _ = outer.Close() }()
-		if root, only, err = narrow(outer, path, bound); err != nil {
+		if root, only, err = openBelow(outer, path, bound); err != nil {
 			return
 		}
 	}
 	f.granted = append(f.granted, grant{path, root, only})
 }
 
-// narrow opens a path below a root, as a root of its own or as a single file.
-func narrow(outer *os.Root, path, bound string) (root *os.Root, only string, err error) {
+// openBelow opens a path below a root, as another root or as a single file.
+func openBelow(outer *os.Root, path, bound string) (root *os.Root, only string, err error) {
 	rel, err := filepath.Rel(bound, path)
 	if err != nil {
 		return nil, "", err
@@ -106,7 +106,8 @@ func (f *files) close() {
 	}
 }
 
-// read returns a file's text. What is not granted is errDenied, whether it is there or not.
+// read returns the text of a file. The error is errDenied for a path that is not granted, whether
+// it exists or not.
 func (f *files) read(path string) (string, error) {
 	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
 		return "", errDenied
@@ -133,35 +134,35 @@ func (g grant) read(path string) (string, error) {
 	if err != nil {
 		return "", errDenied
 	}
-	if g.only != "" {
-		rel = g.only
+	if g.file != "" {
+		rel = g.file
 		if info, err := g.root.Lstat(rel); err != nil || !info.Mode().IsRegular() {
-			return "", errDenied // a link could lead to another file of the directory
+			return "", errDenied // a symbolic link could lead to another file of the directory
 		}
 	}
-	file, err := g.root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe must not be waited for
+	file, err := g.root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK, 0) // does not wait for a named pipe
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return "", errors.New("no such file: " + path)
 	case err != nil:
-		return "", errDenied // it leads out of the root, or the system refuses it
+		return "", errDenied // it leads out of the root, or the system denies access
 	}
 	defer func() { _ = file.Close() }()
 	return text(file)
 }
 
-// text reads a regular file that is not too large.
+// text reads a regular file of at most maxFile bytes.
 func text(file *os.File) (string, error) {
 	info, err := file.Stat()
 	if err != nil || !info.Mode().IsRegular() {
-		return "", errors.New("it is not a file")
+		return "", errors.New("not a regular file")
 	}
 	data, err := io.ReadAll(io.LimitReader(file, maxFile+1))
 	switch {
 	case err != nil:
-		return "", errors.New("it cannot be read")
+		return "", errors.New("the file cannot be read")
 	case len(data) > maxFile:
-		return "", fmt.Errorf("it has more than %d bytes", maxFile)
+		return "", fmt.Errorf("the file has more than %d bytes", maxFile)
 	}
 	return strings.ToValidUTF8(string(data), "\uFFFD"), nil
 }

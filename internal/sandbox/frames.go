@@ -9,18 +9,18 @@ import (
 	"io"
 )
 
-// Parent and child exchange frames: four bytes of length, the most significant first, a byte
-// that says the kind, and JSON. The length counts the JSON alone.
+// Parent and child exchange frames: four bytes of length (big endian), one byte for the kind, and
+// JSON. The length is that of the JSON.
 //
 //	child ──► parent   ready, compiled, call, read, log, done, failed
 //	parent ──► child   run, answer
 const (
-	kindReady    byte = 'B' // the engine has booted
+	kindReady    byte = 'B' // the engine is ready
 	kindRun      byte = 'R'
 	kindCompiled byte = 'J'
 	kindCall     byte = 'C'
 	kindRead     byte = 'F'
-	kindAnswer   byte = 'A'
+	kindResponse byte = 'A'
 	kindLog      byte = 'L'
 	kindDone     byte = 'D'
 	kindFailed   byte = 'E'
@@ -28,8 +28,8 @@ const (
 
 const frameHeader = 5
 
-// maxFromParent bounds a run's frame, most of which are context, tools and code.
-const maxFromParent = maxContext + maxAnswer + maxCompiled + 8<<20
+// maxFromParent is the longest frame from the parent, in bytes.
+const maxFromParent = maxContext + maxResponse + maxCompiled + 8<<20
 
 type frame struct {
 	kind byte
@@ -38,7 +38,7 @@ type frame struct {
 
 type readyFrame struct{}
 
-// runFrame is what a child has to do. It has code, or compiled what became of it.
+// runFrame starts a run, with the code or with compiled code.
 type runFrame struct {
 	Code     string          `json:"code,omitempty"`
 	Compiled *compiled       `json:"compiled,omitempty"`
@@ -51,7 +51,7 @@ type runFrame struct {
 	Calls    int             `json:"max_calls"`
 }
 
-// compiled is code made of TypeScript, and the way back to its lines.
+// compiled is JavaScript with the mappings to the lines of the TypeScript.
 type compiled struct {
 	Code     string `json:"code"`
 	Mappings string `json:"mappings"` // as in a source map
@@ -70,8 +70,8 @@ type readFrame struct {
 	Path string `json:"path"`
 }
 
-// answerFrame ends a call or a read: with a value, or with an error that has a name.
-type answerFrame struct {
+// responseFrame ends a call or a read: with a value, or with an error that has a name.
+type responseFrame struct {
 	ID    int             `json:"id"`
 	Value json.RawMessage `json:"value,omitempty"`
 	Name  string          `json:"name,omitempty"`
@@ -88,16 +88,16 @@ type failedFrame struct {
 	Line    int    `json:"line,omitempty"`
 	Column  int    `json:"column,omitempty"`
 	Stack   string `json:"stack,omitempty"`
-	// Null is an exception without a value. Code may throw that, and the engine does when it
-	// has no memory for another one.
+	// Null is true for an exception without a value. Code can throw null, and the engine does when
+	// it has no memory for an exception.
 	Null bool `json:"null,omitempty"`
 }
 
-// writeFrame writes one frame in one piece.
+// writeFrame writes a frame with one call of Write.
 func writeFrame(w io.Writer, kind byte, v any) error {
 	out := bytes.NewBuffer(make([]byte, frameHeader))
 	enc := json.NewEncoder(out)
-	enc.SetEscapeHTML(false) // a result must not grow on its way
+	enc.SetEscapeHTML(false) // escaping would make results longer
 	if err := enc.Encode(v); err != nil {
 		return err
 	}
@@ -107,9 +107,9 @@ func writeFrame(w io.Writer, kind byte, v any) error {
 	return err
 }
 
-var errFrame = errors.New("a frame that is none")
+var errFrame = errors.New("invalid frame")
 
-// readFrameFrom reads one frame of at most limit bytes.
+// readFrameFrom reads a frame of at most limit bytes.
 func readFrameFrom(r io.Reader, limit int) (frame, error) {
 	var head [frameHeader]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -126,7 +126,7 @@ func readFrameFrom(r io.Reader, limit int) (frame, error) {
 	return frame{head[4], body}, nil
 }
 
-// decode reads the JSON of a frame, in which nothing may be that is not known.
+// decode decodes the JSON of a frame and rejects unknown members.
 func decode[T any](body []byte) (T, error) {
 	var v T
 	d := json.NewDecoder(bytes.NewReader(body))
@@ -135,7 +135,7 @@ func decode[T any](body []byte) (T, error) {
 		return v, fmt.Errorf("%w: %w", errFrame, err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return v, fmt.Errorf("%w: it goes on", errFrame)
+		return v, fmt.Errorf("%w: data after the JSON", errFrame)
 	}
 	return v, nil
 }

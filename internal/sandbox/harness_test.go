@@ -11,10 +11,10 @@ import (
 	"comet/internal/sandbox"
 )
 
-// long is more than anything takes that is not meant to be stopped.
+// long is a timeout that no test reaches.
 const long = 90 * time.Second
 
-// started returns a sandbox that runs until the test is over.
+// started returns a sandbox that is started and stops with the test.
 func started(t testing.TB, opts *sandbox.Options) *sandbox.Sandbox {
 	t.Helper()
 	var o sandbox.Options
@@ -25,7 +25,7 @@ func started(t testing.TB, opts *sandbox.Options) *sandbox.Sandbox {
 		o.Timeout = long
 	}
 	if o.Warm == 0 {
-		o.Warm = -1 // a test is over sooner than they are of use
+		o.Warm = -1 // a test ends before ready children help
 	}
 	o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	s, err := sandbox.New(&o)
@@ -39,7 +39,7 @@ func started(t testing.TB, opts *sandbox.Options) *sandbox.Sandbox {
 	return s
 }
 
-// run runs code that must return something.
+// run runs code that must succeed and returns its result.
 func run(t testing.TB, s *sandbox.Sandbox, code string) string {
 	t.Helper()
 	got, err := s.Run(t.Context(), sandbox.Request{Code: code})
@@ -47,7 +47,7 @@ func run(t testing.TB, s *sandbox.Sandbox, code string) string {
 	return string(got.Value)
 }
 
-// fails runs code that must not.
+// fails runs code that must fail and returns the failure.
 func fails(t testing.TB, s *sandbox.Sandbox, req sandbox.Request) *sandbox.Failure {
 	t.Helper()
 	got, err := s.Run(t.Context(), req)

@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// server is how code finds the tools of one server.
+// server is the names under which code finds a server and its tools.
 type server struct {
 	ID    string            `json:"id"`
-	Names []string          `json:"names"` // its id first, then the spellings that are identifiers
-	Tools map[string]string `json:"tools"` // how it is spelled in code → the tool's name
+	Names []string          `json:"names"` // its id, then identifiers
+	Tools map[string]string `json:"tools"` // name in code → the tool's name
 }
 
-// serversOf gives every server and tool its names: the exact one, and those in camelCase and
-// snake_case unless another has them. Exact names come before spellings, and tools in the
-// order they were given.
+// serversOf returns every server and tool with its names: the exact name, and camelCase and
+// snake_case unless another server or tool has that name. Exact names take precedence over
+// identifiers, earlier tools over later ones.
 func serversOf(tools []Tool) []server {
 	all := []server{}
 	at := map[string]int{}
@@ -30,7 +30,7 @@ func serversOf(tools []Tool) []server {
 		all[i].Tools[t.Name] = t.Name
 	}
 	for i := range all {
-		for _, name := range spellings(all[i].ID) {
+		for _, name := range identifiersOf(all[i].ID) {
 			if !taken[name] {
 				taken[name] = true
 				all[i].Names = append(all[i].Names, name)
@@ -39,7 +39,7 @@ func serversOf(tools []Tool) []server {
 	}
 	for _, t := range tools {
 		names := all[at[t.Server]].Tools
-		for _, name := range spellings(t.Name) {
+		for _, name := range identifiersOf(t.Name) {
 			if _, other := names[name]; !other {
 				names[name] = t.Name
 			}
@@ -48,10 +48,10 @@ func serversOf(tools []Tool) []server {
 	return all
 }
 
-// spellings are a name in camelCase and in snake_case, as far as these are identifiers:
+// identifiersOf returns a name in camelCase and in snake_case, where these are identifiers:
 // "list-commits" is listCommits and list_commits.
-func spellings(name string) []string {
-	parts := parts(name)
+func identifiersOf(name string) []string {
+	parts := splitName(name)
 	if len(parts) == 0 {
 		return nil
 	}
@@ -66,16 +66,16 @@ func spellings(name string) []string {
 	return slices.Compact(all)
 }
 
-func separated(name string) []string {
+func splitSeparators(name string) []string {
 	return strings.FieldsFunc(name, func(r rune) bool {
 		return r != '$' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
 	})
 }
 
-// parts are the words of a name, told apart by separators and by capitals.
-func parts(name string) []string {
+// splitName returns the words of a name, split at separators and capitals.
+func splitName(name string) []string {
 	var all []string
-	for _, word := range separated(name) {
+	for _, word := range splitSeparators(name) {
 		begin := 0
 		for i := 1; i < len(word); i++ {
 			if isUpper(word[i]) && (!isUpper(word[i-1]) || i+1 < len(word) && isLower(word[i+1])) {
@@ -92,6 +92,5 @@ func isUpper(b byte) bool { return b >= 'A' && b <= 'Z' }
 
 func isLower(b byte) bool { return b >= 'a' && b <= 'z' }
 
-// isIdentifier reports whether a spelling can be named without quotes, which are letters,
-// digits, _ and $.
+// isIdentifier reports whether a name of letters, digits, _ and $ needs no quotes in JavaScript.
 func isIdentifier(s string) bool { return s != "" && (s[0] < '0' || s[0] > '9') }

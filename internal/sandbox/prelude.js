@@ -1,7 +1,7 @@
-// What code in the sandbox has besides the language, and how it is started. This runs before
-// any code does, and everything it will use later it takes hold of now: afterwards the code
-// may have changed whatever it can reach. For the same reason nothing here goes through an
-// iterator, a method that can be replaced, or an object that inherits.
+// The environment of code in the sandbox, and the function that starts it. The prelude runs before
+// the code and keeps references to everything it uses later, because the code can change what it
+// reaches. For the same reason it uses no iterators, no methods that can be replaced and no objects
+// with prototypes.
 (() => {
 'use strict';
 const host = {
@@ -33,10 +33,10 @@ const failure = (name, message) => {
   return error;
 };
 
-// --- printing: values as somebody debugging wants to see them, without running getters ----
+// --- logging: values formatted for debugging, without calling getters ---------------------
 
 const deepest = 4, longest = 100, most = 5000;
-let left = most; // values that are still shown of this message
+let left = most; // values that may still be formatted in this message
 
 function listed(open, close, count, part) {
   let out = '';
@@ -111,12 +111,12 @@ hide(global, 'console', {
   log: printer('log'), info: printer('info'), warn: printer('warn'), error: printer('error'), debug: printer('debug'),
 });
 
-// --- asking the host ----------------------------------------------------------------------
+// --- calls of the host ----------------------------------------------------------------------
 
 const pending = { __proto__: null };
 
-// answered is a promise of the answer to a question that was asked.
-const answered = (id) => {
+// responseOf returns a promise of the response to a call.
+const responseOf = (id) => {
   if (id < 0) throw new RangeError('the arguments are too large');
   return new Promise((resolve, reject) => { pending[id] = { __proto__: null, resolve, reject }; });
 };
@@ -132,10 +132,10 @@ function settle(id, ok, text, name) {
 
 const caller = (server, tool) => (args = {}) => {
   if (typeof args !== 'object' || args === null) throw new TypeError('a tool takes an object of arguments');
-  return answered(host.call(server, tool, stringify(args)));
+  return responseOf(host.call(server, tool, stringify(args)));
 };
 
-// strict is an object that says so when it is asked for what it does not have.
+// strict returns an object that throws for unknown members.
 const strict = (target, missing) => new Proxy(freeze(target), {
   __proto__: null,
   get(_, key) {
@@ -156,7 +156,7 @@ function install(servers) {
   for (const name in mcp) offer(name, mcp[name]);
 }
 
-const readTextFile = (path) => answered(host.read(String(path)));
+const readTextFile = (path) => responseOf(host.read(String(path)));
 hide(global, 'readTextFile', readTextFile);
 hide(global, 'Deno', freeze({ __proto__: null, readTextFile }));
 
@@ -196,7 +196,7 @@ hide(global, 'clearInterval', clear);
 hide(global, 'queueMicrotask', (callback) => { (async () => { await undefined; callback(); })(); });
 hide(global, 'structuredClone', (v) => { const text = stringify(v); return text === undefined ? undefined : parse(text); });
 
-// --- a run --------------------------------------------------------------------------------
+// --- running code --------------------------------------------------------------------------------
 
 const jsonOnly = (key, value) => {
   switch (typeof value) {
@@ -208,11 +208,11 @@ const jsonOnly = (key, value) => {
 
 function fail(e) {
   host.relax();
-  let name = '', message = '', stack = ''; // all empty: it threw null
+  let name = '', message = '', stack = ''; // all empty for null
   try {
     if (e instanceof Error) { name = String(e.name); message = String(e.message); stack = String(e.stack); }
-    else message = e === null ? '' : 'it threw ' + shown(e);
-  } catch { message = 'it threw what cannot be shown'; }
+    else message = e === null ? '' : 'the code threw ' + shown(e);
+  } catch { message = 'the code threw a value that cannot be shown'; }
   host.failed(name, message, stack);
 }
 
@@ -227,7 +227,7 @@ async function run(main) {
   host.done(text);
 }
 
-// start returns false for code that is not one function, after a mark.
+// start returns false unless the code evaluates to the marker and one function.
 function start(js, context, servers) {
   hide(global, 'context', parse(context));
   install(parse(servers));

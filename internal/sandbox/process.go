@@ -11,37 +11,38 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/cenkalti/backoff/v5"
 )
 
-// startLimit is how long a child may take until it is ready. A machine that is very busy
-// starts processes slowly, and nothing is gained by starting again.
+// startLimit is how long a child may take to become ready. It is long because a busy machine starts
+// processes slowly, and starting again would not help.
 const startLimit = time.Minute
 
-// process is one child, from its start to its end.
+// process is a child.
 type process struct {
 	cmd    *exec.Cmd
 	stdin  *os.File
 	stdout *os.File
-	stderr *head
-	frames chan frame    // closed when nothing more comes
-	exited chan struct{} // closed when the process is no more
+	stderr *prefixBuffer
+	frames chan frame    // closed after the last frame
+	exited chan struct{} // closed when the process has ended
 	killed sync.Once
 	write  sync.Mutex
 }
 
-// launching asks for a process to be started, on the thread that starts them all.
-type launching struct {
+// launchRequest requests the start of a process on the thread that starts all children.
+type launchRequest struct {
 	p    *process
 	done chan error
 }
 
-// launchChildren starts processes from one thread, which lives for as long as any of them:
-// the system ends a child when the thread that started it ends, and that is what takes the
-// children along when this process is killed. What the thread renounces for its children it
-// cannot have back, so it is not unlocked, and ends with this function.
+// launchChildren starts processes from one thread that outlives all of them: the kernel kills a
+// child when the thread that started it ends, which also happens when this process is killed. The
+// thread gives up privileges for good, so it stays locked and ends with this function.
 func (s *Sandbox) launchChildren() {
 	runtime.LockOSThread()
-	err := renounce()
+	err := setNoNewPrivileges()
 	for l := range s.launch {
 		if err == nil {
 			l.done <- l.p.cmd.Start()
@@ -51,9 +52,9 @@ func (s *Sandbox) launchChildren() {
 	}
 }
 
-// start starts a child and waits until it is ready. Who gets it ends it with retire.
-func (s *Sandbox) start(ctx context.Context) (*process, error) {
-	p, err := s.begin()
+// startChild starts a child and waits until it is ready. The caller ends it with retire.
+func (s *Sandbox) startChild(ctx context.Context) (*process, error) {
+	p, err := s.launchChild()
 	if err != nil {
 		return nil, fmt.Errorf("start a child: %w", err)
 	}
@@ -64,9 +65,9 @@ func (s *Sandbox) start(ctx context.Context) (*process, error) {
 		if ok && f.kind == kindReady {
 			return p, nil
 		}
-		err = errors.New("it ended before it was ready: " + p.stderr.String())
+		err = errors.New("the process ended before it was ready: " + p.stderr.String())
 	case <-limit.C:
-		err = errors.New("it was not ready in time")
+		err = errors.New("the process was not ready in time")
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
@@ -74,8 +75,8 @@ func (s *Sandbox) start(ctx context.Context) (*process, error) {
 	return nil, fmt.Errorf("start a child: %w", err)
 }
 
-// begin starts a child, whose frames are read from then on.
-func (s *Sandbox) begin() (*process, error) {
+// launchChild starts a child and reads its frames.
+func (s *Sandbox) launchChild() (*process, error) {
 	in, stdin, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -87,16 +88,16 @@ func (s *Sandbox) begin() (*process, error) {
 	command := s.opts.Command
 	p := &process{
 		cmd: exec.Command(command[0], command[1:]...), stdin: stdin, stdout: stdout, //nolint:noctx // it outlives the request it is started for
-		stderr: &head{}, frames: make(chan frame), exited: make(chan struct{}),
+		stderr: &prefixBuffer{}, frames: make(chan frame), exited: make(chan struct{}),
 	}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = in, out, p.stderr
 	p.cmd.Env = []string{"TZ=UTC"} // the child gets nothing of the server's environment
-	p.cmd.WaitDelay = time.Second  // nobody else should hold its standard error
-	contain(p.cmd)
-	l := launching{p, make(chan error, 1)}
+	p.cmd.WaitDelay = time.Second  // for processes that inherited its standard error
+	setProcessGroup(p.cmd)
+	l := launchRequest{p, make(chan error, 1)}
 	s.launch <- l
 	err = <-l.done
-	err = errors.Join(err, in.Close(), out.Close()) // they are the child's
+	err = errors.Join(err, in.Close(), out.Close()) // the child has its own copies
 	if err != nil {
 		return nil, errors.Join(err, stdin.Close(), stdout.Close())
 	}
@@ -105,8 +106,8 @@ func (s *Sandbox) begin() (*process, error) {
 	return p, nil
 }
 
-// read passes on what the child says, until it ends or says what is no frame: then frames is
-// closed. Whoever has the child listens until he retires it, and that listens to the end.
+// read sends the frames of the child to frames and closes it after the last one or an invalid one.
+// The owner of the child receives them, and retire the rest.
 func (p *process) read(limit int) {
 	defer close(p.frames)
 	for {
@@ -119,7 +120,7 @@ func (p *process) read(limit int) {
 }
 
 func (p *process) reap() {
-	_ = p.cmd.Wait() // how it ended is in ProcessState
+	_ = p.cmd.Wait() // ProcessState has the result
 	close(p.exited)
 }
 
@@ -130,11 +131,11 @@ func (p *process) send(kind byte, v any) error {
 	return writeFrame(p.stdin, kind, v)
 }
 
-// kill ends the child, its group and whoever waits in send.
+// kill ends the child, its process group and pending calls of send.
 func (p *process) kill() {
 	p.killed.Do(func() {
 		select {
-		case <-p.exited: // its number may be another's
+		case <-p.exited: // the pid may belong to another process
 		default:
 			killGroup(p.cmd.Process)
 		}
@@ -142,64 +143,139 @@ func (p *process) kill() {
 	})
 }
 
-// retire ends a child and frees what it held when it has ended.
+// retire kills a child and releases its resources.
 func (s *Sandbox) retire(p *process) {
 	p.kill()
 	s.reaping.Go(func() {
-		for range p.frames { // what it still says is for nobody
+		for range p.frames {
 		}
 		<-p.exited
 		_ = p.stdout.Close()
 	})
 }
 
-// fate says how a child ended that should not have: the name of the failure, and why. It
-// waits until the process is no more.
-func (p *process) fate() (name, why string) {
+// exitReason kills the child, waits for its end, and returns the failure that an unexpected end is.
+func (p *process) exitReason() (name, message string) {
 	p.kill()
 	<-p.exited
-	said := p.stderr.String()
+	stderr := p.stderr.String()
 	switch {
-	case strings.Contains(said, "out of memory"), strings.Contains(said, "cannot allocate memory"):
-		return Memory, noMemory
-	case strings.Contains(said, "stack exceeds"), strings.Contains(said, "stack overflow"):
-		return Syntax, "the code is nested too deeply to be read"
-	case overProcessorTime(p.cmd.ProcessState):
+	case strings.Contains(stderr, "out of memory"), strings.Contains(stderr, "cannot allocate memory"):
+		return Memory, outOfMemory
+	case strings.Contains(stderr, "stack exceeds"), strings.Contains(stderr, "stack overflow"):
+		return Syntax, "the code is nested too deeply"
+	case exceededCPU(p.cmd.ProcessState):
 		return Timeout, "the code used up its processor time"
 	}
 	return Crashed, "the process that ran the code ended: " + p.cmd.ProcessState.String()
 }
 
-// head keeps the beginning of what a process says: that is where Go says why it ends.
-type head struct {
+// prefixBuffer keeps the beginning of the standard error of a child, where Go prints why it ends.
+type prefixBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-const headSize = 4 << 10
+const prefixSize = 4 << 10
 
-func (h *head) Write(b []byte) (int, error) {
+func (h *prefixBuffer) Write(b []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if room := headSize - h.buf.Len(); room > 0 {
-		h.buf.Write(b[:min(len(b), room)])
+	if free := prefixSize - h.buf.Len(); free > 0 {
+		h.buf.Write(b[:min(len(b), free)])
 	}
 	return len(b), nil
 }
 
-func (h *head) String() string {
+func (h *prefixBuffer) String() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.buf.String()
 }
 
-// cpuInTheEnd is the processor time of a child that has ended, that of its start included;
-// 0 as long as it lives.
-func (p *process) cpuInTheEnd() time.Duration {
+// cpuAfterExit returns the processor time of a child that has ended, its start included; 0 while
+// it runs.
+func (p *process) cpuAfterExit() time.Duration {
 	select {
 	case <-p.exited:
 		return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
 	default:
 		return 0
+	}
+}
+
+// keepChildReady keeps one child ready until the sandbox stops, and replaces it when it is taken or
+// ends. It begins with the first run: a server that runs no code has no children.
+func (s *Sandbox) keepChildReady(ctx context.Context) {
+	select {
+	case <-s.needed:
+	case <-ctx.Done():
+		return
+	}
+	retry := backoff.NewExponentialBackOff()
+	retry.MaxInterval = time.Minute
+	for ctx.Err() == nil {
+		p, err := s.startChild(ctx)
+		if err == nil && s.offerChild(ctx, p) {
+			retry.Reset()
+			continue
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			s.log.Error("sandbox: start a child; retrying", "error", err)
+		} else {
+			s.log.Warn("sandbox: a child ended before it was used", "reason", p.cmd.ProcessState.String(), "stderr", p.stderr.String())
+		}
+		pause := time.NewTimer(retry.NextBackOff())
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+		}
+	}
+}
+
+// offerChild waits until a run takes the child, and reports whether one did.
+func (s *Sandbox) offerChild(ctx context.Context, p *process) bool {
+	select {
+	case s.warm <- p:
+		return true
+	case <-p.exited:
+	case <-ctx.Done():
+	}
+	s.retire(p)
+	return false
+}
+
+// takeChild returns a child that is ready, or starts one.
+func (s *Sandbox) takeChild(ctx context.Context) (p *process, warm bool, err error) {
+	select {
+	case p = <-s.warm:
+		return p, true, nil
+	default:
+	}
+	p, err = s.startChild(ctx)
+	return p, false, err
+}
+
+// acquireSlot waits up to timeout for a slot of MaxRuns.
+func (s *Sandbox) acquireSlot(ctx context.Context, timeout time.Duration) (release func(), err error) {
+	release = func() { <-s.slots }
+	select {
+	case s.slots <- struct{}{}:
+		return release, nil
+	default:
+	}
+	limit := time.NewTimer(timeout)
+	defer limit.Stop()
+	select {
+	case s.slots <- struct{}{}:
+		return release, nil
+	case <-limit.C:
+		return nil, &Failure{Name: Busy, Message: "too many runs are in progress, and none ended within the timeout"}
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
 }

@@ -8,15 +8,23 @@ import (
 	"time"
 )
 
-// contain puts a child into a process group of its own. When this process is killed the
-// child ends because its standard input does.
-func contain(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+// These systems have the limits of the engine and the deadline of the parent only.
 
-// renounce has no counterpart here.
-func renounce() error { return nil }
+// setProcessGroup puts a child into its own process group. When this process is killed, the child
+// ends because its standard input closes.
+func setProcessGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-// cpu is not known of a process that lives.
-func (p *process) cpu() time.Duration { return p.cpuInTheEnd() }
+// setNoNewPrivileges has no counterpart.
+func setNoNewPrivileges() error { return nil }
 
-// memory is not known here.
+// confine has no counterpart.
+func confine() (base int64, err error) { return 0, nil }
+
+// setLimits has no counterpart.
+func setLimits(int64, int, time.Duration) error { return nil }
+
+// cpu is unknown while a process runs.
+func (p *process) cpu() time.Duration { return p.cpuAfterExit() }
+
+// memory is unknown.
 func (p *process) memory() int64 { return 0 }

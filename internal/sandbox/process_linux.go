@@ -2,8 +2,11 @@ package sandbox
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
+	"runtime/debug"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -11,31 +14,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// contain puts a child into a process group of its own, and has the system kill it when the
-// thread that starts it ends.
-func contain(cmd *exec.Cmd) {
+// setProcessGroup puts a child into its own process group, and has the kernel kill it when the
+// thread that started it ends.
+func setProcessGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// renounce makes the calling thread, and what it starts, unable to gain rights by executing
-// a program that has some.
-func renounce() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }
+// setNoNewPrivileges keeps the calling thread and its children from gaining privileges by execve
+// (prctl(2), PR_SET_NO_NEW_PRIVS).
+func setNoNewPrivileges() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }
 
-// cpu is the processor time a process has used, in all its threads. It reads the process's
-// own clock (clock_getcpuclockid(3)), so that a child that is about to be killed is measured
-// like one that is done.
+// cpu returns the processor time of all threads of the process. It reads the clock of the process
+// (clock_getcpuclockid(3)), which works while the child runs.
 func (p *process) cpu() time.Duration {
 	var ts unix.Timespec
 	const scheduled = 2 // CPUCLOCK_SCHED
 	if err := unix.ClockGettime(int32(^p.cmd.Process.Pid)<<3|scheduled, &ts); err != nil {
-		return p.cpuInTheEnd()
+		return p.cpuAfterExit()
 	}
 	return time.Duration(ts.Nano())
 }
 
-// memory is the most memory a process had resident, in bytes; 0 for one that has ended. The
-// system's account of ended children would count this process's memory in: a child begins as
-// a copy of it.
+// memory returns the peak resident memory of the process in bytes, 0 after it has ended. The
+// rusage of an ended child is of no use: it includes the memory of this process, of which the
+// child began as a copy.
 func (p *process) memory() int64 {
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/status")
 	if err != nil {
@@ -53,4 +55,54 @@ func statusField(status []byte, name string) int64 {
 		}
 	}
 	return 0
+}
+
+// memoryHeadroom is what a child needs besides the memory of the engine, in bytes: Go's heap grows
+// in steps of 64 MiB, and a frame is held more than once. The race detector needs more.
+func memoryHeadroom() int64 {
+	const headroom, raceDetector = 256 << 20, 3 << 30
+	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		return headroom + raceDetector
+	}
+	return headroom
+}
+
+// confine limits this process to what a child needs, and returns its memory so far. Afterwards it
+// cannot open a file, a socket or a pipe. A timer is set first, because the runtime opens the
+// files it needs for that.
+func confine() (base int64, err error) {
+	time.NewTimer(time.Hour).Stop()
+	// When memory is short, the kernel should kill this process first. Writing may be forbidden.
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, err
+	}
+	return statusField(status, "VmData:"), errors.Join(
+		setLimit(unix.RLIMIT_CORE, 0),
+		setLimit(unix.RLIMIT_FSIZE, 0),
+		setLimit(unix.RLIMIT_NOFILE, 0),
+	)
+}
+
+// setLimits sets the kernel's limits above those of the engine, which fails first and reports the
+// reason. The memory limit is one and a half times the engine's, because a growing array exists
+// twice for a moment.
+func setLimits(base int64, memoryMB int, timeout time.Duration) error {
+	memory := int64(memoryMB) << 20
+	// One thread runs the code, another one may collect garbage.
+	seconds := 2*int64(timeout/time.Second) + 3
+	return errors.Join(
+		setLimit(unix.RLIMIT_DATA, uint64(base+memory+memory/2+memoryHeadroom())),
+		setLimit(unix.RLIMIT_CPU, uint64(seconds)),
+	)
+}
+
+func setLimit(resource int, limit uint64) error {
+	var now unix.Rlimit
+	if err := unix.Getrlimit(resource, &now); err != nil {
+		return err
+	}
+	limit = min(limit, now.Max) // a process cannot raise it
+	return unix.Setrlimit(resource, &unix.Rlimit{Cur: limit, Max: limit})
 }

@@ -23,7 +23,7 @@ import (
 	"comet/internal/sandbox"
 )
 
-// children are the processes that a process has started.
+// children returns the pids of the children of a process.
 func children(t testing.TB, parent int) []int {
 	t.Helper()
 	paths, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -43,10 +43,10 @@ func children(t testing.TB, parent int) []int {
 	return all
 }
 
-// What follows has no others beside it: it looks at the children of this process.
+// TestProcesses runs alone because it counts the children of this process.
 
 func TestProcesses(t *testing.T) { //nolint:paralleltest // see above
-	t.Run("ChildrenAreReadyBeforeTheyAreNeeded", func(t *testing.T) {
+	t.Run("children are ready before they are needed", func(t *testing.T) {
 		s := started(t, &sandbox.Options{Warm: 2})
 		for range 5 {
 			require.Eventually(t, func() bool {
@@ -55,11 +55,11 @@ func TestProcesses(t *testing.T) { //nolint:paralleltest // see above
 			}, long, time.Millisecond)
 		}
 	})
-	require.Empty(t, children(t, os.Getpid()), "none is left when the sandbox has stopped")
+	require.Empty(t, children(t, os.Getpid()), "no child is left when the sandbox has stopped")
 
-	t.Run("OneThatIsKilledBeforeItIsNeededIsReplaced", func(t *testing.T) {
+	t.Run("a ready child that is killed is replaced", func(t *testing.T) {
 		s := started(t, &sandbox.Options{Warm: 1})
-		require.Equal(t, "4", run(t, s, "2 + 2")) // the first one is not waited for
+		require.Equal(t, "4", run(t, s, "2 + 2")) // starts the children
 		var first []int
 		require.Eventually(t, func() bool { first = children(t, os.Getpid()); return len(first) == 1 }, long, time.Millisecond)
 		require.NoError(t, syscall.Kill(first[0], syscall.SIGKILL))
@@ -70,7 +70,7 @@ func TestProcesses(t *testing.T) { //nolint:paralleltest // see above
 		require.Equal(t, "4", run(t, s, "2 + 2"))
 	})
 
-	t.Run("OneThatIsKilledInTheMiddle", func(t *testing.T) {
+	t.Run("a child is killed during a run", func(t *testing.T) {
 		s := started(t, nil)
 		f := fails(t, s, sandbox.Request{
 			Code: "console.log('before'); await a.b(); return 1", Tools: []sandbox.Tool{{Server: "a", Name: "b"}},
@@ -90,14 +90,14 @@ func TestProcesses(t *testing.T) { //nolint:paralleltest // see above
 		require.Equal(t, "4", run(t, s, "2 + 2"))
 	})
 
-	t.Run("ARunEndsWithTheSandbox", func(t *testing.T) {
+	t.Run("a run ends with the sandbox", func(t *testing.T) {
 		s := started(t, nil)
 		_, err := s.Run(t.Context(), sandbox.Request{
 			Code: "await a.b()", Tools: []sandbox.Tool{{Server: "a", Name: "b"}},
 			Call: func(ctx context.Context, _, _ string, _ json.RawMessage) (json.RawMessage, error) {
 				stopping, cancel := context.WithCancel(context.Background())
 				cancel()
-				require.ErrorIs(t, s.Stop(stopping), context.Canceled) // it waits for this run
+				require.ErrorIs(t, s.Stop(stopping), context.Canceled) // Stop waits for this run
 				<-ctx.Done()
 				return nil, ctx.Err()
 			},
@@ -106,8 +106,8 @@ func TestProcesses(t *testing.T) { //nolint:paralleltest // see above
 	})
 	require.Empty(t, children(t, os.Getpid()))
 
-	t.Run("ManyRunsAtOnceLeaveNothing", func(t *testing.T) {
-		s := started(t, &sandbox.Options{Warm: 2, Running: 4})
+	t.Run("concurrent runs leave no child", func(t *testing.T) {
+		s := started(t, &sandbox.Options{Warm: 2, MaxRuns: 4})
 		var all sync.WaitGroup
 		for n := range 24 {
 			all.Go(func() {
@@ -125,7 +125,7 @@ func TestProcesses(t *testing.T) { //nolint:paralleltest // see above
 // TestNoChildOutlivesItsParent kills a process that has a sandbox.
 func TestNoChildOutlivesItsParent(t *testing.T) {
 	t.Parallel()
-	parent := exec.CommandContext(t.Context(), "/proc/self/exe", "a-parent")
+	parent := exec.CommandContext(t.Context(), "/proc/self/exe", "parent")
 	out, err := parent.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, parent.Start())
@@ -145,14 +145,14 @@ func TestNoChildOutlivesItsParent(t *testing.T) {
 	}, long, time.Millisecond)
 }
 
-// isZombie is a process that has ended, whom nobody has asked how.
+// isZombie reports whether a process has ended and its parent has not waited for it.
 func isZombie(pid int) bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return err != nil || bytes.Contains(stat, []byte(") Z "))
 }
 
-// beAParent is the process that TestNoChildOutlivesItsParent kills.
-func beAParent() {
+// actAsParent is the process that TestNoChildOutlivesItsParent kills.
+func actAsParent() {
 	s, err := sandbox.New(&sandbox.Options{Warm: 1, Timeout: long})
 	if err != nil || s.Start(context.Background()) != nil {
 		return
@@ -167,68 +167,68 @@ func beAParent() {
 	_, _ = s.Run(context.Background(), sandbox.Request{Code: "await a.b(); while (true) {}", Tools: []sandbox.Tool{{Server: "a", Name: "b"}}, Call: call})
 }
 
-// A child that somebody else has got hold of says what it likes.
-func brokenChild(how string) {
-	say := func(kind byte, body string) {
+// actAsHostileChild acts as a child that violates the protocol.
+func actAsHostileChild(violation string) {
+	send := func(kind byte, body string) {
 		head := binary.BigEndian.AppendUint32(nil, uint32(len(body)))
 		_, _ = os.Stdout.Write(append(append(head, kind), body...))
 	}
-	say('B', `{}`)
-	_, _ = io.ReadFull(os.Stdin, make([]byte, 5)) // it runs
-	switch how {
+	send('B', `{}`)
+	_, _ = io.ReadFull(os.Stdin, make([]byte, 5)) // the run has begun
+	switch violation {
 	case "garbage":
 		_, _ = os.Stdout.WriteString(strings.Repeat("garbage ", 1000))
 	case "unknown":
-		say('?', `{}`)
+		send('?', `{}`)
 	case "no JSON":
-		say('D', `{"value":`)
+		send('D', `{"value":`)
 	case "more":
-		say('D', `{"value":1,"and":2}`)
+		send('D', `{"value":1,"and":2}`)
 	case "twice":
-		say('D', `{"value":1}{"value":2}`)
+		send('D', `{"value":1}{"value":2}`)
 	case "nothing":
-		say('D', `{}`)
+		send('D', `{}`)
 	case "large":
-		say('D', `{"value":"`+strings.Repeat("x", 1<<20)+`"}`)
+		send('D', `{"value":"`+strings.Repeat("x", 1<<20)+`"}`)
 	case "huge":
 		_, _ = os.Stdout.Write([]byte{0xFF, 0xFF, 0xFF, 0xFF, 'D', 'x'})
 	case "a tool":
-		say('C', `{"id":1,"server":"a","tool":"other","args":{}}`)
+		send('C', `{"id":1,"server":"a","tool":"other","args":{}}`)
 	case "a number":
-		say('C', `{"id":2,"server":"a","tool":"b","args":{}}`)
+		send('C', `{"id":2,"server":"a","tool":"b","args":{}}`)
 	case "calls":
 		for i := range 17 {
-			say('C', `{"id":`+strconv.Itoa(i+1)+`,"server":"a","tool":"b","args":{}}`)
+			send('C', `{"id":`+strconv.Itoa(i+1)+`,"server":"a","tool":"b","args":{}}`)
 		}
 	case "logs":
 		for range 2000 {
-			say('L', `{"level":"log","message":"x"}`)
+			send('L', `{"level":"log","message":"x"}`)
 		}
 	case "a level":
-		say('L', `{"level":"fatal","message":"x"}`)
+		send('L', `{"level":"fatal","message":"x"}`)
 	case "compiled":
-		say('J', `{"code":"[0,()=>'poison']","mappings":"","lines":1}`)
-		say('J', `{"code":"[0,()=>'poison']","mappings":"","lines":1}`)
+		send('J', `{"code":"[0,()=>'poison']","mappings":"","lines":1}`)
+		send('J', `{"code":"[0,()=>'poison']","mappings":"","lines":1}`)
 	case "ready":
-		say('B', `{}`)
+		send('B', `{}`)
 	case "ends":
 		return
 	}
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-func lies() []string {
+func violations() []string {
 	return []string{
 		"garbage", "unknown", "no JSON", "more", "twice", "nothing", "large", "huge", "a tool", "a number", "calls", "logs", "a level", "compiled", "ready", "ends",
 	}
 }
 
-func TestAChildIsNotTrusted(t *testing.T) {
+func TestHostileChild(t *testing.T) {
 	t.Parallel()
-	for _, how := range lies() {
-		t.Run(how, func(t *testing.T) {
+	for _, violation := range violations() {
+		t.Run(violation, func(t *testing.T) {
 			t.Parallel()
-			s := started(t, &sandbox.Options{Command: []string{"/proc/self/exe", "broken-child", how}})
+			s := started(t, &sandbox.Options{Command: []string{"/proc/self/exe", "hostile-child", violation}})
 			f := fails(t, s, sandbox.Request{
 				Code: "1", Tools: []sandbox.Tool{{Server: "a", Name: "b"}},
 				Call: func(ctx context.Context, _, _ string, _ json.RawMessage) (json.RawMessage, error) {
@@ -245,14 +245,14 @@ func TestAChildIsNotTrusted(t *testing.T) {
 	}
 }
 
-func TestAChildHasNothing(t *testing.T) {
+func TestChildIsConfined(t *testing.T) {
 	t.Parallel()
 	s := started(t, nil)
 	var limits, environment string
 	_, err := s.Run(t.Context(), sandbox.Request{
 		Code: "await a.b()", MemoryMB: 64, Timeout: 10 * time.Second, Tools: []sandbox.Tool{{Server: "a", Name: "b"}},
 		Call: func(_ context.Context, _, _ string, _ json.RawMessage) (json.RawMessage, error) {
-			// There may be children of other tests: this one has a limit of its own.
+			// Other tests may have children too; the CPU limit identifies this one.
 			for _, pid := range children(t, os.Getpid()) {
 				all, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/limits")
 				if fields := limit(string(all), "Max cpu time"); len(fields) > 1 && fields[0] == "23" {
@@ -271,8 +271,8 @@ func TestAChildHasNothing(t *testing.T) {
 	}
 	data, err := strconv.Atoi(limit(limits, "Max data size")[1])
 	require.NoError(t, err)
-	require.Less(t, data, 5<<30) // with the race detector, whose own needs are large
-	require.True(t, strings.HasPrefix(environment, "TZ=UTC\x00Name:"), "there is nothing else in its environment")
+	require.Less(t, data, 5<<30) // the race detector needs much
+	require.True(t, strings.HasPrefix(environment, "TZ=UTC\x00Name:"), "its environment has nothing else")
 	require.Contains(t, environment, "NoNewPrivs:\t1")
 }
 

@@ -7,11 +7,11 @@ import (
 	"syscall"
 )
 
-// killGroup ends a process and whatever it has started.
+// killGroup kills a process and its process group.
 func killGroup(p *os.Process) { _ = syscall.Kill(-p.Pid, syscall.SIGKILL) }
 
-// overProcessorTime reports whether the system ended a process because of its RLIMIT_CPU.
-func overProcessorTime(state *os.ProcessState) bool {
+// exceededCPU reports whether the kernel ended a process for exceeding RLIMIT_CPU.
+func exceededCPU(state *os.ProcessState) bool {
 	status, ok := state.Sys().(syscall.WaitStatus)
 	return ok && status.Signaled() && status.Signal() == syscall.SIGXCPU
 }

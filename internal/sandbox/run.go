@@ -4,67 +4,72 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// grace is how much longer than its time a run may take to say where it was. Then its
-// process is killed.
+// grace is how long a run may exceed its timeout to report its position. Then its process is
+// killed.
 const grace = 500 * time.Millisecond
 
-// digest names code in the cache.
+// digest is the cache key of code.
 type digest [sha256.Size]byte
 
-// Run runs code and returns what it returned. The error is a *Failure where the code or the
-// request is to blame, or the child; the context's cause where the context ended; or
-// ErrStopped. When it returns, no call of this run is under way, and its child is killed.
+// Run runs code and returns its result. The error is a *Failure caused by the code, the request or
+// the child, the context's cause, or ErrStopped. When Run returns, no call of this run is in
+// progress and its child is killed.
 func (s *Sandbox) Run(ctx context.Context, req Request) (Result, error) {
-	ctx, leave, err := s.enter(ctx)
+	ctx, leave, err := s.beginRun(ctx)
 	if err != nil {
 		return Result{}, err
 	}
 	defer leave()
-	if f := s.prepare(&req); f != nil {
+	if f := s.validate(&req); f != nil {
 		return Result{}, f
 	}
-	s.first.Do(func() { close(s.wanted) })
+	s.neededOnce.Do(func() { close(s.needed) })
 	files, f := s.openFiles(req.ReadPaths)
 	if f != nil {
 		return Result{}, f
 	}
 	defer files.close()
-	free, err := s.place(ctx, req.Timeout)
+	free, err := s.acquireSlot(ctx, req.Timeout)
 	if err != nil {
 		return Result{}, err
 	}
 	defer free()
-	p, warm, err := s.child(ctx)
+	p, warm, err := s.takeChild(ctx)
 	switch {
 	case ctx.Err() != nil && err != nil:
 		return Result{}, context.Cause(ctx)
 	case err != nil:
-		s.log.Error("sandbox: a run got no child", "error", err)
+		s.log.Error("sandbox: start a child", "error", err)
 		return Result{}, &Failure{Name: Crashed, Message: "no process could be started to run the code"}
 	}
 	defer s.retire(p)
-	return newRun(s, &req, p, files, warm).do(ctx)
+	return newRun(s, &req, p, files, warm).converse(ctx)
 }
 
-// kept is the code as it was compiled before.
-func (s *Sandbox) kept(key digest) (compiled, bool) {
+// cachedCode returns compiled code from the cache.
+func (s *Sandbox) cachedCode(key digest) (compiled, bool) {
 	if s.cache == nil {
 		return compiled{}, false
 	}
 	return s.cache.Get(key)
 }
 
-// order is the frame that tells the child what to do.
-func (r *run) order() runFrame {
+// runFrame returns the frame that starts the run.
+func (r *run) runFrame() runFrame {
 	opts, req := &r.sandbox.opts, r.request
 	f := runFrame{
 		Context: req.Context, Servers: serversOf(req.Tools), Timeout: req.Timeout.Milliseconds(), MemoryMB: req.MemoryMB,
 		Result: opts.MaxResult, Logs: opts.MaxLogs, Calls: opts.MaxToolCalls,
 	}
-	if c, ok := r.sandbox.kept(r.key); ok {
+	if c, ok := r.sandbox.cachedCode(r.key); ok {
 		f.Compiled = &c
 		return f
 	}
@@ -72,53 +77,55 @@ func (r *run) order() runFrame {
 	return f
 }
 
-// do talks with the child until the run is over.
-func (r *run) do(ctx context.Context) (Result, error) {
+// converse exchanges frames with the child until the run ends.
+func (r *run) converse(ctx context.Context) (Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer r.calls.Wait() // after everything that makes them end
+	defer r.calls.Wait() // after cancel and kill, which end them
 	defer r.process.kill()
 	defer cancel()
 	r.begin, r.cpu, r.memory = time.Now(), r.process.cpu(), r.process.memory()
 	limit := time.NewTimer(r.request.Timeout + grace)
 	defer limit.Stop()
-	order := r.order()
-	r.calls.Go(func() { // a child that does not read must not keep the run
-		_ = r.process.send(kindRun, order) // it has died: its frames end
+	start := r.runFrame()
+	r.calls.Go(func() { // in the background, because the child may not read it
+		_ = r.process.send(kindRun, start) // an error means that the child has ended, and so its frames
 	})
 	for {
 		select {
 		case f, ok := <-r.process.frames:
 			if !ok {
-				return r.died()
+				return r.childEnded()
 			}
-			if value, over, err := r.take(ctx, f); over {
-				return r.over(value, err)
+			if value, done, failure := r.handleFrame(ctx, f); done {
+				return r.finish(value, failure)
 			}
 		case <-limit.C:
-			return r.over(nil, &Failure{Name: Timeout, Message: tooLong(r.request.Timeout)})
+			return r.finish(nil, &Failure{Name: Timeout, Message: timeoutMessage(r.request.Timeout)})
 		case <-ctx.Done():
 			return Result{}, context.Cause(ctx)
 		}
 	}
 }
 
-func tooLong(limit time.Duration) string { return "the code was not done after " + limit.String() }
-
-// died ends a run whose child has, or has said what is no frame.
-func (r *run) died() (Result, error) {
-	name, why := r.process.fate()
-	if name == Syntax && r.reading {
-		return r.over(nil, &Failure{Name: name, Message: why})
-	}
-	if name == Crashed || name == Syntax {
-		r.sandbox.log.Warn("sandbox: a child ended in the middle of a run", "why", why, "stderr", r.process.stderr.String())
-		return r.over(nil, &Failure{Name: Crashed, Message: why})
-	}
-	return r.over(nil, &Failure{Name: name, Message: why})
+func timeoutMessage(limit time.Duration) string {
+	return "the code did not finish within " + limit.String()
 }
 
-// over is the end of a run: its result, or its failure with what it said and took.
-func (r *run) over(value json.RawMessage, f *Failure) (Result, error) {
+// childEnded ends a run whose child has ended or sent an invalid frame.
+func (r *run) childEnded() (Result, error) {
+	name, why := r.process.exitReason()
+	if name == Syntax && r.compiling {
+		return r.finish(nil, &Failure{Name: name, Message: why})
+	}
+	if name == Crashed || name == Syntax {
+		r.sandbox.log.Warn("sandbox: a child ended during a run", "reason", why, "stderr", r.process.stderr.String())
+		return r.finish(nil, &Failure{Name: Crashed, Message: why})
+	}
+	return r.finish(nil, &Failure{Name: name, Message: why})
+}
+
+// finish returns the result, or the failure with logs and metrics.
+func (r *run) finish(value json.RawMessage, f *Failure) (Result, error) {
 	m := Metrics{
 		Execution: time.Since(r.begin), CPU: r.process.cpu() - r.cpu,
 		MemoryMB: float64(r.process.memory()) / (1 << 20), ToolCalls: r.toolCalls, Warm: r.warm,
@@ -128,4 +135,218 @@ func (r *run) over(value json.RawMessage, f *Failure) (Result, error) {
 		return Result{}, f
 	}
 	return Result{Value: value, Logs: r.logs, Metrics: m}, nil
+}
+
+// run is one run in a child. Frames of the child are not trusted, because the code may have taken
+// control of it.
+type run struct {
+	sandbox *Sandbox
+	request *Request
+	process *process
+	files   *files
+	key     digest
+	warm    bool
+	begin   time.Time
+	cpu     time.Duration // of the child before the run
+	memory  int64         // the same
+
+	compiling bool // the child has not compiled the code yet
+	lastID    int
+	toolCalls int
+	tools     map[Tool]bool
+	logs      []Log
+	logBytes  int
+	denied    atomic.Bool
+
+	calls   sync.WaitGroup
+	pending atomic.Int32 // calls and reads without a response
+}
+
+func newRun(s *Sandbox, req *Request, p *process, f *files, warm bool) *run {
+	r := &run{sandbox: s, request: req, process: p, files: f, key: sha256.Sum256([]byte(req.Code)), warm: warm, tools: map[Tool]bool{}}
+	r.compiling = s.cache == nil || !s.cache.Contains(r.key)
+	for _, t := range req.Tools {
+		r.tools[t] = true
+	}
+	return r
+}
+
+// handleFrame handles one frame and reports whether it ends the run.
+func (r *run) handleFrame(ctx context.Context, f frame) (value json.RawMessage, done bool, failure *Failure) {
+	err := errFrame
+	switch f.kind {
+	case kindCompiled:
+		err = r.cacheCode(f)
+	case kindLog:
+		err = r.addLog(f)
+	case kindCall, kindRead:
+		err = r.startCall(ctx, f)
+	case kindDone:
+		var result doneFrame
+		if result, err = decode[doneFrame](f.body); err == nil {
+			return r.checkResult(result.Value)
+		}
+	case kindFailed:
+		var failed failedFrame
+		if failed, err = decode[failedFrame](f.body); err == nil {
+			return nil, true, r.failureOf(failed)
+		}
+	}
+	switch {
+	case errors.Is(err, errTooMany):
+		return nil, true, &Failure{Name: ToolCalls, Message: toolCallsMessage(r.sandbox.opts.MaxToolCalls)}
+	case err != nil:
+		r.sandbox.log.Warn("sandbox: a child violated the protocol", "kind", string(rune(f.kind)), "error", err)
+		return nil, true, &Failure{Name: Crashed, Message: "the process that ran the code violated its protocol"}
+	}
+	return nil, false, nil
+}
+
+// cacheCode caches compiled code. The frame is valid only once and before the code runs.
+func (r *run) cacheCode(f frame) error {
+	c, err := decode[compiled](f.body)
+	if err != nil || !r.compiling {
+		return errors.Join(err, errFrame)
+	}
+	r.compiling = false
+	if r.sandbox.cache != nil && c.Code != "" && len(c.Code)+len(c.Mappings) <= maxCompiled {
+		r.sandbox.cache.Add(r.key, c)
+	}
+	return nil
+}
+
+// addLog adds a log entry. The child enforces the limits; one that exceeds them violates the
+// protocol.
+func (r *run) addLog(f frame) error {
+	l, err := decode[Log](f.body)
+	if err != nil {
+		return err
+	}
+	r.logBytes += len(l.Message)
+	if len(r.logs) > maxLogs || r.logBytes > r.sandbox.opts.MaxLogs+maxMessage || !slices.Contains(levels(), l.Level) {
+		return errFrame
+	}
+	r.logs = append(r.logs, l)
+	return nil
+}
+
+func levels() []string { return []string{"log", "info", "warn", "error", "debug"} }
+
+var (
+	errTooMany = errors.New("too many calls")
+	errDenied  = errors.New("the code may not read this file")
+)
+
+func toolCallsMessage(limit int) string {
+	return fmt.Sprintf("the code made more than %d tool calls and file reads", limit)
+}
+
+// startCall starts a call or a read, whose response is sent later.
+func (r *run) startCall(ctx context.Context, f frame) error {
+	do, id, err := r.parseCall(ctx, f)
+	switch {
+	case err != nil:
+		return err
+	case id != r.lastID+1:
+		return errFrame
+	case id > r.sandbox.opts.MaxToolCalls:
+		return errTooMany
+	case r.pending.Add(1) > maxConcurrentCalls:
+		return errFrame
+	}
+	r.lastID = id
+	if f.kind == kindCall {
+		r.toolCalls++
+	}
+	r.calls.Go(func() {
+		response := do()
+		response.ID = id
+		r.pending.Add(-1) // before the child learns of it and starts the next call
+		_ = r.process.send(kindResponse, response)
+	})
+	return nil
+}
+
+// parseCall decodes a call or a read and returns the function that does it.
+func (r *run) parseCall(ctx context.Context, f frame) (do func() responseFrame, id int, err error) {
+	if f.kind == kindRead {
+		q, err := decode[readFrame](f.body)
+		return func() responseFrame { return r.readFile(q.Path) }, q.ID, err
+	}
+	q, err := decode[callFrame](f.body)
+	if err == nil && (!r.tools[Tool{q.Server, q.Tool}] || len(q.Args) > r.sandbox.opts.MaxResult) {
+		err = errFrame
+	}
+	return func() responseFrame { return r.callTool(ctx, q) }, q.ID, err
+}
+
+func (r *run) callTool(ctx context.Context, q callFrame) responseFrame {
+	value, err := r.request.Call(ctx, q.Server, q.Tool, q.Args)
+	switch {
+	case err != nil:
+		return responseFrame{Name: "ToolError", Error: clip(err.Error(), maxMessage)}
+	case len(value) > maxResponse:
+		return responseFrame{Name: "ToolError", Error: fmt.Sprintf("the result has %d bytes, at most %d are allowed", len(value), maxResponse)}
+	case len(value) == 0:
+		value = json.RawMessage("null")
+	case !json.Valid(value):
+		return responseFrame{Name: "ToolError", Error: "the result is not JSON"}
+	}
+	return responseFrame{Value: value}
+}
+
+func (r *run) readFile(path string) responseFrame {
+	text, err := r.files.read(path)
+	if errors.Is(err, errDenied) {
+		r.denied.Store(true)
+		return responseFrame{Name: PathDenied, Error: fmt.Sprintf("%s: %s", errDenied, clip(path, 500))}
+	}
+	var value []byte
+	if err == nil {
+		value, err = json.Marshal(text)
+	}
+	if err != nil {
+		return responseFrame{Name: "ReadError", Error: clip(err.Error(), maxMessage)}
+	}
+	return responseFrame{Value: value}
+}
+
+func (r *run) checkResult(value json.RawMessage) (json.RawMessage, bool, *Failure) {
+	if len(value) > r.sandbox.opts.MaxResult || len(value) == 0 {
+		return nil, true, &Failure{Name: Crashed, Message: "the process that ran the code violated its protocol"}
+	}
+	return value, true, nil
+}
+
+// failureOf returns the failure that the child reports, restricted to what a child may report.
+func (r *run) failureOf(f failedFrame) *Failure {
+	out := &Failure{Name: f.Name, Message: clip(f.Message, maxMessage), Line: max(0, f.Line), Column: max(0, f.Column), Stack: clip(f.Stack, maxMessage)}
+	switch f.Name {
+	case Timeout:
+		out.Message = timeoutMessage(r.request.Timeout)
+	case ToolCalls:
+		out.Message = toolCallsMessage(r.sandbox.opts.MaxToolCalls)
+	case Memory, Syntax, ResultTooLarge:
+	case PathDenied:
+		if !r.denied.Load() {
+			out.Name = Error
+		}
+	default:
+		out.Name = Error
+		if f.Null && r.process.memory()-r.memory > int64(r.request.MemoryMB)<<20/2 {
+			out.Name, out.Message = Memory, outOfMemory
+		}
+	}
+	return out
+}
+
+// clip cuts a text to at most n bytes, between two characters.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && s[n]&0xC0 == 0x80 {
+		n--
+	}
+	return s[:n] + "…"
 }

@@ -14,33 +14,33 @@ func TestResults(t *testing.T) {
 	t.Parallel()
 	s := started(t, nil)
 	for _, c := range []struct{ name, code, want string }{
-		{"AnExpressionIsTheResult", `2 + 2`, `4`},
-		{"ASemicolonDoesNotMatter", "2 + 2;", `4`},
-		{"NorDoSpaceAndComments", "\n// four; or not\n2 + 2 ; // it is four; really\n/* ; */\n", `4`},
-		{"AnObjectIsAnExpression", `{a: 1, "b": [2]}`, `{"a":1,"b":[2]}`},
-		{"AlsoWithASemicolon", `{a: 1};`, `{"a":1}`},
-		{"AnExpressionMayAwait", `await Promise.resolve(7)`, `7`},
-		{"AStringMayHoldAnything", `"a; // b"`, `"a; // b"`},
-		{"APromiseIsAwaited", `Promise.resolve(7)`, `7`},
-		{"AFunctionCalledAtOnce", `(() => { const a = 1; return a + 1 })()`, `2`},
-		{"TypesAreIgnored", `({a: 1} as {a: number}).a satisfies number`, `1`},
-		{"StatementsReturn", `const a: number = 1; return a + 1`, `2`},
-		{"StatementsWithoutReturnAreNull", `const a = 1; a + 1`, `null`},
-		{"NothingIsNull", ``, `null`},
-		{"ACommentIsNull", `// nothing`, `null`},
-		{"UndefinedIsNull", `undefined`, `null`},
-		{"TopLevelAwait", "const a = await Promise.resolve(1)\nconst b = await a\nreturn a + b", `2`},
-		{"TypesOfTheirOwn", "interface A { n: number }\nenum E { X = 3 }\ntype B = A | E\nfunction f<T extends A>(x: T): number { return x.n + E.X }\nreturn f({ n: 1 })", `4`},
+		{"an expression is the result", `2 + 2`, `4`},
+		{"a semicolon does not matter", "2 + 2;", `4`},
+		{"space and comments do not matter", "\n// four; or not\n2 + 2 ; // it is four; really\n/* ; */\n", `4`},
+		{"an object is an expression", `{a: 1, "b": [2]}`, `{"a":1,"b":[2]}`},
+		{"an object with a semicolon is an expression", `{a: 1};`, `{"a":1}`},
+		{"an expression may await", `await Promise.resolve(7)`, `7`},
+		{"a string may contain brackets and comments", `"a; // b"`, `"a; // b"`},
+		{"a promise is awaited", `Promise.resolve(7)`, `7`},
+		{"a function called at once", `(() => { const a = 1; return a + 1 })()`, `2`},
+		{"types are ignored", `({a: 1} as {a: number}).a satisfies number`, `1`},
+		{"statements return", `const a: number = 1; return a + 1`, `2`},
+		{"statements without return are null", `const a = 1; a + 1`, `null`},
+		{"no code is null", ``, `null`},
+		{"a comment is null", `// nothing`, `null`},
+		{"undefined is null", `undefined`, `null`},
+		{"top-level await", "const a = await Promise.resolve(1)\nconst b = await a\nreturn a + b", `2`},
+		{"declared types", "interface A { n: number }\nenum E { X = 3 }\ntype B = A | E\nfunction f<T extends A>(x: T): number { return x.n + E.X }\nreturn f({ n: 1 })", `4`},
 		{"Classes", "class A { constructor(private n: number) {} #m = 2; get sum() { return this.n + this.#m } }\nreturn new A(1).sum", `3`},
-		{"WhatJSONMakesOfIt", `[new Date(0), NaN, undefined, new Map(), {u: undefined}]`, `["1970-01-01T00:00:00.000Z",null,null,{},{}]`},
-		{"TextIsText", `"é\u2028<\u0000\ud83d\ude00"`, "\"é\u2028<\\u0000😀\""},
-		{"TimesAreUTC", `new Date(2020, 0, 1).getTime()`, `1577836800000`},
+		{"the result is JSON", `[new Date(0), NaN, undefined, new Map(), {u: undefined}]`, `["1970-01-01T00:00:00.000Z",null,null,{},{}]`},
+		{"text", `"é\u2028<\u0000\ud83d\ude00"`, "\"é\u2028<\\u0000😀\""},
+		{"times are in UTC", `new Date(2020, 0, 1).getTime()`, `1577836800000`},
 		{"Timers", "const a: number[] = []\nawait new Promise<void>(done => { setTimeout(done, 3); setTimeout(() => a.push(2), 2); setTimeout(() => a.push(1), 1); clearTimeout(setTimeout(() => a.push(9))) })\nreturn a", `[1,2]`},
 		{"Intervals", "let n = 0\nawait new Promise<void>(done => { const i = setInterval(() => { if (++n === 3) { clearInterval(i); done() } }, 1) })\nreturn n", `3`},
 		{"Clones", `structuredClone({a: [1]})`, `{"a":[1]}`},
-		{"TheNextTurn", "let a = ''\nqueueMicrotask(() => { a += 'b' })\na += 'a'\nawait null\nawait null\nreturn a", `"ab"`},
-		{"IteratorsAndGenerators", "function* g() { yield 1; yield 2 }\nreturn [...g()]", `[1,2]`},
-		{"AsyncIteration", "async function* g() { yield 1; yield 2 }\nlet n = 0\nfor await (const i of g()) n += i\nreturn n", `3`},
+		{"timers and microtasks", "let a = ''\nqueueMicrotask(() => { a += 'b' })\na += 'a'\nawait null\nawait null\nreturn a", `"ab"`},
+		{"iterators and generators", "function* g() { yield 1; yield 2 }\nreturn [...g()]", `[1,2]`},
+		{"async iteration", "async function* g() { yield 1; yield 2 }\nlet n = 0\nfor await (const i of g()) n += i\nreturn n", `3`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -58,13 +58,13 @@ func TestContext(t *testing.T) {
 		return string(got.Value)
 	}
 	for _, c := range []struct{ name, context, code, want string }{
-		{"ItIsAnObject", `{"data": [{"active": true, "n": 1}, {"active": false}]}`, "const items = context.data;\nconst filtered = items.filter(x => x.active);\nreturn { total: filtered.length, summary: filtered.slice(0, 5) };", `{"total":1,"summary":[{"active":true,"n":1}]}`},
-		{"ItsKeysAreInScope", `{"data": [1, 2]}`, `data.length`, `2`},
-		{"WhatTheCodeDeclaresComesFirst", `{"data": 1}`, "const data = context.data + 1\nreturn data", `2`},
-		{"KeysHideNothing", `{"JSON": 1, "console": 2, "context": 3, "mcp": 4, "undefined": 5}`, `[typeof JSON, typeof console, typeof context, typeof mcp, typeof undefined]`, `["object","object","object","object","undefined"]`},
-		{"OtherKeysAreThere", `{"a-b": 1, "__proto__": {"x": 2}, "1": 3}`, `[context["a-b"], context["__proto__"].x, context[1], typeof x]`, `[1,2,3,"undefined"]`},
-		{"NoneIsEmpty", ``, `context`, `{}`},
-		{"ItIsNotCode", `{"a": "\"); throw 1; (\""}`, `context.a`, `"\"); throw 1; (\""`},
+		{"the context is an object", `{"data": [{"active": true, "n": 1}, {"active": false}]}`, "const items = context.data;\nconst filtered = items.filter(x => x.active);\nreturn { total: filtered.length, summary: filtered.slice(0, 5) };", `{"total":1,"summary":[{"active":true,"n":1}]}`},
+		{"its keys are globals", `{"data": [1, 2]}`, `data.length`, `2`},
+		{"declarations of the code take precedence", `{"data": 1}`, "const data = context.data + 1\nreturn data", `2`},
+		{"keys hide no global", `{"JSON": 1, "console": 2, "context": 3, "mcp": 4, "undefined": 5}`, `[typeof JSON, typeof console, typeof context, typeof mcp, typeof undefined]`, `["object","object","object","object","undefined"]`},
+		{"other keys are in the context", `{"a-b": 1, "__proto__": {"x": 2}, "1": 3}`, `[context["a-b"], context["__proto__"].x, context[1], typeof x]`, `[1,2,3,"undefined"]`},
+		{"no context is an empty object", ``, `context`, `{}`},
+		{"the context is not code", `{"a": "\"); throw 1; (\""}`, `context.a`, `"\"); throw 1; (\""`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -73,7 +73,7 @@ func TestContext(t *testing.T) {
 	}
 }
 
-func TestThereIsNoWayOut(t *testing.T) {
+func TestEnvironmentIsRestricted(t *testing.T) {
 	t.Parallel()
 	s := started(t, nil)
 	for _, name := range []string{"fetch", "require", "process", "Worker", "XMLHttpRequest", "WebSocket", "std", "os", "__call", "__done", "host"} {
@@ -90,31 +90,31 @@ func TestThereIsNoWayOut(t *testing.T) {
 	require.Equal(t, `"undefined"`, run(t, s, `typeof (Deno as any).env`))
 }
 
-func TestFailuresSayWhere(t *testing.T) {
+func TestFailurePositions(t *testing.T) {
 	t.Parallel()
 	s := started(t, nil)
 	for _, c := range []struct {
 		name, code, failure, message string
 		line, column                 int
 	}{
-		{"ItThrew", "type A = {\n  n: number\n}\nconst a: A = { n: 1 }\n\nthrow new TypeError('no ' + a.n)", sandbox.Error, "TypeError: no 1", 6, 11},
-		{"InAFunction", "interface X {}\nfunction f(x: X): never {\n  throw new Error('deep')\n}\nreturn f({})", sandbox.Error, "Error: deep", 3, 13},
-		{"AfterAnAwait", "await null\nconst b = 1\nnull.x", sandbox.Error, "TypeError", 3, 0},
-		{"AValue", "const a = 1\nthrow { reason: 'none' }", sandbox.Error, `it threw { reason: "none" }`, 0, 0},
-		{"InATimer", "setTimeout(() => {\n  throw new Error('late')\n})\nawait new Promise(() => {})", sandbox.Error, "Error: late", 2, 13},
-		{"ItIsNoTypeScript", "const a = 1\nconst b = = 2", sandbox.Syntax, "Unexpected", 2, 11},
-		{"ABracketIsMissing", "if (true) {\n  return 1\n", sandbox.Syntax, "at the end of the code", 3, 1},
-		{"ABracketIsTooMany", "return 1 }", sandbox.Syntax, "", 0, 0},
-		{"OfTheFunctionAround", "}, async () => {", sandbox.Syntax, "a bracket closes", 0, 0},
-		{"OfTheListAround", "}]; [() => {", sandbox.Syntax, "", 0, 0},
-		{"OfAnExpression", "1) + (2", sandbox.Syntax, "", 1, 2},
-		{"AnImport", "import fs from 'fs'\nreturn fs", sandbox.Syntax, "", 1, 8},
-		{"ItWaitsForNothing", "await new Promise(() => {})", sandbox.Error, "waits for something that will never happen", 0, 0},
-		{"ABigInt", "({ n: 1n })", sandbox.Error, `"n" is a BigInt`, 0, 0},
+		{"an exception", "type A = {\n  n: number\n}\nconst a: A = { n: 1 }\n\nthrow new TypeError('no ' + a.n)", sandbox.Error, "TypeError: no 1", 6, 11},
+		{"in a function", "interface X {}\nfunction f(x: X): never {\n  throw new Error('deep')\n}\nreturn f({})", sandbox.Error, "Error: deep", 3, 13},
+		{"after an await", "await null\nconst b = 1\nnull.x", sandbox.Error, "TypeError", 3, 0},
+		{"a thrown value", "const a = 1\nthrow { reason: 'none' }", sandbox.Error, `the code threw { reason: "none" }`, 0, 0},
+		{"in a timer", "setTimeout(() => {\n  throw new Error('late')\n})\nawait new Promise(() => {})", sandbox.Error, "Error: late", 2, 13},
+		{"invalid TypeScript", "const a = 1\nconst b = = 2", sandbox.Syntax, "Unexpected", 2, 11},
+		{"a bracket is missing", "if (true) {\n  return 1\n", sandbox.Syntax, "at the end of the code", 3, 1},
+		{"an extra bracket", "return 1 }", sandbox.Syntax, "", 0, 0},
+		{"a bracket that closes the function", "}, async () => {", sandbox.Syntax, "a bracket closes", 0, 0},
+		{"a bracket that closes the array", "}]; [() => {", sandbox.Syntax, "", 0, 0},
+		{"an invalid expression", "1) + (2", sandbox.Syntax, "", 1, 2},
+		{"an import", "import fs from 'fs'\nreturn fs", sandbox.Syntax, "", 1, 8},
+		{"a promise that never settles", "await new Promise(() => {})", sandbox.Error, "waits for a promise that never settles", 0, 0},
+		{"a BigInt", "({ n: 1n })", sandbox.Error, `"n" is a BigInt`, 0, 0},
 		{"AFunction", "({ f() {} })", sandbox.Error, `"f" is a function`, 0, 0},
 		{"ACycle", "const a: any = {}; a.a = a; return a", sandbox.Error, "circular", 0, 0},
-		{"Recursion", "function f(): number { return 1 + f() }\nreturn f()", sandbox.Error, "stack overflow", 1, 0},
-		{"CodeMadeByCode", "return eval('1 +')", sandbox.Error, "SyntaxError", 0, 0},
+		{"recursion", "function f(): number { return 1 + f() }\nreturn f()", sandbox.Error, "stack overflow", 1, 0},
+		{"code that creates code", "return eval('1 +')", sandbox.Error, "SyntaxError", 0, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -131,7 +131,7 @@ func TestFailuresSayWhere(t *testing.T) {
 	}
 }
 
-func TestOutputIsKept(t *testing.T) {
+func TestLogs(t *testing.T) {
 	t.Parallel()
 	s := started(t, &sandbox.Options{MaxLogs: 1000})
 	got, err := s.Run(t.Context(), sandbox.Request{Code: `
@@ -154,13 +154,13 @@ func TestOutputIsKept(t *testing.T) {
 	got, err = s.Run(t.Context(), sandbox.Request{Code: `for (let i = 0; i < 10_000; i++) console.log('x'.repeat(100)); return 1`})
 	require.NoError(t, err)
 	require.Len(t, got.Logs, 11)
-	require.Equal(t, sandbox.Log{Level: "warn", Message: "[further output is left out]"}, got.Logs[10])
+	require.Equal(t, sandbox.Log{Level: "warn", Message: "[further output is omitted]"}, got.Logs[10])
 
 	f := fails(t, s, sandbox.Request{Code: `console.log('before'); throw 1`})
 	require.Equal(t, []sandbox.Log{{Level: "log", Message: "before"}}, f.Logs)
 }
 
-func TestMetricsAreMeasured(t *testing.T) {
+func TestMetrics(t *testing.T) {
 	t.Parallel()
 	s := started(t, nil)
 	const busy = "let n = 0\nwhile (n < 1e6) n++\nreturn n"
@@ -176,7 +176,7 @@ func TestMetricsAreMeasured(t *testing.T) {
 	require.Positive(t, quick.Metrics.Execution)
 }
 
-func TestLimitsOfARequest(t *testing.T) {
+func TestRequestLimits(t *testing.T) {
 	t.Parallel()
 	s := started(t, &sandbox.Options{MaxResult: 1000})
 	for _, c := range []struct {
@@ -185,12 +185,12 @@ func TestLimitsOfARequest(t *testing.T) {
 	}{
 		{"Code", sandbox.CodeTooLarge, sandbox.Request{Code: strings.Repeat(" ", sandbox.MaxCode+1)}},
 		{"Timeout", sandbox.Config, sandbox.Request{Timeout: 301e9}},
-		{"NegativeTimeout", sandbox.Config, sandbox.Request{Timeout: -1}},
+		{"a negative timeout", sandbox.Config, sandbox.Request{Timeout: -1}},
 		{"Memory", sandbox.Config, sandbox.Request{MemoryMB: 513}},
-		{"LittleMemory", sandbox.Config, sandbox.Request{MemoryMB: 15}},
-		{"ContextIsNoObject", sandbox.Config, sandbox.Request{Context: json.RawMessage(`[]`)}},
-		{"ContextIsNoJSON", sandbox.Config, sandbox.Request{Context: json.RawMessage(`{`)}},
-		{"ContextIsTooLarge", sandbox.Config, sandbox.Request{Context: json.RawMessage(`{"a":"` + strings.Repeat("a", 8<<20) + `"}`)}},
+		{"too little memory", sandbox.Config, sandbox.Request{MemoryMB: 15}},
+		{"a context that is no object", sandbox.Config, sandbox.Request{Context: json.RawMessage(`[]`)}},
+		{"a context that is no JSON", sandbox.Config, sandbox.Request{Context: json.RawMessage(`{`)}},
+		{"a context that is too large", sandbox.Config, sandbox.Request{Context: json.RawMessage(`{"a":"` + strings.Repeat("a", 8<<20) + `"}`)}},
 		{"Result", sandbox.ResultTooLarge, sandbox.Request{Code: `"x".repeat(999)`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -205,7 +205,7 @@ func TestLimitsOfARequest(t *testing.T) {
 	require.Equal(t, "8388600", string(got.Value))
 }
 
-func TestASandboxThatDoesNotRun(t *testing.T) {
+func TestStoppedSandbox(t *testing.T) {
 	t.Parallel()
 	s, err := sandbox.New(nil)
 	require.NoError(t, err)

@@ -1,32 +1,31 @@
-// Package sandbox runs TypeScript that nobody has read: what a model writes to work with
-// tools instead of asking for them one by one (AgentCards, execute_code).
+// Package sandbox runs untrusted TypeScript: code that a model writes to combine tools instead of
+// calling them one by one (AgentCards, execute_code).
 //
-// A run has a process to itself, which is this program started again. It holds a QuickJS
-// engine that was given nothing but the functions below, under limits of the kernel's; it
-// is asked by frames over its standard input and output, serves one run and ends. So a run
-// that loops, eats memory or breaks the engine costs its own process, and two runs share
-// nothing. Reading the TypeScript is part of that: a compiler can be kept busy or driven
-// into the ground by its input too (docs/adr/0020-code-runs-in-a-child-process.md). What
-// makes it fast is that children are started before they are needed, and that compiled code
-// is kept.
+// Each run has its own child process, which is this program started again. The child holds a
+// QuickJS engine with the functions listed below and nothing else, under limits of the kernel. It
+// exchanges frames with its parent over standard input and output, serves one run and ends. A run
+// that loops, exhausts memory or breaks the engine harms only its own process, and two runs share
+// nothing. The child also compiles the TypeScript, because a compiler can hang or crash on its
+// input (docs/adr/0020-code-runs-in-a-child-process.md). Children are started before they are
+// needed, and compiled code is cached.
 //
-// # What the code sees
+// # Environment of the code
 //
-// The language is TypeScript, its types ignored, as far as ES2023; no import and no
-// require. A single expression is the result by itself; several statements say return. Both
-// may await. Besides the language's own objects there are
+// The language is TypeScript up to ES2023 with types ignored, without import and require. A single
+// expression is the result; several statements need return. Both may await. Besides the objects of
+// the language there are
 //
-//   - context, the request's object, and its keys where they hide no other name;
+//   - context, the object of the request, and its keys as globals unless the name exists;
 //   - mcp, and every server by its own name: mcp.github.list_commits({…}) and
-//     github.listCommits({…}) are the same tool. Each call answers with a promise;
+//     github.listCommits({…}) are the same tool. Each call returns a promise;
 //   - console.log, info, warn, error and debug;
-//   - readTextFile(path), also as Deno.readTextFile, below the paths that were allowed;
+//   - readTextFile(path), also as Deno.readTextFile, below the allowed paths;
 //   - setTimeout, clearTimeout, setInterval, clearInterval, queueMicrotask, structuredClone
-//     (of what JSON can say).
+//     (of JSON values).
 //
-// There is no fetch, no process, no URL, no TextEncoder and no Intl: such a name is a
-// ReferenceError. Times are in UTC. The result is what JSON makes of the value; undefined
-// is null. A run ends with its result: calls that nobody awaited are cancelled.
+// There is no fetch, process, URL, TextEncoder or Intl: these names are ReferenceErrors. Times are
+// in UTC. The result is the value as JSON; undefined is null. A run ends with its result: calls
+// that were not awaited are cancelled.
 package sandbox
 
 import (
@@ -43,49 +42,48 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 )
 
-// ChildArgument is the only argument of a program that is to be a child: see Child.
+// ChildArgument is the only argument of a program that acts as a child: see Child.
 const ChildArgument = "sandbox-child"
 
-// MaxCode is how many bytes of code a request may have (AgentCards, limits).
+// MaxCode is the longest code of a request, in bytes (AgentCards, limits).
 const MaxCode = 102_400
 
-// ErrStopped is what a run answers with when the sandbox does not run, or stops meanwhile.
-var ErrStopped = errors.New("the sandbox does not run")
+// ErrStopped is the error of a run while the sandbox is not started or is stopping.
+var ErrStopped = errors.New("the sandbox is not running")
 
 // Options configures New; nil is the zero value.
 type Options struct {
-	// Command starts a child; default is this program with ChildArgument.
+	// Command starts a child, default this program with ChildArgument.
 	Command []string
-	// Warm is how many children are kept ready, default 2; negative keeps none.
+	// Warm is the number of children that are kept ready, default 2; -1 keeps none.
 	Warm int
-	// Running is how many runs there are at a time, default twice the processors. Further
-	// ones wait for as long as their timeout is.
-	Running int
-	// Timeout is what a run has that asks for none, default 30 s; MaxTimeout is the most it
-	// may ask for, default 5 min.
+	// MaxRuns is the number of concurrent runs, default twice the processors. Further runs wait
+	// up to their timeout.
+	MaxRuns int
+	// Timeout applies to requests without one, default 30 s; MaxTimeout is the longest timeout
+	// of a request, default 5 min.
 	Timeout, MaxTimeout time.Duration
-	// MemoryMB is the engine's memory in MiB for a run that asks for none, default 512;
-	// MaxMemoryMB is the most it may ask for, default MemoryMB.
+	// MemoryMB is the memory of the engine in MiB for requests without one, default 512;
+	// MaxMemoryMB is the most a request may have, default MemoryMB.
 	MemoryMB, MaxMemoryMB int
-	// ReadPaths are the directories and files that requests may ask for, and what is below
+	// ReadPaths are the directories and files that requests may read, with everything below
 	// them; none by default.
 	ReadPaths []string
 	// Protected reports whether no request may read a file, even below ReadPaths; default none
 	// is. The path is absolute and clean.
 	Protected func(path string) bool
-	// MaxResult is how many bytes a result may have as JSON, and the arguments of a call;
-	// default 1 MiB. MaxLogs is how many bytes of output are kept, default 64 KiB.
+	// MaxResult is the longest result as JSON, and the longest arguments of a call, in bytes,
+	// default 1 MiB. MaxLogs is how much output is kept, in bytes, default 64 KiB.
 	MaxResult, MaxLogs int
-	// MaxToolCalls is how many calls of tools and reads of files a run may make together,
-	// default 1,000.
+	// MaxToolCalls is the number of tool calls and file reads of a run together, default 1,000.
 	MaxToolCalls int
-	// Cache is how many compiled codes are kept, default 100; negative keeps none.
-	Cache int
-	// Logger hears of children that do not start or die; default discards.
+	// CacheSize is the number of compiled codes in the cache, default 100; -1 disables it.
+	CacheSize int
+	// Logger receives failures of children; default discards them.
 	Logger *slog.Logger
 }
 
-func (o *Options) orDefaults() Options {
+func (o *Options) withDefaults() Options {
 	var out Options
 	if o != nil {
 		out = *o
@@ -94,8 +92,8 @@ func (o *Options) orDefaults() Options {
 		field *int
 		value int
 	}{
-		{&out.Warm, 2}, {&out.Running, 2 * runtime.NumCPU()}, {&out.MemoryMB, 512}, {&out.MaxResult, 1 << 20},
-		{&out.MaxLogs, 64 << 10}, {&out.MaxToolCalls, 1000}, {&out.Cache, 100},
+		{&out.Warm, 2}, {&out.MaxRuns, 2 * runtime.NumCPU()}, {&out.MemoryMB, 512}, {&out.MaxResult, 1 << 20},
+		{&out.MaxLogs, 64 << 10}, {&out.MaxToolCalls, 1000}, {&out.CacheSize, 100},
 	} {
 		if *n.field == 0 {
 			*n.field = n.value
@@ -119,19 +117,19 @@ func (o *Options) orDefaults() Options {
 	return out
 }
 
-// check reports options that make no sense.
+// check rejects invalid options.
 func (o *Options) check() error {
 	switch {
-	case o.Running < 1, o.MaxResult < 1, o.MaxLogs < 1, o.MaxToolCalls < 1:
-		return errors.New("sandbox: a limit is negative")
+	case o.MaxRuns < 1, o.MaxResult < 1, o.MaxLogs < 1, o.MaxToolCalls < 1:
+		return errors.New("sandbox: a limit is below 1")
 	case o.Timeout < minTimeout, o.MaxTimeout < o.Timeout:
-		return errors.New("sandbox: the timeout must be at least a millisecond and not above its bound")
+		return errors.New("sandbox: the timeout must be between 1 ms and the longest timeout")
 	case o.MemoryMB < minMemoryMB, o.MaxMemoryMB < o.MemoryMB:
-		return errors.New("sandbox: the memory must be at least 16 MB and not above its bound")
-	case o.MaxResult > mostResult:
-		return errors.New("sandbox: a result may have 64 MiB at most")
+		return errors.New("sandbox: the memory must be between 16 MB and the maximum")
+	case o.MaxResult > maxResultLimit:
+		return errors.New("sandbox: the maximum result must be at most 64 MiB")
 	case slices.ContainsFunc(o.ReadPaths, func(p string) bool { return !filepath.IsAbs(p) }):
-		return errors.New("sandbox: a path that may be read must be absolute")
+		return errors.New("sandbox: read paths must be absolute")
 	}
 	return nil
 }
@@ -140,32 +138,32 @@ func (o *Options) check() error {
 type Sandbox struct {
 	opts   Options
 	log    *slog.Logger
-	places chan struct{}  // has one for each run
-	warm   chan *process  // children that are ready, handed over without a buffer
-	launch chan launching // to the thread that starts processes
+	slots  chan struct{}      // has one for each run
+	warm   chan *process      // children that are ready; without a buffer
+	launch chan launchRequest // received by the thread that starts processes
 	cache  *lru.Cache[digest, compiled]
 
-	mu       sync.Mutex
-	stopping context.Context // done when the sandbox stops; nil before the start
-	stop     context.CancelFunc
-	work     sync.WaitGroup // runs, and goroutines that keep children ready
-	reaping  sync.WaitGroup // children that are ending
-	ended    chan struct{}
-	wanted   chan struct{} // closed with the first run
-	first    sync.Once
+	mu         sync.Mutex
+	stopping   context.Context // ends with the sandbox; nil before Start
+	stop       context.CancelFunc
+	running    sync.WaitGroup // runs and goroutines that keep children ready
+	reaping    sync.WaitGroup // children that are ending
+	stopped    chan struct{}
+	needed     chan struct{} // closed with the first run
+	neededOnce sync.Once
 }
 
-// New returns a sandbox that has yet to be started.
+// New returns a sandbox that is not started.
 func New(opts *Options) (*Sandbox, error) {
 	s := &Sandbox{
-		opts: opts.orDefaults(), warm: make(chan *process), launch: make(chan launching),
-		ended: make(chan struct{}), wanted: make(chan struct{}),
+		opts: opts.withDefaults(), warm: make(chan *process), launch: make(chan launchRequest),
+		stopped: make(chan struct{}), needed: make(chan struct{}),
 	}
 	if err := s.opts.check(); err != nil {
 		return nil, err
 	}
 	s.log = s.opts.Logger
-	s.places = make(chan struct{}, s.opts.Running)
+	s.slots = make(chan struct{}, s.opts.MaxRuns)
 	if len(s.opts.Command) == 0 {
 		program, err := thisProgram()
 		if err != nil {
@@ -173,17 +171,17 @@ func New(opts *Options) (*Sandbox, error) {
 		}
 		s.opts.Command = []string{program, ChildArgument}
 	}
-	if s.opts.Cache > 0 {
+	if s.opts.CacheSize > 0 {
 		var err error
-		if s.cache, err = lru.New[digest, compiled](s.opts.Cache); err != nil {
+		if s.cache, err = lru.New[digest, compiled](s.opts.CacheSize); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
 }
 
-// thisProgram is the path of the running program. The system's own name for it also holds
-// when the file was replaced by a newer one, whose frames may be others.
+// thisProgram returns the path of the running program. /proc/self/exe stays valid when the file
+// was replaced by a newer version, whose frames may differ.
 func thisProgram() (string, error) {
 	if runtime.GOOS == "linux" {
 		return "/proc/self/exe", nil
@@ -191,7 +189,7 @@ func thisProgram() (string, error) {
 	return os.Executable()
 }
 
-// Start implements lifecycle.Service: children are made ready.
+// Start implements lifecycle.Service.
 func (s *Sandbox) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,21 +203,21 @@ func (s *Sandbox) Start(ctx context.Context) error {
 		s.launchChildren()
 	}()
 	for range s.opts.Warm {
-		s.work.Go(func() { s.keepWarm(s.stopping) })
+		s.running.Go(func() { s.keepChildReady(s.stopping) })
 	}
 	go func() {
-		defer close(s.ended)
+		defer close(s.stopped)
 		<-s.stopping.Done()
-		s.work.Wait()
+		s.running.Wait()
 		s.reaping.Wait()
-		close(s.launch) // nobody is left who asks
+		close(s.launch) // no run or goroutine is left that starts children
 		<-launched
 	}()
 	return nil
 }
 
-// Stop implements lifecycle.Service: runs are ended, and their children. It returns when no
-// child is left.
+// Stop implements lifecycle.Service: it ends runs and their children, and returns when no child
+// is left.
 func (s *Sandbox) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	started := s.stopping != nil
@@ -231,27 +229,27 @@ func (s *Sandbox) Stop(ctx context.Context) error {
 		return nil
 	}
 	select {
-	case <-s.ended:
+	case <-s.stopped:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// enter counts a run in, unless the sandbox does not run. The context ends with the caller's
-// and with the sandbox.
-func (s *Sandbox) enter(ctx context.Context) (context.Context, func(), error) {
+// beginRun registers a run, or returns ErrStopped. The context ends with the caller's and with the
+// sandbox.
+func (s *Sandbox) beginRun(ctx context.Context) (context.Context, func(), error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopping == nil || s.stopping.Err() != nil {
 		return nil, nil, ErrStopped
 	}
-	s.work.Add(1)
+	s.running.Add(1)
 	ctx, cancel := context.WithCancelCause(ctx)
 	unhook := context.AfterFunc(s.stopping, func() { cancel(ErrStopped) })
 	return ctx, func() {
 		unhook()
 		cancel(nil)
-		s.work.Done()
+		s.running.Done()
 	}, nil
 }

@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// sourceMap leads from places in the JavaScript back to the caller's code.
+// sourceMap maps positions in the JavaScript to the caller's code.
 type sourceMap struct {
-	lines [][]mapping // for each line of the JavaScript, by column
-	most  int         // the lines of the caller's code
-	frame *regexp.Regexp
+	lines       [][]mapping // by line of the JavaScript, sorted by column
+	sourceLines int         // number of lines of the caller's code
+	frame       *regexp.Regexp
 }
 
-// mapping says that what begins at a column came from a place in the source. All count
-// from 0; the first line of the source is not the caller's (see compile.go).
+// mapping maps a column to a position in the source. All numbers begin at 0; the first line of the
+// source is not the caller's (see compile.go).
 type mapping struct{ column, line, at int }
 
 func newSourceMap(js *compiled) *sourceMap {
-	// Code that the prelude evaluates is called <input> by the engine, its own is not.
-	m := &sourceMap{most: js.Lines, frame: regexp.MustCompile(`^\s*at (.*?) ?\(?<input>:(\d+):(\d+)\)?$`)}
+	// The engine names code that the prelude evaluates <input>, and the prelude itself otherwise.
+	m := &sourceMap{sourceLines: js.Lines, frame: regexp.MustCompile(`^\s*at (.*?) ?\(?<input>:(\d+):(\d+)\)?$`)}
 	line, at := 0, 0
 	for text := range strings.SplitSeq(js.Mappings, ";") {
 		var all []mapping
@@ -39,8 +39,8 @@ func newSourceMap(js *compiled) *sourceMap {
 	return m
 }
 
-// base64VLQ reads the numbers of a segment, each of which is digits of five bits, the lowest
-// first, and whose lowest bit is its sign.
+// base64VLQ decodes the numbers of a segment. A number has digits of five bits, the lowest first;
+// its lowest bit is the sign.
 func base64VLQ(segment string) []int {
 	const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 	var all []int
@@ -64,8 +64,8 @@ func base64VLQ(segment string) []int {
 	return all
 }
 
-// find leads from a place in the JavaScript to one in the caller's code. All count from 1; 0
-// is not known.
+// find maps a position in the JavaScript to the caller's code. All numbers begin at 1; 0 is
+// unknown.
 func (m *sourceMap) find(line, column int) (int, int) {
 	if line < 1 || line > len(m.lines) {
 		return 0, 0
@@ -75,14 +75,14 @@ func (m *sourceMap) find(line, column int) (int, int) {
 	if !found {
 		i--
 	}
-	if i < 0 || all[i].line < 1 || all[i].line > m.most {
+	if i < 0 || all[i].line < 1 || all[i].line > m.sourceLines {
 		return 0, 0
 	}
 	return all[i].line, all[i].at + 1
 }
 
-// stack is the engine's stack in terms of the caller's code, without what is not in there,
-// and the innermost place.
+// stack maps the engine's stack to the caller's code, without other frames, and returns the
+// innermost position.
 func (m *sourceMap) stack(engines string) (line, column int, stack string) {
 	var out strings.Builder
 	for text := range strings.Lines(engines) {
@@ -107,8 +107,8 @@ func (m *sourceMap) stack(engines string) (line, column int, stack string) {
 	return line, column, strings.TrimRight(out.String(), "\n")
 }
 
-// located says where in the caller's code a failure happened.
-func (m *sourceMap) located(f failedFrame) failedFrame {
+// locate maps the position of a failure to the caller's code.
+func (m *sourceMap) locate(f failedFrame) failedFrame {
 	if f.Line == 0 {
 		f.Line, f.Column, f.Stack = m.stack(f.Stack)
 	} else {

@@ -30,21 +30,21 @@ func TestTools(t *testing.T) {
 		return json.Marshal([]any{server + ":" + tool, args})
 	}
 	for _, c := range []struct{ name, code, want string }{
-		{"ByTheirExactNames", `github.list_commits({limit: 100})`, `["github:list_commits",{"limit":100}]`},
-		{"InCamelCase", `await github.listCommits({limit: 100})`, `["github:list_commits",{"limit":100}]`},
-		{"BelowMCP", `mcp.github.listCommits({})`, `["github:list_commits",{}]`},
-		{"WithoutArguments", `github.listCommits()`, `["github:list_commits",{}]`},
-		{"AServerInCamelCase", `myServer.getUrlList({a: 1})`, `["my-server:getURL-list",{"a":1}]`},
-		{"AServerInSnakeCase", `my_server.get_url_list()`, `["my-server:getURL-list",{}]`},
-		{"AServerInQuotes", `mcp["my-server"]["getURL-list"]()`, `["my-server:getURL-list",{}]`},
-		{"ExactNamesComeFirst", `Promise.all([files.read_file(), files.readFile()])`, `[["files:read_file",{}],["files:readFile",{}]]`},
-		{"AServerHidesNothing", `typeof JSON.stringify`, `"function"`},
-		{"ItIsStillBelowMCP", `mcp.JSON.x().catch((e: any) => [e.name, e.message, e instanceof Error])`, `["ToolError","it is broken",true]`},
-		{"NoSuchTool", "try { github.nothing() } catch (e) { return e.message }", `"server \"github\" has no tool \"nothing\" here"`},
-		{"NoSuchServer", "try { mcp.nowhere.x() } catch (e) { return e.message }", `"there is no server \"nowhere\" here"`},
-		{"AServerCanBeAwaited", "const g = await github\nreturn typeof g.listCommits", `"function"`},
-		{"ArgumentsAreAnObject", "try { github.listCommits(1 as any) } catch (e) { return e.message }", `"a tool takes an object of arguments"`},
-		{"AndNotTooLarge", "try { github.listCommits({a: 'x'.repeat(2**20)}) } catch (e) { return e.message }", `"the arguments are too large"`},
+		{"exact names", `github.list_commits({limit: 100})`, `["github:list_commits",{"limit":100}]`},
+		{"camelCase", `await github.listCommits({limit: 100})`, `["github:list_commits",{"limit":100}]`},
+		{"below mcp", `mcp.github.listCommits({})`, `["github:list_commits",{}]`},
+		{"no arguments", `github.listCommits()`, `["github:list_commits",{}]`},
+		{"a server in camelCase", `myServer.getUrlList({a: 1})`, `["my-server:getURL-list",{"a":1}]`},
+		{"a server in snake_case", `my_server.get_url_list()`, `["my-server:getURL-list",{}]`},
+		{"a server in quotes", `mcp["my-server"]["getURL-list"]()`, `["my-server:getURL-list",{}]`},
+		{"exact names take precedence", `Promise.all([files.read_file(), files.readFile()])`, `[["files:read_file",{}],["files:readFile",{}]]`},
+		{"a server hides no global", `typeof JSON.stringify`, `"function"`},
+		{"a hidden server is still below mcp", `mcp.JSON.x().catch((e: any) => [e.name, e.message, e instanceof Error])`, `["ToolError","it is broken",true]`},
+		{"an unknown tool", "try { github.nothing() } catch (e) { return e.message }", `"server \"github\" has no tool \"nothing\" here"`},
+		{"an unknown server", "try { mcp.nowhere.x() } catch (e) { return e.message }", `"there is no server \"nowhere\" here"`},
+		{"a server can be awaited", "const g = await github\nreturn typeof g.listCommits", `"function"`},
+		{"arguments must be an object", "try { github.listCommits(1 as any) } catch (e) { return e.message }", `"a tool takes an object of arguments"`},
+		{"arguments must not be too large", "try { github.listCommits({a: 'x'.repeat(2**20)}) } catch (e) { return e.message }", `"the arguments are too large"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -59,7 +59,7 @@ func TestTools(t *testing.T) {
 	require.Equal(t, 1, f.Metrics.ToolCalls)
 }
 
-func TestCallsRunInParallel(t *testing.T) {
+func TestCallsAreConcurrent(t *testing.T) {
 	t.Parallel()
 	s := started(t, nil)
 	var mu sync.Mutex
@@ -95,7 +95,7 @@ func TestCallsRunInParallel(t *testing.T) {
 	require.Equal(t, 16, most)
 }
 
-func TestManyCallsAreHeldBack(t *testing.T) {
+func TestConcurrentCallsAreLimited(t *testing.T) {
 	t.Parallel()
 	s := started(t, &sandbox.Options{MaxToolCalls: 300})
 	var mu sync.Mutex
@@ -121,7 +121,7 @@ func TestManyCallsAreHeldBack(t *testing.T) {
 	req.Context = json.RawMessage(`{"n": 301}`)
 	f := fails(t, s, req)
 	require.Equal(t, sandbox.ToolCalls, f.Name)
-	require.Equal(t, "the code made more than 300 calls of tools and reads of files", f.Message)
+	require.Equal(t, "the code made more than 300 tool calls and file reads", f.Message)
 }
 
 func TestCallsEndWithTheRun(t *testing.T) {
@@ -135,7 +135,7 @@ func TestCallsEndWithTheRun(t *testing.T) {
 	}
 	req := sandbox.Request{Tools: []sandbox.Tool{{Server: "a", Name: "b"}}, Call: forever}
 
-	req.Code = "a.b()\nawait null\nreturn 1" // nobody waits for it
+	req.Code = "a.b()\nawait null\nreturn 1" // the call is not awaited
 	got, err := s.Run(t.Context(), req)
 	require.NoError(t, err)
 	require.Equal(t, "1", string(got.Value))
@@ -148,7 +148,7 @@ func TestCallsEndWithTheRun(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	req.Timeout = long
 	req.Call = func(ctx context.Context, server, tool string, args json.RawMessage) (json.RawMessage, error) {
-		cancel() // whoever asked for the run is gone
+		cancel() // the caller of Run is gone
 		return forever(ctx, server, tool, args)
 	}
 	_, err = s.Run(ctx, req)
@@ -156,7 +156,7 @@ func TestCallsEndWithTheRun(t *testing.T) {
 	require.Error(t, <-ended)
 }
 
-func TestFilesAreReadWhereItIsAllowed(t *testing.T) {
+func TestReadTextFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write := func(path, text string) string {
@@ -196,23 +196,23 @@ func TestFilesAreReadWhereItIsAllowed(t *testing.T) {
 		granted    []string
 		path, want string // "" is denied, "!…" another error
 	}{
-		{"BelowWhatIsGranted", []string{"data/a"}, "data/a/one.txt", `"one é"`},
-		{"ByALinkWithin", []string{"data/a"}, "data/a/same.txt", `"one é"`},
-		{"BelowWhatTheServerGrants", []string{""}, "data/b/two.txt", `"two"`},
-		{"ASingleFile", []string{"single/file.txt"}, "single/file.txt", `"single"`},
-		{"AProtectedFile", []string{"data/a"}, "data/a/protected.txt", ""},
-		{"OnlyThatFile", []string{"single"}, "single/other.txt", ""},
-		{"WithoutAGrant", nil, "data/a/one.txt", ""},
-		{"BesideWhatIsGranted", []string{"data/a"}, "data/b/two.txt", ""},
-		{"ByDots", []string{"data/a"}, "data/a/../b/two.txt", ""},
-		{"ByALinkToAFile", []string{"data/a"}, "data/a/key.txt", ""},
-		{"ByALinkToADirectory", []string{"data/a"}, "data/a/secret/key.txt", ""},
-		{"ByALinkWithinTheServers", []string{"data/a"}, "data/a/beside/two.txt", ""},
-		{"WhatIsNotThereButOutside", []string{"data/a"}, "data/none.txt", ""},
-		{"WhatIsNotThere", []string{"data/a"}, "data/a/none.txt", "!no such file"},
-		{"TooLarge", []string{"data"}, "data/large.txt", "!more than"},
-		{"ADirectory", []string{"data"}, "data/a", "!not a file"},
-		{"APipe", []string{"data"}, "data/pipe", "!not a file"},
+		{"below a granted directory", []string{"data/a"}, "data/a/one.txt", `"one é"`},
+		{"through a link within it", []string{"data/a"}, "data/a/same.txt", `"one é"`},
+		{"below a directory of the server", []string{""}, "data/b/two.txt", `"two"`},
+		{"a single file", []string{"single/file.txt"}, "single/file.txt", `"single"`},
+		{"a protected file", []string{"data/a"}, "data/a/protected.txt", ""},
+		{"only the granted file", []string{"single"}, "single/other.txt", ""},
+		{"without a granted path", nil, "data/a/one.txt", ""},
+		{"beside a granted directory", []string{"data/a"}, "data/b/two.txt", ""},
+		{"through dots", []string{"data/a"}, "data/a/../b/two.txt", ""},
+		{"through a link to a file", []string{"data/a"}, "data/a/key.txt", ""},
+		{"through a link to a directory", []string{"data/a"}, "data/a/secret/key.txt", ""},
+		{"through a link to another directory of the server", []string{"data/a"}, "data/a/beside/two.txt", ""},
+		{"a missing file outside", []string{"data/a"}, "data/none.txt", ""},
+		{"a missing file", []string{"data/a"}, "data/a/none.txt", "!no such file"},
+		{"a file that is too large", []string{"data"}, "data/large.txt", "!more than"},
+		{"a directory", []string{"data"}, "data/a", "!not a regular file"},
+		{"a named pipe", []string{"data"}, "data/pipe", "!not a regular file"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -1,4 +1,4 @@
-// Package strictjson reads a document the way comet's doors promise it: exactly
+// Package strictjson reads a document the way comet's APIs promise it: exactly
 // one JSON value, every member known and given once, every value of the right
 // type, and a failure that says where. The decoder underneath stops at the first
 // error with a text about Go types; a caller of an API needs all of them, with

@@ -155,7 +155,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"a wrong type in an optional":           {`{"patch":1}`, errs.InvalidRequest, []want{{"/patch", "type", "patch must be a string, not a number"}}},
 		"a wrong entry in an optional":          {`{"patches":[{"a":"x"},{"z":1}]}`, errs.InvalidRequest, []want{{"/patches/0/a", "type", ""}, {"/patches/1/z", "unknown_field", ""}}},
 		"base64 that is none":                   {`{"key":"***"}`, errs.InvalidRequest, []want{{"/key", "type", "key has a value that is not allowed"}}},
-		"everything wrong is told at once": {
+		"all errors are reported at once": {
 			`{"level":"3","nope":1,"tags":[1],"on":null,"inner":{"a":1.5}}`, errs.InvalidRequest, []want{
 				{"/level", "type", ""}, {"/nope", "unknown_field", ""}, {"/tags/0", "type", ""},
 				{"/on", "not_null", ""}, {"/inner/a", "type", ""},

@@ -87,7 +87,7 @@ func checkBytes(data []byte) (Problem, bool) {
 	return Problem{}, true
 }
 
-// maxMessage is how much of the library's message is told, in characters. It may
+// maxMessage is how much of the library's message is shown, in characters. It may
 // repeat the document.
 const maxMessage = 200
 

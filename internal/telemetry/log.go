@@ -1,5 +1,5 @@
 // Package telemetry is how comet tells what it is doing: structured logs in
-// which no secret can appear, and metrics in a registry of its own. Any room may
+// which no secret can appear, and metrics in a registry of its own. Any package may
 // import it.
 package telemetry
 

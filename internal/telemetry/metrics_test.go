@@ -78,7 +78,7 @@ func TestMetrics(t *testing.T) {
 		})
 	})
 
-	t.Run("the runtime, the process and the build are told of", func(t *testing.T) {
+	t.Run("the runtime, the process and the build are exported", func(t *testing.T) {
 		t.Parallel()
 		text := scrape(t, telemetry.NewMetrics(build))
 		require.Contains(t, text, "go_goroutines")

@@ -28,7 +28,7 @@ type TracingOptions struct {
 	Exporter sdktrace.SpanExporter
 	// Build names the program in each span.
 	Build Build
-	// Logger hears of a collector that does not answer; default discards.
+	// Logger receives failures of the collector; default discards.
 	Logger *slog.Logger
 }
 
@@ -87,8 +87,8 @@ func (q quiet) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) e
 	return nil
 }
 
-// Tracer returns what makes the spans of a room.
-func (t *Tracing) Tracer(room string) trace.Tracer { return t.provider.Tracer("comet/" + room) }
+// Tracer returns the tracer of a package.
+func (t *Tracing) Tracer(name string) trace.Tracer { return t.provider.Tracer("comet/" + name) }
 
 // Start implements lifecycle.Service.
 func (t *Tracing) Start(context.Context) error { return nil }

@@ -76,9 +76,9 @@ func TestFormatV5(t *testing.T) {
 	t.Run("another record has its message and attributes behind dashes", func(t *testing.T) {
 		t.Parallel()
 		log, out := logger(t, telemetry.LogOptions{Format: "v5"})
-		log.With("room", "bus").WithGroup("g").Warn("two words", "n", 3, "text", `a "b"`, slog.Group("in", "x", true), "at", time.Unix(0, 0))
+		log.With("part", "bus").WithGroup("g").Warn("two words", "n", 3, "text", `a "b"`, slog.Group("in", "x", true), "at", time.Unix(0, 0))
 		_, rest, _ := strings.Cut(out.String(), "] ")
-		require.Equal(t, `[WARN] [-] [-] - - - two words room=bus g.n=3 g.text="a \"b\"" g.in.x=true g.at=1970-01-01T00:00:00Z`+"\n", rest)
+		require.Equal(t, `[WARN] [-] [-] - - - two words part=bus g.n=3 g.text="a \"b\"" g.in.x=true g.at=1970-01-01T00:00:00Z`+"\n", rest)
 	})
 	t.Run("records below the level are dropped", func(t *testing.T) {
 		t.Parallel()

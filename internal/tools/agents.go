@@ -15,56 +15,56 @@ import (
 )
 
 const (
-	// upstreamAgent is what the ids of upstreams' agents begin with.
-	upstreamAgent = "mcp-"
-	// upstreamDialect is what their workers speak.
-	upstreamDialect = "mcp"
-	// upstreamPlaces is how many tasks one takes at a time.
-	upstreamPlaces = 16
+	// agentPrefix is what the ids of upstreams' agents begin with.
+	agentPrefix = "mcp-"
+	// workerProtocol is what their workers speak.
+	workerProtocol = "mcp"
+	// workerConcurrency is how many tasks one takes at a time.
+	workerConcurrency = 16
 )
 
-// agents are the upstreams as agents: each is one of the registry, with its tools as
+// upstreamAgents are the upstreams as agents: each is one of the registry, with its tools as
 // capabilities, and takes work like any other worker while it is up.
-type agents struct {
+type upstreamAgents struct {
 	*lifecycle.Loop
-	h *Service
+	svc *Service
 
-	mu   sync.Mutex
-	work map[string]*worker // of the servers that are up
-	life context.Context    // of the workers; nil until it is started
-	ends sync.WaitGroup
+	mu            sync.Mutex
+	workers       map[string]*upstreamWorker // of the servers that are up
+	workerContext context.Context            // of the workers; nil until it is started
+	running       sync.WaitGroup
 }
 
-func newAgents(h *Service) *agents {
-	a := &agents{h: h, work: map[string]*worker{}}
+func newUpstreamAgents(h *Service) *upstreamAgents {
+	a := &upstreamAgents{svc: h, workers: map[string]*upstreamWorker{}}
 	a.Loop = lifecycle.NewLoop(a.run)
 	return a
 }
 
 // run has the workers work until ctx ends, and takes them off the line then.
-func (a *agents) run(ctx context.Context) {
+func (a *upstreamAgents) run(ctx context.Context) {
 	a.mu.Lock()
-	a.life = ctx
-	for _, w := range a.work {
-		a.begin(w)
+	a.workerContext = ctx
+	for _, w := range a.workers {
+		a.startWorker(w)
 	}
 	a.mu.Unlock()
 	<-ctx.Done()
 	a.mu.Lock()
-	a.life = nil
+	a.workerContext = nil
 	a.mu.Unlock()
-	a.ends.Wait()
+	a.running.Wait()
 }
 
-// begin starts a worker. The caller holds the lock.
-func (a *agents) begin(w *worker) {
-	ctx, cancel := context.WithCancel(a.life)
+// startWorker starts a worker. The caller holds the lock.
+func (a *upstreamAgents) startWorker(w *upstreamWorker) {
+	ctx, cancel := context.WithCancel(a.workerContext)
 	w.stop = cancel
-	a.ends.Go(func() { w.run(ctx) })
+	a.running.Go(func() { w.run(ctx) })
 }
 
-// settle has the registry know a server's tools, and its agent take work, or no longer.
-func (a *agents) settle(ctx context.Context, server string, up bool, tools []*tool) error {
+// update has the registry know a server's tools, and its agent take work, or no longer.
+func (a *upstreamAgents) update(ctx context.Context, server string, up bool, tools []*tool) error {
 	if up {
 		if err := a.register(ctx, server, tools); err != nil {
 			return fmt.Errorf("register the agent of %s: %w", server, err)
@@ -72,16 +72,16 @@ func (a *agents) settle(ctx context.Context, server string, up bool, tools []*to
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	w := a.work[server]
+	w := a.workers[server]
 	switch {
 	case up && w == nil:
-		w = &worker{h: a.h, server: server, agentID: agentOf(server), line: server + "@" + rand.Text()}
-		a.work[server] = w
-		if a.life != nil {
-			a.begin(w)
+		w = &upstreamWorker{svc: a.svc, server: server, agentID: agentIDOf(server), connectionID: server + "@" + rand.Text()}
+		a.workers[server] = w
+		if a.workerContext != nil {
+			a.startWorker(w)
 		}
 	case !up && w != nil:
-		delete(a.work, server)
+		delete(a.workers, server)
 		if w.stop != nil {
 			w.stop()
 		}
@@ -89,45 +89,45 @@ func (a *agents) settle(ctx context.Context, server string, up bool, tools []*to
 	return nil
 }
 
-// agentOf is the id of an upstream's agent: small letters, digits and single hyphens.
-func agentOf(server string) string {
+// agentIDOf is the id of an upstream's agent: small letters, digits and single hyphens.
+func agentIDOf(server string) string {
 	parts := strings.FieldsFunc(strings.ToLower(server), func(r rune) bool { return r == '-' })
-	id := upstreamAgent + strings.Join(parts, "-")
-	if strings.TrimPrefix(id, upstreamAgent) != server { // two that differ only in that must not meet
-		id = textTo(id, models.MaxIDLength-7) + "-" + shortDigest(server)
+	id := agentPrefix + strings.Join(parts, "-")
+	if strings.TrimPrefix(id, agentPrefix) != server { // two that differ only in that must not meet
+		id = truncate(id, models.MaxIDLength-7) + "-" + shortDigest(server)
 	}
-	return textTo(id, models.MaxIDLength)
+	return truncate(id, models.MaxIDLength)
 }
 
-// describes is the description of an upstream's agent. An agent of that id with another one
+// agentDescription is the description of an upstream's agent. An agent of that id with another one
 // is somebody else's.
-func describes(server string) string { return "the MCP server " + server }
+func agentDescription(server string) string { return "the MCP server " + server }
 
 // register makes the agent of a server, or changes what it offers.
-func (a *agents) register(ctx context.Context, server string, tools []*tool) error {
-	id, capabilities := agentOf(server), capabilitiesOf(tools)
-	known, err := a.h.registry.Get(ctx, id)
+func (a *upstreamAgents) register(ctx context.Context, server string, tools []*tool) error {
+	id, capabilities := agentIDOf(server), capabilitiesOf(tools)
+	known, err := a.svc.registry.Get(ctx, id)
 	if errs.Is(err, errs.NotFound) {
-		level, sphere, frequency, parent := models.LevelSpecialist, a.h.opts.Sphere, 555, a.h.opts.Parent
-		_, err = a.h.registry.Create(ctx, models.System(), models.AgentDraft{
+		level, sphere, frequency, parent := models.LevelSpecialist, a.svc.opts.Sphere, 555, a.svc.opts.ParentAgent
+		_, err = a.svc.registry.Create(ctx, models.System(), models.AgentDraft{
 			ID: &id, Name: &server, Level: &level, SphereID: &sphere, FrequencyHz: &frequency, ParentID: &parent,
-			Description: describes(server), Capabilities: capabilities,
+			Description: agentDescription(server), Capabilities: capabilities,
 		}, nil)
 		if !errs.Is(err, errs.AgentExists) {
 			return err
 		}
-		known, err = a.h.registry.Get(ctx, id) // another replica was quicker
+		known, err = a.svc.registry.Get(ctx, id) // another replica was quicker
 	}
 	if err != nil {
 		return err
 	}
-	if known.Description != describes(server) {
+	if known.Description != agentDescription(server) {
 		return errs.New(errs.AgentExists, "the agent %q is not the one of the MCP server %s; rename the server or the agent", id, server)
 	}
 	if slices.Equal(known.Capabilities, capabilities) {
 		return nil
 	}
-	_, err = a.h.work.UpdateCapabilities(ctx, models.System(), id, capabilities)
+	_, err = a.svc.orchestrator.UpdateCapabilities(ctx, models.System(), id, capabilities)
 	return err
 }
 
@@ -147,4 +147,4 @@ func capabilitiesOf(tools []*tool) []string {
 }
 
 // AgentOf is the id of the agent that an upstream is in the registry.
-func (h *Service) AgentOf(upstreamID string) string { return agentOf(upstreamID) }
+func (h *Service) AgentOf(upstreamID string) string { return agentIDOf(upstreamID) }

@@ -16,8 +16,8 @@ func (h *Service) Calls(ctx context.Context, by models.Principal, q models.ToolC
 		}
 		q.TokenID = by.TokenID
 	}
-	if err := h.trail.Flush(ctx); err != nil {
-		if err = h.trail.Flush(ctx); err != nil { // a connection that was cut is one no longer
+	if err := h.auditLog.Flush(ctx); err != nil {
+		if err = h.auditLog.Flush(ctx); err != nil { // a connection that was cut is one no longer
 			h.log.Debug("the newest calls are not shown yet", "error", err)
 		}
 	}

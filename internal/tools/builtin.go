@@ -17,36 +17,36 @@ import (
 func (h *Service) builtinTools() []*tool {
 	yes, no := true, false
 	tools := []*tool{
-		builtin(agentCards, searchName, models.ToolRead, &mcp.Tool{
+		builtin(agentCardsServer, searchToolName, models.ToolRead, &mcp.Tool{
 			Title: "Search tools", InputSchema: json.RawMessage(searchSchema),
 			Description: "Finds the tools that can do what you describe, in your own words, in English or French. Call what it names by that name, or use it in agentcards:execute_code. include_stubs adds TypeScript declarations of their arguments.",
 			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &no},
 		}, h.searchTools),
-		builtin(agentCards, "execute_code", models.ToolDestructive, &mcp.Tool{
+		builtin(agentCardsServer, "execute_code", models.ToolDestructive, &mcp.Tool{
 			Title: "Execute code", InputSchema: json.RawMessage(codeSchema),
 			Description: "Runs TypeScript or JavaScript in a sandbox without network and files. Tools are functions: await server.tool({…}), those of servers that the code names or that the intent finds. A single expression is returned; several statements need return. Use it to call several tools and keep what is between out of the conversation.",
 			Annotations: &mcp.ToolAnnotations{DestructiveHint: &yes, OpenWorldHint: &yes},
 		}, h.executeCode),
-		builtin(own, "submit_task", models.ToolDestructive, &mcp.Tool{
+		builtin(cometServer, "submit_task", models.ToolDestructive, &mcp.Tool{
 			Title: "Submit a task", InputSchema: json.RawMessage(taskSchema),
 			Description: "Hands work to an agent of this system and waits for its result: to whoever offers the capabilities, or to one agent. Work that takes longer than wait_seconds goes on; comet:task_status tells of it by the task_id that is returned.",
 			Annotations: &mcp.ToolAnnotations{DestructiveHint: &yes, OpenWorldHint: &yes},
-		}, h.submitTask).forWhoHas(models.ScopeMessagesSend),
-		builtin(own, "task_status", models.ToolRead, &mcp.Tool{
+		}, h.submitTask).requireScope(models.ScopeMessagesSend),
+		builtin(cometServer, "task_status", models.ToolRead, &mcp.Tool{
 			Title: "Get a task's status", InputSchema: json.RawMessage(statusSchema),
 			Description: "How a task that was handed to an agent stands, and its result if it has ended; waits for that up to wait_seconds.",
 			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &no},
-		}, h.taskStatus).unlisted(),
-		builtin(own, "answer_task", models.ToolWrite, &mcp.Tool{
+		}, h.taskStatus).hide(),
+		builtin(cometServer, "answer_task", models.ToolWrite, &mcp.Tool{
 			Title: "Answer a task's question", InputSchema: json.RawMessage(answerSchema),
 			Description: "Answers what the agent asked back that works on a task, and waits for its result.",
 			Annotations: &mcp.ToolAnnotations{DestructiveHint: &no, OpenWorldHint: &no},
-		}, h.answerTask).unlisted().forWhoHas(models.ScopeMessagesSend),
-		builtin(own, "cancel_task", models.ToolWrite, &mcp.Tool{
+		}, h.answerTask).hide().requireScope(models.ScopeMessagesSend),
+		builtin(cometServer, "cancel_task", models.ToolWrite, &mcp.Tool{
 			Title: "Cancel a task", InputSchema: json.RawMessage(cancelSchema),
 			Description: "Ends a task that was handed to an agent.",
 			Annotations: &mcp.ToolAnnotations{DestructiveHint: &no, OpenWorldHint: &no},
-		}, h.cancelTask).unlisted().forWhoHas(models.ScopeMessagesSend),
+		}, h.cancelTask).hide().requireScope(models.ScopeMessagesSend),
 	}
 	for i, t := range tools {
 		t.rank = i
@@ -60,33 +60,33 @@ func builtin(server, name string, class models.ToolClass, d *mcp.Tool, do func(c
 	return &tool{id: toolID(server, name), server: server, name: name, def: d, class: class, builtin: do}
 }
 
-func (t *tool) unlisted() *tool {
+func (t *tool) hide() *tool {
 	t.hidden = true
 	return t
 }
 
-func (t *tool) forWhoHas(scope models.Scope) *tool {
-	t.needs = scope
+func (t *tool) requireScope(scope models.Scope) *tool {
+	t.scope = scope
 	return t
 }
 
-// indexBuiltins has comet's own tools found too, but for the one that finds others: who asks
+// indexBuiltinTools has comet's own tools found too, but for the one that finds others: who asks
 // it has it.
-func (h *Service) indexBuiltins() {
+func (h *Service) indexBuiltinTools() {
 	list := map[string][]*tool{}
 	for _, t := range h.builtins {
-		if t.name != searchName {
+		if t.name != searchToolName {
 			list[t.server] = append(list[t.server], t)
 		}
 	}
 	for server, tools := range list {
-		h.index.Replace(server, indexedOf(tools))
+		h.index.Replace(server, indexEntries(tools))
 	}
 }
 
-// over says which servers there are tools of that a caller may see. A client that is not told
+// connectedServers says which servers there are tools of that a caller may see. A client that is not told
 // does not look for them (ADR-013 of the document lists nothing else).
-func over(visible []*tool) string {
+func connectedServers(visible []*tool) string {
 	var servers []string
 	for _, t := range visible {
 		if t.builtin == nil && (len(servers) == 0 || servers[len(servers)-1] != t.server) {
@@ -108,22 +108,22 @@ func over(visible []*tool) string {
 // badParameters are arguments of a tool of comet's own that make no sense: INVALID_PARAMS
 // (AgentCards, “Codes d'erreur”).
 func badParameters(format string, args ...any) *Error {
-	e := refusal(CodeInvalidArguments, format, args...)
-	e.Parameters = true
+	e := newRefusal(CodeInvalidArguments, format, args...)
+	e.InvalidParameters = true
 	return e
 }
 
-// read decodes what a tool of comet's own was given. It is strict: a member that is not
+// decodeArguments decodes what a tool of comet's own was given. It is strict: a member that is not
 // known was meant to do something.
-func (c *call) read(v any) error {
+func (c *call) decodeArguments(v any) error {
 	if err := strictjson.Decode(c.args, v); err != nil {
-		return badParameters("%s: %s", c.tool.id, problemOf(err))
+		return badParameters("%s: %s", c.tool.id, detailOf(err))
 	}
 	return nil
 }
 
 // answer is the result of a tool of comet's own: JSON, as text and as structured content.
-func answerOf(v any) (*mcp.CallToolResult, error) {
+func jsonResult(v any) (*mcp.CallToolResult, error) {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return nil, err

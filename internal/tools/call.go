@@ -12,23 +12,22 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"comet/internal/auth"
-	"comet/internal/tokencount"
 	"comet/internal/upstream"
 	"comet/models"
 )
 
 // The doors a call comes in by, as the audit trail names them.
 const (
-	DoorMCP  = "mcp"
-	DoorREST = "rest"
-	DoorCode = "code"
-	DoorTask = "task"
+	ViaMCP  = "mcp"
+	ViaREST = "rest"
+	ViaCode = "code"
+	ViaTask = "task"
 )
 
 // Caller is on whose behalf a tool is called.
 type Caller struct {
 	Principal models.Principal
-	Door      string
+	Via       string
 	// Session is what the calls of one client have in common, "" for its token.
 	Session string
 	// Parent is the call that this one is made by, TaskID the task; "" for none.
@@ -89,7 +88,7 @@ func (h *Service) Call(ctx context.Context, by Caller, name string, args json.Ra
 		return nil, toError(err)
 	}
 	c.id = id.String()
-	res, err := h.make(ctx, c, name)
+	res, err := h.execute(ctx, c, name)
 	if ctx.Err() != nil && err != nil {
 		return nil, ctx.Err()
 	}
@@ -103,41 +102,41 @@ func (h *Service) Call(ctx context.Context, by Caller, name string, args json.Ra
 	return res, nil
 }
 
-// make takes a call the one way that all go.
-func (h *Service) make(ctx context.Context, c *call, name string) (*mcp.CallToolResult, error) {
+// execute takes a call the one way that all go.
+func (h *Service) execute(ctx context.Context, c *call, name string) (*mcp.CallToolResult, error) {
 	err := h.resolve(ctx, c, name)
 	if err != nil {
-		return nil, h.refuse(c, name, err)
+		return nil, h.recordRefusal(c, name, err)
 	}
-	promised := tokencount.Estimate(len(c.args))
-	var payer *account
-	if c.by.Door != DoorTask { // what a task costs is settled with it
-		if payer, err = h.meter.admit(ctx, c.by.payer(), promised); err != nil {
-			return nil, h.refuse(c, name, err)
+	promised := estimateTokens(len(c.args))
+	var payer *prepaidAccount
+	if c.by.Via != ViaTask { // what a task costs is settled with it
+		if payer, err = h.prepaid.Reserve(ctx, c.by.payer(), promised); err != nil {
+			return nil, h.recordRefusal(c, name, err)
 		}
 	}
-	res, err := guarded(h, c, func() (*mcp.CallToolResult, error) {
+	res, err := withRecovery(h, c, func() (*mcp.CallToolResult, error) {
 		if c.tool.builtin != nil {
 			return c.tool.builtin(ctx, c)
 		}
 		return h.forward(ctx, c)
 	})
-	said := saidOf(c.args, res)
+	said := textOf(c.args, res)
 	charged := promised + said.estimate
 	if payer != nil {
-		payer.give(promised, charged, h.opts.Clock())
+		payer.finishCall(promised, charged, h.opts.Clock())
 	}
-	h.end(c, ended{ToolCall: h.line(c, res, err), texts: said.texts, payer: payer, charged: charged})
+	h.finish(c, callRecord{ToolCall: h.auditRecord(c, res, err), texts: said.texts, payer: payer, estimate: charged})
 	return res, err
 }
 
-// guarded does the work of a call, and makes an error of a panic: one call's mistake ends
+// withRecovery does the work of a call, and makes an error of a panic: one call's mistake ends
 // neither comet nor what the call was promised.
-func guarded[T any](h *Service, c *call, do func() (T, error)) (out T, err error) {
+func withRecovery[T any](h *Service, c *call, do func() (T, error)) (out T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			h.log.Error("a call of a tool panicked", "call", c.id, "tool", c.tool.id, "panic", p, "stack", string(debug.Stack()))
-			err = failure(CodeInternal, "comet failed; its log says why")
+			err = newFailure(CodeInternal, "comet failed; its log says why")
 		}
 	}()
 	return do()
@@ -145,54 +144,54 @@ func guarded[T any](h *Service, c *call, do func() (T, error)) (out T, err error
 
 // resolve finds the tool and asks whether the caller may call it so.
 func (h *Service) resolve(ctx context.Context, c *call, name string) (err error) {
-	if c.policy, err = h.policies.of(ctx, c.by.Principal.TokenID); err != nil {
+	if c.policy, err = h.policies.get(ctx, c.by.Principal.TokenID); err != nil {
 		return err
 	}
-	if c.args, err = objectOf(c.args); err != nil {
+	if c.args, err = argumentObject(c.args); err != nil {
 		return err
 	}
 	t := h.catalogue.Load().find(name)
 	if t == nil {
-		return h.whyNot(c, name)
+		return h.missingTool(c, name)
 	}
 	c.tool = t
 	switch {
-	case !c.policy.shows(t.server, t.name, t.class):
-		return notFound(name)
+	case !c.policy.allowsTool(t.server, t.name, t.class):
+		return toolNotFound(name)
 	case t.quarantined:
-		return refusal(CodeToolNotFound, "the definition of %s has changed and waits for approval: comet upstreams tools %s --diff shows how", clip(t.id), t.server)
-	case t.needs != "" && !c.by.Principal.Has(t.needs):
-		return auth.Require(c.by.Principal, t.needs)
-	case !c.policy.permits(t.server, t.name, c.args):
-		return refusal(CodePermissionDenied, "the token %q may not call %s with these arguments", c.by.Principal.Name, t.id)
+		return newRefusal(CodeToolNotFound, "the definition of %s has changed and waits for approval: see comet upstreams tools %s", clip(t.id), t.server)
+	case t.scope != "" && !c.by.Principal.Has(t.scope):
+		return auth.Require(c.by.Principal, t.scope)
+	case !c.policy.allowsArguments(t.server, t.name, c.args):
+		return newRefusal(CodePermissionDenied, "the token %q may not call %s with these arguments", c.by.Principal.Name, t.id)
 	}
 	return nil
 }
 
-// whyNot says why there is no tool of a name: its server may be away.
-func (h *Service) whyNot(c *call, name string) error {
+// missingTool says why there is no tool of a name: its server may be away.
+func (h *Service) missingTool(c *call, name string) error {
 	server, bare, ok := splitID(name)
 	if !ok {
 		server, bare, ok = splitListed(name)
 	}
-	if !ok || !c.policy.shows(server, bare, models.ToolRead) {
-		return notFound(name)
+	if !ok || !c.policy.allowsTool(server, bare, models.ToolRead) {
+		return toolNotFound(name)
 	}
 	s, known := h.status(server)
 	if !known || s.State == upstream.Ready {
-		return notFound(name)
+		return toolNotFound(name)
 	}
-	return refusal(CodeServerError, "the MCP server %q is %s: %s", server, s.State, orText(s.Error, "it has not started yet"))
+	return newRefusal(CodeServerError, "the MCP server %q is %s: %s", server, s.State, orElse(s.Error, "it has not started yet"))
 }
 
-// objectOf is what a tool is given: an object, empty where nothing was said.
-func objectOf(args json.RawMessage) (json.RawMessage, error) {
+// argumentObject is what a tool is given: an object, empty where nothing was said.
+func argumentObject(args json.RawMessage) (json.RawMessage, error) {
 	trimmed := bytes.TrimSpace(args)
 	switch {
 	case len(trimmed) == 0 || bytes.Equal(trimmed, []byte("null")):
 		return json.RawMessage("{}"), nil
 	case trimmed[0] != '{':
-		return nil, refusal(CodeInvalidArguments, "arguments must be a JSON object, not %s", clip(string(trimmed)))
+		return nil, newRefusal(CodeInvalidArguments, "arguments must be a JSON object, not %s", clip(string(trimmed)))
 	}
 	return trimmed, nil
 }
@@ -205,7 +204,7 @@ func (h *Service) forward(ctx context.Context, c *call) (*mcp.CallToolResult, er
 	if err != nil {
 		return nil, h.upstreamError(c.tool.id, err)
 	}
-	return ownCall(res), nil
+	return withoutServerInfo(res), nil
 }
 
 // upstreamError is what a caller is told of an upstream's failure.
@@ -216,11 +215,11 @@ func (h *Service) upstreamError(id string, err error) error {
 	}
 	switch e.Kind {
 	case upstream.KindUnknownTool, upstream.KindUnknownServer:
-		return notFound(id)
+		return toolNotFound(id)
 	case upstream.KindCancelled:
 		return context.Canceled
 	}
-	out := failure(CodeServerError, "%s", e.Detail)
+	out := newFailure(CodeServerError, "%s", e.Detail)
 	out.Details = map[string]any{"reason": string(e.Kind), "server": e.Server}
 	if e.RPC != nil {
 		out.Details["rpc_code"] = e.RPC.Code

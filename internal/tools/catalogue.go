@@ -30,9 +30,9 @@ type tool struct {
 	rank int
 	// hidden tools are called and found, and not listed unless all are.
 	hidden bool
-	// needs is a scope without which a call is refused; "" for none. The tool is shown all the
+	// scope is a scope without which a call is refused; "" for none. The tool is shown all the
 	// same: who asks for it hears what is missing.
-	needs models.Scope
+	scope models.Scope
 }
 
 // catalogue is all tools as they are at one moment. It never changes.
@@ -76,15 +76,17 @@ func (c *catalogue) find(name string) *tool { return c.byName[name] }
 func (c *catalogue) visible(p *policy) []*tool {
 	out := make([]*tool, 0, len(c.all))
 	for _, t := range c.all {
-		if t.shown(p) {
+		if t.visibleTo(p) {
 			out = append(out, t)
 		}
 	}
 	return out
 }
 
-// shown reports whether the holder of a policy may see a tool.
-func (t *tool) shown(p *policy) bool { return !t.quarantined && p.shows(t.server, t.name, t.class) }
+// visibleTo reports whether the holder of a policy may see a tool.
+func (t *tool) visibleTo(p *policy) bool {
+	return !t.quarantined && p.allowsTool(t.server, t.name, t.class)
+}
 
 // classOf is what the annotations of a tool say it may do (MCP, ToolAnnotations): one that
 // says nothing may do anything.
@@ -99,8 +101,8 @@ func classOf(d *mcp.Tool) models.ToolClass {
 	return models.ToolDestructive
 }
 
-// indexed is a tool as the search knows it.
-func (t *tool) indexed() toolsearch.Tool {
+// indexEntry is a tool as the search knows it.
+func (t *tool) indexEntry() toolsearch.Tool {
 	return toolsearch.Tool{
 		ID: t.id, Server: t.server, Name: t.name, Title: titleOf(t.def), Description: t.def.Description, InputSchema: schemaText(t.def.InputSchema),
 	}
@@ -113,11 +115,11 @@ func titleOf(d *mcp.Tool) string {
 	return d.Title
 }
 
-func indexedOf(tools []*tool) []toolsearch.Tool {
+func indexEntries(tools []*tool) []toolsearch.Tool {
 	out := make([]toolsearch.Tool, 0, len(tools))
 	for _, t := range tools {
 		if !t.quarantined {
-			out = append(out, t.indexed())
+			out = append(out, t.indexEntry())
 		}
 	}
 	return out

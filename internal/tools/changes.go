@@ -24,40 +24,40 @@ type Change struct {
 	URI  string // of ResourceUpdated
 }
 
-// UpstreamChanged hears from the upstreams what changed; it does not block.
-func (h *Service) UpstreamChanged(c upstream.Change) {
+// OnUpstreamChange hears from the upstreams what changed; it does not block.
+func (h *Service) OnUpstreamChange(c upstream.Change) {
 	switch c.Kind {
 	case upstream.ResourceUpdated:
-		h.opts.Changed(Change{ResourceUpdated, c.URI})
+		h.opts.OnChange(Change{ResourceUpdated, c.URI})
 		return
 	case upstream.Up:
-		h.tellUpstream(models.EventUpstreamUp, models.UpstreamChanged{ID: c.Server, Tools: len(h.upstreams.Tools(c.Server))})
+		h.publishUpstreamEvent(models.EventUpstreamUp, models.UpstreamChanged{ID: c.Server, Tools: len(h.upstreams.Tools(c.Server))})
 	case upstream.Down:
-		h.tellUpstream(models.EventUpstreamDown, models.UpstreamChanged{ID: c.Server, Reason: h.whyDown(c.Server)})
+		h.publishUpstreamEvent(models.EventUpstreamDown, models.UpstreamChanged{ID: c.Server, Reason: h.downReason(c.Server)})
 	case upstream.Prompts:
-		h.opts.Changed(Change{Kind: PromptsChanged})
+		h.opts.OnChange(Change{Kind: PromptsChanged})
 	case upstream.Resources:
-		h.opts.Changed(Change{Kind: ResourcesChanged})
+		h.opts.OnChange(Change{Kind: ResourcesChanged})
 	}
 	h.refreshSoon(c.Server)
 }
 
-func (h *Service) tellUpstream(kind models.EventType, data models.UpstreamChanged) {
-	h.trail.tell(models.EventDraft{Type: kind, Key: data.ID, Data: data})
+func (h *Service) publishUpstreamEvent(kind models.EventType, data models.UpstreamChanged) {
+	h.auditLog.addEvent(models.EventDraft{Type: kind, Key: data.ID, Data: data})
 }
 
-func (h *Service) whyDown(server string) string {
+func (h *Service) downReason(server string) string {
 	s, _ := h.status(server)
 	return s.Error
 }
 
-// GraphChanged hears from the index what became of the usage graph; it does not block.
-func (h *Service) GraphChanged(c toolsearch.Change) {
+// OnGraphChange hears from the index what became of the usage graph; it does not block.
+func (h *Service) OnGraphChange(c toolsearch.Change) {
 	kinds := map[toolsearch.ChangeKind]models.EventType{
 		toolsearch.EdgeCreated: models.EventEdgeCreated, toolsearch.EdgeUpdated: models.EventEdgeUpdated,
 		toolsearch.GraphSynced: models.EventGraphSynced, toolsearch.MetricsUpdated: models.EventMetricsUpdated,
 	}
-	h.trail.tell(models.EventDraft{Type: kinds[c.Kind], Key: "tools", Data: models.GraphChanged{
+	h.auditLog.addEvent(models.EventDraft{Type: kinds[c.Kind], Key: "tools", Data: models.GraphChanged{
 		From: c.From, To: c.To, Runs: c.Runs, Nodes: c.Nodes, Edges: c.Edges, Communities: c.Communities, Density: c.Density,
 	}})
 }

@@ -70,10 +70,10 @@ func metricsOf(m sandbox.Metrics) CodeMetrics {
 // executeCode is agentcards:execute_code.
 func (h *Service) executeCode(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	var r CodeRun
-	if err := c.read(&r); err != nil {
+	if err := c.decodeArguments(&r); err != nil {
 		return nil, err
 	}
-	req, err := h.request(ctx, c, r)
+	req, err := h.sandboxRequest(ctx, c, r)
 	if err != nil {
 		return nil, err
 	}
@@ -83,35 +83,35 @@ func (h *Service) executeCode(ctx context.Context, c *call) (*mcp.CallToolResult
 	var failed *sandbox.Failure
 	switch {
 	case errors.As(err, &failed):
-		return nil, h.whyUndefined(c, r.Code, codeFailure(failed))
+		return nil, h.explainUndefined(c, r.Code, codeError(failed))
 	case err != nil:
 		return nil, err
 	}
 	if used := seen.list(); len(used) > 1 {
-		h.record(used)
+		h.recordRun(used)
 	}
 	logs := out.Logs
 	if logs == nil {
 		logs = []sandbox.Log{}
 	}
-	return answerOf(CodeResult{Result: out.Value, Logs: logs, Metrics: metricsOf(out.Metrics)})
+	return jsonResult(CodeResult{Result: out.Value, Logs: logs, Metrics: metricsOf(out.Metrics)})
 }
 
-// whyUndefined says of code that calls what is not there which of its servers are not up.
-func (h *Service) whyUndefined(c *call, code string, failed *Error) *Error {
+// explainUndefined says of code that calls what is not there which of its servers are not up.
+func (h *Service) explainUndefined(c *call, code string, failed *Error) *Error {
 	if !strings.Contains(failed.Message, "is not defined") {
 		return failed
 	}
 	for _, s := range h.upstreams.Servers() {
-		if s.State != upstream.Ready && c.policy.knows(s.ID) && namesServer(code, s.ID) {
-			failed.Message += fmt.Sprintf("; the MCP server %q is %s: %s", s.ID, s.State, orText(s.Error, "it has not started yet"))
+		if s.State != upstream.Ready && c.policy.allowsServer(s.ID) && mentionsServer(code, s.ID) {
+			failed.Message += fmt.Sprintf("; the MCP server %q is %s: %s", s.ID, s.State, orElse(s.Error, "it has not started yet"))
 		}
 	}
 	return failed
 }
 
-// request is the run that was asked for.
-func (h *Service) request(ctx context.Context, c *call, r CodeRun) (sandbox.Request, error) {
+// sandboxRequest is the run that was asked for.
+func (h *Service) sandboxRequest(ctx context.Context, c *call, r CodeRun) (sandbox.Request, error) {
 	out := sandbox.Request{Code: r.Code, Context: r.Context}
 	if strings.TrimSpace(r.Code) == "" {
 		return out, badParameters("code must not be empty")
@@ -138,27 +138,27 @@ func (h *Service) request(ctx context.Context, c *call, r CodeRun) (sandbox.Requ
 		}
 	}
 	var err error
-	out.Tools, err = h.injected(ctx, c, r)
+	out.Tools, err = h.availableTools(ctx, c, r)
 	return out, err
 }
 
-// injected are the tools that code can call: all of the servers that it names, and of those
+// availableTools are the tools that code can call: all of the servers that it names, and of those
 // whose tools fit its intent.
-func (h *Service) injected(ctx context.Context, c *call, r CodeRun) ([]sandbox.Tool, error) {
+func (h *Service) availableTools(ctx context.Context, c *call, r CodeRun) ([]sandbox.Tool, error) {
 	all := h.catalogue.Load()
 	wanted := map[string]bool{}
-	for _, id := range append(slices.Clone(all.servers), own) {
-		if namesServer(r.Code, id) {
+	for _, id := range append(slices.Clone(all.servers), cometServer) {
+		if mentionsServer(r.Code, id) {
 			wanted[id] = true
 		}
 	}
 	if r.Intent != "" {
 		answer, err := h.index.Search(ctx, toolsearch.Query{Text: r.Intent, Limit: intentTools, Allowed: func(id string) bool {
 			t := all.find(id)
-			return t != nil && t.server != agentCards && t.shown(c.policy)
+			return t != nil && t.server != agentCardsServer && t.visibleTo(c.policy)
 		}})
 		if err != nil {
-			return nil, badParameters("intent: %s", problemOf(err))
+			return nil, badParameters("intent: %s", detailOf(err))
 		}
 		for _, hit := range answer.Hits {
 			wanted[all.find(hit.ID).server] = true
@@ -166,15 +166,15 @@ func (h *Service) injected(ctx context.Context, c *call, r CodeRun) ([]sandbox.T
 	}
 	var out []sandbox.Tool
 	for _, t := range all.all {
-		if wanted[t.server] && t.server != agentCards && t.shown(c.policy) {
+		if wanted[t.server] && t.server != agentCardsServer && t.visibleTo(c.policy) {
 			out = append(out, sandbox.Tool{Server: t.server, Name: t.name})
 		}
 	}
 	return out, nil
 }
 
-// namesServer reports whether code may speak of a server: as it is, or without its hyphens.
-func namesServer(code, id string) bool {
+// mentionsServer reports whether code may speak of a server: as it is, or without its hyphens.
+func mentionsServer(code, id string) bool {
 	plain := strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(id))
 	return strings.Contains(strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(code)), plain)
 }
@@ -182,7 +182,7 @@ func namesServer(code, id string) bool {
 // callInCode calls tools for code: each call is authorised, charged and traced on its own.
 func (h *Service) callInCode(c *call, seen *toolsUsed) func(context.Context, string, string, json.RawMessage) (json.RawMessage, error) {
 	by := c.by
-	by.Door, by.Parent = DoorCode, c.id
+	by.Via, by.Parent = ViaCode, c.id
 	return func(ctx context.Context, server, name string, args json.RawMessage) (json.RawMessage, error) {
 		res, err := h.Call(ctx, by, toolID(server, name), args, &CallOptions{Elicit: c.opts.Elicit})
 		if err != nil {
@@ -207,7 +207,7 @@ func valueOf(res *mcp.CallToolResult) (json.RawMessage, error) {
 				texts = append(texts, t.Text)
 			}
 		}
-		return nil, errors.New(orText(strings.Join(texts, "\n"), "the tool failed and does not say why"))
+		return nil, errors.New(orElse(strings.Join(texts, "\n"), "the tool failed and does not say why"))
 	}
 	if res.StructuredContent != nil {
 		return json.Marshal(res.StructuredContent)
@@ -225,9 +225,9 @@ func valueOf(res *mcp.CallToolResult) (json.RawMessage, error) {
 	return json.Marshal(t.Text)
 }
 
-// codeFailure is what a caller is told of code that failed.
-func codeFailure(f *sandbox.Failure) *Error {
-	out := failure(f.Name, "%s", f.Message)
+// codeError is what a caller is told of code that failed.
+func codeError(f *sandbox.Failure) *Error {
+	out := newFailure(f.Name, "%s", f.Message)
 	logs := f.Logs
 	if logs == nil {
 		logs = []sandbox.Log{}

@@ -15,9 +15,9 @@ import (
 	"comet/store"
 )
 
-// described is what a tool is taken for: what a model reads before it calls it. Where it
+// toolDescription is what a tool is taken for: what a model reads before it calls it. Where it
 // changes, the tool is another one under the same name.
-type described struct {
+type toolDescription struct {
 	Title        string               `json:"title,omitempty"`
 	Description  string               `json:"description,omitempty"`
 	InputSchema  any                  `json:"inputSchema,omitempty"`
@@ -28,7 +28,7 @@ type described struct {
 // describe returns the description of a tool and its digest. Members of objects are in one
 // order, so that the order they came in does not matter.
 func describe(d *mcp.Tool) (digest string, text json.RawMessage, err error) {
-	text, err = json.Marshal(described{d.Title, d.Description, d.InputSchema, d.OutputSchema, d.Annotations})
+	text, err = json.Marshal(toolDescription{d.Title, d.Description, d.InputSchema, d.OutputSchema, d.Annotations})
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:]), text, err
 }
@@ -41,10 +41,10 @@ func schemaText(schema any) json.RawMessage {
 	return text
 }
 
-// judge compares the tools of a server with what is known of them, and returns them as they
+// checkDefinitions compares the tools of a server with what is known of them, and returns them as they
 // can be called: one seen for the first time is taken as it is, one whose definition is
 // another than the approved is quarantined, and one that is again what was approved is free.
-func (h *Service) judge(ctx context.Context, server string, defs []*mcp.Tool) ([]*tool, error) {
+func (h *Service) checkDefinitions(ctx context.Context, server string, defs []*mcp.Tool) ([]*tool, error) {
 	kept, err := h.store.ToolDefinitions(ctx, server)
 	if err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func (h *Service) judge(ctx context.Context, server string, defs []*mcp.Tool) ([
 			fresh = append(fresh, now)
 			continue
 		}
-		next, changes := h.compare(k, now)
+		next, changes := h.compareDefinition(k, now)
 		t.quarantined = next.State == models.ToolQuarantined
 		if changes {
 			seen[d.Name] = now
@@ -85,17 +85,17 @@ func (h *Service) judge(ctx context.Context, server string, defs []*mcp.Tool) ([
 		if err := tx.AddToolDefinitions(fresh); err != nil {
 			return err
 		}
-		return h.saveSeen(tx, seen)
+		return h.saveDefinitions(tx, seen)
 	})
 	if err != nil || len(fresh) == 0 {
 		return out, err
 	}
-	return h.judge(ctx, server, defs) // another replica may have seen others first
+	return h.checkDefinitions(ctx, server, defs) // another replica may have seen others first
 }
 
-// compare returns what is known of a tool after it was seen as now, and whether that is
+// compareDefinition returns what is known of a tool after it was seen as now, and whether that is
 // something else than k.
-func (h *Service) compare(k, now models.ToolDefinition) (models.ToolDefinition, bool) {
+func (h *Service) compareDefinition(k, now models.ToolDefinition) (models.ToolDefinition, bool) {
 	switch {
 	case now.Digest == k.Digest:
 		back := k.State == models.ToolQuarantined
@@ -114,9 +114,9 @@ func (h *Service) compare(k, now models.ToolDefinition) (models.ToolDefinition, 
 	return k, changes
 }
 
-// saveSeen keeps what judge found, compared with what is known by now: somebody may have
+// saveDefinitions keeps what judge found, compared with what is known by now: somebody may have
 // approved it meanwhile.
-func (h *Service) saveSeen(tx *store.Tx, seen map[string]models.ToolDefinition) error {
+func (h *Service) saveDefinitions(tx *store.Tx, seen map[string]models.ToolDefinition) error {
 	var list []models.ToolDefinition
 	for _, name := range slices.Sorted(maps.Keys(seen)) { // two replicas lock in one order
 		k, err := tx.LockToolDefinition(seen[name].Server, name)
@@ -126,7 +126,7 @@ func (h *Service) saveSeen(tx *store.Tx, seen map[string]models.ToolDefinition) 
 		if err != nil {
 			return err
 		}
-		d, changes := h.compare(k, seen[name])
+		d, changes := h.compareDefinition(k, seen[name])
 		if !changes {
 			continue
 		}

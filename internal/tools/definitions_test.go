@@ -27,7 +27,7 @@ func TestOneReplicaIsTheFirst(t *testing.T) {
 					h := &Service{store: db.Store}
 					<-begin
 					var tools []*tool
-					tools, errs[i] = h.judge(t.Context(), server, []*mcp.Tool{{Name: "read", Description: fmt.Sprintf("as %d says", i)}})
+					tools, errs[i] = h.checkDefinitions(t.Context(), server, []*mcp.Tool{{Name: "read", Description: fmt.Sprintf("as %d says", i)}})
 					quarantined[i] = len(tools) == 1 && tools[0].quarantined
 				})
 			}

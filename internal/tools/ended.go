@@ -10,49 +10,48 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"comet/internal/tokencount"
 	"comet/models"
 )
 
-// ended is a call that has ended, to be written.
-type ended struct {
+// callRecord is a call that has ended, to be written.
+type callRecord struct {
 	models.ToolCall
 	// texts are what was said, to be counted.
 	texts []string
 	// payer pays for it, estimated at charged so far; nil for a call that costs nothing.
-	payer   *account
-	charged int64
+	payer    *prepaidAccount
+	estimate int64
 }
 
-// size is how long what was said is, in bytes.
-func (e *ended) size() (n int) {
+// textSize is how long what was said is, in bytes.
+func (e *callRecord) textSize() (n int) {
 	for _, text := range e.texts {
 		n += len(text)
 	}
 	return n
 }
 
-// refuse notes a call that reached no tool.
-func (h *Service) refuse(c *call, name string, err error) error {
+// recordRefusal notes a call that reached no tool.
+func (h *Service) recordRefusal(c *call, name string, err error) error {
 	if c.tool == nil { // it names nothing, or nothing that may be known
 		c.tool = &tool{}
 		server, bare, ok := splitID(name)
 		if !ok {
 			server, bare = "", name
 		}
-		c.tool.server, c.tool.name = textTo(server, models.MaxToolName), textTo(bare, models.MaxToolName)
+		c.tool.server, c.tool.name = truncate(server, models.MaxToolName), truncate(bare, models.MaxToolName)
 	}
-	line := h.line(c, nil, err)
+	line := h.auditRecord(c, nil, err)
 	line.Outcome = models.ToolRefused
-	h.end(c, ended{ToolCall: line})
+	h.finish(c, callRecord{ToolCall: line})
 	return err
 }
 
-// line is how a call stands in the audit trail.
-func (h *Service) line(c *call, res *mcp.CallToolResult, err error) models.ToolCall {
+// auditRecord is how a call stands in the audit trail.
+func (h *Service) auditRecord(c *call, res *mcp.CallToolResult, err error) models.ToolCall {
 	sum := sha256.Sum256(c.args)
 	out := models.ToolCall{
-		ID: c.id, At: c.at.UTC().Truncate(time.Microsecond), Door: c.by.Door, TokenID: c.by.Principal.TokenID, Actor: c.by.Principal.Name, AgentID: c.by.payer(),
+		ID: c.id, At: c.at.UTC().Truncate(time.Microsecond), Door: c.by.Via, TokenID: c.by.Principal.TokenID, Actor: c.by.Principal.Name, AgentID: c.by.payer(),
 		Server: c.tool.server, Tool: c.tool.name, Class: c.tool.class, Digest: hex.EncodeToString(sum[:]),
 		Outcome: models.ToolSucceeded, Duration: h.opts.Clock().Sub(c.at), ParentID: c.by.Parent, TaskID: c.by.TaskID, TraceID: c.by.TraceID,
 	}
@@ -71,30 +70,30 @@ func (h *Service) line(c *call, res *mcp.CallToolResult, err error) models.ToolC
 	return out
 }
 
-// end writes a call down and tells who listens.
-func (h *Service) end(c *call, e ended) {
-	h.counts.called(e.ToolCall)
-	h.trail.add(e)
-	if e.Outcome == models.ToolSucceeded && c.tool.builtin == nil && c.by.Door != DoorCode {
-		h.runs.note(c.by, c.tool.id, func(tools []string) { h.record(tools) })
+// finish writes a call down and tells who listens.
+func (h *Service) finish(c *call, e callRecord) {
+	h.metrics.count(e.ToolCall)
+	h.auditLog.add(e)
+	if e.Outcome == models.ToolSucceeded && c.tool.builtin == nil && c.by.Via != ViaCode {
+		h.sequences.note(c.by, c.tool.id, func(tools []string) { h.recordRun(tools) })
 	}
-	if h.opts.AnswerAfterAudit {
-		ctx, cancel := context.WithTimeout(context.Background(), lastWords)
+	if h.opts.WaitForAudit {
+		ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 		defer cancel()
-		if err := h.trail.Flush(ctx); err != nil {
+		if err := h.auditLog.Flush(ctx); err != nil {
 			h.log.Warn("a call is answered before it is written down", "call", c.id, "error", err)
 		}
 	}
 }
 
-// said is what is counted of a call.
-type said struct {
+// callText is what is counted of a call.
+type callText struct {
 	texts    []string
 	estimate int64 // of the result
 }
 
-// saidOf returns the texts of a call: its arguments and what a model reads of the result.
-func saidOf(args json.RawMessage, res *mcp.CallToolResult) (s said) {
+// textOf returns the texts of a call: its arguments and what a model reads of the result.
+func textOf(args json.RawMessage, res *mcp.CallToolResult) (s callText) {
 	s.texts = []string{string(args)}
 	if res == nil {
 		return s
@@ -120,7 +119,7 @@ func saidOf(args json.RawMessage, res *mcp.CallToolResult) (s said) {
 		}
 	}
 	if size > 0 {
-		s.estimate = tokencount.Estimate(size)
+		s.estimate = estimateTokens(size)
 	}
 	return s
 }

@@ -35,27 +35,27 @@ type Error struct {
 	Details map[string]any
 	// refused is that the call reached no tool.
 	refused bool
-	// Parameters is that a tool of comet's own was given what makes no sense: a door has an
+	// InvalidParameters is that a tool of comet's own was given what makes no sense: a door has an
 	// error of its protocol for that, where other failures are answers of tools.
-	Parameters bool
+	InvalidParameters bool
 }
 
 func (e *Error) Error() string { return e.Code + ": " + e.Message }
 
-// failure is a call that reached its tool.
-func failure(code, format string, args ...any) *Error {
+// newFailure is a call that reached its tool.
+func newFailure(code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// refusal is a call that reached no tool.
-func refusal(code, format string, args ...any) *Error {
+// newRefusal is a call that reached no tool.
+func newRefusal(code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...), refused: true}
 }
 
-// notFound is the answer for a tool that is not there or that the caller may not see: it
+// toolNotFound is the answer for a tool that is not there or that the caller may not see: it
 // does not say which.
-func notFound(name string) *Error {
-	return refusal(CodeToolNotFound, "there is no tool %q; find one with agentcards:search_tools", clip(name))
+func toolNotFound(name string) *Error {
+	return newRefusal(CodeToolNotFound, "there is no tool %q; find one with agentcards:search_tools", clip(name))
 }
 
 // toError turns an error of a verb into one for who calls a tool. What is ours to know
@@ -65,20 +65,20 @@ func toError(err error) *Error {
 	if errors.As(err, &out) {
 		return out
 	}
-	code, message := errs.CodeOf(err), problemOf(err)
+	code, message := errs.CodeOf(err), detailOf(err)
 	switch code {
 	case errs.BudgetExceeded:
-		out := refusal(CodeBudgetExceeded, "%s", message)
+		out := newRefusal(CodeBudgetExceeded, "%s", message)
 		out.Details = errs.From(err).Meta
 		return out
 	case errs.MissingScope, errs.ForeignAgent, errs.AgentInactive, errs.AgentDeactivated, errs.Unauthenticated:
-		return refusal(CodePermissionDenied, "%s", message)
+		return newRefusal(CodePermissionDenied, "%s", message)
 	case errs.Unavailable, errs.Busy, errs.NoAgent, errs.Timeout, errs.RateLimited:
-		return refusal(CodeUnavailable, "%s", message)
+		return newRefusal(CodeUnavailable, "%s", message)
 	case errs.Internal:
-		return failure(CodeInternal, "comet failed; its log says why")
+		return newFailure(CodeInternal, "comet failed; its log says why")
 	default:
-		return failure(CodeInvalidArguments, "%s", message)
+		return newFailure(CodeInvalidArguments, "%s", message)
 	}
 }
 
@@ -95,8 +95,8 @@ func (e *Error) Result() *mcp.CallToolResult {
 	}
 }
 
-// problemOf is what a person may be told of an error of a verb.
-func problemOf(err error) string {
+// detailOf is what a person may be told of an error of a verb.
+func detailOf(err error) string {
 	e := errs.From(err)
 	if len(e.Fields) == 0 {
 		return e.Detail

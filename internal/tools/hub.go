@@ -41,21 +41,21 @@ type Options struct {
 	// TrustChanges takes changed definitions of tools for right, instead of quarantining
 	// the tools.
 	TrustChanges bool
-	// AnswerAfterAudit has a call answered when its line of the audit trail is written,
+	// WaitForAudit has a call answered when its line of the audit trail is written,
 	// some milliseconds later.
-	AnswerAfterAudit bool
-	// File is the mcpServers file, "" for none. NoCommands has programs only come from it.
-	File       string
-	NoCommands bool
-	// Parent is under which agent upstreams are registered, default orch-my-team, of which
+	WaitForAudit bool
+	// UpstreamsFile is the mcpServers file, "" for none. NoCommands has programs only come from it.
+	UpstreamsFile  string
+	RejectCommands bool
+	// ParentAgent is under which agent upstreams are registered, default orch-my-team, of which
 	// Sphere is the sphere, default 8.
-	Parent string
-	Sphere int
+	ParentAgent string
+	Sphere      int
 	// Retention is how long the audit trail is kept, default 30 days.
 	Retention time.Duration
-	// Changed hears what became of the lists that clients have; default nobody does. It must
+	// OnChange hears what became of the lists that clients have; default nobody does. It must
 	// not block.
-	Changed func(Change)
+	OnChange func(Change)
 	// Registerer takes the metrics; default none does.
 	Registerer prometheus.Registerer
 	// Logger hears of what cannot be done; default discards.
@@ -75,14 +75,14 @@ func (o *Options) orDefaults() Options {
 	if out.Expose == "" {
 		out.Expose = ExposeMeta
 	}
-	if out.Parent == "" {
-		out.Parent, out.Sphere = "orch-my-team", 8
+	if out.ParentAgent == "" {
+		out.ParentAgent, out.Sphere = "orch-my-team", 8
 	}
 	if out.Retention <= 0 {
 		out.Retention = 30 * 24 * time.Hour
 	}
-	if out.Changed == nil {
-		out.Changed = func(Change) {}
+	if out.OnChange == nil {
+		out.OnChange = func(Change) {}
 	}
 	if out.Logger == nil {
 		out.Logger = slog.New(slog.DiscardHandler)
@@ -93,83 +93,83 @@ func (o *Options) orDefaults() Options {
 	return out
 }
 
-// Parts is what the hub stands on; every part is required.
-type Parts struct {
-	Store     *store.Store
-	Registry  *registry.Registry
-	Usage     *usage.Ledger
-	Work      *orchestrator.Orchestrator
-	Feed      *events.Feed
-	Upstreams *upstream.Manager
-	Index     *toolsearch.Index
-	Sandbox   *sandbox.Sandbox
+// Dependencies is what the hub stands on; every part is required.
+type Dependencies struct {
+	Store        *store.Store
+	Registry     *registry.Registry
+	Usage        *usage.Ledger
+	Orchestrator *orchestrator.Orchestrator
+	Feed         *events.Feed
+	Upstreams    *upstream.Manager
+	Index        *toolsearch.Index
+	Sandbox      *sandbox.Sandbox
 }
 
 // Service has all tools, and makes the calls of all doors. It is safe for concurrent use.
 type Service struct {
-	store     *store.Store
-	registry  *registry.Registry
-	work      *orchestrator.Orchestrator
-	feed      *events.Feed
-	upstreams *upstream.Manager
-	index     *toolsearch.Index
-	sandbox   *sandbox.Sandbox
-	opts      Options
-	log       *slog.Logger
+	store        *store.Store
+	registry     *registry.Registry
+	orchestrator *orchestrator.Orchestrator
+	feed         *events.Feed
+	upstreams    *upstream.Manager
+	index        *toolsearch.Index
+	sandbox      *sandbox.Sandbox
+	opts         Options
+	log          *slog.Logger
 
-	policies *policies
-	meter    *meter
-	trail    *trail
-	runs     *runs
-	counts   counts
+	policies  *policyCache
+	prepaid   *prepaid
+	auditLog  *auditLog
+	sequences *callSequences
+	metrics   callMetrics
 
-	// asking is held by who asks an upstream to tell of a resource, so that the end of one's
+	// subscribing is held by who asks an upstream to tell of a resource, so that the end of one's
 	// subscription does not cross the beginning of another's.
-	asking sync.Mutex
+	subscribing sync.Mutex
 
 	// catalogue is all tools as they are; changing guards the parts it is made of.
-	catalogue atomic.Pointer[catalogue]
-	changing  sync.Mutex
+	catalogue   atomic.Pointer[catalogue]
+	catalogueMu sync.Mutex
 	// refreshing is held by who looks at the tools of a server, so that what was read earlier
 	// does not come later.
-	refreshing sync.Mutex
-	parts      map[string][]*tool
-	builtins   []*tool
+	refreshing    sync.Mutex
+	upstreamTools map[string][]*tool
+	builtins      []*tool
 
 	// stale are the servers whose tools are to be looked at again, nudge has one when there
 	// are any.
-	staleMu sync.Mutex
-	stale   map[string]bool
-	nudge   chan struct{}
+	staleMu    sync.Mutex
+	stale      map[string]bool
+	staleAdded chan struct{}
 
-	agents   *agents
-	loader   *loader
-	services lifecycle.Group
+	upstreamAgents *upstreamAgents
+	loader         *definitionLoader
+	services       lifecycle.Group
 }
 
 // New returns the hub of the parts. It has comet's own tools at once, and those of the
 // upstreams when it has been started.
-func New(p Parts, opts *Options) *Service {
+func New(p Dependencies, opts *Options) *Service {
 	h := &Service{
-		store: p.Store, registry: p.Registry, work: p.Work, feed: p.Feed, upstreams: p.Upstreams, index: p.Index, sandbox: p.Sandbox,
-		opts: opts.orDefaults(), parts: map[string][]*tool{}, stale: map[string]bool{}, nudge: make(chan struct{}, 1),
+		store: p.Store, registry: p.Registry, orchestrator: p.Orchestrator, feed: p.Feed, upstreams: p.Upstreams, index: p.Index, sandbox: p.Sandbox,
+		opts: opts.orDefaults(), upstreamTools: map[string][]*tool{}, stale: map[string]bool{}, staleAdded: make(chan struct{}, 1),
 	}
 	h.log = h.opts.Logger
-	h.counts = newCounts(h.opts.Registerer)
-	h.policies = newPolicies(h.store, h.opts.Clock)
-	h.meter = newMeter(p.Usage, h.opts.Clock)
-	h.trail = newTrail(h.store, h.meter, h.log)
-	h.meter.count = h.trail.Flush
-	h.runs = newRuns()
+	h.metrics = newCallMetrics(h.opts.Registerer)
+	h.policies = newPolicyCache(h.store, h.opts.Clock)
+	h.prepaid = newPrepaid(p.Usage, h.opts.Clock)
+	h.auditLog = newAuditLog(h.store, h.prepaid, h.log)
+	h.prepaid.countPending = h.auditLog.Flush
+	h.sequences = newCallSequences()
 	h.builtins = h.builtinTools()
-	h.agents = newAgents(h)
-	h.loader = newLoader(h, h.opts.File)
+	h.upstreamAgents = newUpstreamAgents(h)
+	h.loader = newDefinitionLoader(h, h.opts.UpstreamsFile)
 	h.catalogue.Store(newCatalogue(h.builtins, nil))
-	h.indexBuiltins()
+	h.indexBuiltinTools()
 
-	h.services.Add("the audit trail of tools", h.trail)
-	h.services.Add("the catalogue of tools", lifecycle.NewLoop(h.keepCatalogue))
-	h.services.Add("the agents of upstreams", h.agents)
+	h.services.Add("the audit trail of tools", h.auditLog)
+	h.services.Add("the catalogue of tools", lifecycle.NewLoop(h.maintainCatalogue))
+	h.services.Add("the agents of upstreams", h.upstreamAgents)
 	h.services.Add("the definitions of upstreams", h.loader)
 	return h
 }

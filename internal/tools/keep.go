@@ -15,7 +15,7 @@ func (h *Service) refreshSoon(server string) {
 	h.stale[server] = true
 	h.staleMu.Unlock()
 	select {
-	case h.nudge <- struct{}{}:
+	case h.staleAdded <- struct{}{}:
 	default:
 	}
 }
@@ -24,7 +24,7 @@ func (h *Service) refreshSoon(server string) {
 // maxRetry.
 const retryAfter, maxRetry = 2 * time.Second, time.Minute
 
-func (h *Service) keepCatalogue(ctx context.Context) {
+func (h *Service) maintainCatalogue(ctx context.Context) {
 	pause := retryAfter
 	for {
 		if again := h.refreshAll(ctx); again {
@@ -37,7 +37,7 @@ func (h *Service) keepCatalogue(ctx context.Context) {
 		case <-ctx.Done():
 			wait.Stop()
 			return
-		case <-h.nudge:
+		case <-h.staleAdded:
 			wait.Stop()
 		case <-wait.C:
 		}
@@ -79,23 +79,23 @@ func (h *Service) refresh(ctx context.Context, id string) (differs bool, err err
 	s, known := h.status(id)
 	var tools []*tool
 	if known && s.State == upstream.Ready {
-		if tools, err = h.judge(ctx, id, h.upstreams.Tools(id)); err != nil {
+		if tools, err = h.checkDefinitions(ctx, id, h.upstreams.Tools(id)); err != nil {
 			return false, err
 		}
 	}
-	h.changing.Lock()
-	before, had := h.parts[id]
+	h.catalogueMu.Lock()
+	before, had := h.upstreamTools[id]
 	differs = had != (tools != nil) || !slices.EqualFunc(before, tools, sameTool)
 	if tools == nil {
-		delete(h.parts, id)
+		delete(h.upstreamTools, id)
 	} else {
-		h.parts[id] = tools
+		h.upstreamTools[id] = tools
 	}
-	h.changing.Unlock()
+	h.catalogueMu.Unlock()
 	if differs {
-		h.index.Replace(id, indexedOf(tools))
+		h.index.Replace(id, indexEntries(tools))
 	}
-	return differs, h.agents.settle(ctx, id, known && s.State == upstream.Ready, tools)
+	return differs, h.upstreamAgents.update(ctx, id, known && s.State == upstream.Ready, tools)
 }
 
 // refreshNow has what was said about a server's tools count before that is answered.
@@ -116,20 +116,20 @@ func sameTool(a, b *tool) bool {
 
 // publish makes the catalogue of what there is, and tells the doors.
 func (h *Service) publish() {
-	h.changing.Lock()
-	h.catalogue.Store(newCatalogue(h.builtins, h.parts))
-	h.changing.Unlock()
-	h.opts.Changed(Change{Kind: ToolsChanged})
+	h.catalogueMu.Lock()
+	h.catalogue.Store(newCatalogue(h.builtins, h.upstreamTools))
+	h.catalogueMu.Unlock()
+	h.opts.OnChange(Change{Kind: ToolsChanged})
 }
 
-// Settle waits until no upstream is being started for the first time, or patience has passed.
-func (h *Service) Settle(ctx context.Context, patience time.Duration) {
+// WaitForUpstreams waits until no upstream is being started for the first time, or patience has passed.
+func (h *Service) WaitForUpstreams(ctx context.Context, patience time.Duration) {
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
 	for {
-		if h.settled() {
+		if h.upstreamsSettled() {
 			return
 		}
 		select {
@@ -142,9 +142,9 @@ func (h *Service) Settle(ctx context.Context, patience time.Duration) {
 	}
 }
 
-// settled reports whether every upstream has started or failed to, and the catalogue has the
+// upstreamsSettled reports whether every upstream has started or failed to, and the catalogue has the
 // tools of those that are ready.
-func (h *Service) settled() bool {
+func (h *Service) upstreamsSettled() bool {
 	have := h.catalogue.Load().servers
 	for _, s := range h.upstreams.Servers() {
 		if s.State == upstream.Starting && s.Error == "" || s.State == upstream.Ready && s.Tools > 0 && !slices.Contains(have, s.ID) {

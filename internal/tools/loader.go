@@ -14,52 +14,52 @@ import (
 	"comet/models"
 )
 
-// loader brings the upstreams of the file and of the database to the manager, also when they
+// definitionLoader brings the upstreams of the file and of the database to the manager, also when they
 // change: the file by hand, the database by another replica. It hears of approvals and classes
 // too.
-type loader struct {
+type definitionLoader struct {
 	*lifecycle.Loop
-	h    *Service
+	svc  *Service
 	path string
 
-	// loading is held by who takes definitions over.
-	loading sync.Mutex
-	seen    os.FileInfo // of the file
-	missed  bool        // the last try to take over what was added failed
+	// applying is held by who takes definitions over.
+	applying     sync.Mutex
+	loadedFile   os.FileInfo // of the file
+	storedFailed bool        // the last try to take over what was added failed
 }
 
-func newLoader(h *Service, path string) *loader {
-	l := &loader{h: h, path: path}
+func newDefinitionLoader(h *Service, path string) *definitionLoader {
+	l := &definitionLoader{svc: h, path: path}
 	l.Loop = lifecycle.NewLoop(l.run)
 	return l
 }
 
-func (l *loader) run(ctx context.Context) {
-	changes, stop := l.changes(ctx)
+func (l *definitionLoader) run(ctx context.Context) {
+	changes, stop := l.watch(ctx)
 	defer stop()
-	tick := time.NewTicker(lookAtFile)
+	tick := time.NewTicker(filePollInterval)
 	defer tick.Stop()
-	l.loadAdded(ctx)
+	l.loadStored(ctx)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-changes:
-			l.loadAdded(ctx)
+			l.loadStored(ctx)
 		case <-tick.C:
-			l.lookAgain(ctx)
+			l.reloadChanged(ctx)
 		}
 	}
 }
 
-// changes has one when upstreams were added or removed, on whichever replica. What is said
+// watch has one when upstreams were added or removed, on whichever replica. What is said
 // about a tool has its server's looked at again.
-func (l *loader) changes(ctx context.Context) (<-chan struct{}, func()) {
+func (l *definitionLoader) watch(ctx context.Context) (<-chan struct{}, func()) {
 	out, done := make(chan struct{}, 1), make(chan struct{})
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		defer close(done)
-		l.follow(ctx, out)
+		l.followEvents(ctx, out)
 	}()
 	return out, func() {
 		cancel()
@@ -67,8 +67,8 @@ func (l *loader) changes(ctx context.Context) (<-chan struct{}, func()) {
 	}
 }
 
-func (l *loader) follow(ctx context.Context, out chan<- struct{}) {
-	sub, err := l.h.feed.SubscribeNew(ctx)
+func (l *definitionLoader) followEvents(ctx context.Context, out chan<- struct{}) {
+	sub, err := l.svc.feed.SubscribeNew(ctx)
 	for err != nil && ctx.Err() == nil {
 		wait := time.NewTimer(time.Second)
 		select {
@@ -76,7 +76,7 @@ func (l *loader) follow(ctx context.Context, out chan<- struct{}) {
 		case <-wait.C:
 		}
 		wait.Stop()
-		sub, err = l.h.feed.SubscribeNew(ctx)
+		sub, err = l.svc.feed.SubscribeNew(ctx)
 	}
 	if err != nil {
 		return
@@ -96,7 +96,7 @@ func (l *loader) follow(ctx context.Context, out chan<- struct{}) {
 		}
 		for _, e := range batch {
 			if server, _, ok := splitID(e.Key); ok && strings.HasPrefix(string(e.Type), "tool.") {
-				l.h.refreshSoon(server)
+				l.svc.refreshSoon(server)
 				continue
 			}
 			nudge()
@@ -104,114 +104,114 @@ func (l *loader) follow(ctx context.Context, out chan<- struct{}) {
 	}
 }
 
-// loadAdded takes over what was added at run time. What cannot be read now is tried again.
-func (l *loader) loadAdded(ctx context.Context) {
-	l.loading.Lock()
-	defer l.loading.Unlock()
-	kept, err := l.h.store.Upstreams(ctx)
+// loadStored takes over what was added at run time. What cannot be read now is tried again.
+func (l *definitionLoader) loadStored(ctx context.Context) {
+	l.applying.Lock()
+	defer l.applying.Unlock()
+	kept, err := l.svc.store.Upstreams(ctx)
 	if ctx.Err() != nil {
 		return
 	}
-	if l.missed = err != nil; l.missed {
-		l.h.log.Warn("the upstreams that were added cannot be read", "error", err)
+	if l.storedFailed = err != nil; l.storedFailed {
+		l.svc.log.Warn("the upstreams that were added cannot be read", "error", err)
 		return
 	}
 	var servers []upstream.Server
 	for _, u := range kept {
-		server, err := l.h.defined(u.ID, u.Config)
+		server, err := l.svc.parseUpstream(u.ID, u.Config)
 		if err != nil {
-			l.h.log.Warn("an upstream that was added is not started", "upstream", u.ID, "error", err)
+			l.svc.log.Warn("an upstream that was added is not started", "upstream", u.ID, "error", err)
 			continue
 		}
 		servers = append(servers, server)
 	}
-	applied, err := l.h.upstreams.Apply(ctx, addedSource, servers)
+	applied, err := l.svc.upstreams.Apply(ctx, apiSource, servers)
 	for _, id := range applied.Stopped {
-		l.h.refreshSoon(id)
+		l.svc.refreshSoon(id)
 	}
 	if err != nil {
-		l.h.log.Warn("some upstreams cannot be started", "error", err)
+		l.svc.log.Warn("some upstreams cannot be started", "error", err)
 	}
 }
 
-// lookAgain loads the file where it is another than before, and what could not be loaded.
-func (l *loader) lookAgain(ctx context.Context) {
-	if l.again() {
-		l.loadAdded(ctx)
+// reloadChanged loads the file where it is another than before, and what could not be loaded.
+func (l *definitionLoader) reloadChanged(ctx context.Context) {
+	if l.hasStoredFailed() {
+		l.loadStored(ctx)
 	}
-	if !l.changed() {
+	if !l.fileChanged() {
 		return
 	}
-	if err := l.load(ctx); err != nil {
-		l.h.log.Warn("the file of upstreams is not taken over; what it said before stays", "file", l.path, "error", err)
+	if err := l.loadFile(ctx); err != nil {
+		l.svc.log.Warn("the file of upstreams is not taken over; what it said before stays", "file", l.path, "error", err)
 	}
 }
 
-func (l *loader) again() bool {
-	l.loading.Lock()
-	defer l.loading.Unlock()
-	return l.missed
+func (l *definitionLoader) hasStoredFailed() bool {
+	l.applying.Lock()
+	defer l.applying.Unlock()
+	return l.storedFailed
 }
 
-// changed reports whether the file is another than the one that was loaded.
-func (l *loader) changed() bool {
+// fileChanged reports whether the file is another than the one that was loaded.
+func (l *definitionLoader) fileChanged() bool {
 	if l.path == "" {
 		return false
 	}
-	l.loading.Lock()
-	defer l.loading.Unlock()
+	l.applying.Lock()
+	defer l.applying.Unlock()
 	now, err := os.Stat(l.path)
-	return err == nil && (l.seen == nil || !now.ModTime().Equal(l.seen.ModTime()) || now.Size() != l.seen.Size())
+	return err == nil && (l.loadedFile == nil || !now.ModTime().Equal(l.loadedFile.ModTime()) || now.Size() != l.loadedFile.Size())
 }
 
-// load takes over the file. A file with a mistake changes nothing.
-func (l *loader) load(ctx context.Context) error {
+// loadFile takes over the file. A file with a mistake changes nothing.
+func (l *definitionLoader) loadFile(ctx context.Context) error {
 	if l.path == "" {
 		return nil
 	}
-	l.loading.Lock()
-	defer l.loading.Unlock()
+	l.applying.Lock()
+	defer l.applying.Unlock()
 	info, err := os.Stat(l.path)
 	if err != nil {
-		return l.mistake(err)
+		return l.fileError(err)
 	}
-	l.seen = info
+	l.loadedFile = info
 	text, err := os.ReadFile(l.path)
 	if err != nil {
-		return l.mistake(err)
+		return l.fileError(err)
 	}
 	servers, warnings, err := upstream.ParseServers(text)
 	if err != nil {
-		return l.mistake(err)
+		return l.fileError(err)
 	}
 	for _, s := range servers {
-		if s.ID == agentCards || s.ID == own {
+		if s.ID == agentCardsServer || s.ID == cometServer {
 			return errs.New(errs.InvalidRequest, "%s: the id %q is comet's own; choose another", l.path, s.ID)
 		}
 	}
 	for _, s := range servers {
-		if other, ok := l.h.status(s.ID); ok && other.Source != l.path {
+		if other, ok := l.svc.status(s.ID); ok && other.Source != l.path {
 			return errs.New(errs.Conflict, "the file of upstreams %s: the id %q is that of an upstream that was added; remove one of them", l.path, s.ID)
 		}
 	}
 	for _, w := range warnings {
-		l.h.log.Warn("the file of upstreams", "file", l.path, "warning", w)
+		l.svc.log.Warn("the file of upstreams", "file", l.path, "warning", w)
 	}
-	applied, err := l.h.upstreams.Apply(ctx, l.path, servers)
+	applied, err := l.svc.upstreams.Apply(ctx, l.path, servers)
 	for _, id := range applied.Stopped {
-		l.h.refreshSoon(id)
+		l.svc.refreshSoon(id)
 	}
-	return asErrs(err)
+	return toErrs(err)
 }
 
-// mistake is why the file is not taken over: one sentence that names it.
-func (l *loader) mistake(err error) error {
+// fileError is why the file is not taken over: one sentence that names it.
+func (l *definitionLoader) fileError(err error) error {
 	var system *os.PathError
 	if errors.As(err, &system) {
 		return errs.Wrap(errs.InvalidRequest, err, "the file of upstreams %s cannot be read: %v", l.path, system.Err)
 	}
-	return errs.New(errs.InvalidRequest, "the file of upstreams %s: %s", l.path, problemOf(err))
+	return errs.New(errs.InvalidRequest, "the file of upstreams %s: %s", l.path, detailOf(err))
 }
 
 // ReloadUpstreams takes over the file now, or says what is wrong with it.
-func (h *Service) ReloadUpstreams(ctx context.Context) error { return h.loader.load(ctx) }
+func (h *Service) ReloadUpstreams(ctx context.Context) error { return h.loader.loadFile(ctx) }

@@ -32,19 +32,19 @@ func TestWhatIsNotCountedYetStaysReserved(t *testing.T) {
 			require.NoError(t, err)
 			return u.Reserved
 		}
-		one, other := newMeter(ledger, db.Now), newMeter(ledger, db.Now)
+		one, other := newPrepaid(ledger, db.Now), newPrepaid(ledger, db.Now)
 
-		a, err := one.admit(t.Context(), id, 100)
+		a, err := one.Reserve(t.Context(), id, 100)
 		require.NoError(t, err)
 		require.EqualValues(t, 500, reserved(), "half of what is left")
-		a.give(100, 450, db.Now())
-		_, err = one.admit(t.Context(), id, 600)
+		a.finishCall(100, 450, db.Now())
+		_, err = one.Reserve(t.Context(), id, 600)
 		require.True(t, errs.Is(err, errs.BudgetExceeded), "%v", err)
 		require.EqualValues(t, 450, reserved(), "what the call is estimated at")
 
-		_, err = other.admit(t.Context(), id, 551)
+		_, err = other.Reserve(t.Context(), id, 551)
 		require.True(t, errs.Is(err, errs.BudgetExceeded), "%v", err)
-		_, err = other.admit(t.Context(), id, 550)
+		_, err = other.Reserve(t.Context(), id, 550)
 		require.NoError(t, err, "the rest is free")
 		require.EqualValues(t, 1000, reserved())
 	})
@@ -55,10 +55,10 @@ func TestWhatIsNotCountedYetStaysReserved(t *testing.T) {
 func TestALedgerThatDoesNotAnswerHoldsUpNobodyForEver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m, begun := newMeter(nil, time.Now), time.Now()
-		m.account("crowd").asking <- struct{}{}
-		_, err := m.admit(t.Context(), "crowd", 1)
+		m, begun := newPrepaid(nil, time.Now), time.Now()
+		m.account("crowd").ledgerAccess <- struct{}{}
+		_, err := m.Reserve(t.Context(), "crowd", 1)
 		require.True(t, errs.Is(err, errs.Unavailable), "%v", err)
-		require.Equal(t, askFor, time.Since(begun))
+		require.Equal(t, ledgerTimeout, time.Since(begun))
 	})
 }

@@ -6,14 +6,14 @@ import (
 	"comet/models"
 )
 
-// counts are the gateway's metrics.
-type counts struct {
+// callMetrics are the gateway's metrics.
+type callMetrics struct {
 	calls    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 }
 
-func newCounts(to prometheus.Registerer) counts {
-	c := counts{
+func newCallMetrics(to prometheus.Registerer) callMetrics {
+	c := callMetrics{
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "comet_tool_calls_total", Help: "Calls of tools, by the door they came in by and how they ended.",
 		}, []string{"door", "outcome"}),
@@ -28,8 +28,8 @@ func newCounts(to prometheus.Registerer) counts {
 	return c
 }
 
-// called counts a call. What is counted has few values: no name that a client chooses.
-func (c counts) called(line models.ToolCall) {
+// count counts a call. What is counted has few values: no name that a client chooses.
+func (c callMetrics) count(line models.ToolCall) {
 	c.calls.WithLabelValues(line.Door, string(line.Outcome)).Inc()
 	c.duration.WithLabelValues(string(line.Outcome)).Observe(line.Duration.Seconds())
 }

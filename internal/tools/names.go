@@ -8,14 +8,14 @@ import (
 
 // The servers that comet is itself.
 const (
-	// agentCards has the tools of the document (AgentCards, “Meta-Tools”).
-	agentCards = "agentcards"
-	// own has those that lead to agents.
-	own = "comet"
+	// agentCardsServer has the tools of the document (AgentCards, “Meta-Tools”).
+	agentCardsServer = "agentcards"
+	// cometServer has those that lead to agents.
+	cometServer = "comet"
 )
 
-// maxListed is how long a listed name may be: what the strictest of the common clients take.
-const maxListed = 64
+// maxListedName is how long a listed name may be: what the strictest of the common clients take.
+const maxListedName = 64
 
 // NameStyle is how tools are listed. Every form can be called, whichever is listed.
 type NameStyle string
@@ -44,12 +44,12 @@ func portable(server, tool string) string {
 		}
 		return '_'
 	}, name)
-	if clean == name && len(name) <= maxListed {
+	if clean == name && len(name) <= maxListedName {
 		return name
 	}
 	sum := sha256.Sum256([]byte(toolID(server, tool)))
 	tail := "_" + hex.EncodeToString(sum[:4])
-	return clean[:min(len(clean), maxListed-len(tail))] + tail
+	return clean[:min(len(clean), maxListedName-len(tail))] + tail
 }
 
 // listed is the name a tool is listed with.

@@ -6,15 +6,15 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// ownCall is an upstream's answer to a call as comet's own. What the upstream's revision adds
+// withoutServerInfo is an upstream's answer to a call as comet's own. What the upstream's revision adds
 // to it stays behind: doors say that in the revision of their client.
-func ownCall(r *mcp.CallToolResult) *mcp.CallToolResult {
-	return &mcp.CallToolResult{Meta: ownMeta(r.Meta), Content: r.Content, StructuredContent: r.StructuredContent, IsError: r.IsError}
+func withoutServerInfo(r *mcp.CallToolResult) *mcp.CallToolResult {
+	return &mcp.CallToolResult{Meta: metaWithoutServerInfo(r.Meta), Content: r.Content, StructuredContent: r.StructuredContent, IsError: r.IsError}
 }
 
-// ownMeta is what an upstream says about its answer without what it says about itself: who
+// metaWithoutServerInfo is what an upstream says about its answer without what it says about itself: who
 // answers is comet.
-func ownMeta(m mcp.Meta) mcp.Meta {
+func metaWithoutServerInfo(m mcp.Meta) mcp.Meta {
 	m = maps.Clone(m)
 	delete(m, mcp.MetaKeyServerInfo)
 	return m

@@ -29,7 +29,7 @@ func (h *Service) SetPolicy(ctx context.Context, by models.Principal, tokenID st
 		return err
 	}
 	err := h.store.Write(ctx, func(tx *store.Tx) error { return tx.SaveToolPolicy(tokenID, p, by.Name) })
-	h.policies.forget(tokenID)
+	h.policies.invalidate(tokenID)
 	return err
 }
 
@@ -48,9 +48,9 @@ func checkRules(p models.ToolPolicy) error {
 	return v.Err()
 }
 
-// DropPolicy takes a token's policy away.
-func (h *Service) DropPolicy(ctx context.Context, tokenID string) error {
+// DeletePolicy takes a token's policy away.
+func (h *Service) DeletePolicy(ctx context.Context, tokenID string) error {
 	err := h.store.Write(ctx, func(tx *store.Tx) error { return tx.DeleteToolPolicy(tokenID) })
-	h.policies.forget(tokenID)
+	h.policies.invalidate(tokenID)
 	return err
 }

@@ -18,35 +18,35 @@ import (
 	"comet/store"
 )
 
-// policyFor is how long a token's policy is not looked up again: like the token itself, a
+// policyTTL is how long a token's policy is not looked up again: like the token itself, a
 // change on another replica counts within a second.
-const policyFor = 750 * time.Millisecond
+const policyTTL = 750 * time.Millisecond
 
 // maxPolicies bounds how many policies are remembered.
 const maxPolicies = 10_000
 
-// policies knows what tokens may do with tools.
-type policies struct {
+// policyCache knows what tokens may do with tools.
+type policyCache struct {
 	store *store.Store
 	clock func() time.Time
-	known *lru.Cache[string, remembered]
+	known *lru.Cache[string, cachedPolicy]
 }
 
-type remembered struct {
+type cachedPolicy struct {
 	policy *policy
 	until  time.Time
 }
 
-func newPolicies(s *store.Store, clock func() time.Time) *policies {
-	known, err := lru.New[string, remembered](maxPolicies)
+func newPolicyCache(s *store.Store, clock func() time.Time) *policyCache {
+	known, err := lru.New[string, cachedPolicy](maxPolicies)
 	if err != nil {
 		panic(err) // only for a size that is not positive
 	}
-	return &policies{store: s, clock: clock, known: known}
+	return &policyCache{store: s, clock: clock, known: known}
 }
 
-// of returns the policy of a token, one that allows everything where it has none.
-func (p *policies) of(ctx context.Context, tokenID string) (*policy, error) {
+// get returns the policy of a token, one that allows everything where it has none.
+func (p *policyCache) get(ctx context.Context, tokenID string) (*policy, error) {
 	now := p.clock()
 	if r, ok := p.known.Get(tokenID); ok && now.Before(r.until) {
 		return r.policy, nil
@@ -56,43 +56,43 @@ func (p *policies) of(ctx context.Context, tokenID string) (*policy, error) {
 		return nil, err
 	}
 	out := &policy{kept}
-	p.known.Add(tokenID, remembered{out, now.Add(policyFor)})
+	p.known.Add(tokenID, cachedPolicy{out, now.Add(policyTTL)})
 	return out, nil
 }
 
-// forget has the next call look at the store again.
-func (p *policies) forget(tokenID string) { p.known.Remove(tokenID) }
+// invalidate has the next call look at the store again.
+func (p *policyCache) invalidate(tokenID string) { p.known.Remove(tokenID) }
 
 // policy decides which calls a token may make.
 type policy struct{ models.ToolPolicy }
 
-// shows reports whether a token may call a tool at all, with some arguments.
-func (p *policy) shows(server, tool string, class models.ToolClass) bool {
-	if uri, ok := strings.CutPrefix(tool, resourcePrefix); ok && climbsHidden(uri) && len(p.Allow)+len(p.Deny) > 0 {
+// allowsTool reports whether a token may call a tool at all, with some arguments.
+func (p *policy) allowsTool(server, tool string, class models.ToolClass) bool {
+	if uri, ok := strings.CutPrefix(tool, resourcePrefix); ok && hasEscapedParentSegment(uri) && len(p.Allow)+len(p.Deny) > 0 {
 		return false // it says another place than it means, and rules go by what it says
 	}
-	if within(server) { // and what they do is asked for itself
-		return !slices.ContainsFunc(p.Deny, func(r models.ToolRule) bool { return len(r.Arguments) == 0 && names(r, server, tool) })
+	if isAgentCards(server) { // and what they do is asked for itself
+		return !slices.ContainsFunc(p.Deny, func(r models.ToolRule) bool { return len(r.Arguments) == 0 && ruleMatches(r, server, tool) })
 	}
 	if len(p.Classes) > 0 && !slices.Contains(p.Classes, class) {
 		return false
 	}
-	if len(p.Allow) > 0 && !slices.ContainsFunc(p.Allow, func(r models.ToolRule) bool { return names(r, server, tool) }) {
+	if len(p.Allow) > 0 && !slices.ContainsFunc(p.Allow, func(r models.ToolRule) bool { return ruleMatches(r, server, tool) }) {
 		return false
 	}
-	return !slices.ContainsFunc(p.Deny, func(r models.ToolRule) bool { return len(r.Arguments) == 0 && names(r, server, tool) })
+	return !slices.ContainsFunc(p.Deny, func(r models.ToolRule) bool { return len(r.Arguments) == 0 && ruleMatches(r, server, tool) })
 }
 
-// within reports whether the tools of a server do nothing but what the policy allows: the
+// isAgentCards reports whether the tools of a server do nothing but what the policy allows: the
 // search names, and code calls, what its token may call. They are for every token but one
 // that is denied them.
-func within(server string) bool { return server == agentCards }
+func isAgentCards(server string) bool { return server == agentCardsServer }
 
-// knows reports whether a token may call anything of a server.
-func (p *policy) knows(server string) bool {
+// allowsServer reports whether a token may call anything of a server.
+func (p *policy) allowsServer(server string) bool {
 	on := func(r models.ToolRule) bool {
 		pattern, _, _ := strings.Cut(r.Tool, ":")
-		return matches(pattern, server)
+		return matchesPattern(pattern, server)
 	}
 	all := func(r models.ToolRule) bool {
 		_, tool, both := strings.Cut(r.Tool, ":")
@@ -101,40 +101,40 @@ func (p *policy) knows(server string) bool {
 	return (len(p.Allow) == 0 || slices.ContainsFunc(p.Allow, on)) && !slices.ContainsFunc(p.Deny, all)
 }
 
-// permits reports whether a tool that a token is shown may be called with arguments.
-func (p *policy) permits(server, tool string, args json.RawMessage) bool {
-	if !p.looksAtArguments() {
+// allowsArguments reports whether a tool that a token is shown may be called with arguments.
+func (p *policy) allowsArguments(server, tool string, args json.RawMessage) bool {
+	if !p.hasArgumentRules() {
 		return true
 	}
 	values, ok := argumentValues(args)
 	if !ok {
 		return false
 	}
-	if len(p.Allow) > 0 && !within(server) && !slices.ContainsFunc(p.Allow, func(r models.ToolRule) bool {
-		return names(r, server, tool) && values.within(r.Arguments)
+	if len(p.Allow) > 0 && !isAgentCards(server) && !slices.ContainsFunc(p.Allow, func(r models.ToolRule) bool {
+		return ruleMatches(r, server, tool) && values.allMatch(r.Arguments)
 	}) {
 		return false
 	}
 	return !slices.ContainsFunc(p.Deny, func(r models.ToolRule) bool {
-		return len(r.Arguments) > 0 && names(r, server, tool) && values.touch(r.Arguments)
+		return len(r.Arguments) > 0 && ruleMatches(r, server, tool) && values.anyMatch(r.Arguments)
 	})
 }
 
-func (p *policy) looksAtArguments() bool {
+func (p *policy) hasArgumentRules() bool {
 	has := func(r models.ToolRule) bool { return len(r.Arguments) > 0 }
 	return slices.ContainsFunc(p.Allow, has) || slices.ContainsFunc(p.Deny, has)
 }
 
-// names reports whether a rule is about a tool.
-func names(r models.ToolRule, server, tool string) bool {
+// ruleMatches reports whether a rule is about a tool.
+func ruleMatches(r models.ToolRule, server, tool string) bool {
 	onServer, onTool, both := strings.Cut(r.Tool, ":")
-	return matches(onServer, server) && (!both || matches(onTool, tool))
+	return matchesPattern(onServer, server) && (!both || matchesPattern(onTool, tool))
 }
 
-// climbsHidden is climbs also where the dots or the slashes are escaped, once or twice.
-func climbsHidden(uri string) bool {
+// hasEscapedParentSegment is climbs also where the dots or the slashes are escaped, once or twice.
+func hasEscapedParentSegment(uri string) bool {
 	for range 3 {
-		if climbs(uri) {
+		if hasParentSegment(uri) {
 			return true
 		}
 		plain, err := url.PathUnescape(uri)
@@ -143,7 +143,7 @@ func climbsHidden(uri string) bool {
 		}
 		uri = plain
 	}
-	return climbs(uri)
+	return hasParentSegment(uri)
 }
 
 // arguments are the values of a call by their paths. A list's values all lie at the list's
@@ -188,16 +188,16 @@ func (a arguments) add(at string, v any) {
 	}
 }
 
-// within reports whether every value at every path matches its pattern, and there is one. A
+// allMatch reports whether every value at every path matches its pattern, and there is one. A
 // value that climbs with .. matches no pattern that does not: what it means is another
 // place than it says.
-func (a arguments) within(patterns map[string]string) bool {
+func (a arguments) allMatch(patterns map[string]string) bool {
 	for at, pattern := range patterns {
 		if len(a[at]) == 0 {
 			return false
 		}
 		for _, v := range a[at] {
-			if climbs(v) && !climbs(pattern) || !matches(pattern, v) {
+			if hasParentSegment(v) && !hasParentSegment(pattern) || !matchesPattern(pattern, v) {
 				return false
 			}
 		}
@@ -205,23 +205,23 @@ func (a arguments) within(patterns map[string]string) bool {
 	return true
 }
 
-// touch reports whether at every path a value matches, as it is or with . and .. taken away.
-func (a arguments) touch(patterns map[string]string) bool {
+// anyMatch reports whether at every path a value matches, as it is or with . and .. taken away.
+func (a arguments) anyMatch(patterns map[string]string) bool {
 	for at, pattern := range patterns {
-		if !slices.ContainsFunc(a[at], func(v string) bool { return matches(pattern, v) || matches(pattern, path.Clean(v)) }) {
+		if !slices.ContainsFunc(a[at], func(v string) bool { return matchesPattern(pattern, v) || matchesPattern(pattern, path.Clean(v)) }) {
 			return false
 		}
 	}
 	return true
 }
 
-func climbs(v string) bool {
+func hasParentSegment(v string) bool {
 	return slices.Contains(strings.FieldsFunc(v, func(r rune) bool { return r == '/' || r == '\\' }), "..")
 }
 
-// matches reports whether a text is what a pattern says: * stands for any characters, also
+// matchesPattern reports whether a text is what a pattern says: * stands for any characters, also
 // none, and ? for one byte. It takes time in proportion to both lengths.
-func matches(pattern, text string) bool {
+func matchesPattern(pattern, text string) bool {
 	p, t, star, retry := 0, 0, -1, 0
 	for t < len(text) {
 		switch {

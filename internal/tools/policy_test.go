@@ -21,9 +21,9 @@ func TestMatches(t *testing.T) {
 		{"*a*b", "xaxxb", true}, {"*a*b", "xbxa", false}, {"r?ad", "read", true}, {"r?ad", "rad", false}, {"**", "x", true}, {"a*", "a", true},
 		{"[ab]", "a", false}, {"[ab]", "[ab]", true},
 	} {
-		require.Equal(t, c.want, matches(c.pattern, c.text), "%q %q", c.pattern, c.text)
+		require.Equal(t, c.want, matchesPattern(c.pattern, c.text), "%q %q", c.pattern, c.text)
 	}
-	require.False(t, matches(strings.Repeat("a*", 100)+"b", strings.Repeat("a", 50_000)), "and it ends")
+	require.False(t, matchesPattern(strings.Repeat("a*", 100)+"b", strings.Repeat("a", 50_000)), "and it ends")
 }
 
 func TestPolicy(t *testing.T) {
@@ -74,9 +74,9 @@ func TestPolicy(t *testing.T) {
 		t.Run(c.rule, func(t *testing.T) {
 			t.Parallel()
 			p := of(c.policy)
-			shown := p.shows(c.call.server, c.call.tool, models.ToolClass(c.call.class))
+			shown := p.allowsTool(c.call.server, c.call.tool, models.ToolClass(c.call.class))
 			require.Equal(t, c.shown, shown, "shown")
-			require.Equal(t, c.allowed, shown && p.permits(c.call.server, c.call.tool, json.RawMessage(c.call.args)), "allowed")
+			require.Equal(t, c.allowed, shown && p.allowsArguments(c.call.server, c.call.tool, json.RawMessage(c.call.args)), "allowed")
 		})
 	}
 }
@@ -99,7 +99,7 @@ func TestServersATokenKnows(t *testing.T) {
 	} {
 		var rules models.ToolPolicy
 		require.NoError(t, json.Unmarshal([]byte(text), &rules))
-		require.Equal(t, want, (&policy{rules}).knows("fs"), text)
+		require.Equal(t, want, (&policy{rules}).allowsServer("fs"), text)
 	}
 }
 
@@ -109,11 +109,11 @@ func TestWhatActsWithinThePolicyIsForEverybody(t *testing.T) {
 	t.Parallel()
 	files := &policy{models.ToolPolicy{Allow: []models.ToolRule{{Tool: "filesystem:*", Arguments: map[string]string{"path": "/srv/*"}}}, Classes: []models.ToolClass{models.ToolRead}}}
 	for _, tool := range []string{"search_tools", "execute_code"} {
-		require.True(t, files.shows(agentCards, tool, models.ToolDestructive))
-		require.True(t, files.permits(agentCards, tool, []byte(`{"code":"1"}`)))
+		require.True(t, files.allowsTool(agentCardsServer, tool, models.ToolDestructive))
+		require.True(t, files.allowsArguments(agentCardsServer, tool, []byte(`{"code":"1"}`)))
 	}
-	require.False(t, files.shows(own, "submit_task", models.ToolWrite), "what an agent does is not within it")
+	require.False(t, files.allowsTool(cometServer, "submit_task", models.ToolWrite), "what an agent does is not within it")
 	denied := &policy{models.ToolPolicy{Deny: []models.ToolRule{{Tool: "agentcards:execute_code"}}}}
-	require.True(t, denied.shows(agentCards, "search_tools", models.ToolRead))
-	require.False(t, denied.shows(agentCards, "execute_code", models.ToolRead))
+	require.True(t, denied.allowsTool(agentCardsServer, "search_tools", models.ToolRead))
+	require.False(t, denied.allowsTool(agentCardsServer, "execute_code", models.ToolRead))
 }

@@ -19,46 +19,46 @@ const (
 	promptPrefix   = "prompt:"
 )
 
-// Owned is something of an upstream.
-type Owned[T any] struct {
+// ServerItem is something of an upstream.
+type ServerItem[T any] struct {
 	Server string
-	It     T
+	Item   T
 }
 
 // Resources returns those of all upstreams that the caller may see, in the order of the
 // upstreams.
-func (h *Service) Resources(ctx context.Context, by Caller) ([]Owned[*mcp.Resource], error) {
-	return gather(ctx, h, by, h.upstreams.Resources, func(r *mcp.Resource) string { return resourcePrefix + r.URI })
+func (h *Service) Resources(ctx context.Context, by Caller) ([]ServerItem[*mcp.Resource], error) {
+	return collectItems(ctx, h, by, h.upstreams.Resources, func(r *mcp.Resource) string { return resourcePrefix + r.URI })
 }
 
 // ResourceTemplates is Resources for templates.
-func (h *Service) ResourceTemplates(ctx context.Context, by Caller) ([]Owned[*mcp.ResourceTemplate], error) {
-	return gather(ctx, h, by, h.upstreams.ResourceTemplates, func(r *mcp.ResourceTemplate) string { return resourcePrefix + r.URITemplate })
+func (h *Service) ResourceTemplates(ctx context.Context, by Caller) ([]ServerItem[*mcp.ResourceTemplate], error) {
+	return collectItems(ctx, h, by, h.upstreams.ResourceTemplates, func(r *mcp.ResourceTemplate) string { return resourcePrefix + r.URITemplate })
 }
 
 // Prompts is Resources for prompts. Each has the name it is listed with: its upstream's id
 // comes before its own, as with a tool.
-func (h *Service) Prompts(ctx context.Context, by Caller) ([]Owned[*mcp.Prompt], error) {
-	list, err := gather(ctx, h, by, h.upstreams.Prompts, func(p *mcp.Prompt) string { return promptPrefix + p.Name })
+func (h *Service) Prompts(ctx context.Context, by Caller) ([]ServerItem[*mcp.Prompt], error) {
+	list, err := collectItems(ctx, h, by, h.upstreams.Prompts, func(p *mcp.Prompt) string { return promptPrefix + p.Name })
 	for i, o := range list {
-		named := *o.It
-		named.Name = h.opts.Names.listed(o.Server, o.It.Name)
-		list[i].It = &named
+		named := *o.Item
+		named.Name = h.opts.Names.listed(o.Server, o.Item.Name)
+		list[i].Item = &named
 	}
 	return list, err
 }
 
-// gather returns what all upstreams have of something and the caller may see.
-func gather[T any](ctx context.Context, h *Service, by Caller, of func(id string) []T, name func(T) string) ([]Owned[T], error) {
-	may, err := h.may(ctx, by)
+// collectItems returns what all upstreams have of something and the caller may see.
+func collectItems[T any](ctx context.Context, h *Service, by Caller, of func(id string) []T, name func(T) string) ([]ServerItem[T], error) {
+	may, err := h.policyOf(ctx, by)
 	if err != nil {
 		return nil, err
 	}
-	var out []Owned[T]
+	var out []ServerItem[T]
 	for _, id := range h.catalogue.Load().servers {
 		for _, v := range of(id) {
-			if may.shows(id, name(v), models.ToolRead) {
-				out = append(out, Owned[T]{id, v})
+			if may.allowsTool(id, name(v), models.ToolRead) {
+				out = append(out, ServerItem[T]{id, v})
 			}
 		}
 	}
@@ -68,17 +68,17 @@ func gather[T any](ctx context.Context, h *Service, by Caller, of func(id string
 // ReadResource reads one, from the first upstream that has it or a template for it. What went
 // wrong is an *Error, as with a call.
 func (h *Service) ReadResource(ctx context.Context, by Caller, uri string) (out *mcp.ReadResourceResult, err error) {
-	server, err := h.serverOf(ctx, by, uri)
+	server, err := h.resourceServer(ctx, by, uri)
 	if err != nil {
 		return nil, err
 	}
 	args, _ := json.Marshal(map[string]string{"uri": uri}) // of a string
-	err = h.passThrough(ctx, by, server, resourcePrefix+uri, args, func(ctx context.Context) (texts []string, err error) {
+	err = h.forwardRequest(ctx, by, server, resourcePrefix+uri, args, func(ctx context.Context) (texts []string, err error) {
 		out, err = h.upstreams.ReadResource(ctx, server, uri, nil)
 		if err != nil {
 			return nil, h.upstreamError(uri, err)
 		}
-		out.Meta = ownMeta(out.Meta)
+		out.Meta = metaWithoutServerInfo(out.Meta)
 		for _, c := range out.Contents {
 			texts = append(texts, c.Text)
 		}
@@ -87,14 +87,14 @@ func (h *Service) ReadResource(ctx context.Context, by Caller, uri string) (out 
 	return out, err
 }
 
-// serverOf finds the upstream that has a resource.
-func (h *Service) serverOf(ctx context.Context, by Caller, uri string) (string, error) {
-	may, err := h.may(ctx, by)
+// resourceServer finds the upstream that has a resource.
+func (h *Service) resourceServer(ctx context.Context, by Caller, uri string) (string, error) {
+	may, err := h.policyOf(ctx, by)
 	if err != nil {
 		return "", err
 	}
 	servers := slices.DeleteFunc(slices.Clone(h.catalogue.Load().servers), func(id string) bool {
-		return !may.shows(id, resourcePrefix+uri, models.ToolRead)
+		return !may.allowsTool(id, resourcePrefix+uri, models.ToolRead)
 	})
 	for _, id := range servers {
 		if slices.ContainsFunc(h.upstreams.Resources(id), func(r *mcp.Resource) bool { return r.URI == uri }) {
@@ -102,37 +102,37 @@ func (h *Service) serverOf(ctx context.Context, by Caller, uri string) (string, 
 		}
 	}
 	for _, id := range servers {
-		if slices.ContainsFunc(h.upstreams.ResourceTemplates(id), func(r *mcp.ResourceTemplate) bool { return fits(r.URITemplate, uri) }) {
+		if slices.ContainsFunc(h.upstreams.ResourceTemplates(id), func(r *mcp.ResourceTemplate) bool { return matchesTemplate(r.URITemplate, uri) }) {
 			return id, nil
 		}
 	}
-	return "", noResource(uri)
+	return "", resourceNotFound(uri)
 }
 
-// templateOf finds the upstream that has a template, or the resource.
-func (h *Service) templateOf(ctx context.Context, by Caller, uri string) (string, error) {
-	may, err := h.may(ctx, by)
+// templateServer finds the upstream that has a template, or the resource.
+func (h *Service) templateServer(ctx context.Context, by Caller, uri string) (string, error) {
+	may, err := h.policyOf(ctx, by)
 	if err != nil {
 		return "", err
 	}
 	for _, id := range h.catalogue.Load().servers {
-		if may.shows(id, resourcePrefix+uri, models.ToolRead) &&
+		if may.allowsTool(id, resourcePrefix+uri, models.ToolRead) &&
 			slices.ContainsFunc(h.upstreams.ResourceTemplates(id), func(r *mcp.ResourceTemplate) bool { return r.URITemplate == uri }) {
 			return id, nil
 		}
 	}
-	return h.serverOf(ctx, by, uri)
+	return h.resourceServer(ctx, by, uri)
 }
 
-// noResource is the answer for a resource that is not there or that the caller may not see.
-func noResource(uri string) *Error {
-	e := refusal(CodeResourceNotFound, "there is no resource %q", clip(uri))
+// resourceNotFound is the answer for a resource that is not there or that the caller may not see.
+func resourceNotFound(uri string) *Error {
+	e := newRefusal(CodeResourceNotFound, "there is no resource %q", clip(uri))
 	e.Details = map[string]any{"uri": clip(uri)}
 	return e
 }
 
-// fits reports whether a URI may be made of a template (RFC 6570).
-func fits(template, uri string) bool {
+// matchesTemplate reports whether a URI may be made of a template (RFC 6570).
+func matchesTemplate(template, uri string) bool {
 	t, err := uritemplate.New(template)
 	if err != nil {
 		return false

@@ -8,31 +8,31 @@ import (
 )
 
 const (
-	// maxRuns is how many clients are followed at a time, runGap after which a client's next
+	// maxSequences is how many clients are followed at a time, runGap after which a client's next
 	// call begins something new.
-	maxRuns = 2000
-	runGap  = 5 * time.Minute
+	maxSequences = 2000
+	sequenceGap  = 5 * time.Minute
 )
 
-// runs follows which tools a client calls one after the other: what is used together is
+// callSequences follows which tools a client calls one after the other: what is used together is
 // found together (AgentCards, search_tools).
-type runs struct{ last *lru.Cache[string, lastCall] }
+type callSequences struct{ last *lru.Cache[string, lastCall] }
 
 type lastCall struct {
 	tool string
 	at   time.Time
 }
 
-func newRuns() *runs {
-	last, err := lru.New[string, lastCall](maxRuns)
+func newCallSequences() *callSequences {
+	last, err := lru.New[string, lastCall](maxSequences)
 	if err != nil {
 		panic(err) // only for a size that is not positive
 	}
-	return &runs{last}
+	return &callSequences{last}
 }
 
 // note takes a call that went well, and tells of it together with the one before.
-func (r *runs) note(by Caller, tool string, tell func(tools []string)) {
+func (r *callSequences) note(by Caller, tool string, tell func(tools []string)) {
 	key := by.Session
 	if key == "" {
 		key = by.Principal.TokenID
@@ -40,13 +40,13 @@ func (r *runs) note(by Caller, tool string, tell func(tools []string)) {
 	now := time.Now()
 	before, ok := r.last.Get(key)
 	r.last.Add(key, lastCall{tool, now})
-	if ok && before.tool != tool && now.Sub(before.at) < runGap {
+	if ok && before.tool != tool && now.Sub(before.at) < sequenceGap {
 		tell([]string{before.tool, tool})
 	}
 }
 
-// record strengthens the usage graph by tools that did something together.
-func (h *Service) record(tools []string) {
+// recordRun strengthens the usage graph by tools that did something together.
+func (h *Service) recordRun(tools []string) {
 	if err := h.index.Record(context.Background(), tools, true); err != nil {
 		h.log.Debug("a run is not recorded", "error", err)
 	}

@@ -22,8 +22,8 @@ const searchSchema = `{"type":"object","properties":{
 "include_stubs":{"type":"boolean","default":false,"description":"Add a TypeScript declaration of each tool"}},
 "required":["query"],"additionalProperties":false}`
 
-// searchName is the name of the tool that finds others.
-const searchName = "search_tools"
+// searchToolName is the name of the tool that finds others.
+const searchToolName = "search_tools"
 
 // SearchQuery is what agentcards:search_tools is asked.
 type SearchQuery struct {
@@ -32,13 +32,13 @@ type SearchQuery struct {
 	IncludeRelated bool     `json:"include_related"`
 	ContextTools   []string `json:"context_tools,omitempty"`
 	IncludeStubs   bool     `json:"include_stubs"`
-}
+} // @name ToolSearchQuery
 
 // Found is what a search found (AgentCards, “agentcards:search_tools”).
 type Found struct {
 	Tools []FoundTool `json:"tools"`
 	Meta  FoundMeta   `json:"meta"`
-}
+} // @name ToolSearchResult
 
 // FoundTool is one of the tools. Scores are 0 to 1, with three digits.
 type FoundTool struct {
@@ -54,7 +54,7 @@ type FoundTool struct {
 	Listed string `json:"listed_name" example:"filesystem__read_file"`
 	// A TypeScript declaration, where include_stubs asks for it.
 	Stub string `json:"stub,omitempty" example:"filesystem.read_file(args: { path: string }): Promise<any>"`
-}
+} // @name ToolMatch
 
 // FoundMeta says how the answer came about.
 type FoundMeta struct {
@@ -63,19 +63,19 @@ type FoundMeta struct {
 	Total      int     `json:"total_tools" example:"128"`
 	TookMS     float64 `json:"took_ms" example:"0.4"`
 	Embeddings string  `json:"embeddings,omitempty" example:"used"`
-}
+} // @name ToolSearchMeta
 
 // searchTools is agentcards:search_tools.
 func (h *Service) searchTools(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	var q SearchQuery
-	if err := c.read(&q); err != nil {
+	if err := c.decodeArguments(&q); err != nil {
 		return nil, err
 	}
 	found, err := h.search(ctx, c.policy, q)
 	if err != nil {
 		return nil, err
 	}
-	return answerOf(found)
+	return jsonResult(found)
 }
 
 // Search is a call of agentcards:search_tools by a door that knows what it asks: authorised,
@@ -85,7 +85,7 @@ func (h *Service) Search(ctx context.Context, by Caller, q SearchQuery) (found F
 	if err != nil {
 		return found, err
 	}
-	res, err := h.Call(ctx, by, toolID(agentCards, searchName), args, nil)
+	res, err := h.Call(ctx, by, toolID(agentCardsServer, searchToolName), args, nil)
 	if err != nil {
 		return found, err
 	}
@@ -109,10 +109,10 @@ func (h *Service) search(ctx context.Context, may *policy, q SearchQuery) (Found
 	}
 	answer, err := h.index.Search(ctx, toolsearch.Query{
 		Text: q.Query, Limit: limit, ContextTools: used, IncludeRelated: q.IncludeRelated,
-		Allowed: func(id string) bool { t := all.find(id); return t != nil && t.shown(may) },
+		Allowed: func(id string) bool { t := all.find(id); return t != nil && t.visibleTo(may) },
 	})
 	if errs.Is(err, errs.InvalidRequest) {
-		return Found{}, badParameters("%s", problemOf(err))
+		return Found{}, badParameters("%s", detailOf(err))
 	}
 	if err != nil {
 		return Found{}, err
@@ -130,7 +130,7 @@ func (h *Service) search(ctx context.Context, may *policy, q SearchQuery) (Found
 		if f.RelatedTools == nil {
 			f.RelatedTools = []string{}
 		}
-		if q.IncludeStubs && t.server != agentCards { // code cannot call what runs it
+		if q.IncludeStubs && t.server != agentCardsServer { // code cannot call what runs it
 			f.Stub = stubOf(t)
 		}
 		out.Tools = append(out.Tools, f)

@@ -26,39 +26,39 @@ func stubOf(t *tool) string {
 	if t.def.OutputSchema != nil {
 		var out map[string]any
 		if json.Unmarshal(schemaText(t.def.OutputSchema), &out) == nil {
-			result = typeOf(out, 0)
+			result = typeScriptType(out, 0)
 		}
 	}
-	args := "args: " + typeOf(schema, 0)
+	args := "args: " + typeScriptType(schema, 0)
 	if required, _ := schema["required"].([]any); len(required) == 0 {
-		args = "args?: " + typeOf(schema, 0)
+		args = "args?: " + typeScriptType(schema, 0)
 	}
-	out := access(t.server) + member(t.name) + "(" + args + "): Promise<" + result + ">"
+	out := serverExpression(t.server) + memberExpression(t.name) + "(" + args + "): Promise<" + result + ">"
 	if len(out) > maxStub {
-		out = access(t.server) + member(t.name) + "(args: object): Promise<any>"
+		out = serverExpression(t.server) + memberExpression(t.name) + "(args: object): Promise<any>"
 	}
 	return out
 }
 
-func identifier() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$]*$`) }
+func identifierPattern() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$]*$`) }
 
-// access is a server as code names it.
-func access(server string) string {
-	if identifier().MatchString(server) {
+// serverExpression is a server as code names it.
+func serverExpression(server string) string {
+	if identifierPattern().MatchString(server) {
 		return server
 	}
 	return "mcp[" + strconv.Quote(server) + "]"
 }
 
-func member(name string) string {
-	if identifier().MatchString(name) {
+func memberExpression(name string) string {
+	if identifierPattern().MatchString(name) {
 		return "." + name
 	}
 	return "[" + strconv.Quote(name) + "]"
 }
 
-// typeOf is a JSON Schema as a type of TypeScript; what it cannot say is any.
-func typeOf(schema map[string]any, depth int) string {
+// typeScriptType is a JSON Schema as a type of TypeScript; what it cannot say is any.
+func typeScriptType(schema map[string]any, depth int) string {
 	if schema == nil || depth > maxStubDepth {
 		return "any"
 	}
@@ -71,22 +71,22 @@ func typeOf(schema map[string]any, depth int) string {
 	}
 	for _, key := range []string{"anyOf", "oneOf"} {
 		if list, ok := schema[key].([]any); ok && len(list) > 0 {
-			return union(list, func(v any) string { inner, _ := v.(map[string]any); return typeOf(inner, depth+1) })
+			return union(list, func(v any) string { inner, _ := v.(map[string]any); return typeScriptType(inner, depth+1) })
 		}
 	}
 	switch kind := schema["type"].(type) {
 	case string:
-		return typeNamed(kind, schema, depth)
+		return namedType(kind, schema, depth)
 	case []any:
-		return union(kind, func(v any) string { name, _ := v.(string); return typeNamed(name, schema, depth) })
+		return union(kind, func(v any) string { name, _ := v.(string); return namedType(name, schema, depth) })
 	}
 	if schema["properties"] != nil {
-		return typeNamed("object", schema, depth)
+		return namedType("object", schema, depth)
 	}
 	return "any"
 }
 
-func typeNamed(kind string, schema map[string]any, depth int) string {
+func namedType(kind string, schema map[string]any, depth int) string {
 	switch kind {
 	case "string", "boolean", "null":
 		return kind
@@ -94,7 +94,7 @@ func typeNamed(kind string, schema map[string]any, depth int) string {
 		return "number"
 	case "array":
 		items, _ := schema["items"].(map[string]any)
-		inner := typeOf(items, depth+1)
+		inner := typeScriptType(items, depth+1)
 		if strings.Contains(inner, " | ") {
 			inner = "(" + inner + ")"
 		}
@@ -109,7 +109,7 @@ func objectType(schema map[string]any, depth int) string {
 	properties, _ := schema["properties"].(map[string]any)
 	if len(properties) == 0 {
 		if inner, ok := schema["additionalProperties"].(map[string]any); ok {
-			return "Record<string, " + typeOf(inner, depth+1) + ">"
+			return "Record<string, " + typeScriptType(inner, depth+1) + ">"
 		}
 		return "{}"
 	}
@@ -118,13 +118,13 @@ func objectType(schema map[string]any, depth int) string {
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
 		inner, _ := properties[name].(map[string]any)
 		shown, mark := name, "?"
-		if !identifier().MatchString(name) {
+		if !identifierPattern().MatchString(name) {
 			shown = strconv.Quote(name)
 		}
 		if slices.Contains(required, any(name)) {
 			mark = ""
 		}
-		parts = append(parts, shown+mark+": "+typeOf(inner, depth+1))
+		parts = append(parts, shown+mark+": "+typeScriptType(inner, depth+1))
 	}
 	return "{ " + strings.Join(parts, "; ") + " }"
 }

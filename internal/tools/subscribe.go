@@ -5,16 +5,16 @@ import (
 	"sync"
 )
 
-// Subscribe has Options.Changed hear of a resource's changes until end is called, which may be
+// SubscribeResource has Options.Changed hear of a resource's changes until end is called, which may be
 // called twice. The upstreams count who listens, over all doors: the last one's end ends it.
 // What went wrong is an *Error.
-func (h *Service) Subscribe(ctx context.Context, by Caller, uri string) (end func(context.Context), err error) {
-	server, err := h.serverOf(ctx, by, uri)
+func (h *Service) SubscribeResource(ctx context.Context, by Caller, uri string) (end func(context.Context), err error) {
+	server, err := h.resourceServer(ctx, by, uri)
 	if err != nil {
 		return nil, err
 	}
-	h.asking.Lock()
-	defer h.asking.Unlock()
+	h.subscribing.Lock()
+	defer h.subscribing.Unlock()
 	if err := h.upstreams.Subscribe(ctx, server, uri); err != nil {
 		return nil, toError(h.upstreamError(uri, err))
 	}
@@ -23,8 +23,8 @@ func (h *Service) Subscribe(ctx context.Context, by Caller, uri string) (end fun
 }
 
 func (h *Service) unsubscribe(ctx context.Context, server, uri string) {
-	h.asking.Lock()
-	defer h.asking.Unlock()
+	h.subscribing.Lock()
+	defer h.subscribing.Unlock()
 	if err := h.upstreams.Unsubscribe(context.WithoutCancel(ctx), server, uri); err != nil {
 		h.log.Debug("an upstream goes on telling of a resource", "upstream", server, "error", err)
 	}

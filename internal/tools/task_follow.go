@@ -15,8 +15,8 @@ import (
 // maxTaskOutput is how much of what a task put out is returned, in bytes.
 const maxTaskOutput = 256 << 10
 
-// taskAnswer is how a task stands.
-type taskAnswer struct {
+// taskResult is how a task stands.
+type taskResult struct {
 	TaskID   string           `json:"task_id"`
 	State    models.TaskState `json:"state"`
 	AgentID  string           `json:"agent_id,omitempty"`
@@ -34,8 +34,8 @@ type taskAnswer struct {
 	NextAction string `json:"next_action,omitempty"`
 }
 
-// follow waits for the end of a task, tells of its progress, and returns how it stands.
-func (h *Service) follow(ctx context.Context, c *call, t models.Task, wait time.Duration) (*mcp.CallToolResult, error) {
+// awaitTask waits for the end of a task, tells of its progress, and returns how it stands.
+func (h *Service) awaitTask(ctx context.Context, c *call, t models.Task, wait time.Duration) (*mcp.CallToolResult, error) {
 	until := h.opts.Clock().Add(wait)
 	for told := -1; !t.State.Ended(); {
 		if t.Progress != told && c.opts.Progress != nil {
@@ -43,40 +43,40 @@ func (h *Service) follow(ctx context.Context, c *call, t models.Task, wait time.
 		}
 		told = t.Progress
 		if t.WaitingFor == models.WaitForReply {
-			answered, err := h.askBack(ctx, c, t)
+			answered, err := h.elicitReply(ctx, c, t)
 			if err != nil || !answered {
-				return h.orStanding(ctx, t, err)
+				return h.taskResultOr(ctx, t, err)
 			}
 		}
 		left := until.Sub(h.opts.Clock())
 		if left <= 0 {
 			break
 		}
-		next, err := h.work.WaitForChange(ctx, c.by.Principal.TokenID, t.ID, t.Version, left)
+		next, err := h.orchestrator.WaitForChange(ctx, c.by.Principal.TokenID, t.ID, t.Version, left)
 		if err != nil {
 			return nil, err
 		}
 		t = next
 	}
-	return h.standing(ctx, t)
+	return h.taskResultOf(ctx, t)
 }
 
-// standing is how a task stands. One that failed is an error.
-func (h *Service) standing(ctx context.Context, t models.Task) (*mcp.CallToolResult, error) {
-	out := taskAnswer{TaskID: t.ID, State: t.State, AgentID: t.AgentID, Progress: t.Progress, Tokens: t.Tokens}
+// taskResultOf is how a task stands. One that failed is an error.
+func (h *Service) taskResultOf(ctx context.Context, t models.Task) (*mcp.CallToolResult, error) {
+	out := taskResult{TaskID: t.ID, State: t.State, AgentID: t.AgentID, Progress: t.Progress, Tokens: t.Tokens}
 	switch {
 	case t.State == models.TaskDone:
-		result, truncated, err := h.outputOf(ctx, t)
+		result, truncated, err := h.taskOutput(ctx, t)
 		if err != nil {
 			return nil, err
 		}
 		out.Result, out.Truncated = result, truncated
 	case t.State.Ended():
-		e := failure(CodeTaskFailed, "the task %s %s: %s", t.ID, t.State, orText(t.Error, "nobody says why"))
+		e := newFailure(CodeTaskFailed, "the task %s %s: %s", t.ID, t.State, orElse(t.Error, "nobody says why"))
 		e.Details = map[string]any{"task_id": t.ID, "state": t.State, "agent_id": t.AgentID, "reason": t.ErrorCode}
 		return nil, e
 	case t.WaitingFor == models.WaitForReply:
-		asked, err := h.work.OpenQuestion(ctx, t)
+		asked, err := h.orchestrator.OpenQuestion(ctx, t)
 		if err != nil {
 			return nil, err
 		}
@@ -84,22 +84,22 @@ func (h *Service) standing(ctx context.Context, t models.Task) (*mcp.CallToolRes
 	default:
 		out.NextAction = "call comet:task_status with this task_id"
 	}
-	return answerOf(out)
+	return jsonResult(out)
 }
 
-func (h *Service) orStanding(ctx context.Context, t models.Task, err error) (*mcp.CallToolResult, error) {
+func (h *Service) taskResultOr(ctx context.Context, t models.Task, err error) (*mcp.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h.standing(ctx, t)
+	return h.taskResultOf(ctx, t)
 }
 
-// askBack has a client that can be asked answer what a task's agent asks (PROTOCOL_V5 §7).
-func (h *Service) askBack(ctx context.Context, c *call, t models.Task) (answered bool, err error) {
+// elicitReply has a client that can be asked answer what a task's agent asks (PROTOCOL_V5 §7).
+func (h *Service) elicitReply(ctx context.Context, c *call, t models.Task) (answered bool, err error) {
 	if c.opts.Elicit == nil {
 		return false, nil
 	}
-	asked, err := h.work.OpenQuestion(ctx, t)
+	asked, err := h.orchestrator.OpenQuestion(ctx, t)
 	if err != nil {
 		return false, err
 	}
@@ -118,17 +118,17 @@ func (h *Service) askBack(ctx context.Context, c *call, t models.Task) (answered
 	if text == "" {
 		return false, nil
 	}
-	_, err = h.work.Reply(ctx, t.ID, text)
+	_, err = h.orchestrator.Reply(ctx, t.ID, text)
 	if errs.Is(err, errs.TaskState) { // somebody else was quicker
 		err = nil
 	}
 	return err == nil, err
 }
 
-// outputOf is what a task put out, at most maxTaskOutput of it.
-func (h *Service) outputOf(ctx context.Context, t models.Task) (result any, truncated bool, err error) {
+// taskOutput is what a task put out, at most maxTaskOutput of it.
+func (h *Service) taskOutput(ctx context.Context, t models.Task) (result any, truncated bool, err error) {
 	var text []byte
-	err = h.work.OutputOf(ctx, t, models.StreamResult, 0, func(o models.OutputChunk) error {
+	err = h.orchestrator.OutputOf(ctx, t, models.StreamResult, 0, func(o models.OutputChunk) error {
 		if room := maxTaskOutput - len(text); len(o.Data) > room {
 			o.Data, truncated = o.Data[:room], true
 		}

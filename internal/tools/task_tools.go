@@ -57,7 +57,7 @@ type taskDraft struct {
 // submitTask is comet:submit_task.
 func (h *Service) submitTask(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	var d taskDraft
-	if err := c.read(&d); err != nil {
+	if err := c.decodeArguments(&d); err != nil {
 		return nil, err
 	}
 	wait, err := waitOf(d.WaitSeconds, defaultWait)
@@ -65,14 +65,14 @@ func (h *Service) submitTask(ctx context.Context, c *call) (*mcp.CallToolResult,
 		return nil, err
 	}
 	if err := validate.Struct(d).Err(); err != nil {
-		return nil, badParameters("%s: %s", c.tool.id, problemOf(err))
+		return nil, badParameters("%s: %s", c.tool.id, detailOf(err))
 	}
 	sub := orchestrator.Submission{Capabilities: d.Capabilities, Parameters: d.Parameters, Budget: d.Budget, Priority: models.DefaultPriority}
 	if c.by.TraceID != "" { // the task goes on with the trace, below this call
-		sub.Trace = "00-" + c.by.TraceID + "-" + strings.ReplaceAll(c.id, "-", "")[16:] + "-01"
+		sub.Traceparent = "00-" + c.by.TraceID + "-" + strings.ReplaceAll(c.id, "-", "")[16:] + "-01"
 	}
 	if d.AgentID != nil {
-		sub.Agent = *d.AgentID
+		sub.AgentID = *d.AgentID
 	}
 	if d.Priority != nil {
 		sub.Priority = *d.Priority
@@ -80,15 +80,15 @@ func (h *Service) submitTask(ctx context.Context, c *call) (*mcp.CallToolResult,
 	if d.RequestID != nil {
 		sub.RequestID = *d.RequestID
 	}
-	made, err := h.work.Submit(ctx, c.by.Principal, sub, nil)
+	made, err := h.orchestrator.Submit(ctx, c.by.Principal, sub, nil)
 	switch errs.CodeOf(err) {
 	case errs.UnsupportedWork, errs.InvalidRequest:
-		return nil, refusal(CodeInvalidArguments, "%s", problemOf(err))
+		return nil, newRefusal(CodeInvalidArguments, "%s", detailOf(err))
 	}
 	if err != nil {
 		return nil, err
 	}
-	return h.follow(ctx, c, made.Task, wait)
+	return h.awaitTask(ctx, c, made.Task, wait)
 }
 
 // taskStatus is comet:task_status.
@@ -97,18 +97,18 @@ func (h *Service) taskStatus(ctx context.Context, c *call) (*mcp.CallToolResult,
 		TaskID      string   `json:"task_id"`
 		WaitSeconds *float64 `json:"wait_seconds"`
 	}
-	if err := c.read(&d); err != nil {
+	if err := c.decodeArguments(&d); err != nil {
 		return nil, err
 	}
 	wait, err := waitOf(d.WaitSeconds, 0)
 	if err != nil {
 		return nil, err
 	}
-	t, err := h.taskOf(ctx, c, d.TaskID)
+	t, err := h.visibleTask(ctx, c, d.TaskID)
 	if err != nil {
 		return nil, err
 	}
-	return h.follow(ctx, c, t, wait)
+	return h.awaitTask(ctx, c, t, wait)
 }
 
 // cancelTask is comet:cancel_task.
@@ -117,18 +117,18 @@ func (h *Service) cancelTask(ctx context.Context, c *call) (*mcp.CallToolResult,
 		TaskID string `json:"task_id"`
 		Reason string `json:"reason"`
 	}
-	if err := c.read(&d); err != nil {
+	if err := c.decodeArguments(&d); err != nil {
 		return nil, err
 	}
-	t, err := h.ownTask(ctx, c, d.TaskID)
+	t, err := h.taskToChange(ctx, c, d.TaskID)
 	if err != nil {
 		return nil, err
 	}
-	t, err = h.work.Cancel(ctx, t.ID, orText(d.Reason, "cancelled over MCP"), nil)
+	t, err = h.orchestrator.Cancel(ctx, t.ID, orElse(d.Reason, "cancelled over MCP"), nil)
 	if err != nil {
 		return nil, err
 	}
-	return h.follow(ctx, c, t, 0)
+	return h.awaitTask(ctx, c, t, 0)
 }
 
 // answerTask is comet:answer_task.
@@ -138,40 +138,40 @@ func (h *Service) answerTask(ctx context.Context, c *call) (*mcp.CallToolResult,
 		Answer      string   `json:"answer"`
 		WaitSeconds *float64 `json:"wait_seconds"`
 	}
-	if err := c.read(&d); err != nil {
+	if err := c.decodeArguments(&d); err != nil {
 		return nil, err
 	}
 	wait, err := waitOf(d.WaitSeconds, defaultWait)
 	if err != nil {
 		return nil, err
 	}
-	t, err := h.ownTask(ctx, c, d.TaskID)
+	t, err := h.taskToChange(ctx, c, d.TaskID)
 	if err != nil {
 		return nil, err
 	}
-	if t, err = h.work.Reply(ctx, t.ID, d.Answer); err != nil {
+	if t, err = h.orchestrator.Reply(ctx, t.ID, d.Answer); err != nil {
 		return nil, err
 	}
-	return h.follow(ctx, c, t, wait)
+	return h.awaitTask(ctx, c, t, wait)
 }
 
-// taskOf returns a task that the caller may see.
-func (h *Service) taskOf(ctx context.Context, c *call, id string) (models.Task, error) {
+// visibleTask returns a task that the caller may see.
+func (h *Service) visibleTask(ctx context.Context, c *call, id string) (models.Task, error) {
 	if id == "" || len(id) > models.MaxIDLength {
 		return models.Task{}, badParameters("%s: task_id must be the id of a task", c.tool.id)
 	}
-	t, err := h.work.Task(ctx, id)
+	t, err := h.orchestrator.Task(ctx, id)
 	if err == nil && t.Owner != c.by.Principal.TokenID && !c.by.Principal.Has(models.ScopeTasksRead) || errs.Is(err, errs.NotFound) {
-		return models.Task{}, refusal(CodeInvalidArguments, "there is no task %q", clip(id))
+		return models.Task{}, newRefusal(CodeInvalidArguments, "there is no task %q", clip(id))
 	}
 	return t, err
 }
 
-// ownTask returns a task that the caller may change.
-func (h *Service) ownTask(ctx context.Context, c *call, id string) (models.Task, error) {
-	t, err := h.taskOf(ctx, c, id)
+// taskToChange returns a task that the caller may change.
+func (h *Service) taskToChange(ctx context.Context, c *call, id string) (models.Task, error) {
+	t, err := h.visibleTask(ctx, c, id)
 	if err == nil && t.Owner != c.by.Principal.TokenID && !c.by.Principal.Has(models.ScopeAdmin) {
-		err = refusal(CodePermissionDenied, "the task %s was asked for by another token", t.ID)
+		err = newRefusal(CodePermissionDenied, "the task %s was asked for by another token", t.ID)
 	}
 	return t, err
 }

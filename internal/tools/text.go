@@ -9,15 +9,15 @@ import (
 
 func clip(s string) string { return words.Clip(s) }
 
-// textTo is the beginning of a text, most bytes of it.
-func textTo(s string, most int) string {
+// truncate is the beginning of a text, most bytes of it.
+func truncate(s string, most int) string {
 	if len(s) > most {
 		return s[:most]
 	}
 	return s
 }
 
-func orText(s, otherwise string) string {
+func orElse(s, otherwise string) string {
 	if s == "" {
 		return otherwise
 	}

@@ -21,18 +21,18 @@ func TestACallThatNoDatabaseTakesHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		var log bytes.Buffer
-		trail := newTrail(db.Store, newMeter(usage.New(db.Store, nil), db.Now), slog.New(slog.NewTextHandler(&log, nil)))
-		line := func() ended {
+		trail := newAuditLog(db.Store, newPrepaid(usage.New(db.Store, nil), db.Now), slog.New(slog.NewTextHandler(&log, nil)))
+		line := func() callRecord {
 			id, err := uuid.NewV7()
 			require.NoError(t, err)
-			return ended{ToolCall: models.ToolCall{
-				ID: id.String(), At: db.Now(), Door: DoorMCP, TokenID: "t", Actor: "a", AgentID: "nova", Server: "paper", Tool: "echo",
+			return callRecord{ToolCall: models.ToolCall{
+				ID: id.String(), At: db.Now(), Door: ViaMCP, TokenID: "t", Actor: "a", AgentID: "nova", Server: "paper", Tool: "echo",
 				Class: models.ToolRead, Digest: "d", Outcome: models.ToolSucceeded,
 			}}
 		}
 		first, broken, last := line(), line(), line()
 		broken.Error = "\x00" // PostgreSQL has no such text; SQLite takes anything
-		for _, e := range []ended{first, broken, last} {
+		for _, e := range []callRecord{first, broken, last} {
 			trail.add(e)
 		}
 		require.NoError(t, trail.Flush(t.Context()))

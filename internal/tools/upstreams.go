@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	// addedSource is where upstreams come from that were added at run time; those of a file
+	// apiSource is where upstreams come from that were added at run time; those of a file
 	// come from its path.
-	addedSource = "api"
-	// lookAtFile is how often the file is looked at for changes.
-	lookAtFile = 2 * time.Second
+	apiSource = "api"
+	// filePollInterval is how often the file is looked at for changes.
+	filePollInterval = 2 * time.Second
 	// maxConfig is how long the definition of an upstream may be, in bytes.
 	maxConfig = 64 << 10
 )
@@ -32,21 +32,21 @@ const (
 // Upstreams returns how the upstreams stand whose tools a token may call, in the order of
 // their ids.
 func (h *Service) Upstreams(ctx context.Context, by models.Principal) ([]upstream.Status, error) {
-	p, err := h.policies.of(ctx, by.TokenID)
+	p, err := h.policies.get(ctx, by.TokenID)
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(h.upstreams.Servers(), func(s upstream.Status) bool { return !p.knows(s.ID) }), nil
+	return slices.DeleteFunc(h.upstreams.Servers(), func(s upstream.Status) bool { return !p.allowsServer(s.ID) }), nil
 }
 
 // UpstreamFor is Upstream for the holder of a token: one of whose tools it may call none is
 // not there.
 func (h *Service) UpstreamFor(ctx context.Context, by models.Principal, id string) (upstream.Status, error) {
-	p, err := h.policies.of(ctx, by.TokenID)
+	p, err := h.policies.get(ctx, by.TokenID)
 	if err != nil {
 		return upstream.Status{}, err
 	}
-	if !p.knows(id) {
+	if !p.allowsServer(id) {
 		return upstream.Status{}, errs.New(errs.NotFound, "there is no upstream %q", clip(id))
 	}
 	return h.Upstream(id)
@@ -72,13 +72,13 @@ func (h *Service) status(id string) (upstream.Status, bool) {
 // errs.InvalidRequest for what is not such an entry, and errs.Conflict for an id of the file.
 func (h *Service) PutUpstream(ctx context.Context, by models.Principal, id string, config json.RawMessage) (models.Upstream, error) {
 	u := models.Upstream{ID: id, Config: config, CreatedBy: by.Name}
-	server, err := h.defined(id, config)
+	server, err := h.parseUpstream(id, config)
 	if err != nil {
 		return u, err
 	}
-	h.loader.loading.Lock() // what is being loaded knows nothing of it yet
-	defer h.loader.loading.Unlock()
-	if s, known := h.status(id); known && s.Source != addedSource {
+	h.loader.applying.Lock() // what is being loaded knows nothing of it yet
+	defer h.loader.applying.Unlock()
+	if s, known := h.status(id); known && s.Source != apiSource {
 		return u, errs.New(errs.Conflict, "the upstream %q is defined by %s; change it there", id, s.Source)
 	}
 	err = h.store.Write(ctx, func(tx *store.Tx) error {
@@ -90,15 +90,15 @@ func (h *Service) PutUpstream(ctx context.Context, by models.Principal, id strin
 	if err != nil {
 		return u, err
 	}
-	return u, asErrs(h.upstreams.Put(ctx, addedSource, server))
+	return u, toErrs(h.upstreams.Put(ctx, apiSource, server))
 }
 
 // RemoveUpstream removes one that was added, with what was approved of its tools.
 func (h *Service) RemoveUpstream(ctx context.Context, by models.Principal, id string) error {
-	h.loader.loading.Lock()
-	defer h.loader.loading.Unlock()
+	h.loader.applying.Lock()
+	defer h.loader.applying.Unlock()
 	s, known := h.status(id)
-	if known && s.Source != addedSource {
+	if known && s.Source != apiSource {
 		return errs.New(errs.Conflict, "the upstream %q is defined by %s; remove it there", id, s.Source)
 	}
 	err := h.store.Write(ctx, func(tx *store.Tx) error {
@@ -111,7 +111,7 @@ func (h *Service) RemoveUpstream(ctx context.Context, by models.Principal, id st
 		return tx.Emit(models.EventUpstreamRemoved, id, models.UpstreamChanged{ID: id, Actor: by.Name})
 	})
 	if err == nil && known {
-		err = asErrs(h.upstreams.Remove(ctx, addedSource, id))
+		err = toErrs(h.upstreams.Remove(ctx, apiSource, id))
 		h.refreshSoon(id)
 	}
 	return err
@@ -122,7 +122,7 @@ func (h *Service) RestartUpstream(id string) error {
 	if _, err := h.Upstream(id); err != nil {
 		return err
 	}
-	return asErrs(h.upstreams.Restart(id))
+	return toErrs(h.upstreams.Restart(id))
 }
 
 // ToolDefinitions returns what is known about the tools of an upstream.
@@ -138,16 +138,16 @@ func (h *Service) ToolDefinitions(ctx context.Context, id string) ([]models.Tool
 	return list, err
 }
 
-// defined reads the definition of an upstream that is to be added.
-func (h *Service) defined(id string, config json.RawMessage) (upstream.Server, error) {
-	if id == agentCards || id == own {
+// parseUpstream reads the definition of an upstream that is to be added.
+func (h *Service) parseUpstream(id string, config json.RawMessage) (upstream.Server, error) {
+	if id == agentCardsServer || id == cometServer {
 		return upstream.Server{}, errs.New(errs.InvalidRequest, "the id %q is comet's own; choose another", id)
 	}
 	if len(config) > maxConfig {
 		return upstream.Server{}, errs.New(errs.BodyTooLarge, "the definition of an upstream may have %d bytes", maxConfig)
 	}
-	if err := upstream.CheckID(id); err != nil {
-		return upstream.Server{}, asErrs(err)
+	if err := upstream.ValidateID(id); err != nil {
+		return upstream.Server{}, toErrs(err)
 	}
 	file, err := json.Marshal(map[string]map[string]json.RawMessage{"mcpServers": {id: config}})
 	if err != nil {
@@ -155,22 +155,22 @@ func (h *Service) defined(id string, config json.RawMessage) (upstream.Server, e
 	}
 	servers, _, err := upstream.ParseServers(file)
 	if err != nil {
-		return upstream.Server{}, withoutFile(id, err)
+		return upstream.Server{}, withoutFilePosition(id, err)
 	}
 	if len(servers) != 1 {
 		return upstream.Server{}, errs.New(errs.InvalidRequest, "the definition must be one object")
 	}
-	if h.opts.NoCommands && servers[0].Command != "" {
+	if h.opts.RejectCommands && servers[0].Command != "" {
 		return upstream.Server{}, errs.New(errs.InvalidRequest, "programs can be added in the file of upstreams only: mcp.add_commands is off")
 	}
-	if h.opts.NoCommands && refersElsewhere(config) {
+	if h.opts.RejectCommands && refersToForeignVariables(config) {
 		return upstream.Server{}, errs.New(errs.InvalidRequest, "a definition over the API may name variables that begin with MCP_ only: mcp.add_commands is off")
 	}
 	return servers[0], checkSecrets(servers[0])
 }
 
-// refersElsewhere reports whether a definition names anything but variables made for it.
-func refersElsewhere(config json.RawMessage) bool {
+// refersToForeignVariables reports whether a definition names anything but variables made for it.
+func refersToForeignVariables(config json.RawMessage) bool {
 	for _, m := range regexp.MustCompile(`\$\{([^}]*)`).FindAllSubmatch(config, -1) {
 		if !strings.HasPrefix(strings.TrimPrefix(string(m[1]), "env:"), "MCP_") {
 			return true
@@ -179,9 +179,9 @@ func refersElsewhere(config json.RawMessage) bool {
 	return false
 }
 
-// withoutFile is an error of a definition that came without a file: there are no lines in it,
+// withoutFilePosition is an error of a definition that came without a file: there are no lines in it,
 // and it is the whole document.
-func withoutFile(id string, err error) error {
+func withoutFilePosition(id string, err error) error {
 	e := errs.From(err)
 	for i := range e.Fields {
 		f := &e.Fields[i]
@@ -192,18 +192,18 @@ func withoutFile(id string, err error) error {
 	return e
 }
 
-// variableOf is a reference, perhaps behind a word such as Bearer.
-func variableOf() *regexp.Regexp { return regexp.MustCompile(`^([A-Za-z]+ )?\$\{[^}]+\}$`) }
+// referencePattern is a reference, perhaps behind a word such as Bearer.
+func referencePattern() *regexp.Regexp { return regexp.MustCompile(`^([A-Za-z]+ )?\$\{[^}]+\}$`) }
 
 // checkSecrets refuses what looks like a secret: it would stand in the database.
 func checkSecrets(s upstream.Server) error {
 	var v errs.Violations
 	secret := regexp.MustCompile(`(?i)(token|secret|passw|api_?key|credential|private|auth|cookie|(^|[_-])key$)`)
-	reference := variableOf()
+	reference := referencePattern()
 	check := func(pointer, name, value string) {
 		named := secret.MatchString(name) && value != "" && !reference.MatchString(value)
 		if named || redact.Credential(value) {
-			v.Add(errs.InvalidRequest, pointer, "reference", "%s looks like a secret; name it, as %s or ${file:/path}, and set the variable where comet runs", name, hint(name, value))
+			v.Add(errs.InvalidRequest, pointer, "reference", "%s looks like a secret; name it, as %s or ${file:/path}, and set the variable where comet runs", name, referenceFor(name, value))
 		}
 	}
 	for name, value := range s.Env {
@@ -235,8 +235,8 @@ func checkSecrets(s upstream.Server) error {
 	return v.Err()
 }
 
-// hint is how a value is named instead, with the word before a credential of HTTP.
-func hint(name, value string) string {
+// referenceFor is how a value is named instead, with the word before a credential of HTTP.
+func referenceFor(name, value string) string {
 	word := ""
 	if first, _, ok := strings.Cut(value, " "); ok && strings.EqualFold(name, "Authorization") {
 		word = first + " "
@@ -244,15 +244,15 @@ func hint(name, value string) string {
 	if strings.HasPrefix(name, "the password") {
 		name = "password"
 	}
-	return word + "${" + variable(name) + "}"
+	return word + "${" + variableName(name) + "}"
 }
 
-func variable(name string) string {
+func variableName(name string) string {
 	return strings.ToUpper(regexp.MustCompile(`[^A-Za-z0-9]+`).ReplaceAllString(name, "_"))
 }
 
-// asErrs is an error of the upstreams as one of comet's.
-func asErrs(err error) error {
+// toErrs is an error of the upstreams as one of comet's.
+func toErrs(err error) error {
 	var e *upstream.Error
 	if !errors.As(err, &e) {
 		return err

@@ -59,6 +59,6 @@ func TestReferencesElsewhere(t *testing.T) {
 		`{"url":"https://x"}`: false, `{"headers":{"A":"${MCP_TOKEN}"}}`: false, `{"headers":{"A":"${env:MCP_TOKEN}"}}`: false,
 		`{"headers":{"A":"${HOME}"}}`: true, `{"headers":{"A":"${file:/etc/shadow}"}}`: true, `{"headers":{"A":"${MCP_A} ${B}"}}`: true,
 	} {
-		require.Equal(t, want, refersElsewhere([]byte(text)), text)
+		require.Equal(t, want, refersToForeignVariables([]byte(text)), text)
 	}
 }

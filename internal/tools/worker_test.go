@@ -9,21 +9,21 @@ import (
 
 func TestUnderway(t *testing.T) {
 	t.Parallel()
-	u := &underway{tasks: map[string]map[int]context.CancelFunc{}}
+	u := &attempts{tasks: map[string]map[int]context.CancelFunc{}}
 	begin := func(task string, attempt int) context.Context {
 		ctx, cancel := context.WithCancel(t.Context())
 		u.add(task, attempt, cancel)
 		return ctx
 	}
 	first, second, other := begin("t", 1), begin("t", 2), begin("o", 1)
-	u.end("t", 1)
+	u.finish("t", 1)
 	require.Error(t, first.Err())
 	require.NoError(t, second.Err(), "the end of an attempt is not that of the next")
-	require.False(t, u.cancel("nobody's", 0), "it is for another replica")
-	require.True(t, u.cancel("t", 2))
+	require.False(t, u.cancelUpTo("nobody's", 0), "it is for another replica")
+	require.True(t, u.cancelUpTo("t", 2))
 	require.Error(t, second.Err())
 	require.NoError(t, other.Err())
-	u.end("t", 2)
-	u.end("o", 1)
+	u.finish("t", 2)
+	u.finish("o", 1)
 	require.Empty(t, u.tasks)
 }

@@ -16,7 +16,7 @@ import (
 // under other names.
 func thousand(tb testing.TB) (map[string][]toolsearch.Tool, []string) {
 	tb.Helper()
-	published := realTools(tb)
+	published := publishedTools(tb)
 	out := map[string][]toolsearch.Tool{}
 	var plain []string
 	for n := 0; ; n++ {
@@ -40,7 +40,7 @@ func thousand(tb testing.TB) (map[string][]toolsearch.Tool, []string) {
 func BenchmarkSearch(b *testing.B) {
 	tools, plain := thousand(b)
 	texts := []string{"read a file", "lire plusieurs fichiers en même temps", "open a pull request on github", "take a screenshot of the page", "screenshto", "envoyer un message sur slack", "what do I know about Bob", "remmber a fcat about smoebody", "navgiate to a webstie", "itinéraire entre deux villes", "how big is the log in /var/log/app.log", "who changed what in the project lately"}
-	for name, opts := range map[string]*toolsearch.Options{"computed": {Cache: -1}, "remembered": nil} {
+	for name, opts := range map[string]*toolsearch.Options{"computed": {CacheSize: -1}, "remembered": nil} {
 		b.Run(name, func(b *testing.B) {
 			x := indexOf(tools, opts)
 			var ours, naive []time.Duration
@@ -59,7 +59,7 @@ func BenchmarkSearch(b *testing.B) {
 		})
 	}
 	b.Run("parallel", func(b *testing.B) {
-		x := indexOf(tools, &toolsearch.Options{Cache: -1})
+		x := indexOf(tools, &toolsearch.Options{CacheSize: -1})
 		b.RunParallel(func(p *testing.PB) {
 			for i := 0; p.Next(); i++ {
 				_, _ = x.Search(b.Context(), toolsearch.Query{Text: texts[i%len(texts)]})

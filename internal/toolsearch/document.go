@@ -10,100 +10,98 @@ import (
 type field uint8
 
 const (
-	inName field = iota
-	inServer
-	inTitle
-	inSummary // the first sentence of the description
-	inDescription
-	inParameters
-	inParameterTexts
+	nameField field = iota
+	serverField
+	titleField
+	summaryField // the first sentence of the description
+	descriptionField
+	parameterField
+	parameterTextField
 	fields
 )
 
-// emphasis is what a word counts in each field, and evenness how much is taken off in a
-// field that is longer than others, 0 for nothing. Names are chosen with care and are
-// short; descriptions of parameters mention everything.
-func emphasis() (weight, evenness [fields]float32) {
-	weight = [fields]float32{inName: 5.5, inServer: 2.5, inTitle: 1.4, inSummary: 1.6, inDescription: 0.6, inParameters: 0.3, inParameterTexts: 0.3}
-	evenness = [fields]float32{inName: 0.4, inServer: 0, inTitle: 0.4, inSummary: 0.4, inDescription: 0.6, inParameters: 0.65, inParameterTexts: 0.7}
-	return weight, evenness
+// fieldParameters returns the weight of each field and its length normalisation (b of BM25F),
+// 0 for none. Names are short and chosen with care; parameter texts mention everything.
+func fieldParameters() (weight, normalisation [fields]float32) {
+	weight = [fields]float32{nameField: 5.5, serverField: 2.5, titleField: 1.4, summaryField: 1.6, descriptionField: 0.6, parameterField: 0.3, parameterTextField: 0.3}
+	normalisation = [fields]float32{nameField: 0.4, serverField: 0, titleField: 0.4, summaryField: 0.4, descriptionField: 0.6, parameterField: 0.65, parameterTextField: 0.7}
+	return weight, normalisation
 }
 
 const (
-	// maxParameters is how many parameters of a tool are read, and maxDepth how deep.
+	// maxParameters is how many parameters of a tool are indexed, and maxDepth how deep.
 	maxParameters = 200
 	maxDepth      = 4
-	// maxWords is how many words of one field count.
-	maxWords = 400
+	// maxFieldWords is how many words of one field are indexed.
+	maxFieldWords = 400
 )
 
 // document is a tool with the terms of its fields.
 type document struct {
 	id, server, description string
-	text, digest            string // what a vector is made of, and under what it is kept
+	embedded, digest        string // the text of its vector, and the key under which that is stored
 	length                  [fields]float32
 	terms                   map[string]*[fields]uint16
-	words                   map[string]string // as they are written, folded, and their stems
+	words                   map[string]string // without accents → stem
 	plurals                 map[string]bool   // terms of the name
-	places                  map[string]int    // of terms in the first sentence
-	deprecated, destroys    bool
-	actions                 actions
+	deprecated              bool
+	action                  action
 }
 
-func newDocument(w *words, t *Tool, of *shared) *document {
-	d := &document{id: t.ID, server: t.Server, description: t.Description, terms: map[string]*[fields]uint16{}, words: map[string]string{}, plurals: map[string]bool{}, places: map[string]int{}}
-	summary, rest := of.own(t.Description)
+func newDocument(v *vocabulary, t *Tool) *document {
+	d := &document{id: t.ID, server: t.Server, description: t.Description, terms: map[string]*[fields]uint16{}, words: map[string]string{}, plurals: map[string]bool{}}
+	summary, rest := firstSentence(t.Description)
 	parameters, texts := schemaWords(t.InputSchema)
+	name := tokenize(t.Name)
+	d.action = v.actionOfName(name)
 	all := [fields][]string{
-		inTitle: split(t.Title), inSummary: split(summary), inDescription: split(rest),
-		inParameters: split(parameters), inParameterTexts: split(texts), inServer: split(t.Server),
+		nameField: append(name, tokenize(strings.Join(t.Keywords, " "))...), serverField: tokenize(t.Server), titleField: tokenize(t.Title),
+		summaryField: tokenize(summary), descriptionField: tokenize(rest), parameterField: tokenize(parameters), parameterTextField: tokenize(texts),
 	}
-	for _, word := range split(t.Name) {
-		if of.prefix[word] { // it says no more than the server's name
-			all[inServer] = append(all[inServer], word)
-			continue
-		}
-		all[inName] = append(all[inName], word)
-	}
-	d.actions = w.does(all[inName])
-	all[inName] = append(all[inName], split(strings.Join(t.Keywords, " "))...)
-	l := w.languageOf(slices.Concat(all[inSummary], all[inDescription], all[inTitle]))
-	for f, list := range all {
-		d.add(w, field(f), list, l)
+	l := v.languageOf(slices.Concat(all[summaryField], all[descriptionField], all[titleField]))
+	for f, words := range all {
+		d.add(v, field(f), words, l)
 	}
 	d.deprecated = d.terms["deprec"] != nil
-	d.destroys = slices.ContainsFunc(split(t.Name), func(word string) bool { return w.destroyers[fold(word)] && !of.prefix[word] })
 	return d
 }
 
-// textOf is what a vector of a tool is made of.
-func textOf(t *Tool) string {
-	parts := []string{t.Server, strings.Join(split(t.Name), " "), t.Title, t.Description}
+// firstSentence splits a description at the end of its first sentence or line.
+func firstSentence(text string) (summary, rest string) {
+	text = strings.TrimSpace(text)
+	for i := range len(text) {
+		if text[i] == '\n' || strings.IndexByte(".!?;", text[i]) >= 0 && i+1 < len(text) && text[i+1] == ' ' {
+			return text[:i], text[i+1:]
+		}
+	}
+	return text, ""
+}
+
+// embeddedText returns the text that the vector of a tool is made of.
+func embeddedText(t *Tool) string {
+	parts := []string{t.Server, strings.Join(tokenize(t.Name), " "), t.Title, t.Description}
 	text := strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ". ")
 	return strings.ToValidUTF8(text[:min(len(text), maxEmbedded)], "")
 }
 
-// add counts words of a field. They are stemmed in the language that the tool is described
-// in, or in both where that cannot be seen: "fil" is no file.
-func (d *document) add(w *words, f field, list []string, l language) {
-	for i, word := range list[:min(len(list), maxWords)] {
-		if w.stops[anglais][word] && (f != inName || len(list) > 1) {
+// add counts the words of a field. They are stemmed in the language of the tool's description,
+// or in both where that is unknown.
+func (d *document) add(v *vocabulary, f field, words []string, l language) {
+	for _, word := range words[:min(len(words), maxFieldWords)] {
+		if v.stopWords[inEnglish][word] && (f != nameField || len(words) > 1) {
 			continue
 		}
 		d.length[f]++
-		one := stem(word, anglais)
-		d.words[fold(word)] = one
-		if f == inName && plural(word) {
-			d.plurals[one] = true
+		en := stem(word, inEnglish)
+		d.words[withoutAccents(word)] = en
+		if f == nameField && isPlural(word) {
+			d.plurals[en] = true
 		}
-		if _, twice := d.places[one]; f == inSummary && !twice {
-			d.places[one] = i
+		if l != inFrench {
+			d.count(en, f)
 		}
-		if l != francais {
-			d.count(one, f)
-		}
-		if l != anglais {
-			d.count(french(word), f)
+		if l != inEnglish {
+			d.count(frenchTerm(word), f)
 		}
 	}
 }
@@ -117,7 +115,7 @@ func (d *document) count(term string, f field) {
 	counts[f]++
 }
 
-// schema is what is read of a JSON Schema.
+// schema is the part of a JSON Schema that is indexed.
 type schema struct {
 	Description string             `json:"description"`
 	Properties  map[string]*schema `json:"properties"`
@@ -125,7 +123,7 @@ type schema struct {
 	Enum        []any              `json:"enum"`
 }
 
-// schemaWords returns the names of the parameters of a tool, and what is said of them.
+// schemaWords returns the names of a tool's parameters, and their descriptions and values.
 func schemaWords(raw json.RawMessage) (names, texts string) {
 	var s schema
 	if len(raw) == 0 || json.Unmarshal(raw, &s) != nil {

@@ -14,8 +14,8 @@ func FuzzSearch(f *testing.F) {
 	for _, text := range []string{"read a file", "lire l'été", "", "\xff\xfe", "PR", "a", "mettre à jour", "ﬁle ½ 文件 ", "readHTTPFile2", "l’œuvre d'un dossier"} {
 		f.Add(text, text)
 	}
-	tools := realTools(f)
-	x, again := indexOf(tools, &toolsearch.Options{Cache: -1}), indexOf(tools, &toolsearch.Options{Cache: -1})
+	tools := publishedTools(f)
+	x, again := indexOf(tools, &toolsearch.Options{CacheSize: -1}), indexOf(tools, &toolsearch.Options{CacheSize: -1})
 	f.Fuzz(func(t *testing.T, text, description string) {
 		odd := []toolsearch.Tool{{ID: "odd:tool", Server: "odd", Name: description, Title: description, Description: description, InputSchema: []byte(description)}}
 		x.Replace("odd", odd)

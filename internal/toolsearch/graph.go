@@ -2,25 +2,31 @@ package toolsearch
 
 import (
 	"cmp"
+	"context"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"time"
 
+	"gonum.org/v1/gonum/graph/community"
+	"gonum.org/v1/gonum/graph/network"
+	"gonum.org/v1/gonum/graph/simple"
+
 	"comet/models"
+	"comet/store"
 )
 
 const (
-	// halfLife is after what time an edge that is not used counts half.
+	// halfLife is the time after which an unused edge has half its weight.
 	halfLife = 30 * 24 * time.Hour
-	// half is the weight at which an edge counts half of what any edge can.
-	half = 2
-	// direct, common and central are what makes two tools near: that they were used
-	// together, that they were used with the same ones, and that the other is the centre of
-	// a community of both.
-	direct, common, central = 0.6, 0.3, 0.1
+	// halfWeight is the weight at which an edge has half of the highest proximity.
+	halfWeight = 2
+	// Shares of the proximity of two tools: they were used together, they were used with the
+	// same tools, and the other one is central in a community of both.
+	directShare, commonShare, centralShare = 0.6, 0.3, 0.1
 )
 
-// neighbour is a tool that was used together with another, and how near it is, in 0…1.
+// neighbour is a tool that was used together with another one; near is its proximity in 0…1.
 type neighbour struct {
 	node   int32
 	id     string
@@ -28,24 +34,24 @@ type neighbour struct {
 	near   float64
 }
 
-// graph is which tools were used together, at one moment. It is read only. Edges have a
-// direction in SQL, and count in both here.
+// graph is the usage graph at one moment. It is read only. Edges have a direction in SQL and
+// count in both directions here.
 type graph struct {
 	number    uint64
-	at        time.Time // its weights are of then
+	at        time.Time // of the weights
 	source    []models.ToolEdge
 	stats     []models.ToolNode
 	ids       []string // sorted
 	nodes     map[string]int32
-	adjacent  [][]neighbour // by id; neighbours() has the nearest first
-	nearest   [][]neighbour
+	adjacent  [][]neighbour // by id
+	nearest   [][]neighbour // the same, the nearest first
 	edges     int
 	density   float64
 	rank      []float64 // PageRank, the highest is 1
-	community []int     // -1 for none known
+	community []int     // -1 where it is unknown
 }
 
-// newGraph makes the graph of edges. stats may lack nodes, and have further ones.
+// newGraph returns the graph of edges. stats may lack nodes and may have others.
 func newGraph(edges []models.ToolEdge, stats []models.ToolNode, now time.Time) *graph {
 	g := &graph{at: now, source: edges, nodes: map[string]int32{}}
 	for i := range edges {
@@ -58,12 +64,12 @@ func newGraph(edges []models.ToolEdge, stats []models.ToolNode, now time.Time) *
 	}
 	weights := make([]map[int32]float64, len(g.ids))
 	for i := range edges {
-		from, to, w := g.nodes[edges[i].From], g.nodes[edges[i].To], weight(&edges[i], now)
-		for _, way := range [][2]int32{{from, to}, {to, from}} {
-			if weights[way[0]] == nil {
-				weights[way[0]] = map[int32]float64{}
+		from, to, w := g.nodes[edges[i].From], g.nodes[edges[i].To], edgeWeight(&edges[i], now)
+		for _, pair := range [][2]int32{{from, to}, {to, from}} {
+			if weights[pair[0]] == nil {
+				weights[pair[0]] = map[int32]float64{}
 			}
-			weights[way[0]][way[1]] += w
+			weights[pair[0]][pair[1]] += w
 		}
 	}
 	g.adjacent = make([][]neighbour, len(g.ids))
@@ -82,14 +88,14 @@ func newGraph(edges []models.ToolEdge, stats []models.ToolNode, now time.Time) *
 	return g
 }
 
-// weight is what an edge counts: many runs count more than few, but a loop of ten thousand
-// not a thousand times as much, and what has not been used for long less.
-func weight(e *models.ToolEdge, now time.Time) float64 {
+// edgeWeight grows with the logarithm of the runs and halves with each halfLife since the last
+// one.
+func edgeWeight(e *models.ToolEdge, now time.Time) float64 {
 	age := max(now.Sub(e.LastUsed), 0)
 	return math.Log2(1+float64(e.Runs)) * math.Exp2(-float64(age)/float64(halfLife))
 }
 
-// setStats takes ranks and communities, and orders the neighbours with them.
+// setStats sets ranks and communities and sorts the neighbours by proximity.
 func (g *graph) setStats(stats []models.ToolNode) {
 	g.stats = stats
 	g.rank, g.community = make([]float64, len(g.ids)), make([]int, len(g.ids))
@@ -112,18 +118,17 @@ func (g *graph) setStats(stats []models.ToolNode) {
 	for i, all := range g.adjacent {
 		list := slices.Clone(all)
 		for j := range list {
-			list[j].near = g.pair(int32(i), list[j].node)
+			list[j].near = g.proximity(int32(i), list[j].node)
 		}
 		slices.SortFunc(list, func(a, b neighbour) int { return cmp.Or(cmp.Compare(b.near, a.near), cmp.Compare(a.node, b.node)) })
 		g.nearest[i] = list
 	}
 }
 
-// alpha is how much the text counts where a context is known (decisions, MCP gateway): the
-// more of the graph there is, the less.
+// alpha returns the weight of the text for a query with a context: max(0.5, 1 − 2·density).
 func (g *graph) alpha() float64 { return max(0.5, 1-2*g.density) }
 
-// known returns those of the tools that the graph has.
+// known returns the nodes of the tools that the graph has.
 func (g *graph) known(tools []string) (out []int32) {
 	for _, id := range tools {
 		if i, ok := g.nodes[id]; ok && !slices.Contains(out, i) {
@@ -133,7 +138,7 @@ func (g *graph) known(tools []string) (out []int32) {
 	return out
 }
 
-// neighbours returns the tools that one was used with, the nearest first.
+// neighbours returns the tools that were used together with a tool, the nearest first.
 func (g *graph) neighbours(id string) []neighbour {
 	i, ok := g.nodes[id]
 	if !ok {
@@ -142,8 +147,8 @@ func (g *graph) neighbours(id string) []neighbour {
 	return g.nearest[i]
 }
 
-// near is how near a tool is to any of a context, in 0…1. Several that are near count more
-// than one, and those that are far take nothing away.
+// near returns the proximity of a tool to a context, in 0…1. Each tool of the context that is
+// near adds to it, and one that is far takes nothing away.
 func (g *graph) near(context []int32, id string) float64 {
 	i, ok := g.nodes[id]
 	if !ok {
@@ -152,20 +157,20 @@ func (g *graph) near(context []int32, id string) float64 {
 	far := 1.0
 	for _, c := range context {
 		if c != i {
-			far *= 1 - g.pair(c, i)
+			far *= 1 - g.proximity(c, i)
 		}
 	}
 	return 1 - far
 }
 
-// pair is how near two tools are, in 0…1.
-func (g *graph) pair(a, b int32) float64 {
-	near := common * g.adamicAdar(a, b)
+// proximity returns how near tool b is to tool a, in 0…1.
+func (g *graph) proximity(a, b int32) float64 {
+	near := commonShare * g.adamicAdar(a, b)
 	if w := g.weight(a, b); w > 0 {
-		near += direct * w / (w + half)
+		near += directShare * w / (w + halfWeight)
 	}
 	if g.community[a] >= 0 && g.community[a] == g.community[b] {
-		near += central * g.rank[b]
+		near += centralShare * g.rank[b]
 	}
 	return near
 }
@@ -179,8 +184,8 @@ func (g *graph) weight(a, b int32) float64 {
 	return list[i].weight
 }
 
-// adamicAdar is what the common neighbours of two tools say of them, in 0…1: one that is
-// used with everything says little.
+// adamicAdar returns the Adamic-Adar index of two tools, mapped to 0…1: common neighbours
+// count, and one that is used with many tools counts less.
 func (g *graph) adamicAdar(a, b int32) float64 {
 	one, two := g.adjacent[a], g.adjacent[b]
 	sum := 0.0
@@ -191,9 +196,91 @@ func (g *graph) adamicAdar(a, b int32) float64 {
 		case d > 0:
 			two = two[1:]
 		default:
-			sum += 1 / math.Log(float64(len(g.adjacent[one[0].node]))) // at least these two have it
+			sum += 1 / math.Log(float64(len(g.adjacent[one[0].node]))) // at least 2: these two
 			one, two = one[1:], two[1:]
 		}
 	}
 	return sum / (1 + sum)
+}
+
+// recompute computes the ranks and communities of a graph, writes them to SQL, and returns the
+// number of the graph that has them.
+func (x *Index) recompute(ctx context.Context, g *graph) (uint64, error) {
+	nodes := g.computeStats()
+	for from := 0; from < len(nodes); from += maxWritten {
+		batch := nodes[from:min(len(nodes), from+maxWritten)]
+		if err := x.store.Write(ctx, func(tx *store.Tx) error { return tx.SetToolRanks(batch) }); err != nil {
+			return 0, err
+		}
+	}
+	next := *g
+	next.number++
+	next.setStats(nodes)
+	x.graph.Store(&next)
+	x.opts.OnChange(next.change(MetricsUpdated))
+	return next.number, nil
+}
+
+// computeStats returns the PageRank of each tool and its community by Louvain's method.
+// Communities are numbered by their first tool, so the same graph always has the same ones.
+func (g *graph) computeStats() []models.ToolNode {
+	out := make([]models.ToolNode, len(g.ids))
+	if len(out) == 0 {
+		return out
+	}
+	for i, rank := range g.pageRank() {
+		out[i] = models.ToolNode{Tool: g.ids[i], Rank: rank}
+	}
+	for number, members := range g.communities() {
+		for _, i := range members {
+			out[i].Community = number
+		}
+	}
+	return out
+}
+
+func (g *graph) pageRank() []float64 {
+	const damping, tolerance = 0.85, 1e-9
+	directed := simple.NewWeightedDirectedGraph(0, 0)
+	for i := range g.ids {
+		directed.AddNode(simple.Node(i))
+	}
+	for i := range g.source {
+		e := &g.source[i]
+		if w := edgeWeight(e, g.at); w > 0 && e.From != e.To {
+			directed.SetWeightedEdge(simple.WeightedEdge{F: simple.Node(g.nodes[e.From]), T: simple.Node(g.nodes[e.To]), W: w})
+		}
+	}
+	out := make([]float64, len(g.ids))
+	for i, rank := range network.PageRankSparse(directed, damping, tolerance) {
+		if !math.IsNaN(rank) {
+			out[i] = math.Round(rank*1e6) / 1e6 // the start vector is random
+		}
+	}
+	return out
+}
+
+func (g *graph) communities() [][]int64 {
+	undirected := simple.NewWeightedUndirectedGraph(0, 0)
+	for i := range g.ids {
+		undirected.AddNode(simple.Node(i))
+	}
+	for i, all := range g.adjacent {
+		for _, n := range all {
+			if int32(i) < n.node && n.weight > 0 {
+				undirected.SetWeightedEdge(simple.WeightedEdge{F: simple.Node(i), T: simple.Node(n.node), W: n.weight})
+			}
+		}
+	}
+	var out [][]int64
+	for _, members := range community.Modularize(undirected, 1, rand.NewPCG(1, 1)).Communities() {
+		ids := make([]int64, 0, len(members))
+		for _, m := range members {
+			ids = append(ids, m.ID())
+		}
+		slices.Sort(ids)
+		out = append(out, ids)
+	}
+	slices.SortFunc(out, func(a, b []int64) int { return cmp.Compare(a[0], b[0]) })
+	return out
 }

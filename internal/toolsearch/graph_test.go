@@ -163,7 +163,7 @@ func TestRecord(t *testing.T) {
 	})
 
 	rule(t, "WritesWhatWaitsBeforeTheEnd", func(t *testing.T, db *storetest.DB) {
-		x := house(db, &toolsearch.Options{Every: time.Hour})
+		x := house(db, &toolsearch.Options{FlushInterval: time.Hour})
 		require.NoError(t, x.Start(t.Context()))
 		require.NoError(t, x.Record(t.Context(), []string{"fs:read_x", "fs:parse"}, true))
 		require.NoError(t, x.Stop(context.Background()))
@@ -186,7 +186,7 @@ func TestGraph(t *testing.T) {
 	rule(t, "BringsForwardWhatIsUsedWithTheContext", func(t *testing.T, db *storetest.DB) {
 		x := house(db, nil)
 		record(t, x, 5, "fs:parse fs:read_z")
-		require.Equal(t, "fs:read_x", found(t, x, "read")[0], "without a context the ids decide between equals")
+		require.Equal(t, "fs:read_x", search(t, x, "read")[0], "without a context the ids decide between equals")
 		a, err := x.Search(t.Context(), toolsearch.Query{Text: "read", ContextTools: []string{"fs:parse"}})
 		require.NoError(t, err)
 		require.Equal(t, "fs:read_z", a.Hits[0].ID)
@@ -253,7 +253,7 @@ func TestGraph(t *testing.T) {
 	rule(t, "IsReadByEveryReplicaAndToldOf", func(t *testing.T, db *storetest.DB) {
 		record(t, house(db, nil), 3, "fs:parse fs:read_z")
 		var told changes
-		x := house(db, &toolsearch.Options{Every: time.Millisecond, Recompute: time.Millisecond, Changed: told.add})
+		x := house(db, &toolsearch.Options{FlushInterval: time.Millisecond, RecomputeInterval: time.Millisecond, OnChange: told.add})
 		run(t, x)
 		require.Eventually(t, func() bool { return len(told.of(toolsearch.MetricsUpdated)) > 0 }, time.Minute, time.Millisecond)
 		synced := told.of(toolsearch.GraphSynced)
@@ -273,7 +273,7 @@ func TestGraph(t *testing.T) {
 
 	rule(t, "HasRanksAndCommunitiesThatOutliveTheProcess", func(t *testing.T, db *storetest.DB) {
 		var told changes
-		x := house(db, &toolsearch.Options{Every: time.Millisecond, Recompute: time.Millisecond, Changed: told.add})
+		x := house(db, &toolsearch.Options{FlushInterval: time.Millisecond, RecomputeInterval: time.Millisecond, OnChange: told.add})
 		record(t, x, 9, "a b c")
 		record(t, x, 9, "d e f")
 		record(t, x, 1, "c d")
@@ -318,7 +318,7 @@ func TestGraph(t *testing.T) {
 		}))
 		db.Clock.Advance(29 * 24 * time.Hour)
 		var told changes
-		x := house(db, &toolsearch.Options{Every: time.Millisecond, Changed: told.add})
+		x := house(db, &toolsearch.Options{FlushInterval: time.Millisecond, OnChange: told.add})
 		run(t, x)
 		require.Eventually(t, func() bool { return len(told.of(toolsearch.GraphSynced)) > 0 }, time.Minute, time.Millisecond)
 		record(t, x, 3, "fs:parse fs:read_y")

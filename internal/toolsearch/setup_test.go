@@ -24,9 +24,9 @@ func rule(t *testing.T, name string, fn func(t *testing.T, db *storetest.DB)) {
 	})
 }
 
-// realTools returns the tools of servers as they are published, by server. Where the files
+// publishedTools returns the tools of servers as they are published, by server. Where the files
 // come from is in testdata/README.md.
-func realTools(tb testing.TB) map[string][]toolsearch.Tool {
+func publishedTools(tb testing.TB) map[string][]toolsearch.Tool {
 	tb.Helper()
 	files, err := filepath.Glob("testdata/tools/*.json")
 	require.NoError(tb, err)
@@ -62,7 +62,7 @@ func indexOf(tools map[string][]toolsearch.Tool, opts *toolsearch.Options) *tool
 }
 
 // ids are those of hits.
-func ids(a toolsearch.Answer) []string {
+func ids(a toolsearch.Result) []string {
 	out := make([]string, 0, len(a.Hits))
 	for _, h := range a.Hits {
 		out = append(out, h.ID)

@@ -7,72 +7,82 @@ import (
 	"sync"
 )
 
-// saturation is how soon further occurrences of a word add nothing: k1 of BM25.
-const saturation = 0.8
+const (
+	// saturation is how soon further occurrences of a word add nothing: k1 of BM25.
+	saturation = 0.8
+	// unknownWeight is how much a word that no tool has weighs against the others: it is mostly
+	// a name of a person or a file.
+	unknownWeight = 0.25
+	// otherNumber is the factor for a word that a name has in the singular and the query in the
+	// plural, or the reverse: list_issues and get_issue.
+	otherNumber = 0.8
+	// unusedName is taken off a tool in proportion to the words of its name that the query does
+	// not have: "read a file" does not mean read_multiple_files.
+	unusedName = 0.2
+	// deprecatedFactor is the factor for a tool whose description says that it is deprecated.
+	deprecatedFactor = 0.9
+)
 
-// posting says that a term occurs in a document, and what it counts there, in 0…1.
+// posting is an occurrence of a term in a document, with its score in 0…1.
 type posting struct {
 	doc   int32
 	score float32
-	// named is set where it is in the name, and plural where it is so there.
-	named, plural bool
+	// inName is true where the name has the term, and plural where it has it in the plural.
+	inName, plural bool
 }
 
-// snapshot is all tools at one moment, and where their terms are. It is read only.
+// snapshot is the inverted index of all tools at one moment. It is read only.
 type snapshot struct {
-	number   uint64
-	docs     []*document // sorted by id
-	byID     map[string]int32
-	postings map[string][]posting
-	servers  map[string]bool // terms that are said of all tools of a server, and of no other
-	names    []float32       // how much the words of each name weigh
-	words    []spelled       // sorted
-	scratch  *sync.Pool      // of *scratch, as long as docs
+	number       uint64
+	docs         []*document // sorted by id
+	byID         map[string]int32
+	postings     map[string][]posting
+	nameWeight   []float32  // by document: the rarities of the words of its name
+	spellings    []spelling // of all words, sorted
+	accumulators *sync.Pool // of *accumulator, as long as docs
 }
 
 func newSnapshot(number uint64, docs []*document) *snapshot {
 	slices.SortFunc(docs, func(a, b *document) int { return strings.Compare(a.id, b.id) })
 	docs = slices.CompactFunc(docs, func(a, b *document) bool { return a.id == b.id })
 	s := &snapshot{number: number, docs: docs, byID: make(map[string]int32, len(docs)), postings: map[string][]posting{}}
-	weight, evenness := emphasis()
-	average := averages(docs)
+	weight, normalisation := fieldParameters()
+	average := averageLengths(docs)
 	for i, d := range docs {
 		s.byID[d.id] = int32(i)
 		var norm [fields]float32
 		for f := range fields {
 			norm[f] = weight[f]
 			if average[f] > 0 {
-				norm[f] /= 1 - evenness[f] + evenness[f]*d.length[f]/average[f]
+				norm[f] /= 1 - normalisation[f] + normalisation[f]*d.length[f]/average[f]
 			}
 		}
 		for text, counts := range d.terms {
 			var sum float32
 			for f, n := range counts {
-				if n > 0 { // a description that repeats itself says no more
+				if n > 0 { // a repeated word counts once per field
 					sum += norm[f]
 				}
 			}
-			s.postings[text] = append(s.postings[text], posting{int32(i), sum / (saturation + sum), counts[inName] > 0, d.plurals[text]})
+			s.postings[text] = append(s.postings[text], posting{int32(i), sum / (saturation + sum), counts[nameField] > 0, d.plurals[text]})
 		}
 	}
-	s.servers = map[string]bool{}
-	s.names = make([]float32, len(docs))
-	for text, list := range s.postings {
-		s.servers[text] = !slices.ContainsFunc(list, func(p posting) bool { return docs[p.doc].terms[text][inServer] == 0 })
+	s.nameWeight = make([]float32, len(docs))
+	for _, list := range s.postings {
 		for _, p := range list {
-			if p.named {
-				s.names[p.doc] += s.rarity(float32(len(list)))
+			if p.inName {
+				s.nameWeight[p.doc] += s.rarity(float32(len(list)))
 			}
 		}
 	}
-	s.words = spellings(docs)
+	s.spellings = toolSpellings(docs)
 	n := len(docs)
-	s.scratch = &sync.Pool{New: func() any { return newScratch(n) }}
+	s.accumulators = &sync.Pool{New: func() any { return newAccumulator(n) }}
 	return s
 }
 
-// averages are the lengths that the fields of tools have, of those that have them.
-func averages(docs []*document) (out [fields]float32) {
+// averageLengths returns the mean length of each field over the tools that have it.
+func averageLengths(docs []*document) (out [fields]float32) {
 	var n [fields]float32
 	for _, d := range docs {
 		for f, length := range d.length {
@@ -90,9 +100,90 @@ func averages(docs []*document) (out [fields]float32) {
 	return out
 }
 
-// rarity is the inverse document frequency of what df tools have; one that hardly has it
-// counts as a part.
+// rarity is the inverse document frequency of a term. df may have a fraction: a tool that hardly
+// has the term counts in part.
 func (s *snapshot) rarity(df float32) float32 {
 	n := float64(len(s.docs))
 	return float32(math.Log(1 + (n-float64(df)+0.5)/(float64(df)+0.5)))
+}
+
+// accumulator adds up the scores of one search. The slices are as long as there are documents.
+type accumulator struct {
+	total   []float32
+	covered []float32 // rarities of the words of the name that the query has
+	touched []int32   // documents with a total
+
+	best, inName []float32 // of the term at hand
+	seen         []int32   // documents with a best
+}
+
+func newAccumulator(n int) *accumulator {
+	return &accumulator{total: make([]float32, n), best: make([]float32, n), covered: make([]float32, n), inName: make([]float32, n)}
+}
+
+func (a *accumulator) reset() {
+	for _, doc := range a.touched {
+		a.total[doc], a.covered[doc] = 0, 0
+	}
+	a.touched = a.touched[:0]
+}
+
+// score adds up what each tool has of the query, as a share in 0…1 of the whole query. A word
+// that no tool or not this tool has is missing from the sum, so the best of bad hits has a low
+// score.
+func (s *snapshot) score(terms []queryTerm, a *accumulator) {
+	var whole float32
+	for i := range terms {
+		if len(terms[i].alternatives) == 0 {
+			whole += unknownWeight * s.rarity(0)
+			continue
+		}
+		s.match(&terms[i], a)
+		df := float32(0)
+		for _, doc := range a.seen {
+			df += a.best[doc]
+		}
+		rarity := s.rarity(df)
+		whole += rarity
+		for _, doc := range a.seen {
+			if a.total[doc] == 0 {
+				a.touched = append(a.touched, doc)
+			}
+			a.total[doc] += rarity * a.best[doc]
+			a.covered[doc] += a.inName[doc]
+			a.best[doc], a.inName[doc] = 0, 0
+		}
+		a.seen = a.seen[:0]
+	}
+	for _, doc := range a.touched {
+		a.total[doc] /= whole
+		if s.nameWeight[doc] > 0 {
+			a.total[doc] *= 1 - unusedName*(1-min(a.covered[doc]/s.nameWeight[doc], 1))
+		}
+		if s.docs[doc].deprecated {
+			a.total[doc] *= deprecatedFactor
+		}
+	}
+}
+
+// match finds the documents that have one of the alternatives of a term, with the best score of
+// each.
+func (s *snapshot) match(term *queryTerm, a *accumulator) {
+	for _, t := range term.alternatives {
+		list := s.postings[t.text]
+		rarity := s.rarity(float32(len(list))) * t.weight
+		for _, p := range list {
+			score := p.score * t.weight
+			if p.inName {
+				a.inName[p.doc] = max(a.inName[p.doc], rarity)
+				if p.plural != term.plural {
+					score *= otherNumber
+				}
+			}
+			if a.best[p.doc] == 0 {
+				a.seen = append(a.seen, p.doc)
+			}
+			a.best[p.doc] = max(a.best[p.doc], score)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package toolsearch
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -18,30 +19,31 @@ import (
 )
 
 const (
-	// embeddingsUsed is what Meta.Embeddings says where they counted.
+	// embeddingsUsed is Meta.Embeddings of a search that used vectors.
 	embeddingsUsed = "used"
-	// wordsCount is what the words count where there are vectors, too; the vectors count
-	// the rest. A sum keeps what the scores say of how good a hit is, which a fusion of
-	// ranks does not, and the words remain what decides between two names.
-	wordsCount = 0.6
+	// rankConstant is k of reciprocal rank fusion: the higher, the less the first ranks differ.
+	rankConstant = 60
+	// minSimilarity is the least similarity of a hit: the part of the way from the mean cosine
+	// of all tools to 1. Models differ in which cosine is high.
+	minSimilarity = 0.1
 	// maxEmbedded is how much of a tool's text is embedded, in bytes.
 	maxEmbedded = 4000
-	// embedBatch is how many tools are embedded before their vectors are kept.
+	// embedBatch is how many tools are embedded before their vectors are stored.
 	embedBatch = 64
 )
 
-// vectors are those of the tools, where an embedder is configured.
+// vectors holds the vectors of the tools, where an embedder is configured.
 type vectors struct {
 	embedder       Embedder
 	timeout, pause time.Duration
-	changed        chan struct{} // has one when tools have changed
+	changed        chan struct{} // receives when tools have changed
 	current        atomic.Pointer[vectorSet]
 	mu             sync.Mutex
-	until          time.Time // the embedder is left alone
-	reason         string
+	until          time.Time // the embedder is not called before
+	reason         string    // Meta.Embeddings until then
 }
 
-// vectorSet is all vectors at one moment, of length 1. It is read only.
+// vectorSet is all vectors at one moment, normalised to length 1. It is read only.
 type vectorSet struct {
 	number uint64
 	width  int
@@ -61,13 +63,13 @@ func (v *vectors) wake() {
 	}
 }
 
-// digest is under what the vector of a text is kept.
+// digest returns the key under which the vector of a text is stored.
 func (v *vectors) digest(text string) string {
 	sum := sha256.Sum256([]byte(v.embedder.Model() + "\x00" + text))
 	return hex.EncodeToString(sum[:])
 }
 
-// failed has the embedder left alone for a while, and returns what is said meanwhile.
+// failed pauses the embedder and returns Meta.Embeddings for the time of the pause.
 func (v *vectors) failed(err error) string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -75,7 +77,7 @@ func (v *vectors) failed(err error) string {
 	return v.reason
 }
 
-// paused returns why the embedder is left alone, "" where it is not.
+// paused returns Meta.Embeddings while the embedder is paused, "" otherwise.
 func (v *vectors) paused() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -85,18 +87,18 @@ func (v *vectors) paused() string {
 	return ""
 }
 
-// query returns the vector of a query, or says why there is none.
-func (v *vectors) query(ctx context.Context, text string, width int) ([]float32, string) {
+// query returns the vector of a query, or the reason why there is none.
+func (v *vectors) query(ctx context.Context, text string, width int) (vector []float32, reason string) {
 	if reason := v.paused(); reason != "" {
 		return nil, reason
 	}
-	soon, done := context.WithTimeout(ctx, v.timeout)
-	defer done()
-	list, err := v.embedder.Embed(soon, []string{text})
+	limited, cancel := context.WithTimeout(ctx, v.timeout)
+	defer cancel()
+	list, err := v.embedder.Embed(limited, []string{text})
 	switch {
-	case ctx.Err() != nil: // who asked has gone
+	case ctx.Err() != nil: // the caller has gone
 		return nil, "unavailable: the request has ended"
-	case soon.Err() != nil:
+	case limited.Err() != nil:
 		return nil, v.failed(errs.New(errs.Unavailable, "no answer within %s", v.timeout))
 	case err != nil:
 		return nil, v.failed(err)
@@ -121,10 +123,10 @@ func unit(v []float32) []float32 {
 	return out
 }
 
-// fuse adds to the scores of the words how near the vectors of the tools are to that of
-// the text, and returns what Meta.Embeddings says. Models differ in which cosine is a high
-// one: what counts is how much of the way from the mean of all tools to 1 a tool has come.
-func (x *Index) fuse(ctx context.Context, text string, snap *snapshot, a *scratch) string {
+// fuse merges the ranking of the text with the ranking by vectors, by reciprocal rank fusion,
+// and returns Meta.Embeddings. A tool that is first in both has score 1. Without a vector of the
+// query the scores of the text stay as they are.
+func (x *Index) fuse(ctx context.Context, text string, snap *snapshot, acc *accumulator) string {
 	if x.opts.Embedder == nil {
 		return ""
 	}
@@ -139,72 +141,85 @@ func (x *Index) fuse(ctx context.Context, text string, snap *snapshot, a *scratc
 	if reason != "" {
 		return reason
 	}
-	cosines, mean, n := make([]float32, len(snap.docs)), float32(0), 0
-	for i, d := range snap.docs {
-		v := set.by[d.digest]
-		if v == nil {
-			continue
-		}
-		for j, f := range v {
-			cosines[i] += f * q[j]
-		}
-		mean += cosines[i]
-		n++
-	}
-	if n == 0 {
-		return "unavailable: the tools have no vectors yet"
-	}
-	mean /= float32(n)
-	for i, d := range snap.docs {
-		if a.total[i] > 0 {
-			a.total[i] *= wordsCount
-		}
-		if near := (cosines[i] - mean) / (1 - mean + 1e-6); set.by[d.digest] != nil && near > 0 {
-			if a.total[i] == 0 {
-				a.touched = append(a.touched, int32(i))
+	byText := slices.DeleteFunc(slices.Clone(acc.touched), func(doc int32) bool { return acc.total[doc] < minScore })
+	sortByScore(byText, acc.total)
+	byVector := set.similar(snap, q)
+	acc.reset()
+	for _, ranking := range [][]int32{byText, byVector} {
+		for i, doc := range ranking {
+			if acc.total[doc] == 0 {
+				acc.touched = append(acc.touched, doc)
 			}
-			a.total[i] += (1 - wordsCount) * min(near, 1)
+			acc.total[doc] += (rankConstant + 1) / (rankConstant + 1 + float32(i)) / 2
 		}
 	}
 	return embeddingsUsed
 }
 
-// keepVectors has vectors made of the tools until ctx ends.
-func (x *Index) keepVectors(ctx context.Context) {
-	again := time.NewTimer(0)
-	defer again.Stop()
+// similar returns the documents whose vectors are similar to that of a query, the most similar
+// first.
+func (v *vectorSet) similar(snap *snapshot, query []float32) []int32 {
+	cosines := make([]float32, len(snap.docs))
+	var out []int32
+	mean := float32(0)
+	for i, d := range snap.docs {
+		vector := v.by[d.digest]
+		if vector == nil {
+			continue
+		}
+		for j, f := range vector {
+			cosines[i] += f * query[j]
+		}
+		mean += cosines[i]
+		out = append(out, int32(i))
+	}
+	mean /= float32(max(len(out), 1))
+	out = slices.DeleteFunc(out, func(doc int32) bool { return cosines[doc]-mean < minSimilarity*(1-mean) })
+	sortByScore(out, cosines)
+	return out
+}
+
+// sortByScore sorts documents by score, the best first.
+func sortByScore(docs []int32, score []float32) {
+	slices.SortFunc(docs, func(a, b int32) int { return cmp.Or(cmp.Compare(score[b], score[a]), cmp.Compare(a, b)) })
+}
+
+// maintainVectors embeds tools until ctx ends.
+func (x *Index) maintainVectors(ctx context.Context) {
+	retry := time.NewTimer(0)
+	defer retry.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-x.vectors.changed:
-		case <-again.C:
+		case <-retry.C:
 		}
-		wait := x.opts.Keep / 4 // to say that they are in use
+		wait := x.opts.Retention / 4 // marks the vectors as used, so that purge keeps them
 		if err := x.embedTools(ctx); err != nil && ctx.Err() == nil {
-			x.log.Warn("tools cannot be embedded, which is tried again", "error", err)
+			x.log.Warn("embed tools; retrying", "error", err)
 			x.vectors.failed(err)
 			wait = x.opts.EmbedPause
 		}
-		again.Reset(wait)
+		retry.Reset(wait)
 	}
 }
 
-// embedTools reads the vectors of all tools, and has those made that are missing. What is
-// there already counts at once. Where the model makes others than it did, all are made anew.
+// embedTools reads the vectors of all tools and embeds those that have none. Stored vectors are
+// used at once. When the model now makes vectors of another length, all tools are embedded again.
 func (x *Index) embedTools(ctx context.Context) error {
 	texts := map[string]string{}
 	for _, d := range x.snap.Load().docs {
-		texts[d.digest] = d.text
+		texts[d.digest] = d.embedded
 	}
 	digests := slices.Sorted(maps.Keys(texts))
-	kept, err := x.store.ToolVectors(ctx, digests)
+	stored, err := x.store.ToolVectors(ctx, digests)
 	if err != nil {
 		return err
 	}
-	err = x.complete(ctx, texts, digests, kept)
-	if errors.Is(err, errWidth) && len(kept) > 0 {
-		err = x.complete(ctx, texts, digests, nil)
+	err = x.embedMissing(ctx, texts, digests, stored)
+	if errors.Is(err, errWidth) && len(stored) > 0 {
+		err = x.embedMissing(ctx, texts, digests, nil)
 	}
 	if err != nil {
 		return err
@@ -212,23 +227,23 @@ func (x *Index) embedTools(ctx context.Context) error {
 	return x.store.Write(ctx, func(tx *store.Tx) error { return tx.UseToolVectors(digests) })
 }
 
-// complete has made, kept and shown what is missing of the vectors.
-func (x *Index) complete(ctx context.Context, texts map[string]string, digests []string, kept []models.ToolVector) error {
+// embedMissing embeds, stores and publishes the vectors that are missing.
+func (x *Index) embedMissing(ctx context.Context, texts map[string]string, digests []string, stored []models.ToolVector) error {
 	set := &vectorSet{number: x.vectors.current.Load().number, by: map[string][]float32{}}
-	if err := set.fits(kept); err != nil {
+	if err := set.checkWidth(stored); err != nil {
 		return err
 	}
-	set = x.show(set, kept)
+	set = x.publishVectors(set, stored)
 	var missing []string
 	for _, d := range digests {
 		if set.by[d] == nil {
 			missing = append(missing, d)
 		}
 	}
-	for some := range slices.Chunk(missing, embedBatch) {
-		made, err := x.embed(ctx, some, texts)
+	for batch := range slices.Chunk(missing, embedBatch) {
+		made, err := x.embed(ctx, batch, texts)
 		if err == nil {
-			err = set.fits(made)
+			err = set.checkWidth(made)
 		}
 		if err != nil {
 			return err
@@ -236,7 +251,7 @@ func (x *Index) complete(ctx context.Context, texts map[string]string, digests [
 		if err := x.store.Write(ctx, func(tx *store.Tx) error { return tx.SaveToolVectors(made) }); err != nil {
 			return err
 		}
-		set = x.show(set, made)
+		set = x.publishVectors(set, made)
 	}
 	return nil
 }
@@ -251,7 +266,7 @@ func (x *Index) embed(ctx context.Context, digests []string, texts map[string]st
 		return nil, err
 	}
 	if len(made) != len(list) {
-		return nil, errs.New(errs.Unavailable, "the embedder made %d vectors of %d texts", len(made), len(list))
+		return nil, errs.New(errs.Unavailable, "the embedder made %d vectors for %d texts", len(made), len(list))
 	}
 	out := make([]models.ToolVector, len(made))
 	for i, v := range made {
@@ -260,11 +275,11 @@ func (x *Index) embed(ctx context.Context, digests []string, texts map[string]st
 	return out, nil
 }
 
-// errWidth is what vectors of different lengths end with.
+// errWidth is the error of vectors of different lengths.
 var errWidth = errors.New("vectors of different lengths")
 
-// fits returns an error unless more vectors have one length, which is that of the others.
-func (v *vectorSet) fits(more []models.ToolVector) error {
+// checkWidth returns an error unless more vectors have the length of the others.
+func (v *vectorSet) checkWidth(more []models.ToolVector) error {
 	width := v.width
 	for _, m := range more {
 		if width == 0 {
@@ -277,8 +292,8 @@ func (v *vectorSet) fits(more []models.ToolVector) error {
 	return nil
 }
 
-// show has more vectors count, and returns all that do.
-func (x *Index) show(before *vectorSet, more []models.ToolVector) *vectorSet {
+// publishVectors adds vectors to those that searches use.
+func (x *Index) publishVectors(before *vectorSet, more []models.ToolVector) *vectorSet {
 	next := &vectorSet{number: before.number + 1, width: before.width, by: maps.Clone(before.by)}
 	for _, m := range more {
 		next.width, next.by[m.Digest] = len(m.Vector), unit(m.Vector)

@@ -121,10 +121,10 @@ func TestEmbeddings(t *testing.T) {
 	t.Parallel()
 
 	rule(t, "FindWhatTheWordsDoNot", func(t *testing.T, db *storetest.DB) {
-		require.Equal(t, []string{"fs:rent"}, found(t, garage(t, db, nil), "rent an automobile"))
+		require.Equal(t, []string{"fs:rent"}, search(t, garage(t, db, nil), "rent an automobile"))
 		x := garage(t, db, patient(newModel(t), t))
 		require.Eventually(t, used(t, x), time.Minute, time.Millisecond)
-		require.Equal(t, []string{"fs:rent", "fs:car"}, found(t, x, "rent an automobile"))
+		require.Equal(t, []string{"fs:rent", "fs:car"}, search(t, x, "rent an automobile"))
 	})
 
 	rule(t, "AreMadeOnceForAText", func(t *testing.T, db *storetest.DB) {
@@ -149,7 +149,7 @@ func TestEmbeddings(t *testing.T) {
 		require.Eventually(t, used(t, x), time.Minute, time.Millisecond)
 		x.Replace("fs", append(tools(), tool("bike", "Car"), tool("rent", "Rent")))
 		require.Eventually(t, func() bool {
-			list := found(t, x, "rent an automobile")
+			list := search(t, x, "rent an automobile")
 			return len(list) == 2 && list[1] == "fs:bike"
 		}, time.Minute, time.Millisecond)
 	})
@@ -197,7 +197,7 @@ func TestWithoutAnswerFromTheModelTheWordsCount(t *testing.T) {
 			}
 			x := garage(t, db, opts)
 			require.Eventually(t, func() bool { return state(t, x) == c.says }, time.Minute, time.Millisecond)
-			require.Equal(t, []string{"fs:rent"}, found(t, x, "rent an automobile"))
+			require.Equal(t, []string{"fs:rent"}, search(t, x, "rent an automobile"))
 			m.silent.Store(false)
 			require.Equal(t, c.says, state(t, x), "it is left alone for a while, and its failure not remembered as an answer")
 		})

@@ -14,10 +14,10 @@ import (
 	"comet/internal/protocol"
 )
 
-// endReason is why a line ends, as its agent is told.
+// endReason is why a connection ends. It is sent to the agent.
 type endReason string
 
-// The reasons for which a line is ended from this side, and the one from the other.
+// The reasons why this process closes a connection. endDisconnected means that the agent closed it.
 const (
 	endReplaced      endReason = "replaced"
 	endDraining      endReason = "draining"
@@ -26,198 +26,197 @@ const (
 	endDisconnected  endReason = ""
 )
 
-// connection is a line to an agent while this process holds it.
+// connection is the connection of an agent to this process, over any transport.
 type connection struct {
 	id        string
 	agentID   string
 	transport string
 	protocol  protocol.Protocol
-	// concurrency is how many attempts its agent takes at a time.
+	// concurrency is how many tasks the agent runs at a time.
 	concurrency int
-	// inFlight are the messages that were handed over.
+	// inFlight holds the delivered messages.
 	inFlight *inFlight
 
-	// negotiated is what the agent has said when it came last, nil for nothing.
+	// negotiated is what the agent's last join message declared, nil before the first one.
 	negotiated atomic.Pointer[negotiated]
 
-	// joined is set once the agent's worker names this line.
+	// joined is set once the agent's worker row names this connection.
 	joined atomic.Bool
-	// alive is set when the agent shows that it lives; missed counts the heartbeats
+	// alive is set when the agent shows that it is alive. missedHeartbeats counts the heartbeats
 	// without that.
 	alive            atomic.Bool
 	missedHeartbeats atomic.Int32
-	// heartbeatDue is set every heartbeat, before kick receives.
+	// heartbeatDue is set every heartbeat, before wakeUp receives a value.
 	heartbeatDue atomic.Bool
 	wakeUp       chan struct{}
 
-	// done is closed when the line is to end, after why was set.
+	// done is closed when the connection must end, after reason was set.
 	done    chan struct{}
 	endOnce sync.Once
 	reason  endReason
 	slice   uint8
-	// recordedAt is when its sign of life was last noted. It is the tending loop's.
+	// recordedAt is when the agent was last recorded as alive. Only runHeartbeats uses it.
 	recordedAt time.Time
 }
 
-// heartbeatSlices is into how many parts a heartbeat is divided, so that not all lines are
-// looked at in the same moment.
+// heartbeatSlices is the number of parts of a heartbeat interval. Each connection belongs to one
+// part, which spreads the work.
 const heartbeatSlices = 15
 
-func newConnection(agentID, link string, speech protocol.Protocol, places int, now time.Time) *connection {
+func newConnection(agentID, transport string, proto protocol.Protocol, concurrency int, now time.Time) *connection {
 	id := uuid.New()
-	h := &connection{
-		id: id.String(), agentID: agentID, transport: link, protocol: speech, concurrency: places, inFlight: &inFlight{}, recordedAt: now,
+	c := &connection{
+		id: id.String(), agentID: agentID, transport: transport, protocol: proto, concurrency: concurrency, inFlight: &inFlight{}, recordedAt: now,
 		wakeUp: make(chan struct{}, 1), done: make(chan struct{}), slice: id[15] % heartbeatSlices,
 	}
-	h.alive.Store(true)
-	return h
+	c.alive.Store(true)
+	return c
 }
 
-// end ends a line; the first reason counts.
-func (h *connection) end(why endReason) {
-	h.endOnce.Do(func() {
-		h.reason = why
-		close(h.done)
+// end asks the connection to end. Only the first reason counts.
+func (c *connection) end(reason endReason) {
+	c.endOnce.Do(func() {
+		c.reason = reason
+		close(c.done)
 	})
 }
 
-// ended reports whether the line is to end.
-func (h *connection) ended() bool {
+// ended reports whether end was called.
+func (c *connection) ended() bool {
 	select {
-	case <-h.done:
+	case <-c.done:
 		return true
 	default:
 		return false
 	}
 }
 
-// wake has a line look at its inbox.
-func (h *connection) wake() {
+// wake makes the connection check its inbox.
+func (c *connection) wake() {
 	select {
-	case h.wakeUp <- struct{}{}:
+	case c.wakeUp <- struct{}{}:
 	default:
 	}
 }
 
-// connectionRegistry are those that this process holds: one an agent.
+// connectionRegistry holds the connections of this process, at most one for each agent.
 type connectionRegistry struct {
 	max   int
 	gauge *prometheus.GaugeVec
 
 	mu      sync.Mutex
 	byAgent map[string]*connection
-	count   int // also of those that are replaced and not over yet
+	count   int // including replaced connections that have not ended yet
 	running sync.WaitGroup
-	// accepting ends when no line is taken any more.
+	// accepting is cancelled when no more connections are accepted.
 	accepting     context.Context
 	stopAccepting context.CancelFunc
 }
 
-func newConnectionRegistry(most int, gauge *prometheus.GaugeVec) *connectionRegistry {
-	s := &connectionRegistry{max: most, gauge: gauge, byAgent: map[string]*connection{}}
-	s.accepting, s.stopAccepting = context.WithCancel(context.Background())
-	return s
+func newConnectionRegistry(limit int, gauge *prometheus.GaugeVec) *connectionRegistry {
+	r := &connectionRegistry{max: limit, gauge: gauge, byAgent: map[string]*connection{}}
+	r.accepting, r.stopAccepting = context.WithCancel(context.Background())
+	return r
 }
 
-// checkCapacity returns errs.Unavailable where no more lines can be held.
-func (s *connectionRegistry) checkCapacity() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.checkCapacityLocked()
+// checkCapacity returns errs.Unavailable if no further connection is accepted.
+func (r *connectionRegistry) checkCapacity() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.checkCapacityLocked()
 }
 
-func (s *connectionRegistry) checkCapacityLocked() error {
-	if s.accepting.Err() != nil {
+func (r *connectionRegistry) checkCapacityLocked() error {
+	if r.accepting.Err() != nil {
 		return errs.New(errs.Unavailable, "this server is shutting down")
 	}
-	if s.count >= s.max {
-		return errs.New(errs.Unavailable, "this server holds %d lines and takes no more", s.count)
+	if r.count >= r.max {
+		return errs.New(errs.Unavailable, "this server holds %d connections, which is its limit", r.count)
 	}
 	return nil
 }
 
-// add takes a line and ends the older one of its agent. Whoever is let in leaves. The
-// error is that of room.
-func (s *connectionRegistry) add(h *connection) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.checkCapacityLocked(); err != nil {
+// add registers a connection and ends the older one of the same agent. The caller must call remove
+// later. The error is that of checkCapacity.
+func (r *connectionRegistry) add(c *connection) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.checkCapacityLocked(); err != nil {
 		return err
 	}
-	if older := s.byAgent[h.agentID]; older != nil {
+	if older := r.byAgent[c.agentID]; older != nil {
 		older.end(endReplaced)
 	}
-	s.byAgent[h.agentID] = h
-	s.count++
-	s.running.Add(1)
-	s.gauge.WithLabelValues(h.transport).Inc()
+	r.byAgent[c.agentID] = c
+	r.count++
+	r.running.Add(1)
+	r.gauge.WithLabelValues(c.transport).Inc()
 	return nil
 }
 
-// remove gives a line up that is over.
-func (s *connectionRegistry) remove(h *connection) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.byAgent[h.agentID] == h {
-		delete(s.byAgent, h.agentID)
+// remove removes a connection that has ended.
+func (r *connectionRegistry) remove(c *connection) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.byAgent[c.agentID] == c {
+		delete(r.byAgent, c.agentID)
 	}
-	s.count--
-	s.gauge.WithLabelValues(h.transport).Dec()
-	s.running.Done()
+	r.count--
+	r.gauge.WithLabelValues(c.transport).Dec()
+	r.running.Done()
 }
 
-// get returns the line of an agent, nil for none.
-func (s *connectionRegistry) get(agentID string) *connection {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.byAgent[agentID]
+// get returns the connection of an agent, nil for none.
+func (r *connectionRegistry) get(agentID string) *connection {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.byAgent[agentID]
 }
 
-// appendAll appends every line to out.
-func (s *connectionRegistry) appendAll(out []*connection) []*connection {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, h := range s.byAgent {
-		out = append(out, h)
+// appendAll appends every connection to out.
+func (r *connectionRegistry) appendAll(out []*connection) []*connection {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.byAgent {
+		out = append(out, c)
 	}
 	return out
 }
 
-// drain ends every line and takes none any more.
-func (s *connectionRegistry) drain() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stopAccepting()
-	for _, h := range s.byAgent {
-		h.end(endDraining)
+// drain ends every connection and accepts no more.
+func (r *connectionRegistry) drain() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stopAccepting()
+	for _, c := range r.byAgent {
+		c.end(endDraining)
 	}
 }
 
-// negotiated is the version of the dialect that is spoken with an agent on its line, how many
-// tasks it takes at a time in it, and how deep they may be. It may say another one without hanging up, while the
-// line is looked after.
+// negotiated is what an agent declared when it joined: the protocol version, its concurrency and
+// its depth limit. An agent may join again on the same connection with other values.
 type negotiated struct {
 	version     string
 	concurrency int
 	maxDepth    int
 }
 
-// setNegotiated notes the version in which an agent has come. A line keeps the places that it
-// began with, but in another version than the newest it may have fewer.
-func (h *connection) setNegotiated(a protocol.Reply) {
-	out := &negotiated{version: a.Version, concurrency: h.concurrency, maxDepth: a.MaxDepth}
-	if a.Version != "" && a.Concurrency > 0 {
-		out.concurrency = min(out.concurrency, a.Concurrency)
+// setNegotiated records what a join message declared. The concurrency stays as it was when the
+// connection began, unless an older version limits it further.
+func (c *connection) setNegotiated(reply protocol.Reply) {
+	n := &negotiated{version: reply.Version, concurrency: c.concurrency, maxDepth: reply.MaxDepth}
+	if reply.Version != "" && reply.Concurrency > 0 {
+		n.concurrency = min(n.concurrency, reply.Concurrency)
 	}
-	h.negotiated.Store(out)
+	c.negotiated.Store(n)
 }
 
-// joinRequest is what the agent of a line says when it comes on it. line names the
-// connection, "" where it is gone and the agent is left to other processes.
-func (h *connection) joinRequest(line string) orchestrator.JoinRequest {
-	j := orchestrator.JoinRequest{Dialect: h.protocol.Name(), Link: h.transport, Line: line, Places: h.concurrency}
-	if a := h.negotiated.Load(); a != nil {
-		j.Version, j.Places, j.MaxDepth = a.version, a.concurrency, a.maxDepth
+// joinRequest returns the request that makes the agent join on this connection. connectionID is ""
+// to leave the agent to other processes.
+func (c *connection) joinRequest(connectionID string) orchestrator.JoinRequest {
+	req := orchestrator.JoinRequest{Protocol: c.protocol.Name(), Transport: c.transport, ConnectionID: connectionID, Concurrency: c.concurrency}
+	if n := c.negotiated.Load(); n != nil {
+		req.ProtocolVersion, req.Concurrency, req.MaxDepth = n.version, n.concurrency, n.maxDepth
 	}
-	return j
+	return req
 }

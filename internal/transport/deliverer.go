@@ -9,149 +9,148 @@ import (
 	"comet/models"
 )
 
-// maxNotices is how many messages beside work may be handed over and not acknowledged.
+// maxNotices limits the unacknowledged messages that are not task assignments.
 const maxNotices = 100
 
-// maxBackoffFactor is how many times its first pause passes at most before a message is handed
-// over again.
+// maxBackoffFactor limits the delay before a message is delivered again, as a multiple of the first
+// delay.
 const maxBackoffFactor = 16
 
-// deliverer hands the messages of an agent over on one line. It is not safe for
+// deliverer sends the messages of an agent's inbox over one connection. It is not safe for
 // concurrent use.
 type deliverer struct {
 	server *Server
 	conn   *connection
 	agent  models.Agent
-	// redeliverAfter is after what time a message is handed over again, 0 for never. Where it
-	// grows, that is twice as long each time, up to maxPause.
+	// redeliverAfter is the delay before an unacknowledged message is delivered again, 0 for never.
+	// With backoff the delay doubles each time, up to maxBackoffFactor.
 	redeliverAfter time.Duration
 	backoff        bool
-	// maxBytes is the longest message in bytes, 0 for any.
+	// maxBytes is the size limit of a message, 0 for none.
 	maxBytes int
 }
 
-// outbound is one message as it is handed over.
+// outbound is a message as it is sent. One message may have several parts.
 type outbound struct {
 	id    string
 	parts [][]byte
 }
 
-// size is how long it is, in bytes.
-func (p outbound) size() (n int) {
-	for _, part := range p.parts {
+// size returns the length of all parts, in bytes.
+func (o outbound) size() (n int) {
+	for _, part := range o.parts {
 		n += len(part)
 	}
 	return n
 }
 
-// errDoesNotFit says of a message that it cannot be handed over on this line. It keeps its
-// place, and is tried again like one that is not acknowledged.
-var errDoesNotFit = errors.New("the message does not fit the line")
+// errDoesNotFit says that a message cannot be sent over this connection now. It counts as delivered
+// and is tried again like an unacknowledged message.
+var errDoesNotFit = errors.New("the message does not fit the connection")
 
-// run hands over what comes for the agent, as often as there is something, and has
-// attend look after the line every heartbeat. It returns nil once the line is over,
-// ctx.Err() once ctx is, and else the error of attend or of hand.
-func (c *deliverer) run(ctx context.Context, attend func(context.Context) error, hand func(outbound) error) error {
-	news, stop := c.server.core.Work.Inbox(c.agent.ID)
+// run delivers messages as they arrive, using send, and calls onHeartbeat every heartbeat. It
+// returns nil when the connection ends, ctx.Err() when ctx ends, and otherwise the error of
+// onHeartbeat or send.
+func (d *deliverer) run(ctx context.Context, onHeartbeat func(context.Context) error, send func(outbound) error) error {
+	inboxChanged, stop := d.server.core.Work.Inbox(d.agent.ID)
 	defer stop()
-	again := time.NewTimer(0)
-	defer again.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
 		select {
-		case <-news:
-		case <-c.conn.wakeUp:
-		case <-again.C:
-		case <-c.conn.done:
+		case <-inboxChanged:
+		case <-d.conn.wakeUp:
+		case <-timer.C:
+		case <-d.conn.done:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if c.conn.heartbeatDue.Swap(false) {
-			if err := attend(ctx); err != nil {
+		if d.conn.heartbeatDue.Swap(false) {
+			if err := onHeartbeat(ctx); err != nil {
 				return err
 			}
-			if c.conn.ended() {
+			if d.conn.ended() {
 				return nil
 			}
 		}
-		later, err := c.deliverPending(ctx, c.conn.concurrency+maxNotices, hand)
+		next, err := d.deliverPending(ctx, d.conn.concurrency+maxNotices, send)
 		if err != nil {
 			return err
 		}
-		if later > 0 {
-			again.Reset(later)
+		if next > 0 {
+			timer.Reset(next)
 		}
 	}
 }
 
-// deliverPending hands over what is in the inbox and was not handed over yet, at most so many
-// messages: not more work than the agent takes at a time, and of the rest no more than
-// the line keeps in mind. An error of hand ends it, unless it is errUnfit. later is when
-// there will be something to hand over again, 0 for not.
-func (c *deliverer) deliverPending(ctx context.Context, most int, hand func(outbound) error) (later time.Duration, err error) {
-	window := c.conn.concurrency + maxNotices + c.conn.inFlight.removeAcked()
-	all, err := c.server.core.Work.Messages(ctx, c.agent.ID, window)
+// deliverPending delivers up to limit messages of the inbox that were not delivered yet, within the
+// agent's concurrency and maxNotices. It stops at an error of send other than errDoesNotFit. next
+// is the time until a message is due again, 0 for none.
+func (d *deliverer) deliverPending(ctx context.Context, limit int, send func(outbound) error) (next time.Duration, err error) {
+	window := d.conn.concurrency + maxNotices + d.conn.inFlight.removeAcked()
+	inbox, err := d.server.core.Work.Messages(ctx, d.agent.ID, window)
 	if err == nil {
-		err = c.forgetRemoved(ctx, all, len(all) == window)
+		err = d.forgetRemoved(ctx, inbox, len(inbox) == window)
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			c.server.logInboxFailure(c.agent.ID, err)
+			d.server.logInboxFailure(d.agent.ID, err)
 		}
-		return time.Second, nil // the database is away; the messages are not
+		return time.Second, nil // the database is unavailable; the messages are kept
 	}
-	out, work := c.conn.inFlight.count()
-	now := c.server.opts.Clock()
-	for _, m := range all {
-		before, was := c.conn.inFlight.get(m.ID)
-		if was && (before.acked || c.redeliverAfter == 0) {
+	total, tasks := d.conn.inFlight.count()
+	now := d.server.opts.Clock()
+	for _, m := range inbox {
+		prev, delivered := d.conn.inFlight.get(m.ID)
+		if delivered && (prev.acked || d.redeliverAfter == 0) {
 			continue
 		}
-		if wait := c.redeliveryDelay(before.attempts) - now.Sub(before.at); was && wait > 0 {
-			later = minPositive(later, wait)
+		if wait := d.redeliveryDelay(prev.attempts) - now.Sub(prev.at); delivered && wait > 0 {
+			next = minPositive(next, wait)
 			continue
 		}
-		if most == 0 || !was && !c.hasCapacity(m, out, work) {
+		if limit == 0 || !delivered && !d.hasCapacity(m, total, tasks) {
 			continue
 		}
-		done, err := c.deliver(ctx, m, before, hand)
+		sent, err := d.deliver(ctx, m, prev, send)
 		if err != nil {
 			return 0, err
 		}
-		if !done {
+		if !sent {
 			continue
 		}
-		most--
-		later = minPositive(later, c.redeliveryDelay(before.attempts+1))
-		if !was {
-			out++
+		limit--
+		next = minPositive(next, d.redeliveryDelay(prev.attempts+1))
+		if !delivered {
+			total++
 		}
-		if m.Kind == models.MessageAssign && !was {
-			work++
+		if m.Kind == models.MessageAssign && !delivered {
+			tasks++
 		}
 	}
-	return later, nil
+	return next, nil
 }
 
-// redeliveryDelay is how long a message that was handed over so many times is not handed over
-// again, 0 where it never is.
-func (c *deliverer) redeliveryDelay(times int) time.Duration {
-	if !c.backoff || times < 1 {
-		return c.redeliverAfter
+// redeliveryDelay returns the delay before a message that was delivered attempts times is delivered
+// again, 0 for never.
+func (d *deliverer) redeliveryDelay(attempts int) time.Duration {
+	if !d.backoff || attempts < 1 {
+		return d.redeliverAfter
 	}
-	return c.redeliverAfter * time.Duration(min(1<<min(times-1, 10), maxBackoffFactor))
+	return d.redeliverAfter * time.Duration(min(1<<min(attempts-1, 10), maxBackoffFactor))
 }
 
-// hasCapacity reports whether there is room for a message that was not handed over yet, beside
-// those that are out and the work among them.
-func (c *deliverer) hasCapacity(m models.InboxMessage, out, work int) bool {
-	if m.Kind == models.MessageAssign && work >= c.conn.concurrency {
+// hasCapacity reports whether a new message may be delivered, given total messages and tasks
+// assignments in flight.
+func (d *deliverer) hasCapacity(m models.InboxMessage, total, tasks int) bool {
+	if m.Kind == models.MessageAssign && tasks >= d.conn.concurrency {
 		return false
 	}
-	return out < c.conn.concurrency+maxNotices
+	return total < d.conn.concurrency+maxNotices
 }
 
-// minPositive returns the smaller of two times of which one that is not positive is none.
+// minPositive returns the smaller duration, ignoring values that are not positive.
 func minPositive(a, b time.Duration) time.Duration {
 	if a <= 0 || b > 0 && b < a {
 		return b
@@ -159,52 +158,52 @@ func minPositive(a, b time.Duration) time.Duration {
 	return a
 }
 
-// forgetRemoved forgets what is not in the inbox any more. Where there may be more in the inbox
-// than was read, it is asked for.
-func (c *deliverer) forgetRemoved(ctx context.Context, all []models.InboxMessage, more bool) error {
-	gone := c.conn.inFlight.missingFrom(all)
-	if more && len(gone) > 0 {
-		still, err := c.server.core.Work.MessagePending(ctx, c.agent.ID, gone)
+// forgetRemoved forgets messages that are no longer in the inbox. If the inbox may hold more than
+// inbox (more is set), it asks the database.
+func (d *deliverer) forgetRemoved(ctx context.Context, inbox []models.InboxMessage, more bool) error {
+	removed := d.conn.inFlight.missingFrom(inbox)
+	if more && len(removed) > 0 {
+		pending, err := d.server.core.Work.MessagePending(ctx, d.agent.ID, removed)
 		if err != nil {
 			return err
 		}
-		there := make(map[string]bool, len(still))
-		for _, id := range still {
-			there[id] = true
+		isPending := make(map[string]bool, len(pending))
+		for _, id := range pending {
+			isPending[id] = true
 		}
-		gone = slices.DeleteFunc(gone, func(id string) bool { return there[id] })
+		removed = slices.DeleteFunc(removed, func(id string) bool { return isPending[id] })
 	}
-	c.conn.inFlight.remove(gone)
+	d.conn.inFlight.remove(removed)
 	return nil
 }
 
-// deliver hands one message over. One that is not true any more is acknowledged, and one
-// that cannot be written is left for another time.
-func (c *deliverer) deliver(ctx context.Context, m models.InboxMessage, before delivery, hand func(outbound) error) (bool, error) {
-	parts, err := c.conn.protocol.Render(ctx, c.agent, m, c.maxBytes)
+// deliver sends one message and reports whether it was sent. An obsolete message is acknowledged
+// instead, and one that cannot be rendered is left in the inbox.
+func (d *deliverer) deliver(ctx context.Context, m models.InboxMessage, prev delivery, send func(outbound) error) (bool, error) {
+	parts, err := d.conn.protocol.Render(ctx, d.agent, m, d.maxBytes)
 	if err != nil {
-		c.server.logWarning("a message could not be written and waits", m.AgentID, err)
+		d.server.logWarning("cannot render a message; it stays in the inbox", m.AgentID, err)
 		return false, nil
 	}
 	if len(parts) == 0 {
-		_, err := c.server.core.Work.Acknowledge(ctx, m.AgentID, []string{m.ID})
-		c.server.logWarning("a message could not be taken back", m.AgentID, err)
+		_, err := d.server.core.Work.Acknowledge(ctx, m.AgentID, []string{m.ID})
+		d.server.logWarning("cannot acknowledge an obsolete message", m.AgentID, err)
 		return false, nil
 	}
-	// It is noted first: its acknowledgement may be here before hand is back.
-	now := delivery{at: c.server.opts.Clock(), isTask: m.Kind == models.MessageAssign, attempts: before.attempts + 1}
-	c.conn.inFlight.put(m.ID, now)
-	err = hand(outbound{m.ID, parts})
+	// Record the delivery first: the acknowledgement may arrive before send returns.
+	state := delivery{at: d.server.opts.Clock(), isTask: m.Kind == models.MessageAssign, attempts: prev.attempts + 1}
+	d.conn.inFlight.put(m.ID, state)
+	err = send(outbound{m.ID, parts})
 	switch {
 	case errors.Is(err, errDoesNotFit):
 		return true, nil
-	case err != nil && before.attempts > 0:
-		c.conn.inFlight.put(m.ID, before)
+	case err != nil && prev.attempts > 0:
+		d.conn.inFlight.put(m.ID, prev)
 		return false, err
 	case err != nil:
-		c.conn.inFlight.remove([]string{m.ID})
+		d.conn.inFlight.remove([]string{m.ID})
 		return false, err
 	}
-	c.server.metrics.countDelivered(c.conn.transport, before.attempts > 0)
+	d.server.metrics.countDelivered(d.conn.transport, prev.attempts > 0)
 	return true, nil
 }

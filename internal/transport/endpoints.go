@@ -25,40 +25,40 @@ import (
 const (
 	agentRoot       = "/api/agent/"
 	contentTypeJSON = "application/json"
-	// bodyTimeout is how long an answer may take to be read, beside what it waits for.
+	// bodyTimeout is how long sending a response may take, in addition to the time it waits.
 	bodyTimeout = 30 * time.Second
-	// maxEchoBytes is how much of a message is read of somebody whose token is not accepted,
-	// to name the message in the refusal.
+	// maxEchoBytes is the longest message that is read from a rejected caller, to name the message
+	// in the refusal.
 	maxEchoBytes = 64 << 10
 )
 
-// caller is who makes a request.
+// caller is the principal of a request and its token.
 type caller struct {
 	models.Principal
 	token string
 }
 
-// handler answers a request; its error is written as the dialect's refusal.
+// handler serves a request. Its error is written as a refusal of the protocol.
 type handler func(w http.ResponseWriter, r *http.Request, who caller) error
 
-// Mount adds the routes of the agents' door. They authenticate themselves, because a
-// refusal is in the dialect's words.
-func (l *Server) Mount(r chi.Router) {
-	r.Post(agentRoot+"message", l.endpoint(l.postMessage))
-	r.Get(agentRoot+"connect", l.endpoint(agentsOnly(l.connectWebSocket)))
-	r.Get(agentRoot+"inbox", l.endpoint(agentsOnly(l.getInbox)))
-	r.Post(agentRoot+"inbox/ack", l.endpoint(agentsOnly(l.ackInbox)))
-	r.Get(agentRoot+"stream", l.endpoint(agentsOnly(l.streamInbox)))
-	r.Put(agentRoot+"push", l.endpoint(agentsOnly(l.putPush)))
-	r.Get(agentRoot+"push", l.endpoint(agentsOnly(l.getPush)))
-	r.Delete(agentRoot+"push", l.endpoint(agentsOnly(l.deletePush)))
-	if speech := l.unframedProtocol(); speech != nil {
-		r.Post(v5Root+"messages", l.endpointFor(speech, l.postV5Messages(speech)))
-		r.Get(v5Root+"prompts/{name}", l.endpointFor(speech, getPrompt(speech)))
+// Mount adds the agents' routes. They authenticate requests themselves, because the protocol
+// formats refusals.
+func (s *Server) Mount(r chi.Router) {
+	r.Post(agentRoot+"message", s.endpoint(s.postMessage))
+	r.Get(agentRoot+"connect", s.endpoint(agentsOnly(s.connectWebSocket)))
+	r.Get(agentRoot+"inbox", s.endpoint(agentsOnly(s.getInbox)))
+	r.Post(agentRoot+"inbox/ack", s.endpoint(agentsOnly(s.ackInbox)))
+	r.Get(agentRoot+"stream", s.endpoint(agentsOnly(s.streamInbox)))
+	r.Put(agentRoot+"push", s.endpoint(agentsOnly(s.putPush)))
+	r.Get(agentRoot+"push", s.endpoint(agentsOnly(s.getPush)))
+	r.Delete(agentRoot+"push", s.endpoint(agentsOnly(s.deletePush)))
+	if proto := s.unframedProtocol(); proto != nil {
+		r.Post(v5Root+"messages", s.endpointFor(proto, s.postV5Messages(proto)))
+		r.Get(v5Root+"prompts/{name}", s.endpointFor(proto, getPrompt(proto)))
 	}
 }
 
-// IsStreaming selects the requests that set their own limits of time.
+// IsStreaming reports whether a request sets its own deadlines.
 func IsStreaming(r *http.Request) bool {
 	switch r.URL.Path {
 	case agentRoot + "message", agentRoot + "connect", agentRoot + "inbox", agentRoot + "stream", v5Root + "messages":
@@ -67,42 +67,42 @@ func IsStreaming(r *http.Request) bool {
 	return false
 }
 
-// endpoint lets in whoever has a token and does not ask too often.
-func (l *Server) endpoint(next handler) http.HandlerFunc {
-	return l.endpointFor(l.defaultProtocol, next)
+// endpoint wraps a handler with authentication and rate limiting.
+func (s *Server) endpoint(next handler) http.HandlerFunc {
+	return s.endpointFor(s.defaultProtocol, next)
 }
 
-// endpointFor is door with refusals in the words of a dialect.
-func (l *Server) endpointFor(speech protocol.Protocol, next handler) http.HandlerFunc {
+// endpointFor is endpoint with the refusals of the given protocol.
+func (s *Server) endpointFor(proto protocol.Protocol, next handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		p, token, err := l.authenticator.authenticate(r)
+		principal, token, err := s.authenticator.authenticate(r)
 		if err == nil {
-			err = l.opts.Admit(w, r, p.TokenID)
+			err = s.opts.Admit(w, r, principal.TokenID)
 		}
 		switch {
 		case err != nil:
-		case r.Method == http.MethodHead: // the answer would be lost
+		case r.Method == http.MethodHead: // a HEAD response could not carry the result
 			err = errs.New(errs.MethodNotAllowed, "HEAD is not allowed here")
 		default:
-			err = next(w, r, caller{p, token})
+			err = next(w, r, caller{principal, token})
 		}
 		if err != nil {
-			l.writeRefusal(w, r, speech, err)
+			s.writeRefusal(w, r, proto, err)
 		}
 	}
 }
 
-// agentsOnly lets in whoever is an agent.
-func agentsOnly(next func(w http.ResponseWriter, r *http.Request, who caller, agentID string) error) handler {
-	return func(w http.ResponseWriter, r *http.Request, who caller) error {
-		if who.AgentID == nil {
-			return errs.New(errs.ForeignAgent, "the token %q is bound to no agent, and this is for agents", who.Name)
+// agentsOnly rejects tokens that are not bound to an agent.
+func agentsOnly(next func(w http.ResponseWriter, r *http.Request, from caller, agentID string) error) handler {
+	return func(w http.ResponseWriter, r *http.Request, from caller) error {
+		if from.AgentID == nil {
+			return errs.New(errs.ForeignAgent, "the token %q is bound to no agent; this endpoint is for agents", from.Name)
 		}
-		return next(w, r, who, *who.AgentID)
+		return next(w, r, from, *from.AgentID)
 	}
 }
 
-// failsBeforeBody reports whether an error comes before the message was read.
+// failsBeforeBody reports whether an error occurs before the message was read.
 func failsBeforeBody(err error) bool {
 	switch errs.CodeOf(err) {
 	case errs.Unauthenticated, errs.AgentInactive, errs.MissingScope, errs.ForeignAgent, errs.RateLimited:
@@ -111,7 +111,7 @@ func failsBeforeBody(err error) bool {
 	return false
 }
 
-// readShortBody returns a message that is not long, nil for another.
+// readShortBody returns the message of a request, nil if it is long or cannot be read.
 func readShortBody(r *http.Request) []byte {
 	if r.Method != http.MethodPost || r.ContentLength > maxEchoBytes {
 		return nil
@@ -123,8 +123,8 @@ func readShortBody(r *http.Request) []byte {
 	return raw
 }
 
-// writeRefusal answers with an error in the dialect's words.
-func (l *Server) writeRefusal(w http.ResponseWriter, r *http.Request, speech protocol.Protocol, err error) {
+// writeRefusal writes an error in the format of the protocol.
+func (s *Server) writeRefusal(w http.ResponseWriter, r *http.Request, proto protocol.Protocol, err error) {
 	var raw []byte
 	if failsBeforeBody(err) {
 		raw = readShortBody(r)
@@ -145,45 +145,45 @@ func (l *Server) writeRefusal(w http.ResponseWriter, r *http.Request, speech pro
 	case errs.NotFound:
 		status = http.StatusNotFound
 	case errs.Internal:
-		l.log.ErrorContext(r.Context(), "a request of an agent failed", "path", r.URL.Path, "error", err)
+		s.log.ErrorContext(r.Context(), "a request of an agent failed", "path", r.URL.Path, "error", err)
 	}
-	a := speech.Refuse(err, raw)
-	if speech.Unframed() {
-		a.Body = append(a.Body, '\n')
+	reply := proto.Refuse(err, raw)
+	if proto.Unframed() {
+		reply.Body = append(reply.Body, '\n')
 	}
 	if status != 0 {
-		a.Status = status
+		reply.Status = status
 	}
 	if seconds, ok := e.Meta[retryAfter].(int); ok {
-		a.RetryAfter = time.Duration(seconds) * time.Second
+		reply.RetryAfter = time.Duration(seconds) * time.Second
 	}
-	if a.Status == http.StatusUnauthorized {
+	if reply.Status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
-	writeReply(w, a)
+	writeReply(w, reply)
 }
 
-// writeReply sends an answer of the dialect.
-func writeReply(w http.ResponseWriter, a protocol.Reply) {
+// writeReply writes a reply of a protocol.
+func writeReply(w http.ResponseWriter, reply protocol.Reply) {
 	h := w.Header()
-	if a.Location != "" {
-		h.Set("Location", a.Location)
+	if reply.Location != "" {
+		h.Set("Location", reply.Location)
 	}
-	if a.RetryAfter > 0 {
-		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(a.RetryAfter.Seconds()))))
+	if reply.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(reply.RetryAfter.Seconds()))))
 	}
-	if len(a.Body) > 0 {
-		if a.ContentType == "" {
-			a.ContentType = contentTypeJSON
+	if len(reply.Body) > 0 {
+		if reply.ContentType == "" {
+			reply.ContentType = contentTypeJSON
 		}
-		h.Set("Content-Type", a.ContentType)
-		h.Set("Content-Length", strconv.Itoa(len(a.Body)))
+		h.Set("Content-Type", reply.ContentType)
+		h.Set("Content-Length", strconv.Itoa(len(reply.Body)))
 	}
-	w.WriteHeader(a.Status)
-	_, _ = w.Write(a.Body) // whoever is gone by now is nobody's error
+	w.WriteHeader(reply.Status)
+	_, _ = w.Write(reply.Body) // the client may be gone by now
 }
 
-// writeJSON answers with v. It returns an error before anything was sent.
+// writeJSON responds with v. On an error nothing has been sent.
 func writeJSON(w http.ResponseWriter, v any) error {
 	var b bytes.Buffer
 	if err := json.MarshalWrite(&b, v); err != nil {
@@ -193,41 +193,41 @@ func writeJSON(w http.ResponseWriter, v any) error {
 	return nil
 }
 
-// extendDeadlines takes the server's limits of time from a request whose body was read and whose
-// answer waits for something. Only a test's writer cannot do this.
+// extendDeadlines replaces the server's deadlines for a request whose body was read and which may
+// wait. The errors are ignored: only a test's response writer returns one.
 func extendDeadlines(w http.ResponseWriter, wait time.Duration) {
 	c := http.NewResponseController(w)
 	_ = c.SetReadDeadline(time.Time{})
 	_ = c.SetWriteDeadline(time.Now().Add(wait + bodyTimeout))
 }
 
-// readBody reads a body of JSON of up to most bytes. The errors are
-// errs.UnsupportedMediaType, errs.BodyTooLarge, errs.Timeout and errs.InvalidRequest.
-func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
-	return readBodyOf(w, r, "the message is", most, contentTypeJSON)
+// readBody reads a JSON body of at most limit bytes. The errors are errs.UnsupportedMediaType,
+// errs.BodyTooLarge, errs.Timeout and errs.InvalidRequest.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	return readBodyOf(w, r, "the message is", limit, contentTypeJSON)
 }
 
-// readBodyOf is readBody for one of several types, the first of which is asked for. what
-// begins the sentence about a body that is too long.
-func readBodyOf(w http.ResponseWriter, r *http.Request, what string, most int64, kinds ...string) ([]byte, error) {
+// readBodyOf is readBody for several media types; an error message asks for the first one. subject
+// begins the message about a body that is too long.
+func readBodyOf(w http.ResponseWriter, r *http.Request, subject string, limit int64, mediaTypes ...string) ([]byte, error) {
 	if text := r.Header.Get("Content-Type"); text != "" {
-		kind, _, err := mime.ParseMediaType(text)
-		if err != nil || !slices.Contains(kinds, kind) {
-			return nil, errs.New(errs.UnsupportedMediaType, "the body must be %s, not %s", kinds[0], words.Quote(text))
+		mediaType, _, err := mime.ParseMediaType(text)
+		if err != nil || !slices.Contains(mediaTypes, mediaType) {
+			return nil, errs.New(errs.UnsupportedMediaType, "the body must be %s, not %s", mediaTypes[0], words.Quote(text))
 		}
 	}
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		return nil, errs.New(errs.BodyTooLarge, "%s over the limit of %d bytes", what, most)
+		return nil, errs.New(errs.BodyTooLarge, "%s over the limit of %d bytes", subject, limit)
 	case err != nil:
-		return nil, errs.Wrap(errs.InvalidRequest, err, "the body did not come whole")
+		return nil, errs.Wrap(errs.InvalidRequest, err, "the body is incomplete")
 	}
 	return raw, nil
 }
 
-// query reads the parameters of a request. Errors are kept until they are asked for.
+// query parses the parameters of a request. It keeps the first error.
 type query struct {
 	values url.Values
 	err    error
@@ -237,14 +237,14 @@ func parseQuery(r *http.Request, known ...string) *query {
 	q := &query{}
 	q.values, q.err = url.ParseQuery(r.URL.RawQuery)
 	if q.err != nil {
-		q.err = errs.Wrap(errs.InvalidParameter, q.err, "the query of the address cannot be read")
+		q.err = errs.Wrap(errs.InvalidParameter, q.err, "the query string is malformed")
 	}
 	for name, all := range q.values {
 		switch {
 		case !slices.Contains(known, name):
-			q.fail("there is no parameter %s here, only %s", words.Quote(name), strings.Join(known, ", "))
+			q.fail("unknown parameter %s; the parameters are %s", words.Quote(name), strings.Join(known, ", "))
 		case len(all) > 1:
-			q.fail("the parameter %s is given more than once", name)
+			q.fail("the parameter %s appears more than once", name)
 		}
 	}
 	return q
@@ -256,28 +256,28 @@ func (q *query) fail(format string, args ...any) {
 	}
 }
 
-// intParam reads a whole number of a range.
-func (q *query) intParam(name string, least, most, otherwise int) int {
+// intParam returns an integer parameter between lowest and highest, fallback if it is missing.
+func (q *query) intParam(name string, lowest, highest, fallback int) int {
 	text := q.values.Get(name)
 	if text == "" {
-		return otherwise
+		return fallback
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil || n < least || n > most {
-		q.fail("%s must be a whole number from %d to %d, not %s", name, least, most, words.Quote(text))
+	if err != nil || n < lowest || n > highest {
+		q.fail("%s must be an integer from %d to %d, not %s", name, lowest, highest, words.Quote(text))
 	}
 	return n
 }
 
-// listParam reads words that are separated by commas.
+// listParam returns the values of a comma-separated parameter.
 func (q *query) listParam(name string) []string {
 	text := q.values.Get(name)
 	if text == "" {
 		return nil
 	}
-	all := strings.Split(text, ",")
-	for i := range all {
-		all[i] = strings.TrimSpace(all[i])
+	values := strings.Split(text, ",")
+	for i := range values {
+		values[i] = strings.TrimSpace(values[i])
 	}
-	return all
+	return values
 }

@@ -11,34 +11,34 @@ import (
 	"comet/models"
 )
 
-// frame is what the two ends of a line tell each other about the line itself: an object
-// with one of these members, and none that a message has.
+// frame is a control message about the connection itself: an object with one of these members, none
+// of which is a member of a message.
 type frame struct {
 	Hello *hello   `json:"hello,omitzero"`
 	Ack   []string `json:"ack,omitzero"`
 	Bye   *bye     `json:"bye,omitzero"`
 }
 
-// hello is the first thing that an agent is told.
+// hello is the first frame that an agent receives.
 type hello struct {
 	AgentID   string `json:"agent_id"`
 	AgentType string `json:"agent_type"`
 	Version   string `json:"version"`
-	// Window is how much work is handed over at a time.
-	Window           int       `json:"window"`
+	// Concurrency is how many task assignments may be unacknowledged.
+	Concurrency      int       `json:"concurrency"`
 	HeartbeatSeconds float64   `json:"heartbeat_seconds"`
 	ServerTime       time.Time `json:"server_time"`
 }
 
-// helloFrame is what an agent is told first on a line.
-func helloFrame(l *Server, h *connection, agent models.Agent, version string) frame {
+// helloFrame returns the first frame of a connection.
+func helloFrame(s *Server, c *connection, agent models.Agent, version string) frame {
 	return frame{Hello: &hello{
-		AgentID: h.agentID, AgentType: agent.Type, Version: version, Window: h.concurrency,
-		HeartbeatSeconds: l.opts.Heartbeat.Seconds(), ServerTime: l.opts.Clock().UTC().Truncate(time.Millisecond),
+		AgentID: c.agentID, AgentType: agent.Type, Version: version, Concurrency: c.concurrency,
+		HeartbeatSeconds: s.opts.Heartbeat.Seconds(), ServerTime: s.opts.Clock().UTC().Truncate(time.Millisecond),
 	}}
 }
 
-// bye is the last thing, where the line ends from this side.
+// bye is the last frame when this process closes the connection.
 type bye struct {
 	Reason endReason `json:"reason"`
 }
@@ -46,13 +46,12 @@ type bye struct {
 func (f frame) encode() []byte {
 	b, err := json.Marshal(f)
 	if err != nil {
-		panic(err) // texts, numbers and a time of our own
+		panic(err) // it holds only valid strings, numbers and a time
 	}
 	return b
 }
 
-// parseFrame reads what an agent says about the line; ok is false for a message, which
-// is the dialect's.
+// parseFrame parses a control frame from an agent. ok is false for a message of the protocol.
 func parseFrame(raw []byte) (f frame, ok bool) {
 	if !hasFirstMember(raw, "hello", "ack", "bye") {
 		return frame{}, false
@@ -60,8 +59,8 @@ func parseFrame(raw []byte) (f frame, ok bool) {
 	return f, json.Unmarshal(raw, &f) == nil
 }
 
-// hasFirstMember reports whether raw begins as an object whose first member has one of the
-// names. It reads no further.
+// hasFirstMember reports whether raw begins as an object whose first member has one of the names.
+// It reads no further.
 func hasFirstMember(raw []byte, names ...string) bool {
 	dec := jsontext.NewDecoder(bytes.NewReader(raw))
 	if open, err := dec.ReadToken(); err != nil || open.Kind() != '{' {

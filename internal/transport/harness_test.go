@@ -36,15 +36,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// testProtocol is a dialect of the tests: its messages are objects with an "id" and what they
-// ask for.
+// testProtocol is a protocol for tests. Its messages are objects with an "id" and an action in
+// "do".
 type testProtocol struct {
 	mu       sync.Mutex
 	received []receivedMessage
-	hold     chan struct{} // holds Receive of "slow" messages
+	hold     chan struct{} // blocks Receive of "slow" messages
 	render   func(m models.InboxMessage, limit int) ([][]byte, error)
 	rendered int
-	rejected string // the agent that cannot be spoken to
+	rejected string // the agent that the protocol does not accept
 }
 
 type receivedMessage struct {
@@ -88,7 +88,7 @@ func (s *testProtocol) Accepts(agent models.Agent) error {
 	return nil
 }
 
-// rejectAgent has an agent be one that cannot be spoken to.
+// rejectAgent makes the protocol reject an agent.
 func (s *testProtocol) rejectAgent(agentID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,7 +160,7 @@ func (s *testProtocol) messages() []receivedMessage {
 	return append([]receivedMessage{}, s.received...)
 }
 
-// fixture is a server with lines on a database of its own.
+// fixture is a server with a database of its own.
 type fixture struct {
 	*orchestrator.Orchestrator
 	db         *storetest.DB
@@ -175,7 +175,7 @@ type fixture struct {
 	task string
 }
 
-// backend is what several houses can stand on.
+// backend is the part that several servers can share.
 type backend struct {
 	db   *storetest.DB
 	work *orchestrator.Orchestrator
@@ -188,7 +188,7 @@ func newBackend(t *testing.T, db *storetest.DB) backend {
 		Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy()}, Poll: 5 * time.Millisecond,
 	})
 	runner := jobs.New(db.Store, &jobs.Options{Poll: 5 * time.Millisecond})
-	work.Register(runner)
+	work.RegisterJobs(runner)
 	require.NoError(t, work.Start(t.Context()))
 	require.NoError(t, runner.Start(t.Context()))
 	t.Cleanup(func() {
@@ -199,8 +199,8 @@ func newBackend(t *testing.T, db *storetest.DB) backend {
 	return backend{db, work}
 }
 
-// runCase runs one case on a fresh house on every kind of database.
-func runCase(t *testing.T, name string, opts *transport.Options, fn func(t *testing.T, h *fixture)) {
+// runCase runs one case on a new fixture for each kind of database.
+func runCase(t *testing.T, name string, opts *transport.Options, fn func(t *testing.T, f *fixture)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
@@ -208,85 +208,85 @@ func runCase(t *testing.T, name string, opts *transport.Options, fn func(t *test
 	})
 }
 
-// openFixture starts a house; change may add to its core.
+// openFixture starts a server; change may modify its core.
 func openFixture(t *testing.T, b backend, opts *transport.Options, change func(*transport.Core)) *fixture {
 	t.Helper()
 	o := transport.Options{}
 	if opts != nil {
 		o = *opts
 	}
-	h := &fixture{Orchestrator: b.work, db: b.db, auth: auth.New(b.db.Store, nil), protocol: &testProtocol{hold: make(chan struct{})}, registry: prometheus.NewRegistry()}
-	o.Registerer = h.registry
+	f := &fixture{Orchestrator: b.work, db: b.db, auth: auth.New(b.db.Store, nil), protocol: &testProtocol{hold: make(chan struct{})}, registry: prometheus.NewRegistry()}
+	o.Registerer = f.registry
 	if o.Clock == nil {
 		o.Clock = b.db.Clock.Now
 	}
-	core := transport.Core{Work: h.Orchestrator, Auth: h.auth, Protocols: []protocol.Protocol{h.protocol}}
+	core := transport.Core{Work: f.Orchestrator, Auth: f.auth, Protocols: []protocol.Protocol{f.protocol}}
 	if change != nil {
 		change(&core)
 	}
-	h.transports = transport.New(core, &o)
+	f.transports = transport.New(core, &o)
 	r := chi.NewRouter()
-	r.Use(middleware.GetHead) // as in the whole chain
-	h.transports.Mount(r)
-	h.server = httptest.NewServer(r)
-	h.url = h.server.URL
-	require.NoError(t, h.transports.Start(t.Context()))
+	r.Use(middleware.GetHead) // as in the complete router
+	f.transports.Mount(r)
+	f.server = httptest.NewServer(r)
+	f.url = f.server.URL
+	require.NoError(t, f.transports.Start(t.Context()))
 	t.Cleanup(func() {
-		require.NoError(t, h.transports.Stop(context.Background()))
-		h.server.Close()
+		require.NoError(t, f.transports.Stop(context.Background()))
+		f.server.Close()
 	})
-	return h
+	return f
 }
 
 func ops() models.Principal {
 	return models.Principal{TokenID: "ops", Name: "ops", Scopes: []models.Scope{models.ScopeAdmin}}
 }
 
-// token issues one: for an agent, or for nobody ("") with scopes.
-func (h *fixture) token(t *testing.T, agentID string, scopes ...models.Scope) auth.Issued {
+// token issues a token, for an agent or, if agentID is "", for a client with scopes.
+func (f *fixture) token(t *testing.T, agentID string, scopes ...models.Scope) auth.Issued {
 	t.Helper()
 	name := "token of " + agentID
 	d := models.TokenDraft{Name: &name, Scopes: scopes}
 	if agentID != "" {
 		d.AgentID, d.Scopes = &agentID, append(scopes, models.ScopeTasksRead)
 	}
-	out, err := h.auth.Create(t.Context(), ops(), d, nil)
+	out, err := f.auth.Create(t.Context(), ops(), d, nil)
 	require.NoError(t, err)
 	return out
 }
 
-// agent registers one that can do what its id says, and returns its token.
-func (h *fixture) agent(t *testing.T, id string) string {
+// agent registers an agent with a capability named like its id, and returns its token.
+func (f *fixture) agent(t *testing.T, id string) string {
 	t.Helper()
-	now, parent, sphere, budget := h.db.Now(), "orch-my-team", 8, int64(50_000)
-	require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
+	now, parent, sphere, budget := f.db.Now(), "orch-my-team", 8, int64(50_000)
+	require.NoError(t, f.db.Write(t.Context(), func(tx *store.Tx) error {
 		return tx.InsertAgent(models.Agent{
 			ID: id, Name: id, Level: 2, SphereID: &sphere, FrequencyHz: 555, Capabilities: []string{"custom:" + id}, ParentID: &parent, TokenBudget: &budget,
 			Type: "infra", IsActive: true, Version: 1, CreatedAt: now, UpdatedAt: now,
 		})
 	}))
-	require.NoError(t, h.ReindexAgent(t.Context(), id))
-	return h.token(t, id).Secret
+	require.NoError(t, f.ReindexAgent(t.Context(), id))
+	return f.token(t, id).Secret
 }
 
-// joinRequest is what an agent says that comes on a line of somebody else.
-func joinRequest(way, line string) orchestrator.JoinRequest {
-	return orchestrator.JoinRequest{Dialect: "notes", Link: way, Line: line}
+// joinRequest is the request of an agent that joins over a connection of another process.
+func joinRequest(via, connectionID string) orchestrator.JoinRequest {
+	return orchestrator.JoinRequest{Protocol: "notes", Transport: via, ConnectionID: connectionID}
 }
 
-// submit asks an agent for work.
-func (h *fixture) submit(t *testing.T, agentID string) models.Task {
+// submit submits a task to an agent.
+func (f *fixture) submit(t *testing.T, agentID string) models.Task {
 	t.Helper()
-	out, err := h.Submit(t.Context(), ops(), orchestrator.Submission{Agent: agentID, Priority: models.DefaultPriority}, nil)
+	out, err := f.Submit(t.Context(), ops(), orchestrator.Submission{AgentID: agentID, Priority: models.DefaultPriority}, nil)
 	require.NoError(t, err)
 	return out.Task
 }
 
-// enqueue puts messages that are no work into an inbox.
-func (h *fixture) enqueue(t *testing.T, agentID string, n int) {
+// enqueue adds messages that are not task assignments to an inbox.
+func (f *fixture) enqueue(t *testing.T, agentID string, n int) {
 	t.Helper()
-	about := h.otherTask(t)
-	require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
+	about := f.otherTask(t)
+	require.NoError(t, f.db.Write(t.Context(), func(tx *store.Tx) error {
 		for range n {
 			if _, err := tx.EnqueueMessage(models.InboxMessage{AgentID: agentID, Kind: models.MessageCancel, TaskID: about}); err != nil {
 				return err
@@ -294,27 +294,27 @@ func (h *fixture) enqueue(t *testing.T, agentID string, n int) {
 		}
 		return nil
 	}))
-	h.OnWake(orchestrator.WakeInbox, agentID)
+	f.OnWake(orchestrator.WakeInbox, agentID)
 }
 
-// otherTask returns a task that somebody else has.
-func (h *fixture) otherTask(t *testing.T) string {
+// otherTask returns a task that is assigned to another agent.
+func (f *fixture) otherTask(t *testing.T) string {
 	t.Helper()
-	h.once.Do(func() {
-		h.agent(t, "else")
-		_, err := h.Join(t.Context(), "else", orchestrator.JoinRequest{Dialect: "notes", Link: "none"})
+	f.once.Do(func() {
+		f.agent(t, "else")
+		_, err := f.Join(t.Context(), "else", orchestrator.JoinRequest{Protocol: "notes", Transport: "none"})
 		require.NoError(t, err)
-		h.task = h.submit(t, "else").ID
+		f.task = f.submit(t, "else").ID
 	})
-	return h.task
+	return f.task
 }
 
-// waitForWorker waits for a worker to be as it should.
-func (h *fixture) waitForWorker(t *testing.T, agentID string, right func(models.Worker) bool) models.Worker {
+// waitForWorker waits until a worker is in the expected state.
+func (f *fixture) waitForWorker(t *testing.T, agentID string, right func(models.Worker) bool) models.Worker {
 	t.Helper()
 	var w models.Worker
 	require.Eventually(t, func() bool {
-		w = h.CachedWorker(agentID)
+		w = f.CachedWorker(agentID)
 		return right(w)
 	}, time.Minute, time.Millisecond, "worker %s", agentID)
 	return w
@@ -323,32 +323,32 @@ func (h *fixture) waitForWorker(t *testing.T, agentID string, right func(models.
 func online(w models.Worker) bool  { return w.State == models.WorkerOnline }
 func offline(w models.Worker) bool { return w.State == models.WorkerOffline }
 
-// waitForInbox waits for an agent's inbox to have a number of messages.
-func (h *fixture) waitForInbox(t *testing.T, agentID string, n int) (out []models.InboxMessage) {
+// waitForInbox waits until an agent's inbox has n messages.
+func (f *fixture) waitForInbox(t *testing.T, agentID string, n int) (out []models.InboxMessage) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		var err error
-		out, err = h.Messages(context.Background(), agentID, 1000)
+		out, err = f.Messages(context.Background(), agentID, 1000)
 		return err == nil && len(out) == n
 	}, time.Minute, time.Millisecond)
 	return out
 }
 
-// response is a response with its body.
+// response is an HTTP response with its body.
 type response struct {
 	*http.Response
 	body string
 }
 
-// do makes a request.
-func (h *fixture) do(t *testing.T, method, path, token, body string, headers ...string) response {
+// do sends a request.
+func (f *fixture) do(t *testing.T, method, path, token, body string, headers ...string) response {
 	t.Helper()
-	a, err := request(t.Context(), method, h.url+path, token, body, headers...)
+	a, err := request(t.Context(), method, f.url+path, token, body, headers...)
 	require.NoError(t, err)
 	return a
 }
 
-// request makes a request, also from a goroutine of a test.
+// request sends a request. Goroutines of a test may call it.
 func request(ctx context.Context, method, url, token, body string, headers ...string) (response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
@@ -369,11 +369,11 @@ func request(ctx context.Context, method, url, token, body string, headers ...st
 	return response{resp, string(b)}, err
 }
 
-// doAsync makes a request that takes its time; what came is received from the channel.
-func (h *fixture) doAsync(ctx context.Context, method, path, token, body string, headers ...string) <-chan response {
+// doAsync sends a request that takes time; the channel receives its response.
+func (f *fixture) doAsync(ctx context.Context, method, path, token, body string, headers ...string) <-chan response {
 	got := make(chan response, 1)
 	go func() {
-		a, err := request(ctx, method, h.url+path, token, body, headers...)
+		a, err := request(ctx, method, f.url+path, token, body, headers...)
 		if err != nil {
 			a = response{&http.Response{}, err.Error()}
 		}
@@ -382,14 +382,14 @@ func (h *fixture) doAsync(ctx context.Context, method, path, token, body string,
 	return got
 }
 
-// wsClient is an agent's end of a WebSocket.
+// wsClient is the agent's end of a WebSocket.
 type wsClient struct {
 	t    *testing.T
 	conn *websocket.Conn
 	resp *http.Response
 }
 
-// wsFrame is what comes on a line: a note, or a line frame.
+// wsFrame is a received frame: a note or a control frame.
 type wsFrame struct {
 	Hello map[string]any    `json:"hello"`
 	Ack   []string          `json:"ack"`
@@ -399,10 +399,10 @@ type wsFrame struct {
 	Refused string `json:"refused"`
 }
 
-// dial opens a WebSocket and leaves its hello unread.
-func (h *fixture) dial(t *testing.T, token, query string, protocols ...string) (*wsClient, error) {
+// dial opens a WebSocket and does not read its hello.
+func (f *fixture) dial(t *testing.T, token, query string, protocols ...string) (*wsClient, error) {
 	t.Helper()
-	conn, resp, err := websocket.Dial(t.Context(), h.url+"/api/agent/connect"+query, &websocket.DialOptions{
+	conn, resp, err := websocket.Dial(t.Context(), f.url+"/api/agent/connect"+query, &websocket.DialOptions{
 		HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}, Subprotocols: protocols,
 	})
 	if err != nil {
@@ -413,10 +413,10 @@ func (h *fixture) dial(t *testing.T, token, query string, protocols ...string) (
 	return &wsClient{t, conn, resp}, nil
 }
 
-// connect opens a WebSocket whose hello was read.
-func (h *fixture) connect(t *testing.T, token, query string) *wsClient {
+// connect opens a WebSocket and reads its hello.
+func (f *fixture) connect(t *testing.T, token, query string) *wsClient {
 	t.Helper()
-	c, err := h.dial(t, token, query, "notes.v1")
+	c, err := f.dial(t, token, query, "notes.v1")
 	require.NoError(t, err)
 	require.NotEmpty(t, c.next().Hello)
 	return c
@@ -448,11 +448,10 @@ func (c *wsClient) send(v any) {
 	require.NoError(c.t, c.conn.Write(c.t.Context(), websocket.MessageText, b))
 }
 
-// ack acknowledges.
+// ack sends an acknowledgement.
 func (c *wsClient) ack(ids ...string) { c.send(map[string][]string{"ack": ids}) }
 
-// barrier returns what came before the answer to a message that is sent now: whatever
-// else the line had to say has been said.
+// barrier sends a message and returns the frames received before its acknowledgement.
 func (c *wsClient) barrier(id string) (before []wsFrame) {
 	c.t.Helper()
 	c.send(note{ID: id})
@@ -465,7 +464,7 @@ func (c *wsClient) barrier(id string) (before []wsFrame) {
 	}
 }
 
-// readUntilClosed reads until the connection is closed, and returns what came and with what code.
+// readUntilClosed returns the remaining frames and the close code.
 func (c *wsClient) readUntilClosed() (all []wsFrame, code websocket.StatusCode) {
 	c.t.Helper()
 	for {
@@ -478,11 +477,11 @@ func (c *wsClient) readUntilClosed() (all []wsFrame, code websocket.StatusCode) 
 	}
 }
 
-// metric returns a counter or gauge as the registry shows it, 0 where it has none.
-func (h *fixture) metric(t *testing.T, name string, labels ...string) int {
+// metric returns the value of a counter or gauge, 0 if it does not exist.
+func (f *fixture) metric(t *testing.T, name string, labels ...string) int {
 	t.Helper()
 	sum := 0.0
-	families, err := h.registry.Gather()
+	families, err := f.registry.Gather()
 	require.NoError(t, err)
 	for _, f := range families {
 		if f.GetName() != name {
@@ -501,10 +500,10 @@ func (h *fixture) metric(t *testing.T, name string, labels ...string) int {
 	return int(sum)
 }
 
-// deactivate takes an agent out of service.
-func (h *fixture) deactivate(t *testing.T, id string) {
+// deactivate deactivates an agent.
+func (f *fixture) deactivate(t *testing.T, id string) {
 	t.Helper()
-	require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
+	require.NoError(t, f.db.Write(t.Context(), func(tx *store.Tx) error {
 		before, err := tx.Agent(id)
 		if err != nil {
 			return err
@@ -515,8 +514,9 @@ func (h *fixture) deactivate(t *testing.T, id string) {
 	}))
 }
 
-// waitForMetric waits for a counter or gauge: what is counted is counted after it was done.
-func (h *fixture) waitForMetric(t *testing.T, want int, name string, labels ...string) {
+// waitForMetric waits for the value of a counter or gauge, because events are counted after they
+// happen.
+func (f *fixture) waitForMetric(t *testing.T, want int, name string, labels ...string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return h.metric(t, name, labels...) == want }, time.Minute, time.Millisecond, "%s %v", name, labels)
+	require.Eventually(t, func() bool { return f.metric(t, name, labels...) == want }, time.Minute, time.Millisecond, "%s %v", name, labels)
 }

@@ -8,115 +8,116 @@ import (
 	"comet/models"
 )
 
-// runHeartbeats looks after all lines from one goroutine, until ctx ends: it notes who is still
-// there, all of a moment in one transaction, has the lines ask those who are silent, and
-// ends those that another process has replaced.
-func (l *Server) runHeartbeats(ctx context.Context) {
-	tick := time.NewTicker(max(l.opts.Heartbeat/heartbeatSlices, time.Millisecond))
+// runHeartbeats monitors all connections until ctx ends. It records live agents, all of one moment
+// in one transaction, makes connections ping their agents, and ends connections that another
+// process has replaced.
+func (s *Server) runHeartbeats(ctx context.Context) {
+	tick := time.NewTicker(max(s.opts.Heartbeat/heartbeatSlices, time.Millisecond))
 	defer tick.Stop()
 	var all []*connection
-	for turn := uint8(0); ; turn = (turn + 1) % heartbeatSlices {
+	for slice := uint8(0); ; slice = (slice + 1) % heartbeatSlices {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
 		clear(all)
-		all = l.connections.appendAll(all[:0])
-		l.heartbeat(ctx, all, turn)
+		all = s.connections.appendAll(all[:0])
+		s.heartbeat(ctx, all, slice)
 	}
 }
 
-// heartbeat is a heartbeat for a slice of the lines, and a look at all of them.
-func (l *Server) heartbeat(ctx context.Context, all []*connection, turn uint8) {
-	var shown []*connection
-	for _, h := range all {
-		if !h.joined.Load() {
+// heartbeat checks every connection and performs the heartbeat of one slice of them.
+func (s *Server) heartbeat(ctx context.Context, all []*connection, slice uint8) {
+	var alive []*connection
+	for _, c := range all {
+		if !c.joined.Load() {
 			continue
 		}
-		w := l.core.Work.CachedWorker(h.agentID)
-		if w.ConnectionID != h.id {
-			h.end(endReplaced)
+		w := s.core.Work.CachedWorker(c.agentID)
+		if w.ConnectionID != c.id {
+			c.end(endReplaced)
 			continue
 		}
-		if h.slice != turn && !w.Probing {
+		if c.slice != slice && !w.Probing {
 			continue
 		}
 		switch {
-		case h.alive.Swap(false):
-			h.missedHeartbeats.Store(0)
-			shown = append(shown, h)
-		case h.slice == turn:
-			h.missedHeartbeats.Add(1)
+		case c.alive.Swap(false):
+			c.missedHeartbeats.Store(0)
+			alive = append(alive, c)
+		case c.slice == slice:
+			c.missedHeartbeats.Add(1)
 		}
-		h.heartbeatDue.Store(true)
-		h.wake()
+		c.heartbeatDue.Store(true)
+		c.wake()
 	}
-	l.recordAlive(ctx, shown)
+	s.recordAlive(ctx, alive)
 }
 
-// recordAlive writes signs of life, and brings back who was taken for gone meanwhile.
-func (l *Server) recordAlive(ctx context.Context, shown []*connection) {
-	by := make(map[string]*connection, len(shown))
-	ids := make([]string, 0, len(shown))
-	for _, h := range shown {
-		by[h.agentID] = h
-		ids = append(ids, h.agentID)
+// recordAlive records that the agents of the connections are alive. An agent that was marked
+// offline by mistake joins again.
+func (s *Server) recordAlive(ctx context.Context, alive []*connection) {
+	byAgent := make(map[string]*connection, len(alive))
+	ids := make([]string, 0, len(alive))
+	for _, c := range alive {
+		byAgent[c.agentID] = c
+		ids = append(ids, c.agentID)
 	}
-	offline, err := l.core.Work.Alive(ctx, ids)
+	offline, err := s.core.Work.KeepAlive(ctx, ids)
 	if err != nil {
 		if ctx.Err() == nil {
-			l.log.Warn("signs of life could not be noted", "agents", len(ids), "error", err)
+			s.log.Warn("cannot record heartbeats", "agents", len(ids), "error", err)
 		}
 		return
 	}
-	now := l.opts.Clock()
+	now := s.opts.Clock()
 	for _, id := range offline {
-		// Somebody whose signs were noted all the time has said that it is offline.
-		if h := by[id]; now.Sub(h.recordedAt) > 2*l.opts.Heartbeat {
-			_, err := l.join(ctx, h)
-			l.logWarning("an agent could not be brought back", id, err)
+		// An agent that was recorded all the time has declared itself offline.
+		if c := byAgent[id]; now.Sub(c.recordedAt) > 2*s.opts.Heartbeat {
+			_, err := s.join(ctx, c)
+			s.logWarning("cannot bring an agent back online", id, err)
 		}
 	}
-	for _, h := range shown {
-		h.recordedAt = now
+	for _, c := range alive {
+		c.recordedAt = now
 	}
 }
 
-// join makes the agent of a line one that takes work on it.
-func (l *Server) join(ctx context.Context, h *connection) (models.Worker, error) {
-	return l.core.Work.Join(ctx, h.agentID, h.joinRequest(h.id))
+// join makes the agent of a connection available for tasks.
+func (s *Server) join(ctx context.Context, c *connection) (models.Worker, error) {
+	return s.core.Work.Join(ctx, c.agentID, c.joinRequest(c.id))
 }
 
-// acceptedAgent returns an agent that is registered and can be spoken to in a dialect.
-func (l *Server) acceptedAgent(ctx context.Context, speech protocol.Protocol, agentID string) (models.Agent, error) {
-	agent, err := l.core.Work.Agent(ctx, agentID)
+// acceptedAgent returns a registered agent that the protocol can address.
+func (s *Server) acceptedAgent(ctx context.Context, proto protocol.Protocol, agentID string) (models.Agent, error) {
+	agent, err := s.core.Work.Agent(ctx, agentID)
 	if err != nil {
 		return agent, err
 	}
-	return agent, speech.Accepts(agent)
+	return agent, proto.Accepts(agent)
 }
 
-// disconnect takes the agent of a line that is over off it, unless it is on another one by
-// now. Where this process is what ends, the agent stays: it comes back within seconds,
-// or is found to be silent, and meanwhile work can be asked of it.
-func (l *Server) disconnect(ctx context.Context, h *connection) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.opts.WriteTimeout)
+// disconnect records that the connection of an agent ended, unless the agent has another one by
+// now. While this process stops the agent stays online: it reconnects within seconds or times out,
+// and tasks can be submitted to it in the meantime.
+func (s *Server) disconnect(ctx context.Context, c *connection) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.WriteTimeout)
 	defer cancel()
-	if l.connections.accepting.Err() != nil {
-		l.release(ctx, h)
+	if s.connections.accepting.Err() != nil {
+		s.release(ctx, c)
 		return
 	}
-	l.logWarning("a line's end was not noted", h.agentID, l.core.Work.Disconnect(ctx, h.agentID, h.id))
+	s.logWarning("cannot record a disconnection", c.agentID, s.core.Work.Disconnect(ctx, c.agentID, c.id))
 }
 
-// release lets another process have an agent that does not come by itself: it stays on
-// a line that is nobody's.
-func (l *Server) release(ctx context.Context, h *connection) {
-	w := l.core.Work.CachedWorker(h.agentID)
-	if l.opts.SingleProcess || w.ConnectionID != h.id || h.transport != Push && h.transport != NATS || w.State != models.WorkerOnline {
+// release lets another process serve an agent that does not connect by itself: the agent stays
+// online without a connection id.
+func (s *Server) release(ctx context.Context, c *connection) {
+	w := s.core.Work.CachedWorker(c.agentID)
+	if s.opts.SingleProcess || w.ConnectionID != c.id || c.transport != Push && c.transport != NATS || w.State != models.WorkerOnline {
 		return
 	}
-	_, err := l.core.Work.Join(ctx, h.agentID, h.joinRequest(""))
-	l.logWarning("an agent was not left to other processes", h.agentID, err)
+	_, err := s.core.Work.Join(ctx, c.agentID, c.joinRequest(""))
+	s.logWarning("cannot release an agent to other processes", c.agentID, err)
 }

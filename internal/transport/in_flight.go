@@ -9,104 +9,106 @@ import (
 	"comet/models"
 )
 
-// inFlight is what a line remembers of the messages it has handed over. The courier of the
-// line keeps it; acknowledgements come from anywhere. It is safe for concurrent use.
+// inFlight holds the messages that a connection has delivered. The deliverer adds messages; any
+// goroutine may acknowledge them. It is safe for concurrent use.
 type inFlight struct {
 	mu         sync.Mutex
 	deliveries map[string]delivery
 }
 
-// delivery is one of them.
+// delivery is the delivery state of one message.
 type delivery struct {
 	at     time.Time
 	isTask bool
-	// attempts is how often, had whether it was acknowledged since.
+	// attempts counts the deliveries; acked says that the message was acknowledged after the last
+	// one.
 	attempts int
 	acked    bool
 }
 
-// markAcked notes that messages were acknowledged. They are forgotten before the inbox is
-// read the next time: where it was read already, they may still be in what was read.
-func (h *inFlight) markAcked(ids []string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// markAcked marks messages as acknowledged. removeAcked deletes them before the inbox is read the
+// next time; an inbox that was read before may still contain them.
+func (f *inFlight) markAcked(ids []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for _, id := range ids {
-		if one, ok := h.deliveries[id]; ok {
-			one.acked = true
-			h.deliveries[id] = one
+		if d, ok := f.deliveries[id]; ok {
+			d.acked = true
+			f.deliveries[id] = d
 		}
 	}
 }
 
-// unackedNotices returns the ids of those that are no work and were not acknowledged.
-func (h *inFlight) unackedNotices() (ids []string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for id, one := range h.deliveries {
-		if !one.isTask && !one.acked {
+// unackedNotices returns the ids of unacknowledged messages that are not task assignments.
+func (f *inFlight) unackedNotices() (ids []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id, d := range f.deliveries {
+		if !d.isTask && !d.acked {
 			ids = append(ids, id)
 		}
 	}
 	return ids
 }
 
-// removeAcked forgets what was acknowledged, and returns how many messages are left.
-func (h *inFlight) removeAcked() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	maps.DeleteFunc(h.deliveries, func(_ string, one delivery) bool { return one.acked })
-	return len(h.deliveries)
+// removeAcked deletes acknowledged messages and returns how many messages are left.
+func (f *inFlight) removeAcked() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	maps.DeleteFunc(f.deliveries, func(_ string, d delivery) bool { return d.acked })
+	return len(f.deliveries)
 }
 
-// missingFrom returns the ids of those that are not among the messages.
-func (h *inFlight) missingFrom(messages []models.InboxMessage) []string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.deliveries) == 0 {
+// missingFrom returns the ids that are not among messages.
+func (f *inFlight) missingFrom(messages []models.InboxMessage) []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.deliveries) == 0 {
 		return nil
 	}
-	among := make(map[string]bool, len(messages))
+	present := make(map[string]bool, len(messages))
 	for _, m := range messages {
-		among[m.ID] = true
+		present[m.ID] = true
 	}
-	return slices.DeleteFunc(slices.Collect(maps.Keys(h.deliveries)), func(id string) bool { return among[id] })
+	return slices.DeleteFunc(slices.Collect(maps.Keys(f.deliveries)), func(id string) bool { return present[id] })
 }
 
-// remove forgets messages that are not in the inbox any more.
-func (h *inFlight) remove(ids []string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// remove deletes messages that are no longer in the inbox.
+func (f *inFlight) remove(ids []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for _, id := range ids {
-		delete(h.deliveries, id)
+		delete(f.deliveries, id)
 	}
 }
 
-// count returns how many messages are remembered, and how many of them are work.
-func (h *inFlight) count() (all, work int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, one := range h.deliveries {
-		if one.isTask {
-			work++
+// count returns the number of messages and the number of task assignments among them.
+func (f *inFlight) count() (all, tasks int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, d := range f.deliveries {
+		if d.isTask {
+			tasks++
 		}
 	}
-	return len(h.deliveries), work
+	return len(f.deliveries), tasks
 }
 
-func (h *inFlight) get(id string) (delivery, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	one, ok := h.deliveries[id]
-	return one, ok
+func (f *inFlight) get(id string) (delivery, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	d, ok := f.deliveries[id]
+	return d, ok
 }
 
-// put remembers a message. One that was acknowledged meanwhile stays so.
-func (h *inFlight) put(id string, one delivery) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.deliveries == nil {
-		h.deliveries = map[string]delivery{}
+// put stores the state of a message. A message that was acknowledged in the meantime stays
+// acknowledged.
+func (f *inFlight) put(id string, d delivery) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.deliveries == nil {
+		f.deliveries = map[string]delivery{}
 	}
-	one.acked = h.deliveries[id].acked
-	h.deliveries[id] = one
+	d.acked = f.deliveries[id].acked
+	f.deliveries[id] = d
 }

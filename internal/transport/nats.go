@@ -17,291 +17,292 @@ import (
 )
 
 const (
-	// queueGroup is the group of replicas of which one takes each message.
-	queueGroup = "comet-links"
-	// lanes is how many messages of the queue are taken side by side. Those of one agent
-	// use the same lane, in their order.
+	// queueGroup is the queue group of the replicas: one of them receives each message.
+	queueGroup = "comet-transport"
+	// lanes is how many messages are processed in parallel. The messages of one agent use the same
+	// lane and stay in order.
 	lanes = 16
-	// laneLength is how many messages may wait in a lane, and laneBytes how long they may be
-	// altogether unless it is one.
+	// laneLength limits the messages that wait in a lane. laneBytes limits their total length,
+	// except for a single message.
 	laneLength = 1024
 	laneBytes  = 8 << 20
 )
 
-// lane are the messages of some agents that wait.
+// lane is a queue of messages from some of the agents.
 type lane struct {
 	messages chan bus.Message
 	bytes    atomic.Int64
 }
 
-// natsTransport is the message-queue form: agents publish to their outbox, and what they are
-// told is published to their inbox until they acknowledge it.
+// natsTransport serves agents over NATS: they publish to their outbox subject, and the messages for
+// them are published to their inbox subject until they acknowledge them.
 //
-// There is no connection to hold. An agent is on the queue once it has said there that
-// it takes work, and as long as it goes on saying so. The process that has heard it
-// publishes; another one takes over when it hears the agent and sees that messages are
-// left lying.
+// There is no connection to hold. An agent is connected after it has announced on its outbox that
+// it takes tasks, and for as long as it sends heartbeats. The process that received the
+// announcement publishes. Another process takes over when it receives a heartbeat and sees messages
+// that were left unacknowledged.
 type natsTransport struct {
 	server *Server
 	seed   maphash.Seed
 	lanes  [lanes]*lane
 	group  sync.WaitGroup
-	// fullLog is that a lane takes no more.
+	// fullLog throttles the log entry for a full lane.
 	fullLog logThrottle
 }
 
-func newNATSTransport(l *Server) *natsTransport {
-	q := &natsTransport{server: l, seed: maphash.MakeSeed()}
-	for i := range q.lanes {
-		q.lanes[i] = &lane{messages: make(chan bus.Message, laneLength)}
+func newNATSTransport(s *Server) *natsTransport {
+	n := &natsTransport{server: s, seed: maphash.MakeSeed()}
+	for i := range n.lanes {
+		n.lanes[i] = &lane{messages: make(chan bus.Message, laneLength)}
 	}
-	return q
+	return n
 }
 
-// run takes messages until ctx ends.
-func (q *natsTransport) run(ctx context.Context) {
-	if q.server.core.Bus == nil {
+// run processes messages until ctx ends.
+func (n *natsTransport) run(ctx context.Context) {
+	if n.server.core.Bus == nil {
 		return
 	}
-	sub := q.subscribe(ctx)
+	sub := n.subscribe(ctx)
 	if sub == nil {
 		return
 	}
-	defer q.group.Wait()
+	defer n.group.Wait()
 	defer sub.Unsubscribe()
-	var takers sync.WaitGroup
-	for _, l := range q.lanes {
-		takers.Go(func() { q.runLane(ctx, l) })
+	var runners sync.WaitGroup
+	for _, l := range n.lanes {
+		runners.Go(func() { n.runLane(ctx, l) })
 	}
-	takers.Wait()
+	runners.Wait()
 }
 
-// subscribe tries until it works, or ctx ends: then it is nil.
-func (q *natsTransport) subscribe(ctx context.Context) *bus.Subscription {
-	again := time.NewTicker(busRetryInterval)
-	defer again.Stop()
-	var failing logThrottle
+// subscribe retries until it succeeds. It returns nil when ctx ends first.
+func (n *natsTransport) subscribe(ctx context.Context) *bus.Subscription {
+	ticker := time.NewTicker(busRetryInterval)
+	defer ticker.Stop()
+	var throttle logThrottle
 	for {
-		sub, err := q.server.core.Bus.QueueSubscribe(string(bus.AgentOutboxes), queueGroup, q.dispatch)
+		sub, err := n.server.core.Bus.QueueSubscribe(string(bus.AgentOutboxes), queueGroup, n.dispatch)
 		if err == nil {
 			return sub
 		}
-		if _, due := failing.allow(q.server.opts.Clock()); due {
-			q.server.log.Error("agents cannot be heard on the message bus, which is tried again every second", "error", err)
+		if _, ok := throttle.allow(n.server.opts.Clock()); ok {
+			n.server.log.Error("cannot subscribe to the agents' outboxes; trying again every second", "error", err)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-again.C:
+		case <-ticker.C:
 		}
 	}
 }
 
-// dispatch puts a message into its agent's lane. It never waits, for the agents of the other
-// lanes would too: what finds its lane full is refused, which whoever has sent it as a
-// request is told.
-func (q *natsTransport) dispatch(m bus.Message) {
-	_, agentID, _ := bus.Parse(m.Subject)
-	l, size := q.lanes[maphash.String(q.seed, agentID)%lanes], int64(len(m.Data))
-	if n := l.bytes.Add(size); n <= laneBytes || n == size {
+// dispatch puts a message into the lane of its agent. It never blocks, because that would block the
+// agents of other lanes. If the lane is full the message is refused, and a message sent as a
+// request gets a reply that says so.
+func (n *natsTransport) dispatch(msg bus.Message) {
+	_, agentID, _ := bus.Parse(msg.Subject)
+	l, size := n.lanes[maphash.String(n.seed, agentID)%lanes], int64(len(msg.Data))
+	if total := l.bytes.Add(size); total <= laneBytes || total == size {
 		select {
-		case l.messages <- m:
+		case l.messages <- msg:
 			return
 		default:
 		}
 	}
 	l.bytes.Add(-size)
-	if n, due := q.fullLog.allow(q.server.opts.Clock()); due {
-		q.server.log.Warn("messages on the message bus come faster than they are taken, and are refused", "agent", agentID, "since_last", n)
+	if count, ok := n.fullLog.allow(n.server.opts.Clock()); ok {
+		n.server.log.Warn("messages on the message bus arrive faster than they are processed; some are refused", "agent", agentID, "since_last", count)
 	}
-	var rest []byte
-	if len(m.Data) <= maxEchoBytes {
-		_, rest = q.server.defaultProtocol.Token(m.Data)
+	var body []byte
+	if len(msg.Data) <= maxEchoBytes {
+		_, body = n.server.defaultProtocol.Token(msg.Data)
 	}
-	q.respond(m, q.server.defaultProtocol.Refuse(errs.New(errs.Unavailable, "more messages wait than can be taken; send this one again later"), rest).Body)
+	n.respond(msg, n.server.defaultProtocol.Refuse(errs.New(errs.Unavailable, "too many messages are waiting; send this one again later"), body).Body)
 }
 
-func (q *natsTransport) runLane(ctx context.Context, l *lane) {
+func (n *natsTransport) runLane(ctx context.Context, l *lane) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case m := <-l.messages:
-			q.receive(ctx, m)
-			l.bytes.Add(-int64(len(m.Data)))
+		case msg := <-l.messages:
+			n.receive(ctx, msg)
+			l.bytes.Add(-int64(len(msg.Data)))
 		}
 	}
 }
 
-// natsAck is what an agent says over the queue about messages it has.
+// natsAck is an acknowledgement from an agent.
 type natsAck struct {
 	Ack   []string `json:"ack"`
 	Token string   `json:"auth_token"`
 }
 
-// receive takes one message. Its token is taken out before anything else is done with it.
-func (q *natsTransport) receive(ctx context.Context, m bus.Message) {
-	_, agentID, _ := bus.Parse(m.Subject)
-	var ack natsAck
-	isAck := hasFirstMember(m.Data, "ack", "auth_token") && json.Unmarshal(m.Data, &ack) == nil
-	token, rest := ack.Token, []byte(nil)
+// receive processes one message. It removes the token from the message first.
+func (n *natsTransport) receive(ctx context.Context, msg bus.Message) {
+	_, agentID, _ := bus.Parse(msg.Subject)
+	var acks natsAck
+	isAck := hasFirstMember(msg.Data, "ack", "auth_token") && json.Unmarshal(msg.Data, &acks) == nil
+	token, body := acks.Token, []byte(nil)
 	if !isAck {
-		token, rest = q.server.defaultProtocol.Token(m.Data)
+		token, body = n.server.defaultProtocol.Token(msg.Data)
 	}
-	// What was begun is not undone because the server stops.
-	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), bodyTimeout)
+	// A message that was started is finished although the server stops.
+	msgCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bodyTimeout)
 	defer cancel()
-	who, err := q.verifyToken(within, token, agentID)
+	principal, err := n.verifyToken(msgCtx, token, agentID)
 	if err != nil {
-		q.respond(m, q.server.defaultProtocol.Refuse(err, rest).Body)
+		n.respond(msg, n.server.defaultProtocol.Refuse(err, body).Body)
 		return
 	}
 	if isAck {
-		_, err := q.server.acknowledgeAll(within, agentID, ack.Ack)
-		q.server.logWarning("an acknowledgement was not noted", agentID, err)
+		_, err := n.server.acknowledgeAll(msgCtx, agentID, acks.Ack)
+		n.server.logWarning("cannot record an acknowledgement", agentID, err)
 		return
 	}
-	q.server.metrics.countReceived(NATS)
-	before := q.server.core.Work.CachedWorker(agentID)
-	a := q.server.defaultProtocol.Receive(within, who, rest, 0)
-	if a.Joined && !a.IsError {
-		err := q.attachAgent(ctx, agentID, before)
-		q.server.logWarning("an agent could not be put on the message bus", agentID, err)
-		if errs.Is(err, errs.InvalidRequest) { // it cannot be spoken to
-			a.Body = q.server.defaultProtocol.Refuse(err, rest).Body
-			q.server.logWarning("an agent that cannot be spoken to takes work", agentID, q.server.core.Work.Leave(within, agentID, false))
+	n.server.metrics.countReceived(NATS)
+	prev := n.server.core.Work.CachedWorker(agentID)
+	reply := n.server.defaultProtocol.Receive(msgCtx, principal, body, 0)
+	if reply.Joined && !reply.IsError {
+		err := n.attachAgent(ctx, agentID, prev)
+		n.server.logWarning("cannot attach an agent to the message bus", agentID, err)
+		if errs.Is(err, errs.InvalidRequest) { // the protocol cannot address it
+			reply.Body = n.server.defaultProtocol.Refuse(err, body).Body
+			n.server.logWarning("cannot take an unsupported agent offline", agentID, n.server.core.Work.Leave(msgCtx, agentID, false))
 		}
 	}
 	switch {
-	case len(a.Body) > 0:
-		q.respond(m, a.Body)
-	case a.MessageID != "":
-		q.respond(m, frame{Ack: []string{a.MessageID}}.encode())
+	case len(reply.Body) > 0:
+		n.respond(msg, reply.Body)
+	case reply.MessageID != "":
+		n.respond(msg, frame{Ack: []string{reply.MessageID}}.encode())
 	}
 }
 
-// verifyToken returns whose token it is, which must be the agent's whose outbox it came from.
-func (q *natsTransport) verifyToken(ctx context.Context, token, agentID string) (models.Principal, error) {
+// verifyToken returns the principal of a token, which must belong to the agent of the outbox.
+func (n *natsTransport) verifyToken(ctx context.Context, token, agentID string) (models.Principal, error) {
 	err := error(errs.New(errs.Unauthenticated, "the message carries no token"))
-	var p models.Principal
+	var out models.Principal
 	if token != "" && len(token) <= models.MaxTokenLength {
-		p, err = q.server.core.Auth.Verify(ctx, token)
+		out, err = n.server.core.Auth.Verify(ctx, token)
 	}
-	if err == nil && (p.AgentID == nil || *p.AgentID != agentID) {
-		err = errs.New(errs.Unauthenticated, "the token is not that of the agent whose outbox it is")
+	if err == nil && (out.AgentID == nil || *out.AgentID != agentID) {
+		err = errs.New(errs.Unauthenticated, "the token does not belong to the agent of the outbox")
 	}
 	if isRejected(err) {
-		q.server.metrics.failures.Inc()
+		n.server.metrics.failures.Inc()
 	}
-	return p, err
+	return out, err
 }
 
-// respond answers a request; a message that is none needs no answer.
-func (q *natsTransport) respond(m bus.Message, body []byte) {
-	if err := m.Respond(body); err != nil && !errs.Is(err, errs.InvalidRequest) {
-		q.server.log.Warn("an agent could not be answered", "subject", m.Subject, "error", err)
+// respond replies to a request. A message that is not a request gets no reply.
+func (n *natsTransport) respond(msg bus.Message, body []byte) {
+	if err := msg.Respond(body); err != nil && !errs.Is(err, errs.InvalidRequest) {
+		n.server.log.Warn("cannot reply to an agent", "subject", msg.Subject, "error", err)
 	}
 }
 
-// busRetryInterval is after what time is tried again to publish where the bus is away.
+// busRetryInterval is the pause before subscribing or publishing is tried again while the bus is
+// unavailable.
 const busRetryInterval = time.Second
 
-// attachAgent puts an agent that has said over the queue that it is there on a line of this
-// process, unless it was on one before that hands its messages over.
-func (q *natsTransport) attachAgent(ctx context.Context, agentID string, before models.Worker) error {
-	if before.Transport == NATS && before.State != models.WorkerOffline {
-		served, err := q.isServed(ctx, before)
+// attachAgent creates a connection in this process for an agent that announced itself on NATS,
+// unless another process serves it already.
+func (n *natsTransport) attachAgent(ctx context.Context, agentID string, prev models.Worker) error {
+	if prev.Transport == NATS && prev.State != models.WorkerOffline {
+		served, err := n.isServed(ctx, prev)
 		if err != nil || served {
 			return err
 		}
 	}
-	agent, err := q.server.acceptedAgent(ctx, q.server.defaultProtocol, agentID)
+	agent, err := n.server.acceptedAgent(ctx, n.server.defaultProtocol, agentID)
 	if err != nil {
 		return err
 	}
-	w := q.server.core.Work.CachedWorker(agentID)
-	h := newConnection(agentID, NATS, q.server.defaultProtocol, max(before.Concurrency, 1), q.server.opts.Clock())
-	h.alive.Store(false) // what it says is noted as it says it
-	if err := q.server.connections.add(h); err != nil {
+	w := n.server.core.Work.CachedWorker(agentID)
+	c := newConnection(agentID, NATS, n.server.defaultProtocol, max(prev.Concurrency, 1), n.server.opts.Clock())
+	c.alive.Store(false) // its messages record that it is alive
+	if err := n.server.connections.add(c); err != nil {
 		return err
 	}
-	if _, err := q.server.join(ctx, h); err != nil {
-		q.server.connections.remove(h)
+	if _, err := n.server.join(ctx, c); err != nil {
+		n.server.connections.remove(c)
 		return err
 	}
-	if w.State == models.WorkerBusy { // which joining has undone
-		_, err = q.server.core.Work.Heartbeat(ctx, agentID, orchestrator.Heartbeat{State: w.State})
+	if w.State == models.WorkerBusy { // joining has reset the state
+		_, err = n.server.core.Work.Heartbeat(ctx, agentID, orchestrator.Heartbeat{State: w.State})
 	}
-	h.joined.Store(true)
-	q.group.Go(func() {
-		defer q.server.connections.remove(h)
-		q.publishLoop(ctx, h, agent)
+	c.joined.Store(true)
+	n.group.Go(func() {
+		defer n.server.connections.remove(c)
+		n.publishLoop(ctx, c, agent)
 	})
 	return err
 }
 
-// isServed reports whether somebody hands over what an agent on the queue is to be told.
-// Another process that does not is found out by what should be acknowledged by now.
-func (q *natsTransport) isServed(ctx context.Context, w models.Worker) (bool, error) {
-	if h := q.server.connections.get(w.AgentID); h != nil && h.id == w.ConnectionID {
+// isServed reports whether a process publishes the messages of an agent. A process that no longer
+// does is detected by messages that should have been acknowledged by now.
+func (n *natsTransport) isServed(ctx context.Context, w models.Worker) (bool, error) {
+	if c := n.server.connections.get(w.AgentID); c != nil && c.id == w.ConnectionID {
 		return true, nil
 	}
-	if q.server.opts.SingleProcess || w.ConnectionID == "" {
+	if n.server.opts.SingleProcess || w.ConnectionID == "" {
 		return false, nil
 	}
-	all, err := q.server.core.Work.Messages(ctx, w.AgentID, maxInboxMessages)
-	long := q.server.opts.Clock().Add(-2 * q.server.opts.Republish)
-	return !slices.ContainsFunc(all, func(m models.InboxMessage) bool { return m.CreatedAt.Before(long) }), err
+	inbox, err := n.server.core.Work.Messages(ctx, w.AgentID, maxInboxMessages)
+	overdue := n.server.opts.Clock().Add(-2 * n.server.opts.Republish)
+	return !slices.ContainsFunc(inbox, func(msg models.InboxMessage) bool { return msg.CreatedAt.Before(overdue) }), err
 }
 
-// publishLoop publishes what the agent is to be told until it is off the queue.
-func (q *natsTransport) publishLoop(ctx context.Context, h *connection, agent models.Agent) {
-	news, stop := q.server.core.Work.Inbox(agent.ID)
+// publishLoop publishes the messages of the agent until its connection ends.
+func (n *natsTransport) publishLoop(ctx context.Context, c *connection, agent models.Agent) {
+	inboxChanged, stop := n.server.core.Work.Inbox(agent.ID)
 	defer stop()
-	c := &deliverer{server: q.server, conn: h, agent: agent, redeliverAfter: q.server.opts.Republish, backoff: true}
-	again := time.NewTimer(0)
-	defer again.Stop()
+	d := &deliverer{server: n.server, conn: c, agent: agent, redeliverAfter: n.server.opts.Republish, backoff: true}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
 		select {
-		case <-news:
-		case <-h.wakeUp:
-		case <-again.C:
-		case <-h.done:
-			if h.reason == endDraining { // another process has the agent when it hears it next
-				q.server.disconnect(ctx, h)
+		case <-inboxChanged:
+		case <-c.wakeUp:
+		case <-timer.C:
+		case <-c.done:
+			if c.reason == endDraining { // the next process that receives from the agent serves it
+				n.server.disconnect(ctx, c)
 			}
 			return
 		case <-ctx.Done():
 			return
 		}
-		if h.heartbeatDue.Swap(false) && q.server.core.Work.CachedWorker(agent.ID).State == models.WorkerOffline {
-			return // it has said so, or says nothing any more
+		if c.heartbeatDue.Swap(false) && n.server.core.Work.CachedWorker(agent.ID).State == models.WorkerOffline {
+			return // it declared itself offline or timed out
 		}
-		c.maxBytes = q.server.core.Bus.MaxPayload() // another server may allow less
-		later, err := c.deliverPending(ctx, h.concurrency+maxNotices, func(p outbound) error { return q.publish(agent.ID, p, c.maxBytes) })
+		d.maxBytes = n.server.core.Bus.MaxPayload() // the limit may differ after a reconnect
+		next, err := d.deliverPending(ctx, c.concurrency+maxNotices, func(out outbound) error { return n.publish(agent.ID, out, d.maxBytes) })
 		if err != nil {
-			later = busRetryInterval
+			next = busRetryInterval
 		}
-		if later > 0 {
-			again.Reset(later)
+		if next > 0 {
+			timer.Reset(next)
 		}
 	}
 }
 
-// publish publishes a message, whole or not at all: it is errUnfit where a part is over
-// what the bus takes.
-func (q *natsTransport) publish(agentID string, p outbound, limit int) error {
-	for _, part := range p.parts {
-		if len(part) > limit {
-			q.server.logWarning("a message is too long for the bus and waits", agentID,
-				errs.New(errs.BodyTooLarge, "the message %s has a part of %d bytes, and the bus takes %d", p.id, len(part), limit))
+// publish publishes all parts of a message or none. It returns errDoesNotFit if a part exceeds the
+// limit of the bus.
+func (n *natsTransport) publish(agentID string, out outbound, maxBytes int) error {
+	for _, part := range out.parts {
+		if len(part) > maxBytes {
+			n.server.logWarning("a message is too long for the message bus; it stays in the inbox", agentID,
+				errs.New(errs.BodyTooLarge, "the message %s has a part of %d bytes; the limit of the bus is %d", out.id, len(part), maxBytes))
 			return errDoesNotFit
 		}
 	}
-	for _, part := range p.parts {
-		err := q.server.core.Bus.Publish(bus.AgentInbox(agentID), part)
-		if errs.Is(err, errs.BodyTooLarge) { // it takes less than a moment ago
-			q.server.logWarning("a message is too long for the bus and waits", agentID, err)
+	for _, part := range out.parts {
+		err := n.server.core.Bus.Publish(bus.AgentInbox(agentID), part)
+		if errs.Is(err, errs.BodyTooLarge) { // the limit has changed since the check
+			n.server.logWarning("a message is too long for the message bus; it stays in the inbox", agentID, err)
 			return errDoesNotFit
 		}
 		if err != nil {

@@ -18,14 +18,14 @@ import (
 	"comet/store/storetest"
 )
 
-// runNATSCase runs one case on a fresh house with a message bus.
-func runNATSCase(t *testing.T, name string, opts *transport.Options, fn func(t *testing.T, h *fixture, b *bus.Bus)) {
+// runNATSCase runs one case on a new fixture with a message bus.
+func runNATSCase(t *testing.T, name string, opts *transport.Options, fn func(t *testing.T, f *fixture, b *bus.Bus)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
 		storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-			ground, motion := newBackend(t, db), newBus(t)
-			fn(t, openFixture(t, ground, opts, func(c *transport.Core) { c.Bus = motion }), motion)
+			core, b := newBackend(t, db), newBus(t)
+			fn(t, openFixture(t, core, opts, func(c *transport.Core) { c.Bus = b }), b)
 		})
 	})
 }
@@ -39,7 +39,7 @@ func newBus(t *testing.T) *bus.Bus {
 	return b
 }
 
-// natsClient is an agent on the bus.
+// natsClient is an agent on the message bus.
 type natsClient struct {
 	t     *testing.T
 	bus   *bus.Bus
@@ -50,158 +50,158 @@ type natsClient struct {
 
 func newNATSClient(t *testing.T, b *bus.Bus, id, token string) *natsClient {
 	t.Helper()
-	g := &natsClient{t, b, id, token, make(chan note, 1000)}
+	c := &natsClient{t, b, id, token, make(chan note, 1000)}
 	_, err := b.Subscribe(bus.AgentInbox(id), func(m bus.Message) {
 		var n note
 		_ = json.Unmarshal(m.Data, &n)
-		g.inbox <- n
+		c.inbox <- n
 	})
 	require.NoError(t, err)
 	require.NoError(t, b.Flush(t.Context()))
-	return g
+	return c
 }
 
-// request publishes a message and returns the answer. Whoever takes it may have to begin.
-func (g *natsClient) request(n note) (s wsFrame) {
-	g.t.Helper()
-	n.Token = g.token
+// request publishes a message and returns the reply. It retries until the subscription is active.
+func (c *natsClient) request(n note) (s wsFrame) {
+	c.t.Helper()
+	n.Token = c.token
 	body, err := json.Marshal(n)
-	require.NoError(g.t, err)
-	require.Eventually(g.t, func() bool {
-		m, err := g.bus.Request(context.Background(), bus.AgentOutbox(g.id), body)
+	require.NoError(c.t, err)
+	require.Eventually(c.t, func() bool {
+		m, err := c.bus.Request(context.Background(), bus.AgentOutbox(c.id), body)
 		return err == nil && json.Unmarshal(m.Data, &s) == nil
 	}, time.Minute, time.Millisecond)
 	return s
 }
 
-func (g *natsClient) join(t *testing.T, h *fixture) {
+func (c *natsClient) join(t *testing.T, f *fixture) {
 	t.Helper()
-	require.Equal(t, []string{"h1"}, g.request(note{ID: "h1", Do: "present"}).Ack)
-	h.waitForWorker(t, g.id, func(w models.Worker) bool { return online(w) && w.Transport == transport.NATS })
+	require.Equal(t, []string{"h1"}, c.request(note{ID: "h1", Do: "present"}).Ack)
+	f.waitForWorker(t, c.id, func(w models.Worker) bool { return online(w) && w.Transport == transport.NATS })
 }
 
 // next returns the next message.
-func (g *natsClient) next() note {
-	g.t.Helper()
+func (c *natsClient) next() note {
+	c.t.Helper()
 	select {
-	case n := <-g.inbox:
+	case n := <-c.inbox:
 		return n
 	case <-time.After(time.Minute):
-		g.t.Fatal("nothing came")
+		c.t.Fatal("nothing came")
 		return note{}
 	}
 }
 
-func TestTheQueue(t *testing.T) {
+func TestNATS(t *testing.T) {
 	t.Parallel()
-	runNATSCase(t, "takes messages with their token, which nobody sees", nil, func(t *testing.T, h *fixture, b *bus.Bus) {
-		g := newNATSClient(t, b, "ada", h.agent(t, "ada"))
-		require.Equal(t, []string{"m1"}, g.request(note{ID: "m1"}).Ack)
-		require.Equal(t, "m2", g.request(note{ID: "m2", Do: "reply"}).Reply)
-		require.Equal(t, "invalid-request", g.request(note{ID: "m3", Do: "refuse"}).Refused)
-		heard := h.protocol.messages()
-		require.JSONEq(t, `{"id":"m1"}`, heard[0].raw)
-		require.Equal(t, "ada", *heard[0].from.AgentID)
-		h.waitForMetric(t, 3, "comet_link_messages_total", "in", "nats")
-		require.Empty(t, h.CachedWorker("ada").ConnectionID, "it has not said that it takes work")
+	runNATSCase(t, "removes the token before passing a message to the protocol", nil, func(t *testing.T, f *fixture, b *bus.Bus) {
+		c := newNATSClient(t, b, "ada", f.agent(t, "ada"))
+		require.Equal(t, []string{"m1"}, c.request(note{ID: "m1"}).Ack)
+		require.Equal(t, "m2", c.request(note{ID: "m2", Do: "reply"}).Reply)
+		require.Equal(t, "invalid-request", c.request(note{ID: "m3", Do: "refuse"}).Refused)
+		received := f.protocol.messages()
+		require.JSONEq(t, `{"id":"m1"}`, received[0].raw)
+		require.Equal(t, "ada", *received[0].from.AgentID)
+		f.waitForMetric(t, 3, "comet_transport_messages_total", "in", "nats")
+		require.Empty(t, f.CachedWorker("ada").ConnectionID, "it has not joined")
 	})
-	runNATSCase(t, "takes nothing with a wrong token, or with another agent's", nil, func(t *testing.T, h *fixture, b *bus.Bus) {
-		h.agent(t, "ada")
-		for _, token := range []string{"", "nonsense", h.agent(t, "eve"), h.token(t, "", models.ScopeAdmin).Secret} {
-			g := newNATSClient(t, b, "ada", token)
-			require.Equal(t, "unauthenticated", g.request(note{ID: "m1"}).Refused)
+	runNATSCase(t, "rejects an invalid token and the token of another agent", nil, func(t *testing.T, f *fixture, b *bus.Bus) {
+		f.agent(t, "ada")
+		for _, token := range []string{"", "nonsense", f.agent(t, "eve"), f.token(t, "", models.ScopeAdmin).Secret} {
+			c := newNATSClient(t, b, "ada", token)
+			require.Equal(t, "unauthenticated", c.request(note{ID: "m1"}).Refused)
 		}
-		require.Empty(t, h.protocol.messages())
-		h.waitForMetric(t, 4, "comet_link_authentication_failures_total")
+		require.Empty(t, f.protocol.messages())
+		f.waitForMetric(t, 4, "comet_transport_authentication_failures_total")
 	})
-	runNATSCase(t, "hands over to an agent that has said that it is there", nil, func(t *testing.T, h *fixture, b *bus.Bus) {
-		g := newNATSClient(t, b, "ada", h.agent(t, "ada"))
-		h.enqueue(t, "ada", 1)
-		g.join(t, h)
-		first := g.next()
-		task := h.submit(t, "ada")
-		second := g.next()
+	runNATSCase(t, "delivers messages to an agent that has joined", nil, func(t *testing.T, f *fixture, b *bus.Bus) {
+		c := newNATSClient(t, b, "ada", f.agent(t, "ada"))
+		f.enqueue(t, "ada", 1)
+		c.join(t, f)
+		first := c.next()
+		task := f.submit(t, "ada")
+		second := c.next()
 		require.Equal(t, []string{"cancel", "assign"}, []string{first.Do, second.Do})
-		require.Equal(t, task.ID, h.waitForInbox(t, "ada", 2)[0].TaskID)
-		ack, err := json.Marshal(map[string]any{"ack": []string{first.ID, second.ID}, "auth_token": g.token})
+		require.Equal(t, task.ID, f.waitForInbox(t, "ada", 2)[0].TaskID)
+		ack, err := json.Marshal(map[string]any{"ack": []string{first.ID, second.ID}, "auth_token": c.token})
 		require.NoError(t, err)
 		require.NoError(t, b.Publish(bus.AgentOutbox("ada"), ack))
-		h.waitForInbox(t, "ada", 0)
+		f.waitForInbox(t, "ada", 0)
 	})
-	runNATSCase(t, "acknowledges nothing with a wrong token", nil, func(t *testing.T, h *fixture, b *bus.Bus) {
-		g := newNATSClient(t, b, "ada", h.agent(t, "ada"))
-		h.enqueue(t, "ada", 1)
-		id := h.waitForInbox(t, "ada", 1)[0].ID
-		m, err := b.Request(t.Context(), bus.AgentOutbox(g.id), []byte(`{"ack":["`+id+`"],"auth_token":"`+h.agent(t, "eve")+`"}`))
+	runNATSCase(t, "ignores an acknowledgement with the token of another agent", nil, func(t *testing.T, f *fixture, b *bus.Bus) {
+		c := newNATSClient(t, b, "ada", f.agent(t, "ada"))
+		f.enqueue(t, "ada", 1)
+		id := f.waitForInbox(t, "ada", 1)[0].ID
+		m, err := b.Request(t.Context(), bus.AgentOutbox(c.id), []byte(`{"ack":["`+id+`"],"auth_token":"`+f.agent(t, "eve")+`"}`))
 		require.NoError(t, err)
 		require.Contains(t, string(m.Data), "unauthenticated")
-		h.waitForInbox(t, "ada", 1)
+		f.waitForInbox(t, "ada", 1)
 	})
-	runNATSCase(t, "publishes again what is not acknowledged", &transport.Options{Republish: 50 * time.Millisecond}, func(t *testing.T, h *fixture, b *bus.Bus) {
-		g := newNATSClient(t, b, "ada", h.agent(t, "ada"))
-		g.join(t, h)
-		h.enqueue(t, "ada", 1)
-		first := g.next()
-		h.db.Clock.Advance(50 * time.Millisecond)
-		require.Equal(t, first, g.next())
-		h.waitForMetric(t, 1, "comet_link_redeliveries_total", "nats")
+	runNATSCase(t, "publishes unacknowledged messages again", &transport.Options{Republish: 50 * time.Millisecond}, func(t *testing.T, f *fixture, b *bus.Bus) {
+		c := newNATSClient(t, b, "ada", f.agent(t, "ada"))
+		c.join(t, f)
+		f.enqueue(t, "ada", 1)
+		first := c.next()
+		f.db.Clock.Advance(50 * time.Millisecond)
+		require.Equal(t, first, c.next())
+		f.waitForMetric(t, 1, "comet_transport_redeliveries_total", "nats")
 	})
-	runNATSCase(t, "has what is long cut by the dialect", nil, func(t *testing.T, h *fixture, b *bus.Bus) {
-		h.protocol.render = func(m models.InboxMessage, limit int) ([][]byte, error) {
-			require.Equal(t, 1<<20, limit, "what the bus takes")
+	runNATSCase(t, "lets the protocol split long messages", nil, func(t *testing.T, f *fixture, b *bus.Bus) {
+		f.protocol.render = func(m models.InboxMessage, limit int) ([][]byte, error) {
+			require.Equal(t, 1<<20, limit, "the limit of the bus")
 			return [][]byte{[]byte(`{"id":"1"}`), []byte(`{"id":"2"}`)}, nil
 		}
-		g := newNATSClient(t, b, "ada", h.agent(t, "ada"))
-		g.join(t, h)
-		h.enqueue(t, "ada", 1)
-		require.Equal(t, []string{"1", "2"}, []string{g.next().ID, g.next().ID})
+		c := newNATSClient(t, b, "ada", f.agent(t, "ada"))
+		c.join(t, f)
+		f.enqueue(t, "ada", 1)
+		require.Equal(t, []string{"1", "2"}, []string{c.next().ID, c.next().ID})
 	})
-	runNATSCase(t, "lets an agent go that says nothing any more, and come again", &transport.Options{Heartbeat: 50 * time.Millisecond}, func(t *testing.T, h *fixture, b *bus.Bus) {
-		g := newNATSClient(t, b, "ada", h.agent(t, "ada"))
-		g.join(t, h)
-		h.db.Clock.Advance(time.Minute)
-		h.waitForWorker(t, "ada", offline)
-		h.waitForMetric(t, 0, "comet_link_lines", "nats")
-		g.join(t, h)
-		h.enqueue(t, "ada", 1)
-		require.Equal(t, "cancel", g.next().Do)
+	runNATSCase(t, "disconnects a silent agent and lets it rejoin", &transport.Options{Heartbeat: 50 * time.Millisecond}, func(t *testing.T, f *fixture, b *bus.Bus) {
+		c := newNATSClient(t, b, "ada", f.agent(t, "ada"))
+		c.join(t, f)
+		f.db.Clock.Advance(time.Minute)
+		f.waitForWorker(t, "ada", offline)
+		f.waitForMetric(t, 0, "comet_transport_connections", "nats")
+		c.join(t, f)
+		f.enqueue(t, "ada", 1)
+		require.Equal(t, "cancel", c.next().Do)
 	})
-	runNATSCase(t, "keeps one line for an agent that says often that it is there", nil, func(t *testing.T, h *fixture, b *bus.Bus) {
-		g := newNATSClient(t, b, "ada", h.agent(t, "ada"))
-		g.join(t, h)
-		line := h.CachedWorker("ada").ConnectionID
-		g.request(note{ID: "h2", Do: "present"})
-		g.request(note{ID: "m1"})
-		require.Equal(t, line, h.CachedWorker("ada").ConnectionID)
-		h.waitForMetric(t, 1, "comet_link_lines", "nats")
+	runNATSCase(t, "keeps one connection for repeated heartbeats", nil, func(t *testing.T, f *fixture, b *bus.Bus) {
+		c := newNATSClient(t, b, "ada", f.agent(t, "ada"))
+		c.join(t, f)
+		connectionID := f.CachedWorker("ada").ConnectionID
+		c.request(note{ID: "h2", Do: "present"})
+		c.request(note{ID: "m1"})
+		require.Equal(t, connectionID, f.CachedWorker("ada").ConnectionID)
+		f.waitForMetric(t, 1, "comet_transport_connections", "nats")
 	})
-	runNATSCase(t, "takes an agent over whose process is no more", nil, func(t *testing.T, h *fixture, b *bus.Bus) {
-		g := newNATSClient(t, b, "ada", h.agent(t, "ada"))
-		_, err := h.Join(t.Context(), "ada", joinRequest(transport.NATS, "a line of another process"))
+	runNATSCase(t, "takes over an agent whose process is gone", nil, func(t *testing.T, f *fixture, b *bus.Bus) {
+		c := newNATSClient(t, b, "ada", f.agent(t, "ada"))
+		_, err := f.Join(t.Context(), "ada", joinRequest(transport.NATS, "connection of another process"))
 		require.NoError(t, err)
-		h.enqueue(t, "ada", 1)
-		g.request(note{ID: "h1", Do: "present"})
-		g.request(note{ID: "m1"})
-		require.Equal(t, "a line of another process", h.CachedWorker("ada").ConnectionID, "it may be there")
-		h.db.Clock.Advance(21 * time.Second)
-		g.request(note{ID: "h2", Do: "present"})
-		require.Equal(t, "cancel", g.next().Do)
+		f.enqueue(t, "ada", 1)
+		c.request(note{ID: "h1", Do: "present"})
+		c.request(note{ID: "m1"})
+		require.Equal(t, "connection of another process", f.CachedWorker("ada").ConnectionID, "the other process may still serve it")
+		f.db.Clock.Advance(21 * time.Second)
+		c.request(note{ID: "h2", Do: "present"})
+		require.Equal(t, "cancel", c.next().Do)
 	})
-	runNATSCase(t, "goes when the server does", nil, func(t *testing.T, h *fixture, b *bus.Bus) {
-		g := newNATSClient(t, b, "ada", h.agent(t, "ada"))
-		g.join(t, h)
-		require.NoError(t, h.transports.Stop(t.Context()))
-		h.waitForWorker(t, "ada", func(w models.Worker) bool { return online(w) && w.ConnectionID == "" })
+	runNATSCase(t, "releases the agent when the server stops", nil, func(t *testing.T, f *fixture, b *bus.Bus) {
+		c := newNATSClient(t, b, "ada", f.agent(t, "ada"))
+		c.join(t, f)
+		require.NoError(t, f.transports.Stop(t.Context()))
+		f.waitForWorker(t, "ada", func(w models.Worker) bool { return online(w) && w.ConnectionID == "" })
 
-		next := openFixture(t, backend{h.db, h.Orchestrator}, nil, func(c *transport.Core) { c.Bus = b })
-		h.enqueue(t, "ada", 1)
-		require.Equal(t, []string{"h2"}, g.request(note{ID: "h2", Do: "present"}).Ack)
-		require.Equal(t, "cancel", g.next().Do, "the next process has it as soon as it is heard")
-		next.waitForMetric(t, 1, "comet_link_lines", "nats")
+		next := openFixture(t, backend{f.db, f.Orchestrator}, nil, func(c *transport.Core) { c.Bus = b })
+		f.enqueue(t, "ada", 1)
+		require.Equal(t, []string{"h2"}, c.request(note{ID: "h2", Do: "present"}).Ack)
+		require.Equal(t, "cancel", c.next().Do, "the next process serves it as soon as it sends a message")
+		next.waitForMetric(t, 1, "comet_transport_connections", "nats")
 	})
-	runNATSCase(t, "keeps a message that is too long for the bus, and what is behind it comes", nil, func(t *testing.T, h *fixture, b *bus.Bus) {
+	runNATSCase(t, "keeps a message over the limit of the bus and delivers the next one", nil, func(t *testing.T, f *fixture, b *bus.Bus) {
 		long := ""
-		h.protocol.render = func(m models.InboxMessage, limit int) ([][]byte, error) {
+		f.protocol.render = func(m models.InboxMessage, limit int) ([][]byte, error) {
 			if long == "" {
 				long = m.ID
 			}
@@ -210,18 +210,18 @@ func TestTheQueue(t *testing.T) {
 			}
 			return [][]byte{[]byte(`{"id":"` + m.ID + `"}`)}, nil
 		}
-		g := newNATSClient(t, b, "ada", h.agent(t, "ada"))
-		g.join(t, h)
-		h.enqueue(t, "ada", 2)
-		all := h.waitForInbox(t, "ada", 2)
-		require.Equal(t, all[1].ID, g.next().ID, "and no part of the one before")
-		h.waitForMetric(t, 1, "comet_link_messages_total", "out", "nats")
+		c := newNATSClient(t, b, "ada", f.agent(t, "ada"))
+		c.join(t, f)
+		f.enqueue(t, "ada", 2)
+		all := f.waitForInbox(t, "ada", 2)
+		require.Equal(t, all[1].ID, c.next().ID, "no part of the long message is published")
+		f.waitForMetric(t, 1, "comet_transport_messages_total", "out", "nats")
 	})
-	runNATSCase(t, "refuses what it has no room for, and hears the others", nil, func(t *testing.T, h *fixture, b *bus.Bus) {
-		ada, eve := newNATSClient(t, b, "ada", h.agent(t, "ada")), newNATSClient(t, b, "eve", h.agent(t, "eve"))
+	runNATSCase(t, "refuses messages for a full lane while other lanes continue", nil, func(t *testing.T, f *fixture, b *bus.Bus) {
+		ada, eve := newNATSClient(t, b, "ada", f.agent(t, "ada")), newNATSClient(t, b, "eve", f.agent(t, "eve"))
 		others := []*natsClient{eve}
-		for _, id := range []string{"bob", "cy", "dee", "fay", "gil"} { // not all share ada's lane
-			others = append(others, newNATSClient(t, b, id, h.agent(t, id)))
+		for _, id := range []string{"bob", "cy", "dee", "fay", "gil"} { // they do not all share ada's lane
+			others = append(others, newNATSClient(t, b, id, f.agent(t, id)))
 		}
 		body, err := json.Marshal(note{ID: "m", Do: "slow", Token: ada.token, Text: strings.Repeat("x", 900<<10)})
 		require.NoError(t, err)
@@ -229,36 +229,36 @@ func TestTheQueue(t *testing.T) {
 			require.NoError(t, b.Publish(bus.AgentOutbox("ada"), body))
 		}
 		require.Equal(t, "unavailable", ada.request(note{ID: "m1", Text: strings.Repeat("x", 900<<10)}).Refused)
-		heard := make(chan string, len(others))
+		received := make(chan string, len(others))
 		for _, one := range others {
 			go func() {
 				m, err := b.Request(context.Background(), bus.AgentOutbox(one.id), []byte(`{"id":"m2","token":"`+one.token+`"}`))
 				if err == nil {
-					heard <- string(m.Data)
+					received <- string(m.Data)
 				}
 			}()
 		}
-		require.Contains(t, <-heard, "m2")
-		close(h.protocol.hold)
+		require.Contains(t, <-received, "m2")
+		close(f.protocol.hold)
 	})
 }
 
-// TestEnvelopesOnTheQueue is the message-queue form with the dialect it was made for.
-func TestEnvelopesOnTheQueue(t *testing.T) {
+// TestEnvelopesOverNATS runs the envelope protocol over the message bus.
+func TestEnvelopesOverNATS(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		ground, motion := newBackend(t, db), newBus(t)
-		h := openFixture(t, ground, nil, func(c *transport.Core) {
-			c.Bus, c.Protocols = motion, []protocol.Protocol{envelope.New(c.Work, nil)}
+		core, b := newBackend(t, db), newBus(t)
+		f := openFixture(t, core, nil, func(c *transport.Core) {
+			c.Bus, c.Protocols = b, []protocol.Protocol{envelope.New(c.Work, nil)}
 		})
-		token, inbox := h.agent(t, "ada"), make(chan map[string]any, 10)
-		_, err := motion.Subscribe(bus.AgentInbox("ada"), func(m bus.Message) {
+		token, inbox := f.agent(t, "ada"), make(chan map[string]any, 10)
+		_, err := b.Subscribe(bus.AgentInbox("ada"), func(m bus.Message) {
 			var e map[string]any
 			_ = json.Unmarshal(m.Data, &e)
 			inbox <- e
 		})
 		require.NoError(t, err)
-		say := func(kind string, payload map[string]any) (answer map[string]any) {
+		send := func(kind string, payload map[string]any) (reply map[string]any) {
 			t.Helper()
 			body, err := json.Marshal(map[string]any{
 				"protocol_version": "1.0", "message_id": uuid.NewString(), "trace_id": uuid.NewString(), "request_id": uuid.NewString(),
@@ -267,37 +267,37 @@ func TestEnvelopesOnTheQueue(t *testing.T) {
 			})
 			require.NoError(t, err)
 			require.Eventually(t, func() bool {
-				m, err := motion.Request(context.Background(), bus.AgentOutbox("ada"), body)
-				return err == nil && json.Unmarshal(m.Data, &answer) == nil
+				m, err := b.Request(context.Background(), bus.AgentOutbox("ada"), body)
+				return err == nil && json.Unmarshal(m.Data, &reply) == nil
 			}, time.Minute, time.Millisecond)
-			return answer
+			return reply
 		}
 		presence := func(status string) {
 			t.Helper()
-			require.NotEmpty(t, say("work_status", map[string]any{"agent_id": "ada", "status": status})["ack"])
+			require.NotEmpty(t, send("work_status", map[string]any{"agent_id": "ada", "status": status})["ack"])
 		}
 
 		presence("busy")
-		h.waitForWorker(t, "ada", func(w models.Worker) bool { return w.Transport == transport.NATS && w.State == models.WorkerBusy })
+		f.waitForWorker(t, "ada", func(w models.Worker) bool { return w.Transport == transport.NATS && w.State == models.WorkerBusy })
 		presence("online")
-		h.waitForWorker(t, "ada", func(w models.Worker) bool { return w.Transport == transport.NATS && online(w) })
-		task := h.submit(t, "ada")
-		order := <-inbox
-		require.Equal(t, "work_request", order["type"])
-		require.Equal(t, task.ID, order["payload"].(map[string]any)["task_id"])
-		answer := say("work_result", map[string]any{
+		f.waitForWorker(t, "ada", func(w models.Worker) bool { return w.Transport == transport.NATS && online(w) })
+		task := f.submit(t, "ada")
+		request := <-inbox
+		require.Equal(t, "work_request", request["type"])
+		require.Equal(t, task.ID, request["payload"].(map[string]any)["task_id"])
+		reply := send("work_result", map[string]any{
 			"task_id": task.ID, "status": "success", "exit_code": 0, "output": "done",
 			"resources_used": map[string]any{"duration_seconds": 1, "gpu_vram_mb": 0, "cpu_time_ms": 1},
 		})
-		require.NotEmpty(t, answer["ack"], "%v", answer)
-		task, err = h.Task(t.Context(), task.ID)
+		require.NotEmpty(t, reply["ack"], "%v", reply)
+		task, err = f.Task(t.Context(), task.ID)
 		require.NoError(t, err)
 		require.Equal(t, models.TaskDone, task.State)
 
 		presence("offline")
-		h.waitForWorker(t, "ada", offline)
+		f.waitForWorker(t, "ada", offline)
 		presence("online")
-		second := h.submit(t, "ada")
-		require.Equal(t, second.ID, (<-inbox)["payload"].(map[string]any)["task_id"], "it is on the queue again")
+		second := f.submit(t, "ada")
+		require.Equal(t, second.ID, (<-inbox)["payload"].(map[string]any)["task_id"], "it is connected again")
 	})
 }

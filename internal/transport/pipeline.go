@@ -7,20 +7,20 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// The bounds of what one line has under way.
+// Limits of the messages that one connection processes at the same time.
 const (
 	maxPipelined      = 64       // messages
-	maxPipelinedBytes = 16 << 20 // of all of them; more than the largest message
+	maxPipelinedBytes = 16 << 20 // total; more than the longest message
 )
 
-// pipeline takes the messages of a line. Those about one task follow one another, as
-// they came; those about others do not wait for them, so that their commits are shared.
-// A message that is about everything waits for all before it, and all after it wait for it.
+// pipeline processes the messages of a connection. Messages with the same ordering key are
+// processed in order. Messages with different keys are processed in parallel, so that they share
+// commits. A message without a key waits for all earlier ones, and all later ones wait for it.
 type pipeline struct {
 	slots, bytes *semaphore.Weighted
 
 	mu      sync.Mutex
-	tails   map[string]chan struct{} // closed when the newest message about a task is taken
+	tails   map[string]chan struct{} // closed when the newest message with the key is processed
 	running sync.WaitGroup
 }
 
@@ -28,12 +28,12 @@ func newPipeline() *pipeline {
 	return &pipeline{slots: semaphore.NewWeighted(maxPipelined), bytes: semaphore.NewWeighted(maxPipelinedBytes), tails: map[string]chan struct{}{}}
 }
 
-// add has take called with a message of so many bytes, and waits while too much is under
-// way. key is what the message is about, "" for everything.
-func (p *pipeline) add(ctx context.Context, key string, length int, take func()) error {
+// add calls process for a message of length bytes. It blocks while too much is in progress. key is
+// the ordering key, "" to order the message with all others.
+func (p *pipeline) add(ctx context.Context, key string, length int, process func()) error {
 	if key == "" {
 		p.running.Wait()
-		take()
+		process()
 		return nil
 	}
 	size := min(int64(length), maxPipelinedBytes)
@@ -44,30 +44,30 @@ func (p *pipeline) add(ctx context.Context, key string, length int, take func())
 		p.slots.Release(1)
 		return err
 	}
-	taken := make(chan struct{})
+	done := make(chan struct{})
 	p.mu.Lock()
-	before := p.tails[key]
-	p.tails[key] = taken
+	prev := p.tails[key]
+	p.tails[key] = done
 	p.mu.Unlock()
 	p.running.Go(func() {
-		if before != nil {
-			<-before
+		if prev != nil {
+			<-prev
 		}
-		take()
+		process()
 		p.mu.Lock()
-		if p.tails[key] == taken {
+		if p.tails[key] == done {
 			delete(p.tails, key)
 		}
 		p.mu.Unlock()
-		close(taken)
+		close(done)
 		p.bytes.Release(size)
 		p.slots.Release(1)
 	})
 	return nil
 }
 
-// ackBatcher notes the acknowledgements of a line, those together that came while the
-// ones before were noted.
+// ackBatcher groups the acknowledgements of a connection: those that arrive while a batch is
+// written form the next batch.
 type ackBatcher struct {
 	acknowledge func(ids []string)
 
@@ -77,34 +77,35 @@ type ackBatcher struct {
 	running  sync.WaitGroup
 }
 
-// maxPendingAcks bounds how many wait; a line that acknowledges faster is not read.
+// maxPendingAcks limits the pending acknowledgements. A connection that exceeds it is not read
+// until they are written.
 const maxPendingAcks = 10_000
 
-func (r *ackBatcher) add(ids []string) {
-	r.mu.Lock()
-	r.pending = append(r.pending, ids...)
-	full := len(r.pending) > maxPendingAcks
-	if !r.flushing {
-		r.flushing = true
-		r.running.Go(r.flush)
+func (b *ackBatcher) add(ids []string) {
+	b.mu.Lock()
+	b.pending = append(b.pending, ids...)
+	full := len(b.pending) > maxPendingAcks
+	if !b.flushing {
+		b.flushing = true
+		b.running.Go(b.flush)
 	}
-	r.mu.Unlock()
+	b.mu.Unlock()
 	if full {
-		r.running.Wait()
+		b.running.Wait()
 	}
 }
 
-func (r *ackBatcher) flush() {
+func (b *ackBatcher) flush() {
 	for {
-		r.mu.Lock()
-		ids := r.pending
-		r.pending = nil
+		b.mu.Lock()
+		ids := b.pending
+		b.pending = nil
 		if len(ids) == 0 {
-			r.flushing = false
-			r.mu.Unlock()
+			b.flushing = false
+			b.mu.Unlock()
 			return
 		}
-		r.mu.Unlock()
-		r.acknowledge(ids)
+		b.mu.Unlock()
+		b.acknowledge(ids)
 	}
 }

@@ -12,25 +12,24 @@ import (
 	"comet/models"
 )
 
-// reloadInterval is how often is looked for targets that another process has changed.
+// reloadInterval is how often the push targets are read, to notice changes by other processes.
 const reloadInterval = 5 * time.Second
 
-// pushers are those who push, one a target. Every process has all of them, and the line
-// of a target's worker says which of them pushes: the others stand by until the worker
-// is off the line.
+// pushers runs one pusher for each push target. Every process runs all of them. The worker row of
+// an agent says which process pushes; the others wait until the worker is offline.
 type pushers struct {
 	server  *Server
 	client  *pushClient
 	wakeUp  chan struct{}
-	byAgent map[string]*pusher // of the loop alone
+	byAgent map[string]*pusher // used by run alone
 	group   sync.WaitGroup
 }
 
-func newPushers(l *Server) *pushers {
-	return &pushers{server: l, client: newPushClient(&l.opts), wakeUp: make(chan struct{}, 1), byAgent: map[string]*pusher{}}
+func newPushers(s *Server) *pushers {
+	return &pushers{server: s, client: newPushClient(&s.opts), wakeUp: make(chan struct{}, 1), byAgent: map[string]*pusher{}}
 }
 
-// reload has the targets read again.
+// reload makes run read the targets again.
 func (p *pushers) reload() {
 	select {
 	case p.wakeUp <- struct{}{}:
@@ -38,19 +37,19 @@ func (p *pushers) reload() {
 	}
 }
 
-// run keeps a pusher for each target, until ctx ends.
+// run keeps one pusher for each target until ctx ends.
 func (p *pushers) run(ctx context.Context) {
 	defer p.client.close()
 	defer p.group.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := context.AfterFunc(p.server.connections.accepting, cancel) // nothing is begun while the lines end
+	stop := context.AfterFunc(p.server.connections.accepting, cancel) // no pusher starts while the server drains
 	defer stop()
 	tick := time.NewTicker(reloadInterval)
 	defer tick.Stop()
 	for {
 		if err := p.syncTargets(ctx); err != nil && ctx.Err() == nil {
-			p.server.log.Warn("the push targets could not be read", "error", err)
+			p.server.log.Warn("cannot read the push targets", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -61,26 +60,26 @@ func (p *pushers) run(ctx context.Context) {
 	}
 }
 
-// syncTargets begins and ends pushers as the targets say.
+// syncTargets starts and stops pushers to match the targets.
 func (p *pushers) syncTargets(ctx context.Context) error {
 	if err := p.server.core.Work.Check(ctx); err != nil {
-		return nil //nolint:nilerr // who is on a line is not known yet; soon it is
+		return nil //nolint:nilerr // the worker states are not loaded yet
 	}
 	targets, err := p.server.core.Work.PushTargets(ctx)
 	if err != nil {
 		return err
 	}
-	now := make(map[string]models.PushTarget, len(targets))
+	byAgent := make(map[string]models.PushTarget, len(targets))
 	for _, t := range targets {
-		now[t.AgentID] = t
+		byAgent[t.AgentID] = t
 	}
-	for id, one := range p.byAgent {
-		if now[id] != one.target {
-			one.cancel()
+	for id, pusher := range p.byAgent {
+		if byAgent[id] != pusher.target {
+			pusher.cancel()
 			delete(p.byAgent, id)
 		}
 	}
-	for id, t := range now {
+	for id, t := range byAgent {
 		if p.byAgent[id] == nil {
 			p.startPusher(ctx, t)
 		}
@@ -89,33 +88,32 @@ func (p *pushers) syncTargets(ctx context.Context) error {
 }
 
 func (p *pushers) startPusher(ctx context.Context, t models.PushTarget) {
-	one := &pusher{server: p.server, client: p.client, target: t, backoff: p.server.opts.PushBackoff}
-	for _, d := range p.server.core.Protocols {
-		if d.Name() == t.Dialect {
-			one.protocol = d
+	pusher := &pusher{server: p.server, client: p.client, target: t, backoff: p.server.opts.PushBackoff}
+	for _, proto := range p.server.core.Protocols {
+		if proto.Name() == t.Dialect {
+			pusher.protocol = proto
 		}
 	}
-	if one.protocol == nil {
-		p.server.log.Warn("a push target's dialect is not spoken here", "agent", t.AgentID, "dialect", t.Dialect)
-		one.cancel = func() {}
-		p.byAgent[t.AgentID] = one
+	if pusher.protocol == nil {
+		p.server.log.Warn("the protocol of a push target is unknown", "agent", t.AgentID, "protocol", t.Dialect)
+		pusher.cancel = func() {}
+		p.byAgent[t.AgentID] = pusher
 		return
 	}
-	ctx, one.cancel = context.WithCancel(ctx)
-	p.byAgent[t.AgentID] = one
-	p.group.Go(func() { one.run(ctx) })
+	ctx, pusher.cancel = context.WithCancel(ctx)
+	p.byAgent[t.AgentID] = pusher
+	p.group.Go(func() { pusher.run(ctx) })
 }
 
-// pusher pushes to one agent. It holds the agent's line as long as what it pushes is
-// taken; while it is not, the agent is off the line, and is tried again with pauses that
-// grow.
+// pusher pushes messages to one agent. It holds the agent's connection as long as the pushes
+// succeed. After a failure the agent is offline, and the pusher tries again with growing pauses.
 type pusher struct {
 	server   *Server
 	client   *pushClient
 	target   models.PushTarget
 	protocol protocol.Protocol
 	cancel   context.CancelFunc
-	// backoff is how long is waited after the next failure.
+	// backoff is the pause after the next failure.
 	backoff time.Duration
 }
 
@@ -133,7 +131,7 @@ func (p *pusher) run(ctx context.Context) {
 	}
 }
 
-// runOnce holds the line as long as it can, and returns when to try again.
+// runOnce holds the connection as long as it can, and returns the pause before the next try.
 func (p *pusher) runOnce(ctx context.Context) time.Duration {
 	if !p.isAgentFree() {
 		return p.server.opts.Heartbeat / 3
@@ -150,22 +148,22 @@ func (p *pusher) runOnce(ctx context.Context) time.Duration {
 		return p.server.opts.Heartbeat / 3
 	case errors.Is(err, errGone):
 		_, err := p.server.core.Work.DeletePushTarget(ctx, p.target.AgentID, p.target.Secret)
-		p.server.logWarning("a push target that is gone could not be removed", p.target.AgentID, err)
+		p.server.logWarning("cannot remove a push target that is gone", p.target.AgentID, err)
 		p.server.pushers.reload()
-	case p.backoff == p.server.opts.PushBackoff: // the first of a row
-		p.server.logWarning("what is pushed is not taken, and is tried again", p.target.AgentID, err)
+	case p.backoff == p.server.opts.PushBackoff: // the first failure in a row
+		p.server.logWarning("cannot push to an agent; trying again", p.target.AgentID, err)
 	}
 	wait := p.backoff
 	p.backoff = min(2*p.backoff, p.server.opts.MaxPushBackoff)
 	return wait - time.Duration(rand.Int64N(int64(wait)/4+1))
 }
 
-// errReplaced is the end of a line that the agent left for another.
-var errReplaced = errors.New("the agent is on another line")
+// errReplaced says that the agent connected in another way.
+var errReplaced = errors.New("the agent has another connection")
 
-// isAgentFree reports whether the agent is on no line. One that was pushed to by a process
-// that ended without a word is on its line until it counts as silent, or at once where
-// there is no other process; one that ended with a word has left it on no line.
+// isAgentFree reports whether the agent has no connection. After a crash, the agent of the crashed
+// process still has one until it times out, or until this process notices that it is the only one.
+// A process that stopped cleanly left an empty connection id.
 func (p *pusher) isAgentFree() bool {
 	w := p.server.core.Work.CachedWorker(p.target.AgentID)
 	if w.State == models.WorkerOffline || w.State == "" {
@@ -177,8 +175,8 @@ func (p *pusher) isAgentFree() bool {
 	return w.ConnectionID == "" || p.server.opts.SingleProcess && p.server.connections.get(p.target.AgentID) == nil
 }
 
-// checkOwner returns errGone where the token that registered the target is not good any
-// more. While that cannot be found out, it is taken to be.
+// checkOwner returns errGone if the token that registered the target is no longer valid. If that
+// cannot be checked, the token counts as valid.
 func (p *pusher) checkOwner(ctx context.Context) error {
 	t, err := p.server.core.Auth.Get(ctx, p.target.Owner)
 	if errs.Is(err, errs.NotFound) || err == nil && !t.Active(p.server.opts.Clock()) {
@@ -187,39 +185,39 @@ func (p *pusher) checkOwner(ctx context.Context) error {
 	return nil
 }
 
-// holdConnection joins and pushes until something fails, the agent comes by another way or ctx
-// ends. It returns why it ended.
+// holdConnection joins and pushes until a push fails, the agent connects in another way or ctx
+// ends. It returns the reason.
 func (p *pusher) holdConnection(ctx context.Context) error {
 	agent, err := p.server.acceptedAgent(ctx, p.protocol, p.target.AgentID)
 	if err != nil {
 		return err
 	}
-	h := newConnection(agent.ID, Push, p.protocol, p.target.Places, p.server.opts.Clock())
-	if err := p.server.connections.add(h); err != nil {
+	c := newConnection(agent.ID, Push, p.protocol, p.target.Places, p.server.opts.Clock())
+	if err := p.server.connections.add(c); err != nil {
 		return err
 	}
-	defer p.server.connections.remove(h)
-	if _, err := p.server.join(ctx, h); err != nil {
+	defer p.server.connections.remove(c)
+	if _, err := p.server.join(ctx, c); err != nil {
 		return err
 	}
-	h.joined.Store(true)
-	defer p.server.disconnect(ctx, h)
-	return p.serve(ctx, h, agent)
+	c.joined.Store(true)
+	defer p.server.disconnect(ctx, c)
+	return p.serve(ctx, c, agent)
 }
 
-func (p *pusher) serve(ctx context.Context, h *connection, agent models.Agent) error {
-	c, taken := &deliverer{server: p.server, conn: h, agent: agent}, p.server.opts.Clock()
-	attend := func(ctx context.Context) error {
-		err := p.onHeartbeat(ctx, agent.ID, &taken)
+func (p *pusher) serve(ctx context.Context, c *connection, agent models.Agent) error {
+	d, lastPush := &deliverer{server: p.server, conn: c, agent: agent}, p.server.opts.Clock()
+	onHeartbeat := func(ctx context.Context) error {
+		err := p.onHeartbeat(ctx, agent.ID, &lastPush)
 		if err == nil {
-			h.alive.Store(true)
+			c.alive.Store(true)
 		}
 		return err
 	}
-	err := c.run(ctx, attend, func(one outbound) error {
-		err := p.pushMessage(ctx, agent.ID, one)
+	err := d.run(ctx, onHeartbeat, func(out outbound) error {
+		err := p.pushMessage(ctx, agent.ID, out)
 		if err == nil {
-			taken, p.backoff = p.server.opts.Clock(), p.server.opts.PushBackoff
+			lastPush, p.backoff = p.server.opts.Clock(), p.server.opts.PushBackoff
 		}
 		return err
 	})
@@ -229,28 +227,28 @@ func (p *pusher) serve(ctx context.Context, h *connection, agent models.Agent) e
 	return err
 }
 
-// onHeartbeat is what a line does every heartbeat: where nothing was pushed for long, or a
-// sign of life is asked for, the agent is probed.
-func (p *pusher) onHeartbeat(ctx context.Context, agentID string, taken *time.Time) error {
+// onHeartbeat probes the agent if nothing was pushed for a while or if the circuit breaker waits
+// for a sign of life.
+func (p *pusher) onHeartbeat(ctx context.Context, agentID string, lastPush *time.Time) error {
 	if err := p.checkOwner(ctx); err != nil {
 		return err
 	}
 	now := p.server.opts.Clock()
-	if now.Sub(*taken) < p.server.opts.MaxPushBackoff && !p.server.core.Work.CachedWorker(agentID).Probing {
+	if now.Sub(*lastPush) < p.server.opts.MaxPushBackoff && !p.server.core.Work.CachedWorker(agentID).Probing {
 		return nil
 	}
-	*taken = now
+	*lastPush = now
 	return p.client.probe(ctx, p.target)
 }
 
-// pushMessage pushes a message, and acknowledges it for the agent that has taken it.
-func (p *pusher) pushMessage(ctx context.Context, agentID string, one outbound) error {
-	for _, part := range one.parts {
+// pushMessage pushes a message and acknowledges it on behalf of the agent.
+func (p *pusher) pushMessage(ctx context.Context, agentID string, out outbound) error {
+	for _, part := range out.parts {
 		if err := p.client.post(ctx, p.target, part); err != nil {
 			return err
 		}
 	}
-	_, err := p.server.acknowledgeAll(context.WithoutCancel(ctx), agentID, []string{one.id})
-	p.server.logWarning("an acknowledgement was not noted", agentID, err)
+	_, err := p.server.acknowledgeAll(context.WithoutCancel(ctx), agentID, []string{out.id})
+	p.server.logWarning("cannot record an acknowledgement", agentID, err)
 	return nil
 }

@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// maxResponseRead is how much of an answer is read, so that its connection can be used
-	// again.
+	// maxResponseRead is how much of a response is read so that its connection can be reused, in
+	// bytes.
 	maxResponseRead = 64 << 10
 	idleTimeout     = 90 * time.Second
 )
 
-// errGone is the answer of a target that wants nothing any more.
+// errGone says that the target wants no more messages.
 var errGone = errors.New("the address is gone")
 
-// pushClient makes the requests to push targets. It follows no redirects and uses no
-// proxy, either of which would lead past the guard.
+// pushClient sends requests to push targets. It follows no redirects and uses no proxy, because
+// either would bypass the guard.
 type pushClient struct {
 	transport *http.Transport
 	opts      *Options
@@ -33,7 +33,7 @@ type pushClient struct {
 func newPushClient(o *Options) *pushClient {
 	return &pushClient{opts: o, transport: &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			// The transport goes on connecting when the request is over.
+			// The transport continues to connect after the request has ended.
 			ctx, cancel := context.WithTimeout(ctx, o.PushTimeout)
 			defer cancel()
 			return o.Guard.DialContext(ctx, network, address)
@@ -50,8 +50,7 @@ func newPushClient(o *Options) *pushClient {
 
 func (c *pushClient) close() { c.transport.CloseIdleConnections() }
 
-// probe asks whether somebody is there: with HEAD, and with a POST of nothing where
-// HEAD is not understood.
+// probe checks that the target responds, with HEAD, or with an empty POST if HEAD fails.
 func (c *pushClient) probe(ctx context.Context, t models.PushTarget) error {
 	status, err := c.request(ctx, t, http.MethodHead, nil)
 	if err != nil || status == http.StatusGone || isSuccess(status) {
@@ -61,8 +60,8 @@ func (c *pushClient) probe(ctx context.Context, t models.PushTarget) error {
 	return statusError(status, err)
 }
 
-// post pushes one message; nil says that it was taken. It is errGone where the target
-// wants nothing any more.
+// post pushes one message. nil means that the target accepted it. It returns errGone if the target
+// wants no more messages.
 func (c *pushClient) post(ctx context.Context, t models.PushTarget, body []byte) error {
 	return statusError(c.request(ctx, t, http.MethodPost, body))
 }
@@ -78,7 +77,7 @@ func statusError(status int, err error) error {
 	case status == http.StatusGone:
 		return errGone
 	}
-	return errs.New(errs.Unavailable, "the address answered with %d", status)
+	return errs.New(errs.Unavailable, "the address responded with %d", status)
 }
 
 func (c *pushClient) request(ctx context.Context, t models.PushTarget, method string, body []byte) (status int, err error) {
@@ -98,6 +97,6 @@ func (c *pushClient) request(ctx context.Context, t models.PushTarget, method st
 		return 0, errs.Wrap(errs.Unavailable, err, "the address cannot be reached")
 	}
 	defer resp.Body.Close()
-	_, _ = io.CopyN(io.Discard, resp.Body, maxResponseRead) // the status has said it all
+	_, _ = io.CopyN(io.Discard, resp.Body, maxResponseRead) // only the status matters
 	return resp.StatusCode, nil
 }

@@ -15,47 +15,49 @@ import (
 	"comet/models"
 )
 
-// maxPushBody is how long a request to be pushed to may be, in bytes.
+// maxPushBody is the longest registration, in bytes.
 const maxPushBody = 16 << 10
 
-// pushDraft is the body of PUT …/push.
+// pushDraft is the request body of PUT …/push.
 type pushDraft struct {
-	// Where to push to: an address of at most 2,048 bytes, without user, password or fragment.
+	// The address that receives the messages, at most 2,048 bytes, without user, password or
+	// fragment.
 	URL string `json:"url" validate:"required" format:"uri" example:"https://agent.example/in"`
-	// How many tasks the agent takes at a time, 1 where it is not said.
-	Places *int `json:"places,omitzero" minimum:"1" maximum:"1000" example:"2"`
+	// How many tasks the agent runs at a time, 1 by default.
+	Concurrency *int `json:"concurrency,omitzero" minimum:"1" maximum:"1000" example:"2"`
 }
 
-// pushRegistration is the answer to it, and without the secret to GET.
+// pushRegistration is the response, which GET returns without the secret.
 type pushRegistration struct {
-	URL    string `json:"url" format:"uri" example:"https://agent.example/in"`
-	Places int    `json:"places" example:"2"`
-	// What comet shows the agent as its bearer token; it is told this once, by PUT.
+	URL         string `json:"url" format:"uri" example:"https://agent.example/in"`
+	Concurrency int    `json:"concurrency" example:"2"`
+	// The bearer token that comet sends with each push. Only the response to PUT has it.
 	Secret    string    `json:"secret,omitzero" example:"5f0c1d7e9b3a48d2a6c4e8f01b27d935"`
 	CreatedAt time.Time `json:"created_at" example:"2026-01-19T04:21:04Z"`
 	UpdatedAt time.Time `json:"updated_at" example:"2026-01-19T04:21:04Z"`
 }
 
 func registrationOf(t models.PushTarget) pushRegistration {
-	return pushRegistration{URL: t.URL, Places: t.Places, CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt}
+	return pushRegistration{URL: t.URL, Concurrency: t.Places, CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt}
 }
 
-// putPush has an agent's messages pushed to an address, in the place of one before.
+// putPush registers the address to which an agent's messages are pushed. It replaces an earlier
+// one.
 //
-//	@Summary		Register an address to push to
-//	@Description	From now on comet posts the agent's messages to the address, each in a request of its own with `Authorization: Bearer <secret>`; 2xx acknowledges, 410 ends the registration. First it asks whether somebody is there, with `HEAD` or an empty `POST`. Every registration makes a new secret, which is told this once. Addresses that are not public are refused unless `webhooks.allow_networks` has them. For tokens that are bound to an agent; any other is 5004.
-//	@ID				registerPush
-//	@Tags			agent door
+//	@Summary		Register a push address
+//	@Description	From now on comet posts each of the agent's messages to the address in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
+//	@ID				putPushRegistration
+//	@Tags			agent connections
 //	@Accept			json
 //	@Produce		json
 //	@Security		BearerAuth
-//	@Param			address	body	pushDraft	true	"Where to push to"
+//	@Param			address	body	pushDraft	true	"The push address"
 //	@Success		200	{object}	pushRegistration	"Registered"
 //	@Header			200	{string}	Cache-Control
-//	@Failure		400	"5003: the body cannot be read, the address is refused, or the agent has no type"
+//	@Failure		400	"5003: the body is malformed, the address is refused, or the agent has no type"
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/push [put]
-func (l *Server) putPush(w http.ResponseWriter, r *http.Request, who caller, agentID string) error {
+func (s *Server) putPush(w http.ResponseWriter, r *http.Request, from caller, agentID string) error {
 	raw, err := readBody(w, r, maxPushBody)
 	if err != nil {
 		return err
@@ -64,92 +66,91 @@ func (l *Server) putPush(w http.ResponseWriter, r *http.Request, who caller, age
 	if err := strictjson.Decode(raw, &in); err != nil {
 		return err
 	}
-	t := models.PushTarget{AgentID: agentID, URL: in.URL, Dialect: l.defaultProtocol.Name(), Places: 1, Secret: auth.NewSecret(), Owner: who.TokenID}
-	if in.Places != nil {
-		t.Places = *in.Places
+	t := models.PushTarget{AgentID: agentID, URL: in.URL, Dialect: s.defaultProtocol.Name(), Places: 1, Secret: auth.NewSecret(), Owner: from.TokenID}
+	if in.Concurrency != nil {
+		t.Places = *in.Concurrency
 	}
-	if t.Places < 1 || t.Places > orchestrator.MaxPlaces {
-		return errs.New(errs.InvalidRequest, "places must be 1 to %d, not %d", orchestrator.MaxPlaces, t.Places)
+	if t.Places < 1 || t.Places > orchestrator.MaxConcurrency {
+		return errs.New(errs.InvalidRequest, "concurrency must be 1 to %d, not %d", orchestrator.MaxConcurrency, t.Places)
 	}
-	if err := l.checkPushURL(t.URL); err != nil {
+	if err := s.checkPushURL(t.URL); err != nil {
 		return err
 	}
-	if _, err := l.acceptedAgent(r.Context(), l.defaultProtocol, agentID); err != nil {
+	if _, err := s.acceptedAgent(r.Context(), s.defaultProtocol, agentID); err != nil {
 		return err
 	}
-	if t, err = l.core.Work.SavePushTarget(r.Context(), t); err != nil {
+	if t, err = s.core.Work.SavePushTarget(r.Context(), t); err != nil {
 		return err
 	}
-	l.pushers.reload()
+	s.pushers.reload()
 	out := registrationOf(t)
 	out.Secret = t.Secret
 	w.Header().Set("Cache-Control", "no-store")
 	return writeJSON(w, out)
 }
 
-// getPush says where an agent's messages are pushed to.
+// getPush returns the address to which an agent's messages are pushed.
 //
-//	@Summary		Get the address that is pushed to
-//	@Description	Without its secret. For tokens that are bound to an agent; any other is 5004.
-//	@ID				getPush
-//	@Tags			agent door
+//	@Summary		Get the push address
+//	@Description	Returns the registration without its secret. Only tokens bound to an agent are accepted; any other is 5004.
+//	@ID				getPushRegistration
+//	@Tags			agent connections
 //	@Produce		json
 //	@Security		BearerAuth
-//	@Success		200	{object}	pushRegistration	"Where messages are pushed to"
-//	@Failure		404	"5003: nothing is pushed to the agent"
+//	@Success		200	{object}	pushRegistration	"The registration"
+//	@Failure		404	"5003: the agent has no push address"
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/push [get]
-func (l *Server) getPush(w http.ResponseWriter, r *http.Request, _ caller, agentID string) error {
-	t, err := l.core.Work.PushTarget(r.Context(), agentID)
+func (s *Server) getPush(w http.ResponseWriter, r *http.Request, _ caller, agentID string) error {
+	t, err := s.core.Work.PushTarget(r.Context(), agentID)
 	if err != nil {
 		return err
 	}
 	return writeJSON(w, registrationOf(t))
 }
 
-// deletePush ends pushing.
+// deletePush ends the registration.
 //
-//	@Summary		End pushing
-//	@Description	The agent is told by another way from now on, or not until it comes. For tokens that are bound to an agent; any other is 5004.
-//	@ID				endPush
-//	@Tags			agent door
+//	@Summary		Delete the push address
+//	@Description	The agent receives its messages when it connects in another way. Only tokens bound to an agent are accepted; any other is 5004.
+//	@ID				deletePushRegistration
+//	@Tags			agent connections
 //	@Produce		json
 //	@Security		BearerAuth
-//	@Success		204	"Nothing is pushed any more"
-//	@Failure		404	"5003: nothing is pushed to the agent"
+//	@Success		204	"The registration was deleted"
+//	@Failure		404	"5003: the agent has no push address"
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/push [delete]
-func (l *Server) deletePush(w http.ResponseWriter, r *http.Request, _ caller, agentID string) error {
-	dropped, err := l.core.Work.DeletePushTarget(r.Context(), agentID, "")
+func (s *Server) deletePush(w http.ResponseWriter, r *http.Request, _ caller, agentID string) error {
+	deleted, err := s.core.Work.DeletePushTarget(r.Context(), agentID, "")
 	if err != nil {
 		return err
 	}
-	if !dropped {
-		return errs.New(errs.NotFound, "nothing is pushed to the agent %q", agentID)
+	if !deleted {
+		return errs.New(errs.NotFound, "the agent %q has no push target", agentID)
 	}
-	l.pushers.reload()
+	s.pushers.reload()
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-// checkPushURL judges where is to be pushed, as far as it can be told without a look-up;
-// the rest is judged at every connection. An address may hold a secret, so no sentence
-// repeats it.
-func (l *Server) checkPushURL(text string) error {
-	u, err := url.Parse(text)
+// checkPushURL checks an address as far as possible without a DNS lookup. The guard checks the rest
+// at every connection. No error repeats the address, because it may contain a secret.
+func (s *Server) checkPushURL(address string) error {
+	u, err := url.Parse(address)
 	switch {
-	case text == "" || len(text) > models.MaxPushURL:
-		return errs.New(errs.InvalidRequest, "url must have 1 to %d bytes, not %d", models.MaxPushURL, len(text))
-	case err != nil || strings.ContainsFunc(text, unicode.IsSpace):
-		return errs.New(errs.InvalidRequest, "url cannot be read as a URL")
+	case address == "" || len(address) > models.MaxPushURL:
+		return errs.New(errs.InvalidRequest, "url must have 1 to %d bytes, not %d", models.MaxPushURL, len(address))
+	case err != nil || strings.ContainsFunc(address, unicode.IsSpace):
+		return errs.New(errs.InvalidRequest, "url is not a valid URL")
 	case u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || !isPort(u.Port()):
 		return errs.New(errs.InvalidRequest, "url must be of the form https://host/path or http://host/path")
-	case u.User != nil || strings.Contains(text, "#"):
-		return errs.New(errs.InvalidRequest, "url must hold no user, password or fragment")
-	case l.opts.HTTPSOnly && u.Scheme != "https":
-		return errs.New(errs.InvalidRequest, "url must begin with https://; this server pushes to nothing else")
+	case u.User != nil || strings.Contains(address, "#"):
+		return errs.New(errs.InvalidRequest, "url must not contain a user, password or fragment")
+	case s.opts.HTTPSOnly && u.Scheme != "https":
+		return errs.New(errs.InvalidRequest, "url must begin with https://; this server pushes over HTTPS only")
 	}
-	return l.opts.Guard.CheckHost(u.Hostname())
+	return s.opts.Guard.CheckHost(u.Hostname())
 }
 
 func isPort(text string) bool {

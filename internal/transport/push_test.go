@@ -24,7 +24,7 @@ import (
 
 const pushPath = "/api/agent/push"
 
-// pushReceiver is an agent that is pushed to.
+// pushReceiver is an agent that receives pushes.
 type pushReceiver struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -58,7 +58,7 @@ func (m *pushReceiver) respondWith(method string, status int) {
 	m.status[method] = status
 }
 
-// messages returns what was pushed, without the probes.
+// messages returns the pushed messages without the probes.
 func (m *pushReceiver) messages() (out []pushRequest) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -70,7 +70,7 @@ func (m *pushReceiver) messages() (out []pushRequest) {
 	return out
 }
 
-// probes returns how often was asked whether somebody is there.
+// probes returns the number of probes.
 func (m *pushReceiver) probes() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -89,7 +89,7 @@ func (m *pushReceiver) waitFor(t *testing.T, n int) []pushRequest {
 	return m.messages()
 }
 
-// shortIntervals are options for tests that wait for pauses to pass.
+// shortIntervals returns options with short pauses.
 func shortIntervals() *transport.Options {
 	return &transport.Options{
 		Guard:     netguard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}),
@@ -97,10 +97,10 @@ func shortIntervals() *transport.Options {
 	}
 }
 
-// register has an agent's messages pushed to the mailbox and returns the secret.
-func (h *fixture) registerPush(t *testing.T, token string, m *pushReceiver) string {
+// registerPush registers the receiver for an agent's messages and returns the secret.
+func (f *fixture) registerPush(t *testing.T, token string, m *pushReceiver) string {
 	t.Helper()
-	a := h.do(t, "PUT", pushPath, token, `{"url":"`+m.URL+`/in?key=1","places":2}`)
+	a := f.do(t, "PUT", pushPath, token, `{"url":"`+m.URL+`/in?key=1","concurrency":2}`)
 	require.Equal(t, http.StatusOK, a.StatusCode, a.body)
 	var out map[string]any
 	require.NoError(t, json.Unmarshal([]byte(a.body), &out))
@@ -108,7 +108,7 @@ func (h *fixture) registerPush(t *testing.T, token string, m *pushReceiver) stri
 	return out["secret"].(string)
 }
 
-// logBuffer keeps what is logged.
+// logBuffer collects log output.
 type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -128,191 +128,191 @@ func (j *logBuffer) String() string {
 
 func isPushed(w models.Worker) bool { return online(w) && w.Transport == transport.Push }
 
-func TestAPushTargetIsRegistered(t *testing.T) {
+func TestRegisterPush(t *testing.T) {
 	t.Parallel()
-	runCase(t, "with a secret that is told once", shortIntervals(), func(t *testing.T, h *fixture) {
-		m, token := newPushReceiver(t), h.agent(t, "ada")
-		require.Equal(t, http.StatusNotFound, h.do(t, "GET", pushPath, token, "").StatusCode)
-		first := h.registerPush(t, token, m)
-		shown := h.do(t, "GET", pushPath, token, "")
-		require.JSONEq(t, `{"url":"`+m.URL+`/in?key=1","places":2,"created_at":"2026-01-10T15:30:00Z","updated_at":"2026-01-10T15:30:00Z"}`, shown.body)
-		require.NotEqual(t, first, h.registerPush(t, token, m), "and a new one each time")
-		require.Equal(t, http.StatusNoContent, h.do(t, "DELETE", pushPath, token, "").StatusCode)
-		require.Equal(t, http.StatusNotFound, h.do(t, "DELETE", pushPath, token, "").StatusCode)
+	runCase(t, "returns the secret only once", shortIntervals(), func(t *testing.T, f *fixture) {
+		m, token := newPushReceiver(t), f.agent(t, "ada")
+		require.Equal(t, http.StatusNotFound, f.do(t, "GET", pushPath, token, "").StatusCode)
+		first := f.registerPush(t, token, m)
+		shown := f.do(t, "GET", pushPath, token, "")
+		require.JSONEq(t, `{"url":"`+m.URL+`/in?key=1","concurrency":2,"created_at":"2026-01-10T15:30:00Z","updated_at":"2026-01-10T15:30:00Z"}`, shown.body)
+		require.NotEqual(t, first, f.registerPush(t, token, m), "each registration creates a new secret")
+		require.Equal(t, http.StatusNoContent, f.do(t, "DELETE", pushPath, token, "").StatusCode)
+		require.Equal(t, http.StatusNotFound, f.do(t, "DELETE", pushPath, token, "").StatusCode)
 	})
-	runCase(t, "where comet may connect to, and nowhere else", &transport.Options{HTTPSOnly: true}, func(t *testing.T, h *fixture) {
-		token := h.agent(t, "ada")
+	runCase(t, "accepts only permitted addresses", &transport.Options{HTTPSOnly: true}, func(t *testing.T, f *fixture) {
+		token := f.agent(t, "ada")
 		for body, want := range map[string]string{
-			`{"url":"https://127.0.0.1/in"}`:                  "address-refused",
-			`{"url":"https://localhost/in"}`:                  "address-refused",
-			`{"url":"http://agent.example/in"}`:               "invalid-request",
-			`{"url":"ftp://agent.example/in"}`:                "invalid-request",
-			`{"url":"https://user:pw@agent.example/"}`:        "invalid-request",
-			`{"url":"https://agent.example/#x"}`:              "invalid-request",
-			`{"url":"https://agent.example:0/"}`:              "invalid-request",
-			`{"url":""}`:                                      "invalid-request",
-			`{"url":"https://agent.example/","places":0}`:     "invalid-request",
-			`{"url":"https://agent.example/","what":1}`:       "invalid-request",
-			`{"url":"https://agent.example/","places":"two"}`: "invalid-request",
+			`{"url":"https://127.0.0.1/in"}`:                       "address-refused",
+			`{"url":"https://localhost/in"}`:                       "address-refused",
+			`{"url":"http://agent.example/in"}`:                    "invalid-request",
+			`{"url":"ftp://agent.example/in"}`:                     "invalid-request",
+			`{"url":"https://user:pw@agent.example/"}`:             "invalid-request",
+			`{"url":"https://agent.example/#x"}`:                   "invalid-request",
+			`{"url":"https://agent.example:0/"}`:                   "invalid-request",
+			`{"url":""}`:                                           "invalid-request",
+			`{"url":"https://agent.example/","concurrency":0}`:     "invalid-request",
+			`{"url":"https://agent.example/","what":1}`:            "invalid-request",
+			`{"url":"https://agent.example/","concurrency":"two"}`: "invalid-request",
 		} {
-			require.Contains(t, h.do(t, "PUT", pushPath, token, body).body, want, body)
+			require.Contains(t, f.do(t, "PUT", pushPath, token, body).body, want, body)
 		}
 	})
-	runCase(t, "only by an agent", nil, func(t *testing.T, h *fixture) {
-		require.Equal(t, http.StatusUnauthorized, h.do(t, "PUT", pushPath, h.token(t, "", models.ScopeAdmin).Secret, `{}`).StatusCode)
+	runCase(t, "requires an agent", nil, func(t *testing.T, f *fixture) {
+		require.Equal(t, http.StatusUnauthorized, f.do(t, "PUT", pushPath, f.token(t, "", models.ScopeAdmin).Secret, `{}`).StatusCode)
 	})
 }
 
-func TestPushing(t *testing.T) {
+func TestPush(t *testing.T) {
 	t.Parallel()
-	runCase(t, "brings an agent online that can be reached, and hands over what it is told", shortIntervals(), func(t *testing.T, h *fixture) {
-		m, token := newPushReceiver(t), h.agent(t, "ada")
-		secret := h.registerPush(t, token, m)
-		w := h.waitForWorker(t, "ada", isPushed)
+	runCase(t, "brings a reachable agent online and delivers its messages", shortIntervals(), func(t *testing.T, f *fixture) {
+		m, token := newPushReceiver(t), f.agent(t, "ada")
+		secret := f.registerPush(t, token, m)
+		w := f.waitForWorker(t, "ada", isPushed)
 		require.Equal(t, 2, w.Concurrency)
-		task := h.submit(t, "ada")
+		task := f.submit(t, "ada")
 		got := m.waitFor(t, 1)[0]
-		h.waitForInbox(t, "ada", 0)
+		f.waitForInbox(t, "ada", 0)
 		var n note
 		require.NoError(t, json.Unmarshal([]byte(got.body), &n))
 		require.Equal(t, "assign", n.Do)
 		require.NotEmpty(t, task.ID)
 		require.Equal(t, pushRequest{"POST", "Bearer " + secret, "application/json", "comet/test", got.body}, got)
-		h.waitForMetric(t, 1, "comet_link_messages_total", "out", "push")
+		f.waitForMetric(t, 1, "comet_transport_messages_total", "out", "push")
 	})
-	runCase(t, "takes a POST of nothing for a probe where HEAD is not understood", shortIntervals(), func(t *testing.T, h *fixture) {
-		m, token := newPushReceiver(t), h.agent(t, "ada")
+	runCase(t, "probes with an empty POST if HEAD fails", shortIntervals(), func(t *testing.T, f *fixture) {
+		m, token := newPushReceiver(t), f.agent(t, "ada")
 		m.respondWith("HEAD", http.StatusMethodNotAllowed)
-		h.registerPush(t, token, m)
-		h.waitForWorker(t, "ada", isPushed)
+		f.registerPush(t, token, m)
+		f.waitForWorker(t, "ada", isPushed)
 	})
-	runCase(t, "tries again what is not taken, while the agent counts as away", shortIntervals(), func(t *testing.T, h *fixture) {
-		m, token := newPushReceiver(t), h.agent(t, "ada")
-		h.registerPush(t, token, m)
-		h.waitForWorker(t, "ada", isPushed)
+	runCase(t, "retries a failed push while the agent is offline", shortIntervals(), func(t *testing.T, f *fixture) {
+		m, token := newPushReceiver(t), f.agent(t, "ada")
+		f.registerPush(t, token, m)
+		f.waitForWorker(t, "ada", isPushed)
 		m.respondWith("HEAD", http.StatusInternalServerError)
 		m.respondWith("POST", http.StatusInternalServerError)
-		h.enqueue(t, "ada", 1)
+		f.enqueue(t, "ada", 1)
 		m.waitFor(t, 1)
-		h.waitForWorker(t, "ada", offline)
-		h.waitForInbox(t, "ada", 1)
+		f.waitForWorker(t, "ada", offline)
+		f.waitForInbox(t, "ada", 1)
 		failed := m.probes()
 		require.Eventually(t, func() bool { return m.probes() > failed+4 }, time.Minute, time.Millisecond)
 		m.respondWith("HEAD", http.StatusOK)
 		m.respondWith("POST", http.StatusAccepted)
-		h.waitForWorker(t, "ada", isPushed)
-		h.waitForInbox(t, "ada", 0)
+		f.waitForWorker(t, "ada", isPushed)
+		f.waitForInbox(t, "ada", 0)
 		all := m.messages()
 		require.Equal(t, all[0].body, all[len(all)-1].body, "the same message")
 	})
-	runCase(t, "does not reach what the guard refuses, whatever was registered", nil, func(t *testing.T, h *fixture) {
+	runCase(t, "never connects to an address that the guard refuses", nil, func(t *testing.T, f *fixture) {
 		m := newPushReceiver(t)
-		h.agent(t, "ada")
-		_, err := h.SavePushTarget(t.Context(), models.PushTarget{
-			AgentID: "ada", URL: m.URL, Dialect: "notes", Places: 1, Secret: "s", Owner: h.token(t, "ada").Token.ID,
+		f.agent(t, "ada")
+		_, err := f.SavePushTarget(t.Context(), models.PushTarget{
+			AgentID: "ada", URL: m.URL, Dialect: "notes", Places: 1, Secret: "s", Owner: f.token(t, "ada").Token.ID,
 		})
 		require.NoError(t, err)
 		refused := &logBuffer{}
-		openFixture(t, backend{h.db, h.Orchestrator}, &transport.Options{Logger: slog.New(slog.NewTextHandler(refused, nil))}, nil)
+		openFixture(t, backend{f.db, f.Orchestrator}, &transport.Options{Logger: slog.New(slog.NewTextHandler(refused, nil))}, nil)
 		require.Eventually(t, func() bool { return strings.Contains(refused.String(), "127.0.0.1 is a loopback address") }, time.Minute, time.Millisecond)
 		require.Zero(t, m.probes())
-		require.False(t, online(h.CachedWorker("ada")))
+		require.False(t, online(f.CachedWorker("ada")))
 	})
-	runCase(t, "ends for good where the address is gone", shortIntervals(), func(t *testing.T, h *fixture) {
-		m, token := newPushReceiver(t), h.agent(t, "ada")
-		h.registerPush(t, token, m)
-		h.waitForWorker(t, "ada", isPushed)
+	runCase(t, "ends permanently after 410", shortIntervals(), func(t *testing.T, f *fixture) {
+		m, token := newPushReceiver(t), f.agent(t, "ada")
+		f.registerPush(t, token, m)
+		f.waitForWorker(t, "ada", isPushed)
 		m.respondWith("POST", http.StatusGone)
-		h.enqueue(t, "ada", 1)
-		h.waitForWorker(t, "ada", offline)
-		require.Eventually(t, func() bool { return h.do(t, "GET", pushPath, token, "").StatusCode == http.StatusNotFound }, time.Minute, time.Millisecond)
-		h.waitForInbox(t, "ada", 1)
+		f.enqueue(t, "ada", 1)
+		f.waitForWorker(t, "ada", offline)
+		require.Eventually(t, func() bool { return f.do(t, "GET", pushPath, token, "").StatusCode == http.StatusNotFound }, time.Minute, time.Millisecond)
+		f.waitForInbox(t, "ada", 1)
 	})
-	runCase(t, "ends when it is not wanted any more", shortIntervals(), func(t *testing.T, h *fixture) {
-		m, token := newPushReceiver(t), h.agent(t, "ada")
-		h.registerPush(t, token, m)
-		h.waitForWorker(t, "ada", isPushed)
-		h.do(t, "DELETE", pushPath, token, "")
-		h.waitForWorker(t, "ada", offline)
+	runCase(t, "ends when the registration is deleted", shortIntervals(), func(t *testing.T, f *fixture) {
+		m, token := newPushReceiver(t), f.agent(t, "ada")
+		f.registerPush(t, token, m)
+		f.waitForWorker(t, "ada", isPushed)
+		f.do(t, "DELETE", pushPath, token, "")
+		f.waitForWorker(t, "ada", offline)
 	})
-	runCase(t, "ends with the token that wanted it", shortIntervals(), func(t *testing.T, h *fixture) {
+	runCase(t, "ends when the registering token is revoked", shortIntervals(), func(t *testing.T, f *fixture) {
 		m := newPushReceiver(t)
-		h.agent(t, "ada")
-		issued := h.token(t, "ada")
-		h.registerPush(t, issued.Secret, m)
-		h.waitForWorker(t, "ada", isPushed)
-		require.NoError(t, h.auth.Revoke(t.Context(), ops(), issued.Token.ID))
-		h.waitForWorker(t, "ada", offline)
+		f.agent(t, "ada")
+		issued := f.token(t, "ada")
+		f.registerPush(t, issued.Secret, m)
+		f.waitForWorker(t, "ada", isPushed)
+		require.NoError(t, f.auth.Revoke(t.Context(), ops(), issued.Token.ID))
+		f.waitForWorker(t, "ada", offline)
 		require.Eventually(t, func() bool {
-			all, err := h.PushTargets(context.Background())
+			all, err := f.PushTargets(context.Background())
 			return err == nil && len(all) == 0
 		}, time.Minute, time.Millisecond, "there is nothing left to try")
 	})
-	runCase(t, "does not begin for a token that is not good any more", shortIntervals(), func(t *testing.T, h *fixture) {
+	runCase(t, "does not start if the registering token is revoked", shortIntervals(), func(t *testing.T, f *fixture) {
 		m := newPushReceiver(t)
-		h.agent(t, "ada")
-		issued := h.token(t, "ada")
-		require.NoError(t, h.auth.Revoke(t.Context(), ops(), issued.Token.ID))
-		_, err := h.SavePushTarget(t.Context(), models.PushTarget{
+		f.agent(t, "ada")
+		issued := f.token(t, "ada")
+		require.NoError(t, f.auth.Revoke(t.Context(), ops(), issued.Token.ID))
+		_, err := f.SavePushTarget(t.Context(), models.PushTarget{
 			AgentID: "ada", URL: m.URL, Dialect: "notes", Places: 1, Secret: "s", Owner: issued.Token.ID,
 		})
 		require.NoError(t, err)
-		openFixture(t, backend{h.db, h.Orchestrator}, shortIntervals(), nil) // which reads the targets at its start
+		openFixture(t, backend{f.db, f.Orchestrator}, shortIntervals(), nil) // it reads the targets when it starts
 		require.Eventually(t, func() bool {
-			all, err := h.PushTargets(context.Background())
+			all, err := f.PushTargets(context.Background())
 			return err == nil && len(all) == 0
 		}, time.Minute, time.Millisecond)
 		require.Zero(t, m.probes())
 	})
 	unhurried := shortIntervals()
-	unhurried.Heartbeat = time.Second // its own line is not to be taken for silent meanwhile
-	runCase(t, "stands back for an agent that comes itself, until it goes", unhurried, func(t *testing.T, h *fixture) {
-		m, token := newPushReceiver(t), h.agent(t, "ada")
-		h.registerPush(t, token, m)
-		h.waitForWorker(t, "ada", isPushed)
-		c := h.connect(t, token, "")
-		h.enqueue(t, "ada", 1)
+	unhurried.Heartbeat = time.Second // long enough that its own connection does not time out
+	runCase(t, "pauses while the agent has another connection", unhurried, func(t *testing.T, f *fixture) {
+		m, token := newPushReceiver(t), f.agent(t, "ada")
+		f.registerPush(t, token, m)
+		f.waitForWorker(t, "ada", isPushed)
+		c := f.connect(t, token, "")
+		f.enqueue(t, "ada", 1)
 		require.Equal(t, "cancel", c.next().Do)
 		require.Empty(t, m.messages())
 		require.NoError(t, c.conn.CloseNow())
-		h.waitForWorker(t, "ada", isPushed)
+		f.waitForWorker(t, "ada", isPushed)
 		m.waitFor(t, 1)
 	})
-	runCase(t, "probes an agent to which nothing was pushed for long", shortIntervals(), func(t *testing.T, h *fixture) {
-		m, token := newPushReceiver(t), h.agent(t, "ada")
-		h.registerPush(t, token, m)
-		h.waitForWorker(t, "ada", isPushed)
+	runCase(t, "probes an idle agent", shortIntervals(), func(t *testing.T, f *fixture) {
+		m, token := newPushReceiver(t), f.agent(t, "ada")
+		f.registerPush(t, token, m)
+		f.waitForWorker(t, "ada", isPushed)
 		before := m.probes()
 		require.Eventually(t, func() bool {
-			h.db.Clock.Advance(20 * time.Millisecond)
+			f.db.Clock.Advance(20 * time.Millisecond)
 			return m.probes() > before
 		}, time.Minute, 10*time.Millisecond)
 		m.respondWith("HEAD", http.StatusBadGateway)
 		m.respondWith("POST", http.StatusBadGateway)
 		require.Eventually(t, func() bool {
-			h.db.Clock.Advance(20 * time.Millisecond)
-			return offline(h.CachedWorker("ada"))
+			f.db.Clock.Advance(20 * time.Millisecond)
+			return offline(f.CachedWorker("ada"))
 		}, time.Minute, 10*time.Millisecond)
 	})
 }
 
-func TestTwoProcessesPush(t *testing.T) {
+func TestPushFromTwoProcesses(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		one, m := openFixture(t, newBackend(t, db), shortIntervals(), nil), newPushReceiver(t)
 		token := one.agent(t, "ada")
 		one.registerPush(t, token, m)
 		one.waitForWorker(t, "ada", isPushed)
-		line := one.CachedWorker("ada").ConnectionID
+		connectionID := one.CachedWorker("ada").ConnectionID
 
 		two := openFixture(t, newBackend(t, db), shortIntervals(), nil)
 		one.enqueue(t, "ada", 20)
 		one.waitForInbox(t, "ada", 0)
-		require.Len(t, m.messages(), 20, "one of them pushes, each message once")
-		require.Equal(t, line, one.CachedWorker("ada").ConnectionID)
+		require.Len(t, m.messages(), 20, "each message is pushed once by one process")
+		require.Equal(t, connectionID, one.CachedWorker("ada").ConnectionID)
 
 		require.NoError(t, one.transports.Stop(t.Context()))
-		two.waitForWorker(t, "ada", func(w models.Worker) bool { return isPushed(w) && w.ConnectionID != line })
+		two.waitForWorker(t, "ada", func(w models.Worker) bool { return isPushed(w) && w.ConnectionID != connectionID })
 		two.once.Do(func() { two.task = one.task })
 		two.enqueue(t, "ada", 1)
 		two.waitForInbox(t, "ada", 0)

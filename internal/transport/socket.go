@@ -14,40 +14,41 @@ import (
 	"comet/models"
 )
 
-// maxMissedHeartbeats is how many heartbeats a WebSocket may leave unanswered.
+// maxMissedHeartbeats is how many heartbeats an agent may leave unanswered.
 const maxMissedHeartbeats = 2
 
-// socket is a line that is a connection of its own: a WebSocket, or TCP. Its own
-// goroutine hands over what is in the inbox and looks after the line; another one reads.
+// socket is a bidirectional connection: WebSocket or TCP. Its own goroutine delivers messages and
+// sends pings; another one reads.
 type socket struct {
 	*connection
 	server *Server
 	conn   messageConn
 	agent  models.Agent
-	// verify returns whose line it is, as long as that is so.
+	// verify returns the principal of the connection, or an error once it is no longer valid.
 	verify func(context.Context) (models.Principal, error)
 	signatureState
-	// joinedAt is closed when the agent has said that it is there.
-	joinedAt chan struct{}
-	// group are the reader and the pings that are under way.
+	// joinedCh is closed when the agent has joined.
+	joinedCh chan struct{}
+	// group contains the reader and the pings in progress.
 	group sync.WaitGroup
 
-	mu sync.Mutex // is held while a message is written on a plain line
-	// written are the messages that a plain line has taken whole and whose agent has not
-	// spoken since, or whose acknowledgement is not noted yet.
+	mu sync.Mutex // held while a message is written on an unframed connection
+	// written holds the messages that were written completely on an unframed connection and that
+	// the agent has not acknowledged by sending something, or whose acknowledgement is not
+	// committed yet.
 	written map[string]bool
 }
 
-// tokenVerifier returns whose token it is, for as long as it is accepted.
-func (l *Server) tokenVerifier(token string) func(context.Context) (models.Principal, error) {
-	return func(ctx context.Context) (models.Principal, error) { return l.core.Auth.Verify(ctx, token) }
+// tokenVerifier returns a function that verifies a token again.
+func (s *Server) tokenVerifier(token string) func(context.Context) (models.Principal, error) {
+	return func(ctx context.Context) (models.Principal, error) { return s.core.Auth.Verify(ctx, token) }
 }
 
-// run is the line, from its first to its last moment.
+// run serves the connection from beginning to end.
 func (s *socket) run(ctx context.Context, version string) {
 	ctx = s.signatureState.context(ctx)
 	defer s.server.connections.remove(s.connection)
-	defer s.conn.cut() // once what was under way is answered
+	defer s.conn.cut() // after the replies in progress were written
 	defer context.AfterFunc(ctx, s.conn.cut)()
 	reading, cut := context.WithCancel(ctx)
 	defer s.group.Wait()
@@ -57,16 +58,16 @@ func (s *socket) run(ctx context.Context, version string) {
 		return
 	}
 	s.group.Go(func() { s.readLoop(reading) })
-	s.serve(reading) // what waits for a pong ends with the line
+	s.serve(reading) // pings end with the connection
 	s.close(cut)
 	if s.joined.Load() {
 		s.server.disconnect(ctx, s.connection)
 	}
 }
 
-// begin joins and says hello. On a plain line both are for the agent to begin.
+// begin joins and sends hello. On an unframed connection the agent joins by its first message.
 func (s *socket) begin(ctx context.Context, version string) error {
-	s.joinedAt = make(chan struct{})
+	s.joinedCh = make(chan struct{})
 	if s.protocol.Unframed() {
 		return nil
 	}
@@ -76,26 +77,26 @@ func (s *socket) begin(ctx context.Context, version string) error {
 	return s.write(helloFrame(s.server, s.connection, s.agent, version).encode())
 }
 
-// join makes the agent one that takes work on this line.
+// join makes the agent available for tasks on this connection.
 func (s *socket) join(ctx context.Context) error {
 	if _, err := s.server.join(ctx, s.connection); err != nil {
 		return err
 	}
 	if !s.joined.Swap(true) {
-		close(s.joinedAt)
+		close(s.joinedCh)
 	}
 	return nil
 }
 
-// serve hands over until the line is over.
+// serve delivers messages until the connection ends.
 func (s *socket) serve(ctx context.Context) {
 	if !s.waitForJoin(ctx) {
 		return
 	}
-	c := &deliverer{server: s.server, conn: s.connection, agent: s.agent}
-	err := c.run(ctx, s.onHeartbeat, s.deliver)
+	d := &deliverer{server: s.server, conn: s.connection, agent: s.agent}
+	err := d.run(ctx, s.onHeartbeat, s.deliver)
 	switch {
-	case err == nil: // it knows why
+	case err == nil: // the reason is set
 	case errors.Is(err, context.Canceled):
 		s.end(endDraining)
 	default:
@@ -103,39 +104,39 @@ func (s *socket) serve(ctx context.Context) {
 	}
 }
 
-// waitForJoin waits until the agent has said that it is there, and looks after the line
-// meanwhile. It reports false where the line is over before.
+// waitForJoin waits until the agent has joined, and sends pings in the meantime. It reports false
+// if the connection ends first.
 func (s *socket) waitForJoin(ctx context.Context) bool {
-	beat := time.NewTicker(s.server.opts.Heartbeat)
-	defer beat.Stop()
+	ticker := time.NewTicker(s.server.opts.Heartbeat)
+	defer ticker.Stop()
 	for {
 		select {
-		case <-s.joinedAt:
+		case <-s.joinedCh:
 			return true
 		case <-s.done:
 			return false
 		case <-ctx.Done():
 			s.end(endDraining)
 			return false
-		case <-beat.C:
+		case <-ticker.C:
 			if s.alive.Swap(false) {
 				s.missedHeartbeats.Store(0)
 			} else {
 				s.missedHeartbeats.Add(1)
 			}
-			_ = s.onHeartbeat(ctx) // which ends the line
+			_ = s.onHeartbeat(ctx) // it ends the connection itself
 		}
 	}
 }
 
-// deliver writes one message. On a plain line nothing counts as said after it until it is
-// written.
-func (s *socket) deliver(p outbound) error {
+// deliver writes one message. On an unframed connection nothing that the agent sends acknowledges
+// the message until it is written completely.
+func (s *socket) deliver(out outbound) error {
 	if s.protocol.Unframed() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 	}
-	for _, part := range p.parts {
+	for _, part := range out.parts {
 		if err := s.write(part); err != nil {
 			return err
 		}
@@ -146,12 +147,11 @@ func (s *socket) deliver(p outbound) error {
 	if s.written == nil {
 		s.written = map[string]bool{}
 	}
-	s.written[p.id] = true
+	s.written[out.id] = true
 	return nil
 }
 
-// onHeartbeat is what a line does every heartbeat: its token is looked at, and its agent has
-// to show that it is there.
+// onHeartbeat verifies the token, ends the connection of a silent agent and sends a ping.
 func (s *socket) onHeartbeat(ctx context.Context) error {
 	if _, err := s.verify(ctx); isRejected(err) {
 		s.end(endTokenRejected)
@@ -164,22 +164,22 @@ func (s *socket) onHeartbeat(ctx context.Context) error {
 	s.group.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, s.server.opts.WriteTimeout)
 		defer cancel()
-		_ = s.conn.ping(ctx) // the pong is noted when it comes
+		_ = s.conn.ping(ctx) // the pong is recorded when it arrives
 	})
 	return nil
 }
 
-// write writes one text. An agent that does not take it in time is cut off.
-func (s *socket) write(b []byte) error {
+// write writes one message. An agent that does not read it in time is disconnected.
+func (s *socket) write(data []byte) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.server.opts.WriteTimeout)
 	defer cancel()
-	return s.conn.write(ctx, b)
+	return s.conn.write(ctx, data)
 }
 
-// close says good-bye, and cuts the line off where that takes too long.
+// close sends bye and closes the connection. It cuts the connection if that takes too long.
 func (s *socket) close(cut context.CancelFunc) {
-	soon := time.AfterFunc(s.server.opts.CloseTimeout, cut)
-	defer soon.Stop()
+	timer := time.AfterFunc(s.server.opts.CloseTimeout, cut)
+	defer timer.Stop()
 	code := websocket.StatusNormalClosure
 	switch s.reason {
 	case endDisconnected, endSilent:
@@ -195,15 +195,15 @@ func (s *socket) close(cut context.CancelFunc) {
 	}
 }
 
-// readLoop takes what the agent sends until the connection ends.
+// readLoop receives messages until the connection ends.
 func (s *socket) readLoop(ctx context.Context) {
-	messages := newPipeline()
+	pipeline := newPipeline()
 	acks := &ackBatcher{acknowledge: func(ids []string) {
 		_, err := s.server.acknowledgeAll(context.WithoutCancel(ctx), s.agentID, ids)
-		s.server.logWarning("an acknowledgement was not noted", s.agentID, err)
+		s.server.logWarning("cannot record an acknowledgement", s.agentID, err)
 	}}
 	defer acks.running.Wait()
-	defer messages.running.Wait()
+	defer pipeline.running.Wait()
 	defer s.end(endDisconnected)
 	for {
 		raw, err := s.conn.read(ctx)
@@ -211,18 +211,18 @@ func (s *socket) readLoop(ctx context.Context) {
 			return
 		}
 		s.alive.Store(true)
-		got, isFrame := s.acknowledgedBy(raw)
+		acked, isFrame := s.acknowledgedBy(raw)
 		if isFrame {
-			if len(got) > 0 {
-				acks.add(got)
+			if len(acked) > 0 {
+				acks.add(acked)
 			}
 			continue
 		}
-		within := s.nextContext(ctx)
-		err = messages.add(ctx, s.protocol.OrderingKey(raw), len(raw), func() {
-			heard, err := s.receive(within, raw)
-			if heard && len(got) > 0 {
-				acks.add(got)
+		msgCtx := s.nextContext(ctx)
+		err = pipeline.add(ctx, s.protocol.OrderingKey(raw), len(raw), func() {
+			authenticated, err := s.receive(msgCtx, raw)
+			if authenticated && len(acked) > 0 {
+				acks.add(acked)
 			}
 			if err != nil {
 				s.end(endDisconnected)
@@ -234,9 +234,9 @@ func (s *socket) readLoop(ctx context.Context) {
 	}
 }
 
-// acknowledgedBy returns what an agent has received by what it says, and whether that is
-// all it says. On a plain line whoever says anything has what was written before, but for
-// work: that it has to speak of.
+// acknowledgedBy returns the ids of the messages that raw acknowledges, and whether raw is a
+// control frame. On an unframed connection any message acknowledges what was written before it,
+// except task assignments, which the agent must answer.
 func (s *socket) acknowledgedBy(raw []byte) (ids []string, isFrame bool) {
 	if s.protocol.Unframed() {
 		return s.receivedNotices(), false
@@ -245,80 +245,80 @@ func (s *socket) acknowledgedBy(raw []byte) (ids []string, isFrame bool) {
 	return f.Ack, ok
 }
 
-// receivedNotices returns the messages that are no work and that an agent has which speaks now:
-// those that were written, and not one that is still being written.
+// receivedNotices returns the messages that the agent has received, now that it sends something:
+// those that were written completely and are not task assignments.
 func (s *socket) receivedNotices() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	told := slices.DeleteFunc(s.inFlight.unackedNotices(), func(id string) bool { return !s.written[id] })
+	notices := slices.DeleteFunc(s.inFlight.unackedNotices(), func(id string) bool { return !s.written[id] })
 	clear(s.written)
-	for _, id := range told { // until that is noted
+	for _, id := range notices { // until the acknowledgement is committed
 		s.written[id] = true
 	}
-	return told
+	return notices
 }
 
-// receive takes one message, and reports whether its agent has said it. An error ends the
-// line.
-func (s *socket) receive(ctx context.Context, raw []byte) (heard bool, err error) {
-	// What was read is done although the line broke, and all of it: nothing that follows may
-	// be done without what came before.
-	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), bodyTimeout)
+// receive processes one message and reports whether it came from the agent. An error ends the
+// connection.
+func (s *socket) receive(ctx context.Context, raw []byte) (authenticated bool, err error) {
+	// A message that was read is processed completely although the connection broke: a later
+	// message must not take effect without it.
+	msgCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bodyTimeout)
 	defer cancel()
-	who, err := s.verify(within)
+	principal, err := s.verify(msgCtx)
 	if isRejected(err) {
 		_ = s.write(s.protocol.Refuse(err, raw).Body)
 		s.end(endTokenRejected)
 		return false, err
 	}
 	if err != nil {
-		return false, s.write(s.protocol.Refuse(errs.Wrap(errs.Unavailable, err, "the token cannot be looked up"), raw).Body)
+		return false, s.write(s.protocol.Refuse(errs.Wrap(errs.Unavailable, err, "the token cannot be verified at the moment"), raw).Body)
 	}
 	s.server.metrics.countReceived(s.transport)
-	a := s.protocol.Receive(within, who, raw, 0)
-	if a.BadSignature && s.server.authenticator.countBadSignature(s.from, s.agentID, s.token) {
-		_ = s.write(a.Body)
+	reply := s.protocol.Receive(msgCtx, principal, raw, 0)
+	if reply.BadSignature && s.server.authenticator.countBadSignature(s.from, s.agentID, s.token) {
+		_ = s.write(reply.Body)
 		s.end(endTokenRejected)
 		return false, errTooManyBadSignatures(0)
 	}
-	return !a.Unauthenticated, s.reply(within, a, raw)
+	return !reply.Unauthenticated, s.reply(msgCtx, reply, raw)
 }
 
-// reply says what became of a message.
-func (s *socket) reply(ctx context.Context, a protocol.Reply, raw []byte) error {
+// reply writes the reply to a message.
+func (s *socket) reply(ctx context.Context, reply protocol.Reply, raw []byte) error {
 	if s.protocol.Unframed() {
-		if _, work := s.inFlight.count(); s.joined.Load() && work >= s.concurrency {
-			s.wake() // what it spoke of may make room for more
+		if _, tasks := s.inFlight.count(); s.joined.Load() && tasks >= s.concurrency {
+			s.wake() // the message may have freed a slot
 		}
-		return s.replyUnframed(ctx, a, raw)
+		return s.replyUnframed(ctx, reply, raw)
 	}
-	if a.IsError || a.SendBack && len(a.Body) > 0 {
-		if err := s.write(a.Body); err != nil {
+	if reply.IsError || reply.SendBack && len(reply.Body) > 0 {
+		if err := s.write(reply.Body); err != nil {
 			return err
 		}
 	}
-	if a.MessageID == "" || a.IsError && a.RetryAfter > 0 { // to come again
+	if reply.MessageID == "" || reply.IsError && reply.RetryAfter > 0 { // the agent must send it again
 		return nil
 	}
-	return s.write(frame{Ack: []string{a.MessageID}}.encode())
+	return s.write(frame{Ack: []string{reply.MessageID}}.encode())
 }
 
-// replyUnframed answers on a plain line. An agent that says that it is there is told so before
-// it is given anything.
-func (s *socket) replyUnframed(ctx context.Context, a protocol.Reply, raw []byte) error {
-	comes := a.Joined && !a.IsError
-	if comes && !s.joined.Load() && a.Concurrency > 0 {
-		s.concurrency = a.Concurrency // nobody looks before the agent is there
+// replyUnframed writes the reply on an unframed connection. The reply to a join message is sent
+// before any task.
+func (s *socket) replyUnframed(ctx context.Context, reply protocol.Reply, raw []byte) error {
+	joins := reply.Joined && !reply.IsError
+	if joins && !s.joined.Load() && reply.Concurrency > 0 {
+		s.concurrency = reply.Concurrency // unused until the agent has joined
 	}
-	if comes {
-		s.setNegotiated(a)
+	if joins {
+		s.setNegotiated(reply)
 	}
-	if a.IsError || a.SendBack {
-		if err := s.write(a.Body); err != nil || !comes {
+	if reply.IsError || reply.SendBack {
+		if err := s.write(reply.Body); err != nil || !joins {
 			return err
 		}
 	}
-	if !comes {
+	if !joins {
 		return nil
 	}
 	if err := s.join(ctx); err != nil {
@@ -327,22 +327,21 @@ func (s *socket) replyUnframed(ctx context.Context, a protocol.Reply, raw []byte
 	return nil
 }
 
-// messageConn is what the texts of a line travel over. Reading and writing may go on at the same
-// time.
+// messageConn carries the messages of a socket. Reading and writing may happen at the same time.
 type messageConn interface {
-	// read returns the next text. It ends with ctx.
+	// read returns the next message. It ends with ctx.
 	read(ctx context.Context) ([]byte, error)
-	// write sends a text. Where ctx ends first, the connection is of no use any more.
-	write(ctx context.Context, text []byte) error
-	// ping asks whether the other end is there.
+	// write sends a message. If ctx ends first, the connection is unusable.
+	write(ctx context.Context, msg []byte) error
+	// ping asks whether the agent is alive.
 	ping(ctx context.Context) error
-	// close ends the connection, with a code and a word where it can carry them.
-	close(code websocket.StatusCode, word string)
-	// cut ends the connection without a word. It may be over already.
+	// close closes the connection, with a status code and a reason if the transport supports them.
+	close(code websocket.StatusCode, reason string)
+	// cut closes the connection without a close handshake. It may be closed already.
 	cut()
 }
 
-// webSocketConn is a WebSocket.
+// webSocketConn is a messageConn over a WebSocket.
 type webSocketConn struct{ *websocket.Conn }
 
 func (c webSocketConn) read(ctx context.Context) ([]byte, error) {
@@ -356,6 +355,6 @@ func (c webSocketConn) write(ctx context.Context, text []byte) error {
 
 func (c webSocketConn) ping(ctx context.Context) error { return c.Ping(ctx) }
 
-func (c webSocketConn) close(code websocket.StatusCode, word string) { _ = c.Close(code, word) }
+func (c webSocketConn) close(code websocket.StatusCode, reason string) { _ = c.Close(code, reason) }
 
 func (c webSocketConn) cut() { _ = c.CloseNow() }

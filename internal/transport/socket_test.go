@@ -11,12 +11,12 @@ import (
 	"comet/internal/protocol"
 )
 
-// unframedProtocol is a dialect of which only is known that it is plain.
+// unframedProtocol is any unframed protocol.
 type unframedProtocol struct{ protocol.Protocol }
 
 func (unframedProtocol) Unframed() bool { return true }
 
-// blockingConn is a connection that takes a text once it is told what comes of that.
+// blockingConn is a connection whose writes block until the test supplies their result.
 type blockingConn struct {
 	begun   chan struct{}
 	outcome chan error
@@ -33,9 +33,9 @@ func (c blockingConn) ping(context.Context) error         { return nil }
 func (c blockingConn) close(websocket.StatusCode, string) {}
 func (c blockingConn) cut()                               {}
 
-// TestWhatAnAgentHasReceived (docs/adr/0016): what is no work counts as received when its
-// agent says anything after it was written.
-func TestWhatAnAgentHasReceived(t *testing.T) {
+// TestReceivedNotices (docs/adr/0016): a notice counts as received when the agent sends anything
+// after it was written.
+func TestReceivedNotices(t *testing.T) {
 	t.Parallel()
 	begin := func() (*socket, blockingConn, func(id string, outcome error, meanwhile func())) {
 		c := blockingConn{make(chan struct{}), make(chan error)}
@@ -51,13 +51,13 @@ func TestWhatAnAgentHasReceived(t *testing.T) {
 		}
 	}
 	none := func() {}
-	t.Run("it was written", func(t *testing.T) {
+	t.Run("a written notice is received", func(t *testing.T) {
 		t.Parallel()
 		s, _, write := begin()
 		write("a", nil, none)
 		write("work", nil, none)
 		write("b", nil, none)
-		for range 2 { // until that is noted
+		for range 2 { // until the acknowledgement is committed
 			ids, isFrame := s.acknowledgedBy([]byte("anything"))
 			require.ElementsMatch(t, []string{"a", "b"}, ids)
 			require.False(t, isFrame)
@@ -66,13 +66,13 @@ func TestWhatAnAgentHasReceived(t *testing.T) {
 		ids, _ := s.acknowledgedBy([]byte("anything"))
 		require.Empty(t, ids)
 	})
-	t.Run("it could not be written", func(t *testing.T) {
+	t.Run("a notice that failed to be written is not received", func(t *testing.T) {
 		t.Parallel()
 		s, _, write := begin()
 		received := make(chan []string)
 		write("a", errors.New("cut off"), func() {
 			go func() {
-				ids, _ := s.acknowledgedBy([]byte("said meanwhile"))
+				ids, _ := s.acknowledgedBy([]byte("sent in the meantime"))
 				received <- ids
 			}()
 		})

@@ -11,8 +11,8 @@ import (
 	"comet/models"
 )
 
-// sseConnection is the line of an agent that reads server-sent events: it is told on it, and
-// speaks and acknowledges by requests of their own.
+// sseConnection is the connection of an agent that reads server-sent events. The agent sends
+// messages and acknowledgements by separate requests.
 type sseConnection struct {
 	*connection
 	server  *Server
@@ -22,56 +22,56 @@ type sseConnection struct {
 	control *http.ResponseController
 }
 
-// streamInbox answers with a stream of messages that ends with the line.
+// streamInbox responds with a stream of messages until the connection ends.
 //
-//	@Summary		Follow the inbox
-//	@Description	Server-sent events: first `hello`, then a `message` for each message, whose `id` is its `message_id`, a comment every heartbeat, and `bye` before comet ends it. Acknowledge with `POST /api/agent/inbox/ack`; what is not acknowledged comes again on the next line. `Last-Event-ID` acknowledges nothing. For tokens that are bound to an agent; any other is 5004.
+//	@Summary		Stream the inbox
+//	@Description	Sends server-sent events: first `hello`, then a `message` event for each message with its `message_id` as `id`, a comment every heartbeat, and `bye` before comet closes the stream. Acknowledge messages with `POST /api/agent/inbox/ack`; unacknowledged messages are delivered again on the next connection. `Last-Event-ID` acknowledges nothing. Only tokens bound to an agent are accepted; any other is 5004.
 //	@ID				streamInbox
-//	@Tags			agent door
+//	@Tags			agent connections
 //	@Produce		text/event-stream
 //	@Security		BearerAuth
-//	@Param			places		query	int		false	"How many tasks the agent takes at a time"	minimum(1)	maximum(1000)	default(1)	example(4)
-//	@Param			versions	query	string	false	"The versions of the protocol that the agent knows, separated by commas; the lowest common one is spoken"	example(1.0,2.0)
+//	@Param			concurrency	query	int		false	"How many tasks the agent runs at a time"	minimum(1)	maximum(1000)	default(1)	example(4)
+//	@Param			versions	query	string	false	"The protocol versions that the agent supports, separated by commas; the lowest common version is used"	example(1.0,2.0)
 //	@Success		200	{string}	string	"The stream"
 //	@Header			200	{string}	Cache-Control
 //	@Failure		400	"5003: a parameter is unknown or malformed, or the agent has no type"
 //	@Failure		422	"5006: no version in common"
-//	@Failure		503	"5002: this server holds as many lines as it may, or stops"
+//	@Failure		503	"5002: the server has reached its connection limit, or is shutting down"
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/stream [get]
-func (l *Server) streamInbox(w http.ResponseWriter, r *http.Request, who caller, agentID string) error {
-	q := parseQuery(r, "places", "versions")
-	places := q.intParam("places", 1, orchestrator.MaxPlaces, 1)
+func (s *Server) streamInbox(w http.ResponseWriter, r *http.Request, from caller, agentID string) error {
+	q := parseQuery(r, "concurrency", "versions")
+	concurrency := q.intParam("concurrency", 1, orchestrator.MaxConcurrency, 1)
 	if q.err != nil {
 		return q.err
 	}
-	version, err := l.defaultProtocol.Negotiate(q.listParam("versions"))
+	version, err := s.defaultProtocol.Negotiate(q.listParam("versions"))
 	if err != nil {
 		return err
 	}
-	agent, err := l.acceptedAgent(r.Context(), l.defaultProtocol, agentID)
+	agent, err := s.acceptedAgent(r.Context(), s.defaultProtocol, agentID)
 	if err != nil {
 		return err
 	}
-	s := &sseConnection{
-		connection: newConnection(agentID, SSE, l.defaultProtocol, places, l.opts.Clock()), server: l, token: who.token, agent: agent,
+	c := &sseConnection{
+		connection: newConnection(agentID, SSE, s.defaultProtocol, concurrency, s.opts.Clock()), server: s, token: from.token, agent: agent,
 		w: w, control: http.NewResponseController(w),
 	}
-	if err := l.connections.add(s.connection); err != nil {
+	if err := s.connections.add(c.connection); err != nil {
 		return err
 	}
-	defer l.connections.remove(s.connection)
-	if _, err := l.join(r.Context(), s.connection); err != nil {
+	defer s.connections.remove(c.connection)
+	if _, err := s.join(r.Context(), c.connection); err != nil {
 		return err
 	}
-	s.joined.Store(true)
-	defer l.disconnect(r.Context(), s.connection)
-	_ = s.control.SetReadDeadline(time.Time{})
-	s.serve(r.Context(), version)
+	c.joined.Store(true)
+	defer s.disconnect(r.Context(), c.connection)
+	_ = c.control.SetReadDeadline(time.Time{})
+	c.serve(r.Context(), version)
 	return nil
 }
 
-// serve writes until the line is over or the agent gone.
+// serve writes events until the connection ends or the agent is gone.
 func (s *sseConnection) serve(ctx context.Context, version string) {
 	s.w.Header().Set("Content-Type", "text/event-stream")
 	s.w.Header().Set("Cache-Control", "no-store")
@@ -79,14 +79,14 @@ func (s *sseConnection) serve(ctx context.Context, version string) {
 	if s.writeEvent("hello", "", helloFrame(s.server, s.connection, s.agent, version).encode()) != nil {
 		return
 	}
-	c := &deliverer{server: s.server, conn: s.connection, agent: s.agent}
-	if c.run(ctx, s.onHeartbeat, s.deliver) == nil {
+	d := &deliverer{server: s.server, conn: s.connection, agent: s.agent}
+	if d.run(ctx, s.onHeartbeat, s.deliver) == nil {
 		_ = s.writeEvent("bye", "", frame{Bye: &bye{s.reason}}.encode())
 	}
 }
 
-// onHeartbeat is what a stream does every heartbeat. That it can be written to is all that
-// its agent shows.
+// onHeartbeat verifies the token and writes a comment. A successful write is the only sign of life
+// of the agent.
 func (s *sseConnection) onHeartbeat(ctx context.Context) error {
 	if _, err := s.server.core.Auth.Verify(ctx, s.token); isRejected(err) {
 		s.end(endTokenRejected)
@@ -99,16 +99,16 @@ func (s *sseConnection) onHeartbeat(ctx context.Context) error {
 	return nil
 }
 
-func (s *sseConnection) deliver(p outbound) error {
-	for _, part := range p.parts {
-		if err := s.writeEvent("message", p.id, part); err != nil {
+func (s *sseConnection) deliver(out outbound) error {
+	for _, part := range out.parts {
+		if err := s.writeEvent("message", out.id, part); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// writeEvent writes one event; a line break in data begins another line of it.
+// writeEvent writes one event. A line break in data begins another data line.
 func (s *sseConnection) writeEvent(name, id string, data []byte) error {
 	var b bytes.Buffer
 	b.WriteString("event: " + name + "\n")
@@ -124,11 +124,11 @@ func (s *sseConnection) writeEvent(name, id string, data []byte) error {
 	return s.write(b.Bytes())
 }
 
-// write sends at once. An agent that does not take it in time is gone.
+// write sends at once. An agent that does not read in time is disconnected.
 func (s *sseConnection) write(b []byte) error {
-	_ = s.control.SetWriteDeadline(time.Now().Add(s.server.opts.WriteTimeout)) // only a test's writer cannot
+	_ = s.control.SetWriteDeadline(time.Now().Add(s.server.opts.WriteTimeout)) // only a test's response writer fails
 	if _, err := s.w.Write(b); err != nil {
-		return errs.Wrap(errs.Unavailable, err, "the agent is gone")
+		return errs.Wrap(errs.Unavailable, err, "the agent is disconnected")
 	}
 	return s.control.Flush()
 }

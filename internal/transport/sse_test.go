@@ -14,19 +14,19 @@ import (
 	"comet/models"
 )
 
-// event is a server-sent event as it was read.
+// event is a received server-sent event.
 type event struct{ name, id, data, comment string }
 
-// sseClient is an agent's end of a stream.
+// sseClient is the agent's end of a stream.
 type sseClient struct {
 	t      *testing.T
 	resp   *http.Response
 	reader *bufio.Reader
 }
 
-func (h *fixture) openStream(t *testing.T, token, query string, headers ...string) *sseClient {
+func (f *fixture) openStream(t *testing.T, token, query string, headers ...string) *sseClient {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), "GET", h.url+"/api/agent/stream"+query, nil)
+	req, err := http.NewRequestWithContext(t.Context(), "GET", f.url+"/api/agent/stream"+query, nil)
 	require.NoError(t, err)
 	req.Header.Set("Authorization", "Bearer "+token)
 	for i := 0; i+1 < len(headers); i += 2 {
@@ -63,7 +63,7 @@ func (l *sseClient) next() (e event, ok bool) {
 	}
 }
 
-// nextEvent returns the next event that is none of the heartbeats.
+// nextEvent returns the next event that is not a heartbeat.
 func (l *sseClient) nextEvent() event {
 	l.t.Helper()
 	for {
@@ -75,97 +75,97 @@ func (l *sseClient) nextEvent() event {
 	}
 }
 
-func TestAStream(t *testing.T) {
+func TestSSE(t *testing.T) {
 	t.Parallel()
-	runCase(t, "begins with a hello and hands over what comes", nil, func(t *testing.T, h *fixture) {
-		token := h.agent(t, "ada")
-		l := h.openStream(t, token, "?places=2&versions=1.0")
+	runCase(t, "sends hello and then messages", nil, func(t *testing.T, f *fixture) {
+		token := f.agent(t, "ada")
+		l := f.openStream(t, token, "?concurrency=2&versions=1.0")
 		hello := l.nextEvent()
 		require.Equal(t, "hello", hello.name)
-		require.Contains(t, hello.data, `"window":2`)
-		w := h.waitForWorker(t, "ada", online)
+		require.Contains(t, hello.data, `"concurrency":2`)
+		w := f.waitForWorker(t, "ada", online)
 		require.Equal(t, []any{transport.SSE, 2}, []any{w.Transport, w.Concurrency})
-		h.submit(t, "ada")
+		f.submit(t, "ada")
 		e := l.nextEvent()
 		require.Equal(t, "message", e.name)
 		var n note
 		require.NoError(t, json.Unmarshal([]byte(e.data), &n))
 		require.Equal(t, e.id, n.ID)
-		h.do(t, "POST", "/api/agent/inbox/ack", token, `{"message_ids":["`+e.id+`"]}`)
-		h.waitForInbox(t, "ada", 0)
+		f.do(t, "POST", "/api/agent/inbox/ack", token, `{"message_ids":["`+e.id+`"]}`)
+		f.waitForInbox(t, "ada", 0)
 	})
-	runCase(t, "has room for more once something is acknowledged", nil, func(t *testing.T, h *fixture) {
-		token := h.agent(t, "ada")
-		l := h.openStream(t, token, "")
+	runCase(t, "delivers more after an acknowledgement", nil, func(t *testing.T, f *fixture) {
+		token := f.agent(t, "ada")
+		l := f.openStream(t, token, "")
 		l.nextEvent()
-		h.enqueue(t, "ada", 102)
+		f.enqueue(t, "ada", 102)
 		first := l.nextEvent().id
 		for range 100 {
 			l.nextEvent()
 		}
-		h.do(t, "POST", "/api/agent/inbox/ack", token, `{"message_ids":["`+first+`"]}`)
+		f.do(t, "POST", "/api/agent/inbox/ack", token, `{"message_ids":["`+first+`"]}`)
 		require.NotEmpty(t, l.nextEvent().id)
 	})
-	runCase(t, "hands over again on the next one what was not acknowledged, whatever was seen last", nil, func(t *testing.T, h *fixture) {
-		token := h.agent(t, "ada")
-		l := h.openStream(t, token, "")
+	runCase(t, "delivers unacknowledged messages again whatever Last-Event-ID says", nil, func(t *testing.T, f *fixture) {
+		token := f.agent(t, "ada")
+		l := f.openStream(t, token, "")
 		l.nextEvent()
-		h.enqueue(t, "ada", 1)
+		f.enqueue(t, "ada", 1)
 		e := l.nextEvent()
 		require.NoError(t, l.resp.Body.Close())
-		h.waitForWorker(t, "ada", offline)
-		l = h.openStream(t, token, "", "Last-Event-ID", e.id)
+		f.waitForWorker(t, "ada", offline)
+		l = f.openStream(t, token, "", "Last-Event-ID", e.id)
 		l.nextEvent()
 		require.Equal(t, e.id, l.nextEvent().id)
 	})
-	runCase(t, "shows every heartbeat that it is there, which keeps the agent online", &transport.Options{Heartbeat: 75 * time.Millisecond}, func(t *testing.T, h *fixture) {
-		l := h.openStream(t, h.agent(t, "ada"), "")
+	runCase(t, "keeps the agent online by heartbeats", &transport.Options{Heartbeat: 75 * time.Millisecond}, func(t *testing.T, f *fixture) {
+		l := f.openStream(t, f.agent(t, "ada"), "")
 		l.nextEvent()
 		for range 3 {
-			h.db.Clock.Advance(30 * time.Second)
+			f.db.Clock.Advance(30 * time.Second)
 			e, ok := l.next()
 			require.True(t, ok)
 			require.Equal(t, "heartbeat", e.comment)
-			h.waitForHeartbeat(t, "ada")
+			f.waitForHeartbeat(t, "ada")
 		}
-		require.Equal(t, models.WorkerOnline, h.CachedWorker("ada").State)
+		require.Equal(t, models.WorkerOnline, f.CachedWorker("ada").State)
 	})
-	runCase(t, "ends with a good-bye when the server does", nil, func(t *testing.T, h *fixture) {
-		l := h.openStream(t, h.agent(t, "ada"), "")
+	runCase(t, "ends with bye when the server drains", nil, func(t *testing.T, f *fixture) {
+		l := f.openStream(t, f.agent(t, "ada"), "")
 		l.nextEvent()
-		h.transports.Drain()
+		f.transports.Drain()
 		bye := l.nextEvent()
 		require.Equal(t, "bye", bye.name)
 		require.JSONEq(t, `{"bye":{"reason":"draining"}}`, bye.data)
 		_, ok := l.next()
 		require.False(t, ok)
-		require.NoError(t, h.transports.Stop(t.Context()))
-		require.Equal(t, models.WorkerOnline, h.CachedWorker("ada").State, "it comes back")
+		require.NoError(t, f.transports.Stop(t.Context()))
+		require.Equal(t, models.WorkerOnline, f.CachedWorker("ada").State, "it will reconnect")
 	})
-	runCase(t, "ends when the agent comes by another way", nil, func(t *testing.T, h *fixture) {
-		token := h.agent(t, "ada")
-		l := h.openStream(t, token, "")
+	runCase(t, "ends when the agent connects over another transport", nil, func(t *testing.T, f *fixture) {
+		token := f.agent(t, "ada")
+		l := f.openStream(t, token, "")
 		l.nextEvent()
-		h.connect(t, token, "")
+		f.connect(t, token, "")
 		require.JSONEq(t, `{"bye":{"reason":"replaced"}}`, l.nextEvent().data)
-		require.Equal(t, transport.WebSocket, h.waitForWorker(t, "ada", online).Transport)
+		require.Equal(t, transport.WebSocket, f.waitForWorker(t, "ada", online).Transport)
 	})
-	runCase(t, "ends when the token is revoked", &transport.Options{Heartbeat: 75 * time.Millisecond}, func(t *testing.T, h *fixture) {
-		h.agent(t, "ada")
-		issued := h.token(t, "ada")
-		l := h.openStream(t, issued.Secret, "")
+	runCase(t, "ends when the token is revoked", &transport.Options{Heartbeat: 75 * time.Millisecond}, func(t *testing.T, f *fixture) {
+		f.agent(t, "ada")
+		issued := f.token(t, "ada")
+		l := f.openStream(t, issued.Secret, "")
 		l.nextEvent()
-		require.NoError(t, h.auth.Revoke(t.Context(), ops(), issued.Token.ID))
+		require.NoError(t, f.auth.Revoke(t.Context(), ops(), issued.Token.ID))
 		require.JSONEq(t, `{"bye":{"reason":"token not accepted"}}`, l.nextEvent().data)
 	})
-	runCase(t, "ends when the agent does not read", &transport.Options{WriteTimeout: 200 * time.Millisecond}, func(t *testing.T, h *fixture) {
-		h.protocol.render = func(m models.InboxMessage, _ int) ([][]byte, error) {
+	runCase(t, "ends when the agent does not read", &transport.Options{WriteTimeout: 200 * time.Millisecond}, func(t *testing.T, f *fixture) {
+		f.protocol.render = func(m models.InboxMessage, _ int) ([][]byte, error) {
 			return [][]byte{[]byte(strings.Repeat("x", 8<<20))}, nil
 		}
-		l := h.openStream(t, h.agent(t, "ada"), "")
+		l := f.openStream(t, f.agent(t, "ada"), "")
 		l.nextEvent()
-		h.enqueue(t, "ada", 20)
-		h.waitForWorker(t, "ada", offline)
-		h.waitForInbox(t, "ada", 20)
+		f.enqueue(t, "ada", 20)
+		f.waitForWorker(t, "ada", offline)
+		f.waitForInbox(t, "ada", 20)
 	})
 }

@@ -14,29 +14,28 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// maxLineBytes is the longest line that is read from TCP, in bytes. What is longer is cut
-// off, and refused as too long.
+// maxLineBytes is the longest line that is read from TCP, in bytes. A longer line is truncated and
+// refused as too long.
 const maxLineBytes = 64 << 10
 
-// tcpConn is a TCP connection with a text a line.
+// tcpConn is a messageConn over TCP, one message per line.
 type tcpConn struct {
 	net.Conn
 	reader *bufio.Reader
-	// first is a line that was read before, nil for none.
+	// first is a message that was read before, nil for none.
 	first []byte
-	// rateLimit bounds how many lines are read a second; who is faster is read later.
+	// rateLimit limits the lines read in a second. A faster sender is read later.
 	rateLimit *rate.Limiter
-	// idleTimeout is how long the other end may say nothing.
+	// idleTimeout is how long the agent may send nothing.
 	idleTimeout time.Duration
-	writeMu     sync.Mutex // held while a line is written
-	broken      bool       // one could not be written whole
-	// onPing is told when the other end is asked whether it is there: TCP's own keep-alive
-	// finds out where it is not.
+	writeMu     sync.Mutex // held while a message is written
+	broken      bool       // a message could not be written completely
+	// onPing is called instead of a ping: TCP keep-alive detects a dead peer.
 	onPing func()
 }
 
-func newTCPConn(c net.Conn, pace *rate.Limiter, idle time.Duration) *tcpConn {
-	return &tcpConn{Conn: c, reader: bufio.NewReaderSize(c, 4<<10), rateLimit: pace, idleTimeout: idle, onPing: func() {}}
+func newTCPConn(c net.Conn, rateLimit *rate.Limiter, idleTimeout time.Duration) *tcpConn {
+	return &tcpConn{Conn: c, reader: bufio.NewReaderSize(c, 4<<10), rateLimit: rateLimit, idleTimeout: idleTimeout, onPing: func() {}}
 }
 
 func (c *tcpConn) read(ctx context.Context) ([]byte, error) {
@@ -55,7 +54,7 @@ func (c *tcpConn) read(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// readLine reads the next line without its line break. The last one may have none.
+// readLine reads the next line without its line break. The last line may have none.
 func (c *tcpConn) readLine(ctx context.Context) ([]byte, error) {
 	if err := c.SetReadDeadline(time.Now().Add(c.idleTimeout)); err != nil {
 		return nil, err
@@ -72,7 +71,7 @@ func (c *tcpConn) readLine(ctx context.Context) ([]byte, error) {
 		}
 		part, err = c.reader.ReadSlice('\n')
 	}
-	if part != nil { // it is too long to be taken, and the rest of it is passed over
+	if part != nil { // the line is too long; its rest is discarded
 		line = append(line, part[:min(len(part), maxLineBytes+2-len(line))]...)
 	}
 	for errors.Is(err, bufio.ErrBufferFull) {
@@ -84,7 +83,7 @@ func (c *tcpConn) readLine(ctx context.Context) ([]byte, error) {
 	return line, err
 }
 
-func (c *tcpConn) write(ctx context.Context, text []byte) error {
+func (c *tcpConn) write(ctx context.Context, msg []byte) error {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
 	if c.broken {
@@ -98,8 +97,8 @@ func (c *tcpConn) write(ctx context.Context, text []byte) error {
 			return err
 		}
 	}
-	_, err := c.Write(append(bytes.Clone(text), '\n'))
-	if err != nil { // half a line may be out, behind which nothing may stand
+	_, err := c.Write(append(bytes.Clone(msg), '\n'))
+	if err != nil { // a partial line may be written, so nothing may follow it
 		c.broken = true
 		c.cut()
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics is what can be seen of the lines from outside.
+// metrics are the metrics of the transports.
 type metrics struct {
 	connections *prometheus.GaugeVec
 	messages    *prometheus.CounterVec
@@ -15,63 +15,65 @@ type metrics struct {
 	failures    prometheus.Counter
 }
 
-// The directions of messages.
+// The values of the label direction.
 const (
 	toAgent   = "out"
 	fromAgent = "in"
 )
 
-// newMetrics registers what it returns, where there is somebody who takes it.
-func newMetrics(to prometheus.Registerer) *metrics {
-	c := &metrics{
+// newMetrics returns the metrics and registers them, unless registerer is nil.
+func newMetrics(registerer prometheus.Registerer) *metrics {
+	m := &metrics{
 		connections: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "comet_link_lines", Help: "Lines to agents that this process holds.",
-		}, []string{"link"}),
+			Name: "comet_transport_connections", Help: "Connections of agents to this process.",
+		}, []string{"transport"}),
 		messages: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "comet_link_messages_total", Help: "Messages from agents (in) and to them (out).",
-		}, []string{"link", "direction"}),
+			Name: "comet_transport_messages_total", Help: "Messages from agents (in) and to agents (out).",
+		}, []string{"transport", "direction"}),
 		redelivered: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "comet_link_redeliveries_total", Help: "Messages handed over again because they were not acknowledged in time.",
-		}, []string{"link"}),
+			Name: "comet_transport_redeliveries_total", Help: "Messages delivered again because they were not acknowledged in time.",
+		}, []string{"transport"}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "comet_link_authentication_failures_total", Help: "Tokens that agents showed, and signatures, that were not accepted.",
+			Name: "comet_transport_authentication_failures_total", Help: "Rejected tokens and signatures of agents.",
 		}),
 	}
-	if to != nil {
-		to.MustRegister(c.connections, c.messages, c.redelivered, c.failures)
+	if registerer != nil {
+		registerer.MustRegister(m.connections, m.messages, m.redelivered, m.failures)
 	}
-	return c
+	return m
 }
 
-func (c *metrics) countReceived(link string) { c.messages.WithLabelValues(link, fromAgent).Inc() }
+func (m *metrics) countReceived(transport string) {
+	m.messages.WithLabelValues(transport, fromAgent).Inc()
+}
 
-func (c *metrics) countDelivered(link string, again bool) {
-	c.messages.WithLabelValues(link, toAgent).Inc()
-	if again {
-		c.redelivered.WithLabelValues(link).Inc()
+func (m *metrics) countDelivered(transport string, redelivered bool) {
+	m.messages.WithLabelValues(transport, toAgent).Inc()
+	if redelivered {
+		m.redelivered.WithLabelValues(transport).Inc()
 	}
 }
 
-// logInterval is how long nothing is said of something that goes on.
+// logInterval is the shortest time between two log entries of a logThrottle.
 const logInterval = time.Minute
 
-// logThrottle is what may happen far more often than anybody wants to read of it. The zero
-// value has not happened yet. It is safe for concurrent use.
+// logThrottle limits the log entries about an event that may happen often. The zero value is ready
+// to use. It is safe for concurrent use.
 type logThrottle struct {
 	mu         sync.Mutex
 	suppressed int
 	next       time.Time
 }
 
-// allow counts that it happened, and reports whether it is time to say so; n is how often
-// it has happened since that was said last.
-func (c *logThrottle) allow(now time.Time) (n int, due bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.suppressed++
-	if now.Before(c.next) {
-		return c.suppressed, false
+// allow counts an event and reports whether to log it. n is the number of events since the last log
+// entry.
+func (t *logThrottle) allow(now time.Time) (n int, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.suppressed++
+	if now.Before(t.next) {
+		return t.suppressed, false
 	}
-	n, c.suppressed, c.next = c.suppressed, 0, now.Add(logInterval)
+	n, t.suppressed, t.next = t.suppressed, 0, now.Add(logInterval)
 	return n, true
 }

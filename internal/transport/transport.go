@@ -1,17 +1,16 @@
-// Package transport holds the lines to agents: the WebSocket, the event stream, the inbox
-// that is asked for, the address to which is pushed, and the message queue (Chiffon
-// §Authentication). It knows who is on a line and what was handed over on it, and no
-// message: what is said is a dialect's.
+// Package transport connects agents to the orchestrator: over WebSocket, server-sent events, long
+// polling, push, NATS and TCP (Chiffon §Authentication). It tracks which agents are connected and
+// which messages they have received. It does not interpret messages; that is the job of a protocol.
 //
-// # What is kept where
+// # Where state is kept
 //
-// A message stays in its agent's inbox, in the database, until the agent acknowledges
-// it. A line only remembers which messages it has handed over, so that it does not do it
-// twice; a new line begins with all that is not acknowledged. So whatever becomes of
-// lines and processes, nothing is lost, and an agent may be told the same twice.
+// A message stays in its agent's inbox, in the database, until the agent acknowledges it. A
+// connection only remembers which messages it has delivered, so that it does not deliver them
+// twice. A new connection starts with every unacknowledged message. Nothing is lost when a
+// connection breaks or a process ends, but an agent may receive a message more than once.
 //
-// An agent has one line at a time. The newest wins: an older one in the same process is
-// ended when the new one comes, one in another process when that process hears of it.
+// An agent has one connection at a time. A new connection replaces the older one: at once in the
+// same process, and in another process when that process sees the new connection id.
 package transport
 
 import (
@@ -33,7 +32,7 @@ import (
 	"comet/internal/protocol"
 )
 
-// The ways in which an agent is reached, as a worker's Link says it.
+// The transports over which an agent is reached. They are the values of models.Worker.Transport.
 const (
 	WebSocket = "websocket"
 	SSE       = "sse"
@@ -42,67 +41,65 @@ const (
 	NATS      = "nats"
 )
 
-// Limits that are the protocol's, and not the operator's.
+// Limits set by the protocol. They are not configurable.
 const (
-	// MaxMessageBytes is the largest message an agent may send, in bytes.
+	// MaxMessageBytes is the size limit of a message from an agent.
 	MaxMessageBytes = 8 << 20
-	// maxWait is the longest that somebody may wait for an answer or a message.
+	// maxWait is the longest time that a request may wait for a result or a message.
 	maxWait = 60 * time.Second
-	// maxInboxMessages is how many messages are handed over in one answer at most.
+	// maxInboxMessages is the most messages that one poll returns.
 	maxInboxMessages = 1000
 )
 
-// Core is what the lines lead to.
+// Core is what a Server works on.
 type Core struct {
 	Work *orchestrator.Orchestrator
 	Auth *auth.Auth
-	// Protocols are what can be spoken on a WebSocket; the first of them is spoken
-	// everywhere else. There is at least one.
+	// Protocols can be selected by WebSocket subprotocol. The other transports use the first one.
+	// There is at least one.
 	Protocols []protocol.Protocol
-	// Bus carries the message-queue form, nil for none.
+	// Bus carries messages over NATS, nil to disable that transport.
 	Bus *bus.Bus
 }
 
 // Options configures New; nil is the zero value.
 type Options struct {
-	// Heartbeat is how often a line has to show that it lives, default 15 s.
+	// Heartbeat is how often a connection must show that it is alive, default 15 s.
 	Heartbeat time.Duration
-	// Redeliver is after what time a message is handed over again by an inbox that is
-	// asked for, unless it was acknowledged; default 30 s.
+	// Redeliver is the time after which polling returns an unacknowledged message again, default 30
+	// s.
 	Redeliver time.Duration
-	// Republish is the same for the message queue, default 10 s.
+	// Republish is the time after which an unacknowledged message is published on NATS again,
+	// default 10 s.
 	Republish time.Duration
-	// WriteTimeout is how long an agent may take to read one message off a line, default
-	// 10 s.
+	// WriteTimeout is how long an agent may take to read one message, default 10 s.
 	WriteTimeout time.Duration
-	// CloseTimeout is how long a line that is ended may take to say good-bye, default 2 s.
+	// CloseTimeout is how long closing a connection may take, default 2 s.
 	CloseTimeout time.Duration
-	// MaxConnections is how many lines there may be at a time, default 20,000.
+	// MaxConnections limits the connections of this process, default 20,000.
 	MaxConnections int
-	// MaxFailures is how many tokens that are not accepted an address may show a minute,
-	// default 10.
+	// MaxFailures is how many rejected tokens an address may send in a minute before it is
+	// throttled, default 10.
 	MaxFailures int
-	// Admit hears of every request whose token is accepted, and refuses those of a token
-	// that asks too often: its error is errs.RateLimited with "retry_after" in seconds.
-	// Default: all are admitted.
+	// Admit is called for every request with a valid token and may reject it: its error is
+	// errs.RateLimited with "retry_after" in seconds. By default every request is admitted.
 	Admit func(w http.ResponseWriter, r *http.Request, tokenID string) error
-	// Guard decides where is pushed to; default: public addresses only. HTTPSOnly
-	// refuses http:// as well.
+	// Guard limits the addresses that receive pushes, default public addresses only. HTTPSOnly
+	// rejects http:// addresses too.
 	Guard     *netguard.Guard
 	HTTPSOnly bool
 	// SingleProcess says that no other process serves the same agents.
 	SingleProcess bool
-	// PushTimeout is how long a push may take, default 10 s. PushBackoff and
-	// MaxPushBackoff are the first and the longest pause after one that failed, default
-	// 1 s and 1 min.
+	// PushTimeout limits one push request, default 10 s. PushBackoff and MaxPushBackoff are the
+	// first and the longest pause after a failed push, default 1 s and 1 min.
 	PushTimeout, PushBackoff, MaxPushBackoff time.Duration
-	// UserAgent is how comet names itself to whom it pushes, default "comet".
+	// UserAgent is the User-Agent header of push requests, default "comet".
 	UserAgent string
-	// Clock tells the time, default time.Now.
+	// Clock returns the current time, default time.Now.
 	Clock func() time.Time
-	// Registerer takes the metrics; default none does.
+	// Registerer registers the metrics, nil for none.
 	Registerer prometheus.Registerer
-	// Logger hears of lines that fail; default discards.
+	// Logger receives failures of connections; by default they are discarded.
 	Logger *slog.Logger
 }
 
@@ -139,103 +136,104 @@ func (o *Options) orDefaults() Options {
 	return out
 }
 
-func orElse[T int | time.Duration](v, otherwise T) T {
+func orElse[T int | time.Duration](v, fallback T) T {
 	if v <= 0 {
-		return otherwise
+		return fallback
 	}
 	return v
 }
 
-// Server holds the lines of this process. It is safe for concurrent use.
+// Server serves the agents that are connected to this process. It is safe for concurrent use.
 type Server struct {
 	core            Core
-	defaultProtocol protocol.Protocol // the first of them
+	defaultProtocol protocol.Protocol // Protocols[0]
 	opts            Options
 	log             *slog.Logger
 	metrics         *metrics
 	authenticator   *authenticator
 	connections     *connectionRegistry
-	// pollers remembers what was handed over to agents that ask for their inbox.
+	// pollers holds the in-flight messages of agents that poll, by agent id.
 	pollers *lru.Cache[string, *poller]
 	pushers *pushers
-	// inboxFailures are the inboxes that could not be read.
+	// inboxFailures throttles the log entry for an inbox that cannot be read.
 	inboxFailures logThrottle
 
 	loop *lifecycle.Loop
-	// ctx ends when the lines do, at the latest.
+	// ctx ends when the connections must end.
 	ctx    context.Context
 	cancel context.CancelFunc
 }
 
-// maxPollers bounds how many agents that ask for their inbox are remembered. One that is
-// forgotten may be told again what it was just told.
+// maxPollers limits how many polling agents are remembered. An agent that was evicted may receive
+// its unacknowledged messages again.
 const maxPollers = 20_000
 
-// New returns the links to the core. Mount its routes, and Start it for the lines to be
-// looked after.
+// New returns a server for the agents of core. Call Mount to add its routes and Start to run its
+// background loops.
 func New(core Core, opts *Options) *Server {
-	l := &Server{core: core, defaultProtocol: core.Protocols[0], opts: opts.orDefaults()}
-	l.log = l.opts.Logger
-	l.metrics = newMetrics(l.opts.Registerer)
-	l.authenticator = newAuthenticator(core.Auth, l.opts.MaxFailures, l.opts.Clock, l.metrics.failures)
-	l.connections = newConnectionRegistry(l.opts.MaxConnections, l.metrics.connections)
-	l.pollers, _ = lru.New[string, *poller](maxPollers) // fails only for a size that is not positive
-	l.ctx, l.cancel = context.WithCancel(context.Background())
-	l.pushers = newPushers(l)
-	l.loop = lifecycle.NewLoop(func(ctx context.Context) {
-		var others sync.WaitGroup
-		others.Go(func() { l.pushers.run(ctx) })
-		others.Go(func() { newNATSTransport(l).run(ctx) })
-		l.runHeartbeats(ctx)
-		others.Wait()
+	s := &Server{core: core, defaultProtocol: core.Protocols[0], opts: opts.orDefaults()}
+	s.log = s.opts.Logger
+	s.metrics = newMetrics(s.opts.Registerer)
+	s.authenticator = newAuthenticator(core.Auth, s.opts.MaxFailures, s.opts.Clock, s.metrics.failures)
+	s.connections = newConnectionRegistry(s.opts.MaxConnections, s.metrics.connections)
+	s.pollers, _ = lru.New[string, *poller](maxPollers) // New fails only for a size below 1
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.pushers = newPushers(s)
+	s.loop = lifecycle.NewLoop(func(ctx context.Context) {
+		var loops sync.WaitGroup
+		loops.Go(func() { s.pushers.run(ctx) })
+		loops.Go(func() { newNATSTransport(s).run(ctx) })
+		s.runHeartbeats(ctx)
+		loops.Wait()
 	})
-	return l
+	return s
 }
 
 // Start implements lifecycle.Service.
-func (l *Server) Start(ctx context.Context) error { return l.loop.Start(ctx) }
+func (s *Server) Start(ctx context.Context) error { return s.loop.Start(ctx) }
 
-// Drain takes no line any more, tells those there are that they end, and has those who
-// wait answered with what there is. It does not wait. It is for when the HTTP server
-// stops, which waits for them; it may be called twice.
-func (l *Server) Drain() { l.connections.drain() }
+// Drain closes every connection, rejects new ones and ends waiting requests early with what is
+// available. It returns at once. Call it when the HTTP server starts its shutdown, which waits for
+// these requests; a second call has no effect.
+func (s *Server) Drain() { s.connections.drain() }
 
-// Stop implements lifecycle.Service: it drains, and returns when every line is over.
-func (l *Server) Stop(ctx context.Context) error {
-	l.connections.drain()
+// Stop drains the server and returns when every connection has ended.
+func (s *Server) Stop(ctx context.Context) error {
+	s.connections.drain()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		l.connections.running.Wait()
+		s.connections.running.Wait()
 	}()
 	select {
 	case <-ended:
 	case <-ctx.Done():
 	}
-	l.cancel()
-	err := l.loop.Stop(ctx)
+	s.cancel()
+	err := s.loop.Stop(ctx)
 	select {
 	case <-ended:
 		return err
-	case <-time.After(l.opts.CloseTimeout): // cut off, they have only just been told
+	case <-time.After(s.opts.CloseTimeout): // the remaining connections were cut just now
 		return ctx.Err()
 	}
 }
 
-// logWarning logs what went wrong on behalf of an agent.
-func (l *Server) logWarning(what, agentID string, err error) {
-	if err != nil && l.ctx.Err() == nil {
-		l.log.Warn(what, "agent", agentID, "error", err)
+// logWarning logs a failure on behalf of an agent. It does nothing if err is nil or the server has
+// stopped.
+func (s *Server) logWarning(message, agentID string, err error) {
+	if err != nil && s.ctx.Err() == nil {
+		s.log.Warn(message, "agent", agentID, "error", err)
 	}
 }
 
-// logInboxFailure logs that an inbox could not be read: once a minute, because every line tries
-// again every second, and there are many lines on one database.
-func (l *Server) logInboxFailure(agentID string, err error) {
-	if l.ctx.Err() != nil {
+// logInboxFailure logs that an inbox could not be read. It logs once a minute, because every
+// connection tries again every second.
+func (s *Server) logInboxFailure(agentID string, err error) {
+	if s.ctx.Err() != nil {
 		return
 	}
-	if n, due := l.inboxFailures.allow(l.opts.Clock()); due {
-		l.log.Warn("inboxes cannot be read, and are tried again every second", "agent", agentID, "since_last", n, "error", err)
+	if n, ok := s.inboxFailures.allow(s.opts.Clock()); ok {
+		s.log.Warn("cannot read inboxes; trying again every second", "agent", agentID, "since_last", n, "error", err)
 	}
 }

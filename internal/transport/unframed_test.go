@@ -14,155 +14,155 @@ import (
 	"comet/models"
 )
 
-// TestAPlainLine (docs/adr/0016): its rules are those of every line, and there are no
-// words but the messages.
-func TestAPlainLine(t *testing.T) {
+// TestUnframedConnection (docs/adr/0016): the rules of every connection hold, without control
+// frames.
+func TestUnframedConnection(t *testing.T) {
 	t.Parallel()
-	runV5Case(t, "hands nothing over before J", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
-		g := h.dialOver(t, transport.WebSocket, h.firstAgent(t, "ada"))
-		h.enqueue(t, "ada", 1)
-		require.Empty(t, g.barrier())
-		g.sendLine("M1|W1>O1|J|T0|-|-|-|0|S0|-|version=V5")
-		require.Contains(t, g.next(), "|A|T0|", "before anything else")
-		g.nextOfType("U")
-		require.Equal(t, v5.Name, h.waitForWorker(t, "ada", online).Protocol)
+	runV5Case(t, "delivers nothing before J", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
+		c := f.dialOver(t, transport.WebSocket, f.firstAgent(t, "ada"))
+		f.enqueue(t, "ada", 1)
+		require.Empty(t, c.barrier())
+		c.sendLine("M1|W1>O1|J|T0|-|-|-|0|S0|-|version=V5")
+		require.Contains(t, c.next(), "|A|T0|", "the reply comes first")
+		c.nextOfType("U")
+		require.Equal(t, v5.Name, f.waitForWorker(t, "ada", online).Protocol)
 	})
-	runV5Transports(t, "hands over as much work as places= says", transport.Options{}, func(t *testing.T, h *v5Fixture, way string) {
-		token := h.firstAgent(t, "ada")
-		wide := h.joinOver(t, way, token, ";places=3")
+	runV5Transports(t, "delivers as many tasks as concurrency= says", transport.Options{}, func(t *testing.T, f *v5Fixture, via string) {
+		token := f.firstAgent(t, "ada")
+		wide := f.joinOver(t, via, token, ";concurrency=3")
 		for range 3 {
-			h.submit(t, "ada")
+			f.submit(t, "ada")
 		}
-		h.waitForInbox(t, "ada", 3)
-		narrow := h.joinOver(t, way, token, ";places=1")
-		require.LessOrEqual(t, len(wide.readUntilClosed()), 3, "it is replaced")
+		f.waitForInbox(t, "ada", 3)
+		narrow := f.joinOver(t, via, token, ";concurrency=1")
+		require.LessOrEqual(t, len(wide.readUntilClosed()), 3, "the older connection is replaced")
 		tid, session := narrow.nextOfType("R")
-		h.enqueue(t, "ada", 1)
+		f.enqueue(t, "ada", 1)
 		narrow.nextOfType("U")
-		require.Empty(t, narrow.barrier(), "work waits, and all else does not")
+		require.Empty(t, narrow.barrier(), "only tasks wait")
 		narrow.sendLine("M2|W1>O1|A|" + tid + "|-|R|-|0|" + session + "|-|-")
 		other, where := narrow.nextOfType("R")
 		require.NotEqual(t, tid+session, other+where)
 		require.Empty(t, narrow.barrier())
 	})
-	runV5Transports(t, "hands work over again on the next line until it was spoken of", transport.Options{}, func(t *testing.T, h *v5Fixture, way string) {
-		token := h.firstAgent(t, "ada")
-		g := h.joinOver(t, way, token, "")
-		h.submit(t, "ada")
-		before := g.next()
-		g.sendLine(heartbeatLine)
-		require.Empty(t, g.barrier())
-		h.waitForInbox(t, "ada", 1)
-		g.close()
-		h.waitForWorker(t, "ada", offline)
-		g = h.joinOver(t, way, token, "")
-		again := g.next()
-		require.Equal(t, before[strings.Index(before, "|"):], again[strings.Index(again, "|"):], "but for its number")
+	runV5Transports(t, "delivers a task again until the agent has answered it", transport.Options{}, func(t *testing.T, f *v5Fixture, via string) {
+		token := f.firstAgent(t, "ada")
+		c := f.joinOver(t, via, token, "")
+		f.submit(t, "ada")
+		before := c.next()
+		c.sendLine(heartbeatLine)
+		require.Empty(t, c.barrier())
+		f.waitForInbox(t, "ada", 1)
+		c.close()
+		f.waitForWorker(t, "ada", offline)
+		c = f.joinOver(t, via, token, "")
+		again := c.next()
+		require.Equal(t, before[strings.Index(before, "|"):], again[strings.Index(again, "|"):], "the same message except for its number")
 		segments := strings.Split(again, "|")
-		g.sendLine("M2|W1>O1|U|" + segments[3] + "|-|R|-|0|" + segments[8] + "|-|progress=10%")
-		h.waitForInbox(t, "ada", 0)
-		g.close()
-		h.waitForWorker(t, "ada", offline)
-		g = h.joinOver(t, way, token, "")
-		require.Empty(t, g.barrier())
+		c.sendLine("M2|W1>O1|U|" + segments[3] + "|-|R|-|0|" + segments[8] + "|-|progress=10%")
+		f.waitForInbox(t, "ada", 0)
+		c.close()
+		f.waitForWorker(t, "ada", offline)
+		c = f.joinOver(t, via, token, "")
+		require.Empty(t, c.barrier())
 	})
-	runV5Transports(t, "takes for received what is no work once anything was said after it", transport.Options{}, func(t *testing.T, h *v5Fixture, way string) {
-		g := h.joinOver(t, way, h.firstAgent(t, "ada"), "")
+	runV5Transports(t, "any message acknowledges earlier notices", transport.Options{}, func(t *testing.T, f *v5Fixture, via string) {
+		c := f.joinOver(t, via, f.firstAgent(t, "ada"), "")
 		for _, what := range []string{heartbeatLine, queryAgents, "nonsense", "M9|W1>O1|S|T5|-|D|-|0|S9|-|-"} {
-			h.enqueue(t, "ada", 2)
-			g.nextOfType("U")
-			g.nextOfType("U")
-			h.waitForInbox(t, "ada", 2)
-			g.sendLine(what)
-			h.waitForInbox(t, "ada", 0)
-			if what != heartbeatLine { // which is not answered
-				g.next()
+			f.enqueue(t, "ada", 2)
+			c.nextOfType("U")
+			c.nextOfType("U")
+			f.waitForInbox(t, "ada", 2)
+			c.sendLine(what)
+			f.waitForInbox(t, "ada", 0)
+			if what != heartbeatLine { // it gets no reply
+				c.next()
 			}
 		}
 	})
-	runV5Transports(t, "is cut off where its agent does not read", transport.Options{WriteTimeout: 200 * time.Millisecond}, func(t *testing.T, h *v5Fixture, way string) {
-		h.protocol.padding = 32 << 20
-		g := h.joinOver(t, way, h.firstAgent(t, "ada"), "")
-		h.enqueue(t, "ada", 1)
-		h.waitForWorker(t, "ada", offline)
-		h.waitForMetric(t, 0, "comet_link_lines", way)
-		text, err := g.read()
-		require.Error(t, err, "the line is over, and what was written of it is no message")
+	runV5Transports(t, "ends when the agent does not read", transport.Options{WriteTimeout: 200 * time.Millisecond}, func(t *testing.T, f *v5Fixture, via string) {
+		f.protocol.padding = 32 << 20
+		c := f.joinOver(t, via, f.firstAgent(t, "ada"), "")
+		f.enqueue(t, "ada", 1)
+		f.waitForWorker(t, "ada", offline)
+		f.waitForMetric(t, 0, "comet_transport_connections", via)
+		text, err := c.read()
+		require.Error(t, err, "the connection ended within a message")
 		require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
 		require.Less(t, len(text), 32<<20)
-		h.waitForInbox(t, "ada", 1)
+		f.waitForInbox(t, "ada", 1)
 	})
-	runV5Transports(t, "stays when its agent says L, and gives no work until J", transport.Options{Heartbeat: testHeartbeat}, func(t *testing.T, h *v5Fixture, way string) {
-		g := h.joinOver(t, way, h.firstAgent(t, "ada"), "")
-		g.sendLine("M2|W1>O1|L|T0|-|-|-|0|S0|-|reason=lunch")
-		require.Contains(t, g.next(), "|A|T0|-|-|-|0|S0|-|left")
-		require.True(t, offline(h.CachedWorker("ada")))
-		h.waitHeartbeats(t, 2, func() { require.Empty(t, g.barrier()) })
-		task := h.submit(t, "ada")
-		require.Empty(t, g.barrier())
-		require.True(t, offline(h.CachedWorker("ada")))
-		now, err := h.Task(t.Context(), task.ID)
+	runV5Transports(t, "stays open after L and delivers no tasks until J", transport.Options{Heartbeat: testHeartbeat}, func(t *testing.T, f *v5Fixture, via string) {
+		c := f.joinOver(t, via, f.firstAgent(t, "ada"), "")
+		c.sendLine("M2|W1>O1|L|T0|-|-|-|0|S0|-|reason=lunch")
+		require.Contains(t, c.next(), "|A|T0|-|-|-|0|S0|-|left")
+		require.True(t, offline(f.CachedWorker("ada")))
+		f.waitHeartbeats(t, 2, func() { require.Empty(t, c.barrier()) })
+		task := f.submit(t, "ada")
+		require.Empty(t, c.barrier())
+		require.True(t, offline(f.CachedWorker("ada")))
+		now, err := f.Task(t.Context(), task.ID)
 		require.NoError(t, err)
 		require.Equal(t, models.TaskNew, now.State)
-		g.sendLine("M3|W1>O1|J|T0|-|-|-|0|S0|-|version=V5")
-		require.Contains(t, g.next(), "|A|T0|")
-		h.waitForWorker(t, "ada", online)
-		h.db.Clock.Advance(2 * time.Second) // when it is tried again
-		g.nextOfType("R")
+		c.sendLine("M3|W1>O1|J|T0|-|-|-|0|S0|-|version=V5")
+		require.Contains(t, c.next(), "|A|T0|")
+		f.waitForWorker(t, "ada", online)
+		f.db.Clock.Advance(2 * time.Second) // when it is retried
+		c.nextOfType("R")
 	})
-	runV5Transports(t, "ends when its token is revoked", transport.Options{Heartbeat: testHeartbeat}, func(t *testing.T, h *v5Fixture, way string) {
-		h.firstAgent(t, "ada")
-		issued := h.token(t, "ada")
-		g := h.joinOver(t, way, issued.Secret, "")
-		require.NoError(t, h.auth.Revoke(t.Context(), ops(), issued.Token.ID))
-		require.Empty(t, g.readUntilClosed())
-		h.waitForWorker(t, "ada", offline)
+	runV5Transports(t, "ends when its token is revoked", transport.Options{Heartbeat: testHeartbeat}, func(t *testing.T, f *v5Fixture, via string) {
+		f.firstAgent(t, "ada")
+		issued := f.token(t, "ada")
+		c := f.joinOver(t, via, issued.Secret, "")
+		require.NoError(t, f.auth.Revoke(t.Context(), ops(), issued.Token.ID))
+		require.Empty(t, c.readUntilClosed())
+		f.waitForWorker(t, "ada", offline)
 	})
-	runV5Case(t, "ends when its token is revoked, also before J", transport.Options{Heartbeat: testHeartbeat}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
-		h.firstAgent(t, "ada")
-		issued := h.token(t, "ada")
-		g := h.dialOver(t, transport.WebSocket, issued.Secret)
-		require.NoError(t, h.auth.Revoke(t.Context(), ops(), issued.Token.ID))
-		require.Empty(t, g.readUntilClosed())
+	runV5Case(t, "ends when its token is revoked before J", transport.Options{Heartbeat: testHeartbeat}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
+		f.firstAgent(t, "ada")
+		issued := f.token(t, "ada")
+		c := f.dialOver(t, transport.WebSocket, issued.Secret)
+		require.NoError(t, f.auth.Revoke(t.Context(), ops(), issued.Token.ID))
+		require.Empty(t, c.readUntilClosed())
 	})
-	runV5Transports(t, "says why to an agent whose token was revoked and who says something", transport.Options{Heartbeat: time.Hour}, func(t *testing.T, h *v5Fixture, way string) {
-		h.firstAgent(t, "ada")
-		issued := h.token(t, "ada")
-		g := h.joinOver(t, way, issued.Secret, "")
-		require.NoError(t, h.auth.Revoke(t.Context(), ops(), issued.Token.ID))
-		g.sendLine(queryAgents)
-		said := g.readUntilClosed()
-		require.Len(t, said, 1)
-		require.Equal(t, refusedToken, withoutNumbers(said[0]))
+	runV5Transports(t, "refuses a message after its token is revoked", transport.Options{Heartbeat: time.Hour}, func(t *testing.T, f *v5Fixture, via string) {
+		f.firstAgent(t, "ada")
+		issued := f.token(t, "ada")
+		c := f.joinOver(t, via, issued.Secret, "")
+		require.NoError(t, f.auth.Revoke(t.Context(), ops(), issued.Token.ID))
+		c.sendLine(queryAgents)
+		got := c.readUntilClosed()
+		require.Len(t, got, 1)
+		require.Equal(t, refusedToken, withoutNumbers(got[0]))
 	})
-	runV5Transports(t, "ends when the server stops", transport.Options{}, func(t *testing.T, h *v5Fixture, way string) {
-		g := h.joinOver(t, way, h.firstAgent(t, "ada"), "")
-		h.transports.Drain()
-		require.Empty(t, g.readUntilClosed())
-		h.waitForMetric(t, 0, "comet_link_lines", way)
+	runV5Transports(t, "ends when the server drains", transport.Options{}, func(t *testing.T, f *v5Fixture, via string) {
+		c := f.joinOver(t, via, f.firstAgent(t, "ada"), "")
+		f.transports.Drain()
+		require.Empty(t, c.readUntilClosed())
+		f.waitForMetric(t, 0, "comet_transport_connections", via)
 	})
-	runV5Case(t, "replaces the older one, whichever way either is", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
-		token := h.firstAgent(t, "ada")
+	runV5Case(t, "replaces the older connection over any transport", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
+		token := f.firstAgent(t, "ada")
 		var before *v5Client
-		for _, way := range []string{transport.TCP, transport.WebSocket, transport.TCP, transport.TCP} {
-			g := h.joinOver(t, way, token, "")
+		for _, via := range []string{transport.TCP, transport.WebSocket, transport.TCP, transport.TCP} {
+			c := f.joinOver(t, via, token, "")
 			if before != nil {
 				require.Empty(t, before.readUntilClosed())
 			}
-			h.waitForWorker(t, "ada", func(w models.Worker) bool { return online(w) && w.Transport == way })
-			before = g
+			f.waitForWorker(t, "ada", func(w models.Worker) bool { return online(w) && w.Transport == via })
+			before = c
 		}
 		require.Empty(t, before.barrier())
 	})
-	runV5Case(t, "takes one J after the other, whatever task they name", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
-		g := h.dialOver(t, transport.WebSocket, h.firstAgent(t, "ada"))
+	runV5Case(t, "processes J messages in order whatever task they name", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
+		c := f.dialOver(t, transport.WebSocket, f.firstAgent(t, "ada"))
 		const n = 20
 		for i := range n {
-			g.sendLine(fmt.Sprintf("M%d|W1>O1|J|T%d|-|-|-|0|S1|-|places=%d", i+1, i+1, i+2))
+			c.sendLine(fmt.Sprintf("M%d|W1>O1|J|T%d|-|-|-|0|S1|-|concurrency=%d", i+1, i+1, i+2))
 		}
 		for i := range n {
-			require.Contains(t, g.next(), fmt.Sprintf("|A|T%d|-|D|-|0|S1|-|registered;id=W1", i+1))
+			require.Contains(t, c.next(), fmt.Sprintf("|A|T%d|-|D|-|0|S1|-|registered;id=W1", i+1))
 		}
-		require.Equal(t, 2, h.waitForWorker(t, "ada", online).Concurrency, "the window is that of the first")
+		require.Equal(t, 2, f.waitForWorker(t, "ada", online).Concurrency, "the concurrency is that of the first J")
 	})
 }

@@ -21,127 +21,128 @@ const (
 	askDig       = "M1|User>O1|R|-|P1|N|-|0|-|B500|call=dig;depth=2"
 )
 
-// post sends lines and returns the answer, its lines without their numbers.
-func (h *v5Fixture) post(t *testing.T, token, body string, headers ...string) (a response, lines []string) {
+// post sends lines and returns the response and its lines without message numbers.
+func (f *v5Fixture) post(t *testing.T, token, body string, headers ...string) (a response, lines []string) {
 	t.Helper()
-	a = h.do(t, http.MethodPost, messagesPath, token, body, append([]string{"Content-Type", "text/plain"}, headers...)...)
-	return a, h.lines(t, a)
+	a = f.do(t, http.MethodPost, messagesPath, token, body, append([]string{"Content-Type", "text/plain"}, headers...)...)
+	return a, f.lines(t, a)
 }
 
-func (h *v5Fixture) lines(t *testing.T, a response) []string {
+func (f *v5Fixture) lines(t *testing.T, a response) []string {
 	t.Helper()
 	require.Equal(t, "text/plain; charset=utf-8", a.Header.Get("Content-Type"))
 	require.True(t, a.StatusCode >= 400 || strings.HasSuffix(a.body, "\n"), "%q", a.body)
 	return strings.Split(strings.TrimSuffix(withoutNumbers(a.body), "\n"), "\n")
 }
 
-// digAgent is W1, which digs, and says what it is told to over HTTP.
-func (h *v5Fixture) digAgent(t *testing.T) (token string) {
+// digAgent registers the worker W1 with the capability dig. It sends its messages over HTTP.
+func (f *v5Fixture) digAgent(t *testing.T) (token string) {
 	t.Helper()
-	token = h.agent(t, "dig")
-	_, err := h.Join(t.Context(), "dig", orchestrator.JoinRequest{Dialect: v5.Name, Link: "none", Places: 100})
+	token = f.agent(t, "dig")
+	_, err := f.Join(t.Context(), "dig", orchestrator.JoinRequest{Protocol: v5.Name, Transport: "none", Concurrency: 100})
 	require.NoError(t, err)
-	h.waitForWorker(t, "dig", online)
+	f.waitForWorker(t, "dig", online)
 	return token
 }
 
-// waitForDig begins a request that waits, and returns what names its task once the digger has it.
-func (h *v5Fixture) waitForDig(t *testing.T, user string) (got <-chan response, task string) {
+// waitForDig sends a request that waits, and returns a format with the ids of its task once the
+// worker has it.
+func (f *v5Fixture) waitForDig(t *testing.T, user string) (got <-chan response, task string) {
 	t.Helper()
-	got = h.doAsync(t.Context(), http.MethodPost, messagesPath, user, askDig, "Content-Type", "text/plain", "Prefer", "wait=30")
-	m := h.waitForInbox(t, "dig", 1)[0]
-	_, err := h.Acknowledge(t.Context(), "dig", []string{m.ID})
+	got = f.doAsync(t.Context(), http.MethodPost, messagesPath, user, askDig, "Content-Type", "text/plain", "Prefer", "wait=30")
+	m := f.waitForInbox(t, "dig", 1)[0]
+	_, err := f.Acknowledge(t.Context(), "dig", []string{m.ID})
 	require.NoError(t, err)
-	agent, err := h.Agent(t.Context(), "dig")
+	agent, err := f.Agent(t.Context(), "dig")
 	require.NoError(t, err)
-	parts, err := h.protocol.Protocol.Render(t.Context(), agent, m, 0)
+	parts, err := f.protocol.Protocol.Render(t.Context(), agent, m, 0)
 	require.NoError(t, err)
 	segments := strings.Split(string(parts[0]), "|")
 	require.Equal(t, "R", segments[2])
 	return got, segments[3] + "|P1|%s|%s|0|" + segments[8]
 }
 
-// TestTextsOverHTTP: a message a line, an answer a line.
-func TestTextsOverHTTP(t *testing.T) {
+// TestV5Messages: one message per line, one reply per line.
+func TestV5Messages(t *testing.T) {
 	t.Parallel()
-	with := func(name string, fn func(t *testing.T, h *v5Fixture, user, digger string)) {
+	with := func(name string, fn func(t *testing.T, f *v5Fixture, user, worker string)) {
 		t.Helper()
-		runV5Case(t, name, transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
-			fn(t, h, h.token(t, "", models.ScopeMessagesSend).Secret, h.digAgent(t))
+		runV5Case(t, name, transport.Options{}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
+			fn(t, f, f.token(t, "", models.ScopeMessagesSend).Secret, f.digAgent(t))
 		})
 	}
-	with("a request that is taken on is 202, and where to find it", func(t *testing.T, h *v5Fixture, user, _ string) {
-		a, lines := h.post(t, user, askDig)
+	with("an accepted request is 202 with its location", func(t *testing.T, f *v5Fixture, user, _ string) {
+		a, lines := f.post(t, user, askDig)
 		require.Equal(t, http.StatusAccepted, a.StatusCode)
 		require.Equal(t, []string{"O1>User|A|T1|P1|N|-|0|S1|B500|accepted;worker=W1"}, lines)
 		id, ok := strings.CutPrefix(a.Header.Get("Location"), "/api/v1/tasks/")
 		require.True(t, ok)
-		task, err := h.Task(t.Context(), id)
+		task, err := f.Task(t.Context(), id)
 		require.NoError(t, err)
 		require.Equal(t, "dig", task.AgentID)
 		require.Empty(t, a.Header.Get("Preference-Applied"))
-		a, lines = h.post(t, user, askDig, "Prefer", "wait=0")
+		a, lines = f.post(t, user, askDig, "Prefer", "wait=0")
 		require.Equal(t, http.StatusAccepted, a.StatusCode)
 		require.Len(t, lines, 1)
 		require.Equal(t, "wait=0", a.Header.Get("Preference-Applied"))
 	})
-	with("who waits gets the end in a second line, and 200", func(t *testing.T, h *v5Fixture, user, digger string) {
-		got, task := h.waitForDig(t, user)
-		a, lines := h.post(t, digger, "M2|W1>O1|S|"+fmt.Sprintf(task, "D", "-")+"|B300|earth=much")
+	with("a waiting request gets the end in a second line and 200", func(t *testing.T, f *v5Fixture, user, worker string) {
+		got, task := f.waitForDig(t, user)
+		a, lines := f.post(t, worker, "M2|W1>O1|S|"+fmt.Sprintf(task, "D", "-")+"|B300|earth=much")
 		require.Equal(t, http.StatusOK, a.StatusCode)
 		require.Contains(t, lines[0], "|A|")
 		a = <-got
 		require.Equal(t, http.StatusOK, a.StatusCode, a.body)
 		require.Equal(t, "wait=30", a.Header.Get("Preference-Applied"))
 		require.Contains(t, a.Header.Get("Location"), "/api/v1/tasks/")
-		lines = h.lines(t, a)
+		lines = f.lines(t, a)
 		require.Len(t, lines, 2)
 		require.Equal(t, "O1>User|S|T1|P1|D|-|0|S1|B300|earth=much", lines[1])
 	})
-	with("who waits gets what is asked back", func(t *testing.T, h *v5Fixture, user, digger string) {
-		got, task := h.waitForDig(t, user)
-		h.post(t, digger, "M2|W1>O1|C|"+fmt.Sprintf(task, "R", "-")+"|-|question=where?;options=here,there")
+	with("a waiting request gets a question of the worker", func(t *testing.T, f *v5Fixture, user, worker string) {
+		got, task := f.waitForDig(t, user)
+		f.post(t, worker, "M2|W1>O1|C|"+fmt.Sprintf(task, "R", "-")+"|-|question=where?;options=here,there")
 		a := <-got
 		require.Equal(t, http.StatusOK, a.StatusCode)
-		lines := h.lines(t, a)
+		lines := f.lines(t, a)
 		require.Len(t, lines, 2)
 		require.Equal(t, "O1>User|D|T1|P1|R|-|0|S1|B500|question=where?;opt1=here;opt2=there", lines[1])
 	})
 	for code, status := range map[string]int{"E23": 504, "E33": 404, "E40": 404, "E99": 502, "E90": 502, "E18": 400, "E10": 400} {
-		with("work that ends with "+code+" has its status where nothing else was said", func(t *testing.T, h *v5Fixture, user, digger string) {
-			got, task := h.waitForDig(t, user)
-			h.post(t, digger, "M2|W1>O1|E|"+fmt.Sprintf(task, "F", code)+"|-|desc=rock")
+		with("a task that ends with "+code+" sets the status", func(t *testing.T, f *v5Fixture, user, worker string) {
+			got, task := f.waitForDig(t, user)
+			f.post(t, worker, "M2|W1>O1|E|"+fmt.Sprintf(task, "F", code)+"|-|desc=rock")
 			a := <-got
 			require.Equal(t, status, a.StatusCode)
-			require.Contains(t, h.lines(t, a)[1], "|E|T1|P1|F|"+code+"|0|S1|B500|desc=rock")
+			require.Contains(t, f.lines(t, a)[1], "|E|T1|P1|F|"+code+"|0|S1|B500|desc=rock")
 		})
 	}
-	with("several lines are taken in their order, empty ones passed over", func(t *testing.T, h *v5Fixture, user, _ string) {
-		a, lines := h.post(t, user, "\n"+askDig+"\r\n\r\n\nM2|User>O1|Q|T1|-|-|-|0|S1|-|-\nnonsense\nM3|User>O1|U|T1|-|X|-|0|S1|-|reason=enough\n\n")
+	with("lines are processed in order and empty ones ignored", func(t *testing.T, f *v5Fixture, user, _ string) {
+		a, lines := f.post(t, user, "\n"+askDig+"\r\n\r\n\nM2|User>O1|Q|T1|-|-|-|0|S1|-|-\nnonsense\nM3|User>O1|U|T1|-|X|-|0|S1|-|reason=enough\n\n")
 		require.Equal(t, http.StatusOK, a.StatusCode)
 		require.Equal(t, []string{
 			"O1>User|A|T1|P1|N|-|0|S1|B500|accepted;worker=W1",
 			"O1>User|U|T1|P1|N|-|0|S1|B500|progress=0%",
-			"O1>User|E|-|-|F|E10|0|-|-|desc=invalid message format;details=the line has 1 segment, not 11, or 8 in V4",
+			"O1>User|E|-|-|F|E10|0|-|-|desc=invalid message format;details=the message has 1 segment, not 11, or 8 in V4",
 			"O1>User|A|T1|-|X|-|0|S1|-|cancelled",
 		}, lines)
 	})
-	with("the status is that of the last line that went well", func(t *testing.T, h *v5Fixture, user, digger string) {
-		got, task := h.waitForDig(t, user)
-		h.post(t, digger, "M2|W1>O1|E|"+fmt.Sprintf(task, "F", "E99")+"|-|desc=rock")
+	with("the status is that of the last accepted line", func(t *testing.T, f *v5Fixture, user, worker string) {
+		got, task := f.waitForDig(t, user)
+		f.post(t, worker, "M2|W1>O1|E|"+fmt.Sprintf(task, "F", "E99")+"|-|desc=rock")
 		require.Equal(t, http.StatusBadGateway, (<-got).StatusCode)
-		a, lines := h.post(t, user, "M2|User>O1|Q|T0|-|-|-|0|S0|-|filter=W*\nM3|User>O1|Q|T1|-|-|-|0|S1|-|-")
+		a, lines := f.post(t, user, "M2|User>O1|Q|T0|-|-|-|0|S0|-|filter=W*\nM3|User>O1|Q|T1|-|-|-|0|S1|-|-")
 		require.Equal(t, http.StatusOK, a.StatusCode, "work that failed is no failure of the request: %q", lines)
 		require.Contains(t, lines[1], "|E|T1|P1|F|E99|")
-		a, lines = h.post(t, user, "nonsense\nM2|User>O1|Q|T0|-|-|-|0|S0|-|filter=W*\n"+askDig+"\nnonsense")
+		a, lines = f.post(t, user, "nonsense\nM2|User>O1|Q|T0|-|-|-|0|S0|-|filter=W*\n"+askDig+"\nnonsense")
 		require.Equal(t, http.StatusAccepted, a.StatusCode)
 		require.NotEmpty(t, a.Header.Get("Location"))
 		require.Len(t, lines, 4)
 	})
-	with("where all are refused it is that of the first", func(t *testing.T, h *v5Fixture, user, _ string) {
-		_, lines := h.post(t, user, askDig+"\nM2|User>O1|U|T1|-|X|-|0|S1|-|-")
+	with("the status is that of the first line if all are refused", func(t *testing.T, f *v5Fixture, user, _ string) {
+		_, lines := f.post(t, user, askDig+"\nM2|User>O1|U|T1|-|X|-|0|S1|-|-")
 		require.Contains(t, lines[1], "cancelled")
-		a, _ := h.post(t, user, "M3|User>O1|C|T1|-|-|-|0|S1|-|answer=x\nnonsense")
+		a, _ := f.post(t, user, "M3|User>O1|C|T1|-|-|-|0|S1|-|answer=x\nnonsense")
 		require.Equal(t, http.StatusConflict, a.StatusCode) // E15
 		for line, status := range map[string]int{
 			"M1|User>O1|R|-|P1|N|-|0|-|B500":                           400, // E10
@@ -151,75 +152,75 @@ func TestTextsOverHTTP(t *testing.T) {
 			"M1|User>O1|R|-|P1|N|-|0|-|-|call=fly":                     422, // E19
 			"M1|User>O1|Q|T1|-|-|-|0|S77|-|-":                          404, // E42
 			"M1|User>W9|R|-|P1|N|-|0|-|-|call=dig":                     404, // E41
-			"M1|User>O1|Q|T1|-|-|-|0|S77|-|ref=nobody":                 404, // E42
+			"M1|User>O1|Q|T1|-|-|-|0|S77|-|ref=unknown":                404, // E42
 			"M1|User>O1|R|-|P1|N|-|0|-|B9999|call=dig;x=" + "a>b":      400, // E12
 			"M1|W1>O1|H|T0|-|-|-|0|S0|-|load=1%":                       400, // E13
 			"M1|User>O1|R|-|P1|N|-|0|-|-|call=dig;auth=nonsense":       401, // E90
 			"M1|User>O1|R|-|P1|N|-|0|-|-|call=dig;timeout=99999999999": 400, // E10
 		} {
-			a, lines := h.post(t, user, line+"\nnonsense")
+			a, lines := f.post(t, user, line+"\nnonsense")
 			require.Equal(t, status, a.StatusCode, "%s: %q", line, lines)
 			require.Contains(t, lines[1], "|E10|")
 			require.Empty(t, a.Header.Get("Preference-Applied"))
 			require.Empty(t, a.Header.Get("Location"))
 		}
 	})
-	with("what is no text is refused in a line", func(t *testing.T, h *v5Fixture, user, _ string) {
+	with("an invalid body is refused in one line", func(t *testing.T, f *v5Fixture, user, _ string) {
 		for _, c := range []struct {
 			kind, body string
 			status     int
 			data       string
 		}{
-			{"text/plain", "", 400, "desc=there is no message; each is a line"},
-			{"text/plain", "\n\r\n\n", 400, "desc=there is no message; each is a line"},
+			{"text/plain", "", 400, "desc=there is no message; send one per line"},
+			{"text/plain", "\n\r\n\n", 400, "desc=there is no message; send one per line"},
 			{"application/json", "{}", 415, "desc=the body must be text/plain, not "},
 			{"nonsense;;", "x", 415, "desc=the body must be text/plain, not "},
 			{"text/plain", strings.Repeat("x", 1<<20+1), 413, "desc=the messages are over the limit of 1048576 bytes"},
 			{"text/plain", strings.Repeat("x\n", 1001), 400, "desc=there are 1001 messages"},
 		} {
-			a := h.do(t, http.MethodPost, messagesPath, user, c.body, "Content-Type", c.kind)
+			a := f.do(t, http.MethodPost, messagesPath, user, c.body, "Content-Type", c.kind)
 			require.Equal(t, c.status, a.StatusCode, "%s", a.body)
 			require.Equal(t, "text/plain; charset=utf-8", a.Header.Get("Content-Type"))
 			require.Contains(t, strings.ReplaceAll(a.body, `"`, ""), "|E|-|-|F|E10|0|-|-|"+c.data)
 		}
 	})
-	with("as many as may be are taken, and the type that curl says by itself", func(t *testing.T, h *v5Fixture, user, _ string) {
-		a := h.do(t, http.MethodPost, messagesPath, user, strings.Repeat("x\n", 1000), "Content-Type", "application/x-www-form-urlencoded")
+	with("1,000 lines and curl's default type are accepted", func(t *testing.T, f *v5Fixture, user, _ string) {
+		a := f.do(t, http.MethodPost, messagesPath, user, strings.Repeat("x\n", 1000), "Content-Type", "application/x-www-form-urlencoded")
 		require.Equal(t, http.StatusBadRequest, a.StatusCode)
-		require.Len(t, h.lines(t, a), 1000)
-		a = h.do(t, http.MethodPost, messagesPath, user, strings.Repeat("x", 1<<20))
+		require.Len(t, f.lines(t, a), 1000)
+		a = f.do(t, http.MethodPost, messagesPath, user, strings.Repeat("x", 1<<20))
 		require.Equal(t, http.StatusBadRequest, a.StatusCode)
-		require.Len(t, h.lines(t, a), 1)
+		require.Len(t, f.lines(t, a), 1)
 	})
-	with("a token is needed that may ask, or is an agent's", func(t *testing.T, h *v5Fixture, _, digger string) {
+	with("the token must have the scope or belong to an agent", func(t *testing.T, f *v5Fixture, _, worker string) {
 		for bad, why := range map[string]string{
 			"": "reason=token;desc=the header Authorization is missing", "nonsense": "reason=token;desc=the token is not accepted",
-			h.token(t, "", models.ScopeTasksRead).Secret: "reason=scope;desc=the token lacks the scope messages:send",
+			f.token(t, "", models.ScopeTasksRead).Secret: "reason=scope;desc=the token lacks the scope messages:send",
 		} {
-			a, lines := h.post(t, bad, askDig)
+			a, lines := f.post(t, bad, askDig)
 			require.Equal(t, http.StatusUnauthorized, a.StatusCode)
 			require.Equal(t, "Bearer", a.Header.Get("WWW-Authenticate"))
 			require.Equal(t, []string{"O1>User|E|-|P1|F|E90|0|-|B500|" + why}, lines)
 		}
-		a, lines := h.post(t, digger, "M1|W1>O1|H|T0|-|-|-|0|S0|-|load=7%")
+		a, lines := f.post(t, worker, "M1|W1>O1|H|T0|-|-|-|0|S0|-|load=7%")
 		require.Equal(t, http.StatusOK, a.StatusCode)
 		require.Equal(t, []string{"O1>W1|A|T0|-|-|-|0|S0|-|alive"}, lines)
-		a = h.do(t, http.MethodGet, messagesPath, digger, "")
+		a = f.do(t, http.MethodGet, messagesPath, worker, "")
 		require.Equal(t, http.StatusMethodNotAllowed, a.StatusCode)
 	})
-	with("the work belongs to the trace that the request does", func(t *testing.T, h *v5Fixture, user, _ string) {
+	with("the task belongs to the trace of the request", func(t *testing.T, f *v5Fixture, user, _ string) {
 		const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 		for header, want := range map[string]string{parent: parent, "": "", "00-0-0-0": "", parent + "x": ""} {
-			a, _ := h.post(t, user, askDig, "Traceparent", header)
+			a, _ := f.post(t, user, askDig, "Traceparent", header)
 			require.Equal(t, http.StatusAccepted, a.StatusCode, a.body)
-			d, err := h.Detail(t.Context(), strings.TrimPrefix(a.Header.Get("Location"), "/api/v1/tasks/"))
+			d, err := f.Detail(t.Context(), strings.TrimPrefix(a.Header.Get("Location"), "/api/v1/tasks/"))
 			require.NoError(t, err)
 			require.Equal(t, want, d.Input.Trace, header)
 		}
 	})
-	with("all of them wait no longer than once", func(t *testing.T, h *v5Fixture, user, _ string) {
+	with("the wait covers all lines together", func(t *testing.T, f *v5Fixture, user, _ string) {
 		before := time.Now()
-		a, lines := h.post(t, user, strings.Repeat(askDig+"\n", 3), "Prefer", "wait=1")
+		a, lines := f.post(t, user, strings.Repeat(askDig+"\n", 3), "Prefer", "wait=1")
 		require.Equal(t, http.StatusAccepted, a.StatusCode)
 		require.Len(t, lines, 3, "one each")
 		require.GreaterOrEqual(t, time.Since(before), time.Second)
@@ -230,38 +231,38 @@ func TestTextsOverHTTP(t *testing.T) {
 		}
 		return nil
 	}}
-	runV5Case(t, "a token that asks too often is E31", busy, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
-		a, lines := h.post(t, h.token(t, "", models.ScopeMessagesSend).Secret, askDig)
+	runV5Case(t, "a token over its rate limit is E31", busy, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
+		a, lines := f.post(t, f.token(t, "", models.ScopeMessagesSend).Secret, askDig)
 		require.Equal(t, http.StatusTooManyRequests, a.StatusCode)
 		require.Equal(t, "7", a.Header.Get("Retry-After"))
 		require.Contains(t, lines[0], "|F|E31|")
 	})
 }
 
-// TestPromptsOverHTTP (PROTOCOL_V5 §13).
-func TestPromptsOverHTTP(t *testing.T) {
+// TestPrompts (PROTOCOL_V5 §13).
+func TestPrompts(t *testing.T) {
 	t.Parallel()
-	runV5Case(t, "they are served in two languages, to an agent its own", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
-		user, digger := h.token(t, "", models.ScopeAgentsRead).Secret, h.digAgent(t)
+	runV5Case(t, "are served in two languages, to an agent its own", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
+		user, worker := f.token(t, "", models.ScopeAgentsRead).Secret, f.digAgent(t)
 		for path, want := range map[string]string{
 			"orchestrator": "Tu es COMET", "orchestrator?lang=fr": "Tu es COMET", "orchestrator?lang=en": "You are COMET", "worker?lang=en": "WORKER", "research": "RESEARCH",
 		} {
-			a := h.do(t, http.MethodGet, "/api/v5/prompts/"+path, user, "")
+			a := f.do(t, http.MethodGet, "/api/v5/prompts/"+path, user, "")
 			require.Equal(t, http.StatusOK, a.StatusCode, path)
 			require.Equal(t, "text/plain; charset=utf-8", a.Header.Get("Content-Type"))
 			require.Contains(t, a.body, want, path)
 		}
-		require.Contains(t, h.do(t, http.MethodGet, "/api/v5/prompts/worker?lang=en", digger, "").body, "You are W1, a WORKER")
+		require.Contains(t, f.do(t, http.MethodGet, "/api/v5/prompts/worker?lang=en", worker, "").body, "You are W1, a WORKER")
 	})
-	runV5Case(t, "others there are not", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) {
-		token := h.token(t, "", models.ScopeMessagesSend).Secret
+	runV5Case(t, "unknown ones are E40", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
+		token := f.token(t, "", models.ScopeMessagesSend).Secret
 		for _, path := range []string{"poet", "worker?lang=de", "worker.fr", "..%2Fpipe", "worker?lang=..%2Ffr"} {
-			a := h.do(t, http.MethodGet, "/api/v5/prompts/"+path, token, "")
+			a := f.do(t, http.MethodGet, "/api/v5/prompts/"+path, token, "")
 			require.Equal(t, http.StatusNotFound, a.StatusCode, path)
-			require.Contains(t, h.lines(t, a)[0], "O1>User|E|-|-|F|E40|0|-|-|desc=", path)
+			require.Contains(t, f.lines(t, a)[0], "O1>User|E|-|-|F|E40|0|-|-|desc=", path)
 		}
-		for _, bad := range []string{"nonsense", h.token(t, "", models.ScopeTasksRead).Secret} { // who may see no agents
-			require.Equal(t, http.StatusUnauthorized, h.do(t, http.MethodGet, "/api/v5/prompts/worker", bad, "").StatusCode)
+		for _, bad := range []string{"nonsense", f.token(t, "", models.ScopeTasksRead).Secret} { // without the scope to read agents
+			require.Equal(t, http.StatusUnauthorized, f.do(t, http.MethodGet, "/api/v5/prompts/worker", bad, "").StatusCode)
 		}
 	})
 }

@@ -29,12 +29,12 @@ import (
 	"comet/store/storetest"
 )
 
-// recordingProtocol is the pipe dialect, which notes what it is given.
+// recordingProtocol is PROTOCOL_V5 and records the messages it receives.
 type recordingProtocol struct {
 	*v5.Protocol
 	mu      sync.Mutex
 	lines   []string
-	padding int // how much longer what an agent is told becomes, in bytes
+	padding int // bytes added to each rendered message
 }
 
 func (o *recordingProtocol) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) protocol.Reply {
@@ -63,19 +63,19 @@ func (o *recordingProtocol) received(line string) bool {
 	return false
 }
 
-// v5Fixture is a house that takes plain lines, over WebSocket, HTTP and TCP.
+// v5Fixture is a fixture that serves PROTOCOL_V5 over WebSocket, HTTP and TCP.
 type v5Fixture struct {
 	*fixture
 	protocol *recordingProtocol
 	listener *transport.TCPListener
 	address  string
 	keys     *auth.Keys
-	names    chan string // that agents without a token have proposed
-	pinged   bool        // that agents are pinged while a test runs, so they have to read
+	names    chan string // the names proposed by agents without a token
+	pinged   bool        // the server sends pings during the test, so clients must read
 }
 
-// runV5Case runs one case in a fresh inn on every kind of database.
-func runV5Case(t *testing.T, name string, lines transport.Options, tcp transport.TCPOptions, fn func(t *testing.T, h *v5Fixture)) {
+// runV5Case runs one case on a new fixture for each kind of database.
+func runV5Case(t *testing.T, name string, lines transport.Options, tcp transport.TCPOptions, fn func(t *testing.T, f *v5Fixture)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
@@ -91,7 +91,7 @@ func openV5Fixture(t *testing.T, db *storetest.DB, lines transport.Options, tcp 
 		Registry: reg, Classes: map[string]orchestrator.Policy{v5.Class: v5.Policy()}, Poll: 5 * time.Millisecond,
 	})
 	runner := jobs.New(db.Store, &jobs.Options{Poll: 5 * time.Millisecond})
-	work.Register(runner)
+	work.RegisterJobs(runner)
 	require.NoError(t, work.Start(t.Context()))
 	require.NoError(t, runner.Start(t.Context()))
 	t.Cleanup(func() {
@@ -100,28 +100,28 @@ func openV5Fixture(t *testing.T, db *storetest.DB, lines transport.Options, tcp 
 	})
 	require.Eventually(t, func() bool { return work.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
 	keys := auth.NewKeys(db.Store, nil)
-	h := &v5Fixture{protocol: &recordingProtocol{Protocol: v5.New(work, &v5.Options{Keys: keys})}, keys: keys, names: make(chan string, 1000), pinged: lines.Heartbeat == testHeartbeat}
-	h.fixture = openFixture(t, backend{db, work}, &lines, func(c *transport.Core) { c.Protocols = append(c.Protocols, h.protocol) })
+	f := &v5Fixture{protocol: &recordingProtocol{Protocol: v5.New(work, &v5.Options{Keys: keys})}, keys: keys, names: make(chan string, 1000), pinged: lines.Heartbeat == testHeartbeat}
+	f.fixture = openFixture(t, backend{db, work}, &lines, func(c *transport.Core) { c.Protocols = append(c.Protocols, f.protocol) })
 	if tcp.Enroll == nil {
 		tcp.Enroll = func(_ context.Context, name string) (string, error) {
-			h.names <- name
+			f.names <- name
 			return name, nil
 		}
 	}
-	h.listener = transport.NewTCPListener(h.transports, "127.0.0.1:0", &tcp)
-	require.NoError(t, h.listener.Start(t.Context()))
-	t.Cleanup(func() { require.NoError(t, h.listener.Stop(context.Background())) }) // before the lines are
-	h.address = h.listener.Addr().String()
-	return h
+	f.listener = transport.NewTCPListener(f.transports, "127.0.0.1:0", &tcp)
+	require.NoError(t, f.listener.Start(t.Context()))
+	t.Cleanup(func() { require.NoError(t, f.listener.Stop(context.Background())) }) // before the server
+	f.address = f.listener.Addr().String()
+	return f
 }
 
-// testTimeout is how long is waited for what must come.
+// testTimeout limits the wait for an event that must occur.
 const testTimeout = time.Minute
 
-// testHeartbeat is a heartbeat that does not make a test long, and that a busy machine keeps.
+// testHeartbeat is short, but long enough for a busy machine.
 const testHeartbeat = 150 * time.Millisecond
 
-// v5Client is an agent's end of a plain line.
+// v5Client is the agent's end of an unframed connection.
 type v5Client struct {
 	t     *testing.T
 	send  func(text string) error
@@ -129,10 +129,10 @@ type v5Client struct {
 	close func()
 }
 
-// dialTCP opens a TCP connection on which nothing was said yet.
-func (h *v5Fixture) dialTCP(t *testing.T) (*v5Client, net.Conn) {
+// dialTCP opens a TCP connection without sending anything.
+func (f *v5Fixture) dialTCP(t *testing.T) (*v5Client, net.Conn) {
 	t.Helper()
-	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", h.address)
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", f.address)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	require.NoError(t, conn.SetDeadline(time.Now().Add(testTimeout)))
@@ -145,29 +145,28 @@ func (h *v5Fixture) dialTCP(t *testing.T) (*v5Client, net.Conn) {
 	}, conn
 }
 
-// joinOver opens a plain line of ada's, over TCP with the J that has to be its first, and reads the
-// answer to that.
-func (h *v5Fixture) joinOver(t *testing.T, way, token, data string) *v5Client {
+// joinOver opens an unframed connection of the agent ada, sends J and reads its reply.
+func (f *v5Fixture) joinOver(t *testing.T, via, token, data string) *v5Client {
 	t.Helper()
-	g, before := h.dialOver(t, way, token), h.CachedWorker("ada").ConnectionID
+	c, before := f.dialOver(t, via, token), f.CachedWorker("ada").ConnectionID
 	join := "M1|W1>O1|J|T0|-|-|-|0|S0|-|version=V5" + data
-	if way == transport.TCP {
+	if via == transport.TCP {
 		join += ";token=" + token
 	}
-	g.sendLine(join)
-	require.Regexp(t, `\|A\|T0\|-\|D\|-\|0\|S0\|-\|registered;id=W\d+;status=active;version=V5$`, g.next())
-	h.waitForWorker(t, "ada", func(w models.Worker) bool { return online(w) && w.ConnectionID != before })
-	return g
+	c.sendLine(join)
+	require.Regexp(t, `\|A\|T0\|-\|D\|-\|0\|S0\|-\|registered;id=W\d+;status=active;version=V5$`, c.next())
+	f.waitForWorker(t, "ada", func(w models.Worker) bool { return online(w) && w.ConnectionID != before })
+	return c
 }
 
-// dialOver opens a plain line on which nothing was said yet.
-func (h *v5Fixture) dialOver(t *testing.T, way, token string) *v5Client {
+// dialOver opens an unframed connection without sending anything.
+func (f *v5Fixture) dialOver(t *testing.T, via, token string) *v5Client {
 	t.Helper()
-	if way == transport.TCP {
-		g, _ := h.dialTCP(t)
-		return g
+	if via == transport.TCP {
+		c, _ := f.dialTCP(t)
+		return c
 	}
-	conn, _, err := websocket.Dial(t.Context(), h.url+"/api/agent/connect", &websocket.DialOptions{
+	conn, _, err := websocket.Dial(t.Context(), f.url+"/api/agent/connect", &websocket.DialOptions{
 		HTTPHeader: http.Header{"Authorization": {"Bearer " + token}}, Subprotocols: []string{"v5"},
 	})
 	require.NoError(t, err)
@@ -175,26 +174,25 @@ func (h *v5Fixture) dialOver(t *testing.T, way, token string) *v5Client {
 	conn.SetReadLimit(-1)
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	t.Cleanup(cancel)
-	g := &v5Client{
+	c := &v5Client{
 		t,
 		func(text string) error { return conn.Write(ctx, websocket.MessageText, []byte(text)) },
 		func() (string, error) { _, text, err := conn.Read(ctx); return string(text), err },
 		func() { _ = conn.CloseNow() },
 	}
-	if h.pinged {
-		g.readInBackground(ctx)
+	if f.pinged {
+		c.readInBackground(ctx)
 	}
-	return g
+	return c
 }
 
-// readInBackground reads without being asked, as an agent has to that pings are to reach; what came is
-// given out line by line.
-func (g *v5Client) readInBackground(ctx context.Context) {
+// readInBackground reads continuously, so that pings are answered; next returns the lines in order.
+func (c *v5Client) readInBackground(ctx context.Context) {
 	type line struct {
 		text string
 		err  error
 	}
-	lines, read := make(chan line, 100), g.read
+	lines, read := make(chan line, 100), c.read
 	go func() {
 		for {
 			text, err := read()
@@ -204,7 +202,7 @@ func (g *v5Client) readInBackground(ctx context.Context) {
 			}
 		}
 	}()
-	g.read = func() (string, error) {
+	c.read = func() (string, error) {
 		select {
 		case l := <-lines:
 			return l.text, l.err
@@ -214,35 +212,35 @@ func (g *v5Client) readInBackground(ctx context.Context) {
 	}
 }
 
-func (g *v5Client) sendLine(text string) {
-	g.t.Helper()
-	require.NoError(g.t, g.send(text))
+func (c *v5Client) sendLine(text string) {
+	c.t.Helper()
+	require.NoError(c.t, c.send(text))
 }
 
 // next returns the next line.
-func (g *v5Client) next() string {
-	g.t.Helper()
-	text, err := g.read()
-	require.NoError(g.t, err)
+func (c *v5Client) next() string {
+	c.t.Helper()
+	text, err := c.read()
+	require.NoError(c.t, err)
 	return text
 }
 
-// nextOfType returns the next line, which is of a type, and the task and the session it is about.
-func (g *v5Client) nextOfType(kind string) (tid, ctx string) {
-	g.t.Helper()
-	text := g.next()
+// nextOfType returns the task and session of the next line, which must have the given type.
+func (c *v5Client) nextOfType(kind string) (tid, ctx string) {
+	c.t.Helper()
+	text := c.next()
 	segments := strings.Split(text, "|")
-	require.Len(g.t, segments, 11, text)
-	require.Equal(g.t, kind, segments[2], text)
+	require.Len(c.t, segments, 11, text)
+	require.Equal(c.t, kind, segments[2], text)
 	return segments[3], segments[8]
 }
 
-// barrier asks who is there and returns what came before the answer.
-func (g *v5Client) barrier() (before []string) {
-	g.t.Helper()
-	g.sendLine(queryAgents)
+// barrier sends a query and returns the lines received before its reply.
+func (c *v5Client) barrier() (before []string) {
+	c.t.Helper()
+	c.sendLine(queryAgents)
 	for {
-		text := g.next()
+		text := c.next()
 		if strings.Contains(text, "|S|T0|") {
 			return before
 		}
@@ -255,44 +253,43 @@ const (
 	heartbeatLine = "M8|W1>O1|H|T0|-|-|-|0|S0|-|load=1%"
 )
 
-// readUntilClosed reads until the line has ended, and returns what came before that.
-func (g *v5Client) readUntilClosed() (all []string) {
-	g.t.Helper()
+// readUntilClosed returns the remaining lines of a connection that must end.
+func (c *v5Client) readUntilClosed() (all []string) {
+	c.t.Helper()
 	for {
-		text, err := g.read()
+		text, err := c.read()
 		if err == nil {
 			all = append(all, text)
 			continue
 		}
-		require.NotErrorIs(g.t, err, context.DeadlineExceeded)
-		require.NotErrorIs(g.t, err, os.ErrDeadlineExceeded)
+		require.NotErrorIs(c.t, err, context.DeadlineExceeded)
+		require.NotErrorIs(c.t, err, os.ErrDeadlineExceeded)
 		return all
 	}
 }
 
-// firstAgent registers an agent that is W1, and returns its token.
-func (h *v5Fixture) firstAgent(t *testing.T, id string) string {
+// firstAgent registers the agent that becomes W1, and returns its token.
+func (f *v5Fixture) firstAgent(t *testing.T, id string) string {
 	t.Helper()
-	token := h.agent(t, id)
-	n, err := h.AgentNumber(t.Context(), id)
+	token := f.agent(t, id)
+	n, err := f.AgentNumber(t.Context(), id)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, n)
 	return token
 }
 
-// runV5Transports are those on which plain lines are spoken.
-func runV5Transports(t *testing.T, name string, lines transport.Options, fn func(t *testing.T, h *v5Fixture, way string)) {
+// runV5Transports runs one case over each transport of unframed connections.
+func runV5Transports(t *testing.T, name string, lines transport.Options, fn func(t *testing.T, f *v5Fixture, via string)) {
 	t.Helper()
-	for _, way := range []string{transport.WebSocket, transport.TCP} {
-		runV5Case(t, name+"/"+way, lines, transport.TCPOptions{}, func(t *testing.T, h *v5Fixture) { fn(t, h, way) })
+	for _, via := range []string{transport.WebSocket, transport.TCP} {
+		runV5Case(t, name+"/"+via, lines, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) { fn(t, f, via) })
 	}
 }
 
-// waitHeartbeats waits until every line was looked after that many times, and does something
-// meanwhile.
-func (h *v5Fixture) waitHeartbeats(t *testing.T, n int, meanwhile func()) {
+// waitHeartbeats waits for n heartbeats of every connection and calls meanwhile while it waits.
+func (f *v5Fixture) waitHeartbeats(t *testing.T, n int, meanwhile func()) {
 	t.Helper()
-	c := h.connect(t, h.agent(t, "metronome"), "")
+	c := f.connect(t, f.agent(t, "metronome"), "")
 	var reader sync.WaitGroup
 	reader.Go(func() { // answers pings
 		for {
@@ -302,11 +299,11 @@ func (h *v5Fixture) waitHeartbeats(t *testing.T, n int, meanwhile func()) {
 		}
 	})
 	for range n + 1 {
-		h.db.Clock.Advance(time.Millisecond)
+		f.db.Clock.Advance(time.Millisecond)
 		for again := true; again; {
 			meanwhile()
-			w, err := h.Worker(t.Context(), "metronome")
-			again = err != nil || !w.LastSeenAt.Equal(h.db.Clock.Now())
+			w, err := f.Worker(t.Context(), "metronome")
+			again = err != nil || !w.LastSeenAt.Equal(f.db.Clock.Now())
 		}
 	}
 	require.NoError(t, c.conn.CloseNow())
@@ -315,5 +312,5 @@ func (h *v5Fixture) waitHeartbeats(t *testing.T, n int, meanwhile func()) {
 
 var messageNumber = regexp.MustCompile(`(?m)^M\d+\|`)
 
-// withoutNumbers is what is said without the numbers of its messages, which begin anywhere.
+// withoutNumbers removes the message numbers, which begin anywhere.
 func withoutNumbers(text string) string { return messageNumber.ReplaceAllString(text, "") }

@@ -18,129 +18,129 @@ import (
 	"comet/internal/words"
 )
 
-// connectWebSocket makes a request a WebSocket. The request itself ends with that.
+// connectWebSocket upgrades a request to a WebSocket. The HTTP request ends with that.
 //
-//	@Summary		Hold a WebSocket
-//	@Description	A line on which the agent is told what there is for it and says what it has to say. Every frame is a JSON object in a text: a message, or something about the line itself. comet begins with `{"hello": {"agent_id", "agent_type", "version", "window", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. What the agent does not acknowledge comes again on its next line. The newest line of an agent replaces the one before.
+//	@Summary		Open a WebSocket
+//	@Description	Opens a connection on which the agent receives and sends messages. Every text frame is a JSON object: a message, or a control frame about the connection. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. Messages that the agent does not acknowledge are delivered again on its next connection. A new connection of an agent replaces the older one.
 //	@Description
-//	@Description	The subprotocol is `envelope.v1`, also for an agent that offers none. For tokens that are bound to an agent; any other is 5004.
+//	@Description	The subprotocol is `envelope.v1`, even if the agent offers none. Only tokens bound to an agent are accepted; any other is 5004.
 //	@ID				connectAgent
-//	@Tags			agent door
+//	@Tags			agent connections
 //	@Produce		json
 //	@Security		BearerAuth
-//	@Param			places		query	int		false	"How many tasks the agent takes at a time"	minimum(1)	maximum(1000)	default(1)	example(4)
-//	@Param			versions	query	string	false	"The versions of the protocol that the agent knows, separated by commas; the lowest common one is spoken"	example(1.0,2.0)
-//	@Success		101	"From here on it is a WebSocket"
+//	@Param			concurrency	query	int		false	"How many tasks the agent runs at a time"	minimum(1)	maximum(1000)	default(1)	example(4)
+//	@Param			versions	query	string	false	"The protocol versions that the agent supports, separated by commas; the lowest common version is used"	example(1.0,2.0)
+//	@Success		101	"The connection is a WebSocket from now on"
 //	@Header			101	{string}	Upgrade					"websocket"
-//	@Header			101	{string}	Sec-WebSocket-Protocol	"The subprotocol that was chosen of those that were offered"
-//	@Failure		400	"5003: a parameter is unknown or malformed, none of the subprotocols is spoken, or the agent has no type"
-//	@Failure		426	"5003: it is no request for a WebSocket"
+//	@Header			101	{string}	Sec-WebSocket-Protocol	"The subprotocol chosen from those the client offered"
+//	@Failure		400	"5003: a parameter is unknown or malformed, none of the subprotocols is supported, or the agent has no type"
+//	@Failure		426	"5003: the request is not a WebSocket handshake"
 //	@Header			426	{string}	Upgrade	"websocket"
-//	@Failure		503	"5002: this server holds as many lines as it may, or stops"
+//	@Failure		503	"5002: the server has reached its connection limit, or is shutting down"
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/connect [get]
-func (l *Server) connectWebSocket(w http.ResponseWriter, r *http.Request, who caller, agentID string) error {
-	q := parseQuery(r, "places", "versions")
-	places := q.intParam("places", 1, orchestrator.MaxPlaces, 1)
+func (s *Server) connectWebSocket(w http.ResponseWriter, r *http.Request, from caller, agentID string) error {
+	q := parseQuery(r, "concurrency", "versions")
+	concurrency := q.intParam("concurrency", 1, orchestrator.MaxConcurrency, 1)
 	if q.err != nil {
 		return q.err
 	}
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		w.Header().Set("Connection", "Upgrade")
 		w.Header().Set("Upgrade", "websocket")
-		a := l.defaultProtocol.Refuse(errs.New(errs.InvalidRequest, "this is for WebSockets"), nil)
-		a.Status = http.StatusUpgradeRequired
-		writeReply(w, a)
+		reply := s.defaultProtocol.Refuse(errs.New(errs.InvalidRequest, "this endpoint accepts only WebSocket requests"), nil)
+		reply.Status = http.StatusUpgradeRequired
+		writeReply(w, reply)
 		return nil
 	}
-	speech, offered := l.negotiateSubprotocol(r.Header.Values("Sec-WebSocket-Protocol"))
-	if speech == nil {
-		return l.errUnknownSubprotocol(r.Header.Values("Sec-WebSocket-Protocol"))
+	proto, offered := s.negotiateSubprotocol(r.Header.Values("Sec-WebSocket-Protocol"))
+	if proto == nil {
+		return s.errUnknownSubprotocol(r.Header.Values("Sec-WebSocket-Protocol"))
 	}
-	agent, err := l.acceptedAgent(r.Context(), speech, agentID)
+	agent, err := s.acceptedAgent(r.Context(), proto, agentID)
 	if err == nil {
-		err = l.connections.checkCapacity()
+		err = s.connections.checkCapacity()
 	}
 	if err != nil {
 		return err
 	}
-	version, refusal := speech.Negotiate(q.listParam("versions"))
-	s := &socket{connection: newConnection(agentID, WebSocket, speech, places, l.opts.Clock()), server: l, verify: l.tokenVerifier(who.token), agent: agent}
-	s.from, s.token = clientPrefix(r), who.token
+	version, refusal := proto.Negotiate(q.listParam("versions"))
+	sock := &socket{connection: newConnection(agentID, WebSocket, proto, concurrency, s.opts.Clock()), server: s, verify: s.tokenVerifier(from.token), agent: agent}
+	sock.from, sock.token = clientPrefix(r), from.token
 	opts := &websocket.AcceptOptions{
 		// A page of another site cannot send the token that was verified above.
 		InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled,
-		OnPongReceived: func(context.Context, []byte) { s.alive.Store(true) },
+		OnPongReceived: func(context.Context, []byte) { sock.alive.Store(true) },
 	}
 	if offered {
-		opts.Subprotocols = []string{speech.Subprotocol()}
+		opts.Subprotocols = []string{proto.Subprotocol()}
 	}
 	ws, err := websocket.Accept(smallBufferWriter{w}, r, opts)
 	if err != nil {
-		return nil //nolint:nilerr // it has answered
+		return nil //nolint:nilerr // Accept has written the response
 	}
 	ws.SetReadLimit(MaxMessageBytes + 1)
-	s.conn = webSocketConn{ws}
+	sock.conn = webSocketConn{ws}
 	if refusal != nil {
-		s.reject(refusal, websocket.StatusProtocolError)
+		sock.reject(refusal, websocket.StatusProtocolError)
 		return nil
 	}
-	if !s.checkFirstMessage() {
+	if !sock.checkFirstMessage() {
 		return nil
 	}
-	if err := l.connections.add(s.connection); err != nil {
-		s.reject(err, websocket.StatusTryAgainLater)
+	if err := s.connections.add(sock.connection); err != nil {
+		sock.reject(err, websocket.StatusTryAgainLater)
 		return nil
 	}
-	go s.run(l.ctx, version)
+	go sock.run(s.ctx, version)
 	return nil
 }
 
-// negotiateSubprotocol returns the dialect that the client would like best of those that are spoken
-// here; offered is false where it named none and gets the first. It is nil where none
-// is spoken.
-func (l *Server) negotiateSubprotocol(lines []string) (speech protocol.Protocol, offered bool) {
-	for name := range strings.SplitSeq(strings.Join(lines, ","), ",") {
+// negotiateSubprotocol returns the first supported protocol among the subprotocols that the client
+// offers, nil for none. offered is false if the client offers none; the default protocol is used
+// then.
+func (s *Server) negotiateSubprotocol(values []string) (proto protocol.Protocol, offered bool) {
+	for name := range strings.SplitSeq(strings.Join(values, ","), ",") {
 		if name = strings.TrimSpace(name); name == "" {
 			continue
 		}
 		offered = true
-		i := slices.IndexFunc(l.core.Protocols, func(d protocol.Protocol) bool { return d.Subprotocol() == name })
+		i := slices.IndexFunc(s.core.Protocols, func(p protocol.Protocol) bool { return p.Subprotocol() == name })
 		if i >= 0 {
-			return l.core.Protocols[i], true
+			return s.core.Protocols[i], true
 		}
 	}
 	if offered {
 		return nil, true
 	}
-	return l.defaultProtocol, false
+	return s.defaultProtocol, false
 }
 
-// errUnknownSubprotocol is the refusal of a client that named subprotocols of which none is spoken
-// here: what it named, and what there is.
-func (l *Server) errUnknownSubprotocol(lines []string) error {
-	spoken := make([]string, len(l.core.Protocols))
-	for i, d := range l.core.Protocols {
-		spoken[i] = d.Subprotocol()
+// errUnknownSubprotocol returns the error for a client that offers only unsupported subprotocols.
+// It names both lists.
+func (s *Server) errUnknownSubprotocol(values []string) error {
+	supported := make([]string, len(s.core.Protocols))
+	for i, p := range s.core.Protocols {
+		supported[i] = p.Subprotocol()
 	}
-	return errs.New(errs.InvalidRequest, "none of the subprotocols that were offered is spoken here: there is %s, and %s was offered",
-		strings.Join(spoken, ", "), words.Quote(strings.Join(lines, ", ")))
+	return errs.New(errs.InvalidRequest, "none of the offered subprotocols is supported: the server supports %s, the client offered %s",
+		strings.Join(supported, ", "), words.Quote(strings.Join(values, ", ")))
 }
 
-// reject ends a connection that does not become a line.
+// reject refuses a connection and closes it.
 func (s *socket) reject(err error, code websocket.StatusCode) {
 	_ = s.write(s.protocol.Refuse(err, nil).Body)
 	s.conn.close(code, "")
 }
 
-// The buffers of a line. What is longer goes past them; most lines say nothing most of
-// the time, and there are many of them.
+// The buffer sizes of a WebSocket. Longer messages bypass the buffers. Most connections are idle,
+// and there are many of them.
 const (
 	readBuffer  = 512
 	writeBuffer = 512
 )
 
-// smallBufferWriter is a response whose connection, once it is taken over, has small buffers.
+// smallBufferWriter replaces the buffers of a hijacked connection by small ones.
 type smallBufferWriter struct{ http.ResponseWriter }
 
 // Hijack implements http.Hijacker.
@@ -149,12 +149,12 @@ func (w smallBufferWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	come := large.Reader.Buffered()
-	small := bufio.NewReaderSize(conn, max(readBuffer, come))
-	if come > 0 { // what came with the request; whoever takes over looks for it in the buffer
-		text, _ := large.Reader.Peek(come)
-		small.Reset(io.MultiReader(bytes.NewReader(text), conn))
-		_, _ = small.Peek(come)
+	buffered := large.Reader.Buffered()
+	small := bufio.NewReaderSize(conn, max(readBuffer, buffered))
+	if buffered > 0 { // bytes after the request; the WebSocket library looks for them in the buffer
+		data, _ := large.Reader.Peek(buffered)
+		small.Reset(io.MultiReader(bytes.NewReader(data), conn))
+		_, _ = small.Peek(buffered)
 	}
 	return conn, bufio.NewReadWriter(small, bufio.NewWriterSize(conn, writeBuffer)), nil
 }

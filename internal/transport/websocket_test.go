@@ -23,86 +23,86 @@ import (
 	"comet/store/storetest"
 )
 
-func TestAWebSocketBegins(t *testing.T) {
+func TestWebSocketConnect(t *testing.T) {
 	t.Parallel()
-	runCase(t, "with a hello that says on what terms", &transport.Options{Heartbeat: 7 * time.Second}, func(t *testing.T, h *fixture) {
-		c, err := h.dial(t, h.agent(t, "ada"), "?places=3&versions=1.0,2.0", "other.v1", "notes.v1")
+	runCase(t, "sends hello with the terms of the connection", &transport.Options{Heartbeat: 7 * time.Second}, func(t *testing.T, f *fixture) {
+		c, err := f.dial(t, f.agent(t, "ada"), "?concurrency=3&versions=1.0,2.0", "other.v1", "notes.v1")
 		require.NoError(t, err)
 		require.Equal(t, "notes.v1", c.conn.Subprotocol())
 		hello := c.next().Hello
 		require.Equal(t, "ada", hello["agent_id"])
 		require.Equal(t, "infra", hello["agent_type"])
 		require.Equal(t, "1.0", hello["version"])
-		require.EqualValues(t, 3, hello["window"])
+		require.EqualValues(t, 3, hello["concurrency"])
 		require.EqualValues(t, 7, hello["heartbeat_seconds"])
 		at, err := time.Parse(time.RFC3339, hello["server_time"].(string))
 		require.NoError(t, err)
-		require.Equal(t, h.db.Clock.Now(), at.UTC())
-		w := h.waitForWorker(t, "ada", online)
+		require.Equal(t, f.db.Clock.Now(), at.UTC())
+		w := f.waitForWorker(t, "ada", online)
 		require.Equal(t, []any{"notes", transport.WebSocket, 3}, []any{w.Protocol, w.Transport, w.Concurrency})
 	})
-	runCase(t, "in the first dialect where none is asked for", nil, func(t *testing.T, h *fixture) {
-		c, err := h.dial(t, h.agent(t, "ada"), "")
+	runCase(t, "uses the default protocol if none is offered", nil, func(t *testing.T, f *fixture) {
+		c, err := f.dial(t, f.agent(t, "ada"), "")
 		require.NoError(t, err)
 		require.Empty(t, c.conn.Subprotocol())
 		require.NotEmpty(t, c.next().Hello)
 	})
-	runCase(t, "not where only other dialects are asked for", nil, func(t *testing.T, h *fixture) {
-		c, err := h.dial(t, h.agent(t, "ada"), "", "other.v1")
+	runCase(t, "refuses unknown subprotocols", nil, func(t *testing.T, f *fixture) {
+		c, err := f.dial(t, f.agent(t, "ada"), "", "other.v1")
 		require.Error(t, err)
 		require.Equal(t, http.StatusBadRequest, c.resp.StatusCode)
 	})
-	runCase(t, "not where nobody asks for a WebSocket", nil, func(t *testing.T, h *fixture) {
-		a := h.do(t, "GET", "/api/agent/connect", h.agent(t, "ada"), "")
+	runCase(t, "refuses a request without an upgrade", nil, func(t *testing.T, f *fixture) {
+		a := f.do(t, "GET", "/api/agent/connect", f.agent(t, "ada"), "")
 		require.Equal(t, http.StatusUpgradeRequired, a.StatusCode)
 		require.Equal(t, "websocket", a.Header.Get("Upgrade"))
 		require.Contains(t, a.body, "invalid-request")
 	})
-	runCase(t, "not without a version in common, which is said before the end", nil, func(t *testing.T, h *fixture) {
-		c, err := h.dial(t, h.agent(t, "ada"), "?versions=2.0", "notes.v1")
+	runCase(t, "refuses versions without a common one before it closes", nil, func(t *testing.T, f *fixture) {
+		c, err := f.dial(t, f.agent(t, "ada"), "?versions=2.0", "notes.v1")
 		require.NoError(t, err)
 		all, code := c.readUntilClosed()
 		require.Len(t, all, 1)
 		require.Equal(t, "unsupported-work", all[0].Refused)
 		require.Equal(t, websocket.StatusProtocolError, code)
-		require.Empty(t, h.CachedWorker("ada").ConnectionID)
+		require.Empty(t, f.CachedWorker("ada").ConnectionID)
 	})
-	runCase(t, "not with a token of nobody", nil, func(t *testing.T, h *fixture) {
-		c, err := h.dial(t, "nonsense", "", "notes.v1")
+	runCase(t, "refuses tokens that are not bound to an agent", nil, func(t *testing.T, f *fixture) {
+		c, err := f.dial(t, "nonsense", "", "notes.v1")
 		require.Error(t, err)
 		require.Equal(t, http.StatusUnauthorized, c.resp.StatusCode)
-		c, err = h.dial(t, h.token(t, "", models.ScopeAdmin).Secret, "", "notes.v1")
+		c, err = f.dial(t, f.token(t, "", models.ScopeAdmin).Secret, "", "notes.v1")
 		require.Error(t, err)
 		require.Equal(t, http.StatusUnauthorized, c.resp.StatusCode)
 	})
-	runCase(t, "not over the number of lines", &transport.Options{MaxConnections: 1}, func(t *testing.T, h *fixture) {
-		h.connect(t, h.agent(t, "ada"), "")
-		c, err := h.dial(t, h.agent(t, "bob"), "", "notes.v1")
+	runCase(t, "refuses more than MaxConnections", &transport.Options{MaxConnections: 1}, func(t *testing.T, f *fixture) {
+		f.connect(t, f.agent(t, "ada"), "")
+		c, err := f.dial(t, f.agent(t, "bob"), "", "notes.v1")
 		require.Error(t, err)
 		require.Equal(t, http.StatusServiceUnavailable, c.resp.StatusCode)
 	})
 }
 
-func TestAWebSocketHandsOver(t *testing.T) {
+func TestWebSocketDelivers(t *testing.T) {
 	t.Parallel()
-	runCase(t, "what comes, once, until it is acknowledged", nil, func(t *testing.T, h *fixture) {
-		c := h.connect(t, h.agent(t, "ada"), "?places=2")
-		task := h.submit(t, "ada")
+	runCase(t, "each message once", nil, func(t *testing.T, f *fixture) {
+		c := f.connect(t, f.agent(t, "ada"), "?concurrency=2")
+		task := f.submit(t, "ada")
 		got := c.next()
 		require.Equal(t, "assign", got.Do)
-		require.Equal(t, task.ID, h.waitForInbox(t, "ada", 1)[0].TaskID)
-		h.enqueue(t, "ada", 1)
+		require.Equal(t, task.ID, f.waitForInbox(t, "ada", 1)[0].TaskID)
+		f.enqueue(t, "ada", 1)
 		cancel := c.next()
 		require.Equal(t, "cancel", cancel.Do)
-		require.Empty(t, c.barrier("b1"), "both were handed over")
+		require.Empty(t, c.barrier("b1"), "both were delivered")
 		c.ack(got.ID, cancel.ID)
-		h.waitForInbox(t, "ada", 0)
-		h.waitForMetric(t, 2, "comet_link_messages_total", "out", "websocket")
+		f.waitForInbox(t, "ada", 0)
+		f.waitForMetric(t, 2, "comet_transport_messages_total", "out", "websocket")
 	})
-	runCase(t, "an inbox that is longer than what is read of it at a time", nil, func(t *testing.T, h *fixture) {
+	runCase(t, "a long inbox", nil, func(t *testing.T, f *fixture) {
 		const n = 350
-		c := h.connect(t, h.agent(t, "ada"), "")
-		h.enqueue(t, "ada", n)
+		c := f.connect(t, f.agent(t, "ada"), "")
+		f.enqueue(t, "ada", n)
 		seen := map[string]bool{}
 		for len(seen) < n {
 			if s := c.next(); s.ID != "" {
@@ -111,61 +111,61 @@ func TestAWebSocketHandsOver(t *testing.T) {
 				c.ack(s.ID)
 			}
 		}
-		h.waitForInbox(t, "ada", 0)
+		f.waitForInbox(t, "ada", 0)
 	})
-	runCase(t, "a long inbox also where what it had was acknowledged or taken back elsewhere", nil, func(t *testing.T, h *fixture) {
+	runCase(t, "a long inbox whose messages were acknowledged elsewhere", nil, func(t *testing.T, f *fixture) {
 		const n = 350
-		c := h.connect(t, h.agent(t, "ada"), "")
-		h.enqueue(t, "ada", n)
+		c := f.connect(t, f.agent(t, "ada"), "")
+		f.enqueue(t, "ada", n)
 		for done := 0; done < n; done++ {
-			_, err := h.Acknowledge(t.Context(), "ada", []string{c.next().ID}) // of which the line is not told
+			_, err := f.Acknowledge(t.Context(), "ada", []string{c.next().ID}) // without the connection noticing
 			require.NoError(t, err)
-			h.OnWake(orchestrator.WakeInbox, "ada")
+			f.OnWake(orchestrator.WakeInbox, "ada")
 		}
-		h.waitForInbox(t, "ada", 0)
+		f.waitForInbox(t, "ada", 0)
 	})
-	runCase(t, "all that is not acknowledged again on the next line", nil, func(t *testing.T, h *fixture) {
-		token := h.agent(t, "ada")
-		c := h.connect(t, token, "")
-		h.submit(t, "ada")
+	runCase(t, "unacknowledged messages again on the next connection", nil, func(t *testing.T, f *fixture) {
+		token := f.agent(t, "ada")
+		c := f.connect(t, token, "")
+		f.submit(t, "ada")
 		first := c.next()
 		require.NoError(t, c.conn.CloseNow())
-		h.waitForWorker(t, "ada", offline)
-		c = h.connect(t, token, "")
+		f.waitForWorker(t, "ada", offline)
+		c = f.connect(t, token, "")
 		require.Equal(t, first.ID, c.next().ID)
 		c.ack(first.ID)
-		h.waitForInbox(t, "ada", 0)
+		f.waitForInbox(t, "ada", 0)
 	})
-	runCase(t, "no more work than it has places, and the rest once there is room", nil, func(t *testing.T, h *fixture) {
-		token := h.agent(t, "ada")
-		wide := h.connect(t, token, "?places=3")
+	runCase(t, "no more tasks than its concurrency", nil, func(t *testing.T, f *fixture) {
+		token := f.agent(t, "ada")
+		wide := f.connect(t, token, "?concurrency=3")
 		for range 3 {
-			h.submit(t, "ada")
+			f.submit(t, "ada")
 		}
-		h.waitForInbox(t, "ada", 3)
-		narrow := h.connect(t, token, "?places=1")
+		f.waitForInbox(t, "ada", 3)
+		narrow := f.connect(t, token, "?concurrency=1")
 		_, code := wide.readUntilClosed()
 		require.Equal(t, websocket.StatusNormalClosure, code)
 		first := narrow.next()
-		h.enqueue(t, "ada", 1)
-		require.Equal(t, "cancel", narrow.next().Do, "what is no work goes ahead")
+		f.enqueue(t, "ada", 1)
+		require.Equal(t, "cancel", narrow.next().Do, "a notice does not wait")
 		require.Empty(t, narrow.barrier("b1"))
 		narrow.ack(first.ID)
 		require.Equal(t, "assign", narrow.next().Do)
 		require.Empty(t, narrow.barrier("b2"))
 	})
-	runCase(t, "nothing that is not true any more", nil, func(t *testing.T, h *fixture) {
-		h.protocol.render = func(models.InboxMessage, int) ([][]byte, error) { return nil, nil }
-		c := h.connect(t, h.agent(t, "ada"), "")
-		h.enqueue(t, "ada", 3)
-		h.waitForInbox(t, "ada", 0)
+	runCase(t, "no obsolete messages", nil, func(t *testing.T, f *fixture) {
+		f.protocol.render = func(models.InboxMessage, int) ([][]byte, error) { return nil, nil }
+		c := f.connect(t, f.agent(t, "ada"), "")
+		f.enqueue(t, "ada", 3)
+		f.waitForInbox(t, "ada", 0)
 		require.Empty(t, c.barrier("b1"))
 	})
-	runCase(t, "not more than the window while nothing is acknowledged", nil, func(t *testing.T, h *fixture) {
-		c := h.connect(t, h.agent(t, "ada"), "")
-		h.enqueue(t, "ada", 150)
+	runCase(t, "no more than the window without acknowledgements", nil, func(t *testing.T, f *fixture) {
+		c := f.connect(t, f.agent(t, "ada"), "")
+		f.enqueue(t, "ada", 150)
 		seen := map[string]bool{}
-		for range 101 { // one place, and 100 beside
+		for range 101 { // one task, and 100 notices
 			seen[c.next().ID] = true
 		}
 		require.Empty(t, c.barrier("b1"))
@@ -175,181 +175,181 @@ func TestAWebSocketHandsOver(t *testing.T) {
 		for range 49 {
 			seen[c.next().ID] = true
 		}
-		require.Len(t, seen, 150, "each of them once")
+		require.Len(t, seen, 150, "each message once")
 	})
 }
 
-func TestAWebSocketTakes(t *testing.T) {
+func TestWebSocketReceives(t *testing.T) {
 	t.Parallel()
-	runCase(t, "a message, and acknowledges it", nil, func(t *testing.T, h *fixture) {
-		c := h.connect(t, h.agent(t, "ada"), "")
+	runCase(t, "a message and acknowledges it", nil, func(t *testing.T, f *fixture) {
+		c := f.connect(t, f.agent(t, "ada"), "")
 		c.send(note{ID: "m1"})
 		require.Equal(t, []string{"m1"}, c.next().Ack)
-		heard := h.protocol.messages()
-		require.Len(t, heard, 1)
-		require.Equal(t, "ada", *heard[0].from.AgentID)
-		h.waitForMetric(t, 1, "comet_link_messages_total", "in", "websocket")
+		received := f.protocol.messages()
+		require.Len(t, received, 1)
+		require.Equal(t, "ada", *received[0].from.AgentID)
+		f.waitForMetric(t, 1, "comet_transport_messages_total", "in", "websocket")
 	})
-	runCase(t, "one it refuses, and says why before it acknowledges", nil, func(t *testing.T, h *fixture) {
-		c := h.connect(t, h.agent(t, "ada"), "")
+	runCase(t, "a refused message and sends the refusal before the acknowledgement", nil, func(t *testing.T, f *fixture) {
+		c := f.connect(t, f.agent(t, "ada"), "")
 		c.send(note{ID: "m1", Do: "refuse"})
 		require.Equal(t, "invalid-request", c.next().Refused)
 		require.Equal(t, []string{"m1"}, c.next().Ack)
 	})
-	runCase(t, "one it cannot read, and says so", nil, func(t *testing.T, h *fixture) {
-		c := h.connect(t, h.agent(t, "ada"), "")
+	runCase(t, "a malformed message and refuses it", nil, func(t *testing.T, f *fixture) {
+		c := f.connect(t, f.agent(t, "ada"), "")
 		c.send([]int{1})
 		require.Equal(t, "malformed-json", c.next().Refused)
-		require.Empty(t, c.barrier("b1"), "there was nothing to acknowledge")
+		require.Empty(t, c.barrier("b1"), "there is no id to acknowledge")
 	})
-	runCase(t, "one that has a reply, and replies", nil, func(t *testing.T, h *fixture) {
-		c := h.connect(t, h.agent(t, "ada"), "")
+	runCase(t, "a message and sends its reply", nil, func(t *testing.T, f *fixture) {
+		c := f.connect(t, f.agent(t, "ada"), "")
 		c.send(note{ID: "m1", Do: "reply"})
 		require.Equal(t, "m1", c.next().Reply)
 		require.Equal(t, []string{"m1"}, c.next().Ack)
 	})
-	runCase(t, "messages in their order, one at a time", nil, func(t *testing.T, h *fixture) {
-		c := h.connect(t, h.agent(t, "ada"), "")
+	runCase(t, "messages in order", nil, func(t *testing.T, f *fixture) {
+		c := f.connect(t, f.agent(t, "ada"), "")
 		c.send(note{ID: "m1", Do: "slow"})
 		c.send(note{ID: "m2"})
-		require.Eventually(t, func() bool { return len(h.protocol.messages()) == 1 }, time.Minute, time.Millisecond)
-		h.protocol.hold <- struct{}{}
+		require.Eventually(t, func() bool { return len(f.protocol.messages()) == 1 }, time.Minute, time.Millisecond)
+		f.protocol.hold <- struct{}{}
 		require.Equal(t, []string{"m1"}, c.next().Ack)
 		require.Equal(t, []string{"m2"}, c.next().Ack)
 	})
-	runCase(t, "no message over the limit", nil, func(t *testing.T, h *fixture) {
-		c := h.connect(t, h.agent(t, "ada"), "")
-		// The other end may be gone before all was written.
+	runCase(t, "no message over the limit", nil, func(t *testing.T, f *fixture) {
+		c := f.connect(t, f.agent(t, "ada"), "")
+		// The server may close the connection before everything is written.
 		_ = c.conn.Write(t.Context(), websocket.MessageText, []byte(`{"id":"`+strings.Repeat("x", transport.MaxMessageBytes)+`"}`))
 		_, code := c.readUntilClosed()
 		require.Equal(t, websocket.StatusMessageTooBig, code)
 	})
 }
 
-func TestAWebSocketEnds(t *testing.T) {
+func TestWebSocketEnds(t *testing.T) {
 	t.Parallel()
 	soon := &transport.Options{Heartbeat: 150 * time.Millisecond}
-	runCase(t, "when the agent hangs up, which takes it off the line", nil, func(t *testing.T, h *fixture) {
-		c := h.connect(t, h.agent(t, "ada"), "")
-		h.waitForWorker(t, "ada", online)
+	runCase(t, "when the agent disconnects, which takes it offline", nil, func(t *testing.T, f *fixture) {
+		c := f.connect(t, f.agent(t, "ada"), "")
+		f.waitForWorker(t, "ada", online)
 		require.NoError(t, c.conn.Close(websocket.StatusNormalClosure, ""))
-		h.waitForWorker(t, "ada", offline)
-		h.waitForMetric(t, 0, "comet_link_lines", "websocket")
+		f.waitForWorker(t, "ada", offline)
+		f.waitForMetric(t, 0, "comet_transport_connections", "websocket")
 	})
-	runCase(t, "when the agent comes on another one, which stays", nil, func(t *testing.T, h *fixture) {
-		token := h.agent(t, "ada")
-		older := h.connect(t, token, "")
-		newer := h.connect(t, token, "")
+	runCase(t, "when the agent opens a newer one, which stays", nil, func(t *testing.T, f *fixture) {
+		token := f.agent(t, "ada")
+		older := f.connect(t, token, "")
+		newer := f.connect(t, token, "")
 		all, code := older.readUntilClosed()
 		require.Equal(t, "replaced", all[len(all)-1].Bye["reason"])
 		require.Equal(t, websocket.StatusNormalClosure, code)
-		h.waitForMetric(t, 1, "comet_link_lines", "websocket")
+		f.waitForMetric(t, 1, "comet_transport_connections", "websocket")
 		require.Empty(t, newer.barrier("b1"))
-		require.Equal(t, models.WorkerOnline, h.CachedWorker("ada").State)
+		require.Equal(t, models.WorkerOnline, f.CachedWorker("ada").State)
 	})
-	runCase(t, "when the agent comes on a line of another process", soon, func(t *testing.T, h *fixture) {
-		token := h.agent(t, "ada")
-		older := h.connect(t, token, "")
-		other := openFixture(t, newBackend(t, h.db), soon, nil)
+	runCase(t, "when the agent connects to another process", soon, func(t *testing.T, f *fixture) {
+		token := f.agent(t, "ada")
+		older := f.connect(t, token, "")
+		other := openFixture(t, newBackend(t, f.db), soon, nil)
 		newer := other.connect(t, token, "")
 		all, _ := older.readUntilClosed()
 		require.Equal(t, "replaced", all[len(all)-1].Bye["reason"])
 		require.Empty(t, newer.barrier("b1"))
-		require.Equal(t, models.WorkerOnline, h.CachedWorker("ada").State)
+		require.Equal(t, models.WorkerOnline, f.CachedWorker("ada").State)
 	})
-	runCase(t, "soon after its token was revoked", soon, func(t *testing.T, h *fixture) {
-		h.agent(t, "ada")
-		issued := h.token(t, "ada")
-		c := h.connect(t, issued.Secret, "")
-		require.NoError(t, h.auth.Revoke(t.Context(), ops(), issued.Token.ID))
+	runCase(t, "soon after its token is revoked", soon, func(t *testing.T, f *fixture) {
+		f.agent(t, "ada")
+		issued := f.token(t, "ada")
+		c := f.connect(t, issued.Secret, "")
+		require.NoError(t, f.auth.Revoke(t.Context(), ops(), issued.Token.ID))
 		all, code := c.readUntilClosed()
 		require.Equal(t, "token not accepted", all[len(all)-1].Bye["reason"])
 		require.Equal(t, websocket.StatusPolicyViolation, code)
-		h.waitForWorker(t, "ada", offline)
+		f.waitForWorker(t, "ada", offline)
 	})
-	runCase(t, "at the first message after its token was revoked, which has no effect", nil, func(t *testing.T, h *fixture) {
-		h.agent(t, "ada")
-		issued := h.token(t, "ada")
-		c := h.connect(t, issued.Secret, "")
-		require.NoError(t, h.auth.Revoke(t.Context(), ops(), issued.Token.ID))
+	runCase(t, "at the first message after its token is revoked, which has no effect", nil, func(t *testing.T, f *fixture) {
+		f.agent(t, "ada")
+		issued := f.token(t, "ada")
+		c := f.connect(t, issued.Secret, "")
+		require.NoError(t, f.auth.Revoke(t.Context(), ops(), issued.Token.ID))
 		c.send(note{ID: "m1"})
 		all, _ := c.readUntilClosed()
 		require.Equal(t, "unauthenticated", all[0].Refused)
-		require.Empty(t, h.protocol.messages())
+		require.Empty(t, f.protocol.messages())
 	})
-	runCase(t, "when the server does, with a good-bye", nil, func(t *testing.T, h *fixture) {
-		c := h.connect(t, h.agent(t, "ada"), "")
-		h.transports.Drain()
+	runCase(t, "when the server drains, with bye", nil, func(t *testing.T, f *fixture) {
+		c := f.connect(t, f.agent(t, "ada"), "")
+		f.transports.Drain()
 		all, code := c.readUntilClosed()
 		require.Equal(t, "draining", all[len(all)-1].Bye["reason"])
 		require.Equal(t, websocket.StatusGoingAway, code)
-		require.NoError(t, h.transports.Stop(t.Context()))
-		require.Equal(t, models.WorkerOnline, h.CachedWorker("ada").State, "it comes back, and meanwhile work can be asked of it")
-		c, err := h.dial(t, h.agent(t, "bob"), "", "notes.v1")
+		require.NoError(t, f.transports.Stop(t.Context()))
+		require.Equal(t, models.WorkerOnline, f.CachedWorker("ada").State, "it will reconnect, and tasks can be submitted meanwhile")
+		c, err := f.dial(t, f.agent(t, "bob"), "", "notes.v1")
 		require.Error(t, err)
 		require.Equal(t, http.StatusServiceUnavailable, c.resp.StatusCode)
 	})
-	runCase(t, "when two pings were not answered", soon, func(t *testing.T, h *fixture) {
-		h.connect(t, h.agent(t, "ada"), "") // nobody reads, so nobody answers
-		h.waitForWorker(t, "ada", offline)
+	runCase(t, "after two unanswered pings", soon, func(t *testing.T, f *fixture) {
+		f.connect(t, f.agent(t, "ada"), "") // without a reader no ping is answered
+		f.waitForWorker(t, "ada", offline)
 	})
-	runCase(t, "when the agent does not read", &transport.Options{WriteTimeout: 200 * time.Millisecond}, func(t *testing.T, h *fixture) {
-		h.protocol.render = func(m models.InboxMessage, _ int) ([][]byte, error) {
+	runCase(t, "when the agent does not read", &transport.Options{WriteTimeout: 200 * time.Millisecond}, func(t *testing.T, f *fixture) {
+		f.protocol.render = func(m models.InboxMessage, _ int) ([][]byte, error) {
 			return [][]byte{[]byte(`{"id":"` + m.ID + `","text":"` + strings.Repeat("x", 8<<20) + `"}`)}, nil
 		}
-		c := h.connect(t, h.agent(t, "ada"), "")
-		h.enqueue(t, "ada", 20)
-		h.waitForWorker(t, "ada", offline)
-		h.waitForInbox(t, "ada", 20)
+		c := f.connect(t, f.agent(t, "ada"), "")
+		f.enqueue(t, "ada", 20)
+		f.waitForWorker(t, "ada", offline)
+		f.waitForInbox(t, "ada", 20)
 		_ = c.conn.CloseNow()
 	})
 }
 
-// jumpingClock are options for a server that loses an hour whenever it looks at the clock.
+// jumpingClock returns options with a clock that advances by an hour at each call.
 func jumpingClock() *transport.Options {
 	var looks atomic.Int64
 	began := time.Now()
 	return &transport.Options{Heartbeat: 75 * time.Millisecond, Clock: func() time.Time { return began.Add(time.Duration(looks.Add(1)) * time.Hour) }}
 }
 
-func TestALineKeepsItsAgentOnline(t *testing.T) {
+func TestWebSocketKeepsAgentOnline(t *testing.T) {
 	t.Parallel()
 	soon := &transport.Options{Heartbeat: 75 * time.Millisecond}
-	runCase(t, "as long as it answers pings", soon, func(t *testing.T, h *fixture) {
-		c := h.connect(t, h.agent(t, "ada"), "")
+	runCase(t, "while it answers pings", soon, func(t *testing.T, f *fixture) {
+		c := f.connect(t, f.agent(t, "ada"), "")
 		go func() { _, _ = c.read() }() // answers pings until the end of the test
-		h.waitForWorker(t, "ada", online)
-		for range 4 { // together longer than it may be silent
-			h.db.Clock.Advance(30 * time.Second)
-			h.waitForHeartbeat(t, "ada")
+		f.waitForWorker(t, "ada", online)
+		for range 4 { // together longer than the timeout
+			f.db.Clock.Advance(30 * time.Second)
+			f.waitForHeartbeat(t, "ada")
 		}
-		require.Equal(t, models.WorkerOnline, h.CachedWorker("ada").State)
+		require.Equal(t, models.WorkerOnline, f.CachedWorker("ada").State)
 	})
-	runCase(t, "again after the server itself had lost count", jumpingClock(), func(t *testing.T, h *fixture) {
-		c := h.connect(t, h.agent(t, "ada"), "")
+	runCase(t, "again after the server marked it offline by mistake", jumpingClock(), func(t *testing.T, f *fixture) {
+		c := f.connect(t, f.agent(t, "ada"), "")
 		go func() { _, _ = c.read() }()
-		h.waitForWorker(t, "ada", online)
-		require.NoError(t, h.Leave(t.Context(), "ada", false))
-		h.waitForWorker(t, "ada", online)
+		f.waitForWorker(t, "ada", online)
+		require.NoError(t, f.Leave(t.Context(), "ada", false))
+		f.waitForWorker(t, "ada", online)
 	})
-	runCase(t, "but not where the agent has said that it is offline", soon, func(t *testing.T, h *fixture) {
-		c := h.connect(t, h.agent(t, "ada"), "")
+	runCase(t, "unless the agent declared itself offline", soon, func(t *testing.T, f *fixture) {
+		c := f.connect(t, f.agent(t, "ada"), "")
 		go func() { _, _ = c.read() }()
-		h.waitForWorker(t, "ada", online)
-		require.NoError(t, h.Leave(t.Context(), "ada", false))
-		h.db.Clock.Advance(100 * time.Millisecond)
-		h.waitForHeartbeat(t, "ada") // its line is looked after all the same
-		require.Equal(t, models.WorkerOffline, h.CachedWorker("ada").State)
-		_, err := h.Heartbeat(t.Context(), "ada", orchestrator.Heartbeat{State: models.WorkerOnline})
+		f.waitForWorker(t, "ada", online)
+		require.NoError(t, f.Leave(t.Context(), "ada", false))
+		f.db.Clock.Advance(100 * time.Millisecond)
+		f.waitForHeartbeat(t, "ada") // its connection still has heartbeats
+		require.Equal(t, models.WorkerOffline, f.CachedWorker("ada").State)
+		_, err := f.Heartbeat(t.Context(), "ada", orchestrator.Heartbeat{State: models.WorkerOnline})
 		require.NoError(t, err)
-		h.waitForWorker(t, "ada", online)
+		f.waitForWorker(t, "ada", online)
 	})
 }
 
-// dialRaw opens a connection, asks for a WebSocket and sends more at once.
-func (h *fixture) dialRaw(t *testing.T, token, more string) net.Conn {
+// dialRaw opens a TCP connection, requests a WebSocket and sends more bytes at once.
+func (f *fixture) dialRaw(t *testing.T, token, more string) net.Conn {
 	t.Helper()
-	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(h.url, "http://"))
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(f.url, "http://"))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	_, err = conn.Write([]byte("GET /api/agent/connect HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" +
@@ -358,44 +358,45 @@ func (h *fixture) dialRaw(t *testing.T, token, more string) net.Conn {
 	return conn
 }
 
-func TestWhatComesWithTheRequestIsHeard(t *testing.T) {
+func TestWebSocketReadsEarlyFrames(t *testing.T) {
 	t.Parallel()
-	runCase(t, "though the buffer it came in is given back", nil, func(t *testing.T, h *fixture) {
+	runCase(t, "although the buffers are replaced", nil, func(t *testing.T, f *fixture) {
 		frames := ""
-		for i := range 50 { // more than the small buffer takes
+		for i := range 50 { // more than the small buffer can hold
 			text := fmt.Sprintf(`{"id":"early-%d"}`, i)
 			frames += string([]byte{0x81, 0x80 | byte(len(text)), 0, 0, 0, 0}) + text // masked with zeros
 		}
-		h.dialRaw(t, h.agent(t, "ada"), frames)
-		require.Eventually(t, func() bool { return len(h.protocol.messages()) == 50 }, time.Minute, time.Millisecond)
+		f.dialRaw(t, f.agent(t, "ada"), frames)
+		require.Eventually(t, func() bool { return len(f.protocol.messages()) == 50 }, time.Minute, time.Millisecond)
 	})
 }
 
-// waitForHeartbeat waits for a sign of life to be noted at this moment of the database's clock.
-func (h *fixture) waitForHeartbeat(t *testing.T, agentID string) {
+// waitForHeartbeat waits until the agent is recorded as alive at the current time of the database
+// clock.
+func (f *fixture) waitForHeartbeat(t *testing.T, agentID string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		w, err := h.Worker(t.Context(), agentID)
-		return err == nil && w.LastSeenAt.Equal(h.db.Clock.Now())
+		w, err := f.Worker(t.Context(), agentID)
+		return err == nil && w.LastSeenAt.Equal(f.db.Clock.Now())
 	}, time.Minute, time.Millisecond)
 }
 
-// TestADeadPeerIsNoticed: a peer that vanished without a word.
-func TestADeadPeerIsNoticed(t *testing.T) {
+// TestDeadPeer: the connection of an agent that disappeared times out.
+func TestDeadPeer(t *testing.T) {
 	t.Parallel()
-	runCase(t, "by its silence", &transport.Options{Heartbeat: 75 * time.Millisecond}, func(t *testing.T, h *fixture) {
-		h.dialRaw(t, h.agent(t, "ada"), "")
-		h.waitForWorker(t, "ada", online)
-		h.waitForWorker(t, "ada", offline)
-		h.waitForMetric(t, 0, "comet_link_lines", "websocket")
+	runCase(t, "goes offline", &transport.Options{Heartbeat: 75 * time.Millisecond}, func(t *testing.T, f *fixture) {
+		f.dialRaw(t, f.agent(t, "ada"), "")
+		f.waitForWorker(t, "ada", online)
+		f.waitForWorker(t, "ada", offline)
+		f.waitForMetric(t, 0, "comet_transport_connections", "websocket")
 	})
 }
 
-func TestABreakerThatWaitsForASignOfLife(t *testing.T) {
+func TestProbingBreakerCloses(t *testing.T) {
 	t.Parallel()
-	pause := func(t *testing.T, h *fixture) {
+	pause := func(t *testing.T, f *fixture) {
 		t.Helper()
-		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
+		require.NoError(t, f.db.Write(t.Context(), func(tx *store.Tx) error {
 			w, err := tx.Worker("ada")
 			if err != nil {
 				return err
@@ -404,48 +405,48 @@ func TestABreakerThatWaitsForASignOfLife(t *testing.T) {
 			return tx.SaveWorker(&w)
 		}))
 	}
-	requireClosed := func(t *testing.T, h *fixture, do func()) {
+	requireClosed := func(t *testing.T, f *fixture, do func()) {
 		t.Helper()
 		require.Eventually(t, func() bool {
 			do()
-			w, err := h.Worker(context.Background(), "ada")
+			w, err := f.Worker(context.Background(), "ada")
 			return err == nil && w.BreakerUntil.IsZero() && !w.Probing && w.Failures == 0
 		}, time.Minute, time.Millisecond)
 	}
 	wait := func() {}
-	runCase(t, "is closed by the answer to a ping", &transport.Options{Heartbeat: 150 * time.Millisecond}, func(t *testing.T, h *fixture) {
-		c := h.connect(t, h.agent(t, "ada"), "")
+	runCase(t, "after an answered ping", &transport.Options{Heartbeat: 150 * time.Millisecond}, func(t *testing.T, f *fixture) {
+		c := f.connect(t, f.agent(t, "ada"), "")
 		go func() { _, _ = c.read() }()
-		h.waitForWorker(t, "ada", online)
-		pause(t, h)
-		requireClosed(t, h, wait)
+		f.waitForWorker(t, "ada", online)
+		pause(t, f)
+		requireClosed(t, f, wait)
 	})
-	runCase(t, "is closed by the answer to a probe", shortIntervals(), func(t *testing.T, h *fixture) {
+	runCase(t, "after an answered push probe", shortIntervals(), func(t *testing.T, f *fixture) {
 		m := newPushReceiver(t)
-		h.registerPush(t, h.agent(t, "ada"), m)
-		h.waitForWorker(t, "ada", isPushed)
-		pause(t, h)
-		requireClosed(t, h, wait)
+		f.registerPush(t, f.agent(t, "ada"), m)
+		f.waitForWorker(t, "ada", isPushed)
+		pause(t, f)
+		requireClosed(t, f, wait)
 		require.Eventually(t, func() bool { return m.probes() > 0 }, time.Minute, time.Millisecond)
 	})
-	runCase(t, "is closed by asking for the inbox", nil, func(t *testing.T, h *fixture) {
-		token := h.agent(t, "ada")
-		h.poll(t, token, "")
-		pause(t, h)
-		requireClosed(t, h, func() { h.poll(t, token, "") })
+	runCase(t, "after a poll", nil, func(t *testing.T, f *fixture) {
+		token := f.agent(t, "ada")
+		f.poll(t, token, "")
+		pause(t, f)
+		requireClosed(t, f, func() { f.poll(t, token, "") })
 	})
 }
 
-// TestASubprotocolThatThereIsNot is refused with what was offered and what there is.
-func TestASubprotocolThatThereIsNot(t *testing.T) {
+// TestUnknownSubprotocol: the refusal names the offered and the supported subprotocols.
+func TestUnknownSubprotocol(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		h := openFixture(t, newBackend(t, db), nil, func(c *transport.Core) {
+		f := openFixture(t, newBackend(t, db), nil, func(c *transport.Core) {
 			c.Protocols = []protocol.Protocol{envelope.New(c.Work, nil), v5.New(c.Work, nil)}
 		})
-		a := h.do(t, "GET", "/api/agent/connect", h.agent(t, "ada"), "",
+		a := f.do(t, "GET", "/api/agent/connect", f.agent(t, "ada"), "",
 			"Upgrade", "websocket", "Connection", "Upgrade", "Sec-WebSocket-Protocol", "v6, envelope.v9")
 		require.Equal(t, http.StatusBadRequest, a.StatusCode)
-		require.Contains(t, a.body, `none of the subprotocols that were offered is spoken here: there is envelope.v1, v5, and \"v6, envelope.v9\" was offered`)
+		require.Contains(t, a.body, `none of the offered subprotocols is supported: the server supports envelope.v1, v5, the client offered \"v6, envelope.v9\"`)
 	})
 }

@@ -35,10 +35,10 @@ func (c *catalogue) warnings() []string {
 	return slices.Concat(c.tools.warnings, c.resources.warnings, c.templates.warnings, c.prompts.warnings)
 }
 
-// read returns a catalogue in which the lists of the kinds are new and the others those
+// readCatalogue returns a catalogue in which the lists of the kinds are new and the others those
 // of old. An upstream that says that it has no list is not asked for it, and one whose
 // list of anything but tools fails is used without it.
-func (s *session) read(ctx context.Context, old *catalogue, kinds map[ChangeKind]bool) (*catalogue, error) {
+func (s *session) readCatalogue(ctx context.Context, old *catalogue, kinds map[ChangeKind]bool) (*catalogue, error) {
 	out := *old
 	has := s.client.InitializeResult().Capabilities
 	if has == nil {
@@ -55,17 +55,17 @@ func (s *session) read(ctx context.Context, old *catalogue, kinds map[ChangeKind
 		}
 	}
 	if kinds[Resources] && has.Resources != nil {
-		out.resources = optional(readList(ctx, s, "resource", s.resourcePage, func(r *mcp.Resource) string { return r.URI }, nil))
-		out.templates = optional(readList(ctx, s, "resource template", s.templatePage,
+		out.resources = orWarning(readList(ctx, s, "resource", s.resourcePage, func(r *mcp.Resource) string { return r.URI }, nil))
+		out.templates = orWarning(readList(ctx, s, "resource template", s.templatePage,
 			func(r *mcp.ResourceTemplate) string { return r.URITemplate }, nil))
 	}
 	if kinds[Prompts] && has.Prompts != nil {
-		out.prompts = optional(readList(ctx, s, "prompt", s.promptPage, func(p *mcp.Prompt) string { return p.Name }, nil))
+		out.prompts = orWarning(readList(ctx, s, "prompt", s.promptPage, func(p *mcp.Prompt) string { return p.Name }, nil))
 	}
 	return &out, ctx.Err()
 }
 
-func optional[T any](l list[T], err error) list[T] {
+func orWarning[T any](l list[T], err error) list[T] {
 	if err != nil {
 		l.warnings = append(l.warnings, err.Error())
 	}
@@ -112,7 +112,7 @@ func (s *session) promptPage(ctx context.Context, cursor string) ([]*mcp.Prompt,
 func readList[T any](ctx context.Context, s *session, what string, page func(context.Context, string) ([]*T, string, error),
 	name func(*T) string, check func(*T) error,
 ) (list[*T], error) {
-	c := &collector[T]{what: what, name: name, check: check, hide: s.launch.secrets.hide, seen: map[string]bool{}}
+	c := &collector[T]{what: what, name: name, check: check, hide: s.launch.secrets.mask, seen: map[string]bool{}}
 	for cursor, pages := "", 0; ; pages++ {
 		if pages == MaxPages {
 			c.warn("the list of %ss has more than %d pages; the others were left out", what, MaxPages)
@@ -126,7 +126,7 @@ func readList[T any](ctx context.Context, s *session, what string, page func(con
 			return items, err
 		})
 		if err != nil {
-			return list[*T]{}, fmt.Errorf("the list of %ss cannot be read: %s", what, s.launch.secrets.hide(err.Error()))
+			return list[*T]{}, fmt.Errorf("the list of %ss cannot be read: %s", what, s.launch.secrets.mask(err.Error()))
 		}
 		if !c.add(items) || next == "" {
 			break
@@ -142,22 +142,22 @@ func readList[T any](ctx context.Context, s *session, what string, page func(con
 
 // collector takes what a list may have and says what it left out.
 type collector[T any] struct {
-	what     string
-	name     func(*T) string
-	check    func(*T) error
-	hide     func(string) string
-	seen     map[string]bool
-	items    []*T
-	size     int
-	warnings []string
-	more     int // warnings that are not told one by one
+	what       string
+	name       func(*T) string
+	check      func(*T) error
+	hide       func(string) string
+	seen       map[string]bool
+	items      []*T
+	size       int
+	warnings   []string
+	suppressed int // warnings that are not told one by one
 }
 
 const maxWarnings = 20
 
 func (c *collector[T]) warn(format string, args ...any) {
 	if len(c.warnings) == maxWarnings {
-		c.more++
+		c.suppressed++
 		return
 	}
 	c.warnings = append(c.warnings, c.hide(fmt.Sprintf(format, args...)))
@@ -170,8 +170,8 @@ func (c *collector[T]) add(items []*T) bool {
 			c.warn("a %s that is null was left out", c.what)
 			continue
 		}
-		name, size := c.name(item), sizeOf(reflect.ValueOf(item))
-		switch err := c.judge(name, item, size); {
+		name, size := c.name(item), approximateSize(reflect.ValueOf(item))
+		switch err := c.checkItem(name, item, size); {
 		case len(c.items) == MaxTools:
 			c.warn("there are more than %d %ss; the others were left out", MaxTools, c.what)
 			return false
@@ -189,7 +189,7 @@ func (c *collector[T]) add(items []*T) bool {
 	return true
 }
 
-func (c *collector[T]) judge(name string, item *T, size int) error {
+func (c *collector[T]) checkItem(name string, item *T, size int) error {
 	switch {
 	case name == "":
 		return errors.New("it has no name")
@@ -207,8 +207,156 @@ func (c *collector[T]) judge(name string, item *T, size int) error {
 
 func (c *collector[T]) list() list[*T] {
 	slices.SortStableFunc(c.items, func(a, b *T) int { return cmp.Compare(c.name(a), c.name(b)) })
-	if c.more > 0 {
-		c.warnings = append(c.warnings, fmt.Sprintf("and %d more like these", c.more))
+	if c.suppressed > 0 {
+		c.warnings = append(c.warnings, fmt.Sprintf("and %d more like these", c.suppressed))
 	}
 	return list[*T]{c.items, c.warnings}
+}
+
+// checkTool returns the reason why a tool cannot be used, nil for a usable tool.
+func checkTool(t *mcp.Tool) error {
+	if len(t.Name) > MaxName {
+		return fmt.Errorf("its name is longer than %d bytes", MaxName)
+	}
+	if t.InputSchema == nil {
+		return errors.New("it has no input schema")
+	}
+	if err := checkRoot(t.InputSchema); err != nil {
+		return fmt.Errorf("its input schema is not a JSON Schema of an object: %w", err)
+	}
+	if t.OutputSchema == nil {
+		return nil
+	}
+	if err := checkRoot(t.OutputSchema); err != nil {
+		return fmt.Errorf("its output schema is not a JSON Schema of an object: %w", err)
+	}
+	return nil
+}
+
+// checkRoot checks a whole schema, which MCP requires to describe an object.
+func checkRoot(schema any) error {
+	object, ok := schema.(map[string]any)
+	if !ok {
+		return errors.New("it is not an object")
+	}
+	if kind, given := object["type"]; given && kind != "object" {
+		return errors.New(`its type is not "object"`)
+	}
+	return checkSchema(object, 0)
+}
+
+const maxSchemaDepth = 64
+
+// checkSchema checks the form of the keywords that hold schemas, types and names, in any draft.
+// It does not check patterns, numbers and references, which differ between drafts and libraries:
+// google/jsonschema-go, for example, rejects the boolean exclusiveMinimum of draft 4 and the
+// look-ahead of ECMAScript patterns, and accepts unknown types.
+func checkSchema(schema any, depth int) error {
+	if _, isBool := schema.(bool); isBool && depth > 0 {
+		return nil
+	}
+	object, ok := schema.(map[string]any)
+	switch {
+	case !ok:
+		return errors.New("a schema in it is neither an object nor true or false")
+	case depth > maxSchemaDepth:
+		return fmt.Errorf("it is nested more than %d deep", maxSchemaDepth)
+	}
+	for keyword, value := range object {
+		if err := checkKeyword(keyword, value, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkKeyword(keyword string, value any, depth int) error {
+	subschema := func(v any) error { return checkSchema(v, depth) }
+	list, isList := value.([]any)
+	switch keyword {
+	case "type":
+		if isList {
+			return checkEach(keyword, list, checkType)
+		}
+		return checkType(value)
+	case "properties", "patternProperties", "$defs", "definitions", "dependentSchemas":
+		members, ok := value.(map[string]any)
+		if !ok {
+			return fmt.Errorf("%s is not an object", keyword)
+		}
+		for name, schema := range members {
+			if err := subschema(schema); err != nil {
+				return fmt.Errorf("%s: %w", words.Clip(name), err)
+			}
+		}
+	case "items":
+		if isList {
+			return checkEach(keyword, list, subschema)
+		}
+		return subschema(value)
+	case "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedProperties":
+		return subschema(value)
+	case "allOf", "anyOf", "oneOf", "prefixItems":
+		return checkEach(keyword, value, subschema)
+	case "required":
+		return checkEach(keyword, value, func(name any) error {
+			if _, ok := name.(string); !ok {
+				return errors.New("required has an entry that is not a name")
+			}
+			return nil
+		})
+	case "enum":
+		return checkEach(keyword, value, func(any) error { return nil })
+	}
+	return nil
+}
+
+// checkEach checks the elements of a keyword that must be a list.
+func checkEach(keyword string, value any, check func(any) error) error {
+	list, ok := value.([]any)
+	if !ok {
+		return fmt.Errorf("%s is not a list", keyword)
+	}
+	for _, element := range list {
+		if err := check(element); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkType(value any) error {
+	switch value {
+	case "object", "array", "string", "number", "integer", "boolean", "null":
+		return nil
+	}
+	return fmt.Errorf("%s is not a type", words.Quote(fmt.Sprint(value)))
+}
+
+// approximateSize estimates the size of a decoded value in bytes.
+func approximateSize(v reflect.Value) int {
+	const each = 16
+	size := each
+	switch v.Kind() {
+	case reflect.String:
+		size += v.Len()
+	case reflect.Pointer, reflect.Interface:
+		if !v.IsNil() {
+			size += approximateSize(v.Elem())
+		}
+	case reflect.Map:
+		for it := v.MapRange(); it.Next(); {
+			size += approximateSize(it.Key()) + approximateSize(it.Value())
+		}
+	case reflect.Slice, reflect.Array:
+		for i := range v.Len() {
+			size += approximateSize(v.Index(i))
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			size += approximateSize(v.Field(i))
+		}
+	default:
+	}
+	return size
 }

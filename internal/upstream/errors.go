@@ -3,8 +3,11 @@ package upstream
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"comet/internal/words"
 )
 
 // Kind says what went wrong with an upstream.
@@ -66,12 +69,12 @@ func KindOf(err error) Kind {
 	return ""
 }
 
-func fail(kind Kind, server, format string, args ...any) *Error {
+func newError(kind Kind, server, format string, args ...any) *Error {
 	return &Error{Kind: kind, Server: server, Detail: fmt.Sprintf("upstream %q ", server) + fmt.Sprintf(format, args...)}
 }
 
-// because keeps a cause for errors.Is; the sentence does not show it.
-func (e *Error) because(cause error) *Error {
+// withCause keeps a cause for errors.Is; the sentence does not show it.
+func (e *Error) withCause(cause error) *Error {
 	e.cause = cause
 	return e
 }
@@ -99,4 +102,67 @@ func guard[T any](fn func() (T, error)) (out T, err error) {
 		}
 	}()
 	return fn()
+}
+
+// remoteError is an error that an upstream answered with. The SDK takes some codes, whoever
+// they come from, for its own words of a connection that is being closed; as a foreign
+// error they are what they are, and errors.As still finds them.
+type remoteError struct{ rpc *jsonrpc.Error }
+
+// Error implements error.
+func (f *remoteError) Error() string { return f.rpc.Message }
+
+// As has errors.As find the error in it.
+func (f *remoteError) As(target any) bool {
+	p, ok := target.(**jsonrpc.Error)
+	if ok {
+		*p = f.rpc
+	}
+	return ok
+}
+
+// markRemoteError marks the error of an answer.
+func markRemoteError(msg jsonrpc.Message) jsonrpc.Message {
+	if answer, ok := msg.(*jsonrpc.Response); ok {
+		if rpc, ok := answer.Error.(*jsonrpc.Error); ok { //nolint:errorlint // it has just been decoded
+			answer.Error = &remoteError{rpc}
+		}
+	}
+	return msg
+}
+
+// maxSample is how much of something that is no message is shown, in bytes.
+const maxSample = 120
+
+// invalidMessages counts what an upstream sent that is no message of the protocol, and keeps the
+// beginning of the first.
+type invalidMessages struct {
+	mu     sync.Mutex
+	n      int64
+	sample string
+}
+
+func (c *invalidMessages) add(sample string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n++; c.sample == "" {
+		c.sample = sample
+	}
+}
+
+// warning is a sentence for a person, "" where there was nothing.
+func (c *invalidMessages) warning(s *secrets) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("%d lines or events that are no messages of the protocol were dropped", c.n)
+	if c.n == 1 {
+		text = "a line or an event that is no message of the protocol was dropped"
+	}
+	if c.sample != "" {
+		text += ", the first began with " + words.Quote(s.mask(c.sample))
+	}
+	return text
 }

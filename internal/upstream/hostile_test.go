@@ -47,7 +47,7 @@ func TestAHostileUpstreamHurtsNobodyElse(t *testing.T) {
 		t.Parallel()
 		bad := fakeServer("bad", "plain")
 		bad.Timeout = time.Second
-		b := setup(t, upstream.Options{Grace: 10 * time.Millisecond}, bad)
+		b := setup(t, upstream.Options{StopGrace: 10 * time.Millisecond}, bad)
 		_, err := b.Call(t.Context(), "bad", "hang", nil, nil)
 		requireKind(t, upstream.KindTimeout, err)
 		b.await(t, "bad", func(s upstream.Status) bool { return isReady(s) && s.Restarts == 1 })
@@ -57,7 +57,7 @@ func TestAHostileUpstreamHurtsNobodyElse(t *testing.T) {
 
 	t.Run("OneThatNeverStartsDelaysNobody", func(t *testing.T) {
 		t.Parallel()
-		b := setup(t, upstream.Options{Patience: time.Millisecond, Grace: 10 * time.Millisecond}, fakeServer("bad", "silent"), fakeServer("good", "plain"))
+		b := setup(t, upstream.Options{FirstStartWait: time.Millisecond, StopGrace: 10 * time.Millisecond}, fakeServer("bad", "silent"), fakeServer("good", "plain"))
 		b.ready(t, "good")
 		_, err := b.Call(t.Context(), "bad", "echo", nil, nil)
 		requireKind(t, upstream.KindDown, err)
@@ -67,11 +67,11 @@ func TestAHostileUpstreamHurtsNobodyElse(t *testing.T) {
 
 	t.Run("OneThatCannotBeStartedIsTriedAgainAndSaysWhy", func(t *testing.T) {
 		t.Parallel()
-		b := setup(t, upstream.Options{StartTimeout: time.Second, Grace: 10 * time.Millisecond}, fakeServer("silent", "silent"), fakeServer("exits", "exits"),
+		b := setup(t, upstream.Options{StartTimeout: time.Second, StopGrace: 10 * time.Millisecond}, fakeServer("silent", "silent"), fakeServer("exits", "exits"),
 			upstream.Server{ID: "missing", Command: "no-such-program"})
 		s := b.await(t, "exits", func(s upstream.Status) bool { return s.State == upstream.Failed && s.Restarts > 2 })
 		require.Equal(t, "the program ended (exit status 3); it last wrote: cannot open ", s.Error)
-		require.False(t, s.NextTry.IsZero())
+		require.False(t, s.NextAttempt.IsZero())
 		require.Zero(t, s.PID)
 		s = b.await(t, "missing", func(s upstream.Status) bool { return s.Error != "" })
 		require.Equal(t, "the program \"no-such-program\" could not be started: executable file not found in $PATH", s.Error)
@@ -138,8 +138,8 @@ func TestAHostileUpstreamHurtsNobodyElse(t *testing.T) {
 		text := strings.Join(s.Warnings, "\n")
 		for _, want := range []string{
 			`the tool "b" was left out: another one before it has the same name`, `the tool "" was left out: it has no name`,
-			"its name is longer than 128 bytes", `the tool "s1" was left out: the schema of its arguments is no JSON Schema of an object: q: "strnig" is no type`,
-			`"s2"`, `"s3"`, `"s4" was left out: it has no schema`, `"s5" was left out: the schema of its arguments is no JSON Schema of an object: its type is not "object"`,
+			"its name is longer than 128 bytes", `the tool "s1" was left out: its input schema is not a JSON Schema of an object: q: "strnig" is not a type`,
+			`"s2"`, `"s3"`, `"s4" was left out: it has no input schema`, `"s5" was left out: its input schema is not a JSON Schema of an object: its type is not "object"`,
 		} {
 			require.Contains(t, text, want)
 		}
@@ -159,7 +159,7 @@ func TestAHostileUpstreamHurtsNobodyElse(t *testing.T) {
 
 	t.Run("AStormOfChangesIsReadAFewTimes", func(t *testing.T) {
 		t.Parallel()
-		b := setup(t, upstream.Options{Settle: 50 * time.Millisecond}, fakeServer("bad", "plain"))
+		b := setup(t, upstream.Options{ChangeDelay: 50 * time.Millisecond}, fakeServer("bad", "plain"))
 		require.Equal(t, "stormed", b.call(t, "bad", "storm", ""))
 		require.Equal(t, "{}", b.call(t, "bad", "echo", ""))
 		require.False(t, b.told(upstream.Change{Server: "bad", Kind: upstream.Tools}), "nothing has changed")
@@ -187,7 +187,7 @@ func TestAHostileUpstreamHurtsNobodyElse(t *testing.T) {
 
 	t.Run("OneThatDoesNotEndIsKilled", func(t *testing.T) {
 		t.Parallel()
-		b := setup(t, upstream.Options{Grace: 20 * time.Millisecond}, fakeServer("bad", "stubborn"))
+		b := setup(t, upstream.Options{StopGrace: 20 * time.Millisecond}, fakeServer("bad", "stubborn"))
 		pid := b.ready(t, "bad").PID
 		require.NoError(t, b.Remove(t.Context(), "file", "bad"))
 		requireGone(t, pid)

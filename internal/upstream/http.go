@@ -20,32 +20,31 @@ import (
 const (
 	maxErrorBody = 64 << 10 // bytes of an answer that is an error
 	maxRedirects = 3
-	farewell     = 2 * time.Second // for the last requests of a session
-	drain        = 2 * time.Second // for a connection to become free after an answer
+	closeTimeout = 2 * time.Second // for the last requests of a session
+	drainTimeout = 2 * time.Second // for a connection to become free after an answer
 )
 
-// web carries the requests of one session to an address. The SDK reads whatever it is
+// httpClient carries the requests of one session to an address. The SDK reads whatever it is
 // sent and gives the session up at what it cannot read; here answers are bounded and
 // looked at before, and headers go to the address they are meant for and nowhere else.
-type web struct {
-	base    *http.Transport
-	origin  *url.URL
-	headers http.Header
-	limit   int
-	garbage *counter
-	aside   aside
-	resumes bool            // see events
-	life    context.Context // of the session: its end ends every request
-	end     context.CancelFunc
-	refused atomic.Pointer[string] // the status of the last answer that was an error
+type httpClient struct {
+	base      *http.Transport
+	origin    *url.URL
+	headers   http.Header
+	limit     int
+	invalid   *invalidMessages
+	hook      messageHook
+	life      context.Context // of the session: its end ends every request
+	end       context.CancelFunc
+	lastError atomic.Pointer[string] // the status of the last answer that was an error
 }
 
-func newWeb(l *launch, opts *Options, garbage *counter, aside aside) (*web, error) {
+func newHTTPClient(l *resolvedServer, opts *Options, garbage *invalidMessages, aside messageHook) (*httpClient, error) {
 	origin, err := url.Parse(l.URL)
 	if err != nil {
 		return nil, errors.New("its url is no address")
 	}
-	w := &web{origin: origin, headers: http.Header{}, limit: opts.MaxMessage, garbage: garbage, aside: aside, resumes: l.transport() != SSE}
+	w := &httpClient{origin: origin, headers: http.Header{}, limit: opts.MaxMessage, invalid: garbage, hook: aside}
 	for name, value := range l.Headers {
 		w.headers.Set(name, value)
 	}
@@ -65,7 +64,7 @@ func newWeb(l *launch, opts *Options, garbage *counter, aside aside) (*web, erro
 }
 
 // client is for the SDK's transports.
-func (w *web) client() *http.Client {
+func (w *httpClient) client() *http.Client {
 	return &http.Client{Transport: w, CheckRedirect: func(req *http.Request, via []*http.Request) error {
 		if len(via) > maxRedirects {
 			return errors.New("it redirects too often")
@@ -78,18 +77,18 @@ func (w *web) client() *http.Client {
 }
 
 // close ends every request.
-func (w *web) close() {
+func (w *httpClient) close() {
 	w.end()
 	w.base.CloseIdleConnections()
 }
 
 // RoundTrip implements http.RoundTripper.
-func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
+func (w *httpClient) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Scheme != w.origin.Scheme || req.URL.Host != w.origin.Host {
 		closeBody(req)
 		return nil, fmt.Errorf("it leads to another host (%s), which is not followed", req.URL.Host)
 	}
-	if w.over() {
+	if w.closed() {
 		closeBody(req)
 		// Not an error: the SDK would try to open its stream again for a while.
 		return &http.Response{
@@ -109,11 +108,11 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 		release()
 		return nil, err
 	}
-	resp.Body = &releasing{ReadCloser: resp.Body, release: release}
-	return w.checked(req, resp), nil
+	resp.Body = &releasingBody{ReadCloser: resp.Body, release: release}
+	return w.filterResponse(req, resp), nil
 }
 
-func (w *web) over() bool { return w.life.Err() != nil }
+func (w *httpClient) closed() bool { return w.life.Err() != nil }
 
 func closeBody(req *http.Request) {
 	if req.Body != nil {
@@ -121,26 +120,26 @@ func closeBody(req *http.Request) {
 	}
 }
 
-// checked replaces the body by one that is bounded and holds messages only.
-func (w *web) checked(req *http.Request, resp *http.Response) *http.Response {
+// filterResponse replaces the body by one that is bounded and holds messages only.
+func (w *httpClient) filterResponse(req *http.Request, resp *http.Response) *http.Response {
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	switch {
 	case resp.StatusCode >= http.StatusBadRequest:
 		status := resp.Status
-		w.refused.Store(&status)
-		resp.Body = &limited{Reader: io.LimitReader(resp.Body, maxErrorBody), Closer: resp.Body}
+		w.lastError.Store(&status)
+		resp.Body = &limitedBody{Reader: io.LimitReader(resp.Body, maxErrorBody), Closer: resp.Body}
 	case kind == "text/event-stream":
-		resp.Body = newEvents(resp.Body, w.limit, w.garbage, w.aside, w.resumes)
+		resp.Body = newEventFilter(resp.Body, w.limit, w.invalid, w.hook)
 	case kind == "application/json" && req.Method == http.MethodPost:
-		w.whole(req, resp)
+		w.readSingle(req, resp)
 	default:
-		resp.Body = &limited{Reader: io.LimitReader(resp.Body, maxErrorBody), Closer: resp.Body}
+		resp.Body = &limitedBody{Reader: io.LimitReader(resp.Body, maxErrorBody), Closer: resp.Body}
 	}
 	return resp
 }
 
-// whole reads an answer that is one message, and makes an error of it that it is none.
-func (w *web) whole(req *http.Request, resp *http.Response) {
+// readSingle reads an answer that is one message, and makes an error of it that it is none.
+func (w *httpClient) readSingle(req *http.Request, resp *http.Response) {
 	data, err := io.ReadAll(io.LimitReader(resp.Body, int64(w.limit)+1))
 	_ = resp.Body.Close()
 	var problem *jsonrpc.Error
@@ -151,18 +150,18 @@ func (w *web) whole(req *http.Request, resp *http.Response) {
 		problem = tooLarge(w.limit)
 	default:
 		if _, err := jsonrpc.DecodeMessage(data); err != nil && len(bytes.TrimSpace(data)) > 0 {
-			w.garbage.add(string(data[:min(len(data), maxSample)]))
+			w.invalid.add(string(data[:min(len(data), maxSample)]))
 			problem = &jsonrpc.Error{Code: jsonrpc.CodeParseError, Message: "the answer is no message of the protocol"}
 		}
 	}
 	if problem != nil {
-		data = answerTo(req, problem)
+		data = errorResponseTo(req, problem)
 	}
 	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
 }
 
-// answerTo is a message that answers the request with an error.
-func answerTo(req *http.Request, problem *jsonrpc.Error) []byte {
+// errorResponseTo is a message that answers the request with an error.
+func errorResponseTo(req *http.Request, problem *jsonrpc.Error) []byte {
 	var asked struct {
 		ID any `json:"id"`
 	}
@@ -175,10 +174,10 @@ func answerTo(req *http.Request, problem *jsonrpc.Error) []byte {
 	if err != nil {
 		return nil
 	}
-	return errorMessage(id, problem)
+	return errorResponse(id, problem)
 }
 
-func errorMessage(id jsonrpc.ID, problem *jsonrpc.Error) []byte {
+func errorResponse(id jsonrpc.ID, problem *jsonrpc.Error) []byte {
 	data, err := jsonrpc.EncodeMessage(&jsonrpc.Response{ID: id, Error: problem})
 	if err != nil {
 		return nil
@@ -186,20 +185,20 @@ func errorMessage(id jsonrpc.ID, problem *jsonrpc.Error) []byte {
 	return data
 }
 
-// releasing frees what a request holds when its answer is closed.
-type releasing struct {
+// releasingBody frees what a request holds when its answer is closed.
+type releasingBody struct {
 	io.ReadCloser
 	release func()
 }
 
 // Close implements io.Closer.
-func (r *releasing) Close() error {
+func (r *releasingBody) Close() error {
 	err := r.ReadCloser.Close()
 	r.release()
 	return err
 }
 
-type limited struct {
+type limitedBody struct {
 	io.Reader
 	io.Closer
 }

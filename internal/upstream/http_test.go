@@ -58,13 +58,6 @@ func TestEverythingElseOfAnAddress(t *testing.T) {
 			everything(t, b)
 		})
 	}
-	t.Run("SSE", func(t *testing.T) {
-		t.Parallel()
-		sdk := newSDKServer(nil)
-		server := serve(t, mcp.NewSSEHandler(func(*http.Request) *mcp.Server { return sdk }, nil))
-		b := setup(t, upstream.Options{MaxMessage: 1 << 20}, upstream.Server{ID: "a", URL: server.URL, Transport: upstream.SSE})
-		everything(t, b)
-	})
 }
 
 func TestCancellationAndProgressOverHTTP(t *testing.T) {
@@ -95,9 +88,6 @@ func TestProgressIsToldBeforeTheAnswer(t *testing.T) {
 		"Stdio":    fakeServer("a", "sdk"),
 		"Newest":   {ID: "a", URL: serve(t, sdkHandler(nil, &mcp.StreamableHTTPOptions{Stateless: true})).URL},
 		"Sessions": {ID: "a", URL: serve(t, sdkHandler(nil, nil)).URL},
-		"SSE": {ID: "a", Transport: upstream.SSE, URL: serve(t, mcp.NewSSEHandler(func(*http.Request) *mcp.Server {
-			return newSDKServer(nil)
-		}, nil)).URL},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -135,7 +125,7 @@ func TestHeadersGoToTheirAddressOnly(t *testing.T) {
 	def := upstream.Server{Bearer: "${TOKEN}", Headers: map[string]string{"x-key": "key-${env:TOKEN}"}}
 	near, away := def, def
 	near.ID, near.URL, away.ID, away.URL = "near", server.URL+"/near", "away", server.URL+"/away"
-	b := setup(t, upstream.Options{Lookup: lookup}, near, away)
+	b := setup(t, upstream.Options{LookupEnv: lookup}, near, away)
 	b.ready(t, "near")
 	require.Equal(t, "{}", b.call(t, "near", "echo", ""))
 	tokens.Range(func(k, _ any) bool {

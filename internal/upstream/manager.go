@@ -15,21 +15,21 @@ import (
 // Manager holds the upstreams. It is a lifecycle.Service and safe for concurrent use;
 // nothing but Stop waits for an upstream longer than it says.
 type Manager struct {
-	opts   Options
-	teller *teller
+	opts     Options
+	notifier *changeNotifier
 
-	mu       sync.RWMutex
-	started  bool
-	stopped  bool
-	all      map[string]*upstream
-	leaving  []*upstream    // taken out, not ended yet
-	partings sync.WaitGroup // of their ends
+	mu        sync.RWMutex
+	started   bool
+	stopped   bool
+	upstreams map[string]*upstream
+	stopping  []*upstream    // taken out, not ended yet
+	stops     sync.WaitGroup // of their ends
 }
 
 // New returns a manager without upstreams.
 func New(o *Options) *Manager {
-	m := &Manager{opts: o.orDefaults(), all: map[string]*upstream{}}
-	m.teller = newTeller(m.opts.Changed)
+	m := &Manager{opts: o.orDefaults(), upstreams: map[string]*upstream{}}
+	m.notifier = newChangeNotifier(m.opts.OnChange)
 	return m
 }
 
@@ -42,10 +42,10 @@ func (m *Manager) Start(ctx context.Context) error {
 		return nil
 	}
 	m.started = true
-	for _, u := range m.all {
+	for _, u := range m.upstreams {
 		_ = u.Start(ctx) // it never fails
 	}
-	return m.teller.Start(ctx)
+	return m.notifier.Start(ctx)
 }
 
 // Stop ends every upstream at the same time, and returns when they have ended or ctx is
@@ -53,7 +53,7 @@ func (m *Manager) Start(ctx context.Context) error {
 func (m *Manager) Stop(ctx context.Context) error {
 	m.mu.Lock()
 	m.stopped = true
-	ending := append(slices.Collect(maps.Values(m.all)), m.leaving...)
+	ending := append(slices.Collect(maps.Values(m.upstreams)), m.stopping...)
 	m.mu.Unlock()
 	failures := make([]error, len(ending))
 	var all sync.WaitGroup
@@ -63,18 +63,18 @@ func (m *Manager) Stop(ctx context.Context) error {
 	all.Wait()
 	err := errors.Join(failures...)
 	if err == nil {
-		m.partings.Wait()
+		m.stops.Wait()
 	}
-	return errors.Join(err, m.teller.Stop(ctx))
+	return errors.Join(err, m.notifier.Stop(ctx))
 }
 
 // find returns the upstream of that id.
 func (m *Manager) find(id string) (*upstream, error) {
 	m.mu.RLock()
-	u := m.all[id]
+	u := m.upstreams[id]
 	m.mu.RUnlock()
 	if u == nil {
-		return nil, fail(KindUnknownServer, id, "does not exist")
+		return nil, newError(KindUnknownServer, id, "does not exist")
 	}
 	return u, nil
 }
@@ -89,18 +89,18 @@ func (m *Manager) session(ctx context.Context, id string) (*ready, error) {
 	if r := u.ready(); r != nil {
 		return r, nil
 	}
-	patience := time.NewTimer(m.opts.Patience)
+	patience := time.NewTimer(m.opts.FirstStartWait)
 	defer patience.Stop()
 	select {
-	case <-u.settled:
+	case <-u.firstAttempt:
 	case <-patience.C:
 	case <-ctx.Done():
-		return nil, fail(KindCancelled, id, "was not asked: the caller has gone").because(ctx.Err())
+		return nil, newError(KindCancelled, id, "was not asked: the caller has gone").withCause(ctx.Err())
 	}
 	if r := u.ready(); r != nil {
 		return r, nil
 	}
-	return nil, u.down()
+	return nil, u.unavailable()
 }
 
 func (u *upstream) ready() *ready {
@@ -109,24 +109,24 @@ func (u *upstream) ready() *ready {
 	return u.current
 }
 
-// down says why there is no session.
-func (u *upstream) down() *Error {
+// unavailable says why there is no session.
+func (u *upstream) unavailable() *Error {
 	s := u.status()
 	switch {
 	case s.State == Disabled:
-		return fail(KindDown, s.ID, "is disabled")
+		return newError(KindDown, s.ID, "is disabled")
 	case s.State == Stopped:
-		return fail(KindDown, s.ID, "has been stopped")
+		return newError(KindDown, s.ID, "has been stopped")
 	case s.Error != "":
-		return fail(KindDown, s.ID, "is down: %s", s.Error)
+		return newError(KindDown, s.ID, "is down: %s", s.Error)
 	}
-	return fail(KindDown, s.ID, "is being started")
+	return newError(KindDown, s.ID, "is being started")
 }
 
 // Servers describes all upstreams in the order of their ids.
 func (m *Manager) Servers() []Status {
 	m.mu.RLock()
-	all := slices.Collect(maps.Values(m.all))
+	all := slices.Collect(maps.Values(m.upstreams))
 	m.mu.RUnlock()
 	out := make([]Status, len(all))
 	for i, u := range all {
@@ -162,25 +162,25 @@ func (m *Manager) Restart(id string) error {
 // Tools returns the tools of an upstream in the order of their names: none unless it is
 // ready. Nobody may change them.
 func (m *Manager) Tools(id string) []*mcp.Tool {
-	return offered(m, id, func(c *catalogue) []*mcp.Tool { return c.tools.items })
+	return itemsOf(m, id, func(c *catalogue) []*mcp.Tool { return c.tools.items })
 }
 
 // Resources is Tools for resources, in the order of their URIs.
 func (m *Manager) Resources(id string) []*mcp.Resource {
-	return offered(m, id, func(c *catalogue) []*mcp.Resource { return c.resources.items })
+	return itemsOf(m, id, func(c *catalogue) []*mcp.Resource { return c.resources.items })
 }
 
 // ResourceTemplates is Tools for the templates of resources, in their own order.
 func (m *Manager) ResourceTemplates(id string) []*mcp.ResourceTemplate {
-	return offered(m, id, func(c *catalogue) []*mcp.ResourceTemplate { return c.templates.items })
+	return itemsOf(m, id, func(c *catalogue) []*mcp.ResourceTemplate { return c.templates.items })
 }
 
 // Prompts is Tools for prompts.
 func (m *Manager) Prompts(id string) []*mcp.Prompt {
-	return offered(m, id, func(c *catalogue) []*mcp.Prompt { return c.prompts.items })
+	return itemsOf(m, id, func(c *catalogue) []*mcp.Prompt { return c.prompts.items })
 }
 
-func offered[T any](m *Manager, id string, of func(*catalogue) []T) []T {
+func itemsOf[T any](m *Manager, id string, of func(*catalogue) []T) []T {
 	u, err := m.find(id)
 	if err != nil {
 		return nil
@@ -190,4 +190,111 @@ func offered[T any](m *Manager, id string, of func(*catalogue) []T) []T {
 		return nil
 	}
 	return of(r.catalogue)
+}
+
+// ApplyResult is what Apply did, ids in order.
+type ApplyResult struct{ Started, Changed, Stopped, Unchanged []string }
+
+// Apply makes servers all the upstreams of one source, e.g. a file: new ones are started,
+// changed ones started anew, missing ones stopped, and the others not touched. It waits
+// for none of that. A definition that breaks a rule or has the id of another source's is
+// named in the error and otherwise left out; what has its id in this source stays.
+func (m *Manager) Apply(_ context.Context, source string, servers []Server) (ApplyResult, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out ApplyResult
+	var failures []error
+	wanted := map[string]bool{}
+	for _, s := range servers {
+		if wanted[s.ID] {
+			failures = append(failures, newError(KindConflict, s.ID, "is defined twice"))
+			continue
+		}
+		wanted[s.ID] = true
+		failures = append(failures, m.put(source, s, &out))
+	}
+	for id, u := range m.upstreams {
+		if u.source == source && !wanted[id] {
+			m.remove(u)
+			out.Stopped = append(out.Stopped, id)
+		}
+	}
+	for _, ids := range [][]string{out.Started, out.Changed, out.Stopped, out.Unchanged} {
+		slices.Sort(ids)
+	}
+	return out, errors.Join(failures...)
+}
+
+// Put adds one upstream to a source, or changes it there.
+func (m *Manager) Put(_ context.Context, source string, s Server) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.put(source, s, &ApplyResult{})
+}
+
+// Remove stops one upstream of a source and forgets it. It does not wait for its end.
+func (m *Manager) Remove(_ context.Context, source, id string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	u := m.upstreams[id]
+	switch {
+	case u == nil:
+		return newError(KindUnknownServer, id, "does not exist")
+	case u.source != source:
+		return newError(KindConflict, id, "comes from %s and can be removed there only", u.source)
+	}
+	m.remove(u)
+	return nil
+}
+
+// put adds, changes or keeps one upstream; m.mu is held.
+func (m *Manager) put(source string, s Server, out *ApplyResult) error {
+	if err := s.Validate(); err != nil {
+		return err
+	}
+	old := m.upstreams[s.ID]
+	switch {
+	case m.stopped:
+		return newError(KindDown, s.ID, "cannot be started: comet is being stopped")
+	case old == nil && len(m.upstreams) >= MaxServers:
+		return newError(KindInvalid, s.ID, "is one too many: there are %d", MaxServers)
+	case old != nil && old.source != source:
+		return newError(KindConflict, s.ID, "is defined by %s already", old.source)
+	case old != nil && old.server.equal(s):
+		out.Unchanged = append(out.Unchanged, s.ID)
+		return nil
+	case old != nil:
+		m.remove(old)
+		out.Changed = append(out.Changed, s.ID)
+	default:
+		out.Started = append(out.Started, s.ID)
+	}
+	u := newUpstream(s, source, &m.opts, m.notifier.enqueue, m.stoppingWithID(s.ID))
+	m.upstreams[s.ID] = u
+	if m.started {
+		_ = u.Start(context.Background()) // it never fails
+	}
+	return nil
+}
+
+// stoppingWithID returns what had an id and is ending still.
+func (m *Manager) stoppingWithID(id string) *upstream {
+	for _, u := range slices.Backward(m.stopping) {
+		if u.server.ID == id {
+			return u
+		}
+	}
+	return nil
+}
+
+// remove stops an upstream without waiting; Stop does. m.mu is held.
+func (m *Manager) remove(u *upstream) {
+	delete(m.upstreams, u.server.ID)
+	m.stopping = append(m.stopping, u)
+	m.stops.Go(func() {
+		_ = u.Stop(context.Background()) // its context does not end
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.stopping = slices.DeleteFunc(m.stopping, func(x *upstream) bool { return x == u })
+	})
 }

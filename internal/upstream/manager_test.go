@@ -97,7 +97,7 @@ func TestApplyTouchesOnlyWhatHasChanged(t *testing.T) {
 	two.Env = map[string]string{fakeMode: "plain", "MORE": "1"}
 	done, err := b.Apply(t.Context(), "file", []upstream.Server{one, two, three})
 	require.NoError(t, err)
-	require.Equal(t, upstream.Applied{Started: []string{"three"}, Changed: []string{"two"}, Unchanged: []string{"one"}}, done)
+	require.Equal(t, upstream.ApplyResult{Started: []string{"three"}, Changed: []string{"two"}, Unchanged: []string{"one"}}, done)
 	b.ready(t, "three")
 	require.Equal(t, before["one"], b.ready(t, "one").PID)
 	require.NotEqual(t, before["two"], b.ready(t, "two").PID)
@@ -148,7 +148,7 @@ func TestSessions(t *testing.T) {
 		}
 		a := fakeServer("a", "plain")
 		a.Env["KEY"] = "${LATE}"
-		b := setup(t, upstream.Options{Backoff: time.Hour, MaxBackoff: time.Hour, Lookup: lookup}, a)
+		b := setup(t, upstream.Options{Backoff: time.Hour, MaxBackoff: time.Hour, LookupEnv: lookup}, a)
 		s := b.await(t, "a", func(s upstream.Status) bool { return s.State == upstream.Failed && s.Error != "" })
 		require.Equal(t, "in env.KEY, the variable LATE is not set", s.Error)
 		close(set)
@@ -170,7 +170,7 @@ func TestSessions(t *testing.T) {
 
 	t.Run("StopEndsEverythingAndMayBeRepeated", func(t *testing.T) {
 		t.Parallel()
-		b := setup(t, upstream.Options{Grace: 20 * time.Millisecond}, fakeServer("a", "plain"), fakeServer("b", "stubborn"), fakeServer("c", "silent"))
+		b := setup(t, upstream.Options{StopGrace: 20 * time.Millisecond}, fakeServer("a", "plain"), fakeServer("b", "stubborn"), fakeServer("c", "silent"))
 		pids := []int{b.ready(t, "a").PID, b.ready(t, "b").PID}
 		require.NoError(t, b.Stop(t.Context()))
 		require.NoError(t, b.Stop(t.Context()))

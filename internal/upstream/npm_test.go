@@ -107,11 +107,6 @@ func TestPublishedEverything(t *testing.T) {
 		t.Parallel()
 		tryEverything(t, setup(t, upstream.Options{}, upstream.Server{ID: "everything", URL: listening(t, server, "streamableHttp") + "/mcp"}))
 	})
-	t.Run("SSE", func(t *testing.T) {
-		t.Parallel()
-		url := listening(t, server, "sse") + "/sse"
-		tryEverything(t, setup(t, upstream.Options{}, upstream.Server{ID: "everything", URL: url, Transport: upstream.SSE}))
-	})
 }
 
 func tryEverything(t *testing.T, b *bench) {

@@ -3,22 +3,28 @@ package upstream
 import (
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"comet/internal/words"
 )
 
 const (
-	// lastWords is how long the outputs of a program are read that has ended: another
+	// outputTimeout is how long the outputs of a program are read that has ended: another
 	// one that left its group may hold them open.
-	lastWords = time.Second
-	// unkillable is how long the end of a killed program is waited for.
-	unkillable = 10 * time.Second
+	outputTimeout = time.Second
+	// killTimeout is how long the end of a killed program is waited for.
+	killTimeout = 10 * time.Second
 )
 
 // process is a program in a process group of its own.
@@ -30,7 +36,7 @@ type process struct {
 
 // startProcess starts the program of l. It is killed when this process ends, however it
 // ends, where the system knows how (Linux).
-func startProcess(l *launch, lookup func(string) (string, bool)) (*process, error) {
+func startProcess(l *resolvedServer, lookup func(string) (string, bool)) (*process, error) {
 	path, err := findProgram(l)
 	if err != nil {
 		return nil, err
@@ -71,7 +77,7 @@ func (p *process) run(started chan<- error) {
 		return
 	}
 	reap(p.cmd)
-	until := time.Now().Add(lastWords)
+	until := time.Now().Add(outputTimeout)
 	_ = p.stdout.SetReadDeadline(until)
 	_ = p.stderr.SetReadDeadline(until)
 }
@@ -108,7 +114,7 @@ func (p *process) stop(grace time.Duration) {
 	for _, next := range []struct {
 		wait time.Duration
 		then func(int) error
-	}{{grace, terminateGroup}, {grace, killGroup}, {unkillable, nil}} {
+	}{{grace, terminateGroup}, {grace, killGroup}, {killTimeout, nil}} {
 		timer := time.NewTimer(next.wait)
 		select {
 		case <-p.exited:
@@ -122,8 +128,8 @@ func (p *process) stop(grace time.Duration) {
 	}
 }
 
-// end says how the program ended, which it has.
-func (p *process) end() error {
+// exitError says how the program ended, which it has.
+func (p *process) exitError() error {
 	return fmt.Errorf("the program ended (%s)", p.cmd.ProcessState)
 }
 
@@ -146,7 +152,7 @@ func environment(own map[string]string, lookup func(string) (string, bool)) []st
 }
 
 // findProgram looks the program up in the PATH it will have itself.
-func findProgram(l *launch) (string, error) {
+func findProgram(l *resolvedServer) (string, error) {
 	path, own := l.Env["PATH"]
 	if !own || strings.ContainsRune(l.Command, filepath.Separator) {
 		found, err := exec.LookPath(l.Command)
@@ -164,7 +170,7 @@ func findProgram(l *launch) (string, error) {
 }
 
 // startError is a sentence that says what was to be started, as far as that is no secret.
-func (l *launch) startError(err error) error {
+func (l *resolvedServer) startError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -174,5 +180,64 @@ func (l *launch) startError(err error) error {
 			inner = known
 		}
 	}
-	return fmt.Errorf("the program %s could not be started: %w", words.Quote(l.secrets.hide(l.Command)), inner)
+	return fmt.Errorf("the program %s could not be started: %w", words.Quote(l.secrets.mask(l.Command)), inner)
+}
+
+const (
+	keptLines = 20   // of standard error, for Status
+	maxLine   = 2000 // characters of one
+	lineRate  = 20   // lines a second that go to the log
+	lineBurst = 200
+)
+
+// stderrLines are what a program writes to its standard error. All of it is read, or the
+// program would wait; what is kept and logged is bounded.
+type stderrLines struct {
+	ended chan struct{} // there will be no more
+	mu    sync.Mutex
+	last  []string
+}
+
+func newStderrLines() *stderrLines { return &stderrLines{ended: make(chan struct{})} }
+
+// readAll reads to the end.
+func (l *stderrLines) readAll(r io.Reader, s *secrets, log *slog.Logger) {
+	in := newLineReader(r, 64<<10)
+	limit := rate.NewLimiter(lineRate, lineBurst)
+	silent := 0
+	for {
+		line, over, err := in.next()
+		text := words.ClipTo(s.mask(string(line)), maxLine)
+		if over != nil {
+			text = "(a line of more than 65536 bytes)"
+		}
+		if text != "" {
+			l.add(text)
+			if limit.AllowN(time.Now(), 1) {
+				log.Info("an upstream writes", "line", text, "left_out", silent)
+				silent = 0
+			} else {
+				silent++
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (l *stderrLines) add(line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.last) == keptLines {
+		l.last = slices.Delete(l.last, 0, 1)
+	}
+	l.last = append(l.last, line)
+}
+
+// lines returns the last ones, oldest first.
+func (l *stderrLines) lines() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.last)
 }

@@ -2,14 +2,15 @@ package upstream
 
 import (
 	"encoding/json"
+	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// aside looks at a message in the order in which an upstream sent it, and reports whether it
+// messageHook looks at a message in the order in which an upstream sent it, and reports whether it
 // has taken it: the SDK hears no more of that.
-type aside func(jsonrpc.Message) (taken bool)
+type messageHook func(jsonrpc.Message) (taken bool)
 
 // progress tells a call how far it is. The SDK would do that on a goroutine of its own, which
 // the answer to the call overtakes; here what was said before the answer is told before it.
@@ -35,4 +36,51 @@ func (s *session) progress(msg jsonrpc.Message) (taken bool) {
 		c.CallOptions.Progress(Progress{Progress: p.Progress, Total: p.Total, Message: p.Message})
 	}
 	return true
+}
+
+// LatestProgress hands progress on from a goroutine of its own, the newest where several came
+// meanwhile: who makes progress waits for nobody who is told of it.
+type LatestProgress struct {
+	pending chan Progress // has the newest that was not told
+	closed  chan struct{}
+	running sync.WaitGroup
+}
+
+// NewLatestProgress returns what has tell told, until it is closed.
+func NewLatestProgress(tell func(Progress)) *LatestProgress {
+	l := &LatestProgress{pending: make(chan Progress, 1), closed: make(chan struct{})}
+	l.running.Go(func() {
+		for {
+			select {
+			case p := <-l.pending:
+				tell(p)
+			case <-l.closed:
+				select {
+				case p := <-l.pending: // the last word
+					tell(p)
+				default:
+				}
+				return
+			}
+		}
+	})
+	return l
+}
+
+// Update takes the place of what was not told yet. One goroutine at a time may call it.
+func (l *LatestProgress) Update(p Progress) {
+	select {
+	case <-l.pending:
+	default:
+	}
+	select {
+	case l.pending <- p:
+	default:
+	}
+}
+
+// Close waits until all has been told.
+func (l *LatestProgress) Close() {
+	close(l.closed)
+	l.running.Wait()
 }

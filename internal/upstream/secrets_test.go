@@ -34,7 +34,7 @@ func TestSecretsAreNowhere(t *testing.T) {
 	def.Env["ELSE"], def.Env["DOLLARS"] = "${UNSET:-otherwise}", "$${not-a-reference}"
 	exits := fakeServer("exits", "exits")
 	exits.Env["API_KEY"] = "${env:SECRET}"
-	b := setup(t, upstream.Options{Lookup: lookup}, def, exits)
+	b := setup(t, upstream.Options{LookupEnv: lookup}, def, exits)
 
 	env := strings.Split(b.call(t, "a", "env", ""), "\n")
 	require.Subset(t, env, []string{
@@ -72,8 +72,8 @@ func TestAReferenceThatMeansNothingFailsItsUpstreamOnly(t *testing.T) {
 			bad := fakeServer("bad", "plain")
 			bad.Env["KEY"] = c.value
 			b := setup(t, upstream.Options{
-				Lookup:    func(name string) (string, bool) { return "", name == "EMPTY" },
-				Protected: func(path string) bool { return path == "/data/comet.db" },
+				LookupEnv:   func(name string) (string, bool) { return "", name == "EMPTY" },
+				IsProtected: func(path string) bool { return path == "/data/comet.db" },
 			}, bad, fakeServer("good", "plain"))
 			s := b.await(t, "bad", func(s upstream.Status) bool { return s.Error != "" })
 			require.Equal(t, c.want, s.Error)

@@ -1,8 +1,18 @@
 package upstream
 
 import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"path/filepath"
 	"reflect"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/words"
 )
 
 // Transport is how an upstream is reached.
@@ -14,8 +24,6 @@ const (
 	Stdio Transport = "stdio"
 	// HTTP is Streamable HTTP.
 	HTTP Transport = "http"
-	// SSE is the transport of 2024-11-05 that HTTP replaced.
-	SSE Transport = "sse"
 )
 
 // DefaultTimeout is how long a call may take where nothing else is said.
@@ -39,7 +47,7 @@ type Server struct {
 	Env     map[string]string
 	Dir     string
 
-	// URL, Headers and Bearer reach an HTTP or SSE upstream. Bearer is the token of an
+	// URL, Headers and Bearer reach an HTTP upstream. Bearer is the token of an
 	// Authorization header.
 	URL     string
 	Headers map[string]string
@@ -52,8 +60,8 @@ type Server struct {
 	// Protocol asks for one revision of the protocol, e.g. "2025-11-25", instead of
 	// the newest that both sides speak.
 	Protocol string
-	// Notes are what the definition says that means nothing to comet, a sentence each.
-	Notes []string
+	// Warnings are what the definition says that means nothing to comet, a sentence each.
+	Warnings []string
 	// Disabled upstreams are listed and not started.
 	Disabled bool
 }
@@ -68,16 +76,16 @@ func (s Server) transport() Transport {
 	return Stdio
 }
 
-func (s Server) timeout() time.Duration { return orElse(s.Timeout, DefaultTimeout) }
+func (s Server) timeout() time.Duration { return defaultDuration(s.Timeout, DefaultTimeout) }
 
-// same reports whether two definitions mean the same, so that nothing has to be
+// equal reports whether two definitions mean the same, so that nothing has to be
 // restarted.
-func (s Server) same(other Server) bool {
-	return reflect.DeepEqual(s.plain(), other.plain())
+func (s Server) equal(other Server) bool {
+	return reflect.DeepEqual(s.normalized(), other.normalized())
 }
 
-// plain is s with what may be said in two ways said in one.
-func (s Server) plain() Server {
+// normalized is s with what may be said in two ways said in one.
+func (s Server) normalized() Server {
 	s.Transport, s.Timeout = s.transport(), s.timeout()
 	if len(s.Args) == 0 {
 		s.Args = nil
@@ -92,4 +100,166 @@ func (s Server) plain() Server {
 		s.Roots = nil
 	}
 	return s
+}
+
+const (
+	maxID      = 64
+	maxEntries = 1000        // arguments, variables, headers, roots
+	maxValue   = 64 << 10    // bytes of one of them
+	maxTimeout = time.Hour   // of a call
+	minTimeout = time.Second // shorter ones fail by chance
+)
+
+// violation is a rule that a definition breaks: the key as the file has it, and what is
+// wrong with it.
+type violation struct{ key, detail string }
+
+// Validate returns a KindInvalid error that names the first rule s breaks.
+func (s Server) Validate() error {
+	if b := s.check(); b != nil {
+		return newError(KindInvalid, words.Clip(s.ID), "cannot be used: %s %s", b.key, b.detail)
+	}
+	return nil
+}
+
+func (s Server) check() *violation {
+	if b := checkID(s.ID); b != nil {
+		return b
+	}
+	for _, b := range []*violation{s.checkTransport(), s.checkSizes(), s.checkSettings()} {
+		if b != nil {
+			return b
+		}
+	}
+	return nil
+}
+
+// ValidateID returns a KindInvalid error that says what an id has that an id cannot have.
+func ValidateID(id string) error {
+	if b := checkID(id); b != nil {
+		return newError(KindInvalid, words.Clip(id), "cannot be used: %s %s", b.key, b.detail)
+	}
+	return nil
+}
+
+func checkID(id string) *violation {
+	plain := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, id)
+	switch {
+	case id == "":
+		return &violation{"id", "is empty"}
+	case len(id) > maxID:
+		return &violation{"id", fmt.Sprintf("is longer than %d characters", maxID)}
+	case plain != id:
+		return &violation{"id", fmt.Sprintf("has other characters than letters, digits and hyphens; %q would do", plain)}
+	}
+	return nil
+}
+
+// checkTransport looks at how the upstream is reached.
+func (s Server) checkTransport() *violation {
+	switch {
+	case s.Command == "" && s.URL == "":
+		return &violation{"command", "or url must be given"}
+	case s.Command != "" && s.URL != "":
+		return &violation{"command", "and url are both given; one upstream is a program or an address"}
+	}
+	switch s.transport() {
+	case Stdio:
+		if s.Command == "" {
+			return &violation{"command", "is missing, which the type stdio needs"}
+		}
+		if len(s.Headers) > 0 || s.Bearer != "" {
+			return &violation{"headers", "are for upstreams with a url; a program gets its secrets in env"}
+		}
+	case HTTP:
+		return s.checkAddress()
+	case "sse":
+		return &violation{"type", "is sse, the transport of 2024-11-05, which comet does not support; use http with the address of Streamable HTTP"}
+	default:
+		return &violation{"type", fmt.Sprintf("is %s; it can be stdio or http", words.Quote(string(s.Transport)))}
+	}
+	return nil
+}
+
+func (s Server) checkAddress() *violation {
+	switch {
+	case s.URL == "":
+		return &violation{"url", "is missing, which the type " + string(s.transport()) + " needs"}
+	case len(s.Args) > 0 || len(s.Env) > 0 || s.Dir != "":
+		return &violation{"url", "does not go with args, env or cwd"}
+	}
+	for name := range s.Headers {
+		if !isToken(name) {
+			return &violation{"headers", fmt.Sprintf("has %s, which is no name of a header", words.Quote(name))}
+		}
+		if http.CanonicalHeaderKey(name) == "Authorization" && s.Bearer != "" {
+			return &violation{"headers", "has Authorization, and a bearer token is given too"}
+		}
+	}
+	if strings.Contains(s.URL, "${") {
+		return nil // judged when it is known
+	}
+	return checkURL(s.URL)
+}
+
+func checkURL(raw string) *violation {
+	u, err := url.Parse(raw)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return &violation{"url", "is no address of the form https://host/path"}
+	}
+	return nil
+}
+
+func (s Server) checkSizes() *violation {
+	for key, n := range map[string]int{"args": len(s.Args), "env": len(s.Env), "headers": len(s.Headers), "roots": len(s.Roots)} {
+		if n > maxEntries {
+			return &violation{key, fmt.Sprintf("has more than %d entries", maxEntries)}
+		}
+	}
+	values := append([]string{s.Command, s.Dir, s.URL, s.Bearer}, s.Args...)
+	for name, value := range s.Env {
+		if name == "" || strings.ContainsAny(name, "=\x00") {
+			return &violation{"env", fmt.Sprintf("has %s, which is no name of a variable", words.Quote(name))}
+		}
+		values = append(values, name, value)
+	}
+	for name, value := range s.Headers {
+		values = append(values, name, value)
+	}
+	for _, v := range values {
+		if len(v) > maxValue || strings.ContainsRune(v, 0) {
+			return &violation{"a value", fmt.Sprintf("is longer than %d bytes or has a NUL in it", maxValue)}
+		}
+	}
+	return nil
+}
+
+func (s Server) checkSettings() *violation {
+	if s.Timeout != 0 && (s.Timeout < minTimeout || s.Timeout > maxTimeout) {
+		return &violation{"timeout", fmt.Sprintf("is not between %s and %s", minTimeout, maxTimeout)}
+	}
+	for _, root := range s.Roots {
+		if !filepath.IsAbs(root) {
+			return &violation{"roots", fmt.Sprintf("has %s, which is no absolute path", words.Quote(root))}
+		}
+	}
+	if s.Protocol != "" && !slices.Contains(mcp.SupportedProtocolVersions(), s.Protocol) {
+		return &violation{"protocol", "is none of " + strings.Join(mcp.SupportedProtocolVersions(), ", ")}
+	}
+	return nil
+}
+
+// isToken reports whether s can be the name of a header (RFC 9110 §5.6.2).
+func isToken(s string) bool {
+	for _, r := range s {
+		if r <= ' ' || r >= 0x7f || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r) {
+			return false
+		}
+	}
+	return s != ""
 }

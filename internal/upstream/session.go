@@ -13,35 +13,35 @@ import (
 
 // session is one connection to an upstream, from its start to its end.
 type session struct {
-	launch  *launch
-	opts    *Options
-	tell    func(Change)
-	garbage *counter
-	stderr  *stderrLines
-	calls   calls
-	acks    acks
-	stale   stale
-	suspect chan struct{} // something went wrong that may be the end
-	deaf    atomic.Bool   // changes of lists may not be told any more
+	launch            *resolvedServer
+	opts              *Options
+	notify            func(Change)
+	invalid           *invalidMessages
+	stderr            *stderrLines
+	calls             calls
+	acks              subscriptionAcks
+	staleLists        staleLists
+	checkRequested    chan struct{} // something went wrong that may be the end
+	notificationsLost atomic.Bool   // changes of lists may not be told any more
 
 	process *process // of a program
 	stdio   *stdio
-	web     *web // of an address
+	http    *httpClient // of an address
 
-	client *mcp.ClientSession
-	life   context.Context // ends with the session
-	end    context.CancelFunc
-	ended  chan struct{} // the connection has
-	pumps  sync.WaitGroup
+	client  *mcp.ClientSession
+	life    context.Context // ends with the session
+	end     context.CancelFunc
+	ended   chan struct{} // the connection has
+	running sync.WaitGroup
 }
 
 // open starts and connects. ctx ends the attempt; the session goes on without it. legacy
 // begins with the revisions before 2026-07-28, for servers that cannot be asked which
 // they speak.
-func open(ctx context.Context, l *launch, opts *Options, legacy bool, stderr *stderrLines, tell func(Change)) (*session, error) {
+func open(ctx context.Context, l *resolvedServer, opts *Options, legacy bool, stderr *stderrLines, tell func(Change)) (*session, error) {
 	s := &session{
-		launch: l, opts: opts, tell: tell, garbage: &counter{}, stderr: stderr,
-		stale: newStale(), suspect: make(chan struct{}, 1), ended: make(chan struct{}),
+		launch: l, opts: opts, notify: tell, invalid: &invalidMessages{}, stderr: stderr,
+		staleLists: newStaleLists(), checkRequested: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	transport, err := s.transport()
@@ -55,11 +55,11 @@ func open(ctx context.Context, l *launch, opts *Options, legacy bool, stderr *st
 	if err != nil {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			err = fmt.Errorf("it does not answer the first request within %s", opts.StartTimeout)
-			if said := s.garbage.warning(l.secrets); said != "" {
+			if said := s.invalid.warning(l.secrets); said != "" {
 				err = fmt.Errorf("%w; %s", err, said)
 			}
 		}
-		err = s.why(err)
+		err = s.describeEnd(err)
 		s.close()
 		return nil, err
 	}
@@ -71,13 +71,11 @@ func (s *session) connect(transport mcp.Transport, legacy bool) (err error) {
 	if legacy && options.ProtocolVersion == "" {
 		options.ProtocolVersion = "2025-11-25"
 	}
-	// The deprecated transport reads its stream under this context, so it is the
-	// session's; abandon ends it.
 	s.client, err = guard(func() (*mcp.ClientSession, error) { return s.newClient().Connect(s.life, transport, options) })
 	if err != nil {
 		return err
 	}
-	s.pumps.Go(func() {
+	s.running.Go(func() {
 		defer close(s.ended)
 		_ = s.client.Wait()
 	})
@@ -88,28 +86,25 @@ func (s *session) connect(transport mcp.Transport, legacy bool) (err error) {
 func (s *session) transport() (mcp.Transport, error) {
 	l := s.launch
 	if l.transport() == Stdio {
-		p, err := startProcess(l, s.opts.Lookup)
+		p, err := startProcess(l, s.opts.LookupEnv)
 		if err != nil {
 			return nil, err
 		}
 		s.process = p
-		s.stdio = newStdio(p.stdout, p.stdin, s.opts.MaxMessage, s.garbage, s.progress)
+		s.stdio = newStdio(p.stdout, p.stdin, s.opts.MaxMessage, s.invalid, s.progress)
 		log := s.opts.Logger.With("upstream", l.ID)
-		s.pumps.Go(func() {
+		s.running.Go(func() {
 			defer close(s.stderr.ended)
-			s.stderr.pump(p.stderr, l.secrets, log)
+			s.stderr.readAll(p.stderr, l.secrets, log)
 		})
 		return s.stdio, nil
 	}
-	w, err := newWeb(l, s.opts, s.garbage, s.progress)
+	w, err := newHTTPClient(l, s.opts, s.invalid, s.progress)
 	if err != nil {
 		return nil, err
 	}
-	s.web = w
+	s.http = w
 	size := s.opts.MaxMessage + maxErrorBody
-	if l.transport() == SSE {
-		return &mcp.SSEClientTransport{Endpoint: l.URL, HTTPClient: w.client(), MaxEventSize: size}, nil
-	}
 	return &mcp.StreamableClientTransport{Endpoint: l.URL, HTTPClient: w.client(), MaxEventSize: size}, nil
 }
 
@@ -121,16 +116,16 @@ func (s *session) newClient() *mcp.Client {
 		Capabilities:               capabilities,
 		MultiRoundTrip:             &mcp.MultiRoundTripOptions{Disabled: true}, // see rounds
 		ElicitationHandler:         s.elicitation,
-		ToolListChangedHandler:     func(context.Context, *mcp.ToolListChangedRequest) { s.stale.mark(Tools) },
-		PromptListChangedHandler:   func(context.Context, *mcp.PromptListChangedRequest) { s.stale.mark(Prompts) },
-		ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { s.stale.mark(Resources) },
+		ToolListChangedHandler:     func(context.Context, *mcp.ToolListChangedRequest) { s.staleLists.mark(Tools) },
+		PromptListChangedHandler:   func(context.Context, *mcp.PromptListChangedRequest) { s.staleLists.mark(Prompts) },
+		ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { s.staleLists.mark(Resources) },
 		ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) {
 			if r.Params != nil {
-				s.tell(Change{Server: s.launch.ID, Kind: ResourceUpdated, URI: r.Params.URI})
+				s.notify(Change{Server: s.launch.ID, Kind: ResourceUpdated, URI: r.Params.URI})
 			}
 		},
 	})
-	c.AddReceivingMiddleware(guarded, s.acks.listen)
+	c.AddReceivingMiddleware(guarded, s.acks.middleware)
 	s.addRoots(c)
 	return c
 }
@@ -149,8 +144,8 @@ func (s *session) abandon() {
 	if s.stdio != nil {
 		_ = s.stdio.Close()
 	}
-	if s.web != nil {
-		s.web.end()
+	if s.http != nil {
+		s.http.end()
 	}
 }
 
@@ -160,31 +155,31 @@ func (s *session) close() {
 	s.end()
 	if s.stdio != nil {
 		_ = s.stdio.Close()
-		s.process.stop(s.opts.Grace)
+		s.process.stop(s.opts.StopGrace)
 	}
-	if s.web != nil {
-		late := time.AfterFunc(farewell, s.web.end)
+	if s.http != nil {
+		late := time.AfterFunc(closeTimeout, s.http.end)
 		defer late.Stop()
-		defer s.web.close()
+		defer s.http.close()
 	}
 	if s.client != nil {
 		_, _ = guard(func() (struct{}, error) { return struct{}{}, s.client.Close() })
 	}
-	s.pumps.Wait()
+	s.running.Wait()
 	if s.stdio != nil {
-		s.stdio.pumps.Wait()
+		s.stdio.running.Wait()
 		s.process.closePipes()
 	}
 }
 
-// why makes a sentence of the end of a session, without secrets.
-func (s *session) why(err error) error {
+// describeEnd makes a sentence of the end of a session, without secrets.
+func (s *session) describeEnd(err error) error {
 	if s.process != nil {
-		soon := time.NewTimer(lastWords)
+		soon := time.NewTimer(outputTimeout)
 		defer soon.Stop()
 		select { // mostly it has ended where its output has
 		case <-s.process.exited:
-			err = s.process.end()
+			err = s.process.exitError()
 			<-s.stderr.ended // soon
 		case <-s.life.Done():
 		case <-soon.C:
@@ -193,10 +188,10 @@ func (s *session) why(err error) error {
 			err = fmt.Errorf("%w; it last wrote: %s", err, lines[len(lines)-1])
 		}
 	}
-	if s.web != nil {
-		if status := s.web.refused.Load(); status != nil {
+	if s.http != nil {
+		if status := s.http.lastError.Load(); status != nil {
 			err = fmt.Errorf("it answers %s: %w", *status, err)
 		}
 	}
-	return errors.New(s.launch.secrets.hide(err.Error()))
+	return errors.New(s.launch.secrets.mask(err.Error()))
 }

@@ -34,19 +34,19 @@ func setup(t *testing.T, o upstream.Options, servers ...upstream.Server) *bench 
 	t.Helper()
 	b := &bench{}
 	o.Logger = slog.New(slog.NewTextHandler(b, nil))
-	o.Changed = func(c upstream.Change) {
+	o.OnChange = func(c upstream.Change) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.changes = append(b.changes, c)
 	}
-	if o.Settle == 0 {
-		o.Settle = 10 * time.Millisecond
+	if o.ChangeDelay == 0 {
+		o.ChangeDelay = 10 * time.Millisecond
 	}
 	if o.Backoff == 0 {
 		o.Backoff = 10 * time.Millisecond
 	}
-	if o.Patience == 0 {
-		o.Patience = long
+	if o.FirstStartWait == 0 {
+		o.FirstStartWait = long
 	}
 	b.Manager = upstream.New(&o)
 	require.NoError(t, b.Start(t.Context()))

@@ -2,8 +2,11 @@ package upstream
 
 import (
 	"maps"
+	"net/url"
 	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"comet/internal/redact"
 )
@@ -29,9 +32,9 @@ type Status struct {
 	Since     time.Time // of the state
 	// Error is why the last start or session ended, a sentence; it stays until the
 	// upstream is ready again.
-	Error    string
-	Restarts int       // sessions and starts after the first
-	NextTry  time.Time // of a Failed upstream
+	Error       string
+	Restarts    int       // sessions and starts after the first
+	NextAttempt time.Time // of a Failed upstream
 
 	Command string // the program without its arguments
 	URL     string // without what may be secret
@@ -65,21 +68,21 @@ func (u *upstream) status() Status {
 		EnvNames: slices.Sorted(maps.Keys(s.Env)), HeaderNames: slices.Sorted(maps.Keys(s.Headers)), Stderr: u.stderr.lines(),
 	}
 	if u.state == Failed {
-		out.NextTry = u.nextTry
+		out.NextAttempt = u.nextAttempt
 	}
 	if s.URL != "" {
-		out.URL = shownURL(s.URL)
+		out.URL = displayURL(s.URL)
 	}
 	if u.current != nil {
 		u.current.describe(&out)
 	}
-	out.Warnings = append(slices.Clone(s.Notes), out.Warnings...)
+	out.Warnings = append(slices.Clone(s.Warnings), out.Warnings...)
 	return out
 }
 
 // describe adds what is known of a session.
 func (r *ready) describe(out *Status) {
-	hide := r.launch.secrets.hide
+	hide := r.launch.secrets.mask
 	if r.process != nil {
 		out.PID = r.process.cmd.Process.Pid
 	}
@@ -93,7 +96,34 @@ func (r *ready) describe(out *Status) {
 	c := r.catalogue
 	out.Tools, out.Resources, out.Templates, out.Prompts = len(c.tools.items), len(c.resources.items), len(c.templates.items), len(c.prompts.items)
 	out.Warnings = c.warnings()
-	if w := r.garbage.warning(r.launch.secrets); w != "" {
+	if w := r.invalid.warning(r.launch.secrets); w != "" {
 		out.Warnings = append(out.Warnings, w)
 	}
+}
+
+// clipBytes returns at most n bytes of s, whole characters of valid text.
+func clipBytes(s string, n int) string {
+	if len(s) > n {
+		for n > 0 && !utf8.RuneStart(s[n]) {
+			n--
+		}
+		s = s[:n] + "…"
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
+
+// displayURL is an address without what may be secret in it: user, query and fragment.
+func displayURL(raw string) string {
+	if strings.Contains(raw, "${") { // a reference, which is none
+		return strings.SplitN(raw, "?", 2)[0]
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return redact.Mask
+	}
+	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
+	if u.RawQuery != "" {
+		shown.RawQuery = redact.Mask
+	}
+	return shown.String()
 }

@@ -25,28 +25,28 @@ type stdio struct {
 	in      *lineReader
 	out     io.WriteCloser
 	limit   int
-	garbage *counter
-	aside   aside
+	invalid *invalidMessages
+	hook    messageHook
 
 	incoming chan jsonrpc.Message
 	outgoing chan []byte
 	closed   chan struct{} // by Close
 	close    sync.Once
 	ended    chan struct{} // the program's output has
-	pumps    sync.WaitGroup
+	running  sync.WaitGroup
 }
 
 var _ mcp.Connection = (*stdio)(nil)
 
 // newStdio begins to read and write; Close and the end of in end it.
-func newStdio(in io.Reader, out io.WriteCloser, limit int, garbage *counter, aside aside) *stdio {
+func newStdio(in io.Reader, out io.WriteCloser, limit int, garbage *invalidMessages, aside messageHook) *stdio {
 	c := &stdio{
-		in: newLineReader(in, limit), out: out, limit: limit, garbage: garbage, aside: aside,
+		in: newLineReader(in, limit), out: out, limit: limit, invalid: garbage, hook: aside,
 		incoming: make(chan jsonrpc.Message, queuedReads), outgoing: make(chan []byte, queuedWrites),
 		closed: make(chan struct{}), ended: make(chan struct{}),
 	}
-	c.pumps.Go(c.readAll)
-	c.pumps.Go(c.writeAll)
+	c.running.Go(c.readAll)
+	c.running.Go(c.writeAll)
 	return c
 }
 
@@ -66,7 +66,7 @@ func (c *stdio) readAll() {
 		case over != nil:
 			c.tooLarge(over)
 		case err == nil && len(bytes.TrimSpace(line)) > 0:
-			c.line(line)
+			c.decodeLine(line)
 		}
 		if err != nil {
 			return
@@ -74,37 +74,37 @@ func (c *stdio) readAll() {
 	}
 }
 
-func (c *stdio) tooLarge(over *envelope) {
-	id, ok := over.answers()
+func (c *stdio) tooLarge(over *oversized) {
+	id, ok := over.responseID()
 	if !ok {
-		c.garbage.add("")
+		c.invalid.add("")
 		return
 	}
 	c.deliver(&jsonrpc.Response{ID: id, Error: tooLarge(c.limit)})
 }
 
-func (c *stdio) line(line []byte) {
+func (c *stdio) decodeLine(line []byte) {
 	if msg, err := jsonrpc.DecodeMessage(line); err == nil {
-		c.take(msg)
+		c.receive(msg)
 		return
 	}
 	var batch []json.RawMessage
 	if line[0] != '[' || json.Unmarshal(line, &batch) != nil || len(batch) > maxBatch {
-		c.garbage.add(string(line[:min(len(line), maxSample)]))
+		c.invalid.add(string(line[:min(len(line), maxSample)]))
 		return
 	}
 	for _, raw := range batch {
 		if msg, err := jsonrpc.DecodeMessage(raw); err == nil {
-			c.take(msg)
+			c.receive(msg)
 		} else {
-			c.garbage.add("")
+			c.invalid.add("")
 		}
 	}
 }
 
-func (c *stdio) take(msg jsonrpc.Message) {
-	if !c.aside(msg) {
-		c.deliver(asForeign(msg))
+func (c *stdio) receive(msg jsonrpc.Message) {
+	if !c.hook(msg) {
+		c.deliver(markRemoteError(msg))
 	}
 }
 

@@ -37,15 +37,15 @@ type Options struct {
 	// Logger hears of starts, failures and what upstreams write to their standard
 	// error; default discards.
 	Logger *slog.Logger
-	// Changed is told what changed, one call at a time, from a goroutine of the
+	// OnChange is told what changed, one call at a time, from a goroutine of the
 	// manager's; several equal changes may be told as one. Look at the manager for
 	// how things are now.
-	Changed func(Change)
-	// Lookup finds the variables that ${NAME} means, default os.LookupEnv. A program
+	OnChange func(Change)
+	// LookupEnv finds the variables that ${NAME} means, default os.LookupEnv. A program
 	// gets those of a minimal environment from it too.
-	Lookup func(name string) (value string, set bool)
-	// Protected reports whether ${file:/path} must not open a file; default none is.
-	Protected func(path string) bool
+	LookupEnv func(name string) (value string, set bool)
+	// IsProtected reports whether ${file:/path} must not open a file; default none is.
+	IsProtected func(path string) bool
 	// DialContext connects to upstreams that are addresses; a netguard.Guard has one.
 	// The default connects anywhere, and through the proxy that the environment names:
 	// who writes the file of upstreams could also start a program with it.
@@ -58,22 +58,22 @@ type Options struct {
 	// StartTimeout is how long a start may take until the tools are known, default
 	// 60 s: programs are often downloaded first.
 	StartTimeout time.Duration
-	// Grace is how long a program has to end by itself after its standard input has
+	// StopGrace is how long a program has to end by itself after its standard input has
 	// been closed, and again after SIGTERM; default 2 s.
-	Grace time.Duration
-	// Relist is how often the lists of an upstream are read that does not tell of
+	StopGrace time.Duration
+	// RelistInterval is how often the lists of an upstream are read that does not tell of
 	// changes, default 5 min.
-	Relist time.Duration
-	// Settle is how long changes of a list are collected before it is read again,
+	RelistInterval time.Duration
+	// ChangeDelay is how long changes of a list are collected before it is read again,
 	// default 200 ms.
-	Settle time.Duration
+	ChangeDelay time.Duration
 	// Backoff is the wait before the second start, default 0.5 s. It doubles up to
 	// MaxBackoff, default 30 s, varies by half of itself, and begins anew after a
 	// minute of health.
 	Backoff, MaxBackoff time.Duration
-	// Patience is how long a call waits for an upstream that is being started for the
+	// FirstStartWait is how long a call waits for an upstream that is being started for the
 	// first time, default 2 s.
-	Patience time.Duration
+	FirstStartWait time.Duration
 }
 
 func (o *Options) orDefaults() Options {
@@ -84,14 +84,14 @@ func (o *Options) orDefaults() Options {
 	if out.Logger == nil {
 		out.Logger = slog.New(slog.DiscardHandler)
 	}
-	if out.Changed == nil {
-		out.Changed = func(Change) {}
+	if out.OnChange == nil {
+		out.OnChange = func(Change) {}
 	}
-	if out.Lookup == nil {
-		out.Lookup = os.LookupEnv
+	if out.LookupEnv == nil {
+		out.LookupEnv = os.LookupEnv
 	}
-	if out.Protected == nil {
-		out.Protected = func(string) bool { return false }
+	if out.IsProtected == nil {
+		out.IsProtected = func(string) bool { return false }
 	}
 	if out.Version == "" {
 		out.Version = "dev"
@@ -99,17 +99,17 @@ func (o *Options) orDefaults() Options {
 	if out.MaxMessage <= 0 {
 		out.MaxMessage = 10 << 20
 	}
-	out.StartTimeout = orElse(out.StartTimeout, time.Minute)
-	out.Grace = orElse(out.Grace, 2*time.Second)
-	out.Relist = orElse(out.Relist, 5*time.Minute)
-	out.Settle = orElse(out.Settle, 200*time.Millisecond)
-	out.Backoff = orElse(out.Backoff, 500*time.Millisecond)
-	out.MaxBackoff = orElse(out.MaxBackoff, 30*time.Second)
-	out.Patience = orElse(out.Patience, 2*time.Second)
+	out.StartTimeout = defaultDuration(out.StartTimeout, time.Minute)
+	out.StopGrace = defaultDuration(out.StopGrace, 2*time.Second)
+	out.RelistInterval = defaultDuration(out.RelistInterval, 5*time.Minute)
+	out.ChangeDelay = defaultDuration(out.ChangeDelay, 200*time.Millisecond)
+	out.Backoff = defaultDuration(out.Backoff, 500*time.Millisecond)
+	out.MaxBackoff = defaultDuration(out.MaxBackoff, 30*time.Second)
+	out.FirstStartWait = defaultDuration(out.FirstStartWait, 2*time.Second)
 	return out
 }
 
-func orElse(d, otherwise time.Duration) time.Duration {
+func defaultDuration(d, otherwise time.Duration) time.Duration {
 	if d <= 0 {
 		return otherwise
 	}

@@ -13,10 +13,10 @@ type account struct {
 	changed bool
 }
 
-// countsSubtree reports whether the budget is held against the roll-up too.
+// countsSubtree reports whether the budget also limits the subtree.
 func (a *account) countsSubtree() bool { return a.spender.BudgetScope == models.ScopeSubtree }
 
-// budget is what the agent may use today; limited is false for L0.
+// budget returns what the agent may use today; limited is false for L0.
 func (a *account) budget() (tokens int64, limited bool) {
 	if a.spender.TokenBudget == nil {
 		return 0, false
@@ -24,11 +24,11 @@ func (a *account) budget() (tokens int64, limited bool) {
 	return *a.spender.TokenBudget + a.Extra, true
 }
 
-// extraEnded reports whether an additional budget that the account counts has ended.
-// One that ended does not begin again where the clock goes back.
+// extraEnded reports whether an additional budget that is part of the account has expired. An
+// expired addition does not return when the clock goes back.
 func (a *account) extraEnded(now time.Time) bool { return a.Extra > 0 && !now.Before(a.ExtraUntil) }
 
-// use is what a budget is compared with.
+// use is a sum that is compared with a budget.
 type use struct {
 	scope          models.BudgetScope
 	used, reserved int64
@@ -40,7 +40,7 @@ func (a *account) subtree() use {
 	return use{models.ScopeSubtree, a.SubtreeUsed - a.SubtreeForgiven, a.SubtreeReserved}
 }
 
-// uses returns everything the budget is held against.
+// uses returns all sums that the budget limits.
 func (a *account) uses() []use {
 	if a.countsSubtree() {
 		return []use{a.own(), a.subtree()}
@@ -48,7 +48,7 @@ func (a *account) uses() []use {
 	return []use{a.own()}
 }
 
-// covers reports whether the budget has room for more tokens.
+// covers reports whether the budget covers more tokens.
 func (a *account) covers(u use, tokens int64) bool {
 	budget, limited := a.budget()
 	return !limited || budget-u.used-u.reserved >= tokens

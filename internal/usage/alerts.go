@@ -6,7 +6,7 @@ import (
 	"comet/models"
 )
 
-// warnPercent is how much of a budget is used when its warning fires (CHE·NU §9).
+// warnPercent is the share of a budget at which its warning is sent (CHE·NU §9).
 const warnPercent = 80
 
 // alert is an event that the transaction will write.
@@ -15,10 +15,10 @@ type alert struct {
 	data models.BudgetAlert
 }
 
-// warn notes the events of an account that is decided on: agent.budget_warning at 80 %
-// of the budget, agent.budget_exceeded above all of it, each once a day. requested is
-// the reservation that is about to be refused then, 0 for a charge.
-func (b *books) warn(a *account, requested int64) {
+// warn adds the events of an account that takes part in a decision: agent.budget_warning at 80 %
+// of the budget, agent.budget_exceeded above 100 %, each once per day. requested is the
+// reservation that is about to be refused, 0 for a charge.
+func (b *batch) warn(a *account, requested int64) {
 	budget, limited := a.budget()
 	if !limited {
 		return
@@ -34,16 +34,16 @@ func (b *books) warn(a *account, requested int64) {
 	}
 }
 
-// exceed notes agent.budget_exceeded, once a day. requested is the reservation that
-// was refused, 0 where a fact passed the budget.
-func (b *books) exceed(a *account, u use, requested int64) {
+// exceed adds agent.budget_exceeded, once per day. requested is the refused reservation, 0 if a
+// fact exceeded the budget.
+func (b *batch) exceed(a *account, u use, requested int64) {
 	if a.ExceededDay < a.Day {
 		a.ExceededDay, a.changed = a.Day, true
 		b.alert(models.EventBudgetExceeded, a, u, requested)
 	}
 }
 
-func (b *books) alert(kind models.EventType, a *account, u use, requested int64) {
+func (b *batch) alert(kind models.EventType, a *account, u use, requested int64) {
 	budget, _ := a.budget()
 	b.alerts = append(b.alerts, alert{kind, models.BudgetAlert{
 		AgentID: a.AgentID, Day: startOf(a.Day).Format(time.DateOnly), Budget: budget, Scope: u.scope,
@@ -60,8 +60,8 @@ func percent(used, budget int64) int64 {
 	return used/budget*100 + used%budget*100/budget
 }
 
-// tell writes the events, after the accounts they are about.
-func (b *books) tell() error {
+// writeAlerts writes the events after the accounts they describe.
+func (b *batch) writeAlerts() error {
 	for _, a := range b.alerts {
 		if err := b.tx.Emit(a.kind, a.data.AgentID, a.data); err != nil {
 			return err

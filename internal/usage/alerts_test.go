@@ -13,7 +13,7 @@ import (
 func TestWarnings(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "FireAtExactly80Percent", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "FireAtExactly80Percent", func(t *testing.T, f *fixture) {
 		f.record(t, "spec", 19_999)
 		require.Empty(t, f.alerts(t))
 		f.record(t, "spec", 1)
@@ -23,7 +23,7 @@ func TestWarnings(t *testing.T) {
 		}}}, allAlerts(t, f.db))
 	})
 
-	rule(t, "CountWhatIsUsedAndNotWhatIsReserved", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "CountWhatIsUsedAndNotWhatIsReserved", func(t *testing.T, f *fixture) {
 		r := f.hold(t, "spec", 25_000)
 		require.Empty(t, f.alerts(t))
 		_, err := f.settle("spec", r.ID, 20_000)
@@ -35,7 +35,7 @@ func TestWarnings(t *testing.T) {
 		require.EqualValues(t, 5_000, got[0].Remaining)
 	})
 
-	rule(t, "FireOnceADay", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "FireOnceADay", func(t *testing.T, f *fixture) {
 		for range 3 {
 			f.record(t, "help", 9_000)
 		}
@@ -51,7 +51,7 @@ func TestWarnings(t *testing.T) {
 		require.Equal(t, "2026-01-11", allAlerts(t, f.db)[2].Day)
 	})
 
-	rule(t, "FireOnceForAllLedgersOfADatabase", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "FireOnceForAllLedgersOfADatabase", func(t *testing.T, f *fixture) {
 		first, second := f.Ledger, usage.New(f.db.Store, nil)
 		for range 2 {
 			f.Ledger = second
@@ -64,7 +64,7 @@ func TestWarnings(t *testing.T) {
 		require.Equal(t, []string{"agent.budget_warning help own", "agent.budget_exceeded help own"}, f.alerts(t))
 	})
 
-	rule(t, "FireForEachBudgetThatCountsTheCharge", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "FireForEachBudgetThatCountsTheCharge", func(t *testing.T, f *fixture) {
 		f.scope(t, "spec", models.ScopeSubtree)
 		f.scope(t, "orch", models.ScopeSubtree)
 		f.record(t, "other", 60_000)
@@ -81,7 +81,7 @@ func TestWarnings(t *testing.T) {
 		}}}, allAlerts(t, f.db)[2:])
 	})
 
-	rule(t, "FireOnceADayWhicheverUseCausesThem", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "FireOnceADayWhicheverUseCausesThem", func(t *testing.T, f *fixture) {
 		f.scope(t, "spec", models.ScopeSubtree)
 		f.record(t, "help", 30_000)
 		require.Equal(t, []string{
@@ -93,7 +93,7 @@ func TestWarnings(t *testing.T) {
 		require.Len(t, f.alerts(t), 4)
 	})
 
-	rule(t, "OfAnAdditionalBudgetAreOfTheWhole", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "OfAnAdditionalBudgetAreOfTheWhole", func(t *testing.T, f *fixture) {
 		f.add(t, "help", 10_000, time.Hour)
 		f.record(t, "help", 15_999)
 		require.Empty(t, f.alerts(t))
@@ -104,7 +104,7 @@ func TestWarnings(t *testing.T) {
 		require.Equal(t, []string{"agent.budget_warning help own", "agent.budget_exceeded help own"}, f.alerts(t))
 	})
 
-	rule(t, "AreNotSetOffByAReplay", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "AreNotSetOffByAReplay", func(t *testing.T, f *fixture) {
 		_, err := f.report("help", fact(7_000, named("r-1")))
 		require.NoError(t, err)
 		_, err = f.report("help", fact(7_000, named("r-1")), fact(999))
@@ -116,7 +116,7 @@ func TestWarnings(t *testing.T) {
 func TestExceededBudgets(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "FireAtTheFirstTokenAbove100Percent", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "FireAtTheFirstTokenAbove100Percent", func(t *testing.T, f *fixture) {
 		f.record(t, "help", 10_000)
 		require.Equal(t, []string{"agent.budget_warning help own"}, f.alerts(t))
 		f.record(t, "help", 1)
@@ -128,7 +128,7 @@ func TestExceededBudgets(t *testing.T) {
 		require.Len(t, f.alerts(t), 2)
 	})
 
-	rule(t, "FireWhenAReservationIsRefused", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "FireWhenAReservationIsRefused", func(t *testing.T, f *fixture) {
 		f.record(t, "help", 100)
 		f.hold(t, "help", 50)
 		f.hold(t, "help", 9_850)
@@ -146,7 +146,7 @@ func TestExceededBudgets(t *testing.T) {
 		require.Len(t, f.alerts(t), 2)
 	})
 
-	rule(t, "FireForTheBudgetThatRefused", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "FireForTheBudgetThatRefused", func(t *testing.T, f *fixture) {
 		f.scope(t, "spec", models.ScopeSubtree)
 		for range 5 {
 			f.add(t, "aid", 2_000, time.Hour)
@@ -159,16 +159,16 @@ func TestExceededBudgets(t *testing.T) {
 		}}}, allAlerts(t, f.db))
 	})
 
-	rule(t, "AreNotSetOffByOtherRefusals", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "AreNotSetOffByOtherRefusals", func(t *testing.T, f *fixture) {
 		f.change(t, "help", func(a *models.Agent) { a.IsActive = false })
 		_, err := f.reserve("help", 20_000)
 		require.Error(t, err)
-		_, err = f.reserve("nobody", 20_000)
+		_, err = f.reserve("no-such-agent", 20_000)
 		require.Error(t, err)
 		require.Empty(t, f.alerts(t))
 	})
 
-	rule(t, "TellTheTruthOfABudgetOf1000", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "TellTheTruthOfABudgetOf1000", func(t *testing.T, f *fixture) {
 		f.change(t, "help", func(a *models.Agent) { a.TokenBudget = new(int64(1_001)) })
 		f.record(t, "help", 800)
 		require.Empty(t, f.alerts(t), "79.92 %")

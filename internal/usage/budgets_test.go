@@ -14,7 +14,7 @@ import (
 func TestAdditionalBudgets(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "CountUntilTheMicrosecondOfTheirExpiry", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "CountUntilTheMicrosecondOfTheirExpiry", func(t *testing.T, f *fixture) {
 		f.add(t, "help", 5_000, time.Hour)
 		u := f.usage(t, "help")
 		require.EqualValues(t, 15_000, *u.Budget)
@@ -33,7 +33,7 @@ func TestAdditionalBudgets(t *testing.T) {
 		f.refused(t, "help", 1)
 	})
 
-	rule(t, "OverlapAndEndOneByOne", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "OverlapAndEndOneByOne", func(t *testing.T, f *fixture) {
 		f.add(t, "help", 1_000, 3*time.Hour)
 		f.add(t, "help", 20, time.Hour)
 		f.add(t, "help", 300, 2*time.Hour)
@@ -45,7 +45,7 @@ func TestAdditionalBudgets(t *testing.T) {
 		}
 	})
 
-	rule(t, "AreAddedToEachDaysBudget", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "AreAddedToEachDaysBudget", func(t *testing.T, f *fixture) {
 		f.add(t, "help", 5_000, 25*time.Hour)
 		f.record(t, "help", 15_000)
 		f.refused(t, "help", 1)
@@ -59,7 +59,7 @@ func TestAdditionalBudgets(t *testing.T) {
 		f.hold(t, "help", 10_000)
 	})
 
-	rule(t, "CountOnTheSubtreesBudgetToo", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "CountOnTheSubtreesBudgetToo", func(t *testing.T, f *fixture) {
 		f.scope(t, "spec", models.ScopeSubtree)
 		f.record(t, "help", 25_000)
 		require.Equal(t, "spec", f.refused(t, "aid", 1))
@@ -69,7 +69,7 @@ func TestAdditionalBudgets(t *testing.T) {
 		require.Equal(t, "spec", f.refused(t, "aid", 1))
 	})
 
-	rule(t, "AreTakenBackAtOnce", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "AreTakenBackAtOnce", func(t *testing.T, f *fixture) {
 		f.add(t, "help", 1_000, time.Hour)
 		second := f.add(t, "help", 500, 2*time.Hour)
 		f.db.Clock.Advance(time.Minute)
@@ -78,12 +78,12 @@ func TestAdditionalBudgets(t *testing.T) {
 		f.refused(t, "help", 11_001)
 		requireCode(t, errs.NotFound, f.RemoveBudget(t.Context(), models.System(), "help", second.ID))
 		requireCode(t, errs.NotFound, f.RemoveBudget(t.Context(), models.System(), "aid", second.ID))
-		requireCode(t, errs.NotFound, f.RemoveBudget(t.Context(), models.System(), "nobody", second.ID))
+		requireCode(t, errs.NotFound, f.RemoveBudget(t.Context(), models.System(), "no-such-agent", second.ID))
 		f.db.Clock.Advance(2 * time.Hour)
 		requireCode(t, errs.NotFound, f.RemoveBudget(t.Context(), models.System(), "help", f.add(t, "aid", 1, time.Hour).ID))
 	})
 
-	rule(t, "AreListedNewestFirst", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "AreListedNewestFirst", func(t *testing.T, f *fixture) {
 		first := f.add(t, "help", 1_000, time.Hour)
 		require.Equal(t, models.BudgetAddition{
 			ID: first.ID, AgentID: "help", Tokens: 1_000, Reason: "a busy day", ExpiresAt: f.db.Now().Add(time.Hour),
@@ -102,11 +102,11 @@ func TestAdditionalBudgets(t *testing.T) {
 		list, err = f.Budgets(t.Context(), "aid", true)
 		require.NoError(t, err)
 		require.Empty(t, list)
-		_, err = f.Budgets(t.Context(), "nobody", false)
+		_, err = f.Budgets(t.Context(), "no-such-agent", false)
 		requireCode(t, errs.NotFound, err)
 	})
 
-	rule(t, "Are100AtATime", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "Are100AtATime", func(t *testing.T, f *fixture) {
 		for i := range 100 {
 			f.add(t, "help", 1, time.Hour+time.Duration(i/99)*time.Hour)
 		}
@@ -120,7 +120,7 @@ func TestAdditionalBudgets(t *testing.T) {
 		require.EqualValues(t, 10_002, f.left(t, "help"), "those that ended do not count")
 	})
 
-	rule(t, "AreJudgedFieldByField", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "AreJudgedFieldByField", func(t *testing.T, f *fixture) {
 		add := func(id string, tokens *int64, term time.Duration, reason *string) error {
 			d := models.BudgetAdditionDraft{Tokens: tokens, ExpiresAt: new(f.db.Now().Add(term)), Reason: reason}
 			_, err := f.AddBudget(t.Context(), models.System(), id, d, nil)
@@ -136,7 +136,7 @@ func TestAdditionalBudgets(t *testing.T) {
 		_, err := f.AddBudget(t.Context(), models.System(), "help", models.BudgetAdditionDraft{Tokens: one, Reason: why}, nil)
 		requireFields(t, []string{"/expires_at required"}, err)
 		requireCode(t, errs.InvalidRequest, add("nova", one, time.Hour, why))
-		requireCode(t, errs.NotFound, add("nobody", one, time.Hour, why))
+		requireCode(t, errs.NotFound, add("no-such-agent", one, time.Hour, why))
 		require.EqualValues(t, 10_000, f.left(t, "help"))
 		require.Empty(t, f.trail(t, "help"))
 		require.Empty(t, f.trail(t, "nova"))
@@ -144,7 +144,7 @@ func TestAdditionalBudgets(t *testing.T) {
 		require.NoError(t, add("help", one, time.Microsecond, why))
 	})
 
-	rule(t, "AreInTheAuditTrailWithTheirReason", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "AreInTheAuditTrailWithTheirReason", func(t *testing.T, f *fixture) {
 		by := models.Principal{TokenID: "token-1", Name: "ops"}
 		ctx := requestid.With(t.Context(), "request-1")
 		d := models.BudgetAdditionDraft{Tokens: new(int64(500)), ExpiresAt: new(f.db.Now().Add(time.Hour)), Reason: new("month-end closing")}
@@ -165,7 +165,7 @@ func TestAdditionalBudgets(t *testing.T) {
 	})
 
 	// What was seen to have ended stays so; what is shown is what decides.
-	rule(t, "DoNotBeginAgainWhenTheClockGoesBack", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "DoNotBeginAgainWhenTheClockGoesBack", func(t *testing.T, f *fixture) {
 		f.add(t, "help", 1_000, time.Hour)
 		f.add(t, "help", 20, 2*time.Hour)
 		f.db.Clock.Advance(time.Hour)
@@ -189,7 +189,7 @@ func (f *fixture) trail(t *testing.T, id string) []models.AuditEntry {
 func TestResets(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "FreeTheWholeBudgetButForWhatIsReserved", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "FreeTheWholeBudgetButForWhatIsReserved", func(t *testing.T, f *fixture) {
 		f.record(t, "help", 9_000)
 		held := f.hold(t, "help", 1_000)
 		f.refused(t, "help", 1)
@@ -223,7 +223,7 @@ func TestResets(t *testing.T) {
 		require.EqualValues(t, 10, f.usage(t, "help").UsedToday)
 	})
 
-	rule(t, "OfASubtreesBudgetWriteOffTheRollUp", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "OfASubtreesBudgetWriteOffTheRollUp", func(t *testing.T, f *fixture) {
 		f.scope(t, "spec", models.ScopeSubtree)
 		f.scope(t, "orch", models.ScopeSubtree)
 		f.record(t, "help", 9_000)
@@ -243,7 +243,7 @@ func TestResets(t *testing.T) {
 		require.Zero(t, f.leftBelow(t, "spec"))
 	})
 
-	rule(t, "OfAnOwnBudgetLeaveARollUpThatCountsLaterAsItIs", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "OfAnOwnBudgetLeaveARollUpThatCountsLaterAsItIs", func(t *testing.T, f *fixture) {
 		f.record(t, "spec", 20_000)
 		f.reset(t, "spec")
 		f.scope(t, "spec", models.ScopeSubtree)
@@ -260,7 +260,7 @@ func TestResets(t *testing.T) {
 		f.hold(t, "aid", 5_000)
 	})
 
-	rule(t, "DoNotWarnAgain", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "DoNotWarnAgain", func(t *testing.T, f *fixture) {
 		f.record(t, "help", 10_001)
 		require.Len(t, f.alerts(t), 2)
 		f.reset(t, "help")
@@ -272,7 +272,7 @@ func TestResets(t *testing.T) {
 		require.Len(t, f.alerts(t), 4)
 	})
 
-	rule(t, "AreInTheAuditTrailWithTheirReason", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "AreInTheAuditTrailWithTheirReason", func(t *testing.T, f *fixture) {
 		f.reset(t, "spec")
 		require.Empty(t, f.trail(t, "spec"), "there was nothing to write off")
 		f.record(t, "spec", 700)
@@ -290,10 +290,10 @@ func TestResets(t *testing.T) {
 		require.Equal(t, []models.Change{{Field: "subtree_used_today", From: 750.0, To: 0.0}}, f.trail(t, "spec")[0].Changes)
 	})
 
-	rule(t, "NeedAReasonAndAnAgent", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "NeedAReasonAndAnAgent", func(t *testing.T, f *fixture) {
 		_, err := f.Reset(t.Context(), models.System(), "help", models.UsageReset{}, nil)
 		requireFields(t, []string{"/reason required"}, err)
-		_, err = f.Reset(t.Context(), models.System(), "nobody", models.UsageReset{Reason: new("why")}, nil)
+		_, err = f.Reset(t.Context(), models.System(), "no-such-agent", models.UsageReset{Reason: new("why")}, nil)
 		requireCode(t, errs.NotFound, err)
 	})
 }

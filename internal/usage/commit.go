@@ -8,14 +8,14 @@ import (
 	"comet/store"
 )
 
-// commit decides operations in one transaction, in the order given.
+// commit decides operations in one transaction, in the given order.
 func (l *Ledger) commit(ctx context.Context, ops []operation) error {
 	return l.write(ctx, func(tx *store.Tx) error { return l.decide(tx, ops) })
 }
 
-// alone decides an operation in a transaction of its own that also stores its
-// answer. Of a repeated request the stored answer is all that happens.
-func (l *Ledger) alone(ctx context.Context, op operation, once *models.Idempotency) error {
+// commitOne decides an operation in its own transaction, which also stores the response for its
+// Idempotency-Key. A repeated request only returns the stored response.
+func (l *Ledger) commitOne(ctx context.Context, op operation, once *models.Idempotency) error {
 	return l.write(ctx, func(tx *store.Tx) error {
 		return tx.Idempotent(once, func() (any, error) {
 			if err := l.decide(tx, []operation{op}); err != nil {
@@ -26,7 +26,7 @@ func (l *Ledger) alone(ctx context.Context, op operation, once *models.Idempoten
 	})
 }
 
-// result is what an operation's caller gets.
+// result returns what the caller of an operation receives.
 func result(op operation) any {
 	switch op := op.(type) {
 	case *record:
@@ -40,23 +40,23 @@ func result(op operation) any {
 }
 
 func (l *Ledger) decide(tx *store.Tx, ops []operation) error {
-	b, err := openBooks(tx, ops)
+	b, err := openBatch(tx, ops)
 	if err != nil {
 		return err
 	}
 	for _, op := range ops {
 		op.decide(b)
 	}
-	if err := b.close(); err != nil {
+	if err := b.save(); err != nil {
 		return err
 	}
 	l.counters.after(tx, ops)
 	return nil
 }
 
-// write writes, and does what openBooks found to be done first in transactions of
-// their own: it creates the accounts of agents that spend for the first time, and
-// frees expired reservations, many at a time.
+// write runs a ledger transaction. If openBatch requires it, write first creates the accounts of
+// agents that spend for the first time, or releases expired reservations, in transactions of
+// their own.
 func (l *Ledger) write(ctx context.Context, decide func(*store.Tx) error) error {
 	for {
 		err := l.store.Write(ctx, decide)

@@ -81,7 +81,7 @@ func endOnce(t *testing.T, c *crowd, later time.Duration) {
 		got, err := c.Reservation(t.Context(), held[i].AgentID, held[i].ID)
 		require.NoError(t, err)
 		if got.State == models.ReservationSettled {
-			require.EqualValues(t, 1, settled[i].Load(), "once, and the others heard of a replay")
+			require.EqualValues(t, 1, settled[i].Load(), "once, and the others received a replay")
 			sum += used
 		} else {
 			require.Zero(t, settled[i].Load())
@@ -142,7 +142,7 @@ func spendWhileTheTreeChanges(t *testing.T, c *crowd) {
 		}
 		c.own[id].take(t, id, got.Tokens)
 		if r.IntN(4) == 0 {
-			held.Store(i, got) // for somebody later
+			held.Store(i, got) // for a later caller
 			return
 		}
 		if r.IntN(2) == 0 {

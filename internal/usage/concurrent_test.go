@@ -49,7 +49,7 @@ type crowd struct {
 
 	mu      sync.Mutex
 	refused map[string]bool
-	told    map[string]int64 // what was settled, by agent
+	settled map[string]int64 // what was settled, by agent
 	granted atomic.Int64
 	denied  atomic.Int64
 }
@@ -100,7 +100,7 @@ func newCrowd(t *testing.T, db *storetest.DB) *crowd {
 
 // open begins new books.
 func (c *crowd) open() {
-	c.own, c.below, c.refused, c.told = map[string]*book{}, map[string]*book{}, map[string]bool{}, map[string]int64{}
+	c.own, c.below, c.refused, c.settled = map[string]*book{}, map[string]*book{}, map[string]bool{}, map[string]int64{}
 	for id, budget := range c.budgets {
 		c.own[id] = &book{budget: budget}
 	}
@@ -142,7 +142,7 @@ func (c *crowd) all(n int, one func(l *usage.Ledger, r *rand.Rand, i int)) {
 	wg.Wait()
 }
 
-func (c *crowd) anybody(r *rand.Rand) string {
+func (c *crowd) anyAgent(r *rand.Rand) string {
 	return []string{"help", "aid", "help", "aid", "spec", "other", "orch"}[r.IntN(7)]
 }
 
@@ -175,7 +175,7 @@ func (c *crowd) settle(t *testing.T, l *usage.Ledger, r models.Reservation, used
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.told[r.AgentID] += used
+	c.settled[r.AgentID] += used
 }
 
 func (c *crowd) giveBack(t *testing.T, l *usage.Ledger, r models.Reservation) {
@@ -241,7 +241,7 @@ func TestConcurrentCallers(t *testing.T) {
 	run("FillABudgetToTheLastToken", func(t *testing.T, c *crowd) {
 		n := 10_000 / costly
 		c.all(n, func(l *usage.Ledger, r *rand.Rand, _ int) {
-			c.ask(t, l, c.anybody(r), 1+r.Int64N(5)*int64(costly))
+			c.ask(t, l, c.anyAgent(r), 1+r.Int64N(5)*int64(costly))
 		})
 		for _, id := range []string{"help", "aid", "spec", "other", "orch"} {
 			for ok := true; ok; {
@@ -269,7 +269,7 @@ func (c *crowd) day(t *testing.T, n int) {
 	var forgotten atomic.Int64
 	begun, stop := time.Now(), c.watch(t)
 	c.all(n, func(l *usage.Ledger, r *rand.Rand, _ int) {
-		id := c.anybody(r)
+		id := c.anyAgent(r)
 		held, ok := c.ask(t, l, id, 1+r.Int64N(300))
 		if !ok {
 			return
@@ -296,12 +296,12 @@ func (c *crowd) day(t *testing.T, n int) {
 	for id, b := range c.own {
 		u := c.usage(t, id)
 		require.Equal(t, b.out.Load(), u.UsedToday+u.Reserved, "%s, from the outside and from the inside", id)
-		require.Equal(t, c.told[id], u.UsedToday, id)
+		require.Equal(t, c.settled[id], u.UsedToday, id)
 	}
 	c.db.Clock.Advance(301 * time.Second)
 	for id := range c.budgets {
 		c.record(t, id, 1)
-		require.Zero(t, c.usage(t, id).Reserved, "nothing is held when nobody holds anything: %s", id)
+		require.Zero(t, c.usage(t, id).Reserved, "nothing stays reserved without an open reservation: %s", id)
 	}
 	c.requireTwiceFull(t)
 }

@@ -12,7 +12,7 @@ import (
 func TestDays(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "BeginAtMidnightUTCToTheMicrosecond", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "BeginAtMidnightUTCToTheMicrosecond", func(t *testing.T, f *fixture) {
 		f.scope(t, "spec", models.ScopeSubtree)
 		f.clock(t, "23:59:59.999999")
 		f.record(t, "help", 9_000)
@@ -31,7 +31,7 @@ func TestDays(t *testing.T) {
 		require.EqualValues(t, 24_999, f.leftBelow(t, "spec"))
 	})
 
-	rule(t, "HaveHours", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "HaveHours", func(t *testing.T, f *fixture) {
 		f.clock(t, "15:59:59.999999")
 		f.record(t, "help", 5)
 		f.db.Clock.Advance(time.Microsecond)
@@ -43,7 +43,7 @@ func TestDays(t *testing.T) {
 		require.Zero(t, f.usage(t, "spec").UsedThisHour, "an hour is the agent's own")
 	})
 
-	rule(t, "AreSpannedByAReservation", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "AreSpannedByAReservation", func(t *testing.T, f *fixture) {
 		f.scope(t, "spec", models.ScopeSubtree)
 		f.clock(t, "23:59:00")
 		f.record(t, "help", 6_000)
@@ -63,7 +63,7 @@ func TestDays(t *testing.T) {
 		require.Equal(t, []int64{6_000, 3_000}, days)
 	})
 
-	rule(t, "NeverGoBackWhenTheClockDoes", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "NeverGoBackWhenTheClockDoes", func(t *testing.T, f *fixture) {
 		f.clock(t, "2026-01-11T00:00:01")
 		f.record(t, "help", 100)
 		f.clock(t, "23:00:00")
@@ -86,7 +86,7 @@ func TestDays(t *testing.T) {
 		require.Zero(t, f.usage(t, "aid").UsedToday)
 	})
 
-	rule(t, "AreOneForAllThatARollUpCounts", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "AreOneForAllThatARollUpCounts", func(t *testing.T, f *fixture) {
 		f.scope(t, "spec", models.ScopeSubtree)
 		f.clock(t, "2026-01-11T00:00:01")
 		f.record(t, "help", 100)
@@ -99,7 +99,7 @@ func TestDays(t *testing.T) {
 		require.Equal(t, f.db.Now(), other.At)
 	})
 
-	rule(t, "AreOneForAllRollUpsOnAPath", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "AreOneForAllRollUpsOnAPath", func(t *testing.T, f *fixture) {
 		f.record(t, "spec", 7)
 		f.scope(t, "spec", models.ScopeSubtree)
 		f.scope(t, "orch", models.ScopeSubtree)
@@ -115,7 +115,7 @@ func TestDays(t *testing.T) {
 		require.Equal(t, "spec", f.refused(t, "spec", 24_996))
 	})
 
-	rule(t, "OfARollUpThatBeginsToCountAreTheLatestBelowIt", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "OfARollUpThatBeginsToCountAreTheLatestBelowIt", func(t *testing.T, f *fixture) {
 		f.clock(t, "2026-01-11T00:00:01")
 		f.record(t, "help", 100)
 		f.clock(t, "23:00:00")
@@ -126,7 +126,7 @@ func TestDays(t *testing.T) {
 		require.Equal(t, "spec", f.refused(t, "aid", 1), "the roll-up of the later day is full")
 	})
 
-	rule(t, "StayTheSameWhenTheClockGoesBackWithinOne", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "StayTheSameWhenTheClockGoesBackWithinOne", func(t *testing.T, f *fixture) {
 		f.record(t, "help", 100)
 		f.clock(t, "03:00:00")
 		got := f.record(t, "help", 10)
@@ -138,7 +138,7 @@ func TestDays(t *testing.T) {
 		require.Equal(t, f.db.Now().Add(300*time.Second), r.ExpiresAt)
 	})
 
-	rule(t, "AWrongClockSentAheadAreTodayAgain", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "AWrongClockSentAheadAreTodayAgain", func(t *testing.T, f *fixture) {
 		f.scope(t, "spec", models.ScopeSubtree)
 		f.record(t, "help", 8_000)
 		f.clock(t, "2027-01-11T12:00:00")
@@ -160,7 +160,7 @@ func TestDays(t *testing.T) {
 		require.Zero(t, f.usage(t, "help").UsedToday)
 	})
 
-	rule(t, "AreTheirOwnForABudgetThatWasLowered", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "AreTheirOwnForABudgetThatWasLowered", func(t *testing.T, f *fixture) {
 		f.record(t, "help", 5_000)
 		held := f.hold(t, "help", 1_000)
 		require.Empty(t, f.alerts(t))
@@ -168,7 +168,7 @@ func TestDays(t *testing.T) {
 		u := f.usage(t, "help")
 		require.Zero(t, *u.Remaining)
 		require.EqualValues(t, 2_000, *u.Budget)
-		require.Empty(t, f.alerts(t), "nobody has decided yet")
+		require.Empty(t, f.alerts(t), "no decision was made yet")
 		f.refused(t, "help", 1)
 		require.Equal(t, []string{"agent.budget_warning help own", "agent.budget_exceeded help own"}, f.alerts(t))
 		f.record(t, "help", 1)

@@ -11,10 +11,10 @@ import (
 	"comet/store"
 )
 
-// What operations enter into the books.
+// This file holds what operations add to a batch.
 
-// at is when something counts that happens now on a day: not before the day began.
-func (b *books) at(day int64) time.Time {
+// at returns the time of a charge that happens now on a day: not before the day began.
+func (b *batch) at(day int64) time.Time {
 	if dayOf(b.now) < day {
 		return startOf(day)
 	}
@@ -22,17 +22,17 @@ func (b *books) at(day int64) time.Time {
 }
 
 // find returns the account of an operation, or errs.NotFound.
-func (b *books) find(agentID string) (*account, error) {
+func (b *batch) find(agentID string) (*account, error) {
 	if a := b.accounts[agentID]; a != nil {
 		return a, nil
 	}
 	return nil, errs.New(errs.NotFound, "there is no agent %q", agentID)
 }
 
-// charge enters facts of one agent that count on one path, and gives back what a
-// reservation held for them. Their day and time are the account's where its day is
-// ahead of the clock. An error enters nothing.
-func (b *books) charge(a *account, path string, facts []models.Fact, held int64) error {
+// charge adds facts of one agent that count on one path, and releases the tokens that a
+// reservation held for them. If the account's day is ahead of the clock, the facts get that day.
+// An error adds nothing.
+func (b *batch) charge(a *account, path string, facts []models.Fact, held int64) error {
 	counters := b.counters(path)
 	var sum int64
 	for _, f := range facts {
@@ -63,7 +63,7 @@ func (b *books) charge(a *account, path string, facts []models.Fact, held int64)
 		c.SubtreeUsed, c.changed = c.SubtreeUsed+sum, true
 	}
 	b.hold(a, path, -held)
-	// Every sum is what it will be before an event tells of it.
+	// All sums are final before an event describes them.
 	b.warn(a, 0)
 	for _, c := range counters {
 		b.warn(c, 0)
@@ -71,23 +71,22 @@ func (b *books) charge(a *account, path string, facts []models.Fact, held int64)
 	return nil
 }
 
-// hold changes what is reserved on a path.
-func (b *books) hold(a *account, path string, tokens int64) {
+// hold changes the reserved tokens on a path.
+func (b *batch) hold(a *account, path string, tokens int64) {
 	a.Reserved, a.changed = a.Reserved+tokens, true
 	for _, c := range b.counters(path) {
 		c.SubtreeReserved, c.changed = c.SubtreeReserved+tokens, true
 	}
 }
 
-// end enters a reservation's new state.
-func (b *books) end(r models.Reservation) {
+// end sets a reservation's new state.
+func (b *batch) end(r models.Reservation) {
 	key := store.ReservationKey{AgentID: r.AgentID, ID: r.ID}
 	b.reservations[key], b.ended[key] = r, r
 }
 
-// expire frees a reservation whose lease has ended, unless somebody ended it
-// between the two reads.
-func (b *books) expire(key store.ReservationKey) {
+// expire releases a reservation whose lease has ended, unless it was ended between the two reads.
+func (b *batch) expire(key store.ReservationKey) {
 	r, found := b.reservations[key]
 	if !found || r.State != models.ReservationHeld {
 		return
@@ -104,8 +103,8 @@ func (b *books) expire(key store.ReservationKey) {
 	b.end(r)
 }
 
-// close writes what was decided.
-func (b *books) close() error {
+// save writes what was decided.
+func (b *batch) save() error {
 	if err := b.tx.InsertFacts(b.facts); err != nil {
 		return err
 	}
@@ -127,5 +126,5 @@ func (b *books) close() error {
 	if err := b.tx.SaveAccounts(changed); err != nil {
 		return err
 	}
-	return b.tell()
+	return b.writeAlerts()
 }

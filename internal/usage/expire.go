@@ -7,8 +7,8 @@ import (
 	"comet/store"
 )
 
-// expire frees reservations whose lease has ended while nobody asks the ledger for
-// anything. It only reads while none has.
+// expire releases reservations whose lease has ended while no operation does it. It only reads
+// while there are none.
 func (l *Ledger) expire(ctx context.Context) {
 	failing := false
 	for ctx.Err() == nil {
@@ -31,8 +31,7 @@ func (l *Ledger) expire(ctx context.Context) {
 	}
 }
 
-// expireDue frees what is overdue and returns how long to wait until it is worth
-// another look.
+// expireDue releases overdue reservations and returns when to look again.
 func (l *Ledger) expireDue(ctx context.Context) (time.Duration, error) {
 	for {
 		due, held, err := l.store.NextReservationDue(ctx)
@@ -48,9 +47,9 @@ func (l *Ledger) expireDue(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// Purge deletes facts, windows, outcomes, ended reservations, resets and additional
-// budgets of days before the retention began, a batch a transaction. It is meant to be done again and again. A
-// request_id is forgotten with its fact.
+// Purge deletes facts, windows, outcomes, ended reservations, resets and additional budgets of
+// days before the retention, one batch per transaction. Call it periodically. A request_id is
+// forgotten with its fact.
 func (l *Ledger) Purge(ctx context.Context) error {
 	before := dayOf(l.store.Now().Add(-l.retention))
 	if err := l.store.Write(ctx, func(tx *store.Tx) error { return tx.ForgetUsageBefore(before) }); err != nil {
@@ -68,5 +67,5 @@ func (l *Ledger) Purge(ctx context.Context) error {
 	}
 }
 
-// purgeBatch bounds how long one purging transaction keeps the other writers.
+// purgeBatch limits the rows of one purging transaction, so that other writers do not wait long.
 const purgeBatch = 1000

@@ -11,18 +11,17 @@ import (
 )
 
 const (
-	// maxGroup and maxGroupFacts bound how many operations share one transaction, and
-	// how many facts these may record.
+	// maxGroup and maxGroupFacts limit the operations of one transaction and the facts they
+	// record.
 	maxGroup      = 256
 	maxGroupFacts = 2 * models.MaxFacts
-	// groupTimeout bounds how long a group waits for the database to begin.
+	// groupTimeout limits how long a group waits for the database to begin.
 	groupTimeout = 30 * time.Second
 )
 
-// group collects the operations that wait at the same moment. One of their callers
-// leads: it commits them all in one transaction, and hands the lead to one of those
-// who came meanwhile. So there is one transaction of the ledger at a time in a
-// process, and no goroutine that somebody must own.
+// group collects operations that wait at the same time. One of the callers leads: it commits all
+// of them in one transaction and then passes the lead to a caller that arrived meanwhile. A
+// process therefore has one ledger transaction at a time and needs no goroutine for it.
 type group struct {
 	commit func(ctx context.Context, ops []operation) error
 
@@ -36,7 +35,7 @@ type call struct {
 	ctx  context.Context
 	op   operation
 	err  error
-	done chan bool // true when it was decided, false to take the lead
+	done chan bool // true when decided, false to take the lead
 }
 
 func newGroup(commit func(context.Context, []operation) error) *group { return &group{commit: commit} }
@@ -75,7 +74,7 @@ func (g *group) join(c *call) bool {
 	return true
 }
 
-// leave takes back a call that nobody has taken up.
+// leave removes a call that no leader has taken.
 func (g *group) leave(c *call) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -88,11 +87,11 @@ func (g *group) leave(c *call) bool {
 	return false
 }
 
-// lead commits the group that c is in and passes the lead on.
+// lead commits the group of c and passes the lead on.
 func (g *group) lead(c *call) {
-	calls := g.take(c)
-	defer g.pass()
-	// Also where the decision panics: the others would wait for ever.
+	calls := g.takeGroup(c)
+	defer g.passLead()
+	// Deferred, so that a panic of the decision does not leave the others waiting.
 	defer func() {
 		for _, other := range calls {
 			if other != c {
@@ -103,18 +102,18 @@ func (g *group) lead(c *call) {
 	g.decide(calls)
 }
 
-// take removes as many calls as make a group, the leader's own among them. What does
-// not fit may be overtaken, but not for long: who has waited longest leads next.
-func (g *group) take(leader *call) []*call {
+// takeGroup removes the calls of the next group, the leader's own included. Calls that do not fit
+// may be overtaken once: the oldest waiting call leads next.
+func (g *group) takeGroup(leader *call) []*call {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	calls, left := []*call{leader}, g.waiting[:0]
-	room := maxGroupFacts - facts(leader.op)
+	capacity := maxGroupFacts - facts(leader.op)
 	for _, c := range g.waiting {
 		switch n := facts(c.op); {
 		case c == leader:
-		case len(calls) < maxGroup && n <= room:
-			calls, room = append(calls, c), room-n
+		case len(calls) < maxGroup && n <= capacity:
+			calls, capacity = append(calls, c), capacity-n
 		default:
 
 			left = append(left, c)
@@ -125,7 +124,7 @@ func (g *group) take(leader *call) []*call {
 	return calls
 }
 
-// facts is how many facts an operation may record.
+// facts returns how many facts an operation may record.
 func facts(op operation) int {
 	if r, many := op.(*record); many {
 		return len(r.facts)
@@ -133,8 +132,8 @@ func facts(op operation) int {
 	return 1
 }
 
-// pass hands the lead to the one who has waited longest.
-func (g *group) pass() {
+// passLead makes the oldest waiting call the leader.
+func (g *group) passLead() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.led = len(g.waiting) > 0; g.led {
@@ -142,8 +141,8 @@ func (g *group) pass() {
 	}
 }
 
-// decide commits the calls together. Where a statement failed, whoever caused it is
-// found by running each alone; an error that leaves the outcome open is everybody's.
+// decide commits the calls together. If a statement fails, each call runs alone to find the
+// cause; an error with an unknown outcome is returned to all of them.
 func (g *group) decide(calls []*call) {
 	asked, ops := make([]*call, 0, len(calls)), make([]operation, 0, len(calls))
 	for _, c := range calls {
@@ -160,18 +159,18 @@ func (g *group) decide(calls []*call) {
 	err := g.commit(ctx, ops)
 	for _, c := range asked {
 		own := err
-		if err != nil && len(ops) > 1 && !open(err) {
+		if err != nil && len(ops) > 1 && !isGeneral(err) {
 			own = g.commit(ctx, []operation{c.op})
 		}
 		c.err = orElse(own, c.op.failed())
 	}
 }
 
-// errUndecided is what a call hears whose leader did not come to an end.
+// errUndecided is returned to calls whose leader panicked.
 var errUndecided = errors.New("the ledger's decision panicked")
 
-// open reports whether an error says nothing about the operations themselves.
-func open(err error) bool {
+// isGeneral reports whether an error is unrelated to the operations themselves.
+func isGeneral(err error) bool {
 	switch errs.CodeOf(err) {
 	case errs.Unavailable, errs.Busy, errs.Timeout:
 		return true

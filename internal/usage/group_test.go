@@ -29,9 +29,9 @@ func (w *wish) agent() string        { return "" }
 func (w *wish) reservation() string  { return "" }
 func (w *wish) requestIDs() []string { return nil }
 func (w *wish) failed() error        { return w.refused }
-func (w *wish) decide(*books)        {}
+func (w *wish) decide(*batch)        {}
 
-// desk commits wishes. Each commit waits for a word if there is somebody to say it.
+// desk commits operations. Each commit waits for a signal if the test sends one.
 type desk struct {
 	*group
 	begun  chan []int    // the wishes of a commit that has begun
@@ -80,7 +80,7 @@ func (d *desk) wait(t *testing.T, n int) {
 	}, time.Minute, 50*time.Microsecond)
 }
 
-// idle requires that in the end nobody leads and nobody waits, and that the next
+// idle requires that in the end no call leads or waits, and that the next
 // call is served.
 func (d *desk) idle(t *testing.T) {
 	t.Helper()
@@ -96,7 +96,7 @@ func (d *desk) idle(t *testing.T) {
 }
 
 // line lets n wishes arrive one after the other while the first is being committed,
-// and returns what their callers hear.
+// and returns what their callers receive.
 func (d *desk) line(t *testing.T, wishes ...*wish) []chan error {
 	t.Helper()
 	d.let = make(chan struct{})
@@ -134,7 +134,7 @@ func wishes(n int) []*wish {
 func TestGroup(t *testing.T) {
 	t.Parallel()
 
-	t.Run("CommitsWhoWaitsTogetherInTheOrderOfArrival", func(t *testing.T) {
+	t.Run("CommitsWaitingCallsInOrderOfArrival", func(t *testing.T) {
 		t.Parallel()
 		d, all := newDesk(), wishes(2*maxGroup+10)
 		answers := d.line(t, all...)
@@ -153,7 +153,7 @@ func TestGroup(t *testing.T) {
 		d.idle(t)
 	})
 
-	t.Run("LeavesNobodyBehindWhoWaitsAlone", func(t *testing.T) {
+	t.Run("LeavesNoCallBehind", func(t *testing.T) {
 		t.Parallel()
 		d, all := newDesk(), wishes(2)
 		answers := d.line(t, all...)
@@ -163,7 +163,7 @@ func TestGroup(t *testing.T) {
 		d.idle(t)
 	})
 
-	t.Run("AnswersARefusalToItsCallerOnly", func(t *testing.T) {
+	t.Run("ReturnsARefusalToItsCallerOnly", func(t *testing.T) {
 		t.Parallel()
 		d, all := newDesk(), wishes(3)
 		all[1].refused = errs.New(errs.BudgetExceeded, "no")
@@ -176,7 +176,7 @@ func TestGroup(t *testing.T) {
 		d.idle(t)
 	})
 
-	t.Run("FindsWhoBreaksACommit", func(t *testing.T) {
+	t.Run("FindsTheCallThatBreaksACommit", func(t *testing.T) {
 		t.Parallel()
 		d, all := newDesk(), wishes(4)
 		all[2].breaks = errs.New(errs.Conflict, "a row")
@@ -211,7 +211,7 @@ func TestGroup(t *testing.T) {
 	}
 
 	for name, end := range map[string]func(){"Panic": func() { panic("oops") }, "Goexit": runtime.Goexit} {
-		t.Run("LetsNobodyWaitForeverAfterA"+name, func(t *testing.T) {
+		t.Run("LetsNoCallWaitForeverAfterA"+name, func(t *testing.T) {
 			t.Parallel()
 			d, all := newDesk(), wishes(4)
 			d.before = func(ops []operation) error {
@@ -239,7 +239,7 @@ func requireAnswer(t *testing.T, want errs.Code, err error) {
 func TestACallerWhoseContextEnds(t *testing.T) {
 	t.Parallel()
 
-	t.Run("LeavesTheLine", func(t *testing.T) {
+	t.Run("LeavesTheQueue", func(t *testing.T) {
 		t.Parallel()
 		d, all := newDesk(), wishes(3)
 		answers := d.line(t, all[0])
@@ -277,7 +277,7 @@ func TestACallerWhoseContextEnds(t *testing.T) {
 		t.Parallel()
 		for range 300 {
 			d := newDesk()
-			d.led = true // somebody is about to pass the lead
+			d.led = true // a leader is about to pass the lead
 			ctx, cancel := context.WithCancel(context.Background())
 			ended, follower := &wish{n: 1}, &wish{n: 2}
 			first, second := make(chan error, 1), make(chan error, 1)
@@ -287,9 +287,9 @@ func TestACallerWhoseContextEnds(t *testing.T) {
 			d.wait(t, 2)
 			if rand.IntN(2) == 0 {
 				cancel()
-				d.pass()
+				d.passLead()
 			} else {
-				d.pass()
+				d.passLead()
 				cancel()
 			}
 			require.NoError(t, <-second)
@@ -304,9 +304,9 @@ func TestACallerWhoseContextEnds(t *testing.T) {
 		}
 	})
 
-	// Whatever the interleaving: who hears nil was committed once, who hears the end of
-	// its context was not committed, and everybody hears something.
-	t.Run("HearsTheTruthUnderLoad", func(t *testing.T) {
+	// Whatever the interleaving: a caller that gets nil was committed once, one that gets the end of
+	// its context was not committed, and every caller gets a response.
+	t.Run("GetsTheRealOutcomeUnderLoad", func(t *testing.T) {
 		t.Parallel()
 		d := newDesk()
 		d.begun = make(chan []int, 1<<20)
@@ -333,7 +333,7 @@ func TestACallerWhoseContextEnds(t *testing.T) {
 					case errors.Is(err, context.Canceled) && w.committed.Load() == 0:
 						cancelled.Add(1)
 					default:
-						t.Errorf("heard %v, committed %d times", err, w.committed.Load())
+						t.Errorf("got %v, committed %d times", err, w.committed.Load())
 					}
 					cancel()
 				}

@@ -22,7 +22,7 @@ func TestHistory(t *testing.T) {
 		return models.HistoryBucket{Start: at(hour, 0), Tokens: tokens}
 	}
 
-	rule(t, "HasEveryWindowInOrderAlsoThoseWithoutUse", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "HasEveryWindowInOrderAlsoThoseWithoutUse", func(t *testing.T, f *fixture) {
 		f.clock(t, "09:59:59.999999")
 		f.record(t, "spec", 1)
 		f.clock(t, "10:00:00")
@@ -37,7 +37,7 @@ func TestHistory(t *testing.T) {
 		require.Equal(t, []int64{0, 424, 0}, f.days(t, "spec", "2026-01-09", 3))
 	})
 
-	rule(t, "HasTheWindowsThatBeginWithinItsBounds", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "HasTheWindowsThatBeginWithinItsBounds", func(t *testing.T, f *fixture) {
 		for _, hour := range []string{"09", "10", "11"} {
 			f.clock(t, hour+":30:00")
 			f.record(t, "spec", 5)
@@ -75,7 +75,7 @@ func TestHistory(t *testing.T) {
 		require.Equal(t, []models.HistoryBucket{bucket(0, 15)}, got, "days are UTC's")
 	})
 
-	rule(t, "IsBrokenDownByItsLabels", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "IsBrokenDownByItsLabels", func(t *testing.T, f *fixture) {
 		_, err := f.report("spec",
 			fact(5, labelled("big", "chat", "t-1")), fact(7, labelled("small", "chat", "t-1")), fact(6, labelled("big", "code", "t-2")),
 			fact(2, labelled("tiny", "", "")), fact(3), fact(1))
@@ -107,7 +107,7 @@ func TestHistory(t *testing.T) {
 		}, got[0].Breakdown)
 	})
 
-	rule(t, "HasAtMost1000Windows", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "HasAtMost1000Windows", func(t *testing.T, f *fixture) {
 		f.record(t, "spec", 5)
 		query := models.HistoryQuery{Window: models.WindowHour, From: at(15, 0).Add(-999 * time.Hour), To: at(16, 0)}
 		got, err := f.History(t.Context(), "spec", query)
@@ -122,11 +122,11 @@ func TestHistory(t *testing.T) {
 		requireCode(t, errs.InvalidParameter, err)
 		_, err = f.History(t.Context(), "spec", models.HistoryQuery{Window: models.WindowDay, By: "mood", From: at(0, 0), To: at(24, 0)})
 		requireCode(t, errs.InvalidParameter, err)
-		_, err = f.History(t.Context(), "nobody", query)
+		_, err = f.History(t.Context(), "no-such-agent", query)
 		requireCode(t, errs.NotFound, err)
 	})
 
-	rule(t, "CountsSettlementsWithTheirLabels", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "CountsSettlementsWithTheirLabels", func(t *testing.T, f *fixture) {
 		r := f.hold(t, "spec", 10)
 		_, err := f.Settle(t.Context(), models.System(), "spec", r.ID,
 			models.Settlement{Tokens: new(int64(7)), FactLabels: models.FactLabels{Model: "big"}}, nil)

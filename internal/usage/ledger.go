@@ -1,25 +1,22 @@
-// Package usage is the ledger: what agents have spent, what they may still spend,
-// and who must hear of it (CHE·NU §5). Every use of tokens is a fact that never
-// changes; every other number is a sum of facts and can be computed again (Verify).
+// Package usage is the ledger: it records what agents spent and enforces what they may spend
+// (CHE·NU §5). Every use of tokens is a fact that never changes; all other numbers are sums of
+// facts, and Verify computes them again.
 //
-// Permission to spend is asked for with a reservation, which holds tokens until it
-// is settled with what was really used, is released, or expires. No interleaving of
-// callers, of this process or of others on the same database, is granted more than
-// the budget covers: whoever decides holds the row of the agent's account, and those
-// of the ancestors whose budget counts their subtree.
+// A reservation asks for permission to spend. It holds tokens until it is settled with the real
+// usage, is released, or expires. No interleaving of callers, in this process or in others on the
+// same database, is granted more than the budget covers: a decision locks the account row of the
+// agent and of each ancestor whose budget limits its subtree.
 //
 // # Time
 //
-// Windows are UTC days and hours. An account belongs to a day, and its sums begin
-// anew with the first decision on a later one; what is held stays held over
-// midnight, and counts against the new day. When the clock goes back, or another
-// replica's is behind, the account's day goes on, and a fact recorded then counts at
-// that day's first moment at the earliest. Only a day that is further ahead than
-// tomorrow was a wrong clock's: the account is brought back to today with the sums
-// of today's facts, and may be warned of a second time. A budget that is
-// lowered below what was used leaves nothing to reserve until the next day; facts
-// are recorded all the same. Warnings are judged when the ledger decides, so a
-// lowered budget is noticed with the agent's next charge or reservation.
+// Windows are UTC days and hours. An account belongs to a day; the first decision on a later day
+// resets its sums, while reserved tokens stay reserved over midnight and count against the new
+// day. When a clock goes back, or another replica's clock is behind, the account's day continues,
+// and a fact recorded then gets the day's first moment at the earliest. A day more than one day
+// ahead was written by a wrong clock: the account returns to today with the sums of today's
+// facts, and its warning may be sent a second time. A budget that is lowered below today's usage
+// leaves nothing to reserve until the next day; facts are still recorded. Warnings are evaluated
+// with each decision, so a lowered budget is noticed with the agent's next charge or reservation.
 package usage
 
 import (
@@ -33,20 +30,20 @@ import (
 	"comet/store"
 )
 
-// Options configures New; nil is the zero value.
+// Options configures New; nil means defaults.
 type Options struct {
-	// Poll is how often expired reservations are looked for that this process has
-	// not made, default 1 s.
+	// Poll is the interval at which expired reservations of other processes are released, default
+	// 1 s.
 	Poll time.Duration
-	// Retention is how long facts, windows and ended reservations are kept by
-	// Purge, default 400 days, at least 2 days.
+	// Retention is how long Purge keeps facts, windows and ended reservations, default 400 days,
+	// at least 2 days.
 	Retention time.Duration
-	// Logger hears when freeing expired reservations fails; default discards.
+	// Logger receives failures to release expired reservations; default discards.
 	Logger *slog.Logger
 }
 
-// Ledger keeps the accounts. It is safe for concurrent use. Start it to free
-// expired reservations while nobody asks; everything else works without.
+// Ledger keeps the accounts. It is safe for concurrent use. Start it to release expired
+// reservations in the background; everything else works without it.
 type Ledger struct {
 	*lifecycle.Loop
 	store     *store.Store
@@ -80,10 +77,10 @@ func New(s *store.Store, opts *Options) *Ledger {
 
 const day = 24 * time.Hour
 
-// dayOf is the UTC day of a time, in days since 1970.
+// dayOf returns the UTC day of a time, in days since 1970.
 func dayOf(t time.Time) int64 { return t.Unix() / 86400 }
 
-// startOf is a day's first moment.
+// startOf returns a day's first moment.
 func startOf(day int64) time.Time { return time.Unix(day*86400, 0).UTC() }
 
 // requireOwn refuses a token that is bound to another agent.
@@ -94,17 +91,16 @@ func requireOwn(by models.Principal, agentID string) error {
 	return errs.New(errs.ForeignAgent, "this token is bound to the agent %q and writes usage for that agent only", *by.AgentID)
 }
 
-// do has an operation decided, together with others that wait at the same moment,
-// and returns after the commit. With an Idempotency-Key it has a transaction of its
-// own, in which the answer is stored.
+// do decides an operation together with others that wait at the same time and returns after the
+// commit. With an Idempotency-Key it runs in its own transaction, which also stores the response.
 func (l *Ledger) do(ctx context.Context, op operation, once *models.Idempotency) error {
 	if once == nil {
 		return l.group.do(ctx, op)
 	}
-	err := l.alone(ctx, op, once)
+	err := l.commitOne(ctx, op, once)
 	if r, refused := op.(*reserve); refused && errs.Is(err, errs.BudgetExceeded) {
-		// A refused request stores no answer, so its transaction was rolled back, and
-		// with it the event that tells of the refusal.
+		// A refused request stores no response: its transaction was rolled back, and with it the
+		// event about the refusal.
 		if err := l.group.do(ctx, r.refusal()); err != nil {
 			return err
 		}

@@ -12,7 +12,7 @@ import (
 
 func TestUsage(t *testing.T) {
 	t.Parallel()
-	rule(t, "IsTheDocumentsExample", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "IsTheDocumentsExample", func(t *testing.T, f *fixture) {
 		f.db.Clock.Advance(-2 * time.Hour)
 		f.record(t, "spec", 10_400)
 		f.db.Clock.Advance(2 * time.Hour)
@@ -24,7 +24,7 @@ func TestUsage(t *testing.T) {
 		}, u)
 	})
 
-	rule(t, "OfNovaIsUnlimited", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "OfNovaIsUnlimited", func(t *testing.T, f *fixture) {
 		f.record(t, "nova", 1_000_000_000)
 		_, err := f.reserve("nova", 1_000_000_000_000)
 		require.NoError(t, err)
@@ -35,7 +35,7 @@ func TestUsage(t *testing.T) {
 		require.Empty(t, f.alerts(t))
 	})
 
-	rule(t, "RollsUpToEveryAncestorAsTheyWereThen", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "RollsUpToEveryAncestorAsTheyWereThen", func(t *testing.T, f *fixture) {
 		f.record(t, "help", 100)
 		f.record(t, "spec", 10)
 		f.record(t, "orch", 1)
@@ -50,7 +50,7 @@ func TestUsage(t *testing.T) {
 		require.Equal(t, map[string]int64{"orch": 1, "spec": 10, "help": 1_100}, tree.Used)
 	})
 
-	rule(t, "ReservationHoldsSettlesAndReleases", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "ReservationHoldsSettlesAndReleases", func(t *testing.T, f *fixture) {
 		r, err := f.reserve("spec", 20_000)
 		require.NoError(t, err)
 		_, err = f.reserve("spec", 5_001)
@@ -75,7 +75,7 @@ func TestUsage(t *testing.T) {
 		require.Equal(t, []string{"agent.budget_exceeded spec own", "agent.budget_warning spec own"}, f.alerts(t))
 	})
 
-	rule(t, "ReservationExpiresAndIsSettledLate", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "ReservationExpiresAndIsSettledLate", func(t *testing.T, f *fixture) {
 		r, err := f.reserve("spec", 25_000)
 		require.NoError(t, err)
 		f.db.Clock.Advance(300*time.Second - time.Microsecond)
@@ -92,7 +92,7 @@ func TestUsage(t *testing.T) {
 		require.EqualValues(t, 7, f.usage(t, "spec").UsedToday)
 	})
 
-	rule(t, "SubtreeScopeIsEnforcedOnTheRollUp", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "SubtreeScopeIsEnforcedOnTheRollUp", func(t *testing.T, f *fixture) {
 		f.record(t, "help", 9_000)
 		f.change(t, "spec", func(a *models.Agent) { a.BudgetScope = models.ScopeSubtree })
 		held, err := f.reserve("aid", 10_000)

@@ -7,7 +7,7 @@ import (
 	"comet/store"
 )
 
-// counters are what this process has recorded and granted. They count what was committed.
+// counters count what this process has recorded and granted, after the commit.
 type counters struct {
 	facts, tokens, settled prometheus.Counter
 	reservations           *prometheus.CounterVec
@@ -27,7 +27,7 @@ func newCounters() *counters {
 	}
 }
 
-// after has the effects of operations counted once they are committed.
+// after updates the counters once the operations are committed.
 func (c *counters) after(tx *store.Tx, ops []operation) {
 	facts, tokens, settled, granted, refused := 0, int64(0), 0, 0, 0
 	for _, op := range ops {

@@ -34,7 +34,7 @@ func (f *fixture) counted(t *testing.T) map[string]int {
 func TestTheLedgersCounters(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "CountWhatWasCommittedAndARepetitionNever", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "CountWhatWasCommittedAndARepetitionNever", func(t *testing.T, f *fixture) {
 		named := fact(100, func(d *models.FactDraft) { d.RequestID = new("r-1") })
 		for range 3 {
 			_, err := f.report("help", named, fact(20))
@@ -46,7 +46,7 @@ func TestTheLedgersCounters(t *testing.T) {
 
 		_, err := f.report("help", named, fact(0)) // none of them
 		require.Equal(t, errs.InvalidRequest, errs.CodeOf(err))
-		_, err = f.report("nobody", fact(7))
+		_, err = f.report("no-such-agent", fact(7))
 		require.Equal(t, errs.NotFound, errs.CodeOf(err))
 		require.Equal(t, 160, f.counted(t)["tokens_total"])
 

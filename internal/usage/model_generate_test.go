@@ -41,8 +41,8 @@ func scaled(n int) int {
 type step struct {
 	verb string
 	text string
-	real func() heard
-	want func(*model) heard
+	real func() observed
+	want func(*model) observed
 }
 
 // generator makes operations that collide often: few agents with small budgets, few
@@ -57,7 +57,7 @@ func (g *generator) chance(percent int) bool { return g.IntN(100) < percent }
 
 func (g *generator) agent() string {
 	if g.chance(1) {
-		return "nobody"
+		return "no-such-agent"
 	}
 	return g.ids[g.IntN(len(g.ids))]
 }
@@ -95,8 +95,10 @@ func (g *generator) record() step {
 	}
 	return step{
 		"record", fmt.Sprintf("%s records %s %q", id, show(drafts), key),
-		func() heard { return g.doRecord(id, drafts, key) },
-		func(m *model) heard { return m.once(key, 0, func(m *model) heard { return m.record(id, drafts) }) },
+		func() observed { return g.doRecord(id, drafts, key) },
+		func(m *model) observed {
+			return m.once(key, 0, func(m *model) observed { return m.record(id, drafts) })
+		},
 	}
 }
 
@@ -143,9 +145,9 @@ func (g *generator) reserve() step {
 	}
 	return step{
 		"reserve", fmt.Sprintf("%s reserves %d for %d s %q", id, tokens, ttl, key),
-		func() heard { return g.doReserve(id, tokens, ttl, key) },
-		func(m *model) heard {
-			return m.once(key, tokens, func(m *model) heard { return m.reserve(id, tokens, time.Duration(ttl)*time.Second) })
+		func() observed { return g.doReserve(id, tokens, ttl, key) },
+		func(m *model) observed {
+			return m.once(key, tokens, func(m *model) observed { return m.reserve(id, tokens, time.Duration(ttl)*time.Second) })
 		},
 	}
 }
@@ -178,9 +180,9 @@ func (g *generator) settle() step {
 	}
 	return step{
 		"settle", fmt.Sprintf("%s settles %d with %d %s %q", id, n, tokens, labels.Kind, key),
-		func() heard { return g.doSettle(id, n, tokens, labels, key) },
-		func(m *model) heard {
-			return m.once(key, 0, func(m *model) heard { return m.settle(id, n, tokens, labels) })
+		func() observed { return g.doSettle(id, n, tokens, labels, key) },
+		func(m *model) observed {
+			return m.once(key, 0, func(m *model) observed { return m.settle(id, n, tokens, labels) })
 		},
 	}
 }
@@ -189,8 +191,8 @@ func (g *generator) release() step {
 	id, n := g.reservation()
 	return step{
 		"release", fmt.Sprintf("%s releases %d", id, n),
-		func() heard { return g.doRelease(id, n) },
-		func(m *model) heard { return m.release(id, n) },
+		func() observed { return g.doRelease(id, n) },
+		func(m *model) observed { return m.release(id, n) },
 	}
 }
 
@@ -202,8 +204,10 @@ func (g *generator) operate() step {
 		tokens, term := 1+g.Int64N(1_500), time.Duration(1+g.IntN(30*60))*time.Minute
 		return step{
 			"add", fmt.Sprintf("%s gets %d for %s %q", id, tokens, term, key),
-			func() heard { return g.doAdd(id, tokens, term, key) },
-			func(m *model) heard { return m.once(key, 0, func(m *model) heard { return m.add(id, tokens, term) }) },
+			func() observed { return g.doAdd(id, tokens, term, key) },
+			func(m *model) observed {
+				return m.once(key, 0, func(m *model) observed { return m.add(id, tokens, term) })
+			},
 		}
 	case 1:
 		n := g.IntN(len(g.m.additions)+1) - 1
@@ -212,14 +216,14 @@ func (g *generator) operate() step {
 		}
 		return step{
 			"remove", fmt.Sprintf("%s loses addition %d", id, n),
-			func() heard { return g.doRemove(id, n) },
-			func(m *model) heard { return m.remove(id, n) },
+			func() observed { return g.doRemove(id, n) },
+			func(m *model) observed { return m.remove(id, n) },
 		}
 	default:
 		return step{
 			"reset", fmt.Sprintf("%s is reset %q", id, key),
-			func() heard { return g.doReset(id, key) },
-			func(m *model) heard { return m.once(key, 0, func(m *model) heard { return m.reset(id) }) },
+			func() observed { return g.doReset(id, key) },
+			func(m *model) observed { return m.once(key, 0, func(m *model) observed { return m.reset(id) }) },
 		}
 	}
 }
@@ -244,13 +248,13 @@ func (g *generator) change() step {
 	}
 	return step{
 		"change", fmt.Sprintf("%s becomes %d %s under %s, active: %t", s.ID, *s.TokenBudget, s.BudgetScope, s.ParentID, s.IsActive),
-		func() heard { return g.doChange(s) },
-		func(m *model) heard {
+		func() observed { return g.doChange(s) },
+		func(m *model) observed {
 			if m.agents[s.ID].BudgetScope != s.BudgetScope {
 				delete(m.counting, s.ID)
 			}
 			m.agents[s.ID] = s
-			return heard{}
+			return observed{}
 		},
 	}
 }
@@ -295,9 +299,9 @@ func (g *generator) tick() time.Duration {
 	return -back
 }
 
-// hear is an outcome that is only a code, and whose budget refused.
-func hear(err error) heard {
-	h := heard{code: errs.CodeOf(err)}
+// observe returns the error code of an operation and the budget that refused it.
+func observe(err error) observed {
+	h := observed{code: errs.CodeOf(err)}
 	if h.code == errs.BudgetExceeded {
 		meta := errs.From(err).Meta
 		h.whose, h.scope = meta["agent_id"].(string), meta["scope"].(models.BudgetScope)

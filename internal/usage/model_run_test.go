@@ -17,7 +17,7 @@ import (
 )
 
 // TestTheLedgerAnswersAsTheModelDoes makes random operations one after another, while
-// the clock moves, and compares what everybody hears and what the ledger shows with
+// the clock moves, and compares what every caller receives and what the ledger shows with
 // the model: once from a seed that is known to meet every rule, once from a new one.
 func TestTheLedgerAnswersAsTheModelDoes(t *testing.T) {
 	t.Parallel()
@@ -172,31 +172,31 @@ func onceOf(key string) *models.Idempotency {
 	return keyed(key)
 }
 
-// unless returns what was heard, unless the request was answered before.
-func unless(once *models.Idempotency, h heard) heard {
+// unlessReplayed returns the observation, unless the response is a stored one.
+func unlessReplayed(once *models.Idempotency, h observed) observed {
 	if once != nil && once.Replay != nil {
-		return heard{answered: true}
+		return observed{answered: true}
 	}
 	return h
 }
 
-func (r *modelRun) doRecord(id string, drafts []models.FactDraft, key string) heard {
+func (r *modelRun) doRecord(id string, drafts []models.FactDraft, key string) observed {
 	once := onceOf(key)
 	out, err := r.Record(r.t.Context(), models.System(), id, drafts, once)
-	h := hear(err)
+	h := observe(err)
 	if err == nil {
 		h.balance = &out.Balance
 		for _, f := range out.Facts {
 			h.replayed, h.at = append(h.replayed, f.Replayed), append(h.at, f.At)
 		}
 	}
-	return unless(once, h)
+	return unlessReplayed(once, h)
 }
 
-func (r *modelRun) doReserve(id string, tokens, ttl int64, key string) heard {
+func (r *modelRun) doReserve(id string, tokens, ttl int64, key string) observed {
 	once := onceOf(key)
 	got, err := r.Reserve(r.t.Context(), models.System(), id, models.ReservationDraft{Tokens: &tokens, TTLSeconds: &ttl}, once)
-	h := unless(once, hear(err))
+	h := unlessReplayed(once, observe(err))
 	if err == nil && !h.answered {
 		h.expires = got.ExpiresAt
 		r.reservations = append(r.reservations, got.ID)
@@ -212,51 +212,51 @@ func (r *modelRun) reservationID(n int) string {
 	return r.reservations[n]
 }
 
-func (r *modelRun) doSettle(id string, n int, tokens int64, labels models.FactLabels, key string) heard {
+func (r *modelRun) doSettle(id string, n int, tokens int64, labels models.FactLabels, key string) observed {
 	once := onceOf(key)
 	s, err := r.Settle(r.t.Context(), models.System(), id, r.reservationID(n), models.Settlement{Tokens: &tokens, FactLabels: labels}, once)
-	h := hear(err)
+	h := observe(err)
 	if err == nil {
 		h.late, h.replayed, h.balance = s.Late, []bool{s.Replayed}, &s.Balance
 	}
-	return unless(once, h)
+	return unlessReplayed(once, h)
 }
 
-func (r *modelRun) doRelease(id string, n int) heard {
-	return hear(r.Release(r.t.Context(), models.System(), id, r.reservationID(n)))
+func (r *modelRun) doRelease(id string, n int) observed {
+	return observe(r.Release(r.t.Context(), models.System(), id, r.reservationID(n)))
 }
 
-func (r *modelRun) doAdd(id string, tokens int64, term time.Duration, key string) heard {
+func (r *modelRun) doAdd(id string, tokens int64, term time.Duration, key string) observed {
 	once := onceOf(key)
 	d := models.BudgetAdditionDraft{Tokens: &tokens, ExpiresAt: new(r.db.Now().Add(term)), Reason: new("why")}
 	a, err := r.AddBudget(r.t.Context(), models.System(), id, d, once)
-	h := unless(once, hear(err))
+	h := unlessReplayed(once, observe(err))
 	if err == nil && !h.answered {
 		r.additions = append(r.additions, a.ID)
 	}
 	return h
 }
 
-func (r *modelRun) doRemove(id string, n int) heard {
+func (r *modelRun) doRemove(id string, n int) observed {
 	name := uuid.NewString()
 	if n >= 0 {
 		name = r.additions[n]
 	}
-	return hear(r.RemoveBudget(r.t.Context(), models.System(), id, name))
+	return observe(r.RemoveBudget(r.t.Context(), models.System(), id, name))
 }
 
-func (r *modelRun) doReset(id, key string) heard {
+func (r *modelRun) doReset(id, key string) observed {
 	once := onceOf(key)
 	b, err := r.Reset(r.t.Context(), models.System(), id, models.UsageReset{Reason: new("why")}, once)
-	h := hear(err)
+	h := observe(err)
 	if err == nil {
 		h.balance = &b
 	}
-	return unless(once, h)
+	return unlessReplayed(once, h)
 }
 
-func (r *modelRun) doChange(s models.Spender) heard {
-	return hear(r.db.Write(r.t.Context(), func(tx *store.Tx) error {
+func (r *modelRun) doChange(s models.Spender) observed {
+	return observe(r.db.Write(r.t.Context(), func(tx *store.Tx) error {
 		if err := tx.LockChains(); err != nil {
 			return err
 		}

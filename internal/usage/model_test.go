@@ -9,7 +9,7 @@ import (
 )
 
 // model is the ledger in its simplest form: lists of what happened. Every number is
-// counted anew from them whenever it is asked for. What it keeps beside the lists is
+// computed from them on each read. What it keeps beside the lists is
 // the day of each account, which does not follow a clock that goes back, and the day of
 // each agent's last events.
 type model struct {
@@ -75,7 +75,7 @@ func (m *model) clone() *model {
 	return &c
 }
 
-// chain is the way from nova down to the agent, nil for nobody.
+// chain returns the agents from nova down to the agent, nil for an unknown agent.
 func (m *model) chain(id string) []string {
 	s, known := m.agents[id]
 	if !known {

@@ -8,8 +8,8 @@ import (
 	"comet/models"
 )
 
-// heard is what a caller hears of an operation, as far as it can be foretold.
-type heard struct {
+// observed is the predictable part of what a caller receives from an operation.
+type observed struct {
 	code     errs.Code
 	whose    string // budget refused
 	scope    models.BudgetScope
@@ -31,18 +31,18 @@ func (m *model) find(id string) errs.Code {
 func contentOf(d models.FactDraft) string { return fmt.Sprint(*d.Tokens, d.FactLabels) }
 
 // record is Ledger.Record.
-func (m *model) record(id string, drafts []models.FactDraft) heard {
+func (m *model) record(id string, drafts []models.FactDraft) observed {
 	m.open(id, nil)
 	if code := m.find(id); code != "" {
-		return heard{code: code}
+		return observed{code: code}
 	}
-	out := heard{}
+	out := observed{}
 	var fresh []modelFact
 	for _, d := range drafts {
 		f := modelFact{agent: id, path: m.chain(id), tokens: *d.Tokens, name: nameOf(d), content: contentOf(d)}
 		earlier, replayed, code := m.named(f, fresh)
 		if code != "" {
-			return heard{code: code}
+			return observed{code: code}
 		}
 		out.replayed = append(out.replayed, replayed)
 		out.at = append(out.at, earlier.at) // unless it is of this request
@@ -97,48 +97,48 @@ func (m *model) charge(id string, path []string, facts []modelFact) time.Time {
 }
 
 // reserve is Ledger.Reserve.
-func (m *model) reserve(id string, tokens int64, ttl time.Duration) heard {
+func (m *model) reserve(id string, tokens int64, ttl time.Duration) observed {
 	m.open(id, nil)
 	if code := m.find(id); code != "" {
-		return heard{code: code}
+		return observed{code: code}
 	}
 	if !m.agents[id].IsActive {
-		return heard{code: errs.AgentDeactivated}
+		return observed{code: errs.AgentDeactivated}
 	}
 	path := m.chain(id)
 	m.together(id, path)
 	m.warn(id, tokens)
 	if budget := m.budget(id); budget != nil && *budget-m.own(id).used-m.own(id).reserved < tokens {
 		m.exceed(id, m.own(id), tokens)
-		return heard{code: errs.BudgetExceeded, whose: id, scope: models.ScopeOwn}
+		return observed{code: errs.BudgetExceeded, whose: id, scope: models.ScopeOwn}
 	}
 	for _, c := range m.counters(path) {
 		if budget := m.budget(c); budget != nil && *budget-m.subtree(c).used-m.subtree(c).reserved < tokens {
 			m.exceed(c, m.subtree(c), tokens)
-			return heard{code: errs.BudgetExceeded, whose: c, scope: models.ScopeSubtree}
+			return observed{code: errs.BudgetExceeded, whose: c, scope: models.ScopeSubtree}
 		}
 	}
 	expires := m.now.Add(ttl)
 	m.reservations = append(m.reservations, modelReservation{agent: id, path: path, tokens: tokens, state: models.ReservationHeld, expires: expires})
-	return heard{expires: expires}
+	return observed{expires: expires}
 }
 
-// settle is Ledger.Settle of the reservation n, which may be nobody's or another's.
-func (m *model) settle(id string, n int, tokens int64, labels models.FactLabels) heard {
+// settle is Ledger.Settle of the reservation n, which may not exist or belong to another agent.
+func (m *model) settle(id string, n int, tokens int64, labels models.FactLabels) observed {
 	r, known := m.reservation(id, n)
 	if m.open(id, r.path); !known {
-		return heard{code: errs.NotFound}
+		return observed{code: errs.NotFound}
 	}
 	r = m.reservations[n] // its lease may have ended
 	content := fmt.Sprint(tokens, labels)
 	switch r.state {
 	case models.ReservationReleased:
-		return heard{code: errs.ReservationEnded}
+		return observed{code: errs.ReservationEnded}
 	case models.ReservationSettled:
 		if r.content != content {
-			return heard{code: errs.ReservationEnded}
+			return observed{code: errs.ReservationEnded}
 		}
-		return heard{late: r.late, replayed: []bool{true}, balance: new(m.balance(id))}
+		return observed{late: r.late, replayed: []bool{true}, balance: new(m.balance(id))}
 	}
 	m.reservations[n].state, m.reservations[n].content = models.ReservationSettled, content
 	m.reservations[n].late = r.state == models.ReservationExpired
@@ -147,7 +147,7 @@ func (m *model) settle(id string, n int, tokens int64, labels models.FactLabels)
 		facts = append(facts, modelFact{agent: id, tokens: tokens})
 	}
 	m.charge(id, r.path, facts)
-	return heard{late: r.state == models.ReservationExpired, replayed: []bool{false}, balance: new(m.balance(id))}
+	return observed{late: r.state == models.ReservationExpired, replayed: []bool{false}, balance: new(m.balance(id))}
 }
 
 // reservation returns the reservation n of an agent.
@@ -159,47 +159,47 @@ func (m *model) reservation(id string, n int) (modelReservation, bool) {
 }
 
 // release is Ledger.Release.
-func (m *model) release(id string, n int) heard {
+func (m *model) release(id string, n int) observed {
 	r, known := m.reservation(id, n)
 	if m.open(id, r.path); !known {
-		return heard{code: errs.NotFound}
+		return observed{code: errs.NotFound}
 	}
 	switch m.reservations[n].state {
 	case models.ReservationSettled:
-		return heard{code: errs.ReservationEnded}
+		return observed{code: errs.ReservationEnded}
 	case models.ReservationHeld:
 		m.reservations[n].state = models.ReservationReleased
 	}
-	return heard{}
+	return observed{}
 }
 
 // add is Ledger.AddBudget.
-func (m *model) add(id string, tokens int64, term time.Duration) heard {
+func (m *model) add(id string, tokens int64, term time.Duration) observed {
 	if code := m.find(id); code != "" {
-		return heard{code: code}
+		return observed{code: code}
 	}
 	if m.agents[id].TokenBudget == nil {
-		return heard{code: errs.InvalidRequest}
+		return observed{code: errs.InvalidRequest}
 	}
 	m.open(id, nil)
 	m.additions = append(m.additions, modelAddition{id, tokens, m.now.Add(term)})
-	return heard{}
+	return observed{}
 }
 
 // remove is Ledger.RemoveBudget of the addition n.
-func (m *model) remove(id string, n int) heard {
+func (m *model) remove(id string, n int) observed {
 	if n < 0 || n >= len(m.additions) || m.additions[n].agent != id || !m.additions[n].expires.After(m.now) {
-		return heard{code: errs.NotFound}
+		return observed{code: errs.NotFound}
 	}
 	m.open(id, nil)
 	m.additions[n].expires = m.now
-	return heard{}
+	return observed{}
 }
 
 // reset is Ledger.Reset.
-func (m *model) reset(id string) heard {
+func (m *model) reset(id string) observed {
 	if code := m.find(id); code != "" {
-		return heard{code: code}
+		return observed{code: code}
 	}
 	m.open(id, nil)
 	r := modelReset{agent: id, day: m.days[id], own: m.own(id).used}
@@ -207,11 +207,11 @@ func (m *model) reset(id string) heard {
 		r.subtree = m.subtree(id).used
 	}
 	m.resets = append(m.resets, r)
-	return heard{balance: new(m.balance(id))}
+	return observed{balance: new(m.balance(id))}
 }
 
 // refuse notes the events of a refusal that was undone, on its day.
-func (m *model) refuse(h heard, day, tokens int64) {
+func (m *model) refuse(h observed, day, tokens int64) {
 	m.open(h.whose, nil)
 	m.days[h.whose] = max(m.days[h.whose], day)
 	m.warn(h.whose, tokens)
@@ -224,12 +224,12 @@ func (m *model) refuse(h heard, day, tokens int64) {
 
 // once is an operation with an Idempotency-Key: an answer is given once, and what
 // fails does not happen, but for the events of a refusal.
-func (m *model) once(key string, tokens int64, act func(*model) heard) heard {
+func (m *model) once(key string, tokens int64, act func(*model) observed) observed {
 	if key == "" {
 		return act(m)
 	}
 	if at, known := m.answered[key]; known && !at.Before(m.now.Add(-models.IdempotencyRetention)) {
-		return heard{answered: true}
+		return observed{answered: true}
 	}
 	attempt := m.clone()
 	out := act(attempt)

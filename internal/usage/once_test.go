@@ -35,7 +35,7 @@ func answer[T any](t *testing.T, once *models.Idempotency) T {
 func TestIdempotencyKeys(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "LetAReservationBeGrantedOnce", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "LetAReservationBeGrantedOnce", func(t *testing.T, f *fixture) {
 		ask := func(once *models.Idempotency) (models.Reservation, error) {
 			return f.Reserve(t.Context(), models.System(), "help", models.ReservationDraft{Tokens: new(int64(6_000))}, once)
 		}
@@ -56,7 +56,7 @@ func TestIdempotencyKeys(t *testing.T) {
 		requireCode(t, errs.IdempotencyKeyReused, err)
 	})
 
-	rule(t, "LetFactsBeRecordedOnce", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "LetFactsBeRecordedOnce", func(t *testing.T, f *fixture) {
 		for i := range 3 {
 			once := keyed("k")
 			out, err := f.Record(t.Context(), models.System(), "help", []models.FactDraft{fact(5), fact(6)}, once)
@@ -70,7 +70,7 @@ func TestIdempotencyKeys(t *testing.T) {
 		require.EqualValues(t, 11, f.usage(t, "help").UsedToday)
 	})
 
-	rule(t, "LetAReservationBeSettledOnce", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "LetAReservationBeSettledOnce", func(t *testing.T, f *fixture) {
 		r := f.hold(t, "help", 10)
 		for range 2 {
 			_, err := f.Settle(t.Context(), models.System(), "help", r.ID, models.Settlement{Tokens: new(int64(7))}, keyed("k"))
@@ -79,7 +79,7 @@ func TestIdempotencyKeys(t *testing.T) {
 		require.EqualValues(t, 7, f.usage(t, "help").UsedToday)
 	})
 
-	rule(t, "LetAnOperatorActOnce", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "LetAnOperatorActOnce", func(t *testing.T, f *fixture) {
 		d := models.BudgetAdditionDraft{Tokens: new(int64(500)), ExpiresAt: new(f.db.Now().Add(time.Hour)), Reason: new("why")}
 		var added models.BudgetAddition
 		for i := range 2 {
@@ -105,7 +105,7 @@ func TestIdempotencyKeys(t *testing.T) {
 
 	// A refusal stores no answer, so its transaction is undone; the event must be
 	// there all the same.
-	rule(t, "KeepTheEventOfARefusal", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "KeepTheEventOfARefusal", func(t *testing.T, f *fixture) {
 		f.record(t, "help", 9_000)
 		ask := func() error {
 			_, err := f.Reserve(t.Context(), models.System(), "help", models.ReservationDraft{Tokens: new(int64(1_001))}, keyed("k"))
@@ -121,7 +121,7 @@ func TestIdempotencyKeys(t *testing.T) {
 		require.EqualValues(t, 1_001, f.usage(t, "help").Reserved)
 	})
 
-	rule(t, "KeepTheEventOfARefusalByAnAncestor", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "KeepTheEventOfARefusalByAnAncestor", func(t *testing.T, f *fixture) {
 		f.scope(t, "spec", models.ScopeSubtree)
 		f.record(t, "aid", 25_000)
 		_, err := f.Reserve(t.Context(), models.System(), "help", models.ReservationDraft{Tokens: new(int64(1))}, keyed("k"))
@@ -132,7 +132,7 @@ func TestIdempotencyKeys(t *testing.T) {
 
 	// The refusing account was taken along to the later day of a roll-up above it, and
 	// that was undone too.
-	rule(t, "KeepTheEventOfARefusalOnADayAhead", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "KeepTheEventOfARefusalOnADayAhead", func(t *testing.T, f *fixture) {
 		f.record(t, "help", 20)
 		f.scope(t, "orch", models.ScopeSubtree)
 		f.clock(t, "2026-01-11T00:00:01")
@@ -147,12 +147,12 @@ func TestIdempotencyKeys(t *testing.T) {
 		require.Len(t, f.alerts(t), 1)
 	})
 
-	rule(t, "OfARequestThatFailedMayBeUsedAgain", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "OfARequestThatFailedMayBeUsedAgain", func(t *testing.T, f *fixture) {
 		_, err := f.report("help", fact(5, named("r-1")))
 		require.NoError(t, err)
 		_, err = f.Record(t.Context(), models.System(), "help", []models.FactDraft{fact(1), fact(6, named("r-1"))}, keyed("k"))
 		requireCode(t, errs.RequestIDReused, err)
-		_, err = f.Record(t.Context(), models.System(), "nobody", []models.FactDraft{fact(1)}, keyed("k"))
+		_, err = f.Record(t.Context(), models.System(), "no-such-agent", []models.FactDraft{fact(1)}, keyed("k"))
 		requireCode(t, errs.NotFound, err)
 		broken := keyed("k")
 		broken.Render = func(any) (models.StoredResponse, error) {
@@ -168,7 +168,7 @@ func TestIdempotencyKeys(t *testing.T) {
 
 	// The first use of an agent and a heap of expired reservations are dealt with in
 	// transactions of their own; the key still counts once.
-	rule(t, "WorkWithWhatMustBeDoneFirst", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "WorkWithWhatMustBeDoneFirst", func(t *testing.T, f *fixture) {
 		for range 300 {
 			f.hold(t, "help", 1)
 		}

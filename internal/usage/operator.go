@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// maxAdditions is how many additional budgets of one agent count at a time.
+	// maxAdditions is how many additional budgets of one agent are active at a time.
 	maxAdditions = 100
-	// maxAdditionTerm is how long an additional budget may last.
+	// maxAdditionTerm is the longest duration of an additional budget.
 	maxAdditionTerm = 366 * day
 )
 
-// AddBudget raises an agent's daily budget until the addition expires; where that is
-// on a later day it is added to each day's budget. It is in the agent's audit trail
-// with its reason. It returns errs.InvalidRequest, also for L0, whose budget is
-// unlimited, errs.LimitReached for the 101st that counts, and errs.NotFound.
+// AddBudget raises an agent's daily budget until the addition expires; if it expires on a later
+// day, it is added to each day's budget. The agent's audit log records it with its reason. It
+// returns errs.InvalidRequest, also for L0, whose budget is unlimited, errs.LimitReached for the
+// 101st active addition, and errs.NotFound.
 func (l *Ledger) AddBudget(ctx context.Context, by models.Principal, agentID string, d models.BudgetAdditionDraft, once *models.Idempotency) (models.BudgetAddition, error) {
 	v := validate.Struct(d)
 	if now := l.store.Now(); d.ExpiresAt != nil && !d.ExpiresAt.After(now) {
@@ -42,7 +42,7 @@ func (l *Ledger) AddBudget(ctx context.Context, by models.Principal, agentID str
 		ID: id.String(), AgentID: agentID, Tokens: *d.Tokens, Reason: *d.Reason,
 		ExpiresAt: d.ExpiresAt.UTC().Truncate(time.Microsecond), CreatedBy: by.Name, Active: true,
 	}
-	err = l.operate(ctx, agentID, once, func(b *books, a *account) (any, error) {
+	err = l.operate(ctx, agentID, once, func(b *batch, a *account) (any, error) {
 		if _, limited := a.budget(); !limited {
 			return nil, unlimited(agentID)
 		}
@@ -62,10 +62,10 @@ func (l *Ledger) AddBudget(ctx context.Context, by models.Principal, agentID str
 	return out, err
 }
 
-// RemoveBudget ends an additional budget at once. It returns errs.NotFound for one
-// that does not count any more.
+// RemoveBudget ends an additional budget at once. It returns errs.NotFound if the addition is not
+// active.
 func (l *Ledger) RemoveBudget(ctx context.Context, by models.Principal, agentID, id string) error {
-	return l.operate(ctx, agentID, nil, func(b *books, a *account) (any, error) {
+	return l.operate(ctx, agentID, nil, func(b *batch, a *account) (any, error) {
 		if err := b.tx.EndAddition(agentID, id); err != nil {
 			return nil, err
 		}
@@ -73,8 +73,8 @@ func (l *Ledger) RemoveBudget(ctx context.Context, by models.Principal, agentID,
 	})
 }
 
-// Budgets returns the additional budgets of an agent, newest first, at most 1,000:
-// those that count, or all there were. It returns errs.NotFound.
+// Budgets returns at most 1,000 additional budgets of an agent, newest first: the active ones, or
+// all. It returns errs.NotFound.
 func (l *Ledger) Budgets(ctx context.Context, agentID string, all bool) ([]models.BudgetAddition, error) {
 	if _, err := l.store.Agent(ctx, agentID); err != nil {
 		return nil, err
@@ -82,18 +82,18 @@ func (l *Ledger) Budgets(ctx context.Context, agentID string, all bool) ([]model
 	return l.store.Additions(ctx, agentID, l.store.Now(), all)
 }
 
-// Reset writes off what an agent used today, so that its whole budget is free again
-// but for what is reserved; where its budget counts the subtree, the roll-up too.
-// The facts stay, and so does what its ancestors count: the tokens were spent. A
-// warning that fired today does not fire again. It is in the agent's audit trail
-// with its reason. It returns errs.InvalidRequest and errs.NotFound.
+// Reset writes off what an agent used today, so that its whole budget except reserved tokens is
+// available again; if its budget limits the subtree, the subtree's usage, too. Facts and the sums
+// of its ancestors do not change: the tokens were spent. A warning that was sent today is not
+// sent again. The agent's audit log records the reset with its reason. It returns
+// errs.InvalidRequest and errs.NotFound.
 func (l *Ledger) Reset(ctx context.Context, by models.Principal, agentID string, d models.UsageReset, once *models.Idempotency) (models.Balance, error) {
 	v := validate.Struct(d)
 	if err := v.Err(); err != nil {
 		return models.Balance{}, err
 	}
 	var out models.Balance
-	err := l.operate(ctx, agentID, once, func(b *books, a *account) (any, error) {
+	err := l.operate(ctx, agentID, once, func(b *batch, a *account) (any, error) {
 		own, subtree := a.own().used, int64(0)
 		if a.countsSubtree() {
 			subtree = a.subtree().used
@@ -122,8 +122,8 @@ func unlimited(agentID string) error {
 	return errs.New(errs.InvalidRequest, "the budget of %q is unlimited", agentID)
 }
 
-// changeExtra sums the additional budgets up anew and notes it in the audit trail.
-func (b *books) changeExtra(ctx context.Context, by models.Principal, a *account, action models.AuditAction, reason string) error {
+// changeExtra sums the additional budgets again and writes an audit record.
+func (b *batch) changeExtra(ctx context.Context, by models.Principal, a *account, action models.AuditAction, reason string) error {
 	before := a.Extra
 	var err error
 	if a.Extra, a.ExtraUntil, err = b.tx.ActiveAdditions(a.AgentID, b.now); err != nil {
@@ -133,19 +133,19 @@ func (b *books) changeExtra(ctx context.Context, by models.Principal, a *account
 	return b.audit(ctx, by, a.AgentID, action, reason, []models.Change{{Field: "additional_budget", From: before, To: a.Extra}})
 }
 
-func (b *books) audit(ctx context.Context, by models.Principal, agentID string, action models.AuditAction, reason string, changes []models.Change) error {
+func (b *batch) audit(ctx context.Context, by models.Principal, agentID string, action models.AuditAction, reason string, changes []models.Change) error {
 	return b.tx.Audit(models.AuditEntry{
 		AgentID: agentID, Actor: by.Name, ActorID: by.TokenID, Action: action, RequestID: requestid.From(ctx),
 		Version: b.spenders[agentID].Version, Changes: changes, Reason: reason,
 	})
 }
 
-// operate opens the books of one account for an operator's action.
-func (l *Ledger) operate(ctx context.Context, agentID string, once *models.Idempotency, act func(*books, *account) (any, error)) error {
-	ops := []operation{&visit{agentID}}
+// operate opens a batch for one account for an operator's action.
+func (l *Ledger) operate(ctx context.Context, agentID string, once *models.Idempotency, act func(*batch, *account) (any, error)) error {
+	ops := []operation{&lockAccount{agentID}}
 	return l.write(ctx, func(tx *store.Tx) error {
 		return tx.Idempotent(once, func() (any, error) {
-			b, err := openBooks(tx, ops)
+			b, err := openBatch(tx, ops)
 			if err != nil {
 				return nil, err
 			}
@@ -157,16 +157,16 @@ func (l *Ledger) operate(ctx context.Context, agentID string, once *models.Idemp
 			if err != nil {
 				return nil, err
 			}
-			return out, b.close()
+			return out, b.save()
 		})
 	})
 }
 
-// visit is an operation that only wants the account.
-type visit struct{ agentID string }
+// lockAccount is an operation that only locks and reads the account.
+type lockAccount struct{ agentID string }
 
-func (op *visit) agent() string        { return op.agentID }
-func (op *visit) reservation() string  { return "" }
-func (op *visit) requestIDs() []string { return nil }
-func (op *visit) failed() error        { return nil }
-func (op *visit) decide(*books)        {}
+func (op *lockAccount) agent() string        { return op.agentID }
+func (op *lockAccount) reservation() string  { return "" }
+func (op *lockAccount) requestIDs() []string { return nil }
+func (op *lockAccount) failed() error        { return nil }
+func (op *lockAccount) decide(*batch)        {}

@@ -15,7 +15,7 @@ func TestPurge(t *testing.T) {
 	t.Parallel()
 	keep := func(f *fixture, d time.Duration) { f.Ledger = usage.New(f.db.Store, &usage.Options{Retention: d}) }
 
-	rule(t, "ForgetsDaysBeforeTheRetentionBegan", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "ForgetsDaysBeforeTheRetentionBegan", func(t *testing.T, f *fixture) {
 		keep(f, 72*time.Hour)
 		f.scope(t, "spec", models.ScopeSubtree)
 		f.clock(t, "23:59:59.999999")
@@ -46,7 +46,7 @@ func TestPurge(t *testing.T) {
 		require.EqualValues(t, 7, f.usage(t, "help").UsedToday)
 	})
 
-	rule(t, "KeepsTwoDaysAtLeast", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "KeepsTwoDaysAtLeast", func(t *testing.T, f *fixture) {
 		keep(f, time.Hour)
 		f.record(t, "help", 100)
 		f.clock(t, "2026-01-12T23:00:00")
@@ -57,7 +57,7 @@ func TestPurge(t *testing.T) {
 		require.Equal(t, []int64{0}, f.days(t, "help", "2026-01-10", 1))
 	})
 
-	rule(t, "LeavesWhatIsHeld", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "LeavesWhatIsHeld", func(t *testing.T, f *fixture) {
 		keep(f, 48*time.Hour)
 		ended, held := f.hold(t, "help", 10), f.hold(t, "help", 20)
 		_, err := f.settle("help", ended.ID, 10)
@@ -67,7 +67,7 @@ func TestPurge(t *testing.T) {
 		_, err = f.Reservation(t.Context(), "help", ended.ID)
 		requireCode(t, errs.NotFound, err)
 		s, err := f.settle("help", held.ID, 20)
-		require.NoError(t, err, "nobody had freed it")
+		require.NoError(t, err, "it was not released before")
 		require.True(t, s.Late)
 		f.clock(t, "2026-02-12T23:59:59")
 		require.NoError(t, f.Purge(t.Context()))
@@ -81,7 +81,7 @@ func TestPurge(t *testing.T) {
 
 	// The fact counts on the day of the account, which is ahead of the clock; its
 	// reservation, which ended by the clock, is forgotten a day earlier.
-	rule(t, "ForgetsASettlementAndItsFact", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "ForgetsASettlementAndItsFact", func(t *testing.T, f *fixture) {
 		keep(f, 48*time.Hour)
 		f.clock(t, "2026-01-11T00:00:01")
 		f.record(t, "help", 1)
@@ -96,7 +96,7 @@ func TestPurge(t *testing.T) {
 		}
 	})
 
-	rule(t, "TakesManyRowsInSeveralSteps", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "TakesManyRowsInSeveralSteps", func(t *testing.T, f *fixture) {
 		keep(f, 48*time.Hour)
 		many := make([]models.FactDraft, models.MaxFacts)
 		for i := range many {
@@ -119,7 +119,7 @@ func TestPurge(t *testing.T) {
 		require.Zero(t, d.Stats.SessionsToday)
 	})
 
-	rule(t, "NeverKeepsMoreAgainWhenTheClockGoesBack", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "NeverKeepsMoreAgainWhenTheClockGoesBack", func(t *testing.T, f *fixture) {
 		keep(f, 48*time.Hour)
 		f.record(t, "help", 100)
 		f.clock(t, "2026-02-10T00:00:00")

@@ -10,8 +10,8 @@ import (
 	"comet/store"
 )
 
-// Usage returns what an agent used today and what it may still use (CHE·NU §5.2), or
-// errs.NotFound. All of it is true at one moment.
+// Usage returns what an agent used today and what remains (CHE·NU §5.2), or errs.NotFound. It is
+// a consistent snapshot.
 func (l *Ledger) Usage(ctx context.Context, agentID string) (models.Usage, error) {
 	now := l.store.Now()
 	s, err := l.store.Spending(ctx, agentID, now)
@@ -35,16 +35,16 @@ func (l *Ledger) Usage(ctx context.Context, agentID string) (models.Usage, error
 	return out, nil
 }
 
-// TreeUsage is what agents used today: by themselves, less what resets wrote off,
-// and together with those that stood below them when they spent. Who used nothing
-// is left out. Additional holds the additional budgets that count.
+// TreeUsage is what agents used today: their own usage without what resets wrote off, and the
+// usage of their subtrees at the time of spending. Agents without usage are missing. Additional
+// holds the active additional budgets.
 type TreeUsage struct {
 	Used        map[string]int64
 	SubtreeUsed map[string]int64
 	Additional  map[string]int64
 }
 
-// Tree returns what every agent used today.
+// Tree returns today's usage of every agent.
 func (l *Ledger) Tree(ctx context.Context) (TreeUsage, error) {
 	t := TreeUsage{Used: map[string]int64{}, SubtreeUsed: map[string]int64{}}
 	forgiven, err := l.store.UsageByPath(ctx, dayOf(l.store.Now()), func(u store.PathUsage) {
@@ -63,9 +63,8 @@ func (l *Ledger) Tree(ctx context.Context) (TreeUsage, error) {
 	return t, err
 }
 
-// History returns the windows of a history in order, those without use too. The
-// bounds are moved to the windows they lie in. It returns errs.NotFound, and
-// errs.InvalidParameter for a query that cannot be answered.
+// History returns the windows of a usage history in order, including empty ones. The bounds are
+// rounded to windows. It returns errs.NotFound, and errs.InvalidParameter for an invalid query.
 func (l *Ledger) History(ctx context.Context, agentID string, q models.HistoryQuery) ([]models.HistoryBucket, error) {
 	if _, err := l.store.Agent(ctx, agentID); err != nil {
 		return nil, err
@@ -106,19 +105,19 @@ func (l *Ledger) History(ctx context.Context, agentID string, q models.HistoryQu
 	return buckets, l.store.UsageBreakdown(ctx, agentID, q.By, from, end, int64(width/time.Hour), q.Top, fill)
 }
 
-// maxBuckets is how many windows a history has at most.
+// maxBuckets is the largest number of windows in a history.
 const maxBuckets = 1000
 
-// Reservation returns a reservation, or errs.NotFound. One whose lease has ended is
-// shown as expired, whether or not it was freed yet.
+// Reservation returns a reservation, or errs.NotFound. One whose lease has ended is expired,
+// whether or not its tokens were released yet.
 func (l *Ledger) Reservation(ctx context.Context, agentID, id string) (models.Reservation, error) {
 	r, err := l.store.Reservation(ctx, agentID, id)
 	return l.shown(r), err
 }
 
-// Reservations returns up to limit reservations of an agent, newest first, behind
-// the one with the id before ("" begins with the newest); the state "" is all. It
-// returns errs.NotFound for an unknown agent.
+// Reservations returns up to limit reservations of an agent, newest first, after the reservation
+// with the id before ("" starts with the newest); the state "" selects all. It returns
+// errs.NotFound for an unknown agent.
 func (l *Ledger) Reservations(ctx context.Context, agentID string, state models.ReservationState, before string, limit int) ([]models.Reservation, error) {
 	if _, err := l.store.Agent(ctx, agentID); err != nil {
 		return nil, err
@@ -137,9 +136,8 @@ func (l *Ledger) shown(r models.Reservation) models.Reservation {
 	return r
 }
 
-// Verify computes every sum of the ledger again from its facts, reservations and
-// resets, as they are at one moment, and reports where a stored sum differs. It
-// changes nothing.
+// Verify computes every sum of the ledger from facts, reservations and resets in one snapshot and
+// reports the stored sums that differ. It changes nothing.
 func (l *Ledger) Verify(ctx context.Context) (models.Verification, error) {
 	return l.store.VerifyLedger(ctx)
 }

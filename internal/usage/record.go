@@ -16,16 +16,14 @@ import (
 	"comet/store"
 )
 
-// Record records what an agent used, all of the facts or none (CHE·NU §5). Facts are
-// always recorded: a budget that is used up, or an agent that is deactivated, stands
-// in nobody's way, since the tokens are gone. A fact whose request_id was recorded
-// before with the same content adds nothing and is returned as it was then, marked
-// as replayed.
+// Record records what an agent used, all of the facts or none (CHE·NU §5). Facts are always
+// recorded, even over the budget and for a deactivated agent, because the tokens are spent. A
+// fact whose request_id was recorded before with the same content adds nothing and is returned as
+// recorded, marked as replayed.
 //
-// It returns errs.InvalidRequest with pointers such as /facts/3/tokens,
-// errs.RequestIDReused for a request_id that was recorded with another content,
-// errs.ForeignAgent for a token bound to another agent, errs.LimitReached where the
-// agent's day is full, and errs.NotFound.
+// It returns errs.InvalidRequest with pointers such as /facts/3/tokens, errs.RequestIDReused for
+// a request_id that was recorded with other content, errs.ForeignAgent for a token bound to
+// another agent, errs.LimitReached if the agent's day is full, and errs.NotFound.
 func (l *Ledger) Record(ctx context.Context, by models.Principal, agentID string, drafts []models.FactDraft, once *models.Idempotency) (models.Recorded, error) {
 	op, err := newRecord(by, agentID, drafts)
 	if err != nil {
@@ -82,8 +80,8 @@ func newRecord(by models.Principal, agentID string, drafts []models.FactDraft) (
 	return op, nil
 }
 
-// newFact makes a fact without its time and place; said is what the request said of
-// it, to tell a repeated request from another one.
+// newFact returns a fact without its time and path; content is what the request contained, to
+// tell a repeated request from a different one.
 func newFact(agentID string, tokens int64, labels models.FactLabels, said any) (models.Fact, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -103,7 +101,7 @@ func (op *record) reservation() string  { return "" }
 func (op *record) requestIDs() []string { return op.ids }
 func (op *record) failed() error        { return op.err }
 
-func (op *record) decide(b *books) {
+func (op *record) decide(b *batch) {
 	op.recorded, op.err = models.Recorded{}, nil
 	a, err := b.find(op.agentID)
 	if err == nil {
@@ -114,11 +112,11 @@ func (op *record) decide(b *books) {
 	}
 }
 
-// enter charges the facts that are new and returns all of them as they are recorded.
-func (op *record) enter(b *books, a *account) ([]models.Fact, error) {
+// enter charges the new facts and returns all of them as recorded.
+func (op *record) enter(b *batch, a *account) ([]models.Fact, error) {
 	var fresh []models.Fact
 	var outcomes []models.FactDraft
-	first := map[string]int{} // request_id → its place in fresh
+	first := map[string]int{} // request_id → index in fresh
 	places := make([]int, len(op.facts))
 	out := make([]models.Fact, len(op.facts))
 	for i, f := range op.facts {
@@ -165,9 +163,9 @@ func reused(i int, requestID string) error {
 	return e
 }
 
-// outcome enters how the work behind a fact ended, if the caller said so. The task
-// stands for the session where none is named, and the fact for the task.
-func (b *books) outcome(f models.Fact, at time.Time, o models.FactOutcome) {
+// outcome adds the outcome of the work behind a fact, if the caller stated one. The task id is
+// used if there is no session id, and the fact's id if there is no task id.
+func (b *batch) outcome(f models.Fact, at time.Time, o models.FactOutcome) {
 	if o.Outcome == "" {
 		return
 	}
@@ -183,7 +181,7 @@ func (b *books) outcome(f models.Fact, at time.Time, o models.FactOutcome) {
 	})
 }
 
-// under moves violations below a pointer.
+// under prefixes violations with a pointer.
 func under(prefix string, v errs.Violations) errs.Violations {
 	for i := range v {
 		v[i].Pointer = prefix + v[i].Pointer

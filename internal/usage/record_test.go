@@ -14,7 +14,7 @@ import (
 func TestFacts(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "AreRecordedWhateverTheBudget", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "AreRecordedWhateverTheBudget", func(t *testing.T, f *fixture) {
 		f.record(t, "help", 10_000)
 		f.record(t, "help", 1)
 		f.record(t, "help", 1_000_000)
@@ -23,14 +23,14 @@ func TestFacts(t *testing.T) {
 		require.Equal(t, "help", f.refused(t, "help", 1))
 	})
 
-	rule(t, "OfADeactivatedAgentAreRecorded", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "OfADeactivatedAgentAreRecorded", func(t *testing.T, f *fixture) {
 		f.change(t, "help", func(a *models.Agent) { a.IsActive = false })
 		f.record(t, "help", 5)
 		require.EqualValues(t, 5, f.usage(t, "help").UsedToday)
 		require.EqualValues(t, 5, f.subtree(t, "spec"))
 	})
 
-	rule(t, "AreReturnedAsTheyAreKept", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "AreReturnedAsTheyAreKept", func(t *testing.T, f *fixture) {
 		labels := models.FactLabels{TaskID: "task-7", Model: "gpt", Kind: "chat"}
 		out, err := f.report("help", fact(7, named("r-1"), func(d *models.FactDraft) { d.FactLabels = labels }))
 		require.NoError(t, err)
@@ -44,12 +44,12 @@ func TestFacts(t *testing.T) {
 		}, out.Balance)
 	})
 
-	rule(t, "OfAnUnknownAgentAreNot", func(t *testing.T, f *fixture) {
-		_, err := f.report("nobody", fact(1))
+	onEachDatabase(t, "OfAnUnknownAgentAreNot", func(t *testing.T, f *fixture) {
+		_, err := f.report("no-such-agent", fact(1))
 		requireCode(t, errs.NotFound, err)
 	})
 
-	rule(t, "FillAnAgentsDay", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "FillAnAgentsDay", func(t *testing.T, f *fixture) {
 		day := make([]models.FactDraft, models.MaxFacts)
 		for i := range day {
 			day[i] = fact(models.MaxTokens)
@@ -83,7 +83,7 @@ func TestFacts(t *testing.T) {
 func TestRequestIDs(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "CountOnceHoweverOftenTheyAreSent", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "CountOnceHoweverOftenTheyAreSent", func(t *testing.T, f *fixture) {
 		first, err := f.report("help", fact(5, named("r-1")))
 		require.NoError(t, err)
 		f.clock(t, "2026-01-12T09:00:00")
@@ -96,7 +96,7 @@ func TestRequestIDs(t *testing.T) {
 		require.Zero(t, f.usage(t, "help").UsedToday)
 	})
 
-	rule(t, "WithAnotherContentAreRefused", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "WithAnotherContentAreRefused", func(t *testing.T, f *fixture) {
 		_, err := f.report("help", fact(5, named("r-1")))
 		require.NoError(t, err)
 		for name, d := range map[string]models.FactDraft{
@@ -112,7 +112,7 @@ func TestRequestIDs(t *testing.T) {
 		require.EqualValues(t, 5, f.usage(t, "help").UsedToday)
 	})
 
-	rule(t, "AreEachAgentsOwn", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "AreEachAgentsOwn", func(t *testing.T, f *fixture) {
 		_, err := f.report("help", fact(5, named("r-1")))
 		require.NoError(t, err)
 		out, err := f.report("aid", fact(6, named("r-1")))
@@ -121,7 +121,7 @@ func TestRequestIDs(t *testing.T) {
 		require.EqualValues(t, 11, f.subtree(t, "spec"))
 	})
 
-	rule(t, "LetABatchPassWholeOrNotAtAll", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "LetABatchPassWholeOrNotAtAll", func(t *testing.T, f *fixture) {
 		_, err := f.report("help", fact(5, named("old")))
 		require.NoError(t, err)
 		_, err = f.report("help", fact(1, named("new")), fact(2), fact(6, named("old")), fact(3))
@@ -134,7 +134,7 @@ func TestRequestIDs(t *testing.T) {
 		require.EqualValues(t, 9, out.Balance.UsedToday)
 	})
 
-	rule(t, "TwiceInABatchCountOnce", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "TwiceInABatchCountOnce", func(t *testing.T, f *fixture) {
 		out, err := f.report("help", fact(5, named("r-1")), fact(7), fact(5, named("r-1")), fact(5, named("r-2")), fact(5, named("r-1")))
 		require.NoError(t, err)
 		require.Equal(t, []bool{false, false, true, false, true}, replayed(out))
@@ -145,7 +145,7 @@ func TestRequestIDs(t *testing.T) {
 		require.EqualValues(t, 17, f.usage(t, "help").UsedToday)
 	})
 
-	rule(t, "TwiceInABatchWithAnotherContentAreRefused", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "TwiceInABatchWithAnotherContentAreRefused", func(t *testing.T, f *fixture) {
 		_, err := f.report("help", fact(5, named("r-1")), fact(6, named("r-1")))
 		requireCode(t, errs.RequestIDReused, err)
 		require.Equal(t, "/facts/1/request_id", errs.From(err).Fields[0].Pointer)
@@ -169,7 +169,7 @@ func TestDrafts(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 129)
 
-	rule(t, "AreJudgedFieldByField", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "AreJudgedFieldByField", func(t *testing.T, f *fixture) {
 		for want, d := range map[string]models.FactDraft{
 			"/facts/0/tokens required":       {},
 			"/facts/0/tokens min":            fact(0),
@@ -203,13 +203,13 @@ func TestDrafts(t *testing.T) {
 		require.Zero(t, f.usage(t, "help").UsedToday)
 	})
 
-	rule(t, "OfABatchAreAllJudged", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "OfABatchAreAllJudged", func(t *testing.T, f *fixture) {
 		_, err := f.report("help", fact(1), fact(0), fact(1, func(d *models.FactDraft) { d.Kind, d.SessionID = " ", "s" }))
 		requireFields(t, []string{"/facts/1/tokens min", "/facts/2/kind not_blank", "/facts/2/session_id outcome"}, err)
 		require.Zero(t, f.usage(t, "help").UsedToday)
 	})
 
-	rule(t, "Are1To1000ARequest", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "Are1To1000ARequest", func(t *testing.T, f *fixture) {
 		_, err := f.report("help")
 		requireFields(t, []string{"/facts count"}, err)
 		many := make([]models.FactDraft, models.MaxFacts+1)
@@ -224,7 +224,7 @@ func TestDrafts(t *testing.T) {
 		require.EqualValues(t, models.MaxFacts, f.usage(t, "help").UsedToday)
 	})
 
-	rule(t, "OfASettlementAreJudgedAlike", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "OfASettlementAreJudgedAlike", func(t *testing.T, f *fixture) {
 		held := f.hold(t, "help", 10)
 		for want, d := range map[string]models.Settlement{
 			"/tokens required":     {},
@@ -245,7 +245,7 @@ func TestDrafts(t *testing.T) {
 func TestATokenBoundToAnAgent(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "WritesUsageForThatAgentOnly", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "WritesUsageForThatAgentOnly", func(t *testing.T, f *fixture) {
 		by := models.Principal{Name: "bot", AgentID: new("help")}
 		held := f.hold(t, "aid", 10)
 		_, err := f.Record(t.Context(), by, "aid", []models.FactDraft{fact(1)}, nil)
@@ -276,7 +276,7 @@ func TestATokenBoundToAnAgent(t *testing.T) {
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "FeedTheStatisticsOfTheAgent", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "FeedTheStatisticsOfTheAgent", func(t *testing.T, f *fixture) {
 		ended := func(o models.Outcome, ms *int64, session, task string) func(*models.FactDraft) {
 			return func(d *models.FactDraft) { d.Outcome, d.DurationMS, d.SessionID, d.TaskID = o, ms, session, task }
 		}
@@ -298,7 +298,7 @@ func TestOutcomes(t *testing.T) {
 		require.EqualValues(t, 7, d.TokensUsedToday)
 	})
 
-	rule(t, "OfSettlementsCountEvenWithoutTokens", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "OfSettlementsCountEvenWithoutTokens", func(t *testing.T, f *fixture) {
 		ended := models.FactOutcome{Outcome: models.OutcomeFailed, DurationMS: new(int64(50)), SessionID: "s"}
 		for _, tokens := range []int64{0, 5} {
 			held := f.hold(t, "help", 10)

@@ -12,13 +12,12 @@ import (
 	"comet/models"
 )
 
-// Reserve holds tokens of an agent's budget, and of every budget above it whose
-// scope is the subtree, until the reservation is settled, released or expires.
+// Reserve holds tokens of an agent's budget, and of every budget above it with scope subtree,
+// until the reservation is settled, released or expires.
 //
-// It returns errs.BudgetExceeded where one of them does not cover the tokens (its
-// Meta says whose and how much is left, and when it begins anew), and then nothing
-// is held; errs.AgentDeactivated, errs.ForeignAgent, errs.InvalidRequest and
-// errs.NotFound as they say.
+// It returns errs.BudgetExceeded if one of them does not cover the tokens (its Meta contains the
+// agent, what remains, and when the budget resets), and holds nothing then; also
+// errs.AgentDeactivated, errs.ForeignAgent, errs.InvalidRequest and errs.NotFound.
 func (l *Ledger) Reserve(ctx context.Context, by models.Principal, agentID string, d models.ReservationDraft, once *models.Idempotency) (models.Reservation, error) {
 	if err := requireOwn(by, agentID); err != nil {
 		return models.Reservation{}, err
@@ -54,7 +53,7 @@ func (op *reserve) reservation() string  { return "" }
 func (op *reserve) requestIDs() []string { return nil }
 func (op *reserve) failed() error        { return op.err }
 
-func (op *reserve) decide(b *books) {
+func (op *reserve) decide(b *batch) {
 	op.granted, op.err = models.Reservation{}, op.judge(b)
 	if op.err != nil {
 		return
@@ -67,8 +66,8 @@ func (op *reserve) decide(b *books) {
 	b.end(op.granted)
 }
 
-// judge returns why the tokens cannot be held, nil when they can.
-func (op *reserve) judge(b *books) error {
+// judge returns why the tokens cannot be reserved, nil if they can.
+func (op *reserve) judge(b *batch) error {
 	a, err := b.find(op.agentID)
 	if err != nil {
 		return err
@@ -96,8 +95,8 @@ func (op *reserve) judge(b *books) error {
 	return nil
 }
 
-// refuse notes the event and returns the error.
-func (op *reserve) refuse(b *books, a *account, u use) error {
+// refuse adds the event and returns the error.
+func (op *reserve) refuse(b *batch, a *account, u use) error {
 	b.exceed(a, u, op.tokens)
 	budget, _ := a.budget()
 	by, hint := "", ""
@@ -117,9 +116,8 @@ func (op *reserve) refuse(b *books, a *account, u use) error {
 		With("reset_at", startOf(a.Day+1))
 }
 
-// refusal notes the events of a reservation that was refused in a transaction that
-// did not last. What stood in the way may be gone by now; the refusal was true when it
-// was given, on its day.
+// refusal adds the events of a refused reservation whose transaction was rolled back. The budget
+// may have become free meanwhile; the refusal was correct at its time, on its day.
 type refusal struct {
 	agentID string // whose budget refused
 	scope   models.BudgetScope
@@ -141,10 +139,10 @@ func (op *refusal) reservation() string  { return "" }
 func (op *refusal) requestIDs() []string { return nil }
 func (op *refusal) failed() error        { return op.err }
 
-func (op *refusal) decide(b *books) {
+func (op *refusal) decide(b *batch) {
 	op.err = nil
 	a := b.accounts[op.agentID]
-	if a != nil && a.Day < op.day { // an account that is ahead had taken it along
+	if a != nil && a.Day < op.day { // an account that is ahead would have taken it along
 		op.err = b.enter(a, op.day)
 	}
 	if a == nil || a.Day != op.day || op.err != nil {

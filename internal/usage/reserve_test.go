@@ -15,7 +15,7 @@ import (
 func TestReservations(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "HoldTokensFromTheMomentTheyAreGranted", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "HoldTokensFromTheMomentTheyAreGranted", func(t *testing.T, f *fixture) {
 		r := f.hold(t, "help", 4_000)
 		require.Equal(t, models.Reservation{
 			ID: r.ID, AgentID: "help", Tokens: 4_000, State: models.ReservationHeld,
@@ -32,7 +32,7 @@ func TestReservations(t *testing.T) {
 		f.refused(t, "help", 1)
 	})
 
-	rule(t, "AreRefusedWithWhatIsLeft", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "AreRefusedWithWhatIsLeft", func(t *testing.T, f *fixture) {
 		f.record(t, "help", 3_000)
 		f.hold(t, "help", 2_000)
 		_, err := f.reserve("help", 5_001)
@@ -44,7 +44,7 @@ func TestReservations(t *testing.T) {
 		require.EqualValues(t, 2_000, f.usage(t, "help").Reserved, "nothing is held")
 	})
 
-	rule(t, "OfADeactivatedAgentAreRefused", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "OfADeactivatedAgentAreRefused", func(t *testing.T, f *fixture) {
 		held := f.hold(t, "help", 10)
 		f.change(t, "help", func(a *models.Agent) { a.IsActive = false })
 		_, err := f.reserve("help", 1)
@@ -55,11 +55,11 @@ func TestReservations(t *testing.T) {
 		f.hold(t, "help", 1)
 	})
 
-	rule(t, "NeedAnAgentAndAName", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "NeedAnAgentAndAName", func(t *testing.T, f *fixture) {
 		held, other := f.hold(t, "help", 10), uuid.NewString()
-		_, err := f.reserve("nobody", 1)
+		_, err := f.reserve("no-such-agent", 1)
 		requireCode(t, errs.NotFound, err)
-		for _, at := range [][2]string{{"nobody", held.ID}, {"aid", held.ID}, {"help", other}, {"help", ""}} {
+		for _, at := range [][2]string{{"no-such-agent", held.ID}, {"aid", held.ID}, {"help", other}, {"help", ""}} {
 			_, err = f.settle(at[0], at[1], 1)
 			requireCode(t, errs.NotFound, err)
 			requireCode(t, errs.NotFound, f.release(at[0], at[1]))
@@ -69,7 +69,7 @@ func TestReservations(t *testing.T) {
 		require.EqualValues(t, 10, f.usage(t, "help").Reserved)
 	})
 
-	rule(t, "LiveForTheTimeThatWasAskedFor", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "LiveForTheTimeThatWasAskedFor", func(t *testing.T, f *fixture) {
 		ask := func(tokens, ttl *int64) error {
 			_, err := f.Reserve(t.Context(), models.System(), "help", models.ReservationDraft{Tokens: tokens, TTLSeconds: ttl}, nil)
 			return err
@@ -91,7 +91,7 @@ func TestReservations(t *testing.T) {
 		require.Zero(t, f.usage(t, "help").Reserved)
 	})
 
-	rule(t, "AreListedByTheStateTheyAreIn", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "AreListedByTheStateTheyAreIn", func(t *testing.T, f *fixture) {
 		settled, released, expired := f.hold(t, "help", 1), f.hold(t, "help", 2), f.hold(t, "help", 3)
 		_, err := f.settle("help", settled.ID, 1)
 		require.NoError(t, err)
@@ -100,7 +100,7 @@ func TestReservations(t *testing.T) {
 		held := f.hold(t, "help", 4) // frees what expired
 		f.db.Clock.Advance(299 * time.Second)
 		last := f.hold(t, "help", 5)
-		f.db.Clock.Advance(time.Second) // held is overdue, and nobody has freed it
+		f.db.Clock.Advance(time.Second) // held is overdue and not released yet
 		for state, want := range map[models.ReservationState][]string{
 			"":                         {last.ID, held.ID, expired.ID, released.ID, settled.ID},
 			models.ReservationHeld:     {last.ID},
@@ -123,7 +123,7 @@ func TestReservations(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, released.ID, page[0].ID)
 		require.Len(t, page, 1)
-		_, err = f.Ledger.Reservations(t.Context(), "nobody", "", "", 10)
+		_, err = f.Ledger.Reservations(t.Context(), "no-such-agent", "", "", 10)
 		requireCode(t, errs.NotFound, err)
 	})
 }
@@ -132,7 +132,7 @@ func TestSettlements(t *testing.T) {
 	t.Parallel()
 
 	for _, used := range []int64{0, 400, 1_000, 1_500} {
-		rule(t, fmt.Sprintf("Of1000With%dCountWhatWasUsed", used), func(t *testing.T, f *fixture) {
+		onEachDatabase(t, fmt.Sprintf("Of1000With%dCountWhatWasUsed", used), func(t *testing.T, f *fixture) {
 			r := f.hold(t, "help", 1_000)
 			s, err := f.settle("help", r.ID, used)
 			require.NoError(t, err)
@@ -153,7 +153,7 @@ func TestSettlements(t *testing.T) {
 		})
 	}
 
-	rule(t, "AreMadeOnce", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "AreMadeOnce", func(t *testing.T, f *fixture) {
 		r := f.hold(t, "help", 1_000)
 		labels := models.FactLabels{Model: "gpt"}
 		first, err := f.Settle(t.Context(), models.System(), "help", r.ID, models.Settlement{Tokens: new(int64(700)), FactLabels: labels}, nil)
@@ -175,7 +175,7 @@ func TestSettlements(t *testing.T) {
 		require.EqualValues(t, 700, f.usage(t, "help").UsedToday)
 	})
 
-	rule(t, "OfWhatWasReleasedAreRefused", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "OfWhatWasReleasedAreRefused", func(t *testing.T, f *fixture) {
 		r := f.hold(t, "help", 1_000)
 		require.NoError(t, f.release("help", r.ID))
 		require.NoError(t, f.release("help", r.ID), "it is given back already")
@@ -186,7 +186,7 @@ func TestSettlements(t *testing.T) {
 		require.EqualValues(t, 10_000, f.left(t, "help"))
 	})
 
-	rule(t, "AreLateFromTheMicrosecondOfTheExpiry", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "AreLateFromTheMicrosecondOfTheExpiry", func(t *testing.T, f *fixture) {
 		early, late := f.hold(t, "help", 1_000), f.hold(t, "help", 2_000)
 		f.db.Clock.Advance(300*time.Second - time.Microsecond)
 		s, err := f.settle("help", early.ID, 10)
@@ -217,7 +217,7 @@ func TestExpiredReservations(t *testing.T) {
 
 	// More are overdue than one transaction frees, and what is asked for was held by
 	// the last of them.
-	rule(t, "StandInNobodysWayHoweverManyThereAre", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "DoNotBlockOthersHoweverManyThereAre", func(t *testing.T, f *fixture) {
 		for range 300 {
 			f.hold(t, "help", 1)
 		}
@@ -231,7 +231,7 @@ func TestExpiredReservations(t *testing.T) {
 
 	// The ancestor has no account when a reservation below it expires: it never spent,
 	// and began to count its subtree only later.
-	rule(t, "AreFreedUnderAnAncestorWithoutAnAccount", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "AreFreedUnderAnAncestorWithoutAnAccount", func(t *testing.T, f *fixture) {
 		f.hold(t, "help", 10)
 		f.scope(t, "spec", models.ScopeSubtree)
 		f.db.Clock.Advance(time.Hour)
@@ -241,8 +241,8 @@ func TestExpiredReservations(t *testing.T) {
 		require.EqualValues(t, 15_000, f.leftBelow(t, "spec"))
 	})
 
-	// They are freed while nobody asks for anything.
-	rule(t, "AreFreedByTheRunningLedger", func(t *testing.T, f *fixture) {
+	// They are released without any operation.
+	onEachDatabase(t, "AreFreedByTheRunningLedger", func(t *testing.T, f *fixture) {
 		f.scope(t, "spec", models.ScopeSubtree)
 		for range 300 {
 			f.hold(t, "help", 1)
@@ -261,7 +261,7 @@ func TestExpiredReservations(t *testing.T) {
 	})
 }
 
-// held counts the reservations that nobody has ended.
+// held counts the open reservations.
 func (f *fixture) held(t *testing.T) int64 {
 	t.Helper()
 	v, err := f.Verify(t.Context())

@@ -13,7 +13,7 @@ import (
 func TestSubtreeBudgets(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "CoverWhatTheAgentAndAllBelowItUseTogether", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "CoverWhatTheAgentAndAllBelowItUseTogether", func(t *testing.T, f *fixture) {
 		f.scope(t, "orch", models.ScopeSubtree)
 		f.scope(t, "spec", models.ScopeSubtree)
 		f.record(t, "help", 4_000)
@@ -28,7 +28,7 @@ func TestSubtreeBudgets(t *testing.T) {
 		require.EqualValues(t, 23_000, f.left(t, "spec"), "remaining is the agent's own")
 	})
 
-	rule(t, "RefuseTheNearestFirstAndItsOwnBeforeThat", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "RefuseTheNearestFirstAndItsOwnBeforeThat", func(t *testing.T, f *fixture) {
 		f.scope(t, "orch", models.ScopeSubtree)
 		f.scope(t, "spec", models.ScopeSubtree)
 		f.record(t, "other", 95_000)
@@ -45,7 +45,7 @@ func TestSubtreeBudgets(t *testing.T) {
 		}, errs.From(err).Meta)
 	})
 
-	rule(t, "HoldNothingAnywhereWhenOneRefuses", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "HoldNothingAnywhereWhenOneRefuses", func(t *testing.T, f *fixture) {
 		f.scope(t, "orch", models.ScopeSubtree)
 		f.scope(t, "spec", models.ScopeSubtree)
 		f.record(t, "other", 100_000)
@@ -54,7 +54,7 @@ func TestSubtreeBudgets(t *testing.T) {
 		require.EqualValues(t, 25_000, f.leftBelow(t, "spec"))
 	})
 
-	rule(t, "CountWhatHappenedWhileTheyWereOwn", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "CountWhatHappenedWhileTheyWereOwn", func(t *testing.T, f *fixture) {
 		f.scope(t, "spec", models.ScopeSubtree)
 		f.record(t, "help", 1_000)
 		before := f.hold(t, "help", 200)
@@ -78,7 +78,7 @@ func TestSubtreeBudgets(t *testing.T) {
 		f.sound(t)
 	})
 
-	rule(t, "BeginWithoutWhatHasExpired", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "BeginWithoutWhatHasExpired", func(t *testing.T, f *fixture) {
 		f.hold(t, "help", 10_000)
 		f.db.Clock.Advance(time.Minute)
 		f.hold(t, "aid", 6_000)
@@ -94,7 +94,7 @@ func TestSubtreeBudgets(t *testing.T) {
 		require.Equal(t, "spec", f.refused(t, "help", 1))
 	})
 
-	rule(t, "OfSomebodyUnlimitedLimitNobody", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "OfAnUnlimitedAgentLimitNoAgent", func(t *testing.T, f *fixture) {
 		f.scope(t, "nova", models.ScopeSubtree)
 		f.record(t, "help", 1_000)
 		f.hold(t, "nova", models.MaxTokens)
@@ -107,7 +107,7 @@ func TestSubtreeBudgets(t *testing.T) {
 func TestMoves(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "LeaveSpendWhereItWasSpent", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "LeaveSpendWhereItWasSpent", func(t *testing.T, f *fixture) {
 		f.scope(t, "spec", models.ScopeSubtree)
 		f.scope(t, "other", models.ScopeSubtree)
 		f.record(t, "help", 1_000)
@@ -125,7 +125,7 @@ func TestMoves(t *testing.T) {
 		require.EqualValues(t, 24_000, f.leftBelow(t, "spec"))
 	})
 
-	rule(t, "LeaveAReservationWithThoseWhoGrantedIt", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "LeaveAReservationWithThoseWhoGrantedIt", func(t *testing.T, f *fixture) {
 		f.scope(t, "spec", models.ScopeSubtree)
 		f.scope(t, "other", models.ScopeSubtree)
 		settled, released, expired := f.hold(t, "help", 1_000), f.hold(t, "help", 200), f.hold(t, "help", 30)
@@ -151,7 +151,7 @@ func TestMoves(t *testing.T) {
 		require.EqualValues(t, 1_105, f.subtree(t, "spec"))
 	})
 
-	rule(t, "OfASpecialistTakeItsAssistantsAlong", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "OfASpecialistTakeItsAssistantsAlong", func(t *testing.T, f *fixture) {
 		for _, id := range []string{"spec", "orch", "rival"} {
 			f.scope(t, id, models.ScopeSubtree)
 		}
@@ -174,12 +174,12 @@ func TestMoves(t *testing.T) {
 		require.EqualValues(t, 30, f.subtree(t, "rival"))
 		f.scope(t, "spec", models.ScopeOwn)
 		f.scope(t, "spec", models.ScopeSubtree)
-		require.EqualValues(t, 25_000-1_239, f.leftBelow(t, "spec"), "counted anew it is the same")
+		require.EqualValues(t, 25_000-1_239, f.leftBelow(t, "spec"), "counted again it is the same")
 		f.hold(t, "aid", 1)
 		require.EqualValues(t, 25_000-1_240, f.leftBelow(t, "spec"))
 	})
 
-	rule(t, "ChangeNothingForWhoIsDeactivatedAndRestored", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "ChangeNothingForWhoIsDeactivatedAndRestored", func(t *testing.T, f *fixture) {
 		f.scope(t, "spec", models.ScopeSubtree)
 		f.record(t, "help", 1_000)
 		held := f.hold(t, "help", 200)
@@ -197,7 +197,7 @@ func TestMoves(t *testing.T) {
 func TestTree(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "SumsUpEveryAgentsDay", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "SumsUpEveryAgentsDay", func(t *testing.T, f *fixture) {
 		f.clock(t, "2026-01-09T23:00:00")
 		f.record(t, "help", 77)
 		f.clock(t, "00:00:00")

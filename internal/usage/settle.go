@@ -9,13 +9,13 @@ import (
 	"comet/store"
 )
 
-// Settle turns a reservation into usage: what it held is freed, and what was really
-// used, which may be less or more, is recorded as a fact. The fact counts on the
-// ancestors that granted the reservation, wherever the agent stands by now. A
-// reservation that expired can still be settled, since the tokens are gone.
+// Settle turns a reservation into usage: it releases what was held and records the real usage,
+// which may be less or more, as a fact. The fact counts on the ancestors that granted the
+// reservation, wherever the agent is now. An expired reservation can still be settled, because
+// the tokens are spent.
 //
-// The same settlement again changes nothing; another one, or one of a reservation
-// that was released, is errs.ReservationEnded.
+// Repeating the same settlement changes nothing; a different one, or one of a released
+// reservation, is errs.ReservationEnded.
 func (l *Ledger) Settle(ctx context.Context, by models.Principal, agentID, id string, d models.Settlement, once *models.Idempotency) (models.Settled, error) {
 	if err := requireOwn(by, agentID); err != nil {
 		return models.Settled{}, err
@@ -35,34 +35,33 @@ func (l *Ledger) Settle(ctx context.Context, by models.Principal, agentID, id st
 		return models.Settled{}, err
 	}
 	fact.ReservationID = id
-	op := &settle{ending: ending{agentID: agentID, id: id}, fact: fact, outcome: d.FactOutcome}
+	op := &settle{closeReservation: closeReservation{agentID: agentID, id: id}, fact: fact, outcome: d.FactOutcome}
 	err = l.do(ctx, op, once)
 	return op.settled, err
 }
 
-// Release gives back what a reservation held. Of one that has expired or was
-// released nothing is left to give back, and that is fine; a settled one is
-// errs.ReservationEnded.
+// Release releases what a reservation held. For an expired or released reservation it does
+// nothing and succeeds; a settled one is errs.ReservationEnded.
 func (l *Ledger) Release(ctx context.Context, by models.Principal, agentID, id string) error {
 	if err := requireOwn(by, agentID); err != nil {
 		return err
 	}
-	return l.do(ctx, &release{ending{agentID: agentID, id: id}}, nil)
+	return l.do(ctx, &release{closeReservation{agentID: agentID, id: id}}, nil)
 }
 
-// ending is what Settle and Release have in common.
-type ending struct {
+// closeReservation is the common part of Settle and Release.
+type closeReservation struct {
 	agentID, id string
 	err         error
 }
 
-func (e *ending) agent() string        { return e.agentID }
-func (e *ending) reservation() string  { return e.id }
-func (e *ending) requestIDs() []string { return nil }
-func (e *ending) failed() error        { return e.err }
+func (e *closeReservation) agent() string        { return e.agentID }
+func (e *closeReservation) reservation() string  { return e.id }
+func (e *closeReservation) requestIDs() []string { return nil }
+func (e *closeReservation) failed() error        { return e.err }
 
 // find returns the reservation and the account that holds it.
-func (e *ending) find(b *books) (models.Reservation, *account, error) {
+func (e *closeReservation) find(b *batch) (models.Reservation, *account, error) {
 	a, err := b.find(e.agentID)
 	if err != nil {
 		return models.Reservation{}, nil, err
@@ -79,18 +78,18 @@ func ended(r models.Reservation) error {
 }
 
 type settle struct {
-	ending
+	closeReservation
 	fact    models.Fact
 	outcome models.FactOutcome
 	settled models.Settled
 }
 
-func (op *settle) decide(b *books) {
+func (op *settle) decide(b *batch) {
 	op.settled = models.Settled{}
 	op.err = op.enter(b)
 }
 
-func (op *settle) enter(b *books) error {
+func (op *settle) enter(b *batch) error {
 	r, a, err := op.find(b)
 	if err != nil {
 		return err
@@ -128,9 +127,9 @@ func (op *settle) enter(b *books) error {
 	return nil
 }
 
-type release struct{ ending }
+type release struct{ closeReservation }
 
-func (op *release) decide(b *books) {
+func (op *release) decide(b *batch) {
 	r, a, err := op.find(b)
 	switch op.err = err; {
 	case err != nil:

@@ -54,9 +54,9 @@ func setup(t *testing.T, db *storetest.DB) *fixture {
 	return f
 }
 
-// rule runs one case on a fresh ledger over every database. In the end every sum
+// onEachDatabase runs one case on a fresh ledger over every database. In the end every sum
 // must be what its rows add up to.
-func rule(t *testing.T, name string, test func(t *testing.T, f *fixture)) {
+func onEachDatabase(t *testing.T, name string, test func(t *testing.T, f *fixture)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()

@@ -92,7 +92,7 @@ func TestVerify(t *testing.T) {
 			}
 			f.write(t, func(tx *store.Tx) error { return tx.SaveReservations([]models.Reservation{r}, f.db.Now()) })
 		}, []models.Difference{{AgentID: "help", What: "settled", Where: "x", Stored: 7}}},
-		{"AnAdditionalBudgetNobodyGave", func(t *testing.T, f *fixture) {
+		{"AnUnknownAdditionalBudget", func(t *testing.T, f *fixture) {
 			f.account(t, "help", func(a *models.Account) { a.Extra, a.ExtraUntil = 500, f.db.Now().Add(time.Hour) })
 		}, []models.Difference{{AgentID: "help", What: "extra", Stored: 500}}},
 		{"UseWithoutAnAccount", func(t *testing.T, f *fixture) {
@@ -125,7 +125,7 @@ func TestVerify(t *testing.T) {
 		})
 	}
 
-	rule(t, "TellsWhatItHasLookedAt", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "TellsWhatItHasLookedAt", func(t *testing.T, f *fixture) {
 		f.busy(t)
 		v, err := f.Verify(t.Context())
 		require.NoError(t, err)

@@ -11,16 +11,16 @@ import (
 	"comet/store"
 )
 
-// What follows is for verbs of other rooms that spend in their own transaction, so that
-// their effect and the ledger's commit together. Rows are locked in one order in the
-// whole house: what the verb is about first, the ledger's accounts last.
+// This file is for operations of other packages that spend in their own transaction, so that
+// their effect commits with the ledger's. Rows are locked in one order everywhere: those of the
+// operation first, the ledger's accounts last.
 
-// Write is store.Write for a transaction in which ReserveIn, SettleIn, ReleaseIn or
-// ChargeIn are called. An error of theirs that is no refusal must end it.
+// Write is store.Write for a transaction in which ReserveIn, SettleIn, ReleaseIn or ChargeIn are
+// called. Any error of theirs except a refusal must end it.
 func (l *Ledger) Write(ctx context.Context, fn func(*store.Tx) error) error { return l.write(ctx, fn) }
 
-// ReserveIn is Reserve in the caller's transaction. After errs.BudgetExceeded the
-// transaction may go on; it keeps the event that tells of the refusal.
+// ReserveIn is Reserve in the caller's transaction. After errs.BudgetExceeded the transaction may
+// continue; it keeps the event about the refusal.
 func (l *Ledger) ReserveIn(tx *store.Tx, agentID string, tokens int64, ttl time.Duration) (models.Reservation, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -38,12 +38,12 @@ func (l *Ledger) SettleIn(tx *store.Tx, agentID, reservationID string, d models.
 		return err
 	}
 	fact.ReservationID = reservationID
-	return l.decideOne(tx, &settle{ending: ending{agentID: agentID, id: reservationID}, fact: fact, outcome: d.FactOutcome})
+	return l.decideOne(tx, &settle{closeReservation: closeReservation{agentID: agentID, id: reservationID}, fact: fact, outcome: d.FactOutcome})
 }
 
 // ReleaseIn is Release in the caller's transaction.
 func (l *Ledger) ReleaseIn(tx *store.Tx, agentID, reservationID string) error {
-	return l.decideOne(tx, &release{ending{agentID: agentID, id: reservationID}})
+	return l.decideOne(tx, &release{closeReservation{agentID: agentID, id: reservationID}})
 }
 
 // ChargeIn records a fact in the caller's transaction.
@@ -55,17 +55,17 @@ func (l *Ledger) ChargeIn(tx *store.Tx, agentID string, d models.FactDraft) erro
 	return l.decideOne(tx, &record{agentID: agentID, drafts: []models.FactDraft{d}, facts: []models.Fact{fact}})
 }
 
-// LockIn locks the accounts of several agents, and of all above them, until the caller's
-// transaction ends, in the one order of the ledger. Verbs for several agents in one
-// transaction begin with it. Who has not spent anything yet has no account to lock.
+// LockIn locks the accounts of several agents, and of all their ancestors, until the caller's
+// transaction ends, in the ledger's lock order. Operations on several agents in one transaction
+// call it first. Agents that have not spent yet have no account to lock.
 func (l *Ledger) LockIn(tx *store.Tx, agentIDs []string) error {
 	ops := make([]operation, 0, len(agentIDs))
 	for _, id := range agentIDs {
 		if id != "" {
-			ops = append(ops, &release{ending{agentID: id}})
+			ops = append(ops, &release{closeReservation{agentID: id}})
 		}
 	}
-	_, err := openBooks(tx, ops)
+	_, err := openBatch(tx, ops)
 	if missing := (*noAccounts)(nil); errors.As(err, &missing) {
 		return nil
 	}

@@ -1,4 +1,4 @@
-// Package words is how comet repeats in a sentence what somebody sent: cut to a
+// Package words repeats client input in messages: cut to a
 // length a person reads, and a place in a document the way people write one. What
 // is repeated is bounded here, so that no answer grows with the mistakes in a
 // request.

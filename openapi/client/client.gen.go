@@ -55,6 +55,30 @@ func (e AgentDraftBudgetScope) Valid() bool {
 	}
 }
 
+// Defines values for AgentLevel.
+const (
+	AgentLevelAssistant    AgentLevel = 3
+	AgentLevelOrchestrator AgentLevel = 1
+	AgentLevelSpecialist   AgentLevel = 2
+	AgentLevelSystem       AgentLevel = 0
+)
+
+// Valid indicates whether the value is a known member of the AgentLevel enum.
+func (e AgentLevel) Valid() bool {
+	switch e {
+	case AgentLevelAssistant:
+		return true
+	case AgentLevelOrchestrator:
+		return true
+	case AgentLevelSpecialist:
+		return true
+	case AgentLevelSystem:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for AgentPatchBudgetScope.
 const (
 	AgentPatchBudgetScopeOwn     AgentPatchBudgetScope = "own"
@@ -166,6 +190,48 @@ func (e BreakerViewState) Valid() bool {
 	}
 }
 
+// Defines values for BudgetOverrunAction.
+const (
+	BudgetOverrunActionGiveUp   BudgetOverrunAction = "give_up"
+	BudgetOverrunActionRaise    BudgetOverrunAction = "raise"
+	BudgetOverrunActionSimplify BudgetOverrunAction = "simplify"
+)
+
+// Valid indicates whether the value is a known member of the BudgetOverrunAction enum.
+func (e BudgetOverrunAction) Valid() bool {
+	switch e {
+	case BudgetOverrunActionGiveUp:
+		return true
+	case BudgetOverrunActionRaise:
+		return true
+	case BudgetOverrunActionSimplify:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for BudgetOverrunDraftAction.
+const (
+	BudgetOverrunDraftActionGiveUp   BudgetOverrunDraftAction = "give_up"
+	BudgetOverrunDraftActionRaise    BudgetOverrunDraftAction = "raise"
+	BudgetOverrunDraftActionSimplify BudgetOverrunDraftAction = "simplify"
+)
+
+// Valid indicates whether the value is a known member of the BudgetOverrunDraftAction enum.
+func (e BudgetOverrunDraftAction) Valid() bool {
+	switch e {
+	case BudgetOverrunDraftActionGiveUp:
+		return true
+	case BudgetOverrunDraftActionRaise:
+		return true
+	case BudgetOverrunDraftActionSimplify:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for BudgetScope.
 const (
 	BudgetScopeOwn     BudgetScope = "own"
@@ -178,165 +244,6 @@ func (e BudgetScope) Valid() bool {
 	case BudgetScopeOwn:
 		return true
 	case BudgetScopeSubtree:
-		return true
-	default:
-		return false
-	}
-}
-
-// Defines values for Code.
-const (
-	CodeActiveChildren       Code = "active-children"
-	CodeAddressRefused       Code = "address-refused"
-	CodeAgentDeactivated     Code = "agent-deactivated"
-	CodeAgentExists          Code = "agent-id-exists"
-	CodeAgentInactive        Code = "agent-inactive"
-	CodeBodyTooLarge         Code = "body-too-large"
-	CodeBudgetExceeded       Code = "budget-exceeded"
-	CodeBudgetExceedsMaximum Code = "token-budget-exceeds-maximum"
-	CodeBusy                 Code = "busy"
-	CodeCodeFailed           Code = "code-failed"
-	CodeConflict             Code = "conflict"
-	CodeForeignAgent         Code = "foreign-agent"
-	CodeIdempotencyKeyReused Code = "idempotency-key-reused"
-	CodeImmutableField       Code = "immutable-field"
-	CodeInternal             Code = "internal"
-	CodeInvalidFrequency     Code = "invalid-frequency"
-	CodeInvalidHeader        Code = "invalid-header"
-	CodeInvalidParameter     Code = "invalid-parameter"
-	CodeInvalidParentLevel   Code = "invalid-parent-level"
-	CodeInvalidRequest       Code = "invalid-request"
-	CodeLastAdminToken       Code = "last-admin-token"
-	CodeLimitReached         Code = "limit-reached"
-	CodeMalformedJSON        Code = "malformed-json"
-	CodeMalformedYAML        Code = "malformed-yaml"
-	CodeMethodNotAllowed     Code = "method-not-allowed"
-	CodeMissingScope         Code = "missing-scope"
-	CodeNoAgent              Code = "agent-unavailable"
-	CodeNotAcceptable        Code = "not-acceptable"
-	CodeNotFound             Code = "not-found"
-	CodeParentInactive       Code = "parent-inactive"
-	CodeParentNotFound       Code = "parent-not-found"
-	CodePreconditionFailed   Code = "precondition-failed"
-	CodeProtectedAgent       Code = "protected-agent"
-	CodeRangeNotSatisfiable  Code = "range-not-satisfiable"
-	CodeRateLimited          Code = "rate-limited"
-	CodeRequestIDReused      Code = "request-id-reused"
-	CodeReservationEnded     Code = "reservation-ended"
-	CodeSystemAgentExists    Code = "system-agent-exists"
-	CodeTaskExists           Code = "task-id-exists"
-	CodeTaskState            Code = "task-state"
-	CodeTimeout              Code = "timeout"
-	CodeTokenRevoked         Code = "token-revoked"
-	CodeToolDenied           Code = "tool-denied"
-	CodeUnauthenticated      Code = "unauthenticated"
-	CodeUnavailable          Code = "unavailable"
-	CodeUnsupportedMediaType Code = "unsupported-media-type"
-	CodeUnsupportedWork      Code = "unsupported-work"
-	CodeUpstreamFailed       Code = "mcp-server-error"
-	CodeWebhookDisabled      Code = "webhook-disabled"
-)
-
-// Valid indicates whether the value is a known member of the Code enum.
-func (e Code) Valid() bool {
-	switch e {
-	case CodeActiveChildren:
-		return true
-	case CodeAddressRefused:
-		return true
-	case CodeAgentDeactivated:
-		return true
-	case CodeAgentExists:
-		return true
-	case CodeAgentInactive:
-		return true
-	case CodeBodyTooLarge:
-		return true
-	case CodeBudgetExceeded:
-		return true
-	case CodeBudgetExceedsMaximum:
-		return true
-	case CodeBusy:
-		return true
-	case CodeCodeFailed:
-		return true
-	case CodeConflict:
-		return true
-	case CodeForeignAgent:
-		return true
-	case CodeIdempotencyKeyReused:
-		return true
-	case CodeImmutableField:
-		return true
-	case CodeInternal:
-		return true
-	case CodeInvalidFrequency:
-		return true
-	case CodeInvalidHeader:
-		return true
-	case CodeInvalidParameter:
-		return true
-	case CodeInvalidParentLevel:
-		return true
-	case CodeInvalidRequest:
-		return true
-	case CodeLastAdminToken:
-		return true
-	case CodeLimitReached:
-		return true
-	case CodeMalformedJSON:
-		return true
-	case CodeMalformedYAML:
-		return true
-	case CodeMethodNotAllowed:
-		return true
-	case CodeMissingScope:
-		return true
-	case CodeNoAgent:
-		return true
-	case CodeNotAcceptable:
-		return true
-	case CodeNotFound:
-		return true
-	case CodeParentInactive:
-		return true
-	case CodeParentNotFound:
-		return true
-	case CodePreconditionFailed:
-		return true
-	case CodeProtectedAgent:
-		return true
-	case CodeRangeNotSatisfiable:
-		return true
-	case CodeRateLimited:
-		return true
-	case CodeRequestIDReused:
-		return true
-	case CodeReservationEnded:
-		return true
-	case CodeSystemAgentExists:
-		return true
-	case CodeTaskExists:
-		return true
-	case CodeTaskState:
-		return true
-	case CodeTimeout:
-		return true
-	case CodeTokenRevoked:
-		return true
-	case CodeToolDenied:
-		return true
-	case CodeUnauthenticated:
-		return true
-	case CodeUnavailable:
-		return true
-	case CodeUnsupportedMediaType:
-		return true
-	case CodeUnsupportedWork:
-		return true
-	case CodeUpstreamFailed:
-		return true
-	case CodeWebhookDisabled:
 		return true
 	default:
 		return false
@@ -427,6 +334,24 @@ func (e DeliveryDetailStatus) Valid() bool {
 	}
 }
 
+// Defines values for DeliveryOrdering.
+const (
+	DeliveryOrderingAgent DeliveryOrdering = "agent"
+	DeliveryOrderingNone  DeliveryOrdering = "none"
+)
+
+// Valid indicates whether the value is a known member of the DeliveryOrdering enum.
+func (e DeliveryOrdering) Valid() bool {
+	switch e {
+	case DeliveryOrderingAgent:
+		return true
+	case DeliveryOrderingNone:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for DeliveryViewEvent.
 const (
 	DeliveryViewEventAgentBudgetExceeded DeliveryViewEvent = "agent.budget_exceeded"
@@ -511,27 +436,6 @@ func (e ErrorEnvelopeType) Valid() bool {
 	}
 }
 
-// Defines values for FoundToolClass.
-const (
-	FoundToolClassDestructive FoundToolClass = "destructive"
-	FoundToolClassRead        FoundToolClass = "read"
-	FoundToolClassWrite       FoundToolClass = "write"
-)
-
-// Valid indicates whether the value is a known member of the FoundToolClass enum.
-func (e FoundToolClass) Valid() bool {
-	switch e {
-	case FoundToolClassDestructive:
-		return true
-	case FoundToolClassRead:
-		return true
-	case FoundToolClassWrite:
-		return true
-	default:
-		return false
-	}
-}
-
 // Defines values for HealthStatusStatus.
 const (
 	HealthStatusStatusAlive HealthStatusStatus = "alive"
@@ -571,156 +475,159 @@ func (e HeartbeatStatus) Valid() bool {
 	}
 }
 
-// Defines values for Level.
+// Defines values for ProblemCode.
 const (
-	LevelAssistant    Level = 3
-	LevelOrchestrator Level = 1
-	LevelSpecialist   Level = 2
-	LevelSystem       Level = 0
+	ProblemCodeActiveChildren       ProblemCode = "active-children"
+	ProblemCodeAddressRefused       ProblemCode = "address-refused"
+	ProblemCodeAgentDeactivated     ProblemCode = "agent-deactivated"
+	ProblemCodeAgentExists          ProblemCode = "agent-id-exists"
+	ProblemCodeAgentInactive        ProblemCode = "agent-inactive"
+	ProblemCodeBodyTooLarge         ProblemCode = "body-too-large"
+	ProblemCodeBudgetExceeded       ProblemCode = "budget-exceeded"
+	ProblemCodeBudgetExceedsMaximum ProblemCode = "token-budget-exceeds-maximum"
+	ProblemCodeBusy                 ProblemCode = "busy"
+	ProblemCodeCodeFailed           ProblemCode = "code-failed"
+	ProblemCodeConflict             ProblemCode = "conflict"
+	ProblemCodeForeignAgent         ProblemCode = "foreign-agent"
+	ProblemCodeIdempotencyKeyReused ProblemCode = "idempotency-key-reused"
+	ProblemCodeImmutableField       ProblemCode = "immutable-field"
+	ProblemCodeInternal             ProblemCode = "internal"
+	ProblemCodeInvalidFrequency     ProblemCode = "invalid-frequency"
+	ProblemCodeInvalidHeader        ProblemCode = "invalid-header"
+	ProblemCodeInvalidParameter     ProblemCode = "invalid-parameter"
+	ProblemCodeInvalidParentLevel   ProblemCode = "invalid-parent-level"
+	ProblemCodeInvalidRequest       ProblemCode = "invalid-request"
+	ProblemCodeLastAdminToken       ProblemCode = "last-admin-token"
+	ProblemCodeLimitReached         ProblemCode = "limit-reached"
+	ProblemCodeMalformedJSON        ProblemCode = "malformed-json"
+	ProblemCodeMalformedYAML        ProblemCode = "malformed-yaml"
+	ProblemCodeMethodNotAllowed     ProblemCode = "method-not-allowed"
+	ProblemCodeMissingScope         ProblemCode = "missing-scope"
+	ProblemCodeNoAgent              ProblemCode = "agent-unavailable"
+	ProblemCodeNotAcceptable        ProblemCode = "not-acceptable"
+	ProblemCodeNotFound             ProblemCode = "not-found"
+	ProblemCodeParentInactive       ProblemCode = "parent-inactive"
+	ProblemCodeParentNotFound       ProblemCode = "parent-not-found"
+	ProblemCodePreconditionFailed   ProblemCode = "precondition-failed"
+	ProblemCodeProtectedAgent       ProblemCode = "protected-agent"
+	ProblemCodeRangeNotSatisfiable  ProblemCode = "range-not-satisfiable"
+	ProblemCodeRateLimited          ProblemCode = "rate-limited"
+	ProblemCodeRequestIDReused      ProblemCode = "request-id-reused"
+	ProblemCodeReservationEnded     ProblemCode = "reservation-ended"
+	ProblemCodeSystemAgentExists    ProblemCode = "system-agent-exists"
+	ProblemCodeTaskExists           ProblemCode = "task-id-exists"
+	ProblemCodeTaskState            ProblemCode = "task-state"
+	ProblemCodeTimeout              ProblemCode = "timeout"
+	ProblemCodeTokenRevoked         ProblemCode = "token-revoked"
+	ProblemCodeToolDenied           ProblemCode = "tool-denied"
+	ProblemCodeUnauthenticated      ProblemCode = "unauthenticated"
+	ProblemCodeUnavailable          ProblemCode = "unavailable"
+	ProblemCodeUnsupportedMediaType ProblemCode = "unsupported-media-type"
+	ProblemCodeUnsupportedWork      ProblemCode = "unsupported-work"
+	ProblemCodeUpstreamFailed       ProblemCode = "mcp-server-error"
+	ProblemCodeWebhookDisabled      ProblemCode = "webhook-disabled"
 )
 
-// Valid indicates whether the value is a known member of the Level enum.
-func (e Level) Valid() bool {
+// Valid indicates whether the value is a known member of the ProblemCode enum.
+func (e ProblemCode) Valid() bool {
 	switch e {
-	case LevelAssistant:
+	case ProblemCodeActiveChildren:
 		return true
-	case LevelOrchestrator:
+	case ProblemCodeAddressRefused:
 		return true
-	case LevelSpecialist:
+	case ProblemCodeAgentDeactivated:
 		return true
-	case LevelSystem:
+	case ProblemCodeAgentExists:
 		return true
-	default:
-		return false
-	}
-}
-
-// Defines values for Ordering.
-const (
-	OrderingAgent Ordering = "agent"
-	OrderingNone  Ordering = "none"
-)
-
-// Valid indicates whether the value is a known member of the Ordering enum.
-func (e Ordering) Valid() bool {
-	switch e {
-	case OrderingAgent:
+	case ProblemCodeAgentInactive:
 		return true
-	case OrderingNone:
+	case ProblemCodeBodyTooLarge:
 		return true
-	default:
-		return false
-	}
-}
-
-// Defines values for Outcome.
-const (
-	OutcomeCancelled Outcome = "cancelled"
-	OutcomeFailed    Outcome = "failed"
-	OutcomeSuccess   Outcome = "success"
-	OutcomeTimeout   Outcome = "timeout"
-)
-
-// Valid indicates whether the value is a known member of the Outcome enum.
-func (e Outcome) Valid() bool {
-	switch e {
-	case OutcomeCancelled:
+	case ProblemCodeBudgetExceeded:
 		return true
-	case OutcomeFailed:
+	case ProblemCodeBudgetExceedsMaximum:
 		return true
-	case OutcomeSuccess:
+	case ProblemCodeBusy:
 		return true
-	case OutcomeTimeout:
+	case ProblemCodeCodeFailed:
 		return true
-	default:
-		return false
-	}
-}
-
-// Defines values for OverrunAction.
-const (
-	OverrunActionGiveUp   OverrunAction = "give_up"
-	OverrunActionRaise    OverrunAction = "raise"
-	OverrunActionSimplify OverrunAction = "simplify"
-)
-
-// Valid indicates whether the value is a known member of the OverrunAction enum.
-func (e OverrunAction) Valid() bool {
-	switch e {
-	case OverrunActionGiveUp:
+	case ProblemCodeConflict:
 		return true
-	case OverrunActionRaise:
+	case ProblemCodeForeignAgent:
 		return true
-	case OverrunActionSimplify:
+	case ProblemCodeIdempotencyKeyReused:
 		return true
-	default:
-		return false
-	}
-}
-
-// Defines values for OverrunDraftAction.
-const (
-	OverrunDraftActionGiveUp   OverrunDraftAction = "give_up"
-	OverrunDraftActionRaise    OverrunDraftAction = "raise"
-	OverrunDraftActionSimplify OverrunDraftAction = "simplify"
-)
-
-// Valid indicates whether the value is a known member of the OverrunDraftAction enum.
-func (e OverrunDraftAction) Valid() bool {
-	switch e {
-	case OverrunDraftActionGiveUp:
+	case ProblemCodeImmutableField:
 		return true
-	case OverrunDraftActionRaise:
+	case ProblemCodeInternal:
 		return true
-	case OverrunDraftActionSimplify:
+	case ProblemCodeInvalidFrequency:
 		return true
-	default:
-		return false
-	}
-}
-
-// Defines values for ParallelAggregate.
-const (
-	ParallelAggregateAll      ParallelAggregate = "all"
-	ParallelAggregateFirst    ParallelAggregate = "first"
-	ParallelAggregateMajority ParallelAggregate = "majority"
-	ParallelAggregateMerge    ParallelAggregate = "merge"
-)
-
-// Valid indicates whether the value is a known member of the ParallelAggregate enum.
-func (e ParallelAggregate) Valid() bool {
-	switch e {
-	case ParallelAggregateAll:
+	case ProblemCodeInvalidHeader:
 		return true
-	case ParallelAggregateFirst:
+	case ProblemCodeInvalidParameter:
 		return true
-	case ParallelAggregateMajority:
+	case ProblemCodeInvalidParentLevel:
 		return true
-	case ParallelAggregateMerge:
+	case ProblemCodeInvalidRequest:
 		return true
-	default:
-		return false
-	}
-}
-
-// Defines values for ParallelDraftAggregate.
-const (
-	ParallelDraftAggregateAll      ParallelDraftAggregate = "all"
-	ParallelDraftAggregateFirst    ParallelDraftAggregate = "first"
-	ParallelDraftAggregateMajority ParallelDraftAggregate = "majority"
-	ParallelDraftAggregateMerge    ParallelDraftAggregate = "merge"
-)
-
-// Valid indicates whether the value is a known member of the ParallelDraftAggregate enum.
-func (e ParallelDraftAggregate) Valid() bool {
-	switch e {
-	case ParallelDraftAggregateAll:
+	case ProblemCodeLastAdminToken:
 		return true
-	case ParallelDraftAggregateFirst:
+	case ProblemCodeLimitReached:
 		return true
-	case ParallelDraftAggregateMajority:
+	case ProblemCodeMalformedJSON:
 		return true
-	case ParallelDraftAggregateMerge:
+	case ProblemCodeMalformedYAML:
+		return true
+	case ProblemCodeMethodNotAllowed:
+		return true
+	case ProblemCodeMissingScope:
+		return true
+	case ProblemCodeNoAgent:
+		return true
+	case ProblemCodeNotAcceptable:
+		return true
+	case ProblemCodeNotFound:
+		return true
+	case ProblemCodeParentInactive:
+		return true
+	case ProblemCodeParentNotFound:
+		return true
+	case ProblemCodePreconditionFailed:
+		return true
+	case ProblemCodeProtectedAgent:
+		return true
+	case ProblemCodeRangeNotSatisfiable:
+		return true
+	case ProblemCodeRateLimited:
+		return true
+	case ProblemCodeRequestIDReused:
+		return true
+	case ProblemCodeReservationEnded:
+		return true
+	case ProblemCodeSystemAgentExists:
+		return true
+	case ProblemCodeTaskExists:
+		return true
+	case ProblemCodeTaskState:
+		return true
+	case ProblemCodeTimeout:
+		return true
+	case ProblemCodeTokenRevoked:
+		return true
+	case ProblemCodeToolDenied:
+		return true
+	case ProblemCodeUnauthenticated:
+		return true
+	case ProblemCodeUnavailable:
+		return true
+	case ProblemCodeUnsupportedMediaType:
+		return true
+	case ProblemCodeUnsupportedWork:
+		return true
+	case ProblemCodeUpstreamFailed:
+		return true
+	case ProblemCodeWebhookDisabled:
 		return true
 	default:
 		return false
@@ -745,42 +652,6 @@ func (e ReservationState) Valid() bool {
 	case ReservationStateReleased:
 		return true
 	case ReservationStateSettled:
-		return true
-	default:
-		return false
-	}
-}
-
-// Defines values for Scope.
-const (
-	ScopeAdmin         Scope = "admin"
-	ScopeAgentsRead    Scope = "agents:read"
-	ScopeAgentsWrite   Scope = "agents:write"
-	ScopeMessagesSend  Scope = "messages:send"
-	ScopeTasksRead     Scope = "tasks:read"
-	ScopeToolsCall     Scope = "tools:call"
-	ScopeUsageWrite    Scope = "usage:write"
-	ScopeWebhooksWrite Scope = "webhooks:write"
-)
-
-// Valid indicates whether the value is a known member of the Scope enum.
-func (e Scope) Valid() bool {
-	switch e {
-	case ScopeAdmin:
-		return true
-	case ScopeAgentsRead:
-		return true
-	case ScopeAgentsWrite:
-		return true
-	case ScopeMessagesSend:
-		return true
-	case ScopeTasksRead:
-		return true
-	case ScopeToolsCall:
-		return true
-	case ScopeUsageWrite:
-		return true
-	case ScopeWebhooksWrite:
 		return true
 	default:
 		return false
@@ -832,21 +703,21 @@ func (e TaskDetailState) Valid() bool {
 	}
 }
 
-// Defines values for TaskDetailWaits.
+// Defines values for TaskDetailWaitingFor.
 const (
-	TaskDetailWaitsAgent  TaskDetailWaits = "agent"
-	TaskDetailWaitsAnswer TaskDetailWaits = "answer"
-	TaskDetailWaitsRetry  TaskDetailWaits = "retry"
+	TaskDetailWaitingForReply  TaskDetailWaitingFor = "reply"
+	TaskDetailWaitingForRetry  TaskDetailWaitingFor = "retry"
+	TaskDetailWaitingForWorker TaskDetailWaitingFor = "worker"
 )
 
-// Valid indicates whether the value is a known member of the TaskDetailWaits enum.
-func (e TaskDetailWaits) Valid() bool {
+// Valid indicates whether the value is a known member of the TaskDetailWaitingFor enum.
+func (e TaskDetailWaitingFor) Valid() bool {
 	switch e {
-	case TaskDetailWaitsAgent:
+	case TaskDetailWaitingForReply:
 		return true
-	case TaskDetailWaitsAnswer:
+	case TaskDetailWaitingForRetry:
 		return true
-	case TaskDetailWaitsRetry:
+	case TaskDetailWaitingForWorker:
 		return true
 	default:
 		return false
@@ -880,21 +751,57 @@ func (e TaskViewState) Valid() bool {
 	}
 }
 
-// Defines values for TaskViewWaits.
+// Defines values for TaskViewWaitingFor.
 const (
-	TaskViewWaitsAgent  TaskViewWaits = "agent"
-	TaskViewWaitsAnswer TaskViewWaits = "answer"
-	TaskViewWaitsRetry  TaskViewWaits = "retry"
+	TaskViewWaitingForReply  TaskViewWaitingFor = "reply"
+	TaskViewWaitingForRetry  TaskViewWaitingFor = "retry"
+	TaskViewWaitingForWorker TaskViewWaitingFor = "worker"
 )
 
-// Valid indicates whether the value is a known member of the TaskViewWaits enum.
-func (e TaskViewWaits) Valid() bool {
+// Valid indicates whether the value is a known member of the TaskViewWaitingFor enum.
+func (e TaskViewWaitingFor) Valid() bool {
 	switch e {
-	case TaskViewWaitsAgent:
+	case TaskViewWaitingForReply:
 		return true
-	case TaskViewWaitsAnswer:
+	case TaskViewWaitingForRetry:
 		return true
-	case TaskViewWaitsRetry:
+	case TaskViewWaitingForWorker:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for TokenScope.
+const (
+	TokenScopeAdmin         TokenScope = "admin"
+	TokenScopeAgentsRead    TokenScope = "agents:read"
+	TokenScopeAgentsWrite   TokenScope = "agents:write"
+	TokenScopeMessagesSend  TokenScope = "messages:send"
+	TokenScopeTasksRead     TokenScope = "tasks:read"
+	TokenScopeToolsCall     TokenScope = "tools:call"
+	TokenScopeUsageWrite    TokenScope = "usage:write"
+	TokenScopeWebhooksWrite TokenScope = "webhooks:write"
+)
+
+// Valid indicates whether the value is a known member of the TokenScope enum.
+func (e TokenScope) Valid() bool {
+	switch e {
+	case TokenScopeAdmin:
+		return true
+	case TokenScopeAgentsRead:
+		return true
+	case TokenScopeAgentsWrite:
+		return true
+	case TokenScopeMessagesSend:
+		return true
+	case TokenScopeTasksRead:
+		return true
+	case TokenScopeToolsCall:
+		return true
+	case TokenScopeUsageWrite:
+		return true
+	case TokenScopeWebhooksWrite:
 		return true
 	default:
 		return false
@@ -922,30 +829,6 @@ func (e ToolCallViewClass) Valid() bool {
 	}
 }
 
-// Defines values for ToolCallViewDoor.
-const (
-	ToolCallViewDoorCode ToolCallViewDoor = "code"
-	ToolCallViewDoorMcp  ToolCallViewDoor = "mcp"
-	ToolCallViewDoorRest ToolCallViewDoor = "rest"
-	ToolCallViewDoorTask ToolCallViewDoor = "task"
-)
-
-// Valid indicates whether the value is a known member of the ToolCallViewDoor enum.
-func (e ToolCallViewDoor) Valid() bool {
-	switch e {
-	case ToolCallViewDoorCode:
-		return true
-	case ToolCallViewDoorMcp:
-		return true
-	case ToolCallViewDoorRest:
-		return true
-	case ToolCallViewDoorTask:
-		return true
-	default:
-		return false
-	}
-}
-
 // Defines values for ToolCallViewOutcome.
 const (
 	ToolCallViewOutcomeError   ToolCallViewOutcome = "error"
@@ -961,6 +844,30 @@ func (e ToolCallViewOutcome) Valid() bool {
 	case ToolCallViewOutcomeRefused:
 		return true
 	case ToolCallViewOutcomeSuccess:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ToolCallViewSource.
+const (
+	ToolCallViewSourceCode ToolCallViewSource = "code"
+	ToolCallViewSourceMcp  ToolCallViewSource = "mcp"
+	ToolCallViewSourceRest ToolCallViewSource = "rest"
+	ToolCallViewSourceTask ToolCallViewSource = "task"
+)
+
+// Valid indicates whether the value is a known member of the ToolCallViewSource enum.
+func (e ToolCallViewSource) Valid() bool {
+	switch e {
+	case ToolCallViewSourceCode:
+		return true
+	case ToolCallViewSourceMcp:
+		return true
+	case ToolCallViewSourceRest:
+		return true
+	case ToolCallViewSourceTask:
 		return true
 	default:
 		return false
@@ -1021,6 +928,27 @@ func (e ToolDefinitionViewState) Valid() bool {
 	case ToolDefinitionViewStateApproved:
 		return true
 	case ToolDefinitionViewStateQuarantined:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ToolMatchClass.
+const (
+	ToolMatchClassDestructive ToolMatchClass = "destructive"
+	ToolMatchClassRead        ToolMatchClass = "read"
+	ToolMatchClassWrite       ToolMatchClass = "write"
+)
+
+// Valid indicates whether the value is a known member of the ToolMatchClass enum.
+func (e ToolMatchClass) Valid() bool {
+	switch e {
+	case ToolMatchClassDestructive:
+		return true
+	case ToolMatchClassRead:
+		return true
+	case ToolMatchClassWrite:
 		return true
 	default:
 		return false
@@ -1093,7 +1021,6 @@ func (e ToolViewClass) Valid() bool {
 // Defines values for UpstreamConfigType.
 const (
 	UpstreamConfigTypeHTTP  UpstreamConfigType = "http"
-	UpstreamConfigTypeSse   UpstreamConfigType = "sse"
 	UpstreamConfigTypeStdio UpstreamConfigType = "stdio"
 )
 
@@ -1101,8 +1028,6 @@ const (
 func (e UpstreamConfigType) Valid() bool {
 	switch e {
 	case UpstreamConfigTypeHTTP:
-		return true
-	case UpstreamConfigTypeSse:
 		return true
 	case UpstreamConfigTypeStdio:
 		return true
@@ -1141,7 +1066,6 @@ func (e UpstreamViewState) Valid() bool {
 // Defines values for UpstreamViewTransport.
 const (
 	UpstreamViewTransportHTTP  UpstreamViewTransport = "http"
-	UpstreamViewTransportSse   UpstreamViewTransport = "sse"
 	UpstreamViewTransportStdio UpstreamViewTransport = "stdio"
 )
 
@@ -1150,8 +1074,6 @@ func (e UpstreamViewTransport) Valid() bool {
 	switch e {
 	case UpstreamViewTransportHTTP:
 		return true
-	case UpstreamViewTransportSse:
-		return true
 	case UpstreamViewTransportStdio:
 		return true
 	default:
@@ -1159,21 +1081,21 @@ func (e UpstreamViewTransport) Valid() bool {
 	}
 }
 
-// Defines values for UsageHistoryBy.
+// Defines values for UsageHistoryGroupBy.
 const (
-	UsageHistoryByKind  UsageHistoryBy = "kind"
-	UsageHistoryByModel UsageHistoryBy = "model"
-	UsageHistoryByTask  UsageHistoryBy = "task"
+	UsageHistoryGroupByKind  UsageHistoryGroupBy = "kind"
+	UsageHistoryGroupByModel UsageHistoryGroupBy = "model"
+	UsageHistoryGroupByTask  UsageHistoryGroupBy = "task"
 )
 
-// Valid indicates whether the value is a known member of the UsageHistoryBy enum.
-func (e UsageHistoryBy) Valid() bool {
+// Valid indicates whether the value is a known member of the UsageHistoryGroupBy enum.
+func (e UsageHistoryGroupBy) Valid() bool {
 	switch e {
-	case UsageHistoryByKind:
+	case UsageHistoryGroupByKind:
 		return true
-	case UsageHistoryByModel:
+	case UsageHistoryGroupByModel:
 		return true
-	case UsageHistoryByTask:
+	case UsageHistoryGroupByTask:
 		return true
 	default:
 		return false
@@ -1330,6 +1252,30 @@ func (e WebhookViewEvents) Valid() bool {
 	case WebhookViewEventsAgentUpdated:
 		return true
 	case WebhookViewEventsWebhookDisabled:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkOutcome.
+const (
+	WorkOutcomeCancelled WorkOutcome = "cancelled"
+	WorkOutcomeFailed    WorkOutcome = "failed"
+	WorkOutcomeSuccess   WorkOutcome = "success"
+	WorkOutcomeTimeout   WorkOutcome = "timeout"
+)
+
+// Valid indicates whether the value is a known member of the WorkOutcome enum.
+func (e WorkOutcome) Valid() bool {
+	switch e {
+	case WorkOutcomeCancelled:
+		return true
+	case WorkOutcomeFailed:
+		return true
+	case WorkOutcomeSuccess:
+		return true
+	case WorkOutcomeTimeout:
 		return true
 	default:
 		return false
@@ -1594,21 +1540,21 @@ func (e GetUsageHistoryParamsWindow) Valid() bool {
 	}
 }
 
-// Defines values for GetUsageHistoryParamsBy.
+// Defines values for GetUsageHistoryParamsGroupBy.
 const (
-	GetUsageHistoryParamsByKind  GetUsageHistoryParamsBy = "kind"
-	GetUsageHistoryParamsByModel GetUsageHistoryParamsBy = "model"
-	GetUsageHistoryParamsByTask  GetUsageHistoryParamsBy = "task"
+	GetUsageHistoryParamsGroupByKind  GetUsageHistoryParamsGroupBy = "kind"
+	GetUsageHistoryParamsGroupByModel GetUsageHistoryParamsGroupBy = "model"
+	GetUsageHistoryParamsGroupByTask  GetUsageHistoryParamsGroupBy = "task"
 )
 
-// Valid indicates whether the value is a known member of the GetUsageHistoryParamsBy enum.
-func (e GetUsageHistoryParamsBy) Valid() bool {
+// Valid indicates whether the value is a known member of the GetUsageHistoryParamsGroupBy enum.
+func (e GetUsageHistoryParamsGroupBy) Valid() bool {
 	switch e {
-	case GetUsageHistoryParamsByKind:
+	case GetUsageHistoryParamsGroupByKind:
 		return true
-	case GetUsageHistoryParamsByModel:
+	case GetUsageHistoryParamsGroupByModel:
 		return true
-	case GetUsageHistoryParamsByTask:
+	case GetUsageHistoryParamsGroupByTask:
 		return true
 	default:
 		return false
@@ -1812,7 +1758,7 @@ func (e GetPromptParamsName) Valid() bool {
 
 // Acknowledged defines model for Acknowledged.
 type Acknowledged struct {
-	// Acknowledged How many of them were in the inbox.
+	// Acknowledged How many of the messages were in the inbox.
 	//
 	// Example: 1
 	Acknowledged int64 `json:"acknowledged" yaml:"acknowledged"`
@@ -1822,6 +1768,15 @@ type Acknowledged struct {
 type Acknowledgement struct {
 	// MessageIds Example: ["019bd3a1-6c1e-7c4e-9d55-2f6f6f0d3f10"]
 	MessageIds []string `json:"message_ids" yaml:"message_ids"`
+}
+
+// AgentAncestry defines model for AgentAncestry.
+type AgentAncestry struct {
+	// AgentID Example: budget-assistant
+	AgentID string `json:"agent_id" yaml:"agent_id"`
+
+	// Ancestors The parent first, nova last.
+	Ancestors []AncestorView `json:"ancestors" yaml:"ancestors"`
 }
 
 // AgentCreated defines model for AgentCreated.
@@ -1839,7 +1794,7 @@ type AgentCreated struct {
 	Status AgentCreatedStatus `json:"status" yaml:"status"`
 
 	// Warnings What was accepted but should be mended.
-	Warnings *[]Field `json:"warnings,omitempty" yaml:"warnings,omitempty"`
+	Warnings *[]FieldError `json:"warnings,omitempty" yaml:"warnings,omitempty"`
 }
 
 // AgentCreatedStatus Example: active
@@ -1878,7 +1833,7 @@ type AgentDetail struct {
 	IsActive bool `json:"is_active" yaml:"is_active"`
 
 	// Level Example: 2
-	Level Level `json:"level" yaml:"level"`
+	Level AgentLevel `json:"level" yaml:"level"`
 
 	// Name Example: Personal Finance Agent
 	Name string `json:"name" yaml:"name"`
@@ -1909,13 +1864,13 @@ type AgentDetail struct {
 	UpdatedAt time.Time `json:"updated_at" yaml:"updated_at"`
 
 	// Warnings What a change brought that should be mended.
-	Warnings *[]Field `json:"warnings,omitempty" yaml:"warnings,omitempty"`
+	Warnings *[]FieldError `json:"warnings,omitempty" yaml:"warnings,omitempty"`
 }
 
 // AgentDraft defines model for AgentDraft.
 type AgentDraft struct {
 	// BudgetScope BudgetScope says what token_budget is held against: the agent's own use, or
-	// also what it and all below it use together.
+	// also what it and all below it use together. The default is `own`.
 	//
 	// Example: subtree
 	BudgetScope *AgentDraftBudgetScope `json:"budget_scope,omitempty" yaml:"budget_scope,omitempty"`
@@ -1933,7 +1888,7 @@ type AgentDraft struct {
 	ID string `json:"id" yaml:"id"`
 
 	// Level Example: 3
-	Level Level `json:"level" yaml:"level"`
+	Level AgentLevel `json:"level" yaml:"level"`
 
 	// Name Example: Custom Assistant
 	Name string `json:"name" yaml:"name"`
@@ -1954,7 +1909,7 @@ type AgentDraft struct {
 }
 
 // AgentDraftBudgetScope BudgetScope says what token_budget is held against: the agent's own use, or
-// also what it and all below it use together.
+// also what it and all below it use together. The default is `own`.
 //
 // Example: subtree
 type AgentDraftBudgetScope string
@@ -1980,7 +1935,7 @@ type AgentItem struct {
 	IsActive bool `json:"is_active" yaml:"is_active"`
 
 	// Level Example: 2
-	Level Level `json:"level" yaml:"level"`
+	Level AgentLevel `json:"level" yaml:"level"`
 
 	// Name Example: Personal Finance Agent
 	Name string `json:"name" yaml:"name"`
@@ -2048,10 +2003,10 @@ type AgentKeyIssued struct {
 	// Example: true
 	Required bool `json:"required" yaml:"required"`
 
-	// Worker What the agent is called in lines of PROTOCOL_V5.
+	// V5Id What the agent is called in lines of PROTOCOL_V5.
 	//
 	// Example: W3
-	Worker string `json:"worker" yaml:"worker"`
+	V5Id string `json:"v5_id" yaml:"v5_id"`
 }
 
 // AgentKeyView defines model for AgentKeyView.
@@ -2075,11 +2030,14 @@ type AgentKeyView struct {
 	// Example: true
 	Required bool `json:"required" yaml:"required"`
 
-	// Worker What the agent is called in lines of PROTOCOL_V5.
+	// V5Id What the agent is called in lines of PROTOCOL_V5.
 	//
 	// Example: W3
-	Worker string `json:"worker" yaml:"worker"`
+	V5Id string `json:"v5_id" yaml:"v5_id"`
 }
+
+// AgentLevel defines model for AgentLevel.
+type AgentLevel int
 
 // AgentList defines model for AgentList.
 type AgentList struct {
@@ -2158,7 +2116,7 @@ type AgentRef struct {
 	ID string `json:"id" yaml:"id"`
 
 	// Level Example: 3
-	Level Level `json:"level" yaml:"level"`
+	Level AgentLevel `json:"level" yaml:"level"`
 }
 
 // AgentStats defines model for AgentStats.
@@ -2173,13 +2131,89 @@ type AgentStats struct {
 	SuccessRate *float64 `json:"success_rate" yaml:"success_rate"`
 }
 
-// Ancestry defines model for Ancestry.
-type Ancestry struct {
-	// AgentID Example: budget-assistant
+// AgentUsage defines model for AgentUsage.
+type AgentUsage struct {
+	// AdditionalBudget AdditionalBudget is the part of budget that is temporary.
+	//
+	// Example: 0
+	AdditionalBudget int64 `json:"additional_budget" yaml:"additional_budget"`
+
+	// AgentID Example: finance-personal
 	AgentID string `json:"agent_id" yaml:"agent_id"`
 
-	// Ancestors The parent first, nova last.
-	Ancestors []ChainElement `json:"ancestors" yaml:"ancestors"`
+	// Budget Budget is what the agent may use today: its token_budget and its additional
+	// budgets. Null is unlimited, only for L0.
+	//
+	// Example: 25000
+	Budget *int64 `json:"budget" yaml:"budget"`
+
+	// BudgetScope Example: own
+	BudgetScope BudgetScope `json:"budget_scope" yaml:"budget_scope"`
+
+	// ForgivenToday ForgivenToday is what resets wrote off today.
+	//
+	// Example: 0
+	ForgivenToday int64 `json:"forgiven_today" yaml:"forgiven_today"`
+
+	// Remaining Remaining is max(0, budget − used_today − reserved); null is unlimited.
+	//
+	// Example: 12500
+	Remaining *int64 `json:"remaining" yaml:"remaining"`
+
+	// Reserved Reserved is what is held and not yet settled.
+	//
+	// Example: 0
+	Reserved int64 `json:"reserved" yaml:"reserved"`
+
+	// ResetAt ResetAt is the next midnight UTC.
+	//
+	// Example: 2026-01-11T00:00:00Z
+	ResetAt time.Time `json:"reset_at" yaml:"reset_at"`
+
+	// SubtreeForgivenToday Example: 0
+	SubtreeForgivenToday *int64 `json:"subtree_forgiven_today,omitempty" yaml:"subtree_forgiven_today,omitempty"`
+
+	// SubtreeRemaining SubtreeRemaining is what the agent and all below it may still use together,
+	// with budget_scope subtree; null otherwise.
+	//
+	// Example: 5600
+	SubtreeRemaining *int64 `json:"subtree_remaining" yaml:"subtree_remaining"`
+
+	// SubtreeReserved SubtreeReserved is what is held by the agent and by those below it, and
+	// SubtreeForgivenToday what resets wrote off of the roll-up today, both with
+	// budget_scope subtree.
+	//
+	// Example: 1500
+	SubtreeReserved *int64 `json:"subtree_reserved,omitempty" yaml:"subtree_reserved,omitempty"`
+
+	// SubtreeUsedToday SubtreeUsedToday is the sum of today's facts of the agent and of those that
+	// stood below it when they spent; no reset changes it.
+	//
+	// Example: 19400
+	SubtreeUsedToday int64 `json:"subtree_used_today" yaml:"subtree_used_today"`
+
+	// UsedThisHour Example: 2100
+	UsedThisHour int64 `json:"used_this_hour" yaml:"used_this_hour"`
+
+	// UsedToday UsedToday is what the agent itself used today, less what a reset wrote off.
+	//
+	// Example: 12500
+	UsedToday int64 `json:"used_today" yaml:"used_today"`
+}
+
+// AncestorView defines model for AncestorView.
+type AncestorView struct {
+	// ID Example: finance-personal
+	ID string `json:"id" yaml:"id"`
+
+	// IsActive Example: true
+	IsActive bool `json:"is_active" yaml:"is_active"`
+
+	// Level Example: 2
+	Level AgentLevel `json:"level" yaml:"level"`
+
+	// Name Example: Personal Finance Agent
+	Name string `json:"name" yaml:"name"`
 }
 
 // AttemptView defines model for AttemptView.
@@ -2235,8 +2269,8 @@ type AuditEntry struct {
 	AgentID string `json:"agent_id" yaml:"agent_id"`
 
 	// At Example: 2026-01-10T15:30:00Z
-	At      time.Time `json:"at" yaml:"at"`
-	Changes []Change  `json:"changes" yaml:"changes"`
+	At      time.Time     `json:"at" yaml:"at"`
+	Changes []FieldChange `json:"changes" yaml:"changes"`
 
 	// ID Example: 42
 	ID int64 `json:"id" yaml:"id"`
@@ -2257,8 +2291,8 @@ type AuditEntry struct {
 	Version int64 `json:"version" yaml:"version"`
 }
 
-// AuditTrail defines model for AuditTrail.
-type AuditTrail struct {
+// AuditLog defines model for AuditLog.
+type AuditLog struct {
 	// AgentID Example: finance-personal
 	AgentID string       `json:"agent_id" yaml:"agent_id"`
 	Entries []AuditEntry `json:"entries" yaml:"entries"`
@@ -2267,28 +2301,6 @@ type AuditTrail struct {
 	//
 	// Example: NDE
 	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
-}
-
-// Balance defines model for Balance.
-type Balance struct {
-	// Budget Budget is what the agent may use today; null is unlimited, only for L0.
-	//
-	// Example: 25000
-	Budget *int64 `json:"budget" yaml:"budget"`
-
-	// Remaining Remaining is max(0, budget − used_today − reserved); null is unlimited.
-	//
-	// Example: 12500
-	Remaining *int64 `json:"remaining" yaml:"remaining"`
-
-	// Reserved Example: 0
-	Reserved int64 `json:"reserved" yaml:"reserved"`
-
-	// ResetAt Example: 2026-01-11T00:00:00Z
-	ResetAt time.Time `json:"reset_at" yaml:"reset_at"`
-
-	// UsedToday Example: 12500
-	UsedToday int64 `json:"used_today" yaml:"used_today"`
 }
 
 // BreakerView defines model for BreakerView.
@@ -2360,6 +2372,61 @@ type BudgetAdditionList struct {
 	AgentID string `json:"agent_id" yaml:"agent_id"`
 }
 
+// BudgetBalance defines model for BudgetBalance.
+type BudgetBalance struct {
+	// Budget Budget is what the agent may use today; null is unlimited, only for L0.
+	//
+	// Example: 25000
+	Budget *int64 `json:"budget" yaml:"budget"`
+
+	// Remaining Remaining is max(0, budget − used_today − reserved); null is unlimited.
+	//
+	// Example: 12500
+	Remaining *int64 `json:"remaining" yaml:"remaining"`
+
+	// Reserved Example: 0
+	Reserved int64 `json:"reserved" yaml:"reserved"`
+
+	// ResetAt Example: 2026-01-11T00:00:00Z
+	ResetAt time.Time `json:"reset_at" yaml:"reset_at"`
+
+	// UsedToday Example: 12500
+	UsedToday int64 `json:"used_today" yaml:"used_today"`
+}
+
+// BudgetOverrun defines model for BudgetOverrun.
+type BudgetOverrun struct {
+	// Action Example: raise
+	Action BudgetOverrunAction `json:"action" yaml:"action"`
+
+	// MaxBudget MaxBudget bounds what the budget is raised to, in tokens; 0 is no bound but that it
+	// becomes what the worker needs, or twice as much where it does not say.
+	//
+	// Example: 8000
+	MaxBudget *int64 `json:"max_budget,omitempty" yaml:"max_budget,omitempty"`
+}
+
+// BudgetOverrunAction Example: raise
+type BudgetOverrunAction string
+
+// BudgetOverrunDraft defines model for BudgetOverrunDraft.
+type BudgetOverrunDraft struct {
+	// Action The end of the task, a larger budget and another attempt, or one more attempt that asks for a simpler version.
+	//
+	// Example: raise
+	Action *BudgetOverrunDraftAction `json:"action,omitempty" yaml:"action,omitempty"`
+
+	// MaxBudget What the budget is raised to at most; without it that is what the agent needs, or twice as much where it does not say.
+	//
+	// Example: 8000
+	MaxBudget *int64 `json:"max_budget,omitempty" yaml:"max_budget,omitempty"`
+}
+
+// BudgetOverrunDraftAction The end of the task, a larger budget and another attempt, or one more attempt that asks for a simpler version.
+//
+// Example: raise
+type BudgetOverrunDraftAction string
+
 // BudgetProblem defines model for BudgetProblem.
 type BudgetProblem struct {
 	// AgentID AgentID is whose budget does not cover it: the agent's own, or that of one
@@ -2372,11 +2439,11 @@ type BudgetProblem struct {
 	Budget *int64 `json:"budget,omitempty" yaml:"budget,omitempty"`
 
 	// Code Example: invalid-request
-	Code Code `json:"code" yaml:"code"`
+	Code ProblemCode `json:"code" yaml:"code"`
 
 	// Detail Example: level must be an integer, not a string
-	Detail *string  `json:"detail,omitempty" yaml:"detail,omitempty"`
-	Errors *[]Field `json:"errors,omitempty" yaml:"errors,omitempty"`
+	Detail *string       `json:"detail,omitempty" yaml:"detail,omitempty"`
+	Errors *[]FieldError `json:"errors,omitempty" yaml:"errors,omitempty"`
 
 	// Instance Example: /api/v1/agents
 	Instance *string `json:"instance,omitempty" yaml:"instance,omitempty"`
@@ -2415,12 +2482,14 @@ type BudgetProblem struct {
 // BudgetScope defines model for BudgetScope.
 type BudgetScope string
 
-// Cancellation defines model for Cancellation.
-type Cancellation struct {
-	// Reason Why, for whoever looks at the task.
-	//
-	// Example: not needed any more
-	Reason *string `json:"reason,omitempty" yaml:"reason,omitempty"`
+// CallerIdentity defines model for CallerIdentity.
+type CallerIdentity struct {
+	// Agent The agent that the token is bound to.
+	Agent *AgentItem `json:"agent" yaml:"agent"`
+
+	// ChainOfCommand The agents above that agent, its parent first; empty without an agent.
+	ChainOfCommand []AncestorView `json:"chain_of_command" yaml:"chain_of_command"`
+	Token          TokenView      `json:"token" yaml:"token"`
 }
 
 // CandidateView defines model for CandidateView.
@@ -2448,32 +2517,6 @@ type CandidateView struct {
 	// Example: 1
 	Score float64 `json:"score" yaml:"score"`
 }
-
-// ChainElement defines model for ChainElement.
-type ChainElement struct {
-	// ID Example: finance-personal
-	ID string `json:"id" yaml:"id"`
-
-	// IsActive Example: true
-	IsActive bool `json:"is_active" yaml:"is_active"`
-
-	// Level Example: 2
-	Level Level `json:"level" yaml:"level"`
-
-	// Name Example: Personal Finance Agent
-	Name string `json:"name" yaml:"name"`
-}
-
-// Change defines model for Change.
-type Change struct {
-	// Field Example: token_budget
-	Field string      `json:"field" yaml:"field"`
-	From  interface{} `json:"from" yaml:"from"`
-	To    interface{} `json:"to" yaml:"to"`
-}
-
-// Code defines model for Code.
-type Code string
 
 // DecisionView defines model for DecisionView.
 type DecisionView struct {
@@ -2593,6 +2636,9 @@ type DeliveryList struct {
 	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
 }
 
+// DeliveryOrdering defines model for DeliveryOrdering.
+type DeliveryOrdering string
+
 // DeliveryPayload defines model for DeliveryPayload.
 type DeliveryPayload struct {
 	// Data An object, as x-webhooks describes it.
@@ -2657,59 +2703,6 @@ type DeliveryViewEvent string
 // DeliveryViewStatus Example: pending
 type DeliveryViewStatus string
 
-// Difference defines model for Difference.
-type Difference struct {
-	// AgentID Example: finance-personal
-	AgentID string `json:"agent_id" yaml:"agent_id"`
-
-	// Computed Example: 2050
-	Computed int64 `json:"computed" yaml:"computed"`
-
-	// Stored Example: 2100
-	Stored int64 `json:"stored" yaml:"stored"`
-
-	// What What names the sum: window, used, forgiven, reserved, settled, extra,
-	// subtree_used, subtree_forgiven or subtree_reserved.
-	//
-	// Example: window
-	What string `json:"what" yaml:"what"`
-
-	// Where Where narrows it down: the hour and the path of a window, the id of a reservation.
-	//
-	// Example: 2026-01-10T15:00:00Z nova/orch-personnel/finance-personal
-	Where *string `json:"where,omitempty" yaml:"where,omitempty"`
-}
-
-// EndedProblem defines model for EndedProblem.
-type EndedProblem struct {
-	// Code Example: invalid-request
-	Code Code `json:"code" yaml:"code"`
-
-	// Detail Example: level must be an integer, not a string
-	Detail *string  `json:"detail,omitempty" yaml:"detail,omitempty"`
-	Errors *[]Field `json:"errors,omitempty" yaml:"errors,omitempty"`
-
-	// Instance Example: /api/v1/agents
-	Instance *string `json:"instance,omitempty" yaml:"instance,omitempty"`
-
-	// RequestID Example: 01890a5d-ac96-774b-bcce-b302099a8057
-	RequestID *string `json:"request_id,omitempty" yaml:"request_id,omitempty"`
-
-	// State State is how it ended; absent where the Idempotency-Key is what is wrong.
-	//
-	// Example: released
-	State *ReservationState `json:"state,omitempty" yaml:"state,omitempty"`
-
-	// Status Example: 400
-	Status int `json:"status" yaml:"status"`
-
-	// Title Example: Invalid request
-	Title string `json:"title" yaml:"title"`
-
-	// Type Example: /problems/invalid-request
-	Type string `json:"type" yaml:"type"`
-}
-
 // Envelope defines model for Envelope.
 type Envelope struct {
 	union json.RawMessage
@@ -2717,62 +2710,62 @@ type Envelope struct {
 
 // ErrorContext defines model for ErrorContext.
 type ErrorContext struct {
-	// AgentID Of 5002, an agent or a type, `orchestrator` for comet itself; of 5004, who the sender claims to be.
+	// AgentID For 5002, an agent or a type, `orchestrator` for comet itself; for 5004, the claimed sender.
 	//
 	// Example: infra-1
 	AgentID *string `json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
 
-	// AttemptedRetries Of 5001.
+	// AttemptedRetries For 5001.
 	//
 	// Example: 3
 	AttemptedRetries *int64 `json:"attempted_retries,omitempty" yaml:"attempted_retries,omitempty"`
 
-	// Available Of 5005.
+	// Available For 5005.
 	//
 	// Example: 128
 	Available *int64 `json:"available,omitempty" yaml:"available,omitempty"`
 
-	// FieldName Of 5003: the path of the first bad field, null where it is the whole message.
+	// FieldName For 5003: the path of the first invalid field, null for the whole message.
 	//
 	// Example: payload.task_id
 	FieldName *string `json:"field_name,omitempty" yaml:"field_name,omitempty"`
 
-	// LastAttempt Of 5001.
+	// LastAttempt For 5001.
 	//
 	// Example: 2026-01-19T04:21:34Z
 	LastAttempt *time.Time `json:"last_attempt,omitempty" yaml:"last_attempt,omitempty"`
 
-	// LastHeartbeat Of 5002; null where there was none.
+	// LastHeartbeat For 5002; null if there was none.
 	//
 	// Example: 2026-01-19T04:20:00Z
 	LastHeartbeat *time.Time `json:"last_heartbeat,omitempty" yaml:"last_heartbeat,omitempty"`
 
-	// LimitName Of 5005: the resource and its unit.
+	// LimitName For 5005: the resource and its unit.
 	//
 	// Example: gpu_vram_mb
 	LimitName *string `json:"limit_name,omitempty" yaml:"limit_name,omitempty"`
 
-	// Required Of 5005.
+	// Required For 5005.
 	//
 	// Example: 512
 	Required *int64 `json:"required,omitempty" yaml:"required,omitempty"`
 
-	// SupportedTypes Of 5006.
+	// SupportedTypes For 5006.
 	//
 	// Example: ["deploy_service","run_playbook"]
 	SupportedTypes *[]string `json:"supported_types,omitempty" yaml:"supported_types,omitempty"`
 
-	// TokenStatus Of 5004: always `invalid`.
+	// TokenStatus For 5004: always `invalid`.
 	//
 	// Example: invalid
 	TokenStatus *string `json:"token_status,omitempty" yaml:"token_status,omitempty"`
 
-	// ValidationError Of 5003: every rule that is broken.
+	// ValidationError For 5003: every problem of the message.
 	//
 	// Example: payload.task_id must be a UUID
 	ValidationError *string `json:"validation_error,omitempty" yaml:"validation_error,omitempty"`
 
-	// WorkTypeRequested Of 5006.
+	// WorkTypeRequested For 5006.
 	//
 	// Example: generate_code
 	WorkTypeRequested *string `json:"work_type_requested,omitempty" yaml:"work_type_requested,omitempty"`
@@ -2780,12 +2773,13 @@ type ErrorContext struct {
 
 // ErrorEnvelope defines model for ErrorEnvelope.
 type ErrorEnvelope struct {
-	// FromAgent The type of agent that sends, which must be that of the token's agent; `orchestrator` for a token that is bound to none.
+	// FromAgent The type of the sending agent, which must be that of the token's agent; `orchestrator` for a
+	// token that is not bound to an agent.
 	//
 	// Example: orchestrator
 	FromAgent string `json:"from_agent" yaml:"from_agent"`
 
-	// MessageID Once a sender: a message that comes again under the same id is heard once.
+	// MessageID Unique for the sender: a message with an id that was processed before has no effect.
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440001
 	MessageID openapi_types.UUID `json:"message_id" yaml:"message_id"`
@@ -2794,7 +2788,7 @@ type ErrorEnvelope struct {
 	// ProtocolVersion Example: 1.0
 	ProtocolVersion ErrorEnvelopeProtocolVersion `json:"protocol_version" yaml:"protocol_version"`
 
-	// RequestID Stands for one work_request of one sender for 24 hours, and for what is said about it.
+	// RequestID Identifies one work_request of one sender for 24 hours, and all messages about it.
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440003
 	RequestID openapi_types.UUID `json:"request_id" yaml:"request_id"`
@@ -2802,12 +2796,13 @@ type ErrorEnvelope struct {
 	// Timestamp Example: 2026-01-19T04:21:04Z
 	Timestamp time.Time `json:"timestamp" yaml:"timestamp"`
 
-	// ToAgent The type of agent that is meant; with `orchestrator` any type may do the work.
+	// ToAgent The type of the receiving agent; with `orchestrator` an agent of any type may run the task.
 	//
 	// Example: infra
 	ToAgent string `json:"to_agent" yaml:"to_agent"`
 
-	// TraceID The same 16 bytes as a W3C trace id. In an error about a message that could not be read it is all zeros, as is request_id.
+	// TraceID The same 16 bytes as a W3C trace id. In an error about a message that could not be read it is
+	// all zeros, as is request_id.
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440002
 	TraceID openapi_types.UUID `json:"trace_id" yaml:"trace_id"`
@@ -2815,7 +2810,7 @@ type ErrorEnvelope struct {
 	// Type Example: error
 	Type ErrorEnvelopeType `json:"type" yaml:"type"`
 
-	// XCustomFields Carried to the agent as it came.
+	// XCustomFields Passed to the agent unchanged.
 	XCustomFields *map[string]interface{} `json:"x_custom_fields,omitempty" yaml:"x_custom_fields,omitempty"`
 }
 
@@ -2825,159 +2820,16 @@ type ErrorEnvelopeProtocolVersion string
 // ErrorEnvelopeType Example: error
 type ErrorEnvelopeType string
 
-// Fact defines model for Fact.
-type Fact struct {
-	// AgentID Example: finance-personal
-	AgentID string `json:"agent_id" yaml:"agent_id"`
-
-	// At Example: 2026-01-10T15:30:00Z
-	At time.Time `json:"at" yaml:"at"`
-
-	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
-	ID string `json:"id" yaml:"id"`
-
-	// Kind Kind is the kind of use, a word of the caller's own.
-	//
-	// Example: completion
-	Kind *string `json:"kind,omitempty" yaml:"kind,omitempty"`
-
-	// Model Model is the language model that was asked.
-	//
-	// Example: gpt-5-mini
-	Model *string `json:"model,omitempty" yaml:"model,omitempty"`
-
-	// Replayed Replayed is set where the request_id was recorded before; nothing was added.
-	//
-	// Example: true
-	Replayed *bool `json:"replayed,omitempty" yaml:"replayed,omitempty"`
-
-	// RequestID Example: req-01J9
-	RequestID *string `json:"request_id,omitempty" yaml:"request_id,omitempty"`
-
-	// ReservationID ReservationID is the reservation that the fact settled.
-	//
-	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
-	ReservationID *string `json:"reservation_id,omitempty" yaml:"reservation_id,omitempty"`
-
-	// TaskID TaskID is the piece of work.
-	//
-	// Example: task-7f3a
-	TaskID *string `json:"task_id,omitempty" yaml:"task_id,omitempty"`
-
-	// Tokens Example: 1250
-	Tokens int64 `json:"tokens" yaml:"tokens"`
+// FieldChange defines model for FieldChange.
+type FieldChange struct {
+	// Field Example: token_budget
+	Field string      `json:"field" yaml:"field"`
+	From  interface{} `json:"from" yaml:"from"`
+	To    interface{} `json:"to" yaml:"to"`
 }
 
-// FactBatch defines model for FactBatch.
-type FactBatch struct {
-	// Facts All of them are recorded, or none.
-	Facts []FactDraft `json:"facts" yaml:"facts"`
-}
-
-// FactDraft defines model for FactDraft.
-type FactDraft struct {
-	// DurationMS DurationMS is how long the work took, in milliseconds, at most 30 days.
-	// It needs an outcome.
-	//
-	// Example: 234
-	DurationMS *int64 `json:"duration_ms,omitempty" yaml:"duration_ms,omitempty"`
-
-	// Kind Kind is the kind of use, a word of the caller's own.
-	//
-	// Example: completion
-	Kind *string `json:"kind,omitempty" yaml:"kind,omitempty"`
-
-	// Model Model is the language model that was asked.
-	//
-	// Example: gpt-5-mini
-	Model *string `json:"model,omitempty" yaml:"model,omitempty"`
-
-	// Outcome Example: success
-	Outcome *Outcome `json:"outcome,omitempty" yaml:"outcome,omitempty"`
-
-	// RequestID RequestID makes the fact count once however often it is sent.
-	//
-	// Example: req-01J9
-	RequestID *string `json:"request_id,omitempty" yaml:"request_id,omitempty"`
-
-	// SessionID SessionID groups work and needs an outcome; without it the task counts as the session, without
-	// both every fact is one of its own.
-	//
-	// Example: session-42
-	SessionID *string `json:"session_id,omitempty" yaml:"session_id,omitempty"`
-
-	// TaskID TaskID is the piece of work.
-	//
-	// Example: task-7f3a
-	TaskID *string `json:"task_id,omitempty" yaml:"task_id,omitempty"`
-
-	// Tokens Example: 1250
-	Tokens int64 `json:"tokens" yaml:"tokens"`
-}
-
-// FactRecorded defines model for FactRecorded.
-type FactRecorded struct {
-	// AgentID Example: finance-personal
-	AgentID string `json:"agent_id" yaml:"agent_id"`
-
-	// At Example: 2026-01-10T15:30:00Z
-	At      time.Time `json:"at" yaml:"at"`
-	Balance Balance   `json:"balance" yaml:"balance"`
-
-	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
-	ID string `json:"id" yaml:"id"`
-
-	// Kind Kind is the kind of use, a word of the caller's own.
-	//
-	// Example: completion
-	Kind *string `json:"kind,omitempty" yaml:"kind,omitempty"`
-
-	// Model Model is the language model that was asked.
-	//
-	// Example: gpt-5-mini
-	Model *string `json:"model,omitempty" yaml:"model,omitempty"`
-
-	// Replayed Replayed is set where the request_id was recorded before; nothing was added.
-	//
-	// Example: true
-	Replayed *bool `json:"replayed,omitempty" yaml:"replayed,omitempty"`
-
-	// RequestID Example: req-01J9
-	RequestID *string `json:"request_id,omitempty" yaml:"request_id,omitempty"`
-
-	// ReservationID ReservationID is the reservation that the fact settled.
-	//
-	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
-	ReservationID *string `json:"reservation_id,omitempty" yaml:"reservation_id,omitempty"`
-
-	// TaskID TaskID is the piece of work.
-	//
-	// Example: task-7f3a
-	TaskID *string `json:"task_id,omitempty" yaml:"task_id,omitempty"`
-
-	// Tokens Example: 1250
-	Tokens int64 `json:"tokens" yaml:"tokens"`
-}
-
-// FactsRecorded defines model for FactsRecorded.
-type FactsRecorded struct {
-	// Balance Balance is what the agent has left after them.
-	Balance Balance `json:"balance" yaml:"balance"`
-	Facts   []Fact  `json:"facts" yaml:"facts"`
-
-	// Recorded How many were new.
-	//
-	// Example: 2
-	Recorded int `json:"recorded" yaml:"recorded"`
-
-	// Replayed How many had been recorded before.
-	//
-	// Example: 1
-	Replayed int `json:"replayed" yaml:"replayed"`
-}
-
-// Field defines model for Field.
-type Field struct {
+// FieldError defines model for FieldError.
+type FieldError struct {
 	// Detail Detail is one sentence for a person.
 	//
 	// Example: an L3 agent runs at 444 Hz, not 555 Hz
@@ -3009,80 +2861,6 @@ type Field struct {
 	Rule string `json:"rule" yaml:"rule"`
 }
 
-// Found defines model for Found.
-type Found struct {
-	Meta  FoundMeta   `json:"meta" yaml:"meta"`
-	Tools []FoundTool `json:"tools" yaml:"tools"`
-}
-
-// FoundMeta defines model for FoundMeta.
-type FoundMeta struct {
-	// Alpha How much the text counts; the graph counts the rest.
-	//
-	// Example: 1
-	Alpha float64 `json:"alpha" yaml:"alpha"`
-
-	// Density How much of the usage graph there is.
-	//
-	// Example: 0.1
-	Density float64 `json:"density" yaml:"density"`
-
-	// Embeddings Example: used
-	Embeddings *string `json:"embeddings,omitempty" yaml:"embeddings,omitempty"`
-
-	// TookMS Example: 0.4
-	TookMS float64 `json:"took_ms" yaml:"took_ms"`
-
-	// TotalTools Example: 128
-	TotalTools int `json:"total_tools" yaml:"total_tools"`
-}
-
-// FoundTool defines model for FoundTool.
-type FoundTool struct {
-	// Class Example: read
-	Class FoundToolClass `json:"class" yaml:"class"`
-
-	// Description Example: Read file contents
-	Description string `json:"description" yaml:"description"`
-
-	// GraphScore What the use together with context_tools is worth.
-	//
-	// Example: 0
-	GraphScore float64 `json:"graph_score" yaml:"graph_score"`
-
-	// ListedName Listed is the name it has in tools/list, which clients that know only listed tools call.
-	//
-	// Example: filesystem__read_file
-	ListedName string `json:"listed_name" yaml:"listed_name"`
-
-	// Name Example: filesystem:read_file
-	Name string `json:"name" yaml:"name"`
-
-	// Related Not found by the text, but used with what was.
-	//
-	// Example: false
-	Related bool `json:"related" yaml:"related"`
-
-	// RelatedTools Example: ["filesystem:list_directory"]
-	RelatedTools []string `json:"related_tools" yaml:"related_tools"`
-
-	// Score Example: 0.92
-	Score float64 `json:"score" yaml:"score"`
-
-	// SemanticScore What the text is worth.
-	//
-	// Example: 0.92
-	SemanticScore float64 `json:"semantic_score" yaml:"semantic_score"`
-
-	// Stub A TypeScript declaration, where include_stubs asks for it.
-	//
-	// Example: filesystem.read_file(args: { path: string }): Promise<any>
-	Stub *string `json:"stub,omitempty" yaml:"stub,omitempty"`
-}
-
-// FoundToolClass Example: read
-type FoundToolClass string
-
 // HealthStatus defines model for HealthStatus.
 type HealthStatus struct {
 	// Checks What was checked, by name.
@@ -3105,7 +2883,7 @@ type Heartbeat struct {
 	// Example: 40
 	Load *int `json:"load,omitempty" yaml:"load,omitempty"`
 
-	// Queue How many tasks wait at the agent.
+	// Queue How many tasks are waiting at the agent.
 	//
 	// Example: 0
 	Queue *int `json:"queue,omitempty" yaml:"queue,omitempty"`
@@ -3141,7 +2919,7 @@ type HierarchyNode struct {
 	IsActive bool `json:"is_active" yaml:"is_active"`
 
 	// Level Example: 1
-	Level Level `json:"level" yaml:"level"`
+	Level AgentLevel `json:"level" yaml:"level"`
 
 	// Name Example: Personnel Orchestrator
 	Name string `json:"name" yaml:"name"`
@@ -3153,63 +2931,6 @@ type HierarchyNode struct {
 
 	// Usage Only where it was asked for.
 	Usage *NodeUsage `json:"usage,omitempty" yaml:"usage,omitempty"`
-}
-
-// Hints defines model for Hints.
-type Hints struct {
-	// MaxDurationSeconds For how long an attempt may say nothing, in seconds, instead of 30.
-	//
-	// Example: 300
-	MaxDurationSeconds *int64 `json:"max_duration_seconds,omitempty" yaml:"max_duration_seconds,omitempty"`
-
-	// MaxMemoryMb Example: 512
-	MaxMemoryMb *int64 `json:"max_memory_mb,omitempty" yaml:"max_memory_mb,omitempty"`
-
-	// MaxTokens The task's budget in tokens.
-	//
-	// Example: 2000
-	MaxTokens *int64 `json:"max_tokens,omitempty" yaml:"max_tokens,omitempty"`
-}
-
-// HistoryBucket defines model for HistoryBucket.
-type HistoryBucket struct {
-	// Breakdown Breakdown is the largest groups first; what has no label has the value "".
-	Breakdown *[]HistoryGroup `json:"breakdown,omitempty" yaml:"breakdown,omitempty"`
-
-	// OtherTokens OtherTokens is what the groups that are not named used.
-	//
-	// Example: 120
-	OtherTokens *int64 `json:"other_tokens,omitempty" yaml:"other_tokens,omitempty"`
-
-	// Start Start is the first moment of the window, UTC.
-	//
-	// Example: 2026-01-10T15:00:00Z
-	Start time.Time `json:"start" yaml:"start"`
-
-	// Tokens Example: 2100
-	Tokens int64 `json:"tokens" yaml:"tokens"`
-}
-
-// HistoryGroup defines model for HistoryGroup.
-type HistoryGroup struct {
-	// Facts Example: 7
-	Facts int64 `json:"facts" yaml:"facts"`
-
-	// Tokens Example: 1980
-	Tokens int64 `json:"tokens" yaml:"tokens"`
-
-	// Value Example: gpt-5-mini
-	Value string `json:"value" yaml:"value"`
-}
-
-// Identity defines model for Identity.
-type Identity struct {
-	// Agent The agent that the token is bound to.
-	Agent *AgentItem `json:"agent" yaml:"agent"`
-
-	// ChainOfCommand The agents above that agent, its parent first; empty without an agent.
-	ChainOfCommand []ChainElement `json:"chain_of_command" yaml:"chain_of_command"`
-	Token          TokenView      `json:"token" yaml:"token"`
 }
 
 // ImportChange defines model for ImportChange.
@@ -3251,9 +2972,9 @@ type ImportReport struct {
 	// Valid Whether the document breaks no rule.
 	//
 	// Example: true
-	Valid      bool    `json:"valid" yaml:"valid"`
-	Violations []Field `json:"violations" yaml:"violations"`
-	Warnings   []Field `json:"warnings" yaml:"warnings"`
+	Valid      bool         `json:"valid" yaml:"valid"`
+	Violations []FieldError `json:"violations" yaml:"violations"`
+	Warnings   []FieldError `json:"warnings" yaml:"warnings"`
 }
 
 // InboxMessages defines model for InboxMessages.
@@ -3261,12 +2982,65 @@ type InboxMessages struct {
 	Messages []Envelope `json:"messages" yaml:"messages"`
 }
 
-// Level defines model for Level.
-type Level int
+// LedgerDifference defines model for LedgerDifference.
+type LedgerDifference struct {
+	// AgentID Example: finance-personal
+	AgentID string `json:"agent_id" yaml:"agent_id"`
 
-// LineList defines model for LineList.
-type LineList struct {
-	Lines []LineView `json:"lines" yaml:"lines"`
+	// Computed Example: 2050
+	Computed int64 `json:"computed" yaml:"computed"`
+
+	// Key Where narrows it down: the hour and the path of a window, the id of a reservation.
+	//
+	// Example: 2026-01-10T15:00:00Z nova/orch-personnel/finance-personal
+	Key *string `json:"key,omitempty" yaml:"key,omitempty"`
+
+	// Stored Example: 2100
+	Stored int64 `json:"stored" yaml:"stored"`
+
+	// Sum What names the sum: window, used, forgiven, reserved, settled, extra,
+	// subtree_used, subtree_forgiven or subtree_reserved.
+	//
+	// Example: window
+	Sum string `json:"sum" yaml:"sum"`
+}
+
+// LedgerVerification defines model for LedgerVerification.
+type LedgerVerification struct {
+	// Accounts Example: 287
+	Accounts int64 `json:"accounts" yaml:"accounts"`
+
+	// CheckedAt CheckedAt is the moment the ledger is described at.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	CheckedAt time.Time `json:"checked_at" yaml:"checked_at"`
+
+	// Differences Differences are at most 100; Total counts all.
+	Differences []LedgerDifference `json:"differences" yaml:"differences"`
+
+	// Facts Example: 128044
+	Facts int64 `json:"facts" yaml:"facts"`
+
+	// FromDay FromDay is the first UTC day whose facts are still kept, as YYYY-MM-DD.
+	//
+	// Example: 2025-11-01
+	FromDay string `json:"from_day" yaml:"from_day"`
+
+	// Reservations Those that are held.
+	//
+	// Example: 12
+	Reservations int64 `json:"reservations" yaml:"reservations"`
+
+	// TotalDifferences Example: 0
+	TotalDifferences int64 `json:"total_differences" yaml:"total_differences"`
+
+	// Windows Example: 5210
+	Windows int64 `json:"windows" yaml:"windows"`
+}
+
+// LoggedMessageList defines model for LoggedMessageList.
+type LoggedMessageList struct {
+	Messages []LoggedMessageView `json:"messages" yaml:"messages"`
 
 	// NextCursor Absent on the last page.
 	//
@@ -3274,8 +3048,8 @@ type LineList struct {
 	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
 }
 
-// LineView defines model for LineView.
-type LineView struct {
+// LoggedMessageView defines model for LoggedMessageView.
+type LoggedMessageView struct {
 	// At Example: 2026-01-10T15:30:00Z
 	At time.Time `json:"at" yaml:"at"`
 
@@ -3353,89 +3127,14 @@ type NodeUsage struct {
 	UsedToday int64 `json:"used_today" yaml:"used_today"`
 }
 
-// Ordering defines model for Ordering.
-type Ordering string
-
-// Outcome defines model for Outcome.
-type Outcome string
-
-// Overrun defines model for Overrun.
-type Overrun struct {
-	// Action Example: raise
-	Action OverrunAction `json:"action" yaml:"action"`
-
-	// MaxBudget MaxBudget bounds what the budget is raised to, in tokens; 0 is no bound but that it
-	// becomes what the worker needs, or twice as much where it does not say.
-	//
-	// Example: 8000
-	MaxBudget *int64 `json:"max_budget,omitempty" yaml:"max_budget,omitempty"`
-}
-
-// OverrunAction Example: raise
-type OverrunAction string
-
-// OverrunDraft defines model for OverrunDraft.
-type OverrunDraft struct {
-	// Action The end of the task, a larger budget and another attempt, or one more attempt that asks for a simpler version.
-	//
-	// Example: raise
-	Action *OverrunDraftAction `json:"action,omitempty" yaml:"action,omitempty"`
-
-	// MaxBudget What the budget is raised to at most; without it that is what the agent needs, or twice as much where it does not say.
-	//
-	// Example: 8000
-	MaxBudget *int64 `json:"max_budget,omitempty" yaml:"max_budget,omitempty"`
-}
-
-// OverrunDraftAction The end of the task, a larger budget and another attempt, or one more attempt that asks for a simpler version.
-//
-// Example: raise
-type OverrunDraftAction string
-
-// Parallel defines model for Parallel.
-type Parallel struct {
-	// Aggregate Aggregate is what becomes of their results.
-	//
-	// Example: majority
-	Aggregate ParallelAggregate `json:"aggregate" yaml:"aggregate"`
-
-	// Workers Workers is how many, 2 to MaxParallel; where fewer are free, it is those.
-	//
-	// Example: 3
-	Workers int `json:"workers" yaml:"workers"`
-}
-
-// ParallelAggregate Aggregate is what becomes of their results.
-//
-// Example: majority
-type ParallelAggregate string
-
-// ParallelDraft defines model for ParallelDraft.
-type ParallelDraft struct {
-	// Aggregate What becomes of their results: the first success (default), all of them in a list, the one that more than half have given, or all that succeeded made one.
-	//
-	// Example: majority
-	Aggregate *ParallelDraftAggregate `json:"aggregate,omitempty" yaml:"aggregate,omitempty"`
-
-	// Workers How many; where fewer are free, it is those.
-	//
-	// Example: 3
-	Workers *int `json:"workers,omitempty" yaml:"workers,omitempty"`
-}
-
-// ParallelDraftAggregate What becomes of their results: the first success (default), all of them in a list, the one that more than half have given, or all that succeeded made one.
-//
-// Example: majority
-type ParallelDraftAggregate string
-
 // Problem defines model for Problem.
 type Problem struct {
 	// Code Example: invalid-request
-	Code Code `json:"code" yaml:"code"`
+	Code ProblemCode `json:"code" yaml:"code"`
 
 	// Detail Example: level must be an integer, not a string
-	Detail *string  `json:"detail,omitempty" yaml:"detail,omitempty"`
-	Errors *[]Field `json:"errors,omitempty" yaml:"errors,omitempty"`
+	Detail *string       `json:"detail,omitempty" yaml:"detail,omitempty"`
+	Errors *[]FieldError `json:"errors,omitempty" yaml:"errors,omitempty"`
 
 	// Instance Example: /api/v1/agents
 	Instance *string `json:"instance,omitempty" yaml:"instance,omitempty"`
@@ -3453,13 +3152,13 @@ type Problem struct {
 	Type string `json:"type" yaml:"type"`
 }
 
+// ProblemCode defines model for ProblemCode.
+type ProblemCode string
+
 // ProblemType defines model for ProblemType.
 type ProblemType struct {
 	// Code Example: parent-not-found
-	Code Code `json:"code" yaml:"code"`
-
-	// Meaning Example: parent_id names no agent.
-	Meaning string `json:"meaning" yaml:"meaning"`
+	Code ProblemCode `json:"code" yaml:"code"`
 
 	// Status Example: 400
 	Status int `json:"status" yaml:"status"`
@@ -3473,12 +3172,13 @@ type ProblemType struct {
 
 // PushDraft defines model for PushDraft.
 type PushDraft struct {
-	// Places How many tasks the agent takes at a time, 1 where it is not said.
+	// Concurrency How many tasks the agent runs at a time, 1 by default.
 	//
 	// Example: 2
-	Places *int `json:"places,omitempty" yaml:"places,omitempty"`
+	Concurrency *int `json:"concurrency,omitempty" yaml:"concurrency,omitempty"`
 
-	// URL Where to push to: an address of at most 2,048 bytes, without user, password or fragment.
+	// URL The address that receives the messages, at most 2,048 bytes, without user, password or
+	// fragment.
 	//
 	// Example: https://agent.example/in
 	URL string `json:"url" yaml:"url"`
@@ -3486,13 +3186,13 @@ type PushDraft struct {
 
 // PushRegistration defines model for PushRegistration.
 type PushRegistration struct {
+	// Concurrency Example: 2
+	Concurrency int `json:"concurrency" yaml:"concurrency"`
+
 	// CreatedAt Example: 2026-01-19T04:21:04Z
 	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
 
-	// Places Example: 2
-	Places int `json:"places" yaml:"places"`
-
-	// Secret What comet shows the agent as its bearer token; it is told this once, by PUT.
+	// Secret The bearer token that comet sends with each push. Only the response to PUT has it.
 	//
 	// Example: 5f0c1d7e9b3a48d2a6c4e8f01b27d935
 	Secret *string `json:"secret,omitempty" yaml:"secret,omitempty"`
@@ -3534,24 +3234,18 @@ type QuestionView struct {
 	Text string `json:"text" yaml:"text"`
 }
 
-// Redelivered defines model for Redelivered.
-type Redelivered struct {
-	// Redelivered Example: 12
-	Redelivered int64 `json:"redelivered" yaml:"redelivered"`
-}
-
-// Redelivery defines model for Redelivery.
-type Redelivery struct {
+// RedeliveryRequest defines model for RedeliveryRequest.
+type RedeliveryRequest struct {
 	// Since Deliveries created at this time or later.
 	//
 	// Example: 2026-01-10T00:00:00Z
 	Since time.Time `json:"since" yaml:"since"`
 }
 
-// Reply defines model for Reply.
-type Reply struct {
-	// Answer Example: 2026
-	Answer string `json:"answer" yaml:"answer"`
+// RedeliveryResult defines model for RedeliveryResult.
+type RedeliveryResult struct {
+	// Redelivered Example: 12
+	Redelivered int64 `json:"redelivered" yaml:"redelivered"`
 }
 
 // Reservation defines model for Reservation.
@@ -3603,11 +3297,41 @@ type ReservationList struct {
 	Reservations []Reservation `json:"reservations" yaml:"reservations"`
 }
 
+// ReservationProblem defines model for ReservationProblem.
+type ReservationProblem struct {
+	// Code Example: invalid-request
+	Code ProblemCode `json:"code" yaml:"code"`
+
+	// Detail Example: level must be an integer, not a string
+	Detail *string       `json:"detail,omitempty" yaml:"detail,omitempty"`
+	Errors *[]FieldError `json:"errors,omitempty" yaml:"errors,omitempty"`
+
+	// Instance Example: /api/v1/agents
+	Instance *string `json:"instance,omitempty" yaml:"instance,omitempty"`
+
+	// RequestID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	RequestID *string `json:"request_id,omitempty" yaml:"request_id,omitempty"`
+
+	// State State is how it ended; absent where the Idempotency-Key is what is wrong.
+	//
+	// Example: released
+	State *ReservationState `json:"state,omitempty" yaml:"state,omitempty"`
+
+	// Status Example: 400
+	Status int `json:"status" yaml:"status"`
+
+	// Title Example: Invalid request
+	Title string `json:"title" yaml:"title"`
+
+	// Type Example: /problems/invalid-request
+	Type string `json:"type" yaml:"type"`
+}
+
 // ReservationSettled defines model for ReservationSettled.
 type ReservationSettled struct {
 	// AgentID Example: finance-personal
-	AgentID string  `json:"agent_id" yaml:"agent_id"`
-	Balance Balance `json:"balance" yaml:"balance"`
+	AgentID string        `json:"agent_id" yaml:"agent_id"`
+	Balance BudgetBalance `json:"balance" yaml:"balance"`
 
 	// CreatedAt Example: 2026-01-10T15:30:00Z
 	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
@@ -3640,11 +3364,49 @@ type ReservationSettled struct {
 	Tokens int64 `json:"tokens" yaml:"tokens"`
 }
 
+// ReservationSettlement defines model for ReservationSettlement.
+type ReservationSettlement struct {
+	// DurationMS DurationMS is how long the work took, in milliseconds, at most 30 days.
+	// It needs an outcome.
+	//
+	// Example: 234
+	DurationMS *int64 `json:"duration_ms,omitempty" yaml:"duration_ms,omitempty"`
+
+	// Kind Kind is the kind of use, a word of the caller's own.
+	//
+	// Example: completion
+	Kind *string `json:"kind,omitempty" yaml:"kind,omitempty"`
+
+	// Model Model is the language model that was asked.
+	//
+	// Example: gpt-5-mini
+	Model *string `json:"model,omitempty" yaml:"model,omitempty"`
+
+	// Outcome Example: success
+	Outcome *WorkOutcome `json:"outcome,omitempty" yaml:"outcome,omitempty"`
+
+	// SessionID SessionID groups work and needs an outcome; without it the task counts as the session, without
+	// both every fact is one of its own.
+	//
+	// Example: session-42
+	SessionID *string `json:"session_id,omitempty" yaml:"session_id,omitempty"`
+
+	// TaskID TaskID is the piece of work.
+	//
+	// Example: task-7f3a
+	TaskID *string `json:"task_id,omitempty" yaml:"task_id,omitempty"`
+
+	// Tokens Tokens is what was really used; 0 records no fact.
+	//
+	// Example: 1730
+	Tokens int64 `json:"tokens" yaml:"tokens"`
+}
+
 // ReservationState defines model for ReservationState.
 type ReservationState string
 
-// Resources defines model for Resources.
-type Resources struct {
+// ResourcesUsed defines model for ResourcesUsed.
+type ResourcesUsed struct {
 	// CPUTimeMS Example: 12450
 	CPUTimeMS *int64 `json:"cpu_time_ms,omitempty" yaml:"cpu_time_ms,omitempty"`
 
@@ -3670,7 +3432,9 @@ type RosterDocument struct {
 
 // RosterEntry defines model for RosterEntry.
 type RosterEntry struct {
-	// BudgetScope Example: subtree
+	// BudgetScope The default is `own`.
+	//
+	// Example: subtree
 	BudgetScope *BudgetScope `json:"budget_scope,omitempty" yaml:"budget_scope,omitempty"`
 
 	// Capabilities Example: ["budgeting","expense_tracking","savings"]
@@ -3685,7 +3449,9 @@ type RosterEntry struct {
 	// ID Example: finance-personal
 	ID string `json:"id" yaml:"id"`
 
-	// IsActive Example: true
+	// IsActive The default is `true`.
+	//
+	// Example: true
 	IsActive *bool `json:"is_active,omitempty" yaml:"is_active,omitempty"`
 
 	// Level Example: 2
@@ -3707,9 +3473,9 @@ type RosterEntry struct {
 	Type *string `json:"type,omitempty" yaml:"type,omitempty"`
 }
 
-// Rotation defines model for Rotation.
-type Rotation struct {
-	// GraceSeconds How long deliveries are signed with the old secret too, in seconds.
+// SecretRotation defines model for SecretRotation.
+type SecretRotation struct {
+	// GraceSeconds How long deliveries are signed with the old secret too, in seconds. The default is `86400`.
 	//
 	// Example: 86400
 	GraceSeconds *int64 `json:"grace_seconds,omitempty" yaml:"grace_seconds,omitempty"`
@@ -3721,22 +3487,10 @@ type Rotation struct {
 	Secret *string `json:"secret,omitempty" yaml:"secret,omitempty"`
 }
 
-// Scope defines model for Scope.
-type Scope string
-
-// SearchQuery defines model for SearchQuery.
-type SearchQuery struct {
-	ContextTools   *[]string `json:"context_tools,omitempty" yaml:"context_tools,omitempty"`
-	IncludeRelated *bool     `json:"include_related,omitempty" yaml:"include_related,omitempty"`
-	IncludeStubs   *bool     `json:"include_stubs,omitempty" yaml:"include_stubs,omitempty"`
-	Limit          *int      `json:"limit,omitempty" yaml:"limit,omitempty"`
-	Query          *string   `json:"query,omitempty" yaml:"query,omitempty"`
-}
-
 // SessionDraft defines model for SessionDraft.
 type SessionDraft struct {
-	// Facts What its agents may want to know, an object.
-	Facts *map[string]interface{} `json:"facts,omitempty" yaml:"facts,omitempty"`
+	// Context What its agents may want to know, an object.
+	Context *map[string]interface{} `json:"context,omitempty" yaml:"context,omitempty"`
 
 	// ID An id of your own; one is made where it is left out.
 	//
@@ -3755,15 +3509,15 @@ type SessionList struct {
 
 // SessionReply defines model for SessionReply.
 type SessionReply struct {
-	// Answer The answer in words, or
-	//
-	// Example: 2026
-	Answer *string `json:"answer,omitempty" yaml:"answer,omitempty"`
-
 	// Choice the number of one of the options, from 1.
 	//
 	// Example: 2
 	Choice *int `json:"choice,omitempty" yaml:"choice,omitempty"`
+
+	// Reply The answer in words, or
+	//
+	// Example: 2026
+	Reply *string `json:"reply,omitempty" yaml:"reply,omitempty"`
 
 	// TaskID Whose question; may be left out where there is only one.
 	//
@@ -3781,11 +3535,11 @@ type SessionView struct {
 	// ClosedAt Example: 2026-01-10T16:30:00Z
 	ClosedAt *time.Time `json:"closed_at" yaml:"closed_at"`
 
+	// Context An object, what its maker set.
+	Context interface{} `json:"context" yaml:"context"`
+
 	// CreatedAt Example: 2026-01-10T15:30:00Z
 	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
-
-	// Facts An object, what its maker set.
-	Facts interface{} `json:"facts" yaml:"facts"`
 
 	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8058
 	ID string `json:"id" yaml:"id"`
@@ -3813,94 +3567,12 @@ type SessionView struct {
 // SessionViewState Example: open
 type SessionViewState string
 
-// Settlement defines model for Settlement.
-type Settlement struct {
-	// DurationMS DurationMS is how long the work took, in milliseconds, at most 30 days.
-	// It needs an outcome.
+// TaskCancellation defines model for TaskCancellation.
+type TaskCancellation struct {
+	// Reason Why, for whoever looks at the task.
 	//
-	// Example: 234
-	DurationMS *int64 `json:"duration_ms,omitempty" yaml:"duration_ms,omitempty"`
-
-	// Kind Kind is the kind of use, a word of the caller's own.
-	//
-	// Example: completion
-	Kind *string `json:"kind,omitempty" yaml:"kind,omitempty"`
-
-	// Model Model is the language model that was asked.
-	//
-	// Example: gpt-5-mini
-	Model *string `json:"model,omitempty" yaml:"model,omitempty"`
-
-	// Outcome Example: success
-	Outcome *Outcome `json:"outcome,omitempty" yaml:"outcome,omitempty"`
-
-	// SessionID SessionID groups work and needs an outcome; without it the task counts as the session, without
-	// both every fact is one of its own.
-	//
-	// Example: session-42
-	SessionID *string `json:"session_id,omitempty" yaml:"session_id,omitempty"`
-
-	// TaskID TaskID is the piece of work.
-	//
-	// Example: task-7f3a
-	TaskID *string `json:"task_id,omitempty" yaml:"task_id,omitempty"`
-
-	// Tokens Tokens is what was really used; 0 records no fact.
-	//
-	// Example: 1730
-	Tokens int64 `json:"tokens" yaml:"tokens"`
-}
-
-// Step defines model for Step.
-type Step struct {
-	// Name Example: Configure Kuma settings
-	Name string `json:"name" yaml:"name"`
-
-	// Number Example: 2
-	Number int `json:"number" yaml:"number"`
-
-	// Output What the step printed, or the part of it that output_chunk names.
-	//
-	// Example: Added uptime monitors: 3
-	Output *string `json:"output,omitempty" yaml:"output,omitempty"`
-
-	// OutputChunk Where the output lies in the whole of it: half-open, at most 262,144 bytes.
-	//
-	// Example: bytes 0-262144 of 524288
-	OutputChunk *string `json:"output_chunk,omitempty" yaml:"output_chunk,omitempty"`
-}
-
-// TaskAsked defines model for TaskAsked.
-type TaskAsked struct {
-	// AgentID Example: research-web-01
-	AgentID *string `json:"agent_id" yaml:"agent_id"`
-
-	// AgentType Example: research
-	AgentType *string `json:"agent_type" yaml:"agent_type"`
-
-	// Capabilities Example: ["web-search"]
-	Capabilities []string `json:"capabilities" yaml:"capabilities"`
-
-	// Overrun What follows where its budget does not cover it; null for its end.
-	Overrun *Overrun `json:"overrun" yaml:"overrun"`
-
-	// Parallel How many agents do it at a time, and what becomes of their results; null for one.
-	Parallel *Parallel `json:"parallel" yaml:"parallel"`
-
-	// Parameters An object.
-	Parameters interface{} `json:"parameters" yaml:"parameters"`
-
-	// Retries Example: 3
-	Retries *int `json:"retries" yaml:"retries"`
-
-	// SphereID Example: 9
-	SphereID *int `json:"sphere_id" yaml:"sphere_id"`
-
-	// TimeoutMS Example: 30000
-	TimeoutMS *int64 `json:"timeout_ms" yaml:"timeout_ms"`
-
-	// Traceparent Example: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
-	Traceparent *string `json:"traceparent" yaml:"traceparent"`
+	// Example: not needed any more
+	Reason *string `json:"reason,omitempty" yaml:"reason,omitempty"`
 }
 
 // TaskDetail defines model for TaskDetail.
@@ -3988,7 +3660,7 @@ type TaskDetail struct {
 
 	// Question What its agent asks; null unless it waits for an answer.
 	Question *TaskQuestion `json:"question" yaml:"question"`
-	Request  TaskAsked     `json:"request" yaml:"request"`
+	Request  TaskRequest   `json:"request" yaml:"request"`
 
 	// SessionID Null outside of a session.
 	//
@@ -4008,7 +3680,7 @@ type TaskDetail struct {
 	StepName string `json:"step_name" yaml:"step_name"`
 
 	// Timeline The first 1,000 of its events that are kept.
-	Timeline []TaskHistory `json:"timeline" yaml:"timeline"`
+	Timeline []TaskEventView `json:"timeline" yaml:"timeline"`
 
 	// Tokens How many they have used.
 	//
@@ -4021,21 +3693,21 @@ type TaskDetail struct {
 	// Version Example: 4
 	Version int64 `json:"version" yaml:"version"`
 
-	// Waits What it waits for: an agent with a place free, the next attempt, or the answer
+	// WaitingFor What it waits for: an agent with a place free, the next attempt, or the answer
 	// to its agent's question. Null while an agent has it and after its end.
 	//
-	// Example: agent
-	Waits *TaskDetailWaits `json:"waits" yaml:"waits"`
+	// Example: worker
+	WaitingFor *TaskDetailWaitingFor `json:"waiting_for" yaml:"waiting_for"`
 }
 
 // TaskDetailState Example: running
 type TaskDetailState string
 
-// TaskDetailWaits What it waits for: an agent with a place free, the next attempt, or the answer
+// TaskDetailWaitingFor What it waits for: an agent with a place free, the next attempt, or the answer
 // to its agent's question. Null while an agent has it and after its end.
 //
-// Example: agent
-type TaskDetailWaits string
+// Example: worker
+type TaskDetailWaitingFor string
 
 // TaskDraft defines model for TaskDraft.
 type TaskDraft struct {
@@ -4059,15 +3731,12 @@ type TaskDraft struct {
 	Capabilities *[]string `json:"capabilities,omitempty" yaml:"capabilities,omitempty"`
 
 	// Overrun What follows where an agent says that the budget does not cover the work. Absent or null for the end of the task.
-	Overrun *OverrunDraft `json:"overrun,omitempty" yaml:"overrun,omitempty"`
-
-	// Parallel Has several agents do it at a time. Absent or null for one.
-	Parallel *ParallelDraft `json:"parallel,omitempty" yaml:"parallel,omitempty"`
+	Overrun *BudgetOverrunDraft `json:"overrun,omitempty" yaml:"overrun,omitempty"`
 
 	// Parameters What the agent is given, an object.
 	Parameters *map[string]interface{} `json:"parameters,omitempty" yaml:"parameters,omitempty"`
 
-	// Priority A higher one overtakes lower ones that wait.
+	// Priority A higher one overtakes lower ones that wait. The default is `1`.
 	//
 	// Example: 1
 	Priority *int `json:"priority,omitempty" yaml:"priority,omitempty"`
@@ -4077,7 +3746,7 @@ type TaskDraft struct {
 	// Example: req-01J9
 	RequestID *string `json:"request_id,omitempty" yaml:"request_id,omitempty"`
 
-	// Retries How many attempts may follow the first.
+	// Retries How many attempts may follow the first. The default is `3`.
 	//
 	// Example: 3
 	Retries *int `json:"retries,omitempty" yaml:"retries,omitempty"`
@@ -4090,14 +3759,19 @@ type TaskDraft struct {
 	// SphereID Example: 9
 	SphereID *int `json:"sphere_id,omitempty" yaml:"sphere_id,omitempty"`
 
-	// TimeoutMS How long an attempt may be silent.
+	// TimeoutMS How long an attempt may be silent. The default is `30000`.
 	//
 	// Example: 30000
 	TimeoutMS *int64 `json:"timeout_ms,omitempty" yaml:"timeout_ms,omitempty"`
+
+	// Workers How many agents do the task at the same time; fewer if fewer are free. The first success wins and the others are cancelled. Each does a subtask with an equal share of the budget. Absent or null for one.
+	//
+	// Example: 3
+	Workers *int `json:"workers,omitempty" yaml:"workers,omitempty"`
 }
 
-// TaskHistory defines model for TaskHistory.
-type TaskHistory struct {
+// TaskEventView defines model for TaskEventView.
+type TaskEventView struct {
 	// At Example: 2026-01-10T15:30:01Z
 	At time.Time `json:"at" yaml:"at"`
 
@@ -4127,6 +3801,47 @@ type TaskQuestion struct {
 
 	// Text Example: Which year?
 	Text string `json:"text" yaml:"text"`
+}
+
+// TaskReply defines model for TaskReply.
+type TaskReply struct {
+	// Reply Example: 2026
+	Reply string `json:"reply" yaml:"reply"`
+}
+
+// TaskRequest defines model for TaskRequest.
+type TaskRequest struct {
+	// AgentID Example: research-web-01
+	AgentID *string `json:"agent_id" yaml:"agent_id"`
+
+	// AgentType Example: research
+	AgentType *string `json:"agent_type" yaml:"agent_type"`
+
+	// Capabilities Example: ["web-search"]
+	Capabilities []string `json:"capabilities" yaml:"capabilities"`
+
+	// Overrun What follows where its budget does not cover it; null for its end.
+	Overrun *BudgetOverrun `json:"overrun" yaml:"overrun"`
+
+	// Parameters An object.
+	Parameters interface{} `json:"parameters" yaml:"parameters"`
+
+	// Retries Example: 3
+	Retries *int `json:"retries" yaml:"retries"`
+
+	// SphereID Example: 9
+	SphereID *int `json:"sphere_id" yaml:"sphere_id"`
+
+	// TimeoutMS Example: 30000
+	TimeoutMS *int64 `json:"timeout_ms" yaml:"timeout_ms"`
+
+	// Traceparent Example: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
+	Traceparent *string `json:"traceparent" yaml:"traceparent"`
+
+	// Workers How many agents do it at the same time; null for one.
+	//
+	// Example: 3
+	Workers *int `json:"workers" yaml:"workers"`
 }
 
 // TaskStream defines model for TaskStream.
@@ -4249,21 +3964,21 @@ type TaskView struct {
 	// Version Example: 4
 	Version int64 `json:"version" yaml:"version"`
 
-	// Waits What it waits for: an agent with a place free, the next attempt, or the answer
+	// WaitingFor What it waits for: an agent with a place free, the next attempt, or the answer
 	// to its agent's question. Null while an agent has it and after its end.
 	//
-	// Example: agent
-	Waits *TaskViewWaits `json:"waits" yaml:"waits"`
+	// Example: worker
+	WaitingFor *TaskViewWaitingFor `json:"waiting_for" yaml:"waiting_for"`
 }
 
 // TaskViewState Example: running
 type TaskViewState string
 
-// TaskViewWaits What it waits for: an agent with a place free, the next attempt, or the answer
+// TaskViewWaitingFor What it waits for: an agent with a place free, the next attempt, or the answer
 // to its agent's question. Null while an agent has it and after its end.
 //
-// Example: agent
-type TaskViewWaits string
+// Example: worker
+type TaskViewWaitingFor string
 
 // TokenDraft defines model for TokenDraft.
 type TokenDraft struct {
@@ -4277,7 +3992,7 @@ type TokenDraft struct {
 	Name string `json:"name" yaml:"name"`
 
 	// Scopes Example: ["agents:read","agents:write"]
-	Scopes []Scope `json:"scopes" yaml:"scopes"`
+	Scopes []TokenScope `json:"scopes" yaml:"scopes"`
 }
 
 // TokenIssued defines model for TokenIssued.
@@ -4309,7 +4024,7 @@ type TokenIssued struct {
 	RotatedAt *time.Time `json:"rotated_at" yaml:"rotated_at"`
 
 	// Scopes Example: ["agents:read","agents:write"]
-	Scopes []Scope `json:"scopes" yaml:"scopes"`
+	Scopes []TokenScope `json:"scopes" yaml:"scopes"`
 
 	// Token The secret, 32 hexadecimal characters. It is shown this once; the answer to
 	// a repeated Idempotency-Key leaves it out.
@@ -4326,6 +4041,9 @@ type TokenList struct {
 	NextCursor *string     `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
 	Tokens     []TokenView `json:"tokens" yaml:"tokens"`
 }
+
+// TokenScope defines model for TokenScope.
+type TokenScope string
 
 // TokenView defines model for TokenView.
 type TokenView struct {
@@ -4356,7 +4074,7 @@ type TokenView struct {
 	RotatedAt *time.Time `json:"rotated_at" yaml:"rotated_at"`
 
 	// Scopes Example: ["agents:read","agents:write"]
-	Scopes []Scope `json:"scopes" yaml:"scopes"`
+	Scopes []TokenScope `json:"scopes" yaml:"scopes"`
 }
 
 // ToolApproval defines model for ToolApproval.
@@ -4418,11 +4136,6 @@ type ToolCallView struct {
 	// Example: read
 	Class *ToolCallViewClass `json:"class,omitempty" yaml:"class,omitempty"`
 
-	// Door Where it came in; code is code in the sandbox.
-	//
-	// Example: mcp
-	Door ToolCallViewDoor `json:"door" yaml:"door"`
-
 	// DurationMS Example: 12.3
 	DurationMS float64 `json:"duration_ms" yaml:"duration_ms"`
 
@@ -4439,6 +4152,11 @@ type ToolCallView struct {
 	//
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8056
 	ParentID *string `json:"parent_id,omitempty" yaml:"parent_id,omitempty"`
+
+	// Source Where it came in; code is code in the sandbox.
+	//
+	// Example: mcp
+	Source ToolCallViewSource `json:"source" yaml:"source"`
 
 	// TaskID Example: 01890a5d-ac96-774b-bcce-b302099a8059
 	TaskID *string `json:"task_id,omitempty" yaml:"task_id,omitempty"`
@@ -4463,13 +4181,13 @@ type ToolCallView struct {
 // Example: read
 type ToolCallViewClass string
 
-// ToolCallViewDoor Where it came in; code is code in the sandbox.
-//
-// Example: mcp
-type ToolCallViewDoor string
-
 // ToolCallViewOutcome Example: success
 type ToolCallViewOutcome string
+
+// ToolCallViewSource Where it came in; code is code in the sandbox.
+//
+// Example: mcp
+type ToolCallViewSource string
 
 // ToolClassification defines model for ToolClassification.
 type ToolClassification struct {
@@ -4514,6 +4232,9 @@ type ToolDefinitionView struct {
 	// Example: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 	Digest string `json:"digest" yaml:"digest"`
 
+	// FirstSeenAt Example: 2026-01-10T15:30:00Z
+	FirstSeenAt time.Time `json:"first_seen_at" yaml:"first_seen_at"`
+
 	// ID Example: filesystem:read_file
 	ID      string      `json:"id" yaml:"id"`
 	Pending interface{} `json:"pending,omitempty" yaml:"pending,omitempty"`
@@ -4522,9 +4243,6 @@ type ToolDefinitionView struct {
 	//
 	// Example: 60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752
 	PendingDigest *string `json:"pending_digest,omitempty" yaml:"pending_digest,omitempty"`
-
-	// SeenAt Example: 2026-01-10T15:30:00Z
-	SeenAt time.Time `json:"seen_at" yaml:"seen_at"`
 
 	// State Example: approved
 	State ToolDefinitionViewState `json:"state" yaml:"state"`
@@ -4549,6 +4267,52 @@ type ToolList struct {
 	NextCursor *string    `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
 	Tools      []ToolView `json:"tools" yaml:"tools"`
 }
+
+// ToolMatch defines model for ToolMatch.
+type ToolMatch struct {
+	// Class Example: read
+	Class ToolMatchClass `json:"class" yaml:"class"`
+
+	// Description Example: Read file contents
+	Description string `json:"description" yaml:"description"`
+
+	// GraphScore What the use together with context_tools is worth.
+	//
+	// Example: 0
+	GraphScore float64 `json:"graph_score" yaml:"graph_score"`
+
+	// ListedName Listed is the name it has in tools/list, which clients that know only listed tools call.
+	//
+	// Example: filesystem__read_file
+	ListedName string `json:"listed_name" yaml:"listed_name"`
+
+	// Name Example: filesystem:read_file
+	Name string `json:"name" yaml:"name"`
+
+	// Related Not found by the text, but used with what was.
+	//
+	// Example: false
+	Related bool `json:"related" yaml:"related"`
+
+	// RelatedTools Example: ["filesystem:list_directory"]
+	RelatedTools []string `json:"related_tools" yaml:"related_tools"`
+
+	// Score Example: 0.92
+	Score float64 `json:"score" yaml:"score"`
+
+	// SemanticScore What the text is worth.
+	//
+	// Example: 0.92
+	SemanticScore float64 `json:"semantic_score" yaml:"semantic_score"`
+
+	// Stub A TypeScript declaration, where include_stubs asks for it.
+	//
+	// Example: filesystem.read_file(args: { path: string }): Promise<any>
+	Stub *string `json:"stub,omitempty" yaml:"stub,omitempty"`
+}
+
+// ToolMatchClass Example: read
+type ToolMatchClass string
 
 // ToolPolicy defines model for ToolPolicy.
 type ToolPolicy struct {
@@ -4606,6 +4370,43 @@ type ToolRule struct {
 	//
 	// Example: filesystem:write_*
 	Tool string `json:"tool" yaml:"tool"`
+}
+
+// ToolSearchMeta defines model for ToolSearchMeta.
+type ToolSearchMeta struct {
+	// Alpha How much the text counts; the graph counts the rest.
+	//
+	// Example: 1
+	Alpha float64 `json:"alpha" yaml:"alpha"`
+
+	// Density How much of the usage graph there is.
+	//
+	// Example: 0.1
+	Density float64 `json:"density" yaml:"density"`
+
+	// Embeddings Example: used
+	Embeddings *string `json:"embeddings,omitempty" yaml:"embeddings,omitempty"`
+
+	// TookMS Example: 0.4
+	TookMS float64 `json:"took_ms" yaml:"took_ms"`
+
+	// TotalTools Example: 128
+	TotalTools int `json:"total_tools" yaml:"total_tools"`
+}
+
+// ToolSearchQuery defines model for ToolSearchQuery.
+type ToolSearchQuery struct {
+	ContextTools   *[]string `json:"context_tools,omitempty" yaml:"context_tools,omitempty"`
+	IncludeRelated *bool     `json:"include_related,omitempty" yaml:"include_related,omitempty"`
+	IncludeStubs   *bool     `json:"include_stubs,omitempty" yaml:"include_stubs,omitempty"`
+	Limit          *int      `json:"limit,omitempty" yaml:"limit,omitempty"`
+	Query          *string   `json:"query,omitempty" yaml:"query,omitempty"`
+}
+
+// ToolSearchResult defines model for ToolSearchResult.
+type ToolSearchResult struct {
+	Meta  ToolSearchMeta `json:"meta" yaml:"meta"`
+	Tools []ToolMatch    `json:"tools" yaml:"tools"`
 }
 
 // ToolView defines model for ToolView.
@@ -4804,74 +4605,186 @@ type UpstreamViewState string
 // Example: stdio
 type UpstreamViewTransport string
 
-// Usage defines model for Usage.
-type Usage struct {
-	// AdditionalBudget AdditionalBudget is the part of budget that is temporary.
-	//
-	// Example: 0
-	AdditionalBudget int64 `json:"additional_budget" yaml:"additional_budget"`
+// UsageBucket defines model for UsageBucket.
+type UsageBucket struct {
+	// Breakdown Breakdown is the largest groups first; what has no label has the value "".
+	Breakdown *[]UsageGroup `json:"breakdown,omitempty" yaml:"breakdown,omitempty"`
 
+	// OtherTokens OtherTokens is what the groups that are not named used.
+	//
+	// Example: 120
+	OtherTokens *int64 `json:"other_tokens,omitempty" yaml:"other_tokens,omitempty"`
+
+	// Start Start is the first moment of the window, UTC.
+	//
+	// Example: 2026-01-10T15:00:00Z
+	Start time.Time `json:"start" yaml:"start"`
+
+	// Tokens Example: 2100
+	Tokens int64 `json:"tokens" yaml:"tokens"`
+}
+
+// UsageFact defines model for UsageFact.
+type UsageFact struct {
 	// AgentID Example: finance-personal
 	AgentID string `json:"agent_id" yaml:"agent_id"`
 
-	// Budget Budget is what the agent may use today: its token_budget and its additional
-	// budgets. Null is unlimited, only for L0.
+	// At Example: 2026-01-10T15:30:00Z
+	At time.Time `json:"at" yaml:"at"`
+
+	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	ID string `json:"id" yaml:"id"`
+
+	// Kind Kind is the kind of use, a word of the caller's own.
 	//
-	// Example: 25000
-	Budget *int64 `json:"budget" yaml:"budget"`
+	// Example: completion
+	Kind *string `json:"kind,omitempty" yaml:"kind,omitempty"`
 
-	// BudgetScope Example: own
-	BudgetScope BudgetScope `json:"budget_scope" yaml:"budget_scope"`
-
-	// ForgivenToday ForgivenToday is what resets wrote off today.
+	// Model Model is the language model that was asked.
 	//
-	// Example: 0
-	ForgivenToday int64 `json:"forgiven_today" yaml:"forgiven_today"`
+	// Example: gpt-5-mini
+	Model *string `json:"model,omitempty" yaml:"model,omitempty"`
 
-	// Remaining Remaining is max(0, budget − used_today − reserved); null is unlimited.
+	// Replayed Replayed is set where the request_id was recorded before; nothing was added.
 	//
-	// Example: 12500
-	Remaining *int64 `json:"remaining" yaml:"remaining"`
+	// Example: true
+	Replayed *bool `json:"replayed,omitempty" yaml:"replayed,omitempty"`
 
-	// Reserved Reserved is what is held and not yet settled.
+	// RequestID Example: req-01J9
+	RequestID *string `json:"request_id,omitempty" yaml:"request_id,omitempty"`
+
+	// ReservationID ReservationID is the reservation that the fact settled.
 	//
-	// Example: 0
-	Reserved int64 `json:"reserved" yaml:"reserved"`
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
+	ReservationID *string `json:"reservation_id,omitempty" yaml:"reservation_id,omitempty"`
 
-	// ResetAt ResetAt is the next midnight UTC.
+	// TaskID TaskID is the piece of work.
 	//
-	// Example: 2026-01-11T00:00:00Z
-	ResetAt time.Time `json:"reset_at" yaml:"reset_at"`
+	// Example: task-7f3a
+	TaskID *string `json:"task_id,omitempty" yaml:"task_id,omitempty"`
 
-	// SubtreeForgivenToday Example: 0
-	SubtreeForgivenToday *int64 `json:"subtree_forgiven_today,omitempty" yaml:"subtree_forgiven_today,omitempty"`
+	// Tokens Example: 1250
+	Tokens int64 `json:"tokens" yaml:"tokens"`
+}
 
-	// SubtreeRemaining SubtreeRemaining is what the agent and all below it may still use together,
-	// with budget_scope subtree; null otherwise.
+// UsageFactBatch defines model for UsageFactBatch.
+type UsageFactBatch struct {
+	// Facts All of them are recorded, or none.
+	Facts []UsageFactDraft `json:"facts" yaml:"facts"`
+}
+
+// UsageFactDraft defines model for UsageFactDraft.
+type UsageFactDraft struct {
+	// DurationMS DurationMS is how long the work took, in milliseconds, at most 30 days.
+	// It needs an outcome.
 	//
-	// Example: 5600
-	SubtreeRemaining *int64 `json:"subtree_remaining" yaml:"subtree_remaining"`
+	// Example: 234
+	DurationMS *int64 `json:"duration_ms,omitempty" yaml:"duration_ms,omitempty"`
 
-	// SubtreeReserved SubtreeReserved is what is held by the agent and by those below it, and
-	// SubtreeForgivenToday what resets wrote off of the roll-up today, both with
-	// budget_scope subtree.
+	// Kind Kind is the kind of use, a word of the caller's own.
 	//
-	// Example: 1500
-	SubtreeReserved *int64 `json:"subtree_reserved,omitempty" yaml:"subtree_reserved,omitempty"`
+	// Example: completion
+	Kind *string `json:"kind,omitempty" yaml:"kind,omitempty"`
 
-	// SubtreeUsedToday SubtreeUsedToday is the sum of today's facts of the agent and of those that
-	// stood below it when they spent; no reset changes it.
+	// Model Model is the language model that was asked.
 	//
-	// Example: 19400
-	SubtreeUsedToday int64 `json:"subtree_used_today" yaml:"subtree_used_today"`
+	// Example: gpt-5-mini
+	Model *string `json:"model,omitempty" yaml:"model,omitempty"`
 
-	// UsedThisHour Example: 2100
-	UsedThisHour int64 `json:"used_this_hour" yaml:"used_this_hour"`
+	// Outcome Example: success
+	Outcome *WorkOutcome `json:"outcome,omitempty" yaml:"outcome,omitempty"`
 
-	// UsedToday UsedToday is what the agent itself used today, less what a reset wrote off.
+	// RequestID RequestID makes the fact count once however often it is sent.
 	//
-	// Example: 12500
-	UsedToday int64 `json:"used_today" yaml:"used_today"`
+	// Example: req-01J9
+	RequestID *string `json:"request_id,omitempty" yaml:"request_id,omitempty"`
+
+	// SessionID SessionID groups work and needs an outcome; without it the task counts as the session, without
+	// both every fact is one of its own.
+	//
+	// Example: session-42
+	SessionID *string `json:"session_id,omitempty" yaml:"session_id,omitempty"`
+
+	// TaskID TaskID is the piece of work.
+	//
+	// Example: task-7f3a
+	TaskID *string `json:"task_id,omitempty" yaml:"task_id,omitempty"`
+
+	// Tokens Example: 1250
+	Tokens int64 `json:"tokens" yaml:"tokens"`
+}
+
+// UsageFactRecorded defines model for UsageFactRecorded.
+type UsageFactRecorded struct {
+	// AgentID Example: finance-personal
+	AgentID string `json:"agent_id" yaml:"agent_id"`
+
+	// At Example: 2026-01-10T15:30:00Z
+	At      time.Time     `json:"at" yaml:"at"`
+	Balance BudgetBalance `json:"balance" yaml:"balance"`
+
+	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	ID string `json:"id" yaml:"id"`
+
+	// Kind Kind is the kind of use, a word of the caller's own.
+	//
+	// Example: completion
+	Kind *string `json:"kind,omitempty" yaml:"kind,omitempty"`
+
+	// Model Model is the language model that was asked.
+	//
+	// Example: gpt-5-mini
+	Model *string `json:"model,omitempty" yaml:"model,omitempty"`
+
+	// Replayed Replayed is set where the request_id was recorded before; nothing was added.
+	//
+	// Example: true
+	Replayed *bool `json:"replayed,omitempty" yaml:"replayed,omitempty"`
+
+	// RequestID Example: req-01J9
+	RequestID *string `json:"request_id,omitempty" yaml:"request_id,omitempty"`
+
+	// ReservationID ReservationID is the reservation that the fact settled.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
+	ReservationID *string `json:"reservation_id,omitempty" yaml:"reservation_id,omitempty"`
+
+	// TaskID TaskID is the piece of work.
+	//
+	// Example: task-7f3a
+	TaskID *string `json:"task_id,omitempty" yaml:"task_id,omitempty"`
+
+	// Tokens Example: 1250
+	Tokens int64 `json:"tokens" yaml:"tokens"`
+}
+
+// UsageFactsRecorded defines model for UsageFactsRecorded.
+type UsageFactsRecorded struct {
+	// Balance Balance is what the agent has left after them.
+	Balance BudgetBalance `json:"balance" yaml:"balance"`
+	Facts   []UsageFact   `json:"facts" yaml:"facts"`
+
+	// Recorded How many were new.
+	//
+	// Example: 2
+	Recorded int `json:"recorded" yaml:"recorded"`
+
+	// Replayed How many had been recorded before.
+	//
+	// Example: 1
+	Replayed int `json:"replayed" yaml:"replayed"`
+}
+
+// UsageGroup defines model for UsageGroup.
+type UsageGroup struct {
+	// Facts Example: 7
+	Facts int64 `json:"facts" yaml:"facts"`
+
+	// Tokens Example: 1980
+	Tokens int64 `json:"tokens" yaml:"tokens"`
+
+	// Value Example: gpt-5-mini
+	Value string `json:"value" yaml:"value"`
 }
 
 // UsageHistory defines model for UsageHistory.
@@ -4881,15 +4794,15 @@ type UsageHistory struct {
 
 	// Buckets Buckets are the windows that begin between from and to, the oldest first,
 	// also those in which nothing was used.
-	Buckets []HistoryBucket `json:"buckets" yaml:"buckets"`
-
-	// By By is what the windows are broken down by; absent where they are not.
-	//
-	// Example: model
-	By *UsageHistoryBy `json:"by,omitempty" yaml:"by,omitempty"`
+	Buckets []UsageBucket `json:"buckets" yaml:"buckets"`
 
 	// From Example: 2026-01-09T15:30:00Z
 	From time.Time `json:"from" yaml:"from"`
+
+	// GroupBy By is what the windows are broken down by; absent where they are not.
+	//
+	// Example: model
+	GroupBy *UsageHistoryGroupBy `json:"group_by,omitempty" yaml:"group_by,omitempty"`
 
 	// To Example: 2026-01-10T15:30:00Z
 	To time.Time `json:"to" yaml:"to"`
@@ -4898,10 +4811,10 @@ type UsageHistory struct {
 	Window UsageHistoryWindow `json:"window" yaml:"window"`
 }
 
-// UsageHistoryBy By is what the windows are broken down by; absent where they are not.
+// UsageHistoryGroupBy By is what the windows are broken down by; absent where they are not.
 //
 // Example: model
-type UsageHistoryBy string
+type UsageHistoryGroupBy string
 
 // UsageHistoryWindow Example: hour
 type UsageHistoryWindow string
@@ -4920,39 +4833,6 @@ type UsageReport struct {
 type UsageReset struct {
 	// Reason Example: runaway loop, fixed
 	Reason string `json:"reason" yaml:"reason"`
-}
-
-// Verification defines model for Verification.
-type Verification struct {
-	// Accounts Example: 287
-	Accounts int64 `json:"accounts" yaml:"accounts"`
-
-	// CheckedAt CheckedAt is the moment the ledger is described at.
-	//
-	// Example: 2026-01-10T15:30:00Z
-	CheckedAt time.Time `json:"checked_at" yaml:"checked_at"`
-
-	// Differences Differences are at most 100; Total counts all.
-	Differences []Difference `json:"differences" yaml:"differences"`
-
-	// Facts Example: 128044
-	Facts int64 `json:"facts" yaml:"facts"`
-
-	// FromDay FromDay is the first UTC day whose facts are still kept, as YYYY-MM-DD.
-	//
-	// Example: 2025-11-01
-	FromDay string `json:"from_day" yaml:"from_day"`
-
-	// Reservations Those that are held.
-	//
-	// Example: 12
-	Reservations int64 `json:"reservations" yaml:"reservations"`
-
-	// TotalDifferences Example: 0
-	TotalDifferences int64 `json:"total_differences" yaml:"total_differences"`
-
-	// Windows Example: 5210
-	Windows int64 `json:"windows" yaml:"windows"`
 }
 
 // WebhookDraft defines model for WebhookDraft.
@@ -4977,7 +4857,7 @@ type WebhookDraft struct {
 	Events []WebhookDraftEvents `json:"events" yaml:"events"`
 
 	// Ordering Example: none
-	Ordering *Ordering `json:"ordering,omitempty" yaml:"ordering,omitempty"`
+	Ordering *DeliveryOrdering `json:"ordering,omitempty" yaml:"ordering,omitempty"`
 
 	// Secret Secret is whsec_ and 24 to 64 bytes in base64; one is made where it is left out.
 	//
@@ -5032,14 +4912,14 @@ type WebhookIssued struct {
 	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
 	ID string `json:"id" yaml:"id"`
 
-	// OldSecretUntil How long deliveries are signed with the keys from before the last rotation
+	// Ordering Example: none
+	Ordering DeliveryOrdering `json:"ordering" yaml:"ordering"`
+
+	// PreviousSecretExpiresAt How long deliveries are signed with the keys from before the last rotation
 	// too; null unless they are.
 	//
 	// Example: 2026-01-11T15:30:00Z
-	OldSecretUntil *time.Time `json:"old_secret_until" yaml:"old_secret_until"`
-
-	// Ordering Example: none
-	Ordering Ordering `json:"ordering" yaml:"ordering"`
+	PreviousSecretExpiresAt *time.Time `json:"previous_secret_expires_at" yaml:"previous_secret_expires_at"`
 
 	// PublicKeys The Ed25519 keys that verify v1a signatures now, the newest first; empty
 	// unless it signs with one.
@@ -5161,14 +5041,14 @@ type WebhookView struct {
 	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
 	ID string `json:"id" yaml:"id"`
 
-	// OldSecretUntil How long deliveries are signed with the keys from before the last rotation
+	// Ordering Example: none
+	Ordering DeliveryOrdering `json:"ordering" yaml:"ordering"`
+
+	// PreviousSecretExpiresAt How long deliveries are signed with the keys from before the last rotation
 	// too; null unless they are.
 	//
 	// Example: 2026-01-11T15:30:00Z
-	OldSecretUntil *time.Time `json:"old_secret_until" yaml:"old_secret_until"`
-
-	// Ordering Example: none
-	Ordering Ordering `json:"ordering" yaml:"ordering"`
+	PreviousSecretExpiresAt *time.Time `json:"previous_secret_expires_at" yaml:"previous_secret_expires_at"`
 
 	// PublicKeys The Ed25519 keys that verify v1a signatures now, the newest first; empty
 	// unless it signs with one.
@@ -5193,7 +5073,8 @@ type WebhookViewEvents string
 
 // WorkError defines model for WorkError.
 type WorkError struct {
-	// ErrorCode 5001 Timeout, 5002 Agent Unavailable, 5003 Invalid Message, 5004 Authentication Failed, 5005 Resource Limit Exceeded, 5006 Unsupported Work Type; agents may send others.
+	// ErrorCode 5001 Timeout, 5002 Agent Unavailable, 5003 Invalid Message, 5004 Authentication Failed, 5005
+	// Resource Limit Exceeded, 5006 Unsupported Work Type; agents may send others.
 	//
 	// Example: 5005
 	ErrorCode    int           `json:"error_code" yaml:"error_code"`
@@ -5203,19 +5084,38 @@ type WorkError struct {
 	ErrorMessage string `json:"error_message" yaml:"error_message"`
 }
 
+// WorkHints defines model for WorkHints.
+type WorkHints struct {
+	// MaxDurationSeconds How long an attempt may be silent, in seconds, instead of 30.
+	//
+	// Example: 300
+	MaxDurationSeconds *int64 `json:"max_duration_seconds,omitempty" yaml:"max_duration_seconds,omitempty"`
+
+	// MaxMemoryMb Example: 512
+	MaxMemoryMb *int64 `json:"max_memory_mb,omitempty" yaml:"max_memory_mb,omitempty"`
+
+	// MaxTokens The task's budget in tokens.
+	//
+	// Example: 2000
+	MaxTokens *int64 `json:"max_tokens,omitempty" yaml:"max_tokens,omitempty"`
+}
+
+// WorkOutcome defines model for WorkOutcome.
+type WorkOutcome string
+
 // WorkRequest defines model for WorkRequest.
 type WorkRequest struct {
-	Hints *Hints `json:"hints,omitempty" yaml:"hints,omitempty"`
+	Hints *WorkHints `json:"hints,omitempty" yaml:"hints,omitempty"`
 
-	// Parameters What the agent is to work on; comet does not look into it. Only `cancel_task` needs none.
+	// Parameters The input of the task, which comet does not interpret. Only `cancel_task` needs none.
 	Parameters *map[string]interface{} `json:"parameters,omitempty" yaml:"parameters,omitempty"`
 
-	// TaskID The task's id, which the sender chooses; with the work type `cancel_task` the task to cancel.
+	// TaskID The task's id, chosen by the sender. With the work type `cancel_task`, the task to cancel.
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440004
 	TaskID openapi_types.UUID `json:"task_id" yaml:"task_id"`
 
-	// WorkType The capability that is asked for, with or without `custom:`; or `cancel_task`.
+	// WorkType The required capability, with or without `custom:`, or `cancel_task`.
 	//
 	// Example: run_playbook
 	WorkType string `json:"work_type" yaml:"work_type"`
@@ -5223,12 +5123,13 @@ type WorkRequest struct {
 
 // WorkRequestEnvelope defines model for WorkRequestEnvelope.
 type WorkRequestEnvelope struct {
-	// FromAgent The type of agent that sends, which must be that of the token's agent; `orchestrator` for a token that is bound to none.
+	// FromAgent The type of the sending agent, which must be that of the token's agent; `orchestrator` for a
+	// token that is not bound to an agent.
 	//
 	// Example: orchestrator
 	FromAgent string `json:"from_agent" yaml:"from_agent"`
 
-	// MessageID Once a sender: a message that comes again under the same id is heard once.
+	// MessageID Unique for the sender: a message with an id that was processed before has no effect.
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440001
 	MessageID openapi_types.UUID `json:"message_id" yaml:"message_id"`
@@ -5237,7 +5138,7 @@ type WorkRequestEnvelope struct {
 	// ProtocolVersion Example: 1.0
 	ProtocolVersion WorkRequestEnvelopeProtocolVersion `json:"protocol_version" yaml:"protocol_version"`
 
-	// RequestID Stands for one work_request of one sender for 24 hours, and for what is said about it.
+	// RequestID Identifies one work_request of one sender for 24 hours, and all messages about it.
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440003
 	RequestID openapi_types.UUID `json:"request_id" yaml:"request_id"`
@@ -5245,12 +5146,13 @@ type WorkRequestEnvelope struct {
 	// Timestamp Example: 2026-01-19T04:21:04Z
 	Timestamp time.Time `json:"timestamp" yaml:"timestamp"`
 
-	// ToAgent The type of agent that is meant; with `orchestrator` any type may do the work.
+	// ToAgent The type of the receiving agent; with `orchestrator` an agent of any type may run the task.
 	//
 	// Example: infra
 	ToAgent string `json:"to_agent" yaml:"to_agent"`
 
-	// TraceID The same 16 bytes as a W3C trace id. In an error about a message that could not be read it is all zeros, as is request_id.
+	// TraceID The same 16 bytes as a W3C trace id. In an error about a message that could not be read it is
+	// all zeros, as is request_id.
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440002
 	TraceID openapi_types.UUID `json:"trace_id" yaml:"trace_id"`
@@ -5258,7 +5160,7 @@ type WorkRequestEnvelope struct {
 	// Type Example: work_request
 	Type WorkRequestEnvelopeType `json:"type" yaml:"type"`
 
-	// XCustomFields Carried to the agent as it came.
+	// XCustomFields Passed to the agent unchanged.
 	XCustomFields *map[string]interface{} `json:"x_custom_fields,omitempty" yaml:"x_custom_fields,omitempty"`
 }
 
@@ -5270,16 +5172,16 @@ type WorkRequestEnvelopeType string
 
 // WorkResult defines model for WorkResult.
 type WorkResult struct {
-	// ExitCode 0 for success and completed, more for failed.
+	// ExitCode 0 for success and completed, not 0 for failed.
 	//
 	// Example: 0
 	ExitCode int64 `json:"exit_code" yaml:"exit_code"`
 
-	// Output Empty where it was sent in chunks before, or is too long for one message.
+	// Output Empty if it was sent in chunks before or is too long for one message.
 	//
 	// Example: Deployment completed successfully.
-	Output        *string    `json:"output,omitempty" yaml:"output,omitempty"`
-	ResourcesUsed *Resources `json:"resources_used,omitempty" yaml:"resources_used,omitempty"`
+	Output        *string        `json:"output,omitempty" yaml:"output,omitempty"`
+	ResourcesUsed *ResourcesUsed `json:"resources_used,omitempty" yaml:"resources_used,omitempty"`
 
 	// Status comet sends `success` and `failed`.
 	//
@@ -5297,12 +5199,13 @@ type WorkResultStatus string
 
 // WorkResultEnvelope defines model for WorkResultEnvelope.
 type WorkResultEnvelope struct {
-	// FromAgent The type of agent that sends, which must be that of the token's agent; `orchestrator` for a token that is bound to none.
+	// FromAgent The type of the sending agent, which must be that of the token's agent; `orchestrator` for a
+	// token that is not bound to an agent.
 	//
 	// Example: orchestrator
 	FromAgent string `json:"from_agent" yaml:"from_agent"`
 
-	// MessageID Once a sender: a message that comes again under the same id is heard once.
+	// MessageID Unique for the sender: a message with an id that was processed before has no effect.
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440001
 	MessageID openapi_types.UUID `json:"message_id" yaml:"message_id"`
@@ -5311,7 +5214,7 @@ type WorkResultEnvelope struct {
 	// ProtocolVersion Example: 1.0
 	ProtocolVersion WorkResultEnvelopeProtocolVersion `json:"protocol_version" yaml:"protocol_version"`
 
-	// RequestID Stands for one work_request of one sender for 24 hours, and for what is said about it.
+	// RequestID Identifies one work_request of one sender for 24 hours, and all messages about it.
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440003
 	RequestID openapi_types.UUID `json:"request_id" yaml:"request_id"`
@@ -5319,12 +5222,13 @@ type WorkResultEnvelope struct {
 	// Timestamp Example: 2026-01-19T04:21:04Z
 	Timestamp time.Time `json:"timestamp" yaml:"timestamp"`
 
-	// ToAgent The type of agent that is meant; with `orchestrator` any type may do the work.
+	// ToAgent The type of the receiving agent; with `orchestrator` an agent of any type may run the task.
 	//
 	// Example: infra
 	ToAgent string `json:"to_agent" yaml:"to_agent"`
 
-	// TraceID The same 16 bytes as a W3C trace id. In an error about a message that could not be read it is all zeros, as is request_id.
+	// TraceID The same 16 bytes as a W3C trace id. In an error about a message that could not be read it is
+	// all zeros, as is request_id.
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440002
 	TraceID openapi_types.UUID `json:"trace_id" yaml:"trace_id"`
@@ -5332,7 +5236,7 @@ type WorkResultEnvelope struct {
 	// Type Example: work_result
 	Type WorkResultEnvelopeType `json:"type" yaml:"type"`
 
-	// XCustomFields Carried to the agent as it came.
+	// XCustomFields Passed to the agent unchanged.
 	XCustomFields *map[string]interface{} `json:"x_custom_fields,omitempty" yaml:"x_custom_fields,omitempty"`
 }
 
@@ -5349,7 +5253,7 @@ type WorkStatus struct {
 
 	// Status Example: running
 	Status WorkStatusStatus `json:"status" yaml:"status"`
-	Step   *Step            `json:"step,omitempty" yaml:"step,omitempty"`
+	Step   *WorkStep        `json:"step,omitempty" yaml:"step,omitempty"`
 
 	// TaskID Example: 550e8400-e29b-41d4-a716-446655440004
 	TaskID openapi_types.UUID `json:"task_id" yaml:"task_id"`
@@ -5360,12 +5264,13 @@ type WorkStatusStatus string
 
 // WorkStatusEnvelope defines model for WorkStatusEnvelope.
 type WorkStatusEnvelope struct {
-	// FromAgent The type of agent that sends, which must be that of the token's agent; `orchestrator` for a token that is bound to none.
+	// FromAgent The type of the sending agent, which must be that of the token's agent; `orchestrator` for a
+	// token that is not bound to an agent.
 	//
 	// Example: orchestrator
 	FromAgent string `json:"from_agent" yaml:"from_agent"`
 
-	// MessageID Once a sender: a message that comes again under the same id is heard once.
+	// MessageID Unique for the sender: a message with an id that was processed before has no effect.
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440001
 	MessageID openapi_types.UUID `json:"message_id" yaml:"message_id"`
@@ -5374,7 +5279,7 @@ type WorkStatusEnvelope struct {
 	// ProtocolVersion Example: 1.0
 	ProtocolVersion WorkStatusEnvelopeProtocolVersion `json:"protocol_version" yaml:"protocol_version"`
 
-	// RequestID Stands for one work_request of one sender for 24 hours, and for what is said about it.
+	// RequestID Identifies one work_request of one sender for 24 hours, and all messages about it.
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440003
 	RequestID openapi_types.UUID `json:"request_id" yaml:"request_id"`
@@ -5382,12 +5287,13 @@ type WorkStatusEnvelope struct {
 	// Timestamp Example: 2026-01-19T04:21:04Z
 	Timestamp time.Time `json:"timestamp" yaml:"timestamp"`
 
-	// ToAgent The type of agent that is meant; with `orchestrator` any type may do the work.
+	// ToAgent The type of the receiving agent; with `orchestrator` an agent of any type may run the task.
 	//
 	// Example: infra
 	ToAgent string `json:"to_agent" yaml:"to_agent"`
 
-	// TraceID The same 16 bytes as a W3C trace id. In an error about a message that could not be read it is all zeros, as is request_id.
+	// TraceID The same 16 bytes as a W3C trace id. In an error about a message that could not be read it is
+	// all zeros, as is request_id.
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440002
 	TraceID openapi_types.UUID `json:"trace_id" yaml:"trace_id"`
@@ -5395,7 +5301,7 @@ type WorkStatusEnvelope struct {
 	// Type Example: work_status
 	Type WorkStatusEnvelopeType `json:"type" yaml:"type"`
 
-	// XCustomFields Carried to the agent as it came.
+	// XCustomFields Passed to the agent unchanged.
 	XCustomFields *map[string]interface{} `json:"x_custom_fields,omitempty" yaml:"x_custom_fields,omitempty"`
 }
 
@@ -5408,6 +5314,25 @@ type WorkStatusEnvelopeType string
 // WorkStatusPayload defines model for WorkStatusPayload.
 type WorkStatusPayload struct {
 	union json.RawMessage
+}
+
+// WorkStep defines model for WorkStep.
+type WorkStep struct {
+	// Name Example: Configure Kuma settings
+	Name string `json:"name" yaml:"name"`
+
+	// Number Example: 2
+	Number int `json:"number" yaml:"number"`
+
+	// Output The output of the step, or the part of it that output_chunk names.
+	//
+	// Example: Added uptime monitors: 3
+	Output *string `json:"output,omitempty" yaml:"output,omitempty"`
+
+	// OutputChunk The position of the output within the whole output: half-open, at most 262,144 bytes.
+	//
+	// Example: bytes 0-262144 of 524288
+	OutputChunk *string `json:"output_chunk,omitempty" yaml:"output_chunk,omitempty"`
 }
 
 // WorkerList defines model for WorkerList.
@@ -5425,15 +5350,10 @@ type WorkerView struct {
 	AgentID string      `json:"agent_id" yaml:"agent_id"`
 	Breaker BreakerView `json:"breaker" yaml:"breaker"`
 
-	// Dialect What it speaks.
+	// Concurrency How many attempts it takes at a time.
 	//
-	// Example: envelope
-	Dialect string `json:"dialect" yaml:"dialect"`
-
-	// DialectVersion Which version of that was agreed on, such as V4 of the dialect pipe. Absent for the newest.
-	//
-	// Example: V4
-	DialectVersion *string `json:"dialect_version,omitempty" yaml:"dialect_version,omitempty"`
+	// Example: 4
+	Concurrency int `json:"concurrency" yaml:"concurrency"`
 
 	// Failures How many timeouts and lost lines there were since the last success.
 	//
@@ -5445,10 +5365,13 @@ type WorkerView struct {
 	// Example: 1
 	InFlight int `json:"in_flight" yaml:"in_flight"`
 
-	// Link How it is reached.
+	// LastAssignedAt The last assignment.
 	//
-	// Example: websocket
-	Link string `json:"link" yaml:"link"`
+	// Example: 2026-01-10T15:29:00Z
+	LastAssignedAt *time.Time `json:"last_assigned_at" yaml:"last_assigned_at"`
+
+	// LastSeenAt Example: 2026-01-10T15:30:00Z
+	LastSeenAt time.Time `json:"last_seen_at" yaml:"last_seen_at"`
 
 	// Load In percent, as it says itself.
 	//
@@ -5460,24 +5383,26 @@ type WorkerView struct {
 	// Example: 2
 	MaxDepth *int `json:"max_depth,omitempty" yaml:"max_depth,omitempty"`
 
-	// Places How many attempts it takes at a time.
+	// Protocol What it speaks.
 	//
-	// Example: 4
-	Places int `json:"places" yaml:"places"`
+	// Example: envelope
+	Protocol string `json:"protocol" yaml:"protocol"`
 
-	// SeenAt Example: 2026-01-10T15:30:00Z
-	SeenAt time.Time `json:"seen_at" yaml:"seen_at"`
+	// ProtocolVersion Which version of that was agreed on, such as V4 of the dialect pipe. Absent for the newest.
+	//
+	// Example: V4
+	ProtocolVersion *string `json:"protocol_version,omitempty" yaml:"protocol_version,omitempty"`
 
 	// State Example: online
 	State WorkerViewState `json:"state" yaml:"state"`
 
+	// Transport How it is reached.
+	//
+	// Example: websocket
+	Transport string `json:"transport" yaml:"transport"`
+
 	// UpdatedAt Example: 2026-01-10T15:30:00Z
 	UpdatedAt time.Time `json:"updated_at" yaml:"updated_at"`
-
-	// UsedAt The last assignment.
-	//
-	// Example: 2026-01-10T15:29:00Z
-	UsedAt *time.Time `json:"used_at" yaml:"used_at"`
 
 	// V5Id What PROTOCOL_V5 calls the agent. Absent where it was never called that.
 	//
@@ -5523,40 +5448,40 @@ type UnsupportedMediaType = Problem
 
 // ConnectAgentParams defines parameters for ConnectAgent.
 type ConnectAgentParams struct {
-	// Places How many tasks the agent takes at a time
-	Places *int `form:"places,omitempty" json:"places,omitempty" yaml:"places,omitempty"`
+	// Concurrency How many tasks the agent runs at a time
+	Concurrency *int `form:"concurrency,omitempty" json:"concurrency,omitempty" yaml:"concurrency,omitempty"`
 
-	// Versions The versions of the protocol that the agent knows, separated by commas; the lowest common one is spoken
+	// Versions The protocol versions that the agent supports, separated by commas; the lowest common version is used
 	Versions *string `form:"versions,omitempty" json:"versions,omitempty" yaml:"versions,omitempty"`
 }
 
-// AskInboxParams defines parameters for AskInbox.
-type AskInboxParams struct {
-	// Wait For how many seconds the answer may wait for a message
+// PollInboxParams defines parameters for PollInbox.
+type PollInboxParams struct {
+	// Wait How many seconds to wait for a message
 	Wait *int `form:"wait,omitempty" json:"wait,omitempty" yaml:"wait,omitempty"`
 
-	// Limit How many messages to answer with at most
+	// Limit The maximum number of messages to return
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
 
-	// Places How many tasks the agent takes at a time
-	Places *int `form:"places,omitempty" json:"places,omitempty" yaml:"places,omitempty"`
+	// Concurrency How many tasks the agent runs at a time
+	Concurrency *int `form:"concurrency,omitempty" json:"concurrency,omitempty" yaml:"concurrency,omitempty"`
 
-	// Versions The versions of the protocol that the agent knows, separated by commas; the lowest common one is spoken
+	// Versions The protocol versions that the agent supports, separated by commas; the lowest common version is used
 	Versions *string `form:"versions,omitempty" json:"versions,omitempty" yaml:"versions,omitempty"`
 }
 
 // SendMessageParams defines parameters for SendMessage.
 type SendMessageParams struct {
-	// Prefer For how many seconds the answer may wait for the end of the work, 60 at most; what cannot be read is passed over (RFC 7240)
+	// Prefer How many seconds to wait for the end of the task, 60 at most; a malformed value is ignored (RFC 7240)
 	Prefer *string `json:"Prefer,omitempty" yaml:"Prefer,omitempty"`
 }
 
 // StreamInboxParams defines parameters for StreamInbox.
 type StreamInboxParams struct {
-	// Places How many tasks the agent takes at a time
-	Places *int `form:"places,omitempty" json:"places,omitempty" yaml:"places,omitempty"`
+	// Concurrency How many tasks the agent runs at a time
+	Concurrency *int `form:"concurrency,omitempty" json:"concurrency,omitempty" yaml:"concurrency,omitempty"`
 
-	// Versions The versions of the protocol that the agent knows, separated by commas; the lowest common one is spoken
+	// Versions The protocol versions that the agent supports, separated by commas; the lowest common version is used
 	Versions *string `form:"versions,omitempty" json:"versions,omitempty" yaml:"versions,omitempty"`
 }
 
@@ -5638,8 +5563,8 @@ type ListAncestorsParams struct {
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
-// ListAuditParams defines parameters for ListAudit.
-type ListAuditParams struct {
+// ListAuditEntriesParams defines parameters for ListAuditEntries.
+type ListAuditEntriesParams struct {
 	// Limit Size of a page
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
 
@@ -5652,8 +5577,8 @@ type ListAuditParams struct {
 
 // ListBudgetAdditionsParams defines parameters for ListBudgetAdditions.
 type ListBudgetAdditionsParams struct {
-	// All Also those that no longer count
-	All *bool `form:"all,omitempty" json:"all,omitempty" yaml:"all,omitempty"`
+	// IncludeInactive Also those that no longer count
+	IncludeInactive *bool `form:"include_inactive,omitempty" json:"include_inactive,omitempty" yaml:"include_inactive,omitempty"`
 
 	// IfNoneMatch The ETag you have
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
@@ -5724,8 +5649,8 @@ type GetUsageHistoryParams struct {
 	// Window Width of a window
 	Window *GetUsageHistoryParamsWindow `form:"window,omitempty" json:"window,omitempty" yaml:"window,omitempty"`
 
-	// By What to break the windows down by
-	By *GetUsageHistoryParamsBy `form:"by,omitempty" json:"by,omitempty" yaml:"by,omitempty"`
+	// GroupBy What to break the windows down by
+	GroupBy *GetUsageHistoryParamsGroupBy `form:"group_by,omitempty" json:"group_by,omitempty" yaml:"group_by,omitempty"`
 
 	// From Begin, as RFC 3339 or YYYY-MM-DD
 	From *string `form:"from,omitempty" json:"from,omitempty" yaml:"from,omitempty"`
@@ -5743,8 +5668,8 @@ type GetUsageHistoryParams struct {
 // GetUsageHistoryParamsWindow defines parameters for GetUsageHistory.
 type GetUsageHistoryParamsWindow string
 
-// GetUsageHistoryParamsBy defines parameters for GetUsageHistory.
-type GetUsageHistoryParamsBy string
+// GetUsageHistoryParamsGroupBy defines parameters for GetUsageHistory.
+type GetUsageHistoryParamsGroupBy string
 
 // ResetUsageParams defines parameters for ResetUsage.
 type ResetUsageParams struct {
@@ -5917,8 +5842,8 @@ type CancelTaskParams struct {
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
 }
 
-// ListTaskLinesParams defines parameters for ListTaskLines.
-type ListTaskLinesParams struct {
+// ListTaskMessagesParams defines parameters for ListTaskMessages.
+type ListTaskMessagesParams struct {
 	// Limit How many lines a page has
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
 
@@ -6145,15 +6070,15 @@ type GetWorkerParams struct {
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
-// SendTextsTextBody defines parameters for SendTexts.
-type SendTextsTextBody = string
+// SendV5MessagesTextBody defines parameters for SendV5Messages.
+type SendV5MessagesTextBody = string
 
-// SendTextsParams defines parameters for SendTexts.
-type SendTextsParams struct {
-	// Prefer For how many seconds each answer may wait for the end of the work, 60 at most altogether (RFC 7240)
+// SendV5MessagesParams defines parameters for SendV5Messages.
+type SendV5MessagesParams struct {
+	// Prefer How many seconds to wait for the end of the tasks, 60 at most in total (RFC 7240)
 	Prefer *string `json:"Prefer,omitempty" yaml:"Prefer,omitempty"`
 
-	// Traceparent The W3C trace context that the tasks asked for belong to; one that is not valid is ignored
+	// Traceparent The W3C trace context of the submitted tasks; an invalid one is ignored
 	Traceparent *string `json:"traceparent,omitempty" yaml:"traceparent,omitempty"`
 }
 
@@ -6173,15 +6098,6 @@ type GetPromptParamsName string
 type GetDocsParams struct {
 	// IfNoneMatch The ETag of the copy you have
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
-}
-
-// WatchGatewayParams defines parameters for WatchGateway.
-type WatchGatewayParams struct {
-	// Types Only events of these names, separated by commas
-	Types *string `form:"types,omitempty" json:"types,omitempty" yaml:"types,omitempty"`
-
-	// LastEventID The position of the last event you have
-	LastEventID *string `json:"Last-Event-ID,omitempty" yaml:"Last-Event-ID,omitempty"`
 }
 
 // GetOpenAPIJSONParams defines parameters for GetOpenAPIJSON.
@@ -6208,8 +6124,8 @@ type AcknowledgeInboxJSONRequestBody = Acknowledgement
 // SendMessageJSONRequestBody defines body for SendMessage for application/json ContentType.
 type SendMessageJSONRequestBody = Envelope
 
-// RegisterPushJSONRequestBody defines body for RegisterPush for application/json ContentType.
-type RegisterPushJSONRequestBody = PushDraft
+// PutPushRegistrationJSONRequestBody defines body for PutPushRegistration for application/json ContentType.
+type PutPushRegistrationJSONRequestBody = PushDraft
 
 // CreateAgentJSONRequestBody defines body for CreateAgent for application/json ContentType.
 type CreateAgentJSONRequestBody = AgentDraft
@@ -6223,8 +6139,8 @@ type UpdateAgentApplicationMergePatchPlusJSONRequestBody = AgentPatch
 // CreateBudgetAdditionJSONRequestBody defines body for CreateBudgetAddition for application/json ContentType.
 type CreateBudgetAdditionJSONRequestBody = BudgetAdditionDraft
 
-// ChangeAgentKeyJSONRequestBody defines body for ChangeAgentKey for application/json ContentType.
-type ChangeAgentKeyJSONRequestBody = AgentKeyChange
+// UpdateAgentKeyJSONRequestBody defines body for UpdateAgentKey for application/json ContentType.
+type UpdateAgentKeyJSONRequestBody = AgentKeyChange
 
 // PutAgentKeyJSONRequestBody defines body for PutAgentKey for application/json ContentType.
 type PutAgentKeyJSONRequestBody = AgentKeyDraft
@@ -6233,7 +6149,7 @@ type PutAgentKeyJSONRequestBody = AgentKeyDraft
 type CreateReservationJSONRequestBody = ReservationDraft
 
 // SettleReservationJSONRequestBody defines body for SettleReservation for application/json ContentType.
-type SettleReservationJSONRequestBody = Settlement
+type SettleReservationJSONRequestBody = ReservationSettlement
 
 // RecordUsageJSONRequestBody defines body for RecordUsage for application/json ContentType.
 type RecordUsageJSONRequestBody = UsageReport
@@ -6247,17 +6163,17 @@ type ImportRosterJSONRequestBody = RosterDocument
 // OpenSessionJSONRequestBody defines body for OpenSession for application/json ContentType.
 type OpenSessionJSONRequestBody = SessionDraft
 
-// AnswerSessionJSONRequestBody defines body for AnswerSession for application/json ContentType.
-type AnswerSessionJSONRequestBody = SessionReply
+// ReplyToSessionJSONRequestBody defines body for ReplyToSession for application/json ContentType.
+type ReplyToSessionJSONRequestBody = SessionReply
 
 // SubmitTaskJSONRequestBody defines body for SubmitTask for application/json ContentType.
 type SubmitTaskJSONRequestBody = TaskDraft
 
-// AnswerTaskJSONRequestBody defines body for AnswerTask for application/json ContentType.
-type AnswerTaskJSONRequestBody = Reply
-
 // CancelTaskJSONRequestBody defines body for CancelTask for application/json ContentType.
-type CancelTaskJSONRequestBody = Cancellation
+type CancelTaskJSONRequestBody = TaskCancellation
+
+// ReplyToTaskJSONRequestBody defines body for ReplyToTask for application/json ContentType.
+type ReplyToTaskJSONRequestBody = TaskReply
 
 // CreateTokenJSONRequestBody defines body for CreateToken for application/json ContentType.
 type CreateTokenJSONRequestBody = TokenDraft
@@ -6269,7 +6185,7 @@ type PutToolPolicyJSONRequestBody = ToolPolicy
 type CallToolJSONRequestBody = ToolCallDraft
 
 // SearchToolsJSONRequestBody defines body for SearchTools for application/json ContentType.
-type SearchToolsJSONRequestBody = SearchQuery
+type SearchToolsJSONRequestBody = ToolSearchQuery
 
 // PutUpstreamJSONRequestBody defines body for PutUpstream for application/json ContentType.
 type PutUpstreamJSONRequestBody = UpstreamConfig
@@ -6290,13 +6206,13 @@ type UpdateWebhookJSONRequestBody = WebhookPatch
 type UpdateWebhookApplicationMergePatchPlusJSONRequestBody = WebhookPatch
 
 // RedeliverWebhookJSONRequestBody defines body for RedeliverWebhook for application/json ContentType.
-type RedeliverWebhookJSONRequestBody = Redelivery
+type RedeliverWebhookJSONRequestBody = RedeliveryRequest
 
 // RotateWebhookSecretJSONRequestBody defines body for RotateWebhookSecret for application/json ContentType.
-type RotateWebhookSecretJSONRequestBody = Rotation
+type RotateWebhookSecretJSONRequestBody = SecretRotation
 
-// SendTextsTextRequestBody defines body for SendTexts for text/plain ContentType.
-type SendTextsTextRequestBody = SendTextsTextBody
+// SendV5MessagesTextRequestBody defines body for SendV5Messages for text/plain ContentType.
+type SendV5MessagesTextRequestBody = SendV5MessagesTextBody
 
 // AsWorkRequestEnvelope returns the union data inside the Envelope as a WorkRequestEnvelope
 func (t Envelope) AsWorkRequestEnvelope() (WorkRequestEnvelope, error) {
@@ -6471,22 +6387,22 @@ func (t *Envelope) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// AsFactRecorded returns the union data inside the UsageRecorded as a FactRecorded
-func (t UsageRecorded) AsFactRecorded() (FactRecorded, error) {
-	var body FactRecorded
+// AsUsageFactRecorded returns the union data inside the UsageRecorded as a UsageFactRecorded
+func (t UsageRecorded) AsUsageFactRecorded() (UsageFactRecorded, error) {
+	var body UsageFactRecorded
 	err := json.Unmarshal(t.union, &body)
 	return body, err
 }
 
-// FromFactRecorded overwrites any union data inside the UsageRecorded as the provided FactRecorded
-func (t *UsageRecorded) FromFactRecorded(v FactRecorded) error {
+// FromUsageFactRecorded overwrites any union data inside the UsageRecorded as the provided UsageFactRecorded
+func (t *UsageRecorded) FromUsageFactRecorded(v UsageFactRecorded) error {
 	b, err := json.Marshal(v)
 	t.union = b
 	return err
 }
 
-// MergeFactRecorded performs a merge with any union data inside the UsageRecorded, using the provided FactRecorded
-func (t *UsageRecorded) MergeFactRecorded(v FactRecorded) error {
+// MergeUsageFactRecorded performs a merge with any union data inside the UsageRecorded, using the provided UsageFactRecorded
+func (t *UsageRecorded) MergeUsageFactRecorded(v UsageFactRecorded) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -6497,22 +6413,22 @@ func (t *UsageRecorded) MergeFactRecorded(v FactRecorded) error {
 	return err
 }
 
-// AsFactsRecorded returns the union data inside the UsageRecorded as a FactsRecorded
-func (t UsageRecorded) AsFactsRecorded() (FactsRecorded, error) {
-	var body FactsRecorded
+// AsUsageFactsRecorded returns the union data inside the UsageRecorded as a UsageFactsRecorded
+func (t UsageRecorded) AsUsageFactsRecorded() (UsageFactsRecorded, error) {
+	var body UsageFactsRecorded
 	err := json.Unmarshal(t.union, &body)
 	return body, err
 }
 
-// FromFactsRecorded overwrites any union data inside the UsageRecorded as the provided FactsRecorded
-func (t *UsageRecorded) FromFactsRecorded(v FactsRecorded) error {
+// FromUsageFactsRecorded overwrites any union data inside the UsageRecorded as the provided UsageFactsRecorded
+func (t *UsageRecorded) FromUsageFactsRecorded(v UsageFactsRecorded) error {
 	b, err := json.Marshal(v)
 	t.union = b
 	return err
 }
 
-// MergeFactsRecorded performs a merge with any union data inside the UsageRecorded, using the provided FactsRecorded
-func (t *UsageRecorded) MergeFactsRecorded(v FactsRecorded) error {
+// MergeUsageFactsRecorded performs a merge with any union data inside the UsageRecorded, using the provided UsageFactsRecorded
+func (t *UsageRecorded) MergeUsageFactsRecorded(v UsageFactsRecorded) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -6533,22 +6449,22 @@ func (t *UsageRecorded) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// AsFactDraft returns the union data inside the UsageReport as a FactDraft
-func (t UsageReport) AsFactDraft() (FactDraft, error) {
-	var body FactDraft
+// AsUsageFactDraft returns the union data inside the UsageReport as a UsageFactDraft
+func (t UsageReport) AsUsageFactDraft() (UsageFactDraft, error) {
+	var body UsageFactDraft
 	err := json.Unmarshal(t.union, &body)
 	return body, err
 }
 
-// FromFactDraft overwrites any union data inside the UsageReport as the provided FactDraft
-func (t *UsageReport) FromFactDraft(v FactDraft) error {
+// FromUsageFactDraft overwrites any union data inside the UsageReport as the provided UsageFactDraft
+func (t *UsageReport) FromUsageFactDraft(v UsageFactDraft) error {
 	b, err := json.Marshal(v)
 	t.union = b
 	return err
 }
 
-// MergeFactDraft performs a merge with any union data inside the UsageReport, using the provided FactDraft
-func (t *UsageReport) MergeFactDraft(v FactDraft) error {
+// MergeUsageFactDraft performs a merge with any union data inside the UsageReport, using the provided UsageFactDraft
+func (t *UsageReport) MergeUsageFactDraft(v UsageFactDraft) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -6559,22 +6475,22 @@ func (t *UsageReport) MergeFactDraft(v FactDraft) error {
 	return err
 }
 
-// AsFactBatch returns the union data inside the UsageReport as a FactBatch
-func (t UsageReport) AsFactBatch() (FactBatch, error) {
-	var body FactBatch
+// AsUsageFactBatch returns the union data inside the UsageReport as a UsageFactBatch
+func (t UsageReport) AsUsageFactBatch() (UsageFactBatch, error) {
+	var body UsageFactBatch
 	err := json.Unmarshal(t.union, &body)
 	return body, err
 }
 
-// FromFactBatch overwrites any union data inside the UsageReport as the provided FactBatch
-func (t *UsageReport) FromFactBatch(v FactBatch) error {
+// FromUsageFactBatch overwrites any union data inside the UsageReport as the provided UsageFactBatch
+func (t *UsageReport) FromUsageFactBatch(v UsageFactBatch) error {
 	b, err := json.Marshal(v)
 	t.union = b
 	return err
 }
 
-// MergeFactBatch performs a merge with any union data inside the UsageReport, using the provided FactBatch
-func (t *UsageReport) MergeFactBatch(v FactBatch) error {
+// MergeUsageFactBatch performs a merge with any union data inside the UsageReport, using the provided UsageFactBatch
+func (t *UsageReport) MergeUsageFactBatch(v UsageFactBatch) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -6731,25 +6647,25 @@ func WithRequestEditorFn(fn RequestEditorFn) ClientOption {
 // The interface specification for the client above.
 type ClientInterface interface {
 
-	// ConnectAgent Hold a WebSocket
+	// ConnectAgent Open a WebSocket
 	//
-	// A line on which the agent is told what there is for it and says what it has to say. Every frame is a JSON object in a text: a message, or something about the line itself. comet begins with `{"hello": {"agent_id", "agent_type", "version", "window", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. What the agent does not acknowledge comes again on its next line. The newest line of an agent replaces the one before.
+	// Opens a connection on which the agent receives and sends messages. Every text frame is a JSON object: a message, or a control frame about the connection. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. Messages that the agent does not acknowledge are delivered again on its next connection. A new connection of an agent replaces the older one.
 	//
-	// The subprotocol is `envelope.v1`, also for an agent that offers none. For tokens that are bound to an agent; any other is 5004.
+	// The subprotocol is `envelope.v1`, even if the agent offers none. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Corresponds with GET /api/agent/connect (the `ConnectAgent` operationId).
 	ConnectAgent(ctx context.Context, params *ConnectAgentParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// AskInbox Ask for the inbox
+	// PollInbox Poll the inbox
 	//
-	// Answers with the messages there are, oldest first, or waits for one. Asking makes the agent one that takes work. A message that was handed over is not handed over again for 30 seconds (`links.redeliver_after`), and then until it is acknowledged. An answer is no longer than 8 MiB, unless one message is; what is left comes with the next. A second request of the same agent ends the first. For tokens that are bound to an agent; any other is 5004.
+	// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`transport.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
 	//
-	// Corresponds with GET /api/agent/inbox (the `AskInbox` operationId).
-	AskInbox(ctx context.Context, params *AskInboxParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+	// Corresponds with GET /api/agent/inbox (the `PollInbox` operationId).
+	PollInbox(ctx context.Context, params *PollInboxParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// AcknowledgeInboxWithBody Acknowledge messages
 	//
-	// Takes messages out of the inbox: they do not come again. Do it when they are safe where the agent is, not when the work is done. Ids that are not in the inbox are passed over. For tokens that are bound to an agent; any other is 5004.
+	// Removes messages from the inbox: they are not delivered again. Acknowledge a message when the agent has stored it, not when its task is done. Ids that are not in the inbox are ignored. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -6758,7 +6674,7 @@ type ClientInterface interface {
 
 	// AcknowledgeInbox Acknowledge messages
 	//
-	// Takes messages out of the inbox: they do not come again. Do it when they are safe where the agent is, not when the work is done. Ids that are not in the inbox are passed over. For tokens that are bound to an agent; any other is 5004.
+	// Removes messages from the inbox: they are not delivered again. Acknowledge a message when the agent has stored it, not when its task is done. Ids that are not in the inbox are ignored. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -6767,11 +6683,11 @@ type ClientInterface interface {
 
 	// SendMessageWithBody Send a message
 	//
-	// Takes one message of the envelope protocol, of up to 8 MiB. A token that is bound to an agent speaks as that agent, and `from_agent` is the agent's type. A token that is bound to none needs the scope `messages:send` and speaks as `orchestrator`: it asks for work. What an agent may say without a request of its own is `work_status`, `work_result` and `error`.
+	// Receives one message of the envelope protocol, of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
 	//
-	// 202 says that the effect is committed. A `work_request` is then a task, at `Location`; sent again with the same `request_id` it joins that task, and a different one under that id is 5003. With `Prefer: wait` the answer waits for the end of the work and is the `work_result`, or the `error` it ended with; so it is where the task has ended already.
+	// 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 	//
-	// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also a token that asks too often (5002, of `orchestrator`), a queue that is full (5002) and an address that showed too many tokens that are not accepted (5004); 413 and 415 carry 5003.
+	// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -6780,52 +6696,52 @@ type ClientInterface interface {
 
 	// SendMessage Send a message
 	//
-	// Takes one message of the envelope protocol, of up to 8 MiB. A token that is bound to an agent speaks as that agent, and `from_agent` is the agent's type. A token that is bound to none needs the scope `messages:send` and speaks as `orchestrator`: it asks for work. What an agent may say without a request of its own is `work_status`, `work_result` and `error`.
+	// Receives one message of the envelope protocol, of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
 	//
-	// 202 says that the effect is committed. A `work_request` is then a task, at `Location`; sent again with the same `request_id` it joins that task, and a different one under that id is 5003. With `Prefer: wait` the answer waits for the end of the work and is the `work_result`, or the `error` it ended with; so it is where the task has ended already.
+	// 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 	//
-	// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also a token that asks too often (5002, of `orchestrator`), a queue that is full (5002) and an address that showed too many tokens that are not accepted (5004); 413 and 415 carry 5003.
+	// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /api/agent/message (the `SendMessage` operationId).
 	SendMessage(ctx context.Context, params *SendMessageParams, body SendMessageJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// EndPush End pushing
+	// DeletePushRegistration Delete the push address
 	//
-	// The agent is told by another way from now on, or not until it comes. For tokens that are bound to an agent; any other is 5004.
+	// The agent receives its messages when it connects in another way. Only tokens bound to an agent are accepted; any other is 5004.
 	//
-	// Corresponds with DELETE /api/agent/push (the `EndPush` operationId).
-	EndPush(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+	// Corresponds with DELETE /api/agent/push (the `DeletePushRegistration` operationId).
+	DeletePushRegistration(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetPush Get the address that is pushed to
+	// GetPushRegistration Get the push address
 	//
-	// Without its secret. For tokens that are bound to an agent; any other is 5004.
+	// Returns the registration without its secret. Only tokens bound to an agent are accepted; any other is 5004.
 	//
-	// Corresponds with GET /api/agent/push (the `GetPush` operationId).
-	GetPush(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+	// Corresponds with GET /api/agent/push (the `GetPushRegistration` operationId).
+	GetPushRegistration(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RegisterPushWithBody Register an address to push to
+	// PutPushRegistrationWithBody Register a push address
 	//
-	// From now on comet posts the agent's messages to the address, each in a request of its own with `Authorization: Bearer <secret>`; 2xx acknowledges, 410 ends the registration. First it asks whether somebody is there, with `HEAD` or an empty `POST`. Every registration makes a new secret, which is told this once. Addresses that are not public are refused unless `webhooks.allow_networks` has them. For tokens that are bound to an agent; any other is 5004.
+	// From now on comet posts each of the agent's messages to the address in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Takes any type of body and a specified content type.
 	//
-	// Corresponds with PUT /api/agent/push (the `RegisterPush` operationId).
-	RegisterPushWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	// Corresponds with PUT /api/agent/push (the `PutPushRegistration` operationId).
+	PutPushRegistrationWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RegisterPush Register an address to push to
+	// PutPushRegistration Register a push address
 	//
-	// From now on comet posts the agent's messages to the address, each in a request of its own with `Authorization: Bearer <secret>`; 2xx acknowledges, 410 ends the registration. First it asks whether somebody is there, with `HEAD` or an empty `POST`. Every registration makes a new secret, which is told this once. Addresses that are not public are refused unless `webhooks.allow_networks` has them. For tokens that are bound to an agent; any other is 5004.
+	// From now on comet posts each of the agent's messages to the address in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Takes a body of the `application/json` content type.
 	//
-	// Corresponds with PUT /api/agent/push (the `RegisterPush` operationId).
-	RegisterPush(ctx context.Context, body RegisterPushJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	// Corresponds with PUT /api/agent/push (the `PutPushRegistration` operationId).
+	PutPushRegistration(ctx context.Context, body PutPushRegistrationJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// StreamInbox Follow the inbox
+	// StreamInbox Stream the inbox
 	//
-	// Server-sent events: first `hello`, then a `message` for each message, whose `id` is its `message_id`, a comment every heartbeat, and `bye` before comet ends it. Acknowledge with `POST /api/agent/inbox/ack`; what is not acknowledged comes again on the next line. `Last-Event-ID` acknowledges nothing. For tokens that are bound to an agent; any other is 5004.
+	// Sends server-sent events: first `hello`, then a `message` event for each message with its `message_id` as `id`, a comment every heartbeat, and `bye` before comet closes the stream. Acknowledge messages with `POST /api/agent/inbox/ack`; unacknowledged messages are delivered again on the next connection. `Last-Event-ID` acknowledges nothing. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Corresponds with GET /api/agent/stream (the `StreamInbox` operationId).
 	StreamInbox(ctx context.Context, params *StreamInboxParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -6921,18 +6837,18 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/agents/{agent_id}/ancestors (the `ListAncestors` operationId).
 	ListAncestors(ctx context.Context, agentID string, params *ListAncestorsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListAudit List an agent's audit trail
+	// ListAuditEntries List an agent's audit trail
 	//
 	// Who changed what, when, from what to what; newest first. What operators did about the agent's budget and usage is told with the `reason` they gave, at the version the agent had.
 	//
 	// Needs the scope `agents:read`.
 	//
-	// Corresponds with GET /api/v1/agents/{agent_id}/audit (the `ListAudit` operationId).
-	ListAudit(ctx context.Context, agentID string, params *ListAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+	// Corresponds with GET /api/v1/agents/{agent_id}/audit (the `ListAuditEntries` operationId).
+	ListAuditEntries(ctx context.Context, agentID string, params *ListAuditEntriesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListBudgetAdditions List an agent's additional budgets
 	//
-	// The newest first: those that count now, or with `all` also those that have expired or were taken back.
+	// The newest first: those that count now, or with `include_inactive` also those that have expired or were taken back.
 	//
 	// Needs the scope `agents:read`.
 	//
@@ -6988,7 +6904,7 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/agents/{agent_id}/key (the `GetAgentKey` operationId).
 	GetAgentKey(ctx context.Context, agentID string, params *GetAgentKeyParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ChangeAgentKeyWithBody Change what an agent's key is for
+	// UpdateAgentKeyWithBody Change what an agent's key is for
 	//
 	// The key stays. With `required` every line of PROTOCOL_V5 that the agent says has to be signed, at every door, and what it is told is signed too.
 	//
@@ -6996,10 +6912,10 @@ type ClientInterface interface {
 	//
 	// Takes any type of body and a specified content type.
 	//
-	// Corresponds with PATCH /api/v1/agents/{agent_id}/key (the `ChangeAgentKey` operationId).
-	ChangeAgentKeyWithBody(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	// Corresponds with PATCH /api/v1/agents/{agent_id}/key (the `UpdateAgentKey` operationId).
+	UpdateAgentKeyWithBody(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ChangeAgentKey Change what an agent's key is for
+	// UpdateAgentKey Change what an agent's key is for
 	//
 	// The key stays. With `required` every line of PROTOCOL_V5 that the agent says has to be signed, at every door, and what it is told is signed too.
 	//
@@ -7007,8 +6923,8 @@ type ClientInterface interface {
 	//
 	// Takes a body of the `application/json` content type.
 	//
-	// Corresponds with PATCH /api/v1/agents/{agent_id}/key (the `ChangeAgentKey` operationId).
-	ChangeAgentKey(ctx context.Context, agentID string, body ChangeAgentKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	// Corresponds with PATCH /api/v1/agents/{agent_id}/key (the `UpdateAgentKey` operationId).
+	UpdateAgentKey(ctx context.Context, agentID string, body UpdateAgentKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PutAgentKeyWithBody Give an agent a key
 	//
@@ -7276,28 +7192,6 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/sessions/{session_id} (the `GetSession` operationId).
 	GetSession(ctx context.Context, sessionID string, params *GetSessionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// AnswerSessionWithBody Answer a session's question
-	//
-	// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
-	//
-	// Needs the scope `messages:send`.
-	//
-	// Takes any type of body and a specified content type.
-	//
-	// Corresponds with POST /api/v1/sessions/{session_id}/answer (the `AnswerSession` operationId).
-	AnswerSessionWithBody(ctx context.Context, sessionID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// AnswerSession Answer a session's question
-	//
-	// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
-	//
-	// Needs the scope `messages:send`.
-	//
-	// Takes a body of the `application/json` content type.
-	//
-	// Corresponds with POST /api/v1/sessions/{session_id}/answer (the `AnswerSession` operationId).
-	AnswerSession(ctx context.Context, sessionID string, body AnswerSessionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
-
 	// CloseSession Close a session
 	//
 	// It takes no further tasks. One that is closed stays as it is. A token closes what it opened itself, one with `admin` every session.
@@ -7315,6 +7209,28 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /api/v1/sessions/{session_id}/questions (the `ListQuestions` operationId).
 	ListQuestions(ctx context.Context, sessionID string, params *ListQuestionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReplyToSessionWithBody Answer a session's question
+	//
+	// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/sessions/{session_id}/reply (the `ReplyToSession` operationId).
+	ReplyToSessionWithBody(ctx context.Context, sessionID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReplyToSession Answer a session's question
+	//
+	// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/sessions/{session_id}/reply (the `ReplyToSession` operationId).
+	ReplyToSession(ctx context.Context, sessionID string, body ReplyToSessionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListTasks List tasks
 	//
@@ -7360,28 +7276,6 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/tasks/{task_id} (the `GetTask` operationId).
 	GetTask(ctx context.Context, taskID string, params *GetTaskParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// AnswerTaskWithBody Answer a task's agent
-	//
-	// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
-	//
-	// Needs the scope `messages:send`.
-	//
-	// Takes any type of body and a specified content type.
-	//
-	// Corresponds with POST /api/v1/tasks/{task_id}/answer (the `AnswerTask` operationId).
-	AnswerTaskWithBody(ctx context.Context, taskID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// AnswerTask Answer a task's agent
-	//
-	// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
-	//
-	// Needs the scope `messages:send`.
-	//
-	// Takes a body of the `application/json` content type.
-	//
-	// Corresponds with POST /api/v1/tasks/{task_id}/answer (the `AnswerTask` operationId).
-	AnswerTask(ctx context.Context, taskID string, body AnswerTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
-
 	// CancelTaskWithBody Cancel a task
 	//
 	// Ends a task that has not ended; the agent that has it is told. A cancelled task stays as it is. A token cancels what it asked for itself, one with `admin` every task.
@@ -7404,14 +7298,14 @@ type ClientInterface interface {
 	// Corresponds with POST /api/v1/tasks/{task_id}/cancel (the `CancelTask` operationId).
 	CancelTask(ctx context.Context, taskID string, params *CancelTaskParams, body CancelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListTaskLines List the lines about a task
+	// ListTaskMessages List the lines about a task
 	//
 	// What was said about the task in PROTOCOL_V5 (§10), by its agents, by who asked and by comet, in the order in which it was said: every line that was taken, in both directions. `parent_id` leads from a line to the one that caused it. Of a part that was handed off they are the lines of its task that are as deep, or deeper. A task that nobody spoke of in this protocol has none; lines are kept for as long as tasks that have ended are.
 	//
 	// Needs the scope `tasks:read`.
 	//
-	// Corresponds with GET /api/v1/tasks/{task_id}/lines (the `ListTaskLines` operationId).
-	ListTaskLines(ctx context.Context, taskID string, params *ListTaskLinesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+	// Corresponds with GET /api/v1/tasks/{task_id}/messages (the `ListTaskMessages` operationId).
+	ListTaskMessages(ctx context.Context, taskID string, params *ListTaskMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetTaskOutput Read a task's output
 	//
@@ -7423,6 +7317,28 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /api/v1/tasks/{task_id}/output (the `GetTaskOutput` operationId).
 	GetTaskOutput(ctx context.Context, taskID string, params *GetTaskOutputParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReplyToTaskWithBody Answer a task's agent
+	//
+	// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/tasks/{task_id}/reply (the `ReplyToTask` operationId).
+	ReplyToTaskWithBody(ctx context.Context, taskID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReplyToTask Answer a task's agent
+	//
+	// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/tasks/{task_id}/reply (the `ReplyToTask` operationId).
+	ReplyToTask(ctx context.Context, taskID string, body ReplyToTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListTokens List tokens
 	//
@@ -7884,31 +7800,31 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/workers/{agent_id} (the `GetWorker` operationId).
 	GetWorker(ctx context.Context, agentID string, params *GetWorkerParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// SendTextsWithBody Send lines of PROTOCOL_V5
+	// SendV5MessagesWithBody Send PROTOCOL_V5 messages
 	//
-	// Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over. A line of eight segments, which is PROTOCOL_V4, is answered with one of eight.
+	// Receives one message per line, up to 1,000 messages and 1 MiB, processes them in order and responds with one line for each. A token bound to an agent sends as that agent, `W<n>`. A token that is not bound to an agent needs the scope `messages:send` and sends as `User`: it submits tasks to O1 with `R`. Empty lines are ignored. A line of eight segments, which is PROTOCOL_V4, gets a response of eight segments.
 	//
-	// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; of an E that a worker said, 502 instead of 401 and 500. Otherwise it is that of the last line, 200 or 202.
+	// With `Prefer: wait` the response to an `R` has a second line once the task has ended (`S`, `E`) or the worker asks a question (`D`). A refused message gets an `E` with the document's code. If every message is refused, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; for an E from a worker, 502 instead of 401 and 500. Otherwise the status is that of the last accepted message, 200 or 202.
 	//
 	// Takes any type of body and a specified content type.
 	//
-	// Corresponds with POST /api/v5/messages (the `SendTexts` operationId).
-	SendTextsWithBody(ctx context.Context, params *SendTextsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	// Corresponds with POST /api/v5/messages (the `SendV5Messages` operationId).
+	SendV5MessagesWithBody(ctx context.Context, params *SendV5MessagesParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// SendTextsWithTextBody Send lines of PROTOCOL_V5
+	// SendV5MessagesWithTextBody Send PROTOCOL_V5 messages
 	//
-	// Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over. A line of eight segments, which is PROTOCOL_V4, is answered with one of eight.
+	// Receives one message per line, up to 1,000 messages and 1 MiB, processes them in order and responds with one line for each. A token bound to an agent sends as that agent, `W<n>`. A token that is not bound to an agent needs the scope `messages:send` and sends as `User`: it submits tasks to O1 with `R`. Empty lines are ignored. A line of eight segments, which is PROTOCOL_V4, gets a response of eight segments.
 	//
-	// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; of an E that a worker said, 502 instead of 401 and 500. Otherwise it is that of the last line, 200 or 202.
+	// With `Prefer: wait` the response to an `R` has a second line once the task has ended (`S`, `E`) or the worker asks a question (`D`). A refused message gets an `E` with the document's code. If every message is refused, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; for an E from a worker, 502 instead of 401 and 500. Otherwise the status is that of the last accepted message, 200 or 202.
 	//
 	// Takes a body of the `text/plain` content type.
 	//
-	// Corresponds with POST /api/v5/messages (the `SendTexts` operationId).
-	SendTextsWithTextBody(ctx context.Context, params *SendTextsParams, body SendTextsTextRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	// Corresponds with POST /api/v5/messages (the `SendV5Messages` operationId).
+	SendV5MessagesWithTextBody(ctx context.Context, params *SendV5MessagesParams, body SendV5MessagesTextRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetPrompt A system prompt
+	// GetPrompt Get a system prompt
 	//
-	// One of the three system prompts of PROTOCOL_V5 §13, filled in with the agents that are there. For a token that is bound to an agent the prompt of a worker is that agent's.
+	// Returns one of the three system prompts of PROTOCOL_V5 §13, filled in with the registered agents. For a token bound to an agent, the worker prompt is that agent's.
 	//
 	// Corresponds with GET /api/v5/prompts/{name} (the `GetPrompt` operationId).
 	GetPrompt(ctx context.Context, name GetPromptParamsName, params *GetPromptParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -7919,15 +7835,6 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /docs (the `GetDocs` operationId).
 	GetDocs(ctx context.Context, params *GetDocsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
-
-	// WatchGateway Follow the gateway
-	//
-	// Server-sent events of the MCP gateway: `connected` when the stream begins, `tool_called`, `tool_failed`, `upstream_up`, `upstream_down`, `graph_synced`, `edge_created`, `edge_updated`, `metrics_updated`, `tool_quarantined`, `tool_approved`, and `heartbeat` every 15 seconds. It is a view of the stream of `GET /api/v1/events`: `id` and `data` are the same, and `Last-Event-ID` goes on behind a position. A token without the scope `admin` hears of the calls of its own agent, of none where it is bound to no agent, and of nothing else: the names of servers and tools may not be for it. At most 100 clients follow at a time.
-	//
-	// Needs the scope `tools:call`.
-	//
-	// Corresponds with GET /events/stream (the `WatchGateway` operationId).
-	WatchGateway(ctx context.Context, params *WatchGatewayParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetHealth Is the process alive
 	//
@@ -7957,26 +7864,26 @@ type ClientInterface interface {
 	// Corresponds with GET /openapi.yaml (the `GetOpenAPIYAML` operationId).
 	GetOpenAPIYAML(ctx context.Context, params *GetOpenAPIYAMLParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetProblemType Explain a problem type
+	// GetProblemType Get a problem type
 	//
-	// What the `type` of a problem document leads to: what the code means and what to do about it.
+	// Returns the title and the HTTP status of a problem code. The `type` of a problem document is this address.
 	//
 	// Corresponds with GET /problems/{code} (the `GetProblemType` operationId).
 	GetProblemType(ctx context.Context, code string, params *GetProblemTypeParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetReady Is the server ready
+	// GetReadiness Is the server ready
 	//
 	// Checks the database, its migrations and the event relay. A server that is shutting down is not ready.
 	//
-	// Corresponds with GET /readyz (the `GetReady` operationId).
-	GetReady(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+	// Corresponds with GET /readyz (the `GetReadiness` operationId).
+	GetReadiness(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
-// ConnectAgent Hold a WebSocket
+// ConnectAgent Open a WebSocket
 //
-// A line on which the agent is told what there is for it and says what it has to say. Every frame is a JSON object in a text: a message, or something about the line itself. comet begins with `{"hello": {"agent_id", "agent_type", "version", "window", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. What the agent does not acknowledge comes again on its next line. The newest line of an agent replaces the one before.
+// Opens a connection on which the agent receives and sends messages. Every text frame is a JSON object: a message, or a control frame about the connection. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. Messages that the agent does not acknowledge are delivered again on its next connection. A new connection of an agent replaces the older one.
 //
-// The subprotocol is `envelope.v1`, also for an agent that offers none. For tokens that are bound to an agent; any other is 5004.
+// The subprotocol is `envelope.v1`, even if the agent offers none. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Corresponds with GET /api/agent/connect (the `ConnectAgent` operationId).
 func (c *Client) ConnectAgent(ctx context.Context, params *ConnectAgentParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7991,13 +7898,13 @@ func (c *Client) ConnectAgent(ctx context.Context, params *ConnectAgentParams, r
 	return c.Client.Do(req)
 }
 
-// AskInbox Ask for the inbox
+// PollInbox Poll the inbox
 //
-// Answers with the messages there are, oldest first, or waits for one. Asking makes the agent one that takes work. A message that was handed over is not handed over again for 30 seconds (`links.redeliver_after`), and then until it is acknowledged. An answer is no longer than 8 MiB, unless one message is; what is left comes with the next. A second request of the same agent ends the first. For tokens that are bound to an agent; any other is 5004.
+// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`transport.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
 //
-// Corresponds with GET /api/agent/inbox (the `AskInbox` operationId).
-func (c *Client) AskInbox(ctx context.Context, params *AskInboxParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewAskInboxRequest(c.Server, params)
+// Corresponds with GET /api/agent/inbox (the `PollInbox` operationId).
+func (c *Client) PollInbox(ctx context.Context, params *PollInboxParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPollInboxRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -8010,7 +7917,7 @@ func (c *Client) AskInbox(ctx context.Context, params *AskInboxParams, reqEditor
 
 // AcknowledgeInboxWithBody Acknowledge messages
 //
-// Takes messages out of the inbox: they do not come again. Do it when they are safe where the agent is, not when the work is done. Ids that are not in the inbox are passed over. For tokens that are bound to an agent; any other is 5004.
+// Removes messages from the inbox: they are not delivered again. Acknowledge a message when the agent has stored it, not when its task is done. Ids that are not in the inbox are ignored. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Takes any type of body and a specified content type.
 //
@@ -8029,7 +7936,7 @@ func (c *Client) AcknowledgeInboxWithBody(ctx context.Context, contentType strin
 
 // AcknowledgeInbox Acknowledge messages
 //
-// Takes messages out of the inbox: they do not come again. Do it when they are safe where the agent is, not when the work is done. Ids that are not in the inbox are passed over. For tokens that are bound to an agent; any other is 5004.
+// Removes messages from the inbox: they are not delivered again. Acknowledge a message when the agent has stored it, not when its task is done. Ids that are not in the inbox are ignored. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -8048,11 +7955,11 @@ func (c *Client) AcknowledgeInbox(ctx context.Context, body AcknowledgeInboxJSON
 
 // SendMessageWithBody Send a message
 //
-// Takes one message of the envelope protocol, of up to 8 MiB. A token that is bound to an agent speaks as that agent, and `from_agent` is the agent's type. A token that is bound to none needs the scope `messages:send` and speaks as `orchestrator`: it asks for work. What an agent may say without a request of its own is `work_status`, `work_result` and `error`.
+// Receives one message of the envelope protocol, of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
 //
-// 202 says that the effect is committed. A `work_request` is then a task, at `Location`; sent again with the same `request_id` it joins that task, and a different one under that id is 5003. With `Prefer: wait` the answer waits for the end of the work and is the `work_result`, or the `error` it ended with; so it is where the task has ended already.
+// 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 //
-// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also a token that asks too often (5002, of `orchestrator`), a queue that is full (5002) and an address that showed too many tokens that are not accepted (5004); 413 and 415 carry 5003.
+// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003.
 //
 // Takes any type of body and a specified content type.
 //
@@ -8071,11 +7978,11 @@ func (c *Client) SendMessageWithBody(ctx context.Context, params *SendMessagePar
 
 // SendMessage Send a message
 //
-// Takes one message of the envelope protocol, of up to 8 MiB. A token that is bound to an agent speaks as that agent, and `from_agent` is the agent's type. A token that is bound to none needs the scope `messages:send` and speaks as `orchestrator`: it asks for work. What an agent may say without a request of its own is `work_status`, `work_result` and `error`.
+// Receives one message of the envelope protocol, of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
 //
-// 202 says that the effect is committed. A `work_request` is then a task, at `Location`; sent again with the same `request_id` it joins that task, and a different one under that id is 5003. With `Prefer: wait` the answer waits for the end of the work and is the `work_result`, or the `error` it ended with; so it is where the task has ended already.
+// 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 //
-// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also a token that asks too often (5002, of `orchestrator`), a queue that is full (5002) and an address that showed too many tokens that are not accepted (5004); 413 and 415 carry 5003.
+// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -8092,13 +7999,13 @@ func (c *Client) SendMessage(ctx context.Context, params *SendMessageParams, bod
 	return c.Client.Do(req)
 }
 
-// EndPush End pushing
+// DeletePushRegistration Delete the push address
 //
-// The agent is told by another way from now on, or not until it comes. For tokens that are bound to an agent; any other is 5004.
+// The agent receives its messages when it connects in another way. Only tokens bound to an agent are accepted; any other is 5004.
 //
-// Corresponds with DELETE /api/agent/push (the `EndPush` operationId).
-func (c *Client) EndPush(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewEndPushRequest(c.Server)
+// Corresponds with DELETE /api/agent/push (the `DeletePushRegistration` operationId).
+func (c *Client) DeletePushRegistration(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeletePushRegistrationRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -8109,13 +8016,13 @@ func (c *Client) EndPush(ctx context.Context, reqEditors ...RequestEditorFn) (*h
 	return c.Client.Do(req)
 }
 
-// GetPush Get the address that is pushed to
+// GetPushRegistration Get the push address
 //
-// Without its secret. For tokens that are bound to an agent; any other is 5004.
+// Returns the registration without its secret. Only tokens bound to an agent are accepted; any other is 5004.
 //
-// Corresponds with GET /api/agent/push (the `GetPush` operationId).
-func (c *Client) GetPush(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewGetPushRequest(c.Server)
+// Corresponds with GET /api/agent/push (the `GetPushRegistration` operationId).
+func (c *Client) GetPushRegistration(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetPushRegistrationRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -8126,15 +8033,15 @@ func (c *Client) GetPush(ctx context.Context, reqEditors ...RequestEditorFn) (*h
 	return c.Client.Do(req)
 }
 
-// RegisterPushWithBody Register an address to push to
+// PutPushRegistrationWithBody Register a push address
 //
-// From now on comet posts the agent's messages to the address, each in a request of its own with `Authorization: Bearer <secret>`; 2xx acknowledges, 410 ends the registration. First it asks whether somebody is there, with `HEAD` or an empty `POST`. Every registration makes a new secret, which is told this once. Addresses that are not public are refused unless `webhooks.allow_networks` has them. For tokens that are bound to an agent; any other is 5004.
+// From now on comet posts each of the agent's messages to the address in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Takes any type of body and a specified content type.
 //
-// Corresponds with PUT /api/agent/push (the `RegisterPush` operationId).
-func (c *Client) RegisterPushWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewRegisterPushRequestWithBody(c.Server, contentType, body)
+// Corresponds with PUT /api/agent/push (the `PutPushRegistration` operationId).
+func (c *Client) PutPushRegistrationWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutPushRegistrationRequestWithBody(c.Server, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -8145,15 +8052,15 @@ func (c *Client) RegisterPushWithBody(ctx context.Context, contentType string, b
 	return c.Client.Do(req)
 }
 
-// RegisterPush Register an address to push to
+// PutPushRegistration Register a push address
 //
-// From now on comet posts the agent's messages to the address, each in a request of its own with `Authorization: Bearer <secret>`; 2xx acknowledges, 410 ends the registration. First it asks whether somebody is there, with `HEAD` or an empty `POST`. Every registration makes a new secret, which is told this once. Addresses that are not public are refused unless `webhooks.allow_networks` has them. For tokens that are bound to an agent; any other is 5004.
+// From now on comet posts each of the agent's messages to the address in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Takes a body of the `application/json` content type.
 //
-// Corresponds with PUT /api/agent/push (the `RegisterPush` operationId).
-func (c *Client) RegisterPush(ctx context.Context, body RegisterPushJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewRegisterPushRequest(c.Server, body)
+// Corresponds with PUT /api/agent/push (the `PutPushRegistration` operationId).
+func (c *Client) PutPushRegistration(ctx context.Context, body PutPushRegistrationJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutPushRegistrationRequest(c.Server, body)
 	if err != nil {
 		return nil, err
 	}
@@ -8164,9 +8071,9 @@ func (c *Client) RegisterPush(ctx context.Context, body RegisterPushJSONRequestB
 	return c.Client.Do(req)
 }
 
-// StreamInbox Follow the inbox
+// StreamInbox Stream the inbox
 //
-// Server-sent events: first `hello`, then a `message` for each message, whose `id` is its `message_id`, a comment every heartbeat, and `bye` before comet ends it. Acknowledge with `POST /api/agent/inbox/ack`; what is not acknowledged comes again on the next line. `Last-Event-ID` acknowledges nothing. For tokens that are bound to an agent; any other is 5004.
+// Sends server-sent events: first `hello`, then a `message` event for each message with its `message_id` as `id`, a comment every heartbeat, and `bye` before comet closes the stream. Acknowledge messages with `POST /api/agent/inbox/ack`; unacknowledged messages are delivered again on the next connection. `Last-Event-ID` acknowledges nothing. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Corresponds with GET /api/agent/stream (the `StreamInbox` operationId).
 func (c *Client) StreamInbox(ctx context.Context, params *StreamInboxParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -8362,15 +8269,15 @@ func (c *Client) ListAncestors(ctx context.Context, agentID string, params *List
 	return c.Client.Do(req)
 }
 
-// ListAudit List an agent's audit trail
+// ListAuditEntries List an agent's audit trail
 //
 // Who changed what, when, from what to what; newest first. What operators did about the agent's budget and usage is told with the `reason` they gave, at the version the agent had.
 //
 // Needs the scope `agents:read`.
 //
-// Corresponds with GET /api/v1/agents/{agent_id}/audit (the `ListAudit` operationId).
-func (c *Client) ListAudit(ctx context.Context, agentID string, params *ListAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewListAuditRequest(c.Server, agentID, params)
+// Corresponds with GET /api/v1/agents/{agent_id}/audit (the `ListAuditEntries` operationId).
+func (c *Client) ListAuditEntries(ctx context.Context, agentID string, params *ListAuditEntriesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListAuditEntriesRequest(c.Server, agentID, params)
 	if err != nil {
 		return nil, err
 	}
@@ -8383,7 +8290,7 @@ func (c *Client) ListAudit(ctx context.Context, agentID string, params *ListAudi
 
 // ListBudgetAdditions List an agent's additional budgets
 //
-// The newest first: those that count now, or with `all` also those that have expired or were taken back.
+// The newest first: those that count now, or with `include_inactive` also those that have expired or were taken back.
 //
 // Needs the scope `agents:read`.
 //
@@ -8499,7 +8406,7 @@ func (c *Client) GetAgentKey(ctx context.Context, agentID string, params *GetAge
 	return c.Client.Do(req)
 }
 
-// ChangeAgentKeyWithBody Change what an agent's key is for
+// UpdateAgentKeyWithBody Change what an agent's key is for
 //
 // The key stays. With `required` every line of PROTOCOL_V5 that the agent says has to be signed, at every door, and what it is told is signed too.
 //
@@ -8507,9 +8414,9 @@ func (c *Client) GetAgentKey(ctx context.Context, agentID string, params *GetAge
 //
 // Takes any type of body and a specified content type.
 //
-// Corresponds with PATCH /api/v1/agents/{agent_id}/key (the `ChangeAgentKey` operationId).
-func (c *Client) ChangeAgentKeyWithBody(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewChangeAgentKeyRequestWithBody(c.Server, agentID, contentType, body)
+// Corresponds with PATCH /api/v1/agents/{agent_id}/key (the `UpdateAgentKey` operationId).
+func (c *Client) UpdateAgentKeyWithBody(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateAgentKeyRequestWithBody(c.Server, agentID, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -8520,7 +8427,7 @@ func (c *Client) ChangeAgentKeyWithBody(ctx context.Context, agentID string, con
 	return c.Client.Do(req)
 }
 
-// ChangeAgentKey Change what an agent's key is for
+// UpdateAgentKey Change what an agent's key is for
 //
 // The key stays. With `required` every line of PROTOCOL_V5 that the agent says has to be signed, at every door, and what it is told is signed too.
 //
@@ -8528,9 +8435,9 @@ func (c *Client) ChangeAgentKeyWithBody(ctx context.Context, agentID string, con
 //
 // Takes a body of the `application/json` content type.
 //
-// Corresponds with PATCH /api/v1/agents/{agent_id}/key (the `ChangeAgentKey` operationId).
-func (c *Client) ChangeAgentKey(ctx context.Context, agentID string, body ChangeAgentKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewChangeAgentKeyRequest(c.Server, agentID, body)
+// Corresponds with PATCH /api/v1/agents/{agent_id}/key (the `UpdateAgentKey` operationId).
+func (c *Client) UpdateAgentKey(ctx context.Context, agentID string, body UpdateAgentKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateAgentKeyRequest(c.Server, agentID, body)
 	if err != nil {
 		return nil, err
 	}
@@ -9067,48 +8974,6 @@ func (c *Client) GetSession(ctx context.Context, sessionID string, params *GetSe
 	return c.Client.Do(req)
 }
 
-// AnswerSessionWithBody Answer a session's question
-//
-// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
-//
-// Needs the scope `messages:send`.
-//
-// Takes any type of body and a specified content type.
-//
-// Corresponds with POST /api/v1/sessions/{session_id}/answer (the `AnswerSession` operationId).
-func (c *Client) AnswerSessionWithBody(ctx context.Context, sessionID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewAnswerSessionRequestWithBody(c.Server, sessionID, contentType, body)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// AnswerSession Answer a session's question
-//
-// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
-//
-// Needs the scope `messages:send`.
-//
-// Takes a body of the `application/json` content type.
-//
-// Corresponds with POST /api/v1/sessions/{session_id}/answer (the `AnswerSession` operationId).
-func (c *Client) AnswerSession(ctx context.Context, sessionID string, body AnswerSessionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewAnswerSessionRequest(c.Server, sessionID, body)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
 // CloseSession Close a session
 //
 // It takes no further tasks. One that is closed stays as it is. A token closes what it opened itself, one with `admin` every session.
@@ -9137,6 +9002,48 @@ func (c *Client) CloseSession(ctx context.Context, sessionID string, reqEditors 
 // Corresponds with GET /api/v1/sessions/{session_id}/questions (the `ListQuestions` operationId).
 func (c *Client) ListQuestions(ctx context.Context, sessionID string, params *ListQuestionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListQuestionsRequest(c.Server, sessionID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReplyToSessionWithBody Answer a session's question
+//
+// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+//
+// Needs the scope `messages:send`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/sessions/{session_id}/reply (the `ReplyToSession` operationId).
+func (c *Client) ReplyToSessionWithBody(ctx context.Context, sessionID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReplyToSessionRequestWithBody(c.Server, sessionID, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReplyToSession Answer a session's question
+//
+// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+//
+// Needs the scope `messages:send`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/sessions/{session_id}/reply (the `ReplyToSession` operationId).
+func (c *Client) ReplyToSession(ctx context.Context, sessionID string, body ReplyToSessionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReplyToSessionRequest(c.Server, sessionID, body)
 	if err != nil {
 		return nil, err
 	}
@@ -9231,48 +9138,6 @@ func (c *Client) GetTask(ctx context.Context, taskID string, params *GetTaskPara
 	return c.Client.Do(req)
 }
 
-// AnswerTaskWithBody Answer a task's agent
-//
-// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
-//
-// Needs the scope `messages:send`.
-//
-// Takes any type of body and a specified content type.
-//
-// Corresponds with POST /api/v1/tasks/{task_id}/answer (the `AnswerTask` operationId).
-func (c *Client) AnswerTaskWithBody(ctx context.Context, taskID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewAnswerTaskRequestWithBody(c.Server, taskID, contentType, body)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// AnswerTask Answer a task's agent
-//
-// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
-//
-// Needs the scope `messages:send`.
-//
-// Takes a body of the `application/json` content type.
-//
-// Corresponds with POST /api/v1/tasks/{task_id}/answer (the `AnswerTask` operationId).
-func (c *Client) AnswerTask(ctx context.Context, taskID string, body AnswerTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewAnswerTaskRequest(c.Server, taskID, body)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
 // CancelTaskWithBody Cancel a task
 //
 // Ends a task that has not ended; the agent that has it is told. A cancelled task stays as it is. A token cancels what it asked for itself, one with `admin` every task.
@@ -9315,15 +9180,15 @@ func (c *Client) CancelTask(ctx context.Context, taskID string, params *CancelTa
 	return c.Client.Do(req)
 }
 
-// ListTaskLines List the lines about a task
+// ListTaskMessages List the lines about a task
 //
 // What was said about the task in PROTOCOL_V5 (§10), by its agents, by who asked and by comet, in the order in which it was said: every line that was taken, in both directions. `parent_id` leads from a line to the one that caused it. Of a part that was handed off they are the lines of its task that are as deep, or deeper. A task that nobody spoke of in this protocol has none; lines are kept for as long as tasks that have ended are.
 //
 // Needs the scope `tasks:read`.
 //
-// Corresponds with GET /api/v1/tasks/{task_id}/lines (the `ListTaskLines` operationId).
-func (c *Client) ListTaskLines(ctx context.Context, taskID string, params *ListTaskLinesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewListTaskLinesRequest(c.Server, taskID, params)
+// Corresponds with GET /api/v1/tasks/{task_id}/messages (the `ListTaskMessages` operationId).
+func (c *Client) ListTaskMessages(ctx context.Context, taskID string, params *ListTaskMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListTaskMessagesRequest(c.Server, taskID, params)
 	if err != nil {
 		return nil, err
 	}
@@ -9345,6 +9210,48 @@ func (c *Client) ListTaskLines(ctx context.Context, taskID string, params *ListT
 // Corresponds with GET /api/v1/tasks/{task_id}/output (the `GetTaskOutput` operationId).
 func (c *Client) GetTaskOutput(ctx context.Context, taskID string, params *GetTaskOutputParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetTaskOutputRequest(c.Server, taskID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReplyToTaskWithBody Answer a task's agent
+//
+// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+//
+// Needs the scope `messages:send`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/tasks/{task_id}/reply (the `ReplyToTask` operationId).
+func (c *Client) ReplyToTaskWithBody(ctx context.Context, taskID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReplyToTaskRequestWithBody(c.Server, taskID, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReplyToTask Answer a task's agent
+//
+// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+//
+// Needs the scope `messages:send`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/tasks/{task_id}/reply (the `ReplyToTask` operationId).
+func (c *Client) ReplyToTask(ctx context.Context, taskID string, body ReplyToTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReplyToTaskRequest(c.Server, taskID, body)
 	if err != nil {
 		return nil, err
 	}
@@ -10275,17 +10182,17 @@ func (c *Client) GetWorker(ctx context.Context, agentID string, params *GetWorke
 	return c.Client.Do(req)
 }
 
-// SendTextsWithBody Send lines of PROTOCOL_V5
+// SendV5MessagesWithBody Send PROTOCOL_V5 messages
 //
-// Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over. A line of eight segments, which is PROTOCOL_V4, is answered with one of eight.
+// Receives one message per line, up to 1,000 messages and 1 MiB, processes them in order and responds with one line for each. A token bound to an agent sends as that agent, `W<n>`. A token that is not bound to an agent needs the scope `messages:send` and sends as `User`: it submits tasks to O1 with `R`. Empty lines are ignored. A line of eight segments, which is PROTOCOL_V4, gets a response of eight segments.
 //
-// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; of an E that a worker said, 502 instead of 401 and 500. Otherwise it is that of the last line, 200 or 202.
+// With `Prefer: wait` the response to an `R` has a second line once the task has ended (`S`, `E`) or the worker asks a question (`D`). A refused message gets an `E` with the document's code. If every message is refused, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; for an E from a worker, 502 instead of 401 and 500. Otherwise the status is that of the last accepted message, 200 or 202.
 //
 // Takes any type of body and a specified content type.
 //
-// Corresponds with POST /api/v5/messages (the `SendTexts` operationId).
-func (c *Client) SendTextsWithBody(ctx context.Context, params *SendTextsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewSendTextsRequestWithBody(c.Server, params, contentType, body)
+// Corresponds with POST /api/v5/messages (the `SendV5Messages` operationId).
+func (c *Client) SendV5MessagesWithBody(ctx context.Context, params *SendV5MessagesParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSendV5MessagesRequestWithBody(c.Server, params, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -10296,17 +10203,17 @@ func (c *Client) SendTextsWithBody(ctx context.Context, params *SendTextsParams,
 	return c.Client.Do(req)
 }
 
-// SendTextsWithTextBody Send lines of PROTOCOL_V5
+// SendV5MessagesWithTextBody Send PROTOCOL_V5 messages
 //
-// Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over. A line of eight segments, which is PROTOCOL_V4, is answered with one of eight.
+// Receives one message per line, up to 1,000 messages and 1 MiB, processes them in order and responds with one line for each. A token bound to an agent sends as that agent, `W<n>`. A token that is not bound to an agent needs the scope `messages:send` and sends as `User`: it submits tasks to O1 with `R`. Empty lines are ignored. A line of eight segments, which is PROTOCOL_V4, gets a response of eight segments.
 //
-// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; of an E that a worker said, 502 instead of 401 and 500. Otherwise it is that of the last line, 200 or 202.
+// With `Prefer: wait` the response to an `R` has a second line once the task has ended (`S`, `E`) or the worker asks a question (`D`). A refused message gets an `E` with the document's code. If every message is refused, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; for an E from a worker, 502 instead of 401 and 500. Otherwise the status is that of the last accepted message, 200 or 202.
 //
 // Takes a body of the `text/plain` content type.
 //
-// Corresponds with POST /api/v5/messages (the `SendTexts` operationId).
-func (c *Client) SendTextsWithTextBody(ctx context.Context, params *SendTextsParams, body SendTextsTextRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewSendTextsRequestWithTextBody(c.Server, params, body)
+// Corresponds with POST /api/v5/messages (the `SendV5Messages` operationId).
+func (c *Client) SendV5MessagesWithTextBody(ctx context.Context, params *SendV5MessagesParams, body SendV5MessagesTextRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSendV5MessagesRequestWithTextBody(c.Server, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -10317,9 +10224,9 @@ func (c *Client) SendTextsWithTextBody(ctx context.Context, params *SendTextsPar
 	return c.Client.Do(req)
 }
 
-// GetPrompt A system prompt
+// GetPrompt Get a system prompt
 //
-// One of the three system prompts of PROTOCOL_V5 §13, filled in with the agents that are there. For a token that is bound to an agent the prompt of a worker is that agent's.
+// Returns one of the three system prompts of PROTOCOL_V5 §13, filled in with the registered agents. For a token bound to an agent, the worker prompt is that agent's.
 //
 // Corresponds with GET /api/v5/prompts/{name} (the `GetPrompt` operationId).
 func (c *Client) GetPrompt(ctx context.Context, name GetPromptParamsName, params *GetPromptParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10341,25 +10248,6 @@ func (c *Client) GetPrompt(ctx context.Context, name GetPromptParamsName, params
 // Corresponds with GET /docs (the `GetDocs` operationId).
 func (c *Client) GetDocs(ctx context.Context, params *GetDocsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetDocsRequest(c.Server, params)
-	if err != nil {
-		return nil, err
-	}
-	req = req.WithContext(ctx)
-	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
-		return nil, err
-	}
-	return c.Client.Do(req)
-}
-
-// WatchGateway Follow the gateway
-//
-// Server-sent events of the MCP gateway: `connected` when the stream begins, `tool_called`, `tool_failed`, `upstream_up`, `upstream_down`, `graph_synced`, `edge_created`, `edge_updated`, `metrics_updated`, `tool_quarantined`, `tool_approved`, and `heartbeat` every 15 seconds. It is a view of the stream of `GET /api/v1/events`: `id` and `data` are the same, and `Last-Event-ID` goes on behind a position. A token without the scope `admin` hears of the calls of its own agent, of none where it is bound to no agent, and of nothing else: the names of servers and tools may not be for it. At most 100 clients follow at a time.
-//
-// Needs the scope `tools:call`.
-//
-// Corresponds with GET /events/stream (the `WatchGateway` operationId).
-func (c *Client) WatchGateway(ctx context.Context, params *WatchGatewayParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewWatchGatewayRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -10438,9 +10326,9 @@ func (c *Client) GetOpenAPIYAML(ctx context.Context, params *GetOpenAPIYAMLParam
 	return c.Client.Do(req)
 }
 
-// GetProblemType Explain a problem type
+// GetProblemType Get a problem type
 //
-// What the `type` of a problem document leads to: what the code means and what to do about it.
+// Returns the title and the HTTP status of a problem code. The `type` of a problem document is this address.
 //
 // Corresponds with GET /problems/{code} (the `GetProblemType` operationId).
 func (c *Client) GetProblemType(ctx context.Context, code string, params *GetProblemTypeParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10455,13 +10343,13 @@ func (c *Client) GetProblemType(ctx context.Context, code string, params *GetPro
 	return c.Client.Do(req)
 }
 
-// GetReady Is the server ready
+// GetReadiness Is the server ready
 //
 // Checks the database, its migrations and the event relay. A server that is shutting down is not ready.
 //
-// Corresponds with GET /readyz (the `GetReady` operationId).
-func (c *Client) GetReady(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewGetReadyRequest(c.Server)
+// Corresponds with GET /readyz (the `GetReadiness` operationId).
+func (c *Client) GetReadiness(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetReadinessRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -10500,9 +10388,9 @@ func NewConnectAgentRequest(server string, params *ConnectAgentParams) (*http.Re
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
 
-		if params.Places != nil {
+		if params.Concurrency != nil {
 
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "places", *params.Places, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "concurrency", *params.Concurrency, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -10538,8 +10426,8 @@ func NewConnectAgentRequest(server string, params *ConnectAgentParams) (*http.Re
 	return req, nil
 }
 
-// NewAskInboxRequest constructs an http.Request for the AskInbox method
-func NewAskInboxRequest(server string, params *AskInboxParams) (*http.Request, error) {
+// NewPollInboxRequest constructs an http.Request for the PollInbox method
+func NewPollInboxRequest(server string, params *PollInboxParams) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -10590,9 +10478,9 @@ func NewAskInboxRequest(server string, params *AskInboxParams) (*http.Request, e
 
 		}
 
-		if params.Places != nil {
+		if params.Concurrency != nil {
 
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "places", *params.Places, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "concurrency", *params.Concurrency, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -10723,8 +10611,8 @@ func NewSendMessageRequestWithBody(server string, params *SendMessageParams, con
 	return req, nil
 }
 
-// NewEndPushRequest constructs an http.Request for the EndPush method
-func NewEndPushRequest(server string) (*http.Request, error) {
+// NewDeletePushRegistrationRequest constructs an http.Request for the DeletePushRegistration method
+func NewDeletePushRegistrationRequest(server string) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -10750,8 +10638,8 @@ func NewEndPushRequest(server string) (*http.Request, error) {
 	return req, nil
 }
 
-// NewGetPushRequest constructs an http.Request for the GetPush method
-func NewGetPushRequest(server string) (*http.Request, error) {
+// NewGetPushRegistrationRequest constructs an http.Request for the GetPushRegistration method
+func NewGetPushRegistrationRequest(server string) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -10777,19 +10665,19 @@ func NewGetPushRequest(server string) (*http.Request, error) {
 	return req, nil
 }
 
-// NewRegisterPushRequest calls the generic RegisterPush builder with application/json body
-func NewRegisterPushRequest(server string, body RegisterPushJSONRequestBody) (*http.Request, error) {
+// NewPutPushRegistrationRequest calls the generic PutPushRegistration builder with application/json body
+func NewPutPushRegistrationRequest(server string, body PutPushRegistrationJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewRegisterPushRequestWithBody(server, "application/json", bodyReader)
+	return NewPutPushRegistrationRequestWithBody(server, "application/json", bodyReader)
 }
 
-// NewRegisterPushRequestWithBody constructs an http.Request for the RegisterPush method, with any body, and a specified content type
-func NewRegisterPushRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+// NewPutPushRegistrationRequestWithBody constructs an http.Request for the PutPushRegistration method, with any body, and a specified content type
+func NewPutPushRegistrationRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -10845,9 +10733,9 @@ func NewStreamInboxRequest(server string, params *StreamInboxParams) (*http.Requ
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
 
-		if params.Places != nil {
+		if params.Concurrency != nil {
 
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "places", *params.Places, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "concurrency", *params.Concurrency, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -11359,8 +11247,8 @@ func NewListAncestorsRequest(server string, agentID string, params *ListAncestor
 	return req, nil
 }
 
-// NewListAuditRequest constructs an http.Request for the ListAudit method
-func NewListAuditRequest(server string, agentID string, params *ListAuditParams) (*http.Request, error) {
+// NewListAuditEntriesRequest constructs an http.Request for the ListAuditEntries method
+func NewListAuditEntriesRequest(server string, agentID string, params *ListAuditEntriesParams) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -11482,9 +11370,9 @@ func NewListBudgetAdditionsRequest(server string, agentID string, params *ListBu
 		// per the OpenAPI spec (e.g. "color=blue,black,brown").
 		var rawQueryFragments []string
 
-		if params.All != nil {
+		if params.IncludeInactive != nil {
 
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "all", *params.All, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "include_inactive", *params.IncludeInactive, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -11709,19 +11597,19 @@ func NewGetAgentKeyRequest(server string, agentID string, params *GetAgentKeyPar
 	return req, nil
 }
 
-// NewChangeAgentKeyRequest calls the generic ChangeAgentKey builder with application/json body
-func NewChangeAgentKeyRequest(server string, agentID string, body ChangeAgentKeyJSONRequestBody) (*http.Request, error) {
+// NewUpdateAgentKeyRequest calls the generic UpdateAgentKey builder with application/json body
+func NewUpdateAgentKeyRequest(server string, agentID string, body UpdateAgentKeyJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewChangeAgentKeyRequestWithBody(server, agentID, "application/json", bodyReader)
+	return NewUpdateAgentKeyRequestWithBody(server, agentID, "application/json", bodyReader)
 }
 
-// NewChangeAgentKeyRequestWithBody constructs an http.Request for the ChangeAgentKey method, with any body, and a specified content type
-func NewChangeAgentKeyRequestWithBody(server string, agentID string, contentType string, body io.Reader) (*http.Request, error) {
+// NewUpdateAgentKeyRequestWithBody constructs an http.Request for the UpdateAgentKey method, with any body, and a specified content type
+func NewUpdateAgentKeyRequestWithBody(server string, agentID string, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -12289,9 +12177,9 @@ func NewGetUsageHistoryRequest(server string, agentID string, params *GetUsageHi
 
 		}
 
-		if params.By != nil {
+		if params.GroupBy != nil {
 
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "by", *params.By, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "group_by", *params.GroupBy, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -13064,53 +12952,6 @@ func NewGetSessionRequest(server string, sessionID string, params *GetSessionPar
 	return req, nil
 }
 
-// NewAnswerSessionRequest calls the generic AnswerSession builder with application/json body
-func NewAnswerSessionRequest(server string, sessionID string, body AnswerSessionJSONRequestBody) (*http.Request, error) {
-	var bodyReader io.Reader
-	buf, err := json.Marshal(body)
-	if err != nil {
-		return nil, err
-	}
-	bodyReader = bytes.NewReader(buf)
-	return NewAnswerSessionRequestWithBody(server, sessionID, "application/json", bodyReader)
-}
-
-// NewAnswerSessionRequestWithBody constructs an http.Request for the AnswerSession method, with any body, and a specified content type
-func NewAnswerSessionRequestWithBody(server string, sessionID string, contentType string, body io.Reader) (*http.Request, error) {
-	var err error
-
-	var pathParam0 string
-
-	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "session_id", sessionID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
-	if err != nil {
-		return nil, err
-	}
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/api/v1/sessions/%s/answer", pathParam0)
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
-	if err != nil {
-		return nil, err
-	}
-
-	req.Header.Add("Content-Type", contentType)
-
-	return req, nil
-}
-
 // NewCloseSessionRequest constructs an http.Request for the CloseSession method
 func NewCloseSessionRequest(server string, sessionID string) (*http.Request, error) {
 	var err error
@@ -13190,6 +13031,53 @@ func NewListQuestionsRequest(server string, sessionID string, params *ListQuesti
 		}
 
 	}
+
+	return req, nil
+}
+
+// NewReplyToSessionRequest calls the generic ReplyToSession builder with application/json body
+func NewReplyToSessionRequest(server string, sessionID string, body ReplyToSessionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewReplyToSessionRequestWithBody(server, sessionID, "application/json", bodyReader)
+}
+
+// NewReplyToSessionRequestWithBody constructs an http.Request for the ReplyToSession method, with any body, and a specified content type
+func NewReplyToSessionRequestWithBody(server string, sessionID string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "session_id", sessionID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/sessions/%s/reply", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -13524,53 +13412,6 @@ func NewGetTaskRequest(server string, taskID string, params *GetTaskParams) (*ht
 	return req, nil
 }
 
-// NewAnswerTaskRequest calls the generic AnswerTask builder with application/json body
-func NewAnswerTaskRequest(server string, taskID string, body AnswerTaskJSONRequestBody) (*http.Request, error) {
-	var bodyReader io.Reader
-	buf, err := json.Marshal(body)
-	if err != nil {
-		return nil, err
-	}
-	bodyReader = bytes.NewReader(buf)
-	return NewAnswerTaskRequestWithBody(server, taskID, "application/json", bodyReader)
-}
-
-// NewAnswerTaskRequestWithBody constructs an http.Request for the AnswerTask method, with any body, and a specified content type
-func NewAnswerTaskRequestWithBody(server string, taskID string, contentType string, body io.Reader) (*http.Request, error) {
-	var err error
-
-	var pathParam0 string
-
-	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "task_id", taskID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
-	if err != nil {
-		return nil, err
-	}
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/api/v1/tasks/%s/answer", pathParam0)
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
-	if err != nil {
-		return nil, err
-	}
-
-	req.Header.Add("Content-Type", contentType)
-
-	return req, nil
-}
-
 // NewCancelTaskRequest calls the generic CancelTask builder with application/json body
 func NewCancelTaskRequest(server string, taskID string, params *CancelTaskParams, body CancelTaskJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -13633,8 +13474,8 @@ func NewCancelTaskRequestWithBody(server string, taskID string, params *CancelTa
 	return req, nil
 }
 
-// NewListTaskLinesRequest constructs an http.Request for the ListTaskLines method
-func NewListTaskLinesRequest(server string, taskID string, params *ListTaskLinesParams) (*http.Request, error) {
+// NewListTaskMessagesRequest constructs an http.Request for the ListTaskMessages method
+func NewListTaskMessagesRequest(server string, taskID string, params *ListTaskMessagesParams) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -13649,7 +13490,7 @@ func NewListTaskLinesRequest(server string, taskID string, params *ListTaskLines
 		return nil, err
 	}
 
-	operationPath := fmt.Sprintf("/api/v1/tasks/%s/lines", pathParam0)
+	operationPath := fmt.Sprintf("/api/v1/tasks/%s/messages", pathParam0)
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -13817,6 +13658,53 @@ func NewGetTaskOutputRequest(server string, taskID string, params *GetTaskOutput
 		}
 
 	}
+
+	return req, nil
+}
+
+// NewReplyToTaskRequest calls the generic ReplyToTask builder with application/json body
+func NewReplyToTaskRequest(server string, taskID string, body ReplyToTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewReplyToTaskRequestWithBody(server, taskID, "application/json", bodyReader)
+}
+
+// NewReplyToTaskRequestWithBody constructs an http.Request for the ReplyToTask method, with any body, and a specified content type
+func NewReplyToTaskRequestWithBody(server string, taskID string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "task_id", taskID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/tasks/%s/reply", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -15743,19 +15631,19 @@ func NewGetWorkerRequest(server string, agentID string, params *GetWorkerParams)
 	return req, nil
 }
 
-// NewSendTextsRequestWithTextBody calls the generic SendTexts builder with text/plain body
-func NewSendTextsRequestWithTextBody(server string, params *SendTextsParams, body SendTextsTextRequestBody) (*http.Request, error) {
+// NewSendV5MessagesRequestWithTextBody calls the generic SendV5Messages builder with text/plain body
+func NewSendV5MessagesRequestWithTextBody(server string, params *SendV5MessagesParams, body SendV5MessagesTextRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	if stringer, ok := interface{}(body).(fmt.Stringer); ok {
 		bodyReader = strings.NewReader(stringer.String())
 	} else {
 		bodyReader = strings.NewReader(fmt.Sprint(body))
 	}
-	return NewSendTextsRequestWithBody(server, params, "text/plain", bodyReader)
+	return NewSendV5MessagesRequestWithBody(server, params, "text/plain", bodyReader)
 }
 
-// NewSendTextsRequestWithBody constructs an http.Request for the SendTexts method, with any body, and a specified content type
-func NewSendTextsRequestWithBody(server string, params *SendTextsParams, contentType string, body io.Reader) (*http.Request, error) {
+// NewSendV5MessagesRequestWithBody constructs an http.Request for the SendV5Messages method, with any body, and a specified content type
+func NewSendV5MessagesRequestWithBody(server string, params *SendV5MessagesParams, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -15905,75 +15793,6 @@ func NewGetDocsRequest(server string, params *GetDocsParams) (*http.Request, err
 			}
 
 			req.Header.Set("If-None-Match", headerParam0)
-		}
-
-	}
-
-	return req, nil
-}
-
-// NewWatchGatewayRequest constructs an http.Request for the WatchGateway method
-func NewWatchGatewayRequest(server string, params *WatchGatewayParams) (*http.Request, error) {
-	var err error
-
-	serverURL, err := url.Parse(server)
-	if err != nil {
-		return nil, err
-	}
-
-	operationPath := fmt.Sprintf("/events/stream")
-	if operationPath[0] == '/' {
-		operationPath = "." + operationPath
-	}
-
-	queryURL, err := serverURL.Parse(operationPath)
-	if err != nil {
-		return nil, err
-	}
-
-	if params != nil {
-		// queryValues collects non-styled parameters (passthrough, JSON)
-		// that are safe to round-trip through url.Values.Encode().
-		queryValues := queryURL.Query()
-		// rawQueryFragments collects pre-encoded query fragments from
-		// styled parameters, preserving literal commas as delimiters
-		// per the OpenAPI spec (e.g. "color=blue,black,brown").
-		var rawQueryFragments []string
-
-		if params.Types != nil {
-
-			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "types", *params.Types, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
-				return nil, err
-			} else {
-				for _, qp := range strings.Split(queryFrag, "&") {
-					rawQueryFragments = append(rawQueryFragments, qp)
-				}
-			}
-
-		}
-
-		if encoded := queryValues.Encode(); encoded != "" {
-			rawQueryFragments = append(rawQueryFragments, encoded)
-		}
-		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
-	}
-
-	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
-	if err != nil {
-		return nil, err
-	}
-
-	if params != nil {
-
-		if params.LastEventID != nil {
-			var headerParam0 string
-
-			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Last-Event-ID", *params.LastEventID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
-			if err != nil {
-				return nil, err
-			}
-
-			req.Header.Set("Last-Event-ID", headerParam0)
 		}
 
 	}
@@ -16168,8 +15987,8 @@ func NewGetProblemTypeRequest(server string, code string, params *GetProblemType
 	return req, nil
 }
 
-// NewGetReadyRequest constructs an http.Request for the GetReady method
-func NewGetReadyRequest(server string) (*http.Request, error) {
+// NewGetReadinessRequest constructs an http.Request for the GetReadiness method
+func NewGetReadinessRequest(server string) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -16239,29 +16058,29 @@ func WithBaseURL(baseURL string) ClientOption {
 // ClientWithResponsesInterface is the interface specification for the client with responses above.
 type ClientWithResponsesInterface interface {
 
-	// ConnectAgentWithResponse Hold a WebSocket
+	// ConnectAgentWithResponse Open a WebSocket
 	//
-	// A line on which the agent is told what there is for it and says what it has to say. Every frame is a JSON object in a text: a message, or something about the line itself. comet begins with `{"hello": {"agent_id", "agent_type", "version", "window", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. What the agent does not acknowledge comes again on its next line. The newest line of an agent replaces the one before.
+	// Opens a connection on which the agent receives and sends messages. Every text frame is a JSON object: a message, or a control frame about the connection. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. Messages that the agent does not acknowledge are delivered again on its next connection. A new connection of an agent replaces the older one.
 	//
-	// The subprotocol is `envelope.v1`, also for an agent that offers none. For tokens that are bound to an agent; any other is 5004.
+	// The subprotocol is `envelope.v1`, even if the agent offers none. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/agent/connect (the `ConnectAgent` operationId).
 	ConnectAgentWithResponse(ctx context.Context, params *ConnectAgentParams, reqEditors ...RequestEditorFn) (*ConnectAgentResponse, error)
 
-	// AskInboxWithResponse Ask for the inbox
+	// PollInboxWithResponse Poll the inbox
 	//
-	// Answers with the messages there are, oldest first, or waits for one. Asking makes the agent one that takes work. A message that was handed over is not handed over again for 30 seconds (`links.redeliver_after`), and then until it is acknowledged. An answer is no longer than 8 MiB, unless one message is; what is left comes with the next. A second request of the same agent ends the first. For tokens that are bound to an agent; any other is 5004.
+	// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`transport.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
-	// Corresponds with GET /api/agent/inbox (the `AskInbox` operationId).
-	AskInboxWithResponse(ctx context.Context, params *AskInboxParams, reqEditors ...RequestEditorFn) (*AskInboxResponse, error)
+	// Corresponds with GET /api/agent/inbox (the `PollInbox` operationId).
+	PollInboxWithResponse(ctx context.Context, params *PollInboxParams, reqEditors ...RequestEditorFn) (*PollInboxResponse, error)
 
 	// AcknowledgeInboxWithBodyWithResponse Acknowledge messages
 	//
-	// Takes messages out of the inbox: they do not come again. Do it when they are safe where the agent is, not when the work is done. Ids that are not in the inbox are passed over. For tokens that are bound to an agent; any other is 5004.
+	// Removes messages from the inbox: they are not delivered again. Acknowledge a message when the agent has stored it, not when its task is done. Ids that are not in the inbox are ignored. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16270,7 +16089,7 @@ type ClientWithResponsesInterface interface {
 
 	// AcknowledgeInboxWithResponse Acknowledge messages
 	//
-	// Takes messages out of the inbox: they do not come again. Do it when they are safe where the agent is, not when the work is done. Ids that are not in the inbox are passed over. For tokens that are bound to an agent; any other is 5004.
+	// Removes messages from the inbox: they are not delivered again. Acknowledge a message when the agent has stored it, not when its task is done. Ids that are not in the inbox are ignored. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16279,11 +16098,11 @@ type ClientWithResponsesInterface interface {
 
 	// SendMessageWithBodyWithResponse Send a message
 	//
-	// Takes one message of the envelope protocol, of up to 8 MiB. A token that is bound to an agent speaks as that agent, and `from_agent` is the agent's type. A token that is bound to none needs the scope `messages:send` and speaks as `orchestrator`: it asks for work. What an agent may say without a request of its own is `work_status`, `work_result` and `error`.
+	// Receives one message of the envelope protocol, of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
 	//
-	// 202 says that the effect is committed. A `work_request` is then a task, at `Location`; sent again with the same `request_id` it joins that task, and a different one under that id is 5003. With `Prefer: wait` the answer waits for the end of the work and is the `work_result`, or the `error` it ended with; so it is where the task has ended already.
+	// 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 	//
-	// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also a token that asks too often (5002, of `orchestrator`), a queue that is full (5002) and an address that showed too many tokens that are not accepted (5004); 413 and 415 carry 5003.
+	// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16292,56 +16111,56 @@ type ClientWithResponsesInterface interface {
 
 	// SendMessageWithResponse Send a message
 	//
-	// Takes one message of the envelope protocol, of up to 8 MiB. A token that is bound to an agent speaks as that agent, and `from_agent` is the agent's type. A token that is bound to none needs the scope `messages:send` and speaks as `orchestrator`: it asks for work. What an agent may say without a request of its own is `work_status`, `work_result` and `error`.
+	// Receives one message of the envelope protocol, of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
 	//
-	// 202 says that the effect is committed. A `work_request` is then a task, at `Location`; sent again with the same `request_id` it joins that task, and a different one under that id is 5003. With `Prefer: wait` the answer waits for the end of the work and is the `work_result`, or the `error` it ended with; so it is where the task has ended already.
+	// 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 	//
-	// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also a token that asks too often (5002, of `orchestrator`), a queue that is full (5002) and an address that showed too many tokens that are not accepted (5004); 413 and 415 carry 5003.
+	// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /api/agent/message (the `SendMessage` operationId).
 	SendMessageWithResponse(ctx context.Context, params *SendMessageParams, body SendMessageJSONRequestBody, reqEditors ...RequestEditorFn) (*SendMessageResponse, error)
 
-	// EndPushWithResponse End pushing
+	// DeletePushRegistrationWithResponse Delete the push address
 	//
-	// The agent is told by another way from now on, or not until it comes. For tokens that are bound to an agent; any other is 5004.
-	//
-	// Returns a wrapper object for the known response body format(s).
-	//
-	// Corresponds with DELETE /api/agent/push (the `EndPush` operationId).
-	EndPushWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*EndPushResponse, error)
-
-	// GetPushWithResponse Get the address that is pushed to
-	//
-	// Without its secret. For tokens that are bound to an agent; any other is 5004.
+	// The agent receives its messages when it connects in another way. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
-	// Corresponds with GET /api/agent/push (the `GetPush` operationId).
-	GetPushWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetPushResponse, error)
+	// Corresponds with DELETE /api/agent/push (the `DeletePushRegistration` operationId).
+	DeletePushRegistrationWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*DeletePushRegistrationResponse, error)
 
-	// RegisterPushWithBodyWithResponse Register an address to push to
+	// GetPushRegistrationWithResponse Get the push address
 	//
-	// From now on comet posts the agent's messages to the address, each in a request of its own with `Authorization: Bearer <secret>`; 2xx acknowledges, 410 ends the registration. First it asks whether somebody is there, with `HEAD` or an empty `POST`. Every registration makes a new secret, which is told this once. Addresses that are not public are refused unless `webhooks.allow_networks` has them. For tokens that are bound to an agent; any other is 5004.
+	// Returns the registration without its secret. Only tokens bound to an agent are accepted; any other is 5004.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/agent/push (the `GetPushRegistration` operationId).
+	GetPushRegistrationWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetPushRegistrationResponse, error)
+
+	// PutPushRegistrationWithBodyWithResponse Register a push address
+	//
+	// From now on comet posts each of the agent's messages to the address in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
-	// Corresponds with PUT /api/agent/push (the `RegisterPush` operationId).
-	RegisterPushWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RegisterPushResponse, error)
+	// Corresponds with PUT /api/agent/push (the `PutPushRegistration` operationId).
+	PutPushRegistrationWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutPushRegistrationResponse, error)
 
-	// RegisterPushWithResponse Register an address to push to
+	// PutPushRegistrationWithResponse Register a push address
 	//
-	// From now on comet posts the agent's messages to the address, each in a request of its own with `Authorization: Bearer <secret>`; 2xx acknowledges, 410 ends the registration. First it asks whether somebody is there, with `HEAD` or an empty `POST`. Every registration makes a new secret, which is told this once. Addresses that are not public are refused unless `webhooks.allow_networks` has them. For tokens that are bound to an agent; any other is 5004.
+	// From now on comet posts each of the agent's messages to the address in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
-	// Corresponds with PUT /api/agent/push (the `RegisterPush` operationId).
-	RegisterPushWithResponse(ctx context.Context, body RegisterPushJSONRequestBody, reqEditors ...RequestEditorFn) (*RegisterPushResponse, error)
+	// Corresponds with PUT /api/agent/push (the `PutPushRegistration` operationId).
+	PutPushRegistrationWithResponse(ctx context.Context, body PutPushRegistrationJSONRequestBody, reqEditors ...RequestEditorFn) (*PutPushRegistrationResponse, error)
 
-	// StreamInboxWithResponse Follow the inbox
+	// StreamInboxWithResponse Stream the inbox
 	//
-	// Server-sent events: first `hello`, then a `message` for each message, whose `id` is its `message_id`, a comment every heartbeat, and `bye` before comet ends it. Acknowledge with `POST /api/agent/inbox/ack`; what is not acknowledged comes again on the next line. `Last-Event-ID` acknowledges nothing. For tokens that are bound to an agent; any other is 5004.
+	// Sends server-sent events: first `hello`, then a `message` event for each message with its `message_id` as `id`, a comment every heartbeat, and `bye` before comet closes the stream. Acknowledge messages with `POST /api/agent/inbox/ack`; unacknowledged messages are delivered again on the next connection. `Last-Event-ID` acknowledges nothing. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16447,7 +16266,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/agents/{agent_id}/ancestors (the `ListAncestors` operationId).
 	ListAncestorsWithResponse(ctx context.Context, agentID string, params *ListAncestorsParams, reqEditors ...RequestEditorFn) (*ListAncestorsResponse, error)
 
-	// ListAuditWithResponse List an agent's audit trail
+	// ListAuditEntriesWithResponse List an agent's audit trail
 	//
 	// Who changed what, when, from what to what; newest first. What operators did about the agent's budget and usage is told with the `reason` they gave, at the version the agent had.
 	//
@@ -16455,12 +16274,12 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
-	// Corresponds with GET /api/v1/agents/{agent_id}/audit (the `ListAudit` operationId).
-	ListAuditWithResponse(ctx context.Context, agentID string, params *ListAuditParams, reqEditors ...RequestEditorFn) (*ListAuditResponse, error)
+	// Corresponds with GET /api/v1/agents/{agent_id}/audit (the `ListAuditEntries` operationId).
+	ListAuditEntriesWithResponse(ctx context.Context, agentID string, params *ListAuditEntriesParams, reqEditors ...RequestEditorFn) (*ListAuditEntriesResponse, error)
 
 	// ListBudgetAdditionsWithResponse List an agent's additional budgets
 	//
-	// The newest first: those that count now, or with `all` also those that have expired or were taken back.
+	// The newest first: those that count now, or with `include_inactive` also those that have expired or were taken back.
 	//
 	// Needs the scope `agents:read`.
 	//
@@ -16524,7 +16343,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/agents/{agent_id}/key (the `GetAgentKey` operationId).
 	GetAgentKeyWithResponse(ctx context.Context, agentID string, params *GetAgentKeyParams, reqEditors ...RequestEditorFn) (*GetAgentKeyResponse, error)
 
-	// ChangeAgentKeyWithBodyWithResponse Change what an agent's key is for
+	// UpdateAgentKeyWithBodyWithResponse Change what an agent's key is for
 	//
 	// The key stays. With `required` every line of PROTOCOL_V5 that the agent says has to be signed, at every door, and what it is told is signed too.
 	//
@@ -16532,10 +16351,10 @@ type ClientWithResponsesInterface interface {
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
-	// Corresponds with PATCH /api/v1/agents/{agent_id}/key (the `ChangeAgentKey` operationId).
-	ChangeAgentKeyWithBodyWithResponse(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ChangeAgentKeyResponse, error)
+	// Corresponds with PATCH /api/v1/agents/{agent_id}/key (the `UpdateAgentKey` operationId).
+	UpdateAgentKeyWithBodyWithResponse(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateAgentKeyResponse, error)
 
-	// ChangeAgentKeyWithResponse Change what an agent's key is for
+	// UpdateAgentKeyWithResponse Change what an agent's key is for
 	//
 	// The key stays. With `required` every line of PROTOCOL_V5 that the agent says has to be signed, at every door, and what it is told is signed too.
 	//
@@ -16543,8 +16362,8 @@ type ClientWithResponsesInterface interface {
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
-	// Corresponds with PATCH /api/v1/agents/{agent_id}/key (the `ChangeAgentKey` operationId).
-	ChangeAgentKeyWithResponse(ctx context.Context, agentID string, body ChangeAgentKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*ChangeAgentKeyResponse, error)
+	// Corresponds with PATCH /api/v1/agents/{agent_id}/key (the `UpdateAgentKey` operationId).
+	UpdateAgentKeyWithResponse(ctx context.Context, agentID string, body UpdateAgentKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateAgentKeyResponse, error)
 
 	// PutAgentKeyWithBodyWithResponse Give an agent a key
 	//
@@ -16836,28 +16655,6 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/sessions/{session_id} (the `GetSession` operationId).
 	GetSessionWithResponse(ctx context.Context, sessionID string, params *GetSessionParams, reqEditors ...RequestEditorFn) (*GetSessionResponse, error)
 
-	// AnswerSessionWithBodyWithResponse Answer a session's question
-	//
-	// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
-	//
-	// Needs the scope `messages:send`.
-	//
-	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
-	//
-	// Corresponds with POST /api/v1/sessions/{session_id}/answer (the `AnswerSession` operationId).
-	AnswerSessionWithBodyWithResponse(ctx context.Context, sessionID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AnswerSessionResponse, error)
-
-	// AnswerSessionWithResponse Answer a session's question
-	//
-	// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
-	//
-	// Needs the scope `messages:send`.
-	//
-	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
-	//
-	// Corresponds with POST /api/v1/sessions/{session_id}/answer (the `AnswerSession` operationId).
-	AnswerSessionWithResponse(ctx context.Context, sessionID string, body AnswerSessionJSONRequestBody, reqEditors ...RequestEditorFn) (*AnswerSessionResponse, error)
-
 	// CloseSessionWithResponse Close a session
 	//
 	// It takes no further tasks. One that is closed stays as it is. A token closes what it opened itself, one with `admin` every session.
@@ -16879,6 +16676,28 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /api/v1/sessions/{session_id}/questions (the `ListQuestions` operationId).
 	ListQuestionsWithResponse(ctx context.Context, sessionID string, params *ListQuestionsParams, reqEditors ...RequestEditorFn) (*ListQuestionsResponse, error)
+
+	// ReplyToSessionWithBodyWithResponse Answer a session's question
+	//
+	// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/sessions/{session_id}/reply (the `ReplyToSession` operationId).
+	ReplyToSessionWithBodyWithResponse(ctx context.Context, sessionID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReplyToSessionResponse, error)
+
+	// ReplyToSessionWithResponse Answer a session's question
+	//
+	// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/sessions/{session_id}/reply (the `ReplyToSession` operationId).
+	ReplyToSessionWithResponse(ctx context.Context, sessionID string, body ReplyToSessionJSONRequestBody, reqEditors ...RequestEditorFn) (*ReplyToSessionResponse, error)
 
 	// ListTasksWithResponse List tasks
 	//
@@ -16928,28 +16747,6 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/tasks/{task_id} (the `GetTask` operationId).
 	GetTaskWithResponse(ctx context.Context, taskID string, params *GetTaskParams, reqEditors ...RequestEditorFn) (*GetTaskResponse, error)
 
-	// AnswerTaskWithBodyWithResponse Answer a task's agent
-	//
-	// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
-	//
-	// Needs the scope `messages:send`.
-	//
-	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
-	//
-	// Corresponds with POST /api/v1/tasks/{task_id}/answer (the `AnswerTask` operationId).
-	AnswerTaskWithBodyWithResponse(ctx context.Context, taskID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AnswerTaskResponse, error)
-
-	// AnswerTaskWithResponse Answer a task's agent
-	//
-	// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
-	//
-	// Needs the scope `messages:send`.
-	//
-	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
-	//
-	// Corresponds with POST /api/v1/tasks/{task_id}/answer (the `AnswerTask` operationId).
-	AnswerTaskWithResponse(ctx context.Context, taskID string, body AnswerTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*AnswerTaskResponse, error)
-
 	// CancelTaskWithBodyWithResponse Cancel a task
 	//
 	// Ends a task that has not ended; the agent that has it is told. A cancelled task stays as it is. A token cancels what it asked for itself, one with `admin` every task.
@@ -16972,7 +16769,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /api/v1/tasks/{task_id}/cancel (the `CancelTask` operationId).
 	CancelTaskWithResponse(ctx context.Context, taskID string, params *CancelTaskParams, body CancelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*CancelTaskResponse, error)
 
-	// ListTaskLinesWithResponse List the lines about a task
+	// ListTaskMessagesWithResponse List the lines about a task
 	//
 	// What was said about the task in PROTOCOL_V5 (§10), by its agents, by who asked and by comet, in the order in which it was said: every line that was taken, in both directions. `parent_id` leads from a line to the one that caused it. Of a part that was handed off they are the lines of its task that are as deep, or deeper. A task that nobody spoke of in this protocol has none; lines are kept for as long as tasks that have ended are.
 	//
@@ -16980,8 +16777,8 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
-	// Corresponds with GET /api/v1/tasks/{task_id}/lines (the `ListTaskLines` operationId).
-	ListTaskLinesWithResponse(ctx context.Context, taskID string, params *ListTaskLinesParams, reqEditors ...RequestEditorFn) (*ListTaskLinesResponse, error)
+	// Corresponds with GET /api/v1/tasks/{task_id}/messages (the `ListTaskMessages` operationId).
+	ListTaskMessagesWithResponse(ctx context.Context, taskID string, params *ListTaskMessagesParams, reqEditors ...RequestEditorFn) (*ListTaskMessagesResponse, error)
 
 	// GetTaskOutputWithResponse Read a task's output
 	//
@@ -16995,6 +16792,28 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /api/v1/tasks/{task_id}/output (the `GetTaskOutput` operationId).
 	GetTaskOutputWithResponse(ctx context.Context, taskID string, params *GetTaskOutputParams, reqEditors ...RequestEditorFn) (*GetTaskOutputResponse, error)
+
+	// ReplyToTaskWithBodyWithResponse Answer a task's agent
+	//
+	// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/tasks/{task_id}/reply (the `ReplyToTask` operationId).
+	ReplyToTaskWithBodyWithResponse(ctx context.Context, taskID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReplyToTaskResponse, error)
+
+	// ReplyToTaskWithResponse Answer a task's agent
+	//
+	// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+	//
+	// Needs the scope `messages:send`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/tasks/{task_id}/reply (the `ReplyToTask` operationId).
+	ReplyToTaskWithResponse(ctx context.Context, taskID string, body ReplyToTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*ReplyToTaskResponse, error)
 
 	// ListTokensWithResponse List tokens
 	//
@@ -17502,31 +17321,31 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/workers/{agent_id} (the `GetWorker` operationId).
 	GetWorkerWithResponse(ctx context.Context, agentID string, params *GetWorkerParams, reqEditors ...RequestEditorFn) (*GetWorkerResponse, error)
 
-	// SendTextsWithBodyWithResponse Send lines of PROTOCOL_V5
+	// SendV5MessagesWithBodyWithResponse Send PROTOCOL_V5 messages
 	//
-	// Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over. A line of eight segments, which is PROTOCOL_V4, is answered with one of eight.
+	// Receives one message per line, up to 1,000 messages and 1 MiB, processes them in order and responds with one line for each. A token bound to an agent sends as that agent, `W<n>`. A token that is not bound to an agent needs the scope `messages:send` and sends as `User`: it submits tasks to O1 with `R`. Empty lines are ignored. A line of eight segments, which is PROTOCOL_V4, gets a response of eight segments.
 	//
-	// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; of an E that a worker said, 502 instead of 401 and 500. Otherwise it is that of the last line, 200 or 202.
+	// With `Prefer: wait` the response to an `R` has a second line once the task has ended (`S`, `E`) or the worker asks a question (`D`). A refused message gets an `E` with the document's code. If every message is refused, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; for an E from a worker, 502 instead of 401 and 500. Otherwise the status is that of the last accepted message, 200 or 202.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
-	// Corresponds with POST /api/v5/messages (the `SendTexts` operationId).
-	SendTextsWithBodyWithResponse(ctx context.Context, params *SendTextsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SendTextsResponse, error)
+	// Corresponds with POST /api/v5/messages (the `SendV5Messages` operationId).
+	SendV5MessagesWithBodyWithResponse(ctx context.Context, params *SendV5MessagesParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SendV5MessagesResponse, error)
 
-	// SendTextsWithTextBodyWithResponse Send lines of PROTOCOL_V5
+	// SendV5MessagesWithTextBodyWithResponse Send PROTOCOL_V5 messages
 	//
-	// Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over. A line of eight segments, which is PROTOCOL_V4, is answered with one of eight.
+	// Receives one message per line, up to 1,000 messages and 1 MiB, processes them in order and responds with one line for each. A token bound to an agent sends as that agent, `W<n>`. A token that is not bound to an agent needs the scope `messages:send` and sends as `User`: it submits tasks to O1 with `R`. Empty lines are ignored. A line of eight segments, which is PROTOCOL_V4, gets a response of eight segments.
 	//
-	// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; of an E that a worker said, 502 instead of 401 and 500. Otherwise it is that of the last line, 200 or 202.
+	// With `Prefer: wait` the response to an `R` has a second line once the task has ended (`S`, `E`) or the worker asks a question (`D`). A refused message gets an `E` with the document's code. If every message is refused, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; for an E from a worker, 502 instead of 401 and 500. Otherwise the status is that of the last accepted message, 200 or 202.
 	//
 	// Takes a body of the `text/plain` content type, and returns a wrapper object for the known response body format(s).
 	//
-	// Corresponds with POST /api/v5/messages (the `SendTexts` operationId).
-	SendTextsWithTextBodyWithResponse(ctx context.Context, params *SendTextsParams, body SendTextsTextRequestBody, reqEditors ...RequestEditorFn) (*SendTextsResponse, error)
+	// Corresponds with POST /api/v5/messages (the `SendV5Messages` operationId).
+	SendV5MessagesWithTextBodyWithResponse(ctx context.Context, params *SendV5MessagesParams, body SendV5MessagesTextRequestBody, reqEditors ...RequestEditorFn) (*SendV5MessagesResponse, error)
 
-	// GetPromptWithResponse A system prompt
+	// GetPromptWithResponse Get a system prompt
 	//
-	// One of the three system prompts of PROTOCOL_V5 §13, filled in with the agents that are there. For a token that is bound to an agent the prompt of a worker is that agent's.
+	// Returns one of the three system prompts of PROTOCOL_V5 §13, filled in with the registered agents. For a token bound to an agent, the worker prompt is that agent's.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -17541,17 +17360,6 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /docs (the `GetDocs` operationId).
 	GetDocsWithResponse(ctx context.Context, params *GetDocsParams, reqEditors ...RequestEditorFn) (*GetDocsResponse, error)
-
-	// WatchGatewayWithResponse Follow the gateway
-	//
-	// Server-sent events of the MCP gateway: `connected` when the stream begins, `tool_called`, `tool_failed`, `upstream_up`, `upstream_down`, `graph_synced`, `edge_created`, `edge_updated`, `metrics_updated`, `tool_quarantined`, `tool_approved`, and `heartbeat` every 15 seconds. It is a view of the stream of `GET /api/v1/events`: `id` and `data` are the same, and `Last-Event-ID` goes on behind a position. A token without the scope `admin` hears of the calls of its own agent, of none where it is bound to no agent, and of nothing else: the names of servers and tools may not be for it. At most 100 clients follow at a time.
-	//
-	// Needs the scope `tools:call`.
-	//
-	// Returns a wrapper object for the known response body format(s).
-	//
-	// Corresponds with GET /events/stream (the `WatchGateway` operationId).
-	WatchGatewayWithResponse(ctx context.Context, params *WatchGatewayParams, reqEditors ...RequestEditorFn) (*WatchGatewayResponse, error)
 
 	// GetHealthWithResponse Is the process alive
 	//
@@ -17589,23 +17397,23 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /openapi.yaml (the `GetOpenAPIYAML` operationId).
 	GetOpenAPIYAMLWithResponse(ctx context.Context, params *GetOpenAPIYAMLParams, reqEditors ...RequestEditorFn) (*GetOpenAPIYAMLResponse, error)
 
-	// GetProblemTypeWithResponse Explain a problem type
+	// GetProblemTypeWithResponse Get a problem type
 	//
-	// What the `type` of a problem document leads to: what the code means and what to do about it.
+	// Returns the title and the HTTP status of a problem code. The `type` of a problem document is this address.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /problems/{code} (the `GetProblemType` operationId).
 	GetProblemTypeWithResponse(ctx context.Context, code string, params *GetProblemTypeParams, reqEditors ...RequestEditorFn) (*GetProblemTypeResponse, error)
 
-	// GetReadyWithResponse Is the server ready
+	// GetReadinessWithResponse Is the server ready
 	//
 	// Checks the database, its migrations and the event relay. A server that is shutting down is not ready.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
-	// Corresponds with GET /readyz (the `GetReady` operationId).
-	GetReadyWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetReadyResponse, error)
+	// Corresponds with GET /readyz (the `GetReadiness` operationId).
+	GetReadinessWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetReadinessResponse, error)
 }
 
 type ConnectAgentResponse struct {
@@ -17684,7 +17492,7 @@ func (r ConnectAgentResponse) ContentType() string {
 	return ""
 }
 
-type AskInboxResponse struct {
+type PollInboxResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
@@ -17704,47 +17512,47 @@ type AskInboxResponse struct {
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r AskInboxResponse) GetJSON200() *InboxMessages {
+func (r PollInboxResponse) GetJSON200() *InboxMessages {
 	return r.JSON200
 }
 
 // GetJSON400 returns the response for an HTTP 400 `application/json` response
-func (r AskInboxResponse) GetJSON400() *ErrorEnvelope {
+func (r PollInboxResponse) GetJSON400() *ErrorEnvelope {
 	return r.JSON400
 }
 
 // GetJSON401 returns the response for an HTTP 401 `application/json` response
-func (r AskInboxResponse) GetJSON401() *AgentUnauthenticated {
+func (r PollInboxResponse) GetJSON401() *AgentUnauthenticated {
 	return r.JSON401
 }
 
 // GetJSON422 returns the response for an HTTP 422 `application/json` response
-func (r AskInboxResponse) GetJSON422() *ErrorEnvelope {
+func (r PollInboxResponse) GetJSON422() *ErrorEnvelope {
 	return r.JSON422
 }
 
 // GetJSON429 returns the response for an HTTP 429 `application/json` response
-func (r AskInboxResponse) GetJSON429() *AgentTooManyRequests {
+func (r PollInboxResponse) GetJSON429() *AgentTooManyRequests {
 	return r.JSON429
 }
 
 // GetJSON503 returns the response for an HTTP 503 `application/json` response
-func (r AskInboxResponse) GetJSON503() *ErrorEnvelope {
+func (r PollInboxResponse) GetJSON503() *ErrorEnvelope {
 	return r.JSON503
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r AskInboxResponse) GetJSONDefault() *AgentFailure {
+func (r PollInboxResponse) GetJSONDefault() *AgentFailure {
 	return r.JSONDefault
 }
 
 // GetBody returns the raw response body bytes
-func (r AskInboxResponse) GetBody() []byte {
+func (r PollInboxResponse) GetBody() []byte {
 	return r.Body
 }
 
 // Status returns HTTPResponse.Status
-func (r AskInboxResponse) Status() string {
+func (r PollInboxResponse) Status() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Status
 	}
@@ -17752,7 +17560,7 @@ func (r AskInboxResponse) Status() string {
 }
 
 // StatusCode returns HTTPResponse.StatusCode
-func (r AskInboxResponse) StatusCode() int {
+func (r PollInboxResponse) StatusCode() int {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.StatusCode
 	}
@@ -17760,7 +17568,7 @@ func (r AskInboxResponse) StatusCode() int {
 }
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
-func (r AskInboxResponse) ContentType() string {
+func (r PollInboxResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -17961,7 +17769,7 @@ func (r SendMessageResponse) ContentType() string {
 	return ""
 }
 
-type EndPushResponse struct {
+type DeletePushRegistrationResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON401 the response for an HTTP 401 `application/json` response
@@ -17975,32 +17783,32 @@ type EndPushResponse struct {
 }
 
 // GetJSON401 returns the response for an HTTP 401 `application/json` response
-func (r EndPushResponse) GetJSON401() *AgentUnauthenticated {
+func (r DeletePushRegistrationResponse) GetJSON401() *AgentUnauthenticated {
 	return r.JSON401
 }
 
 // GetJSON404 returns the response for an HTTP 404 `application/json` response
-func (r EndPushResponse) GetJSON404() *ErrorEnvelope {
+func (r DeletePushRegistrationResponse) GetJSON404() *ErrorEnvelope {
 	return r.JSON404
 }
 
 // GetJSON429 returns the response for an HTTP 429 `application/json` response
-func (r EndPushResponse) GetJSON429() *AgentTooManyRequests {
+func (r DeletePushRegistrationResponse) GetJSON429() *AgentTooManyRequests {
 	return r.JSON429
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r EndPushResponse) GetJSONDefault() *AgentFailure {
+func (r DeletePushRegistrationResponse) GetJSONDefault() *AgentFailure {
 	return r.JSONDefault
 }
 
 // GetBody returns the raw response body bytes
-func (r EndPushResponse) GetBody() []byte {
+func (r DeletePushRegistrationResponse) GetBody() []byte {
 	return r.Body
 }
 
 // Status returns HTTPResponse.Status
-func (r EndPushResponse) Status() string {
+func (r DeletePushRegistrationResponse) Status() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Status
 	}
@@ -18008,7 +17816,7 @@ func (r EndPushResponse) Status() string {
 }
 
 // StatusCode returns HTTPResponse.StatusCode
-func (r EndPushResponse) StatusCode() int {
+func (r DeletePushRegistrationResponse) StatusCode() int {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.StatusCode
 	}
@@ -18016,14 +17824,14 @@ func (r EndPushResponse) StatusCode() int {
 }
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
-func (r EndPushResponse) ContentType() string {
+func (r DeletePushRegistrationResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
 	return ""
 }
 
-type GetPushResponse struct {
+type GetPushRegistrationResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
@@ -18039,37 +17847,37 @@ type GetPushResponse struct {
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r GetPushResponse) GetJSON200() *PushRegistration {
+func (r GetPushRegistrationResponse) GetJSON200() *PushRegistration {
 	return r.JSON200
 }
 
 // GetJSON401 returns the response for an HTTP 401 `application/json` response
-func (r GetPushResponse) GetJSON401() *AgentUnauthenticated {
+func (r GetPushRegistrationResponse) GetJSON401() *AgentUnauthenticated {
 	return r.JSON401
 }
 
 // GetJSON404 returns the response for an HTTP 404 `application/json` response
-func (r GetPushResponse) GetJSON404() *ErrorEnvelope {
+func (r GetPushRegistrationResponse) GetJSON404() *ErrorEnvelope {
 	return r.JSON404
 }
 
 // GetJSON429 returns the response for an HTTP 429 `application/json` response
-func (r GetPushResponse) GetJSON429() *AgentTooManyRequests {
+func (r GetPushRegistrationResponse) GetJSON429() *AgentTooManyRequests {
 	return r.JSON429
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r GetPushResponse) GetJSONDefault() *AgentFailure {
+func (r GetPushRegistrationResponse) GetJSONDefault() *AgentFailure {
 	return r.JSONDefault
 }
 
 // GetBody returns the raw response body bytes
-func (r GetPushResponse) GetBody() []byte {
+func (r GetPushRegistrationResponse) GetBody() []byte {
 	return r.Body
 }
 
 // Status returns HTTPResponse.Status
-func (r GetPushResponse) Status() string {
+func (r GetPushRegistrationResponse) Status() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Status
 	}
@@ -18077,7 +17885,7 @@ func (r GetPushResponse) Status() string {
 }
 
 // StatusCode returns HTTPResponse.StatusCode
-func (r GetPushResponse) StatusCode() int {
+func (r GetPushRegistrationResponse) StatusCode() int {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.StatusCode
 	}
@@ -18085,14 +17893,14 @@ func (r GetPushResponse) StatusCode() int {
 }
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
-func (r GetPushResponse) ContentType() string {
+func (r GetPushRegistrationResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
 	return ""
 }
 
-type RegisterPushResponse struct {
+type PutPushRegistrationResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
@@ -18112,47 +17920,47 @@ type RegisterPushResponse struct {
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r RegisterPushResponse) GetJSON200() *PushRegistration {
+func (r PutPushRegistrationResponse) GetJSON200() *PushRegistration {
 	return r.JSON200
 }
 
 // GetJSON400 returns the response for an HTTP 400 `application/json` response
-func (r RegisterPushResponse) GetJSON400() *ErrorEnvelope {
+func (r PutPushRegistrationResponse) GetJSON400() *ErrorEnvelope {
 	return r.JSON400
 }
 
 // GetJSON401 returns the response for an HTTP 401 `application/json` response
-func (r RegisterPushResponse) GetJSON401() *AgentUnauthenticated {
+func (r PutPushRegistrationResponse) GetJSON401() *AgentUnauthenticated {
 	return r.JSON401
 }
 
 // GetJSON413 returns the response for an HTTP 413 `application/json` response
-func (r RegisterPushResponse) GetJSON413() *AgentBodyTooLarge {
+func (r PutPushRegistrationResponse) GetJSON413() *AgentBodyTooLarge {
 	return r.JSON413
 }
 
 // GetJSON415 returns the response for an HTTP 415 `application/json` response
-func (r RegisterPushResponse) GetJSON415() *AgentUnsupportedMediaType {
+func (r PutPushRegistrationResponse) GetJSON415() *AgentUnsupportedMediaType {
 	return r.JSON415
 }
 
 // GetJSON429 returns the response for an HTTP 429 `application/json` response
-func (r RegisterPushResponse) GetJSON429() *AgentTooManyRequests {
+func (r PutPushRegistrationResponse) GetJSON429() *AgentTooManyRequests {
 	return r.JSON429
 }
 
 // GetJSONDefault returns the response for an HTTP default `application/json` response
-func (r RegisterPushResponse) GetJSONDefault() *AgentFailure {
+func (r PutPushRegistrationResponse) GetJSONDefault() *AgentFailure {
 	return r.JSONDefault
 }
 
 // GetBody returns the raw response body bytes
-func (r RegisterPushResponse) GetBody() []byte {
+func (r PutPushRegistrationResponse) GetBody() []byte {
 	return r.Body
 }
 
 // Status returns HTTPResponse.Status
-func (r RegisterPushResponse) Status() string {
+func (r PutPushRegistrationResponse) Status() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Status
 	}
@@ -18160,7 +17968,7 @@ func (r RegisterPushResponse) Status() string {
 }
 
 // StatusCode returns HTTPResponse.StatusCode
-func (r RegisterPushResponse) StatusCode() int {
+func (r PutPushRegistrationResponse) StatusCode() int {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.StatusCode
 	}
@@ -18168,7 +17976,7 @@ func (r RegisterPushResponse) StatusCode() int {
 }
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
-func (r RegisterPushResponse) ContentType() string {
+func (r PutPushRegistrationResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -18719,7 +18527,7 @@ type ListAncestorsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *Ancestry
+	JSON200 *AgentAncestry
 	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
 	ApplicationProblemJSON401 *Unauthenticated
 	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
@@ -18733,7 +18541,7 @@ type ListAncestorsResponse struct {
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r ListAncestorsResponse) GetJSON200() *Ancestry {
+func (r ListAncestorsResponse) GetJSON200() *AgentAncestry {
 	return r.JSON200
 }
 
@@ -18791,11 +18599,11 @@ func (r ListAncestorsResponse) ContentType() string {
 	return ""
 }
 
-type ListAuditResponse struct {
+type ListAuditEntriesResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *AuditTrail
+	JSON200 *AuditLog
 	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
 	ApplicationProblemJSON400 *Problem
 	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
@@ -18811,47 +18619,47 @@ type ListAuditResponse struct {
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r ListAuditResponse) GetJSON200() *AuditTrail {
+func (r ListAuditEntriesResponse) GetJSON200() *AuditLog {
 	return r.JSON200
 }
 
 // GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
-func (r ListAuditResponse) GetApplicationProblemJSON400() *Problem {
+func (r ListAuditEntriesResponse) GetApplicationProblemJSON400() *Problem {
 	return r.ApplicationProblemJSON400
 }
 
 // GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
-func (r ListAuditResponse) GetApplicationProblemJSON401() *Unauthenticated {
+func (r ListAuditEntriesResponse) GetApplicationProblemJSON401() *Unauthenticated {
 	return r.ApplicationProblemJSON401
 }
 
 // GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
-func (r ListAuditResponse) GetApplicationProblemJSON403() *Forbidden {
+func (r ListAuditEntriesResponse) GetApplicationProblemJSON403() *Forbidden {
 	return r.ApplicationProblemJSON403
 }
 
 // GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
-func (r ListAuditResponse) GetApplicationProblemJSON404() *Problem {
+func (r ListAuditEntriesResponse) GetApplicationProblemJSON404() *Problem {
 	return r.ApplicationProblemJSON404
 }
 
 // GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
-func (r ListAuditResponse) GetApplicationProblemJSON429() *TooManyRequests {
+func (r ListAuditEntriesResponse) GetApplicationProblemJSON429() *TooManyRequests {
 	return r.ApplicationProblemJSON429
 }
 
 // GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
-func (r ListAuditResponse) GetApplicationProblemJSONDefault() *Failure {
+func (r ListAuditEntriesResponse) GetApplicationProblemJSONDefault() *Failure {
 	return r.ApplicationProblemJSONDefault
 }
 
 // GetBody returns the raw response body bytes
-func (r ListAuditResponse) GetBody() []byte {
+func (r ListAuditEntriesResponse) GetBody() []byte {
 	return r.Body
 }
 
 // Status returns HTTPResponse.Status
-func (r ListAuditResponse) Status() string {
+func (r ListAuditEntriesResponse) Status() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Status
 	}
@@ -18859,7 +18667,7 @@ func (r ListAuditResponse) Status() string {
 }
 
 // StatusCode returns HTTPResponse.StatusCode
-func (r ListAuditResponse) StatusCode() int {
+func (r ListAuditEntriesResponse) StatusCode() int {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.StatusCode
 	}
@@ -18867,7 +18675,7 @@ func (r ListAuditResponse) StatusCode() int {
 }
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
-func (r ListAuditResponse) ContentType() string {
+func (r ListAuditEntriesResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -19282,7 +19090,7 @@ func (r GetAgentKeyResponse) ContentType() string {
 	return ""
 }
 
-type ChangeAgentKeyResponse struct {
+type UpdateAgentKeyResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
@@ -19306,57 +19114,57 @@ type ChangeAgentKeyResponse struct {
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r ChangeAgentKeyResponse) GetJSON200() *AgentKeyView {
+func (r UpdateAgentKeyResponse) GetJSON200() *AgentKeyView {
 	return r.JSON200
 }
 
 // GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
-func (r ChangeAgentKeyResponse) GetApplicationProblemJSON400() *Problem {
+func (r UpdateAgentKeyResponse) GetApplicationProblemJSON400() *Problem {
 	return r.ApplicationProblemJSON400
 }
 
 // GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
-func (r ChangeAgentKeyResponse) GetApplicationProblemJSON401() *Unauthenticated {
+func (r UpdateAgentKeyResponse) GetApplicationProblemJSON401() *Unauthenticated {
 	return r.ApplicationProblemJSON401
 }
 
 // GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
-func (r ChangeAgentKeyResponse) GetApplicationProblemJSON403() *Forbidden {
+func (r UpdateAgentKeyResponse) GetApplicationProblemJSON403() *Forbidden {
 	return r.ApplicationProblemJSON403
 }
 
 // GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
-func (r ChangeAgentKeyResponse) GetApplicationProblemJSON404() *Problem {
+func (r UpdateAgentKeyResponse) GetApplicationProblemJSON404() *Problem {
 	return r.ApplicationProblemJSON404
 }
 
 // GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
-func (r ChangeAgentKeyResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+func (r UpdateAgentKeyResponse) GetApplicationProblemJSON413() *BodyTooLarge {
 	return r.ApplicationProblemJSON413
 }
 
 // GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
-func (r ChangeAgentKeyResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+func (r UpdateAgentKeyResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
 	return r.ApplicationProblemJSON415
 }
 
 // GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
-func (r ChangeAgentKeyResponse) GetApplicationProblemJSON429() *TooManyRequests {
+func (r UpdateAgentKeyResponse) GetApplicationProblemJSON429() *TooManyRequests {
 	return r.ApplicationProblemJSON429
 }
 
 // GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
-func (r ChangeAgentKeyResponse) GetApplicationProblemJSONDefault() *Failure {
+func (r UpdateAgentKeyResponse) GetApplicationProblemJSONDefault() *Failure {
 	return r.ApplicationProblemJSONDefault
 }
 
 // GetBody returns the raw response body bytes
-func (r ChangeAgentKeyResponse) GetBody() []byte {
+func (r UpdateAgentKeyResponse) GetBody() []byte {
 	return r.Body
 }
 
 // Status returns HTTPResponse.Status
-func (r ChangeAgentKeyResponse) Status() string {
+func (r UpdateAgentKeyResponse) Status() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Status
 	}
@@ -19364,7 +19172,7 @@ func (r ChangeAgentKeyResponse) Status() string {
 }
 
 // StatusCode returns HTTPResponse.StatusCode
-func (r ChangeAgentKeyResponse) StatusCode() int {
+func (r UpdateAgentKeyResponse) StatusCode() int {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.StatusCode
 	}
@@ -19372,7 +19180,7 @@ func (r ChangeAgentKeyResponse) StatusCode() int {
 }
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
-func (r ChangeAgentKeyResponse) ContentType() string {
+func (r UpdateAgentKeyResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -19680,7 +19488,7 @@ type ReleaseReservationResponse struct {
 	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
 	ApplicationProblemJSON404 *Problem
 	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
-	ApplicationProblemJSON409 *EndedProblem
+	ApplicationProblemJSON409 *ReservationProblem
 	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
 	ApplicationProblemJSON429 *TooManyRequests
 	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
@@ -19703,7 +19511,7 @@ func (r ReleaseReservationResponse) GetApplicationProblemJSON404() *Problem {
 }
 
 // GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
-func (r ReleaseReservationResponse) GetApplicationProblemJSON409() *EndedProblem {
+func (r ReleaseReservationResponse) GetApplicationProblemJSON409() *ReservationProblem {
 	return r.ApplicationProblemJSON409
 }
 
@@ -19836,7 +19644,7 @@ type SettleReservationResponse struct {
 	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
 	ApplicationProblemJSON404 *Problem
 	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
-	ApplicationProblemJSON409 *EndedProblem
+	ApplicationProblemJSON409 *ReservationProblem
 	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
 	ApplicationProblemJSON413 *BodyTooLarge
 	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
@@ -19875,7 +19683,7 @@ func (r SettleReservationResponse) GetApplicationProblemJSON404() *Problem {
 }
 
 // GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
-func (r SettleReservationResponse) GetApplicationProblemJSON409() *EndedProblem {
+func (r SettleReservationResponse) GetApplicationProblemJSON409() *ReservationProblem {
 	return r.ApplicationProblemJSON409
 }
 
@@ -19937,7 +19745,7 @@ type GetUsageResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *Usage
+	JSON200 *AgentUsage
 	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
 	ApplicationProblemJSON401 *Unauthenticated
 	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
@@ -19951,7 +19759,7 @@ type GetUsageResponse struct {
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r GetUsageResponse) GetJSON200() *Usage {
+func (r GetUsageResponse) GetJSON200() *AgentUsage {
 	return r.JSON200
 }
 
@@ -20214,7 +20022,7 @@ type ResetUsageResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *Balance
+	JSON200 *BudgetBalance
 	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
 	ApplicationProblemJSON400 *Problem
 	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
@@ -20236,7 +20044,7 @@ type ResetUsageResponse struct {
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r ResetUsageResponse) GetJSON200() *Balance {
+func (r ResetUsageResponse) GetJSON200() *BudgetBalance {
 	return r.JSON200
 }
 
@@ -20477,7 +20285,7 @@ type VerifyLedgerResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *Verification
+	JSON200 *LedgerVerification
 	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
 	ApplicationProblemJSON401 *Unauthenticated
 	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
@@ -20489,7 +20297,7 @@ type VerifyLedgerResponse struct {
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r VerifyLedgerResponse) GetJSON200() *Verification {
+func (r VerifyLedgerResponse) GetJSON200() *LedgerVerification {
 	return r.JSON200
 }
 
@@ -20546,7 +20354,7 @@ type GetMeResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *Identity
+	JSON200 *CallerIdentity
 	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
 	ApplicationProblemJSON401 *Unauthenticated
 	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
@@ -20558,7 +20366,7 @@ type GetMeResponse struct {
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r GetMeResponse) GetJSON200() *Identity {
+func (r GetMeResponse) GetJSON200() *CallerIdentity {
 	return r.JSON200
 }
 
@@ -21054,110 +20862,6 @@ func (r GetSessionResponse) ContentType() string {
 	return ""
 }
 
-type AnswerSessionResponse struct {
-	Body         []byte
-	HTTPResponse *http.Response
-	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *TaskView
-	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
-	ApplicationProblemJSON400 *Problem
-	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
-	ApplicationProblemJSON401 *Unauthenticated
-	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
-	ApplicationProblemJSON403 *Problem
-	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
-	ApplicationProblemJSON404 *Problem
-	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
-	ApplicationProblemJSON409 *Problem
-	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
-	ApplicationProblemJSON413 *BodyTooLarge
-	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
-	ApplicationProblemJSON415 *UnsupportedMediaType
-	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
-	ApplicationProblemJSON429 *TooManyRequests
-	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
-	ApplicationProblemJSONDefault *Failure
-}
-
-// GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r AnswerSessionResponse) GetJSON200() *TaskView {
-	return r.JSON200
-}
-
-// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
-func (r AnswerSessionResponse) GetApplicationProblemJSON400() *Problem {
-	return r.ApplicationProblemJSON400
-}
-
-// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
-func (r AnswerSessionResponse) GetApplicationProblemJSON401() *Unauthenticated {
-	return r.ApplicationProblemJSON401
-}
-
-// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
-func (r AnswerSessionResponse) GetApplicationProblemJSON403() *Problem {
-	return r.ApplicationProblemJSON403
-}
-
-// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
-func (r AnswerSessionResponse) GetApplicationProblemJSON404() *Problem {
-	return r.ApplicationProblemJSON404
-}
-
-// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
-func (r AnswerSessionResponse) GetApplicationProblemJSON409() *Problem {
-	return r.ApplicationProblemJSON409
-}
-
-// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
-func (r AnswerSessionResponse) GetApplicationProblemJSON413() *BodyTooLarge {
-	return r.ApplicationProblemJSON413
-}
-
-// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
-func (r AnswerSessionResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
-	return r.ApplicationProblemJSON415
-}
-
-// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
-func (r AnswerSessionResponse) GetApplicationProblemJSON429() *TooManyRequests {
-	return r.ApplicationProblemJSON429
-}
-
-// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
-func (r AnswerSessionResponse) GetApplicationProblemJSONDefault() *Failure {
-	return r.ApplicationProblemJSONDefault
-}
-
-// GetBody returns the raw response body bytes
-func (r AnswerSessionResponse) GetBody() []byte {
-	return r.Body
-}
-
-// Status returns HTTPResponse.Status
-func (r AnswerSessionResponse) Status() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Status
-	}
-	return http.StatusText(0)
-}
-
-// StatusCode returns HTTPResponse.StatusCode
-func (r AnswerSessionResponse) StatusCode() int {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.StatusCode
-	}
-	return 0
-}
-
-// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
-func (r AnswerSessionResponse) ContentType() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Header.Get("Content-Type")
-	}
-	return ""
-}
-
 type CloseSessionResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -21311,6 +21015,110 @@ func (r ListQuestionsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ListQuestionsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ReplyToSessionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *TaskView
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ReplyToSessionResponse) GetJSON200() *TaskView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ReplyToSessionResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ReplyToSessionResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ReplyToSessionResponse) GetApplicationProblemJSON403() *Problem {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ReplyToSessionResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r ReplyToSessionResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r ReplyToSessionResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r ReplyToSessionResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ReplyToSessionResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ReplyToSessionResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReplyToSessionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReplyToSessionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReplyToSessionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReplyToSessionResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -21608,110 +21416,6 @@ func (r GetTaskResponse) ContentType() string {
 	return ""
 }
 
-type AnswerTaskResponse struct {
-	Body         []byte
-	HTTPResponse *http.Response
-	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *TaskView
-	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
-	ApplicationProblemJSON400 *Problem
-	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
-	ApplicationProblemJSON401 *Unauthenticated
-	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
-	ApplicationProblemJSON403 *Problem
-	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
-	ApplicationProblemJSON404 *Problem
-	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
-	ApplicationProblemJSON409 *Problem
-	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
-	ApplicationProblemJSON413 *BodyTooLarge
-	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
-	ApplicationProblemJSON415 *UnsupportedMediaType
-	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
-	ApplicationProblemJSON429 *TooManyRequests
-	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
-	ApplicationProblemJSONDefault *Failure
-}
-
-// GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r AnswerTaskResponse) GetJSON200() *TaskView {
-	return r.JSON200
-}
-
-// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
-func (r AnswerTaskResponse) GetApplicationProblemJSON400() *Problem {
-	return r.ApplicationProblemJSON400
-}
-
-// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
-func (r AnswerTaskResponse) GetApplicationProblemJSON401() *Unauthenticated {
-	return r.ApplicationProblemJSON401
-}
-
-// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
-func (r AnswerTaskResponse) GetApplicationProblemJSON403() *Problem {
-	return r.ApplicationProblemJSON403
-}
-
-// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
-func (r AnswerTaskResponse) GetApplicationProblemJSON404() *Problem {
-	return r.ApplicationProblemJSON404
-}
-
-// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
-func (r AnswerTaskResponse) GetApplicationProblemJSON409() *Problem {
-	return r.ApplicationProblemJSON409
-}
-
-// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
-func (r AnswerTaskResponse) GetApplicationProblemJSON413() *BodyTooLarge {
-	return r.ApplicationProblemJSON413
-}
-
-// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
-func (r AnswerTaskResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
-	return r.ApplicationProblemJSON415
-}
-
-// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
-func (r AnswerTaskResponse) GetApplicationProblemJSON429() *TooManyRequests {
-	return r.ApplicationProblemJSON429
-}
-
-// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
-func (r AnswerTaskResponse) GetApplicationProblemJSONDefault() *Failure {
-	return r.ApplicationProblemJSONDefault
-}
-
-// GetBody returns the raw response body bytes
-func (r AnswerTaskResponse) GetBody() []byte {
-	return r.Body
-}
-
-// Status returns HTTPResponse.Status
-func (r AnswerTaskResponse) Status() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Status
-	}
-	return http.StatusText(0)
-}
-
-// StatusCode returns HTTPResponse.StatusCode
-func (r AnswerTaskResponse) StatusCode() int {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.StatusCode
-	}
-	return 0
-}
-
-// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
-func (r AnswerTaskResponse) ContentType() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Header.Get("Content-Type")
-	}
-	return ""
-}
-
 type CancelTaskResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -21816,11 +21520,11 @@ func (r CancelTaskResponse) ContentType() string {
 	return ""
 }
 
-type ListTaskLinesResponse struct {
+type ListTaskMessagesResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *LineList
+	JSON200 *LoggedMessageList
 	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
 	ApplicationProblemJSON400 *Problem
 	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
@@ -21836,47 +21540,47 @@ type ListTaskLinesResponse struct {
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r ListTaskLinesResponse) GetJSON200() *LineList {
+func (r ListTaskMessagesResponse) GetJSON200() *LoggedMessageList {
 	return r.JSON200
 }
 
 // GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
-func (r ListTaskLinesResponse) GetApplicationProblemJSON400() *Problem {
+func (r ListTaskMessagesResponse) GetApplicationProblemJSON400() *Problem {
 	return r.ApplicationProblemJSON400
 }
 
 // GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
-func (r ListTaskLinesResponse) GetApplicationProblemJSON401() *Unauthenticated {
+func (r ListTaskMessagesResponse) GetApplicationProblemJSON401() *Unauthenticated {
 	return r.ApplicationProblemJSON401
 }
 
 // GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
-func (r ListTaskLinesResponse) GetApplicationProblemJSON403() *Forbidden {
+func (r ListTaskMessagesResponse) GetApplicationProblemJSON403() *Forbidden {
 	return r.ApplicationProblemJSON403
 }
 
 // GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
-func (r ListTaskLinesResponse) GetApplicationProblemJSON404() *Problem {
+func (r ListTaskMessagesResponse) GetApplicationProblemJSON404() *Problem {
 	return r.ApplicationProblemJSON404
 }
 
 // GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
-func (r ListTaskLinesResponse) GetApplicationProblemJSON429() *TooManyRequests {
+func (r ListTaskMessagesResponse) GetApplicationProblemJSON429() *TooManyRequests {
 	return r.ApplicationProblemJSON429
 }
 
 // GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
-func (r ListTaskLinesResponse) GetApplicationProblemJSONDefault() *Failure {
+func (r ListTaskMessagesResponse) GetApplicationProblemJSONDefault() *Failure {
 	return r.ApplicationProblemJSONDefault
 }
 
 // GetBody returns the raw response body bytes
-func (r ListTaskLinesResponse) GetBody() []byte {
+func (r ListTaskMessagesResponse) GetBody() []byte {
 	return r.Body
 }
 
 // Status returns HTTPResponse.Status
-func (r ListTaskLinesResponse) Status() string {
+func (r ListTaskMessagesResponse) Status() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Status
 	}
@@ -21884,7 +21588,7 @@ func (r ListTaskLinesResponse) Status() string {
 }
 
 // StatusCode returns HTTPResponse.StatusCode
-func (r ListTaskLinesResponse) StatusCode() int {
+func (r ListTaskMessagesResponse) StatusCode() int {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.StatusCode
 	}
@@ -21892,7 +21596,7 @@ func (r ListTaskLinesResponse) StatusCode() int {
 }
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
-func (r ListTaskLinesResponse) ContentType() string {
+func (r ListTaskMessagesResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -21983,6 +21687,110 @@ func (r GetTaskOutputResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetTaskOutputResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ReplyToTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *TaskView
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ReplyToTaskResponse) GetJSON200() *TaskView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ReplyToTaskResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ReplyToTaskResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ReplyToTaskResponse) GetApplicationProblemJSON403() *Problem {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ReplyToTaskResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r ReplyToTaskResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r ReplyToTaskResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r ReplyToTaskResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ReplyToTaskResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ReplyToTaskResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReplyToTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReplyToTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReplyToTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReplyToTaskResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -22920,7 +22728,7 @@ type SearchToolsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *Found
+	JSON200 *ToolSearchResult
 	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
 	ApplicationProblemJSON400 *Problem
 	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
@@ -22938,7 +22746,7 @@ type SearchToolsResponse struct {
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r SearchToolsResponse) GetJSON200() *Found {
+func (r SearchToolsResponse) GetJSON200() *ToolSearchResult {
 	return r.JSON200
 }
 
@@ -24421,7 +24229,7 @@ type RedeliverWebhookResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON202 the response for an HTTP 202 `application/json` response
-	JSON202 *Redelivered
+	JSON202 *RedeliveryResult
 	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
 	ApplicationProblemJSON400 *Problem
 	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
@@ -24443,7 +24251,7 @@ type RedeliverWebhookResponse struct {
 }
 
 // GetJSON202 returns the response for an HTTP 202 `application/json` response
-func (r RedeliverWebhookResponse) GetJSON202() *Redelivered {
+func (r RedeliverWebhookResponse) GetJSON202() *RedeliveryResult {
 	return r.JSON202
 }
 
@@ -24853,18 +24661,18 @@ func (r GetWorkerResponse) ContentType() string {
 	return ""
 }
 
-type SendTextsResponse struct {
+type SendV5MessagesResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 }
 
 // GetBody returns the raw response body bytes
-func (r SendTextsResponse) GetBody() []byte {
+func (r SendV5MessagesResponse) GetBody() []byte {
 	return r.Body
 }
 
 // Status returns HTTPResponse.Status
-func (r SendTextsResponse) Status() string {
+func (r SendV5MessagesResponse) Status() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Status
 	}
@@ -24872,7 +24680,7 @@ func (r SendTextsResponse) Status() string {
 }
 
 // StatusCode returns HTTPResponse.StatusCode
-func (r SendTextsResponse) StatusCode() int {
+func (r SendV5MessagesResponse) StatusCode() int {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.StatusCode
 	}
@@ -24880,7 +24688,7 @@ func (r SendTextsResponse) StatusCode() int {
 }
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
-func (r SendTextsResponse) ContentType() string {
+func (r SendV5MessagesResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -24956,82 +24764,6 @@ func (r GetDocsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetDocsResponse) ContentType() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Header.Get("Content-Type")
-	}
-	return ""
-}
-
-type WatchGatewayResponse struct {
-	Body         []byte
-	HTTPResponse *http.Response
-	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
-	ApplicationProblemJSON400 *Problem
-	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
-	ApplicationProblemJSON401 *Unauthenticated
-	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
-	ApplicationProblemJSON403 *Forbidden
-	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
-	ApplicationProblemJSON429 *TooManyRequests
-	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
-	ApplicationProblemJSON503 *Problem
-	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
-	ApplicationProblemJSONDefault *Failure
-}
-
-// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
-func (r WatchGatewayResponse) GetApplicationProblemJSON400() *Problem {
-	return r.ApplicationProblemJSON400
-}
-
-// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
-func (r WatchGatewayResponse) GetApplicationProblemJSON401() *Unauthenticated {
-	return r.ApplicationProblemJSON401
-}
-
-// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
-func (r WatchGatewayResponse) GetApplicationProblemJSON403() *Forbidden {
-	return r.ApplicationProblemJSON403
-}
-
-// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
-func (r WatchGatewayResponse) GetApplicationProblemJSON429() *TooManyRequests {
-	return r.ApplicationProblemJSON429
-}
-
-// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
-func (r WatchGatewayResponse) GetApplicationProblemJSON503() *Problem {
-	return r.ApplicationProblemJSON503
-}
-
-// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
-func (r WatchGatewayResponse) GetApplicationProblemJSONDefault() *Failure {
-	return r.ApplicationProblemJSONDefault
-}
-
-// GetBody returns the raw response body bytes
-func (r WatchGatewayResponse) GetBody() []byte {
-	return r.Body
-}
-
-// Status returns HTTPResponse.Status
-func (r WatchGatewayResponse) Status() string {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.Status
-	}
-	return http.StatusText(0)
-}
-
-// StatusCode returns HTTPResponse.StatusCode
-func (r WatchGatewayResponse) StatusCode() int {
-	if r.HTTPResponse != nil {
-		return r.HTTPResponse.StatusCode
-	}
-	return 0
-}
-
-// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
-func (r WatchGatewayResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -25278,7 +25010,7 @@ func (r GetProblemTypeResponse) ContentType() string {
 	return ""
 }
 
-type GetReadyResponse struct {
+type GetReadinessResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
@@ -25290,27 +25022,27 @@ type GetReadyResponse struct {
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r GetReadyResponse) GetJSON200() *HealthStatus {
+func (r GetReadinessResponse) GetJSON200() *HealthStatus {
 	return r.JSON200
 }
 
 // GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
-func (r GetReadyResponse) GetApplicationProblemJSON503() *Problem {
+func (r GetReadinessResponse) GetApplicationProblemJSON503() *Problem {
 	return r.ApplicationProblemJSON503
 }
 
 // GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
-func (r GetReadyResponse) GetApplicationProblemJSONDefault() *Failure {
+func (r GetReadinessResponse) GetApplicationProblemJSONDefault() *Failure {
 	return r.ApplicationProblemJSONDefault
 }
 
 // GetBody returns the raw response body bytes
-func (r GetReadyResponse) GetBody() []byte {
+func (r GetReadinessResponse) GetBody() []byte {
 	return r.Body
 }
 
 // Status returns HTTPResponse.Status
-func (r GetReadyResponse) Status() string {
+func (r GetReadinessResponse) Status() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Status
 	}
@@ -25318,7 +25050,7 @@ func (r GetReadyResponse) Status() string {
 }
 
 // StatusCode returns HTTPResponse.StatusCode
-func (r GetReadyResponse) StatusCode() int {
+func (r GetReadinessResponse) StatusCode() int {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.StatusCode
 	}
@@ -25326,18 +25058,18 @@ func (r GetReadyResponse) StatusCode() int {
 }
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
-func (r GetReadyResponse) ContentType() string {
+func (r GetReadinessResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
 	return ""
 }
 
-// ConnectAgentWithResponse Hold a WebSocket
+// ConnectAgentWithResponse Open a WebSocket
 //
-// A line on which the agent is told what there is for it and says what it has to say. Every frame is a JSON object in a text: a message, or something about the line itself. comet begins with `{"hello": {"agent_id", "agent_type", "version", "window", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. What the agent does not acknowledge comes again on its next line. The newest line of an agent replaces the one before.
+// Opens a connection on which the agent receives and sends messages. Every text frame is a JSON object: a message, or a control frame about the connection. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. Messages that the agent does not acknowledge are delivered again on its next connection. A new connection of an agent replaces the older one.
 //
-// The subprotocol is `envelope.v1`, also for an agent that offers none. For tokens that are bound to an agent; any other is 5004.
+// The subprotocol is `envelope.v1`, even if the agent offers none. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25350,24 +25082,24 @@ func (c *ClientWithResponses) ConnectAgentWithResponse(ctx context.Context, para
 	return ParseConnectAgentResponse(rsp)
 }
 
-// AskInboxWithResponse Ask for the inbox
+// PollInboxWithResponse Poll the inbox
 //
-// Answers with the messages there are, oldest first, or waits for one. Asking makes the agent one that takes work. A message that was handed over is not handed over again for 30 seconds (`links.redeliver_after`), and then until it is acknowledged. An answer is no longer than 8 MiB, unless one message is; what is left comes with the next. A second request of the same agent ends the first. For tokens that are bound to an agent; any other is 5004.
+// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`transport.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Returns a wrapper object for the known response body format(s).
 //
-// Corresponds with GET /api/agent/inbox (the `AskInbox` operationId).
-func (c *ClientWithResponses) AskInboxWithResponse(ctx context.Context, params *AskInboxParams, reqEditors ...RequestEditorFn) (*AskInboxResponse, error) {
-	rsp, err := c.AskInbox(ctx, params, reqEditors...)
+// Corresponds with GET /api/agent/inbox (the `PollInbox` operationId).
+func (c *ClientWithResponses) PollInboxWithResponse(ctx context.Context, params *PollInboxParams, reqEditors ...RequestEditorFn) (*PollInboxResponse, error) {
+	rsp, err := c.PollInbox(ctx, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
-	return ParseAskInboxResponse(rsp)
+	return ParsePollInboxResponse(rsp)
 }
 
 // AcknowledgeInboxWithBodyWithResponse Acknowledge messages
 //
-// Takes messages out of the inbox: they do not come again. Do it when they are safe where the agent is, not when the work is done. Ids that are not in the inbox are passed over. For tokens that are bound to an agent; any other is 5004.
+// Removes messages from the inbox: they are not delivered again. Acknowledge a message when the agent has stored it, not when its task is done. Ids that are not in the inbox are ignored. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25382,7 +25114,7 @@ func (c *ClientWithResponses) AcknowledgeInboxWithBodyWithResponse(ctx context.C
 
 // AcknowledgeInboxWithResponse Acknowledge messages
 //
-// Takes messages out of the inbox: they do not come again. Do it when they are safe where the agent is, not when the work is done. Ids that are not in the inbox are passed over. For tokens that are bound to an agent; any other is 5004.
+// Removes messages from the inbox: they are not delivered again. Acknowledge a message when the agent has stored it, not when its task is done. Ids that are not in the inbox are ignored. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25397,11 +25129,11 @@ func (c *ClientWithResponses) AcknowledgeInboxWithResponse(ctx context.Context, 
 
 // SendMessageWithBodyWithResponse Send a message
 //
-// Takes one message of the envelope protocol, of up to 8 MiB. A token that is bound to an agent speaks as that agent, and `from_agent` is the agent's type. A token that is bound to none needs the scope `messages:send` and speaks as `orchestrator`: it asks for work. What an agent may say without a request of its own is `work_status`, `work_result` and `error`.
+// Receives one message of the envelope protocol, of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
 //
-// 202 says that the effect is committed. A `work_request` is then a task, at `Location`; sent again with the same `request_id` it joins that task, and a different one under that id is 5003. With `Prefer: wait` the answer waits for the end of the work and is the `work_result`, or the `error` it ended with; so it is where the task has ended already.
+// 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 //
-// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also a token that asks too often (5002, of `orchestrator`), a queue that is full (5002) and an address that showed too many tokens that are not accepted (5004); 413 and 415 carry 5003.
+// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25416,11 +25148,11 @@ func (c *ClientWithResponses) SendMessageWithBodyWithResponse(ctx context.Contex
 
 // SendMessageWithResponse Send a message
 //
-// Takes one message of the envelope protocol, of up to 8 MiB. A token that is bound to an agent speaks as that agent, and `from_agent` is the agent's type. A token that is bound to none needs the scope `messages:send` and speaks as `orchestrator`: it asks for work. What an agent may say without a request of its own is `work_status`, `work_result` and `error`.
+// Receives one message of the envelope protocol, of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
 //
-// 202 says that the effect is committed. A `work_request` is then a task, at `Location`; sent again with the same `request_id` it joins that task, and a different one under that id is 5003. With `Prefer: wait` the answer waits for the end of the work and is the `work_result`, or the `error` it ended with; so it is where the task has ended already.
+// 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 //
-// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also a token that asks too often (5002, of `orchestrator`), a queue that is full (5002) and an address that showed too many tokens that are not accepted (5004); 413 and 415 carry 5003.
+// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25433,69 +25165,69 @@ func (c *ClientWithResponses) SendMessageWithResponse(ctx context.Context, param
 	return ParseSendMessageResponse(rsp)
 }
 
-// EndPushWithResponse End pushing
+// DeletePushRegistrationWithResponse Delete the push address
 //
-// The agent is told by another way from now on, or not until it comes. For tokens that are bound to an agent; any other is 5004.
-//
-// Returns a wrapper object for the known response body format(s).
-//
-// Corresponds with DELETE /api/agent/push (the `EndPush` operationId).
-func (c *ClientWithResponses) EndPushWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*EndPushResponse, error) {
-	rsp, err := c.EndPush(ctx, reqEditors...)
-	if err != nil {
-		return nil, err
-	}
-	return ParseEndPushResponse(rsp)
-}
-
-// GetPushWithResponse Get the address that is pushed to
-//
-// Without its secret. For tokens that are bound to an agent; any other is 5004.
+// The agent receives its messages when it connects in another way. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Returns a wrapper object for the known response body format(s).
 //
-// Corresponds with GET /api/agent/push (the `GetPush` operationId).
-func (c *ClientWithResponses) GetPushWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetPushResponse, error) {
-	rsp, err := c.GetPush(ctx, reqEditors...)
+// Corresponds with DELETE /api/agent/push (the `DeletePushRegistration` operationId).
+func (c *ClientWithResponses) DeletePushRegistrationWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*DeletePushRegistrationResponse, error) {
+	rsp, err := c.DeletePushRegistration(ctx, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
-	return ParseGetPushResponse(rsp)
+	return ParseDeletePushRegistrationResponse(rsp)
 }
 
-// RegisterPushWithBodyWithResponse Register an address to push to
+// GetPushRegistrationWithResponse Get the push address
 //
-// From now on comet posts the agent's messages to the address, each in a request of its own with `Authorization: Bearer <secret>`; 2xx acknowledges, 410 ends the registration. First it asks whether somebody is there, with `HEAD` or an empty `POST`. Every registration makes a new secret, which is told this once. Addresses that are not public are refused unless `webhooks.allow_networks` has them. For tokens that are bound to an agent; any other is 5004.
+// Returns the registration without its secret. Only tokens bound to an agent are accepted; any other is 5004.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/agent/push (the `GetPushRegistration` operationId).
+func (c *ClientWithResponses) GetPushRegistrationWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetPushRegistrationResponse, error) {
+	rsp, err := c.GetPushRegistration(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetPushRegistrationResponse(rsp)
+}
+
+// PutPushRegistrationWithBodyWithResponse Register a push address
+//
+// From now on comet posts each of the agent's messages to the address in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
-// Corresponds with PUT /api/agent/push (the `RegisterPush` operationId).
-func (c *ClientWithResponses) RegisterPushWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RegisterPushResponse, error) {
-	rsp, err := c.RegisterPushWithBody(ctx, contentType, body, reqEditors...)
+// Corresponds with PUT /api/agent/push (the `PutPushRegistration` operationId).
+func (c *ClientWithResponses) PutPushRegistrationWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutPushRegistrationResponse, error) {
+	rsp, err := c.PutPushRegistrationWithBody(ctx, contentType, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
-	return ParseRegisterPushResponse(rsp)
+	return ParsePutPushRegistrationResponse(rsp)
 }
 
-// RegisterPushWithResponse Register an address to push to
+// PutPushRegistrationWithResponse Register a push address
 //
-// From now on comet posts the agent's messages to the address, each in a request of its own with `Authorization: Bearer <secret>`; 2xx acknowledges, 410 ends the registration. First it asks whether somebody is there, with `HEAD` or an empty `POST`. Every registration makes a new secret, which is told this once. Addresses that are not public are refused unless `webhooks.allow_networks` has them. For tokens that are bound to an agent; any other is 5004.
+// From now on comet posts each of the agent's messages to the address in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
-// Corresponds with PUT /api/agent/push (the `RegisterPush` operationId).
-func (c *ClientWithResponses) RegisterPushWithResponse(ctx context.Context, body RegisterPushJSONRequestBody, reqEditors ...RequestEditorFn) (*RegisterPushResponse, error) {
-	rsp, err := c.RegisterPush(ctx, body, reqEditors...)
+// Corresponds with PUT /api/agent/push (the `PutPushRegistration` operationId).
+func (c *ClientWithResponses) PutPushRegistrationWithResponse(ctx context.Context, body PutPushRegistrationJSONRequestBody, reqEditors ...RequestEditorFn) (*PutPushRegistrationResponse, error) {
+	rsp, err := c.PutPushRegistration(ctx, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
-	return ParseRegisterPushResponse(rsp)
+	return ParsePutPushRegistrationResponse(rsp)
 }
 
-// StreamInboxWithResponse Follow the inbox
+// StreamInboxWithResponse Stream the inbox
 //
-// Server-sent events: first `hello`, then a `message` for each message, whose `id` is its `message_id`, a comment every heartbeat, and `bye` before comet ends it. Acknowledge with `POST /api/agent/inbox/ack`; what is not acknowledged comes again on the next line. `Last-Event-ID` acknowledges nothing. For tokens that are bound to an agent; any other is 5004.
+// Sends server-sent events: first `hello`, then a `message` event for each message with its `message_id` as `id`, a comment every heartbeat, and `bye` before comet closes the stream. Acknowledge messages with `POST /api/agent/inbox/ack`; unacknowledged messages are delivered again on the next connection. `Last-Event-ID` acknowledges nothing. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25661,7 +25393,7 @@ func (c *ClientWithResponses) ListAncestorsWithResponse(ctx context.Context, age
 	return ParseListAncestorsResponse(rsp)
 }
 
-// ListAuditWithResponse List an agent's audit trail
+// ListAuditEntriesWithResponse List an agent's audit trail
 //
 // Who changed what, when, from what to what; newest first. What operators did about the agent's budget and usage is told with the `reason` they gave, at the version the agent had.
 //
@@ -25669,18 +25401,18 @@ func (c *ClientWithResponses) ListAncestorsWithResponse(ctx context.Context, age
 //
 // Returns a wrapper object for the known response body format(s).
 //
-// Corresponds with GET /api/v1/agents/{agent_id}/audit (the `ListAudit` operationId).
-func (c *ClientWithResponses) ListAuditWithResponse(ctx context.Context, agentID string, params *ListAuditParams, reqEditors ...RequestEditorFn) (*ListAuditResponse, error) {
-	rsp, err := c.ListAudit(ctx, agentID, params, reqEditors...)
+// Corresponds with GET /api/v1/agents/{agent_id}/audit (the `ListAuditEntries` operationId).
+func (c *ClientWithResponses) ListAuditEntriesWithResponse(ctx context.Context, agentID string, params *ListAuditEntriesParams, reqEditors ...RequestEditorFn) (*ListAuditEntriesResponse, error) {
+	rsp, err := c.ListAuditEntries(ctx, agentID, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
-	return ParseListAuditResponse(rsp)
+	return ParseListAuditEntriesResponse(rsp)
 }
 
 // ListBudgetAdditionsWithResponse List an agent's additional budgets
 //
-// The newest first: those that count now, or with `all` also those that have expired or were taken back.
+// The newest first: those that count now, or with `include_inactive` also those that have expired or were taken back.
 //
 // Needs the scope `agents:read`.
 //
@@ -25780,7 +25512,7 @@ func (c *ClientWithResponses) GetAgentKeyWithResponse(ctx context.Context, agent
 	return ParseGetAgentKeyResponse(rsp)
 }
 
-// ChangeAgentKeyWithBodyWithResponse Change what an agent's key is for
+// UpdateAgentKeyWithBodyWithResponse Change what an agent's key is for
 //
 // The key stays. With `required` every line of PROTOCOL_V5 that the agent says has to be signed, at every door, and what it is told is signed too.
 //
@@ -25788,16 +25520,16 @@ func (c *ClientWithResponses) GetAgentKeyWithResponse(ctx context.Context, agent
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
-// Corresponds with PATCH /api/v1/agents/{agent_id}/key (the `ChangeAgentKey` operationId).
-func (c *ClientWithResponses) ChangeAgentKeyWithBodyWithResponse(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ChangeAgentKeyResponse, error) {
-	rsp, err := c.ChangeAgentKeyWithBody(ctx, agentID, contentType, body, reqEditors...)
+// Corresponds with PATCH /api/v1/agents/{agent_id}/key (the `UpdateAgentKey` operationId).
+func (c *ClientWithResponses) UpdateAgentKeyWithBodyWithResponse(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateAgentKeyResponse, error) {
+	rsp, err := c.UpdateAgentKeyWithBody(ctx, agentID, contentType, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
-	return ParseChangeAgentKeyResponse(rsp)
+	return ParseUpdateAgentKeyResponse(rsp)
 }
 
-// ChangeAgentKeyWithResponse Change what an agent's key is for
+// UpdateAgentKeyWithResponse Change what an agent's key is for
 //
 // The key stays. With `required` every line of PROTOCOL_V5 that the agent says has to be signed, at every door, and what it is told is signed too.
 //
@@ -25805,13 +25537,13 @@ func (c *ClientWithResponses) ChangeAgentKeyWithBodyWithResponse(ctx context.Con
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
-// Corresponds with PATCH /api/v1/agents/{agent_id}/key (the `ChangeAgentKey` operationId).
-func (c *ClientWithResponses) ChangeAgentKeyWithResponse(ctx context.Context, agentID string, body ChangeAgentKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*ChangeAgentKeyResponse, error) {
-	rsp, err := c.ChangeAgentKey(ctx, agentID, body, reqEditors...)
+// Corresponds with PATCH /api/v1/agents/{agent_id}/key (the `UpdateAgentKey` operationId).
+func (c *ClientWithResponses) UpdateAgentKeyWithResponse(ctx context.Context, agentID string, body UpdateAgentKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateAgentKeyResponse, error) {
+	rsp, err := c.UpdateAgentKey(ctx, agentID, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
-	return ParseChangeAgentKeyResponse(rsp)
+	return ParseUpdateAgentKeyResponse(rsp)
 }
 
 // PutAgentKeyWithBodyWithResponse Give an agent a key
@@ -26260,40 +25992,6 @@ func (c *ClientWithResponses) GetSessionWithResponse(ctx context.Context, sessio
 	return ParseGetSessionResponse(rsp)
 }
 
-// AnswerSessionWithBodyWithResponse Answer a session's question
-//
-// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
-//
-// Needs the scope `messages:send`.
-//
-// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
-//
-// Corresponds with POST /api/v1/sessions/{session_id}/answer (the `AnswerSession` operationId).
-func (c *ClientWithResponses) AnswerSessionWithBodyWithResponse(ctx context.Context, sessionID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AnswerSessionResponse, error) {
-	rsp, err := c.AnswerSessionWithBody(ctx, sessionID, contentType, body, reqEditors...)
-	if err != nil {
-		return nil, err
-	}
-	return ParseAnswerSessionResponse(rsp)
-}
-
-// AnswerSessionWithResponse Answer a session's question
-//
-// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
-//
-// Needs the scope `messages:send`.
-//
-// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
-//
-// Corresponds with POST /api/v1/sessions/{session_id}/answer (the `AnswerSession` operationId).
-func (c *ClientWithResponses) AnswerSessionWithResponse(ctx context.Context, sessionID string, body AnswerSessionJSONRequestBody, reqEditors ...RequestEditorFn) (*AnswerSessionResponse, error) {
-	rsp, err := c.AnswerSession(ctx, sessionID, body, reqEditors...)
-	if err != nil {
-		return nil, err
-	}
-	return ParseAnswerSessionResponse(rsp)
-}
-
 // CloseSessionWithResponse Close a session
 //
 // It takes no further tasks. One that is closed stays as it is. A token closes what it opened itself, one with `admin` every session.
@@ -26326,6 +26024,40 @@ func (c *ClientWithResponses) ListQuestionsWithResponse(ctx context.Context, ses
 		return nil, err
 	}
 	return ParseListQuestionsResponse(rsp)
+}
+
+// ReplyToSessionWithBodyWithResponse Answer a session's question
+//
+// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+//
+// Needs the scope `messages:send`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/sessions/{session_id}/reply (the `ReplyToSession` operationId).
+func (c *ClientWithResponses) ReplyToSessionWithBodyWithResponse(ctx context.Context, sessionID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReplyToSessionResponse, error) {
+	rsp, err := c.ReplyToSessionWithBody(ctx, sessionID, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReplyToSessionResponse(rsp)
+}
+
+// ReplyToSessionWithResponse Answer a session's question
+//
+// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+//
+// Needs the scope `messages:send`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/sessions/{session_id}/reply (the `ReplyToSession` operationId).
+func (c *ClientWithResponses) ReplyToSessionWithResponse(ctx context.Context, sessionID string, body ReplyToSessionJSONRequestBody, reqEditors ...RequestEditorFn) (*ReplyToSessionResponse, error) {
+	rsp, err := c.ReplyToSession(ctx, sessionID, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReplyToSessionResponse(rsp)
 }
 
 // ListTasksWithResponse List tasks
@@ -26400,40 +26132,6 @@ func (c *ClientWithResponses) GetTaskWithResponse(ctx context.Context, taskID st
 	return ParseGetTaskResponse(rsp)
 }
 
-// AnswerTaskWithBodyWithResponse Answer a task's agent
-//
-// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
-//
-// Needs the scope `messages:send`.
-//
-// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
-//
-// Corresponds with POST /api/v1/tasks/{task_id}/answer (the `AnswerTask` operationId).
-func (c *ClientWithResponses) AnswerTaskWithBodyWithResponse(ctx context.Context, taskID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AnswerTaskResponse, error) {
-	rsp, err := c.AnswerTaskWithBody(ctx, taskID, contentType, body, reqEditors...)
-	if err != nil {
-		return nil, err
-	}
-	return ParseAnswerTaskResponse(rsp)
-}
-
-// AnswerTaskWithResponse Answer a task's agent
-//
-// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
-//
-// Needs the scope `messages:send`.
-//
-// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
-//
-// Corresponds with POST /api/v1/tasks/{task_id}/answer (the `AnswerTask` operationId).
-func (c *ClientWithResponses) AnswerTaskWithResponse(ctx context.Context, taskID string, body AnswerTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*AnswerTaskResponse, error) {
-	rsp, err := c.AnswerTask(ctx, taskID, body, reqEditors...)
-	if err != nil {
-		return nil, err
-	}
-	return ParseAnswerTaskResponse(rsp)
-}
-
 // CancelTaskWithBodyWithResponse Cancel a task
 //
 // Ends a task that has not ended; the agent that has it is told. A cancelled task stays as it is. A token cancels what it asked for itself, one with `admin` every task.
@@ -26468,7 +26166,7 @@ func (c *ClientWithResponses) CancelTaskWithResponse(ctx context.Context, taskID
 	return ParseCancelTaskResponse(rsp)
 }
 
-// ListTaskLinesWithResponse List the lines about a task
+// ListTaskMessagesWithResponse List the lines about a task
 //
 // What was said about the task in PROTOCOL_V5 (§10), by its agents, by who asked and by comet, in the order in which it was said: every line that was taken, in both directions. `parent_id` leads from a line to the one that caused it. Of a part that was handed off they are the lines of its task that are as deep, or deeper. A task that nobody spoke of in this protocol has none; lines are kept for as long as tasks that have ended are.
 //
@@ -26476,13 +26174,13 @@ func (c *ClientWithResponses) CancelTaskWithResponse(ctx context.Context, taskID
 //
 // Returns a wrapper object for the known response body format(s).
 //
-// Corresponds with GET /api/v1/tasks/{task_id}/lines (the `ListTaskLines` operationId).
-func (c *ClientWithResponses) ListTaskLinesWithResponse(ctx context.Context, taskID string, params *ListTaskLinesParams, reqEditors ...RequestEditorFn) (*ListTaskLinesResponse, error) {
-	rsp, err := c.ListTaskLines(ctx, taskID, params, reqEditors...)
+// Corresponds with GET /api/v1/tasks/{task_id}/messages (the `ListTaskMessages` operationId).
+func (c *ClientWithResponses) ListTaskMessagesWithResponse(ctx context.Context, taskID string, params *ListTaskMessagesParams, reqEditors ...RequestEditorFn) (*ListTaskMessagesResponse, error) {
+	rsp, err := c.ListTaskMessages(ctx, taskID, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
-	return ParseListTaskLinesResponse(rsp)
+	return ParseListTaskMessagesResponse(rsp)
 }
 
 // GetTaskOutputWithResponse Read a task's output
@@ -26502,6 +26200,40 @@ func (c *ClientWithResponses) GetTaskOutputWithResponse(ctx context.Context, tas
 		return nil, err
 	}
 	return ParseGetTaskOutputResponse(rsp)
+}
+
+// ReplyToTaskWithBodyWithResponse Answer a task's agent
+//
+// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+//
+// Needs the scope `messages:send`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/tasks/{task_id}/reply (the `ReplyToTask` operationId).
+func (c *ClientWithResponses) ReplyToTaskWithBodyWithResponse(ctx context.Context, taskID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReplyToTaskResponse, error) {
+	rsp, err := c.ReplyToTaskWithBody(ctx, taskID, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReplyToTaskResponse(rsp)
+}
+
+// ReplyToTaskWithResponse Answer a task's agent
+//
+// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+//
+// Needs the scope `messages:send`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/tasks/{task_id}/reply (the `ReplyToTask` operationId).
+func (c *ClientWithResponses) ReplyToTaskWithResponse(ctx context.Context, taskID string, body ReplyToTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*ReplyToTaskResponse, error) {
+	rsp, err := c.ReplyToTask(ctx, taskID, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReplyToTaskResponse(rsp)
 }
 
 // ListTokensWithResponse List tokens
@@ -27286,43 +27018,43 @@ func (c *ClientWithResponses) GetWorkerWithResponse(ctx context.Context, agentID
 	return ParseGetWorkerResponse(rsp)
 }
 
-// SendTextsWithBodyWithResponse Send lines of PROTOCOL_V5
+// SendV5MessagesWithBodyWithResponse Send PROTOCOL_V5 messages
 //
-// Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over. A line of eight segments, which is PROTOCOL_V4, is answered with one of eight.
+// Receives one message per line, up to 1,000 messages and 1 MiB, processes them in order and responds with one line for each. A token bound to an agent sends as that agent, `W<n>`. A token that is not bound to an agent needs the scope `messages:send` and sends as `User`: it submits tasks to O1 with `R`. Empty lines are ignored. A line of eight segments, which is PROTOCOL_V4, gets a response of eight segments.
 //
-// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; of an E that a worker said, 502 instead of 401 and 500. Otherwise it is that of the last line, 200 or 202.
+// With `Prefer: wait` the response to an `R` has a second line once the task has ended (`S`, `E`) or the worker asks a question (`D`). A refused message gets an `E` with the document's code. If every message is refused, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; for an E from a worker, 502 instead of 401 and 500. Otherwise the status is that of the last accepted message, 200 or 202.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
-// Corresponds with POST /api/v5/messages (the `SendTexts` operationId).
-func (c *ClientWithResponses) SendTextsWithBodyWithResponse(ctx context.Context, params *SendTextsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SendTextsResponse, error) {
-	rsp, err := c.SendTextsWithBody(ctx, params, contentType, body, reqEditors...)
+// Corresponds with POST /api/v5/messages (the `SendV5Messages` operationId).
+func (c *ClientWithResponses) SendV5MessagesWithBodyWithResponse(ctx context.Context, params *SendV5MessagesParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SendV5MessagesResponse, error) {
+	rsp, err := c.SendV5MessagesWithBody(ctx, params, contentType, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
-	return ParseSendTextsResponse(rsp)
+	return ParseSendV5MessagesResponse(rsp)
 }
 
-// SendTextsWithTextBodyWithResponse Send lines of PROTOCOL_V5
+// SendV5MessagesWithTextBodyWithResponse Send PROTOCOL_V5 messages
 //
-// Takes one message a line, up to 1,000 of them and 1 MiB, one after the other, and answers each with one line, in their order. A token that is bound to an agent speaks as that agent, `W<n>`; one that is bound to none needs the scope `messages:send` and speaks as `User`: it asks O1 for work with `R`. An empty line is passed over. A line of eight segments, which is PROTOCOL_V4, is answered with one of eight.
+// Receives one message per line, up to 1,000 messages and 1 MiB, processes them in order and responds with one line for each. A token bound to an agent sends as that agent, `W<n>`. A token that is not bound to an agent needs the scope `messages:send` and sends as `User`: it submits tasks to O1 with `R`. Empty lines are ignored. A line of eight segments, which is PROTOCOL_V4, gets a response of eight segments.
 //
-// With `Prefer: wait` the answer to an `R` has a second line, once the work has ended (`S`, `E`) or something is asked back (`D`). What is refused is answered with `E` and the document's code; where that is so for every line, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; of an E that a worker said, 502 instead of 401 and 500. Otherwise it is that of the last line, 200 or 202.
+// With `Prefer: wait` the response to an `R` has a second line once the task has ended (`S`, `E`) or the worker asks a question (`D`). A refused message gets an `E` with the document's code. If every message is refused, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; for an E from a worker, 502 instead of 401 and 500. Otherwise the status is that of the last accepted message, 200 or 202.
 //
 // Takes a body of the `text/plain` content type, and returns a wrapper object for the known response body format(s).
 //
-// Corresponds with POST /api/v5/messages (the `SendTexts` operationId).
-func (c *ClientWithResponses) SendTextsWithTextBodyWithResponse(ctx context.Context, params *SendTextsParams, body SendTextsTextRequestBody, reqEditors ...RequestEditorFn) (*SendTextsResponse, error) {
-	rsp, err := c.SendTextsWithTextBody(ctx, params, body, reqEditors...)
+// Corresponds with POST /api/v5/messages (the `SendV5Messages` operationId).
+func (c *ClientWithResponses) SendV5MessagesWithTextBodyWithResponse(ctx context.Context, params *SendV5MessagesParams, body SendV5MessagesTextRequestBody, reqEditors ...RequestEditorFn) (*SendV5MessagesResponse, error) {
+	rsp, err := c.SendV5MessagesWithTextBody(ctx, params, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
-	return ParseSendTextsResponse(rsp)
+	return ParseSendV5MessagesResponse(rsp)
 }
 
-// GetPromptWithResponse A system prompt
+// GetPromptWithResponse Get a system prompt
 //
-// One of the three system prompts of PROTOCOL_V5 §13, filled in with the agents that are there. For a token that is bound to an agent the prompt of a worker is that agent's.
+// Returns one of the three system prompts of PROTOCOL_V5 §13, filled in with the registered agents. For a token bound to an agent, the worker prompt is that agent's.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -27348,23 +27080,6 @@ func (c *ClientWithResponses) GetDocsWithResponse(ctx context.Context, params *G
 		return nil, err
 	}
 	return ParseGetDocsResponse(rsp)
-}
-
-// WatchGatewayWithResponse Follow the gateway
-//
-// Server-sent events of the MCP gateway: `connected` when the stream begins, `tool_called`, `tool_failed`, `upstream_up`, `upstream_down`, `graph_synced`, `edge_created`, `edge_updated`, `metrics_updated`, `tool_quarantined`, `tool_approved`, and `heartbeat` every 15 seconds. It is a view of the stream of `GET /api/v1/events`: `id` and `data` are the same, and `Last-Event-ID` goes on behind a position. A token without the scope `admin` hears of the calls of its own agent, of none where it is bound to no agent, and of nothing else: the names of servers and tools may not be for it. At most 100 clients follow at a time.
-//
-// Needs the scope `tools:call`.
-//
-// Returns a wrapper object for the known response body format(s).
-//
-// Corresponds with GET /events/stream (the `WatchGateway` operationId).
-func (c *ClientWithResponses) WatchGatewayWithResponse(ctx context.Context, params *WatchGatewayParams, reqEditors ...RequestEditorFn) (*WatchGatewayResponse, error) {
-	rsp, err := c.WatchGateway(ctx, params, reqEditors...)
-	if err != nil {
-		return nil, err
-	}
-	return ParseWatchGatewayResponse(rsp)
 }
 
 // GetHealthWithResponse Is the process alive
@@ -27427,9 +27142,9 @@ func (c *ClientWithResponses) GetOpenAPIYAMLWithResponse(ctx context.Context, pa
 	return ParseGetOpenAPIYAMLResponse(rsp)
 }
 
-// GetProblemTypeWithResponse Explain a problem type
+// GetProblemTypeWithResponse Get a problem type
 //
-// What the `type` of a problem document leads to: what the code means and what to do about it.
+// Returns the title and the HTTP status of a problem code. The `type` of a problem document is this address.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -27442,19 +27157,19 @@ func (c *ClientWithResponses) GetProblemTypeWithResponse(ctx context.Context, co
 	return ParseGetProblemTypeResponse(rsp)
 }
 
-// GetReadyWithResponse Is the server ready
+// GetReadinessWithResponse Is the server ready
 //
 // Checks the database, its migrations and the event relay. A server that is shutting down is not ready.
 //
 // Returns a wrapper object for the known response body format(s).
 //
-// Corresponds with GET /readyz (the `GetReady` operationId).
-func (c *ClientWithResponses) GetReadyWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetReadyResponse, error) {
-	rsp, err := c.GetReady(ctx, reqEditors...)
+// Corresponds with GET /readyz (the `GetReadiness` operationId).
+func (c *ClientWithResponses) GetReadinessWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetReadinessResponse, error) {
+	rsp, err := c.GetReadiness(ctx, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
-	return ParseGetReadyResponse(rsp)
+	return ParseGetReadinessResponse(rsp)
 }
 
 // ParseConnectAgentResponse parses an HTTP response from a ConnectAgentWithResponse call
@@ -27521,15 +27236,15 @@ func ParseConnectAgentResponse(rsp *http.Response) (*ConnectAgentResponse, error
 	return response, nil
 }
 
-// ParseAskInboxResponse parses an HTTP response from a AskInboxWithResponse call
-func ParseAskInboxResponse(rsp *http.Response) (*AskInboxResponse, error) {
+// ParsePollInboxResponse parses an HTTP response from a PollInboxWithResponse call
+func ParsePollInboxResponse(rsp *http.Response) (*PollInboxResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
 	defer func() { _ = rsp.Body.Close() }()
 	if err != nil {
 		return nil, err
 	}
 
-	response := &AskInboxResponse{
+	response := &PollInboxResponse{
 		Body:         bodyBytes,
 		HTTPResponse: rsp,
 	}
@@ -27753,15 +27468,15 @@ func ParseSendMessageResponse(rsp *http.Response) (*SendMessageResponse, error) 
 	return response, nil
 }
 
-// ParseEndPushResponse parses an HTTP response from a EndPushWithResponse call
-func ParseEndPushResponse(rsp *http.Response) (*EndPushResponse, error) {
+// ParseDeletePushRegistrationResponse parses an HTTP response from a DeletePushRegistrationWithResponse call
+func ParseDeletePushRegistrationResponse(rsp *http.Response) (*DeletePushRegistrationResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
 	defer func() { _ = rsp.Body.Close() }()
 	if err != nil {
 		return nil, err
 	}
 
-	response := &EndPushResponse{
+	response := &DeletePushRegistrationResponse{
 		Body:         bodyBytes,
 		HTTPResponse: rsp,
 	}
@@ -27803,15 +27518,15 @@ func ParseEndPushResponse(rsp *http.Response) (*EndPushResponse, error) {
 	return response, nil
 }
 
-// ParseGetPushResponse parses an HTTP response from a GetPushWithResponse call
-func ParseGetPushResponse(rsp *http.Response) (*GetPushResponse, error) {
+// ParseGetPushRegistrationResponse parses an HTTP response from a GetPushRegistrationWithResponse call
+func ParseGetPushRegistrationResponse(rsp *http.Response) (*GetPushRegistrationResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
 	defer func() { _ = rsp.Body.Close() }()
 	if err != nil {
 		return nil, err
 	}
 
-	response := &GetPushResponse{
+	response := &GetPushRegistrationResponse{
 		Body:         bodyBytes,
 		HTTPResponse: rsp,
 	}
@@ -27857,15 +27572,15 @@ func ParseGetPushResponse(rsp *http.Response) (*GetPushResponse, error) {
 	return response, nil
 }
 
-// ParseRegisterPushResponse parses an HTTP response from a RegisterPushWithResponse call
-func ParseRegisterPushResponse(rsp *http.Response) (*RegisterPushResponse, error) {
+// ParsePutPushRegistrationResponse parses an HTTP response from a PutPushRegistrationWithResponse call
+func ParsePutPushRegistrationResponse(rsp *http.Response) (*PutPushRegistrationResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
 	defer func() { _ = rsp.Body.Close() }()
 	if err != nil {
 		return nil, err
 	}
 
-	response := &RegisterPushResponse{
+	response := &PutPushRegistrationResponse{
 		Body:         bodyBytes,
 		HTTPResponse: rsp,
 	}
@@ -28399,7 +28114,7 @@ func ParseListAncestorsResponse(rsp *http.Response) (*ListAncestorsResponse, err
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest Ancestry
+		var dest AgentAncestry
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -28448,22 +28163,22 @@ func ParseListAncestorsResponse(rsp *http.Response) (*ListAncestorsResponse, err
 	return response, nil
 }
 
-// ParseListAuditResponse parses an HTTP response from a ListAuditWithResponse call
-func ParseListAuditResponse(rsp *http.Response) (*ListAuditResponse, error) {
+// ParseListAuditEntriesResponse parses an HTTP response from a ListAuditEntriesWithResponse call
+func ParseListAuditEntriesResponse(rsp *http.Response) (*ListAuditEntriesResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
 	defer func() { _ = rsp.Body.Close() }()
 	if err != nil {
 		return nil, err
 	}
 
-	response := &ListAuditResponse{
+	response := &ListAuditEntriesResponse{
 		Body:         bodyBytes,
 		HTTPResponse: rsp,
 	}
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest AuditTrail
+		var dest AuditLog
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -28864,15 +28579,15 @@ func ParseGetAgentKeyResponse(rsp *http.Response) (*GetAgentKeyResponse, error) 
 	return response, nil
 }
 
-// ParseChangeAgentKeyResponse parses an HTTP response from a ChangeAgentKeyWithResponse call
-func ParseChangeAgentKeyResponse(rsp *http.Response) (*ChangeAgentKeyResponse, error) {
+// ParseUpdateAgentKeyResponse parses an HTTP response from a UpdateAgentKeyWithResponse call
+func ParseUpdateAgentKeyResponse(rsp *http.Response) (*UpdateAgentKeyResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
 	defer func() { _ = rsp.Body.Close() }()
 	if err != nil {
 		return nil, err
 	}
 
-	response := &ChangeAgentKeyResponse{
+	response := &UpdateAgentKeyResponse{
 		Body:         bodyBytes,
 		HTTPResponse: rsp,
 	}
@@ -29234,7 +28949,7 @@ func ParseReleaseReservationResponse(rsp *http.Response) (*ReleaseReservationRes
 		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
-		var dest EndedProblem
+		var dest ReservationProblem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -29373,7 +29088,7 @@ func ParseSettleReservationResponse(rsp *http.Response) (*SettleReservationRespo
 		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
-		var dest EndedProblem
+		var dest ReservationProblem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -29434,7 +29149,7 @@ func ParseGetUsageResponse(rsp *http.Response) (*GetUsageResponse, error) {
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest Usage
+		var dest AgentUsage
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -29672,7 +29387,7 @@ func ParseResetUsageResponse(rsp *http.Response) (*ResetUsageResponse, error) {
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest Balance
+		var dest BudgetBalance
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -29893,7 +29608,7 @@ func ParseVerifyLedgerResponse(rsp *http.Response) (*VerifyLedgerResponse, error
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest Verification
+		var dest LedgerVerification
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -29947,7 +29662,7 @@ func ParseGetMeResponse(rsp *http.Response) (*GetMeResponse, error) {
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest Identity
+		var dest CallerIdentity
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -30366,95 +30081,6 @@ func ParseGetSessionResponse(rsp *http.Response) (*GetSessionResponse, error) {
 	return response, nil
 }
 
-// ParseAnswerSessionResponse parses an HTTP response from a AnswerSessionWithResponse call
-func ParseAnswerSessionResponse(rsp *http.Response) (*AnswerSessionResponse, error) {
-	bodyBytes, err := io.ReadAll(rsp.Body)
-	defer func() { _ = rsp.Body.Close() }()
-	if err != nil {
-		return nil, err
-	}
-
-	response := &AnswerSessionResponse{
-		Body:         bodyBytes,
-		HTTPResponse: rsp,
-	}
-
-	switch {
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest TaskView
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON200 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
-		var dest Problem
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSON400 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
-		var dest Unauthenticated
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSON401 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
-		var dest Problem
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSON403 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
-		var dest Problem
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSON404 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
-		var dest Problem
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSON409 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
-		var dest BodyTooLarge
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSON413 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
-		var dest UnsupportedMediaType
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSON415 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
-		var dest TooManyRequests
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSON429 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest Failure
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSONDefault = &dest
-
-	}
-
-	return response, nil
-}
-
 // ParseCloseSessionResponse parses an HTTP response from a CloseSessionWithResponse call
 func ParseCloseSessionResponse(rsp *http.Response) (*CloseSessionResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -30567,6 +30193,95 @@ func ParseListQuestionsResponse(rsp *http.Response) (*ListQuestionsResponse, err
 			return nil, err
 		}
 		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseReplyToSessionResponse parses an HTTP response from a ReplyToSessionWithResponse call
+func ParseReplyToSessionResponse(rsp *http.Response) (*ReplyToSessionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReplyToSessionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest TaskView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
 		var dest TooManyRequests
@@ -30839,95 +30554,6 @@ func ParseGetTaskResponse(rsp *http.Response) (*GetTaskResponse, error) {
 	return response, nil
 }
 
-// ParseAnswerTaskResponse parses an HTTP response from a AnswerTaskWithResponse call
-func ParseAnswerTaskResponse(rsp *http.Response) (*AnswerTaskResponse, error) {
-	bodyBytes, err := io.ReadAll(rsp.Body)
-	defer func() { _ = rsp.Body.Close() }()
-	if err != nil {
-		return nil, err
-	}
-
-	response := &AnswerTaskResponse{
-		Body:         bodyBytes,
-		HTTPResponse: rsp,
-	}
-
-	switch {
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest TaskView
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.JSON200 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
-		var dest Problem
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSON400 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
-		var dest Unauthenticated
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSON401 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
-		var dest Problem
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSON403 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
-		var dest Problem
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSON404 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
-		var dest Problem
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSON409 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
-		var dest BodyTooLarge
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSON413 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
-		var dest UnsupportedMediaType
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSON415 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
-		var dest TooManyRequests
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSON429 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest Failure
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSONDefault = &dest
-
-	}
-
-	return response, nil
-}
-
 // ParseCancelTaskResponse parses an HTTP response from a CancelTaskWithResponse call
 func ParseCancelTaskResponse(rsp *http.Response) (*CancelTaskResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -31017,22 +30643,22 @@ func ParseCancelTaskResponse(rsp *http.Response) (*CancelTaskResponse, error) {
 	return response, nil
 }
 
-// ParseListTaskLinesResponse parses an HTTP response from a ListTaskLinesWithResponse call
-func ParseListTaskLinesResponse(rsp *http.Response) (*ListTaskLinesResponse, error) {
+// ParseListTaskMessagesResponse parses an HTTP response from a ListTaskMessagesWithResponse call
+func ParseListTaskMessagesResponse(rsp *http.Response) (*ListTaskMessagesResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
 	defer func() { _ = rsp.Body.Close() }()
 	if err != nil {
 		return nil, err
 	}
 
-	response := &ListTaskLinesResponse{
+	response := &ListTaskMessagesResponse{
 		Body:         bodyBytes,
 		HTTPResponse: rsp,
 	}
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest LineList
+		var dest LoggedMessageList
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -31150,6 +30776,95 @@ func ParseGetTaskOutputResponse(rsp *http.Response) (*GetTaskOutputResponse, err
 			return nil, err
 		}
 		response.ApplicationProblemJSON503 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseReplyToTaskResponse parses an HTTP response from a ReplyToTaskWithResponse call
+func ParseReplyToTaskResponse(rsp *http.Response) (*ReplyToTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReplyToTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest TaskView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Failure
@@ -31961,7 +31676,7 @@ func ParseSearchToolsResponse(rsp *http.Response) (*SearchToolsResponse, error) 
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest Found
+		var dest ToolSearchResult
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -33225,7 +32940,7 @@ func ParseRedeliverWebhookResponse(rsp *http.Response) (*RedeliverWebhookRespons
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
-		var dest Redelivered
+		var dest RedeliveryResult
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -33577,15 +33292,15 @@ func ParseGetWorkerResponse(rsp *http.Response) (*GetWorkerResponse, error) {
 	return response, nil
 }
 
-// ParseSendTextsResponse parses an HTTP response from a SendTextsWithResponse call
-func ParseSendTextsResponse(rsp *http.Response) (*SendTextsResponse, error) {
+// ParseSendV5MessagesResponse parses an HTTP response from a SendV5MessagesWithResponse call
+func ParseSendV5MessagesResponse(rsp *http.Response) (*SendV5MessagesResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
 	defer func() { _ = rsp.Body.Close() }()
 	if err != nil {
 		return nil, err
 	}
 
-	response := &SendTextsResponse{
+	response := &SendV5MessagesResponse{
 		Body:         bodyBytes,
 		HTTPResponse: rsp,
 	}
@@ -33625,67 +33340,6 @@ func ParseGetDocsResponse(rsp *http.Response) (*GetDocsResponse, error) {
 	switch {
 	case rsp.StatusCode == 304:
 		break // No content-type
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
-		var dest Failure
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSONDefault = &dest
-
-	}
-
-	return response, nil
-}
-
-// ParseWatchGatewayResponse parses an HTTP response from a WatchGatewayWithResponse call
-func ParseWatchGatewayResponse(rsp *http.Response) (*WatchGatewayResponse, error) {
-	bodyBytes, err := io.ReadAll(rsp.Body)
-	defer func() { _ = rsp.Body.Close() }()
-	if err != nil {
-		return nil, err
-	}
-
-	response := &WatchGatewayResponse{
-		Body:         bodyBytes,
-		HTTPResponse: rsp,
-	}
-
-	switch {
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
-		var dest Problem
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSON400 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
-		var dest Unauthenticated
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSON401 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
-		var dest Forbidden
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSON403 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
-		var dest TooManyRequests
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSON429 = &dest
-
-	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
-		var dest Problem
-		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
-			return nil, err
-		}
-		response.ApplicationProblemJSON503 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Failure
@@ -33873,15 +33527,15 @@ func ParseGetProblemTypeResponse(rsp *http.Response) (*GetProblemTypeResponse, e
 	return response, nil
 }
 
-// ParseGetReadyResponse parses an HTTP response from a GetReadyWithResponse call
-func ParseGetReadyResponse(rsp *http.Response) (*GetReadyResponse, error) {
+// ParseGetReadinessResponse parses an HTTP response from a GetReadinessWithResponse call
+func ParseGetReadinessResponse(rsp *http.Response) (*GetReadinessResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
 	defer func() { _ = rsp.Body.Close() }()
 	if err != nil {
 		return nil, err
 	}
 
-	response := &GetReadyResponse{
+	response := &GetReadinessResponse{
 		Body:         bodyBytes,
 		HTTPResponse: rsp,
 	}

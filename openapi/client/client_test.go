@@ -95,7 +95,7 @@ func TestAnswers(t *testing.T) {
 		answer, err := api.ListAgentsWithResponse(t.Context(), &client.ListAgentsParams{Capability: &[]string{"a", "b"}})
 		require.NoError(t, err)
 		require.Len(t, answer.JSON200.Agents, 1)
-		require.Equal(t, client.LevelSystem, answer.JSON200.Agents[0].Level)
+		require.Equal(t, client.AgentLevelSystem, answer.JSON200.Agents[0].Level)
 		require.Nil(t, answer.JSON200.Agents[0].TokenBudget)
 		require.Nil(t, answer.JSON200.Total)
 	})

@@ -265,7 +265,7 @@ func TestDeliveries(t *testing.T) {
 		ends(t, db, 1, succeed)
 		db.Clock.Advance(time.Second)
 		deliver(t, db, false, 5, "e")
-		keys := func(after store.DuePlace, limit int) (out []string, place store.DuePlace) {
+		keys := func(after store.DueCursor, limit int) (out []string, place store.DueCursor) {
 			t.Helper()
 			due, place, err := db.DueDeliveries(t.Context(), "w", db.Now(), after, limit)
 			require.NoError(t, err)
@@ -277,7 +277,7 @@ func TestDeliveries(t *testing.T) {
 			}
 			return out, place
 		}
-		first, place := keys(store.DuePlace{}, 2)
+		first, place := keys(store.DueCursor{}, 2)
 		require.Equal(t, []string{"c", "d"}, first)
 		second, place := keys(place, 2)
 		require.Equal(t, []string{"e"}, second)

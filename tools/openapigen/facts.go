@@ -30,7 +30,7 @@ type structs map[string][]member
 // readFacts parses the Go files in dirs, tests aside.
 func readFacts(dirs []string) (structs, error) {
 	facts := structs{}
-	embedded := map[string][]string{}
+	embedded, names := map[string][]string{}, map[string]string{}
 	for _, dir := range dirs {
 		files, err := fs.Glob(os.DirFS(dir), "*.go")
 		if err != nil {
@@ -40,20 +40,23 @@ func readFacts(dirs []string) (structs, error) {
 			if strings.HasSuffix(name, "_test.go") {
 				continue
 			}
-			file, err := parser.ParseFile(token.NewFileSet(), dir+"/"+name, nil, parser.SkipObjectResolution)
+			file, err := parser.ParseFile(token.NewFileSet(), dir+"/"+name, nil, parser.SkipObjectResolution|parser.ParseComments)
 			if err != nil {
 				return nil, err
 			}
-			collect(file, facts, embedded)
+			collect(file, facts, embedded, names)
 		}
 	}
 	for name := range embedded {
 		facts.flatten(name, embedded)
 	}
+	for schema, name := range names {
+		facts[schema] = facts[name]
+	}
 	return facts, nil
 }
 
-func collect(file *ast.File, facts structs, embedded map[string][]string) {
+func collect(file *ast.File, facts structs, embedded map[string][]string, names map[string]string) {
 	pkg := file.Name.Name
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.TypeSpec)
@@ -65,6 +68,9 @@ func collect(file *ast.File, facts structs, embedded map[string][]string) {
 			return true
 		}
 		name := pkg + "." + spec.Name.Name
+		if schema := schemaName(spec); schema != "" {
+			names[schema] = name
+		}
 		facts[name] = nil
 		for _, field := range body.Fields.List {
 			if len(field.Names) == 0 && jsonName(field) == "" {
@@ -77,6 +83,17 @@ func collect(file *ast.File, facts structs, embedded map[string][]string) {
 		}
 		return true
 	})
+}
+
+// schemaName returns the name after @name in the comment behind a type, which swag gives to
+// the schema, or "".
+func schemaName(spec *ast.TypeSpec) string {
+	for line := range strings.Lines(spec.Comment.Text()) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "@name "); ok {
+			return strings.TrimSpace(name)
+		}
+	}
+	return ""
 }
 
 // flatten puts the members of embedded structs first, as they stand at the head

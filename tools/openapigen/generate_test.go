@@ -18,7 +18,7 @@ const general = `package api
 //	@title			sample
 //	@version		1.0.0
 //	@description	A sample.
-//	@contact.name	nobody
+//	@contact.name	comet
 //	@host			127.0.0.1:8080
 //	@BasePath		/
 //	@schemes		http
@@ -277,7 +277,7 @@ func TestSchemas(t *testing.T) {
 		schemas.at("OneOrMany").is(object{"oneOf": []object{{"$ref": "#/components/schemas/Shape"}, {"$ref": "#/components/schemas/Pile"}}})
 		schemas.at("Pile", "required").is([]string{"shapes"})
 	})
-	t.Run("that stand for alternatives are told apart by the member that says which it is", func(t *testing.T) {
+	t.Run("that stand for alternatives are distinguished by the member that says which it is", func(t *testing.T) {
 		t.Parallel()
 		doc, err := describe(t, "@Security", `@Success 203 {object} either "x"`)
 		require.NoError(t, err)
@@ -291,8 +291,8 @@ func TestSchemas(t *testing.T) {
 	})
 }
 
-// TestAgentDoor is about operations whose failures are messages.
-func TestAgentDoor(t *testing.T) {
+// TestAgentEndpoints is about operations whose failures are messages.
+func TestAgentEndpoints(t *testing.T) {
 	t.Parallel()
 	doc, err := describe(t, "@Security BearerAuth", `@x-comet-failures "ErrorEnvelope"`, `@Success 101 "Another protocol"`,
 		`@Failure 418 {object} ErrorEnvelope "x"`, `@Param body body draft true "x"`, `@Accept json`, `@x-comet-example {"name":"y"}`)
@@ -339,7 +339,7 @@ func TestOperations(t *testing.T) {
 		get.at("security").is([]any{})
 		doc.at("components", "securitySchemes").is(object{"BearerAuth": object{"type": "http", "scheme": "bearer", "description": "A token."}})
 	})
-	t.Run("name the scope outside the requirement, where 3.0 has no room for it", func(t *testing.T) {
+	t.Run("name the scope outside the requirement, because 3.0 cannot express it", func(t *testing.T) {
 		t.Parallel()
 		add.at("security").is([]object{{"BearerAuth": []any{}}})
 		add.at("x-required-scopes").is([]string{"things:write"})
@@ -413,7 +413,7 @@ func TestMistakesAreNamed(t *testing.T) {
 		"a second tag":                             {[]string{"@Security", "@Tags other"}, "exactly one @Tags"},
 		"a body on 204":                            {[]string{"@Security", `@Success 204 {object} thing "x"`}, "GET /things/{id} 204: this status has no body"},
 		"a success without a schema":               {[]string{"@Security", `@Success 202 "x"`}, "GET /things/{id} 202: no schema"},
-		"a header nobody knows":                    {[]string{"@Security", `@Header 200 {string} X-Odd`}, "header X-Odd needs a description"},
+		"an unknown header":                        {[]string{"@Security", `@Header 200 {string} X-Odd`}, "header X-Odd needs a description"},
 		"a type that is not there":                 {[]string{"@Security", `@Success 203 {object} nothing "x"`}, "nothing"},
 		"alternatives among members":               {[]string{"@Security", `@Success 203 {object} mixed "x"`}, "Mixed: either all members are x-one-of or none"},
 		"a path parameter that is not in the path": {[]string{"@Security", `@Param other path string true "x"`}, "other"},

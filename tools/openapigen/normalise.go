@@ -52,7 +52,7 @@ func normalise(doc *openapi3.T, facts structs) error {
 func (n *normaliser) info() {
 	for _, s := range n.doc.Servers {
 		s.URL = strings.TrimSuffix(s.URL, "/")
-		s.Description = "Where `comet serve` listens unless it is told otherwise."
+		s.Description = "The default address of `comet serve`."
 	}
 	// The first entry is what a page that renders the description uses.
 	n.doc.Servers = append(openapi3.Servers{{URL: "/", Description: "The server this description comes from."}}, n.doc.Servers...)

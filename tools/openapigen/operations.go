@@ -9,7 +9,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 )
 
-// operation completes one route; where names it in complaints.
+// operation completes one route; where names it in errors.
 func (n *normaliser) operation(where string, op *openapi3.Operation) {
 	if op.OperationID == "" {
 		n.reject("%s: no @ID", where)
@@ -38,7 +38,7 @@ func firstOf[T any](list []T) (first T) {
 	return first
 }
 
-// scopes moves what a token must be allowed to where 3.0.3 has room for it: a
+// scopes moves what a token must be allowed to where 3.0.3 can express it: a
 // bearer scheme takes no scopes.
 func (n *normaliser) scopes(where string, op *openapi3.Operation) {
 	var all []string

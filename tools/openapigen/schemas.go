@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -52,8 +53,21 @@ func (n *normaliser) members(name string, schema *openapi3.Schema, answer bool) 
 		if ref.Ref == "" {
 			setFormat(ref.Value, m.format)
 			setBounds(ref.Value, m)
+			if !answer {
+				describeDefault(ref.Value)
+			}
 		}
 	}
+}
+
+// describeDefault moves the default of a request member into its description: TypeScript
+// generators make a member with a default required.
+func describeDefault(s *openapi3.Schema) {
+	if s.Default == nil {
+		return
+	}
+	s.Description = strings.TrimSpace(fmt.Sprintf("%s The default is `%v`.", s.Description, s.Default))
+	s.Default = nil
 }
 
 func setFormat(s *openapi3.Schema, format string) {
@@ -106,6 +120,9 @@ func (n *normaliser) walk(where string, s *openapi3.Schema) {
 	if s.Nullable && s.Type == nil && len(s.AllOf) == 1 {
 		// OpenAPI 3.0.3 gives nullable a meaning only beside a type.
 		s.Type = n.target(s.AllOf[0]).Type
+	}
+	if s.Type.Is("object") && len(s.Properties) == 0 && len(s.AllOf) == 0 && s.AdditionalProperties.Schema == nil {
+		s.AdditionalProperties.Has = new(true) // otherwise TypeScript generators allow no members
 	}
 	if s.Nullable && s.Type == nil {
 		n.reject("%s: a nullable member without a type", where)

@@ -73,16 +73,16 @@ func sharedResponses() []sharedResponse {
 
 // lineResponses are the same answers as lines of PROTOCOL_V5.
 func lineResponses(hasBody func(*openapi3.Operation) bool) []sharedResponse {
-	door := func(op *openapi3.Operation) bool { return failuresOf(op) == lineFailures }
-	doorWithBody := func(op *openapi3.Operation) bool { return door(op) && hasBody(op) }
+	applies := func(op *openapi3.Operation) bool { return failuresOf(op) == lineFailures }
+	withBody := func(op *openapi3.Operation) bool { return applies(op) && hasBody(op) }
 	return []sharedResponse{
 		{"401", "LineUnauthenticated", "E90: the token is missing, unknown, expired or revoked, or has no right to this, or its agent is inactive.",
-			[]string{"WWW-Authenticate"}, door, lineFailures},
-		{"413", "LineBodyTooLarge", "E10: the body is larger than the route takes.", nil, doorWithBody, lineFailures},
-		{"415", "LineUnsupportedMediaType", "E10: the body is of a type the route does not take.", nil, doorWithBody, lineFailures},
+			[]string{"WWW-Authenticate"}, applies, lineFailures},
+		{"413", "LineBodyTooLarge", "E10: the body is larger than the route takes.", nil, withBody, lineFailures},
+		{"415", "LineUnsupportedMediaType", "E10: the body is of a type the route does not take.", nil, withBody, lineFailures},
 		{"429", "LineTooManyRequests", "E31: the token asks too often, or too much waits to be done. E90: too many tokens that are not accepted came from the address. E17: no budget.",
-			[]string{"Retry-After", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}, door, lineFailures},
-		{"default", "LineFailure", "Any other failure; the seventh segment, ERR, tells which.", []string{"Retry-After"}, door, lineFailures},
+			[]string{"Retry-After", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}, applies, lineFailures},
+		{"default", "LineFailure", "Any other failure; the seventh segment, ERR, tells which.", []string{"Retry-After"}, applies, lineFailures},
 	}
 }
 
@@ -90,16 +90,16 @@ func lineResponses(hasBody func(*openapi3.Operation) bool) []sharedResponse {
 // code instead of a type. They come first: an operation gets the first that applies.
 func envelopeResponses(hasBody func(*openapi3.Operation) bool) []sharedResponse {
 	const schema = "ErrorEnvelope"
-	door := func(op *openapi3.Operation) bool { return failuresOf(op) == schema }
-	doorWithBody := func(op *openapi3.Operation) bool { return door(op) && hasBody(op) }
+	applies := func(op *openapi3.Operation) bool { return failuresOf(op) == schema }
+	withBody := func(op *openapi3.Operation) bool { return applies(op) && hasBody(op) }
 	return []sharedResponse{
 		{"401", "AgentUnauthenticated", "5004: the token is missing, unknown, expired or revoked, or has no right to this, or its agent is inactive.",
-			[]string{"WWW-Authenticate"}, door, schema},
-		{"413", "AgentBodyTooLarge", "5003: the body is larger than the route takes.", nil, doorWithBody, schema},
-		{"415", "AgentUnsupportedMediaType", "5003: the body is of a type the route does not take.", nil, doorWithBody, schema},
+			[]string{"WWW-Authenticate"}, applies, schema},
+		{"413", "AgentBodyTooLarge", "5003: the body is larger than the route takes.", nil, withBody, schema},
+		{"415", "AgentUnsupportedMediaType", "5003: the body is of a type the route does not take.", nil, withBody, schema},
 		{"429", "AgentTooManyRequests", "5002, of `orchestrator`: the token asks too often, or too much waits to be done. 5004: too many tokens that are not accepted came from the address. 5005: no budget, or another limit.",
-			[]string{"Retry-After", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}, door, schema},
-		{"default", "AgentFailure", "Any other failure; `error_code` tells which.", []string{"Retry-After"}, door, schema},
+			[]string{"Retry-After", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}, applies, schema},
+		{"default", "AgentFailure", "Any other failure; `error_code` tells which.", []string{"Retry-After"}, applies, schema},
 	}
 }
 

@@ -20,7 +20,7 @@ const (
 	webhooksMember = "x-webhooks"
 )
 
-// webhooks moves the events that subscribers are told of out of the paths. The
+// webhooks moves the events of subscribers out of the paths. The
 // annotated body is an event's data; each event gets a schema for its envelope.
 func (n *normaliser) webhooks() {
 	hooks := map[string]*openapi3.PathItem{}

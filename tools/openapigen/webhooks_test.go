@@ -13,7 +13,7 @@ const happened = `
 // A thing was made.
 //
 //	@Summary		A thing was made
-//	@Description	By somebody.
+//	@Description	By a client.
 //	@ID				onThingMade
 //	@Tags			things
 //	@Param			data	body	made	true	"What was made"
@@ -81,7 +81,7 @@ func TestWebhooks(t *testing.T) {
 
 func TestWebhooksThatAreNone(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct{ old, new, complaint string }{
+	for name, c := range map[string]struct{ old, new, want string }{
 		"without a body":    {"//\t@Param			data	body	made	true	\"What was made\"\n", "", "is a POST with a body"},
 		"by GET":            {"[post]", "[get]", "is a POST with a body"},
 		"without a summary": {"//\t@Summary		A thing was made\n", "", "needs @ID, @Summary, @Description"},
@@ -91,7 +91,7 @@ func TestWebhooksThatAreNone(t *testing.T) {
 			t.Parallel()
 			require.Contains(t, happened, c.old)
 			_, _, err := generate(write(t, general, handlers+strings.Replace(happened, c.old, c.new, 1)))
-			require.ErrorContains(t, err, c.complaint)
+			require.ErrorContains(t, err, c.want)
 		})
 	}
 }

@@ -16,7 +16,7 @@ const patience = 60_000; // how long to wait for what must happen
 const token = randomBytes(16).toString("hex");
 
 let comet, api, data, receiver, hook;
-const arrived = []; // deliveries nobody has waited for yet
+const arrived = []; // deliveries without a waiting test
 let waiting; // resolves with the next one
 
 before(async () => {

@@ -36,7 +36,7 @@ func FuzzVerify(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte, id string, seconds int64, junk string, other []byte) {
 		at := time.Unix(seconds, 0)
 		header := headers(id, signature.Timestamp(at), junk)
-		require.Error(t, v.Verify(header, body, at), "nobody signed it")
+		require.Error(t, v.Verify(header, body, at), "it was not signed")
 		if id == "" || strings.Contains(id, ".") || seconds < 0 {
 			return
 		}

@@ -1,6 +1,6 @@
 // Package signature signs webhooks and verifies them, as Standard Webhooks 1.0 says:
 // v1 is HMAC-SHA256 with a secret that both sides know, v1a is Ed25519, whose public
-// half may be known to everybody. Nothing in it looks at a clock.
+// half is public. Nothing in it reads a clock.
 package signature
 
 import (

@@ -1,5 +1,5 @@
-// Package bustest runs NATS servers in processes of their own, so that tests can end
-// one as kill -9 does and start it again, empty, at the same address.
+// Package bustest runs NATS servers in separate processes, so that tests can kill one and start
+// it again, empty, at the same address.
 package bustest
 
 import (
@@ -17,21 +17,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// variable holds the settings of a test binary that is to be a server.
+// variable holds the settings of a test binary that runs as a server.
 const variable = "COMET_TEST_NATS_SERVER"
 
-// long is how long a test waits for what must happen.
+// long is how long a test waits for an expected event.
 const long = 60 * time.Second
 
-// Settings are what a server is told; the zero value takes everybody without TLS.
+// Settings configures a server; the zero value accepts every client without TLS.
 type Settings struct {
-	// User and Password are asked for where they are set.
+	// User and Password are required if set.
 	User, Password string
-	// Nkey is the public key of the only user there is.
+	// Nkey is the public key of the only user.
 	Nkey string
-	// Operator is a file with an operator's JWT, Account that of one account.
+	// Operator is a file with an operator's JWT, Account the JWT of one account.
 	Operator, Account string
-	// Cert and Key have the server speak TLS; with CA it asks for a certificate too.
+	// Cert and Key enable TLS; with CA the server requires client certificates.
 	Cert, Key, CA string
 	// MaxPayload is the largest message in bytes, default NATS' own 1 MiB.
 	MaxPayload int
@@ -47,8 +47,8 @@ type Server struct {
 	exited   chan struct{}
 }
 
-// Start runs a server on a free port of the loopback address. The test binary becomes
-// the server, so its TestMain must call ServeIfAsked first.
+// Start runs a server on a free loopback port. The test binary becomes the server, so its
+// TestMain must call ServeIfAsked first.
 func Start(t testing.TB, settings Settings) *Server {
 	t.Helper()
 	s := &Server{settings: settings}
@@ -57,23 +57,22 @@ func Start(t testing.TB, settings Settings) *Server {
 	return s
 }
 
-// URL is where the server is, without a user; it stays the same.
+// URL returns the server's URL without a user; it does not change.
 func (s *Server) URL() string { return fmt.Sprintf("nats://%s", s.Addr()) }
 
-// Addr is URL as host:port.
+// Addr returns the URL's host:port.
 func (s *Server) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.settings.Port) }
 
-// Kill ends the server as kill -9 does, and returns when it is gone. It may be repeated.
+// Kill sends SIGKILL and returns when the process has ended. It may be repeated.
 func (s *Server) Kill() {
 	_ = s.cmd.Process.Kill()
 	<-s.exited
 }
 
-// Reconfigure changes what the server is told when it is started again.
+// Reconfigure changes the settings of the next start.
 func (s *Server) Reconfigure(change func(*Settings)) { change(&s.settings) }
 
-// Restart runs the server, which must not run, at the same address. It knows nothing of
-// what it was before.
+// Restart runs the server, which must not be running, at the same address, without earlier state.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	text, err := json.Marshal(s.settings)
@@ -81,7 +80,7 @@ func (s *Server) Restart(t testing.TB) {
 	s.cmd = exec.CommandContext(context.WithoutCancel(t.Context()), os.Args[0])
 	s.cmd.Env = append(os.Environ(), variable+"="+string(text))
 	s.cmd.Stderr = os.Stderr
-	s.life, err = s.cmd.StdinPipe() // its end is the server's
+	s.life, err = s.cmd.StdinPipe() // closing it ends the server
 	require.NoError(t, err)
 	out, err := s.cmd.StdoutPipe()
 	require.NoError(t, err)

@@ -14,8 +14,8 @@ import (
 	natsserver "github.com/nats-io/nats-server/v2/server"
 )
 
-// ServeIfAsked makes this process a NATS server, if Start has started it to be one, and
-// then returns true when it has ended; TestMain returns at once then.
+// ServeIfAsked makes this process a NATS server if Start has started it as one. It returns true
+// when the server has ended; TestMain then returns at once.
 func ServeIfAsked() bool {
 	text, asked := os.LookupEnv(variable)
 	if !asked {
@@ -27,7 +27,7 @@ func ServeIfAsked() bool {
 	return true
 }
 
-// serve runs a server until the process that has started this one ends it, or ends.
+// serve runs a server until its parent process ends it, or ends.
 func serve(text string) error {
 	var settings Settings
 	if err := json.Unmarshal([]byte(text), &settings); err != nil {
@@ -92,7 +92,7 @@ func (s *Settings) options() (*natsserver.Options, error) {
 	return opts, err
 }
 
-// awaitPort waits until the port of the server before is free again.
+// awaitPort waits until the previous server's port is free.
 func awaitPort(opts *natsserver.Options) error {
 	if opts.Port == natsserver.RANDOM_PORT {
 		return nil

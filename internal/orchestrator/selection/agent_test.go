@@ -33,7 +33,7 @@ func TestTheLoadIsTheGreaterOfWhatIsReportedAndHowFullTheWindowIs(t *testing.T) 
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := with(ready("w1", "plan"), func(a *selection.Agent) { a.InFlight, a.Window, a.Load = c.inFlight, c.window, c.reported })
+			a := with(onlineAgent("w1", "plan"), func(a *selection.Agent) { a.InFlight, a.Concurrency, a.Load = c.inFlight, c.window, c.reported })
 			require.Equal(t, c.want, a.EffectiveLoad())
 			require.Equal(t, c.saturated, a.Saturated())
 
@@ -50,7 +50,7 @@ func TestTheLoadIsTheGreaterOfWhatIsReportedAndHowFullTheWindowIs(t *testing.T) 
 
 func TestABreakerKeepsItsAgentOutUntilItIsClosed(t *testing.T) {
 	t.Parallel()
-	x := indexOf(ready("w1", "plan"))
+	x := indexOf(onlineAgent("w1", "plan"))
 	verdict := func() selection.Verdict { return x.Select(selection.Request{Capabilities: []string{"plan"}}).Verdict }
 	require.Equal(t, selection.Chosen, verdict())
 	require.True(t, x.Update("w1", func(a *selection.Agent) { a.BreakerUntil = minute(-1) }))

@@ -10,10 +10,10 @@ import (
 	"comet/internal/orchestrator/selection"
 )
 
-// crowd is a roster in which every agent has three capabilities and every capability
+// manyAgents is a roster in which every agent has three capabilities and every capability
 // has the wanted number of holders, so that a benchmark can ask for another one each
 // time and finds nothing warm that a running server would not find warm.
-func crowd(agents, holders int) (roster []selection.Agent, capabilities []string) {
+func manyAgents(agents, holders int) (roster []selection.Agent, capabilities []string) {
 	n := max(1, agents/holders)
 	for c := range n {
 		for _, kind := range []string{"first", "second", "third"} {
@@ -23,16 +23,16 @@ func crowd(agents, holders int) (roster []selection.Agent, capabilities []string
 	at := time.Date(2026, 1, 19, 4, 0, 0, 0, time.UTC)
 	for i := range agents {
 		roster = append(roster, selection.Agent{
-			ID: fmt.Sprintf("agent-%06d", i), Type: []string{"infra", "code"}[i%2], Sphere: 1 + i%9,
+			ID: fmt.Sprintf("agent-%06d", i), Type: []string{"infra", "code"}[i%2], SphereID: 1 + i%9,
 			Capabilities: capabilities[3*(i%n) : 3*(i%n)+3], Active: true, State: selection.Online,
-			Window: 8, InFlight: i % 5, Load: i * 7 % 100, LastUsed: at.Add(time.Duration(i*31%977) * time.Second),
+			Concurrency: 8, InFlight: i % 5, Load: i * 7 % 100, LastAssignedAt: at.Add(time.Duration(i*31%977) * time.Second),
 		})
 	}
 	return roster, capabilities
 }
 
 func index(agents, holders int) (*selection.Index, []string) {
-	roster, capabilities := crowd(agents, holders)
+	roster, capabilities := manyAgents(agents, holders)
 	x := selection.New()
 	x.Replace(roster)
 	return x, capabilities
@@ -87,7 +87,7 @@ func BenchmarkSelectWhileChanging(b *testing.B) {
 		},
 	} {
 		b.Run(name, func(b *testing.B) {
-			roster, capabilities := crowd(100_000, 100)
+			roster, capabilities := manyAgents(100_000, 100)
 			x := selection.New()
 			x.Replace(roster)
 			stop, stopped := make(chan struct{}), make(chan int)
@@ -120,7 +120,7 @@ func BenchmarkSelectWhileChanging(b *testing.B) {
 }
 
 func BenchmarkUpdate(b *testing.B) {
-	roster, _ := crowd(100_000, 100)
+	roster, _ := manyAgents(100_000, 100)
 	x := selection.New()
 	x.Replace(roster)
 	b.ReportAllocs()
@@ -134,7 +134,7 @@ func BenchmarkUpdate(b *testing.B) {
 // BenchmarkReplace also says what an agent costs in memory, its own strings not
 // counted.
 func BenchmarkReplace(b *testing.B) {
-	roster, _ := crowd(100_000, 100)
+	roster, _ := manyAgents(100_000, 100)
 	var x *selection.Index
 	before := heap()
 	b.ReportAllocs()

@@ -15,7 +15,7 @@ import (
 func TestNoChangeIsLostBetweenOthers(t *testing.T) {
 	t.Parallel()
 	const counters, counts = 4, 500
-	x := indexOf(with(ready("w1", "plan"), func(a *selection.Agent) { a.Window = counters * counts }))
+	x := indexOf(with(onlineAgent("w1", "plan"), func(a *selection.Agent) { a.Concurrency = counters * counts }))
 	var all sync.WaitGroup
 	for range counters {
 		all.Go(func() {
@@ -41,10 +41,10 @@ func TestASelectSeesAnAgentBeforeOrAfterAChange(t *testing.T) {
 	t.Parallel()
 	const agents, rounds = 20, 300
 	form := func(i, n int) selection.Agent {
-		a := ready(fmt.Sprintf("w%02d", i), "plan", "summarize")
-		a.Type, a.Sphere = "infra", 1
+		a := onlineAgent(fmt.Sprintf("w%02d", i), "plan", "summarize")
+		a.Type, a.SphereID = "infra", 1
 		if n%2 == 1 {
-			a.Capabilities, a.Type, a.Sphere = []string{"reason", "summarize"}, "code", 2
+			a.Capabilities, a.Type, a.SphereID = []string{"reason", "summarize"}, "code", 2
 		}
 		return a
 	}
@@ -89,15 +89,15 @@ func TestASelectSeesAnAgentBeforeOrAfterAChange(t *testing.T) {
 	close(done)
 	readers.Wait()
 	x.Replace(roster(0))
-	require.Equal(t, 20, x.Select(selection.Request{Capabilities: []string{"plan"}, Type: "infra", Sphere: 1}).Eligible)
+	require.Equal(t, 20, x.Select(selection.Request{Capabilities: []string{"plan"}, AgentType: "infra", SphereID: 1}).Eligible)
 	require.NoError(t, selection.Verify(x))
 }
 
 func readForms(t *testing.T, x *selection.Index) {
 	for _, r := range []selection.Request{
-		{Capabilities: []string{"plan"}, Type: "infra", Sphere: 1},
-		{Capabilities: []string{"reason"}, Type: "code", Sphere: 2},
-		{Type: "infra", Sphere: 1},
+		{Capabilities: []string{"plan"}, AgentType: "infra", SphereID: 1},
+		{Capabilities: []string{"reason"}, AgentType: "code", SphereID: 2},
+		{AgentType: "infra", SphereID: 1},
 	} {
 		d := x.Select(r)
 		if d.Eligible != d.Considered {
@@ -118,7 +118,7 @@ func readForms(t *testing.T, x *selection.Index) {
 // changed the index.
 func TestNobodyWaitsForASelect(t *testing.T) {
 	t.Parallel()
-	x := indexOf(ready("w1", "plan"), ready("w2", "plan"))
+	x := indexOf(onlineAgent("w1", "plan"), onlineAgent("w2", "plan"))
 	inside, goOn := make(chan struct{}), make(chan struct{})
 	var held selection.Decision
 	var all sync.WaitGroup
@@ -130,10 +130,10 @@ func TestNobodyWaitsForASelect(t *testing.T) {
 		}})
 	})
 	<-inside
-	x.Put(ready("w3", "plan"))
+	x.Put(onlineAgent("w3", "plan"))
 	x.Update("w1", func(a *selection.Agent) { a.Capabilities = []string{"reason"} })
 	x.Update("w2", func(a *selection.Agent) { a.Load = 50 })
-	require.Equal(t, []string{"w3", "w2"}, holders(x, "plan"))
+	require.Equal(t, []string{"w3", "w2"}, candidateIDs(x, "plan"))
 	x.Replace(nil)
 	close(goOn)
 	all.Wait()

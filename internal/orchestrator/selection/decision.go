@@ -28,7 +28,7 @@ const (
 	ReasonInactive       Reason = "inactive"
 	ReasonWrongType      Reason = "wrong_type"
 	ReasonWrongSphere    Reason = "wrong_sphere"
-	ReasonNotWanted      Reason = "not_wanted"
+	ReasonNotRequested   Reason = "not_wanted"
 	ReasonBelowThreshold Reason = "below_threshold"
 	ReasonTooDeep        Reason = "too_deep" // it takes nothing that was handed off so often
 	ReasonOffline        Reason = "offline"
@@ -65,32 +65,32 @@ type Rejection struct {
 }
 
 // reason is how a step is called in a decision.
-func (s step) reason() Reason {
+func (s stage) reason() Reason {
 	return [...]Reason{
-		atInactive:  ReasonInactive,
-		atType:      ReasonWrongType,
-		atSphere:    ReasonWrongSphere,
-		atWanted:    ReasonNotWanted,
-		atThreshold: ReasonBelowThreshold,
-		atDepth:     ReasonTooDeep,
-		atOffline:   ReasonOffline,
-		atBreaker:   ReasonBreakerOpen,
-		atExcluded:  ReasonExcluded,
-		atBusy:      ReasonBusy,
-		atSaturated: ReasonSaturated,
+		stageInactive:  ReasonInactive,
+		stageType:      ReasonWrongType,
+		stageSphere:    ReasonWrongSphere,
+		stageRequested: ReasonNotRequested,
+		stageThreshold: ReasonBelowThreshold,
+		stageDepth:     ReasonTooDeep,
+		stageOffline:   ReasonOffline,
+		stageBreaker:   ReasonBreakerOpen,
+		stageExcluded:  ReasonExcluded,
+		stageBusy:      ReasonBusy,
+		stageSaturated: ReasonSaturated,
 	}[s]
 }
 
 // verdict judges from how many agents ended at each step.
-func verdict(ended *[steps]int) Verdict {
+func verdict(ended *[stageCount]int) Verdict {
 	switch {
-	case ended[eligible] > 0:
+	case ended[stageEligible] > 0:
 		return Chosen
-	case ended[atBusy]+ended[atSaturated] > 0:
+	case ended[stageBusy]+ended[stageSaturated] > 0:
 		return Saturated
-	case ended[atExcluded] > 0:
+	case ended[stageExcluded] > 0:
 		return Excluded
-	case ended[atOffline]+ended[atBreaker] > 0:
+	case ended[stageOffline]+ended[stageBreaker] > 0:
 		return Unavailable
 	}
 	return Unsupported

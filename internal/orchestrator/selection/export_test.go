@@ -8,9 +8,9 @@ import (
 // Verify looks for what no Select shows: places that are wrong, groups that nobody is
 // in, slots that are lost, marks that stayed. The index must not be in use.
 func Verify(x *Index) error {
-	w := x.world
-	if n := (len(w.slots) + chunkSize - 1) / chunkSize; n != len(w.chunks) {
-		return fmt.Errorf("%d slots in %d chunks", len(w.slots), len(w.chunks))
+	w := x.table
+	if n := (len(w.positions) + chunkSize - 1) / chunkSize; n != len(w.chunks) {
+		return fmt.Errorf("%d slots in %d chunks", len(w.positions), len(w.chunks))
 	}
 	members := 0
 	for k, g := range w.groups {
@@ -19,13 +19,13 @@ func Verify(x *Index) error {
 		}
 		members += len(g.members)
 	}
-	for id, slot := range w.slots {
+	for id, slot := range w.positions {
 		s := w.record(slot).agent.Load()
 		if w.record(slot).id != id || s.ID != id {
 			return fmt.Errorf("the slot of %q has %q and %q", id, w.record(slot).id, s.ID)
 		}
-		members -= len(s.places)
-		for _, p := range s.places {
+		members -= len(s.memberships)
+		for _, p := range s.memberships {
 			if w.groups[p.group.key] != p.group || p.at >= len(p.group.members) || p.group.members[p.at] != slot {
 				return fmt.Errorf("%q is not in its place %d of %v", id, p.at, p.group.key)
 			}

@@ -12,30 +12,30 @@ type group struct {
 	members []uint32
 }
 
-// place is where in a group an agent stands, so that it leaves without a search.
-type place struct {
+// membership is where in a group an agent stands, so that it leaves without a search.
+type membership struct {
 	group *group
 	at    int
 }
 
-// join adds a slot to a group.
-func (w *world) join(slot uint32, k key) place {
+// addMember adds a slot to a group.
+func (w *agentTable) addMember(slot uint32, k key) membership {
 	g := w.groups[k]
 	if g == nil {
 		g = &group{key: k}
 		w.groups[k] = g
 	}
 	g.members = append(g.members, slot)
-	return place{g, len(g.members) - 1}
+	return membership{g, len(g.members) - 1}
 }
 
-// leave puts the group's last member in the place that becomes free.
-func (w *world) leave(p place) {
+// removeMember puts the group's last member in the place that becomes free.
+func (w *agentTable) removeMember(p membership) {
 	g, last := p.group, len(p.group.members)-1
 	moved := g.members[last]
 	g.members[p.at] = moved
 	g.members = g.members[:last]
-	places := w.record(moved).agent.Load().places
+	places := w.record(moved).agent.Load().memberships
 	for i := range places {
 		if places[i].group == g {
 			places[i].at = p.at

@@ -8,39 +8,39 @@ import (
 // Index knows the agents by their capabilities and types. It is safe for concurrent
 // use.
 type Index struct {
-	// changing is held by whoever changes anything, so one change follows another.
+	// changeMu is held by whoever changes anything, so one change follows another.
 	// It is taken before mu.
-	changing sync.Mutex
+	changeMu sync.Mutex
 	// mu guards what the world holds, but not which snapshot a record shows: that
 	// is replaced in one stroke while others read.
 	mu        sync.RWMutex
-	world     *world
+	table     *agentTable
 	scratches sync.Pool
 }
 
 // New returns an index that knows nobody.
-func New() *Index { return &Index{world: newWorld(0)} }
+func New() *Index { return &Index{table: newAgentTable(0)} }
 
 // Replace forgets everybody and knows these instead; of two with the same id, the
 // later. What others changed since the agents were read is lost, unless they change
 // it again.
 func (x *Index) Replace(all []Agent) {
-	w := newWorld(len(all))
+	w := newAgentTable(len(all))
 	for _, a := range all {
 		w.put(a)
 	}
-	x.changing.Lock()
-	defer x.changing.Unlock()
+	x.changeMu.Lock()
+	defer x.changeMu.Unlock()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.world = w
+	x.table = w
 }
 
 // Put makes this what is known of the agent.
 func (x *Index) Put(a Agent) {
-	x.changing.Lock()
-	defer x.changing.Unlock()
-	x.put(x.world.find(a.ID), a)
+	x.changeMu.Lock()
+	defer x.changeMu.Unlock()
+	x.put(x.table.find(a.ID), a)
 }
 
 // Update changes what is known of an agent, and reports whether it is known. fn is
@@ -48,9 +48,9 @@ func (x *Index) Put(a Agent) {
 // itself, nor write into the Capabilities it is shown (it may replace them); what it
 // does to the ID is ignored.
 func (x *Index) Update(id string, fn func(*Agent)) bool {
-	x.changing.Lock()
-	defer x.changing.Unlock()
-	r := x.world.find(id)
+	x.changeMu.Lock()
+	defer x.changeMu.Unlock()
+	r := x.table.find(id)
 	if r == nil {
 		return false
 	}
@@ -65,22 +65,22 @@ func (x *Index) Update(id string, fn func(*Agent)) bool {
 // that stands in other places makes readers wait.
 func (x *Index) put(r *record, a Agent) {
 	if r != nil {
-		if old := r.agent.Load(); samePlaces(&old.Agent, &a) {
+		if old := r.agent.Load(); sameMemberships(&old.Agent, &a) {
 			a.Capabilities = old.Capabilities
-			r.show(&snapshot{a, old.places})
+			r.publish(&snapshot{a, old.memberships})
 			return
 		}
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.world.put(a)
+	x.table.put(a)
 }
 
 // Agent returns what is known of an agent.
 func (x *Index) Agent(id string) (Agent, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	r := x.world.find(id)
+	r := x.table.find(id)
 	if r == nil {
 		return Agent{}, false
 	}
@@ -95,5 +95,5 @@ func (x *Index) Agent(id string) (Agent, bool) {
 func (x *Index) CapabilitiesOf(agentType string) []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return x.world.offers.of(agentType)
+	return x.table.offers.of(agentType)
 }

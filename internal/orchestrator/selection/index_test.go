@@ -8,24 +8,24 @@ import (
 	"comet/internal/orchestrator/selection"
 )
 
-func holders(x *selection.Index, capabilities ...string) []string {
+func candidateIDs(x *selection.Index, capabilities ...string) []string {
 	return ids(x.Select(selection.Request{Capabilities: capabilities}).Candidates)
 }
 
 func TestPutTakesInOneAgentOrKnowsItAnew(t *testing.T) {
 	t.Parallel()
 	x := selection.New()
-	x.Put(ready("w1", "plan", "reason"))
-	x.Put(ready("w2", "plan"))
-	require.Equal(t, []string{"w1", "w2"}, holders(x, "plan"))
+	x.Put(onlineAgent("w1", "plan", "reason"))
+	x.Put(onlineAgent("w2", "plan"))
+	require.Equal(t, []string{"w1", "w2"}, candidateIDs(x, "plan"))
 
-	x.Put(with(ready("w1", "reason", "summarize"), func(a *selection.Agent) { a.Load = 9 }))
-	require.Equal(t, []string{"w2"}, holders(x, "plan"))
-	require.Equal(t, []string{"w1"}, holders(x, "reason"))
-	require.Equal(t, []string{"w1"}, holders(x, "summarize"))
+	x.Put(with(onlineAgent("w1", "reason", "summarize"), func(a *selection.Agent) { a.Load = 9 }))
+	require.Equal(t, []string{"w2"}, candidateIDs(x, "plan"))
+	require.Equal(t, []string{"w1"}, candidateIDs(x, "reason"))
+	require.Equal(t, []string{"w1"}, candidateIDs(x, "summarize"))
 	got, ok := x.Agent("w1")
 	require.True(t, ok)
-	require.Equal(t, with(ready("w1", "reason", "summarize"), func(a *selection.Agent) { a.Load = 9 }), got)
+	require.Equal(t, with(onlineAgent("w1", "reason", "summarize"), func(a *selection.Agent) { a.Load = 9 }), got)
 }
 
 // TestEveryFieldCanChange changes one field after the other, once by Put and once by
@@ -39,18 +39,18 @@ func TestEveryFieldCanChange(t *testing.T) {
 		after   selection.Verdict
 	}{
 		"capabilities": {func(a *selection.Agent) { a.Capabilities = []string{"reason"} }, selection.Request{Capabilities: []string{"reason"}}, selection.Unsupported, selection.Chosen},
-		"type":         {func(a *selection.Agent) { a.Type = "code" }, selection.Request{Type: "code"}, selection.Unsupported, selection.Chosen},
-		"no type":      {func(a *selection.Agent) { a.Type = "" }, selection.Request{Type: "infra"}, selection.Chosen, selection.Unsupported},
-		"sphere":       {func(a *selection.Agent) { a.Sphere = 9 }, selection.Request{Capabilities: []string{"plan"}, Sphere: 9}, selection.Unsupported, selection.Chosen},
-		"active":       {func(a *selection.Agent) { a.Active = false }, selection.Request{Agent: "w1"}, selection.Chosen, selection.Unsupported},
-		"state":        {func(a *selection.Agent) { a.State = selection.Offline }, selection.Request{Agent: "w1"}, selection.Chosen, selection.Unavailable},
-		"window":       {func(a *selection.Agent) { a.Window = 0 }, selection.Request{Agent: "w1"}, selection.Chosen, selection.Saturated},
-		"in flight":    {func(a *selection.Agent) { a.InFlight = 4 }, selection.Request{Agent: "w1"}, selection.Chosen, selection.Saturated},
-		"breaker":      {func(a *selection.Agent) { a.BreakerUntil = minute(1) }, selection.Request{Agent: "w1"}, selection.Chosen, selection.Unavailable},
+		"type":         {func(a *selection.Agent) { a.Type = "code" }, selection.Request{AgentType: "code"}, selection.Unsupported, selection.Chosen},
+		"no type":      {func(a *selection.Agent) { a.Type = "" }, selection.Request{AgentType: "infra"}, selection.Chosen, selection.Unsupported},
+		"sphere":       {func(a *selection.Agent) { a.SphereID = 9 }, selection.Request{Capabilities: []string{"plan"}, SphereID: 9}, selection.Unsupported, selection.Chosen},
+		"active":       {func(a *selection.Agent) { a.Active = false }, selection.Request{AgentID: "w1"}, selection.Chosen, selection.Unsupported},
+		"state":        {func(a *selection.Agent) { a.State = selection.Offline }, selection.Request{AgentID: "w1"}, selection.Chosen, selection.Unavailable},
+		"window":       {func(a *selection.Agent) { a.Concurrency = 0 }, selection.Request{AgentID: "w1"}, selection.Chosen, selection.Saturated},
+		"in flight":    {func(a *selection.Agent) { a.InFlight = 4 }, selection.Request{AgentID: "w1"}, selection.Chosen, selection.Saturated},
+		"breaker":      {func(a *selection.Agent) { a.BreakerUntil = minute(1) }, selection.Request{AgentID: "w1"}, selection.Chosen, selection.Unavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			was := with(ready("w1", "plan"), func(a *selection.Agent) { a.Type, a.Sphere = "infra", 1 })
+			was := with(onlineAgent("w1", "plan"), func(a *selection.Agent) { a.Type, a.SphereID = "infra", 1 })
 			for way, change := range map[string]func(x *selection.Index){
 				"Put":    func(x *selection.Index) { x.Put(with(was, c.change)) },
 				"Update": func(x *selection.Index) { require.True(t, x.Update("w1", c.change)) },
@@ -68,7 +68,7 @@ func TestEveryFieldCanChange(t *testing.T) {
 
 func TestUpdateOfWhoIsNotKnownDoesNothing(t *testing.T) {
 	t.Parallel()
-	x := indexOf(ready("w1", "plan"))
+	x := indexOf(onlineAgent("w1", "plan"))
 	require.False(t, x.Update("w2", func(*selection.Agent) { t.Error("called") }))
 	_, ok := x.Agent("w2")
 	require.False(t, ok)
@@ -76,22 +76,22 @@ func TestUpdateOfWhoIsNotKnownDoesNothing(t *testing.T) {
 
 func TestUpdateCannotGiveAnotherID(t *testing.T) {
 	t.Parallel()
-	x := indexOf(ready("w1", "plan"))
+	x := indexOf(onlineAgent("w1", "plan"))
 	require.True(t, x.Update("w1", func(a *selection.Agent) { a.ID, a.Load = "w2", 5 }))
 	_, ok := x.Agent("w2")
 	require.False(t, ok)
-	require.Equal(t, []string{"w1"}, holders(x, "plan"))
+	require.Equal(t, []string{"w1"}, candidateIDs(x, "plan"))
 }
 
 func TestReplaceForgetsEverybodyElse(t *testing.T) {
 	t.Parallel()
-	x := indexOf(ready("w1", "plan"), ready("w2", "plan"))
-	x.Replace([]selection.Agent{ready("w2", "reason"), ready("w3", "plan"), ready("w3", "plan", "summarize")})
-	require.Equal(t, []string{"w3"}, holders(x, "plan"))
-	require.Equal(t, []string{"w2"}, holders(x, "reason"))
-	require.Equal(t, []string{"w3"}, holders(x, "summarize"), "of two with the same id, the later")
+	x := indexOf(onlineAgent("w1", "plan"), onlineAgent("w2", "plan"))
+	x.Replace([]selection.Agent{onlineAgent("w2", "reason"), onlineAgent("w3", "plan"), onlineAgent("w3", "plan", "summarize")})
+	require.Equal(t, []string{"w3"}, candidateIDs(x, "plan"))
+	require.Equal(t, []string{"w2"}, candidateIDs(x, "reason"))
+	require.Equal(t, []string{"w3"}, candidateIDs(x, "summarize"), "of two with the same id, the later")
 	x.Replace(nil)
-	require.Empty(t, holders(x, "plan"))
+	require.Empty(t, candidateIDs(x, "plan"))
 	require.Empty(t, x.CapabilitiesOf(""))
 }
 
@@ -100,8 +100,8 @@ func TestReplaceForgetsEverybodyElse(t *testing.T) {
 func TestTheIndexKeepsNothingOfItsCallers(t *testing.T) {
 	t.Parallel()
 	put, replaced, updated := []string{"plan"}, []string{"plan"}, []string{"plan"}
-	x := indexOf(ready("w1", replaced...), ready("w3"))
-	x.Put(ready("w2", put...))
+	x := indexOf(onlineAgent("w1", replaced...), onlineAgent("w3"))
+	x.Put(onlineAgent("w2", put...))
 	require.True(t, x.Update("w3", func(a *selection.Agent) { a.Capabilities = updated }))
 	got, _ := x.Agent("w1")
 	put[0], replaced[0], updated[0], got.Capabilities[0] = "reason", "reason", "reason", "reason"
@@ -112,8 +112,8 @@ func TestTheIndexKeepsNothingOfItsCallers(t *testing.T) {
 	}
 	require.Empty(t, x.CapabilitiesOf(""))
 
-	d := indexOf(ready("w1", "plan"), with(ready("w2", "plan"), func(a *selection.Agent) { a.Active = false })).Select(selection.Request{Capabilities: []string{"plan"}})
-	indexOf(ready("w8", "plan")).Select(selection.Request{Capabilities: []string{"plan"}})
+	d := indexOf(onlineAgent("w1", "plan"), with(onlineAgent("w2", "plan"), func(a *selection.Agent) { a.Active = false })).Select(selection.Request{Capabilities: []string{"plan"}})
+	indexOf(onlineAgent("w8", "plan")).Select(selection.Request{Capabilities: []string{"plan"}})
 	require.Equal(t, []string{"w1"}, ids(d.Candidates), "a decision is its receiver's own")
 	require.Equal(t, []string{"w2: inactive"}, reasons(d))
 }
@@ -121,10 +121,10 @@ func TestTheIndexKeepsNothingOfItsCallers(t *testing.T) {
 func TestACapabilityIsOfferedWhileAnActiveAgentHasItUpOrNot(t *testing.T) {
 	t.Parallel()
 	x := indexOf(
-		with(ready("w1", "custom:run_playbook"), func(a *selection.Agent) { a.Type, a.State = "infra", selection.Offline }),
-		with(ready("w2", "run_playbook", "plan"), func(a *selection.Agent) { a.Type, a.BreakerUntil = "code", minute(1) }),
-		with(ready("w3", "reason", "run_playbook", "custom:reason"), func(a *selection.Agent) { a.Active = false }),
-		ready("w4", "summarize"),
+		with(onlineAgent("w1", "custom:run_playbook"), func(a *selection.Agent) { a.Type, a.State = "infra", selection.Offline }),
+		with(onlineAgent("w2", "run_playbook", "plan"), func(a *selection.Agent) { a.Type, a.BreakerUntil = "code", minute(1) }),
+		with(onlineAgent("w3", "reason", "run_playbook", "custom:reason"), func(a *selection.Agent) { a.Active = false }),
+		onlineAgent("w4", "summarize"),
 	)
 	require.Equal(t, []string{"run_playbook"}, x.CapabilitiesOf("infra"), "as they are compared")
 	require.Equal(t, []string{"plan", "run_playbook"}, x.CapabilitiesOf("code"))

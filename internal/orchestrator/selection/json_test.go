@@ -15,9 +15,9 @@ import (
 func TestADecisionIsStoredAsWritten(t *testing.T) {
 	t.Parallel()
 	x := indexOf(
-		with(ready("w1", "plan"), func(a *selection.Agent) { a.Load, a.LastUsed = 20, minute(21) }),
-		ready("w2", "plan", "reason"),
-		with(ready("w3", "plan"), func(a *selection.Agent) { a.InFlight, a.LastUsed = 4, minute(1) }),
+		with(onlineAgent("w1", "plan"), func(a *selection.Agent) { a.Load, a.LastAssignedAt = 20, minute(21) }),
+		onlineAgent("w2", "plan", "reason"),
+		with(onlineAgent("w3", "plan"), func(a *selection.Agent) { a.InFlight, a.LastAssignedAt = 4, minute(1) }),
 	)
 	for want, d := range map[string]selection.Decision{
 		`{"verdict":"chosen","considered":3,"eligible":2,` +
@@ -46,7 +46,7 @@ func TestTheWordsOfADecisionStay(t *testing.T) {
 			"inactive", "wrong_type", "wrong_sphere", "not_wanted", "below_threshold", "offline", "breaker_open", "excluded", "busy", "saturated",
 		},
 		[]selection.Reason{
-			selection.ReasonInactive, selection.ReasonWrongType, selection.ReasonWrongSphere, selection.ReasonNotWanted, selection.ReasonBelowThreshold,
+			selection.ReasonInactive, selection.ReasonWrongType, selection.ReasonWrongSphere, selection.ReasonNotRequested, selection.ReasonBelowThreshold,
 			selection.ReasonOffline, selection.ReasonBreakerOpen, selection.ReasonExcluded, selection.ReasonBusy, selection.ReasonSaturated,
 		})
 }

@@ -66,7 +66,7 @@ func decidesAsTheModel(t *testing.T, seed uint64) map[string]int {
 				r := g.request()
 				want, got := m.Select(r), x.Select(r.real())
 				require.Equal(t, want, got, "world %d, change %d: %s, request %+v", world, i, what, r)
-				meet(met, got)
+				countCases(met, got)
 			}
 			for _, agentType := range []string{"", "infra", "code"} {
 				require.Equal(t, m.CapabilitiesOf(agentType), x.CapabilitiesOf(agentType))
@@ -82,7 +82,7 @@ func decidesAsTheModel(t *testing.T, seed uint64) map[string]int {
 	return met
 }
 
-func meet(met map[string]int, d selection.Decision) {
+func countCases(met map[string]int, d selection.Decision) {
 	met[string(d.Verdict)]++
 	for _, r := range d.Rejected {
 		met[string(r.Reason)]++
@@ -107,13 +107,13 @@ type generator struct {
 }
 
 func (g generator) one(words ...string) string { return words[g.IntN(len(words))] }
-func (g generator) chance(n int) bool          { return g.IntN(n) == 0 }
+func (g generator) oneIn(n int) bool           { return g.IntN(n) == 0 }
 func (g generator) id() string                 { return fmt.Sprintf("w%02d", g.IntN(80)) }
 
 // capability is one of five common and three rare ones, the half of them with prefix.
 func (g generator) capability() string {
 	name := g.one("plan", "plan", "reason", "reason", "web_search", "summarize", "translate", "run_playbook", "deploy", "budgeting")
-	if g.chance(2) {
+	if g.oneIn(2) {
 		return "custom:" + name
 	}
 	return name
@@ -127,7 +127,7 @@ func (g generator) capabilities(most int) (out []string) {
 }
 
 func (g generator) agent(id string) selection.Agent {
-	a := selection.Agent{ID: id, Capabilities: g.capabilities(5), Active: !g.chance(8), Type: g.one("", "infra", "code"), Sphere: g.IntN(3)}
+	a := selection.Agent{ID: id, Capabilities: g.capabilities(5), Active: !g.oneIn(8), Type: g.one("", "infra", "code"), SphereID: g.IntN(3)}
 	g.live(&a)
 	return a
 }
@@ -135,34 +135,34 @@ func (g generator) agent(id string) selection.Agent {
 // live gives an agent another load, few of them, so that there are ties.
 func (g generator) live(a *selection.Agent) {
 	a.State = selection.Online
-	if g.chance(3) {
+	if g.oneIn(3) {
 		a.State = selection.State(g.IntN(3))
 	}
-	a.Window, a.InFlight, a.Load = 1+g.IntN(5), g.IntN(3), 20*g.IntN(6)
-	a.LastUsed, a.BreakerUntil = time.Time{}, time.Time{}
-	if g.chance(2) {
-		a.LastUsed = minute(g.IntN(3))
+	a.Concurrency, a.InFlight, a.Load = 1+g.IntN(5), g.IntN(3), 20*g.IntN(6)
+	a.LastAssignedAt, a.BreakerUntil = time.Time{}, time.Time{}
+	if g.oneIn(2) {
+		a.LastAssignedAt = minute(g.IntN(3))
 	}
-	if g.chance(8) {
+	if g.oneIn(8) {
 		a.BreakerUntil = minute(g.IntN(3))
 	}
 }
 
 func (g generator) request() request {
-	r := request{weighted: g.chance(3)}
-	if g.chance(5) {
+	r := request{weighted: g.oneIn(3)}
+	if g.oneIn(5) {
 		r.Capabilities = []string{g.one("plan", "custom:plan", "reason")}
 		return r
 	}
 	r.Capabilities = g.capabilities(4)
-	if g.chance(3) {
-		r.Type = g.one("infra", "code", "desktop")
+	if g.oneIn(3) {
+		r.AgentType = g.one("infra", "code", "desktop")
 	}
-	if g.chance(4) {
-		r.Sphere = 1 + g.IntN(2)
+	if g.oneIn(4) {
+		r.SphereID = 1 + g.IntN(2)
 	}
-	if g.chance(6) {
-		r.Agent = g.id()
+	if g.oneIn(6) {
+		r.AgentID = g.id()
 	}
 	for range g.IntN(4) * g.IntN(8) {
 		r.Exclude = append(r.Exclude, g.id())
@@ -187,7 +187,7 @@ func (g generator) change(x *selection.Index, m model) string {
 			return "change " + id
 		}
 	case 7:
-		if g.chance(4) {
+		if g.oneIn(4) {
 			g.replace(x, m)
 			return "replace"
 		}
@@ -201,7 +201,7 @@ func (g generator) change(x *selection.Index, m model) string {
 // replace makes half of the agents others.
 func (g generator) replace(x *selection.Index, m model) {
 	for _, id := range slices.Sorted(maps.Keys(m)) {
-		if g.chance(2) {
+		if g.oneIn(2) {
 			delete(m, id)
 		}
 	}

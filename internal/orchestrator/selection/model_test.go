@@ -30,14 +30,14 @@ type entry struct {
 }
 
 func (e entry) load() int {
-	if e.agent.InFlight >= e.agent.Window {
+	if e.agent.InFlight >= e.agent.Concurrency {
 		return 100
 	}
-	return max(e.agent.Load, e.agent.InFlight*100/e.agent.Window)
+	return max(e.agent.Load, e.agent.InFlight*100/e.agent.Concurrency)
 }
 
 func (e entry) ranked() selection.Ranked {
-	r := selection.Ranked{AgentID: e.agent.ID, Score: 1, Load: e.load(), LastUsed: e.agent.LastUsed}
+	r := selection.Ranked{AgentID: e.agent.ID, Score: 1, Load: e.load(), LastAssignedAt: e.agent.LastAssignedAt}
 	if e.required > 0 {
 		r.Score = float64(e.matched) / float64(e.required)
 	}
@@ -85,8 +85,8 @@ func (m model) considered(r request) (out []entry) {
 		}
 		switch {
 		case len(required) > 0 && matched > 0,
-			len(required) == 0 && r.Agent != "" && a.ID == r.Agent,
-			len(required) == 0 && r.Agent == "" && r.Type != "" && a.Type == r.Type:
+			len(required) == 0 && r.AgentID != "" && a.ID == r.AgentID,
+			len(required) == 0 && r.AgentID == "" && r.AgentType != "" && a.Type == r.AgentType:
 			out = append(out, entry{agent: a, matched: matched, required: len(required)})
 		}
 	}
@@ -104,15 +104,15 @@ func (r request) reason(e entry) selection.Reason {
 	a := e.agent
 	broken := map[string]bool{
 		"inactive":        !a.Active,
-		"wrong_type":      r.Type != "" && r.Type != a.Type,
-		"wrong_sphere":    r.Sphere != 0 && r.Sphere != a.Sphere,
-		"not_wanted":      r.Agent != "" && r.Agent != a.ID,
+		"wrong_type":      r.AgentType != "" && r.AgentType != a.Type,
+		"wrong_sphere":    r.SphereID != 0 && r.SphereID != a.SphereID,
+		"not_wanted":      r.AgentID != "" && r.AgentID != a.ID,
 		"below_threshold": e.score().Cmp(new(big.Rat).SetFloat64(threshold)) < 0,
 		"offline":         a.State == selection.Offline,
 		"breaker_open":    !a.BreakerUntil.IsZero(),
 		"excluded":        slices.Contains(r.Exclude, a.ID),
 		"busy":            a.State == selection.Busy,
-		"saturated":       a.InFlight >= a.Window,
+		"saturated":       a.InFlight >= a.Concurrency,
 	}
 	for _, reason := range strings.Fields(order) {
 		if broken[reason] {
@@ -138,8 +138,8 @@ func (r request) sorted(entries []entry) []entry {
 		if a.load() != b.load() {
 			return a.load() < b.load()
 		}
-		if !a.agent.LastUsed.Equal(b.agent.LastUsed) {
-			return a.agent.LastUsed.Before(b.agent.LastUsed)
+		if !a.agent.LastAssignedAt.Equal(b.agent.LastAssignedAt) {
+			return a.agent.LastAssignedAt.Before(b.agent.LastAssignedAt)
 		}
 		return a.agent.ID < b.agent.ID
 	})

@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// offers counts the active holders of a capability by their type, and under "" all
+// offerCounts counts the active holders of a capability by their type, and under "" all
 // of them, whatever their type.
-type offers map[string]map[string]int
+type offerCounts map[string]map[string]int
 
 // add counts an active agent's capability in (1) or out (-1).
-func (o offers) add(a *Agent, capability string, n int) {
+func (o offerCounts) add(a *Agent, capability string, n int) {
 	if !a.Active {
 		return
 	}
@@ -20,7 +20,7 @@ func (o offers) add(a *Agent, capability string, n int) {
 	}
 }
 
-func (o offers) count(agentType, capability string, n int) {
+func (o offerCounts) count(agentType, capability string, n int) {
 	held := o[agentType]
 	if held == nil {
 		held = map[string]int{}
@@ -36,7 +36,7 @@ func (o offers) count(agentType, capability string, n int) {
 }
 
 // of returns what a type offers, sorted, never nil.
-func (o offers) of(agentType string) []string {
+func (o offerCounts) of(agentType string) []string {
 	names := slices.AppendSeq(make([]string, 0, len(o[agentType])), maps.Keys(o[agentType]))
 	slices.Sort(names)
 	return names

@@ -19,8 +19,8 @@ type Ranked struct {
 	Score float64 `json:"score"`
 	// Load is in percent, 0-100: Agent.EffectiveLoad.
 	Load int `json:"load"`
-	// LastUsed is left out for an agent that was never used.
-	LastUsed time.Time `json:"last_used,omitzero"`
+	// LastAssignedAt is left out for an agent that was never used.
+	LastAssignedAt time.Time `json:"last_used,omitzero"`
 }
 
 // ByScore takes the highest score, then the lowest load, then who was not used for
@@ -32,7 +32,7 @@ func ByScore(a, b *Ranked) int {
 	case a.Load != b.Load:
 		return a.Load - b.Load
 	}
-	return a.LastUsed.Compare(b.LastUsed)
+	return a.LastAssignedAt.Compare(b.LastAssignedAt)
 }
 
 // ByWeight takes the highest Weight, then goes on as ByScore (Genesis §Routing

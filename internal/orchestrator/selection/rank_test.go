@@ -17,7 +17,7 @@ import (
 func TestTheOrderOfProtocolV5(t *testing.T) {
 	t.Parallel()
 	agent := func(id string, load int, used time.Time, capabilities ...string) selection.Agent {
-		return with(ready(id, capabilities...), func(a *selection.Agent) { a.Load, a.LastUsed = load, used })
+		return with(onlineAgent(id, capabilities...), func(a *selection.Agent) { a.Load, a.LastAssignedAt = load, used })
 	}
 	x := indexOf(
 		agent("f", 0, time.Time{}, "web_search"), // half of it: last, though it has nothing to do
@@ -29,14 +29,14 @@ func TestTheOrderOfProtocolV5(t *testing.T) {
 	)
 	d := x.Select(selection.Request{Capabilities: []string{"web_search", "summarize"}})
 	require.Equal(t, []string{"a", "b", "c", "d", "e", "f"}, ids(d.Candidates))
-	require.Equal(t, selection.Ranked{AgentID: "b", Score: 1, Load: 40, LastUsed: minute(6)}, d.Candidates[1])
+	require.Equal(t, selection.Ranked{AgentID: "b", Score: 1, Load: 40, LastAssignedAt: minute(6)}, d.Candidates[1])
 	require.Equal(t, selection.Ranked{AgentID: "f", Score: 0.5}, d.Candidates[5])
 }
 
 // TestTheScoreOfProtocolV5 is step 2 of PROTOCOL_V5 §5.1, |match| / |required_caps|.
 func TestTheScoreOfProtocolV5(t *testing.T) {
 	t.Parallel()
-	x := indexOf(ready("w1", "web_search", "web_fetch", "summarize"), ready("w2", "code_read", "code_write", "code_exec"), ready("w3", "web_search", "code_read"))
+	x := indexOf(onlineAgent("w1", "web_search", "web_fetch", "summarize"), onlineAgent("w2", "code_read", "code_write", "code_exec"), onlineAgent("w3", "web_search", "code_read"))
 	d := x.Select(selection.Request{Capabilities: []string{"web_search", "summarize", "code_read"}})
 	require.Equal(t, []selection.Ranked{{AgentID: "w1", Score: 2.0 / 3}, {AgentID: "w3", Score: 2.0 / 3}}, d.Candidates)
 	require.Equal(t, []selection.Rejection{{Ranked: selection.Ranked{AgentID: "w2", Score: 1.0 / 3}, Reason: selection.ReasonBelowThreshold}}, d.Rejected)
@@ -69,7 +69,7 @@ func TestTheScoreOfGenesis(t *testing.T) {
 func TestGenesisTakesTheThreeBestAndTwoAlternatives(t *testing.T) {
 	t.Parallel()
 	agent := func(id string, load int, capabilities ...string) selection.Agent {
-		return with(ready(id, capabilities...), func(a *selection.Agent) { a.Load = load })
+		return with(onlineAgent(id, capabilities...), func(a *selection.Agent) { a.Load = load })
 	}
 	five := []string{"c1", "c2", "c3", "c4", "c5"}
 	x := indexOf(
@@ -107,11 +107,11 @@ func TestWeightsThatAreEqualOnPaperAreEqual(t *testing.T) {
 func TestAClassOfTasksRanksByItsOwnFunction(t *testing.T) {
 	t.Parallel()
 	x := indexOf(
-		with(ready("w1", "plan"), func(a *selection.Agent) { a.LastUsed = minute(1) }),
-		with(ready("w2", "plan"), func(a *selection.Agent) { a.LastUsed = minute(2) }),
-		with(ready("w3", "plan"), func(a *selection.Agent) { a.LastUsed = minute(3) }),
+		with(onlineAgent("w1", "plan"), func(a *selection.Agent) { a.LastAssignedAt = minute(1) }),
+		with(onlineAgent("w2", "plan"), func(a *selection.Agent) { a.LastAssignedAt = minute(2) }),
+		with(onlineAgent("w3", "plan"), func(a *selection.Agent) { a.LastAssignedAt = minute(3) }),
 	)
-	d := x.Select(selection.Request{Capabilities: []string{"plan"}, Rank: func(a, b *selection.Ranked) int { return b.LastUsed.Compare(a.LastUsed) }})
+	d := x.Select(selection.Request{Capabilities: []string{"plan"}, Rank: func(a, b *selection.Ranked) int { return b.LastAssignedAt.Compare(a.LastAssignedAt) }})
 	require.Equal(t, []string{"w3", "w2", "w1"}, ids(d.Candidates))
 
 	d = x.Select(selection.Request{Capabilities: []string{"plan"}, Rank: func(_, _ *selection.Ranked) int { return 0 }})
@@ -122,7 +122,7 @@ func TestADecisionListsTheFirstTenOfEachKind(t *testing.T) {
 	t.Parallel()
 	x := selection.New()
 	for i := range 40 {
-		a := ready(fmt.Sprintf("w%02d", i), "plan")
+		a := onlineAgent(fmt.Sprintf("w%02d", i), "plan")
 		a.Load = (i * 17) % 40 // all different
 		if i%2 == 1 {
 			a.State = selection.Busy
@@ -144,11 +144,11 @@ func TestADecisionListsTheFirstTenOfEachKind(t *testing.T) {
 // by those who were not wanted.
 func TestTheNearestMissesAreListedFirst(t *testing.T) {
 	t.Parallel()
-	x := indexOf(with(ready("wanted", "plan"), func(a *selection.Agent) { a.State, a.Load = selection.Offline, 100 }))
+	x := indexOf(with(onlineAgent("wanted", "plan"), func(a *selection.Agent) { a.State, a.Load = selection.Offline, 100 }))
 	for i := range 30 {
-		x.Put(ready(fmt.Sprintf("w%02d", i), "plan"))
+		x.Put(onlineAgent(fmt.Sprintf("w%02d", i), "plan"))
 	}
-	d := x.Select(selection.Request{Capabilities: []string{"plan"}, Agent: "wanted"})
+	d := x.Select(selection.Request{Capabilities: []string{"plan"}, AgentID: "wanted"})
 	require.Equal(t, []string{"wanted: offline", "w00: not_wanted", "w01: not_wanted"}, reasons(d)[:3])
 	require.Equal(t, selection.Unavailable, d.Verdict)
 }
@@ -156,9 +156,9 @@ func TestTheNearestMissesAreListedFirst(t *testing.T) {
 // TestARankingMayAskTheIndex: it is called with no lock held.
 func TestARankingMayAskTheIndex(t *testing.T) {
 	t.Parallel()
-	x := indexOf(ready("w1", "plan"), ready("w2", "plan"))
+	x := indexOf(onlineAgent("w1", "plan"), onlineAgent("w2", "plan"))
 	d := x.Select(selection.Request{Capabilities: []string{"plan"}, Rank: func(a, b *selection.Ranked) int {
-		x.Put(ready("w3", "reason"))
+		x.Put(onlineAgent("w3", "reason"))
 		x.Update("w4", func(a *selection.Agent) { a.Active = false })
 		one, _ := x.Agent(a.AgentID)
 		other, _ := x.Agent(b.AgentID)

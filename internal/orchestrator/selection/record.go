@@ -8,11 +8,11 @@ import "sync/atomic"
 // what a Select costs.
 type record struct {
 	// id, group and sphere change with the world, the others at any time.
-	id     string
-	group  *group // of its type; nil where it has none
-	sphere int32
-	live   atomic.Uint32 // a live
-	used   atomic.Int64  // Agent.LastUsed in Unix microseconds
+	id           string
+	group        *group // of its type; nil where it has none
+	sphere       int32
+	live         atomic.Uint32 // a live
+	lastAssigned atomic.Int64  // Agent.LastUsed in Unix microseconds
 	// agent is all that is known, in a snapshot that nobody changes.
 	agent atomic.Pointer[snapshot]
 }
@@ -22,23 +22,23 @@ type record struct {
 type snapshot struct {
 	Agent
 
-	places []place
+	memberships []membership
 }
 
-// show makes a snapshot the present one. Who reads at the same time may see the new
+// publish makes a snapshot the present one. Who reads at the same time may see the new
 // load with the old time of last use, which only decides between equals.
-func (r *record) show(s *snapshot) {
+func (r *record) publish(s *snapshot) {
 	r.agent.Store(s)
-	r.used.Store(s.LastUsed.UnixMicro())
+	r.lastAssigned.Store(s.LastAssignedAt.UnixMicro())
 	r.live.Store(uint32(liveOf(&s.Agent)))
 }
 
-// live is what changes all the time, in one word.
-type live uint32
+// liveState is what changes all the time, in one word.
+type liveState uint32
 
 const (
-	liveLoad live = 1<<7 - 1 // the effective load
-	liveFlag live = 1 << 7
+	liveLoad liveState = 1<<7 - 1 // the effective load
+	liveFlag liveState = 1 << 7
 
 	liveActive    = liveFlag
 	liveOnline    = liveFlag << 1
@@ -50,8 +50,8 @@ const (
 	liveDepthMask = 7
 )
 
-func liveOf(a *Agent) live {
-	l := live(a.EffectiveLoad()) | live(min(max(a.MaxDepth, 0), liveDepthMask))*liveDepth
+func liveOf(a *Agent) liveState {
+	l := liveState(a.EffectiveLoad()) | liveState(min(max(a.MaxDepth, 0), liveDepthMask))*liveDepth
 	for flag, set := range [...]bool{a.Active, a.State == Online, a.State == Busy, a.BreakerClosed(), a.Saturated()} {
 		if set {
 			l |= liveFlag << flag
@@ -60,6 +60,6 @@ func liveOf(a *Agent) live {
 	return l
 }
 
-func (l live) is(flag live) bool { return l&flag != 0 }
-func (l live) load() int         { return int(l & liveLoad) }
-func (l live) maxDepth() int     { return int(l / liveDepth & liveDepthMask) }
+func (l liveState) is(flag liveState) bool { return l&flag != 0 }
+func (l liveState) load() int              { return int(l & liveLoad) }
+func (l liveState) maxDepth() int          { return int(l / liveDepth & liveDepthMask) }

@@ -12,15 +12,15 @@ type Request struct {
 	// Capabilities are required; a name matches with or without its custom: prefix,
 	// and counts once.
 	Capabilities []string
-	// Type is the wanted type, "" for any.
-	Type string
-	// Sphere is the wanted sphere, 0 for any.
-	Sphere int
+	// AgentType is the wanted type, "" for any.
+	AgentType string
+	// SphereID is the wanted sphere, 0 for any.
+	SphereID int
 	// Depth is how many hand-offs lie above the work, and MaxDepth what an agent takes
 	// that did not say how deep it goes, 0 for any depth.
 	Depth, MaxDepth int
-	// Agent is the id of the wanted agent, "" for any.
-	Agent string
+	// AgentID is the id of the wanted agent, "" for any.
+	AgentID string
 	// Exclude has the ids of agents that failed this task already, or whose budget
 	// refused it.
 	Exclude []string
@@ -31,28 +31,28 @@ type Request struct {
 	Rank Ranking
 }
 
-// step is how far an agent came through the rules, which are asked in this order.
-type step uint8
+// stage is how far an agent came through the rules, which are asked in this order.
+type stage uint8
 
 const (
 	// Whoever ends here does not offer what is wanted.
-	atInactive step = iota
-	atType
-	atSphere
-	atWanted
-	atThreshold
-	atDepth
+	stageInactive stage = iota
+	stageType
+	stageSphere
+	stageRequested
+	stageThreshold
+	stageDepth
 	// Whoever ends here offers it, and is down.
-	atOffline
-	atBreaker
+	stageOffline
+	stageBreaker
 	// The exclusion is asked before fullness, since nobody should wait for an agent
 	// that is excluded, and after the link, since forgiving does not bring it up.
-	atExcluded
+	stageExcluded
 	// Whoever ends here is up and full.
-	atBusy
-	atSaturated
-	eligible
-	steps = int(eligible) + 1
+	stageBusy
+	stageSaturated
+	stageEligible
+	stageCount = int(stageEligible) + 1
 )
 
 // tooDeep reports whether the work lies deeper than an agent goes, which says so itself or
@@ -64,32 +64,32 @@ func (r *Request) tooDeep(most int) bool {
 	return most != 0 && r.Depth > 0 && r.Depth >= most
 }
 
-// judge asks the rules one after the other and returns the first that the agent does
+// check asks the rules one after the other and returns the first that the agent does
 // not meet.
-func (r *Request) judge(f *found, score float64) step {
+func (r *Request) check(f *match, score float64) stage {
 	switch {
 	case !f.live.is(liveActive):
-		return atInactive
+		return stageInactive
 	case !f.typeFits:
-		return atType
-	case r.Sphere != 0 && int(f.sphere) != r.Sphere:
-		return atSphere
-	case r.Agent != "" && f.id != r.Agent:
-		return atWanted
+		return stageType
+	case r.SphereID != 0 && int(f.sphere) != r.SphereID:
+		return stageSphere
+	case r.AgentID != "" && f.id != r.AgentID:
+		return stageRequested
 	case score < r.Threshold:
-		return atThreshold
+		return stageThreshold
 	case r.tooDeep(f.live.maxDepth()):
-		return atDepth
+		return stageDepth
 	case !f.live.is(liveOnline | liveBusy):
-		return atOffline
+		return stageOffline
 	case !f.live.is(liveClosed):
-		return atBreaker
+		return stageBreaker
 	case slices.Contains(r.Exclude, f.id):
-		return atExcluded
+		return stageExcluded
 	case f.live.is(liveBusy):
-		return atBusy
+		return stageBusy
 	case f.live.is(liveSaturated):
-		return atSaturated
+		return stageSaturated
 	}
-	return eligible
+	return stageEligible
 }

@@ -9,13 +9,13 @@ import (
 	"comet/internal/orchestrator/selection"
 )
 
-// wanting is a request that an agent of type infra in sphere 3 called w1 can meet.
-func wanting() selection.Request {
-	return selection.Request{Capabilities: []string{"web_search", "summarize"}, Type: "infra", Sphere: 3, Agent: "w1", Exclude: []string{"w9"}}
+// baseRequest is a request that an agent of type infra in sphere 3 called w1 can meet.
+func baseRequest() selection.Request {
+	return selection.Request{Capabilities: []string{"web_search", "summarize"}, AgentType: "infra", SphereID: 3, AgentID: "w1", Exclude: []string{"w9"}}
 }
 
-func fitting() selection.Agent {
-	return with(ready("w1", "web_search", "summarize"), func(a *selection.Agent) { a.Type, a.Sphere = "infra", 3 })
+func matchingAgent() selection.Agent {
+	return with(onlineAgent("w1", "web_search", "summarize"), func(a *selection.Agent) { a.Type, a.SphereID = "infra", 3 })
 }
 
 // TestAnAgentIsOutForTheFirstRuleItDoesNotMeet breaks the rules one after the other,
@@ -23,7 +23,7 @@ func fitting() selection.Agent {
 // reason is always the new one.
 func TestAnAgentIsOutForTheFirstRuleItDoesNotMeet(t *testing.T) {
 	t.Parallel()
-	a, r := fitting(), wanting()
+	a, r := matchingAgent(), baseRequest()
 	x := indexOf(a)
 	d := x.Select(r)
 	require.Equal(t, selection.Chosen, d.Verdict)
@@ -35,14 +35,14 @@ func TestAnAgentIsOutForTheFirstRuleItDoesNotMeet(t *testing.T) {
 		verdict selection.Verdict
 		breakIt func()
 	}{
-		{selection.ReasonSaturated, selection.Saturated, func() { a.InFlight = a.Window }},
+		{selection.ReasonSaturated, selection.Saturated, func() { a.InFlight = a.Concurrency }},
 		{selection.ReasonBusy, selection.Saturated, func() { a.State = selection.Busy }},
 		{selection.ReasonExcluded, selection.Excluded, func() { r.Exclude = append(r.Exclude, "w1") }},
 		{selection.ReasonBreakerOpen, selection.Unavailable, func() { a.BreakerUntil = minute(1) }},
 		{selection.ReasonOffline, selection.Unavailable, func() { a.State = selection.Offline }},
 		{selection.ReasonBelowThreshold, selection.Unsupported, func() { a.Capabilities = []string{"summarize"}; r.Threshold = 0.51 }},
-		{selection.ReasonNotWanted, selection.Unsupported, func() { r.Agent = "w2" }},
-		{selection.ReasonWrongSphere, selection.Unsupported, func() { a.Sphere = 4 }},
+		{selection.ReasonNotRequested, selection.Unsupported, func() { r.AgentID = "w2" }},
+		{selection.ReasonWrongSphere, selection.Unsupported, func() { a.SphereID = 4 }},
 		{selection.ReasonWrongType, selection.Unsupported, func() { a.Type = "code" }},
 		{selection.ReasonInactive, selection.Unsupported, func() { a.Active = false }},
 	} {
@@ -64,9 +64,9 @@ func TestEachReasonAloneIsEnough(t *testing.T) {
 		request func(*selection.Request)
 	}{
 		selection.ReasonInactive:       {agent: func(a *selection.Agent) { a.Active = false }},
-		selection.ReasonWrongType:      {request: func(r *selection.Request) { r.Type = "code" }},
-		selection.ReasonWrongSphere:    {request: func(r *selection.Request) { r.Sphere = 1 }},
-		selection.ReasonNotWanted:      {request: func(r *selection.Request) { r.Agent = "w2" }},
+		selection.ReasonWrongType:      {request: func(r *selection.Request) { r.AgentType = "code" }},
+		selection.ReasonWrongSphere:    {request: func(r *selection.Request) { r.SphereID = 1 }},
+		selection.ReasonNotRequested:   {request: func(r *selection.Request) { r.AgentID = "w2" }},
 		selection.ReasonBelowThreshold: {request: func(r *selection.Request) { r.Capabilities = append(r.Capabilities, "a", "b", "c") }},
 		selection.ReasonOffline:        {agent: func(a *selection.Agent) { a.State = selection.Offline }},
 		selection.ReasonBreakerOpen:    {agent: func(a *selection.Agent) { a.BreakerUntil = minute(-60) }},
@@ -76,7 +76,7 @@ func TestEachReasonAloneIsEnough(t *testing.T) {
 	} {
 		t.Run(string(reason), func(t *testing.T) {
 			t.Parallel()
-			a, r := fitting(), wanting()
+			a, r := matchingAgent(), baseRequest()
 			if c.agent != nil {
 				c.agent(&a)
 			}
@@ -90,23 +90,23 @@ func TestEachReasonAloneIsEnough(t *testing.T) {
 
 func TestAnAgentWithoutATypeIsNotOfTheWantedOne(t *testing.T) {
 	t.Parallel()
-	x := indexOf(ready("w1", "plan"))
-	require.Equal(t, []string{"w1: wrong_type"}, reasons(x.Select(selection.Request{Capabilities: []string{"plan"}, Type: "infra"})), "nobody has the type")
-	x.Put(with(ready("w2", "plan"), func(a *selection.Agent) { a.Type = "infra" }))
-	d := x.Select(selection.Request{Capabilities: []string{"plan"}, Type: "infra"})
+	x := indexOf(onlineAgent("w1", "plan"))
+	require.Equal(t, []string{"w1: wrong_type"}, reasons(x.Select(selection.Request{Capabilities: []string{"plan"}, AgentType: "infra"})), "nobody has the type")
+	x.Put(with(onlineAgent("w2", "plan"), func(a *selection.Agent) { a.Type = "infra" }))
+	d := x.Select(selection.Request{Capabilities: []string{"plan"}, AgentType: "infra"})
 	require.Equal(t, []string{"w2"}, ids(d.Candidates))
 	require.Equal(t, []string{"w1: wrong_type"}, reasons(d), "somebody has it")
 }
 
 func TestAWindowOfNothingTakesNothing(t *testing.T) {
 	t.Parallel()
-	x := indexOf(with(ready("w1", "plan"), func(a *selection.Agent) { a.Window = 0 }))
+	x := indexOf(with(onlineAgent("w1", "plan"), func(a *selection.Agent) { a.Concurrency = 0 }))
 	require.Equal(t, []string{"w1: saturated"}, reasons(x.Select(selection.Request{Capabilities: []string{"plan"}})))
 }
 
 func TestTheThreshold(t *testing.T) {
 	t.Parallel()
-	x := indexOf(ready("w1", "c0", "c1", "c2", "c3", "c4", "c5", "c6"))
+	x := indexOf(onlineAgent("w1", "c0", "c1", "c2", "c3", "c4", "c5", "c6"))
 	required := func(n int) (names []string) {
 		for i := range n {
 			names = append(names, fmt.Sprintf("c%d", i))
@@ -145,7 +145,7 @@ func TestTheThreshold(t *testing.T) {
 
 func TestANameMatchesWithOrWithoutItsPrefix(t *testing.T) {
 	t.Parallel()
-	x := indexOf(ready("bare", "run_playbook"), ready("custom", "custom:run_playbook"), ready("both", "run_playbook", "custom:run_playbook"))
+	x := indexOf(onlineAgent("bare", "run_playbook"), onlineAgent("custom", "custom:run_playbook"), onlineAgent("both", "run_playbook", "custom:run_playbook"))
 	for _, required := range [][]string{{"run_playbook"}, {"custom:run_playbook"}, {"run_playbook", "custom:run_playbook"}} {
 		d := x.Select(selection.Request{Capabilities: required})
 		require.Equal(t, []string{"bare", "both", "custom"}, ids(d.Candidates), required)
@@ -157,7 +157,7 @@ func TestANameMatchesWithOrWithoutItsPrefix(t *testing.T) {
 
 func TestACapabilityThatIsRequiredTwiceCountsOnce(t *testing.T) {
 	t.Parallel()
-	d := indexOf(ready("w1", "plan")).Select(selection.Request{Capabilities: []string{"plan", "plan", "custom:plan", "reason"}})
+	d := indexOf(onlineAgent("w1", "plan")).Select(selection.Request{Capabilities: []string{"plan", "plan", "custom:plan", "reason"}})
 	require.InDelta(t, 0.5, d.Candidates[0].Score, 0)
 	require.Equal(t, 1, d.Considered)
 }
@@ -165,9 +165,9 @@ func TestACapabilityThatIsRequiredTwiceCountsOnce(t *testing.T) {
 func TestWithoutCapabilitiesTheRequestNamesWhoIsWanted(t *testing.T) {
 	t.Parallel()
 	x := indexOf(
-		with(ready("w1", "plan"), func(a *selection.Agent) { a.Type = "infra" }),
-		with(ready("w2"), func(a *selection.Agent) { a.Type = "infra" }),
-		with(ready("w3"), func(a *selection.Agent) { a.Type = "code" }),
+		with(onlineAgent("w1", "plan"), func(a *selection.Agent) { a.Type = "infra" }),
+		with(onlineAgent("w2"), func(a *selection.Agent) { a.Type = "infra" }),
+		with(onlineAgent("w3"), func(a *selection.Agent) { a.Type = "code" }),
 	)
 	for name, c := range map[string]struct {
 		request    selection.Request
@@ -175,13 +175,13 @@ func TestWithoutCapabilitiesTheRequestNamesWhoIsWanted(t *testing.T) {
 		rejected   []string
 		considered int
 	}{
-		"an agent":                     {selection.Request{Agent: "w3"}, []string{"w3"}, nil, 1},
-		"a type":                       {selection.Request{Type: "infra"}, []string{"w1", "w2"}, nil, 2},
-		"an agent of a type":           {selection.Request{Agent: "w2", Type: "infra"}, []string{"w2"}, nil, 1},
-		"an agent that is not of it":   {selection.Request{Agent: "w3", Type: "infra"}, nil, []string{"w3: wrong_type"}, 1},
-		"an agent that is not known":   {selection.Request{Agent: "w4"}, nil, nil, 0},
-		"a type that is not known":     {selection.Request{Type: "desktop"}, nil, nil, 0},
-		"nobody, which matches nobody": {selection.Request{Sphere: 1}, nil, nil, 0},
+		"an agent":                     {selection.Request{AgentID: "w3"}, []string{"w3"}, nil, 1},
+		"a type":                       {selection.Request{AgentType: "infra"}, []string{"w1", "w2"}, nil, 2},
+		"an agent of a type":           {selection.Request{AgentID: "w2", AgentType: "infra"}, []string{"w2"}, nil, 1},
+		"an agent that is not of it":   {selection.Request{AgentID: "w3", AgentType: "infra"}, nil, []string{"w3: wrong_type"}, 1},
+		"an agent that is not known":   {selection.Request{AgentID: "w4"}, nil, nil, 0},
+		"a type that is not known":     {selection.Request{AgentType: "desktop"}, nil, nil, 0},
+		"nobody, which matches nobody": {selection.Request{SphereID: 1}, nil, nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

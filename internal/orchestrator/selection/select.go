@@ -11,39 +11,39 @@ func (x *Index) Select(r Request) Decision {
 	if !(r.Threshold > 0) {
 		r.Threshold = DefaultThreshold
 	}
-	s := x.scratch()
-	defer x.release(s)
+	s := x.takeScratch()
+	defer x.releaseScratch(s)
 	s.names = canonical(s.names, r.Capabilities)
 	x.mu.RLock()
-	s.collect(x.world, &r)
+	s.collect(x.table, &r)
 	x.mu.RUnlock()
 	return s.decide(&r)
 }
 
 // decide judges everybody who was found.
 func (s *scratch) decide(r *Request) Decision {
-	var ended [steps]int
-	s.rows = slices.Grow(s.rows, len(s.found))[:len(s.found)]
-	for i := range s.found {
-		f, row := &s.found[i], &s.rows[i]
+	var ended [stageCount]int
+	s.rows = slices.Grow(s.rows, len(s.matches))[:len(s.matches)]
+	for i := range s.matches {
+		f, row := &s.matches[i], &s.rows[i]
 		row.Ranked = f.ranked(len(s.names))
-		row.step = r.judge(f, row.Score)
-		ended[row.step]++
-		if row.step == eligible {
-			s.best.offer(row, r.Rank)
+		row.stage = r.check(f, row.Score)
+		ended[row.stage]++
+		if row.stage == stageEligible {
+			s.best.insert(row, r.Rank)
 		} else {
-			s.rejected.offer(row, r.Rank)
+			s.rejected.insert(row, r.Rank)
 		}
 	}
 	d := Decision{
-		Verdict: verdict(&ended), Considered: len(s.found), Eligible: ended[eligible],
+		Verdict: verdict(&ended), Considered: len(s.matches), Eligible: ended[stageEligible],
 		Candidates: make([]Ranked, len(s.best.rows)), Rejected: make([]Rejection, len(s.rejected.rows)),
 	}
 	for i, row := range s.best.rows {
 		d.Candidates[i] = row.Ranked
 	}
 	for i, row := range s.rejected.rows {
-		d.Rejected[i] = Rejection{row.Ranked, row.step.reason()}
+		d.Rejected[i] = Rejection{row.Ranked, row.stage.reason()}
 	}
 	return d
 }

@@ -34,8 +34,8 @@ type Agent struct {
 	ID string
 	// Type is the agent's type, by which some dialects address it; "" where it has none.
 	Type string
-	// Sphere is 1-9, 0 where it has none.
-	Sphere int
+	// SphereID is 1-9, 0 where it has none.
+	SphereID int
 	// Capabilities are as registered: a name matches with or without its custom:
 	// prefix.
 	Capabilities []string
@@ -45,14 +45,14 @@ type Agent struct {
 	// Active is whether the registry has not deactivated it.
 	Active bool
 	State  State
-	// Window is how many assignments that have not ended it takes at a time; with
+	// Concurrency is how many assignments that have not ended it takes at a time; with
 	// none it takes nothing.
-	Window   int
-	InFlight int
+	Concurrency int
+	InFlight    int
 	// Load is the percentage it reported itself, 0-100.
-	Load     int
-	LastUsed time.Time // the last assignment; zero for never
-	LastSeen time.Time
+	Load           int
+	LastAssignedAt time.Time // the last assignment; zero for never
+	LastSeenAt     time.Time
 	// BreakerUntil is when an open breaker becomes half-open; zero is a closed one.
 	// It stays set, and keeps the agent out, until a probe or a heartbeat has closed
 	// the breaker: no real task is the probe.
@@ -64,7 +64,7 @@ type Agent struct {
 func (a *Agent) BreakerClosed() bool { return a.BreakerUntil.IsZero() }
 
 // Saturated reports whether the agent has as many assignments as it takes.
-func (a *Agent) Saturated() bool { return a.InFlight >= a.Window }
+func (a *Agent) Saturated() bool { return a.InFlight >= a.Concurrency }
 
 // EffectiveLoad is the greater of what the agent reported and of how full its window
 // is, in whole percent, rounded down, 0-100.
@@ -72,5 +72,5 @@ func (a *Agent) EffectiveLoad() int {
 	if a.Saturated() {
 		return 100
 	}
-	return min(100, max(0, a.Load, 100*a.InFlight/a.Window))
+	return min(100, max(0, a.Load, 100*a.InFlight/a.Concurrency))
 }

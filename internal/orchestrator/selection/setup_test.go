@@ -6,9 +6,9 @@ import (
 	"comet/internal/orchestrator/selection"
 )
 
-// ready is an agent that is free to take work.
-func ready(id string, capabilities ...string) selection.Agent {
-	return selection.Agent{ID: id, Capabilities: capabilities, Active: true, State: selection.Online, Window: 4}
+// onlineAgent is an agent that is free to take work.
+func onlineAgent(id string, capabilities ...string) selection.Agent {
+	return selection.Agent{ID: id, Capabilities: capabilities, Active: true, State: selection.Online, Concurrency: 4}
 }
 
 // with changes an agent before it is put in.

@@ -2,22 +2,22 @@ package selection
 
 import "strings"
 
-// row is an agent that was judged.
-type row struct {
+// judged is an agent that was judged.
+type judged struct {
 	Ranked
 
-	step step
+	stage stage
 }
 
-// top is the first MaxListed of the rows that it was offered, in order.
-type top struct {
-	rows []*row
+// topList is the first MaxListed of the rows that it was offered, in order.
+type topList struct {
+	rows []*judged
 }
 
-// offer takes the row to its place, if it is among the first.
-func (t *top) offer(r *row, rank Ranking) {
+// insert takes the row to its place, if it is among the first.
+func (t *topList) insert(r *judged, rank Ranking) {
 	at := len(t.rows)
-	for at > 0 && before(r, t.rows[at-1], rank) {
+	for at > 0 && ranksBefore(r, t.rows[at-1], rank) {
 		at--
 	}
 	if at == MaxListed {
@@ -30,16 +30,16 @@ func (t *top) offer(r *row, rank Ranking) {
 	t.rows[at] = r
 }
 
-func (t *top) forget() {
+func (t *topList) clear() {
 	clear(t.rows)
 	t.rows = t.rows[:0]
 }
 
-// before reports whether a comes before b: who came further through the rules, then
+// ranksBefore reports whether a comes before b: who came further through the rules, then
 // as ranked, then by id.
-func before(a, b *row, rank Ranking) bool {
-	if a.step != b.step {
-		return a.step > b.step
+func ranksBefore(a, b *judged, rank Ranking) bool {
+	if a.stage != b.stage {
+		return a.stage > b.stage
 	}
 	if c := rank(&a.Ranked, &b.Ranked); c != 0 {
 		return c < 0

@@ -13,16 +13,16 @@ import (
 func TestTheVerdictTellsWhatToDoNext(t *testing.T) {
 	t.Parallel()
 	var (
-		free     = ready("free", "plan")
-		full     = with(ready("full", "plan"), func(a *selection.Agent) { a.InFlight = 4 })
-		busy     = with(ready("busy", "plan"), func(a *selection.Agent) { a.State = selection.Busy })
-		failed   = ready("failed", "plan")
-		failFull = with(ready("failed", "plan"), func(a *selection.Agent) { a.InFlight = 4 })
-		failDown = with(ready("failed", "plan"), func(a *selection.Agent) { a.State = selection.Offline })
-		down     = with(ready("down", "plan"), func(a *selection.Agent) { a.State = selection.Offline })
-		broken   = with(ready("broken", "plan"), func(a *selection.Agent) { a.BreakerUntil = minute(1) })
-		gone     = with(ready("gone", "plan"), func(a *selection.Agent) { a.Active = false })
-		other    = ready("other", "reason")
+		free     = onlineAgent("free", "plan")
+		full     = with(onlineAgent("full", "plan"), func(a *selection.Agent) { a.InFlight = 4 })
+		busy     = with(onlineAgent("busy", "plan"), func(a *selection.Agent) { a.State = selection.Busy })
+		failed   = onlineAgent("failed", "plan")
+		failFull = with(onlineAgent("failed", "plan"), func(a *selection.Agent) { a.InFlight = 4 })
+		failDown = with(onlineAgent("failed", "plan"), func(a *selection.Agent) { a.State = selection.Offline })
+		down     = with(onlineAgent("down", "plan"), func(a *selection.Agent) { a.State = selection.Offline })
+		broken   = with(onlineAgent("broken", "plan"), func(a *selection.Agent) { a.BreakerUntil = minute(1) })
+		gone     = with(onlineAgent("gone", "plan"), func(a *selection.Agent) { a.Active = false })
+		other    = onlineAgent("other", "reason")
 	)
 	for name, c := range map[string]struct {
 		agents []selection.Agent
@@ -56,15 +56,15 @@ func TestTheVerdictTellsWhatToDoNext(t *testing.T) {
 // are what is wanted make it unavailable instead of unsupported.
 func TestWhoeverDoesNotFitDoesNotOffer(t *testing.T) {
 	t.Parallel()
-	x := indexOf(with(ready("w1", "plan"), func(a *selection.Agent) { a.Type, a.Sphere, a.State = "infra", 3, selection.Offline }))
+	x := indexOf(with(onlineAgent("w1", "plan"), func(a *selection.Agent) { a.Type, a.SphereID, a.State = "infra", 3, selection.Offline }))
 	for name, c := range map[string]struct {
 		request selection.Request
 		want    selection.Verdict
 	}{
-		"what it is":             {selection.Request{Type: "infra", Sphere: 3, Agent: "w1"}, selection.Unavailable},
-		"another type":           {selection.Request{Type: "code"}, selection.Unsupported},
-		"another sphere":         {selection.Request{Sphere: 4}, selection.Unsupported},
-		"another agent":          {selection.Request{Agent: "w2"}, selection.Unsupported},
+		"what it is":             {selection.Request{AgentType: "infra", SphereID: 3, AgentID: "w1"}, selection.Unavailable},
+		"another type":           {selection.Request{AgentType: "code"}, selection.Unsupported},
+		"another sphere":         {selection.Request{SphereID: 4}, selection.Unsupported},
+		"another agent":          {selection.Request{AgentID: "w2"}, selection.Unsupported},
 		"more than its match is": {selection.Request{Capabilities: []string{"a", "b"}}, selection.Unsupported},
 	} {
 		t.Run(name, func(t *testing.T) {

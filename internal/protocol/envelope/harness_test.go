@@ -25,15 +25,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fixture is the dialect over an orchestrator on a database of its own.
+// fixture is the envelope protocol over an orchestrator with a database of its own.
 type fixture struct {
 	*envelope.Protocol
 	work *orchestrator.Orchestrator
 	db   *storetest.DB
 }
 
-// runCase runs one case on a fresh database of every kind.
-func runCase(t *testing.T, name string, fn func(t *testing.T, h *fixture)) {
+// runCase runs one case on a new database of each kind.
+func runCase(t *testing.T, name string, fn func(t *testing.T, f *fixture)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
@@ -48,7 +48,7 @@ func openFixture(t *testing.T, db *storetest.DB) *fixture {
 		Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy()}, Poll: 2 * time.Millisecond,
 	})
 	runner := jobs.New(db.Store, &jobs.Options{Poll: 2 * time.Millisecond})
-	work.Register(runner)
+	work.RegisterJobs(runner)
 	require.NoError(t, work.Start(t.Context()))
 	require.NoError(t, runner.Start(t.Context()))
 	t.Cleanup(func() {
@@ -59,28 +59,28 @@ func openFixture(t *testing.T, db *storetest.DB) *fixture {
 	return &fixture{envelope.New(work, nil), work, db}
 }
 
-// agent registers an agent of a type that offers the capabilities.
-func (h *fixture) agent(t *testing.T, id, kind string, capabilities ...string) {
+// agent registers an agent with a type and capabilities.
+func (f *fixture) agent(t *testing.T, id, kind string, capabilities ...string) {
 	t.Helper()
-	now, parent, sphere, budget := h.db.Now(), "orch-my-team", 8, int64(50_000)
-	require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
+	now, parent, sphere, budget := f.db.Now(), "orch-my-team", 8, int64(50_000)
+	require.NoError(t, f.db.Write(t.Context(), func(tx *store.Tx) error {
 		return tx.InsertAgent(models.Agent{
 			ID: id, Name: id, Level: 2, SphereID: &sphere, FrequencyHz: 555, Capabilities: capabilities, Type: kind, ParentID: &parent, TokenBudget: &budget,
 			IsActive: true, Version: 1, CreatedAt: now, UpdatedAt: now,
 		})
 	}))
-	require.NoError(t, h.work.ReindexAgent(t.Context(), id))
+	require.NoError(t, f.work.ReindexAgent(t.Context(), id))
 }
 
-// worker is an agent that is there.
-func (h *fixture) worker(t *testing.T, id, kind string, capabilities ...string) {
+// worker registers an agent and brings it online.
+func (f *fixture) worker(t *testing.T, id, kind string, capabilities ...string) {
 	t.Helper()
-	h.agent(t, id, kind, capabilities...)
-	_, err := h.work.Join(t.Context(), id, orchestrator.JoinRequest{Dialect: envelope.Name, Link: "websocket", Places: 4})
+	f.agent(t, id, kind, capabilities...)
+	_, err := f.work.Join(t.Context(), id, orchestrator.JoinRequest{Protocol: envelope.Name, Transport: "websocket", Concurrency: 4})
 	require.NoError(t, err)
 }
 
-// client is a token that belongs to no agent, of the agent a token that belongs to it.
+// client is the principal of a token that is not bound to an agent.
 func client(name string) models.Principal {
 	return models.Principal{TokenID: name, Name: name, Scopes: []models.Scope{models.ScopeMessagesSend}}
 }
@@ -89,7 +89,7 @@ func agentPrincipal(agent string, scopes ...models.Scope) models.Principal {
 	return models.Principal{TokenID: "token-of-" + agent, Name: agent, Scopes: scopes, AgentID: &agent}
 }
 
-// message is an envelope with ids of its own; over replaces members.
+// message returns an envelope with new ids; over replaces members.
 func message(t *testing.T, from, to string, kind wire.Type, payload map[string]any, over map[string]any) []byte {
 	t.Helper()
 	all := map[string]any{
@@ -102,7 +102,7 @@ func message(t *testing.T, from, to string, kind wire.Type, payload map[string]a
 	return text
 }
 
-// request is a work_request for a new task, whose id it returns.
+// request returns a work_request for a new task, and the id of the task.
 func request(t *testing.T, to, work string, hints, over map[string]any) (raw []byte, task string) {
 	t.Helper()
 	task = uuid.NewString()
@@ -113,30 +113,30 @@ func request(t *testing.T, to, work string, hints, over map[string]any) (raw []b
 	return message(t, "orchestrator", to, wire.TypeWorkRequest, payload, over), task
 }
 
-// receive hands a message in.
-func (h *fixture) receive(t *testing.T, who models.Principal, raw []byte) protocol.Reply {
+// receive passes a message to the protocol.
+func (f *fixture) receive(t *testing.T, from models.Principal, raw []byte) protocol.Reply {
 	t.Helper()
-	return h.Receive(t.Context(), who, raw, 0)
+	return f.Receive(t.Context(), from, raw, 0)
 }
 
-// accepted is says for a message that is.
-func (h *fixture) accepted(t *testing.T, who models.Principal, raw []byte) protocol.Reply {
+// accepted is receive for a message that must be accepted.
+func (f *fixture) accepted(t *testing.T, from models.Principal, raw []byte) protocol.Reply {
 	t.Helper()
-	a := h.receive(t, who, raw)
+	a := f.receive(t, from, raw)
 	require.False(t, a.IsError, "%s", a.Body)
 	require.Contains(t, []int{200, 202}, a.Status)
 	return a
 }
 
-// refused is says for a message that is not, and returns the error.
-func (h *fixture) refused(t *testing.T, who models.Principal, raw []byte) (wire.Failure, protocol.Reply) {
+// refused is receive for a message that must be refused; it returns the error.
+func (f *fixture) refused(t *testing.T, from models.Principal, raw []byte) (wire.Failure, protocol.Reply) {
 	t.Helper()
-	a := h.receive(t, who, raw)
+	a := f.receive(t, from, raw)
 	require.True(t, a.IsError, "%d %s", a.Status, a.Body)
 	e := read(t, a.Body)
-	f, ok := e.Payload.(wire.Failure)
+	failure, ok := e.Payload.(wire.Failure)
 	require.True(t, ok, "%s", a.Body)
-	return f, a
+	return failure, a
 }
 
 func read(t *testing.T, raw []byte) wire.Envelope {
@@ -146,29 +146,29 @@ func read(t *testing.T, raw []byte) wire.Envelope {
 	return e
 }
 
-// drainInbox returns what an agent is to be told, and acknowledges it.
-func (h *fixture) drainInbox(t *testing.T, id string) (out []wire.Envelope) {
+// drainInbox returns the messages for an agent and acknowledges them.
+func (f *fixture) drainInbox(t *testing.T, id string) (out []wire.Envelope) {
 	t.Helper()
-	all, err := h.work.Messages(t.Context(), id, 100)
+	all, err := f.work.Messages(t.Context(), id, 100)
 	require.NoError(t, err)
-	agent, err := h.db.Agent(t.Context(), id)
+	agent, err := f.db.Agent(t.Context(), id)
 	require.NoError(t, err)
 	for _, m := range all {
-		lines, err := h.Render(t.Context(), agent, m, 0)
+		parts, err := f.Render(t.Context(), agent, m, 0)
 		require.NoError(t, err)
-		for _, line := range lines {
-			out = append(out, read(t, line))
+		for _, part := range parts {
+			out = append(out, read(t, part))
 		}
-		_, err = h.work.Acknowledge(t.Context(), id, []string{m.ID})
+		_, err = f.work.Acknowledge(t.Context(), id, []string{m.ID})
 		require.NoError(t, err)
 	}
 	return out
 }
 
 // waitForEnd waits for a task to end.
-func (h *fixture) waitForEnd(t *testing.T, id string) models.Task {
+func (f *fixture) waitForEnd(t *testing.T, id string) models.Task {
 	t.Helper()
-	task, err := h.work.Wait(t.Context(), "", id, time.Minute)
+	task, err := f.work.Wait(t.Context(), "", id, time.Minute)
 	require.NoError(t, err)
 	require.True(t, task.State.Ended(), "%+v", task)
 	return task

@@ -12,7 +12,7 @@ import (
 	wire "comet/internal/wire/envelope"
 )
 
-// refusal is an error that knows how the protocol says it.
+// refusal is an error with its form in the protocol.
 type refusal struct {
 	wire.Failure
 	cause error
@@ -21,94 +21,94 @@ type refusal struct {
 // Error implements error.
 func (r refusal) Error() string { return r.Message }
 
-// Unwrap returns the core's error, nil where there is none.
+// Unwrap returns the cause, nil if there is none.
 func (r refusal) Unwrap() error { return r.cause }
 
-func asError(err error, e **errs.Error) bool { return errors.As(err, e) }
+func asError(err error, target **errs.Error) bool { return errors.As(err, target) }
 
-// Refuse implements protocol.Dialect.
-func (d *Protocol) Refuse(err error, raw []byte) protocol.Reply {
+// Refuse implements protocol.Protocol.
+func (p *Protocol) Refuse(err error, raw []byte) protocol.Reply {
 	var e wire.Envelope
 	if raw != nil && len(raw) <= wire.MaxSize {
 		e, _ = wire.Parse(raw) // to echo its ids
 	}
-	return d.refuse(e, err)
+	return p.refuse(e, err)
 }
 
-// refuse answers a message with an error envelope (decisions: “The body of a failure is
+// refuse returns an error envelope as the reply to a message (decisions: “The body of a failure is
 // itself an error envelope”).
-func (d *Protocol) refuse(e wire.Envelope, err error) protocol.Reply {
+func (p *Protocol) refuse(e wire.Envelope, err error) protocol.Reply {
 	f := failureFor(e, err)
-	answer := protocol.Reply{Status: f.Code.HTTPStatus(), IsError: true, RetryAfter: retryAfter(err)}
-	if f.Code == wire.CodeUnavailable && answer.RetryAfter == 0 { // our own trouble, it may come again
-		answer.RetryAfter = time.Second
+	reply := protocol.Reply{Status: f.Code.HTTPStatus(), IsError: true, RetryAfter: retryAfter(err)}
+	if f.Code == wire.CodeUnavailable && reply.RetryAfter == 0 { // the failure is ours, so the message may be sent again
+		reply.RetryAfter = time.Second
 	}
 	if e.MessageID != [16]byte{} {
-		answer.MessageID = e.MessageID.String()
+		reply.MessageID = e.MessageID.String()
 	}
-	var own *errs.Error
+	var coded *errs.Error
 	switch {
-	case !asError(err, &own):
-	case own.Code == errs.BodyTooLarge:
-		answer.Status = http.StatusRequestEntityTooLarge
-	case own.Code == errs.RateLimited || own.Code == errs.Busy:
-		answer.Status = http.StatusTooManyRequests
-	case own.Code == errs.UnsupportedMediaType:
-		answer.Status = http.StatusUnsupportedMediaType
+	case !asError(err, &coded):
+	case coded.Code == errs.BodyTooLarge:
+		reply.Status = http.StatusRequestEntityTooLarge
+	case coded.Code == errs.RateLimited || coded.Code == errs.Busy:
+		reply.Status = http.StatusTooManyRequests
+	case coded.Code == errs.UnsupportedMediaType:
+		reply.Status = http.StatusUnsupportedMediaType
 	}
-	if f.Code == wire.CodeUnavailable && own == nil && !errors.As(err, new(refusal)) {
-		d.log.Error("a message could not be handled", "error", err, "message_id", answer.MessageID)
+	if f.Code == wire.CodeUnavailable && coded == nil && !errors.As(err, new(refusal)) {
+		p.log.Error("cannot process a message", "error", err, "message_id", reply.MessageID)
 	}
-	answer, err = d.replyWith(answer, wire.Reply(e, newID(), d.clock(), f))
+	reply, err = p.replyWith(reply, wire.Reply(e, newID(), p.clock(), f))
 	if err != nil {
-		d.log.Error("an error could not be written", "error", err)
+		p.log.Error("cannot format an error", "error", err)
 	}
-	return answer
+	return reply
 }
 
-// failureFor is what the protocol says of an error. What it has no code for is an
-// invalid message where the sender is wrong, and an unavailable agent, ourselves, where
-// we are: that one may be sent again.
+// failureFor converts an error to a failure of the protocol. An error without a code of its own
+// becomes an invalid message if the sender caused it. Otherwise it becomes an unavailable
+// orchestrator, and the message may be sent again.
 func failureFor(e wire.Envelope, err error) wire.Failure {
 	var invalid *wire.Error
-	var known refusal
-	var own *errs.Error
+	var refused refusal
+	var coded *errs.Error
 	switch {
 	case errors.As(err, &invalid):
 		return invalid.Failure
-	case errors.As(err, &known):
-		return known.Failure
-	case !errors.As(err, &own):
+	case errors.As(err, &refused):
+		return refused.Failure
+	case !errors.As(err, &coded):
 		return wire.Unavailable(wire.Orchestrator, nil)
 	}
-	switch own.Code {
+	switch coded.Code {
 	case errs.Unauthenticated, errs.AgentInactive, errs.MissingScope, errs.ForeignAgent:
 		return wire.AuthenticationFailed(e.From)
 	case errs.Timeout, errs.Unavailable, errs.Busy, errs.RateLimited, errs.Internal:
 		return wire.Unavailable(wire.Orchestrator, nil)
-	case errs.UnsupportedWork: // the versions of Negotiate
-		versions, _ := own.Meta["versions"].([]string)
+	case errs.UnsupportedWork: // from Negotiate
+		versions, _ := coded.Meta["versions"].([]string)
 		return wire.UnsupportedVersion(strings.Join(versions, ", "), []string{wire.Version})
 	case errs.LimitReached:
-		limit, _ := own.Meta["limit"].(int)
+		limit, _ := coded.Meta["limit"].(int)
 		return wire.ResourceLimit("output_bytes", int64(limit), int64(limit)+1)
 	}
-	return wire.InvalidMessage(problems(own)...)
+	return wire.InvalidMessage(problems(coded)...)
 }
 
-// problems are the fields of a core's error, as paths in the message.
-func problems(e *errs.Error) []wire.Problem {
+// problems converts the fields of an error to paths in the message.
+func problems(coded *errs.Error) []wire.Problem {
 	var out []wire.Problem
-	for _, f := range e.Fields {
+	for _, f := range coded.Fields {
 		out = append(out, wire.Problem{Field: "payload" + strings.ReplaceAll(f.Pointer, "/", "."), Detail: f.Detail})
 	}
 	if len(out) == 0 {
-		out = []wire.Problem{{Detail: e.Detail}}
+		out = []wire.Problem{{Detail: coded.Detail}}
 	}
 	return out
 }
 
-// retryAfter is when a refused message may come again, where the core says so.
+// retryAfter returns when a refused message may be sent again, 0 if the error does not say.
 func retryAfter(err error) time.Duration {
 	if errs.Is(err, errs.Busy) || errs.Is(err, errs.Unavailable) || errors.Is(err, context.DeadlineExceeded) {
 		return time.Second

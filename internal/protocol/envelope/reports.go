@@ -11,147 +11,146 @@ import (
 	"comet/models"
 )
 
-// requireAgent refuses reports on work from somebody who is no agent, and those that are
-// not meant for us.
+// requireAgent rejects reports from senders that are not agents and reports that are not addressed
+// to the orchestrator.
 func requireAgent(s sender, e wire.Envelope) error {
 	if s.agentID == "" {
 		return refusal{wire.InvalidMessage(wire.Problem{
-			Field: "from_agent", Detail: "from_agent: only an agent sends " + string(e.Type) + ", with a token of its own",
+			Field: "from_agent", Detail: "from_agent: only an agent may send " + string(e.Type) + ", with its own token",
 		}), nil}
 	}
 	if e.To != wire.Orchestrator {
 		return refusal{wire.InvalidMessage(wire.Problem{
-			Field: "to_agent", Detail: "to_agent must be orchestrator where the type is " + string(e.Type) + ", not " + e.To,
+			Field: "to_agent", Detail: "to_agent must be orchestrator if the type is " + string(e.Type) + ", not " + e.To,
 		}), nil}
 	}
 	return nil
 }
 
-// progress takes a work_status (Chiffon §work_status). The first one says that the agent
-// has the work, each one that it is alive.
-func (d *Protocol) progress(ctx context.Context, s sender, e wire.Envelope, p wire.WorkStatus) (protocol.Reply, error) {
+// progress processes a work_status (Chiffon §work_status). The first one accepts the task; each one
+// shows that the agent is alive.
+func (p *Protocol) progress(ctx context.Context, s sender, e wire.Envelope, payload wire.WorkStatus) (protocol.Reply, error) {
 	if err := requireAgent(s, e); err != nil {
 		return protocol.Reply{}, err
 	}
-	report := orchestrator.Progress{Percent: &p.Progress, MessageID: e.MessageID.String()}
-	if p.Step != nil {
-		report.Step, report.Name = p.Step.Number, p.Step.Name
-		if p.Step.Chunk == (wire.Range{}) {
-			report.Log = []byte(p.Step.Output)
+	report := orchestrator.Progress{Percent: &payload.Progress, MessageID: e.MessageID.String()}
+	if payload.Step != nil {
+		report.Step, report.StepName = payload.Step.Number, payload.Step.Name
+		if payload.Step.Chunk == (wire.Range{}) {
+			report.Log = []byte(payload.Step.Output)
 		} else {
-			c := p.Step.Chunk
+			c := payload.Step.Chunk
 			report.Chunk = &orchestrator.Chunk{
-				Step: p.Step.Number, Start: c.From, Span: c.To - c.From, Total: c.Total, Data: []byte(p.Step.Output),
+				Step: payload.Step.Number, Start: c.From, Span: c.To - c.From, Total: c.Total, Data: []byte(payload.Step.Output),
 			}
 		}
 	}
-	t, err := d.work.Progress(ctx, s.agentID, p.TaskID.String(), report)
+	t, err := p.work.Progress(ctx, s.agentID, payload.TaskID.String(), report)
 	if err != nil {
 		return protocol.Reply{}, taskError(err)
 	}
 	return accepted(t.ID), nil
 }
 
-// heartbeat takes a sign of life. It brings back an agent that was away, and one that
-// has never been here.
-func (d *Protocol) heartbeat(ctx context.Context, s sender, p wire.Heartbeat) (protocol.Reply, error) {
-	if p.AgentID != s.agentID || s.agentID == "" {
-		return protocol.Reply{}, errs.New(errs.Unauthenticated, "a heartbeat of another agent")
+// heartbeat processes a heartbeat. It brings an offline or unknown agent online.
+func (p *Protocol) heartbeat(ctx context.Context, s sender, payload wire.Heartbeat) (protocol.Reply, error) {
+	if payload.AgentID != s.agentID || s.agentID == "" {
+		return protocol.Reply{}, errs.New(errs.Unauthenticated, "the heartbeat names another agent")
 	}
-	if p.Status == wire.PresenceOffline {
-		return accepted(""), d.work.Leave(ctx, s.agentID, false)
+	if payload.Status == wire.PresenceOffline {
+		return accepted(""), p.work.Leave(ctx, s.agentID, false)
 	}
-	beat := orchestrator.Heartbeat{State: models.WorkerOnline, Load: p.Load}
-	if p.Status == wire.PresenceBusy {
+	beat := orchestrator.Heartbeat{State: models.WorkerOnline, Load: payload.Load}
+	if payload.Status == wire.PresenceBusy {
 		beat.State = models.WorkerBusy
 	}
-	_, err := d.work.Heartbeat(ctx, s.agentID, beat)
+	_, err := p.work.Heartbeat(ctx, s.agentID, beat)
 	if errs.Is(err, errs.NotFound) {
-		if _, err = d.work.Join(ctx, s.agentID, orchestrator.JoinRequest{Dialect: Name, Link: "poll"}); err == nil {
-			_, err = d.work.Heartbeat(ctx, s.agentID, beat)
+		if _, err = p.work.Join(ctx, s.agentID, orchestrator.JoinRequest{Protocol: Name, Transport: "poll"}); err == nil {
+			_, err = p.work.Heartbeat(ctx, s.agentID, beat)
 		}
 	}
-	a := accepted("")
-	a.Joined = err == nil
-	return a, err
+	reply := accepted("")
+	reply.Joined = err == nil
+	return reply, err
 }
 
-// complete takes a work_result (Chiffon §work_result). One that comes when the task has
-// ended otherwise is taken too: what it used is charged, and the agent has done its part.
-func (d *Protocol) complete(ctx context.Context, s sender, e wire.Envelope, p wire.WorkResult) (protocol.Reply, error) {
+// complete processes a work_result (Chiffon §work_result). A result for a task that has ended in
+// another way is accepted too: its usage is charged.
+func (p *Protocol) complete(ctx context.Context, s sender, e wire.Envelope, payload wire.WorkResult) (protocol.Reply, error) {
 	if err := requireAgent(s, e); err != nil {
 		return protocol.Reply{}, err
 	}
-	exit := int(p.ExitCode)
-	detail, err := json.Marshal(resources{p.Resources.DurationSeconds, p.Resources.GPUVRAMMB, p.Resources.CPUTimeMS})
+	exit := int(payload.ExitCode)
+	detail, err := json.Marshal(resources{payload.Resources.DurationSeconds, payload.Resources.GPUVRAMMB, payload.Resources.CPUTimeMS})
 	if err != nil {
 		return protocol.Reply{}, err
 	}
 	r := orchestrator.Result{
-		ExitCode: &exit, Output: []byte(p.Output), Tokens: p.Resources.Tokens, Detail: detail, MessageID: e.MessageID.String(),
+		ExitCode: &exit, Output: []byte(payload.Output), Tokens: payload.Resources.Tokens, Detail: detail, MessageID: e.MessageID.String(),
 	}
-	switch p.Status {
+	switch payload.Status {
 	case wire.OutcomeFailed:
 		r.Failure, r.Text = orchestrator.FailureWork, "the work failed"
 	case wire.OutcomeCancelled:
-		r.Failure, r.Text = orchestrator.FailureWork, "the agent gave the work up"
+		r.Failure, r.Text = orchestrator.FailureWork, "the agent cancelled the work"
 	}
-	t, err := d.work.Complete(ctx, s.agentID, p.TaskID.String(), r)
+	t, err := p.work.Complete(ctx, s.agentID, payload.TaskID.String(), r)
 	if err != nil && !errs.Is(err, errs.TaskState) {
 		return protocol.Reply{}, taskError(err)
 	}
 	return accepted(t.ID), nil
 }
 
-// agentError takes an agent's error (Chiffon §error). It names no task, so the request_id
-// does, which the error echoes.
-func (d *Protocol) agentError(ctx context.Context, s sender, e wire.Envelope, p wire.Failure) (protocol.Reply, error) {
+// agentError processes an error from an agent (Chiffon §error). The error names no task, but it
+// echoes the request_id of one.
+func (p *Protocol) agentError(ctx context.Context, s sender, e wire.Envelope, payload wire.Failure) (protocol.Reply, error) {
 	if err := requireAgent(s, e); err != nil {
 		return protocol.Reply{}, err
 	}
-	orders, err := d.work.OpenTasksOf(ctx, s.agentID)
+	open, err := p.work.OpenTasksOf(ctx, s.agentID)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
 	var found *task
-	for _, order := range orders {
-		a, err := taskOf(order)
+	for _, stored := range open {
+		t, err := taskOf(stored)
 		if err != nil {
 			return protocol.Reply{}, err
 		}
-		// Two askers may have used the same request_id; the trace tells them apart.
-		if a.requestID == e.RequestID && (found == nil || a.traceID == e.TraceID) {
-			found = &a
+		// Two clients may have used the same request_id; then the trace id decides.
+		if t.requestID == e.RequestID && (found == nil || t.traceID == e.TraceID) {
+			found = &t
 		}
 	}
 	if found != nil {
-		return d.failTask(ctx, s, e, *found, p)
+		return p.failTask(ctx, s, e, *found, payload)
 	}
-	if heard, err := d.work.IsProcessed(ctx, s.agentID, e.MessageID.String()); err != nil || heard {
-		return accepted(""), err // it has had its effect
+	if processed, err := p.work.IsProcessed(ctx, s.agentID, e.MessageID.String()); err != nil || processed {
+		return accepted(""), err // the message was processed before
 	}
 	return protocol.Reply{}, refusal{wire.InvalidMessage(wire.Problem{
-		Field: "request_id", Detail: "request_id " + e.RequestID.String() + " is of no task that you have",
+		Field: "request_id", Detail: "request_id " + e.RequestID.String() + " belongs to none of your tasks",
 	}), nil}
 }
 
-func (d *Protocol) failTask(ctx context.Context, s sender, e wire.Envelope, a task, p wire.Failure) (protocol.Reply, error) {
+func (p *Protocol) failTask(ctx context.Context, s sender, e wire.Envelope, t task, payload wire.Failure) (protocol.Reply, error) {
 	var c failureDetail
-	_ = json.Unmarshal(p.Context, &c) // a code of its own may have any context
+	_ = json.Unmarshal(payload.Context, &c) // an error with a custom code may have any context
 	detail, err := json.Marshal(c)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	r := orchestrator.Result{Failure: failureOf(p.Code), Text: p.Message, Detail: detail, MessageID: e.MessageID.String()}
-	t, err := d.work.Complete(ctx, s.agentID, a.Task.ID, r)
+	r := orchestrator.Result{Failure: failureOf(payload.Code), Text: payload.Message, Detail: detail, MessageID: e.MessageID.String()}
+	ended, err := p.work.Complete(ctx, s.agentID, t.Task.ID, r)
 	if err != nil && !errs.Is(err, errs.TaskState) {
 		return protocol.Reply{}, taskError(err)
 	}
-	return accepted(t.ID), nil
+	return accepted(ended.ID), nil
 }
 
-// failureOf is what a code means to the core. One that the document does not name, or
-// that tells of the agent's own trouble with a token, is work that failed.
+// failureOf converts an error code to a failure of the core. An unknown code, or one about the
+// agent's own token, is a failure of the work.
 func failureOf(c wire.Code) orchestrator.Failure {
 	switch c {
 	case wire.CodeTimeout:
@@ -168,13 +167,13 @@ func failureOf(c wire.Code) orchestrator.Failure {
 	return orchestrator.FailureWork
 }
 
-// taskError is the refusal of a message about a task that is not there, or not the
-// sender's, or has ended.
+// taskError converts an error about a task that does not exist, belongs to another sender or has
+// ended.
 func taskError(err error) error {
-	var e *errs.Error
+	var coded *errs.Error
 	if errs.Is(err, errs.NotFound) || errs.Is(err, errs.TaskState) {
-		if asError(err, &e) {
-			return refusal{wire.InvalidMessage(wire.Problem{Field: "payload.task_id", Detail: e.Detail}), err}
+		if asError(err, &coded) {
+			return refusal{wire.InvalidMessage(wire.Problem{Field: "payload.task_id", Detail: coded.Detail}), err}
 		}
 	}
 	return err

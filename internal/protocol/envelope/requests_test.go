@@ -30,18 +30,18 @@ func result(t *testing.T, task, outcome string, code int, output string, tokens 
 	}, nil)
 }
 
-// TestWork: a request reaches an agent, and what the agent says reaches the asker
-// (Chiffon §Example: Full Workflow).
+// TestWork: a request reaches an agent, and the agent's reports reach the requester (Chiffon
+// §Example: Full Workflow).
 func TestWork(t *testing.T) {
 	t.Parallel()
 
-	runCase(t, "ARequestGoesToAnAgentOfItsTypeAndItsResultComesBack", func(t *testing.T, h *fixture) {
-		h.worker(t, "infra-1", "infra", "run_playbook")
-		h.worker(t, "code-1", "code", "run_playbook")
+	runCase(t, "a request goes to an agent of its type and the result comes back", func(t *testing.T, f *fixture) {
+		f.worker(t, "infra-1", "infra", "run_playbook")
+		f.worker(t, "code-1", "code", "run_playbook")
 		custom := map[string]any{"x_custom_fields": map[string]any{"b": 1, "a": []int{2}}}
 		raw, task := request(t, "infra", "run_playbook", map[string]any{"max_duration_seconds": 300, "max_memory_mb": 512, "gpu": true}, custom)
 		sent := read(t, raw)
-		a := h.accepted(t, client("ci"), raw)
+		a := f.accepted(t, client("ci"), raw)
 		require.Equal(t, 202, a.Status)
 		require.Equal(t, "/api/v1/tasks/"+task, a.Location)
 		require.Equal(t, sent.MessageID.String(), a.MessageID)
@@ -50,27 +50,27 @@ func TestWork(t *testing.T) {
 		require.Equal(t, sent.TraceID, taken.TraceID)
 		require.Equal(t, sent.RequestID, taken.RequestID)
 
-		told := h.drainInbox(t, "infra-1")
-		require.Len(t, told, 1)
-		got := told[0].Payload.(wire.WorkRequest)
+		messages := f.drainInbox(t, "infra-1")
+		require.Len(t, messages, 1)
+		got := messages[0].Payload.(wire.WorkRequest)
 		require.Equal(t, task, got.TaskID.String())
 		require.Equal(t, "run_playbook", got.WorkType)
 		require.JSONEq(t, `{"n":1}`, string(got.Parameters))
 		require.Equal(t, int64(300), got.Hints.MaxDurationSeconds)
 		require.Equal(t, int64(512), got.Hints.MaxMemoryMB)
 		require.Equal(t, []wire.Member{{Name: "gpu", Value: json.RawMessage("true")}}, got.Hints.Other)
-		require.JSONEq(t, `{"b":1,"a":[2]}`, string(told[0].Custom))
-		require.Equal(t, []string{"orchestrator", "infra"}, []string{told[0].From, told[0].To})
-		require.Equal(t, sent.RequestID, told[0].RequestID)
-		require.Equal(t, sent.TraceID, told[0].TraceID)
-		require.Empty(t, h.drainInbox(t, "code-1"))
+		require.JSONEq(t, `{"b":1,"a":[2]}`, string(messages[0].Custom))
+		require.Equal(t, []string{"orchestrator", "infra"}, []string{messages[0].From, messages[0].To})
+		require.Equal(t, sent.RequestID, messages[0].RequestID)
+		require.Equal(t, sent.TraceID, messages[0].TraceID)
+		require.Empty(t, f.drainInbox(t, "code-1"))
 
 		for n := range 5 {
-			h.accepted(t, agentPrincipal("infra-1"), status(t, task, 20*(n+1), map[string]any{"number": n + 1, "name": "step", "output": "line\n"}))
+			f.accepted(t, agentPrincipal("infra-1"), status(t, task, 20*(n+1), map[string]any{"number": n + 1, "name": "step", "output": "line\n"}))
 		}
-		h.accepted(t, agentPrincipal("infra-1"), result(t, task, "success", 0, "Deployment completed successfully.", 1200))
+		f.accepted(t, agentPrincipal("infra-1"), result(t, task, "success", 0, "Deployment completed successfully.", 1200))
 
-		again := h.accepted(t, client("ci"), raw)
+		again := f.accepted(t, client("ci"), raw)
 		require.Equal(t, 200, again.Status)
 		end := read(t, again.Body).Payload.(wire.WorkResult)
 		require.Equal(t, wire.WorkResult{
@@ -78,16 +78,16 @@ func TestWork(t *testing.T) {
 			Resources: wire.Resources{DurationSeconds: 87, CPUTimeMS: 12450, Tokens: 1200},
 		}, end)
 		var log strings.Builder
-		require.NoError(t, h.work.Output(t.Context(), task, models.StreamLog, 0, func(o models.OutputChunk) error { log.Write(o.Data); return nil }))
+		require.NoError(t, f.work.Output(t.Context(), task, models.StreamLog, 0, func(o models.OutputChunk) error { log.Write(o.Data); return nil }))
 		require.Equal(t, strings.Repeat("line\n", 5), log.String())
 	})
 
-	runCase(t, "AFailedResultIsAResultAndIsNotTriedAgain", func(t *testing.T, h *fixture) {
-		h.worker(t, "infra-1", "infra", "run_playbook")
+	runCase(t, "a failed result is not retried", func(t *testing.T, f *fixture) {
+		f.worker(t, "infra-1", "infra", "run_playbook")
 		raw, task := request(t, "infra", "run_playbook", nil, nil)
-		h.accepted(t, client("ci"), raw)
-		h.accepted(t, agentPrincipal("infra-1"), result(t, task, "failed", 3, "no such image", 0))
-		a := h.accepted(t, client("ci"), raw)
+		f.accepted(t, client("ci"), raw)
+		f.accepted(t, agentPrincipal("infra-1"), result(t, task, "failed", 3, "no such image", 0))
+		a := f.accepted(t, client("ci"), raw)
 		require.Equal(t, 200, a.Status)
 		end := read(t, a.Body).Payload.(wire.WorkResult)
 		require.Equal(t, wire.OutcomeFailed, end.Status)
@@ -95,72 +95,72 @@ func TestWork(t *testing.T) {
 		require.Equal(t, "no such image", end.Output)
 	})
 
-	runCase(t, "WhoWaitsHearsTheResultAtOnce", func(t *testing.T, h *fixture) {
-		h.worker(t, "infra-1", "infra", "run_playbook")
+	runCase(t, "a waiting request gets the result at once", func(t *testing.T, f *fixture) {
+		f.worker(t, "infra-1", "infra", "run_playbook")
 		raw, task := request(t, "infra", "run_playbook", nil, nil)
 		ended := make(chan wire.Envelope, 1)
 		go func() {
-			e, _ := wire.Parse(h.Receive(t.Context(), client("ci"), raw, time.Minute).Body)
+			e, _ := wire.Parse(f.Receive(t.Context(), client("ci"), raw, time.Minute).Body)
 			ended <- e
 		}()
-		require.Eventually(t, func() bool { _, err := h.work.Task(t.Context(), task); return err == nil }, time.Minute, time.Millisecond)
-		h.accepted(t, agentPrincipal("infra-1"), result(t, task, "completed", 0, "done", 0))
+		require.Eventually(t, func() bool { _, err := f.work.Task(t.Context(), task); return err == nil }, time.Minute, time.Millisecond)
+		f.accepted(t, agentPrincipal("infra-1"), result(t, task, "completed", 0, "done", 0))
 		e := <-ended
 		require.Equal(t, "done", e.Payload.(wire.WorkResult).Output)
 	})
 
-	runCase(t, "AnAgentMayAskAndIsToldTheEnd", func(t *testing.T, h *fixture) {
-		h.worker(t, "infra-1", "infra", "run_playbook")
-		h.worker(t, "code-1", "code", "generate_code")
+	runCase(t, "an agent may submit a task and receives its end", func(t *testing.T, f *fixture) {
+		f.worker(t, "infra-1", "infra", "run_playbook")
+		f.worker(t, "code-1", "code", "generate_code")
 		task := uuid.NewString()
 		raw := message(t, "code", "infra", wire.TypeWorkRequest, map[string]any{"task_id": task, "work_type": "run_playbook", "parameters": map[string]any{}}, nil)
-		h.accepted(t, agentPrincipal("code-1", models.ScopeMessagesSend), raw)
+		f.accepted(t, agentPrincipal("code-1", models.ScopeMessagesSend), raw)
 		long := strings.Repeat("0123456789abcdef", 80_000) // 1.28 MB
-		h.accepted(t, agentPrincipal("infra-1"), result(t, task, "success", 0, long, 0))
-		told := h.drainInbox(t, "code-1")
-		require.Len(t, told, 6, "five chunks, then the result without them")
+		f.accepted(t, agentPrincipal("infra-1"), result(t, task, "success", 0, long, 0))
+		messages := f.drainInbox(t, "code-1")
+		require.Len(t, messages, 6, "five chunks, then the result without them")
 		var got strings.Builder
-		for _, e := range told[:5] {
+		for _, e := range messages[:5] {
 			got.WriteString(e.Payload.(wire.WorkStatus).Step.Output)
 		}
 		require.Equal(t, long, got.String())
-		require.Empty(t, told[5].Payload.(wire.WorkResult).Output)
+		require.Empty(t, messages[5].Payload.(wire.WorkResult).Output)
 	})
 
-	runCase(t, "ATaskOfAnotherDoorIsAWorkRequestToo", func(t *testing.T, h *fixture) {
-		h.worker(t, "infra-1", "infra", "run_playbook")
+	runCase(t, "a task submitted over REST is a work_request too", func(t *testing.T, f *fixture) {
+		f.worker(t, "infra-1", "infra", "run_playbook")
 		sub := submissionOf("run_playbook")
-		sub.Trace = "00-550e8400e29b41d4a716446655440002-0102030405060708-01"
-		out, err := h.work.Submit(t.Context(), client("rest"), sub, nil)
+		sub.Traceparent = "00-550e8400e29b41d4a716446655440002-0102030405060708-01"
+		out, err := f.work.Submit(t.Context(), client("rest"), sub, nil)
 		require.NoError(t, err)
-		told := h.drainInbox(t, "infra-1")
-		require.Len(t, told, 1)
-		require.Equal(t, out.Task.ID, told[0].RequestID.String())
-		require.Equal(t, "550e8400-e29b-41d4-a716-446655440002", told[0].TraceID.String())
-		h.accepted(t, agentPrincipal("infra-1"), result(t, out.Task.ID, "success", 0, "ok", 0))
-		require.Equal(t, models.TaskDone, h.waitForEnd(t, out.Task.ID).State)
+		messages := f.drainInbox(t, "infra-1")
+		require.Len(t, messages, 1)
+		require.Equal(t, out.Task.ID, messages[0].RequestID.String())
+		require.Equal(t, "550e8400-e29b-41d4-a716-446655440002", messages[0].TraceID.String())
+		f.accepted(t, agentPrincipal("infra-1"), result(t, out.Task.ID, "success", 0, "ok", 0))
+		require.Equal(t, models.TaskDone, f.waitForEnd(t, out.Task.ID).State)
 	})
 }
 
 // TestCancel (decisions: “Cancel is a work_request with work_type: cancel_task”).
 func TestCancel(t *testing.T) {
 	t.Parallel()
-	runCase(t, "TheAgentIsToldAndTheTaskEnds", func(t *testing.T, h *fixture) {
-		h.worker(t, "infra-1", "infra", "run_playbook")
+	runCase(t, "cancels the task and notifies the agent", func(t *testing.T, f *fixture) {
+		f.worker(t, "infra-1", "infra", "run_playbook")
 		raw, task := request(t, "infra", "run_playbook", nil, nil)
-		h.accepted(t, client("ci"), raw)
-		h.accepted(t, agentPrincipal("infra-1"), status(t, task, 10, nil))
+		f.accepted(t, client("ci"), raw)
+		f.accepted(t, agentPrincipal("infra-1"), status(t, task, 10, nil))
 		cancel := message(t, "orchestrator", "infra", wire.TypeWorkRequest, map[string]any{"task_id": task, "work_type": "cancel_task"}, nil)
-		f, _ := h.refused(t, client("somebody"), cancel)
-		require.Equal(t, wire.CodeInvalidMessage, f.Code, "it is not somebody's task")
-		a := h.accepted(t, client("ci"), cancel)
+		failure, _ := f.refused(t, client("other"), cancel)
+		require.Equal(t, wire.CodeInvalidMessage, failure.Code, "it is the task of another client")
+		a := f.accepted(t, client("ci"), cancel)
 		require.Equal(t, 200, a.Status)
 		require.Equal(t, wire.OutcomeFailed, read(t, a.Body).Payload.(wire.WorkResult).Status)
-		told := h.drainInbox(t, "infra-1")
-		require.Len(t, told, 1)
-		require.Equal(t, wire.WorkTypeCancel, told[0].Payload.(wire.WorkRequest).WorkType)
-		require.Equal(t, task, told[0].Payload.(wire.WorkRequest).TaskID.String())
-		h.accepted(t, agentPrincipal("infra-1"), result(t, task, "cancelled", 130, "", 5))
-		require.Equal(t, models.TaskCancelled, h.waitForEnd(t, task).State)
+		messages := f.drainInbox(t, "infra-1")
+		require.Len(t, messages, 1)
+		require.Equal(t, wire.WorkTypeCancel, messages[0].Payload.(wire.WorkRequest).WorkType)
+		require.Equal(t, task, messages[0].Payload.(wire.WorkRequest).TaskID.String())
+		f.accepted(t, agentPrincipal("infra-1"), result(t, task, "cancelled", 130, "", 5))
+		require.Equal(t, models.TaskCancelled, f.waitForEnd(t, task).State)
 	})
 }

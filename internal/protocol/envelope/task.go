@@ -14,7 +14,7 @@ import (
 	"comet/models"
 )
 
-// meta is what is kept of a work_request to tell the agent, and to answer the asker.
+// meta is what is stored of a work_request, for the messages to the agent and to the requester.
 type meta struct {
 	Trace   string `json:"trace_id"`
 	Request string `json:"request_id"`
@@ -22,11 +22,11 @@ type meta struct {
 	To      string `json:"to"`
 	// Message is the id of the work_request.
 	Message string `json:"message_id"`
-	// MaxDuration and MaxMemory are hints, 0 where they were not given.
+	// MaxDuration and MaxMemory are hints, 0 if they are not given.
 	MaxDuration int64         `json:"max_duration_seconds,omitempty"`
 	MaxMemory   int64         `json:"max_memory_mb,omitempty"`
 	Hints       []wire.Member `json:"hints,omitempty"`
-	// Custom is x_custom_fields as it came.
+	// Custom is x_custom_fields as it was received.
 	Custom json.RawMessage `json:"x_custom_fields,omitempty"`
 }
 
@@ -37,7 +37,7 @@ func metaOf(e wire.Envelope, h wire.Hints) ([]byte, error) {
 	})
 }
 
-// task is a task as this protocol sees it, whichever door it came by.
+// task is a task with its ids in this protocol.
 type task struct {
 	orchestrator.TaskWithInput
 	meta      meta
@@ -46,33 +46,33 @@ type task struct {
 	requestID uuid.UUID
 }
 
-// taskOf reads a task. One that came by another door gets ids that are always the same:
-// its request_id is its own id, and its trace_id that of its W3C trace where it has one.
-func taskOf(o orchestrator.TaskWithInput) (task, error) {
-	a := task{TaskWithInput: o}
+// taskOf returns a task with its ids. A task that was submitted in another way gets stable ids: its
+// request_id is the task id, and its trace_id is that of its W3C trace, if any.
+func taskOf(stored orchestrator.TaskWithInput) (task, error) {
+	t := task{TaskWithInput: stored}
 	var err error
-	if a.id, err = uuid.Parse(o.Task.ID); err != nil {
-		a.id = uuid.NewSHA1(uuid.NameSpaceURL, []byte("comet:task:"+o.Task.ID))
+	if t.id, err = uuid.Parse(stored.Task.ID); err != nil {
+		t.id = uuid.NewSHA1(uuid.NameSpaceURL, []byte("comet:task:"+stored.Task.ID))
 	}
-	a.traceID, a.requestID = parseTraceID(o.Input.Trace), a.id
-	if a.traceID == uuid.Nil {
-		a.traceID = a.id
+	t.traceID, t.requestID = parseTraceID(stored.Input.Trace), t.id
+	if t.traceID == uuid.Nil {
+		t.traceID = t.id
 	}
-	if o.Task.Class != Class {
-		return a, nil
+	if stored.Task.Class != Class {
+		return t, nil
 	}
-	if err := json.Unmarshal(o.Input.Meta, &a.meta); err != nil {
-		return a, err
+	if err := json.Unmarshal(stored.Input.Meta, &t.meta); err != nil {
+		return t, err
 	}
-	if a.traceID, err = uuid.Parse(a.meta.Trace); err != nil {
-		return a, err
+	if t.traceID, err = uuid.Parse(t.meta.Trace); err != nil {
+		return t, err
 	}
-	a.requestID, err = uuid.Parse(a.meta.Request)
-	return a, err
+	t.requestID, err = uuid.Parse(t.meta.Request)
+	return t, err
 }
 
-// parseTraceID is the trace of a W3C traceparent as the protocol writes it: both are the same
-// 16 bytes. It is uuid.Nil where there is none.
+// parseTraceID returns the trace id of a W3C traceparent: both have the same 16 bytes. It is
+// uuid.Nil if there is none.
 func parseTraceID(traceparent string) uuid.UUID {
 	const from, to = 3, 35
 	if len(traceparent) < to {
@@ -85,8 +85,8 @@ func parseTraceID(traceparent string) uuid.UUID {
 	return uuid.UUID(raw)
 }
 
-// traceparent is the W3C form of a trace that begins with the message: its parent is a
-// span that nobody has, made of the message's id.
+// traceparent returns the W3C form of the message's trace. The parent span is made of the message
+// id; no such span exists.
 func traceparent(e wire.Envelope) string {
 	span := e.MessageID[8:]
 	if bytes.Equal(span, make([]byte, 8)) || e.TraceID == uuid.Nil {
@@ -95,11 +95,11 @@ func traceparent(e wire.Envelope) string {
 	return "00-" + hex.EncodeToString(e.TraceID[:]) + "-" + hex.EncodeToString(span) + "-01"
 }
 
-// fingerprint stands for what makes two requests the same: from, to, type and payload,
-// however the payload is laid out.
+// fingerprint returns a hash of what makes two requests equal: from, to, type and payload,
+// regardless of the layout of the payload.
 func fingerprint(e wire.Envelope) string {
 	payload := jsontext.Value(bytes.Clone(e.Raw))
-	if err := payload.Canonicalize(); err != nil { // numbers that no double can hold
+	if err := payload.Canonicalize(); err != nil { // a number that a float64 cannot hold
 		payload = jsontext.Value(bytes.Clone(e.Raw))
 		_ = payload.Compact()
 	}
@@ -111,10 +111,10 @@ func fingerprint(e wire.Envelope) string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// capability is the name of the work in the protocol: the first thing the task needs.
-func (a task) workType() string {
-	if len(a.Input.Capabilities) == 0 {
+// workType returns the first required capability, which is the work_type in the protocol.
+func (t task) workType() string {
+	if len(t.Input.Capabilities) == 0 {
 		return "any"
 	}
-	return models.CapabilityKey(a.Input.Capabilities[0])
+	return models.CapabilityKey(t.Input.Capabilities[0])
 }

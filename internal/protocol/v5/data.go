@@ -9,33 +9,76 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"comet/internal/orchestrator"
 	wire "comet/internal/wire/v5"
+	"comet/internal/wire/v5/codes"
+	"comet/models"
 )
 
-// The keys of DATA that O1 itself reads in a request, beside those of the codec.
+// The keys of DATA that O1 reads in a request; they are no parameters.
 const (
-	keyToken   = "token"
-	keyTimeout = "timeout" // seconds
-	keyKeep    = "keep"    // the session stays open behind the task
-	// keyUnanswered says what becomes of a question that nobody answers in time: its
-	// first option, or that the work is given up.
-	keyUnanswered = "unanswered"
-	// keyParallel is how many workers do it, and keyAggregate what becomes of their results.
-	keyParallel, keyAggregate = "parallel", "aggregate"
-	// keyOnBudget says what follows an E17, and keyMaxBudget what the budget is raised to
-	// at most; keySimplify then asks the worker for less.
+	keyToken      = "token"
+	keyTimeout    = "timeout"    // seconds without a message of the worker
+	keyKeep       = "keep"       // the session stays open after the task
+	keyUnanswered = "unanswered" // what happens to a question without an answer
+	// keyParallel is the number of workers that execute the task at the same time; keyAggregate
+	// can only state that the first success is the result.
+	keyParallel, keyAggregate, aggregateFirst = "parallel", "aggregate", "first"
+	// keyOnBudget states what follows an E17, and keyMaxBudget the limit of a raised budget;
+	// keySimplify asks the worker for a simpler result.
 	keyOnBudget, keyMaxBudget, keySimplify = "on_budget", "max_budget", "simplify"
-	// factPrefix begins the keys that set what the session's tasks read with #CTX:, in the
-	// request that makes the session: ctx.lang=fr is #CTX:lang.
-	factPrefix = "ctx."
 )
 
-// maxParameterName is the longest name of a parameter that goes into DATA.
-const maxParameterName = 64
+// The keys of DATA about attempts (PROTOCOL_V5 §8.2). O1 writes them to a worker, and reads them
+// in a request.
+const (
+	keyRetry        = "retry"
+	keyMax          = "max" // a parameter where retry is absent
+	keyFallback     = "fallback"
+	keyFallbackFrom = "fallback_from"
+	keyReason       = "reason"
+)
 
-// parseParameters returns the parameters that DATA gives a call, as a JSON object: what
-// stands in params= and the other pairs. A number, true and false that are not in quotes
-// are such values, a flag is true, and all else is text.
+const (
+	// maxParameterName is the longest name of a parameter that is written as a pair.
+	maxParameterName = 64
+	// maxTimeout is the highest timeout= of a request, in seconds.
+	maxTimeout = 7 * 24 * 3600
+	// maxRetries is the highest max= of a request.
+	maxRetries = 10
+)
+
+func has(data wire.Data, key string) bool {
+	_, ok := data.Pair(key)
+	return ok
+}
+
+// isRequestPair reports whether a pair of a request is for O1.
+func isRequestPair(key string) bool {
+	switch key {
+	case keyTimeout, keyKeep, keyUnanswered, keyParallel, keyAggregate, keyOnBudget, keyMaxBudget, keySimplify:
+		return true
+	}
+	return strings.HasPrefix(key, factPrefix)
+}
+
+// isAttemptPair reports whether a pair of a request is about attempts. reason= is one where O1
+// states a reason of its own.
+func isAttemptPair(data wire.Data, key string, retry wire.Retry) bool {
+	switch key {
+	case keyRetry, keyFallback, keyFallbackFrom:
+		return true
+	case keyMax:
+		return has(data, keyRetry)
+	case keyReason:
+		return retry.Reason != ""
+	}
+	return false
+}
+
+// parseParameters returns the parameters in DATA as a JSON object: those in params= and the other
+// pairs. A number, true and false without quotes become such values, a flag becomes true, and
+// everything else is text.
 func parseParameters(data wire.Data) (json.RawMessage, error) {
 	var names []string
 	values := map[string]json.RawMessage{}
@@ -45,16 +88,16 @@ func parseParameters(data wire.Data) (json.RawMessage, error) {
 		}
 		values[name] = value
 	}
-	for p := range data.Params() {
-		add(p.Name, jsonValue(p.Value, false))
+	for name, value := range data.Params() {
+		add(name, jsonValue(value, false))
 	}
-	for p := range data.Pairs() {
+	for pair := range data.Pairs() {
 		switch {
-		case data.Own(p.Key) || isRequestPair(p.Key):
-		case p.Flag:
-			add(p.Key, json.RawMessage("true"))
+		case data.IsReserved(pair.Key) || isRequestPair(pair.Key):
+		case pair.Flag:
+			add(pair.Key, json.RawMessage("true"))
 		default:
-			add(p.Key, jsonValue(p.Value(), p.Quoted()))
+			add(pair.Key, jsonValue(pair.Value(), pair.IsQuoted()))
 		}
 	}
 	var out bytes.Buffer
@@ -75,37 +118,13 @@ func parseParameters(data wire.Data) (json.RawMessage, error) {
 	return out.Bytes(), nil
 }
 
-// isRequestPair reports whether a pair of a request is for O1.
-func isRequestPair(key string) bool {
-	switch key {
-	case keyTimeout, keyKeep, keyUnanswered, keyParallel, keyAggregate, keyOnBudget, keyMaxBudget, keySimplify:
-		return true
-	}
-	return strings.HasPrefix(key, factPrefix)
-}
-
-// parseFacts are the facts that a request sets for the session that is made for it, nil for
-// none.
-func parseFacts(data wire.Data) (json.RawMessage, error) {
-	facts := map[string]json.RawMessage{}
-	for p := range data.Pairs() {
-		if name, is := strings.CutPrefix(p.Key, factPrefix); is && name != "" {
-			facts[name] = jsonValue(p.Value(), p.Quoted())
-		}
-	}
-	if len(facts) == 0 {
-		return nil, nil
-	}
-	return json.Marshal(facts)
-}
-
-// jsonValue is a value of DATA in JSON.
+// jsonValue returns a value of DATA in JSON.
 func jsonValue(text string, quoted bool) json.RawMessage {
 	if !quoted && isScalar(text) {
 		return json.RawMessage(text)
 	}
 	value, err := jsontext.AppendQuote(nil, text)
-	if err != nil { // it was read as text
+	if err != nil { // DATA is valid UTF-8
 		return json.RawMessage(`""`)
 	}
 	return json.RawMessage(value)
@@ -122,18 +141,18 @@ func isScalar(text string) bool {
 	return json.Valid([]byte(text))
 }
 
-// writeParameters writes the parameters of a task as pairs; ok is false where that
-// cannot be done: they are nested, too long, or have what DATA cannot say.
+// writeParameters writes the parameters of a task as pairs. ok is false where pairs cannot hold
+// them.
 func writeParameters(w *wire.Writer, parameters json.RawMessage) (ok bool) {
 	names, values, ok := objectMembers(parameters)
 	if !ok {
 		return false
 	}
-	own := wire.Data("retry=0") // beside which max is the protocol's
+	reserved := wire.Data("retry=0") // with it max is reserved too
 	for i, name := range names {
 		value := values[i]
 		switch {
-		case own.Own(name) || len(name) > maxParameterName || isRequestPair(name):
+		case reserved.IsReserved(name) || len(name) > maxParameterName || isRequestPair(name):
 			return false
 		case value[0] == '{' || value[0] == '[' || value[0] == 'n':
 			return false
@@ -145,7 +164,7 @@ func writeParameters(w *wire.Writer, parameters json.RawMessage) (ok bool) {
 		if err != nil {
 			return false
 		}
-		if wire.IsRef(string(text)) { // text that only looks like one: it would mean the worker's own task
+		if wire.IsRef(string(text)) { // the worker would resolve it to a task of its own
 			return false
 		}
 		if isScalar(string(text)) || len(text) == 0 {
@@ -158,7 +177,7 @@ func writeParameters(w *wire.Writer, parameters json.RawMessage) (ok bool) {
 	return err == nil
 }
 
-// objectMembers are those of a JSON object, in their order.
+// objectMembers returns the members of a JSON object in their order.
 func objectMembers(object json.RawMessage) (names []string, values []jsontext.Value, ok bool) {
 	dec := jsontext.NewDecoder(bytes.NewReader(object))
 	if open, err := dec.ReadToken(); err != nil || open.Kind() != '{' {
@@ -180,16 +199,137 @@ func objectMembers(object json.RawMessage) (names []string, values []jsontext.Va
 	return names, values, err == nil && !slices.Contains(names, "")
 }
 
-// capabilityName is the capability that a task is given by in DATA, "" for none.
-func capabilityName(capabilities []string) string {
-	if len(capabilities) == 0 {
-		return ""
-	}
-	return strings.TrimPrefix(capabilities[0], "custom:")
-}
-
-// parsePercent is a progress such as 50%, false for another text.
+// parsePercent reads a percentage such as 50%.
 func parsePercent(text string) (int, bool) {
 	n, err := strconv.Atoi(strings.TrimSuffix(text, "%"))
 	return n, err == nil && n >= 0 && n <= 100
+}
+
+// parseAttempts reads timeout= and, where retry= and max= are there, the number of retries. It
+// returns what DATA states about attempts besides.
+func parseAttempts(sub *orchestrator.Submission, data wire.Data) (retry wire.Retry, err error) {
+	seconds, err := intPair(data, keyTimeout, 1, maxTimeout, 0)
+	if err != nil {
+		return retry, err
+	}
+	sub.Override.TimeoutMS = int64(seconds) * 1000
+	if retry, err = data.Retry(); err != nil || !has(data, keyRetry) || !has(data, keyMax) {
+		return retry, err
+	}
+	n, err := intPair(data, keyMax, 0, maxRetries, 0)
+	sub.Override.Retries = &n
+	return retry, err
+}
+
+// parseOptions reads the options of a request: what happens to an unanswered question, how many
+// workers execute the task, and what follows an E17 (PROTOCOL_V5 §5.1, §7.2, §9.2).
+func parseOptions(sub *orchestrator.Submission, data wire.Data) (err error) {
+	if err = parseUnanswered(sub, data); err != nil {
+		return err
+	}
+	n, err := parseWorkers(data)
+	if err != nil {
+		return err
+	}
+	if sub.Override.Workers = n; n != 0 && sub.AgentID != "" {
+		return errorf(codes.E10, "", "parallel asks several workers, and one is named")
+	}
+	if sub.Budget != nil && *sub.Budget < int64(n) {
+		return codedError{code: codes.E17, needed: int64(n), have: *sub.Budget} // one token for each
+	}
+	sub.Override.Overrun, err = parseOverrun(data, sub.Budget)
+	return err
+}
+
+// parseHandoffOptions reads the options of a hand-off: how long the worker may be silent, how
+// often the subtask is retried, and what happens to an unanswered question (PROTOCOL_V5 §5.3,
+// §8.2). The other options of a request are E10: a hand-off goes to one worker, with the budget
+// of its parent, and its parent's worker decides what follows a failure.
+func parseHandoffOptions(sub *orchestrator.Submission, data wire.Data) error {
+	for _, option := range []struct{ key, why string }{
+		{keyParallel, "a hand-off goes to one worker"},
+		{keyAggregate, "a hand-off goes to one worker"},
+		{keyFallback, "the worker that hands off receives the failure and may hand off to another worker"},
+		{keyOnBudget, "the budget of a hand-off is taken out of its parent's"},
+		{keyMaxBudget, "the budget of a hand-off is taken out of its parent's"},
+	} {
+		if has(data, option.key) {
+			return errorf(codes.E10, "", "%s is for R only: %s", option.key, option.why)
+		}
+	}
+	if err := rejectFacts(data); err != nil {
+		return err
+	}
+	if _, err := parseAttempts(sub, data); err != nil {
+		return err
+	}
+	return parseUnanswered(sub, data)
+}
+
+// parseUnanswered reads what happens to a question without an answer.
+func parseUnanswered(sub *orchestrator.Submission, data wire.Data) error {
+	text, err := wordPair(data, keyUnanswered, "first", "abandon")
+	if err == nil && text != "" {
+		sub.Override.UseFirstOption = new(text == "first")
+	}
+	return err
+}
+
+// wordPair reads a word of DATA, "" where there is none.
+func wordPair(data wire.Data, key string, words ...string) (string, error) {
+	text, ok := data.Get(key)
+	if ok && !slices.Contains(words, text) {
+		last := len(words) - 1
+		return "", errorf(codes.E10, "", "%s must be %s or %s, not %s", key, strings.Join(words[:last], ", "), words[last], text)
+	}
+	return text, nil
+}
+
+// parseWorkers reads the number of workers that execute the task at the same time, 0 for one. The
+// first success is the result (PROTOCOL_V5 §4.2, §5.1); no other aggregation is supported.
+func parseWorkers(data wire.Data) (int, error) {
+	how, aggregates := data.Get(keyAggregate)
+	if aggregates && how != aggregateFirst {
+		return 0, errorf(codes.E10, "", "aggregate must be %s, not %s: no other aggregation is supported", aggregateFirst, how)
+	}
+	n, err := intPair(data, keyParallel, 1, orchestrator.MaxParallel, 1)
+	if err != nil || n > 1 {
+		return n, err
+	}
+	if aggregates {
+		return 0, errorf(codes.E10, "", "aggregate needs parallel=, 2 to %d workers", orchestrator.MaxParallel)
+	}
+	return 0, nil
+}
+
+// parseOverrun reads what follows an E17, nil for nothing.
+func parseOverrun(data wire.Data, budget *int64) (*models.Overrun, error) {
+	var words []string
+	for _, a := range models.OverrunActions() {
+		words = append(words, string(a))
+	}
+	action, err := wordPair(data, keyOnBudget, words...)
+	if err != nil {
+		return nil, err
+	}
+	text, limited := data.Get(keyMaxBudget)
+	switch {
+	case limited && action != string(models.OverrunRaise):
+		return nil, errorf(codes.E10, "", "max_budget needs on_budget=raise")
+	case action == "":
+		return nil, nil //nolint:nilnil // nothing follows
+	case action == string(models.OverrunRaise) && budget == nil:
+		return nil, errorf(codes.E10, "", "on_budget=raise needs a BUDGET to raise, not -")
+	}
+	out := &models.Overrun{Action: models.OverrunAction(action)}
+	if limited {
+		out.MaxBudget, err = strconv.ParseInt(text, 10, 64)
+		if err != nil || out.MaxBudget < 1 || out.MaxBudget > models.MaxTokens {
+			return nil, errorf(codes.E10, "", "max_budget must be a number of tokens, not %s", text)
+		}
+		if out.MaxBudget < *budget {
+			return nil, errorf(codes.E10, "", "max_budget must not be less than BUDGET, %d", *budget)
+		}
+	}
+	return out, nil
 }

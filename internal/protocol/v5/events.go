@@ -12,11 +12,10 @@ import (
 	"comet/models"
 )
 
-// Event is an event of the core as a line of the log (PROTOCOL_V5 §10.3). What happens to a
-// task is told as the line that says it in this protocol, whichever its agents speak, with
-// the code and the DATA that this door gives it; agents and tasks get their short names for
-// that. Another event, and one about a task that is not kept any more, is told by its type
-// and key.
+// Event returns an event of the core as a line of the log (PROTOCOL_V5 §10.3). An event of a task
+// becomes the V5 message about it, whichever protocol its agents speak; agents and tasks get
+// short names for that. Another event, and one of a purged task, is written with its type and
+// key.
 func (p *Protocol) Event(ctx context.Context, e models.Event) (string, error) {
 	m, err := p.eventMessage(ctx, e)
 	switch {
@@ -28,149 +27,107 @@ func (p *Protocol) Event(ctx context.Context, e models.Event) (string, error) {
 	return string(traceRecord(m).Append(nil, e.At, telemetry.V5Level(m.Type.String()))), nil
 }
 
-// eventMessage is the line that tells of an event, or errs.NotFound where there is none.
-func (p *Protocol) eventMessage(ctx context.Context, e models.Event) (m wire.Message, err error) {
-	if !strings.HasPrefix(string(e.Type), "task.") {
-		return m, errs.New(errs.NotFound, "no line tells of %s", e.Type)
-	}
-	var changed models.TaskChanged
-	if err := json.Unmarshal(e.Data, &changed); err != nil {
-		return m, err
-	}
-	return p.taskEventMessage(ctx, e.Type, changed)
-}
-
-// parties are those between whom an event of a task is. handed is set for what an agent has
-// handed off, which is then the asker; shared for what one of several workers does.
+// parties are the two ends of a task's event.
 type parties struct {
 	requester, worker wire.Address
-	handedOff, shared bool
+	handedOff         bool // the requester is the worker that handed the task off
+	shared            bool // the task is one worker's copy of a task that several execute
 }
 
-// reportRoute is from whom to whom a worker's report goes: to the source of what was handed off
-// (§5.3), and otherwise to O1. What several do is told by O1.
-func (b parties) reportRoute() (from, to wire.Address) {
+// reportRoute returns the route of a worker's report: to the worker that handed the task off
+// (§5.3), and otherwise to O1.
+func (ends parties) reportRoute() (from, to wire.Address) {
 	switch {
-	case b.worker == self:
-		return self, b.requester
-	case b.handedOff:
-		return b.worker, b.requester
+	case ends.worker == self:
+		return self, ends.requester
+	case ends.handedOff:
+		return ends.worker, ends.requester
 	}
-	return b.worker, self
+	return ends.worker, self
 }
 
-// taskEventMessage is the line that says what has happened to a task.
-func (p *Protocol) taskEventMessage(ctx context.Context, kind models.EventType, e models.TaskChanged) (m wire.Message, err error) {
+// eventMessage returns the message about an event, or errs.NotFound where there is none.
+func (p *Protocol) eventMessage(ctx context.Context, event models.Event) (m wire.Message, err error) {
+	if !strings.HasPrefix(string(event.Type), "task.") {
+		return m, errs.New(errs.NotFound, "no message is about %s", event.Type)
+	}
+	var e models.TaskChanged
+	if err := json.Unmarshal(event.Data, &e); err != nil {
+		return m, err
+	}
 	t, err := p.orchestrator.Task(ctx, e.TaskID)
 	if err != nil {
 		return m, err
 	}
-	root, err := p.rootTask(ctx, t)
+	name, err := p.shortID(ctx, t)
 	if err != nil {
 		return m, err
 	}
-	name, err := p.orchestrator.ShortID(ctx, root.ID, root.SessionID)
+	m.Context, m.Task = models.ContextName(name.Context), wire.NewTask(name.Task)
+	ends, err := p.partiesOf(ctx, t, e)
 	if err != nil {
 		return m, err
 	}
-	m.Context, m.Task = contextName(name.Context), wire.TaskOf(name.Task)
-	between, err := p.partiesOf(ctx, t, e)
-	if err != nil {
-		return m, err
-	}
-	t.Attempt, t.AgentID = e.Attempt, e.AgentID // as they were then
-	switch kind {
+	t.Attempt, t.AgentID = e.Attempt, e.AgentID // as they were at the event
+	switch event.Type {
 	case models.EventTaskAssigned:
-		m.From, m.To = self, between.worker
+		m.From, m.To = self, ends.worker
 		err = p.writeAssignment(ctx, &m, t)
 	case models.EventTaskCompleted:
-		m.From, m.To = between.reportRoute()
+		m.From, m.To = ends.reportRoute()
 		err = p.writeOutcome(ctx, &m, t)
 	case models.EventTaskFailed:
-		m.From, m.To = self, between.requester
-		if e.AgentID != "" && (len(t.Detail) > 0 || t.ErrorCode == string(orchestrator.FailureWork)) { // it has said so
-			m.From, m.To = between.reportRoute()
+		m.From, m.To = self, ends.requester
+		if e.AgentID != "" && (len(t.Detail) > 0 || t.ErrorCode == string(orchestrator.FailureWork)) { // the worker has reported it
+			m.From, m.To = ends.reportRoute()
 		}
 		err = p.writeOutcome(ctx, &m, t)
 	case models.EventTaskCancelled:
-		m.From, m.To = self, between.worker
+		m.From, m.To = self, ends.worker
 		if e.AgentID == "" {
-			m.From, m.To = between.requester, self
+			m.From, m.To = ends.requester, self
 		}
 		err = p.writeOutcome(ctx, &m, t)
+	case models.EventTaskCreated:
+		err = p.writeTaskCreated(ctx, &m, ends, t)
 	default:
-		err = p.writeTaskEvent(ctx, &m, between, kind, e, t)
+		err = writeTaskEvent(&m, ends, event.Type, e)
 	}
 	return m, err
 }
 
-// partiesOf returns who asked for a task and who had it at an event; without one it is O1.
-func (p *Protocol) partiesOf(ctx context.Context, t models.Task, e models.TaskChanged) (out parties, err error) {
-	out.requester, out.worker = wire.Address{Role: wire.User}, self
-	asker := t.OwnerAgent
+// partiesOf returns the requester and the worker of a task at an event; without a worker it is O1.
+func (p *Protocol) partiesOf(ctx context.Context, t models.Task, e models.TaskChanged) (ends parties, err error) {
+	ends.requester, ends.worker = wire.Address{Role: wire.User}, self
+	requester := t.OwnerAgent
 	if t.ParentID != nil {
-		source, err := p.orchestrator.Task(ctx, *t.ParentID)
+		parent, err := p.orchestrator.Task(ctx, *t.ParentID)
 		if err != nil {
-			return out, err
+			return ends, err
 		}
-		if out.handedOff = t.Depth > source.Depth; out.handedOff {
-			asker = source.AgentID
+		if ends.handedOff = t.Depth > parent.Depth; ends.handedOff {
+			requester = parent.AgentID
 		}
-		out.shared = !out.handedOff
+		ends.shared = !ends.handedOff
 	}
-	if asker != "" {
-		if out.requester, err = p.agentAddress(ctx, asker); err != nil {
-			return out, err
+	if requester != "" {
+		if ends.requester, err = p.agentAddress(ctx, requester); err != nil {
+			return ends, err
 		}
 	}
 	if e.AgentID != "" {
-		out.worker, err = p.agentAddress(ctx, e.AgentID)
+		ends.worker, err = p.agentAddress(ctx, e.AgentID)
 	}
-	return out, err
+	return ends, err
 }
 
-// writeTaskEvent makes the line of an event on the way.
-func (p *Protocol) writeTaskEvent(ctx context.Context, m *wire.Message, b parties, kind models.EventType, e models.TaskChanged, t models.Task) (err error) {
-	m.From, m.To = b.reportRoute()
-	if m.Data = "-"; b.handedOff {
-		m.To = self
+// writeTaskCreated makes m the R of a request, or the U with which a worker reports a hand-off
+// (§5.3).
+func (p *Protocol) writeTaskCreated(ctx context.Context, m *wire.Message, ends parties, t models.Task) error {
+	if ends.shared { // no agent has sent a message about it
+		return errs.New(errs.NotFound, "no message is about a copy that O1 has made")
 	}
-	w := new(wire.Writer)
-	switch kind {
-	case models.EventTaskCreated:
-		return p.writeTaskCreated(ctx, m, b, t)
-	case models.EventTaskStarted:
-		m.Type = wire.Ack
-		return nil
-	case models.EventTaskProgress:
-		m.Type = wire.Update
-		m.Data, err = progressData(e.Progress, e.StepName).Data()
-	case models.EventTaskQuestion:
-		m.Type = wire.Clarify
-		m.Data = questionData(e)
-	case models.EventTaskAnswered:
-		m.From, m.To, m.Type = self, b.worker, wire.Clarify
-		m.Data, err = w.Text("answer", e.Answer).Data()
-	case models.EventTaskRetried:
-		m.Type, m.Err = wire.Failure, errorCode(models.Task{ErrorCode: e.Failure, Attempt: e.Attempt}, failureDetail{})
-		if f := orchestrator.Failure(e.Failure); f == orchestrator.FailureTimeout || f == orchestrator.FailureUnavailable { // O1 has found that out
-			m.From, m.To = self, b.worker
-		}
-		m.Data, err = w.Text("desc", m.Err.Meaning()).Data()
-	default: // in line for an agent
-		m.From, m.To, m.Type = self, b.requester, wire.Ack
-		m.Data, err = w.Add("waits", string(e.Waits)).Data()
-	}
-	return err
-}
-
-// writeTaskCreated is the R that a task was asked for with, or what a source says of a part that it
-// hands off (§5.3).
-func (p *Protocol) writeTaskCreated(ctx context.Context, m *wire.Message, b parties, t models.Task) error {
-	if b.shared { // nobody has said so
-		return errs.New(errs.NotFound, "no line tells of a part that O1 has made")
-	}
-	m.From, m.To, m.Type = b.requester, self, wire.Request
+	m.From, m.To, m.Type = ends.requester, self, wire.Request
 	order, err := p.orchestrator.TaskWithInput(ctx, t.ID)
 	if err != nil {
 		return err
@@ -187,7 +144,40 @@ func (p *Protocol) writeTaskCreated(ctx context.Context, m *wire.Message, b part
 	return err
 }
 
-// questionData is the DATA of an agent's C, without its options where they have no room.
+// writeTaskEvent makes m the message about an event between a task's creation and its end.
+func writeTaskEvent(m *wire.Message, ends parties, kind models.EventType, e models.TaskChanged) (err error) {
+	m.From, m.To = ends.reportRoute()
+	if m.Data = "-"; ends.handedOff {
+		m.To = self
+	}
+	w := new(wire.Writer)
+	switch kind {
+	case models.EventTaskStarted:
+		m.Type = wire.Ack
+		return nil
+	case models.EventTaskProgress:
+		m.Type = wire.Update
+		m.Data, err = progressData(e.Progress, e.StepName).Data()
+	case models.EventTaskQuestion:
+		m.Type = wire.Clarify
+		m.Data = questionData(e)
+	case models.EventTaskReplied:
+		m.From, m.To, m.Type = self, ends.worker, wire.Clarify
+		m.Data, err = w.Text(keyAnswer, e.Reply).Data()
+	case models.EventTaskRetried:
+		m.Type, m.Err = wire.Failure, errorCode(models.Task{ErrorCode: e.Failure, Attempt: e.Attempt}, storedReport{})
+		if f := orchestrator.Failure(e.Failure); f == orchestrator.FailureTimeout || f == orchestrator.FailureUnavailable { // O1 has detected it
+			m.From, m.To = self, ends.worker
+		}
+		m.Data, err = w.Text("desc", m.Err.Meaning()).Data()
+	default: // the task waits for a worker
+		m.From, m.To, m.Type = self, ends.requester, wire.Ack
+		m.Data, err = w.Add("waiting_for", string(e.WaitingFor)).Data()
+	}
+	return err
+}
+
+// questionData returns the DATA of a worker's C, without its options where they do not fit.
 func questionData(e models.TaskChanged) wire.Data {
 	w := new(wire.Writer).Text("question", e.Question)
 	data, err := w.Data()

@@ -20,7 +20,6 @@ import (
 	"comet/internal/registry"
 	"comet/internal/usage"
 	wire "comet/internal/wire/v5"
-	v4 "comet/internal/wire/v5/v4"
 	"comet/models"
 	"comet/store"
 	"comet/store/storetest"
@@ -28,16 +27,16 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// house is the dialect over an orchestrator on a database of its own.
-type house struct {
+// fixture is the protocol over an orchestrator with a database of its own.
+type fixture struct {
 	*v5.Protocol
 	work *orchestrator.Orchestrator
 	db   *storetest.DB
 	keys *auth.Keys
 }
 
-// rule runs one case on a fresh database of every kind.
-func rule(t *testing.T, name string, fn func(t *testing.T, h *house)) {
+// testOnDatabases runs a subtest on a fresh database of every kind.
+func testOnDatabases(t *testing.T, name string, fn func(t *testing.T, f *fixture)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
@@ -45,7 +44,7 @@ func rule(t *testing.T, name string, fn func(t *testing.T, h *house)) {
 	})
 }
 
-func open(t testing.TB, db *storetest.DB) *house {
+func open(t testing.TB, db *storetest.DB) *fixture {
 	t.Helper()
 	reg := registry.New(db.Store, nil)
 	require.NoError(t, reg.Bootstrap(t.Context()))
@@ -53,7 +52,7 @@ func open(t testing.TB, db *storetest.DB) *house {
 		Registry: reg, Classes: map[string]orchestrator.Policy{v5.Class: v5.Policy()}, Poll: 2 * time.Millisecond,
 	})
 	runner := jobs.New(db.Store, &jobs.Options{Poll: 2 * time.Millisecond})
-	work.Register(runner)
+	work.RegisterJobs(runner)
 	require.NoError(t, work.Start(t.Context()))
 	require.NoError(t, runner.Start(t.Context()))
 	t.Cleanup(func() {
@@ -62,27 +61,28 @@ func open(t testing.TB, db *storetest.DB) *house {
 	})
 	require.Eventually(t, func() bool { return work.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
 	keys := auth.NewKeys(db.Store, &auth.KeysOptions{Clock: db.Now})
-	return &house{v5.New(work, &v5.Options{Keys: keys, MessageLog: messagelog.New(db.Store, nil)}), work, db, keys}
+	return &fixture{v5.New(work, &v5.Options{Keys: keys, MessageLog: messagelog.New(db.Store, nil)}), work, db, keys}
 }
 
-// agent registers an agent that offers the capabilities.
-func (h *house) agent(t testing.TB, id string, capabilities ...string) {
+// agent registers an agent with capabilities.
+func (f *fixture) agent(t testing.TB, id string, capabilities ...string) {
 	t.Helper()
-	now, parent, sphere, budget := h.db.Now(), "orch-my-team", 8, int64(50_000)
-	require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
+	now, parent, sphere, budget := f.db.Now(), "orch-my-team", 8, int64(50_000)
+	require.NoError(t, f.db.Write(t.Context(), func(tx *store.Tx) error {
 		return tx.InsertAgent(models.Agent{
 			ID: id, Name: id, Level: 2, SphereID: &sphere, FrequencyHz: 555, Capabilities: capabilities, ParentID: &parent, TokenBudget: &budget,
 			IsActive: true, Version: 1, CreatedAt: now, UpdatedAt: now,
 		})
 	}))
-	require.NoError(t, h.work.ReindexAgent(t.Context(), id))
+	require.NoError(t, f.work.ReindexAgent(t.Context(), id))
 }
 
-// principal is whom a name in a transcript stands for: "user", "admin", or an agent.
+// principal returns the principal of a name in a transcript: "user", "user2", "admin", or an
+// agent.
 func principal(name string) models.Principal {
 	p := models.Principal{TokenID: "token-of-" + name, Name: name, Scopes: []models.Scope{models.ScopeMessagesSend}}
 	switch name {
-	case "user", "stranger":
+	case "user", "user2":
 	case "admin":
 		p.Scopes = []models.Scope{models.ScopeAdmin}
 	default:
@@ -91,12 +91,12 @@ func principal(name string) models.Principal {
 	return p
 }
 
-// says hands a line in and returns the answer's lines.
-func (h *house) says(t testing.TB, who, line string, wait time.Duration) []string {
+// send sends a message and returns the replies.
+func (f *fixture) send(t testing.TB, who, line string, wait time.Duration) []string {
 	t.Helper()
-	a := h.Receive(t.Context(), principal(who), []byte(line), wait)
-	if a.Joined && !a.IsError { // what a link does
-		_, err := h.work.Join(t.Context(), who, orchestrator.JoinRequest{Dialect: v5.Name, Version: a.Version, Link: "websocket", Places: a.Concurrency, MaxDepth: a.MaxDepth})
+	a := f.Receive(t.Context(), principal(who), []byte(line), wait)
+	if a.Joined && !a.IsError { // as a transport does
+		_, err := f.work.Join(t.Context(), who, orchestrator.JoinRequest{Protocol: v5.Name, ProtocolVersion: a.Version, Transport: "websocket", Concurrency: a.Concurrency, MaxDepth: a.MaxDepth})
 		require.NoError(t, err)
 	}
 	for l := range strings.SplitSeq(string(a.Body), "\n") {
@@ -106,44 +106,44 @@ func (h *house) says(t testing.TB, who, line string, wait time.Duration) []strin
 	return strings.Split(string(a.Body), "\n")
 }
 
-// settle waits until who chooses workers knows of them what is stored: what a task that has
-// just ended did to its worker is known a moment later.
-func (h *house) settle(t testing.TB) {
+// waitForWorkerCache waits until the cache of workers has the stored versions: the effect of a
+// task's end on its worker reaches the cache a moment later.
+func (f *fixture) waitForWorkerCache(t testing.TB) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		workers, err := h.work.Workers(t.Context(), "", 100)
+		workers, err := f.work.Workers(t.Context(), "", 100)
 		require.NoError(t, err)
 		for _, w := range workers {
-			if h.work.CachedWorker(w.AgentID).Version != w.Version {
+			if f.work.CachedWorker(w.AgentID).Version != w.Version {
 				return false
 			}
 		}
 		return true
-	}, time.Minute, time.Millisecond, "what is known of the workers is what is stored")
+	}, time.Minute, time.Millisecond, "the cache has the stored workers")
 }
 
-// parse reads a line of V5 or, where it has eight segments, of V4.
+// parse parses a message of V5 or, with eight segments, of V4.
 func parse(line string) (wire.Message, error) {
-	if strings.Count(line, "|") == v4.Segments-1 {
-		return v4.Parse(line)
+	if strings.Count(line, "|") == wire.SegmentsV4-1 {
+		return wire.ParseV4(line)
 	}
 	return wire.Parse(line)
 }
 
-// told returns what an agent is to be told.
-func (h *house) told(t *testing.T, id string) (out []string) {
+// receive waits for messages to an agent and returns them.
+func (f *fixture) receive(t *testing.T, id string) (out []string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		out = h.handOver(t, id)
+		out = f.render(t, id)
 		return len(out) > 0
-	}, time.Minute, time.Millisecond, "%s is told something", id)
+	}, time.Minute, time.Millisecond, "a message to %s", id)
 	return out
 }
 
 var number = regexp.MustCompile(`^M\d+\|`)
 
-// unnumbered is a line whose message number is not looked at: O1's begin anywhere.
-func unnumbered(lines []string) []string {
+// withoutNumbers replaces the message numbers, because O1 begins at any number.
+func withoutNumbers(lines []string) []string {
 	out := make([]string, len(lines))
 	for i, l := range lines {
 		out[i] = number.ReplaceAllString(l, "M*|")
@@ -153,15 +153,15 @@ func unnumbered(lines []string) []string {
 
 // transcript plays a conversation. A line is
 //
-//	agent NAME CAPABILITY…   an agent is registered
-//	NAME > LINE              somebody says it; "NAME wait > LINE" waits for the end,
-//	                         and "NAME until > LINE" says it until the work does not go on
-//	< LINE                   and gets the answer, one such line for each of it
-//	NAME < LINE              an agent is told it
-//	# …                      is for the reader
-func (h *house) transcript(t *testing.T, text string) {
+//	agent NAME CAPABILITY…   registers an agent
+//	NAME > MESSAGE           sends a message; "NAME wait > MESSAGE" waits for the outcome,
+//	                         and "NAME until > MESSAGE" repeats it until the reply is no U
+//	< MESSAGE                requires the next reply
+//	NAME < MESSAGE           requires a message to an agent
+//	# …                      is a comment
+func (f *fixture) transcript(t *testing.T, text string) {
 	t.Helper()
-	var answers []string
+	var replies []string
 	for n, l := range strings.Split(text, "\n") {
 		who, rest, _ := strings.Cut(l, " ")
 		at := "line " + string(rune('0'+(n+1)/10)) + string(rune('0'+(n+1)%10)) + ": " + l
@@ -169,34 +169,34 @@ func (h *house) transcript(t *testing.T, text string) {
 		case l == "" || l[0] == '#':
 		case who == "agent":
 			names := strings.Fields(rest)
-			h.agent(t, names[0], names[1:]...)
+			f.agent(t, names[0], names[1:]...)
 		case who == "<":
-			require.NotEmpty(t, answers, at)
-			require.Equal(t, rest, answers[0], at)
-			answers = answers[1:]
+			require.NotEmpty(t, replies, at)
+			require.Equal(t, rest, replies[0], at)
+			replies = replies[1:]
 		case strings.HasPrefix(rest, "< "):
-			require.Empty(t, answers, at)
-			require.Equal(t, []string{rest[2:]}, unnumbered(h.told(t, who)), at)
+			require.Empty(t, replies, at)
+			require.Equal(t, []string{rest[2:]}, withoutNumbers(f.receive(t, who)), at)
 		case strings.HasPrefix(rest, "> "):
-			require.Empty(t, answers, at)
+			require.Empty(t, replies, at)
 			if strings.Contains(rest, "|R|") {
-				h.settle(t)
+				f.waitForWorkerCache(t)
 			}
-			answers = unnumbered(h.says(t, who, rest[2:], 0))
+			replies = withoutNumbers(f.send(t, who, rest[2:], 0))
 		case strings.HasPrefix(rest, "wait > "):
-			require.Empty(t, answers, at)
-			answers = unnumbered(h.says(t, who, rest[7:], time.Minute))
+			require.Empty(t, replies, at)
+			replies = withoutNumbers(f.send(t, who, rest[7:], time.Minute))
 		case strings.HasPrefix(rest, "until > "):
-			require.Empty(t, answers, at)
+			require.Empty(t, replies, at)
 			require.Eventually(t, func() bool {
-				answers = unnumbered(h.says(t, who, rest[8:], 0))
-				return !strings.Contains(answers[0], "|U|")
+				replies = withoutNumbers(f.send(t, who, rest[8:], 0))
+				return !strings.Contains(replies[0], "|U|")
 			}, time.Minute, time.Millisecond, at)
 		default:
-			require.Fail(t, "a transcript cannot have this", at)
+			require.Fail(t, "invalid line of a transcript", at)
 		}
 	}
-	require.Empty(t, answers)
+	require.Empty(t, replies)
 }
 
 // TestTranscripts plays every conversation in testdata on both databases.
@@ -208,6 +208,6 @@ func TestTranscripts(t *testing.T) {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
-		rule(t, strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T, h *house) { h.transcript(t, string(text)) })
+		testOnDatabases(t, strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T, f *fixture) { f.transcript(t, string(text)) })
 	}
 }

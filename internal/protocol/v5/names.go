@@ -9,69 +9,71 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
-	"comet/internal/errs"
 	wire "comet/internal/wire/v5"
+	"comet/internal/wire/v5/codes"
 	"comet/models"
 )
 
-// self is the orchestrator that answers.
+// self is the address of this orchestrator, O1.
 var self = wire.Address{Role: wire.Orchestrator, Number: 1} //nolint:gochecknoglobals // a constant
 
-// contextName is the name of a context (PROTOCOL_V5 §6.1).
-func contextName(n int64) string { return models.ContextName(n) }
-
-// contextNumber is the number of the context with a name; ok is false for a name that
-// no context has.
-func contextNumber(name string) (n int64, ok bool) { return models.ContextNumber(name) }
-
-// agentAddress is that of an agent.
+// agentAddress returns the address of an agent.
 func (p *Protocol) agentAddress(ctx context.Context, agentID string) (wire.Address, error) {
 	n, err := p.orchestrator.AgentNumber(ctx, agentID)
-	return wire.NthWorker(int(n)), err
+	return wire.WorkerAddress(int(n)), err
 }
 
-// agentByAddress returns the agent that has an address. What is no worker's, and a worker that
-// there is not, is E41.
+// agentByAddress returns the agent with an address, or E41.
 func (p *Protocol) agentByAddress(ctx context.Context, a wire.Address) (string, error) {
-	n, ok := a.Nth()
+	n, ok := a.WorkerNumber()
 	if !ok {
-		return "", errorf(wire.E41, "", "%s is no worker", a)
+		return "", errorf(codes.E41, "", "%s is no worker", a)
 	}
-	id, err := p.orchestrator.AgentOfNumber(ctx, int64(n))
-	return id, notFoundAs(err, wire.E41, "there is no %s", a)
+	id, err := p.orchestrator.AgentByNumber(ctx, int64(n))
+	return id, notFoundAs(err, codes.E41, "there is no %s", a)
 }
 
-// rootTask returns the task that one was handed off from in the end: itself, for most.
+// rootTask returns the task at the top of a task's hierarchy: the task itself, for most.
 func (p *Protocol) rootTask(ctx context.Context, t models.Task) (models.Task, error) {
 	for t.ParentID != nil {
-		source, err := p.orchestrator.Task(ctx, *t.ParentID)
+		parent, err := p.orchestrator.Task(ctx, *t.ParentID)
 		if err != nil {
 			return t, err
 		}
-		t = source
+		t = parent
 	}
 	return t, nil
 }
 
-// namedTask returns the task that a message names by CTX and TID: the one at depth 0.
+// shortID returns the short id of a task's root.
+func (p *Protocol) shortID(ctx context.Context, t models.Task) (models.ShortID, error) {
+	root, err := p.rootTask(ctx, t)
+	if err != nil {
+		return models.ShortID{}, err
+	}
+	return p.orchestrator.ShortID(ctx, root.ID, root.SessionID)
+}
+
+// namedTask returns the task at depth 0 that a message names by CTX and TID.
 func (p *Protocol) namedTask(ctx context.Context, m wire.Message) (models.Task, error) {
 	tid, ok := m.Task.Number()
 	if !ok || tid == 0 {
-		return models.Task{}, errorf(wire.E10, "", "TID must name a task, not %s", m.Task)
+		return models.Task{}, errorf(codes.E10, "", "TID must name a task, not %s", m.Task)
 	}
-	n, ok := contextNumber(m.Context)
+	n, ok := models.ContextNumber(m.Context)
 	if !ok {
 		return models.Task{}, unknownSession(m.Context)
 	}
 	if _, err := p.orchestrator.SessionOfContext(ctx, n); err != nil {
-		return models.Task{}, notFoundAs(err, wire.E42, "there is no session %s", m.Context)
+		return models.Task{}, notFoundAs(err, codes.E42, "there is no session %s", m.Context)
 	}
 	t, err := p.orchestrator.TaskByShortID(ctx, models.ShortID{Context: n, Task: tid})
-	return t, notFoundAs(err, wire.E40, "there is no task %s in %s", m.Task, m.Context)
+	return t, notFoundAs(err, codes.E40, "there is no task %s in %s", m.Task, m.Context)
 }
 
-// workerTask returns the task that an agent speaks of. At a depth it is a part that was handed
-// off to the agent, and at 0 the task itself, or the agent's part where several do it.
+// workerTask returns the task that a worker's message is about: at a depth above 0 a subtask
+// that was handed off to the worker, and at 0 the task itself, or the worker's copy of it where
+// several workers execute it.
 func (p *Protocol) workerTask(ctx context.Context, s sender, m wire.Message) (models.Task, error) {
 	if s.task != nil {
 		return *s.task, nil
@@ -81,13 +83,13 @@ func (p *Protocol) workerTask(ctx context.Context, s sender, m wire.Message) (mo
 		return t, err
 	}
 	if m.Depth == 0 {
-		return p.workerSubtask(ctx, s, t)
+		return p.workerCopy(ctx, s, t)
 	}
-	orders, err := p.orchestrator.OpenTasksOf(ctx, s.agentID)
+	open, err := p.orchestrator.OpenTasksOf(ctx, s.agentID)
 	if err != nil {
 		return t, err
 	}
-	for _, o := range orders {
+	for _, o := range open {
 		if o.Task.Depth != m.Depth {
 			continue
 		}
@@ -95,91 +97,79 @@ func (p *Protocol) workerTask(ctx context.Context, s sender, m wire.Message) (mo
 			return o.Task, err
 		}
 	}
-	// A result may be said again by somebody who did not hear that it was noted, and late by
-	// somebody whose part is another's by now.
+	// A worker sends a result again when it has not received the A, and late when its subtask
+	// has been assigned to another worker meanwhile.
 	found, err := p.subtasksAt(ctx, t, m.Depth)
 	if err != nil {
 		return t, err
 	}
-	parts := make([]models.Task, len(found))
+	tasks := make([]models.Task, len(found))
 	for i, sub := range found {
-		parts[i] = sub.Task
+		tasks[i] = sub.Task
 	}
-	if sub, ok, err := p.selectSubtask(ctx, s.agentID, parts); ok || err != nil {
+	if sub, ok, err := p.selectTask(ctx, s.agentID, tasks); ok || err != nil {
 		return sub, err
 	}
-	return t, errorf(wire.E40, "", "%s has no task %s in %s at depth %d", s.address, m.Task, m.Context, m.Depth)
+	return t, errorf(codes.E40, "", "%s has no task %s in %s at depth %d", s.address, m.Task, m.Context, m.Depth)
 }
 
-// workerSubtask is the part of a task that an agent has beside others, and the task itself where
-// it has none.
-func (p *Protocol) workerSubtask(ctx context.Context, s sender, t models.Task) (models.Task, error) {
-	parts, err := p.orchestrator.Parts(ctx, t.ID)
+// workerCopy returns the worker's copy of a task that several workers execute, and the task
+// itself where the worker has none.
+func (p *Protocol) workerCopy(ctx context.Context, s sender, t models.Task) (models.Task, error) {
+	copies, err := p.orchestrator.Subtasks(ctx, t.ID)
 	if err != nil {
 		return t, err
 	}
-	parts = slices.DeleteFunc(parts, func(part models.Task) bool { return part.Depth != t.Depth })
-	if part, ok, err := p.selectSubtask(ctx, s.agentID, parts); ok || err != nil {
-		return part, err
+	copies = slices.DeleteFunc(copies, func(c models.Task) bool { return c.Depth != t.Depth })
+	if found, ok, err := p.selectTask(ctx, s.agentID, copies); ok || err != nil {
+		return found, err
 	}
 	return t, nil
 }
 
-// selectSubtask is the part that an agent speaks of, among some that one line could mean: what it
-// does now, and otherwise what it was given last, whoever has that by now. A late result is
-// one of the latter. ok is false where it never had any.
-func (p *Protocol) selectSubtask(ctx context.Context, agent string, parts []models.Task) (found models.Task, ok bool, err error) {
-	for _, part := range parts {
-		if part.AgentID == agent && !part.State.Ended() {
-			return part, true, nil
+// selectTask returns, of tasks with the same name, the one that a worker executes, and otherwise
+// the one that was assigned to it last: a late result belongs to that one. ok is false where
+// none was ever assigned to the worker.
+func (p *Protocol) selectTask(ctx context.Context, agentID string, tasks []models.Task) (found models.Task, ok bool, err error) {
+	for _, t := range tasks {
+		if t.AgentID == agentID && !t.State.Ended() {
+			return t, true, nil
 		}
 	}
 	var last time.Time
-	for _, part := range parts {
-		attempts, err := p.orchestrator.Attempts(ctx, part.ID)
+	for _, t := range tasks {
+		attempts, err := p.orchestrator.Attempts(ctx, t.ID)
 		if err != nil {
 			return found, false, err
 		}
 		for _, a := range attempts {
 			newer := a.AssignedAt.After(last) || a.AssignedAt.Equal(last) && found.State.Ended()
-			if a.AgentID == agent && (!ok || newer) {
-				found, ok, last = part, true, a.AssignedAt
+			if a.AgentID == agentID && (!ok || newer) {
+				found, ok, last = t, true, a.AssignedAt
 			}
 		}
 	}
 	return found, ok, nil
 }
 
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
-}
-
-// newMessage is what a line about a task says beside its type and data. from and to are set by
-// the caller.
+// newMessage returns a message about a task, without type, receiver and DATA.
 func (p *Protocol) newMessage(ctx context.Context, t models.Task) (wire.Message, error) {
-	root, err := p.rootTask(ctx, t)
-	if err != nil {
-		return wire.Message{}, err
-	}
-	h, err := p.orchestrator.ShortID(ctx, root.ID, root.SessionID)
+	name, err := p.shortID(ctx, t)
 	if err != nil {
 		return wire.Message{}, err
 	}
 	m := wire.Message{
-		From: self, Task: wire.TaskOf(h.Task), Context: contextName(h.Context), Depth: min(t.Depth, wire.MaxDepth),
+		From: self, Task: wire.NewTask(name.Task), Context: models.ContextName(name.Context), Depth: min(t.Depth, wire.MaxDepth),
 		Priority: wirePriority(t.Priority), State: wireState(t),
 	}
 	if t.Budget != nil {
-		m.Budget = wire.BudgetOf(*t.Budget - t.Tokens)
+		m.Budget = wire.NewBudget(*t.Budget - t.Tokens)
 	}
 	m.Number = p.numbers.next(m.Context)
 	return m, nil
 }
 
-// wireState is the letter of a task's state (PROTOCOL_V5 §4.1).
+// wireState returns the letter of a task's state (PROTOCOL_V5 §4.1).
 func wireState(t models.Task) wire.State {
 	switch t.State {
 	case models.TaskNew:
@@ -194,12 +184,12 @@ func wireState(t models.Task) wire.State {
 	return wire.Cancelled
 }
 
-// The priorities of the core and of the protocol (decisions: “P0→priority 2”).
-func wirePriority(p int) wire.Priority {
+// wirePriority and corePriority convert priorities (decisions: “P0→priority 2, P1→1, P2→0”).
+func wirePriority(priority int) wire.Priority {
 	switch {
-	case p >= 2:
+	case priority >= 2:
 		return wire.P0
-	case p == 1:
+	case priority == 1:
 		return wire.P1
 	}
 	return wire.P2
@@ -215,9 +205,16 @@ func corePriority(p wire.Priority) int {
 	return models.DefaultPriority
 }
 
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
 // messageNumbers counts our messages in each context (decisions: “Message numbers are per (CTX,
-// FROM), gaps allowed, and wrap at 9999”). A context that was not spoken in for long
-// begins anew, anywhere.
+// FROM), gaps allowed, and wrap at 9999”). A context without messages for long starts again at
+// any number.
 type messageNumbers struct {
 	start int
 
@@ -225,7 +222,7 @@ type messageNumbers struct {
 	last *lru.Cache[string, int]
 }
 
-// maxNumberedContexts is how many contexts are counted at a time.
+// maxNumberedContexts is the number of contexts whose last number is remembered.
 const maxNumberedContexts = 100_000
 
 func newMessageNumbers(now time.Time) *messageNumbers {
@@ -233,18 +230,15 @@ func newMessageNumbers(now time.Time) *messageNumbers {
 	return &messageNumbers{start: int(now.Unix() % wire.MaxNumber), last: last}
 }
 
-// next is the number of the next message; in system traffic it is counted as well.
-func (n *messageNumbers) next(of string) int {
+// next returns the number of the next message in a context, or of the next system message ("").
+func (n *messageNumbers) next(contextName string) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	last, ok := n.last.Get(of)
+	last, ok := n.last.Get(contextName)
 	if !ok {
 		last = n.start
 	}
 	next := last%wire.MaxNumber + 1
-	n.last.Add(strings.Clone(of), next) // of is part of a line
+	n.last.Add(strings.Clone(contextName), next) // it is a part of a received message
 	return next
 }
-
-// isNotFound reports whether a task is not kept any more.
-func isNotFound(err error) bool { return errs.Is(err, errs.NotFound) }

@@ -9,30 +9,37 @@ import (
 	"text/template"
 
 	"comet/internal/errs"
+	wire "comet/internal/wire/v5"
 	"comet/models"
 )
 
 //go:embed prompts/*.txt
 var promptFiles embed.FS
 
-// promptData is what a prompt is filled in with.
+// The capabilities that select the workers in the prompt of a research agent.
+const (
+	searchCapability   = "web_search"
+	analysisCapability = "data_analysis"
+)
+
+// maxPromptWorkers is the number of workers that a prompt lists.
+const maxPromptWorkers = 200
+
+// promptData is the data of a prompt's template.
 type promptData struct {
-	// Address and Caps are the agent's whose prompt it is, "" where there is none.
+	// Address and Caps are those of the agent whose prompt it is, "" for none.
 	Address, Caps string
-	// Analyst is another worker for what a research agent does not do itself.
+	// Analyst is another worker, for analyses that a research agent hands off.
 	Analyst string
 	Workers []promptWorker
 }
 
 type promptWorker struct{ Address, Name, State, Caps string }
 
-// maxPromptWorkers is how many workers a prompt lists.
-const maxPromptWorkers = 200
-
-// Prompt is one of the system prompts of PROTOCOL_V5 §13, “orchestrator”, “worker” or
-// “research”, filled in with the live registry. language is “fr”, as documented with the
-// decided corrections, or “en”; agentID is whom it is for, "" for nobody in particular.
-// The error is errs.NotFound for a name, a language or an agent that there is not.
+// Prompt returns a system prompt of PROTOCOL_V5 §13, “orchestrator”, “worker” or “research”,
+// filled in with the live registry. language is “fr”, the documented text with the decided
+// corrections, or “en”; agentID is the agent whose prompt it is, "" for none. The error is
+// errs.NotFound for an unknown name, language or agent.
 func (p *Protocol) Prompt(ctx context.Context, name, language, agentID string) (string, error) {
 	text, err := promptFiles.ReadFile("prompts/" + name + "." + language + ".txt")
 	if err != nil || strings.ContainsAny(name+language, "/.") {
@@ -64,35 +71,32 @@ func (p *Protocol) newPromptData(ctx context.Context, name, agentID string) (dat
 		data.Address, data.Caps = address.String(), capabilityList(agent)
 	}
 	workers, err := p.orchestrator.Workers(ctx, "", maxPromptWorkers)
-	for _, w := range workers {
-		if err != nil {
-			break
-		}
-		err = p.addWorker(ctx, &data, name, w, agentID)
+	if err != nil {
+		return data, err
 	}
-	return data, err
+	for _, w := range workers {
+		if w.State == models.WorkerOffline {
+			continue
+		}
+		agent, err := p.orchestrator.Agent(ctx, w.AgentID)
+		if err != nil {
+			return data, err
+		}
+		if !agent.IsActive {
+			continue
+		}
+		address, err := p.agentAddress(ctx, w.AgentID)
+		if err != nil {
+			return data, err
+		}
+		data.addWorker(name, agentID, w, agent, address)
+	}
+	return data, nil
 }
 
-// The capabilities by which the prompt of a research agent finds whom it is about.
-const (
-	searchCapability   = "web_search"
-	analysisCapability = "data_analysis"
-)
-
-// addWorker lists a worker that is there. The prompt of a research agent that is for nobody
-// in particular is for the first one that searches.
-func (p *Protocol) addWorker(ctx context.Context, data *promptData, name string, w models.Worker, agentID string) error {
-	if w.State == models.WorkerOffline {
-		return nil
-	}
-	agent, err := p.orchestrator.Agent(ctx, w.AgentID)
-	if err != nil || !agent.IsActive {
-		return err
-	}
-	address, err := p.agentAddress(ctx, w.AgentID)
-	if err != nil {
-		return err
-	}
+// addWorker lists a worker. The research prompt without an agent is that of the first worker that
+// searches.
+func (data *promptData) addWorker(name, agentID string, w models.Worker, agent models.Agent, address wire.Address) {
 	data.Workers = append(data.Workers, promptWorker{address.String(), agent.Name, string(w.State), capabilityList(agent)})
 	switch {
 	case name == "research" && agentID == "" && data.Address == "" && hasCapability(agent, searchCapability):
@@ -100,14 +104,13 @@ func (p *Protocol) addWorker(ctx context.Context, data *promptData, name string,
 	case w.AgentID != agentID && data.Analyst == "" && hasCapability(agent, analysisCapability):
 		data.Analyst = address.String() + "-ANALYST"
 	}
-	return nil
 }
 
 func hasCapability(a models.Agent, capability string) bool {
 	return slices.ContainsFunc(a.Capabilities, func(c string) bool { return models.CapabilityKey(c) == capability })
 }
 
-// capabilityList is what an agent offers, as a join declares it.
+// capabilityList returns the capabilities of an agent as a join declares them.
 func capabilityList(a models.Agent) string {
 	names := make([]string, len(a.Capabilities))
 	for i, c := range a.Capabilities {

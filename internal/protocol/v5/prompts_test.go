@@ -10,53 +10,53 @@ import (
 
 func TestPrompts(t *testing.T) {
 	t.Parallel()
-	rule(t, "they are filled in with who is there", func(t *testing.T, h *house) {
-		h.agent(t, "research", "web_search", "custom:web_dig")
-		h.agent(t, "analyst", "data_analysis")
-		h.says(t, "research", "M1|W1>O1|J|T0|-|-|-|0|S0|-|version=V5", 0)
-		h.says(t, "analyst", "M1|W2>O1|J|T0|-|-|-|0|S0|-|version=V5", 0)
+	testOnDatabases(t, "are filled in with the online workers", func(t *testing.T, f *fixture) {
+		f.agent(t, "research", "web_search", "custom:web_dig")
+		f.agent(t, "analyst", "data_analysis")
+		f.send(t, "research", "M1|W1>O1|J|T0|-|-|-|0|S0|-|version=V5", 0)
+		f.send(t, "analyst", "M1|W2>O1|J|T0|-|-|-|0|S0|-|version=V5", 0)
 
-		text, err := h.Prompt(t.Context(), "orchestrator", "fr", "")
+		text, err := f.Prompt(t.Context(), "orchestrator", "fr", "")
 		require.NoError(t, err)
 		require.Contains(t, text, "- W1 (research, online): caps=web_search,web_dig\n")
 		require.Contains(t, text, "- W2 (analyst, online): caps=data_analysis\n")
 		require.Contains(t, text, "Tu es COMET")
-		text, err = h.Prompt(t.Context(), "worker", "en", "research")
+		text, err = f.Prompt(t.Context(), "worker", "en", "research")
 		require.NoError(t, err)
 		require.Contains(t, text, "You are W1, a WORKER")
 		require.Contains(t, text, "web_search,web_dig")
-		require.Contains(t, text, "DEPTH+1 < max_depth", "as decided, not as documented")
-		text, err = h.Prompt(t.Context(), "research", "fr", "research")
+		require.Contains(t, text, "DEPTH+1 < max_depth", "the decided rule, not the documented one")
+		text, err = f.Prompt(t.Context(), "research", "fr", "research")
 		require.NoError(t, err)
 		require.Contains(t, text, "Tu es W1-RESEARCH")
 		require.Contains(t, text, "handoff vers W2-ANALYST")
 
-		for _, bad := range [][3]string{{"poet", "fr", ""}, {"worker", "de", ""}, {"../pipe", "fr", ""}, {"worker", "fr", "nobody"}} {
-			_, err := h.Prompt(t.Context(), bad[0], bad[1], bad[2])
+		for _, bad := range [][3]string{{"poet", "fr", ""}, {"worker", "de", ""}, {"../pipe", "fr", ""}, {"worker", "fr", "unknown"}} {
+			_, err := f.Prompt(t.Context(), bad[0], bad[1], bad[2])
 			require.True(t, errs.Is(err, errs.NotFound), bad)
 		}
 	})
-	rule(t, "that for research is for who searches, where it is for nobody", func(t *testing.T, h *house) {
-		h.agent(t, "analyst", "data_analysis")
-		h.agent(t, "searcher", "web_search")
-		h.says(t, "analyst", "M1|W1>O1|J|T0|-|-|-|0|S0|-|version=V5", 0)
-		h.says(t, "searcher", "M1|W2>O1|J|T0|-|-|-|0|S0|-|version=V5", 0)
+	testOnDatabases(t, "the research prompt without an agent is that of a searching worker", func(t *testing.T, f *fixture) {
+		f.agent(t, "analyst", "data_analysis")
+		f.agent(t, "searcher", "web_search")
+		f.send(t, "analyst", "M1|W1>O1|J|T0|-|-|-|0|S0|-|version=V5", 0)
+		f.send(t, "searcher", "M1|W2>O1|J|T0|-|-|-|0|S0|-|version=V5", 0)
 		for _, language := range []string{"fr", "en"} {
-			text, err := h.Prompt(t.Context(), "research", language, "")
+			text, err := f.Prompt(t.Context(), "research", language, "")
 			require.NoError(t, err)
 			require.Contains(t, text, "W2-RESEARCH")
 			require.Contains(t, text, "M<n>|W2>O1|TYPE")
 			require.Contains(t, text, "caps=web_search\n")
 			require.Contains(t, text, "W1-ANALYST")
 		}
-		text, err := h.Prompt(t.Context(), "worker", "en", "")
+		text, err := f.Prompt(t.Context(), "worker", "en", "")
 		require.NoError(t, err)
-		require.NotContains(t, text, "W2", "that for any worker names none")
+		require.NotContains(t, text, "W2", "the prompt without an agent names none")
 	})
-	rule(t, "nobody need be there", func(t *testing.T, h *house) {
+	testOnDatabases(t, "work without any worker", func(t *testing.T, f *fixture) {
 		for _, name := range []string{"orchestrator", "worker", "research"} {
 			for _, language := range []string{"fr", "en"} {
-				text, err := h.Prompt(t.Context(), name, language, "")
+				text, err := f.Prompt(t.Context(), name, language, "")
 				require.NoError(t, err)
 				require.Contains(t, text, "V5")
 				require.NotContains(t, text, "no value")

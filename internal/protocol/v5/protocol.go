@@ -1,11 +1,14 @@
-// Package v5 gives the lines of PROTOCOL_V5 their meaning: it turns them into the
-// orchestrator's verbs, and what comes of them, and what agents must be told, into lines.
-// The O1 that answers is this service. How a line is written is for wire/pipe, and how it
-// travels for link.
+// Package v5 gives the messages of PROTOCOL_V5 their meaning: it turns received messages into
+// calls of the orchestrator, and results and inbox messages of the core into V5 messages. The
+// O1 that replies is this service. Package internal/wire/v5 is the codec, and
+// internal/transport moves the bytes.
 //
-// A line names agents, sessions and tasks by short names (W3, S1, T1), which the
-// orchestrator keeps for whoever needs them. A task that was handed off has its source's
-// TID, one deeper, so that on the wire CTX, TID, DEPTH and the worker name it together.
+// A message names agents, sessions and tasks by short names (W3, S1, T1), which the orchestrator
+// assigns. A subtask that was handed off has the TID of its parent, one DEPTH deeper, so that
+// CTX, TID, DEPTH and the worker identify it together.
+//
+// Receive is the way in: it parses, authenticates, finds the task, handles the message by its
+// type and logs it. Render is the way out.
 package v5
 
 import (
@@ -22,28 +25,51 @@ import (
 	"comet/internal/protocol"
 	"comet/internal/protocol/v5/messagelog"
 	wire "comet/internal/wire/v5"
+	"comet/internal/wire/v5/codes"
 	"comet/models"
 )
 
-// Name is what a worker that speaks it has as its dialect, and Subprotocol its name on a
-// WebSocket.
 const (
-	Name        = "pipe"
+	// Name is the protocol of a worker that speaks V5.
+	Name = "pipe"
+	// Class is the class of tasks that are requested in V5 (orchestrator.Options.Classes).
+	Class = Name
+	// Subprotocol is the WebSocket subprotocol.
 	Subprotocol = "v5"
+	// Version and VersionV4 are the versions that a join can state (PROTOCOL_V5 §14).
+	Version   = "V5"
+	VersionV4 = "V4"
 )
 
-// Version is the version that is spoken, as a join states it (PROTOCOL_V5 §14).
-const Version = "V5"
+// contentType is the media type of a reply over HTTP.
+const contentType = "text/plain; charset=utf-8"
+
+// Policy returns how tasks of Class are timed, retried and assigned: two retries after a timeout
+// and one after E32, another worker after E30 and E31, two questions, 60 s for an answer and
+// then its first option, depth 4 (PROTOCOL_V5 §5.4, §7, §8.2).
+func Policy() orchestrator.Policy {
+	return orchestrator.Policy{
+		Timeout: 30 * time.Second, QueueTimeout: 10 * time.Minute, ReplyTimeout: time.Minute,
+		Retries: 2, Backoff: []time.Duration{time.Second, 2 * time.Second},
+		RetryOn: []orchestrator.Failure{
+			orchestrator.FailureTimeout, orchestrator.FailureUnavailable, orchestrator.FailureSaturated, orchestrator.FailureResource,
+		},
+		RetryLimits:     map[orchestrator.Failure]int{orchestrator.FailureResource: 1},
+		ReassignOn:      []orchestrator.Failure{orchestrator.FailureUnavailable, orchestrator.FailureSaturated},
+		BreakerFailures: 5, BreakerPause: time.Minute,
+		MaxDepth: 4, MaxQuestions: 2, UseFirstOption: true,
+	}
+}
 
 // Options configures New; nil is the zero value.
 type Options struct {
-	// Clock tells the time, default time.Now.
+	// Clock returns the time, default time.Now.
 	Clock func() time.Time
-	// Keys are what agents sign with; without them no agent has a key.
+	// Keys are the agents' signing keys; without them no agent has a key.
 	Keys *auth.Keys
-	// MessageLog stores the messages of conversations; without it none can be referred to.
+	// MessageLog stores the messages of conversations; without it no message can be referred to.
 	MessageLog *messagelog.Log
-	// Logger hears of every line, and of our own failures; default discards.
+	// Logger receives every message and our own failures; default discards.
 	Logger *slog.Logger
 }
 
@@ -60,33 +86,33 @@ type Protocol struct {
 
 var _ protocol.Protocol = (*Protocol)(nil)
 
-// New returns the dialect over the orchestrator.
+// New returns the protocol over the orchestrator.
 func New(work *orchestrator.Orchestrator, opts *Options) *Protocol {
-	d := &Protocol{orchestrator: work, clock: time.Now, log: slog.New(slog.DiscardHandler)}
-	if opts != nil && opts.Clock != nil {
-		d.clock = opts.Clock
-	}
-	if opts != nil && opts.Logger != nil {
-		d.log = opts.Logger
-	}
+	p := &Protocol{orchestrator: work, clock: time.Now, log: slog.New(slog.DiscardHandler)}
 	if opts != nil {
-		d.keys, d.messages = opts.Keys, opts.MessageLog
+		p.keys, p.messages = opts.Keys, opts.MessageLog
+		if opts.Clock != nil {
+			p.clock = opts.Clock
+		}
+		if opts.Logger != nil {
+			p.log = opts.Logger
+		}
 	}
-	d.numbers, d.pageCache = newMessageNumbers(d.clock()), newPageCache()
-	return d
+	p.numbers, p.pageCache = newMessageNumbers(p.clock()), newPageCache()
+	return p
 }
 
-// Name implements protocol.Dialect.
+// Name implements protocol.Protocol.
 func (p *Protocol) Name() string { return Name }
 
-// Subprotocol implements protocol.Dialect.
+// Subprotocol implements protocol.Protocol.
 func (p *Protocol) Subprotocol() string { return Subprotocol }
 
-// Unframed implements protocol.Dialect: its lines hold nothing but its messages.
+// Unframed implements protocol.Protocol: a connection carries nothing but messages.
 func (p *Protocol) Unframed() bool { return true }
 
-// OrderingKey implements protocol.Dialect: TID and CTX, the fourth segment and the ninth. A join
-// is about everything, whatever it has there, and so is a line of V4, which has no CTX.
+// OrderingKey implements protocol.Protocol with TID and CTX, the fourth and the ninth segment. A
+// join is ordered with everything, and so is a message of V4, which has no CTX.
 func (p *Protocol) OrderingKey(raw []byte) string {
 	var task string
 	for n := 1; ; n++ {
@@ -103,13 +129,13 @@ func (p *Protocol) OrderingKey(raw []byte) string {
 	}
 }
 
-// Negotiate implements protocol.Dialect: the version is agreed on in the join.
+// Negotiate implements protocol.Protocol: the join states the version.
 func (p *Protocol) Negotiate([]string) (string, error) { return Version, nil }
 
-// Accepts implements protocol.Dialect: every agent can have a number.
+// Accepts implements protocol.Protocol: every agent can have a number.
 func (p *Protocol) Accepts(models.Agent) error { return nil }
 
-// Token implements protocol.Dialect: the token of a join (decisions: “Who is speaking”).
+// Token implements protocol.Protocol with the pair token= of a join.
 func (p *Protocol) Token(raw []byte) (token string, rest []byte) {
 	m, err := wire.Parse(string(raw))
 	if err != nil || m.Type != wire.Join {
@@ -120,67 +146,58 @@ func (p *Protocol) Token(raw []byte) (token string, rest []byte) {
 		return "", raw
 	}
 	m.Data = data
-	line, err := wire.Format(m)
+	text, err := wire.Format(m)
 	if err != nil {
 		return "", raw
 	}
-	return token, []byte(line)
+	return token, []byte(text)
 }
 
-// Introduction returns the name that a join proposes with name=, for an agent that is not
-// registered yet. Its error is for Refuse: it is no join, or one whose token may be cut off.
+// Introduction returns the name= of a join, for an agent that is not registered yet. The error
+// is for Refuse: the message is no join, or its token may have been truncated.
 func (p *Protocol) Introduction(raw []byte) (name string, err error) {
 	m, err := parse(string(raw), isV4(raw))
 	if err != nil {
 		return "", err
 	}
 	if m.Type != wire.Join || m.From.Role != wire.Worker {
-		return "", errorf(wire.E13, "from", "the first line must be a worker's J, not %s of %s", m.Type, m.From)
+		return "", errorf(codes.E13, "from", "the first message must be a worker's J, not %s from %s", m.Type, m.From)
 	}
 	if m.Warnings.Has(wire.DataTruncated) && !has(m.Data, keyToken) {
-		return "", errorf(wire.E10, "", "DATA has more than %d characters; a token behind them is lost", wire.MaxData)
+		return "", errorf(codes.E10, "", "DATA has more than %d characters; a token after them is lost", wire.MaxData)
 	}
 	name, _ = m.Data.Get("name")
 	_, err = checkJoin(m)
 	return name, err
 }
 
-// Receive implements protocol.Dialect.
+// Receive implements protocol.Protocol.
 func (p *Protocol) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) protocol.Reply {
-	old := p.repliesInV4(from, raw)
-	m, s, err := p.readMessage(ctx, from, raw, old)
+	v4 := p.repliesInV4(from, raw)
+	m, s, err := p.readMessage(ctx, from, raw, v4)
 	if err != nil {
-		return p.replyInVersion(old, p.markUnauthenticated(ctx, from, p.logReply(ctx, s, p.errorReply(m, err))))
+		return p.replyInVersion(v4, p.markUnauthenticated(ctx, from, p.logReply(ctx, s, p.errorReply(m, err))))
 	}
-	var answer protocol.Reply
-	if err = p.resolveTask(ctx, &s, m, old); err == nil {
-		answer, err = p.handleMessage(ctx, s, m, wait)
+	var reply protocol.Reply
+	if err = p.resolveTask(ctx, &s, m, v4); err == nil {
+		reply, err = p.handleMessage(ctx, s, m, wait)
 	}
 	if err == nil {
 		s.incoming.log(p.withShortNames(ctx, s, m))
 	} else {
-		answer = p.errorReply(m, err)
+		reply = p.errorReply(m, err)
 	}
-	return p.signReply(ctx, s.agentID, m, p.replyInVersion(old, p.logReply(ctx, s, answer)))
+	return p.signReply(ctx, s.agentID, m, p.replyInVersion(v4, p.logReply(ctx, s, reply)))
 }
 
-// replyInVersion is an answer in the version that somebody is answered in.
-func (p *Protocol) replyInVersion(old bool, a protocol.Reply) protocol.Reply {
-	if old {
-		return p.toV4(a)
-	}
-	return a
-}
-
-// readMessage reads a message, of V4 where old is set, and finds out whose it is. What is wrong
-// with it behind that is for heed: it is known to have come from its sender then, and its
-// signature is taken.
-func (p *Protocol) readMessage(ctx context.Context, from models.Principal, raw []byte, old bool) (m wire.Message, s sender, err error) {
-	if m, err = parse(string(raw), old); err != nil {
+// readMessage parses a message, identifies its sender and verifies its signature. Errors that do
+// not concern the sender are left to resolveTask, when the signature counts as used.
+func (p *Protocol) readMessage(ctx context.Context, from models.Principal, raw []byte, v4 bool) (m wire.Message, s sender, err error) {
+	if m, err = parse(string(raw), v4); err != nil {
 		return p.withTokenSender(ctx, from, m), s, err
 	}
-	var told bool
-	if m.Data, _, told = m.Data.Cut(keyToken); told && protocol.ConnectionOf(ctx).Remote { // it is nobody else's business
+	var hasToken bool
+	if m.Data, _, hasToken = m.Data.Cut(keyToken); hasToken && protocol.ConnectionOf(ctx).Remote {
 		return m, s, errTokenOverNetwork()
 	}
 	if s, err = p.identifySender(ctx, from, m); err == nil {
@@ -193,9 +210,9 @@ func (p *Protocol) readMessage(ctx context.Context, from models.Principal, raw [
 	return m, s, err
 }
 
-// resolveTask finds out which task a message of V4 is about, and looks at its cause.
-func (p *Protocol) resolveTask(ctx context.Context, s *sender, m wire.Message, old bool) error {
-	if old {
+// resolveTask finds the task of a message of V4, which has no CTX, and checks pid=.
+func (p *Protocol) resolveTask(ctx context.Context, s *sender, m wire.Message, v4 bool) error {
+	if v4 {
 		if err := p.resolveTaskV4(ctx, s, m); err != nil {
 			return err
 		}
@@ -217,7 +234,7 @@ func (p *Protocol) handleMessage(ctx context.Context, s sender, m wire.Message, 
 	return p.handleAgentMessage(ctx, s, m)
 }
 
-// handleUserMessage takes what somebody says of a task that he asked for.
+// handleUserMessage handles what a user can send besides R and Q.
 func (p *Protocol) handleUserMessage(ctx context.Context, s sender, m wire.Message, wait time.Duration) (protocol.Reply, error) {
 	switch {
 	case m.Type == wire.Clarify:
@@ -227,10 +244,10 @@ func (p *Protocol) handleUserMessage(ctx context.Context, s sender, m wire.Messa
 	case m.Type == wire.Broadcast:
 		return p.handleBroadcast(ctx, s, m)
 	}
-	return protocol.Reply{}, errorf(wire.E14, "", "a user sends R, C, B, Q and U with the state X, not %s", m.Type)
+	return protocol.Reply{}, errorf(codes.E14, "", "a user sends R, C, B, Q and U with the state X, not %s", m.Type)
 }
 
-// handleAgentMessage takes what an agent says of itself, and of the work it has.
+// handleAgentMessage handles what an agent can send besides R and Q.
 func (p *Protocol) handleAgentMessage(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
 	if err := checkState(m); err != nil {
 		return protocol.Reply{}, err
@@ -248,7 +265,7 @@ func (p *Protocol) handleAgentMessage(ctx context.Context, s sender, m wire.Mess
 		return p.handleAck(ctx, s, m)
 	case wire.Update:
 		if m.State == wire.Cancelled {
-			return p.handleCancel(ctx, s, m) // of what it asked for itself
+			return p.handleCancel(ctx, s, m) // of a task that the agent requested
 		}
 		return p.handleUpdate(ctx, s, m)
 	case wire.Success:
@@ -256,18 +273,18 @@ func (p *Protocol) handleAgentMessage(ctx context.Context, s sender, m wire.Mess
 	case wire.Failure:
 		return p.handleFailure(ctx, s, m)
 	case wire.Clarify:
-		if has(m.Data, "answer") || has(m.Data, "choice") {
+		if isAnswer(m.Data) {
 			return p.handleAnswer(ctx, s, m, 0)
 		}
 		return p.handleQuestion(ctx, s, m)
 	case wire.Handoff:
 		return p.handleHandoff(ctx, s, m)
 	}
-	return protocol.Reply{}, errorf(wire.E14, "", "%s is for O1 to send", m.Type)
+	return protocol.Reply{}, errorf(codes.E14, "", "only O1 sends %s", m.Type)
 }
 
-// checkState refuses a report whose STATE says something else than its type (PROTOCOL_V5
-// §4.1); none says nothing.
+// checkState rejects a report whose STATE contradicts its type (PROTOCOL_V5 §4.1). An absent
+// STATE is valid.
 func checkState(m wire.Message) error {
 	want := wire.Running
 	switch m.Type {
@@ -282,14 +299,12 @@ func checkState(m wire.Message) error {
 	if m.State == 0 || m.State == want || m.Type == wire.Update && m.State == wire.Cancelled {
 		return nil
 	}
-	return errorf(wire.E15, wire.ReasonTransition, "the state of %s is %s, not %s", m.Type, want, m.State)
+	return errorf(codes.E15, codes.ReasonTransition, "the state of %s is %s, not %s", m.Type, want, m.State)
 }
 
-const contentType = "text/plain; charset=utf-8"
-
-// reply answers a message with one of our own. Over a line that stays open it is sent
-// where reply is set.
-func (p *Protocol) reply(to wire.Message, t wire.Type, s wire.State, data *wire.Writer, reply bool) (protocol.Reply, error) {
+// reply replies to a message from O1. sendBack is whether the reply is sent over a connection
+// that stays open; over HTTP it always is.
+func (p *Protocol) reply(to wire.Message, t wire.Type, s wire.State, data *wire.Writer, sendBack bool) (protocol.Reply, error) {
 	text, err := data.Data()
 	if err != nil {
 		return protocol.Reply{}, err
@@ -300,15 +315,15 @@ func (p *Protocol) reply(to wire.Message, t wire.Type, s wire.State, data *wire.
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	return protocol.Reply{Status: http.StatusOK, Body: []byte(line), ContentType: contentType, SendBack: reply}, nil
+	return protocol.Reply{Status: http.StatusOK, Body: []byte(line), ContentType: contentType, SendBack: sendBack}, nil
 }
 
-// acknowledge is the answer to a message whose effect is committed.
-func (p *Protocol) acknowledge(to wire.Message, word string, reply bool) (protocol.Reply, error) {
-	return p.reply(to, wire.Ack, to.State, ackData(word, to), reply || to.Warnings != 0) // what was put right is told in any case
+// acknowledge replies with A to a message whose effect is committed. Warnings are always sent.
+func (p *Protocol) acknowledge(to wire.Message, word string, sendBack bool) (protocol.Reply, error) {
+	return p.reply(to, wire.Ack, to.State, ackData(word, to), sendBack || to.Warnings != 0)
 }
 
-// ackData begins the DATA of an answer: a word, and what was put right in the message.
+// ackData begins the DATA of an A: a word, and the warnings about the message.
 func ackData(word string, to wire.Message) *wire.Writer {
 	w := new(wire.Writer).Flag(word)
 	if to.Warnings != 0 {
@@ -317,8 +332,8 @@ func ackData(word string, to wire.Message) *wire.Writer {
 	return w
 }
 
-// notFoundAs gives the core's errs.NotFound its code in the protocol.
-func notFoundAs(err error, code wire.Code, format string, args ...any) error {
+// notFoundAs replaces errs.NotFound by an error with a code of the protocol.
+func notFoundAs(err error, code codes.Code, format string, args ...any) error {
 	if errs.Is(err, errs.NotFound) {
 		return errorf(code, "", format, args...)
 	}

@@ -12,214 +12,213 @@ import (
 	"comet/models"
 )
 
-// Render implements dialect.Dialect. What V4 cannot say is given back for a worker that
-// speaks it, which ends its attempt. Who signs is told in signed lines.
+// Render implements protocol.Protocol. A message that V4 cannot express fails the attempt of a V4
+// worker.
 func (p *Protocol) Render(ctx context.Context, agent models.Agent, m models.InboxMessage, _ int) ([][]byte, error) {
-	lines, err := p.renderV5(ctx, agent, m)
-	if err == nil && len(lines) > 0 && p.knowsOnlyV4(agent.ID) {
-		lines, err = p.renderV4(ctx, agent, m, lines)
+	out, ok, err := p.renderMessage(ctx, agent, m)
+	if err != nil || !ok {
+		return nil, err
 	}
-	for i := 0; err == nil && i < len(lines); i++ {
-		var line string
-		line, err = p.sign(ctx, agent.ID, string(lines[i]))
-		lines[i] = []byte(line)
+	var line string
+	if p.knowsOnlyV4(agent.ID) {
+		line, err = p.renderV4(ctx, agent, m, out)
+	} else {
+		line, err = wire.Format(out)
 	}
-	return lines, err
+	if err != nil || line == "" {
+		return nil, err
+	}
+	if m.Kind != models.MessageNotice {
+		p.logOutgoing(ctx, out)
+	}
+	if line, err = p.sign(ctx, agent.ID, line); err != nil {
+		return nil, err
+	}
+	return [][]byte{[]byte(line)}, nil
 }
 
-func (p *Protocol) renderV5(ctx context.Context, agent models.Agent, m models.InboxMessage) ([][]byte, error) {
+// renderMessage returns an inbox message in V5. ok is false where it is no longer true.
+func (p *Protocol) renderMessage(ctx context.Context, agent models.Agent, m models.InboxMessage) (out wire.Message, ok bool, err error) {
 	if m.Kind == models.MessageNotice {
-		out, err := p.broadcastMessage(m)
-		if err != nil {
-			return nil, err
-		}
-		line, err := wire.Format(out)
-		return [][]byte{[]byte(line)}, err
+		out, err = p.broadcastMessage(m)
+		return out, err == nil, err
 	}
 	t, err := p.orchestrator.Task(ctx, m.TaskID)
 	if isNotFound(err) {
-		return nil, nil
+		return out, false, nil
 	}
 	if err != nil {
-		return nil, err
+		return out, false, err
 	}
-	out, err := p.newMessage(ctx, t)
-	if err != nil {
-		return nil, err
+	if out, err = p.newMessage(ctx, t); err != nil {
+		return out, false, err
 	}
 	if out.To, err = p.agentAddress(ctx, agent.ID); err != nil {
-		return nil, err
+		return out, false, err
 	}
 	switch m.Kind {
 	case models.MessageAssign:
 		if t.State.Ended() || t.Attempt != m.Attempt || t.AgentID != agent.ID {
-			return nil, nil
+			return out, false, nil
 		}
 		err = p.writeAssignment(ctx, &out, t)
 	case models.MessageCancel:
 		out.Type, out.State = wire.Update, wire.Cancelled
-		out.Data, err = new(wire.Writer).Text("reason", jsonText(m.Data, "reason")).Data()
+		out.Data, err = new(wire.Writer).Text(keyReason, jsonText(m.Data, "reason")).Data()
 	case models.MessageReply:
 		out.Type = wire.Clarify
 		out.Data, err = answerData(jsonText(m.Data, "answer"), out.Task)
 	case models.MessageQuestion:
 		if t.WaitingFor != models.WaitForReply || t.Attempt != m.Attempt {
-			return nil, nil
+			return out, false, nil
 		}
 		err = p.writeQuestion(ctx, &out, t)
 	case models.MessageTaskEnded:
-		if t.AgentID != "" && t.ParentID != nil { // its part answers it (§5.3)
+		if t.AgentID != "" && t.ParentID != nil { // the worker replies to a hand-off (§5.3)
 			if out.From, err = p.agentAddress(ctx, t.AgentID); err != nil {
-				return nil, err
+				return out, false, err
 			}
 		}
 		err = p.writeOutcome(ctx, &out, t)
 	default:
-		return nil, nil
+		return out, false, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	line, err := wire.Format(out)
-	if err == nil {
-		p.logOutgoing(ctx, out)
-	}
-	return [][]byte{[]byte(line)}, err
+	return out, err == nil, err
 }
 
-// jsonText is a member of what an inbox message carries.
+// jsonText returns a text member of the data of an inbox message, which the core has written.
 func jsonText(data json.RawMessage, name string) string {
 	var members map[string]string
-	_ = json.Unmarshal(data, &members) // written by the core
+	_ = json.Unmarshal(data, &members)
 	return members[name]
 }
 
-// writeAssignment is the R that gives a task to a worker, and the X that gives it a part of
-// another's (§5.2, §5.3, §8.2).
-func (p *Protocol) writeAssignment(ctx context.Context, out *wire.Message, t models.Task) error {
+// writeAssignment makes m the R that assigns a task to a worker, or the X that assigns a subtask
+// (§5.2, §5.3, §8.2).
+func (p *Protocol) writeAssignment(ctx context.Context, m *wire.Message, t models.Task) error {
 	order, err := p.orchestrator.TaskWithInput(ctx, t.ID)
 	if err != nil {
 		return err
 	}
-	out.Type, out.State = wire.Request, wire.New
+	m.Type, m.State = wire.Request, wire.New
 	if t.ParentID != nil {
-		source, err := p.orchestrator.Task(ctx, *t.ParentID)
+		parent, err := p.orchestrator.Task(ctx, *t.ParentID)
 		if err != nil {
 			return err
 		}
-		if t.Depth > source.Depth { // and not one of several that do the same
-			out.Type, out.State = wire.Handoff, wire.Running
+		if t.Depth > parent.Depth { // and not one of several workers' copies
+			m.Type, m.State = wire.Handoff, wire.Running
 		}
-		if source.AgentID != "" {
-			if out.From, err = p.agentAddress(ctx, source.AgentID); err != nil {
+		if parent.AgentID != "" {
+			if m.From, err = p.agentAddress(ctx, parent.AgentID); err != nil {
 				return err
 			}
 		}
 	}
-	again, err := p.retryInfoOf(ctx, t, order)
+	retry, simplify, err := p.retryOf(ctx, t, order)
 	if err != nil {
 		return err
 	}
-	if out.Data, err = p.requestData(order.Task, order.Input, out.Task, again.Retry); err != nil || !again.simplify {
+	if m.Data, err = p.requestData(order.Task, order.Input, m.Task, retry); err != nil || !simplify {
 		return err
 	}
-	if simpler := out.Data + ";" + keySimplify; utf8.RuneCountInString(string(simpler)) <= wire.MaxData {
-		out.Data = simpler
+	if simpler := m.Data + ";" + keySimplify; utf8.RuneCountInString(string(simpler)) <= wire.MaxData {
+		m.Data = simpler
 	} else {
-		out.Data = wire.Data(keySimplify + ";params=" + wire.Ref{Kind: wire.RefTask, Task: out.Task, Field: "params"}.String())
+		m.Data = wire.Data(keySimplify + ";params=" + paramsRef(m.Task).String())
 	}
 	return nil
 }
 
-// retryInfo is what a further attempt says of those before it.
-type retryInfo struct {
-	wire.Retry
-
-	simplify bool // the budget did not cover one, so less is asked for
+// paramsRef is the reference to the parameters of a task.
+func paramsRef(tid wire.Task) wire.Ref {
+	return wire.Ref{Kind: wire.RefTask, Task: tid, Field: "params"}
 }
 
-func (p *Protocol) retryInfoOf(ctx context.Context, t models.Task, order orchestrator.TaskWithInput) (out retryInfo, err error) {
+// retryOf returns what a further attempt states about those before it. simplify is set where the
+// budget did not cover an earlier one and the worker is asked for a simpler result.
+func (p *Protocol) retryOf(ctx context.Context, t models.Task, order orchestrator.TaskWithInput) (retry wire.Retry, simplify bool, err error) {
 	if t.Attempt <= 1 {
-		return out, nil
+		return retry, false, nil
 	}
 	attempts, err := p.orchestrator.Attempts(ctx, t.ID)
 	if err != nil {
-		return out, err
+		return retry, false, err
 	}
-	if out.simplify, err = orchestrator.WantsSimplerResult(order.Input, attempts); err != nil {
-		return out, err
+	if simplify, err = orchestrator.WantsSimplerResult(order.Input, attempts); err != nil {
+		return retry, false, err
 	}
-	most := Policy().Retries
-	if asked := order.Override.Retries; asked != nil {
-		most = *asked
+	limit := Policy().Retries
+	if requested := order.Override.Retries; requested != nil {
+		limit = *requested
 	}
-	out.Attempt, out.Max = t.Attempt-1, max(most, t.Attempt-1)
+	retry.Attempt, retry.Max = t.Attempt-1, max(limit, t.Attempt-1)
 	for i := len(attempts) - 1; i >= 0; i-- {
 		a := attempts[i]
 		if a.Attempt >= t.Attempt || a.AgentID == "" || a.AgentID == t.AgentID {
 			continue
 		}
-		if out.From, err = p.agentAddress(ctx, a.AgentID); err != nil {
-			return out, err
+		if retry.From, err = p.agentAddress(ctx, a.AgentID); err != nil {
+			return retry, false, err
 		}
-		out.Reason = string(errorCode(models.Task{ErrorCode: a.ErrorCode, Attempt: a.Attempt}, failureDetail{}))
+		retry.Reason = string(errorCode(models.Task{ErrorCode: a.ErrorCode, Attempt: a.Attempt}, storedReport{}))
 		break
 	}
-	return out, nil
+	return retry, simplify, nil
 }
 
-// requestData is the DATA of a request. What was asked for in this protocol is passed on as it
-// came; other parameters become pairs, or a reference where they cannot.
-func (p *Protocol) requestData(t models.Task, in models.TaskInput, tid wire.Task, again wire.Retry) (wire.Data, error) {
+// requestData returns the DATA of an assignment. That of a request in V5 is forwarded as it was
+// received; other parameters become pairs, or a reference where pairs cannot hold them.
+func (p *Protocol) requestData(t models.Task, in models.TaskInput, tid wire.Task, retry wire.Retry) (wire.Data, error) {
 	if t.Class == Class {
-		kept, err := readRequestMeta(in)
+		meta, err := readRequestMeta(in)
 		if err != nil {
 			return "", err
 		}
-		if data, ok := forwardedData(kept.Data, again); ok && !strings.Contains(string(data), "#MSG:") { // which would mean another one
+		if data, ok := forwardedData(meta.Data, retry); ok && !strings.Contains(string(data), "#MSG:") { // it would mean another message
 			return data, nil
 		}
 	}
-	w := new(wire.Writer)
-	if name := capabilityName(in.Capabilities); name != "" {
-		w.Add("call", name)
-	}
-	if writeParameters(w, in.Parameters) {
-		if data, err := w.Retry(again).Data(); err == nil {
+	if w := callData(in); writeParameters(w, in.Parameters) {
+		if data, err := w.Retry(retry).Data(); err == nil {
 			return data, nil
 		}
 	}
-	w = new(wire.Writer)
-	if name := capabilityName(in.Capabilities); name != "" {
-		w.Add("call", name)
-	}
-	w.Ref("params", wire.Ref{Kind: wire.RefTask, Task: tid, Field: "params"})
-	data, err := w.Retry(again).Data()
-	var e *wire.Error
-	if errors.As(err, &e) { // a name that DATA cannot say: the parameters have it all
-		return new(wire.Writer).Ref("params", wire.Ref{Kind: wire.RefTask, Task: tid, Field: "params"}).Data()
+	data, err := callData(in).Ref("params", paramsRef(tid)).Retry(retry).Data()
+	var invalid *wire.Error
+	if errors.As(err, &invalid) { // DATA cannot hold the capability: Q reads it with the parameters
+		return new(wire.Writer).Ref("params", paramsRef(tid)).Data()
 	}
 	return data, err
 }
 
-// forwardedData is DATA as the asker wrote it, with what is to be said of attempts before and
-// without what is for O1, what the asker said of attempts, and the number of a message that
-// its worker never saw. ok is false where that cannot be said, or would be mistaken.
-func forwardedData(data wire.Data, again wire.Retry) (said wire.Data, ok bool) {
-	asked := data
-	for p := range asked.Pairs() {
-		if isRequestPair(p.Key) || isAttemptPair(asked, p.Key, again) || p.Key == "pid" {
-			data, _, _ = data.Cut(p.Key)
+// callData begins the DATA of a request with call=.
+func callData(in models.TaskInput) *wire.Writer {
+	w := new(wire.Writer)
+	if len(in.Capabilities) > 0 {
+		w.Add("call", strings.TrimPrefix(in.Capabilities[0], "custom:"))
+	}
+	return w
+}
+
+// forwardedData returns the DATA of a request as the requester wrote it, without the pairs for O1
+// and those about attempts, and with those that O1 states about earlier attempts. ok is false
+// where DATA cannot hold that, or would be ambiguous.
+func forwardedData(requested wire.Data, retry wire.Retry) (data wire.Data, ok bool) {
+	data = requested
+	for pair := range requested.Pairs() {
+		if isRequestPair(pair.Key) || isAttemptPair(requested, pair.Key, retry) || pair.Key == "pid" { // pid= counts in another conversation
+			data, _, _ = data.Cut(pair.Key)
 			data = wire.Data(strings.TrimSuffix(string(data), ";"))
 		}
 	}
-	if again.Max != 0 && has(data, keyMax) { // which is a parameter
+	if retry.Max != 0 && has(data, keyMax) { // max= is a parameter
 		return "", false
 	}
 	if strings.Trim(string(data), "; ") == "" {
 		data = "-"
 	}
-	more, err := new(wire.Writer).Retry(again).Data()
+	more, err := new(wire.Writer).Retry(retry).Data()
 	if err != nil {
 		return "", false
 	}
@@ -230,5 +229,5 @@ func forwardedData(data wire.Data, again wire.Retry) (said wire.Data, ok bool) {
 		return more, true
 	}
 	data += ";" + more
-	return data, len([]rune(string(data))) <= wire.MaxData
+	return data, utf8.RuneCountInString(string(data)) <= wire.MaxData
 }

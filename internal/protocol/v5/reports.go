@@ -3,51 +3,42 @@ package v5
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
 	wire "comet/internal/wire/v5"
+	"comet/internal/wire/v5/codes"
 	"comet/models"
 )
 
-// reportError gives the core's refusals of a report their codes.
-func reportError(err error, s sender, m wire.Message) error {
-	switch {
-	case errs.Is(err, errs.NotFound):
-		return errorf(wire.E40, "", "%s has no task %s in %s", s.address, m.Task, m.Context)
-	case errs.Is(err, errs.TaskState):
-		return stateError(err, m)
-	}
-	return err
-}
+// A worker sends a result for which DATA has no room (PROTOCOL_V5 §3.4, §9.3) in pieces, each in
+// a U: part=<n> is the n-th piece, from 1 and in order, and text= its text, with enc=base64 where
+// DATA cannot hold the text. An S with src=#REF:<its TID>:raw then says that the pieces are the
+// result (§12.1).
+const (
+	keyPart  = "part"
+	keyText  = "text"
+	keyEnc   = "enc"
+	keySrc   = "src"
+	keyParts = "parts" // the number of pieces, in the S
+	keyExit  = "exit_code"
+)
 
-// stateError is the refusal of what cannot be done with a task as it is.
-func stateError(err error, m wire.Message) error {
-	desc := fmt.Sprintf("%s does not take %s now", m.Task, m.Type)
-	if state, ok := errs.From(err).Meta["state"].(models.TaskState); ok {
-		desc = fmt.Sprintf("%s is %s and does not take %s now", m.Task, state, m.Type)
-	}
-	return codedError{code: wire.E15, reason: wire.ReasonTransition, desc: desc, cause: err}
-}
+// reasonMissing is the reason of an E10 for a piece that was not received.
+const reasonMissing = "missing"
 
-// messageKey names a message, so that the same line has its effect once in an attempt. A piece of the
-// log is the same under another number too: who signs cannot say it again under the old one.
-func messageKey(m wire.Message, t models.Task) string {
-	if isLogPiece(m.Data) {
-		m.Number = 0
-	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%d|%s|%s|%s|%s|%d|%s|%s|%s", m.Number, m.From, m.To, m.Type, m.Task, m.Depth, m.Context, m.Budget, m.Data))
-	return "v5:" + t.ID + ":" + strconv.Itoa(t.Attempt) + ":" + hex.EncodeToString(sum[:8])
-}
+// maxParts is the number of pieces that a result can have: at 4 bytes a character they are no
+// more than an attempt may output.
+const maxParts = orchestrator.MaxOutput / (4 * wire.MaxData)
 
-// handleUpdate takes U (PROTOCOL_V5 §12.1): progress=50% is how far the work is, step= or desc=
-// what it is about, and all of it goes into the log.
+// handleUpdate handles U (PROTOCOL_V5 §12.1): progress=50% is the progress, step= or desc= the
+// current step, and all of DATA goes into the task's log. With part= it is a piece of the result.
 func (p *Protocol) handleUpdate(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
 	t, err := p.workerTask(ctx, s, m)
 	if err != nil {
@@ -60,30 +51,75 @@ func (p *Protocol) handleUpdate(ctx context.Context, s sender, m wire.Message) (
 	if text, ok := m.Data.Get("progress"); ok {
 		n, ok := parsePercent(text)
 		if !ok {
-			return protocol.Reply{}, errorf(wire.E10, "", "progress must be 0%% to 100%%, not %s", text)
+			return protocol.Reply{}, errorf(codes.E10, "", "progress must be 0%% to 100%%, not %s", text)
 		}
 		progress.Percent = &n
 	}
 	for _, key := range []string{"step", "desc"} {
-		if text, ok := m.Data.Get(key); ok && progress.Name == "" {
-			progress.Name, progress.Step = text, max(t.Step, 1)
+		if text, ok := m.Data.Get(key); ok && progress.StepName == "" {
+			progress.StepName, progress.Step = text, max(t.Step, 1)
 			if text != t.StepName && t.StepName != "" {
 				progress.Step = t.Step + 1
 			}
 		}
 	}
-	if err := parsePiece(s, m, t, &progress); err != nil {
-		return protocol.Reply{}, err
+	if isPiece(m.Data) {
+		// A repeated piece is recognised by its number, not by its message.
+		progress.MessageID, progress.Log = "", nil
+		if progress.Chunk, err = parsePiece(s, m, t); err != nil {
+			return protocol.Reply{}, err
+		}
 	}
 	if _, err := p.orchestrator.Progress(ctx, s.agentID, t.ID, progress); err != nil {
 		return protocol.Reply{}, reportError(err, s, m)
 	}
 	s.incoming.setContext(m)
-	return p.acknowledge(m, "noted", has(m.Data, keyAck))
+	return p.acknowledge(m, "noted", false)
 }
 
-// handleSuccess takes S: DATA is the result, or refers to its pieces. One that comes when the
-// task has ended otherwise is taken too: what it used is charged.
+func isPiece(data wire.Data) bool { return has(data, keyPart) }
+
+// parsePiece reads a piece of a result. In the core a piece covers one position whatever its
+// length, so that positions are numbers of pieces; the core joins the pieces in their order.
+func parsePiece(s sender, m wire.Message, t models.Task) (*orchestrator.Chunk, error) {
+	n, err := intPair(m.Data, keyPart, 1, maxParts, 0)
+	if err != nil {
+		return nil, err
+	}
+	text, err := pieceText(m)
+	if err != nil {
+		return nil, err
+	}
+	switch next := int(t.OutputBytes) + 1; {
+	case len(text) == 0:
+		return nil, errorf(codes.E10, "", "DATA must have text, the piece %d", n)
+	case n > next && t.AgentID == s.agentID:
+		return nil, errorf(codes.E10, reasonMissing, "piece %d is missing", next)
+	}
+	return &orchestrator.Chunk{Step: 1, Start: int64(n) - 1, Span: 1, Data: text}, nil
+}
+
+func pieceText(m wire.Message) ([]byte, error) {
+	if m.Warnings.Has(wire.DataTruncated) {
+		return nil, errorf(codes.E10, "", "DATA has more than %d characters; the end of the piece is lost", wire.MaxData)
+	}
+	text, _ := m.Data.Get(keyText)
+	switch enc, _ := m.Data.Get(keyEnc); enc {
+	case "":
+		return []byte(text), nil
+	case "base64":
+		raw, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			return nil, errorf(codes.E10, "", "text is not valid Base64")
+		}
+		return raw, nil
+	default:
+		return nil, errorf(codes.E10, "", "enc must be base64, not %s", enc)
+	}
+}
+
+// handleSuccess handles S: DATA is the result, or refers to its pieces. An S for a task that has
+// ended otherwise is accepted too: the tokens that it used are charged.
 func (p *Protocol) handleSuccess(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
 	t, err := p.workerTask(ctx, s, m)
 	if err != nil {
@@ -96,7 +132,7 @@ func (p *Protocol) handleSuccess(ctx context.Context, s sender, m wire.Message) 
 	inPieces, err := resultInPieces(s, m, t)
 	switch {
 	case inPieces:
-		r.Detail, err = piecesDetail(m)
+		r.Detail, err = json.Marshal(storedReport{Data: m.Data})
 	case m.Data != "-":
 		r.Output = []byte(m.Data)
 	}
@@ -106,14 +142,38 @@ func (p *Protocol) handleSuccess(ctx context.Context, s sender, m wire.Message) 
 	return p.completeTask(ctx, s, m, t, r)
 }
 
-// handleFailure takes E (§8.3).
+// resultInPieces reports whether an S or E says that the pieces are the result, and rejects one
+// with a missing piece. Without any piece, as in §12.1, DATA is the result.
+func resultInPieces(s sender, m wire.Message, t models.Task) (bool, error) {
+	src, _ := m.Data.Get(keySrc)
+	if src == "" || src != rawRef(m.Task).String() {
+		return false, nil
+	}
+	want, err := intPair(m.Data, keyParts, 1, maxParts, 0)
+	if err != nil || t.State.Ended() || t.AgentID != s.agentID { // the core decides about a late result
+		return want > 0, err
+	}
+	have := int(t.OutputBytes)
+	switch {
+	case want > have:
+		return false, errorf(codes.E10, reasonMissing, "piece %d is missing", have+1)
+	case want != 0 && want < have:
+		return false, errorf(codes.E10, "", "there are %d pieces, not %d", have, want)
+	}
+	return have > 0, nil
+}
+
+// rawRef is the reference to the result of a task.
+func rawRef(tid wire.Task) wire.Ref { return wire.Ref{Kind: wire.RefTask, Task: tid, Field: "raw"} }
+
+// handleFailure handles E (§8.3).
 func (p *Protocol) handleFailure(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
 	t, err := p.workerTask(ctx, s, m)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	if m.Err == "" || m.Err == wire.E00 {
-		return protocol.Reply{}, errorf(wire.E10, "", "ERR must say what went wrong, such as E99, not %s", orDash(string(m.Err)))
+	if m.Err == "" || m.Err == codes.E00 {
+		return protocol.Reply{}, errorf(codes.E10, "", "ERR must be the code of the error, such as E99, not %s", orDash(string(m.Err)))
 	}
 	if _, err := resultInPieces(s, m, t); err != nil {
 		return protocol.Reply{}, err
@@ -123,12 +183,12 @@ func (p *Protocol) handleFailure(ctx context.Context, s sender, m wire.Message) 
 		return protocol.Reply{}, err
 	}
 	var needed int64
-	if m.Err == wire.E17 { // otherwise it is a word as any other
+	if m.Err == codes.E17 { // with another code it is any pair
 		if needed, _, err = tokensPair(m.Data, "needed"); err != nil {
 			return protocol.Reply{}, err
 		}
 	}
-	raw, err := json.Marshal(failureDetail{Code: m.Err, Data: m.Data})
+	raw, err := json.Marshal(storedReport{Code: m.Err, Data: m.Data})
 	if err != nil {
 		return protocol.Reply{}, err
 	}
@@ -141,6 +201,16 @@ func (p *Protocol) handleFailure(ctx context.Context, s sender, m wire.Message) 
 	})
 }
 
+// exitCodePair returns the exit_code= of an E, nil for none.
+func exitCodePair(data wire.Data) *int {
+	text, _ := data.Get(keyExit)
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n > 1<<16 {
+		return nil
+	}
+	return &n
+}
+
 func (p *Protocol) completeTask(ctx context.Context, s sender, m wire.Message, t models.Task, r orchestrator.Result) (protocol.Reply, error) {
 	r.MessageID = messageKey(m, t)
 	if _, err := p.orchestrator.Complete(ctx, s.agentID, t.ID, r); err != nil && !errs.Is(err, errs.TaskState) {
@@ -150,158 +220,56 @@ func (p *Protocol) completeTask(ctx context.Context, s sender, m wire.Message, t
 	return p.acknowledge(m, "noted", true)
 }
 
-// usedTokens is what an agent has used: what it says with tokens=, and otherwise by how much
-// the budget that it got has become less (§9.1).
+// usedTokens returns the tokens that a worker has used: tokens= where it is stated, and otherwise
+// the difference between the assigned BUDGET and that of the report (§9.1).
 func usedTokens(t models.Task, m wire.Message) (int64, error) {
-	if n, said, err := tokensPair(m.Data, "tokens"); said || err != nil {
+	if n, stated, err := tokensPair(m.Data, "tokens"); stated || err != nil {
 		return n, err
 	}
 	left, ok := m.Budget.Tokens()
 	if !ok || t.Budget == nil {
 		return 0, nil
 	}
-	had, _ := wire.BudgetOf(*t.Budget - t.Tokens).Tokens()
+	had, _ := wire.NewBudget(*t.Budget - t.Tokens).Tokens()
 	return max(int64(had-left), 0), nil
 }
 
-// tokensPair reads a number of tokens; said is false where there is none. What is no such
-// number is E10: nobody would notice that it is not charged.
-func tokensPair(data wire.Data, key string) (n int64, said bool, err error) {
-	p, ok := data.Pair(key)
-	if !ok || p.Flag {
+// tokensPair reads a number of tokens, false where there is none. An invalid number is E10:
+// otherwise the worker would not notice that it is not charged.
+func tokensPair(data wire.Data, key string) (n int64, stated bool, err error) {
+	pair, ok := data.Pair(key)
+	if !ok || pair.Flag {
 		return 0, false, nil
 	}
-	n, err = strconv.ParseInt(p.Value(), 10, 64)
+	n, err = strconv.ParseInt(pair.Value(), 10, 64)
 	if err != nil || n < 0 || n > models.MaxTokens {
-		return 0, false, errorf(wire.E10, "", "%s must be a number of tokens, not %s", key, p.Value())
+		return 0, false, errorf(codes.E10, "", "%s must be a number of tokens, not %s", key, pair.Value())
 	}
 	return n, true, nil
 }
 
-// handleQuestion takes an agent's C (§7.1): question= and, in a list, options=.
-func (p *Protocol) handleQuestion(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
-	t, err := p.workerTask(ctx, s, m)
-	if err != nil {
-		return protocol.Reply{}, err
-	}
-	q := orchestrator.Question{}
-	var ok bool
-	if q.Text, ok = m.Data.Get("question"); !ok {
-		return protocol.Reply{}, errorf(wire.E10, "", "DATA must have question, such as question=which format?;options=json,txt")
-	}
-	if pair, ok := m.Data.Pair("options"); ok {
-		q.Options = slices.Collect(pair.List())
-	}
-	for n := 1; n <= maxOptions; n++ {
-		if text, ok := m.Data.Get("opt" + strconv.Itoa(n)); ok {
-			q.Options = append(q.Options, text)
-		}
-	}
-	t, err = p.orchestrator.Clarify(ctx, s.agentID, t.ID, q)
-	if err != nil {
-		return protocol.Reply{}, reportError(err, s, m)
-	}
-	if t.ErrorCode == string(orchestrator.FailureQuestions) {
-		return protocol.Reply{}, errorf(wire.E18, "", "%s has asked too often, and is given up", s.address)
-	}
-	s.incoming.setContext(m)
-	return p.acknowledge(m, "asked", true)
+// messageKey identifies a report, so that it has its effect once in an attempt.
+func messageKey(m wire.Message, t models.Task) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d|%s|%s|%s|%s|%d|%s|%s|%s", m.Number, m.From, m.To, m.Type, m.Task, m.Depth, m.Context, m.Budget, m.Data))
+	return "v5:" + t.ID + ":" + strconv.Itoa(t.Attempt) + ":" + hex.EncodeToString(sum[:8])
 }
 
-// handleHandoff takes X (§5.3): another worker does a part of what this one has. DEPTH is that
-// of the part, one deeper than its source, and BUDGET what it may use of its source's.
-func (p *Protocol) handleHandoff(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
-	if m.Depth < 1 {
-		return protocol.Reply{}, errorf(wire.E16, wire.ReasonDepth, "DEPTH of a hand-off must be one more than its source's")
+// reportError gives the core's errors about a report their codes.
+func reportError(err error, s sender, m wire.Message) error {
+	switch {
+	case isNotFound(err):
+		return errorf(codes.E40, "", "%s has no task %s in %s", s.address, m.Task, m.Context)
+	case errs.Is(err, errs.TaskState):
+		return stateError(err, m)
 	}
-	if m.Depth > maxRequestDepth && !has(m.Data, "justify") {
-		return protocol.Reply{}, errorf(wire.E16, wire.ReasonMaxDepth, "depth %d needs justify=, a reason", m.Depth)
-	}
-	if m.To.Role != wire.Worker {
-		return protocol.Reply{}, errorf(wire.E13, "to", "a part goes to a worker, not to %s", m.To)
-	}
-	target, err := p.agentByAddress(ctx, m.To)
-	if err != nil {
-		return protocol.Reply{}, err
-	}
-	source := m
-	source.Depth--
-	t, err := p.workerTask(ctx, s, source)
-	if err != nil {
-		return protocol.Reply{}, p.depthError(ctx, s, m, err)
-	}
-	sub := orchestrator.Submission{
-		Class: Class, Agent: target, Priority: corePriority(m.Priority), RequestID: messageKey(m, t),
-	}
-	if call := m.Data.Call(); call != "" {
-		sub.Capabilities = []string{call}
-	}
-	if tokens, ok := m.Budget.Tokens(); ok && t.Budget != nil {
-		if tokens == 0 {
-			return protocol.Reply{}, codedError{code: wire.E17, needed: 1}
-		}
-		sub.Budget = new(int64(tokens))
-	}
-	if err = parseHandoffOptions(&sub, m.Data); err != nil {
-		return protocol.Reply{}, err
-	}
-	if sub.Parameters, err = parseParameters(m.Data); err != nil {
-		return protocol.Reply{}, err
-	}
-	root, err := p.rootTask(ctx, t)
-	if err != nil {
-		return protocol.Reply{}, err
-	}
-	if err := p.rejectAmbiguousHandoff(ctx, target, root, m); err != nil {
-		return protocol.Reply{}, err
-	}
-	name, err := p.orchestrator.ShortID(ctx, root.ID, root.SessionID)
-	if err != nil {
-		return protocol.Reply{}, err
-	}
-	if sub.Parameters, err = p.resolveReferences(ctx, s, placement{session: root.SessionID, shortID: name}, sub.Parameters); err != nil {
-		return protocol.Reply{}, err
-	}
-	if sub.Meta, err = json.Marshal(requestMeta{Data: m.Data}); err != nil {
-		return protocol.Reply{}, err
-	}
-	if _, err := p.orchestrator.HandOff(ctx, s.Principal, s.agentID, t.ID, sub); err != nil {
-		return protocol.Reply{}, p.depthError(ctx, s, m, handoffError(err, s, m))
-	}
-	s.incoming.setContext(m)
-	return p.acknowledge(m, "approved", true)
+	return err
 }
 
-// rejectAmbiguousHandoff refuses a part for a worker that has another one of the same task at the same
-// depth: its answers could not be told apart.
-func (p *Protocol) rejectAmbiguousHandoff(ctx context.Context, target string, root models.Task, m wire.Message) error {
-	orders, err := p.orchestrator.OpenTasksOf(ctx, target)
-	if err != nil {
-		return err
+// stateError returns E15 for a message that a task in its state does not accept.
+func stateError(err error, m wire.Message) error {
+	desc := fmt.Sprintf("%s does not accept %s now", m.Task, m.Type)
+	if state, ok := errs.From(err).Meta["state"].(models.TaskState); ok {
+		desc = fmt.Sprintf("%s is %s and does not accept %s now", m.Task, state, m.Type)
 	}
-	for _, o := range orders {
-		if o.Task.Depth != m.Depth {
-			continue
-		}
-		of, err := p.rootTask(ctx, o.Task)
-		if err != nil {
-			return err
-		}
-		kept, _ := readRequestMeta(o.Input) // another dialect's has no DATA
-		if of.ID == root.ID && kept.Data != m.Data {
-			return errorf(wire.E15, wire.ReasonTransition, "%s has a part of %s at depth %d already", m.To, m.Task, m.Depth)
-		}
-	}
-	return nil
-}
-
-// handoffError gives the core's refusals of a hand-off their codes.
-func handoffError(err error, s sender, m wire.Message) error {
-	if errs.Is(err, errs.NotFound) || errs.Is(err, errs.TaskState) {
-		return reportError(err, s, m)
-	}
-	if most, deep := errs.From(err).Meta["max_depth"].(int); deep {
-		return codedError{code: wire.E16, reason: wire.ReasonMaxDepth, desc: fmt.Sprintf("%s takes parts below depth %d", m.To, most), cause: err}
-	}
-	return requestError(err)
+	return codedError{code: codes.E15, reason: codes.ReasonTransition, desc: desc, cause: err}
 }

@@ -2,35 +2,97 @@ package v5
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 
+	"comet/internal/errs"
 	wire "comet/internal/wire/v5"
+	"comet/internal/wire/v5/codes"
 	"comet/models"
 )
 
-// unknownSession is the refusal of a CTX that is no session's.
+// factPrefix begins the keys that set facts of a session in the request that opens it:
+// ctx.lang=fr is what #CTX:lang refers to.
+const factPrefix = "ctx."
+
+// unknownSession returns E42 for a CTX without a session.
 func unknownSession(name string) error {
 	if name == "" || name == wire.SystemContext {
-		return errorf(wire.E42, "", "CTX must name a session, not %s", orDash(name))
+		return errorf(codes.E42, "", "CTX must name a session, not %s", orDash(name))
 	}
-	return errorf(wire.E42, "", "there is no session %s", name)
+	return errorf(codes.E42, "", "there is no session %s", name)
 }
 
-// rejectFacts refuses facts in a request that opens no session: those of one that there is
+// findSession returns the session that a sender names and owns.
+func (p *Protocol) findSession(ctx context.Context, s sender, name string) (n int64, id string, err error) {
+	n, ok := models.ContextNumber(name)
+	if ok {
+		id, err = p.orchestrator.SessionOfContext(ctx, n)
+	}
+	unknown := errorf(codes.E42, "", "there is no session %s; - opens one", name)
+	switch {
+	case !ok || isNotFound(err) || err == nil && id == "":
+		return n, id, unknown
+	case err != nil:
+		return n, id, err
+	}
+	session, err := p.orchestrator.Session(ctx, id)
+	switch {
+	case isNotFound(err) || err == nil && session.Owner != s.TokenID && !s.Has(models.ScopeAdmin):
+		err = unknown
+	case err == nil && session.State == models.SessionClosed:
+		err = errorf(codes.E42, "", "the session %s is closed; - opens another one", name)
+	}
+	return n, id, err
+}
+
+// closeSession closes the session that was opened for a request, when its requester receives the
+// outcome (PROTOCOL_V5 §6.2). A session with other open tasks stays open.
+func (p *Protocol) closeSession(ctx context.Context, t models.Task) {
+	if t.Class != Class || t.SessionID == "" {
+		return
+	}
+	order, err := p.orchestrator.TaskWithInput(ctx, t.ID)
+	if err == nil {
+		if meta, invalid := readRequestMeta(order.Input); invalid != nil || !meta.Closes {
+			return
+		}
+		_, err = p.orchestrator.CloseSession(context.WithoutCancel(ctx), t.SessionID)
+	}
+	if err != nil && !errs.Is(err, errs.TaskState) && !isNotFound(err) {
+		p.log.Warn("a session could not be closed", "session", t.SessionID, "error", err)
+	}
+}
+
+// parseFacts returns the facts that a request sets for the session that it opens, nil for none.
+func parseFacts(data wire.Data) (json.RawMessage, error) {
+	facts := map[string]json.RawMessage{}
+	for pair := range data.Pairs() {
+		if name, is := strings.CutPrefix(pair.Key, factPrefix); is && name != "" {
+			facts[name] = jsonValue(pair.Value(), pair.IsQuoted())
+		}
+	}
+	if len(facts) == 0 {
+		return nil, nil
+	}
+	return json.Marshal(facts)
+}
+
+// rejectFacts rejects facts in a request that opens no session: the facts of an existing session
 // do not change.
 func rejectFacts(data wire.Data) error {
-	for p := range data.Pairs() {
-		if strings.HasPrefix(p.Key, factPrefix) {
-			return errorf(wire.E10, "", "%s is for the R that opens a session", p.Key)
+	for pair := range data.Pairs() {
+		if strings.HasPrefix(pair.Key, factPrefix) {
+			return errorf(codes.E10, "", "only the R that opens a session can set %s", pair.Key)
 		}
 	}
 	return nil
 }
 
-// contextFact is what the session of a CTX has under a key, for whoever made it and for the
-// agents that have, or had, a task in it. For others there is no such session.
+// contextFact returns a fact of the session of a CTX. Its owner may read it, and the agents that
+// have or had a task in the session; for other senders the session does not exist.
 func (p *Protocol) contextFact(ctx context.Context, s sender, name, key string) (string, error) {
-	n, ok := contextNumber(name)
+	n, ok := models.ContextNumber(name)
 	if !ok || name == wire.SystemContext {
 		return "", unknownSession(name)
 	}
@@ -40,12 +102,12 @@ func (p *Protocol) contextFact(ctx context.Context, s sender, name, key string) 
 		return "", unknownSession(name)
 	case err != nil:
 		return "", err
-	case id == "": // a task of another door, which is in none
-		return "", errorf(wire.E43, "", "the session has nothing under %s", key)
+	case id == "": // a task of another protocol that is in no session
+		return "", errorf(codes.E43, "", "the session has no fact %s", key)
 	}
 	session, err := p.orchestrator.Session(ctx, id)
 	if err != nil {
-		return "", notFoundAs(err, wire.E42, "there is no session %s", name)
+		return "", notFoundAs(err, codes.E42, "there is no session %s", name)
 	}
 	if session.Owner != s.TokenID && !s.Has(models.ScopeAdmin) {
 		if s.agentID == "" {
@@ -59,5 +121,21 @@ func (p *Protocol) contextFact(ctx context.Context, s sender, name, key string) 
 			return "", unknownSession(name)
 		}
 	}
-	return p.sessionFact(ctx, models.Task{SessionID: id}, key)
+	return factOf(session, key)
+}
+
+// sessionFact returns a fact of a task's session.
+func (p *Protocol) sessionFact(ctx context.Context, t models.Task, key string) (string, error) {
+	session, err := p.orchestrator.Session(ctx, t.SessionID)
+	if err != nil && !isNotFound(err) {
+		return "", err
+	}
+	return factOf(session, key)
+}
+
+func factOf(session models.Session, key string) (string, error) {
+	if value, ok := resultField(string(session.Facts), key); ok {
+		return value, nil
+	}
+	return "", errorf(codes.E43, "", "the session has no fact %s", key)
 }

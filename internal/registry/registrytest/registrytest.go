@@ -1,5 +1,5 @@
 // Package registrytest says what must be true of the agents at any moment,
-// whatever was done to them and by how many at once. The tests of every room
+// whatever was done to them and by how many at once. The tests of every package
 // that changes agents ask it; it shares no code with the registry's own rules.
 package registrytest
 

@@ -27,7 +27,7 @@ const (
 	// what it says.
 	MaxParts = 300_000
 	// MaxViolations is how many broken rules are listed, with the last one that
-	// counts the rest as many as an answer has room for.
+	// counts the rest, as many as fit a response.
 	MaxViolations = errs.MaxFields - 1
 )
 
@@ -64,7 +64,7 @@ func (e Entry) Active() bool { return e.IsActive == nil || *e.IsActive }
 // missing and mistyped members, the field rules of models.AgentDraft and ids
 // given twice. The document is never nil; what could not be read of it is left
 // out, so rules that look further must skip members the violations point at. Of
-// more violations than MaxViolations, or than an answer has room for, the last
+// more violations than MaxViolations, or than fit a response, the last
 // one counts the rest, and all entries are empty.
 // The codes are errs.MalformedYAML, MalformedJSON and InvalidRequest.
 func Parse(data []byte, format Format) (*Document, errs.Violations) {

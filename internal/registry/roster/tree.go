@@ -104,7 +104,7 @@ func (r *reader) readJSON(data []byte) *node {
 	return nil
 }
 
-// malformedJSON words the failure as every JSON door does.
+// malformedJSON words the failure as every JSON API does.
 func (r *reader) malformedJSON(data []byte, cause error) {
 	var v any
 	var e *errs.Error

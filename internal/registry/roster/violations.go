@@ -9,7 +9,7 @@ import (
 )
 
 // maxBytes is what the violations may fill of an answer; the last of them, which
-// counts the rest, has room beside it.
+// counts the rest, fits beside it.
 const maxBytes = errs.MaxFieldBytes - 1024
 
 // reader collects the violations of one document.
@@ -39,7 +39,7 @@ func (r *reader) at(line int, code errs.Code, pointer, rule, format string, args
 	r.violations = append(r.violations, errs.Violation{Code: code, Field: f})
 }
 
-// full reports whether violations are only counted from here on. Whoever would
+// full reports whether violations are only counted from here on. A caller that would
 // have to work to word one asks first.
 func (r *reader) full() bool { return len(r.violations) >= MaxViolations || r.bytes > maxBytes }
 
@@ -54,7 +54,7 @@ func (r *reader) report(n *node, pointer, rule, format string, args ...any) {
 // reset forgets what was found so far.
 func (r *reader) reset() { r.violations, r.bytes, r.more, r.bad = nil, 0, 0, nil }
 
-// finish orders the violations. Where some were not listed, nobody can tell which
+// finish orders the violations. Where some were not listed, it is unknown which
 // members are bad, so the entries are emptied.
 func (r *reader) finish() errs.Violations {
 	slices.SortStableFunc(r.violations, func(a, b errs.Violation) int { return a.Line - b.Line })
@@ -65,7 +65,7 @@ func (r *reader) finish() errs.Violations {
 			last = r.violations[n-1].Line
 		}
 		r.violations.Add(errs.InvalidRequest, "", "max", "there are %d more mistakes like these", r.more)
-		r.violations[len(r.violations)-1].Line = last // whoever sorts again keeps it at the end
+		r.violations[len(r.violations)-1].Line = last // sorting again keeps it at the end
 	}
 	return r.violations
 }

@@ -40,7 +40,7 @@ func BenchmarkFormat(b *testing.B) {
 	}
 }
 
-// benchmarks are the document's first example, a status, a heartbeat and a full chunk.
+// benchmarks returns the document's first example, a status, a heartbeat and a full chunk.
 func benchmarks(b *testing.B) []example {
 	b.Helper()
 	all := examples(b)

@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// MaxChunk is the most bytes of output one message carries in a chunk.
+	// MaxChunk is the most bytes of output in one chunk.
 	MaxChunk = 256 << 10
-	// MaxOutput is where the output of a step must end, in bytes.
+	// MaxOutput limits the end of a chunk within the output of a step, in bytes.
 	MaxOutput = 1 << 40
 
 	kilo = 1024 // the k of the short notation
 )
 
-// Range is where a chunk lies in the whole output, in bytes of UTF-8: From is in it,
-// To is not (Chiffon §Large Payloads).
+// Range is the position of a chunk within the whole output, in bytes of UTF-8. It includes From and
+// excludes To (Chiffon §Large Payloads).
 type Range struct {
 	From int64
 	To   int64
-	// Total is how long the whole output is, 0 where the sender does not say.
+	// Total is the length of the whole output, 0 if it is not given.
 	Total int64
 }
 
@@ -33,9 +33,9 @@ type Chunk struct {
 	Text string
 }
 
-// ParseRange reads "bytes 0-262144 of 524288" and the short "bytes 0-256k". Either
-// number may have a k, which is 1024 bytes, and the total may be left out. The error
-// is a sentence without its subject.
+// ParseRange parses "bytes 0-262144 of 524288" and the short form "bytes 0-256k". Each number may
+// have the suffix k, which stands for 1024 bytes, and the total is optional. The error text has no
+// subject.
 func ParseRange(text string) (Range, error) {
 	const expected = `must be a range such as "bytes 0-262144 of 524288" or "bytes 0-256k"`
 	rest, isBytes := strings.CutPrefix(text, "bytes ")
@@ -60,7 +60,7 @@ func ParseRange(text string) (Range, error) {
 	return r, r.check()
 }
 
-// parseOffset reads a number of bytes, of which check judges whether it is too high.
+// parseOffset parses a number of bytes. check rejects numbers that are too high.
 func parseOffset(text string) (int64, bool) {
 	digits, short := strings.CutSuffix(text, "k")
 	if digits == "" || !all([]byte(digits), isDigit) {
@@ -79,9 +79,9 @@ func parseOffset(text string) (int64, bool) {
 func (r Range) check() error {
 	switch {
 	case r.From < 0 || r.From >= r.To:
-		return fmt.Errorf("must end behind its beginning, %s does not", r)
+		return fmt.Errorf("must end after its start, %s does not", r)
 	case r.To-r.From > MaxChunk:
-		return fmt.Errorf("must be of at most %d bytes, %s has %d", MaxChunk, r, r.To-r.From)
+		return fmt.Errorf("must have at most %d bytes, %s has %d", MaxChunk, r, r.To-r.From)
 	case r.Total != 0 && r.To > r.Total:
 		return fmt.Errorf("must end within the total, %s does not", r)
 	case max(r.To, r.Total) > MaxOutput:
@@ -90,7 +90,7 @@ func (r Range) check() error {
 	return nil
 }
 
-// String writes the long notation, without a total where it is not known.
+// String returns the long form, without a total if it is not known.
 func (r Range) String() string {
 	if r.Total == 0 {
 		return fmt.Sprintf("bytes %d-%d", r.From, r.To)
@@ -98,8 +98,8 @@ func (r Range) String() string {
 	return fmt.Sprintf("bytes %d-%d of %d", r.From, r.To, r.Total)
 }
 
-// Split cuts an output into chunks of at most MaxChunk bytes, none of them inside a
-// character. An empty output has no chunks.
+// Split cuts an output into chunks of at most MaxChunk bytes, at character boundaries. An empty
+// output has no chunks.
 func Split(output string) []Chunk {
 	total := int64(len(output))
 	var chunks []Chunk
@@ -115,8 +115,7 @@ func Split(output string) []Chunk {
 	return chunks
 }
 
-// cut returns the last place up to MaxChunk at which a character begins. Bytes that
-// are no characters are cut anywhere.
+// cut returns the last character boundary up to MaxChunk. Invalid UTF-8 is cut anywhere.
 func cut(text string) int {
 	for end := MaxChunk; end > MaxChunk-utf8.UTFMax; end-- {
 		if utf8.RuneStart(text[end]) {

@@ -10,7 +10,7 @@ import (
 	"comet/internal/wire/envelope"
 )
 
-func TestParseRangeReadsBothNotations(t *testing.T) {
+func TestParseRange(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]envelope.Range{
 		"bytes 0-262144 of 524288":        {From: 0, To: 262144, Total: 524288},
@@ -60,10 +60,10 @@ func TestParseRangeRefuses(t *testing.T) {
 		"bytes 9007199254740992k-1":         "must be a range",
 		"Bytes 0-1":                         "must be a range",
 		"bytes 0-1 of 0":                    "must name a total of at least 1 byte",
-		"bytes 1-1":                         "must end behind its beginning",
-		"bytes 2-1 of 9":                    "must end behind its beginning",
-		"bytes 0-262145":                    "must be of at most 262144 bytes, bytes 0-262145 has 262145",
-		"bytes 0-257k":                      "must be of at most 262144 bytes",
+		"bytes 1-1":                         "must end after its start",
+		"bytes 2-1 of 9":                    "must end after its start",
+		"bytes 0-262145":                    "must have at most 262144 bytes, bytes 0-262145 has 262145",
+		"bytes 0-257k":                      "must have at most 262144 bytes",
 		"bytes 0-2 of 1":                    "must end within the total",
 		"bytes 1099511627776-1099511627777": "must end within the first 1099511627776 bytes",
 		"bytes 0-1 of 1099511627777":        "must end within the first 1099511627776 bytes",
@@ -73,25 +73,24 @@ func TestParseRangeRefuses(t *testing.T) {
 	}
 }
 
-// TestSplitCutsBetweenCharacters: blocks as large as may be, none with half a
-// character.
+// TestSplitCutsBetweenCharacters: chunks are as large as possible and contain no partial character.
 func TestSplitCutsBetweenCharacters(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		output string
 		sizes  []int
 	}{
-		"nothing":                           {"", nil},
-		"a little":                          {"abc", []int{3}},
+		"empty":                             {"", nil},
+		"a short text":                      {"abc", []int{3}},
 		"one block":                         {strings.Repeat("a", 262144), []int{262144}},
-		"one byte more":                     {strings.Repeat("a", 262145), []int{262144, 1}},
+		"one more byte":                     {strings.Repeat("a", 262145), []int{262144, 1}},
 		"the document's two blocks":         {strings.Repeat("a", 524288), []int{262144, 262144}},
 		"two bytes across the edge":         {strings.Repeat("a", 262143) + "é", []int{262143, 2}},
 		"four bytes, one before the edge":   {strings.Repeat("a", 262143) + "😀b", []int{262143, 5}},
 		"four bytes, three before the edge": {strings.Repeat("a", 262141) + "😀b", []int{262141, 5}},
 		"four bytes up to the edge":         {strings.Repeat("a", 262140) + "😀b", []int{262144, 1}},
 		"three bytes all the way":           {strings.Repeat("€", 100000), []int{262143, 37857}},
-		"what is not UTF-8":                 {strings.Repeat("\x80", 262145), []int{262144, 1}},
+		"invalid UTF-8":                     {strings.Repeat("\x80", 262145), []int{262144, 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

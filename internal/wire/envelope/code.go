@@ -15,13 +15,13 @@ const (
 	CodeUnsupportedWorkType  Code = 5006
 )
 
-// The range in which codes lie.
+// The range of codes.
 const (
 	MinCode Code = 5001
 	MaxCode Code = 5999
 )
 
-// codeSpec is a row of the document's table.
+// codeSpec is a row of the document's table of codes.
 type codeSpec struct {
 	name      string
 	retryable bool
@@ -46,26 +46,18 @@ func (c Code) spec() codeSpec {
 	return codeSpec{status: http.StatusInternalServerError}
 }
 
-// Codes returns the codes of protocol 1.0 in their order.
-func Codes() []Code {
-	return []Code{
-		CodeTimeout, CodeUnavailable, CodeInvalidMessage,
-		CodeAuthenticationFailed, CodeResourceLimit, CodeUnsupportedWorkType,
-	}
-}
-
-// Name is the code's name in the document, "" for a code it does not name.
+// Name returns the code's name in the document, "" for another code.
 func (c Code) Name() string { return c.spec().name }
 
-// Retryable reports whether the same message may be sent again. A code that the
-// document does not name is not retried.
+// Retryable reports whether the message may be sent again. It is false for a code that is not in
+// the document.
 func (c Code) Retryable() bool { return c.spec().retryable }
 
-// HTTPStatus is the status of an HTTP answer that carries the code, 500 for one the
-// document does not name.
+// HTTPStatus returns the HTTP status of a response with the code, 500 for a code that is not in the
+// document.
 func (c Code) HTTPStatus() int { return c.spec().status }
 
-// contextKind is what a member of error_context holds.
+// contextKind is the type of a member of error_context.
 type contextKind int
 
 const (
@@ -76,16 +68,15 @@ const (
 	contextTime
 )
 
-// contextField is a member that the context of a code must have; one that may be
-// null may be left out.
+// contextField is a required member of a code's context. A nullable one may be missing.
 type contextField struct {
 	name     string
 	kind     contextKind
 	nullable bool
 }
 
-// context returns the members of the code's context in the document's order, none
-// for a code the document does not name.
+// context returns the members of the code's context in the document's order, none for a code that
+// is not in the document.
 func (c Code) context() []contextField {
 	switch c {
 	case CodeTimeout:
@@ -102,14 +93,4 @@ func (c Code) context() []contextField {
 		return []contextField{{name: "work_type_requested"}, {name: "supported_types", kind: contextTexts}}
 	}
 	return nil
-}
-
-// ContextFields names the members that the context of the code must have, in the
-// document's order. It is empty for a code the document does not name.
-func (c Code) ContextFields() []string {
-	var names []string
-	for _, f := range c.context() {
-		names = append(names, f.name)
-	}
-	return names
 }

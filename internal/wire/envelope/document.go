@@ -13,18 +13,18 @@ import (
 	"comet/internal/words"
 )
 
-// document finds the known members of the one object in data. It reads within
-// json.Unmarshal, which has decoders at hand that need not grow again.
+// document finds the known members of the object in data. It runs inside json.Unmarshal, which
+// reuses its decoders.
 type document struct {
 	data    []byte
 	members []member
-	// end is where the object ends, and problem why it does not.
+	// end is the offset after the object. problem says why data is invalid.
 	end     int
 	problem *Problem
 }
 
-// readDocument returns the known members of the one object in data. The problem is
-// nil, or says why data is not one; the members that were read before it are there.
+// readDocument returns the known members of the object in data. If data is malformed, it returns a
+// problem and the members before the error.
 func readDocument(data []byte) ([]member, *Problem) {
 	switch {
 	case len(data) > MaxSize:
@@ -40,7 +40,7 @@ func readDocument(data []byte) ([]member, *Problem) {
 		return d.members, d.problem
 	}
 	rest := bytes.TrimLeft(data[d.end:], " \t\r\n")
-	return d.members, problemf("there is more after the message, at byte %d", len(data)-len(rest))
+	return d.members, problemf("there is data after the message, at byte %d", len(data)-len(rest))
 }
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
@@ -81,8 +81,7 @@ func (d *document) read(dec *jsontext.Decoder) error {
 	return err
 }
 
-// value returns the next value as a part of data: the decoder's own is gone with the
-// next call.
+// value returns the next value as a slice of data, because the decoder reuses its own buffer.
 func (d *document) value(dec *jsontext.Decoder) ([]byte, error) {
 	value, err := dec.ReadValue()
 	if err != nil {
@@ -96,7 +95,7 @@ func problemf(format string, args ...any) *Problem {
 	return &Problem{Detail: fmt.Sprintf(format, args...)}
 }
 
-// syntaxProblem says what the decoder found.
+// syntaxProblem converts an error of the decoder.
 func syntaxProblem(data []byte, err error) *Problem {
 	var syntactic *jsontext.SyntacticError
 	if !errors.As(err, &syntactic) {
@@ -106,7 +105,7 @@ func syntaxProblem(data []byte, err error) *Problem {
 	switch {
 	case errors.Is(err, jsontext.ErrDuplicateName):
 		field := words.Field(words.Pointer(string(syntactic.JSONPointer)))
-		return &Problem{Field: field, Detail: field + " is given twice"}
+		return &Problem{Field: field, Detail: field + " appears twice"}
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return problemf("the message ends before it is complete")
 	case notUTF8(data[offset:]):

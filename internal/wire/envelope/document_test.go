@@ -10,9 +10,9 @@ import (
 	"comet/internal/wire/envelope"
 )
 
-// TestExamplesOfTheDocument: every JSON example is accepted as printed and written in
-// the document's order.
-func TestExamplesOfTheDocument(t *testing.T) {
+// TestDocumentExamples: every JSON example is accepted as printed and formatted in the document's
+// order.
+func TestDocumentExamples(t *testing.T) {
 	t.Parallel()
 	all := examples(t)
 	require.Len(t, all, 9)
@@ -31,7 +31,7 @@ func TestExamplesOfTheDocument(t *testing.T) {
 	}
 }
 
-// TestFirstExample reads every field of the document's full envelope.
+// TestFirstExample checks every field of the document's complete envelope.
 func TestFirstExample(t *testing.T) {
 	t.Parallel()
 	e := parse(t, examples(t)[0].sent)
@@ -56,8 +56,8 @@ func TestFirstExample(t *testing.T) {
 	}, spaceless(e))
 }
 
-// TestPayloadsOfTheExamples: what the other examples say is what is read.
-func TestPayloadsOfTheExamples(t *testing.T) {
+// TestExamplePayloads checks the payloads of the other examples.
+func TestExamplePayloads(t *testing.T) {
 	t.Parallel()
 	task := uuid.MustParse(taskID)
 	want := map[string]envelope.Payload{

@@ -1,7 +1,6 @@
-// Package envelope reads and writes the JSON envelopes of the Chiffon agent protocol
-// 1.0: one object with the same ten members around four kinds of content. It knows
-// what a well-formed message is and what an error answer looks like; what a message
-// means, who may send it and when are for its callers.
+// Package envelope is the codec of the Chiffon agent protocol 1.0: JSON envelopes, one object with
+// the same ten members around four types of payload. It validates the form of messages and formats
+// errors. What a message means, and who may send it, is decided in package protocol/envelope.
 package envelope
 
 import (
@@ -14,18 +13,18 @@ import (
 )
 
 const (
-	// Version is the protocol version this package speaks.
+	// Version is the supported protocol version.
 	Version = "1.0"
-	// MaxSize is the longest envelope, in bytes of JSON.
+	// MaxSize is the size limit of an envelope, in bytes of JSON.
 	MaxSize = 8 << 20
-	// MaxDepth is how deep objects and arrays may be nested in one.
+	// MaxDepth limits the nesting of objects and arrays.
 	MaxDepth = 64
-	// MaxAgentType is the longest agent type, in bytes.
+	// MaxAgentType is the length limit of an agent type, in bytes.
 	MaxAgentType = 64
 )
 
-// The agent types of the document. An agent may be of another: a word of lower-case
-// letters, digits, - and _.
+// The agent types of the document. Other types are allowed too: words of lower-case letters,
+// digits, - and _.
 const (
 	Orchestrator = "orchestrator"
 	Infra        = "infra"
@@ -34,10 +33,10 @@ const (
 	Research     = "research"
 )
 
-// Type says what an envelope's payload is (Chiffon §Message Types).
+// Type is the type of an envelope's payload (Chiffon §Message Types).
 type Type string
 
-// The types of messages. A heartbeat is a work_status too.
+// The message types. A heartbeat is a work_status too.
 const (
 	TypeWorkRequest Type = "work_request"
 	TypeWorkStatus  Type = "work_status"
@@ -54,34 +53,33 @@ type Envelope struct {
 	To   string
 	// Timestamp is when the message was sent, in UTC.
 	Timestamp time.Time
-	// TraceID and RequestID are uuid.Nil only in an error about a message whose own
-	// could not be read.
+	// TraceID and RequestID are uuid.Nil only in an error about a message whose ids could not be
+	// read.
 	TraceID   uuid.UUID
 	RequestID uuid.UUID
 	Type      Type
 	Payload   Payload
-	// Raw is the payload as it was received, with the members that are not known
-	// here. Format does not write it.
+	// Raw is the payload as it was received, including unknown members. Format ignores it.
 	Raw json.RawMessage
-	// Custom is x_custom_fields as it was received, nil where there is none.
+	// Custom is x_custom_fields as it was received, nil if it is missing.
 	Custom json.RawMessage
 }
 
 // Payload is one of WorkRequest, WorkStatus, Heartbeat, WorkResult and Failure.
 type Payload interface {
-	// Type is the type of the envelope around it.
+	// Type returns the type of the envelope around the payload.
 	Type() Type
 
 	writeMembers(w *writer)
 }
 
-// unknownAgent stands for a sender whose type could not be read.
+// unknownAgent is the recipient of an error whose sender could not be read.
 const unknownAgent = "unknown"
 
-// Reply answers a message: from and to change places, trace_id and request_id are
-// echoed. id and at are the answer's own. to may be what Parse returns with an error;
-// what it could not read is then replaced: the sender by the word unknown, who was
-// written to by orchestrator, and the ids by uuid.Nil, which only an error may have.
+// Reply returns an envelope that answers to: from and to are swapped, trace_id and request_id are
+// echoed. id and at are those of the new envelope. to may come from a Parse that failed; a missing
+// sender is then replaced by unknown, a missing recipient by orchestrator and missing ids by
+// uuid.Nil, which is valid in an error only.
 func Reply(to Envelope, id uuid.UUID, at time.Time, payload Payload) Envelope {
 	return Envelope{
 		ProtocolVersion: Version,
@@ -96,12 +94,11 @@ func Reply(to Envelope, id uuid.UUID, at time.Time, payload Payload) Envelope {
 	}
 }
 
-// maxTaskID is the longest task_id that TaskOf returns, in bytes.
+// maxTaskID is the longest task id that FindTaskID returns, in bytes.
 const maxTaskID = 64
 
-// FindTaskID is what stands behind the first member task_id, whichever object it is of, ""
-// where there is none. It is for telling quickly which messages belong together; the
-// message need not be valid.
+// FindTaskID returns the value of the first member task_id of any object in raw, "" if there is
+// none. It finds related messages quickly without parsing them; raw may be malformed.
 func FindTaskID(raw []byte) string {
 	_, rest, found := bytes.Cut(raw, []byte(`"task_id"`))
 	if !found {

@@ -19,14 +19,14 @@ const (
 	taskID    = "550e8400-e29b-41d4-a716-446655440004"
 )
 
-// example is one of the document's and how comet writes it.
+// example is an example of the document and how comet formats it.
 type example struct {
 	name string
 	sent string
 	want string
 }
 
-// examples returns the document's examples as whole messages.
+// examples returns the document's examples as complete messages.
 func examples(tb testing.TB) []example {
 	tb.Helper()
 	archive, err := txtar.ParseFile("testdata/document.txtar")
@@ -42,7 +42,7 @@ func examples(tb testing.TB) []example {
 	return all
 }
 
-// wrap puts what an example prints in the place of the same members of the first.
+// wrap replaces members of the first example by those of another one.
 func wrap(tb testing.TB, first, printed string) string {
 	tb.Helper()
 	printed = strings.ReplaceAll(printed, `"..."`, `"`+taskID+`"`)
@@ -54,8 +54,7 @@ func wrap(tb testing.TB, first, printed string) string {
 		require.NoError(tb, json.Unmarshal([]byte("{"+printed+"}"), &hints))
 		return change(tb, first, "payload.hints", string(hints.Hints))
 	}
-	// The values stay as they are printed: an object read and written again would have
-	// its members sorted.
+	// The values stay as they are printed: decoding and encoding would sort their members.
 	var top map[string]json.RawMessage
 	require.NoError(tb, json.Unmarshal([]byte(first), &top))
 	require.NoError(tb, json.Unmarshal([]byte(printed), &top))
@@ -64,7 +63,7 @@ func wrap(tb testing.TB, first, printed string) string {
 	return string(changed)
 }
 
-// absent as a value takes a member away.
+// absent as a value removes a member.
 const absent = ""
 
 // change returns the message with another value at a dotted path.
@@ -88,14 +87,14 @@ func change(tb testing.TB, message, path, value string) string {
 	return string(changed)
 }
 
-// message is a whole message around a payload.
+// message returns a complete message with a payload.
 func message(kind, payload string) string {
 	return `{"protocol_version":"1.0","message_id":"` + messageID + `","from_agent":"orchestrator","to_agent":"infra",` +
 		`"timestamp":"2026-01-19T04:21:04Z","trace_id":"` + traceID + `","request_id":"` + requestID + `",` +
 		`"type":"` + kind + `","payload":` + payload + `}`
 }
 
-// parse reads a message that must be good.
+// parse parses a valid message.
 func parse(tb testing.TB, message string) envelope.Envelope {
 	tb.Helper()
 	e, err := envelope.Parse([]byte(message))
@@ -103,7 +102,7 @@ func parse(tb testing.TB, message string) envelope.Envelope {
 	return e
 }
 
-// problems returns what an *envelope.Error names.
+// problems returns the problems of an *envelope.Error.
 func problems(tb testing.TB, err error) []envelope.Problem {
 	tb.Helper()
 	var e *envelope.Error
@@ -112,7 +111,7 @@ func problems(tb testing.TB, err error) []envelope.Problem {
 	return e.Problems
 }
 
-// requireProblem says that err names one field, and how.
+// requireProblem checks that err has one problem with the given field and text.
 func requireProblem(tb testing.TB, err error, field, detail string) {
 	tb.Helper()
 	all := problems(tb, err)
@@ -121,7 +120,7 @@ func requireProblem(tb testing.TB, err error, field, detail string) {
 	require.Contains(tb, all[0].Detail, detail)
 }
 
-func TestTaskOf(t *testing.T) {
+func TestFindTaskID(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{
 		`{"payload":{"task_id":"a","x":{"task_id":"b"}}}`: "a",

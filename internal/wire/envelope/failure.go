@@ -7,12 +7,11 @@ import (
 	"time"
 )
 
-// tokenStatus is what every 5004 says of the token: to tell wrong from expired would
-// help an attacker.
+// tokenStatus is the token_status of every 5004: a more specific value would help an attacker.
 const tokenStatus = "invalid"
 
-// Timeout is 5001: no answer came within the deadline. lastAttempt is when the
-// message was sent last.
+// Timeout returns a 5001: no response within the deadline. lastAttempt is when the message was sent
+// last.
 func Timeout(attemptedRetries int, lastAttempt time.Time) Failure {
 	return failure(CodeTimeout, "Timeout: no response within the deadline", func(w *writer) {
 		w.integer("attempted_retries", int64(attemptedRetries))
@@ -20,8 +19,8 @@ func Timeout(attemptedRetries int, lastAttempt time.Time) Failure {
 	})
 }
 
-// Unavailable is 5002: there is no way to the agent. agentID is an agent, or the type
-// of which none is up; lastHeartbeat is nil where there was none.
+// Unavailable returns a 5002: the agent cannot be reached. agentID is an agent, or a type without
+// online agents. lastHeartbeat is nil if there was none.
 func Unavailable(agentID string, lastHeartbeat *time.Time) Failure {
 	return failure(CodeUnavailable, "Agent unavailable", func(w *writer) {
 		w.string("agent_id", agentID)
@@ -33,8 +32,8 @@ func Unavailable(agentID string, lastHeartbeat *time.Time) Failure {
 	})
 }
 
-// InvalidMessage is 5003. The first problem names the field; the sentences of all
-// are in the context.
+// InvalidMessage returns a 5003. The field is that of the first problem; the context contains all
+// details.
 func InvalidMessage(problems ...Problem) Failure {
 	text, field := joinProblems(problems), ""
 	if len(problems) > 0 {
@@ -50,8 +49,8 @@ func InvalidMessage(problems ...Problem) Failure {
 	})
 }
 
-// AuthenticationFailed is 5004, which never says why. agentID is who the sender
-// claims to be, "" where it claims nothing.
+// AuthenticationFailed returns a 5004, which never says why. agentID is the claimed sender, "" if
+// there is none.
 func AuthenticationFailed(agentID string) Failure {
 	return failure(CodeAuthenticationFailed, "Authentication failed", func(w *writer) {
 		w.string("agent_id", agentID)
@@ -59,8 +58,8 @@ func AuthenticationFailed(agentID string) Failure {
 	})
 }
 
-// ResourceLimit is 5005: the work needs more of a resource than there is. limit names
-// the resource and its unit, such as gpu_vram_mb.
+// ResourceLimit returns a 5005: a resource is insufficient. limit is the name of the resource with
+// its unit, such as gpu_vram_mb.
 func ResourceLimit(limit string, available, required int64) Failure {
 	return failure(CodeResourceLimit, "Resource limit exceeded", func(w *writer) {
 		w.string("limit_name", limit)
@@ -69,7 +68,7 @@ func ResourceLimit(limit string, available, required int64) Failure {
 	})
 }
 
-// UnsupportedWorkType is 5006: nobody who could be asked does such work.
+// UnsupportedWorkType returns a 5006: no available agent offers the work type.
 func UnsupportedWorkType(requested string, supported []string) Failure {
 	return failure(CodeUnsupportedWorkType, "Unsupported work type", func(w *writer) {
 		w.string("work_type_requested", requested)
@@ -77,11 +76,10 @@ func UnsupportedWorkType(requested string, supported []string) Failure {
 	})
 }
 
-// UnsupportedVersion is the 5006 with which a message of another protocol version is
-// answered (Chiffon §Protocol Versioning).
+// UnsupportedVersion returns the 5006 for another protocol version (Chiffon §Protocol Versioning).
 func UnsupportedVersion(requested string, supported []string) Failure {
 	const prefix = "protocol_version "
-	message := "Unsupported work type: protocol version " + requested + " is not spoken here, only " + strings.Join(supported, ", ")
+	message := "Unsupported work type: protocol version " + requested + " is not supported, only " + strings.Join(supported, ", ")
 	return failure(CodeUnsupportedWorkType, message, func(w *writer) {
 		types := slices.Clone(supported)
 		for i := range types {
@@ -92,32 +90,30 @@ func UnsupportedVersion(requested string, supported []string) Failure {
 	})
 }
 
-// failure makes the content of an error message. Texts that a message cannot hold are
-// mended rather than refused: an error about an error helps nobody.
+// failure returns the payload of an error message. It replaces text that a message cannot contain,
+// because an error about an error helps no one.
 func failure(code Code, message string, context func(w *writer)) Failure {
-	raw, _ := objectWriter{fill: context, replaceInvalid: true}.bytes() // nothing but mended texts, numbers and times
+	raw, _ := objectWriter{fill: context, replaceInvalid: true}.bytes() // fails for no valid UTF-8, number or time
 	message = strings.ReplaceAll(validUTF8(message), "\x00", replacement)
 	return Failure{Code: code, Message: message, Context: raw}
 }
 
-// maxProblems is how many problems the text of one error names.
+// maxProblems limits the problems in an error text.
 const maxProblems = 10
 
-// Error is why Parse or Format refused a message.
+// Error says why Parse or Format rejected a message.
 type Error struct {
-	// Problems are in the order of the document's tables, at least one.
+	// Problems has at least one element, in the order of the document's tables.
 	Problems []Problem
-	// Failure is the answer: 5003, or 5006 for a protocol version that is not spoken
-	// here.
+	// Failure is the reply: 5003, or 5006 for an unsupported protocol version.
 	Failure Failure
 }
 
-// Problem is one thing that is wrong with a message.
+// Problem is one mistake in a message.
 type Problem struct {
-	// Field is the dotted path of the member, such as payload.step.number, "" where
-	// the JSON itself is broken.
+	// Field is the dotted path of a member, such as payload.step.number, "" for malformed JSON.
 	Field string
-	// Detail is one sentence for a person, the field included.
+	// Detail is a sentence that includes the field.
 	Detail string
 }
 

@@ -12,16 +12,15 @@ import (
 	"comet/internal/words"
 )
 
-// Format writes an envelope as one line of JSON without a line break: its members in
-// the order of the document's tables, the raw parts with their own order and their
-// numbers as they are, only without white space. An error is an *Error: Format
-// refuses what Parse would refuse.
+// Format returns an envelope as JSON on one line: its members in the order of the document's
+// tables, raw values unchanged except for white space. It rejects what Parse would reject, with an
+// *Error.
 func Format(e Envelope) ([]byte, error) {
 	if e.Payload == nil {
 		return nil, invalid(Problem{Field: "payload", Detail: "payload is required"})
 	}
 	if t := e.Payload.Type(); e.Type != t {
-		return nil, invalid(Problem{Field: "type", Detail: "type must be " + string(t) + " as its payload is"})
+		return nil, invalid(Problem{Field: "type", Detail: "type must be " + string(t) + " to match the payload"})
 	}
 	if e.Timestamp.IsZero() {
 		return nil, invalid(Problem{Field: "timestamp", Detail: "timestamp is required"})
@@ -30,7 +29,7 @@ func Format(e Envelope) ([]byte, error) {
 	if problem != nil {
 		return nil, invalid(*problem)
 	}
-	// Reading it again costs little and keeps the rules in one place.
+	// Parsing the result is cheap and avoids a second set of checks.
 	if _, err := Parse(data); err != nil {
 		return nil, err
 	}
@@ -119,16 +118,16 @@ func (f Failure) writeMembers(w *writer) {
 	w.raw("error_context", f.Context)
 }
 
-// writer writes the members of objects. After the first error it writes nothing more.
+// writer writes the members of objects. It stops at the first error.
 type writer struct {
 	enc *jsontext.Encoder
-	// replaceInvalid replaces what is not UTF-8 in texts, which is an error otherwise.
+	// replaceInvalid replaces invalid UTF-8, which is an error otherwise.
 	replaceInvalid bool
 	err            error
 }
 
-// objectWriter is an object that fill writes. It is written within json.Marshal, which has
-// encoders at hand that need not grow again.
+// objectWriter is an object that fill writes. It runs inside json.Marshal, which reuses its
+// encoders.
 type objectWriter struct {
 	fill           func(w *writer)
 	replaceInvalid bool
@@ -143,7 +142,7 @@ func (o objectWriter) MarshalJSONTo(enc *jsontext.Encoder) error {
 	return w.err
 }
 
-// bytes returns the object on one line, or says which member cannot be written.
+// bytes returns the object on one line, or a problem that names the member that cannot be written.
 func (o objectWriter) bytes() ([]byte, *Problem) {
 	data, err := json.Marshal(o, jsontext.PreserveRawStrings(true))
 	if err == nil {
@@ -182,7 +181,7 @@ func (w *writer) text(value string) {
 	w.token(jsontext.String(value))
 }
 
-// replacement stands where a text had what it must not.
+// replacement replaces invalid text.
 const replacement = "\uFFFD"
 
 func validUTF8(text string) string { return strings.ToValidUTF8(text, replacement) }

@@ -8,28 +8,27 @@ import (
 	"time"
 )
 
-// maxWorkType and maxAgentID are the longest names of a capability and of an agent,
-// in bytes.
+// maxWorkType and maxAgentID are length limits of names of capabilities and agents, in bytes.
 const (
 	maxWorkType = 128
 	maxAgentID  = 64
 )
 
-// isAgentType accepts the words an agent's type may be.
+// isAgentType reports whether text is a valid agent type.
 func isAgentType(text []byte) bool {
 	return len(text) > 0 && len(text) <= MaxAgentType && isAlnum(text[0]) && all(text, func(c byte) bool {
 		return isAlnum(c) || c == '-' || c == '_'
 	})
 }
 
-// isAgentID accepts groups of lower-case letters and digits with single hyphens
-// between them.
+// isAgentID reports whether text consists of groups of lower-case letters and digits, separated by
+// single hyphens.
 func isAgentID(text []byte) bool {
 	return len(text) > 0 && len(text) <= maxAgentID && text[0] != '-' && text[len(text)-1] != '-' &&
 		!bytes.Contains(text, []byte("--")) && all(text, func(c byte) bool { return isAlnum(c) || c == '-' })
 }
 
-// isWorkType accepts the names of capabilities.
+// isWorkType reports whether text is a valid capability name.
 func isWorkType(text []byte) bool {
 	return len(text) > 0 && len(text) <= maxWorkType && isLetterOrDigit(text[0]) && all(text, func(c byte) bool {
 		return isLetterOrDigit(c) || bytes.IndexByte([]byte("_.:/-"), c) >= 0
@@ -49,9 +48,9 @@ func isDigit(c byte) bool         { return '0' <= c && c <= '9' }
 func isAlnum(c byte) bool         { return isDigit(c) || 'a' <= c && c <= 'z' }
 func isLetterOrDigit(c byte) bool { return isAlnum(c) || 'A' <= c && c <= 'Z' }
 
-// parseTime reads an RFC 3339 time and returns it in UTC. The standard library's
-// reader also takes what the RFC does not have: a decimal comma, hours of one digit,
-// offsets of 99 hours. A leap second is refused, Go has none.
+// parseTime parses an RFC 3339 time and returns it in UTC. It rejects extensions of the standard
+// library: a decimal comma, one-digit hours and offsets of 99 hours. It rejects leap seconds, which
+// Go cannot represent.
 func parseTime(text []byte) (at time.Time, ok bool) {
 	const form = "0000-00-00T00:00:00"
 	if len(text) <= len(form) || !fits(text, form) {
@@ -86,8 +85,8 @@ func isOffset(zone []byte) bool {
 	return len(zone) == 6 && (fits(zone, "+00:00") || fits(zone, "-00:00")) && string(zone[1:3]) < "24" && string(zone[4:6]) < "60"
 }
 
-// fits reports whether text begins like form, in which 0 stands for any digit and a
-// letter for either case.
+// fits reports whether text begins like form, in which 0 stands for any digit and a letter for
+// either case.
 func fits(text []byte, form string) bool {
 	for i := range len(form) {
 		switch c := text[i]; form[i] {
@@ -108,19 +107,18 @@ func fits(text []byte, form string) bool {
 	return true
 }
 
-// maxVersionPart is how many digits each part of a version may have.
+// maxVersionPart limits the digits of each part of a version.
 const maxVersionPart = 6
 
-// Negotiate returns the lowest version that is in both lists, compared by numbers, so
-// that 1.10 comes after 1.9 (Chiffon §Protocol Versioning). Entries that are not
-// versions are passed over; ok is false where nothing is common.
+// Negotiate returns the lowest version in both lists, compared by numbers: 1.10 comes after 1.9
+// (Chiffon §Protocol Versioning). It ignores invalid versions. ok is false if no version is common.
 func Negotiate(theirs, ours []string) (version string, ok bool) {
 	for _, t := range theirs {
 		if !isVersion([]byte(t)) || ok && compareVersions(t, version) >= 0 {
 			continue
 		}
 		for _, o := range ours {
-			if t == o { // there is one way to write a version
+			if t == o { // a version has only one notation
 				version, ok = t, true
 			}
 		}
@@ -128,7 +126,8 @@ func Negotiate(theirs, ours []string) (version string, ok bool) {
 	return version, ok
 }
 
-// isVersion accepts two numbers with a full stop between them, without leading zeros.
+// isVersion reports whether text is two numbers with a full stop between them, without leading
+// zeros.
 func isVersion(text []byte) bool {
 	major, minor, ok := bytes.Cut(text, []byte("."))
 	return ok && isVersionPart(major) && isVersionPart(minor)
@@ -138,7 +137,7 @@ func isVersionPart(text []byte) bool {
 	return len(text) > 0 && len(text) <= maxVersionPart && all(text, isDigit) && (text[0] != '0' || len(text) == 1)
 }
 
-// compareVersions compares two strings that isVersion accepts.
+// compareVersions compares two valid versions.
 func compareVersions(a, b string) int {
 	aMajor, aMinor, _ := strings.Cut(a, ".")
 	bMajor, bMinor, _ := strings.Cut(b, ".")

@@ -38,7 +38,7 @@ func TestTimestampsAreRFC3339(t *testing.T) {
 	}
 }
 
-func TestNegotiateTakesTheLowestCommonVersion(t *testing.T) {
+func TestNegotiateReturnsTheLowestCommonVersion(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ theirs, ours, want string }{
 		{"1.0", "1.0", "1.0"},

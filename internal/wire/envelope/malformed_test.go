@@ -9,9 +9,8 @@ import (
 	"comet/internal/wire/envelope"
 )
 
-// TestParseRefusesBrokenJSON: one problem, and no field but where a name is given
-// twice.
-func TestParseRefusesBrokenJSON(t *testing.T) {
+// TestParseRefusesMalformedJSON: the error has one problem, with a field only for a duplicate name.
+func TestParseRefusesMalformedJSON(t *testing.T) {
 	t.Parallel()
 	good := bases()["status"]
 	inPayload := func(members string) string { return strings.Replace(good, `"step":{`, `"step":{`+members+",", 1) }
@@ -27,13 +26,13 @@ func TestParseRefusesBrokenJSON(t *testing.T) {
 		"an array":                 {"[" + good + "]", "", "must be an object, not an array"},
 		"null":                     {"null", "", "must be an object, not null"},
 		"a string":                 {`"x"`, "", "must be an object, not a string"},
-		"a message cut short":      {good[:len(good)-1], "", "ends before it is complete"},
-		"a string cut short":       {`{"type":"wor`, "", "ends before it is complete"},
+		"a truncated message":      {good[:len(good)-1], "", "ends before it is complete"},
+		"a truncated string":       {`{"type":"wor`, "", "ends before it is complete"},
 		"a name without a value":   {`{"type"}`, "", "not valid JSON"},
 		"a trailing comma":         {good[:len(good)-1] + ",}", "", "not valid JSON"},
-		"a second message":         {good + "\n" + good, "", "more after the message"},
-		"a brace too many":         {good + "}", "", "more after the message"},
-		"a NUL behind it":          {good + "\x00", "", "more after the message"},
+		"a second message":         {good + "\n" + good, "", "data after the message"},
+		"an extra brace":           {good + "}", "", "data after the message"},
+		"a trailing NUL":           {good + "\x00", "", "data after the message"},
 		"a byte order mark":        {"\uFEFF" + good, "", "not valid JSON at byte 0"},
 		"a raw line break":         {inPayload("\"x\":\"a\nb\""), "", "not valid JSON"},
 		"NaN":                      {inPayload(`"x":NaN`), "", "not valid JSON"},
@@ -41,12 +40,12 @@ func TestParseRefusesBrokenJSON(t *testing.T) {
 		"bytes that are not UTF-8": {inPayload("\"x\":\"\xff\""), "", "not valid UTF-8"},
 		"half a surrogate pair":    {inPayload(`"x":"\ud83d"`), "", "not valid JSON"},
 		"a name that is not UTF-8": {inPayload("\"\xc3\x28\":1"), "", "not valid UTF-8"},
-		"a name given twice":       {good[:len(good)-1] + `,"type":"error"}`, "type", "type is given twice"},
-		"a nested name twice":      {inPayload(`"number":2`), "payload.step.number", "payload.step.number is given twice"},
-		"an escaped name twice":    {inPayload(`"n\u0061me":"x"`), "payload.step.name", "is given twice"},
-		"an unknown name twice":    {inPayload(`"x":[{"y":1,"y":2}]`), "payload.step.x[0].y", "is given twice"},
+		"a duplicate name":         {good[:len(good)-1] + `,"type":"error"}`, "type", "type appears twice"},
+		"a nested duplicate":       {inPayload(`"number":2`), "payload.step.number", "payload.step.number appears twice"},
+		"an escaped duplicate":     {inPayload(`"n\u0061me":"x"`), "payload.step.name", "appears twice"},
+		"an unknown duplicate":     {inPayload(`"x":[{"y":1,"y":2}]`), "payload.step.x[0].y", "appears twice"},
 		"too many levels":          {nested(envelope.MaxDepth - 1), "", "nested deeper than 64 levels"},
-		"too many levels, broken":  {strings.Repeat("[", 65), "", "nested deeper than 64 levels"},
+		"too many open levels":     {strings.Repeat("[", 65), "", "nested deeper than 64 levels"},
 		"too many bytes":           {good + strings.Repeat(" ", envelope.MaxSize), "", "longer than 8388608 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -60,15 +59,15 @@ func TestParseRefusesBrokenJSON(t *testing.T) {
 	}
 }
 
-// TestErrorsStaySmall: what is repeated of a message is cut.
+// TestErrorsStaySmall: text from the message is truncated in errors.
 func TestErrorsStaySmall(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 1<<20)
 	for name, sent := range map[string]string{
-		"a long value":        change(t, bases()["result"], "payload.status", `"`+long+`"`),
-		"a long number":       change(t, bases()["result"], "payload.exit_code", strings.Repeat("9", 1<<20)),
-		"a long name, twice":  `{"payload":{"` + long + `":1,"` + long + `":2}}`,
-		"everything is wrong": `{"protocol_version":"` + long + `","message_id":"` + long + `","from_agent":"` + long + `","timestamp":"` + long + `"}`,
+		"a long value":            change(t, bases()["result"], "payload.status", `"`+long+`"`),
+		"a long number":           change(t, bases()["result"], "payload.exit_code", strings.Repeat("9", 1<<20)),
+		"a long name, twice":      `{"payload":{"` + long + `":1,"` + long + `":2}}`,
+		"every member is invalid": `{"protocol_version":"` + long + `","message_id":"` + long + `","from_agent":"` + long + `","timestamp":"` + long + `"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

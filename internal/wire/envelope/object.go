@@ -13,17 +13,16 @@ import (
 	"comet/internal/words"
 )
 
-// parser collects what is wrong with a message.
+// parser collects the problems of a message.
 type parser struct {
 	problems []Problem
 }
 
-// object is an object of the message whose members are being judged. Each of its
-// methods reads one member, and reports what does not fit; the order of the calls is
-// the order of the problems.
+// object is an object of the message. Each method reads one member and reports its problems, in the
+// order of the calls.
 type object struct {
 	parser *parser
-	// path is what stands before the name of a member: "" or "payload.step.".
+	// path is the prefix of its members' paths: "" or "payload.step.".
 	path    string
 	members []member
 }
@@ -33,7 +32,7 @@ type member struct {
 	value []byte
 }
 
-// presence is whether a member may be missing.
+// presence says whether a member may be missing.
 type presence bool
 
 const (
@@ -41,8 +40,8 @@ const (
 	optional presence = false
 )
 
-// isKnownMember reports whether a member of that name means anything in protocol 1.0. Others
-// are not kept: a message may have very many.
+// isKnownMember reports whether protocol 1.0 defines a member of that name. Other members are not
+// kept, because a message may have very many.
 func isKnownMember(name []byte) bool {
 	switch string(name) {
 	case "protocol_version", "message_id", "from_agent", "to_agent", "timestamp", "trace_id", "request_id", "type", "payload", "x_custom_fields",
@@ -56,7 +55,7 @@ func isKnownMember(name []byte) bool {
 	return false
 }
 
-// open returns the object in value, whose own path is given.
+// open returns the object in value with the given path.
 func (r *parser) open(path string, value []byte) object {
 	o := object{parser: r, path: path + ".", members: make([]member, 0, 6)}
 	for name, v := range members(value) {
@@ -72,7 +71,7 @@ func (o *object) report(name, format string, args ...any) {
 	o.parser.problems = append(o.parser.problems, Problem{Field: field, Detail: field + " " + fmt.Sprintf(format, args...)})
 }
 
-// find returns the value of a member, nil where it is missing.
+// find returns the value of a member, nil if it is missing.
 func (o *object) find(name string) []byte {
 	for _, m := range o.members {
 		if string(m.name) == name {
@@ -82,8 +81,7 @@ func (o *object) find(name string) []byte {
 	return nil
 }
 
-// value returns the value of a member if it is of the kind that begins with first
-// ('0' for numbers), else nil.
+// value returns the value of a member if it has the given kind (see kindOf), else nil.
 func (o *object) value(name string, n presence, first byte) []byte {
 	value := o.find(name)
 	switch {
@@ -96,7 +94,7 @@ func (o *object) value(name string, n presence, first byte) []byte {
 	return value
 }
 
-// text returns a string, "" where there is none.
+// text returns a string, "" if it is missing.
 func (o *object) text(name string, n presence) string {
 	value := o.value(name, n, '"')
 	if value == nil {
@@ -105,8 +103,7 @@ func (o *object) text(name string, n presence) string {
 	return string(unquote(value))
 }
 
-// nulFreeText returns a string that a person reads in a list: no NUL, which not every
-// database can keep.
+// nulFreeText returns a required string without NUL, which some databases cannot store.
 func (o *object) nulFreeText(name string) string {
 	text := o.text(name, required)
 	for i := range len(text) {
@@ -118,7 +115,7 @@ func (o *object) nulFreeText(name string) string {
 	return text
 }
 
-// matching returns a required string that ok accepts; what says how such a string looks.
+// matching returns a required string that ok accepts. what describes such a string.
 func (o *object) matching(name, what string, ok func(text []byte) bool) string {
 	value := o.value(name, required, '"')
 	if value == nil {
@@ -132,7 +129,7 @@ func (o *object) matching(name, what string, ok func(text []byte) bool) string {
 	return string(text)
 }
 
-// oneOf returns a required string out of a few.
+// oneOf returns a required string that must be one of allowed.
 func oneOf[T ~string](o *object, name string, allowed ...T) T {
 	value := o.value(name, required, '"')
 	if value == nil {
@@ -159,14 +156,14 @@ func joinStrings[T ~string](all []T) string {
 	return b.String()
 }
 
-// integer returns a whole number from lowest to highest, 0 where there is none.
+// integer returns an integer from lowest to highest, 0 if it is missing.
 func (o *object) integer(name string, n presence, lowest, highest int64) int64 {
 	value := o.value(name, n, '0')
 	if value == nil {
 		return 0
 	}
 	if bytes.ContainsAny(value, ".eE") {
-		o.report(name, "must be a whole number, not %s", words.Clip(string(value)))
+		o.report(name, "must be an integer, not %s", words.Clip(string(value)))
 		return 0
 	}
 	number, err := strconv.ParseInt(string(value), 10, 64)
@@ -177,7 +174,7 @@ func (o *object) integer(name string, n presence, lowest, highest int64) int64 {
 	return number
 }
 
-// count returns an optional number from 0 to highest, nil where there is none.
+// count returns an optional integer from 0 to highest, nil if it is missing.
 func (o *object) count(name string, highest int64) *int {
 	if o.find(name) == nil {
 		return nil
@@ -185,8 +182,7 @@ func (o *object) count(name string, highest int64) *int {
 	return new(int(o.integer(name, optional, 0, highest)))
 }
 
-// uuid returns a required UUID in the form with hyphens; uuid.Nil is none unless it
-// may be.
+// uuid returns a required UUID in the form with hyphens. The nil UUID is a problem unless mayBeNil.
 func (o *object) uuid(name string, mayBeNil bool) uuid.UUID {
 	value := o.value(name, required, '"')
 	if value == nil {
@@ -219,10 +215,10 @@ func (o *object) time(name string) time.Time {
 	return at
 }
 
-// raw returns an object as it was received, nil where there is none.
+// raw returns an object as it was received, nil if it is missing.
 func (o *object) raw(name string, n presence) []byte { return slices.Clip(o.value(name, n, '{')) }
 
-// inner opens an object inside this one; ok is false where there is none.
+// inner opens an object inside this one. ok is false if it is missing.
 func (o *object) inner(name string, n presence) (in object, ok bool) {
 	value := o.value(name, n, '{')
 	if value == nil {
@@ -231,8 +227,8 @@ func (o *object) inner(name string, n presence) (in object, ok bool) {
 	return o.parser.open(o.path+name, value), true
 }
 
-// kindOf returns the character its kind of value begins with, '0' for all numbers
-// and 't' for both booleans.
+// kindOf returns the character with which its kind of value begins, '0' for all numbers and 't' for
+// both booleans.
 func kindOf(value []byte) byte {
 	switch first := value[0]; first {
 	case '"', '{', '[', 'n', 't':

@@ -6,14 +6,12 @@ import (
 	"github.com/google/uuid"
 )
 
-// Parse reads one envelope. An error is an *Error that names everything that is wrong;
-// the envelope then holds what could be read of the members around the payload, so
-// that the answer can echo them. Where the JSON is broken that is what stands before
-// the break.
+// Parse parses an envelope. An error is an *Error that names every problem. The envelope then
+// contains the members around the payload that could be read, so that a reply can echo them; for
+// malformed JSON these are the members before the error.
 //
-// Members that are not known are ignored. null is refused but where the document
-// allows it. The raw parts of the envelope are parts of data, which must not be
-// changed as long as they are used.
+// Unknown members are ignored. null is valid only where the document allows it. The raw parts of
+// the envelope are slices of data, which must not be changed while they are used.
 func Parse(data []byte) (Envelope, error) {
 	members, problem := readDocument(data)
 	r := &parser{}
@@ -39,9 +37,9 @@ func Parse(data []byte) (Envelope, error) {
 	return e, nil
 }
 
-// envelope reads what stands around the payload.
+// envelope reads the members around the payload.
 func (o *object) envelope() Envelope {
-	// The type decides whether the ids may be nil, and comes behind them in the table.
+	// The type decides whether the ids may be nil, but problems follow the order of the document.
 	kind := o.find("type")
 	isError := kind != nil && kindOf(kind) == '"' && string(unquote(kind)) == string(TypeError)
 	return Envelope{

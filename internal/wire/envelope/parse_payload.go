@@ -87,17 +87,16 @@ func (o *object) workResult() WorkResult {
 	return p
 }
 
-// exitCode reads the exit code, which must not contradict the status: nobody could
-// say then whether the work was done.
+// exitCode reads the exit code, which must not contradict the status.
 func (o *object) exitCode(status Outcome) int64 {
 	before := len(o.parser.problems)
 	code := o.integer("exit_code", required, 0, MaxExitCode)
 	switch {
 	case len(o.parser.problems) > before:
 	case status == OutcomeFailed && code == 0:
-		o.report("exit_code", "must not be 0 where the status is %s", status)
+		o.report("exit_code", "must not be 0 if the status is %s", status)
 	case (status == OutcomeSuccess || status == OutcomeCompleted) && code != 0:
-		o.report("exit_code", "must be 0 where the status is %s, not %d", status, code)
+		o.report("exit_code", "must be 0 if the status is %s, not %d", status, code)
 	}
 	return code
 }
@@ -119,7 +118,7 @@ func (o *object) failure() Failure {
 	return f
 }
 
-// check judges a member of an error's context without keeping it.
+// check checks a member of an error's context.
 func (o *object) check(f contextField) {
 	if value := o.find(f.name); f.nullable && (value == nil || kindOf(value) == 'n') {
 		return
@@ -134,7 +133,7 @@ func (o *object) check(f contextField) {
 		}
 		for value := range elements(array) {
 			if kindOf(value) != '"' {
-				o.report(f.name, "must hold strings only, not %s", describeValue(value))
+				o.report(f.name, "must contain only strings, not %s", describeValue(value))
 				return
 			}
 		}

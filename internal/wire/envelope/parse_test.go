@@ -10,7 +10,7 @@ import (
 	"comet/internal/wire/envelope"
 )
 
-// bases are good messages that the cases of TestParseRefuses spoil in one place.
+// bases returns valid messages that TestParseRefuses modifies in one place.
 func bases() map[string]string {
 	const task = `{"task_id":"` + taskID + `",`
 	return map[string]string{
@@ -28,7 +28,7 @@ func bases() map[string]string {
 	}
 }
 
-// TestParseRefuses: each member by itself is judged and named.
+// TestParseRefuses: each invalid member is reported with its path.
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
 	const nilUUID = `"00000000-0000-0000-0000-000000000000"`
@@ -90,8 +90,8 @@ func TestParseRefuses(t *testing.T) {
 		{"request", "payload.hints.max_duration_seconds", `"300"`, "must be a number, not a string"},
 		{"request", "payload.hints.max_duration_seconds", `0`, "must be from 1 to 2147483647, not 0"},
 		{"request", "payload.hints.max_duration_seconds", `2147483648`, "must be from 1 to"},
-		{"request", "payload.hints.max_duration_seconds", `1.5`, "must be a whole number, not 1.5"},
-		{"request", "payload.hints.max_duration_seconds", `1e2`, "must be a whole number, not 1e2"},
+		{"request", "payload.hints.max_duration_seconds", `1.5`, "must be an integer, not 1.5"},
+		{"request", "payload.hints.max_duration_seconds", `1e2`, "must be an integer, not 1e2"},
 		{"request", "payload.hints.max_duration_seconds", `99999999999999999999`, "must be from 1 to"},
 		{"request", "payload.hints.max_memory_mb", `-1`, "must be from 1 to"},
 		{"request", "payload.hints.max_memory_mb", `null`, "must be a number, not null"},
@@ -104,7 +104,7 @@ func TestParseRefuses(t *testing.T) {
 		{"status", "payload.progress_percent", absent, "is required"},
 		{"status", "payload.progress_percent", `101`, "must be from 0 to 100, not 101"},
 		{"status", "payload.progress_percent", `-1`, "must be from 0 to 100, not -1"},
-		{"status", "payload.progress_percent", `50.0`, "must be a whole number"},
+		{"status", "payload.progress_percent", `50.0`, "must be an integer"},
 		{"status", "payload.progress_percent", `true`, "must be a number, not a boolean"},
 		{"status", "payload.step", `2`, "must be an object, not a number"},
 		{"status", "payload.step.number", absent, "is required"},
@@ -115,7 +115,7 @@ func TestParseRefuses(t *testing.T) {
 		{"status", "payload.step.output", `{}`, "must be a string, not an object"},
 		{"status", "payload.step.output_chunk", `1`, "must be a string, not a number"},
 		{"status", "payload.step.output_chunk", `""`, "must be a range such as"},
-		{"status", "payload.step.output_chunk", `"bytes 0-262145"`, "must be of at most 262144 bytes"},
+		{"status", "payload.step.output_chunk", `"bytes 0-262145"`, "must have at most 262144 bytes"},
 
 		{"heartbeat", "payload.agent_id", `7`, "must be a string, not a number"},
 		{"heartbeat", "payload.agent_id", `""`, "must be an agent's id"},
@@ -136,11 +136,11 @@ func TestParseRefuses(t *testing.T) {
 		{"result", "payload.exit_code", absent, "is required"},
 		{"result", "payload.exit_code", `-9`, "must be from 0 to 4294967295, not -9"},
 		{"result", "payload.exit_code", `"1"`, "must be a number"},
-		{"result", "payload.exit_code", `0`, "must not be 0 where the status is failed"},
+		{"result", "payload.exit_code", `0`, "must not be 0 if the status is failed"},
 		{"result", "payload.output", `null`, "must be a string, not null"},
 		{"result", "payload.resources_used", `null`, "must be an object, not null"},
 		{"result", "payload.resources_used.duration_seconds", `-1`, "must be from 0"},
-		{"result", "payload.resources_used.duration_seconds", `87.5`, "must be a whole number"},
+		{"result", "payload.resources_used.duration_seconds", `87.5`, "must be an integer"},
 		{"result", "payload.resources_used.gpu_vram_mb", `9223372036854775808`, "must be from 0"},
 		{"result", "payload.resources_used.cpu_time_ms", `[]`, "must be a number, not an array"},
 		{"result", "payload.resources_used.tokens", `1000000000001`, "must be from 0 to 1000000000000"},
@@ -166,10 +166,10 @@ func TestParseRefuses(t *testing.T) {
 		{"5004", "payload.error_context.token_status", absent, "is required"},
 		{"5005", "payload.error_context.limit_name", absent, "is required"},
 		{"5005", "payload.error_context.available", `"128"`, "must be a number"},
-		{"5005", "payload.error_context.required", `1.5`, "must be a whole number"},
+		{"5005", "payload.error_context.required", `1.5`, "must be an integer"},
 		{"5006", "payload.error_context.work_type_requested", absent, "is required"},
 		{"5006", "payload.error_context.supported_types", `"a"`, "must be an array, not a string"},
-		{"5006", "payload.error_context.supported_types", `[ "a" , 1 ]`, "must hold strings only, not a number"},
+		{"5006", "payload.error_context.supported_types", `[ "a" , 1 ]`, "must contain only strings, not a number"},
 	} {
 		t.Run(c.base+" "+c.field+" "+c.value, func(t *testing.T) {
 			t.Parallel()
@@ -183,7 +183,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// TestParseAccepts: what looks doubtful and is allowed.
+// TestParseAccepts: unusual but valid members.
 func TestParseAccepts(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ base, field, value string }{
@@ -223,30 +223,31 @@ func TestParseAccepts(t *testing.T) {
 	}
 }
 
-func TestASuccessExitsWithZero(t *testing.T) {
+func TestSuccessNeedsExitCodeZero(t *testing.T) {
 	t.Parallel()
 	for _, status := range []string{"success", "completed"} {
 		_, err := envelope.Parse([]byte(change(t, bases()["result"], "payload.status", `"`+status+`"`)))
-		requireProblem(t, err, "payload.exit_code", "must be 0 where the status is "+status+", not 1")
+		requireProblem(t, err, "payload.exit_code", "must be 0 if the status is "+status+", not 1")
 	}
 }
 
-func TestOnlyACancellationNeedsNoParameters(t *testing.T) {
+func TestOnlyCancelNeedsNoParameters(t *testing.T) {
 	t.Parallel()
 	cancel := change(t, bases()["request"], "payload.work_type", `"cancel_task"`)
 	e := parse(t, change(t, cancel, "payload.parameters", absent))
 	require.Nil(t, e.Payload.(envelope.WorkRequest).Parameters)
 }
 
-// TestAStatusWithoutTaskOrAgentLacksTheTask: which form was meant cannot be known.
-func TestAStatusWithoutTaskOrAgentLacksTheTask(t *testing.T) {
+// TestStatusWithoutTaskAndAgent: the message may be a status or a heartbeat, and the error asks for
+// the task.
+func TestStatusWithoutTaskAndAgent(t *testing.T) {
 	t.Parallel()
 	_, err := envelope.Parse([]byte(message("work_status", `{"status":"running","progress_percent":1}`)))
 	requireProblem(t, err, "payload.task_id", "is required")
 }
 
-// TestAllProblemsAreNamedInTheDocumentsOrder, whatever the order in the message.
-func TestAllProblemsAreNamedInTheDocumentsOrder(t *testing.T) {
+// TestProblemsFollowTheDocumentsOrder, whatever the order in the message.
+func TestProblemsFollowTheDocumentsOrder(t *testing.T) {
 	t.Parallel()
 	_, err := envelope.Parse([]byte(`{"x_custom_fields":1,"payload":{"output":1,"exit_code":-1},"type":"work_result","from_agent":"","protocol_version":"1.0"}`))
 	var fields []string
@@ -261,17 +262,17 @@ func TestAllProblemsAreNamedInTheDocumentsOrder(t *testing.T) {
 	require.ErrorContains(t, err, "; and 1 more")
 }
 
-// TestWhatCouldBeReadIsHandedBack, so that an answer can echo it.
-func TestWhatCouldBeReadIsHandedBack(t *testing.T) {
+// TestParseReturnsReadableMembers, so that a reply can echo them.
+func TestParseReturnsReadableMembers(t *testing.T) {
 	t.Parallel()
 	good := bases()["result"]
 	for name, bad := range map[string]string{
-		"a payload that does not fit": change(t, good, "payload.status", `7`),
-		"another member that is bad":  change(t, good, "timestamp", `"now"`),
-		"a type nobody knows":         change(t, good, "type", `"x"`),
-		"another version":             change(t, good, "protocol_version", `"2.0"`),
-		"JSON that breaks off":        good[:len(good)-3],
-		"something behind the JSON":   good + "}",
+		"an invalid payload":     change(t, good, "payload.status", `7`),
+		"another invalid member": change(t, good, "timestamp", `"now"`),
+		"an unknown type":        change(t, good, "type", `"x"`),
+		"another version":        change(t, good, "protocol_version", `"2.0"`),
+		"truncated JSON":         good[:len(good)-3],
+		"data after the JSON":    good + "}",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -286,10 +287,10 @@ func TestWhatCouldBeReadIsHandedBack(t *testing.T) {
 	}
 }
 
-func TestAnotherVersionIsAnsweredWith5006(t *testing.T) {
+func TestUnsupportedVersionIs5006(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"2.0", "1.1", "0.9"} {
-		// What else such a message holds cannot be judged here.
+		// The rest of such a message cannot be checked.
 		_, err := envelope.Parse([]byte(`{"protocol_version":"` + version + `","payload":7}`))
 		requireProblem(t, err, "protocol_version", "must be 1.0, not "+version)
 		var e *envelope.Error

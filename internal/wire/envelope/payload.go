@@ -8,37 +8,37 @@ import (
 
 // Limits of numbers in payloads.
 const (
-	// MaxHint is the most seconds or megabytes a hint may name.
+	// MaxHint is the highest number of seconds or megabytes in a hint.
 	MaxHint = 1<<31 - 1
-	// MaxTokens is the most tokens a hint or a result may name.
+	// MaxTokens is the highest number of tokens in a hint or result.
 	MaxTokens = 1_000_000_000_000
-	// MaxStep is the highest number of a step.
+	// MaxStep is the highest step number.
 	MaxStep = 1<<31 - 1
-	// MaxExitCode is the highest exit code a system knows; Windows has 32 bits.
+	// MaxExitCode is the highest exit code of any system; Windows has 32 bits.
 	MaxExitCode = 1<<32 - 1
 )
 
-// WorkTypeCancel is the work type that takes back the task it names. Alone among the
-// work types it needs no parameters.
+// WorkTypeCancel is the work type that cancels the task with the given task_id. It needs no
+// parameters.
 const WorkTypeCancel = "cancel_task"
 
-// WorkRequest asks an agent to do something (Chiffon §work_request).
+// WorkRequest submits a task (Chiffon §work_request).
 type WorkRequest struct {
 	TaskID uuid.UUID
-	// WorkType names a capability: at most 128 letters, digits and _.:/-
+	// WorkType is the name of a capability: at most 128 letters, digits and _.:/-
 	WorkType string
-	// Parameters is a JSON object as it was received, nil where there is none.
+	// Parameters is a JSON object as it was received, nil if it is missing.
 	Parameters json.RawMessage
 	Hints      Hints
 }
 
-// Hints are what the sender knows about the work beforehand; 0 is not given.
+// Hints are what the sender knows about the task beforehand. 0 means not given.
 type Hints struct {
 	MaxDurationSeconds int64
 	MaxMemoryMB        int64
 	// MaxTokens is the task's budget.
 	MaxTokens int64
-	// Other are the hints that are not known here, in their order.
+	// Other has the hints that this package does not know, in their order.
 	Other []Member
 }
 
@@ -48,52 +48,52 @@ type Member struct {
 	Value json.RawMessage
 }
 
-// Status is how far an agent is with a task.
+// Status is the state of a task that is in progress.
 type Status string
 
-// The statuses of a task that is being worked on.
+// The values of Status.
 const (
 	StatusRunning       Status = "running"
 	StatusStepCompleted Status = "step_completed"
 	StatusPaused        Status = "paused"
 )
 
-// WorkStatus tells of progress with a task (Chiffon §work_status).
+// WorkStatus reports progress of a task (Chiffon §work_status).
 type WorkStatus struct {
 	TaskID uuid.UUID
 	Status Status
 	// Progress is in percent, 0 to 100.
 	Progress int
-	// Step is nil where the agent told of none.
+	// Step is nil if it is not given.
 	Step *Step
 }
 
-// Step is what an agent is doing at the moment.
+// Step is the current step of a task.
 type Step struct {
 	Number int
 	Name   string
-	// Output is what the step printed, or the part of it that Chunk names.
+	// Output is the step's output, or the part of it that Chunk names.
 	Output string
-	// Chunk is zero where Output is all of it.
+	// Chunk is zero if Output is complete.
 	Chunk Range
 }
 
-// Presence is whether an agent takes work.
+// Presence says whether an agent takes tasks.
 type Presence string
 
-// What an agent says of itself in a heartbeat.
+// The values of Presence.
 const (
 	PresenceOnline  Presence = "online"
 	PresenceOffline Presence = "offline"
 	PresenceBusy    Presence = "busy"
 )
 
-// Heartbeat is the work_status that names an agent and no task.
+// Heartbeat is a work_status that names an agent and no task.
 type Heartbeat struct {
 	AgentID string
 	Status  Presence
-	// Load is in percent, 0 to 100; Queue is how many tasks wait at the agent. Both
-	// are nil where the agent does not say.
+	// Load is in percent, 0 to 100. Queue is the number of tasks waiting at the agent. Both are nil
+	// if they are not given.
 	Load  *int
 	Queue *int
 }
@@ -101,7 +101,7 @@ type Heartbeat struct {
 // Outcome is how a task ended.
 type Outcome string
 
-// The outcomes. comet emits success and failed, and accepts the other two.
+// The values of Outcome. comet sends success and failed, and accepts all of them.
 const (
 	OutcomeSuccess   Outcome = "success"
 	OutcomeFailed    Outcome = "failed"
@@ -113,14 +113,14 @@ const (
 type WorkResult struct {
 	TaskID uuid.UUID
 	Status Outcome
-	// ExitCode is 0 where the status is success or completed, more where it is failed.
+	// ExitCode is 0 for the statuses success and completed, and not 0 for failed.
 	ExitCode int64
-	// Output is empty where it was sent in chunks before.
+	// Output is empty if it was sent in chunks before.
 	Output    string
 	Resources Resources
 }
 
-// Resources is what a task used; 0 is none, or not told.
+// Resources is what a task used. 0 means none or not given.
 type Resources struct {
 	DurationSeconds int64
 	GPUVRAMMB       int64
@@ -128,12 +128,12 @@ type Resources struct {
 	Tokens          int64
 }
 
-// Failure is the content of an error message (Chiffon §error). The functions named
-// like the codes make one with the context its code must have.
+// Failure is the payload of an error message (Chiffon §error). The functions named like the codes
+// return one with the context that its code requires.
 type Failure struct {
 	Code    Code
 	Message string
-	// Context is a JSON object, nil where there is none.
+	// Context is a JSON object, nil if it is missing.
 	Context json.RawMessage
 }
 

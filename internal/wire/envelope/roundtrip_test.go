@@ -38,12 +38,12 @@ func compact(raw json.RawMessage) json.RawMessage {
 	}
 	v := jsontext.Value(raw).Clone()
 	if err := v.Compact(); err != nil {
-		panic(err) // no JSON, which Parse does not return
+		panic(err) // not JSON, which Parse does not return
 	}
 	return json.RawMessage(v)
 }
 
-// everyPayload has each kind of payload with all its members set.
+// everyPayload returns each type of payload with all members set.
 func everyPayload() map[string]envelope.Payload {
 	task := uuid.MustParse(taskID)
 	return map[string]envelope.Payload{
@@ -72,7 +72,7 @@ func everyPayload() map[string]envelope.Payload {
 		},
 		"a cancelled result":              envelope.WorkResult{TaskID: task, Status: envelope.OutcomeCancelled, ExitCode: 143},
 		"an error":                        envelope.ResourceLimit("gpu_vram_mb", 128, 512),
-		"an error that nobody knows":      envelope.Failure{Code: 5999, Message: "?"},
+		"an error with an unknown code":   envelope.Failure{Code: 5999, Message: "?"},
 		"an error with a further context": envelope.Failure{Code: 5007, Message: "?", Context: json.RawMessage(`{"limit_name":7}`)},
 	}
 }
@@ -86,7 +86,7 @@ func around(p envelope.Payload) envelope.Envelope {
 	}
 }
 
-func TestWhatIsWrittenIsReadAgain(t *testing.T) {
+func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	for name, p := range everyPayload() {
 		t.Run(name, func(t *testing.T) {
@@ -103,8 +103,8 @@ func TestWhatIsWrittenIsReadAgain(t *testing.T) {
 	}
 }
 
-// TestRawPartsStayAsTheyCame: order, number text and escapes are the sender's.
-func TestRawPartsStayAsTheyCame(t *testing.T) {
+// TestRawPartsStayUnchanged: order, number notation and escapes stay those of the sender.
+func TestRawPartsStayUnchanged(t *testing.T) {
 	t.Parallel()
 	const custom = "{ \"z\" : 1.00,\n\"a\":[ 1E+2 , \"\\u0041\\/\" ],\"n\": -0, \"big\":123456789012345678901234567890}"
 	sent := strings.TrimSuffix(message("work_request", `{"task_id":"`+taskID+`","work_type":"w","parameters":`+custom+`}`), "}") +
@@ -135,7 +135,7 @@ func TestNamesMayBeEscaped(t *testing.T) {
 	require.Equal(t, envelope.Infra, e.To)
 }
 
-func TestMembersThatAreNotKnownAreIgnored(t *testing.T) {
+func TestUnknownMembersAreIgnored(t *testing.T) {
 	t.Parallel()
 	sent := message("work_status", `{"task_id":"`+taskID+`","status":"running","progress_percent":0,"eta":[{"a":"]}"}],`+
 		`"step":{"number":0,"name":"","of":5,"Output":7}}`)
@@ -143,5 +143,5 @@ func TestMembersThatAreNotKnownAreIgnored(t *testing.T) {
 	require.Equal(t, envelope.WorkStatus{
 		TaskID: uuid.MustParse(taskID), Status: envelope.StatusRunning, Step: &envelope.Step{},
 	}, e.Payload)
-	require.Contains(t, string(e.Raw), `"eta"`, "the raw payload keeps them")
+	require.Contains(t, string(e.Raw), `"eta"`, "Raw keeps unknown members")
 }

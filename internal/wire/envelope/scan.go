@@ -7,10 +7,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// The functions here walk through JSON that has been found valid, so that each part
-// of a message is read without a decoder of its own.
+// The functions below scan JSON that is known to be valid. They avoid a decoder for each part of a
+// message.
 
-// members yields the names, unquoted, and the values of an object.
+// members yields the unquoted names and the values of an object.
 func members(object []byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(name, value []byte) bool) {
 		for i := skipSpace(object, 1); object[i] != '}'; {
@@ -44,7 +44,7 @@ func elements(array []byte) iter.Seq[[]byte] {
 	}
 }
 
-// valueEnd returns where the value ends that begins at i.
+// valueEnd returns the end of the value that begins at i.
 func valueEnd(text []byte, i int) int {
 	switch text[i] {
 	case '"':
@@ -58,7 +58,7 @@ func valueEnd(text []byte, i int) int {
 	return i
 }
 
-// nestedEnd returns where the object or array ends that begins at i.
+// nestedEnd returns the end of the object or array that begins at i.
 func nestedEnd(text []byte, i int) int {
 	depth := 0
 	for {
@@ -78,8 +78,8 @@ func nestedEnd(text []byte, i int) int {
 	}
 }
 
-// stringEnd returns where the string ends that begins at i, the end of the text where
-// it does not end.
+// stringEnd returns the end of the string that begins at i, the end of text if it is not
+// terminated.
 func stringEnd(text []byte, i int) int {
 	for i++; ; {
 		quote := bytes.IndexByte(text[i:], '"')
@@ -104,18 +104,17 @@ func skipSpace(text []byte, i int) int {
 	return i
 }
 
-// unquote returns what a string stands for, without a copy where nothing in it is
-// escaped.
+// unquote returns the value of a quoted string. It copies only if the string has escapes.
 func unquote(quoted []byte) []byte {
 	inner := quoted[1 : len(quoted)-1]
 	if bytes.IndexByte(inner, '\\') < 0 {
 		return inner
 	}
-	text, _ := jsontext.AppendUnquote(make([]byte, 0, len(quoted)), quoted) // found valid before
+	text, _ := jsontext.AppendUnquote(make([]byte, 0, len(quoted)), quoted) // quoted is valid
 	return text
 }
 
-// tooDeep reports whether text, which may be anything, is nested deeper than MaxDepth.
+// tooDeep reports whether text, which may be malformed, is nested deeper than MaxDepth.
 func tooDeep(text []byte) bool {
 	if bytes.Count(text, []byte("{"))+bytes.Count(text, []byte("[")) <= MaxDepth {
 		return false

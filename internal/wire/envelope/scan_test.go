@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzScan: walking through valid JSON finds what a decoder finds.
+// FuzzScan: scanning valid JSON finds what a decoder finds.
 func FuzzScan(f *testing.F) {
 	for _, text := range []string{
 		`{}`, `[]`, ` { } `, `{"a":1}`, `{"a" : [1 , "]" , {"b\"}":null}] , "\u0061b" : -1.5e+10 }`,
@@ -77,8 +77,8 @@ func depthOf(t *testing.T, value jsontext.Value) int {
 	return deepest
 }
 
-// TestSkippingStops at the first member its caller does not want.
-func TestSkippingStops(t *testing.T) {
+// TestMembersStopsEarly: iteration ends when the loop does.
+func TestMembersStopsEarly(t *testing.T) {
 	t.Parallel()
 	seen := 0
 	for range members([]byte(`{"a":1,"b":2}`)) {

@@ -7,12 +7,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// tokenMember is the custom field that carries the bearer token where there is no
-// header for it (Chiffon §Authentication, "message field").
+// tokenMember is the custom field that carries the bearer token on transports without headers
+// (Chiffon §Authentication, "message field").
 const tokenMember = "auth_token"
 
-// RemoveToken removes the bearer token from the custom fields and returns it, "" where
-// there is none. The other custom fields stay as they are.
+// RemoveToken removes the bearer token from the custom fields and returns it, "" if there is none.
+// The other custom fields stay unchanged.
 func (e *Envelope) RemoveToken() string {
 	token, found := "", false
 	var rest bytes.Buffer
@@ -31,20 +31,7 @@ func (e *Envelope) RemoveToken() string {
 	return token
 }
 
-// PutToken adds the bearer token to the custom fields, in the place of one that is
-// there.
-func (e *Envelope) PutToken(token string) {
-	e.RemoveToken()
-	var all bytes.Buffer
-	for name, value := range e.customFields() {
-		writeMember(&all, name, value)
-	}
-	quoted, _ := jsontext.AppendQuote(nil, token) // mended where it is not UTF-8
-	writeMember(&all, []byte(tokenMember), quoted)
-	e.Custom = closeObject(&all)
-}
-
-// customFields yields the custom fields, none where they are not an object.
+// customFields yields the custom fields, none if they are not an object.
 func (e *Envelope) customFields() iter.Seq2[[]byte, []byte] {
 	custom := bytes.TrimSpace(e.Custom)
 	if !jsontext.Value(custom).IsValid() || kindOf(custom) != '{' {
@@ -55,13 +42,13 @@ func (e *Envelope) customFields() iter.Seq2[[]byte, []byte] {
 
 func writeMember(b *bytes.Buffer, name, value []byte) {
 	b.WriteByte(',')
-	quoted, _ := jsontext.AppendQuote(nil, name) // was read from valid JSON
+	quoted, _ := jsontext.AppendQuote(nil, name) // name comes from valid JSON
 	b.Write(quoted)
 	b.WriteByte(':')
 	b.Write(value)
 }
 
-// closeObject makes an object of members, each with a comma before it.
+// closeObject returns the object whose members are in b, each with a comma before it.
 func closeObject(b *bytes.Buffer) []byte {
 	b.WriteByte('}')
 	object := b.Bytes()
@@ -72,8 +59,8 @@ func closeObject(b *bytes.Buffer) []byte {
 	return []byte("{}")
 }
 
-// CutToken is TakeToken for a message as it was received. It returns the message without
-// the token; one that carries none, or is no object, comes back as it is.
+// CutToken is RemoveToken for a message as it was received. It returns the rest of the message, or
+// data unchanged if there is no token or data is not an object.
 func CutToken(data []byte) (token string, rest []byte) {
 	if len(data) > MaxSize || !jsontext.Value(data).IsValid() || kindOf(bytes.TrimSpace(data)) != '{' {
 		return "", data

@@ -5,11 +5,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"comet/internal/wire/v5"
+	v5 "comet/internal/wire/v5"
+	"comet/internal/wire/v5/codes"
 )
 
-// TestAddresses: the bounds of §2.1, one dot, ten characters.
-func TestAddresses(t *testing.T) {
+// TestParseAddress tests the limits of §2.1, one dot, and ten characters.
+func TestParseAddress(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]struct {
 		role   v5.Role
@@ -30,21 +31,21 @@ func TestAddresses(t *testing.T) {
 		"R9":         {v5.Router, 9, "", false},
 		"G1":         {v5.Group, 1, "", true},
 		"User":       {v5.User, 0, "", false},
-		"*":          {v5.Everyone, 0, "", true},
-		"W*":         {v5.Workers, 0, "", true},
+		"*":          {v5.AllAgents, 0, "", true},
+		"W*":         {v5.AllWorkers, 0, "", true},
 	} {
 		a, err := v5.ParseAddress(text)
 		require.NoError(t, err, text)
 		require.Equal(t, want.role, a.Role, text)
 		require.Equal(t, want.number, a.Number, text)
 		require.Equal(t, want.sub, a.Sub(), text)
-		require.Equal(t, want.many, a.Many(), text)
+		require.Equal(t, want.many, a.IsMulticast(), text)
 		require.Equal(t, text, a.String())
 	}
 }
 
-// TestAddressesThatAreNone answer with E13.
-func TestAddressesThatAreNone(t *testing.T) {
+// TestParseAddressErrors: an invalid address is E13.
+func TestParseAddressErrors(t *testing.T) {
 	t.Parallel()
 	for text, detail := range map[string]string{
 		"": "must be an id such as", "O": "must be an id", "1": "must be an id", "X1": "must be an id", "o1": "must be an id",
@@ -57,16 +58,16 @@ func TestAddressesThatAreNone(t *testing.T) {
 		_, err := v5.ParseAddress(text)
 		var e *v5.Error
 		require.ErrorAs(t, err, &e, text)
-		require.Equal(t, v5.E13, e.Code())
+		require.Equal(t, codes.E13, e.Code())
 		require.Contains(t, e.Error(), detail, text)
 	}
 }
 
-// TestNthWorker: the hundredth worker is the first with a dot.
-func TestNthWorker(t *testing.T) {
+// TestWorkerAddress: the hundredth worker is the first with a dot.
+func TestWorkerAddress(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int]string{1: "W1", 2: "W2", 99: "W99", 100: "W1.1", 198: "W99.1", 199: "W1.2", 1_000_000: "W1.10101"} {
-		a := v5.NthWorker(n)
+		a := v5.WorkerAddress(n)
 		require.Equal(t, want, a.String())
 		again, err := v5.ParseAddress(want)
 		require.NoError(t, err)
@@ -74,45 +75,38 @@ func TestNthWorker(t *testing.T) {
 	}
 	seen := map[v5.Address]bool{}
 	for n := 1; n <= 1000; n++ {
-		seen[v5.NthWorker(n)] = true
+		seen[v5.WorkerAddress(n)] = true
 	}
 	require.Len(t, seen, 1000)
-	_, err := v5.ParseAddress(v5.NthWorker(0).String())
+	_, err := v5.ParseAddress(v5.WorkerAddress(0).String())
 	require.Error(t, err)
 }
 
-// TestTasksAndBudgets keep none apart from 0.
+// TestTasksAndBudgets: none differs from 0.
 func TestTasksAndBudgets(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "-", v5.Task{}.String())
-	require.Equal(t, "T0", v5.TaskOf(0).String())
-	require.Equal(t, "T999", v5.TaskOf(999).String())
-	task, ok := v5.ParseTask("T7")
-	require.True(t, ok)
-	require.Equal(t, v5.TaskOf(7), task)
-	n, ok := task.Number()
+	require.Equal(t, "T0", v5.NewTask(0).String())
+	require.Equal(t, "T999", v5.NewTask(999).String())
+	n, ok := v5.NewTask(7).Number()
 	require.True(t, ok)
 	require.Equal(t, 7, n)
-	for _, text := range []string{"", "-", "7", "T", "T1000", "t7"} {
-		_, ok := v5.ParseTask(text)
-		require.False(t, ok, text)
-	}
 	for _, n := range []int{-1, 1000, 1 << 20} {
-		_, ok := v5.TaskOf(n).Number()
+		_, ok := v5.NewTask(n).Number()
 		require.False(t, ok)
-		require.NotEqual(t, v5.Task{}, v5.TaskOf(n), "out of range is not none")
+		require.NotEqual(t, v5.Task{}, v5.NewTask(n), "a number out of range is not none")
 	}
 
 	for tokens, want := range map[int64]string{0: "B0", 500: "B500", 9999: "B9999", 10_000: "B9999", 1 << 40: "B9999", -5: "B0"} {
-		require.Equal(t, want, v5.BudgetOf(tokens).String())
+		require.Equal(t, want, v5.NewBudget(tokens).String())
 	}
 	require.Equal(t, "-", v5.Budget{}.String())
-	n, ok = v5.BudgetOf(0).Tokens()
+	n, ok = v5.NewBudget(0).Tokens()
 	require.True(t, ok)
 	require.Zero(t, n)
 }
 
-// TestRoute: check 3, with the place of the end that is wrong.
+// TestRoute tests check 3, with the position of the invalid address.
 func TestRoute(t *testing.T) {
 	t.Parallel()
 	route := offset(v5.SegmentRoute)
@@ -120,21 +114,40 @@ func TestRoute(t *testing.T) {
 		"": 0, "O1": 0, "O1-W1": 0, ">W1": 0, "O1>": 3, "O1>W1>W2": 3, "O1>>W1": 3, "O1 >W1": 0, "O1> W1": 3,
 		"*>O1": 0, "W*>O1": 0, "G1>O1": 0, "G1.a>O1": 0, "O1>O*": 3, "O1>-": 3, "O1>user": 3,
 	} {
-		m, e := refused(t, with(v5.SegmentRoute, bad))
+		m, e := rejected(t, with(v5.SegmentRoute, bad))
 		require.Len(t, e.Problems, 1, bad)
-		require.Equal(t, v5.E13, e.Code(), bad)
-		require.Equal(t, v5.SegmentRoute, e.Problems[0].Segment, bad)
+		require.Equal(t, codes.E13, e.Code(), bad)
+		require.Equal(t, v5.SegmentRoute, e.Problems[0].Segment(), bad)
 		require.Equal(t, route+at, e.Problems[0].At, bad)
 		if at == 0 {
-			require.Zero(t, m.From, "nobody is answered but one agent: %s", bad)
+			require.Zero(t, m.From, "only a single agent can receive a reply: %s", bad)
 		}
 	}
-	_, e := refused(t, with(v5.SegmentRoute, "*>X1"))
+	_, e := rejected(t, with(v5.SegmentRoute, "*>X1"))
 	require.Len(t, e.Problems, 2)
-	_, e = refused(t, "M1|O|R")
-	require.Len(t, e.Problems, 1, "of a line that lacks a segment only that is said")
+	_, e = rejected(t, "M1|O|R")
+	require.Len(t, e.Problems, 1, "a message with too few segments has no other problem")
 	for _, fine := range []string{"W1>O1", "O1>O1", "O1>*", "O1>W*", "R1>G9", "O1>User", "User>O1", "W99.abc123>O1.W1"} {
 		m := parse(t, with(v5.SegmentRoute, fine))
 		require.Equal(t, fine, m.From.String()+">"+m.To.String())
+	}
+}
+
+func TestWorkerNumber(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 2, 99, 100, 198, 199, 9900, 9801, 98_000} {
+		a := v5.WorkerAddress(n)
+		got, ok := a.WorkerNumber()
+		require.True(t, ok, a)
+		require.Equal(t, n, got, a)
+		again, err := v5.ParseAddress(a.String())
+		require.NoError(t, err)
+		require.Equal(t, a, again)
+	}
+	for _, text := range []string{"O1", "W1.x", "W1.01", "W1.0", "User", "*", "W*", "G3"} {
+		a, err := v5.ParseAddress(text)
+		require.NoError(t, err)
+		_, ok := a.WorkerNumber()
+		require.False(t, ok, text)
 	}
 }

@@ -6,10 +6,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"comet/internal/wire/v5"
+	v5 "comet/internal/wire/v5"
 )
 
-// sameInJSON is what a line says, as JSON.
+// sameInJSON is a message as JSON.
 type sameInJSON struct {
 	Number  int    `json:"message"`
 	From    string `json:"from"`
@@ -35,8 +35,7 @@ func inJSON(tb testing.TB, m v5.Message) []byte {
 	return data
 }
 
-// BenchmarkParse reads and checks a line, and beside it only reads JSON that says the
-// same.
+// BenchmarkParse parses and checks a message, and for comparison only parses the same JSON.
 func BenchmarkParse(b *testing.B) {
 	for name, line := range lines() {
 		b.Run(name+"/pipe", func(b *testing.B) {
@@ -105,11 +104,54 @@ func BenchmarkVerify(b *testing.B) {
 	}
 }
 
-// lines are three of the document: short, with a reference, and long with accents.
+// lines are three messages of the document: short, with a reference, and long with accents.
 func lines() map[string]string {
 	return map[string]string{
 		"request": "M1|O1>W1|R|T1|P1|N|-|0|S1|B500|call=web_search;query=latest AI news 2024",
 		"success": "M3|W1>O1|S|T1|P1|D|-|0|S1|B200|results=5;top1=OpenAI GPT-5;top2=Claude 4;src=#REF:T1:raw",
 		"accents": "M1|O1>User|D|T1|P1|R|-|0|S1|-|question=Quel format de rapport?;opt1=résumé court;opt2=rapport détaillé;opt3=données brutes",
 	}
+}
+
+// TestParseDoesNotAllocate: a message is parsed, and its DATA read, in place. It does not run in
+// parallel, because the allocations of other tests would count.
+func TestParseDoesNotAllocate(t *testing.T) {
+	lines := []string{
+		"M3|W1>O1|S|T1|P1|D|-|0|S1|B200|results=5;top1=OpenAI GPT-5;top2=Claude 4;src=#REF:T1:raw",
+		"M1|O1>User|D|T1|P1|R|-|0|S1|-|question=Quel format de rapport?;opt1=résumé court;opt2=rapport détaillé;opt3=données brutes",
+		"M1|W99.123>W*|B|-|-|-|E31|5|S0abc|B9999|x;auth=S1:00aa:01234567",
+	}
+	for _, line := range lines {
+		require.Zero(t, testing.AllocsPerRun(100, func() {
+			if _, err := v5.Parse(line); err != nil {
+				panic(err)
+			}
+		}), line)
+	}
+	d := v5.Data(`call=web_search;params=query:"AI, patterns",max:3;caps=a,"b,c";agents=W1;retry=1;max=2;pid=M5;src=#REF:T1:raw`)
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		n := 0
+		for p := range d.Pairs() {
+			n += len(p.Value())
+			for range p.List() {
+				n++
+			}
+		}
+		for name := range d.Params() {
+			n += len(name)
+		}
+		value, _ := d.Get("src")
+		if r, err := v5.ParseRef(value); err != nil || n == 0 || r.Field != "raw" {
+			panic(err)
+		}
+		if r, err := d.Retry(); err != nil || r.Max != 2 {
+			panic(err)
+		}
+	}))
+	m := parse(t, lines[0])
+	require.LessOrEqual(t, testing.AllocsPerRun(100, func() {
+		if _, err := v5.Format(m); err != nil {
+			panic(err)
+		}
+	}), 1.0)
 }

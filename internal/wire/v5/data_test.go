@@ -7,10 +7,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"comet/internal/wire/v5"
+	v5 "comet/internal/wire/v5"
+	"comet/internal/wire/v5/codes"
 )
 
-// pairs spells the pairs of DATA with their raw values.
+// pairs writes the pairs of DATA with their raw values.
 func pairs(d v5.Data) string {
 	var all []string
 	for p := range d.Pairs() {
@@ -18,12 +19,12 @@ func pairs(d v5.Data) string {
 			all = append(all, p.Key)
 			continue
 		}
-		all = append(all, p.Key+"→"+p.Raw)
+		all = append(all, p.Key+"→"+p.Raw())
 	}
 	return strings.Join(all, " / ")
 }
 
-// TestPairs: DATA is read leniently.
+// TestPairs: DATA is parsed leniently.
 func TestPairs(t *testing.T) {
 	t.Parallel()
 	for data, want := range map[string]string{
@@ -58,7 +59,7 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// TestGet: the first pair of a key, without the quotes around its value.
+// TestGet: Get returns the first pair of a key, without the quotes around its value.
 func TestGet(t *testing.T) {
 	t.Parallel()
 	d := v5.Data(`a=1;a=2;flag;q="x;y";p=k:"v";two="a" "b";empty=;none=""`)
@@ -78,7 +79,7 @@ func TestGet(t *testing.T) {
 	}
 }
 
-// TestList: elements between commas, each with its own quotes.
+// TestList: elements are separated by commas, each with its own quotes.
 func TestList(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string][]string{
@@ -96,7 +97,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestCut takes a pair out, wherever it stands, and leaves the others as they are.
+// TestCut: Cut removes a pair at any position, and leaves the others unchanged.
 func TestCut(t *testing.T) {
 	t.Parallel()
 	for data, want := range map[string]struct {
@@ -123,4 +124,132 @@ func TestCut(t *testing.T) {
 	require.False(t, found)
 	require.Empty(t, value)
 	require.Equal(t, v5.Data("caps=a;q=\"token=s\""), rest)
+}
+
+// TestCall tests call= and params= (§5.2).
+func TestCall(t *testing.T) {
+	t.Parallel()
+	type params [][2]string
+	for data, want := range map[string]struct {
+		capability string
+		params     params
+	}{
+		`call=web_search;params=query:"AI, or ""so"" it; seems",max:3`: {"web_search", params{{"query", `"AI, or ""so"" it; seems"`}, {"max", "3"}}},
+		`call=x;params="a:1,b:2"`:                                      {"x", params{{"a", "1"}, {"b", "2"}}},
+		`call=x;params=main.py,,:`:                                     {"x", params{{"main.py", ""}, {"", ""}}},
+		"call=web_search;query=AI":                                     {"web_search", nil},
+		"answer=json":                                                  {"", nil},
+		"call":                                                         {"", nil},
+		"-":                                                            {"", nil},
+	} {
+		d := v5.Data(data)
+		require.Equal(t, want.capability, d.Call(), data)
+		var got params
+		for name, value := range d.Params() {
+			got = append(got, [2]string{name, value})
+		}
+		require.Equal(t, want.params, got, data)
+	}
+	for range v5.Data("params=a:1,b:2;c=3").Params() {
+		break // the iteration can end early
+	}
+}
+
+// TestIsReserved tests the keys that are no arguments of a call.
+func TestIsReserved(t *testing.T) {
+	t.Parallel()
+	d := v5.Data("call=x;retry=1;max=2;fallback=W2;fallback_from=W1;reason=E31;pid=M1;justify=deep;params=a:1;y=z")
+	for pair := range d.Pairs() {
+		require.Equal(t, pair.Key != "y", d.IsReserved(pair.Key), pair.Key)
+	}
+	require.False(t, v5.Data("call=x;max=3").IsReserved("max"), "without retry it is an argument")
+}
+
+// TestRefs parses and writes the references of §6.3.
+func TestRefs(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]v5.Ref{
+		"#REF:T1:S":      {Kind: v5.RefTask, Task: v5.NewTask(1), Field: "S"},
+		"#REF:T41:raw":   {Kind: v5.RefTask, Task: v5.NewTask(41), Field: "raw"},
+		"#REF:T1":        {Kind: v5.RefTask, Task: v5.NewTask(1)},
+		"#REF:id":        {Kind: v5.RefTask, Field: "id"},
+		"#REF:T1000":     {Kind: v5.RefTask, Field: "T1000"},
+		"#CTX:key":       {Kind: v5.RefContext, Field: "key"},
+		"#CTX:clé.a/b-c": {Kind: v5.RefContext, Field: "clé.a/b-c"},
+		"#MSG:M3":        {Kind: v5.RefMessage, Number: 3},
+		"#MSG:M9999":     {Kind: v5.RefMessage, Number: 9999},
+	} {
+		require.True(t, v5.IsRef(text))
+		r, err := v5.ParseRef(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, r, text)
+		require.Equal(t, text, r.String())
+	}
+	for _, text := range []string{
+		"", "x", "#REF:", "#REF:T1:", "#REF::raw", "#REF:T1:a:b", "#REF:x:y", "#REF:a b", "#REF:T1:a,b", `#REF:T1:"a"`, "#REF:T1:a|b", "#REF:T1:a\xff",
+		"#CTX:", "#CTX:a:b", "#CTX:a=b", "#CTX:a;b", "#CTX:#a", "#MSG:", "#MSG:3", "#MSG:M0", "#MSG:M10000", "#ref:T1", "see #REF:T1:raw",
+	} {
+		_, err := v5.ParseRef(text)
+		var e *v5.Error
+		require.ErrorAs(t, err, &e, text)
+		require.Equal(t, codes.E43, e.Code())
+	}
+	require.False(t, v5.IsRef("see #REF:T1:raw"))
+	for _, invalid := range []v5.Ref{
+		{}, {Kind: v5.RefTask}, {Kind: v5.RefTask, Field: "T1"}, {Kind: v5.RefContext}, {Kind: v5.RefMessage}, {Kind: v5.RefContext, Field: "a b"},
+		{Kind: v5.RefMessage, Number: 10_000}, {Kind: v5.RefMessage, Number: 1, Field: "x"}, {Kind: v5.RefTask, Task: v5.NewTask(-1), Field: "x"},
+	} {
+		require.Empty(t, invalid.String())
+	}
+}
+
+// TestRetry parses and writes the pairs of a repeated request (§8.2).
+func TestRetry(t *testing.T) {
+	t.Parallel()
+	for data, want := range map[string]v5.Retry{
+		"retry=1;max=2":                    {Attempt: 1, Max: 2},
+		"retry=1;max=2;fallback=W2":        {Attempt: 1, Max: 2, Fallback: v5.WorkerAddress(2)},
+		"fallback_from=W1;reason=E31":      {From: v5.WorkerAddress(1), Reason: "E31"},
+		"reason=specialized":               {Reason: "specialized"},
+		"retry=9999":                       {Attempt: 9999},
+		"retry=0;max=2;fallback_from=W1.1": {Max: 2, From: v5.WorkerAddress(100)},
+	} {
+		r, err := v5.Data(data).Retry()
+		require.NoError(t, err, data)
+		require.Equal(t, want, r, data)
+		written, err := new(v5.Writer).Retry(r).Data()
+		require.NoError(t, err)
+		require.Equal(t, v5.Data(data), written)
+	}
+	r, err := v5.Data("call=top;max=10000").Retry()
+	require.NoError(t, err, "without retry max is an argument")
+	require.Zero(t, r)
+	for data, code := range map[string]codes.Code{
+		"retry=": codes.E10, "retry": codes.E10, "retry=x": codes.E10, "retry=-1": codes.E10, "retry=+1": codes.E10, "retry=10000": codes.E10, "retry=1.5": codes.E10,
+		"retry=1;max=x": codes.E10, "fallback=V4": codes.E13, "fallback=W*": codes.E13, "fallback_from=": codes.E13, "fallback_from=*": codes.E13,
+	} {
+		r, err := v5.Data(data).Retry()
+		var e *v5.Error
+		require.ErrorAs(t, err, &e, data)
+		require.Equal(t, code, e.Code(), data)
+		require.Zero(t, r)
+	}
+}
+
+// TestParent: pid=M5 (§10.2).
+func TestParent(t *testing.T) {
+	t.Parallel()
+	n, err := v5.Data("pid=M5;result=x").Parent()
+	require.NoError(t, err)
+	require.Equal(t, 5, n)
+	n, err = v5.Data("result=x").Parent()
+	require.NoError(t, err)
+	require.Zero(t, n)
+	for _, bad := range []string{"pid=", "pid", "pid=5", "pid=M0", "pid=M10000", "pid=m5", "pid=M<n"} {
+		_, err := v5.Data(bad).Parent()
+		var e *v5.Error
+		require.ErrorAs(t, err, &e, bad)
+		require.Equal(t, codes.E10, e.Code())
+		require.Contains(t, e.Error(), "pid in DATA must be")
+	}
 }

@@ -9,14 +9,13 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/stretchr/testify/require"
 
-	"comet/internal/wire/v5"
+	v5 "comet/internal/wire/v5"
 )
 
-// example is a line, or DATA, that the document prints, and what is read of it.
+// example is a message, or DATA, of the document, and the expected result of parsing it.
 type example struct{ name, kind, sent, want string }
 
-// examples reads the document's examples: a file x.line, x.data or x.v4 and x.want
-// behind it.
+// examples reads the document's examples: a file x/line, x/data or x/v4 and then x/want.
 func examples(tb testing.TB) []example {
 	tb.Helper()
 	archive, err := txtar.ParseFile("testdata/document.txtar")
@@ -45,9 +44,9 @@ func withoutNotes(text string) string {
 	return strings.Join(kept, "")
 }
 
-// TestExamplesOfTheDocument: every line that the document prints is read as it is meant
-// and written as it was, or is refused with the checks it fails.
-func TestExamplesOfTheDocument(t *testing.T) {
+// TestDocumentExamples: every message of the document is parsed and written as the same message,
+// or rejected with the checks that it fails.
+func TestDocumentExamples(t *testing.T) {
 	t.Parallel()
 	all := examples(t)
 	lines := 0
@@ -77,15 +76,15 @@ func TestExamplesOfTheDocument(t *testing.T) {
 			}
 		})
 	}
-	require.Equal(t, 43, lines, "the document prints so many lines")
+	require.Equal(t, 43, lines, "the number of messages in the document")
 }
 
-// describe says what was read of a line, or the checks it fails.
+// describe writes a parsed message, or the checks that it fails.
 func describe(m v5.Message, err error) string {
 	var b strings.Builder
-	var refused *v5.Error
-	if errors.As(err, &refused) {
-		for _, p := range refused.Problems {
+	var invalid *v5.Error
+	if errors.As(err, &invalid) {
+		for _, p := range invalid.Problems {
 			fmt.Fprintf(&b, "%s at byte %d: %s\n", p.Code, p.At, p.Detail)
 		}
 		return b.String()
@@ -119,8 +118,8 @@ func describeData(d v5.Data) string {
 			fmt.Fprintf(&b, "  refers to %+v\n", r)
 		}
 	}
-	for p := range d.Params() {
-		fmt.Fprintf(&b, "parameter %s = %s\n", p.Name, p.Value)
+	for name, value := range d.Params() {
+		fmt.Fprintf(&b, "parameter %s = %s\n", name, value)
 	}
 	return b.String()
 }

@@ -3,64 +3,63 @@ package v5
 import (
 	"fmt"
 	"strings"
+
+	"comet/internal/wire/v5/codes"
 )
 
-// Segment is the place of a segment in the line, from 1 (PROTOCOL_V5 §3.2). The zero
-// Segment is the line as a whole.
-type Segment int
+// segment is the position of a segment in a message, from 1 (PROTOCOL_V5 §3.2). The zero segment is
+// the whole message.
+type segment int
 
-// The segments of a line.
 const (
-	SegmentLine Segment = iota
-	SegmentMessage
-	SegmentRoute
-	SegmentType
-	SegmentTask
-	SegmentPriority
-	SegmentState
-	SegmentErr
-	SegmentDepth
-	SegmentContext
-	SegmentBudget
-	SegmentData
+	wholeMessage segment = iota
+	segmentMessage
+	segmentRoute
+	segmentType
+	segmentTask
+	segmentPriority
+	segmentState
+	segmentErr
+	segmentDepth
+	segmentContext
+	segmentBudget
+	segmentData
 )
 
-// Segments is how many segments a line has.
-const Segments = int(SegmentData)
+// Segments and SegmentsV4 are the numbers of segments in a message.
+const (
+	Segments   = int(segmentData)
+	SegmentsV4 = 8
+)
 
-// String is the segment's name in the document.
-func (s Segment) String() string {
-	names := [...]string{"the line", "MSG", "ROUTE", "TYPE", "TID", "PRI", "STATE", "ERR", "DEPTH", "CTX", "BUDGET", "DATA"}
-	if s < 0 || int(s) >= len(names) {
-		return "a segment"
-	}
-	return names[s]
+// String returns the name of the segment in the document.
+func (s segment) String() string {
+	return [...]string{"the message", "MSG", "ROUTE", "TYPE", "TID", "PRI", "STATE", "ERR", "DEPTH", "CTX", "BUDGET", "DATA"}[s]
 }
 
-// Error is why a line was refused, or why something cannot be put into one.
+// Error is the error of an invalid message, or of a value that cannot be written into one.
 type Error struct {
-	// Problems are in the order of the checks of §3.5, at least one. The first is the
-	// one that is answered.
+	// Problems are in the order of the checks of §3.5, at least one.
 	Problems []Problem
 }
 
-// Problem is one thing that is wrong.
+// Problem is one failed check.
 type Problem struct {
-	Code Code
-	// Reason is a word where the code has more than one meaning, or "".
-	Reason  string
-	Segment Segment
-	// At is the byte of the line where it was found, counted from 0; in what does not
-	// come from a line it is 0.
+	Code codes.Code
+	// Reason is a word where the code has several meanings, or "".
+	Reason string
+	// At is the byte of the message at which the problem is, from 0.
 	At int
-	// Detail is one sentence for a person, the segment included.
+	// Detail is one sentence for a person, with the name of the segment.
 	Detail string
+
+	segment segment
 }
 
-// Code is the code of the answer: that of the first check that failed.
-func (e *Error) Code() Code { return e.Problems[0].Code }
+// Code returns the code of the reply: that of the first failed check.
+func (e *Error) Code() codes.Code { return e.Problems[0].Code }
 
-// Reason is the word that goes with the code, or "".
+// Reason returns the word that goes with the code, or "".
 func (e *Error) Reason() string { return e.Problems[0].Reason }
 
 // Error implements error.
@@ -75,8 +74,8 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Data is the DATA of the answer (§8.3): reason where there is one, the code's meaning
-// as desc and the first problem as details, cut where they would be too long.
+// Data returns the DATA of the reply (§8.3): reason where there is one, the code's meaning as desc
+// and the first problem as details, truncated where they would be too long.
 func (e *Error) Data() Data {
 	p := e.Problems[0]
 	var w Writer
@@ -92,12 +91,12 @@ func (e *Error) Data() Data {
 	return data
 }
 
-func refusal(code Code, reason string, segment Segment, detail string) *Error {
-	return &Error{Problems: []Problem{{Code: code, Reason: reason, Segment: segment, Detail: detail}}}
+func newError(code codes.Code, reason string, s segment, detail string) *Error {
+	return &Error{Problems: []Problem{{Code: code, Reason: reason, segment: s, Detail: detail}}}
 }
 
-// quote shows what was found, cut to a length that a person reads. A pair in the place
-// of another segment is not shown: it may be the token of a join.
+// quote returns a found text for a person. A pair in another segment than DATA is not shown: it
+// may be the token of a join.
 func quote(found string) string {
 	if strings.Contains(found, "=") {
 		return "a pair"

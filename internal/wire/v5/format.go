@@ -3,26 +3,32 @@ package v5
 import (
 	"fmt"
 	"strconv"
+
+	"comet/internal/wire/v5/codes"
 )
 
-// Format writes a message as one line without a line break (PROTOCOL_V5 §3.1). What it
-// writes, Parse reads as the same message. An error is an *Error: Format refuses what
-// Parse would refuse, and DATA that Parse would cut, which is ReasonOverflow.
+// Format writes a message as one line without a line break (PROTOCOL_V5 §3.1). Parse reads it as
+// the same message. An error is an *Error: Format rejects what Parse would reject, and DATA that
+// Parse would truncate, with codes.ReasonOverflow.
 func Format(m Message) (string, error) {
 	var room [MaxData + 128]byte
 	line := string(m.append(room[:0]))
-	// Reading it again costs little and keeps the rules in one place.
-	again, err := Parse(line)
+	// Parsing it again costs little and keeps the rules in one place.
+	parsed, err := Parse(line)
 	if err != nil {
 		return "", err
 	}
-	if again.Warnings.Has(DataTruncated) {
-		return "", refusal(E10, ReasonOverflow, SegmentData, fmt.Sprintf("DATA is longer than %d characters", MaxData))
+	if parsed.Warnings.Has(DataTruncated) {
+		return "", errOverflow()
 	}
-	if again.Warnings = m.Warnings; again != m {
-		return "", refusal(E10, "", SegmentLine, "the line would be read as another message than "+quote(line))
+	if parsed.Warnings = m.Warnings; parsed != m {
+		return "", newError(codes.E10, "", wholeMessage, "the message would be parsed as another one than "+quote(line))
 	}
 	return line, nil
+}
+
+func errOverflow() *Error {
+	return newError(codes.E10, codes.ReasonOverflow, segmentData, fmt.Sprintf("DATA is longer than %d characters", MaxData))
 }
 
 func (m *Message) append(line []byte) []byte {
@@ -33,30 +39,30 @@ func (m *Message) append(line []byte) []byte {
 	line = m.Task.append(line)
 	line = m.Priority.append(append(line, '|'))
 	line = m.State.append(append(line, '|'))
-	line = orNone(append(line, '|'), string(m.Err))
+	line = appendOrNone(append(line, '|'), string(m.Err))
 	line = strconv.AppendInt(append(line, '|'), int64(m.Depth), 10)
-	line = orNone(append(line, '|'), m.Context)
+	line = appendOrNone(append(line, '|'), m.Context)
 	line = m.Budget.append(append(line, '|'))
 	line = append(append(line, '|'), m.Data...)
 	return m.Auth.append(line)
 }
 
 func (p Priority) append(line []byte) []byte {
-	if p == NoPriority {
+	if p == 0 {
 		return append(line, none...)
 	}
 	return append(line, 'P', byte(p))
 }
 
 func (s State) append(line []byte) []byte {
-	if s == NoState {
+	if s == 0 {
 		return append(line, none...)
 	}
 	return append(line, byte(s))
 }
 
-// orNone writes a segment that is "" where it says nothing.
-func orNone(line []byte, s string) []byte {
+// appendOrNone appends a segment that is "" for none.
+func appendOrNone(line []byte, s string) []byte {
 	if s == "" {
 		s = none
 	}

@@ -1,92 +1,131 @@
-// Package v5 reads and writes the one-line messages of PROTOCOL_V5: eleven segments
-// with a bar between them, the last of them a small text of pairs. It knows which line
-// is a message, which code refuses one that is not, and how its DATA is read, signed
-// and written; what a message means, who may send it and when are for its callers.
+// Package v5 is the codec of PROTOCOL_V5: it parses and writes messages of eleven segments with a
+// bar between them, each on one line, the last segment being pairs such as call=web_search. It
+// knows which text is a message, which code rejects one that is not, and how DATA is parsed,
+// written and signed. What a message means, and who may send it, is decided by its callers.
+// Messages of V4 have eight segments (ParseV4, FormatV4).
 package v5
 
-import "strings"
+import (
+	"strings"
 
-// The bounds of a line (PROTOCOL_V5 §3.2).
+	"comet/internal/wire/v5/codes"
+)
+
+// The limits of a message (PROTOCOL_V5 §3.2).
 const (
-	// MaxLine is the longest line that is read, in bytes. A line that is written is
-	// far shorter.
+	// MaxLine is the length of the longest message that is parsed, in bytes.
 	MaxLine = 64 << 10
 	// MaxNumber is the highest message number; the next is 1 again.
 	MaxNumber = 9999
 	// MaxTask is the highest task number.
 	MaxTask = 999
-	// MaxBudget is the highest budget that a line can state, in tokens.
-	MaxBudget = 9999
-	// MaxDepth is the deepest hand-off that a line can state.
+	// MaxDepth is the highest DEPTH.
 	MaxDepth = 5
-	// MaxAddress is the longest id of an agent, in characters.
-	MaxAddress = 10
-	// MaxContext is the longest session id, its S included.
-	MaxContext = 8
-	// MaxData is the longest DATA without the pair auth, in characters (runes).
+	// MaxData is the length of the longest DATA without the pair auth, in characters (runes).
 	MaxData = 200
+
+	maxBudget  = 9999 // tokens
+	maxAddress = 10   // characters
+	maxContext = 8    // characters, with its S
 )
 
-// SystemContext is the session of traffic that belongs to no conversation.
+// SystemContext is the CTX of system traffic, which belongs to no conversation.
 const SystemContext = "S0"
 
-// Message is one line (PROTOCOL_V5 §3). Messages can be compared with ==.
+// none is a segment without a value.
+const none = "-"
+
+// Message is one message (PROTOCOL_V5 §3). Messages can be compared with ==.
 type Message struct {
 	// Number is 1 to MaxNumber, per session and sender; 0 in system traffic only.
 	Number int
 	From   Address
 	To     Address
 	Type   Type
-	// Task may be none. T0 is for system traffic only.
+	// Task is the zero Task for none. T0 is for system traffic only.
 	Task Task
-	// Priority is NoPriority where the line has "-", which means P1.
+	// Priority is 0 for "-", which means P1, and State 0 for "-".
 	Priority Priority
 	State    State
-	// Err is "" where the line has "-".
-	Err   Code
+	// Err is "" for "-".
+	Err   codes.Code
 	Depth int
-	// Context is the session with its S, such as S1, "" where the line has "-".
-	// SystemContext is for system traffic only.
+	// Context is the session with its S, such as S1, "" for "-". SystemContext is for system
+	// traffic only.
 	Context string
-	// Budget may be none, which is unlimited.
+	// Budget is the zero Budget for "-", which means unlimited.
 	Budget Budget
-	// Data is never empty; "-" is DATA that says nothing. It is without the pair auth.
+	// Data is never empty; "-" is DATA without content. It is without the pair auth.
 	Data Data
-	// Auth is the pair auth, the zero Auth where there is none. Parse does not verify
-	// it: see Verify.
+	// Auth is the pair auth, the zero Auth for none. Parse does not verify it: see Verify.
 	Auth Auth
-	// Warnings is what Parse put right. Format does not look at it.
+	// Warnings is what Parse corrected. Format ignores it.
 	Warnings Warnings
 }
 
-// Warnings is a set of what was put right in a line that is accepted nevertheless.
+// Warnings is the set of corrections to an accepted message.
 type Warnings uint8
 
-// What Parse puts right.
 const (
-	// DataTruncated: DATA was longer than MaxData and lost its end (§3.5, check 12).
+	// DataTruncated: DATA was longer than MaxData and was cut (§3.5, check 12).
 	DataTruncated Warnings = 1 << iota
-	// DepthMissing: DEPTH was "-" and is read as 0 (the handshake of §14.3).
-	DepthMissing
-	// QuoteOpen: DATA has a double quote without its fellow, which protects nothing.
-	QuoteOpen
+	// depthMissing: DEPTH was "-" and is parsed as 0 (the handshake of §14.3).
+	depthMissing
+	// quoteOpen: DATA has an unpaired double quote, which protects nothing.
+	quoteOpen
 )
 
 // Has reports whether w is in the set.
 func (s Warnings) Has(w Warnings) bool { return s&w != 0 }
 
-// String names the warnings with a comma between them, as a list in DATA: "" where
-// there are none.
+// String returns the names of the warnings with commas between them, "" for none.
 func (s Warnings) String() string {
 	var names []string
 	if s.Has(DataTruncated) {
 		names = append(names, "data_truncated")
 	}
-	if s.Has(DepthMissing) {
+	if s.Has(depthMissing) {
 		names = append(names, "depth_missing")
 	}
-	if s.Has(QuoteOpen) {
+	if s.Has(quoteOpen) {
 		names = append(names, "quote_open")
 	}
 	return strings.Join(names, ",")
+}
+
+// Reply returns a reply to a message, with its task, priority, depth, session and budget
+// (PROTOCOL_V5 §4.3, rule 6). from is the sender of the reply, which a message to many does not
+// name. Number is that of the reply; the caller sets State and Err.
+//
+// to may be the result of Parse with an error. Where its sender could not be parsed, Format
+// rejects the reply.
+func Reply(to Message, from Address, number int, t Type, data Data) Message {
+	m := Message{
+		Number:   number,
+		From:     from,
+		To:       to.From,
+		Type:     t,
+		Task:     to.Task,
+		Priority: to.Priority,
+		Depth:    to.Depth,
+		Context:  to.Context,
+		Budget:   to.Budget,
+		Data:     data,
+	}
+	if n, ok := m.Task.Number(); ok && n == 0 && !t.isSystem() {
+		m.Task = Task{}
+	}
+	if m.Context == SystemContext && !t.isSystem() {
+		m.Context = ""
+	}
+	return m
+}
+
+// Refuse returns the E that rejects an invalid message (§8.3): state F, the code of the first
+// failed check, and the problem as DATA.
+func Refuse(to Message, from Address, number int, err *Error) Message {
+	m := Reply(to, from, number, Failure, err.Data())
+	m.State = Failed
+	m.Err = err.Code()
+	return m
 }

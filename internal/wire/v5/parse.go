@@ -4,16 +4,26 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
+
+	"comet/internal/wire/v5/codes"
 )
 
-// Parse reads one line, with or without its line break (PROTOCOL_V5 §3.5). An error is
-// an *Error that names every check the line fails; the message then holds what could be
-// read, so that the answer can be addressed. In a line of fewer than eleven segments that
-// is what stands before the gap, of the rest only CTX.
+// Parse parses a message, with or without its line break (PROTOCOL_V5 §3.5). An error is an *Error
+// with every failed check; the message then holds what could be parsed, so that the reply can be
+// addressed. Of a message with fewer than eleven segments that is what is before the gap, and CTX.
 //
-// A line is split into at most eleven segments, so that a bar too many is found in DATA
-// and is E12. The strings of the message are parts of line.
+// A message is split into at most eleven segments, so that a bar too many is found in DATA and is
+// E12. The strings of the message are parts of line.
 func Parse(line string) (Message, error) {
+	m, invalid := parse(line)
+	if invalid != nil {
+		return m, invalid
+	}
+	return m, nil
+}
+
+func parse(line string) (Message, *Error) {
 	p := parser{line: strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")}
 	p.run()
 	if len(p.problems) > 0 {
@@ -22,39 +32,40 @@ func Parse(line string) (Message, error) {
 	return p.m, nil
 }
 
-// parser reads one line.
+// parser parses one message. The methods for single segments are the checks of §3.5; each stores
+// what it accepts and leaves the zero value where it rejects.
 type parser struct {
 	line   string
 	fields [Segments]string
 	m      Message
-	// system is whether M0, T0 and S0 may stand in the line.
+	// system is whether the message can have M0, T0 and S0.
 	system bool
-	// quiet is set where a problem makes those behind it meaningless.
-	quiet    bool
+	// muted is set where a problem makes later problems meaningless.
+	muted    bool
 	problems []Problem
 }
 
 func (p *parser) run() {
 	if len(p.line) > MaxLine {
-		p.fail(Problem{Code: E10, At: MaxLine, Detail: fmt.Sprintf("the line is longer than %d bytes", MaxLine)})
+		p.fail(Problem{Code: codes.E10, At: MaxLine, Detail: fmt.Sprintf("the message is longer than %d bytes", MaxLine)})
 		p.line = p.line[:MaxLine]
-		p.quiet = true
+		p.muted = true
 	}
 	if count := p.split(); count < Segments {
-		p.short(count)
+		p.parseShort(count)
 		return
 	}
-	p.head()
-	p.priority()
-	p.state()
-	p.code()
-	p.depth()
-	p.context()
-	p.budget()
-	p.data()
+	p.parseHead()
+	p.parsePriority()
+	p.parseState()
+	p.parseErr()
+	p.parseDepth()
+	p.parseContext()
+	p.parseBudget()
+	p.parseData()
 }
 
-// split cuts the line into its segments and returns how many it has, at most eleven.
+// split cuts the message into its segments and returns their number, at most eleven.
 func (p *parser) split() int {
 	count, start := 0, 0
 	for i := 0; i < len(p.line) && count < Segments-1; i++ {
@@ -67,63 +78,236 @@ func (p *parser) split() int {
 	return count + 1
 }
 
-// head reads the segments that every line needs, but DATA.
-func (p *parser) head() {
-	p.system = p.systemType()
-	p.number()
-	p.route()
-	p.kind()
-	p.task()
+// parseHead parses the required segments but DATA.
+func (p *parser) parseHead() {
+	t, ok := p.messageType()
+	p.system = !ok || t.isSystem() // an unknown type is reported as such only
+	p.parseNumber()
+	p.parseRoute()
+	if ok {
+		p.m.Type = t
+	} else {
+		p.reject(segmentType, codes.E14, "", "one of R S E C U A B H D J L K X Q")
+	}
+	p.parseTask()
 }
 
-// short reads what can be read of a line that lacks a segment, without a word about
-// segments that may only stand in another's place.
-func (p *parser) short(count int) {
-	detail := Counted(count) + ", not " + strconv.Itoa(Segments)
-	if count != segmentsOfV4 {
-		detail += ", or " + strconv.Itoa(segmentsOfV4) + " in V4"
+// parseShort parses what can be parsed of a message with too few segments, without problems of
+// segments that may only be at a wrong position.
+func (p *parser) parseShort(count int) {
+	detail := segmentCount(count) + ", not " + strconv.Itoa(Segments)
+	if count != SegmentsV4 {
+		detail += ", or " + strconv.Itoa(SegmentsV4) + " in V4"
 	}
 	if p.line == "" {
-		detail = "the line is empty"
+		detail = "the message is empty"
 	}
-	p.fail(Problem{Code: E10, At: len(p.line), Detail: detail})
-	p.quiet = true
-	p.head()
-	if count > int(SegmentContext) { // else what stands there is DATA
-		p.context()
+	p.fail(Problem{Code: codes.E10, At: len(p.line), Detail: detail})
+	p.muted = true
+	p.parseHead()
+	if count > int(segmentContext) { // otherwise that position has DATA
+		p.parseContext()
 	}
 }
 
-// segmentsOfV4 is how many segments a line of V4 has, which wire/pipe/v4 reads.
-const segmentsOfV4 = 8
-
-// Counted says how many segments a line has that should have another number of them.
-func Counted(segments int) string {
-	if segments == 1 {
-		return "the line has 1 segment"
+func segmentCount(n int) string {
+	if n == 1 {
+		return "the message has 1 segment"
 	}
-	return "the line has " + strconv.Itoa(segments) + " segments"
+	return "the message has " + strconv.Itoa(n) + " segments"
 }
 
-// refuse notes that a segment is not what it must be.
-func (p *parser) refuse(segment Segment, code Code, reason, want string) {
-	if p.quiet {
+func (p *parser) messageType() (Type, bool) {
+	text := p.fields[segmentType-1]
+	if len(text) != 1 || !Type(text[0]).isValid() {
+		return 0, false
+	}
+	return Type(text[0]), true
+}
+
+func (p *parser) parseNumber() {
+	n, ok := parseNumber(p.fields[segmentMessage-1], 'M', 4)
+	switch {
+	case !ok:
+		p.reject(segmentMessage, codes.E10, "", "M and a number of at most four digits")
+	case n == 0 && !p.system:
+		p.reject(segmentMessage, codes.E10, "", "M1 to M9999 outside of system traffic")
+	default:
+		p.m.Number = n
+	}
+}
+
+func (p *parser) parseRoute() {
+	text := p.fields[segmentRoute-1]
+	from, to, ok := strings.Cut(text, ">")
+	if !ok {
+		p.reject(segmentRoute, codes.E13, "", "two ids with > between them, such as O1>W1")
 		return
 	}
-	detail := fmt.Sprintf("%s must be %s, not %s", segment, want, quote(p.fields[segment-1]))
-	p.fail(Problem{Code: code, Reason: reason, Segment: segment, At: p.offset(segment), Detail: detail})
+	var problem string
+	if p.m.From, problem = parseAddress(from); problem != "" {
+		p.rejectAddress(0, from, problem)
+	} else if p.m.From.IsMulticast() {
+		p.m.From = Address{}
+		p.rejectAddress(0, from, "can only be a destination")
+	}
+	if p.m.To, problem = parseAddress(to); problem != "" {
+		p.rejectAddress(len(from)+1, to, problem)
+	}
+}
+
+func (p *parser) rejectAddress(at int, found, problem string) {
+	if p.muted {
+		return
+	}
+	p.fail(Problem{
+		Code: codes.E13, segment: segmentRoute, At: p.offset(segmentRoute) + at,
+		Detail: segmentRoute.String() + ": " + quote(found) + " " + problem,
+	})
+}
+
+func (p *parser) parseTask() {
+	text := p.fields[segmentTask-1]
+	if text == none {
+		return
+	}
+	task, ok := parseTask(text)
+	switch n, _ := task.Number(); {
+	case !ok:
+		p.reject(segmentTask, codes.E10, "", "T and a number of at most three digits, or -")
+	case n == 0 && !p.system:
+		p.reject(segmentTask, codes.E10, "", "T1 to T999 outside of system traffic, or -")
+	default:
+		p.m.Task = task
+	}
+}
+
+func (p *parser) parsePriority() {
+	switch text := p.fields[segmentPriority-1]; text {
+	case none:
+	case "P0", "P1", "P2":
+		p.m.Priority = Priority(text[1])
+	default:
+		p.reject(segmentPriority, codes.E11, "", "P0, P1, P2 or -")
+	}
+}
+
+func (p *parser) parseState() {
+	switch text := p.fields[segmentState-1]; text {
+	case none:
+	case "N", "R", "D", "F", "X":
+		p.m.State = State(text[0])
+	default:
+		p.reject(segmentState, codes.E15, codes.ReasonState, "N, R, D, F, X or -")
+	}
+}
+
+func (p *parser) parseErr() {
+	text := p.fields[segmentErr-1]
+	switch {
+	case text == none:
+	case codes.Code(text).Valid():
+		p.m.Err = codes.Code(text)
+	default:
+		p.reject(segmentErr, codes.E10, "", "E and two digits, or -")
+	}
+}
+
+func (p *parser) parseDepth() {
+	text := p.fields[segmentDepth-1]
+	switch {
+	case text == none:
+		p.m.Warnings |= depthMissing
+	case len(text) == 1 && text[0]-'0' <= MaxDepth:
+		p.m.Depth = int(text[0] - '0')
+	default:
+		p.reject(segmentDepth, codes.E16, codes.ReasonDepth, "0 to 5")
+	}
+}
+
+func (p *parser) parseContext() {
+	text := p.fields[segmentContext-1]
+	switch {
+	case text == none:
+	case !isContext(text):
+		p.reject(segmentContext, codes.E10, "", "S and one to seven lower-case letters and digits, or -")
+	case text == SystemContext && !p.system:
+		p.reject(segmentContext, codes.E10, "", "another session than S0 outside of system traffic")
+	default:
+		p.m.Context = text
+	}
+}
+
+func (p *parser) parseBudget() {
+	text := p.fields[segmentBudget-1]
+	if text == none {
+		return
+	}
+	n, ok := parseNumber(text, 'B', 4)
+	if !ok {
+		p.reject(segmentBudget, codes.E10, "", "B and a number of at most four digits, or -")
+		return
+	}
+	p.m.Budget = NewBudget(int64(n))
+}
+
+// parseData is checks 12 and 13 of §3.5. DATA must also be valid UTF-8 without control characters.
+func (p *parser) parseData() {
+	text, auth, ok := cutAuth(p.fields[segmentData-1])
+	if !ok {
+		p.rejectData(codes.E90, codes.ReasonAuth, max(0, strings.Index(p.fields[segmentData-1], authMark)),
+			"must have auth as the last of two or more pairs: a session, 4 hex digits and 8, with colons between them")
+		return
+	}
+	if text == "" {
+		p.rejectData(codes.E10, "", 0, "must not be empty; - is DATA without content")
+		return
+	}
+	found := inspect(text)
+	switch {
+	case found.defect == notUTF8:
+		p.rejectData(codes.E10, "", found.at, "is not valid UTF-8")
+		return
+	case found.defect == forbidden:
+		c, _ := utf8.DecodeRuneInString(text[found.at:])
+		p.rejectData(codes.E12, "", found.at, fmt.Sprintf("must not have %q in it", c))
+		return
+	case found.runes > MaxData:
+		text = firstRunes(text, MaxData)
+		p.m.Warnings |= DataTruncated
+	}
+	if found.quotes%2 == 1 {
+		p.m.Warnings |= quoteOpen
+	}
+	p.m.Data, p.m.Auth = Data(text), auth
+}
+
+func (p *parser) rejectData(code codes.Code, reason string, at int, detail string) {
+	p.fail(Problem{
+		Code: code, Reason: reason, segment: segmentData,
+		At: p.offset(segmentData) + at, Detail: segmentData.String() + " " + detail,
+	})
+}
+
+// reject adds the problem that a segment is not what it must be.
+func (p *parser) reject(s segment, code codes.Code, reason, want string) {
+	if p.muted {
+		return
+	}
+	detail := fmt.Sprintf("%s must be %s, not %s", s, want, quote(p.fields[s-1]))
+	p.fail(Problem{Code: code, Reason: reason, segment: s, At: p.offset(s), Detail: detail})
 }
 
 func (p *parser) fail(problem Problem) {
-	if !p.quiet {
+	if !p.muted {
 		p.problems = append(p.problems, problem)
 	}
 }
 
-// offset is the byte of the line at which a segment begins.
-func (p *parser) offset(segment Segment) int {
+// offset returns the byte of the message at which a segment begins.
+func (p *parser) offset(s segment) int {
 	at := 0
-	for _, field := range p.fields[:segment-1] {
+	for _, field := range p.fields[:s-1] {
 		at += len(field) + 1
 	}
 	return at

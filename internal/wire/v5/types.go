@@ -1,10 +1,11 @@
 package v5
 
-// Type says what a message is (PROTOCOL_V5 §3.3).
+import "strconv"
+
+// Type is the type of a message (PROTOCOL_V5 §3.3).
 type Type byte
 
-// The types of the document, Query among them: §2.4 and §12.4 use it, though the
-// table of §3.3 leaves it out.
+// The types of the document, with Query, which §2.4 and §12.4 use and the table of §3.3 omits.
 const (
 	Request      Type = 'R'
 	Success      Type = 'S'
@@ -22,16 +23,7 @@ const (
 	Query        Type = 'Q'
 )
 
-// Types returns the types in the order of the document.
-func Types() []Type {
-	return []Type{
-		Request, Success, Failure, Clarify, Update, Ack, Broadcast,
-		Heartbeat, Disambiguate, Join, Leave, Caps, Handoff, Query,
-	}
-}
-
-// Valid reports whether the document knows the type.
-func (t Type) Valid() bool {
+func (t Type) isValid() bool {
 	switch t {
 	case Request, Success, Failure, Clarify, Update, Ack, Broadcast,
 		Heartbeat, Disambiguate, Join, Leave, Caps, Handoff, Query:
@@ -40,10 +32,9 @@ func (t Type) Valid() bool {
 	return false
 }
 
-// System reports whether a message of the type may be system traffic, with M0, T0 and
-// S0: the types of the registry (§2.4), and success and failure, which answer them
-// (§12.4).
-func (t Type) System() bool {
+// isSystem reports whether a message of the type can be system traffic, with M0, T0 and S0: the
+// types of the registry (§2.4), and success and failure, which reply to them (§12.4).
+func (t Type) isSystem() bool {
 	switch t {
 	case Join, Leave, Caps, Query, Heartbeat, Ack, Success, Failure:
 		return true
@@ -51,44 +42,45 @@ func (t Type) System() bool {
 	return false
 }
 
-// String is the type's letter, "" for the zero Type.
-func (t Type) String() string { return letter(byte(t), "") }
+// String returns the type's letter, "" for the zero Type.
+func (t Type) String() string {
+	if t == 0 {
+		return ""
+	}
+	return string([]byte{byte(t)})
+}
 
-// Priority is how urgent a message is (§3.2, segment 5). The zero Priority is that of
-// a line which says nothing.
+// Priority is the urgency of a message (§3.2, segment 5), 0 for "-".
 type Priority byte
 
 // The priorities, P0 the most urgent.
 const (
-	NoPriority Priority = 0
-	P0         Priority = '0'
-	P1         Priority = '1'
-	P2         Priority = '2'
+	P0 Priority = '0'
+	P1 Priority = '1'
+	P2 Priority = '2'
 )
 
-// OrDefault is the priority, P1 where the line says nothing.
+// OrDefault returns the priority, P1 for "-".
 func (p Priority) OrDefault() Priority {
-	if p == NoPriority {
+	if p == 0 {
 		return P1
 	}
 	return p
 }
 
-// String is the priority as it stands in a line, "-" for NoPriority.
+// String returns the priority as it is written, such as P1 or "-".
 func (p Priority) String() string {
-	if p == NoPriority {
+	if p == 0 {
 		return none
 	}
-	return letter('P', "") + letter(byte(p), "")
+	return string([]byte{'P', byte(p)})
 }
 
-// State is the state of a task (§4.1). The zero State is that of a line which says
-// nothing.
+// State is the state of a task (§4.1), 0 for "-".
 type State byte
 
 // The states of a task.
 const (
-	NoState   State = 0
 	New       State = 'N'
 	Running   State = 'R'
 	Done      State = 'D'
@@ -96,15 +88,103 @@ const (
 	Cancelled State = 'X'
 )
 
-// String is the state's letter, "-" for NoState.
-func (s State) String() string { return letter(byte(s), none) }
-
-// none is what stands in a segment that says nothing.
-const none = "-"
-
-func letter(b byte, zero string) string {
-	if b == 0 {
-		return zero
+// String returns the state's letter, or "-".
+func (s State) String() string {
+	if s == 0 {
+		return none
 	}
-	return string([]byte{b})
+	return string([]byte{byte(s)})
+}
+
+// Task is the number of a task (PROTOCOL_V5 §3.2, segment 4), the zero Task for "-".
+type Task struct {
+	// next is the number plus one, so that the zero Task is none.
+	next int16
+}
+
+// NewTask returns the task with a number, 0 to MaxTask. Format rejects a task with any other.
+func NewTask(number int) Task {
+	if number < 0 || number > MaxTask {
+		return Task{next: -1}
+	}
+	return Task{next: int16(number) + 1}
+}
+
+// parseTask parses a task such as T1, false for any other text, "-" included.
+func parseTask(text string) (Task, bool) {
+	n, ok := parseNumber(text, 'T', 3)
+	if !ok {
+		return Task{}, false
+	}
+	return NewTask(n), true
+}
+
+// Number returns the task's number, false for none.
+func (t Task) Number() (int, bool) { return int(t.next) - 1, t.next > 0 }
+
+// String returns the task as it is written: T1, or "-".
+func (t Task) String() string { return string(t.append(nil)) }
+
+func (t Task) append(line []byte) []byte {
+	switch {
+	case t.next == 0:
+		return append(line, none...)
+	case t.next < 0:
+		return append(line, "T?"...)
+	}
+	return strconv.AppendInt(append(line, 'T'), int64(t.next)-1, 10)
+}
+
+// Budget is the number of tokens that may still be spent (§9.1), the zero Budget for unlimited.
+type Budget struct {
+	next int16 // the number plus one
+}
+
+// NewBudget returns a budget as a message can state it, 0 to 9999: a receiver of a lower budget
+// spends less.
+func NewBudget(tokens int64) Budget {
+	return Budget{next: int16(max(0, min(tokens, maxBudget))) + 1}
+}
+
+// Tokens returns the budget in tokens, false for unlimited.
+func (b Budget) Tokens() (int, bool) { return int(b.next) - 1, b.next > 0 }
+
+// String returns the budget as it is written: B500, or "-".
+func (b Budget) String() string { return string(b.append(nil)) }
+
+func (b Budget) append(line []byte) []byte {
+	if b.next == 0 {
+		return append(line, none...)
+	}
+	return strconv.AppendInt(append(line, 'B'), int64(b.next)-1, 10)
+}
+
+// parseNumber parses a letter and up to a number of digits. The first digit may be 0: M\d{1,4} of
+// §3.5 matches M0001 too.
+func parseNumber(text string, letter byte, digits int) (int, bool) {
+	if len(text) < 2 || len(text) > digits+1 || text[0] != letter {
+		return 0, false
+	}
+	n := 0
+	for i := 1; i < len(text); i++ {
+		digit := text[i] - '0'
+		if digit > 9 {
+			return 0, false
+		}
+		n = n*10 + int(digit)
+	}
+	return n, true
+}
+
+// isContext reports whether text is a session id (§6.1).
+func isContext(text string) bool {
+	if len(text) < 2 || len(text) > maxContext || text[0] != 'S' {
+		return false
+	}
+	for i := 1; i < len(text); i++ {
+		if c := text[i]; c-'0' > 9 && c-'a' > 25 {
+			return false
+		}
+	}
+	return true
 }

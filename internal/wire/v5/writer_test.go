@@ -1,17 +1,17 @@
 package v5_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
-	"comet/internal/wire/v5"
+	v5 "comet/internal/wire/v5"
+	"comet/internal/wire/v5/codes"
 )
 
-// TestWriter writes what the reader reads, with quotes only where they are needed.
+// TestWriter: Writer writes what Data reads, with quotes only where they are needed.
 func TestWriter(t *testing.T) {
 	t.Parallel()
 	var w v5.Writer
@@ -20,16 +20,14 @@ func TestWriter(t *testing.T) {
 	require.Equal(t, v5.Data("-"), data)
 
 	w.Flag("registered").Add("id", "W3").Number("page", 2).Add("q", "a;b").Add("edge", " a ").Add("eq", "a=b,c").Add("none", "").
-		List("caps", "x", "y,z").List("empty").Ref("src", v5.Ref{Kind: v5.RefTask, Task: v5.TaskOf(1), Field: "raw"}).
-		Params(slices.Values([]v5.Param{{Name: "query", Value: "AI, or: not; it"}, {Name: "n", Value: "1"}}))
+		List("caps", "x", "y,z").List("empty").Ref("src", v5.Ref{Kind: v5.RefTask, Task: v5.NewTask(1), Field: "raw"})
 	data, err = w.Data()
 	require.NoError(t, err)
-	require.Equal(t, v5.Data(`registered;id=W3;page=2;q="a;b";edge=" a ";eq=a=b,c;none=;caps=x,"y,z";empty=;src=#REF:T1:raw;params=query:"AI, or: not; it",n:1`), data)
-	require.Equal(t, []v5.Param{{Name: "query", Value: "AI, or: not; it"}, {Name: "n", Value: "1"}}, slices.Collect(data.Params()))
+	require.Equal(t, v5.Data(`registered;id=W3;page=2;q="a;b";edge=" a ";eq=a=b,c;none=;caps=x,"y,z";empty=;src=#REF:T1:raw`), data)
 }
 
-// TestUnsayable: what DATA cannot say is refused, so that the caller writes a reference.
-func TestUnsayable(t *testing.T) {
+// TestNotEncodable: Writer rejects what DATA cannot hold, so that the caller writes a reference.
+func TestNotEncodable(t *testing.T) {
 	t.Parallel()
 	for name, write := range map[string]func(*v5.Writer){
 		"a bar":                 func(w *v5.Writer) { w.Add("k", "a|b") },
@@ -41,16 +39,13 @@ func TestUnsayable(t *testing.T) {
 		"what looks like auth":  func(w *v5.Writer) { w.Add("k", "a;auth=S1:00aa:01234567") },
 		"the pair auth":         func(w *v5.Writer) { w.Add("auth", "S1:00aa:01234567") },
 		"no key":                func(w *v5.Writer) { w.Add("", "a") },
-		"a key that is silence": func(w *v5.Writer) { w.Flag("-") },
+		"the key -":             func(w *v5.Writer) { w.Flag("-") },
 		"a key with =":          func(w *v5.Writer) { w.Add("a=b", "c") },
 		"a key with a quote":    func(w *v5.Writer) { w.Flag(`a"`) },
 		"a key with a space":    func(w *v5.Writer) { w.Flag("a ") },
 		"a key with a bar":      func(w *v5.Writer) { w.List("a|", "b") },
 		"an empty element":      func(w *v5.Writer) { w.List("a", "b", "") },
 		"an element with a bar": func(w *v5.Writer) { w.List("a", "b|", "c") },
-		"a name with a colon":   func(w *v5.Writer) { w.Params(slices.Values([]v5.Param{{Name: "a:b", Value: "c"}})) },
-		"a name that is none":   func(w *v5.Writer) { w.Params(slices.Values([]v5.Param{{Value: "c"}})) },
-		"a value with a quote":  func(w *v5.Writer) { w.Params(slices.Values([]v5.Param{{Name: "a", Value: `"`}})) },
 		"no reference":          func(w *v5.Writer) { w.Ref("src", v5.Ref{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -61,17 +56,17 @@ func TestUnsayable(t *testing.T) {
 			require.Empty(t, first)
 			var e *v5.Error
 			require.ErrorAs(t, err, &e)
-			require.Equal(t, v5.E12, e.Code())
-			require.Equal(t, v5.ReasonUnsayable, e.Reason())
+			require.Equal(t, codes.E12, e.Code())
+			require.Equal(t, codes.ReasonNotEncodable, e.Reason())
 
-			w.Add("k", "fine").Flag("f").List("l", "x").Params(slices.Values([]v5.Param{})).Text("t", "x").Add("bad", "|")
+			w.Add("k", "fine").Flag("f").List("l", "x").Text("t", "x").Add("bad", "|")
 			_, again := w.Data()
-			require.Equal(t, err, again, "the first is kept")
+			require.Equal(t, err, again, "the first error is kept")
 		})
 	}
 }
 
-// TestOverflow: DATA of ours that is too long is refused, never cut.
+// TestOverflow: Writer rejects long DATA and never truncates it.
 func TestOverflow(t *testing.T) {
 	t.Parallel()
 	data, err := new(v5.Writer).Add("k", strings.Repeat("é", v5.MaxData-2)).Data()
@@ -80,10 +75,10 @@ func TestOverflow(t *testing.T) {
 	_, err = new(v5.Writer).Add("k", strings.Repeat("é", v5.MaxData-1)).Data()
 	var e *v5.Error
 	require.ErrorAs(t, err, &e)
-	require.Equal(t, v5.ReasonOverflow, e.Reason())
+	require.Equal(t, codes.ReasonOverflow, e.Reason())
 }
 
-// TestText is for people: it is mended and cut, and never refused.
+// TestText: Text replaces and truncates, and is never rejected.
 func TestText(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -107,5 +102,19 @@ func TestText(t *testing.T) {
 	require.True(t, strings.HasSuffix(string(data), `…"`))
 	data2, err := w.Text("more", "x").Data()
 	require.NoError(t, err)
-	require.Equal(t, data, data2, "where nothing has room nothing is written")
+	require.Equal(t, data, data2, "a pair that does not fit is omitted")
+}
+
+func TestQuoted(t *testing.T) {
+	t.Parallel()
+	data, err := new(v5.Writer).Quoted("a", "5").Number("b", 5).Quoted("c", "").Data()
+	require.NoError(t, err)
+	require.Equal(t, v5.Data(`a="5";b=5;c=""`), data)
+	for key, quoted := range map[string]bool{"a": true, "b": false, "c": true} {
+		p, ok := data.Pair(key)
+		require.True(t, ok)
+		require.Equal(t, quoted, p.IsQuoted(), key)
+	}
+	_, err = new(v5.Writer).Quoted("a", `say "hi"`).Data()
+	require.Error(t, err)
 }

@@ -36,7 +36,7 @@ export async function hire(key: string): Promise<string> {
   return response.headers.get("Location") ?? data.id;
 }
 
-/** Moves an agent, unless somebody else changed it in the meantime. */
+/** Moves an agent, unless it was changed meanwhile. */
 export async function move(agent: AgentDetail, parent: string | null, etag: string): Promise<AgentDetail> {
   const { data, error } = await api.PATCH("/api/v1/agents/{agent_id}", {
     params: { path: { agent_id: agent.id }, header: { "If-Match": etag } },

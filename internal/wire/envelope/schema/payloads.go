@@ -2,33 +2,34 @@ package schema
 
 import "time"
 
-// WorkRequest is the content of a work_request.
+// WorkRequest is the payload of a work_request.
 type WorkRequest struct {
-	// The task's id, which the sender chooses; with the work type `cancel_task` the task to cancel.
+	// The task's id, chosen by the sender. With the work type `cancel_task`, the task to cancel.
 	TaskID string `json:"task_id" validate:"required" format:"uuid" example:"550e8400-e29b-41d4-a716-446655440004"`
-	// The capability that is asked for, with or without `custom:`; or `cancel_task`.
+	// The required capability, with or without `custom:`, or `cancel_task`.
 	WorkType string `json:"work_type" validate:"required,min=1,max=128" example:"run_playbook"`
-	// What the agent is to work on; comet does not look into it. Only `cancel_task` needs none.
+	// The input of the task, which comet does not interpret. Only `cancel_task` needs none.
 	Parameters map[string]any `json:"parameters,omitempty"`
 	Hints      *Hints         `json:"hints,omitempty"`
 }
 
-// Hints are what the asker knows about the work beforehand. Further ones are carried to the agent.
+// Hints are what the requester knows about the task beforehand. Unknown hints are passed to the
+// agent.
 type Hints struct {
-	// For how long an attempt may say nothing, in seconds, instead of 30.
+	// How long an attempt may be silent, in seconds, instead of 30.
 	MaxDurationSeconds int64 `json:"max_duration_seconds,omitempty" minimum:"1" maximum:"2147483647" example:"300"`
 	MaxMemoryMB        int64 `json:"max_memory_mb,omitempty" minimum:"1" maximum:"2147483647" example:"512"`
 	// The task's budget in tokens.
 	MaxTokens int64 `json:"max_tokens,omitempty" minimum:"1" maximum:"1000000000000" example:"2000"`
-}
+} // @name WorkHints
 
-// WorkStatusPayload is progress with a task, or a heartbeat, which names an agent and no task.
+// WorkStatusPayload is progress of a task, or a heartbeat, which names an agent and no task.
 type WorkStatusPayload struct {
 	Progress  *WorkStatus `json:"progress" extensions:"x-one-of"`
 	Heartbeat *Heartbeat  `json:"heartbeat" extensions:"x-one-of"`
 }
 
-// WorkStatus is how far an agent is with a task.
+// WorkStatus is the progress of a task.
 type WorkStatus struct {
 	TaskID          string `json:"task_id" validate:"required" format:"uuid" example:"550e8400-e29b-41d4-a716-446655440004"`
 	Status          string `json:"status" validate:"required" enums:"running,step_completed,paused" example:"running"`
@@ -36,34 +37,34 @@ type WorkStatus struct {
 	Step            *Step  `json:"step,omitempty"`
 }
 
-// Step is what an agent is doing at the moment.
+// Step is the current step of a task.
 type Step struct {
 	Number int    `json:"number" validate:"required" minimum:"0" maximum:"2147483647" example:"2"`
 	Name   string `json:"name" validate:"required" example:"Configure Kuma settings"`
-	// What the step printed, or the part of it that output_chunk names.
+	// The output of the step, or the part of it that output_chunk names.
 	Output string `json:"output,omitempty" example:"Added uptime monitors: 3"`
-	// Where the output lies in the whole of it: half-open, at most 262,144 bytes.
+	// The position of the output within the whole output: half-open, at most 262,144 bytes.
 	OutputChunk string `json:"output_chunk,omitempty" example:"bytes 0-262144 of 524288"`
-}
+} // @name WorkStep
 
-// Heartbeat is whether an agent takes work.
+// Heartbeat says whether an agent takes tasks.
 type Heartbeat struct {
 	AgentID string `json:"agent_id" validate:"required,min=1,max=64" example:"infra-1"`
 	Status  string `json:"status" validate:"required" enums:"online,offline,busy" example:"online"`
 	// In percent.
 	Load *int `json:"load,omitempty" minimum:"0" maximum:"100" example:"40"`
-	// How many tasks wait at the agent.
+	// How many tasks are waiting at the agent.
 	Queue *int `json:"queue,omitempty" minimum:"0" maximum:"2147483647" example:"0"`
 }
 
-// WorkResult is how a task ended.
+// WorkResult is the outcome of a task.
 type WorkResult struct {
 	TaskID string `json:"task_id" validate:"required" format:"uuid" example:"550e8400-e29b-41d4-a716-446655440004"`
 	// comet sends `success` and `failed`.
 	Status string `json:"status" validate:"required" enums:"success,failed,completed,cancelled" example:"success"`
-	// 0 for success and completed, more for failed.
+	// 0 for success and completed, not 0 for failed.
 	ExitCode int64 `json:"exit_code" validate:"required" minimum:"0" maximum:"4294967295" example:"0"`
-	// Empty where it was sent in chunks before, or is too long for one message.
+	// Empty if it was sent in chunks before or is too long for one message.
 	Output    string     `json:"output,omitempty" example:"Deployment completed successfully."`
 	Resources *Resources `json:"resources_used,omitempty"`
 }
@@ -75,40 +76,41 @@ type Resources struct {
 	CPUTimeMS       int64 `json:"cpu_time_ms,omitempty" minimum:"0" example:"12450"`
 	// Charged to the agent.
 	Tokens int64 `json:"tokens,omitempty" minimum:"0" maximum:"1000000000000" example:"1200"`
-}
+} // @name ResourcesUsed
 
-// WorkError is what went wrong (Chiffon §Error Codes).
+// WorkError is a failure (Chiffon §Error Codes).
 type WorkError struct {
-	// 5001 Timeout, 5002 Agent Unavailable, 5003 Invalid Message, 5004 Authentication Failed, 5005 Resource Limit Exceeded, 5006 Unsupported Work Type; agents may send others.
+	// 5001 Timeout, 5002 Agent Unavailable, 5003 Invalid Message, 5004 Authentication Failed, 5005
+	// Resource Limit Exceeded, 5006 Unsupported Work Type; agents may send others.
 	ErrorCode    int           `json:"error_code" validate:"required" minimum:"5001" maximum:"5999" example:"5005"`
 	ErrorMessage string        `json:"error_message" validate:"required" example:"Resource limit exceeded"`
 	ErrorContext *ErrorContext `json:"error_context,omitempty"`
 }
 
-// ErrorContext has the members of its code, and may have others.
+// ErrorContext has the members that its code requires, and may have others.
 type ErrorContext struct {
-	// Of 5001.
+	// For 5001.
 	AttemptedRetries *int64 `json:"attempted_retries,omitempty" minimum:"0" example:"3"`
-	// Of 5001.
+	// For 5001.
 	LastAttempt *time.Time `json:"last_attempt,omitempty" example:"2026-01-19T04:21:34Z"`
-	// Of 5002, an agent or a type, `orchestrator` for comet itself; of 5004, who the sender claims to be.
+	// For 5002, an agent or a type, `orchestrator` for comet itself; for 5004, the claimed sender.
 	AgentID *string `json:"agent_id,omitempty" example:"infra-1"`
-	// Of 5002; null where there was none.
+	// For 5002; null if there was none.
 	LastHeartbeat *time.Time `json:"last_heartbeat,omitempty" extensions:"x-nullable" example:"2026-01-19T04:20:00Z"`
-	// Of 5003: every rule that is broken.
+	// For 5003: every problem of the message.
 	ValidationError *string `json:"validation_error,omitempty" example:"payload.task_id must be a UUID"`
-	// Of 5003: the path of the first bad field, null where it is the whole message.
+	// For 5003: the path of the first invalid field, null for the whole message.
 	FieldName *string `json:"field_name,omitempty" extensions:"x-nullable" example:"payload.task_id"`
-	// Of 5004: always `invalid`.
+	// For 5004: always `invalid`.
 	TokenStatus *string `json:"token_status,omitempty" example:"invalid"`
-	// Of 5005: the resource and its unit.
+	// For 5005: the resource and its unit.
 	LimitName *string `json:"limit_name,omitempty" example:"gpu_vram_mb"`
-	// Of 5005.
+	// For 5005.
 	Available *int64 `json:"available,omitempty" example:"128"`
-	// Of 5005.
+	// For 5005.
 	Required *int64 `json:"required,omitempty" example:"512"`
-	// Of 5006.
+	// For 5006.
 	WorkTypeRequested *string `json:"work_type_requested,omitempty" example:"generate_code"`
-	// Of 5006.
+	// For 5006.
 	SupportedTypes *[]string `json:"supported_types,omitempty" example:"deploy_service,run_playbook"`
 }

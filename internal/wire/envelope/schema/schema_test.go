@@ -13,7 +13,7 @@ import (
 	"comet/internal/wire/envelope/schema"
 )
 
-// shown returns where the description has a place for such a message.
+// shown returns the message as the schema represents it.
 func shown(p envelope.Payload) any {
 	switch p.(type) {
 	case envelope.WorkRequest:
@@ -36,9 +36,9 @@ func shown(p envelope.Payload) any {
 	}{}
 }
 
-// TestTheDescriptionKnowsEveryMember that comet writes: what it writes is read without a
-// name too many, and what the description would then write is read as the same message.
-func TestTheDescriptionKnowsEveryMember(t *testing.T) {
+// TestSchemaMatchesCodec checks that the schema has every member that comet writes, and that a
+// message written by the schema is parsed as the same message.
+func TestSchemaMatchesCodec(t *testing.T) {
 	t.Parallel()
 	at, few, task := time.Date(2026, 1, 19, 4, 21, 4, 0, time.UTC), 3, uuid.New()
 	for name, p := range map[string]envelope.Payload{
@@ -72,9 +72,9 @@ func TestTheDescriptionKnowsEveryMember(t *testing.T) {
 				TraceID: uuid.New(), RequestID: uuid.New(), Type: p.Type(), Payload: p, Custom: []byte(`{"a":1}`),
 			})
 			require.NoError(t, err)
-			place := shown(p)
-			require.NoError(t, decode(wrote, place), "%s", wrote)
-			again, err := json.Marshal(place)
+			target := shown(p)
+			require.NoError(t, decode(wrote, target), "%s", wrote)
+			again, err := json.Marshal(target)
 			require.NoError(t, err)
 			want, err := envelope.Parse(wrote)
 			require.NoError(t, err)
@@ -93,7 +93,7 @@ func TestTheDescriptionKnowsEveryMember(t *testing.T) {
 	}
 }
 
-// decode refuses members that have no place.
+// decode rejects unknown members.
 func decode(text []byte, into any) error {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()

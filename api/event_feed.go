@@ -1,0 +1,230 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"comet/internal/auth"
+	"comet/internal/events"
+	"comet/internal/words"
+	"comet/models"
+)
+
+// streamed are the events there are a stream of, and the scope each needs.
+func streamed() []streamedEvents {
+	return []streamedEvents{
+		{models.ScopeTasksRead, []models.EventType{
+			models.EventTaskCreated, models.EventTaskWaiting, models.EventTaskAssigned, models.EventTaskStarted, models.EventTaskProgress,
+			models.EventTaskQuestion, models.EventTaskReplied, models.EventTaskRetried, models.EventTaskCompleted, models.EventTaskFailed,
+			models.EventTaskCancelled, models.EventSessionClosed, models.EventWorkerChanged, models.EventBreakerOpened,
+		}},
+		{models.ScopeAgentsRead, []models.EventType{
+			models.EventAgentCreated, models.EventAgentUpdated, models.EventAgentDeactivated, models.EventBudgetWarning, models.EventBudgetExceeded,
+		}},
+		{models.ScopeToolsCall, []models.EventType{models.EventToolCalled, models.EventToolFailed}},
+		{models.ScopeAdmin, []models.EventType{
+			models.EventTokenCreated, models.EventTokenRotated, models.EventTokenRevoked,
+			models.EventKeyIssued, models.EventKeyChanged, models.EventKeyRevoked, models.EventWebhookDisabled,
+			models.EventToolQuarantined, models.EventToolApproved, models.EventToolClassified,
+			models.EventUpstreamSaved, models.EventUpstreamRemoved, models.EventUpstreamUp, models.EventUpstreamDown,
+			models.EventGraphSynced, models.EventEdgeCreated, models.EventEdgeUpdated, models.EventMetricsUpdated,
+		}},
+	}
+}
+
+type streamedEvents struct {
+	scope models.Scope
+	types []models.EventType
+}
+
+// eventFilter is what a stream tells of.
+type eventFilter struct {
+	types       []models.EventType
+	agent, task string // "" for all
+	// caller limits the tool calls to those that one agent made, "" for none; nil shows the calls of all agents.
+	caller *string
+}
+
+// readEventFilter reads the parameters of a stream. Types that are not named are all the
+// caller may see; one that is named and is not for the caller is errs.MissingScope.
+func readEventFilter(q *query, p models.Principal) (f eventFilter, err error) {
+	f.agent, f.task = orZero(q.OptString("agent_id", models.MaxIDLength)), orZero(q.OptString("task_id", models.MaxIDLength))
+	var wanted []string
+	if list := q.OptString("types", 1000); list != nil {
+		wanted = strings.Split(*list, ",")
+	}
+	var known []string
+	for _, group := range streamed() {
+		for _, t := range group.types {
+			known = append(known, string(t))
+			switch named := slices.Contains(wanted, string(t)); {
+			case named && err == nil:
+				err = auth.Require(p, group.scope)
+				f.types = append(f.types, t)
+			case wanted == nil && p.Has(group.scope):
+				f.types = append(f.types, t)
+			}
+		}
+	}
+	for _, name := range wanted {
+		if !slices.Contains(known, name) {
+			q.Fail("types", "enum", "types must be a list of %s with commas between them, not %s", strings.Join(known, ", "), words.Quote(name))
+			break
+		}
+	}
+	if wrong := q.Err(); wrong != nil {
+		return f, wrong
+	}
+	if !p.Has(models.ScopeAdmin) {
+		f.caller = new(orZero(p.AgentID))
+	}
+	return f, err
+}
+
+// wants reports whether an event passes.
+func (f eventFilter) wants(e models.Event) bool {
+	if !slices.Contains(f.types, e.Type) {
+		return false
+	}
+	if f.caller != nil && strings.HasPrefix(string(e.Type), "tool.") && (*f.caller == "" || !concerns(e, *f.caller)) {
+		return false
+	}
+	if f.task != "" && (e.Key != f.task || !strings.HasPrefix(string(e.Type), "task.")) {
+		return false
+	}
+	return f.agent == "" || concerns(e, f.agent)
+}
+
+// concerns reports whether an event is about an agent: what happens to it, what it does,
+// and what becomes of what it asked for.
+func concerns(e models.Event, agent string) bool {
+	kind, _, _ := strings.Cut(string(e.Type), ".")
+	if kind == "agent" || kind == "worker" {
+		return e.Key == agent
+	}
+	var data struct {
+		AgentID    string `json:"agent_id"`
+		OwnerAgent string `json:"owner_agent"`
+	}
+	return json.Unmarshal(e.Data, &data) == nil && (data.AgentID == agent || data.OwnerAgent == agent)
+}
+
+func newEventView(e models.Event) eventView {
+	return eventView{ID: e.ID, Position: e.Position, Type: e.Type, Key: e.Key, At: e.At, Data: jsontext.Value(e.Data)}
+}
+
+// keptNews is how many of the newest events are kept for the streams of a process.
+const keptNews = 2000
+
+// news reads what happens once for all streams, as long as there are any: a thousand
+// streams that each asked the database would ask it a thousand times for every event.
+// A stream that is further behind than what is kept asks for itself until it is not.
+type news struct {
+	feed *events.Feed
+
+	mu      sync.Mutex
+	readers int
+	current *newest
+	stop    func()
+}
+
+// join returns the newest events, and what the stream calls when it ends.
+func (n *news) join(ctx context.Context) (*newest, func(), error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.readers == 0 {
+		sub, err := n.feed.SubscribeNew(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		n.begin(sub)
+	}
+	n.readers++
+	return n.current, n.leave, nil
+}
+
+func (n *news) begin(sub *events.Subscription) {
+	ctx, cancel := context.WithCancel(context.Background())
+	kept := &newest{from: sub.Position(), fresh: make(chan struct{})}
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		for {
+			batch, err := sub.Next(ctx, streamBatch)
+			if err != nil {
+				return
+			}
+			kept.add(batch)
+		}
+	})
+	n.current, n.stop = kept, func() {
+		cancel()
+		reader.Wait()
+	}
+}
+
+// leave ends the reading with the last stream, and waits for its end.
+func (n *news) leave() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.readers--; n.readers == 0 {
+		n.stop()
+		n.current, n.stop = nil, nil
+	}
+}
+
+// newest are the events that were read last.
+type newest struct {
+	mu    sync.Mutex
+	kept  []models.Event // in order; what is in it does not change
+	from  int64          // it has all that came behind this position
+	fresh chan struct{}  // closed and replaced when there are more
+}
+
+func (n *newest) add(batch []models.Event) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.kept = append(n.kept, batch...)
+	if len(n.kept) > 2*keptNews {
+		n.from = n.kept[len(n.kept)-keptNews-1].Position
+		n.kept = slices.Clone(n.kept[len(n.kept)-keptNews:])
+	}
+	close(n.fresh)
+	n.fresh = make(chan struct{})
+}
+
+// after returns up to limit events behind a position, and what ends the wait for more.
+// ok is false where some of them are not kept any more.
+func (n *newest) after(at int64, limit int) (batch []models.Event, fresh <-chan struct{}, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if at < n.from {
+		return nil, nil, false
+	}
+	i := sort.Search(len(n.kept), func(i int) bool { return n.kept[i].Position > at })
+	return n.kept[i:min(i+limit, len(n.kept)):len(n.kept)], n.fresh, true
+}
+
+// next waits for events behind a position and returns up to limit of them. Its only
+// error is that of ctx.
+func (s *Server) next(ctx context.Context, kept *newest, at int64, limit int) ([]models.Event, error) {
+	for {
+		batch, fresh, ok := kept.after(at, limit)
+		if !ok {
+			return s.feed.Subscribe(at).Next(ctx, limit)
+		}
+		if len(batch) > 0 {
+			return batch, nil
+		}
+		select {
+		case <-fresh:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,35 @@
+package api
+
+import (
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/models"
+)
+
+// TestEventFilterOfToolCalls: names of tools and servers may be secret, so a token without the
+// scope admin receives the calls of its own agent only.
+func TestEventFilterOfToolCalls(t *testing.T) {
+	t.Parallel()
+	agent := "ada"
+	called := func(by string) models.Event {
+		return models.Event{Type: models.EventToolCalled, Key: "fs:read", Data: []byte(`{"agent_id":"` + by + `"}`)}
+	}
+	edge := models.Event{Type: models.EventEdgeCreated, Key: "tools", Data: []byte(`{"from":"fs:secret","to":"fs:read"}`)}
+	down := models.Event{Type: models.EventUpstreamDown, Key: "fs", Data: []byte(`{"id":"fs"}`)}
+	for name, c := range map[string]struct {
+		principal               models.Principal
+		own, others, edge, down bool
+	}{
+		"an admin":                  {models.Principal{Scopes: []models.Scope{models.ScopeAdmin}}, true, true, true, true},
+		"an agent":                  {models.Principal{Scopes: []models.Scope{models.ScopeToolsCall}, AgentID: &agent}, true, false, false, false},
+		"a token without an agent":  {models.Principal{Scopes: []models.Scope{models.ScopeToolsCall}}, false, false, false, false},
+		"a token without the scope": {models.Principal{Scopes: []models.Scope{models.ScopeTasksRead}, AgentID: &agent}, false, false, false, false},
+	} {
+		f, err := readEventFilter(newQuery(httptest.NewRequest("GET", "/api/v1/events", nil), "types"), c.principal)
+		require.NoError(t, err)
+		require.Equal(t, []bool{c.own, c.others, c.edge, c.down}, []bool{f.wants(called(agent)), f.wants(called("bob")), f.wants(edge), f.wants(down)}, name)
+	}
+}

@@ -1,0 +1,260 @@
+package api
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/go-json-experiment/json"
+
+	"comet/internal/errs"
+	"comet/models"
+)
+
+const (
+	contentTypeJSON    = "application/json"
+	contentTypeProblem = "application/problem+json"
+)
+
+// maxPooledBuffer keeps one large answer from holding its memory for good.
+const maxPooledBuffer = 256 << 10
+
+func newBufferPool() *sync.Pool {
+	return &sync.Pool{New: func() any { return new(bytes.Buffer) }}
+}
+
+// borrow passes an empty buffer to use and takes it back afterwards.
+func (p *responder) borrow(use func(*bytes.Buffer) error) error {
+	buf := p.buffers.Get().(*bytes.Buffer)
+	buf.Reset()
+	err := use(buf)
+	if buf.Cap() <= maxPooledBuffer {
+		p.buffers.Put(buf)
+	}
+	return err
+}
+
+// writeJSON answers with v. Nothing is sent before v is encoded, so an error
+// returned here can still become a problem. A 200 to GET or HEAD gets a strong
+// ETag and answers If-None-Match with 304.
+func (p *responder) writeJSON(w http.ResponseWriter, r *http.Request, status int, v any) error {
+	return p.writeEntity(w, r, status, 0, v)
+}
+
+// writeEntity is writeJSON for a resource with a version, from 1: every answer
+// carries an ETag of the form "version.hash", also those to POST and PATCH.
+func (p *responder) writeEntity(w http.ResponseWriter, r *http.Request, status int, version int64, v any) error {
+	return p.borrow(func(buf *bytes.Buffer) error {
+		if err := json.MarshalWrite(buf, v, p.json); err != nil {
+			return fmt.Errorf("encode the answer: %w", err)
+		}
+		p.writeBody(w, r, status, version, contentTypeJSON, buf.Bytes())
+		return nil
+	})
+}
+
+// writeBody answers with bytes that are already encoded; version is 0 where the
+// resource has none. A client that is gone by now is nobody's error.
+func (p *responder) writeBody(w http.ResponseWriter, r *http.Request, status int, version int64, contentType string, body []byte) {
+	h := w.Header()
+	readable := status == http.StatusOK && (r.Method == http.MethodGet || r.Method == http.MethodHead)
+	if version > 0 || readable {
+		tag := entityTag(version, body)
+		if lines := r.Header["If-None-Match"]; readable && lines != nil {
+			if known, ok := noneMatch(lines, tag); ok {
+				h.Set("ETag", known)
+				w.WriteHeader(http.StatusNotModified)
+				return
+			}
+		}
+		h.Set("ETag", tag)
+	}
+	h.Set("Content-Type", contentType)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}
+
+// writeAnswer sends a stored answer again.
+func (p *responder) writeAnswer(w http.ResponseWriter, a models.StoredResponse) {
+	h := w.Header()
+	for name, value := range a.Header {
+		h.Set(name, value)
+	}
+	if len(a.Body) > 0 && h.Get("Content-Type") == "" {
+		h.Set("Content-Type", contentTypeJSON)
+	}
+	if a.Status != http.StatusNoContent {
+		h.Set("Content-Length", strconv.Itoa(len(a.Body)))
+	}
+	w.WriteHeader(a.Status)
+	_, _ = w.Write(a.Body)
+}
+
+// encode returns v as writeJSON would send it.
+func (p *responder) encode(v any) ([]byte, error) { return json.Marshal(v, p.json) }
+
+// gzipSuffix is what the gzip middleware adds inside the quotes of a strong
+// ETag, because a compressed answer is another representation (RFC 9110 §8.8.3.3).
+const gzipSuffix = "-gzip"
+
+// entityTag returns the strong ETag of an answer: "version.hash", or "hash" of a
+// resource without a version (0). If-Match compares the version only, so figures
+// that change by themselves make no false 412.
+func entityTag(version int64, body []byte) string {
+	b := make([]byte, 0, 40)
+	b = append(b, '"')
+	if version > 0 {
+		b = append(strconv.AppendInt(b, version, 10), '.')
+	}
+	sum := xxhash.Sum64(body)
+	const digits = "0123456789abcdef"
+	for shift := 60; shift >= 0; shift -= 4 {
+		b = append(b, digits[sum>>shift&0xf])
+	}
+	return string(append(b, '"'))
+}
+
+// tagRef is one entity tag a client names.
+type tagRef struct {
+	weak   bool
+	opaque string // what stands between the quotes
+}
+
+// version returns the part before the dot; ok is false for a tag we never made.
+func (t tagRef) version() (int64, bool) {
+	number, _, ok := strings.Cut(t.opaque, ".")
+	if !ok {
+		return 0, false
+	}
+	v, err := strconv.ParseInt(number, 10, 64)
+	return v, err == nil && v > 0
+}
+
+// parseTags reads the lines of an If-Match or If-None-Match header (RFC 9110
+// §8.8.3, §13.1). ok is false when they are not well-formed.
+func parseTags(lines []string) (tags []tagRef, star, ok bool) {
+	rest := strings.TrimSpace(strings.Join(lines, ","))
+	if rest == "*" {
+		return nil, true, true
+	}
+	for {
+		rest = strings.TrimLeft(rest, ", \t")
+		if rest == "" {
+			return tags, false, len(tags) > 0
+		}
+		var t tagRef
+		rest, t.weak = strings.CutPrefix(rest, "W/")
+		if rest == "" || rest[0] != '"' {
+			return nil, false, false
+		}
+		end := strings.IndexByte(rest[1:], '"')
+		if end < 0 || strings.ContainsFunc(rest[1:1+end], notTagChar) {
+			return nil, false, false
+		}
+		t.opaque, rest = rest[1:1+end], strings.TrimLeft(rest[end+2:], " \t")
+		if rest != "" && rest[0] != ',' {
+			return nil, false, false
+		}
+		tags = append(tags, t)
+	}
+}
+
+func notTagChar(r rune) bool { return r <= 0x20 || r == 0x7F }
+
+// noneMatch compares an answer's tag with an If-None-Match header: weakly, and
+// taking the tag of the compressed form for the same. It returns the tag to put
+// on the 304. A header that cannot be read matches nothing; the full answer is
+// always right.
+func noneMatch(lines []string, tag string) (known string, ok bool) {
+	tags, star, ok := parseTags(lines)
+	if !ok {
+		return "", false
+	}
+	if star {
+		return tag, true
+	}
+	opaque := strings.Trim(tag, `"`)
+	for _, t := range tags {
+		if strings.TrimSuffix(t.opaque, gzipSuffix) == opaque {
+			return `"` + t.opaque + `"`, true
+		}
+	}
+	return "", false
+}
+
+// precondition reads If-Match and If-None-Match of a request that changes a
+// resource; it is nil where neither is sent. Weak tags never match in If-Match
+// (RFC 9110 §13.1.1). A malformed header is errs.InvalidHeader; the precondition
+// itself answers errs.PreconditionFailed.
+func precondition(r *http.Request) (models.Precondition, error) {
+	match, err := conditionOf(r, "If-Match")
+	if err != nil {
+		return nil, err
+	}
+	none, err := conditionOf(r, "If-None-Match")
+	if err != nil {
+		return nil, err
+	}
+	if match == nil && none == nil {
+		return nil, nil
+	}
+	return func(version int64) error {
+		if match != nil && !match.names(version, false) {
+			return preconditionFailed("If-Match", version, "the resource is at version %d, which If-Match does not name")
+		}
+		if none != nil && none.names(version, true) {
+			return preconditionFailed("If-None-Match", version, "the resource is at version %d, which If-None-Match excludes")
+		}
+		return nil
+	}, nil
+}
+
+// condition is the value of one of the two headers.
+type condition struct {
+	star bool
+	tags []tagRef
+}
+
+func conditionOf(r *http.Request, header string) (*condition, error) {
+	lines := r.Header.Values(header)
+	if len(lines) == 0 {
+		return nil, nil
+	}
+	tags, star, ok := parseTags(lines)
+	if !ok {
+		return nil, invalidHeader(header, "entity_tag",
+			`%s must be * or a list of entity tags in double quotes, such as "3.a1b2c3d4e5f60718"`, header)
+	}
+	return &condition{star, tags}, nil
+}
+
+// names reports whether the condition names the version.
+func (c *condition) names(version int64, weakly bool) bool {
+	if c.star {
+		return true
+	}
+	for _, t := range c.tags {
+		if v, ok := t.version(); ok && v == version && (weakly || !t.weak) {
+			return true
+		}
+	}
+	return false
+}
+
+func preconditionFailed(header string, version int64, format string) error {
+	e := errs.New(errs.PreconditionFailed, format, version).With("current_version", version)
+	e.Fields = []errs.Field{{Header: header, Rule: "entity_tag", Detail: e.Detail}}
+	return e
+}
+
+// invalidHeader is the error of a request header that breaks a rule.
+func invalidHeader(header, rule, format string, args ...any) *errs.Error {
+	e := errs.New(errs.InvalidHeader, format, args...)
+	e.Fields = []errs.Field{{Header: header, Rule: rule, Detail: e.Detail}}
+	return e
+}

@@ -1,0 +1,287 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"reflect"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	sdkauth "github.com/modelcontextprotocol/go-sdk/auth"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/telemetry"
+	"comet/internal/tools"
+	"comet/internal/upstream"
+	"comet/models"
+)
+
+// statelessVersion is the first revision of the protocol without sessions.
+const statelessVersion = "2026-07-28"
+
+// Names of what the SDK's server is given so that it knows there are tools, prompts and
+// resources, and tells its clients when they change. No list shows them.
+const (
+	dispatchTool        = "comet-every-tool"
+	placeholderPrompt   = "comet-every-prompt"
+	placeholderResource = "comet:every-resource"
+)
+
+// principalKey is under which name the principal travels with a verified token.
+const principalKey = "principal"
+
+// newSDKServer returns the MCP server: the SDK speaks the protocol, and what is asked of tools,
+// prompts and resources is answered here, each time for who asks. fixed is who that is on a
+// connection without tokens; nil has it read from the token of the request.
+func (g *Server) newSDKServer(fixed *models.Principal) *mcp.Server {
+	s := mcp.NewServer(&mcp.Implementation{Name: "comet", Title: "comet", Version: g.opts.Version}, &mcp.ServerOptions{
+		Instructions: instructions,
+		Logger:       sdkLogger(g.log),
+		Capabilities: &mcp.ServerCapabilities{
+			Completions: &mcp.CompletionCapabilities{},
+			Prompts:     &mcp.PromptCapabilities{ListChanged: true},
+			Resources:   &mcp.ResourceCapabilities{ListChanged: true, Subscribe: true},
+			Tools:       &mcp.ToolCapabilities{ListChanged: true},
+		},
+		SubscribeHandler:   g.subscribe,
+		UnsubscribeHandler: g.unsubscribe,
+		CompletionHandler: func(ctx context.Context, r *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
+			res, err := g.tools.Complete(ctx, callerOf(fixed, r, r.Session.ID()), r.Params)
+			return res, toRPCError(err)
+		},
+	})
+	s.AddTool(&mcp.Tool{Name: dispatchTool, InputSchema: json.RawMessage(`{"type":"object"}`)}, g.handleToolCall)
+	s.AddReceivingMiddleware(g.dispatch(fixed), bindSession)
+	g.serversMu.Lock()
+	defer g.serversMu.Unlock()
+	g.servers = append(g.servers, s)
+	return s
+}
+
+// sdkServers returns the servers that speak with clients.
+func (g *Server) sdkServers() []*mcp.Server {
+	g.serversMu.Lock()
+	defer g.serversMu.Unlock()
+	return slices.Clone(g.servers)
+}
+
+// removeSDKServer has a server no longer hear of changes.
+func (g *Server) removeSDKServer(s *mcp.Server) {
+	g.serversMu.Lock()
+	defer g.serversMu.Unlock()
+	g.servers = slices.DeleteFunc(g.servers, func(other *mcp.Server) bool { return other == s })
+}
+
+// ServeStream speaks with one client over a connection that is its own, such as stdio, on
+// behalf of by, until the client goes or ctx ends.
+func (g *Server) ServeStream(ctx context.Context, by models.Principal, in io.Reader, out io.WriteCloser) error {
+	s := g.newSDKServer(&by)
+	defer g.removeSDKServer(s)
+	return s.Run(ctx, newStreamTransport(in, out))
+}
+
+const instructions = `comet is a gateway to the tools of many MCP servers and to other agents. Few tools are listed. ` +
+	`Say what you want to do to agentcards:search_tools and it names the tools that can; run code over several of them with agentcards:execute_code, ` +
+	`which keeps intermediate results out of the conversation; hand work to an agent with comet:submit_task.`
+
+// dispatch takes what is asked about tools, prompts and resources before the SDK does.
+func (g *Server) dispatch(fixed *models.Principal) mcp.Middleware {
+	return func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
+			defer func() {
+				if p := recover(); p != nil { // one request's mistake is not everybody's end
+					g.log.Error("a request of MCP panicked", "method", method, "panic", p, "stack", string(debug.Stack()))
+					res, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "comet failed; its log says why"}
+				}
+			}()
+			session := ""
+			if s := req.GetSession(); s != nil {
+				session = s.ID()
+			}
+			if method == "subscriptions/listen" && protocolVersionOf(req) < statelessVersion { // the SDK takes it, and never ends it
+				return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "subscriptions/listen is of " + statelessVersion}
+			}
+			by := callerOf(fixed, req, session)
+			ctx = context.WithValue(ctx, callerKey{}, by)
+			switch p := req.GetParams().(type) {
+			case *mcp.CallToolParamsRaw:
+				if p.Name == "" {
+					return nil, invalidParams("params.name must say which tool to call")
+				}
+				// The SDK calls the one tool it knows, which finds here what was meant.
+				r := *req.(*mcp.CallToolRequest)
+				params := *p
+				params.Name = dispatchTool
+				r.Params = &params
+				return next(context.WithValue(ctx, callTargetKey{}, callTarget{by, p.Name}), method, &r)
+			case *mcp.ListToolsParams:
+				return g.listTools(ctx, by, paramsOrZero(p))
+			case *mcp.ListPromptsParams:
+				return g.listPrompts(ctx, by, paramsOrZero(p))
+			case *mcp.ListResourcesParams:
+				return g.listResources(ctx, by, paramsOrZero(p))
+			case *mcp.ListResourceTemplatesParams:
+				return g.listTemplates(ctx, by, paramsOrZero(p))
+			case *mcp.GetPromptParams:
+				res, err := g.tools.Prompt(ctx, by, p)
+				if err != nil {
+					return nil, toRPCError(err)
+				}
+				return promptResult(protocolVersionOf(req), res), nil
+			case *mcp.ReadResourceParams:
+				res, err := g.tools.ReadResource(ctx, by, p.URI)
+				if err != nil {
+					return nil, toRPCError(err)
+				}
+				return resourceResult(protocolVersionOf(req), res), nil
+			}
+			return next(ctx, method, req)
+		}
+	}
+}
+
+// protocolVersionOf is the revision in which a request was made, "" where nobody said.
+func protocolVersionOf(req mcp.Request) string {
+	if r, ok := req.(interface{ ProtocolVersion() string }); ok {
+		return r.ProtocolVersion()
+	}
+	return ""
+}
+
+// paramsOrZero is the parameters of a request that may have none.
+func paramsOrZero[T any](p *T) *T {
+	if p == nil {
+		return new(T)
+	}
+	return p
+}
+
+// callerKey is under which a request's context has its caller: the SDK makes subscriptions out
+// of one that say nothing of it.
+type callerKey struct{}
+
+type callTargetKey struct{}
+
+// callTarget is what a call to everyTool is really for.
+type callTarget struct {
+	by   tools.Caller
+	name string
+}
+
+// handleToolCall makes a call of a client.
+func (g *Server) handleToolCall(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	m, ok := ctx.Value(callTargetKey{}).(callTarget)
+	if !ok {
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "a call without a name"}
+	}
+	res, err := g.callTool(ctx, m.by, m.name, req)
+	var failed *tools.Error
+	if errors.As(err, &failed) {
+		if failed.InvalidParameters {
+			return nil, toRPCError(failed)
+		}
+		return failed.Result(), nil
+	}
+	return res, err
+}
+
+// callTool makes a call in the way in which its client can be asked back.
+func (g *Server) callTool(ctx context.Context, by tools.Caller, name string, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	opts := tools.CallOptions{}
+	if token := req.Params.GetProgressToken(); token != nil {
+		news := upstream.NewLatestProgress(func(p upstream.Progress) {
+			told := &mcp.ProgressNotificationParams{ProgressToken: token, Progress: p.Progress, Total: p.Total, Message: p.Message}
+			if err := req.Session.NotifyProgress(ctx, told); err != nil {
+				g.log.Debug("a client does not hear of progress", "error", err)
+			}
+		})
+		defer news.Close()
+		opts.Progress = news.Update
+	}
+	caps := req.ClientCapabilities()
+	asks := caps != nil && caps.Elicitation != nil
+	switch {
+	case req.Params.RequestState != "":
+		return g.suspended.resume(ctx, by.Principal.TokenID, name, req.Params.RequestState, req.Params.InputResponses)
+	case asks && req.ProtocolVersion() >= statelessVersion:
+		w := g.suspended.start(ctx, by.Principal.TokenID, name, func(ctx context.Context, ask func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)) (*mcp.CallToolResult, error) {
+			opts.Elicit = ask
+			return g.tools.Call(ctx, by, name, req.Params.Arguments, &opts)
+		})
+		return g.suspended.next(ctx, w)
+	case asks:
+		opts.Elicit = req.Session.Elicit
+	}
+	return g.tools.Call(ctx, by, name, req.Params.Arguments, &opts)
+}
+
+// callerOf is who makes a request: the holder of its token, or fixed.
+func callerOf(fixed *models.Principal, req mcp.Request, session string) tools.Caller {
+	by := tools.Caller{Via: tools.ViaMCP, Session: session}
+	if fixed != nil {
+		by.Principal = *fixed
+	}
+	extra := req.GetExtra()
+	if extra == nil {
+		return by
+	}
+	if p, ok := principalOf(extra.TokenInfo); ok && fixed == nil {
+		by.Principal = p
+	}
+	if extra.Header != nil {
+		by.TraceID = telemetry.TraceID(extra.Header.Get("traceparent"))
+	}
+	if inMeta, ok := requestMeta(req)["traceparent"].(string); ok && by.TraceID == "" { // where there are no headers
+		by.TraceID = telemetry.TraceID(inMeta)
+	}
+	return by
+}
+
+// requestMeta is the _meta of a request, nil for none.
+func requestMeta(req mcp.Request) mcp.Meta {
+	if p := req.GetParams(); p != nil && !reflect.ValueOf(p).IsNil() {
+		return p.GetMeta()
+	}
+	return nil
+}
+
+func principalOf(t *sdkauth.TokenInfo) (p models.Principal, ok bool) {
+	if t == nil {
+		return p, false
+	}
+	p, ok = t.Extra[principalKey].(models.Principal)
+	return p, ok
+}
+
+// sdkLogger is a logger for the SDK, which tells of each connection at its beginning and its end:
+// without sessions that is three lines a request, and every request is in the access log.
+func sdkLogger(log *slog.Logger) *slog.Logger { return slog.New(warningHandler{log.Handler()}) }
+
+// warningHandler lets through what is at least a warning.
+type warningHandler struct{ slog.Handler }
+
+func (h warningHandler) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelWarn && h.Handler.Enabled(ctx, l)
+}
+
+// Handle implements slog.Handler. That a client has gone that was to be told of something, or
+// that comet is told to stop, is no failure.
+func (h warningHandler) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == "server run cancelled" || strings.HasPrefix(r.Message, "calling notifications/") {
+		return nil
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h warningHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return warningHandler{h.Handler.WithAttrs(attrs)}
+}
+
+func (h warningHandler) WithGroup(name string) slog.Handler {
+	return warningHandler{h.Handler.WithGroup(name)}
+}

@@ -1,0 +1,127 @@
+package mcp
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/tools"
+)
+
+// cacheHints is for how long a client may keep a list (MCP 2026-07-28, cache hints): another token
+// sees another one, so it is the client's own.
+func cacheHints() mcp.Cacheable {
+	return mcp.Cacheable{TTLMs: int((5 * time.Second).Milliseconds()), CacheScope: "private"}
+}
+
+// listTools answers tools/list.
+func (g *Server) listTools(ctx context.Context, by tools.Caller, p *mcp.ListToolsParams) (*mcp.ListToolsResult, error) {
+	list, err := g.tools.MCPTools(ctx, by)
+	if err != nil {
+		return nil, toRPCError(err)
+	}
+	page, next, err := paginate(list, p.Cursor, g.opts.PageSize, func(o tools.MCPTool) string { return o.Position })
+	if err != nil {
+		return nil, err
+	}
+	return &mcp.ListToolsResult{Tools: mapSlice(page, func(o tools.MCPTool) *mcp.Tool { return o.Tool }), NextCursor: next, Cacheable: cacheHints()}, nil
+}
+
+// listResources answers resources/list: those of all upstreams, in the order of the servers.
+func (g *Server) listResources(ctx context.Context, by tools.Caller, p *mcp.ListResourcesParams) (*mcp.ListResourcesResult, error) {
+	list, err := g.tools.Resources(ctx, by)
+	if err != nil {
+		return nil, toRPCError(err)
+	}
+	page, next, err := paginate(list, p.Cursor, g.opts.PageSize, func(o tools.ServerItem[*mcp.Resource]) string { return o.Server + " " + o.Item.URI })
+	return &mcp.ListResourcesResult{Resources: itemsOf(page), NextCursor: next, Cacheable: cacheHints()}, err
+}
+
+// listTemplates answers resources/templates/list.
+func (g *Server) listTemplates(ctx context.Context, by tools.Caller, p *mcp.ListResourceTemplatesParams) (*mcp.ListResourceTemplatesResult, error) {
+	list, err := g.tools.ResourceTemplates(ctx, by)
+	if err != nil {
+		return nil, toRPCError(err)
+	}
+	page, next, err := paginate(list, p.Cursor, g.opts.PageSize, func(o tools.ServerItem[*mcp.ResourceTemplate]) string { return o.Server + " " + o.Item.URITemplate })
+	return &mcp.ListResourceTemplatesResult{ResourceTemplates: itemsOf(page), NextCursor: next, Cacheable: cacheHints()}, err
+}
+
+// listPrompts answers prompts/list.
+func (g *Server) listPrompts(ctx context.Context, by tools.Caller, p *mcp.ListPromptsParams) (*mcp.ListPromptsResult, error) {
+	list, err := g.tools.Prompts(ctx, by)
+	if err != nil {
+		return nil, toRPCError(err)
+	}
+	page, next, err := paginate(list, p.Cursor, g.opts.PageSize, func(o tools.ServerItem[*mcp.Prompt]) string { return o.Server + " " + o.Item.Name })
+	return &mcp.ListPromptsResult{Prompts: itemsOf(page), NextCursor: next, Cacheable: cacheHints()}, err
+}
+
+func itemsOf[T any](list []tools.ServerItem[T]) []T {
+	return mapSlice(list, func(o tools.ServerItem[T]) T { return o.Item })
+}
+
+func mapSlice[T, U any](list []T, of func(T) U) []U {
+	out := make([]U, 0, len(list))
+	for _, v := range list {
+		out = append(out, of(v))
+	}
+	return out
+}
+
+// cursorMark begins every cursor, which tells them from words that happen to be base64.
+const cursorMark = 1
+
+// paginate cuts one page out of a list, which it puts in the order of its keys. A cursor names
+// the last of the page before, so that a list that changes repeats nothing.
+func paginate[T any](list []T, cursor string, size int, key func(T) string) (page []T, next string, err error) {
+	slices.SortStableFunc(list, func(a, b T) int { return strings.Compare(key(a), key(b)) })
+	if cursor != "" {
+		after, err := base64.RawURLEncoding.DecodeString(cursor)
+		if err != nil || len(after) > 4096 || len(after) == 0 || after[0] != cursorMark {
+			return nil, "", invalidParams("the cursor %q was not given by this server", clip(cursor))
+		}
+		first, found := slices.BinarySearchFunc(list, string(after[1:]), func(v T, k string) int { return strings.Compare(key(v), k) })
+		if found {
+			first++
+		}
+		list = list[first:]
+	}
+	if len(list) <= size {
+		return list, "", nil
+	}
+	return list[:size], base64.RawURLEncoding.EncodeToString(append([]byte{cursorMark}, key(list[size-1])...)), nil
+}
+
+// What an upstream answered in its revision becomes here an answer in the client's. A result
+// of 2026-07-28 says that it is whole, and for older clients it says no such thing; the SDK
+// keeps that in a field that only its reader of JSON can fill. For others than the client
+// nothing may be kept: another token may see less.
+
+// resourceResult is an upstream's answer to resources/read for a client of the revision.
+func resourceResult(revision string, r *mcp.ReadResourceResult) *mcp.ReadResourceResult {
+	out := &mcp.ReadResourceResult{}
+	markComplete(revision, out)
+	out.Meta, out.Contents = r.Meta, r.Contents
+	out.Cacheable = mcp.Cacheable{TTLMs: max(r.TTLMs, 0), CacheScope: "private"}
+	return out
+}
+
+// promptResult is an upstream's answer to prompts/get for a client of the revision.
+func promptResult(revision string, r *mcp.GetPromptResult) *mcp.GetPromptResult {
+	out := &mcp.GetPromptResult{}
+	markComplete(revision, out)
+	out.Meta, out.Description, out.Messages = r.Meta, r.Description, r.Messages
+	return out
+}
+
+func markComplete(revision string, out any) {
+	if revision >= statelessVersion {
+		_ = json.Unmarshal([]byte(`{"resultType":"complete"}`), out) // of a constant
+	}
+}

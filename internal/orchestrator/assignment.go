@@ -1,0 +1,275 @@
+package orchestrator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"comet/internal/errs"
+	"comet/internal/orchestrator/selection"
+	"comet/models"
+)
+
+// maxHold is the lifetime of a reservation. The end of an attempt settles or releases it before;
+// maxHold limits reservations in a database that was restored from a backup.
+const maxHold = models.MaxReservationTTL * time.Second
+
+// ReasonOverBudget rejects an agent whose budget does not cover the task. Only the ledger knows
+// that, so selection does not.
+const ReasonOverBudget selection.Reason = "over_budget"
+
+// assign assigns a task to the best agent that has a free slot and whose budget covers it. The
+// task is not saved yet. The agents in exclude get it only if there is no other one. The verdict
+// is Chosen or the reason why there is no agent; the decision is stored in the task.
+func (op *operation) assign(t *models.Task, in models.TaskInput, p Policy, exclude []string) (selection.Verdict, error) {
+	siblings, err := op.siblingAgents(*t, in)
+	if err != nil {
+		return "", err
+	}
+	d := op.index.Select(selectionRequest(t.Depth, in, p, slices.Concat(exclude, siblings)))
+	if d.Verdict == selection.Excluded {
+		d = op.index.Select(selectionRequest(t.Depth, in, p, siblings)) // an agent that failed before is better than none
+	}
+	if d.Verdict == selection.Chosen && t.WaitingFor != models.WaitForWorker { // a new task does not go before queued ones
+		ahead, err := op.tx.WaitsAhead(t.QueueKey, t.Priority)
+		if err != nil {
+			return "", err
+		}
+		if ahead {
+			d.Verdict = selection.Saturated
+		}
+	}
+	tried, refused, eligible, full := len(exclude), 0, d.Eligible, hasFullAgent(d)
+	for d.Verdict == selection.Chosen {
+		chosen, over, err := op.claimFirstSlot(t, in, &d)
+		if err != nil {
+			return "", err
+		}
+		if chosen {
+			if t.Decision, err = json.Marshal(d); err != nil {
+				return "", err
+			}
+			return selection.Chosen, op.dispatch(t, p)
+		}
+		refused += over
+		for _, r := range d.Rejected {
+			exclude = append(exclude, r.AgentID)
+		}
+		if eligible <= selection.MaxListed || len(exclude)-tried >= maxClaims {
+			break
+		}
+		more := op.index.Select(selectionRequest(t.Depth, in, p, slices.Concat(exclude, siblings))) // the ones that were not listed
+		if more.Verdict != selection.Chosen {
+			break
+		}
+		d.Candidates, d.Rejected = more.Candidates, nil
+	}
+	if d.Verdict == selection.Chosen {
+		d.Verdict = selection.Saturated
+		if refused > 0 && refused >= eligible && !(full && t.WaitingFor == models.WaitForWorker) { // a queued task keeps waiting for them
+			d.Verdict = verdictOverBudget
+		}
+	}
+	d.Rejected = d.Rejected[:min(len(d.Rejected), selection.MaxListed)]
+	text, err := json.Marshal(d)
+	t.Decision = text
+	return d.Verdict, err
+}
+
+// hasFullAgent reports whether an agent could do the work but has no free slot. Such agents are
+// the nearest misses, which a decision lists first.
+func hasFullAgent(d selection.Decision) bool {
+	if len(d.Rejected) == 0 {
+		return false
+	}
+	why := d.Rejected[0].Reason
+	return why == selection.ReasonSaturated || why == selection.ReasonBusy
+}
+
+// maxClaims limits how many agents one assignment tries to claim a slot of.
+const maxClaims = 100
+
+// claimFirstSlot claims a slot of the first candidate that has one and whose budget covers the
+// task, and moves it to the front. The candidates before it become rejected; over is how many of
+// them were rejected for their budgets.
+func (op *operation) claimFirstSlot(t *models.Task, in models.TaskInput, d *selection.Decision) (chosen bool, over int, err error) {
+	for i, c := range d.Candidates {
+		reason, err := op.claimSlot(t, in, c.AgentID)
+		if err != nil {
+			return false, over, err
+		}
+		if reason == "" {
+			d.Candidates = d.Candidates[i:]
+			return true, over, nil
+		}
+		if reason == ReasonOverBudget {
+			over++
+		}
+		d.Rejected = append(d.Rejected, selection.Rejection{Ranked: c, Reason: reason})
+	}
+	d.Candidates = nil
+	return false, over, nil
+}
+
+// verdictOverBudget means that no suitable agent's budget covers the task.
+const verdictOverBudget selection.Verdict = "over_budget"
+
+// claimSlot claims a slot of an agent and reserves the task's budget. It returns the reason if it
+// could not.
+func (op *operation) claimSlot(t *models.Task, in models.TaskInput, agentID string) (selection.Reason, error) {
+	if op.allowedWorkers != nil && !slices.Contains(op.allowedWorkers, agentID) {
+		return selection.ReasonSaturated, nil
+	}
+	w, ok, err := op.tx.ClaimSlot(agentID, op.allowedWorkers != nil || !op.claimed) // the allowed workers are locked
+	op.claimed = true
+	if err != nil || !ok {
+		return selection.ReasonSaturated, err
+	}
+	siblings, err := op.siblingAgents(*t, in) // again, with the lock: another replica may have assigned a subtask
+	if err != nil {
+		return "", err
+	}
+	if slices.Contains(siblings, agentID) {
+		w.InFlight--
+		return selection.ReasonExcluded, op.tx.SaveWorker(&w)
+	}
+	t.AgentID = agentID
+	reservation := ""
+	if t.Budget != nil {
+		r, err := op.ledger.ReserveIn(op.tx, agentID, max(*t.Budget-t.Tokens, 1), maxHold)
+		if errs.Is(err, errs.BudgetExceeded) || errs.Is(err, errs.AgentDeactivated) {
+			w.InFlight--
+			t.AgentID = ""
+			if err := op.tx.SaveWorker(&w); err != nil {
+				return "", err
+			}
+			if errs.Is(err, errs.AgentDeactivated) {
+				return selection.ReasonInactive, nil
+			}
+			op.maxRemaining, op.overBudget = max(op.maxRemaining, remainingTokens(err)), true
+			op.refusedBy = append(op.refusedBy, agentID)
+			return ReasonOverBudget, nil
+		}
+		if err != nil {
+			return "", err
+		}
+		reservation = r.ID
+	}
+	op.changedWorkers = append(op.changedWorkers, w)
+	t.Attempt++
+	return "", op.tx.InsertAttempt(models.Attempt{
+		TaskID: t.ID, Attempt: t.Attempt, AgentID: agentID, State: models.AttemptAssigned, ReservationID: reservation, AssignedAt: op.tx.Now(),
+	})
+}
+
+// remainingTokens returns the remaining budget from an error of the ledger.
+func remainingTokens(err error) int64 {
+	var e *errs.Error
+	if !errors.As(err, &e) {
+		return 0
+	}
+	n, _ := e.Meta["remaining"].(int64)
+	return n
+}
+
+// dispatch sends the task to its agent and sets the deadline.
+func (op *operation) dispatch(t *models.Task, p Policy) error {
+	t.State, t.WaitingFor, t.Deadline = models.TaskNew, models.NotWaiting, op.tx.Now().Add(p.Timeout)
+	t.Progress, t.Step, t.StepName, t.OutputBytes, t.LogBytes = 0, 0, "", 0, 0
+	t.ExitCode, t.Detail = nil, nil
+	_, err := op.tx.EnqueueMessage(models.InboxMessage{AgentID: t.AgentID, Kind: models.MessageAssign, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
+	if err != nil {
+		return err
+	}
+	op.wakeAfterCommit(WakeInbox, t.AgentID)
+	return op.emitTaskEvent(models.EventTaskAssigned, *t, nil)
+}
+
+// assignOrQueue assigns a task, queues it or schedules a retry. If none of that is possible it
+// returns the failure with which the task ends.
+func (op *operation) assignOrQueue(t *models.Task, in models.TaskInput, p Policy, exclude []string) (Failure, error) {
+	verdict, err := op.assign(t, in, p, exclude)
+	if err == nil && verdict == selection.Unavailable && !op.refreshed { // an agent that has just joined may not be in the index yet
+		op.refreshed = true
+		if err = op.refreshWorkers(context.Background()); err == nil {
+			verdict, err = op.assign(t, in, p, exclude)
+		}
+	}
+	switch {
+	case err != nil || verdict == selection.Chosen:
+		return "", err
+	case verdict == verdictOverBudget:
+		return FailureBudget, nil
+	case verdict == selection.Unsupported:
+		return FailureUnsupported, nil
+	case verdict == selection.Saturated:
+		return "", op.enqueue(t, p)
+	}
+	return op.recordUnavailable(t, p)
+}
+
+// enqueue puts a task into its queue. A task that is queued already keeps its deadline.
+func (op *operation) enqueue(t *models.Task, p Policy) error {
+	if t.WaitingFor == models.WaitForWorker {
+		return nil
+	}
+	t.State, t.WaitingFor, t.AgentID, t.Deadline = models.TaskNew, models.WaitForWorker, "", op.tx.Now().Add(p.QueueTimeout)
+	op.wakeAfterCommit(WakeQueue, "") // a slot may have become free since the selection
+	return op.emitTaskEvent(models.EventTaskWaiting, *t, nil)
+}
+
+const noAgentText = "no agent was available"
+
+// assignFailureText returns the error text of a task that could not be assigned.
+func assignFailureText(f Failure) string {
+	switch f {
+	case FailureBudget:
+		return "no agent's budget covers it"
+	case FailureUnsupported:
+		return "no agent offers this work any more"
+	}
+	return noAgentText
+}
+
+// recordUnavailable records a failed attempt because no agent was available.
+func (op *operation) recordUnavailable(t *models.Task, p Policy) (Failure, error) {
+	now := op.tx.Now()
+	t.Attempt++
+	t.AgentID, t.ExitCode, t.Detail = "", nil, nil
+	err := op.tx.InsertAttempt(models.Attempt{
+		TaskID: t.ID, Attempt: t.Attempt, State: models.AttemptFailed, ErrorCode: string(FailureUnavailable), Error: noAgentText,
+		AssignedAt: now, EndedAt: &now,
+	})
+	if err != nil || !p.allowsRetry(FailureUnavailable, *t) {
+		return FailureUnavailable, err
+	}
+	return "", op.scheduleRetry(t, p, FailureUnavailable)
+}
+
+// scheduleRetry sets the time of the next attempt.
+func (op *operation) scheduleRetry(t *models.Task, p Policy, why Failure) error {
+	t.State, t.WaitingFor, t.Deadline = models.TaskNew, models.WaitForRetry, op.tx.Now().Add(p.retryDelay(t.Attempt))
+	return op.emitTaskEvent(models.EventTaskRetried, *t, func(d *models.TaskChanged) { d.Failure, d.NextAttemptAt = string(why), &t.Deadline })
+}
+
+// requirements describes what a task requires of an agent, for error messages.
+func requirements(in models.TaskInput) string {
+	text := strings.Join(in.Capabilities, ", ")
+	if text == "" {
+		text = "this"
+	}
+	if in.AgentType != "" {
+		text += fmt.Sprintf(" as an agent of the type %q", in.AgentType)
+	}
+	if in.Sphere != 0 {
+		text += fmt.Sprintf(" in sphere %d", in.Sphere)
+	}
+	if in.RequestedAgentID != "" {
+		text += fmt.Sprintf(" and is %q", in.RequestedAgentID)
+	}
+	return text
+}

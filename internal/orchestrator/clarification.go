@@ -1,0 +1,241 @@
+package orchestrator
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"comet/internal/errs"
+	"comet/models"
+)
+
+// Question is a question of an agent about its task (PROTOCOL_V5 §7).
+type Question struct {
+	Text    string
+	Options []string
+}
+
+// Clarify records a question of an agent: the task waits for a reply. A question above the limit
+// of the policy ends the attempt (E18).
+func (o *Orchestrator) Clarify(ctx context.Context, agentID, taskID string, q Question) (out models.Task, err error) {
+	err = o.transact(ctx, func(op *operation) error {
+		out, err = op.clarify(agentID, taskID, q)
+		return err
+	})
+	return out, err
+}
+
+func (op *operation) clarify(agentID, taskID string, q Question) (models.Task, error) {
+	t, err := op.lockTask(taskID)
+	if err != nil {
+		return t, err
+	}
+	a, p, err := op.openAttempt(t, agentID, op.lockForEnd)
+	if err != nil {
+		return t, err
+	}
+	before := t
+	if err := op.markAccepted(&before, &t, &a); err != nil {
+		return t, err
+	}
+	if t.Questions++; t.Questions > p.MaxQuestions {
+		r := attemptEnd{state: models.AttemptFailed, failure: FailureQuestions, text: "the agent asked too many questions", outcome: models.OutcomeFailed}
+		if err := op.failAttempt(&t, r, p); err != nil {
+			return t, err
+		}
+		err = op.saveTask(before, &t)
+		return t, err
+	}
+	t.WaitingFor, t.Deadline = models.WaitForReply, op.tx.Now().Add(p.ReplyTimeout)
+	if err := op.wakeParents(t); err != nil {
+		return t, err
+	}
+	err = op.emitTaskEvent(models.EventTaskQuestion, t, func(d *models.TaskChanged) { d.Question, d.Options = q.Text, q.Options })
+	if err == nil {
+		err = op.notifyQuestion(t)
+	}
+	if err != nil {
+		return t, err
+	}
+	err = op.saveTask(before, &t)
+	return t, err
+}
+
+// notifyQuestion sends a question to the agent that submitted the root task, if it asked for
+// notifications.
+func (op *operation) notifyQuestion(t models.Task) error {
+	root := t
+	for root.ParentID != nil {
+		source, err := op.tx.Source(*root.ParentID)
+		if err != nil {
+			return err
+		}
+		root = source
+	}
+	if root.OwnerAgent == "" {
+		return nil
+	}
+	in, err := op.tx.TaskInput(root.ID)
+	if err != nil {
+		return err
+	}
+	if o, err := overrideOf(in); err != nil || !o.Notify {
+		return err
+	}
+	op.wakeAfterCommit(WakeInbox, root.OwnerAgent)
+	_, err = op.tx.EnqueueMessage(models.InboxMessage{AgentID: root.OwnerAgent, Kind: models.MessageQuestion, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
+	return err
+}
+
+// Reply replies to the question of a task's agent or, if it asked none, of an agent of one of its
+// subtasks. It returns the task that was waiting, or errs.TaskState if none was.
+func (o *Orchestrator) Reply(ctx context.Context, taskID, answer string) (out models.Task, err error) {
+	named, err := o.Task(ctx, taskID)
+	if err != nil {
+		return out, err
+	}
+	asking, _, err := o.TaskAwaitingReply(ctx, named)
+	if err != nil {
+		return out, err
+	}
+	taskID = asking.ID
+	err = o.transact(ctx, func(op *operation) error {
+		t, err := op.lockTask(taskID)
+		if err != nil {
+			return err
+		}
+		if t.WaitingFor != models.WaitForReply {
+			return errs.New(errs.TaskState, "the task %q does not wait for a reply", taskID).With("state", t.State)
+		}
+		before := t
+		_, p, err := op.loadPolicy(t)
+		if err == nil {
+			err = op.deliverReply(&t, answer, p)
+		}
+		if err != nil {
+			return err
+		}
+		out = t
+		return op.saveTask(before, &out)
+	})
+	return out, err
+}
+
+// deliverReply sends a reply to a task's agent. The task is not saved yet.
+func (op *operation) deliverReply(t *models.Task, answer string, p Policy) error {
+	data, err := json.Marshal(map[string]string{"answer": answer})
+	if err != nil {
+		return err
+	}
+	t.WaitingFor, t.Deadline = models.NotWaiting, op.tx.Now().Add(p.Timeout)
+	_, err = op.tx.EnqueueMessage(models.InboxMessage{
+		AgentID: t.AgentID, Kind: models.MessageReply, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt, Data: data,
+	})
+	if err != nil {
+		return err
+	}
+	op.wakeAfterCommit(WakeInbox, t.AgentID)
+	return op.emitTaskEvent(models.EventTaskReplied, *t, func(d *models.TaskChanged) { d.Reply = answer })
+}
+
+// maxQuestions limits how many open questions of a session are listed.
+const maxQuestions = 1000
+
+// OpenQuestion is a question that waits for its reply.
+type OpenQuestion struct {
+	Task models.Task
+	Question
+	At time.Time
+}
+
+// Questions returns the open questions in a session, of the oldest task first (PROTOCOL_V5 §7.2).
+// Their text is known as long as their events are kept.
+func (o *Orchestrator) Questions(ctx context.Context, sessionID string) ([]OpenQuestion, error) {
+	running, err := o.store.Tasks(ctx, models.TaskQuery{SessionID: sessionID, State: models.TaskRunning, Limit: maxQuestions})
+	if err != nil {
+		return nil, err
+	}
+	var out []OpenQuestion
+	for i := len(running) - 1; i >= 0; i-- {
+		if running[i].WaitingFor != models.WaitForReply {
+			continue
+		}
+		asked, err := o.OpenQuestion(ctx, running[i])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, asked)
+	}
+	return out, nil
+}
+
+// OpenQuestion returns the question that a task waits with. Its text is empty if its event was
+// purged. It does not change while the task waits.
+func (o *Orchestrator) OpenQuestion(ctx context.Context, t models.Task) (OpenQuestion, error) {
+	out := OpenQuestion{Task: t, At: t.UpdatedAt}
+	event, err := o.store.NewestEvent(ctx, t.ID, models.EventTaskQuestion)
+	if errs.Is(err, errs.NotFound) {
+		return out, nil
+	}
+	if err != nil {
+		return out, err
+	}
+	var data models.TaskChanged
+	err = json.Unmarshal(event.Data, &data)
+	out.Question, out.At = Question{Text: data.Question, Options: data.Options}, event.At
+	return out, err
+}
+
+// LastReply returns the last reply that a task's agent received, or errs.NotFound if there was
+// none or its event was purged.
+func (o *Orchestrator) LastReply(ctx context.Context, t models.Task) (string, error) {
+	event, err := o.store.NewestEvent(ctx, t.ID, models.EventTaskReplied)
+	if err != nil {
+		return "", err
+	}
+	var data models.TaskChanged
+	err = json.Unmarshal(event.Data, &data)
+	return data.Reply, err
+}
+
+// TaskAwaitingReply returns the task that waits for a reply: t, or else the first of its
+// subtasks, recursively. ok is false if none waits.
+func (o *Orchestrator) TaskAwaitingReply(ctx context.Context, t models.Task) (asking models.Task, ok bool, err error) {
+	if t.WaitingFor == models.WaitForReply || t.State.Ended() {
+		return t, t.WaitingFor == models.WaitForReply, nil
+	}
+	subtasks, err := o.store.Children(ctx, t.ID)
+	for _, subtask := range subtasks {
+		if err != nil {
+			break
+		}
+		if asking, ok, err = o.TaskAwaitingReply(ctx, subtask); ok {
+			return asking, true, err
+		}
+	}
+	return t, false, err
+}
+
+// WaitForChangeOrQuestion is WaitForChange that also returns when a subtask asks a question.
+func (o *Orchestrator) WaitForChangeOrQuestion(ctx context.Context, tokenID string, t models.Task, timeout time.Duration) (models.Task, error) {
+	return o.waitFor(ctx, WakeTask, tokenID, t.ID, timeout, func(now models.Task) bool {
+		if now.Version > t.Version || now.State.Ended() {
+			return true
+		}
+		_, asking, err := o.TaskAwaitingReply(ctx, now)
+		return asking && err == nil
+	})
+}
+
+// wakeParents wakes the goroutines that wait for the parents of a task.
+func (op *operation) wakeParents(t models.Task) error {
+	for t.ParentID != nil {
+		op.wakeAfterCommit(WakeTask, *t.ParentID)
+		source, err := op.tx.Source(*t.ParentID)
+		if err != nil {
+			return err
+		}
+		t = source
+	}
+	return nil
+}

@@ -1,0 +1,130 @@
+package orchestrator
+
+import (
+	"context"
+	"encoding/json"
+
+	"comet/internal/errs"
+	"comet/models"
+	"comet/store"
+)
+
+// Inbox returns a channel that receives when an agent may have new messages, and a function that
+// ends it.
+func (o *Orchestrator) Inbox(agentID string) (<-chan struct{}, func()) {
+	return o.waiters.subscribe(WakeInbox, agentID)
+}
+
+// Messages returns up to limit unacknowledged messages of an agent, the most urgent first.
+func (o *Orchestrator) Messages(ctx context.Context, agentID string, limit int) ([]models.InboxMessage, error) {
+	return o.store.Inbox(ctx, agentID, limit)
+}
+
+// Acknowledge removes messages from an agent's inbox and returns how many were still there.
+func (o *Orchestrator) Acknowledge(ctx context.Context, agentID string, ids []string) (n int64, err error) {
+	if len(ids) == 0 {
+		return 0, nil
+	}
+	err = o.transact(ctx, func(op *operation) (err error) {
+		n, err = op.tx.Acknowledge(agentID, ids)
+		return err
+	})
+	return n, err
+}
+
+// MessagePending returns those of the messages that are still in an agent's inbox.
+func (o *Orchestrator) MessagePending(ctx context.Context, agentID string, ids []string) ([]string, error) {
+	return o.store.MessagePending(ctx, agentID, ids)
+}
+
+// Broadcast is a message to several agents that is about no task (PROTOCOL_V5 §3.3, type B).
+// Offline agents do not receive it.
+type Broadcast struct {
+	// Protocol is the protocol of the recipients.
+	Protocol string
+	// SphereID selects the agents of a sphere, 0 for all; AgentID selects one agent, "" for all.
+	SphereID int
+	AgentID  string
+	// MessageID prevents that an agent receives the message twice within 24 h; "" does not.
+	MessageID string
+	// Priority is 0 to 3.
+	Priority int
+	// Data is JSON that the protocol writes and reads.
+	Data json.RawMessage
+}
+
+const (
+	// broadcastBatch is how many agents get the message in one transaction.
+	broadcastBatch = 500
+	// maxNotices is the maximum number of pending broadcasts of an agent; the oldest are dropped.
+	maxNotices = 100
+)
+
+// Broadcast sends a message to agents and returns the number of recipients. An agent that has
+// received it before does not get it again. A requested agent that is offline, or that uses
+// another protocol, is errs.NotFound.
+func (o *Orchestrator) Broadcast(ctx context.Context, a Broadcast) (recipients int, err error) {
+	if a.AgentID != "" {
+		if w := o.workerCache.get(a.AgentID); w.Protocol != a.Protocol || w.State == models.WorkerOffline {
+			return 0, errs.New(errs.NotFound, "the agent %q is not online", a.AgentID)
+		}
+		return 1, o.transact(ctx, func(op *operation) error { return op.sendBroadcast(a, []string{a.AgentID}) })
+	}
+	for after := ""; ; {
+		var ids []string
+		err = o.transact(ctx, func(op *operation) error {
+			if ids, err = op.tx.Audience(a.Protocol, a.SphereID, after, broadcastBatch); err != nil {
+				return err
+			}
+			return op.sendBroadcast(a, ids)
+		})
+		if recipients += len(ids); err != nil || len(ids) < broadcastBatch {
+			return recipients, err
+		}
+		after = ids[len(ids)-1]
+	}
+}
+
+// sendBroadcast puts a message into the inboxes of the agents that have not received it before.
+func (op *operation) sendBroadcast(a Broadcast, ids []string) (err error) {
+	if a.MessageID != "" {
+		if ids, err = op.tx.MarkEachProcessed(ids, a.MessageID); err != nil {
+			return err
+		}
+	}
+	err = op.tx.EnqueueMessages(ids, models.InboxMessage{Kind: models.MessageNotice, Priority: a.Priority, Data: a.Data})
+	if err == nil {
+		err = op.tx.KeepNotices(ids, maxNotices)
+	}
+	for _, id := range ids {
+		op.wakeAfterCommit(WakeInbox, id)
+	}
+	return err
+}
+
+// PushTargets returns all push targets, ordered by agent.
+func (o *Orchestrator) PushTargets(ctx context.Context) ([]models.PushTarget, error) {
+	return o.store.PushTargets(ctx)
+}
+
+// PushTarget returns the push target of an agent, or errs.NotFound.
+func (o *Orchestrator) PushTarget(ctx context.Context, agentID string) (models.PushTarget, error) {
+	return o.store.PushTarget(ctx, agentID)
+}
+
+// SavePushTarget sets the push target of an agent and returns it with its timestamps. An unknown
+// agent is errs.Conflict.
+func (o *Orchestrator) SavePushTarget(ctx context.Context, t models.PushTarget) (models.PushTarget, error) {
+	err := o.store.Write(ctx, func(tx *store.Tx) error { return tx.SavePushTarget(&t) })
+	return t, err
+}
+
+// DeletePushTarget deletes the push target of an agent and reports whether there was one. Unless
+// secret is "", it deletes only the target with that secret, and not a newer one.
+func (o *Orchestrator) DeletePushTarget(ctx context.Context, agentID, secret string) (dropped bool, err error) {
+	err = o.store.Write(ctx, func(tx *store.Tx) error {
+		dropped, err = tx.DeletePushTarget(agentID, secret)
+		return err
+	})
+	return dropped, err
+}

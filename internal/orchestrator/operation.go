@@ -1,0 +1,193 @@
+package orchestrator
+
+import (
+	"context"
+	"encoding/json"
+
+	"comet/internal/errs"
+	"comet/internal/orchestrator/selection"
+	"comet/models"
+	"comet/store"
+)
+
+// operation is one run of a transaction. The transaction may run again from the start, so all
+// state of a run is here.
+type operation struct {
+	*Orchestrator
+	tx             *store.Tx
+	wakes          []wake
+	changedWorkers []models.Worker
+	timerSet       bool
+	// insertingID is the id of a task that is not inserted yet.
+	insertingID string
+	counts      []func(*counters)
+	commitHooks []func(context.Context) // run after the commit
+	// maxRemaining is the largest remaining budget among those that did not cover the task.
+	maxRemaining int64
+	// overBudget is set when a budget did not cover the task; refusedBy lists the agents.
+	overBudget bool
+	refusedBy  []string
+	// withoutSubtasks is the id of a task that has no open subtasks.
+	withoutSubtasks string
+	// allowedWorkers are the only workers that may get a slot claimed, nil for any; they are
+	// locked. claimed is set after the first claim, because that worker stays locked.
+	allowedWorkers []string
+	claimed        bool
+	// refreshed is set after the workers were read again.
+	refreshed bool
+}
+
+// transact runs fn in a transaction and wakes waiting goroutines after the commit.
+func (o *Orchestrator) transact(ctx context.Context, fn func(*operation) error) error {
+	var op *operation
+	err := o.ledger.Write(ctx, func(tx *store.Tx) error {
+		op = &operation{Orchestrator: o, tx: tx}
+		return fn(op)
+	})
+	if err == nil {
+		op.afterCommit(context.WithoutCancel(ctx))
+	}
+	return err
+}
+
+// transactOnce is transact for a request with an idempotency key; the result of fn is the source
+// of the stored response.
+func (o *Orchestrator) transactOnce(ctx context.Context, once *models.Idempotency, fn func(*operation) (any, error)) error {
+	return o.transact(ctx, func(op *operation) error {
+		if once == nil {
+			_, err := fn(op)
+			return err
+		}
+		return op.tx.Idempotent(once, func() (any, error) { return fn(op) })
+	})
+}
+
+// afterCommit updates the index of this replica and wakes waiting goroutines here and on other
+// replicas.
+func (op *operation) afterCommit(ctx context.Context) {
+	for _, count := range op.counts {
+		count(op.counters)
+	}
+	for _, fn := range op.commitHooks {
+		fn(ctx)
+	}
+	for _, w := range op.changedWorkers {
+		op.indexWorker(ctx, w)
+		op.wakeAfterCommit(WakeWorker, w.AgentID)
+	}
+	for _, w := range op.wakes {
+		op.waiters.wake(w)
+		if op.opts.Waker != nil && w.kind != WakeEnd {
+			op.opts.Waker.Wake(w.kind, w.id)
+		}
+	}
+}
+
+// wakeAfterCommit adds a wake-up that is sent after the commit.
+func (op *operation) wakeAfterCommit(kind WakeKind, id string) {
+	op.wakes = append(op.wakes, wake{kind, id})
+}
+
+// lockTask locks and returns a task. An unknown id is errs.NotFound.
+func (op *operation) lockTask(id string) (models.Task, error) {
+	t, err := op.tx.Task(id)
+	if errs.Is(err, errs.NotFound) {
+		err = errs.New(errs.NotFound, "there is no task %q", id)
+	}
+	return t, err
+}
+
+// saveTask writes a changed task and sets its timer.
+func (op *operation) saveTask(before models.Task, t *models.Task) error {
+	if err := op.tx.SaveTask(before, t); err != nil {
+		return err
+	}
+	op.wakeAfterCommit(WakeTask, t.ID)
+	switch {
+	case t.State.Ended():
+		if err := op.tx.DeleteJob(timerKind, t.ID); err != nil {
+			return err
+		}
+		return op.onTaskEnd(*t)
+	case t.WaitingFor != before.WaitingFor || t.Attempt != before.Attempt || t.Deadline.Before(before.Deadline):
+		return op.armTimer(*t)
+	}
+	return nil // a timer that fires too early is set again
+}
+
+// onTaskEnd does everything that follows the end of a task.
+func (op *operation) onTaskEnd(t models.Task) error {
+	op.wakeAfterCommit(WakeEnd, t.ID)
+	op.countEnd(t)
+	if op.withoutSubtasks != t.ID {
+		if err := op.cancelSubtasks(t.ID, "the parent task has ended"); err != nil {
+			return err
+		}
+	}
+	if err := op.leaveSession(t); err != nil || t.OwnerAgent == "" && t.ParentID == nil && !op.tracesEnabled {
+		return err
+	}
+	in, err := op.tx.TaskInput(t.ID)
+	if err != nil {
+		return err
+	}
+	op.traceTask(t, in)
+	o, err := overrideOf(in)
+	if err == nil && o.Subtask {
+		_, err = op.tx.Enqueue(models.Job{Kind: subtaskKind, Key: t.ID})
+	}
+	if err != nil || t.OwnerAgent == "" || !o.Notify {
+		return err
+	}
+	op.wakeAfterCommit(WakeInbox, t.OwnerAgent)
+	_, err = op.tx.EnqueueMessage(models.InboxMessage{AgentID: t.OwnerAgent, Kind: models.MessageTaskEnded, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
+	return err
+}
+
+// armTimer sets the one timer of a task to its deadline.
+func (op *operation) armTimer(t models.Task) error {
+	if err := op.tx.DeleteJob(timerKind, t.ID); err != nil {
+		return err
+	}
+	op.timerSet = true
+	_, err := op.tx.Enqueue(models.Job{Kind: timerKind, Key: t.ID, RunAt: t.Deadline})
+	return err
+}
+
+// emitTaskEvent writes an event about a task that is saved next.
+func (op *operation) emitTaskEvent(kind models.EventType, t models.Task, set func(*models.TaskChanged)) error {
+	version := t.Version + 1 // the version that the next save makes
+	if t.ID == op.insertingID {
+		version = t.Version
+	}
+	data := models.TaskChanged{
+		TaskID: t.ID, SessionID: t.SessionID, State: t.State, WaitingFor: t.WaitingFor, Attempt: t.Attempt, AgentID: t.AgentID, OwnerAgent: t.OwnerAgent,
+		Progress: t.Progress, Version: version,
+	}
+	if set != nil {
+		set(&data)
+	}
+	return op.tx.Emit(kind, t.ID, data)
+}
+
+// overrideOf returns what the task sets differently from its class.
+func overrideOf(in models.TaskInput) (Override, error) {
+	var o Override
+	err := json.Unmarshal(in.Policy, &o)
+	return o, err
+}
+
+// selectionRequest returns what the task requires of an agent.
+func selectionRequest(depth int, in models.TaskInput, p Policy, exclude []string) selection.Request {
+	return selection.Request{
+		Depth: depth, MaxDepth: p.MaxDepth,
+		Capabilities: in.Capabilities, AgentType: in.AgentType, SphereID: in.Sphere, AgentID: in.RequestedAgentID,
+		Exclude: exclude, Threshold: p.Threshold, Rank: p.Rank,
+	}
+}
+
+// unsupportedError is the error for work that no agent offers.
+func (o *Orchestrator) unsupportedError(in models.TaskInput) error {
+	e := errs.New(errs.UnsupportedWork, "no agent offers %s", requirements(in)).With("requested", in.Capabilities)
+	return e.With("supported", o.CapabilitiesOf(in.AgentType))
+}

@@ -1,0 +1,144 @@
+package orchestrator
+
+import (
+	"context"
+	"sync/atomic"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"comet/internal/orchestrator/selection"
+	"comet/models"
+)
+
+// queueCache caches what the tasks of each queue require, so that the database is not read while
+// no agent is free for them.
+type queueCache struct {
+	// queued is the number of queued tasks at the last look.
+	queued   atomic.Int64
+	requests *lru.Cache[string, selection.Request]
+}
+
+// maxQueues limits the cache. Queues that are not cached are read from the database.
+const maxQueues = 20_000
+
+func newQueueCache() *queueCache {
+	needs, err := lru.New[string, selection.Request](maxQueues)
+	if err != nil {
+		panic(err) // only for a size below 1
+	}
+	return &queueCache{requests: needs}
+}
+
+// serveQueues assigns queued tasks to agents with free slots, each queue in its order, until no
+// task or no agent is left. A queue that fails does not block the others; the first error is
+// returned.
+func (o *Orchestrator) serveQueues(ctx context.Context) error {
+	all, err := o.store.WaitingQueues(ctx, maxQueues)
+	if err != nil {
+		return err
+	}
+	n := int64(0)
+	for _, l := range all {
+		n += l.Tasks
+	}
+	o.queues.queued.Store(n)
+	for _, l := range all {
+		if failed := o.serveQueue(ctx, l.Route); err == nil {
+			err = failed
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return err
+}
+
+func (o *Orchestrator) serveQueue(ctx context.Context, route string) error {
+	for more := true; more && ctx.Err() == nil; {
+		if needs, known := o.queues.requests.Get(route); known && !canLeaveQueue(o.index.Select(needs).Verdict) {
+			return nil
+		}
+		err := o.transact(ctx, func(op *operation) (err error) {
+			more = true
+			for n := 0; n < o.maxTogether() && more && err == nil; n++ {
+				more, err = op.assignNext(route)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// canLeaveQueue reports whether a verdict lets a queued task continue. Only a subtask has
+// excluded agents, and it waits for another one.
+func canLeaveQueue(v selection.Verdict) bool {
+	return v != selection.Saturated && v != selection.Unavailable && v != selection.Excluded
+}
+
+// maxTogether is how many tasks of a queue are assigned in one transaction. It is one if other
+// processes write as well: two transactions that lock several workers each could wait for each
+// other.
+func (o *Orchestrator) maxTogether() int {
+	if o.store.Alone() {
+		return maxAssignedTogether
+	}
+	return 1
+}
+
+// maxSkipped is how many tasks are skipped because no free agent's budget covers them.
+const maxSkipped = 16
+
+// assignNext assigns the first task of a queue; more reports whether the next one may follow. A
+// task that no free agent's budget covers does not block the queue.
+func (op *operation) assignNext(route string) (more bool, err error) {
+	var passed []string
+	for len(passed) <= maxSkipped {
+		t, found, err := op.tx.NextQueuedTask(route, passed...)
+		if err != nil || !found {
+			return false, err
+		}
+		op.overBudget = false
+		more, err := op.assignQueued(route, t)
+		if err != nil || more || !op.overBudget {
+			return more, err
+		}
+		passed = append(passed, t.ID)
+	}
+	return false, nil
+}
+
+// assignQueued tries to assign a queued task and reports whether it has left the queue.
+func (op *operation) assignQueued(route string, t models.Task) (bool, error) {
+	in, p, err := op.lockForEnd(t)
+	if err != nil {
+		return false, err
+	}
+	siblings, err := op.siblingAgents(t, in)
+	if err != nil {
+		return false, err
+	}
+	needs := selectionRequest(t.Depth, in, p, siblings)
+	op.queues.requests.Add(route, needs)
+	if !canLeaveQueue(op.index.Select(needs).Verdict) {
+		return false, nil
+	}
+	before := t
+	exclude, err := op.agentsToAvoid(t, p)
+	if err != nil {
+		return false, err
+	}
+	failure, err := op.assignOrQueue(&t, in, p, exclude)
+	if err == nil && failure == "" && t.WaitingFor == models.WaitForWorker && len(exclude) > 0 { // its preference must not block the tasks after it
+		failure, err = op.assignOrQueue(&t, in, p, nil)
+	}
+	if err == nil && failure != "" {
+		err = op.failTask(&t, failure, assignFailureText(failure))
+	}
+	if err != nil || t.WaitingFor == models.WaitForWorker {
+		return false, err
+	}
+	return true, op.saveTask(before, &t)
+}

@@ -1,0 +1,178 @@
+package orchestrator
+
+import (
+	"context"
+
+	"comet/internal/errs"
+	"comet/models"
+)
+
+// maxTimeline limits the events in a Detail.
+const maxTimeline = 1000
+
+// Detail is a task with its input, attempts and events.
+type Detail struct {
+	Task     models.Task
+	Input    models.TaskInput
+	Attempts []models.Attempt
+	Timeline []models.Event
+	// Question is the open question of its agent, or of an agent of one of its subtasks, nil for
+	// none.
+	Question *Question
+}
+
+// Task returns a task, or errs.NotFound.
+func (o *Orchestrator) Task(ctx context.Context, id string) (models.Task, error) {
+	t, err := o.store.Task(ctx, id)
+	if errs.Is(err, errs.NotFound) {
+		err = errs.New(errs.NotFound, "there is no task %q", id)
+	}
+	return t, err
+}
+
+// Detail returns a task with its attempts and the events that were not purged.
+func (o *Orchestrator) Detail(ctx context.Context, id string) (d Detail, err error) {
+	if d.Task, err = o.Task(ctx, id); err != nil {
+		return d, err
+	}
+	if d.Input, err = o.store.TaskInput(ctx, id); err != nil {
+		return d, err
+	}
+	if d.Attempts, err = o.store.Attempts(ctx, id); err != nil {
+		return d, err
+	}
+	if d.Timeline, err = o.store.Timeline(ctx, id, maxTimeline); err != nil {
+		return d, err
+	}
+	asking, ok, err := o.TaskAwaitingReply(ctx, d.Task)
+	if err != nil || !ok {
+		return d, err
+	}
+	asked, err := o.OpenQuestion(ctx, asking)
+	d.Question = &asked.Question
+	return d, err
+}
+
+// Tasks returns the page of tasks that q selects, newest first.
+func (o *Orchestrator) Tasks(ctx context.Context, q models.TaskQuery) ([]models.Task, error) {
+	return o.store.Tasks(ctx, q)
+}
+
+// Session returns a session, or errs.NotFound.
+func (o *Orchestrator) Session(ctx context.Context, id string) (models.Session, error) {
+	s, err := o.store.Session(ctx, id)
+	if errs.Is(err, errs.NotFound) {
+		err = errs.New(errs.NotFound, "there is no session %q", id)
+	}
+	return s, err
+}
+
+// Sessions returns up to limit sessions of an owner ("" for all), newest first, after a cursor.
+func (o *Orchestrator) Sessions(ctx context.Context, owner string, before models.TaskCursor, limit int) ([]models.Session, error) {
+	return o.store.Sessions(ctx, owner, before, limit)
+}
+
+// Output calls each with the chunks of the newest attempt's output, from a byte offset on, in
+// order. It returns errs.NotFound for an unknown task.
+func (o *Orchestrator) Output(ctx context.Context, id string, stream models.OutputStream, from int64, each func(models.OutputChunk) error) error {
+	t, err := o.Task(ctx, id)
+	if err != nil {
+		return err
+	}
+	return o.OutputOf(ctx, t, stream, from, each)
+}
+
+// OutputOf is Output for a task that was read before.
+func (o *Orchestrator) OutputOf(ctx context.Context, t models.Task, stream models.OutputStream, from int64, each func(models.OutputChunk) error) error {
+	attempt := t.Attempt
+	if t.State == models.TaskDone && t.Attempt > 1 { // the attempt that succeeded may not be the newest
+		all, err := o.store.Attempts(ctx, t.ID)
+		if err != nil {
+			return err
+		}
+		attempt = succeededAttempt(t, all)
+	}
+	return o.store.Outputs(ctx, t.ID, attempt, stream, from, each)
+}
+
+// HasUnalignedOutput reports whether a chunk of the newest attempt's output has another length
+// than its span. Byte offsets after it are unknown until the task ends, when the chunks are
+// joined.
+func (o *Orchestrator) HasUnalignedOutput(ctx context.Context, t models.Task, stream models.OutputStream) (bool, error) {
+	return o.store.HasUnassigned(ctx, t.ID, t.Attempt, stream)
+}
+
+// succeededAttempt returns the number of the attempt that succeeded, else of the newest one.
+func succeededAttempt(t models.Task, all []models.Attempt) int {
+	for _, a := range all {
+		if a.State == models.AttemptSucceeded {
+			return a.Attempt
+		}
+	}
+	return t.Attempt
+}
+
+// AgentType returns the type of an active agent, "" for none; ok is false for an agent that is
+// unknown or not active.
+func (o *Orchestrator) AgentType(ctx context.Context, agentID string) (kind string, ok bool, err error) {
+	if a, known := o.index.Agent(agentID); known && a.Active {
+		return a.Type, true, nil
+	}
+	a, err := o.store.Agent(ctx, agentID)
+	if errs.Is(err, errs.NotFound) {
+		return "", false, nil
+	}
+	return a.Type, err == nil && a.IsActive, err
+}
+
+// TaskWithInput is a task with its input.
+type TaskWithInput struct {
+	Task  models.Task
+	Input models.TaskInput
+	// Override is what the task sets differently from its class.
+	Override Override
+}
+
+// TaskWithInput returns a task with its input, or errs.NotFound.
+func (o *Orchestrator) TaskWithInput(ctx context.Context, taskID string) (out TaskWithInput, err error) {
+	if out.Task, err = o.Task(ctx, taskID); err != nil {
+		return out, err
+	}
+	if out.Input, err = o.store.TaskInput(ctx, taskID); err != nil {
+		return out, err
+	}
+	out.Override, err = overrideOf(out.Input)
+	return out, err
+}
+
+// OpenTasksOf returns the open tasks of an agent, at most MaxConcurrency.
+func (o *Orchestrator) OpenTasksOf(ctx context.Context, agentID string) (out []TaskWithInput, err error) {
+	ids, err := o.store.OpenTasksOf(ctx, agentID, MaxConcurrency)
+	for _, id := range ids {
+		if err != nil {
+			break
+		}
+		var order TaskWithInput
+		if order, err = o.TaskWithInput(ctx, id); err == nil {
+			out = append(out, order)
+		}
+	}
+	return out, err
+}
+
+// Attempts returns the attempts at a task, the first one first.
+func (o *Orchestrator) Attempts(ctx context.Context, taskID string) ([]models.Attempt, error) {
+	return o.store.Attempts(ctx, taskID)
+}
+
+// CapabilitiesOf returns the capabilities of the active agents of a type, of all for "".
+func (o *Orchestrator) CapabilitiesOf(agentType string) []string {
+	const most = 50
+	all := o.index.CapabilitiesOf(agentType)
+	return all[:min(len(all), most)]
+}
+
+// IsProcessed reports whether a message of an agent has taken effect.
+func (o *Orchestrator) IsProcessed(ctx context.Context, agentID, messageID string) (bool, error) {
+	return o.store.IsProcessed(ctx, agentID, messageID)
+}

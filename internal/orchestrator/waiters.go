@@ -1,0 +1,170 @@
+package orchestrator
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"comet/internal/errs"
+	"comet/internal/places"
+	"comet/models"
+)
+
+// WakeKind is the subject of a wake-up.
+type WakeKind string
+
+// The kinds of wake-ups.
+const (
+	// WakeInbox: an agent has new messages.
+	WakeInbox WakeKind = "inbox"
+	// WakeTask: a task has changed.
+	WakeTask WakeKind = "task"
+	// WakeEnd: a task has ended. It stays in this process; other replicas derive it from
+	// WakeTask.
+	WakeEnd WakeKind = "end"
+	// WakeQueue: a worker may have a free slot, or a task was queued.
+	WakeQueue WakeKind = "queue"
+	// WakeWorker: a worker has changed.
+	WakeWorker WakeKind = "worker"
+)
+
+type wake struct {
+	kind WakeKind
+	id   string
+}
+
+// waiters wakes the waiting goroutines of this process. Each has a channel with a buffer of one
+// wake-up: sending never blocks, and a wake-up that comes while the receiver is busy is not lost.
+type waiters struct {
+	mu       sync.Mutex
+	channels map[wake]map[chan struct{}]bool
+}
+
+func newWaiters() *waiters { return &waiters{channels: map[wake]map[chan struct{}]bool{}} }
+
+// subscribe returns a channel that receives after each wake-up, and a function that ends it.
+func (h *waiters) subscribe(kind WakeKind, id string) (<-chan struct{}, func()) {
+	w, ch := wake{kind, id}, make(chan struct{}, 1)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.channels[w] == nil {
+		h.channels[w] = map[chan struct{}]bool{}
+	}
+	h.channels[w][ch] = true
+	return ch, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if delete(h.channels[w], ch); len(h.channels[w]) == 0 {
+			delete(h.channels, w)
+		}
+	}
+}
+
+func (h *waiters) wake(w wake) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for ch := range h.channels[w] {
+		select {
+		case ch <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// wakeAll wakes all goroutines, because wake-ups may have been lost.
+func (h *waiters) wakeAll() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, all := range h.channels {
+		for ch := range all {
+			select {
+			case ch <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// OnWake receives a wake-up of another replica.
+func (o *Orchestrator) OnWake(kind WakeKind, id string) {
+	o.waiters.wake(wake{kind, id})
+	switch kind {
+	case WakeQueue, WakeWorker:
+		o.workersChanged.Store(true)
+		o.waiters.wake(wake{WakeQueue, ""})
+	case WakeTask:
+		o.waiters.wake(wake{WakeEnd, id})
+	}
+}
+
+// OnWakeAll is called when wake-ups of other replicas may have been lost.
+func (o *Orchestrator) OnWakeAll() {
+	o.workersChanged.Store(true)
+	o.waiters.wakeAll()
+}
+
+// acquireWaiter counts a request that waits for a task and returns the function that ends it, or
+// errs.Busy if too many wait: each costs a goroutine and some database reads. Requests without a
+// token are not counted.
+func (o *Orchestrator) acquireWaiter(tokenID string) (release func(), err error) {
+	if tokenID == "" {
+		return func() {}, nil
+	}
+	release, result := o.waitLimit.Take(tokenID)
+	switch result {
+	case places.Full:
+		return nil, errs.New(errs.Busy, "%d requests wait for tasks already", o.opts.MaxWaiters)
+	case places.FullForOne:
+		return nil, errs.New(errs.Busy, "the token has %d requests that wait for tasks already", o.opts.MaxWaitersPerToken)
+	}
+	return release, nil
+}
+
+// Wait returns a task once it has ended, or as it is when ctx ends or after timeout. If the
+// token, or all tokens together, wait for too many tasks, it returns the task as it is with
+// errs.Busy. A tokenID of "" is not limited.
+func (o *Orchestrator) Wait(ctx context.Context, tokenID, id string, timeout time.Duration) (models.Task, error) {
+	return o.waitFor(ctx, WakeEnd, tokenID, id, timeout, func(t models.Task) bool { return t.State.Ended() })
+}
+
+// WaitForChange is Wait for any change after a version.
+func (o *Orchestrator) WaitForChange(ctx context.Context, tokenID, id string, version int64, timeout time.Duration) (models.Task, error) {
+	return o.waitFor(ctx, WakeTask, tokenID, id, timeout, func(t models.Task) bool { return t.Version > version || t.State.Ended() })
+}
+
+func (o *Orchestrator) waitFor(ctx context.Context, kind WakeKind, tokenID, id string, timeout time.Duration, done func(models.Task) bool) (models.Task, error) {
+	changed, stop := o.waiters.subscribe(kind, id)
+	defer stop()
+	expired := time.NewTimer(timeout)
+	defer expired.Stop()
+	for counted := false; ; {
+		t, err := o.Task(ctx, id)
+		if err != nil || done(t) {
+			return t, err
+		}
+		if !counted {
+			release, err := o.acquireWaiter(tokenID)
+			if err != nil {
+				return t, err
+			}
+			defer release()
+			counted = true
+		}
+		recheck := time.NewTimer(pollsPerRecheck * o.opts.Poll) // wake-ups of other replicas may be lost
+		select {
+		case <-changed:
+		case <-recheck.C:
+		case <-expired.C:
+			recheck.Stop()
+			return t, nil
+		case <-ctx.Done():
+			recheck.Stop()
+			return t, nil
+		}
+		recheck.Stop()
+	}
+}
+
+// pollsPerRecheck is how many polls pass before a waiting goroutine reads its task without a
+// wake-up. There may be thousands of them.
+const pollsPerRecheck = 4

@@ -1,0 +1,54 @@
+package v5_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestBroadcast (PROTOCOL_V5 §3.3); the rights to send one are in testdata.
+func TestBroadcast(t *testing.T) {
+	t.Parallel()
+	join := func(t *testing.T, f *fixture, id, address string) {
+		t.Helper()
+		f.agent(t, id)
+		f.send(t, id, "M1|"+address+">O1|J|T0|-|-|-|0|S0|-|-", 0)
+	}
+	// waiting returns the number of broadcasts in an agent's inbox.
+	waiting := func(t *testing.T, f *fixture, id string) int {
+		t.Helper()
+		all, err := f.work.Messages(t.Context(), id, 500)
+		require.NoError(t, err)
+		return len(all)
+	}
+
+	testOnDatabases(t, "has its effect once for each online agent", func(t *testing.T, f *fixture) {
+		join(t, f, "ada", "W1")
+		const line = "M1|User>W*|B|-|-|-|-|0|-|-|at=22:00"
+		require.Contains(t, f.sendOne(t, "admin", line), "sent;count=1")
+		require.Len(t, f.receive(t, "ada"), 1)
+		require.Contains(t, f.sendOne(t, "admin", line), "sent;count=1", "the reply is the same")
+		require.Zero(t, waiting(t, f, "ada"))
+		join(t, f, "bob", "W2")
+		require.Contains(t, f.sendOne(t, "admin", line), "sent;count=2")
+		require.Equal(t, []int{0, 1}, []int{waiting(t, f, "ada"), waiting(t, f, "bob")}, "an agent that was offline receives it now")
+		f.sendOne(t, "admin", "M2|User>W*|B|-|-|-|-|0|-|-|at=22:00")
+		f.sendOne(t, "admin", "M2|User>W1|B|-|-|-|-|0|-|-|at=22:00")
+		require.Equal(t, []int{2, 2}, []int{waiting(t, f, "ada"), waiting(t, f, "bob")}, "another number or another TO makes another broadcast")
+	})
+
+	testOnDatabases(t, "an inbox holds the newest 100 broadcasts", func(t *testing.T, f *fixture) {
+		join(t, f, "ada", "W1")
+		join(t, f, "bob", "W2")
+		f.sendOne(t, "admin", "M1|User>W2|B|-|-|-|-|0|-|-|n=0")
+		for n := range 103 {
+			f.sendOne(t, "admin", fmt.Sprintf("M%d|User>W1|B|-|-|-|-|0|-|-|n=%d", n+1, n))
+		}
+		received := f.receive(t, "ada")
+		require.Len(t, received, 100)
+		require.Contains(t, received[0], "|n=3")
+		require.Contains(t, received[99], "|n=102")
+		require.Equal(t, 1, waiting(t, f, "bob"))
+	})
+}

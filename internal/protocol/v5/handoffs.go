@@ -1,0 +1,214 @@
+package v5
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"comet/internal/errs"
+	"comet/internal/orchestrator"
+	"comet/internal/protocol"
+	wire "comet/internal/wire/v5"
+	"comet/internal/wire/v5/codes"
+	"comet/models"
+)
+
+// subtask is a task that was handed off, with the task that it was handed off from.
+type subtask struct {
+	models.Task
+
+	parent models.Task
+}
+
+// maxSearched is the number of subtasks that a search looks through.
+const maxSearched = 1000
+
+// handleHandoff handles X (PROTOCOL_V5 §5.3): another worker executes a subtask of the sender's
+// task. DEPTH is that of the subtask, one more than its parent's, and BUDGET is taken out of the
+// parent's.
+func (p *Protocol) handleHandoff(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
+	if m.Depth < 1 {
+		return protocol.Reply{}, errorf(codes.E16, codes.ReasonDepth, "DEPTH of a hand-off must be one more than its parent's")
+	}
+	if m.Depth > maxRequestDepth && !has(m.Data, "justify") {
+		return protocol.Reply{}, errorf(codes.E16, codes.ReasonMaxDepth, "depth %d needs justify=, a reason", m.Depth)
+	}
+	if m.To.Role != wire.Worker {
+		return protocol.Reply{}, errorf(codes.E13, "to", "a hand-off goes to a worker, not to %s", m.To)
+	}
+	target, err := p.agentByAddress(ctx, m.To)
+	if err != nil {
+		return protocol.Reply{}, err
+	}
+	aboutParent := m
+	aboutParent.Depth--
+	parent, err := p.workerTask(ctx, s, aboutParent)
+	if err != nil {
+		return protocol.Reply{}, p.depthError(ctx, s, m, err)
+	}
+	sub, err := p.newHandoff(ctx, s, m, parent, target)
+	if err != nil {
+		return protocol.Reply{}, err
+	}
+	if _, err := p.orchestrator.HandOff(ctx, s.Principal, s.agentID, parent.ID, sub); err != nil {
+		return protocol.Reply{}, p.depthError(ctx, s, m, handoffError(err, s, m))
+	}
+	s.incoming.setContext(m)
+	return p.acknowledge(m, "approved", true)
+}
+
+// newHandoff converts a hand-off to a submission.
+func (p *Protocol) newHandoff(ctx context.Context, s sender, m wire.Message, parent models.Task, target string) (sub orchestrator.Submission, err error) {
+	sub = orchestrator.Submission{
+		Class: Class, AgentID: target, Priority: corePriority(m.Priority), RequestID: messageKey(m, parent),
+	}
+	if call := m.Data.Call(); call != "" {
+		sub.Capabilities = []string{call}
+	}
+	if tokens, ok := m.Budget.Tokens(); ok && parent.Budget != nil {
+		if tokens == 0 {
+			return sub, codedError{code: codes.E17, needed: 1}
+		}
+		sub.Budget = new(int64(tokens))
+	}
+	if err = parseHandoffOptions(&sub, m.Data); err != nil {
+		return sub, err
+	}
+	if sub.Parameters, err = parseParameters(m.Data); err != nil {
+		return sub, err
+	}
+	root, err := p.rootTask(ctx, parent)
+	if err != nil {
+		return sub, err
+	}
+	if err := p.rejectAmbiguousHandoff(ctx, target, root, m); err != nil {
+		return sub, err
+	}
+	name, err := p.orchestrator.ShortID(ctx, root.ID, root.SessionID)
+	if err != nil {
+		return sub, err
+	}
+	if sub.Parameters, err = p.resolveReferences(ctx, s, placement{session: root.SessionID, shortID: name}, sub.Parameters); err != nil {
+		return sub, err
+	}
+	sub.Meta, err = json.Marshal(requestMeta{Data: m.Data})
+	return sub, err
+}
+
+// rejectAmbiguousHandoff rejects a subtask for a worker that has another subtask of the same task
+// at the same depth: its messages about the two could not be told apart.
+func (p *Protocol) rejectAmbiguousHandoff(ctx context.Context, target string, root models.Task, m wire.Message) error {
+	open, err := p.orchestrator.OpenTasksOf(ctx, target)
+	if err != nil {
+		return err
+	}
+	for _, o := range open {
+		if o.Task.Depth != m.Depth {
+			continue
+		}
+		other, err := p.rootTask(ctx, o.Task)
+		if err != nil {
+			return err
+		}
+		meta, _ := readRequestMeta(o.Input) // empty for another protocol
+		if other.ID == root.ID && meta.Data != m.Data {
+			return errorf(codes.E15, codes.ReasonTransition, "%s has a subtask of %s at depth %d already", m.To, m.Task, m.Depth)
+		}
+	}
+	return nil
+}
+
+// handoffError gives the core's errors about a hand-off their codes.
+func handoffError(err error, s sender, m wire.Message) error {
+	if isNotFound(err) || errs.Is(err, errs.TaskState) {
+		return reportError(err, s, m)
+	}
+	if limit, deep := errs.From(err).Meta["max_depth"].(int); deep {
+		return codedError{code: codes.E16, reason: codes.ReasonMaxDepth, desc: fmt.Sprintf("%s accepts hand-offs below depth %d", m.To, limit), cause: err}
+	}
+	return requestError(err)
+}
+
+// depthError returns the error of a hand-off from a task that the worker does not have. Where it
+// has that task at another depth, DEPTH is wrong.
+func (p *Protocol) depthError(ctx context.Context, s sender, m wire.Message, cause error) error {
+	var coded codedError
+	if !errors.As(cause, &coded) || coded.code != codes.E40 {
+		return cause
+	}
+	t, err := p.namedTask(ctx, m)
+	if err != nil {
+		return cause
+	}
+	open, err := p.orchestrator.OpenTasksOf(ctx, s.agentID)
+	if err != nil {
+		return err
+	}
+	out := cause
+	for _, o := range open {
+		root, err := p.rootTask(ctx, o.Task)
+		switch {
+		case err != nil:
+			return err
+		case root.ID != t.ID:
+			continue
+		case o.Task.Depth+1 == m.Depth: // DEPTH is right
+			return cause
+		}
+		out = errorf(codes.E16, codes.ReasonDepth,
+			"%s has %s at depth %d, so DEPTH of a hand-off must be %d, not %d", s.address, m.Task, o.Task.Depth, o.Task.Depth+1, m.Depth)
+	}
+	return out
+}
+
+// subtasksAt returns the subtasks of a task at a depth, the newest first, of the first maxSearched
+// subtasks at any depth.
+func (p *Protocol) subtasksAt(ctx context.Context, root models.Task, depth int) (found []subtask, err error) {
+	level, searched := []models.Task{root}, 0
+	for len(level) > 0 && searched < maxSearched {
+		var next []models.Task
+		for _, t := range level {
+			children, err := p.orchestrator.Subtasks(ctx, t.ID)
+			if err != nil {
+				return nil, err
+			}
+			for _, child := range children {
+				switch {
+				case child.Depth < depth:
+					next = append(next, child)
+				case child.Depth == depth:
+					found = append(found, subtask{child, t})
+				}
+			}
+			searched += len(children) + 1
+		}
+		level = next
+	}
+	slices.SortStableFunc(found, func(a, b subtask) int {
+		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.ID, a.ID))
+	})
+	return found, nil
+}
+
+// worksOnSubtask reports whether an agent executes a subtask, or did, or has handed it off.
+func (p *Protocol) worksOnSubtask(ctx context.Context, agentID string, sub subtask) (bool, error) {
+	if agentID == "" {
+		return false, nil
+	}
+	for _, t := range []models.Task{sub.Task, sub.parent} {
+		if t.AgentID == agentID {
+			return true, nil
+		}
+		attempts, err := p.orchestrator.Attempts(ctx, t.ID)
+		if err != nil {
+			return false, err
+		}
+		if slices.ContainsFunc(attempts, func(a models.Attempt) bool { return a.AgentID == agentID }) {
+			return true, nil
+		}
+	}
+	return false, nil
+}

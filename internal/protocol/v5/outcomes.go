@@ -1,0 +1,295 @@
+package v5
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"comet/internal/errs"
+	"comet/internal/orchestrator"
+	"comet/internal/protocol"
+	wire "comet/internal/wire/v5"
+	"comet/internal/wire/v5/codes"
+	"comet/models"
+)
+
+// storedReport is stored with a task whose worker reported E, or S with pieces, so that the
+// requester receives the same DATA. Code is "" for S.
+type storedReport struct {
+	Code codes.Code `json:"code,omitempty"`
+	Data wire.Data  `json:"data,omitempty"`
+}
+
+// reportOf returns the stored report of a task. Another protocol may have stored something else.
+func reportOf(t models.Task) (r storedReport) {
+	_ = json.Unmarshal(t.Detail, &r)
+	return r
+}
+
+// acceptedReply replies that a request is accepted and, where its sender waits, adds the outcome
+// or the question to the user.
+func (p *Protocol) acceptedReply(ctx context.Context, s sender, m wire.Message, t models.Task, wait time.Duration) (protocol.Reply, error) {
+	w := ackData("accepted", m)
+	if names := p.workerNames(ctx, t); len(names) == 1 {
+		w.Add("worker", names[0])
+	} else if len(names) > 1 {
+		w.List("workers", names...)
+	}
+	reply, err := p.reply(m, wire.Ack, wireState(t), w, true)
+	if err != nil {
+		return reply, err
+	}
+	reply.Status, reply.Location = http.StatusAccepted, "/api/v1/tasks/"+t.ID
+	s.incoming.setContext(m) // the sender has made the task, or has shown that it is its own
+	s.incoming.log(m)
+	p.logFirstReply(ctx, s, reply)
+	if last, err := p.outcomeReply(ctx, s, t, wait); err != nil { // the request is accepted all the same
+		p.log.Warn("the outcome of a task could not be sent with the reply", "task", t.ID, "error", err)
+	} else if last.Body != nil {
+		reply.Body = bytes.Join([][]byte{reply.Body, last.Body}, []byte{'\n'})
+		reply.Status = last.Status
+	}
+	return reply, nil
+}
+
+// workerNames returns the addresses of the workers that execute a task. Errors are ignored: the
+// names are only information.
+func (p *Protocol) workerNames(ctx context.Context, t models.Task) (names []string) {
+	all := []models.Task{t}
+	if t.AgentID == "" && t.State == models.TaskRunning { // several workers execute it
+		all, _ = p.orchestrator.Subtasks(ctx, t.ID)
+	}
+	for _, one := range all {
+		if one.AgentID == "" || one.State.Ended() {
+			continue
+		}
+		if name, err := p.agentAddress(ctx, one.AgentID); err == nil {
+			names = append(names, name.String())
+		}
+	}
+	return names
+}
+
+// outcomeReply waits for a task and returns the message with its outcome or question, the zero
+// Reply where the task goes on.
+func (p *Protocol) outcomeReply(ctx context.Context, s sender, t models.Task, wait time.Duration) (protocol.Reply, error) {
+	t, err := p.awaitChange(ctx, s, t, wait)
+	if err == nil && !t.State.Ended() {
+		var asking bool
+		if wait > 0 {
+			_, asking, err = p.orchestrator.TaskAwaitingReply(ctx, t)
+		}
+		if !asking {
+			return protocol.Reply{}, err
+		}
+	}
+	if err != nil {
+		return protocol.Reply{}, err
+	}
+	return p.statusReply(ctx, s, t)
+}
+
+// awaitChange waits until a task has ended or asks a question. Where too many requests wait
+// already it returns at once.
+func (p *Protocol) awaitChange(ctx context.Context, s sender, t models.Task, wait time.Duration) (models.Task, error) {
+	until := time.Now().Add(wait)
+	for left := wait; left > 0 && !t.State.Ended(); left = time.Until(until) {
+		_, asking, err := p.orchestrator.TaskAwaitingReply(ctx, t)
+		if err != nil || asking || ctx.Err() != nil {
+			return t, err
+		}
+		next, err := p.orchestrator.WaitForChangeOrQuestion(ctx, s.TokenID, t, left)
+		switch {
+		case errs.Is(err, errs.Busy):
+			return t, nil
+		case err != nil:
+			return t, err
+		}
+		t = next
+	}
+	return t, nil
+}
+
+// statusReply replies with the status of a task: its outcome, its question, or its progress.
+func (p *Protocol) statusReply(ctx context.Context, s sender, t models.Task) (protocol.Reply, error) {
+	t, asking, err := p.orchestrator.TaskAwaitingReply(ctx, t)
+	if err != nil {
+		return protocol.Reply{}, err
+	}
+	m, err := p.newMessage(ctx, t)
+	if err != nil {
+		return protocol.Reply{}, err
+	}
+	m.To = s.address
+	status := http.StatusOK
+	switch {
+	case t.State.Ended():
+		if err := p.writeOutcome(ctx, &m, t); err != nil {
+			return protocol.Reply{}, err
+		}
+		if m.Err != "" {
+			status = outcomeStatus(m.Err)
+		}
+		if s.owns(t) {
+			p.closeSession(ctx, t)
+		}
+	case asking:
+		err = p.writeQuestion(ctx, &m, t)
+	default:
+		m.Type = wire.Update
+		m.Data, err = progressData(t.Progress, t.StepName).Data()
+	}
+	if err != nil {
+		return protocol.Reply{}, err
+	}
+	line, err := wire.Format(m)
+	return protocol.Reply{Status: status, Body: []byte(line), ContentType: contentType, SendBack: true}, err
+}
+
+func progressData(percent int, step string) *wire.Writer {
+	w := new(wire.Writer).Add("progress", strconv.Itoa(percent)+"%")
+	if step != "" {
+		w.Text("step", step)
+	}
+	return w
+}
+
+// writeOutcome makes m the message with a task's outcome: S with its result, E with its error, or
+// U with the state X for a cancelled task.
+func (p *Protocol) writeOutcome(ctx context.Context, m *wire.Message, t models.Task) (err error) {
+	switch t.State {
+	case models.TaskDone:
+		m.Type = wire.Success
+		m.Data, err = p.resultData(ctx, m.Task, t)
+	case models.TaskCancelled:
+		m.Type = wire.Update
+		m.Data, err = new(wire.Writer).Text(keyReason, t.Error).Data()
+	default:
+		m.Type = wire.Failure
+		report := reportOf(t)
+		m.Err = errorCode(t, report)
+		m.Data, err = failureData(m.Err, report, m.Task, t)
+	}
+	return err
+}
+
+// failureData returns the DATA of an E: that of the worker's E, where it reported one.
+func failureData(code codes.Code, report storedReport, tid wire.Task, t models.Task) (wire.Data, error) {
+	w := new(wire.Writer)
+	switch {
+	case report.Code == code && report.Data != "":
+		return report.Data, nil
+	case code == codes.E17:
+		have := int64(0)
+		if t.Budget != nil {
+			have = max(*t.Budget-t.Tokens, 0)
+		}
+		return w.Text("desc", code.Meaning()).Number("have", have).Data()
+	}
+	w.Text("desc", code.Meaning())
+	if t.ExitCode != nil && *t.ExitCode > 0 {
+		w.Number(keyExit, int64(*t.ExitCode))
+	}
+	if t.OutputBytes > 0 {
+		w.Ref(keySrc, rawRef(tid)).Number("bytes", t.OutputBytes)
+	}
+	return w.Text("details", t.Error).Data()
+}
+
+// resultData returns the DATA of an S: the result where DATA can hold it, and otherwise a
+// reference that Q reads.
+func (p *Protocol) resultData(ctx context.Context, tid wire.Task, t models.Task) (wire.Data, error) {
+	if data := dataOfPieces(t); data != "" {
+		return data, nil
+	}
+	if t.OutputBytes <= 4*wire.MaxData {
+		text, err := p.taskOutput(ctx, t, models.StreamResult)
+		if err != nil {
+			return "", err
+		}
+		if text = strings.TrimRight(text, "\r\n"); text == "" {
+			return "-", nil
+		}
+		if isData(text) {
+			return wire.Data(text), nil
+		}
+	}
+	return new(wire.Writer).Ref(keySrc, rawRef(tid)).Number("bytes", t.OutputBytes).Data()
+}
+
+// isData reports whether a text can be the DATA of a message unchanged.
+func isData(text string) bool {
+	line, err := wire.Format(wire.Message{
+		Number: 1, From: self, To: wire.Address{Role: wire.User}, Type: wire.Success, Task: wire.NewTask(1), Data: wire.Data(text),
+	})
+	return err == nil && strings.HasSuffix(line, "|"+text)
+}
+
+// dataOfPieces returns the DATA of an S whose result was received in pieces, "" for another
+// result.
+func dataOfPieces(t models.Task) wire.Data {
+	if report := reportOf(t); t.State == models.TaskDone && report.Code == "" {
+		return report.Data
+	}
+	return ""
+}
+
+// coreFailure converts the code of a worker's E (PROTOCOL_V5 §8.2).
+func coreFailure(c codes.Code) orchestrator.Failure {
+	switch {
+	case c == codes.E17:
+		return orchestrator.FailureBudget
+	case c == codes.E18:
+		return orchestrator.FailureQuestions
+	case c == codes.E19:
+		return orchestrator.FailureUnsupported
+	case c >= codes.E10 && c < codes.E20:
+		return orchestrator.FailureInvalid
+	case c >= codes.E20 && c < codes.E30 && c != codes.E23:
+		return orchestrator.FailureTimeout
+	case c == codes.E30:
+		return orchestrator.FailureUnavailable
+	case c == codes.E31:
+		return orchestrator.FailureSaturated
+	case c == codes.E32:
+		return orchestrator.FailureResource
+	}
+	return orchestrator.FailureWork
+}
+
+// errorCode returns the code of a failed task: that of its worker's E, where it reported one, and
+// otherwise that of the core's failure.
+func errorCode(t models.Task, report storedReport) codes.Code {
+	if report.Code != "" && string(coreFailure(report.Code)) == t.ErrorCode {
+		return report.Code
+	}
+	switch orchestrator.Failure(t.ErrorCode) {
+	case orchestrator.FailureTimeout:
+		if t.Attempt == 0 {
+			return codes.E20
+		}
+		return codes.E21
+	case orchestrator.FailureUnavailable:
+		return codes.E30
+	case orchestrator.FailureSaturated:
+		return codes.E31
+	case orchestrator.FailureResource:
+		return codes.E32
+	case orchestrator.FailureBudget:
+		return codes.E17
+	case orchestrator.FailureUnsupported:
+		return codes.E19
+	case orchestrator.FailureInvalid:
+		return codes.E10
+	case orchestrator.FailureQuestions:
+		return codes.E18
+	case orchestrator.FailureUnanswered:
+		return codes.E23
+	case orchestrator.FailureWork:
+	}
+	return codes.E99
+}

@@ -1,0 +1,160 @@
+package v5
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"comet/internal/errs"
+	"comet/internal/orchestrator"
+	"comet/internal/protocol"
+	wire "comet/internal/wire/v5"
+	"comet/internal/wire/v5/codes"
+	"comet/models"
+)
+
+const (
+	// maxOptions is the number of options that a user is offered (PROTOCOL_V5 §7.2).
+	maxOptions = 4
+	// minQuestionLength is the number of characters of DATA that options leave for the question.
+	minQuestionLength = 70
+)
+
+// keyAnswer is the answer to a question, and as the field of a reference the last answer to a
+// task's worker (§7.1).
+const keyAnswer = "answer"
+
+// isAnswer reports whether a C of an agent answers a question about its own request.
+func isAnswer(data wire.Data) bool { return has(data, keyAnswer) || has(data, "choice") }
+
+// handleQuestion handles a worker's C (§7.1): question= and options=, a list.
+func (p *Protocol) handleQuestion(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
+	t, err := p.workerTask(ctx, s, m)
+	if err != nil {
+		return protocol.Reply{}, err
+	}
+	q := orchestrator.Question{}
+	var ok bool
+	if q.Text, ok = m.Data.Get("question"); !ok {
+		return protocol.Reply{}, errorf(codes.E10, "", "DATA must have question, such as question=which format?;options=json,txt")
+	}
+	if options, ok := m.Data.Pair("options"); ok {
+		q.Options = slices.Collect(options.List())
+	}
+	for n := 1; n <= maxOptions; n++ {
+		if text, ok := m.Data.Get("opt" + strconv.Itoa(n)); ok {
+			q.Options = append(q.Options, text)
+		}
+	}
+	t, err = p.orchestrator.Clarify(ctx, s.agentID, t.ID, q)
+	if err != nil {
+		return protocol.Reply{}, reportError(err, s, m)
+	}
+	if t.ErrorCode == string(orchestrator.FailureQuestions) {
+		return protocol.Reply{}, errorf(codes.E18, "", "%s has asked too many questions and the task has failed", s.address)
+	}
+	s.incoming.setContext(m)
+	return p.acknowledge(m, "asked", true)
+}
+
+// writeQuestion makes m the D that asks a user (§7.2).
+func (p *Protocol) writeQuestion(ctx context.Context, m *wire.Message, t models.Task) (err error) {
+	m.Type = wire.Disambiguate
+	question, err := p.orchestrator.OpenQuestion(ctx, t)
+	if err != nil {
+		return err
+	}
+	w := new(wire.Writer)
+	offered := question.Options[:min(len(question.Options), maxOptions)]
+	for i, o := range offered {
+		w.Text("opt"+strconv.Itoa(i+1), truncate(o, (wire.MaxData-minQuestionLength)/len(offered)-len(`;opt1=""`)))
+	}
+	options, err := w.Data()
+	if err != nil {
+		return err
+	}
+	// The question comes first, but is truncated to leave room for the options.
+	room := wire.MaxData - utf8.RuneCountInString(string(options)) - len(`question="";`)
+	m.Data, err = new(wire.Writer).Text("question", truncate(cmp.Or(question.Text, "?"), room)).Data()
+	if err == nil && len(offered) > 0 {
+		m.Data += ";" + options
+	}
+	return err
+}
+
+// truncate cuts a text to a number of characters.
+func truncate(text string, limit int) string {
+	if runes := []rune(text); len(runes) > limit {
+		return string(runes[:max(limit-1, 0)]) + "…"
+	}
+	return text
+}
+
+// handleAnswer handles a requester's C: answer= as it is, or choice=opt2.
+func (p *Protocol) handleAnswer(ctx context.Context, s sender, m wire.Message, wait time.Duration) (protocol.Reply, error) {
+	t, err := p.requestedTask(ctx, s, m)
+	if err != nil {
+		return protocol.Reply{}, err
+	}
+	asking, waits, err := p.orchestrator.TaskAwaitingReply(ctx, t) // it may be a subtask
+	if err != nil {
+		return protocol.Reply{}, err
+	}
+	if !waits {
+		return protocol.Reply{}, stateError(errs.New(errs.TaskState, "no question is open").With("state", t.State), m)
+	}
+	text, err := p.answerText(ctx, m.Data, asking)
+	if err != nil {
+		return protocol.Reply{}, err
+	}
+	if _, err = p.orchestrator.Reply(ctx, asking.ID, text); err != nil {
+		return protocol.Reply{}, reportError(err, s, m)
+	}
+	if t, err = p.orchestrator.Task(ctx, t.ID); err != nil {
+		return protocol.Reply{}, err
+	}
+	return p.acceptedReply(ctx, s, m, t, wait)
+}
+
+// answerText reads answer=, or the option that choice= names.
+func (p *Protocol) answerText(ctx context.Context, data wire.Data, asking models.Task) (string, error) {
+	if text, ok := data.Get(keyAnswer); ok {
+		return text, nil
+	}
+	choice, ok := data.Get("choice")
+	if !ok {
+		return "", errorf(codes.E10, "", "DATA must have answer, or choice such as choice=opt2")
+	}
+	question, err := p.orchestrator.OpenQuestion(ctx, asking)
+	if err != nil {
+		return "", err
+	}
+	n, err := strconv.Atoi(strings.TrimPrefix(choice, "opt"))
+	if err != nil || n < 1 || n > len(question.Options) {
+		return "", errorf(codes.E10, "", "choice must be opt1 to opt%d, not %s", len(question.Options), choice)
+	}
+	return question.Options[n-1], nil
+}
+
+// answerData returns the DATA of an answer to a worker: the exact text or, where DATA cannot hold
+// it, a reference that Q reads. A worker acts on an answer, so the text is never truncated.
+func answerData(text string, tid wire.Task) (wire.Data, error) {
+	data, err := new(wire.Writer).Add(keyAnswer, text).Data()
+	var invalid *wire.Error
+	if errors.As(err, &invalid) {
+		ref := wire.Ref{Kind: wire.RefTask, Task: tid, Field: keyAnswer}
+		return new(wire.Writer).Ref(keyAnswer, ref).Number("bytes", int64(len(text))).Data()
+	}
+	return data, err
+}
+
+// lastAnswer returns the last answer to the worker of a task, or E43.
+func (p *Protocol) lastAnswer(ctx context.Context, t models.Task) (string, error) {
+	text, err := p.orchestrator.LastReply(ctx, t)
+	return text, notFoundAs(err, codes.E43, "no question was answered")
+}

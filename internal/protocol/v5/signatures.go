@@ -1,0 +1,231 @@
+package v5
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"strings"
+
+	"comet/internal/errs"
+	"comet/internal/protocol"
+	wire "comet/internal/wire/v5"
+	"comet/internal/wire/v5/codes"
+	"comet/models"
+)
+
+// keyAuth is the pair of a signature.
+const keyAuth = "auth"
+
+// verifySignature verifies a message with the key of its sender, "" for a user (PROTOCOL_V5
+// §11). raw are the received bytes, which the signature covers. A signed message counts as used
+// when it returns, before the message has any effect. The errors are E90 with a reason.
+func (p *Protocol) verifySignature(ctx context.Context, agentID string, m wire.Message, raw []byte) error {
+	connection := protocol.ConnectionOf(ctx)
+	if connection.Verified {
+		return nil
+	}
+	if pair, ok := m.Data.Pair(keyAuth); ok && !pair.Flag { // a space before it makes it no signature
+		return errorf(codes.E90, codes.ReasonAuth, "auth must be the last pair, without a space before it")
+	}
+	signed := m.Auth != wire.Auth{}
+	key, err := p.signingKey(ctx, agentID)
+	switch {
+	case err != nil:
+		return err
+	case signed && key.Secret == "":
+		return errNoKey(m.From)
+	case !signed && (connection.Remote || key.Required):
+		return errorf(codes.E90, codes.ReasonUnsigned, "every message of %s must be signed", m.From)
+	case !signed:
+		return nil
+	}
+	if err := wire.Verify(string(raw), []byte(key.Secret)); err != nil {
+		return signatureError(err)
+	}
+	if m.Auth.Session != signedSession(m.Context) {
+		return errorf(codes.E90, codes.ReasonSession, "SID of auth must be %s, as CTX says", signedSession(m.Context))
+	}
+	return p.rejectReplay(ctx, agentID, m, raw)
+}
+
+// rejectReplay records a signed message as used. NONCE distinguishes messages with the same CTX
+// and number; because the signature does not cover NONCE, the signed bytes are recorded too.
+func (p *Protocol) rejectReplay(ctx context.Context, agentID string, m wire.Message, raw []byte) error {
+	body, _, _ := strings.Cut(string(raw), ";"+keyAuth+"=")
+	number, _, _ := strings.Cut(body, "|")
+	err := p.keys.TakeOnce(ctx, agentID,
+		"line "+body+" "+strings.ToLower(m.Auth.Signature),
+		"nonce "+m.Context+" "+number+" "+strings.ToLower(m.Auth.Nonce))
+	if errs.Is(err, errs.Conflict) {
+		return errorf(codes.E90, codes.ReasonReplay, "this message was received before; sent again it needs another M and NONCE")
+	}
+	return err
+}
+
+// signingKey returns the key of an agent, the zero AgentKey where it has none.
+func (p *Protocol) signingKey(ctx context.Context, agentID string) (models.AgentKey, error) {
+	if p.keys == nil || agentID == "" {
+		return models.AgentKey{}, nil
+	}
+	return p.keys.Signing(ctx, agentID)
+}
+
+func errNoKey(sender wire.Address) error {
+	return errorf(codes.E90, codes.ReasonNoKey, "%s has no key to sign with", sender)
+}
+
+// errTokenOverNetwork rejects a token that has crossed the network in clear.
+func errTokenOverNetwork() error {
+	return errorf(codes.E90, "token", "a token must not cross the network: leave it out, and change it")
+}
+
+// signatureError returns the error of a signature that is malformed or wrong.
+func signatureError(err error) error {
+	var e *wire.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	coded := codedError{code: codes.E90, reason: e.Reason(), desc: e.Problems[0].Detail}
+	if e.Reason() == codes.ReasonSignature {
+		coded.cause = errs.New(errs.Unauthenticated, "%s", coded.desc)
+	}
+	return coded
+}
+
+// isSignatureError reports whether an error is that of a wrong signature.
+func isSignatureError(err error) bool {
+	var coded codedError
+	return errors.As(err, &coded) && coded.code == codes.E90 && coded.reason == codes.ReasonSignature
+}
+
+// markUnauthenticated marks the rejection of a message whose sender has to sign: the message is
+// not known to come from that sender.
+func (p *Protocol) markUnauthenticated(ctx context.Context, from models.Principal, reply protocol.Reply) protocol.Reply {
+	reply.Unauthenticated = protocol.ConnectionOf(ctx).Remote
+	if from.AgentID != nil && !reply.Unauthenticated {
+		key, err := p.signingKey(ctx, *from.AgentID)
+		reply.Unauthenticated = err != nil || key.Required
+	}
+	return reply
+}
+
+// signedSession returns the SID of a signature for a CTX.
+func signedSession(name string) string {
+	if name == "" {
+		return wire.SystemContext
+	}
+	return name
+}
+
+// Signer returns the agent that a signed join without a token names with FROM, "" for another
+// join. A connection from another machine must begin with such a join. The signature is left to
+// Authenticate; the error is for Refuse.
+func (p *Protocol) Signer(ctx context.Context, raw []byte) (agentID string, err error) {
+	m, err := wire.Parse(string(raw))
+	if err != nil {
+		return "", err
+	}
+	remote, token := protocol.ConnectionOf(ctx).Remote, has(m.Data, keyToken)
+	switch {
+	case remote && token:
+		return "", errTokenOverNetwork()
+	case remote && m.Auth == wire.Auth{}:
+		return "", errorf(codes.E90, codes.ReasonUnsigned, "every message from another machine must be signed")
+	case token || m.Auth == wire.Auth{}:
+		return "", nil
+	}
+	n, ok := m.From.WorkerNumber()
+	if !ok {
+		return "", errNoKey(m.From)
+	}
+	agentID, err = p.orchestrator.AgentByNumber(ctx, int64(n))
+	if isNotFound(err) { // the reply does not reveal which numbers exist
+		err = errNoKey(m.From)
+	}
+	return agentID, err
+}
+
+// Authenticate verifies the signature of the first message of a connection and records it as
+// used, as Receive does with every other. The error is for Refuse; for a wrong signature it is
+// errs.Unauthenticated.
+func (p *Protocol) Authenticate(ctx context.Context, agentID string, raw []byte) error {
+	m, err := wire.Parse(string(raw))
+	if err != nil {
+		return err
+	}
+	return p.verifySignature(ctx, agentID, m, raw)
+}
+
+// MustSign reports whether every message of an agent must be signed on any connection.
+func (p *Protocol) MustSign(ctx context.Context, agentID string) (bool, error) {
+	key, err := p.signingKey(ctx, agentID)
+	return key.Required, err
+}
+
+// HasKey returns errs.Unauthenticated for an agent without a signing key.
+func (p *Protocol) HasKey(ctx context.Context, agentID string) error {
+	key, err := p.signingKey(ctx, agentID)
+	if err == nil && key.Secret == "" {
+		err = errs.New(errs.Unauthenticated, "the agent %q has no key", agentID).With("tokenless", true)
+	}
+	return err
+}
+
+// signReply signs every message of a reply where sign signs messages to the agent. A reply to an
+// unauthenticated message does not come here: otherwise anyone could obtain signed messages by
+// sending invalid ones. A reply that cannot be signed becomes an error.
+func (p *Protocol) signReply(ctx context.Context, agentID string, m wire.Message, reply protocol.Reply) protocol.Reply {
+	if agentID == "" || len(reply.Body) == 0 {
+		return reply
+	}
+	lines := strings.Split(string(reply.Body), "\n")
+	for i, line := range lines {
+		signed, err := p.sign(ctx, agentID, line)
+		if err != nil {
+			return p.errorReply(m, err)
+		}
+		lines[i] = signed
+	}
+	reply.Body = []byte(strings.Join(lines, "\n"))
+	return reply
+}
+
+// sign signs a message to an agent whose key is required or that is on another machine, and
+// returns any other message unchanged.
+func (p *Protocol) sign(ctx context.Context, agentID, line string) (string, error) {
+	key, err := p.signingKey(ctx, agentID)
+	remote := protocol.ConnectionOf(ctx).Remote
+	switch {
+	case err != nil:
+		return "", err
+	case remote && key.Secret == "":
+		return "", codedError{
+			code: codes.E90, reason: codes.ReasonNoKey, desc: "the agent has no key",
+			cause: errs.New(errs.Unauthenticated, "the agent %q has no key", agentID),
+		}
+	case !remote && !key.Required:
+		return line, nil
+	}
+	v4 := isV4([]byte(line))
+	m, err := parse(line, v4)
+	if err == nil && m.From == m.To { // otherwise it could be sent back to us as the agent's own
+		m.From = self
+		if v4 {
+			line, err = wire.FormatV4(m)
+		} else {
+			line, err = wire.Format(m)
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	return wire.Sign(line, []byte(key.Secret), signedSession(m.Context), newNonce())
+}
+
+// newNonce returns 4 random hex digits.
+func newNonce() string {
+	b := make([]byte, 2)
+	_, _ = rand.Read(b) // never fails
+	return hex.EncodeToString(b)
+}

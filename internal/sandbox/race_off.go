@@ -1,5 +1,0 @@
-//go:build linux && !race
-
-package sandbox
-
-const forRaces = 0

@@ -1,0 +1,67 @@
+package tools
+
+import (
+	"unicode/utf8"
+
+	"github.com/tiktoken-go/tokenizer/codec"
+)
+
+const (
+	// tokenChunk is how many bytes are tokenized at a time: the tokenizer's time for one long
+	// word grows faster than its length.
+	tokenChunk = 16 << 10
+	// countedExactly is how many bytes of a text are tokenized; the rest is extrapolated.
+	countedExactly = 256 << 10
+)
+
+// tokenCounter counts tokens with o200k_base, the vocabulary of OpenAI's current models. Tool
+// calls are charged by it, because a tool does not report a cost. It is safe for concurrent use.
+type tokenCounter struct{ codec *codec.Codec }
+
+// newTokenCounter reads the vocabulary, which takes about 30 ms.
+func newTokenCounter() *tokenCounter { return &tokenCounter{codec.NewO200kBase()} }
+
+// count returns the number of tokens of all texts. Of a text longer than 256 KiB only the
+// beginning is tokenized.
+func (c *tokenCounter) count(texts ...string) (n int64) {
+	for _, s := range texts {
+		n += c.countText(s)
+	}
+	return n
+}
+
+func (c *tokenCounter) countText(s string) (n int64) {
+	size := len(s)
+	if size > countedExactly {
+		s = s[:runeBoundary(s, countedExactly)]
+	}
+	counted := len(s)
+	for len(s) > 0 {
+		end := runeBoundary(s, tokenChunk)
+		tokens, err := c.codec.Count(s[:end])
+		if err != nil { // the regular expression failed; a token has four bytes on average
+			tokens = end/4 + 1
+		}
+		n, s = n+int64(tokens), s[end:]
+	}
+	if counted < size {
+		n = n * int64(size) / int64(counted)
+	}
+	return n
+}
+
+// runeBoundary returns the last position between two characters within the first limit bytes.
+func runeBoundary(s string, limit int) int {
+	if len(s) <= limit {
+		return len(s)
+	}
+	for end := limit; end > limit-utf8.UTFMax; end-- {
+		if utf8.RuneStart(s[end]) {
+			return end
+		}
+	}
+	return limit
+}
+
+// estimateTokens returns the approximate number of tokens of so many bytes, at least 1.
+func estimateTokens(bytes int) int64 { return int64(bytes)/4 + 1 }

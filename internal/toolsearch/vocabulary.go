@@ -1,0 +1,291 @@
+package toolsearch
+
+import (
+	_ "embed"
+	"slices"
+	"strings"
+
+	"github.com/kljensen/snowball/english"
+	"github.com/kljensen/snowball/french"
+)
+
+// vocabularyText is the table of synonyms; its head describes the format.
+//
+//go:embed vocabulary.txt
+var vocabularyText string
+
+// Weights of terms that stand for a word of a query; the word itself has weight 1.
+const (
+	synonymWeight = 0.85 // of a two-way row
+	// A French word is translated to the heads of its row. The first two French words of a row
+	// are exact translations, further ones are loose.
+	translationWeight, looseTranslationWeight = 0.95, 0.8
+	// besideTranslationWeight is the weight of the other English words of the row.
+	besideTranslationWeight = 0.5
+	// One-way rows are long and their words have several meanings: their heads weigh less, and
+	// the first head more than the others.
+	firstHeadWeight, headWeight = 0.5, 0.4
+)
+
+// language is that of a text.
+type language uint8
+
+const (
+	inEnglish language = iota
+	inFrench
+	inUnknown
+)
+
+// weightedTerm is an index term that can stand for a word of a query.
+type weightedTerm struct {
+	text   string
+	weight float32
+}
+
+// alternatives are the terms that can stand for one word; the best one that a tool has counts.
+type alternatives []weightedTerm
+
+// vocabulary knows English and French: stop words, synonyms and verbs. It is read only.
+type vocabulary struct {
+	stopWords [2]map[string]bool // by language, without accents
+	// synonyms maps the stem of a word, or the stems of a phrase with spaces between them, to
+	// the groups of terms it stands for. A tool needs a term of each group: "PR" stands for
+	// "pull" and "request".
+	synonyms      [2]map[string][]alternatives
+	longestPhrase int // in words
+	actions       [2]map[string]action
+	// questionWords are the words a question begins with, and phrases of two that begin none.
+	questionWords map[string]bool
+	words         [2]map[string]string // single words of the table, without accents → as written
+	spellings     []spelling           // the same and the stop words, sorted
+}
+
+func newVocabulary() *vocabulary {
+	v := &vocabulary{longestPhrase: 1}
+	for l := range 2 {
+		v.synonyms[l], v.actions[l], v.words[l] = map[string][]alternatives{}, map[string]action{}, map[string]string{}
+	}
+	for line := range strings.SplitSeq(vocabularyText, "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		if line = strings.TrimSpace(line); line != "" {
+			v.addLine(line)
+		}
+	}
+	v.spellings = v.vocabularySpellings()
+	return v
+}
+
+// addLine adds one line of the table: "heads = English | French" or "heads < English | French".
+func (v *vocabulary) addLine(line string) {
+	at := strings.IndexAny(line, "=<")
+	head := strings.TrimSpace(line[:at])
+	en, fr, _ := strings.Cut(line[at+1:], "|")
+	words := [2][]string{strings.Fields(en), strings.Fields(fr)}
+	switch a := actionOfRow(head); {
+	case a != 0:
+		v.addActions(a, words)
+	case head == "stop_words":
+		v.stopWords = [2]map[string]bool{set(words[inEnglish]), set(words[inFrench])}
+	case head == "question_words":
+		v.questionWords = set(slices.Concat(words[inEnglish], words[inFrench]))
+	case line[at] == '<':
+		v.addOneWay(head, words)
+	default:
+		v.addTwoWay(strings.Fields(head), words)
+	}
+}
+
+// set returns words and phrases without accents, phrases with spaces.
+func set(words []string) map[string]bool {
+	out := map[string]bool{}
+	for _, w := range words {
+		out[withoutAccents(strings.ReplaceAll(w, "_", " "))] = true
+	}
+	return out
+}
+
+// addTwoWay adds a row whose English words stand for each other and whose French words are
+// translated to them.
+func (v *vocabulary) addTwoWay(heads []string, words [2][]string) {
+	headTerms := terms(heads, synonymWeight)
+	for _, word := range slices.Concat(heads, words[inEnglish]) {
+		group := slices.Clone(headTerms)
+		if slices.Contains(heads, word) {
+			group = append(group, terms(words[inEnglish], synonymWeight)...)
+		}
+		v.define(word, inEnglish, group)
+	}
+	beside := terms(words[inEnglish], besideTranslationWeight)
+	for i, word := range words[inFrench] {
+		weight := float32(translationWeight)
+		if i >= 2 {
+			weight = looseTranslationWeight
+		}
+		v.define(word, inFrench, append(terms(heads, weight), beside...))
+	}
+}
+
+// addOneWay adds a row whose words stand for its heads but not the other way round. A head with
+// "+" has several parts, of which a tool needs each; "/" stands between the alternatives of a
+// part.
+func (v *vocabulary) addOneWay(head string, words [2][]string) {
+	var groups []alternatives
+	if strings.Contains(head, "+") {
+		for part := range strings.SplitSeq(head, "+") {
+			groups = append(groups, terms(strings.Split(strings.TrimSpace(part), "/"), synonymWeight))
+		}
+	} else {
+		heads := strings.Fields(head)
+		groups = []alternatives{append(terms(heads[:1], firstHeadWeight), terms(heads[1:], headWeight)...)}
+	}
+	for l, list := range words {
+		for _, word := range list {
+			v.define(word, language(l), groups...)
+		}
+	}
+}
+
+// terms returns the English terms of words, without phrases.
+func terms(words []string, weight float32) alternatives {
+	out := make(alternatives, 0, len(words))
+	for _, w := range words {
+		if !strings.Contains(w, "_") {
+			out = append(out, weightedTerm{stem(w, inEnglish), weight})
+		}
+	}
+	return out
+}
+
+// define adds what a word or a phrase stands for. Several groups replace a single one, which a
+// later row does not extend.
+func (v *vocabulary) define(word string, l language, groups ...alternatives) {
+	parts := strings.Split(word, "_")
+	v.longestPhrase = max(v.longestPhrase, len(parts))
+	if len(parts) == 1 {
+		v.words[l][withoutAccents(word)] = word
+	}
+	key := phraseKey(parts, l)
+	switch known := v.synonyms[l][key]; {
+	case len(known) == 1 && len(groups) == 1:
+		known[0] = known[0].merge(groups[0])
+	case len(known) <= 1:
+		v.synonyms[l][key] = slices.Clone(groups)
+	}
+}
+
+// merge returns the terms of both groups, each with the higher weight.
+func (a alternatives) merge(other alternatives) alternatives {
+	out := slices.Clone(a)
+	for _, t := range other {
+		if at := slices.IndexFunc(out, func(o weightedTerm) bool { return o.text == t.text }); at >= 0 {
+			out[at].weight = max(out[at].weight, t.weight)
+			continue
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// phraseKey returns the stems of a word or a phrase.
+func phraseKey(parts []string, l language) string {
+	stems := make([]string, 0, len(parts))
+	for _, p := range parts {
+		stems = append(stems, stem(p, l))
+	}
+	return strings.Join(stems, " ")
+}
+
+// isStopWord reports whether a word has no meaning for the search. Where the language is
+// unknown, it has none in both, or it is a French word of at most two letters.
+func (v *vocabulary) isStopWord(word string, l language) bool {
+	if l == inUnknown {
+		return v.stopWords[inEnglish][word] || v.stopWords[inFrench][word] && len(word) <= 2
+	}
+	return v.stopWords[l][word]
+}
+
+// lookup returns the groups of terms that a word stands for, itself among them, and whether the
+// vocabulary has the word.
+func (v *vocabulary) lookup(word string, l language) (groups []alternatives, known bool) {
+	en := stem(word, inEnglish)
+	own := alternatives{{en, 1}}
+	inTable := v.synonyms[inEnglish][en]
+	if l != inEnglish {
+		own = append(own, weightedTerm{frenchTerm(word), 1})
+		if meanings := v.synonyms[inFrench][stem(word, inFrench)]; meanings != nil {
+			return withMeanings(own, meanings), true
+		}
+	}
+	if l == inFrench && len(inTable) < 2 { // an English word in French is mostly a false friend, "PR" is not
+		return []alternatives{own}, inTable != nil
+	}
+	return withMeanings(own, inTable), inTable != nil
+}
+
+// withMeanings adds the word itself to each group of its meanings.
+func withMeanings(own alternatives, meanings []alternatives) []alternatives {
+	if len(meanings) == 0 {
+		return []alternatives{own}
+	}
+	out := make([]alternatives, 0, len(meanings))
+	for _, m := range meanings {
+		out = append(out, own.merge(m))
+	}
+	return out
+}
+
+// lookupPhrase returns what the longest phrase at the beginning of words stands for, and its
+// length in words; 0 where there is none.
+func (v *vocabulary) lookupPhrase(words []string, l language) (length int, groups []alternatives) {
+	for n := min(v.longestPhrase, len(words)); n > 1; n-- {
+		if l != inEnglish {
+			if g := v.synonyms[inFrench][phraseKey(words[:n], inFrench)]; g != nil {
+				return n, g
+			}
+		}
+		if g := v.synonyms[inEnglish][phraseKey(words[:n], inEnglish)]; g != nil {
+			return n, g
+		}
+	}
+	return 0, nil
+}
+
+// stem returns the stem of a word in a language, without accents.
+func stem(word string, l language) string {
+	if l == inFrench {
+		return withoutAccents(french.Stem(word, true))
+	}
+	return withoutAccents(english.Stem(word, true))
+}
+
+// frenchTerm returns the index term of a French word. It differs from every English one:
+// "aller" (to go) is not "all".
+func frenchTerm(word string) string { return "fr:" + stem(word, inFrench) }
+
+// isPlural reports whether a word looks like a plural in English or French.
+func isPlural(word string) bool {
+	n := len(word)
+	return n > 3 && (word[n-1] == 's' && !strings.ContainsRune("sui", rune(word[n-2])) || strings.HasSuffix(word, "aux") || strings.HasSuffix(word, "eux"))
+}
+
+// languageOf returns the language of a text, by its stop words and by accents.
+func (v *vocabulary) languageOf(words []string) language {
+	var en, fr int
+	for _, word := range words {
+		plain := withoutAccents(word)
+		stopEnglish, stopFrench := v.stopWords[inEnglish][plain], v.stopWords[inFrench][plain]
+		switch {
+		case stopEnglish && !stopFrench:
+			en++
+		case stopFrench && !stopEnglish && v.synonyms[inEnglish][stem(word, inEnglish)] == nil, plain != word: // "comment" is "how" in French
+			fr++
+		}
+	}
+	switch {
+	case fr > en:
+		return inFrench
+	case en > fr:
+		return inEnglish
+	}
+	return inUnknown
+}

@@ -1,0 +1,149 @@
+package upstream
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+)
+
+// eventFilter passes a stream of server-sent events on, one at a time: those that hold a
+// message, and those of other names. An event over the limit becomes the answer that it
+// was too large, where it was an answer.
+type eventFilter struct {
+	io.Closer
+	in      *lineReader
+	limit   int
+	invalid *invalidMessages
+	hook    messageHook
+	out     []byte // of what is passed on, not read yet
+	err     error  // after it
+	next    event
+}
+
+// event is one that is being read.
+type event struct {
+	name, id, retry []byte
+	data            []byte
+	hasData         bool
+	over            *oversized
+}
+
+func newEventFilter(body io.ReadCloser, limit int, garbage *invalidMessages, aside messageHook) *eventFilter {
+	// A line has the name of its field before the message. Every answer is a stream of its
+	// own, mostly of one short line: the buffer is small.
+	in := &lineReader{r: bufio.NewReader(body), limit: limit + len("data: ")}
+	return &eventFilter{Closer: body, in: in, limit: limit, invalid: garbage, hook: aside}
+}
+
+// Read implements io.Reader.
+func (e *eventFilter) Read(p []byte) (int, error) {
+	for len(e.out) == 0 {
+		if e.err != nil {
+			return 0, e.err
+		}
+		line, over, err := e.in.next()
+		e.err = err
+		switch {
+		case over != nil:
+			over.head = bytes.TrimPrefix(over.head, []byte("data:"))
+			e.next.over, e.next.data = over, nil
+		case len(line) > 0:
+			e.field(line)
+		case err == nil:
+			e.dispatch()
+		}
+		if err == io.EOF { //nolint:errorlint // readers return it as it is
+			e.dispatch()
+		}
+	}
+	n := copy(p, e.out)
+	e.out = e.out[n:]
+	return n, nil
+}
+
+func (e *eventFilter) field(line []byte) {
+	name, value, _ := bytes.Cut(line, []byte(":"))
+	value = bytes.TrimPrefix(value, []byte(" "))
+	switch string(name) {
+	case "event":
+		e.next.name = bytes.Clone(value)
+	case "id":
+		e.next.id = bytes.Clone(value)
+	case "retry":
+		e.next.retry = bytes.Clone(value)
+	case "data":
+		e.data(value)
+	}
+}
+
+func (e *eventFilter) data(value []byte) {
+	next := &e.next
+	switch {
+	case next.over != nil:
+		next.over.add(value)
+	case len(next.data)+len(value) > e.limit:
+		next.over = &oversized{}
+		next.over.add(next.data)
+		next.over.add(value)
+		next.data = nil
+	default:
+		if next.hasData {
+			next.data = append(next.data, '\n')
+		}
+		next.data, next.hasData = append(next.data, value...), true
+	}
+}
+
+// dispatch ends an event.
+func (e *eventFilter) dispatch() {
+	next := e.next
+	e.next = event{}
+	isMessage := len(next.name) == 0 || string(next.name) == "message"
+	if next.over != nil {
+		next.data, next.hasData = nil, false
+		if id, ok := next.over.responseID(); ok {
+			next.data, next.hasData = errorResponse(id, tooLarge(e.limit)), true
+		} else {
+			e.invalid.add("")
+		}
+	} else if isMessage && len(next.data) > 0 {
+		msg, err := jsonrpc.DecodeMessage(next.data)
+		if err != nil {
+			e.invalid.add(string(next.data[:min(len(next.data), maxSample)]))
+		}
+		if err != nil || e.hook(msg) {
+			next.data, next.hasData = nil, false
+		}
+	}
+	if isMessage && len(next.data) == 0 {
+		next.name = nil // the SDK still reads the id of the event
+	}
+	e.out = next.encode()
+}
+
+func (n event) encode() []byte {
+	var b bytes.Buffer
+	for _, f := range []struct {
+		name  string
+		value []byte
+	}{{"event: ", n.name}, {"id: ", n.id}, {"retry: ", n.retry}} {
+		if len(f.value) > 0 {
+			b.WriteString(f.name)
+			b.Write(f.value)
+			b.WriteByte('\n')
+		}
+	}
+	if n.hasData {
+		for line := range bytes.SplitSeq(n.data, []byte("\n")) {
+			b.WriteString("data: ")
+			b.Write(line)
+			b.WriteByte('\n')
+		}
+	}
+	if b.Len() > 0 {
+		b.WriteByte('\n')
+	}
+	return b.Bytes()
+}

@@ -1,0 +1,106 @@
+package upstream_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/errs"
+	"comet/internal/upstream"
+)
+
+func TestParseServers(t *testing.T) {
+	t.Parallel()
+	servers, warnings, err := upstream.ParseServers([]byte(`{
+  "globalShortcut": "Ctrl+Space",
+  "mcpServers": {
+    "filesystem": {
+      "command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "/data"],
+      "env": {"DEBUG": "1"}, "cwd": "/tmp", "disabled": true,
+      "alwaysAllow": ["read_file"]
+    },
+    "github": {
+      "type": "streamable-http", "url": "https://api.githubcopilot.com/mcp/", "headers": {"X-Key": "${KEY}"},
+      "comet": {"bearer": "${GITHUB_TOKEN}", "timeout": "45s", "roots": ["/data"], "protocol": "2025-11-25"}
+    }
+  },
+  "servers": {"near": {"url": "${BASE}/mcp"}}
+}`))
+	require.NoError(t, err)
+	require.Equal(t, []string{`server "filesystem": "alwaysAllow" (line 7) means nothing to comet and is left out`}, warnings)
+	require.Equal(t, []upstream.Server{
+		{
+			ID: "filesystem", Command: "npx", Args: []string{"-y", "@modelcontextprotocol/server-filesystem", "/data"},
+			Env: map[string]string{"DEBUG": "1"}, Warnings: []string{`"alwaysAllow" means nothing to comet and is left out`}, Dir: "/tmp", Disabled: true,
+		},
+		{
+			ID: "github", Transport: upstream.HTTP, URL: "https://api.githubcopilot.com/mcp/", Headers: map[string]string{"X-Key": "${KEY}"},
+			Bearer: "${GITHUB_TOKEN}", Timeout: 45 * time.Second, Roots: []string{"/data"}, Protocol: "2025-11-25",
+		},
+		{ID: "near", URL: "${BASE}/mcp"},
+	}, servers)
+}
+
+func TestParseServersSaysWhatIsWrongAndWhere(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ file, want string }{
+		"no JSON":             {"{\n\"mcpServers\": {]}", "the document is not valid JSON"},
+		"an id twice":         {"{\"mcpServers\": {\n\"a\": {\"command\": \"x\"},\n\"a\": {\"command\": \"y\"}}}", `"a" is given twice in one object`},
+		"an id in both":       {"{\"mcpServers\": {\"a\": {\"command\": \"x\"}},\n\"servers\": {\"a\": {\"command\": \"y\"}}}", `server "a" is defined twice, on line 1 and here (line 2)`},
+		"no servers":          {"{}", "there is no object mcpServers"},
+		"servers in a list":   {"{\"mcpServers\": []}", "mcpServers must be an object whose names are the servers' ids (line 1)"},
+		"no character of ids": {"{\"mcpServers\": {\n\"_ _\": {\"command\": \"x\"}}}", `server "_ _": id has other characters than letters, digits and hyphens; "---" would do (line 2)`},
+		"one id for two":      {"{\"mcpServers\": {\"my server\": {\"command\": \"x\"},\n\"my_server\": {\"command\": \"y\"}}}", `server "my-server" is defined twice, on line 1 and here (line 2)`},
+		"a long id":           {`{"mcpServers": {"` + strings.Repeat("a", 65) + `": {"command": "x"}}}`, "id is longer than 64 characters"},
+		"no way":              {`{"mcpServers": {"a": {"args": []}}}`, `server "a": command or url must be given`},
+		"two ways":            {`{"mcpServers": {"a": {"command": "x", "url": "http://h"}}}`, "one upstream is a program or an address"},
+		"no address":          {`{"mcpServers": {"a": {"url": "ftp://h"}}}`, "url is no address of the form https://host/path"},
+		"another type":        {`{"mcpServers": {"a": {"type": "pigeon", "command": "x"}}}`, `type is "pigeon"; it can be stdio or http`},
+		"the old transport":   {`{"mcpServers": {"a": {"type": "sse", "url": "http://h/sse"}}}`, "type is sse, the transport of 2024-11-05, which comet does not support"},
+		"args in one string":  {"{\"mcpServers\": {\"a\": {\"command\": \"x\",\n\"args\": \"s3cr3t\"}}}", `server "a": args must be a list of strings (line 2)`},
+		"a number in env":     {`{"mcpServers": {"a": {"command": "x", "env": {"A": 1}}}}`, `server "a": env must be an object of strings`},
+		"a setting of others": {`{"mcpServers": {"a": {"command": "x", "comet": {"timeouts": "1s"}}}}`, `comet has no setting "timeouts"`},
+		"a timeout in ms":     {`{"mcpServers": {"a": {"command": "x", "comet": {"timeout": 45000}}}}`, `timeout must be a duration such as "45s"`},
+		"a short timeout":     {`{"mcpServers": {"a": {"command": "x", "comet": {"timeout": "1ms"}}}}`, "timeout is not between 1s and 1h0m0s"},
+		"a bad header":        {`{"mcpServers": {"a": {"url": "http://h", "headers": {"a b": "x"}}}}`, `headers has "a b", which is no name of a header`},
+		"two credentials":     {`{"mcpServers": {"a": {"url": "http://h", "headers": {"authorization": "x"}, "comet": {"bearer": "y"}}}}`, "a bearer token is given too"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			servers, _, err := upstream.ParseServers([]byte(c.file))
+			require.Error(t, err)
+			require.Empty(t, servers)
+			fields := errs.From(err).Fields
+			require.NotEmpty(t, fields)
+			require.Contains(t, fields[0].Detail, c.want)
+			require.NotContains(t, err.Error(), "s3cr3t")
+		})
+	}
+}
+
+// TestParseServersAsClientsHaveThem: names of any kind, comments, commas at the end and the
+// mark that some editors put before a file.
+func TestParseServersAsClientsHaveThem(t *testing.T) {
+	t.Parallel()
+	servers, warnings, err := upstream.ParseServers([]byte("\xef\xbb\xbf{ // mine\n\"servers\": {\n\"My Server_1\": {\"command\": \"x\",}, /* and */\n\"brave_search\": {\"url\": \"http://h\"},},}"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"My-Server-1", "brave-search"}, []string{servers[0].ID, servers[1].ID})
+	require.Contains(t, warnings, `server "My Server_1" (line 3) is called My-Server-1 here: ids have letters, digits and hyphens`)
+}
+
+func FuzzParseServers(f *testing.F) {
+	f.Add([]byte(`{"mcpServers":{"a":{"command":"x","args":["y"],"env":{"A":"${B}"},"comet":{"timeout":"1s"}}}}`))
+	f.Add([]byte(`{"servers":{"a":{"url":"http://h","headers":{"A":"b"},"type":"http"}}}`))
+	f.Fuzz(func(t *testing.T, file []byte) {
+		servers, _, err := upstream.ParseServers(file)
+		if err != nil {
+			require.Empty(t, servers)
+			return
+		}
+		for _, s := range servers {
+			require.NoError(t, s.Validate())
+		}
+	})
+}

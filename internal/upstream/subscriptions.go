@@ -1,0 +1,166 @@
+package upstream
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/words"
+)
+
+const (
+	stateless = "2026-07-28" // the first revision without sessions
+	ackWait   = 5 * time.Second
+)
+
+// Subscribe has changes of a resource told as ResourceUpdated, also by the sessions that
+// follow. It is counted: each Subscribe wants an Unsubscribe.
+func (m *Manager) Subscribe(ctx context.Context, id, uri string) error {
+	r, err := m.session(ctx, id)
+	if err != nil {
+		return err
+	}
+	u, err := m.find(id)
+	if err != nil {
+		return err
+	}
+	first, err := u.addSubscription(uri)
+	if err != nil || !first {
+		return err
+	}
+	if err := r.subscribe(ctx, uri); err != nil {
+		u.removeSubscription(uri)
+		return err
+	}
+	return nil
+}
+
+// Unsubscribe takes one Subscribe back.
+func (m *Manager) Unsubscribe(ctx context.Context, id, uri string) error {
+	u, err := m.find(id)
+	if err != nil {
+		return err
+	}
+	r := u.ready()
+	if last := u.removeSubscription(uri); !last || r == nil {
+		return nil
+	}
+	// Servers of the Go SDK (1.8.0) end all that a session listens to with one of it.
+	r.notificationsLost.Store(true)
+	_, err = runRequest(ctx, r.session, "the end of a subscription", nil, func(ctx context.Context, _ *call) (struct{}, error) {
+		return struct{}{}, r.client.Unsubscribe(ctx, &mcp.UnsubscribeParams{URI: uri})
+	})
+	return err
+}
+
+// subscribe returns when the upstream watches the resource. Since 2026-07-28 that is told
+// by a message of its own, which some may never send.
+func (s *session) subscribe(ctx context.Context, uri string) error {
+	acknowledged, forget := s.acks.expect(uri)
+	defer forget()
+	_, err := runRequest(ctx, s, "a subscription", nil, func(ctx context.Context, _ *call) (struct{}, error) {
+		return struct{}{}, s.client.Subscribe(ctx, &mcp.SubscribeParams{URI: uri})
+	})
+	if err != nil || s.client.InitializeResult().ProtocolVersion < stateless {
+		return err
+	}
+	late := time.NewTimer(ackWait)
+	defer late.Stop()
+	select {
+	case <-acknowledged:
+	case <-late.C:
+	case <-s.life.Done():
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// addSubscription counts a subscription and reports whether it is the first.
+func (u *upstream) addSubscription(uri string) (first bool, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.subscribed[uri] == 0 && len(u.subscribed) >= MaxSubscriptions {
+		return false, newError(KindBusy, u.server.ID, "has %d resources watched already; %s is one too many", MaxSubscriptions, words.Quote(uri))
+	}
+	u.subscribed[uri]++
+	return u.subscribed[uri] == 1, nil
+}
+
+// removeSubscription reports whether it was the last.
+func (u *upstream) removeSubscription(uri string) (last bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch u.subscribed[uri] {
+	case 0:
+		return false
+	case 1:
+		delete(u.subscribed, uri)
+		return true
+	}
+	u.subscribed[uri]--
+	return false
+}
+
+// resubscribe subscribes in a new session to what was watched in the last one.
+func (u *upstream) resubscribe(ctx context.Context, s *session) {
+	u.mu.Lock()
+	uris := make([]string, 0, len(u.subscribed))
+	for uri := range u.subscribed {
+		uris = append(uris, uri)
+	}
+	u.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, u.opts.StartTimeout)
+	defer cancel()
+	for _, uri := range uris {
+		if err := s.subscribe(ctx, uri); err != nil {
+			u.opts.Logger.Warn("a resource is not watched any more", "upstream", u.server.ID, "error", err)
+		}
+	}
+}
+
+// subscriptionAcks hears which resources an upstream has begun to watch. The zero value is ready.
+type subscriptionAcks struct {
+	mu      sync.Mutex
+	waiting map[string]chan struct{}
+}
+
+// expect returns a channel that is closed when the resource is watched.
+func (a *subscriptionAcks) expect(uri string) (acknowledged <-chan struct{}, forget func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.waiting == nil {
+		a.waiting = map[string]chan struct{}{}
+	}
+	ch := make(chan struct{})
+	a.waiting[uri] = ch
+	return ch, func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.waiting[uri] == ch {
+			delete(a.waiting, uri)
+		}
+	}
+}
+
+// middleware is middleware: the SDK has no handler for this.
+func (a *subscriptionAcks) middleware(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		if p, ok := req.GetParams().(*mcp.SubscriptionsAcknowledgedParams); ok && p != nil {
+			a.acknowledge(p.Notifications.ResourceSubscriptions)
+		}
+		return next(ctx, method, req)
+	}
+}
+
+func (a *subscriptionAcks) acknowledge(uris []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, uri := range uris {
+		if ch, ok := a.waiting[uri]; ok {
+			delete(a.waiting, uri)
+			close(ch)
+		}
+	}
+}

@@ -1,0 +1,291 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"comet/internal/lifecycle"
+)
+
+// healthy is how long a session lasts after which the backoff begins anew.
+const healthy = time.Minute
+
+// upstream keeps one session with one server.
+type upstream struct {
+	*lifecycle.Loop
+	server       Server
+	source       string
+	opts         *Options
+	notify       func(Change)
+	predecessor  *upstream     // what had the id, and must have ended first
+	firstAttempt chan struct{} // closed when the first start has come to an end
+	restart      chan struct{}
+
+	firstAttemptOnce sync.Once // of settled
+
+	mu            sync.Mutex
+	state         State
+	since         time.Time
+	failure       string
+	loggedFailure string // the failure that was logged last, "" since it was ready
+	starts        int
+	nextAttempt   time.Time
+	stderr        *stderrLines // of the last session
+	current       *ready       // while Ready
+	subscribed    map[string]int
+}
+
+// ready is a session and what it offers.
+type ready struct {
+	*session
+	catalogue *catalogue
+}
+
+func newUpstream(s Server, source string, opts *Options, tell func(Change), before *upstream) *upstream {
+	u := &upstream{
+		server: s, source: source, opts: opts, notify: tell, predecessor: before,
+		firstAttempt: make(chan struct{}), restart: make(chan struct{}, 1), state: Starting, since: time.Now(), subscribed: map[string]int{}, stderr: newStderrLines(),
+	}
+	if s.Disabled {
+		u.state = Disabled
+	}
+	u.Loop = lifecycle.NewLoop(u.run)
+	return u
+}
+
+// run starts sessions until ctx ends.
+func (u *upstream) run(ctx context.Context) {
+	defer u.endFirstAttempt()
+	if u.predecessor != nil {
+		_ = u.predecessor.Stop(ctx) // where ctx ends first, the manager waits for it
+		u.predecessor = nil
+	}
+	if u.server.Disabled {
+		return
+	}
+	defer u.setState(Stopped, nil, nil)
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval, b.MaxInterval, b.Multiplier = u.opts.Backoff, u.opts.MaxBackoff, 2
+	legacy := false
+	for ctx.Err() == nil {
+		began := time.Now()
+		reached, err := u.serve(ctx, legacy)
+		if ctx.Err() != nil {
+			return
+		}
+		legacy = !reached && !legacy
+		if reached && time.Since(began) > healthy {
+			b.Reset()
+		}
+		u.markFailed(err, min(b.NextBackOff(), u.opts.MaxBackoff))
+		u.waitForRetry(ctx)
+	}
+}
+
+func (u *upstream) endFirstAttempt() { u.firstAttemptOnce.Do(func() { close(u.firstAttempt) }) }
+
+// markLost leaves a session that is about to be closed, so that nobody begins anything there.
+func (u *upstream) markLost(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		u.setState(Stopped, nil, nil)
+		return
+	}
+	u.setState(Failed, nil, nil)
+	u.mu.Lock()
+	u.failure = err.Error()
+	u.mu.Unlock()
+}
+
+// markFailed notes why there is no session, and when there will be another.
+func (u *upstream) markFailed(err error, wait time.Duration) {
+	u.setState(Failed, nil, nil)
+	u.mu.Lock()
+	level := slog.LevelWarn
+	if u.loggedFailure == err.Error() { // it has been said
+		level = slog.LevelDebug
+	}
+	u.loggedFailure = err.Error()
+	u.failure, u.nextAttempt = err.Error(), time.Now().Add(wait)
+	u.mu.Unlock()
+	u.endFirstAttempt()
+	u.opts.Logger.Log(context.Background(), level, "an upstream is down", "upstream", u.server.ID, "error", err, "again_in", wait.Round(time.Millisecond).String())
+}
+
+// waitForRetry waits for the next try, or until somebody asks for it.
+func (u *upstream) waitForRetry(ctx context.Context) {
+	u.mu.Lock()
+	timer := time.NewTimer(time.Until(u.nextAttempt))
+	u.mu.Unlock()
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-u.restart:
+	case <-ctx.Done():
+	}
+}
+
+// setState enters a state without a session, or with one.
+func (u *upstream) setState(state State, r *ready, kinds []ChangeKind) {
+	u.mu.Lock()
+	was := u.current != nil
+	if u.state != state {
+		u.state, u.since = state, time.Now()
+	}
+	u.current = r
+	switch {
+	case r != nil:
+		u.failure, u.loggedFailure = "", ""
+	case state == Starting:
+		u.starts++
+	}
+	u.mu.Unlock()
+	if was && r == nil {
+		kinds = []ChangeKind{Down}
+	}
+	for _, k := range kinds {
+		u.notify(Change{Server: u.server.ID, Kind: k})
+	}
+}
+
+// serve holds one session. reached says whether there was one; the error why it ended.
+func (u *upstream) serve(ctx context.Context, legacy bool) (reached bool, err error) {
+	u.setState(Starting, nil, nil)
+	launch, err := u.server.resolve(u.opts.LookupEnv, u.opts.IsProtected)
+	if err != nil {
+		return false, err
+	}
+	starting, cancel := context.WithTimeout(ctx, u.opts.StartTimeout)
+	defer cancel()
+	lines := newStderrLines()
+	u.mu.Lock()
+	u.stderr = lines
+	u.mu.Unlock()
+	s, err := open(starting, launch, u.opts, legacy, lines, u.notify)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		u.markLost(ctx, err)
+		s.close()
+	}()
+	first, err := s.readCatalogue(starting, &catalogue{}, map[ChangeKind]bool{Tools: true, Resources: true, Prompts: true})
+	if err != nil {
+		return false, s.describeEnd(err)
+	}
+	cancel()
+	r := &ready{s, first}
+	u.setState(Ready, r, []ChangeKind{Up})
+	u.endFirstAttempt()
+	u.opts.Logger.Info("an upstream is ready", "upstream", u.server.ID, "tools", len(first.tools.items))
+	u.resubscribe(ctx, s)
+	return true, u.follow(ctx, r)
+}
+
+// checkTimeout is how long the answer may take that clears a doubt, at most.
+const checkTimeout = 10 * time.Second
+
+// follow keeps the lists up to date until the session ends, and says why it did.
+func (u *upstream) follow(ctx context.Context, r *ready) error {
+	s := r.session
+	relist := time.NewTicker(u.opts.RelistInterval)
+	defer relist.Stop()
+	var settled <-chan time.Time
+	wait := u.opts.ChangeDelay
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.ended:
+			return s.describeEnd(errors.New("the connection was lost"))
+		case <-u.restart:
+			return errors.New("it is started again because somebody asked for it")
+		case <-s.checkRequested:
+			if err := s.check(ctx); err != nil {
+				return s.describeEnd(err)
+			}
+		case <-relist.C:
+			s.staleLists.mark(s.unannouncedLists()...)
+			if s.http != nil {
+				s.requestCheck() // the end of an address is not told
+			}
+		case <-s.staleLists.wake:
+			if settled == nil {
+				settled = time.After(wait)
+			}
+		case <-settled:
+			settled = nil
+			began := time.Now()
+			r = u.refresh(ctx, r)
+			wait = max(u.opts.ChangeDelay, 5*time.Since(began)) // an upstream that changes all the time is read a sixth of it
+		}
+	}
+}
+
+// unannouncedLists are the lists of whose changes the upstream does not tell.
+func (s *session) unannouncedLists() []ChangeKind {
+	has := s.client.InitializeResult().Capabilities
+	if has == nil {
+		return nil
+	}
+	deaf := s.notificationsLost.Load()
+	var kinds []ChangeKind
+	if has.Tools != nil && (deaf || !has.Tools.ListChanged) {
+		kinds = append(kinds, Tools)
+	}
+	if has.Resources != nil && (deaf || !has.Resources.ListChanged) {
+		kinds = append(kinds, Resources)
+	}
+	if has.Prompts != nil && (deaf || !has.Prompts.ListChanged) {
+		kinds = append(kinds, Prompts)
+	}
+	return kinds
+}
+
+// refresh reads the lists that have changed. One that cannot be read stays as it was.
+func (u *upstream) refresh(ctx context.Context, old *ready) *ready {
+	stale := old.staleLists.take()
+	fresh, err := old.readCatalogue(ctx, old.catalogue, stale)
+	if err != nil {
+		u.opts.Logger.Warn("an upstream's lists cannot be read again", "upstream", u.server.ID, "error", err)
+		old.requestCheck()
+		return old
+	}
+	var changed []ChangeKind
+	for kind, differs := range map[ChangeKind]bool{
+		Tools: !reflect.DeepEqual(old.catalogue.tools, fresh.tools),
+		Resources: !reflect.DeepEqual(old.catalogue.resources, fresh.resources) ||
+			!reflect.DeepEqual(old.catalogue.templates, fresh.templates),
+		Prompts: !reflect.DeepEqual(old.catalogue.prompts, fresh.prompts),
+	} {
+		if differs {
+			changed = append(changed, kind)
+		}
+	}
+	if len(changed) == 0 {
+		return old
+	}
+	next := &ready{old.session, fresh}
+	u.setState(Ready, next, changed)
+	return next
+}
+
+// check asks a session that is in doubt for a sign of life. Any answer is one: the newest
+// revision has no ping.
+func (s *session) check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, min(checkTimeout, s.launch.timeout()))
+	defer cancel()
+	_, err := guard(func() (struct{}, error) { return struct{}{}, s.client.Ping(ctx, nil) })
+	var rpc *jsonrpc.Error
+	if err == nil || errors.As(err, &rpc) && rpc.Code != codeRejected {
+		return nil
+	}
+	return fmt.Errorf("it does not answer any more: %w", err)
+}

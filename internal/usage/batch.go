@@ -1,0 +1,274 @@
+package usage
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"comet/models"
+	"comet/store"
+)
+
+// operation is one request of one caller. It is decided on the batch of a transaction, which may
+// run several times, so decide sets every result again.
+type operation interface {
+	// agent returns the agent whose account the request concerns.
+	agent() string
+	// reservation returns the id of the reservation that it ends, "" for none.
+	reservation() string
+	// requestIDs returns the request ids of the facts it records.
+	requestIDs() []string
+	// decide judges the request and adds either all of its effects to the batch or none.
+	decide(b *batch)
+	// failed returns why the request was refused, nil otherwise.
+	failed() error
+}
+
+// batch holds what one ledger transaction has read and will write. All of its accounts are
+// locked, so no other transaction decides on them.
+type batch struct {
+	tx           *store.Tx
+	now          time.Time
+	spenders     map[string]models.Spender
+	accounts     map[string]*account
+	reservations map[store.ReservationKey]models.Reservation
+	recorded     map[store.FactKey]models.Fact
+
+	facts    []models.Fact
+	windows  map[store.Window]int64
+	ended    map[store.ReservationKey]models.Reservation // granted or changed
+	outcomes []models.OutcomeRow
+	alerts   []alert
+}
+
+// noAccounts ends a transaction that needs accounts which do not exist yet. Creating them there
+// would lock rows out of order.
+type noAccounts struct{ of []models.Spender }
+
+func (e *noAccounts) Error() string { return "agents have no account yet" }
+
+// errOverdue ends a transaction that found more expired reservations than it releases at once.
+var errOverdue = errors.New("expired reservations are to be freed first")
+
+// maxOverdue is how many expired reservations one transaction releases.
+const maxOverdue = 256
+
+// openBatch locks and reads what the operations need. It releases expired reservations first, so
+// that no decision counts them. It returns errOverdue if there are too many of them, and
+// noAccounts.
+func openBatch(tx *store.Tx, ops []operation) (*batch, error) {
+	b := &batch{tx: tx, now: tx.Now(), windows: map[store.Window]int64{}, ended: map[store.ReservationKey]models.Reservation{}}
+	if err := tx.ShareChains(); err != nil {
+		return nil, err
+	}
+	named := reservationKeys(ops)
+	before, err := tx.Reservations(named)
+	if err != nil {
+		return nil, err
+	}
+	overdue, err := tx.OverdueReservations(b.now, maxOverdue)
+	if err != nil {
+		return nil, err
+	}
+	if len(overdue) == maxOverdue && len(ops) > 0 {
+		return nil, errOverdue
+	}
+	for _, r := range overdue {
+		before[store.ReservationKey{AgentID: r.AgentID, ID: r.ID}] = r
+	}
+	if err := b.lock(ops, before); err != nil {
+		return nil, err
+	}
+	// Reservations read before the locks may have changed.
+	if b.reservations, err = tx.Reservations(slices.Collect(maps.Keys(before))); err != nil {
+		return nil, err
+	}
+	if b.recorded, err = tx.RecordedFacts(factKeys(ops)); err != nil {
+		return nil, err
+	}
+	for _, r := range overdue {
+		b.expire(store.ReservationKey{AgentID: r.AgentID, ID: r.ID})
+	}
+	return b, b.complete()
+}
+
+func reservationKeys(ops []operation) []store.ReservationKey {
+	var keys []store.ReservationKey
+	for _, op := range ops {
+		if id := op.reservation(); id != "" {
+			keys = append(keys, store.ReservationKey{AgentID: op.agent(), ID: id})
+		}
+	}
+	return keys
+}
+
+func factKeys(ops []operation) []store.FactKey {
+	var keys []store.FactKey
+	for _, op := range ops {
+		for _, id := range op.requestIDs() {
+			keys = append(keys, store.FactKey{AgentID: op.agent(), RequestID: id})
+		}
+	}
+	return keys
+}
+
+// lock locks the accounts of the agents and of the ancestors whose budget limits their subtree.
+// It returns noAccounts if some do not exist.
+func (b *batch) lock(ops []operation, reservations map[store.ReservationKey]models.Reservation) error {
+	wanted, err := b.involved(ops, reservations)
+	if err != nil {
+		return err
+	}
+	locked, err := b.tx.LockAccounts(wanted)
+	if err != nil {
+		return err
+	}
+	b.accounts = make(map[string]*account, len(locked))
+	var missing []models.Spender
+	for _, id := range wanted {
+		a, found := locked[id]
+		if !found {
+			missing = append(missing, b.spenders[id])
+		}
+		b.accounts[id] = &account{Account: a, spender: b.spenders[id]}
+	}
+	if len(missing) > 0 {
+		return &noAccounts{missing}
+	}
+	return nil
+}
+
+// involved reads the chains of the agents and reservations and returns the agents whose accounts
+// a decision needs.
+func (b *batch) involved(ops []operation, reservations map[store.ReservationKey]models.Reservation) ([]string, error) {
+	ids, wanted := map[string]bool{}, map[string]bool{}
+	for _, op := range ops {
+		ids[op.agent()], wanted[op.agent()] = true, true
+	}
+	for key, r := range reservations {
+		wanted[key.AgentID] = true
+		for link := range strings.SplitSeq(r.Path, "/") {
+			ids[link] = true
+		}
+	}
+	var err error
+	if b.spenders, err = b.tx.Spenders(slices.Collect(maps.Keys(ids))); err != nil {
+		return nil, err
+	}
+	for id, s := range b.spenders {
+		if s.BudgetScope == models.ScopeSubtree {
+			wanted[id] = true
+		}
+	}
+	maps.DeleteFunc(wanted, func(id string, _ bool) bool {
+		_, known := b.spenders[id]
+		return !known
+	})
+	return slices.Collect(maps.Keys(wanted)), nil
+}
+
+// complete brings the accounts up to date with what is not stored in them: the day, expired
+// additional budgets, a subtree that begins to count.
+func (b *batch) complete() error {
+	today := dayOf(b.now)
+	for _, a := range b.accounts {
+		if a.Day < today || a.Day > today+models.MaxDayAhead { // a new day, or a day written by a wrong clock
+			if err := b.enter(a, today); err != nil {
+				return err
+			}
+		}
+		if a.extraEnded(b.now) {
+			tokens, until, err := b.tx.ActiveAdditions(a.AgentID, b.now)
+			if err != nil {
+				return err
+			}
+			a.Extra, a.ExtraUntil, a.changed = tokens, until, true
+		}
+		if a.countsSubtree() && !a.Subtree {
+			if err := b.countSubtree(a); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// enter moves an account to a day, with the sums of that day's facts; there are some if a clock
+// was wrong. Reserved tokens stay reserved.
+func (b *batch) enter(a *account, day int64) (err error) {
+	a.Day, a.changed = day, true
+	a.WarnedDay, a.ExceededDay = min(a.WarnedDay, day-1), min(a.ExceededDay, day-1)
+	if a.Used, a.Forgiven, err = b.tx.OwnUsed(a.AgentID, day); err != nil || !a.Subtree {
+		return err
+	}
+	return b.sumSubtree(a)
+}
+
+// countSubtree begins to sum the subtree of an account whose scope has become subtree. From now
+// on charges below it wait for the account's lock.
+func (b *batch) countSubtree(a *account) error {
+	// If the clock went back, agents below may have used tokens on a later day.
+	latest, err := b.tx.LatestDayBelow(a.AgentID, a.Day, dayOf(b.now)+models.MaxDayAhead)
+	if err != nil {
+		return err
+	}
+	if latest > a.Day {
+		if err := b.enter(a, latest); err != nil {
+			return err
+		}
+	}
+	if a.SubtreeReserved, err = b.tx.HeldBelow(a.AgentID); err != nil {
+		return err
+	}
+	for key, r := range b.ended { // expired above and not written yet
+		if r.State == models.ReservationExpired && store.OnPath(r.Path, a.AgentID) {
+			a.SubtreeReserved -= b.reservations[key].Tokens
+		}
+	}
+	a.Subtree, a.changed = true, true
+	return b.sumSubtree(a)
+}
+
+// sumSubtree computes the subtree's usage of the account's day.
+func (b *batch) sumSubtree(a *account) (err error) {
+	if a.SubtreeUsed, err = b.tx.SubtreeUsed(a.spender, a.Day); err != nil {
+		return err
+	}
+	a.SubtreeForgiven, err = b.tx.SubtreeForgiven(a.AgentID, a.Day)
+	return err
+}
+
+// path returns the chain of ancestors on which an agent's usage counts now.
+func (b *batch) path(agentID string) string { return store.Path(store.Chain(b.spenders, agentID)) }
+
+// counters returns the accounts of a path whose budget limits their subtree, the nearest to the
+// agent first.
+func (b *batch) counters(path string) []*account {
+	var out []*account
+	links := strings.Split(path, "/")
+	for _, link := range slices.Backward(links) {
+		if a := b.accounts[link]; a != nil && a.countsSubtree() {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// enterDay moves an account and the counters of the path to the latest day of any of them, and
+// returns that day.
+func (b *batch) enterDay(a *account, counters []*account) (int64, error) {
+	today := a.Day
+	for _, c := range counters {
+		today = max(today, c.Day)
+	}
+	for _, one := range append(counters, a) {
+		if one.Day < today {
+			if err := b.enter(one, today); err != nil {
+				return today, err
+			}
+		}
+	}
+	return today, nil
+}

@@ -1,0 +1,35 @@
+package v5
+
+// Segment is a segment of a message, for the tests outside the package.
+type Segment = segment
+
+// The segments.
+const (
+	WholeMessage    = wholeMessage
+	SegmentMessage  = segmentMessage
+	SegmentRoute    = segmentRoute
+	SegmentType     = segmentType
+	SegmentTask     = segmentTask
+	SegmentPriority = segmentPriority
+	SegmentState    = segmentState
+	SegmentErr      = segmentErr
+	SegmentDepth    = segmentDepth
+	SegmentContext  = segmentContext
+	SegmentBudget   = segmentBudget
+	SegmentData     = segmentData
+)
+
+// Segment returns the segment of a problem.
+func (p Problem) Segment() Segment { return p.segment }
+
+// Raw returns the value of a pair with its quotes.
+func (p Pair) Raw() string { return p.raw }
+
+// IsSystem reports whether a message of the type can be system traffic.
+func (t Type) IsSystem() bool { return t.isSystem() }
+
+// The warnings that have no meaning outside of the package.
+const (
+	DepthMissing = depthMissing
+	QuoteOpen    = quoteOpen
+)

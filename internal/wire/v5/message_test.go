@@ -1,0 +1,54 @@
+package v5_test
+
+import (
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	"github.com/stretchr/testify/require"
+
+	v5 "comet/internal/wire/v5"
+	"comet/internal/wire/v5/codes"
+)
+
+// TestErrorData: an E has the problem as DATA, and can always be written.
+func TestErrorData(t *testing.T) {
+	t.Parallel()
+	archive, err := txtar.ParseFile("testdata/errors.txtar")
+	require.NoError(t, err)
+	for i := 0; i < len(archive.Files); i += 2 {
+		line, want := archive.Files[i], archive.Files[i+1]
+		m, e := rejected(t, string(line.Data))
+		reply, err := v5.Format(v5.Refuse(m, v5.Address{Role: v5.Orchestrator, Number: 1}, 8, e))
+		require.NoError(t, err, line.Name)
+		require.Equal(t, string(want.Data), reply+"\n", line.Name)
+		parse(t, reply)
+	}
+	own := &v5.Error{Problems: []v5.Problem{{Code: codes.E16, Reason: codes.ReasonMaxDepth, Detail: "depth 2 of 2"}}}
+	require.Equal(t, v5.Data("reason=max_depth;desc=invalid depth or maximum depth exceeded;details=depth 2 of 2"), own.Data())
+	own.Problems[0].Reason = "a|b"
+	require.Equal(t, v5.Data("-"), own.Data())
+}
+
+// TestReply: a reply has the task, session, depth and budget of the message, but T0 and S0 only in
+// system traffic.
+func TestReply(t *testing.T) {
+	t.Parallel()
+	o1 := v5.Address{Role: v5.Orchestrator, Number: 1}
+	request := parse(t, "M4|W1>*|U|T9|P0|R|E31|2|S7|B40|x")
+	require.Equal(t, v5.Message{
+		Number: 12, From: o1, To: v5.WorkerAddress(1), Type: v5.Ack, Task: v5.NewTask(9), Priority: v5.P0,
+		Depth: 2, Context: "S7", Budget: v5.NewBudget(40), Data: "ok",
+	}, v5.Reply(request, o1, 12, v5.Ack, "ok"))
+
+	join := parse(t, "M1|W3>O1|J|T0|-|-|-|0|S0|-|caps=a")
+	written, err := v5.Format(v5.Reply(join, o1, 2, v5.Ack, "registered;id=W3"))
+	require.NoError(t, err)
+	require.Equal(t, "M2|O1>W3|A|T0|-|-|-|0|S0|-|registered;id=W3", written, "the reply of §2.4")
+	clarified, err := v5.Format(v5.Reply(join, o1, 2, v5.Clarify, "question=which?"))
+	require.NoError(t, err)
+	require.Equal(t, "M2|O1>W3|C|-|-|-|-|0|-|-|question=which?", clarified)
+
+	unknown, e := rejected(t, "M1|?>O1|R|T1|P1|N|-|0|S1|-|x")
+	_, err = v5.Format(v5.Refuse(unknown, o1, 1, e))
+	require.Error(t, err, "there is no sender to reply to")
+}
