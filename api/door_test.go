@@ -45,13 +45,13 @@ func newDoorHandler(log *slog.Logger, opts doorOptions) http.Handler {
 		securityHeaders,
 		compress(),
 		fakeTokens,
-		p.limited(newRateLimit(opts.rateLimit, opts.window), fakeTokenID),
+		p.limitRate(newRateLimit(opts.rateLimit, opts.window), fakeTokenID),
 		timeout(opts.timeout, func(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/stream") }),
 		middleware.GetHead,
 	)
 	r.NotFound(p.notFound)
 	r.MethodNotAllowed(p.methodNotAllowed(r))
-	r.Get("/problems/{code}", p.handle(p.problemPage))
+	r.Get("/problems/{code}", p.handle(p.getProblemType))
 	things := thingHandlers{p}
 	r.Get("/things", p.handle(things.list))
 	r.Post("/things", p.handle(things.create))
@@ -70,7 +70,7 @@ type fakeTokenKey struct{}
 func fakeTokens(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if id, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
-			noteToken(r.Context(), id)
+			recordTokenID(r.Context(), id)
 			r = r.WithContext(context.WithValue(r.Context(), fakeTokenKey{}, id))
 		}
 		next.ServeHTTP(w, r)

@@ -37,7 +37,7 @@ func FuzzCreateAgent(f *testing.F) {
 	require.NoError(f, reg.Bootstrap(f.Context()))
 	issued, err := tokens.Create(f.Context(), models.System(), models.TokenDraft{Name: new("fuzz"), Scopes: []models.Scope{models.ScopeAdmin}}, nil)
 	require.NoError(f, err)
-	door := api.New(api.Core{Registry: reg, Auth: tokens, Usage: usage.New(db.Store, nil), Webhooks: webhooks.New(db.Store, nil)}, nil)
+	door := api.New(api.Services{Registry: reg, Auth: tokens, Usage: usage.New(db.Store, nil), Webhooks: webhooks.New(db.Store, nil)}, nil)
 	ask := func(t *testing.T, method, target string, body []byte) reply {
 		t.Helper()
 		req := httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader(string(body)))

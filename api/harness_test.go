@@ -87,9 +87,9 @@ func openHouse(t testing.TB, db *storetest.DB, s *store.Store, opts houseOptions
 		h.startWork(t, s, feed)
 	}
 	h.door = api.New(
-		api.Core{Registry: h.reg, Auth: h.auth, Keys: auth.NewKeys(s, nil), Usage: h.ledger, Webhooks: h.hooks, Orchestrator: h.work, Feed: feed, MessageLog: messagelog.New(s, nil),
+		api.Services{Registry: h.reg, Auth: h.auth, Keys: auth.NewKeys(s, nil), Usage: h.ledger, Webhooks: h.hooks, Orchestrator: h.work, Feed: feed, MessageLog: messagelog.New(s, nil),
 			Tools: api.NewTestTools(t, s, h.reg, h.ledger, h.work, feed)},
-		&api.Options{RateLimit: opts.rateLimit, RateWindow: time.Hour, Clock: s.Now, MaxStreams: opts.streams, Heartbeat: opts.heartbeat, StreamPatience: opts.patience})
+		&api.Options{RateLimit: opts.rateLimit, RateWindow: time.Hour, Clock: s.Now, MaxStreams: opts.streams, Heartbeat: opts.heartbeat, StreamWriteTimeout: opts.patience})
 	server := httptest.NewServer(h.door)
 	t.Cleanup(server.Close)
 	t.Cleanup(h.door.Drain)

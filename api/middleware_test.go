@@ -203,7 +203,7 @@ func TestAccessLog(t *testing.T) {
 	})
 	t.Run("outside of it a token is noted nowhere", func(t *testing.T) {
 		t.Parallel()
-		noteToken(t.Context(), "t-1")
+		recordTokenID(t.Context(), "t-1")
 	})
 }
 

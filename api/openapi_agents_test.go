@@ -99,10 +99,10 @@ func TestAdmitCountsForTheWholeServer(t *testing.T) {
 	var log bytes.Buffer
 	var server *Server
 	lines := transport.New(transport.Core{
-		Work: d.work, Auth: d.auth, Protocols: []protocol.Protocol{envelope.New(d.work, nil)},
+		Work: d.orchestrator, Auth: d.auth, Protocols: []protocol.Protocol{envelope.New(d.orchestrator, nil)},
 	}, &transport.Options{Admit: func(w http.ResponseWriter, r *http.Request, tokenID string) error { return server.Admit(w, r, tokenID) }})
 	server = New(d.core, &Options{
-		Logger: slog.New(slog.NewTextHandler(&log, nil)), RateLimit: 2, RateWindow: time.Hour, MountPublic: lines.Mount, Endless: transport.IsStreaming,
+		Logger: slog.New(slog.NewTextHandler(&log, nil)), RateLimit: 2, RateWindow: time.Hour, MountPublic: lines.Mount, Untimed: transport.IsStreaming,
 	})
 	d.Server = server
 	issued, err := d.auth.Create(t.Context(), models.System(), models.TokenDraft{Name: new("ci"), Scopes: []models.Scope{models.ScopeAdmin}}, nil)

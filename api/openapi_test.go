@@ -58,7 +58,7 @@ func readDescription(t *testing.T) described {
 // agents, which is described with it.
 type describedDoor struct {
 	*Server
-	core  Core
+	core  Services
 	store *store.Store
 	auth  *auth.Auth
 	admin string // a token with the scope admin
@@ -72,7 +72,7 @@ func openDescribedDoor(t *testing.T) *describedDoor {
 	reg, tokens := registry.New(s, nil), auth.New(s, nil)
 	require.NoError(t, reg.Bootstrap(t.Context()))
 	ledger, feed := usage.New(s, nil), events.NewFeed(s, nil)
-	core := Core{
+	core := Services{
 		Registry: reg, Auth: tokens, Usage: ledger, Webhooks: webhooks.New(s, nil), Feed: feed,
 		Orchestrator: orchestrator.New(s, ledger, &orchestrator.Options{
 			Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), v5.Class: v5.Policy()}, Feed: feed, Poll: 10 * time.Millisecond,
@@ -83,7 +83,7 @@ func openDescribedDoor(t *testing.T) *describedDoor {
 		Work: core.Orchestrator, Auth: tokens, Protocols: []protocol.Protocol{envelope.New(core.Orchestrator, nil), v5.New(core.Orchestrator, nil)},
 	}, &transport.Options{MaxFailures: 1000})
 	d := &describedDoor{
-		Server: New(core, &Options{Metrics: http.NotFoundHandler(), MountPublic: lines.Mount, Endless: transport.IsStreaming}), core: core, store: s, auth: tokens,
+		Server: New(core, &Options{Metrics: http.NotFoundHandler(), MountPublic: lines.Mount, Untimed: transport.IsStreaming}), core: core, store: s, auth: tokens,
 	}
 	d.admin = d.token(t, models.ScopeAdmin)
 	return d

@@ -44,7 +44,7 @@ func removing(t *testing.T, timeout time.Duration, statuses ...int) (string, err
 func TestListenerRemovesItsWebhook(t *testing.T) {
 	t.Parallel()
 	const removed = "removed webhook w1\n"
-	const byHand = "Webhook w1 is still there. Remove it with\n  comet webhooks delete w1 --server SERVER\n"
+	const byHand = "The webhook w1 still exists. Remove it with\n  comet webhooks delete w1 --server SERVER\n"
 	for name, c := range map[string]struct {
 		statuses []int
 		timeout  time.Duration

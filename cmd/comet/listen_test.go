@@ -170,7 +170,7 @@ func TestListenerRefuses(t *testing.T) {
 			if c.told == "" {
 				require.Empty(t, e.notes.String())
 			} else {
-				require.Regexp(t, `^refused a request from 192\.0\.2\.1:1234: .*`+c.told, e.notes.String())
+				require.Regexp(t, `^rejected a request from 192\.0\.2\.1:1234: .*`+c.told, e.notes.String())
 			}
 		})
 	}

@@ -14,12 +14,12 @@ import (
 
 const (
 	barWidth = 24
-	// remembered is how much of what was shown is kept to compare it with the result.
+	// remembered is how much printed output is kept to compare it with the result, in bytes.
 	remembered = 64 << 10
 )
 
-// display shows what a task prints, and how far it is: as a bar that is drawn anew on a
-// terminal, else as a line for each step.
+// display shows the output and the progress of a task: a bar that is redrawn on a terminal,
+// otherwise one line per step.
 type display struct {
 	out, notes     io.Writer
 	clean, drawing bool // on terminals
@@ -27,8 +27,8 @@ type display struct {
 
 	mu     sync.Mutex
 	bar    string
-	told   string // the last line about a step
-	middle bool   // of a line of output
+	step   string // the last line about a step
+	middle bool   // the output is within a line
 	shown  []byte // the end of what was printed
 }
 
@@ -54,8 +54,8 @@ func (d *display) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// harmless is text that does nothing to a terminal but being shown. Characters that come
-// in two pieces are not put together: the escapes of controls are never among them.
+// harmless is text without control characters for a terminal. A character may be split between
+// two calls; control characters have one byte or are never split.
 func (d *display) harmless(p []byte) []byte {
 	if !d.clean || !bytes.ContainsFunc(p, moves) {
 		return p
@@ -73,7 +73,7 @@ func (d *display) harmless(p []byte) []byte {
 	return out
 }
 
-// task shows where the task stands.
+// task shows the state of the task.
 func (d *display) task(t agent.Task) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -83,13 +83,13 @@ func (d *display) task(t agent.Task) error {
 	what := t.StepName
 	switch t.WaitingFor {
 	case "worker":
-		what = "waits for an agent"
+		what = "waits for a worker"
 	case "retry":
 		what = "waits for the next attempt"
 	}
 	if !d.drawing {
-		if line := fmt.Sprintf("%3d%%  %s", t.Progress, what); what != "" && line != d.told {
-			d.told = line
+		if line := fmt.Sprintf("%3d%%  %s", t.Progress, what); what != "" && line != d.step {
+			d.step = line
 			say(d.notes, "%s", line)
 		}
 		return nil
@@ -101,7 +101,7 @@ func (d *display) task(t agent.Task) error {
 	return nil
 }
 
-// draw shows the bar, unless a line of output is not at its end.
+// draw shows the bar, unless the output is within a line.
 func (d *display) draw() {
 	if d.bar != "" && !d.middle {
 		_, _ = io.WriteString(d.notes, "\r\x1b[K"+d.bar)
@@ -114,7 +114,7 @@ func (d *display) wipe() {
 	}
 }
 
-// end takes the bar away.
+// end removes the bar.
 func (d *display) end() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -122,8 +122,7 @@ func (d *display) end() {
 	d.bar = ""
 }
 
-// result shows what of a result was not shown already: many agents repeat in it what they
-// told on the way.
+// result prints what of a result was not printed already: many agents repeat their output in it.
 func (d *display) result(output string) error {
 	d.mu.Lock()
 	rest := d.fresh(output)

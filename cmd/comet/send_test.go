@@ -148,7 +148,7 @@ func TestDisplay(t *testing.T) {
 		} {
 			require.NoError(t, d.task(task))
 		}
-		require.Equal(t, "  0%  waits for an agent\n 10%  a\n 50%  \\u001b[2J\n", notes.String())
+		require.Equal(t, "  0%  waits for a worker\n 10%  a\n 50%  \\u001b[2J\n", notes.String())
 	})
 
 	t.Run("on a terminal the bar makes room for output, which does nothing to it", func(t *testing.T) {

@@ -164,7 +164,7 @@ func TestCommand(t *testing.T) {
 		require.True(t, same)
 		require.Less(t, len(r.Output), 1<<20)
 		mark, rest, _ := strings.Cut(r.Output, "\n")
-		require.Equal(t, "[what came before was left out]", mark)
+		require.Equal(t, "[earlier output is omitted]", mark)
 		require.True(t, strings.HasSuffix(want.String(), rest))
 		require.Len(t, rest, 65536*15, "whole lines")
 	})

@@ -17,7 +17,7 @@ func TestRunningCodeIsFound(t *testing.T) {
 	s := h.speak(t, newest, nil)
 	text, err := json.Marshal(called(t, s, "agentcards:search_tools", map[string]any{"query": "run javascript code", "limit": 100, "include_stubs": true}).StructuredContent)
 	require.NoError(t, err)
-	var found tools.Found
+	var found tools.SearchResult
 	require.NoError(t, json.Unmarshal(text, &found))
 	require.Equal(t, "agentcards:execute_code", found.Tools[0].Name)
 	require.Equal(t, "agentcards__execute_code", found.Tools[0].Listed)

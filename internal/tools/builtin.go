@@ -12,45 +12,45 @@ import (
 	"comet/models"
 )
 
-// builtinTools are the tools that comet has itself. Those that are listed are what a client
-// sees in the place of all others.
-func (h *Service) builtinTools() []*tool {
+// builtinTools returns comet's own tools. The listed ones are what a client sees instead of all
+// other tools.
+func (svc *Service) builtinTools() []*tool {
 	yes, no := true, false
 	tools := []*tool{
 		builtin(agentCardsServer, searchToolName, models.ToolRead, &mcp.Tool{
 			Title: "Search tools", InputSchema: json.RawMessage(searchSchema),
-			Description: "Finds the tools that can do what you describe, in your own words, in English or French. Call what it names by that name, or use it in agentcards:execute_code. include_stubs adds TypeScript declarations of their arguments.",
+			Description: "Finds tools by a description of what you want to do, in English or French. Call a tool by the returned name, or use it in agentcards:execute_code. include_stubs adds TypeScript declarations of their arguments.",
 			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &no},
-		}, h.searchTools),
+		}, svc.searchTools),
 		builtin(agentCardsServer, "execute_code", models.ToolDestructive, &mcp.Tool{
 			Title: "Execute code", InputSchema: json.RawMessage(codeSchema),
-			Description: "Runs TypeScript or JavaScript in a sandbox without network and files. Tools are functions: await server.tool({…}), those of servers that the code names or that the intent finds. A single expression is returned; several statements need return. Use it to call several tools and keep what is between out of the conversation.",
+			Description: "Runs TypeScript or JavaScript in a sandbox without network and files. Tools are functions, await server.tool({…}), for the servers that the code names or the intent finds. A single expression is returned; several statements need return. Use it to combine several tools and keep intermediate results out of the conversation.",
 			Annotations: &mcp.ToolAnnotations{DestructiveHint: &yes, OpenWorldHint: &yes},
-		}, h.executeCode),
+		}, svc.executeCode),
 		builtin(cometServer, "submit_task", models.ToolDestructive, &mcp.Tool{
 			Title: "Submit a task", InputSchema: json.RawMessage(taskSchema),
-			Description: "Hands work to an agent of this system and waits for its result: to whoever offers the capabilities, or to one agent. Work that takes longer than wait_seconds goes on; comet:task_status tells of it by the task_id that is returned.",
+			Description: "Submits a task to an agent with the required capabilities, or to a named agent, and waits for its result. A task that takes longer than wait_seconds continues; comet:task_status returns its state by the returned task_id.",
 			Annotations: &mcp.ToolAnnotations{DestructiveHint: &yes, OpenWorldHint: &yes},
-		}, h.submitTask).requireScope(models.ScopeMessagesSend),
+		}, svc.submitTask).requireScope(models.ScopeMessagesSend),
 		builtin(cometServer, "task_status", models.ToolRead, &mcp.Tool{
 			Title: "Get a task's status", InputSchema: json.RawMessage(statusSchema),
-			Description: "How a task that was handed to an agent stands, and its result if it has ended; waits for that up to wait_seconds.",
+			Description: "Returns the state of a submitted task, and its result when it has ended. Waits up to wait_seconds for the end.",
 			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &no},
-		}, h.taskStatus).hide(),
+		}, svc.taskStatus).hide(),
 		builtin(cometServer, "answer_task", models.ToolWrite, &mcp.Tool{
 			Title: "Answer a task's question", InputSchema: json.RawMessage(answerSchema),
-			Description: "Answers what the agent asked back that works on a task, and waits for its result.",
+			Description: "Replies to a question of the agent that works on a task, and waits for the result.",
 			Annotations: &mcp.ToolAnnotations{DestructiveHint: &no, OpenWorldHint: &no},
-		}, h.answerTask).hide().requireScope(models.ScopeMessagesSend),
+		}, svc.answerTask).hide().requireScope(models.ScopeMessagesSend),
 		builtin(cometServer, "cancel_task", models.ToolWrite, &mcp.Tool{
 			Title: "Cancel a task", InputSchema: json.RawMessage(cancelSchema),
-			Description: "Ends a task that was handed to an agent.",
+			Description: "Cancels a submitted task.",
 			Annotations: &mcp.ToolAnnotations{DestructiveHint: &no, OpenWorldHint: &no},
-		}, h.cancelTask).hide().requireScope(models.ScopeMessagesSend),
+		}, svc.cancelTask).hide().requireScope(models.ScopeMessagesSend),
 	}
 	for i, t := range tools {
 		t.rank = i
-		t.listed = h.opts.Names.listed(t.server, t.name)
+		t.listed = svc.opts.Names.listed(t.server, t.name)
 	}
 	return tools
 }
@@ -70,22 +70,22 @@ func (t *tool) requireScope(scope models.Scope) *tool {
 	return t
 }
 
-// indexBuiltinTools has comet's own tools found too, but for the one that finds others: who asks
-// it has it.
-func (h *Service) indexBuiltinTools() {
+// indexBuiltinTools adds comet's own tools to the search index, except the search itself.
+func (svc *Service) indexBuiltinTools() {
 	list := map[string][]*tool{}
-	for _, t := range h.builtins {
+	for _, t := range svc.builtins {
 		if t.name != searchToolName {
 			list[t.server] = append(list[t.server], t)
 		}
 	}
 	for server, tools := range list {
-		h.index.Replace(server, indexEntries(tools))
+		svc.index.Replace(server, indexEntries(tools))
 	}
 }
 
-// connectedServers says which servers there are tools of that a caller may see. A client that is not told
-// does not look for them (ADR-013 of the document lists nothing else).
+// connectedServers returns a sentence with the servers whose tools a caller may see, because
+// models do not search for tools of servers they do not know (ADR-013 of AgentCards lists only
+// these tools).
 func connectedServers(visible []*tool) string {
 	var servers []string
 	for _, t := range visible {
@@ -94,7 +94,7 @@ func connectedServers(visible []*tool) string {
 		}
 	}
 	if len(servers) == 0 {
-		return " No server is connected at the moment."
+		return " No server is connected."
 	}
 	const most = 40
 	more := ""
@@ -105,7 +105,7 @@ func connectedServers(visible []*tool) string {
 	return " Connected servers: " + strings.Join(servers, ", ") + more + "."
 }
 
-// badParameters are arguments of a tool of comet's own that make no sense: INVALID_PARAMS
+// badParameters returns an error for invalid input of one of comet's own tools: INVALID_PARAMS
 // (AgentCards, “Codes d'erreur”).
 func badParameters(format string, args ...any) *Error {
 	e := newRefusal(CodeInvalidArguments, format, args...)
@@ -113,8 +113,7 @@ func badParameters(format string, args ...any) *Error {
 	return e
 }
 
-// decodeArguments decodes what a tool of comet's own was given. It is strict: a member that is not
-// known was meant to do something.
+// decodeArguments decodes the input of one of comet's own tools and rejects unknown members.
 func (c *call) decodeArguments(v any) error {
 	if err := strictjson.Decode(c.args, v); err != nil {
 		return badParameters("%s: %s", c.tool.id, detailOf(err))
@@ -122,7 +121,7 @@ func (c *call) decodeArguments(v any) error {
 	return nil
 }
 
-// answer is the result of a tool of comet's own: JSON, as text and as structured content.
+// jsonResult returns a result of comet's own tools: JSON, as text and as structured content.
 func jsonResult(v any) (*mcp.CallToolResult, error) {
 	text, err := json.Marshal(v)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"runtime/debug"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 	"comet/models"
 )
 
-// The doors a call comes in by, as the audit trail names them.
+// Values of Caller.Via, as the audit log records them.
 const (
 	ViaMCP  = "mcp"
 	ViaREST = "rest"
@@ -24,22 +25,21 @@ const (
 	ViaTask = "task"
 )
 
-// Caller is on whose behalf a tool is called.
+// Caller is the client that calls a tool.
 type Caller struct {
 	Principal models.Principal
 	Via       string
-	// Session is what the calls of one client have in common, "" for its token.
+	// Session groups the calls of one client; "" groups the calls of its token.
 	Session string
-	// Parent is the call that this one is made by, TaskID the task; "" for none.
+	// Parent is the id of the call that makes this one, and TaskID the task; "" for none.
 	Parent  string
 	TaskID  string
 	TraceID string
-	// Payer is the agent that pays, "" for the one the token is bound to, or nova.
+	// Payer is the agent that is estimate; "" for the agent of the token, or nova.
 	Payer string
 }
 
-// payer is the agent that is charged (decisions: “Who pays”): a call charges the caller's
-// agent, a token without one charges nova.
+// payer returns the agent that is estimate: the caller's agent, or nova for a token without one.
 func (c Caller) payer() string {
 	switch {
 	case c.Payer != "":
@@ -50,17 +50,17 @@ func (c Caller) payer() string {
 	return models.RootAgentID
 }
 
-// CallOptions are what a door adds to a call; nil is nothing.
+// CallOptions are optional features of a call; nil is the zero value.
 type CallOptions struct {
-	// Progress hears how far an upstream has come, from one goroutine.
+	// Progress receives the progress of an upstream, from one goroutine.
 	Progress func(upstream.Progress)
-	// Elicit asks the client what an upstream wants to know; nil declines.
+	// Elicit asks the client a question of an upstream; nil declines.
 	Elicit func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)
-	// Timeout is how long it may take, at most; 0 is what the upstream's definition says.
+	// Timeout limits the duration of the call; 0 is the timeout of the upstream's definition.
 	Timeout time.Duration
 }
 
-// call is one call under way.
+// call is a call in progress.
 type call struct {
 	id   string
 	at   time.Time
@@ -68,15 +68,15 @@ type call struct {
 	tool *tool
 	args json.RawMessage
 	opts CallOptions
-	// policy is what the caller may do.
+	// policy is that of the caller's token.
 	policy *policy
 }
 
-// Call calls a tool by any of its names with arguments, a JSON object or nothing. What went
-// wrong before the tool could say so itself is a *Error; only a caller that is gone gets
-// another error.
-func (h *Service) Call(ctx context.Context, by Caller, name string, args json.RawMessage, opts *CallOptions) (*mcp.CallToolResult, error) {
-	c := &call{at: h.opts.Clock(), by: by, args: args}
+// Call calls a tool by any of its names. args is a JSON object or empty. The error is an *Error
+// where the tool was not reached or did not return a result; a cancelled context returns its own
+// error.
+func (svc *Service) Call(ctx context.Context, by Caller, name string, args json.RawMessage, opts *CallOptions) (*mcp.CallToolResult, error) {
+	c := &call{at: svc.opts.Clock(), by: by, args: args}
 	if opts != nil {
 		c.opts = *opts
 	}
@@ -88,78 +88,78 @@ func (h *Service) Call(ctx context.Context, by Caller, name string, args json.Ra
 		return nil, toError(err)
 	}
 	c.id = id.String()
-	res, err := h.execute(ctx, c, name)
+	res, err := svc.execute(ctx, c, name)
 	if ctx.Err() != nil && err != nil {
 		return nil, ctx.Err()
 	}
 	if err != nil {
 		failed := toError(err)
 		if failed.Code == CodeInternal {
-			h.log.Error("a call of a tool failed", "call", c.id, "tool", clip(name), "error", err)
+			svc.log.Error("a tool call failed", "call", c.id, "tool", clip(name), "error", err)
 		}
 		return nil, failed
 	}
 	return res, nil
 }
 
-// execute takes a call the one way that all go.
-func (h *Service) execute(ctx context.Context, c *call, name string) (*mcp.CallToolResult, error) {
-	err := h.resolve(ctx, c, name)
+// execute takes a call through all steps.
+func (svc *Service) execute(ctx context.Context, c *call, name string) (*mcp.CallToolResult, error) {
+	err := svc.resolve(ctx, c, name)
 	if err != nil {
-		return nil, h.recordRefusal(c, name, err)
+		return nil, svc.recordRefusal(c, name, err)
 	}
-	promised := estimateTokens(len(c.args))
+	reserved := estimateTokens(len(c.args))
 	var payer *prepaidAccount
-	if c.by.Via != ViaTask { // what a task costs is settled with it
-		if payer, err = h.prepaid.Reserve(ctx, c.by.payer(), promised); err != nil {
-			return nil, h.recordRefusal(c, name, err)
+	if c.by.Via != ViaTask { // a task is charged when it completes
+		if payer, err = svc.prepaid.Reserve(ctx, c.by.payer(), reserved); err != nil {
+			return nil, svc.recordRefusal(c, name, err)
 		}
 	}
-	res, err := withRecovery(h, c, func() (*mcp.CallToolResult, error) {
+	res, err := withRecovery(svc, c, func() (*mcp.CallToolResult, error) {
 		if c.tool.builtin != nil {
 			return c.tool.builtin(ctx, c)
 		}
-		return h.forward(ctx, c)
+		return svc.forward(ctx, c)
 	})
-	said := textOf(c.args, res)
-	charged := promised + said.estimate
+	text := textOf(c.args, res)
+	estimate := reserved + text.estimate
 	if payer != nil {
-		payer.finishCall(promised, charged, h.opts.Clock())
+		payer.finishCall(reserved, estimate, svc.opts.Clock())
 	}
-	h.finish(c, callRecord{ToolCall: h.auditRecord(c, res, err), texts: said.texts, payer: payer, estimate: charged})
+	svc.finish(c, callRecord{ToolCall: svc.auditRecord(c, res, err), texts: text.texts, payer: payer, estimate: estimate})
 	return res, err
 }
 
-// withRecovery does the work of a call, and makes an error of a panic: one call's mistake ends
-// neither comet nor what the call was promised.
-func withRecovery[T any](h *Service, c *call, do func() (T, error)) (out T, err error) {
+// withRecovery executes a call and turns a panic into an error, so that the reservation is
+// released.
+func withRecovery[T any](svc *Service, c *call, do func() (T, error)) (out T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			h.log.Error("a call of a tool panicked", "call", c.id, "tool", c.tool.id, "panic", p, "stack", string(debug.Stack()))
-			err = newFailure(CodeInternal, "comet failed; its log says why")
+			svc.log.Error("a tool call panicked", "call", c.id, "tool", c.tool.id, "panic", p, "stack", string(debug.Stack()))
+			err = newFailure(CodeInternal, "internal error; see the log of comet")
 		}
 	}()
 	return do()
 }
 
-// resolve finds the tool and asks whether the caller may call it so.
-func (h *Service) resolve(ctx context.Context, c *call, name string) (err error) {
-	if c.policy, err = h.policies.get(ctx, c.by.Principal.TokenID); err != nil {
+// resolve finds the tool and checks whether the caller may call it with these arguments.
+func (svc *Service) resolve(ctx context.Context, c *call, name string) (err error) {
+	if c.policy, err = svc.policies.get(ctx, c.by.Principal.TokenID); err != nil {
 		return err
 	}
 	if c.args, err = argumentObject(c.args); err != nil {
 		return err
 	}
-	t := h.catalogue.Load().find(name)
+	t := svc.catalogue.Load().find(name)
 	if t == nil {
-		return h.missingTool(c, name)
+		return svc.missingTool(c, name)
 	}
 	c.tool = t
 	switch {
 	case !c.policy.allowsTool(t.server, t.name, t.class):
 		return toolNotFound(name)
 	case t.quarantined:
-		return newRefusal(CodeToolNotFound, "the definition of %s has changed and waits for approval: see comet upstreams tools %s", clip(t.id), t.server)
+		return newRefusal(CodeToolNotFound, "the definition of %s has changed and needs approval: see comet upstreams tools %s", clip(t.id), t.server)
 	case t.scope != "" && !c.by.Principal.Has(t.scope):
 		return auth.Require(c.by.Principal, t.scope)
 	case !c.policy.allowsArguments(t.server, t.name, c.args):
@@ -168,8 +168,8 @@ func (h *Service) resolve(ctx context.Context, c *call, name string) (err error)
 	return nil
 }
 
-// missingTool says why there is no tool of a name: its server may be away.
-func (h *Service) missingTool(c *call, name string) error {
+// missingTool returns the error for an unknown tool; its server may be unavailable.
+func (svc *Service) missingTool(c *call, name string) error {
 	server, bare, ok := splitID(name)
 	if !ok {
 		server, bare, ok = splitListed(name)
@@ -177,14 +177,14 @@ func (h *Service) missingTool(c *call, name string) error {
 	if !ok || !c.policy.allowsTool(server, bare, models.ToolRead) {
 		return toolNotFound(name)
 	}
-	s, known := h.status(server)
+	s, known := svc.status(server)
 	if !known || s.State == upstream.Ready {
 		return toolNotFound(name)
 	}
 	return newRefusal(CodeServerError, "the MCP server %q is %s: %s", server, s.State, orElse(s.Error, "it has not started yet"))
 }
 
-// argumentObject is what a tool is given: an object, empty where nothing was said.
+// argumentObject checks that arguments are an object and returns an empty one for none.
 func argumentObject(args json.RawMessage) (json.RawMessage, error) {
 	trimmed := bytes.TrimSpace(args)
 	switch {
@@ -196,19 +196,19 @@ func argumentObject(args json.RawMessage) (json.RawMessage, error) {
 	return trimmed, nil
 }
 
-// forward has an upstream do a call.
-func (h *Service) forward(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
-	res, err := h.upstreams.Call(ctx, c.tool.server, c.tool.name, c.args, &upstream.CallOptions{
+// forward calls the tool of an upstream.
+func (svc *Service) forward(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
+	res, err := svc.upstreams.Call(ctx, c.tool.server, c.tool.name, c.args, &upstream.CallOptions{
 		Progress: c.opts.Progress, Elicit: c.opts.Elicit, Timeout: c.opts.Timeout,
 	})
 	if err != nil {
-		return nil, h.upstreamError(c.tool.id, err)
+		return nil, svc.upstreamError(c.tool.id, err)
 	}
 	return withoutServerInfo(res), nil
 }
 
-// upstreamError is what a caller is told of an upstream's failure.
-func (h *Service) upstreamError(id string, err error) error {
+// upstreamError returns the error of an upstream as a caller sees it.
+func (svc *Service) upstreamError(id string, err error) error {
 	var e *upstream.Error
 	if !errors.As(err, &e) {
 		return err
@@ -225,4 +225,18 @@ func (h *Service) upstreamError(id string, err error) error {
 		out.Details["rpc_code"] = e.RPC.Code
 	}
 	return out
+}
+
+// withoutServerInfo copies a result of an upstream without the metadata of the upstream's
+// protocol revision, which each API adds for its own client.
+func withoutServerInfo(r *mcp.CallToolResult) *mcp.CallToolResult {
+	return &mcp.CallToolResult{Meta: metaWithoutServerInfo(r.Meta), Content: r.Content, StructuredContent: r.StructuredContent, IsError: r.IsError}
+}
+
+// metaWithoutServerInfo copies metadata without the upstream's server info, because the server is
+// comet.
+func metaWithoutServerInfo(m mcp.Meta) mcp.Meta {
+	m = maps.Clone(m)
+	delete(m, mcp.MetaKeyServerInfo)
+	return m
 }

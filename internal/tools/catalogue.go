@@ -3,50 +3,52 @@ package tools
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"comet/internal/toolsearch"
+	"comet/internal/upstream"
 	"comet/models"
 )
 
-// tool is one that can be called, of an upstream or comet's own.
+// tool is a tool of an upstream or comet's own.
 type tool struct {
 	id, server, name string
-	// listed is the name it is listed with.
+	// listed is the name in lists.
 	listed string
-	// def is what its server says of it; nobody changes it.
+	// def is the definition of its server; it is read only.
 	def   *mcp.Tool
 	class models.ToolClass
-	// digest is that of its definition.
+	// digest is the digest of the definition.
 	digest string
-	// quarantined is that its definition changed and nobody has approved that.
+	// quarantined is true where the definition has changed and is not approved.
 	quarantined bool
-	// builtin does the work of comet's own tools; nil for an upstream's.
+	// builtin executes one of comet's own tools; nil for tools of upstreams.
 	builtin func(ctx context.Context, c *call) (*mcp.CallToolResult, error)
-	// rank is where one of comet's own stands among them: what finds the others is first.
+	// rank is the position among comet's own tools; the search is first.
 	rank int
-	// hidden tools are called and found, and not listed unless all are.
+	// hidden tools can be called and found, and are listed only with ExposeAll.
 	hidden bool
-	// scope is a scope without which a call is refused; "" for none. The tool is shown all the
-	// same: who asks for it hears what is missing.
+	// scope is required to call the tool, "" for none. The tool is visible without it, so that
+	// the error can name the missing scope.
 	scope models.Scope
 }
 
-// catalogue is all tools as they are at one moment. It never changes.
+// catalogue is all tools at one moment. It is read only.
 type catalogue struct {
 	// byName has every tool under each of its names.
 	byName map[string]*tool
-	// all is in the order of the ids, comet's own first.
+	// all is sorted by id, comet's own tools first.
 	all []*tool
-	// servers are those whose tools are there.
+	// servers are the servers with tools.
 	servers []string
 }
 
-// newCatalogue returns what is there together. The order does not depend on that in which
-// servers came.
+// newCatalogue returns a catalogue, whose order does not depend on the order of the arguments.
 func newCatalogue(builtins []*tool, upstreams map[string][]*tool) *catalogue {
 	c := &catalogue{byName: map[string]*tool{}}
 	c.all = append(c.all, builtins...)
@@ -61,7 +63,7 @@ func newCatalogue(builtins []*tool, upstreams map[string][]*tool) *catalogue {
 	for _, t := range c.all {
 		c.byName[t.id] = t
 	}
-	for _, t := range c.all { // an id comes before another's listed name
+	for _, t := range c.all { // an id takes precedence over another tool's listed name
 		if _, taken := c.byName[portable(t.server, t.name)]; !taken {
 			c.byName[portable(t.server, t.name)] = t
 		}
@@ -69,10 +71,10 @@ func newCatalogue(builtins []*tool, upstreams map[string][]*tool) *catalogue {
 	return c
 }
 
-// find returns the tool with a name, in any of its forms.
+// find returns the tool with a name in any of its forms, nil for none.
 func (c *catalogue) find(name string) *tool { return c.byName[name] }
 
-// visible returns the tools that a policy shows, in order.
+// visible returns the tools that a policy allows, in order.
 func (c *catalogue) visible(p *policy) []*tool {
 	out := make([]*tool, 0, len(c.all))
 	for _, t := range c.all {
@@ -83,13 +85,13 @@ func (c *catalogue) visible(p *policy) []*tool {
 	return out
 }
 
-// visibleTo reports whether the holder of a policy may see a tool.
+// visibleTo reports whether a token with a policy may see the tool.
 func (t *tool) visibleTo(p *policy) bool {
 	return !t.quarantined && p.allowsTool(t.server, t.name, t.class)
 }
 
-// classOf is what the annotations of a tool say it may do (MCP, ToolAnnotations): one that
-// says nothing may do anything.
+// classOf returns the class of a tool by its annotations (MCP, ToolAnnotations); a tool without
+// annotations is destructive.
 func classOf(d *mcp.Tool) models.ToolClass {
 	a := d.Annotations
 	switch {
@@ -101,7 +103,7 @@ func classOf(d *mcp.Tool) models.ToolClass {
 	return models.ToolDestructive
 }
 
-// indexEntry is a tool as the search knows it.
+// indexEntry returns the tool for the search index.
 func (t *tool) indexEntry() toolsearch.Tool {
 	return toolsearch.Tool{
 		ID: t.id, Server: t.server, Name: t.name, Title: titleOf(t.def), Description: t.def.Description, InputSchema: schemaText(t.def.InputSchema),
@@ -123,4 +125,148 @@ func indexEntries(tools []*tool) []toolsearch.Tool {
 		}
 	}
 	return out
+}
+
+// refreshSoon schedules a refresh of a server's tools.
+func (svc *Service) refreshSoon(server string) {
+	svc.staleMu.Lock()
+	svc.stale[server] = true
+	svc.staleMu.Unlock()
+	select {
+	case svc.staleAdded <- struct{}{}:
+	default:
+	}
+}
+
+// retryAfter is the pause after a failed refresh; it doubles up to maxRetry.
+const retryAfter, maxRetry = 2 * time.Second, time.Minute
+
+func (svc *Service) maintainCatalogue(ctx context.Context) {
+	pause := retryAfter
+	for {
+		if again := svc.refreshAll(ctx); again {
+			pause = min(2*pause, maxRetry)
+		} else {
+			pause = retryAfter
+		}
+		wait := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+			return
+		case <-svc.staleAdded:
+			wait.Stop()
+		case <-wait.C:
+		}
+	}
+}
+
+// refreshAll refreshes the tools of stale servers and reports whether one has to be retried.
+func (svc *Service) refreshAll(ctx context.Context) (again bool) {
+	svc.staleMu.Lock()
+	servers := slices.Sorted(maps.Keys(svc.stale))
+	clear(svc.stale)
+	svc.staleMu.Unlock()
+	if len(servers) == 0 {
+		return false
+	}
+	changed := false
+	for _, id := range servers {
+		differs, err := svc.refresh(ctx, id)
+		if changed = changed || differs; err != nil {
+			svc.log.Warn("refresh the tools of an upstream; retrying", "upstream", id, "error", err)
+			svc.staleMu.Lock()
+			svc.stale[id] = true
+			svc.staleMu.Unlock()
+			again = true
+		}
+	}
+	if changed {
+		svc.publish()
+	}
+	return again
+}
+
+// refresh updates the tools of a server, none where it is not ready, and reports whether they
+// have changed.
+func (svc *Service) refresh(ctx context.Context, id string) (differs bool, err error) {
+	svc.refreshing.Lock()
+	defer svc.refreshing.Unlock()
+	s, known := svc.status(id)
+	var tools []*tool
+	if known && s.State == upstream.Ready {
+		if tools, err = svc.checkDefinitions(ctx, id, svc.upstreams.Tools(id)); err != nil {
+			return false, err
+		}
+	}
+	svc.catalogueMu.Lock()
+	before, had := svc.upstreamTools[id]
+	differs = had != (tools != nil) || !slices.EqualFunc(before, tools, sameTool)
+	if tools == nil {
+		delete(svc.upstreamTools, id)
+	} else {
+		svc.upstreamTools[id] = tools
+	}
+	svc.catalogueMu.Unlock()
+	if differs {
+		svc.index.Replace(id, indexEntries(tools))
+	}
+	return differs, svc.upstreamAgents.update(ctx, id, known && s.State == upstream.Ready, tools)
+}
+
+// refreshNow refreshes a server's tools before the caller returns.
+func (svc *Service) refreshNow(ctx context.Context, id string) {
+	differs, err := svc.refresh(ctx, id)
+	if err != nil {
+		svc.refreshSoon(id)
+	}
+	if differs {
+		svc.publish()
+	}
+}
+
+// sameTool reports whether two tools are the same for callers.
+func sameTool(a, b *tool) bool {
+	return a.id == b.id && a.digest == b.digest && a.class == b.class && a.quarantined == b.quarantined
+}
+
+// publish builds the catalogue and notifies clients.
+func (svc *Service) publish() {
+	svc.catalogueMu.Lock()
+	svc.catalogue.Store(newCatalogue(svc.builtins, svc.upstreamTools))
+	svc.catalogueMu.Unlock()
+	svc.opts.OnChange(Change{Kind: ToolsChanged})
+}
+
+// WaitForUpstreams waits until every upstream has started or failed for the first time, at most
+// timeout.
+func (svc *Service) WaitForUpstreams(ctx context.Context, patience time.Duration) {
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for {
+		if svc.upstreamsSettled() {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-late.C:
+			return
+		case <-look.C:
+		}
+	}
+}
+
+// upstreamsSettled reports whether every upstream has started or failed, and the catalogue has
+// the tools of those that are ready.
+func (svc *Service) upstreamsSettled() bool {
+	have := svc.catalogue.Load().servers
+	for _, s := range svc.upstreams.Servers() {
+		if s.State == upstream.Starting && s.Error == "" || s.State == upstream.Ready && s.Tools > 0 && !slices.Contains(have, s.ID) {
+			return false
+		}
+	}
+	return true
 }

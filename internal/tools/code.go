@@ -17,22 +17,23 @@ import (
 	"comet/internal/upstream"
 )
 
-// codeSchema is what agentcards:execute_code takes (AgentCards, “agentcards:execute_code”).
+// codeSchema is the input schema of agentcards:execute_code (AgentCards,
+// “agentcards:execute_code”).
 const codeSchema = `{"type":"object","properties":{
 "code":{"type":"string","maxLength":102400,"description":"TypeScript or JavaScript; await works everywhere"},
-"intent":{"type":"string","maxLength":2000,"description":"What it is for; the tools that fit are made available"},
-"context":{"type":"object","description":"Data, in the code as context and under their own names"},
+"intent":{"type":"string","maxLength":2000,"description":"The purpose of the code; matching tools become available"},
+"context":{"type":"object","description":"Data for the code, as context and as globals"},
 "sandbox_config":{"type":"object","properties":{
 "timeout":{"type":"number","description":"Milliseconds, default 30000"},
 "memoryLimit":{"type":"number","description":"MB, default 512"},
-"allowedReadPaths":{"type":"array","items":{"type":"string"},"description":"What may be read with readTextFile, within what the server allows"}},
+"allowedReadPaths":{"type":"array","items":{"type":"string"},"description":"Paths for readTextFile, within those that the server allows"}},
 "additionalProperties":false}},
 "required":["code"],"additionalProperties":false}`
 
-// intentTools is how many tools an intent makes available with those of their servers.
+// intentTools is how many tools an intent finds; all tools of their servers become available.
 const intentTools = 10
 
-// CodeRun is what agentcards:execute_code is asked.
+// CodeRun is the input of agentcards:execute_code.
 type CodeRun struct {
 	Code          string          `json:"code"`
 	Intent        string          `json:"intent"`
@@ -47,14 +48,14 @@ type SandboxConfig struct {
 	AllowedReadPaths []string `json:"allowedReadPaths"`
 }
 
-// CodeResult is what a run returned.
+// CodeResult is the output of agentcards:execute_code.
 type CodeResult struct {
 	Result  json.RawMessage `json:"result" swaggertype:"object"`
 	Logs    []sandbox.Log   `json:"logs"`
 	Metrics CodeMetrics     `json:"metrics"`
 }
 
-// CodeMetrics say what a run took.
+// CodeMetrics are the resources that a run used.
 type CodeMetrics struct {
 	ExecutionTimeMS float64 `json:"execution_time_ms" example:"12.3"`
 	MemoryUsedMB    float64 `json:"memory_used_mb" example:"45"`
@@ -67,28 +68,28 @@ func metricsOf(m sandbox.Metrics) CodeMetrics {
 	return CodeMetrics{ms(m.Execution), rounded(m.MemoryMB), ms(m.CPU), m.ToolCalls}
 }
 
-// executeCode is agentcards:execute_code.
-func (h *Service) executeCode(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
+// executeCode executes agentcards:execute_code.
+func (svc *Service) executeCode(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	var r CodeRun
 	if err := c.decodeArguments(&r); err != nil {
 		return nil, err
 	}
-	req, err := h.sandboxRequest(ctx, c, r)
+	req, err := svc.sandboxRequest(ctx, c, r)
 	if err != nil {
 		return nil, err
 	}
 	seen := &toolsUsed{}
-	req.Call = h.callInCode(c, seen)
-	out, err := h.sandbox.Run(ctx, req)
+	req.Call = svc.callInCode(c, seen)
+	out, err := svc.sandbox.Run(ctx, req)
 	var failed *sandbox.Failure
 	switch {
 	case errors.As(err, &failed):
-		return nil, h.explainUndefined(c, r.Code, codeError(failed))
+		return nil, svc.explainUndefined(c, r.Code, codeError(failed))
 	case err != nil:
 		return nil, err
 	}
 	if used := seen.list(); len(used) > 1 {
-		h.recordRun(used)
+		svc.recordRun(used)
 	}
 	logs := out.Logs
 	if logs == nil {
@@ -97,12 +98,13 @@ func (h *Service) executeCode(ctx context.Context, c *call) (*mcp.CallToolResult
 	return jsonResult(CodeResult{Result: out.Value, Logs: logs, Metrics: metricsOf(out.Metrics)})
 }
 
-// explainUndefined says of code that calls what is not there which of its servers are not up.
-func (h *Service) explainUndefined(c *call, code string, failed *Error) *Error {
+// explainUndefined adds to the error of an undefined name which servers of the code are not
+// ready.
+func (svc *Service) explainUndefined(c *call, code string, failed *Error) *Error {
 	if !strings.Contains(failed.Message, "is not defined") {
 		return failed
 	}
-	for _, s := range h.upstreams.Servers() {
+	for _, s := range svc.upstreams.Servers() {
 		if s.State != upstream.Ready && c.policy.allowsServer(s.ID) && mentionsServer(code, s.ID) {
 			failed.Message += fmt.Sprintf("; the MCP server %q is %s: %s", s.ID, s.State, orElse(s.Error, "it has not started yet"))
 		}
@@ -110,8 +112,8 @@ func (h *Service) explainUndefined(c *call, code string, failed *Error) *Error {
 	return failed
 }
 
-// sandboxRequest is the run that was asked for.
-func (h *Service) sandboxRequest(ctx context.Context, c *call, r CodeRun) (sandbox.Request, error) {
+// sandboxRequest returns the request for the sandbox.
+func (svc *Service) sandboxRequest(ctx context.Context, c *call, r CodeRun) (sandbox.Request, error) {
 	out := sandbox.Request{Code: r.Code, Context: r.Context}
 	if strings.TrimSpace(r.Code) == "" {
 		return out, badParameters("code must not be empty")
@@ -138,14 +140,14 @@ func (h *Service) sandboxRequest(ctx context.Context, c *call, r CodeRun) (sandb
 		}
 	}
 	var err error
-	out.Tools, err = h.availableTools(ctx, c, r)
+	out.Tools, err = svc.availableTools(ctx, c, r)
 	return out, err
 }
 
-// availableTools are the tools that code can call: all of the servers that it names, and of those
-// whose tools fit its intent.
-func (h *Service) availableTools(ctx context.Context, c *call, r CodeRun) ([]sandbox.Tool, error) {
-	all := h.catalogue.Load()
+// availableTools returns the tools that code can call: all tools of the servers that the code
+// names, and of the servers whose tools its intent finds.
+func (svc *Service) availableTools(ctx context.Context, c *call, r CodeRun) ([]sandbox.Tool, error) {
+	all := svc.catalogue.Load()
 	wanted := map[string]bool{}
 	for _, id := range append(slices.Clone(all.servers), cometServer) {
 		if mentionsServer(r.Code, id) {
@@ -153,7 +155,7 @@ func (h *Service) availableTools(ctx context.Context, c *call, r CodeRun) ([]san
 		}
 	}
 	if r.Intent != "" {
-		answer, err := h.index.Search(ctx, toolsearch.Query{Text: r.Intent, Limit: intentTools, Allowed: func(id string) bool {
+		answer, err := svc.index.Search(ctx, toolsearch.Query{Text: r.Intent, Limit: intentTools, Allowed: func(id string) bool {
 			t := all.find(id)
 			return t != nil && t.server != agentCardsServer && t.visibleTo(c.policy)
 		}})
@@ -173,18 +175,20 @@ func (h *Service) availableTools(ctx context.Context, c *call, r CodeRun) ([]san
 	return out, nil
 }
 
-// mentionsServer reports whether code may speak of a server: as it is, or without its hyphens.
+// mentionsServer reports whether code may use a server, under its id or without hyphens and
+// underscores.
 func mentionsServer(code, id string) bool {
 	plain := strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(id))
 	return strings.Contains(strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(code)), plain)
 }
 
-// callInCode calls tools for code: each call is authorised, charged and traced on its own.
-func (h *Service) callInCode(c *call, seen *toolsUsed) func(context.Context, string, string, json.RawMessage) (json.RawMessage, error) {
+// callInCode returns the function that calls tools for code. Each call is authorised, charged and
+// recorded on its own.
+func (svc *Service) callInCode(c *call, seen *toolsUsed) func(context.Context, string, string, json.RawMessage) (json.RawMessage, error) {
 	by := c.by
 	by.Via, by.Parent = ViaCode, c.id
 	return func(ctx context.Context, server, name string, args json.RawMessage) (json.RawMessage, error) {
-		res, err := h.Call(ctx, by, toolID(server, name), args, &CallOptions{Elicit: c.opts.Elicit})
+		res, err := svc.Call(ctx, by, toolID(server, name), args, &CallOptions{Elicit: c.opts.Elicit})
 		if err != nil {
 			return nil, err
 		}
@@ -196,9 +200,8 @@ func (h *Service) callInCode(c *call, seen *toolsUsed) func(context.Context, str
 	}
 }
 
-// valueOf is a tool's result as code sees it: the structured content, or the text, which is
-// read as JSON where it is that; several contents are a list. What the tool calls an error
-// is thrown.
+// valueOf returns a tool's result as code receives it: the structured content, or the text,
+// decoded where it is JSON; several contents are a list. An error of the tool is thrown.
 func valueOf(res *mcp.CallToolResult) (json.RawMessage, error) {
 	if res.IsError {
 		var texts []string
@@ -207,7 +210,7 @@ func valueOf(res *mcp.CallToolResult) (json.RawMessage, error) {
 				texts = append(texts, t.Text)
 			}
 		}
-		return nil, errors.New(orElse(strings.Join(texts, "\n"), "the tool failed and does not say why"))
+		return nil, errors.New(orElse(strings.Join(texts, "\n"), "the tool failed without a message"))
 	}
 	if res.StructuredContent != nil {
 		return json.Marshal(res.StructuredContent)
@@ -225,7 +228,7 @@ func valueOf(res *mcp.CallToolResult) (json.RawMessage, error) {
 	return json.Marshal(t.Text)
 }
 
-// codeError is what a caller is told of code that failed.
+// codeError returns the error of code that failed.
 func codeError(f *sandbox.Failure) *Error {
 	out := newFailure(f.Name, "%s", f.Message)
 	logs := f.Logs
@@ -242,7 +245,7 @@ func codeError(f *sandbox.Failure) *Error {
 	return out
 }
 
-// toolsUsed are the tools that a run called with success, each once, in order.
+// toolsUsed are the tools that a run called successfully, each once, in order.
 type toolsUsed struct {
 	mu  sync.Mutex
 	ids []string

@@ -15,8 +15,8 @@ import (
 	"comet/store"
 )
 
-// toolDescription is what a tool is taken for: what a model reads before it calls it. Where it
-// changes, the tool is another one under the same name.
+// toolDescription is what a model reads before it calls a tool. A tool with another description
+// needs a new approval.
 type toolDescription struct {
 	Title        string               `json:"title,omitempty"`
 	Description  string               `json:"description,omitempty"`
@@ -25,8 +25,8 @@ type toolDescription struct {
 	Annotations  *mcp.ToolAnnotations `json:"annotations,omitempty"`
 }
 
-// describe returns the description of a tool and its digest. Members of objects are in one
-// order, so that the order they came in does not matter.
+// describe returns the description of a tool and its digest, which do not depend on the order of
+// JSON members.
 func describe(d *mcp.Tool) (digest string, text json.RawMessage, err error) {
 	text, err = json.Marshal(toolDescription{d.Title, d.Description, d.InputSchema, d.OutputSchema, d.Annotations})
 	sum := sha256.Sum256(text)
@@ -41,11 +41,11 @@ func schemaText(schema any) json.RawMessage {
 	return text
 }
 
-// checkDefinitions compares the tools of a server with what is known of them, and returns them as they
-// can be called: one seen for the first time is taken as it is, one whose definition is
-// another than the approved is quarantined, and one that is again what was approved is free.
-func (h *Service) checkDefinitions(ctx context.Context, server string, defs []*mcp.Tool) ([]*tool, error) {
-	kept, err := h.store.ToolDefinitions(ctx, server)
+// checkDefinitions compares the tools of a server with the stored definitions. A new tool is
+// approved, a tool whose definition differs from the approved one is quarantined, and one with
+// the approved definition again is released.
+func (svc *Service) checkDefinitions(ctx context.Context, server string, defs []*mcp.Tool) ([]*tool, error) {
+	kept, err := svc.store.ToolDefinitions(ctx, server)
 	if err != nil {
 		return nil, err
 	}
@@ -55,15 +55,15 @@ func (h *Service) checkDefinitions(ctx context.Context, server string, defs []*m
 	}
 	out := make([]*tool, 0, len(defs))
 	var fresh []models.ToolDefinition
-	seen := map[string]models.ToolDefinition{} // what differs from what is known
+	seen := map[string]models.ToolDefinition{} // definitions that differ from the stored ones
 	for _, d := range defs {
 		digest, text, err := describe(d)
 		if err != nil {
-			continue // no JSON; the upstream's client has left such tools out
+			continue // invalid JSON, which the upstream's client already omits
 		}
-		t := &tool{id: toolID(server, d.Name), server: server, name: d.Name, listed: h.opts.Names.listed(server, d.Name), def: d, digest: digest, class: classOf(d)}
+		t := &tool{id: toolID(server, d.Name), server: server, name: d.Name, listed: svc.opts.Names.listed(server, d.Name), def: d, digest: digest, class: classOf(d)}
 		out = append(out, t)
-		now := models.ToolDefinition{Server: server, Name: d.Name, State: models.ToolApproved, Digest: digest, Definition: text, SeenAt: h.store.Now()}
+		now := models.ToolDefinition{Server: server, Name: d.Name, State: models.ToolApproved, Digest: digest, Definition: text, SeenAt: svc.store.Now()}
 		k, old := known[d.Name]
 		if k.Class != "" {
 			t.class = k.Class
@@ -72,7 +72,7 @@ func (h *Service) checkDefinitions(ctx context.Context, server string, defs []*m
 			fresh = append(fresh, now)
 			continue
 		}
-		next, changes := h.compareDefinition(k, now)
+		next, changes := svc.compareDefinition(k, now)
 		t.quarantined = next.State == models.ToolQuarantined
 		if changes {
 			seen[d.Name] = now
@@ -81,27 +81,27 @@ func (h *Service) checkDefinitions(ctx context.Context, server string, defs []*m
 	if len(fresh) == 0 && len(seen) == 0 {
 		return out, nil
 	}
-	err = h.store.Write(ctx, func(tx *store.Tx) error {
+	err = svc.store.Write(ctx, func(tx *store.Tx) error {
 		if err := tx.AddToolDefinitions(fresh); err != nil {
 			return err
 		}
-		return h.saveDefinitions(tx, seen)
+		return svc.saveDefinitions(tx, seen)
 	})
 	if err != nil || len(fresh) == 0 {
 		return out, err
 	}
-	return h.checkDefinitions(ctx, server, defs) // another replica may have seen others first
+	return svc.checkDefinitions(ctx, server, defs) // another replica may have stored the definitions first
 }
 
-// compareDefinition returns what is known of a tool after it was seen as now, and whether that is
-// something else than k.
-func (h *Service) compareDefinition(k, now models.ToolDefinition) (models.ToolDefinition, bool) {
+// compareDefinition returns the stored definition k of a tool after it was seen as now, and
+// whether that changes it.
+func (svc *Service) compareDefinition(k, now models.ToolDefinition) (models.ToolDefinition, bool) {
 	switch {
 	case now.Digest == k.Digest:
 		back := k.State == models.ToolQuarantined
 		k.State, k.PendingDigest, k.Pending = models.ToolApproved, "", nil
 		return k, back
-	case h.opts.TrustChanges:
+	case svc.opts.TrustChanges:
 		k.State, k.Digest, k.Definition, k.PendingDigest, k.Pending = models.ToolApproved, now.Digest, now.Definition, "", nil
 		k.ApprovedAt, k.ApprovedBy = now.SeenAt, models.System().Name
 		return k, true
@@ -114,11 +114,11 @@ func (h *Service) compareDefinition(k, now models.ToolDefinition) (models.ToolDe
 	return k, changes
 }
 
-// saveDefinitions keeps what judge found, compared with what is known by now: somebody may have
-// approved it meanwhile.
-func (h *Service) saveDefinitions(tx *store.Tx, seen map[string]models.ToolDefinition) error {
+// saveDefinitions stores changed definitions, compared again with the stored ones, which may have
+// been approved meanwhile.
+func (svc *Service) saveDefinitions(tx *store.Tx, seen map[string]models.ToolDefinition) error {
 	var list []models.ToolDefinition
-	for _, name := range slices.Sorted(maps.Keys(seen)) { // two replicas lock in one order
+	for _, name := range slices.Sorted(maps.Keys(seen)) { // replicas lock rows in the same order
 		k, err := tx.LockToolDefinition(seen[name].Server, name)
 		if errs.Is(err, errs.NotFound) {
 			continue // the upstream was removed
@@ -126,7 +126,7 @@ func (h *Service) saveDefinitions(tx *store.Tx, seen map[string]models.ToolDefin
 		if err != nil {
 			return err
 		}
-		d, changes := h.compareDefinition(k, seen[name])
+		d, changes := svc.compareDefinition(k, seen[name])
 		if !changes {
 			continue
 		}
@@ -141,11 +141,11 @@ func (h *Service) saveDefinitions(tx *store.Tx, seen map[string]models.ToolDefin
 	return tx.SaveToolDefinitions(list)
 }
 
-// Approve takes the definition that a quarantined tool has now for the right one. digest, if
-// it is not "", has to be that definition's: what was looked at is what is approved, else
-// errs.PreconditionFailed. A tool that is not quarantined stays as it is.
-func (h *Service) Approve(ctx context.Context, by models.Principal, server, name, digest string) (d models.ToolDefinition, err error) {
-	err = h.store.Write(ctx, func(tx *store.Tx) error {
+// Approve approves the current definition of a quarantined tool. A digest other than "" must be
+// that of the definition, so that the approved definition is the reviewed one, else the error is
+// errs.PreconditionFailed. A tool that is not quarantined stays unchanged.
+func (svc *Service) Approve(ctx context.Context, by models.Principal, server, name, digest string) (d models.ToolDefinition, err error) {
+	err = svc.store.Write(ctx, func(tx *store.Tx) error {
 		if d, err = tx.LockToolDefinition(server, name); err != nil {
 			return err
 		}
@@ -153,7 +153,7 @@ func (h *Service) Approve(ctx context.Context, by models.Principal, server, name
 			return nil
 		}
 		if digest != "" && digest != d.PendingDigest {
-			return errs.New(errs.PreconditionFailed, "the definition of %s has changed again: its digest is %s now, look at it once more", toolID(server, name), d.PendingDigest)
+			return errs.New(errs.PreconditionFailed, "the definition of %s has changed again: its digest is now %s, review it again", toolID(server, name), d.PendingDigest)
 		}
 		d.State, d.Digest, d.Definition, d.PendingDigest, d.Pending = models.ToolApproved, d.PendingDigest, d.Pending, "", nil
 		d.ApprovedAt, d.ApprovedBy = tx.Now(), by.Name
@@ -163,17 +163,17 @@ func (h *Service) Approve(ctx context.Context, by models.Principal, server, name
 		return tx.Emit(models.EventToolApproved, toolID(server, name), models.ToolChanged{Server: server, Tool: name, Digest: d.Digest, Actor: by.Name})
 	})
 	if err == nil {
-		h.refreshNow(context.WithoutCancel(ctx), server)
+		svc.refreshNow(context.WithoutCancel(ctx), server)
 	}
 	return d, err
 }
 
-// Classify says what a tool may do, in the place of its annotations; "" believes them again.
-func (h *Service) Classify(ctx context.Context, by models.Principal, server, name string, class models.ToolClass) (d models.ToolDefinition, err error) {
+// Classify sets the class of a tool instead of its annotations; "" uses the annotations again.
+func (svc *Service) Classify(ctx context.Context, by models.Principal, server, name string, class models.ToolClass) (d models.ToolDefinition, err error) {
 	if class != "" && !slices.Contains(models.ToolClasses(), class) {
 		return d, errs.New(errs.InvalidRequest, "class must be one of %v, not %q", models.ToolClasses(), clip(string(class)))
 	}
-	err = h.store.Write(ctx, func(tx *store.Tx) error {
+	err = svc.store.Write(ctx, func(tx *store.Tx) error {
 		if d, err = tx.LockToolDefinition(server, name); err != nil {
 			return err
 		}
@@ -184,7 +184,7 @@ func (h *Service) Classify(ctx context.Context, by models.Principal, server, nam
 		return tx.Emit(models.EventToolClassified, toolID(server, name), models.ToolChanged{Server: server, Tool: name, Digest: d.Digest, Class: class, Actor: by.Name})
 	})
 	if err == nil {
-		h.refreshNow(context.WithoutCancel(ctx), server)
+		svc.refreshNow(context.WithoutCancel(ctx), server)
 	}
 	return d, err
 }

@@ -10,8 +10,8 @@ import (
 	"comet/internal/errs"
 )
 
-// The names that failed calls have (AgentCards, “Codes d'erreur”, and in their manner). Those
-// of the sandbox are its own.
+// Codes of failed calls (AgentCards, “Codes d'erreur”, and further ones of the same form). The
+// sandbox has its own codes.
 const (
 	CodeToolNotFound     = "TOOL_NOT_FOUND"
 	CodePromptNotFound   = "PROMPT_NOT_FOUND"
@@ -25,41 +25,39 @@ const (
 	CodeInternal         = "INTERNAL_ERROR"
 )
 
-// Error is a call that failed otherwise than by the tool's own word.
+// Error is a call that failed for another reason than an error result of the tool.
 type Error struct {
-	// Code is the name of what went wrong.
+	// Code is the code of the failure.
 	Code string
 	// Message is a sentence for the caller.
 	Message string
-	// Details are further members of the answer, such as where it went wrong; nil for none.
+	// Details are further members of the error, nil for none.
 	Details map[string]any
-	// refused is that the call reached no tool.
+	// refused is true where the call reached no tool.
 	refused bool
-	// InvalidParameters is that a tool of comet's own was given what makes no sense: a door has an
-	// error of its protocol for that, where other failures are answers of tools.
+	// InvalidParameters is true for invalid input of one of comet's own tools. An API may have a
+	// protocol error for that, where other failures are results of tools.
 	InvalidParameters bool
 }
 
 func (e *Error) Error() string { return e.Code + ": " + e.Message }
 
-// newFailure is a call that reached its tool.
+// newFailure returns the error of a call that reached its tool.
 func newFailure(code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// newRefusal is a call that reached no tool.
+// newRefusal returns the error of a call that reached no tool.
 func newRefusal(code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...), refused: true}
 }
 
-// toolNotFound is the answer for a tool that is not there or that the caller may not see: it
-// does not say which.
+// toolNotFound is the error for a tool that does not exist or is hidden from the caller.
 func toolNotFound(name string) *Error {
 	return newRefusal(CodeToolNotFound, "there is no tool %q; find one with agentcards:search_tools", clip(name))
 }
 
-// toError turns an error of a verb into one for who calls a tool. What is ours to know
-// stays inside.
+// toError converts an error of the core to an error of a call. Internal details stay out of it.
 func toError(err error) *Error {
 	var out *Error
 	if errors.As(err, &out) {
@@ -76,14 +74,14 @@ func toError(err error) *Error {
 	case errs.Unavailable, errs.Busy, errs.NoAgent, errs.Timeout, errs.RateLimited:
 		return newRefusal(CodeUnavailable, "%s", message)
 	case errs.Internal:
-		return newFailure(CodeInternal, "comet failed; its log says why")
+		return newFailure(CodeInternal, "internal error; see the log of comet")
 	default:
 		return newFailure(CodeInvalidArguments, "%s", message)
 	}
 }
 
-// Result is the error as the answer to tools/call: a result with isError, so that the model
-// reads it (MCP, “Error Handling”).
+// Result returns the error as a result of tools/call with isError, so that the model reads it
+// (MCP, “Error Handling”).
 func (e *Error) Result() *mcp.CallToolResult {
 	inner := map[string]any{"code": e.Code, "message": e.Message}
 	for k, v := range e.Details {
@@ -95,7 +93,7 @@ func (e *Error) Result() *mcp.CallToolResult {
 	}
 }
 
-// detailOf is what a person may be told of an error of a verb.
+// detailOf returns the detail of an error that callers may see.
 func detailOf(err error) string {
 	e := errs.From(err)
 	if len(e.Fields) == 0 {

@@ -12,55 +12,55 @@ import (
 	"comet/models"
 )
 
-// policyOf returns what the caller may do, or why not.
-func (h *Service) policyOf(ctx context.Context, by Caller) (*policy, error) {
+// policyOf returns the policy of the caller, after a check of its scope.
+func (svc *Service) policyOf(ctx context.Context, by Caller) (*policy, error) {
 	if err := auth.Require(by.Principal, models.ScopeToolsCall); err != nil {
 		return nil, toError(err)
 	}
-	p, err := h.policies.get(ctx, by.Principal.TokenID)
+	p, err := svc.policies.get(ctx, by.Principal.TokenID)
 	if err != nil {
 		return nil, toError(err)
 	}
 	return p, nil
 }
 
-// MCPTool is a tool as tools/list shows it, under its listed name.
+// MCPTool is a tool as tools/list returns it, under its listed name.
 type MCPTool struct {
-	// Position is where it stands among all.
+	// Position sorts the tool among all.
 	Position string
 	Tool     *mcp.Tool
 }
 
-// MCPTools returns the tools that a client is shown that asks for all: comet's own, which say
-// what they are over, and those that are pinned, or all (Options.Expose).
-func (h *Service) MCPTools(ctx context.Context, by Caller) ([]MCPTool, error) {
-	may, err := h.policyOf(ctx, by)
+// MCPTools returns the tools that tools/list returns: comet's own and the pinned ones, or all
+// (Options.Expose).
+func (svc *Service) MCPTools(ctx context.Context, by Caller) ([]MCPTool, error) {
+	policy, err := svc.policyOf(ctx, by)
 	if err != nil {
 		return nil, err
 	}
-	visible := h.catalogue.Load().visible(may)
+	visible := svc.catalogue.Load().visible(policy)
 	servers := connectedServers(visible)
 	var out []MCPTool
 	for _, t := range visible {
-		if h.isListed(t) {
+		if svc.isListed(t) {
 			out = append(out, MCPTool{t.position(), listing(t, servers)})
 		}
 	}
 	return out, nil
 }
 
-// isListed reports whether a tool is shown to who asks for all.
-func (h *Service) isListed(t *tool) bool {
-	if h.opts.Expose == ExposeAll || t.builtin != nil && !t.hidden {
+// isListed reports whether MCPTools returns a tool.
+func (svc *Service) isListed(t *tool) bool {
+	if svc.opts.Expose == ExposeAll || t.builtin != nil && !t.hidden {
 		return true
 	}
-	return slices.ContainsFunc(h.opts.Pinned, func(name string) bool {
+	return slices.ContainsFunc(svc.opts.Pinned, func(name string) bool {
 		return name == t.id || name == t.listed || name == portable(t.server, t.name) || matchesPattern(name, t.id)
 	})
 }
 
-// listing is a tool as a client sees it: under its listed name, and comet's own with what
-// they are over.
+// listing returns the definition of a tool under its listed name. The descriptions of the
+// AgentCards tools name the connected servers.
 func listing(t *tool, servers string) *mcp.Tool {
 	d := *t.def
 	d.Name = t.listed
@@ -71,13 +71,13 @@ func listing(t *tool, servers string) *mcp.Tool {
 }
 
 // Tools returns up to limit tools that a token may call, of one server or of all (""), in the
-// order in which MCP lists them, behind the one whose place is after.
-func (h *Service) Tools(ctx context.Context, by models.Principal, server, after string, limit int) ([]ToolInfo, error) {
-	p, err := h.policies.get(ctx, by.TokenID)
+// order of MCPTools, after the position after.
+func (svc *Service) Tools(ctx context.Context, by models.Principal, server, after string, limit int) ([]ToolInfo, error) {
+	p, err := svc.policies.get(ctx, by.TokenID)
 	if err != nil {
 		return nil, err
 	}
-	list := slices.DeleteFunc(h.catalogue.Load().visible(p), func(t *tool) bool {
+	list := slices.DeleteFunc(svc.catalogue.Load().visible(p), func(t *tool) bool {
 		return server != "" && t.server != server || t.position() <= after
 	})
 	slices.SortFunc(list, func(a, b *tool) int { return strings.Compare(a.position(), b.position()) })
@@ -88,9 +88,9 @@ func (h *Service) Tools(ctx context.Context, by models.Principal, server, after 
 	return out, nil
 }
 
-// ToolInfo is a tool as doors other than MCP show it.
+// ToolInfo describes a tool for the REST API.
 type ToolInfo struct {
-	// Position is where it stands among all.
+	// Position sorts the tool among all.
 	Position    string
 	ID          string
 	Server      string
@@ -109,7 +109,7 @@ func (t *tool) info() ToolInfo {
 	}
 }
 
-// position is where a tool stands among all: comet's own come first.
+// position returns the sort key of a tool; comet's own tools come first.
 func (t *tool) position() string {
 	if t.builtin != nil {
 		return fmt.Sprintf("0 %02d", t.rank)
@@ -117,7 +117,7 @@ func (t *tool) position() string {
 	return "1 " + t.server + " " + t.name
 }
 
-// IsPosition reports whether a text may be the Place of a tool.
+// IsPosition reports whether a text has the form of a position.
 func IsPosition(text string) bool {
 	return strings.HasPrefix(text, "0 ") || strings.HasPrefix(text, "1 ")
 }

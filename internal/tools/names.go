@@ -4,38 +4,40 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strings"
+
+	"comet/internal/words"
 )
 
-// The servers that comet is itself.
+// The servers of comet's own tools.
 const (
-	// agentCardsServer has the tools of the document (AgentCards, “Meta-Tools”).
+	// agentCardsServer has the tools of AgentCards (“Meta-Tools”).
 	agentCardsServer = "agentcards"
-	// cometServer has those that lead to agents.
+	// cometServer has the tools for tasks.
 	cometServer = "comet"
 )
 
-// maxListedName is how long a listed name may be: what the strictest of the common clients take.
+// maxListedName is the longest listed name, which is the limit of the strictest common clients.
 const maxListedName = 64
 
-// NameStyle is how tools are listed. Every form can be called, whichever is listed.
+// NameStyle is the form of listed names. Tools can be called by every form.
 type NameStyle string
 
-// The styles of names.
+// Name styles.
 const (
-	// NamesPortable lists serverId__toolName, in letters, digits, _ and -.
+	// NamesPortable lists serverId__toolName in letters, digits, _ and -.
 	NamesPortable NameStyle = "portable"
-	// NamesDocumented lists serverId:toolName, as the document writes them.
+	// NamesDocumented lists serverId:toolName, the form of AgentCards.
 	NamesDocumented NameStyle = "documented"
 )
 
-// toolID is what a tool is called inside: serverId:toolName.
+// toolID returns the id of a tool: serverId:toolName.
 func toolID(server, tool string) string { return server + ":" + tool }
 
-// splitID cuts the id of a tool. The server's id has no colon.
+// splitID splits the id of a tool; a server's id has no colon.
 func splitID(id string) (server, tool string, ok bool) { return strings.Cut(id, ":") }
 
-// portable is the listed name of a tool. One with characters that clients refuse, or too
-// long, gets them replaced and ends in a digest, so that two never meet.
+// portable returns the portable name of a tool. In a name that is too long or has other
+// characters, these are replaced and a digest is appended, so that names stay unique.
 func portable(server, tool string) string {
 	name := server + "__" + tool
 	clean := strings.Map(func(r rune) rune {
@@ -52,7 +54,7 @@ func portable(server, tool string) string {
 	return clean[:min(len(clean), maxListedName-len(tail))] + tail
 }
 
-// listed is the name a tool is listed with.
+// listed returns the listed name of a tool.
 func (s NameStyle) listed(server, tool string) string {
 	if s == NamesDocumented {
 		return toolID(server, tool)
@@ -60,5 +62,28 @@ func (s NameStyle) listed(server, tool string) string {
 	return portable(server, tool)
 }
 
-// splitListed cuts a listed name. The server's id has no underscore.
+// splitListed splits a portable name; a server's id has no underscore.
 func splitListed(name string) (server, tool string, ok bool) { return strings.Cut(name, "__") }
+
+func clip(s string) string { return words.Clip(s) }
+
+// truncate returns the first limit bytes of a text.
+func truncate(s string, most int) string {
+	if len(s) > most {
+		return s[:most]
+	}
+	return s
+}
+
+func orElse(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+// shortDigest returns a short digest that makes a name unique.
+func shortDigest(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:3])
+}

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -18,14 +20,14 @@ import (
 	"comet/store"
 )
 
-// policyTTL is how long a token's policy is not looked up again: like the token itself, a
-// change on another replica counts within a second.
+// policyTTL is how long a token's policy is cached: a change on another replica takes effect
+// within a second.
 const policyTTL = 750 * time.Millisecond
 
-// maxPolicies bounds how many policies are remembered.
+// maxPolicies is the size of the cache.
 const maxPolicies = 10_000
 
-// policyCache knows what tokens may do with tools.
+// policyCache caches the tool policies of tokens.
 type policyCache struct {
 	store *store.Store
 	clock func() time.Time
@@ -45,7 +47,7 @@ func newPolicyCache(s *store.Store, clock func() time.Time) *policyCache {
 	return &policyCache{store: s, clock: clock, known: known}
 }
 
-// get returns the policy of a token, one that allows everything where it has none.
+// get returns the policy of a token; a token without one may call everything.
 func (p *policyCache) get(ctx context.Context, tokenID string) (*policy, error) {
 	now := p.clock()
 	if r, ok := p.known.Get(tokenID); ok && now.Before(r.until) {
@@ -60,18 +62,18 @@ func (p *policyCache) get(ctx context.Context, tokenID string) (*policy, error) 
 	return out, nil
 }
 
-// invalidate has the next call look at the store again.
+// invalidate removes a policy from the cache.
 func (p *policyCache) invalidate(tokenID string) { p.known.Remove(tokenID) }
 
 // policy decides which calls a token may make.
 type policy struct{ models.ToolPolicy }
 
-// allowsTool reports whether a token may call a tool at all, with some arguments.
+// allowsTool reports whether a token may call a tool with any arguments.
 func (p *policy) allowsTool(server, tool string, class models.ToolClass) bool {
 	if uri, ok := strings.CutPrefix(tool, resourcePrefix); ok && hasEscapedParentSegment(uri) && len(p.Allow)+len(p.Deny) > 0 {
-		return false // it says another place than it means, and rules go by what it says
+		return false // rules match the URI as written, which here is not the resource it reads
 	}
-	if isAgentCards(server) { // and what they do is asked for itself
+	if isAgentCards(server) { // calls from code are checked on their own
 		return !slices.ContainsFunc(p.Deny, func(r models.ToolRule) bool { return len(r.Arguments) == 0 && ruleMatches(r, server, tool) })
 	}
 	if len(p.Classes) > 0 && !slices.Contains(p.Classes, class) {
@@ -83,12 +85,11 @@ func (p *policy) allowsTool(server, tool string, class models.ToolClass) bool {
 	return !slices.ContainsFunc(p.Deny, func(r models.ToolRule) bool { return len(r.Arguments) == 0 && ruleMatches(r, server, tool) })
 }
 
-// isAgentCards reports whether the tools of a server do nothing but what the policy allows: the
-// search names, and code calls, what its token may call. They are for every token but one
-// that is denied them.
+// isAgentCards reports whether a server has the search and the code tools. They reach only tools
+// that the policy allows, so every token may use them unless they are denied.
 func isAgentCards(server string) bool { return server == agentCardsServer }
 
-// allowsServer reports whether a token may call anything of a server.
+// allowsServer reports whether a token may call any tool of a server.
 func (p *policy) allowsServer(server string) bool {
 	on := func(r models.ToolRule) bool {
 		pattern, _, _ := strings.Cut(r.Tool, ":")
@@ -101,7 +102,7 @@ func (p *policy) allowsServer(server string) bool {
 	return (len(p.Allow) == 0 || slices.ContainsFunc(p.Allow, on)) && !slices.ContainsFunc(p.Deny, all)
 }
 
-// allowsArguments reports whether a tool that a token is shown may be called with arguments.
+// allowsArguments reports whether a visible tool may be called with arguments.
 func (p *policy) allowsArguments(server, tool string, args json.RawMessage) bool {
 	if !p.hasArgumentRules() {
 		return true
@@ -125,13 +126,14 @@ func (p *policy) hasArgumentRules() bool {
 	return slices.ContainsFunc(p.Allow, has) || slices.ContainsFunc(p.Deny, has)
 }
 
-// ruleMatches reports whether a rule is about a tool.
+// ruleMatches reports whether a rule applies to a tool.
 func ruleMatches(r models.ToolRule, server, tool string) bool {
 	onServer, onTool, both := strings.Cut(r.Tool, ":")
 	return matchesPattern(onServer, server) && (!both || matchesPattern(onTool, tool))
 }
 
-// hasEscapedParentSegment is climbs also where the dots or the slashes are escaped, once or twice.
+// hasEscapedParentSegment reports whether a URI has a ".." segment, also where dots or slashes
+// are escaped once or twice.
 func hasEscapedParentSegment(uri string) bool {
 	for range 3 {
 		if hasParentSegment(uri) {
@@ -146,14 +148,13 @@ func hasEscapedParentSegment(uri string) bool {
 	return hasParentSegment(uri)
 }
 
-// arguments are the values of a call by their paths. A list's values all lie at the list's
-// own path.
+// arguments are the values of a call by path. The values of a list are at the path of the list.
 type arguments map[string][]string
 
-// argumentValues reads what a call was given. ok is false where it cannot be read, or can be
-// read in two ways: a name that comes twice means the one to us and the other to a tool.
+// argumentValues decodes the arguments of a call. ok is false for invalid JSON and for duplicate
+// names, which a tool may read differently.
 func argumentValues(args json.RawMessage) (out arguments, ok bool) {
-	if jsontext.Value(args).IsValid() { // which refuses names that come twice
+	if jsontext.Value(args).IsValid() { // rejects duplicate names
 		text := json.NewDecoder(bytes.NewReader(args))
 		text.UseNumber()
 		var v map[string]any
@@ -183,14 +184,13 @@ func (a arguments) add(at string, v any) {
 	case string:
 		a[at] = append(a[at], v)
 	default:
-		text, _ := json.Marshal(v) // of what was JSON
+		text, _ := json.Marshal(v) // never fails for decoded JSON
 		a[at] = append(a[at], string(text))
 	}
 }
 
-// allMatch reports whether every value at every path matches its pattern, and there is one. A
-// value that climbs with .. matches no pattern that does not: what it means is another
-// place than it says.
+// allMatch reports whether every path has values and all of them match its pattern. A value with
+// ".." matches only a pattern with "..".
 func (a arguments) allMatch(patterns map[string]string) bool {
 	for at, pattern := range patterns {
 		if len(a[at]) == 0 {
@@ -205,7 +205,8 @@ func (a arguments) allMatch(patterns map[string]string) bool {
 	return true
 }
 
-// anyMatch reports whether at every path a value matches, as it is or with . and .. taken away.
+// anyMatch reports whether every path has a value that matches its pattern, as it is or cleaned
+// of "." and "..".
 func (a arguments) anyMatch(patterns map[string]string) bool {
 	for at, pattern := range patterns {
 		if !slices.ContainsFunc(a[at], func(v string) bool { return matchesPattern(pattern, v) || matchesPattern(pattern, path.Clean(v)) }) {
@@ -219,8 +220,8 @@ func hasParentSegment(v string) bool {
 	return slices.Contains(strings.FieldsFunc(v, func(r rune) bool { return r == '/' || r == '\\' }), "..")
 }
 
-// matchesPattern reports whether a text is what a pattern says: * stands for any characters, also
-// none, and ? for one byte. It takes time in proportion to both lengths.
+// matchesPattern reports whether a text matches a pattern: * stands for any characters or none, ?
+// for one byte. Its time is proportional to the product of both lengths.
 func matchesPattern(pattern, text string) bool {
 	p, t, star, retry := 0, 0, -1, 0
 	for t < len(text) {
@@ -242,4 +243,49 @@ func matchesPattern(pattern, text string) bool {
 		p++
 	}
 	return p == len(pattern)
+}
+
+// Policy returns a token's policy, or errs.NotFound where it has none.
+func (svc *Service) Policy(ctx context.Context, tokenID string) (models.ToolPolicy, error) {
+	p, err := svc.store.ToolPolicy(ctx, tokenID)
+	if errs.Is(err, errs.NotFound) {
+		if _, err := svc.store.Token(ctx, tokenID); errs.Is(err, errs.NotFound) {
+			return p, errs.New(errs.NotFound, "there is no token %q", clip(tokenID))
+		}
+		err = errs.New(errs.NotFound, "the token %q has no tool policy: it may call all tools", clip(tokenID))
+	}
+	return p, err
+}
+
+// SetPolicy sets the policy of a token.
+func (svc *Service) SetPolicy(ctx context.Context, by models.Principal, tokenID string, p models.ToolPolicy) error {
+	if err := checkRules(p); err != nil {
+		return err
+	}
+	err := svc.store.Write(ctx, func(tx *store.Tx) error { return tx.SaveToolPolicy(tokenID, p, by.Name) })
+	svc.policies.invalidate(tokenID)
+	return err
+}
+
+// checkRules rejects rules that can match nothing, because a deny rule with a mistake would deny
+// nothing.
+func checkRules(p models.ToolPolicy) error {
+	var v errs.Violations
+	id := regexp.MustCompile(`^[A-Za-z0-9*?-]+$`)
+	for name, list := range map[string][]models.ToolRule{"allow": p.Allow, "deny": p.Deny} {
+		for i, r := range list {
+			if server, _, _ := strings.Cut(r.Tool, ":"); !id.MatchString(server) {
+				v.Add(errs.InvalidRequest, fmt.Sprintf("/%s/%d/tool", name, i), "pattern",
+					"%q matches no server: write serverId:toolName, or a server's id, with * and ? as wildcards", clip(r.Tool))
+			}
+		}
+	}
+	return v.Err()
+}
+
+// DeletePolicy deletes the policy of a token.
+func (svc *Service) DeletePolicy(ctx context.Context, tokenID string) error {
+	err := svc.store.Write(ctx, func(tx *store.Tx) error { return tx.DeleteToolPolicy(tokenID) })
+	svc.policies.invalidate(tokenID)
+	return err
 }

@@ -9,17 +9,17 @@ import (
 	"comet/models"
 )
 
-// Prompt gets a prompt by any of its names.
-func (h *Service) Prompt(ctx context.Context, by Caller, p *mcp.GetPromptParams) (out *mcp.GetPromptResult, err error) {
-	server, name, err := h.findPrompt(ctx, by, p.Name)
+// Prompt returns a prompt by any of its names.
+func (svc *Service) Prompt(ctx context.Context, by Caller, p *mcp.GetPromptParams) (out *mcp.GetPromptResult, err error) {
+	server, name, err := svc.findPrompt(ctx, by, p.Name)
 	if err != nil {
 		return nil, err
 	}
-	args, _ := json.Marshal(p.Arguments) // of strings
-	err = h.forwardRequest(ctx, by, server, promptPrefix+name, args, func(ctx context.Context) (texts []string, err error) {
-		out, err = h.upstreams.GetPrompt(ctx, server, name, p.Arguments, nil)
+	args, _ := json.Marshal(p.Arguments) // never fails for strings
+	err = svc.forwardRequest(ctx, by, server, promptPrefix+name, args, func(ctx context.Context) (texts []string, err error) {
+		out, err = svc.upstreams.GetPrompt(ctx, server, name, p.Arguments, nil)
 		if err != nil {
-			return nil, h.upstreamError(p.Name, err)
+			return nil, svc.upstreamError(p.Name, err)
 		}
 		out.Meta = metaWithoutServerInfo(out.Meta)
 		for _, m := range out.Messages {
@@ -33,14 +33,14 @@ func (h *Service) Prompt(ctx context.Context, by Caller, p *mcp.GetPromptParams)
 }
 
 // findPrompt finds a prompt by any of its names.
-func (h *Service) findPrompt(ctx context.Context, by Caller, name string) (server, bare string, err error) {
-	may, err := h.policyOf(ctx, by)
+func (svc *Service) findPrompt(ctx context.Context, by Caller, name string) (server, bare string, err error) {
+	policy, err := svc.policyOf(ctx, by)
 	if err != nil {
 		return "", "", err
 	}
-	for _, id := range h.catalogue.Load().servers {
-		for _, p := range h.upstreams.Prompts(id) {
-			if (name == toolID(id, p.Name) || name == portable(id, p.Name)) && may.allowsTool(id, promptPrefix+p.Name, models.ToolRead) {
+	for _, id := range svc.catalogue.Load().servers {
+		for _, p := range svc.upstreams.Prompts(id) {
+			if (name == toolID(id, p.Name) || name == portable(id, p.Name)) && policy.allowsTool(id, promptPrefix+p.Name, models.ToolRead) {
 				return id, p.Name, nil
 			}
 		}
@@ -48,26 +48,26 @@ func (h *Service) findPrompt(ctx context.Context, by Caller, name string) (serve
 	return "", "", newRefusal(CodePromptNotFound, "there is no prompt %q", clip(name))
 }
 
-// Complete has the upstream of a prompt or of a resource's template complete an argument.
-func (h *Service) Complete(ctx context.Context, by Caller, p *mcp.CompleteParams) (out *mcp.CompleteResult, err error) {
+// Complete completes an argument of a prompt or a resource template at its upstream.
+func (svc *Service) Complete(ctx context.Context, by Caller, p *mcp.CompleteParams) (out *mcp.CompleteResult, err error) {
 	server, sent := "", *p
 	ref := *p.Ref
 	name := ""
 	if ref.Type == "ref/prompt" {
-		server, ref.Name, err = h.findPrompt(ctx, by, ref.Name)
+		server, ref.Name, err = svc.findPrompt(ctx, by, ref.Name)
 		name = promptPrefix + ref.Name
 	} else {
-		server, err = h.templateServer(ctx, by, ref.URI)
+		server, err = svc.templateServer(ctx, by, ref.URI)
 		name = resourcePrefix + ref.URI
 	}
 	if err != nil {
 		return nil, err
 	}
 	sent.Ref, sent.Meta = &ref, nil
-	args, _ := json.Marshal(map[string]string{p.Argument.Name: p.Argument.Value}) // of strings
-	err = h.forwardRequest(ctx, by, server, name, args, func(ctx context.Context) (texts []string, err error) {
-		if out, err = h.upstreams.Complete(ctx, server, &sent, nil); err != nil {
-			return nil, h.upstreamError(ref.Name+ref.URI, err)
+	args, _ := json.Marshal(map[string]string{p.Argument.Name: p.Argument.Value}) // never fails for strings
+	err = svc.forwardRequest(ctx, by, server, name, args, func(ctx context.Context) (texts []string, err error) {
+		if out, err = svc.upstreams.Complete(ctx, server, &sent, nil); err != nil {
+			return nil, svc.upstreamError(ref.Name+ref.URI, err)
 		}
 		return out.Completion.Values, nil
 	})

@@ -3,61 +3,62 @@ package tools
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
+	"sync"
 
+	"github.com/google/uuid"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/yosida95/uritemplate/v3"
 
 	"comet/models"
 )
 
-// Resources and prompts of upstreams pass through as they are. A policy that names tools
-// names them too: the resource file:///a of the server fs is the tool fs:resource:file:///a,
-// the prompt p is fs:prompt:p, and both are of the class read.
+// Resources and prompts of upstreams are forwarded unchanged. Policies apply to them as to tools:
+// the resource file:///a of the server fs is the tool fs:resource:file:///a, the prompt p is
+// fs:prompt:p, and both have the class read.
 const (
 	resourcePrefix = "resource:"
 	promptPrefix   = "prompt:"
 )
 
-// ServerItem is something of an upstream.
+// ServerItem is a resource, a template or a prompt of an upstream.
 type ServerItem[T any] struct {
 	Server string
 	Item   T
 }
 
-// Resources returns those of all upstreams that the caller may see, in the order of the
-// upstreams.
-func (h *Service) Resources(ctx context.Context, by Caller) ([]ServerItem[*mcp.Resource], error) {
-	return collectItems(ctx, h, by, h.upstreams.Resources, func(r *mcp.Resource) string { return resourcePrefix + r.URI })
+// Resources returns the resources of all upstreams that the caller may see, sorted by upstream.
+func (svc *Service) Resources(ctx context.Context, by Caller) ([]ServerItem[*mcp.Resource], error) {
+	return collectItems(ctx, svc, by, svc.upstreams.Resources, func(r *mcp.Resource) string { return resourcePrefix + r.URI })
 }
 
-// ResourceTemplates is Resources for templates.
-func (h *Service) ResourceTemplates(ctx context.Context, by Caller) ([]ServerItem[*mcp.ResourceTemplate], error) {
-	return collectItems(ctx, h, by, h.upstreams.ResourceTemplates, func(r *mcp.ResourceTemplate) string { return resourcePrefix + r.URITemplate })
+// ResourceTemplates returns the resource templates, like Resources.
+func (svc *Service) ResourceTemplates(ctx context.Context, by Caller) ([]ServerItem[*mcp.ResourceTemplate], error) {
+	return collectItems(ctx, svc, by, svc.upstreams.ResourceTemplates, func(r *mcp.ResourceTemplate) string { return resourcePrefix + r.URITemplate })
 }
 
-// Prompts is Resources for prompts. Each has the name it is listed with: its upstream's id
-// comes before its own, as with a tool.
-func (h *Service) Prompts(ctx context.Context, by Caller) ([]ServerItem[*mcp.Prompt], error) {
-	list, err := collectItems(ctx, h, by, h.upstreams.Prompts, func(p *mcp.Prompt) string { return promptPrefix + p.Name })
+// Prompts returns the prompts, like Resources, under their listed names with the upstream's id.
+func (svc *Service) Prompts(ctx context.Context, by Caller) ([]ServerItem[*mcp.Prompt], error) {
+	list, err := collectItems(ctx, svc, by, svc.upstreams.Prompts, func(p *mcp.Prompt) string { return promptPrefix + p.Name })
 	for i, o := range list {
 		named := *o.Item
-		named.Name = h.opts.Names.listed(o.Server, o.Item.Name)
+		named.Name = svc.opts.Names.listed(o.Server, o.Item.Name)
 		list[i].Item = &named
 	}
 	return list, err
 }
 
-// collectItems returns what all upstreams have of something and the caller may see.
-func collectItems[T any](ctx context.Context, h *Service, by Caller, of func(id string) []T, name func(T) string) ([]ServerItem[T], error) {
-	may, err := h.policyOf(ctx, by)
+// collectItems returns the items of all upstreams that the caller may see.
+func collectItems[T any](ctx context.Context, svc *Service, by Caller, of func(id string) []T, name func(T) string) ([]ServerItem[T], error) {
+	policy, err := svc.policyOf(ctx, by)
 	if err != nil {
 		return nil, err
 	}
 	var out []ServerItem[T]
-	for _, id := range h.catalogue.Load().servers {
+	for _, id := range svc.catalogue.Load().servers {
 		for _, v := range of(id) {
-			if may.allowsTool(id, name(v), models.ToolRead) {
+			if policy.allowsTool(id, name(v), models.ToolRead) {
 				out = append(out, ServerItem[T]{id, v})
 			}
 		}
@@ -65,18 +66,18 @@ func collectItems[T any](ctx context.Context, h *Service, by Caller, of func(id 
 	return out, nil
 }
 
-// ReadResource reads one, from the first upstream that has it or a template for it. What went
-// wrong is an *Error, as with a call.
-func (h *Service) ReadResource(ctx context.Context, by Caller, uri string) (out *mcp.ReadResourceResult, err error) {
-	server, err := h.resourceServer(ctx, by, uri)
+// ReadResource reads a resource from the first upstream that has it or a template for it. The
+// error is an *Error, as with Call.
+func (svc *Service) ReadResource(ctx context.Context, by Caller, uri string) (out *mcp.ReadResourceResult, err error) {
+	server, err := svc.resourceServer(ctx, by, uri)
 	if err != nil {
 		return nil, err
 	}
-	args, _ := json.Marshal(map[string]string{"uri": uri}) // of a string
-	err = h.forwardRequest(ctx, by, server, resourcePrefix+uri, args, func(ctx context.Context) (texts []string, err error) {
-		out, err = h.upstreams.ReadResource(ctx, server, uri, nil)
+	args, _ := json.Marshal(map[string]string{"uri": uri}) // never fails for strings
+	err = svc.forwardRequest(ctx, by, server, resourcePrefix+uri, args, func(ctx context.Context) (texts []string, err error) {
+		out, err = svc.upstreams.ReadResource(ctx, server, uri, nil)
 		if err != nil {
-			return nil, h.upstreamError(uri, err)
+			return nil, svc.upstreamError(uri, err)
 		}
 		out.Meta = metaWithoutServerInfo(out.Meta)
 		for _, c := range out.Contents {
@@ -87,55 +88,116 @@ func (h *Service) ReadResource(ctx context.Context, by Caller, uri string) (out 
 	return out, err
 }
 
-// resourceServer finds the upstream that has a resource.
-func (h *Service) resourceServer(ctx context.Context, by Caller, uri string) (string, error) {
-	may, err := h.policyOf(ctx, by)
+// resourceServer returns the upstream that has a resource.
+func (svc *Service) resourceServer(ctx context.Context, by Caller, uri string) (string, error) {
+	policy, err := svc.policyOf(ctx, by)
 	if err != nil {
 		return "", err
 	}
-	servers := slices.DeleteFunc(slices.Clone(h.catalogue.Load().servers), func(id string) bool {
-		return !may.allowsTool(id, resourcePrefix+uri, models.ToolRead)
+	servers := slices.DeleteFunc(slices.Clone(svc.catalogue.Load().servers), func(id string) bool {
+		return !policy.allowsTool(id, resourcePrefix+uri, models.ToolRead)
 	})
 	for _, id := range servers {
-		if slices.ContainsFunc(h.upstreams.Resources(id), func(r *mcp.Resource) bool { return r.URI == uri }) {
+		if slices.ContainsFunc(svc.upstreams.Resources(id), func(r *mcp.Resource) bool { return r.URI == uri }) {
 			return id, nil
 		}
 	}
 	for _, id := range servers {
-		if slices.ContainsFunc(h.upstreams.ResourceTemplates(id), func(r *mcp.ResourceTemplate) bool { return matchesTemplate(r.URITemplate, uri) }) {
+		if slices.ContainsFunc(svc.upstreams.ResourceTemplates(id), func(r *mcp.ResourceTemplate) bool { return matchesTemplate(r.URITemplate, uri) }) {
 			return id, nil
 		}
 	}
 	return "", resourceNotFound(uri)
 }
 
-// templateServer finds the upstream that has a template, or the resource.
-func (h *Service) templateServer(ctx context.Context, by Caller, uri string) (string, error) {
-	may, err := h.policyOf(ctx, by)
+// templateServer returns the upstream that has a template or a resource.
+func (svc *Service) templateServer(ctx context.Context, by Caller, uri string) (string, error) {
+	policy, err := svc.policyOf(ctx, by)
 	if err != nil {
 		return "", err
 	}
-	for _, id := range h.catalogue.Load().servers {
-		if may.allowsTool(id, resourcePrefix+uri, models.ToolRead) &&
-			slices.ContainsFunc(h.upstreams.ResourceTemplates(id), func(r *mcp.ResourceTemplate) bool { return r.URITemplate == uri }) {
+	for _, id := range svc.catalogue.Load().servers {
+		if policy.allowsTool(id, resourcePrefix+uri, models.ToolRead) &&
+			slices.ContainsFunc(svc.upstreams.ResourceTemplates(id), func(r *mcp.ResourceTemplate) bool { return r.URITemplate == uri }) {
 			return id, nil
 		}
 	}
-	return h.resourceServer(ctx, by, uri)
+	return svc.resourceServer(ctx, by, uri)
 }
 
-// resourceNotFound is the answer for a resource that is not there or that the caller may not see.
+// resourceNotFound is the error for a resource that does not exist or is hidden from the caller.
 func resourceNotFound(uri string) *Error {
 	e := newRefusal(CodeResourceNotFound, "there is no resource %q", clip(uri))
 	e.Details = map[string]any{"uri": clip(uri)}
 	return e
 }
 
-// matchesTemplate reports whether a URI may be made of a template (RFC 6570).
+// matchesTemplate reports whether a URI matches a template (RFC 6570).
 func matchesTemplate(template, uri string) bool {
 	t, err := uritemplate.New(template)
 	if err != nil {
 		return false
 	}
 	return t.Regexp().MatchString(uri)
+}
+
+// SubscribeResource sends updates of a resource to Options.OnChange until end is called; end may
+// be called twice. Upstreams count the subscriptions of all APIs. The error is an *Error.
+func (svc *Service) SubscribeResource(ctx context.Context, by Caller, uri string) (end func(context.Context), err error) {
+	server, err := svc.resourceServer(ctx, by, uri)
+	if err != nil {
+		return nil, err
+	}
+	svc.subscribing.Lock()
+	defer svc.subscribing.Unlock()
+	if err := svc.upstreams.Subscribe(ctx, server, uri); err != nil {
+		return nil, toError(svc.upstreamError(uri, err))
+	}
+	var once sync.Once
+	return func(ctx context.Context) { once.Do(func() { svc.unsubscribe(ctx, server, uri) }) }, nil
+}
+
+func (svc *Service) unsubscribe(ctx context.Context, server, uri string) {
+	svc.subscribing.Lock()
+	defer svc.subscribing.Unlock()
+	if err := svc.upstreams.Unsubscribe(context.WithoutCancel(ctx), server, uri); err != nil {
+		svc.log.Debug("unsubscribe from a resource", "upstream", server, "error", err)
+	}
+}
+
+// forwardRequest executes a request that is not a tool call with the same checks: tokens are
+// reserved and the audit log records it. fn returns the texts that a model reads.
+func (svc *Service) forwardRequest(ctx context.Context, by Caller, server, name string, args json.RawMessage, fn func(context.Context) ([]string, error)) error {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return err
+	}
+	c := &call{id: id.String(), at: svc.opts.Clock(), by: by, args: args, tool: &tool{server: server, name: truncate(name, models.MaxToolPattern), class: models.ToolRead}}
+	p, err := svc.policyOf(ctx, by)
+	if err != nil {
+		return err
+	}
+	if !p.allowsArguments(server, name, args) {
+		return svc.recordRefusal(c, name, newRefusal(CodePermissionDenied, "the token %q may not request %s with these arguments", by.Principal.Name, clip(name)))
+	}
+	reserved := estimateTokens(len(args))
+	payer, err := svc.prepaid.Reserve(ctx, by.payer(), reserved)
+	if err != nil {
+		return toError(svc.recordRefusal(c, name, err))
+	}
+	texts, err := withRecovery(svc, c, func() ([]string, error) { return fn(ctx) })
+	size := 0
+	for _, t := range texts {
+		size += len(t)
+	}
+	estimate := reserved
+	if size > 0 {
+		estimate += estimateTokens(size)
+	}
+	payer.finishCall(reserved, estimate, svc.opts.Clock())
+	svc.finish(c, callRecord{ToolCall: svc.auditRecord(c, nil, err), texts: append([]string{string(args)}, texts...), payer: payer, estimate: estimate})
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return toError(err)
+	}
+	return err
 }

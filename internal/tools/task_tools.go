@@ -16,12 +16,12 @@ import (
 
 const (
 	taskSchema = `{"type":"object","properties":{
-"capabilities":{"type":"array","items":{"type":"string"},"maxItems":16,"description":"What the agent must be able to do"},
-"agent_id":{"type":"string","description":"The one agent that shall do it"},
-"parameters":{"type":"object","description":"What the agent is given"},
-"budget":{"type":"integer","minimum":1,"description":"How many tokens it may use"},
+"capabilities":{"type":"array","items":{"type":"string"},"maxItems":16,"description":"Required capabilities of the agent"},
+"agent_id":{"type":"string","description":"The agent, instead of any with the capabilities"},
+"parameters":{"type":"object","description":"Input of the task"},
+"budget":{"type":"integer","minimum":1,"description":"Maximum tokens of the task"},
 "priority":{"type":"integer","minimum":0,"maximum":3,"default":1},
-"request_id":{"type":"string","maxLength":128,"description":"Makes the task once, however often it is submitted"},
+"request_id":{"type":"string","maxLength":128,"description":"Idempotency key: a repeated submission returns the same task"},
 "wait_seconds":{"type":"number","minimum":0,"maximum":300,"default":30,"description":"How long to wait for the result"}},
 "additionalProperties":false}`
 	statusSchema = `{"type":"object","properties":{
@@ -39,8 +39,7 @@ const (
 "wait_seconds":{"type":"number","minimum":0,"maximum":300,"default":30}},
 "required":["task_id","answer"],"additionalProperties":false}`
 
-	// maxWait is how long a call may wait for a task, in seconds, and defaultWait how long
-	// it does.
+	// maxWait is the longest wait of a call for a task in seconds, and defaultWait the default.
 	maxWait, defaultWait = 300, 30
 )
 
@@ -54,8 +53,8 @@ type taskDraft struct {
 	WaitSeconds  *float64        `json:"wait_seconds"`
 }
 
-// submitTask is comet:submit_task.
-func (h *Service) submitTask(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
+// submitTask executes comet:submit_task.
+func (svc *Service) submitTask(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	var d taskDraft
 	if err := c.decodeArguments(&d); err != nil {
 		return nil, err
@@ -68,7 +67,7 @@ func (h *Service) submitTask(ctx context.Context, c *call) (*mcp.CallToolResult,
 		return nil, badParameters("%s: %s", c.tool.id, detailOf(err))
 	}
 	sub := orchestrator.Submission{Capabilities: d.Capabilities, Parameters: d.Parameters, Budget: d.Budget, Priority: models.DefaultPriority}
-	if c.by.TraceID != "" { // the task goes on with the trace, below this call
+	if c.by.TraceID != "" { // the task is a child span of this call
 		sub.Traceparent = "00-" + c.by.TraceID + "-" + strings.ReplaceAll(c.id, "-", "")[16:] + "-01"
 	}
 	if d.AgentID != nil {
@@ -80,7 +79,7 @@ func (h *Service) submitTask(ctx context.Context, c *call) (*mcp.CallToolResult,
 	if d.RequestID != nil {
 		sub.RequestID = *d.RequestID
 	}
-	made, err := h.orchestrator.Submit(ctx, c.by.Principal, sub, nil)
+	made, err := svc.orchestrator.Submit(ctx, c.by.Principal, sub, nil)
 	switch errs.CodeOf(err) {
 	case errs.UnsupportedWork, errs.InvalidRequest:
 		return nil, newRefusal(CodeInvalidArguments, "%s", detailOf(err))
@@ -88,11 +87,11 @@ func (h *Service) submitTask(ctx context.Context, c *call) (*mcp.CallToolResult,
 	if err != nil {
 		return nil, err
 	}
-	return h.awaitTask(ctx, c, made.Task, wait)
+	return svc.awaitTask(ctx, c, made.Task, wait)
 }
 
-// taskStatus is comet:task_status.
-func (h *Service) taskStatus(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
+// taskStatus executes comet:task_status.
+func (svc *Service) taskStatus(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	var d struct {
 		TaskID      string   `json:"task_id"`
 		WaitSeconds *float64 `json:"wait_seconds"`
@@ -104,15 +103,15 @@ func (h *Service) taskStatus(ctx context.Context, c *call) (*mcp.CallToolResult,
 	if err != nil {
 		return nil, err
 	}
-	t, err := h.visibleTask(ctx, c, d.TaskID)
+	t, err := svc.visibleTask(ctx, c, d.TaskID)
 	if err != nil {
 		return nil, err
 	}
-	return h.awaitTask(ctx, c, t, wait)
+	return svc.awaitTask(ctx, c, t, wait)
 }
 
-// cancelTask is comet:cancel_task.
-func (h *Service) cancelTask(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
+// cancelTask executes comet:cancel_task.
+func (svc *Service) cancelTask(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	var d struct {
 		TaskID string `json:"task_id"`
 		Reason string `json:"reason"`
@@ -120,19 +119,19 @@ func (h *Service) cancelTask(ctx context.Context, c *call) (*mcp.CallToolResult,
 	if err := c.decodeArguments(&d); err != nil {
 		return nil, err
 	}
-	t, err := h.taskToChange(ctx, c, d.TaskID)
+	t, err := svc.taskToChange(ctx, c, d.TaskID)
 	if err != nil {
 		return nil, err
 	}
-	t, err = h.orchestrator.Cancel(ctx, t.ID, orElse(d.Reason, "cancelled over MCP"), nil)
+	t, err = svc.orchestrator.Cancel(ctx, t.ID, orElse(d.Reason, "cancelled over MCP"), nil)
 	if err != nil {
 		return nil, err
 	}
-	return h.awaitTask(ctx, c, t, 0)
+	return svc.awaitTask(ctx, c, t, 0)
 }
 
-// answerTask is comet:answer_task.
-func (h *Service) answerTask(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
+// answerTask executes comet:answer_task.
+func (svc *Service) answerTask(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 	var d struct {
 		TaskID      string   `json:"task_id"`
 		Answer      string   `json:"answer"`
@@ -145,22 +144,22 @@ func (h *Service) answerTask(ctx context.Context, c *call) (*mcp.CallToolResult,
 	if err != nil {
 		return nil, err
 	}
-	t, err := h.taskToChange(ctx, c, d.TaskID)
+	t, err := svc.taskToChange(ctx, c, d.TaskID)
 	if err != nil {
 		return nil, err
 	}
-	if t, err = h.orchestrator.Reply(ctx, t.ID, d.Answer); err != nil {
+	if t, err = svc.orchestrator.Reply(ctx, t.ID, d.Answer); err != nil {
 		return nil, err
 	}
-	return h.awaitTask(ctx, c, t, wait)
+	return svc.awaitTask(ctx, c, t, wait)
 }
 
 // visibleTask returns a task that the caller may see.
-func (h *Service) visibleTask(ctx context.Context, c *call, id string) (models.Task, error) {
+func (svc *Service) visibleTask(ctx context.Context, c *call, id string) (models.Task, error) {
 	if id == "" || len(id) > models.MaxIDLength {
 		return models.Task{}, badParameters("%s: task_id must be the id of a task", c.tool.id)
 	}
-	t, err := h.orchestrator.Task(ctx, id)
+	t, err := svc.orchestrator.Task(ctx, id)
 	if err == nil && t.Owner != c.by.Principal.TokenID && !c.by.Principal.Has(models.ScopeTasksRead) || errs.Is(err, errs.NotFound) {
 		return models.Task{}, newRefusal(CodeInvalidArguments, "there is no task %q", clip(id))
 	}
@@ -168,10 +167,10 @@ func (h *Service) visibleTask(ctx context.Context, c *call, id string) (models.T
 }
 
 // taskToChange returns a task that the caller may change.
-func (h *Service) taskToChange(ctx context.Context, c *call, id string) (models.Task, error) {
-	t, err := h.visibleTask(ctx, c, id)
+func (svc *Service) taskToChange(ctx context.Context, c *call, id string) (models.Task, error) {
+	t, err := svc.visibleTask(ctx, c, id)
 	if err == nil && t.Owner != c.by.Principal.TokenID && !c.by.Principal.Has(models.ScopeAdmin) {
-		err = newRefusal(CodePermissionDenied, "the task %s was asked for by another token", t.ID)
+		err = newRefusal(CodePermissionDenied, "the task %s belongs to another token", t.ID)
 	}
 	return t, err
 }

@@ -20,68 +20,68 @@ import (
 )
 
 const (
-	// apiSource is where upstreams come from that were added at run time; those of a file
-	// come from its path.
+	// apiSource is the source of upstreams that were added through the API. The source of others
+	// is the path of the file.
 	apiSource = "api"
-	// filePollInterval is how often the file is looked at for changes.
+	// filePollInterval is how often the file is checked for changes.
 	filePollInterval = 2 * time.Second
-	// maxConfig is how long the definition of an upstream may be, in bytes.
+	// maxConfig is the longest definition of an upstream, in bytes.
 	maxConfig = 64 << 10
 )
 
-// Upstreams returns how the upstreams stand whose tools a token may call, in the order of
-// their ids.
-func (h *Service) Upstreams(ctx context.Context, by models.Principal) ([]upstream.Status, error) {
-	p, err := h.policies.get(ctx, by.TokenID)
+// Upstreams returns the status of the upstreams of whose tools a token may call any, sorted by
+// id.
+func (svc *Service) Upstreams(ctx context.Context, by models.Principal) ([]upstream.Status, error) {
+	p, err := svc.policies.get(ctx, by.TokenID)
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(h.upstreams.Servers(), func(s upstream.Status) bool { return !p.allowsServer(s.ID) }), nil
+	return slices.DeleteFunc(svc.upstreams.Servers(), func(s upstream.Status) bool { return !p.allowsServer(s.ID) }), nil
 }
 
-// UpstreamFor is Upstream for the holder of a token: one of whose tools it may call none is
-// not there.
-func (h *Service) UpstreamFor(ctx context.Context, by models.Principal, id string) (upstream.Status, error) {
-	p, err := h.policies.get(ctx, by.TokenID)
+// UpstreamFor returns the status of an upstream, or errs.NotFound also where a token may call
+// none of its tools.
+func (svc *Service) UpstreamFor(ctx context.Context, by models.Principal, id string) (upstream.Status, error) {
+	p, err := svc.policies.get(ctx, by.TokenID)
 	if err != nil {
 		return upstream.Status{}, err
 	}
 	if !p.allowsServer(id) {
 		return upstream.Status{}, errs.New(errs.NotFound, "there is no upstream %q", clip(id))
 	}
-	return h.Upstream(id)
+	return svc.Upstream(id)
 }
 
-// Upstream returns how one stands, or errs.NotFound.
-func (h *Service) Upstream(id string) (upstream.Status, error) {
-	s, ok := h.status(id)
+// Upstream returns the status of an upstream, or errs.NotFound.
+func (svc *Service) Upstream(id string) (upstream.Status, error) {
+	s, ok := svc.status(id)
 	if !ok {
 		return s, errs.New(errs.NotFound, "there is no upstream %q", clip(id))
 	}
 	return s, nil
 }
 
-// status returns how an upstream stands, and whether there is one.
-func (h *Service) status(id string) (upstream.Status, bool) {
-	s, err := h.upstreams.Server(id)
+// status returns the status of an upstream, and whether it exists.
+func (svc *Service) status(id string) (upstream.Status, bool) {
+	s, err := svc.upstreams.Server(id)
 	return s, err == nil
 }
 
-// PutUpstream adds an upstream, or changes one that was added. config is an entry of
-// "mcpServers"; secrets are named in it, ${NAME} or ${file:/path}, and not said. It returns
-// errs.InvalidRequest for what is not such an entry, and errs.Conflict for an id of the file.
-func (h *Service) PutUpstream(ctx context.Context, by models.Principal, id string, config json.RawMessage) (models.Upstream, error) {
+// PutUpstream creates or replaces an upstream of the API. config is an entry of "mcpServers"
+// whose secrets are references, ${NAME} or ${file:/path}. The error is errs.InvalidRequest for an
+// invalid entry, and errs.Conflict for an id of the file.
+func (svc *Service) PutUpstream(ctx context.Context, by models.Principal, id string, config json.RawMessage) (models.Upstream, error) {
 	u := models.Upstream{ID: id, Config: config, CreatedBy: by.Name}
-	server, err := h.parseUpstream(id, config)
+	server, err := svc.parseUpstream(id, config)
 	if err != nil {
 		return u, err
 	}
-	h.loader.applying.Lock() // what is being loaded knows nothing of it yet
-	defer h.loader.applying.Unlock()
-	if s, known := h.status(id); known && s.Source != apiSource {
+	svc.loader.applying.Lock() // a load in progress does not know of it
+	defer svc.loader.applying.Unlock()
+	if s, known := svc.status(id); known && s.Source != apiSource {
 		return u, errs.New(errs.Conflict, "the upstream %q is defined by %s; change it there", id, s.Source)
 	}
-	err = h.store.Write(ctx, func(tx *store.Tx) error {
+	err = svc.store.Write(ctx, func(tx *store.Tx) error {
 		if err := tx.SaveUpstream(&u); err != nil {
 			return err
 		}
@@ -90,18 +90,18 @@ func (h *Service) PutUpstream(ctx context.Context, by models.Principal, id strin
 	if err != nil {
 		return u, err
 	}
-	return u, toErrs(h.upstreams.Put(ctx, apiSource, server))
+	return u, toErrs(svc.upstreams.Put(ctx, apiSource, server))
 }
 
-// RemoveUpstream removes one that was added, with what was approved of its tools.
-func (h *Service) RemoveUpstream(ctx context.Context, by models.Principal, id string) error {
-	h.loader.applying.Lock()
-	defer h.loader.applying.Unlock()
-	s, known := h.status(id)
+// RemoveUpstream removes an upstream of the API and the approvals of its tools.
+func (svc *Service) RemoveUpstream(ctx context.Context, by models.Principal, id string) error {
+	svc.loader.applying.Lock()
+	defer svc.loader.applying.Unlock()
+	s, known := svc.status(id)
 	if known && s.Source != apiSource {
 		return errs.New(errs.Conflict, "the upstream %q is defined by %s; remove it there", id, s.Source)
 	}
-	err := h.store.Write(ctx, func(tx *store.Tx) error {
+	err := svc.store.Write(ctx, func(tx *store.Tx) error {
 		if err := tx.DeleteUpstream(id); err != nil {
 			return err
 		}
@@ -111,47 +111,47 @@ func (h *Service) RemoveUpstream(ctx context.Context, by models.Principal, id st
 		return tx.Emit(models.EventUpstreamRemoved, id, models.UpstreamChanged{ID: id, Actor: by.Name})
 	})
 	if err == nil && known {
-		err = toErrs(h.upstreams.Remove(ctx, apiSource, id))
-		h.refreshSoon(id)
+		err = toErrs(svc.upstreams.Remove(ctx, apiSource, id))
+		svc.refreshSoon(id)
 	}
 	return err
 }
 
-// RestartUpstream starts an upstream anew.
-func (h *Service) RestartUpstream(id string) error {
-	if _, err := h.Upstream(id); err != nil {
+// RestartUpstream restarts an upstream.
+func (svc *Service) RestartUpstream(id string) error {
+	if _, err := svc.Upstream(id); err != nil {
 		return err
 	}
-	return toErrs(h.upstreams.Restart(id))
+	return toErrs(svc.upstreams.Restart(id))
 }
 
-// ToolDefinitions returns what is known about the tools of an upstream.
-func (h *Service) ToolDefinitions(ctx context.Context, id string) ([]models.ToolDefinition, error) {
-	if id == "" { // which is every upstream to the store
-		_, err := h.Upstream(id)
+// ToolDefinitions returns the stored definitions of an upstream's tools.
+func (svc *Service) ToolDefinitions(ctx context.Context, id string) ([]models.ToolDefinition, error) {
+	if id == "" { // the store returns the definitions of all upstreams for ""
+		_, err := svc.Upstream(id)
 		return nil, err
 	}
-	list, err := h.store.ToolDefinitions(ctx, id)
+	list, err := svc.store.ToolDefinitions(ctx, id)
 	if err == nil && len(list) == 0 {
-		_, err = h.Upstream(id)
+		_, err = svc.Upstream(id)
 	}
 	return list, err
 }
 
-// parseUpstream reads the definition of an upstream that is to be added.
-func (h *Service) parseUpstream(id string, config json.RawMessage) (upstream.Server, error) {
+// parseUpstream parses and checks the definition of an upstream of the API.
+func (svc *Service) parseUpstream(id string, config json.RawMessage) (upstream.Server, error) {
 	if id == agentCardsServer || id == cometServer {
 		return upstream.Server{}, errs.New(errs.InvalidRequest, "the id %q is comet's own; choose another", id)
 	}
 	if len(config) > maxConfig {
-		return upstream.Server{}, errs.New(errs.BodyTooLarge, "the definition of an upstream may have %d bytes", maxConfig)
+		return upstream.Server{}, errs.New(errs.BodyTooLarge, "the definition of an upstream may have at most %d bytes", maxConfig)
 	}
 	if err := upstream.ValidateID(id); err != nil {
 		return upstream.Server{}, toErrs(err)
 	}
 	file, err := json.Marshal(map[string]map[string]json.RawMessage{"mcpServers": {id: config}})
 	if err != nil {
-		return upstream.Server{}, errs.Wrap(errs.MalformedJSON, err, "the definition is no JSON")
+		return upstream.Server{}, errs.Wrap(errs.MalformedJSON, err, "the definition is not JSON")
 	}
 	servers, _, err := upstream.ParseServers(file)
 	if err != nil {
@@ -160,16 +160,17 @@ func (h *Service) parseUpstream(id string, config json.RawMessage) (upstream.Ser
 	if len(servers) != 1 {
 		return upstream.Server{}, errs.New(errs.InvalidRequest, "the definition must be one object")
 	}
-	if h.opts.RejectCommands && servers[0].Command != "" {
-		return upstream.Server{}, errs.New(errs.InvalidRequest, "programs can be added in the file of upstreams only: mcp.add_commands is off")
+	if svc.opts.RejectCommands && servers[0].Command != "" {
+		return upstream.Server{}, errs.New(errs.InvalidRequest, "programs are allowed only in the upstreams file, because mcp.add_commands is off")
 	}
-	if h.opts.RejectCommands && refersToForeignVariables(config) {
-		return upstream.Server{}, errs.New(errs.InvalidRequest, "a definition over the API may name variables that begin with MCP_ only: mcp.add_commands is off")
+	if svc.opts.RejectCommands && refersToForeignVariables(config) {
+		return upstream.Server{}, errs.New(errs.InvalidRequest, "a definition may reference only variables that begin with MCP_, because mcp.add_commands is off")
 	}
 	return servers[0], checkSecrets(servers[0])
 }
 
-// refersToForeignVariables reports whether a definition names anything but variables made for it.
+// refersToForeignVariables reports whether a definition references anything but variables with
+// the prefix MCP_.
 func refersToForeignVariables(config json.RawMessage) bool {
 	for _, m := range regexp.MustCompile(`\$\{([^}]*)`).FindAllSubmatch(config, -1) {
 		if !strings.HasPrefix(strings.TrimPrefix(string(m[1]), "env:"), "MCP_") {
@@ -179,8 +180,8 @@ func refersToForeignVariables(config json.RawMessage) bool {
 	return false
 }
 
-// withoutFilePosition is an error of a definition that came without a file: there are no lines in it,
-// and it is the whole document.
+// withoutFilePosition removes lines and the path of the file from an error of a definition that
+// has no file.
 func withoutFilePosition(id string, err error) error {
 	e := errs.From(err)
 	for i := range e.Fields {
@@ -192,10 +193,11 @@ func withoutFilePosition(id string, err error) error {
 	return e
 }
 
-// referencePattern is a reference, perhaps behind a word such as Bearer.
+// referencePattern matches a reference, optionally after a word such as Bearer.
 func referencePattern() *regexp.Regexp { return regexp.MustCompile(`^([A-Za-z]+ )?\$\{[^}]+\}$`) }
 
-// checkSecrets refuses what looks like a secret: it would stand in the database.
+// checkSecrets rejects values that look like secrets, because the definition is stored in the
+// database.
 func checkSecrets(s upstream.Server) error {
 	var v errs.Violations
 	secret := regexp.MustCompile(`(?i)(token|secret|passw|api_?key|credential|private|auth|cookie|(^|[_-])key$)`)
@@ -203,7 +205,7 @@ func checkSecrets(s upstream.Server) error {
 	check := func(pointer, name, value string) {
 		named := secret.MatchString(name) && value != "" && !reference.MatchString(value)
 		if named || redact.Credential(value) {
-			v.Add(errs.InvalidRequest, pointer, "reference", "%s looks like a secret; name it, as %s or ${file:/path}, and set the variable where comet runs", name, referenceFor(name, value))
+			v.Add(errs.InvalidRequest, pointer, "reference", "%s looks like a secret; use a reference, %s or ${file:/path}, and set the variable where comet runs", name, referenceFor(name, value))
 		}
 	}
 	for name, value := range s.Env {
@@ -213,7 +215,7 @@ func checkSecrets(s upstream.Server) error {
 		check("/headers/"+name, name, value)
 	}
 	check("/comet/bearer", "bearer token", s.Bearer)
-	for i, arg := range s.Args { // --token=value, and --token value
+	for i, arg := range s.Args { // --token=value and --token value
 		name, value, both := strings.Cut(arg, "=")
 		if !both && i+1 < len(s.Args) && strings.HasPrefix(arg, "-") {
 			value = s.Args[i+1]
@@ -235,7 +237,8 @@ func checkSecrets(s upstream.Server) error {
 	return v.Err()
 }
 
-// referenceFor is how a value is named instead, with the word before a credential of HTTP.
+// referenceFor returns the reference to use instead of a value, after the scheme of an HTTP
+// credential.
 func referenceFor(name, value string) string {
 	word := ""
 	if first, _, ok := strings.Cut(value, " "); ok && strings.EqualFold(name, "Authorization") {
@@ -251,7 +254,7 @@ func variableName(name string) string {
 	return strings.ToUpper(regexp.MustCompile(`[^A-Za-z0-9]+`).ReplaceAllString(name, "_"))
 }
 
-// toErrs is an error of the upstreams as one of comet's.
+// toErrs converts an error of the upstreams to one of comet's.
 func toErrs(err error) error {
 	var e *upstream.Error
 	if !errors.As(err, &e) {

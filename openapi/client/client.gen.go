@@ -4276,12 +4276,12 @@ type ToolMatch struct {
 	// Description Example: Read file contents
 	Description string `json:"description" yaml:"description"`
 
-	// GraphScore What the use together with context_tools is worth.
+	// GraphScore Proximity to context_tools in the usage graph.
 	//
 	// Example: 0
 	GraphScore float64 `json:"graph_score" yaml:"graph_score"`
 
-	// ListedName Listed is the name it has in tools/list, which clients that know only listed tools call.
+	// ListedName Name in tools/list.
 	//
 	// Example: filesystem__read_file
 	ListedName string `json:"listed_name" yaml:"listed_name"`
@@ -4289,7 +4289,7 @@ type ToolMatch struct {
 	// Name Example: filesystem:read_file
 	Name string `json:"name" yaml:"name"`
 
-	// Related Not found by the text, but used with what was.
+	// Related Found by the usage graph and not by the text.
 	//
 	// Example: false
 	Related bool `json:"related" yaml:"related"`
@@ -4300,12 +4300,12 @@ type ToolMatch struct {
 	// Score Example: 0.92
 	Score float64 `json:"score" yaml:"score"`
 
-	// SemanticScore What the text is worth.
+	// SemanticScore Score of the text.
 	//
 	// Example: 0.92
 	SemanticScore float64 `json:"semantic_score" yaml:"semantic_score"`
 
-	// Stub A TypeScript declaration, where include_stubs asks for it.
+	// Stub TypeScript declaration, with include_stubs.
 	//
 	// Example: filesystem.read_file(args: { path: string }): Promise<any>
 	Stub *string `json:"stub,omitempty" yaml:"stub,omitempty"`
@@ -4374,12 +4374,12 @@ type ToolRule struct {
 
 // ToolSearchMeta defines model for ToolSearchMeta.
 type ToolSearchMeta struct {
-	// Alpha How much the text counts; the graph counts the rest.
+	// Alpha Weight of the text; the graph has the rest.
 	//
 	// Example: 1
 	Alpha float64 `json:"alpha" yaml:"alpha"`
 
-	// Density How much of the usage graph there is.
+	// Density Density of the usage graph.
 	//
 	// Example: 0.1
 	Density float64 `json:"density" yaml:"density"`

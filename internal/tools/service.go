@@ -1,0 +1,250 @@
+// Package tools executes calls of tools for every API: the tools of all upstreams, and comet's
+// own tools, which search tools, run code and hand tasks to agents (AgentCards).
+//
+// Every call takes the same steps (call.go): its name is looked up in the catalogue, the policy
+// of the token is checked, tokens are reserved, the upstream executes it, and the audit log
+// records it. Code in the sandbox calls tools in the same way, each call on its own, and so do
+// the agents of the upstreams for tasks of the orchestrator.
+package tools
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"comet/internal/events"
+	"comet/internal/lifecycle"
+	"comet/internal/orchestrator"
+	"comet/internal/registry"
+	"comet/internal/sandbox"
+	"comet/internal/toolsearch"
+	"comet/internal/upstream"
+	"comet/internal/usage"
+	"comet/models"
+	"comet/store"
+)
+
+// Expose selects the tools that a client sees when it lists all tools.
+type Expose string
+
+// Values of Expose.
+const (
+	// ExposeMeta lists comet's own tools and the pinned ones.
+	ExposeMeta Expose = "meta"
+	// ExposeAll lists all tools.
+	ExposeAll Expose = "all"
+)
+
+// Options configures New; nil is the zero value.
+type Options struct {
+	// Names is the form of listed names, default NamesPortable.
+	Names NameStyle
+	// Expose selects the listed tools, default ExposeMeta; Pinned are names of further tools.
+	Expose Expose
+	Pinned []string
+	// TrustChanges approves changed definitions of tools instead of quarantining the tools.
+	TrustChanges bool
+	// WaitForAudit returns a call only after its audit record is written, some milliseconds
+	// later.
+	WaitForAudit bool
+	// UpstreamsFile is the mcpServers file, "" for none. RejectCommands allows programs only in
+	// that file.
+	UpstreamsFile  string
+	RejectCommands bool
+	// ParentAgent is the parent of the upstreams' agents in the registry, default orch-my-team,
+	// and Sphere its sphere, default 8.
+	ParentAgent string
+	Sphere      int
+	// Retention is how long audit records are kept, default 30 days.
+	Retention time.Duration
+	// OnChange receives changes of the lists that clients have. It must not block.
+	OnChange func(Change)
+	// Registerer registers the metrics; nil registers none.
+	Registerer prometheus.Registerer
+	// Logger receives failures; default discards them.
+	Logger *slog.Logger
+	// Clock returns the current time, default time.Now.
+	Clock func() time.Time
+}
+
+func (o *Options) withDefaults() Options {
+	var out Options
+	if o != nil {
+		out = *o
+	}
+	if out.Names == "" {
+		out.Names = NamesPortable
+	}
+	if out.Expose == "" {
+		out.Expose = ExposeMeta
+	}
+	if out.ParentAgent == "" {
+		out.ParentAgent, out.Sphere = "orch-my-team", 8
+	}
+	if out.Retention <= 0 {
+		out.Retention = 30 * 24 * time.Hour
+	}
+	if out.OnChange == nil {
+		out.OnChange = func(Change) {}
+	}
+	if out.Logger == nil {
+		out.Logger = slog.New(slog.DiscardHandler)
+	}
+	if out.Clock == nil {
+		out.Clock = time.Now
+	}
+	return out
+}
+
+// Dependencies are the services that New needs; all are required.
+type Dependencies struct {
+	Store        *store.Store
+	Registry     *registry.Registry
+	Usage        *usage.Ledger
+	Orchestrator *orchestrator.Orchestrator
+	Feed         *events.Feed
+	Upstreams    *upstream.Manager
+	Index        *toolsearch.Index
+	Sandbox      *sandbox.Sandbox
+}
+
+// Service has all tools and executes calls for all APIs. It is safe for concurrent use.
+type Service struct {
+	store        *store.Store
+	registry     *registry.Registry
+	orchestrator *orchestrator.Orchestrator
+	feed         *events.Feed
+	upstreams    *upstream.Manager
+	index        *toolsearch.Index
+	sandbox      *sandbox.Sandbox
+	opts         Options
+	log          *slog.Logger
+
+	policies  *policyCache
+	prepaid   *prepaid
+	auditLog  *auditLog
+	sequences *callSequences
+	metrics   callMetrics
+
+	// subscribing serialises subscriptions to resources of upstreams, so that the end of one does
+	// not overtake the start of another.
+	subscribing sync.Mutex
+
+	// catalogue is the current set of all tools; catalogueMu guards upstreamTools, from which it
+	// is built.
+	catalogue   atomic.Pointer[catalogue]
+	catalogueMu sync.Mutex
+	// refreshing serialises refreshes, so that an earlier read does not overwrite a later one.
+	refreshing    sync.Mutex
+	upstreamTools map[string][]*tool
+	builtins      []*tool
+
+	// stale are the servers whose tools need a refresh; staleAdded receives when one is added.
+	staleMu    sync.Mutex
+	stale      map[string]bool
+	staleAdded chan struct{}
+
+	upstreamAgents *upstreamAgents
+	loader         *definitionLoader
+	services       lifecycle.Group
+}
+
+// New returns a service with comet's own tools. The tools of upstreams are added after Start.
+func New(p Dependencies, opts *Options) *Service {
+	svc := &Service{
+		store: p.Store, registry: p.Registry, orchestrator: p.Orchestrator, feed: p.Feed, upstreams: p.Upstreams, index: p.Index, sandbox: p.Sandbox,
+		opts: opts.withDefaults(), upstreamTools: map[string][]*tool{}, stale: map[string]bool{}, staleAdded: make(chan struct{}, 1),
+	}
+	svc.log = svc.opts.Logger
+	svc.metrics = newCallMetrics(svc.opts.Registerer)
+	svc.policies = newPolicyCache(svc.store, svc.opts.Clock)
+	svc.prepaid = newPrepaid(p.Usage, svc.opts.Clock)
+	svc.auditLog = newAuditLog(svc.store, svc.prepaid, svc.log)
+	svc.prepaid.countPending = svc.auditLog.Flush
+	svc.sequences = newCallSequences()
+	svc.builtins = svc.builtinTools()
+	svc.upstreamAgents = newUpstreamAgents(svc)
+	svc.loader = newDefinitionLoader(svc, svc.opts.UpstreamsFile)
+	svc.catalogue.Store(newCatalogue(svc.builtins, nil))
+	svc.indexBuiltinTools()
+
+	svc.services.Add("the audit log of tools", svc.auditLog)
+	svc.services.Add("the catalogue of tools", lifecycle.NewLoop(svc.maintainCatalogue))
+	svc.services.Add("the agents of upstreams", svc.upstreamAgents)
+	svc.services.Add("the definitions of upstreams", svc.loader)
+	return svc
+}
+
+// Start implements lifecycle.Service. An invalid upstreams file is an error.
+func (svc *Service) Start(ctx context.Context) error {
+	if err := svc.ReloadUpstreams(ctx); err != nil {
+		return err
+	}
+	for _, s := range svc.upstreams.Servers() {
+		svc.refreshSoon(s.ID)
+	}
+	return svc.services.Start(ctx)
+}
+
+// Stop implements lifecycle.Service.
+func (svc *Service) Stop(ctx context.Context) error { return svc.services.Stop(ctx) }
+
+// ChangeKind is a kind of Change.
+type ChangeKind int
+
+// Kinds of changes. After the first three, the lists of clients may be out of date.
+const (
+	ToolsChanged ChangeKind = iota
+	PromptsChanged
+	ResourcesChanged
+	// ResourceUpdated is an update of the resource Change.URI.
+	ResourceUpdated
+)
+
+// Change is a change that clients are notified of.
+type Change struct {
+	Kind ChangeKind
+	URI  string // of ResourceUpdated
+}
+
+// OnUpstreamChange handles a change of an upstream. It does not block.
+func (svc *Service) OnUpstreamChange(c upstream.Change) {
+	switch c.Kind {
+	case upstream.ResourceUpdated:
+		svc.opts.OnChange(Change{ResourceUpdated, c.URI})
+		return
+	case upstream.Up:
+		svc.publishUpstreamEvent(models.EventUpstreamUp, models.UpstreamChanged{ID: c.Server, Tools: len(svc.upstreams.Tools(c.Server))})
+	case upstream.Down:
+		svc.publishUpstreamEvent(models.EventUpstreamDown, models.UpstreamChanged{ID: c.Server, Reason: svc.downReason(c.Server)})
+	case upstream.Prompts:
+		svc.opts.OnChange(Change{Kind: PromptsChanged})
+	case upstream.Resources:
+		svc.opts.OnChange(Change{Kind: ResourcesChanged})
+	}
+	svc.refreshSoon(c.Server)
+}
+
+func (svc *Service) publishUpstreamEvent(kind models.EventType, data models.UpstreamChanged) {
+	svc.auditLog.addEvent(models.EventDraft{Type: kind, Key: data.ID, Data: data})
+}
+
+func (svc *Service) downReason(server string) string {
+	s, _ := svc.status(server)
+	return s.Error
+}
+
+// OnGraphChange publishes a change of the usage graph as an event. It does not block.
+func (svc *Service) OnGraphChange(c toolsearch.Change) {
+	kinds := map[toolsearch.ChangeKind]models.EventType{
+		toolsearch.EdgeCreated: models.EventEdgeCreated, toolsearch.EdgeUpdated: models.EventEdgeUpdated,
+		toolsearch.GraphSynced: models.EventGraphSynced, toolsearch.MetricsUpdated: models.EventMetricsUpdated,
+	}
+	svc.auditLog.addEvent(models.EventDraft{Type: kinds[c.Kind], Key: "tools", Data: models.GraphChanged{
+		From: c.From, To: c.To, Runs: c.Runs, Nodes: c.Nodes, Edges: c.Edges, Communities: c.Communities, Density: c.Density,
+	}})
+}

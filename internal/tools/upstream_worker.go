@@ -1,0 +1,273 @@
+package tools
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/errs"
+	"comet/internal/orchestrator"
+	"comet/internal/telemetry"
+	"comet/internal/upstream"
+	"comet/models"
+)
+
+// upstreamWorker executes tasks of an upstream's agent, like a worker behind a transport.
+type upstreamWorker struct {
+	svc     *Service
+	server  string
+	agentID string
+	// connectionID identifies this worker's connection, so that it does not disconnect another
+	// one.
+	connectionID string
+	stop         context.CancelFunc
+}
+
+const (
+	// heartbeatInterval is how often a worker sends a heartbeat, and pollInterval how often it
+	// checks whether it is still online, because another replica may have disconnected it.
+	heartbeatInterval = 10 * time.Second
+	pollInterval      = time.Second
+	// orphanedAfter is the age at which a cancellation without a running attempt is removed.
+	orphanedAfter = time.Minute
+	// goodbyeTimeout limits the last requests of a worker.
+	goodbyeTimeout = 5 * time.Second
+)
+
+// run executes tasks until ctx ends, because the upstream is down or comet stops.
+func (w *upstreamWorker) run(ctx context.Context) {
+	wake, over := w.svc.orchestrator.Inbox(w.agentID)
+	defer over()
+	var tasks sync.WaitGroup
+	running := &attempts{tasks: map[string]map[int]context.CancelFunc{}}
+	defer tasks.Wait()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	joined, shown := false, time.Time{}
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-wake:
+		case <-timer.C:
+			if now := w.svc.opts.Clock(); !joined || now.Sub(shown) >= heartbeatInterval || w.svc.orchestrator.CachedWorker(w.agentID).State == models.WorkerOffline {
+				joined, shown = w.stayJoined(ctx, joined), now
+			}
+			timer.Reset(pollInterval)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		if joined {
+			w.processInbox(ctx, running, &tasks)
+		}
+	}
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
+	defer cancel()
+	if err := w.svc.orchestrator.Disconnect(end, w.agentID, w.connectionID); err != nil && !errs.Is(err, errs.NotFound) {
+		w.svc.log.Debug("disconnect the agent of an upstream", "agent", w.agentID, "error", err)
+	}
+}
+
+// stayJoined sends a heartbeat, or joins where the worker is offline, and reports whether it is
+// joined.
+func (w *upstreamWorker) stayJoined(ctx context.Context, joined bool) bool {
+	if joined {
+		away, err := w.svc.orchestrator.KeepAlive(ctx, []string{w.agentID})
+		if err == nil && len(away) == 0 {
+			return true
+		}
+	}
+	_, err := w.svc.orchestrator.Join(ctx, w.agentID, orchestrator.JoinRequest{Protocol: workerProtocol, Transport: "upstream", ConnectionID: w.connectionID, Concurrency: workerConcurrency})
+	if err != nil && ctx.Err() == nil {
+		w.svc.log.Warn("join as the agent of an upstream; retrying", "agent", w.agentID, "error", err)
+	}
+	return err == nil
+}
+
+// attempts are the running attempts of a worker, by task and number.
+type attempts struct {
+	mu    sync.Mutex
+	tasks map[string]map[int]context.CancelFunc
+}
+
+func (u *attempts) add(task string, attempt int, cancel context.CancelFunc) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.tasks[task] == nil {
+		u.tasks[task] = map[int]context.CancelFunc{}
+	}
+	u.tasks[task][attempt] = cancel
+}
+
+// finish ends one attempt.
+func (u *attempts) finish(task string, attempt int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if cancel := u.tasks[task][attempt]; cancel != nil {
+		cancel()
+	}
+	delete(u.tasks[task], attempt)
+	if len(u.tasks[task]) == 0 {
+		delete(u.tasks, task)
+	}
+}
+
+// cancelUpTo cancels the attempts of a task up to a number, and reports whether there was any.
+func (u *attempts) cancelUpTo(task string, upTo int) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	found := false
+	for attempt, cancel := range u.tasks[task] {
+		if upTo == 0 || attempt <= upTo {
+			found = true
+			cancel()
+		}
+	}
+	return found
+}
+
+// processInbox handles the messages of the agent's inbox. All replicas have the upstream; the one
+// that acknowledges a message first executes it.
+func (w *upstreamWorker) processInbox(ctx context.Context, running *attempts, tasks *sync.WaitGroup) {
+	all, err := w.svc.orchestrator.Messages(ctx, w.agentID, 2*workerConcurrency)
+	if err != nil {
+		w.svc.log.Warn("read the inbox of an upstream's agent", "agent", w.agentID, "error", err)
+		return
+	}
+	for _, m := range all {
+		if m.Kind == models.MessageCancel && !running.cancelUpTo(m.TaskID, m.Attempt) && w.svc.opts.Clock().Sub(m.CreatedAt) < orphanedAfter {
+			continue // another replica has the attempt and handles the message
+		}
+		n, err := w.svc.orchestrator.Acknowledge(ctx, w.agentID, []string{m.ID})
+		if err != nil || n == 0 || m.Kind != models.MessageAssign {
+			continue
+		}
+		inner, cancel := context.WithCancel(ctx)
+		running.add(m.TaskID, m.Attempt, cancel)
+		tasks.Go(func() {
+			defer running.finish(m.TaskID, m.Attempt)
+			w.runTask(inner, m.TaskID)
+		})
+	}
+}
+
+// runTask calls the tool of a task and completes the task.
+func (w *upstreamWorker) runTask(ctx context.Context, taskID string) {
+	task, err := w.svc.orchestrator.TaskWithInput(ctx, taskID)
+	if err != nil {
+		w.svc.log.Warn("read a task of an upstream", "task", taskID, "error", err)
+		return // the task is retried after its deadline
+	}
+	res, tokens, err := w.call(ctx, task)
+	if ctx.Err() != nil && !errors.Is(err, errInterrupted) {
+		err = errInterrupted
+	}
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
+	defer cancel()
+	result := taskOutcome(res, err)
+	result.Tokens, result.Kind = tokens, factKind
+	if _, err := w.svc.orchestrator.Complete(end, w.agentID, taskID, result); err != nil && !errs.Is(err, errs.TaskState) && !errs.Is(err, errs.NotFound) {
+		w.svc.log.Warn("complete a task of an upstream; it will be retried", "task", taskID, "error", err)
+	}
+}
+
+// errInterrupted is the error of a call that ended because the task was cancelled or the worker
+// stopped.
+var errInterrupted = errors.New("broken off")
+
+// call calls the tool of a task for its requester. The tokens are charged to the agent with the
+// task.
+func (w *upstreamWorker) call(ctx context.Context, task orchestrator.TaskWithInput) (*mcp.CallToolResult, int64, error) {
+	name, err := w.taskTool(task.Input.Capabilities)
+	if err != nil {
+		return nil, 0, err
+	}
+	by := Caller{
+		Principal: models.Principal{TokenID: task.Task.Owner, Name: "task " + task.Task.ID, Scopes: []models.Scope{models.ScopeToolsCall}},
+		Via:       ViaTask, TaskID: task.Task.ID, Session: task.Task.SessionID, TraceID: telemetry.TraceID(task.Input.Trace), Payer: w.agentID,
+	}
+	wake := upstream.NewLatestProgress(func(p upstream.Progress) { w.progress(ctx, task.Task.ID, p) })
+	defer wake.Close()
+	res, err := w.svc.Call(ctx, by, name, task.Input.Parameters, &CallOptions{Progress: wake.Update})
+	text := textOf(task.Input.Parameters, res)
+	return res, w.svc.auditLog.tokens.count(text.texts...), err
+}
+
+func (w *upstreamWorker) progress(ctx context.Context, taskID string, p upstream.Progress) {
+	step := orchestrator.Progress{StepName: strings.ToValidUTF8(truncate(p.Message, 200), "?")}
+	if p.Total > 0 {
+		step.Percent = new(max(min(int(100*p.Progress/p.Total), 99), 0))
+	}
+	if _, err := w.svc.orchestrator.Progress(ctx, w.agentID, taskID, step); err != nil {
+		w.svc.log.Debug("report the progress of a task", "task", taskID, "error", err)
+	}
+}
+
+// taskTool returns the tool that the capabilities of a task name.
+func (w *upstreamWorker) taskTool(capabilities []string) (string, error) {
+	var found []string
+	for _, name := range capabilities {
+		if id := models.CapabilityKey(name); strings.HasPrefix(id, w.server+":") {
+			found = append(found, id)
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return "", newRefusal(CodeToolNotFound, "a task for the MCP server %s must name one of its tools as a capability: custom:%s:<tool>", w.server, w.server)
+	}
+	return "", newRefusal(CodeInvalidArguments, "a task for the MCP server %s must name one tool, not %d", w.server, len(found))
+}
+
+// taskOutcome converts the result of a call to the result of a task.
+func taskOutcome(res *mcp.CallToolResult, err error) orchestrator.Result {
+	if err != nil {
+		if errors.Is(err, errInterrupted) || errors.Is(err, context.Canceled) {
+			return orchestrator.Result{Failure: orchestrator.FailureUnavailable, Text: "the upstream stopped during the call"}
+		}
+		e := toError(err)
+		return orchestrator.Result{Failure: failureKind(e), Text: e.Error()}
+	}
+	if res.IsError {
+		_, why := valueOf(res)
+		return orchestrator.Result{Failure: orchestrator.FailureWork, Text: truncate(strings.ToValidUTF8(why.Error(), "?"), 2000)}
+	}
+	if len(res.Content) == 1 && res.StructuredContent == nil {
+		if t, ok := res.Content[0].(*mcp.TextContent); ok {
+			return orchestrator.Result{Output: []byte(t.Text)}
+		}
+	}
+	out, err := valueOf(res)
+	if err != nil {
+		return orchestrator.Result{Failure: orchestrator.FailureWork, Text: "the tool's result is not JSON"}
+	}
+	return orchestrator.Result{Output: out}
+}
+
+// failureKind converts an error of a call to a failure of a task, which decides on a retry.
+func failureKind(e *Error) orchestrator.Failure {
+	switch e.Code {
+	case CodeToolNotFound:
+		return orchestrator.FailureUnsupported
+	case CodeInvalidArguments, CodePermissionDenied:
+		return orchestrator.FailureInvalid
+	case CodeBudgetExceeded:
+		return orchestrator.FailureBudget
+	case CodeServerError:
+		switch e.Details["reason"] {
+		case "timeout":
+			return orchestrator.FailureTimeout
+		case "down", "busy":
+			return orchestrator.FailureUnavailable
+		}
+		if e.refused {
+			return orchestrator.FailureUnavailable
+		}
+	}
+	return orchestrator.FailureWork
+}
