@@ -13,7 +13,7 @@ import (
 	"comet/store/storetest"
 )
 
-func TestTheNewestEventsAreKeptForAllStreams(t *testing.T) {
+func TestRecentEvents(t *testing.T) {
 	t.Parallel()
 	numbered := func(from, n int64) (batch []models.Event) {
 		for i := range n {
@@ -47,9 +47,9 @@ func TestTheNewestEventsAreKeptForAllStreams(t *testing.T) {
 	require.Equal(t, numbered(kept.start+1, 5), batch)
 }
 
-// TestStreamsThatAreBehindReadForThemselves: what is not kept comes from the database,
+// TestSlowStreamsReadFromTheDatabase: what is not kept comes from the database,
 // and what follows from what is kept.
-func TestStreamsThatAreBehindReadForThemselves(t *testing.T) {
+func TestSlowStreamsReadFromTheDatabase(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		emit := func(n int) {

@@ -43,7 +43,7 @@ func FuzzRecordUsage(f *testing.F) {
 		req.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
 		door.ServeHTTP(w, req)
-		got := reply{w.Code, w.Header(), w.Body.Bytes()}
+		got := response{w.Code, w.Header(), w.Body.Bytes()}
 		u, err := ledger.Usage(t.Context(), "orch-scholar")
 		require.NoError(t, err)
 		if got.status >= http.StatusBadRequest {

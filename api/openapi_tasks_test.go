@@ -15,11 +15,11 @@ import (
 	"comet/models"
 )
 
-// openWorkingDoor is the whole door, with an orchestrator that runs and an agent that
+// newTaskServer is the whole door, with an orchestrator that runs and an agent that
 // has come to work.
-func openWorkingDoor(t *testing.T) *hookedDoor {
+func newTaskServer(t *testing.T) *webhookServer {
 	t.Helper()
-	d := &hookedDoor{openDescribedDoor(t), readDescription(t)}
+	d := &webhookServer{newDescribedServer(t), readDescription(t)}
 	relay := events.NewRelay(d.store, d.feed, &events.Options{Poll: 10 * time.Millisecond})
 	for _, service := range []lifecycle.Service{relay, d.orchestrator} {
 		require.NoError(t, service.Start(t.Context()))
@@ -33,12 +33,12 @@ func openWorkingDoor(t *testing.T) *hookedDoor {
 	return d
 }
 
-// TestAnswersOfTheTasksAreAsDescribed goes through the lives of tasks and sessions and
+// TestTaskResponsesMatchTheDescription goes through the lives of tasks and sessions and
 // holds every answer against the description.
-func TestAnswersOfTheTasksAreAsDescribed(t *testing.T) {
+func TestTaskResponsesMatchTheDescription(t *testing.T) {
 	t.Parallel()
 	const all, one, sessions, workers = "/api/v1/tasks", "/api/v1/tasks/{task_id}", "/api/v1/sessions", "/api/v1/workers"
-	d := openWorkingDoor(t)
+	d := newTaskServer(t)
 	submit := func(body string, status int) string {
 		t.Helper()
 		id, _ := d.ask(t, "POST", all, all, body, status)["id"].(string)
@@ -92,11 +92,11 @@ func TestAnswersOfTheTasksAreAsDescribed(t *testing.T) {
 	d.askWith(t, "POST", all, all, `{"capabilities":["read"]}`, waited, 202)
 }
 
-// TestStreamsAreAsDescribed: a stream of events, output and its ranges.
-func TestStreamsAreAsDescribed(t *testing.T) {
+// TestStreamResponsesMatchTheDescription: a stream of events, output and its ranges.
+func TestStreamResponsesMatchTheDescription(t *testing.T) {
 	t.Parallel()
 	const output, stream = "/api/v1/tasks/{task_id}/output", "/api/v1/events"
-	d := openWorkingDoor(t)
+	d := newTaskServer(t)
 	id := d.ask(t, "POST", "/api/v1/tasks", "/api/v1/tasks", `{"capabilities":["read"]}`, 202)["id"].(string)
 	_, err := d.orchestrator.Complete(t.Context(), "reader", id, orchestrator.Result{Output: []byte("out")})
 	require.NoError(t, err)
@@ -118,8 +118,8 @@ func TestStreamsAreAsDescribed(t *testing.T) {
 	d.askWith(t, "GET", output, at, "", nil, 503)
 }
 
-// TestEveryEventIsStreamed keeps the list of those that a stream tells of complete.
-func TestEveryEventIsStreamed(t *testing.T) {
+// TestEveryEventTypeIsStreamed keeps the list of those that a stream tells of complete.
+func TestEveryEventTypeIsStreamed(t *testing.T) {
 	t.Parallel()
 	seen := map[models.EventType]bool{}
 	for _, group := range eventScopes() {

@@ -9,12 +9,12 @@ import (
 	"comet/internal/orchestrator"
 )
 
-// TestQuestionsOfASession goes through them and holds every answer against the
+// TestSessionQuestions goes through them and holds every answer against the
 // description (PROTOCOL_V5 §7.2).
-func TestQuestionsOfASession(t *testing.T) {
+func TestSessionQuestions(t *testing.T) {
 	t.Parallel()
 	const questions, replies = "/api/v1/sessions/{session_id}/questions", "/api/v1/sessions/{session_id}/reply"
-	d := openWorkingDoor(t)
+	d := newTaskServer(t)
 	d.ask(t, "POST", "/api/v1/sessions", "/api/v1/sessions", `{"id":"s"}`, 201)
 	open := func() []any {
 		t.Helper()
