@@ -171,7 +171,7 @@ func (s *session) draw(n client.HierarchyNode, branch, indent string) {
 	if !n.IsActive {
 		state = ", inactive"
 	}
-	say(s.out.w, "%s%s (%s%s)%s", branch, n.ID, fmt.Sprintf("L%d, %dHz", n.Level, n.FrequencyHz), state, usedToday(n.Usage))
+	printLine(s.out.w, "%s%s (%s%s)%s", branch, n.ID, fmt.Sprintf("L%d, %dHz", n.Level, n.FrequencyHz), state, usedToday(n.Usage))
 	for i, child := range n.Children {
 		if i == len(n.Children)-1 {
 			s.draw(child, indent+"└── ", indent+"    ")
@@ -245,8 +245,8 @@ are. FILE is YAML or JSON; - reads standard input.`,
 		if name == "-" {
 			name = "standard input"
 		}
-		params := client.ImportRosterParams{DryRun: given(cmd, "dry-run", dryRun), IdempotencyKey: given(cmd, "idempotency-key", key)}
-		body, err := s.answer(s.api.ImportRosterWithBody(ctx, &params, mediaType, bytes.NewReader(data)))
+		params := client.ImportRosterParams{DryRun: flagValue(cmd, "dry-run", dryRun), IdempotencyKey: flagValue(cmd, "idempotency-key", key)}
+		body, err := s.readResponse(s.api.ImportRosterWithBody(ctx, &params, mediaType, bytes.NewReader(data)))
 		if refused := (*apiError)(nil); errors.As(err, &refused) {
 			refused.file = name
 		}
@@ -289,7 +289,7 @@ func showReport(s *session, file string, body []byte) error {
 		return err
 	}
 	for _, w := range r.Warnings {
-		reportFields(s.notes, []client.FieldError{{Detail: "warning: " + w.Detail, Line: w.Line}}, file)
+		reportFields(s.messages, []client.FieldError{{Detail: "warning: " + w.Detail, Line: w.Line}}, file)
 	}
 	err := s.out.show(body, func() error {
 		if !r.Valid {
@@ -310,7 +310,7 @@ func showReport(s *session, file string, body []byte) error {
 		if r.DryRun {
 			verb = "dry run of"
 		}
-		say(s.out.w, "%s %s: %s created, %s updated, %s unchanged", verb, count(r.Agents, "agent", "agents"),
+		printLine(s.out.w, "%s %s: %s created, %s updated, %s unchanged", verb, count(r.Agents, "agent", "agents"),
 			optional(&r.Created), optional(&r.Updated), optional(&r.Unchanged))
 		return nil
 	})
@@ -341,8 +341,8 @@ func newExportCommand() *cobra.Command {
 		if format != formatYAML && format != formatJSON {
 			return usagef("--format must be yaml or json, not %q", format)
 		}
-		body, err := s.answer(s.api.ExportRoster(ctx, &client.ExportRosterParams{
-			Root: given(cmd, "root", root), Format: new(client.ExportRosterParamsFormat(format)),
+		body, err := s.readResponse(s.api.ExportRoster(ctx, &client.ExportRosterParams{
+			Root: flagValue(cmd, "root", root), Format: new(client.ExportRosterParamsFormat(format)),
 		}))
 		if err != nil {
 			return err

@@ -149,35 +149,35 @@ func report(w io.Writer, err error) int {
 	switch {
 	case err == nil:
 	case errors.As(err, &cfg):
-		say(w, "comet: the configuration is invalid")
+		printLine(w, "comet: the configuration is invalid")
 		for _, p := range cfg.Problems {
-			say(w, "  %s", p)
+			printLine(w, "  %s", p)
 		}
 	case errors.As(err, &api):
 		reportProblem(w, api)
 	case errors.As(err, &invalid):
-		say(w, "comet: %s", invalid.Error())
+		printLine(w, "comet: %s", invalid.Error())
 		reportFields(w, invalid.violations, invalid.file)
 	case errors.As(err, &usage):
-		say(w, "comet: %s", usage.Error())
+		printLine(w, "comet: %s", usage.Error())
 		if file := (*fs.PathError)(nil); !errors.As(err, &file) { // the help does not help with files
-			say(w, `Run the command with --help for its usage.`)
+			printLine(w, `Run the command with --help for its usage.`)
 		}
 	case errors.As(err, &unreachable):
-		say(w, "comet: %s", unreachable.Error())
-		say(w, `  Is it running? "comet serve" starts one here; --server, COMET_SERVER or the client configuration names another.`)
+		printLine(w, "comet: %s", unreachable.Error())
+		printLine(w, `  Is it running? "comet serve" starts one here; --server, COMET_SERVER or the client configuration names another.`)
 	case errors.Is(err, context.Canceled):
-		say(w, "comet: interrupted")
+		printLine(w, "comet: interrupted")
 	case errors.As(err, &mistake) && exitCode(err) != exitFailure: // in what a command on this machine was given
-		say(w, "comet: %s", mistake.Detail)
+		printLine(w, "comet: %s", mistake.Detail)
 	default:
-		say(w, "comet: %s", err.Error())
+		printLine(w, "comet: %s", err.Error())
 	}
 	return exitCode(err)
 }
 
 func reportProblem(w io.Writer, e *apiError) {
-	say(w, "comet: %s", e.Error())
+	printLine(w, "comet: %s", e.Error())
 	if fields := e.problem.Errors; fields != nil {
 		// A single field often repeats the detail.
 		lone := len(*fields) == 1 && (*fields)[0].Line == nil && e.problem.Detail != nil && (*fields)[0].Detail == *e.problem.Detail
@@ -186,13 +186,13 @@ func reportProblem(w io.Writer, e *apiError) {
 		}
 	}
 	if e.retryAfter != "" {
-		say(w, "  Try again in %s s.", e.retryAfter)
+		printLine(w, "  Try again in %s s.", e.retryAfter)
 	}
 	if e.status == http.StatusUnauthorized {
-		say(w, "  Give a token with --token, COMET_TOKEN or the client configuration (comet --help).")
+		printLine(w, "  Give a token with --token, COMET_TOKEN or the client configuration (comet --help).")
 	}
 	if id := e.problem.RequestID; id != nil && e.status >= http.StatusInternalServerError {
-		say(w, "  The request id is %s.", *id)
+		printLine(w, "  The request id is %s.", *id)
 	}
 }
 
@@ -214,12 +214,12 @@ func reportFields(w io.Writer, fields []client.FieldError, file string) {
 		if strings.HasPrefix(f.Detail, strings.TrimSuffix(place, ": ")+" ") {
 			place = "" // the detail names it
 		}
-		say(w, "  %s%s", place, f.Detail)
+		printLine(w, "  %s%s", place, f.Detail)
 	}
 }
 
-// say prints a line; control characters in text arguments are escaped.
-func say(w io.Writer, format string, args ...any) {
+// printLine prints a line; control characters in text arguments are escaped.
+func printLine(w io.Writer, format string, args ...any) {
 	for i, a := range args {
 		if s, ok := a.(string); ok {
 			args[i] = printable(s)

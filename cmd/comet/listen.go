@@ -78,7 +78,7 @@ func (s *session) listen(ctx context.Context, cmd *cobra.Command, f listenFlags)
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP) // the terminal was closed
 	defer stop()
 	signal.Ignore(syscall.SIGPIPE) // a closed pipe ends the command in good order
-	r := newReceiver(verifier, forward, newPrinter(s.out, s.notes))
+	r := newReceiver(verifier, forward, newPrinter(s.out, s.messages))
 	server := &http.Server{Handler: r, ReadHeaderTimeout: removeTimeout, ReadTimeout: forwardTimeout}
 	go func() { r.fail(server.Serve(socket)) }()
 	defer func() { _ = server.Close() }()
@@ -91,8 +91,8 @@ func (s *session) listen(ctx context.Context, cmd *cobra.Command, f listenFlags)
 	if err := s.testDelivery(ctx, hook); err != nil && ctx.Err() == nil {
 		return err
 	}
-	if r.begin(); ctx.Err() == nil {
-		say(s.notes, "listening on %s as webhook %s; Ctrl-C removes it", hook.URL, hook.ID)
+	if r.start(); ctx.Err() == nil {
+		printLine(s.messages, "listening on %s as webhook %s; Ctrl-C removes it", hook.URL, hook.ID)
 	}
 	select {
 	case <-ctx.Done():
@@ -143,7 +143,7 @@ func (s *session) register(ctx context.Context, cmd *cobra.Command, f listenFlag
 	}
 	draft := client.WebhookDraft{
 		URL: address, Secret: &secret, Description: new("comet webhooks listen on " + host),
-		AgentID: given(cmd, "agent", f.agent), Subtree: given(cmd, "subtree", f.subtree), Ordering: new(client.DeliveryOrderingAgent),
+		AgentID: flagValue(cmd, "agent", f.agent), Subtree: flagValue(cmd, "subtree", f.subtree), Ordering: new(client.DeliveryOrderingAgent),
 		Events: everyEvent(),
 	}
 	if cmd.Flags().Changed("events") {
@@ -154,7 +154,7 @@ func (s *session) register(ctx context.Context, cmd *cobra.Command, f listenFlag
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()
-	body, err := s.answer(s.api.CreateWebhook(ctx, nil, draft))
+	body, err := s.readResponse(s.api.CreateWebhook(ctx, nil, draft))
 	var refused *apiError
 	if errors.As(err, &refused) && refused.problem.Code == "address-refused" {
 		s.explain(address)
@@ -176,7 +176,7 @@ func everyEvent() []client.WebhookDraftEvents {
 
 // testDelivery makes the server send a test event, to find out whether it reaches the listener.
 func (s *session) testDelivery(ctx context.Context, hook client.WebhookIssued) error {
-	body, err := s.answer(s.api.TestWebhook(ctx, hook.ID))
+	body, err := s.readResponse(s.api.TestWebhook(ctx, hook.ID))
 	if err != nil {
 		return err
 	}
@@ -200,12 +200,12 @@ func (s *session) explain(address string) {
 		return
 	}
 	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && ip.IsLoopback() {
-		say(s.notes, "The server at %s must run on this machine and be allowed to connect to it. Start it with", s.server)
-		say(s.notes, "  %s", allowLoopback)
+		printLine(s.messages, "The server at %s must run on this machine and be allowed to connect to it. Start it with", s.server)
+		printLine(s.messages, "  %s", allowLoopback)
 		return
 	}
-	say(s.notes, "The server at %s must reach %s, and its webhooks.allow_networks must contain that address", s.server, address)
-	say(s.notes, "if it is a private one. --listen sets another.")
+	printLine(s.messages, "The server at %s must reach %s, and its webhooks.allow_networks must contain that address", s.server, address)
+	printLine(s.messages, "if it is a private one. --listen sets another.")
 }
 
 // unregister removes the webhook; it retries until the timeout while the server is down, and
@@ -217,7 +217,7 @@ func (s *session) unregister(ctx context.Context, id string, timeout time.Durati
 		err := s.removeOnce(ctx, id)
 		switch code := exitCode(err); {
 		case err == nil || code == exitNotFound:
-			say(s.notes, "removed webhook %s", id)
+			printLine(s.messages, "removed webhook %s", id)
 			return nil
 		case code == exitUnavailable || code == exitFailure: // the server may come back
 			select {
@@ -226,8 +226,8 @@ func (s *session) unregister(ctx context.Context, id string, timeout time.Durati
 			case <-ctx.Done():
 			}
 		}
-		say(s.notes, "The webhook %s still exists. Remove it with", id)
-		say(s.notes, "  comet webhooks delete %s --server %s", id, s.server)
+		printLine(s.messages, "The webhook %s still exists. Remove it with", id)
+		printLine(s.messages, "  comet webhooks delete %s --server %s", id, s.server)
 		return err
 	}
 }
@@ -235,6 +235,6 @@ func (s *session) unregister(ctx context.Context, id string, timeout time.Durati
 func (s *session) removeOnce(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, removeAttempt)
 	defer cancel()
-	_, err := s.answer(s.api.DeleteWebhook(ctx, id))
+	_, err := s.readResponse(s.api.DeleteWebhook(ctx, id))
 	return err
 }

@@ -37,7 +37,7 @@ func removing(t *testing.T, timeout time.Duration, statuses ...int) (string, err
 	api, err := client.NewClient(server.URL)
 	require.NoError(t, err)
 	var notes bytes.Buffer
-	err = (&session{api: api, server: server.URL, notes: &notes}).unregister(t.Context(), "w1", timeout)
+	err = (&session{api: api, server: server.URL, messages: &notes}).unregister(t.Context(), "w1", timeout)
 	return strings.ReplaceAll(notes.String(), server.URL, "SERVER"), err
 }
 

@@ -57,10 +57,10 @@ type receiver struct {
 	printer  *printer
 	failed   chan error // the first fatal error
 
-	mu    sync.Mutex
-	begun bool // the first test is over
-	seen  map[string]bool
-	order []string // of seen, the oldest first
+	mu      sync.Mutex
+	started bool // the first test is over
+	seen    map[string]bool
+	order   []string // of seen, the oldest first
 }
 
 func newReceiver(verifier *signature.Verifier, forward *forwarder, p *printer) *receiver {
@@ -75,11 +75,11 @@ func (r *receiver) fail(err error) {
 	}
 }
 
-// begin ends the phase in which a test event is the listener's own.
-func (r *receiver) begin() {
+// start ends the phase in which a test event is the listener's own.
+func (r *receiver) start() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.begun = true
+	r.started = true
 }
 
 // ServeHTTP implements http.Handler.
@@ -98,38 +98,38 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if err := r.verifier.Verify(req.Header, body, time.Now()); err != nil {
-		r.printer.refused(req.RemoteAddr, err)
+		r.printer.printRejected(req.RemoteAddr, err)
 		http.Error(w, "the signature does not match", http.StatusUnauthorized)
 		return
 	}
 	event := received{ID: req.Header.Get(signature.HeaderID)}
 	if err := json.Unmarshal(body, &event); err != nil {
-		r.printer.refused(req.RemoteAddr, err)
+		r.printer.printRejected(req.RemoteAddr, err)
 		http.Error(w, "the body is not an event", http.StatusBadRequest)
 		return
 	}
 	event.ID = req.Header.Get(signature.HeaderID)
-	if r.known(event) {
+	if r.isHandled(event) {
 		w.WriteHeader(http.StatusOK)
 		return
 	}
-	r.take(w, req, event, body)
+	r.handleEvent(w, req, event, body)
 }
 
-// known reports whether the event needs no handling: it was handled before, or it is the
+// isHandled reports whether the event needs no handling: it was handled before, or it is the
 // listener's own test event.
-func (r *receiver) known(event received) bool {
+func (r *receiver) isHandled(event received) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.seen[event.ID] || !r.begun && event.Type == "webhook.test"
+	return r.seen[event.ID] || !r.started && event.Type == "webhook.test"
 }
 
-// take forwards an event if there is a forwarder, prints it and responds. An event that the other
+// handleEvent forwards an event if there is a forwarder, prints it and responds. An event that the other
 // server rejected is not remembered, so that its redelivery is forwarded again.
-func (r *receiver) take(w http.ResponseWriter, req *http.Request, event received, body []byte) {
+func (r *receiver) handleEvent(w http.ResponseWriter, req *http.Request, event received, body []byte) {
 	status := http.StatusOK
 	if r.forward != nil {
-		event.Forwarded = r.forward.pass(req.Context(), req.Header, body)
+		event.Forwarded = r.forward.forward(req.Context(), req.Header, body)
 		for _, name := range []string{"Content-Type", "Retry-After"} {
 			if values := event.Forwarded.header.Values(name); len(values) > 0 {
 				w.Header()[name] = values
@@ -143,7 +143,7 @@ func (r *receiver) take(w http.ResponseWriter, req *http.Request, event received
 		w.WriteHeader(http.StatusOK) // the same event arrived twice at the same time
 		return
 	}
-	if err := r.printer.event(event); err != nil {
+	if err := r.printer.printEvent(event); err != nil {
 		r.fail(err)
 	}
 	w.WriteHeader(status)
@@ -191,8 +191,8 @@ func newForwarder(address string) (*forwarder, error) {
 	}}, nil
 }
 
-// pass sends the same request to the other server.
-func (f *forwarder) pass(ctx context.Context, header http.Header, body []byte) *forwarded {
+// forward sends the same request to the other server.
+func (f *forwarder) forward(ctx context.Context, header http.Header, body []byte) *forwarded {
 	begun, out := time.Now(), &forwarded{}
 	err := f.send(ctx, header, body, out)
 	if inURL := (*url.Error)(nil); errors.As(err, &inURL) {
@@ -247,15 +247,15 @@ const (
 
 // printer prints events, each in one write.
 type printer struct {
-	mu     sync.Mutex
-	out    output
-	notes  io.Writer
-	colour bool
+	mu       sync.Mutex
+	out      output
+	messages io.Writer
+	colour   bool
 }
 
 // newPrinter prints in colour on a terminal unless NO_COLOR is set.
 func newPrinter(out output, notes io.Writer) *printer {
-	return &printer{out: out, notes: notes, colour: colourful(out.w)}
+	return &printer{out: out, messages: notes, colour: colourful(out.w)}
 }
 
 func colourful(w io.Writer) bool {
@@ -270,11 +270,11 @@ func (p *printer) paint(colour, text string) string {
 	return colour + text + reset
 }
 
-// refused prints a note about an invalid request.
-func (p *printer) refused(from string, err error) {
+// printRejected prints a note about an invalid request.
+func (p *printer) printRejected(from string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	say(p.notes, "rejected a request from %s: %s", from, detailOf(err))
+	printLine(p.messages, "rejected a request from %s: %s", from, detailOf(err))
 }
 
 // detailOf is the text of an error for a person.
@@ -285,12 +285,12 @@ func detailOf(err error) string {
 	return err.Error()
 }
 
-// event prints one event; with -o json as one line.
-func (p *printer) event(e received) error {
+// printEvent prints one event; with -o json as one line.
+func (p *printer) printEvent(e received) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.out.format == formatTable {
-		_, err := io.WriteString(p.out.w, p.people(e))
+		_, err := io.WriteString(p.out.w, p.formatForPeople(e))
 		return err
 	}
 	var line bytes.Buffer
@@ -309,9 +309,9 @@ func (p *printer) event(e received) error {
 	return p.out.yaml(line.Bytes())
 }
 
-// people is an event for people: its time, type, subject and forwarding result, then its data on
+// formatForPeople is an event for people: its time, type, subject and forwarding result, then its data on
 // a second line.
-func (p *printer) people(e received) string {
+func (p *printer) formatForPeople(e received) string {
 	var subject struct {
 		ID      string `json:"id"`
 		AgentID string `json:"agent_id"`

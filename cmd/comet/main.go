@@ -37,10 +37,10 @@ func run() int {
 	return report(root.ErrOrStderr(), interrupted(ctx, err))
 }
 
-// collectLess lets the heap of a server grow to five times its live size before a collection,
+// collectGarbageLess lets the heap of a server grow to five times its live size before a collection,
 // instead of twice: decoding JSON makes much garbage, and collecting it takes a third of the
 // processor time otherwise (docs/performance.md, “Tools”). GOGC overrides it.
-func collectLess() {
+func collectGarbageLess() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}

@@ -78,7 +78,7 @@ func checkToken(cmd *cobra.Command, link *clientFlags) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.answer(s.api.ListTools(cmd.Context(), &client.ListToolsParams{Limit: new(1)}))
+	_, err = s.readResponse(s.api.ListTools(cmd.Context(), &client.ListToolsParams{Limit: new(1)}))
 	return err
 }
 

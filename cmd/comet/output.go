@@ -126,7 +126,7 @@ func yamlCollection(dec *jsontext.Decoder, kind yaml.Kind, end jsontext.Kind) (*
 // printable makes text from elsewhere harmless for a terminal: line breaks become spaces, other
 // control characters their escapes.
 func printable(s string) string {
-	if !strings.ContainsFunc(s, moves) {
+	if !strings.ContainsFunc(s, isControl) {
 		return s
 	}
 	var b strings.Builder
@@ -134,7 +134,7 @@ func printable(s string) string {
 		switch {
 		case r == '\n' || r == '\t' || r == '\r':
 			b.WriteByte(' ')
-		case moves(r):
+		case isControl(r):
 			_, _ = fmt.Fprintf(&b, `\u%04x`, r)
 		default:
 			b.WriteRune(r)
@@ -143,8 +143,8 @@ func printable(s string) string {
 	return b.String()
 }
 
-// moves reports whether r is a control character for a terminal.
-func moves(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
+// isControl reports whether r is a control character for a terminal.
+func isControl(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
 
 // optional is a value that may be missing, "-" if it is.
 func optional[T any](v *T) string {
@@ -162,12 +162,12 @@ func yesNo(v bool) string {
 }
 
 const (
-	// between is the space between columns, in characters.
-	between = 2
-	// narrowest is the least width that a column is cut to.
-	narrowest = 12
-	// usualWidth is the width of a terminal that does not report it.
-	usualWidth = 80
+	// columnGap is the space between columns, in characters.
+	columnGap = 2
+	// minColumn is the least width that a column is cut to.
+	minColumn = 12
+	// defaultWidth is the width of a terminal that does not report it.
+	defaultWidth = 80
 )
 
 // table prints rows under their headers, in columns. On a terminal the columns of prose are cut
@@ -188,7 +188,7 @@ func (o output) table(headers []string, rows [][]string) error {
 		fit(headers, shown, widthOf(o.w))
 	}
 	var text bytes.Buffer
-	w := tabwriter.NewWriter(&text, 0, 0, between, ' ', 0)
+	w := tabwriter.NewWriter(&text, 0, 0, columnGap, ' ', 0)
 	for _, row := range shown {
 		for _, cell := range row {
 			_, _ = fmt.Fprintf(w, "%s\t", cell) // a buffer returns no error
@@ -206,9 +206,9 @@ func (o output) table(headers []string, rows [][]string) error {
 	return nil
 }
 
-// prose reports whether a column holds prose: half of a sentence is useful, half of a name, a
+// isProse reports whether a column holds prose: half of a sentence is useful, half of a name, a
 // number or a time is not.
-func prose(header string) bool {
+func isProse(header string) bool {
 	switch header {
 	case "DESCRIPTION", "ERROR", "DIFFERS", "REASON", "CHANGES", "QUESTION", "OPTIONS", "CAPABILITIES", "RESPONSE", "ARGUMENTS", "EVENTS", "SCOPES":
 		return true
@@ -224,14 +224,14 @@ func fit(headers []string, rows [][]string, width int) {
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 		}
 	}
-	over := -width - between
+	over := -width - columnGap
 	for _, w := range widths {
-		over += w + between
+		over += w + columnGap
 	}
 	for ; over > 0; over-- {
 		widest := -1
 		for i, w := range widths {
-			if prose(headers[i]) && w > narrowest && (widest < 0 || w > widths[widest]) {
+			if isProse(headers[i]) && w > minColumn && (widest < 0 || w > widths[widest]) {
 				widest = i
 			}
 		}
@@ -265,5 +265,5 @@ func widthOf(w io.Writer) int {
 			return n
 		}
 	}
-	return usualWidth
+	return defaultWidth
 }

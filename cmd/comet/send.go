@@ -104,10 +104,10 @@ func (s *session) requestOf(ctx context.Context, f sendFlags, args []string) (*a
 	if r.Parameters, err = s.parameters(f.paramFile, args[1:]); err != nil {
 		return nil, err
 	}
-	if r.Hints, err = hintsOf(f.hints); err != nil {
+	if r.Hints, err = parseHints(f.hints); err != nil {
 		return nil, err
 	}
-	body, err := s.answer(s.api.GetMe(ctx, nil))
+	body, err := s.readResponse(s.api.GetMe(ctx, nil))
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func (s *session) send(ctx context.Context, c *agent.Client, r *agent.Request, f
 		awaited, cancel = context.WithTimeout(ctx, f.wait)
 		defer cancel()
 	}
-	show := newDisplay(s.out.w, s.notes, s.out.format == formatTable)
+	show := newDisplay(s.out.w, s.messages, s.out.format == formatTable)
 	reply, err := c.Submit(awaited, r)
 	known := err == nil
 	if known && !reply.Ended {
@@ -153,7 +153,7 @@ func (s *session) send(ctx context.Context, c *agent.Client, r *agent.Request, f
 	} else {
 		err = show.result(reply.Output)
 	}
-	return errors.Join(err, endOf(reply))
+	return errors.Join(err, errorOf(reply))
 }
 
 // follow prints output and progress of a task until the function it returns is called; with ended
@@ -207,8 +207,8 @@ func (s *session) rejectedRequest(err error) error {
 	return usageError{err}
 }
 
-// endOf is the error of a task that did not succeed.
-func endOf(r agent.Response) error {
+// errorOf is the error of a task that did not succeed.
+func errorOf(r agent.Response) error {
 	switch {
 	case r.Succeeded:
 		return nil
@@ -237,8 +237,8 @@ func exitOfCode(code int) int {
 	return exitFailure
 }
 
-// hintsOf parses NAME=VALUE; a value that is not JSON is text.
-func hintsOf(pairs []string) (h agent.Hints, err error) {
+// parseHints parses NAME=VALUE; a value that is not JSON is text.
+func parseHints(pairs []string) (h agent.Hints, err error) {
 	for _, pair := range pairs {
 		name, value, ok := cutPair(pair)
 		if !ok {
@@ -248,7 +248,7 @@ func hintsOf(pairs []string) (h agent.Hints, err error) {
 		into := map[string]*int64{"max_duration_seconds": &n, "max_memory_mb": &h.MaxMemoryMB, "max_tokens": &h.MaxTokens}[name]
 		if into == nil {
 			if !json.Valid([]byte(value)) {
-				value = quoted(value)
+				value = quoteJSON(value)
 			}
 			if h.Other == nil {
 				h.Other = map[string]json.RawMessage{}

@@ -35,7 +35,7 @@ func (s *session) parameters(file string, pairs []string) (json.RawMessage, erro
 		case !ok || raw == "":
 			return nil, usagef("a parameter must be of the form NAME=TEXT or NAME:=JSON, not %q", pair)
 		case !isJSON:
-			put(name, json.RawMessage(quoted(value)))
+			put(name, json.RawMessage(quoteJSON(value)))
 		case !jsontext.Value(value).IsValid():
 			return nil, usagef("the parameter %s must be JSON, not %q; use %s=… for text", raw, value, raw)
 		default:
@@ -48,7 +48,7 @@ func (s *session) parameters(file string, pairs []string) (json.RawMessage, erro
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		b.WriteString(quoted(name))
+		b.WriteString(quoteJSON(name))
 		b.WriteByte(':')
 		b.Write(values[name])
 	}
@@ -101,8 +101,8 @@ func cutPair(pair string) (name, value string, ok bool) {
 	return name, value, ok && name != ""
 }
 
-// quoted is a text as JSON; invalid UTF-8 is replaced.
-func quoted(text string) string {
+// quoteJSON is a text as JSON; invalid UTF-8 is replaced.
+func quoteJSON(text string) string {
 	data, _ := jsontext.AppendQuote(nil, text) // invalid UTF-8 is the only error
 	return string(data)
 }
@@ -116,7 +116,7 @@ func checkJSON(data []byte) error {
 	if _, err := dec.ReadValue(); errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.New("it ends too soon")
 	} else if err != nil {
-		return notJSON(data, err)
+		return syntaxError(data, err)
 	}
 	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
 		return errors.New("something follows it")
@@ -124,8 +124,8 @@ func checkJSON(data []byte) error {
 	return nil
 }
 
-// notJSON reports a syntax error by its line instead of its offset.
-func notJSON(data []byte, err error) error {
+// syntaxError reports a syntax error by its line instead of its offset.
+func syntaxError(data []byte, err error) error {
 	var syntax *jsontext.SyntacticError
 	if !errors.As(err, &syntax) {
 		return err

@@ -36,7 +36,7 @@ then the server stops with exit code 0.`,
 			if err != nil {
 				return err
 			}
-			collectLess()
+			collectGarbageLess()
 			return app.Run(cmd.Context(), cfg, &app.Options{Logger: log, Build: telemetry.ReadBuild(version), Out: cmd.OutOrStdout()})
 		},
 	}
@@ -192,7 +192,7 @@ func newVersionCommand() *cobra.Command {
 				return err
 			}
 			return out.show(body, func() error {
-				say(out.w, "%s", build.String())
+				printLine(out.w, "%s", build.String())
 				return nil
 			})
 		},
@@ -225,7 +225,7 @@ PostgreSQL has its own tools: use pg_dump.`,
 			if err != nil {
 				return err
 			}
-			say(cmd.OutOrStdout(), "backed up %s to %s: %s", report.Database, path, describeBackup(report))
+			printLine(cmd.OutOrStdout(), "backed up %s to %s: %s", report.Database, path, describeBackup(report))
 			return nil
 		},
 	}
@@ -260,9 +260,9 @@ PostgreSQL has its own tools: use pg_restore.`,
 			if err != nil {
 				return err
 			}
-			say(cmd.OutOrStdout(), "restored %s to %s: %s", args[0], report.Database, describeBackup(report))
+			printLine(cmd.OutOrStdout(), "restored %s to %s: %s", args[0], report.Database, describeBackup(report))
 			if report.Former != "" {
-				say(cmd.OutOrStdout(), "the former database is %s", report.Former)
+				printLine(cmd.OutOrStdout(), "the former database is %s", report.Former)
 			}
 			return nil
 		},

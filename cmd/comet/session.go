@@ -32,11 +32,11 @@ const requestTimeout = 2 * time.Minute
 // session is the context of a client command: the API, and where results and messages are
 // printed.
 type session struct {
-	api    *client.Client
-	server string
-	out    output
-	in     io.Reader
-	notes  io.Writer
+	api      *client.Client
+	server   string
+	out      output
+	in       io.Reader
+	messages io.Writer
 }
 
 // clientCommand makes a command that talks to a server.
@@ -73,12 +73,12 @@ func newSession(cmd *cobra.Command, flags *clientFlags) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &session{api: api, server: set.server, out: out, in: untilDone(cmd.Context(), cmd.InOrStdin()), notes: cmd.ErrOrStderr()}, nil
+	return &session{api: api, server: set.server, out: out, in: untilDone(cmd.Context(), cmd.InOrStdin()), messages: cmd.ErrOrStderr()}, nil
 }
 
-// answer reads the body of a response. Its arguments are the results of a method of the generated
+// readResponse reads the body of a response. Its arguments are the results of a method of the generated
 // client; its errors are *apiError and *unreachableError.
-func (s *session) answer(resp *http.Response, err error) ([]byte, error) {
+func (s *session) readResponse(resp *http.Response, err error) ([]byte, error) {
 	if err != nil {
 		return nil, s.unreachable(err)
 	}
@@ -128,7 +128,7 @@ func (s *session) fetchPages(limit int, member string, fetch func(size int, curs
 		if limit > 0 {
 			size = min(most, limit-len(all))
 		}
-		body, err := s.answer(fetch(size, cursor))
+		body, err := s.readResponse(fetch(size, cursor))
 		if err != nil {
 			return nil, err
 		}
@@ -181,12 +181,12 @@ func (s *session) warn(warnings *[]client.FieldError) {
 		return
 	}
 	for _, w := range *warnings {
-		say(s.notes, "warning: %s", w.Detail)
+		printLine(s.messages, "warning: %s", w.Detail)
 	}
 }
 
-// given returns the value of a flag, nil if it was not given.
-func given[T any](cmd *cobra.Command, flag string, value T) *T {
+// flagValue returns the value of a flag, nil if it was not given.
+func flagValue[T any](cmd *cobra.Command, flag string, value T) *T {
 	if !cmd.Flags().Changed(flag) {
 		return nil
 	}

@@ -65,9 +65,9 @@ made again and continues after the last event. With --format v5 an event is a li
 		if f.format != "" && f.format != string(client.StreamEventsParamsFormatV5) {
 			return usagef("--format must be v5, not %q", f.format)
 		}
-		t := &follower{session: s, print: newPrinter(s.out, s.notes), limit: f.limit, plain: f.format != ""}
-		t.params = client.StreamEventsParams{AgentID: given(cmd, "agent", f.agent), TaskID: given(cmd, "task", f.task)}
-		t.params.Format = given(cmd, "format", client.StreamEventsParamsFormat(f.format))
+		t := &follower{session: s, print: newPrinter(s.out, s.messages), limit: f.limit, plain: f.format != ""}
+		t.params = client.StreamEventsParams{AgentID: flagValue(cmd, "agent", f.agent), TaskID: flagValue(cmd, "task", f.task)}
+		t.params.Format = flagValue(cmd, "format", client.StreamEventsParamsFormat(f.format))
 		if len(f.types) > 0 {
 			t.params.Types = new(strings.Join(f.types, ","))
 		}
@@ -107,7 +107,7 @@ func (t *follower) run(ctx context.Context) error {
 		if t.came {
 			pause = tailPause
 		}
-		say(t.notes, "the stream ended; connecting again in %s", fmt.Sprint(pause))
+		printLine(t.messages, "the stream ended; connecting again in %s", fmt.Sprint(pause))
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -128,11 +128,11 @@ func (t *follower) once(ctx context.Context) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode >= http.StatusBadRequest {
-		_, err := t.answer(resp, nil)
+		_, err := t.readResponse(resp, nil)
 		return err
 	}
 	lines := bufio.NewReader(resp.Body)
-	var m streamed
+	var m streamMessage
 	for {
 		line, err := lines.ReadString('\n')
 		if err != nil {
@@ -147,14 +147,14 @@ func (t *follower) once(ctx context.Context) error {
 		if err := t.handle(m); err != nil {
 			return err
 		}
-		m = streamed{}
+		m = streamMessage{}
 	}
 }
 
-// streamed is one message of the stream.
-type streamed struct{ id, event, data string }
+// streamMessage is one message of the stream.
+type streamMessage struct{ id, event, data string }
 
-func (m *streamed) add(line string) {
+func (m *streamMessage) add(line string) {
 	name, value, _ := strings.Cut(line, ":")
 	value = strings.TrimPrefix(value, " ")
 	switch name {
@@ -168,9 +168,9 @@ func (m *streamed) add(line string) {
 }
 
 // handle prints a message and remembers its position.
-func (t *follower) handle(m streamed) error {
+func (t *follower) handle(m streamMessage) error {
 	if m.event == "gap" {
-		say(t.notes, "events were deleted before they could be sent: %s", m.data)
+		printLine(t.messages, "events were deleted before they could be sent: %s", m.data)
 	} else if m.data != "" {
 		if err := t.printed(m); err != nil {
 			return err
@@ -186,7 +186,7 @@ func (t *follower) handle(m streamed) error {
 }
 
 // printed prints an event, or a line of the V5 format unchanged.
-func (t *follower) printed(m streamed) error {
+func (t *follower) printed(m streamMessage) error {
 	if !t.plain {
 		return t.print.tailed(m)
 	}
@@ -195,7 +195,7 @@ func (t *follower) printed(m streamed) error {
 }
 
 // tailed prints an event of the stream; with -o json each is a document.
-func (p *printer) tailed(m streamed) error {
+func (p *printer) tailed(m streamMessage) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch p.out.format {

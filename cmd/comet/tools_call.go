@@ -55,7 +55,7 @@ with its text on standard error.`,
 		}
 		to := s.out.w
 		if result.IsError {
-			to = s.notes
+			to = s.messages
 			err = fmt.Errorf("%s reports a failure", printable(args[0]))
 		}
 		shown := error(nil)
@@ -111,23 +111,23 @@ func (s *session) callTool(ctx context.Context, request map[string]any) (body []
 	}
 	ctx, cancel := context.WithTimeout(ctx, longestCall+requestTimeout)
 	defer cancel()
-	body, err = s.answer(s.streaming().CallToolWithBody(ctx, nil, "application/json", bytes.NewReader(data)))
+	body, err = s.readResponse(s.streaming().CallToolWithBody(ctx, nil, "application/json", bytes.NewReader(data)))
 	if err != nil {
-		return nil, toolResult{}, named(err)
+		return nil, toolResult{}, withToolError(err)
 	}
 	return body, result, decode(body, &result)
 }
 
-// failedCall is a call that was made and failed.
-type failedCall struct {
+// toolFailure is a call that was made and failed.
+type toolFailure struct {
 	text string
 	body []byte // the problem document
 }
 
-func (e *failedCall) Error() string { return e.text }
+func (e *toolFailure) Error() string { return e.text }
 
-// named gives the error of a call the name that MCP clients see.
-func named(err error) error {
+// withToolError gives the error of a call the name that MCP clients see.
+func withToolError(err error) error {
 	var api *apiError
 	if errors.As(err, &api) {
 		var more struct {
@@ -136,7 +136,7 @@ func named(err error) error {
 		if json.Unmarshal(api.body, &more) == nil && more.Name != "" {
 			api.problem.Title = more.Name
 			if api.status == http.StatusUnprocessableEntity && more.Name != "SANDBOX_CONFIG" { // SANDBOX_CONFIG is an invalid request
-				return &failedCall{text: api.Error(), body: api.body}
+				return &toolFailure{text: api.Error(), body: api.body}
 			}
 		}
 	}
@@ -156,9 +156,9 @@ func (s *session) printContent(w io.Writer, parts []content) error {
 				return err
 			}
 		case c.Resource != nil:
-			say(s.notes, "(%s %s; -o json has it)", c.Resource.URI, c.Resource.MimeType)
+			printLine(s.messages, "(%s %s; -o json has it)", c.Resource.URI, c.Resource.MimeType)
 		default:
-			say(s.notes, "(%s %s%s; -o json has it)", c.Type, c.MimeType, c.URI)
+			printLine(s.messages, "(%s %s%s; -o json has it)", c.Type, c.MimeType, c.URI)
 		}
 	}
 	return nil
@@ -166,7 +166,7 @@ func (s *session) printContent(w io.Writer, parts []content) error {
 
 // print prints text, escaped for a terminal, and ends its last line.
 func (s *session) print(w io.Writer, text string) error {
-	if w == s.notes || telemetry.IsTerminal(w) {
+	if w == s.messages || telemetry.IsTerminal(w) {
 		return copyPrintable(w, strings.NewReader(text))
 	}
 	if text != "" && !strings.HasSuffix(text, "\n") {
@@ -287,7 +287,7 @@ func (s *session) showRun(result toolResult) error {
 
 func (s *session) printLogs(logs []codeLog) error {
 	for _, l := range logs {
-		if err := s.print(s.notes, l.Message); err != nil {
+		if err := s.print(s.messages, l.Message); err != nil {
 			return err
 		}
 	}
@@ -296,7 +296,7 @@ func (s *session) printLogs(logs []codeLog) error {
 
 // codeFailed prints the log of code that failed, and adds the place to its error.
 func (s *session) codeFailed(err error) error {
-	var failed *failedCall
+	var failed *toolFailure
 	if !errors.As(err, &failed) {
 		return err
 	}

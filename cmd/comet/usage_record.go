@@ -43,7 +43,7 @@ func (s *session) record(ctx context.Context, agent, key string, body []byte) ([
 	if key != "" {
 		params.IdempotencyKey = &key
 	}
-	return s.answer(s.api.RecordUsageWithBody(ctx, agent, params, "application/json", bytes.NewReader(body)))
+	return s.readResponse(s.api.RecordUsageWithBody(ctx, agent, params, "application/json", bytes.NewReader(body)))
 }
 
 // recordFile sends the facts of a file in batches.
@@ -68,9 +68,9 @@ func (s *session) recordFile(ctx context.Context, agent, file, key string) error
 		}
 		if err != nil {
 			if i > 0 {
-				say(s.notes, "the first %d facts are recorded; the others are not", len(all.Facts))
+				printLine(s.messages, "the first %d facts are recorded; the others are not", len(all.Facts))
 			}
-			return located(err, nameOf(file), batch)
+			return withLines(err, nameOf(file), batch)
 		}
 	}
 	body, err := json.Marshal(all)
@@ -78,7 +78,7 @@ func (s *session) recordFile(ctx context.Context, agent, file, key string) error
 		return err
 	}
 	return s.out.show(body, func() error {
-		say(s.out.w, "recorded %s, %d already recorded; %s", count(all.Recorded, "fact", "facts"), all.Replayed, remainingText(all.balance))
+		printLine(s.out.w, "recorded %s, %d already recorded; %s", count(all.Recorded, "fact", "facts"), all.Replayed, remainingText(all.balance))
 		return nil
 	})
 }
@@ -183,8 +183,8 @@ func nameOf(file string) string {
 	return file
 }
 
-// located replaces places in a batch by lines of the file.
-func located(err error, file string, batch []factText) error {
+// withLines replaces places in a batch by lines of the file.
+func withLines(err error, file string, batch []factText) error {
 	var refused *apiError
 	if !errors.As(err, &refused) || refused.problem.Errors == nil {
 		return err

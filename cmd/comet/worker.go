@@ -99,7 +99,7 @@ func (f workerFlags) check(command []string) error {
 	case f.grace < 0 || f.drain < 0 || f.quiet < 0:
 		return usagef("--grace, --drain and --keep-alive must not be negative")
 	}
-	return executable(command[0])
+	return checkExecutable(command[0])
 }
 
 // work runs tasks until ctx ends.
@@ -122,16 +122,16 @@ func (s *session) work(ctx context.Context, f workerFlags, token string, command
 	}
 	defer kept.unlock()
 	for _, id := range kept.ended {
-		say(s.notes, "killed processes that an earlier worker had left running for the task %s", id)
+		printLine(s.messages, "killed processes that an earlier worker had left running for the task %s", id)
 	}
-	r := newRunner(command, f, s.notes)
+	r := newRunner(command, f, s.messages)
 	r.groups = kept.groups
 	a, err := agent.New(s.server, token, &agent.Options{
 		Concurrency: f.concurrency, Cache: kept.cache, NoRerun: !f.rerun, Drain: orNever(f.drain), Grace: f.grace + 5*time.Second, KeepAlive: orNever(f.quiet),
 		OnConnect: func(h agent.Hello) {
-			say(s.notes, "connected to %s as %s (%s): %s", s.server, h.AgentID, h.AgentType, count(f.concurrency, "slot", "slots"))
+			printLine(s.messages, "connected to %s as %s (%s): %s", s.server, h.AgentID, h.AgentType, count(f.concurrency, "slot", "slots"))
 		},
-		Logger: slog.New(slog.NewTextHandler(s.notes, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Logger: slog.New(slog.NewTextHandler(s.messages, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {
 		return usageError{err}
@@ -182,7 +182,7 @@ func onSecondSignal(act func()) (off func()) {
 // workerIdentity is the worker's agent in the registry. If the flags differ and the token has the
 // scope, it updates the registry.
 func (s *session) workerIdentity(ctx context.Context, f workerFlags) (client.AgentItem, error) {
-	body, err := s.answer(s.api.GetMe(ctx, nil))
+	body, err := s.readResponse(s.api.GetMe(ctx, nil))
 	if err != nil {
 		return client.AgentItem{}, err
 	}
@@ -202,11 +202,11 @@ func (s *session) workerIdentity(ctx context.Context, f workerFlags) (client.Age
 	if err != nil {
 		return who, err
 	}
-	if !may(me.Token, "agents:write") {
+	if !hasScope(me.Token, "agents:write") {
 		return who, usagef(`the registry differs for %s, and the token may not change it; with the scope agents:write run: curl -X PATCH %s/api/v1/agents/%s -H "Authorization: Bearer $TOKEN" -H "Content-Type: application/json" -d '%s'`,
 			who.ID, strings.TrimSuffix(s.server, "/"), who.ID, strings.ReplaceAll(string(text), "'", `'\''`))
 	}
-	body, err = s.answer(s.api.UpdateAgentWithBody(ctx, who.ID, &client.UpdateAgentParams{}, "application/json", strings.NewReader(string(text))))
+	body, err = s.readResponse(s.api.UpdateAgentWithBody(ctx, who.ID, &client.UpdateAgentParams{}, "application/json", strings.NewReader(string(text))))
 	if err != nil {
 		return who, err
 	}
@@ -218,7 +218,7 @@ func (s *session) workerIdentity(ctx context.Context, f workerFlags) (client.Age
 		return who, err
 	}
 	s.warn(updated.Warnings)
-	say(s.notes, "updated %s in the registry: %s", who.ID, string(text))
+	printLine(s.messages, "updated %s in the registry: %s", who.ID, string(text))
 	return updated.AgentItem, workerReady(updated.AgentItem)
 }
 
@@ -235,7 +235,7 @@ func workerChange(who client.AgentItem, f workerFlags) *change {
 	if f.kind != "" && f.kind != typeOf(who) {
 		c.Type = f.kind
 	}
-	if len(f.capabilities) > 0 && !slices.Equal(bare(f.capabilities), bare(who.Capabilities)) {
+	if len(f.capabilities) > 0 && !slices.Equal(withoutPrefix(f.capabilities), withoutPrefix(who.Capabilities)) {
 		c.Capabilities = f.capabilities
 	}
 	if c.Type == "" && c.Capabilities == nil {
@@ -251,7 +251,7 @@ func typeOf(who client.AgentItem) string {
 	return *who.Type
 }
 
-func bare(names []string) []string {
+func withoutPrefix(names []string) []string {
 	out := make([]string, len(names))
 	for i, n := range names {
 		out[i] = strings.TrimPrefix(n, "custom:")
@@ -273,7 +273,7 @@ func workerReady(who client.AgentItem) error {
 	return nil
 }
 
-func may(t client.TokenView, scope string) bool {
+func hasScope(t client.TokenView, scope string) bool {
 	for _, s := range t.Scopes {
 		if string(s) == scope || string(s) == "admin" {
 			return true
@@ -315,8 +315,8 @@ func openState(dir string) (st *state, err error) {
 	return st, nil
 }
 
-// executable reports a missing command before the first task fails.
-func executable(name string) error {
+// checkExecutable reports a missing command before the first task fails.
+func checkExecutable(name string) error {
 	if _, err := exec.LookPath(name); err != nil {
 		return usagef("the command cannot be run: %w", err)
 	}

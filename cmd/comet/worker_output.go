@@ -39,36 +39,36 @@ type commandOutput struct {
 
 	mu   sync.Mutex
 	tail tail
-	// open is the stream whose last line is incomplete: a line of the other stream starts a new
+	// openLine is the stream whose last line is incomplete: a line of the other stream starts a new
 	// line.
-	open *pump
+	openLine *pump
 }
 
 func newCommandOutput(to task, keep int) *commandOutput {
 	return &commandOutput{to: to, tail: tail{keep: keep}}
 }
 
-// line handles a line, complete or not. Output that cannot be sent any more is kept for the
+// writeLine handles a line, complete or not. Output that cannot be sent any more is kept for the
 // result: the command must not block on it.
-func (o *commandOutput) line(from *pump, text []byte) {
+func (o *commandOutput) writeLine(from *pump, text []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if from.direct && o.open != from && bytes.HasPrefix(text, []byte("::")) && o.direct(string(text)) {
+	if from.directives && o.openLine != from && bytes.HasPrefix(text, []byte("::")) && o.runDirective(string(text)) {
 		return
 	}
-	if o.open != nil && o.open != from {
+	if o.openLine != nil && o.openLine != from {
 		text = append([]byte("\n"), text...)
 	}
-	if o.open = nil; text[len(text)-1] != '\n' {
-		o.open = from
+	if o.openLine = nil; text[len(text)-1] != '\n' {
+		o.openLine = from
 	}
 	o.tail.add(text)
 	_, _ = o.to.Write(text)
 }
 
-// direct executes a directive such as "::progress 40 pulling images", and reports whether the
+// runDirective executes a directive such as "::progress 40 pulling images", and reports whether the
 // line is one.
-func (o *commandOutput) direct(line string) bool {
+func (o *commandOutput) runDirective(line string) bool {
 	word, rest, _ := strings.Cut(strings.TrimRight(line, "\r\n"), " ")
 	number, text, _ := strings.Cut(strings.TrimSpace(rest), " ")
 	n, err := strconv.ParseInt(number, 10, 64)
@@ -124,10 +124,10 @@ func (t *tail) String() string {
 
 // pump reads one stream of a command.
 type pump struct {
-	from   *os.File
-	direct bool // lines may be directives
-	out    *commandOutput
-	ended  *atomic.Bool // the command has ended
+	from       *os.File
+	directives bool // lines may be directives
+	out        *commandOutput
+	ended      *atomic.Bool // the command has ended
 }
 
 // pumps read both streams.
@@ -148,7 +148,7 @@ func (o *commandOutput) attach(cmd *exec.Cmd) (*pumps, error) {
 			return nil, err
 		}
 		*into = w
-		p.all = append(p.all, &pump{from: r, direct: i == 0, out: o, ended: &p.ended})
+		p.all = append(p.all, &pump{from: r, directives: i == 0, out: o, ended: &p.ended})
 		p.writers = append(p.writers, w)
 	}
 	return p, nil
@@ -174,7 +174,7 @@ func (p *pumps) start() {
 func (p *pumps) finish() {
 	p.ended.Store(true)
 	for _, one := range p.all {
-		_ = one.from.SetReadDeadline(time.Now().Add(lastWords))
+		_ = one.from.SetReadDeadline(time.Now().Add(outputDelay))
 	}
 	p.wait.Wait()
 }
@@ -185,21 +185,21 @@ func (p *pump) run() {
 	buffer := make([]byte, maxLine)
 	for {
 		n, err := p.from.Read(buffer)
-		line = p.lines(append(line, buffer[:n]...))
+		line = p.writeLines(append(line, buffer[:n]...))
 		if err != nil {
 			if len(line) > 0 {
-				p.out.line(p, line)
+				p.out.writeLine(p, line)
 			}
 			return
 		}
 		if p.ended.Load() { // sending to the server may have blocked
-			_ = p.from.SetReadDeadline(time.Now().Add(lastWords))
+			_ = p.from.SetReadDeadline(time.Now().Add(outputDelay))
 		}
 	}
 }
 
-// lines handles the complete lines of a text and returns the rest.
-func (p *pump) lines(text []byte) (rest []byte) {
+// writeLines handles the complete lines of a text and returns the rest.
+func (p *pump) writeLines(text []byte) (rest []byte) {
 	for {
 		end := bytes.IndexByte(text, '\n') + 1
 		if end == 0 && len(text) < maxLine {
@@ -208,7 +208,7 @@ func (p *pump) lines(text []byte) (rest []byte) {
 		if end == 0 {
 			end = len(text)
 		}
-		p.out.line(p, text[:end])
+		p.out.writeLine(p, text[:end])
 		text = text[end:]
 	}
 }

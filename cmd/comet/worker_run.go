@@ -21,8 +21,8 @@ import (
 const (
 	// memoryPoll is how often the memory of a command with a limit is measured.
 	memoryPoll = 250 * time.Millisecond
-	// lastWords is how long to wait for output after a command has ended.
-	lastWords = 250 * time.Millisecond
+	// outputDelay is how long to wait for output after a command has ended.
+	outputDelay = 250 * time.Millisecond
 	// exitNotStarted is the exit code of a command that could not be started.
 	exitNotStarted = 126
 	megabyte       = 1 << 20
@@ -34,7 +34,7 @@ type runner struct {
 	grace     time.Duration
 	maxOutput int
 	environ   []string
-	notes     io.Writer
+	messages  io.Writer
 	groups    *groups // nil records none
 
 	killed chan struct{} // closed to kill every command
@@ -43,7 +43,7 @@ type runner struct {
 
 func newRunner(command []string, f workerFlags, notes io.Writer) *runner {
 	return &runner{
-		command: command, grace: f.grace, maxOutput: f.maxOutput, environ: inherited(os.Environ()), notes: &lockedWriter{w: notes},
+		command: command, grace: f.grace, maxOutput: f.maxOutput, environ: inherited(os.Environ()), messages: &lockedWriter{w: notes},
 		killed: make(chan struct{}),
 	}
 }
@@ -52,9 +52,11 @@ func newRunner(command []string, f workerFlags, notes io.Writer) *runner {
 func (r *runner) kill() { r.once.Do(func() { close(r.killed) }) }
 
 // run is the agent's handler for every work type.
-func (r *runner) run(ctx context.Context, w *agent.Work) (agent.Result, error) { return r.do(ctx, w) }
+func (r *runner) run(ctx context.Context, w *agent.Work) (agent.Result, error) {
+	return r.runTask(ctx, w)
+}
 
-func (r *runner) do(ctx context.Context, w task) (agent.Result, error) {
+func (r *runner) runTask(ctx context.Context, w task) (agent.Result, error) {
 	// The kernel kills the command when the thread that started it ends (Pdeathsig), so that it
 	// does not outlive the worker; the thread must live as long as the command.
 	runtime.LockOSThread()
@@ -72,7 +74,7 @@ func (r *runner) do(ctx context.Context, w task) (agent.Result, error) {
 	if err != nil {
 		line += "  " + err.Error()
 	}
-	say(r.notes, "%s", line)
+	printLine(r.messages, "%s", line)
 	return result, err
 }
 
@@ -83,7 +85,7 @@ func (r *runner) execute(ctx context.Context, w task, out *commandOutput) (agent
 	cmd := exec.Command(r.command[0], r.command[1:]...)
 	cmd.Env = environment(r.environ, w)
 	cmd.Stdin = bytes.NewReader(w.Parameters())
-	cmd.WaitDelay = lastWords // for a command that does not read its input
+	cmd.WaitDelay = outputDelay // for a command that does not read its input
 	contain(cmd)
 	pumps, err := out.attach(cmd)
 	if err != nil {
@@ -95,7 +97,7 @@ func (r *runner) execute(ctx context.Context, w task, out *commandOutput) (agent
 	}
 	removed, err := r.groups.add(cmd.Process.Pid, w.TaskID().String())
 	if err != nil {
-		say(r.notes, "%s", err)
+		printLine(r.messages, "%s", err)
 	}
 	pumps.start()
 	exited := make(chan struct{})
@@ -106,7 +108,7 @@ func (r *runner) execute(ctx context.Context, w task, out *commandOutput) (agent
 	why := r.watch(ctx, cmd.Process.Pid, w.Hints().MaxMemoryMB, exited)
 	_ = killGroup(cmd.Process.Pid) // what it left running; mostly the group is empty
 	if err := removed(); err != nil {
-		say(r.notes, "%s", err)
+		printLine(r.messages, "%s", err)
 	}
 	pumps.finish()
 	state := cmd.ProcessState
@@ -128,7 +130,7 @@ func (r *runner) watch(ctx context.Context, pid int, limitMB int64, exited <-cha
 		case <-exited:
 			return why
 		case <-done:
-			done, why = nil, first(why, context.Cause(ctx))
+			done, why = nil, firstError(why, context.Cause(ctx))
 			_ = terminateGroup(pid) // it may have ended
 			timer := time.NewTimer(r.grace)
 			defer timer.Stop()
@@ -136,18 +138,18 @@ func (r *runner) watch(ctx context.Context, pid int, limitMB int64, exited <-cha
 		case <-late:
 			_ = killGroup(pid)
 		case <-killed:
-			killed, why = nil, first(why, agent.ErrStopping)
+			killed, why = nil, firstError(why, agent.ErrStopping)
 			_ = killGroup(pid)
 		case <-look:
 			if used := groupMemory(pid); used > limitMB*megabyte {
-				look, why = nil, first(why, agent.ResourceLimit("memory_mb", limitMB, (used+megabyte-1)/megabyte))
+				look, why = nil, firstError(why, agent.ResourceLimit("memory_mb", limitMB, (used+megabyte-1)/megabyte))
 				_ = killGroup(pid)
 			}
 		}
 	}
 }
 
-func first(a, b error) error {
+func firstError(a, b error) error {
 	if a != nil {
 		return a
 	}
