@@ -119,7 +119,7 @@ func (s *Server) searchTools(w http.ResponseWriter, r *http.Request) error {
 
 // callerOf is who calls a tool.
 func callerOf(r *http.Request) tools.Caller {
-	return tools.Caller{Principal: caller(r), Via: tools.ViaREST, TraceID: telemetry.TraceID(traceparent(r))}
+	return tools.Caller{Principal: caller(r), Source: tools.SourceREST, TraceID: telemetry.TraceID(traceparent(r))}
 }
 
 // toolCallDraft is a call of a tool.

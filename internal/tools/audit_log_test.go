@@ -26,7 +26,7 @@ func TestRejectedRecordDoesNotBlockOthers(t *testing.T) {
 			id, err := uuid.NewV7()
 			require.NoError(t, err)
 			return callRecord{ToolCall: models.ToolCall{
-				ID: id.String(), At: db.Now(), Door: ViaMCP, TokenID: "t", Actor: "a", AgentID: "nova", Server: "paper", Tool: "echo",
+				ID: id.String(), At: db.Now(), Door: SourceMCP, TokenID: "t", Actor: "a", AgentID: "nova", Server: "paper", Tool: "echo",
 				Class: models.ToolRead, Digest: "d", Outcome: models.ToolSucceeded,
 			}}
 		}
@@ -37,10 +37,10 @@ func TestRejectedRecordDoesNotBlockOthers(t *testing.T) {
 		}
 		require.NoError(t, auditLog.Flush(t.Context()))
 
-		kept, err := db.Store.ToolCalls(t.Context(), models.ToolCallQuery{Limit: 10})
+		stored, err := db.Store.ToolCalls(t.Context(), models.ToolCallQuery{Limit: 10})
 		require.NoError(t, err)
 		var ids []string
-		for _, c := range kept {
+		for _, c := range stored {
 			ids = append(ids, c.ID)
 		}
 		require.Subset(t, ids, []string{first.ID, last.ID})
