@@ -143,7 +143,7 @@ func (s *Server) revokeAgentKey(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := refuseBody(r); err != nil {
+	if err := rejectBody(r); err != nil {
 		return err
 	}
 	if err := s.keys.Revoke(r.Context(), caller(r), id); err != nil {

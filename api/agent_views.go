@@ -161,8 +161,8 @@ type cursor struct {
 	List  uint64 `json:"f"`
 }
 
-// cursorAfter names the place behind the last agent of a page.
-func cursorAfter(q models.AgentQuery, last models.Agent) string {
+// agentCursor names the place behind the last agent of a page.
+func agentCursor(q models.AgentQuery, last models.Agent) string {
 	c := cursor{ID: last.ID, List: fingerprint(q)}
 	switch q.Sort {
 	case models.SortName:

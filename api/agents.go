@@ -50,7 +50,7 @@ func (s *Server) listAgents(w http.ResponseWriter, r *http.Request) error {
 	}
 	list := newAgentList(page, q)
 	if page.More {
-		list.NextCursor = cursorAfter(q, page.Agents[len(page.Agents)-1])
+		list.NextCursor = agentCursor(q, page.Agents[len(page.Agents)-1])
 		w.Header().Set("Link", links(r, list.NextCursor))
 	}
 	return s.writeJSON(w, r, http.StatusOK, list)
@@ -84,19 +84,19 @@ func (s *Server) createAgent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	once, err := s.once(r, body, s.renderCreated)
+	once, err := s.readIdempotencyKey(r, body, s.renderCreated)
 	if err != nil {
 		return err
 	}
 	created, err := s.registry.Create(r.Context(), caller(r), d, once)
-	if err != nil || s.replayed(w, once) {
+	if err != nil || s.writeReplay(w, once) {
 		return err
 	}
 	answer, err := s.renderCreated(created)
 	if err != nil {
 		return err
 	}
-	s.writeAnswer(w, answer)
+	s.writeStoredResponse(w, answer)
 	return nil
 }
 
@@ -200,7 +200,7 @@ func (s *Server) deleteAgent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := refuseBody(r); err != nil {
+	if err := rejectBody(r); err != nil {
 		return err
 	}
 	pre, err := precondition(r)

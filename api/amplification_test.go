@@ -12,12 +12,12 @@ import (
 	"comet/store/storetest"
 )
 
-// TestNoAnswerOutgrowsItsRequest sends what once was answered with a hundred
+// TestResponseSizeIsBounded sends what once was answered with a hundred
 // megabytes and more.
-func TestNoAnswerOutgrowsItsRequest(t *testing.T) {
+func TestResponseSizeIsBounded(t *testing.T) {
 	t.Parallel()
-	h := setup(t, storetest.Open(t, "sqlite"), houseOptions{})
-	strict := setup(t, storetest.Open(t, "sqlite"), houseOptions{strictCapabilities: true})
+	h := setup(t, storetest.Open(t, "sqlite"), fixtureOptions{})
+	strict := setup(t, storetest.Open(t, "sqlite"), fixtureOptions{strictCapabilities: true})
 	const roster, agents = "/api/v1/roster?dry_run=true", "/api/v1/agents"
 	list := func(entry string, times int) string { return strings.Repeat(entry+", ", times) + entry }
 	entries := func(format string, times int) string {
@@ -32,7 +32,7 @@ func TestNoAnswerOutgrowsItsRequest(t *testing.T) {
 		capabilities[i] = fmt.Sprintf("c%d", i)
 	}
 	for name, c := range map[string]struct {
-		h                         *house
+		h                         *fixture
 		target, contentType, body string
 		status                    int
 	}{
@@ -55,7 +55,7 @@ func TestNoAnswerOutgrowsItsRequest(t *testing.T) {
 				return
 			}
 			var report struct{ Violations, Warnings []errs.Field }
-			got.into(t, http.StatusOK, &report)
+			got.decode(t, http.StatusOK, &report)
 			require.LessOrEqual(t, len(report.Violations), errs.MaxFields)
 			require.LessOrEqual(t, len(report.Warnings), errs.MaxFields)
 			require.NotEmpty(t, append(report.Violations, report.Warnings...))

@@ -10,7 +10,7 @@ import (
 func badTokens() []badInput {
 	const good = `{"name":"t","scopes":["agents:read"],"agent_id":"orch-scholar","expires_at":"2027-01-10T00:00:00Z"}`
 	token := func(name, member, value, want string) badInput {
-		return badInput{name: "token: " + name, target: "/api/v1/tokens", body: changed(good, member, value), want: want}
+		return badInput{name: "token: " + name, target: "/api/v1/tokens", body: replaceMember(good, member, value), want: want}
 	}
 	all := []badInput{
 		token("no name", "name", "", "invalid-request /name required"),

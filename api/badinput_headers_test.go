@@ -123,7 +123,7 @@ func badHeaders() []badInput {
 // has no header that the request made up.
 func TestHeadersAreNotSplit(t *testing.T) {
 	t.Parallel()
-	h := setup(t, storetest.Open(t, "sqlite"), houseOptions{})
+	h := setup(t, storetest.Open(t, "sqlite"), fixtureOptions{})
 	for name, request := range map[string]string{
 		"an address":        "GET /api/v1/agents/a%0d%0aX-Injected:%201 HTTP/1.1\r\nHost: x\r\n",
 		"a parameter":       "GET /api/v1/agents?a%0d%0aX-Injected:%201 HTTP/1.1\r\nHost: x\r\n",

@@ -28,21 +28,21 @@ func TestBadTasks(t *testing.T) {
 		names[c.name] = true
 	}
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) { //nolint:thelper // the body of the test
-		h := setup(t, db, houseOptions{work: true})
-		reader(t, h)
+		h := setup(t, db, fixtureOptions{startOrchestrator: true})
+		joinReader(t, h)
 		id := h.submit(t, `{"capabilities":["read"]}`)
 		require.Equal(t, 201, h.do(t, "POST", "/api/v1/sessions", `{"id":"open"}`).status)
 		for _, c := range cases {
 			t.Run(c.name, func(t *testing.T) {
 				c.target = strings.ReplaceAll(c.target, "$TASK", id)
-				require.False(t, c.judge(t, h, c.body), "it was accepted")
+				require.False(t, c.check(t, h, c.body), "it was accepted")
 			})
 		}
-		tasks, err := h.work.Tasks(t.Context(), models.TaskQuery{Limit: 10})
+		tasks, err := h.orchestrator.Tasks(t.Context(), models.TaskQuery{Limit: 10})
 		require.NoError(t, err)
 		require.Len(t, tasks, 1)
 		require.EqualValues(t, 1, tasks[0].Version)
-		sessions, err := h.work.Sessions(t.Context(), "", models.TaskCursor{}, 10)
+		sessions, err := h.orchestrator.Sessions(t.Context(), "", models.TaskCursor{}, 10)
 		require.NoError(t, err)
 		require.Len(t, sessions, 1)
 		require.Equal(t, models.SessionOpen, sessions[0].State)
@@ -54,7 +54,7 @@ func TestBadTasks(t *testing.T) {
 func badTasks() []badInput {
 	const fine = "unsupported-work "
 	task := func(name, member, value, want string) badInput {
-		return badInput{name: "task: " + name, target: "/api/v1/tasks", body: changed(goodTask, member, value), want: want}
+		return badInput{name: "task: " + name, target: "/api/v1/tasks", body: replaceMember(goodTask, member, value), want: want}
 	}
 	header := func(name, value, want string) badInput {
 		return badInput{name: "task: " + name + " " + value, target: "/api/v1/tasks", body: goodTask, header: []string{name, value}, want: want}

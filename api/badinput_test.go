@@ -51,23 +51,23 @@ func TestBadInput(t *testing.T) {
 	cases := slices.Concat(badDrafts(), badTypes(), badUnicode(), badJSON(), badPatches(), badTokens(), badKeys(), badRosters(), badQueries(), badAddresses(), badHeaders(), badWebhooks(), badHookRequests())
 	require.GreaterOrEqual(t, len(cases), 220)
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) { //nolint:thelper // the body of the test
-		h := setup(t, db, houseOptions{})
+		h := setup(t, db, fixtureOptions{})
 		patched := h.do(t, "POST", "/api/v1/agents", strings.ReplaceAll(goodDraft, "$ID", "patch-me"))
 		require.Equal(t, http.StatusCreated, patched.status, "%s", patched.body)
 		accepted := map[string]bool{"patch-me": true}
 		for i, c := range cases {
 			t.Run(c.name, func(t *testing.T) {
 				id := fmt.Sprintf("case-%d", i)
-				if c.judge(t, h, strings.ReplaceAll(c.body, "$ID", id)) && c.target == "/api/v1/agents" {
+				if c.check(t, h, strings.ReplaceAll(c.body, "$ID", id)) && c.target == "/api/v1/agents" {
 					accepted[idOf(t, strings.ReplaceAll(c.body, "$ID", id))] = true
 				}
 			})
 		}
-		holdsExactly(t, h, accepted)
+		requireEqualNumbers(t, h, accepted)
 	})
 }
 
-func TestBadInputsHaveNamesOfTheirOwn(t *testing.T) {
+func TestBadInputNamesAreUnique(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for _, c := range slices.Concat(badDrafts(), badTypes(), badUnicode(), badJSON(), badPatches(), badTokens(), badKeys(), badRosters(), badQueries(), badAddresses(), badHeaders(), badWebhooks(), badHookRequests()) {
@@ -76,9 +76,9 @@ func TestBadInputsHaveNamesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// judge sends the request and compares the answer; it reports whether it was
+// check sends the request and compares the answer; it reports whether it was
 // accepted.
-func (c badInput) judge(t *testing.T, h *house, body string) bool {
+func (c badInput) check(t *testing.T, h *fixture, body string) bool {
 	t.Helper()
 	method := c.method
 	if method == "" {
@@ -89,7 +89,7 @@ func (c badInput) judge(t *testing.T, h *house, body string) bool {
 	if status, err := strconv.Atoi(code); err == nil {
 		require.Equal(t, status, got.status, "%s", got.body)
 		if method == http.MethodPost || method == http.MethodPatch {
-			c.stored(t, h, body, got)
+			c.requireStored(t, h, body, got)
 		}
 		return true
 	}
@@ -98,13 +98,13 @@ func (c badInput) judge(t *testing.T, h *house, body string) bool {
 	p := got.problem(t, status, errs.Code(code))
 	var found []string
 	for _, f := range p.Errors {
-		found = append(found, placeOf(f)+" "+f.Rule)
+		found = append(found, fieldLocation(f)+" "+f.Rule)
 	}
 	require.Equal(t, places, strings.Join(found, ", "), "%s", got.body)
 	return false
 }
 
-func placeOf(f errs.Field) string {
+func fieldLocation(f errs.Field) string {
 	switch {
 	case f.Pointer != "":
 		return f.Pointer
@@ -116,8 +116,8 @@ func placeOf(f errs.Field) string {
 	return "-"
 }
 
-// stored checks that what an accepted request says comes back byte for byte.
-func (c badInput) stored(t *testing.T, h *house, body string, got reply) {
+// requireStored checks that what an accepted request says comes back byte for byte.
+func (c badInput) requireStored(t *testing.T, h *fixture, body string, got response) {
 	t.Helper()
 	target := c.target
 	switch target {
@@ -130,7 +130,7 @@ func (c badInput) stored(t *testing.T, h *house, body string, got reply) {
 	}
 	var sent, has map[string]any
 	require.NoError(t, json.Unmarshal([]byte(body), &sent))
-	h.do(t, "GET", target, "").into(t, http.StatusOK, &has)
+	h.do(t, "GET", target, "").decode(t, http.StatusOK, &has)
 	for member, value := range sent {
 		if value == nil || value == "" && has[member] == nil {
 			continue // null and "" mean nothing, or the default
@@ -150,11 +150,11 @@ func idOf(t *testing.T, body string) string {
 	return draft.ID
 }
 
-// holdsExactly checks that the registry holds the ten founders, as they were
+// requireEqualNumbers checks that the registry holds the ten founders, as they were
 // made, and the accepted agents, and that the tree is whole.
-func holdsExactly(t *testing.T, h *house, accepted map[string]bool) {
+func requireEqualNumbers(t *testing.T, h *fixture, accepted map[string]bool) {
 	t.Helper()
-	page, err := h.reg.List(t.Context(), models.AgentQuery{Sort: models.SortID, Limit: 1000})
+	page, err := h.registry.List(t.Context(), models.AgentQuery{Sort: models.SortID, Limit: 1000})
 	require.NoError(t, err)
 	var extra []string
 	founders := 0
@@ -176,10 +176,10 @@ const goodDraft = `{"id":"$ID","name":"A Name","level":2,"sphere_id":1,"frequenc
 	`"description":"What it does","type":"research","parent_id":"orch-personnel","token_budget":15000}`
 
 // draftWith is goodDraft with a member of another value, as JSON.
-func draftWith(member, value string) string { return changed(goodDraft, member, value) }
+func draftWith(member, value string) string { return replaceMember(goodDraft, member, value) }
 
-// changed replaces a member of a flat JSON object; "" leaves it out.
-func changed(object, member, value string) string {
+// replaceMember replaces a member of a flat JSON object; "" leaves it out.
+func replaceMember(object, member, value string) string {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(object), &members); err != nil {
 		panic(err) // the object is a constant of this package

@@ -26,10 +26,10 @@ func TestBadUsage(t *testing.T) {
 		require.False(t, seen[c.name], c.name)
 		seen[c.name] = true
 	}
-	onEveryDatabase(t, func(t *testing.T, h *house) { //nolint:thelper // the body of the test
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) { //nolint:thelper // the body of the test
 		for _, c := range cases {
 			t.Run(c.name, func(t *testing.T) {
-				require.False(t, c.judge(t, h, c.body), "it was accepted")
+				require.False(t, c.check(t, h, c.body), "it was accepted")
 			})
 		}
 		v, err := h.ledger.Verify(t.Context())
@@ -100,7 +100,7 @@ func badFacts() (all []badInput) {
 		{"tokens with a capital", "Tokens", "5", "unknown_field"},
 		{"facts in a fact", "fact", "[]", "unknown_field"},
 	} {
-		fact := changed(goodFact, c.member, c.value)
+		fact := replaceMember(goodFact, c.member, c.value)
 		all = append(all,
 			badInput{name: "fact: " + c.name, target: usageOf + "/usage", body: fact, want: "invalid-request /" + c.member + " " + c.rule},
 			badInput{name: "facts: " + c.name, target: usageOf + "/usage", body: `{"facts":[{"tokens":1},` + fact + `]}`, want: "invalid-request /facts/1/" + c.member + " " + c.rule})
@@ -215,7 +215,7 @@ func badOperations() (all []badInput) {
 		{"reason a number", "reason", "1", "type"},
 		{"an unknown member", "created_by", `"me"`, "unknown_field"},
 	} {
-		all = append(all, badInput{name: "addition: " + c.name, target: usageOf + "/budget/additions", body: changed(good, c.member, c.value), want: "invalid-request /" + c.member + " " + c.rule})
+		all = append(all, badInput{name: "addition: " + c.name, target: usageOf + "/budget/additions", body: replaceMember(good, c.member, c.value), want: "invalid-request /" + c.member + " " + c.rule})
 	}
 	for _, c := range []struct{ name, body, want string }{
 		{"no body", ``, "malformed-json - required"},

@@ -13,7 +13,7 @@ const goodWebhook = `{"url":"https://your-server.com/webhook","events":["agent.c
 // badWebhooks breaks the rules of a webhook's fields.
 func badWebhooks() []badInput {
 	hook := func(name, member, value, want string) badInput {
-		return badInput{name: "webhook: " + name, target: "/api/v1/webhooks", body: changed(goodWebhook, member, value), want: want}
+		return badInput{name: "webhook: " + name, target: "/api/v1/webhooks", body: replaceMember(goodWebhook, member, value), want: want}
 	}
 	all := []badInput{
 		hook("no url", "url", "", "invalid-request /url required"),
@@ -105,7 +105,7 @@ func refusedAddresses() (all []badInput) {
 	} {
 		all = append(all, badInput{
 			name: "webhook: at " + host, target: "/api/v1/webhooks",
-			body: changed(goodWebhook, "url", quoted("http://"+host+"/webhook")), want: "address-refused /url address",
+			body: replaceMember(goodWebhook, "url", quoted("http://"+host+"/webhook")), want: "address-refused /url address",
 		})
 	}
 	return all

@@ -42,19 +42,19 @@ func (s *Server) createBudgetAddition(w http.ResponseWriter, r *http.Request) er
 	if err != nil {
 		return err
 	}
-	once, err := s.once(r, body, s.renderAddition)
+	once, err := s.readIdempotencyKey(r, body, s.renderAddition)
 	if err != nil {
 		return err
 	}
 	added, err := s.usage.AddBudget(r.Context(), caller(r), id, d, once)
-	if err != nil || s.replayed(w, once) {
+	if err != nil || s.writeReplay(w, once) {
 		return err
 	}
 	answer, err := s.renderAddition(added)
 	if err != nil {
 		return err
 	}
-	s.writeAnswer(w, answer)
+	s.writeStoredResponse(w, answer)
 	return nil
 }
 
@@ -118,7 +118,7 @@ func (s *Server) deleteBudgetAddition(w http.ResponseWriter, r *http.Request) er
 	if err != nil {
 		return err
 	}
-	if err := refuseBody(r); err != nil {
+	if err := rejectBody(r); err != nil {
 		return err
 	}
 	if err := s.usage.RemoveBudget(r.Context(), caller(r), agent, id); err != nil {
@@ -156,19 +156,19 @@ func (s *Server) resetUsage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	once, err := s.once(r, body, s.renderBalance)
+	once, err := s.readIdempotencyKey(r, body, s.renderBalance)
 	if err != nil {
 		return err
 	}
 	left, err := s.usage.Reset(r.Context(), caller(r), id, d, once)
-	if err != nil || s.replayed(w, once) {
+	if err != nil || s.writeReplay(w, once) {
 		return err
 	}
 	answer, err := s.renderBalance(left)
 	if err != nil {
 		return err
 	}
-	s.writeAnswer(w, answer)
+	s.writeStoredResponse(w, answer)
 	return nil
 }
 
@@ -201,6 +201,6 @@ func (s *Server) verifyLedger(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	// No two answers are the same, so it has no ETag.
-	s.writeAnswer(w, models.StoredResponse{Status: http.StatusOK, Header: map[string]string{"Cache-Control": "no-store"}, Body: body})
+	s.writeStoredResponse(w, models.StoredResponse{Status: http.StatusOK, Header: map[string]string{"Cache-Control": "no-store"}, Body: body})
 	return nil
 }

@@ -25,10 +25,10 @@ func BenchmarkChain(b *testing.B) {
 		handler    http.Handler
 	}{
 		{"bare", "/noop", bare},
-		{"chain", "/noop", newDoorHandler(log, doorOptions{timeout: defaultTimeout, routes: routes})},
-		{"sampled", "/noop", newDoorHandler(log, doorOptions{timeout: defaultTimeout, logEvery: 100, routes: routes})},
-		{"limited", "/noop", newDoorHandler(log, doorOptions{timeout: defaultTimeout, logEvery: 100, rateLimit: 1 << 40, window: time.Minute, routes: routes})},
-		{"resource", "/things/a", newDoorHandler(log, doorOptions{timeout: defaultTimeout, logEvery: 100})},
+		{"chain", "/noop", newTestHandler(log, testServerOptions{timeout: defaultTimeout, routes: routes})},
+		{"sampled", "/noop", newTestHandler(log, testServerOptions{timeout: defaultTimeout, logEvery: 100, routes: routes})},
+		{"limited", "/noop", newTestHandler(log, testServerOptions{timeout: defaultTimeout, logEvery: 100, rateLimit: 1 << 40, window: time.Minute, routes: routes})},
+		{"resource", "/things/a", newTestHandler(log, testServerOptions{timeout: defaultTimeout, logEvery: 100})},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			r := httptest.NewRequest(http.MethodGet, c.path, nil)

@@ -20,7 +20,7 @@ const goodThing = `{"id":"a","name":"A","level":3,"frequency_hz":444}`
 
 func TestMediaTypes(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, doorOptions{})
+	d := newTestServer(t, testServerOptions{})
 	for name, c := range map[string]struct {
 		method, contentType string
 		refused             bool
@@ -71,7 +71,7 @@ func TestMediaTypes(t *testing.T) {
 
 func TestBodies(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, doorOptions{})
+	d := newTestServer(t, testServerOptions{})
 
 	for name, c := range map[string]struct {
 		body string
@@ -101,9 +101,9 @@ func TestBodies(t *testing.T) {
 
 func TestBodyLimit(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, doorOptions{})
+	d := newTestServer(t, testServerOptions{})
 	padded := func(size int) string { return goodThing + strings.Repeat(" ", size-len(goodThing)) }
-	send := func(t *testing.T, size int, chunked bool) answer {
+	send := func(t *testing.T, size int, chunked bool) testResponse {
 		t.Helper()
 		var body io.Reader = strings.NewReader(padded(size))
 		if chunked {
@@ -130,16 +130,16 @@ func TestBodyLimit(t *testing.T) {
 	}
 }
 
-func TestAClientThatAsksFirstIsToldAtOnce(t *testing.T) {
+func TestExpectContinueIsRejectedAtOnce(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, doorOptions{})
+	d := newTestServer(t, testServerOptions{})
 	a := rawRequest(t, d, "POST /things HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2000000\r\nExpect: 100-continue\r\n\r\n", func(net.Conn) {})
 	a.problem(t, 413, errs.BodyTooLarge)
 }
 
 // rawRequest sends bytes as they are and reads one answer; afterwards is called
 // once they are sent.
-func rawRequest(t *testing.T, d *door, text string, afterwards func(net.Conn)) answer {
+func rawRequest(t *testing.T, d *testServer, text string, afterwards func(net.Conn)) testResponse {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(d.url, "http://"))
 	require.NoError(t, err)
@@ -153,27 +153,27 @@ func rawRequest(t *testing.T, d *door, text string, afterwards func(net.Conn)) a
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
 	require.NoError(t, err)
-	return answer{res, string(body)}
+	return testResponse{res, string(body)}
 }
 
-func TestBodiesThatDoNotArrive(t *testing.T) {
+func TestIncompleteBodies(t *testing.T) {
 	t.Parallel()
 	const head = "POST /things HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
 
 	t.Run("a body that ends early", func(t *testing.T) {
 		t.Parallel()
-		d := openDoor(t, doorOptions{})
+		d := newTestServer(t, testServerOptions{})
 		a := rawRequest(t, d, head, func(c net.Conn) { require.NoError(t, c.(*net.TCPConn).CloseWrite()) })
 		require.Contains(t, a.problem(t, 400, errs.InvalidRequest).Detail, "ended before its announced length")
 	})
 	t.Run("a body that stops coming", func(t *testing.T) {
 		t.Parallel()
-		d := openDoor(t, doorOptions{timeout: 50 * time.Millisecond})
+		d := newTestServer(t, testServerOptions{timeout: 50 * time.Millisecond})
 		rawRequest(t, d, head, func(net.Conn) {}).problem(t, 503, errs.Timeout)
 	})
 	t.Run("a body that stops coming, of a request that is refused without it", func(t *testing.T) {
 		t.Parallel()
-		d := openDoor(t, doorOptions{timeout: 50 * time.Millisecond})
+		d := newTestServer(t, testServerOptions{timeout: 50 * time.Millisecond})
 		nowhere := strings.Replace(head, "/things", "/nowhere", 1)
 		rawRequest(t, d, nowhere, func(net.Conn) {}).problem(t, 404, errs.NotFound)
 	})

@@ -96,7 +96,7 @@ func (s *Server) listDeliveries(w http.ResponseWriter, r *http.Request) error {
 	var page deliveryList
 	if len(deliveries) > limit {
 		deliveries = deliveries[:limit]
-		page.NextCursor = opaque(deliveries[limit-1].ID)
+		page.NextCursor = encodeCursor(deliveries[limit-1].ID)
 		w.Header().Set("Link", links(r, page.NextCursor))
 	}
 	page.Deliveries = make([]deliveryView, len(deliveries))
@@ -196,7 +196,7 @@ func (s *Server) redeliver(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := refuseBody(r); err != nil {
+	if err := rejectBody(r); err != nil {
 		return err
 	}
 	d, err := s.webhooks.Redeliver(r.Context(), caller(r), id, deliveryID)
@@ -307,7 +307,7 @@ func (s *Server) testWebhook(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := refuseBody(r); err != nil {
+	if err := rejectBody(r); err != nil {
 		return err
 	}
 	tested, err := s.webhooks.Test(r.Context(), caller(r), id)

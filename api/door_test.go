@@ -25,8 +25,8 @@ import (
 	"comet/models"
 )
 
-// doorOptions are what the chain of a test may change.
-type doorOptions struct {
+// testServerOptions are what the chain of a test may change.
+type testServerOptions struct {
 	timeout   time.Duration
 	rateLimit int
 	window    time.Duration
@@ -34,8 +34,8 @@ type doorOptions struct {
 	routes    func(p *responder, r chi.Router)
 }
 
-// newDoorHandler is the chain with a few routes that use each convention.
-func newDoorHandler(log *slog.Logger, opts doorOptions) http.Handler {
+// newTestHandler is the chain with a few routes that use each convention.
+func newTestHandler(log *slog.Logger, opts testServerOptions) http.Handler {
 	p := newResponder(log)
 	r := chi.NewRouter()
 	r.Use(
@@ -45,13 +45,13 @@ func newDoorHandler(log *slog.Logger, opts doorOptions) http.Handler {
 		securityHeaders,
 		compress(),
 		fakeTokens,
-		p.limited(newRateLimit(opts.rateLimit, opts.window), fakeTokenID),
+		p.limitRate(newRateLimit(opts.rateLimit, opts.window), fakeTokenID),
 		timeout(opts.timeout, func(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/stream") }),
 		middleware.GetHead,
 	)
 	r.NotFound(p.notFound)
 	r.MethodNotAllowed(p.methodNotAllowed(r))
-	r.Get("/problems/{code}", p.handle(p.problemPage))
+	r.Get("/problems/{code}", p.handle(p.getProblemType))
 	things := thingHandlers{p}
 	r.Get("/things", p.handle(things.list))
 	r.Post("/things", p.handle(things.create))
@@ -70,7 +70,7 @@ type fakeTokenKey struct{}
 func fakeTokens(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if id, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
-			noteToken(r.Context(), id)
+			recordTokenID(r.Context(), id)
 			r = r.WithContext(context.WithValue(r.Context(), fakeTokenKey{}, id))
 		}
 		next.ServeHTTP(w, r)
@@ -201,31 +201,31 @@ func newLog(t *testing.T) (*slog.Logger, *logBuffer) {
 	return log, buf
 }
 
-// door is a server with the chain of newDoorHandler.
-type door struct {
+// testServer is a server with the chain of newDoorHandler.
+type testServer struct {
 	t   *testing.T
 	url string
 	log *logBuffer
 }
 
-func openDoor(t *testing.T, opts doorOptions) *door {
+func newTestServer(t *testing.T, opts testServerOptions) *testServer {
 	t.Helper()
 	log, buf := newLog(t)
-	server := httptest.NewUnstartedServer(newDoorHandler(log, opts))
+	server := httptest.NewUnstartedServer(newTestHandler(log, opts))
 	server.Config.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 	server.Start()
 	t.Cleanup(server.Close)
-	return &door{t, server.URL, buf}
+	return &testServer{t, server.URL, buf}
 }
 
-// answer is a response with its body read, exactly as it was sent.
-type answer struct {
+// testResponse is a response with its body read, exactly as it was sent.
+type testResponse struct {
 	*http.Response
 	body string
 }
 
 // do sends a request; headers are name, value, name, value.
-func (d *door) do(method, path, body string, headers ...string) answer {
+func (d *testServer) do(method, path, body string, headers ...string) testResponse {
 	d.t.Helper()
 	var reader io.Reader
 	if body != "" {
@@ -249,7 +249,7 @@ func (d *door) do(method, path, body string, headers ...string) answer {
 	return d.send(req)
 }
 
-func (d *door) send(req *http.Request) answer {
+func (d *testServer) send(req *http.Request) testResponse {
 	d.t.Helper()
 	transport := &http.Transport{DisableCompression: true, DisableKeepAlives: true}
 	res, err := transport.RoundTrip(req)
@@ -257,22 +257,22 @@ func (d *door) send(req *http.Request) answer {
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
 	require.NoError(d.t, err)
-	return answer{res, string(text)}
+	return testResponse{res, string(text)}
 }
 
 // plain returns the answer decompressed.
-func (a answer) plain(t *testing.T) answer {
+func (a testResponse) plain(t *testing.T) testResponse {
 	t.Helper()
 	require.Equal(t, "gzip", a.Header.Get("Content-Encoding"))
 	reader, err := gzip.NewReader(strings.NewReader(a.body))
 	require.NoError(t, err)
 	text, err := io.ReadAll(reader)
 	require.NoError(t, err)
-	return answer{a.Response, string(text)}
+	return testResponse{a.Response, string(text)}
 }
 
 // problem checks that the answer is a problem document and returns it.
-func (a answer) problem(t *testing.T, status int, code errs.Code) Problem {
+func (a testResponse) problem(t *testing.T, status int, code errs.Code) Problem {
 	t.Helper()
 	require.Equal(t, status, a.StatusCode, a.body)
 	require.Equal(t, "application/problem+json", a.Header.Get("Content-Type"))

@@ -60,7 +60,7 @@ func TestParseTags(t *testing.T) {
 
 func TestIfNoneMatch(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, doorOptions{})
+	d := newTestServer(t, testServerOptions{})
 	small, large, list := d.do("GET", "/things/a", "").Header.Get("ETag"), d.do("GET", "/things/large", "").Header.Get("ETag"), d.do("GET", "/things", "").Header.Get("ETag")
 	require.Regexp(t, `^"3\.[0-9a-f]{16}"$`, small)
 	require.Regexp(t, `^"[0-9a-f]{16}"$`, list)
@@ -116,7 +116,7 @@ func TestIfNoneMatch(t *testing.T) {
 
 func TestPreconditions(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, doorOptions{})
+	d := newTestServer(t, testServerOptions{})
 	tag := d.do("GET", "/things/large", "").Header.Get("ETag")
 	zipped := strings.TrimSuffix(tag, `"`) + `-gzip"`
 
@@ -178,7 +178,7 @@ func TestPreconditions(t *testing.T) {
 
 func TestCompression(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, doorOptions{})
+	d := newTestServer(t, testServerOptions{})
 
 	t.Run("a large answer is compressed and has a tag of its own", func(t *testing.T) {
 		t.Parallel()
@@ -212,9 +212,9 @@ func TestCompression(t *testing.T) {
 	})
 }
 
-func TestAnswers(t *testing.T) {
+func TestStoredResponses(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, doorOptions{})
+	d := newTestServer(t, testServerOptions{})
 	a := d.do("GET", "/things", "")
 	require.Equal(t, `{"a":[],"b":1,"c":"<>&"}`, a.body, "members of maps are sorted and nothing is escaped without need")
 	require.Equal(t, "application/json", a.Header.Get("Content-Type"))

@@ -16,9 +16,9 @@ import (
 	"comet/models"
 )
 
-// streamed are the events there are a stream of, and the scope each needs.
-func streamed() []streamedEvents {
-	return []streamedEvents{
+// eventScopes are the events there are a stream of, and the scope each needs.
+func eventScopes() []scopedEvents {
+	return []scopedEvents{
 		{models.ScopeTasksRead, []models.EventType{
 			models.EventTaskCreated, models.EventTaskWaiting, models.EventTaskAssigned, models.EventTaskStarted, models.EventTaskProgress,
 			models.EventTaskQuestion, models.EventTaskReplied, models.EventTaskRetried, models.EventTaskCompleted, models.EventTaskFailed,
@@ -38,7 +38,7 @@ func streamed() []streamedEvents {
 	}
 }
 
-type streamedEvents struct {
+type scopedEvents struct {
 	scope models.Scope
 	types []models.EventType
 }
@@ -60,7 +60,7 @@ func readEventFilter(q *query, p models.Principal) (f eventFilter, err error) {
 		wanted = strings.Split(*list, ",")
 	}
 	var known []string
-	for _, group := range streamed() {
+	for _, group := range eventScopes() {
 		for _, t := range group.types {
 			known = append(known, string(t))
 			switch named := slices.Contains(wanted, string(t)); {
@@ -92,18 +92,18 @@ func (f eventFilter) wants(e models.Event) bool {
 	if !slices.Contains(f.types, e.Type) {
 		return false
 	}
-	if f.caller != nil && strings.HasPrefix(string(e.Type), "tool.") && (*f.caller == "" || !concerns(e, *f.caller)) {
+	if f.caller != nil && strings.HasPrefix(string(e.Type), "tool.") && (*f.caller == "" || !concernsAgent(e, *f.caller)) {
 		return false
 	}
 	if f.task != "" && (e.Key != f.task || !strings.HasPrefix(string(e.Type), "task.")) {
 		return false
 	}
-	return f.agent == "" || concerns(e, f.agent)
+	return f.agent == "" || concernsAgent(e, f.agent)
 }
 
-// concerns reports whether an event is about an agent: what happens to it, what it does,
+// concernsAgent reports whether an event is about an agent: what happens to it, what it does,
 // and what becomes of what it asked for.
-func concerns(e models.Event, agent string) bool {
+func concernsAgent(e models.Event, agent string) bool {
 	kind, _, _ := strings.Cut(string(e.Type), ".")
 	if kind == "agent" || kind == "worker" {
 		return e.Key == agent
@@ -119,39 +119,39 @@ func newEventView(e models.Event) eventView {
 	return eventView{ID: e.ID, Position: e.Position, Type: e.Type, Key: e.Key, At: e.At, Data: jsontext.Value(e.Data)}
 }
 
-// keptNews is how many of the newest events are kept for the streams of a process.
-const keptNews = 2000
+// maxRecentEvents is how many of the newest events are kept for the streams of a process.
+const maxRecentEvents = 2000
 
-// news reads what happens once for all streams, as long as there are any: a thousand
+// eventCache reads what happens once for all streams, as long as there are any: a thousand
 // streams that each asked the database would ask it a thousand times for every event.
 // A stream that is further behind than what is kept asks for itself until it is not.
-type news struct {
+type eventCache struct {
 	feed *events.Feed
 
 	mu      sync.Mutex
-	readers int
-	current *newest
+	streams int
+	recent  *recentEvents
 	stop    func()
 }
 
 // join returns the newest events, and what the stream calls when it ends.
-func (n *news) join(ctx context.Context) (*newest, func(), error) {
+func (n *eventCache) join(ctx context.Context) (*recentEvents, func(), error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.readers == 0 {
+	if n.streams == 0 {
 		sub, err := n.feed.SubscribeNew(ctx)
 		if err != nil {
 			return nil, nil, err
 		}
 		n.begin(sub)
 	}
-	n.readers++
-	return n.current, n.leave, nil
+	n.streams++
+	return n.recent, n.leave, nil
 }
 
-func (n *news) begin(sub *events.Subscription) {
+func (n *eventCache) begin(sub *events.Subscription) {
 	ctx, cancel := context.WithCancel(context.Background())
-	kept := &newest{from: sub.Position(), fresh: make(chan struct{})}
+	kept := &recentEvents{start: sub.Position(), added: make(chan struct{})}
 	var reader sync.WaitGroup
 	reader.Go(func() {
 		for {
@@ -162,57 +162,57 @@ func (n *news) begin(sub *events.Subscription) {
 			kept.add(batch)
 		}
 	})
-	n.current, n.stop = kept, func() {
+	n.recent, n.stop = kept, func() {
 		cancel()
 		reader.Wait()
 	}
 }
 
 // leave ends the reading with the last stream, and waits for its end.
-func (n *news) leave() {
+func (n *eventCache) leave() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.readers--; n.readers == 0 {
+	if n.streams--; n.streams == 0 {
 		n.stop()
-		n.current, n.stop = nil, nil
+		n.recent, n.stop = nil, nil
 	}
 }
 
-// newest are the events that were read last.
-type newest struct {
-	mu    sync.Mutex
-	kept  []models.Event // in order; what is in it does not change
-	from  int64          // it has all that came behind this position
-	fresh chan struct{}  // closed and replaced when there are more
+// recentEvents are the events that were read last.
+type recentEvents struct {
+	mu     sync.Mutex
+	events []models.Event // in order; what is in it does not change
+	start  int64          // it has all that came behind this position
+	added  chan struct{}  // closed and replaced when there are more
 }
 
-func (n *newest) add(batch []models.Event) {
+func (n *recentEvents) add(batch []models.Event) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.kept = append(n.kept, batch...)
-	if len(n.kept) > 2*keptNews {
-		n.from = n.kept[len(n.kept)-keptNews-1].Position
-		n.kept = slices.Clone(n.kept[len(n.kept)-keptNews:])
+	n.events = append(n.events, batch...)
+	if len(n.events) > 2*maxRecentEvents {
+		n.start = n.events[len(n.events)-maxRecentEvents-1].Position
+		n.events = slices.Clone(n.events[len(n.events)-maxRecentEvents:])
 	}
-	close(n.fresh)
-	n.fresh = make(chan struct{})
+	close(n.added)
+	n.added = make(chan struct{})
 }
 
 // after returns up to limit events behind a position, and what ends the wait for more.
 // ok is false where some of them are not kept any more.
-func (n *newest) after(at int64, limit int) (batch []models.Event, fresh <-chan struct{}, ok bool) {
+func (n *recentEvents) after(at int64, limit int) (batch []models.Event, fresh <-chan struct{}, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if at < n.from {
+	if at < n.start {
 		return nil, nil, false
 	}
-	i := sort.Search(len(n.kept), func(i int) bool { return n.kept[i].Position > at })
-	return n.kept[i:min(i+limit, len(n.kept)):len(n.kept)], n.fresh, true
+	i := sort.Search(len(n.events), func(i int) bool { return n.events[i].Position > at })
+	return n.events[i:min(i+limit, len(n.events)):len(n.events)], n.added, true
 }
 
-// next waits for events behind a position and returns up to limit of them. Its only
+// nextEvents waits for events behind a position and returns up to limit of them. Its only
 // error is that of ctx.
-func (s *Server) next(ctx context.Context, kept *newest, at int64, limit int) ([]models.Event, error) {
+func (s *Server) nextEvents(ctx context.Context, kept *recentEvents, at int64, limit int) ([]models.Event, error) {
 	for {
 		batch, fresh, ok := kept.after(at, limit)
 		if !ok {

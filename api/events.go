@@ -51,7 +51,7 @@ const (
 //	@Router			/api/v1/events [get]
 func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	q := newQuery(r, "types", "agent_id", "task_id", "last_event_id", "format")
-	write := s.eventForm(q)
+	write := s.eventEncoder(q)
 	after := q.OptInt("last_event_id", 0, 1<<53)
 	filter, err := readEventFilter(q, caller(r))
 	if err != nil {
@@ -60,27 +60,27 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	if after, err = lastEventID(r, after); err != nil {
 		return err
 	}
-	return s.follow(w, r, after, &teller{of: s.streams, write: write, filter: filter})
+	return s.serveEvents(w, r, after, &eventStream{limit: s.streams, encode: write, filter: filter})
 }
 
-// follow takes a place among the streams of a kind and tells one, from behind a position on,
+// serveEvents takes a place among the streams of a kind and tells one, from behind a position on,
 // nil for from now on. What the teller has to say first comes behind where the stream stands.
-func (s *Server) follow(w http.ResponseWriter, r *http.Request, after *int, t *teller) error {
-	release, err := t.of.take(caller(r).TokenID)
+func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, after *int, t *eventStream) error {
+	release, err := t.limit.acquire(caller(r).TokenID)
 	if err != nil {
 		return err
 	}
 	defer release()
-	kept, leave, err := s.news.join(r.Context())
+	kept, leave, err := s.eventCache.join(r.Context())
 	if err != nil {
 		return err
 	}
 	defer leave()
-	from, hello, err := s.begin(r.Context(), after)
+	from, hello, err := s.startPosition(r.Context(), after)
 	if err != nil {
 		return err
 	}
-	t.kept, t.read, t.told, t.message = kept, from, from, append(hello, t.message...)
+	t.recent, t.readPosition, t.sentPosition, t.buf = kept, from, from, append(hello, t.buf...)
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
@@ -88,7 +88,7 @@ func (s *Server) follow(w http.ResponseWriter, r *http.Request, after *int, t *t
 	t.stream = s.newStream(w)
 	w.WriteHeader(http.StatusOK)
 	if r.Method != http.MethodHead {
-		s.tell(r, t)
+		s.writeEvents(r, t)
 	}
 	return nil
 }
@@ -106,9 +106,9 @@ func lastEventID(r *http.Request, after *int) (*int, error) {
 	return new(int(n)), nil
 }
 
-// begin returns the position behind which a stream begins, which is now for nil, and
+// startPosition returns the position behind which a stream begins, which is now for nil, and
 // what it begins with: how long to wait before coming back, and where it stands.
-func (s *Server) begin(ctx context.Context, after *int) (from int64, hello []byte, err error) {
+func (s *Server) startPosition(ctx context.Context, after *int) (from int64, hello []byte, err error) {
 	missed := false
 	if after != nil {
 		from, missed, err = s.feed.Missed(ctx, int64(*after))
@@ -126,48 +126,48 @@ func (s *Server) begin(ctx context.Context, after *int) (from int64, hello []byt
 	return from, hello, err
 }
 
-// teller writes one stream.
-type teller struct {
+// eventStream writes one stream.
+type eventStream struct {
 	*stream
 
-	of      *streams
-	write   eventForm
-	filter  eventFilter
-	kept    *newest
-	message []byte // that is being made
-	read    int64  // position of the last event that was read
-	told    int64  // and of the last one the client knows of
+	limit        *streamLimiter
+	encode       eventEncoder
+	filter       eventFilter
+	recent       *recentEvents
+	buf          []byte // that is being made
+	readPosition int64  // position of the last event that was read
+	sentPosition int64  // and of the last one the client knows of
 }
 
-// lookAtToken is how often it is looked whether the token of a silent stream is still accepted.
-const lookAtToken = time.Second
+// tokenCheckInterval is how often it is looked whether the token of a silent stream is still accepted.
+const tokenCheckInterval = time.Second
 
-// tell writes events until the client goes, its token ends, or the server stops.
-func (s *Server) tell(r *http.Request, t *teller) {
-	ctx, stop := t.of.until(r.Context())
+// writeEvents writes events until the client goes, its token ends, or the server stops.
+func (s *Server) writeEvents(r *http.Request, t *eventStream) {
+	ctx, stop := t.limit.untilDrain(r.Context())
 	batches := make(chan []models.Event)
 	var reader sync.WaitGroup
-	from := t.read
-	reader.Go(func() { s.readEvents(ctx, t.kept, from, batches) })
+	from := t.readPosition
+	reader.Go(func() { s.readEvents(ctx, t.recent, from, batches) })
 	defer reader.Wait()
 	defer stop()
 	alive := time.NewTicker(s.opts.Heartbeat)
 	defer alive.Stop()
-	look := time.NewTicker(lookAtToken)
+	look := time.NewTicker(tokenCheckInterval)
 	defer look.Stop()
-	for t.send() == nil {
+	for t.flushBuffer() == nil {
 		select {
 		case <-ctx.Done():
 			return
 		case batch := <-batches:
-			if s.revoked(r) { // it is remembered for less than a second
+			if s.tokenRevoked(r) { // it is remembered for less than a second
 				return
 			}
-			if s.addEvents(ctx, t, batch) != nil {
+			if s.appendEvents(ctx, t, batch) != nil {
 				return
 			}
 		case <-look.C:
-			if s.revoked(r) {
+			if s.tokenRevoked(r) {
 				return
 			}
 		case <-alive.C:
@@ -177,9 +177,9 @@ func (s *Server) tell(r *http.Request, t *teller) {
 }
 
 // readEvents hands over what happens behind a position until ctx ends.
-func (s *Server) readEvents(ctx context.Context, kept *newest, at int64, batches chan<- []models.Event) {
+func (s *Server) readEvents(ctx context.Context, kept *recentEvents, at int64, batches chan<- []models.Event) {
 	for {
-		batch, err := s.next(ctx, kept, at, streamBatch)
+		batch, err := s.nextEvents(ctx, kept, at, streamBatch)
 		if err != nil {
 			return
 		}
@@ -202,21 +202,21 @@ type eventView struct {
 	Data     any              `json:"data"`
 }
 
-func (s *Server) addEvents(ctx context.Context, t *teller, batch []models.Event) error {
+func (s *Server) appendEvents(ctx context.Context, t *eventStream, batch []models.Event) error {
 	for _, e := range batch {
-		t.read = e.Position
+		t.readPosition = e.Position
 		if !t.filter.wants(e) {
 			continue
 		}
-		data, err := t.write(ctx, e)
+		data, err := t.encode(ctx, e)
 		if err != nil {
 			return err
 		}
-		t.message = append(t.message, "id: "+strconv.FormatInt(e.Position, 10)+"\nevent: "+string(e.Type)+"\ndata: "...)
-		t.message = append(append(t.message, data...), "\n\n"...)
-		t.told = e.Position
-		if len(t.message) >= streamChunk {
-			if err := t.send(); err != nil {
+		t.buf = append(t.buf, "id: "+strconv.FormatInt(e.Position, 10)+"\nevent: "+string(e.Type)+"\ndata: "...)
+		t.buf = append(append(t.buf, data...), "\n\n"...)
+		t.sentPosition = e.Position
+		if len(t.buf) >= streamChunk {
+			if err := t.flushBuffer(); err != nil {
 				return err
 			}
 		}
@@ -226,46 +226,46 @@ func (s *Server) addEvents(ctx context.Context, t *teller, batch []models.Event)
 
 // heartbeat shows that the stream lives, and how far it is where what was read since was
 // not for this client: an id without data is no event, but one to come back with.
-func (t *teller) heartbeat() {
-	t.message = append(t.message, ": alive\n"...)
-	if t.read > t.told {
-		t.message = append(t.message, "id: "+strconv.FormatInt(t.read, 10)+"\n"...)
-		t.told = t.read
+func (t *eventStream) heartbeat() {
+	t.buf = append(t.buf, ": alive\n"...)
+	if t.readPosition > t.sentPosition {
+		t.buf = append(t.buf, "id: "+strconv.FormatInt(t.readPosition, 10)+"\n"...)
+		t.sentPosition = t.readPosition
 	}
-	t.message = append(t.message, '\n')
+	t.buf = append(t.buf, '\n')
 }
 
-// send sends the message that was made.
-func (t *teller) send() error {
-	if len(t.message) == 0 {
+// flushBuffer sends the message that was made.
+func (t *eventStream) flushBuffer() error {
+	if len(t.buf) == 0 {
 		return nil
 	}
-	_, err := t.Write(t.message)
-	t.message = t.message[:0]
+	_, err := t.Write(t.buf)
+	t.buf = t.buf[:0]
 	if err == nil {
 		err = t.flush()
 	}
 	return err
 }
 
-// eventForm writes an event as a stream tells it, in one line.
-type eventForm func(ctx context.Context, e models.Event) ([]byte, error)
+// eventEncoder writes an event as a stream tells it, in one line.
+type eventEncoder func(ctx context.Context, e models.Event) ([]byte, error)
 
-// asJSON is an event as one JSON object.
-func (s *Server) asJSON(_ context.Context, e models.Event) ([]byte, error) {
+// encodeEventJSON is an event as one JSON object.
+func (s *Server) encodeEventJSON(_ context.Context, e models.Event) ([]byte, error) {
 	return s.encode(newEventView(e))
 }
 
-// eventForm reads in which form a stream is asked for.
-func (s *Server) eventForm(q *query) eventForm {
+// eventEncoder reads in which form a stream is asked for.
+func (s *Server) eventEncoder(q *query) eventEncoder {
 	if q.Enum("format", "json", "json", "v5") == "json" {
-		return s.asJSON
+		return s.encodeEventJSON
 	}
-	if s.opts.V5 == nil {
+	if s.opts.FormatV5Event == nil {
 		q.Fail("format", "enum", "format must be json: this server does not speak PROTOCOL_V5")
 	}
 	return func(ctx context.Context, e models.Event) ([]byte, error) {
-		line, err := s.opts.V5(ctx, e)
+		line, err := s.opts.FormatV5Event(ctx, e)
 		return []byte(line), err
 	}
 }
@@ -279,8 +279,8 @@ func isStream(r *http.Request) bool {
 	return r.URL.Path == eventsPath || strings.HasPrefix(r.URL.Path, tasksPath+"/") && strings.HasSuffix(r.URL.Path, "/output")
 }
 
-// unless leaves a middleware out for the requests that is selects.
-func unless(is func(*http.Request) bool, middleware func(http.Handler) http.Handler) func(http.Handler) http.Handler {
+// skipIf leaves a middleware out for the requests that is selects.
+func skipIf(is func(*http.Request) bool, middleware func(http.Handler) http.Handler) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		within := middleware(next)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -293,79 +293,79 @@ func unless(is func(*http.Request) bool, middleware func(http.Handler) http.Hand
 	}
 }
 
-// streams bounds how many streams there are, of all tokens and of each, and ends them
+// streamLimiter bounds how many streams there are, of all tokens and of each, and ends them
 // all when the server stops.
-type streams struct {
-	most, each int
-	places     *places.Places
-	over       context.Context
-	drain      context.CancelFunc
+type streamLimiter struct {
+	max, maxPerToken int
+	limiter          *places.Places
+	draining         context.Context
+	drain            context.CancelFunc
 }
 
-// newStreams has room for most streams, a tenth of them for one token.
-func newStreams(most int) *streams {
-	s := &streams{most: most, each: max(most/10, 1)}
-	s.places = places.New(s.most, s.each)
-	s.over, s.drain = context.WithCancel(context.Background())
+// newStreamLimiter has room for most streams, a tenth of them for one token.
+func newStreamLimiter(most int) *streamLimiter {
+	s := &streamLimiter{max: most, maxPerToken: max(most/10, 1)}
+	s.limiter = places.New(s.max, s.maxPerToken)
+	s.draining, s.drain = context.WithCancel(context.Background())
 	return s
 }
 
-// take returns what gives the place of a token's stream back, or errs.Busy where there
+// acquire returns what gives the place of a token's stream back, or errs.Busy where there
 // is none.
-func (s *streams) take(tokenID string) (release func(), err error) {
-	release, room := s.places.Take(tokenID)
+func (s *streamLimiter) acquire(tokenID string) (release func(), err error) {
+	release, room := s.limiter.Take(tokenID)
 	switch room {
 	case places.Full:
-		return nil, errs.New(errs.Busy, "the server serves %d streams already", s.most)
+		return nil, errs.New(errs.Busy, "the server serves %d streams already", s.max)
 	case places.FullForOne:
-		return nil, errs.New(errs.Busy, "the token has %d streams already", s.each)
+		return nil, errs.New(errs.Busy, "the token has %d streams already", s.maxPerToken)
 	}
 	return release, nil
 }
 
-// until returns a context that ends with ctx and when the server stops.
-func (s *streams) until(ctx context.Context) (context.Context, context.CancelFunc) {
+// untilDrain returns a context that ends with ctx and when the server stops.
+func (s *streamLimiter) untilDrain(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(s.over, cancel)
+	stop := context.AfterFunc(s.draining, cancel)
 	return ctx, func() {
 		stop()
 		cancel()
 	}
 }
 
-// ending reports whether the server stops.
-func (s *streams) ending() bool { return s.over.Err() != nil }
+// isDraining reports whether the server stops.
+func (s *streamLimiter) isDraining() bool { return s.draining.Err() != nil }
 
 // stream is an answer that is written piece by piece.
 type stream struct {
-	w        http.ResponseWriter
-	out      *http.ResponseController
-	patience time.Duration
+	w            http.ResponseWriter
+	controller   *http.ResponseController
+	writeTimeout time.Duration
 }
 
 // newStream takes the time limits of the server off the connection: that for reading,
 // too, because a connection whose read deadline has passed ends its request.
 func (s *Server) newStream(w http.ResponseWriter) *stream {
-	out := &stream{w: w, out: http.NewResponseController(innermost(w)), patience: s.opts.StreamPatience}
-	_ = out.out.SetReadDeadline(time.Time{}) // only a test's writer cannot do this
+	out := &stream{w: w, controller: http.NewResponseController(innermost(w)), writeTimeout: s.opts.StreamWriteTimeout}
+	_ = out.controller.SetReadDeadline(time.Time{}) // only a test's writer cannot do this
 	return out
 }
 
 // Write sends bytes within the time a client has to take them.
 func (s *stream) Write(p []byte) (int, error) {
-	_ = s.out.SetWriteDeadline(time.Now().Add(s.patience))
+	_ = s.controller.SetWriteDeadline(time.Now().Add(s.writeTimeout))
 	return s.w.Write(p)
 }
 
 // flush sends what was written, or the headers alone.
 func (s *stream) flush() error {
-	_ = s.out.SetWriteDeadline(time.Now().Add(s.patience))
-	return s.out.Flush()
+	_ = s.controller.SetWriteDeadline(time.Now().Add(s.writeTimeout))
+	return s.controller.Flush()
 }
 
-// revoked judges the token of a stream anew, which may have been revoked, or have
+// tokenRevoked judges the token of a stream anew, which may have been revoked, or have
 // expired, since it began. A database that does not answer says nothing about it.
-func (s *Server) revoked(r *http.Request) bool {
+func (s *Server) tokenRevoked(r *http.Request) bool {
 	secret, err := bearer(r.Header["Authorization"])
 	if err == nil {
 		_, err = s.auth.Verify(r.Context(), secret)

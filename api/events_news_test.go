@@ -13,7 +13,7 @@ import (
 	"comet/store/storetest"
 )
 
-func TestTheNewestEventsAreKeptForAllStreams(t *testing.T) {
+func TestRecentEvents(t *testing.T) {
 	t.Parallel()
 	numbered := func(from, n int64) (batch []models.Event) {
 		for i := range n {
@@ -21,7 +21,7 @@ func TestTheNewestEventsAreKeptForAllStreams(t *testing.T) {
 		}
 		return batch
 	}
-	kept := &newest{from: 10, fresh: make(chan struct{})}
+	kept := &recentEvents{start: 10, added: make(chan struct{})}
 	_, fresh, ok := kept.after(10, 5)
 	require.True(t, ok)
 	kept.add(numbered(11, 20))
@@ -35,21 +35,21 @@ func TestTheNewestEventsAreKeptForAllStreams(t *testing.T) {
 	require.False(t, ok, "what came before is not there")
 
 	before := batch
-	for i := range int64(2 * keptNews) {
+	for i := range int64(2 * maxRecentEvents) {
 		kept.add(numbered(31+i, 1))
 	}
-	require.LessOrEqual(t, len(kept.kept), 2*keptNews)
+	require.LessOrEqual(t, len(kept.events), 2*maxRecentEvents)
 	require.Equal(t, numbered(29, 2), before, "what was handed out stays")
 	_, _, ok = kept.after(30, 5)
 	require.False(t, ok)
-	batch, _, ok = kept.after(kept.from, 5)
+	batch, _, ok = kept.after(kept.start, 5)
 	require.True(t, ok)
-	require.Equal(t, numbered(kept.from+1, 5), batch)
+	require.Equal(t, numbered(kept.start+1, 5), batch)
 }
 
-// TestStreamsThatAreBehindReadForThemselves: what is not kept comes from the database,
+// TestSlowStreamsReadFromTheDatabase: what is not kept comes from the database,
 // and what follows from what is kept.
-func TestStreamsThatAreBehindReadForThemselves(t *testing.T) {
+func TestSlowStreamsReadFromTheDatabase(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		emit := func(n int) {
@@ -70,27 +70,27 @@ func TestStreamsThatAreBehindReadForThemselves(t *testing.T) {
 		_, err := feed.Subscribe(9).Next(t.Context(), 1)
 		require.NoError(t, err)
 
-		s := &Server{feed: feed, news: &news{feed: feed}}
-		kept, leave, err := s.news.join(t.Context())
+		s := &Server{feed: feed, eventCache: &eventCache{feed: feed}}
+		kept, leave, err := s.eventCache.join(t.Context())
 		require.NoError(t, err)
-		again, leaveToo, err := s.news.join(t.Context())
+		again, leaveToo, err := s.eventCache.join(t.Context())
 		require.NoError(t, err)
 		require.Same(t, kept, again, "one reads for both")
 		emit(5)
 		at := int64(0)
 		for at < 15 {
-			batch, err := s.next(t.Context(), kept, at, 4)
+			batch, err := s.nextEvents(t.Context(), kept, at, 4)
 			require.NoError(t, err)
 			require.Equal(t, at+1, batch[0].Position)
 			at = batch[len(batch)-1].Position
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err = s.next(ctx, kept, at, 4)
+		_, err = s.nextEvents(ctx, kept, at, 4)
 		require.ErrorIs(t, err, context.Canceled)
 		leave()
-		require.NotNil(t, s.news.current)
+		require.NotNil(t, s.eventCache.recent)
 		leaveToo()
-		require.Nil(t, s.news.current, "nobody reads for nobody")
+		require.Nil(t, s.eventCache.recent, "nobody reads for nobody")
 	})
 }

@@ -19,27 +19,27 @@ import (
 
 const stream = "/api/v1/events"
 
-// streaming runs one case in a fresh house of every database, whose relay runs.
-func streaming(t *testing.T, name string, opts houseOptions, fn func(t *testing.T, h *house)) {
+// runStreamTest runs one case in a fresh house of every database, whose relay runs.
+func runStreamTest(t *testing.T, name string, opts fixtureOptions, fn func(t *testing.T, h *fixture)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
 		storetest.Run(t, func(t *testing.T, db *storetest.DB) { //nolint:thelper // the body of the test
 			own := opts // the databases run side by side
-			own.work = true
+			own.startOrchestrator = true
 			fn(t, setup(t, db, own))
 		})
 	})
 }
 
-// rename changes an agent, which is an event.
-func (h *house) rename(t testing.TB, id, name string) {
+// renameAgent changes an agent, which is an event.
+func (h *fixture) renameAgent(t testing.TB, id, name string) {
 	t.Helper()
 	require.Equal(t, http.StatusOK, h.do(t, "PATCH", "/api/v1/agents/"+id, `{"name":`+quoted(name)+`}`).status)
 }
 
-// head is the position of the newest event, once all have one.
-func (h *house) head(t testing.TB) (head int64) {
+// lastPosition is the position of the newest event, once all have one.
+func (h *fixture) lastPosition(t testing.TB) (head int64) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		waiting, err := h.db.EventsUnnumbered(t.Context())
@@ -53,15 +53,15 @@ func (h *house) head(t testing.TB) (head int64) {
 func TestEventStream(t *testing.T) {
 	t.Parallel()
 
-	streaming(t, "TellsWhatHappensFromNowOn", houseOptions{}, func(t *testing.T, h *house) {
-		head := h.head(t)
-		s := h.tap(t, h.admin, stream)
+	runStreamTest(t, "TellsWhatHappensFromNowOn", fixtureOptions{}, func(t *testing.T, h *fixture) {
+		head := h.lastPosition(t)
+		s := h.openStream(t, h.admin, stream)
 		require.Equal(t, "text/event-stream; charset=utf-8", s.header.Get("Content-Type"))
 		require.Equal(t, "no-store", s.header.Get("Cache-Control"))
 		hello := s.next()
 		require.Equal(t, "1000", hello.retry)
 		require.Equal(t, strconv.FormatInt(head, 10), hello.id, "who loses the stream before an event comes back with it")
-		h.rename(t, "orch-scholar", "A: B")
+		h.renameAgent(t, "orch-scholar", "A: B")
 		m := s.next()
 		require.Equal(t, "agent.updated", m.event)
 		require.Equal(t, strconv.FormatInt(head+1, 10), m.id)
@@ -73,8 +73,8 @@ func TestEventStream(t *testing.T) {
 		require.Contains(t, string(m.data.Data), `"to":"A: B"`)
 	})
 
-	streaming(t, "GoesOnBehindThePositionAClientComesBackWith", houseOptions{}, func(t *testing.T, h *house) {
-		head := h.head(t)
+	runStreamTest(t, "GoesOnBehindThePositionAClientComesBackWith", fixtureOptions{}, func(t *testing.T, h *fixture) {
+		head := h.lastPosition(t)
 		const more = 450 // than are read at a time
 		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
 			for range more {
@@ -84,52 +84,52 @@ func TestEventStream(t *testing.T) {
 			}
 			return nil
 		}))
-		for _, s := range []*tap{
-			h.tap(t, h.admin, stream, "Last-Event-ID", strconv.FormatInt(head, 10)),
-			h.tap(t, h.admin, stream+"?last_event_id="+strconv.FormatInt(head, 10)),
-			h.tap(t, h.admin, stream+"?last_event_id=0", "Last-Event-ID", strconv.FormatInt(head, 10)),
+		for _, s := range []*streamReader{
+			h.openStream(t, h.admin, stream, "Last-Event-ID", strconv.FormatInt(head, 10)),
+			h.openStream(t, h.admin, stream+"?last_event_id="+strconv.FormatInt(head, 10)),
+			h.openStream(t, h.admin, stream+"?last_event_id=0", "Last-Event-ID", strconv.FormatInt(head, 10)),
 		} {
 			for i := range int64(more) {
 				require.Equal(t, head+1+i, s.event().data.Position)
 			}
 			s.close()
 		}
-		all := h.tap(t, h.admin, stream+"?last_event_id=0")
+		all := h.openStream(t, h.admin, stream+"?last_event_id=0")
 		for i := range head + more {
 			require.Equal(t, i+1, all.event().data.Position)
 		}
-		h.rename(t, "orch-scholar", "Now")
+		h.renameAgent(t, "orch-scholar", "Now")
 		require.Equal(t, head+more+1, all.event().data.Position)
 	})
 
-	streaming(t, "TellsOfWhatWasDeleted", houseOptions{}, func(t *testing.T, h *house) {
-		head := h.head(t)
+	runStreamTest(t, "TellsOfWhatWasDeleted", fixtureOptions{}, func(t *testing.T, h *fixture) {
+		head := h.lastPosition(t)
 		h.db.Clock.Advance(2 * time.Hour)
-		h.rename(t, "orch-scholar", "later")
-		require.Equal(t, head+1, h.head(t))
+		h.renameAgent(t, "orch-scholar", "later")
+		require.Equal(t, head+1, h.lastPosition(t))
 		require.NoError(t, events.Purge(h.db.Store, time.Hour)(t.Context()))
-		s := h.tap(t, h.admin, stream, "Last-Event-ID", "3")
+		s := h.openStream(t, h.admin, stream, "Last-Event-ID", "3")
 		m := s.event()
 		require.Equal(t, "gap", m.event)
 		require.Equal(t, strconv.FormatInt(head, 10), m.id, "who comes back with it hears of no gap again")
 		require.JSONEq(t, fmt.Sprintf(`{"after":3,"resumed_after":%d}`, head), m.raw)
 		require.Equal(t, head+1, s.event().data.Position)
-		require.Equal(t, "agent.updated", h.tap(t, h.admin, stream, "Last-Event-ID", m.id).event().event)
+		require.Equal(t, "agent.updated", h.openStream(t, h.admin, stream, "Last-Event-ID", m.id).event().event)
 
-		ahead := h.tap(t, h.admin, stream, "Last-Event-ID", "1000000")
+		ahead := h.openStream(t, h.admin, stream, "Last-Event-ID", "1000000")
 		require.JSONEq(t, fmt.Sprintf(`{"after":1000000,"resumed_after":%d}`, head+1), ahead.event().raw, "a position of another database")
 	})
 
-	streaming(t, "SelectsByTypeAgentAndTask", houseOptions{}, func(t *testing.T, h *house) {
-		reader(t, h)
-		types := h.tap(t, h.admin, stream+"?types=task.completed,agent.updated")
-		agent := h.tap(t, h.admin, stream+"?agent_id=reader")
+	runStreamTest(t, "SelectsByTypeAgentAndTask", fixtureOptions{}, func(t *testing.T, h *fixture) {
+		joinReader(t, h)
+		types := h.openStream(t, h.admin, stream+"?types=task.completed,agent.updated")
+		agent := h.openStream(t, h.admin, stream+"?agent_id=reader")
 		var first, second struct{ ID string }
-		h.do(t, "POST", "/api/v1/tasks", `{"capabilities":["read"]}`).into(t, 202, &first)
-		task := h.tap(t, h.admin, stream+"?last_event_id=0&task_id="+first.ID)
-		h.do(t, "POST", "/api/v1/tasks", `{"capabilities":["read"]}`).into(t, 202, &second)
-		h.rename(t, "orch-scholar", "x")
-		h.rename(t, "reader", "Second")
+		h.do(t, "POST", "/api/v1/tasks", `{"capabilities":["read"]}`).decode(t, 202, &first)
+		task := h.openStream(t, h.admin, stream+"?last_event_id=0&task_id="+first.ID)
+		h.do(t, "POST", "/api/v1/tasks", `{"capabilities":["read"]}`).decode(t, 202, &second)
+		h.renameAgent(t, "orch-scholar", "x")
+		h.renameAgent(t, "reader", "Second")
 		h.worker(t, "reader", "done")
 
 		require.Equal(t, "orch-scholar", types.event().data.Key)
@@ -143,14 +143,14 @@ func TestEventStream(t *testing.T) {
 		}
 	})
 
-	streaming(t, "TellsATokenOnlyWhatItMaySee", houseOptions{}, func(t *testing.T, h *house) {
-		reader(t, h)
+	runStreamTest(t, "TellsATokenOnlyWhatItMaySee", fixtureOptions{}, func(t *testing.T, h *fixture) {
+		joinReader(t, h)
 		watcher, registrar := h.token(t, models.ScopeTasksRead), h.token(t, models.ScopeAgentsRead)
-		tasks, agents := h.tap(t, watcher, stream), h.tap(t, registrar, stream)
-		h.rename(t, "reader", "First")
+		tasks, agents := h.openStream(t, watcher, stream), h.openStream(t, registrar, stream)
+		h.renameAgent(t, "reader", "First")
 		h.token(t, models.ScopeAdmin)
 		require.Equal(t, http.StatusAccepted, h.do(t, "POST", "/api/v1/tasks", `{"capabilities":["read"]}`).status)
-		h.rename(t, "reader", "Second")
+		h.renameAgent(t, "reader", "Second")
 		require.Equal(t, []string{"task.created", "task.assigned"}, []string{tasks.event().event, tasks.event().event})
 		require.Equal(t, []string{"agent.updated", "agent.updated"}, []string{agents.event().event, agents.event().event})
 
@@ -160,20 +160,20 @@ func TestEventStream(t *testing.T) {
 		h.do(t, "GET", stream, "", "Authorization", "Bearer "+h.token(t, models.ScopeMessagesSend)).problem(t, 403, errs.MissingScope)
 	})
 
-	streaming(t, "EndsWithItsToken", houseOptions{heartbeat: time.Hour}, func(t *testing.T, h *house) {
+	runStreamTest(t, "EndsWithItsToken", fixtureOptions{heartbeat: time.Hour}, func(t *testing.T, h *fixture) {
 		issued, err := h.auth.Create(t.Context(), models.System(), models.TokenDraft{Name: new("guest"), Scopes: []models.Scope{models.ScopeTasksRead}}, nil)
 		require.NoError(t, err)
-		s := h.tap(t, issued.Secret, stream)
+		s := h.openStream(t, issued.Secret, stream)
 		require.Equal(t, "1000", s.next().retry)
 		require.NoError(t, h.auth.Revoke(t.Context(), models.System(), issued.Token.ID))
-		h.rename(t, "orch-scholar", "x")
+		h.renameAgent(t, "orch-scholar", "x")
 		s.rest() // and not after its next sign of life
 	})
 
-	streaming(t, "ShowsHowFarItIsWhileNothingIsForItsClient", houseOptions{heartbeat: 10 * time.Millisecond}, func(t *testing.T, h *house) {
-		head := h.head(t)
-		s := h.tap(t, h.admin, stream+"?agent_id=nova")
-		h.rename(t, "orch-scholar", "x")
+	runStreamTest(t, "ShowsHowFarItIsWhileNothingIsForItsClient", fixtureOptions{heartbeat: 10 * time.Millisecond}, func(t *testing.T, h *fixture) {
+		head := h.lastPosition(t)
+		s := h.openStream(t, h.admin, stream+"?agent_id=nova")
+		h.renameAgent(t, "orch-scholar", "x")
 		for {
 			if m := s.next(); m.comment != "" && m.id != "" {
 				require.Equal(t, strconv.FormatInt(head+1, 10), m.id)
@@ -183,8 +183,8 @@ func TestEventStream(t *testing.T) {
 		}
 	})
 
-	streaming(t, "HasItsPlaceUntilItsClientGoes", houseOptions{streams: 1}, func(t *testing.T, h *house) {
-		s := h.tap(t, h.admin, stream)
+	runStreamTest(t, "HasItsPlaceUntilItsClientGoes", fixtureOptions{streams: 1}, func(t *testing.T, h *fixture) {
+		s := h.openStream(t, h.admin, stream)
 		refused := h.do(t, "GET", stream, "")
 		require.Equal(t, http.StatusServiceUnavailable, refused.status)
 		require.Contains(t, string(refused.body), string(errs.Busy))
@@ -194,18 +194,18 @@ func TestEventStream(t *testing.T) {
 		require.Eventually(t, func() bool { return h.do(t, "HEAD", stream, "").status == http.StatusOK }, time.Minute, time.Millisecond)
 	})
 
-	streaming(t, "LeavesPlacesToOtherTokens", houseOptions{streams: 20}, func(t *testing.T, h *house) {
-		first := h.tap(t, h.admin, stream)
-		h.tap(t, h.admin, stream)
+	runStreamTest(t, "LeavesPlacesToOtherTokens", fixtureOptions{streams: 20}, func(t *testing.T, h *fixture) {
+		first := h.openStream(t, h.admin, stream)
+		h.openStream(t, h.admin, stream)
 		refused := h.do(t, "GET", stream, "")
 		require.Equal(t, http.StatusServiceUnavailable, refused.status)
 		require.Contains(t, string(refused.body), "the token has 2 streams already")
-		h.tap(t, h.token(t, models.ScopeTasksRead), stream)
+		h.openStream(t, h.token(t, models.ScopeTasksRead), stream)
 		first.close()
 		require.Eventually(t, func() bool { return h.do(t, "HEAD", stream, "").status == http.StatusOK }, time.Minute, time.Millisecond)
 	})
 
-	streaming(t, "DropsAClientThatDoesNotRead", houseOptions{streams: 1, patience: 50 * time.Millisecond}, func(t *testing.T, h *house) {
+	runStreamTest(t, "DropsAClientThatDoesNotRead", fixtureOptions{streams: 1, writeTimeout: 50 * time.Millisecond}, func(t *testing.T, h *fixture) {
 		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error { // more than any buffer on the way takes
 			for range 400 {
 				if err := tx.Emit(models.EventTaskReplied, "t", models.TaskChanged{Reply: strings.Repeat("x", 100_000)}); err != nil {
@@ -214,46 +214,46 @@ func TestEventStream(t *testing.T) {
 			}
 			return nil
 		}))
-		h.head(t)
-		h.tap(t, h.admin, stream+"?last_event_id=0")
+		h.lastPosition(t)
+		h.openStream(t, h.admin, stream+"?last_event_id=0")
 		require.Eventually(t, func() bool { return h.do(t, "HEAD", stream, "").status == http.StatusOK }, time.Minute, 10*time.Millisecond)
 	})
 
-	streaming(t, "EndsWhenTheServerStops", houseOptions{}, func(t *testing.T, h *house) {
-		h.head(t)
-		s := h.tap(t, h.admin, stream)
+	runStreamTest(t, "EndsWhenTheServerStops", fixtureOptions{}, func(t *testing.T, h *fixture) {
+		h.lastPosition(t)
+		s := h.openStream(t, h.admin, stream)
 		require.Equal(t, "1000", s.next().retry)
-		h.door.Drain()
-		h.door.Drain() // twice is fine
+		h.server.Drain()
+		h.server.Drain() // twice is fine
 		text, ended := s.rest()
 		require.Empty(t, text)
 		require.True(t, ended)
 	})
 }
 
-// reader has an agent that reads come to work.
-func reader(t testing.TB, h *house) {
+// joinReader has an agent that reads come to work.
+func joinReader(t testing.TB, h *fixture) {
 	t.Helper()
 	require.Equal(t, http.StatusCreated, h.create(t, "reader", 2, 555, "orch-personnel", `,"capabilities":["custom:read"]`).status)
-	require.NoError(t, h.work.ReindexAgent(t.Context(), "reader"))
-	h.join(t, "reader", 10)
-	h.head(t) // so that none of this is news to a stream
+	require.NoError(t, h.orchestrator.ReindexAgent(t.Context(), "reader"))
+	h.joinWorker(t, "reader", 10)
+	h.lastPosition(t) // so that none of this is news to a stream
 }
 
-// TestStreamsOutliveTheServersTimeLimits: those are for requests and for answers that
+// TestStreamsHaveNoServerTimeouts: those are for requests and for answers that
 // have an end.
-func TestStreamsOutliveTheServersTimeLimits(t *testing.T) {
+func TestStreamsHaveNoServerTimeouts(t *testing.T) {
 	t.Parallel()
-	h := setup(t, storetest.Open(t, "sqlite"), houseOptions{heartbeat: 5 * time.Millisecond, work: true})
+	h := setup(t, storetest.Open(t, "sqlite"), fixtureOptions{heartbeat: 5 * time.Millisecond, startOrchestrator: true})
 	const limit = 20 * time.Millisecond
-	h.head(t)
+	h.lastPosition(t)
 	unlimited := h.url
-	h.url = limited(t, h.door, limit)
-	s := h.tap(t, h.admin, stream)
+	h.url = serveWithTimeouts(t, h.server, limit)
+	s := h.openStream(t, h.admin, stream)
 	h.url = unlimited
 	for begin := time.Now(); time.Since(begin) < 5*limit; {
 		s.next()
 	}
-	h.rename(t, "orch-scholar", "x")
+	h.renameAgent(t, "orch-scholar", "x")
 	require.Equal(t, "agent.updated", s.event().event)
 }

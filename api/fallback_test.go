@@ -13,7 +13,7 @@ import (
 func TestMethodNotAllowed(t *testing.T) {
 	t.Parallel()
 	nothing := func(http.ResponseWriter, *http.Request) {}
-	d := openDoor(t, doorOptions{routes: func(_ *responder, r chi.Router) {
+	d := newTestServer(t, testServerOptions{routes: func(_ *responder, r chi.Router) {
 		r.Post("/sub/things", nothing)
 		r.Route("/api", func(r chi.Router) {
 			r.Get("/", nothing)

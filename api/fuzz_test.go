@@ -37,8 +37,8 @@ func FuzzCreateAgent(f *testing.F) {
 	require.NoError(f, reg.Bootstrap(f.Context()))
 	issued, err := tokens.Create(f.Context(), models.System(), models.TokenDraft{Name: new("fuzz"), Scopes: []models.Scope{models.ScopeAdmin}}, nil)
 	require.NoError(f, err)
-	door := api.New(api.Core{Registry: reg, Auth: tokens, Usage: usage.New(db.Store, nil), Webhooks: webhooks.New(db.Store, nil)}, nil)
-	ask := func(t *testing.T, method, target string, body []byte) reply {
+	door := api.New(api.Services{Registry: reg, Auth: tokens, Usage: usage.New(db.Store, nil), Webhooks: webhooks.New(db.Store, nil)}, nil)
+	ask := func(t *testing.T, method, target string, body []byte) response {
 		t.Helper()
 		req := httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader(string(body)))
 		req.Header.Set("Authorization", "Bearer "+issued.Secret)
@@ -47,7 +47,7 @@ func FuzzCreateAgent(f *testing.F) {
 		}
 		w := httptest.NewRecorder()
 		door.ServeHTTP(w, req)
-		return reply{w.Code, w.Header(), w.Body.Bytes()}
+		return response{w.Code, w.Header(), w.Body.Bytes()}
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		got := ask(t, "POST", "/api/v1/agents", body)
@@ -61,14 +61,14 @@ func FuzzCreateAgent(f *testing.F) {
 		}
 		require.NoError(t, json.Unmarshal(body, &sent))
 		stored, kept := ask(t, "GET", got.header.Get("Location"), nil), sent
-		stored.into(t, http.StatusOK, &kept)
+		stored.decode(t, http.StatusOK, &kept)
 		if sent.Capabilities == nil {
 			sent.Capabilities = []string{}
 		}
 		require.Equal(t, sent, kept)
 		var deleted map[string]any
 		if ask(t, "DELETE", got.header.Get("Location"), nil).status != http.StatusNoContent {
-			ask(t, "GET", got.header.Get("Location"), nil).into(t, http.StatusOK, &deleted)
+			ask(t, "GET", got.header.Get("Location"), nil).decode(t, http.StatusOK, &deleted)
 			require.LessOrEqual(t, deleted["level"], float64(models.LevelOrchestrator), "only L0 and L1 cannot be deleted")
 		}
 	})

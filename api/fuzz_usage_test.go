@@ -35,7 +35,7 @@ func FuzzRecordUsage(f *testing.F) {
 	require.NoError(f, reg.Bootstrap(f.Context()))
 	issued, err := tokens.Create(f.Context(), models.System(), models.TokenDraft{Name: new("fuzz"), Scopes: []models.Scope{models.ScopeAdmin}}, nil)
 	require.NoError(f, err)
-	door := api.New(api.Core{Registry: reg, Auth: tokens, Usage: ledger, Webhooks: webhooks.New(db.Store, nil)}, nil)
+	door := api.New(api.Services{Registry: reg, Auth: tokens, Usage: ledger, Webhooks: webhooks.New(db.Store, nil)}, nil)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		db.Clock.Advance(24 * time.Hour) // each begins with nothing used
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/api/v1/agents/orch-scholar/usage", strings.NewReader(string(body)))
@@ -43,7 +43,7 @@ func FuzzRecordUsage(f *testing.F) {
 		req.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
 		door.ServeHTTP(w, req)
-		got := reply{w.Code, w.Header(), w.Body.Bytes()}
+		got := response{w.Code, w.Header(), w.Body.Bytes()}
 		u, err := ledger.Usage(t.Context(), "orch-scholar")
 		require.NoError(t, err)
 		if got.status >= http.StatusBadRequest {

@@ -82,7 +82,7 @@ type auditLog struct {
 //	@Router			/api/v1/hierarchy [get]
 func (s *Server) getHierarchy(w http.ResponseWriter, r *http.Request) error {
 	q := newQuery(r, "root", "depth", "active_only", "usage")
-	root := rootOf(q)
+	root := rosterRoot(q)
 	depth, active := q.Int("depth", 0, int(models.LevelAssistant), int(models.LevelAssistant)), q.Bool("active_only")
 	withUsage := q.Bool("usage")
 	if err := q.Err(); err != nil {
@@ -194,7 +194,7 @@ func (s *Server) listAuditEntries(w http.ResponseWriter, r *http.Request) error 
 	page := auditLog{AgentID: id, Entries: entries}
 	if len(entries) > limit {
 		page.Entries = entries[:limit]
-		page.NextCursor = opaque(strconv.FormatInt(page.Entries[limit-1].ID, 10))
+		page.NextCursor = encodeCursor(strconv.FormatInt(page.Entries[limit-1].ID, 10))
 		w.Header().Set("Link", links(r, page.NextCursor))
 	}
 	return s.writeJSON(w, r, http.StatusOK, page)

@@ -37,7 +37,7 @@ const maxRequestID = 64
 func requestIDs(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get("X-Request-Id")
-		if !plainID(id) {
+		if !isPlainID(id) {
 			id = newID()
 		}
 		w.Header().Set("X-Request-Id", id)
@@ -45,9 +45,9 @@ func requestIDs(next http.Handler) http.Handler {
 	})
 }
 
-// plainID reports whether a client's id consists of 1 to maxRequestID of the
+// isPlainID reports whether a client's id consists of 1 to maxRequestID of the
 // characters A-Z a-z 0-9 . _ and -, which are safe in any log.
-func plainID(id string) bool {
+func isPlainID(id string) bool {
 	return id != "" && len(id) <= maxRequestID && !strings.ContainsFunc(id, func(c rune) bool {
 		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-')
 	})
@@ -80,8 +80,8 @@ func (a *accessRecord) Value(key any) any {
 	return a.Context.Value(key)
 }
 
-// noteToken tells the access log which token the request came with.
-func noteToken(ctx context.Context, tokenID string) {
+// recordTokenID tells the access log which token the request came with.
+func recordTokenID(ctx context.Context, tokenID string) {
 	if record, ok := ctx.Value(accessRecordKey{}).(*accessRecord); ok {
 		record.tokenID = tokenID
 	}
@@ -161,7 +161,7 @@ func (p *responder) recoverPanics(next http.Handler) http.Handler {
 				panic(http.ErrAbortHandler)
 			}
 			p.writeProblem(w, r, http.StatusInternalServerError,
-				knownError(r.Context(), errs.New(errs.Internal, "panic")))
+				toKnownError(r.Context(), errs.New(errs.Internal, "panic")))
 		}()
 		next.ServeHTTP(w, r)
 	})
@@ -223,19 +223,19 @@ func timeout(limit time.Duration, except func(*http.Request) bool) func(http.Han
 				// server waits for before it answers. Only a test's writer cannot do this.
 				_ = http.NewResponseController(w).SetReadDeadline(deadline)
 			}
-			next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, untimedKey{}, r.Context())))
+			next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, contextBeforeTimeoutKey{}, r.Context())))
 		})
 	}
 }
 
-// untimedKey is where timeout leaves the context that it found.
-type untimedKey struct{}
+// contextBeforeTimeoutKey is where timeout leaves the context that it found.
+type contextBeforeTimeoutKey struct{}
 
-// untimed returns r's context without the limit of timeout, for what has limits of its own;
+// withoutTimeout returns r's context without the limit of timeout, for what has limits of its own;
 // it ends when the client goes. Its body has to be read before. The answer may be written
 // once done was called.
-func untimed(w http.ResponseWriter, r *http.Request) (ctx context.Context, done func()) {
-	outer, limited := r.Context().Value(untimedKey{}).(context.Context)
+func withoutTimeout(w http.ResponseWriter, r *http.Request) (ctx context.Context, done func()) {
+	outer, limited := r.Context().Value(contextBeforeTimeoutKey{}).(context.Context)
 	if !limited {
 		return r.Context(), func() {}
 	}
@@ -262,7 +262,7 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 		if err != nil {
 			return err
 		}
-		noteToken(r.Context(), p.TokenID)
+		recordTokenID(r.Context(), p.TokenID)
 		next.ServeHTTP(w, r.WithContext(auth.With(r.Context(), p)))
 		return nil
 	})
@@ -317,10 +317,10 @@ func newRateLimit(limit int, window time.Duration) *rateLimit {
 	}))}
 }
 
-// take counts a request of a token. The answer tells where the caller stands:
+// count counts a request of a token. The answer tells where the caller stands:
 // RateLimit-Limit, RateLimit-Remaining, and RateLimit-Reset in seconds. The error is
 // errs.RateLimited with "retry_after" in seconds.
-func (l *rateLimit) take(w http.ResponseWriter, r *http.Request, tokenID string) error {
+func (l *rateLimit) count(w http.ResponseWriter, r *http.Request, tokenID string) error {
 	if l == nil {
 		return nil
 	}
@@ -336,16 +336,16 @@ func (l *rateLimit) take(w http.ResponseWriter, r *http.Request, tokenID string)
 		With("retry_after", wait)
 }
 
-// limited lets the requests through that a limit admits. tokenID reads the token's id
+// limitRate lets the requests through that a limit admits. tokenID reads the token's id
 // from the context, so authentication comes first and requests without a valid token
 // are not counted.
-func (p *responder) limited(l *rateLimit, tokenID func(context.Context) string) func(http.Handler) http.Handler {
+func (p *responder) limitRate(l *rateLimit, tokenID func(context.Context) string) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		if l == nil {
 			return next
 		}
 		return p.handle(func(w http.ResponseWriter, r *http.Request) error {
-			if err := l.take(w, r, tokenID(r.Context())); err != nil {
+			if err := l.count(w, r, tokenID(r.Context())); err != nil {
 				return err
 			}
 			next.ServeHTTP(w, r)
@@ -358,8 +358,8 @@ func (p *responder) limited(l *rateLimit, tokenID func(context.Context) string) 
 // the access log says it, and the request counts towards the token's limit. The error is
 // errs.RateLimited with "retry_after" in seconds.
 func (s *Server) Admit(w http.ResponseWriter, r *http.Request, tokenID string) error {
-	noteToken(r.Context(), tokenID)
-	return s.limit.take(w, r, tokenID)
+	recordTokenID(r.Context(), tokenID)
+	return s.rateLimit.count(w, r, tokenID)
 }
 
 // secondsToReset turns the limiter's absolute time into seconds from now.

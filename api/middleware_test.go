@@ -19,7 +19,7 @@ import (
 
 func TestRequestID(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, doorOptions{routes: func(p *responder, r chi.Router) {
+	d := newTestServer(t, testServerOptions{routes: func(p *responder, r chi.Router) {
 		r.Get("/id", func(w http.ResponseWriter, r *http.Request) {
 			p.log.InfoContext(r.Context(), "on the way")
 			_, _ = w.Write([]byte(requestid.From(r.Context())))
@@ -70,7 +70,7 @@ func TestRecover(t *testing.T) {
 		t.Parallel()
 		for _, path := range []string{"/panic", "/nil", "/error", "/headers"} {
 			for _, accept := range []string{"", "gzip"} {
-				d := openDoor(t, doorOptions{routes: routes})
+				d := newTestServer(t, testServerOptions{routes: routes})
 				a := d.do("GET", path, "", "Accept-Encoding", accept)
 				a.problem(t, 500, errs.Internal)
 				require.NotContains(t, a.body, "secret")
@@ -84,14 +84,14 @@ func TestRecover(t *testing.T) {
 	})
 	t.Run("the server goes on", func(t *testing.T) {
 		t.Parallel()
-		d := openDoor(t, doorOptions{routes: routes})
+		d := newTestServer(t, testServerOptions{routes: routes})
 		d.do("GET", "/panic", "")
 		require.Equal(t, 200, d.do("GET", "/things/a", "").StatusCode)
 	})
 	for name, path := range map[string]string{"an aborted answer": "/abort", "a panic after half an answer": "/half"} {
 		t.Run(name+" cuts the connection", func(t *testing.T) {
 			t.Parallel()
-			d := openDoor(t, doorOptions{routes: routes})
+			d := newTestServer(t, testServerOptions{routes: routes})
 			req, err := http.NewRequestWithContext(t.Context(), "GET", d.url+path, nil)
 			require.NoError(t, err)
 			res, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
@@ -130,7 +130,7 @@ func TestTimeout(t *testing.T) {
 		w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "GET", path, nil)
 		r.Header.Set("Upgrade", upgrade)
 		start := time.Now()
-		newDoorHandler(log, doorOptions{timeout: limit, routes: wait}).ServeHTTP(w, r)
+		newTestHandler(log, testServerOptions{timeout: limit, routes: wait}).ServeHTTP(w, r)
 		return w, time.Since(start)
 	}
 	for name, c := range map[string]struct {
@@ -163,7 +163,7 @@ func TestAccessLog(t *testing.T) {
 
 	t.Run("a line has everything but secrets", func(t *testing.T) {
 		t.Parallel()
-		d := openDoor(t, doorOptions{})
+		d := newTestServer(t, testServerOptions{})
 		a := d.do("GET", "/things/a?token=s3cret&q=private", "", "Authorization", "Bearer t-1")
 		line := d.log.lines(t, "request")[0]
 		for key, want := range map[string]any{
@@ -180,7 +180,7 @@ func TestAccessLog(t *testing.T) {
 	})
 	t.Run("an address without a route and a fault", func(t *testing.T) {
 		t.Parallel()
-		d := openDoor(t, failing(errors.New("boom")))
+		d := newTestServer(t, failingRoute(errors.New("boom")))
 		d.do("GET", "/nowhere", "")
 		d.do("GET", "/fail", "")
 		lines := d.log.lines(t, "request")
@@ -192,7 +192,7 @@ func TestAccessLog(t *testing.T) {
 	})
 	t.Run("of the successes every n-th, of the rest all", func(t *testing.T) {
 		t.Parallel()
-		d := openDoor(t, doorOptions{logEvery: 5})
+		d := newTestServer(t, testServerOptions{logEvery: 5})
 		for range 20 {
 			d.do("GET", "/things/a", "")
 		}
@@ -203,7 +203,7 @@ func TestAccessLog(t *testing.T) {
 	})
 	t.Run("outside of it a token is noted nowhere", func(t *testing.T) {
 		t.Parallel()
-		noteToken(t.Context(), "t-1")
+		recordTokenID(t.Context(), "t-1")
 	})
 }
 
@@ -232,7 +232,7 @@ func TestRateLimit(t *testing.T) {
 	open := func(t *testing.T, limit int) http.Handler {
 		t.Helper()
 		log, _ := newLog(t)
-		return newDoorHandler(log, doorOptions{rateLimit: limit, window: time.Minute})
+		return newTestHandler(log, testServerOptions{rateLimit: limit, window: time.Minute})
 	}
 
 	t.Run("counts down, refuses, and lets in again when it said", func(t *testing.T) {

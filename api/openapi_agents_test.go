@@ -19,9 +19,9 @@ import (
 	"comet/models"
 )
 
-// letter is a message that asks for work, with members changed or, where they are nil,
+// envelopeOf is a message that asks for work, with members changed or, where they are nil,
 // left out.
-func letter(t *testing.T, changes map[string]any) string {
+func envelopeOf(t *testing.T, changes map[string]any) string {
 	t.Helper()
 	m := map[string]any{
 		"protocol_version": "1.0", "message_id": uuid.NewString(), "trace_id": uuid.NewString(), "request_id": uuid.NewString(),
@@ -38,12 +38,12 @@ func letter(t *testing.T, changes map[string]any) string {
 	return string(text)
 }
 
-// TestAnswersOfTheAgentsDoorAreAsDescribed makes requests of agents, and of somebody who
+// TestAgentResponsesMatchTheDescription makes requests of agents, and of somebody who
 // asks for work, and holds every answer against the description.
-func TestAnswersOfTheAgentsDoorAreAsDescribed(t *testing.T) {
+func TestAgentResponsesMatchTheDescription(t *testing.T) {
 	t.Parallel()
 	const message, inbox, ack, push = "/api/agent/message", "/api/agent/inbox", "/api/agent/inbox/ack", "/api/agent/push"
-	d := openWorkingDoor(t)
+	d := newTaskServer(t)
 	issued, err := d.auth.Create(t.Context(), models.System(), models.TokenDraft{Name: new("reader"), AgentID: new("reader"), Scopes: []models.Scope{models.ScopeTasksRead}}, nil)
 	require.NoError(t, err)
 	agent, asker, nobody := issued.Secret, d.admin, d.token(t, models.ScopeAgentsRead)
@@ -51,15 +51,15 @@ func TestAnswersOfTheAgentsDoorAreAsDescribed(t *testing.T) {
 		method, path, query, token, body, kind string
 		status                                 int
 	}{
-		{"post", message, "", asker, letter(t, nil), "", 202},
-		{"post", message, "", asker, letter(t, map[string]any{"message_id": "x", "payload": nil}), "", 400},
+		{"post", message, "", asker, envelopeOf(t, nil), "", 202},
+		{"post", message, "", asker, envelopeOf(t, map[string]any{"message_id": "x", "payload": nil}), "", 400},
 		{"post", message, "", asker, "{", "", 400},
-		{"post", message, "", asker, letter(t, map[string]any{"protocol_version": "9.0"}), "", 422},
-		{"post", message, "", asker, letter(t, map[string]any{"payload": map[string]any{"task_id": uuid.NewString(), "work_type": "fly", "parameters": map[string]any{}}}), "", 422},
-		{"post", message, "", asker, letter(t, nil), "text/plain", 415},
+		{"post", message, "", asker, envelopeOf(t, map[string]any{"protocol_version": "9.0"}), "", 422},
+		{"post", message, "", asker, envelopeOf(t, map[string]any{"payload": map[string]any{"task_id": uuid.NewString(), "work_type": "fly", "parameters": map[string]any{}}}), "", 422},
+		{"post", message, "", asker, envelopeOf(t, nil), "text/plain", 415},
 		{"post", message, "", asker, strings.Repeat(" ", transport.MaxMessageBytes+1), "", 413},
-		{"post", message, "", nobody, letter(t, nil), "", 401},
-		{"post", message, "", "wrong", letter(t, nil), "", 401},
+		{"post", message, "", nobody, envelopeOf(t, nil), "", 401},
+		{"post", message, "", "wrong", envelopeOf(t, nil), "", 401},
 		{"get", inbox, "", agent, "", "", 200},
 		{"get", inbox, "?wait=x", agent, "", "", 400},
 		{"get", inbox, "?versions=9.0", agent, "", "", 422},
@@ -91,18 +91,18 @@ func TestAnswersOfTheAgentsDoorAreAsDescribed(t *testing.T) {
 	}
 }
 
-// TestAdmitCountsForTheWholeServer: a token has one limit, whichever door it comes to,
+// TestAdmitCountsForAllEndpoints: a token has one limit, whichever door it comes to,
 // and the access log names it at each.
-func TestAdmitCountsForTheWholeServer(t *testing.T) {
+func TestAdmitCountsForAllEndpoints(t *testing.T) {
 	t.Parallel()
-	d := openDescribedDoor(t)
+	d := newDescribedServer(t)
 	var log bytes.Buffer
 	var server *Server
 	lines := transport.New(transport.Core{
-		Work: d.work, Auth: d.auth, Protocols: []protocol.Protocol{envelope.New(d.work, nil)},
+		Work: d.orchestrator, Auth: d.auth, Protocols: []protocol.Protocol{envelope.New(d.orchestrator, nil)},
 	}, &transport.Options{Admit: func(w http.ResponseWriter, r *http.Request, tokenID string) error { return server.Admit(w, r, tokenID) }})
 	server = New(d.core, &Options{
-		Logger: slog.New(slog.NewTextHandler(&log, nil)), RateLimit: 2, RateWindow: time.Hour, MountPublic: lines.Mount, Endless: transport.IsStreaming,
+		Logger: slog.New(slog.NewTextHandler(&log, nil)), RateLimit: 2, RateWindow: time.Hour, MountPublic: lines.Mount, Untimed: transport.IsStreaming,
 	})
 	d.Server = server
 	issued, err := d.auth.Create(t.Context(), models.System(), models.TokenDraft{Name: new("ci"), Scopes: []models.Scope{models.ScopeAdmin}}, nil)
@@ -118,7 +118,7 @@ func TestAdmitCountsForTheWholeServer(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 	require.Equal(t, "0", header.Get("RateLimit-Remaining"))
 
-	status, header, body := d.send(t, "POST", "/api/agent/message", issued.Secret, letter(t, nil), nil)
+	status, header, body := d.send(t, "POST", "/api/agent/message", issued.Secret, envelopeOf(t, nil), nil)
 	require.Equal(t, http.StatusTooManyRequests, status)
 	require.NotEmpty(t, header.Get("Retry-After"))
 	require.Contains(t, string(body), `"error_code":5002`)

@@ -32,15 +32,15 @@ type describedSchema struct {
 	Additional any                         `json:"additionalProperties"`
 }
 
-// complaints names every place where a value is not what the schema says. A
+// violations names every place where a value is not what the schema says. A
 // member the schema does not name is one, too, except in a problem document.
-func (d described) complaints(at string, s *describedSchema, value any) (all []string) {
+func (d apiDescription) violations(at string, s *describedSchema, value any) (all []string) {
 	if s.Ref != "" {
 		target := d.Components.Schemas[strings.TrimPrefix(s.Ref, "#/components/schemas/")]
 		if target == nil {
 			return []string{at + ": " + s.Ref + " is not there"}
 		}
-		return d.complaints(at, target, value)
+		return d.violations(at, target, value)
 	}
 	if value == nil {
 		if !s.Nullable && s.Type != "" {
@@ -52,7 +52,7 @@ func (d described) complaints(at string, s *describedSchema, value any) (all []s
 		return d.alternatives(at, s.OneOf, value)
 	}
 	for _, part := range s.AllOf {
-		all = append(all, d.complaints(at, part, value)...)
+		all = append(all, d.violations(at, part, value)...)
 	}
 	if len(s.AllOf) > 0 {
 		return all
@@ -64,10 +64,10 @@ func (d described) complaints(at string, s *describedSchema, value any) (all []s
 }
 
 // alternatives holds a value against schemas of which it must be exactly one.
-func (d described) alternatives(at string, schemas []*describedSchema, value any) (all []string) {
+func (d apiDescription) alternatives(at string, schemas []*describedSchema, value any) (all []string) {
 	fitting := 0
 	for _, s := range schemas {
-		complaints := d.complaints(at, s, value)
+		complaints := d.violations(at, s, value)
 		if all = append(all, complaints...); len(complaints) == 0 {
 			fitting++
 		}
@@ -78,7 +78,7 @@ func (d described) alternatives(at string, schemas []*describedSchema, value any
 	return append(all, fmt.Sprintf("%s is %d of %d alternatives", at, fitting, len(schemas)))
 }
 
-func (d described) ofType(at string, s *describedSchema, value any) (all []string) {
+func (d apiDescription) ofType(at string, s *describedSchema, value any) (all []string) {
 	right := true
 	switch v := value.(type) {
 	case map[string]any:
@@ -88,7 +88,7 @@ func (d described) ofType(at string, s *describedSchema, value any) (all []strin
 		right = s.Type == "array" || s.Type == ""
 		for i, entry := range v {
 			if s.Items != nil {
-				all = append(all, d.complaints(at+"/"+strconv.Itoa(i), s.Items, entry)...)
+				all = append(all, d.violations(at+"/"+strconv.Itoa(i), s.Items, entry)...)
 			}
 		}
 	case string:
@@ -108,7 +108,7 @@ func (d described) ofType(at string, s *describedSchema, value any) (all []strin
 	return all
 }
 
-func (d described) members(at string, s *describedSchema, object map[string]any) (all []string) {
+func (d apiDescription) members(at string, s *describedSchema, object map[string]any) (all []string) {
 	for _, name := range s.Required {
 		if _, ok := object[name]; !ok {
 			all = append(all, at+"/"+name+" is missing")
@@ -118,7 +118,7 @@ func (d described) members(at string, s *describedSchema, object map[string]any)
 		member, ok := s.Properties[name]
 		switch {
 		case ok:
-			all = append(all, d.complaints(at+"/"+name, member, value)...)
+			all = append(all, d.violations(at+"/"+name, member, value)...)
 		case s.Additional == nil && s != d.Components.Schemas["Problem"] && s.Type != "":
 			all = append(all, at+"/"+name+" is not described")
 		}
@@ -127,7 +127,7 @@ func (d described) members(at string, s *describedSchema, object map[string]any)
 }
 
 // send makes a request of the whole door.
-func (d *describedDoor) send(t *testing.T, method, address, token, body string, header http.Header) (int, http.Header, []byte) {
+func (d *describedServer) send(t *testing.T, method, address, token, body string, header http.Header) (int, http.Header, []byte) {
 	t.Helper()
 	request := httptest.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))
 	for name, values := range header {
@@ -147,12 +147,12 @@ func (d *describedDoor) send(t *testing.T, method, address, token, body string, 
 	return answer.StatusCode, answer.Header, text
 }
 
-// TestAnswersAreAsDescribed makes requests in order, each of them an operation of
+// TestResponsesMatchTheDescription makes requests in order, each of them an operation of
 // the description, and holds every answer against it.
-func TestAnswersAreAsDescribed(t *testing.T) {
+func TestResponsesMatchTheDescription(t *testing.T) {
 	t.Parallel()
 	const draft = `{"id":"tester","name":"Tester","level":2,"sphere_id":9,"frequency_hz":555,"capabilities":["juggling"],"parent_id":"orch-scholar","type":"research"}`
-	d, doc := openDescribedDoor(t), readDescription(t)
+	d, doc := newDescribedServer(t), readDescription(t)
 	yamlHeader := http.Header{"Accept": {"application/yaml"}}
 	for _, c := range []struct {
 		method, path, address, body string
@@ -220,7 +220,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 }
 
 // holds compares one answer with its description.
-func (d described) holds(t *testing.T, where string, r describedResponse, header http.Header, body []byte) {
+func (d apiDescription) holds(t *testing.T, where string, r describedResponse, header http.Header, body []byte) {
 	t.Helper()
 	for _, name := range []string{"ETag", "Location", "Link", "Retry-After", "WWW-Authenticate", "Idempotency-Replayed"} {
 		if header.Get(name) != "" {
@@ -246,5 +246,5 @@ func (d described) holds(t *testing.T, where string, r describedResponse, header
 	default:
 		value = string(body)
 	}
-	require.Empty(t, d.complaints("", r.Content[mediaType].Schema, value), "%s: %s", where, body)
+	require.Empty(t, d.violations("", r.Content[mediaType].Schema, value), "%s: %s", where, body)
 }

@@ -15,30 +15,30 @@ import (
 	"comet/models"
 )
 
-// openWorkingDoor is the whole door, with an orchestrator that runs and an agent that
+// newTaskServer is the whole door, with an orchestrator that runs and an agent that
 // has come to work.
-func openWorkingDoor(t *testing.T) *hookedDoor {
+func newTaskServer(t *testing.T) *webhookServer {
 	t.Helper()
-	d := &hookedDoor{openDescribedDoor(t), readDescription(t)}
+	d := &webhookServer{newDescribedServer(t), readDescription(t)}
 	relay := events.NewRelay(d.store, d.feed, &events.Options{Poll: 10 * time.Millisecond})
-	for _, service := range []lifecycle.Service{relay, d.work} {
+	for _, service := range []lifecycle.Service{relay, d.orchestrator} {
 		require.NoError(t, service.Start(t.Context()))
 		t.Cleanup(func() { require.NoError(t, service.Stop(context.Background())) })
 	}
-	require.Eventually(t, func() bool { return d.work.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return d.orchestrator.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
 	d.ask(t, "POST", "/api/v1/agents", "/api/v1/agents", `{"id":"reader","name":"Reader","level":2,"sphere_id":1,"frequency_hz":555,"capabilities":["custom:read"],"type":"infra","parent_id":"orch-personnel"}`, 201)
-	require.NoError(t, d.work.ReindexAgent(t.Context(), "reader"))
-	_, err := d.work.Join(t.Context(), "reader", orchestrator.JoinRequest{Protocol: "envelope", Transport: "websocket", Concurrency: 2})
+	require.NoError(t, d.orchestrator.ReindexAgent(t.Context(), "reader"))
+	_, err := d.orchestrator.Join(t.Context(), "reader", orchestrator.JoinRequest{Protocol: "envelope", Transport: "websocket", Concurrency: 2})
 	require.NoError(t, err)
 	return d
 }
 
-// TestAnswersOfTheTasksAreAsDescribed goes through the lives of tasks and sessions and
+// TestTaskResponsesMatchTheDescription goes through the lives of tasks and sessions and
 // holds every answer against the description.
-func TestAnswersOfTheTasksAreAsDescribed(t *testing.T) {
+func TestTaskResponsesMatchTheDescription(t *testing.T) {
 	t.Parallel()
 	const all, one, sessions, workers = "/api/v1/tasks", "/api/v1/tasks/{task_id}", "/api/v1/sessions", "/api/v1/workers"
-	d := openWorkingDoor(t)
+	d := newTaskServer(t)
 	submit := func(body string, status int) string {
 		t.Helper()
 		id, _ := d.ask(t, "POST", all, all, body, status)["id"].(string)
@@ -56,16 +56,16 @@ func TestAnswersOfTheTasksAreAsDescribed(t *testing.T) {
 	d.ask(t, "GET", one, first, "", 200)
 
 	id := first[len(all)+1:]
-	_, err := d.work.Progress(t.Context(), "reader", id, orchestrator.Progress{Percent: new(5), Step: 1, StepName: "x", Log: []byte("log")})
+	_, err := d.orchestrator.Progress(t.Context(), "reader", id, orchestrator.Progress{Percent: new(5), Step: 1, StepName: "x", Log: []byte("log")})
 	require.NoError(t, err)
 	d.ask(t, "POST", one+"/reply", first+"/reply", `{"reply":"x"}`, 409)
-	_, err = d.work.Clarify(t.Context(), "reader", id, orchestrator.Question{Text: "?", Options: nil})
+	_, err = d.orchestrator.Clarify(t.Context(), "reader", id, orchestrator.Question{Text: "?", Options: nil})
 	require.NoError(t, err)
 	d.ask(t, "GET", one, first+"?wait=1&version=1", "", 200)
 	d.ask(t, "POST", one+"/reply", first+"/reply", `{}`, 400)
 	d.ask(t, "POST", one+"/reply", first+"/reply", `{"reply":"x"}`, 200)
 	d.ask(t, "POST", sessions+"/{session_id}/close", sessions+"/s/close", "", 409)
-	_, err = d.work.Complete(t.Context(), "reader", id, orchestrator.Result{
+	_, err = d.orchestrator.Complete(t.Context(), "reader", id, orchestrator.Result{
 		Failure: orchestrator.FailureWork, Text: "no", Detail: []byte(`{"code":5003}`), ExitCode: new(1), Output: []byte("out"), Tokens: 7,
 	})
 	require.NoError(t, err)
@@ -87,18 +87,18 @@ func TestAnswersOfTheTasksAreAsDescribed(t *testing.T) {
 	d.ask(t, "GET", workers+"/{agent_id}", workers+"/nova", "", 404)
 
 	waited := http.Header{"Prefer": {"wait=1"}}
-	require.NoError(t, d.work.Leave(t.Context(), "reader", true))
+	require.NoError(t, d.orchestrator.Leave(t.Context(), "reader", true))
 	d.askWith(t, "POST", all, all, `{"capabilities":["read"],"retries":0}`, waited, 200)
 	d.askWith(t, "POST", all, all, `{"capabilities":["read"]}`, waited, 202)
 }
 
-// TestStreamsAreAsDescribed: a stream of events, output and its ranges.
-func TestStreamsAreAsDescribed(t *testing.T) {
+// TestStreamResponsesMatchTheDescription: a stream of events, output and its ranges.
+func TestStreamResponsesMatchTheDescription(t *testing.T) {
 	t.Parallel()
 	const output, stream = "/api/v1/tasks/{task_id}/output", "/api/v1/events"
-	d := openWorkingDoor(t)
+	d := newTaskServer(t)
 	id := d.ask(t, "POST", "/api/v1/tasks", "/api/v1/tasks", `{"capabilities":["read"]}`, 202)["id"].(string)
-	_, err := d.work.Complete(t.Context(), "reader", id, orchestrator.Result{Output: []byte("out")})
+	_, err := d.orchestrator.Complete(t.Context(), "reader", id, orchestrator.Result{Output: []byte("out")})
 	require.NoError(t, err)
 	at := "/api/v1/tasks/" + id + "/output"
 	d.askWith(t, "GET", output, at, "", nil, 200)
@@ -110,19 +110,19 @@ func TestStreamsAreAsDescribed(t *testing.T) {
 	d.askWith(t, "GET", stream, stream+"?types=task", "", nil, 400)
 	d.Drain() // streams end by themselves now
 	d.askWith(t, "GET", stream, stream+"?last_event_id=0", "", nil, 200)
-	for i := range d.streams.most {
-		_, err := d.streams.take(strconv.Itoa(i))
+	for i := range d.streams.max {
+		_, err := d.streams.acquire(strconv.Itoa(i))
 		require.NoError(t, err)
 	}
 	d.askWith(t, "GET", stream, stream, "", nil, 503)
 	d.askWith(t, "GET", output, at, "", nil, 503)
 }
 
-// TestEveryEventIsStreamed keeps the list of those that a stream tells of complete.
-func TestEveryEventIsStreamed(t *testing.T) {
+// TestEveryEventTypeIsStreamed keeps the list of those that a stream tells of complete.
+func TestEveryEventTypeIsStreamed(t *testing.T) {
 	t.Parallel()
 	seen := map[models.EventType]bool{}
-	for _, group := range streamed() {
+	for _, group := range eventScopes() {
 		for _, kind := range group.types {
 			require.False(t, seen[kind], kind)
 			seen[kind] = true

@@ -26,8 +26,8 @@ import (
 	"comet/webhooks"
 )
 
-// described is the part of the API description these tests look at.
-type described struct {
+// apiDescription is the part of the API description these tests look at.
+type apiDescription struct {
 	Paths      map[string]map[string]describedOperation `json:"paths"`
 	Components struct {
 		Responses map[string]describedResponse `json:"responses"`
@@ -47,24 +47,24 @@ type describedResponse struct {
 	Headers map[string]any                               `json:"headers"`
 }
 
-func readDescription(t *testing.T) described {
+func readDescription(t *testing.T) apiDescription {
 	t.Helper()
-	var d described
+	var d apiDescription
 	require.NoError(t, json.Unmarshal(openapi.JSON(), &d))
 	return d
 }
 
-// describedDoor is the whole REST door over a real database, with the door of the
+// describedServer is the whole REST door over a real database, with the door of the
 // agents, which is described with it.
-type describedDoor struct {
+type describedServer struct {
 	*Server
-	core  Core
+	core  Services
 	store *store.Store
 	auth  *auth.Auth
 	admin string // a token with the scope admin
 }
 
-func openDescribedDoor(t *testing.T) *describedDoor {
+func newDescribedServer(t *testing.T) *describedServer {
 	t.Helper()
 	s, err := store.Open(t.Context(), store.Options{Dir: t.TempDir()})
 	require.NoError(t, err)
@@ -72,7 +72,7 @@ func openDescribedDoor(t *testing.T) *describedDoor {
 	reg, tokens := registry.New(s, nil), auth.New(s, nil)
 	require.NoError(t, reg.Bootstrap(t.Context()))
 	ledger, feed := usage.New(s, nil), events.NewFeed(s, nil)
-	core := Core{
+	core := Services{
 		Registry: reg, Auth: tokens, Usage: ledger, Webhooks: webhooks.New(s, nil), Feed: feed,
 		Orchestrator: orchestrator.New(s, ledger, &orchestrator.Options{
 			Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), v5.Class: v5.Policy()}, Feed: feed, Poll: 10 * time.Millisecond,
@@ -82,14 +82,14 @@ func openDescribedDoor(t *testing.T) *describedDoor {
 	lines := transport.New(transport.Core{
 		Work: core.Orchestrator, Auth: tokens, Protocols: []protocol.Protocol{envelope.New(core.Orchestrator, nil), v5.New(core.Orchestrator, nil)},
 	}, &transport.Options{MaxFailures: 1000})
-	d := &describedDoor{
-		Server: New(core, &Options{Metrics: http.NotFoundHandler(), MountPublic: lines.Mount, Endless: transport.IsStreaming}), core: core, store: s, auth: tokens,
+	d := &describedServer{
+		Server: New(core, &Options{Metrics: http.NotFoundHandler(), MountPublic: lines.Mount, Untimed: transport.IsStreaming}), core: core, store: s, auth: tokens,
 	}
 	d.admin = d.token(t, models.ScopeAdmin)
 	return d
 }
 
-func (d *describedDoor) token(t *testing.T, scopes ...models.Scope) string {
+func (d *describedServer) token(t *testing.T, scopes ...models.Scope) string {
 	t.Helper()
 	issued, err := d.auth.Create(t.Context(), models.System(), models.TokenDraft{Name: new("a test"), Scopes: scopes}, nil)
 	require.NoError(t, err)
@@ -98,7 +98,7 @@ func (d *describedDoor) token(t *testing.T, scopes ...models.Scope) string {
 
 // operations calls fn for every operation of the description, with an address
 // that matches its path.
-func (d described) operations(fn func(method, path, address string, op describedOperation)) {
+func (d apiDescription) operations(fn func(method, path, address string, op describedOperation)) {
 	for path, item := range d.Paths {
 		address := strings.NewReplacer("{agent_id}", "orch-scholar", "{token_id}", auth.BootstrapTokenID, "{code}", "not-found").Replace(path)
 		for method, op := range item {
@@ -109,7 +109,7 @@ func (d described) operations(fn func(method, path, address string, op described
 
 func TestEveryRouteIsDescribed(t *testing.T) {
 	t.Parallel()
-	routes := openDescribedDoor(t).handler.(chi.Routes)
+	routes := newDescribedServer(t).handler.(chi.Routes)
 	var served, listed []string
 	require.NoError(t, chi.Walk(routes, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		if !strings.HasPrefix(route, "/docs/") { // the files of the page are no part of the API
@@ -123,9 +123,9 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 	require.ElementsMatch(t, served, listed)
 }
 
-func TestDescribedSecurityIsTheRouters(t *testing.T) {
+func TestSecurityMatchesTheDescription(t *testing.T) {
 	t.Parallel()
-	d := openDescribedDoor(t)
+	d := newDescribedServer(t)
 	caller, reporter := d.token(t, models.ScopeToolsCall), d.token(t, models.ScopeUsageWrite)
 	ask := func(t *testing.T, method, address, token string) (int, Problem) {
 		t.Helper()

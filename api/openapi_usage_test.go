@@ -14,12 +14,12 @@ import (
 	"comet/store"
 )
 
-// TestAnswersOfTheLedgerAreAsDescribed goes through the life of a budget and holds
+// TestLedgerResponsesMatchTheDescription goes through the life of a budget and holds
 // every answer against the description.
-func TestAnswersOfTheLedgerAreAsDescribed(t *testing.T) {
+func TestLedgerResponsesMatchTheDescription(t *testing.T) {
 	t.Parallel()
 	const agent = "/api/v1/agents/{agent_id}"
-	d, doc := openDescribedDoor(t), readDescription(t)
+	d, doc := newDescribedServer(t), readDescription(t)
 	// ask makes a request and returns the id in the answer, "" where there is none.
 	ask := func(method, path, id, body string, status int) string {
 		address := strings.NewReplacer("{agent_id}", "orch-scholar", "{reservation_id}", id, "{addition_id}", id).Replace(path)

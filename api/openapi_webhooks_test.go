@@ -22,15 +22,15 @@ import (
 	"comet/webhooks/signature"
 )
 
-// hookedDoor is the whole door, with webhooks that deliver to this machine.
-type hookedDoor struct {
-	*describedDoor
-	doc described
+// webhookServer is the whole door, with webhooks that deliver to this machine.
+type webhookServer struct {
+	*describedServer
+	doc apiDescription
 }
 
-func openHookedDoor(t *testing.T) *hookedDoor {
+func newWebhookServer(t *testing.T) *webhookServer {
 	t.Helper()
-	d := openDescribedDoor(t)
+	d := newDescribedServer(t)
 	hooks := webhooks.New(d.store, &webhooks.Options{
 		Guard: netguard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}), Poll: 10 * time.Millisecond,
 	})
@@ -44,11 +44,11 @@ func openHookedDoor(t *testing.T) *hookedDoor {
 	}
 	d.core.Webhooks = hooks
 	d.Server = New(d.core, nil)
-	return &hookedDoor{d, readDescription(t)}
+	return &webhookServer{d, readDescription(t)}
 }
 
 // ask makes a request, holds the answer against the description and returns it.
-func (d *hookedDoor) ask(t *testing.T, method, path, address, body string, status int) map[string]any {
+func (d *webhookServer) ask(t *testing.T, method, path, address, body string, status int) map[string]any {
 	t.Helper()
 	text := d.askWith(t, method, path, address, body, nil, status)
 	var answer map[string]any
@@ -59,7 +59,7 @@ func (d *hookedDoor) ask(t *testing.T, method, path, address, body string, statu
 }
 
 // askWith is ask with headers, for answers that need not be JSON.
-func (d *hookedDoor) askWith(t *testing.T, method, path, address, body string, headers http.Header, status int) []byte {
+func (d *webhookServer) askWith(t *testing.T, method, path, address, body string, headers http.Header, status int) []byte {
 	t.Helper()
 	where := method + " " + address + " " + strconv.Itoa(status)
 	got, header, text := d.send(t, method, address, d.admin, body, headers)
@@ -74,13 +74,13 @@ func (d *hookedDoor) askWith(t *testing.T, method, path, address, body string, h
 }
 
 // receiver is a server that keeps what it is sent.
-func receiver(t *testing.T, status int) (url string, got <-chan delivered) {
+func receiver(t *testing.T, status int) (url string, got <-chan deliveredRequest) {
 	t.Helper()
-	all := make(chan delivered, 100)
+	all := make(chan deliveredRequest, 100)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err == nil {
-			all <- delivered{r.Header.Clone(), body}
+			all <- deliveredRequest{r.Header.Clone(), body}
 		}
 		w.WriteHeader(status)
 	}))
@@ -88,15 +88,15 @@ func receiver(t *testing.T, status int) (url string, got <-chan delivered) {
 	return server.URL + "/", all
 }
 
-type delivered struct {
+type deliveredRequest struct {
 	header http.Header
 	body   []byte
 }
 
-func TestAnswersOfTheWebhooksAreAsDescribed(t *testing.T) {
+func TestWebhookResponsesMatchTheDescription(t *testing.T) {
 	t.Parallel()
 	const all, one = "/api/v1/webhooks", "/api/v1/webhooks/{webhook_id}"
-	d := openHookedDoor(t)
+	d := newWebhookServer(t)
 	url, got := receiver(t, 500)
 	hook := d.ask(t, "POST", all, all, `{"url":"`+url+`","events":["agent.updated"],"asymmetric":true}`, 201)["id"].(string)
 	d.ask(t, "POST", all, all, `{"url":"`+url+`","events":["agent.updated"],"agent_id":"nova","subtree":true,"ordering":"agent","enabled":false}`, 201)
@@ -144,9 +144,9 @@ type describedWebhook struct {
 	}
 }
 
-// TestEventsAreAsDescribed makes everything happen that a webhook can hear of and
+// TestEventsMatchTheDescription makes everything happen that a webhook can hear of and
 // holds every request it gets against the description.
-func TestEventsAreAsDescribed(t *testing.T) {
+func TestEventsMatchTheDescription(t *testing.T) {
 	t.Parallel()
 	var doc struct {
 		Webhooks map[string]describedWebhook `json:"x-webhooks"`
@@ -160,7 +160,7 @@ func TestEventsAreAsDescribed(t *testing.T) {
 		require.True(t, expected[event], "%s is described, but no event", event)
 	}
 
-	d := openHookedDoor(t)
+	d := newWebhookServer(t)
 	url, got := receiver(t, 204)
 	gone, _ := receiver(t, 410)
 	const hooks, agents = "/api/v1/webhooks", "/api/v1/agents"
@@ -188,7 +188,7 @@ func TestEventsAreAsDescribed(t *testing.T) {
 			require.NotEmpty(t, request.header.Get(p.Name), p.Name)
 		}
 		require.Len(t, described.Post.Parameters, 3)
-		require.Empty(t, d.doc.complaints("", described.Post.RequestBody.Content["application/json"].Schema, event), "%s", request.body)
+		require.Empty(t, d.doc.violations("", described.Post.RequestBody.Content["application/json"].Schema, event), "%s", request.body)
 		delete(expected, name)
 	}
 }

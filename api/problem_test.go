@@ -15,14 +15,14 @@ import (
 	"comet/internal/errs"
 )
 
-// failing is a door with one route that fails with err.
-func failing(err error) doorOptions {
-	return doorOptions{routes: func(p *responder, r chi.Router) {
+// failingRoute is a door with one route that fails with err.
+func failingRoute(err error) testServerOptions {
+	return testServerOptions{routes: func(p *responder, r chi.Router) {
 		r.Get("/fail", p.handle(func(http.ResponseWriter, *http.Request) error { return err }))
 	}}
 }
 
-func TestEveryCodeHasItsStatusAndPage(t *testing.T) {
+func TestProblemTypes(t *testing.T) {
 	t.Parallel()
 	statuses := map[errs.Code]int{
 		errs.Internal: 500, errs.InvalidRequest: 400, errs.MalformedJSON: 400, errs.InvalidParameter: 400, errs.InvalidHeader: 400,
@@ -32,7 +32,7 @@ func TestEveryCodeHasItsStatusAndPage(t *testing.T) {
 		errs.BodyTooLarge: 413, errs.UnsupportedMediaType: 415, errs.BudgetExceedsMaximum: 422, errs.RateLimited: 429,
 		errs.Timeout: 503, errs.Unavailable: 503, errs.Busy: 503,
 	}
-	d := openDoor(t, doorOptions{})
+	d := newTestServer(t, testServerOptions{})
 	for _, code := range errs.Codes() {
 		t.Run(string(code), func(t *testing.T) {
 			t.Parallel()
@@ -59,7 +59,7 @@ func TestProblemDocument(t *testing.T) {
 		t.Parallel()
 		err := errs.New(errs.BudgetExceedsMaximum, "token_budget is 60000, L3 allows 50000").With("maximum", 50000).With("status", "mine")
 		err.Fields = []errs.Field{{Pointer: "/token_budget", Rule: "max", Detail: "token_budget is 60000, L3 allows 50000"}}
-		a := openDoor(t, failing(fmt.Errorf("create: %w", err))).do("GET", "/fail?q=secret", "", "X-Request-Id", "req-1")
+		a := newTestServer(t, failingRoute(fmt.Errorf("create: %w", err))).do("GET", "/fail?q=secret", "", "X-Request-Id", "req-1")
 		require.JSONEq(t, `{"type":"/problems/token-budget-exceeds-maximum","title":"Token budget exceeds maximum","status":422,
 			"detail":"token_budget is 60000, L3 allows 50000","instance":"/fail","code":"token-budget-exceeds-maximum","request_id":"req-1",
 			"errors":[{"pointer":"/token_budget","rule":"max","detail":"token_budget is 60000, L3 allows 50000"}],"maximum":50000}`, a.body)
@@ -69,7 +69,7 @@ func TestProblemDocument(t *testing.T) {
 	t.Run("hides the cause of a fault of ours and logs it under the request id", func(t *testing.T) {
 		t.Parallel()
 		for _, err := range []error{errors.New("dial db:5432"), errs.Wrap(errs.Internal, errors.New("dial db:5432"), "select agents")} {
-			d := openDoor(t, failing(err))
+			d := newTestServer(t, failingRoute(err))
 			a := d.do("GET", "/fail", "")
 			a.problem(t, 500, errs.Internal)
 			require.NotContains(t, a.body, "5432")
@@ -83,7 +83,7 @@ func TestProblemDocument(t *testing.T) {
 
 	t.Run("hides the cause of an outage too", func(t *testing.T) {
 		t.Parallel()
-		d := openDoor(t, failing(errs.Wrap(errs.Unavailable, errors.New("dial db:5432"), "the database does not answer")))
+		d := newTestServer(t, failingRoute(errs.Wrap(errs.Unavailable, errors.New("dial db:5432"), "the database does not answer")))
 		a := d.do("GET", "/fail", "")
 		require.Equal(t, "the database does not answer", a.problem(t, 503, errs.Unavailable).Detail)
 		require.Equal(t, "1", a.Header.Get("Retry-After"))
@@ -92,15 +92,15 @@ func TestProblemDocument(t *testing.T) {
 
 	t.Run("a mistake of the client is not an error in the log", func(t *testing.T) {
 		t.Parallel()
-		d := openDoor(t, failing(errs.New(errs.NotFound, "no agent x")))
+		d := newTestServer(t, failingRoute(errs.New(errs.NotFound, "no agent x")))
 		d.do("GET", "/fail", "").problem(t, 404, errs.NotFound)
 		require.Empty(t, d.log.lines(t, "request failed"))
 	})
 
 	t.Run("survives bytes and members that are no JSON", func(t *testing.T) {
 		t.Parallel()
-		openDoor(t, failing(errs.New(errs.NotFound, "no agent \xff"))).do("GET", "/fail", "").problem(t, 404, errs.NotFound)
-		d := openDoor(t, failing(errs.New(errs.NotFound, "x").With("bad", func() {})))
+		newTestServer(t, failingRoute(errs.New(errs.NotFound, "no agent \xff"))).do("GET", "/fail", "").problem(t, 404, errs.NotFound)
+		d := newTestServer(t, failingRoute(errs.New(errs.NotFound, "x").With("bad", func() {})))
 		a := d.do("GET", "/fail", "")
 		require.Equal(t, 404, a.StatusCode)
 		require.Len(t, d.log.lines(t, "encode problem"), 1)
@@ -125,7 +125,7 @@ func TestErrorHeaders(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := openDoor(t, failing(c.err)).do("GET", "/fail", "", "Authorization", c.token)
+			a := newTestServer(t, failingRoute(c.err)).do("GET", "/fail", "", "Authorization", c.token)
 			require.Equal(t, c.want, a.Header.Get(c.header))
 		})
 	}
@@ -137,7 +137,7 @@ func TestContextErrors(t *testing.T) {
 		t.Helper()
 		log, buf := newLog(t)
 		w := httptest.NewRecorder()
-		newDoorHandler(log, failing(err)).ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", "/fail", nil))
+		newTestHandler(log, failingRoute(err)).ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", "/fail", nil))
 		return w, buf
 	}
 	gone, cancel := context.WithCancel(t.Context())

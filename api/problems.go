@@ -85,15 +85,15 @@ func statusOf(class errs.Class) int {
 	return http.StatusInternalServerError
 }
 
-// fail writes err as a problem document. The cause of a fault of ours goes to
+// writeError writes err as a problem document. The cause of a fault of ours goes to
 // the log, where the context's request id is added, and never to the client.
-func (p *responder) fail(w http.ResponseWriter, r *http.Request, err error) {
-	if clientGone(r.Context(), err) {
+func (p *responder) writeError(w http.ResponseWriter, r *http.Request, err error) {
+	if isClientGone(r.Context(), err) {
 		p.log.LogAttrs(r.Context(), slog.LevelDebug, "client went away", slog.Any("error", err))
 		w.WriteHeader(statusClientClosed)
 		return
 	}
-	e := knownError(r.Context(), err)
+	e := toKnownError(r.Context(), err)
 	status := statusOf(e.Code.Class())
 	if status >= http.StatusInternalServerError {
 		p.log.LogAttrs(r.Context(), slog.LevelError, "request failed",
@@ -103,10 +103,10 @@ func (p *responder) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p.writeProblem(w, r, status, e)
 }
 
-// clientGone reports whether err follows from the client's own disconnect. The
+// isClientGone reports whether err follows from the client's own disconnect. The
 // server also cancels the context when a body does not arrive in time; that
 // client still listens.
-func clientGone(ctx context.Context, err error) bool {
+func isClientGone(ctx context.Context, err error) bool {
 	if !errors.Is(ctx.Err(), context.Canceled) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return false
 	}
@@ -114,9 +114,9 @@ func clientGone(ctx context.Context, err error) bool {
 	return errors.Is(err, context.Canceled) || class == errs.ClassInternal || class == errs.ClassUnavailable || class == errs.ClassTimeout
 }
 
-// knownError gives every error a code: a deadline that passed is a timeout, what
+// toKnownError gives every error a code: a deadline that passed is a timeout, what
 // has no code is a fault of ours.
-func knownError(ctx context.Context, err error) *errs.Error {
+func toKnownError(ctx context.Context, err error) *errs.Error {
 	late := errors.Is(err, context.DeadlineExceeded) || errors.Is(ctx.Err(), context.DeadlineExceeded)
 	if errs.Is(err, errs.Internal) && late {
 		return errs.Wrap(errs.Timeout, err, "the request took longer than the server allows")
@@ -134,9 +134,9 @@ func (p *responder) writeProblem(w http.ResponseWriter, r *http.Request, status 
 	doc := Problem{
 		Type: "/problems/" + string(e.Code), Title: e.Code.Title(), Status: status,
 		Detail: e.Detail, Instance: clipPath(r.URL.EscapedPath()), Code: e.Code,
-		RequestID: requestid.From(r.Context()), Errors: e.Fields, Meta: extensions(e.Meta),
+		RequestID: requestid.From(r.Context()), Errors: e.Fields, Meta: extensionMembers(e.Meta),
 	}
-	err := p.borrow(func(buf *bytes.Buffer) error {
+	err := p.withBuffer(func(buf *bytes.Buffer) error {
 		// What a client sent and a detail repeats need not be UTF-8.
 		if err := json.MarshalWrite(buf, &doc, p.json, jsontext.AllowInvalidUTF8(true)); err != nil {
 			return err
@@ -154,9 +154,9 @@ func (p *responder) writeProblem(w http.ResponseWriter, r *http.Request, status 
 	}
 }
 
-// extensions returns the further members of a problem without those whose names
+// extensionMembers returns the further members of a problem without those whose names
 // the document has for itself.
-func extensions(meta map[string]any) map[string]any {
+func extensionMembers(meta map[string]any) map[string]any {
 	for _, name := range []string{"type", "title", "status", "detail", "instance", "code", "request_id", "errors"} {
 		if _, taken := meta[name]; !taken {
 			continue
@@ -210,7 +210,7 @@ type ProblemType struct {
 	Status int       `json:"status" example:"400"`
 }
 
-// problemPage returns a problem type.
+// getProblemType returns a problem type.
 //
 //	@Summary		Get a problem type
 //	@Description	Returns the title and the HTTP status of a problem code. The `type` of a problem document is this address.
@@ -225,7 +225,7 @@ type ProblemType struct {
 //	@Success		304	"Nothing changed"
 //	@Failure		404	"No such problem type"
 //	@Router			/problems/{code} [get]
-func (p *responder) problemPage(w http.ResponseWriter, r *http.Request) error {
+func (p *responder) getProblemType(w http.ResponseWriter, r *http.Request) error {
 	code := errs.Code(chi.URLParam(r, "code"))
 	if !slices.Contains(errs.Codes(), code) {
 		return errs.New(errs.NotFound, "there is no problem type %s", words.Quote(string(code)))
@@ -238,7 +238,7 @@ func (p *responder) problemPage(w http.ResponseWriter, r *http.Request) error {
 
 // notFound answers for an address that no route has.
 func (p *responder) notFound(w http.ResponseWriter, r *http.Request) {
-	p.fail(w, r, errs.New(errs.NotFound, "there is nothing at %s", clipPath(r.URL.EscapedPath())))
+	p.writeError(w, r, errs.New(errs.NotFound, "there is nothing at %s", clipPath(r.URL.EscapedPath())))
 }
 
 // methodNotAllowed answers for a route that exists for other methods; Allow lists
@@ -256,7 +256,7 @@ func (p *responder) methodNotAllowed(routes chi.Routes) http.HandlerFunc {
 		}
 		list := strings.Join(allowed, ", ")
 		w.Header().Set("Allow", list)
-		p.fail(w, r, errs.New(errs.MethodNotAllowed, "%s is not allowed here, only %s", words.Clip(r.Method), list))
+		p.writeError(w, r, errs.New(errs.MethodNotAllowed, "%s is not allowed here, only %s", words.Clip(r.Method), list))
 	}
 }
 

@@ -21,9 +21,9 @@ import (
 // known, given once and of its type. What is wrong is collected; Err reports all
 // of it at once.
 type query struct {
-	known  []string
-	values map[string][]string
-	wrong  errs.Violations
+	known      []string
+	values     map[string][]string
+	violations errs.Violations
 }
 
 // newQuery parses the query string; known are the parameters of the route.
@@ -61,7 +61,7 @@ func (q *query) add(pair string) {
 }
 
 func (q *query) unknown(name string) {
-	if q.full() {
+	if q.isFull() {
 		return
 	}
 	known := "this request takes no parameters"
@@ -75,25 +75,25 @@ func (q *query) unknown(name string) {
 	q.Fail(words.Clip(name), "unknown_parameter", "%s is not a known parameter; %s%s", words.Quote(name), known, hint)
 }
 
-// maxWrong is how many bad parameters one answer names. More of them are one
+// maxViolations is how many bad parameters one answer names. More of them are one
 // mistake repeated by a program; the first ones tell enough.
-const maxWrong = 20
+const maxViolations = 20
 
-func (q *query) full() bool { return len(q.wrong) == maxWrong }
+func (q *query) isFull() bool { return len(q.violations) == maxViolations }
 
 // Fail records a rule that a parameter breaks.
 func (q *query) Fail(parameter, rule, format string, args ...any) {
-	if q.full() {
+	if q.isFull() {
 		return
 	}
-	q.wrong = append(q.wrong, errs.Violation{
+	q.violations = append(q.violations, errs.Violation{
 		Code:  errs.InvalidParameter,
 		Field: errs.Field{Parameter: parameter, Rule: rule, Detail: fmt.Sprintf(format, args...)},
 	})
 }
 
 // Err returns nil or one errs.InvalidParameter that names every bad parameter.
-func (q *query) Err() error { return q.wrong.Err() }
+func (q *query) Err() error { return q.violations.Err() }
 
 // Has reports whether the parameter was sent with a value that could be read.
 func (q *query) Has(name string) bool { return len(q.values[name]) > 0 }
@@ -166,7 +166,7 @@ func (q *query) Bool(name string) bool {
 // OptString returns a text of 1 to most characters, nil where it was not sent.
 func (q *query) OptString(name string, most int) *string {
 	text, ok := q.one(name)
-	if !ok || !q.fits(name, text, most) {
+	if !ok || !q.checkLength(name, text, most) {
 		return nil
 	}
 	return &text
@@ -181,14 +181,14 @@ func (q *query) Strings(name string, count, most int) []string {
 		return nil
 	}
 	for _, text := range values {
-		if !q.fits(name, text, most) {
+		if !q.checkLength(name, text, most) {
 			return nil
 		}
 	}
 	return values
 }
 
-func (q *query) fits(name, text string, most int) bool {
+func (q *query) checkLength(name, text string, most int) bool {
 	switch n := utf8.RuneCountInString(text); {
 	case n == 0:
 		q.Fail(name, "min", "%s must not be empty", name)
@@ -217,7 +217,7 @@ func (q *query) Enum(name, def string, allowed ...string) string {
 func (q *query) idCursor() string {
 	id, ok := q.cursor()
 	if ok && (id == "" || !storable(id)) {
-		q.foreignCursor()
+		q.failCursor()
 	}
 	return id
 }
@@ -231,7 +231,7 @@ func (q *query) numberCursor() int64 {
 	}
 	n, err := strconv.ParseInt(key, 10, 64)
 	if err != nil || n <= 0 {
-		q.foreignCursor()
+		q.failCursor()
 	}
 	return n
 }
@@ -252,12 +252,12 @@ func (q *query) cursorOf(most int) (key string, ok bool) {
 	return string(raw), true
 }
 
-func (q *query) foreignCursor() {
+func (q *query) failCursor() {
 	q.Fail("cursor", "cursor", "cursor is not one this server gave out")
 }
 
-// opaque makes a cursor of a simple key.
-func opaque(key string) string { return base64.RawURLEncoding.EncodeToString([]byte(key)) }
+// encodeCursor makes a cursor of a simple key.
+func encodeCursor(key string) string { return base64.RawURLEncoding.EncodeToString([]byte(key)) }
 
 // isDigits reports whether text is a whole number, perhaps one too large to hold.
 func isDigits(text string) bool {

@@ -54,7 +54,7 @@ func TestQueryReads(t *testing.T) {
 	}
 }
 
-func TestQueryRefuses(t *testing.T) {
+func TestQueryRejects(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string][]errs.Field{
 		"limit=0":                           {{Parameter: "limit", Rule: "min", Detail: "limit must be at least 1, not 0"}},
@@ -114,7 +114,7 @@ func TestQueryRefuses(t *testing.T) {
 	}
 }
 
-func TestQueryNamesAFewMistakesOnly(t *testing.T) {
+func TestQueryErrorsAreLimited(t *testing.T) {
 	t.Parallel()
 	for what, pairs := range map[string]string{
 		"of the encoding of a name":  strings.Repeat("%&", 30_000),
@@ -132,7 +132,7 @@ func TestQueryNamesAFewMistakesOnly(t *testing.T) {
 	}
 }
 
-func TestQueryOfAnAddressWithoutParameters(t *testing.T) {
+func TestQueryWithoutParameters(t *testing.T) {
 	t.Parallel()
 	r := httptest.NewRequest(http.MethodGet, "/?"+strings.Repeat("x=1&", 1000), nil)
 	var e *errs.Error

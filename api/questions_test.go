@@ -9,12 +9,12 @@ import (
 	"comet/internal/orchestrator"
 )
 
-// TestQuestionsOfASession goes through them and holds every answer against the
+// TestSessionQuestions goes through them and holds every answer against the
 // description (PROTOCOL_V5 §7.2).
-func TestQuestionsOfASession(t *testing.T) {
+func TestSessionQuestions(t *testing.T) {
 	t.Parallel()
 	const questions, replies = "/api/v1/sessions/{session_id}/questions", "/api/v1/sessions/{session_id}/reply"
-	d := openWorkingDoor(t)
+	d := newTaskServer(t)
 	d.ask(t, "POST", "/api/v1/sessions", "/api/v1/sessions", `{"id":"s"}`, 201)
 	open := func() []any {
 		t.Helper()
@@ -27,7 +27,7 @@ func TestQuestionsOfASession(t *testing.T) {
 	asks := func(text string, options ...string) string {
 		t.Helper()
 		id := d.ask(t, "POST", "/api/v1/tasks", "/api/v1/tasks", `{"capabilities":["read"],"session_id":"s"}`, 202)["id"].(string)
-		_, err := d.work.Clarify(t.Context(), "reader", id, orchestrator.Question{Text: text, Options: options})
+		_, err := d.orchestrator.Clarify(t.Context(), "reader", id, orchestrator.Question{Text: text, Options: options})
 		require.NoError(t, err)
 		return id
 	}
@@ -57,7 +57,7 @@ func TestQuestionsOfASession(t *testing.T) {
 
 	task := say(`{"task_id":"`+first+`","choice":2}`, http.StatusOK)
 	require.Equal(t, first, task["id"])
-	told, err := d.work.Messages(t.Context(), "reader", 10)
+	told, err := d.orchestrator.Messages(t.Context(), "reader", 10)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"answer":"2026"}`, string(told[len(told)-1].Data))
 	say(`{"reply":"because"}`, http.StatusOK) // the only one that is left

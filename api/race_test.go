@@ -17,10 +17,10 @@ import (
 // clients is how many ask at once.
 const clients = 32
 
-// atOnce lets n clients ask at the same moment and returns their answers.
-func atOnce(t *testing.T, n int, ask func(ctx context.Context, i int) (reply, error)) []reply {
+// runConcurrently lets n clients ask at the same moment and returns their answers.
+func runConcurrently(t *testing.T, n int, ask func(ctx context.Context, i int) (response, error)) []response {
 	t.Helper()
-	replies, failures := make([]reply, n), make([]error, n)
+	replies, failures := make([]response, n), make([]error, n)
 	start := make(chan struct{})
 	var wg sync.WaitGroup
 	for i := range n {
@@ -38,7 +38,7 @@ func atOnce(t *testing.T, n int, ask func(ctx context.Context, i int) (reply, er
 }
 
 // count tells how many answers have each status.
-func count(replies []reply) map[int]int {
+func count(replies []response) map[int]int {
 	n := map[int]int{}
 	for _, r := range replies {
 		n[r.status]++
@@ -46,19 +46,19 @@ func count(replies []reply) map[int]int {
 	return n
 }
 
-func requireWhole(t *testing.T, h *house) []models.Agent {
+func requireCompleteAgent(t *testing.T, h *fixture) []models.Agent {
 	t.Helper()
-	page, err := h.reg.List(t.Context(), models.AgentQuery{Sort: models.SortID, Limit: 1000})
+	page, err := h.registry.List(t.Context(), models.AgentQuery{Sort: models.SortID, Limit: 1000})
 	require.NoError(t, err)
 	require.Empty(t, registrytest.BrokenRules(page.Agents))
 	return page.Agents
 }
 
-func TestOneIDIsGivenOnce(t *testing.T) {
+func TestConcurrentCreatesOfOneID(t *testing.T) {
 	t.Parallel()
-	onEveryDatabase(t, func(t *testing.T, h *house) {
-		replies := atOnce(t, clients, func(ctx context.Context, i int) (reply, error) {
-			return h.ask(ctx, "POST", "/api/v1/agents", fmt.Sprintf(
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
+		replies := runConcurrently(t, clients, func(ctx context.Context, i int) (response, error) {
+			return h.doContext(ctx, "POST", "/api/v1/agents", fmt.Sprintf(
 				`{"id":"contested","name":"client %d","level":2,"sphere_id":1,"frequency_hz":555,"parent_id":"orch-social"}`, i))
 		})
 		require.Equal(t, map[int]int{http.StatusCreated: 1, http.StatusConflict: clients - 1}, count(replies))
@@ -67,24 +67,24 @@ func TestOneIDIsGivenOnce(t *testing.T) {
 			if r.status == http.StatusConflict {
 				r.problem(t, 409, errs.AgentExists)
 			} else {
-				r.into(t, http.StatusCreated, &created)
+				r.decode(t, http.StatusCreated, &created)
 			}
 		}
-		h.do(t, "GET", "/api/v1/agents/contested", "").into(t, 200, &kept)
+		h.do(t, "GET", "/api/v1/agents/contested", "").decode(t, 200, &kept)
 		require.Equal(t, created, kept, "what is there is what was answered with 201")
 		var trail struct{ Entries []any }
-		h.do(t, "GET", "/api/v1/agents/contested/audit", "").into(t, 200, &trail)
+		h.do(t, "GET", "/api/v1/agents/contested/audit", "").decode(t, 200, &trail)
 		require.Len(t, trail.Entries, 1)
 	})
 }
 
-func TestOneIdempotencyKeyHasOneEffect(t *testing.T) {
+func TestConcurrentRequestsWithOneIdempotencyKey(t *testing.T) {
 	t.Parallel()
-	onEveryDatabase(t, func(t *testing.T, h *house) {
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
 		t.Run("and one answer", func(t *testing.T) {
 			t.Parallel()
-			replies := atOnce(t, clients, func(ctx context.Context, _ int) (reply, error) {
-				return h.ask(ctx, "POST", "/api/v1/agents",
+			replies := runConcurrently(t, clients, func(ctx context.Context, _ int) (response, error) {
+				return h.doContext(ctx, "POST", "/api/v1/agents",
 					`{"id":"once","name":"Once","level":2,"sphere_id":1,"frequency_hz":555,"parent_id":"orch-social","capabilities":["odd"]}`, "Idempotency-Key", "the-key")
 			})
 			require.Equal(t, map[int]int{http.StatusCreated: clients}, count(replies))
@@ -101,8 +101,8 @@ func TestOneIdempotencyKeyHasOneEffect(t *testing.T) {
 		})
 		t.Run("for each of its requests but one is refused", func(t *testing.T) {
 			t.Parallel()
-			replies := atOnce(t, clients, func(ctx context.Context, i int) (reply, error) {
-				return h.ask(ctx, "POST", "/api/v1/agents", fmt.Sprintf(
+			replies := runConcurrently(t, clients, func(ctx context.Context, i int) (response, error) {
+				return h.doContext(ctx, "POST", "/api/v1/agents", fmt.Sprintf(
 					`{"id":"either-%d","name":"x","level":2,"sphere_id":1,"frequency_hz":555,"parent_id":"orch-social"}`, i%2), "Idempotency-Key", "another-key")
 			})
 			require.Equal(t, map[int]int{http.StatusCreated: clients / 2, http.StatusConflict: clients / 2}, count(replies))
@@ -114,13 +114,13 @@ func TestOneIdempotencyKeyHasOneEffect(t *testing.T) {
 		})
 		t.Run("and a token's secret is shown to one", func(t *testing.T) {
 			t.Parallel()
-			replies := atOnce(t, clients, func(ctx context.Context, _ int) (reply, error) {
-				return h.ask(ctx, "POST", "/api/v1/tokens", `{"name":"once","scopes":["agents:read"]}`, "Idempotency-Key", "token-key")
+			replies := runConcurrently(t, clients, func(ctx context.Context, _ int) (response, error) {
+				return h.doContext(ctx, "POST", "/api/v1/tokens", `{"name":"once","scopes":["agents:read"]}`, "Idempotency-Key", "token-key")
 			})
 			secrets, ids := map[string]bool{}, map[string]bool{}
 			for _, r := range replies {
 				var token struct{ ID, Token string }
-				r.into(t, http.StatusCreated, &token)
+				r.decode(t, http.StatusCreated, &token)
 				ids[token.ID] = true
 				if token.Token != "" {
 					secrets[token.Token] = true
@@ -132,12 +132,12 @@ func TestOneIdempotencyKeyHasOneEffect(t *testing.T) {
 	})
 }
 
-// TestNoActiveChildUnderAnInactiveParent lets children arrive in every way there
+// TestConcurrentCreateAndDeactivation lets children arrive in every way there
 // is while their parent is deactivated.
-func TestNoActiveChildUnderAnInactiveParent(t *testing.T) {
+func TestConcurrentCreateAndDeactivation(t *testing.T) {
 	t.Parallel()
 	const rounds = 40
-	onEveryDatabase(t, func(t *testing.T, h *house) {
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
 		for round := range rounds {
 			parent, moving, sleeping := fmt.Sprintf("parent-%d", round), fmt.Sprintf("moving-%d", round), fmt.Sprintf("sleeping-%d", round)
 			require.Equal(t, 201, h.create(t, parent, 2, 555, "orch-social", "").status)
@@ -155,56 +155,56 @@ func TestNoActiveChildUnderAnInactiveParent(t *testing.T) {
 				{"PATCH", "/api/v1/agents/" + parent, `{"is_active":false}`},
 			}
 			arrivals := 1 + round%(len(requests)-1) // sometimes few, so that either side wins
-			replies := atOnce(t, 1+arrivals, func(ctx context.Context, i int) (reply, error) {
-				return h.ask(ctx, requests[i][0], requests[i][1], requests[i][2])
+			replies := runConcurrently(t, 1+arrivals, func(ctx context.Context, i int) (response, error) {
+				return h.doContext(ctx, requests[i][0], requests[i][1], requests[i][2])
 			})
 			for i, r := range replies {
 				require.Contains(t, []int{200, 201, 204, 409}, r.status, "%v: %s", requests[i], r.body)
 			}
-			requireWhole(t, h)
+			requireCompleteAgent(t, h)
 		}
 	})
 }
 
-func TestOneOfManyWinsAnIfMatch(t *testing.T) {
+func TestConcurrentIfMatch(t *testing.T) {
 	t.Parallel()
-	onEveryDatabase(t, func(t *testing.T, h *house) {
-		family(t, h)
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
+		createFamily(t, h)
 		for round := range 5 {
 			tag := h.do(t, "GET", "/api/v1/agents/the-l2", "").header.Get("ETag")
-			replies := atOnce(t, clients, func(ctx context.Context, i int) (reply, error) {
-				return h.ask(ctx, "PATCH", "/api/v1/agents/the-l2", fmt.Sprintf(`{"description":"round %d, client %d"}`, round, i), "If-Match", tag)
+			replies := runConcurrently(t, clients, func(ctx context.Context, i int) (response, error) {
+				return h.doContext(ctx, "PATCH", "/api/v1/agents/the-l2", fmt.Sprintf(`{"description":"round %d, client %d"}`, round, i), "If-Match", tag)
 			})
 			require.Equal(t, map[int]int{http.StatusOK: 1, http.StatusPreconditionFailed: clients - 1}, count(replies))
 			var won, kept struct{ Description string }
 			for _, r := range replies {
 				if r.status == http.StatusOK {
-					r.into(t, 200, &won)
+					r.decode(t, 200, &won)
 				} else {
 					require.Equal(t, "If-Match", r.problem(t, 412, errs.PreconditionFailed).Errors[0].Header)
 				}
 			}
-			h.do(t, "GET", "/api/v1/agents/the-l2", "").into(t, 200, &kept)
+			h.do(t, "GET", "/api/v1/agents/the-l2", "").decode(t, 200, &kept)
 			require.Equal(t, won, kept)
 		}
 	})
 }
 
-func TestSomebodyStaysInCharge(t *testing.T) {
+func TestLastAdminTokenCannotBeRevoked(t *testing.T) {
 	t.Parallel()
-	onEveryDatabase(t, func(t *testing.T, h *house) {
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
 		secrets, ids := make([]string, 8), make([]string, 8)
 		for i := range secrets {
 			var token struct{ ID, Token string }
-			h.do(t, "POST", "/api/v1/tokens", `{"name":"admin","scopes":["admin"]}`).into(t, 201, &token)
+			h.do(t, "POST", "/api/v1/tokens", `{"name":"admin","scopes":["admin"]}`).decode(t, 201, &token)
 			secrets[i], ids[i] = token.Token, token.ID
 		}
 		var me struct{ Token struct{ ID string } }
-		h.do(t, "GET", "/api/v1/me", "").into(t, 200, &me)
+		h.do(t, "GET", "/api/v1/me", "").decode(t, 200, &me)
 		require.Equal(t, 204, h.do(t, "DELETE", "/api/v1/tokens/"+me.Token.ID, "").status)
 
-		replies := atOnce(t, len(ids), func(ctx context.Context, i int) (reply, error) {
-			return h.ask(ctx, "DELETE", "/api/v1/tokens/"+ids[i], "", "Authorization", "Bearer "+secrets[i])
+		replies := runConcurrently(t, len(ids), func(ctx context.Context, i int) (response, error) {
+			return h.doContext(ctx, "DELETE", "/api/v1/tokens/"+ids[i], "", "Authorization", "Bearer "+secrets[i])
 		})
 		require.Equal(t, map[int]int{http.StatusNoContent: len(ids) - 1, http.StatusConflict: 1}, count(replies))
 		for i, r := range replies {
@@ -216,19 +216,19 @@ func TestSomebodyStaysInCharge(t *testing.T) {
 	})
 }
 
-// TestImportsAndCreatesMeet lets rosters that overlap and single creates collide:
+// TestConcurrentImportsAndCreates lets rosters that overlap and single creates collide:
 // each is whole or not there at all.
-func TestImportsAndCreatesMeet(t *testing.T) {
+func TestConcurrentImportsAndCreates(t *testing.T) {
 	t.Parallel()
-	onEveryDatabase(t, func(t *testing.T, h *house) {
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
 		entry := func(i int) string {
 			return fmt.Sprintf(`{"id":"shared-%d","name":"x","level":2,"sphere_id":1,"frequency_hz":555,"parent_id":"orch-social"}`, i)
 		}
-		replies := atOnce(t, 16, func(ctx context.Context, i int) (reply, error) {
+		replies := runConcurrently(t, 16, func(ctx context.Context, i int) (response, error) {
 			if i%2 == 0 {
-				return h.ask(ctx, "POST", "/api/v1/agents", entry(i))
+				return h.doContext(ctx, "POST", "/api/v1/agents", entry(i))
 			}
-			return h.ask(ctx, "POST", "/api/v1/roster", fmt.Sprintf(
+			return h.doContext(ctx, "POST", "/api/v1/roster", fmt.Sprintf(
 				`{"version":1,"agents":[%s,%s,%s,{"id":"child-%d","name":"x","level":3,"sphere_id":1,"frequency_hz":444,"parent_id":"shared-%d"}]}`,
 				entry(i-1), entry(i), entry((i+1)%16), i, i))
 		})
@@ -240,6 +240,6 @@ func TestImportsAndCreatesMeet(t *testing.T) {
 				require.Equal(t, 200, r.status, "%s", r.body)
 			}
 		}
-		require.Len(t, requireWhole(t, h), 10+16+8)
+		require.Len(t, requireCompleteAgent(t, h), 10+16+8)
 	})
 }

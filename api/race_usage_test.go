@@ -12,9 +12,9 @@ import (
 	"comet/models"
 )
 
-// TestARepeatedReportCountsOnce: the same report, sent by many at once, is answered
+// TestConcurrentReportsWithOneRequestID: the same report, sent by many at once, is answered
 // with the same fact and adds its tokens once.
-func TestARepeatedReportCountsOnce(t *testing.T) {
+func TestConcurrentReportsWithOneRequestID(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		body     string
@@ -26,15 +26,15 @@ func TestARepeatedReportCountsOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onEveryDatabase(t, func(t *testing.T, h *house) {
-				replies := atOnce(t, clients, func(ctx context.Context, _ int) (reply, error) {
-					return h.ask(ctx, "POST", "/api/v1/agents/orch-social/usage", c.body, c.header...)
+			runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
+				replies := runConcurrently(t, clients, func(ctx context.Context, _ int) (response, error) {
+					return h.doContext(ctx, "POST", "/api/v1/agents/orch-social/usage", c.body, c.header...)
 				})
 				require.Equal(t, c.statuses, count(replies))
 				ids, first := map[string]bool{}, 0
 				for _, got := range replies {
 					var fact models.Fact
-					got.into(t, got.status, &fact)
+					got.decode(t, got.status, &fact)
 					require.Equal(t, got.status == http.StatusOK, fact.Replayed)
 					if !fact.Replayed && got.header.Get("Idempotency-Replayed") == "" {
 						first++
@@ -51,16 +51,16 @@ func TestARepeatedReportCountsOnce(t *testing.T) {
 	}
 }
 
-// TestNobodyIsGrantedATokenTooMuch: of many who ask at once for more than there is,
+// TestConcurrentReservationsNeverOverspend: of many who ask at once for more than there is,
 // as many are granted as the budget covers, and the others are told what is left.
-func TestNobodyIsGrantedATokenTooMuch(t *testing.T) {
+func TestConcurrentReservationsNeverOverspend(t *testing.T) {
 	t.Parallel()
 	const each, covered = 3001, 33 // of 100,000
-	onEveryDatabase(t, func(t *testing.T, h *house) {
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
 		granted := int64(0)
 		for range 2 {
-			for _, got := range atOnce(t, clients, func(ctx context.Context, _ int) (reply, error) {
-				return h.ask(ctx, "POST", "/api/v1/agents/orch-social/reservations", fmt.Sprintf(`{"tokens":%d}`, each))
+			for _, got := range runConcurrently(t, clients, func(ctx context.Context, _ int) (response, error) {
+				return h.doContext(ctx, "POST", "/api/v1/agents/orch-social/reservations", fmt.Sprintf(`{"tokens":%d}`, each))
 			}) {
 				if got.status == http.StatusCreated {
 					granted += each
@@ -78,17 +78,17 @@ func TestNobodyIsGrantedATokenTooMuch(t *testing.T) {
 	})
 }
 
-// TestAReservationEndsOnce: of those who settle and release it at once, one comes
+// TestConcurrentSettleAndRelease: of those who settle and release it at once, one comes
 // first, and what it held is given back once.
-func TestAReservationEndsOnce(t *testing.T) {
+func TestConcurrentSettleAndRelease(t *testing.T) {
 	t.Parallel()
-	onEveryDatabase(t, func(t *testing.T, h *house) {
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
 		held := h.do(t, "POST", "/api/v1/agents/orch-social/reservations", `{"tokens":1000}`).header.Get("Location")
-		replies := atOnce(t, clients, func(ctx context.Context, i int) (reply, error) {
+		replies := runConcurrently(t, clients, func(ctx context.Context, i int) (response, error) {
 			if i%2 == 0 {
-				return h.ask(ctx, "DELETE", held, "")
+				return h.doContext(ctx, "DELETE", held, "")
 			}
-			return h.ask(ctx, "POST", held+"/settle", fmt.Sprintf(`{"tokens":%d}`, i))
+			return h.doContext(ctx, "POST", held+"/settle", fmt.Sprintf(`{"tokens":%d}`, i))
 		})
 		n := count(replies)
 		u, err := h.ledger.Usage(t.Context(), "orch-social")

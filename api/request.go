@@ -148,9 +148,9 @@ func readError(r *http.Request, err error, limit int64) error {
 // maxIdempotencyKey is the longest Idempotency-Key, in bytes.
 const maxIdempotencyKey = 255
 
-// once reads the Idempotency-Key of a request; nil without one. render makes the
+// readIdempotencyKey reads the Idempotency-Key of a request; nil without one. render makes the
 // answer that is stored and sent again; it leaves out what is shown only once.
-func (s *Server) once(r *http.Request, body []byte, render func(result any) (models.StoredResponse, error)) (*models.Idempotency, error) {
+func (s *Server) readIdempotencyKey(r *http.Request, body []byte, render func(result any) (models.StoredResponse, error)) (*models.Idempotency, error) {
 	lines := r.Header["Idempotency-Key"]
 	if len(lines) == 0 {
 		return nil, nil //nolint:nilnil // the header is optional
@@ -170,14 +170,14 @@ func (s *Server) once(r *http.Request, body []byte, render func(result any) (mod
 
 func notVisible(r rune) bool { return r < 0x21 || r > 0x7e }
 
-// replayed sends the stored answer of a request that was made before; it reports
+// writeReplay sends the stored answer of a request that was made before; it reports
 // whether there was one.
-func (s *Server) replayed(w http.ResponseWriter, o *models.Idempotency) bool {
+func (s *Server) writeReplay(w http.ResponseWriter, o *models.Idempotency) bool {
 	if o == nil || o.Replay == nil {
 		return false
 	}
 	w.Header().Set("Idempotency-Replayed", "true")
-	s.writeAnswer(w, *o.Replay)
+	s.writeStoredResponse(w, *o.Replay)
 	return true
 }
 

@@ -80,19 +80,19 @@ func (s *Server) createReservation(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	once, err := s.once(r, body, s.renderReservation)
+	once, err := s.readIdempotencyKey(r, body, s.renderReservation)
 	if err != nil {
 		return err
 	}
 	held, err := s.usage.Reserve(r.Context(), caller(r), id, d, once)
-	if err != nil || s.replayed(w, once) {
+	if err != nil || s.writeReplay(w, once) {
 		return err
 	}
 	answer, err := s.renderReservation(held)
 	if err != nil {
 		return err
 	}
-	s.writeAnswer(w, answer)
+	s.writeStoredResponse(w, answer)
 	return nil
 }
 
@@ -144,7 +144,7 @@ func (s *Server) listReservations(w http.ResponseWriter, r *http.Request) error 
 	page := reservationList{AgentID: id, Reservations: found}
 	if len(found) > limit {
 		page.Reservations = found[:limit]
-		page.NextCursor = opaque(found[limit-1].ID)
+		page.NextCursor = encodeCursor(found[limit-1].ID)
 		w.Header().Set("Link", links(r, page.NextCursor))
 	}
 	return s.writeJSON(w, r, http.StatusOK, page)
@@ -209,19 +209,19 @@ func (s *Server) settleReservation(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	once, err := s.once(r, body, s.renderSettled)
+	once, err := s.readIdempotencyKey(r, body, s.renderSettled)
 	if err != nil {
 		return err
 	}
 	settled, err := s.usage.Settle(r.Context(), caller(r), agent, id, d, once)
-	if err != nil || s.replayed(w, once) {
+	if err != nil || s.writeReplay(w, once) {
 		return err
 	}
 	answer, err := s.renderSettled(settled)
 	if err != nil {
 		return err
 	}
-	s.writeAnswer(w, answer)
+	s.writeStoredResponse(w, answer)
 	return nil
 }
 
@@ -250,7 +250,7 @@ func (s *Server) releaseReservation(w http.ResponseWriter, r *http.Request) erro
 	if err != nil {
 		return err
 	}
-	if err := refuseBody(r); err != nil {
+	if err := rejectBody(r); err != nil {
 		return err
 	}
 	if err := s.usage.Release(r.Context(), caller(r), agent, id); err != nil {

@@ -27,8 +27,8 @@ func newBufferPool() *sync.Pool {
 	return &sync.Pool{New: func() any { return new(bytes.Buffer) }}
 }
 
-// borrow passes an empty buffer to use and takes it back afterwards.
-func (p *responder) borrow(use func(*bytes.Buffer) error) error {
+// withBuffer passes an empty buffer to use and takes it back afterwards.
+func (p *responder) withBuffer(use func(*bytes.Buffer) error) error {
 	buf := p.buffers.Get().(*bytes.Buffer)
 	buf.Reset()
 	err := use(buf)
@@ -48,7 +48,7 @@ func (p *responder) writeJSON(w http.ResponseWriter, r *http.Request, status int
 // writeEntity is writeJSON for a resource with a version, from 1: every answer
 // carries an ETag of the form "version.hash", also those to POST and PATCH.
 func (p *responder) writeEntity(w http.ResponseWriter, r *http.Request, status int, version int64, v any) error {
-	return p.borrow(func(buf *bytes.Buffer) error {
+	return p.withBuffer(func(buf *bytes.Buffer) error {
 		if err := json.MarshalWrite(buf, v, p.json); err != nil {
 			return fmt.Errorf("encode the answer: %w", err)
 		}
@@ -65,7 +65,7 @@ func (p *responder) writeBody(w http.ResponseWriter, r *http.Request, status int
 	if version > 0 || readable {
 		tag := entityTag(version, body)
 		if lines := r.Header["If-None-Match"]; readable && lines != nil {
-			if known, ok := noneMatch(lines, tag); ok {
+			if known, ok := matchingTag(lines, tag); ok {
 				h.Set("ETag", known)
 				w.WriteHeader(http.StatusNotModified)
 				return
@@ -79,8 +79,8 @@ func (p *responder) writeBody(w http.ResponseWriter, r *http.Request, status int
 	_, _ = w.Write(body)
 }
 
-// writeAnswer sends a stored answer again.
-func (p *responder) writeAnswer(w http.ResponseWriter, a models.StoredResponse) {
+// writeStoredResponse sends a stored answer again.
+func (p *responder) writeStoredResponse(w http.ResponseWriter, a models.StoredResponse) {
 	h := w.Header()
 	for name, value := range a.Header {
 		h.Set(name, value)
@@ -166,11 +166,11 @@ func parseTags(lines []string) (tags []tagRef, star, ok bool) {
 
 func notTagChar(r rune) bool { return r <= 0x20 || r == 0x7F }
 
-// noneMatch compares an answer's tag with an If-None-Match header: weakly, and
+// matchingTag compares an answer's tag with an If-None-Match header: weakly, and
 // taking the tag of the compressed form for the same. It returns the tag to put
 // on the 304. A header that cannot be read matches nothing; the full answer is
 // always right.
-func noneMatch(lines []string, tag string) (known string, ok bool) {
+func matchingTag(lines []string, tag string) (known string, ok bool) {
 	tags, star, ok := parseTags(lines)
 	if !ok {
 		return "", false
@@ -204,10 +204,10 @@ func precondition(r *http.Request) (models.Precondition, error) {
 		return nil, nil
 	}
 	return func(version int64) error {
-		if match != nil && !match.names(version, false) {
+		if match != nil && !match.matches(version, false) {
 			return preconditionFailed("If-Match", version, "the resource is at version %d, which If-Match does not name")
 		}
-		if none != nil && none.names(version, true) {
+		if none != nil && none.matches(version, true) {
 			return preconditionFailed("If-None-Match", version, "the resource is at version %d, which If-None-Match excludes")
 		}
 		return nil
@@ -233,8 +233,8 @@ func conditionOf(r *http.Request, header string) (*condition, error) {
 	return &condition{star, tags}, nil
 }
 
-// names reports whether the condition names the version.
-func (c *condition) names(version int64, weakly bool) bool {
+// matches reports whether the condition names the version.
+func (c *condition) matches(version int64, weakly bool) bool {
 	if c.star {
 		return true
 	}

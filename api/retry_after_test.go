@@ -33,7 +33,7 @@ func TestRetryAfterCountsToTheReset(t *testing.T) {
 			p := newResponder(slog.New(slog.DiscardHandler))
 			p.now = func() time.Time { return midnight.Add(-c.before) }
 			w := httptest.NewRecorder()
-			p.fail(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil),
+			p.writeError(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil),
 				errs.New(errs.BudgetExceeded, "x").With("reset_at", midnight))
 			require.Equal(t, http.StatusTooManyRequests, w.Code)
 			require.Equal(t, c.want, w.Header().Get("Retry-After"))

@@ -15,51 +15,51 @@ import (
 
 // replica opens a second server over the database of h, with a clock of its own
 // (nil is the real one).
-func replica(t *testing.T, h *house, clock func() time.Time) *house {
+func replica(t *testing.T, h *fixture, clock func() time.Time) *fixture {
 	t.Helper()
 	opts := h.db.Options
 	opts.SkipMigrations, opts.Clock = true, clock
 	s, err := store.Open(t.Context(), opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	other := openHouse(t, h.db, s, houseOptions{})
+	other := newReplica(t, h.db, s, fixtureOptions{})
 	other.admin = h.admin
 	return other
 }
 
-// issue makes a token by the door.
-func (h *house) issue(t *testing.T, body string) (id, secret string) {
+// issueToken makes a token by the door.
+func (h *fixture) issueToken(t *testing.T, body string) (id, secret string) {
 	t.Helper()
 	var token struct{ ID, Token string }
-	h.do(t, "POST", "/api/v1/tokens", body).into(t, http.StatusCreated, &token)
+	h.do(t, "POST", "/api/v1/tokens", body).decode(t, http.StatusCreated, &token)
 	return token.ID, token.Token
 }
 
 // status is what a token gets for asking who it is.
-func (h *house) status(t *testing.T, secret string) int {
+func (h *fixture) status(t *testing.T, secret string) int {
 	t.Helper()
 	return h.do(t, "GET", "/api/v1/me", "", "Authorization", "Bearer "+secret).status
 }
 
 const readerToken = `{"name":"reader","scopes":["agents:read"]}`
 
-func TestARevocationCountsAtOnce(t *testing.T) {
+func TestRevocationTakesEffectAtOnce(t *testing.T) {
 	t.Parallel()
-	onEveryDatabase(t, func(t *testing.T, h *house) {
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
 		for range 5 {
-			id, secret := h.issue(t, readerToken)
+			id, secret := h.issueToken(t, readerToken)
 			ctx, stop := context.WithCancel(t.Context())
 			busy := make(chan struct{})
 			go func() { // keeps looking the token up while it is revoked
 				defer close(busy)
 				for ctx.Err() == nil {
-					_, _ = h.ask(ctx, "GET", "/api/v1/me", "", "Authorization", "Bearer "+secret)
+					_, _ = h.doContext(ctx, "GET", "/api/v1/me", "", "Authorization", "Bearer "+secret)
 				}
 			}()
 			require.Equal(t, http.StatusOK, h.status(t, secret))
 			require.Equal(t, http.StatusNoContent, h.do(t, "DELETE", "/api/v1/tokens/"+id, "").status)
-			replies := atOnce(t, 8, func(ctx context.Context, _ int) (reply, error) {
-				return h.ask(ctx, "GET", "/api/v1/me", "", "Authorization", "Bearer "+secret)
+			replies := runConcurrently(t, 8, func(ctx context.Context, _ int) (response, error) {
+				return h.doContext(ctx, "GET", "/api/v1/me", "", "Authorization", "Bearer "+secret)
 			})
 			stop()
 			<-busy
@@ -68,36 +68,36 @@ func TestARevocationCountsAtOnce(t *testing.T) {
 	})
 }
 
-func TestARotationCountsAtOnce(t *testing.T) {
+func TestRotationTakesEffectAtOnce(t *testing.T) {
 	t.Parallel()
-	onEveryDatabase(t, func(t *testing.T, h *house) {
-		id, old := h.issue(t, readerToken)
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
+		id, old := h.issueToken(t, readerToken)
 		require.Equal(t, http.StatusOK, h.status(t, old))
 		var rotated struct{ Token string }
-		h.do(t, "POST", "/api/v1/tokens/"+id+"/rotate", "").into(t, http.StatusOK, &rotated)
+		h.do(t, "POST", "/api/v1/tokens/"+id+"/rotate", "").decode(t, http.StatusOK, &rotated)
 		require.Equal(t, http.StatusUnauthorized, h.status(t, old))
 		require.Equal(t, http.StatusOK, h.status(t, rotated.Token))
 	})
 }
 
-// TestAnotherReplicaForgetsWithinASecond uses a clock that the test moves: the
+// TestRevocationReachesOtherReplicasWithinASecond uses a clock that the test moves: the
 // replica has just looked the token up, and a second later it asks again.
-func TestAnotherReplicaForgetsWithinASecond(t *testing.T) {
+func TestRevocationReachesOtherReplicasWithinASecond(t *testing.T) {
 	t.Parallel()
-	onEveryDatabase(t, func(t *testing.T, h *house) {
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
 		clock := storetest.NewClock()
 		other := replica(t, h, clock.Now)
-		revoked, revokedSecret := h.issue(t, readerToken)
-		rotated, rotatedSecret := h.issue(t, readerToken)
+		revoked, revokedSecret := h.issueToken(t, readerToken)
+		rotated, rotatedSecret := h.issueToken(t, readerToken)
 		require.Equal(t, http.StatusCreated, h.create(t, "worker", 2, 555, "orch-social", "").status)
-		_, boundSecret := h.issue(t, `{"name":"bound","scopes":["agents:read"],"agent_id":"worker"}`)
+		_, boundSecret := h.issueToken(t, `{"name":"bound","scopes":["agents:read"],"agent_id":"worker"}`)
 		for _, secret := range []string{revokedSecret, rotatedSecret, boundSecret} {
 			require.Equal(t, http.StatusOK, other.status(t, secret))
 		}
 
 		require.Equal(t, http.StatusNoContent, h.do(t, "DELETE", "/api/v1/tokens/"+revoked, "").status)
 		var fresh struct{ Token string }
-		h.do(t, "POST", "/api/v1/tokens/"+rotated+"/rotate", "").into(t, http.StatusOK, &fresh)
+		h.do(t, "POST", "/api/v1/tokens/"+rotated+"/rotate", "").decode(t, http.StatusOK, &fresh)
 		require.Equal(t, http.StatusNoContent, h.do(t, "DELETE", "/api/v1/agents/worker", "").status)
 		clock.Advance(time.Second)
 
@@ -108,13 +108,13 @@ func TestAnotherReplicaForgetsWithinASecond(t *testing.T) {
 	})
 }
 
-// TestAnotherReplicaForgetsInRealTime does the same with the real clock: no
+// TestRevocationReachesOtherReplicasInRealTime does the same with the real clock: no
 // request that begins a second after the revocation is let through.
-func TestAnotherReplicaForgetsInRealTime(t *testing.T) {
+func TestRevocationReachesOtherReplicasInRealTime(t *testing.T) {
 	t.Parallel()
-	onEveryDatabase(t, func(t *testing.T, h *house) {
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
 		other := replica(t, h, nil)
-		id, secret := h.issue(t, readerToken)
+		id, secret := h.issueToken(t, readerToken)
 		require.Equal(t, http.StatusOK, other.status(t, secret))
 		require.Equal(t, http.StatusNoContent, h.do(t, "DELETE", "/api/v1/tokens/"+id, "").status)
 		revoked := time.Now()
@@ -130,11 +130,11 @@ func TestAnotherReplicaForgetsInRealTime(t *testing.T) {
 	})
 }
 
-// TestAReplicaSeesWhatAnotherWrote reads on one server what was just written on
+// TestReplicasReadEachOthersWrites reads on one server what was just written on
 // the other.
-func TestAReplicaSeesWhatAnotherWrote(t *testing.T) {
+func TestReplicasReadEachOthersWrites(t *testing.T) {
 	t.Parallel()
-	onEveryDatabase(t, func(t *testing.T, h *house) {
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
 		other := replica(t, h, h.db.Clock.Now)
 		writer := h.token(t, models.ScopeAgentsWrite)
 		require.Equal(t, http.StatusCreated, h.create(t, "shared", 2, 555, "orch-social", "").status)

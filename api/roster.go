@@ -55,7 +55,7 @@ type rosterEntry struct {
 //	@Router			/api/v1/roster [get]
 func (s *Server) exportRoster(w http.ResponseWriter, r *http.Request) error {
 	q := newQuery(r, "root", "format")
-	root := rootOf(q)
+	root := rosterRoot(q)
 	format := q.Enum("format", acceptedFormat(r), "json", "yaml")
 	if err := q.Err(); err != nil {
 		return err
@@ -69,7 +69,7 @@ func (s *Server) exportRoster(w http.ResponseWriter, r *http.Request) error {
 		contentType, marshal = contentTypeYAML, roster.MarshalYAML
 	}
 	w.Header().Add("Vary", "Accept")
-	return s.borrow(func(buf *bytes.Buffer) error {
+	return s.withBuffer(func(buf *bytes.Buffer) error {
 		if err := marshal(buf, agents); err != nil {
 			return err
 		}
@@ -78,8 +78,8 @@ func (s *Server) exportRoster(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// rootOf reads the parameter that names the agent to begin at.
-func rootOf(q *query) string {
+// rosterRoot reads the parameter that names the agent to begin at.
+func rosterRoot(q *query) string {
 	if id := q.OptString("root", models.MaxIDLength); id != nil {
 		return *id
 	}
@@ -124,7 +124,7 @@ func (s *Server) importRoster(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	once, err := s.once(r, body, s.renderReport)
+	once, err := s.readIdempotencyKey(r, body, s.renderReport)
 	if err != nil {
 		return err
 	}
@@ -133,26 +133,26 @@ func (s *Server) importRoster(w http.ResponseWriter, r *http.Request) error {
 		format = roster.JSON
 	}
 	doc, violations := roster.Parse(body, format)
-	if err := unreadable(violations); err != nil {
+	if err := unreadableRoster(violations); err != nil {
 		return err
 	}
 	report, err := s.registry.Import(r.Context(), caller(r), doc, violations, dryRun, once)
-	if err != nil || s.replayed(w, once) {
+	if err != nil || s.writeReplay(w, once) {
 		return err
 	}
-	return s.writeJSON(w, r, http.StatusOK, bounded(report))
+	return s.writeJSON(w, r, http.StatusOK, boundReport(report))
 }
 
-// bounded returns the report with as many violations and warnings as an answer
+// boundReport returns the report with as many violations and warnings as an answer
 // has room for.
-func bounded(report registry.ImportReport) registry.ImportReport {
+func boundReport(report registry.ImportReport) registry.ImportReport {
 	report.Violations, report.Warnings = errs.Capped(report.Violations), errs.Capped(report.Warnings)
 	return report
 }
 
-// unreadable returns an error for a document whose syntax is broken: there is
+// unreadableRoster returns an error for a document whose syntax is broken: there is
 // nothing to make a report on.
-func unreadable(violations errs.Violations) error {
+func unreadableRoster(violations errs.Violations) error {
 	for _, v := range violations {
 		if v.Code == errs.MalformedJSON || v.Code == errs.MalformedYAML {
 			return violations.All()
@@ -162,6 +162,6 @@ func unreadable(violations errs.Violations) error {
 }
 
 func (s *Server) renderReport(result any) (models.StoredResponse, error) {
-	body, err := s.encode(bounded(result.(registry.ImportReport)))
+	body, err := s.encode(boundReport(result.(registry.ImportReport)))
 	return models.StoredResponse{Status: http.StatusOK, Body: body}, err
 }

@@ -20,8 +20,8 @@ func (s *Server) router() http.Handler {
 		s.recoverPanics,
 		s.measure,
 		securityHeaders,
-		unless(s.endless, compress()),
-		timeout(s.opts.RequestTimeout, s.endless),
+		skipIf(s.untimed, compress()),
+		timeout(s.opts.RequestTimeout, s.untimed),
 		middleware.GetHead,
 	)
 	r.NotFound(s.notFound)
@@ -32,7 +32,7 @@ func (s *Server) router() http.Handler {
 	if s.opts.Metrics != nil {
 		r.Get("/metrics", s.metrics)
 	}
-	r.Get("/problems/{code}", s.handle(s.problemPage))
+	r.Get("/problems/{code}", s.handle(s.getProblemType))
 	docsRoutes(r)
 	if s.opts.MountPublic != nil {
 		s.opts.MountPublic(r)
@@ -41,7 +41,7 @@ func (s *Server) router() http.Handler {
 	r.Group(func(r chi.Router) {
 		r.Use(
 			s.authenticate,
-			s.limited(s.limit, tokenID),
+			s.limitRate(s.rateLimit, tokenID),
 		)
 		read, write, admin := s.require(models.ScopeAgentsRead), s.require(models.ScopeAgentsWrite), s.require(models.ScopeAdmin)
 		spend := s.require(models.ScopeUsageWrite)
@@ -143,9 +143,9 @@ func (s *Server) router() http.Handler {
 	return r
 }
 
-// endless selects the requests that the chain sets no limit of time.
-func (s *Server) endless(r *http.Request) bool {
-	return isStream(r) || s.opts.Endless != nil && s.opts.Endless(r)
+// untimed selects the requests that the chain sets no limit of time.
+func (s *Server) untimed(r *http.Request) bool {
+	return isStream(r) || s.opts.Untimed != nil && s.opts.Untimed(r)
 }
 
 func (s *Server) measure(next http.Handler) http.Handler {

@@ -13,17 +13,17 @@ import (
 	"comet/store/storetest"
 )
 
-// onEveryDatabase runs a test of the door on each database.
-func onEveryDatabase(t *testing.T, fn func(t *testing.T, h *house)) {
+// runOnEveryDatabase runs a test of the door on each database.
+func runOnEveryDatabase(t *testing.T, fn func(t *testing.T, h *fixture)) {
 	t.Helper()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) { //nolint:thelper // the body of the test
-		fn(t, setup(t, db, houseOptions{}))
+		fn(t, setup(t, db, fixtureOptions{}))
 	})
 }
 
 // create makes an agent with a parent, or returns why not. Further members are
 // JSON, each beginning with a comma.
-func (h *house) create(t testing.TB, id string, level, frequency int, parent, more string) reply {
+func (h *fixture) create(t testing.TB, id string, level, frequency int, parent, more string) response {
 	t.Helper()
 	if parent != "" {
 		more = fmt.Sprintf(`,"sphere_id":1,"parent_id":%q%s`, parent, more)
@@ -31,8 +31,8 @@ func (h *house) create(t testing.TB, id string, level, frequency int, parent, mo
 	return h.do(t, "POST", "/api/v1/agents", fmt.Sprintf(`{"id":%q,"name":"x","level":%d,"frequency_hz":%d%s}`, id, level, frequency, more))
 }
 
-// family has one agent of each level below nova.
-func family(t testing.TB, h *house) []string {
+// createFamily has one agent of each level below nova.
+func createFamily(t testing.TB, h *fixture) []string {
 	t.Helper()
 	require.Equal(t, http.StatusCreated, h.create(t, "the-l2", 2, 555, "orch-personnel", "").status)
 	require.Equal(t, http.StatusCreated, h.create(t, "the-l3", 3, 444, "the-l2", "").status)
@@ -49,8 +49,8 @@ func TestFrequencies(t *testing.T) {
 		2: {555, 666},
 		3: {444},
 	}
-	onEveryDatabase(t, func(t *testing.T, h *house) {
-		parents := append([]string{""}, family(t, h)...)
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
+		parents := append([]string{""}, createFamily(t, h)...)
 		for level, allowed := range rules {
 			for _, hz := range []int{111, 222, 333, 444, 555, 666, 777, 888, 999, 0, 1, 443, 445, 554, 556, 600, 665, 667, 1000, -444} {
 				got := h.create(t, fmt.Sprintf("l%d-at-%d", level, max(hz, 0)), level, hz, parents[level], "")
@@ -74,8 +74,8 @@ func TestFrequencies(t *testing.T) {
 func TestParentLevels(t *testing.T) {
 	t.Parallel()
 	frequency := []int{999, 888, 555, 444}
-	onEveryDatabase(t, func(t *testing.T, h *house) {
-		levels := family(t, h)
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
+		levels := createFamily(t, h)
 		for level := 1; level <= 3; level++ {
 			for parentLevel, parent := range levels {
 				id := fmt.Sprintf("l%d-under-l%d", level, parentLevel)
@@ -86,7 +86,7 @@ func TestParentLevels(t *testing.T) {
 					require.Equal(t, http.StatusOK, moved.status, "%s: %s", id, moved.body)
 					continue
 				}
-				for _, got := range []reply{created, moved} {
+				for _, got := range []response{created, moved} {
 					p := got.problem(t, 400, errs.InvalidParentLevel)
 					require.Equal(t, "Invalid parent level", p.Title)
 					require.Equal(t, "/parent_id", p.Errors[0].Pointer)
@@ -101,19 +101,19 @@ func TestParentLevels(t *testing.T) {
 func TestBudgets(t *testing.T) {
 	t.Parallel()
 	table := []struct{ level, byDefault, most int }{{1, 100_000, 500_000}, {2, 25_000, 100_000}, {3, 10_000, 50_000}}
-	onEveryDatabase(t, func(t *testing.T, h *house) {
-		levels := family(t, h)
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
+		levels := createFamily(t, h)
 		for _, row := range table {
 			var detail struct {
 				TokenBudget int `json:"token_budget"`
 			}
-			try := func(id, member string) (created, changed reply) {
+			try := func(id, member string) (created, changed response) {
 				created = h.create(t, fmt.Sprintf("l%d-%s", row.level, id), row.level, []int{999, 888, 555, 444}[row.level], levels[row.level-1], member)
 				return created, h.do(t, "PATCH", "/api/v1/agents/"+levels[row.level], "{"+strings.TrimPrefix(member, ",")+"}")
 			}
 			created, _ := try("default", "")
 			require.Equal(t, http.StatusCreated, created.status)
-			h.do(t, "GET", created.header.Get("Location"), "").into(t, 200, &detail)
+			h.do(t, "GET", created.header.Get("Location"), "").decode(t, 200, &detail)
 			require.Equal(t, row.byDefault, detail.TokenBudget)
 			for budget, code := range map[int]errs.Code{
 				0: errs.InvalidRequest, 999: errs.InvalidRequest, 1000: "", row.most: "",
@@ -122,12 +122,12 @@ func TestBudgets(t *testing.T) {
 				created, changed := try(fmt.Sprintf("with-%d", budget), fmt.Sprintf(`,"token_budget":%d`, budget))
 				if code == "" {
 					require.Equal(t, []int{201, 200}, []int{created.status, changed.status}, "L%d with %d", row.level, budget)
-					changed.into(t, 200, &detail)
+					changed.decode(t, 200, &detail)
 					require.Equal(t, budget, detail.TokenBudget)
 					continue
 				}
 				status := map[errs.Code]int{errs.InvalidRequest: 400, errs.BudgetExceedsMaximum: 422}[code]
-				for _, got := range []reply{created, changed} {
+				for _, got := range []response{created, changed} {
 					require.Equal(t, "/token_budget", got.problem(t, status, code).Errors[0].Pointer)
 				}
 			}
@@ -135,23 +135,23 @@ func TestBudgets(t *testing.T) {
 	})
 }
 
-// TestPagesMeetEveryAgentOnce walks every order by cursor, by Link and by offset,
+// TestAgentPagesAreComplete walks every order by cursor, by Link and by offset,
 // over names that databases like to sort in ways of their own.
-func TestPagesMeetEveryAgentOnce(t *testing.T) {
+func TestAgentPagesAreComplete(t *testing.T) {
 	t.Parallel()
 	type page struct {
 		Agents []struct{ ID, Name string } `json:"agents"`
 		Next   string                      `json:"next_cursor"`
 	}
-	onEveryDatabase(t, func(t *testing.T, h *house) {
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
 		names := []string{"b", "B", "ä", "a", "Z", "é", "e\u0301", "🤖", "_", "a b", "ab", "A-b", "10", "9", "a", "a", "ß", "\uffff", "\ufb01", "ı"}
 		for i, name := range names {
-			body := changed(strings.ReplaceAll(goodDraft, "$ID", fmt.Sprintf("agent-%d", i)), "name", quoted(name))
+			body := replaceMember(strings.ReplaceAll(goodDraft, "$ID", fmt.Sprintf("agent-%d", i)), "name", quoted(name))
 			require.Equal(t, http.StatusCreated, h.do(t, "POST", "/api/v1/agents", body).status)
 		}
 		for _, sort := range []string{"id", "-id", "name", "-name", "level", "-level", "created_at", "-created_at"} {
 			var all page
-			h.do(t, "GET", "/api/v1/agents?limit=1000&sort="+sort, "").into(t, 200, &all)
+			h.do(t, "GET", "/api/v1/agents?limit=1000&sort="+sort, "").decode(t, 200, &all)
 			require.Len(t, all.Agents, 10+len(names), sort)
 			if strings.HasSuffix(sort, "name") { // the order of bytes, on every database
 				order := make([]string, len(all.Agents))
@@ -167,13 +167,13 @@ func TestPagesMeetEveryAgentOnce(t *testing.T) {
 			for target := "/api/v1/agents?limit=7&sort=" + sort; target != ""; {
 				var p page
 				got := h.do(t, "GET", target, "")
-				got.into(t, 200, &p)
+				got.decode(t, 200, &p)
 				byLink.Agents = append(byLink.Agents, p.Agents...)
 				target, _, _ = strings.Cut(strings.TrimPrefix(got.header.Get("Link"), "<"), `>; rel="next"`)
 			}
 			for cursor := ""; ; {
 				var p page
-				h.do(t, "GET", "/api/v1/agents?limit=3&sort="+sort+cursor, "").into(t, 200, &p)
+				h.do(t, "GET", "/api/v1/agents?limit=3&sort="+sort+cursor, "").decode(t, 200, &p)
 				byCursor.Agents = append(byCursor.Agents, p.Agents...)
 				if p.Next == "" {
 					break
@@ -182,7 +182,7 @@ func TestPagesMeetEveryAgentOnce(t *testing.T) {
 			}
 			for offset := 0; offset < 10+len(names); offset += 4 {
 				var p page
-				h.do(t, "GET", fmt.Sprintf("/api/v1/agents?limit=4&offset=%d&sort=%s", offset, sort), "").into(t, 200, &p)
+				h.do(t, "GET", fmt.Sprintf("/api/v1/agents?limit=4&offset=%d&sort=%s", offset, sort), "").decode(t, 200, &p)
 				byOffset.Agents = append(byOffset.Agents, p.Agents...)
 			}
 			require.Equal(t, all.Agents, byLink.Agents, "%s by Link", sort)
@@ -192,11 +192,11 @@ func TestPagesMeetEveryAgentOnce(t *testing.T) {
 	})
 }
 
-// TestARosterOfMistakes has more mistakes than are listed: the first comes first,
+// TestRosterWithManyErrors has more mistakes than are listed: the first comes first,
 // and the last entry counts the rest.
-func TestARosterOfMistakes(t *testing.T) {
+func TestRosterWithManyErrors(t *testing.T) {
 	t.Parallel()
-	h := setup(t, storetest.Open(t, "sqlite"), houseOptions{})
+	h := setup(t, storetest.Open(t, "sqlite"), fixtureOptions{})
 	body := "version: 1\nagents:\n" + strings.Repeat("  - {level: 2}\n", 9000)
 	p := h.do(t, "POST", "/api/v1/roster", body, "Content-Type", "application/yaml").problem(t, 400, errs.InvalidRequest)
 	require.Equal(t, "agents[0].id is required", p.Detail)
@@ -207,20 +207,20 @@ func TestARosterOfMistakes(t *testing.T) {
 	require.Contains(t, last.Detail, "26001 more")
 }
 
-// TestARosterComesBack exports a registry and imports it elsewhere: the two are
+// TestRosterRoundTrip exports a registry and imports it elsewhere: the two are
 // the same, in either form.
-func TestARosterComesBack(t *testing.T) {
+func TestRosterRoundTrip(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"json", "yaml"} {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
-			onEveryDatabase(t, func(t *testing.T, h *house) {
-				family(t, h)
+			runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
+				createFamily(t, h)
 				for i, text := range []string{
 					`"yes"`, `"# no comment"`, `"- a\n- b"`, `"a: b"`, `"'\"\\"`, `"\r\n"`, `" padded "`, `"\u2028\u0301🤖"`, `"1e3"`, `"~"`, `"<<"`,
 					`"%YAML 1.1"`, `"---"`, `"null"`, `"2026-01-10"`, `"0x1F"`, `"\ufeff"`, `"\uffff"`, `"\u200b"`, `"a\ttab"`, `"trailing\n\n"`,
 				} {
-					body := changed(strings.ReplaceAll(goodDraft, "$ID", fmt.Sprintf("text-%d", i)), "description", text)
+					body := replaceMember(strings.ReplaceAll(goodDraft, "$ID", fmt.Sprintf("text-%d", i)), "description", text)
 					require.Equal(t, http.StatusCreated, h.do(t, "POST", "/api/v1/agents", body).status, text)
 				}
 				require.Equal(t, http.StatusOK, h.do(t, "PATCH", "/api/v1/agents/text-0", `{"budget_scope":"subtree"}`).status)
@@ -230,11 +230,11 @@ func TestARosterComesBack(t *testing.T) {
 
 				contentType := exported.header.Get("Content-Type")
 				var report struct{ Agents, Created, Updated, Unchanged int }
-				h.do(t, "POST", "/api/v1/roster", string(exported.body), "Content-Type", contentType).into(t, 200, &report)
+				h.do(t, "POST", "/api/v1/roster", string(exported.body), "Content-Type", contentType).decode(t, 200, &report)
 				require.Equal(t, report.Agents, report.Unchanged, "here nothing changes")
 
-				elsewhere := setup(t, storetest.Open(t, h.db.Database()), houseOptions{})
-				elsewhere.do(t, "POST", "/api/v1/roster", string(exported.body), "Content-Type", contentType).into(t, 200, &report)
+				elsewhere := setup(t, storetest.Open(t, h.db.Database()), fixtureOptions{})
+				elsewhere.do(t, "POST", "/api/v1/roster", string(exported.body), "Content-Type", contentType).decode(t, 200, &report)
 				require.Equal(t, 10, report.Unchanged, "the founders are there already")
 				require.Equal(t, report.Agents-10, report.Created)
 				require.Equal(t, string(exported.body), string(elsewhere.do(t, "GET", "/api/v1/roster?format="+format, "").body))

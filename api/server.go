@@ -52,12 +52,12 @@ type Options struct {
 	MaxStreams int
 	// Heartbeat is how often a stream without news shows that it lives, default 15 s.
 	Heartbeat time.Duration
-	// StreamPatience is for how long a client may take nothing of a stream before it is
+	// StreamWriteTimeout is for how long a client may take nothing of a stream before it is
 	// dropped, default 30 s.
-	StreamPatience time.Duration
-	// V5 is an event as a line of PROTOCOL_V5's log; nil for a server that speaks it to
+	StreamWriteTimeout time.Duration
+	// FormatV5Event is an event as a line of PROTOCOL_V5's log; nil for a server that speaks it to
 	// nobody.
-	V5 func(context.Context, models.Event) (string, error)
+	FormatV5Event func(context.Context, models.Event) (string, error)
 	// Clock tells the time, default time.Now.
 	Clock func() time.Time
 	// Mount adds routes of other rooms behind the chain and the authentication;
@@ -66,13 +66,13 @@ type Options struct {
 	// MountPublic adds routes of other rooms that authenticate themselves and ask Admit;
 	// nil adds none.
 	MountPublic func(chi.Router)
-	// Endless selects those of their requests that set their own limits of time; nil
+	// Untimed selects those of their requests that set their own limits of time; nil
 	// selects none.
-	Endless func(*http.Request) bool
+	Untimed func(*http.Request) bool
 }
 
-// Core is what the door opens to; every part is required.
-type Core struct {
+// Services is what the door opens to; every part is required.
+type Services struct {
 	Registry     *registry.Registry
 	Auth         *auth.Auth
 	Keys         *auth.Keys
@@ -87,27 +87,27 @@ type Core struct {
 // Server answers the REST door's requests.
 type Server struct {
 	*responder
-	registry *registry.Registry
-	auth     *auth.Auth
-	keys     *auth.Keys
-	usage    *usage.Ledger
-	webhooks *webhooks.Webhooks
-	work     *orchestrator.Orchestrator
-	feed     *events.Feed
-	messages *messagelog.Log
-	tools    *tools.Service
-	streams  *streams
-	news     *news
-	limit    *rateLimit
-	opts     Options
-	handler  http.Handler
+	registry     *registry.Registry
+	auth         *auth.Auth
+	keys         *auth.Keys
+	usage        *usage.Ledger
+	webhooks     *webhooks.Webhooks
+	orchestrator *orchestrator.Orchestrator
+	feed         *events.Feed
+	messageLog   *messagelog.Log
+	tools        *tools.Service
+	streams      *streamLimiter
+	eventCache   *eventCache
+	rateLimit    *rateLimit
+	opts         Options
+	handler      http.Handler
 }
 
 // New returns the REST door to the core.
-func New(core Core, opts *Options) *Server {
+func New(core Services, opts *Options) *Server {
 	s := &Server{
-		registry: core.Registry, auth: core.Auth, keys: core.Keys, usage: core.Usage, webhooks: core.Webhooks, work: core.Orchestrator, feed: core.Feed,
-		messages: core.MessageLog, tools: core.Tools,
+		registry: core.Registry, auth: core.Auth, keys: core.Keys, usage: core.Usage, webhooks: core.Webhooks, orchestrator: core.Orchestrator, feed: core.Feed,
+		messageLog: core.MessageLog, tools: core.Tools,
 	}
 	if opts != nil {
 		s.opts = *opts
@@ -133,14 +133,14 @@ func New(core Core, opts *Options) *Server {
 	if s.opts.Heartbeat <= 0 {
 		s.opts.Heartbeat = 15 * time.Second
 	}
-	if s.opts.StreamPatience <= 0 {
-		s.opts.StreamPatience = 30 * time.Second
+	if s.opts.StreamWriteTimeout <= 0 {
+		s.opts.StreamWriteTimeout = 30 * time.Second
 	}
 	if s.opts.Clock == nil {
 		s.opts.Clock = time.Now
 	}
-	s.streams, s.news = newStreams(s.opts.MaxStreams), &news{feed: core.Feed}
-	s.limit = newRateLimit(s.opts.RateLimit, s.opts.RateWindow)
+	s.streams, s.eventCache = newStreamLimiter(s.opts.MaxStreams), &eventCache{feed: core.Feed}
+	s.rateLimit = newRateLimit(s.opts.RateLimit, s.opts.RateWindow)
 	s.responder = newResponder(s.opts.Logger)
 	s.now = s.opts.Clock
 	s.handler = s.router()
@@ -175,8 +175,8 @@ func caller(r *http.Request) models.Principal {
 	return p
 }
 
-// refuseBody answers a request that must not have one.
-func refuseBody(r *http.Request) error {
+// rejectBody answers a request that must not have one.
+func rejectBody(r *http.Request) error {
 	if r.ContentLength == 0 {
 		return nil
 	}
@@ -211,7 +211,7 @@ func newResponder(log *slog.Logger) *responder {
 func (p *responder) handle(h handlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := h(w, r); err != nil {
-			p.fail(w, r, err)
+			p.writeError(w, r, err)
 		}
 	}
 }

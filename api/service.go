@@ -112,11 +112,11 @@ func docsRoutes(r chi.Router) {
 		{swaggerFiles.FS, "swagger-ui.css", "text/css; charset=utf-8"},
 		{swaggerFiles.FS, "favicon-32x32.png", "image/png"},
 	} {
-		r.Get("/docs/"+asset.name, newDocument(asset.contentType, read(asset.files, asset.name)).ServeHTTP)
+		r.Get("/docs/"+asset.name, newStaticDocument(asset.contentType, mustReadFile(asset.files, asset.name)).ServeHTTP)
 	}
 }
 
-func read(files fs.FS, name string) []byte {
+func mustReadFile(files fs.FS, name string) []byte {
 	body, err := fs.ReadFile(files, name)
 	if err != nil {
 		panic(err) // embedded; any test of the routes finds a wrong name
@@ -139,7 +139,7 @@ func read(files fs.FS, name string) []byte {
 //	@Success		304				"Your copy is current"
 //	@Router			/openapi.json [get]
 func describeJSON() http.HandlerFunc {
-	return newDocument(contentTypeJSON, openapi.JSON()).ServeHTTP
+	return newStaticDocument(contentTypeJSON, openapi.JSON()).ServeHTTP
 }
 
 // describeYAML serves the API description as YAML.
@@ -157,7 +157,7 @@ func describeJSON() http.HandlerFunc {
 //	@Success		304				"Your copy is current"
 //	@Router			/openapi.yaml [get]
 func describeYAML() http.HandlerFunc {
-	return newDocument("application/yaml", openapi.YAML()).ServeHTTP
+	return newStaticDocument("application/yaml", openapi.YAML()).ServeHTTP
 }
 
 // readDocs serves the page that renders the description.
@@ -175,7 +175,7 @@ func describeYAML() http.HandlerFunc {
 //	@Success		304				"Your copy is current"
 //	@Router			/docs [get]
 func readDocs() http.HandlerFunc {
-	page := newDocument("text/html; charset=utf-8", read(docsPage, "docs/index.html"))
+	page := newStaticDocument("text/html; charset=utf-8", mustReadFile(docsPage, "docs/index.html"))
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Security-Policy", docsPolicy)
 		w.Header().Set("Referrer-Policy", "no-referrer")
@@ -183,23 +183,23 @@ func readDocs() http.HandlerFunc {
 	}
 }
 
-// document is an answer that never changes while the program runs.
-type document struct {
+// staticDocument is an answer that never changes while the program runs.
+type staticDocument struct {
 	contentType, tag string
 	body             []byte
 }
 
-func newDocument(contentType string, body []byte) document {
-	return document{contentType, entityTag(0, body), body}
+func newStaticDocument(contentType string, body []byte) staticDocument {
+	return staticDocument{contentType, entityTag(0, body), body}
 }
 
 // ServeHTTP sends the document. Anyone may keep it, and asks whether it is still
 // current before using it: the next release brings another one.
-func (d document) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (d staticDocument) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Cache-Control", "public, no-cache")
 	if lines := r.Header["If-None-Match"]; lines != nil {
-		if known, ok := noneMatch(lines, d.tag); ok {
+		if known, ok := matchingTag(lines, d.tag); ok {
 			h.Set("ETag", known)
 			w.WriteHeader(http.StatusNotModified)
 			return

@@ -85,7 +85,7 @@ func (s *Server) openSession(w http.ResponseWriter, r *http.Request) error {
 	if err := v.Err(); err != nil {
 		return err
 	}
-	session, err := s.work.OpenSession(r.Context(), caller(r), orZero(d.ID), sessionContext)
+	session, err := s.orchestrator.OpenSession(r.Context(), caller(r), orZero(d.ID), sessionContext)
 	if errs.Is(err, errs.Conflict) {
 		err = errs.New(errs.Conflict, "a session with the id %q exists", orZero(d.ID))
 	}
@@ -116,18 +116,18 @@ func (s *Server) openSession(w http.ResponseWriter, r *http.Request) error {
 //	@Router			/api/v1/sessions [get]
 func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
 	q := newQuery(r, "mine", "limit", "cursor")
-	mine, limit, before := q.Bool("mine"), q.Int("limit", 1, maxLimit, defaultLimit), q.placeCursor()
+	mine, limit, before := q.Bool("mine"), q.Int("limit", 1, maxLimit, defaultLimit), q.taskCursor()
 	if err := q.Err(); err != nil {
 		return err
 	}
-	sessions, err := s.work.Sessions(r.Context(), ownerOf(caller(r), mine), before, limit+1)
+	sessions, err := s.orchestrator.Sessions(r.Context(), ownerOf(caller(r), mine), before, limit+1)
 	if err != nil {
 		return err
 	}
 	var page sessionList
 	if len(sessions) > limit {
 		sessions = sessions[:limit]
-		page.NextCursor = placeCursor(models.TaskCursor{CreatedAt: sessions[limit-1].CreatedAt, ID: sessions[limit-1].ID})
+		page.NextCursor = taskCursor(models.TaskCursor{CreatedAt: sessions[limit-1].CreatedAt, ID: sessions[limit-1].ID})
 		w.Header().Set("Link", links(r, page.NextCursor))
 	}
 	page.Sessions = make([]sessionView, len(sessions))
@@ -183,15 +183,15 @@ func (s *Server) closeSession(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := refuseBody(r); err != nil {
+	if err := rejectBody(r); err != nil {
 		return err
 	}
 	session, err := s.visibleSession(r, id)
 	if err == nil {
-		err = mayChange(caller(r), session.Owner)
+		err = requireOwner(caller(r), session.Owner)
 	}
 	if err == nil {
-		session, err = s.work.CloseSession(r.Context(), id)
+		session, err = s.orchestrator.CloseSession(r.Context(), id)
 	}
 	if err != nil {
 		return err
@@ -238,7 +238,7 @@ func (s *Server) listQuestions(w http.ResponseWriter, r *http.Request) error {
 	if _, err := s.visibleSession(r, id); err != nil {
 		return err
 	}
-	asked, err := s.work.Questions(r.Context(), id)
+	asked, err := s.orchestrator.Questions(r.Context(), id)
 	if err != nil {
 		return err
 	}
@@ -300,30 +300,30 @@ func (s *Server) replyToSession(w http.ResponseWriter, r *http.Request) error {
 	if _, err := s.visibleSession(r, id); err != nil {
 		return err
 	}
-	asked, err := s.work.Questions(r.Context(), id)
+	asked, err := s.orchestrator.Questions(r.Context(), id)
 	if err != nil {
 		return err
 	}
-	question, err := meant(asked, orZero(d.TaskID), id)
+	question, err := selectQuestion(asked, orZero(d.TaskID), id)
 	if err != nil {
 		return err
 	}
-	if err := mayChange(caller(r), question.Task.Owner); err != nil {
+	if err := requireOwner(caller(r), question.Task.Owner); err != nil {
 		return err
 	}
 	text, err := d.text(question)
 	if err != nil {
 		return err
 	}
-	t, err := s.work.Reply(r.Context(), question.Task.ID, text)
+	t, err := s.orchestrator.Reply(r.Context(), question.Task.ID, text)
 	if err != nil {
 		return err
 	}
-	return s.writeChanged(w, t)
+	return s.writeTaskChange(w, t)
 }
 
-// meant is the question that is answered: that of a task, or the only one.
-func meant(asked []orchestrator.OpenQuestion, taskID, sessionID string) (orchestrator.OpenQuestion, error) {
+// selectQuestion is the question that is answered: that of a task, or the only one.
+func selectQuestion(asked []orchestrator.OpenQuestion, taskID, sessionID string) (orchestrator.OpenQuestion, error) {
 	for _, a := range asked {
 		if a.Task.ID == taskID {
 			return a, nil

@@ -15,8 +15,8 @@ import (
 	"comet/models"
 )
 
-// tap is a stream that a test reads.
-type tap struct {
+// streamReader is a stream that a test reads.
+type streamReader struct {
 	*bufio.Reader
 
 	t      testing.TB
@@ -24,8 +24,8 @@ type tap struct {
 	close  func()
 }
 
-// tap opens a stream with a token. A test that waits for nothing ends after a minute.
-func (h *house) tap(t testing.TB, secret, target string, headers ...string) *tap {
+// openStream opens a stream with a token. A test that waits for nothing ends after a minute.
+func (h *fixture) openStream(t testing.TB, secret, target string, headers ...string) *streamReader {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
@@ -40,11 +40,11 @@ func (h *house) tap(t testing.TB, secret, target string, headers ...string) *tap
 	shut := func() { _ = res.Body.Close() }
 	t.Cleanup(shut)
 	require.Equal(t, http.StatusOK, res.StatusCode)
-	return &tap{Reader: bufio.NewReader(res.Body), t: t, header: res.Header, close: shut}
+	return &streamReader{Reader: bufio.NewReader(res.Body), t: t, header: res.Header, close: shut}
 }
 
-// told is one message of a stream of events.
-type told struct {
+// streamMessage is one message of a stream of events.
+type streamMessage struct {
 	id, event, comment, retry string
 	data                      struct {
 		ID       string
@@ -58,7 +58,7 @@ type told struct {
 }
 
 // next returns the next message.
-func (s *tap) next() (m told) {
+func (s *streamReader) next() (m streamMessage) {
 	s.t.Helper()
 	for {
 		line, err := s.ReadString('\n')
@@ -88,7 +88,7 @@ func (s *tap) next() (m told) {
 }
 
 // event returns the next message that is an event.
-func (s *tap) event() told {
+func (s *streamReader) event() streamMessage {
 	s.t.Helper()
 	for {
 		if m := s.next(); m.event != "" {
@@ -98,7 +98,7 @@ func (s *tap) event() told {
 }
 
 // rest reads to the end, and tells whether the answer was ended rather than cut off.
-func (s *tap) rest() (text string, ended bool) {
+func (s *streamReader) rest() (text string, ended bool) {
 	s.t.Helper()
 	body, err := io.ReadAll(s)
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *tap) rest() (text string, ended bool) {
 }
 
 // bytes reads so many.
-func (s *tap) bytes(n int) string {
+func (s *streamReader) bytes(n int) string {
 	s.t.Helper()
 	p := make([]byte, n)
 	_, err := io.ReadFull(s, p)

@@ -12,8 +12,8 @@ import (
 	"comet/store"
 )
 
-// say has lines kept that were said about a task, and returns them.
-func (h *house) say(t testing.TB, taskID string, lines ...models.LoggedMessage) []models.LoggedMessage {
+// logMessages has lines kept that were said about a task, and returns them.
+func (h *fixture) logMessages(t testing.TB, taskID string, lines ...models.LoggedMessage) []models.LoggedMessage {
 	t.Helper()
 	var name models.ShortID
 	require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) (err error) { name, err = tx.TaskShortID(taskID, ""); return err }))
@@ -28,7 +28,7 @@ func (h *house) say(t testing.TB, taskID string, lines ...models.LoggedMessage) 
 	return lines
 }
 
-func TestTaskLines(t *testing.T) {
+func TestTaskMessages(t *testing.T) {
 	t.Parallel()
 	type page struct {
 		Messages []struct {
@@ -42,19 +42,19 @@ func TestTaskLines(t *testing.T) {
 	}
 	address := func(id, query string) string { return "/api/v1/tasks/" + id + "/messages" + query }
 
-	streaming(t, "AreThereWithTheLineThatCausedEach", houseOptions{}, func(t *testing.T, h *house) {
-		reader(t, h)
+	runStreamTest(t, "AreThereWithTheLineThatCausedEach", fixtureOptions{}, func(t *testing.T, h *fixture) {
+		joinReader(t, h)
 		id := h.submit(t, `{"capabilities":["read"]}`)
 		var none page
 		got := h.do(t, "GET", address(id, ""), "")
-		got.into(t, http.StatusOK, &none)
+		got.decode(t, http.StatusOK, &none)
 		require.JSONEq(t, `{"messages":[]}`, string(got.body), "nobody has spoken of it")
-		said := h.say(t, id,
+		said := h.logMessages(t, id,
 			models.LoggedMessage{Number: 5, From: "O1", To: "W1", Type: "R", State: "N", Data: "call=read"},
 			models.LoggedMessage{Number: 1, From: "W1", To: "O1", Type: "E", State: "F", Code: "E33", Data: "pid=M5;desc=no file", Parent: 5},
 			models.LoggedMessage{Number: 2, From: "W1", To: "O1", Type: "A", Data: "pid=M77", Parent: 77})
 		var all page
-		h.do(t, "GET", address(id, ""), "").into(t, http.StatusOK, &all)
+		h.do(t, "GET", address(id, ""), "").decode(t, http.StatusOK, &all)
 		require.Len(t, all.Messages, 3)
 		require.Empty(t, all.NextCursor)
 		first, second, third := all.Messages[0], all.Messages[1], all.Messages[2]
@@ -73,15 +73,15 @@ func TestTaskLines(t *testing.T) {
 		require.Nil(t, third.State)
 	})
 
-	streaming(t, "ComeInPages", houseOptions{}, func(t *testing.T, h *house) {
-		reader(t, h)
+	runStreamTest(t, "ComeInPages", fixtureOptions{}, func(t *testing.T, h *fixture) {
+		joinReader(t, h)
 		id := h.submit(t, `{"capabilities":["read"]}`)
-		h.say(t, id, make([]models.LoggedMessage, 5)...)
+		h.logMessages(t, id, make([]models.LoggedMessage, 5)...)
 		var ids []string
 		for query := "?limit=2"; query != ""; {
 			got := h.do(t, "GET", address(id, query), "")
 			var p page
-			got.into(t, http.StatusOK, &p)
+			got.decode(t, http.StatusOK, &p)
 			for _, l := range p.Messages {
 				ids = append(ids, l.ID[30:])
 			}
@@ -96,8 +96,8 @@ func TestTaskLines(t *testing.T) {
 		require.Equal(t, http.StatusBadRequest, h.do(t, "GET", address(id, "?limit=0"), "").status)
 	})
 
-	streaming(t, "AreForThoseWhoSeeTheTask", houseOptions{}, func(t *testing.T, h *house) {
-		reader(t, h)
+	runStreamTest(t, "AreForThoseWhoSeeTheTask", fixtureOptions{}, func(t *testing.T, h *fixture) {
+		joinReader(t, h)
 		id := h.submit(t, `{"capabilities":["read"]}`)
 		as := func(scopes ...models.Scope) int {
 			return h.do(t, "GET", address(id, ""), "", "Authorization", "Bearer "+h.token(t, scopes...)).status
@@ -108,7 +108,7 @@ func TestTaskLines(t *testing.T) {
 		require.Equal(t, http.StatusNotFound, h.do(t, "GET", address("none", ""), "").status)
 	})
 
-	streaming(t, "HaveNoFormInAStreamOfAServerThatDoesNotSpeakIt", houseOptions{}, func(t *testing.T, h *house) {
+	runStreamTest(t, "HaveNoFormInAStreamOfAServerThatDoesNotSpeakIt", fixtureOptions{}, func(t *testing.T, h *fixture) {
 		for _, form := range []string{"v5", "v4"} {
 			got := h.do(t, "GET", "/api/v1/events?format="+form, "")
 			require.Equal(t, http.StatusBadRequest, got.status)

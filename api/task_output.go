@@ -59,7 +59,7 @@ func (s *Server) getTaskOutput(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	release, err := s.streams.take(caller(r).TokenID)
+	release, err := s.streams.acquire(caller(r).TokenID)
 	if err != nil {
 		return err
 	}
@@ -68,22 +68,22 @@ func (s *Server) getTaskOutput(w http.ResponseWriter, r *http.Request) error {
 		s.followOutput(w, r, id, which, int64(from))
 		return nil
 	}
-	return s.sendOutput(w, r, t, which)
+	return s.writeOutput(w, r, t, which)
 }
 
 const contentTypeText = "text/plain; charset=utf-8"
 
-// sendOutput sends what there is, or a range of it.
-func (s *Server) sendOutput(w http.ResponseWriter, r *http.Request, t models.Task, which models.OutputStream) error {
+// writeOutput sends what there is, or a range of it.
+func (s *Server) writeOutput(w http.ResponseWriter, r *http.Request, t models.Task, which models.OutputStream) error {
 	if !t.State.Ended() {
-		if unplaced, err := s.work.HasUnalignedOutput(r.Context(), t, which); err != nil || unplaced {
+		if unplaced, err := s.orchestrator.HasUnalignedOutput(r.Context(), t, which); err != nil || unplaced {
 			if err == nil {
-				s.sendPieces(w, r, t, which)
+				s.writeUnalignedOutput(w, r, t, which)
 			}
 			return err
 		}
 	}
-	size := lengthOf(t, which)
+	size := streamLength(t, which)
 	from, to, partial := byteRange(r, size)
 	h := w.Header()
 	h.Set("Accept-Ranges", "bytes")
@@ -110,9 +110,9 @@ func (s *Server) sendOutput(w http.ResponseWriter, r *http.Request, t models.Tas
 	return nil
 }
 
-// sendPieces sends the pieces that there are of a result whose bytes have no places yet, so
+// writeUnalignedOutput sends the pieces that there are of a result whose bytes have no places yet, so
 // that nobody can tell its length, and there are no ranges of it.
-func (s *Server) sendPieces(w http.ResponseWriter, r *http.Request, t models.Task, which models.OutputStream) {
+func (s *Server) writeUnalignedOutput(w http.ResponseWriter, r *http.Request, t models.Task, which models.OutputStream) {
 	w.Header().Set("Content-Type", contentTypeText)
 	w.Header().Set("Accept-Ranges", "none")
 	out := s.newStream(w)
@@ -120,7 +120,7 @@ func (s *Server) sendPieces(w http.ResponseWriter, r *http.Request, t models.Tas
 	if r.Method == http.MethodHead {
 		return
 	}
-	c := &outputCopy{to: out, end: lengthOf(t, which), fill: true, whole: true}
+	c := &outputCopy{to: out, end: streamLength(t, which), fill: true, whole: true}
 	if err := s.copyOutput(r.Context(), c, t.ID, which); err != nil || c.at < c.end {
 		panic(http.ErrAbortHandler)
 	}
@@ -136,16 +136,16 @@ func (s *Server) followOutput(w http.ResponseWriter, r *http.Request, id string,
 	if r.Method == http.MethodHead {
 		return
 	}
-	ctx, stop := s.streams.until(r.Context())
+	ctx, stop := s.streams.untilDrain(r.Context())
 	defer stop()
 	c := &outputCopy{to: out, at: at, sent: at, whole: true}
 	attempt, seen := 0, int64(0)
 	for {
-		t, err := s.work.Task(ctx, id)
+		t, err := s.orchestrator.Task(ctx, id)
 		if err != nil {
 			panic(http.ErrAbortHandler)
 		}
-		c.end = lengthOf(t, which)
+		c.end = streamLength(t, which)
 		if seen > c.end && !t.State.Ended() || attempt != 0 && t.Attempt != attempt {
 			c.at, c.sent = 0, 0 // it begins anew
 		}
@@ -161,15 +161,15 @@ func (s *Server) followOutput(w http.ResponseWriter, r *http.Request, id string,
 			return
 		}
 		if err == nil {
-			_, err = s.work.WaitForChange(ctx, "", id, t.Version, s.opts.Heartbeat)
+			_, err = s.orchestrator.WaitForChange(ctx, "", id, t.Version, s.opts.Heartbeat)
 		}
-		if err != nil || ctx.Err() != nil || s.revoked(r) {
+		if err != nil || ctx.Err() != nil || s.tokenRevoked(r) {
 			panic(http.ErrAbortHandler)
 		}
 	}
 }
 
-func lengthOf(t models.Task, which models.OutputStream) int64 {
+func streamLength(t models.Task, which models.OutputStream) int64 {
 	if which == models.StreamLog {
 		return t.LogBytes
 	}
@@ -190,43 +190,43 @@ type outputCopy struct {
 	sent    int64
 }
 
-// errEnough ends a read of output.
-var errEnough = errors.New("enough was read")
+// errRangeWritten ends a read of output.
+var errRangeWritten = errors.New("enough was read")
 
 // copyOutput sends what there is.
 func (s *Server) copyOutput(ctx context.Context, c *outputCopy, id string, which models.OutputStream) error {
 	if c.at >= c.end {
 		return nil
 	}
-	err := s.work.Output(ctx, id, which, c.at, c.piece)
-	if errors.Is(err, errEnough) {
+	err := s.orchestrator.Output(ctx, id, which, c.at, c.writeChunk)
+	if errors.Is(err, errRangeWritten) {
 		err = nil
 	}
 	return err
 }
 
-// piece sends one piece, and what is missing before it.
-func (c *outputCopy) piece(o models.OutputChunk) error {
+// writeChunk sends one piece, and what is missing before it.
+func (c *outputCopy) writeChunk(o models.OutputChunk) error {
 	if o.Start > c.at {
 		if !c.fill {
-			return errEnough
+			return errRangeWritten
 		}
-		if err := c.nulls(min(o.Start, c.end) - c.at); err != nil {
+		if err := c.writeZeros(min(o.Start, c.end) - c.at); err != nil {
 			return err
 		}
 	}
 	if c.at < c.end {
-		if err := c.data(o); err != nil {
+		if err := c.writeData(o); err != nil {
 			return err
 		}
 	}
 	if c.at >= c.end {
-		return errEnough
+		return errRangeWritten
 	}
 	return nil
 }
 
-func (c *outputCopy) data(o models.OutputChunk) error {
+func (c *outputCopy) writeData(o models.OutputChunk) error {
 	upTo, size := min(o.End(), c.end), int64(len(o.Data))
 	whole := c.whole && o.Span != 0
 	data := o.Data
@@ -242,23 +242,23 @@ func (c *outputCopy) data(o models.OutputChunk) error {
 		c.at = upTo
 		return nil
 	}
-	return c.nulls(upTo - c.at) // of a piece that is shorter than it stands for
+	return c.writeZeros(upTo - c.at) // of a piece that is shorter than it stands for
 }
 
-func (c *outputCopy) nulls(count int64) error {
+func (c *outputCopy) writeZeros(count int64) error {
 	if count <= 0 {
 		return nil
 	}
-	n, err := io.CopyN(c.to, nulls{}, count)
+	n, err := io.CopyN(c.to, zeroReader{}, count)
 	c.at, c.sent = c.at+n, c.sent+n
 	return err
 }
 
-// nulls is a reader of nothing but NULs.
-type nulls struct{}
+// zeroReader is a reader of nothing but NULs.
+type zeroReader struct{}
 
 // Read implements io.Reader.
-func (nulls) Read(p []byte) (int, error) {
+func (zeroReader) Read(p []byte) (int, error) {
 	clear(p)
 	return len(p), nil
 }

@@ -15,8 +15,8 @@ import (
 	"comet/store/storetest"
 )
 
-// limited serves a door with time limits for reading and writing.
-func limited(t testing.TB, door *api.Server, limit time.Duration) string {
+// serveWithTimeouts serves a door with time limits for reading and writing.
+func serveWithTimeouts(t testing.TB, door *api.Server, limit time.Duration) string {
 	t.Helper()
 	server := httptest.NewUnstartedServer(door)
 	server.Config.ReadTimeout, server.Config.WriteTimeout = limit, limit
@@ -27,10 +27,10 @@ func limited(t testing.TB, door *api.Server, limit time.Duration) string {
 }
 
 // submit asks for work and returns the task's id.
-func (h *house) submit(t testing.TB, body string) string {
+func (h *fixture) submit(t testing.TB, body string) string {
 	t.Helper()
 	var task struct{ ID string }
-	h.do(t, "POST", "/api/v1/tasks", body).into(t, http.StatusAccepted, &task)
+	h.do(t, "POST", "/api/v1/tasks", body).decode(t, http.StatusAccepted, &task)
 	return task.ID
 }
 
@@ -38,27 +38,27 @@ func TestTaskOutput(t *testing.T) {
 	t.Parallel()
 	const log = "?stream=log&follow=true"
 	address := func(id, query string) string { return "/api/v1/tasks/" + id + "/output" + query }
-	tell := func(t *testing.T, h *house, id string, p orchestrator.Progress) {
+	tell := func(t *testing.T, h *fixture, id string, p orchestrator.Progress) {
 		t.Helper()
-		_, err := h.work.Progress(t.Context(), "reader", id, p)
+		_, err := h.orchestrator.Progress(t.Context(), "reader", id, p)
 		require.NoError(t, err)
 	}
 
-	streaming(t, "ComesAsItGrowsUntilTheTaskHasEnded", houseOptions{}, func(t *testing.T, h *house) {
-		reader(t, h)
+	runStreamTest(t, "ComesAsItGrowsUntilTheTaskHasEnded", fixtureOptions{}, func(t *testing.T, h *fixture) {
+		joinReader(t, h)
 		id := h.submit(t, `{"capabilities":["read"]}`)
-		s := h.tap(t, h.admin, address(id, log)) // before there is any
+		s := h.openStream(t, h.admin, address(id, log)) // before there is any
 		require.Equal(t, "text/plain; charset=utf-8", s.header.Get("Content-Type"))
 		tell(t, h, id, orchestrator.Progress{Log: []byte("one,")})
 		require.Equal(t, "one,", s.bytes(4))
 		tell(t, h, id, orchestrator.Progress{Log: []byte("two,")})
 		require.Equal(t, "two,", s.bytes(4))
-		resumed := h.tap(t, h.admin, address(id, log+"&from=4"))
+		resumed := h.openStream(t, h.admin, address(id, log+"&from=4"))
 		require.Equal(t, "two,", resumed.bytes(4))
 		tell(t, h, id, orchestrator.Progress{Log: []byte("three")})
-		_, err := h.work.Complete(t.Context(), "reader", id, orchestrator.Result{Output: []byte("done")})
+		_, err := h.orchestrator.Complete(t.Context(), "reader", id, orchestrator.Result{Output: []byte("done")})
 		require.NoError(t, err)
-		for _, s := range []*tap{s, resumed} {
+		for _, s := range []*streamReader{s, resumed} {
 			text, ended := s.rest()
 			require.Equal(t, "three", text)
 			require.True(t, ended)
@@ -67,46 +67,46 @@ func TestTaskOutput(t *testing.T) {
 		require.Equal(t, "done", string(h.do(t, "GET", address(id, "?follow=true"), "").body))
 	})
 
-	streaming(t, "OfALaterAttemptFollowsThatOfTheOneBefore", houseOptions{}, func(t *testing.T, h *house) {
-		reader(t, h)
+	runStreamTest(t, "OfALaterAttemptFollowsThatOfTheOneBefore", fixtureOptions{}, func(t *testing.T, h *fixture) {
+		joinReader(t, h)
 		id := h.submit(t, `{"capabilities":["read"]}`)
-		s := h.tap(t, h.admin, address(id, log))
+		s := h.openStream(t, h.admin, address(id, log))
 		tell(t, h, id, orchestrator.Progress{Log: []byte("first,")})
 		require.Equal(t, "first,", s.bytes(6))
-		_, err := h.work.Complete(t.Context(), "reader", id, orchestrator.Result{Failure: orchestrator.FailureResource, Text: "full"})
+		_, err := h.orchestrator.Complete(t.Context(), "reader", id, orchestrator.Result{Failure: orchestrator.FailureResource, Text: "full"})
 		require.NoError(t, err)
 		h.db.Clock.Advance(time.Second) // the wait before the second one
 		require.Eventually(t, func() bool {
-			task, err := h.work.Task(t.Context(), id)
+			task, err := h.orchestrator.Task(t.Context(), id)
 			return err == nil && task.Attempt == 2
 		}, time.Minute, time.Millisecond)
 		tell(t, h, id, orchestrator.Progress{Log: []byte("second")})
 		require.Equal(t, "second", s.bytes(6))
 	})
 
-	streaming(t, "ThatHasHolesWaitsForThem", houseOptions{}, func(t *testing.T, h *house) {
-		reader(t, h)
+	runStreamTest(t, "ThatHasHolesWaitsForThem", fixtureOptions{}, func(t *testing.T, h *fixture) {
+		joinReader(t, h)
 		id := h.submit(t, `{"capabilities":["read"]}`)
 		piece := func(start int64, text string) {
 			tell(t, h, id, orchestrator.Progress{Chunk: &orchestrator.Chunk{Step: 1, Start: start, Data: []byte(text)}})
 		}
 		piece(0, "ab")
 		piece(4, "ef")
-		s := h.tap(t, h.admin, address(id, "?follow=true"))
+		s := h.openStream(t, h.admin, address(id, "?follow=true"))
 		require.Equal(t, "ab", s.bytes(2))
 		require.Equal(t, "ab\x00\x00ef", string(h.do(t, "GET", address(id, ""), "").body), "what is asked for now cannot wait")
 		require.Equal(t, "\x00e", string(h.do(t, "GET", address(id, ""), "", "Range", "bytes=3-4").body))
 		piece(2, "cd")
 		require.Equal(t, "cdef", s.bytes(4))
-		_, err := h.work.Complete(t.Context(), "reader", id, orchestrator.Result{})
+		_, err := h.orchestrator.Complete(t.Context(), "reader", id, orchestrator.Result{})
 		require.NoError(t, err)
 		text, ended := s.rest()
 		require.Empty(t, text)
 		require.True(t, ended)
 	})
 
-	streaming(t, "WhosePiecesStandForOtherLengthsComesAsItIsUntilItsEnd", houseOptions{}, func(t *testing.T, h *house) {
-		reader(t, h)
+	runStreamTest(t, "WhosePiecesStandForOtherLengthsComesAsItIsUntilItsEnd", fixtureOptions{}, func(t *testing.T, h *fixture) {
+		joinReader(t, h)
 		id := h.submit(t, `{"capabilities":["read"]}`)
 		for i, text := range []string{"a", "first,", "second"} { // as PROTOCOL_V5 numbers them
 			tell(t, h, id, orchestrator.Progress{Chunk: &orchestrator.Chunk{Step: 1, Start: int64(i), Span: 1, Data: []byte(text)}})
@@ -117,15 +117,15 @@ func TestTaskOutput(t *testing.T) {
 			require.Equal(t, "afirst,second", string(got.body))
 			require.Equal(t, "none", got.header.Get("Accept-Ranges"))
 		}
-		_, err := h.work.Complete(t.Context(), "reader", id, orchestrator.Result{})
+		_, err := h.orchestrator.Complete(t.Context(), "reader", id, orchestrator.Result{})
 		require.NoError(t, err)
 		got := h.do(t, "GET", address(id, ""), "", "Range", "bytes=1-5")
 		require.Equal(t, http.StatusPartialContent, got.status)
 		require.Equal(t, "first", string(got.body))
 	})
 
-	streaming(t, "ThatIsLongComesWholeAndInRanges", houseOptions{}, func(t *testing.T, h *house) {
-		reader(t, h)
+	runStreamTest(t, "ThatIsLongComesWholeAndInRanges", fixtureOptions{}, func(t *testing.T, h *fixture) {
+		joinReader(t, h)
 		id := h.submit(t, `{"capabilities":["read"]}`)
 		long := bytes.Repeat([]byte("0123456789abcdef"), 3<<16) // 3 MiB
 		for start := 0; start < len(long); start += 1000 {
@@ -138,7 +138,7 @@ func TestTaskOutput(t *testing.T) {
 				break
 			}
 		}
-		_, err := h.work.Complete(t.Context(), "reader", id, orchestrator.Result{})
+		_, err := h.orchestrator.Complete(t.Context(), "reader", id, orchestrator.Result{})
 		require.NoError(t, err)
 		got := h.do(t, "GET", address(id, ""), "", "Accept-Encoding", "gzip")
 		require.True(t, bytes.Equal(long, got.body))
@@ -152,27 +152,27 @@ func TestTaskOutput(t *testing.T) {
 		require.Empty(t, head.body)
 	})
 
-	streaming(t, "IsCutOffWhereItIsNotAll", houseOptions{}, func(t *testing.T, h *house) {
-		reader(t, h)
+	runStreamTest(t, "IsCutOffWhereItIsNotAll", fixtureOptions{}, func(t *testing.T, h *fixture) {
+		joinReader(t, h)
 		id := h.submit(t, `{"capabilities":["read"]}`)
-		s := h.tap(t, h.admin, address(id, log))
+		s := h.openStream(t, h.admin, address(id, log))
 		tell(t, h, id, orchestrator.Progress{Log: []byte("one")})
 		require.Equal(t, "one", s.bytes(3))
-		h.door.Drain()
+		h.server.Drain()
 		text, ended := s.rest()
 		require.Empty(t, text)
 		require.False(t, ended, "the server stops, the task has not ended")
 	})
 }
 
-func TestWaitsEndWhenTheServerStops(t *testing.T) {
+func TestDrainEndsWaits(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		h := setup(t, db, houseOptions{work: true})
-		reader(t, h)
-		answers := make(chan reply, 1)
+		h := setup(t, db, fixtureOptions{startOrchestrator: true})
+		joinReader(t, h)
+		answers := make(chan response, 1)
 		go func() {
-			got, err := h.ask(t.Context(), "POST", "/api/v1/tasks", `{"capabilities":["read"]}`, "Prefer", "wait=29")
+			got, err := h.doContext(t.Context(), "POST", "/api/v1/tasks", `{"capabilities":["read"]}`, "Prefer", "wait=29")
 			if err == nil {
 				answers <- got
 			}
@@ -181,7 +181,7 @@ func TestWaitsEndWhenTheServerStops(t *testing.T) {
 		require.Eventually(t, func() bool {
 			return strings.Contains(string(h.do(t, "GET", "/api/v1/tasks", "").body), `"new"`)
 		}, time.Minute, time.Millisecond)
-		h.door.Drain()
+		h.server.Drain()
 		require.Equal(t, http.StatusAccepted, (<-answers).status)
 	})
 }

@@ -131,7 +131,7 @@ func (s *Server) submitTask(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	once, err := s.once(r, body, s.renderSubmitted)
+	once, err := s.readIdempotencyKey(r, body, s.renderSubmitted)
 	if err != nil {
 		return err
 	}
@@ -139,21 +139,21 @@ func (s *Server) submitTask(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out, err := s.work.Submit(r.Context(), caller(r), sub, once)
+	out, err := s.orchestrator.Submit(r.Context(), caller(r), sub, once)
 	if err != nil {
 		return err
 	}
 	if patience > 0 {
-		return s.answerEnded(w, r, out.Task, once, patience)
+		return s.writeWhenEnded(w, r, out.Task, once, patience)
 	}
-	if s.replayed(w, once) {
+	if s.writeReplay(w, once) {
 		return nil
 	}
 	return s.writeTask(w, newTaskView(out.Task))
 }
 
-// answerEnded answers when the task has ended, or the client's patience has.
-func (s *Server) answerEnded(w http.ResponseWriter, r *http.Request, t models.Task, once *models.Idempotency, patience time.Duration) error {
+// writeWhenEnded answers when the task has ended, or the client's patience has.
+func (s *Server) writeWhenEnded(w http.ResponseWriter, r *http.Request, t models.Task, once *models.Idempotency, patience time.Duration) error {
 	if once != nil && once.Replay != nil {
 		var first struct{ ID string }
 		if err := json.Unmarshal(once.Replay.Body, &first); err != nil {
@@ -162,7 +162,7 @@ func (s *Server) answerEnded(w http.ResponseWriter, r *http.Request, t models.Ta
 		t.ID = first.ID
 		w.Header().Set("Idempotency-Replayed", "true")
 	}
-	t, err := s.await(r, t.ID, patience, s.work.Wait)
+	t, err := s.waitForTask(r, t.ID, patience, s.orchestrator.Wait)
 	switch {
 	case err == nil:
 		w.Header().Set("Preference-Applied", "wait="+strconv.Itoa(int(patience.Seconds())))
@@ -180,19 +180,19 @@ func (s *Server) answerEnded(w http.ResponseWriter, r *http.Request, t models.Ta
 
 // writeTask answers with a task that was asked for: 200 where it has ended, else 202.
 func (s *Server) writeTask(w http.ResponseWriter, v taskView) error {
-	answer, err := s.taskAnswer(v, http.StatusAccepted)
+	answer, err := s.taskResponse(v, http.StatusAccepted)
 	if err == nil {
-		s.writeAnswer(w, answer)
+		s.writeStoredResponse(w, answer)
 	}
 	return err
 }
 
 func (s *Server) renderSubmitted(result any) (models.StoredResponse, error) {
-	return s.taskAnswer(newTaskView(result.(orchestrator.SubmitResult).Task), http.StatusAccepted)
+	return s.taskResponse(newTaskView(result.(orchestrator.SubmitResult).Task), http.StatusAccepted)
 }
 
-// taskAnswer is a task as an answer, with the status for one that has not ended.
-func (s *Server) taskAnswer(v taskView, open int) (models.StoredResponse, error) {
+// taskResponse is a task as an answer, with the status for one that has not ended.
+func (s *Server) taskResponse(v taskView, open int) (models.StoredResponse, error) {
 	body, err := s.encode(v)
 	a := models.StoredResponse{
 		Status: open, Body: body, Header: map[string]string{"Location": taskURL(v.ID), "ETag": entityTag(v.Version, body)},
@@ -212,27 +212,27 @@ const (
 	maxInline = 64 << 10
 )
 
-// waiter is a verb that waits, as a token, for something to become of a task.
-type waiter func(ctx context.Context, who, id string, patience time.Duration) (models.Task, error)
+// waitFunc is a verb that waits, as a token, for something to become of a task.
+type waitFunc func(ctx context.Context, who, id string, patience time.Duration) (models.Task, error)
 
-// await lets a verb wait, for as long as the client has patience and the request time,
+// waitForTask lets a verb wait, for as long as the client has patience and the request time,
 // and not longer than the server runs. Where too many wait already, the error is errs.Busy
 // and the task as it is comes with it.
-func (s *Server) await(r *http.Request, id string, patience time.Duration, wait waiter) (models.Task, error) {
+func (s *Server) waitForTask(r *http.Request, id string, patience time.Duration, wait waitFunc) (models.Task, error) {
 	if end, ok := r.Context().Deadline(); ok {
 		patience = min(patience, time.Until(end)-afterWait)
 	}
-	ctx, stop := s.streams.until(r.Context())
+	ctx, stop := s.streams.untilDrain(r.Context())
 	defer stop()
 	t, err := wait(ctx, caller(r).TokenID, id, patience)
-	if err != nil && s.streams.ending() { // it was interrupted while it looked
-		t, err = s.work.Task(r.Context(), id)
+	if err != nil && s.streams.isDraining() { // it was interrupted while it looked
+		t, err = s.orchestrator.Task(r.Context(), id)
 	}
 	return t, err
 }
 
-// grant is how long a client that asks for seconds may wait.
-func (s *Server) grant(seconds int) time.Duration {
+// boundWait is how long a client that asks for seconds may wait.
+func (s *Server) boundWait(seconds int) time.Duration {
 	most := max(min(maxWait, s.opts.RequestTimeout-afterWait), 0).Truncate(time.Second)
 	return min(time.Duration(seconds)*time.Second, most)
 }
@@ -250,7 +250,7 @@ func (s *Server) preferredWait(r *http.Request) (time.Duration, error) {
 		if err != nil && !errors.Is(err, strconv.ErrRange) {
 			return 0, invalidHeader("Prefer", "wait", "Prefer must name whole seconds to wait, such as wait=10")
 		}
-		return s.grant(int(min(n, uint64(maxWait.Seconds())))), nil
+		return s.boundWait(int(min(n, uint64(maxWait.Seconds())))), nil
 	}
 	return 0, nil
 }
@@ -262,7 +262,7 @@ func (s *Server) outputText(r *http.Request, t models.Task) (*string, error) {
 		return nil, nil //nolint:nilnil // it has an address of its own
 	}
 	text := make([]byte, 0, t.OutputBytes)
-	err := s.work.Output(r.Context(), t.ID, models.StreamResult, 0, func(o models.OutputChunk) error {
+	err := s.orchestrator.Output(r.Context(), t.ID, models.StreamResult, 0, func(o models.OutputChunk) error {
 		text = append(text, o.Data...)
 		return nil
 	})

@@ -269,14 +269,14 @@ func (s *Server) listTaskMessages(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	lines, err := s.messages.ByTask(r.Context(), t, after, limit+1) // one more tells whether there is a next page
+	lines, err := s.messageLog.ByTask(r.Context(), t, after, limit+1) // one more tells whether there is a next page
 	if err != nil {
 		return err
 	}
 	var page loggedMessageList
 	if len(lines) > limit {
 		lines = lines[:limit]
-		page.NextCursor = opaque(lines[limit-1].ID)
+		page.NextCursor = encodeCursor(lines[limit-1].ID)
 		w.Header().Set("Link", links(r, page.NextCursor))
 	}
 	page.Messages = make([]loggedMessageView, len(lines))

@@ -44,14 +44,14 @@ func (s *Server) listTasks(w http.ResponseWriter, r *http.Request) error {
 	}
 	limit := q.Limit
 	q.Limit++ // one more tells whether there is a next page
-	tasks, err := s.work.Tasks(r.Context(), q)
+	tasks, err := s.orchestrator.Tasks(r.Context(), q)
 	if err != nil {
 		return err
 	}
 	var page taskList
 	if len(tasks) > limit {
 		tasks = tasks[:limit]
-		page.NextCursor = placeCursor(models.TaskCursor{CreatedAt: tasks[limit-1].CreatedAt, ID: tasks[limit-1].ID})
+		page.NextCursor = taskCursor(models.TaskCursor{CreatedAt: tasks[limit-1].CreatedAt, ID: tasks[limit-1].ID})
 		w.Header().Set("Link", links(r, page.NextCursor))
 	}
 	page.Tasks = make([]taskView, len(tasks))
@@ -72,7 +72,7 @@ func taskQuery(r *http.Request) (models.TaskQuery, error) {
 		ParentID:  orZero(q.OptString("parent_id", models.MaxIDLength)),
 		Owner:     ownerOf(caller(r), q.Bool("mine")),
 		Limit:     q.Int("limit", 1, maxLimit, defaultLimit),
-		Before:    q.placeCursor(),
+		Before:    q.taskCursor(),
 	}
 	since, until := q.OptTime("since"), q.OptTime("until")
 	out.Since, out.Until = orZero(since), orZero(until)
@@ -82,13 +82,13 @@ func taskQuery(r *http.Request) (models.TaskQuery, error) {
 	return out, q.Err()
 }
 
-// placeCursor makes the cursor of a list that goes by the time of creation.
-func placeCursor(p models.TaskCursor) string {
-	return opaque(strconv.FormatInt(p.CreatedAt.UnixMicro(), 10) + "." + p.ID)
+// taskCursor makes the cursor of a list that goes by the time of creation.
+func taskCursor(p models.TaskCursor) string {
+	return encodeCursor(strconv.FormatInt(p.CreatedAt.UnixMicro(), 10) + "." + p.ID)
 }
 
-// placeCursor reads such a cursor, the zero value where it was not sent.
-func (q *query) placeCursor() (place models.TaskCursor) {
+// taskCursor reads such a cursor, the zero value where it was not sent.
+func (q *query) taskCursor() (place models.TaskCursor) {
 	key, ok := q.cursorOf(200)
 	if !ok {
 		return place
@@ -96,7 +96,7 @@ func (q *query) placeCursor() (place models.TaskCursor) {
 	at, id, _ := strings.Cut(key, ".")
 	micros, err := strconv.ParseInt(at, 10, 64)
 	if err != nil || id == "" || !storable(id) {
-		q.foreignCursor()
+		q.failCursor()
 		return place
 	}
 	return models.TaskCursor{CreatedAt: time.UnixMicro(micros).UTC(), ID: id}
@@ -128,7 +128,7 @@ func (s *Server) getTask(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	q := newQuery(r, "wait", "version")
-	patience, version := s.grant(q.Int("wait", 0, int(maxWait.Seconds()), 0)), q.OptInt("version", 0, 1<<53)
+	patience, version := s.boundWait(q.Int("wait", 0, int(maxWait.Seconds()), 0)), q.OptInt("version", 0, 1<<53)
 	if err := q.Err(); err != nil {
 		return err
 	}
@@ -136,11 +136,11 @@ func (s *Server) getTask(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if patience > 0 {
-		if _, err := s.await(r, id, patience, s.changed(version)); err != nil {
+		if _, err := s.waitForTask(r, id, patience, s.waitForChange(version)); err != nil {
 			return err
 		}
 	}
-	found, err := s.work.Detail(r.Context(), id)
+	found, err := s.orchestrator.Detail(r.Context(), id)
 	if err != nil {
 		return err
 	}
@@ -151,13 +151,13 @@ func (s *Server) getTask(w http.ResponseWriter, r *http.Request) error {
 	return s.writeEntity(w, r, http.StatusOK, v.Version, v)
 }
 
-// changed waits for a change after a version, or for the end where there is none.
-func (s *Server) changed(version *int) waiter {
+// waitForChange waits for a change after a version, or for the end where there is none.
+func (s *Server) waitForChange(version *int) waitFunc {
 	if version == nil {
-		return s.work.Wait
+		return s.orchestrator.Wait
 	}
 	return func(ctx context.Context, who, id string, patience time.Duration) (models.Task, error) {
-		return s.work.WaitForChange(ctx, who, id, int64(*version), patience)
+		return s.orchestrator.WaitForChange(ctx, who, id, int64(*version), patience)
 	}
 }
 
@@ -183,8 +183,8 @@ func (s *Server) requireAny(scope models.Scope, others ...models.Scope) func(htt
 	}
 }
 
-// sees reports whether the caller sees what the token with the id asked for.
-func sees(p models.Principal, owner string) bool {
+// canRead reports whether the caller sees what the token with the id asked for.
+func canRead(p models.Principal, owner string) bool {
 	return p.Has(models.ScopeTasksRead) || owner == p.TokenID
 }
 
@@ -196,8 +196,8 @@ func ownerOf(p models.Principal, mine bool) string {
 	return ""
 }
 
-// mayChange returns errs.MissingScope for what the caller sees and did not ask for.
-func mayChange(p models.Principal, owner string) error {
+// requireOwner returns errs.MissingScope for what the caller sees and did not ask for.
+func requireOwner(p models.Principal, owner string) error {
 	if owner == p.TokenID {
 		return nil
 	}
@@ -206,26 +206,26 @@ func mayChange(p models.Principal, owner string) error {
 
 // visibleTask returns a task that the caller sees.
 func (s *Server) visibleTask(r *http.Request, id string) (models.Task, error) {
-	t, err := s.work.Task(r.Context(), id)
-	if err == nil && !sees(caller(r), t.Owner) {
+	t, err := s.orchestrator.Task(r.Context(), id)
+	if err == nil && !canRead(caller(r), t.Owner) {
 		err = errs.New(errs.NotFound, "there is no task %q", id)
 	}
 	return t, err
 }
 
-// changeable returns no error for a task that the caller may change.
-func (s *Server) changeable(r *http.Request, id string) error {
+// requireTaskOwner returns no error for a task that the caller may change.
+func (s *Server) requireTaskOwner(r *http.Request, id string) error {
 	t, err := s.visibleTask(r, id)
 	if err == nil {
-		err = mayChange(caller(r), t.Owner)
+		err = requireOwner(caller(r), t.Owner)
 	}
 	return err
 }
 
 // visibleSession returns a session that the caller sees.
 func (s *Server) visibleSession(r *http.Request, id string) (models.Session, error) {
-	session, err := s.work.Session(r.Context(), id)
-	if err == nil && !sees(caller(r), session.Owner) {
+	session, err := s.orchestrator.Session(r.Context(), id)
+	if err == nil && !canRead(caller(r), session.Owner) {
 		err = errs.New(errs.NotFound, "there is no session %q", id)
 	}
 	return session, err
@@ -268,25 +268,25 @@ func (s *Server) cancelTask(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	once, err := s.once(r, body, s.renderTask)
+	once, err := s.readIdempotencyKey(r, body, s.renderTask)
 	if err != nil {
 		return err
 	}
 	if err := validate.Struct(d).Err(); err != nil {
 		return err
 	}
-	if err := s.changeable(r, id); err != nil {
+	if err := s.requireTaskOwner(r, id); err != nil {
 		return err
 	}
 	reason := "cancelled by " + caller(r).Name
 	if orZero(d.Reason) != "" {
 		reason = *d.Reason
 	}
-	t, err := s.work.Cancel(r.Context(), id, reason, once)
-	if err != nil || s.replayed(w, once) {
+	t, err := s.orchestrator.Cancel(r.Context(), id, reason, once)
+	if err != nil || s.writeReplay(w, once) {
 		return err
 	}
-	return s.writeChanged(w, t)
+	return s.writeTaskChange(w, t)
 }
 
 // taskReply is the answer to an agent's question.
@@ -325,25 +325,25 @@ func (s *Server) replyToTask(w http.ResponseWriter, r *http.Request) error {
 	if err := validate.Struct(d).Err(); err != nil {
 		return err
 	}
-	if err := s.changeable(r, id); err != nil {
+	if err := s.requireTaskOwner(r, id); err != nil {
 		return err
 	}
-	t, err := s.work.Reply(r.Context(), id, *d.Reply)
+	t, err := s.orchestrator.Reply(r.Context(), id, *d.Reply)
 	if err != nil {
 		return err
 	}
-	return s.writeChanged(w, t)
+	return s.writeTaskChange(w, t)
 }
 
-// writeChanged answers with a task that was changed.
-func (s *Server) writeChanged(w http.ResponseWriter, t models.Task) error {
+// writeTaskChange answers with a task that was changed.
+func (s *Server) writeTaskChange(w http.ResponseWriter, t models.Task) error {
 	answer, err := s.renderTask(t)
 	if err == nil {
-		s.writeAnswer(w, answer)
+		s.writeStoredResponse(w, answer)
 	}
 	return err
 }
 
 func (s *Server) renderTask(result any) (models.StoredResponse, error) {
-	return s.taskAnswer(newTaskView(result.(models.Task)), http.StatusOK)
+	return s.taskResponse(newTaskView(result.(models.Task)), http.StatusOK)
 }

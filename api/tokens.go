@@ -70,12 +70,12 @@ func (s *Server) createToken(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	once, err := s.once(r, body, s.renderIssued(http.StatusCreated))
+	once, err := s.readIdempotencyKey(r, body, s.renderIssued(http.StatusCreated))
 	if err != nil {
 		return err
 	}
 	issued, err := s.auth.Create(r.Context(), caller(r), d, once)
-	if err != nil || s.replayed(w, once) {
+	if err != nil || s.writeReplay(w, once) {
 		return err
 	}
 	return s.writeIssued(w, r, http.StatusCreated, issued)
@@ -102,15 +102,15 @@ func (s *Server) rotateToken(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := refuseBody(r); err != nil {
+	if err := rejectBody(r); err != nil {
 		return err
 	}
-	once, err := s.once(r, nil, s.renderIssued(http.StatusOK))
+	once, err := s.readIdempotencyKey(r, nil, s.renderIssued(http.StatusOK))
 	if err != nil {
 		return err
 	}
 	issued, err := s.auth.Rotate(r.Context(), caller(r), id, once)
-	if err != nil || s.replayed(w, once) {
+	if err != nil || s.writeReplay(w, once) {
 		return err
 	}
 	return s.writeIssued(w, r, http.StatusOK, issued)
@@ -164,7 +164,7 @@ func (s *Server) listTokens(w http.ResponseWriter, r *http.Request) error {
 	var page tokenList
 	if len(tokens) > limit {
 		tokens = tokens[:limit]
-		page.NextCursor = opaque(tokens[limit-1].ID)
+		page.NextCursor = encodeCursor(tokens[limit-1].ID)
 		w.Header().Set("Link", links(r, page.NextCursor))
 	}
 	page.Tokens = make([]tokenView, len(tokens))
@@ -218,7 +218,7 @@ func (s *Server) revokeToken(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := refuseBody(r); err != nil {
+	if err := rejectBody(r); err != nil {
 		return err
 	}
 	if err := s.auth.Revoke(r.Context(), caller(r), id); err != nil {

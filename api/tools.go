@@ -66,7 +66,7 @@ func (s *Server) listTools(w http.ResponseWriter, r *http.Request) error {
 	server, limit := orZero(q.OptString("server", models.MaxIDLength)), q.Int("limit", 1, maxLimit, defaultLimit)
 	after, sent := q.cursorOf(400)
 	if sent && !tools.IsPosition(after) {
-		q.foreignCursor()
+		q.failCursor()
 	}
 	if err := q.Err(); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (s *Server) listTools(w http.ResponseWriter, r *http.Request) error {
 	page := toolList{Tools: []toolView{}}
 	if len(list) > limit {
 		list = list[:limit]
-		page.NextCursor = opaque(list[limit-1].Position)
+		page.NextCursor = encodeCursor(list[limit-1].Position)
 		w.Header().Set("Link", links(r, page.NextCursor))
 	}
 	for _, t := range list {
@@ -110,15 +110,15 @@ func (s *Server) searchTools(w http.ResponseWriter, r *http.Request) error {
 	if _, err := s.decode(w, r, &q); err != nil {
 		return err
 	}
-	found, err := s.tools.Search(r.Context(), callerOf(r), q)
+	found, err := s.tools.Search(r.Context(), toolCaller(r), q)
 	if err != nil {
 		return toolProblem(err)
 	}
 	return s.writeJSON(w, r, http.StatusOK, found)
 }
 
-// callerOf is who calls a tool.
-func callerOf(r *http.Request) tools.Caller {
+// toolCaller returns the caller of a tool.
+func toolCaller(r *http.Request) tools.Caller {
 	return tools.Caller{Principal: caller(r), Source: tools.SourceREST, TraceID: telemetry.TraceID(traceparent(r))}
 }
 
@@ -174,8 +174,8 @@ func (s *Server) callTool(w http.ResponseWriter, r *http.Request) error {
 	if d.TimeoutMS != nil {
 		opts.Timeout = time.Duration(*d.TimeoutMS) * time.Millisecond
 	}
-	ctx, done := untimed(w, r) // it takes as long as the tool may
-	res, err := s.tools.Call(ctx, callerOf(r), d.Tool, args, &opts)
+	ctx, done := withoutTimeout(w, r) // it takes as long as the tool may
+	res, err := s.tools.Call(ctx, toolCaller(r), d.Tool, args, &opts)
 	done()
 	if err != nil {
 		return toolProblem(err)
@@ -261,7 +261,7 @@ func (s *Server) listToolCalls(w http.ResponseWriter, r *http.Request) error {
 	page := toolCallList{Calls: []toolCallView{}}
 	if len(calls) > limit {
 		calls = calls[:limit]
-		page.NextCursor = opaque(calls[limit-1].ID)
+		page.NextCursor = encodeCursor(calls[limit-1].ID)
 		w.Header().Set("Link", links(r, page.NextCursor))
 	}
 	for _, c := range calls {

@@ -232,7 +232,7 @@ func written(v any) string {
 	return string(text)
 }
 
-func TestTranscriptsMissNothing(t *testing.T) {
+func TestMatcher(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		want, got string

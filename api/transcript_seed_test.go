@@ -17,9 +17,9 @@ import (
 
 // readOptions reads the section "options", one a line: strict_capabilities,
 // loopback, work, or rate_limit and a number.
-func readOptions(t *testing.T, archive *txtar.Archive) houseOptions {
+func readOptions(t *testing.T, archive *txtar.Archive) fixtureOptions {
 	t.Helper()
-	var opts houseOptions
+	var opts fixtureOptions
 	for _, section := range archive.Files {
 		if section.Name != "options" {
 			continue
@@ -33,7 +33,7 @@ func readOptions(t *testing.T, archive *txtar.Archive) houseOptions {
 			case "loopback":
 				opts.loopback = true
 			case "work":
-				opts.work = true
+				opts.startOrchestrator = true
 			case "rate_limit":
 				opts.rateLimit, err = strconv.Atoi(value)
 			default:
@@ -71,7 +71,7 @@ func readOptions(t *testing.T, archive *txtar.Archive) houseOptions {
 //	fail ID TASK FAILURE TEXT            has not
 //	ask ID TASK QUESTION                 asks back; its options are "yes" and "no"
 //	ended TASK                           waits for the end of a task
-func (p *player) seed(text string) {
+func (p *transcriptPlayer) seed(text string) {
 	p.t.Helper()
 	for line := range strings.Lines(text) {
 		command, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -81,7 +81,7 @@ func (p *player) seed(text string) {
 		case command == "agent":
 			p.seedAgent(rest)
 		case command == "inactive" && len(words) == 1:
-			require.NoError(p.t, p.h.reg.Deactivate(p.t.Context(), models.System(), words[0], nil))
+			require.NoError(p.t, p.h.registry.Deactivate(p.t.Context(), models.System(), words[0], nil))
 		case command == "fill" && len(words) == 1:
 			p.fillRegistry(p.number(words[0]))
 		case command == "token" && len(words) >= 2:
@@ -106,29 +106,29 @@ func (p *player) seed(text string) {
 	}
 }
 
-func (p *player) number(word string) int {
+func (p *transcriptPlayer) number(word string) int {
 	p.t.Helper()
 	n, err := strconv.Atoi(word)
 	require.NoError(p.t, err)
 	return n
 }
 
-func (p *player) seedAgent(text string) {
+func (p *transcriptPlayer) seedAgent(text string) {
 	p.t.Helper()
 	var d models.AgentDraft
 	require.NoError(p.t, strictjson.Decode([]byte(text), &d), text)
-	_, err := p.h.reg.Create(p.t.Context(), models.System(), d, nil)
+	_, err := p.h.registry.Create(p.t.Context(), models.System(), d, nil)
 	require.NoError(p.t, err, text)
 }
 
 // fillRegistry adds specialists of one sphere after another.
-func (p *player) fillRegistry(n int) {
+func (p *transcriptPlayer) fillRegistry(n int) {
 	p.t.Helper()
-	page, err := p.h.reg.List(p.t.Context(), models.AgentQuery{Sort: models.SortID, Limit: 1, Count: true})
+	page, err := p.h.registry.List(p.t.Context(), models.AgentQuery{Sort: models.SortID, Limit: 1, Count: true})
 	require.NoError(p.t, err)
 	parents := []string{"orch-personnel", "orch-business", "orch-government"}
 	for i := int(*page.Total); i < n; i++ {
-		_, err := p.h.reg.Create(p.t.Context(), models.System(), models.AgentDraft{
+		_, err := p.h.registry.Create(p.t.Context(), models.System(), models.AgentDraft{
 			ID: new(fmt.Sprintf("specialist-%03d", i)), Name: new(fmt.Sprintf("Specialist %d", i)), Level: new(models.LevelSpecialist),
 			SphereID: new(i%3 + 1), FrequencyHz: new(555), ParentID: &parents[i%3],
 		}, nil)
@@ -136,7 +136,7 @@ func (p *player) fillRegistry(n int) {
 	}
 }
 
-func (p *player) seedToken(words []string) {
+func (p *transcriptPlayer) seedToken(words []string) {
 	p.t.Helper()
 	d := models.TokenDraft{Name: &words[0]}
 	for scope := range strings.SplitSeq(words[1], ",") {
@@ -150,14 +150,14 @@ func (p *player) seedToken(words []string) {
 	p.secrets[words[0]], p.ids[words[0]+".id"] = issued.Secret, issued.Token.ID
 }
 
-func (p *player) seedUsage(id string, tokens int64) {
+func (p *transcriptPlayer) seedUsage(id string, tokens int64) {
 	p.t.Helper()
 	_, err := p.h.ledger.Record(p.t.Context(), models.System(), id, []models.FactDraft{{Tokens: &tokens}}, nil)
 	require.NoError(p.t, err)
 }
 
 // tamper makes the ledger one that does not add up. path leads from nova to the agent.
-func (p *player) tamper(path string, tokens int64) {
+func (p *transcriptPlayer) tamper(path string, tokens int64) {
 	p.t.Helper()
 	require.NoError(p.t, p.h.db.Write(p.t.Context(), func(tx *store.Tx) error {
 		w := store.Window{AgentID: path[strings.LastIndexByte(path, '/')+1:], Hour: tx.Now().Unix() / 3600, Path: path}
@@ -165,7 +165,7 @@ func (p *player) tamper(path string, tokens int64) {
 	}))
 }
 
-func (p *player) seedOutcomes(id string, sessions, n, successes, milliseconds int) {
+func (p *transcriptPlayer) seedOutcomes(id string, sessions, n, successes, milliseconds int) {
 	p.t.Helper()
 	require.NoError(p.t, p.h.db.Write(p.t.Context(), func(tx *store.Tx) error {
 		rows := make([]models.OutcomeRow, n)

@@ -63,26 +63,26 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// player replays one transcript.
-type player struct {
+// transcriptPlayer replays one transcript.
+type transcriptPlayer struct {
 	*matcher
 	t       *testing.T
-	h       *house
+	h       *fixture
 	secrets map[string]string // of tokens, by their names in the transcript
 	ids     map[string]string // of tokens, by their names with ".id"
 }
 
-func newPlayer(t *testing.T, db *storetest.DB, archive *txtar.Archive) *player {
+func newPlayer(t *testing.T, db *storetest.DB, archive *txtar.Archive) *transcriptPlayer {
 	t.Helper()
 	require.NotEmpty(t, strings.TrimSpace(string(archive.Comment)), "the file does not say what it is about")
 	h := setup(t, db, readOptions(t, archive))
-	return &player{
+	return &transcriptPlayer{
 		matcher: &matcher{kept: map[string]string{}}, t: t, h: h,
 		secrets: map[string]string{"token": h.admin}, ids: map[string]string{},
 	}
 }
 
-func (p *player) play(archive *txtar.Archive) {
+func (p *transcriptPlayer) play(archive *txtar.Archive) {
 	p.t.Helper()
 	for _, section := range archive.Files {
 		switch word, _, _ := strings.Cut(section.Name, " "); word {
@@ -96,7 +96,7 @@ func (p *player) play(archive *txtar.Archive) {
 }
 
 // exchange makes one request and compares the answer.
-func (p *player) exchange(name, text string) {
+func (p *transcriptPlayer) exchange(name, text string) {
 	p.t.Helper()
 	comment, rest := leadingComment(replace(text, p.ids))
 	require.NotEmpty(p.t, comment, "%s: which rule does it prove?", name)
@@ -130,7 +130,7 @@ func leadingComment(text string) (comment, rest string) {
 }
 
 // request sends the request that text writes out.
-func (p *player) request(name, text string) reply {
+func (p *transcriptPlayer) request(name, text string) response {
 	p.t.Helper()
 	text = p.fill(text)
 	if strings.HasPrefix(text, "curl ") {
@@ -153,7 +153,7 @@ func (p *player) request(name, text string) reply {
 }
 
 // curl turns a curl command as CHE·NU §7 prints it into the request it makes.
-func (p *player) curl(name, command string) string {
+func (p *transcriptPlayer) curl(name, command string) string {
 	p.t.Helper()
 	words := shellWords(strings.ReplaceAll(command, "$TOKEN", p.h.admin))[1:]
 	method, target, body, headers := "GET", "", "", ""
@@ -208,7 +208,7 @@ func shellWords(command string) (words []string) {
 }
 
 // compare says in which points the answer is not the expected one.
-func (p *player) compare(expected string, got reply) (complaints []string) {
+func (p *transcriptPlayer) compare(expected string, got response) (complaints []string) {
 	head, body, _ := strings.Cut(expected, "\n\n")
 	lines := strings.Split(strings.TrimSuffix(head, "\n"), "\n")
 	if status := fmt.Sprintf("%d %s", got.status, http.StatusText(got.status)); status != lines[0] {
@@ -229,7 +229,7 @@ func (p *player) compare(expected string, got reply) (complaints []string) {
 	return append(complaints, p.compareBody(body, got)...)
 }
 
-func (p *player) compareBody(expected string, got reply) []string {
+func (p *transcriptPlayer) compareBody(expected string, got response) []string {
 	contentType := got.header.Get("Content-Type")
 	if !strings.HasSuffix(contentType, "json") || !strings.HasPrefix(strings.TrimSpace(expected), "{") {
 		if !p.text(strings.TrimSpace(expected), strings.TrimSpace(string(got.body))) {
@@ -259,7 +259,7 @@ func (p *player) compareBody(expected string, got reply) []string {
 }
 
 // transcript writes an answer as a transcript would.
-func (r reply) transcript() string {
+func (r response) transcript() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "HTTP/1.1 %d %s\n", r.status, http.StatusText(r.status))
 	for _, name := range slices.Sorted(maps.Keys(r.header)) {

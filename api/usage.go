@@ -106,22 +106,22 @@ func (s *Server) recordUsage(w http.ResponseWriter, r *http.Request) error {
 	render := func(result any) (models.StoredResponse, error) {
 		return s.renderRecorded(report, result.(models.Recorded))
 	}
-	once, err := s.once(r, body, render)
+	once, err := s.readIdempotencyKey(r, body, render)
 	if err != nil {
 		return err
 	}
 	recorded, err := s.usage.Record(r.Context(), caller(r), id, report.drafts(), once)
 	if err != nil {
-		return report.located(err)
+		return report.locate(err)
 	}
-	if s.replayed(w, once) {
+	if s.writeReplay(w, once) {
 		return nil
 	}
 	answer, err := render(recorded)
 	if err != nil {
 		return err
 	}
-	s.writeAnswer(w, answer)
+	s.writeStoredResponse(w, answer)
 	return nil
 }
 
@@ -153,9 +153,9 @@ func (u usageReport) drafts() []models.FactDraft {
 	return u.Facts.Facts
 }
 
-// located makes the places an error names those of the form that was sent: the
+// locate makes the places an error names those of the form that was sent: the
 // core speaks of a batch.
-func (u usageReport) located(err error) error {
+func (u usageReport) locate(err error) error {
 	var e *errs.Error
 	if u.Fact == nil || !errors.As(err, &e) {
 		return err
@@ -179,7 +179,7 @@ func (s *Server) renderRecorded(u usageReport, recorded models.Recorded) (models
 	if replayed == len(recorded.Facts) {
 		status = http.StatusOK
 	}
-	body, err := s.encode(newUsageRecorded(u, recorded, replayed).form())
+	body, err := s.encode(newUsageRecorded(u, recorded, replayed).oneOf())
 	return models.StoredResponse{Status: status, Body: body}, err
 }
 
@@ -190,8 +190,8 @@ func newUsageRecorded(u usageReport, recorded models.Recorded, replayed int) usa
 	return usageRecorded{Facts: &usageFactsRecorded{recorded.Facts, len(recorded.Facts) - replayed, replayed, recorded.Balance}}
 }
 
-// form is what goes over the wire.
-func (u usageRecorded) form() any {
+// oneOf is what goes over the wire.
+func (u usageRecorded) oneOf() any {
 	if u.Fact != nil {
 		return u.Fact
 	}

@@ -17,7 +17,7 @@ import (
 func TestUsageAtItsBounds(t *testing.T) {
 	t.Parallel()
 	robots := strings.Repeat("🤖", 128)
-	onEveryDatabase(t, func(t *testing.T, h *house) {
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
 		for name, body := range map[string]string{
 			"a token":                  `{"tokens":1}`,
 			"10^12 tokens":             `{"tokens":1000000000000}`,
@@ -31,14 +31,14 @@ func TestUsageAtItsBounds(t *testing.T) {
 		} {
 			var sent, kept models.Fact
 			got := h.do(t, "POST", "/api/v1/agents/orch-social/usage", body)
-			got.into(t, http.StatusCreated, &kept)
-			reply{status: 201, body: []byte(body)}.into(t, 201, &sent)
+			got.decode(t, http.StatusCreated, &kept)
+			response{status: 201, body: []byte(body)}.decode(t, 201, &sent)
 			require.Equal(t, []any{sent.Tokens, sent.FactLabels, sent.RequestID}, []any{kept.Tokens, kept.FactLabels, kept.RequestID}, name)
 		}
 
 		many := `{"facts":[` + strings.Repeat(`{"tokens":1000000000},`, 999) + `{"tokens":1000000000}]}`
 		var answer struct{ Recorded, Replayed int }
-		h.do(t, "POST", "/api/v1/agents/orch-scholar/usage", many).into(t, http.StatusCreated, &answer)
+		h.do(t, "POST", "/api/v1/agents/orch-scholar/usage", many).decode(t, http.StatusCreated, &answer)
 		require.Equal(t, 1000, answer.Recorded)
 		u, err := h.ledger.Usage(t.Context(), "orch-scholar")
 		require.NoError(t, err)
@@ -46,12 +46,12 @@ func TestUsageAtItsBounds(t *testing.T) {
 	})
 }
 
-// TestADayThatIsFull: the sums of many agents stay numbers that JSON readers and
+// TestUsageOfADayIsLimited: the sums of many agents stay numbers that JSON readers and
 // databases can hold.
-func TestADayThatIsFull(t *testing.T) {
+func TestUsageOfADayIsLimited(t *testing.T) {
 	t.Parallel()
 	most := `{"facts":[` + strings.Repeat(`{"tokens":1000000000000},`, 999) + `{"tokens":1000000000000}]}`
-	onEveryDatabase(t, func(t *testing.T, h *house) {
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
 		require.Equal(t, http.StatusCreated, h.do(t, "POST", "/api/v1/agents/orch-scholar/usage", most).status)
 		h.do(t, "POST", "/api/v1/agents/orch-scholar/usage", `{"tokens":1}`).problem(t, http.StatusUnprocessableEntity, errs.LimitReached)
 		u, err := h.ledger.Usage(t.Context(), "orch-scholar")
@@ -60,15 +60,15 @@ func TestADayThatIsFull(t *testing.T) {
 	})
 }
 
-// TestPagesMeetEveryReservationOnce walks the list by cursor and by Link, in every
+// TestReservationPagesAreComplete walks the list by cursor and by Link, in every
 // state.
-func TestPagesMeetEveryReservationOnce(t *testing.T) {
+func TestReservationPagesAreComplete(t *testing.T) {
 	t.Parallel()
 	type page struct {
 		Reservations []models.Reservation `json:"reservations"`
 		Next         string               `json:"next_cursor"`
 	}
-	onEveryDatabase(t, func(t *testing.T, h *house) {
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
 		const target = "/api/v1/agents/orch-social/reservations"
 		var made []string
 		states := map[models.ReservationState]int{}
@@ -92,7 +92,7 @@ func TestPagesMeetEveryReservationOnce(t *testing.T) {
 		var byCursor, byLink []string
 		for cursor := ""; ; {
 			var p page
-			h.do(t, "GET", target+"?limit=5"+cursor, "").into(t, http.StatusOK, &p)
+			h.do(t, "GET", target+"?limit=5"+cursor, "").decode(t, http.StatusOK, &p)
 			byCursor = append(byCursor, idsOf(p.Reservations)...)
 			if p.Next == "" {
 				break
@@ -102,7 +102,7 @@ func TestPagesMeetEveryReservationOnce(t *testing.T) {
 		for next := target + "?limit=7"; next != ""; {
 			var p page
 			got := h.do(t, "GET", next, "")
-			got.into(t, http.StatusOK, &p)
+			got.decode(t, http.StatusOK, &p)
 			byLink = append(byLink, idsOf(p.Reservations)...)
 			next, _, _ = strings.Cut(strings.TrimPrefix(got.header.Get("Link"), "<"), `>; rel="next"`)
 		}
@@ -112,7 +112,7 @@ func TestPagesMeetEveryReservationOnce(t *testing.T) {
 			var found []models.Reservation
 			for cursor := ""; ; {
 				var p page
-				h.do(t, "GET", target+"?limit=3&state="+string(state)+cursor, "").into(t, http.StatusOK, &p)
+				h.do(t, "GET", target+"?limit=3&state="+string(state)+cursor, "").decode(t, http.StatusOK, &p)
 				found = append(found, p.Reservations...)
 				if p.Next == "" {
 					break

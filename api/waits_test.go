@@ -14,17 +14,17 @@ import (
 	"comet/models"
 )
 
-// TestWaitsAreBounded: as many requests with one token wait for tasks as may.
-func TestWaitsAreBounded(t *testing.T) {
+// TestWaitersPerTokenAreLimited: as many requests with one token wait for tasks as may.
+func TestWaitersPerTokenAreLimited(t *testing.T) {
 	t.Parallel()
 	const tasks = "/api/v1/tasks"
 
-	streaming(t, "WhereTheyAreThereIsNoRoom", houseOptions{waits: 1}, func(t *testing.T, h *house) {
-		reader(t, h)
-		h.join(t, "reader", 4)
+	runStreamTest(t, "WhereTheyAreThereIsNoRoom", fixtureOptions{maxWaiters: 1}, func(t *testing.T, h *fixture) {
+		joinReader(t, h)
+		h.joinWorker(t, "reader", 4)
 		var task struct{ ID string }
-		h.do(t, "POST", tasks, `{"capabilities":["custom:read"]}`).into(t, http.StatusAccepted, &task)
-		_, err := h.work.Clarify(t.Context(), "reader", task.ID, orchestrator.Question{Text: "?"})
+		h.do(t, "POST", tasks, `{"capabilities":["custom:read"]}`).decode(t, http.StatusAccepted, &task)
+		_, err := h.orchestrator.Clarify(t.Context(), "reader", task.ID, orchestrator.Question{Text: "?"})
 		require.NoError(t, err)
 		at := tasks + "/" + task.ID
 
@@ -32,12 +32,12 @@ func TestWaitsAreBounded(t *testing.T) {
 		var waiter sync.WaitGroup
 		waiter.Go(func() {
 			for ctx.Err() == nil { // who asks below may be there first
-				_, _ = h.ask(ctx, "GET", at+"?wait=60", "")
+				_, _ = h.doContext(ctx, "GET", at+"?wait=60", "")
 			}
 		})
 		t.Cleanup(waiter.Wait)
 		t.Cleanup(cancel)
-		var refused reply
+		var refused response
 		require.Eventually(t, func() bool {
 			refused = h.do(t, "GET", at+"?wait=1", "")
 			return refused.status != http.StatusOK

@@ -31,7 +31,7 @@ func newHooks(s *store.Store, loopback bool) *webhooks.Webhooks {
 }
 
 // seedReceiver starts a server that answers with one status after the other.
-func (p *player) seedReceiver(name, statuses string) {
+func (p *transcriptPlayer) seedReceiver(name, statuses string) {
 	p.t.Helper()
 	answers := make([]int, 0, 1)
 	for status := range strings.SplitSeq(statuses, ",") {
@@ -49,31 +49,31 @@ func (p *player) seedReceiver(name, statuses string) {
 
 // seedDeliver does what the relay does, then lets the webhooks deliver until
 // nothing is due.
-func (p *player) seedDeliver() {
+func (p *transcriptPlayer) seedDeliver() {
 	p.t.Helper()
-	p.h.number(p.t)
+	p.h.numberEvents(p.t)
 	p.h.deliverDue(p.t)
 }
 
-// number gives the events that were committed their positions and deliveries.
-func (h *house) number(t testing.TB) {
+// numberEvents gives the events that were committed their positions and deliveries.
+func (h *fixture) numberEvents(t testing.TB) {
 	t.Helper()
 	require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
 		after, upTo, err := tx.NumberAtMost(1000)
 		if err != nil || after == upTo {
 			return err
 		}
-		return h.hooks.Numbered(tx, after, upTo)
+		return h.webhooks.Numbered(tx, after, upTo)
 	}))
 }
 
 // deliverDue delivers until nothing is due. The house's own webhooks are not
 // started, so that nothing is sent at another time.
-func (h *house) deliverDue(t testing.TB) {
+func (h *fixture) deliverDue(t testing.TB) {
 	t.Helper()
 	hooks := newHooks(h.db.Store, h.loopback)
 	require.NoError(t, hooks.Start(t.Context()))
-	for late := time.After(30 * time.Second); h.due(t); {
+	for late := time.After(30 * time.Second); h.dueDeliveries(t); {
 		select {
 		case <-time.After(5 * time.Millisecond):
 		case <-late:
@@ -83,13 +83,13 @@ func (h *house) deliverDue(t testing.TB) {
 	require.NoError(t, hooks.Stop(t.Context()))
 }
 
-// due reports whether an enabled webhook has something to deliver now.
-func (h *house) due(t testing.TB) bool {
+// dueDeliveries reports whether an enabled webhook has something to deliver now.
+func (h *fixture) dueDeliveries(t testing.TB) bool {
 	t.Helper()
-	hooks, err := h.hooks.List(t.Context(), models.System(), "", 100)
+	hooks, err := h.webhooks.List(t.Context(), models.System(), "", 100)
 	require.NoError(t, err)
 	for _, hook := range hooks {
-		pending, err := h.hooks.Deliveries(t.Context(), models.System(), hook.ID, models.DeliveryQuery{State: models.DeliveryPending, Limit: 1000})
+		pending, err := h.webhooks.Deliveries(t.Context(), models.System(), hook.ID, models.DeliveryQuery{State: models.DeliveryPending, Limit: 1000})
 		require.NoError(t, err)
 		for _, d := range pending {
 			if hook.Enabled && d.NextAttemptAt != nil && !d.NextAttemptAt.After(h.db.Clock.Now()) {

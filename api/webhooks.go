@@ -42,12 +42,12 @@ func (s *Server) createWebhook(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	once, err := s.once(r, body, s.renderWebhook(http.StatusCreated))
+	once, err := s.readIdempotencyKey(r, body, s.renderWebhook(http.StatusCreated))
 	if err != nil {
 		return err
 	}
 	created, err := s.webhooks.Create(r.Context(), caller(r), d, once)
-	if err != nil || s.replayed(w, once) {
+	if err != nil || s.writeReplay(w, once) {
 		return err
 	}
 	return s.writeWebhook(w, r, http.StatusCreated, created)
@@ -102,7 +102,7 @@ func (s *Server) listWebhooks(w http.ResponseWriter, r *http.Request) error {
 	var page webhookList
 	if len(hooks) > limit {
 		hooks = hooks[:limit]
-		page.NextCursor = opaque(hooks[limit-1].ID)
+		page.NextCursor = encodeCursor(hooks[limit-1].ID)
 		w.Header().Set("Link", links(r, page.NextCursor))
 	}
 	page.Webhooks = make([]webhookView, len(hooks))
@@ -161,7 +161,7 @@ func (s *Server) updateWebhook(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := refuseIfMatch(r); err != nil {
+	if err := rejectIfMatch(r); err != nil {
 		return err
 	}
 	var p models.WebhookPatch
@@ -191,10 +191,10 @@ func (s *Server) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := refuseIfMatch(r); err != nil {
+	if err := rejectIfMatch(r); err != nil {
 		return err
 	}
-	if err := refuseBody(r); err != nil {
+	if err := rejectBody(r); err != nil {
 		return err
 	}
 	if err := s.webhooks.Delete(r.Context(), caller(r), id); err != nil {
@@ -206,9 +206,9 @@ func (s *Server) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
 
 func webhookURL(id string) string { return webhooksPath + "/" + id }
 
-// refuseIfMatch answers a request that makes its change depend on a version, which a
+// rejectIfMatch answers a request that makes its change depend on a version, which a
 // webhook has not: it would be made regardless.
-func refuseIfMatch(r *http.Request) error {
+func rejectIfMatch(r *http.Request) error {
 	if r.Header.Get("If-Match") == "" {
 		return nil
 	}
@@ -316,7 +316,7 @@ func (s *Server) rotateWebhookSecret(w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return err
 	}
-	once, err := s.once(r, body, s.renderWebhook(http.StatusOK))
+	once, err := s.readIdempotencyKey(r, body, s.renderWebhook(http.StatusOK))
 	if err != nil {
 		return err
 	}
@@ -325,7 +325,7 @@ func (s *Server) rotateWebhookSecret(w http.ResponseWriter, r *http.Request) err
 		return err
 	}
 	rotated, err := s.webhooks.Rotate(r.Context(), caller(r), id, secret, grace, once)
-	if err != nil || s.replayed(w, once) {
+	if err != nil || s.writeReplay(w, once) {
 		return err
 	}
 	return s.writeWebhook(w, r, http.StatusOK, rotated)

@@ -19,35 +19,35 @@ import (
 
 // startWork runs what a house's tasks need: the relay that numbers events, the
 // orchestrator, and the timers.
-func (h *house) startWork(t testing.TB, s *store.Store, feed *events.Feed) {
+func (h *fixture) startWork(t testing.TB, s *store.Store, feed *events.Feed) {
 	t.Helper()
-	relay := events.NewRelay(s, feed, &events.Options{Poll: 20 * time.Millisecond, OnNumbered: h.hooks.Numbered, PerEvent: h.hooks.PerEvent})
+	relay := events.NewRelay(s, feed, &events.Options{Poll: 20 * time.Millisecond, OnNumbered: h.webhooks.Numbered, PerEvent: h.webhooks.PerEvent})
 	timers := jobs.New(s, &jobs.Options{Poll: 20 * time.Millisecond})
-	h.work.RegisterJobs(timers)
-	for _, service := range []lifecycle.Service{relay, h.work, timers} {
+	h.orchestrator.RegisterJobs(timers)
+	for _, service := range []lifecycle.Service{relay, h.orchestrator, timers} {
 		require.NoError(t, service.Start(t.Context()))
 		t.Cleanup(func() { require.NoError(t, service.Stop(context.Background())) })
 	}
-	require.Eventually(t, func() bool { return h.work.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return h.orchestrator.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
 }
 
-// join has an agent come to work.
-func (h *house) join(t testing.TB, id string, places int) {
+// joinWorker has an agent come to work.
+func (h *fixture) joinWorker(t testing.TB, id string, places int) {
 	t.Helper()
-	_, err := h.work.Join(t.Context(), id, orchestrator.JoinRequest{Protocol: "envelope", Transport: "websocket", Concurrency: places})
+	_, err := h.orchestrator.Join(t.Context(), id, orchestrator.JoinRequest{Protocol: "envelope", Transport: "websocket", Concurrency: places})
 	require.NoError(t, err)
 }
 
 // worker has an agent come that does all it is given, until the test ends.
-func (h *house) worker(t testing.TB, id, output string) {
+func (h *fixture) worker(t testing.TB, id, output string) {
 	t.Helper()
-	h.join(t, id, 10)
-	news, stop := h.work.Inbox(id)
+	h.joinWorker(t, id, 10)
+	news, stop := h.orchestrator.Inbox(id)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var busy sync.WaitGroup
 	busy.Go(func() {
 		for {
-			h.serve(ctx, id, output)
+			h.completeTask(ctx, id, output)
 			select {
 			case <-news:
 			case <-ctx.Done():
@@ -62,31 +62,31 @@ func (h *house) worker(t testing.TB, id, output string) {
 	})
 }
 
-// serve does what is in an agent's inbox. What fails shows in the task.
-func (h *house) serve(ctx context.Context, id, output string) {
-	messages, err := h.work.Messages(ctx, id, 100)
+// completeTask does what is in an agent's inbox. What fails shows in the task.
+func (h *fixture) completeTask(ctx context.Context, id, output string) {
+	messages, err := h.orchestrator.Messages(ctx, id, 100)
 	if err != nil {
 		return
 	}
 	for _, m := range messages {
-		_, _ = h.work.Acknowledge(ctx, id, []string{m.ID})
+		_, _ = h.orchestrator.Acknowledge(ctx, id, []string{m.ID})
 		if m.Kind == models.MessageAssign {
-			_, _ = h.work.Complete(ctx, id, m.TaskID, orchestrator.Result{Output: []byte(output), ExitCode: new(0)})
+			_, _ = h.orchestrator.Complete(ctx, id, m.TaskID, orchestrator.Result{Output: []byte(output), ExitCode: new(0)})
 		}
 	}
 }
 
 // seedWork does what agents do; it reports whether it knows the command.
-func (p *player) seedWork(command string, words []string) bool {
+func (p *transcriptPlayer) seedWork(command string, words []string) bool {
 	p.t.Helper()
-	ctx, work := p.t.Context(), p.h.work
+	ctx, work := p.t.Context(), p.h.orchestrator
 	text := func(from int) string { return strings.Join(words[min(from, len(words)):], " ") }
 	var err error
 	switch n := len(words); {
 	case command == "worker" && n >= 1:
 		p.h.worker(p.t, words[0], text(1))
 	case command == "join" && n == 2:
-		p.h.join(p.t, words[0], p.number(words[1]))
+		p.h.joinWorker(p.t, words[0], p.number(words[1]))
 	case command == "number" && n == 1: // as PROTOCOL_V5 needs it
 		_, err = work.AgentNumber(ctx, words[0])
 	case command == "accept" && n == 2:
@@ -100,7 +100,7 @@ func (p *player) seedWork(command string, words []string) bool {
 	case command == "ask" && n >= 3:
 		_, err = work.Clarify(ctx, words[0], words[1], orchestrator.Question{Text: text(2), Options: []string{"yes", "no"}})
 	case command == "ended" && n == 1:
-		p.h.ended(p.t, words[0])
+		p.h.waitForEnd(p.t, words[0])
 	default:
 		return false
 	}
@@ -108,10 +108,10 @@ func (p *player) seedWork(command string, words []string) bool {
 	return true
 }
 
-// ended waits for the end of a task.
-func (h *house) ended(t testing.TB, id string) models.Task {
+// waitForEnd waits for the end of a task.
+func (h *fixture) waitForEnd(t testing.TB, id string) models.Task {
 	t.Helper()
-	task, err := h.work.Wait(t.Context(), "", id, time.Minute)
+	task, err := h.orchestrator.Wait(t.Context(), "", id, time.Minute)
 	require.NoError(t, err)
 	require.True(t, task.State.Ended(), "%s is %s", id, task.State)
 	return task

@@ -95,7 +95,7 @@ func (s *Server) listWorkers(w http.ResponseWriter, r *http.Request) error {
 	var page workerList
 	if len(workers) > limit {
 		workers = workers[:limit]
-		page.NextCursor = opaque(workers[limit-1].AgentID)
+		page.NextCursor = encodeCursor(workers[limit-1].AgentID)
 		w.Header().Set("Link", links(r, page.NextCursor))
 	}
 	page.Workers, err = s.newWorkerViews(r.Context(), workers)
@@ -125,7 +125,7 @@ func (s *Server) getWorker(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	worker, err := s.work.Worker(r.Context(), id)
+	worker, err := s.orchestrator.Worker(r.Context(), id)
 	if err != nil {
 		return err
 	}
@@ -156,12 +156,12 @@ func (q *query) workerNumber(name string) int64 {
 // may not be.
 func (s *Server) workersPage(ctx context.Context, number int64, after string, limit int) ([]models.Worker, error) {
 	if number == 0 {
-		return s.work.Workers(ctx, after, limit)
+		return s.orchestrator.Workers(ctx, after, limit)
 	}
-	id, err := s.work.AgentByNumber(ctx, number)
+	id, err := s.orchestrator.AgentByNumber(ctx, number)
 	if err == nil && id > after {
 		var w models.Worker
-		if w, err = s.work.Worker(ctx, id); err == nil {
+		if w, err = s.orchestrator.Worker(ctx, id); err == nil {
 			return []models.Worker{w}, nil
 		}
 	}
@@ -177,7 +177,7 @@ func (s *Server) newWorkerViews(ctx context.Context, workers []models.Worker) ([
 	for i, w := range workers {
 		ids[i] = w.AgentID
 	}
-	numbers, err := s.work.AgentNumbers(ctx, ids)
+	numbers, err := s.orchestrator.AgentNumbers(ctx, ids)
 	views := make([]workerView, len(workers))
 	for i, w := range workers {
 		views[i] = s.newWorkerView(w, numbers[w.AgentID])

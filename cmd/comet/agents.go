@@ -171,7 +171,7 @@ func (s *session) draw(n client.HierarchyNode, branch, indent string) {
 	if !n.IsActive {
 		state = ", inactive"
 	}
-	say(s.out.w, "%s%s (%s%s)%s", branch, n.ID, fmt.Sprintf("L%d, %dHz", n.Level, n.FrequencyHz), state, usedToday(n.Usage))
+	printLine(s.out.w, "%s%s (%s%s)%s", branch, n.ID, fmt.Sprintf("L%d, %dHz", n.Level, n.FrequencyHz), state, usedToday(n.Usage))
 	for i, child := range n.Children {
 		if i == len(n.Children)-1 {
 			s.draw(child, indent+"└── ", indent+"    ")
@@ -223,14 +223,14 @@ func newImportCommand() *cobra.Command {
 		Use:   "import FILE",
 		Short: "Create and change agents from a roster",
 		Long: `Create the agents of a roster that do not exist and change those that do: all of
-them, or none where anything is wrong. Agents the roster does not list stay as they
+them, or none if there is a mistake. Agents that the roster does not list stay as they
 are. FILE is YAML or JSON; - reads standard input.`,
 		Example: `  comet import examples/roster.yaml --dry-run
   comet export | comet import --server http://other:8080 -`,
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "change nothing; say what would change and list every mistake with its line")
 	cmd.Flags().StringVar(&format, "format", "", "`format` of the file, yaml or json; by its name or content if not given")
-	cmd.Flags().StringVar(&key, "idempotency-key", "", "`key` that makes a repeated request answer as the first one did")
+	cmd.Flags().StringVar(&key, "idempotency-key", "", "a `key`; a request that is repeated with it gets the response of the first")
 	flags := addClientFlags(cmd)
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
 		data, err := readInput(s.in, args[0])
@@ -245,8 +245,8 @@ are. FILE is YAML or JSON; - reads standard input.`,
 		if name == "-" {
 			name = "standard input"
 		}
-		params := client.ImportRosterParams{DryRun: given(cmd, "dry-run", dryRun), IdempotencyKey: given(cmd, "idempotency-key", key)}
-		body, err := s.answer(s.api.ImportRosterWithBody(ctx, &params, mediaType, bytes.NewReader(data)))
+		params := client.ImportRosterParams{DryRun: flagValue(cmd, "dry-run", dryRun), IdempotencyKey: flagValue(cmd, "idempotency-key", key)}
+		body, err := s.readResponse(s.api.ImportRosterWithBody(ctx, &params, mediaType, bytes.NewReader(data)))
 		if refused := (*apiError)(nil); errors.As(err, &refused) {
 			refused.file = name
 		}
@@ -257,8 +257,8 @@ are. FILE is YAML or JSON; - reads standard input.`,
 	})
 }
 
-// rosterType is the media type of a roster: as it was said, else by the name,
-// else by the first character.
+// rosterType is the media type of a roster: by --format, by the file name, or by the first
+// character.
 func rosterType(format, path string, data []byte) (string, error) {
 	if format == "" {
 		switch strings.ToLower(filepath.Ext(path)) {
@@ -289,11 +289,11 @@ func showReport(s *session, file string, body []byte) error {
 		return err
 	}
 	for _, w := range r.Warnings {
-		reportFields(s.notes, []client.FieldError{{Detail: "warning: " + w.Detail, Line: w.Line}}, file)
+		reportFields(s.messages, []client.FieldError{{Detail: "warning: " + w.Detail, Line: w.Line}}, file)
 	}
 	err := s.out.show(body, func() error {
 		if !r.Valid {
-			return nil // the mistakes say more than a plan that cannot be
+			return nil // the mistakes are printed instead
 		}
 		if r.DryRun {
 			rows := make([][]string, len(r.Changes))
@@ -310,7 +310,7 @@ func showReport(s *session, file string, body []byte) error {
 		if r.DryRun {
 			verb = "dry run of"
 		}
-		say(s.out.w, "%s %s: %s created, %s updated, %s unchanged", verb, count(r.Agents, "agent", "agents"),
+		printLine(s.out.w, "%s %s: %s created, %s updated, %s unchanged", verb, count(r.Agents, "agent", "agents"),
 			optional(&r.Created), optional(&r.Updated), optional(&r.Unchanged))
 		return nil
 	})
@@ -325,10 +325,10 @@ func newExportCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "export",
 		Short:   "Print every agent as a roster",
-		Long:    `Print every agent, or those below --root, as a roster that "comet import" takes back.`,
+		Long:    `Print every agent, or those below --root, as a roster that "comet import" accepts.`,
 		Example: `  comet export > roster.yaml`,
 	}
-	cmd.Flags().StringVar(&format, "format", "", "`format` of the roster, yaml or json (default: as -o says, else yaml)")
+	cmd.Flags().StringVar(&format, "format", "", "`format` of the roster, yaml or json (default: that of -o, else yaml)")
 	cmd.Flags().StringVar(&root, "root", "", "only this `agent` and those below it")
 	flags := addClientFlags(cmd)
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, _ []string) error {
@@ -341,8 +341,8 @@ func newExportCommand() *cobra.Command {
 		if format != formatYAML && format != formatJSON {
 			return usagef("--format must be yaml or json, not %q", format)
 		}
-		body, err := s.answer(s.api.ExportRoster(ctx, &client.ExportRosterParams{
-			Root: given(cmd, "root", root), Format: new(client.ExportRosterParamsFormat(format)),
+		body, err := s.readResponse(s.api.ExportRoster(ctx, &client.ExportRosterParams{
+			Root: flagValue(cmd, "root", root), Format: new(client.ExportRosterParamsFormat(format)),
 		}))
 		if err != nil {
 			return err

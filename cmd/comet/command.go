@@ -142,7 +142,7 @@ func (c *call) send(ctx context.Context, request string) ([]byte, error) {
 }
 
 func (c *call) do(req *http.Request) ([]byte, error) {
-	body, err := c.answer(c.api.Client.Do(req))
+	body, err := c.readResponse(c.api.Client.Do(req))
 	if err != nil {
 		return nil, c.nameParams(err)
 	}
@@ -395,7 +395,7 @@ func (c *call) limit() (int, error) {
 // printResponse prints the body of a response in the format of -o.
 func (c *call) printResponse(body []byte) error {
 	if len(body) == 0 {
-		return c.printMessage(c.notes, map[string]any{})
+		return c.printMessage(c.messages, map[string]any{})
 	}
 	return c.out.show(body, func() error {
 		if c.show != nil {

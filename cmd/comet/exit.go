@@ -15,7 +15,7 @@ import (
 	"comet/openapi/client"
 )
 
-// The exit codes; rootExitCodes and docs/cli.md tell what they mean.
+// The exit codes; rootExitCodes and docs/cli.md describe them.
 const (
 	exitOK          = 0
 	exitFailure     = 1
@@ -27,14 +27,14 @@ const (
 	exitUnavailable = 7
 )
 
-// usageError is a command line or a client configuration that makes no sense.
+// usageError is an error in a command line or a client configuration.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// unreachableError is a server that did not answer.
+// unreachableError means that the server did not respond.
 type unreachableError struct {
 	server string
 	cause  error
@@ -46,7 +46,7 @@ func (e *unreachableError) Error() string {
 
 func (e *unreachableError) Unwrap() error { return e.cause }
 
-// invalidError is a document that a dry run found mistakes in.
+// invalidError is a document in which a dry run found mistakes.
 type invalidError struct {
 	file       string
 	violations []client.FieldError
@@ -56,14 +56,14 @@ func (e *invalidError) Error() string {
 	return fmt.Sprintf("%s has %s", e.file, count(len(e.violations), "mistake", "mistakes"))
 }
 
-// apiError is an answer that says no.
+// apiError is an error response.
 type apiError struct {
 	status     int
 	problem    client.Problem
 	retryAfter string
-	// body is the answer as it came.
+	// body is the response as it was received.
 	body []byte
-	// file is the document that was sent, "" where there was none.
+	// file is the document that was sent, "" for none.
 	file string
 }
 
@@ -75,8 +75,8 @@ func (e *apiError) Error() string {
 	return text
 }
 
-// newAPIError reads an answer with a status of 400 or more. What is not a
-// problem document comes from something in between.
+// newAPIError reads a response with a status of 400 or more. A response without a problem
+// document comes from a proxy.
 func newAPIError(resp *http.Response, body []byte) *apiError {
 	e := &apiError{status: resp.StatusCode, retryAfter: resp.Header.Get("Retry-After"), body: body}
 	isProblem := strings.HasPrefix(resp.Header.Get("Content-Type"), "application/problem+json")
@@ -136,7 +136,7 @@ func exitCodeOf(status int) int {
 	return exitFailure
 }
 
-// report tells a person what went wrong and returns the exit code.
+// report prints an error for a person and returns the exit code.
 func report(w io.Writer, err error) int {
 	var (
 		api         *apiError
@@ -149,54 +149,54 @@ func report(w io.Writer, err error) int {
 	switch {
 	case err == nil:
 	case errors.As(err, &cfg):
-		say(w, "comet: the configuration is not valid")
+		printLine(w, "comet: the configuration is invalid")
 		for _, p := range cfg.Problems {
-			say(w, "  %s", p)
+			printLine(w, "  %s", p)
 		}
 	case errors.As(err, &api):
 		reportProblem(w, api)
 	case errors.As(err, &invalid):
-		say(w, "comet: %s", invalid.Error())
+		printLine(w, "comet: %s", invalid.Error())
 		reportFields(w, invalid.violations, invalid.file)
 	case errors.As(err, &usage):
-		say(w, "comet: %s", usage.Error())
-		if file := (*fs.PathError)(nil); !errors.As(err, &file) { // the help knows nothing of files
-			say(w, `Run the command with --help for its usage.`)
+		printLine(w, "comet: %s", usage.Error())
+		if file := (*fs.PathError)(nil); !errors.As(err, &file) { // the help does not help with files
+			printLine(w, `Run the command with --help for its usage.`)
 		}
 	case errors.As(err, &unreachable):
-		say(w, "comet: %s", unreachable.Error())
-		say(w, `  Is it running? "comet serve" starts one here; --server, COMET_SERVER or the client configuration names another.`)
+		printLine(w, "comet: %s", unreachable.Error())
+		printLine(w, `  Is it running? "comet serve" starts one here; --server, COMET_SERVER or the client configuration names another.`)
 	case errors.Is(err, context.Canceled):
-		say(w, "comet: interrupted")
+		printLine(w, "comet: interrupted")
 	case errors.As(err, &mistake) && exitCode(err) != exitFailure: // in what a command on this machine was given
-		say(w, "comet: %s", mistake.Detail)
+		printLine(w, "comet: %s", mistake.Detail)
 	default:
-		say(w, "comet: %s", err.Error())
+		printLine(w, "comet: %s", err.Error())
 	}
 	return exitCode(err)
 }
 
 func reportProblem(w io.Writer, e *apiError) {
-	say(w, "comet: %s", e.Error())
+	printLine(w, "comet: %s", e.Error())
 	if fields := e.problem.Errors; fields != nil {
-		// A lone field often only repeats the detail.
+		// A single field often repeats the detail.
 		lone := len(*fields) == 1 && (*fields)[0].Line == nil && e.problem.Detail != nil && (*fields)[0].Detail == *e.problem.Detail
 		if !lone {
 			reportFields(w, *fields, e.file)
 		}
 	}
 	if e.retryAfter != "" {
-		say(w, "  Try again in %s s.", e.retryAfter)
+		printLine(w, "  Try again in %s s.", e.retryAfter)
 	}
 	if e.status == http.StatusUnauthorized {
-		say(w, "  Give a token with --token, COMET_TOKEN or the client configuration (comet --help).")
+		printLine(w, "  Give a token with --token, COMET_TOKEN or the client configuration (comet --help).")
 	}
 	if id := e.problem.RequestID; id != nil && e.status >= http.StatusInternalServerError {
-		say(w, "  The request id is %s.", *id)
+		printLine(w, "  The request id is %s.", *id)
 	}
 }
 
-// reportFields lists each bad part: of a file as file:line, else by its place.
+// reportFields lists the invalid values: of a file as file:line, otherwise by their place.
 func reportFields(w io.Writer, fields []client.FieldError, file string) {
 	for _, f := range fields {
 		place := ""
@@ -214,12 +214,12 @@ func reportFields(w io.Writer, fields []client.FieldError, file string) {
 		if strings.HasPrefix(f.Detail, strings.TrimSuffix(place, ": ")+" ") {
 			place = "" // the detail names it
 		}
-		say(w, "  %s%s", place, f.Detail)
+		printLine(w, "  %s%s", place, f.Detail)
 	}
 }
 
-// say writes a line; text from elsewhere cannot move the cursor with it.
-func say(w io.Writer, format string, args ...any) {
+// printLine prints a line; control characters in text arguments are escaped.
+func printLine(w io.Writer, format string, args ...any) {
 	for i, a := range args {
 		if s, ok := a.(string); ok {
 			args[i] = printable(s)

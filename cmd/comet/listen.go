@@ -18,15 +18,14 @@ import (
 	"comet/webhooks/signature"
 )
 
-// How long the listener tries to take its webhook back when it ends; the server
-// may be restarting.
+// How long the listener tries to remove its webhook when it ends; the server may be restarting.
 const (
 	removeTimeout = 10 * time.Second
 	removeAttempt = 3 * time.Second
 	removePause   = 300 * time.Millisecond
 )
 
-// listenFlags are what a listener can be told.
+// listenFlags are the flags of "comet webhooks listen".
 type listenFlags struct {
 	events                 []string
 	agent, listen, forward string
@@ -37,10 +36,10 @@ func newListenCommand(flags *clientFlags) *cobra.Command {
 	var f listenFlags
 	cmd := &cobra.Command{
 		Use:   "listen",
-		Short: "Receive events on this machine, show them, and pass them on",
+		Short: "Receive events on this machine, print and forward them",
 		Long: `Receive events on this machine: listen on a port, register a webhook for it, verify
-every signature and print what comes, one JSON document a line with -o json. With
---forward each request is passed on as it came and answered as that server answers.
+every signature and print the events, one JSON document per line with -o json. With
+--forward each request is forwarded unchanged and gets the response of that server.
 The webhook is removed when the command ends.
 
 The server must be able, and allowed, to connect to this machine. By default it
@@ -51,11 +50,11 @@ connects to no loopback address; for development start it with
   comet webhooks listen --forward http://127.0.0.1:3000/webhook`,
 	}
 	fs := cmd.Flags()
-	fs.StringSliceVar(&f.events, "events", nil, "the `events` to hear of, may be repeated or a list with commas (default: all)")
+	fs.StringSliceVar(&f.events, "events", nil, "the `events` to receive, may be repeated or a list with commas (default: all)")
 	fs.StringVar(&f.agent, "agent", "", "only events of this `agent`")
-	fs.BoolVar(&f.subtree, "subtree", false, "of the agents below --agent too")
+	fs.BoolVar(&f.subtree, "subtree", false, "also events of the agents below --agent")
 	fs.StringVar(&f.listen, "listen", "127.0.0.1:0", "`address` to listen on; port 0 picks a free one")
-	fs.StringVar(&f.forward, "forward", "", "`URL` to pass every request on to")
+	fs.StringVar(&f.forward, "forward", "", "`URL` to forward every request to")
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, _ []string) error {
 		return s.listen(ctx, cmd, f)
 	})
@@ -78,8 +77,8 @@ func (s *session) listen(ctx context.Context, cmd *cobra.Command, f listenFlags)
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP) // the terminal was closed
 	defer stop()
-	signal.Ignore(syscall.SIGPIPE) // so that a reader who is gone ends this in good order
-	r := newReceiver(verifier, forward, newPrinter(s.out, s.notes))
+	signal.Ignore(syscall.SIGPIPE) // a closed pipe ends the command in good order
+	r := newReceiver(verifier, forward, newPrinter(s.out, s.messages))
 	server := &http.Server{Handler: r, ReadHeaderTimeout: removeTimeout, ReadTimeout: forwardTimeout}
 	go func() { r.fail(server.Serve(socket)) }()
 	defer func() { _ = server.Close() }()
@@ -89,11 +88,11 @@ func (s *session) listen(ctx context.Context, cmd *cobra.Command, f listenFlags)
 		return err
 	}
 	defer func() { err = errors.Join(err, s.unregister(ctx, hook.ID, removeTimeout)) }()
-	if err := s.tryOut(ctx, hook); err != nil && ctx.Err() == nil {
+	if err := s.testDelivery(ctx, hook); err != nil && ctx.Err() == nil {
 		return err
 	}
-	if r.begin(); ctx.Err() == nil {
-		say(s.notes, "listening on %s as webhook %s; Ctrl-C removes it", hook.URL, hook.ID)
+	if r.start(); ctx.Err() == nil {
+		printLine(s.messages, "listening on %s as webhook %s; Ctrl-C removes it", hook.URL, hook.ID)
 	}
 	select {
 	case <-ctx.Done():
@@ -106,8 +105,8 @@ func (s *session) listen(ctx context.Context, cmd *cobra.Command, f listenFlags)
 	}
 }
 
-// addressOf is the URL under which the server finds the listener. One that listens
-// on every address is named by the address this machine has towards the server.
+// addressOf is the URL under which the server reaches the listener. A listener on all addresses
+// has the address that this machine uses towards the server.
 func (s *session) addressOf(ctx context.Context, listening net.Addr) string {
 	addr := listening.(*net.TCPAddr).AddrPort()
 	host := addr.Addr().Unmap()
@@ -125,7 +124,7 @@ func (s *session) localAddress(ctx context.Context) netip.Addr {
 	}
 	port := server.Port()
 	if port == "" {
-		port = "443" // any will do: nothing is sent
+		port = "443" // any port: nothing is sent
 	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", net.JoinHostPort(server.Hostname(), port))
 	if err != nil {
@@ -135,8 +134,8 @@ func (s *session) localAddress(ctx context.Context) netip.Addr {
 	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
 }
 
-// register makes the webhook. It is not interrupted: whoever gives up in between
-// does not know what to remove.
+// register creates the webhook. It is not interrupted, because the id would be unknown and the
+// webhook could not be removed.
 func (s *session) register(ctx context.Context, cmd *cobra.Command, f listenFlags, address, secret string) (client.WebhookIssued, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -144,7 +143,7 @@ func (s *session) register(ctx context.Context, cmd *cobra.Command, f listenFlag
 	}
 	draft := client.WebhookDraft{
 		URL: address, Secret: &secret, Description: new("comet webhooks listen on " + host),
-		AgentID: given(cmd, "agent", f.agent), Subtree: given(cmd, "subtree", f.subtree), Ordering: new(client.DeliveryOrderingAgent),
+		AgentID: flagValue(cmd, "agent", f.agent), Subtree: flagValue(cmd, "subtree", f.subtree), Ordering: new(client.DeliveryOrderingAgent),
 		Events: everyEvent(),
 	}
 	if cmd.Flags().Changed("events") {
@@ -155,7 +154,7 @@ func (s *session) register(ctx context.Context, cmd *cobra.Command, f listenFlag
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()
-	body, err := s.answer(s.api.CreateWebhook(ctx, nil, draft))
+	body, err := s.readResponse(s.api.CreateWebhook(ctx, nil, draft))
 	var refused *apiError
 	if errors.As(err, &refused) && refused.problem.Code == "address-refused" {
 		s.explain(address)
@@ -167,7 +166,7 @@ func (s *session) register(ctx context.Context, cmd *cobra.Command, f listenFlag
 	return hook, err
 }
 
-// everyEvent is what a webhook can hear of.
+// everyEvent is the list of all events of webhooks.
 func everyEvent() []client.WebhookDraftEvents {
 	return []client.WebhookDraftEvents{
 		client.WebhookDraftEventsAgentCreated, client.WebhookDraftEventsAgentUpdated, client.WebhookDraftEventsAgentDeactivated,
@@ -175,9 +174,9 @@ func everyEvent() []client.WebhookDraftEvents {
 	}
 }
 
-// tryOut has the server send a test, to learn whether it reaches the listener.
-func (s *session) tryOut(ctx context.Context, hook client.WebhookIssued) error {
-	body, err := s.answer(s.api.TestWebhook(ctx, hook.ID))
+// testDelivery makes the server send a test event, to find out whether it reaches the listener.
+func (s *session) testDelivery(ctx context.Context, hook client.WebhookIssued) error {
+	body, err := s.readResponse(s.api.TestWebhook(ctx, hook.ID))
 	if err != nil {
 		return err
 	}
@@ -194,23 +193,23 @@ func (s *session) tryOut(ctx context.Context, hook client.WebhookIssued) error {
 
 const allowLoopback = `COMET_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8,::1/128 comet serve`
 
-// explain tells what it takes for the server to reach the listener.
+// explain prints how the server can be allowed to reach the listener.
 func (s *session) explain(address string) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return
 	}
 	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && ip.IsLoopback() {
-		say(s.notes, "The server at %s must run on this machine and be allowed to connect to it. Start it with", s.server)
-		say(s.notes, "  %s", allowLoopback)
+		printLine(s.messages, "The server at %s must run on this machine and be allowed to connect to it. Start it with", s.server)
+		printLine(s.messages, "  %s", allowLoopback)
 		return
 	}
-	say(s.notes, "The server at %s must reach %s, and its webhooks.allow_networks must contain that address", s.server, address)
-	say(s.notes, "where it is a private one. --listen chooses another.")
+	printLine(s.messages, "The server at %s must reach %s, and its webhooks.allow_networks must contain that address", s.server, address)
+	printLine(s.messages, "if it is a private one. --listen sets another.")
 }
 
-// unregister removes the webhook, if need be after the server has come back within
-// the timeout, and says how to do it by hand where that fails.
+// unregister removes the webhook; it retries until the timeout while the server is down, and
+// prints the command to remove it if that fails.
 func (s *session) unregister(ctx context.Context, id string, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
@@ -218,7 +217,7 @@ func (s *session) unregister(ctx context.Context, id string, timeout time.Durati
 		err := s.removeOnce(ctx, id)
 		switch code := exitCode(err); {
 		case err == nil || code == exitNotFound:
-			say(s.notes, "removed webhook %s", id)
+			printLine(s.messages, "removed webhook %s", id)
 			return nil
 		case code == exitUnavailable || code == exitFailure: // the server may come back
 			select {
@@ -227,8 +226,8 @@ func (s *session) unregister(ctx context.Context, id string, timeout time.Durati
 			case <-ctx.Done():
 			}
 		}
-		say(s.notes, "Webhook %s is still there. Remove it with", id)
-		say(s.notes, "  comet webhooks delete %s --server %s", id, s.server)
+		printLine(s.messages, "The webhook %s still exists. Remove it with", id)
+		printLine(s.messages, "  comet webhooks delete %s --server %s", id, s.server)
 		return err
 	}
 }
@@ -236,6 +235,6 @@ func (s *session) unregister(ctx context.Context, id string, timeout time.Durati
 func (s *session) removeOnce(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, removeAttempt)
 	defer cancel()
-	_, err := s.answer(s.api.DeleteWebhook(ctx, id))
+	_, err := s.readResponse(s.api.DeleteWebhook(ctx, id))
 	return err
 }

@@ -37,14 +37,14 @@ func removing(t *testing.T, timeout time.Duration, statuses ...int) (string, err
 	api, err := client.NewClient(server.URL)
 	require.NoError(t, err)
 	var notes bytes.Buffer
-	err = (&session{api: api, server: server.URL, notes: &notes}).unregister(t.Context(), "w1", timeout)
+	err = (&session{api: api, server: server.URL, messages: &notes}).unregister(t.Context(), "w1", timeout)
 	return strings.ReplaceAll(notes.String(), server.URL, "SERVER"), err
 }
 
 func TestListenerRemovesItsWebhook(t *testing.T) {
 	t.Parallel()
 	const removed = "removed webhook w1\n"
-	const byHand = "Webhook w1 is still there. Remove it with\n  comet webhooks delete w1 --server SERVER\n"
+	const byHand = "The webhook w1 still exists. Remove it with\n  comet webhooks delete w1 --server SERVER\n"
 	for name, c := range map[string]struct {
 		statuses []int
 		timeout  time.Duration

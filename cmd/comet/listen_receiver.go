@@ -23,16 +23,15 @@ import (
 const (
 	// maxEvent is the largest request a listener reads, in bytes.
 	maxEvent = 1 << 20
-	// maxForwarded is how much of a forwarded request's answer is passed back.
+	// maxForwarded is how much of a forwarded request's response is returned.
 	maxForwarded = 64 << 10
-	// forwardTimeout is how long the other server may take; comet itself does not
-	// wait for longer.
+	// forwardTimeout limits the forwarded request; comet itself does not wait longer.
 	forwardTimeout = 15 * time.Second
-	// maxSeen is how many events a listener remembers to tell repetitions by.
+	// maxSeen is how many events the listener remembers to recognise redeliveries.
 	maxSeen = 100_000
 )
 
-// received is one event as it came.
+// received is an event as it was received.
 type received struct {
 	ID        string          `json:"id"` // the webhook-id header
 	Type      string          `json:"type"`
@@ -41,7 +40,7 @@ type received struct {
 	Forwarded *forwarded      `json:"forwarded,omitempty"`
 }
 
-// forwarded is what became of passing an event on.
+// forwarded is the result of forwarding an event.
 type forwarded struct {
 	Status     int    `json:"status,omitempty"`
 	DurationMS int64  `json:"duration_ms"`
@@ -51,17 +50,17 @@ type forwarded struct {
 	body   []byte
 }
 
-// receiver answers the requests that comet makes.
+// receiver handles comet's requests.
 type receiver struct {
 	verifier *signature.Verifier
-	forward  *forwarder // nil passes nothing on
+	forward  *forwarder // nil forwards nothing
 	printer  *printer
-	failed   chan error // the first reason not to go on
+	failed   chan error // the first fatal error
 
-	mu    sync.Mutex
-	begun bool // the test of the beginning is over
-	seen  map[string]bool
-	order []string // of seen, the oldest first
+	mu      sync.Mutex
+	started bool // the first test is over
+	seen    map[string]bool
+	order   []string // of seen, the oldest first
 }
 
 func newReceiver(verifier *signature.Verifier, forward *forwarder, p *printer) *receiver {
@@ -72,15 +71,15 @@ func newReceiver(verifier *signature.Verifier, forward *forwarder, p *printer) *
 func (r *receiver) fail(err error) {
 	select {
 	case r.failed <- err:
-	default: // there is a reason already
+	default: // there is an error already
 	}
 }
 
-// begin ends the time in which a test is the listener's own.
-func (r *receiver) begin() {
+// start ends the phase in which a test event is the listener's own.
+func (r *receiver) start() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.begun = true
+	r.started = true
 }
 
 // ServeHTTP implements http.Handler.
@@ -99,38 +98,38 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if err := r.verifier.Verify(req.Header, body, time.Now()); err != nil {
-		r.printer.refused(req.RemoteAddr, err)
+		r.printer.printRejected(req.RemoteAddr, err)
 		http.Error(w, "the signature does not match", http.StatusUnauthorized)
 		return
 	}
 	event := received{ID: req.Header.Get(signature.HeaderID)}
 	if err := json.Unmarshal(body, &event); err != nil {
-		r.printer.refused(req.RemoteAddr, err)
-		http.Error(w, "the body is no event", http.StatusBadRequest)
+		r.printer.printRejected(req.RemoteAddr, err)
+		http.Error(w, "the body is not an event", http.StatusBadRequest)
 		return
 	}
 	event.ID = req.Header.Get(signature.HeaderID)
-	if r.known(event) {
+	if r.isHandled(event) {
 		w.WriteHeader(http.StatusOK)
 		return
 	}
-	r.take(w, req, event, body)
+	r.handleEvent(w, req, event, body)
 }
 
-// known reports whether there is nothing left to do for the event: it was taken
-// before, or it is the test that asks whether the listener can be reached.
-func (r *receiver) known(event received) bool {
+// isHandled reports whether the event needs no handling: it was handled before, or it is the
+// listener's own test event.
+func (r *receiver) isHandled(event received) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.seen[event.ID] || !r.begun && event.Type == "webhook.test"
+	return r.seen[event.ID] || !r.started && event.Type == "webhook.test"
 }
 
-// take passes an event on where somebody wants it, prints it, and answers. What
-// was not taken there is not remembered, so that it is passed on when it comes again.
-func (r *receiver) take(w http.ResponseWriter, req *http.Request, event received, body []byte) {
+// handleEvent forwards an event if there is a forwarder, prints it and responds. An event that the other
+// server rejected is not remembered, so that its redelivery is forwarded again.
+func (r *receiver) handleEvent(w http.ResponseWriter, req *http.Request, event received, body []byte) {
 	status := http.StatusOK
 	if r.forward != nil {
-		event.Forwarded = r.forward.pass(req.Context(), req.Header, body)
+		event.Forwarded = r.forward.forward(req.Context(), req.Header, body)
 		for _, name := range []string{"Content-Type", "Retry-After"} {
 			if values := event.Forwarded.header.Values(name); len(values) > 0 {
 				w.Header()[name] = values
@@ -141,10 +140,10 @@ func (r *receiver) take(w http.ResponseWriter, req *http.Request, event received
 		}
 	}
 	if status >= 200 && status < 300 && !r.remember(event.ID) {
-		w.WriteHeader(http.StatusOK) // it came twice at once
+		w.WriteHeader(http.StatusOK) // the same event arrived twice at the same time
 		return
 	}
-	if err := r.printer.event(event); err != nil {
+	if err := r.printer.printEvent(event); err != nil {
 		r.fail(err)
 	}
 	w.WriteHeader(status)
@@ -153,7 +152,7 @@ func (r *receiver) take(w http.ResponseWriter, req *http.Request, event received
 	}
 }
 
-// remember notes an event that was taken; it reports whether it is new.
+// remember records an event that was handled; it reports whether it is new.
 func (r *receiver) remember(id string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -169,7 +168,7 @@ func (r *receiver) remember(id string) bool {
 	return true
 }
 
-// forwarder passes requests on to another server.
+// forwarder forwards requests to another server.
 type forwarder struct {
 	url    string
 	client *http.Client
@@ -185,15 +184,15 @@ func newForwarder(address string) (*forwarder, error) {
 		return nil, usagef("--forward must be a URL such as http://127.0.0.1:3000/webhook")
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.DisableCompression = true // the answer goes back as it comes
+	transport.DisableCompression = true // the response is returned unchanged
 	return &forwarder{u.String(), &http.Client{
 		Timeout: forwardTimeout, Transport: transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }
 
-// pass makes the same request of the other server.
-func (f *forwarder) pass(ctx context.Context, header http.Header, body []byte) *forwarded {
+// forward sends the same request to the other server.
+func (f *forwarder) forward(ctx context.Context, header http.Header, body []byte) *forwarded {
 	begun, out := time.Now(), &forwarded{}
 	err := f.send(ctx, header, body, out)
 	if inURL := (*url.Error)(nil); errors.As(err, &inURL) {
@@ -217,7 +216,7 @@ func (f *forwarder) send(ctx context.Context, header http.Header, body []byte, o
 		}
 	}
 	if req.Header.Get("User-Agent") == "" {
-		req.Header.Set("User-Agent", "") // leaves Go's own out
+		req.Header.Set("User-Agent", "") // removes Go's default
 	}
 	resp, err := f.client.Do(req)
 	if err != nil {
@@ -229,7 +228,7 @@ func (f *forwarder) send(ctx context.Context, header http.Header, body []byte, o
 	return err
 }
 
-// hopByHop are the headers that belong to one connection (RFC 9110 §7.6.1).
+// hopByHop are the headers of a single connection (RFC 9110 §7.6.1).
 func hopByHop() []string {
 	return []string{"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
 }
@@ -246,17 +245,17 @@ const (
 	reset   = "\x1b[0m"
 )
 
-// printer prints events as they come, each as a whole.
+// printer prints events, each in one write.
 type printer struct {
-	mu     sync.Mutex
-	out    output
-	notes  io.Writer
-	colour bool
+	mu       sync.Mutex
+	out      output
+	messages io.Writer
+	colour   bool
 }
 
-// newPrinter prints in colour on a terminal, unless NO_COLOR says not to.
+// newPrinter prints in colour on a terminal unless NO_COLOR is set.
 func newPrinter(out output, notes io.Writer) *printer {
-	return &printer{out: out, notes: notes, colour: colourful(out.w)}
+	return &printer{out: out, messages: notes, colour: colourful(out.w)}
 }
 
 func colourful(w io.Writer) bool {
@@ -271,14 +270,14 @@ func (p *printer) paint(colour, text string) string {
 	return colour + text + reset
 }
 
-// refused tells of a request that was not comet's, or not in order.
-func (p *printer) refused(from string, err error) {
+// printRejected prints a note about an invalid request.
+func (p *printer) printRejected(from string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	say(p.notes, "refused a request from %s: %s", from, detailOf(err))
+	printLine(p.messages, "rejected a request from %s: %s", from, detailOf(err))
 }
 
-// detailOf is an error in the words for a person.
+// detailOf is the text of an error for a person.
 func detailOf(err error) string {
 	if known := (*errs.Error)(nil); errors.As(err, &known) {
 		return known.Detail
@@ -286,12 +285,12 @@ func detailOf(err error) string {
 	return err.Error()
 }
 
-// event prints one event: for programs a JSON document in a line of its own.
-func (p *printer) event(e received) error {
+// printEvent prints one event; with -o json as one line.
+func (p *printer) printEvent(e received) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.out.format == formatTable {
-		_, err := io.WriteString(p.out.w, p.people(e))
+		_, err := io.WriteString(p.out.w, p.formatForPeople(e))
 		return err
 	}
 	var line bytes.Buffer
@@ -310,14 +309,14 @@ func (p *printer) event(e received) error {
 	return p.out.yaml(line.Bytes())
 }
 
-// people is an event for people: when, what, of whom, what became of it; then
-// the data in a line of its own.
-func (p *printer) people(e received) string {
+// formatForPeople is an event for people: its time, type, subject and forwarding result, then its data on
+// a second line.
+func (p *printer) formatForPeople(e received) string {
 	var subject struct {
 		ID      string `json:"id"`
 		AgentID string `json:"agent_id"`
 	}
-	_ = json.Unmarshal(e.Data, &subject) // what has no subject is shown without
+	_ = json.Unmarshal(e.Data, &subject) // without a subject it is empty
 	if subject.AgentID != "" {
 		subject.ID = subject.AgentID
 	}

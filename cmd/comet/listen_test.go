@@ -56,7 +56,7 @@ func listening(t *testing.T, format, forward string) *ears {
 	out, err := newOutput(&e.out, format, false)
 	require.NoError(t, err)
 	e.receiver = newReceiver(verifier, f, newPrinter(out, &e.notes))
-	e.begin()
+	e.start()
 	return e
 }
 
@@ -100,9 +100,9 @@ func TestListenerPrints(t *testing.T) {
 	t.Run("in colour on a terminal, and nothing that came can move the cursor", func(t *testing.T) {
 		t.Parallel()
 		p := &printer{colour: true}
-		text := p.people(received{Type: "agent.created\x1b[2J", Timestamp: "t", Data: []byte(`{"id":"a\u009b"}`)})
+		text := p.formatForPeople(received{Type: "agent.created\x1b[2J", Timestamp: "t", Data: []byte(`{"id":"a\u009b"}`)})
 		require.Equal(t, dim+"t"+reset+`  agent.created\u001b[2J  a\u009b`+"\n  "+dim+`{"id":"a\u009b"}`+reset+"\n", text)
-		require.Contains(t, p.people(received{Type: "agent.created", Data: []byte(`{}`)}), green+"agent.created"+reset)
+		require.Contains(t, p.formatForPeople(received{Type: "agent.created", Data: []byte(`{}`)}), green+"agent.created"+reset)
 	})
 	t.Run("for programs one JSON document a line", func(t *testing.T) {
 		t.Parallel()
@@ -127,12 +127,12 @@ func TestListenerPrints(t *testing.T) {
 	t.Run("no test of its own, but those that somebody else asks for", func(t *testing.T) {
 		t.Parallel()
 		e := listening(t, formatJSON, "http://127.0.0.1:1/nobody")
-		e.begun = false
+		e.started = false
 		const test = `{"type":"webhook.test","timestamp":"2026-01-10T15:30:00Z","data":{}}`
 		require.Equal(t, http.StatusOK, e.answer(e.signed(t, "t1", test)).Code)
 		require.Empty(t, e.out.String())
 		e.forward = nil
-		e.begin()
+		e.start()
 		require.Equal(t, http.StatusOK, e.answer(e.signed(t, "t2", test)).Code)
 		require.Contains(t, e.out.String(), "webhook.test")
 	})
@@ -170,7 +170,7 @@ func TestListenerRefuses(t *testing.T) {
 			if c.told == "" {
 				require.Empty(t, e.notes.String())
 			} else {
-				require.Regexp(t, `^refused a request from 192\.0\.2\.1:1234: .*`+c.told, e.notes.String())
+				require.Regexp(t, `^rejected a request from 192\.0\.2\.1:1234: .*`+c.told, e.notes.String())
 			}
 		})
 	}

@@ -1,6 +1,6 @@
-// Command comet is a control plane for AI agents: server, client and tools in
-// one binary. A subcommand is one file and a thin layer: the server's commands
-// call app, the client's commands call the generated client.
+// Command comet is a control plane for AI agents: server, client and tools in one binary. It is a
+// thin layer: server commands call package app, client commands call the REST API. Most client
+// commands are rows of one table (command.go).
 package main
 
 import (
@@ -15,8 +15,8 @@ import (
 	"comet/internal/sandbox"
 )
 
-// version is set by release builds: -ldflags "-X main.version=v1.2.3".
-// The linker can set nothing but a variable.
+// version is set by release builds: -ldflags "-X main.version=v1.2.3". The linker can set only a
+// variable.
 var version string
 
 func main() {
@@ -37,20 +37,18 @@ func run() int {
 	return report(root.ErrOrStderr(), interrupted(ctx, err))
 }
 
-// collectLess lets the heap of a server grow to five times what is in use before it is
-// collected, in the place of twice: reading JSON leaves much behind, and a third of the
-// processor's time goes there otherwise (docs/performance.md, “Tools”). GOGC, where it is set,
-// decides instead.
-func collectLess() {
+// collectGarbageLess lets the heap of a server grow to five times its live size before a collection,
+// instead of twice: decoding JSON makes much garbage, and collecting it takes a third of the
+// processor time otherwise (docs/performance.md, “Tools”). GOGC overrides it.
+func collectGarbageLess() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}
 }
 
-// sandboxChild is what "comet sandbox-child" does: it runs code that somebody else wrote, for
-// the comet that started it. It is not a command like the others, which people call: it is
-// asked for before anything of theirs is made ready, so that it is fast, and has none of it
-// in reach.
+// sandboxChild runs "comet sandbox-child": it runs untrusted code for the comet process that
+// started it. It is handled before everything else, so that it starts fast and the code has
+// nothing of a normal command in reach.
 func sandboxChild() (code int, asked bool) {
 	if len(os.Args) != 2 || os.Args[1] != sandbox.ChildArgument {
 		return 0, false
@@ -58,29 +56,30 @@ func sandboxChild() (code int, asked bool) {
 	return sandbox.Child(os.Stdin, os.Stdout), true
 }
 
-// A command that a signal ends has the code that shells give it: 128 and the signal's number.
+// A command that is ended by a signal has the exit code that shells use: 128 and the signal's
+// number.
 const bySignal = 128
 
-// interruption is a signal that asked the program to end. It is the cause of a cancelled
-// context, and counts as context.Canceled.
+// interruption is a signal that ended the program. It is the cause of a cancelled context, and
+// counts as context.Canceled.
 type interruption struct{ signal syscall.Signal }
 
 func (e *interruption) Error() string { return "interrupted" }
 
-// Is reports whether target is what a context says that was cancelled.
+// Is reports whether target is context.Canceled.
 func (e *interruption) Is(target error) bool { return target == context.Canceled }
 
-// untilSignal returns a context that SIGINT or SIGTERM ends, with an *interruption as its
-// cause; a second signal ends the program at once. stop gives the signals back.
+// untilSignal returns a context that SIGINT or SIGTERM ends, with an *interruption as its cause;
+// a second signal ends the program at once. stop restores the default handling of signals.
 func untilSignal(parent context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() { // it ends with ctx, which stop ends
+	go func() { // ends with ctx, which stop ends
 		select {
 		case s := <-signals:
 			signal.Stop(signals)
-			number, _ := s.(syscall.Signal) // it is one on every system
+			number, _ := s.(syscall.Signal) // true on every system
 			cancel(&interruption{number})
 		case <-ctx.Done():
 		}
@@ -91,8 +90,8 @@ func untilSignal(parent context.Context) (_ context.Context, stop func()) {
 	}
 }
 
-// interrupted gives an error the exit code of the signal that it is due to. A command that
-// a signal ends in order, as it does a server, has no error.
+// interrupted gives an error the exit code of the signal that caused it. A command that a signal
+// ends in good order, such as a server, has no error.
 func interrupted(ctx context.Context, err error) error {
 	var (
 		by    *interruption
@@ -109,13 +108,13 @@ func interrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// readerFunc is a reader that is one function.
+// readerFunc is a reader made of a function.
 type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// untilDone reads from r until ctx ends: whoever waits for a terminal waits no longer. What
-// is read then is lost, which is all the same to a program that ends.
+// untilDone reads from r until ctx ends, even if a read from a terminal blocks. Input that
+// arrives after that is lost, as the program ends.
 func untilDone(ctx context.Context, r io.Reader) io.Reader {
 	type piece struct {
 		data []byte
@@ -123,7 +122,7 @@ func untilDone(ctx context.Context, r io.Reader) io.Reader {
 	}
 	return readerFunc(func(p []byte) (int, error) {
 		read := make(chan piece, 1)
-		go func() { // it ends with what it waits for, or with the program
+		go func() { // ends with the read, or with the program
 			data := make([]byte, len(p))
 			n, err := r.Read(data)
 			read <- piece{data[:n], err}

@@ -16,36 +16,35 @@ import (
 	"comet/openapi/client"
 )
 
-// mcpFlags are what the gateway over stdio can be told.
+// mcpFlags are the flags of "comet mcp".
 type mcpFlags struct {
 	servers, data, names, level string
 	noCache                     bool
 }
 
-// newMCPCommand is the gateway for one MCP client over standard input and output.
+// newMCPCommand is "comet mcp", an MCP server for one client over standard input and output.
 func newMCPCommand() *cobra.Command {
 	var f mcpFlags
 	cmd := &cobra.Command{
 		Use:   "mcp",
 		Short: "Serve an MCP client over stdio",
-		Long: `Serve one MCP client over standard input and output: the tools of all the servers in a
-file such as the client has itself, behind a few that search them, run code over them and
-hand work to agents. Nothing but the protocol goes to standard output; the log goes to
-standard error.
+		Long: `Serve one MCP client over standard input and output. The client sees a few tools that search
+the tools of all servers in an mcpServers file, run code that calls them and submit tasks to
+agents. Only the protocol goes to standard output; the log goes to standard error.
 
-With --config it stands alone: it starts the servers and keeps what it learns below the
-user's configuration directory, or in --data. With --server it is a thin link to a comet
-that runs elsewhere, and needs its token (--token or COMET_TOKEN, scope tools:call).`,
+With --config it starts the servers itself and stores its data below the user's configuration
+directory, or in --data. With --server it is a relay to a running comet server, and needs a
+token for it (--token or COMET_TOKEN, scope tools:call).`,
 		Example: `  comet mcp --config ~/servers.json
   comet mcp --server http://127.0.0.1:8080`,
 	}
 	link := addClientFlags(cmd)
 	fs := cmd.Flags()
 	fs.StringVar(&f.servers, "config", "", "the mcpServers `file` of the servers to start")
-	fs.StringVar(&f.data, "data", "", "`directory` to keep what is learnt in; default is one of the file's own below the user's configuration directory")
-	fs.StringVar(&f.names, "tool-names", "portable", "how tools are listed: portable (server__tool) or documented (server:tool)")
-	fs.BoolVar(&f.noCache, "no-cache", false, "remember neither answers of searches nor compiled code")
-	fs.StringVar(&f.level, "log-level", "warn", "least severe `level` that is logged: debug, info, warn or error")
+	fs.StringVar(&f.data, "data", "", "`directory` for the data; the default is a directory for this file below the user's configuration directory")
+	fs.StringVar(&f.names, "tool-names", "portable", "the form of tool `names`: portable (server__tool) or documented (server:tool)")
+	fs.BoolVar(&f.noCache, "no-cache", false, "cache neither search results nor compiled code")
+	fs.StringVar(&f.level, "log-level", "warn", "the lowest `level` that is logged: debug, info, warn or error")
 	cmd.MarkFlagsMutuallyExclusive("config", "server")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		log, err := telemetry.NewLogger(cmd.ErrOrStderr(), &telemetry.LogOptions{Level: f.level, Format: "auto"})
@@ -56,7 +55,7 @@ that runs elsewhere, and needs its token (--token or COMET_TOKEN, scope tools:ca
 		if f.servers == "" {
 			s, err := loadSettings(cmd.Flags(), link)
 			if err == nil {
-				err = taken(cmd, link)
+				err = checkToken(cmd, link)
 			}
 			if err != nil {
 				return err
@@ -72,18 +71,19 @@ that runs elsewhere, and needs its token (--token or COMET_TOKEN, scope tools:ca
 	return cmd
 }
 
-// taken asks the server whether it takes the token, because a link that the server refuses
-// has no better way to say why.
-func taken(cmd *cobra.Command, link *clientFlags) error {
+// checkToken asks the server whether it accepts the token: once the relay runs, it cannot report
+// a rejected token well.
+func checkToken(cmd *cobra.Command, link *clientFlags) error {
 	s, err := newSession(cmd, link)
 	if err != nil {
 		return err
 	}
-	_, err = s.answer(s.api.ListTools(cmd.Context(), &client.ListToolsParams{Limit: new(1)}))
+	_, err = s.readResponse(s.api.ListTools(cmd.Context(), &client.ListToolsParams{Limit: new(1)}))
 	return err
 }
 
-// config is that of a server of its own: the environment counts as for comet serve.
+// config is the configuration of a server that runs here: the environment counts as for comet
+// serve.
 func (f *mcpFlags) config() (config.Config, error) {
 	flags := pflag.NewFlagSet("mcp", pflag.ContinueOnError)
 	config.Flags(flags)
@@ -104,7 +104,7 @@ func (f *mcpFlags) config() (config.Config, error) {
 	return config.Load(config.Sources{Flags: flags, Environ: os.Environ()})
 }
 
-// dataOf is where a file of servers has what is learnt about them.
+// dataOf is the default data directory for an mcpServers file.
 func dataOf(servers string) (string, error) {
 	path, err := filepath.Abs(servers)
 	if err != nil {
@@ -112,7 +112,7 @@ func dataOf(servers string) (string, error) {
 	}
 	base, err := os.UserConfigDir()
 	if err != nil {
-		return "", usagef("there is no directory for the user's configuration (%w); name one with --data", err)
+		return "", usagef("there is no user configuration directory (%w); set --data", err)
 	}
 	sum := sha256.Sum256([]byte(path))
 	return filepath.Join(base, "comet", "mcp", hex.EncodeToString(sum[:6])), nil

@@ -34,8 +34,7 @@ func addOutputFlag(fs *pflag.FlagSet, into *string) {
 	fs.StringVarP(into, "output", "o", "", "output `format`: table, json or yaml (COMET_OUTPUT; default table)")
 }
 
-// output prints results: a table for people, or what the server answered as JSON
-// or YAML for programs.
+// output prints results: a table for people, or the response as JSON or YAML for programs.
 type output struct {
 	w         io.Writer
 	format    string
@@ -52,14 +51,13 @@ func newOutput(w io.Writer, format string, noHeaders bool) (output, error) {
 	return output{w: w, format: format, noHeaders: noHeaders}, nil
 }
 
-// show prints body, a JSON document, in the chosen format; table prints it for
-// people.
+// show prints body, a JSON document, in the chosen format; table prints the table.
 func (o output) show(body []byte, table func() error) error {
 	switch o.format {
 	case formatJSON:
 		text := jsontext.Value(slices.Clone(body))
 		if err := text.Indent(jsontext.WithIndent("  ")); err != nil {
-			return fmt.Errorf("the server's answer is not JSON: %w", err)
+			return fmt.Errorf("the server's response is not JSON: %w", err)
 		}
 		_, err := fmt.Fprintf(o.w, "%s\n", bytes.TrimRight(text, "\n"))
 		return err
@@ -69,7 +67,7 @@ func (o output) show(body []byte, table func() error) error {
 	return table()
 }
 
-// fields prints one thing, a name and a value a line. Empty values are left out.
+// fields prints one object, a name and a value per line. Empty values are left out.
 func (o output) fields(pairs ...string) error {
 	w := tabwriter.NewWriter(o.w, 0, 0, 2, ' ', 0)
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -83,11 +81,11 @@ func (o output) fields(pairs ...string) error {
 	return w.Flush()
 }
 
-// yaml prints a JSON document as YAML, members in the same order.
+// yaml prints a JSON document as YAML, with its members in the same order.
 func (o output) yaml(body []byte) error {
 	node, err := yamlNode(jsontext.NewDecoder(bytes.NewReader(body)))
 	if err != nil {
-		return fmt.Errorf("the server's answer is not JSON: %w", err)
+		return fmt.Errorf("the server's response is not JSON: %w", err)
 	}
 	enc := yaml.NewEncoder(o.w)
 	enc.SetIndent(2)
@@ -105,7 +103,7 @@ func yamlNode(dec *jsontext.Decoder) (*yaml.Node, error) {
 	case '[':
 		return yamlCollection(dec, yaml.SequenceNode, ']')
 	case '"':
-		// Encode quotes what any version of YAML takes for something else.
+		// Encode quotes strings that some version of YAML reads as another type.
 		n := &yaml.Node{}
 		return n, n.Encode(token.String())
 	}
@@ -125,10 +123,10 @@ func yamlCollection(dec *jsontext.Decoder, kind yaml.Kind, end jsontext.Kind) (*
 	return n, err
 }
 
-// printable keeps text from elsewhere from doing anything to a terminal but
-// being shown: line breaks become spaces, other controls their escapes.
+// printable makes text from elsewhere harmless for a terminal: line breaks become spaces, other
+// control characters their escapes.
 func printable(s string) string {
-	if !strings.ContainsFunc(s, moves) {
+	if !strings.ContainsFunc(s, isControl) {
 		return s
 	}
 	var b strings.Builder
@@ -136,7 +134,7 @@ func printable(s string) string {
 		switch {
 		case r == '\n' || r == '\t' || r == '\r':
 			b.WriteByte(' ')
-		case moves(r):
+		case isControl(r):
 			_, _ = fmt.Fprintf(&b, `\u%04x`, r)
 		default:
 			b.WriteRune(r)
@@ -145,10 +143,10 @@ func printable(s string) string {
 	return b.String()
 }
 
-// moves reports whether a terminal does something else with r than show it.
-func moves(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
+// isControl reports whether r is a control character for a terminal.
+func isControl(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
 
-// optional writes a value that may be missing.
+// optional is a value that may be missing, "-" if it is.
 func optional[T any](v *T) string {
 	if v == nil {
 		return "-"
@@ -164,16 +162,16 @@ func yesNo(v bool) string {
 }
 
 const (
-	// between is the space between columns, in characters.
-	between = 2
-	// narrowest is how narrow a column is made at most.
-	narrowest = 12
-	// usualWidth is that of a terminal that does not say how wide it is.
-	usualWidth = 80
+	// columnGap is the space between columns, in characters.
+	columnGap = 2
+	// minColumn is the least width that a column is cut to.
+	minColumn = 12
+	// defaultWidth is the width of a terminal that does not report it.
+	defaultWidth = 80
 )
 
-// table prints rows under their headers, in columns. On a terminal the columns that hold
-// prose are cut to its width; nothing is cut for programs.
+// table prints rows under their headers, in columns. On a terminal the columns of prose are cut
+// to its width; nothing is cut in pipes and files.
 func (o output) table(headers []string, rows [][]string) error {
 	shown := make([][]string, 0, len(rows)+1)
 	if !o.noHeaders {
@@ -190,10 +188,10 @@ func (o output) table(headers []string, rows [][]string) error {
 		fit(headers, shown, widthOf(o.w))
 	}
 	var text bytes.Buffer
-	w := tabwriter.NewWriter(&text, 0, 0, between, ' ', 0)
+	w := tabwriter.NewWriter(&text, 0, 0, columnGap, ' ', 0)
 	for _, row := range shown {
 		for _, cell := range row {
-			_, _ = fmt.Fprintf(w, "%s\t", cell) // a buffer takes everything
+			_, _ = fmt.Fprintf(w, "%s\t", cell) // a buffer returns no error
 		}
 		_, _ = fmt.Fprintln(w)
 	}
@@ -208,9 +206,9 @@ func (o output) table(headers []string, rows [][]string) error {
 	return nil
 }
 
-// prose reports whether what stands under a header is for reading: half of it is better than
-// two lines, while half of a name, a number or a time is worth nothing.
-func prose(header string) bool {
+// isProse reports whether a column holds prose: half of a sentence is useful, half of a name, a
+// number or a time is not.
+func isProse(header string) bool {
 	switch header {
 	case "DESCRIPTION", "ERROR", "DIFFERS", "REASON", "CHANGES", "QUESTION", "OPTIONS", "CAPABILITIES", "RESPONSE", "ARGUMENTS", "EVENTS", "SCOPES":
 		return true
@@ -218,7 +216,7 @@ func prose(header string) bool {
 	return false
 }
 
-// fit cuts the columns of prose until the rows are no wider than a terminal, the widest first.
+// fit cuts the columns of prose, the widest first, until the rows fit the terminal.
 func fit(headers []string, rows [][]string, width int) {
 	widths := make([]int, len(headers))
 	for _, row := range rows {
@@ -226,14 +224,14 @@ func fit(headers []string, rows [][]string, width int) {
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 		}
 	}
-	over := -width - between
+	over := -width - columnGap
 	for _, w := range widths {
-		over += w + between
+		over += w + columnGap
 	}
 	for ; over > 0; over-- {
 		widest := -1
 		for i, w := range widths {
-			if prose(headers[i]) && w > narrowest && (widest < 0 || w > widths[widest]) {
+			if isProse(headers[i]) && w > minColumn && (widest < 0 || w > widths[widest]) {
 				widest = i
 			}
 		}
@@ -249,7 +247,7 @@ func fit(headers []string, rows [][]string, width int) {
 	}
 }
 
-// cut is a text of at most so many characters; one that is cut says so.
+// cut is a text of at most so many characters, with an ellipsis if it was longer.
 func cut(text string, most int) string {
 	if utf8.RuneCountInString(text) <= most {
 		return text
@@ -257,7 +255,7 @@ func cut(text string, most int) string {
 	return strings.TrimRight(string([]rune(text)[:most-1]), " ") + "…"
 }
 
-// widthOf is how wide a terminal is, in characters: what COLUMNS says, or the terminal.
+// widthOf is the width of a terminal in characters: COLUMNS, or what the terminal reports.
 func widthOf(w io.Writer) int {
 	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
 		return n
@@ -267,5 +265,5 @@ func widthOf(w io.Writer) int {
 			return n
 		}
 	}
-	return usualWidth
+	return defaultWidth
 }

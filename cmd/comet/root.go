@@ -131,12 +131,12 @@ func prepare(c *cobra.Command, started *bool) {
 // checkArguments compares arguments with the usage line, such as "get ID [TOOL]".
 func checkArguments(cmd *cobra.Command, args []string) error {
 	_, arguments := splitUse(cmd.Use)
-	names := strings.Fields(arguments)
+	names := slices.DeleteFunc(strings.Fields(arguments), func(name string) bool { return name == "--" || name == "[flags]" })
 	for i, name := range names {
 		if strings.HasPrefix(name, "[") {
 			break // no argument after an optional one is required
 		}
-		if i >= len(args) && name != "--" {
+		if i >= len(args) {
 			return fmt.Errorf("missing %s; usage: %s", strings.TrimSuffix(name, "..."), cmd.UseLine())
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"comet/openapi/client"
 )
 
-// The exit codes of comet send that are not those of every command.
+// The exit codes that only comet send has.
 const (
 	exitTimeout     = 124
 	exitInterrupted = 130
@@ -23,10 +23,10 @@ const (
 	maxTaskExit = 125
 )
 
-// cancelTimeout is how long taking a task back may take.
+// cancelTimeout limits the cancellation of a task.
 const cancelTimeout = 10 * time.Second
 
-// endedError is a task that did not succeed, or was not waited for.
+// endedError is a task that did not succeed or was not awaited, with its exit code.
 type endedError struct {
 	code int
 	text string
@@ -34,7 +34,7 @@ type endedError struct {
 
 func (e *endedError) Error() string { return e.text }
 
-// sendFlags are what a request for work can be told.
+// sendFlags are the flags of "comet send".
 type sendFlags struct {
 	to, requestID, traceID, paramFile string
 	hints                             []string
@@ -46,15 +46,15 @@ func newSendCommand() *cobra.Command {
 	var f sendFlags
 	cmd := &cobra.Command{
 		Use:   "send WORK-TYPE [NAME=TEXT | NAME:=JSON]...",
-		Short: "Ask for work, follow it, and end as it ends",
-		Long: `Ask for work, follow it, and end as it ends. Parameters are NAME=TEXT or NAME:=JSON; they
-are added to those of --param-file. What the agent prints goes to standard output as it
-comes, how far it is to standard error.
+		Short: "Submit a task, stream its output and exit with its status",
+		Long: `Submit a task, stream its output and exit with its status. Parameters are NAME=TEXT or
+NAME:=JSON; they are added to those of --param-file. The output of the agent goes to standard
+output as it arrives, its progress to standard error.
 
-Exit codes: 0 the work succeeded; 1-125 it failed with this code; 124 it took longer than
---wait or was silent for too long; 130 the command was interrupted. An error of the
-protocol ends as for other commands: 3 not allowed, 6 not valid or nobody does such
-work, 7 nobody is there or a limit is reached.`,
+Exit codes: 0 the task succeeded; 1-125 it failed with this code; 124 it took longer than
+--wait or was silent for too long; 130 the command was interrupted. Errors of the protocol
+have the exit codes of other commands: 3 not allowed, 6 invalid or unsupported work, 7 no
+agent is available or a limit is reached.`,
 		Example: `  comet send --to infra run_playbook playbook=deploy.yml extra_vars:='{"version":"1.4.0"}' --wait 5m
   comet send echo text=hello --hint max_duration_seconds=60
   comet send --to research summarize --param-file request.json -o json | jq -r .payload.output`,
@@ -63,10 +63,10 @@ work, 7 nobody is there or a limit is reached.`,
 	fs.StringVar(&f.to, "to", "", "the `type` of agent that must do it (default: any agent that can)")
 	fs.StringVar(&f.paramFile, "param-file", "", "`file` with the parameters, a JSON object; - reads standard input")
 	fs.StringSliceVar(&f.hints, "hint", nil, "`NAME=VALUE`: max_duration_seconds, max_memory_mb, max_tokens or another, may be repeated")
-	fs.StringVar(&f.requestID, "request-id", "", "`UUID` that makes the work once however often it is asked for (default: a new one)")
-	fs.StringVar(&f.traceID, "trace-id", "", "`UUID` to follow the work by through other systems (default: a new one)")
-	fs.DurationVar(&f.wait, "wait", 0, "how long to wait for the end; the work goes on after that (default: for ever)")
-	fs.BoolVar(&f.cancelOnInterrupt, "cancel-on-interrupt", false, "take the work back when the command is interrupted")
+	fs.StringVar(&f.requestID, "request-id", "", "`UUID` that makes the task once, however often it is sent (default: a new one)")
+	fs.StringVar(&f.traceID, "trace-id", "", "`UUID` that identifies the task in other systems (default: a new one)")
+	fs.DurationVar(&f.wait, "wait", 0, "how long to wait for the end; the task goes on after that (default: for ever)")
+	fs.BoolVar(&f.cancelOnInterrupt, "cancel-on-interrupt", false, "cancel the task if the command is interrupted")
 	flags := addClientFlags(cmd)
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
 		set, err := loadSettings(cmd.Flags(), flags)
@@ -85,7 +85,7 @@ work, 7 nobody is there or a limit is reached.`,
 	})
 }
 
-// requestOf puts together what is asked for.
+// requestOf is the request that the flags and arguments describe.
 func (s *session) requestOf(ctx context.Context, f sendFlags, args []string) (*agent.Request, error) {
 	r := &agent.Request{To: f.to, WorkType: args[0]}
 	var err error
@@ -99,15 +99,15 @@ func (s *session) requestOf(ctx context.Context, f sendFlags, args []string) (*a
 			return nil, usagef("--%s must be a UUID, not %q", id.flag, id.text)
 		}
 	}
-	// A repetition must ask for the same task.
+	// A repeated request must name the same task.
 	r.TaskID = uuid.NewSHA1(r.RequestID, []byte("task"))
 	if r.Parameters, err = s.parameters(f.paramFile, args[1:]); err != nil {
 		return nil, err
 	}
-	if r.Hints, err = hintsOf(f.hints); err != nil {
+	if r.Hints, err = parseHints(f.hints); err != nil {
 		return nil, err
 	}
-	body, err := s.answer(s.api.GetMe(ctx, nil))
+	body, err := s.readResponse(s.api.GetMe(ctx, nil))
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (s *session) requestOf(ctx context.Context, f sendFlags, args []string) (*a
 	return r, nil
 }
 
-// send asks, follows and ends as the task does.
+// send submits a task, follows it and returns its status as an error.
 func (s *session) send(ctx context.Context, c *agent.Client, r *agent.Request, f sendFlags) error {
 	awaited := ctx
 	if f.wait > 0 {
@@ -129,7 +129,7 @@ func (s *session) send(ctx context.Context, c *agent.Client, r *agent.Request, f
 		awaited, cancel = context.WithTimeout(ctx, f.wait)
 		defer cancel()
 	}
-	show := newDisplay(s.out.w, s.notes, s.out.format == formatTable)
+	show := newDisplay(s.out.w, s.messages, s.out.format == formatTable)
 	reply, err := c.Submit(awaited, r)
 	known := err == nil
 	if known && !reply.Ended {
@@ -142,22 +142,22 @@ func (s *session) send(ctx context.Context, c *agent.Client, r *agent.Request, f
 	case ctx.Err() != nil:
 		return s.interrupted(ctx, c, r, f)
 	case awaited.Err() != nil && !known:
-		return &endedError{exitTimeout, fmt.Sprintf("the server has not answered for %s; it may have taken the task %s", f.wait, r.TaskID)}
+		return &endedError{exitTimeout, fmt.Sprintf("the server has not responded for %s; it may have accepted the task %s", f.wait, r.TaskID)}
 	case awaited.Err() != nil && !reply.Ended:
 		return &endedError{exitTimeout, fmt.Sprintf("the task %s has not ended after %s; it goes on", r.TaskID, f.wait)}
 	case err != nil:
-		return s.refusedRequest(err)
+		return s.rejectedRequest(err)
 	}
 	if s.out.format != formatTable {
 		err = s.out.show(reply.Raw, nil)
 	} else {
 		err = show.result(reply.Output)
 	}
-	return errors.Join(err, endOf(reply))
+	return errors.Join(err, errorOf(reply))
 }
 
-// follow shows how far a task is, and what it prints, until the function it returns is
-// called: then, if it has ended, also the rest of that.
+// follow prints output and progress of a task until the function it returns is called; with ended
+// it prints the rest of the output first.
 func (s *session) follow(ctx context.Context, c *agent.Client, r *agent.Request, show *display) (stop func(ended bool)) {
 	if s.out.format != formatTable {
 		return func(bool) {}
@@ -165,11 +165,11 @@ func (s *session) follow(ctx context.Context, c *agent.Client, r *agent.Request,
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{}, 2)
 	go func() {
-		_, _ = c.Follow(ctx, r.TaskID, show.task) // what matters is how the request ends
+		_, _ = c.Follow(ctx, r.TaskID, show.task) // the result of the request reports the error
 		done <- struct{}{}
 	}()
 	go func() {
-		_ = c.Log(ctx, r.TaskID, show) // it is shown for as long as it comes
+		_ = c.Log(ctx, r.TaskID, show) // the same
 		done <- struct{}{}
 	}()
 	return func(ended bool) {
@@ -185,7 +185,7 @@ func (s *session) follow(ctx context.Context, c *agent.Client, r *agent.Request,
 	}
 }
 
-// interrupted takes the task back, if that is wanted.
+// interrupted cancels the task if that is wanted.
 func (s *session) interrupted(ctx context.Context, c *agent.Client, r *agent.Request, f sendFlags) error {
 	if !f.cancelOnInterrupt {
 		return &endedError{exitInterrupted, fmt.Sprintf("interrupted; the task %s goes on", r.TaskID)}
@@ -198,8 +198,8 @@ func (s *session) interrupted(ctx context.Context, c *agent.Client, r *agent.Req
 	return &endedError{exitInterrupted, fmt.Sprintf("interrupted; the task %s is cancelled", r.TaskID)}
 }
 
-// refusedRequest gives what the agents' door refuses the codes of other commands.
-func (s *session) refusedRequest(err error) error {
+// rejectedRequest gives a rejected request the exit code of other commands.
+func (s *session) rejectedRequest(err error) error {
 	var refused *agent.ResponseError
 	if errors.As(err, &refused) {
 		return &apiError{status: refused.Status, problem: client.Problem{Title: refused.Error()}}
@@ -207,8 +207,8 @@ func (s *session) refusedRequest(err error) error {
 	return usageError{err}
 }
 
-// endOf is nil for work that succeeded.
-func endOf(r agent.Response) error {
+// errorOf is the error of a task that did not succeed.
+func errorOf(r agent.Response) error {
 	switch {
 	case r.Succeeded:
 		return nil
@@ -237,8 +237,8 @@ func exitOfCode(code int) int {
 	return exitFailure
 }
 
-// hintsOf reads NAME=VALUE; a value that is no JSON is text.
-func hintsOf(pairs []string) (h agent.Hints, err error) {
+// parseHints parses NAME=VALUE; a value that is not JSON is text.
+func parseHints(pairs []string) (h agent.Hints, err error) {
 	for _, pair := range pairs {
 		name, value, ok := cutPair(pair)
 		if !ok {
@@ -248,7 +248,7 @@ func hintsOf(pairs []string) (h agent.Hints, err error) {
 		into := map[string]*int64{"max_duration_seconds": &n, "max_memory_mb": &h.MaxMemoryMB, "max_tokens": &h.MaxTokens}[name]
 		if into == nil {
 			if !json.Valid([]byte(value)) {
-				value = quoted(value)
+				value = quoteJSON(value)
 			}
 			if h.Other == nil {
 				h.Other = map[string]json.RawMessage{}

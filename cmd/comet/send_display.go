@@ -14,56 +14,56 @@ import (
 
 const (
 	barWidth = 24
-	// remembered is how much of what was shown is kept to compare it with the result.
-	remembered = 64 << 10
+	// compareLimit is how much printed output is kept to compare it with the result, in bytes.
+	compareLimit = 64 << 10
 )
 
-// display shows what a task prints, and how far it is: as a bar that is drawn anew on a
-// terminal, else as a line for each step.
+// display shows the output and the progress of a task: a bar that is redrawn on a terminal,
+// otherwise one line per step.
 type display struct {
-	out, notes     io.Writer
+	out, messages  io.Writer
 	clean, drawing bool // on terminals
-	wanted         bool
+	enabled        bool
 
-	mu     sync.Mutex
-	bar    string
-	told   string // the last line about a step
-	middle bool   // of a line of output
-	shown  []byte // the end of what was printed
+	mu      sync.Mutex
+	bar     string
+	step    string // the last line about a step
+	midLine bool   // the output is within a line
+	shown   []byte // the end of what was printed
 }
 
 func newDisplay(out, notes io.Writer, wanted bool) *display {
-	return &display{out: out, notes: notes, clean: telemetry.IsTerminal(out), drawing: telemetry.IsTerminal(notes), wanted: wanted}
+	return &display{out: out, messages: notes, clean: telemetry.IsTerminal(out), drawing: telemetry.IsTerminal(notes), enabled: wanted}
 }
 
 // Write shows output of the task.
 func (d *display) Write(p []byte) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.wipe()
-	if _, err := d.out.Write(d.harmless(p)); err != nil {
+	d.clear()
+	if _, err := d.out.Write(d.escaped(p)); err != nil {
 		return 0, err
 	}
 	d.shown = append(d.shown, p...)
-	if over := len(d.shown) - remembered; over > 0 {
+	if over := len(d.shown) - compareLimit; over > 0 {
 		d.shown = append(d.shown[:0], d.shown[over:]...)
 	}
-	if d.middle = len(p) > 0 && p[len(p)-1] != '\n'; !d.middle {
+	if d.midLine = len(p) > 0 && p[len(p)-1] != '\n'; !d.midLine {
 		d.draw()
 	}
 	return len(p), nil
 }
 
-// harmless is text that does nothing to a terminal but being shown. Characters that come
-// in two pieces are not put together: the escapes of controls are never among them.
-func (d *display) harmless(p []byte) []byte {
-	if !d.clean || !bytes.ContainsFunc(p, moves) {
+// escaped is text without control characters for a terminal. A character may be split between
+// two calls; control characters have one byte or are never split.
+func (d *display) escaped(p []byte) []byte {
+	if !d.clean || !bytes.ContainsFunc(p, isControl) {
 		return p
 	}
 	var out []byte
 	for len(p) > 0 {
 		r, size := utf8.DecodeRune(p)
-		if r == '\n' || r == '\t' || !moves(r) {
+		if r == '\n' || r == '\t' || !isControl(r) {
 			out = append(out, p[:size]...)
 		} else {
 			out = append(out, printable(string(r))...)
@@ -73,61 +73,60 @@ func (d *display) harmless(p []byte) []byte {
 	return out
 }
 
-// task shows where the task stands.
+// task shows the state of the task.
 func (d *display) task(t agent.Task) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.wanted || t.Ended() {
+	if !d.enabled || t.Ended() {
 		return nil
 	}
 	what := t.StepName
 	switch t.WaitingFor {
 	case "worker":
-		what = "waits for an agent"
+		what = "waits for a worker"
 	case "retry":
 		what = "waits for the next attempt"
 	}
 	if !d.drawing {
-		if line := fmt.Sprintf("%3d%%  %s", t.Progress, what); what != "" && line != d.told {
-			d.told = line
-			say(d.notes, "%s", line)
+		if line := fmt.Sprintf("%3d%%  %s", t.Progress, what); what != "" && line != d.step {
+			d.step = line
+			printLine(d.messages, "%s", line)
 		}
 		return nil
 	}
 	full := barWidth * t.Progress / 100
-	d.wipe()
+	d.clear()
 	d.bar = fmt.Sprintf("[%s%s] %3d%%  %s", strings.Repeat("#", full), strings.Repeat("-", barWidth-full), t.Progress, printable(what))
 	d.draw()
 	return nil
 }
 
-// draw shows the bar, unless a line of output is not at its end.
+// draw shows the bar, unless the output is within a line.
 func (d *display) draw() {
-	if d.bar != "" && !d.middle {
-		_, _ = io.WriteString(d.notes, "\r\x1b[K"+d.bar)
+	if d.bar != "" && !d.midLine {
+		_, _ = io.WriteString(d.messages, "\r\x1b[K"+d.bar)
 	}
 }
 
-func (d *display) wipe() {
-	if d.bar != "" && !d.middle {
-		_, _ = io.WriteString(d.notes, "\r\x1b[K")
+func (d *display) clear() {
+	if d.bar != "" && !d.midLine {
+		_, _ = io.WriteString(d.messages, "\r\x1b[K")
 	}
 }
 
-// end takes the bar away.
+// end removes the bar.
 func (d *display) end() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.wipe()
+	d.clear()
 	d.bar = ""
 }
 
-// result shows what of a result was not shown already: many agents repeat in it what they
-// told on the way.
+// result prints what of a result was not printed already: many agents repeat their output in it.
 func (d *display) result(output string) error {
 	d.mu.Lock()
-	rest := d.fresh(output)
-	if rest != "" && d.middle {
+	rest := d.unprinted(output)
+	if rest != "" && d.midLine {
 		rest = "\n" + rest
 	}
 	d.mu.Unlock()
@@ -141,7 +140,7 @@ func (d *display) result(output string) error {
 	return err
 }
 
-func (d *display) fresh(output string) string {
+func (d *display) unprinted(output string) string {
 	const enough = 4 << 10
 	shown := strings.TrimRight(string(d.shown), "\n")
 	if shown == "" {

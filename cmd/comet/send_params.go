@@ -12,8 +12,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// parameters puts those of a file and those of the command line together, the file's
-// first and in their order. What is given twice counts as it was given last.
+// parameters combines those of a file and those of the command line, in this order. The last
+// value of a name counts.
 func (s *session) parameters(file string, pairs []string) (json.RawMessage, error) {
 	var names []string
 	values := map[string]json.RawMessage{}
@@ -35,9 +35,9 @@ func (s *session) parameters(file string, pairs []string) (json.RawMessage, erro
 		case !ok || raw == "":
 			return nil, usagef("a parameter must be of the form NAME=TEXT or NAME:=JSON, not %q", pair)
 		case !isJSON:
-			put(name, json.RawMessage(quoted(value)))
+			put(name, json.RawMessage(quoteJSON(value)))
 		case !jsontext.Value(value).IsValid():
-			return nil, usagef("the parameter %s must be JSON, not %q; write %s=… for text", raw, value, raw)
+			return nil, usagef("the parameter %s must be JSON, not %q; use %s=… for text", raw, value, raw)
 		default:
 			put(raw, json.RawMessage(value))
 		}
@@ -48,7 +48,7 @@ func (s *session) parameters(file string, pairs []string) (json.RawMessage, erro
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		b.WriteString(quoted(name))
+		b.WriteString(quoteJSON(name))
 		b.WriteByte(':')
 		b.Write(values[name])
 	}
@@ -101,13 +101,13 @@ func cutPair(pair string) (name, value string, ok bool) {
 	return name, value, ok && name != ""
 }
 
-// quoted is a text as JSON; what is no UTF-8 is replaced.
-func quoted(text string) string {
-	data, _ := jsontext.AppendQuote(nil, text) // it is mended where it must be
+// quoteJSON is a text as JSON; invalid UTF-8 is replaced.
+func quoteJSON(text string) string {
+	data, _ := jsontext.AppendQuote(nil, text) // invalid UTF-8 is the only error
 	return string(data)
 }
 
-// checkJSON says what keeps data from being JSON, and where.
+// checkJSON returns an error if data is not one JSON value.
 func checkJSON(data []byte) error {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return errors.New("it is empty")
@@ -116,7 +116,7 @@ func checkJSON(data []byte) error {
 	if _, err := dec.ReadValue(); errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.New("it ends too soon")
 	} else if err != nil {
-		return notJSON(data, err)
+		return syntaxError(data, err)
 	}
 	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
 		return errors.New("something follows it")
@@ -124,8 +124,8 @@ func checkJSON(data []byte) error {
 	return nil
 }
 
-// notJSON words an error of syntax by its line instead of its offset.
-func notJSON(data []byte, err error) error {
+// syntaxError reports a syntax error by its line instead of its offset.
+func syntaxError(data []byte, err error) error {
 	var syntax *jsontext.SyntacticError
 	if !errors.As(err, &syntax) {
 		return err

@@ -52,14 +52,14 @@ func TestSendParameters(t *testing.T) {
 
 func TestSendHints(t *testing.T) {
 	t.Parallel()
-	got, err := hintsOf([]string{"max_duration_seconds=60", "max_memory_mb=512", "max_tokens=1000", "region=eu", "shards=3"})
+	got, err := parseHints([]string{"max_duration_seconds=60", "max_memory_mb=512", "max_tokens=1000", "region=eu", "shards=3"})
 	require.NoError(t, err)
 	require.Equal(t, agent.Hints{
 		MaxDuration: time.Minute, MaxMemoryMB: 512, MaxTokens: 1000,
 		Other: map[string]json.RawMessage{"region": json.RawMessage(`"eu"`), "shards": json.RawMessage("3")},
 	}, got)
 	for _, bad := range []string{"max_memory_mb=0", "max_tokens=1.5", "max_duration_seconds=1m", "x"} {
-		_, err := hintsOf([]string{bad})
+		_, err := parseHints([]string{bad})
 		require.Equal(t, exitUsage, exitCode(err), bad)
 	}
 }
@@ -80,7 +80,7 @@ func TestSendThroughARestart(t *testing.T) {
 	c, err := agent.NewClient(server.URL, "secret", server.Client())
 	require.NoError(t, err)
 	var out, notes bytes.Buffer
-	s := &session{out: output{w: &out, format: formatTable}, notes: &notes}
+	s := &session{out: output{w: &out, format: formatTable}, messages: &notes}
 	require.NoError(t, s.send(t.Context(), c, &agent.Request{WorkType: "echo"}, sendFlags{}))
 	require.Equal(t, "hello\n", out.String())
 	require.Equal(t, 2, asked)
@@ -113,7 +113,7 @@ func TestSendEnds(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, c.want, exitCode(endOf(c.reply)))
+			require.Equal(t, c.want, exitCode(errorOf(c.reply)))
 		})
 	}
 }
@@ -148,7 +148,7 @@ func TestDisplay(t *testing.T) {
 		} {
 			require.NoError(t, d.task(task))
 		}
-		require.Equal(t, "  0%  waits for an agent\n 10%  a\n 50%  \\u001b[2J\n", notes.String())
+		require.Equal(t, "  0%  waits for a worker\n 10%  a\n 50%  \\u001b[2J\n", notes.String())
 	})
 
 	t.Run("on a terminal the bar makes room for output, which does nothing to it", func(t *testing.T) {

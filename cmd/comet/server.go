@@ -17,12 +17,12 @@ import (
 	"comet/internal/telemetry"
 )
 
-// newServeCommand runs the server until SIGINT or SIGTERM, then drains.
+// newServeCommand is "comet serve": it runs the server until SIGINT or SIGTERM, then drains.
 func newServeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the server",
-		Long: `Run the server. With nothing configured it listens on 127.0.0.1:8080 and keeps
+		Long: `Run the server. Without configuration it listens on 127.0.0.1:8080 and stores
 everything in ./comet-data. SIGTERM and Ctrl-C drain: requests in flight finish,
 then the server stops with exit code 0.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -36,7 +36,7 @@ then the server stops with exit code 0.`,
 			if err != nil {
 				return err
 			}
-			collectLess()
+			collectGarbageLess()
 			return app.Run(cmd.Context(), cfg, &app.Options{Logger: log, Build: telemetry.ReadBuild(version), Out: cmd.OutOrStdout()})
 		},
 	}
@@ -44,7 +44,7 @@ then the server stops with exit code 0.`,
 	return cmd
 }
 
-// newConfigCommand prints what "comet serve" would run with.
+// newConfigCommand is "comet config".
 func newConfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
@@ -68,14 +68,14 @@ environment and file: each value with its source, secrets masked.`,
 	return cmd
 }
 
-// newMigrateCommand shows and changes the schema of the configured database.
+// newMigrateCommand holds "comet migrate".
 func newMigrateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Show or change the database's schema",
 		Long: `Show or change the schema of the database that comet serve would use. The server
-applies pending migrations itself when it starts; these commands are for doing it
-beforehand, or for going back.`,
+applies pending migrations itself when it starts; these commands apply them
+before that, or undo one.`,
 	}
 	config.Flags(cmd.PersistentFlags())
 	cmd.AddCommand(
@@ -83,7 +83,7 @@ beforehand, or for going back.`,
 		migrateAction("up", "Apply every pending migration", func(cmd *cobra.Command, m *app.Migrations) error {
 			return printDone(cmd, "applied", m.Up)
 		}),
-		migrateAction("down", "Undo the newest applied migration; what its tables held is lost", func(cmd *cobra.Command, m *app.Migrations) error {
+		migrateAction("down", "Undo the newest migration; the data of its tables is lost", func(cmd *cobra.Command, m *app.Migrations) error {
 			return printDone(cmd, "undone", m.Down)
 		}),
 	)
@@ -133,13 +133,12 @@ func printDone(cmd *cobra.Command, verb string, run func(context.Context) ([]str
 	return nil
 }
 
-// newHealthcheckCommand asks the local server whether it is alive; containers
-// without a shell use it.
+// newHealthcheckCommand is "comet healthcheck", for containers without a shell.
 func newHealthcheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "healthcheck",
-		Short: "Ask the server on this machine whether it is alive",
-		Long:  "Ask the server that listens on the configured address whether it is alive. Exit code 0 means yes.",
+		Short: "Check that the server on this machine is alive",
+		Long:  "Check that the server at the configured address is alive. Exit code 0 means that it is.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := config.Load(config.Sources{Flags: cmd.Flags(), Environ: os.Environ()})
 			if err != nil {
@@ -172,7 +171,7 @@ func checkHealth(ctx context.Context, listen string) error {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("the server answers %s", resp.Status)
+		return fmt.Errorf("the server responded %s", resp.Status)
 	}
 	return nil
 }
@@ -193,7 +192,7 @@ func newVersionCommand() *cobra.Command {
 				return err
 			}
 			return out.show(body, func() error {
-				say(out.w, "%s", build.String())
+				printLine(out.w, "%s", build.String())
 				return nil
 			})
 		},
@@ -226,7 +225,7 @@ PostgreSQL has its own tools: use pg_dump.`,
 			if err != nil {
 				return err
 			}
-			say(cmd.OutOrStdout(), "backed up %s to %s: %s", report.Database, path, describeBackup(report))
+			printLine(cmd.OutOrStdout(), "backed up %s to %s: %s", report.Database, path, describeBackup(report))
 			return nil
 		},
 	}
@@ -261,9 +260,9 @@ PostgreSQL has its own tools: use pg_restore.`,
 			if err != nil {
 				return err
 			}
-			say(cmd.OutOrStdout(), "restored %s to %s: %s", args[0], report.Database, describeBackup(report))
+			printLine(cmd.OutOrStdout(), "restored %s to %s: %s", args[0], report.Database, describeBackup(report))
 			if report.Former != "" {
-				say(cmd.OutOrStdout(), "the former database is %s", report.Former)
+				printLine(cmd.OutOrStdout(), "the former database is %s", report.Former)
 			}
 			return nil
 		},

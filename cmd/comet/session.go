@@ -25,18 +25,18 @@ import (
 	"comet/openapi/client"
 )
 
-// requestTimeout is how long one request may take. The server has its own,
-// shorter limit for its part; this one is for a network that goes silent.
+// requestTimeout limits one request. The server has its own, shorter limits; this one is for a
+// network that fails silently.
 const requestTimeout = 2 * time.Minute
 
-// session is what a client command works with: the API, a place to print
-// results, and a place to talk to the person.
+// session is the context of a client command: the API, and where results and messages are
+// printed.
 type session struct {
-	api    *client.Client
-	server string
-	out    output
-	in     io.Reader
-	notes  io.Writer
+	api      *client.Client
+	server   string
+	out      output
+	in       io.Reader
+	messages io.Writer
 }
 
 // clientCommand makes a command that talks to a server.
@@ -73,12 +73,12 @@ func newSession(cmd *cobra.Command, flags *clientFlags) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &session{api: api, server: set.server, out: out, in: untilDone(cmd.Context(), cmd.InOrStdin()), notes: cmd.ErrOrStderr()}, nil
+	return &session{api: api, server: set.server, out: out, in: untilDone(cmd.Context(), cmd.InOrStdin()), messages: cmd.ErrOrStderr()}, nil
 }
 
-// answer reads the body of an answer. It takes what a method of the generated
-// client returns; errors are *apiError and *unreachableError.
-func (s *session) answer(resp *http.Response, err error) ([]byte, error) {
+// readResponse reads the body of a response. Its arguments are the results of a method of the generated
+// client; its errors are *apiError and *unreachableError.
+func (s *session) readResponse(resp *http.Response, err error) ([]byte, error) {
 	if err != nil {
 		return nil, s.unreachable(err)
 	}
@@ -93,8 +93,8 @@ func (s *session) answer(resp *http.Response, err error) ([]byte, error) {
 	return body, nil
 }
 
-// unreachable words a request that got no answer, without the client's own
-// repetition of method and address.
+// unreachable is the error of a request without a response, without the method and the URL that
+// the client repeats.
 func (s *session) unreachable(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return err
@@ -106,7 +106,7 @@ func (s *session) unreachable(err error) error {
 	return &unreachableError{server: s.server, cause: err}
 }
 
-// decode reads a JSON answer into v.
+// decode decodes a JSON response into v.
 func decode(body []byte, v any) error {
 	if err := json.Unmarshal(body, v); err != nil {
 		return fmt.Errorf("the server's response cannot be read: %w", err)
@@ -114,9 +114,8 @@ func decode(body []byte, v any) error {
 	return nil
 }
 
-// fetchPages follows a list's cursors and calls each for every entry of it until
-// limit entries were seen; 0 is all. fetch gets the size of the page to ask for
-// and the cursor, nil for the first page.
+// fetchPages follows a list's cursors and returns up to limit entries; 0 is all. fetch requests a
+// page of a size after a cursor, which is nil for the first page.
 func (s *session) fetchPages(limit int, member string, fetch func(size int, cursor *string) (*http.Response, error)) ([]json.RawMessage, error) {
 	const most = 1000
 	if limit < 0 {
@@ -129,7 +128,7 @@ func (s *session) fetchPages(limit int, member string, fetch func(size int, curs
 		if limit > 0 {
 			size = min(most, limit-len(all))
 		}
-		body, err := s.answer(fetch(size, cursor))
+		body, err := s.readResponse(fetch(size, cursor))
 		if err != nil {
 			return nil, err
 		}
@@ -152,7 +151,7 @@ func (s *session) fetchPages(limit int, member string, fetch func(size int, curs
 	}
 }
 
-// listBody is a list as the member of an object.
+// listBody is a list as a member of an object.
 func listBody(member string, entries []json.RawMessage) ([]byte, error) {
 	if entries == nil {
 		entries = []json.RawMessage{}
@@ -182,12 +181,12 @@ func (s *session) warn(warnings *[]client.FieldError) {
 		return
 	}
 	for _, w := range *warnings {
-		say(s.notes, "warning: %s", w.Detail)
+		printLine(s.messages, "warning: %s", w.Detail)
 	}
 }
 
-// given returns the value of a flag that was given, nil for one that was not.
-func given[T any](cmd *cobra.Command, flag string, value T) *T {
+// flagValue returns the value of a flag, nil if it was not given.
+func flagValue[T any](cmd *cobra.Command, flag string, value T) *T {
 	if !cmd.Flags().Changed(flag) {
 		return nil
 	}
@@ -204,13 +203,13 @@ const (
 	envClientConfig = "COMET_CLIENT_CONFIG"
 )
 
-// clientFlags are the flags every command that talks to a server has.
+// clientFlags are the flags of every client command.
 type clientFlags struct {
 	server, token, configFile, output string
 	noHeaders                         bool
 }
 
-// addClientFlags registers them on a command and those below it.
+// addClientFlags registers them for a command and its subcommands.
 func addClientFlags(cmd *cobra.Command) *clientFlags {
 	f := &clientFlags{}
 	fs := cmd.PersistentFlags()
@@ -225,11 +224,11 @@ func addClientFlags(cmd *cobra.Command) *clientFlags {
 	return f
 }
 
-// settings are what a client command runs with.
+// settings are what clientFlags, the environment and the client configuration set.
 type settings struct{ server, token, output string }
 
-// loadSettings puts them together: a flag beats the environment, which beats the
-// file, which beats the default. An empty variable counts as not set.
+// loadSettings combines them: a flag overrides the environment, which overrides the file, which
+// overrides the default. An empty variable counts as not set.
 func loadSettings(flags *pflag.FlagSet, f *clientFlags) (settings, error) {
 	s := settings{server: defaultServer}
 	path, wanted := configPath(flags, f)
@@ -256,7 +255,7 @@ func loadSettings(flags *pflag.FlagSet, f *clientFlags) (settings, error) {
 	return s, s.check()
 }
 
-// check refuses an address or a token that cannot be sent.
+// check rejects an address or a token that cannot be sent.
 func (s *settings) check() error {
 	u, err := url.Parse(s.server)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
@@ -273,9 +272,8 @@ func (s *settings) check() error {
 	return nil
 }
 
-// configPath returns the file to read, and whether somebody asked for it, so
-// that it must be there.
-func configPath(flags *pflag.FlagSet, f *clientFlags) (path string, wanted bool) {
+// configPath returns the file to read, and whether the user named it, so that it must exist.
+func configPath(flags *pflag.FlagSet, f *clientFlags) (path string, named bool) {
 	if flags.Changed("client-config") {
 		return f.configFile, f.configFile != ""
 	}
@@ -293,12 +291,11 @@ func configPath(flags *pflag.FlagSet, f *clientFlags) (path string, wanted bool)
 	return filepath.Join(dir, "comet", "client.yaml"), false
 }
 
-// readFile reads the client configuration, as strictly as the server reads its
-// own. Problems are a *config.Error.
-func (s *settings) readFile(path string, wanted bool) error {
+// readFile reads the client configuration strictly. Problems are a *config.Error.
+func (s *settings) readFile(path string, named bool) error {
 	data, err := os.ReadFile(path)
 	switch {
-	case os.IsNotExist(err) && !wanted:
+	case os.IsNotExist(err) && !named:
 		return nil
 	case err != nil:
 		return usagef("the client configuration cannot be read: %w", err)
@@ -326,7 +323,7 @@ func (s *settings) readFile(path string, wanted bool) error {
 	return err
 }
 
-// readMapping sets known strings from a mapping and returns what is wrong.
+// readMapping sets the known strings of a mapping and returns the problems.
 func readMapping(path string, root *yaml.Node, known map[string]*string) (problems []string) {
 	if root.Kind != yaml.MappingNode {
 		return []string{fmt.Sprintf("%s:%d: the file must hold settings of the form key: value.", path, root.Line)}

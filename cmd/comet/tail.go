@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	// tailSilence is how long a stream may be silent, which sends a heartbeat every
-	// 15 s, before its connection counts as lost.
+	// tailSilence is how long a stream may be silent before its connection counts as lost. It has
+	// a heartbeat every 15 s.
 	tailSilence = time.Minute
-	// tailPause and maxTailPause are the waits before a lost stream is asked for again.
+	// tailPause and maxTailPause are the pauses before a lost stream is requested again.
 	tailPause    = time.Second
 	maxTailPause = 15 * time.Second
 )
 
-// tailFlags are what the follower of events can be told.
+// tailFlags are the flags of "comet tail".
 type tailFlags struct {
 	types       []string
 	format      string
@@ -37,15 +37,14 @@ type tailFlags struct {
 	limit       int
 }
 
-// newTailCommand follows the events.
+// newTailCommand is "comet tail".
 func newTailCommand() *cobra.Command {
 	var f tailFlags
 	cmd := &cobra.Command{
 		Use:   "tail",
-		Short: "Follow what happens: agents, tasks, sessions, workers",
-		Long: `Print events as they happen, one JSON document a line with -o json. A connection that
-is lost is made again, and goes on behind the last event that came. With --format v5 an
-event is a line in the log format of PROTOCOL_V5 §10.3.`,
+		Short: "Follow the events of agents, tasks, sessions and workers",
+		Long: `Print events as they happen, one JSON document per line with -o json. A lost connection is
+made again and continues after the last event. With --format v5 an event is a line in the log format of PROTOCOL_V5 §10.3.`,
 		Example: `  comet tail
   comet tail --types task.completed,task.failed --agent research-web-01
   comet tail --format v5
@@ -57,18 +56,18 @@ event is a line in the log format of PROTOCOL_V5 §10.3.`,
 	fs.StringVar(&f.agent, "agent", "", "only events that concern this `agent`")
 	fs.StringVar(&f.task, "task", "", "only events of this `task`")
 	fs.StringVar(&f.format, "format", "", "print events as `lines`: v5 is the log format of PROTOCOL_V5")
-	fs.IntVar(&f.after, "after", 0, "begin behind this `position` instead of now; 0 is the oldest event that is kept")
-	fs.IntVar(&f.limit, "limit", 0, "end after so many events; 0 is never")
+	fs.IntVar(&f.after, "after", 0, "start after this `position` instead of now; 0 starts with the oldest stored event")
+	fs.IntVar(&f.limit, "limit", 0, "end after this many events; 0 is never")
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, _ []string) error {
 		ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP) // the terminal was closed
 		defer stop()
-		signal.Ignore(syscall.SIGPIPE) // so that a reader who is gone ends this in good order
+		signal.Ignore(syscall.SIGPIPE) // a closed pipe ends the command in good order
 		if f.format != "" && f.format != string(client.StreamEventsParamsFormatV5) {
 			return usagef("--format must be v5, not %q", f.format)
 		}
-		t := &follower{session: s, print: newPrinter(s.out, s.notes), limit: f.limit, plain: f.format != ""}
-		t.params = client.StreamEventsParams{AgentID: given(cmd, "agent", f.agent), TaskID: given(cmd, "task", f.task)}
-		t.params.Format = given(cmd, "format", client.StreamEventsParamsFormat(f.format))
+		t := &follower{session: s, print: newPrinter(s.out, s.messages), limit: f.limit, plain: f.format != ""}
+		t.params = client.StreamEventsParams{AgentID: flagValue(cmd, "agent", f.agent), TaskID: flagValue(cmd, "task", f.task)}
+		t.params.Format = flagValue(cmd, "format", client.StreamEventsParamsFormat(f.format))
 		if len(f.types) > 0 {
 			t.params.Types = new(strings.Join(f.types, ","))
 		}
@@ -79,22 +78,22 @@ event is a line in the log format of PROTOCOL_V5 §10.3.`,
 	})
 }
 
-// follower follows the events, over as many connections as it takes.
+// follower follows the events over lost connections.
 type follower struct {
 	*session
 
 	print  *printer
 	params client.StreamEventsParams
-	plain  bool // what comes is printed as it is
-	limit  int  // events still to come, 0 for no end
+	plain  bool // lines are printed unchanged
+	limit  int  // remaining events, 0 for no end
 	came   bool
 }
 
-// errTailed ends a tail that has all it was asked for.
-var errTailed = errors.New("all came")
+// errTailed ends a tail after --limit events.
+var errTailed = errors.New("limit reached")
 
-// run follows until ctx ends, which is no error. Only what the server refuses, and a
-// first connection that fails, is one.
+// run follows until ctx ends, which is no error. A rejection by the server is an error, and so is
+// a failure of the first connection.
 func (t *follower) run(ctx context.Context) error {
 	for pause := tailPause; ; pause = min(2*pause, maxTailPause) {
 		t.came = false
@@ -108,7 +107,7 @@ func (t *follower) run(ctx context.Context) error {
 		if t.came {
 			pause = tailPause
 		}
-		say(t.notes, "the stream ended; asking again in %s", fmt.Sprint(pause))
+		printLine(t.messages, "the stream ended; connecting again in %s", fmt.Sprint(pause))
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -129,15 +128,15 @@ func (t *follower) once(ctx context.Context) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode >= http.StatusBadRequest {
-		_, err := t.answer(resp, nil)
+		_, err := t.readResponse(resp, nil)
 		return err
 	}
 	lines := bufio.NewReader(resp.Body)
-	var m streamed
+	var m streamMessage
 	for {
 		line, err := lines.ReadString('\n')
 		if err != nil {
-			return nil // the stream has ended, however it did
+			return nil // the stream has ended
 		}
 		lost.Reset(tailSilence)
 		t.came = true
@@ -145,17 +144,17 @@ func (t *follower) once(ctx context.Context) error {
 			m.add(line)
 			continue
 		}
-		if err := t.tell(m); err != nil {
+		if err := t.handle(m); err != nil {
 			return err
 		}
-		m = streamed{}
+		m = streamMessage{}
 	}
 }
 
-// streamed is one message of the stream.
-type streamed struct{ id, event, data string }
+// streamMessage is one message of the stream.
+type streamMessage struct{ id, event, data string }
 
-func (m *streamed) add(line string) {
+func (m *streamMessage) add(line string) {
 	name, value, _ := strings.Cut(line, ":")
 	value = strings.TrimPrefix(value, " ")
 	switch name {
@@ -168,10 +167,10 @@ func (m *streamed) add(line string) {
 	}
 }
 
-// tell prints a message, and notes where to go on.
-func (t *follower) tell(m streamed) error {
+// handle prints a message and remembers its position.
+func (t *follower) handle(m streamMessage) error {
 	if m.event == "gap" {
-		say(t.notes, "events were deleted before they could be sent: %s", m.data)
+		printLine(t.messages, "events were deleted before they could be sent: %s", m.data)
 	} else if m.data != "" {
 		if err := t.printed(m); err != nil {
 			return err
@@ -186,8 +185,8 @@ func (t *follower) tell(m streamed) error {
 	return nil
 }
 
-// printed prints an event: a line of the protocol as it came.
-func (t *follower) printed(m streamed) error {
+// printed prints an event, or a line of the V5 format unchanged.
+func (t *follower) printed(m streamMessage) error {
 	if !t.plain {
 		return t.print.tailed(m)
 	}
@@ -195,8 +194,8 @@ func (t *follower) printed(m streamed) error {
 	return err
 }
 
-// tailed prints an event of the stream: for programs what came, a document each.
-func (p *printer) tailed(m streamed) error {
+// tailed prints an event of the stream; with -o json each is a document.
+func (p *printer) tailed(m streamMessage) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch p.out.format {

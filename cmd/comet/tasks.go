@@ -232,7 +232,7 @@ func waitForTask(ctx context.Context, c *call) error {
 		return err
 	}
 	err = c.out.show(body, func() error {
-		say(c.out.w, "%s", stateOf(t))
+		printLine(c.out.w, "%s", stateOf(t))
 		return nil
 	})
 	if err == nil {
@@ -253,7 +253,7 @@ func (s *session) waitFor(ctx context.Context, id string, timeout time.Duration)
 			left := timeout - time.Since(begin)
 			wait = max(min(wait, int((left+time.Second-1)/time.Second)), 0)
 		}
-		body, err = s.answer(s.api.GetTask(ctx, id, &client.GetTaskParams{Wait: &wait}))
+		body, err = s.readResponse(s.api.GetTask(ctx, id, &client.GetTaskParams{Wait: &wait}))
 		if err == nil {
 			t = client.TaskDetail{}
 			err = decode(body, &t)
@@ -293,7 +293,7 @@ func (s *session) printOutput(ctx context.Context, id string, params *client.Get
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode >= http.StatusBadRequest {
-		_, err := s.answer(resp, nil)
+		_, err := s.readResponse(resp, nil)
 		return err
 	}
 	if telemetry.IsTerminal(s.out.w) {
@@ -332,7 +332,7 @@ func copyPrintable(w io.Writer, r io.Reader) error {
 		}
 		last = c
 		switch {
-		case c == utf8.RuneError && size == 1, moves(c) && c != '\n' && c != '\t':
+		case c == utf8.RuneError && size == 1, isControl(c) && c != '\n' && c != '\t':
 			_, _ = fmt.Fprintf(out, `\u%04x`, c) // Flush returns its error
 		default:
 			_, _ = out.WriteRune(c)
@@ -369,7 +369,7 @@ func showMessages(s *session, body []byte) error {
 		}
 		m := telemetry.V5Line{Context: l.Ctx, Task: l.Tid, From: l.From, To: l.To, Type: l.Type, Code: code, Data: l.Data}
 		line := m.Append(nil, l.At, telemetry.V5Level(l.Type))
-		say(s.out.w, "%s%s", strings.Repeat("  ", min(step, maxIndent)), string(line))
+		printLine(s.out.w, "%s%s", strings.Repeat("  ", min(step, maxIndent)), string(line))
 	}
 	return nil
 }

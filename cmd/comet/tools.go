@@ -185,7 +185,7 @@ func showFoundTools(s *session, body []byte) error {
 		return err
 	}
 	if len(found.Tools) == 0 {
-		say(s.notes, "none of %s matches", count(found.Meta.TotalTools, "tool", "tools"))
+		printLine(s.messages, "none of %s matches", count(found.Meta.TotalTools, "tool", "tools"))
 		return nil
 	}
 	rows, stubs := make([][]string, len(found.Tools)), []string{}
@@ -198,7 +198,7 @@ func showFoundTools(s *session, body []byte) error {
 	if err := s.out.table([]string{"TOOL", "SCORE", "CLASS", "DESCRIPTION"}, rows); err != nil || len(stubs) == 0 {
 		return err
 	}
-	say(s.out.w, "")
+	printLine(s.out.w, "")
 	for _, stub := range stubs {
 		if err := s.print(s.out.w, stub); err != nil {
 			return err
@@ -247,7 +247,7 @@ func changePolicy(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	if body, err = c.answer(c.api.PutToolPolicyWithBody(ctx, c.args[0], "application/json", bytes.NewReader(body))); err != nil {
+	if body, err = c.readResponse(c.api.PutToolPolicyWithBody(ctx, c.args[0], "application/json", bytes.NewReader(body))); err != nil {
 		return err
 	}
 	return c.printResponse(body)
@@ -322,10 +322,10 @@ func showUpstreamLog(c *call, body []byte) error {
 		lines []string
 	}{{"Warnings:", u.Warnings}, {"Standard error:", u.Stderr}} {
 		if len(part.lines) > 0 {
-			say(c.out.w, "\n%s", part.title)
+			printLine(c.out.w, "\n%s", part.title)
 		}
 		for _, line := range part.lines {
-			say(c.out.w, "  %s", line)
+			printLine(c.out.w, "  %s", line)
 		}
 	}
 	return nil
@@ -358,7 +358,7 @@ func showDefinitions(ctx context.Context, c *call) error {
 				{"Approved", "{{with .approved_at}}{{.}} by {{$.approved_by}}{{end}}"}, {"Approved digest", "digest"}, {"Pending digest", "pending_digest"},
 			}
 			if d.PendingDigest != nil {
-				say(c.notes, "to approve it: comet tools approve %s --digest %s", shellWord(d.ID), *d.PendingDigest)
+				printLine(c.messages, "to approve it: comet tools approve %s --digest %s", shellWord(d.ID), *d.PendingDigest)
 			}
 			return c.printResponse(raw)
 		}
@@ -414,7 +414,7 @@ func (c *call) addUpstreamFrom(ctx context.Context, file string) error {
 	if err != nil {
 		return err
 	}
-	body, err := c.answer(c.api.PutUpstreamWithBody(ctx, c.args[0], "application/json", bytes.NewReader(entry)))
+	body, err := c.readResponse(c.api.PutUpstreamWithBody(ctx, c.args[0], "application/json", bytes.NewReader(entry)))
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 	"comet/internal/telemetry"
 )
 
-// longestCall is how long the server lets a call of a tool take at most.
+// longestCall is the server's limit for the duration of a tool call.
 const longestCall = time.Hour
 
 func newToolsCallCommand(flags *clientFlags) *cobra.Command {
@@ -28,15 +28,15 @@ func newToolsCallCommand(flags *clientFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "call NAME [JSON | - | NAME=TEXT | NAME:=JSON]...",
 		Short: "Call a tool, by any of its names",
-		Long: `Call a tool, by any of its names. Its arguments are one JSON object, here, in a file or
-on standard input (-), or NAME=TEXT and NAME:=JSON, which are added to those of --args. What
-it says goes to standard output as it is; a tool that says that it failed is exit code 1,
-with what it says on standard error.`,
+		Long: `Call a tool, by any of its names. Its arguments are one JSON object, on the command line, in a file
+or on standard input (-), or NAME=TEXT and NAME:=JSON, which are added to those of --args. The
+result goes to standard output unchanged; a tool that reports a failure is exit code 1,
+with its text on standard error.`,
 		Example: `  comet tools call filesystem:read_text_file path=/srv/data/notes.txt head:=10
   comet tools call memory:search_nodes '{"query": "comets"}' -o json`,
 	}
 	cmd.Flags().StringVar(&file, "args", "", "JSON `file` with the arguments; - is standard input")
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long it may take, at most 1h (default what its MCP server has)")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long it may take, at most 1h (default that of its MCP server)")
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
 		arguments, err := s.arguments(file, args[1:])
 		if err != nil {
@@ -55,8 +55,8 @@ with what it says on standard error.`,
 		}
 		to := s.out.w
 		if result.IsError {
-			to = s.notes
-			err = fmt.Errorf("%s says that it failed", printable(args[0]))
+			to = s.messages
+			err = fmt.Errorf("%s reports a failure", printable(args[0]))
 		}
 		shown := error(nil)
 		if result.IsError || s.out.format == formatTable {
@@ -69,7 +69,7 @@ with what it says on standard error.`,
 	})
 }
 
-// arguments puts those of a file, of standard input and of the command line together.
+// arguments combines those of a file, of standard input and of the command line.
 func (s *session) arguments(file string, args []string) (json.RawMessage, error) {
 	whole := len(args) == 1 && (args[0] == "-" || strings.HasPrefix(strings.TrimSpace(args[0]), "{"))
 	switch {
@@ -86,14 +86,14 @@ func (s *session) arguments(file string, args []string) (json.RawMessage, error)
 	return json.RawMessage(args[0]), nil
 }
 
-// toolAnswer is what a tool answered.
-type toolAnswer struct {
+// toolResult is the result of a tool call.
+type toolResult struct {
 	Content    []content       `json:"content"`
 	Structured json.RawMessage `json:"structured_content"`
 	IsError    bool            `json:"is_error"`
 }
 
-// content is a part of an answer (MCP, “Tool Result”).
+// content is a part of a result (MCP, “Tool Result”).
 type content struct {
 	Type     string   `json:"type"`
 	Text     string   `json:"text"`
@@ -102,32 +102,32 @@ type content struct {
 	Resource *content `json:"resource"`
 }
 
-// callTool calls a tool. A call that the server refuses is an *apiError whose title is the
-// name that MCP clients see, where there is one; one that was made is a *failedCall.
-func (s *session) callTool(ctx context.Context, request map[string]any) (body []byte, result toolAnswer, err error) {
+// callTool calls a tool. A call that the server rejects is an *apiError whose title is the error
+// name that MCP clients see, if there is one; a call that was made and failed is a *failedCall.
+func (s *session) callTool(ctx context.Context, request map[string]any) (body []byte, result toolResult, err error) {
 	data, err := json.Marshal(request)
 	if err != nil {
-		return nil, toolAnswer{}, err
+		return nil, toolResult{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, longestCall+requestTimeout)
 	defer cancel()
-	body, err = s.answer(s.streaming().CallToolWithBody(ctx, nil, "application/json", bytes.NewReader(data)))
+	body, err = s.readResponse(s.streaming().CallToolWithBody(ctx, nil, "application/json", bytes.NewReader(data)))
 	if err != nil {
-		return nil, toolAnswer{}, named(err)
+		return nil, toolResult{}, withToolError(err)
 	}
 	return body, result, decode(body, &result)
 }
 
-// failedCall is a call that was made, and failed: what was asked for, not the request.
-type failedCall struct {
+// toolFailure is a call that was made and failed.
+type toolFailure struct {
 	text string
-	body []byte // of the problem
+	body []byte // the problem document
 }
 
-func (e *failedCall) Error() string { return e.text }
+func (e *toolFailure) Error() string { return e.text }
 
-// named gives an error of a call the name that MCP clients see.
-func named(err error) error {
+// withToolError gives the error of a call the name that MCP clients see.
+func withToolError(err error) error {
 	var api *apiError
 	if errors.As(err, &api) {
 		var more struct {
@@ -135,15 +135,15 @@ func named(err error) error {
 		}
 		if json.Unmarshal(api.body, &more) == nil && more.Name != "" {
 			api.problem.Title = more.Name
-			if api.status == http.StatusUnprocessableEntity && more.Name != "SANDBOX_CONFIG" { // that is of the request
-				return &failedCall{text: api.Error(), body: api.body}
+			if api.status == http.StatusUnprocessableEntity && more.Name != "SANDBOX_CONFIG" { // SANDBOX_CONFIG is an invalid request
+				return &toolFailure{text: api.Error(), body: api.body}
 			}
 		}
 	}
 	return err
 }
 
-// printContent prints the texts of an answer, and on standard error what else there is.
+// printContent prints the texts of a result, and notes about other content on standard error.
 func (s *session) printContent(w io.Writer, parts []content) error {
 	for _, c := range parts {
 		switch {
@@ -156,18 +156,17 @@ func (s *session) printContent(w io.Writer, parts []content) error {
 				return err
 			}
 		case c.Resource != nil:
-			say(s.notes, "(%s %s; -o json has it)", c.Resource.URI, c.Resource.MimeType)
+			printLine(s.messages, "(%s %s; -o json has it)", c.Resource.URI, c.Resource.MimeType)
 		default:
-			say(s.notes, "(%s %s%s; -o json has it)", c.Type, c.MimeType, c.URI)
+			printLine(s.messages, "(%s %s%s; -o json has it)", c.Type, c.MimeType, c.URI)
 		}
 	}
 	return nil
 }
 
-// print prints text as it is; to a terminal what it can be shown of it. A line that does not
-// end is ended.
+// print prints text, escaped for a terminal, and ends its last line.
 func (s *session) print(w io.Writer, text string) error {
-	if w == s.notes || telemetry.IsTerminal(w) {
+	if w == s.messages || telemetry.IsTerminal(w) {
 		return copyPrintable(w, strings.NewReader(text))
 	}
 	if text != "" && !strings.HasSuffix(text, "\n") {
@@ -177,7 +176,7 @@ func (s *session) print(w io.Writer, text string) error {
 	return err
 }
 
-// runFlags are what a run of code can be told.
+// runFlags are the flags of "comet run".
 type runFlags struct {
 	intent, context string
 	timeout         time.Duration
@@ -185,26 +184,26 @@ type runFlags struct {
 	readPaths       []string
 }
 
-// newRunCommand runs code in the server's sandbox.
+// newRunCommand is "comet run".
 func newRunCommand() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
 		Use:   "run FILE",
-		Short: "Run TypeScript over tools, in the server's sandbox",
-		Long: `Run TypeScript or JavaScript in the server's sandbox, over the tools that you may call;
+		Short: "Run TypeScript that calls tools, in the server's sandbox",
+		Long: `Run TypeScript or JavaScript in the server's sandbox. The code can call your tools;
 FILE is - for standard input. Tools are functions: await filesystem.readTextFile({path}).
-What the code returns goes to standard output, text as it is and everything else as JSON;
-what it logs goes to standard error. Code that fails is exit code 1.`,
+The return value goes to standard output, text unchanged and everything else as JSON; the log
+goes to standard error. Code that fails is exit code 1.`,
 		Example: `  comet run report.ts --context data.json
   echo '6 * 7' | comet run -`,
 	}
 	flags := addClientFlags(cmd)
 	fs := cmd.Flags()
-	fs.StringVar(&f.intent, "intent", "", "what it is for, in your own `words`; the tools that fit can be called though the code does not name their server")
-	fs.StringVar(&f.context, "context", "", "JSON `file` with an object, whose members the code has as variables; - is standard input")
+	fs.StringVar(&f.intent, "intent", "", "the purpose, in your own `words`; tools that match it can be called without the name of their server")
+	fs.StringVar(&f.context, "context", "", "JSON `file` with an object, whose members are variables of the code; - is standard input")
 	fs.DurationVar(&f.timeout, "timeout", 0, "how long it may take (default 30s)")
-	fs.IntVar(&f.memory, "memory", 0, "how much memory it may have, in `MB` (default 512)")
-	fs.StringArrayVar(&f.readPaths, "read-path", nil, "a `path` on the server's machine that it may read, within what the server allows; may be repeated")
+	fs.IntVar(&f.memory, "memory", 0, "its memory limit in `MB` (default 512)")
+	fs.StringArrayVar(&f.readPaths, "read-path", nil, "a `path` on the server's machine that the code may read, if the server allows it; may be repeated")
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
 		arguments, err := f.arguments(cmd, s, args[0])
 		if err != nil {
@@ -218,7 +217,7 @@ what it logs goes to standard error. Code that fails is exit code 1.`,
 	})
 }
 
-// arguments are those of agentcards:execute_code.
+// arguments are the arguments of agentcards:execute_code.
 func (f *runFlags) arguments(cmd *cobra.Command, s *session, file string) (map[string]any, error) {
 	if file == "-" && f.context == "-" {
 		return nil, usagef("standard input can be the code or the context, not both")
@@ -253,13 +252,13 @@ func (f *runFlags) arguments(cmd *cobra.Command, s *session, file string) (map[s
 	return out, nil
 }
 
-// codeLog is a line that code logged.
+// codeLog is a line of the code's log.
 type codeLog struct {
 	Message string `json:"message"`
 }
 
-// showRun prints what code logged and returned.
-func (s *session) showRun(result toolAnswer) error {
+// showRun prints the log and the return value of code.
+func (s *session) showRun(result toolResult) error {
 	var run struct {
 		Result jsontext.Value `json:"result"`
 		Logs   []codeLog      `json:"logs"`
@@ -288,16 +287,16 @@ func (s *session) showRun(result toolAnswer) error {
 
 func (s *session) printLogs(logs []codeLog) error {
 	for _, l := range logs {
-		if err := s.print(s.notes, l.Message); err != nil {
+		if err := s.print(s.messages, l.Message); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// codeFailed prints what code logged before it failed, and says where that was.
+// codeFailed prints the log of code that failed, and adds the place to its error.
 func (s *session) codeFailed(err error) error {
-	var failed *failedCall
+	var failed *toolFailure
 	if !errors.As(err, &failed) {
 		return err
 	}

@@ -260,7 +260,7 @@ func showVerification(s *session, v client.LedgerVerification) error {
 			return err
 		}
 	}
-	say(s.out.w, "%s since %s, %s, %s and %s as of %s: %s", count(int(v.Facts), "fact", "facts"), v.FromDay, count(int(v.Windows), "window", "windows"),
+	printLine(s.out.w, "%s since %s, %s, %s and %s as of %s: %s", count(int(v.Facts), "fact", "facts"), v.FromDay, count(int(v.Windows), "window", "windows"),
 		count(int(v.Accounts), "account", "accounts"), count(int(v.Reservations), "held reservation", "held reservations"),
 		v.CheckedAt.UTC().Format(time.RFC3339), count(int(v.TotalDifferences), "difference", "differences"))
 	return nil

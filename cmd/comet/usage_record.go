@@ -14,7 +14,7 @@ import (
 	"comet/openapi/client"
 )
 
-// What one request takes, at most; a body may be a mebibyte.
+// The limits of one request; a body may be a mebibyte.
 const (
 	batchFacts = 1000
 	batchBytes = 1 << 19
@@ -37,13 +37,13 @@ func recordUsage(ctx context.Context, c *call) error {
 	return c.recordFile(ctx, c.args[0], file, key)
 }
 
-// record sends a report of use.
+// record sends a report of usage.
 func (s *session) record(ctx context.Context, agent, key string, body []byte) ([]byte, error) {
 	params := &client.RecordUsageParams{}
 	if key != "" {
 		params.IdempotencyKey = &key
 	}
-	return s.answer(s.api.RecordUsageWithBody(ctx, agent, params, "application/json", bytes.NewReader(body)))
+	return s.readResponse(s.api.RecordUsageWithBody(ctx, agent, params, "application/json", bytes.NewReader(body)))
 }
 
 // recordFile sends the facts of a file in batches.
@@ -68,9 +68,9 @@ func (s *session) recordFile(ctx context.Context, agent, file, key string) error
 		}
 		if err != nil {
 			if i > 0 {
-				say(s.notes, "the first %d facts are recorded; the others are not", len(all.Facts))
+				printLine(s.messages, "the first %d facts are recorded; the others are not", len(all.Facts))
 			}
-			return located(err, nameOf(file), batch)
+			return withLines(err, nameOf(file), batch)
 		}
 	}
 	body, err := json.Marshal(all)
@@ -78,12 +78,12 @@ func (s *session) recordFile(ctx context.Context, agent, file, key string) error
 		return err
 	}
 	return s.out.show(body, func() error {
-		say(s.out.w, "recorded %s, %d already recorded; %s", count(all.Recorded, "fact", "facts"), all.Replayed, remainingText(all.balance))
+		printLine(s.out.w, "recorded %s, %d already recorded; %s", count(all.Recorded, "fact", "facts"), all.Replayed, remainingText(all.balance))
 		return nil
 	})
 }
 
-// recordedBatches is the answers to several batches as if it had been one.
+// recordedBatches are the responses to several batches as one.
 type recordedBatches struct {
 	Facts    []json.RawMessage `json:"facts"`
 	Recorded int               `json:"recorded"`
@@ -102,14 +102,14 @@ func (r *recordedBatches) add(body []byte) error {
 	return decodeView(one.Balance, &r.balance)
 }
 
-// factText is a fact as it stands in a file.
+// factText is a fact in a file.
 type factText struct {
 	text json.RawMessage
 	line int
 }
 
-// readFacts splits a file into facts: the entries of an array, or values that
-// follow each other. What a fact must be is the server's business.
+// readFacts splits a file into facts: the entries of an array, or consecutive values. The server
+// validates them.
 func readFacts(data []byte) (facts []factText, err error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	isArray := bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("["))
@@ -150,7 +150,7 @@ func readFacts(data []byte) (facts []factText, err error) {
 	return facts, nil
 }
 
-// batches cuts facts into what one request takes.
+// batches splits facts into requests.
 func batches(facts []factText) (all [][]factText) {
 	begin, size := 0, 0
 	for i, f := range facts {
@@ -175,7 +175,7 @@ func batchBody(batch []factText) []byte {
 	return b.Bytes()
 }
 
-// nameOf is how a message calls a file.
+// nameOf is the name of a file in messages.
 func nameOf(file string) string {
 	if file == "-" {
 		return "standard input"
@@ -183,8 +183,8 @@ func nameOf(file string) string {
 	return file
 }
 
-// located turns the places in a batch that a refusal names into lines of the file.
-func located(err error, file string, batch []factText) error {
+// withLines replaces places in a batch by lines of the file.
+func withLines(err error, file string, batch []factText) error {
 	var refused *apiError
 	if !errors.As(err, &refused) || refused.problem.Errors == nil {
 		return err

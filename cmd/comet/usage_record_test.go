@@ -77,7 +77,7 @@ func TestBatchesFitIntoRequests(t *testing.T) {
 func TestALateBatchNamesTheFilesLines(t *testing.T) {
 	t.Parallel()
 	batch := []factText{{line: 1001}, {line: 1005}}
-	err := located(&apiError{status: 400, problem: client.Problem{Errors: &[]client.FieldError{
+	err := withLines(&apiError{status: 400, problem: client.Problem{Errors: &[]client.FieldError{
 		{Pointer: new("/facts/1/tokens"), Detail: "facts[1].tokens must be an integer, not a string"},
 		{Pointer: new("/facts/7"), Detail: "out of the batch"}, {Detail: "no place"},
 	}}}, "a.jsonl", batch)

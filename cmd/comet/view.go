@@ -32,7 +32,7 @@ func (c *call) printView(body []byte) error {
 		return err
 	}
 	if secret, ok := data[c.secret].(string); ok {
-		say(c.session.out.w, "%s", secret)
+		printLine(c.session.out.w, "%s", secret)
 	}
 	if len(c.fields) > 0 {
 		if err := c.printFields(c.fields, data); err != nil {
@@ -43,18 +43,18 @@ func (c *call) printView(body []byte) error {
 		return nil
 	}
 	if len(c.fields) > 0 {
-		say(c.out.w, "")
+		printLine(c.out.w, "")
 	}
 	entries, _ := data[c.rows+c.pages].([]any)
 	if len(entries) == 0 && c.empty != "" {
-		say(c.notes, "%s", c.empty)
+		printLine(c.messages, "%s", c.empty)
 	}
 	return c.printTable(c.columns, entries)
 }
 
 func (c *call) messagesTo() io.Writer {
 	if c.secret != "" {
-		return c.notes
+		return c.messages
 	}
 	return c.out.w
 }
@@ -71,7 +71,7 @@ func (c *call) printMessage(w io.Writer, data map[string]any) error {
 	}
 	text, err := render(c.message, data)
 	for line := range strings.Lines(text) {
-		say(w, "%s", strings.TrimSuffix(line, "\n"))
+		printLine(w, "%s", strings.TrimSuffix(line, "\n"))
 	}
 	return err
 }

@@ -136,9 +136,9 @@ func showPayload(c *call, body []byte) error {
 	if err := raw.Payload.Indent(jsontext.WithIndent("  ")); err != nil {
 		return fmt.Errorf("the server's response cannot be read: %w", err)
 	}
-	say(c.out.w, "")
+	printLine(c.out.w, "")
 	for line := range strings.Lines(string(raw.Payload)) {
-		say(c.out.w, "%s", strings.TrimRight(line, "\n"))
+		printLine(c.out.w, "%s", strings.TrimRight(line, "\n"))
 	}
 	return nil
 }
@@ -154,7 +154,7 @@ func testWebhook(ctx context.Context, c *call) error {
 	}
 	err = c.out.show(body, func() error {
 		if t.Succeeded {
-			say(c.out.w, "delivered: %s", attemptResult(t.Attempt))
+			printLine(c.out.w, "delivered: %s", attemptResult(t.Attempt))
 		}
 		return nil
 	})

@@ -24,7 +24,7 @@ import (
 	"comet/openapi/client"
 )
 
-// workerFlags are what a worker can be told.
+// workerFlags are the flags of "comet worker".
 type workerFlags struct {
 	kind                string
 	capabilities        []string
@@ -39,47 +39,46 @@ func newWorkerCommand() *cobra.Command {
 	var f workerFlags
 	cmd := &cobra.Command{
 		Use:   "worker [flags] -- COMMAND [ARG...]",
-		Short: "Do an agent's work by running a command for each task",
-		Long: `Do an agent's work by running a command for each task. The token must be bound to the
-agent. The command gets the task's parameters, a JSON object, on its standard input,
+		Short: "Run a command for each task of an agent",
+		Long: `Take the tasks of an agent and run a command for each. The token must be bound to the agent. The command gets the task's parameters, a JSON object, on its standard input,
 and in its environment
 
   COMET_TASK_ID, COMET_REQUEST_ID, COMET_TRACE_ID, COMET_WORK_TYPE
   COMET_PARAMETERS      the parameters once more, up to 64 KiB
   COMET_PARAM_<NAME>    each parameter that is text, a number, true or false
 
-and of the worker's own environment everything that does not begin with COMET_. What it
-prints is sent as it comes; two kinds of lines of its standard output are taken instead:
+and from the worker's own environment everything that does not begin with COMET_. Its output
+is sent as it is printed; two kinds of lines on its standard output are directives:
 
-  ::progress 40 pulling images     40 percent, and what it is about
-  ::tokens 1234 [model]            tokens that were used
+  ::progress 40 pulling images     the progress in percent, and the step
+  ::tokens 1234 [model]            the tokens that were used
 
-Exit code 0 is success, every other a failure. A task that is taken back, or takes
+Exit code 0 is success, every other a failure. A task that is cancelled, or takes
 longer than its hint max_duration_seconds, ends with SIGTERM to the command's process
-group, and SIGKILL after --grace; one that needs more than its hint max_memory_mb with
-SIGKILL, and error 5005. What the command leaves behind in its group is ended too.
+group, and SIGKILL after --grace; a task that uses more than its hint max_memory_mb ends
+with SIGKILL, and error 5005. Processes that the command leaves in its group are killed.
 
-What such a command had started goes on when the worker is killed; the next worker with
-the same --state ends it (Linux).
+If the worker itself is killed, processes that a command has started go on; the next worker
+with the same --state kills them (Linux).
 
-A task that comes again is answered from --state and not run again. One that was
-running when the worker ended did not finish, and runs again unless --rerun=false.
+A task that is sent again gets its result from --state and does not run again. A task that
+was running when the worker ended did not finish, and runs again unless --rerun=false.
 
-SIGINT or SIGTERM: no new task is taken, running ones get --drain to end, then they are
-for another agent. A second signal kills them at once.`,
+After SIGINT or SIGTERM the worker takes no new tasks; running ones have --drain to end, then
+they are for another agent. A second signal kills them at once.`,
 		Example: `  comet worker --type infra --capability run_playbook -- ./deploy.py
   comet worker --concurrency 4 -- sh -c 'echo "hello $COMET_PARAM_NAME"'`,
 	}
 	fs := cmd.Flags()
 	fs.SetInterspersed(false)
-	fs.StringVar(&f.kind, "type", "", "the agent's `type`, such as infra, desktop, code or research (default: what the registry says)")
-	fs.StringSliceVar(&f.capabilities, "capability", nil, "what the command can do, may be repeated or a `list` with commas (default: what the registry says)")
+	fs.StringVar(&f.kind, "type", "", "the agent's `type`, such as infra, desktop, code or research (default: that of the registry)")
+	fs.StringSliceVar(&f.capabilities, "capability", nil, "the capabilities of the command, may be repeated or a `list` with commas (default: those of the registry)")
 	fs.IntVar(&f.concurrency, "concurrency", 1, "how many tasks may run at once")
-	fs.StringVar(&f.state, "state", "", "`directory` that remembers results (default ./comet-worker-state/AGENT)")
-	fs.IntVar(&f.maxOutput, "max-output", 256<<10, "how many `bytes` of the output's end the result repeats")
+	fs.StringVar(&f.state, "state", "", "`directory` that stores results (default ./comet-worker-state/AGENT)")
+	fs.IntVar(&f.maxOutput, "max-output", 256<<10, "how many `bytes` at the end of the output are the result")
 	fs.DurationVar(&f.grace, "grace", 10*time.Second, "how long a command has between SIGTERM and SIGKILL")
-	fs.DurationVar(&f.drain, "drain", 30*time.Second, "how long running tasks may take to end when the worker is to")
-	fs.DurationVar(&f.quiet, "keep-alive", 10*time.Second, "how often the server is told of a task that prints nothing; 0 lets it take such a task for hung")
+	fs.DurationVar(&f.drain, "drain", 30*time.Second, "how long running tasks may take to end when the worker stops")
+	fs.DurationVar(&f.quiet, "keep-alive", 10*time.Second, "how often the status of a silent task is sent; with 0 the server takes it for hung")
 	fs.BoolVar(&f.rerun, "rerun", true, "run a task again that was running when the worker ended")
 	flags := addClientFlags(cmd)
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
@@ -100,7 +99,7 @@ func (f workerFlags) check(command []string) error {
 	case f.grace < 0 || f.drain < 0 || f.quiet < 0:
 		return usagef("--grace, --drain and --keep-alive must not be negative")
 	}
-	return executable(command[0])
+	return checkExecutable(command[0])
 }
 
 // work runs tasks until ctx ends.
@@ -123,16 +122,16 @@ func (s *session) work(ctx context.Context, f workerFlags, token string, command
 	}
 	defer kept.unlock()
 	for _, id := range kept.ended {
-		say(s.notes, "ended what an earlier worker had left running for the task %s", id)
+		printLine(s.messages, "killed processes that an earlier worker had left running for the task %s", id)
 	}
-	r := newRunner(command, f, s.notes)
+	r := newRunner(command, f, s.messages)
 	r.groups = kept.groups
 	a, err := agent.New(s.server, token, &agent.Options{
 		Concurrency: f.concurrency, Cache: kept.cache, NoRerun: !f.rerun, Drain: orNever(f.drain), Grace: f.grace + 5*time.Second, KeepAlive: orNever(f.quiet),
 		OnConnect: func(h agent.Hello) {
-			say(s.notes, "connected to %s as %s (%s): %s", s.server, h.AgentID, h.AgentType, count(f.concurrency, "place", "places"))
+			printLine(s.messages, "connected to %s as %s (%s): %s", s.server, h.AgentID, h.AgentType, count(f.concurrency, "slot", "slots"))
 		},
-		Logger: slog.New(slog.NewTextHandler(s.notes, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Logger: slog.New(slog.NewTextHandler(s.messages, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {
 		return usageError{err}
@@ -144,10 +143,10 @@ func (s *session) work(ctx context.Context, f workerFlags, token string, command
 		a.Interrupt()
 		r.kill()
 	})()
-	return s.unreachableAgent(a.Run(ctx))
+	return s.rejectedAgent(a.Run(ctx))
 }
 
-// orNever makes of 0 what an agent's option takes for never.
+// orNever replaces 0 by the negative value that means never in the agent's options.
 func orNever(d time.Duration) time.Duration {
 	if d == 0 {
 		return -1
@@ -155,8 +154,8 @@ func orNever(d time.Duration) time.Duration {
 	return d
 }
 
-// onSecondSignal calls act when a second SIGINT or SIGTERM comes, after which a third
-// ends the program. The function it returns calls that off.
+// onSecondSignal calls act at a second SIGINT or SIGTERM; a third one ends the program. The
+// function it returns stops that.
 func onSecondSignal(act func()) (off func()) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -180,10 +179,10 @@ func onSecondSignal(act func()) (off func()) {
 	}
 }
 
-// workerIdentity is the agent the worker is, as the registry knows it. Where the flags
-// say otherwise the registry is told, if the token may.
+// workerIdentity is the worker's agent in the registry. If the flags differ and the token has the
+// scope, it updates the registry.
 func (s *session) workerIdentity(ctx context.Context, f workerFlags) (client.AgentItem, error) {
-	body, err := s.answer(s.api.GetMe(ctx, nil))
+	body, err := s.readResponse(s.api.GetMe(ctx, nil))
 	if err != nil {
 		return client.AgentItem{}, err
 	}
@@ -192,8 +191,7 @@ func (s *session) workerIdentity(ctx context.Context, f workerFlags) (client.Age
 		return client.AgentItem{}, err
 	}
 	if me.Agent == nil {
-		return client.AgentItem{}, usagef(`the token is bound to no agent; make one with
-  comet tokens create NAME --agent AGENT --scope messages:send`)
+		return client.AgentItem{}, usagef(`the token is not bound to an agent; create one: comet tokens create NAME --agent AGENT --scope messages:send`)
 	}
 	who := *me.Agent
 	change := workerChange(who, f)
@@ -204,12 +202,11 @@ func (s *session) workerIdentity(ctx context.Context, f workerFlags) (client.Age
 	if err != nil {
 		return who, err
 	}
-	if !may(me.Token, "agents:write") {
-		return who, usagef(`the registry says otherwise of %s, and the token may not change that; somebody with agents:write can:
-  curl -X PATCH %s/api/v1/agents/%s -H "Authorization: Bearer $TOKEN" -H "Content-Type: application/json" -d '%s'`,
+	if !hasScope(me.Token, "agents:write") {
+		return who, usagef(`the registry differs for %s, and the token may not change it; with the scope agents:write run: curl -X PATCH %s/api/v1/agents/%s -H "Authorization: Bearer $TOKEN" -H "Content-Type: application/json" -d '%s'`,
 			who.ID, strings.TrimSuffix(s.server, "/"), who.ID, strings.ReplaceAll(string(text), "'", `'\''`))
 	}
-	body, err = s.answer(s.api.UpdateAgentWithBody(ctx, who.ID, &client.UpdateAgentParams{}, "application/json", strings.NewReader(string(text))))
+	body, err = s.readResponse(s.api.UpdateAgentWithBody(ctx, who.ID, &client.UpdateAgentParams{}, "application/json", strings.NewReader(string(text))))
 	if err != nil {
 		return who, err
 	}
@@ -221,24 +218,24 @@ func (s *session) workerIdentity(ctx context.Context, f workerFlags) (client.Age
 		return who, err
 	}
 	s.warn(updated.Warnings)
-	say(s.notes, "told the registry about %s: %s", who.ID, string(text))
+	printLine(s.messages, "updated %s in the registry: %s", who.ID, string(text))
 	return updated.AgentItem, workerReady(updated.AgentItem)
 }
 
-// change is what the registry is to be told.
+// change is a change of the agent in the registry.
 type change struct {
 	Type         string   `json:"type,omitempty"`
 	Capabilities []string `json:"capabilities,omitempty"`
 }
 
-// workerChange is what of the flags the registry does not say, nil for nothing. A
-// capability is the same with and without custom:.
+// workerChange is how the flags differ from the registry, nil if they do not. The prefix
+// "custom:" of a capability makes no difference.
 func workerChange(who client.AgentItem, f workerFlags) *change {
 	var c change
 	if f.kind != "" && f.kind != typeOf(who) {
 		c.Type = f.kind
 	}
-	if len(f.capabilities) > 0 && !slices.Equal(bare(f.capabilities), bare(who.Capabilities)) {
+	if len(f.capabilities) > 0 && !slices.Equal(withoutPrefix(f.capabilities), withoutPrefix(who.Capabilities)) {
 		c.Capabilities = f.capabilities
 	}
 	if c.Type == "" && c.Capabilities == nil {
@@ -254,7 +251,7 @@ func typeOf(who client.AgentItem) string {
 	return *who.Type
 }
 
-func bare(names []string) []string {
+func withoutPrefix(names []string) []string {
 	out := make([]string, len(names))
 	for i, n := range names {
 		out[i] = strings.TrimPrefix(n, "custom:")
@@ -263,20 +260,20 @@ func bare(names []string) []string {
 	return slices.Compact(out)
 }
 
-// workerReady reports what an agent lacks to be given work.
+// workerReady reports what an agent lacks to take tasks.
 func workerReady(who client.AgentItem) error {
 	switch {
 	case typeOf(who) == "":
-		return usagef("the agent %s has no type yet; name one with --type, such as infra, desktop, code or research", who.ID)
+		return usagef("the agent %s has no type yet; set one with --type, such as infra, desktop, code or research", who.ID)
 	case len(who.Capabilities) == 0:
-		return usagef("the agent %s has no capabilities yet; name what the command can do with --capability", who.ID)
+		return usagef("the agent %s has no capabilities yet; set those of the command with --capability", who.ID)
 	case !who.IsActive:
-		return usagef("the agent %s is not active; comet agents restore %s brings it back", who.ID, who.ID)
+		return usagef("the agent %s is not active; comet agents restore %s restores it", who.ID, who.ID)
 	}
 	return nil
 }
 
-func may(t client.TokenView, scope string) bool {
+func hasScope(t client.TokenView, scope string) bool {
 	for _, s := range t.Scopes {
 		if string(s) == scope || string(s) == "admin" {
 			return true
@@ -285,27 +282,27 @@ func may(t client.TokenView, scope string) bool {
 	return false
 }
 
-// state is what a worker keeps for the one after it.
+// state is what a worker stores for the next one.
 type state struct {
 	cache  *agent.DirCache
 	groups *groups
-	// ended are the tasks of which an earlier worker had left something running.
+	// ended are the tasks for which an earlier worker had left processes running.
 	ended  []string
 	unlock func()
 }
 
-// openState opens the directory that remembers results, for this process alone, and ends
-// what an earlier one that was killed has left running.
+// openState opens the directory with results for this process alone, and kills processes that a
+// killed worker has left running.
 func openState(dir string) (st *state, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, usagef("the state cannot be kept: %w", err)
+		return nil, usagef("the state directory cannot be created: %w", err)
 	}
 	lock := flock.New(filepath.Join(dir, "lock"))
 	switch locked, err := lock.TryLock(); {
 	case err != nil:
-		return nil, usagef("the state cannot be locked: %w", err)
+		return nil, usagef("the state directory cannot be locked: %w", err)
 	case !locked:
-		return nil, fmt.Errorf("another worker uses %s; give this one its own with --state", dir)
+		return nil, fmt.Errorf("another worker uses %s; set another directory with --state", dir)
 	}
 	st = &state{unlock: func() { _ = lock.Unlock() }}
 	if st.groups, st.ended, err = openGroups(filepath.Join(dir, "groups")); err == nil {
@@ -318,21 +315,21 @@ func openState(dir string) (st *state, err error) {
 	return st, nil
 }
 
-// executable reports early what would fail every task.
-func executable(name string) error {
+// checkExecutable reports a missing command before the first task fails.
+func checkExecutable(name string) error {
 	if _, err := exec.LookPath(name); err != nil {
 		return usagef("the command cannot be run: %w", err)
 	}
 	return nil
 }
 
-// unreachableAgent gives a refused line the exit code of a refused request.
-func (s *session) unreachableAgent(err error) error {
+// rejectedAgent gives a rejected connection the exit code of a rejected request.
+func (s *session) rejectedAgent(err error) error {
 	var refused *agent.ResponseError
 	if !errors.As(err, &refused) {
 		return err
 	}
 	return &apiError{status: refused.Status, problem: client.Problem{
-		Title: "the server refuses the worker", Detail: new(cmp.Or(refused.Detail, http.StatusText(refused.Status))),
+		Title: "the server rejects the worker", Detail: new(cmp.Or(refused.Detail, http.StatusText(refused.Status))),
 	}}
 }

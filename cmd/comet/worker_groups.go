@@ -13,24 +13,24 @@ import (
 
 const suffixGroup = ".json"
 
-// group is a process group that was made for a task. The leader's number alone does not
-// name it: numbers are used again.
+// group is the process group of a task. The leader's pid alone does not identify it, because pids
+// are reused.
 type group struct {
 	Leader int `json:"leader"`
-	// Started is when the leader was, in the system's ticks since it booted, and Boot
-	// names that boot.
+	// Started is the leader's start in clock ticks since the system booted, and Boot is the id of
+	// that boot.
 	Started int64  `json:"started"`
 	Boot    string `json:"boot"`
 	Task    string `json:"task"`
 }
 
-// groups notes in a directory which process groups there are, a file for each: the system
-// kills a command when its worker is killed, but not what the command has started. The
-// next worker does. A nil one notes nothing, and so does one of a system that does not
-// tell when a process was started.
+// groups records the running process groups in a directory, one file each: if a worker is killed,
+// the kernel kills its commands, but not the processes that these have started. The next worker
+// does. A nil *groups records nothing, nor does one on a system that does not report when a
+// process was started.
 type groups struct{ dir string }
 
-// openGroups ends what an earlier worker left running and returns which tasks that was for.
+// openGroups kills what an earlier worker left running and returns the tasks of it.
 func openGroups(dir string) (g *groups, ended []string, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, nil, err
@@ -41,7 +41,7 @@ func openGroups(dir string) (g *groups, ended []string, err error) {
 	}
 	for _, e := range entries {
 		if _, err := strconv.Atoi(strings.TrimSuffix(e.Name(), suffixGroup)); err != nil {
-			continue // not ours
+			continue // a foreign file
 		}
 		path := filepath.Join(dir, e.Name())
 		data, err := os.ReadFile(path)
@@ -59,8 +59,8 @@ func openGroups(dir string) (g *groups, ended []string, err error) {
 	return &groups{dir: dir}, ended, nil
 }
 
-// add notes the group of a command that has just started. The function it returns is to
-// be called when nobody of the group is left.
+// add records the group of a command that has started. The function it returns must be called
+// when the group is empty.
 func (g *groups) add(leader int, task string) (remove func() error, err error) {
 	nothing := func() error { return nil }
 	if g == nil {
@@ -76,7 +76,7 @@ func (g *groups) add(leader int, task string) (remove func() error, err error) {
 	}
 	path := filepath.Join(g.dir, strconv.Itoa(leader)+suffixGroup)
 	if err := os.WriteFile(path, data, 0o600); err != nil {
-		return nothing, fmt.Errorf("the process group of a task cannot be noted: %w", err)
+		return nothing, fmt.Errorf("the process group of a task cannot be recorded: %w", err)
 	}
 	return func() error {
 		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {

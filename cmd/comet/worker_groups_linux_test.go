@@ -127,7 +127,7 @@ func TestGroups(t *testing.T) {
 		r.groups = g
 		done := make(chan agent.Result, 1)
 		go func() {
-			result, _ := r.do(t.Context(), &fakeTask{parameters: "{}"})
+			result, _ := r.runTask(t.Context(), &fakeTask{parameters: "{}"})
 			done <- result
 		}()
 		require.Eventually(t, func() bool {

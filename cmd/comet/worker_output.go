@@ -17,7 +17,7 @@ import (
 	"comet/agent"
 )
 
-// maxLine is where a line of output is cut in two, in bytes.
+// maxLine is the longest line of output, in bytes; longer ones are split.
 const maxLine = 64 << 10
 
 // task is a piece of work; an *agent.Work is one.
@@ -33,41 +33,42 @@ type task interface {
 	Hints() agent.Hints
 }
 
-// commandOutput takes the lines of both of a command's streams.
+// commandOutput collects the lines of both streams of a command.
 type commandOutput struct {
 	to task
 
 	mu   sync.Mutex
 	tail tail
-	// open is whose line has no end yet: a line of the other stream begins a new one.
-	open *pump
+	// openLine is the stream whose last line is incomplete: a line of the other stream starts a new
+	// line.
+	openLine *pump
 }
 
 func newCommandOutput(to task, keep int) *commandOutput {
 	return &commandOutput{to: to, tail: tail{keep: keep}}
 }
 
-// line takes a line, with its end where it has one. Output that can no longer be sent
-// is kept all the same: the command must not be held up by it.
-func (o *commandOutput) line(from *pump, text []byte) {
+// writeLine handles a line, complete or not. Output that cannot be sent any more is kept for the
+// result: the command must not block on it.
+func (o *commandOutput) writeLine(from *pump, text []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if from.direct && o.open != from && bytes.HasPrefix(text, []byte("::")) && o.direct(string(text)) {
+	if from.directives && o.openLine != from && bytes.HasPrefix(text, []byte("::")) && o.runDirective(string(text)) {
 		return
 	}
-	if o.open != nil && o.open != from {
+	if o.openLine != nil && o.openLine != from {
 		text = append([]byte("\n"), text...)
 	}
-	if o.open = nil; text[len(text)-1] != '\n' {
-		o.open = from
+	if o.openLine = nil; text[len(text)-1] != '\n' {
+		o.openLine = from
 	}
 	o.tail.add(text)
 	_, _ = o.to.Write(text)
 }
 
-// direct does what a line such as "::progress 40 pulling images" says, and reports
-// whether it is one.
-func (o *commandOutput) direct(line string) bool {
+// runDirective executes a directive such as "::progress 40 pulling images", and reports whether the
+// line is one.
+func (o *commandOutput) runDirective(line string) bool {
 	word, rest, _ := strings.Cut(strings.TrimRight(line, "\r\n"), " ")
 	number, text, _ := strings.Cut(strings.TrimSpace(rest), " ")
 	n, err := strconv.ParseInt(number, 10, 64)
@@ -108,12 +109,12 @@ func (t *tail) trim() {
 	}
 }
 
-// String is the end of the text, from the beginning of a line if it was cut.
+// String is the end of the text, from the start of a line if it was cut.
 func (t *tail) String() string {
 	if t.trim(); !t.cut {
 		return string(t.text)
 	}
-	const mark = "[what came before was left out]\n"
+	const mark = "[earlier output is omitted]\n"
 	rest := t.text
 	if i := bytes.IndexByte(rest, '\n'); i >= 0 && i+1 < len(rest) {
 		rest = rest[i+1:]
@@ -123,13 +124,13 @@ func (t *tail) String() string {
 
 // pump reads one stream of a command.
 type pump struct {
-	from   *os.File
-	direct bool // lines may be directives
-	out    *commandOutput
-	ended  *atomic.Bool // the command has
+	from       *os.File
+	directives bool // lines may be directives
+	out        *commandOutput
+	ended      *atomic.Bool // the command has ended
 }
 
-// pumps read both.
+// pumps read both streams.
 type pumps struct {
 	all     []*pump
 	writers []*os.File
@@ -137,7 +138,7 @@ type pumps struct {
 	wait    sync.WaitGroup
 }
 
-// attach connects a command that is to be started.
+// attach connects a command before it is started.
 func (o *commandOutput) attach(cmd *exec.Cmd) (*pumps, error) {
 	p := &pumps{}
 	for i, into := range []*io.Writer{&cmd.Stdout, &cmd.Stderr} {
@@ -147,13 +148,13 @@ func (o *commandOutput) attach(cmd *exec.Cmd) (*pumps, error) {
 			return nil, err
 		}
 		*into = w
-		p.all = append(p.all, &pump{from: r, direct: i == 0, out: o, ended: &p.ended})
+		p.all = append(p.all, &pump{from: r, directives: i == 0, out: o, ended: &p.ended})
 		p.writers = append(p.writers, w)
 	}
 	return p, nil
 }
 
-// abandon closes everything of a command that did not start.
+// abandon closes the streams of a command that did not start.
 func (p *pumps) abandon() {
 	for i := range p.writers {
 		_, _ = p.writers[i].Close(), p.all[i].from.Close()
@@ -168,12 +169,12 @@ func (p *pumps) start() {
 	}
 }
 
-// finish waits for what the command has printed. Somebody who left its process group
-// may hold the stream open; it is not waited for.
+// finish waits for the output of a command that has ended. A process outside of its group may
+// hold a stream open; finish does not wait for it.
 func (p *pumps) finish() {
 	p.ended.Store(true)
 	for _, one := range p.all {
-		_ = one.from.SetReadDeadline(time.Now().Add(lastWords))
+		_ = one.from.SetReadDeadline(time.Now().Add(outputDelay))
 	}
 	p.wait.Wait()
 }
@@ -184,21 +185,21 @@ func (p *pump) run() {
 	buffer := make([]byte, maxLine)
 	for {
 		n, err := p.from.Read(buffer)
-		line = p.lines(append(line, buffer[:n]...))
+		line = p.writeLines(append(line, buffer[:n]...))
 		if err != nil {
 			if len(line) > 0 {
-				p.out.line(p, line)
+				p.out.writeLine(p, line)
 			}
 			return
 		}
-		if p.ended.Load() { // there may have been a wait for the server in between
-			_ = p.from.SetReadDeadline(time.Now().Add(lastWords))
+		if p.ended.Load() { // sending to the server may have blocked
+			_ = p.from.SetReadDeadline(time.Now().Add(outputDelay))
 		}
 	}
 }
 
-// lines passes on the lines of a text, and returns what is none yet.
-func (p *pump) lines(text []byte) (rest []byte) {
+// writeLines handles the complete lines of a text and returns the rest.
+func (p *pump) writeLines(text []byte) (rest []byte) {
 	for {
 		end := bytes.IndexByte(text, '\n') + 1
 		if end == 0 && len(text) < maxLine {
@@ -207,7 +208,7 @@ func (p *pump) lines(text []byte) (rest []byte) {
 		if end == 0 {
 			end = len(text)
 		}
-		p.out.line(p, text[:end])
+		p.out.writeLine(p, text[:end])
 		text = text[end:]
 	}
 }

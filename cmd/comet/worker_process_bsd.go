@@ -10,10 +10,10 @@ import (
 // contain puts a command into a process group of its own.
 func contain(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-// groupMemory is not known here: the hint max_memory_mb is not enforced.
+// groupMemory is unknown on this system: the hint max_memory_mb is not enforced.
 func groupMemory(int) int64 { return 0 }
 
-// startOf is not known here: what a killed worker leaves running is not noted.
+// startOf is unknown on this system: what a killed worker leaves running is not recorded.
 func startOf(int) (started int64, boot string, ok bool) { return 0, "", false }
 
 func (group) lives() bool { return false }

@@ -10,15 +10,14 @@ import (
 	"syscall"
 )
 
-// contain puts a command into a process group of its own. The command itself is killed
-// when the worker is; what it started in the group goes on, until the next worker with
-// the same state ends it.
+// contain puts a command into a process group of its own. The kernel kills the command with the
+// worker; processes that it started go on, until the next worker with the same state kills them.
 func contain(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// groupMemory is the memory that a process group has in use, in bytes: the resident sets
-// of its processes and of whatever they started, memory they share counted for each.
+// groupMemory is the memory of a process group in bytes: the resident sets of its processes and
+// of all their descendants. Shared memory counts for each.
 func groupMemory(group int) int64 {
 	all := processes()
 	pages := int64(0)
@@ -30,7 +29,7 @@ func groupMemory(group int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// processes are all that there are.
+// processes are all processes by pid.
 func processes() map[int]procStat {
 	all := map[int]procStat{}
 	paths, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -40,7 +39,7 @@ func processes() map[int]procStat {
 	for _, path := range paths {
 		data, err := os.ReadFile(path)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
 			all[pid] = readProcess(data)
@@ -49,21 +48,21 @@ func processes() map[int]procStat {
 	return all
 }
 
-// procStat is what is read of a process.
+// procStat is a part of /proc/PID/stat.
 type procStat struct {
 	parent, group int
 	started       int64 // in ticks since the system booted
 	pages         int64
 }
 
-// readProcess reads /proc/PID/stat (proc_pid_stat(5)). The name, the second field, may
-// hold anything but ends with the last parenthesis.
+// readProcess reads /proc/PID/stat (proc_pid_stat(5)). The second field, the name, may hold any
+// character but ends with the last parenthesis.
 func readProcess(stat []byte) (p procStat) {
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 22 {
 		return p
 	}
-	number := func(n int) int64 { // as the manual counts them
+	number := func(n int) int64 { // numbered as in the manual
 		v, _ := strconv.ParseInt(string(fields[n-3]), 10, 64)
 		return v
 	}
@@ -80,8 +79,7 @@ func descends(all map[int]procStat, pid, from int) bool {
 	return false
 }
 
-// startOf tells when a process was started, and in which boot of the system; not ok is
-// one that has ended.
+// startOf returns when a process was started and the id of the boot; ok is false if it has ended.
 func startOf(pid int) (started int64, boot string, ok bool) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -91,29 +89,27 @@ func startOf(pid int) (started int64, boot string, ok bool) {
 	return readProcess(stat).started, string(bytes.TrimSpace(id)), err == nil
 }
 
-// lives reports whether some of the group are still there. Where the leader is, its start
-// tells whether it is the same one. Where it is gone, its number may have become that of
-// another group, which ended too but for some: only a process that was told the same task
-// shows that it is not so, and as long as it lives the system gives the number to nobody
-// else.
+// lives reports whether a process of the group is alive. If the leader exists, its start shows
+// whether it is the same one. Otherwise its pid may belong to another group by now, which a
+// remaining process of the same task disproves: while it lives the kernel does not reuse the pid.
 func (g group) lives() bool {
 	started, boot, there := startOf(g.Leader)
 	if there {
 		return boot == g.Boot && started == g.Started
 	}
 	for pid, p := range processes() {
-		if p.group == g.Leader && p.started >= g.Started && told(pid, g.Task) {
+		if p.group == g.Leader && p.started >= g.Started && isOfTask(pid, g.Task) {
 			return true
 		}
 	}
 	return false
 }
 
-// told reports whether a process was started for a task.
-func told(pid int, task string) bool {
+// isOfTask reports whether a process was started for a task.
+func isOfTask(pid int, task string) bool {
 	environ, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
-		return false // it is somebody else's, or has ended
+		return false // another user's process, or it has ended
 	}
 	return slices.ContainsFunc(bytes.Split(environ, []byte{0}), func(entry []byte) bool { return string(entry) == taskVariable+task })
 }

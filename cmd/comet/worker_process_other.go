@@ -7,8 +7,8 @@ import (
 	"os/exec"
 )
 
-// There are no process groups here: the command alone is ended, and what it started goes
-// on. Neither is there a signal to ask with, nor a way to look at its memory.
+// There are no process groups here: only the command itself is killed. There is no signal to ask
+// it to end, and its memory is unknown.
 
 func contain(*exec.Cmd) {}
 
@@ -28,7 +28,7 @@ func exitStatus(state *os.ProcessState) int { return state.ExitCode() }
 
 func maxMemory(*os.ProcessState) int64 { return 0 }
 
-// startOf is not known here: what a killed worker leaves running is not noted.
+// startOf is unknown on this system: what a killed worker leaves running is not recorded.
 func startOf(int) (started int64, boot string, ok bool) { return 0, "", false }
 
 func (group) lives() bool { return false }

@@ -8,12 +8,12 @@ import (
 	"syscall"
 )
 
-// terminateGroup asks a process group to end, killGroup ends it.
+// terminateGroup asks a process group to end, killGroup kills it.
 func terminateGroup(pid int) error { return syscall.Kill(-pid, syscall.SIGTERM) }
 
 func killGroup(pid int) error { return syscall.Kill(-pid, syscall.SIGKILL) }
 
-// exitStatus is the exit code as shells have it: 128 and the number of a signal.
+// exitStatus is the exit code as in shells: 128 and the number of a signal.
 func exitStatus(state *os.ProcessState) int {
 	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 		return 128 + int(ws.Signal())
@@ -21,7 +21,7 @@ func exitStatus(state *os.ProcessState) int {
 	return state.ExitCode()
 }
 
-// maxMemory is the most memory the process and those it waited for used, in bytes.
+// maxMemory is the peak memory of the process and of those it waited for, in bytes.
 func maxMemory(state *os.ProcessState) int64 {
 	usage, ok := state.SysUsage().(*syscall.Rusage)
 	if !ok {

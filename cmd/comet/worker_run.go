@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// memoryPoll is how often the memory of a command with a limit is looked at.
+	// memoryPoll is how often the memory of a command with a limit is measured.
 	memoryPoll = 250 * time.Millisecond
-	// lastWords is how long is waited for output after a command has ended.
-	lastWords = 250 * time.Millisecond
+	// outputDelay is how long to wait for output after a command has ended.
+	outputDelay = 250 * time.Millisecond
 	// exitNotStarted is the exit code of a command that could not be started.
 	exitNotStarted = 126
 	megabyte       = 1 << 20
@@ -34,30 +34,31 @@ type runner struct {
 	grace     time.Duration
 	maxOutput int
 	environ   []string
-	notes     io.Writer
-	groups    *groups // nil notes none
+	messages  io.Writer
+	groups    *groups // nil records none
 
-	killed chan struct{} // closed when every command is to end at once
+	killed chan struct{} // closed to kill every command
 	once   sync.Once
 }
 
 func newRunner(command []string, f workerFlags, notes io.Writer) *runner {
 	return &runner{
-		command: command, grace: f.grace, maxOutput: f.maxOutput, environ: inherited(os.Environ()), notes: &lockedWriter{w: notes},
+		command: command, grace: f.grace, maxOutput: f.maxOutput, environ: inherited(os.Environ()), messages: &lockedWriter{w: notes},
 		killed: make(chan struct{}),
 	}
 }
 
-// kill ends every command at once.
+// kill kills every command.
 func (r *runner) kill() { r.once.Do(func() { close(r.killed) }) }
 
-// run is the agent's function for every type of work.
-func (r *runner) run(ctx context.Context, w *agent.Work) (agent.Result, error) { return r.do(ctx, w) }
+// run is the agent's handler for every work type.
+func (r *runner) run(ctx context.Context, w *agent.Work) (agent.Result, error) {
+	return r.runTask(ctx, w)
+}
 
-func (r *runner) do(ctx context.Context, w task) (agent.Result, error) {
-	// The system ends the command, though not what it has started, with the thread that
-	// started it, so that it does not outlive the worker; the thread must last as long as
-	// the command then.
+func (r *runner) runTask(ctx context.Context, w task) (agent.Result, error) {
+	// The kernel kills the command when the thread that started it ends (Pdeathsig), so that it
+	// does not outlive the worker; the thread must live as long as the command.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	began := time.Now()
@@ -73,18 +74,18 @@ func (r *runner) do(ctx context.Context, w task) (agent.Result, error) {
 	if err != nil {
 		line += "  " + err.Error()
 	}
-	say(r.notes, "%s", line)
+	printLine(r.messages, "%s", line)
 	return result, err
 }
 
-// execute runs the command and returns how it ended, with the most memory it used in
-// bytes. The error is why it was made to end.
+// execute runs the command and returns its result, with its peak memory in bytes. The error is
+// why it was ended.
 func (r *runner) execute(ctx context.Context, w task, out *commandOutput) (agent.Result, int64, error) {
 	//nolint:noctx // a context would kill the command alone, and not its group
 	cmd := exec.Command(r.command[0], r.command[1:]...)
 	cmd.Env = environment(r.environ, w)
 	cmd.Stdin = bytes.NewReader(w.Parameters())
-	cmd.WaitDelay = lastWords // for parameters that nobody reads
+	cmd.WaitDelay = outputDelay // for a command that does not read its input
 	contain(cmd)
 	pumps, err := out.attach(cmd)
 	if err != nil {
@@ -96,26 +97,26 @@ func (r *runner) execute(ctx context.Context, w task, out *commandOutput) (agent
 	}
 	removed, err := r.groups.add(cmd.Process.Pid, w.TaskID().String())
 	if err != nil {
-		say(r.notes, "%s", err)
+		printLine(r.messages, "%s", err)
 	}
 	pumps.start()
 	exited := make(chan struct{})
 	go func() {
 		defer close(exited)
-		_ = cmd.Wait() // the state tells
+		_ = cmd.Wait() // ProcessState has the result
 	}()
 	why := r.watch(ctx, cmd.Process.Pid, w.Hints().MaxMemoryMB, exited)
-	_ = killGroup(cmd.Process.Pid) // what it left behind; mostly there is nobody
+	_ = killGroup(cmd.Process.Pid) // what it left running; mostly the group is empty
 	if err := removed(); err != nil {
-		say(r.notes, "%s", err)
+		printLine(r.messages, "%s", err)
 	}
 	pumps.finish()
 	state := cmd.ProcessState
 	return agent.Result{ExitCode: exitStatus(state), CPUTime: state.UserTime() + state.SystemTime()}, maxMemory(state), why
 }
 
-// watch waits for the end of a command and sees to it that it comes. It returns why it
-// made the command end, nil where it did not.
+// watch waits for the end of a command, and ends it when it must. It returns why it ended the
+// command, nil if it did not.
 func (r *runner) watch(ctx context.Context, pid int, limitMB int64, exited <-chan struct{}) (why error) {
 	done, killed := ctx.Done(), r.killed
 	var late, look <-chan time.Time
@@ -129,33 +130,33 @@ func (r *runner) watch(ctx context.Context, pid int, limitMB int64, exited <-cha
 		case <-exited:
 			return why
 		case <-done:
-			done, why = nil, first(why, context.Cause(ctx))
-			_ = terminateGroup(pid) // it may just have ended
+			done, why = nil, firstError(why, context.Cause(ctx))
+			_ = terminateGroup(pid) // it may have ended
 			timer := time.NewTimer(r.grace)
 			defer timer.Stop()
 			late = timer.C
 		case <-late:
 			_ = killGroup(pid)
 		case <-killed:
-			killed, why = nil, first(why, agent.ErrStopping)
+			killed, why = nil, firstError(why, agent.ErrStopping)
 			_ = killGroup(pid)
 		case <-look:
 			if used := groupMemory(pid); used > limitMB*megabyte {
-				look, why = nil, first(why, agent.ResourceLimit("memory_mb", limitMB, (used+megabyte-1)/megabyte))
+				look, why = nil, firstError(why, agent.ResourceLimit("memory_mb", limitMB, (used+megabyte-1)/megabyte))
 				_ = killGroup(pid)
 			}
 		}
 	}
 }
 
-func first(a, b error) error {
+func firstError(a, b error) error {
 	if a != nil {
 		return a
 	}
 	return b
 }
 
-// lockedWriter lets several tasks write lines.
+// lockedWriter lets several tasks write to w.
 type lockedWriter struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -172,15 +173,15 @@ const (
 	cometPrefix  = "COMET_"
 	paramPrefix  = "COMET_PARAM_"
 	taskVariable = "COMET_TASK_ID="
-	// maxVariable and maxVariables bound what is put into the environment, in bytes; the
-	// system refuses to start a command with much more. The rest is on standard input.
+	// maxVariable and maxVariables limit the environment of a command, in bytes; the system
+	// starts no command with much more. Standard input has all parameters.
 	maxVariable  = 64 << 10
 	maxVariables = 512 << 10
 )
 
-// inherited is what of the worker's environment its commands get: nothing of comet's own,
-// be it a token, the address of a database, or what they could take for a task's. Some
-// systems do not tell capitals from small letters.
+// inherited is the part of the worker's environment that commands get: nothing of comet's own,
+// such as a token, a database address or the variables of a task. Names are case-insensitive on
+// some systems.
 func inherited(environ []string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
@@ -188,7 +189,7 @@ func inherited(environ []string) []string {
 	})
 }
 
-// environment adds what a task's command is told.
+// environment adds the variables of a task.
 func environment(base []string, w task) []string {
 	env := append(slices.Clip(base),
 		taskVariable+w.TaskID().String(), "COMET_REQUEST_ID="+w.RequestID().String(), "COMET_TRACE_ID="+w.TraceID().String(),
@@ -203,8 +204,8 @@ func environment(base []string, w task) []string {
 	return env
 }
 
-// variables are the parameters that are no object, array or null. Of several whose names
-// come to the same the last counts.
+// variables are the parameters that are text, numbers or booleans. If several have the same
+// variable name the last counts.
 func variables(parameters []byte) (entries []string) {
 	dec := jsontext.NewDecoder(bytes.NewReader(parameters))
 	if t, err := dec.ReadToken(); err != nil || t.Kind() != '{' {
@@ -232,7 +233,8 @@ func variables(parameters []byte) (entries []string) {
 	return entries
 }
 
-// variableName is a name in capitals, with _ for what a variable's name must not have.
+// variableName is a name in upper case, with _ for characters that a variable's name must not
+// have.
 func variableName(name string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

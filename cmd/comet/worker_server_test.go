@@ -122,7 +122,7 @@ func testLongOutput(t *testing.T, w *testWorker) {
 	line := strings.Repeat("x", 65535) + "\n"
 	same := strings.Repeat(line, 6) == w.output(t, id, "log") // require.Equal would print 400 KiB
 	require.True(t, same)
-	same = "[what came before was left out]\n"+strings.Repeat(line, 3) == w.output(t, id, "result")
+	same = "[earlier output is omitted]\n"+strings.Repeat(line, 3) == w.output(t, id, "result")
 	require.True(t, same)
 }
 

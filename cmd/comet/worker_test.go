@@ -85,7 +85,7 @@ func TestCommand(t *testing.T) {
 			w.parameters = "{}"
 		}
 		r, _ := shell(script)
-		return r.do(t.Context(), w)
+		return r.runTask(t.Context(), w)
 	}
 
 	t.Run("the parameters are on standard input", func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestCommand(t *testing.T) {
 	t.Run("a command that is gone fails the task", func(t *testing.T) {
 		t.Parallel()
 		r := newRunner([]string{filepath.Join(t.TempDir(), "gone")}, workerFlags{}, io.Discard)
-		result, err := r.do(t.Context(), &fakeTask{parameters: "{}"})
+		result, err := r.runTask(t.Context(), &fakeTask{parameters: "{}"})
 		require.ErrorContains(t, err, "cannot be started")
 		require.Equal(t, 126, result.ExitCode)
 	})
@@ -164,7 +164,7 @@ func TestCommand(t *testing.T) {
 		require.True(t, same)
 		require.Less(t, len(r.Output), 1<<20)
 		mark, rest, _ := strings.Cut(r.Output, "\n")
-		require.Equal(t, "[what came before was left out]", mark)
+		require.Equal(t, "[earlier output is omitted]", mark)
 		require.True(t, strings.HasSuffix(want.String(), rest))
 		require.Len(t, rest, 65536*15, "whole lines")
 	})
@@ -180,7 +180,7 @@ func TestCommand(t *testing.T) {
 	t.Run("what it used is told", func(t *testing.T) {
 		t.Parallel()
 		r, notes := shell(`i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done`)
-		result, err := r.do(t.Context(), &fakeTask{parameters: "{}"})
+		result, err := r.runTask(t.Context(), &fakeTask{parameters: "{}"})
 		require.NoError(t, err)
 		require.Positive(t, result.CPUTime)
 		require.Regexp(t, `^\S+Z  550e8400-e29b-41d4-a716-446655440004  run_playbook  success  exit 0  \S+  cpu \S+  rss [1-9]\d* MB\n$`, notes.String())
@@ -207,7 +207,7 @@ func TestCommandIsEnded(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			result, err = r.do(ctx, w)
+			result, err = r.runTask(ctx, w)
 		}()
 		require.Eventually(t, func() bool { return strings.Contains(w.text(), "ready") }, time.Minute, time.Millisecond)
 		child, _ = strconv.Atoi(strings.Fields(w.text())[0])
@@ -286,14 +286,14 @@ func TestMemoryLimit(t *testing.T) {
 		t.Parallel()
 		r, _ := shell(script)
 		w := &fakeTask{parameters: "{}", hints: agent.Hints{MaxMemoryMB: 32}}
-		_, err := r.do(t.Context(), w)
+		_, err := r.runTask(t.Context(), w)
 		require.ErrorContains(t, err, "Resource limit exceeded")
 	})
 	t.Run("one that needs less is left alone", func(t *testing.T) {
 		t.Parallel()
 		r, _ := shell(`sleep 0.6; echo done`)
 		w := &fakeTask{parameters: "{}", hints: agent.Hints{MaxMemoryMB: 64}}
-		result, err := r.do(t.Context(), w)
+		result, err := r.runTask(t.Context(), w)
 		require.NoError(t, err)
 		require.Equal(t, "done\n", result.Output)
 	})
@@ -333,7 +333,7 @@ func TestExampleWorker(t *testing.T) {
 	t.Parallel()
 	w := &fakeTask{parameters: `{"text":"hello"}`}
 	r := newRunner([]string{"../../examples/workers/echo.sh"}, workerFlags{maxOutput: 100}, io.Discard)
-	result, err := r.do(t.Context(), w)
+	result, err := r.runTask(t.Context(), w)
 	require.NoError(t, err)
 	require.Equal(t, agent.Result{Output: "hello\n", CPUTime: result.CPUTime}, result)
 	require.Equal(t, []string{"50 thinking of an echo"}, w.steps)

@@ -154,10 +154,10 @@ func (a *App) open(ctx context.Context) (err error) {
 		return err
 	}
 	a.tools, a.gateway = tooling.hub, tooling.gateway
-	core := api.Core{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, MessageLog: messages, Tools: tooling.hub}
+	core := api.Services{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, MessageLog: messages, Tools: tooling.hub}
 	lines := a.newTransports(work, motion, v5, admit)
 	options := a.apiOptions(relay, motion, work, v5)
-	options.Endless = endless(transport.IsStreaming, mcp.IsStreaming)
+	options.Untimed = endless(transport.IsStreaming, mcp.IsStreaming)
 	options.MountPublic = func(r chi.Router) {
 		lines.Mount(r)
 		tooling.mount(r)
@@ -260,10 +260,10 @@ func (a *App) newJobs(ledger *usage.Ledger, hooks *webhooks.Webhooks, work *orch
 
 func (a *App) apiOptions(relay *events.Relay, motion *bus.Bus, work *orchestrator.Orchestrator, v5 *v5.Protocol) *api.Options {
 	return &api.Options{
-		Logger:       a.log,
-		Clock:        a.opts.Clock,
-		AccessSample: a.cfg.Log.Sample,
-		V5:           v5.Event,
+		Logger:        a.log,
+		Clock:         a.opts.Clock,
+		AccessSample:  a.cfg.Log.Sample,
+		FormatV5Event: v5.Event,
 		Checks: map[string]func(context.Context) error{
 			"server":     func(ctx context.Context) error { return a.http.ready(ctx) },
 			"database":   a.store.Ping,

@@ -64,7 +64,7 @@ func (h *house) open(b *testing.B, needs models.Scope, baselines ...func(chi.Rou
 	_, err := tokens.EnsureAdmin(b.Context(), adminToken, true)
 	require.NoError(b, err)
 	metrics := telemetry.NewMetrics(telemetry.Build{})
-	h.chain = serve(b, api.New(api.Core{Registry: h.registry, Auth: tokens, Usage: h.ledger, Webhooks: webhooks.New(h.store, nil)}, &api.Options{
+	h.chain = serve(b, api.New(api.Services{Registry: h.registry, Auth: tokens, Usage: h.ledger, Webhooks: webhooks.New(h.store, nil)}, &api.Options{
 		Logger:  accessLog(b),
 		Measure: metrics.Measure(routePattern),
 		Mount: func(r chi.Router) {

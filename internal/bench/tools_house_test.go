@@ -93,9 +93,9 @@ func openWorkshop(b *testing.B, warm int) *workshop {
 	require.NoError(b, err)
 	door, err := mcp.NewHandler(w.gateway, w.auth, nil)
 	require.NoError(b, err)
-	core := api.Core{Registry: w.registry, Auth: w.auth, Usage: w.ledger, Webhooks: webhooks.New(w.store, nil), Orchestrator: work, Feed: feed, Tools: w.tools}
+	core := api.Services{Registry: w.registry, Auth: w.auth, Usage: w.ledger, Webhooks: webhooks.New(w.store, nil), Orchestrator: work, Feed: feed, Tools: w.tools}
 	w.chain = serve(b, api.New(core, &api.Options{
-		Logger: accessLog(b), Measure: metrics.Measure(routePattern), Endless: mcp.IsStreaming,
+		Logger: accessLog(b), Measure: metrics.Measure(routePattern), Untimed: mcp.IsStreaming,
 		MountPublic: func(r chi.Router) { r.Handle(mcp.Path, door) },
 	}))
 	b.Cleanup(door.Drain)

@@ -90,9 +90,9 @@ func openMillThat(b *testing.B, database string, keeps bool) *mill {
 	b.Cleanup(func() { require.NoError(b, all.Stop(background())) })
 	require.Eventually(b, func() bool { return m.work.Check(b.Context()) == nil }, time.Minute, time.Millisecond)
 	metrics := telemetry.NewMetrics(telemetry.Build{})
-	core := api.Core{Registry: m.registry, Auth: m.auth, Usage: m.ledger, Webhooks: webhooks.New(m.store, nil), Orchestrator: m.work, Feed: feed}
+	core := api.Services{Registry: m.registry, Auth: m.auth, Usage: m.ledger, Webhooks: webhooks.New(m.store, nil), Orchestrator: m.work, Feed: feed}
 	door := api.New(core, &api.Options{
-		Logger: accessLog(b), Measure: metrics.Measure(routePattern), Endless: transport.IsStreaming, MountPublic: func(r chi.Router) { lines.Mount(r) },
+		Logger: accessLog(b), Measure: metrics.Measure(routePattern), Untimed: transport.IsStreaming, MountPublic: func(r chi.Router) { lines.Mount(r) },
 	})
 	m.chain = serve(b, door)
 	b.Cleanup(func() {

@@ -45,7 +45,7 @@ func (op *operation) assign(t *models.Task, in models.TaskInput, p Policy, exclu
 	}
 	tried, refused, eligible, full := len(exclude), 0, d.Eligible, hasFullAgent(d)
 	for d.Verdict == selection.Chosen {
-		chosen, over, err := op.claimFirstSlot(t, in, &d)
+		chosen, overBudget, err := op.claimFirstSlot(t, in, &d)
 		if err != nil {
 			return "", err
 		}
@@ -55,7 +55,7 @@ func (op *operation) assign(t *models.Task, in models.TaskInput, p Policy, exclu
 			}
 			return selection.Chosen, op.dispatch(t, p)
 		}
-		refused += over
+		refused += overBudget
 		for _, r := range d.Rejected {
 			exclude = append(exclude, r.AgentID)
 		}
@@ -94,25 +94,25 @@ func hasFullAgent(d selection.Decision) bool {
 const maxClaims = 100
 
 // claimFirstSlot claims a slot of the first candidate that has one and whose budget covers the
-// task, and moves it to the front. The candidates before it become rejected; over is how many of
+// task, and moves it to the front. The candidates before it become rejected; overBudget is how many of
 // them were rejected for their budgets.
-func (op *operation) claimFirstSlot(t *models.Task, in models.TaskInput, d *selection.Decision) (chosen bool, over int, err error) {
+func (op *operation) claimFirstSlot(t *models.Task, in models.TaskInput, d *selection.Decision) (chosen bool, overBudget int, err error) {
 	for i, c := range d.Candidates {
 		reason, err := op.claimSlot(t, in, c.AgentID)
 		if err != nil {
-			return false, over, err
+			return false, overBudget, err
 		}
 		if reason == "" {
 			d.Candidates = d.Candidates[i:]
-			return true, over, nil
+			return true, overBudget, nil
 		}
 		if reason == ReasonOverBudget {
-			over++
+			overBudget++
 		}
 		d.Rejected = append(d.Rejected, selection.Rejection{Ranked: c, Reason: reason})
 	}
 	d.Candidates = nil
-	return false, over, nil
+	return false, overBudget, nil
 }
 
 // verdictOverBudget means that no suitable agent's budget covers the task.

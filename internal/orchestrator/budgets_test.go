@@ -19,7 +19,7 @@ func withBudget(tokens int64) func(*orchestrator.Submission) {
 	return func(s *orchestrator.Submission) { s.Budget = &tokens }
 }
 
-// recordUsage has an agent, whose budget is 50,000, use some of it.
+// recordUsage records tokens of an agent, whose budget is 50,000.
 func (h *harness) recordUsage(t *testing.T, agentID string, tokens int64) {
 	t.Helper()
 	_, err := h.ledger.Record(t.Context(), operator(), agentID, []models.FactDraft{{Tokens: &tokens}}, nil)
@@ -32,10 +32,10 @@ func requireHeld(t *testing.T, h *harness, agentID string, want int64) {
 	require.Equal(t, want, reserved, agentID)
 }
 
-func TestABudget(t *testing.T) {
+func TestBudget(t *testing.T) {
 	t.Parallel()
 
-	withHarness(t, "IsHeldFromTheAssignmentOnUntilTheAttemptEnds", func(t *testing.T, h *harness) {
+	withHarness(t, "is reserved until the attempt ends", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 10, "work")
 		for _, end := range map[string]func(id string){
 			"done": func(id string) {
@@ -65,7 +65,7 @@ func TestABudget(t *testing.T) {
 		requireSound(t, h)
 	})
 
-	withHarness(t, "IsForAllAttemptsTogether", func(t *testing.T, h *harness) {
+	withHarness(t, "covers all attempts together", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", withBudget(1000)).ID
 		_, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureResource, Tokens: 400})
@@ -75,14 +75,14 @@ func TestABudget(t *testing.T) {
 		requireHeld(t, h, "a", 600)
 		task, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureResource, Tokens: 650})
 		require.NoError(t, err)
-		require.Equal(t, models.TaskFailed, task.State, "nothing is left for another attempt")
-		require.EqualValues(t, 1050, task.Tokens, "all of it is paid for")
+		require.Equal(t, models.TaskFailed, task.State, "no tokens are left for another attempt")
+		require.EqualValues(t, 1050, task.Tokens, "all tokens are charged")
 		requireUsed(t, h, "a", 1050)
 		requireSound(t, h)
 		requireLegalEvents(t, h)
 	})
 
-	withHarness(t, "ThatIsSpentPassesTheTaskOnToTheNextAgent", func(t *testing.T, h *harness) {
+	withHarness(t, "spent budget moves the task to the next agent", func(t *testing.T, h *harness) {
 		for _, id := range []string{"a", "b", "c"} {
 			h.worker(t, id, 1, "work")
 		}
@@ -94,11 +94,11 @@ func TestABudget(t *testing.T) {
 		requireHeld(t, h, "b", 0)
 		requireHeld(t, h, "c", 1000)
 		require.Contains(t, string(task.Decision), `"reason":"over_budget"`)
-		require.NotEqual(t, "c", h.submit(t, "work", withBudget(500)).AgentID, "it covers that")
+		require.NotEqual(t, "c", h.submit(t, "work", withBudget(500)).AgentID, "its budget covers the task")
 		requireSound(t, h)
 	})
 
-	withHarness(t, "ThatNobodyCoversRefusesTheTaskAndLeavesNothingBehind", func(t *testing.T, h *harness) {
+	withHarness(t, "rejects a task that no agent covers", func(t *testing.T, h *harness) {
 		for i := range 3 {
 			id := fmt.Sprintf("a%d", i)
 			h.worker(t, id, 1, "work")
@@ -108,18 +108,18 @@ func TestABudget(t *testing.T) {
 		for range 2 {
 			_, err := h.Submit(t.Context(), operator(), orchestrator.Submission{Capabilities: []string{"work"}, Budget: new(int64(501)), RequestID: "r"}, nil)
 			require.Equal(t, errs.BudgetExceeded, errs.CodeOf(err))
-			require.EqualValues(t, 500, errs.From(err).Meta["remaining"], "the most that any has left")
-			require.Equal(t, []string{"a0", "a1", "a2"}, h.query(t, "SELECT key FROM events WHERE type = 'agent.budget_exceeded' ORDER BY key"), "each has told once")
+			require.EqualValues(t, 500, errs.From(err).Meta["remaining"], "the largest remaining budget")
+			require.Equal(t, []string{"a0", "a1", "a2"}, h.query(t, "SELECT key FROM events WHERE type = 'agent.budget_exceeded' ORDER BY key"), "each emits one event")
 		}
-		told := func(row string) bool { return strings.HasPrefix(row, "usage_accounts ") } // that it has told
-		requireSame(t, slices.DeleteFunc(before, told), slices.DeleteFunc(allRows(t, h), told), "Submit")
+		isAccount := func(row string) bool { return strings.HasPrefix(row, "usage_accounts ") }
+		requireSame(t, slices.DeleteFunc(before, isAccount), slices.DeleteFunc(allRows(t, h), isAccount), "Submit")
 	})
 
-	withHarness(t, "ThatIsSpentWhileATaskWaitsFailsItWhenItsTurnComes", func(t *testing.T, h *harness) {
+	withHarness(t, "fails a queued task after the budget was spent", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		first := h.submit(t, "work", nil).ID
 		second := h.submit(t, "work", withBudget(1000)).ID
-		requireHeld(t, h, "a", 0) // who waits holds nothing
+		requireHeld(t, h, "a", 0) // queued tasks reserve nothing
 		_, err := h.Complete(t.Context(), "a", first, orchestrator.Result{Tokens: 49_500})
 		require.NoError(t, err)
 		task := h.waitUntil(t, second, ended)
@@ -129,7 +129,7 @@ func TestABudget(t *testing.T) {
 		requireLegalEvents(t, h)
 	})
 
-	withHarness(t, "ThatTheAgentReleasedItselfStillEndsItsAttempt", func(t *testing.T, h *harness) {
+	withHarness(t, "reservation released by the agent", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 2, "work")
 		done, cancelled := h.submit(t, "work", withBudget(1000)).ID, h.submit(t, "work", withBudget(500)).ID
 		for _, id := range []string{done, cancelled} {
@@ -145,7 +145,7 @@ func TestABudget(t *testing.T) {
 		requireSound(t, h)
 	})
 
-	withHarness(t, "OfAnAgentThatWasDeactivatedIsSettled", func(t *testing.T, h *harness) {
+	withHarness(t, "is settled for a deactivated agent", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 2, "work")
 		with, without := h.submit(t, "work", withBudget(1000)).ID, h.submit(t, "work", nil).ID
 		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {

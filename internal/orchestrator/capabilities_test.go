@@ -14,7 +14,7 @@ import (
 	"comet/store/storetest"
 )
 
-// withRegistry runs one case in a house whose orchestrator changes what agents offer.
+// withRegistry runs one case with an orchestrator that has a registry.
 func withRegistry(t *testing.T, name string, fn func(t *testing.T, h *harness)) {
 	t.Helper()
 	withDatabase(t, name, func(t *testing.T, db *storetest.DB) {
@@ -22,8 +22,8 @@ func withRegistry(t *testing.T, name string, fn func(t *testing.T, h *harness)) 
 	})
 }
 
-// requireUnsupported proves that nobody offers work that needs a capability, and returns
-// what is said to be there instead.
+// requireUnsupported checks that no agent offers a capability, and returns the supported ones of
+// the error.
 func (h *harness) requireUnsupported(t *testing.T, capability string) (supported any) {
 	t.Helper()
 	_, err := h.Submit(t.Context(), operator(), orchestrator.Submission{Capabilities: []string{capability}}, nil)
@@ -31,26 +31,26 @@ func (h *harness) requireUnsupported(t *testing.T, capability string) (supported
 	return errs.From(err).Meta["supported"]
 }
 
-// TestUpdateCapabilities (PROTOCOL_V5 §2.4).
+// TestUpdateCapabilities covers PROTOCOL_V5 §2.4.
 func TestUpdateCapabilities(t *testing.T) {
 	t.Parallel()
 
-	withRegistry(t, "WorkFollowsWhatIsOfferedAtOnce", func(t *testing.T, h *harness) {
-		h.worker(t, "a", 10, "custom:old", "custom:kept")
+	withRegistry(t, "assigns work to new capabilities at once", func(t *testing.T, h *harness) {
+		h.worker(t, "a", 10, "custom:old", "custom:same")
 		has := h.submit(t, "custom:old", nil)
 		h.requireUnsupported(t, "custom:new")
-		_, err := h.UpdateCapabilities(t.Context(), operator(), "a", []string{"custom:new", "custom:kept"})
+		_, err := h.UpdateCapabilities(t.Context(), operator(), "a", []string{"custom:new", "custom:same"})
 		require.NoError(t, err)
 		require.Equal(t, "a", h.submit(t, "custom:new", nil).AgentID)
-		require.Equal(t, "a", h.submit(t, "custom:kept", nil).AgentID)
-		require.ElementsMatch(t, []string{"new", "kept"}, h.requireUnsupported(t, "custom:old"))
+		require.Equal(t, "a", h.submit(t, "custom:same", nil).AgentID)
+		require.ElementsMatch(t, []string{"new", "same"}, h.requireUnsupported(t, "custom:old"))
 		done, err := h.Complete(t.Context(), "a", has.ID, orchestrator.Result{})
 		require.NoError(t, err)
-		require.Equal(t, models.TaskDone, done.State, "what it has goes on")
+		require.Equal(t, models.TaskDone, done.State, "its attempts continue")
 		requireSound(t, h)
 	})
 
-	withRegistry(t, "WorkGoesToAnotherWhoStillOffersIt", func(t *testing.T, h *harness) {
+	withRegistry(t, "assigns work to another agent", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 10, "custom:dig")
 		h.worker(t, "b", 10, "custom:dig")
 		_, err := h.UpdateCapabilities(t.Context(), operator(), "a", []string{"custom:fill"})
@@ -61,7 +61,7 @@ func TestUpdateCapabilities(t *testing.T) {
 		require.Equal(t, "a", h.submit(t, "custom:fill", nil).AgentID)
 	})
 
-	withRegistry(t, "TheRegistryShowsItAndTellsOfIt", func(t *testing.T, h *harness) {
+	withRegistry(t, "updates the registry and emits its event", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "custom:old")
 		out, err := h.UpdateCapabilities(t.Context(), operator(), "a", []string{"custom:new", "novel"})
 		require.NoError(t, err)
@@ -72,16 +72,16 @@ func TestUpdateCapabilities(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []string{"custom:new", "novel"}, agent.Capabilities)
 		require.Equal(t, 2, int(agent.Version))
-		told, err := h.db.NewestEvent(t.Context(), "a", models.EventAgentUpdated)
+		event, err := h.db.NewestEvent(t.Context(), "a", models.EventAgentUpdated)
 		require.NoError(t, err)
 		var data models.AgentChanged
-		require.NoError(t, json.Unmarshal(told.Data, &data))
+		require.NoError(t, json.Unmarshal(event.Data, &data))
 		require.Equal(t, "ops", data.Actor)
 		require.Len(t, data.Changes, 1)
 		require.Equal(t, "capabilities", data.Changes[0].Field)
 	})
 
-	withRegistry(t, "OnlyAnAdminChangesAnAgentOfTheUpperLevels", func(t *testing.T, h *harness) {
+	withRegistry(t, "needs an admin for upper levels", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "custom:old")
 		writer := models.Principal{TokenID: "writer", Name: "writer", Scopes: []models.Scope{models.ScopeAgentsWrite}}
 		_, err := h.UpdateCapabilities(t.Context(), writer, "orch-my-team", []string{"custom:new"})
@@ -96,7 +96,7 @@ func TestUpdateCapabilities(t *testing.T) {
 		require.Equal(t, []string{"custom:lead"}, agent.Capabilities)
 	})
 
-	withRegistry(t, "WhatTheRegistryRefusesChangesNothing", func(t *testing.T, h *harness) {
+	withRegistry(t, "keeps the old ones when the registry rejects the new ones", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "custom:old")
 		before, err := h.db.Agent(t.Context(), "a")
 		require.NoError(t, err)
@@ -119,7 +119,7 @@ func TestUpdateCapabilities(t *testing.T) {
 		h.requireUnsupported(t, "custom:new")
 	})
 
-	withRegistry(t, "AnAgentMayOfferNothingAnyMore", func(t *testing.T, h *harness) {
+	withRegistry(t, "accepts no capabilities", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "custom:old")
 		out, err := h.UpdateCapabilities(t.Context(), operator(), "a", nil)
 		require.NoError(t, err)
@@ -127,10 +127,10 @@ func TestUpdateCapabilities(t *testing.T) {
 		h.requireUnsupported(t, "custom:old")
 		task, err := h.Submit(t.Context(), operator(), orchestrator.Submission{AgentID: "a"}, nil)
 		require.NoError(t, err)
-		require.Equal(t, "a", task.Task.AgentID, "whoever means it may ask it all the same")
+		require.Equal(t, "a", task.Task.AgentID, "it can still be requested by id")
 	})
 
-	withHarness(t, "WithoutARegistryNobodyMay", func(t *testing.T, h *harness) {
+	withHarness(t, "needs a registry", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "custom:old")
 		_, err := h.UpdateCapabilities(t.Context(), operator(), "a", []string{"custom:new"})
 		require.Equal(t, errs.Unavailable, errs.CodeOf(err))

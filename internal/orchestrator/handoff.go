@@ -108,16 +108,16 @@ func (op *operation) maxDepthOf(agentID string, p Policy) int {
 
 // carveBudget takes the budget of a subtask from its parent. It does nothing if one of them has
 // no budget.
-func (op *operation) carveBudget(t *models.Task, a *models.Attempt, part *int64) error {
-	if part == nil || t.Budget == nil {
+func (op *operation) carveBudget(t *models.Task, a *models.Attempt, budget *int64) error {
+	if budget == nil || t.Budget == nil {
 		return nil
 	}
-	left := *t.Budget - t.Tokens - *part
+	left := *t.Budget - t.Tokens - *budget
 	if left < 1 {
-		return errs.New(errs.BudgetExceeded, "the task %q has %d tokens left, which do not cover %d for a subtask", t.ID, *t.Budget-t.Tokens, *part).
-			With("requested", *part).With("remaining", *t.Budget-t.Tokens)
+		return errs.New(errs.BudgetExceeded, "the task %q has %d tokens left, which do not cover %d for a subtask", t.ID, *t.Budget-t.Tokens, *budget).
+			With("requested", *budget).With("remaining", *t.Budget-t.Tokens)
 	}
-	t.Budget = new(*t.Budget - *part)
+	t.Budget = new(*t.Budget - *budget)
 	if a.ReservationID != "" {
 		err := op.ledger.ReleaseIn(op.tx, a.AgentID, a.ReservationID)
 		if err != nil && !errs.Is(err, errs.ReservationEnded) { // the agent may have ended it
@@ -135,8 +135,8 @@ func (op *operation) carveBudget(t *models.Task, a *models.Attempt, part *int64)
 // lockSubtasks locks the open subtasks of a task, and theirs: tasks are locked before workers. It
 // returns their agents.
 func (op *operation) lockSubtasks(taskID string) (agents []string, err error) {
-	parts, err := op.tx.OpenChildren(taskID)
-	for _, id := range parts {
+	subtasks, err := op.tx.OpenChildren(taskID)
+	for _, id := range subtasks {
 		if err != nil {
 			break
 		}
@@ -153,8 +153,8 @@ func (op *operation) lockSubtasks(taskID string) (agents []string, err error) {
 
 // cancelSubtasks cancels the open subtasks of a task.
 func (op *operation) cancelSubtasks(taskID, why string) error {
-	parts, err := op.tx.OpenChildren(taskID)
-	for _, id := range parts {
+	subtasks, err := op.tx.OpenChildren(taskID)
+	for _, id := range subtasks {
 		if err != nil {
 			break
 		}

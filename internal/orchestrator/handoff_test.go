@@ -10,18 +10,18 @@ import (
 	"comet/models"
 )
 
-// TestHandOff (PROTOCOL_V5 §5.3, §5.4).
+// TestHandOff covers PROTOCOL_V5 §5.3 and §5.4.
 func TestHandOff(t *testing.T) {
 	t.Parallel()
 
-	withHarness(t, "APartIsDeeperAndItsBudgetIsCarvedOut", func(t *testing.T, h *harness) {
+	withHarness(t, "makes a deeper subtask with part of the budget", func(t *testing.T, h *harness) {
 		h.worker(t, "w-1", 4, "code_write")
 		h.worker(t, "w-2", 4, "generate_tests")
-		budget, part := int64(1000), int64(500)
+		budget, made := int64(1000), int64(500)
 		task := h.submit(t, "code_write", func(s *orchestrator.Submission) { s.Budget = &budget })
 		_, err := h.HandOff(t.Context(), operator(), "w-2", task.ID, orchestrator.Submission{Capabilities: []string{"generate_tests"}})
-		require.True(t, errs.Is(err, errs.NotFound), "it is not w-2's: %v", err)
-		out, err := h.HandOff(t.Context(), operator(), "w-1", task.ID, orchestrator.Submission{Capabilities: []string{"generate_tests"}, Budget: &part})
+		require.True(t, errs.Is(err, errs.NotFound), "w-2 does not have the task: %v", err)
+		out, err := h.HandOff(t.Context(), operator(), "w-1", task.ID, orchestrator.Submission{Capabilities: []string{"generate_tests"}, Budget: &made})
 		require.NoError(t, err)
 		require.Equal(t, 1, out.Task.Depth)
 		require.Equal(t, task.ID, *out.Task.ParentID)
@@ -30,20 +30,20 @@ func TestHandOff(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, int64(500), *source.Budget)
 		require.Equal(t, models.TaskRunning, source.State)
-		_, err = h.HandOff(t.Context(), operator(), "w-1", task.ID, orchestrator.Submission{Capabilities: []string{"generate_tests"}, Budget: &part})
+		_, err = h.HandOff(t.Context(), operator(), "w-1", task.ID, orchestrator.Submission{Capabilities: []string{"generate_tests"}, Budget: &made})
 		require.True(t, errs.Is(err, errs.BudgetExceeded), "%v", err)
 
 		_, err = h.Complete(t.Context(), "w-2", out.Task.ID, orchestrator.Result{Tokens: 200, Output: []byte("ok")})
 		require.NoError(t, err)
-		told := h.inbox(t, "w-1")
-		require.Len(t, told, 1)
-		require.Equal(t, models.MessageTaskEnded, told[0].Kind)
-		require.Equal(t, out.Task.ID, told[0].TaskID)
+		messages := h.inbox(t, "w-1")
+		require.Len(t, messages, 1)
+		require.Equal(t, models.MessageTaskEnded, messages[0].Kind)
+		require.Equal(t, out.Task.ID, messages[0].TaskID)
 		_, err = h.Complete(t.Context(), "w-1", task.ID, orchestrator.Result{Tokens: 300})
 		require.NoError(t, err)
 	})
 
-	withHarness(t, "ThereIsADepthThatIsTooDeep", func(t *testing.T, h *harness) {
+	withHarness(t, "rejects a depth above the limit", func(t *testing.T, h *harness) {
 		h.worker(t, "w-1", 100, "code_write")
 		id := h.submit(t, "code_write", nil).ID
 		for depth := 1; ; depth++ {
@@ -58,23 +58,23 @@ func TestHandOff(t *testing.T) {
 		}
 	})
 
-	withHarness(t, "CancellingTheSourceCancelsThePart", func(t *testing.T, h *harness) {
+	withHarness(t, "cancels subtasks with their parent", func(t *testing.T, h *harness) {
 		h.worker(t, "w-1", 100, "code_write")
 		task := h.submit(t, "code_write", nil)
-		part, err := h.HandOff(t.Context(), operator(), "w-1", task.ID, orchestrator.Submission{Capabilities: []string{"code_write"}})
+		made, err := h.HandOff(t.Context(), operator(), "w-1", task.ID, orchestrator.Submission{Capabilities: []string{"code_write"}})
 		require.NoError(t, err)
 		_, err = h.Cancel(t.Context(), task.ID, "enough", nil)
 		require.NoError(t, err)
-		got, err := h.Task(t.Context(), part.Task.ID)
+		got, err := h.Task(t.Context(), made.Task.ID)
 		require.NoError(t, err)
 		require.Equal(t, models.TaskCancelled, got.State)
 	})
 }
 
-// TestReferences (PROTOCOL_V5 §6.3).
+// TestReferences covers PROTOCOL_V5 §6.3.
 func TestReferences(t *testing.T) {
 	t.Parallel()
-	withHarness(t, "AReferenceStandsForAValueOfTheSession", func(t *testing.T, h *harness) {
+	withHarness(t, "resolve to values of the session", func(t *testing.T, h *harness) {
 		h.worker(t, "w-1", 100, "code_write")
 		session, err := h.OpenSession(t.Context(), operator(), "", []byte(`{"lang":{"name":"go"}}`))
 		require.NoError(t, err)

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// harness is an orchestrator on a database of its own, with a clock that the test moves.
+// harness is an orchestrator on its own database, with a clock that the test moves.
 type harness struct {
 	*orchestrator.Orchestrator
 	db     *storetest.DB
@@ -28,7 +28,7 @@ type harness struct {
 	raw    *sql.DB
 }
 
-// withHarness runs one case on a fresh database of every kind.
+// withHarness runs one case on a fresh database of each kind.
 func withHarness(t *testing.T, name string, fn func(t *testing.T, h *harness)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
@@ -37,14 +37,14 @@ func withHarness(t *testing.T, name string, fn func(t *testing.T, h *harness)) {
 	})
 }
 
-// start starts an orchestrator with its timers.
+// start starts an orchestrator and its jobs.
 func start(t *testing.T, db *storetest.DB, opts *orchestrator.Options) *harness {
 	t.Helper()
 	h, _ := startStoppable(t, db, opts)
 	return h
 }
 
-// startStoppable is open for one that may be stopped before the test ends.
+// startStoppable is start for an orchestrator that may be stopped before the test ends.
 func startStoppable(t *testing.T, db *storetest.DB, opts *orchestrator.Options) (h *harness, stop func()) {
 	t.Helper()
 	if opts == nil {
@@ -75,11 +75,11 @@ func operator() models.Principal {
 	return models.Principal{TokenID: "ops", Name: "ops", Scopes: []models.Scope{models.ScopeAdmin}}
 }
 
-// worker registers an agent that offers the capabilities, and has it join.
-func (h *harness) worker(t *testing.T, id string, places int, capabilities ...string) {
+// worker registers an agent with the capabilities and joins it.
+func (h *harness) worker(t *testing.T, id string, concurrency int, capabilities ...string) {
 	t.Helper()
 	h.register(t, id, capabilities...)
-	_, err := h.Join(t.Context(), id, orchestrator.JoinRequest{Protocol: "plain", Transport: "websocket", Concurrency: places})
+	_, err := h.Join(t.Context(), id, orchestrator.JoinRequest{Protocol: "plain", Transport: "websocket", Concurrency: concurrency})
 	require.NoError(t, err)
 }
 
@@ -95,7 +95,7 @@ func (h *harness) register(t *testing.T, id string, capabilities ...string) {
 	require.NoError(t, h.ReindexAgent(t.Context(), id))
 }
 
-// submit asks for work that needs a capability.
+// submit submits a task that requires a capability.
 func (h *harness) submit(t *testing.T, capability string, change func(*orchestrator.Submission)) models.Task {
 	t.Helper()
 	sub := orchestrator.Submission{Capabilities: []string{capability}, Priority: models.DefaultPriority}
@@ -107,7 +107,7 @@ func (h *harness) submit(t *testing.T, capability string, change func(*orchestra
 	return out.Task
 }
 
-// waitUntil waits for a task to be as it should.
+// waitUntil waits until a task satisfies a condition.
 func (h *harness) waitUntil(t *testing.T, id string, right func(models.Task) bool) (out models.Task) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -120,7 +120,7 @@ func (h *harness) waitUntil(t *testing.T, id string, right func(models.Task) boo
 
 func ended(t models.Task) bool { return t.State.Ended() }
 
-// inbox returns what an agent is still to be told.
+// inbox returns the unacknowledged messages of an agent.
 func (h *harness) inbox(t *testing.T, agentID string) []models.InboxMessage {
 	t.Helper()
 	all, err := h.Messages(t.Context(), agentID, 1000)

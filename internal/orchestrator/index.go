@@ -185,8 +185,8 @@ func (o *Orchestrator) followRegistryOnce(ctx context.Context) error {
 // the call. Work that no agent seems to offer is rejected only after that: the agent may be new,
 // or the process may have just started. After a few seconds it returns errs.Unavailable.
 func (o *Orchestrator) waitForIndex(ctx context.Context) error {
-	const patience = 5 * time.Second
-	end := time.NewTimer(patience)
+	const timeout = 5 * time.Second
+	end := time.NewTimer(timeout)
 	defer end.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

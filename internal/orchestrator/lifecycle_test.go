@@ -11,18 +11,18 @@ import (
 	"comet/models"
 )
 
-func TestATasksLife(t *testing.T) {
+func TestTaskLifecycle(t *testing.T) {
 	t.Parallel()
 
-	withHarness(t, "FromSubmissionToResult", func(t *testing.T, h *harness) {
+	withHarness(t, "from submission to result", func(t *testing.T, h *harness) {
 		h.worker(t, "infra-1", 1, "run_playbook")
 		task := h.submit(t, "run_playbook", nil)
 		require.Equal(t, models.TaskNew, task.State)
 		require.Equal(t, "infra-1", task.AgentID)
-		told := h.inbox(t, "infra-1")
-		require.Len(t, told, 1)
-		require.Equal(t, models.MessageAssign, told[0].Kind)
-		n, err := h.Acknowledge(t.Context(), "infra-1", []string{told[0].ID})
+		messages := h.inbox(t, "infra-1")
+		require.Len(t, messages, 1)
+		require.Equal(t, models.MessageAssign, messages[0].Kind)
+		n, err := h.Acknowledge(t.Context(), "infra-1", []string{messages[0].ID})
 		require.NoError(t, err)
 		require.EqualValues(t, 1, n)
 
@@ -35,7 +35,7 @@ func TestATasksLife(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, models.TaskDone, task.State)
 		again, err := h.Complete(t.Context(), "infra-1", task.ID, orchestrator.Result{ExitCode: &zero, Output: []byte("done"), Tokens: 120})
-		require.NoError(t, err, "said twice")
+		require.NoError(t, err, "repeated")
 		require.Equal(t, task, again)
 
 		used, err := h.ledger.Usage(t.Context(), "infra-1")
@@ -56,13 +56,13 @@ func TestATasksLife(t *testing.T) {
 		require.Equal(t, "done", string(text))
 	})
 
-	withHarness(t, "NobodyOffersIt", func(t *testing.T, h *harness) {
+	withHarness(t, "fails without an agent that offers the work", func(t *testing.T, h *harness) {
 		h.worker(t, "infra-1", 1, "run_playbook")
 		_, err := h.Submit(t.Context(), operator(), orchestrator.Submission{Capabilities: []string{"fly"}}, nil)
 		require.Equal(t, errs.UnsupportedWork, errs.CodeOf(err))
 	})
 
-	withHarness(t, "WhoIsFullIsWaitedFor", func(t *testing.T, h *harness) {
+	withHarness(t, "waits for a full agent", func(t *testing.T, h *harness) {
 		h.worker(t, "infra-1", 1, "run_playbook")
 		first := h.submit(t, "run_playbook", nil)
 		low := h.submit(t, "run_playbook", nil)
@@ -77,7 +77,7 @@ func TestATasksLife(t *testing.T) {
 		h.waitUntil(t, low.ID, func(t models.Task) bool { return t.AgentID == "infra-1" })
 	})
 
-	withHarness(t, "SilenceIsRetriedAndThenFails", func(t *testing.T, h *harness) {
+	withHarness(t, "retries after silence, then fails", func(t *testing.T, h *harness) {
 		h.worker(t, "infra-1", 1, "run_playbook")
 		task := h.submit(t, "run_playbook", nil)
 		for n, pause := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
@@ -94,7 +94,7 @@ func TestATasksLife(t *testing.T) {
 		require.Equal(t, string(orchestrator.FailureTimeout), task.ErrorCode)
 	})
 
-	withHarness(t, "ABudgetIsHeldAndSettled", func(t *testing.T, h *harness) {
+	withHarness(t, "reserves and settles the budget", func(t *testing.T, h *harness) {
 		h.worker(t, "infra-1", 2, "run_playbook")
 		task := h.submit(t, "run_playbook", func(s *orchestrator.Submission) { s.Budget = new(int64(1000)) })
 		used, err := h.ledger.Usage(t.Context(), "infra-1")
@@ -110,7 +110,7 @@ func TestATasksLife(t *testing.T) {
 		require.EqualValues(t, 300, used.UsedToday)
 	})
 
-	withHarness(t, "ACancelledTaskStaysSo", func(t *testing.T, h *harness) {
+	withHarness(t, "stays cancelled", func(t *testing.T, h *harness) {
 		h.worker(t, "infra-1", 1, "run_playbook")
 		task := h.submit(t, "run_playbook", nil)
 		task, err := h.Cancel(t.Context(), task.ID, "not needed", nil)
@@ -120,6 +120,6 @@ func TestATasksLife(t *testing.T) {
 		require.Equal(t, errs.TaskState, errs.CodeOf(err))
 		used, err := h.ledger.Usage(t.Context(), "infra-1")
 		require.NoError(t, err)
-		require.EqualValues(t, 5, used.UsedToday, "what was used is charged")
+		require.EqualValues(t, 5, used.UsedToday, "the tokens are charged")
 	})
 }

@@ -17,7 +17,7 @@ import (
 	"comet/store/storetest"
 )
 
-// metricsReader is what Prometheus would find of a house and its ledger.
+// metricsReader reads the metrics of an orchestrator and its ledger.
 type metricsReader struct {
 	t   *testing.T
 	reg *prometheus.Registry
@@ -31,8 +31,8 @@ func (h *harness) meter(t *testing.T) metricsReader {
 	return m
 }
 
-// values returns the values of everything whose name begins so, of histograms how often
-// and how much.
+// values returns the values of all metrics with one of the prefixes: of histograms the count and
+// the sum.
 func (m metricsReader) values(prefixes ...string) map[string]float64 {
 	m.t.Helper()
 	families, err := m.reg.Gather()
@@ -58,14 +58,14 @@ func (m metricsReader) values(prefixes ...string) map[string]float64 {
 	return out
 }
 
-// require proves that exactly these series are there, once what follows the commits is done.
+// require waits until exactly these series exist.
 func (m metricsReader) require(want map[string]float64, prefixes ...string) {
 	m.t.Helper()
 	require.Eventually(m.t, func() bool { return maps.Equal(want, m.values(prefixes...)) }, time.Minute, time.Millisecond,
 		"want %v, last seen %v", want, metricValues{m, prefixes})
 }
 
-// metricValues is what is there when the test gives up.
+// metricValues prints the values if the test fails.
 type metricValues struct {
 	m        metricsReader
 	prefixes []string
@@ -73,11 +73,11 @@ type metricValues struct {
 
 func (s metricValues) String() string { return fmt.Sprint(s.m.values(s.prefixes...)) }
 
-// TestMetrics (docs/observability.md).
+// TestMetrics covers docs/observability.md.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 
-	withDatabase(t, "TasksAndAttemptsAreCountedWithHowLongTheyTook", func(t *testing.T, db *storetest.DB) {
+	withDatabase(t, "tasks and attempts with their duration", func(t *testing.T, db *storetest.DB) {
 		h := start(t, db, &orchestrator.Options{Classes: map[string]orchestrator.Policy{"twice": {
 			Timeout: time.Hour, QueueTimeout: time.Hour, Retries: 1, Backoff: []time.Duration{2 * time.Second}, RetryOn: []orchestrator.Failure{orchestrator.FailureResource},
 		}}})
@@ -90,7 +90,7 @@ func TestMetrics(t *testing.T) {
 		m.require(map[string]float64{"comet_tasks_submitted_total default": 3, "comet_tasks_submitted_total twice": 1}, "comet_tasks_submitted_total", "comet_tasks_ended_total")
 
 		h.db.Clock.Advance(2 * time.Second)
-		for range 2 { // said twice, counted once
+		for range 2 { // repeated, but counted once
 			_, err := h.Complete(t.Context(), "a", done, orchestrator.Result{})
 			require.NoError(t, err)
 		}
@@ -117,7 +117,7 @@ func TestMetrics(t *testing.T) {
 		require.False(t, task.State.Ended(), "it is counted when it ends")
 	})
 
-	withHarness(t, "TheLengthOfTheLinesAndThePlacesAreAsTheyAreNow", func(t *testing.T, h *harness) {
+	withHarness(t, "queues and slots", func(t *testing.T, h *harness) {
 		m := h.meter(t)
 		const open, workers = "comet_tasks_open", "comet_worker"
 		none := map[string]float64{"comet_tasks_open result": 0, "comet_tasks_open worker": 0, "comet_tasks_open retry": 0, "comet_tasks_open reply": 0}
@@ -155,7 +155,7 @@ func TestMetrics(t *testing.T) {
 		m.require(crew, workers)
 	})
 
-	withHarness(t, "ABreakerIsSeenToOpenAndToClose", func(t *testing.T, h *harness) {
+	withHarness(t, "breakers", func(t *testing.T, h *harness) {
 		m := h.meter(t)
 		h.worker(t, "a", 1, "work")
 		h.worker(t, "b", 1, "else")
@@ -180,7 +180,7 @@ func TestMetrics(t *testing.T) {
 		breakers(2, 0, 0, 1)
 	})
 
-	withHarness(t, "TheLedgerCountsWhatTasksHoldAndSpend", func(t *testing.T, h *harness) {
+	withHarness(t, "the ledger", func(t *testing.T, h *harness) {
 		m := h.meter(t)
 		h.worker(t, "a", 10, "work")
 		const ledger = "comet_ledger_"
@@ -194,7 +194,7 @@ func TestMetrics(t *testing.T) {
 		require.NoError(t, err)
 		_, err = h.Cancel(t.Context(), ids[1], "", nil) // it used nothing
 		require.NoError(t, err)
-		_, err = h.Complete(t.Context(), "a", ids[2], orchestrator.Result{Tokens: 70}) // it held nothing
+		_, err = h.Complete(t.Context(), "a", ids[2], orchestrator.Result{Tokens: 70}) // it reserved nothing
 		require.NoError(t, err)
 		h.recordUsage(t, "a", 49_000)
 		_, err = h.ledger.Reserve(t.Context(), operator(), "a", models.ReservationDraft{Tokens: new(int64(5000))}, nil)

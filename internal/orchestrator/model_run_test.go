@@ -19,12 +19,11 @@ import (
 	"comet/store/storetest"
 )
 
-// TestTheOrchestratorDoesAsTheModelDoes makes random steps one after another, moves the
-// clock to each deadline, and compares every answer and every row with the model: from
-// seeds that are known to meet every rule, and from a new one.
-func TestTheOrchestratorDoesAsTheModelDoes(t *testing.T) {
+// TestModel makes random steps, moves the clock to each deadline, and compares every result and
+// every row with the model: from seeds that are known to cover every case, and from a new one.
+func TestModel(t *testing.T) {
 	t.Parallel()
-	for name, s := range map[string]uint64{"Seed1": 1, "Seed3": 3, "NewSeed": seed(t)} {
+	for name, s := range map[string]uint64{"Seed1": 1, "Seed3": 3, "new seed": seed(t)} {
 		withDatabase(t, name, func(t *testing.T, db *storetest.DB) {
 			r := newModelRun(t, db, s)
 			if r.run(300 / costly); s <= 3 && costly == 1 {
@@ -34,7 +33,7 @@ func TestTheOrchestratorDoesAsTheModelDoes(t *testing.T) {
 	}
 }
 
-// requireVaried proves that the run has met the rules.
+// requireVaried checks that the run has covered the cases.
 func (r *modelRun) requireVaried() {
 	r.t.Helper()
 	met := map[string]bool{}
@@ -55,24 +54,24 @@ func (r *modelRun) requireVaried() {
 // modelRun is an orchestrator and its model.
 type modelRun struct {
 	*harness
-	t    *testing.T
-	m    *model
-	r    *rand.Rand
-	said []string
+	t     *testing.T
+	m     *model
+	r     *rand.Rand
+	steps []string
 }
 
 func newModelRun(t *testing.T, db *storetest.DB, s uint64) *modelRun {
 	t.Helper()
-	// Whoever is woken looks, and nobody does otherwise: no wake-up may be missing.
+	// With this poll interval no wake-up may be missing.
 	r := &modelRun{harness: start(t, db, &orchestrator.Options{Poll: time.Hour}), t: t, r: rand.New(rand.NewPCG(s, 4)), m: &model{now: db.Now(), workers: map[string]*modelWorker{}}}
-	for id, places := range map[string]int{"a": 3, "b": 1, "c": 1} {
-		r.worker(t, id, places, "work")
-		r.recordUsage(t, id, 1) // it has an account
-		r.m.workers[id] = &modelWorker{id: id, state: models.WorkerOnline, places: places, used: 1}
+	for id, concurrency := range map[string]int{"a": 3, "b": 1, "c": 1} {
+		r.worker(t, id, concurrency, "work")
+		r.recordUsage(t, id, 1) // creates its account
+		r.m.workers[id] = &modelWorker{id: id, state: models.WorkerOnline, concurrency: concurrency, used: 1}
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("the last steps of seed %d:\n%s", s, strings.Join(r.said[max(0, len(r.said)-25):], "\n"))
+			t.Logf("the last steps of seed %d:\n%s", s, strings.Join(r.steps[max(0, len(r.steps)-25):], "\n"))
 		}
 	})
 	return r
@@ -81,7 +80,7 @@ func newModelRun(t *testing.T, db *storetest.DB, s uint64) *modelRun {
 func (r *modelRun) run(n int) {
 	for i := range n {
 		d := time.Duration(1+r.r.IntN(50_000)) * time.Microsecond
-		if next := r.m.next().Sub(r.m.now); next <= d { // one thing that is due after the other
+		if next := r.m.next().Sub(r.m.now); next <= d { // one deadline after the other
 			r.advanceBy(next)
 			r.due()
 		} else {
@@ -111,7 +110,7 @@ func (r *modelRun) advanceBy(d time.Duration) {
 	r.m.now = r.db.Now()
 }
 
-// due does what is due now, which is one thing: each task has a timeout of its own.
+// due handles the one deadline that is due: each task has a different timeout.
 func (r *modelRun) due() {
 	for _, t := range r.m.tasks {
 		if !t.ended() && !t.deadline.After(r.m.now) {
@@ -123,10 +122,10 @@ func (r *modelRun) due() {
 }
 
 func (r *modelRun) log(format string, args ...any) {
-	r.said = append(r.said, r.m.now.Format("04:05.000000 ")+fmt.Sprintf(format, args...))
+	r.steps = append(r.steps, r.m.now.Format("04:05.000000 ")+fmt.Sprintf(format, args...))
 }
 
-// pick returns one of several.
+// pick returns a random element.
 func pick[T any](r *rand.Rand, all ...T) T { return all[r.IntN(len(all))] }
 
 // step makes one random step on both.
@@ -208,7 +207,7 @@ func (r *modelRun) submitSome() {
 	r.m.serve()
 }
 
-// changePresence has a worker join, leave, or say what it does.
+// changePresence makes a worker join, leave, or send a heartbeat.
 func (r *modelRun) changePresence(agent string) error {
 	ctx, w := r.t.Context(), r.m.workers[agent]
 	switch r.r.IntN(6) {
@@ -225,19 +224,18 @@ func (r *modelRun) changePresence(agent string) error {
 	}
 	r.log("join %s", agent)
 	r.m.heartbeat(w, models.WorkerOnline)
-	_, err := r.Join(ctx, agent, orchestrator.JoinRequest{Protocol: "plain", Transport: "poll", Concurrency: w.places})
+	_, err := r.Join(ctx, agent, orchestrator.JoinRequest{Protocol: "plain", Transport: "poll", Concurrency: w.concurrency})
 	return err
 }
 
-// advance moves the clock to the next deadline, or by half a minute, and has the workers
-// show that they live.
+// advance moves the clock to the next deadline, or by half a minute, and sends heartbeats of all
+// workers.
 func (r *modelRun) advance() {
 	r.advanceBy(r.m.next().Sub(r.m.now))
 	r.log("advance")
 	r.due()
 	r.requireSame(-1)
-	// One after the other: who comes back first is given what waits, before the next one
-	// is there.
+	// One after the other: the first worker gets the queued tasks before the next one is online.
 	for _, id := range slices.Sorted(maps.Keys(r.m.workers)) {
 		w := r.m.workers[id]
 		if w.state == models.WorkerOffline {
@@ -251,8 +249,7 @@ func (r *modelRun) advance() {
 	}
 }
 
-// requireSame waits until the timers and the line have done what they shall, and
-// compares everything with the model.
+// requireSame waits until timers and queues are served, and compares all rows with the model.
 func (r *modelRun) requireSame(step int) {
 	r.t.Helper()
 	var want []string
@@ -266,7 +263,7 @@ func (r *modelRun) requireSame(step int) {
 	for deadline := time.Now().Add(time.Minute); !same(); {
 		if at := <-look.C; at.After(deadline) {
 			require.Equal(r.t, strings.Join(want, "\n"), strings.Join(r.rows(), "\n"), "after step %d", step)
-			require.True(r.t, r.indexIsCurrent(), "the index is behind")
+			require.True(r.t, r.indexIsCurrent(), "the index is not current")
 		}
 	}
 	for id := range r.m.workers {
@@ -274,8 +271,8 @@ func (r *modelRun) requireSame(step int) {
 	}
 }
 
-// startedBefore takes over the deadlines that the line's server has set in a transaction
-// that began just before the clock moved.
+// startedBefore adopts the deadlines that a transaction has set that began just before the clock
+// moved.
 func (r *modelRun) startedBefore() {
 	for _, row := range r.query(r.t, "SELECT id, deadline FROM tasks WHERE state < 2 AND waits = 0") {
 		id, at, _ := strings.Cut(row, " ")
@@ -287,7 +284,7 @@ func (r *modelRun) startedBefore() {
 	}
 }
 
-// indexIsCurrent reports whether this process knows of all that was committed.
+// indexIsCurrent reports whether this process has indexed all commits.
 func (r *modelRun) indexIsCurrent() bool {
 	for id, w := range r.m.workers {
 		known := r.CachedWorker(id)
@@ -298,7 +295,7 @@ func (r *modelRun) indexIsCurrent() bool {
 	return true
 }
 
-// rows is what the database has, in the words of the model.
+// rows returns the rows of the database in the form of the model.
 func (r *modelRun) rows() []string {
 	out := r.query(r.t, "SELECT id, state, waits, agent_id, tokens, questions, error_code, CASE WHEN state < 2 THEN deadline ELSE 0 END FROM tasks ORDER BY created_at, id")
 	out = append(out, r.query(r.t, "SELECT task_id, attempt, agent_id, state, error_code, tokens FROM attempts ORDER BY task_id, attempt")...)
@@ -330,7 +327,7 @@ func (m *model) rows() (out []string) {
 		if !w.breaker.IsZero() {
 			until = w.breaker.UnixMicro()
 		}
-		out = append(out, fmt.Sprintf("%s %d %d %d %d %d", id, number(string(w.state), "offline", "online", "busy"), w.places, w.inUse, w.failures, until))
+		out = append(out, fmt.Sprintf("%s %d %d %d %d %d", id, number(string(w.state), "offline", "online", "busy"), w.concurrency, w.inUse, w.failures, until))
 		accounts = append(accounts, fmt.Sprintf("%s %d %d", id, w.used, held[id]))
 	}
 	return append(out, accounts...)

@@ -10,8 +10,8 @@ import (
 	"comet/models"
 )
 
-// model is the rules of the orchestrator in the plainest words: one thing at a time, for
-// tasks that all need the same.
+// model is a simple model of the orchestrator: one operation at a time, for tasks with the same
+// requirements.
 type model struct {
 	now     time.Time
 	tasks   []*modelTask // the oldest first
@@ -39,16 +39,16 @@ type modelAttempt struct {
 }
 
 type modelWorker struct {
-	id                      string
-	state                   models.WorkerState
-	places, inUse, failures int
-	breaker, lastUsed       time.Time
-	used                    int64
+	id                           string
+	state                        models.WorkerState
+	concurrency, inUse, failures int
+	breaker, lastUsed            time.Time
+	used                         int64
 }
 
 func (t *modelTask) ended() bool { return t.state.Ended() }
 
-// newest is the newest attempt of an agent, of anybody for "".
+// newest returns the newest attempt of an agent, of any for "".
 func (t *modelTask) newest(agent string) *modelAttempt {
 	for _, a := range slices.Backward(t.attempts) {
 		if agent == "" || a.agent == agent {
@@ -66,7 +66,7 @@ func (m *model) task(id string) *modelTask {
 	return m.tasks[at]
 }
 
-// queue is who waits for a place, in order.
+// queue returns the queued tasks in order.
 func (m *model) queue() []*modelTask {
 	var out []*modelTask
 	for _, t := range m.tasks {
@@ -78,8 +78,7 @@ func (m *model) queue() []*modelTask {
 	return out
 }
 
-// choose returns who is to have a task; where that is nobody, whether somebody is full,
-// or all are away.
+// choose returns the worker for a task; without one, whether one is full, or all are offline.
 func (m *model) choose(without []string) (w *modelWorker, full bool) {
 	var free []*modelWorker
 	passed := false
@@ -88,7 +87,7 @@ func (m *model) choose(without []string) (w *modelWorker, full bool) {
 		case w.state == models.WorkerOffline || !w.breaker.IsZero():
 		case slices.Contains(without, w.id):
 			passed = true
-		case w.state == models.WorkerBusy || w.inUse >= w.places:
+		case w.state == models.WorkerBusy || w.inUse >= w.concurrency:
 			full = true
 		default:
 			free = append(free, w)
@@ -101,11 +100,11 @@ func (m *model) choose(without []string) (w *modelWorker, full bool) {
 		return nil, full
 	}
 	return slices.MinFunc(free, func(a, b *modelWorker) int {
-		return cmp.Or(a.inUse*100/a.places-b.inUse*100/b.places, a.lastUsed.Compare(b.lastUsed), cmp.Compare(a.id, b.id))
+		return cmp.Or(a.inUse*100/a.concurrency-b.inUse*100/b.concurrency, a.lastUsed.Compare(b.lastUsed), cmp.Compare(a.id, b.id))
 	}), false
 }
 
-// assignOrQueue finds somebody for a task that has nobody.
+// assignOrQueue assigns or queues a task without an agent.
 func (m *model) assignOrQueue(t *modelTask, without []string) {
 	w, full := m.choose(without)
 	if w != nil && t.waits != models.WaitForWorker {
@@ -135,7 +134,7 @@ func (m *model) dispatch(t *modelTask, w *modelWorker) {
 	t.state, t.waits, t.agent, t.deadline = models.TaskNew, models.NotWaiting, w.id, m.now.Add(t.timeout)
 }
 
-// retryOrFail is what follows a failed attempt.
+// retryOrFail follows a failed attempt.
 func (m *model) retryOrFail(t *modelTask, failure string) {
 	again := slices.Contains([]string{"timeout", "unavailable", "resource_limit"}, failure) && len(t.attempts) <= t.retries
 	if again && (t.budget == nil || t.tokens < *t.budget) {
@@ -165,7 +164,7 @@ func (m *model) end(t *modelTask, state models.AttemptState, failure string, tok
 	}
 }
 
-// serve gives the line what is free.
+// serve assigns queued tasks to free slots.
 func (m *model) serve() {
 	for _, t := range m.queue() {
 		if w, _ := m.choose(nil); w == nil {
@@ -177,7 +176,7 @@ func (m *model) serve() {
 	}
 }
 
-// failedFor is who shall not have a task again if another one can.
+// failedFor returns the agents that should not get a task again.
 func (t *modelTask) failedFor() (out []string) {
 	for _, a := range t.attempts {
 		if a.agent != "" && (a.failure == "unavailable" || a.failure == "resource_limit") {
@@ -187,7 +186,7 @@ func (t *modelTask) failedFor() (out []string) {
 	return out
 }
 
-// onDeadline does what is due about a task.
+// onDeadline handles the deadline of a task.
 func (m *model) onDeadline(t *modelTask) {
 	switch t.waits {
 	case models.WaitForWorker:
@@ -203,8 +202,7 @@ func (m *model) onDeadline(t *modelTask) {
 	}
 }
 
-// latestAttempt returns an agent's open attempt at a task and notes that it has it, or why it
-// may not speak.
+// latestAttempt accepts and returns an agent's open attempt at a task, or returns the error code.
 func (m *model) latestAttempt(agent, id string) (*modelTask, errs.Code) {
 	t := m.task(id)
 	if t == nil || t.newest(agent) == nil {
@@ -284,7 +282,7 @@ func (m *model) complete(agent, id string, r orchestrator.Result) errs.Code {
 	return ""
 }
 
-// charge charges an attempt that had ended, once.
+// charge charges an attempt that has ended, once.
 func (m *model) charge(t *modelTask, a *modelAttempt, tokens int64) {
 	if a.tokens == 0 {
 		a.tokens = tokens
@@ -309,7 +307,7 @@ func (m *model) cancel(id string) errs.Code {
 	return ""
 }
 
-// leave takes a worker off the line; one that is gone gives up what it has.
+// leave makes a worker offline; one that is gone for good loses its attempts.
 func (m *model) leave(agent string, gone bool) {
 	m.workers[agent].state = models.WorkerOffline
 	for _, t := range m.tasks {
@@ -320,7 +318,7 @@ func (m *model) leave(agent string, gone bool) {
 	}
 }
 
-// heartbeat is a sign of life.
+// heartbeat records a heartbeat.
 func (m *model) heartbeat(w *modelWorker, state models.WorkerState) {
 	w.state = state
 	if !w.breaker.IsZero() && !m.now.Before(w.breaker) {

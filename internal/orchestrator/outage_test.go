@@ -11,9 +11,9 @@ import (
 	"comet/store/storetest"
 )
 
-// TestAnOutage: while no server was there to hear them, agents were not silent, and what
-// they finished meanwhile is not lost.
-func TestAnOutage(t *testing.T) {
+// TestOutage checks that agents do not count as silent while no server ran, and that their
+// results are not lost.
+func TestOutage(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		h, stop := startStoppable(t, db, nil)
@@ -25,7 +25,7 @@ func TestAnOutage(t *testing.T) {
 		db.Clock.Advance(time.Minute)
 		h, _ = startStoppable(t, db, nil)
 		later := h.submit(t, "code_write", nil)
-		require.Equal(t, "w-1", later.AgentID, "it is still there, as far as anybody knows")
+		require.Equal(t, "w-1", later.AgentID, "it still counts as online")
 		extended := h.waitUntil(t, task.ID, func(t models.Task) bool { return t.Deadline.After(db.Now()) })
 		require.Equal(t, models.TaskRunning, extended.State)
 		done, err := h.Complete(t.Context(), "w-1", task.ID, orchestrator.Result{Tokens: 3})

@@ -15,7 +15,7 @@ import (
 	"comet/models"
 )
 
-// seedEnv repeats a random test: it is the seed that a failed run printed.
+// seedEnv is the variable with the seed that repeats a failed random test.
 const seedEnv = "COMET_TEST_SEED"
 
 func seed(t *testing.T) uint64 {
@@ -30,7 +30,7 @@ func seed(t *testing.T) uint64 {
 	return s
 }
 
-// chunk sends a piece of a task's output.
+// chunk sends a chunk of a task's output.
 func (h *harness) chunk(t *testing.T, id string, c orchestrator.Chunk) error {
 	t.Helper()
 	_, err := h.Progress(t.Context(), "a", id, orchestrator.Progress{Chunk: &c})
@@ -41,26 +41,26 @@ func piece(start int64, text string) orchestrator.Chunk {
 	return orchestrator.Chunk{Start: start, Data: []byte(text)}
 }
 
-func TestOutputInPieces(t *testing.T) {
+func TestChunkedOutput(t *testing.T) {
 	t.Parallel()
 
 	for name, c := range map[string]struct {
 		chunks       []orchestrator.Chunk
 		output, logs string
 	}{
-		"InOrder":                {[]orchestrator.Chunk{piece(0, "ab"), piece(2, "cd")}, "abcd", ""},
-		"InAnyOrder":             {[]orchestrator.Chunk{piece(4, "ef"), piece(0, "ab"), piece(2, "cd")}, "abcdef", ""},
-		"MoreThanOnce":           {[]orchestrator.Chunk{piece(0, "ab"), piece(0, "ab"), piece(2, "cd"), piece(0, "ab")}, "abcd", ""},
-		"Overlapping":            {[]orchestrator.Chunk{piece(3, "def"), piece(1, "bcde"), piece(0, "abcdefgh")}, "abcdefgh", ""},
-		"EmptyFirst":             {[]orchestrator.Chunk{piece(0, ""), piece(0, "ab"), piece(2, ""), piece(2, "cd")}, "abcd", ""},
-		"OfSeveralSteps":         {[]orchestrator.Chunk{{Step: 1, Data: []byte("one")}, {Step: 2, Data: []byte("two")}, {Step: 3, Data: []byte("three")}}, "three", "onetwo"},
-		"LateOfAnEarlierStep":    {[]orchestrator.Chunk{{Step: 2, Data: []byte("two")}, {Step: 1, Data: []byte("one")}}, "two", "one"},
-		"WithAGapInAnOldStep":    {[]orchestrator.Chunk{{Step: 1, Start: 4, Data: []byte("late")}, {Step: 1, Data: []byte("e")}, {Step: 2, Data: []byte("two")}}, "two", "elate"},
-		"CountedInCharacters":    {[]orchestrator.Chunk{{Start: 2, Span: 2, Data: []byte("éé")}, {Start: 0, Span: 2, Data: []byte("ab")}, {Start: 4, Span: 1, Data: []byte("!")}}, "abéé!", ""},
-		"CountedTooLong":         {[]orchestrator.Chunk{{Start: 0, Span: 10, Total: 20, Data: []byte("short")}, {Start: 10, Span: 10, Total: 20, Data: []byte("er")}}, "shorter", ""},
-		"WithATotalInOneMessage": {[]orchestrator.Chunk{{Start: 2, Data: []byte("cd")}, {Start: 0, Total: 4, Data: []byte("ab")}}, "abcd", ""},
+		"in order":                      {[]orchestrator.Chunk{piece(0, "ab"), piece(2, "cd")}, "abcd", ""},
+		"in any order":                  {[]orchestrator.Chunk{piece(4, "ef"), piece(0, "ab"), piece(2, "cd")}, "abcdef", ""},
+		"more than once":                {[]orchestrator.Chunk{piece(0, "ab"), piece(0, "ab"), piece(2, "cd"), piece(0, "ab")}, "abcd", ""},
+		"overlapping":                   {[]orchestrator.Chunk{piece(3, "def"), piece(1, "bcde"), piece(0, "abcdefgh")}, "abcdefgh", ""},
+		"empty first":                   {[]orchestrator.Chunk{piece(0, ""), piece(0, "ab"), piece(2, ""), piece(2, "cd")}, "abcd", ""},
+		"several steps":                 {[]orchestrator.Chunk{{Step: 1, Data: []byte("one")}, {Step: 2, Data: []byte("two")}, {Step: 3, Data: []byte("three")}}, "three", "onetwo"},
+		"late chunk of an earlier step": {[]orchestrator.Chunk{{Step: 2, Data: []byte("two")}, {Step: 1, Data: []byte("one")}}, "two", "one"},
+		"gap in an earlier step":        {[]orchestrator.Chunk{{Step: 1, Start: 4, Data: []byte("late")}, {Step: 1, Data: []byte("e")}, {Step: 2, Data: []byte("two")}}, "two", "elate"},
+		"offsets in characters":         {[]orchestrator.Chunk{{Start: 2, Span: 2, Data: []byte("éé")}, {Start: 0, Span: 2, Data: []byte("ab")}, {Start: 4, Span: 1, Data: []byte("!")}}, "abéé!", ""},
+		"spans longer than the data":    {[]orchestrator.Chunk{{Start: 0, Span: 10, Total: 20, Data: []byte("short")}, {Start: 10, Span: 10, Total: 20, Data: []byte("er")}}, "shorter", ""},
+		"total in one message":          {[]orchestrator.Chunk{{Start: 2, Data: []byte("cd")}, {Start: 0, Total: 4, Data: []byte("ab")}}, "abcd", ""},
 	} {
-		withHarness(t, name+"IsPutTogether", func(t *testing.T, h *harness) {
+		withHarness(t, name, func(t *testing.T, h *harness) {
 			h.worker(t, "a", 1, "work")
 			id := h.submit(t, "work", nil).ID
 			for _, chunk := range c.chunks {
@@ -75,13 +75,13 @@ func TestOutputInPieces(t *testing.T) {
 	}
 
 	for name, chunks := range map[string][]orchestrator.Chunk{
-		"AtItsBeginning": {piece(2, "cd")},
-		"InItsMiddle":    {piece(0, "ab"), piece(4, "ef")},
-		"AtItsEnd":       {{Start: 0, Total: 5, Data: []byte("abcd")}},
+		"at the beginning": {piece(2, "cd")},
+		"in the middle":    {piece(0, "ab"), piece(4, "ef")},
+		"at the end":       {{Start: 0, Total: 5, Data: []byte("abcd")}},
 	} {
-		withHarness(t, "WithAGap"+name+"IsNoResultAndTheTaskStaysOpen", func(t *testing.T, h *harness) {
+		withHarness(t, "a gap "+name+" keeps the task open", func(t *testing.T, h *harness) {
 			h.worker(t, "a", 1, "work")
-			h.recordUsage(t, "a", 1) // it has an account
+			h.recordUsage(t, "a", 1) // creates its account
 			id := h.submit(t, "work", nil).ID
 			for _, chunk := range chunks {
 				require.NoError(t, h.chunk(t, id, chunk))
@@ -97,7 +97,7 @@ func TestOutputInPieces(t *testing.T) {
 		})
 	}
 
-	withHarness(t, "WithAGapIsToldOfAnAttemptThatFailed", func(t *testing.T, h *harness) {
+	withHarness(t, "with a gap is kept in the log of a failed attempt", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		require.NoError(t, h.chunk(t, id, orchestrator.Chunk{Start: 4, Total: 9, Data: []byte("came")}))
@@ -108,18 +108,18 @@ func TestOutputInPieces(t *testing.T) {
 		require.Equal(t, "came", h.output(t, id, models.StreamLog))
 	})
 
-	withHarness(t, "IsTheLogWhereAWholeResultFollows", func(t *testing.T, h *harness) {
+	withHarness(t, "becomes the log if a complete result follows", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		_, err := h.Progress(t.Context(), "a", id, orchestrator.Progress{Log: []byte("log "), Chunk: &orchestrator.Chunk{Data: []byte("piece")}})
 		require.NoError(t, err)
-		_, err = h.Complete(t.Context(), "a", id, orchestrator.Result{Output: []byte("whole")})
+		_, err = h.Complete(t.Context(), "a", id, orchestrator.Result{Output: []byte("complete")})
 		require.NoError(t, err)
-		require.Equal(t, "whole", h.output(t, id, models.StreamResult))
+		require.Equal(t, "complete", h.output(t, id, models.StreamResult))
 		require.Equal(t, "log piece", h.output(t, id, models.StreamLog))
 	})
 
-	withHarness(t, "OfAFurtherAttemptBeginsAnew", func(t *testing.T, h *harness) {
+	withHarness(t, "starts again with each attempt", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		require.NoError(t, h.chunk(t, id, orchestrator.Chunk{Step: 3, Total: 5, Data: []byte("first")}))
@@ -135,21 +135,21 @@ func TestOutputInPieces(t *testing.T) {
 		require.Empty(t, h.output(t, id, models.StreamLog))
 	})
 
-	withHarness(t, "ThatMakesNoSenseIsRefusedAndNothingOfItKept", func(t *testing.T, h *harness) {
+	withHarness(t, "rejects invalid chunks", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		require.NoError(t, h.chunk(t, id, orchestrator.Chunk{Start: 10, Span: 4, Data: []byte("é")}))
 		require.NoError(t, h.chunk(t, id, orchestrator.Chunk{Start: 14, Total: 30, Data: []byte("x")}))
 		for name, c := range map[string]orchestrator.Chunk{
-			"another total":          {Start: 20, Total: 31, Data: []byte("x")},
-			"behind the total":       {Start: 29, Data: []byte("xx")},
-			"before the beginning":   {Start: -1, Data: []byte("xx")},
-			"a total below zero":     {Start: 20, Total: -1, Data: []byte("xx")},
-			"a span below zero":      {Start: 20, Span: -1, Data: []byte("xx")},
-			"a span of nothing":      {Start: 20, Span: 5},
-			"half of what is there":  {Start: 8, Span: 4, Data: []byte("x")},
-			"beyond all numbers":     {Start: 1<<63 - 2, Data: []byte("xx")},
-			"a span without measure": {Start: 1, Span: 1<<63 - 1, Data: []byte("xx")},
+			"another total":            {Start: 20, Total: 31, Data: []byte("x")},
+			"after the total":          {Start: 29, Data: []byte("xx")},
+			"before the beginning":     {Start: -1, Data: []byte("xx")},
+			"a total below zero":       {Start: 20, Total: -1, Data: []byte("xx")},
+			"a span below zero":        {Start: 20, Span: -1, Data: []byte("xx")},
+			"a span without data":      {Start: 20, Span: 5},
+			"half of a stored chunk":   {Start: 8, Span: 4, Data: []byte("x")},
+			"an offset that overflows": {Start: 1<<63 - 2, Data: []byte("xx")},
+			"a span that overflows":    {Start: 1, Span: 1<<63 - 1, Data: []byte("xx")},
 		} {
 			before := allRows(t, h)
 			require.Equal(t, errs.InvalidRequest, errs.CodeOf(h.chunk(t, id, c)), name)
@@ -158,12 +158,12 @@ func TestOutputInPieces(t *testing.T) {
 		before := allRows(t, h)
 		err := h.chunk(t, id, orchestrator.Chunk{Step: 1, Start: orchestrator.MaxOutput - 1, Data: []byte("xx")})
 		require.Equal(t, errs.LimitReached, errs.CodeOf(err))
-		requireUnchanged(t, h, before, "too long")
+		requireUnchanged(t, h, before, "a chunk that is too long")
 	})
 }
 
-// collected is what a naive receiver makes of pieces: units, bytes or characters, by
-// their number, and the log.
+// collected is what a simple receiver makes of chunks: units, bytes or characters, by their
+// offset, and the log.
 type collected struct {
 	step  int
 	units map[int]string
@@ -181,11 +181,11 @@ func (c *collected) join() string {
 	return out.String()
 }
 
-// TestAnyPiecesArePutTogetherAsANaiveReceiverWould sends pieces of random texts at
-// random, of bytes that overlap anyhow, or of characters that are cut once.
-func TestAnyPiecesArePutTogetherAsANaiveReceiverWould(t *testing.T) {
+// TestRandomChunks sends chunks of random texts in random order: overlapping bytes, or characters
+// that are cut once.
+func TestRandomChunks(t *testing.T) {
 	t.Parallel()
-	for name, s := range map[string]uint64{"KnownSeed": 1, "NewSeed": seed(t)} {
+	for name, s := range map[string]uint64{"known seed": 1, "new seed": seed(t)} {
 		withHarness(t, name, func(t *testing.T, h *harness) {
 			h.worker(t, "a", 1, "work")
 			r := rand.New(rand.NewPCG(s, 6))
@@ -243,7 +243,7 @@ func TestAnyPiecesArePutTogetherAsANaiveReceiverWould(t *testing.T) {
 				}
 				complete := func() (models.Task, error) { return h.Complete(t.Context(), "a", id, orchestrator.Result{}) }
 				if last := len(texts[got.step]) - 1; got.units[last] == "" {
-					send(got.step, cuts[got.step][len(cuts[got.step])-2], last+1) // so that a gap is one
+					send(got.step, cuts[got.step][len(cuts[got.step])-2], last+1) // which makes a gap
 				}
 				if len(got.units) < len(texts[got.step]) {
 					_, err := complete()

@@ -70,7 +70,7 @@ func (op *operation) progress(agentID, taskID string, p Progress) (models.Task, 
 	if err := op.storeOutput(&t, &a, p); err != nil {
 		return t, err
 	}
-	told := p.Percent != nil || p.Step != 0 || p.StepName != ""
+	reported := p.Percent != nil || p.Step != 0 || p.StepName != ""
 	if p.Percent != nil {
 		t.Progress = *p.Percent
 	}
@@ -80,7 +80,7 @@ func (op *operation) progress(agentID, taskID string, p Progress) (models.Task, 
 	if t.WaitingFor == models.NotWaiting {
 		t.Deadline = op.tx.Now().Add(policy.Timeout)
 	}
-	if told {
+	if reported {
 		err = op.emitTaskEvent(models.EventTaskProgress, t, func(d *models.TaskChanged) { d.Step, d.StepName = t.Step, t.StepName })
 	}
 	if err != nil {

@@ -2,5 +2,5 @@
 
 package orchestrator_test
 
-// costly is how much dearer each step is than in an ordinary run.
+// costly is how much slower each step is than in an ordinary run.
 const costly = 6

@@ -26,7 +26,7 @@ func newReferenceFixture(t *testing.T, h *harness, facts string) *referenceFixtu
 	return &referenceFixture{h, session.ID}
 }
 
-// endedTask is a task of the session that has put out a text.
+// endedTask returns the id of an ended task of the session with an output.
 func (r *referenceFixture) endedTask(t *testing.T, output string) string {
 	t.Helper()
 	task := r.submit(t, "code_write", func(s *orchestrator.Submission) { s.SessionID = r.session })
@@ -35,7 +35,7 @@ func (r *referenceFixture) endedTask(t *testing.T, output string) string {
 	return task.ID
 }
 
-// submitWith submits parameters and returns what its agent is given.
+// submitWith submits parameters and returns those that the agent gets.
 func (r *referenceFixture) submitWith(t *testing.T, parameters string) (string, error) {
 	t.Helper()
 	out, err := r.Submit(t.Context(), operator(), orchestrator.Submission{
@@ -49,23 +49,23 @@ func (r *referenceFixture) submitWith(t *testing.T, parameters string) (string, 
 	return string(d.Input.Parameters), nil
 }
 
-// requireRefused says why parameters are not taken.
+// requireRefused checks why parameters were rejected.
 func requireRefused(t *testing.T, err error, reason string) {
 	t.Helper()
 	require.True(t, errs.Is(err, errs.InvalidRequest), "%v", err)
 	require.Contains(t, err.Error(), reason)
 }
 
-// nested is 1 below so many names.
+// nested returns 1 inside of so many objects.
 func nested(depth int) (text, path string) {
 	return strings.Repeat(`{"a":`, depth) + "1" + strings.Repeat("}", depth), strings.Repeat(".a", depth)[1:]
 }
 
-// TestReferencesAreBounded: what one request may have the server read.
-func TestReferencesAreBounded(t *testing.T) {
+// TestReferenceLimits covers the limits of what a request reads.
+func TestReferenceLimits(t *testing.T) {
 	t.Parallel()
 
-	withHarness(t, "APathHasSixteenNames", func(t *testing.T, h *harness) {
+	withHarness(t, "16 names in a path", func(t *testing.T, h *harness) {
 		text, path := nested(17)
 		r := newReferenceFixture(t, h, text)
 		task := r.endedTask(t, text)
@@ -78,7 +78,7 @@ func TestReferencesAreBounded(t *testing.T) {
 		}
 	})
 
-	withHarness(t, "APathHas256Bytes", func(t *testing.T, h *harness) {
+	withHarness(t, "256 bytes in a path", func(t *testing.T, h *harness) {
 		name := strings.Repeat("n", 256)
 		r := newReferenceFixture(t, h, `{"`+name+`":1,"`+name+`n":1}`)
 		got, err := r.submitWith(t, `{"x":"#CTX:`+name+`"}`)
@@ -88,7 +88,7 @@ func TestReferencesAreBounded(t *testing.T) {
 		requireRefused(t, err, "256 bytes")
 	})
 
-	withHarness(t, "OutputsAreReadOnceAndUpToABound", func(t *testing.T, h *harness) {
+	withHarness(t, "outputs are read once and up to a limit", func(t *testing.T, h *harness) {
 		r := newReferenceFixture(t, h, "{}")
 		large := `{"a":{"b":1},"rest":"` + strings.Repeat("x", 5<<20) + `"}`
 		first, second := r.endedTask(t, large), r.endedTask(t, large)
@@ -101,7 +101,7 @@ func TestReferencesAreBounded(t *testing.T) {
 		requireRefused(t, err, "need more than 67108864 bytes of JSON")
 	})
 
-	withHarness(t, "ThereAre64", func(t *testing.T, h *harness) {
+	withHarness(t, "64 references", func(t *testing.T, h *harness) {
 		r := newReferenceFixture(t, h, `{"a":1}`)
 		_, err := r.submitWith(t, `{"a":["#CTX:a"`+strings.Repeat(`,"#CTX:a"`, 63)+`]}`)
 		require.NoError(t, err)
@@ -110,11 +110,11 @@ func TestReferencesAreBounded(t *testing.T) {
 	})
 }
 
-// TestReferencesStandFor: what the document leaves open.
-func TestReferencesStandFor(t *testing.T) {
+// TestReferenceValues covers what the document leaves open.
+func TestReferenceValues(t *testing.T) {
 	t.Parallel()
 
-	withHarness(t, "OfMembersWithOneNameTheLastOneCounts", func(t *testing.T, h *harness) {
+	withHarness(t, "the last of duplicate members wins", func(t *testing.T, h *harness) {
 		r := newReferenceFixture(t, h, "{}")
 		task := r.endedTask(t, `{"a":{"b":1},"a":{"b":[2,{"c":1,"c":2}],"d":null},"x":[{"b":3}]}`)
 		got, err := r.submitWith(t, `{"b":"#REF:`+task+`:a.b","d":"#REF:`+task+`:a.d"}`)
@@ -126,7 +126,7 @@ func TestReferencesStandFor(t *testing.T) {
 		}
 	})
 
-	withHarness(t, "WhatIsNoJSONHasNoMembers", func(t *testing.T, h *harness) {
+	withHarness(t, "text that is not JSON has no members", func(t *testing.T, h *harness) {
 		r := newReferenceFixture(t, h, "{}")
 		for _, output := range []string{"", "text", `{"a":1`, `{"a":1} {"a":2}`, `{"a":1}}`, `[{"a":1}]`} {
 			_, err := r.submitWith(t, `{"x":"#REF:`+r.endedTask(t, output)+`:a"}`)
@@ -134,7 +134,7 @@ func TestReferencesStandFor(t *testing.T) {
 		}
 	})
 
-	withHarness(t, "ARepeatedRequestIsAnsweredAsItWas", func(t *testing.T, h *harness) {
+	withHarness(t, "a repeated request gets the same task", func(t *testing.T, h *harness) {
 		r := newReferenceFixture(t, h, `{"a":1}`)
 		sub := orchestrator.Submission{
 			Capabilities: []string{"code_write"}, SessionID: r.session, RequestID: "r", Parameters: json.RawMessage(`{"x":"#CTX:a"}`),
@@ -143,7 +143,7 @@ func TestReferencesStandFor(t *testing.T) {
 		require.NoError(t, err)
 		_, err = r.Complete(t.Context(), "w-1", first.Task.ID, orchestrator.Result{})
 		require.NoError(t, err)
-		_, err = r.CloseSession(t.Context(), r.session) // which takes nothing any more
+		_, err = r.CloseSession(t.Context(), r.session) // it accepts no more tasks
 		require.NoError(t, err)
 		again, err := r.Submit(t.Context(), operator(), sub, nil)
 		require.NoError(t, err)
@@ -154,7 +154,7 @@ func TestReferencesStandFor(t *testing.T) {
 		require.True(t, errs.Is(err, errs.TaskState), "%v", err)
 	})
 
-	withHarness(t, "APartOfATaskRefersToItsSession", func(t *testing.T, h *harness) {
+	withHarness(t, "a subtask refers to its session", func(t *testing.T, h *harness) {
 		r := newReferenceFixture(t, h, `{"a":1}`)
 		source := r.submit(t, "code_write", func(s *orchestrator.Submission) { s.SessionID = r.session })
 		out, err := r.HandOff(t.Context(), models.Principal{TokenID: "another"}, "w-1", source.ID, orchestrator.Submission{
@@ -166,7 +166,7 @@ func TestReferencesStandFor(t *testing.T) {
 		require.JSONEq(t, `{"x":1}`, string(d.Input.Parameters))
 	})
 
-	withHarness(t, "NobodyRefersToTheSessionOfAnother", func(t *testing.T, h *harness) {
+	withHarness(t, "sessions of other owners are hidden", func(t *testing.T, h *harness) {
 		r := newReferenceFixture(t, h, `{"a":1}`)
 		_, err := r.Submit(t.Context(), models.Principal{TokenID: "another"}, orchestrator.Submission{
 			Capabilities: []string{"code_write"}, SessionID: r.session, Parameters: json.RawMessage(`{"x":"#CTX:nothing"}`),

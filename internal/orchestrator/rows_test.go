@@ -17,7 +17,7 @@ import (
 	"comet/store/storetest"
 )
 
-// openRaw opens the database past the store.
+// openRaw opens the database without the store.
 func openRaw(t *testing.T, db *storetest.DB) *sql.DB {
 	t.Helper()
 	driver, source := "sqlite", "file:"+filepath.Join(db.Options.Dir, "comet.db")+"?_pragma=busy_timeout(10000)"
@@ -31,7 +31,7 @@ func openRaw(t *testing.T, db *storetest.DB) *sql.DB {
 	return pool
 }
 
-// query runs a query past the store and returns its rows as text.
+// query runs a query without the store and returns the rows as text.
 func (h *harness) query(t *testing.T, query string) []string {
 	t.Helper()
 	rows, err := h.raw.QueryContext(context.Background(), query)
@@ -59,7 +59,7 @@ func (h *harness) query(t *testing.T, query string) []string {
 	return out
 }
 
-// allRows is what a verb that is refused must not change.
+// allRows returns all rows that a rejected call must not change.
 func allRows(t *testing.T, h *harness) (out []string) {
 	t.Helper()
 	for _, table := range []string{
@@ -76,13 +76,13 @@ func allRows(t *testing.T, h *harness) (out []string) {
 	return out
 }
 
-// requireUnchanged compares everything with what it was.
+// requireUnchanged compares all rows with the rows before.
 func requireUnchanged(t *testing.T, h *harness, before []string, verb string) {
 	t.Helper()
 	requireSame(t, before, allRows(t, h), verb)
 }
 
-// requireSame compares rows with what they were.
+// requireSame compares rows.
 func requireSame(t *testing.T, before, after []string, verb string) {
 	t.Helper()
 	var changed []string
@@ -96,47 +96,47 @@ func requireSame(t *testing.T, before, after []string, verb string) {
 	require.Empty(t, changed, "%s changes nothing", verb)
 }
 
-// requireNone proves that no row is as the query selects.
+// requireNone checks that no row matches the query.
 func requireNone(t *testing.T, h *harness, why, query string) {
 	t.Helper()
 	require.Empty(t, h.query(t, query), why)
 }
 
-// requireSound proves what holds between any two transactions.
+// requireSound checks the invariants that hold between transactions.
 func requireSound(t *testing.T, h *harness) {
 	t.Helper()
-	requireNone(t, h, "a worker's places in use are its open attempts", `SELECT w.agent_id, w.in_flight FROM workers w
+	requireNone(t, h, "the slots in use of a worker are its open attempts", `SELECT w.agent_id, w.in_flight FROM workers w
 		WHERE w.in_flight <> (SELECT count(*) FROM attempts a WHERE a.agent_id = w.agent_id AND a.state < 2)`)
 	requireNone(t, h, "only the newest attempt at an open task is open", `SELECT a.task_id, a.attempt FROM attempts a JOIN tasks t ON t.id = a.task_id
 		WHERE a.state < 2 AND (t.state >= 2 OR a.attempt <> t.attempt OR t.waits IN (1, 2))`)
-	requireNone(t, h, "an agent that has a task makes an attempt", `SELECT t.id FROM tasks t WHERE t.state < 2 AND t.waits IN (0, 3)
+	requireNone(t, h, "an assigned task has an open attempt of its agent", `SELECT t.id FROM tasks t WHERE t.state < 2 AND t.waits IN (0, 3)
 		AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.task_id = t.id AND a.attempt = t.attempt AND a.agent_id = t.agent_id AND a.state < 2)`)
-	requireNone(t, h, "what is held is held for an open attempt", `SELECT r.agent_id, r.id FROM usage_reservations r WHERE r.state = 0
+	requireNone(t, h, "reservations belong to open attempts", `SELECT r.agent_id, r.id FROM usage_reservations r WHERE r.state = 0
 		AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.agent_id = r.agent_id AND a.reservation_id = r.id AND a.state < 2)`)
 	requireNone(t, h, "an open task has one timer, no later than its deadline", `SELECT t.id FROM tasks t WHERE t.state < 2
 		AND 1 <> (SELECT count(*) FROM jobs j WHERE j.kind = 'task.timer' AND j.key = t.id AND (j.run_at <= t.deadline OR j.lease <> ''))`)
-	requireNone(t, h, "one that has ended has none", `SELECT j.key FROM jobs j JOIN tasks t ON t.id = j.key WHERE j.kind = 'task.timer' AND t.state >= 2`)
-	requireNone(t, h, "nobody is told to do what has ended", `SELECT i.agent_id, i.kind, i.task_id FROM inbox i JOIN attempts a ON a.task_id = i.task_id AND a.attempt = i.attempt
+	requireNone(t, h, "an ended task has no timer", `SELECT j.key FROM jobs j JOIN tasks t ON t.id = j.key WHERE j.kind = 'task.timer' AND t.state >= 2`)
+	requireNone(t, h, "no message is about an ended attempt", `SELECT i.agent_id, i.kind, i.task_id FROM inbox i JOIN attempts a ON a.task_id = i.task_id AND a.attempt = i.attempt
 		WHERE i.kind IN ('assign', 'answer') AND a.state >= 2`)
 	requireNone(t, h, "a session counts its open tasks", `SELECT s.id FROM sessions s WHERE s.open_tasks <> (SELECT count(*) FROM tasks t WHERE t.session_id = s.id AND t.state < 2)
 		OR s.tasks <> (SELECT count(*) FROM tasks t WHERE t.session_id = s.id)`)
-	const apart = ` AND NOT EXISTS (SELECT 1 FROM task_inputs i WHERE i.task_id = t.id AND i.policy LIKE '%"workers":%')` // whose parts have used it
-	requireNone(t, h, "a task has used what its attempts have", `SELECT t.id, t.tokens FROM tasks t
+	const apart = ` AND NOT EXISTS (SELECT 1 FROM task_inputs i WHERE i.task_id = t.id AND i.policy LIKE '%"workers":%')` // whose subtasks have used the tokens
+	requireNone(t, h, "the tokens of a task are those of its attempts", `SELECT t.id, t.tokens FROM tasks t
 		WHERE t.tokens <> (SELECT coalesce(sum(a.tokens), 0) FROM attempts a WHERE a.task_id = t.id)`+apart)
-	requireNone(t, h, "what an attempt has used is charged to its agent, once", `SELECT t.id FROM tasks t WHERE
+	requireNone(t, h, "the tokens of an attempt are charged to its agent once", `SELECT t.id FROM tasks t WHERE
 		(SELECT coalesce(sum(a.tokens), 0) FROM attempts a WHERE a.task_id = t.id) <> (SELECT coalesce(sum(f.tokens), 0) FROM usage_facts f WHERE f.task_id = t.id)`)
-	requireNone(t, h, "and to nobody else", `SELECT f.task_id, f.agent_id FROM usage_facts f WHERE f.task_id <> ''
+	requireNone(t, h, "and to no other agent", `SELECT f.task_id, f.agent_id FROM usage_facts f WHERE f.task_id <> ''
 		AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.task_id = f.task_id AND a.agent_id = f.agent_id AND a.tokens > 0)`)
-	requireNone(t, h, "nobody has, or had, two parts of one whole", `SELECT t.parent_id, a.agent_id FROM attempts a JOIN tasks t ON t.id = a.task_id
+	requireNone(t, h, "no agent has, or had, two subtasks of one task", `SELECT t.parent_id, a.agent_id FROM attempts a JOIN tasks t ON t.id = a.task_id
 		JOIN task_inputs i ON i.task_id = t.id AND i.policy LIKE '%"subtask":true%' WHERE a.agent_id <> '' GROUP BY t.parent_id, a.agent_id HAVING count(DISTINCT t.id) > 1`)
 	require.Equal(t, h.query(t, "SELECT agent_id, count(*) FROM attempts WHERE agent_id <> '' AND state >= 2 GROUP BY agent_id ORDER BY agent_id"),
-		h.query(t, "SELECT agent_id, count(*) FROM outcomes GROUP BY agent_id ORDER BY agent_id"), "each attempt that has ended has one outcome")
+		h.query(t, "SELECT agent_id, count(*) FROM outcomes GROUP BY agent_id ORDER BY agent_id"), "each ended attempt has one outcome")
 	v, err := h.ledger.Verify(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, v.Total, "%v", v.Differences)
 }
 
-// requireLegalEvents proves that each task's events tell a life that may be.
+// requireLegalEvents checks that the events of each task are a legal sequence.
 func requireLegalEvents(t *testing.T, h *harness) {
 	t.Helper()
 	type open = map[models.EventType][]models.EventType
@@ -145,7 +145,7 @@ func requireLegalEvents(t *testing.T, h *harness) {
 	progress, question, answered, retried := models.EventTaskProgress, models.EventTaskQuestion, models.EventTaskReplied, models.EventTaskRetried
 	completed, failed, cancelled := models.EventTaskCompleted, models.EventTaskFailed, models.EventTaskCancelled
 	follow := open{
-		none: {created}, created: {waiting, assigned, retried, failed, started}, // started: one that several do
+		none: {created}, created: {waiting, assigned, retried, failed, started}, // started: a parallel task
 		waiting:  {assigned, failed, cancelled, completed, retried},
 		assigned: {started, retried, failed, cancelled, completed}, // completed: by an older attempt
 		started:  {progress, question, retried, completed, failed, cancelled}, progress: {progress, question, answered, retried, completed, failed, cancelled},
@@ -158,17 +158,17 @@ func requireLegalEvents(t *testing.T, h *harness) {
 	for _, task := range tasks {
 		all, err := h.db.Timeline(t.Context(), task.ID, 1000)
 		require.NoError(t, err)
-		last, told := none, make([]string, 0, len(all))
+		last, types := none, make([]string, 0, len(all))
 		for _, e := range all {
-			told = append(told, string(e.Type))
-			require.Contains(t, follow[last], e.Type, "%s: %s", task.ID, strings.Join(told, " "))
+			types = append(types, string(e.Type))
+			require.Contains(t, follow[last], e.Type, "%s: %s", task.ID, strings.Join(types, " "))
 			last = e.Type
 			var data models.TaskChanged
 			require.NoError(t, json.Unmarshal(e.Data, &data))
 			require.Equal(t, task.ID, data.TaskID)
 		}
 		if task.State.Ended() {
-			require.Equal(t, task.State, state[last], "%s: %s", task.ID, strings.Join(told, " "))
+			require.Equal(t, task.State, state[last], "%s: %s", task.ID, strings.Join(types, " "))
 		} else {
 			require.NotContains(t, state, last)
 		}

@@ -12,14 +12,14 @@ import (
 	"comet/store/storetest"
 )
 
-// longTimeout lets an attempt be silent for a day.
+// longTimeout sets a timeout of a day.
 func longTimeout(s *orchestrator.Submission) { s.Override.TimeoutMS = (24 * time.Hour).Milliseconds() }
 
 func waitsFor(what models.WaitReason) func(models.Task) bool {
 	return func(t models.Task) bool { return t.WaitingFor == what }
 }
 
-// waitUntilTimed waits until a task's timer is set to its deadline, and returns the task.
+// waitUntilTimed waits until the timer of a task is set to its deadline, and returns the task.
 func (h *harness) waitUntilTimed(t *testing.T, id string) (out models.Task) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -38,7 +38,7 @@ func (h *harness) waitUntilTimed(t *testing.T, id string) (out models.Task) {
 	return out
 }
 
-// waitForWorker waits until this process knows that a worker is as it should be.
+// waitForWorker waits until the cached worker satisfies a condition.
 func (h *harness) waitForWorker(t *testing.T, agentID string, right func(models.Worker) bool) {
 	t.Helper()
 	require.Eventually(t, func() bool { return right(h.CachedWorker(agentID)) }, time.Minute, time.Millisecond)
@@ -48,7 +48,7 @@ func (h *harness) waitForWorker(t *testing.T, agentID string, right func(models.
 func TestTimers(t *testing.T) {
 	t.Parallel()
 
-	withHarness(t, "ASilentAttemptIsMadeAgainAfter1And2And4Seconds", func(t *testing.T, h *harness) {
+	withHarness(t, "retry a silent attempt after 1, 2 and 4 seconds", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		for n, pause := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
@@ -67,7 +67,7 @@ func TestTimers(t *testing.T) {
 		requireLegalEvents(t, h)
 	})
 
-	withHarness(t, "ProgressMovesADeadlineAndAHeartbeatDoesNot", func(t *testing.T, h *harness) {
+	withHarness(t, "progress extends the deadline, a heartbeat does not", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		first := h.waitUntilTimed(t, id)
@@ -77,17 +77,17 @@ func TestTimers(t *testing.T) {
 		require.Equal(t, h.db.Now().Add(30*time.Second), moved.Deadline)
 		h.db.Clock.Advance(10 * time.Second)
 		require.Equal(t, first.Deadline, h.db.Now(), "the old timer is due")
-		require.Equal(t, moved, h.waitUntilTimed(t, id), "and was set again")
+		require.Equal(t, moved, h.waitUntilTimed(t, id), "it was set again")
 		_, err = h.Heartbeat(t.Context(), "a", orchestrator.Heartbeat{})
 		require.NoError(t, err)
 		after, err := h.Task(t.Context(), id)
 		require.NoError(t, err)
 		require.Equal(t, moved, after)
 		h.advanceUntil(t, id, 20*time.Second, waitsFor(models.WaitForRetry))
-		require.Equal(t, []models.MessageKind{models.MessageCancel}, h.inboxKinds(t, "a"), "it may still be at it")
+		require.Equal(t, []models.MessageKind{models.MessageCancel}, h.inboxKinds(t, "a"), "it may still be working")
 	})
 
-	withHarness(t, "AWaitInLineEnds", func(t *testing.T, h *harness) {
+	withHarness(t, "end the wait in the queue", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		h.submit(t, "work", longTimeout)
 		task := h.submit(t, "work", nil)
@@ -100,7 +100,7 @@ func TestTimers(t *testing.T) {
 		requireLegalEvents(t, h)
 	})
 
-	withHarness(t, "AWaitForAnAnswerEnds", func(t *testing.T, h *harness) {
+	withHarness(t, "end the wait for a reply", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		_, err := h.Clarify(t.Context(), "a", id, orchestrator.Question{Text: "?"})
@@ -112,7 +112,7 @@ func TestTimers(t *testing.T) {
 		requireLegalEvents(t, h)
 	})
 
-	withHarness(t, "NobodyIsThereForAWhile", func(t *testing.T, h *harness) {
+	withHarness(t, "retry while no agent is online", func(t *testing.T, h *harness) {
 		h.register(t, "a", "work")
 		task := h.submit(t, "work", nil)
 		require.Equal(t, models.WaitForRetry, task.WaitingFor)
@@ -125,13 +125,13 @@ func TestTimers(t *testing.T) {
 
 		require.NoError(t, h.Leave(t.Context(), "a", false))
 		task = h.submit(t, "work", func(s *orchestrator.Submission) { s.Override.Retries = new(0) })
-		require.Equal(t, models.TaskFailed, task.State, "it is not tried again")
+		require.Equal(t, models.TaskFailed, task.State, "it is not retried")
 		require.Equal(t, string(orchestrator.FailureUnavailable), task.ErrorCode)
 		requireSound(t, h)
 		requireLegalEvents(t, h)
 	})
 
-	t.Run("SurviveARestart", func(t *testing.T) {
+	t.Run("survive a restart", func(t *testing.T) {
 		t.Parallel()
 		storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 			h, stop := startStoppable(t, db, nil)
@@ -145,7 +145,7 @@ func TestTimers(t *testing.T) {
 			later := func() {
 				t.Helper()
 				db.Clock.Advance(30 * time.Second)
-				_, err := h.KeepAlive(t.Context(), []string{"a"}) // it is there all the while
+				_, err := h.KeepAlive(t.Context(), []string{"a"}) // it stays connected
 				require.NoError(t, err)
 			}
 			later()
@@ -166,10 +166,10 @@ func TestTimers(t *testing.T) {
 	})
 }
 
-func TestABreaker(t *testing.T) {
+func TestBreaker(t *testing.T) {
 	t.Parallel()
 
-	// broken has five attempts of "a" in a row time out, while one goes on.
+	// broken lets five attempts of "a" in a row time out, while one continues.
 	broken := func(t *testing.T, h *harness) (goesOn string) {
 		t.Helper()
 		h.worker(t, "a", 10, "work")
@@ -196,28 +196,28 @@ func TestABreaker(t *testing.T) {
 		return w
 	}
 
-	withHarness(t, "OpensAfterFiveFailuresOfTheLineInARow", func(t *testing.T, h *harness) {
+	withHarness(t, "opens after five failures in a row", func(t *testing.T, h *harness) {
 		goesOn := broken(t, h)
 		require.Equal(t, h.db.Now().Add(time.Minute), worker(t, h).BreakerUntil)
 		require.Equal(t, []string{"a"}, h.query(t, "SELECT key FROM events WHERE type = 'worker.breaker_opened'"))
 		refused := h.submit(t, "work", nil)
-		require.Equal(t, models.WaitForRetry, refused.WaitingFor, "nothing new")
+		require.Equal(t, models.WaitForRetry, refused.WaitingFor, "no new task")
 		_, err := h.Progress(t.Context(), "a", goesOn, orchestrator.Progress{Percent: new(50)})
 		require.NoError(t, err)
 		_, err = h.Complete(t.Context(), "a", goesOn, orchestrator.Result{})
-		require.NoError(t, err, "what it has goes on")
-		require.Equal(t, h.db.Now().Add(time.Minute), worker(t, h).BreakerUntil, "and shows nothing of the line")
+		require.NoError(t, err, "its attempts continue")
+		require.Equal(t, h.db.Now().Add(time.Minute), worker(t, h).BreakerUntil, "they do not count")
 		requireSound(t, h)
 	})
 
-	withHarness(t, "IsClosedByASignOfLifeAfterAMinuteAndNotByATask", func(t *testing.T, h *harness) {
+	withHarness(t, "is closed by a heartbeat after a minute, not by a task", func(t *testing.T, h *harness) {
 		broken(t, h)
 		h.db.Clock.Advance(40 * time.Second)
 		_, err := h.Heartbeat(t.Context(), "a", orchestrator.Heartbeat{})
 		require.NoError(t, err)
 		require.False(t, worker(t, h).BreakerUntil.IsZero(), "too early")
 		h.db.Clock.Advance(20 * time.Second)
-		require.Eventually(t, func() bool { return worker(t, h).Probing }, time.Minute, time.Millisecond, "it is asked for one")
+		require.Eventually(t, func() bool { return worker(t, h).Probing }, time.Minute, time.Millisecond, "a heartbeat is requested")
 		require.Equal(t, models.WaitForRetry, h.submit(t, "work", nil).WaitingFor, "no task is the probe")
 		offline, err := h.KeepAlive(t.Context(), []string{"a"})
 		require.NoError(t, err)
@@ -229,7 +229,7 @@ func TestABreaker(t *testing.T) {
 		require.Equal(t, "a", h.submit(t, "work", nil).AgentID)
 	})
 
-	withHarness(t, "CountsNeitherWorkThatFailsNorACancellation", func(t *testing.T, h *harness) {
+	withHarness(t, "ignores failed work and cancellations", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 10, "work")
 		once := func(s *orchestrator.Submission) { s.Override.Retries = new(0) }
 		silent := func(n int) {
@@ -249,11 +249,11 @@ func TestABreaker(t *testing.T) {
 		id := h.submit(t, "work", nil).ID
 		_, err := h.Cancel(t.Context(), id, "", nil)
 		require.NoError(t, err)
-		require.Equal(t, 4, worker(t, h).Failures, "a cancellation shows nothing")
+		require.Equal(t, 4, worker(t, h).Failures, "a cancellation does not count")
 		id = h.submit(t, "work", nil).ID
 		_, err = h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureWork})
 		require.NoError(t, err)
-		require.Zero(t, worker(t, h).Failures, "a result shows that the line is well")
+		require.Zero(t, worker(t, h).Failures, "a result resets the failures")
 		silent(4)
 		require.True(t, worker(t, h).BreakerUntil.IsZero())
 		silent(1)
@@ -261,17 +261,17 @@ func TestABreaker(t *testing.T) {
 	})
 }
 
-func TestAWorkerThatFallsSilent(t *testing.T) {
+func TestSilentWorker(t *testing.T) {
 	t.Parallel()
 
-	withHarness(t, "IsOfflineAfterThreeHeartbeatsMissed", func(t *testing.T, h *harness) {
+	withHarness(t, "is offline after three missed heartbeats", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 2, "work")
 		has := h.submit(t, "work", longTimeout).ID
 		h.db.Clock.Advance(45*time.Second + time.Microsecond)
 		h.waitForWorker(t, "a", func(w models.Worker) bool { return w.State == models.WorkerOffline })
 		require.Equal(t, models.WaitForRetry, h.submit(t, "work", nil).WaitingFor)
 		_, err := h.Progress(t.Context(), "a", has, orchestrator.Progress{})
-		require.NoError(t, err, "what it has goes on")
+		require.NoError(t, err, "its attempts continue")
 		offline, err := h.KeepAlive(t.Context(), []string{"a"})
 		require.NoError(t, err)
 		require.Equal(t, []string{"a"}, offline, "it has to join again")
@@ -281,20 +281,20 @@ func TestAWorkerThatFallsSilent(t *testing.T) {
 		requireSound(t, h)
 	})
 
-	withHarness(t, "OnAnOldLineIsStillOnItsNewOne", func(t *testing.T, h *harness) {
+	withHarness(t, "stays online on a newer connection", func(t *testing.T, h *harness) {
 		h.register(t, "a", "work")
-		for _, line := range []string{"old", "new"} {
-			_, err := h.Join(t.Context(), "a", orchestrator.JoinRequest{Protocol: "plain", Transport: "websocket", ConnectionID: line})
+		for _, connection := range []string{"old", "new"} {
+			_, err := h.Join(t.Context(), "a", orchestrator.JoinRequest{Protocol: "plain", Transport: "websocket", ConnectionID: connection})
 			require.NoError(t, err)
 		}
 		for _, c := range []struct {
-			line string
-			want models.WorkerState
+			connection string
+			want       models.WorkerState
 		}{{"old", models.WorkerOnline}, {"new", models.WorkerOffline}} {
-			require.NoError(t, h.Disconnect(t.Context(), "a", c.line))
+			require.NoError(t, h.Disconnect(t.Context(), "a", c.connection))
 			w, err := h.Worker(t.Context(), "a")
 			require.NoError(t, err)
-			require.Equal(t, c.want, w.State, "the %s line has ended", c.line)
+			require.Equal(t, c.want, w.State, "the %s connection has ended", c.connection)
 		}
 	})
 }

@@ -11,8 +11,8 @@ import (
 	"comet/store/storetest"
 )
 
-// TestTraces: whoever asks within a trace finds the submission, each attempt and the
-// task as a whole in it, although they are written by whichever process saw them end.
+// TestTraces checks that the trace of a request contains the submission, each attempt and the
+// task, whichever process writes them.
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {

@@ -10,11 +10,10 @@ import (
 	"comet/models"
 )
 
-// TestEventsSayWhichVersionTheyMade: whoever follows the events can tell whether what a
-// task says of itself is older.
-func TestEventsSayWhichVersionTheyMade(t *testing.T) {
+// TestEventVersions checks that a reader of events can detect an older state of a task.
+func TestEventVersions(t *testing.T) {
 	t.Parallel()
-	withHarness(t, "EachIsTheVersionOfTheTaskAfterIt", func(t *testing.T, h *harness) {
+	withHarness(t, "each event has the version that it made", func(t *testing.T, h *harness) {
 		h.worker(t, "w-1", 1, "code_write")
 		task := h.submit(t, "code_write", nil)
 		half := 50

@@ -104,8 +104,8 @@ func (o *Orchestrator) Heartbeat(ctx context.Context, agentID string, h Heartbea
 
 // Disconnect records the end of a connection. Its agent becomes offline unless it has a newer
 // connection. Its attempts continue until they end or time out.
-func (o *Orchestrator) Disconnect(ctx context.Context, agentID, line string) error {
-	return o.setOffline(ctx, agentID, func(w models.Worker) bool { return w.ConnectionID == line })
+func (o *Orchestrator) Disconnect(ctx context.Context, agentID, connectionID string) error {
+	return o.setOffline(ctx, agentID, func(w models.Worker) bool { return w.ConnectionID == connectionID })
 }
 
 // Leave makes an agent offline. Its attempts continue until they end or time out; if the agent is

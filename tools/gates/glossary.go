@@ -11,10 +11,14 @@ import (
 // glossaryPage holds the rejected words in the table below the heading "Words that CI rejects".
 const glossaryPage = "docs/glossary.md"
 
+// allowMark on a line states that a rejected word is a name of something else there.
+const allowMark = "glossary:allow"
+
 // rejected is a word or phrase that the code base does not use, and what it says instead.
 type rejected struct {
 	phrase  string
 	instead string
+	first   string         // its first word
 	text    *regexp.Regexp // in comments, strings and prose
 	name    *regexp.Regexp // as a part of an identifier, nil for phrases
 }
@@ -36,8 +40,12 @@ func checkGlossary(t *tree) ([]finding, error) {
 			return nil, err
 		}
 		for n, line := range strings.Split(text, "\n") {
+			if strings.Contains(line, allowMark) {
+				continue
+			}
+			lower := strings.ToLower(line)
 			for _, w := range words {
-				if !w.matches(line) {
+				if !w.matches(line, lower) {
 					continue
 				}
 				p := folderOf(f)
@@ -55,7 +63,12 @@ func checkGlossary(t *tree) ([]finding, error) {
 	return found, nil
 }
 
-func (r rejected) matches(line string) bool {
+// matches looks for the phrase in a line; lower is the line in lower case, which rules out most
+// lines without a regular expression.
+func (r rejected) matches(line, lower string) bool {
+	if !strings.Contains(lower, r.first) {
+		return false
+	}
 	return r.text.MatchString(line) || r.name != nil && r.name.MatchString(line)
 }
 
@@ -86,7 +99,8 @@ func (t *tree) rejectedWords() ([]rejected, error) {
 }
 
 func newRejected(phrase, instead string) rejected {
-	r := rejected{phrase: phrase, instead: instead, text: regexp.MustCompile(`(?i)\b` + strings.ReplaceAll(regexp.QuoteMeta(phrase), " ", `\s+`) + `\b`)}
+	first, _, _ := strings.Cut(phrase, " ")
+	r := rejected{phrase: phrase, instead: instead, first: first, text: regexp.MustCompile(`(?i)\b` + strings.ReplaceAll(regexp.QuoteMeta(phrase), " ", `\s+`) + `\b`)}
 	if !strings.Contains(phrase, " ") {
 		title := strings.ToUpper(phrase[:1]) + phrase[1:]
 		r.name = regexp.MustCompile(`(\b|[a-z0-9_])` + title + `([A-Z0-9_]|s?\b)|\b` + phrase + `(s?[A-Z_0-9])|_` + phrase + `s?\b`)

@@ -9,27 +9,27 @@ import (
 	"comet/internal/orchestrator/selection"
 )
 
-func TestTheLoadIsTheGreaterOfWhatIsReportedAndHowFullTheWindowIs(t *testing.T) {
+func TestEffectiveLoad(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		inFlight, window, reported int
 		want                       int
 		saturated                  bool
 	}{
-		"nothing":                        {0, 4, 0, 0, false},
-		"a quarter of the window":        {1, 4, 10, 25, false},
-		"more is reported":               {1, 4, 26, 26, false},
-		"rounded down":                   {2, 3, 0, 66, false},
-		"the window is full":             {4, 4, 0, 100, true},
-		"more than full":                 {9, 4, 0, 100, true},
-		"no window":                      {0, 0, 0, 100, true},
-		"all is reported, but not full":  {0, 4, 100, 100, false},
-		"a report beyond all bounds":     {0, 4, 900, 100, false},
-		"a report below all bounds":      {0, 4, -5, 0, false},
-		"fewer than none are under way":  {-1, 4, 0, 0, false},
-		"a large window, half of it":     {1 << 40, 1 << 41, 0, 50, false},
-		"one below a full large window":  {1<<41 - 1, 1 << 41, 0, 99, false},
-		"a negative window is as no one": {0, -1, 0, 100, true},
+		"nothing":                       {0, 4, 0, 0, false},
+		"a quarter of the slots":        {1, 4, 10, 25, false},
+		"the report is higher":          {1, 4, 26, 26, false},
+		"rounded down":                  {2, 3, 0, 66, false},
+		"all slots in use":              {4, 4, 0, 100, true},
+		"more than full":                {9, 4, 0, 100, true},
+		"no slots":                      {0, 0, 0, 100, true},
+		"all is reported, but not full": {0, 4, 100, 100, false},
+		"a report above 100":            {0, 4, 900, 100, false},
+		"a report below 0":              {0, 4, -5, 0, false},
+		"in flight below 0":             {-1, 4, 0, 0, false},
+		"a large window, half of it":    {1 << 40, 1 << 41, 0, 50, false},
+		"one of very many slots free":   {1<<41 - 1, 1 << 41, 0, 99, false},
+		"negative concurrency":          {0, -1, 0, 100, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -48,13 +48,13 @@ func TestTheLoadIsTheGreaterOfWhatIsReportedAndHowFullTheWindowIs(t *testing.T) 
 	}
 }
 
-func TestABreakerKeepsItsAgentOutUntilItIsClosed(t *testing.T) {
+func TestBreakerExcludesAgentUntilClosed(t *testing.T) {
 	t.Parallel()
 	x := indexOf(onlineAgent("w1", "plan"))
 	verdict := func() selection.Verdict { return x.Select(selection.Request{Capabilities: []string{"plan"}}).Verdict }
 	require.Equal(t, selection.Chosen, verdict())
 	require.True(t, x.Update("w1", func(a *selection.Agent) { a.BreakerUntil = minute(-1) }))
-	require.Equal(t, selection.Unavailable, verdict(), "no real task is the probe, so half-open is not closed")
+	require.Equal(t, selection.Unavailable, verdict(), "no task is the probe, so half-open is not closed")
 	require.True(t, x.Update("w1", func(a *selection.Agent) {
 		require.False(t, a.BreakerClosed())
 		a.BreakerUntil = time.Time{}

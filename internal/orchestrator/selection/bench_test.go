@@ -10,9 +10,9 @@ import (
 	"comet/internal/orchestrator/selection"
 )
 
-// manyAgents is a roster in which every agent has three capabilities and every capability
-// has the wanted number of holders, so that a benchmark can ask for another one each
-// time and finds nothing warm that a running server would not find warm.
+// manyAgents returns agents with three capabilities each, so that every capability has as many
+// holders. A benchmark can then request another capability each time and finds the caches as cold
+// as in a server.
 func manyAgents(agents, holders int) (roster []selection.Agent, capabilities []string) {
 	n := max(1, agents/holders)
 	for c := range n {
@@ -38,8 +38,7 @@ func index(agents, holders int) (*selection.Index, []string) {
 	return x, capabilities
 }
 
-// BenchmarkSelect asks for another capability each time, or for the three that the
-// same agents have.
+// BenchmarkSelect requests another capability each time, or three of the same agents.
 func BenchmarkSelect(b *testing.B) {
 	for _, agents := range []int{1_000, 10_000, 100_000} {
 		for _, holders := range []int{1, 10, 100} {
@@ -58,8 +57,8 @@ func BenchmarkSelect(b *testing.B) {
 	}
 }
 
-// BenchmarkSelectOneCapability asks for the same capability again and again: what
-// Select itself costs, without the memory it has to fetch.
+// BenchmarkSelectOneCapability requests the same capability each time, to measure Select without
+// cache misses.
 func BenchmarkSelectOneCapability(b *testing.B) {
 	x, capabilities := index(100_000, 100)
 	for name, rank := range map[string]selection.Ranking{"ByScore": nil, "ByWeight": selection.ByWeight} {
@@ -72,8 +71,8 @@ func BenchmarkSelectOneCapability(b *testing.B) {
 	}
 }
 
-// BenchmarkSelectWhileChanging selects on every core while one goroutine changes the
-// load of agents without pause, or takes them in and out.
+// BenchmarkSelectWhileChanging selects on every core while one goroutine changes the load of
+// agents, or adds and removes them.
 func BenchmarkSelectWhileChanging(b *testing.B) {
 	for name, change := range map[string]func(x *selection.Index, roster []selection.Agent, i int){
 		"nothing": nil,
@@ -131,8 +130,7 @@ func BenchmarkUpdate(b *testing.B) {
 	}
 }
 
-// BenchmarkReplace also says what an agent costs in memory, its own strings not
-// counted.
+// BenchmarkReplace also reports the memory of an agent without its own strings.
 func BenchmarkReplace(b *testing.B) {
 	roster, _ := manyAgents(100_000, 100)
 	var x *selection.Index

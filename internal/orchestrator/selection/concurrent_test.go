@@ -10,9 +10,9 @@ import (
 	"comet/internal/orchestrator/selection"
 )
 
-// TestNoChangeIsLostBetweenOthers counts in flight from many goroutines while the
-// agents' capabilities change under them.
-func TestNoChangeIsLostBetweenOthers(t *testing.T) {
+// TestConcurrentUpdatesAreAllApplied counts tasks in flight in many goroutines while the agents'
+// capabilities change.
+func TestConcurrentUpdatesAreAllApplied(t *testing.T) {
 	t.Parallel()
 	const counters, counts = 4, 500
 	x := indexOf(with(onlineAgent("w1", "plan"), func(a *selection.Agent) { a.Concurrency = counters * counts }))
@@ -34,10 +34,9 @@ func TestNoChangeIsLostBetweenOthers(t *testing.T) {
 	require.NoError(t, selection.Verify(x))
 }
 
-// TestASelectSeesAnAgentBeforeOrAfterAChange: who has the one capability is in the
-// one sphere and of the one type, who has the other in the other, and nobody is seen
-// in between, while others change, and the whole is replaced.
-func TestASelectSeesAnAgentBeforeOrAfterAChange(t *testing.T) {
+// TestSelectSeesConsistentAgents switches agents between two combinations of capability, sphere
+// and type, and replaces all of them. No Select may see a mixture.
+func TestSelectSeesConsistentAgents(t *testing.T) {
 	t.Parallel()
 	const agents, rounds = 20, 300
 	form := func(i, n int) selection.Agent {
@@ -114,9 +113,9 @@ func readForms(t *testing.T, x *selection.Index) {
 	x.CapabilitiesOf("code")
 }
 
-// TestNobodyWaitsForASelect holds one Select in its ranking until others have read and
-// changed the index.
-func TestNobodyWaitsForASelect(t *testing.T) {
+// TestSelectDoesNotBlockUpdates blocks one Select in its ranking until the index was read and
+// changed.
+func TestSelectDoesNotBlockUpdates(t *testing.T) {
 	t.Parallel()
 	x := indexOf(onlineAgent("w1", "plan"), onlineAgent("w2", "plan"))
 	inside, goOn := make(chan struct{}), make(chan struct{})
@@ -137,5 +136,5 @@ func TestNobodyWaitsForASelect(t *testing.T) {
 	x.Replace(nil)
 	close(goOn)
 	all.Wait()
-	require.Equal(t, []string{"w1", "w2"}, ids(held.Candidates), "as it was when the Select began")
+	require.Equal(t, []string{"w1", "w2"}, ids(held.Candidates), "as at the start of the Select")
 }

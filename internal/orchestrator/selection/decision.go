@@ -1,36 +1,36 @@
 package selection
 
-// Verdict tells the orchestrator what to do next.
+// Verdict is the result of a Select.
 type Verdict string
 
-// The verdicts. The first that holds is given.
+// The verdicts. The first that applies is used.
 const (
-	// Chosen: the first candidate is to take the work.
+	// Chosen: the first candidate gets the task.
 	Chosen Verdict = "chosen"
-	// Saturated: nobody is free, but somebody who is not excluded is up and full.
-	// Waiting helps.
+	// Saturated: no agent is free, but one that is not excluded is online and full. The task
+	// should wait.
 	Saturated Verdict = "saturated"
-	// Excluded: whoever is up was excluded.
+	// Excluded: all online agents were excluded.
 	Excluded Verdict = "excluded"
-	// Unavailable: it is offered, but all who do are down or behind a breaker.
+	// Unavailable: all agents that offer the work are offline or have an open breaker.
 	Unavailable Verdict = "unavailable"
-	// Unsupported: nobody registered and active offers it: not of that type, not in
-	// that sphere, not the wanted agent, not enough of it, or not so deep.
+	// Unsupported: no active agent offers the work with the required type, sphere, id, threshold
+	// and depth.
 	Unsupported Verdict = "unsupported"
 )
 
-// Reason is why an agent that has one of the required capabilities is out. Where
-// several hold, it is the first in the order of the constants.
+// Reason is why an agent with one of the required capabilities is rejected. If several apply, it
+// is the first in the order of the constants.
 type Reason string
 
-// The reasons, in the order in which they are looked for.
+// The reasons, in the order of the checks.
 const (
 	ReasonInactive       Reason = "inactive"
 	ReasonWrongType      Reason = "wrong_type"
 	ReasonWrongSphere    Reason = "wrong_sphere"
 	ReasonNotRequested   Reason = "not_wanted"
 	ReasonBelowThreshold Reason = "below_threshold"
-	ReasonTooDeep        Reason = "too_deep" // it takes nothing that was handed off so often
+	ReasonTooDeep        Reason = "too_deep" // it accepts no hand-offs of this depth
 	ReasonOffline        Reason = "offline"
 	ReasonBreakerOpen    Reason = "breaker_open" // or half-open
 	ReasonExcluded       Reason = "excluded"
@@ -38,33 +38,32 @@ const (
 	ReasonSaturated      Reason = "saturated"
 )
 
-// MaxListed is how many candidates, and how many rejected agents, a decision lists.
+// MaxListed is the maximum number of candidates, and of rejected agents, in a decision.
 const MaxListed = 10
 
-// Decision is the outcome of a Select. Its JSON form is stored on the task.
+// Decision is the result of a Select. Its JSON form is stored in the task.
 type Decision struct {
 	Verdict Verdict `json:"verdict"`
-	// Considered is how many agents were looked at: those with at least one of the
-	// required capabilities, or, where none is required, the wanted agent or the
-	// agents of the wanted type.
+	// Considered is the number of agents with at least one of the required capabilities or, if
+	// none is required, of the named agent or type.
 	Considered int `json:"considered"`
-	// Eligible is how many of them may take the work.
+	// Eligible is how many of them may get the task.
 	Eligible int `json:"eligible"`
-	// Candidates are the first MaxListed of the eligible, best first; never nil.
+	// Candidates are the best MaxListed eligible agents, best first; never nil.
 	Candidates []Ranked `json:"candidates"`
-	// Rejected are MaxListed of the others, the nearest misses first: by how far they
-	// came through the reasons, then as ranked; never nil.
+	// Rejected are MaxListed of the other agents, ordered by how many checks they passed, then as
+	// ranked; never nil.
 	Rejected []Rejection `json:"rejected"`
 }
 
-// Rejection is an agent that was considered and is out.
+// Rejection is a considered agent that is not eligible.
 type Rejection struct {
 	Ranked
 
 	Reason Reason `json:"reason"`
 }
 
-// reason is how a step is called in a decision.
+// reason returns the reason for a rejection at a stage.
 func (s stage) reason() Reason {
 	return [...]Reason{
 		stageInactive:  ReasonInactive,
@@ -81,7 +80,7 @@ func (s stage) reason() Reason {
 	}[s]
 }
 
-// verdict judges from how many agents ended at each step.
+// verdict returns the verdict for the numbers of agents by the stage of their rejection.
 func verdict(ended *[stageCount]int) Verdict {
 	switch {
 	case ended[stageEligible] > 0:

@@ -5,48 +5,43 @@ import (
 	"sync"
 )
 
-// Index knows the agents by their capabilities and types. It is safe for concurrent
-// use.
+// Index holds agents by their capabilities and types. It is safe for concurrent use.
 type Index struct {
-	// changeMu is held by whoever changes anything, so one change follows another.
-	// It is taken before mu.
+	// changeMu serializes changes. It is taken before mu.
 	changeMu sync.Mutex
-	// mu guards what the world holds, but not which snapshot a record shows: that
-	// is replaced in one stroke while others read.
+	// mu guards the table, but not the snapshots of records: they are replaced atomically.
 	mu        sync.RWMutex
 	table     *agentTable
 	scratches sync.Pool
 }
 
-// New returns an index that knows nobody.
+// New returns an empty index.
 func New() *Index { return &Index{table: newAgentTable(0)} }
 
-// Replace forgets everybody and knows these instead; of two with the same id, the
-// later. What others changed since the agents were read is lost, unless they change
-// it again.
+// Replace replaces all agents; of two with the same id the later one counts. Changes since the
+// agents were read are lost, unless they are applied again.
 func (x *Index) Replace(all []Agent) {
-	w := newAgentTable(len(all))
+	t := newAgentTable(len(all))
 	for _, a := range all {
-		w.put(a)
+		t.put(a)
 	}
 	x.changeMu.Lock()
 	defer x.changeMu.Unlock()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.table = w
+	x.table = t
 }
 
-// Put makes this what is known of the agent.
+// Put adds or replaces an agent.
 func (x *Index) Put(a Agent) {
 	x.changeMu.Lock()
 	defer x.changeMu.Unlock()
 	x.put(x.table.find(a.ID), a)
 }
 
-// Update changes what is known of an agent, and reports whether it is known. fn is
-// called once, and no other change comes between. It must not change the index
-// itself, nor write into the Capabilities it is shown (it may replace them); what it
-// does to the ID is ignored.
+// Update changes an agent and reports whether it is known. fn is called once, without concurrent
+// changes. It must not change the index, nor write into Capabilities (it may replace them); a
+// change of the ID is ignored.
 func (x *Index) Update(id string, fn func(*Agent)) bool {
 	x.changeMu.Lock()
 	defer x.changeMu.Unlock()
@@ -61,8 +56,8 @@ func (x *Index) Update(id string, fn func(*Agent)) bool {
 	return true
 }
 
-// put shows a new snapshot of an agent, r being its record if it is known. Only one
-// that stands in other places makes readers wait.
+// put publishes a new snapshot of an agent; r is its record if it is known. Only a change of its
+// memberships blocks readers.
 func (x *Index) put(r *record, a Agent) {
 	if r != nil {
 		if old := r.agent.Load(); sameMemberships(&old.Agent, &a) {
@@ -76,7 +71,7 @@ func (x *Index) put(r *record, a Agent) {
 	x.table.put(a)
 }
 
-// Agent returns what is known of an agent.
+// Agent returns an agent.
 func (x *Index) Agent(id string) (Agent, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -89,9 +84,8 @@ func (x *Index) Agent(id string) (Agent, bool) {
 	return a, true
 }
 
-// CapabilitiesOf returns, sorted and without their custom: prefixes, the capabilities
-// that active agents of a type have; of all active agents for "". They are what is said
-// to be supported where work is refused that is not.
+// CapabilitiesOf returns the capabilities of the active agents of a type, of all for "", sorted
+// and without their prefix custom:. They are listed when unsupported work is rejected.
 func (x *Index) CapabilitiesOf(agentType string) []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

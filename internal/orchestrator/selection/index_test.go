@@ -12,7 +12,7 @@ func candidateIDs(x *selection.Index, capabilities ...string) []string {
 	return ids(x.Select(selection.Request{Capabilities: capabilities}).Candidates)
 }
 
-func TestPutTakesInOneAgentOrKnowsItAnew(t *testing.T) {
+func TestPutAddsOrReplaces(t *testing.T) {
 	t.Parallel()
 	x := selection.New()
 	x.Put(onlineAgent("w1", "plan", "reason"))
@@ -28,9 +28,9 @@ func TestPutTakesInOneAgentOrKnowsItAnew(t *testing.T) {
 	require.Equal(t, with(onlineAgent("w1", "reason", "summarize"), func(a *selection.Agent) { a.Load = 9 }), got)
 }
 
-// TestEveryFieldCanChange changes one field after the other, once by Put and once by
-// Update, and asks a request that looks at just that field.
-func TestEveryFieldCanChange(t *testing.T) {
+// TestUpdateChangesEveryField changes one field after the other, with Put and with Update, and
+// makes a request that depends on the field.
+func TestUpdateChangesEveryField(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change  func(*selection.Agent)
@@ -66,7 +66,7 @@ func TestEveryFieldCanChange(t *testing.T) {
 	}
 }
 
-func TestUpdateOfWhoIsNotKnownDoesNothing(t *testing.T) {
+func TestUpdateIgnoresUnknownAgent(t *testing.T) {
 	t.Parallel()
 	x := indexOf(onlineAgent("w1", "plan"))
 	require.False(t, x.Update("w2", func(*selection.Agent) { t.Error("called") }))
@@ -74,7 +74,7 @@ func TestUpdateOfWhoIsNotKnownDoesNothing(t *testing.T) {
 	require.False(t, ok)
 }
 
-func TestUpdateCannotGiveAnotherID(t *testing.T) {
+func TestUpdateKeepsID(t *testing.T) {
 	t.Parallel()
 	x := indexOf(onlineAgent("w1", "plan"))
 	require.True(t, x.Update("w1", func(a *selection.Agent) { a.ID, a.Load = "w2", 5 }))
@@ -83,7 +83,7 @@ func TestUpdateCannotGiveAnotherID(t *testing.T) {
 	require.Equal(t, []string{"w1"}, candidateIDs(x, "plan"))
 }
 
-func TestReplaceForgetsEverybodyElse(t *testing.T) {
+func TestReplaceRemovesOtherAgents(t *testing.T) {
 	t.Parallel()
 	x := indexOf(onlineAgent("w1", "plan"), onlineAgent("w2", "plan"))
 	x.Replace([]selection.Agent{onlineAgent("w2", "reason"), onlineAgent("w3", "plan"), onlineAgent("w3", "plan", "summarize")})
@@ -95,9 +95,9 @@ func TestReplaceForgetsEverybodyElse(t *testing.T) {
 	require.Empty(t, x.CapabilitiesOf(""))
 }
 
-// TestTheIndexKeepsNothingOfItsCallers: who changes what it gave or was given changes
-// nothing here.
-func TestTheIndexKeepsNothingOfItsCallers(t *testing.T) {
+// TestIndexCopiesItsInput changes the input and the output of the index, which must have no
+// effect.
+func TestIndexCopiesItsInput(t *testing.T) {
 	t.Parallel()
 	put, replaced, updated := []string{"plan"}, []string{"plan"}, []string{"plan"}
 	x := indexOf(onlineAgent("w1", replaced...), onlineAgent("w3"))
@@ -114,11 +114,11 @@ func TestTheIndexKeepsNothingOfItsCallers(t *testing.T) {
 
 	d := indexOf(onlineAgent("w1", "plan"), with(onlineAgent("w2", "plan"), func(a *selection.Agent) { a.Active = false })).Select(selection.Request{Capabilities: []string{"plan"}})
 	indexOf(onlineAgent("w8", "plan")).Select(selection.Request{Capabilities: []string{"plan"}})
-	require.Equal(t, []string{"w1"}, ids(d.Candidates), "a decision is its receiver's own")
+	require.Equal(t, []string{"w1"}, ids(d.Candidates), "the caller owns the decision")
 	require.Equal(t, []string{"w2: inactive"}, reasons(d))
 }
 
-func TestACapabilityIsOfferedWhileAnActiveAgentHasItUpOrNot(t *testing.T) {
+func TestCapabilitiesOfActiveAgents(t *testing.T) {
 	t.Parallel()
 	x := indexOf(
 		with(onlineAgent("w1", "custom:run_playbook"), func(a *selection.Agent) { a.Type, a.State = "infra", selection.Offline }),
@@ -126,16 +126,16 @@ func TestACapabilityIsOfferedWhileAnActiveAgentHasItUpOrNot(t *testing.T) {
 		with(onlineAgent("w3", "reason", "run_playbook", "custom:reason"), func(a *selection.Agent) { a.Active = false }),
 		onlineAgent("w4", "summarize"),
 	)
-	require.Equal(t, []string{"run_playbook"}, x.CapabilitiesOf("infra"), "as they are compared")
+	require.Equal(t, []string{"run_playbook"}, x.CapabilitiesOf("infra"), "in canonical form")
 	require.Equal(t, []string{"plan", "run_playbook"}, x.CapabilitiesOf("code"))
-	require.Equal(t, []string{"plan", "run_playbook", "summarize"}, x.CapabilitiesOf(""), "everybody's, but who is deactivated")
+	require.Equal(t, []string{"plan", "run_playbook", "summarize"}, x.CapabilitiesOf(""), "of all agents that are not deactivated")
 	require.NotNil(t, x.CapabilitiesOf("desktop"))
 	require.Empty(t, x.CapabilitiesOf("desktop"))
 
 	require.True(t, x.Update("w3", func(a *selection.Agent) { a.Active = true }))
 	require.Contains(t, x.CapabilitiesOf(""), "reason")
 	require.True(t, x.Update("w1", func(a *selection.Agent) { a.Active = false }))
-	require.Contains(t, x.CapabilitiesOf(""), "run_playbook", "others have it still")
+	require.Contains(t, x.CapabilitiesOf(""), "run_playbook", "other agents still have it")
 	require.Empty(t, x.CapabilitiesOf("infra"))
 	require.True(t, x.Update("w4", func(a *selection.Agent) { a.Active = false }))
 	require.NotContains(t, x.CapabilitiesOf(""), "summarize")

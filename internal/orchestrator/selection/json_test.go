@@ -10,9 +10,9 @@ import (
 	"comet/internal/orchestrator/selection"
 )
 
-// TestADecisionIsStoredAsWritten: the names are read back from tasks that were stored
-// long ago, so they stay, with whichever package they are written.
-func TestADecisionIsStoredAsWritten(t *testing.T) {
+// TestDecisionJSON checks the JSON names with each package: they are read from tasks that were
+// stored long ago, so they must not change.
+func TestDecisionJSON(t *testing.T) {
 	t.Parallel()
 	x := indexOf(
 		with(onlineAgent("w1", "plan"), func(a *selection.Agent) { a.Load, a.LastAssignedAt = 20, minute(21) }),
@@ -37,7 +37,7 @@ func TestADecisionIsStoredAsWritten(t *testing.T) {
 	}
 }
 
-func TestTheWordsOfADecisionStay(t *testing.T) {
+func TestDecisionConstants(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []selection.Verdict{"chosen", "saturated", "excluded", "unavailable", "unsupported"},
 		[]selection.Verdict{selection.Chosen, selection.Saturated, selection.Excluded, selection.Unavailable, selection.Unsupported})

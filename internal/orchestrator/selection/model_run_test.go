@@ -15,7 +15,7 @@ import (
 	"comet/internal/orchestrator/selection"
 )
 
-// seedEnv repeats a run from its seed.
+// seedEnv is the variable with the seed that repeats a run.
 const seedEnv = "COMET_TEST_SEED"
 
 func seed(t *testing.T) uint64 {
@@ -30,12 +30,11 @@ func seed(t *testing.T) uint64 {
 	return s
 }
 
-// TestTheIndexDecidesAsTheModelDoes changes small worlds at random and compares
-// complete decisions: once from a seed that is known to meet everything, once from a
-// new one.
-func TestTheIndexDecidesAsTheModelDoes(t *testing.T) {
+// TestModel changes small indexes at random and compares complete decisions: from a seed that is
+// known to cover every case, and from a new one.
+func TestModel(t *testing.T) {
 	t.Parallel()
-	t.Run("KnownSeed", func(t *testing.T) {
+	t.Run("known seed", func(t *testing.T) {
 		t.Parallel()
 		met := decidesAsTheModel(t, 1)
 		for _, word := range []string{
@@ -46,13 +45,13 @@ func TestTheIndexDecidesAsTheModelDoes(t *testing.T) {
 			require.Greater(t, met[word], 20, word)
 		}
 	})
-	t.Run("NewSeed", func(t *testing.T) {
+	t.Run("new seed", func(t *testing.T) {
 		t.Parallel()
 		decidesAsTheModel(t, seed(t))
 	})
 }
 
-// decidesAsTheModel returns how often what was met.
+// decidesAsTheModel returns how often each case was covered.
 func decidesAsTheModel(t *testing.T, seed uint64) map[string]int {
 	t.Helper()
 	g := generator{rand.New(rand.NewPCG(seed, 0)), t}
@@ -110,7 +109,7 @@ func (g generator) one(words ...string) string { return words[g.IntN(len(words))
 func (g generator) oneIn(n int) bool           { return g.IntN(n) == 0 }
 func (g generator) id() string                 { return fmt.Sprintf("w%02d", g.IntN(80)) }
 
-// capability is one of five common and three rare ones, the half of them with prefix.
+// capability returns one of five common or three rare names, half of them with prefix.
 func (g generator) capability() string {
 	name := g.one("plan", "plan", "reason", "reason", "web_search", "summarize", "translate", "run_playbook", "deploy", "budgeting")
 	if g.oneIn(2) {
@@ -132,7 +131,7 @@ func (g generator) agent(id string) selection.Agent {
 	return a
 }
 
-// live gives an agent another load, few of them, so that there are ties.
+// live changes the load of an agent to one of a few values, so that there are ties.
 func (g generator) live(a *selection.Agent) {
 	a.State = selection.Online
 	if g.oneIn(3) {
@@ -171,7 +170,7 @@ func (g generator) request() request {
 	return r
 }
 
-// change does the same to the index and to the model.
+// change makes the same change to the index and to the model.
 func (g generator) change(x *selection.Index, m model) string {
 	id := g.id()
 	switch g.IntN(12) {
@@ -198,7 +197,7 @@ func (g generator) change(x *selection.Index, m model) string {
 	return "put " + id
 }
 
-// replace makes half of the agents others.
+// replace replaces half of the agents.
 func (g generator) replace(x *selection.Index, m model) {
 	for _, id := range slices.Sorted(maps.Keys(m)) {
 		if g.oneIn(2) {

@@ -9,7 +9,7 @@ import (
 	"comet/internal/orchestrator/selection"
 )
 
-// model is the same written for the reader: one look at everybody, everything sorted.
+// model is a simple implementation of the index: it checks all agents and sorts all results.
 type model map[string]selection.Agent
 
 func bare(name string) string { return strings.TrimPrefix(name, "custom:") }
@@ -22,7 +22,7 @@ func set(names []string) map[string]bool {
 	return out
 }
 
-// entry is an agent that is considered.
+// entry is a considered agent.
 type entry struct {
 	agent             selection.Agent
 	matched, required int
@@ -44,7 +44,7 @@ func (e entry) ranked() selection.Ranked {
 	return r
 }
 
-// score is the exact one.
+// score is the exact score.
 func (e entry) score() *big.Rat {
 	if e.required == 0 {
 		return big.NewRat(1, 1)
@@ -52,14 +52,14 @@ func (e entry) score() *big.Rat {
 	return big.NewRat(int64(e.matched), int64(e.required))
 }
 
-// weight is the exact one.
+// weight is the exact weight.
 func (e entry) weight() *big.Rat {
 	w := new(big.Rat).Mul(e.score(), big.NewRat(1, 2))
 	w.Add(w, big.NewRat(3, 10))
 	return w.Add(w, big.NewRat(int64(100-e.load()), 500))
 }
 
-// request is a request with its ranking by name, which the model can look into.
+// request is a request with the name of its ranking.
 type request struct {
 	selection.Request
 
@@ -73,7 +73,7 @@ func (r request) real() selection.Request {
 	return r.Request
 }
 
-// considered finds who has to do with a request.
+// considered returns the agents that a request considers.
 func (m model) considered(r request) (out []entry) {
 	required := set(r.Capabilities)
 	for _, a := range m {
@@ -93,7 +93,7 @@ func (m model) considered(r request) (out []entry) {
 	return out
 }
 
-// order is the order of the reasons; a candidate came through all of them.
+// order is the order of the reasons; a candidate has none of them.
 const order = "inactive wrong_type wrong_sphere not_wanted below_threshold offline breaker_open excluded busy saturated"
 
 func (r request) reason(e entry) selection.Reason {
@@ -122,7 +122,7 @@ func (r request) reason(e entry) selection.Reason {
 	return ""
 }
 
-// sorted puts the best, or the nearest miss, first.
+// sorted returns the best, or the nearest miss, first.
 func (r request) sorted(entries []entry) []entry {
 	sort.Slice(entries, func(i, j int) bool {
 		a, b := entries[i], entries[j]

@@ -11,16 +11,15 @@ import (
 	"comet/internal/orchestrator/selection"
 )
 
-// TestTheOrderOfProtocolV5 is step 4 of PROTOCOL_V5 §5.1: score descending, then load
-// ascending, then last used ascending; and then, which the document leaves open, the
-// id.
-func TestTheOrderOfProtocolV5(t *testing.T) {
+// TestByScoreOrder covers step 4 of PROTOCOL_V5 §5.1: score descending, then load ascending, then
+// last used ascending; then by id, which the document leaves open.
+func TestByScoreOrder(t *testing.T) {
 	t.Parallel()
 	agent := func(id string, load int, used time.Time, capabilities ...string) selection.Agent {
 		return with(onlineAgent(id, capabilities...), func(a *selection.Agent) { a.Load, a.LastAssignedAt = load, used })
 	}
 	x := indexOf(
-		agent("f", 0, time.Time{}, "web_search"), // half of it: last, though it has nothing to do
+		agent("f", 0, time.Time{}, "web_search"), // half of the capabilities: last, although it is idle
 		agent("e", 41, time.Time{}, "web_search", "summarize"),
 		agent("d", 40, minute(7), "web_search", "summarize"),
 		agent("c", 40, minute(6), "web_search", "summarize"),
@@ -33,8 +32,8 @@ func TestTheOrderOfProtocolV5(t *testing.T) {
 	require.Equal(t, selection.Ranked{AgentID: "f", Score: 0.5}, d.Candidates[5])
 }
 
-// TestTheScoreOfProtocolV5 is step 2 of PROTOCOL_V5 §5.1, |match| / |required_caps|.
-func TestTheScoreOfProtocolV5(t *testing.T) {
+// TestScore covers step 2 of PROTOCOL_V5 §5.1, |match| / |required_caps|.
+func TestScore(t *testing.T) {
 	t.Parallel()
 	x := indexOf(onlineAgent("w1", "web_search", "web_fetch", "summarize"), onlineAgent("w2", "code_read", "code_write", "code_exec"), onlineAgent("w3", "web_search", "code_read"))
 	d := x.Select(selection.Request{Capabilities: []string{"web_search", "summarize", "code_read"}})
@@ -44,9 +43,9 @@ func TestTheScoreOfProtocolV5(t *testing.T) {
 	require.Equal(t, 2, d.Eligible)
 }
 
-// TestTheScoreOfGenesis is calculateScore of Genesis §Routing Algorithm for agents
-// that are available, as those are who pass its filter.
-func TestTheScoreOfGenesis(t *testing.T) {
+// TestWeight covers calculateScore of Genesis §Routing Algorithm for available agents, since only
+// those pass its filter.
+func TestWeight(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		similarity float64
@@ -64,9 +63,9 @@ func TestTheScoreOfGenesis(t *testing.T) {
 	}
 }
 
-// TestGenesisTakesTheThreeBestAndTwoAlternatives is routeMessage of Genesis §Routing
-// Algorithm; a low load can make up for a worse match there.
-func TestGenesisTakesTheThreeBestAndTwoAlternatives(t *testing.T) {
+// TestByWeightBestThreeAndTwoAlternatives covers routeMessage of Genesis §Routing Algorithm; a
+// low load can make up for a worse match there.
+func TestByWeightBestThreeAndTwoAlternatives(t *testing.T) {
 	t.Parallel()
 	agent := func(id string, load int, capabilities ...string) selection.Agent {
 		return with(onlineAgent(id, capabilities...), func(a *selection.Agent) { a.Load = load })
@@ -86,16 +85,16 @@ func TestGenesisTakesTheThreeBestAndTwoAlternatives(t *testing.T) {
 	require.Equal(t, []string{"idle", "match", "half"}, ids(d.Candidates[:3]))
 	require.Equal(t, []string{"worse", "worst"}, ids(d.Candidates[3:]))
 	require.InDelta(t, 0.9, d.Candidates[0].Weight(), 0, "the confidence")
-	require.InDelta(t, 0.8, d.Candidates[0].Score, 0, "the bare similarity")
+	require.InDelta(t, 0.8, d.Candidates[0].Score, 0, "the similarity alone")
 	require.Equal(t, []string{"away: busy", "below: below_threshold"}, reasons(d))
 
 	request.Rank = nil
 	require.Equal(t, "match", x.Select(request).Candidates[0].AgentID, "PROTOCOL_V5 looks at the match first")
 }
 
-// TestWeightsThatAreEqualOnPaperAreEqual: 4 of 25 capabilities weigh as much as 40 %
-// of load, 0.5·4/25 = 0.2·40/100, though some of the sums differ in the last bit.
-func TestWeightsThatAreEqualOnPaperAreEqual(t *testing.T) {
+// TestWeightHasNoRoundingErrors compares equal weights whose sums differ in the last bit: 4 of 25
+// capabilities weigh as much as 40 % of load, 0.5·4/25 = 0.2·40/100.
+func TestWeightHasNoRoundingErrors(t *testing.T) {
 	t.Parallel()
 	for load := range 61 {
 		a, b := selection.Ranked{Score: 19.0 / 25, Load: load}, selection.Ranked{Score: 23.0 / 25, Load: load + 40}
@@ -104,7 +103,7 @@ func TestWeightsThatAreEqualOnPaperAreEqual(t *testing.T) {
 	}
 }
 
-func TestAClassOfTasksRanksByItsOwnFunction(t *testing.T) {
+func TestCustomRanking(t *testing.T) {
 	t.Parallel()
 	x := indexOf(
 		with(onlineAgent("w1", "plan"), func(a *selection.Agent) { a.LastAssignedAt = minute(1) }),
@@ -115,10 +114,10 @@ func TestAClassOfTasksRanksByItsOwnFunction(t *testing.T) {
 	require.Equal(t, []string{"w3", "w2", "w1"}, ids(d.Candidates))
 
 	d = x.Select(selection.Request{Capabilities: []string{"plan"}, Rank: func(_, _ *selection.Ranked) int { return 0 }})
-	require.Equal(t, []string{"w1", "w2", "w3"}, ids(d.Candidates), "what it finds equal is in the order of the ids")
+	require.Equal(t, []string{"w1", "w2", "w3"}, ids(d.Candidates), "equal agents are ordered by id")
 }
 
-func TestADecisionListsTheFirstTenOfEachKind(t *testing.T) {
+func TestDecisionListsTen(t *testing.T) {
 	t.Parallel()
 	x := selection.New()
 	for i := range 40 {
@@ -140,9 +139,9 @@ func TestADecisionListsTheFirstTenOfEachKind(t *testing.T) {
 	}
 }
 
-// TestTheNearestMissesAreListedFirst: why the wanted agent is out is not crowded out
-// by those who were not wanted.
-func TestTheNearestMissesAreListedFirst(t *testing.T) {
+// TestNearestMissesFirst checks that the requested agent is listed although many others are
+// rejected as well.
+func TestNearestMissesFirst(t *testing.T) {
 	t.Parallel()
 	x := indexOf(with(onlineAgent("wanted", "plan"), func(a *selection.Agent) { a.State, a.Load = selection.Offline, 100 }))
 	for i := range 30 {
@@ -153,8 +152,8 @@ func TestTheNearestMissesAreListedFirst(t *testing.T) {
 	require.Equal(t, selection.Unavailable, d.Verdict)
 }
 
-// TestARankingMayAskTheIndex: it is called with no lock held.
-func TestARankingMayAskTheIndex(t *testing.T) {
+// TestRankingMayReadTheIndex checks that rankings are called without locks.
+func TestRankingMayReadTheIndex(t *testing.T) {
 	t.Parallel()
 	x := indexOf(onlineAgent("w1", "plan"), onlineAgent("w2", "plan"))
 	d := x.Select(selection.Request{Capabilities: []string{"plan"}, Rank: func(a, b *selection.Ranked) int {

@@ -2,61 +2,59 @@ package selection
 
 import "slices"
 
-// DefaultThreshold is the least part of the required capabilities that a candidate
-// has (PROTOCOL_V5 §5.1).
+// DefaultThreshold is the minimum share of the required capabilities (PROTOCOL_V5 §5.1).
 const DefaultThreshold = 0.5
 
-// Request is a piece of work that looks for somebody. One that requires no
-// capability names an agent or a type; otherwise it matches nobody.
+// Request describes what a task requires of an agent. Without capabilities it must name an agent
+// or a type; otherwise nothing matches.
 type Request struct {
-	// Capabilities are required; a name matches with or without its custom: prefix,
-	// and counts once.
+	// Capabilities are required. A name matches with or without the prefix custom:, and counts
+	// once.
 	Capabilities []string
-	// AgentType is the wanted type, "" for any.
+	// AgentType is the required type, "" for any.
 	AgentType string
-	// SphereID is the wanted sphere, 0 for any.
+	// SphereID is the required sphere, 0 for any.
 	SphereID int
-	// Depth is how many hand-offs lie above the work, and MaxDepth what an agent takes
-	// that did not say how deep it goes, 0 for any depth.
+	// Depth is the number of hand-offs above the task. MaxDepth is the limit for agents without
+	// one of their own, 0 for any depth.
 	Depth, MaxDepth int
-	// AgentID is the id of the wanted agent, "" for any.
+	// AgentID is the id of the required agent, "" for any.
 	AgentID string
-	// Exclude has the ids of agents that failed this task already, or whose budget
-	// refused it.
+	// Exclude lists agents that failed the task before, or whose budget did not cover it.
 	Exclude []string
-	// Threshold is the least score of a candidate; 0 stands for DefaultThreshold. A
-	// class of tasks that is content with any match sets a small one.
+	// Threshold is the minimum score of a candidate; 0 is DefaultThreshold. A small value accepts
+	// any match.
 	Threshold float64
-	// Rank orders the candidates; nil stands for ByScore.
+	// Rank orders the candidates; nil is ByScore.
 	Rank Ranking
 }
 
-// stage is how far an agent came through the rules, which are asked in this order.
+// stage is the check at which an agent was rejected. The checks run in this order.
 type stage uint8
 
 const (
-	// Whoever ends here does not offer what is wanted.
+	// Up to stageDepth: the agent does not offer the work.
 	stageInactive stage = iota
 	stageType
 	stageSphere
 	stageRequested
 	stageThreshold
 	stageDepth
-	// Whoever ends here offers it, and is down.
+	// Up to stageBreaker: the agent offers it, but is not available.
 	stageOffline
 	stageBreaker
-	// The exclusion is asked before fullness, since nobody should wait for an agent
-	// that is excluded, and after the link, since forgiving does not bring it up.
+	// Exclusion is checked before saturation, because waiting for an excluded agent is useless,
+	// and after availability, because lifting the exclusion does not bring an agent online.
 	stageExcluded
-	// Whoever ends here is up and full.
+	// Up to stageSaturated: the agent is online and full.
 	stageBusy
 	stageSaturated
 	stageEligible
 	stageCount = int(stageEligible) + 1
 )
 
-// tooDeep reports whether the work lies deeper than an agent goes, which says so itself or
-// not (PROTOCOL_V5 §4.3, §5.4).
+// tooDeep reports whether the depth of the task reaches most, or MaxDepth if most is 0
+// (PROTOCOL_V5 §4.3, §5.4).
 func (r *Request) tooDeep(most int) bool {
 	if most == 0 {
 		most = r.MaxDepth
@@ -64,8 +62,7 @@ func (r *Request) tooDeep(most int) bool {
 	return most != 0 && r.Depth > 0 && r.Depth >= most
 }
 
-// check asks the rules one after the other and returns the first that the agent does
-// not meet.
+// check runs the checks and returns the first that the agent does not pass.
 func (r *Request) check(f *match, score float64) stage {
 	switch {
 	case !f.live.is(liveActive):

@@ -9,7 +9,7 @@ import (
 	"comet/internal/orchestrator/selection"
 )
 
-// baseRequest is a request that an agent of type infra in sphere 3 called w1 can meet.
+// baseRequest is a request that the agent w1 of type infra in sphere 3 matches.
 func baseRequest() selection.Request {
 	return selection.Request{Capabilities: []string{"web_search", "summarize"}, AgentType: "infra", SphereID: 3, AgentID: "w1", Exclude: []string{"w9"}}
 }
@@ -18,10 +18,9 @@ func matchingAgent() selection.Agent {
 	return with(onlineAgent("w1", "web_search", "summarize"), func(a *selection.Agent) { a.Type, a.SphereID = "infra", 3 })
 }
 
-// TestAnAgentIsOutForTheFirstRuleItDoesNotMeet breaks the rules one after the other,
-// from the last that is asked to the first, and leaves broken what is broken: the
-// reason is always the new one.
-func TestAnAgentIsOutForTheFirstRuleItDoesNotMeet(t *testing.T) {
+// TestFirstFailedCheckIsTheReason fails the checks one after the other, from the last to the
+// first: the reason is always the newest one.
+func TestFirstFailedCheckIsTheReason(t *testing.T) {
 	t.Parallel()
 	a, r := matchingAgent(), baseRequest()
 	x := indexOf(a)
@@ -57,7 +56,7 @@ func TestAnAgentIsOutForTheFirstRuleItDoesNotMeet(t *testing.T) {
 	}
 }
 
-func TestEachReasonAloneIsEnough(t *testing.T) {
+func TestEachReasonRejectsAlone(t *testing.T) {
 	t.Parallel()
 	for reason, c := range map[selection.Reason]struct {
 		agent   func(*selection.Agent)
@@ -88,23 +87,23 @@ func TestEachReasonAloneIsEnough(t *testing.T) {
 	}
 }
 
-func TestAnAgentWithoutATypeIsNotOfTheWantedOne(t *testing.T) {
+func TestAgentWithoutTypeDoesNotMatchAType(t *testing.T) {
 	t.Parallel()
 	x := indexOf(onlineAgent("w1", "plan"))
-	require.Equal(t, []string{"w1: wrong_type"}, reasons(x.Select(selection.Request{Capabilities: []string{"plan"}, AgentType: "infra"})), "nobody has the type")
+	require.Equal(t, []string{"w1: wrong_type"}, reasons(x.Select(selection.Request{Capabilities: []string{"plan"}, AgentType: "infra"})), "no agent has the type")
 	x.Put(with(onlineAgent("w2", "plan"), func(a *selection.Agent) { a.Type = "infra" }))
 	d := x.Select(selection.Request{Capabilities: []string{"plan"}, AgentType: "infra"})
 	require.Equal(t, []string{"w2"}, ids(d.Candidates))
-	require.Equal(t, []string{"w1: wrong_type"}, reasons(d), "somebody has it")
+	require.Equal(t, []string{"w1: wrong_type"}, reasons(d), "another agent has it")
 }
 
-func TestAWindowOfNothingTakesNothing(t *testing.T) {
+func TestNoConcurrencyTakesNothing(t *testing.T) {
 	t.Parallel()
 	x := indexOf(with(onlineAgent("w1", "plan"), func(a *selection.Agent) { a.Concurrency = 0 }))
 	require.Equal(t, []string{"w1: saturated"}, reasons(x.Select(selection.Request{Capabilities: []string{"plan"}})))
 }
 
-func TestTheThreshold(t *testing.T) {
+func TestThreshold(t *testing.T) {
 	t.Parallel()
 	x := indexOf(onlineAgent("w1", "c0", "c1", "c2", "c3", "c4", "c5", "c6"))
 	required := func(n int) (names []string) {
@@ -119,15 +118,15 @@ func TestTheThreshold(t *testing.T) {
 		score     float64
 		reached   bool
 	}{
-		"exactly 0.5 is enough where nothing is said": {14, 0, 0.5, true},
-		"a little less is not":                        {15, 0, 7.0 / 15, false},
-		"exactly the one that is said is enough":      {10, 0.7, 0.7, true},
-		"thirds are as exact":                         {21, 1.0 / 3, 1.0 / 3, true},
-		"the next one above it is not":                {10, 0.70000000000000007, 0.7, false},
-		"everything":                                  {7, 1, 1, true},
-		"more than everything is more than anybody":   {7, 1.01, 1, false},
-		"a small one is content with any match":       {700, 0.001, 0.01, true},
-		"a negative one is the default":               {15, -1, 7.0 / 15, false},
+		"exactly 0.5 is enough by default":    {14, 0, 0.5, true},
+		"a little less is not":                {15, 0, 7.0 / 15, false},
+		"exactly the threshold is enough":     {10, 0.7, 0.7, true},
+		"thirds are as exact":                 {21, 1.0 / 3, 1.0 / 3, true},
+		"the next larger number is not":       {10, 0.70000000000000007, 0.7, false},
+		"everything":                          {7, 1, 1, true},
+		"nothing reaches a threshold above 1": {7, 1.01, 1, false},
+		"a small one accepts any match":       {700, 0.001, 0.01, true},
+		"a negative one is the default":       {15, -1, 7.0 / 15, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -143,7 +142,7 @@ func TestTheThreshold(t *testing.T) {
 	}
 }
 
-func TestANameMatchesWithOrWithoutItsPrefix(t *testing.T) {
+func TestCapabilityPrefixIsOptional(t *testing.T) {
 	t.Parallel()
 	x := indexOf(onlineAgent("bare", "run_playbook"), onlineAgent("custom", "custom:run_playbook"), onlineAgent("both", "run_playbook", "custom:run_playbook"))
 	for _, required := range [][]string{{"run_playbook"}, {"custom:run_playbook"}, {"run_playbook", "custom:run_playbook"}} {
@@ -152,17 +151,17 @@ func TestANameMatchesWithOrWithoutItsPrefix(t *testing.T) {
 		require.Equal(t, 3, d.Considered, required)
 		require.InDelta(t, 1.0, d.Candidates[0].Score, 0, required)
 	}
-	require.Equal(t, selection.Unsupported, x.Select(selection.Request{Capabilities: []string{"Run_Playbook"}}).Verdict, "the case of letters counts")
+	require.Equal(t, selection.Unsupported, x.Select(selection.Request{Capabilities: []string{"Run_Playbook"}}).Verdict, "names are case-sensitive")
 }
 
-func TestACapabilityThatIsRequiredTwiceCountsOnce(t *testing.T) {
+func TestRepeatedCapabilityCountsOnce(t *testing.T) {
 	t.Parallel()
 	d := indexOf(onlineAgent("w1", "plan")).Select(selection.Request{Capabilities: []string{"plan", "plan", "custom:plan", "reason"}})
 	require.InDelta(t, 0.5, d.Candidates[0].Score, 0)
 	require.Equal(t, 1, d.Considered)
 }
 
-func TestWithoutCapabilitiesTheRequestNamesWhoIsWanted(t *testing.T) {
+func TestRequestWithoutCapabilities(t *testing.T) {
 	t.Parallel()
 	x := indexOf(
 		with(onlineAgent("w1", "plan"), func(a *selection.Agent) { a.Type = "infra" }),
@@ -175,13 +174,13 @@ func TestWithoutCapabilitiesTheRequestNamesWhoIsWanted(t *testing.T) {
 		rejected   []string
 		considered int
 	}{
-		"an agent":                     {selection.Request{AgentID: "w3"}, []string{"w3"}, nil, 1},
-		"a type":                       {selection.Request{AgentType: "infra"}, []string{"w1", "w2"}, nil, 2},
-		"an agent of a type":           {selection.Request{AgentID: "w2", AgentType: "infra"}, []string{"w2"}, nil, 1},
-		"an agent that is not of it":   {selection.Request{AgentID: "w3", AgentType: "infra"}, nil, []string{"w3: wrong_type"}, 1},
-		"an agent that is not known":   {selection.Request{AgentID: "w4"}, nil, nil, 0},
-		"a type that is not known":     {selection.Request{AgentType: "desktop"}, nil, nil, 0},
-		"nobody, which matches nobody": {selection.Request{SphereID: 1}, nil, nil, 0},
+		"an agent":                        {selection.Request{AgentID: "w3"}, []string{"w3"}, nil, 1},
+		"a type":                          {selection.Request{AgentType: "infra"}, []string{"w1", "w2"}, nil, 2},
+		"an agent of a type":              {selection.Request{AgentID: "w2", AgentType: "infra"}, []string{"w2"}, nil, 1},
+		"an agent of another type":        {selection.Request{AgentID: "w3", AgentType: "infra"}, nil, []string{"w3: wrong_type"}, 1},
+		"an unknown agent":                {selection.Request{AgentID: "w4"}, nil, nil, 0},
+		"an unknown type":                 {selection.Request{AgentType: "desktop"}, nil, nil, 0},
+		"no requirement matches no agent": {selection.Request{SphereID: 1}, nil, nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -1,73 +1,69 @@
-// Package selection says who may take a piece of work, best first: the index of
-// agents by capability, and the rules by which one of them is chosen
-// (PROTOCOL_V5 §5.1; Genesis §Message Routing asks the same index with another
-// ranking).
+// Package selection selects the agents that may take a task, best first. It holds an index of
+// agents by capability and the checks and rankings by which one of them is chosen (PROTOCOL_V5
+// §5.1; Genesis §Message Routing uses another ranking).
 //
-// It is memory alone: no database, no clock, no goroutine. The orchestrator fills
-// the index from SQL, keeps it so with what events and heartbeats tell, and asks it
-// before every dispatch. The answer is a function of the index and the request, so
-// replicas that know the same agents decide the same.
+// It works in memory only, without a database, clock or goroutine. The orchestrator fills the
+// index from SQL, updates it from events and heartbeats, and queries it before every assignment.
+// The result depends only on the index and the request, so replicas with the same agents decide
+// the same.
 //
-// # What is fast
+// # Performance
 //
-// A Select looks at the holders of the required capabilities and at nobody else,
-// whatever the number of registered agents. Selects do not wait for each other, nor
-// for changes of load, state or breaker, which put a new snapshot of one agent in
-// its place; only a change of an agent's capabilities or type, of whether it is
-// active, or of the roster itself takes the index for a moment.
+// A Select reads only the agents that have one of the required capabilities. Selects do not block
+// each other. Changes of load, state or breaker replace a snapshot of one agent and block
+// nothing. Only a change of an agent's capabilities, type, sphere or activity, or of the set of
+// agents, takes the lock of the index for a moment.
 package selection
 
 import "time"
 
-// State is what an agent, or its line, says of itself.
+// State is the state of an agent.
 type State uint8
 
 // The states; the zero value is Offline.
 const (
 	Offline State = iota
 	Online
-	Busy // up, but says itself that it takes nothing
+	Busy // connected, but accepts no tasks
 )
 
-// Agent is what selection knows of an agent that can take work.
+// Agent is an agent in the index.
 type Agent struct {
 	ID string
-	// Type is the agent's type, by which some dialects address it; "" where it has none.
+	// Type is the type of the agent, "" for none.
 	Type string
-	// SphereID is 1-9, 0 where it has none.
+	// SphereID is 1-9, 0 for none.
 	SphereID int
-	// Capabilities are as registered: a name matches with or without its custom:
-	// prefix.
+	// Capabilities are as registered. They match with or without the prefix custom:.
 	Capabilities []string
-	// MaxDepth is the depth from which on it takes nothing that was handed off, 1 to 6;
-	// 0 where it did not say, which is the request's.
+	// MaxDepth is the depth from which on it accepts no hand-offs, 1 to 6; 0 for the limit of the
+	// request.
 	MaxDepth int
-	// Active is whether the registry has not deactivated it.
+	// Active is false for an agent that was deactivated in the registry.
 	Active bool
 	State  State
-	// Concurrency is how many assignments that have not ended it takes at a time; with
-	// none it takes nothing.
+	// Concurrency is how many assignments it takes at the same time; with 0 it takes none.
 	Concurrency int
 	InFlight    int
-	// Load is the percentage it reported itself, 0-100.
+	// Load is the percentage that it reported, 0-100.
 	Load           int
-	LastAssignedAt time.Time // the last assignment; zero for never
+	LastAssignedAt time.Time // zero for never
 	LastSeenAt     time.Time
-	// BreakerUntil is when an open breaker becomes half-open; zero is a closed one.
-	// It stays set, and keeps the agent out, until a probe or a heartbeat has closed
-	// the breaker: no real task is the probe.
+	// BreakerUntil is when an open breaker becomes half-open; zero is a closed one. It stays set,
+	// and rejects the agent, until a probe or a heartbeat closes the breaker. No task is used as
+	// a probe.
 	BreakerUntil time.Time
 }
 
-// BreakerClosed reports whether the agent's breaker lets work through: it is neither
-// open nor half-open.
+// BreakerClosed reports whether the agent's breaker is closed, that is neither open nor
+// half-open.
 func (a *Agent) BreakerClosed() bool { return a.BreakerUntil.IsZero() }
 
-// Saturated reports whether the agent has as many assignments as it takes.
+// Saturated reports whether the agent has no free slot.
 func (a *Agent) Saturated() bool { return a.InFlight >= a.Concurrency }
 
-// EffectiveLoad is the greater of what the agent reported and of how full its window
-// is, in whole percent, rounded down, 0-100.
+// EffectiveLoad is the greater of the reported load and the share of slots in use, in whole
+// percent, rounded down, 0-100.
 func (a *Agent) EffectiveLoad() int {
 	if a.Saturated() {
 		return 100

@@ -6,12 +6,12 @@ import (
 	"comet/internal/orchestrator/selection"
 )
 
-// onlineAgent is an agent that is free to take work.
+// onlineAgent returns an agent with free slots.
 func onlineAgent(id string, capabilities ...string) selection.Agent {
 	return selection.Agent{ID: id, Capabilities: capabilities, Active: true, State: selection.Online, Concurrency: 4}
 }
 
-// with changes an agent before it is put in.
+// with returns a changed agent.
 func with(a selection.Agent, change func(*selection.Agent)) selection.Agent {
 	change(&a)
 	return a
@@ -23,7 +23,7 @@ func indexOf(agents ...selection.Agent) *selection.Index {
 	return x
 }
 
-// minute is a moment of the day on which the tests play.
+// minute returns a minute of the day of the tests.
 func minute(n int) time.Time {
 	return time.Date(2026, 1, 19, 4, 0, 0, 0, time.UTC).Add(time.Duration(n) * time.Minute)
 }
@@ -35,7 +35,7 @@ func ids(candidates []selection.Ranked) (out []string) {
 	return out
 }
 
-// reasons is why who is out, in the order of the decision.
+// reasons returns the reasons of rejected agents, in the order of the decision.
 func reasons(d selection.Decision) (out []string) {
 	for _, r := range d.Rejected {
 		out = append(out, r.AgentID+": "+string(r.Reason))

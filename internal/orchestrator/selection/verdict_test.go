@@ -8,9 +8,8 @@ import (
 	"comet/internal/orchestrator/selection"
 )
 
-// TestTheVerdictTellsWhatToDoNext has several agents that are out for different
-// reasons.
-func TestTheVerdictTellsWhatToDoNext(t *testing.T) {
+// TestVerdict covers several agents that are rejected for different reasons.
+func TestVerdict(t *testing.T) {
 	t.Parallel()
 	var (
 		free     = onlineAgent("free", "plan")
@@ -29,19 +28,19 @@ func TestTheVerdictTellsWhatToDoNext(t *testing.T) {
 		want   selection.Verdict
 	}{
 		"one that is free is chosen, whatever the others are": {[]selection.Agent{down, full, failed, free}, selection.Chosen},
-		"nobody has it":                                 {[]selection.Agent{other}, selection.Unsupported},
-		"nobody at all":                                 {nil, selection.Unsupported},
-		"only a deactivated one has it":                 {[]selection.Agent{gone, other}, selection.Unsupported},
-		"the only one is down":                          {[]selection.Agent{down, gone}, selection.Unavailable},
-		"the only one is behind a breaker":              {[]selection.Agent{broken}, selection.Unavailable},
-		"all are down or behind breakers":               {[]selection.Agent{down, broken}, selection.Unavailable},
-		"one is full and the other down":                {[]selection.Agent{down, full}, selection.Saturated},
-		"one says that it is busy":                      {[]selection.Agent{down, busy}, selection.Saturated},
-		"one is full and the other excluded":            {[]selection.Agent{failed, full}, selection.Saturated},
-		"the only one is excluded":                      {[]selection.Agent{failed}, selection.Excluded},
-		"the only one that is up is excluded":           {[]selection.Agent{failed, down, broken}, selection.Excluded},
-		"nobody waits for an excluded one that is full": {[]selection.Agent{failFull, down}, selection.Excluded},
-		"an excluded one that is down is down":          {[]selection.Agent{failDown, broken}, selection.Unavailable},
+		"no agent has the capability":                         {[]selection.Agent{other}, selection.Unsupported},
+		"no agents":                                           {nil, selection.Unsupported},
+		"only a deactivated one has it":                       {[]selection.Agent{gone, other}, selection.Unsupported},
+		"the only agent is offline":                           {[]selection.Agent{down, gone}, selection.Unavailable},
+		"the only agent has an open breaker":                  {[]selection.Agent{broken}, selection.Unavailable},
+		"all are offline or have open breakers":               {[]selection.Agent{down, broken}, selection.Unavailable},
+		"one is full and the other offline":                   {[]selection.Agent{down, full}, selection.Saturated},
+		"one is busy":                                         {[]selection.Agent{down, busy}, selection.Saturated},
+		"one is full and the other excluded":                  {[]selection.Agent{failed, full}, selection.Saturated},
+		"the only one is excluded":                            {[]selection.Agent{failed}, selection.Excluded},
+		"the only online agent is excluded":                   {[]selection.Agent{failed, down, broken}, selection.Excluded},
+		"the excluded agent is also full":                     {[]selection.Agent{failFull, down}, selection.Excluded},
+		"the excluded agent is also offline":                  {[]selection.Agent{failDown, broken}, selection.Unavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -52,20 +51,20 @@ func TestTheVerdictTellsWhatToDoNext(t *testing.T) {
 	}
 }
 
-// TestWhoeverDoesNotFitDoesNotOffer: of those who have the capability, only those who
-// are what is wanted make it unavailable instead of unsupported.
-func TestWhoeverDoesNotFitDoesNotOffer(t *testing.T) {
+// TestMismatchIsUnsupported checks that an offline agent with the capability makes the work
+// unavailable only if it matches the rest of the request.
+func TestMismatchIsUnsupported(t *testing.T) {
 	t.Parallel()
 	x := indexOf(with(onlineAgent("w1", "plan"), func(a *selection.Agent) { a.Type, a.SphereID, a.State = "infra", 3, selection.Offline }))
 	for name, c := range map[string]struct {
 		request selection.Request
 		want    selection.Verdict
 	}{
-		"what it is":             {selection.Request{AgentType: "infra", SphereID: 3, AgentID: "w1"}, selection.Unavailable},
-		"another type":           {selection.Request{AgentType: "code"}, selection.Unsupported},
-		"another sphere":         {selection.Request{SphereID: 4}, selection.Unsupported},
-		"another agent":          {selection.Request{AgentID: "w2"}, selection.Unsupported},
-		"more than its match is": {selection.Request{Capabilities: []string{"a", "b"}}, selection.Unsupported},
+		"a match":               {selection.Request{AgentType: "infra", SphereID: 3, AgentID: "w1"}, selection.Unavailable},
+		"another type":          {selection.Request{AgentType: "code"}, selection.Unsupported},
+		"another sphere":        {selection.Request{SphereID: 4}, selection.Unsupported},
+		"another agent":         {selection.Request{AgentID: "w2"}, selection.Unsupported},
+		"too many capabilities": {selection.Request{Capabilities: []string{"a", "b"}}, selection.Unsupported},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

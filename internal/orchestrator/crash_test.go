@@ -14,7 +14,7 @@ import (
 	"comet/store/storetest"
 )
 
-// startWithoutJobs is an orchestrator whose jobs nobody runs: what a server commits in the moment
+// startWithoutJobs starts an orchestrator whose jobs do not run, like a server in the moment
 // before it is killed.
 func startWithoutJobs(t *testing.T, db *storetest.DB) (h *harness, stop func()) {
 	t.Helper()
@@ -29,9 +29,9 @@ func startWithoutJobs(t *testing.T, db *storetest.DB) (h *harness, stop func()) 
 	return h, stop
 }
 
-// TestACrashBetweenAPartAndItsWhole: that a part has ended is found out with the whole by
-// whoever comes next, because the job that does so was committed with the part.
-func TestACrashBetweenAPartAndItsWhole(t *testing.T) {
+// TestCrashBeforeParentUpdate checks that the next process updates the parent of an ended
+// subtask, because the job was committed with the end.
+func TestCrashBeforeParentUpdate(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		h, stop := startStoppable(t, db, nil)
@@ -40,8 +40,8 @@ func TestACrashBetweenAPartAndItsWhole(t *testing.T) {
 		stop()
 
 		h, stop = startWithoutJobs(t, db)
-		shares := h.subtasksByAgent(t, id)
-		h.complete(t, shares["b"], orchestrator.Result{Output: []byte("b's"), Tokens: 5})
+		subtasks := h.subtasksByAgent(t, id)
+		h.complete(t, subtasks["b"], orchestrator.Result{Output: []byte("b's"), Tokens: 5})
 		parent, err := h.Task(t.Context(), id)
 		require.NoError(t, err)
 		require.Equal(t, models.TaskRunning, parent.State, "the job has not run")
@@ -52,8 +52,8 @@ func TestACrashBetweenAPartAndItsWhole(t *testing.T) {
 		require.Equal(t, models.TaskDone, parent.State)
 		require.Equal(t, "b's", h.output(t, id, models.StreamResult))
 		require.EqualValues(t, 5, parent.Tokens)
-		for _, share := range shares {
-			h.waitUntil(t, share.ID, ended)
+		for _, subtask := range subtasks {
+			h.waitUntil(t, subtask.ID, ended)
 		}
 		requireSound(t, h)
 		requireLegalEvents(t, h)

@@ -15,13 +15,12 @@ import (
 	"comet/store/storetest"
 )
 
-// subtask is a piece of work that is handed off with a message, whose id makes it happen
-// once.
+// subtask is a hand-off whose request id makes it happen once.
 func subtask(messageID string, budget int64) orchestrator.Submission {
 	return orchestrator.Submission{Capabilities: []string{"generate_tests"}, RequestID: messageID, Budget: &budget}
 }
 
-// startSource is a task with 1000 tokens that w-1 has; w-2 does what it hands off.
+// startSource submits a task with 1,000 tokens to w-1; w-2 executes its hand-offs.
 func (h *harness) startSource(t *testing.T) string {
 	t.Helper()
 	h.worker(t, "w-1", 4, "code_write")
@@ -29,11 +28,11 @@ func (h *harness) startSource(t *testing.T) string {
 	return h.submit(t, "code_write", withBudget(1000)).ID
 }
 
-// requireSplitBudget proves how many parts a task has, and what is left of its budget and is
-// held for it.
-func requireSplitBudget(t *testing.T, h *harness, id string, parts int, left int64) {
+// requireSplitBudget checks how many subtasks a task has, and how much of its budget is left and
+// reserved.
+func requireSplitBudget(t *testing.T, h *harness, id string, subtasks int, left int64) {
 	t.Helper()
-	require.Equal(t, []string{strconv.Itoa(parts)}, h.query(t, "SELECT count(*) FROM tasks WHERE parent_id = '"+id+"'"))
+	require.Equal(t, []string{strconv.Itoa(subtasks)}, h.query(t, "SELECT count(*) FROM tasks WHERE parent_id = '"+id+"'"))
 	task, err := h.Task(t.Context(), id)
 	require.NoError(t, err)
 	require.Equal(t, left, *task.Budget)
@@ -43,11 +42,11 @@ func requireSplitBudget(t *testing.T, h *harness, id string, parts int, left int
 	requireLegalEvents(t, h)
 }
 
-// TestAHandOffThatIsRepeated with the id of its message happens once.
-func TestAHandOffThatIsRepeated(t *testing.T) {
+// TestRepeatedHandOff checks that a hand-off with a request id happens once.
+func TestRepeatedHandOff(t *testing.T) {
 	t.Parallel()
 
-	withHarness(t, "CarvesOnceAndMakesOnePart", func(t *testing.T, h *harness) {
+	withHarness(t, "makes one subtask", func(t *testing.T, h *harness) {
 		id := h.startSource(t)
 		first, err := h.HandOff(t.Context(), operator(), "w-1", id, subtask("m-1", 300))
 		require.NoError(t, err)
@@ -61,14 +60,14 @@ func TestAHandOffThatIsRepeated(t *testing.T) {
 			require.Equal(t, first.Task, again.Task)
 		}
 		requireUnchanged(t, h, before, "HandOff")
-		require.Len(t, h.inbox(t, "w-2"), 1, "its agent is told once")
+		require.Len(t, h.inbox(t, "w-2"), 1, "its agent gets one message")
 		other, err := h.HandOff(t.Context(), operator(), "w-1", id, subtask("m-2", 300))
 		require.NoError(t, err)
-		require.NotEqual(t, first.Task.ID, other.Task.ID, "another message is another part")
+		require.NotEqual(t, first.Task.ID, other.Task.ID, "another request makes another subtask")
 		requireSplitBudget(t, h, id, 2, 400)
 	})
 
-	withHarness(t, "AlsoWhenWhatIsLeftWouldNotCoverItAgain", func(t *testing.T, h *harness) {
+	withHarness(t, "needs no budget for the repetition", func(t *testing.T, h *harness) {
 		id := h.startSource(t)
 		first, err := h.HandOff(t.Context(), operator(), "w-1", id, subtask("m-1", 600))
 		require.NoError(t, err)
@@ -78,7 +77,7 @@ func TestAHandOffThatIsRepeated(t *testing.T) {
 		requireSplitBudget(t, h, id, 1, 400)
 	})
 
-	withHarness(t, "AlsoWhenThePartHasEnded", func(t *testing.T, h *harness) {
+	withHarness(t, "returns a subtask that has ended", func(t *testing.T, h *harness) {
 		id := h.startSource(t)
 		first, err := h.HandOff(t.Context(), operator(), "w-1", id, subtask("m-1", 300))
 		require.NoError(t, err)
@@ -87,12 +86,12 @@ func TestAHandOffThatIsRepeated(t *testing.T) {
 		before := allRows(t, h)
 		again, err := h.HandOff(t.Context(), operator(), "w-1", id, subtask("m-1", 300))
 		require.NoError(t, err)
-		require.Equal(t, models.TaskDone, again.Task.State, "it says how it ended")
+		require.Equal(t, models.TaskDone, again.Task.State, "it returns the end")
 		requireUnchanged(t, h, before, "HandOff")
 		require.Equal(t, []models.MessageKind{models.MessageTaskEnded}, h.inboxKinds(t, "w-1"), "once")
 	})
 
-	withHarness(t, "WithAnotherContentIsRefusedAndCarvesNothing", func(t *testing.T, h *harness) {
+	withHarness(t, "rejects other content", func(t *testing.T, h *harness) {
 		id := h.startSource(t)
 		_, err := h.HandOff(t.Context(), operator(), "w-1", id, subtask("m-1", 300))
 		require.NoError(t, err)
@@ -102,7 +101,7 @@ func TestAHandOffThatIsRepeated(t *testing.T) {
 		requireUnchanged(t, h, before, "HandOff")
 	})
 
-	withHarness(t, "MayBeTriedAgainAfterItWasRefused", func(t *testing.T, h *harness) {
+	withHarness(t, "may follow a rejected one", func(t *testing.T, h *harness) {
 		id := h.startSource(t)
 		before := allRows(t, h)
 		_, err := h.HandOff(t.Context(), operator(), "w-1", id, subtask("m-1", 1000))
@@ -112,7 +111,7 @@ func TestAHandOffThatIsRepeated(t *testing.T) {
 		_, err = h.HandOff(t.Context(), operator(), "w-1", id, unknown)
 		require.Equal(t, errs.UnsupportedWork, errs.CodeOf(err))
 		requireUnchanged(t, h, before, "HandOff")
-		for _, message := range []string{"m-1", "m-2"} { // neither id was used up
+		for _, message := range []string{"m-1", "m-2"} { // neither request id is in use
 			out, err := h.HandOff(t.Context(), operator(), "w-1", id, subtask(message, 300))
 			require.NoError(t, err)
 			require.False(t, out.Replayed)
@@ -120,14 +119,14 @@ func TestAHandOffThatIsRepeated(t *testing.T) {
 		requireSplitBudget(t, h, id, 2, 400)
 	})
 
-	withDatabase(t, "ByManyAtOnceOnTwoReplicasCarvesOnce", func(t *testing.T, db *storetest.DB) {
+	withDatabase(t, "concurrently on two replicas", func(t *testing.T, db *storetest.DB) {
 		h := start(t, db, nil)
 		id := h.startSource(t)
 		there := start(t, secondReplica(t, db), nil)
 		var (
 			all    sync.WaitGroup
 			mu     sync.Mutex
-			made   = map[string]int{} // part → how often it was said to be new
+			made   = map[string]int{} // subtask → how often it was reported as new
 			failed error
 		)
 		for i := range 16 {

@@ -13,10 +13,10 @@ import (
 	"comet/models"
 )
 
-// call is one verb about the task of an agent.
+// call is a call about the task of an agent.
 type call func(h *harness, t *testing.T, agent, id string) (models.Task, error)
 
-// calls are what can be said of a task, by its agent or by anybody.
+// calls are the calls about a task, by its agent or another client.
 func calls() map[string]call {
 	complete := func(r orchestrator.Result) call {
 		return func(h *harness, t *testing.T, agent, id string) (models.Task, error) {
@@ -30,9 +30,9 @@ func calls() map[string]call {
 		"Progress": func(h *harness, t *testing.T, agent, id string) (models.Task, error) {
 			return h.Progress(t.Context(), agent, id, orchestrator.Progress{Percent: new(50), Log: []byte("line"), Chunk: &orchestrator.Chunk{Data: []byte("piece")}})
 		},
-		"Succeed":    complete(orchestrator.Result{Output: []byte("result")}),
-		"Fail":       complete(orchestrator.Result{Failure: orchestrator.FailureWork}),
-		"FailForNow": complete(orchestrator.Result{Failure: orchestrator.FailureResource}),
+		"Succeed":         complete(orchestrator.Result{Output: []byte("result")}),
+		"Fail":            complete(orchestrator.Result{Failure: orchestrator.FailureWork}),
+		"FailTemporarily": complete(orchestrator.Result{Failure: orchestrator.FailureResource}),
 		"Clarify": func(h *harness, t *testing.T, agent, id string) (models.Task, error) {
 			return h.Clarify(t.Context(), agent, id, orchestrator.Question{Text: "?", Options: []string{"y", "n"}})
 		},
@@ -45,12 +45,12 @@ func calls() map[string]call {
 	}
 }
 
-// states bring a task into each of its states; its agent takes two, and offers what
-// it is called.
+// states bring a task into each of its states. The agent has two slots, and its capability is its
+// id.
 func states() map[string]func(h *harness, t *testing.T, agent string) string {
 	type arrange = func(h *harness, t *testing.T, agent string) string
 	assigned := func(h *harness, t *testing.T, agent string) string { return h.submit(t, agent, nil).ID }
-	said := func(name string) arrange {
+	after := func(name string) arrange {
 		return func(h *harness, t *testing.T, agent string) string {
 			id := assigned(h, t, agent)
 			_, err := calls()[name](h, t, agent, id)
@@ -59,8 +59,8 @@ func states() map[string]func(h *harness, t *testing.T, agent string) string {
 		}
 	}
 	return map[string]arrange{
-		"assigned": assigned, "running": said("Accept"), "asking": said("Clarify"), "done": said("Succeed"), "failed": said("Fail"), "cancelled": said("Cancel"),
-		"inLine": func(h *harness, t *testing.T, agent string) string {
+		"assigned": assigned, "running": after("Accept"), "asking": after("Clarify"), "done": after("Succeed"), "failed": after("Fail"), "cancelled": after("Cancel"),
+		"queued": func(h *harness, t *testing.T, agent string) string {
 			assigned(h, t, agent)
 			assigned(h, t, agent)
 			return assigned(h, t, agent)
@@ -71,29 +71,29 @@ func states() map[string]func(h *harness, t *testing.T, agent string) string {
 			h.waitUntil(t, id, func(t models.Task) bool { return t.WaitingFor == models.WaitForRetry })
 			return id
 		},
-		"failedForNow": said("FailForNow"),
-		"unknown":      func(*harness, *testing.T, string) string { return "unknown" },
+		"failedTemporarily": after("FailTemporarily"),
+		"unknown":           func(*harness, *testing.T, string) string { return "unknown" },
 	}
 }
 
-// TestEachVerbInEachState says what each of them is answered: the state and what the
-// task waits for then, or the error. "=" is a verb that is fine and changes nothing.
-func TestEachVerbInEachState(t *testing.T) {
+// TestEveryCallInEveryState checks the result of each call: the state and what the task then
+// waits for, or the error. "=" is a call that succeeds and changes nothing.
+func TestEveryCallInEveryState(t *testing.T) {
 	t.Parallel()
-	order := []string{"Accept", "Progress", "Succeed", "Fail", "FailForNow", "Clarify", "Answer", "Cancel"}
+	order := []string{"Accept", "Progress", "Succeed", "Fail", "FailTemporarily", "Clarify", "Answer", "Cancel"}
 	over, gone := string(errs.TaskState), string(errs.NotFound)
 	for situation, want := range map[string][]string{
 		//               Accept      Progress   Succeed  Fail      FailForNow   Clarify          Answer     Cancel
-		"assigned":     {"running", "running", "done", "failed", "new/retry", "running/reply", over, "cancelled"},
-		"running":      {"running", "running", "done", "failed", "new/retry", "running/reply", over, "cancelled"},
-		"asking":       {"running/reply", "running/reply", "done", "failed", "new/retry", "running/reply", "running", "cancelled"},
-		"inLine":       {gone, gone, gone, gone, gone, gone, over, "cancelled"},
-		"retry":        {over, over, "done", "=", "=", over, over, "cancelled"},
-		"failedForNow": {over, over, "=", "=", "=", over, over, "cancelled"},
-		"done":         {over, over, "=", "=", "=", over, over, over},
-		"failed":       {over, over, "=", "=", "=", over, over, over},
-		"cancelled":    {over, over, over, over, over, over, over, "="},
-		"unknown":      {gone, gone, gone, gone, gone, gone, gone, gone},
+		"assigned":          {"running", "running", "done", "failed", "new/retry", "running/reply", over, "cancelled"},
+		"running":           {"running", "running", "done", "failed", "new/retry", "running/reply", over, "cancelled"},
+		"asking":            {"running/reply", "running/reply", "done", "failed", "new/retry", "running/reply", "running", "cancelled"},
+		"queued":            {gone, gone, gone, gone, gone, gone, over, "cancelled"},
+		"retry":             {over, over, "done", "=", "=", over, over, "cancelled"},
+		"failedTemporarily": {over, over, "=", "=", "=", over, over, "cancelled"},
+		"done":              {over, over, "=", "=", "=", over, over, over},
+		"failed":            {over, over, "=", "=", "=", over, over, over},
+		"cancelled":         {over, over, over, over, over, over, over, "="},
+		"unknown":           {gone, gone, gone, gone, gone, gone, gone, gone},
 	} {
 		withHarness(t, situation, func(t *testing.T, h *harness) {
 			for i, verb := range order {
@@ -104,14 +104,14 @@ func TestEachVerbInEachState(t *testing.T) {
 				requireOutcome(t, h, verb, want[i], before, got, err)
 				requireSound(t, h)
 				h.cancelAll(t)
-				require.NoError(t, h.Leave(t.Context(), verb, false)) // before its silence is noticed
+				require.NoError(t, h.Leave(t.Context(), verb, false)) // before it counts as silent
 			}
 			requireLegalEvents(t, h)
 		})
 	}
 }
 
-// requireOutcome compares what a verb was answered, and what it has changed.
+// requireOutcome compares the result of a call and what it has changed.
 func requireOutcome(t *testing.T, h *harness, verb, want string, before []string, got models.Task, err error) {
 	t.Helper()
 	switch errs.Code(want) {
@@ -134,7 +134,7 @@ func requireOutcome(t *testing.T, h *harness, verb, want string, before []string
 	}
 }
 
-// cancelAll cancels what has not ended.
+// cancelAll cancels all open tasks.
 func (h *harness) cancelAll(t *testing.T) {
 	t.Helper()
 	all, err := h.Tasks(t.Context(), models.TaskQuery{Limit: 1000})
@@ -147,9 +147,9 @@ func (h *harness) cancelAll(t *testing.T) {
 	}
 }
 
-// TestWhatAnotherAgentSays of a task that is not its own has no effect: it is as if
-// there were no such task.
-func TestWhatAnotherAgentSays(t *testing.T) {
+// TestCallsOfAnotherAgent checks that calls about another agent's task have no effect, as if the
+// task did not exist.
+func TestCallsOfAnotherAgent(t *testing.T) {
 	t.Parallel()
 	for _, situation := range slices.Sorted(maps.Keys(states())) {
 		withHarness(t, situation, func(t *testing.T, h *harness) {
@@ -179,10 +179,10 @@ func TestWhatAnotherAgentSays(t *testing.T) {
 	}
 }
 
-func TestAMessageThatComesTwice(t *testing.T) {
+func TestRepeatedMessage(t *testing.T) {
 	t.Parallel()
 
-	withHarness(t, "HasItsEffectOnce", func(t *testing.T, h *harness) {
+	withHarness(t, "takes effect once", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		for range 3 {
@@ -199,13 +199,13 @@ func TestAMessageThatComesTwice(t *testing.T) {
 		requireSound(t, h)
 	})
 
-	withHarness(t, "AfterItWasRefusedMayHaveIt", func(t *testing.T, h *harness) {
+	withHarness(t, "takes effect after a rejection", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		_, err := h.Progress(t.Context(), "a", id, orchestrator.Progress{Chunk: &orchestrator.Chunk{Start: 2, Data: []byte("cd")}})
 		require.NoError(t, err)
 		_, err = h.Complete(t.Context(), "a", id, orchestrator.Result{MessageID: "m"})
-		require.Equal(t, errs.InvalidRequest, errs.CodeOf(err), "the beginning is missing")
+		require.Equal(t, errs.InvalidRequest, errs.CodeOf(err), "the first chunk is missing")
 		_, err = h.Progress(t.Context(), "a", id, orchestrator.Progress{Chunk: &orchestrator.Chunk{Data: []byte("ab")}})
 		require.NoError(t, err)
 		task, err := h.Complete(t.Context(), "a", id, orchestrator.Result{MessageID: "m"})
@@ -215,7 +215,7 @@ func TestAMessageThatComesTwice(t *testing.T) {
 	})
 }
 
-// output returns what a task has put out.
+// output returns the output of a task.
 func (h *harness) output(t *testing.T, id string, stream models.OutputStream) string {
 	t.Helper()
 	var text []byte
@@ -223,10 +223,10 @@ func (h *harness) output(t *testing.T, id string, stream models.OutputStream) st
 	return string(text)
 }
 
-func TestAQuestion(t *testing.T) {
+func TestClarification(t *testing.T) {
 	t.Parallel()
 
-	withHarness(t, "IsAnsweredToTheAgentThatAsked", func(t *testing.T, h *harness) {
+	withHarness(t, "replies to the agent that asked", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		asked, err := h.Clarify(t.Context(), "a", id, orchestrator.Question{Text: "which?"})
@@ -235,14 +235,14 @@ func TestAQuestion(t *testing.T) {
 		answered, err := h.Reply(t.Context(), id, "this one")
 		require.NoError(t, err)
 		require.Equal(t, h.db.Now().Add(30*time.Second), answered.Deadline)
-		told := h.inbox(t, "a")
-		require.Len(t, told, 1)
-		require.Equal(t, models.MessageReply, told[0].Kind)
-		require.JSONEq(t, `{"answer":"this one"}`, string(told[0].Data))
+		messages := h.inbox(t, "a")
+		require.Len(t, messages, 1)
+		require.Equal(t, models.MessageReply, messages[0].Kind)
+		require.JSONEq(t, `{"answer":"this one"}`, string(messages[0].Data))
 		requireLegalEvents(t, h)
 	})
 
-	withHarness(t, "MoreThanAllowedEndsTheTask", func(t *testing.T, h *harness) {
+	withHarness(t, "above the limit ends the task", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		var task models.Task
@@ -254,7 +254,7 @@ func TestAQuestion(t *testing.T) {
 		require.Equal(t, models.TaskFailed, task.State)
 		require.Equal(t, string(orchestrator.FailureQuestions), task.ErrorCode)
 		require.Equal(t, 3, task.Questions)
-		require.Equal(t, models.MessageCancel, h.inbox(t, "a")[0].Kind, "its agent need not go on")
+		require.Equal(t, models.MessageCancel, h.inbox(t, "a")[0].Kind, "the agent is notified")
 		requireSound(t, h)
 		requireLegalEvents(t, h)
 	})

@@ -13,7 +13,7 @@ import (
 	"comet/store/storetest"
 )
 
-// withDatabase runs one case on a fresh database of every kind, without an orchestrator.
+// withDatabase runs one case on a fresh database of each kind, without an orchestrator.
 func withDatabase(t *testing.T, name string, fn func(t *testing.T, db *storetest.DB)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
@@ -26,10 +26,10 @@ func withPriority(n int) func(*orchestrator.Submission) {
 	return func(s *orchestrator.Submission) { s.Priority = n }
 }
 
-func TestALineOfTasks(t *testing.T) {
+func TestQueue(t *testing.T) {
 	t.Parallel()
 
-	withHarness(t, "IsServedByPriorityAndThenInOrderOfArrival", func(t *testing.T, h *harness) {
+	withHarness(t, "is ordered by priority, then arrival", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		has := h.submit(t, "work", nil).ID
 		ids := map[string]string{}
@@ -55,18 +55,18 @@ func TestALineOfTasks(t *testing.T) {
 		requireLegalEvents(t, h)
 	})
 
-	withDatabase(t, "IsNotOvertakenByWhoComesWhenAPlaceIsFree", func(t *testing.T, db *storetest.DB) {
+	withDatabase(t, "goes before new tasks", func(t *testing.T, db *storetest.DB) {
 		h, stop := startStoppable(t, db, nil)
 		h.worker(t, "a", 1, "work")
 		has := h.submit(t, "work", nil).ID
 		waiting := h.submit(t, "work", nil).ID
-		stop() // nobody serves the line now
+		stop() // the queue is not served now
 		_, err := h.Complete(t.Context(), "a", has, orchestrator.Result{})
 		require.NoError(t, err)
 		db.Clock.Advance(time.Second)
 		late, urgent := h.submit(t, "work", nil), h.submit(t, "work", withPriority(2))
-		require.Equal(t, models.WaitForWorker, late.WaitingFor, "a place is free, and somebody waits for it")
-		require.Equal(t, "a", urgent.AgentID, "which a higher priority need not respect")
+		require.Equal(t, models.WaitForWorker, late.WaitingFor, "a slot is free, but another task is queued")
+		require.Equal(t, "a", urgent.AgentID, "a higher priority goes first")
 		_, err = h.Complete(t.Context(), "a", urgent.ID, orchestrator.Result{})
 		require.NoError(t, err)
 		h = start(t, db, nil)
@@ -77,11 +77,11 @@ func TestALineOfTasks(t *testing.T) {
 		requireSound(t, h)
 	})
 
-	withDatabase(t, "IsServedAtOnceWhereverThePlaceWasGivenBack", func(t *testing.T, db *storetest.DB) {
+	withDatabase(t, "is served when any replica frees a slot", func(t *testing.T, db *storetest.DB) {
 		here, there := start(t, db, nil), start(t, secondReplica(t, db), nil)
 		here.worker(t, "a", 1, "work")
 		first := here.submit(t, "work", nil)
-		require.Eventually(t, func() bool { return there.CachedWorker("a").InFlight == 1 }, time.Minute, time.Millisecond, "it hears of it")
+		require.Eventually(t, func() bool { return there.CachedWorker("a").InFlight == 1 }, time.Minute, time.Millisecond, "it reads the change")
 		second := there.submit(t, "work", nil)
 		require.Equal(t, models.WaitForWorker, second.WaitingFor)
 		_, err := there.Complete(t.Context(), "a", first.ID, orchestrator.Result{})
@@ -92,7 +92,7 @@ func TestALineOfTasks(t *testing.T) {
 		requireLegalEvents(t, there)
 	})
 
-	withHarness(t, "IsServedWhenAWorkerJoinsOrTakesMore", func(t *testing.T, h *harness) {
+	withHarness(t, "is served when a worker joins or gets more slots", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		h.submit(t, "work", nil)
 		second, third := h.submit(t, "work", nil).ID, h.submit(t, "work", nil).ID
@@ -104,7 +104,7 @@ func TestALineOfTasks(t *testing.T) {
 		requireSound(t, h)
 	})
 
-	withDatabase(t, "ThatIsFullRefusesMoreAndKeepsNothingOfIt", func(t *testing.T, db *storetest.DB) {
+	withDatabase(t, "rejects tasks above its limit", func(t *testing.T, db *storetest.DB) {
 		h := start(t, db, &orchestrator.Options{MaxQueue: 2})
 		h.worker(t, "a", 1, "work")
 		for range 3 {
@@ -116,7 +116,7 @@ func TestALineOfTasks(t *testing.T) {
 		requireUnchanged(t, h, before, "Submit")
 	})
 
-	withHarness(t, "IsNotHeldUpByWhatItsFirstPrefers", func(t *testing.T, h *harness) {
+	withHarness(t, "is not blocked by a preference of its first task", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		first := h.submit(t, "work", nil).ID
 		_, err := h.Complete(t.Context(), "a", first, orchestrator.Result{Failure: orchestrator.FailureResource})
@@ -124,11 +124,11 @@ func TestALineOfTasks(t *testing.T) {
 		h.worker(t, "b", 1, "work")
 		h.submit(t, "work", func(s *orchestrator.Submission) { longTimeout(s); s.AgentID = "b" })
 		task := h.advanceUntil(t, first, time.Second, func(t models.Task) bool { return t.WaitingFor == models.NotWaiting })
-		require.Equal(t, "a", task.AgentID, "b is preferred and full, and a is free")
+		require.Equal(t, "a", task.AgentID, "b is preferred but full, and a is free")
 		requireSound(t, h)
 	})
 
-	withHarness(t, "AnotherAgentIsPreferredToOneThatFailedForNow", func(t *testing.T, h *harness) {
+	withHarness(t, "prefers an agent that has not failed", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		_, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureResource})
@@ -143,7 +143,7 @@ func TestALineOfTasks(t *testing.T) {
 		require.Equal(t, "b", task.AgentID)
 	})
 
-	withHarness(t, "TheOneThatIsMeantIsAskedAgain", func(t *testing.T, h *harness) {
+	withHarness(t, "retries with the requested agent", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", func(s *orchestrator.Submission) { s.AgentID = "a" }).ID
 		_, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureResource})
@@ -154,7 +154,7 @@ func TestALineOfTasks(t *testing.T) {
 	})
 }
 
-// secondReplica is the database as another process opens it; SQLite's belongs to one.
+// secondReplica opens the database as another process does; SQLite has only one.
 func secondReplica(t *testing.T, db *storetest.DB) *storetest.DB {
 	t.Helper()
 	if db.Database() == "sqlite" {
@@ -166,10 +166,10 @@ func secondReplica(t *testing.T, db *storetest.DB) *storetest.DB {
 	return &storetest.DB{Store: s, Options: db.Options, Clock: db.Clock}
 }
 
-func TestASession(t *testing.T) {
+func TestSession(t *testing.T) {
 	t.Parallel()
 
-	withHarness(t, "CountsItsTasksAndClosesWhenItIsIdle", func(t *testing.T, h *harness) {
+	withHarness(t, "counts its tasks and closes when idle", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 2, "work")
 		s, err := h.OpenSession(t.Context(), operator(), "s", []byte(`{"k":1}`))
 		require.NoError(t, err)
@@ -201,15 +201,15 @@ func TestASession(t *testing.T) {
 		requireSound(t, h)
 	})
 
-	withHarness(t, "IsItsOwnersAndStaysOpenWhileATaskIs", func(t *testing.T, h *harness) {
+	withHarness(t, "belongs to its owner and stays open with open tasks", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 2, "work")
 		owner := models.Principal{TokenID: "owner", Scopes: []models.Scope{models.ScopeMessagesSend}}
 		_, err := h.OpenSession(t.Context(), owner, "s", nil)
 		require.NoError(t, err)
 		_, err = h.OpenSession(t.Context(), owner, "s", nil)
 		require.Equal(t, errs.Conflict, errs.CodeOf(err))
-		stranger := models.Principal{TokenID: "stranger", Scopes: owner.Scopes}
-		_, err = h.Submit(t.Context(), stranger, orchestrator.Submission{Capabilities: []string{"work"}, SessionID: "s"}, nil)
+		other := models.Principal{TokenID: "other", Scopes: owner.Scopes}
+		_, err = h.Submit(t.Context(), other, orchestrator.Submission{Capabilities: []string{"work"}, SessionID: "s"}, nil)
 		require.Equal(t, errs.NotFound, errs.CodeOf(err))
 		out, err := h.Submit(t.Context(), owner, orchestrator.Submission{Capabilities: []string{"work"}, SessionID: "s", Override: orchestrator.Override{TimeoutMS: 1000 * 3600 * 24}}, nil)
 		require.NoError(t, err)

@@ -11,8 +11,8 @@ import (
 	"comet/store/storetest"
 )
 
-// TestFirstOption: a question that nobody answers in time.
-func TestFirstOption(t *testing.T) {
+// TestUseFirstOption covers a question without a reply in time.
+func TestUseFirstOption(t *testing.T) {
 	t.Parallel()
 	asked := func(t *testing.T, h *harness, options ...string) string {
 		t.Helper()
@@ -22,30 +22,30 @@ func TestFirstOption(t *testing.T) {
 		require.NoError(t, err)
 		return id
 	}
-	withHarness(t, "IsAnsweredWithItsFirstOption", func(t *testing.T, h *harness) {
+	withHarness(t, "replies with the first option", func(t *testing.T, h *harness) {
 		id := asked(t, h, "quick", "thorough")
 		task := h.advanceUntil(t, id, time.Minute, waitsFor(models.NotWaiting))
 		require.Equal(t, models.TaskRunning, task.State)
-		told, err := h.Messages(t.Context(), "a", 10)
+		messages, err := h.Messages(t.Context(), "a", 10)
 		require.NoError(t, err)
-		require.Len(t, told, 1)
-		require.Equal(t, models.MessageReply, told[0].Kind)
-		require.JSONEq(t, `{"answer":"quick"}`, string(told[0].Data))
-		require.Equal(t, h.db.Now().Add(30*time.Second), h.waitUntilTimed(t, id).Deadline, "it works on")
+		require.Len(t, messages, 1)
+		require.Equal(t, models.MessageReply, messages[0].Kind)
+		require.JSONEq(t, `{"answer":"quick"}`, string(messages[0].Data))
+		require.Equal(t, h.db.Now().Add(30*time.Second), h.waitUntilTimed(t, id).Deadline, "it continues")
 		requireSound(t, h)
 		requireLegalEvents(t, h)
 	})
-	withHarness(t, "EndsTheAttemptWhereItHasNone", func(t *testing.T, h *harness) {
+	withHarness(t, "ends the attempt without options", func(t *testing.T, h *harness) {
 		task := h.advanceUntil(t, asked(t, h), time.Minute, ended)
 		require.Equal(t, string(orchestrator.FailureUnanswered), task.ErrorCode)
 		requireSound(t, h)
 	})
 }
 
-// TestLimits: some failures are tried again less often than others.
-func TestLimits(t *testing.T) {
+// TestRetryLimits covers failures that are retried less often than others.
+func TestRetryLimits(t *testing.T) {
 	t.Parallel()
-	withDatabase(t, "AFailureThatIsTriedAgainOnce", func(t *testing.T, db *storetest.DB) {
+	withDatabase(t, "one retry for one kind of failure", func(t *testing.T, db *storetest.DB) {
 		h := start(t, db, &orchestrator.Options{Classes: map[string]orchestrator.Policy{"limited": {
 			Timeout: time.Hour, QueueTimeout: time.Hour, Retries: 3, Backoff: []time.Duration{time.Second}, RetryOn: []orchestrator.Failure{orchestrator.FailureResource},
 			RetryLimits: map[orchestrator.Failure]int{orchestrator.FailureResource: 1},
@@ -65,7 +65,7 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// TestFallback: the asker has named who is asked next.
+// TestFallback covers a submission that names its fallback agent.
 func TestFallback(t *testing.T) {
 	t.Parallel()
 	begun := func(t *testing.T, h *harness, fallback string) string {
@@ -74,25 +74,25 @@ func TestFallback(t *testing.T) {
 		id := h.submit(t, "work", func(s *orchestrator.Submission) { s.Override.Fallback = fallback }).ID
 		h.worker(t, "b", 5, "work")
 		h.worker(t, "c", 1, "work")
-		_, err := h.Heartbeat(t.Context(), "c", orchestrator.Heartbeat{Load: new(90)}) // it would be the last
+		_, err := h.Heartbeat(t.Context(), "c", orchestrator.Heartbeat{Load: new(90)}) // it would be the last choice
 		require.NoError(t, err)
 		_, err = h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureUnavailable})
 		require.NoError(t, err)
 		return id
 	}
-	withHarness(t, "HasTheNextAttempt", func(t *testing.T, h *harness) {
+	withHarness(t, "gets the next attempt", func(t *testing.T, h *harness) {
 		task := h.advanceUntil(t, begun(t, h, "c"), time.Second, waitsFor(models.NotWaiting))
 		require.Equal(t, "c", task.AgentID)
 		requireSound(t, h)
 	})
-	withHarness(t, "IsPassedOverWhereItIsNotThere", func(t *testing.T, h *harness) {
+	withHarness(t, "is skipped while offline", func(t *testing.T, h *harness) {
 		id := begun(t, h, "c")
 		require.NoError(t, h.Leave(t.Context(), "c", false))
 		task := h.advanceUntil(t, id, time.Second, waitsFor(models.NotWaiting))
 		require.Equal(t, "b", task.AgentID)
 		requireSound(t, h)
 	})
-	withHarness(t, "IsNotAskedAgainWhereItFailedItself", func(t *testing.T, h *harness) {
+	withHarness(t, "is not used again after its own failure", func(t *testing.T, h *harness) {
 		task := h.advanceUntil(t, begun(t, h, "a"), time.Second, waitsFor(models.NotWaiting))
 		require.Equal(t, "b", task.AgentID)
 		requireSound(t, h)

@@ -13,16 +13,16 @@ import (
 	"comet/store/storetest"
 )
 
-// blocked is how many lines nobody can serve: more than are served in one transaction.
+// blocked is the number of queues that cannot be served: more than fit into one transaction.
 const blocked = 40
 
-// blockQueues makes lines in which a task of the highest priority waits for an agent that
-// is full; taker is who gives the agents what fills them.
-func (h *harness) blockQueues(t *testing.T, taker *harness) (ids []string) {
+// blockQueues makes queues in which tasks of the highest priority wait for full agents; filler
+// assigns the tasks that fill the agents.
+func (h *harness) blockQueues(t *testing.T, filler *harness) (ids []string) {
 	t.Helper()
 	for i := range blocked {
 		capability := fmt.Sprintf("work-%d", i)
-		require.Equal(t, models.NotWaiting, taker.submit(t, capability, longTimeout).WaitingFor)
+		require.Equal(t, models.NotWaiting, filler.submit(t, capability, longTimeout).WaitingFor)
 		task := h.submit(t, capability, withPriority(3))
 		require.Equal(t, models.WaitForWorker, task.WaitingFor)
 		ids = append(ids, task.ID)
@@ -45,8 +45,8 @@ func (h *harness) waitUntilAssigned(t *testing.T, id, agentID string) {
 	h.waitUntil(t, id, func(t models.Task) bool { return t.AgentID == agentID })
 }
 
-// TestManyLinesNobodyCanServe do not starve one that can be served, though it comes last.
-func TestManyLinesNobodyCanServe(t *testing.T) {
+// TestBlockedQueues checks that they do not starve a queue after them that can be served.
+func TestBlockedQueues(t *testing.T) {
 	t.Parallel()
 
 	staff := func(t *testing.T, h *harness) {
@@ -57,11 +57,11 @@ func TestManyLinesNobodyCanServe(t *testing.T) {
 		h.worker(t, "z", 1, "other")
 	}
 
-	withHarness(t, "WhereTheirAgentsAreKnownToBeFull", func(t *testing.T, h *harness) {
+	withHarness(t, "full agents known to the index", func(t *testing.T, h *harness) {
 		staff(t, h)
 		full := h.blockQueues(t, h)
 		first := h.submit(t, "other", nil).ID
-		for range 3 { // each time a place becomes free
+		for range 3 { // each time a slot becomes free
 			next := h.submit(t, "other", withPriority(0)).ID
 			_, err := h.Complete(t.Context(), "z", first, orchestrator.Result{})
 			require.NoError(t, err)
@@ -72,12 +72,12 @@ func TestManyLinesNobodyCanServe(t *testing.T) {
 		requireSound(t, h)
 	})
 
-	withDatabase(t, "WhereAProcessThatHasJustStartedKnowsNoLine", func(t *testing.T, db *storetest.DB) {
+	withDatabase(t, "process that has just started", func(t *testing.T, db *storetest.DB) {
 		h, stop := startStoppable(t, db, nil)
 		staff(t, h)
 		full := h.blockQueues(t, h)
 		first, last := h.submit(t, "other", nil).ID, h.submit(t, "other", withPriority(0)).ID
-		stop() // nobody serves a line now
+		stop() // no queue is served now
 		_, err := h.Complete(t.Context(), "z", first, orchestrator.Result{})
 		require.NoError(t, err)
 		h = start(t, db, nil)
@@ -86,7 +86,7 @@ func TestManyLinesNobodyCanServe(t *testing.T) {
 		requireSound(t, h)
 	})
 
-	withDatabase(t, "WhereOnlyTheDatabaseKnowsThatTheirAgentsAreFull", func(t *testing.T, db *storetest.DB) {
+	withDatabase(t, "full agents known only to the database", func(t *testing.T, db *storetest.DB) {
 		h, there := twoHarnesses(t, db, staff)
 		full := h.blockQueues(t, there)
 		first, last := h.submit(t, "other", nil).ID, h.submit(t, "other", withPriority(0)).ID
@@ -98,8 +98,8 @@ func TestManyLinesNobodyCanServe(t *testing.T) {
 	})
 }
 
-// twoHarnesses is a house, and another one over the same database that serves no line. What
-// the other one does, this one is not told of.
+// twoHarnesses returns a harness and another one over the same database that serves no queue. The
+// first one gets no wake-ups from the other.
 func twoHarnesses(t *testing.T, db *storetest.DB, staff func(*testing.T, *harness)) (h, there *harness) {
 	t.Helper()
 	h = start(t, db, &orchestrator.Options{Poll: time.Hour})
@@ -109,12 +109,11 @@ func twoHarnesses(t *testing.T, db *storetest.DB, staff func(*testing.T, *harnes
 	return h, there
 }
 
-// TestInALine a task that only a budget keeps from being done does not hold up those
-// behind it.
-func TestInALine(t *testing.T) {
+// TestQueueWithBudgets checks that a task without a sufficient budget does not block its queue.
+func TestQueueWithBudgets(t *testing.T) {
 	t.Parallel()
 
-	withDatabase(t, "ThoseWhoseBudgetNobodyWhoIsFreeCoversArePassedOver", func(t *testing.T, db *storetest.DB) {
+	withDatabase(t, "skips tasks that no free budget covers", func(t *testing.T, db *storetest.DB) {
 		h, there := twoHarnesses(t, db, func(t *testing.T, h *harness) {
 			t.Helper()
 			h.worker(t, "rich", 1, "work")
@@ -125,7 +124,7 @@ func TestInALine(t *testing.T) {
 		var dear []string
 		for range 10 {
 			task := h.submit(t, "work", withBudget(1000))
-			require.Equal(t, models.WaitForWorker, task.WaitingFor, "the one who could is full")
+			require.Equal(t, models.WaitForWorker, task.WaitingFor, "the only suitable agent is full")
 			dear = append(dear, task.ID)
 			h.db.Clock.Advance(time.Millisecond)
 		}
@@ -138,19 +137,19 @@ func TestInALine(t *testing.T) {
 		requireHeld(t, h, "rich", 0)
 		h.requireQueued(t, dear)
 		h.db.Clock.Advance(time.Millisecond)
-		behind := h.submit(t, "work", nil).ID
+		last := h.submit(t, "work", nil).ID
 
 		_, err = there.Complete(t.Context(), "rich", taken, orchestrator.Result{})
 		require.NoError(t, err)
-		h.OnWake(orchestrator.WakeQueue, "") // now it is told
+		h.OnWake(orchestrator.WakeQueue, "") // the wake-up arrives
 		h.waitUntilAssigned(t, dear[0], "rich")
 		requireHeld(t, h, "rich", 1000)
-		h.requireQueued(t, append(dear[1:], behind))
+		h.requireQueued(t, append(dear[1:], last))
 		requireSound(t, h)
 		requireLegalEvents(t, h)
 	})
 
-	withHarness(t, "OneThatNobodyCouldEverCoverIsNotTakenOnAndHoldsUpNobody", func(t *testing.T, h *harness) {
+	withHarness(t, "rejects a task that no budget can cover", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 2, "work")
 		h.recordUsage(t, "a", 49_500)
 		_, err := h.Submit(t.Context(), operator(), orchestrator.Submission{Capabilities: []string{"work"}, Budget: new(int64(1000))}, nil)

@@ -10,11 +10,11 @@ import (
 	"comet/models"
 )
 
-// TestATaskThatWaitsForWhoIsFull: one agent could do it and is full, another is free
-// and its budget does not cover it.
-func TestATaskThatWaitsForWhoIsFull(t *testing.T) {
+// TestQueuedForFullAgent covers a task whose only suitable agent is full, while the budget of a
+// free one does not cover it.
+func TestQueuedForFullAgent(t *testing.T) {
 	t.Parallel()
-	withHarness(t, "IsPassedOverAndNotFailed", func(t *testing.T, h *harness) {
+	withHarness(t, "is skipped and does not fail", func(t *testing.T, h *harness) {
 		h.worker(t, "rich", 1, "work")
 		h.worker(t, "poor", 1, "work")
 		of := func(agent string) func(*orchestrator.Submission) {
@@ -37,10 +37,11 @@ func TestATaskThatWaitsForWhoIsFull(t *testing.T) {
 	})
 }
 
-// TestAHandOffOutOfAnotherTask gets the same answer, whatever became of its source.
-func TestAHandOffOutOfAnotherTask(t *testing.T) {
+// TestRepeatedHandOffAfterParentEnd checks that a repeated hand-off gets the same result,
+// whatever happened to its parent.
+func TestRepeatedHandOffAfterParentEnd(t *testing.T) {
 	t.Parallel()
-	withHarness(t, "WhenItsSourceHasEnded", func(t *testing.T, h *harness) {
+	withHarness(t, "when its parent has ended", func(t *testing.T, h *harness) {
 		id := h.startSource(t)
 		first, err := h.HandOff(t.Context(), operator(), "w-1", id, subtask("m-1", 300))
 		require.NoError(t, err)
@@ -50,7 +51,7 @@ func TestAHandOffOutOfAnotherTask(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, first.Task.ID, again.Task.ID)
 	})
-	withHarness(t, "WhenItsSourceHasAsManyPartsAsItMay", func(t *testing.T, h *harness) {
+	withHarness(t, "when its parent has the maximum number of subtasks", func(t *testing.T, h *harness) {
 		h.worker(t, "w-1", 200, "code_write", "generate_tests")
 		id := h.submit(t, "code_write", nil).ID
 		sub := orchestrator.Submission{Capabilities: []string{"generate_tests"}}
@@ -65,14 +66,14 @@ func TestAHandOffOutOfAnotherTask(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, first.Task.ID, again.Task.ID)
 	})
-	withHarness(t, "OutOfAnotherTaskIsAnotherRequest", func(t *testing.T, h *harness) {
+	withHarness(t, "from another task is another request", func(t *testing.T, h *harness) {
 		id := h.startSource(t)
 		other := h.submit(t, "code_write", withBudget(1000)).ID
 		_, err := h.HandOff(t.Context(), operator(), "w-1", id, subtask("m-1", 300))
 		require.NoError(t, err)
 		before := allRows(t, h)
 		out, err := h.HandOff(t.Context(), operator(), "w-1", other, subtask("m-1", 300))
-		require.Equal(t, errs.RequestIDReused, errs.CodeOf(err), "got the part of %v, not of %s", out.Task.ParentID, other)
+		require.Equal(t, errs.RequestIDReused, errs.CodeOf(err), "got the subtask of %v, not of %s", out.Task.ParentID, other)
 		requireUnchanged(t, h, before, "HandOff")
 	})
 }

@@ -14,21 +14,21 @@ import (
 	"comet/store/storetest"
 )
 
-// startTwo has a and b, or whoever else there is, do two parts of a whole that wants both.
-func (h *harness) startTwo(t *testing.T) (whole models.Task, a, b models.Task) {
+// startTwo submits a task for two workers and returns it with the subtasks of a and b.
+func (h *harness) startTwo(t *testing.T) (parent models.Task, a, b models.Task) {
 	t.Helper()
-	whole = h.submit(t, "work", byWorkers(2))
-	shares := h.subtasksByAgent(t, whole.ID)
-	require.Len(t, shares, 2)
-	return whole, shares["a"], shares["b"]
+	parent = h.submit(t, "work", byWorkers(2))
+	subtasks := h.subtasksByAgent(t, parent.ID)
+	require.Len(t, subtasks, 2)
+	return parent, subtasks["a"], subtasks["b"]
 }
 
-// TestNoAgentHasTwoParts of one whole, now or later.
-func TestNoAgentHasTwoParts(t *testing.T) {
+// TestSubtaskAgents checks that no agent gets two subtasks of one task.
+func TestSubtaskAgents(t *testing.T) {
 	t.Parallel()
 	busy := orchestrator.Result{Failure: orchestrator.FailureResource}
 
-	withHarness(t, "WhoHadOneBeforeDoesNotGetAnother", func(t *testing.T, h *harness) {
+	withHarness(t, "an agent gets no second subtask", func(t *testing.T, h *harness) {
 		h.startThree(t)
 		_, a, b := h.startTwo(t)
 		h.complete(t, a, busy)
@@ -36,34 +36,34 @@ func TestNoAgentHasTwoParts(t *testing.T) {
 		require.Equal(t, "c", moved.AgentID)
 		h.complete(t, b, busy)
 		again := h.advanceUntil(t, b.ID, time.Second, func(t models.Task) bool { return t.Attempt == 2 && t.AgentID != "" })
-		require.Equal(t, "b", again.AgentID, "a is free and had the other part, so b gets its own again")
+		require.Equal(t, "b", again.AgentID, "a is free but had the other subtask, so b gets it again")
 		requireSound(t, h)
 	})
-	withDatabase(t, "WhereTwoReplicasChooseTheSameAtATime", func(t *testing.T, db *storetest.DB) {
+	withDatabase(t, "two replicas that choose the same agent", func(t *testing.T, db *storetest.DB) {
 		here, there := start(t, db, nil), start(t, secondReplica(t, db), nil)
 		here.startThree(t)
 		for _, id := range []string{"a", "b", "c"} {
 			require.NoError(t, there.ReindexAgent(t.Context(), id))
 		}
-		whole, a, b := here.startTwo(t)
+		parent, a, b := here.startTwo(t)
 		release := lockWorker(t, db, "c", 2)
 		here.complete(t, a, busy)
 		there.complete(t, b, busy)
-		db.Clock.Advance(time.Second) // both try again, and c is the best for both
+		db.Clock.Advance(time.Second) // both are retried, and c is the best agent for both
 		release()
 		for _, id := range []string{a.ID, b.ID} {
 			here.waitUntil(t, id, func(t models.Task) bool {
 				return t.AgentID != "" && t.WaitingFor == models.NotWaiting && t.Attempt == 2
 			})
 		}
-		require.Contains(t, here.subtasksByAgent(t, whole.ID), "c", "and no two have the same")
+		require.Contains(t, here.subtasksByAgent(t, parent.ID), "c", "two subtasks have different agents")
 		requireSound(t, here)
 		requireLegalEvents(t, here)
 	})
 }
 
-// lockWorker locks a worker's row until release is called and so many wait for it. SQLite has one
-// writer, and nobody waits.
+// lockWorker locks the row of a worker until release is called and so many transactions wait for
+// it. SQLite has one writer, so nothing waits there.
 func lockWorker(t *testing.T, db *storetest.DB, agentID string, waiting int) (release func()) {
 	t.Helper()
 	if db.Options.DatabaseURL == "" {
@@ -85,56 +85,56 @@ func lockWorker(t *testing.T, db *storetest.DB, agentID string, waiting int) (re
 	}
 }
 
-// TestAPartThatWaits for an agent that may have it.
-func TestAPartThatWaits(t *testing.T) {
+// TestQueuedSubtask checks subtasks that wait for an agent that may have them.
+func TestQueuedSubtask(t *testing.T) {
 	t.Parallel()
 
-	// waiting has b's part wait for b, who is busy with something else, and a's part done.
-	waiting := func(t *testing.T, h *harness) (part, busy models.Task) {
+	// waiting queues the subtask of b, which is busy with another task, and fails the one of a.
+	waiting := func(t *testing.T, h *harness) (subtask, busy models.Task) {
 		t.Helper()
 		h.worker(t, "a", 1, "work")
 		h.worker(t, "b", 1, "work")
 		_, a, b := h.startTwo(t)
 		h.complete(t, b, orchestrator.Result{Failure: orchestrator.FailureResource})
 		busy = h.submit(t, "work", func(s *orchestrator.Submission) { longTimeout(s); s.AgentID = "b" })
-		part = h.advanceUntil(t, b.ID, time.Second, waitsFor(models.WaitForWorker))
+		subtask = h.advanceUntil(t, b.ID, time.Second, waitsFor(models.WaitForWorker))
 		h.complete(t, a, orchestrator.Result{Failure: orchestrator.FailureWork})
-		return part, busy
+		return subtask, busy
 	}
-	withHarness(t, "KeepsNobodyElseWaitingAndIsServed", func(t *testing.T, h *harness) {
-		part, busy := waiting(t, h)
+	withHarness(t, "does not block other tasks", func(t *testing.T, h *harness) {
+		subtask, busy := waiting(t, h)
 		ordinary := h.submit(t, "work", nil)
-		require.Equal(t, "a", ordinary.AgentID, "which may not have the part, and is free")
+		require.Equal(t, "a", ordinary.AgentID, "it is free, but may not get the subtask")
 		h.complete(t, busy, orchestrator.Result{})
-		h.waitUntilAssigned(t, part.ID, "b")
+		h.waitUntilAssigned(t, subtask.ID, "b")
 		requireSound(t, h)
 		requireLegalEvents(t, h)
 	})
-	withHarness(t, "WaitsOnWhileNobodyIsThereWhoMayHaveIt", func(t *testing.T, h *harness) {
-		part, busy := waiting(t, h)
+	withHarness(t, "waits while no eligible agent is online", func(t *testing.T, h *harness) {
+		subtask, busy := waiting(t, h)
 		first := h.submit(t, "work", nil)
 		second := h.submit(t, "work", nil)
 		require.NoError(t, h.Leave(t.Context(), "b", false))
 		h.complete(t, first, orchestrator.Result{})
-		h.waitUntilAssigned(t, second.ID, "a") // the line of the part is older and was looked at before
-		still, err := h.Task(t.Context(), part.ID)
+		h.waitUntilAssigned(t, second.ID, "a") // the queue of the subtask is older and was served before
+		still, err := h.Task(t.Context(), subtask.ID)
 		require.NoError(t, err)
 		require.Equal(t, models.WaitForWorker, still.WaitingFor)
-		require.Equal(t, 1, still.Attempt, "nobody was asked")
+		require.Equal(t, 1, still.Attempt, "no attempt was made")
 		_, err = h.Complete(t.Context(), "b", busy.ID, orchestrator.Result{})
 		require.NoError(t, err)
 		_, err = h.Join(t.Context(), "b", orchestrator.JoinRequest{Protocol: "plain", Transport: "poll"})
 		require.NoError(t, err)
-		h.waitUntilAssigned(t, part.ID, "b")
+		h.waitUntilAssigned(t, subtask.ID, "b")
 		requireSound(t, h)
 	})
 }
 
-// TestWhatWasHandedOff is not for everybody who offers it (PROTOCOL_V5 §5.4).
-func TestWhatWasHandedOff(t *testing.T) {
+// TestHandOffTarget checks which agents accept hand-offs (PROTOCOL_V5 §5.4).
+func TestHandOffTarget(t *testing.T) {
 	t.Parallel()
 
-	withHarness(t, "KeepsNobodyWaitingWhoIsLessDeep", func(t *testing.T, h *harness) {
+	withHarness(t, "does not block shallow agents", func(t *testing.T, h *harness) {
 		h.worker(t, "source", 1, "write")
 		h.worker(t, "b", 1, "work")
 		h.register(t, "a", "work")
@@ -144,7 +144,7 @@ func TestWhatWasHandedOff(t *testing.T) {
 		source := h.submit(t, "write", nil)
 		deep, err := h.HandOff(t.Context(), operator(), "source", source.ID, orchestrator.Submission{Capabilities: []string{"work"}, Priority: models.DefaultPriority})
 		require.NoError(t, err)
-		require.Equal(t, models.WaitForWorker, deep.Task.WaitingFor, "a takes nothing that was handed off")
+		require.Equal(t, models.WaitForWorker, deep.Task.WaitingFor, "a accepts no hand-offs")
 		ordinary := h.submit(t, "work", nil)
 		require.Equal(t, "a", ordinary.AgentID)
 		h.complete(t, busy, orchestrator.Result{})
@@ -152,7 +152,7 @@ func TestWhatWasHandedOff(t *testing.T) {
 		requireSound(t, h)
 		requireLegalEvents(t, h)
 	})
-	withDatabase(t, "GoesToWhomItsOwnPolicyChooses", func(t *testing.T, db *storetest.DB) {
+	withDatabase(t, "uses the policy of its own class", func(t *testing.T, db *storetest.DB) {
 		h := start(t, db, &orchestrator.Options{Classes: map[string]orchestrator.Policy{"strict": {
 			Timeout: time.Minute, QueueTimeout: time.Minute, ReplyTimeout: time.Minute, MaxDepth: 4, Threshold: 1,
 		}}})
@@ -161,9 +161,9 @@ func TestWhatWasHandedOff(t *testing.T) {
 		source := h.submit(t, "write", func(s *orchestrator.Submission) { s.Class = "strict" })
 		out, err := h.HandOff(t.Context(), operator(), "source", source.ID, orchestrator.Submission{Capabilities: []string{"work", "more"}})
 		require.NoError(t, err)
-		require.Equal(t, "a", out.Task.AgentID, "half of it is enough for its class, and not for its source's")
+		require.Equal(t, "a", out.Task.AgentID, "half of the capabilities are enough for its class, not for the parent's")
 	})
-	withHarness(t, "GoesToOne", func(t *testing.T, h *harness) {
+	withHarness(t, "rejects several workers", func(t *testing.T, h *harness) {
 		h.startThree(t)
 		source := h.submit(t, "work", nil)
 		before := allRows(t, h)
@@ -175,40 +175,41 @@ func TestWhatWasHandedOff(t *testing.T) {
 	})
 }
 
-// TestTheBoundOfAWhole is never exceeded by its parts together (PROTOCOL_V5 §9.2).
-func TestTheBoundOfAWhole(t *testing.T) {
+// TestParallelBudget checks that subtasks together never exceed the budget of their parent
+// (PROTOCOL_V5 §9.2).
+func TestParallelBudget(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		budget, most int64
-		budgets      []int64 // of a part's attempts; the last one is refused, too
+		budgets      []int64 // of the attempts at a subtask; the last one fails as well
 	}{
-		"EachPartIsRaisedToItsShare":                     {300, 500, []int64{100, 166}},
-		"NoPartIsRaisedWhoseShareIsItsBudget":            {300, 300, []int64{100}},
-		"APartIsRaisedWithoutABoundWhereTheWholeHadNone": {300, 0, []int64{100, 200, 400}},
+		"raises each subtask to its share":         {300, 500, []int64{100, 166}},
+		"does not raise a subtask above its share": {300, 300, []int64{100}},
+		"raises without a limit if there is none":  {300, 0, []int64{100, 200, 400}},
 	} {
 		withHarness(t, name, func(t *testing.T, h *harness) {
 			h.startThree(t)
-			whole := h.submit(t, "work", func(s *orchestrator.Submission) {
+			parent := h.submit(t, "work", func(s *orchestrator.Submission) {
 				byWorkers(3)(s)
 				s.Budget, s.Override.Retries = &c.budget, new(2)
 				s.Override.Overrun = &models.Overrun{Action: models.OverrunRaise, MaxBudget: c.most}
 			})
-			for _, part := range h.subtasksByAgent(t, whole.ID) {
+			for _, subtask := range h.subtasksByAgent(t, parent.ID) {
 				for n, budget := range c.budgets {
-					part = h.waitUntil(t, part.ID, func(t models.Task) bool {
+					subtask = h.waitUntil(t, subtask.ID, func(t models.Task) bool {
 						return t.Attempt == n+1 && t.AgentID != "" && t.WaitingFor == models.NotWaiting || ended(t)
 					})
-					require.Equal(t, n+1, part.Attempt)
-					require.Equal(t, budget, *part.Budget)
-					h.complete(t, part, orchestrator.Result{Failure: orchestrator.FailureBudget})
+					require.Equal(t, n+1, subtask.Attempt)
+					require.Equal(t, budget, *subtask.Budget)
+					h.complete(t, subtask, orchestrator.Result{Failure: orchestrator.FailureBudget})
 				}
-				require.True(t, ended(h.waitUntil(t, part.ID, ended)))
+				require.True(t, ended(h.waitUntil(t, subtask.ID, ended)))
 			}
-			require.Equal(t, string(orchestrator.FailureBudget), h.waitUntil(t, whole.ID, ended).ErrorCode)
+			require.Equal(t, string(orchestrator.FailureBudget), h.waitUntil(t, parent.ID, ended).ErrorCode)
 			requireSound(t, h)
 		})
 	}
-	withHarness(t, "ThereIsATokenForEachAtLeast", func(t *testing.T, h *harness) {
+	withHarness(t, "needs a token for each worker", func(t *testing.T, h *harness) {
 		h.startThree(t)
 		sub := orchestrator.Submission{Capabilities: []string{"work"}, Budget: new(int64(2))}
 		byWorkers(3)(&sub)

@@ -20,12 +20,12 @@ import (
 	"comet/store/storetest"
 )
 
-// TestManyTogether has submitters, agents that work, fail and vanish, and cancellations
-// meet on two orchestrators over one database, while time flies. What is left must be as
-// if it had happened one after the other.
-func TestManyTogether(t *testing.T) {
+// TestConcurrentOperations runs submitters, agents that work, fail and disappear, and
+// cancellations on two orchestrators over one database, while time passes quickly. The result
+// must be as if the operations had run one after the other.
+func TestConcurrentOperations(t *testing.T) {
 	t.Parallel()
-	withDatabase(t, "EachTaskEndsOnce", func(t *testing.T, db *storetest.DB) {
+	withDatabase(t, "every task ends once", func(t *testing.T, db *storetest.DB) {
 		f := &concurrentRun{t: t, db: db, harnesses: []*harness{start(t, db, nil), start(t, secondReplica(t, db), nil)}, reported: map[int64]string{}, ids: map[string]bool{}}
 		f.prepare()
 		stopClock := f.repeat(1, func(context.Context, int) { db.Clock.Advance(20 * time.Millisecond) })
@@ -43,19 +43,19 @@ const (
 	submitters      = 16
 )
 
-// concurrentRun is the place where they meet.
+// concurrentRun is the state of one run.
 type concurrentRun struct {
 	t         *testing.T
 	db        *storetest.DB
 	harnesses []*harness
-	tokens    atomic.Int64 // every report has a number of its own
+	tokens    atomic.Int64 // each report has another number
 
 	mu       sync.Mutex
-	reported map[int64]string // tokens → who reported them for which task
-	ids      map[string]bool  // of the tasks that were taken on
+	reported map[int64]string // tokens → agent and task of the report
+	ids      map[string]bool  // of the accepted tasks
 }
 
-// anyHarness is one of the orchestrators.
+// anyHarness returns one of the orchestrators.
 func (f *concurrentRun) anyHarness() *harness { return f.harnesses[rand.IntN(len(f.harnesses))] }
 
 func (f *concurrentRun) prepare() {
@@ -70,7 +70,7 @@ func (f *concurrentRun) prepare() {
 	}
 }
 
-// repeat has several do something again and again, until it is stopped.
+// repeat runs fn repeatedly in n goroutines until stop is called.
 func (f *concurrentRun) repeat(n int, fn func(ctx context.Context, i int)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
@@ -92,7 +92,7 @@ func (f *concurrentRun) repeat(n int, fn func(ctx context.Context, i int)) (stop
 	return stop
 }
 
-// requireCode fails the test for an error that is not among what may be answered.
+// requireCode fails the test for an error with another code.
 func (f *concurrentRun) requireCode(ctx context.Context, err error, codes ...errs.Code) {
 	if err != nil && ctx.Err() == nil {
 		assert.Contains(f.t, codes, errs.CodeOf(err), "%v", err)
@@ -123,7 +123,7 @@ func (f *concurrentRun) submit(i, n int) {
 	if rand.IntN(6) == 0 {
 		sub.Override.Workers = 2 + rand.IntN(3)
 	}
-	if i%2 == 0 { // two repeat each other
+	if i%2 == 0 { // two submitters repeat each other
 		sub = orchestrator.Submission{Capabilities: []string{"work"}, RequestID: fmt.Sprintf("r%d-%d", i/4, n), Budget: new(int64(200)), SessionID: "s0"}
 	}
 	out, err := f.anyHarness().Submit(ctx, operator(), sub, nil)
@@ -139,12 +139,12 @@ func (f *concurrentRun) submit(i, n int) {
 		f.requireCode(ctx, err, errs.TaskState)
 	}
 	if rand.IntN(6) == 0 {
-		_, err := f.anyHarness().Reply(ctx, out.Task.ID, "whatever")
+		_, err := f.anyHarness().Reply(ctx, out.Task.ID, "any reply")
 		f.requireCode(ctx, err, errs.TaskState)
 	}
 }
 
-// work is what an agent does when it looks into its inbox.
+// work handles the messages in the inbox of an agent.
 func (f *concurrentRun) work(ctx context.Context, i int) {
 	id := fmt.Sprintf("agent%d", i)
 	offline, err := f.anyHarness().KeepAlive(ctx, []string{id})
@@ -153,9 +153,9 @@ func (f *concurrentRun) work(ctx context.Context, i int) {
 		_, err := f.anyHarness().Join(ctx, id, orchestrator.JoinRequest{Protocol: "plain", Transport: "poll", Concurrency: 1 + i%3})
 		f.requireCode(ctx, err)
 	}
-	told, err := f.anyHarness().Messages(ctx, id, 10)
+	messages, err := f.anyHarness().Messages(ctx, id, 10)
 	f.requireCode(ctx, err)
-	for _, m := range told {
+	for _, m := range messages {
 		_, err := f.anyHarness().Acknowledge(ctx, id, []string{m.ID})
 		f.requireCode(ctx, err)
 		if m.Kind == models.MessageAssign {
@@ -164,11 +164,11 @@ func (f *concurrentRun) work(ctx context.Context, i int) {
 	}
 }
 
-// runAttempt makes an attempt, in one way or another.
+// runAttempt executes an attempt in a random way.
 func (f *concurrentRun) runAttempt(ctx context.Context, agent, task string) {
 	how := rand.IntN(10)
 	if how == 0 {
-		return // it vanishes
+		return // the agent disappears
 	}
 	_, err := f.anyHarness().Accept(ctx, agent, task)
 	f.requireCode(ctx, err, errs.TaskState)
@@ -180,7 +180,7 @@ func (f *concurrentRun) runAttempt(ctx context.Context, agent, task string) {
 	f.mu.Unlock()
 	switch how {
 	case 1:
-		return // it vanishes later
+		return // the agent disappears later
 	case 2:
 		r.Failure = orchestrator.FailureResource
 	case 3:
@@ -193,7 +193,7 @@ func (f *concurrentRun) runAttempt(ctx context.Context, agent, task string) {
 		f.requireCode(ctx, err, errs.TaskState, errs.LimitReached, errs.BudgetExceeded)
 	}
 	times := 1 + rand.IntN(2)
-	if times == 2 { // some say it twice, here and there; by then they may have the next attempt
+	if times == 2 { // some repeat the message on another replica; they may have the next attempt by then
 		r.MessageID = fmt.Sprint("done ", r.Tokens)
 	}
 	for range times {
@@ -215,8 +215,8 @@ func (f *concurrentRun) check() {
 	h := f.harnesses[0]
 	requireSound(f.t, h)
 	requireLegalEvents(f.t, h)
-	requireNone(f.t, h, "no place is in use", "SELECT agent_id, in_flight FROM workers WHERE in_flight <> 0")
-	requireNone(f.t, h, "nothing is held", "SELECT agent_id, reserved FROM usage_accounts WHERE reserved <> 0")
+	requireNone(f.t, h, "no slot is in use", "SELECT agent_id, in_flight FROM workers WHERE in_flight <> 0")
+	requireNone(f.t, h, "nothing is reserved", "SELECT agent_id, reserved FROM usage_accounts WHERE reserved <> 0")
 	requireNone(f.t, h, "each report is charged once", "SELECT tokens FROM usage_facts GROUP BY tokens HAVING count(*) > 1")
 	for _, row := range h.query(f.t, "SELECT tokens, agent_id, task_id FROM usage_facts") {
 		number, who, _ := strings.Cut(row, " ")
@@ -231,6 +231,6 @@ func (f *concurrentRun) check() {
 	}
 	if f.db.Options.DatabaseURL != "" {
 		require.Equal(f.t, []string{" 0"}, h.query(f.t, "SELECT pg_stat_force_next_flush(), (SELECT deadlocks FROM pg_stat_database WHERE datname = current_database())"),
-			"rows are locked in one order")
+			"there are no deadlocks")
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"comet/store/storetest"
 )
 
-// withOpenTask runs one case in a house where two requests may wait, and one of a token.
+// withOpenTask runs one case in which two requests may wait, and one of each token.
 func withOpenTask(t *testing.T, name string, fn func(t *testing.T, h *harness, task models.Task)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
@@ -28,13 +28,13 @@ func withOpenTask(t *testing.T, name string, fn func(t *testing.T, h *harness, t
 	})
 }
 
-// startWait has somebody wait until the test ends it.
+// startWait starts a request that waits until the test ends it.
 func (h *harness) startWait(t *testing.T, who, id string) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var over sync.WaitGroup
 	over.Go(func() {
-		for ctx.Err() == nil { // who looks whether there is room may be there first
+		for ctx.Err() == nil { // isFull may hold the slot for a moment
 			_, _ = h.Wait(ctx, who, id, time.Hour)
 		}
 	})
@@ -46,53 +46,53 @@ func (h *harness) startWait(t *testing.T, who, id string) (stop func()) {
 	return stop
 }
 
-// isFull reports whether somebody may not wait; one who may does not wait for long.
+// isFull reports whether a request may not wait. One that may waits only for a moment.
 func (h *harness) isFull(t *testing.T, who, id string) bool {
 	t.Helper()
 	task, err := h.Wait(t.Context(), who, id, time.Nanosecond)
-	require.Equal(t, id, task.ID, "it comes back as it is in any case")
+	require.Equal(t, id, task.ID, "it returns the task in any case")
 	if err != nil {
 		require.True(t, errs.Is(err, errs.Busy), "%v", err)
 	}
 	return err != nil
 }
 
-// TestWaitingIsBounded: those who wait for tasks.
-func TestWaitingIsBounded(t *testing.T) {
+// TestWaiterLimits covers the limits for waiting requests.
+func TestWaiterLimits(t *testing.T) {
 	t.Parallel()
 
-	withOpenTask(t, "OfEachToken", func(t *testing.T, h *harness, task models.Task) {
+	withOpenTask(t, "for one token", func(t *testing.T, h *harness, task models.Task) {
 		stop := h.startWait(t, "a", task.ID)
 		require.Eventually(t, func() bool { return h.isFull(t, "a", task.ID) }, time.Minute, time.Millisecond)
 		_, err := h.WaitForChange(t.Context(), "a", task.ID, task.Version, time.Hour)
 		require.True(t, errs.Is(err, errs.Busy), "%v", err)
 		require.False(t, h.isFull(t, "b", task.ID))
 		stop()
-		require.False(t, h.isFull(t, "a", task.ID), "who has gone gives the place back")
+		require.False(t, h.isFull(t, "a", task.ID), "a request that ended is not counted")
 	})
 
-	withOpenTask(t, "OfAllTogether", func(t *testing.T, h *harness, task models.Task) {
+	withOpenTask(t, "in total", func(t *testing.T, h *harness, task models.Task) {
 		h.startWait(t, "a", task.ID)
 		h.startWait(t, "b", task.ID)
 		require.Eventually(t, func() bool { return h.isFull(t, "c", task.ID) }, time.Minute, time.Millisecond)
 	})
 
-	withOpenTask(t, "ButNotThoseWhoNeedNotWait", func(t *testing.T, h *harness, task models.Task) {
+	withOpenTask(t, "not for tasks that have ended", func(t *testing.T, h *harness, task models.Task) {
 		done := h.submit(t, "code_write", nil)
 		_, err := h.Complete(t.Context(), "w-1", done.ID, orchestrator.Result{})
 		require.NoError(t, err)
 		h.startWait(t, "a", task.ID)
 		require.Eventually(t, func() bool { return h.isFull(t, "a", task.ID) }, time.Minute, time.Millisecond)
 		require.False(t, h.isFull(t, "a", done.ID))
-		require.False(t, h.isFull(t, "", task.ID), "nor those who are bounded elsewhere")
+		require.False(t, h.isFull(t, "", task.ID), "requests without a token are not counted")
 	})
 }
 
-// TestQuestionBehindTheTimeline: what an agent asks is found although the task has more
-// events than are shown.
-func TestQuestionBehindTheTimeline(t *testing.T) {
+// TestQuestionAfterLongTimeline checks that a question is found even if the task has more events
+// than a Detail shows.
+func TestQuestionAfterLongTimeline(t *testing.T) {
 	t.Parallel()
-	withHarness(t, "TheNewestOneIsFound", func(t *testing.T, h *harness) {
+	withHarness(t, "finds the newest question", func(t *testing.T, h *harness) {
 		h.worker(t, "w-1", 4, "code_write")
 		task := h.submit(t, "code_write", nil)
 		ask := func(text string) {

@@ -11,21 +11,21 @@ import (
 	"comet/models"
 )
 
-// timedOut has the first attempt at a task, by "a", time out, and "b" take the next one.
+// timedOut lets the first attempt of a task, by "a", time out; "b" gets the next one.
 func timedOut(t *testing.T, h *harness, change func(*orchestrator.Submission)) string {
 	t.Helper()
 	h.worker(t, "a", 1, "work")
 	id := h.submit(t, "work", change).ID
 	_, err := h.Accept(t.Context(), "a", id)
 	require.NoError(t, err)
-	h.worker(t, "b", 1, "work") // never used: it comes first
+	h.worker(t, "b", 1, "work") // it was never used, so it comes first
 	h.advanceUntil(t, id, 30*time.Second, func(t models.Task) bool { return t.WaitingFor == models.WaitForRetry })
 	h.advanceUntil(t, id, time.Second, func(t models.Task) bool { return t.Attempt == 2 && t.AgentID == "b" })
 	require.Equal(t, []models.MessageKind{models.MessageCancel}, h.inboxKinds(t, "a"))
 	return id
 }
 
-// advanceUntil lets time pass, and waits for what it does to a task. Workers go on living.
+// advanceUntil moves the clock and waits for the effect on a task. Workers send heartbeats.
 func (h *harness) advanceUntil(t *testing.T, id string, d time.Duration, right func(models.Task) bool) models.Task {
 	t.Helper()
 	h.db.Clock.Advance(d)
@@ -39,7 +39,7 @@ func (h *harness) advanceUntil(t *testing.T, id string, d time.Duration, right f
 	return out
 }
 
-// inboxKinds returns what an agent is still to be told.
+// inboxKinds returns the kinds of the messages in an agent's inbox.
 func (h *harness) inboxKinds(t *testing.T, agentID string) (kinds []models.MessageKind) {
 	t.Helper()
 	for _, m := range h.inbox(t, agentID) {
@@ -55,7 +55,7 @@ func (h *harness) usage(t *testing.T, agentID string) (used, reserved int64) {
 	return u.UsedToday, u.Reserved
 }
 
-// requireUsed proves what an agent has used, and that nothing is held.
+// requireUsed checks what an agent has used, and that nothing is reserved.
 func requireUsed(t *testing.T, h *harness, agentID string, want int64) {
 	t.Helper()
 	used, reserved := h.usage(t, agentID)
@@ -63,16 +63,16 @@ func requireUsed(t *testing.T, h *harness, agentID string, want int64) {
 	require.Zero(t, reserved, agentID)
 }
 
-func TestAResultAfterATimeout(t *testing.T) {
+func TestLateResult(t *testing.T) {
 	t.Parallel()
 
 	for name, meanwhile := range map[string]func(t *testing.T, h *harness, id string){
-		"WhileAnotherAgentHasTheTask": func(*testing.T, *harness, string) {},
-		"WhileAnotherAgentWorks": func(t *testing.T, h *harness, id string) {
+		"while another agent has the task": func(*testing.T, *harness, string) {},
+		"while another agent works": func(t *testing.T, h *harness, id string) {
 			_, err := h.Progress(t.Context(), "b", id, orchestrator.Progress{Log: []byte("b's log"), Chunk: &orchestrator.Chunk{Data: []byte("b's result")}})
 			require.NoError(t, err)
 		},
-		"WhileAnotherAgentAsks": func(t *testing.T, h *harness, id string) {
+		"while another agent asks": func(t *testing.T, h *harness, id string) {
 			_, err := h.Clarify(t.Context(), "b", id, orchestrator.Question{Text: "?"})
 			require.NoError(t, err)
 		},
@@ -87,11 +87,11 @@ func TestAResultAfterATimeout(t *testing.T) {
 			require.Equal(t, "a", task.AgentID)
 			require.EqualValues(t, 70, task.Tokens)
 			require.Equal(t, "a's result", h.output(t, id, models.StreamResult))
-			require.Empty(t, h.output(t, id, models.StreamLog), "another attempt's log is not its")
-			require.Equal(t, []models.MessageKind{models.MessageCancel}, h.inboxKinds(t, "b"), "the other attempt is withdrawn")
+			require.Empty(t, h.output(t, id, models.StreamLog), "not the log of the other attempt")
+			require.Equal(t, []models.MessageKind{models.MessageCancel}, h.inboxKinds(t, "b"), "the other attempt is cancelled")
 			requireSound(t, h)
 
-			for range 2 { // said again, and by the other one
+			for range 2 { // repeated, and by the other agent
 				again, err := h.Complete(t.Context(), "a", id, result)
 				require.NoError(t, err)
 				require.Equal(t, task, again)
@@ -111,7 +111,7 @@ func TestAResultAfterATimeout(t *testing.T) {
 		})
 	}
 
-	withHarness(t, "WhileItWaitsInLineEndsIt", func(t *testing.T, h *harness) {
+	withHarness(t, "ends a queued task", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		h.advanceUntil(t, id, 30*time.Second, func(t models.Task) bool { return t.WaitingFor == models.WaitForRetry })
@@ -127,7 +127,7 @@ func TestAResultAfterATimeout(t *testing.T) {
 		requireLegalEvents(t, h)
 	})
 
-	withHarness(t, "InPiecesIsTheOneItsAttemptHasPutOut", func(t *testing.T, h *harness) {
+	withHarness(t, "in chunks of its own attempt", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		_, err := h.Progress(t.Context(), "a", id, orchestrator.Progress{Log: []byte("a's log"), Chunk: &orchestrator.Chunk{Total: 10, Data: []byte("a's result")}})
@@ -145,7 +145,7 @@ func TestAResultAfterATimeout(t *testing.T) {
 		require.Equal(t, "a's log", h.output(t, id, models.StreamLog))
 	})
 
-	withHarness(t, "ThatIsAFailureIsPaidForAndChangesNothingElse", func(t *testing.T, h *harness) {
+	withHarness(t, "failure is only charged", func(t *testing.T, h *harness) {
 		id := timedOut(t, h, func(s *orchestrator.Submission) { s.Budget = new(int64(1000)) })
 		for range 2 {
 			task, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureWork, Tokens: 40})
@@ -155,13 +155,13 @@ func TestAResultAfterATimeout(t *testing.T) {
 		}
 		task, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Tokens: 50})
 		require.NoError(t, err)
-		require.Equal(t, models.TaskDone, task.State, "it thought better of it")
+		require.Equal(t, models.TaskDone, task.State, "a success replaces the failure")
 		require.EqualValues(t, 40, task.Tokens, "an attempt is charged once")
 		requireUsed(t, h, "a", 40)
 		requireSound(t, h)
 	})
 
-	withHarness(t, "AfterTheTaskWasCancelledIsPaidFor", func(t *testing.T, h *harness) {
+	withHarness(t, "is charged after a cancellation", func(t *testing.T, h *harness) {
 		id := timedOut(t, h, nil)
 		_, err := h.Cancel(t.Context(), id, "not needed", nil)
 		require.NoError(t, err)
@@ -173,7 +173,7 @@ func TestAResultAfterATimeout(t *testing.T) {
 		requireSound(t, h)
 	})
 
-	withHarness(t, "OfAnAgentThatHadLeftIsAsGoodAsAny", func(t *testing.T, h *harness) {
+	withHarness(t, "of an agent that has left is accepted", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		require.NoError(t, h.Leave(t.Context(), "a", true))
@@ -188,10 +188,10 @@ func TestAResultAfterATimeout(t *testing.T) {
 	})
 }
 
-func TestASubmissionThatComesTwice(t *testing.T) {
+func TestRepeatedSubmission(t *testing.T) {
 	t.Parallel()
 
-	withHarness(t, "FindsItsTaskAlsoWhileTheFirstIsUnderWay", func(t *testing.T, h *harness) {
+	withHarness(t, "finds its task while the first one runs", func(t *testing.T, h *harness) {
 		const callers = 8
 		h.worker(t, "a", 1, "work")
 		type answer struct {
@@ -221,11 +221,11 @@ func TestASubmissionThatComesTwice(t *testing.T) {
 		other := models.Principal{TokenID: "another", Scopes: []models.Scope{models.ScopeAdmin}}
 		out, err := h.Submit(t.Context(), other, orchestrator.Submission{RequestID: "r", Capabilities: []string{"work"}}, nil)
 		require.NoError(t, err)
-		require.False(t, out.Replayed, "it is the owner's")
+		require.False(t, out.Replayed, "another owner has other request ids")
 		requireSound(t, h)
 	})
 
-	withHarness(t, "ThatWasRefusedMayBeMadeAgain", func(t *testing.T, h *harness) {
+	withHarness(t, "may follow a rejected one", func(t *testing.T, h *harness) {
 		sub := orchestrator.Submission{RequestID: "r", ID: "mine", Capabilities: []string{"work"}}
 		before := allRows(t, h)
 		_, err := h.Submit(t.Context(), operator(), sub, nil)
@@ -242,7 +242,7 @@ func TestASubmissionThatComesTwice(t *testing.T) {
 		requireUnchanged(t, h, before, "Submit")
 	})
 
-	withHarness(t, "WithAKeyIsAnsweredAsBefore", func(t *testing.T, h *harness) {
+	withHarness(t, "returns the stored response of its key", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 5, "work")
 		submit := func(hash byte) (orchestrator.SubmitResult, *models.Idempotency, error) {
 			once := &models.Idempotency{Principal: "ops", Key: "k", RequestHash: [32]byte{hash}, Render: func(result any) (models.StoredResponse, error) {

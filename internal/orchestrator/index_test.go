@@ -19,7 +19,7 @@ import (
 	"comet/store/storetest"
 )
 
-// withManyAgents is a database with so many agents that reading them takes its time.
+// withManyAgents inserts so many agents that reading them takes time.
 func withManyAgents(t *testing.T, db *storetest.DB) {
 	t.Helper()
 	const many = 2000
@@ -36,8 +36,8 @@ func withManyAgents(t *testing.T, db *storetest.DB) {
 	}
 }
 
-// newAgent is an agent that offers what its id says. Some come before those of crowded in
-// the order in which they are read, some behind them.
+// newAgent returns an agent that offers its id as a capability. Some are read before those of
+// withManyAgents, some after them.
 func newAgent(db *storetest.DB, id string) models.Agent {
 	now, parent, sphere, budget := db.Now(), "orch-my-team", 8, int64(50_000)
 	return models.Agent{
@@ -56,7 +56,7 @@ func startUnready(t *testing.T, db *storetest.DB, opts *orchestrator.Options) *h
 	return h
 }
 
-// requireAssignable asks for work of an agent that has not joined, which is taken on only where the
+// requireAssignable submits work for an agent that has not joined. It is accepted only if the
 // agent is known.
 func (h *harness) requireAssignable(t *testing.T, id string) {
 	t.Helper()
@@ -64,21 +64,21 @@ func (h *harness) requireAssignable(t *testing.T, id string) {
 	var err error
 	require.Eventually(t, func() bool {
 		out, err = h.Submit(context.Background(), operator(), orchestrator.Submission{AgentID: id, Capabilities: []string{"custom:" + id}}, nil)
-		return !errs.Is(err, errs.Unavailable) // the agents are being read, try again
+		return !errs.Is(err, errs.Unavailable) // the index is being loaded
 	}, time.Minute, time.Millisecond)
 	require.NoError(t, err, id)
-	require.Equal(t, models.WaitForRetry, out.Task.WaitingFor, "it is known, and away")
+	require.Equal(t, models.WaitForRetry, out.Task.WaitingFor, "it is known and offline")
 }
 
-// TestTheIndexWhileItIsFilled: the agents are read as a whole while others change them.
-func TestTheIndexWhileItIsFilled(t *testing.T) {
+// TestIndexDuringLoad changes agents while all of them are read.
+func TestIndexDuringLoad(t *testing.T) {
 	t.Parallel()
 
-	withDatabase(t, "LosesNobodyWhoIsLearnedMeanwhile", func(t *testing.T, db *storetest.DB) {
+	withDatabase(t, "keeps agents that are indexed meanwhile", func(t *testing.T, db *storetest.DB) {
 		withManyAgents(t, db)
-		early := 0 // learned before the index was filled
+		early := 0 // indexed before the load ends
 		for round := 0; early < 30; round++ {
-			h := startUnready(t, db, nil) // with no feed: what is lost stays lost
+			h := startUnready(t, db, nil) // without a feed a lost change stays lost
 			var all []string
 			for i := 0; h.Check(t.Context()) != nil; i++ {
 				id := fmt.Sprintf("%s-%d-%d", []string{"early", "zlate"}[i%2], round, i)
@@ -94,9 +94,9 @@ func TestTheIndexWhileItIsFilled(t *testing.T) {
 		}
 	})
 
-	withDatabase(t, "KnowsWhatIsOfferedByThenAndNotWhatWasBefore", func(t *testing.T, db *storetest.DB) {
+	withDatabase(t, "keeps the newest capabilities", func(t *testing.T, db *storetest.DB) {
 		withManyAgents(t, db)
-		ids := []string{"many-00000", "many-01000", "many-01999"} // read first, on the way and last
+		ids := []string{"many-00000", "many-01000", "many-01999"} // read first, in the middle and last
 		reg := registry.New(db.Store, nil)
 		early := 0
 		for round := 0; early < 30; round++ {
@@ -118,10 +118,10 @@ func TestTheIndexWhileItIsFilled(t *testing.T) {
 		}
 		h := startUnready(t, db, nil)
 		require.Eventually(t, func() bool { return h.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
-		h.requireUnsupported(t, "custom:many-00000") // as it was at first
+		h.requireUnsupported(t, "custom:many-00000") // the old capability
 	})
 
-	withDatabase(t, "KnowsWhomTheRegistryTookInElsewhere", func(t *testing.T, db *storetest.DB) {
+	withDatabase(t, "finds agents that another process registered", func(t *testing.T, db *storetest.DB) {
 		withManyAgents(t, db)
 		opts := &events.Options{Poll: 2 * time.Millisecond}
 		feed := events.NewFeed(db.Store, opts)
@@ -132,7 +132,7 @@ func TestTheIndexWhileItIsFilled(t *testing.T) {
 		hired := make(chan string, 1000)
 		var hiring sync.WaitGroup
 		started := make(chan struct{})
-		hiring.Go(func() { // as another replica does: nobody is told but by the events
+		hiring.Go(func() { // as another replica does: only the events tell
 			defer close(hired)
 			for i := range 60 {
 				id, sphere, parent := fmt.Sprintf("hired-%d", i), 8, "orch-my-team"
