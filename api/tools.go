@@ -117,9 +117,9 @@ func (s *Server) searchTools(w http.ResponseWriter, r *http.Request) error {
 	return s.writeJSON(w, r, http.StatusOK, found)
 }
 
-// toolCaller is who calls a tool.
+// toolCaller returns the caller of a tool.
 func toolCaller(r *http.Request) tools.Caller {
-	return tools.Caller{Principal: caller(r), Via: tools.ViaREST, TraceID: telemetry.TraceID(traceparent(r))}
+	return tools.Caller{Principal: caller(r), Source: tools.SourceREST, TraceID: telemetry.TraceID(traceparent(r))}
 }
 
 // toolCallDraft is a call of a tool.

@@ -223,7 +223,7 @@ func (g *Server) callTool(ctx context.Context, by tools.Caller, name string, req
 
 // callerOf returns the caller of a request: the holder of its token, or fixed.
 func callerOf(fixed *models.Principal, req mcp.Request, session string) tools.Caller {
-	by := tools.Caller{Via: tools.ViaMCP, Session: session}
+	by := tools.Caller{Source: tools.SourceMCP, Session: session}
 	if fixed != nil {
 		by.Principal = *fixed
 	}

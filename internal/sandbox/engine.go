@@ -238,7 +238,7 @@ func (e *engine) settleCall(a responseFrame) error {
 // setTimer sets a timer in milliseconds.
 func (e *engine) setTimer(id int, ms any) {
 	delay, ok := ms.(float64)
-	if n, whole := ms.(int); whole {
+	if n, isInt := ms.(int); isInt {
 		delay, ok = float64(n), true
 	}
 	if !ok || !(delay > 1) {

@@ -15,40 +15,40 @@ import (
 	"comet/store/storetest"
 )
 
-// TestACallThatNoDatabaseTakesHoldsUpNoOther: what a database refuses while it answers is
-// said, and given up; the others are written, each once.
-func TestACallThatNoDatabaseTakesHoldsUpNoOther(t *testing.T) {
+// TestRejectedRecordDoesNotBlockOthers checks that a record that the database rejects is logged and
+// dropped, and the others are written once.
+func TestRejectedRecordDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		var log bytes.Buffer
-		trail := newAuditLog(db.Store, newPrepaid(usage.New(db.Store, nil), db.Now), slog.New(slog.NewTextHandler(&log, nil)))
-		line := func() callRecord {
+		auditLog := newAuditLog(db.Store, newPrepaid(usage.New(db.Store, nil), db.Now), slog.New(slog.NewTextHandler(&log, nil)))
+		record := func() callRecord {
 			id, err := uuid.NewV7()
 			require.NoError(t, err)
 			return callRecord{ToolCall: models.ToolCall{
-				ID: id.String(), At: db.Now(), Door: ViaMCP, TokenID: "t", Actor: "a", AgentID: "nova", Server: "paper", Tool: "echo",
+				ID: id.String(), At: db.Now(), Door: SourceMCP, TokenID: "t", Actor: "a", AgentID: "nova", Server: "paper", Tool: "echo",
 				Class: models.ToolRead, Digest: "d", Outcome: models.ToolSucceeded,
 			}}
 		}
-		first, broken, last := line(), line(), line()
-		broken.Error = "\x00" // PostgreSQL has no such text; SQLite takes anything
-		for _, e := range []callRecord{first, broken, last} {
-			trail.add(e)
+		first, rejected, last := record(), record(), record()
+		rejected.Error = "\x00" // PostgreSQL rejects this text, SQLite accepts it
+		for _, e := range []callRecord{first, rejected, last} {
+			auditLog.add(e)
 		}
-		require.NoError(t, trail.Flush(t.Context()))
+		require.NoError(t, auditLog.Flush(t.Context()))
 
-		kept, err := db.Store.ToolCalls(t.Context(), models.ToolCallQuery{Limit: 10})
+		stored, err := db.Store.ToolCalls(t.Context(), models.ToolCallQuery{Limit: 10})
 		require.NoError(t, err)
 		var ids []string
-		for _, c := range kept {
+		for _, c := range stored {
 			ids = append(ids, c.ID)
 		}
 		require.Subset(t, ids, []string{first.ID, last.ID})
-		if !slices.Contains(ids, broken.ID) {
+		if !slices.Contains(ids, rejected.ID) {
 			require.Contains(t, log.String(), "a tool call is missing from the audit log")
-			require.Contains(t, log.String(), broken.ID)
+			require.Contains(t, log.String(), rejected.ID)
 		}
-		require.Zero(t, trail.open, "there is room again")
-		require.NoError(t, trail.flush(context.Background(), true))
+		require.Zero(t, auditLog.open, "the space is free again")
+		require.NoError(t, auditLog.flush(context.Background(), true))
 	})
 }

@@ -17,29 +17,29 @@ import (
 	"comet/models"
 )
 
-// Values of Caller.Via, as the audit log records them.
+// Values of Caller.Source, as the audit log records them.
 const (
-	ViaMCP  = "mcp"
-	ViaREST = "rest"
-	ViaCode = "code"
-	ViaTask = "task"
+	SourceMCP  = "mcp"
+	SourceREST = "rest"
+	SourceCode = "code"
+	SourceTask = "task"
 )
 
 // Caller is the client that calls a tool.
 type Caller struct {
 	Principal models.Principal
-	Via       string
+	Source    string
 	// Session groups the calls of one client; "" groups the calls of its token.
 	Session string
 	// Parent is the id of the call that makes this one, and TaskID the task; "" for none.
 	Parent  string
 	TaskID  string
 	TraceID string
-	// Payer is the agent that is estimate; "" for the agent of the token, or nova.
+	// Payer is the agent that is charged; "" for the agent of the token, or nova.
 	Payer string
 }
 
-// payer returns the agent that is estimate: the caller's agent, or nova for a token without one.
+// payer returns the agent that is charged: the caller's agent, or nova for a token without one.
 func (c Caller) payer() string {
 	switch {
 	case c.Payer != "":
@@ -110,7 +110,7 @@ func (svc *Service) execute(ctx context.Context, c *call, name string) (*mcp.Cal
 	}
 	reserved := estimateTokens(len(c.args))
 	var payer *prepaidAccount
-	if c.by.Via != ViaTask { // a task is charged when it completes
+	if c.by.Source != SourceTask { // a task is charged when it completes
 		if payer, err = svc.prepaid.Reserve(ctx, c.by.payer(), reserved); err != nil {
 			return nil, svc.recordRefusal(c, name, err)
 		}

@@ -42,9 +42,9 @@ func (svc *Service) recordRefusal(c *call, name string, err error) error {
 		}
 		c.tool.server, c.tool.name = truncate(server, models.MaxToolName), truncate(bare, models.MaxToolName)
 	}
-	line := svc.auditRecord(c, nil, err)
-	line.Outcome = models.ToolRefused
-	svc.finish(c, callRecord{ToolCall: line})
+	record := svc.auditRecord(c, nil, err)
+	record.Outcome = models.ToolRefused
+	svc.finish(c, callRecord{ToolCall: record})
 	return err
 }
 
@@ -52,7 +52,7 @@ func (svc *Service) recordRefusal(c *call, name string, err error) error {
 func (svc *Service) auditRecord(c *call, res *mcp.CallToolResult, err error) models.ToolCall {
 	sum := sha256.Sum256(c.args)
 	out := models.ToolCall{
-		ID: c.id, At: c.at.UTC().Truncate(time.Microsecond), Door: c.by.Via, TokenID: c.by.Principal.TokenID, Actor: c.by.Principal.Name, AgentID: c.by.payer(),
+		ID: c.id, At: c.at.UTC().Truncate(time.Microsecond), Door: c.by.Source, TokenID: c.by.Principal.TokenID, Actor: c.by.Principal.Name, AgentID: c.by.payer(),
 		Server: c.tool.server, Tool: c.tool.name, Class: c.tool.class, Digest: hex.EncodeToString(sum[:]),
 		Outcome: models.ToolSucceeded, Duration: svc.opts.Clock().Sub(c.at), ParentID: c.by.Parent, TaskID: c.by.TaskID, TraceID: c.by.TraceID,
 	}
@@ -75,7 +75,7 @@ func (svc *Service) auditRecord(c *call, res *mcp.CallToolResult, err error) mod
 func (svc *Service) finish(c *call, e callRecord) {
 	svc.metrics.count(e.ToolCall)
 	svc.auditLog.add(e)
-	if e.Outcome == models.ToolSucceeded && c.tool.builtin == nil && c.by.Via != ViaCode {
+	if e.Outcome == models.ToolSucceeded && c.tool.builtin == nil && c.by.Source != SourceCode {
 		svc.sequences.note(c.by, c.tool.id, func(tools []string) { svc.recordRun(tools) })
 	}
 	if svc.opts.WaitForAudit {
@@ -149,7 +149,7 @@ func newCallMetrics(to prometheus.Registerer) callMetrics {
 }
 
 // count adds a call to the metrics. The labels have few values: no names that clients choose.
-func (c callMetrics) count(line models.ToolCall) {
-	c.calls.WithLabelValues(line.Door, string(line.Outcome)).Inc()
-	c.duration.WithLabelValues(string(line.Outcome)).Observe(line.Duration.Seconds())
+func (c callMetrics) count(record models.ToolCall) {
+	c.calls.WithLabelValues(record.Door, string(record.Outcome)).Inc()
+	c.duration.WithLabelValues(string(record.Outcome)).Observe(record.Duration.Seconds())
 }

@@ -240,9 +240,9 @@ func (svc *Service) publish() {
 
 // WaitForUpstreams waits until every upstream has started or failed for the first time, at most
 // timeout.
-func (svc *Service) WaitForUpstreams(ctx context.Context, patience time.Duration) {
-	late := time.NewTimer(patience)
-	defer late.Stop()
+func (svc *Service) WaitForUpstreams(ctx context.Context, timeout time.Duration) {
+	deadline := time.NewTimer(timeout)
+	defer deadline.Stop()
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
 	for {
@@ -252,7 +252,7 @@ func (svc *Service) WaitForUpstreams(ctx context.Context, patience time.Duration
 		select {
 		case <-ctx.Done():
 			return
-		case <-late.C:
+		case <-deadline.C:
 			return
 		case <-look.C:
 		}

@@ -186,7 +186,7 @@ func mentionsServer(code, id string) bool {
 // recorded on its own.
 func (svc *Service) callInCode(c *call, seen *toolsUsed) func(context.Context, string, string, json.RawMessage) (json.RawMessage, error) {
 	by := c.by
-	by.Via, by.Parent = ViaCode, c.id
+	by.Source, by.Parent = SourceCode, c.id
 	return func(ctx context.Context, server, name string, args json.RawMessage) (json.RawMessage, error) {
 		res, err := svc.Call(ctx, by, toolID(server, name), args, &CallOptions{Elicit: c.opts.Elicit})
 		if err != nil {

@@ -108,7 +108,7 @@ func (l *definitionLoader) followEvents(ctx context.Context, out chan<- struct{}
 func (l *definitionLoader) loadStored(ctx context.Context) {
 	l.applying.Lock()
 	defer l.applying.Unlock()
-	kept, err := l.svc.store.Upstreams(ctx)
+	stored, err := l.svc.store.Upstreams(ctx)
 	if ctx.Err() != nil {
 		return
 	}
@@ -117,7 +117,7 @@ func (l *definitionLoader) loadStored(ctx context.Context) {
 		return
 	}
 	var servers []upstream.Server
-	for _, u := range kept {
+	for _, u := range stored {
 		server, err := l.svc.parseUpstream(u.ID, u.Config)
 		if err != nil {
 			l.svc.log.Warn("an upstream of the API was not started", "upstream", u.ID, "error", err)

@@ -45,12 +45,12 @@ func schemaText(schema any) json.RawMessage {
 // approved, a tool whose definition differs from the approved one is quarantined, and one with
 // the approved definition again is released.
 func (svc *Service) checkDefinitions(ctx context.Context, server string, defs []*mcp.Tool) ([]*tool, error) {
-	kept, err := svc.store.ToolDefinitions(ctx, server)
+	stored, err := svc.store.ToolDefinitions(ctx, server)
 	if err != nil {
 		return nil, err
 	}
-	known := make(map[string]models.ToolDefinition, len(kept))
-	for _, k := range kept {
+	known := make(map[string]models.ToolDefinition, len(stored))
+	for _, k := range stored {
 		known[k.Name] = k
 	}
 	out := make([]*tool, 0, len(defs))

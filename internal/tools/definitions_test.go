@@ -11,9 +11,9 @@ import (
 	"comet/store/storetest"
 )
 
-// TestOneReplicaIsTheFirst: of two replicas that see the same tool for the first time, and each
-// another definition of it, one finds it approved and the other quarantined.
-func TestOneReplicaIsTheFirst(t *testing.T) {
+// TestConcurrentFirstDefinitions checks that of two replicas with different definitions of a new
+// tool, one approves it and the other quarantines it.
+func TestConcurrentFirstDefinitions(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		for n := range 30 {
@@ -24,10 +24,10 @@ func TestOneReplicaIsTheFirst(t *testing.T) {
 			var both sync.WaitGroup
 			for i := range 2 {
 				both.Go(func() {
-					h := &Service{store: db.Store}
+					svc := &Service{store: db.Store}
 					<-begin
 					var tools []*tool
-					tools, errs[i] = h.checkDefinitions(t.Context(), server, []*mcp.Tool{{Name: "read", Description: fmt.Sprintf("as %d says", i)}})
+					tools, errs[i] = svc.checkDefinitions(t.Context(), server, []*mcp.Tool{{Name: "read", Description: fmt.Sprintf("definition %d", i)}})
 					quarantined[i] = len(tools) == 1 && tools[0].quarantined
 				})
 			}

@@ -12,7 +12,7 @@ import (
 func TestNames(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a listed name is what the strictest clients take, and two never meet", func(t *testing.T) {
+	t.Run("portable names are valid for all clients and unique", func(t *testing.T) {
 		t.Parallel()
 		allowed, seen := regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`), map[string]string{}
 		for _, server := range []string{"fs", "my-server", strings.Repeat("s", 64)} {
@@ -44,7 +44,7 @@ func TestNames(t *testing.T) {
 		}
 	})
 
-	t.Run("the order is that of the ids, whichever server came first", func(t *testing.T) {
+	t.Run("tools are sorted by id", func(t *testing.T) {
 		t.Parallel()
 		of := func(server string, names ...string) (out []*tool) {
 			for _, n := range names {

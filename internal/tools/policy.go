@@ -53,11 +53,11 @@ func (p *policyCache) get(ctx context.Context, tokenID string) (*policy, error) 
 	if r, ok := p.known.Get(tokenID); ok && now.Before(r.until) {
 		return r.policy, nil
 	}
-	kept, err := p.store.ToolPolicy(ctx, tokenID)
+	stored, err := p.store.ToolPolicy(ctx, tokenID)
 	if err != nil && !errs.Is(err, errs.NotFound) {
 		return nil, err
 	}
-	out := &policy{kept}
+	out := &policy{stored}
 	p.known.Add(tokenID, cachedPolicy{out, now.Add(policyTTL)})
 	return out, nil
 }

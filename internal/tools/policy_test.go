@@ -23,7 +23,7 @@ func TestMatches(t *testing.T) {
 	} {
 		require.Equal(t, c.want, matchesPattern(c.pattern, c.text), "%q %q", c.pattern, c.text)
 	}
-	require.False(t, matchesPattern(strings.Repeat("a*", 100)+"b", strings.Repeat("a", 50_000)), "and it ends")
+	require.False(t, matchesPattern(strings.Repeat("a*", 100)+"b", strings.Repeat("a", 50_000)), "the time is bounded")
 }
 
 func TestPolicy(t *testing.T) {
@@ -42,34 +42,34 @@ func TestPolicy(t *testing.T) {
 		shown, allowed bool
 	}{
 		{"no policy allows everything", `{}`, write, true, true},
-		{"a rule without a colon is for a server", `{"allow":[{"tool":"filesystem"}]}`, read, true, true},
-		{"what no rule allows is not shown", `{"allow":[{"tool":"memory:*"}]}`, read, false, false},
-		{"a pattern is for all of the name", `{"allow":[{"tool":"filesystem:read"}]}`, read, false, false},
-		{"deny wins", `{"allow":[{"tool":"*"}],"deny":[{"tool":"filesystem:write_*"}]}`, write, false, false},
-		{"and leaves the others", `{"deny":[{"tool":"filesystem:write_*"}]}`, read, true, true},
-		{"classes select", `{"classes":["read"]}`, write, false, false},
-		{"and let through", `{"classes":["read","write"]}`, read, true, true},
-		{"an argument that matches", `{"allow":[{"tool":"filesystem:*","arguments":{"path":"/srv/data/*"}}]}`, write, true, true},
-		{"one that does not is shown, and refused", `{"allow":[{"tool":"filesystem:*","arguments":{"path":"/srv/other/*"}}]}`, write, true, false},
-		{"one that is missing matches no rule of allow", `{"allow":[{"tool":"filesystem:*","arguments":{"name":"*"}}]}`, write, true, false},
-		{"one that climbs matches no rule of allow", `{"allow":[{"tool":"filesystem:*","arguments":{"path":"/srv/data/*"}}]}`,
+		{"a rule without a colon applies to a server", `{"allow":[{"tool":"filesystem"}]}`, read, true, true},
+		{"a tool that no rule allows is hidden", `{"allow":[{"tool":"memory:*"}]}`, read, false, false},
+		{"a pattern must match the whole name", `{"allow":[{"tool":"filesystem:read"}]}`, read, false, false},
+		{"deny takes precedence", `{"allow":[{"tool":"*"}],"deny":[{"tool":"filesystem:write_*"}]}`, write, false, false},
+		{"deny does not affect other tools", `{"deny":[{"tool":"filesystem:write_*"}]}`, read, true, true},
+		{"classes hide tools of other classes", `{"classes":["read"]}`, write, false, false},
+		{"classes allow their tools", `{"classes":["read","write"]}`, read, true, true},
+		{"an argument matches", `{"allow":[{"tool":"filesystem:*","arguments":{"path":"/srv/data/*"}}]}`, write, true, true},
+		{"an argument that does not match is visible and denied", `{"allow":[{"tool":"filesystem:*","arguments":{"path":"/srv/other/*"}}]}`, write, true, false},
+		{"a missing argument matches no allow rule", `{"allow":[{"tool":"filesystem:*","arguments":{"name":"*"}}]}`, write, true, false},
+		{"an argument with .. matches no allow rule", `{"allow":[{"tool":"filesystem:*","arguments":{"path":"/srv/data/*"}}]}`,
 			call{"filesystem", "read_file", "read", `{"path":"/srv/data/../../etc/passwd"}`}, true, false},
-		{"unless the rule climbs too", `{"allow":[{"tool":"*","arguments":{"path":"../*"}}]}`, call{"filesystem", "read_file", "read", `{"path":"../a"}`}, true, true},
-		{"an argument that is denied", `{"deny":[{"tool":"*:*","arguments":{"path":"/etc/*"}}]}`, call{"filesystem", "read_file", "read", `{"path":"/etc/passwd"}`}, true, false},
-		{"also by a detour", `{"deny":[{"tool":"*","arguments":{"path":"/etc/*"}}]}`, call{"filesystem", "read_file", "read", `{"path":"/srv/../etc//passwd"}`}, true, false},
-		{"every value of a list counts in allow", `{"allow":[{"tool":"*","arguments":{"paths":"/srv/*"}}]}`, call{"filesystem", "read_many", "read", `{"paths":["/srv/a","/etc/b"]}`}, true, false},
-		{"any in deny", `{"deny":[{"tool":"*","arguments":{"paths":"/etc/*"}}]}`, call{"filesystem", "read_many", "read", `{"paths":["/srv/a","/etc/b"]}`}, true, false},
-		{"arguments lie within others", `{"deny":[{"tool":"*","arguments":{"options.mode":"force"}}]}`, call{"git", "push", "write", `{"options":{"mode":"force"}}`}, true, false},
-		{"numbers and truth are read as they are written", `{"deny":[{"tool":"*","arguments":{"force":"true","n":"1?"}}]}`, call{"git", "push", "write", `{"force":true,"n":12}`}, true, false},
-		{"a number of no size hides no argument", `{"deny":[{"tool":"*","arguments":{"path":"/secret*"}}]}`, call{"fs", "write", "write", `{"path":"/secret/a","n":1e999}`}, true, false},
-		{"nor where it is alone", `{"deny":[{"tool":"*","arguments":{"path":"/secret*"}}]}`, call{"fs", "write", "write", `{"path":"/open/a","n":1e999}`}, true, true},
-		{"a name that comes twice is read as neither", `{"deny":[{"tool":"*","arguments":{"path":"/secret*"}}]}`, call{"fs", "write", "write", `{"path":"/open","path":"/secret"}`}, true, false},
-		{"what is no JSON is not let through", `{"deny":[{"tool":"*","arguments":{"path":"/secret*"}}]}`, call{"fs", "write", "write", `{"path":`}, true, false},
-		{"a resource that climbs is not there for who has rules", `{"allow":[{"tool":"docs:resource:file:///srv/*"}]}`, call{"docs", "resource:file:///srv/../etc/passwd", "read", `{}`}, false, false},
-		{"nor where that is escaped", `{"deny":[{"tool":"docs:resource:file:///etc/*"}]}`, call{"docs", "resource:file:///srv/%252e%252e/etc/passwd", "read", `{}`}, false, false},
-		{"and is for who has none", `{}`, call{"docs", "resource:file:///srv/../a", "read", `{}`}, true, true},
+		{"a pattern with .. matches an argument with ..", `{"allow":[{"tool":"*","arguments":{"path":"../*"}}]}`, call{"filesystem", "read_file", "read", `{"path":"../a"}`}, true, true},
+		{"a denied argument", `{"deny":[{"tool":"*:*","arguments":{"path":"/etc/*"}}]}`, call{"filesystem", "read_file", "read", `{"path":"/etc/passwd"}`}, true, false},
+		{"a denied argument with ..", `{"deny":[{"tool":"*","arguments":{"path":"/etc/*"}}]}`, call{"filesystem", "read_file", "read", `{"path":"/srv/../etc//passwd"}`}, true, false},
+		{"allow checks every value of a list", `{"allow":[{"tool":"*","arguments":{"paths":"/srv/*"}}]}`, call{"filesystem", "read_many", "read", `{"paths":["/srv/a","/etc/b"]}`}, true, false},
+		{"deny checks any value of a list", `{"deny":[{"tool":"*","arguments":{"paths":"/etc/*"}}]}`, call{"filesystem", "read_many", "read", `{"paths":["/srv/a","/etc/b"]}`}, true, false},
+		{"nested arguments have dotted paths", `{"deny":[{"tool":"*","arguments":{"options.mode":"force"}}]}`, call{"git", "push", "write", `{"options":{"mode":"force"}}`}, true, false},
+		{"numbers and booleans are matched as written", `{"deny":[{"tool":"*","arguments":{"force":"true","n":"1?"}}]}`, call{"git", "push", "write", `{"force":true,"n":12}`}, true, false},
+		{"an infinite number hides no argument", `{"deny":[{"tool":"*","arguments":{"path":"/secret*"}}]}`, call{"fs", "write", "write", `{"path":"/secret/a","n":1e999}`}, true, false},
+		{"an infinite number alone is allowed", `{"deny":[{"tool":"*","arguments":{"path":"/secret*"}}]}`, call{"fs", "write", "write", `{"path":"/open/a","n":1e999}`}, true, true},
+		{"a duplicate name is denied", `{"deny":[{"tool":"*","arguments":{"path":"/secret*"}}]}`, call{"fs", "write", "write", `{"path":"/open","path":"/secret"}`}, true, false},
+		{"invalid JSON is denied", `{"deny":[{"tool":"*","arguments":{"path":"/secret*"}}]}`, call{"fs", "write", "write", `{"path":`}, true, false},
+		{"a resource with .. is hidden from tokens with rules", `{"allow":[{"tool":"docs:resource:file:///srv/*"}]}`, call{"docs", "resource:file:///srv/../etc/passwd", "read", `{}`}, false, false},
+		{"an escaped .. is found", `{"deny":[{"tool":"docs:resource:file:///etc/*"}]}`, call{"docs", "resource:file:///srv/%252e%252e/etc/passwd", "read", `{}`}, false, false},
+		{"a resource with .. is visible without rules", `{}`, call{"docs", "resource:file:///srv/../a", "read", `{}`}, true, true},
 		{"a resource is the tool resource:uri", `{"allow":[{"tool":"docs:resource:file:///public/*"}]}`, call{"docs", "resource:file:///public/a", "read", `{}`}, true, true},
-		{"which no pattern of tools names by chance", `{"allow":[{"tool":"docs:read_*"}]}`, call{"docs", "resource:file:///public/a", "read", `{}`}, false, false},
+		{"a pattern of tools matches no resource", `{"allow":[{"tool":"docs:read_*"}]}`, call{"docs", "resource:file:///public/a", "read", `{}`}, false, false},
 	} {
 		t.Run(c.rule, func(t *testing.T) {
 			t.Parallel()
@@ -81,7 +81,7 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-func TestRulesThatCanMatchNothing(t *testing.T) {
+func TestInvalidRules(t *testing.T) {
 	t.Parallel()
 	for pattern, ok := range map[string]bool{
 		"fs": true, "fs:write_*": true, "*": true, "my-?s:*": true, "fs__write_file": false, "fs write": false, ":read": false, "fs/x:read": false,
@@ -91,7 +91,7 @@ func TestRulesThatCanMatchNothing(t *testing.T) {
 	}
 }
 
-func TestServersATokenKnows(t *testing.T) {
+func TestAllowsServer(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{
 		`{}`: true, `{"allow":[{"tool":"fs:read_*"}]}`: true, `{"allow":[{"tool":"memory"}]}`: false, `{"deny":[{"tool":"fs"}]}`: false,
@@ -103,16 +103,16 @@ func TestServersATokenKnows(t *testing.T) {
 	}
 }
 
-// TestWhatActsWithinThePolicyIsForEverybody: a policy for the tools of one server would else
-// leave a client nothing to find them with.
-func TestWhatActsWithinThePolicyIsForEverybody(t *testing.T) {
+// TestAgentCardsToolsAreAllowed checks that a policy for one server does not hide the search and code
+// tools, which a client needs to find its tools.
+func TestAgentCardsToolsAreAllowed(t *testing.T) {
 	t.Parallel()
 	files := &policy{models.ToolPolicy{Allow: []models.ToolRule{{Tool: "filesystem:*", Arguments: map[string]string{"path": "/srv/*"}}}, Classes: []models.ToolClass{models.ToolRead}}}
 	for _, tool := range []string{"search_tools", "execute_code"} {
 		require.True(t, files.allowsTool(agentCardsServer, tool, models.ToolDestructive))
 		require.True(t, files.allowsArguments(agentCardsServer, tool, []byte(`{"code":"1"}`)))
 	}
-	require.False(t, files.allowsTool(cometServer, "submit_task", models.ToolWrite), "what an agent does is not within it")
+	require.False(t, files.allowsTool(cometServer, "submit_task", models.ToolWrite), "tasks of agents are not checked against it")
 	denied := &policy{models.ToolPolicy{Deny: []models.ToolRule{{Tool: "agentcards:execute_code"}}}}
 	require.True(t, denied.allowsTool(agentCardsServer, "search_tools", models.ToolRead))
 	require.False(t, denied.allowsTool(agentCardsServer, "execute_code", models.ToolRead))

@@ -188,8 +188,8 @@ func (p *prepaid) Settle(tx *store.Tx, agentID string, s statement) (granted *mo
 	case errs.BudgetExceeded, errs.AgentDeactivated, errs.NotFound:
 		if err != nil && s.keep > 0 && s.keep < s.renewal {
 			s.reservation, s.spent, s.renewal = "", 0, s.keep
-			granted, _, kept := p.Settle(tx, agentID, s)
-			return granted, err, kept
+			granted, _, settleErr := p.Settle(tx, agentID, s)
+			return granted, err, settleErr
 		}
 		if err != nil {
 			return nil, err, nil

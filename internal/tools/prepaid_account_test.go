@@ -10,16 +10,16 @@ import (
 	"comet/models"
 )
 
-// TestAccount compares an account with what it stands for, whatever happens in which order:
-// what the ledger knows and what is still to be told is what was used, and no call is
-// promised what was not reserved.
-func TestAccount(t *testing.T) {
+// TestPrepaidAccount compares an account with a model after random operations: the amounts that the
+// ledger has and that are still to be reported add up to the use, and no call gets more than the
+// reservation.
+func TestPrepaidAccount(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		a, now := newPrepaidAccount("agent"), time.Unix(0, 0)
-		var told, used, reserved int64
-		var running, open []int64 // promised, estimated
+		var reported, used, size int64
+		var running, uncounted []int64 // reserved, estimated
 		for range 200 {
 			switch r.IntN(5) {
 			case 0, 1:
@@ -28,48 +28,48 @@ func TestAccount(t *testing.T) {
 				}
 			case 2:
 				if len(running) > 0 {
-					promised, cost := running[0], r.Int64N(600)
+					reserved, cost := running[0], r.Int64N(600)
 					running = running[1:]
-					a.finishCall(promised, cost, now)
-					open = append(open, cost)
+					a.finishCall(reserved, cost, now)
+					uncounted = append(uncounted, cost)
 				}
-			case 3: // a refill, or a settlement behind the calls
+			case 3: // a refill or a settlement
 				s := a.shortfall(r.Int64N(300))
-				told += s.spent
+				reported += s.spent
 				if r.IntN(3) == 0 {
 					a.apply(s, nil)
-					reserved = 0
+					size = 0
 				} else {
 					a.apply(s, &models.Reservation{ID: "r", Tokens: s.renewal, ExpiresAt: now.Add(time.Hour)})
-					reserved = s.renewal
+					size = s.renewal
 				}
 			case 4:
-				if len(open) > 0 {
+				if len(uncounted) > 0 {
 					cost := r.Int64N(600)
-					a.recordUse(open[0], cost)
-					open, used = open[1:], used+cost
+					a.recordUse(uncounted[0], cost)
+					uncounted, used = uncounted[1:], used+cost
 				}
 			}
-			var promised int64
+			var reserved int64
 			for _, n := range running {
-				promised += n
+				reserved += n
 			}
 			var estimated int64
-			for _, n := range open {
+			for _, n := range uncounted {
 				estimated += n
 			}
-			require.Equal(t, used, told+a.spent, "nothing is lost or told twice, and no estimate is")
+			require.Equal(t, used, reported+a.spent, "all use is reported once, and no estimate")
 			require.Equal(t, estimated, a.estimated)
-			require.Equal(t, reserved, a.size)
-			require.Equal(t, a.size-a.spent-estimated-promised, a.available, "what is held is neither used nor promised")
+			require.Equal(t, size, a.size)
+			require.Equal(t, a.size-a.spent-estimated-reserved, a.available, "the rest is neither used nor reserved")
 			require.Len(t, running, a.running)
 		}
 	}
 }
 
-// TestADoubtfulSettlementIsRepeated: what the ledger may have heard is told again to the
-// token, and what was spent since comes with the next statement.
-func TestADoubtfulSettlementIsRepeated(t *testing.T) {
+// TestUncertainSettlementIsRepeated checks that a statement without a response is repeated unchanged,
+// and later use is part of the next one.
+func TestUncertainSettlementIsRepeated(t *testing.T) {
 	t.Parallel()
 	a, now := newPrepaidAccount("agent"), time.Unix(0, 0)
 	a.apply(a.shortfall(10), &models.Reservation{ID: "r1", Tokens: 1000, ExpiresAt: now.Add(time.Hour)})
@@ -86,7 +86,7 @@ func TestADoubtfulSettlementIsRepeated(t *testing.T) {
 	again, due := a.dueStatement(now, time.Hour)
 	require.True(t, due)
 	require.Equal(t, first, again)
-	require.EqualValues(t, 100, a.shortfall(10).spent, "also where more is asked for")
+	require.EqualValues(t, 100, a.shortfall(10).spent, "also in a refill")
 	a.apply(again, &models.Reservation{ID: "r2", Tokens: 1000, ExpiresAt: now.Add(time.Hour)})
 	rest, due := a.dueStatement(now, time.Hour)
 	require.True(t, due)
@@ -94,9 +94,9 @@ func TestADoubtfulSettlementIsRepeated(t *testing.T) {
 	require.Equal(t, "r2", rest.reservation)
 }
 
-// TestAStatementSaysWhetherItIsWhole: what is counted after a statement was made is not in it.
-// Who is refused by it hears too little, so it says that it was made of estimates.
-func TestAStatementSaysWhetherItIsWhole(t *testing.T) {
+// TestStatementKnowsEstimates checks that a statement records whether some use was only estimated,
+// because a refusal of it may be wrong.
+func TestStatementKnowsEstimates(t *testing.T) {
 	t.Parallel()
 	a, now := newPrepaidAccount("agent"), time.Unix(0, 0)
 	a.apply(a.shortfall(1000), &models.Reservation{ID: "r1", Tokens: 1000, ExpiresAt: now.Add(time.Hour)})

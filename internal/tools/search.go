@@ -167,7 +167,7 @@ func newCallSequences() *callSequences {
 }
 
 // note adds a successful call and reports it together with the previous one.
-func (r *callSequences) note(by Caller, tool string, tell func(tools []string)) {
+func (r *callSequences) note(by Caller, tool string, report func(tools []string)) {
 	key := by.Session
 	if key == "" {
 		key = by.Principal.TokenID
@@ -176,7 +176,7 @@ func (r *callSequences) note(by Caller, tool string, tell func(tools []string)) 
 	before, ok := r.last.Get(key)
 	r.last.Add(key, lastCall{tool, now})
 	if ok && before.tool != tool && now.Sub(before.at) < sequenceGap {
-		tell([]string{before.tool, tool})
+		report([]string{before.tool, tool})
 	}
 }
 

@@ -37,11 +37,11 @@ type taskResult struct {
 // state.
 func (svc *Service) awaitTask(ctx context.Context, c *call, t models.Task, wait time.Duration) (*mcp.CallToolResult, error) {
 	until := svc.opts.Clock().Add(wait)
-	for told := -1; !t.State.Ended(); {
-		if t.Progress != told && c.opts.Progress != nil {
+	for reported := -1; !t.State.Ended(); {
+		if t.Progress != reported && c.opts.Progress != nil {
 			c.opts.Progress(upstream.Progress{Progress: float64(t.Progress), Total: 100, Message: t.StepName})
 		}
-		told = t.Progress
+		reported = t.Progress
 		if t.WaitingFor == models.WaitForReply {
 			answered, err := svc.elicitReply(ctx, c, t)
 			if err != nil || !answered {
@@ -130,8 +130,8 @@ func (svc *Service) elicitReply(ctx context.Context, c *call, t models.Task) (an
 func (svc *Service) taskOutput(ctx context.Context, t models.Task) (result any, truncated bool, err error) {
 	var text []byte
 	err = svc.orchestrator.OutputOf(ctx, t, models.StreamResult, 0, func(o models.OutputChunk) error {
-		if room := maxTaskOutput - len(text); len(o.Data) > room {
-			o.Data, truncated = o.Data[:room], true
+		if free := maxTaskOutput - len(text); len(o.Data) > free {
+			o.Data, truncated = o.Data[:free], true
 		}
 		text = append(text, o.Data...)
 		return nil

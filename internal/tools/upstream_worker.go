@@ -188,7 +188,7 @@ func (w *upstreamWorker) call(ctx context.Context, task orchestrator.TaskWithInp
 	}
 	by := Caller{
 		Principal: models.Principal{TokenID: task.Task.Owner, Name: "task " + task.Task.ID, Scopes: []models.Scope{models.ScopeToolsCall}},
-		Via:       ViaTask, TaskID: task.Task.ID, Session: task.Task.SessionID, TraceID: telemetry.TraceID(task.Input.Trace), Payer: w.agentID,
+		Source:    SourceTask, TaskID: task.Task.ID, Session: task.Task.SessionID, TraceID: telemetry.TraceID(task.Input.Trace), Payer: w.agentID,
 	}
 	wake := upstream.NewLatestProgress(func(p upstream.Progress) { w.progress(ctx, task.Task.ID, p) })
 	defer wake.Close()

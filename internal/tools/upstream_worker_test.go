@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestUnderway(t *testing.T) {
+func TestAttempts(t *testing.T) {
 	t.Parallel()
 	u := &attempts{tasks: map[string]map[int]context.CancelFunc{}}
 	begin := func(task string, attempt int) context.Context {
@@ -18,8 +18,8 @@ func TestUnderway(t *testing.T) {
 	first, second, other := begin("t", 1), begin("t", 2), begin("o", 1)
 	u.finish("t", 1)
 	require.Error(t, first.Err())
-	require.NoError(t, second.Err(), "the end of an attempt is not that of the next")
-	require.False(t, u.cancelUpTo("nobody's", 0), "it is for another replica")
+	require.NoError(t, second.Err(), "the end of one attempt does not cancel the next")
+	require.False(t, u.cancelUpTo("unknown", 0), "another replica may have the task")
 	require.True(t, u.cancelUpTo("t", 2))
 	require.Error(t, second.Err())
 	require.NoError(t, other.Err())

@@ -8,7 +8,7 @@ import (
 	"comet/internal/upstream"
 )
 
-func TestSecretsAreNamed(t *testing.T) {
+func TestCheckSecrets(t *testing.T) {
 	t.Parallel()
 	env := func(name, value string) upstream.Server {
 		return upstream.Server{Env: map[string]string{name: value}}
@@ -17,43 +17,43 @@ func TestSecretsAreNamed(t *testing.T) {
 		server upstream.Server
 		ok     bool
 	}{
-		"a word of configuration":            {env("NODE_ENV", "production"), true},
-		"a token that is named":              {env("GITHUB_TOKEN", "${GITHUB_TOKEN}"), true},
-		"a file":                             {env("GITHUB_TOKEN", "${file:/run/secrets/token}"), true},
-		"a token that is said":               {env("GITHUB_TOKEN", "ghp_0123456789"), false},
-		"one that is said beside a name":     {env("API_KEY", "${X}sk-123"), false},
+		"a plain setting":                    {env("NODE_ENV", "production"), true},
+		"a reference":                        {env("GITHUB_TOKEN", "${GITHUB_TOKEN}"), true},
+		"a reference to a file":              {env("GITHUB_TOKEN", "${file:/run/secrets/token}"), true},
+		"a literal token":                    {env("GITHUB_TOKEN", "ghp_0123456789"), false},
+		"a literal token beside a reference": {env("API_KEY", "${X}sk-123"), false},
 		"an empty one":                       {env("API_KEY", ""), true},
-		"a key that is none":                 {env("KEYBOARD", "qwerty"), true},
+		"a name that contains key":           {env("KEYBOARD", "qwerty"), true},
 		"a header":                           {upstream.Server{Headers: map[string]string{"Authorization": "Bearer ${T}"}}, true},
-		"a header that is said":              {upstream.Server{Headers: map[string]string{"Authorization": "Bearer abc"}}, false},
-		"a header of a key":                  {upstream.Server{Headers: map[string]string{"X-Key": "abc"}}, false},
+		"a header with a literal token":      {upstream.Server{Headers: map[string]string{"Authorization": "Bearer abc"}}, false},
+		"a header for a key":                 {upstream.Server{Headers: map[string]string{"X-Key": "abc"}}, false},
 		"a bearer":                           {upstream.Server{Bearer: "abc"}, false},
 		"an argument":                        {upstream.Server{Args: []string{"-y", "server", "--token=abc"}}, false},
 		"an argument and the next":           {upstream.Server{Args: []string{"--api-key", "abc"}}, false},
-		"an argument that is named":          {upstream.Server{Args: []string{"--api-key", "${API_KEY}"}}, true},
-		"an argument that is none":           {upstream.Server{Args: []string{"-y", "@scope/server", "/srv"}}, true},
+		"an argument with a reference":       {upstream.Server{Args: []string{"--api-key", "${API_KEY}"}}, true},
+		"an argument without a secret":       {upstream.Server{Args: []string{"-y", "@scope/server", "/srv"}}, true},
 		"a password in the URL":              {upstream.Server{URL: "https://me:abc@mcp.example"}, false},
 		"a parameter of the URL":             {upstream.Server{URL: "https://mcp.example?api_key=abc"}, false},
 		"a token of a service":               {env("K", "sk-ant-api03-0123456789abcdef"), false},
 		"a token of a forge":                 {upstream.Server{Args: []string{"serve", "ghp_0123456789abcdefghijklmn"}}, false},
 		"a JSON Web Token":                   {env("PW", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln"), false},
 		"a password in an address":           {env("DATABASE", "postgres://me:hunter2@db/x"), false},
-		"an address whose password is named": {env("DATABASE", "postgres://me:${PW}@db/x"), true},
-		"an address without one":             {env("DATABASE", "postgres://db:5432/x"), true},
+		"an address with a reference":        {env("DATABASE", "postgres://me:${PW}@db/x"), true},
+		"an address without a password":      {env("DATABASE", "postgres://db:5432/x"), true},
 		"a token of comet":                   {env("K", "0123456789abcdef0123456789abcdef"), false},
-		"one in an argument":                 {upstream.Server{Args: []string{"key=0123456789abcdef0123456789abcdef"}}, false},
-		"a bearer in words":                  {env("K", "Bearer abcdefgh12"), false},
+		"a token of comet in an argument":    {upstream.Server{Args: []string{"key=0123456789abcdef0123456789abcdef"}}, false},
+		"a bearer token in a variable":       {env("K", "Bearer abcdefgh12"), false},
 		"an image by its digest":             {upstream.Server{Args: []string{"run", "-i", "mcp/files@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}}, true},
 		"a commit":                           {upstream.Server{Args: []string{"git+https://forge.example/mcp@0123456789abcdef0123456789abcdef01234567"}}, true},
 		"a sentence":                         {env("TITLE", "Basic functionality"), true},
 		"a long word":                        {env("PATH", "/usr/local/share/some-skeleton-directory/sk-elements"), true},
-		"a parameter that is none":           {upstream.Server{URL: "https://mcp.example?region=eu"}, true},
+		"a URL parameter without a secret":   {upstream.Server{URL: "https://mcp.example?region=eu"}, true},
 	} {
 		require.Equal(t, c.ok, checkSecrets(c.server) == nil, name)
 	}
 }
 
-func TestReferencesElsewhere(t *testing.T) {
+func TestRefersToForeignVariables(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{
 		`{"url":"https://x"}`: false, `{"headers":{"A":"${MCP_TOKEN}"}}`: false, `{"headers":{"A":"${env:MCP_TOKEN}"}}`: false,

@@ -12,8 +12,7 @@ import (
 	"comet/internal/toolsearch"
 )
 
-// thousand are tools of as many servers as it takes: the published ones, again and again
-// under other names.
+// thousand returns a thousand tools: the published ones, repeated under other server names.
 func thousand(tb testing.TB) (map[string][]toolsearch.Tool, []string) {
 	tb.Helper()
 	published := publishedTools(tb)
@@ -34,13 +33,12 @@ func thousand(tb testing.TB) (map[string][]toolsearch.Tool, []string) {
 	}
 }
 
-// BenchmarkSearch prints the times of a search among a thousand tools that nobody asked
-// before, beside those of looking for the same words in the texts, one tool after another:
-// the ratio says more than times of another machine.
+// BenchmarkSearch reports the time of an uncached search among a thousand tools, and its ratio to a
+// linear scan of the texts for the same words, which can be compared between machines.
 func BenchmarkSearch(b *testing.B) {
 	tools, plain := thousand(b)
 	texts := []string{"read a file", "lire plusieurs fichiers en même temps", "open a pull request on github", "take a screenshot of the page", "screenshto", "envoyer un message sur slack", "what do I know about Bob", "remmber a fcat about smoebody", "navgiate to a webstie", "itinéraire entre deux villes", "how big is the log in /var/log/app.log", "who changed what in the project lately"}
-	for name, opts := range map[string]*toolsearch.Options{"computed": {CacheSize: -1}, "remembered": nil} {
+	for name, opts := range map[string]*toolsearch.Options{"computed": {CacheSize: -1}, "cached": nil} {
 		b.Run(name, func(b *testing.B) {
 			x := indexOf(tools, opts)
 			var ours, naive []time.Duration
@@ -74,7 +72,7 @@ func BenchmarkSearch(b *testing.B) {
 	})
 }
 
-// scan counts the words of a text in each of the others.
+// scan counts the words of a query in each text.
 func scan(plain []string, text string) int {
 	best := 0
 	words := strings.Fields(text)

@@ -8,8 +8,8 @@ import (
 	"comet/internal/toolsearch"
 )
 
-// FuzzSearch: whatever is asked, and whatever a server sends for a description, no search
-// panics, scores lie in 0…1 and are sorted, and who asks again is answered the same.
+// FuzzSearch checks for any query and any tool that a search does not panic, that scores are in 0…1
+// and sorted, and that the result is the same for a second index.
 func FuzzSearch(f *testing.F) {
 	for _, text := range []string{"read a file", "lire l'été", "", "\xff\xfe", "PR", "a", "mettre à jour", "ﬁle ½ 文件 ", "readHTTPFile2", "l’œuvre d'un dossier"} {
 		f.Add(text, text)

@@ -17,7 +17,7 @@ import (
 	"comet/store/storetest"
 )
 
-// changes are those that an index has told of.
+// changes collects the changes of a graph.
 type changes struct {
 	mu  sync.Mutex
 	all []toolsearch.Change
@@ -29,7 +29,7 @@ func (c *changes) add(one toolsearch.Change) {
 	c.all = append(c.all, one)
 }
 
-// of returns those of a kind.
+// of returns the changes of a kind.
 func (c *changes) of(k toolsearch.ChangeKind) (out []toolsearch.Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,8 +41,8 @@ func (c *changes) of(k toolsearch.ChangeKind) (out []toolsearch.Change) {
 	return out
 }
 
-// house has tools whose texts are alike, so that the graph decides between them.
-func house(db *storetest.DB, opts *toolsearch.Options) *toolsearch.Index {
+// newIndex returns an index of tools with similar texts, so that the graph decides between them.
+func newIndex(db *storetest.DB, opts *toolsearch.Options) *toolsearch.Index {
 	x := toolsearch.New(db.Store, opts)
 	x.Replace("fs", []toolsearch.Tool{
 		tool("read_x", "Reads"), tool("read_y", "Reads"), tool("read_z", "Reads"), tool("write", "Stores"), tool("parse", "Understands"), tool("paint", "Draws"),
@@ -50,7 +50,7 @@ func house(db *storetest.DB, opts *toolsearch.Options) *toolsearch.Index {
 	return x
 }
 
-// record records a run so many times and has it written.
+// record records a run several times and writes it.
 func record(t *testing.T, x *toolsearch.Index, times int, tools string) {
 	t.Helper()
 	for range times {
@@ -70,8 +70,8 @@ func edges(t *testing.T, db *storetest.DB) map[string]int64 {
 	return out
 }
 
-// run starts an index until the end of the test.
-func run(t *testing.T, x *toolsearch.Index) {
+// start starts an index until the end of the test.
+func start(t *testing.T, x *toolsearch.Index) {
 	t.Helper()
 	require.NoError(t, x.Start(t.Context()))
 	require.NoError(t, x.Start(t.Context()))
@@ -84,16 +84,16 @@ func run(t *testing.T, x *toolsearch.Index) {
 func TestRecord(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "CountsEachPairOnceARunHoweverOftenItWasCalled", func(t *testing.T, db *storetest.DB) {
-		x := house(db, nil)
+	onDatabases(t, "counts each pair once per run", func(t *testing.T, db *storetest.DB) {
+		x := newIndex(db, nil)
 		record(t, x, 1, "fs:write "+strings.Repeat("fs:read_x fs:parse ", 4000))
 		require.Equal(t, map[string]int64{"fs:write fs:read_x": 1, "fs:write fs:parse": 1, "fs:read_x fs:parse": 1}, edges(t, db))
 		record(t, x, 3, "fs:read_x fs:parse")
 		require.EqualValues(t, 4, edges(t, db)["fs:read_x fs:parse"])
 	})
 
-	rule(t, "StrengthensNothingByAFailedRun", func(t *testing.T, db *storetest.DB) {
-		x := house(db, nil)
+	onDatabases(t, "adds no edge for a failed run", func(t *testing.T, db *storetest.DB) {
+		x := newIndex(db, nil)
 		require.NoError(t, x.Record(t.Context(), []string{"fs:read_x", "fs:parse"}, false))
 		require.NoError(t, x.Flush(t.Context()))
 		require.Empty(t, edges(t, db))
@@ -106,23 +106,23 @@ func TestRecord(t *testing.T) {
 		}
 	})
 
-	rule(t, "ConnectsOnlyWhatStandsNearEachOther", func(t *testing.T, db *storetest.DB) {
-		x := house(db, nil)
+	onDatabases(t, "connects only tools that are close in a run", func(t *testing.T, db *storetest.DB) {
+		x := newIndex(db, nil)
 		record(t, x, 1, "a b c d e f")
 		got := edges(t, db)
 		require.Contains(t, got, "a e")
 		require.NotContains(t, got, "a f")
 	})
 
-	rule(t, "RefusesRunsOverTheLimits", func(t *testing.T, db *storetest.DB) {
-		x := house(db, &toolsearch.Options{MaxPending: 50})
-		require.NoError(t, x.Record(t.Context(), make1000("a", toolsearch.MaxRun), true))
-		require.True(t, errs.Is(x.Record(t.Context(), make1000("a", toolsearch.MaxRun+1), true), errs.InvalidRequest))
+	onDatabases(t, "rejects runs over the limits", func(t *testing.T, db *storetest.DB) {
+		x := newIndex(db, &toolsearch.Options{MaxPending: 50})
+		require.NoError(t, x.Record(t.Context(), repeat("a", toolsearch.MaxRun), true))
+		require.True(t, errs.Is(x.Record(t.Context(), repeat("a", toolsearch.MaxRun+1), true), errs.InvalidRequest))
 		require.NoError(t, x.Record(t.Context(), []string{strings.Repeat("a", 256)}, true))
 		require.True(t, errs.Is(x.Record(t.Context(), []string{strings.Repeat("a", 257)}, true), errs.InvalidRequest))
 		require.True(t, errs.Is(x.Record(t.Context(), []string{""}, true), errs.InvalidRequest))
 		require.NoError(t, x.Record(t.Context(), nil, true))
-		for i := 0; ; i++ { // nobody writes
+		for i := 0; ; i++ { // without a flush
 			if err := x.Record(t.Context(), []string{fmt.Sprint("a", i), fmt.Sprint("b", i)}, true); err != nil {
 				require.True(t, errs.Is(err, errs.Busy), "%v", err)
 				break
@@ -133,10 +133,10 @@ func TestRecord(t *testing.T) {
 		require.NoError(t, x.Record(t.Context(), []string{"a", "b"}, true))
 	})
 
-	rule(t, "AddsUpWhatSeveralReplicasRecord", func(t *testing.T, db *storetest.DB) {
+	onDatabases(t, "adds up the runs of replicas", func(t *testing.T, db *storetest.DB) {
 		var all sync.WaitGroup
 		for range 4 {
-			x := house(db, nil)
+			x := newIndex(db, nil)
 			all.Go(func() {
 				for range 25 {
 					require.NoError(t, x.Record(context.Background(), []string{"fs:read_x", "fs:parse", "fs:write"}, true))
@@ -152,8 +152,8 @@ func TestRecord(t *testing.T) {
 		require.Len(t, edges(t, db), 6)
 	})
 
-	rule(t, "KeepsWhatCannotBeWritten", func(t *testing.T, db *storetest.DB) {
-		x := house(db, nil)
+	onDatabases(t, "keeps runs that cannot be written", func(t *testing.T, db *storetest.DB) {
+		x := newIndex(db, nil)
 		require.NoError(t, x.Record(t.Context(), []string{"fs:read_x", "fs:parse"}, true))
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -162,8 +162,8 @@ func TestRecord(t *testing.T) {
 		require.Equal(t, map[string]int64{"fs:read_x fs:parse": 1}, edges(t, db))
 	})
 
-	rule(t, "WritesWhatWaitsBeforeTheEnd", func(t *testing.T, db *storetest.DB) {
-		x := house(db, &toolsearch.Options{FlushInterval: time.Hour})
+	onDatabases(t, "writes pending runs on Stop", func(t *testing.T, db *storetest.DB) {
+		x := newIndex(db, &toolsearch.Options{FlushInterval: time.Hour})
 		require.NoError(t, x.Start(t.Context()))
 		require.NoError(t, x.Record(t.Context(), []string{"fs:read_x", "fs:parse"}, true))
 		require.NoError(t, x.Stop(context.Background()))
@@ -172,7 +172,7 @@ func TestRecord(t *testing.T) {
 	})
 }
 
-func make1000(id string, n int) []string {
+func repeat(id string, n int) []string {
 	out := make([]string, n)
 	for i := range out {
 		out[i] = id
@@ -183,14 +183,14 @@ func make1000(id string, n int) []string {
 func TestGraph(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "BringsForwardWhatIsUsedWithTheContext", func(t *testing.T, db *storetest.DB) {
-		x := house(db, nil)
+	onDatabases(t, "ranks tools used with the context higher", func(t *testing.T, db *storetest.DB) {
+		x := newIndex(db, nil)
 		record(t, x, 5, "fs:parse fs:read_z")
-		require.Equal(t, "fs:read_x", search(t, x, "read")[0], "without a context the ids decide between equals")
+		require.Equal(t, "fs:read_x", search(t, x, "read")[0], "without a context, equal tools are sorted by id")
 		a, err := x.Search(t.Context(), toolsearch.Query{Text: "read", ContextTools: []string{"fs:parse"}})
 		require.NoError(t, err)
 		require.Equal(t, "fs:read_z", a.Hits[0].ID)
-		require.InDelta(t, 0.5, a.Meta.Alpha, 1e-9, "two tools and one edge are all there is: max(0.5, 1 - 2·1)")
+		require.InDelta(t, 0.5, a.Meta.Alpha, 1e-9, "two tools and one edge: max(0.5, 1 - 2·1)")
 		require.InDelta(t, 1, a.Meta.Density, 1e-9)
 		h := a.Hits[0]
 		require.Positive(t, h.GraphScore)
@@ -199,17 +199,17 @@ func TestGraph(t *testing.T) {
 		require.Zero(t, a.Hits[1].GraphScore)
 	})
 
-	rule(t, "TakesCommonNeighboursForNearness", func(t *testing.T, db *storetest.DB) {
-		x := house(db, nil)
+	onDatabases(t, "counts common neighbours", func(t *testing.T, db *storetest.DB) {
+		x := newIndex(db, nil)
 		record(t, x, 2, "fs:parse fs:write")
 		record(t, x, 2, "fs:write fs:read_y")
 		a, err := x.Search(t.Context(), toolsearch.Query{Text: "read", ContextTools: []string{"fs:parse"}})
 		require.NoError(t, err)
-		require.Equal(t, "fs:read_y", a.Hits[0].ID, "it was never used with fs:parse, and with fs:write as that was")
+		require.Equal(t, "fs:read_y", a.Hits[0].ID, "both were used with fs:write")
 	})
 
-	rule(t, "DoesNotLetOneLoopOwnIt", func(t *testing.T, db *storetest.DB) {
-		x := house(db, nil)
+	onDatabases(t, "is not dominated by one loop", func(t *testing.T, db *storetest.DB) {
+		x := newIndex(db, nil)
 		record(t, x, 1, strings.Repeat("fs:parse fs:read_x ", 5000))
 		record(t, x, 2, "fs:parse fs:read_y")
 		a, err := x.Search(t.Context(), toolsearch.Query{Text: "read", ContextTools: []string{"fs:parse"}})
@@ -217,8 +217,8 @@ func TestGraph(t *testing.T) {
 		require.Equal(t, "fs:read_y", a.Hits[0].ID)
 	})
 
-	rule(t, "AddsRelatedToolsThatTheTextDoesNotFind", func(t *testing.T, db *storetest.DB) {
-		x := house(db, nil)
+	onDatabases(t, "adds related tools", func(t *testing.T, db *storetest.DB) {
+		x := newIndex(db, nil)
 		record(t, x, 50, "fs:read_x fs:paint")
 		q := toolsearch.Query{Text: "read", IncludeRelated: true}
 		a, err := x.Search(t.Context(), q)
@@ -236,50 +236,50 @@ func TestGraph(t *testing.T) {
 		q.Allowed = func(id string) bool { return id != "fs:paint" }
 		a, err = x.Search(t.Context(), q)
 		require.NoError(t, err)
-		require.NotContains(t, ids(a), "fs:paint", "not even as a relative")
+		require.NotContains(t, ids(a), "fs:paint", "a hidden tool is no related tool")
 		require.Empty(t, a.Hits[0].RelatedTools)
 		q.Allowed, q.Limit = nil, 1
 		a, err = x.Search(t.Context(), q)
 		require.NoError(t, err)
-		require.Equal(t, []string{"fs:read_x"}, ids(a), "the limit is for all")
+		require.Equal(t, []string{"fs:read_x"}, ids(a), "the limit includes related tools")
 		x.Replace("fs", []toolsearch.Tool{tool("read_x", "Reads")})
 		q.Limit = 5
 		a, err = x.Search(t.Context(), q)
 		require.NoError(t, err)
-		require.Equal(t, []string{"fs:read_x"}, ids(a), "what has vanished is no hit")
+		require.Equal(t, []string{"fs:read_x"}, ids(a), "a removed tool is no hit")
 		require.Empty(t, a.Hits[0].RelatedTools)
 	})
 
-	rule(t, "IsReadByEveryReplicaAndToldOf", func(t *testing.T, db *storetest.DB) {
-		record(t, house(db, nil), 3, "fs:parse fs:read_z")
-		var told changes
-		x := house(db, &toolsearch.Options{FlushInterval: time.Millisecond, RecomputeInterval: time.Millisecond, OnChange: told.add})
-		run(t, x)
-		require.Eventually(t, func() bool { return len(told.of(toolsearch.MetricsUpdated)) > 0 }, time.Minute, time.Millisecond)
-		synced := told.of(toolsearch.GraphSynced)
+	onDatabases(t, "is read by every replica and publishes changes", func(t *testing.T, db *storetest.DB) {
+		record(t, newIndex(db, nil), 3, "fs:parse fs:read_z")
+		var seen changes
+		x := newIndex(db, &toolsearch.Options{FlushInterval: time.Millisecond, RecomputeInterval: time.Millisecond, OnChange: seen.add})
+		start(t, x)
+		require.Eventually(t, func() bool { return len(seen.of(toolsearch.MetricsUpdated)) > 0 }, time.Minute, time.Millisecond)
+		synced := seen.of(toolsearch.GraphSynced)
 		require.Len(t, synced, 1)
 		require.Equal(t, toolsearch.Change{Kind: toolsearch.GraphSynced, Nodes: 2, Edges: 1, Density: 1}, synced[0])
-		require.Equal(t, toolsearch.Change{Kind: toolsearch.MetricsUpdated, Nodes: 2, Edges: 1, Communities: 1, Density: 1}, told.of(toolsearch.MetricsUpdated)[0])
+		require.Equal(t, toolsearch.Change{Kind: toolsearch.MetricsUpdated, Nodes: 2, Edges: 1, Communities: 1, Density: 1}, seen.of(toolsearch.MetricsUpdated)[0])
 		a, err := x.Search(t.Context(), toolsearch.Query{Text: "read", ContextTools: []string{"fs:parse"}})
 		require.NoError(t, err)
 		require.Equal(t, "fs:read_z", a.Hits[0].ID)
 
 		require.NoError(t, x.Record(t.Context(), []string{"fs:parse", "fs:read_z", "fs:write"}, true))
-		require.Eventually(t, func() bool { return len(told.of(toolsearch.EdgeCreated)) == 2 }, time.Minute, time.Millisecond)
-		updated := told.of(toolsearch.EdgeUpdated)
+		require.Eventually(t, func() bool { return len(seen.of(toolsearch.EdgeCreated)) == 2 }, time.Minute, time.Millisecond)
+		updated := seen.of(toolsearch.EdgeUpdated)
 		require.Len(t, updated, 1)
 		require.Equal(t, "fs:parse fs:read_z 4", fmt.Sprint(updated[0].From, " ", updated[0].To, " ", updated[0].Runs))
 	})
 
-	rule(t, "HasRanksAndCommunitiesThatOutliveTheProcess", func(t *testing.T, db *storetest.DB) {
-		var told changes
-		x := house(db, &toolsearch.Options{FlushInterval: time.Millisecond, RecomputeInterval: time.Millisecond, OnChange: told.add})
+	onDatabases(t, "stores ranks and communities", func(t *testing.T, db *storetest.DB) {
+		var seen changes
+		x := newIndex(db, &toolsearch.Options{FlushInterval: time.Millisecond, RecomputeInterval: time.Millisecond, OnChange: seen.add})
 		record(t, x, 9, "a b c")
 		record(t, x, 9, "d e f")
 		record(t, x, 1, "c d")
-		run(t, x)
+		start(t, x)
 		require.Eventually(t, func() bool {
-			all := told.of(toolsearch.MetricsUpdated)
+			all := seen.of(toolsearch.MetricsUpdated)
 			return len(all) > 0 && all[len(all)-1].Communities == 2
 		}, time.Minute, time.Millisecond)
 		nodes, err := db.ToolNodes(t.Context(), 10)
@@ -292,18 +292,18 @@ func TestGraph(t *testing.T) {
 		require.Equal(t, byTool["a"].Community, byTool["c"].Community)
 		require.Equal(t, byTool["d"].Community, byTool["f"].Community)
 		require.NotEqual(t, byTool["a"].Community, byTool["d"].Community)
-		require.Greater(t, byTool["c"].Rank, byTool["a"].Rank, "runs lead to c and none to a")
+		require.Greater(t, byTool["c"].Rank, byTool["a"].Rank, "runs lead to c and not to a")
 	})
 
-	rule(t, "ForgetsWhatNobodyUsesAndKeepsNoMoreThanItMay", func(t *testing.T, db *storetest.DB) {
-		first := house(db, nil)
+	onDatabases(t, "removes unused edges and edges over the limit", func(t *testing.T, db *storetest.DB) {
+		first := newIndex(db, nil)
 		record(t, first, 1, "old older")
 		db.Clock.Advance(31 * 24 * time.Hour)
 		for i := range 5 {
 			record(t, first, 1, fmt.Sprintf("n%d m%d", i, i))
 			db.Clock.Advance(time.Second)
 		}
-		run(t, house(db, &toolsearch.Options{MaxEdges: 3}))
+		start(t, newIndex(db, &toolsearch.Options{MaxEdges: 3}))
 		require.Eventually(t, func() bool {
 			nodes, err := db.ToolNodes(t.Context(), 100)
 			return err == nil && len(nodes) == 10
@@ -311,16 +311,16 @@ func TestGraph(t *testing.T) {
 		require.Equal(t, map[string]int64{"n2 m2": 1, "n3 m3": 1, "n4 m4": 1}, edges(t, db))
 	})
 
-	rule(t, "CountsLessWhatWasUsedLongAgo", func(t *testing.T, db *storetest.DB) {
+	onDatabases(t, "weighs old edges less", func(t *testing.T, db *storetest.DB) {
 		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
 			_, err := tx.AddToolEdges([]models.ToolEdge{{From: "fs:parse", To: "fs:read_x", Runs: 1}})
 			return err
 		}))
 		db.Clock.Advance(29 * 24 * time.Hour)
-		var told changes
-		x := house(db, &toolsearch.Options{FlushInterval: time.Millisecond, OnChange: told.add})
-		run(t, x)
-		require.Eventually(t, func() bool { return len(told.of(toolsearch.GraphSynced)) > 0 }, time.Minute, time.Millisecond)
+		var seen changes
+		x := newIndex(db, &toolsearch.Options{FlushInterval: time.Millisecond, OnChange: seen.add})
+		start(t, x)
+		require.Eventually(t, func() bool { return len(seen.of(toolsearch.GraphSynced)) > 0 }, time.Minute, time.Millisecond)
 		record(t, x, 3, "fs:parse fs:read_y")
 		a, err := x.Search(t.Context(), toolsearch.Query{Text: "read", ContextTools: []string{"fs:parse"}})
 		require.NoError(t, err)

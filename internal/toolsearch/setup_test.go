@@ -15,8 +15,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rule runs one case on a fresh database of every kind.
-func rule(t *testing.T, name string, fn func(t *testing.T, db *storetest.DB)) {
+// onDatabases runs a subtest on a fresh database of each kind.
+func onDatabases(t *testing.T, name string, fn func(t *testing.T, db *storetest.DB)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
@@ -24,8 +24,7 @@ func rule(t *testing.T, name string, fn func(t *testing.T, db *storetest.DB)) {
 	})
 }
 
-// publishedTools returns the tools of servers as they are published, by server. Where the files
-// come from is in testdata/README.md.
+// publishedTools returns the tools of published servers (testdata/README.md), by server.
 func publishedTools(tb testing.TB) map[string][]toolsearch.Tool {
 	tb.Helper()
 	files, err := filepath.Glob("testdata/tools/*.json")
@@ -52,7 +51,7 @@ func publishedTools(tb testing.TB) map[string][]toolsearch.Tool {
 	return out
 }
 
-// indexOf returns an index of these tools that is only searched.
+// indexOf returns an index of tools without a database.
 func indexOf(tools map[string][]toolsearch.Tool, opts *toolsearch.Options) *toolsearch.Index {
 	x := toolsearch.New(nil, opts)
 	for server, list := range tools {
@@ -61,10 +60,10 @@ func indexOf(tools map[string][]toolsearch.Tool, opts *toolsearch.Options) *tool
 	return x
 }
 
-// ids are those of hits.
-func ids(a toolsearch.Result) []string {
-	out := make([]string, 0, len(a.Hits))
-	for _, h := range a.Hits {
+// ids returns the ids of the hits.
+func ids(r toolsearch.Result) []string {
+	out := make([]string, 0, len(r.Hits))
+	for _, h := range r.Hits {
 		out = append(out, h.ID)
 	}
 	return out

@@ -29,14 +29,14 @@ type response struct {
 	} `json:"data"`
 }
 
-// Embed returns a vector for each text, all of one length. The error is errs.Unavailable
-// where the server has not made them, or ctx's own.
+// Embed returns a vector for each text, all of equal length. The error is errs.Unavailable for a
+// failure of the server, or the context's error.
 func (c *Client) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	out := make([][]float32, 0, len(texts))
 	for len(texts) > 0 {
-		some := texts[:min(len(texts), c.opts.Batch)]
-		texts = texts[len(some):]
-		made, err := c.persist(ctx, some)
+		batch := texts[:min(len(texts), c.opts.Batch)]
+		texts = texts[len(batch):]
+		made, err := c.requestWithRetries(ctx, batch)
 		if err != nil {
 			return nil, err
 		}
@@ -44,17 +44,17 @@ func (c *Client) Embed(ctx context.Context, texts []string) ([][]float32, error)
 	}
 	for _, v := range out {
 		if len(v) != len(out[0]) {
-			return nil, errs.New(errs.Unavailable, "the embeddings server answers with vectors of different lengths")
+			return nil, errs.New(errs.Unavailable, "the embeddings server returned vectors of different lengths")
 		}
 	}
 	return out, nil
 }
 
-// persist sends one request until it succeeds, or nothing is won by sending it again.
-func (c *Client) persist(ctx context.Context, texts []string) ([][]float32, error) {
+// requestWithRetries sends a request until it succeeds or a retry would not help.
+func (c *Client) requestWithRetries(ctx context.Context, texts []string) ([][]float32, error) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval = c.opts.Pause
-	out, err := backoff.Retry(ctx, func() ([][]float32, error) { return c.once(ctx, texts) },
+	out, err := backoff.Retry(ctx, func() ([][]float32, error) { return c.request(ctx, texts) },
 		backoff.WithBackOff(wait), backoff.WithMaxTries(uint(c.opts.Tries)), backoff.WithMaxElapsedTime(0))
 	var later *backoff.RetryAfterError
 	var permanent *backoff.PermanentError
@@ -69,8 +69,8 @@ func (c *Client) persist(ctx context.Context, texts []string) ([][]float32, erro
 	return out, err
 }
 
-// once sends one request.
-func (c *Client) once(ctx context.Context, texts []string) ([][]float32, error) {
+// request sends one request.
+func (c *Client) request(ctx context.Context, texts []string) ([][]float32, error) {
 	body, err := json.Marshal(request{Model: c.model, Input: texts, Format: "float"})
 	if err != nil {
 		return nil, backoff.Permanent(err)
@@ -88,19 +88,19 @@ func (c *Client) once(ctx context.Context, texts []string) ([][]float32, error) 
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, unreached(err)
+		return nil, transportError(err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, refused(resp)
+		return nil, statusError(resp)
 	}
-	// One byte more than allowed tells a long answer from one that just fits.
+	// One byte more than allowed detects a longer response.
 	text, err := io.ReadAll(io.LimitReader(resp.Body, c.opts.MaxBody+1))
 	switch {
 	case err != nil:
-		return nil, errs.Wrap(errs.Unavailable, err, "the embeddings server breaks off its answer")
+		return nil, errs.Wrap(errs.Unavailable, err, "the response of the embeddings server ended early")
 	case int64(len(text)) > c.opts.MaxBody:
-		return nil, backoff.Permanent(errs.New(errs.Unavailable, "the embeddings server answers with more than %d bytes", c.opts.MaxBody))
+		return nil, backoff.Permanent(errs.New(errs.Unavailable, "the embeddings server returned more than %d bytes", c.opts.MaxBody))
 	}
 	out, err := vectors(text, len(texts))
 	if err != nil {
@@ -109,9 +109,9 @@ func (c *Client) once(ctx context.Context, texts []string) ([][]float32, error) 
 	return out, nil
 }
 
-// unreached is the error of a request without an answer. Our own errors, of an address or
-// a redirect that is refused, are the same the next time.
-func unreached(err error) error {
+// transportError returns the error of a request without a response. Errors of comet's own, of a
+// rejected address or redirect, are permanent.
+func transportError(err error) error {
 	var own *errs.Error
 	if errors.As(err, &own) {
 		return backoff.Permanent(own)
@@ -119,9 +119,9 @@ func unreached(err error) error {
 	return errs.Wrap(errs.Unavailable, err, "the embeddings server cannot be reached")
 }
 
-// refused is the error of an answer without vectors.
-func refused(resp *http.Response) error {
-	err := errs.New(errs.Unavailable, "the embeddings server answers with %d", resp.StatusCode)
+// statusError returns the error of a response with another status than 200.
+func statusError(resp *http.Response) error {
+	err := errs.New(errs.Unavailable, "the embeddings server returned status %d", resp.StatusCode)
 	switch {
 	case resp.StatusCode == http.StatusTooManyRequests:
 		if s, bad := strconv.Atoi(resp.Header.Get("Retry-After")); bad == nil && s > 0 && s <= int(time.Minute/time.Second) {
@@ -134,19 +134,19 @@ func refused(resp *http.Response) error {
 	return backoff.Permanent(err)
 }
 
-// vectors reads the n vectors of an answer, in the order of their texts.
+// vectors decodes the n vectors of a response, in the order of their texts.
 func vectors(text []byte, n int) ([][]float32, error) {
 	var r response
 	if err := json.Unmarshal(text, &r); err != nil {
-		return nil, errs.Wrap(errs.Unavailable, err, "the embeddings server answers with something else than vectors")
+		return nil, errs.Wrap(errs.Unavailable, err, "the embeddings server returned something other than vectors")
 	}
 	if len(r.Data) != n {
-		return nil, errs.New(errs.Unavailable, "the embeddings server answers with %d vectors to %d texts", len(r.Data), n)
+		return nil, errs.New(errs.Unavailable, "the embeddings server returned %d vectors for %d texts", len(r.Data), n)
 	}
 	out := make([][]float32, n)
 	for _, d := range r.Data {
 		if d.Index < 0 || d.Index >= n || out[d.Index] != nil || len(d.Embedding) == 0 || len(d.Embedding) > maxWidth || !finite(d.Embedding) {
-			return nil, errs.New(errs.Unavailable, "the embeddings server answers with vectors that cannot be used")
+			return nil, errs.New(errs.Unavailable, "the embeddings server returned invalid vectors")
 		}
 		out[d.Index] = d.Embedding
 	}

@@ -24,19 +24,19 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// serve returns the URL of a server, and how often it was asked.
-func serve(t *testing.T, answer http.HandlerFunc) (url string, asked *atomic.Int64) {
+// serve starts a server and counts its requests.
+func serve(t *testing.T, handler http.HandlerFunc) (url string, requests *atomic.Int64) {
 	t.Helper()
-	asked = new(atomic.Int64)
+	requests = new(atomic.Int64)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked.Add(1)
-		answer(w, r)
+		requests.Add(1)
+		handler(w, r)
 	}))
 	t.Cleanup(s.Close)
-	return s.URL, asked
+	return s.URL, requests
 }
 
-// lengths answers with vectors that tell the lengths of the texts, the last one first.
+// lengths responds with vectors of the lengths of the texts, the last one first.
 func lengths(w http.ResponseWriter, r *http.Request) {
 	var req struct{ Input []string }
 	if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
@@ -65,9 +65,9 @@ func client(t *testing.T, url string, opts *embeddings.Options) *embeddings.Clie
 func TestEmbed(t *testing.T) {
 	t.Parallel()
 
-	t.Run("AsksInBatchesAndKeepsTheOrder", func(t *testing.T) {
+	t.Run("sends batches and keeps the order", func(t *testing.T) {
 		t.Parallel()
-		url, asked := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		url, requests := serve(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.Method != http.MethodPost || r.URL.Path != "/v1/embeddings" || r.Header.Get("Authorization") != "Bearer secret" {
 				w.WriteHeader(http.StatusNotFound)
 				return
@@ -77,14 +77,14 @@ func TestEmbed(t *testing.T) {
 		got, err := client(t, url, &embeddings.Options{Token: "secret", Batch: 2}).Embed(t.Context(), []string{"a", "bb", "ccc", "dddd", "eeeee"})
 		require.NoError(t, err)
 		require.Equal(t, [][]float32{{1, 1}, {2, 1}, {3, 1}, {4, 1}, {5, 1}}, got)
-		require.EqualValues(t, 3, asked.Load())
+		require.EqualValues(t, 3, requests.Load())
 	})
 
-	t.Run("TriesAgainWhereTheServerIsBusyOrAway", func(t *testing.T) {
+	t.Run("retries a busy server", func(t *testing.T) {
 		t.Parallel()
 		for _, status := range []int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable} {
 			var n atomic.Int64
-			url, asked := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			url, requests := serve(t, func(w http.ResponseWriter, r *http.Request) {
 				if n.Add(1) < 3 {
 					w.WriteHeader(status)
 					return
@@ -93,64 +93,64 @@ func TestEmbed(t *testing.T) {
 			})
 			_, err := client(t, url, nil).Embed(t.Context(), []string{"a"})
 			require.NoError(t, err, status)
-			require.EqualValues(t, 3, asked.Load())
+			require.EqualValues(t, 3, requests.Load())
 		}
 	})
 
-	t.Run("GivesUpAfterItsTries", func(t *testing.T) {
+	t.Run("stops after the last try", func(t *testing.T) {
 		t.Parallel()
-		url, asked := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
+		url, requests := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
 		_, err := client(t, url, nil).Embed(t.Context(), []string{"a"})
 		require.True(t, errs.Is(err, errs.Unavailable), "%v", err)
-		require.Equal(t, "the embeddings server answers with 502", errs.From(err).Detail)
-		require.EqualValues(t, 3, asked.Load())
+		require.Equal(t, "the embeddings server returned status 502", errs.From(err).Detail)
+		require.EqualValues(t, 3, requests.Load())
 	})
 }
 
-func TestWhatIsRefusedIsAskedOnce(t *testing.T) {
+func TestPermanentErrors(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		status       int
-		answer, says string
+		status         int
+		response, want string
 	}{
-		"AWrongToken":             {http.StatusUnauthorized, `{"error":"who are you"}`, "answers with 401"},
-		"AnUnknownModel":          {http.StatusNotFound, ``, "answers with 404"},
-		"BrokenJSON":              {http.StatusOK, `{"data":[{"index":0,"embed`, "something else than vectors"},
-		"APage":                   {http.StatusOK, `<html>`, "something else than vectors"},
-		"NoVector":                {http.StatusOK, `{"data":[]}`, "0 vectors to 2 texts"},
-		"OneTooMany":              {http.StatusOK, `{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[1]},{"index":2,"embedding":[1]}]}`, "3 vectors to 2 texts"},
-		"OneTwice":                {http.StatusOK, `{"data":[{"index":0,"embedding":[1]},{"index":0,"embedding":[1]}]}`, "cannot be used"},
-		"AnIndexOutside":          {http.StatusOK, `{"data":[{"index":0,"embedding":[1]},{"index":2,"embedding":[1]}]}`, "cannot be used"},
-		"AnIndexBelow":            {http.StatusOK, `{"data":[{"index":0,"embedding":[1]},{"index":-1,"embedding":[1]}]}`, "cannot be used"},
-		"AnEmptyVector":           {http.StatusOK, `{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[]}]}`, "cannot be used"},
-		"VectorsOfSeveralLengths": {http.StatusOK, `{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[1,2]}]}`, "different lengths"},
-		"ANumberThatIsNone":       {http.StatusOK, `{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[1e60]}]}`, "something else than vectors"},
-		"AnAnswerThatHasNoEnd":    {http.StatusOK, strings.Repeat(" ", 2000), "more than 1000 bytes"},
+		"a wrong token":                {http.StatusUnauthorized, `{"error":"who are you"}`, "returned status 401"},
+		"an unknown model":             {http.StatusNotFound, ``, "returned status 404"},
+		"broken JSON":                  {http.StatusOK, `{"data":[{"index":0,"embed`, "something other than vectors"},
+		"an HTML page":                 {http.StatusOK, `<html>`, "something other than vectors"},
+		"no vector":                    {http.StatusOK, `{"data":[]}`, "0 vectors for 2 texts"},
+		"too many vectors":             {http.StatusOK, `{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[1]},{"index":2,"embedding":[1]}]}`, "3 vectors for 2 texts"},
+		"a duplicate index":            {http.StatusOK, `{"data":[{"index":0,"embedding":[1]},{"index":0,"embedding":[1]}]}`, "invalid vectors"},
+		"an index that is too high":    {http.StatusOK, `{"data":[{"index":0,"embedding":[1]},{"index":2,"embedding":[1]}]}`, "invalid vectors"},
+		"a negative index":             {http.StatusOK, `{"data":[{"index":0,"embedding":[1]},{"index":-1,"embedding":[1]}]}`, "invalid vectors"},
+		"an empty vector":              {http.StatusOK, `{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[]}]}`, "invalid vectors"},
+		"vectors of different lengths": {http.StatusOK, `{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[1,2]}]}`, "different lengths"},
+		"an invalid number":            {http.StatusOK, `{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[1e60]}]}`, "something other than vectors"},
+		"a response that is too long":  {http.StatusOK, strings.Repeat(" ", 2000), "more than 1000 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			url, asked := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			url, requests := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 				w.WriteHeader(c.status)
-				_, _ = w.Write([]byte(c.answer))
+				_, _ = w.Write([]byte(c.response))
 			})
 			_, err := client(t, url, &embeddings.Options{MaxBody: 1000}).Embed(t.Context(), []string{"a", "b"})
 			require.True(t, errs.Is(err, errs.Unavailable), "%v", err)
-			require.Contains(t, errs.From(err).Detail, c.says)
+			require.Contains(t, errs.From(err).Detail, c.want)
 			require.NotContains(t, err.Error(), "who are you")
-			require.EqualValues(t, 1, asked.Load())
+			require.EqualValues(t, 1, requests.Load())
 		})
 	}
 }
 
 func TestSlowServers(t *testing.T) {
 	t.Parallel()
-	// A server sees that the one who asks has gone when it has read what he said.
+	// A server detects that the client has gone after it has read the body.
 	silent := func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		<-r.Context().Done()
 	}
 
-	t.Run("AreLeftWhenTheTimeIsOver", func(t *testing.T) {
+	t.Run("time out", func(t *testing.T) {
 		t.Parallel()
 		url, _ := serve(t, silent)
 		_, err := client(t, url, &embeddings.Options{Timeout: 10 * time.Millisecond, Tries: 2}).Embed(t.Context(), []string{"a"})
@@ -158,7 +158,7 @@ func TestSlowServers(t *testing.T) {
 		require.Equal(t, "the embeddings server cannot be reached", errs.From(err).Detail)
 	})
 
-	t.Run("AreLeftWhenTheCallerGoes", func(t *testing.T) {
+	t.Run("end with the caller's context", func(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithCancel(t.Context())
 		url, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -173,18 +173,18 @@ func TestSlowServers(t *testing.T) {
 func TestRedirects(t *testing.T) {
 	t.Parallel()
 
-	t.Run("ToAnotherHostAreRefused", func(t *testing.T) {
+	t.Run("to another host are rejected", func(t *testing.T) {
 		t.Parallel()
-		other, asked := serve(t, lengths)
+		other, requests := serve(t, lengths)
 		url, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, other+"/v1/embeddings", http.StatusTemporaryRedirect)
 		})
 		_, err := client(t, url, &embeddings.Options{Token: "secret"}).Embed(t.Context(), []string{"a"})
 		require.ErrorContains(t, err, "redirects to another host")
-		require.Zero(t, asked.Load())
+		require.Zero(t, requests.Load())
 	})
 
-	t.Run("OnTheSameHostAreFollowed", func(t *testing.T) {
+	t.Run("on the same host are followed", func(t *testing.T) {
 		t.Parallel()
 		url, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/v1/embeddings" {
@@ -199,12 +199,12 @@ func TestRedirects(t *testing.T) {
 	})
 }
 
-func TestAddressesThatAreGuarded(t *testing.T) {
+func TestAddressGuard(t *testing.T) {
 	t.Parallel()
-	url, asked := serve(t, lengths)
+	url, requests := serve(t, lengths)
 	_, err := client(t, url, &embeddings.Options{DialContext: netguard.New(nil).DialContext}).Embed(t.Context(), []string{"a"})
 	require.True(t, errs.Is(err, errs.AddressRefused), "%v", err)
-	require.Zero(t, asked.Load())
+	require.Zero(t, requests.Load())
 	open := netguard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")})
 	_, err = client(t, url, &embeddings.Options{DialContext: open.DialContext}).Embed(t.Context(), []string{"a"})
 	require.NoError(t, err)
@@ -225,7 +225,7 @@ func TestNew(t *testing.T) {
 	_, err = c.Embed(t.Context(), []string{"a"})
 	require.True(t, errs.Is(err, errs.Unavailable), "%v", err)
 	var refused net.Error
-	require.ErrorAs(t, err, &refused, "the log is told why")
+	require.ErrorAs(t, err, &refused, "the cause is in the error for the log")
 	none, err := c.Embed(t.Context(), nil)
 	require.NoError(t, err)
 	require.Empty(t, none)

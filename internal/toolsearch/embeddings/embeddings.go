@@ -1,7 +1,6 @@
-// Package embeddings asks a server for the vectors of texts with the request that most of
-// them understand, POST /v1/embeddings: hosted models and those on one's own machine alike.
-// What comes back is looked at before it is believed, and a server that is slow, broken or
-// refuses is an error in one sentence, because search goes on without it.
+// Package embeddings requests vectors of texts from a server with POST /v1/embeddings, which hosted
+// and local models support. Responses are validated. A slow or failing server results in an error of
+// one sentence, because the search continues without it.
 package embeddings
 
 import (
@@ -16,32 +15,32 @@ import (
 )
 
 const (
-	// maxTexts is how many texts one request may have, and maxTries how often it is sent.
+	// maxTexts is the highest Options.Batch, and maxTries the highest Options.Tries.
 	maxTexts = 2048
 	maxTries = 10
-	// maxWidth is how many numbers a vector may have.
+	// maxWidth is the longest vector.
 	maxWidth = 16_384
 )
 
 // Options configures New; nil is the zero value.
 type Options struct {
-	// Token is sent as a bearer token; default none is.
+	// Token is sent as a bearer token, "" for none.
 	Token string
-	// Batch is how many texts one request has, default 64.
+	// Batch is the number of texts of a request, default 64.
 	Batch int
-	// Timeout is how long one request may take, default 10 s, and Tries how often it is
-	// sent where the server is busy or away, default 3.
+	// Timeout limits one request, default 10 s, and Tries is how often it is sent when the server
+	// is busy or unreachable, default 3.
 	Timeout time.Duration
 	Tries   int
 	// Pause is the wait before the second try, default 200 ms; it doubles with each.
 	Pause time.Duration
-	// MaxBody is the longest answer that is read, in bytes, default 32 MiB.
+	// MaxBody is the longest response in bytes, default 32 MiB.
 	MaxBody int64
-	// DialContext makes the connections; default is net.Dialer's. An address guard fits.
+	// DialContext opens connections, default that of net.Dialer; netguard.Guard has one too.
 	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-func (o *Options) orDefaults() Options {
+func (o *Options) withDefaults() Options {
 	var out Options
 	if o != nil {
 		out = *o
@@ -75,26 +74,26 @@ type Client struct {
 }
 
 // New returns a client of the server at base, such as http://127.0.0.1:11434 or
-// https://models.example/v1: "/embeddings" is put behind it, and /v1 where it is missing.
-// The error is errs.InvalidRequest for what is no such URL, or no model.
+// https://models.example/v1. It appends /v1 to a base without a path, and /embeddings. The error is
+// errs.InvalidRequest for an invalid URL or an empty model.
 func New(base, model string, opts *Options) (*Client, error) {
 	u, err := url.Parse(base)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
 		return nil, errs.New(errs.InvalidRequest, "the URL of the embeddings server must begin with http:// or https:// and name a host")
 	case u.User != nil:
-		return nil, errs.New(errs.InvalidRequest, "the URL of the embeddings server must have no password in it: the token is given by itself")
+		return nil, errs.New(errs.InvalidRequest, "the URL of the embeddings server must not contain credentials: use the token setting")
 	case u.RawQuery != "" || u.Fragment != "":
-		return nil, errs.New(errs.InvalidRequest, "the URL of the embeddings server must have no query")
+		return nil, errs.New(errs.InvalidRequest, "the URL of the embeddings server must not have a query")
 	case model == "":
-		return nil, errs.New(errs.InvalidRequest, "the embeddings server must be told which model to use")
+		return nil, errs.New(errs.InvalidRequest, "the embeddings server needs the name of a model")
 	}
 	path := strings.TrimSuffix(u.Path, "/")
 	if path == "" {
 		path = "/v1"
 	}
 	u.Path = path + "/embeddings"
-	c := &Client{url: u.String(), model: model, opts: opts.orDefaults()}
+	c := &Client{url: u.String(), model: model, opts: opts.withDefaults()}
 	c.http = &http.Client{
 		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: c.opts.DialContext, MaxIdleConns: 8, MaxIdleConnsPerHost: 8, IdleConnTimeout: time.Minute},
 		CheckRedirect: sameHost,
@@ -102,11 +101,11 @@ func New(base, model string, opts *Options) (*Client, error) {
 	return c, nil
 }
 
-// sameHost lets no other host read the texts and the token.
+// sameHost rejects redirects to other hosts, which would receive the texts and the token.
 func sameHost(req *http.Request, via []*http.Request) error {
-	const most = 3
-	if len(via) > most {
-		return errs.New(errs.Unavailable, "the embeddings server redirects more than %d times", most)
+	const limit = 3
+	if len(via) > limit {
+		return errs.New(errs.Unavailable, "the embeddings server redirects more than %d times", limit)
 	}
 	if from := via[0].URL; req.URL.Host != from.Host || req.URL.Scheme != from.Scheme {
 		return errs.New(errs.Unavailable, "the embeddings server redirects to another host")
@@ -117,5 +116,5 @@ func sameHost(req *http.Request, via []*http.Request) error {
 // Model returns the name of the model.
 func (c *Client) Model() string { return c.model }
 
-// Close closes the connections that nobody uses.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
