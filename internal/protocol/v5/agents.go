@@ -2,8 +2,11 @@ package v5
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"comet/internal/errs"
@@ -16,81 +19,9 @@ import (
 
 const (
 	maxDeclaredDepth = 6
-	// maxCaps is the number of capabilities that a join can declare; DATA has no room for more.
+	// maxCaps is the number of capabilities that a join can declare; more do not fit into DATA.
 	maxCaps = 100
 )
-
-// sender is the sender of a message: an agent, or a user who requests work.
-type sender struct {
-	models.Principal
-	// agentID and address are "" and User for a user.
-	agentID string
-	address wire.Address
-	// v4 is set for a message of V4. task is the task that it is about, nil where it is about
-	// none or its CTX names the task.
-	v4   bool
-	task *models.Task
-	// incoming logs the message, nil for a message that is never logged.
-	incoming *incomingMessage
-}
-
-// identifySender returns the sender of a message. The token identifies the agent, and FROM must
-// be its address; only a join may propose another one, which it does not get.
-func (p *Protocol) identifySender(ctx context.Context, from models.Principal, m wire.Message) (sender, error) {
-	s := sender{Principal: from, address: wire.Address{Role: wire.User}}
-	if from.AgentID == nil {
-		switch {
-		case m.From.Role != wire.User:
-			return s, errorf(codes.E13, "from", "the token belongs to no agent: FROM must be User, not %s", m.From)
-		case !s.maySubmit():
-			return s, errSubmitScope()
-		}
-		return s, nil
-	}
-	s.agentID = *from.AgentID
-	var err error
-	if s.address, err = p.agentAddress(ctx, s.agentID); err != nil {
-		s.address = wire.Address{}
-		return s, err
-	}
-	if m.From != s.address && (m.Type != wire.Join || m.From.Role != wire.Worker) {
-		return s, errorf(codes.E13, "from", "FROM must be %s, the address of the sender, not %s", s.address, m.From)
-	}
-	return s, nil
-}
-
-// withTokenSender sets FROM of a message that could not be parsed to the agent of the token, so
-// that the error is sent to that agent.
-func (p *Protocol) withTokenSender(ctx context.Context, from models.Principal, m wire.Message) wire.Message {
-	if from.AgentID == nil {
-		return m
-	}
-	if own, err := p.agentAddress(ctx, *from.AgentID); err == nil {
-		m.From = own
-	}
-	return m
-}
-
-// peer names the sender in the message log. Every user is User on the wire, so the conversation
-// between a user and O1 is stored under the user's token.
-func (s sender) peer() string {
-	if s.agentID == "" {
-		return userPeer(s.TokenID)
-	}
-	return s.address.String()
-}
-
-func userPeer(tokenID string) string { return "User:" + tokenID }
-
-// maySubmit reports whether the sender may request work.
-func (s sender) maySubmit() bool { return s.Has(models.ScopeMessagesSend) }
-
-func errSubmitScope() error {
-	return errorf(codes.E90, "scope", "requesting work takes a token with the scope messages:send")
-}
-
-// owns reports whether the sender requested a task, or is an admin.
-func (s sender) owns(t models.Task) bool { return t.Owner == s.TokenID || s.Has(models.ScopeAdmin) }
 
 // handleJoin handles J (PROTOCOL_V5 §2.4, §12.4, §14.3): the agent declares its capabilities and
 // gets the address that it keeps. concurrency= is the number of its slots.
@@ -133,19 +64,6 @@ func checkJoin(m wire.Message) (concurrency int, err error) {
 		return 0, errorf(codes.E10, "", "caps must have at most %d entries", maxCaps)
 	}
 	return intPair(m.Data, "concurrency", 1, orchestrator.MaxConcurrency, 0)
-}
-
-// intPair reads a number in DATA, def where there is none.
-func intPair(data wire.Data, key string, low, high, def int) (int, error) {
-	text, ok := data.Get(key)
-	if !ok {
-		return def, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < low || n > high {
-		return 0, errorf(codes.E10, "", "%s must be a number from %d to %d, not %s", key, low, high, text)
-	}
-	return n, nil
 }
 
 // updateCapabilities replaces the capabilities of an agent. The agent itself declares them, so
@@ -231,4 +149,61 @@ func (p *Protocol) handleAck(ctx context.Context, s sender, m wire.Message) (pro
 	}
 	s.incoming.setContext(m)
 	return p.acknowledge(m, "noted", false)
+}
+
+// storedBroadcast is stored for each agent that receives a broadcast.
+type storedBroadcast struct {
+	To   string    `json:"to"`
+	Data wire.Data `json:"data"`
+}
+
+// handleBroadcast handles B (PROTOCOL_V5 §3.3): every online agent that speaks V5 receives it, all
+// of * and W*, the agents of sphere n for G<n>, or one worker. In the document only O1 sends B; an
+// admin may send it in O1's place. The same message of one token has its effect once in a day.
+func (p *Protocol) handleBroadcast(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
+	if !s.Has(models.ScopeAdmin) {
+		return protocol.Reply{}, errorf(codes.E90, "scope", "the token lacks the scope admin")
+	}
+	if tid, named := m.Task.Number(); named && tid != 0 || m.Context != "" && m.Context != wire.SystemContext {
+		return protocol.Reply{}, errorf(codes.E10, "", "a broadcast is about no task: TID and CTX must be - or T0 and S0")
+	}
+	b := orchestrator.Broadcast{Protocol: Name, Priority: corePriority(m.Priority), MessageID: broadcastKey(s, m)}
+	var err error
+	switch m.To.Role {
+	case wire.AllAgents, wire.AllWorkers:
+	case wire.Group:
+		b.SphereID = int(m.To.Number)
+	case wire.Worker:
+		if b.AgentID, err = p.agentByAddress(ctx, m.To); err != nil {
+			return protocol.Reply{}, err
+		}
+	default:
+		return protocol.Reply{}, errorf(codes.E13, "to", "a broadcast goes to *, W*, a group or a worker, not to %s", m.To)
+	}
+	if b.Data, err = json.Marshal(storedBroadcast{To: m.To.String(), Data: m.Data}); err != nil {
+		return protocol.Reply{}, err
+	}
+	n, err := p.orchestrator.Broadcast(ctx, b)
+	if err != nil {
+		return protocol.Reply{}, notFoundAs(err, codes.E30, "%s is offline, or speaks another protocol", m.To)
+	}
+	return p.reply(m, wire.Ack, m.State, ackData("sent", m).Number("count", int64(n)), true)
+}
+
+// broadcastKey identifies a broadcast of a token.
+func broadcastKey(s sender, m wire.Message) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s|%d|%s|%s|%s", s.TokenID, m.Number, m.To, m.Priority, m.Data))
+	return "v5:notice:" + hex.EncodeToString(sum[:16])
+}
+
+// broadcastMessage returns a broadcast as an agent receives it.
+func (p *Protocol) broadcastMessage(m models.InboxMessage) (wire.Message, error) {
+	var b storedBroadcast
+	if err := json.Unmarshal(m.Data, &b); err != nil {
+		return wire.Message{}, fmt.Errorf("read a broadcast: %w", err)
+	}
+	to, err := wire.ParseAddress(b.To)
+	return wire.Message{
+		Number: p.numbers.next(""), From: self, To: to, Type: wire.Broadcast, Priority: wirePriority(m.Priority), Data: b.Data,
+	}, err
 }

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"comet/internal/orchestrator"
 	wire "comet/internal/wire/v5"
 	"comet/internal/wire/v5/codes"
 	"comet/models"
@@ -39,6 +39,30 @@ const (
 	keyReason       = "reason"
 )
 
+// The keys of a result in pieces and of its outcome. A worker sends a result that does not fit
+// into DATA (PROTOCOL_V5 §3.4, §9.3) in pieces, each in a U: part=<n> is the n-th piece, from 1 and in
+// order, and text= its text, with enc=base64 where DATA cannot hold the text. An S with
+// src=#REF:<its TID>:raw then says that the pieces are the result (§12.1).
+const (
+	keyPart  = "part"
+	keyText  = "text"
+	keyEnc   = "enc"
+	keySrc   = "src"
+	keyParts = "parts" // the number of pieces, in the S
+	keyExit  = "exit_code"
+)
+
+// keyAuth is the pair of a signature.
+const keyAuth = "auth"
+
+// keyAnswer is the answer to a question, and as the field of a reference the last answer to a
+// task's worker (§7.1).
+const keyAnswer = "answer"
+
+// factPrefix begins the keys that set facts of a session in the request that opens it:
+// ctx.lang=fr is what #CTX:lang refers to.
+const factPrefix = "ctx."
+
 const (
 	// maxParameterName is the longest name of a parameter that is written as a pair.
 	maxParameterName = 64
@@ -48,9 +72,60 @@ const (
 	maxRetries = 10
 )
 
+// requestMeta is stored with the input of a task that was requested in V5.
+type requestMeta struct {
+	// Data is DATA as it was received, for a worker that speaks V5 too.
+	Data wire.Data `json:"data"`
+	// Closes says that the session was opened for this request and ends with it.
+	Closes bool `json:"closes,omitempty"`
+	// V4 says that the request was of V4, where TID alone names a task.
+	V4 bool `json:"v4,omitempty"`
+}
+
+func readRequestMeta(in models.TaskInput) (m requestMeta, err error) {
+	err = json.Unmarshal(in.Meta, &m)
+	return m, err
+}
+
 func has(data wire.Data, key string) bool {
 	_, ok := data.Pair(key)
 	return ok
+}
+
+// intPair reads a number in DATA, def where there is none.
+func intPair(data wire.Data, key string, low, high, def int) (int, error) {
+	text, ok := data.Get(key)
+	if !ok {
+		return def, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < low || n > high {
+		return 0, errorf(codes.E10, "", "%s must be a number from %d to %d, not %s", key, low, high, text)
+	}
+	return n, nil
+}
+
+// wordPair reads a word of DATA, "" where there is none.
+func wordPair(data wire.Data, key string, words ...string) (string, error) {
+	text, ok := data.Get(key)
+	if ok && !slices.Contains(words, text) {
+		last := len(words) - 1
+		return "", errorf(codes.E10, "", "%s must be %s or %s, not %s", key, strings.Join(words[:last], ", "), words[last], text)
+	}
+	return text, nil
+}
+
+func isPiece(data wire.Data) bool { return has(data, keyPart) }
+
+// isAnswer reports whether a C of an agent answers a question about its own request.
+func isAnswer(data wire.Data) bool { return has(data, keyAnswer) || has(data, "choice") }
+
+// rawRef is the reference to the result of a task.
+func rawRef(tid wire.Task) wire.Ref { return wire.Ref{Kind: wire.RefTask, Task: tid, Field: "raw"} }
+
+// paramsRef is the reference to the parameters of a task.
+func paramsRef(tid wire.Task) wire.Ref {
+	return wire.Ref{Kind: wire.RefTask, Task: tid, Field: "params"}
 }
 
 // isRequestPair reports whether a pair of a request is for O1.
@@ -141,6 +216,31 @@ func isScalar(text string) bool {
 	return json.Valid([]byte(text))
 }
 
+// parseFacts returns the facts that a request sets for the session that it opens, nil for none.
+func parseFacts(data wire.Data) (json.RawMessage, error) {
+	facts := map[string]json.RawMessage{}
+	for pair := range data.Pairs() {
+		if name, is := strings.CutPrefix(pair.Key, factPrefix); is && name != "" {
+			facts[name] = jsonValue(pair.Value(), pair.IsQuoted())
+		}
+	}
+	if len(facts) == 0 {
+		return nil, nil
+	}
+	return json.Marshal(facts)
+}
+
+// rejectFacts rejects facts in a request that opens no session: the facts of an existing session
+// do not change.
+func rejectFacts(data wire.Data) error {
+	for pair := range data.Pairs() {
+		if strings.HasPrefix(pair.Key, factPrefix) {
+			return errorf(codes.E10, "", "only the R that opens a session can set %s", pair.Key)
+		}
+	}
+	return nil
+}
+
 // writeParameters writes the parameters of a task as pairs. ok is false where pairs cannot hold
 // them.
 func writeParameters(w *wire.Writer, parameters json.RawMessage) (ok bool) {
@@ -199,137 +299,55 @@ func objectMembers(object json.RawMessage) (names []string, values []jsontext.Va
 	return names, values, err == nil && !slices.Contains(names, "")
 }
 
+// callData begins the DATA of a request with call=.
+func callData(in models.TaskInput) *wire.Writer {
+	w := new(wire.Writer)
+	if len(in.Capabilities) > 0 {
+		w.Add("call", strings.TrimPrefix(in.Capabilities[0], "custom:"))
+	}
+	return w
+}
+
+// forwardedData returns the DATA of a request as the requester wrote it, without the pairs for O1
+// and those about attempts, and with those that O1 states about earlier attempts. ok is false
+// where DATA cannot hold that, or would be ambiguous.
+func forwardedData(requested wire.Data, retry wire.Retry) (data wire.Data, ok bool) {
+	data = requested
+	for pair := range requested.Pairs() {
+		if isRequestPair(pair.Key) || isAttemptPair(requested, pair.Key, retry) || pair.Key == "pid" { // pid= counts in another conversation
+			data, _, _ = data.Cut(pair.Key)
+			data = wire.Data(strings.TrimSuffix(string(data), ";"))
+		}
+	}
+	if retry.Max != 0 && has(data, keyMax) { // max= is a parameter
+		return "", false
+	}
+	if strings.Trim(string(data), "; ") == "" {
+		data = "-"
+	}
+	more, err := new(wire.Writer).Retry(retry).Data()
+	if err != nil {
+		return "", false
+	}
+	switch {
+	case more == "-":
+		return data, true
+	case data == "-":
+		return more, true
+	}
+	data += ";" + more
+	return data, utf8.RuneCountInString(string(data)) <= wire.MaxData
+}
+
 // parsePercent reads a percentage such as 50%.
 func parsePercent(text string) (int, bool) {
 	n, err := strconv.Atoi(strings.TrimSuffix(text, "%"))
 	return n, err == nil && n >= 0 && n <= 100
 }
 
-// parseAttempts reads timeout= and, where retry= and max= are there, the number of retries. It
-// returns what DATA states about attempts besides.
-func parseAttempts(sub *orchestrator.Submission, data wire.Data) (retry wire.Retry, err error) {
-	seconds, err := intPair(data, keyTimeout, 1, maxTimeout, 0)
-	if err != nil {
-		return retry, err
-	}
-	sub.Override.TimeoutMS = int64(seconds) * 1000
-	if retry, err = data.Retry(); err != nil || !has(data, keyRetry) || !has(data, keyMax) {
-		return retry, err
-	}
-	n, err := intPair(data, keyMax, 0, maxRetries, 0)
-	sub.Override.Retries = &n
-	return retry, err
-}
-
-// parseOptions reads the options of a request: what happens to an unanswered question, how many
-// workers execute the task, and what follows an E17 (PROTOCOL_V5 §5.1, §7.2, §9.2).
-func parseOptions(sub *orchestrator.Submission, data wire.Data) (err error) {
-	if err = parseUnanswered(sub, data); err != nil {
-		return err
-	}
-	n, err := parseWorkers(data)
-	if err != nil {
-		return err
-	}
-	if sub.Override.Workers = n; n != 0 && sub.AgentID != "" {
-		return errorf(codes.E10, "", "parallel asks several workers, and one is named")
-	}
-	if sub.Budget != nil && *sub.Budget < int64(n) {
-		return codedError{code: codes.E17, needed: int64(n), have: *sub.Budget} // one token for each
-	}
-	sub.Override.Overrun, err = parseOverrun(data, sub.Budget)
-	return err
-}
-
-// parseHandoffOptions reads the options of a hand-off: how long the worker may be silent, how
-// often the subtask is retried, and what happens to an unanswered question (PROTOCOL_V5 §5.3,
-// §8.2). The other options of a request are E10: a hand-off goes to one worker, with the budget
-// of its parent, and its parent's worker decides what follows a failure.
-func parseHandoffOptions(sub *orchestrator.Submission, data wire.Data) error {
-	for _, option := range []struct{ key, why string }{
-		{keyParallel, "a hand-off goes to one worker"},
-		{keyAggregate, "a hand-off goes to one worker"},
-		{keyFallback, "the worker that hands off receives the failure and may hand off to another worker"},
-		{keyOnBudget, "the budget of a hand-off is taken out of its parent's"},
-		{keyMaxBudget, "the budget of a hand-off is taken out of its parent's"},
-	} {
-		if has(data, option.key) {
-			return errorf(codes.E10, "", "%s is for R only: %s", option.key, option.why)
-		}
-	}
-	if err := rejectFacts(data); err != nil {
-		return err
-	}
-	if _, err := parseAttempts(sub, data); err != nil {
-		return err
-	}
-	return parseUnanswered(sub, data)
-}
-
-// parseUnanswered reads what happens to a question without an answer.
-func parseUnanswered(sub *orchestrator.Submission, data wire.Data) error {
-	text, err := wordPair(data, keyUnanswered, "first", "abandon")
-	if err == nil && text != "" {
-		sub.Override.UseFirstOption = new(text == "first")
-	}
-	return err
-}
-
-// wordPair reads a word of DATA, "" where there is none.
-func wordPair(data wire.Data, key string, words ...string) (string, error) {
-	text, ok := data.Get(key)
-	if ok && !slices.Contains(words, text) {
-		last := len(words) - 1
-		return "", errorf(codes.E10, "", "%s must be %s or %s, not %s", key, strings.Join(words[:last], ", "), words[last], text)
-	}
-	return text, nil
-}
-
-// parseWorkers reads the number of workers that execute the task at the same time, 0 for one. The
-// first success is the result (PROTOCOL_V5 §4.2, §5.1); no other aggregation is supported.
-func parseWorkers(data wire.Data) (int, error) {
-	how, aggregates := data.Get(keyAggregate)
-	if aggregates && how != aggregateFirst {
-		return 0, errorf(codes.E10, "", "aggregate must be %s, not %s: no other aggregation is supported", aggregateFirst, how)
-	}
-	n, err := intPair(data, keyParallel, 1, orchestrator.MaxParallel, 1)
-	if err != nil || n > 1 {
-		return n, err
-	}
-	if aggregates {
-		return 0, errorf(codes.E10, "", "aggregate needs parallel=, 2 to %d workers", orchestrator.MaxParallel)
-	}
-	return 0, nil
-}
-
-// parseOverrun reads what follows an E17, nil for nothing.
-func parseOverrun(data wire.Data, budget *int64) (*models.Overrun, error) {
-	var words []string
-	for _, a := range models.OverrunActions() {
-		words = append(words, string(a))
-	}
-	action, err := wordPair(data, keyOnBudget, words...)
-	if err != nil {
-		return nil, err
-	}
-	text, limited := data.Get(keyMaxBudget)
-	switch {
-	case limited && action != string(models.OverrunRaise):
-		return nil, errorf(codes.E10, "", "max_budget needs on_budget=raise")
-	case action == "":
-		return nil, nil //nolint:nilnil // nothing follows
-	case action == string(models.OverrunRaise) && budget == nil:
-		return nil, errorf(codes.E10, "", "on_budget=raise needs a BUDGET to raise, not -")
-	}
-	out := &models.Overrun{Action: models.OverrunAction(action)}
-	if limited {
-		out.MaxBudget, err = strconv.ParseInt(text, 10, 64)
-		if err != nil || out.MaxBudget < 1 || out.MaxBudget > models.MaxTokens {
-			return nil, errorf(codes.E10, "", "max_budget must be a number of tokens, not %s", text)
-		}
-		if out.MaxBudget < *budget {
-			return nil, errorf(codes.E10, "", "max_budget must not be less than BUDGET, %d", *budget)
-		}
-	}
-	return out, nil
+// jsonText returns a text member of the data of an inbox message, which the core has written.
+func jsonText(data json.RawMessage, name string) string {
+	var members map[string]string
+	_ = json.Unmarshal(data, &members)
+	return members[name]
 }

@@ -2,15 +2,18 @@ package v5
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"time"
 
 	"comet/internal/errs"
+	"comet/internal/orchestrator"
 	"comet/internal/protocol"
 	wire "comet/internal/wire/v5"
 	"comet/internal/wire/v5/codes"
+	"comet/models"
 )
 
 // codedError is an error with its code in the protocol (PROTOCOL_V5 §8.3).
@@ -38,7 +41,7 @@ func (e codedError) Unwrap() error { return e.cause }
 func (e codedError) data() *wire.Writer {
 	w := new(wire.Writer)
 	if e.reason != "" {
-		w.Add(keyReason, e.reason)
+		w.Add("reason", e.reason)
 	}
 	if e.code == codes.E17 {
 		return w.Text("desc", e.code.Meaning()).Number("needed", e.needed).Number("have", e.have)
@@ -46,14 +49,54 @@ func (e codedError) data() *wire.Writer {
 	return w.Text("desc", e.desc)
 }
 
-// Refuse implements protocol.Protocol.
-func (p *Protocol) Refuse(err error, raw []byte) protocol.Reply {
-	v4 := isV4(raw)
-	if !v4 {
-		raw = raw[:min(len(raw), wire.MaxLine)]
+func errSubmitScope() error {
+	return errorf(codes.E90, "scope", "requesting work takes a token with the scope messages:send")
+}
+
+// unknownSession returns E42 for a CTX without a session.
+func unknownSession(name string) error {
+	if name == "" || name == wire.SystemContext {
+		return errorf(codes.E42, "", "CTX must name a session, not %s", orDash(name))
 	}
-	m, _ := parse(string(raw), v4) // only to address the E
-	return p.replyInVersion(v4, p.errorReply(m, err))
+	return errorf(codes.E42, "", "there is no session %s", name)
+}
+
+// notFoundAs replaces errs.NotFound by an error with a code of the protocol.
+func notFoundAs(err error, code codes.Code, format string, args ...any) error {
+	if errs.Is(err, errs.NotFound) {
+		return errorf(code, "", format, args...)
+	}
+	return err
+}
+
+// isNotFound reports whether an error is errs.NotFound: what is looked for was never there, or
+// was purged.
+func isNotFound(err error) bool { return errs.Is(err, errs.NotFound) }
+
+// isSignatureError reports whether an error is that of a wrong signature.
+func isSignatureError(err error) bool {
+	var coded codedError
+	return errors.As(err, &coded) && coded.code == codes.E90 && coded.reason == codes.ReasonSignature
+}
+
+// reportError gives the core's errors about a report their codes.
+func reportError(err error, s sender, m wire.Message) error {
+	switch {
+	case isNotFound(err):
+		return errorf(codes.E40, "", "%s has no task %s in %s", s.address, m.Task, m.Context)
+	case errs.Is(err, errs.TaskState):
+		return stateError(err, m)
+	}
+	return err
+}
+
+// stateError returns E15 for a message that a task in its state does not accept.
+func stateError(err error, m wire.Message) error {
+	desc := fmt.Sprintf("%s does not accept %s now", m.Task, m.Type)
+	if state, ok := errs.From(err).Meta["state"].(models.TaskState); ok {
+		desc = fmt.Sprintf("%s is %s and does not accept %s now", m.Task, state, m.Type)
+	}
+	return codedError{code: codes.E15, reason: codes.ReasonTransition, desc: desc, cause: err}
 }
 
 // errorReply replies with E to a message. One whose sender could not be parsed is addressed to
@@ -191,4 +234,82 @@ func retryAfter(err error, code codes.Code) time.Duration {
 		return time.Second
 	}
 	return 0
+}
+
+// storedReport is stored with a task whose worker reported E, or S with pieces, so that the
+// requester receives the same DATA. Code is "" for S.
+type storedReport struct {
+	Code codes.Code `json:"code,omitempty"`
+	Data wire.Data  `json:"data,omitempty"`
+}
+
+// reportOf returns the stored report of a task. Another protocol may have stored something else.
+func reportOf(t models.Task) (r storedReport) {
+	_ = json.Unmarshal(t.Detail, &r)
+	return r
+}
+
+// dataOfPieces returns the DATA of an S whose result was received in pieces, "" for another
+// result.
+func dataOfPieces(t models.Task) wire.Data {
+	if report := reportOf(t); t.State == models.TaskDone && report.Code == "" {
+		return report.Data
+	}
+	return ""
+}
+
+// coreFailure converts the code of a worker's E (PROTOCOL_V5 §8.2).
+func coreFailure(c codes.Code) orchestrator.Failure {
+	switch {
+	case c == codes.E17:
+		return orchestrator.FailureBudget
+	case c == codes.E18:
+		return orchestrator.FailureQuestions
+	case c == codes.E19:
+		return orchestrator.FailureUnsupported
+	case c >= codes.E10 && c < codes.E20:
+		return orchestrator.FailureInvalid
+	case c >= codes.E20 && c < codes.E30 && c != codes.E23:
+		return orchestrator.FailureTimeout
+	case c == codes.E30:
+		return orchestrator.FailureUnavailable
+	case c == codes.E31:
+		return orchestrator.FailureSaturated
+	case c == codes.E32:
+		return orchestrator.FailureResource
+	}
+	return orchestrator.FailureWork
+}
+
+// errorCode returns the code of a failed task: that of its worker's E, where it reported one, and
+// otherwise that of the core's failure.
+func errorCode(t models.Task, report storedReport) codes.Code {
+	if report.Code != "" && string(coreFailure(report.Code)) == t.ErrorCode {
+		return report.Code
+	}
+	switch orchestrator.Failure(t.ErrorCode) {
+	case orchestrator.FailureTimeout:
+		if t.Attempt == 0 {
+			return codes.E20
+		}
+		return codes.E21
+	case orchestrator.FailureUnavailable:
+		return codes.E30
+	case orchestrator.FailureSaturated:
+		return codes.E31
+	case orchestrator.FailureResource:
+		return codes.E32
+	case orchestrator.FailureBudget:
+		return codes.E17
+	case orchestrator.FailureUnsupported:
+		return codes.E19
+	case orchestrator.FailureInvalid:
+		return codes.E10
+	case orchestrator.FailureQuestions:
+		return codes.E18
+	case orchestrator.FailureUnanswered:
+		return codes.E23
+	case orchestrator.FailureWork:
+	}
+	return codes.E99
 }

@@ -1,12 +1,10 @@
 package v5
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
@@ -15,16 +13,6 @@ import (
 	"comet/internal/wire/v5/codes"
 	"comet/models"
 )
-
-// subtask is a task that was handed off, with the task that it was handed off from.
-type subtask struct {
-	models.Task
-
-	parent models.Task
-}
-
-// maxSearched is the number of subtasks that a search looks through.
-const maxSearched = 1000
 
 // handleHandoff handles X (PROTOCOL_V5 §5.3): another worker executes a subtask of the sender's
 // task. DEPTH is that of the subtask, one more than its parent's, and BUDGET is taken out of the
@@ -91,11 +79,36 @@ func (p *Protocol) newHandoff(ctx context.Context, s sender, m wire.Message, par
 	if err != nil {
 		return sub, err
 	}
-	if sub.Parameters, err = p.resolveReferences(ctx, s, placement{session: root.SessionID, shortID: name}, sub.Parameters); err != nil {
+	if sub.Parameters, err = p.resolveReferences(ctx, s, name.Context, sub.Parameters); err != nil {
 		return sub, err
 	}
 	sub.Meta, err = json.Marshal(requestMeta{Data: m.Data})
 	return sub, err
+}
+
+// parseHandoffOptions reads the options of a hand-off: how long the worker may be silent, how
+// often the subtask is retried, and what happens to an unanswered question (PROTOCOL_V5 §5.3,
+// §8.2). The other options of a request are E10: a hand-off goes to one worker, with the budget
+// of its parent, and its parent's worker decides what follows a failure.
+func parseHandoffOptions(sub *orchestrator.Submission, data wire.Data) error {
+	for _, option := range []struct{ key, why string }{
+		{keyParallel, "a hand-off goes to one worker"},
+		{keyAggregate, "a hand-off goes to one worker"},
+		{keyFallback, "the worker that hands off receives the failure and may hand off to another worker"},
+		{keyOnBudget, "the budget of a hand-off is taken out of its parent's"},
+		{keyMaxBudget, "the budget of a hand-off is taken out of its parent's"},
+	} {
+		if has(data, option.key) {
+			return errorf(codes.E10, "", "%s is for R only: %s", option.key, option.why)
+		}
+	}
+	if err := rejectFacts(data); err != nil {
+		return err
+	}
+	if _, err := parseAttempts(sub, data); err != nil {
+		return err
+	}
+	return parseUnanswered(sub, data)
 }
 
 // rejectAmbiguousHandoff rejects a subtask for a worker that has another subtask of the same task
@@ -162,53 +175,4 @@ func (p *Protocol) depthError(ctx context.Context, s sender, m wire.Message, cau
 			"%s has %s at depth %d, so DEPTH of a hand-off must be %d, not %d", s.address, m.Task, o.Task.Depth, o.Task.Depth+1, m.Depth)
 	}
 	return out
-}
-
-// subtasksAt returns the subtasks of a task at a depth, the newest first, of the first maxSearched
-// subtasks at any depth.
-func (p *Protocol) subtasksAt(ctx context.Context, root models.Task, depth int) (found []subtask, err error) {
-	level, searched := []models.Task{root}, 0
-	for len(level) > 0 && searched < maxSearched {
-		var next []models.Task
-		for _, t := range level {
-			children, err := p.orchestrator.Subtasks(ctx, t.ID)
-			if err != nil {
-				return nil, err
-			}
-			for _, child := range children {
-				switch {
-				case child.Depth < depth:
-					next = append(next, child)
-				case child.Depth == depth:
-					found = append(found, subtask{child, t})
-				}
-			}
-			searched += len(children) + 1
-		}
-		level = next
-	}
-	slices.SortStableFunc(found, func(a, b subtask) int {
-		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.ID, a.ID))
-	})
-	return found, nil
-}
-
-// worksOnSubtask reports whether an agent executes a subtask, or did, or has handed it off.
-func (p *Protocol) worksOnSubtask(ctx context.Context, agentID string, sub subtask) (bool, error) {
-	if agentID == "" {
-		return false, nil
-	}
-	for _, t := range []models.Task{sub.Task, sub.parent} {
-		if t.AgentID == agentID {
-			return true, nil
-		}
-		attempts, err := p.orchestrator.Attempts(ctx, t.ID)
-		if err != nil {
-			return false, err
-		}
-		if slices.ContainsFunc(attempts, func(a models.Attempt) bool { return a.AgentID == agentID }) {
-			return true, nil
-		}
-	}
-	return false, nil
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"comet/internal/errs"
 	"comet/internal/protocol"
 	"comet/internal/redact"
 	"comet/internal/telemetry"
@@ -65,9 +64,9 @@ func (in *incomingMessage) setContext(m wire.Message) {
 	}
 }
 
-// log stores a message whose effect is committed, once. m has the context and the task that it
+// logOnce stores a message whose effect is committed, once. m has the context and the task that it
 // was given.
-func (in *incomingMessage) log(m wire.Message) {
+func (in *incomingMessage) logOnce(m wire.Message) {
 	if in == nil || in.logged || in.context == "" || in.context != m.Context {
 		return
 	}
@@ -253,7 +252,3 @@ func (p *Protocol) conversationOwner(ctx context.Context, contextID int64) (toke
 	session, err := p.orchestrator.Session(ctx, id)
 	return session.Owner, err
 }
-
-// isNotFound reports whether an error is errs.NotFound: what is looked for was never there, or
-// was purged.
-func isNotFound(err error) bool { return errs.Is(err, errs.NotFound) }

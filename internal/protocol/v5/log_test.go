@@ -310,7 +310,7 @@ func TestEvents(t *testing.T) {
 		f.receive(t, "digger")
 		f.send(t, "digger", "M2|W1>W2|X|T1|-|R|-|1|S1|-|call=dig;reason=specialized", 0)
 		f.receive(t, "helper")
-		f.send(t, "helper", "M1|W2>W1|E|T1|-|F|E32|1|S1|-|desc=no room", 0)
+		f.send(t, "helper", "M1|W2>W1|E|T1|-|F|E32|1|S1|-|desc=no space", 0)
 		events := strings.Join(eventLines(t, f), "\n")
 		require.Contains(t, events, "[INFO] [S1] [T1] W1>O1 U - handoff=W2\n")
 		require.Contains(t, events, "[INFO] [S1] [T1] W1>W2 X - call=dig;reason=specialized\n")

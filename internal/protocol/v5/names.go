@@ -1,6 +1,7 @@
 package v5
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -14,8 +15,73 @@ import (
 	"comet/models"
 )
 
-// self is the address of this orchestrator, O1.
-var self = wire.Address{Role: wire.Orchestrator, Number: 1} //nolint:gochecknoglobals // a constant
+// sender is the sender of a message: an agent, or a user who requests work.
+type sender struct {
+	models.Principal
+	// agentID and address are "" and User for a user.
+	agentID string
+	address wire.Address
+	// v4 is set for a message of V4. task is the task that it is about, nil where it is about
+	// none or its CTX names the task.
+	v4   bool
+	task *models.Task
+	// incoming logs the message, nil for a message that is never logged.
+	incoming *incomingMessage
+}
+
+// identifySender returns the sender of a message. The token identifies the agent, and FROM must
+// be its address; only a join may propose another one, which it does not get.
+func (p *Protocol) identifySender(ctx context.Context, from models.Principal, m wire.Message) (sender, error) {
+	s := sender{Principal: from, address: wire.Address{Role: wire.User}}
+	if from.AgentID == nil {
+		switch {
+		case m.From.Role != wire.User:
+			return s, errorf(codes.E13, "from", "the token belongs to no agent: FROM must be User, not %s", m.From)
+		case !s.maySubmit():
+			return s, errSubmitScope()
+		}
+		return s, nil
+	}
+	s.agentID = *from.AgentID
+	var err error
+	if s.address, err = p.agentAddress(ctx, s.agentID); err != nil {
+		s.address = wire.Address{}
+		return s, err
+	}
+	if m.From != s.address && (m.Type != wire.Join || m.From.Role != wire.Worker) {
+		return s, errorf(codes.E13, "from", "FROM must be %s, the address of the sender, not %s", s.address, m.From)
+	}
+	return s, nil
+}
+
+// withTokenSender sets FROM of a message that could not be parsed to the agent of the token, so
+// that the error is sent to that agent.
+func (p *Protocol) withTokenSender(ctx context.Context, from models.Principal, m wire.Message) wire.Message {
+	if from.AgentID == nil {
+		return m
+	}
+	if own, err := p.agentAddress(ctx, *from.AgentID); err == nil {
+		m.From = own
+	}
+	return m
+}
+
+// peer names the sender in the message log. Every user is User on the wire, so the conversation
+// between a user and O1 is stored under the user's token.
+func (s sender) peer() string {
+	if s.agentID == "" {
+		return userPeer(s.TokenID)
+	}
+	return s.address.String()
+}
+
+func userPeer(tokenID string) string { return "User:" + tokenID }
+
+// maySubmit reports whether the sender may request work.
+func (s sender) maySubmit() bool { return s.Has(models.ScopeMessagesSend) }
+
+// owns reports whether the sender requested a task, or is an admin.
+func (s sender) owns(t models.Task) bool { return t.Owner == s.TokenID || s.Has(models.ScopeAdmin) }
 
 // agentAddress returns the address of an agent.
 func (p *Protocol) agentAddress(ctx context.Context, agentID string) (wire.Address, error) {
@@ -150,6 +216,89 @@ func (p *Protocol) selectTask(ctx context.Context, agentID string, tasks []model
 		}
 	}
 	return found, ok, nil
+}
+
+// queriedTask returns the task that a Q is about: at DEPTH 0 the task that it names, and deeper a
+// subtask of that one, because a subtask has the TID of its parent (§5.3). Of several at one
+// depth it is the one that the sender executes or has handed off, and for the requester of the
+// task the newest. Where there is none it is E40.
+func (p *Protocol) queriedTask(ctx context.Context, s sender, m wire.Message) (models.Task, error) {
+	t, err := p.namedTask(ctx, m)
+	if err != nil || m.Depth == 0 {
+		return t, err
+	}
+	subtasks, err := p.subtasksAt(ctx, t, m.Depth)
+	if err != nil {
+		return t, err
+	}
+	for _, sub := range subtasks {
+		if own, err := p.worksOnSubtask(ctx, s.agentID, sub); err != nil || own {
+			return sub.Task, err
+		}
+	}
+	if len(subtasks) > 0 && s.owns(t) {
+		return subtasks[0].Task, nil
+	}
+	return t, errorf(codes.E40, "", "%s has no subtask of %s in %s at depth %d", s.address, m.Task, m.Context, m.Depth)
+}
+
+// subtask is a task that was handed off, with the task that it was handed off from.
+type subtask struct {
+	models.Task
+
+	parent models.Task
+}
+
+// maxSearched is the number of subtasks that a search looks through.
+const maxSearched = 1000
+
+// subtasksAt returns the subtasks of a task at a depth, the newest first, of the first maxSearched
+// subtasks at any depth.
+func (p *Protocol) subtasksAt(ctx context.Context, root models.Task, depth int) (found []subtask, err error) {
+	level, searched := []models.Task{root}, 0
+	for len(level) > 0 && searched < maxSearched {
+		var next []models.Task
+		for _, t := range level {
+			children, err := p.orchestrator.Subtasks(ctx, t.ID)
+			if err != nil {
+				return nil, err
+			}
+			for _, child := range children {
+				switch {
+				case child.Depth < depth:
+					next = append(next, child)
+				case child.Depth == depth:
+					found = append(found, subtask{child, t})
+				}
+			}
+			searched += len(children) + 1
+		}
+		level = next
+	}
+	slices.SortStableFunc(found, func(a, b subtask) int {
+		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.ID, a.ID))
+	})
+	return found, nil
+}
+
+// worksOnSubtask reports whether an agent executes a subtask, or did, or has handed it off.
+func (p *Protocol) worksOnSubtask(ctx context.Context, agentID string, sub subtask) (bool, error) {
+	if agentID == "" {
+		return false, nil
+	}
+	for _, t := range []models.Task{sub.Task, sub.parent} {
+		if t.AgentID == agentID {
+			return true, nil
+		}
+		attempts, err := p.orchestrator.Attempts(ctx, t.ID)
+		if err != nil {
+			return false, err
+		}
+		if slices.ContainsFunc(attempts, func(a models.Attempt) bool { return a.AgentID == agentID }) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // newMessage returns a message about a task, without type, receiver and DATA.

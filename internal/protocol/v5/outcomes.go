@@ -2,33 +2,27 @@ package v5
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"comet/internal/errs"
-	"comet/internal/orchestrator"
 	"comet/internal/protocol"
 	wire "comet/internal/wire/v5"
 	"comet/internal/wire/v5/codes"
 	"comet/models"
 )
 
-// storedReport is stored with a task whose worker reported E, or S with pieces, so that the
-// requester receives the same DATA. Code is "" for S.
-type storedReport struct {
-	Code codes.Code `json:"code,omitempty"`
-	Data wire.Data  `json:"data,omitempty"`
-}
-
-// reportOf returns the stored report of a task. Another protocol may have stored something else.
-func reportOf(t models.Task) (r storedReport) {
-	_ = json.Unmarshal(t.Detail, &r)
-	return r
-}
+const (
+	// maxOptions is the number of options that a user is offered (PROTOCOL_V5 §7.2).
+	maxOptions = 4
+	// minQuestionLength is the number of characters of DATA that options leave for the question.
+	minQuestionLength = 70
+)
 
 // acceptedReply replies that a request is accepted and, where its sender waits, adds the outcome
 // or the question to the user.
@@ -45,7 +39,7 @@ func (p *Protocol) acceptedReply(ctx context.Context, s sender, m wire.Message, 
 	}
 	reply.Status, reply.Location = http.StatusAccepted, "/api/v1/tasks/"+t.ID
 	s.incoming.setContext(m) // the sender has made the task, or has shown that it is its own
-	s.incoming.log(m)
+	s.incoming.logOnce(m)
 	p.logFirstReply(ctx, s, reply)
 	if last, err := p.outcomeReply(ctx, s, t, wait); err != nil { // the request is accepted all the same
 		p.log.Warn("the outcome of a task could not be sent with the reply", "task", t.ID, "error", err)
@@ -229,67 +223,35 @@ func isData(text string) bool {
 	return err == nil && strings.HasSuffix(line, "|"+text)
 }
 
-// dataOfPieces returns the DATA of an S whose result was received in pieces, "" for another
-// result.
-func dataOfPieces(t models.Task) wire.Data {
-	if report := reportOf(t); t.State == models.TaskDone && report.Code == "" {
-		return report.Data
+// writeQuestion makes m the D that asks a user (§7.2).
+func (p *Protocol) writeQuestion(ctx context.Context, m *wire.Message, t models.Task) (err error) {
+	m.Type = wire.Disambiguate
+	question, err := p.orchestrator.OpenQuestion(ctx, t)
+	if err != nil {
+		return err
 	}
-	return ""
+	w := new(wire.Writer)
+	offered := question.Options[:min(len(question.Options), maxOptions)]
+	for i, o := range offered {
+		w.Text("opt"+strconv.Itoa(i+1), truncate(o, (wire.MaxData-minQuestionLength)/len(offered)-len(`;opt1=""`)))
+	}
+	options, err := w.Data()
+	if err != nil {
+		return err
+	}
+	// The question comes first, but is truncated to leave space for the options.
+	space := wire.MaxData - utf8.RuneCountInString(string(options)) - len(`question="";`)
+	m.Data, err = new(wire.Writer).Text("question", truncate(cmp.Or(question.Text, "?"), space)).Data()
+	if err == nil && len(offered) > 0 {
+		m.Data += ";" + options
+	}
+	return err
 }
 
-// coreFailure converts the code of a worker's E (PROTOCOL_V5 §8.2).
-func coreFailure(c codes.Code) orchestrator.Failure {
-	switch {
-	case c == codes.E17:
-		return orchestrator.FailureBudget
-	case c == codes.E18:
-		return orchestrator.FailureQuestions
-	case c == codes.E19:
-		return orchestrator.FailureUnsupported
-	case c >= codes.E10 && c < codes.E20:
-		return orchestrator.FailureInvalid
-	case c >= codes.E20 && c < codes.E30 && c != codes.E23:
-		return orchestrator.FailureTimeout
-	case c == codes.E30:
-		return orchestrator.FailureUnavailable
-	case c == codes.E31:
-		return orchestrator.FailureSaturated
-	case c == codes.E32:
-		return orchestrator.FailureResource
+// truncate cuts a text to a number of characters.
+func truncate(text string, limit int) string {
+	if runes := []rune(text); len(runes) > limit {
+		return string(runes[:max(limit-1, 0)]) + "…"
 	}
-	return orchestrator.FailureWork
-}
-
-// errorCode returns the code of a failed task: that of its worker's E, where it reported one, and
-// otherwise that of the core's failure.
-func errorCode(t models.Task, report storedReport) codes.Code {
-	if report.Code != "" && string(coreFailure(report.Code)) == t.ErrorCode {
-		return report.Code
-	}
-	switch orchestrator.Failure(t.ErrorCode) {
-	case orchestrator.FailureTimeout:
-		if t.Attempt == 0 {
-			return codes.E20
-		}
-		return codes.E21
-	case orchestrator.FailureUnavailable:
-		return codes.E30
-	case orchestrator.FailureSaturated:
-		return codes.E31
-	case orchestrator.FailureResource:
-		return codes.E32
-	case orchestrator.FailureBudget:
-		return codes.E17
-	case orchestrator.FailureUnsupported:
-		return codes.E19
-	case orchestrator.FailureInvalid:
-		return codes.E10
-	case orchestrator.FailureQuestions:
-		return codes.E18
-	case orchestrator.FailureUnanswered:
-		return codes.E23
-	case orchestrator.FailureWork:
-	}
-	return codes.E99
+	return text
 }

@@ -134,27 +134,3 @@ func (p *Protocol) taskStatus(ctx context.Context, s sender, m wire.Message) (pr
 	}
 	return p.statusReply(ctx, s, t)
 }
-
-// queriedTask returns the task that a Q is about: at DEPTH 0 the task that it names, and deeper a
-// subtask of that one, because a subtask has the TID of its parent (§5.3). Of several at one
-// depth it is the one that the sender executes or has handed off, and for the requester of the
-// task the newest. Where there is none it is E40.
-func (p *Protocol) queriedTask(ctx context.Context, s sender, m wire.Message) (models.Task, error) {
-	t, err := p.namedTask(ctx, m)
-	if err != nil || m.Depth == 0 {
-		return t, err
-	}
-	subtasks, err := p.subtasksAt(ctx, t, m.Depth)
-	if err != nil {
-		return t, err
-	}
-	for _, sub := range subtasks {
-		if own, err := p.worksOnSubtask(ctx, s.agentID, sub); err != nil || own {
-			return sub.Task, err
-		}
-	}
-	if len(subtasks) > 0 && s.owns(t) {
-		return subtasks[0].Task, nil
-	}
-	return t, errorf(codes.E40, "", "%s has no subtask of %s in %s at depth %d", s.address, m.Task, m.Context, m.Depth)
-}

@@ -1,14 +1,12 @@
 package v5
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
@@ -17,20 +15,6 @@ import (
 	"comet/internal/wire/v5/codes"
 	"comet/models"
 )
-
-const (
-	// maxOptions is the number of options that a user is offered (PROTOCOL_V5 §7.2).
-	maxOptions = 4
-	// minQuestionLength is the number of characters of DATA that options leave for the question.
-	minQuestionLength = 70
-)
-
-// keyAnswer is the answer to a question, and as the field of a reference the last answer to a
-// task's worker (§7.1).
-const keyAnswer = "answer"
-
-// isAnswer reports whether a C of an agent answers a question about its own request.
-func isAnswer(data wire.Data) bool { return has(data, keyAnswer) || has(data, "choice") }
 
 // handleQuestion handles a worker's C (§7.1): question= and options=, a list.
 func (p *Protocol) handleQuestion(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
@@ -60,39 +44,6 @@ func (p *Protocol) handleQuestion(ctx context.Context, s sender, m wire.Message)
 	}
 	s.incoming.setContext(m)
 	return p.acknowledge(m, "asked", true)
-}
-
-// writeQuestion makes m the D that asks a user (§7.2).
-func (p *Protocol) writeQuestion(ctx context.Context, m *wire.Message, t models.Task) (err error) {
-	m.Type = wire.Disambiguate
-	question, err := p.orchestrator.OpenQuestion(ctx, t)
-	if err != nil {
-		return err
-	}
-	w := new(wire.Writer)
-	offered := question.Options[:min(len(question.Options), maxOptions)]
-	for i, o := range offered {
-		w.Text("opt"+strconv.Itoa(i+1), truncate(o, (wire.MaxData-minQuestionLength)/len(offered)-len(`;opt1=""`)))
-	}
-	options, err := w.Data()
-	if err != nil {
-		return err
-	}
-	// The question comes first, but is truncated to leave room for the options.
-	room := wire.MaxData - utf8.RuneCountInString(string(options)) - len(`question="";`)
-	m.Data, err = new(wire.Writer).Text("question", truncate(cmp.Or(question.Text, "?"), room)).Data()
-	if err == nil && len(offered) > 0 {
-		m.Data += ";" + options
-	}
-	return err
-}
-
-// truncate cuts a text to a number of characters.
-func truncate(text string, limit int) string {
-	if runes := []rune(text); len(runes) > limit {
-		return string(runes[:max(limit-1, 0)]) + "…"
-	}
-	return text
 }
 
 // handleAnswer handles a requester's C: answer= as it is, or choice=opt2.

@@ -33,10 +33,10 @@ const (
 	minCachedBytes = 4 << 10
 )
 
-// resolveReferences replaces the references among the parameters of a request. A reference to a
+// resolveReferences replaces the references among the parameters of a request in a context. A reference to a
 // task's result gets the task's id, which the core resolves; a field that only this protocol can
 // read, and a message, is replaced by its value.
-func (p *Protocol) resolveReferences(ctx context.Context, s sender, at placement, parameters json.RawMessage) (json.RawMessage, error) {
+func (p *Protocol) resolveReferences(ctx context.Context, s sender, contextID int64, parameters json.RawMessage) (json.RawMessage, error) {
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal(parameters, &values); err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func (p *Protocol) resolveReferences(ctx context.Context, s sender, at placement
 		if json.Unmarshal(raw, &text) != nil || !wire.IsRef(text) {
 			continue
 		}
-		value, err := p.resolveReference(ctx, s, at, text)
+		value, err := p.resolveReference(ctx, s, contextID, text)
 		if err != nil {
 			return nil, err
 		}
@@ -65,10 +65,10 @@ func (p *Protocol) resolveReferences(ctx context.Context, s sender, at placement
 	return json.Marshal(values)
 }
 
-func (p *Protocol) resolveReference(ctx context.Context, s sender, at placement, text string) (string, error) {
+func (p *Protocol) resolveReference(ctx context.Context, s sender, contextID int64, text string) (string, error) {
 	ref, err := wire.ParseRef(text)
 	if err == nil && ref.Kind == wire.RefMessage {
-		return p.messageByNumber(ctx, s, at.shortID.Context, ref.Number)
+		return p.messageByNumber(ctx, s, contextID, ref.Number)
 	}
 	if err != nil || ref.Kind != wire.RefTask {
 		return text, err
@@ -77,7 +77,7 @@ func (p *Protocol) resolveReference(ctx context.Context, s sender, at placement,
 	if !ok {
 		return text, nil
 	}
-	t, err := p.orchestrator.TaskByShortID(ctx, models.ShortID{Context: at.shortID.Context, Task: tid})
+	t, err := p.orchestrator.TaskByShortID(ctx, models.ShortID{Context: contextID, Task: tid})
 	if err != nil {
 		return "", notFoundAs(err, codes.E43, "there is no task %s in the session", ref.Task)
 	}

@@ -2,7 +2,6 @@ package v5
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"strings"
 	"unicode/utf8"
@@ -86,13 +85,6 @@ func (p *Protocol) renderMessage(ctx context.Context, agent models.Agent, m mode
 	return out, err == nil, err
 }
 
-// jsonText returns a text member of the data of an inbox message, which the core has written.
-func jsonText(data json.RawMessage, name string) string {
-	var members map[string]string
-	_ = json.Unmarshal(data, &members)
-	return members[name]
-}
-
 // writeAssignment makes m the R that assigns a task to a worker, or the X that assigns a subtask
 // (§5.2, §5.3, §8.2).
 func (p *Protocol) writeAssignment(ctx context.Context, m *wire.Message, t models.Task) error {
@@ -128,11 +120,6 @@ func (p *Protocol) writeAssignment(ctx context.Context, m *wire.Message, t model
 		m.Data = wire.Data(keySimplify + ";params=" + paramsRef(m.Task).String())
 	}
 	return nil
-}
-
-// paramsRef is the reference to the parameters of a task.
-func paramsRef(tid wire.Task) wire.Ref {
-	return wire.Ref{Kind: wire.RefTask, Task: tid, Field: "params"}
 }
 
 // retryOf returns what a further attempt states about those before it. simplify is set where the
@@ -190,44 +177,4 @@ func (p *Protocol) requestData(t models.Task, in models.TaskInput, tid wire.Task
 		return new(wire.Writer).Ref("params", paramsRef(tid)).Data()
 	}
 	return data, err
-}
-
-// callData begins the DATA of a request with call=.
-func callData(in models.TaskInput) *wire.Writer {
-	w := new(wire.Writer)
-	if len(in.Capabilities) > 0 {
-		w.Add("call", strings.TrimPrefix(in.Capabilities[0], "custom:"))
-	}
-	return w
-}
-
-// forwardedData returns the DATA of a request as the requester wrote it, without the pairs for O1
-// and those about attempts, and with those that O1 states about earlier attempts. ok is false
-// where DATA cannot hold that, or would be ambiguous.
-func forwardedData(requested wire.Data, retry wire.Retry) (data wire.Data, ok bool) {
-	data = requested
-	for pair := range requested.Pairs() {
-		if isRequestPair(pair.Key) || isAttemptPair(requested, pair.Key, retry) || pair.Key == "pid" { // pid= counts in another conversation
-			data, _, _ = data.Cut(pair.Key)
-			data = wire.Data(strings.TrimSuffix(string(data), ";"))
-		}
-	}
-	if retry.Max != 0 && has(data, keyMax) { // max= is a parameter
-		return "", false
-	}
-	if strings.Trim(string(data), "; ") == "" {
-		data = "-"
-	}
-	more, err := new(wire.Writer).Retry(retry).Data()
-	if err != nil {
-		return "", false
-	}
-	switch {
-	case more == "-":
-		return data, true
-	case data == "-":
-		return more, true
-	}
-	data += ";" + more
-	return data, utf8.RuneCountInString(string(data)) <= wire.MaxData
 }

@@ -17,19 +17,6 @@ import (
 	"comet/models"
 )
 
-// A worker sends a result for which DATA has no room (PROTOCOL_V5 §3.4, §9.3) in pieces, each in
-// a U: part=<n> is the n-th piece, from 1 and in order, and text= its text, with enc=base64 where
-// DATA cannot hold the text. An S with src=#REF:<its TID>:raw then says that the pieces are the
-// result (§12.1).
-const (
-	keyPart  = "part"
-	keyText  = "text"
-	keyEnc   = "enc"
-	keySrc   = "src"
-	keyParts = "parts" // the number of pieces, in the S
-	keyExit  = "exit_code"
-)
-
 // reasonMissing is the reason of an E10 for a piece that was not received.
 const reasonMissing = "missing"
 
@@ -76,8 +63,6 @@ func (p *Protocol) handleUpdate(ctx context.Context, s sender, m wire.Message) (
 	s.incoming.setContext(m)
 	return p.acknowledge(m, "noted", false)
 }
-
-func isPiece(data wire.Data) bool { return has(data, keyPart) }
 
 // parsePiece reads a piece of a result. In the core a piece covers one position whatever its
 // length, so that positions are numbers of pieces; the core joins the pieces in their order.
@@ -162,9 +147,6 @@ func resultInPieces(s sender, m wire.Message, t models.Task) (bool, error) {
 	}
 	return have > 0, nil
 }
-
-// rawRef is the reference to the result of a task.
-func rawRef(tid wire.Task) wire.Ref { return wire.Ref{Kind: wire.RefTask, Task: tid, Field: "raw"} }
 
 // handleFailure handles E (§8.3).
 func (p *Protocol) handleFailure(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
@@ -252,24 +234,4 @@ func tokensPair(data wire.Data, key string) (n int64, stated bool, err error) {
 func messageKey(m wire.Message, t models.Task) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d|%s|%s|%s|%s|%d|%s|%s|%s", m.Number, m.From, m.To, m.Type, m.Task, m.Depth, m.Context, m.Budget, m.Data))
 	return "v5:" + t.ID + ":" + strconv.Itoa(t.Attempt) + ":" + hex.EncodeToString(sum[:8])
-}
-
-// reportError gives the core's errors about a report their codes.
-func reportError(err error, s sender, m wire.Message) error {
-	switch {
-	case isNotFound(err):
-		return errorf(codes.E40, "", "%s has no task %s in %s", s.address, m.Task, m.Context)
-	case errs.Is(err, errs.TaskState):
-		return stateError(err, m)
-	}
-	return err
-}
-
-// stateError returns E15 for a message that a task in its state does not accept.
-func stateError(err error, m wire.Message) error {
-	desc := fmt.Sprintf("%s does not accept %s now", m.Task, m.Type)
-	if state, ok := errs.From(err).Meta["state"].(models.TaskState); ok {
-		desc = fmt.Sprintf("%s is %s and does not accept %s now", m.Task, state, m.Type)
-	}
-	return codedError{code: codes.E15, reason: codes.ReasonTransition, desc: desc, cause: err}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -27,21 +28,6 @@ const (
 	duplicatePolls        = 40
 	duplicatePollInterval = 25 * time.Millisecond
 )
-
-// requestMeta is stored with the input of a task that was requested in V5.
-type requestMeta struct {
-	// Data is DATA as it was received, for a worker that speaks V5 too.
-	Data wire.Data `json:"data"`
-	// Closes says that the session was opened for this request and ends with it.
-	Closes bool `json:"closes,omitempty"`
-	// V4 says that the request was of V4, where TID alone names a task.
-	V4 bool `json:"v4,omitempty"`
-}
-
-func readRequestMeta(in models.TaskInput) (m requestMeta, err error) {
-	err = json.Unmarshal(in.Meta, &m)
-	return m, err
-}
 
 // placement is the session and the short id of a request.
 type placement struct {
@@ -225,7 +211,7 @@ func (p *Protocol) releasePlacement(ctx context.Context, s sender, at placement,
 // submit submits a request that has its placement.
 func (p *Protocol) submit(ctx context.Context, s sender, m wire.Message, at placement, sub orchestrator.Submission) (t models.Task, err error) {
 	sub.SessionID = at.session
-	if sub.Parameters, err = p.resolveReferences(ctx, s, at, sub.Parameters); err != nil {
+	if sub.Parameters, err = p.resolveReferences(ctx, s, at.shortID.Context, sub.Parameters); err != nil {
 		return t, err
 	}
 	if sub.Meta, err = json.Marshal(requestMeta{Data: m.Data, Closes: at.newSession && !has(m.Data, keyKeep), V4: s.v4}); err != nil {
@@ -278,4 +264,98 @@ func (p *Protocol) requestedTask(ctx context.Context, s sender, m wire.Message) 
 		err = errorf(codes.E40, "", "there is no task %s in %s", m.Task, m.Context)
 	}
 	return t, err
+}
+
+// parseAttempts reads timeout= and, where retry= and max= are there, the number of retries. It
+// returns what DATA states about attempts besides.
+func parseAttempts(sub *orchestrator.Submission, data wire.Data) (retry wire.Retry, err error) {
+	seconds, err := intPair(data, keyTimeout, 1, maxTimeout, 0)
+	if err != nil {
+		return retry, err
+	}
+	sub.Override.TimeoutMS = int64(seconds) * 1000
+	if retry, err = data.Retry(); err != nil || !has(data, keyRetry) || !has(data, keyMax) {
+		return retry, err
+	}
+	n, err := intPair(data, keyMax, 0, maxRetries, 0)
+	sub.Override.Retries = &n
+	return retry, err
+}
+
+// parseOptions reads the options of a request: what happens to an unanswered question, how many
+// workers execute the task, and what follows an E17 (PROTOCOL_V5 §5.1, §7.2, §9.2).
+func parseOptions(sub *orchestrator.Submission, data wire.Data) (err error) {
+	if err = parseUnanswered(sub, data); err != nil {
+		return err
+	}
+	n, err := parseWorkers(data)
+	if err != nil {
+		return err
+	}
+	if sub.Override.Workers = n; n != 0 && sub.AgentID != "" {
+		return errorf(codes.E10, "", "parallel asks several workers, and one is named")
+	}
+	if sub.Budget != nil && *sub.Budget < int64(n) {
+		return codedError{code: codes.E17, needed: int64(n), have: *sub.Budget} // one token for each
+	}
+	sub.Override.Overrun, err = parseOverrun(data, sub.Budget)
+	return err
+}
+
+// parseUnanswered reads what happens to a question without an answer.
+func parseUnanswered(sub *orchestrator.Submission, data wire.Data) error {
+	text, err := wordPair(data, keyUnanswered, "first", "abandon")
+	if err == nil && text != "" {
+		sub.Override.UseFirstOption = new(text == "first")
+	}
+	return err
+}
+
+// parseWorkers reads the number of workers that execute the task at the same time, 0 for one. The
+// first success is the result (PROTOCOL_V5 §4.2, §5.1); no other aggregation is supported.
+func parseWorkers(data wire.Data) (int, error) {
+	how, aggregates := data.Get(keyAggregate)
+	if aggregates && how != aggregateFirst {
+		return 0, errorf(codes.E10, "", "aggregate must be %s, not %s: no other aggregation is supported", aggregateFirst, how)
+	}
+	n, err := intPair(data, keyParallel, 1, orchestrator.MaxParallel, 1)
+	if err != nil || n > 1 {
+		return n, err
+	}
+	if aggregates {
+		return 0, errorf(codes.E10, "", "aggregate needs parallel=, 2 to %d workers", orchestrator.MaxParallel)
+	}
+	return 0, nil
+}
+
+// parseOverrun reads what follows an E17, nil for nothing.
+func parseOverrun(data wire.Data, budget *int64) (*models.Overrun, error) {
+	var words []string
+	for _, a := range models.OverrunActions() {
+		words = append(words, string(a))
+	}
+	action, err := wordPair(data, keyOnBudget, words...)
+	if err != nil {
+		return nil, err
+	}
+	text, limited := data.Get(keyMaxBudget)
+	switch {
+	case limited && action != string(models.OverrunRaise):
+		return nil, errorf(codes.E10, "", "max_budget needs on_budget=raise")
+	case action == "":
+		return nil, nil //nolint:nilnil // nothing follows
+	case action == string(models.OverrunRaise) && budget == nil:
+		return nil, errorf(codes.E10, "", "on_budget=raise needs a BUDGET to raise, not -")
+	}
+	out := &models.Overrun{Action: models.OverrunAction(action)}
+	if limited {
+		out.MaxBudget, err = strconv.ParseInt(text, 10, 64)
+		if err != nil || out.MaxBudget < 1 || out.MaxBudget > models.MaxTokens {
+			return nil, errorf(codes.E10, "", "max_budget must be a number of tokens, not %s", text)
+		}
+		if out.MaxBudget < *budget {
+			return nil, errorf(codes.E10, "", "max_budget must not be less than BUDGET, %d", *budget)
+		}
+	}
+	return out, nil
 }

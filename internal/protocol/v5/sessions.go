@@ -2,26 +2,12 @@ package v5
 
 import (
 	"context"
-	"encoding/json"
-	"strings"
 
 	"comet/internal/errs"
 	wire "comet/internal/wire/v5"
 	"comet/internal/wire/v5/codes"
 	"comet/models"
 )
-
-// factPrefix begins the keys that set facts of a session in the request that opens it:
-// ctx.lang=fr is what #CTX:lang refers to.
-const factPrefix = "ctx."
-
-// unknownSession returns E42 for a CTX without a session.
-func unknownSession(name string) error {
-	if name == "" || name == wire.SystemContext {
-		return errorf(codes.E42, "", "CTX must name a session, not %s", orDash(name))
-	}
-	return errorf(codes.E42, "", "there is no session %s", name)
-}
 
 // findSession returns the session that a sender names and owns.
 func (p *Protocol) findSession(ctx context.Context, s sender, name string) (n int64, id string, err error) {
@@ -62,31 +48,6 @@ func (p *Protocol) closeSession(ctx context.Context, t models.Task) {
 	if err != nil && !errs.Is(err, errs.TaskState) && !isNotFound(err) {
 		p.log.Warn("a session could not be closed", "session", t.SessionID, "error", err)
 	}
-}
-
-// parseFacts returns the facts that a request sets for the session that it opens, nil for none.
-func parseFacts(data wire.Data) (json.RawMessage, error) {
-	facts := map[string]json.RawMessage{}
-	for pair := range data.Pairs() {
-		if name, is := strings.CutPrefix(pair.Key, factPrefix); is && name != "" {
-			facts[name] = jsonValue(pair.Value(), pair.IsQuoted())
-		}
-	}
-	if len(facts) == 0 {
-		return nil, nil
-	}
-	return json.Marshal(facts)
-}
-
-// rejectFacts rejects facts in a request that opens no session: the facts of an existing session
-// do not change.
-func rejectFacts(data wire.Data) error {
-	for pair := range data.Pairs() {
-		if strings.HasPrefix(pair.Key, factPrefix) {
-			return errorf(codes.E10, "", "only the R that opens a session can set %s", pair.Key)
-		}
-	}
-	return nil
 }
 
 // contextFact returns a fact of the session of a CTX. Its owner may read it, and the agents that

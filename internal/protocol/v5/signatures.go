@@ -14,9 +14,6 @@ import (
 	"comet/models"
 )
 
-// keyAuth is the pair of a signature.
-const keyAuth = "auth"
-
 // verifySignature verifies a message with the key of its sender, "" for a user (PROTOCOL_V5
 // §11). raw are the received bytes, which the signature covers. A signed message counts as used
 // when it returns, before the message has any effect. The errors are E90 with a reason.
@@ -91,12 +88,6 @@ func signatureError(err error) error {
 		coded.cause = errs.New(errs.Unauthenticated, "%s", coded.desc)
 	}
 	return coded
-}
-
-// isSignatureError reports whether an error is that of a wrong signature.
-func isSignatureError(err error) bool {
-	var coded codedError
-	return errors.As(err, &coded) && coded.code == codes.E90 && coded.reason == codes.ReasonSignature
 }
 
 // markUnauthenticated marks the rejection of a message whose sender has to sign: the message is

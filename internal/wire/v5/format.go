@@ -11,8 +11,8 @@ import (
 // the same message. An error is an *Error: Format rejects what Parse would reject, and DATA that
 // Parse would truncate, with codes.ReasonOverflow.
 func Format(m Message) (string, error) {
-	var room [MaxData + 128]byte
-	line := string(m.append(room[:0]))
+	var buffer [MaxData + 128]byte
+	line := string(m.append(buffer[:0]))
 	// Parsing it again costs little and keeps the rules in one place.
 	parsed, err := Parse(line)
 	if err != nil {

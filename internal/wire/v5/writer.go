@@ -117,14 +117,14 @@ func (w *Writer) Retry(r Retry) *Writer {
 // and a text that would make DATA too long is cut and ends in an ellipsis; where not even that
 // fits, the pair is omitted.
 func (w *Writer) Text(key, text string) *Writer {
-	room := MaxData - utf8.RuneCount(w.data) - len(key) - 4 // a semicolon, =, two quotes
-	if w.err == nil && room < 1 {
+	space := MaxData - utf8.RuneCount(w.data) - len(key) - 4 // a semicolon, =, two quotes
+	if w.err == nil && space < 1 {
 		return w
 	}
 	text = trim(strings.Map(replaceForbidden, strings.ToValidUTF8(text, "\uFFFD")))
 	text = strings.ReplaceAll(text, authMark, "; auth=")
-	if utf8.RuneCountInString(text) > room {
-		text = firstRunes(text, room-1) + "…"
+	if utf8.RuneCountInString(text) > space {
+		text = firstRunes(text, space-1) + "…"
 	}
 	return w.Add(key, text)
 }

@@ -149,7 +149,7 @@ func TestLog(t *testing.T) {
 		require.NoError(t, err)
 		_, err = log.ByNumber(t.Context(), 1, "W1", 3)
 		require.True(t, errs.Is(err, errs.NotFound), err)
-		log.Add(message(t, "W1", 6, 0)) // the buffer has room again
+		log.Add(message(t, "W1", 6, 0)) // the buffer has space again
 		_, err = log.ByNumber(t.Context(), 1, "W1", 6)
 		require.NoError(t, err)
 	})
