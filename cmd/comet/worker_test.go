@@ -336,5 +336,5 @@ func TestExampleWorker(t *testing.T) {
 	result, err := r.runTask(t.Context(), w)
 	require.NoError(t, err)
 	require.Equal(t, agent.Result{Output: "hello\n", CPUTime: result.CPUTime}, result)
-	require.Equal(t, []string{"50 thinking of an echo"}, w.steps)
+	require.Equal(t, []string{"50 preparing the echo"}, w.steps)
 }
