@@ -65,7 +65,7 @@ func leftBehind(ctx context.Context, tokens *auth.Auth, path string) (secret str
 // announce tells a person where the server is and how to begin, in one piece.
 func (a *App) announce(ctx context.Context) {
 	text := fmt.Sprintf("comet listens on %s (%s, data in %s)\n  API description  %s/docs\n", a.URL(), a.store.Database(), a.cfg.Data, a.URL())
-	if a.lines != nil {
+	if a.tcp != nil {
 		text += fmt.Sprintf("  PROTOCOL_V5      %s (TCP, a message a line)\n", a.V5Addr())
 	}
 	if a.freshToken != "" {

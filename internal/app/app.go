@@ -91,7 +91,7 @@ type App struct {
 	tracing  *telemetry.Tracing
 	services lifecycle.Group
 	http     *httpServer
-	lines    *transport.TCPListener // nil for none
+	tcp      *transport.TCPListener // nil for none
 	tools    *tools.Service
 	gateway  *mcp.Server
 
@@ -155,17 +155,17 @@ func (a *App) open(ctx context.Context) (err error) {
 	}
 	a.tools, a.gateway = tooling.hub, tooling.gateway
 	core := api.Services{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, MessageLog: messages, Tools: tooling.hub}
-	lines := a.newTransports(work, motion, v5, admit)
+	agents := a.newTransport(work, motion, v5, admit)
 	options := a.apiOptions(relay, motion, work, v5)
 	options.Untimed = endless(transport.IsStreaming, mcp.IsStreaming)
 	options.MountPublic = func(r chi.Router) {
-		lines.Mount(r)
+		agents.Mount(r)
 		tooling.mount(r)
 	}
 	door = api.New(core, options)
 	a.http = newHTTPServer(a.cfg, a.log, door)
 	a.http.srv.RegisterOnShutdown(door.Drain) // it waits for the streams
-	a.http.srv.RegisterOnShutdown(lines.Drain)
+	a.http.srv.RegisterOnShutdown(agents.Drain)
 	a.http.srv.RegisterOnShutdown(tooling.door.Drain)
 
 	a.services.Add("the traces", a.tracing)
@@ -179,10 +179,10 @@ func (a *App) open(ctx context.Context) (err error) {
 	a.services.Add("the PROTOCOL_V5 message log", messages)
 	a.services.Add("the jobs", a.newJobs(ledger, hooks, work, tooling.hub))
 	tooling.add(a)
-	a.services.Add("the lines to agents", lines)
+	a.services.Add("the connections of agents", agents)
 	if a.cfg.Transport.V5Listen != "" {
-		a.lines = transport.NewTCPListener(lines, a.cfg.Transport.V5Listen, &transport.TCPOptions{Enroll: enrolling(reg), IsEnrolled: hasEnrolled})
-		a.services.Add("the lines of text", a.lines)
+		a.tcp = transport.NewTCPListener(agents, a.cfg.Transport.V5Listen, &transport.TCPOptions{Enroll: enrolling(reg), IsEnrolled: hasEnrolled})
+		a.services.Add("the V5 TCP listener", a.tcp)
 	}
 	if a.cfg.Listen != "" {
 		a.services.Add("the HTTP server", a.http)
@@ -235,7 +235,7 @@ func (a *App) newOrchestrator(reg *registry.Registry, ledger *usage.Ledger, feed
 	w := &wakes{bus: motion}
 	opts := &orchestrator.Options{
 		Classes: classes(), Tracer: a.tracer("orchestrator"), Registry: reg, Feed: feed,
-		Retention: a.cfg.Tasks.Retention, OfflineAfter: a.silence(), Logger: a.log,
+		Retention: a.cfg.Tasks.Retention, OfflineAfter: a.offlineAfter(), Logger: a.log,
 	}
 	if a.cfg.NATSURL != "" { // nobody else is on an embedded bus
 		opts.Waker = w
@@ -289,13 +289,12 @@ func (a *App) Start(ctx context.Context) error { return a.services.Start(ctx) }
 // has returned.
 func (a *App) URL() string { return a.http.url() }
 
-// V5Addr is where lines of PROTOCOL_V5 are taken over TCP, once Start has returned, ""
-// for nowhere.
+// V5Addr returns the address of the TCP listener for PROTOCOL_V5, "" for none. Call it after Start.
 func (a *App) V5Addr() string {
-	if a.lines == nil {
+	if a.tcp == nil {
 		return ""
 	}
-	return a.lines.Addr().String()
+	return a.tcp.Addr().String()
 }
 
 // Stop drains: no new connections, requests in flight finish until ctx ends,

@@ -68,7 +68,7 @@ func (m *measured) awaitStart(t *testing.T, cfg config.Config) {
 	due := fmt.Sprintf("SELECT kind FROM jobs WHERE run_at <= %d OR lease <> ''", m.clock.Now().UnixMicro())
 	eventually(t, func() bool { return len(scanned(t, db, due)) == 0 }, "the recurring jobs have run")
 	m.await(t, committed("DELETE tool_vectors")) // the last of what the search of tools purges
-	m.awaitEvents(t)
+	m.settle(t)
 }
 
 // condition holds once what is waited for was committed.
@@ -100,14 +100,11 @@ func (m *measured) eventually(t *testing.T, holds func() bool, what string) {
 	}
 }
 
-// awaitEvents waits until every event has its position.
-func (m *measured) awaitEvents(t *testing.T) {
+// settle waits until what was begun is done: no transaction is open, and every event has its
+// position.
+func (m *measured) settle(t *testing.T) {
 	t.Helper()
-	m.eventually(t, func() bool {
-		_, inserted := m.recorder.committed("INSERT events")
-		_, numbered := m.recorder.committed("UPDATE events")
-		return inserted == numbered
-	}, "the events are numbered")
+	m.eventually(t, m.recorder.settled, "everything is committed")
 }
 
 // agent registers an agent with a budget.
@@ -153,10 +150,11 @@ func (m *measured) operation(title string) *operation { return &operation{m: m, 
 func (o *operation) step(t *testing.T, name string, act func(id string), until ...condition) {
 	t.Helper()
 	id := fmt.Sprintf("step-%d", len(o.steps)+1)
+	o.m.settle(t)
 	o.m.recorder.begin(id)
 	act(id)
 	o.m.await(t, until...)
-	o.m.awaitEvents(t)
+	o.m.settle(t)
 	o.steps = append(o.steps, step{name, o.m.recorder.recorded(), id})
 }
 

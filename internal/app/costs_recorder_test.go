@@ -133,10 +133,24 @@ func (r *recorder) recorded() []entry {
 	return slices.Clone(r.entries)
 }
 
+// settled reports whether no transaction is open and every event that was written has its
+// position. The commit of an open transaction may be visible already.
+func (r *recorder) settled() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, inserted := committedIn(r.entries, "INSERT events")
+	_, numbered := committedIn(r.entries, "UPDATE events")
+	return len(r.open) == 0 && inserted == numbered
+}
+
 // committed returns how many committed transactions since begin have a statement of a shape,
 // and how many rows these statements wrote.
 func (r *recorder) committed(shape string) (transactions, rows int64) {
-	for _, e := range r.recorded() {
+	return committedIn(r.recorded(), shape)
+}
+
+func committedIn(entries []entry, shape string) (transactions, rows int64) {
+	for _, e := range entries {
 		if e.read || e.rolledBack || !e.touches(shape) {
 			continue
 		}

@@ -38,7 +38,6 @@ func costOfEnvelopeTask(t *testing.T) {
 	measure(t, nil, func(t *testing.T, m *measured) {
 		worker := dialEnvelope(t, m.url, m.worker(t, "digger").token)
 		eventually(t, func() bool { return m.online(t, "digger") }, "the worker is online")
-		m.awaitEvents(t)
 		perform := func(o *operation) {
 			request, job := workRequest(), envelopeFrame{}
 			o.step(t, "submit (POST /api/agent/message, work_request)", func(id string) {
@@ -74,7 +73,6 @@ func costOfRESTTask(t *testing.T) {
 		worker := m.worker(t, "digger")
 		worker.must(t, http.StatusOK, http.MethodGet, "/api/agent/inbox", nil)
 		eventually(t, func() bool { return m.online(t, "digger") }, "the worker is online")
-		m.awaitEvents(t)
 		perform := func(o *operation) {
 			o.post(t, "submit (POST /api/v1/tasks)", m.client, http.StatusAccepted, "/api/v1/tasks",
 				map[string]any{"capabilities": []string{measuredWork}, "parameters": map[string]any{"depth": 3}, "budget": 500})
@@ -102,7 +100,6 @@ func costOfV5Task(t *testing.T) {
 		worker, requester := dialTCP(t, m.app.V5Addr()), dialTCP(t, m.app.V5Addr())
 		own, by := worker.join(";name=digger;caps=custom:dig"), requester.join(";name=requester")
 		eventually(t, func() bool { return m.online(t, "v5-digger") && m.online(t, "v5-requester") }, "both are online")
-		m.awaitEvents(t)
 		perform := func(o *operation) {
 			var job, ack []string
 			o.step(t, "submit (R)", func(string) {

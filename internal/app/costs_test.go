@@ -35,7 +35,6 @@ func costOfCreateAgent(t *testing.T) {
 	t.Parallel()
 	measure(t, nil, func(t *testing.T, m *measured) {
 		m.agent(t, "warm-up")
-		m.awaitEvents(t)
 		o := m.operation("create agent (POST /api/v1/agents)")
 		o.post(t, "create", m.client, http.StatusCreated, "/api/v1/agents", measuredAgent("digger"))
 		o.compare(t, "create-agent")
@@ -46,7 +45,6 @@ func costOfReservations(t *testing.T) {
 	t.Parallel()
 	measure(t, nil, func(t *testing.T, m *measured) {
 		m.agent(t, "digger")
-		m.awaitEvents(t)
 		const path = "/api/v1/agents/digger/reservations"
 		reserve := func(title, file string) (id string) {
 			o := m.operation(title)
@@ -69,7 +67,6 @@ func costOfUsage(t *testing.T) {
 	t.Parallel()
 	measure(t, nil, func(t *testing.T, m *measured) {
 		m.agent(t, "digger")
-		m.awaitEvents(t)
 		record := func(title, file string) {
 			o := m.operation(title)
 			o.post(t, "record", m.client, http.StatusCreated, "/api/v1/agents/digger/usage", map[string]any{"tokens": 60})
@@ -92,7 +89,6 @@ func costOfHeartbeats(t *testing.T) {
 			worker.must(t, http.StatusAccepted, http.MethodPost, "/api/agent/message", alive())
 			own := spoken.join(";name=helper")
 			eventually(t, func() bool { return m.online(t, "digger") && m.online(t, "v5-helper") }, "both are online")
-			m.awaitEvents(t)
 
 			o := m.operation("heartbeat in an envelope (POST /api/agent/message, work_status)")
 			o.post(t, "heartbeat", worker, http.StatusAccepted, "/api/agent/message", alive())
@@ -107,7 +103,7 @@ func costOfHeartbeats(t *testing.T) {
 			worker := dialEnvelope(t, m.url, m.worker(t, "digger").token)
 			worker.conn.CloseRead(t.Context()) // which answers pings
 			eventually(t, func() bool { return m.online(t, "digger") }, "the worker is online")
-			m.awaitEvents(t)
+
 			o := m.operation("heartbeat of the connections of a process (WebSocket, SSE, TCP; all of a moment together)")
 			o.step(t, "heartbeat", func(string) {}, committed("UPDATE workers"))
 			o.steps[0].entries = o.steps[0].entries[:1] // others follow every second
@@ -127,7 +123,6 @@ func costOfToolCalls(t *testing.T) {
 		}, "the upstream is ready")
 		flush := func() { m.must(t, http.StatusOK, http.MethodGet, "/api/v1/tools/calls", nil) } // writes the audit
 		flush()
-		m.awaitEvents(t)
 		call := func(title, name string) {
 			o := m.operation(title)
 			o.step(t, "call", func(id string) {
@@ -151,7 +146,6 @@ func costOfWebhooks(t *testing.T) {
 	t.Parallel()
 	measure(t, nil, func(t *testing.T, m *measured) {
 		m.must(t, http.StatusCreated, http.MethodPost, "/api/v1/webhooks", map[string]any{"url": receiver(t), "events": []string{"agent.created"}})
-		m.awaitEvents(t)
 		deliver := func(title, name, agent string) {
 			o := m.operation(title)
 			o.post(t, "create an agent and deliver the event", m.client, http.StatusCreated, "/api/v1/agents", measuredAgent(agent), committed("UPDATE deliveries"))

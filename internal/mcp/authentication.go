@@ -14,18 +14,19 @@ import (
 	"comet/models"
 )
 
-// identityKey is under which a request's context has who makes it.
+// identityKey is the context key of the identity.
 type identityKey struct{}
 
-// identity is who makes a request.
+// identity is the principal of a request and the hash of its token.
 type identity struct {
 	principal models.Principal
 	token     tokenHash
 }
 
-// authenticate lets requests through whose token may call tools.
+// authenticate passes requests on whose token may call tools.
 func (d *Handler) authenticate(next http.Handler) http.Handler {
-	// The SDK wants to know the token from its own reader of it; here it is verified already.
+	// The SDK reads the token with its own verifier. The token is verified already, so the verifier
+	// takes the identity from the context.
 	known := sdkauth.RequireBearerToken(func(ctx context.Context, _ string, _ *http.Request) (*sdkauth.TokenInfo, error) {
 		v, ok := ctx.Value(identityKey{}).(identity)
 		if !ok {
@@ -37,7 +38,7 @@ func (d *Handler) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, ok := bearerToken(r)
 		if !ok {
-			d.challenge(w, r, http.StatusUnauthorized, errs.Unauthenticated, "the request has no token, or more than one: send Authorization: Bearer and the token, once")
+			d.challenge(w, r, http.StatusUnauthorized, errs.Unauthenticated, "the request must have one token: send Authorization: Bearer and the token")
 			return
 		}
 		p, err := d.tokens.Verify(r.Context(), token)
@@ -47,9 +48,9 @@ func (d *Handler) authenticate(next http.Handler) http.Handler {
 			d.challenge(w, r, http.StatusUnauthorized, code, errs.From(err).Detail)
 			return
 		default:
-			d.server.log.Warn("a token cannot be verified", "error", err)
+			d.server.log.Warn("tokens cannot be verified", "error", err)
 			w.Header().Set("Retry-After", "5")
-			writeHTTPError(w, http.StatusServiceUnavailable, nil, errs.Unavailable, "tokens cannot be verified at the moment; try again in some seconds")
+			writeHTTPError(w, http.StatusServiceUnavailable, nil, errs.Unavailable, "tokens cannot be verified at the moment; try again in a few seconds")
 			return
 		}
 		if err := auth.Require(p, models.ScopeToolsCall); err != nil {
@@ -63,7 +64,8 @@ func (d *Handler) authenticate(next http.Handler) http.Handler {
 	})
 }
 
-// checkRateLimit counts a request towards its token's limit, and answers it where that is reached.
+// checkRateLimit counts a request towards the limit of its token. It responds and returns false
+// when the limit is reached.
 func (d *Handler) checkRateLimit(w http.ResponseWriter, r *http.Request, p models.Principal) bool {
 	if d.opts.RateLimit == nil {
 		return true
@@ -80,17 +82,16 @@ func (d *Handler) checkRateLimit(w http.ResponseWriter, r *http.Request, p model
 	return false
 }
 
-// challenge refuses a token and says where a client learns how to get another (RFC 6750 §3,
-// RFC 9728 §5.1).
+// challenge rejects a token and names the metadata of the resource (RFC 6750 §3, RFC 9728 §5.1).
 func (d *Handler) challenge(w http.ResponseWriter, r *http.Request, status int, code errs.Code, sentence string) {
 	w.Header().Add("WWW-Authenticate", fmt.Sprintf("Bearer resource_metadata=%q, scope=%q", d.baseURL(r)+metadataPath+Path, models.ScopeToolsCall))
 	writeHTTPError(w, status, nil, code, sentence)
 }
 
-// bearerToken is the token of a request.
+// bearerToken returns the token of a request.
 func bearerToken(r *http.Request) (token string, ok bool) {
 	all := r.Header.Values("Authorization")
-	if len(all) != 1 { // of two, nobody knows which is meant
+	if len(all) != 1 { // more than one is ambiguous
 		return "", false
 	}
 	fields := strings.Fields(all[0])

@@ -21,23 +21,23 @@ import (
 	"comet/models"
 )
 
-// statelessVersion is the first revision of the protocol without sessions.
+// statelessVersion is the first protocol version without sessions.
 const statelessVersion = "2026-07-28"
 
-// Names of what the SDK's server is given so that it knows there are tools, prompts and
-// resources, and tells its clients when they change. No list shows them.
+// Placeholders that make the SDK's server declare tools, prompts and resources and notify its
+// clients of changes. No list contains them.
 const (
 	dispatchTool        = "comet-every-tool"
 	placeholderPrompt   = "comet-every-prompt"
 	placeholderResource = "comet:every-resource"
 )
 
-// principalKey is under which name the principal travels with a verified token.
+// principalKey is the key of the principal in the SDK's token info.
 const principalKey = "principal"
 
-// newSDKServer returns the MCP server: the SDK speaks the protocol, and what is asked of tools,
-// prompts and resources is answered here, each time for who asks. fixed is who that is on a
-// connection without tokens; nil has it read from the token of the request.
+// newSDKServer returns an SDK server. The SDK implements the protocol; requests for tools, prompts
+// and resources are handled here, for the principal of each request. fixed is the principal of a
+// connection without tokens; nil takes it from the token of each request.
 func (g *Server) newSDKServer(fixed *models.Principal) *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "comet", Title: "comet", Version: g.opts.Version}, &mcp.ServerOptions{
 		Instructions: instructions,
@@ -63,22 +63,22 @@ func (g *Server) newSDKServer(fixed *models.Principal) *mcp.Server {
 	return s
 }
 
-// sdkServers returns the servers that speak with clients.
+// sdkServers returns the SDK servers with clients.
 func (g *Server) sdkServers() []*mcp.Server {
 	g.serversMu.Lock()
 	defer g.serversMu.Unlock()
 	return slices.Clone(g.servers)
 }
 
-// removeSDKServer has a server no longer hear of changes.
+// removeSDKServer ends the notifications to the clients of a server.
 func (g *Server) removeSDKServer(s *mcp.Server) {
 	g.serversMu.Lock()
 	defer g.serversMu.Unlock()
 	g.servers = slices.DeleteFunc(g.servers, func(other *mcp.Server) bool { return other == s })
 }
 
-// ServeStream speaks with one client over a connection that is its own, such as stdio, on
-// behalf of by, until the client goes or ctx ends.
+// ServeStream serves one client over its own connection, such as stdio, as the principal by, until
+// the client disconnects or ctx ends.
 func (g *Server) ServeStream(ctx context.Context, by models.Principal, in io.Reader, out io.WriteCloser) error {
 	s := g.newSDKServer(&by)
 	defer g.removeSDKServer(s)
@@ -89,31 +89,32 @@ const instructions = `comet is a gateway to the tools of many MCP servers and to
 	`Say what you want to do to agentcards:search_tools and it names the tools that can; run code over several of them with agentcards:execute_code, ` +
 	`which keeps intermediate results out of the conversation; hand work to an agent with comet:submit_task.`
 
-// dispatch takes what is asked about tools, prompts and resources before the SDK does.
+// dispatch handles requests for tools, prompts and resources before the SDK does.
 func (g *Server) dispatch(fixed *models.Principal) mcp.Middleware {
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
 			defer func() {
-				if p := recover(); p != nil { // one request's mistake is not everybody's end
-					g.log.Error("a request of MCP panicked", "method", method, "panic", p, "stack", string(debug.Stack()))
-					res, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "comet failed; its log says why"}
+				if p := recover(); p != nil { // a panic of one request must not end the process
+					g.log.Error("an MCP request panicked", "method", method, "panic", p, "stack", string(debug.Stack()))
+					res, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "comet failed; see its log"}
 				}
 			}()
 			session := ""
 			if s := req.GetSession(); s != nil {
 				session = s.ID()
 			}
-			if method == "subscriptions/listen" && protocolVersionOf(req) < statelessVersion { // the SDK takes it, and never ends it
-				return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "subscriptions/listen is of " + statelessVersion}
+			if method == "subscriptions/listen" && protocolVersionOf(req) < statelessVersion { // the SDK would accept it and never end it
+				return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "subscriptions/listen requires " + statelessVersion}
 			}
 			by := callerOf(fixed, req, session)
 			ctx = context.WithValue(ctx, callerKey{}, by)
 			switch p := req.GetParams().(type) {
 			case *mcp.CallToolParamsRaw:
 				if p.Name == "" {
-					return nil, invalidParams("params.name must say which tool to call")
+					return nil, invalidParams("params.name must name the tool")
 				}
-				// The SDK calls the one tool it knows, which finds here what was meant.
+				// The SDK calls the one tool that it knows; its handler finds the target of the
+				// call in the context.
 				r := *req.(*mcp.CallToolRequest)
 				params := *p
 				params.Name = dispatchTool
@@ -145,7 +146,7 @@ func (g *Server) dispatch(fixed *models.Principal) mcp.Middleware {
 	}
 }
 
-// protocolVersionOf is the revision in which a request was made, "" where nobody said.
+// protocolVersionOf returns the protocol version of a request, "" if the request has none.
 func protocolVersionOf(req mcp.Request) string {
 	if r, ok := req.(interface{ ProtocolVersion() string }); ok {
 		return r.ProtocolVersion()
@@ -153,7 +154,7 @@ func protocolVersionOf(req mcp.Request) string {
 	return ""
 }
 
-// paramsOrZero is the parameters of a request that may have none.
+// paramsOrZero returns the parameters of a request, the zero value if they are missing.
 func paramsOrZero[T any](p *T) *T {
 	if p == nil {
 		return new(T)
@@ -161,23 +162,22 @@ func paramsOrZero[T any](p *T) *T {
 	return p
 }
 
-// callerKey is under which a request's context has its caller: the SDK makes subscriptions out
-// of one that say nothing of it.
+// callerKey is the context key of the caller. The SDK's subscription requests do not contain it.
 type callerKey struct{}
 
 type callTargetKey struct{}
 
-// callTarget is what a call to everyTool is really for.
+// callTarget is the tool that a call of dispatchTool is for.
 type callTarget struct {
 	by   tools.Caller
 	name string
 }
 
-// handleToolCall makes a call of a client.
+// handleToolCall handles a tool call of a client.
 func (g *Server) handleToolCall(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	m, ok := ctx.Value(callTargetKey{}).(callTarget)
 	if !ok {
-		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "a call without a name"}
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the call has no target"}
 	}
 	res, err := g.callTool(ctx, m.by, m.name, req)
 	var failed *tools.Error
@@ -190,14 +190,15 @@ func (g *Server) handleToolCall(ctx context.Context, req *mcp.CallToolRequest) (
 	return res, err
 }
 
-// callTool makes a call in the way in which its client can be asked back.
+// callTool calls a tool. Questions of the tool reach the client in the way that its protocol
+// version defines.
 func (g *Server) callTool(ctx context.Context, by tools.Caller, name string, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	opts := tools.CallOptions{}
 	if token := req.Params.GetProgressToken(); token != nil {
 		news := upstream.NewLatestProgress(func(p upstream.Progress) {
 			told := &mcp.ProgressNotificationParams{ProgressToken: token, Progress: p.Progress, Total: p.Total, Message: p.Message}
 			if err := req.Session.NotifyProgress(ctx, told); err != nil {
-				g.log.Debug("a client does not hear of progress", "error", err)
+				g.log.Debug("a progress notification failed", "error", err)
 			}
 		})
 		defer news.Close()
@@ -220,7 +221,7 @@ func (g *Server) callTool(ctx context.Context, by tools.Caller, name string, req
 	return g.tools.Call(ctx, by, name, req.Params.Arguments, &opts)
 }
 
-// callerOf is who makes a request: the holder of its token, or fixed.
+// callerOf returns the caller of a request: the holder of its token, or fixed.
 func callerOf(fixed *models.Principal, req mcp.Request, session string) tools.Caller {
 	by := tools.Caller{Via: tools.ViaMCP, Session: session}
 	if fixed != nil {
@@ -236,13 +237,13 @@ func callerOf(fixed *models.Principal, req mcp.Request, session string) tools.Ca
 	if extra.Header != nil {
 		by.TraceID = telemetry.TraceID(extra.Header.Get("traceparent"))
 	}
-	if inMeta, ok := requestMeta(req)["traceparent"].(string); ok && by.TraceID == "" { // where there are no headers
+	if inMeta, ok := requestMeta(req)["traceparent"].(string); ok && by.TraceID == "" { // stdio has no headers
 		by.TraceID = telemetry.TraceID(inMeta)
 	}
 	return by
 }
 
-// requestMeta is the _meta of a request, nil for none.
+// requestMeta returns the _meta of a request, nil if it has none.
 func requestMeta(req mcp.Request) mcp.Meta {
 	if p := req.GetParams(); p != nil && !reflect.ValueOf(p).IsNil() {
 		return p.GetMeta()
@@ -258,19 +259,19 @@ func principalOf(t *sdkauth.TokenInfo) (p models.Principal, ok bool) {
 	return p, ok
 }
 
-// sdkLogger is a logger for the SDK, which tells of each connection at its beginning and its end:
-// without sessions that is three lines a request, and every request is in the access log.
+// sdkLogger returns a logger for the SDK that drops records below a warning. The SDK logs the start
+// and the end of each connection, which without sessions is three records per request.
 func sdkLogger(log *slog.Logger) *slog.Logger { return slog.New(warningHandler{log.Handler()}) }
 
-// warningHandler lets through what is at least a warning.
+// warningHandler drops records below a warning.
 type warningHandler struct{ slog.Handler }
 
 func (h warningHandler) Enabled(ctx context.Context, l slog.Level) bool {
 	return l >= slog.LevelWarn && h.Handler.Enabled(ctx, l)
 }
 
-// Handle implements slog.Handler. That a client has gone that was to be told of something, or
-// that comet is told to stop, is no failure.
+// Handle implements slog.Handler. It also drops failed notifications to disconnected clients and
+// the cancellation of the server, which are not failures.
 func (h warningHandler) Handle(ctx context.Context, r slog.Record) error {
 	if r.Message == "server run cancelled" || strings.HasPrefix(r.Message, "calling notifications/") {
 		return nil

@@ -12,17 +12,18 @@ import (
 	"comet/internal/tools"
 )
 
-// invalidParams is a JSON-RPC error for parameters that make no sense.
+// invalidParams returns a JSON-RPC error for invalid parameters.
 func invalidParams(format string, args ...any) error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf(format, args...)}
 }
 
-// toolError is a call that the door does not pass on.
+// toolError returns an error for a call that is not passed on.
 func toolError(code, format string, args ...any) *tools.Error {
 	return &tools.Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// toRPCError is the JSON-RPC error of what is not a call of a tool; nil stays nil.
+// toRPCError converts the error of a request other than a tool call to a JSON-RPC error; nil stays
+// nil.
 func toRPCError(err error) error {
 	var failed *tools.Error
 	if !errors.As(err, &failed) {
@@ -45,7 +46,7 @@ func toRPCError(err error) error {
 	return &jsonrpc.Error{Code: code, Message: failed.Message, Data: data}
 }
 
-// writeRPCError answers a request with an error; id is nil where it has none.
+// writeRPCError responds to a request with an error. id is nil if the request has none.
 func writeRPCError(w http.ResponseWriter, status int, id any, problem *jsonrpc.Error) {
 	if problem.Data == nil && status >= http.StatusBadRequest {
 		problem.Data = errorData(status, map[int64]errs.Code{
@@ -57,12 +58,12 @@ func writeRPCError(w http.ResponseWriter, status int, id any, problem *jsonrpc.E
 	_ = json.NewEncoder(w).Encode(errorResponse(id, problem))
 }
 
-// errorResponse is the answer to a request with an error.
+// errorResponse returns an error response to a request.
 func errorResponse(id any, problem *jsonrpc.Error) map[string]any {
 	return map[string]any{"jsonrpc": "2.0", "id": id, "error": problem}
 }
 
-// rawID is an id as it was written, nil for none.
+// rawID returns id as it was written, nil if it is empty.
 func rawID(id json.RawMessage) any {
 	if len(id) == 0 {
 		return nil

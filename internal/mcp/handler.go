@@ -21,47 +21,46 @@ import (
 )
 
 const (
-	// Path is where MCP clients come in.
+	// Path is the path of the MCP endpoint.
 	Path = "/mcp"
-	// metadataPath is where they learn how (RFC 9728 §3.1).
+	// metadataPath is the path of the metadata of the resource (RFC 9728 §3.1).
 	metadataPath = "/.well-known/oauth-protected-resource"
 )
 
-// HandlerOptions configures Door; nil is the zero value.
+// HandlerOptions configures NewHandler; nil is the zero value.
 type HandlerOptions struct {
-	// Origins may call from a web page of another origin, such as https://app.example.com.
+	// Origins lists the origins whose web pages may call, such as https://app.example.com.
 	Origins []string
-	// Hosts are the names the server goes by; none in it takes any that is not a trick
-	// played on a loopback address.
+	// Hosts lists the accepted names of the server. If it is empty, any name is accepted, but at a
+	// loopback address only a loopback name.
 	Hosts []string
-	// PublicURL is how clients reach the server, "" for as they say themselves.
+	// PublicURL is the address of the server for clients; "" takes it from each request.
 	PublicURL string
-	// AuthorizationServers are told to clients that look for a token.
+	// AuthorizationServers are listed in the metadata for clients that need a token.
 	AuthorizationServers []string
-	// MaxBody is the longest request in bytes, default 4 MiB.
+	// MaxBody is the size limit of a request in bytes, default 4 MiB.
 	MaxBody int64
-	// RateLimit counts a request of a token, and may refuse it; nil admits all.
+	// RateLimit counts a request of a token and returns an error to reject it; nil accepts all.
 	RateLimit func(w http.ResponseWriter, r *http.Request, tokenID string) error
 }
 
-// Handler is the gateway over HTTP: Streamable HTTP of all revisions on one path. As a
-// lifecycle.Service it ends what is open in the name of tokens that are no longer accepted; it
-// is stopped when no requests come any more.
+// Handler serves Streamable HTTP in all protocol versions on one path. As a lifecycle.Service it
+// ends sessions and streams of tokens that are no longer accepted. Stop it after the HTTP server.
 type Handler struct {
 	*sessions
 	server  *Server
 	tokens  *auth.Auth
 	opts    HandlerOptions
 	schemas requestSchemas
-	// writeTimeout is for how long a client may take nothing of what it is told.
+	// writeTimeout limits how long a client may read nothing of its response.
 	writeTimeout time.Duration
 	handler      http.Handler
 	draining     context.Context
 	startDrain   context.CancelFunc
 }
 
-// NewHandler returns the HTTP door. The 2026-07-28 revision has no sessions and those before it
-// have: each is a handler of its own, chosen by what the request says it speaks.
+// NewHandler returns the HTTP handler. Version 2026-07-28 has no sessions and older ones have: each
+// kind has an SDK handler, selected by the version header.
 func NewHandler(g *Server, tokens *auth.Auth, opts *HandlerOptions) (*Handler, error) {
 	d := &Handler{server: g, tokens: tokens, sessions: newSessions(tokens.Lapsed, g.log), schemas: newRequestSchemas(), writeTimeout: defaultWriteTimeout}
 	if opts != nil {
@@ -82,11 +81,11 @@ func NewHandler(g *Server, tokens *auth.Auth, opts *HandlerOptions) (*Handler, e
 		}
 	}
 	pages.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		writeHTTPError(w, http.StatusForbidden, nil, "", "a web page of "+clip(r.Header.Get("Origin"))+" may not call this server; mcp.origins names those that may")
+		writeHTTPError(w, http.StatusForbidden, nil, "", "web pages of "+clip(r.Header.Get("Origin"))+" may not call this server; mcp.origins lists the permitted origins")
 	}))
 	d.handler = allowOrigins(d.opts.Origins, pages.Handler(d.authenticate(d.validateMessages(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a, ok := w.(*resultFilter); ok {
-			a.clearReadDeadline() // the request has come
+			a.clearReadDeadline() // the request has arrived
 		}
 		if r.Header.Get("Mcp-Protocol-Version") >= statelessVersion {
 			d.serveLimited(w, r, without)
@@ -97,18 +96,18 @@ func NewHandler(g *Server, tokens *auth.Auth, opts *HandlerOptions) (*Handler, e
 	return d, nil
 }
 
-// IsStreaming selects the requests that set their own limits of time.
+// IsStreaming selects the requests that set their own deadlines.
 func IsStreaming(r *http.Request) bool { return r.URL.Path == Path }
 
 // ServeHTTP implements http.Handler.
 func (d *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// A call takes as long as its tool, a stream as long as its client; but who has not said
-	// what he wants, and who he is, does not hold the connection.
+	// A call takes as long as its tool, and a stream as long as its client. The body and the token
+	// must arrive in time.
 	a := &resultFilter{deadlineWriter: newDeadlineWriter(w, d.writeTimeout), r: r}
 	defer a.finish()
 	a.limitRequest()
 	if !d.knowsHost(r) {
-		writeHTTPError(a, http.StatusForbidden, nil, errs.InvalidHeader, "the server does not go by the name "+clip(r.Host)+"; behind a proxy that says so, mcp.hosts has to name it")
+		writeHTTPError(a, http.StatusForbidden, nil, errs.InvalidHeader, "the host "+clip(r.Host)+" is not a name of this server; behind a proxy, list it in mcp.hosts")
 		return
 	}
 	if r.URL.Path != Path {
@@ -118,16 +117,15 @@ func (d *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.handler.ServeHTTP(a, r)
 }
 
-// Drain ends the streams and sessions, which the server waits for when it stops. It may be
-// called twice.
+// Drain ends the streams and sessions, because the HTTP server waits for them when it stops. It may
+// be called twice.
 func (d *Handler) Drain() {
 	d.startDrain()
 	d.sessions.drain()
 }
 
-// knowsHost reports whether the server goes by the name that a request has for it. Without a list
-// those are refused that are not of this machine at an address that is: a name of another's
-// leads there by a trick (DNS rebinding).
+// knowsHost reports whether the Host of a request is a name of the server. Without a list, a name
+// of another machine is rejected at a loopback address: it is a sign of DNS rebinding.
 func (d *Handler) knowsHost(r *http.Request) bool {
 	host := r.Host
 	name, _, err := net.SplitHostPort(host)
@@ -141,7 +139,7 @@ func (d *Handler) knowsHost(r *http.Request) bool {
 	return slices.ContainsFunc(d.opts.Hosts, func(h string) bool { return strings.EqualFold(h, host) || strings.EqualFold(h, name) })
 }
 
-// isLoopback reports whether an address, with a port or without, is of this machine only.
+// isLoopback reports whether an address, with or without a port, is a loopback address.
 func isLoopback(address string) bool {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		address = host
@@ -151,9 +149,9 @@ func isLoopback(address string) bool {
 	return strings.EqualFold(address, "localhost") || err == nil && ip.Unmap().IsLoopback()
 }
 
-// serveMetadata says what the resource is and how it wants to be asked (RFC 9728).
+// serveMetadata returns the metadata of the protected resource (RFC 9728).
 func (d *Handler) serveMetadata(w http.ResponseWriter, r *http.Request) {
-	if r.Method == http.MethodOptions { // the browser of any page may ask, and says its revision with it
+	if r.Method == http.MethodOptions { // browsers send the version header from any page
 		w.Header().Set("Access-Control-Allow-Origin", "*")
 		w.Header().Set("Access-Control-Allow-Methods", "GET, OPTIONS")
 		w.Header().Set("Access-Control-Allow-Headers", "*")
@@ -167,7 +165,7 @@ func (d *Handler) serveMetadata(w http.ResponseWriter, r *http.Request) {
 	}).ServeHTTP(w, r)
 }
 
-// baseURL is how the client reached the server.
+// baseURL returns the address of the server as the client sees it.
 func (d *Handler) baseURL(r *http.Request) string {
 	if d.opts.PublicURL != "" {
 		return strings.TrimSuffix(d.opts.PublicURL, "/")
@@ -179,11 +177,11 @@ func (d *Handler) baseURL(r *http.Request) string {
 	return u.String()
 }
 
-// Paths are what the door answers.
+// Paths returns the paths that the handler serves.
 func (d *Handler) Paths() []string { return []string{Path, metadataPath, metadataPath + Path} }
 
-// allowOrigins lets web pages of other origins read what they are answered (CORS), and answers the
-// question that their browsers ask first, which has no token. Nobody else's is answered.
+// allowOrigins lets web pages of the origins read responses (CORS) and responds to their preflight
+// requests, which have no token.
 func allowOrigins(origins []string, next http.Handler) http.Handler {
 	if len(origins) == 0 {
 		return next
@@ -191,7 +189,7 @@ func allowOrigins(origins []string, next http.Handler) http.Handler {
 	return cors.Handler(cors.Options{
 		AllowOriginFunc: func(_ *http.Request, origin string) bool { return slices.Contains(origins, origin) },
 		AllowedMethods:  []string{http.MethodGet, http.MethodPost, http.MethodDelete},
-		AllowedHeaders:  []string{"*"}, // which those of a protocol that goes on are
+		AllowedHeaders:  []string{"*"}, // later protocol versions add headers
 		ExposedHeaders:  []string{"Mcp-Session-Id", "Mcp-Protocol-Version", "WWW-Authenticate", "Retry-After", "X-Request-Id"},
 		MaxAge:          600,
 	})(next)

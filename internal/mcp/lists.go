@@ -13,8 +13,8 @@ import (
 	"comet/internal/tools"
 )
 
-// cacheHints is for how long a client may keep a list (MCP 2026-07-28, cache hints): another token
-// sees another one, so it is the client's own.
+// cacheHints returns how long a client may cache a list (MCP 2026-07-28, cache hints). The list is
+// private, because it depends on the token.
 func cacheHints() mcp.Cacheable {
 	return mcp.Cacheable{TTLMs: int((5 * time.Second).Milliseconds()), CacheScope: "private"}
 }
@@ -32,7 +32,7 @@ func (g *Server) listTools(ctx context.Context, by tools.Caller, p *mcp.ListTool
 	return &mcp.ListToolsResult{Tools: mapSlice(page, func(o tools.MCPTool) *mcp.Tool { return o.Tool }), NextCursor: next, Cacheable: cacheHints()}, nil
 }
 
-// listResources answers resources/list: those of all upstreams, in the order of the servers.
+// listResources answers resources/list with the resources of all upstreams, sorted by server.
 func (g *Server) listResources(ctx context.Context, by tools.Caller, p *mcp.ListResourcesParams) (*mcp.ListResourcesResult, error) {
 	list, err := g.tools.Resources(ctx, by)
 	if err != nil {
@@ -74,17 +74,17 @@ func mapSlice[T, U any](list []T, of func(T) U) []U {
 	return out
 }
 
-// cursorMark begins every cursor, which tells them from words that happen to be base64.
+// cursorMark is the first byte of every cursor. It rejects other text that is valid base64.
 const cursorMark = 1
 
-// paginate cuts one page out of a list, which it puts in the order of its keys. A cursor names
-// the last of the page before, so that a list that changes repeats nothing.
+// paginate sorts a list by key and returns one page of it. The cursor is the key of the last item
+// of the previous page, so a list that changes repeats no item.
 func paginate[T any](list []T, cursor string, size int, key func(T) string) (page []T, next string, err error) {
 	slices.SortStableFunc(list, func(a, b T) int { return strings.Compare(key(a), key(b)) })
 	if cursor != "" {
 		after, err := base64.RawURLEncoding.DecodeString(cursor)
 		if err != nil || len(after) > 4096 || len(after) == 0 || after[0] != cursorMark {
-			return nil, "", invalidParams("the cursor %q was not given by this server", clip(cursor))
+			return nil, "", invalidParams("the cursor %q is invalid", clip(cursor))
 		}
 		first, found := slices.BinarySearchFunc(list, string(after[1:]), func(v T, k string) int { return strings.Compare(key(v), k) })
 		if found {
@@ -98,12 +98,11 @@ func paginate[T any](list []T, cursor string, size int, key func(T) string) (pag
 	return list[:size], base64.RawURLEncoding.EncodeToString(append([]byte{cursorMark}, key(list[size-1])...)), nil
 }
 
-// What an upstream answered in its revision becomes here an answer in the client's. A result
-// of 2026-07-28 says that it is whole, and for older clients it says no such thing; the SDK
-// keeps that in a field that only its reader of JSON can fill. For others than the client
-// nothing may be kept: another token may see less.
+// The results of upstreams are converted to the protocol version of the client. A result of
+// 2026-07-28 has a resultType, and older ones have none; the SDK keeps it in a field that only its
+// JSON decoder sets. Results are private, because another token may see less.
 
-// resourceResult is an upstream's answer to resources/read for a client of the revision.
+// resourceResult converts an upstream's result of resources/read to the version of the client.
 func resourceResult(revision string, r *mcp.ReadResourceResult) *mcp.ReadResourceResult {
 	out := &mcp.ReadResourceResult{}
 	markComplete(revision, out)
@@ -112,7 +111,7 @@ func resourceResult(revision string, r *mcp.ReadResourceResult) *mcp.ReadResourc
 	return out
 }
 
-// promptResult is an upstream's answer to prompts/get for a client of the revision.
+// promptResult converts an upstream's result of prompts/get to the version of the client.
 func promptResult(revision string, r *mcp.GetPromptResult) *mcp.GetPromptResult {
 	out := &mcp.GetPromptResult{}
 	markComplete(revision, out)
@@ -122,6 +121,6 @@ func promptResult(revision string, r *mcp.GetPromptResult) *mcp.GetPromptResult 
 
 func markComplete(revision string, out any) {
 	if revision >= statelessVersion {
-		_ = json.Unmarshal([]byte(`{"resultType":"complete"}`), out) // of a constant
+		_ = json.Unmarshal([]byte(`{"resultType":"complete"}`), out) // a constant cannot fail
 	}
 }

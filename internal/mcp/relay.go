@@ -14,20 +14,19 @@ import (
 )
 
 const (
-	// maxInFlight is how many requests of a client may wait for their answers; further ones
-	// wait to be read.
+	// maxInFlight limits the requests of a client without a response; further ones are not read.
 	maxInFlight = 1000
-	// drainTimeout is for how long a client that says no more may hear what it has asked.
+	// drainTimeout limits the wait for pending responses after the end of the client's input.
 	drainTimeout = 10 * time.Second
-	// sendTimeout is for how long the server may take what needs no work: the beginning of a
-	// session, and what wants no answer. What the client says next waits for it.
+	// sendTimeout limits messages that need no work: the initialization of a session, and messages
+	// without a response. The next message of the client waits for them.
 	sendTimeout = 30 * time.Second
 )
 
-// Relay connects a client that speaks over in and out, a message a line, with the /mcp at
-// url, message by message, until the client goes or ctx ends. It understands no more of them
-// than what the transport wants to know of each, and how a session begins: where the server
-// has forgotten it, which a restart makes it do, it is begun again, and the client goes on.
+// Relay connects a client over in and out, one message per line, with the MCP endpoint at url,
+// until the client disconnects or ctx ends. It reads only what the transport needs of each message.
+// When the server does not know the session any more, for example after a restart, Relay
+// initializes a new one and the client continues.
 func Relay(ctx context.Context, in io.ReadCloser, out io.Writer, url, token string, log *slog.Logger) error {
 	ctx, cancel := context.WithCancel(ctx)
 	r := &relay{
@@ -37,7 +36,7 @@ func Relay(ctx context.Context, in io.ReadCloser, out io.Writer, url, token stri
 	defer r.running.Wait()
 	defer cancel()
 	lines, ended := make(chan json.RawMessage), make(chan struct{})
-	go func() { // a read of a terminal or pipe is not to be interrupted
+	go func() { // a read of a terminal or pipe cannot be interrupted
 		defer close(ended)
 		r.read(ctx, in, lines)
 	}()
@@ -56,32 +55,32 @@ func Relay(ctx context.Context, in io.ReadCloser, out io.Writer, url, token stri
 	}
 }
 
-// relay is one client's connection.
+// relay is the connection of one client.
 type relay struct {
-	life       context.Context // of what is for no single request
+	life       context.Context // context of what outlives a single request
 	out        io.Writer
 	url, token string
 	log        *slog.Logger
 	http       *http.Client
 	running    sync.WaitGroup
-	unanswered sync.WaitGroup // of them, the requests that will be answered
-	slots      chan struct{}  // has one for each request under way
+	unanswered sync.WaitGroup // the running requests that get a response
+	slots      chan struct{}  // has an element for each running request
 
 	writing      sync.Mutex // one message to the client at a time
-	initializing sync.Mutex // one beginning of a session at a time
+	initializing sync.Mutex // one initialization at a time
 	mu           sync.Mutex
-	calls        map[string]context.CancelFunc // by id, the requests under way
+	calls        map[string]context.CancelFunc // running requests by id
 	session      relaySession
 }
 
-// relaySession is what the server knows a client by, in the revisions that have sessions, and what
-// the client said to begin it.
+// relaySession is the session at the server, in the versions that have sessions, with the client's
+// messages that initialized it.
 type relaySession struct {
 	id, revision   string
 	opener, opened *message
 }
 
-// message is what a client says, and what the transport has to know of it.
+// message is a message of the client, with the members that the transport needs.
 type message struct {
 	raw    json.RawMessage
 	ID     json.RawMessage `json:"id"`
@@ -96,7 +95,7 @@ type message struct {
 	}
 }
 
-// parseMessage reads a message. What it has for parameters is the server's to refuse.
+// parseMessage reads a message. The server validates its parameters.
 func parseMessage(line json.RawMessage) (*message, error) {
 	m := &message{raw: line}
 	if line[0] == '[' && json.Valid(line) {
@@ -117,14 +116,14 @@ func parseMessage(line json.RawMessage) (*message, error) {
 	return m, nil
 }
 
-// isRequest reports whether the message wants an answer.
+// isRequest reports whether the message needs a response.
 func (m *message) isRequest() bool { return m.Method != "" && len(m.ID) > 0 && string(m.ID) != "null" }
 
-// read hands on the lines of the client until there are no more. One that is too long is
-// answered, and left out.
+// read sends the lines of the client to the channel until the input ends. A line over the limit is
+// answered with an error.
 func (r *relay) read(ctx context.Context, in io.Reader, to chan<- json.RawMessage) {
 	lines := boundedLines(in, maxLine, func() { r.writeError(nil, jsonrpc.CodeInvalidRequest, lineTooLongText()) })
-	for lines.Scan() { // a client that is gone is no failure
+	for lines.Scan() { // a disconnected client is not a failure
 		line := bytes.TrimSpace(lines.Bytes())
 		if len(line) == 0 {
 			continue
@@ -137,7 +136,7 @@ func (r *relay) read(ctx context.Context, in io.Reader, to chan<- json.RawMessag
 	}
 }
 
-// forward carries a message of the client to the server.
+// forward sends a message of the client to the server.
 func (r *relay) forward(ctx context.Context, line json.RawMessage) {
 	m, err := parseMessage(line)
 	if err != nil {
@@ -145,7 +144,7 @@ func (r *relay) forward(ctx context.Context, line json.RawMessage) {
 		r.writeError(id, problem.Code, problem.Message)
 		return
 	}
-	if m.isRequest() && m.Method != "initialize" || line[0] == '[' { // a batch, as 2025-03-26 has them, may ask
+	if m.isRequest() && m.Method != "initialize" || line[0] == '[' { // a batch (2025-03-26), may ask
 		r.forwardRequest(ctx, m)
 		return
 	}
@@ -158,7 +157,7 @@ func (r *relay) forward(ctx context.Context, line json.RawMessage) {
 		r.mu.Unlock()
 		r.initialize(ctx, m)
 	case "notifications/cancelled":
-		r.endRequest(m.params.RequestID) // for a server without sessions that is what cancels it
+		r.endRequest(m.params.RequestID) // this cancels it in versions without sessions
 		r.send(ctx, m)
 	case "notifications/initialized":
 		r.mu.Lock()
@@ -170,7 +169,7 @@ func (r *relay) forward(ctx context.Context, line json.RawMessage) {
 	}
 }
 
-// forwardRequest makes a request whose answer may be long in coming: others do not wait for it.
+// forwardRequest sends a request in the background, because its response may take long.
 func (r *relay) forwardRequest(ctx context.Context, m *message) {
 	select {
 	case r.slots <- struct{}{}:
@@ -180,10 +179,10 @@ func (r *relay) forwardRequest(ctx context.Context, m *message) {
 	ctx, cancel, ok := r.beginRequest(ctx, m)
 	if !ok {
 		<-r.slots
-		r.writeError(m.ID, jsonrpc.CodeInvalidRequest, "the id is that of a request under way")
+		r.writeError(m.ID, jsonrpc.CodeInvalidRequest, "another running request has the same id")
 		return
 	}
-	lasts := m.Method == "subscriptions/listen" // until the client goes
+	lasts := m.Method == "subscriptions/listen" // lasts until the client disconnects
 	if !lasts {
 		r.unanswered.Add(1)
 	}
@@ -198,7 +197,7 @@ func (r *relay) forwardRequest(ctx context.Context, m *message) {
 	})
 }
 
-// beginRequest notes a request, which has an id of its own unless it is a batch.
+// beginRequest registers a request by its id; a batch has none. It returns false for an id in use.
 func (r *relay) beginRequest(ctx context.Context, m *message) (inner context.Context, cancel context.CancelFunc, ok bool) {
 	inner, cancel = context.WithCancel(ctx)
 	r.mu.Lock()
@@ -213,7 +212,7 @@ func (r *relay) beginRequest(ctx context.Context, m *message) (inner context.Con
 	return inner, cancel, true
 }
 
-// endRequest ends a request.
+// endRequest cancels and removes a request.
 func (r *relay) endRequest(id json.RawMessage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -223,7 +222,7 @@ func (r *relay) endRequest(id json.RawMessage) {
 	}
 }
 
-// drain waits for the answers to what the client has asked.
+// drain waits for the pending responses.
 func (r *relay) drain(ctx context.Context) {
 	answered := make(chan struct{})
 	r.running.Go(func() { r.unanswered.Wait(); close(answered) })
@@ -236,22 +235,22 @@ func (r *relay) drain(ctx context.Context) {
 	}
 }
 
-// writeMessage says something to the client.
+// writeMessage writes a message to the client.
 func (r *relay) writeMessage(msg []byte) {
 	var line bytes.Buffer
 	if err := json.Compact(&line, msg); err != nil {
-		r.log.Warn("the server says what is no JSON", "error", err)
+		r.log.Warn("the server sent invalid JSON", "error", err)
 		return
 	}
 	line.WriteByte('\n')
 	r.writing.Lock()
 	defer r.writing.Unlock()
 	if _, err := r.out.Write(line.Bytes()); err != nil {
-		r.log.Debug("the client does not take a message", "error", err)
+		r.log.Debug("a message cannot be written to the client", "error", err)
 	}
 }
 
-// writeError answers a request with an error.
+// writeError responds to a request with an error.
 func (r *relay) writeError(id json.RawMessage, code int64, sentence string) {
 	answer, _ := json.Marshal(errorResponse(rawID(id), &jsonrpc.Error{Code: code, Message: sentence})) // of what is JSON
 	r.writeMessage(answer)

@@ -17,11 +17,11 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// streamRetryDelay is the pause before a stream of the server's own words is opened again.
+// streamRetryDelay is the delay before the stream of a session is opened again.
 const streamRetryDelay = time.Second
 
-// send carries one message to the server, and what is answered back. A request that gets no
-// answer there is answered here, with the reason.
+// send sends a message to the server and writes the responses to the client. A request without a
+// response gets an error with the reason.
 func (r *relay) send(ctx context.Context, m *message) {
 	sent := r.current().id
 	answered, status, err := r.post(ctx, m)
@@ -34,28 +34,29 @@ func (r *relay) send(ctx context.Context, m *message) {
 		return
 	}
 	if err == nil {
-		err = errors.New("it ended its answer too early")
+		err = errors.New("its response is incomplete")
 	}
 	r.reportFailure(m, err)
 }
 
-// reportFailure says that a message has not reached the server, or that its answer has not come.
+// reportFailure reports that a message did not reach the server, or that its response did not
+// arrive.
 func (r *relay) reportFailure(m *message, err error) {
 	if !m.isRequest() {
-		r.log.Warn("a message does not reach the server", "method", m.Method, "error", err)
+		r.log.Warn("a message did not reach the server", "method", m.Method, "error", err)
 		return
 	}
-	r.writeError(m.ID, jsonrpc.CodeInternalError, fmt.Sprintf("the comet server at %s does not answer: %v", r.url, err))
+	r.writeError(m.ID, jsonrpc.CodeInternalError, fmt.Sprintf("the comet server at %s did not respond: %v", r.url, err))
 }
 
-// current is the session as it is now.
+// current returns the current session.
 func (r *relay) current() relaySession {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.session
 }
 
-// revision is the one in which a message is said.
+// revision returns the protocol version of a message.
 func (m *message) revision(otherwise string) string {
 	if m.params.Meta.Revision != "" {
 		return m.params.Meta.Revision
@@ -63,7 +64,7 @@ func (m *message) revision(otherwise string) string {
 	return otherwise
 }
 
-// request is a message as the transport has it (MCP, Streamable HTTP).
+// request returns a message as an HTTP request (MCP, Streamable HTTP).
 func (r *relay) request(ctx context.Context, method string, m *message, s relaySession) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, r.url, bytes.NewReader(m.raw))
 	if err != nil {
@@ -93,8 +94,8 @@ func (r *relay) request(ctx context.Context, method string, m *message, s relayS
 	return req, nil
 }
 
-// post sends a message and hands on what comes back. answered is whether the client has what
-// it asked for; a status above 399 that says nothing in the protocol is an error.
+// post sends a message and writes the responses to the client. answered reports whether the client
+// has its response; a status above 399 without a JSON-RPC message is an error.
 func (r *relay) post(ctx context.Context, m *message) (answered bool, status int, err error) {
 	res, err := r.do(ctx, m)
 	if err != nil {
@@ -104,10 +105,10 @@ func (r *relay) post(ctx context.Context, m *message) (answered bool, status int
 	var refusal []byte
 	for msg := range responseMessages(res) {
 		if res.StatusCode == http.StatusNotFound && isError(msg) && m.revision("") < statelessVersion {
-			break // of a session that is not known any more
+			break // the session is not known any more
 		}
 		if res.StatusCode >= http.StatusMultipleChoices && !isResponseTo(msg, m) {
-			refusal = bytes.Clone(msg) // of the request, which has an id that the server has not read
+			refusal = bytes.Clone(msg) // an error without the id of the request
 			continue
 		}
 		answered = answered || isResponseTo(msg, m)
@@ -127,31 +128,31 @@ func (r *relay) do(ctx context.Context, m *message) (*http.Response, error) {
 	return r.http.Do(req)
 }
 
-// responseError says why the server did not take a message. refusal is what it said in the
-// protocol, nil for nothing.
+// responseError returns the reason why the server rejected a message. refusal is its JSON-RPC
+// error, nil if there is none.
 func responseError(res *http.Response, refusal []byte) error {
 	var said struct{ Error struct{ Message string } }
-	_ = json.Unmarshal(refusal, &said) // "" where it says nothing
+	_ = json.Unmarshal(refusal, &said) // "" without an error
 	switch {
 	case res.StatusCode == http.StatusUnauthorized:
-		return errors.New("it does not know the token (--token or COMET_TOKEN)")
+		return errors.New("it rejects the token (--token or COMET_TOKEN)")
 	case said.Error.Message != "":
-		return fmt.Errorf("it answers %s: %s", res.Status, said.Error.Message)
+		return fmt.Errorf("it responds %s: %s", res.Status, said.Error.Message)
 	case res.StatusCode == http.StatusForbidden:
-		return errors.New("the token may not do this: it needs the scope tools:call")
+		return errors.New("the token needs the scope tools:call")
 	}
 	rest, _ := io.ReadAll(io.LimitReader(res.Body, 2000))
 	var problem struct{ Detail string }
 	if json.Unmarshal(rest, &problem) == nil && problem.Detail != "" {
-		return fmt.Errorf("it answers %s: %s", res.Status, problem.Detail)
+		return fmt.Errorf("it responds %s: %s", res.Status, problem.Detail)
 	}
 	if text := strings.TrimSpace(string(rest)); text != "" && !json.Valid(rest) {
-		return fmt.Errorf("it answers %s: %s", res.Status, text)
+		return fmt.Errorf("it responds %s: %s", res.Status, text)
 	}
-	return fmt.Errorf("it answers %s", res.Status)
+	return fmt.Errorf("it responds %s", res.Status)
 }
 
-// initialize begins a session: the client's own initialize.
+// initialize sends the initialize request of the client.
 func (r *relay) initialize(ctx context.Context, m *message) {
 	res, err := r.do(ctx, m)
 	if err != nil {
@@ -167,7 +168,7 @@ func (r *relay) initialize(ctx context.Context, m *message) {
 	r.writeMessage(answer)
 }
 
-// acceptInitialize takes the answer to initialize, and hears from then on what the server says by itself.
+// acceptInitialize reads the response to initialize and opens the stream of the session.
 func (r *relay) acceptInitialize(m *message, res *http.Response) (answer []byte, err error) {
 	var refusal []byte
 	for msg := range responseMessages(res) {
@@ -184,7 +185,7 @@ func (r *relay) acceptInitialize(m *message, res *http.Response) (answer []byte,
 	if answer == nil {
 		return nil, responseError(res, refusal)
 	}
-	if isError(answer) { // it has begun nothing
+	if isError(answer) { // no session was created
 		return answer, nil
 	}
 	var said struct {
@@ -203,21 +204,21 @@ func (r *relay) acceptInitialize(m *message, res *http.Response) (answer []byte,
 	return answer, nil
 }
 
-// reinitialize begins the session anew that the server does not know any more. It is for every call,
-// so the end of the one that found out does not end it half-way.
+// reinitialize replaces a session that the server does not know any more. All calls use the new
+// session, so the end of one call does not cancel it.
 func (r *relay) reinitialize(forgotten string) error {
 	r.initializing.Lock()
 	defer r.initializing.Unlock()
 	ctx, cancel := context.WithTimeout(r.life, sendTimeout)
 	defer cancel()
 	s := r.current()
-	if s.id != forgotten { // somebody else was first
+	if s.id != forgotten { // another call has done it already
 		return nil
 	}
 	if s.opener == nil {
-		return errors.New("it knows nothing of the session")
+		return errors.New("the session is unknown")
 	}
-	r.log.Info("the server has forgotten the session; it is begun again")
+	r.log.Info("the server does not know the session; initializing a new one")
 	res, err := r.do(ctx, s.opener)
 	if err != nil {
 		return err
@@ -228,20 +229,20 @@ func (r *relay) reinitialize(forgotten string) error {
 		return err
 	}
 	if isError(answer) {
-		return fmt.Errorf("it does not begin the session again: %w", responseError(res, answer))
+		return fmt.Errorf("it does not initialize a new session: %w", responseError(res, answer))
 	}
 	if s.opened != nil {
 		if _, _, err := r.post(ctx, s.opened); err != nil {
 			return err
 		}
 	}
-	for _, list := range []string{"tools", "prompts", "resources"} { // they may be others
+	for _, list := range []string{"tools", "prompts", "resources"} { // the lists may differ
 		r.writeMessage([]byte(`{"jsonrpc":"2.0","method":"notifications/` + list + `/list_changed"}`))
 	}
 	return nil
 }
 
-// readStreams reads what the server says by itself in a session, as long as that lasts.
+// readStreams reads the streams of a session until the session ends.
 func (r *relay) readStreams(ctx context.Context, id string) {
 	again := time.NewTicker(streamRetryDelay)
 	defer again.Stop()
@@ -254,7 +255,7 @@ func (r *relay) readStreams(ctx context.Context, id string) {
 	}
 }
 
-// readStream reads one stream to its end, and reports whether another one may be opened.
+// readStream reads one stream to its end and reports whether to open another one.
 func (r *relay) readStream(ctx context.Context) bool {
 	s := r.current()
 	req, err := r.request(ctx, http.MethodGet, &message{}, s)
@@ -267,7 +268,7 @@ func (r *relay) readStream(ctx context.Context) bool {
 	}
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode == http.StatusNotFound {
-		return r.reinitialize(s.id) != nil // begun again it has a stream of its own
+		return r.reinitialize(s.id) != nil // the new session opens its own stream
 	}
 	if res.StatusCode != http.StatusOK {
 		return res.StatusCode >= http.StatusInternalServerError
@@ -278,7 +279,7 @@ func (r *relay) readStream(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// closeSession tells the server that the session is over.
+// closeSession ends the session at the server.
 func (r *relay) closeSession() {
 	s := r.current()
 	if s.id == "" {
@@ -295,13 +296,13 @@ func (r *relay) closeSession() {
 	}
 }
 
-// isResponseTo reports whether a message is the answer to another.
+// isResponseTo reports whether msg is the response to a message.
 func isResponseTo(msg []byte, to *message) bool {
 	var m message
 	return json.Unmarshal(msg, &m) == nil && m.Method == "" && (to.raw[0] == '[' || bytes.Equal(m.ID, to.ID))
 }
 
-// isError reports whether a message is an answer that is an error.
+// isError reports whether a message is an error response.
 func isError(msg []byte) bool {
 	var m struct {
 		Error json.RawMessage `json:"error"`
@@ -309,7 +310,7 @@ func isError(msg []byte) bool {
 	return json.Unmarshal(msg, &m) == nil && len(m.Error) > 0
 }
 
-// responseMessages yields the messages of an answer, whichever form it has.
+// responseMessages yields the messages of an HTTP response: one message or a stream.
 func responseMessages(res *http.Response) iter.Seq[[]byte] {
 	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	switch kind {
@@ -327,10 +328,10 @@ func responseMessages(res *http.Response) iter.Seq[[]byte] {
 	return func(func([]byte) bool) {}
 }
 
-// maxEvent is how long an event of a stream may be, in bytes.
+// maxEvent is the size limit of an event, in bytes.
 const maxEvent = 16 << 20
 
-// eventData yields the data of each event of a stream (Server-sent events).
+// eventData yields the data of each event of a stream (server-sent events).
 func eventData(stream io.Reader) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		lines := bufio.NewScanner(stream)

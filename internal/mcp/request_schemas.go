@@ -13,12 +13,11 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// requestSchemas is how the requests of MCP have to look, by method. Requests are judged by it before
-// the SDK reads them, whichever door they come in by: what is wrong is then said in one place,
-// and in sentences that name it.
+// requestSchemas maps the methods of MCP to the schemas of their parameters. Requests over HTTP and
+// stdio are checked before the SDK reads them, so that errors name the wrong parameter.
 type requestSchemas map[string]*schema
 
-// newRequestSchemas returns the grammar of all revisions.
+// newRequestSchemas returns the schemas of all protocol versions.
 func newRequestSchemas() requestSchemas {
 	ref := schemaOf(reflect.TypeFor[mcp.CompleteReference]()).require("type")
 	ref.properties["type"].enum = []string{"ref/prompt", "ref/resource"}
@@ -48,15 +47,14 @@ func newRequestSchemas() requestSchemas {
 	}
 }
 
-// check is what is wrong with a request, nil for nothing. Methods that nobody knows are not
-// its concern.
+// check returns the first mistake of a request, nil if there is none. It accepts unknown methods.
 func (g requestSchemas) check(req *jsonrpc.Request) *jsonrpc.Error {
 	params, known := g[req.Method]
 	switch {
 	case strings.HasPrefix(req.Method, "notifications/") && req.IsCall():
-		return invalidRequest("%s tells and does not ask: it has no id", clip(req.Method))
+		return invalidRequest("%s is a notification and must not have an id", clip(req.Method))
 	case known && !req.IsCall():
-		return invalidRequest("%s asks for an answer, so it needs an id", req.Method)
+		return invalidRequest("%s is a request and must have an id", req.Method)
 	case !known:
 		return nil
 	case len(bytes.TrimSpace(req.Params)) == 0 || string(bytes.TrimSpace(req.Params)) == "null":
@@ -75,35 +73,35 @@ func (g requestSchemas) check(req *jsonrpc.Request) *jsonrpc.Error {
 	return nil
 }
 
-// checkReference is what is wrong with what is to be completed: the SDK takes a prompt by its
-// name and a resource by its URI, and nothing that has both.
+// checkReference returns the mistake of a completion reference: a prompt has a name only, and a
+// resource has a URI only.
 func checkReference(params json.RawMessage) string {
 	var p struct {
 		Ref struct{ Type, Name, URI string }
 	}
-	_ = json.Unmarshal(params, &p) // its shape is right
+	_ = json.Unmarshal(params, &p) // the schema was checked before
 	switch {
 	case p.Ref.Type == "ref/prompt" && p.Ref.URI != "":
-		return "params.ref is a prompt, which has no uri"
+		return "params.ref is a prompt and must not have a uri"
 	case p.Ref.Type == "ref/resource" && p.Ref.Name != "":
-		return "params.ref is a resource, which has no name"
+		return "params.ref is a resource and must not have a name"
 	}
 	return ""
 }
 
-// maxBatch is how many messages a batch may have: it counts as one request.
+// maxBatch limits the messages of a batch, which counts as one request.
 const maxBatch = 100
 
-// lastWithBatches is the last revision in which a message may be a list of them.
+// lastWithBatches is the last protocol version with batches.
 const lastWithBatches = "2025-03-26"
 
-// checkBatch is the answer to a batch in which something is wrong, nil for none: each request
-// that is wrong is told so, and the others that nothing is done.
+// checkBatch returns the responses to a batch with a mistake, nil for a valid batch. Invalid
+// requests get their own error; the others get an error that nothing was done.
 func (g requestSchemas) checkBatch(batch []byte) (answers []map[string]any) {
 	var all []json.RawMessage
 	_ = json.Unmarshal(batch, &all) // it is a list
 	if len(all) > maxBatch {
-		return []map[string]any{errorResponse(nil, invalidRequest("a batch may have %d messages", maxBatch))}
+		return []map[string]any{errorResponse(nil, invalidRequest("a batch may have at most %d messages", maxBatch))}
 	}
 	wrong := len(all) == 0
 	for _, raw := range all {
@@ -122,7 +120,7 @@ func (g requestSchemas) checkBatch(batch []byte) (answers []map[string]any) {
 		case problem != nil:
 			wrong = true
 		case req.IsCall():
-			problem = invalidRequest("another message of the batch is wrong, so nothing of it is done")
+			problem = invalidRequest("another message of the batch is invalid, so none is processed")
 		default:
 			continue
 		}
@@ -132,7 +130,7 @@ func (g requestSchemas) checkBatch(batch []byte) (answers []map[string]any) {
 	case !wrong:
 		return nil
 	case len(answers) == 0:
-		return []map[string]any{errorResponse(nil, invalidRequest("there is nothing in the batch"))}
+		return []map[string]any{errorResponse(nil, invalidRequest("the batch is empty"))}
 	}
 	return answers
 }
@@ -141,19 +139,18 @@ func invalidRequest(format string, args ...any) *jsonrpc.Error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: fmt.Sprintf(format, args...)}
 }
 
-// decodeError is what is wrong with a text that is no message, and the id that it has, nil for
-// none that can be read.
+// decodeError returns the mistake of an invalid message, and its id, nil if the id cannot be read.
 func decodeError(raw []byte) (id json.RawMessage, problem *jsonrpc.Error) {
 	var m map[string]json.RawMessage
 	err := json.Unmarshal(raw, &m)
 	var broken *json.SyntaxError
 	switch {
 	case len(strings.TrimSpace(string(raw))) == 0:
-		return nil, &jsonrpc.Error{Code: jsonrpc.CodeParseError, Message: "there is no message"}
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeParseError, Message: "the message is empty"}
 	case errors.As(err, &broken):
-		return nil, &jsonrpc.Error{Code: jsonrpc.CodeParseError, Message: fmt.Sprintf("this is no JSON: it is broken at byte %d", broken.Offset)}
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeParseError, Message: fmt.Sprintf("the message is not valid JSON: error at byte %d", broken.Offset)}
 	case err != nil || m == nil:
-		return nil, invalidRequest("a message of JSON-RPC 2.0 is an object")
+		return nil, invalidRequest("a JSON-RPC 2.0 message must be an object")
 	}
 	if id = m["id"]; len(id) > 0 {
 		if is, null := kindOf(id); null || is != kindString && is != kindNumber {
@@ -163,7 +160,7 @@ func decodeError(raw []byte) (id json.RawMessage, problem *jsonrpc.Error) {
 	return id, checkEnvelope(m)
 }
 
-// checkEnvelope is what is wrong with the members of a message of JSON-RPC.
+// checkEnvelope returns the mistake in the members of a JSON-RPC message.
 func checkEnvelope(m map[string]json.RawMessage) *jsonrpc.Error {
 	has := func(name string) (k jsonKind, there bool) {
 		if len(m[name]) == 0 {
@@ -180,18 +177,18 @@ func checkEnvelope(m map[string]json.RawMessage) *jsonrpc.Error {
 	failed, fails := has("error")
 	switch {
 	case asks && method != kindString || !asks && len(m["method"]) > 0:
-		return invalidRequest("method must be a text")
+		return invalidRequest("method must be a string")
 	case answers && id != kindString && id != kindNumber:
-		return invalidRequest("id must be a text or a number")
+		return invalidRequest("id must be a string or a number")
 	case fails && failed != kindObject:
 		return invalidRequest("error must be an object")
 	case !asks && !answers:
-		return invalidRequest("the message has neither a method nor the id of a request that it answers")
+		return invalidRequest("the message has neither a method nor the id of a request")
 	}
-	return invalidRequest("this is no message of JSON-RPC 2.0")
+	return invalidRequest("this is not a JSON-RPC 2.0 message")
 }
 
-// jsonKind is what a value of a message may be.
+// jsonKind is the kind of a JSON value.
 type jsonKind uint8
 
 const (
@@ -203,12 +200,12 @@ const (
 	kindObject
 )
 
-// describe is the kind in a sentence: “params.name must be a text”.
+// describe returns the kind for an error such as “params.name must be a string”.
 func (k jsonKind) describe() string {
-	return [...]string{"anything", "a text", "true or false", "a number", "a list", "an object"}[k]
+	return [...]string{"anything", "a string", "a boolean", "a number", "an array", "an object"}[k]
 }
 
-// kindOf is what a valid value of JSON is; null has none.
+// kindOf returns the kind of a valid JSON value; null has none.
 func kindOf(raw json.RawMessage) (k jsonKind, null bool) {
 	switch raw[0] {
 	case 'n':
@@ -225,26 +222,26 @@ func kindOf(raw json.RawMessage) (k jsonKind, null bool) {
 	return kindNumber, false
 }
 
-// schema is what a value has to look like so that the SDK can read it. What it cannot read it
-// refuses in the words of its library, which are about Go and not about the message.
+// schema describes a value that the SDK can read. The SDK's own errors name Go types instead of
+// parameters.
 type schema struct {
 	kind jsonKind
-	// properties are those of an object that have a shape of their own; others may be anything.
+	// properties are the schemas of the known members of an object; others may be anything.
 	properties map[string]*schema
-	// items is what is in a list, or in an object whose members have no names of their own.
+	// items is the schema of the elements of a list, or of all members of an object.
 	items *schema
-	// required are the members that have to be there.
+	// required lists the members that must be present.
 	required []string
-	// enum are the only texts that there may be; nil for any.
+	// enum lists the only valid texts; nil accepts any.
 	enum []string
 }
 
-// schemaOf is the shape of what the SDK reads into a type.
+// schemaOf returns the schema of the JSON that the SDK reads into a type.
 func schemaOf(t reflect.Type) *schema {
 	switch t {
 	case reflect.TypeFor[json.RawMessage]():
 		return &schema{}
-	case reflect.TypeFor[mcp.InputResponse](): // it is told by its members which one it is
+	case reflect.TypeFor[mcp.InputResponse](): // its members select the type
 		s := schemaOf(reflect.TypeFor[mcp.ElicitResult]())
 		root := &schema{kind: kindObject, properties: map[string]*schema{"_meta": {kind: kindObject}, "uri": {kind: kindString}, "name": {kind: kindString}}}
 		s.properties["roots"] = &schema{kind: kindArray, items: root}
@@ -283,14 +280,14 @@ func (s *schema) addProperties(t reflect.Type) {
 	}
 }
 
-// require is the shape of an object that has to have some members.
+// require sets the required members of an object.
 func (s *schema) require(needs ...string) *schema {
 	s.required = needs
 	return s
 }
 
-// check is what is wrong with a value, in a sentence that names where; "" for nothing. null is
-// the same as nothing. A member that comes twice has to be right twice.
+// check returns the first mistake of a value with its location, "" if there is none. null counts as
+// missing. Every occurrence of a repeated member must be valid.
 func (s *schema) check(at string, raw json.RawMessage) string {
 	is, null := kindOf(raw)
 	switch {
@@ -331,7 +328,7 @@ func (s *schema) checkObject(at string, raw json.RawMessage) string {
 		name, _ := token.(string)
 		var value json.RawMessage
 		if values.Decode(&value) != nil {
-			return at + " cannot be read"
+			return at + " is unreadable"
 		}
 		of := s.items
 		if s.properties != nil {

@@ -11,27 +11,27 @@ import (
 	"comet/internal/errs"
 )
 
-// The codes of refusals that are about HTTP and not about the message: what servers of the
-// TypeScript SDK say.
+// The codes of errors that concern HTTP and not the message, as servers of the TypeScript SDK use
+// them.
 const (
 	codeHTTPError = -32000
 	codeNoSession = -32001
 )
 
-// maxSDKError is how much of a refusal of the SDK's is read, in bytes.
+// maxSDKError limits the kept part of an error text of the SDK, in bytes.
 const maxSDKError = 1024
 
-// resultFilter is an answer whose refusals are messages of JSON-RPC, so that a client can tell them
-// from those of a proxy. The SDK refuses in plain text; that is kept back until the SDK is
-// done, and said anew. Everything else, streams above all, goes its way.
+// resultFilter is a response writer that turns errors of the SDK into JSON-RPC messages, so that a
+// client can distinguish them from errors of a proxy. It holds back the plain text of the SDK and
+// writes a message at the end. Other responses, such as streams, pass unchanged.
 type resultFilter struct {
 	*deadlineWriter
 	r *http.Request
-	// id is that of the request, once it was read; nil for none.
+	// id is the id of the request, nil until it is read.
 	id any
 
-	status int    // of a refusal that is kept back, 0 for none
-	body   []byte // in it
+	status int    // of an error that is held back, 0 for none
+	body   []byte // of that error
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -60,7 +60,7 @@ func (a *resultFilter) Flush() {
 	}
 }
 
-// finish says what was kept back.
+// finish writes the error that was held back.
 func (a *resultFilter) finish() {
 	defer a.extendWriteDeadline()
 	if a.status == 0 {
@@ -73,13 +73,13 @@ func (a *resultFilter) finish() {
 	}
 	c, sentence := explainSDKError(a.r, status, said)
 	id := a.id
-	if status == http.StatusNotFound { // of the session: a client that finds its own id here takes it for an answer
+	if status == http.StatusNotFound { // a client would take its own id for a response to its request
 		id = nil
 	}
 	writeHTTPError(a, status, id, c, sentence)
 }
 
-// writeHTTPError answers a request that is not taken. code is what is wrong, "" where that has no name.
+// writeHTTPError rejects a request. code is "" for an error without a code.
 func writeHTTPError(w http.ResponseWriter, status int, id any, code errs.Code, sentence string) {
 	rpc := int64(codeHTTPError)
 	switch status {
@@ -91,8 +91,8 @@ func writeHTTPError(w http.ResponseWriter, status int, id any, code errs.Code, s
 	writeRPCError(w, status, id, &jsonrpc.Error{Code: rpc, Message: sentence, Data: errorData(status, code)})
 }
 
-// errorData is what a program reads of a refusal: the status, which libraries keep to
-// themselves, and the code as the errors of this door are written.
+// errorData returns the data of an error: the status, which client libraries hide, and the code in
+// the notation of MCP errors.
 func errorData(status int, code errs.Code) []byte {
 	if code == "" {
 		return fmt.Appendf(nil, `{"status":%d}`, status)
@@ -100,7 +100,7 @@ func errorData(status int, code errs.Code) []byte {
 	return fmt.Appendf(nil, `{"code":%q,"status":%d}`, strings.ToUpper(strings.ReplaceAll(string(code), "-", "_")), status)
 }
 
-// explainSDKError is what a refusal of the SDK's means: what is wrong, and what to do about it.
+// explainSDKError returns the code of an error of the SDK and a sentence with a remedy.
 func explainSDKError(r *http.Request, status int, said string) (code errs.Code, sentence string) {
 	for _, w := range sdkErrors() {
 		if w.status == status && strings.Contains(said, w.contains) {
@@ -109,26 +109,26 @@ func explainSDKError(r *http.Request, status int, said string) (code errs.Code, 
 	}
 	switch status {
 	case http.StatusNotFound:
-		return errs.NotFound, "the session is not known: it has ended, or the server was started again; begin one with initialize"
+		return errs.NotFound, "the session is unknown: it has ended, or the server was restarted; start one with initialize"
 	case http.StatusMethodNotAllowed:
 		if r.Header.Get("Mcp-Protocol-Version") >= statelessVersion {
-			return errs.MethodNotAllowed, "this revision has no sessions and knows only POST"
+			return errs.MethodNotAllowed, "this protocol version has no sessions and only supports POST"
 		}
-		return errs.MethodNotAllowed, "POST brings a message, GET opens the stream of a session, DELETE ends a session; there is nothing else here"
+		return errs.MethodNotAllowed, "POST sends a message, GET opens the stream of a session, DELETE ends a session; other methods are not supported"
 	case http.StatusUnsupportedMediaType:
-		return errs.UnsupportedMediaType, "a message is JSON: send it with Content-Type: application/json"
+		return errs.UnsupportedMediaType, "a message must be JSON: send Content-Type: application/json"
 	case http.StatusConflict:
-		return errs.Conflict, "the session has a stream already; it has one at a time"
+		return errs.Conflict, "the session already has a stream"
 	case http.StatusRequestEntityTooLarge:
-		return errs.BodyTooLarge, "the request is too long"
+		return errs.BodyTooLarge, "the request is too large"
 	}
 	if status >= http.StatusInternalServerError {
-		return errs.Internal, "comet failed; its log says why"
+		return errs.Internal, "comet failed; see its log"
 	}
-	return errs.InvalidRequest, "the request is none that this door knows (MCP, Streamable HTTP)"
+	return errs.InvalidRequest, "the request is invalid (MCP, Streamable HTTP)"
 }
 
-// sdkError is a refusal of the SDK's by a part of its text.
+// sdkError identifies an error of the SDK by a part of its text.
 type sdkError struct {
 	status   int
 	contains string
@@ -139,44 +139,44 @@ type sdkError struct {
 func sdkErrors() []sdkError {
 	const wrong = http.StatusBadRequest
 	return []sdkError{
-		{http.StatusForbidden, "session user mismatch", errs.ForeignAgent, "the session is another token's; begin one with initialize"},
-		{wrong, "Unsupported protocol version", errs.InvalidHeader, "Mcp-Protocol-Version names a revision that comet does not speak; it speaks " + strings.Join(protocolVersions(), ", ")},
-		{wrong, "Accept must contain both", errs.NotAcceptable, "the answer may be JSON or a stream: send Accept: application/json, text/event-stream"},
-		{wrong, "for GET requests", errs.NotAcceptable, "the answer is a stream: send Accept: text/event-stream"},
-		{wrong, "GET requires", errs.InvalidHeader, "the stream is that of a session: send its Mcp-Session-Id"},
-		{wrong, "DELETE requires", errs.InvalidHeader, "what ends is a session: send its Mcp-Session-Id"},
-		{wrong, "Last-Event-ID", errs.InvalidHeader, "streams are not repeated: leave out Last-Event-ID"},
-		{wrong, "replay", errs.InvalidHeader, "streams are not repeated: leave out Last-Event-ID"},
-		{wrong, "batching", errs.InvalidRequest, "this revision has no batches: send one message at a time"},
+		{http.StatusForbidden, "session user mismatch", errs.ForeignAgent, "the session belongs to another token; start one with initialize"},
+		{wrong, "Unsupported protocol version", errs.InvalidHeader, "Mcp-Protocol-Version names a protocol version that comet does not support; it supports " + strings.Join(protocolVersions(), ", ")},
+		{wrong, "Accept must contain both", errs.NotAcceptable, "the response is JSON or a stream: send Accept: application/json, text/event-stream"},
+		{wrong, "for GET requests", errs.NotAcceptable, "the response is a stream: send Accept: text/event-stream"},
+		{wrong, "GET requires", errs.InvalidHeader, "the stream belongs to a session: send its Mcp-Session-Id"},
+		{wrong, "DELETE requires", errs.InvalidHeader, "DELETE ends a session: send its Mcp-Session-Id"},
+		{wrong, "Last-Event-ID", errs.InvalidHeader, "streams cannot be resumed: remove Last-Event-ID"},
+		{wrong, "replay", errs.InvalidHeader, "streams cannot be resumed: remove Last-Event-ID"},
+		{wrong, "batching", errs.InvalidRequest, "this protocol version has no batches: send one message per request"},
 	}
 }
 
-// protocolVersions are those that comet speaks, the newest first.
+// protocolVersions returns the supported protocol versions, newest first.
 func protocolVersions() []string {
 	return []string{statelessVersion, "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}
 }
 
 const (
-	// bodyTimeout is how long a request may take to come.
+	// bodyTimeout limits how long a request may take to arrive.
 	bodyTimeout = 30 * time.Second
-	// defaultWriteTimeout is for how long a client may take nothing of what it is told before its
-	// connection is dropped: others are told after it.
+	// defaultWriteTimeout limits how long a client may read nothing of its response before its
+	// connection is closed.
 	defaultWriteTimeout = 30 * time.Second
 )
 
-// deadlineWriter is an answer without an end of its own, whose client has to go on reading.
+// deadlineWriter is a response writer without a total deadline whose client must keep reading.
 type deadlineWriter struct {
 	http.ResponseWriter
 	out     *http.ResponseController
-	timeout time.Duration // takenWithin, but for tests
+	timeout time.Duration // shorter in tests
 }
 
 func newDeadlineWriter(w http.ResponseWriter, within time.Duration) *deadlineWriter {
 	return &deadlineWriter{w, http.NewResponseController(w), within}
 }
 
-// limitRequest bounds how long the request may take to come, and calm takes that away. Only a test's
-// writer cannot do either.
+// limitRequest sets the deadline for the arrival of the request; clearReadDeadline removes it. Both
+// fail only for the writer of a test.
 func (p *deadlineWriter) limitRequest() {
 	_ = p.out.SetReadDeadline(time.Now().Add(bodyTimeout))
 	_ = p.out.SetWriteDeadline(time.Time{})
@@ -196,8 +196,8 @@ func (p *deadlineWriter) Flush() {
 	_ = p.out.Flush()
 }
 
-// extendWriteDeadline gives the end of the answer, which the server writes, as much time as its other parts.
+// extendWriteDeadline gives the server the usual time to write the end of the response.
 func (p *deadlineWriter) extendWriteDeadline() { _ = p.out.SetWriteDeadline(time.Now().Add(p.timeout)) }
 
-// Unwrap is for http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (p *deadlineWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }

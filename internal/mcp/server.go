@@ -1,7 +1,6 @@
-// Package mcp is the MCP door (AgentCards): MCP clients of every revision come in over
-// HTTP or stdio and find the tools of the hub (internal/tools), which makes their calls. What
-// is here is the protocol: sessions and requests, lists page by page, who is asked back, who
-// is told what changed.
+// Package mcp is the MCP server of comet (AgentCards). Clients of every protocol version connect
+// over HTTP or stdio and use the tools of internal/tools. The package implements the protocol:
+// sessions, requests, pagination, elicitation and notifications.
 package mcp
 
 import (
@@ -19,13 +18,13 @@ import (
 
 // Options configures New; nil is the zero value.
 type Options struct {
-	// PageSize is how many tools, prompts or resources a page has, default 200.
+	// PageSize is the number of tools, prompts or resources of a page, default 200.
 	PageSize int
-	// Version is what clients are told that comet is.
+	// Version is the version of comet as sent to clients.
 	Version string
-	// Logger hears of what cannot be done; default discards.
+	// Logger receives failures; default discards.
 	Logger *slog.Logger
-	// Clock tells the time, default time.Now.
+	// Clock returns the current time, default time.Now.
 	Clock func() time.Time
 }
 
@@ -49,7 +48,7 @@ func (o *Options) orDefaults() Options {
 	return out
 }
 
-// Server speaks MCP for the tools. It is safe for concurrent use.
+// Server serves the tools over MCP. It is safe for concurrent use.
 type Server struct {
 	tools *tools.Service
 	opts  Options
@@ -59,15 +58,14 @@ type Server struct {
 	mcp       *mcp.Server
 	subs      *subscriptions
 
-	// servers are those that speak with clients: that of the HTTP door, and one for each
-	// connection over stdio.
+	// servers are the SDK servers with clients: one for HTTP, and one for each stdio connection.
 	serversMu sync.Mutex
 	servers   []*mcp.Server
 
 	services lifecycle.Group
 }
 
-// New returns the gateway to the tools of a hub.
+// New returns an MCP server for the tools.
 func New(hub *tools.Service, opts *Options) *Server {
 	g := &Server{tools: hub, opts: opts.orDefaults()}
 	g.log = g.opts.Logger
@@ -81,7 +79,7 @@ func New(hub *tools.Service, opts *Options) *Server {
 // Start implements lifecycle.Service.
 func (g *Server) Start(ctx context.Context) error { return g.services.Start(ctx) }
 
-// Stop implements lifecycle.Service: calls that wait for their clients are given up.
+// Stop implements lifecycle.Service. It cancels suspended calls.
 func (g *Server) Stop(ctx context.Context) error {
 	g.suspended.stop()
 	return g.services.Stop(ctx)

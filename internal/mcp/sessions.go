@@ -14,82 +14,81 @@ import (
 )
 
 const (
-	// maxSessions is how many sessions of the older revisions there may be, and streams of
-	// subscriptions/listen, which is what the newest has in their place; maxOfToken is how
-	// many of them one token may hold, so that none takes all. sessionIdle is how long a
-	// session may be silent.
+	// maxSessions limits the sessions of older protocol versions plus the subscriptions/listen
+	// streams of the newest one. maxSessionsPerToken limits those of one token. sessionIdleTimeout
+	// ends a session without requests.
 	maxSessions         = 10_000
 	maxSessionsPerToken = 1_000
 	sessionIdleTimeout  = time.Hour
 
-	// tokenCheckInterval is how often it is looked whether the tokens are still accepted in whose
-	// names something is open.
+	// tokenCheckInterval is the interval for checking the tokens of open sessions and streams.
 	tokenCheckInterval = time.Second
 )
 
-// tokenHash is the SHA-256 of a token's secret: who it is that comes in. A token that is given a
-// new secret is somebody else, since it is the old one that may be in the wrong hands.
+// tokenHash is the SHA-256 of a token's secret. A token with a new secret counts as another token,
+// because the old secret may be compromised.
 type tokenHash = [32]byte
 
-// sessions are what is open for longer than a request: sessions and streams, by the secret in
-// whose name. It counts them, and ends what is no longer in the name of anybody.
+// sessions limits and tracks sessions and streams by token. It ends those whose token is no longer
+// accepted.
 type sessions struct {
 	*lifecycle.Loop
 	revoked func(ctx context.Context, secrets []tokenHash) ([]tokenHash, error)
 	log     *slog.Logger
 
-	// maxTotal is how many places there are, and each how many one secret may have of them.
+	// maxTotal limits the slots of all tokens, maxPerToken those of one token.
 	maxTotal, maxPerToken int
 
 	mu      sync.Mutex
 	used    int
 	holders map[tokenHash]*holder
-	byID    map[string]*openSession // by the id of the session
+	byID    map[string]*openSession // by session id
 	stopped bool
-	running sync.WaitGroup // one for each session, and for each that is being ended
+	running sync.WaitGroup // sessions and their closing
 }
 
-// holder is what is open in the name of one secret.
+// holder has the sessions and streams of one token.
 type holder struct {
 	slots    int
 	sessions map[*openSession]bool
 	streams  map[*slot]context.CancelFunc
 }
 
-// newSessions returns the places. lapsed says which of some secrets are no longer accepted.
+// newSessions returns an empty table. revoked returns those of the tokens that are no longer
+// accepted.
 func newSessions(lapsed func(ctx context.Context, secrets []tokenHash) ([]tokenHash, error), log *slog.Logger) *sessions {
 	g := &sessions{revoked: lapsed, log: log, maxTotal: maxSessions, maxPerToken: maxSessionsPerToken, holders: map[tokenHash]*holder{}, byID: map[string]*openSession{}}
 	g.Loop = lifecycle.NewLoop(g.watchTokens)
 	return g
 }
 
-// slot is one session or one stream of a guest.
+// slot is the slot of one session or one stream.
 type slot struct {
 	table   *sessions
 	token   tokenHash
-	counted bool // against the limits, which the stream of a session does not
+	counted bool // towards the limits; false for the stream of a session
 
-	// under of.mu
+	// The following fields are guarded by table.mu.
 	released bool
 	boundTo  *openSession // the session that has the place, while the request is under way that began it
 }
 
-// reserve takes a place for a session or a stream. It returns errs.LimitReached where the secret
-// has as many as it may, and errs.Busy where there are no more.
+// reserve claims a slot for a session or a stream. It returns errs.LimitReached at the limit of the
+// token, and errs.Busy at the total limit.
 func (g *sessions) reserve(s tokenHash) (*slot, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	who := g.holders[s]
 	switch {
 	case who != nil && who.slots >= g.maxPerToken:
-		return nil, errs.New(errs.LimitReached, "the token has %d sessions and streams open, which is as many as it may; end one, with DELETE or by closing it", who.slots)
+		return nil, errs.New(errs.LimitReached, "the token has %d open sessions and streams, the limit; end a session with DELETE or close a stream", who.slots)
 	case g.used >= g.maxTotal:
-		return nil, errs.New(errs.Busy, "the server has as many sessions as it may; try again in a minute")
+		return nil, errs.New(errs.Busy, "the server has reached its limit of sessions; try again in a minute")
 	}
 	return g.newSlot(s, true), nil
 }
 
-// newSlot gives a place; g.mu is held.
+// newSlot returns a slot. The caller holds g.mu.
 func (g *sessions) newSlot(s tokenHash, counts bool) *slot {
 	who := g.holders[s]
 	if who == nil {
@@ -103,7 +102,7 @@ func (g *sessions) newSlot(s tokenHash, counts bool) *slot {
 	return &slot{table: g, token: s, counted: counts}
 }
 
-// release gives a place back. It may be called twice.
+// release releases a slot. It may be called twice.
 func (p *slot) release() {
 	p.table.mu.Lock()
 	defer p.table.mu.Unlock()
@@ -116,7 +115,7 @@ func (p *slot) release() {
 	}
 	p.released = true
 	who := p.table.holders[p.token]
-	if who == nil { // its stream was ended, and everything else of it
+	if who == nil { // everything of the token has ended
 		return
 	}
 	delete(who.streams, p)
@@ -127,21 +126,21 @@ func (p *slot) release() {
 	p.table.removeIfEmpty(p.token)
 }
 
-// removeIfEmpty drops a guest of whom nothing is open; g.mu is held.
+// removeIfEmpty removes a holder without sessions and streams. The caller holds g.mu.
 func (g *sessions) removeIfEmpty(s tokenHash) {
 	if who := g.holders[s]; who.slots == 0 && len(who.sessions) == 0 && len(who.streams) == 0 {
 		delete(g.holders, s)
 	}
 }
 
-// cancelOnRevoke has cancel called when the secret is no longer accepted, until the place is left.
+// cancelOnRevoke calls cancel when the token is no longer accepted, until the slot is released.
 func (p *slot) cancelOnRevoke(cancel context.CancelFunc) {
 	p.table.mu.Lock()
 	defer p.table.mu.Unlock()
 	p.table.holders[p.token].streams[p] = cancel
 }
 
-// addStream is a place for the stream of a session, which the session has already.
+// addStream returns a slot for the stream of a session. It does not count towards the limits.
 func (g *sessions) addStream(s tokenHash, cancel context.CancelFunc) *slot {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -150,11 +149,11 @@ func (g *sessions) addStream(s tokenHash, cancel context.CancelFunc) *slot {
 	return p
 }
 
-// watchTokens ends what is open in the name of tokens that are no longer accepted, until ctx ends.
+// watchTokens ends sessions and streams whose token is no longer accepted, until ctx ends.
 func (g *sessions) watchTokens(ctx context.Context) {
 	tick := time.NewTicker(tokenCheckInterval)
 	defer tick.Stop()
-	said := false // that it cannot be seen
+	said := false // whether the failure is logged
 	for {
 		select {
 		case <-ctx.Done():
@@ -167,7 +166,7 @@ func (g *sessions) watchTokens(ctx context.Context) {
 		}
 		gone, err := g.revoked(ctx, present)
 		if err != nil && !said && ctx.Err() == nil {
-			g.log.Warn("it cannot be seen whether the tokens of open sessions are still accepted", "error", err)
+			g.log.Warn("the tokens of open sessions cannot be checked", "error", err)
 		}
 		said = err != nil
 		for _, s := range gone {
@@ -176,7 +175,7 @@ func (g *sessions) watchTokens(ctx context.Context) {
 	}
 }
 
-// activeTokens are the secrets in whose names something is open.
+// activeTokens returns the tokens with open sessions or streams.
 func (g *sessions) activeTokens() []tokenHash {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -189,8 +188,7 @@ func (g *sessions) activeTokens() []tokenHash {
 	return all
 }
 
-// endToken ends what is open in the name of a secret: streams at once, sessions when the calls
-// under way in them are answered.
+// endToken ends the streams of a token immediately and its sessions after their running calls.
 func (g *sessions) endToken(s tokenHash) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -203,20 +201,20 @@ func (g *sessions) endToken(s tokenHash) {
 		delete(who.streams, p)
 	}
 	for session := range who.sessions {
-		delete(who.sessions, session) // it keeps its place as long as it takes
+		delete(who.sessions, session) // its slot is released when it has closed
 		session.closing = true
 		g.closeIfIdle(session)
 	}
 }
 
-// drain ends everything. It may be called twice.
+// drain ends all sessions and streams. It may be called twice.
 func (g *sessions) drain() {
 	for _, s := range g.activeTokens() {
 		g.endToken(s)
 	}
 }
 
-// Stop implements lifecycle.Service: it waits for the sessions, which wait for their calls.
+// Stop implements lifecycle.Service. It waits for the sessions, which wait for their calls.
 func (g *sessions) Stop(ctx context.Context) error {
 	if err := g.Loop.Stop(ctx); err != nil {
 		return err
@@ -224,7 +222,7 @@ func (g *sessions) Stop(ctx context.Context) error {
 	g.drain()
 	g.mu.Lock()
 	if !g.stopped {
-		for _, s := range g.byID { // nobody is left to hear the answers of those that have calls
+		for _, s := range g.byID { // the clients of sessions with calls are disconnected
 			g.running.Go(func() { _ = s.sdk.Close() })
 		}
 	}
@@ -240,29 +238,29 @@ func (g *sessions) Stop(ctx context.Context) error {
 	}
 }
 
-// openSession is a session that has a place. The SDK throws away the answers to the calls that are
-// under way in a session which it closes, so one is closed when there are none.
+// openSession is a session with a slot. The SDK discards the responses to running calls of a
+// session that it closes, so a session is closed only when it has none.
 type openSession struct {
 	sdk      *mcp.ServerSession
 	inFlight int
 	closing  bool
 }
 
-// bind gives the place to a session, which has it until it ends, however that comes about. A
-// session whose client is gone already has one too.
+// bind transfers the slot to a session until the session ends. A session whose client has
+// disconnected gets a slot too.
 func (p *slot) bind(session *mcp.ServerSession) {
 	g := p.table
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.stopped {
-		return // it ends with the process
+		return // the session ends with the process
 	}
 	s := &openSession{sdk: session}
 	held := g.newSlot(p.token, p.released)
 	if !p.released {
 		s.inFlight, p.boundTo = 1, s
 	}
-	p.released, held.counted = true, true // it is handed on
+	p.released, held.counted = true, true // the session has the slot now
 	who := g.holders[p.token]
 	who.sessions[s] = true
 	g.byID[session.ID()] = s
@@ -276,7 +274,7 @@ func (p *slot) bind(session *mcp.ServerSession) {
 	})
 }
 
-// beginRequest notes that a request is under way in a session, until done is called.
+// beginRequest counts a running request of a session until done is called.
 func (g *sessions) beginRequest(id string) (done func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -292,24 +290,24 @@ func (g *sessions) beginRequest(id string) (done func()) {
 	}
 }
 
-// endRequest notes the end of a request; g.mu is held.
+// endRequest counts the end of a request. The caller holds g.mu.
 func (g *sessions) endRequest(s *openSession) {
 	s.inFlight--
 	g.closeIfIdle(s)
 }
 
-// closeIfIdle closes a session that is to end and in which no call is under way; g.mu is held.
+// closeIfIdle closes a session that is closing and has no running calls. The caller holds g.mu.
 func (g *sessions) closeIfIdle(s *openSession) {
 	if s.closing && s.inFlight == 0 && !g.stopped {
 		g.running.Go(func() { _ = s.sdk.Close() })
 	}
 }
 
-// slotKey is under which the context of a session's first request has its place.
+// slotKey is the context key of the slot in the first request of a session.
 type slotKey struct{}
 
-// serveLimited serves a request that may last or begin what lasts. A stream ends with the server, and
-// when its token does; a call is answered.
+// serveLimited serves a request that may start a session or a stream. A stream ends with the server
+// and with its token; a call is always answered.
 func (d *Handler) serveLimited(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	who, _ := r.Context().Value(identityKey{}).(identity)
 	listens := r.Header.Get("Mcp-Protocol-Version") >= statelessVersion && r.Header.Get("Mcp-Method") == "subscriptions/listen"
@@ -339,14 +337,14 @@ func (d *Handler) serveLimited(w http.ResponseWriter, r *http.Request, next http
 	next.ServeHTTP(w, r)
 }
 
-// untilDrained is a context that ends with the server.
+// untilDrained returns a context that ends when the server drains.
 func (d *Handler) untilDrained(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(d.draining, cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
-// writeLimitReached answers a request for which there is no place.
+// writeLimitReached responds to a request that gets no slot.
 func (d *Handler) writeLimitReached(w http.ResponseWriter, err error) {
 	w.Header().Set("Retry-After", "60")
 	var id any
@@ -356,7 +354,7 @@ func (d *Handler) writeLimitReached(w http.ResponseWriter, err error) {
 	writeHTTPError(w, http.StatusServiceUnavailable, id, errs.CodeOf(err), errs.From(err).Detail)
 }
 
-// bindSession gives a session the place that its first request has taken.
+// bindSession transfers the slot of the first request to its session.
 func bindSession(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		res, err := next(ctx, method, req)

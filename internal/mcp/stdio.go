@@ -13,24 +13,24 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// streamConn is a client's own connection, such as stdio, a message a line. The SDK's ends at the
-// first line that is no message, and at the end of the input forgets what it was asked; here
-// such a line is answered, and the end waits for the answers.
+// streamConn is the connection of one client, such as stdio, one message per line. The SDK's
+// connection ends at the first invalid line, and at the end of the input drops pending requests.
+// Here an invalid line is answered, and the end waits for the pending responses.
 type streamConn struct {
 	lines  *bufio.Scanner
 	out    io.WriteCloser
-	closed chan struct{} // by Close
+	closed chan struct{} // closed by Close
 	close  sync.Once
 
-	pending    []byte        // of the line that the SDK reads
+	pending    []byte        // rest of the line that the SDK reads
 	writing    sync.Mutex    // one line to the client at a time
-	unanswered int           // requests that are not answered yet; under writing
-	idle       chan struct{} // has one when there may be none
-	batches    bool          // the client's revision has them
+	unanswered int           // requests without a response; guarded by writing
+	idle       chan struct{} // has an element when unanswered may be 0
+	batches    bool          // the protocol version has batches
 	schemas    requestSchemas
 }
 
-// newStreamTransport is the transport of a connection of one client.
+// newStreamTransport returns the transport of a connection.
 func newStreamTransport(in io.Reader, out io.WriteCloser) mcp.Transport {
 	s := &streamConn{out: out, closed: make(chan struct{}), idle: make(chan struct{}, 1), batches: true, schemas: newRequestSchemas()}
 	s.lines = boundedLines(in, maxLine, func() {
@@ -41,13 +41,12 @@ func newStreamTransport(in io.Reader, out io.WriteCloser) mcp.Transport {
 	return &mcp.IOTransport{Reader: io.NopCloser(s), Writer: streamWriter{s}}
 }
 
-// Read implements io.Reader: lines that are messages, until there are no more and all that
-// was asked is answered.
+// Read implements io.Reader. It returns valid lines, and io.EOF after the pending responses.
 func (s *streamConn) Read(p []byte) (int, error) {
 	for len(s.pending) == 0 {
 		if !s.lines.Scan() {
 			s.drain()
-			return 0, io.EOF // a client that is gone is no failure
+			return 0, io.EOF // a disconnected client is not a failure
 		}
 		if line := bytes.TrimSpace(s.lines.Bytes()); len(line) > 0 && s.accept(line) {
 			s.pending = append(bytes.Clone(line), '\n')
@@ -58,14 +57,14 @@ func (s *streamConn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// accept reports whether a line can be read as messages; the client is told what is wrong.
+// accept reports whether a line has valid messages. It responds to an invalid line.
 func (s *streamConn) accept(line []byte) bool {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	list := []json.RawMessage{line}
 	if line[0] == '[' && json.Unmarshal(line, &list) == nil {
 		if !s.batches {
-			s.reject(errorResponse(nil, invalidRequest("this revision has no batches: one message a line")))
+			s.reject(errorResponse(nil, invalidRequest("this protocol version has no batches: send one message per line")))
 			return false
 		}
 		if answers := s.schemas.checkBatch(line); answers != nil {
@@ -89,7 +88,7 @@ func (s *streamConn) accept(line []byte) bool {
 			s.reject(errorResponse(req.ID.Raw(), problem))
 			return false
 		}
-		if req.Method != "subscriptions/listen" { // which lasts
+		if req.Method != "subscriptions/listen" { // which lasts until the end
 			asked++
 		}
 	}
@@ -97,13 +96,13 @@ func (s *streamConn) accept(line []byte) bool {
 	return len(list) > 0
 }
 
-// reject answers a line; s.writing is held.
+// reject responds to a line. The caller holds s.writing.
 func (s *streamConn) reject(answer any) {
-	text, _ := json.Marshal(answer) // of what came as JSON
+	text, _ := json.Marshal(answer) // cannot fail: it was decoded from JSON
 	_, _ = s.out.Write(append(text, '\n'))
 }
 
-// drain waits until what was asked is answered.
+// drain waits for the pending responses.
 func (s *streamConn) drain() {
 	late := time.NewTimer(drainTimeout)
 	defer late.Stop()
@@ -124,10 +123,10 @@ func (s *streamConn) drain() {
 	}
 }
 
-// streamWriter is where the SDK writes.
+// streamWriter is the writer of the SDK.
 type streamWriter struct{ *streamConn }
 
-// Write implements io.Writer: a line, which is one message or a batch of them.
+// Write implements io.Writer. line is one message or a batch.
 func (w streamWriter) Write(line []byte) (int, error) {
 	w.writing.Lock()
 	defer w.writing.Unlock()
@@ -142,7 +141,7 @@ func (w streamWriter) Write(line []byte) (int, error) {
 	return n, err
 }
 
-// noteResponse takes note of a message to the client.
+// noteResponse counts a response to the client.
 func (w streamWriter) noteResponse(raw json.RawMessage) {
 	var m struct {
 		ID     json.RawMessage `json:"id"`
@@ -171,14 +170,14 @@ func (w streamWriter) Close() error {
 	return w.out.Close()
 }
 
-// maxLine is how long a message of a client over stdio may be, in bytes.
+// maxLine is the size limit of a message over stdio, in bytes.
 const maxLine = 16 << 20
 
-// boundedLines cuts what a client says into lines of at most so many bytes. A longer one is left
-// out; tooLong hears of it when it has begun.
+// boundedLines splits the input into lines of at most most bytes. It skips a longer line and calls
+// tooLong.
 func boundedLines(in io.Reader, most int, tooLong func()) *bufio.Scanner {
 	lines, skipping := bufio.NewScanner(in), false
-	lines.Buffer(nil, most+2) // a line that is just long enough, and what shows that it is longer
+	lines.Buffer(nil, most+2) // a line of the limit, and the proof of a longer one
 	lines.Split(func(data []byte, atEOF bool) (advance int, line []byte, err error) {
 		end := bytes.IndexByte(data, '\n')
 		switch {
@@ -204,5 +203,5 @@ func boundedLines(in io.Reader, most int, tooLong func()) *bufio.Scanner {
 	return lines
 }
 
-// lineTooLongText is what is said of a line that was left out.
-func lineTooLongText() string { return fmt.Sprintf("a message may have %d bytes", maxLine) }
+// lineTooLongText returns the error for a line over the limit.
+func lineTooLongText() string { return fmt.Sprintf("a message may have at most %d bytes", maxLine) }

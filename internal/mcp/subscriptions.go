@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// maxSubscriptions is how many resources one client may hear of.
+	// maxSubscriptions limits the subscriptions of one client.
 	maxSubscriptions = 100
-	// sweepEvery is how often it is looked for clients that went without saying so.
+	// sweepEvery is the interval for removing subscriptions of disconnected clients.
 	sweepEvery = 30 * time.Second
 )
 
-// subscriptions are which clients want to hear of which resources. Changes are told from a
-// goroutine of their own: a client that does not read holds up nobody but those who wait for
-// the same.
+// subscriptions tracks which clients subscribe to which resources. Updates are sent from its own
+// goroutine, so that a client that does not read blocks only other subscribers.
 type subscriptions struct {
 	*lifecycle.Loop
 	server *Server
 
 	mu sync.Mutex
-	// byURI has the clients by URI, each with what ends its subscription, and of how many each has.
+	// byURI maps a URI to its clients and the functions that end their subscriptions. counts has
+	// the number of subscriptions of each client.
 	byURI   map[string]map[*mcp.ServerSession]func(context.Context)
 	counts  map[*mcp.ServerSession]int
 	updated map[string]bool
@@ -45,31 +45,31 @@ func newSubscriptions(g *Server) *subscriptions {
 	return s
 }
 
-// subscribe has a client hear of changes of a resource.
+// subscribe subscribes a client to a resource.
 func (g *Server) subscribe(ctx context.Context, r *mcp.SubscribeRequest) error {
 	by, _ := ctx.Value(callerKey{}).(tools.Caller)
 	if !g.subs.reserve(r.Session) {
-		return invalidParams("a client may hear of %d resources", maxSubscriptions)
+		return invalidParams("a client may subscribe to %d resources", maxSubscriptions)
 	}
 	end, err := g.tools.SubscribeResource(ctx, by, r.Params.URI)
 	if err != nil {
 		g.subs.release(r.Session)
 		return toRPCError(err)
 	}
-	if !g.subs.add(r.Params.URI, r.Session, end) { // it hears of it already
+	if !g.subs.add(r.Params.URI, r.Session, end) { // it is subscribed already
 		end(ctx)
 		g.subs.release(r.Session)
 	}
 	return nil
 }
 
-// unsubscribe ends that.
+// unsubscribe ends a subscription.
 func (g *Server) unsubscribe(ctx context.Context, r *mcp.UnsubscribeRequest) error {
 	g.subs.remove(ctx, r.Params.URI, r.Session)
 	return nil
 }
 
-// reserve takes a place for one more resource of a client, where it may hear of one more.
+// reserve counts one more subscription of a client. It returns false at the limit.
 func (s *subscriptions) reserve(of *mcp.ServerSession) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +80,7 @@ func (s *subscriptions) reserve(of *mcp.ServerSession) bool {
 	return true
 }
 
-// release gives a place back.
+// release undoes reserve.
 func (s *subscriptions) release(of *mcp.ServerSession) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +89,7 @@ func (s *subscriptions) release(of *mcp.ServerSession) {
 	}
 }
 
-// add notes a subscription that has a place, unless the client has it already.
+// add records a reserved subscription. It returns false if the client has it already.
 func (s *subscriptions) add(uri string, of *mcp.ServerSession, end func(context.Context)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,7 +103,7 @@ func (s *subscriptions) add(uri string, of *mcp.ServerSession, end func(context.
 	return true
 }
 
-// remove ends a client's subscription.
+// remove ends a subscription of a client.
 func (s *subscriptions) remove(ctx context.Context, uri string, of *mcp.ServerSession) {
 	s.mu.Lock()
 	end := s.byURI[uri][of]
@@ -118,7 +118,7 @@ func (s *subscriptions) remove(ctx context.Context, uri string, of *mcp.ServerSe
 	}
 }
 
-// resourceUpdated has the clients told of a resource's change, once however often it changed meanwhile.
+// resourceUpdated notifies the subscribers of a resource. Several updates may be merged.
 func (s *subscriptions) resourceUpdated(uri string) {
 	s.mu.Lock()
 	if s.byURI[uri] != nil {
@@ -154,13 +154,13 @@ func (s *subscriptions) flush(ctx context.Context) {
 	for uri := range uris {
 		for _, server := range s.server.sdkServers() {
 			if err := server.ResourceUpdated(ctx, &mcp.ResourceUpdatedNotificationParams{URI: uri}); err != nil {
-				s.server.log.Debug("clients do not hear of a resource", "uri", strings.ToValidUTF8(uri, "?"), "error", err)
+				s.server.log.Debug("a resource notification failed", "uri", strings.ToValidUTF8(uri, "?"), "error", err)
 			}
 		}
 	}
 }
 
-// sweep drops the subscriptions of clients that went: the SDK forgets them without a word.
+// sweep removes the subscriptions of disconnected clients, which the SDK drops without notice.
 func (s *subscriptions) sweep(ctx context.Context) {
 	alive := map[*mcp.ServerSession]bool{}
 	for _, server := range s.server.sdkServers() {
@@ -185,7 +185,7 @@ func (s *subscriptions) sweep(ctx context.Context) {
 	}
 }
 
-// OnChange hears from the tools what clients are to be told; it does not block.
+// OnChange notifies clients of a change of the tools. It does not block.
 func (g *Server) OnChange(c tools.Change) {
 	switch c.Kind {
 	case tools.ToolsChanged:
@@ -199,8 +199,8 @@ func (g *Server) OnChange(c tools.Change) {
 	}
 }
 
-// notifyTools, notifyPrompts and notifyResources have the SDK tell its clients that a list
-// changed: it does when it is given something.
+// notifyTools, notifyPrompts and notifyResources make the SDK notify its clients of a changed list.
+// The SDK does so when an item is added.
 func (g *Server) notifyTools() {
 	for _, s := range g.sdkServers() {
 		s.AddTool(&mcp.Tool{Name: dispatchTool, InputSchema: json.RawMessage(`{"type":"object"}`)}, g.handleToolCall)
@@ -210,7 +210,7 @@ func (g *Server) notifyTools() {
 func (g *Server) notifyPrompts() {
 	for _, s := range g.sdkServers() {
 		s.AddPrompt(&mcp.Prompt{Name: placeholderPrompt}, func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
-			return nil, invalidParams("there is no such prompt")
+			return nil, invalidParams("unknown prompt")
 		})
 	}
 }

@@ -12,27 +12,27 @@ import (
 )
 
 const (
-	// maxSuspended is how many calls may wait for their client's answer, parkedFor how long.
+	// maxSuspended limits the suspended calls, suspendTimeout their duration.
 	maxSuspended   = 1000
 	suspendTimeout = 5 * time.Minute
-	// maxSuspendedPerToken is how many of them may be one token's.
+	// maxSuspendedPerToken limits the suspended calls of one token.
 	maxSuspendedPerToken = 100
-	// questionName is under which name the client's answer comes.
+	// questionName is the name of the question in the input request and of the reply to it.
 	questionName = "question"
 )
 
-// suspendedCalls are the calls that wait for an answer of their client. A client of the stateless
-// revision is asked by the result of its call, and answers with the next: the call to the
-// upstream goes on in between (MCP 2026-07-28, multi round-trip requests).
+// suspendedCalls has the calls that wait for input of their client. A client of the stateless
+// version gets the question as the result of its call and replies with its next call; the call to
+// the upstream continues in between (MCP 2026-07-28, multi round-trip requests).
 type suspendedCalls struct {
 	clock   func() time.Time
-	running sync.WaitGroup // calls under way
+	running sync.WaitGroup // running calls
 	mu      sync.Mutex
 	calls   map[string]*suspendedCall
-	all     map[*suspendedCall]bool // also those that wait for no answer
+	all     map[*suspendedCall]bool // also calls that are not suspended
 }
 
-// suspendedCall is one such call.
+// suspendedCall is a call that may be suspended.
 type suspendedCall struct {
 	tokenID, name string
 	since         time.Time
@@ -51,13 +51,13 @@ func newSuspendedCalls(clock func() time.Time) *suspendedCalls {
 	return &suspendedCalls{clock: clock, calls: map[string]*suspendedCall{}, all: map[*suspendedCall]bool{}}
 }
 
-// start makes a call in the background, which may ask.
+// start runs a call in the background.
 func (p *suspendedCalls) start(ctx context.Context, tokenID, name string, fn func(context.Context, func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)) (*mcp.CallToolResult, error)) *suspendedCall {
 	w := &suspendedCall{
 		tokenID: tokenID, name: name, since: p.clock(),
 		question: make(chan *mcp.ElicitParams), answer: make(chan *mcp.ElicitResult), done: make(chan callOutcome, 1),
 	}
-	// The request that began it ends when the client is asked.
+	// The first request ends when the client gets the question, and the call continues.
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w.cancel = cancel
 	p.mu.Lock()
@@ -72,14 +72,14 @@ func (p *suspendedCalls) start(ctx context.Context, tokenID, name string, fn fun
 	return w
 }
 
-// remove drops a call that has ended. Whoever comes back for it within the time finds how.
+// remove removes a call that has ended. The client can still read its outcome.
 func (p *suspendedCalls) remove(w *suspendedCall) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.all, w)
 }
 
-// ask waits for the client's answer.
+// ask waits for the reply of the client.
 func (w *suspendedCall) ask(ctx context.Context, q *mcp.ElicitParams) (*mcp.ElicitResult, error) {
 	late := time.NewTimer(suspendTimeout)
 	defer late.Stop()
@@ -100,7 +100,8 @@ func (w *suspendedCall) ask(ctx context.Context, q *mcp.ElicitParams) (*mcp.Elic
 	}
 }
 
-// next waits until the call ends or asks; state is then under what the answer is to come.
+// next waits until the call ends or asks a question. The result of a question has the state for the
+// reply.
 func (p *suspendedCalls) next(ctx context.Context, w *suspendedCall) (res *mcp.CallToolResult, err error) {
 	select {
 	case out := <-w.done:
@@ -109,7 +110,7 @@ func (p *suspendedCalls) next(ctx context.Context, w *suspendedCall) (res *mcp.C
 		state, ok := p.suspend(w)
 		if !ok {
 			w.cancel()
-			return nil, toolError(tools.CodeServerError, "too many calls wait for their clients' answers; try again later")
+			return nil, toolError(tools.CodeServerError, "too many calls wait for replies of their clients; try again later")
 		}
 		return &mcp.CallToolResult{Content: []mcp.Content{}, InputRequests: mcp.InputRequestMap{questionName: q}, RequestState: state}, nil
 	case <-ctx.Done():
@@ -118,7 +119,7 @@ func (p *suspendedCalls) next(ctx context.Context, w *suspendedCall) (res *mcp.C
 	}
 }
 
-// suspend keeps a call until its answer comes. Those that have waited too long are given up.
+// suspend stores a call until its reply arrives, and cancels calls that have waited too long.
 func (p *suspendedCalls) suspend(w *suspendedCall) (state string, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,8 +141,8 @@ func (p *suspendedCalls) suspend(w *suspendedCall) (state string, ok bool) {
 	return state, true
 }
 
-// resume takes up a call with its client's answer. The call is the token's own, and of the
-// same tool.
+// resume continues a call with the reply of its client. The token and the tool must be those of the
+// call.
 func (p *suspendedCalls) resume(ctx context.Context, tokenID, name, state string, answers mcp.InputResponseMap) (*mcp.CallToolResult, error) {
 	p.mu.Lock()
 	w := p.calls[state]
@@ -153,7 +154,7 @@ func (p *suspendedCalls) resume(ctx context.Context, tokenID, name, state string
 	}
 	p.mu.Unlock()
 	if w == nil {
-		return nil, toolError(tools.CodeInvalidArguments, "no call waits for this answer: it was answered, or has waited longer than %s, or another replica made it; call the tool again", suspendTimeout)
+		return nil, toolError(tools.CodeInvalidArguments, "no call waits for this reply: it has its reply, has waited longer than %s, or runs on another replica; call the tool again", suspendTimeout)
 	}
 	answer, ok := answers[questionName].(*mcp.ElicitResult)
 	if !ok {
@@ -170,7 +171,7 @@ func (p *suspendedCalls) resume(ctx context.Context, tokenID, name, state string
 	return p.next(ctx, w)
 }
 
-// stop gives up all calls that go on behind their clients' backs, and waits for their end.
+// stop cancels all calls and waits for their end.
 func (p *suspendedCalls) stop() {
 	p.mu.Lock()
 	for w := range p.all {

@@ -14,12 +14,12 @@ import (
 	"comet/internal/errs"
 )
 
-// defaultMaxBody is the longest request in bytes where nothing else is said: what the SDK has.
+// defaultMaxBody is the default size limit of a request in bytes, as in the SDK.
 const defaultMaxBody = 4 << 20
 
-// validateMessages answers what is no JSON, no message of JSON-RPC, or no request of MCP, with the
-// errors that the document names (AgentCards, “Codes d'erreur”: PARSE_ERROR, INVALID_REQUEST,
-// INVALID_PARAMS). The SDK says some of it in plain text, and some in the words of its library.
+// validateMessages rejects invalid JSON, invalid JSON-RPC messages and invalid requests of MCP with
+// the errors of the document (AgentCards, “Codes d'erreur”: PARSE_ERROR, INVALID_REQUEST,
+// INVALID_PARAMS). The SDK's own errors are plain text or name Go types.
 func (d *Handler) validateMessages(next http.Handler) http.Handler {
 	most := d.opts.MaxBody
 	if most <= 0 {
@@ -34,10 +34,10 @@ func (d *Handler) validateMessages(next http.Handler) http.Handler {
 		var long *http.MaxBytesError
 		switch {
 		case errors.As(err, &long):
-			writeHTTPError(w, http.StatusRequestEntityTooLarge, nil, errs.BodyTooLarge, fmt.Sprintf("the request has more than %d bytes, which is as many as it may", most))
+			writeHTTPError(w, http.StatusRequestEntityTooLarge, nil, errs.BodyTooLarge, fmt.Sprintf("the request is larger than %d bytes, the limit", most))
 			return
 		case err != nil:
-			writeHTTPError(w, http.StatusBadRequest, nil, errs.InvalidRequest, "the request ended before all of it had come")
+			writeHTTPError(w, http.StatusBadRequest, nil, errs.InvalidRequest, "the request is incomplete")
 			return
 		}
 		if d.rejectInvalid(w, r, body) {
@@ -48,7 +48,7 @@ func (d *Handler) validateMessages(next http.Handler) http.Handler {
 	})
 }
 
-// rejectInvalid answers a body that is not what it should be.
+// rejectInvalid responds to an invalid body and reports whether it did.
 func (d *Handler) rejectInvalid(w http.ResponseWriter, r *http.Request, body []byte) bool {
 	if trimmed := bytes.TrimSpace(body); len(trimmed) > 0 && trimmed[0] == '[' && json.Valid(trimmed) {
 		return d.rejectInvalidBatch(w, r, trimmed)
@@ -60,7 +60,7 @@ func (d *Handler) rejectInvalid(w http.ResponseWriter, r *http.Request, body []b
 		return true
 	}
 	if said, ok := msg.(*jsonrpc.Response); ok && said.Result == nil && said.Error == nil {
-		writeRPCError(w, http.StatusBadRequest, said.ID.Raw(), invalidRequest("the message has no method, and no result or error of a request that it answers"))
+		writeRPCError(w, http.StatusBadRequest, said.ID.Raw(), invalidRequest("the message has neither a method nor a result or an error"))
 		return true
 	}
 	req, ok := msg.(*jsonrpc.Request)
@@ -73,13 +73,13 @@ func (d *Handler) rejectInvalid(w http.ResponseWriter, r *http.Request, body []b
 	revision := r.Header.Get("Mcp-Protocol-Version")
 	newest := revision >= statelessVersion
 	if !newest && revision != "" && !slices.Contains(protocolVersions(), revision) {
-		return false // which is the SDK's to say
+		return false // the SDK rejects it
 	}
 	if !newest && rejectMisplaced(w, r, req) {
 		return true
 	}
 	if problem := d.schemas.check(req); problem != nil {
-		status := http.StatusOK // an answer of the protocol
+		status := http.StatusOK // an error response of the protocol
 		if newest || !req.IsCall() || problem.Code == jsonrpc.CodeInvalidRequest {
 			status = http.StatusBadRequest
 		}
@@ -89,8 +89,8 @@ func (d *Handler) rejectInvalid(w http.ResponseWriter, r *http.Request, body []b
 	return false
 }
 
-// rejectInvalidBatch answers a batch in which something is not what it should be: none of it is done.
-// Only the oldest revision of the path has batches.
+// rejectInvalidBatch responds to a batch with a mistake, of which no message is processed. Only the
+// oldest version of Streamable HTTP has batches.
 func (d *Handler) rejectInvalidBatch(w http.ResponseWriter, r *http.Request, body []byte) bool {
 	if v := r.Header.Get("Mcp-Protocol-Version"); v > lastWithBatches { // the SDK refuses it
 		return false
@@ -104,18 +104,18 @@ func (d *Handler) rejectInvalidBatch(w http.ResponseWriter, r *http.Request, bod
 	return true
 }
 
-// rejectMisplaced answers what a client says that no revision with sessions knows, or that comes
-// before the session it needs: the SDK takes that for a broken request of HTTP.
+// rejectMisplaced responds to unknown methods and to requests without the session that they need.
+// The SDK would reject them as invalid HTTP requests.
 func rejectMisplaced(w http.ResponseWriter, r *http.Request, req *jsonrpc.Request) bool {
 	switch {
 	case !slices.Contains(knownMethods(), req.Method) && req.IsCall():
-		writeRPCError(w, http.StatusOK, req.ID.Raw(), &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: fmt.Sprintf("there is no method %q", clip(req.Method))})
-	case !slices.Contains(knownMethods(), req.Method): // nobody waits for an answer
+		writeRPCError(w, http.StatusOK, req.ID.Raw(), &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: fmt.Sprintf("unknown method %q", clip(req.Method))})
+	case !slices.Contains(knownMethods(), req.Method): // an unknown notification
 		w.WriteHeader(http.StatusAccepted)
 	case req.IsCall() && r.Header.Get("Mcp-Session-Id") == "" && !slices.Contains([]string{"initialize", "ping", "server/discover", "subscriptions/listen"}, req.Method):
 		writeRPCError(w, http.StatusBadRequest, req.ID.Raw(), &jsonrpc.Error{
 			Code:    jsonrpc.CodeInvalidRequest,
-			Message: "the request is of no session: begin one with initialize, or ask in " + statelessVersion + " with its header Mcp-Protocol-Version and its _meta",
+			Message: "the request has no session: start one with initialize, or use " + statelessVersion + " with its header Mcp-Protocol-Version and its _meta",
 		})
 	default:
 		return false
@@ -123,7 +123,8 @@ func rejectMisplaced(w http.ResponseWriter, r *http.Request, req *jsonrpc.Reques
 	return true
 }
 
-// knownMethods are those of the revisions with sessions, and of the newest, which a client may try.
+// knownMethods returns the methods of the versions with sessions, and those of the newest one that
+// a client may try.
 func knownMethods() []string {
 	return []string{
 		"initialize", "ping", "tools/list", "tools/call", "prompts/list", "prompts/get", "completion/complete", "logging/setLevel",

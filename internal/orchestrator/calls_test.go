@@ -36,7 +36,7 @@ func calls() map[string]call {
 		"Clarify": func(h *harness, t *testing.T, agent, id string) (models.Task, error) {
 			return h.Clarify(t.Context(), agent, id, orchestrator.Question{Text: "?", Options: []string{"y", "n"}})
 		},
-		"Answer": func(h *harness, t *testing.T, _, id string) (models.Task, error) {
+		"Reply": func(h *harness, t *testing.T, _, id string) (models.Task, error) {
 			return h.Reply(t.Context(), id, "y")
 		},
 		"Cancel": func(h *harness, t *testing.T, _, id string) (models.Task, error) {
@@ -80,10 +80,10 @@ func states() map[string]func(h *harness, t *testing.T, agent string) string {
 // waits for, or the error. "=" is a call that succeeds and changes nothing.
 func TestEveryCallInEveryState(t *testing.T) {
 	t.Parallel()
-	order := []string{"Accept", "Progress", "Succeed", "Fail", "FailTemporarily", "Clarify", "Answer", "Cancel"}
+	order := []string{"Accept", "Progress", "Succeed", "Fail", "FailTemporarily", "Clarify", "Reply", "Cancel"}
 	over, gone := string(errs.TaskState), string(errs.NotFound)
 	for situation, want := range map[string][]string{
-		//               Accept      Progress   Succeed  Fail      FailForNow   Clarify          Answer     Cancel
+		//               Accept      Progress   Succeed  Fail      FailTemporarily Clarify       Reply      Cancel
 		"assigned":          {"running", "running", "done", "failed", "new/retry", "running/reply", over, "cancelled"},
 		"running":           {"running", "running", "done", "failed", "new/retry", "running/reply", over, "cancelled"},
 		"asking":            {"running/reply", "running/reply", "done", "failed", "new/retry", "running/reply", "running", "cancelled"},

@@ -37,7 +37,7 @@ const lateMark = "/"
 // of them ends long before.
 const parentDeadline = maxTimeout + 24*time.Hour
 
-// checkWorkers validates how many workers are asked for.
+// checkWorkers validates Override.Workers.
 func (sub *Submission) checkWorkers(wrong func(at, rule, format string, args ...any)) {
 	n := sub.Override.Workers
 	if n == 0 {

@@ -25,8 +25,8 @@ func (f *v5Fixture) joinV4Over(t *testing.T, via, token, data string) *v5Client 
 	return c
 }
 
-// TestV4Worker (PROTOCOL_V5 §1.2, §14.3): no line has more than eight segments, whoever submitted
-// the task.
+// TestV4Worker (PROTOCOL_V5 §1.2, §14.3): no line has more than eight segments, also for tasks of V5
+// requesters.
 func TestV4Worker(t *testing.T) {
 	t.Parallel()
 	runV5Transports(t, "delivers one task at a time in V4", transport.Options{}, func(t *testing.T, f *v5Fixture, via string) {

@@ -15,8 +15,8 @@ import (
 	"comet/internal/words"
 )
 
-// catalogue is what an upstream offers, each list in the order of its names. It is never
-// changed, only replaced.
+// catalogue holds what an upstream offers, each list sorted by name. A catalogue is replaced, never
+// changed.
 type catalogue struct {
 	tools     list[*mcp.Tool]
 	resources list[*mcp.Resource]
@@ -25,7 +25,7 @@ type catalogue struct {
 	names     map[string]bool // of the tools
 }
 
-// list is one list and what had to be left out of it.
+// list is one list of a catalogue, with warnings about the items that were left out.
 type list[T any] struct {
 	items    []T
 	warnings []string
@@ -35,9 +35,9 @@ func (c *catalogue) warnings() []string {
 	return slices.Concat(c.tools.warnings, c.resources.warnings, c.templates.warnings, c.prompts.warnings)
 }
 
-// readCatalogue returns a catalogue in which the lists of the kinds are new and the others those
-// of old. An upstream that says that it has no list is not asked for it, and one whose
-// list of anything but tools fails is used without it.
+// readCatalogue returns a catalogue with new lists of the given kinds and the other lists of old.
+// It does not request a list that the upstream does not have according to its capabilities. An
+// error in any list but the tools becomes a warning.
 func (s *session) readCatalogue(ctx context.Context, old *catalogue, kinds map[ChangeKind]bool) (*catalogue, error) {
 	out := *old
 	has := s.client.InitializeResult().Capabilities
@@ -93,7 +93,7 @@ func (s *session) templatePage(ctx context.Context, cursor string) ([]*mcp.Resou
 	var rpc *jsonrpc.Error
 	switch {
 	case errors.As(err, &rpc) && rpc.Code == jsonrpc.CodeMethodNotFound:
-		return nil, "", nil // many have resources without templates
+		return nil, "", nil // many servers have resources without templates
 	case err != nil:
 		return nil, "", err
 	}
@@ -132,7 +132,7 @@ func readList[T any](ctx context.Context, s *session, what string, page func(con
 			break
 		}
 		if next == cursor {
-			c.warn("the list of %ss does not go on behind page %d", what, pages+1)
+			c.warn("the list of %ss repeats the cursor of page %d", what, pages+1)
 			break
 		}
 		cursor = next
@@ -140,7 +140,7 @@ func readList[T any](ctx context.Context, s *session, what string, page func(con
 	return c.list(), nil
 }
 
-// collector takes what a list may have and says what it left out.
+// collector collects the valid items of a list and warnings about the others.
 type collector[T any] struct {
 	what       string
 	name       func(*T) string
@@ -150,7 +150,7 @@ type collector[T any] struct {
 	items      []*T
 	size       int
 	warnings   []string
-	suppressed int // warnings that are not told one by one
+	suppressed int // number of warnings over maxWarnings
 }
 
 const maxWarnings = 20
@@ -163,7 +163,7 @@ func (c *collector[T]) warn(format string, args ...any) {
 	c.warnings = append(c.warnings, c.hide(fmt.Sprintf(format, args...)))
 }
 
-// add reports whether there is room for more.
+// add appends items and reports whether the list may grow further.
 func (c *collector[T]) add(items []*T) bool {
 	for _, item := range items {
 		if item == nil {
@@ -194,9 +194,9 @@ func (c *collector[T]) checkItem(name string, item *T, size int) error {
 	case name == "":
 		return errors.New("it has no name")
 	case c.seen[name]:
-		return errors.New("another one before it has the same name")
+		return errors.New("an earlier one has the same name")
 	case !utf8.ValidString(name):
-		return errors.New("its name is no text")
+		return errors.New("its name is not valid UTF-8")
 	case size > maxItem:
 		return fmt.Errorf("it is larger than %d bytes", maxItem)
 	case c.check != nil:

@@ -8,10 +8,10 @@ import (
 	"comet/internal/lifecycle"
 )
 
-// ChangeKind says what changed.
+// ChangeKind is the kind of a change.
 type ChangeKind string
 
-// What can change.
+// The kinds of changes.
 const (
 	Up              ChangeKind = "up"
 	Down            ChangeKind = "down"
@@ -21,7 +21,7 @@ const (
 	ResourceUpdated ChangeKind = "resource_updated"
 )
 
-// Change is something that happened at an upstream.
+// Change is a change of an upstream.
 type Change struct {
 	Server string
 	Kind   ChangeKind
@@ -29,12 +29,12 @@ type Change struct {
 	URI string
 }
 
-// maxPending is how many different changes wait to be told.
+// maxPending limits the distinct changes that wait for delivery.
 const maxPending = 10_000
 
-// changeNotifier tells changes from a goroutine of its own, so that whoever listens holds up
-// nothing. Equal ones that wait are told once, at the place of the last, so that what is
-// told last is how things are.
+// changeNotifier calls notify from its own goroutine, so that a slow receiver blocks no upstream.
+// Equal pending changes are merged into the last one, so that the last notification describes the
+// current state.
 type changeNotifier struct {
 	*lifecycle.Loop
 	notify func(Change)
@@ -64,7 +64,7 @@ func (t *changeNotifier) enqueue(c Change) {
 	}
 }
 
-// run ends with its context, after what has been added before.
+// run delivers changes until ctx ends, then those that are still pending.
 func (t *changeNotifier) run(ctx context.Context) {
 	for {
 		select {
@@ -92,7 +92,7 @@ func (t *changeNotifier) flush() {
 	}
 }
 
-// staleLists remembers which lists have to be read again.
+// staleLists records which lists must be read again.
 type staleLists struct {
 	wake  chan struct{}
 	mu    *sync.Mutex
@@ -115,7 +115,7 @@ func (s *staleLists) mark(kinds ...ChangeKind) {
 	}
 }
 
-// take returns what was marked since.
+// take returns the marked lists and clears the marks.
 func (s *staleLists) take() map[ChangeKind]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	maxQuestions = 16 // of one upstream at the same time
+	maxQuestions = 16 // of one upstream, concurrently
 	maxRounds    = 10 // of one request
-	maxBusy      = 3  // of them in which the upstream asks for patience only
+	maxBusy      = 3  // rounds of one request without a question
 	busyWait     = 200 * time.Millisecond
 )
 
-// elicitation is a question of an upstream of the revisions before 2026-07-28, which do
-// not say what it belongs to: it is put to the caller of the one request that runs.
+// elicitation handles a question of a server before 2026-07-28. Such a question does not name its
+// request, so it is passed to the caller of the only running request.
 func (s *session) elicitation(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 	if r.Params == nil {
-		return nil, errors.New("the question is empty")
+		return nil, errors.New("the question has no parameters")
 	}
 	c, reason := s.calls.soleRequest()
 	if c == nil {
@@ -33,8 +33,8 @@ func (s *session) elicitation(ctx context.Context, r *mcp.ElicitRequest) (*mcp.E
 	return c.elicit(ctx, r.Params)
 }
 
-// soleRequest returns the one request that runs if its caller can be asked, else why nobody
-// is. With several, the question would perhaps be put to the wrong person.
+// soleRequest returns the only running request, or the reason why the question cannot be passed on.
+// With several requests the question could reach the wrong caller.
 func (t *calls) soleRequest() (*call, string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -42,7 +42,7 @@ func (t *calls) soleRequest() (*call, string) {
 	case len(t.running) == 0:
 		return nil, "no request is running"
 	case len(t.running) > 1:
-		return nil, "several requests are running, and which of them the question belongs to cannot be told"
+		return nil, "several requests are running, and the question does not say to which of them it belongs"
 	case t.openQuestions >= maxQuestions:
 		return nil, "too many questions wait for an answer"
 	}
@@ -59,18 +59,18 @@ func (t *calls) endQuestion() {
 	t.openQuestions--
 }
 
-// declined is an answer that says why in a place where programs look that know comet.
+// declined returns an answer that declines, with the reason in its _meta.
 func declined(reason string) *mcp.ElicitResult {
 	return &mcp.ElicitResult{Action: "decline", Meta: mcp.Meta{"comet/reason": reason}}
 }
 
-// elicit puts a question to the caller while the request's clock stands.
+// elicit passes a question to the caller. The timeout of the request is paused meanwhile.
 func (c *call) elicit(ctx context.Context, p *mcp.ElicitParams) (*mcp.ElicitResult, error) {
 	if c.Elicit == nil {
 		return declined("the caller cannot be asked"), nil
 	}
 	if p.Mode != "" && p.Mode != "form" {
-		return declined("only forms can be put to the caller"), nil
+		return declined("only forms can be passed to the caller"), nil
 	}
 	defer c.pause()()
 	ctx, cancel := context.WithCancel(ctx)
@@ -78,13 +78,13 @@ func (c *call) elicit(ctx context.Context, p *mcp.ElicitParams) (*mcp.ElicitResu
 	defer context.AfterFunc(c.session.life, cancel)()
 	res, err := c.Elicit(ctx, p)
 	if err == nil && res == nil {
-		res = declined("the caller did not answer")
+		res = declined("the caller did not reply")
 	}
 	return res, err
 }
 
-// round is one of the rounds of a request since 2026-07-28: what the upstream wants to
-// know before it answers, and what it is told.
+// round is one round of a request since 2026-07-28: the questions of the upstream and the answers
+// to them.
 type round struct {
 	needsInput bool
 	questions  mcp.InputRequestMap
@@ -92,8 +92,8 @@ type round struct {
 	state      string
 }
 
-// runRounds repeats a request until the upstream has what it needs. The SDK could do it, but
-// would not know which call a question belongs to.
+// runRounds repeats a request until the upstream needs no more input. The SDK can do this too, but
+// it does not know which call a question belongs to.
 func runRounds[T any](ctx context.Context, c *call, send func(round) (T, round, error)) (T, error) {
 	var none T
 	var r round
@@ -117,13 +117,13 @@ func runRounds[T any](ctx context.Context, c *call, send func(round) (T, round, 
 		}
 		r = round{answers: answers, state: asked.state}
 	}
-	return none, fmt.Errorf("it asks for more after %d rounds", maxRounds)
+	return none, fmt.Errorf("it needs more input after %d rounds", maxRounds)
 }
 
-// answer answers the questions of one round, in the order of their names.
+// answer answers the questions of one round, sorted by name.
 func (c *call) answer(ctx context.Context, questions mcp.InputRequestMap) (mcp.InputResponseMap, error) {
 	if len(questions) > maxQuestions {
-		return nil, fmt.Errorf("it asks more than %d questions at once", maxQuestions)
+		return nil, fmt.Errorf("it asks more than %d questions in one round", maxQuestions)
 	}
 	answers := mcp.InputResponseMap{}
 	for _, name := range slices.Sorted(maps.Keys(questions)) {
@@ -133,11 +133,11 @@ func (c *call) answer(ctx context.Context, questions mcp.InputRequestMap) (mcp.I
 		}
 		question, ok := questions[name].(*mcp.ElicitParams)
 		if !ok {
-			return nil, errors.New("it asks for the use of a model, which comet refuses")
+			return nil, errors.New("it requests sampling, which comet rejects")
 		}
 		res, err := c.elicit(ctx, question)
 		if err != nil {
-			return nil, fmt.Errorf("its question could not be put: %w", err)
+			return nil, fmt.Errorf("its question could not be passed on: %w", err)
 		}
 		answers[name] = res
 	}
@@ -156,20 +156,20 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Roots are deprecated since 2026-07-28, and asked for by servers as common as the one
-// for files. All that knows of them is in this file.
+// Roots are deprecated since 2026-07-28, but common servers such as the filesystem server request
+// them.
 
-// offerRoots says that there are roots where there are.
+// offerRoots declares the roots capability if the definition has roots.
 func (s *session) offerRoots(c *mcp.ClientCapabilities) {
 	if len(s.launch.Roots) > 0 {
 		c.RootsV2 = &mcp.RootCapabilities{}
 	}
 }
 
-// addRoots has the client answer requests for roots.
+// addRoots adds the roots of the definition to the client.
 func (s *session) addRoots(c *mcp.Client) { c.AddRoots(s.roots()...) }
 
-// answerRoots answers a question for roots, and no other.
+// answerRoots answers a request for roots. It returns false for other requests.
 func (s *session) answerRoots(q mcp.InputRequest) (answer mcp.InputResponse, ok bool) {
 	if _, ok := q.(*mcp.ListRootsParams); !ok {
 		return nil, false

@@ -46,7 +46,7 @@ func TestQuestionsOfAnOlderUpstream(t *testing.T) {
 		b.await(t, "a", func(s upstream.Status) bool { return len(s.Stderr) == 1 })
 		res, err := b.Call(t.Context(), "a", "ask", nil, &upstream.CallOptions{Elicit: accept})
 		require.NoError(t, err)
-		require.Contains(t, textOf(t, res), "several requests are running, and which of them the question belongs to cannot be told")
+		require.Contains(t, textOf(t, res), "several requests are running, and the question does not say to which of them it belongs")
 		cancel()
 		<-done
 	})

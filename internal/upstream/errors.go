@@ -10,45 +10,43 @@ import (
 	"comet/internal/words"
 )
 
-// Kind says what went wrong with an upstream.
+// Kind is the kind of an error.
 type Kind string
 
 // The kinds of errors.
 const (
-	// KindUnknownServer is an id that no upstream has.
+	// KindUnknownServer means that no upstream has the id.
 	KindUnknownServer Kind = "unknown_server"
-	// KindDown is an upstream that is disabled, being started, failed, or lost in the
-	// middle of a call.
+	// KindDown means that the upstream is disabled, starting or failed, or that its session ended
+	// during the call.
 	KindDown Kind = "down"
-	// KindTimeout is an answer that did not come in time.
+	// KindTimeout means that no response arrived in time.
 	KindTimeout Kind = "timeout"
-	// KindTooLarge is a message over Options.MaxMessage, in either direction.
+	// KindTooLarge means that a message exceeds Options.MaxMessage, in either direction.
 	KindTooLarge Kind = "too_large"
-	// KindProtocol is an error the upstream answers with, or an answer that is none of
-	// the protocol.
+	// KindProtocol means that the upstream returned an error or an invalid response.
 	KindProtocol Kind = "protocol"
-	// KindUnknownTool is a name that is not among the upstream's tools.
+	// KindUnknownTool means that the upstream has no tool of that name.
 	KindUnknownTool Kind = "unknown_tool"
-	// KindCancelled is a call whose caller has gone.
+	// KindCancelled means that the caller cancelled the call.
 	KindCancelled Kind = "cancelled"
-	// KindBusy is an upstream with MaxCalls calls running.
+	// KindBusy means that the upstream has reached MaxCalls or another limit.
 	KindBusy Kind = "busy"
-	// KindInvalid is a request or a definition of an upstream that breaks a rule.
+	// KindInvalid means that a request or a definition is invalid.
 	KindInvalid Kind = "invalid"
-	// KindConflict is an id that is taken by an upstream from another source.
+	// KindConflict means that an upstream of another source has the id.
 	KindConflict Kind = "conflict"
 )
 
-// Error is what every method of the manager returns. It never holds the value of a
-// secret.
+// Error is the error of every method of Manager. It never contains the value of a secret.
 type Error struct {
 	Kind Kind
-	// Server is the upstream's id.
+	// Server is the id of the upstream.
 	Server string
-	// Detail is one sentence for a person that names the upstream.
+	// Detail is one sentence that names the upstream.
 	Detail string
-	// RPC is the error the upstream answered with, nil where there is none. Its data
-	// is the upstream's own.
+	// RPC is the error that the upstream returned, nil if there is none. Its data comes from the
+	// upstream.
 	RPC *jsonrpc.Error
 
 	cause error
@@ -57,10 +55,10 @@ type Error struct {
 // Error implements error.
 func (e *Error) Error() string { return e.Detail }
 
-// Unwrap returns the cause, nil where there is none.
+// Unwrap returns the cause, nil if there is none.
 func (e *Error) Unwrap() error { return e.cause }
 
-// KindOf returns the kind of err: "" for nil and for errors of others.
+// KindOf returns the kind of err, "" for nil and for other errors.
 func KindOf(err error) Kind {
 	var e *Error
 	if errors.As(err, &e) {
@@ -73,28 +71,28 @@ func newError(kind Kind, server, format string, args ...any) *Error {
 	return &Error{Kind: kind, Server: server, Detail: fmt.Sprintf("upstream %q ", server) + fmt.Sprintf(format, args...)}
 }
 
-// withCause keeps a cause for errors.Is; the sentence does not show it.
+// withCause sets the cause for errors.Is. The sentence does not contain it.
 func (e *Error) withCause(cause error) *Error {
 	e.cause = cause
 	return e
 }
 
-// What the transports say of a message that is over the limit, and of one that could not
-// be sent. The second is the SDK's own, whose name is internal.
+// codeTooLarge is the code of a response over the limit. codeRejected is the SDK's code of a
+// message that could not be sent; its constant is internal.
 const (
 	codeTooLarge = -32097
 	codeRejected = -32005
 )
 
 func tooLarge(limit int) *jsonrpc.Error {
-	return &jsonrpc.Error{Code: codeTooLarge, Message: fmt.Sprintf("the answer is larger than %d bytes", limit)}
+	return &jsonrpc.Error{Code: codeTooLarge, Message: fmt.Sprintf("the response is larger than %d bytes", limit)}
 }
 
-// errPanic is what an upstream's message made of the code that reads it.
-var errPanic = errors.New("a message that cannot be read")
+// errPanic replaces a panic of the code that reads a message of an upstream.
+var errPanic = errors.New("unreadable message")
 
-// guard runs what reads an upstream's messages. The SDK trusts them in places, and a
-// panic in there must not end the program.
+// guard runs code that reads messages of an upstream. The SDK trusts its server in places, and a
+// panic there must not end the program.
 func guard[T any](fn func() (T, error)) (out T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -104,15 +102,15 @@ func guard[T any](fn func() (T, error)) (out T, err error) {
 	return fn()
 }
 
-// remoteError is an error that an upstream answered with. The SDK takes some codes, whoever
-// they come from, for its own words of a connection that is being closed; as a foreign
-// error they are what they are, and errors.As still finds them.
+// remoteError is an error that an upstream returned. The SDK treats some codes of any origin as its
+// own errors of a closing connection. This type prevents that; errors.As still finds the JSON-RPC
+// error.
 type remoteError struct{ rpc *jsonrpc.Error }
 
 // Error implements error.
 func (f *remoteError) Error() string { return f.rpc.Message }
 
-// As has errors.As find the error in it.
+// As sets target to the JSON-RPC error.
 func (f *remoteError) As(target any) bool {
 	p, ok := target.(**jsonrpc.Error)
 	if ok {
@@ -121,7 +119,7 @@ func (f *remoteError) As(target any) bool {
 	return ok
 }
 
-// markRemoteError marks the error of an answer.
+// markRemoteError wraps the error of a response in a remoteError.
 func markRemoteError(msg jsonrpc.Message) jsonrpc.Message {
 	if answer, ok := msg.(*jsonrpc.Response); ok {
 		if rpc, ok := answer.Error.(*jsonrpc.Error); ok { //nolint:errorlint // it has just been decoded
@@ -131,11 +129,11 @@ func markRemoteError(msg jsonrpc.Message) jsonrpc.Message {
 	return msg
 }
 
-// maxSample is how much of something that is no message is shown, in bytes.
+// maxSample limits the part of an invalid message that is shown, in bytes.
 const maxSample = 120
 
-// invalidMessages counts what an upstream sent that is no message of the protocol, and keeps the
-// beginning of the first.
+// invalidMessages counts the invalid messages of an upstream and keeps the beginning of the first
+// one.
 type invalidMessages struct {
 	mu     sync.Mutex
 	n      int64
@@ -150,19 +148,19 @@ func (c *invalidMessages) add(sample string) {
 	}
 }
 
-// warning is a sentence for a person, "" where there was nothing.
+// warning returns a sentence about the invalid messages, "" if there are none.
 func (c *invalidMessages) warning(s *secrets) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.n == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("%d lines or events that are no messages of the protocol were dropped", c.n)
+	text := fmt.Sprintf("%d lines or events were dropped that are not messages of the protocol", c.n)
 	if c.n == 1 {
-		text = "a line or an event that is no message of the protocol was dropped"
+		text = "a line or an event was dropped that is not a message of the protocol"
 	}
 	if c.sample != "" {
-		text += ", the first began with " + words.Quote(s.mask(c.sample))
+		text += "; the first one began with " + words.Quote(s.mask(c.sample))
 	}
 	return text
 }

@@ -8,21 +8,20 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// eventFilter passes a stream of server-sent events on, one at a time: those that hold a
-// message, and those of other names. An event over the limit becomes the answer that it
-// was too large, where it was an answer.
+// eventFilter filters a stream of server-sent events: it passes on valid messages and events of
+// other names. A response over the limit becomes an error response.
 type eventFilter struct {
 	io.Closer
 	in      *lineReader
 	limit   int
 	invalid *invalidMessages
 	hook    messageHook
-	out     []byte // of what is passed on, not read yet
-	err     error  // after it
+	out     []byte // filtered bytes that are not read yet
+	err     error  // returned after out
 	next    event
 }
 
-// event is one that is being read.
+// event is an event that is being read.
 type event struct {
 	name, id, retry []byte
 	data            []byte
@@ -31,8 +30,8 @@ type event struct {
 }
 
 func newEventFilter(body io.ReadCloser, limit int, garbage *invalidMessages, aside messageHook) *eventFilter {
-	// A line has the name of its field before the message. Every answer is a stream of its
-	// own, mostly of one short line: the buffer is small.
+	// The name of the field stands before the message. The buffer is small, because every response
+	// is a stream of its own, usually of one short line.
 	in := &lineReader{r: bufio.NewReader(body), limit: limit + len("data: ")}
 	return &eventFilter{Closer: body, in: in, limit: limit, invalid: garbage, hook: aside}
 }
@@ -54,7 +53,7 @@ func (e *eventFilter) Read(p []byte) (int, error) {
 		case err == nil:
 			e.dispatch()
 		}
-		if err == io.EOF { //nolint:errorlint // readers return it as it is
+		if err == io.EOF { //nolint:errorlint // readers return io.EOF unwrapped
 			e.dispatch()
 		}
 	}
@@ -96,7 +95,7 @@ func (e *eventFilter) data(value []byte) {
 	}
 }
 
-// dispatch ends an event.
+// dispatch ends an event and encodes it for the reader.
 func (e *eventFilter) dispatch() {
 	next := e.next
 	e.next = event{}

@@ -101,8 +101,8 @@ func TestEvents(t *testing.T) {
 		"a comment, nonsense":   {": hello\nnonsense\n\n", "", 0},
 		"no message":            {"data: <html>\n\n", "", 1},
 		"without an end":        {"data: {\"jsonrpc\":\"2.0\",\"method\":\"m\"}", "data: {\"jsonrpc\":\"2.0\",\"method\":\"m\"}\n\n", 0},
-		"too large an answer":   {"data: {\"jsonrpc\":\"2.0\",\"result\":\"" + big + "\",\"id\":4}\n\n", `data: {"jsonrpc":"2.0","id":4,"error":{"code":-32097,"message":"the answer is larger than 60 bytes"}}` + "\n\n", 0},
-		"in many lines":         {"data: {\"jsonrpc\":\"2.0\",\"id\":4,\"result\":[\"" + big[:40] + "\",\ndata: \"" + big[:40] + "\"]}\n\n", `data: {"jsonrpc":"2.0","id":4,"error":{"code":-32097,"message":"the answer is larger than 60 bytes"}}` + "\n\n", 0},
+		"too large an answer":   {"data: {\"jsonrpc\":\"2.0\",\"result\":\"" + big + "\",\"id\":4}\n\n", `data: {"jsonrpc":"2.0","id":4,"error":{"code":-32097,"message":"the response is larger than 60 bytes"}}` + "\n\n", 0},
+		"in many lines":         {"data: {\"jsonrpc\":\"2.0\",\"id\":4,\"result\":[\"" + big[:40] + "\",\ndata: \"" + big[:40] + "\"]}\n\n", `data: {"jsonrpc":"2.0","id":4,"error":{"code":-32097,"message":"the response is larger than 60 bytes"}}` + "\n\n", 0},
 		"too large a notice":    {"data: {\"jsonrpc\":\"2.0\",\"method\":\"m\",\"params\":\"" + big + "\"}\n\n", "", 1},
 	} {
 		t.Run(name, func(t *testing.T) {

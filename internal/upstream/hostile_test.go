@@ -28,7 +28,7 @@ func TestAHostileUpstreamHurtsNobodyElse(t *testing.T) {
 		require.Equal(t, "after", b.call(t, "bad", "garbage", ""))
 		s := b.status(t, "bad")
 		require.Zero(t, s.Restarts)
-		require.Equal(t, []string{`6 lines or events that are no messages of the protocol were dropped, the first began with "starting up"`}, s.Warnings)
+		require.Equal(t, []string{`6 lines or events were dropped that are not messages of the protocol; the first one began with "starting up"`}, s.Warnings)
 	})
 
 	t.Run("OneThatNeverAnswersFailsItsCallOnly", func(t *testing.T) {
@@ -37,7 +37,7 @@ func TestAHostileUpstreamHurtsNobodyElse(t *testing.T) {
 		_, err := b.Call(t.Context(), "bad", "never", nil, &upstream.CallOptions{Timeout: 50 * time.Millisecond})
 		requireKind(t, upstream.KindTimeout, err)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.EqualError(t, err, `upstream "bad" did not answer the tool never within 50ms`)
+		require.EqualError(t, err, `upstream "bad" did not respond to the tool never within 50ms`)
 		require.Equal(t, "{}", b.call(t, "bad", "echo", ""), "the connection is as good as before")
 		require.Equal(t, "{}", b.call(t, "good", "echo", ""))
 		require.Zero(t, b.status(t, "bad").Restarts)
@@ -51,7 +51,7 @@ func TestAHostileUpstreamHurtsNobodyElse(t *testing.T) {
 		_, err := b.Call(t.Context(), "bad", "hang", nil, nil)
 		requireKind(t, upstream.KindTimeout, err)
 		b.await(t, "bad", func(s upstream.Status) bool { return isReady(s) && s.Restarts == 1 })
-		require.Contains(t, b.logged(), "it does not answer any more")
+		require.Contains(t, b.logged(), "it does not respond any more")
 		require.Equal(t, "{}", b.call(t, "bad", "echo", ""))
 	})
 
@@ -61,7 +61,7 @@ func TestAHostileUpstreamHurtsNobodyElse(t *testing.T) {
 		b.ready(t, "good")
 		_, err := b.Call(t.Context(), "bad", "echo", nil, nil)
 		requireKind(t, upstream.KindDown, err)
-		require.EqualError(t, err, `upstream "bad" is being started`)
+		require.EqualError(t, err, `upstream "bad" is starting`)
 		require.Nil(t, b.Tools("bad"))
 	})
 
@@ -70,13 +70,13 @@ func TestAHostileUpstreamHurtsNobodyElse(t *testing.T) {
 		b := setup(t, upstream.Options{StartTimeout: time.Second, StopGrace: 10 * time.Millisecond}, fakeServer("silent", "silent"), fakeServer("exits", "exits"),
 			upstream.Server{ID: "missing", Command: "no-such-program"})
 		s := b.await(t, "exits", func(s upstream.Status) bool { return s.State == upstream.Failed && s.Restarts > 2 })
-		require.Equal(t, "the program ended (exit status 3); it last wrote: cannot open ", s.Error)
+		require.Equal(t, "the program ended (exit status 3); its last output: cannot open ", s.Error)
 		require.False(t, s.NextAttempt.IsZero())
 		require.Zero(t, s.PID)
 		s = b.await(t, "missing", func(s upstream.Status) bool { return s.Error != "" })
 		require.Equal(t, "the program \"no-such-program\" could not be started: executable file not found in $PATH", s.Error)
 		s = b.await(t, "silent", func(s upstream.Status) bool { return s.Error != "" })
-		require.Equal(t, "it does not answer the first request within 1s", s.Error)
+		require.Equal(t, "it does not respond to the first request within 1s", s.Error)
 		_, err := b.Call(t.Context(), "missing", "echo", nil, nil)
 		require.ErrorContains(t, err, `upstream "missing" is down: the program "no-such-program" could not be started`)
 	})
@@ -93,7 +93,7 @@ func TestAHostileUpstreamHurtsNobodyElse(t *testing.T) {
 		b := setup(t, upstream.Options{}, fakeServer("bad", "plain"))
 		_, err := b.Call(t.Context(), "bad", "die", nil, nil)
 		requireKind(t, upstream.KindDown, err)
-		require.EqualError(t, err, `upstream "bad" ended before it answered the tool die`)
+		require.EqualError(t, err, `upstream "bad" ended before it responded to the tool die`)
 		b.await(t, "bad", func(s upstream.Status) bool { return isReady(s) && s.Restarts == 1 })
 		require.Equal(t, "{}", b.call(t, "bad", "echo", ""))
 		require.True(t, b.told(upstream.Change{Server: "bad", Kind: upstream.Down}))
@@ -137,7 +137,7 @@ func TestAHostileUpstreamHurtsNobodyElse(t *testing.T) {
 		require.Equal(t, "d", b.Tools("bad")[1].Description, "the first of a name wins")
 		text := strings.Join(s.Warnings, "\n")
 		for _, want := range []string{
-			`the tool "b" was left out: another one before it has the same name`, `the tool "" was left out: it has no name`,
+			`the tool "b" was left out: an earlier one has the same name`, `the tool "" was left out: it has no name`,
 			"its name is longer than 128 bytes", `the tool "s1" was left out: its input schema is not a JSON Schema of an object: q: "strnig" is not a type`,
 			`"s2"`, `"s3"`, `"s4" was left out: it has no input schema`, `"s5" was left out: its input schema is not a JSON Schema of an object: its type is not "object"`,
 		} {
@@ -154,7 +154,7 @@ func TestAHostileUpstreamHurtsNobodyElse(t *testing.T) {
 			return isReady(s) && len(s.Stderr) == 20 && s.Stderr[19] == "line 199999"
 		})
 		require.Equal(t, "line 199980", s.Stderr[0])
-		require.Less(t, strings.Count(b.logged(), "an upstream writes"), 5000)
+		require.Less(t, strings.Count(b.logged(), "standard error of an upstream"), 5000)
 	})
 
 	t.Run("AStormOfChangesIsReadAFewTimes", func(t *testing.T) {

@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	maxErrorBody = 64 << 10 // bytes of an answer that is an error
+	maxErrorBody = 64 << 10 // bytes of an error response
 	maxRedirects = 3
 	closeTimeout = 2 * time.Second // for the last requests of a session
-	drainTimeout = 2 * time.Second // for a connection to become free after an answer
+	drainTimeout = 2 * time.Second // for a connection to become reusable after a response
 )
 
-// httpClient carries the requests of one session to an address. The SDK reads whatever it is
-// sent and gives the session up at what it cannot read; here answers are bounded and
-// looked at before, and headers go to the address they are meant for and nowhere else.
+// httpClient sends the requests of one session to its address. The SDK reads responses of any size
+// and ends the session at an invalid one, so httpClient limits and checks responses first. It sends
+// the configured headers only to the configured host.
 type httpClient struct {
 	base      *http.Transport
 	origin    *url.URL
@@ -34,15 +34,15 @@ type httpClient struct {
 	limit     int
 	invalid   *invalidMessages
 	hook      messageHook
-	life      context.Context // of the session: its end ends every request
+	life      context.Context // ends with the session, and with it every request
 	end       context.CancelFunc
-	lastError atomic.Pointer[string] // the status of the last answer that was an error
+	lastError atomic.Pointer[string] // status of the last error response
 }
 
 func newHTTPClient(l *resolvedServer, opts *Options, garbage *invalidMessages, aside messageHook) (*httpClient, error) {
 	origin, err := url.Parse(l.URL)
 	if err != nil {
-		return nil, errors.New("its url is no address")
+		return nil, errors.New("its url is not an address")
 	}
 	w := &httpClient{origin: origin, headers: http.Header{}, limit: opts.MaxMessage, invalid: garbage, hook: aside}
 	for name, value := range l.Headers {
@@ -63,14 +63,14 @@ func newHTTPClient(l *resolvedServer, opts *Options, garbage *invalidMessages, a
 	return w, nil
 }
 
-// client is for the SDK's transports.
+// client returns the HTTP client for the SDK's transport.
 func (w *httpClient) client() *http.Client {
 	return &http.Client{Transport: w, CheckRedirect: func(req *http.Request, via []*http.Request) error {
 		if len(via) > maxRedirects {
 			return errors.New("it redirects too often")
 		}
 		if req.Method != via[0].Method {
-			return http.ErrUseLastResponse // what was to be sent would be lost
+			return http.ErrUseLastResponse // the body would be lost
 		}
 		return nil
 	}}
@@ -86,11 +86,11 @@ func (w *httpClient) close() {
 func (w *httpClient) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Scheme != w.origin.Scheme || req.URL.Host != w.origin.Host {
 		closeBody(req)
-		return nil, fmt.Errorf("it leads to another host (%s), which is not followed", req.URL.Host)
+		return nil, fmt.Errorf("it redirects to another host (%s), which is not followed", req.URL.Host)
 	}
 	if w.closed() {
 		closeBody(req)
-		// Not an error: the SDK would try to open its stream again for a while.
+		// Not an error: after an error the SDK would try to open its stream again for a while.
 		return &http.Response{
 			StatusCode: http.StatusMethodNotAllowed, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 			Header: http.Header{}, Body: http.NoBody, Request: req,
@@ -120,7 +120,7 @@ func closeBody(req *http.Request) {
 	}
 }
 
-// filterResponse replaces the body by one that is bounded and holds messages only.
+// filterResponse replaces the body by one that is limited and contains valid messages only.
 func (w *httpClient) filterResponse(req *http.Request, resp *http.Response) *http.Response {
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	switch {
@@ -138,20 +138,20 @@ func (w *httpClient) filterResponse(req *http.Request, resp *http.Response) *htt
 	return resp
 }
 
-// readSingle reads an answer that is one message, and makes an error of it that it is none.
+// readSingle reads a response that is one message and replaces an invalid one by an error response.
 func (w *httpClient) readSingle(req *http.Request, resp *http.Response) {
 	data, err := io.ReadAll(io.LimitReader(resp.Body, int64(w.limit)+1))
 	_ = resp.Body.Close()
 	var problem *jsonrpc.Error
 	switch {
 	case err != nil:
-		problem = &jsonrpc.Error{Code: codeRejected, Message: "the answer broke off"}
+		problem = &jsonrpc.Error{Code: codeRejected, Message: "the response is incomplete"}
 	case len(data) > w.limit:
 		problem = tooLarge(w.limit)
 	default:
 		if _, err := jsonrpc.DecodeMessage(data); err != nil && len(bytes.TrimSpace(data)) > 0 {
 			w.invalid.add(string(data[:min(len(data), maxSample)]))
-			problem = &jsonrpc.Error{Code: jsonrpc.CodeParseError, Message: "the answer is no message of the protocol"}
+			problem = &jsonrpc.Error{Code: jsonrpc.CodeParseError, Message: "the response is not a message of the protocol"}
 		}
 	}
 	if problem != nil {
@@ -160,7 +160,7 @@ func (w *httpClient) readSingle(req *http.Request, resp *http.Response) {
 	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
 }
 
-// errorResponseTo is a message that answers the request with an error.
+// errorResponseTo returns an error response to the JSON-RPC request in req, nil if it has no id.
 func errorResponseTo(req *http.Request, problem *jsonrpc.Error) []byte {
 	var asked struct {
 		ID any `json:"id"`
@@ -185,7 +185,7 @@ func errorResponse(id jsonrpc.ID, problem *jsonrpc.Error) []byte {
 	return data
 }
 
-// releasingBody frees what a request holds when its answer is closed.
+// releasingBody calls release when the body is closed.
 type releasingBody struct {
 	io.ReadCloser
 	release func()

@@ -133,7 +133,7 @@ func TestHeadersGoToTheirAddressOnly(t *testing.T) {
 		return true
 	})
 	s := b.await(t, "away", func(s upstream.Status) bool { return s.Error != "" })
-	require.Contains(t, s.Error, "it leads to another host ("+strings.TrimPrefix(thief.URL, "http://")+"), which is not followed")
+	require.Contains(t, s.Error, "it redirects to another host ("+strings.TrimPrefix(thief.URL, "http://")+"), which is not followed")
 	require.False(t, stolen.Load())
 }
 
@@ -153,7 +153,7 @@ func TestAHostileAddress(t *testing.T) {
 			s := b.status(t, "a")
 			require.Zero(t, s.Restarts)
 			require.Len(t, s.Warnings, 1)
-			require.Contains(t, s.Warnings[0], `dropped, the first began with "<html>"`)
+			require.Contains(t, s.Warnings[0], `message of the protocol; the first one began with "<html>"`)
 		}
 	})
 
@@ -162,7 +162,7 @@ func TestAHostileAddress(t *testing.T) {
 		server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
 		b := setup(t, upstream.Options{}, upstream.Server{ID: "a", URL: server.URL})
 		s := b.await(t, "a", func(s upstream.Status) bool { return s.Error != "" })
-		require.Contains(t, s.Error, "it answers 401 Unauthorized")
+		require.Contains(t, s.Error, "it responds 401 Unauthorized")
 	})
 
 	t.Run("OneThatHasGoneIsNoticedAndFoundAgain", func(t *testing.T) {

@@ -64,7 +64,7 @@ func trimEnd(line []byte) []byte {
 	return line
 }
 
-// oversizedEnd is how many bytes of each end of an oversized message are kept.
+// oversizedEnd is the size of each kept end of an oversized message, in bytes.
 const oversizedEnd = 256
 
 // oversized holds the two ends of a message that is too large to keep. Servers write the id of a

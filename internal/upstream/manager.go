@@ -12,8 +12,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Manager holds the upstreams. It is a lifecycle.Service and safe for concurrent use;
-// nothing but Stop waits for an upstream longer than it says.
+// Manager manages the upstreams. It is a lifecycle.Service and safe for concurrent use. Only Stop
+// waits for an upstream without a limit of its own.
 type Manager struct {
 	opts     Options
 	notifier *changeNotifier
@@ -22,8 +22,8 @@ type Manager struct {
 	started   bool
 	stopped   bool
 	upstreams map[string]*upstream
-	stopping  []*upstream    // taken out, not ended yet
-	stops     sync.WaitGroup // of their ends
+	stopping  []*upstream    // removed, but not ended yet
+	stops     sync.WaitGroup // one for each of them
 }
 
 // New returns a manager without upstreams.
@@ -33,8 +33,7 @@ func New(o *Options) *Manager {
 	return m
 }
 
-// Start begins to start the upstreams that are there and those that come. It waits for
-// none of them.
+// Start starts the upstreams, also those that are added later, and does not wait for them.
 func (m *Manager) Start(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -48,8 +47,7 @@ func (m *Manager) Start(ctx context.Context) error {
 	return m.notifier.Start(ctx)
 }
 
-// Stop ends every upstream at the same time, and returns when they have ended or ctx is
-// done.
+// Stop ends all upstreams concurrently. It returns when they have ended or ctx is done.
 func (m *Manager) Stop(ctx context.Context) error {
 	m.mu.Lock()
 	m.stopped = true
@@ -68,7 +66,7 @@ func (m *Manager) Stop(ctx context.Context) error {
 	return errors.Join(err, m.notifier.Stop(ctx))
 }
 
-// find returns the upstream of that id.
+// find returns the upstream with the id.
 func (m *Manager) find(id string) (*upstream, error) {
 	m.mu.RLock()
 	u := m.upstreams[id]
@@ -79,8 +77,8 @@ func (m *Manager) find(id string) (*upstream, error) {
 	return u, nil
 }
 
-// session returns the session of an upstream that is ready, or says why there is none. It
-// waits for the first start, up to Options.Patience.
+// session returns the session of a ready upstream, or an error with the reason. It waits for the
+// first start up to Options.FirstStartWait.
 func (m *Manager) session(ctx context.Context, id string) (*ready, error) {
 	u, err := m.find(id)
 	if err != nil {
@@ -95,7 +93,7 @@ func (m *Manager) session(ctx context.Context, id string) (*ready, error) {
 	case <-u.firstAttempt:
 	case <-patience.C:
 	case <-ctx.Done():
-		return nil, newError(KindCancelled, id, "was not asked: the caller has gone").withCause(ctx.Err())
+		return nil, newError(KindCancelled, id, "was not called: the caller has cancelled").withCause(ctx.Err())
 	}
 	if r := u.ready(); r != nil {
 		return r, nil
@@ -109,7 +107,7 @@ func (u *upstream) ready() *ready {
 	return u.current
 }
 
-// unavailable says why there is no session.
+// unavailable returns the reason why the upstream has no session.
 func (u *upstream) unavailable() *Error {
 	s := u.status()
 	switch {
@@ -120,10 +118,10 @@ func (u *upstream) unavailable() *Error {
 	case s.Error != "":
 		return newError(KindDown, s.ID, "is down: %s", s.Error)
 	}
-	return newError(KindDown, s.ID, "is being started")
+	return newError(KindDown, s.ID, "is starting")
 }
 
-// Servers describes all upstreams in the order of their ids.
+// Servers returns the status of all upstreams, sorted by id.
 func (m *Manager) Servers() []Status {
 	m.mu.RLock()
 	all := slices.Collect(maps.Values(m.upstreams))
@@ -136,7 +134,7 @@ func (m *Manager) Servers() []Status {
 	return out
 }
 
-// Server describes one upstream.
+// Server returns the status of one upstream.
 func (m *Manager) Server(id string) (Status, error) {
 	u, err := m.find(id)
 	if err != nil {
@@ -145,8 +143,8 @@ func (m *Manager) Server(id string) (Status, error) {
 	return u.status(), nil
 }
 
-// Restart ends the session of an upstream, or the wait for the next one, and starts
-// another. It returns at once.
+// Restart ends the session of an upstream, or its wait for the next attempt, and starts another
+// session. It returns immediately.
 func (m *Manager) Restart(id string) error {
 	u, err := m.find(id)
 	if err != nil {
@@ -159,23 +157,23 @@ func (m *Manager) Restart(id string) error {
 	return nil
 }
 
-// Tools returns the tools of an upstream in the order of their names: none unless it is
-// ready. Nobody may change them.
+// Tools returns the tools of an upstream sorted by name, none unless it is ready. Callers must not
+// change them.
 func (m *Manager) Tools(id string) []*mcp.Tool {
 	return itemsOf(m, id, func(c *catalogue) []*mcp.Tool { return c.tools.items })
 }
 
-// Resources is Tools for resources, in the order of their URIs.
+// Resources returns the resources of an upstream sorted by URI, none unless it is ready.
 func (m *Manager) Resources(id string) []*mcp.Resource {
 	return itemsOf(m, id, func(c *catalogue) []*mcp.Resource { return c.resources.items })
 }
 
-// ResourceTemplates is Tools for the templates of resources, in their own order.
+// ResourceTemplates returns the resource templates of an upstream, none unless it is ready.
 func (m *Manager) ResourceTemplates(id string) []*mcp.ResourceTemplate {
 	return itemsOf(m, id, func(c *catalogue) []*mcp.ResourceTemplate { return c.templates.items })
 }
 
-// Prompts is Tools for prompts.
+// Prompts returns the prompts of an upstream sorted by name, none unless it is ready.
 func (m *Manager) Prompts(id string) []*mcp.Prompt {
 	return itemsOf(m, id, func(c *catalogue) []*mcp.Prompt { return c.prompts.items })
 }
@@ -192,13 +190,13 @@ func itemsOf[T any](m *Manager, id string, of func(*catalogue) []T) []T {
 	return of(r.catalogue)
 }
 
-// ApplyResult is what Apply did, ids in order.
+// ApplyResult is the effect of Apply: sorted ids.
 type ApplyResult struct{ Started, Changed, Stopped, Unchanged []string }
 
-// Apply makes servers all the upstreams of one source, e.g. a file: new ones are started,
-// changed ones started anew, missing ones stopped, and the others not touched. It waits
-// for none of that. A definition that breaks a rule or has the id of another source's is
-// named in the error and otherwise left out; what has its id in this source stays.
+// Apply replaces all upstreams of one source, e.g. a file: it starts new ones, restarts changed
+// ones, stops missing ones, and does not wait for any of them. A definition that is invalid, or
+// whose id another source has, is left out and named in the error; an upstream of this source with
+// the same id stays.
 func (m *Manager) Apply(_ context.Context, source string, servers []Server) (ApplyResult, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -225,14 +223,14 @@ func (m *Manager) Apply(_ context.Context, source string, servers []Server) (App
 	return out, errors.Join(failures...)
 }
 
-// Put adds one upstream to a source, or changes it there.
+// Put adds one upstream to a source, or changes it.
 func (m *Manager) Put(_ context.Context, source string, s Server) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.put(source, s, &ApplyResult{})
 }
 
-// Remove stops one upstream of a source and forgets it. It does not wait for its end.
+// Remove stops and removes one upstream of a source. It does not wait for its end.
 func (m *Manager) Remove(_ context.Context, source, id string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -247,7 +245,7 @@ func (m *Manager) Remove(_ context.Context, source, id string) error {
 	return nil
 }
 
-// put adds, changes or keeps one upstream; m.mu is held.
+// put adds, changes or keeps one upstream. The caller holds m.mu.
 func (m *Manager) put(source string, s Server, out *ApplyResult) error {
 	if err := s.Validate(); err != nil {
 		return err
@@ -255,11 +253,11 @@ func (m *Manager) put(source string, s Server, out *ApplyResult) error {
 	old := m.upstreams[s.ID]
 	switch {
 	case m.stopped:
-		return newError(KindDown, s.ID, "cannot be started: comet is being stopped")
+		return newError(KindDown, s.ID, "cannot be started: comet is stopping")
 	case old == nil && len(m.upstreams) >= MaxServers:
-		return newError(KindInvalid, s.ID, "is one too many: there are %d", MaxServers)
+		return newError(KindInvalid, s.ID, "exceeds the limit of %d upstreams", MaxServers)
 	case old != nil && old.source != source:
-		return newError(KindConflict, s.ID, "is defined by %s already", old.source)
+		return newError(KindConflict, s.ID, "is already defined by %s", old.source)
 	case old != nil && old.server.equal(s):
 		out.Unchanged = append(out.Unchanged, s.ID)
 		return nil
@@ -277,7 +275,8 @@ func (m *Manager) put(source string, s Server, out *ApplyResult) error {
 	return nil
 }
 
-// stoppingWithID returns what had an id and is ending still.
+// stoppingWithID returns the last upstream with the id that is still stopping, nil if there is
+// none.
 func (m *Manager) stoppingWithID(id string) *upstream {
 	for _, u := range slices.Backward(m.stopping) {
 		if u.server.ID == id {
@@ -287,7 +286,7 @@ func (m *Manager) stoppingWithID(id string) *upstream {
 	return nil
 }
 
-// remove stops an upstream without waiting; Stop does. m.mu is held.
+// remove stops an upstream without waiting for its end; Stop waits. The caller holds m.mu.
 func (m *Manager) remove(u *upstream) {
 	delete(m.upstreams, u.server.ID)
 	m.stopping = append(m.stopping, u)

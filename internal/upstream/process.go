@@ -20,22 +20,22 @@ import (
 )
 
 const (
-	// outputTimeout is how long the outputs of a program are read that has ended: another
-	// one that left its group may hold them open.
+	// outputTimeout limits how long the output of a program is read after its end: a child that
+	// left the process group may hold the pipes open.
 	outputTimeout = time.Second
-	// killTimeout is how long the end of a killed program is waited for.
+	// killTimeout limits the wait for the end of a killed program.
 	killTimeout = 10 * time.Second
 )
 
-// process is a program in a process group of its own.
+// process is a program in its own process group.
 type process struct {
 	cmd                   *exec.Cmd
-	stdin, stdout, stderr *os.File // our ends
+	stdin, stdout, stderr *os.File // our ends of the pipes
 	exited                chan struct{}
 }
 
-// startProcess starts the program of l. It is killed when this process ends, however it
-// ends, where the system knows how (Linux).
+// startProcess starts the program of l. On Linux the kernel kills it when this process ends,
+// however it ends.
 func startProcess(l *resolvedServer, lookup func(string) (string, bool)) (*process, error) {
 	path, err := findProgram(l)
 	if err != nil {
@@ -65,8 +65,8 @@ func startProcess(l *resolvedServer, lookup func(string) (string, bool)) (*proce
 	return p, nil
 }
 
-// run starts the program and waits for its end on one thread: on Linux a program is told
-// of the end of the thread that started it, not of the process.
+// run starts the program and waits for its end on one OS thread: Linux delivers the parent-death
+// signal when the starting thread ends, not when the process ends.
 func (p *process) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -82,7 +82,7 @@ func (p *process) run(started chan<- error) {
 	_ = p.stderr.SetReadDeadline(until)
 }
 
-// pipes makes the three pipes and returns the program's ends.
+// pipes creates the three pipes and returns the program's ends.
 func (p *process) pipes() (theirs []*os.File, err error) {
 	var all []*os.File
 	for range 3 {
@@ -107,8 +107,9 @@ func (p *process) closePipes() {
 	}
 }
 
-// stop ends the program as the protocol asks (stdio, shutdown): its input is closed
-// already; after each grace comes a stronger word. It returns when the program is gone.
+// stop ends the program as the protocol defines it (stdio, shutdown). Its input is closed already;
+// after each grace period a stronger signal follows. It returns when the program has ended or
+// cannot be killed.
 func (p *process) stop(grace time.Duration) {
 	pid := p.cmd.Process.Pid
 	for _, next := range []struct {
@@ -123,25 +124,25 @@ func (p *process) stop(grace time.Duration) {
 		case <-timer.C:
 		}
 		if next.then != nil {
-			_ = next.then(pid) // it may just have ended
+			_ = next.then(pid) // the program may just have ended
 		}
 	}
 }
 
-// exitError says how the program ended, which it has.
+// exitError returns how the program ended. The caller has waited for its end.
 func (p *process) exitError() error {
 	return fmt.Errorf("the program ended (%s)", p.cmd.ProcessState)
 }
 
-// environment is what a program gets: its own variables and a minimal set, as the SDKs
-// of the protocol do.
+// environment returns the environment of a program: its own variables and the same minimal set that
+// the MCP SDKs pass.
 func environment(own map[string]string, lookup func(string) (string, bool)) []string {
 	var env []string
 	for _, name := range []string{
 		"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR",
 		"APPDATA", "LOCALAPPDATA", "PATHEXT", "PROGRAMFILES", "SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "USERNAME", "USERPROFILE",
 	} {
-		if value, set := lookup(name); set && !strings.HasPrefix(value, "()") { // a shell's function
+		if value, set := lookup(name); set && !strings.HasPrefix(value, "()") { // an exported function of a shell
 			env = append(env, name+"="+value)
 		}
 	}
@@ -151,13 +152,13 @@ func environment(own map[string]string, lookup func(string) (string, bool)) []st
 	return env
 }
 
-// findProgram looks the program up in the PATH it will have itself.
+// findProgram looks the program up in the PATH that it will have itself.
 func findProgram(l *resolvedServer) (string, error) {
 	path, own := l.Env["PATH"]
 	if !own || strings.ContainsRune(l.Command, filepath.Separator) {
 		found, err := exec.LookPath(l.Command)
 		if err != nil && strings.ContainsRune(l.Command, filepath.Separator) {
-			return l.Command, nil // it may be relative to its own folder
+			return l.Command, nil // it may be relative to its own directory
 		}
 		return found, l.startError(err)
 	}
@@ -169,7 +170,7 @@ func findProgram(l *resolvedServer) (string, error) {
 	return "", l.startError(exec.ErrNotFound)
 }
 
-// startError is a sentence that says what was to be started, as far as that is no secret.
+// startError returns an error that names the program, with secrets masked.
 func (l *resolvedServer) startError(err error) error {
 	if err == nil {
 		return nil
@@ -190,10 +191,10 @@ const (
 	lineBurst = 200
 )
 
-// stderrLines are what a program writes to its standard error. All of it is read, or the
-// program would wait; what is kept and logged is bounded.
+// stderrLines reads all that a program writes to its standard error, because the program would
+// block otherwise. What is kept and logged is limited.
 type stderrLines struct {
-	ended chan struct{} // there will be no more
+	ended chan struct{} // closed at the end of the output
 	mu    sync.Mutex
 	last  []string
 }
@@ -214,7 +215,7 @@ func (l *stderrLines) readAll(r io.Reader, s *secrets, log *slog.Logger) {
 		if text != "" {
 			l.add(text)
 			if limit.AllowN(time.Now(), 1) {
-				log.Info("an upstream writes", "line", text, "left_out", silent)
+				log.Info("standard error of an upstream", "line", text, "suppressed", silent)
 				silent = 0
 			} else {
 				silent++
@@ -235,7 +236,7 @@ func (l *stderrLines) add(line string) {
 	l.last = append(l.last, line)
 }
 
-// lines returns the last ones, oldest first.
+// lines returns the last lines, oldest first.
 func (l *stderrLines) lines() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

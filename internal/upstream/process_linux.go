@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// contain puts a program into a process group of its own, and has it killed when the
-// thread that starts it ends.
+// contain puts a program into its own process group. The kernel kills it when the thread that
+// starts it ends.
 func contain(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// reap waits for a program and ends what it leaves in its group. That is done before its
-// number is given back, so that no other group is meant.
+// reap waits for a program and kills the rest of its group. It does so before the pid is released,
+// because another group could get the same number.
 func reap(cmd *exec.Cmd) {
 	pid := cmd.Process.Pid
 	for {
@@ -24,6 +24,6 @@ func reap(cmd *exec.Cmd) {
 			break
 		}
 	}
-	_ = killGroup(pid) // mostly there is nobody
-	_ = cmd.Wait()     // the state tells
+	_ = killGroup(pid) // usually the group is empty
+	_ = cmd.Wait()     // the process state has the result
 }

@@ -7,8 +7,7 @@ import (
 	"os/exec"
 )
 
-// There are no process groups here: the program alone is ended, and what it started goes
-// on.
+// This system has no process groups: only the program itself is ended, and its children continue.
 
 func contain(*exec.Cmd) {}
 

@@ -4,7 +4,7 @@ package upstream
 
 import "syscall"
 
-// terminateGroup asks a process group to end, killGroup ends it.
+// terminateGroup sends SIGTERM to a process group, killGroup sends SIGKILL.
 func terminateGroup(pid int) error { return syscall.Kill(-pid, syscall.SIGTERM) }
 
 func killGroup(pid int) error { return syscall.Kill(-pid, syscall.SIGKILL) }

@@ -8,12 +8,12 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// messageHook looks at a message in the order in which an upstream sent it, and reports whether it
-// has taken it: the SDK hears no more of that.
+// messageHook receives messages in the order of their arrival. A message that it handles is not
+// passed to the SDK.
 type messageHook func(jsonrpc.Message) (taken bool)
 
-// progress tells a call how far it is. The SDK would do that on a goroutine of its own, which
-// the answer to the call overtakes; here what was said before the answer is told before it.
+// progress passes a progress notification to its call. The SDK would do so on another goroutine,
+// which the response can overtake; here all progress before the response is delivered before it.
 func (s *session) progress(msg jsonrpc.Message) (taken bool) {
 	r, ok := msg.(*jsonrpc.Request)
 	if !ok || r.Method != "notifications/progress" || r.IsCall() {
@@ -21,14 +21,14 @@ func (s *session) progress(msg jsonrpc.Message) (taken bool) {
 	}
 	var p mcp.ProgressNotificationParams
 	if json.Unmarshal(r.Params, &p) != nil {
-		return true // nobody could be told
+		return true // an invalid notification
 	}
 	token, _ := p.ProgressToken.(string)
 	s.calls.mu.Lock()
 	c := s.calls.running[token]
 	s.calls.mu.Unlock()
 	if c == nil || c.Progress == nil {
-		return true // late, or nobody's
+		return true // the call has ended, or wants no progress
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -38,15 +38,15 @@ func (s *session) progress(msg jsonrpc.Message) (taken bool) {
 	return true
 }
 
-// LatestProgress hands progress on from a goroutine of its own, the newest where several came
-// meanwhile: who makes progress waits for nobody who is told of it.
+// LatestProgress delivers progress from its own goroutine, so that the upstream does not wait for
+// the receiver. Of several pending updates only the newest is delivered.
 type LatestProgress struct {
-	pending chan Progress // has the newest that was not told
+	pending chan Progress // holds the newest undelivered update
 	closed  chan struct{}
 	running sync.WaitGroup
 }
 
-// NewLatestProgress returns what has tell told, until it is closed.
+// NewLatestProgress calls tell with each update until Close.
 func NewLatestProgress(tell func(Progress)) *LatestProgress {
 	l := &LatestProgress{pending: make(chan Progress, 1), closed: make(chan struct{})}
 	l.running.Go(func() {
@@ -56,7 +56,7 @@ func NewLatestProgress(tell func(Progress)) *LatestProgress {
 				tell(p)
 			case <-l.closed:
 				select {
-				case p := <-l.pending: // the last word
+				case p := <-l.pending:
 					tell(p)
 				default:
 				}
@@ -67,7 +67,7 @@ func NewLatestProgress(tell func(Progress)) *LatestProgress {
 	return l
 }
 
-// Update takes the place of what was not told yet. One goroutine at a time may call it.
+// Update replaces the pending update. It must not be called concurrently.
 func (l *LatestProgress) Update(p Progress) {
 	select {
 	case <-l.pending:
@@ -79,7 +79,7 @@ func (l *LatestProgress) Update(p Progress) {
 	}
 }
 
-// Close waits until all has been told.
+// Close delivers the pending update and returns when that is done.
 func (l *LatestProgress) Close() {
 	close(l.closed)
 	l.running.Wait()

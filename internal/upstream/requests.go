@@ -18,27 +18,27 @@ import (
 	"comet/internal/words"
 )
 
-// CallOptions are what a caller may add to a request; nil is the zero value.
+// CallOptions are optional parameters of a request; nil is the zero value.
 type CallOptions struct {
-	// Progress is told how far the upstream is, never after the request has returned.
-	// It must return soon: what else the upstream tells waits for it.
+	// Progress receives the progress of the request, never after the request has returned. It must
+	// return quickly, because further messages of the upstream wait for it.
 	Progress func(Progress)
-	// Elicit puts a question of the upstream's to whoever made the request. Until it
-	// returns, the timeout does not run. Without it questions are declined.
+	// Elicit passes a question of the upstream to the caller. The timeout is paused until it
+	// returns. If it is nil, questions are declined.
 	Elicit func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)
-	// Meta is passed on; names of the protocol's own are not.
+	// Meta is sent as _meta, without the names that the protocol reserves.
 	Meta map[string]any
-	// Timeout bounds the request, default that of the upstream.
+	// Timeout limits the request, default the timeout of the upstream.
 	Timeout time.Duration
 }
 
-// Progress is how far a request is.
+// Progress is the progress of a request.
 type Progress struct {
-	Progress, Total float64 // Total is 0 where it is not known
+	Progress, Total float64 // Total is 0 if it is unknown
 	Message         string
 }
 
-// Call calls a tool. args is a JSON object; none is an empty one.
+// Call calls a tool. args is a JSON object; empty args mean an empty object.
 func (m *Manager) Call(ctx context.Context, id, tool string, args json.RawMessage, o *CallOptions) (*mcp.CallToolResult, error) {
 	s, err := m.session(ctx, id)
 	if err != nil {
@@ -52,9 +52,9 @@ func (m *Manager) Call(ctx context.Context, id, tool string, args json.RawMessag
 	}
 	switch {
 	case len(args) > m.opts.MaxMessage:
-		return nil, newError(KindTooLarge, id, "takes no arguments of more than %d bytes", m.opts.MaxMessage)
+		return nil, newError(KindTooLarge, id, "accepts arguments of at most %d bytes", m.opts.MaxMessage)
 	case args[0] != '{' || !json.Valid(args):
-		return nil, newError(KindInvalid, id, "takes arguments that are a JSON object, and these are none")
+		return nil, newError(KindInvalid, id, "requires arguments that are a JSON object")
 	}
 	params := &mcp.CallToolParams{Name: tool, Arguments: args}
 	return runRequest(ctx, s.session, "the tool "+words.Clip(tool), o, func(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
@@ -119,7 +119,7 @@ func (m *Manager) Complete(ctx context.Context, id string, params *mcp.CompleteP
 	})
 }
 
-// runRequest runs one request within its time and makes an *Error of what goes wrong.
+// runRequest runs one request within its timeout and converts its error to *Error.
 func runRequest[T any](ctx context.Context, s *session, what string, o *CallOptions, send func(context.Context, *call) (T, error)) (T, error) {
 	var none T
 	c, runs, err := s.begin(ctx, o)
@@ -134,7 +134,7 @@ func runRequest[T any](ctx context.Context, s *session, what string, o *CallOpti
 	return out, nil
 }
 
-// failure says why a request failed.
+// failure converts the error of a request.
 func (s *session) failure(ctx context.Context, c *call, what string, err error) *Error {
 	id := s.launch.ID
 	var rpc *jsonrpc.Error
@@ -143,18 +143,18 @@ func (s *session) failure(ctx context.Context, c *call, what string, err error) 
 	errors.As(err, &rpc)
 	switch {
 	case errors.Is(err, errPanic):
-		return newError(KindProtocol, id, "answered %s with something that cannot be read", what).withCause(err)
+		return newError(KindProtocol, id, "returned an unreadable response to %s", what).withCause(err)
 	case rpc != nil && rpc.Code == codeTooLarge:
-		return newError(KindTooLarge, id, "answered %s with more than %d bytes", what, s.opts.MaxMessage)
+		return newError(KindTooLarge, id, "responded to %s with more than %d bytes", what, s.opts.MaxMessage)
 	case c.hasExpired():
 		s.requestCheck()
-		return newError(KindTimeout, id, "did not answer %s within %s", what, c.timeout).withCause(context.DeadlineExceeded)
+		return newError(KindTimeout, id, "did not respond to %s within %s", what, c.timeout).withCause(context.DeadlineExceeded)
 	case ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return newError(KindTimeout, id, "did not answer %s in the time of its caller", what).withCause(ctx.Err())
+		return newError(KindTimeout, id, "did not respond to %s before the deadline of the caller", what).withCause(ctx.Err())
 	case ctx.Err() != nil:
-		return newError(KindCancelled, id, "was told that %s is not wanted any more", what).withCause(ctx.Err())
+		return newError(KindCancelled, id, "got a cancellation of %s", what).withCause(ctx.Err())
 	case s.hasEnded():
-		return newError(KindDown, id, "ended before it answered %s", what).withCause(err)
+		return newError(KindDown, id, "ended before it responded to %s", what).withCause(err)
 	case errors.As(err, &transport), rpc != nil && rpc.Code == codeRejected:
 		s.requestCheck()
 		return newError(KindDown, id, "cannot be reached for %s: %s", what, hidden(err.Error())).withCause(err)
@@ -162,13 +162,13 @@ func (s *session) failure(ctx context.Context, c *call, what string, err error) 
 		e := newError(KindProtocol, id, "refused %s: %s (%d)", what, hidden(words.ClipTo(rpc.Message, maxLine)), rpc.Code)
 		e.RPC = rpc
 		return e
-	case errors.Is(err, mcp.ErrConnectionClosed): // which it is not: see foreign
+	case errors.Is(err, mcp.ErrConnectionClosed): // a misread code: see remoteError
 		return newError(KindProtocol, id, "refused %s", what).withCause(err)
 	}
-	return newError(KindProtocol, id, "answered %s with something that is not understood: %s", what, hidden(words.ClipTo(err.Error(), maxLine)))
+	return newError(KindProtocol, id, "returned an invalid response to %s: %s", what, hidden(words.ClipTo(err.Error(), maxLine)))
 }
 
-// requestCheck has the session looked at, which may have ended without being told.
+// requestCheck requests a check of the session, which may have ended without notice.
 func (s *session) requestCheck() {
 	select {
 	case s.checkRequested <- struct{}{}:
@@ -176,8 +176,8 @@ func (s *session) requestCheck() {
 	}
 }
 
-// hasEnded reports whether the session has ended. The end of the connection is seen a moment
-// after the requests on it failed.
+// hasEnded reports whether the session has ended. Requests fail a moment before the end of the
+// connection is noticed.
 func (s *session) hasEnded() bool {
 	if s.life.Err() != nil {
 		return true
@@ -197,7 +197,7 @@ func (s *session) hasEnded() bool {
 	}
 }
 
-// forwardableMeta returns meta without the names of the protocol's own.
+// forwardableMeta returns meta without the names that the protocol reserves.
 func forwardableMeta(meta map[string]any) mcp.Meta {
 	out := maps.Clone(meta)
 	maps.DeleteFunc(out, func(name string, _ any) bool {
@@ -209,38 +209,38 @@ func forwardableMeta(meta map[string]any) mcp.Meta {
 	return out
 }
 
-// calls are the requests that run in a session.
+// calls are the running requests of a session.
 type calls struct {
 	mu            sync.Mutex
 	last          int
 	running       map[string]*call // by progress token
-	openQuestions int              // questions that are being put
+	openQuestions int              // questions that wait for an answer
 }
 
-// call is one of them.
+// call is a running request.
 type call struct {
 	CallOptions
 	session *session
 	token   string
 	timeout time.Duration
 	cancel  context.CancelFunc
-	stop    []func() bool // what would cancel it
+	stop    []func() bool // unregister the cancellations
 
 	mu        sync.Mutex
 	timer     *time.Timer
-	remaining time.Duration // while the clock stands
-	startedAt time.Time     // of the clock
+	remaining time.Duration // while paused
+	startedAt time.Time     // of the timer
 	paused    int
 	expired   bool
 	done      bool
 }
 
-// begin registers a request. runs is its context: it ends with ctx, with the session and
-// when the time is over, but not when the request has returned, since a connection must
-// be read to its end to be of use again.
+// begin registers a request. Its context runs ends with ctx, with the session and with the timeout,
+// but not with the return of the request: a connection must be read to its end before it can be
+// reused.
 func (s *session) begin(ctx context.Context, o *CallOptions) (c *call, runs context.Context, err error) {
 	if err := ctx.Err(); err != nil {
-		return nil, nil, newError(KindCancelled, s.launch.ID, "was not asked: the caller has gone").withCause(err)
+		return nil, nil, newError(KindCancelled, s.launch.ID, "was not called: the caller has cancelled").withCause(err)
 	}
 	c = &call{session: s, timeout: s.launch.timeout()}
 	if o != nil {
@@ -248,7 +248,7 @@ func (s *session) begin(ctx context.Context, o *CallOptions) (c *call, runs cont
 		c.timeout = defaultDuration(o.Timeout, c.timeout)
 	}
 	if !s.calls.add(c) {
-		return nil, nil, newError(KindBusy, s.launch.ID, "has %d requests running", MaxCalls)
+		return nil, nil, newError(KindBusy, s.launch.ID, "has %d running requests, the limit", MaxCalls)
 	}
 	runs, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	c.stop = []func() bool{context.AfterFunc(ctx, c.cancel), context.AfterFunc(s.life, c.cancel)}
@@ -274,7 +274,7 @@ func (t *calls) add(c *call) bool {
 	return true
 }
 
-// startTimer lets the clock run; c.mu is held.
+// startTimer starts the timeout. The caller holds c.mu.
 func (c *call) startTimer() {
 	c.startedAt = time.Now()
 	c.timer = time.AfterFunc(c.remaining, c.expire)
@@ -290,7 +290,7 @@ func (c *call) expire() {
 	}
 }
 
-// pause stops the clock until resume is called.
+// pause stops the timeout until resume is called.
 func (c *call) pause() (resume func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -313,7 +313,7 @@ func (c *call) hasExpired() bool {
 	return c.expired
 }
 
-// finish ends the call. lingers leaves its context a while longer.
+// finish ends the call. With lingers its context ends after drainTimeout, otherwise immediately.
 func (c *call) finish(lingers bool) {
 	t := &c.session.calls
 	t.mu.Lock()
@@ -333,7 +333,7 @@ func (c *call) finish(lingers bool) {
 	}
 }
 
-// meta is what goes along with each round of the request.
+// meta returns the _meta of each round of the request.
 func (c *call) meta() mcp.Meta {
 	meta := forwardableMeta(c.Meta)
 	if c.Progress != nil {

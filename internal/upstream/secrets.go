@@ -12,26 +12,26 @@ import (
 	"comet/internal/words"
 )
 
-// minSecret is the shortest value that is hidden, in bytes: shorter ones are parts of
+// minSecret is the length of the shortest value that is masked, in bytes. Shorter ones occur in
 // ordinary words.
 const minSecret = 6
 
-// secrets hides values in what an upstream writes and in errors. The zero value hides
-// what looks like a secret only.
+// secrets masks values in the output and the errors of an upstream. The zero value masks only what
+// looks like a secret.
 type secrets struct {
 	values   []string
 	replacer *strings.Replacer
 }
 
-// add has a value hidden: as it is, each of its lines, and each of its words, since
-// "Bearer x" is told as x.
+// add masks a value, each of its lines and each of its words: the token of "Bearer x" also appears
+// as x.
 func (s *secrets) add(value string) {
 	s.values = append(s.values, value)
 	s.values = append(s.values, strings.Split(value, "\n")...)
 	s.values = append(s.values, strings.Fields(value)...)
 }
 
-// build ends adding.
+// build builds the replacer. No value may be added after it.
 func (s *secrets) build() {
 	slices.SortFunc(s.values, func(a, b string) int { // a part must not be replaced before the whole
 		if len(a) != len(b) {
@@ -48,7 +48,7 @@ func (s *secrets) build() {
 	s.values, s.replacer = nil, strings.NewReplacer(pairs...)
 }
 
-// mask returns text without any of the values, and without what looks like a secret.
+// mask returns text without the values and without other text that looks like a secret.
 func (s *secrets) mask(text string) string {
 	if s != nil && s.replacer != nil {
 		text = s.replacer.Replace(text)
@@ -56,26 +56,26 @@ func (s *secrets) mask(text string) string {
 	return redact.Text(text)
 }
 
-// maxSecretFile is the longest file that ${file:/path} reads, in bytes.
+// maxSecretFile is the size limit of a file that ${file:/path} reads, in bytes.
 const maxSecretFile = 64 << 10
 
-// resolver replaces the references in a definition by what they mean and remembers what
-// that was, to hide it.
+// resolver replaces the references in a definition by their values and collects the values for
+// masking.
 type resolver struct {
 	lookupEnv   func(string) (string, bool)
 	isProtected func(path string) bool
 	secrets     *secrets
-	err         error // the first
+	err         error // the first one
 }
 
-// resolvedServer is a definition whose references are resolved. It is kept for one start only
-// and never shown.
+// resolvedServer is a definition with resolved references. It exists during one session only and is
+// never shown.
 type resolvedServer struct {
 	Server
 	secrets *secrets
 }
 
-// resolve looks everything up that s refers to.
+// resolve resolves all references of s.
 func (s Server) resolve(lookup func(string) (string, bool), protected func(path string) bool) (*resolvedServer, error) {
 	r := &resolver{lookupEnv: lookup, isProtected: protected, secrets: &secrets{}}
 	out := s
@@ -100,7 +100,7 @@ func (s Server) resolve(lookup func(string) (string, bool), protected func(path 
 	return &resolvedServer{Server: out, secrets: r.secrets}, nil
 }
 
-// expandAll resolves an object whose values are all taken for secrets.
+// expandAll resolves an object and treats all its values as secrets.
 func (r *resolver) expandAll(key string, in map[string]string) map[string]string {
 	out := make(map[string]string, len(in))
 	for name, value := range in {
@@ -110,7 +110,7 @@ func (r *resolver) expandAll(key string, in map[string]string) map[string]string
 	return out
 }
 
-// referencePattern is ${…}, and $${ which stands for ${ itself.
+// referencePattern matches ${…}, and $${ which stands for a literal ${.
 func referencePattern() *regexp.Regexp { return regexp.MustCompile(`\$\$\{|\$\{[^}]*\}?`) }
 
 func (r *resolver) expand(key, in string) string {
@@ -123,7 +123,7 @@ func (r *resolver) expand(key, in string) string {
 		}
 		value, err := r.resolveReference(ref)
 		if err != nil && r.err == nil {
-			r.err = fmt.Errorf("in %s, %w", key, err) // no "name: …", which would be taken for a secret
+			r.err = fmt.Errorf("in %s, %w", key, err) // no "name: …", which redact would mask as a secret
 		}
 		return value
 	})
@@ -145,7 +145,7 @@ func (r *resolver) resolveReference(ref string) (string, error) {
 	}
 	name, otherwise, hasOtherwise := strings.Cut(strings.TrimPrefix(inner, "env:"), ":-")
 	if name == "" || strings.ContainsAny(name, ": ") {
-		return "", fmt.Errorf("%s is no reference to a variable or a file", words.Quote(ref))
+		return "", fmt.Errorf("%s is not a reference to a variable or a file", words.Quote(ref))
 	}
 	value, set := r.lookupEnv(name)
 	switch {
@@ -160,7 +160,7 @@ func (r *resolver) resolveReference(ref string) (string, error) {
 	return "", fmt.Errorf("the variable %s is not set", words.Clip(name))
 }
 
-// readSecret returns the content of a file without the line end at its end.
+// readSecret returns the content of a file without trailing line ends.
 func readSecret(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {

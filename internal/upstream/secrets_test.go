@@ -44,7 +44,7 @@ func TestSecretsAreNowhere(t *testing.T) {
 	require.NotContains(t, strings.Join(env, "\n"), "of-no-concern", "it gets a minimal environment")
 
 	s := b.await(t, "exits", func(s upstream.Status) bool { return s.Error != "" && len(s.Stderr) > 0 })
-	require.Contains(t, s.Error, "it last wrote: cannot open ********")
+	require.Contains(t, s.Error, "its last output: cannot open ********")
 	require.Equal(t, []string{"cannot open ********"}, s.Stderr[:1])
 	b.call(t, "a", "garbage", "")
 	all, err := json.Marshal(b.Servers())
@@ -64,7 +64,7 @@ func TestAReferenceThatMeansNothingFailsItsUpstreamOnly(t *testing.T) {
 		"an empty variable":          {"${EMPTY}", "in env.KEY, the variable EMPTY is empty"},
 		"a file that is not there":   {"${file:/no/such}", "in env.KEY, open /no/such: no such file or directory"},
 		"a protected file":           {"${file:/data/comet.db}", `in env.KEY, the file "/data/comet.db" is in comet's data directory; keep secrets elsewhere`},
-		"another kind of reference":  {"${input:token}", `in env.KEY, "${input:token}" is no reference to a variable or a file`},
+		"another kind of reference":  {"${input:token}", `in env.KEY, "${input:token}" is not a reference to a variable or a file`},
 		"half a reference":           {"${HALF", `in env.KEY, "${HALF" has no closing brace`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -15,52 +15,50 @@ import (
 	"comet/internal/words"
 )
 
-// Transport is how an upstream is reached.
+// Transport is the way to reach an upstream.
 type Transport string
 
 // The transports.
 const (
-	// Stdio is a program of this machine, spoken to over its standard input and output.
+	// Stdio is a local program that uses its standard input and output.
 	Stdio Transport = "stdio"
 	// HTTP is Streamable HTTP.
 	HTTP Transport = "http"
 )
 
-// DefaultTimeout is how long a call may take where nothing else is said.
+// DefaultTimeout is the default timeout of a call.
 const DefaultTimeout = 30 * time.Second
 
-// Server is the definition of one upstream, as the mcpServers file of desktop clients
-// has it. In Command, Args, Env, Dir, URL, Headers and Bearer ${NAME}, ${env:NAME},
-// ${NAME:-otherwise} and ${file:/path} stand for the value of a variable or the content
-// of a file, and $${ for ${ itself. They are looked up at every start; what is not set
-// fails the start.
+// Server is the definition of one upstream, as in the mcpServers file of desktop clients. In
+// Command, Args, Env, Dir, URL, Headers and Bearer the references ${NAME}, ${env:NAME},
+// ${NAME:-default} and ${file:/path} stand for the value of a variable or the content of a file,
+// and $${ stands for ${. They are resolved at every start; a missing value fails the start.
 type Server struct {
-	// ID is letters, digits and hyphens, at most 64.
+	// ID has letters, digits and hyphens, at most 64.
 	ID string
-	// Transport is told from Command and URL where it is empty.
+	// Transport follows from Command and URL if it is empty.
 	Transport Transport
 
-	// Command, Args, Env and Dir start a Stdio upstream. It gets Env and a minimal
-	// environment (PATH, HOME, LANG and the like), nothing else of comet's.
+	// Command, Args, Env and Dir start a Stdio upstream. Its environment is Env and a minimal set
+	// (PATH, HOME, LANG and the like).
 	Command string
 	Args    []string
 	Env     map[string]string
 	Dir     string
 
-	// URL, Headers and Bearer reach an HTTP upstream. Bearer is the token of an
-	// Authorization header.
+	// URL, Headers and Bearer reach an HTTP upstream. Bearer is the token of the Authorization
+	// header.
 	URL     string
 	Headers map[string]string
 	Bearer  string
 
-	// Timeout is how long a call may take, default DefaultTimeout.
+	// Timeout is the timeout of a call, default DefaultTimeout.
 	Timeout time.Duration
-	// Roots are the folders the upstream is told when it asks, as absolute paths.
+	// Roots are absolute paths of the directories that the upstream may request as roots.
 	Roots []string
-	// Protocol asks for one revision of the protocol, e.g. "2025-11-25", instead of
-	// the newest that both sides speak.
+	// Protocol selects a protocol version, e.g. "2025-11-25", instead of the newest common one.
 	Protocol string
-	// Warnings are what the definition says that means nothing to comet, a sentence each.
+	// Warnings name the settings of the definition that comet does not know, one sentence each.
 	Warnings []string
 	// Disabled upstreams are listed and not started.
 	Disabled bool
@@ -78,13 +76,12 @@ func (s Server) transport() Transport {
 
 func (s Server) timeout() time.Duration { return defaultDuration(s.Timeout, DefaultTimeout) }
 
-// equal reports whether two definitions mean the same, so that nothing has to be
-// restarted.
+// equal reports whether two definitions have the same meaning, so that a restart is not needed.
 func (s Server) equal(other Server) bool {
 	return reflect.DeepEqual(s.normalized(), other.normalized())
 }
 
-// normalized is s with what may be said in two ways said in one.
+// normalized returns s with defaults filled in and empty collections set to nil.
 func (s Server) normalized() Server {
 	s.Transport, s.Timeout = s.transport(), s.timeout()
 	if len(s.Args) == 0 {
@@ -107,14 +104,13 @@ const (
 	maxEntries = 1000        // arguments, variables, headers, roots
 	maxValue   = 64 << 10    // bytes of one of them
 	maxTimeout = time.Hour   // of a call
-	minTimeout = time.Second // shorter ones fail by chance
+	minTimeout = time.Second // shorter ones fail at random
 )
 
-// violation is a rule that a definition breaks: the key as the file has it, and what is
-// wrong with it.
+// violation is a rule that a definition breaks: the key of the file and the problem.
 type violation struct{ key, detail string }
 
-// Validate returns a KindInvalid error that names the first rule s breaks.
+// Validate returns a KindInvalid error for the first rule that s breaks.
 func (s Server) Validate() error {
 	if b := s.check(); b != nil {
 		return newError(KindInvalid, words.Clip(s.ID), "cannot be used: %s %s", b.key, b.detail)
@@ -134,7 +130,7 @@ func (s Server) check() *violation {
 	return nil
 }
 
-// ValidateID returns a KindInvalid error that says what an id has that an id cannot have.
+// ValidateID returns a KindInvalid error for an invalid id.
 func ValidateID(id string) error {
 	if b := checkID(id); b != nil {
 		return newError(KindInvalid, words.Clip(id), "cannot be used: %s %s", b.key, b.detail)
@@ -155,23 +151,23 @@ func checkID(id string) *violation {
 	case len(id) > maxID:
 		return &violation{"id", fmt.Sprintf("is longer than %d characters", maxID)}
 	case plain != id:
-		return &violation{"id", fmt.Sprintf("has other characters than letters, digits and hyphens; %q would do", plain)}
+		return &violation{"id", fmt.Sprintf("may only have letters, digits and hyphens, for example %q", plain)}
 	}
 	return nil
 }
 
-// checkTransport looks at how the upstream is reached.
+// checkTransport checks the fields that select and configure the transport.
 func (s Server) checkTransport() *violation {
 	switch {
 	case s.Command == "" && s.URL == "":
-		return &violation{"command", "or url must be given"}
+		return &violation{"command", "or url is required"}
 	case s.Command != "" && s.URL != "":
-		return &violation{"command", "and url are both given; one upstream is a program or an address"}
+		return &violation{"command", "and url exclude each other"}
 	}
 	switch s.transport() {
 	case Stdio:
 		if s.Command == "" {
-			return &violation{"command", "is missing, which the type stdio needs"}
+			return &violation{"command", "is required for the type stdio"}
 		}
 		if len(s.Headers) > 0 || s.Bearer != "" {
 			return &violation{"headers", "are for upstreams with a url; a program gets its secrets in env"}
@@ -189,20 +185,20 @@ func (s Server) checkTransport() *violation {
 func (s Server) checkAddress() *violation {
 	switch {
 	case s.URL == "":
-		return &violation{"url", "is missing, which the type " + string(s.transport()) + " needs"}
+		return &violation{"url", "is required for the type " + string(s.transport())}
 	case len(s.Args) > 0 || len(s.Env) > 0 || s.Dir != "":
-		return &violation{"url", "does not go with args, env or cwd"}
+		return &violation{"url", "excludes args, env and cwd"}
 	}
 	for name := range s.Headers {
 		if !isToken(name) {
-			return &violation{"headers", fmt.Sprintf("has %s, which is no name of a header", words.Quote(name))}
+			return &violation{"headers", fmt.Sprintf("has %s, which is not the name of a header", words.Quote(name))}
 		}
 		if http.CanonicalHeaderKey(name) == "Authorization" && s.Bearer != "" {
-			return &violation{"headers", "has Authorization, and a bearer token is given too"}
+			return &violation{"headers", "has Authorization, which excludes a bearer token"}
 		}
 	}
 	if strings.Contains(s.URL, "${") {
-		return nil // judged when it is known
+		return nil // checked after it is resolved
 	}
 	return checkURL(s.URL)
 }
@@ -210,7 +206,7 @@ func (s Server) checkAddress() *violation {
 func checkURL(raw string) *violation {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return &violation{"url", "is no address of the form https://host/path"}
+		return &violation{"url", "is not an address of the form https://host/path"}
 	}
 	return nil
 }
@@ -224,7 +220,7 @@ func (s Server) checkSizes() *violation {
 	values := append([]string{s.Command, s.Dir, s.URL, s.Bearer}, s.Args...)
 	for name, value := range s.Env {
 		if name == "" || strings.ContainsAny(name, "=\x00") {
-			return &violation{"env", fmt.Sprintf("has %s, which is no name of a variable", words.Quote(name))}
+			return &violation{"env", fmt.Sprintf("has %s, which is not the name of a variable", words.Quote(name))}
 		}
 		values = append(values, name, value)
 	}
@@ -233,7 +229,7 @@ func (s Server) checkSizes() *violation {
 	}
 	for _, v := range values {
 		if len(v) > maxValue || strings.ContainsRune(v, 0) {
-			return &violation{"a value", fmt.Sprintf("is longer than %d bytes or has a NUL in it", maxValue)}
+			return &violation{"a value", fmt.Sprintf("is longer than %d bytes or contains NUL", maxValue)}
 		}
 	}
 	return nil
@@ -241,15 +237,15 @@ func (s Server) checkSizes() *violation {
 
 func (s Server) checkSettings() *violation {
 	if s.Timeout != 0 && (s.Timeout < minTimeout || s.Timeout > maxTimeout) {
-		return &violation{"timeout", fmt.Sprintf("is not between %s and %s", minTimeout, maxTimeout)}
+		return &violation{"timeout", fmt.Sprintf("must be between %s and %s", minTimeout, maxTimeout)}
 	}
 	for _, root := range s.Roots {
 		if !filepath.IsAbs(root) {
-			return &violation{"roots", fmt.Sprintf("has %s, which is no absolute path", words.Quote(root))}
+			return &violation{"roots", fmt.Sprintf("has %s, which is not an absolute path", words.Quote(root))}
 		}
 	}
 	if s.Protocol != "" && !slices.Contains(mcp.SupportedProtocolVersions(), s.Protocol) {
-		return &violation{"protocol", "is none of " + strings.Join(mcp.SupportedProtocolVersions(), ", ")}
+		return &violation{"protocol", "is not one of " + strings.Join(mcp.SupportedProtocolVersions(), ", ")}
 	}
 	return nil
 }

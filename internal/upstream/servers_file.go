@@ -18,7 +18,7 @@ import (
 	"comet/internal/words"
 )
 
-// MaxFile is the longest file of upstreams, in bytes.
+// MaxFile is the size limit of a file of upstreams, in bytes.
 const MaxFile = 4 << 20
 
 // ParseServers reads the file that desktop clients keep their servers in: the objects
@@ -55,7 +55,7 @@ func ParseServers(file []byte) (servers []Server, warnings []string, err error) 
 	return p.servers, p.warnings, nil
 }
 
-// member is one name and value of an object.
+// member is a name and a value of an object.
 type member struct {
 	name string
 	raw  jsontext.Value
@@ -75,8 +75,7 @@ type parser struct {
 	found      bool
 }
 
-// members takes an object apart; the file is known to be valid. What is no object has
-// none.
+// members returns the members of an object in a valid file, none for other values.
 func (p *parser) members(object []byte, at int) []member {
 	dec := jsontext.NewDecoder(bytes.NewReader(object))
 	if token, err := dec.ReadToken(); err != nil || token.Kind() != '{' {
@@ -117,7 +116,7 @@ func (p *parser) readServers(list member) {
 		}
 		p.lines[id] = m.line
 		if id != m.name {
-			p.warnings = append(p.warnings, fmt.Sprintf("server %s (line %d) is called %s here: ids have letters, digits and hyphens", words.Quote(m.name), m.line, id))
+			p.warnings = append(p.warnings, fmt.Sprintf("server %s (line %d) has the id %s: ids have letters, digits and hyphens", words.Quote(m.name), m.line, id))
 		}
 		if len(p.servers) == MaxServers {
 			p.addViolation(m, "max", "there are more than %d servers", MaxServers)
@@ -127,8 +126,8 @@ func (p *parser) readServers(list member) {
 	}
 }
 
-// idFromName is the id of a server for its name in a file: clients take any, as "My Server" or
-// brave_search.
+// idFromName returns the id for the name of a server in a file. Clients accept any name, such as
+// "My Server" or brave_search.
 func idFromName(name string) string {
 	other := regexp.MustCompile(`[^A-Za-z0-9-]+`)
 	if id := strings.Trim(other.ReplaceAllString(name, "-"), "-"); id != "" && other.MatchString(name) {
@@ -174,15 +173,14 @@ func (p *parser) addViolation(at member, rule, format string, args ...any) {
 	}})
 }
 
-// entry is one server of a file while it is read.
+// entry is one server of a file.
 type entry struct {
 	*parser
 	server Server
 	keys   map[string]member
 }
 
-// readKey takes one key of a server over. The names besides the common ones are those of
-// the clients that have names of their own.
+// readKey reads one key of a server. Some clients have other names for the common keys.
 func (e *entry) readKey(m member) {
 	s := &e.server
 	switch m.name {
@@ -209,17 +207,17 @@ func (e *entry) readKey(m member) {
 		if near, ok := nearest.Word(m.name, []string{"command", "args", "env", "cwd", "url", "headers", "type", "disabled", "comet"}); ok {
 			meant = "; did you mean " + near + "?"
 		}
-		e.warnings = append(e.warnings, fmt.Sprintf("server %s: %s (line %d) means nothing to comet and is left out%s",
+		e.warnings = append(e.warnings, fmt.Sprintf("server %s: %s (line %d) is unknown and was ignored%s",
 			words.Quote(s.ID), words.Quote(m.name), m.line, meant))
-		s.Warnings = append(s.Warnings, fmt.Sprintf("%s means nothing to comet and is left out%s", words.Quote(m.name), meant))
+		s.Warnings = append(s.Warnings, fmt.Sprintf("%s is unknown and was ignored%s", words.Quote(m.name), meant))
 	}
 }
 
-// decode decodes m into v; what is the only text of the sentence, so that no secret in a
-// wrong place is repeated.
+// decode decodes m into v. The error names the expected type what and no value, because the value
+// may be a secret.
 func (e *entry) decode(m member, v any, what string) {
 	if m.kind() == 'n' {
-		return // as good as left out
+		return // the same as a missing key
 	}
 	if err := json.Unmarshal(m.raw, v); err != nil {
 		e.addViolation(m, "type", "server %s: %s must be %s", words.Quote(e.server.ID), m.name, what)
@@ -228,7 +226,7 @@ func (e *entry) decode(m member, v any, what string) {
 
 func (e *entry) readURL(m member) {
 	if e.server.URL != "" {
-		e.addViolation(m, "rule", "server %s: its address is given twice", words.Quote(e.server.ID))
+		e.addViolation(m, "rule", "server %s: the address is given twice", words.Quote(e.server.ID))
 		return
 	}
 	e.decode(m, &e.server.URL, "a string")
@@ -247,7 +245,7 @@ func (e *entry) readTransport(m member) {
 	}
 }
 
-// readCometSettings reads comet's own settings, which must be known.
+// readCometSettings reads comet's own settings. Unknown ones are errors.
 func (e *entry) readCometSettings(m member) {
 	if m.kind() != '{' {
 		e.addViolation(m, "type", "server %s: comet must be an object", words.Quote(e.server.ID))

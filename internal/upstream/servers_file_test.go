@@ -29,11 +29,11 @@ func TestParseServers(t *testing.T) {
   "servers": {"near": {"url": "${BASE}/mcp"}}
 }`))
 	require.NoError(t, err)
-	require.Equal(t, []string{`server "filesystem": "alwaysAllow" (line 7) means nothing to comet and is left out`}, warnings)
+	require.Equal(t, []string{`server "filesystem": "alwaysAllow" (line 7) is unknown and was ignored`}, warnings)
 	require.Equal(t, []upstream.Server{
 		{
 			ID: "filesystem", Command: "npx", Args: []string{"-y", "@modelcontextprotocol/server-filesystem", "/data"},
-			Env: map[string]string{"DEBUG": "1"}, Warnings: []string{`"alwaysAllow" means nothing to comet and is left out`}, Dir: "/tmp", Disabled: true,
+			Env: map[string]string{"DEBUG": "1"}, Warnings: []string{`"alwaysAllow" is unknown and was ignored`}, Dir: "/tmp", Disabled: true,
 		},
 		{
 			ID: "github", Transport: upstream.HTTP, URL: "https://api.githubcopilot.com/mcp/", Headers: map[string]string{"X-Key": "${KEY}"},
@@ -51,21 +51,21 @@ func TestParseServersSaysWhatIsWrongAndWhere(t *testing.T) {
 		"an id in both":       {"{\"mcpServers\": {\"a\": {\"command\": \"x\"}},\n\"servers\": {\"a\": {\"command\": \"y\"}}}", `server "a" is defined twice, on line 1 and here (line 2)`},
 		"no servers":          {"{}", "there is no object mcpServers"},
 		"servers in a list":   {"{\"mcpServers\": []}", "mcpServers must be an object whose names are the servers' ids (line 1)"},
-		"no character of ids": {"{\"mcpServers\": {\n\"_ _\": {\"command\": \"x\"}}}", `server "_ _": id has other characters than letters, digits and hyphens; "---" would do (line 2)`},
+		"no character of ids": {"{\"mcpServers\": {\n\"_ _\": {\"command\": \"x\"}}}", `server "_ _": id may only have letters, digits and hyphens, for example "---" (line 2)`},
 		"one id for two":      {"{\"mcpServers\": {\"my server\": {\"command\": \"x\"},\n\"my_server\": {\"command\": \"y\"}}}", `server "my-server" is defined twice, on line 1 and here (line 2)`},
 		"a long id":           {`{"mcpServers": {"` + strings.Repeat("a", 65) + `": {"command": "x"}}}`, "id is longer than 64 characters"},
-		"no way":              {`{"mcpServers": {"a": {"args": []}}}`, `server "a": command or url must be given`},
-		"two ways":            {`{"mcpServers": {"a": {"command": "x", "url": "http://h"}}}`, "one upstream is a program or an address"},
-		"no address":          {`{"mcpServers": {"a": {"url": "ftp://h"}}}`, "url is no address of the form https://host/path"},
+		"no way":              {`{"mcpServers": {"a": {"args": []}}}`, `server "a": command or url is required`},
+		"two ways":            {`{"mcpServers": {"a": {"command": "x", "url": "http://h"}}}`, "command and url exclude each other"},
+		"no address":          {`{"mcpServers": {"a": {"url": "ftp://h"}}}`, "url is not an address of the form https://host/path"},
 		"another type":        {`{"mcpServers": {"a": {"type": "pigeon", "command": "x"}}}`, `type is "pigeon"; it can be stdio or http`},
 		"the old transport":   {`{"mcpServers": {"a": {"type": "sse", "url": "http://h/sse"}}}`, "type is sse, the transport of 2024-11-05, which comet does not support"},
 		"args in one string":  {"{\"mcpServers\": {\"a\": {\"command\": \"x\",\n\"args\": \"s3cr3t\"}}}", `server "a": args must be a list of strings (line 2)`},
 		"a number in env":     {`{"mcpServers": {"a": {"command": "x", "env": {"A": 1}}}}`, `server "a": env must be an object of strings`},
 		"a setting of others": {`{"mcpServers": {"a": {"command": "x", "comet": {"timeouts": "1s"}}}}`, `comet has no setting "timeouts"`},
 		"a timeout in ms":     {`{"mcpServers": {"a": {"command": "x", "comet": {"timeout": 45000}}}}`, `timeout must be a duration such as "45s"`},
-		"a short timeout":     {`{"mcpServers": {"a": {"command": "x", "comet": {"timeout": "1ms"}}}}`, "timeout is not between 1s and 1h0m0s"},
-		"a bad header":        {`{"mcpServers": {"a": {"url": "http://h", "headers": {"a b": "x"}}}}`, `headers has "a b", which is no name of a header`},
-		"two credentials":     {`{"mcpServers": {"a": {"url": "http://h", "headers": {"authorization": "x"}, "comet": {"bearer": "y"}}}}`, "a bearer token is given too"},
+		"a short timeout":     {`{"mcpServers": {"a": {"command": "x", "comet": {"timeout": "1ms"}}}}`, "timeout must be between 1s and 1h0m0s"},
+		"a bad header":        {`{"mcpServers": {"a": {"url": "http://h", "headers": {"a b": "x"}}}}`, `headers has "a b", which is not the name of a header`},
+		"two credentials":     {`{"mcpServers": {"a": {"url": "http://h", "headers": {"authorization": "x"}, "comet": {"bearer": "y"}}}}`, "which excludes a bearer token"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -87,7 +87,7 @@ func TestParseServersAsClientsHaveThem(t *testing.T) {
 	servers, warnings, err := upstream.ParseServers([]byte("\xef\xbb\xbf{ // mine\n\"servers\": {\n\"My Server_1\": {\"command\": \"x\",}, /* and */\n\"brave_search\": {\"url\": \"http://h\"},},}"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"My-Server-1", "brave-search"}, []string{servers[0].ID, servers[1].ID})
-	require.Contains(t, warnings, `server "My Server_1" (line 3) is called My-Server-1 here: ids have letters, digits and hyphens`)
+	require.Contains(t, warnings, `server "My Server_1" (line 3) has the id My-Server-1: ids have letters, digits and hyphens`)
 }
 
 func FuzzParseServers(f *testing.F) {

@@ -11,7 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// session is one connection to an upstream, from its start to its end.
+// session is one connection to an upstream.
 type session struct {
 	launch            *resolvedServer
 	opts              *Options
@@ -21,23 +21,23 @@ type session struct {
 	calls             calls
 	acks              subscriptionAcks
 	staleLists        staleLists
-	checkRequested    chan struct{} // something went wrong that may be the end
-	notificationsLost atomic.Bool   // changes of lists may not be told any more
+	checkRequested    chan struct{} // the session may have ended
+	notificationsLost atomic.Bool   // list changes may not be announced any more
 
-	process *process // of a program
+	process *process // nil for an address
 	stdio   *stdio
-	http    *httpClient // of an address
+	http    *httpClient // nil for a program
 
 	client  *mcp.ClientSession
 	life    context.Context // ends with the session
 	end     context.CancelFunc
-	ended   chan struct{} // the connection has
+	ended   chan struct{} // closed with the connection
 	running sync.WaitGroup
 }
 
-// open starts and connects. ctx ends the attempt; the session goes on without it. legacy
-// begins with the revisions before 2026-07-28, for servers that cannot be asked which
-// they speak.
+// open starts and connects. ctx limits the attempt only; the session outlives it. legacy begins
+// with a protocol version before 2026-07-28, for servers that do not answer the version request of
+// the newest one.
 func open(ctx context.Context, l *resolvedServer, opts *Options, legacy bool, stderr *stderrLines, tell func(Change)) (*session, error) {
 	s := &session{
 		launch: l, opts: opts, notify: tell, invalid: &invalidMessages{}, stderr: stderr,
@@ -54,7 +54,7 @@ func open(ctx context.Context, l *resolvedServer, opts *Options, legacy bool, st
 	}
 	if err != nil {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			err = fmt.Errorf("it does not answer the first request within %s", opts.StartTimeout)
+			err = fmt.Errorf("it does not respond to the first request within %s", opts.StartTimeout)
 			if said := s.invalid.warning(l.secrets); said != "" {
 				err = fmt.Errorf("%w; %s", err, said)
 			}
@@ -82,7 +82,7 @@ func (s *session) connect(transport mcp.Transport, legacy bool) (err error) {
 	return nil
 }
 
-// transport starts the program, or gets ready for the address.
+// transport starts the program, or prepares the HTTP client.
 func (s *session) transport() (mcp.Transport, error) {
 	l := s.launch
 	if l.transport() == Stdio {
@@ -108,13 +108,13 @@ func (s *session) transport() (mcp.Transport, error) {
 	return &mcp.StreamableClientTransport{Endpoint: l.URL, HTTPClient: w.client(), MaxEventSize: size}, nil
 }
 
-// newClient is the SDK's side of the session.
+// newClient returns the SDK client of the session.
 func (s *session) newClient() *mcp.Client {
 	capabilities := &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}}}
 	s.offerRoots(capabilities)
 	c := mcp.NewClient(&mcp.Implementation{Name: "comet", Version: s.opts.Version}, &mcp.ClientOptions{
 		Capabilities:               capabilities,
-		MultiRoundTrip:             &mcp.MultiRoundTripOptions{Disabled: true}, // see rounds
+		MultiRoundTrip:             &mcp.MultiRoundTripOptions{Disabled: true}, // see runRounds
 		ElicitationHandler:         s.elicitation,
 		ToolListChangedHandler:     func(context.Context, *mcp.ToolListChangedRequest) { s.staleLists.mark(Tools) },
 		PromptListChangedHandler:   func(context.Context, *mcp.PromptListChangedRequest) { s.staleLists.mark(Prompts) },
@@ -130,15 +130,15 @@ func (s *session) newClient() *mcp.Client {
 	return c
 }
 
-// guarded keeps the SDK's readers of an upstream's requests from ending the program:
-// some of them look into parameters that were left out.
+// guarded recovers panics of the SDK in requests of an upstream. Some handlers dereference
+// parameters that are missing.
 func guarded(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		return guard(func() (mcp.Result, error) { return next(ctx, method, req) })
 	}
 }
 
-// abandon makes everything fail that is on its way.
+// abandon fails all running requests.
 func (s *session) abandon() {
 	s.end()
 	if s.stdio != nil {
@@ -149,8 +149,7 @@ func (s *session) abandon() {
 	}
 }
 
-// close ends the session, and the program with everything it started. It returns when
-// they are gone.
+// close ends the session, the program and all its children. It returns when they have ended.
 func (s *session) close() {
 	s.end()
 	if s.stdio != nil {
@@ -172,25 +171,25 @@ func (s *session) close() {
 	}
 }
 
-// describeEnd makes a sentence of the end of a session, without secrets.
+// describeEnd returns an error that describes the end of the session, with secrets masked.
 func (s *session) describeEnd(err error) error {
 	if s.process != nil {
 		soon := time.NewTimer(outputTimeout)
 		defer soon.Stop()
-		select { // mostly it has ended where its output has
+		select { // usually the program has ended too
 		case <-s.process.exited:
 			err = s.process.exitError()
-			<-s.stderr.ended // soon
+			<-s.stderr.ended
 		case <-s.life.Done():
 		case <-soon.C:
 		}
 		if lines := s.stderr.lines(); len(lines) > 0 {
-			err = fmt.Errorf("%w; it last wrote: %s", err, lines[len(lines)-1])
+			err = fmt.Errorf("%w; its last output: %s", err, lines[len(lines)-1])
 		}
 	}
 	if s.http != nil {
 		if status := s.http.lastError.Load(); status != nil {
-			err = fmt.Errorf("it answers %s: %w", *status, err)
+			err = fmt.Errorf("it responds %s: %w", *status, err)
 		}
 	}
 	return errors.New(s.launch.secrets.mask(err.Error()))

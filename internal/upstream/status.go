@@ -11,53 +11,52 @@ import (
 	"comet/internal/redact"
 )
 
-// State is what an upstream is doing.
+// State is the state of an upstream.
 type State string
 
 // The states.
 const (
 	Starting State = "starting"
 	Ready    State = "ready"
-	Failed   State = "failed" // and tried again
+	Failed   State = "failed" // a new attempt follows
 	Disabled State = "disabled"
 	Stopped  State = "stopped"
 )
 
-// Status is what a person may know of an upstream: everything but secrets.
+// Status describes an upstream without its secrets.
 type Status struct {
 	ID        string
-	Source    string // as Apply was told
+	Source    string // the source given to Apply
 	Transport Transport
 	State     State
 	Since     time.Time // of the state
-	// Error is why the last start or session ended, a sentence; it stays until the
+	// Error is the reason why the last start or session failed, one sentence. It stays until the
 	// upstream is ready again.
 	Error       string
-	Restarts    int       // sessions and starts after the first
+	Restarts    int       // starts after the first
 	NextAttempt time.Time // of a Failed upstream
 
 	Command string // the program without its arguments
-	URL     string // without what may be secret
-	// EnvNames and HeaderNames are the names of what is given to the upstream.
+	URL     string // without its secret parts
+	// EnvNames and HeaderNames are the names of the configured variables and headers.
 	EnvNames, HeaderNames []string
 	Timeout               time.Duration
 
-	// What follows is known of a Ready upstream.
+	// The following fields are set while the upstream is Ready.
 	PID                                  int
-	Protocol                             string // the revision that is spoken
+	Protocol                             string // the negotiated protocol version
 	ServerName, ServerVersion            string
 	Instructions                         string
 	Tools, Resources, Templates, Prompts int
-	// Warnings say what the upstream does wrong and what was left out because of it.
+	// Warnings describe mistakes of the upstream and what was left out because of them.
 	Warnings []string
-	// Stderr is what it wrote last to its standard error, oldest first. It is kept
-	// when the upstream fails.
+	// Stderr has the last lines of its standard error, oldest first, also after a failure.
 	Stderr []string
 }
 
 const maxInstructions = 16 << 10
 
-// status describes the upstream.
+// status returns the status of the upstream.
 func (u *upstream) status() Status {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -80,7 +79,7 @@ func (u *upstream) status() Status {
 	return out
 }
 
-// describe adds what is known of a session.
+// describe adds the fields of a session.
 func (r *ready) describe(out *Status) {
 	hide := r.launch.secrets.mask
 	if r.process != nil {
@@ -101,7 +100,7 @@ func (r *ready) describe(out *Status) {
 	}
 }
 
-// clipBytes returns at most n bytes of s, whole characters of valid text.
+// clipBytes returns at most n bytes of s, cut between characters and with invalid UTF-8 replaced.
 func clipBytes(s string, n int) string {
 	if len(s) > n {
 		for n > 0 && !utf8.RuneStart(s[n]) {
@@ -112,9 +111,9 @@ func clipBytes(s string, n int) string {
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
-// displayURL is an address without what may be secret in it: user, query and fragment.
+// displayURL returns an address without its user, query and fragment, which may be secret.
 func displayURL(raw string) string {
-	if strings.Contains(raw, "${") { // a reference, which is none
+	if strings.Contains(raw, "${") { // a reference, not a URL
 		return strings.SplitN(raw, "?", 2)[0]
 	}
 	u, err := url.Parse(raw)

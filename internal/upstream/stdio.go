@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	queuedWrites = 64 // messages that wait for a program to read
+	queuedWrites = 64 // messages that the program has not read
 	queuedReads  = 16
-	maxBatch     = 1000 // messages in one line, as 2025-03-26 has them
+	maxBatch     = 1000 // messages in one line, which 2025-03-26 allows
 )
 
-// stdio is the connection to a program: a message a line. The SDK's own ends at the
-// first line that is no message, and blocks every caller when the program does not read.
-// Here such lines are dropped and counted, an answer over the limit fails its own call
-// only, and nobody waits for a write longer than its context.
+// stdio is the connection to a program, one message per line. The SDK's connection ends at the
+// first invalid line and blocks every caller when the program does not read. Here invalid lines are
+// dropped and counted, a response over the limit fails only its own call, and a write waits no
+// longer than its context.
 type stdio struct {
 	in      *lineReader
 	out     io.WriteCloser
@@ -30,15 +30,15 @@ type stdio struct {
 
 	incoming chan jsonrpc.Message
 	outgoing chan []byte
-	closed   chan struct{} // by Close
+	closed   chan struct{} // closed by Close
 	close    sync.Once
-	ended    chan struct{} // the program's output has
+	ended    chan struct{} // closed at the end of the output
 	running  sync.WaitGroup
 }
 
 var _ mcp.Connection = (*stdio)(nil)
 
-// newStdio begins to read and write; Close and the end of in end it.
+// newStdio starts to read and write. Close and the end of in end it.
 func newStdio(in io.Reader, out io.WriteCloser, limit int, garbage *invalidMessages, aside messageHook) *stdio {
 	c := &stdio{
 		in: newLineReader(in, limit), out: out, limit: limit, invalid: garbage, hook: aside,
@@ -50,14 +50,13 @@ func newStdio(in io.Reader, out io.WriteCloser, limit int, garbage *invalidMessa
 	return c
 }
 
-// Connect implements mcp.Transport for the one session that the connection is for.
+// Connect implements mcp.Transport. It returns the one connection.
 func (c *stdio) Connect(context.Context) (mcp.Connection, error) { return c, nil }
 
 // SessionID implements mcp.Connection.
 func (c *stdio) SessionID() string { return "" }
 
-// readAll reads to the end also after Close, so that a program that still writes can end
-// by itself.
+// readAll reads to the end, also after Close, so that a program that still writes can exit.
 func (c *stdio) readAll() {
 	defer close(c.ended)
 	for {
@@ -115,7 +114,7 @@ func (c *stdio) deliver(msg jsonrpc.Message) {
 	}
 }
 
-// Read implements mcp.Connection. What was read before the end comes before it.
+// Read implements mcp.Connection. It returns the pending messages before the end.
 func (c *stdio) Read(ctx context.Context) (jsonrpc.Message, error) {
 	select {
 	case msg := <-c.incoming:
@@ -138,7 +137,7 @@ func (c *stdio) Read(ctx context.Context) (jsonrpc.Message, error) {
 func (c *stdio) Write(ctx context.Context, msg jsonrpc.Message) error {
 	data, err := jsonrpc.EncodeMessage(msg)
 	if err != nil {
-		return &jsonrpc.Error{Code: codeRejected, Message: err.Error()} // of this message only
+		return &jsonrpc.Error{Code: codeRejected, Message: err.Error()} // fails this message only
 	}
 	select {
 	case c.outgoing <- append(data, '\n'):
@@ -150,8 +149,8 @@ func (c *stdio) Write(ctx context.Context, msg jsonrpc.Message) error {
 	}
 }
 
-// writeAll ends with Close, which also interrupts a write to a program that does not
-// read. A failed write is no end: what the program has written before is still read.
+// writeAll ends with Close, which also interrupts a blocked write. After a failed write it drops
+// messages, and the output of the program is still read.
 func (c *stdio) writeAll() {
 	failed := false
 	for {
@@ -167,7 +166,7 @@ func (c *stdio) writeAll() {
 	}
 }
 
-// Close implements mcp.Connection: the program's input ends. It may be repeated.
+// Close implements mcp.Connection: it closes the program's input. It may be called twice.
 func (c *stdio) Close() error {
 	c.close.Do(func() {
 		close(c.closed)

@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	stateless = "2026-07-28" // the first revision without sessions
+	stateless = "2026-07-28" // the first protocol version without sessions
 	ackWait   = 5 * time.Second
 )
 
-// Subscribe has changes of a resource told as ResourceUpdated, also by the sessions that
-// follow. It is counted: each Subscribe wants an Unsubscribe.
+// Subscribe reports changes of a resource as ResourceUpdated, also in later sessions. Subscriptions
+// are counted: each Subscribe needs an Unsubscribe.
 func (m *Manager) Subscribe(ctx context.Context, id, uri string) error {
 	r, err := m.session(ctx, id)
 	if err != nil {
@@ -37,7 +37,7 @@ func (m *Manager) Subscribe(ctx context.Context, id, uri string) error {
 	return nil
 }
 
-// Unsubscribe takes one Subscribe back.
+// Unsubscribe undoes one Subscribe.
 func (m *Manager) Unsubscribe(ctx context.Context, id, uri string) error {
 	u, err := m.find(id)
 	if err != nil {
@@ -47,7 +47,7 @@ func (m *Manager) Unsubscribe(ctx context.Context, id, uri string) error {
 	if last := u.removeSubscription(uri); !last || r == nil {
 		return nil
 	}
-	// Servers of the Go SDK (1.8.0) end all that a session listens to with one of it.
+	// Servers of the Go SDK (1.8.0) end all subscriptions of a session with one of them.
 	r.notificationsLost.Store(true)
 	_, err = runRequest(ctx, r.session, "the end of a subscription", nil, func(ctx context.Context, _ *call) (struct{}, error) {
 		return struct{}{}, r.client.Unsubscribe(ctx, &mcp.UnsubscribeParams{URI: uri})
@@ -55,8 +55,8 @@ func (m *Manager) Unsubscribe(ctx context.Context, id, uri string) error {
 	return err
 }
 
-// subscribe returns when the upstream watches the resource. Since 2026-07-28 that is told
-// by a message of its own, which some may never send.
+// subscribe returns when the upstream has acknowledged the subscription. Since 2026-07-28 the
+// acknowledgement is a separate message, which some servers never send.
 func (s *session) subscribe(ctx context.Context, uri string) error {
 	acknowledged, forget := s.acks.expect(uri)
 	defer forget()
@@ -77,18 +77,18 @@ func (s *session) subscribe(ctx context.Context, uri string) error {
 	return nil
 }
 
-// addSubscription counts a subscription and reports whether it is the first.
+// addSubscription counts a subscription and reports whether it is the first one of its resource.
 func (u *upstream) addSubscription(uri string) (first bool, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.subscribed[uri] == 0 && len(u.subscribed) >= MaxSubscriptions {
-		return false, newError(KindBusy, u.server.ID, "has %d resources watched already; %s is one too many", MaxSubscriptions, words.Quote(uri))
+		return false, newError(KindBusy, u.server.ID, "has %d subscribed resources, the limit; %s cannot be added", MaxSubscriptions, words.Quote(uri))
 	}
 	u.subscribed[uri]++
 	return u.subscribed[uri] == 1, nil
 }
 
-// removeSubscription reports whether it was the last.
+// removeSubscription reports whether it was the last one of its resource.
 func (u *upstream) removeSubscription(uri string) (last bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -103,7 +103,7 @@ func (u *upstream) removeSubscription(uri string) (last bool) {
 	return false
 }
 
-// resubscribe subscribes in a new session to what was watched in the last one.
+// resubscribe repeats the subscriptions of the last session in a new one.
 func (u *upstream) resubscribe(ctx context.Context, s *session) {
 	u.mu.Lock()
 	uris := make([]string, 0, len(u.subscribed))
@@ -115,18 +115,18 @@ func (u *upstream) resubscribe(ctx context.Context, s *session) {
 	defer cancel()
 	for _, uri := range uris {
 		if err := s.subscribe(ctx, uri); err != nil {
-			u.opts.Logger.Warn("a resource is not watched any more", "upstream", u.server.ID, "error", err)
+			u.opts.Logger.Warn("a resource cannot be subscribed again", "upstream", u.server.ID, "error", err)
 		}
 	}
 }
 
-// subscriptionAcks hears which resources an upstream has begun to watch. The zero value is ready.
+// subscriptionAcks receives acknowledgements of subscriptions. The zero value is ready.
 type subscriptionAcks struct {
 	mu      sync.Mutex
 	waiting map[string]chan struct{}
 }
 
-// expect returns a channel that is closed when the resource is watched.
+// expect returns a channel that is closed when the subscription is acknowledged.
 func (a *subscriptionAcks) expect(uri string) (acknowledged <-chan struct{}, forget func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -144,7 +144,7 @@ func (a *subscriptionAcks) expect(uri string) (acknowledged <-chan struct{}, for
 	}
 }
 
-// middleware is middleware: the SDK has no handler for this.
+// middleware receives the acknowledgements, for which the SDK has no handler.
 func (a *subscriptionAcks) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		if p, ok := req.GetParams().(*mcp.SubscriptionsAcknowledgedParams); ok && p != nil {

@@ -15,7 +15,7 @@ import (
 	"comet/internal/lifecycle"
 )
 
-// healthy is how long a session lasts after which the backoff begins anew.
+// healthy is the length of a session after which the backoff is reset.
 const healthy = time.Minute
 
 // upstream keeps one session with one server.
@@ -25,17 +25,17 @@ type upstream struct {
 	source       string
 	opts         *Options
 	notify       func(Change)
-	predecessor  *upstream     // what had the id, and must have ended first
-	firstAttempt chan struct{} // closed when the first start has come to an end
+	predecessor  *upstream     // the previous upstream with the id, which must end first
+	firstAttempt chan struct{} // closed when the first start has succeeded or failed
 	restart      chan struct{}
 
-	firstAttemptOnce sync.Once // of settled
+	firstAttemptOnce sync.Once // closes firstAttempt
 
 	mu            sync.Mutex
 	state         State
 	since         time.Time
 	failure       string
-	loggedFailure string // the failure that was logged last, "" since it was ready
+	loggedFailure string // the last logged failure, "" after a success
 	starts        int
 	nextAttempt   time.Time
 	stderr        *stderrLines // of the last session
@@ -43,7 +43,7 @@ type upstream struct {
 	subscribed    map[string]int
 }
 
-// ready is a session and what it offers.
+// ready is a session with its catalogue.
 type ready struct {
 	*session
 	catalogue *catalogue
@@ -65,7 +65,7 @@ func newUpstream(s Server, source string, opts *Options, tell func(Change), befo
 func (u *upstream) run(ctx context.Context) {
 	defer u.endFirstAttempt()
 	if u.predecessor != nil {
-		_ = u.predecessor.Stop(ctx) // where ctx ends first, the manager waits for it
+		_ = u.predecessor.Stop(ctx) // if ctx ends first, the manager waits for it
 		u.predecessor = nil
 	}
 	if u.server.Disabled {
@@ -92,7 +92,7 @@ func (u *upstream) run(ctx context.Context) {
 
 func (u *upstream) endFirstAttempt() { u.firstAttemptOnce.Do(func() { close(u.firstAttempt) }) }
 
-// markLost leaves a session that is about to be closed, so that nobody begins anything there.
+// markLost marks a session as lost before it is closed, so that no new request starts in it.
 func (u *upstream) markLost(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		u.setState(Stopped, nil, nil)
@@ -104,22 +104,22 @@ func (u *upstream) markLost(ctx context.Context, err error) {
 	u.mu.Unlock()
 }
 
-// markFailed notes why there is no session, and when there will be another.
+// markFailed records why there is no session and when the next attempt follows.
 func (u *upstream) markFailed(err error, wait time.Duration) {
 	u.setState(Failed, nil, nil)
 	u.mu.Lock()
 	level := slog.LevelWarn
-	if u.loggedFailure == err.Error() { // it has been said
+	if u.loggedFailure == err.Error() { // already logged
 		level = slog.LevelDebug
 	}
 	u.loggedFailure = err.Error()
 	u.failure, u.nextAttempt = err.Error(), time.Now().Add(wait)
 	u.mu.Unlock()
 	u.endFirstAttempt()
-	u.opts.Logger.Log(context.Background(), level, "an upstream is down", "upstream", u.server.ID, "error", err, "again_in", wait.Round(time.Millisecond).String())
+	u.opts.Logger.Log(context.Background(), level, "an upstream is down", "upstream", u.server.ID, "error", err, "retry_in", wait.Round(time.Millisecond).String())
 }
 
-// waitForRetry waits for the next try, or until somebody asks for it.
+// waitForRetry waits for the next attempt or for Restart.
 func (u *upstream) waitForRetry(ctx context.Context) {
 	u.mu.Lock()
 	timer := time.NewTimer(time.Until(u.nextAttempt))
@@ -132,7 +132,7 @@ func (u *upstream) waitForRetry(ctx context.Context) {
 	}
 }
 
-// setState enters a state without a session, or with one.
+// setState enters a state, with or without a session.
 func (u *upstream) setState(state State, r *ready, kinds []ChangeKind) {
 	u.mu.Lock()
 	was := u.current != nil
@@ -155,7 +155,8 @@ func (u *upstream) setState(state State, r *ready, kinds []ChangeKind) {
 	}
 }
 
-// serve holds one session. reached says whether there was one; the error why it ended.
+// serve runs one session. reached reports whether the upstream became ready; the error is the
+// reason of the end.
 func (u *upstream) serve(ctx context.Context, legacy bool) (reached bool, err error) {
 	u.setState(Starting, nil, nil)
 	launch, err := u.server.resolve(u.opts.LookupEnv, u.opts.IsProtected)
@@ -189,10 +190,10 @@ func (u *upstream) serve(ctx context.Context, legacy bool) (reached bool, err er
 	return true, u.follow(ctx, r)
 }
 
-// checkTimeout is how long the answer may take that clears a doubt, at most.
+// checkTimeout limits the response to a check.
 const checkTimeout = 10 * time.Second
 
-// follow keeps the lists up to date until the session ends, and says why it did.
+// follow keeps the catalogue up to date until the session ends, and returns the reason.
 func (u *upstream) follow(ctx context.Context, r *ready) error {
 	s := r.session
 	relist := time.NewTicker(u.opts.RelistInterval)
@@ -206,7 +207,7 @@ func (u *upstream) follow(ctx context.Context, r *ready) error {
 		case <-s.ended:
 			return s.describeEnd(errors.New("the connection was lost"))
 		case <-u.restart:
-			return errors.New("it is started again because somebody asked for it")
+			return errors.New("a restart was requested")
 		case <-s.checkRequested:
 			if err := s.check(ctx); err != nil {
 				return s.describeEnd(err)
@@ -214,7 +215,7 @@ func (u *upstream) follow(ctx context.Context, r *ready) error {
 		case <-relist.C:
 			s.staleLists.mark(s.unannouncedLists()...)
 			if s.http != nil {
-				s.requestCheck() // the end of an address is not told
+				s.requestCheck() // an address does not announce its end
 			}
 		case <-s.staleLists.wake:
 			if settled == nil {
@@ -224,12 +225,12 @@ func (u *upstream) follow(ctx context.Context, r *ready) error {
 			settled = nil
 			began := time.Now()
 			r = u.refresh(ctx, r)
-			wait = max(u.opts.ChangeDelay, 5*time.Since(began)) // an upstream that changes all the time is read a sixth of it
+			wait = max(u.opts.ChangeDelay, 5*time.Since(began)) // limits reading to a sixth of the time
 		}
 	}
 }
 
-// unannouncedLists are the lists of whose changes the upstream does not tell.
+// unannouncedLists returns the lists whose changes the upstream does not announce.
 func (s *session) unannouncedLists() []ChangeKind {
 	has := s.client.InitializeResult().Capabilities
 	if has == nil {
@@ -249,12 +250,12 @@ func (s *session) unannouncedLists() []ChangeKind {
 	return kinds
 }
 
-// refresh reads the lists that have changed. One that cannot be read stays as it was.
+// refresh reads the stale lists again. If that fails, the catalogue stays as it was.
 func (u *upstream) refresh(ctx context.Context, old *ready) *ready {
 	stale := old.staleLists.take()
 	fresh, err := old.readCatalogue(ctx, old.catalogue, stale)
 	if err != nil {
-		u.opts.Logger.Warn("an upstream's lists cannot be read again", "upstream", u.server.ID, "error", err)
+		u.opts.Logger.Warn("the lists of an upstream cannot be read again", "upstream", u.server.ID, "error", err)
 		old.requestCheck()
 		return old
 	}
@@ -277,8 +278,7 @@ func (u *upstream) refresh(ctx context.Context, old *ready) *ready {
 	return next
 }
 
-// check asks a session that is in doubt for a sign of life. Any answer is one: the newest
-// revision has no ping.
+// check sends a ping. Any response counts, because the newest version has no ping.
 func (s *session) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, min(checkTimeout, s.launch.timeout()))
 	defer cancel()
@@ -287,5 +287,5 @@ func (s *session) check(ctx context.Context) error {
 	if err == nil || errors.As(err, &rpc) && rpc.Code != codeRejected {
 		return nil
 	}
-	return fmt.Errorf("it does not answer any more: %w", err)
+	return fmt.Errorf("it does not respond any more: %w", err)
 }

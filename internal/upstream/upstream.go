@@ -1,8 +1,6 @@
-// Package upstream holds the MCP servers behind the gateway: it starts the ones that
-// are programs, connects to the ones that are addresses, keeps one session with each and
-// starts it again when it is lost. They are other people's programs, so nothing they do
-// may reach further than themselves: what they send is bounded, what they break is
-// theirs, and what a person has to know about it stands in their Status.
+// Package upstream manages the MCP servers that comet calls: it starts local programs and connects
+// to addresses, keeps one session with each, and restarts lost sessions. Upstreams are not trusted:
+// all they send is limited, and a failure affects only its own upstream and is shown in its Status.
 package upstream
 
 import (
@@ -13,19 +11,19 @@ import (
 	"time"
 )
 
-// What an upstream may send and hold. More is left out or refused, and said.
+// Limits of an upstream. What exceeds them is left out or rejected, with a warning.
 const (
-	// MaxServers is how many upstreams a manager holds.
+	// MaxServers limits the upstreams of a manager.
 	MaxServers = 1000
-	// MaxTools is how many tools, resources, templates or prompts of one upstream are kept.
+	// MaxTools limits the tools, resources, templates and prompts of one upstream, each.
 	MaxTools = 10_000
-	// MaxPages is how many pages of one list are asked for.
+	// MaxPages limits the pages of one list.
 	MaxPages = 100
-	// MaxName is the longest name of a tool or a prompt, in bytes.
+	// MaxName limits the name of a tool or a prompt, in bytes.
 	MaxName = 128
-	// MaxCalls is how many calls run at an upstream at the same time.
+	// MaxCalls limits the concurrent calls of one upstream.
 	MaxCalls = 1000
-	// MaxSubscriptions is how many resources of an upstream are watched.
+	// MaxSubscriptions limits the subscribed resources of one upstream.
 	MaxSubscriptions = 1000
 
 	maxCatalogue = 64 << 20 // bytes of one list, about
@@ -34,45 +32,39 @@ const (
 
 // Options configures New; nil is the zero value.
 type Options struct {
-	// Logger hears of starts, failures and what upstreams write to their standard
-	// error; default discards.
+	// Logger receives starts, failures and the standard error of upstreams; default discards.
 	Logger *slog.Logger
-	// OnChange is told what changed, one call at a time, from a goroutine of the
-	// manager's; several equal changes may be told as one. Look at the manager for
-	// how things are now.
+	// OnChange receives changes one at a time, from a goroutine of the manager. Several equal
+	// changes may be merged; the manager has the current state.
 	OnChange func(Change)
-	// LookupEnv finds the variables that ${NAME} means, default os.LookupEnv. A program
-	// gets those of a minimal environment from it too.
+	// LookupEnv returns the variables that ${NAME} refers to and those of the minimal environment
+	// of a program, default os.LookupEnv.
 	LookupEnv func(name string) (value string, set bool)
-	// IsProtected reports whether ${file:/path} must not open a file; default none is.
+	// IsProtected reports whether ${file:/path} must not open a file; by default it may open any.
 	IsProtected func(path string) bool
-	// DialContext connects to upstreams that are addresses; a netguard.Guard has one.
-	// The default connects anywhere, and through the proxy that the environment names:
-	// who writes the file of upstreams could also start a program with it.
+	// DialContext connects to addresses; a netguard.Guard has one. The default connects anywhere,
+	// and through the proxy of the environment: the author of the file of upstreams could also
+	// start a program.
 	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
-	// Version is comet's, as upstreams are told; default "dev".
+	// Version is comet's version as sent to upstreams, default "dev".
 	Version string
-	// MaxMessage is the longest message taken from or sent to an upstream, in bytes,
-	// default 10 MiB.
+	// MaxMessage limits a message in either direction, in bytes, default 10 MiB.
 	MaxMessage int
-	// StartTimeout is how long a start may take until the tools are known, default
-	// 60 s: programs are often downloaded first.
+	// StartTimeout limits a start until the tools are known, default 60 s: programs are often
+	// downloaded first.
 	StartTimeout time.Duration
-	// StopGrace is how long a program has to end by itself after its standard input has
-	// been closed, and again after SIGTERM; default 2 s.
+	// StopGrace is the time between closing the input of a program and SIGTERM, and between SIGTERM
+	// and SIGKILL, default 2 s.
 	StopGrace time.Duration
-	// RelistInterval is how often the lists of an upstream are read that does not tell of
-	// changes, default 5 min.
+	// RelistInterval is the interval for reading lists whose changes an upstream does not announce,
+	// default 5 min.
 	RelistInterval time.Duration
-	// ChangeDelay is how long changes of a list are collected before it is read again,
-	// default 200 ms.
+	// ChangeDelay is the delay between a change of a list and reading it again, default 200 ms.
 	ChangeDelay time.Duration
-	// Backoff is the wait before the second start, default 0.5 s. It doubles up to
-	// MaxBackoff, default 30 s, varies by half of itself, and begins anew after a
-	// minute of health.
+	// Backoff is the delay before the second start, default 0.5 s. It doubles up to MaxBackoff,
+	// default 30 s, varies by half of itself, and is reset after a minute of health.
 	Backoff, MaxBackoff time.Duration
-	// FirstStartWait is how long a call waits for an upstream that is being started for the
-	// first time, default 2 s.
+	// FirstStartWait limits the wait of a call for the first start of an upstream, default 2 s.
 	FirstStartWait time.Duration
 }
 

@@ -17,42 +17,42 @@ type mistake struct{ method, name, params, says string }
 // mistakes are wrong in every way in which a parameter of a method can be.
 func mistakes() []mistake {
 	return []mistake{
-		{"tools/call", "", `"name":5`, "params.name must be a text"},
+		{"tools/call", "", `"name":5`, "params.name must be a string"},
 		{"tools/call", "", `"name":null`, "params.name is missing"},
-		{"tools/call", "", `"name":5,"name":"paper__echo"`, "params.name must be a text"},
-		{"tools/call", "paper__echo", `"name":"paper__echo","requestState":[]`, "params.requestState must be a text"},
+		{"tools/call", "", `"name":5,"name":"paper__echo"`, "params.name must be a string"},
+		{"tools/call", "paper__echo", `"name":"paper__echo","requestState":[]`, "params.requestState must be a string"},
 		{"tools/call", "paper__echo", `"name":"paper__echo","inputResponses":[]`, "params.inputResponses must be an object"},
 		{"tools/call", "paper__echo", `"name":"paper__echo","inputResponses":{"a":5}`, "params.inputResponses.a must be an object"},
 		{"tools/call", "paper__echo", `"name":"paper__echo","inputResponses":{"a":{}}`, "params.inputResponses.a.action is missing"},
-		{"tools/call", "paper__echo", `"name":"paper__echo","inputResponses":{"a":{"action":1}}`, "params.inputResponses.a.action must be a text"},
-		{"tools/list", "", `"cursor":7`, "params.cursor must be a text"},
+		{"tools/call", "paper__echo", `"name":"paper__echo","inputResponses":{"a":{"action":1}}`, "params.inputResponses.a.action must be a string"},
+		{"tools/list", "", `"cursor":7`, "params.cursor must be a string"},
 		{"tools/list", "", `"cursor":"%%%"`, "cursor"},
-		{"prompts/list", "", `"cursor":{}`, "params.cursor must be a text"},
-		{"resources/list", "", `"cursor":[]`, "params.cursor must be a text"},
-		{"resources/templates/list", "", `"cursor":true`, "params.cursor must be a text"},
-		{"prompts/get", "", `"name":[]`, "params.name must be a text"},
+		{"prompts/list", "", `"cursor":{}`, "params.cursor must be a string"},
+		{"resources/list", "", `"cursor":[]`, "params.cursor must be a string"},
+		{"resources/templates/list", "", `"cursor":true`, "params.cursor must be a string"},
+		{"prompts/get", "", `"name":[]`, "params.name must be a string"},
 		{"prompts/get", "", ``, "params.name is missing"},
 		{"prompts/get", "paper__ask", `"name":"paper__ask","arguments":[]`, "params.arguments must be an object"},
-		{"prompts/get", "paper__ask", `"name":"paper__ask","arguments":{"what":7}`, "params.arguments.what must be a text"},
-		{"resources/read", "", `"uri":{}`, "params.uri must be a text"},
+		{"prompts/get", "paper__ask", `"name":"paper__ask","arguments":{"what":7}`, "params.arguments.what must be a string"},
+		{"resources/read", "", `"uri":{}`, "params.uri must be a string"},
 		{"resources/read", "", ``, "params.uri is missing"},
 		{"completion/complete", "", ``, "params.ref is missing"},
 		{"completion/complete", "", `"ref":"x","argument":{"name":"a","value":"b"}`, "params.ref must be an object"},
 		{"completion/complete", "", `"ref":{"type":"ref/tool","name":"x"},"argument":{"name":"a","value":"b"}`, "params.ref.type must be one of ref/prompt, ref/resource"},
-		{"completion/complete", "", `"ref":{"type":"ref/prompt","name":"x","uri":"y"},"argument":{"name":"a","value":"b"}`, "params.ref is a prompt, which has no uri"},
+		{"completion/complete", "", `"ref":{"type":"ref/prompt","name":"x","uri":"y"},"argument":{"name":"a","value":"b"}`, "params.ref is a prompt and must not have a uri"},
 		{"completion/complete", "", `"ref":{"type":"ref/prompt","name":"x"},"argument":{"value":"b"}`, "params.argument.name is missing"},
-		{"completion/complete", "", `"ref":{"type":"ref/prompt","name":"x"},"argument":{"name":"a","value":8}`, "params.argument.value must be a text"},
-		{"completion/complete", "", `"ref":{"type":"ref/prompt","name":"x"},"argument":{"name":"a","value":""},"context":{"arguments":{"b":1}}`, "params.context.arguments.b must be a text"},
+		{"completion/complete", "", `"ref":{"type":"ref/prompt","name":"x"},"argument":{"name":"a","value":8}`, "params.argument.value must be a string"},
+		{"completion/complete", "", `"ref":{"type":"ref/prompt","name":"x"},"argument":{"name":"a","value":""},"context":{"arguments":{"b":1}}`, "params.context.arguments.b must be a string"},
 	}
 }
 
 // older are those that only the revisions with sessions know.
 func older() []mistake {
 	return []mistake{
-		{"logging/setLevel", "", `"level":1`, "params.level must be a text"},
+		{"logging/setLevel", "", `"level":1`, "params.level must be a string"},
 		{"logging/setLevel", "", `"level":"loud"`, "params.level must be one of debug, "},
 		{"logging/setLevel", "", ``, "params.level is missing"},
-		{"resources/subscribe", "", `"uri":1`, "params.uri must be a text"},
+		{"resources/subscribe", "", `"uri":1`, "params.uri must be a string"},
 		{"resources/unsubscribe", "", ``, "params.uri is missing"},
 		{"tools/list", "", `"_meta":7`, "params._meta must be an object"},
 	}
@@ -63,18 +63,18 @@ func newer() []mistake {
 	return []mistake{
 		{"subscriptions/listen", "", ``, "params.notifications is missing"},
 		{"subscriptions/listen", "", `"notifications":[]`, "params.notifications must be an object"},
-		{"subscriptions/listen", "", `"notifications":{"toolsListChanged":"yes"}`, "params.notifications.toolsListChanged must be true or false"},
-		{"subscriptions/listen", "", `"notifications":{"resourceSubscriptions":["a",5]}`, "params.notifications.resourceSubscriptions[1] must be a text"},
+		{"subscriptions/listen", "", `"notifications":{"toolsListChanged":"yes"}`, "params.notifications.toolsListChanged must be a boolean"},
+		{"subscriptions/listen", "", `"notifications":{"resourceSubscriptions":["a",5]}`, "params.notifications.resourceSubscriptions[1] must be a string"},
 	}
 }
 
 // beginnings are wrong in the way in which a session begins.
 func beginnings() []mistake {
 	return []mistake{
-		{"initialize", "", `"protocolVersion":20251125,"capabilities":{},"clientInfo":{"name":"raw","version":"1"}`, "params.protocolVersion must be a text"},
+		{"initialize", "", `"protocolVersion":20251125,"capabilities":{},"clientInfo":{"name":"raw","version":"1"}`, "params.protocolVersion must be a string"},
 		{"initialize", "", `"protocolVersion":"2025-11-25","capabilities":[],"clientInfo":{"name":"raw","version":"1"}`, "params.capabilities must be an object"},
 		{"initialize", "", `"protocolVersion":"2025-11-25","capabilities":{"roots":true},"clientInfo":{"name":"raw","version":"1"}`, "params.capabilities.roots must be an object"},
-		{"initialize", "", `"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":7}`, "params.clientInfo.name must be a text"},
+		{"initialize", "", `"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":7}`, "params.clientInfo.name must be a string"},
 		{"initialize", "", ``, "params.protocolVersion is missing"},
 	}
 }
@@ -82,13 +82,13 @@ func beginnings() []mistake {
 // broken are no messages at all.
 func broken() map[string]string {
 	return map[string]string{
-		`{"jsonrpc":`:                            "no JSON",
-		`7`:                                      "is an object",
-		`null`:                                   "is an object",
+		`{"jsonrpc":`:                            "not valid JSON",
+		`7`:                                      "must be an object",
+		`null`:                                   "must be an object",
 		`{"jsonrpc":2,"id":1,"method":"ping"}`:   `jsonrpc must be "2.0"`,
 		`{"id":1,"method":"ping"}`:               `jsonrpc must be "2.0"`,
-		`{"jsonrpc":"2.0","id":1,"method":5}`:    "method must be a text",
-		`{"jsonrpc":"2.0","id":{},"method":"a"}`: "id must be a text or a number",
+		`{"jsonrpc":"2.0","id":1,"method":5}`:    "method must be a string",
+		`{"jsonrpc":"2.0","id":{},"method":"a"}`: "id must be a string or a number",
 		`{"jsonrpc":"2.0"}`:                      "neither a method nor the id",
 		`{"jsonrpc":"2.0","id":1,"error":7}`:     "error must be an object",
 	}
@@ -102,9 +102,9 @@ func (m mistake) body(id int, rest string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":{%s%s}}`, id, m.method, params, rest)
 }
 
-// TestGatewaySaysWhichParameterIsWrong, over HTTP: in a session as an answer, in the newest
+// TestMCPInvalidParameters, over HTTP: in a session as an answer, in the newest
 // with the status that it has for that.
-func TestGatewaySaysWhichParameterIsWrong(t *testing.T) {
+func TestMCPInvalidParameters(t *testing.T) {
 	t.Parallel()
 	h := openHub(t, "sqlite", nil, library(t, "paper", newest))
 	header := h.initialize(t)
@@ -134,8 +134,8 @@ func TestGatewaySaysWhichParameterIsWrong(t *testing.T) {
 		requireNoGo(t, w.body)
 	}
 	for body, says := range map[string]string{
-		`{"jsonrpc":"2.0","method":"tools/list"}`:                       "needs an id",
-		`{"jsonrpc":"2.0","id":5,"method":"notifications/initialized"}`: "has no id",
+		`{"jsonrpc":"2.0","method":"tools/list"}`:                       "must have an id",
+		`{"jsonrpc":"2.0","id":5,"method":"notifications/initialized"}`: "must not have an id",
 	} {
 		w := h.say(t, body, header...)
 		require.Equal(t, http.StatusBadRequest, w.status, w.body)
@@ -149,15 +149,15 @@ func TestGatewaySaysWhichParameterIsWrong(t *testing.T) {
 		var answers []refused
 		require.NoError(t, json.Unmarshal([]byte(w.body), &answers), w.body)
 		require.Len(t, answers, 2)
-		require.Contains(t, answers[0].Error.Message, "nothing of it is done")
+		require.Contains(t, answers[0].Error.Message, "none is processed")
 		require.Equal(t, "2", string(answers[1].ID))
-		require.Equal(t, "params.name must be a text", answers[1].Error.Message)
+		require.Equal(t, "params.name must be a string", answers[1].Error.Message)
 		requireNoGo(t, w.body)
 	})
 }
 
-// TestOverStdioAMistakeIsSaidInWords, in comet itself and over a link to a server.
-func TestOverStdioAMistakeIsSaidInWords(t *testing.T) {
+// TestMCPStdioInvalidMessages, in comet itself and over a link to a server.
+func TestMCPStdioInvalidMessages(t *testing.T) {
 	t.Parallel()
 	paper := library(t, "paper", newest)
 	h := openHub(t, "sqlite", nil, paper)

@@ -35,7 +35,7 @@ func overStdio(t *testing.T, revision string, opts *mcp.ClientOptions, environme
 	return s
 }
 
-func TestGatewayOverStdio(t *testing.T) {
+func TestMCPStdio(t *testing.T) {
 	t.Parallel()
 	paper := newPaper(t, "paper").asking(newest)
 	file := filepath.Join(t.TempDir(), "servers.json")
@@ -110,10 +110,10 @@ const (
 	sessionBegun = `{"jsonrpc":"2.0","method":"notifications/initialized"}`
 )
 
-// TestOverStdioEverythingIsAnswered: whatever a client asks is answered, also what is nothing,
+// TestMCPStdioAnswersEverything: whatever a client asks is answered, also what is nothing,
 // what the server of a link refuses in HTTP, and what is asked just before the client says no
 // more.
-func TestOverStdioEverythingIsAnswered(t *testing.T) {
+func TestMCPStdioAnswersEverything(t *testing.T) {
 	t.Parallel()
 	paper := newFake(t, "paper").echo()
 	h := openHub(t, "sqlite", nil, paper)
@@ -168,9 +168,9 @@ func overStdioEverythingIsAnswered(t *testing.T, token string, args []string) {
 	})
 }
 
-// TestTheLinkOutlivesItsServer: a server that is started again knows nothing of sessions; the
+// TestMCPRelayOutlivesServer: a server that is started again knows nothing of sessions; the
 // client of a link goes on in the one it began.
-func TestTheLinkOutlivesItsServer(t *testing.T) {
+func TestMCPRelayOutlivesServer(t *testing.T) {
 	t.Parallel()
 	data, tools := t.TempDir(), withTools(t)
 	p := serve(t, data, tools)

@@ -43,7 +43,7 @@ func agrees() *mcp.ClientOptions {
 	}}
 }
 
-func TestGatewayAsks(t *testing.T) {
+func TestMCPElicitation(t *testing.T) {
 	t.Parallel()
 	old, modernUp := newFakeOf(t, "old", sessions).asking(sessions), newFake(t, "new").asking(newest)
 	beganOld, overOld := old.held()

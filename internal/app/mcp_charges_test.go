@@ -38,7 +38,7 @@ func requireDone(t *testing.T, res *mcp.CallToolResult) {
 	require.False(t, res.IsError, textOf(t, res))
 }
 
-func TestGatewayCharges(t *testing.T) {
+func TestMCPCharges(t *testing.T) {
 	t.Parallel()
 	hubs(t, func(t *testing.T, database string) {
 		// Four bytes a token is what is estimated until it is counted: the one has more, the other less.
@@ -169,9 +169,9 @@ func TestGatewayCharges(t *testing.T) {
 	})
 }
 
-// TestGatewayStopLosesNothing: calls until the very end of a server are in the trail and in
+// TestMCPStopWritesAllCharges: calls until the very end of a server are in the trail and in
 // the ledger of the next.
-func TestGatewayStopLosesNothing(t *testing.T) {
+func TestMCPStopWritesAllCharges(t *testing.T) {
 	t.Parallel()
 	hubs(t, func(t *testing.T, database string) {
 		paper := newPaper(t, "paper")

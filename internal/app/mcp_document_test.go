@@ -46,12 +46,12 @@ func repeats(member string) mcp.ToolHandler {
 	}
 }
 
-// TestGatewayTranscripts replays testdata/mcp/*.txtar, in the newest revision and in the last
+// TestMCPTranscripts replays testdata/mcp/*.txtar, in the newest revision and in the last
 // with sessions. A step has what is asked (N.request: the parameters of tools/call), and what is
 // answered: N.response by shape, in which the text is JSON or any text; N.values are members
 // that the text has, N.text is the whole text; N.failed is the code of a failed call, N.error
 // that of an error of JSON-RPC.
-func TestGatewayTranscripts(t *testing.T) {
+func TestMCPTranscripts(t *testing.T) {
 	t.Parallel()
 	h := openHub(t, "sqlite", nil, exampleServers(t)...)
 	all, err := filepath.Glob("testdata/mcp/*.txtar")

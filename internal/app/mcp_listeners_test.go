@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestGatewayTheLastListenerEndsASubscription, and none before it.
-func TestGatewayTheLastListenerEndsASubscription(t *testing.T) {
+// TestMCPLastListenerEndsSubscription, and none before it.
+func TestMCPLastListenerEndsSubscription(t *testing.T) {
 	t.Parallel()
 	const uri = "shelf://a"
 	ended := make(chan string, 10)

@@ -51,9 +51,9 @@ func (o lasting) requireEnds(t *testing.T) {
 	}
 }
 
-// TestGatewayATokenThatEnds ends what is open in its name, and nobody else's. That its time ends
+// TestMCPRevokedToken ends what is open in its name, and nobody else's. That its time ends
 // it too is in TestLapsed.
-func TestGatewayATokenThatEnds(t *testing.T) {
+func TestMCPRevokedToken(t *testing.T) {
 	t.Parallel()
 	hubs(t, func(t *testing.T, database string) {
 		h := openHub(t, database, nil)
@@ -124,9 +124,9 @@ func slow(t *testing.T) (paper *fake, began, goOn chan struct{}) {
 	return paper, began, goOn
 }
 
-// TestGatewayACallUnderWayIsAnswered although its token ends meanwhile, which was good when it
+// TestMCPRunningCallIsAnsweredAfterRevocation although its token ends meanwhile, which was good when it
 // began, or the server does.
-func TestGatewayACallUnderWayIsAnswered(t *testing.T) {
+func TestMCPRunningCallIsAnsweredAfterRevocation(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(t *testing.T, h *hub, who *issued) (ended chan error){
 		"WhenItsTokenEnds": func(t *testing.T, h *hub, who *issued) chan error {
@@ -165,8 +165,8 @@ func TestGatewayACallUnderWayIsAnswered(t *testing.T) {
 	}
 }
 
-// TestGatewayOneTokenDoesNotTakeAllSessions from the others.
-func TestGatewayOneTokenDoesNotTakeAllSessions(t *testing.T) {
+// TestMCPSessionLimitPerToken from the others.
+func TestMCPSessionLimitPerToken(t *testing.T) {
 	t.Parallel()
 	h := openHub(t, "sqlite", nil)
 	greedy, modest := h.holder(t, ""), h.holder(t, "")
@@ -187,8 +187,8 @@ func TestGatewayOneTokenDoesNotTakeAllSessions(t *testing.T) {
 	requireRefused(t, greedy.say(t, beginSession), http.StatusServiceUnavailable, "LIMIT_REACHED")
 }
 
-// TestGatewayWithOpenSessionsItStops, and takes them with it.
-func TestGatewayWithOpenSessionsItStops(t *testing.T) {
+// TestMCPStopWithOpenSessions, and takes them with it.
+func TestMCPStopWithOpenSessions(t *testing.T) {
 	t.Parallel()
 	cfg := configured(t, "sqlite")
 	a, err := app.New(t.Context(), cfg, nil)

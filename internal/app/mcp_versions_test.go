@@ -49,7 +49,7 @@ func (c *client) initialize(t *testing.T) []string {
 
 const listTools = `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}`
 
-func TestGatewayRevisions(t *testing.T) {
+func TestMCPVersions(t *testing.T) {
 	t.Parallel()
 	h := openHub(t, "sqlite", nil, newFake(t, "paper").echo())
 	own := []string{"agentcards__search_tools", "agentcards__execute_code", "comet__submit_task"}
@@ -153,7 +153,7 @@ func TestGatewayRevisions(t *testing.T) {
 	})
 }
 
-func TestGatewayDoor(t *testing.T) {
+func TestMCPEndpoint(t *testing.T) {
 	t.Parallel()
 	h := openHub(t, "sqlite", func(cfg *config.Config) {
 		cfg.MCP.Origins, cfg.MCP.MaxBodyBytes = []string{"https://app.example.com"}, 4096
@@ -263,7 +263,7 @@ func TestGatewayDoor(t *testing.T) {
 	})
 }
 
-func TestGatewayNamesOfTheServer(t *testing.T) {
+func TestMCPHostNames(t *testing.T) {
 	t.Parallel()
 	h := openHub(t, "sqlite", func(cfg *config.Config) {
 		cfg.MCP.Hosts, cfg.MCP.PublicURL = []string{"comet.example.com"}, "https://comet.example.com"

@@ -14,24 +14,24 @@ import (
 	"comet/internal/transport"
 )
 
-// admission counts a request of a token, and may refuse it.
+// admission counts a request of a token and may refuse it.
 type admission = func(w http.ResponseWriter, r *http.Request, tokenID string) error
 
-// leastSilence is for how long an agent may be silent at least before it counts as
-// offline: three of the heartbeats that those send who are told of no other pace.
-const leastSilence = 45 * time.Second
+// minOfflineAfter is the shortest time after which a silent agent is offline: three heartbeats of
+// an agent that uses the default interval.
+const minOfflineAfter = 45 * time.Second
 
-// silence is for how long an agent may be silent: three heartbeats of its line.
-func (a *App) silence() time.Duration { return max(3*a.cfg.Transport.Heartbeat, leastSilence) }
+// offlineAfter returns the time after which a silent agent is offline: three heartbeats.
+func (a *App) offlineAfter() time.Duration { return max(3*a.cfg.Transport.Heartbeat, minOfflineAfter) }
 
-// classes are the policies of the dialects' tasks.
+// classes returns the policies of the protocols' task classes.
 func classes() map[string]orchestrator.Policy {
 	return map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), v5.Class: v5.Policy()}
 }
 
-// newTransports returns the lines to agents, on which envelopes and PROTOCOL_V5 are spoken. admit is asked for
-// every request to them.
-func (a *App) newTransports(work *orchestrator.Orchestrator, motion *bus.Bus, v5 *v5.Protocol, admit admission) *transport.Server {
+// newTransport returns the server of the agents' connections, with the envelope protocol and
+// PROTOCOL_V5. It calls admit for every request.
+func (a *App) newTransport(work *orchestrator.Orchestrator, motion *bus.Bus, v5 *v5.Protocol, admit admission) *transport.Server {
 	return transport.New(transport.Core{
 		Work: work, Auth: a.tokens, Bus: motion,
 		Protocols: []protocol.Protocol{

@@ -58,7 +58,7 @@ func (f *fake) held() (began chan struct{}, ended chan error) {
 	return began, ended
 }
 
-func TestGatewayUpstreamIsAnAgent(t *testing.T) {
+func TestMCPUpstreamIsAnAgent(t *testing.T) {
 	t.Parallel()
 	hubs(t, func(t *testing.T, database string) {
 		paper := newPaper(t, "Paper-1")
@@ -149,7 +149,7 @@ func TestGatewayUpstreamIsAnAgent(t *testing.T) {
 	})
 }
 
-func TestGatewaySubmitsTasks(t *testing.T) {
+func TestMCPSubmitTask(t *testing.T) {
 	t.Parallel()
 	hubs(t, func(t *testing.T, database string) {
 		h := openHub(t, database, nil)

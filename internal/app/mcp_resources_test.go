@@ -33,8 +33,8 @@ func library(t *testing.T, id, revision string) *fake {
 	return f
 }
 
-// TestGatewayResources: what servers have beside tools, in every pair of revisions.
-func TestGatewayResources(t *testing.T) {
+// TestMCPResources: what servers have beside tools, in every pair of revisions.
+func TestMCPResources(t *testing.T) {
 	t.Parallel()
 	older, newer := library(t, "older", sessions), library(t, "newer", newest)
 	h := openHub(t, "sqlite", nil, older, newer)

@@ -47,7 +47,7 @@ func newPaper(t *testing.T, id string) *fake {
 	return newFake(t, id).echo().says("note", "noted", writes()).says("shred", "shredded", nil)
 }
 
-func TestGatewayPolicy(t *testing.T) {
+func TestMCPPolicy(t *testing.T) {
 	t.Parallel()
 	hubs(t, func(t *testing.T, database string) {
 		paper, ink := newPaper(t, "paper"), newPaper(t, "ink")
@@ -148,7 +148,7 @@ func (c *client) definition(t *testing.T, server, tool string) (d definition) {
 	return d
 }
 
-func TestGatewayQuarantine(t *testing.T) {
+func TestMCPQuarantine(t *testing.T) {
 	t.Parallel()
 	hubs(t, func(t *testing.T, database string) {
 		paper := newFake(t, "paper").echo().says("note", "first", nil)

@@ -35,7 +35,7 @@ func (c *client) state(t *testing.T, id string) (state, why string) {
 	return s.State, s.Error
 }
 
-func TestGatewayUpstreams(t *testing.T) {
+func TestMCPUpstreams(t *testing.T) {
 	t.Parallel()
 	hubs(t, func(t *testing.T, database string) {
 		paper, ink, other := newPaper(t, "paper"), newFake(t, "ink").echo(), newFake(t, "ink").says("blot", "blotted", nil)
@@ -155,9 +155,9 @@ func TestGatewayUpstreams(t *testing.T) {
 	})
 }
 
-// TestGatewayReplicas: two servers on one database have the same upstreams, policies and
+// TestMCPReplicas: two servers on one database have the same upstreams, policies and
 // budgets.
-func TestGatewayReplicas(t *testing.T) {
+func TestMCPReplicas(t *testing.T) {
 	t.Parallel()
 	for _, database := range storetest.Databases() {
 		if database == "postgres" {

@@ -25,7 +25,7 @@ func listed(t *testing.T, s *mcp.ClientSession) (names []string, descriptions ma
 	return names, descriptions
 }
 
-func TestGatewayNames(t *testing.T) {
+func TestMCPNames(t *testing.T) {
 	t.Parallel()
 	paper := newFake(t, "paper").echo().says("read.page", "a page", reads()).says(strings.Repeat("long_", 20), "long", nil)
 	ink := newFake(t, "ink-2").echo()
@@ -100,8 +100,8 @@ func TestGatewayNames(t *testing.T) {
 	})
 }
 
-// TestToolsComePageByPage: over REST a cursor leads on, and one of somebody else's is refused.
-func TestToolsComePageByPage(t *testing.T) {
+// TestMCPToolPages: over REST a cursor leads on, and one of somebody else's is refused.
+func TestMCPToolPages(t *testing.T) {
 	t.Parallel()
 	h := openHub(t, "sqlite", nil, newPaper(t, "paper"))
 	all, got := h.tools(t, ""), []string{}

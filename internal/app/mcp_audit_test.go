@@ -98,7 +98,7 @@ func (s *sse) next(t *testing.T) (name string, data map[string]any) {
 	return "", nil
 }
 
-func TestGatewayAudit(t *testing.T) {
+func TestMCPAudit(t *testing.T) {
 	t.Parallel()
 	hubs(t, func(t *testing.T, database string) {
 		paper := newPaper(t, "paper")
@@ -162,7 +162,7 @@ func TestGatewayAudit(t *testing.T) {
 	})
 }
 
-func TestGatewayEvents(t *testing.T) {
+func TestMCPEvents(t *testing.T) {
 	t.Parallel()
 	hubs(t, func(t *testing.T, database string) {
 		h := openHub(t, database, nil, newPaper(t, "paper"))

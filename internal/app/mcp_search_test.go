@@ -9,9 +9,9 @@ import (
 	"comet/internal/tools"
 )
 
-// TestRunningCodeIsFound says that the search knows the tool that runs code, though every
+// TestMCPSearchFindsExecuteCode says that the search knows the tool that runs code, though every
 // client has it listed: once, and without a declaration, for code cannot call it.
-func TestRunningCodeIsFound(t *testing.T) {
+func TestMCPSearchFindsExecuteCode(t *testing.T) {
 	t.Parallel()
 	h := openHub(t, "sqlite", nil, newFake(t, "paper").echo())
 	s := h.speak(t, newest, nil)

@@ -25,7 +25,7 @@ func newGithub(t *testing.T) *fake {
 	}).says("create_issue", "created", nil)
 }
 
-func TestGatewayCode(t *testing.T) {
+func TestMCPCode(t *testing.T) {
 	t.Parallel()
 	paper, github := newPaper(t, "paper"), newGithub(t)
 	h := openHub(t, "sqlite", func(cfg *config.Config) { cfg.Sandbox.Running = 4 }, paper, github)

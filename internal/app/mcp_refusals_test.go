@@ -55,9 +55,9 @@ func requireNoGo(t *testing.T, said string) {
 	}
 }
 
-// TestGatewayRefusals: whoever is refused at /mcp reads that in the words of the protocol, with
+// TestMCPRefusals: whoever is refused at /mcp reads that in the words of the protocol, with
 // the status and the headers that clients go by.
-func TestGatewayRefusals(t *testing.T) {
+func TestMCPRefusals(t *testing.T) {
 	t.Parallel()
 	h := openHub(t, "sqlite", func(cfg *config.Config) { cfg.MCP.MaxBodyBytes = 4096 }, newFake(t, "paper").echo())
 	long := `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"x":"` + strings.Repeat("x", 4096) + `"}}}`
@@ -136,7 +136,7 @@ func TestGatewayRefusals(t *testing.T) {
 
 	t.Run("ThatIsNeitherARequestNorAnAnswer", func(t *testing.T) {
 		t.Parallel()
-		requireRefused(t, h.say(t, `{"jsonrpc":"2.0","id":1}`, h.initialize(t)...), http.StatusBadRequest, "INVALID_REQUEST", "no method")
+		requireRefused(t, h.say(t, `{"jsonrpc":"2.0","id":1}`, h.initialize(t)...), http.StatusBadRequest, "INVALID_REQUEST", "neither a method nor a result")
 	})
 
 	t.Run("AClientThatLostItsSessionKnowsIt", func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestGatewayRefusals(t *testing.T) {
 		owner, thief := h.holder(t, ""), h.holder(t, "")
 		header := owner.initialize(t)
 		for _, method := range []string{http.MethodPost, http.MethodGet, http.MethodDelete} {
-			requireRefused(t, thief.raw(t, method, "/mcp", listTools, header...), http.StatusForbidden, "FOREIGN_AGENT", "another token's")
+			requireRefused(t, thief.raw(t, method, "/mcp", listTools, header...), http.StatusForbidden, "FOREIGN_AGENT", "belongs to another token")
 		}
 		require.Equal(t, http.StatusOK, owner.say(t, listTools, header...).status, "it is as it was")
 	})
@@ -167,9 +167,9 @@ func TestGatewayRefusals(t *testing.T) {
 	})
 }
 
-// TestGatewayStreamsAreOfTheirRevision: what only the newest revision ends cannot be begun in a
+// TestMCPListenRequiresItsVersion: what only the newest revision ends cannot be begun in a
 // session, whose clients may go without a word.
-func TestGatewayStreamsAreOfTheirRevision(t *testing.T) {
+func TestMCPListenRequiresItsVersion(t *testing.T) {
 	t.Parallel()
 	h := openHub(t, "sqlite", nil)
 	header := h.initialize(t)
@@ -180,9 +180,9 @@ func TestGatewayStreamsAreOfTheirRevision(t *testing.T) {
 	}
 }
 
-// TestGatewayBatchesAreBounded: a batch counts as one request, and each of its messages may be
+// TestMCPBatchLimit: a batch counts as one request, and each of its messages may be
 // answered.
-func TestGatewayBatchesAreBounded(t *testing.T) {
+func TestMCPBatchLimit(t *testing.T) {
 	t.Parallel()
 	h := openHub(t, "sqlite", nil)
 	batch := func(n int) wire {
@@ -191,13 +191,13 @@ func TestGatewayBatchesAreBounded(t *testing.T) {
 	require.Equal(t, 100, strings.Count(batch(100).body, "-32600"))
 	w := batch(101)
 	require.Equal(t, 1, strings.Count(w.body, "-32600"), w.body)
-	require.Contains(t, w.body, "a batch may have 100 messages")
+	require.Contains(t, w.body, "a batch may have at most 100 messages")
 	require.Less(t, len(batch(1_000_000).body), 1000)
 }
 
-// TestGatewayUnderAnotherName: who leads a browser to this machine by a name of his own learns
+// TestMCPHostCheck: who leads a browser to this machine by a name of his own learns
 // nothing of it, with a token or without, and is repeated nowhere.
-func TestGatewayUnderAnotherName(t *testing.T) {
+func TestMCPHostCheck(t *testing.T) {
 	t.Parallel()
 	h := openHub(t, "sqlite", nil)
 	for _, c := range [][]string{{http.MethodPost, "/mcp"}, {http.MethodGet, "/.well-known/oauth-protected-resource/mcp"}} {
@@ -244,8 +244,8 @@ func (c *client) stream(t *testing.T, method, body string, header ...string) *bu
 	return lines
 }
 
-// TestGatewayRefusesWhoAsksTooOften keeps what clients go by.
-func TestGatewayRefusesWhoAsksTooOften(t *testing.T) {
+// TestMCPRateLimit keeps what clients go by.
+func TestMCPRateLimit(t *testing.T) {
 	t.Parallel()
 	h := openHub(t, "sqlite", func(cfg *config.Config) { cfg.HTTP.RateLimit.Requests = 100 })
 	who := h.holder(t, "")
@@ -262,18 +262,18 @@ func TestGatewayRefusesWhoAsksTooOften(t *testing.T) {
 	require.NotEmpty(t, w.header.Get("RateLimit-Limit"))
 }
 
-// TestGatewayBehindAProxy: a server that knows its names is called by them, also by a proxy on
+// TestMCPBehindAProxy: a server that knows its names is called by them, also by a proxy on
 // the same machine, and by no others.
-func TestGatewayBehindAProxy(t *testing.T) {
+func TestMCPBehindAProxy(t *testing.T) {
 	t.Parallel()
 	h := openHub(t, "sqlite", func(cfg *config.Config) { cfg.MCP.Hosts = []string{"comet.example.com"} })
 	require.Equal(t, http.StatusOK, h.modern(t, "tools/list", "", "", "Host", "comet.example.com").status)
 	requireRefused(t, h.modern(t, "tools/list", "", "", "Host", "evil.example.com"), http.StatusForbidden, "INVALID_HEADER", "mcp.hosts")
 }
 
-// TestGatewayFromAWebPage: the browser of a page that mcp.origins names learns that it may call,
+// TestMCPWebPageOrigins: the browser of a page that mcp.origins names learns that it may call,
 // and hands on what it is answered; that of another page does not.
-func TestGatewayFromAWebPage(t *testing.T) {
+func TestMCPWebPageOrigins(t *testing.T) {
 	t.Parallel()
 	const page, evil = "https://app.example.com", "https://evil.example.com"
 	h := openHub(t, "sqlite", func(cfg *config.Config) { cfg.MCP.Origins = []string{page} })
