@@ -106,20 +106,6 @@ func addTable(root *cobra.Command, groups []commandGroup, table []command) {
 	}
 }
 
-// splitUse splits a command line into its words and its arguments.
-func splitUse(use string) (words, arguments string) {
-	at := regexp.MustCompile(` [\[A-Z]`).FindStringIndex(use)
-	if at == nil {
-		return use, ""
-	}
-	return use[:at[0]], use[at[0]+1:]
-}
-
-func cutLast(words string) (above, last string) {
-	i := strings.LastIndexByte(words, ' ')
-	return words[:max(i, 0)], words[i+1:]
-}
-
 // sendAndShow is what a command does that has no run function of its own.
 func sendAndShow(ctx context.Context, c *call) error {
 	if c.pages != "" {
@@ -260,15 +246,6 @@ func (c *call) unnamedArguments() (out []argument) {
 		}
 	}
 	return out
-}
-
-// argumentNames are the names of the arguments in a usage line, without brackets and dots.
-func argumentNames(use string) (names []string) {
-	_, arguments := splitUse(use)
-	for _, name := range strings.Fields(arguments) {
-		names = append(names, strings.Trim(name, "[].|"))
-	}
-	return names
 }
 
 // setMember sets a member of an object, and makes the objects above it.

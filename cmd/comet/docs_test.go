@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDocumentation proves that docs/cli.md and the commands say the same.
+// TestDocumentation compares docs/cli.md with the commands.
 func TestDocumentation(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("../../docs/cli.md")
@@ -25,7 +25,7 @@ func TestDocumentation(t *testing.T) {
 	root, _ := newRootCommand()
 	root.InitDefaultCompletionCmd()
 
-	t.Run("every command has its row, and every row its command", func(t *testing.T) {
+	t.Run("has a row for every command", func(t *testing.T) {
 		t.Parallel()
 		var commands, documented []string
 		walk(root, func(c *cobra.Command) { commands = append(commands, c.CommandPath()) })
@@ -35,7 +35,7 @@ func TestDocumentation(t *testing.T) {
 		require.ElementsMatch(t, commands, documented)
 	})
 
-	t.Run("a client command's row names exactly its own flags", func(t *testing.T) {
+	t.Run("lists the flags of every client command", func(t *testing.T) {
 		t.Parallel()
 		walk(root, func(c *cobra.Command) {
 			if c.GroupID == groupServer || c.Parent().GroupID == groupServer || c.GroupID+c.Parent().GroupID == "" {
@@ -51,7 +51,7 @@ func TestDocumentation(t *testing.T) {
 		})
 	})
 
-	t.Run("the settings every client command has are there", func(t *testing.T) {
+	t.Run("has the settings of client commands", func(t *testing.T) {
 		t.Parallel()
 		root.Commands()[0].PersistentFlags().VisitAll(func(f *pflag.Flag) { require.Contains(t, doc, "| `--"+f.Name+"`") })
 		for _, name := range []string{envServer, envToken, envOutput, envClientConfig, defaultServer} {
@@ -59,7 +59,7 @@ func TestDocumentation(t *testing.T) {
 		}
 	})
 
-	t.Run("the exit codes are those of the help", func(t *testing.T) {
+	t.Run("has the exit codes of the help", func(t *testing.T) {
 		t.Parallel()
 		for line := range strings.Lines(rootExitCodes) {
 			code, meaning, ok := strings.Cut(strings.TrimSpace(line), "  ")
@@ -70,7 +70,7 @@ func TestDocumentation(t *testing.T) {
 	})
 }
 
-// walk visits every command that does something.
+// walk visits every command that can be run.
 func walk(c *cobra.Command, visit func(*cobra.Command)) {
 	if c.Name() == "completion" {
 		visit(c)

@@ -49,7 +49,7 @@ func TestReport(t *testing.T) {
 		return &http.Response{StatusCode: 400, Status: "400 Bad Request", Header: http.Header{"Content-Type": {"application/problem+json"}, "X": {body}}}
 	}
 
-	t.Run("a problem is told with its title, its detail and each bad part", func(t *testing.T) {
+	t.Run("prints title, detail and every invalid value of a problem", func(t *testing.T) {
 		t.Parallel()
 		resp := problem("")
 		err := newAPIError(resp, []byte(`{"type":"/p","title":"Invalid request","status":400,"code":"invalid-request","detail":"two things",
@@ -57,37 +57,37 @@ func TestReport(t *testing.T) {
 		require.Equal(t, "comet: Invalid request: two things\n  /id: id must be short\n  limit must be small\n", reported(err))
 	})
 
-	t.Run("a single part that repeats the detail is told once", func(t *testing.T) {
+	t.Run("prints a field that repeats the detail once", func(t *testing.T) {
 		t.Parallel()
 		err := newAPIError(problem(""), []byte(`{"title":"Invalid request","detail":"id must be short","errors":[{"pointer":"/id","rule":"r","detail":"id must be short"}]}`))
 		require.Equal(t, "comet: Invalid request: id must be short\n", reported(err))
 	})
 
-	t.Run("parts of a document are told with file and line", func(t *testing.T) {
+	t.Run("prints file and line of a mistake in a document", func(t *testing.T) {
 		t.Parallel()
 		err := &invalidError{file: "a.yaml", violations: []client.FieldError{{Detail: "x", Line: new(7)}}}
 		require.Equal(t, "comet: a.yaml has 1 mistake\n  a.yaml:7: x\n", reported(err))
 	})
 
-	t.Run("an answer that is not comet's is told as that", func(t *testing.T) {
+	t.Run("prints the status of a response without a problem document", func(t *testing.T) {
 		t.Parallel()
 		resp := &http.Response{StatusCode: 502, Status: "502 Bad Gateway", Header: http.Header{"Content-Type": {"text/html"}, "Retry-After": {"5"}}}
 		require.Equal(t, "comet: the server responded 502 Bad Gateway without a problem document\n  Try again in 5 s.\n", reported(newAPIError(resp, []byte("<html>"))))
 	})
 
-	t.Run("a fault of the server's comes with its request id", func(t *testing.T) {
+	t.Run("prints the request id of an internal error", func(t *testing.T) {
 		t.Parallel()
 		err := &apiError{status: 500, problem: client.Problem{Title: "Internal error", RequestID: new("r-1")}}
 		require.Equal(t, "comet: Internal error\n  The request id is r-1.\n", reported(err))
 	})
 
-	t.Run("nothing a server says can move the cursor", func(t *testing.T) {
+	t.Run("escapes control characters", func(t *testing.T) {
 		t.Parallel()
 		err := &apiError{status: 400, problem: client.Problem{Title: "a\x1b[2Jb\nc\u202ed"}}
 		require.Equal(t, "comet: a\\u001b[2Jb c\\u202ed\n", reported(err))
 	})
 
-	t.Run("an interruption is told as one", func(t *testing.T) {
+	t.Run("prints an interruption", func(t *testing.T) {
 		t.Parallel()
 		require.Equal(t, "comet: interrupted\n", reported(fmt.Errorf("x: %w", context.Canceled)))
 	})
@@ -105,16 +105,16 @@ func TestOutput(t *testing.T) {
 		return out.String()
 	}
 
-	t.Run("YAML keeps the order and says the same to every reader", func(t *testing.T) {
+	t.Run("YAML keeps order and types", func(t *testing.T) {
 		t.Parallel()
 		require.Equal(t, "b: \"yes\"\na:\n  - 1\n  - null\n  - {}\nc:\n  d: \"2024-01-01\"\n  e: |-\n    x: y\n    z\nf: []\ng: 1.50\nh: true\n", printed(t, "yaml"))
 	})
-	t.Run("JSON is indented and otherwise as it came", func(t *testing.T) {
+	t.Run("JSON is indented and otherwise unchanged", func(t *testing.T) {
 		t.Parallel()
 		require.Contains(t, printed(t, "json"), "\n  \"g\": 1.50,\n")
 		require.JSONEq(t, string(body), printed(t, "json"))
 	})
-	t.Run("tables are the default and have straight columns", func(t *testing.T) {
+	t.Run("tables are the default and aligned", func(t *testing.T) {
 		t.Parallel()
 		require.Equal(t, "A    B\nx    long cell\nxxx\n", printed(t, ""))
 	})
@@ -123,7 +123,7 @@ func TestOutput(t *testing.T) {
 		_, err := newOutput(&bytes.Buffer{}, "xml", false)
 		require.Equal(t, exitUsage, exitCode(err))
 	})
-	t.Run("an answer that is not JSON is an error", func(t *testing.T) {
+	t.Run("a response that is not JSON is an error", func(t *testing.T) {
 		t.Parallel()
 		for _, format := range []string{"json", "yaml"} {
 			o, err := newOutput(&bytes.Buffer{}, format, false)

@@ -15,8 +15,8 @@ import (
 	"comet/openapi/client"
 )
 
-// removing runs unregister against a server that gives these answers, one after
-// the other, 0 for none at all, and returns what the person is told.
+// removing runs unregister against a server that responds with these statuses, one after the
+// other, 0 for no response, and returns the printed messages.
 func removing(t *testing.T, timeout time.Duration, statuses ...int) (string, error) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -48,27 +48,27 @@ func TestListenerRemovesItsWebhook(t *testing.T) {
 	for name, c := range map[string]struct {
 		statuses []int
 		timeout  time.Duration
-		told     string
+		want     string
 		code     int
 	}{
 		"at once":                                {[]int{204}, removeTimeout, removed, exitOK},
 		"or when the server is back":             {[]int{0, 503, 500, 204}, removeTimeout, removed, exitOK},
-		"or not where somebody else did":         {[]int{404}, removeTimeout, removed, exitOK},
+		"or not if it is removed already":        {[]int{404}, removeTimeout, removed, exitOK},
 		"and says how where it may not":          {[]int{401}, removeTimeout, byHand, exitForbidden},
 		"and says how where the server is gone":  {[]int{0}, time.Millisecond, byHand, exitUnavailable},
 		"and says how where the server is broke": {[]int{503}, 100 * time.Millisecond, byHand, exitUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			told, err := removing(t, c.timeout, c.statuses...)
+			got, err := removing(t, c.timeout, c.statuses...)
 			require.Equal(t, c.code, exitCode(err))
-			require.Equal(t, c.told, told)
+			require.Equal(t, c.want, got)
 		})
 	}
 }
 
-// TestListenerThatCannotBeReached has a server that registers the webhook and cannot
-// deliver to it.
+// TestListenerThatCannotBeReached uses a server that registers the webhook and cannot deliver to
+// it.
 func TestListenerThatCannotBeReached(t *testing.T) {
 	t.Parallel()
 	var asked sharedText
@@ -80,7 +80,7 @@ func TestListenerThatCannotBeReached(t *testing.T) {
 			w.WriteHeader(http.StatusCreated)
 			_, _ = io.WriteString(w, `{"id":"w1","url":"http://127.0.0.1:7/"}`)
 		case "POST /api/v1/webhooks/w1/test":
-			_, _ = io.WriteString(w, `{"delivery_id":"d1","succeeded":false,"attempt":{"attempt":1,"duration_ms":3,"error":"nobody is there"}}`)
+			_, _ = io.WriteString(w, `{"delivery_id":"d1","succeeded":false,"attempt":{"attempt":1,"duration_ms":3,"error":"connection refused"}}`)
 		case "DELETE /api/v1/webhooks/w1":
 			w.WriteHeader(http.StatusNoContent)
 		}
@@ -92,7 +92,7 @@ func TestListenerThatCannotBeReached(t *testing.T) {
 	root.SetArgs([]string{"webhooks", "listen", "--server", server.URL, "--client-config", ""})
 	err := root.ExecuteContext(t.Context())
 	require.Equal(t, exitFailure, exitCode(err))
-	require.ErrorContains(t, err, "the test was not delivered: nobody is there after 3 ms")
+	require.ErrorContains(t, err, "the test was not delivered: connection refused after 3 ms")
 	require.Equal(t, "POST /api/v1/webhooks\nPOST /api/v1/webhooks/w1/test\nDELETE /api/v1/webhooks/w1\n", asked.String())
 	require.Contains(t, notes.String(), "COMET_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8,::1/128 comet serve")
 	require.Contains(t, notes.String(), "removed webhook w1\n")

@@ -16,15 +16,15 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// patience is how long a script waits for what happens elsewhere.
-const patience = 20 * time.Second
+// waitTimeout limits how long a script waits for another process.
+const waitTimeout = 20 * time.Second
 
-// listenerKey is where a script keeps its listener.
+// listenerKey is the key of a script's listener.
 type listenerKey struct{}
 
-// startListener runs "comet webhooks listen" until "interrupt" or the end of the
-// script: listener [flags...]. It sets WEBHOOK and LISTENER, its id and URL; what it
-// prints goes to listen.out and listen.err.
+// startListener runs "comet webhooks listen" until "interrupt" or the end of the script: listener
+// [flags...]. It sets WEBHOOK and LISTENER, its id and URL; its output goes to listen.out and
+// listen.err.
 func startListener(ts *testscript.TestScript, neg bool, args []string) {
 	if neg {
 		ts.Fatalf("usage: listener [flags...]")
@@ -35,7 +35,7 @@ func startListener(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("WEBHOOK", found[2])
 }
 
-// process is a command that runs beside the script.
+// process is a command that runs in the background of the script.
 type process struct {
 	cmd   *exec.Cmd
 	ended <-chan struct{}
@@ -44,8 +44,8 @@ type process struct {
 
 func listenerOf(ts *testscript.TestScript) **process { return ts.Value(listenerKey{}).(**process) }
 
-// interrupt signals the listener, or what runs aside, and wants it to end with an exit code:
-// interrupt INT 0.
+// interrupt signals the listener, or the background command, and requires an exit code: interrupt
+// INT 0.
 func interrupt(ts *testscript.TestScript, neg bool, args []string) {
 	signals := map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP}
 	if neg || len(args) != 2 || signals[args[0]] == 0 {
@@ -55,7 +55,7 @@ func interrupt(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(p.cmd.Process.Signal(signals[args[0]]))
 	select {
 	case <-p.ended:
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 		ts.Fatalf("it does not end")
 	}
 	if got := strconv.Itoa(p.cmd.ProcessState.ExitCode()); got != args[1] {
@@ -63,8 +63,8 @@ func interrupt(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// startAside starts a command that goes on beside the script, until that ends. What it says goes
-// to the files name.out and name.err.
+// startAside starts a command in the background until the script ends. Its output goes to the
+// files name.out and name.err.
 func startAside(ts *testscript.TestScript, name, command string, args ...string) {
 	out, err := os.Create(ts.MkAbs(name + ".out"))
 	ts.Check(err)
@@ -79,7 +79,7 @@ func startAside(ts *testscript.TestScript, name, command string, args ...string)
 	ts.Check(cmd.Start())
 	ended := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // its exit code tells
+		_ = cmd.Wait() // the exit code is checked below
 		close(ended)
 	}()
 	*listenerOf(ts) = &process{cmd, ended, name + ".err"}
@@ -90,7 +90,7 @@ func startAside(ts *testscript.TestScript, name, command string, args ...string)
 	})
 }
 
-// awaits waits until a file holds what an expression matches: awaits FILE REGEXP.
+// awaits waits until a file matches an expression: awaits FILE REGEXP.
 func awaits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: awaits file regexp")
@@ -100,26 +100,26 @@ func awaits(ts *testscript.TestScript, neg bool, args []string) {
 
 func waitFor(ts *testscript.TestScript, file, expression string) []string {
 	wanted := regexp.MustCompile("(?m)" + expression)
-	said := func() string {
+	content := func() string {
 		if _, err := os.Stat(ts.MkAbs(file)); err != nil { // who writes it has not come to that
 			return ""
 		}
 		return ts.ReadFile(file)
 	}
-	for late := time.After(patience); ; {
-		if found := wanted.FindStringSubmatch(said()); found != nil {
+	for late := time.After(waitTimeout); ; {
+		if found := wanted.FindStringSubmatch(content()); found != nil {
 			return found
 		}
 		select {
 		case <-time.After(10 * time.Millisecond):
 		case <-late:
-			ts.Fatalf("%s never had %s, but:\n%s", file, expression, said())
+			ts.Fatalf("%s never had %s, but:\n%s", file, expression, content())
 		}
 	}
 }
 
-// startReceiver starts a server that gives these answers, the last one for ever:
-// receiver 503 204. It sets RECEIVER, its URL; what it gets goes to the file received.
+// startReceiver starts a server that responds with these statuses, the last one again and again:
+// receiver 503 204. It sets RECEIVER, its URL; requests go to the file received.
 func startReceiver(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: receiver status...")

@@ -21,7 +21,7 @@ import (
 
 const created = `{"type":"agent.created","timestamp":"2026-01-10T15:30:00Z","data":{"id":"finance-personal","name":"<b>"}}`
 
-// text that several goroutines write.
+// text is a buffer that several goroutines write.
 type sharedText struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -39,16 +39,16 @@ func (s *sharedText) String() string {
 	return s.buf.String()
 }
 
-// ears are a receiver with what it needs.
-type ears struct {
+// listenerFixture is a receiver with its output.
+type listenerFixture struct {
 	*receiver
 	secret     []byte
 	out, notes sharedText
 }
 
-func listening(t *testing.T, format, forward string) *ears {
+func listening(t *testing.T, format, forward string) *listenerFixture {
 	t.Helper()
-	e := &ears{secret: signature.NewSecret()}
+	e := &listenerFixture{secret: signature.NewSecret()}
 	verifier, err := signature.NewVerifier(signature.FormatSecret(e.secret))
 	require.NoError(t, err)
 	f, err := newForwarder(forward)
@@ -60,8 +60,8 @@ func listening(t *testing.T, format, forward string) *ears {
 	return e
 }
 
-// signed is a request as comet makes it.
-func (e *ears) signed(t *testing.T, id, body string) *http.Request {
+// signed is a request with a signature of comet.
+func (e *listenerFixture) signed(t *testing.T, id, body string) *http.Request {
 	t.Helper()
 	now := time.Now()
 	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(body))
@@ -72,24 +72,24 @@ func (e *ears) signed(t *testing.T, id, body string) *http.Request {
 	return req
 }
 
-func (e *ears) answer(req *http.Request) *httptest.ResponseRecorder {
+func (e *listenerFixture) answer(req *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	e.ServeHTTP(w, req)
 	return w
 }
 
-func TestListenerHearsOfEveryEvent(t *testing.T) {
+func TestListenerSubscribesToEveryEvent(t *testing.T) {
 	t.Parallel()
-	heard := make([]models.EventType, 0, len(everyEvent()))
+	events := make([]models.EventType, 0, len(everyEvent()))
 	for _, e := range everyEvent() {
-		heard = append(heard, models.EventType(e))
+		events = append(events, models.EventType(e))
 	}
-	require.Equal(t, models.WebhookEvents(), heard)
+	require.Equal(t, models.WebhookEvents(), events)
 }
 
 func TestListenerPrints(t *testing.T) {
 	t.Parallel()
-	t.Run("for people the time, the event, its agent, and the data", func(t *testing.T) {
+	t.Run("time, event, agent and data for people", func(t *testing.T) {
 		t.Parallel()
 		e := listening(t, formatTable, "")
 		require.Equal(t, http.StatusOK, e.answer(e.signed(t, "e1", created)).Code)
@@ -97,26 +97,26 @@ func TestListenerPrints(t *testing.T) {
 		require.Equal(t, "2026-01-10T15:30:00Z  agent.created  finance-personal\n  {\"id\":\"finance-personal\",\"name\":\"<b>\"}\n"+
 			"2026-01-10T15:31:00Z  agent.budget_warning  a\n  {\"agent_id\":\"a\",\"x\":\"\\u001b[2J\"}\n", e.out.String())
 	})
-	t.Run("in colour on a terminal, and nothing that came can move the cursor", func(t *testing.T) {
+	t.Run("in colour and escaped on a terminal", func(t *testing.T) {
 		t.Parallel()
 		p := &printer{colour: true}
 		text := p.formatForPeople(received{Type: "agent.created\x1b[2J", Timestamp: "t", Data: []byte(`{"id":"a\u009b"}`)})
 		require.Equal(t, dim+"t"+reset+`  agent.created\u001b[2J  a\u009b`+"\n  "+dim+`{"id":"a\u009b"}`+reset+"\n", text)
 		require.Contains(t, p.formatForPeople(received{Type: "agent.created", Data: []byte(`{}`)}), green+"agent.created"+reset)
 	})
-	t.Run("for programs one JSON document a line", func(t *testing.T) {
+	t.Run("one JSON document per line", func(t *testing.T) {
 		t.Parallel()
 		e := listening(t, formatJSON, "")
 		e.answer(e.signed(t, "e1", created))
 		require.Equal(t, `{"id":"e1",`+created[1:]+"\n", e.out.String())
 	})
-	t.Run("or YAML documents", func(t *testing.T) {
+	t.Run("YAML documents", func(t *testing.T) {
 		t.Parallel()
 		e := listening(t, formatYAML, "")
 		e.answer(e.signed(t, "e1", created))
 		require.Equal(t, "---\nid: e1\ntype: agent.created\ntimestamp: \"2026-01-10T15:30:00Z\"\ndata:\n  id: finance-personal\n  name: <b>\n", e.out.String())
 	})
-	t.Run("an event once, however often it comes", func(t *testing.T) {
+	t.Run("a redelivered event once", func(t *testing.T) {
 		t.Parallel()
 		e := listening(t, formatJSON, "")
 		for range 3 {
@@ -124,9 +124,9 @@ func TestListenerPrints(t *testing.T) {
 		}
 		require.Equal(t, 1, strings.Count(e.out.String(), "\n"))
 	})
-	t.Run("no test of its own, but those that somebody else asks for", func(t *testing.T) {
+	t.Run("no test event of its own, but those of others", func(t *testing.T) {
 		t.Parallel()
-		e := listening(t, formatJSON, "http://127.0.0.1:1/nobody")
+		e := listening(t, formatJSON, "http://127.0.0.1:1/closed")
 		e.started = false
 		const test = `{"type":"webhook.test","timestamp":"2026-01-10T15:30:00Z","data":{}}`
 		require.Equal(t, http.StatusOK, e.answer(e.signed(t, "t1", test)).Code)
@@ -138,13 +138,13 @@ func TestListenerPrints(t *testing.T) {
 	})
 }
 
-func TestListenerRefuses(t *testing.T) {
+func TestListenerRejects(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(*http.Request) *http.Request
 		body   string
 		status int
-		told   string // "" for nothing
+		want   string // "" for nothing
 	}{
 		"another signature": {func(r *http.Request) *http.Request {
 			r.Header.Set("Webhook-Signature", "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=")
@@ -166,11 +166,11 @@ func TestListenerRefuses(t *testing.T) {
 				req = c.change(req)
 			}
 			require.Equal(t, c.status, e.answer(req).Code)
-			require.Empty(t, e.out.String(), "it shows nothing that is not comet's")
-			if c.told == "" {
+			require.Empty(t, e.out.String(), "an invalid request is not printed")
+			if c.want == "" {
 				require.Empty(t, e.notes.String())
 			} else {
-				require.Regexp(t, `^rejected a request from 192\.0\.2\.1:1234: .*`+c.told, e.notes.String())
+				require.Regexp(t, `^rejected a request from 192\.0\.2\.1:1234: .*`+c.want, e.notes.String())
 			}
 		})
 	}
@@ -178,7 +178,7 @@ func TestListenerRefuses(t *testing.T) {
 
 func TestListenerForwards(t *testing.T) {
 	t.Parallel()
-	t.Run("the request as it came, and answers as the other server does", func(t *testing.T) {
+	t.Run("forwards the request unchanged and returns the response", func(t *testing.T) {
 		t.Parallel()
 		var got *http.Request
 		var body []byte
@@ -204,7 +204,7 @@ func TestListenerForwards(t *testing.T) {
 		}
 		require.Regexp(t, `finance-personal  -> 503 Service Unavailable in \d+ ms\n`, e.out.String())
 	})
-	t.Run("until it was taken, and then no more", func(t *testing.T) {
+	t.Run("forwards an event until it is accepted", func(t *testing.T) {
 		t.Parallel()
 		var calls atomic.Int64
 		other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -220,7 +220,7 @@ func TestListenerForwards(t *testing.T) {
 		require.EqualValues(t, 2, calls.Load())
 		require.Equal(t, 2, strings.Count(e.out.String(), "\n"))
 	})
-	t.Run("and answers 502 where nobody is there", func(t *testing.T) {
+	t.Run("responds 502 if the other server is down", func(t *testing.T) {
 		t.Parallel()
 		socket, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 		require.NoError(t, err)
@@ -233,14 +233,14 @@ func TestListenerForwards(t *testing.T) {
 		require.Contains(t, shown.Forwarded.Error, "refused")
 		require.NotContains(t, e.out.String(), "password")
 	})
-	t.Run("redirects too", func(t *testing.T) {
+	t.Run("returns redirects", func(t *testing.T) {
 		t.Parallel()
 		other := httptest.NewServer(http.RedirectHandler("/elsewhere", http.StatusFound))
 		t.Cleanup(other.Close)
 		e := listening(t, formatJSON, other.URL)
 		require.Equal(t, http.StatusFound, e.answer(e.signed(t, "e1", created)).Code)
 	})
-	t.Run("to a URL only", func(t *testing.T) {
+	t.Run("requires a URL", func(t *testing.T) {
 		t.Parallel()
 		for _, address := range []string{"localhost:3000", "/webhook", "ftp://127.0.0.1/", "http://", "%"} {
 			_, err := newForwarder(address)
@@ -249,7 +249,7 @@ func TestListenerForwards(t *testing.T) {
 	})
 }
 
-func TestListenerRemembersOnlySoMuch(t *testing.T) {
+func TestListenerForgetsOldEvents(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(nil, nil, nil)
 	for i := range maxSeen + 1 {

@@ -18,32 +18,32 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// until runs a client command again and again until it succeeds and its standard output has
-// what an expression matches: until REGEXP comet upstreams list.
+// until repeats a client command until it succeeds and its standard output matches an expression:
+// until REGEXP comet upstreams list.
 func until(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: until regexp command [args...]")
 	}
 	wanted := regexp.MustCompile("(?m)" + args[0])
-	for late := time.After(3 * patience); ; {
+	for late := time.After(3 * waitTimeout); ; {
 		err := ts.Exec(args[1], args[2:]...)
-		said := ts.ReadFile("stdout")
-		if err == nil && wanted.MatchString(said) {
+		output := ts.ReadFile("stdout")
+		if err == nil && wanted.MatchString(output) {
 			return
 		}
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-late:
-			ts.Fatalf("it never said %s, but (%v):\n%s", args[0], err, said)
+			ts.Fatalf("the output never matched %s (%v):\n%s", args[0], err, output)
 		}
 	}
 }
 
-// converse is an MCP client: it says the lines of a file to a command, waits for the answer
-// to each that has an id before it says the next, and leaves: converse REQUESTS 0 comet mcp.
-// What the command says goes to the files answers, where every line must be of JSON-RPC, and
-// notes. It ends when the command does, which must be with that exit code; one that ends
-// before it has answered is asked no further.
+// converse is an MCP client: it sends the lines of a file to a command, waits for the response to
+// each that has an id before it sends the next, and closes standard input: converse REQUESTS 0
+// comet mcp. The responses go to the file answers, where every line must be JSON-RPC, standard
+// error to the file notes. The command must end with the exit code; if it ends early, converse
+// stops.
 func converse(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 {
 		ts.Fatalf("usage: converse requests code command [args...]")
@@ -60,13 +60,13 @@ func converse(ts *testscript.TestScript, neg bool, args []string) {
 	out, err := cmd.StdoutPipe()
 	ts.Check(err)
 	ts.Check(cmd.Start())
-	late := time.AfterFunc(3*patience, func() { _ = cmd.Process.Kill() })
+	late := time.AfterFunc(3*waitTimeout, func() { _ = cmd.Process.Kill() })
 	defer late.Stop()
 	lines := bufio.NewScanner(io.TeeReader(out, answers))
 	lines.Buffer(nil, 1<<20)
 	for request := range strings.Lines(ts.ReadFile(args[0])) {
 		if _, err := io.WriteString(in, request); err != nil {
-			break // it has ended; its exit code tells
+			break // it has ended
 		}
 		awaitAnswer(ts, lines, request)
 	}
@@ -74,7 +74,7 @@ func converse(ts *testscript.TestScript, neg bool, args []string) {
 	for lines.Scan() {
 		messageIn(ts, lines.Bytes())
 	}
-	_ = cmd.Wait() // its exit code tells
+	_ = cmd.Wait() // the exit code is checked below
 	ts.Check(os.WriteFile(ts.MkAbs("answers"), answers.Bytes(), 0o600))
 	ts.Check(os.WriteFile(ts.MkAbs("notes"), notes.Bytes(), 0o600))
 	if got := strconv.Itoa(cmd.ProcessState.ExitCode()); got != args[1] {
@@ -82,14 +82,14 @@ func converse(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// message is what tells requests, answers and notifications apart.
+// message has the members that distinguish requests, responses and notifications.
 type message struct {
 	JSONRPC string          `json:"jsonrpc"`
 	ID      json.RawMessage `json:"id"`
 	Method  string          `json:"method"`
 }
 
-// awaitAnswer reads on until the answer to a request; a notification has none.
+// awaitAnswer reads until the response to a request; a notification has none.
 func awaitAnswer(ts *testscript.TestScript, lines *bufio.Scanner, request string) {
 	asked := messageIn(ts, []byte(request))
 	for asked.ID != nil && lines.Scan() {
@@ -106,9 +106,9 @@ func messageIn(ts *testscript.TestScript, line []byte) (m message) {
 	return m
 }
 
-// fakeMCP is the program fake-mcp: an MCP server over stdio, whose tool echo is another one
-// where it is started as "fake-mcp changed", and hides something as "fake-mcp hiding", which
-// does not start as "fake-mcp broken", and has no tools as "fake-mcp bare".
+// fakeMCP is the program fake-mcp: an MCP server over stdio. "fake-mcp changed" has another
+// definition of the tool echo, "fake-mcp hiding" one with hidden characters, "fake-mcp broken"
+// does not start, and "fake-mcp bare" has no tools.
 func fakeMCP() {
 	if len(os.Args) > 1 && os.Args[1] == "broken" {
 		fmt.Fprintln(os.Stderr, "fake-mcp: no database")
@@ -125,7 +125,7 @@ func fakeMCP() {
 	readOnly := &mcp.ToolAnnotations{ReadOnlyHint: true}
 	mcp.AddTool(s, echoTool(strings.Join(os.Args[1:], " ")),
 		func(_ context.Context, _ *mcp.CallToolRequest, in text) (*mcp.CallToolResult, any, error) {
-			return said(in.Text), nil, nil
+			return textResult(in.Text), nil, nil
 		})
 	type pair struct {
 		A float64 `json:"a"`
@@ -140,40 +140,40 @@ func fakeMCP() {
 		})
 	mcp.AddTool(s, &mcp.Tool{Name: "fail", Description: "Deletes everything, or tries to"},
 		func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
-			out := said("the disk is full\nand so is the other")
+			out := textResult("the disk is full\nand so is the other")
 			out.IsError = true
 			return out, nil, nil
 		})
 	mcp.AddTool(s, &mcp.Tool{Name: "picture", Description: "Draws a comet", Annotations: readOnly},
 		func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
-			out := said("a comet:")
+			out := textResult("a comet:")
 			out.Content = append(out.Content, &mcp.ImageContent{Data: []byte{1, 2, 3}, MIMEType: "image/png"})
 			return out, nil, nil
 		})
-	mcp.AddTool(s, &mcp.Tool{Name: "slow", Description: "Takes until it is told to stop"},
+	mcp.AddTool(s, &mcp.Tool{Name: "slow", Description: "Runs until it is cancelled"},
 		func(ctx context.Context, _ *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
 			fmt.Fprintln(os.Stderr, "slow has begun")
 			<-ctx.Done()
-			fmt.Fprintln(os.Stderr, "slow was told to stop")
+			fmt.Fprintln(os.Stderr, "slow was cancelled")
 			return nil, nil, ctx.Err()
 		})
 	_ = s.Run(context.Background(), &mcp.StdioTransport{}) // it ends with its input
 }
 
-// echoTool is the definition of echo, as the program was started.
+// echoTool is the definition of echo for a program argument.
 func echoTool(how string) *mcp.Tool {
-	tool := &mcp.Tool{Name: "echo", Description: "Says a text again. It is not kept.", Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true}}
+	tool := &mcp.Tool{Name: "echo", Description: "Returns a text. It is not stored.", Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true}}
 	switch how {
 	case "changed":
-		tool.Description = "Says a text again, and sends it to somebody. It is not kept."
+		tool.Description = "Returns a text, and sends it away. It is not stored."
 		tool.InputSchema = json.RawMessage(`{"type": "object", "properties": {"text": {"type": "string"}, "to": {"type": "string"}}, "required": ["text"]}`)
 		tool.Annotations.ReadOnlyHint = false
 	case "hiding":
-		tool.Description = "Says a text again. It is not kept.\u200b\U000e0041\x1b[2K\x1b[1A\r"
+		tool.Description = "Returns a text. It is not stored.\u200b\U000e0041\x1b[2K\x1b[1A\r"
 	}
 	return tool
 }
 
-func said(text string) *mcp.CallToolResult {
+func textResult(text string) *mcp.CallToolResult {
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}
 }

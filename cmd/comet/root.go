@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -75,7 +76,7 @@ func commandGroups() []commandGroup {
 }
 
 func commandTable() []command {
-	return slices.Concat(agentCommands, usageCommands, taskCommands, toolCommands, webhookCommands, tokenCommands)
+	return slices.Concat(agentCommands, usageCommands, taskCommands, toolCommands, upstreamCommands, webhookCommands, tokenCommands)
 }
 
 func inGroup(root *cobra.Command, group string, commands ...*cobra.Command) {
@@ -144,6 +145,29 @@ func checkArguments(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("unexpected argument %q; usage: %s", args[len(names)], cmd.UseLine())
 	}
 	return nil
+}
+
+// splitUse splits a command line into its words and its arguments.
+func splitUse(use string) (words, arguments string) {
+	at := regexp.MustCompile(` [\[A-Z]`).FindStringIndex(use)
+	if at == nil {
+		return use, ""
+	}
+	return use[:at[0]], use[at[0]+1:]
+}
+
+func cutLast(words string) (above, last string) {
+	i := strings.LastIndexByte(words, ' ')
+	return words[:max(i, 0)], words[i+1:]
+}
+
+// argumentNames are the names of the arguments in a usage line, without brackets and dots.
+func argumentNames(use string) (names []string) {
+	_, arguments := splitUse(use)
+	for _, name := range strings.Fields(arguments) {
+		names = append(names, strings.Trim(name, "[].|"))
+	}
+	return names
 }
 
 // unknownCommand is the error of a word that is no command, with the nearest one.

@@ -16,7 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// The scripts run this test binary under the name comet, as a process of its own.
+// The scripts run this test binary as the program comet.
 func TestMain(m *testing.M) {
 	if code, asked := sandboxChild(); asked { // of a server in this process
 		os.Exit(code) //nolint:forbidigo // it is another program
@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"comet": main, "fake-mcp": fakeMCP})
 }
 
-// TestScripts runs testdata/script: each file is a story told in commands, most
-// of them to a server that was started for it.
+// TestScripts runs testdata/script: each file is a scenario of commands, mostly against a server
+// of its own.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
@@ -56,7 +56,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// exits runs a command that must end with an exit code: exits 4 comet agents get x.
+// exits runs a command and requires its exit code: exits 4 comet agents get x.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits code command [args...]")
@@ -75,8 +75,8 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// setenv sets a variable to a part of a file's text: setenv NAME FILE REGEXP. The
-// part is the expression's first group.
+// setenv sets a variable to a part of a file: setenv NAME FILE REGEXP. The part is the first
+// group of the expression.
 func setenv(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: setenv name file regexp")
@@ -88,9 +88,8 @@ func setenv(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[0], found[1])
 }
 
-// startServer runs "comet serve" until the script ends, on a free port and a
-// directory of its own, and points COMET_SERVER and COMET_TOKEN at it. Code in its
-// sandbox may read what READABLE names.
+// startServer runs "comet serve" until the script ends, on a free port and in a directory of its
+// own, and sets COMET_SERVER and COMET_TOKEN. The sandbox may read the directory READABLE.
 func startServer(ts *testscript.TestScript, neg bool, args []string) {
 	if neg {
 		ts.Fatalf("usage: server [flags...]")

@@ -86,7 +86,7 @@ func TestSendThroughARestart(t *testing.T) {
 	require.Equal(t, 2, asked)
 }
 
-// envelopeOf is what a server answers.
+// envelopeOf is a response of the server.
 func envelopeOf(kind, payload string) string {
 	return `{"protocol_version":"1.0","message_id":"550e8400-e29b-41d4-a716-446655440001","from_agent":"orchestrator","to_agent":"infra",
 		"timestamp":"2026-01-19T04:21:04Z","trace_id":"550e8400-e29b-41d4-a716-446655440002","request_id":"550e8400-e29b-41d4-a716-446655440003",
@@ -105,11 +105,11 @@ func TestSendEnds(t *testing.T) {
 		{"one that no exit code can be is 1", agent.Response{Ended: true, ExitCode: 3000}, 1},
 		{"a killed command's, which shells use themselves, too", agent.Response{Ended: true, ExitCode: 137}, 1},
 		{"5001 is a timeout", agent.Response{Ended: true, Code: 5001}, 124},
-		{"5002 is nobody there", agent.Response{Ended: true, Code: 5002}, 7},
+		{"5002 is an unavailable agent", agent.Response{Ended: true, Code: 5002}, 7},
 		{"5003 is not valid", agent.Response{Ended: true, Code: 5003}, 6},
 		{"5004 is not allowed", agent.Response{Ended: true, Code: 5004}, 3},
 		{"5005 is a limit", agent.Response{Ended: true, Code: 5005}, 7},
-		{"5006 is work that nobody does", agent.Response{Ended: true, Code: 5006}, 6},
+		{"5006 is unsupported work", agent.Response{Ended: true, Code: 5006}, 6},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -125,7 +125,7 @@ func TestDisplay(t *testing.T) {
 		return newDisplay(out, notes, true), out, notes
 	}
 
-	t.Run("a result that repeats what was shown is not shown again", func(t *testing.T) {
+	t.Run("prints a repeated result once", func(t *testing.T) {
 		t.Parallel()
 		d, out, _ := setup()
 		_, err := d.Write([]byte("one\ntwo"))
@@ -139,7 +139,7 @@ func TestDisplay(t *testing.T) {
 		require.Equal(t, "one\ntwo\nand why\nsomething else\n", out.String())
 	})
 
-	t.Run("without a terminal each step is a line, once", func(t *testing.T) {
+	t.Run("prints each step once without a terminal", func(t *testing.T) {
 		t.Parallel()
 		d, _, notes := setup()
 		for _, task := range []agent.Task{
@@ -151,7 +151,7 @@ func TestDisplay(t *testing.T) {
 		require.Equal(t, "  0%  waits for a worker\n 10%  a\n 50%  \\u001b[2J\n", notes.String())
 	})
 
-	t.Run("on a terminal the bar makes room for output, which does nothing to it", func(t *testing.T) {
+	t.Run("clears the bar before output on a terminal", func(t *testing.T) {
 		t.Parallel()
 		d, out, notes := setup()
 		d.drawing, d.clean = true, true

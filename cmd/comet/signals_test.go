@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// aside runs a command beside the script until "interrupt" or the end of the script:
-// aside comet tools call demo:slow. What it prints goes to aside.out and aside.err.
+// aside runs a command in the background until "interrupt" or the end of the script: aside comet
+// tools call demo:slow. Its output goes to aside.out and aside.err.
 func aside(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: aside command [args...]")
@@ -30,7 +30,7 @@ func TestInterruption(t *testing.T) {
 		return ctx
 	}
 
-	t.Run("a command that a signal ends has the code that shells give it", func(t *testing.T) {
+	t.Run("a signal has the exit code that shells use", func(t *testing.T) {
 		t.Parallel()
 		for _, err := range []error{context.Canceled, fmt.Errorf("x: %w", context.Cause(by(syscall.SIGINT))), &endedError{exitInterrupted, "the task goes on"}} {
 			require.Equal(t, 130, exitCode(interrupted(by(syscall.SIGINT), err)), err)
@@ -38,7 +38,7 @@ func TestInterruption(t *testing.T) {
 		}
 	})
 
-	t.Run("what failed by itself, or ended in order, keeps its code", func(t *testing.T) {
+	t.Run("an error before the signal keeps its exit code", func(t *testing.T) {
 		t.Parallel()
 		require.Equal(t, exitOK, exitCode(interrupted(by(syscall.SIGTERM), nil)))
 		require.Equal(t, exitFailure, exitCode(interrupted(by(syscall.SIGTERM), errors.New("the drain took too long"))))
@@ -46,7 +46,7 @@ func TestInterruption(t *testing.T) {
 		require.Equal(t, 7, exitCode(interrupted(by(syscall.SIGINT), &endedError{7, "the work failed"})))
 	})
 
-	t.Run("whoever waits for input waits no longer", func(t *testing.T) {
+	t.Run("an interruption ends a read", func(t *testing.T) {
 		t.Parallel()
 		silent, writer := io.Pipe()
 		defer writer.Close()
@@ -54,11 +54,11 @@ func TestInterruption(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 	})
 
-	t.Run("input arrives whole as long as nobody interrupts", func(t *testing.T) {
+	t.Run("reads complete input without an interruption", func(t *testing.T) {
 		t.Parallel()
-		said := strings.Repeat("comet ", 10_000)
-		got, err := readInput(untilDone(context.Background(), strings.NewReader(said)), "-")
+		input := strings.Repeat("comet ", 10_000)
+		got, err := readInput(untilDone(context.Background(), strings.NewReader(input)), "-")
 		require.NoError(t, err)
-		require.Equal(t, said, string(got))
+		require.Equal(t, input, string(got))
 	})
 }

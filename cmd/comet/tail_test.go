@@ -12,9 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTailGoesOnWhereItsConnectionWasLost: each answer of the server is one that ends
-// early, and each request says what came before.
-func TestTailGoesOnWhereItsConnectionWasLost(t *testing.T) {
+// TestTailReconnects checks the position in the request after each lost connection.
+func TestTailReconnects(t *testing.T) {
 	t.Parallel()
 	event := func(position int) string {
 		return fmt.Sprintf("id: %d\nevent: task.created\ndata: {\"position\":%d,\"key\":\"t\",\"at\":\"2026-01-10T15:30:00Z\",\"data\":{}}\n\n", position, position)
@@ -48,11 +47,11 @@ func TestTailGoesOnWhereItsConnectionWasLost(t *testing.T) {
 	require.Equal(t, 2, strings.Count(notes.String(), "the stream ended"))
 }
 
-func TestOutputMovesNoTerminal(t *testing.T) {
+func TestCopyPrintable(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	require.NoError(t, copyPrintable(&out, strings.NewReader("a\tb\n\x1b[2J\xc2\x9bc\r\xffä\u202e")))
-	require.Equal(t, "a\tb\n\\u001b[2J\\u009bc\\u000d\\ufffdä\\u202e\n", out.String(), "the last line is ended, too")
+	require.Equal(t, "a\tb\n\\u001b[2J\\u009bc\\u000d\\ufffdä\\u202e\n", out.String(), "the last line is ended")
 	for text, want := range map[string]string{"": "", "\n": "\n", "done\n": "done\n", "done": "done\n"} {
 		out.Reset()
 		require.NoError(t, copyPrintable(&out, strings.NewReader(text)))

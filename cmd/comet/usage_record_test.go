@@ -10,7 +10,7 @@ import (
 	"comet/openapi/client"
 )
 
-func TestFactsAreReadWithTheirLines(t *testing.T) {
+func TestReadFacts(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		file  string
@@ -41,7 +41,7 @@ func TestFactsAreReadWithTheirLines(t *testing.T) {
 		"nothing": "", "white space": " \n\t", "an empty array": "[]", "an array without an end": `[{"a":1}`, "half a fact": `{"a":1`,
 		"text": "tokens=5", "half an array": `[{"a":1},`, "more after an array": `[{"a":1}]{"a":2}`,
 	} {
-		t.Run(name+" is refused", func(t *testing.T) {
+		t.Run(name+" is an error", func(t *testing.T) {
 			t.Parallel()
 			_, err := readFacts([]byte(file))
 			require.Error(t, err)
@@ -49,14 +49,14 @@ func TestFactsAreReadWithTheirLines(t *testing.T) {
 	}
 }
 
-func TestBatchesFitIntoRequests(t *testing.T) {
+func TestBatches(t *testing.T) {
 	t.Parallel()
 	sizes := func(facts []factText) (all []int) {
 		n := 0
 		for _, b := range batches(facts) {
 			body := batchBody(b)
 			require.True(t, json.Valid(body))
-			require.Less(t, len(body), 1<<20, "the server takes a mebibyte")
+			require.Less(t, len(body), 1<<20, "the server accepts a mebibyte")
 			all, n = append(all, len(b)), n+len(b)
 		}
 		require.Equal(t, len(facts), n)
@@ -74,7 +74,7 @@ func TestBatchesFitIntoRequests(t *testing.T) {
 	require.Equal(t, []int{218, 218, 64}, sizes(many(500, `{"model":"`+strings.Repeat("🤖", 597)+`"}`)), "2,400 bytes each")
 }
 
-func TestALateBatchNamesTheFilesLines(t *testing.T) {
+func TestErrorInALaterBatch(t *testing.T) {
 	t.Parallel()
 	batch := []factText{{line: 1001}, {line: 1005}}
 	err := withLines(&apiError{status: 400, problem: client.Problem{Errors: &[]client.FieldError{

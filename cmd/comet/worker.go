@@ -116,18 +116,18 @@ func (s *session) work(ctx context.Context, f workerFlags, token string, command
 	if f.state == "" {
 		f.state = filepath.Join("comet-worker-state", who.ID)
 	}
-	kept, err := openState(f.state)
+	st, err := openState(f.state)
 	if err != nil {
 		return err
 	}
-	defer kept.unlock()
-	for _, id := range kept.ended {
+	defer st.unlock()
+	for _, id := range st.ended {
 		printLine(s.messages, "killed processes that an earlier worker had left running for the task %s", id)
 	}
 	r := newRunner(command, f, s.messages)
-	r.groups = kept.groups
+	r.groups = st.groups
 	a, err := agent.New(s.server, token, &agent.Options{
-		Concurrency: f.concurrency, Cache: kept.cache, NoRerun: !f.rerun, Drain: orNever(f.drain), Grace: f.grace + 5*time.Second, KeepAlive: orNever(f.quiet),
+		Concurrency: f.concurrency, Cache: st.cache, NoRerun: !f.rerun, Drain: orNever(f.drain), Grace: f.grace + 5*time.Second, KeepAlive: orNever(f.quiet),
 		OnConnect: func(h agent.Hello) {
 			printLine(s.messages, "connected to %s as %s (%s): %s", s.server, h.AgentID, h.AgentType, count(f.concurrency, "slot", "slots"))
 		},

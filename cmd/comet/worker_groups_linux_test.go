@@ -16,7 +16,7 @@ import (
 	"comet/agent"
 )
 
-// TestGroups kills what is left of commands whose worker was killed, and nobody else.
+// TestGroups kills what a killed worker left running, and nothing else.
 func TestGroups(t *testing.T) {
 	t.Parallel()
 	const task = "550e8400-e29b-41d4-a716-446655440004"
@@ -63,11 +63,11 @@ func TestGroups(t *testing.T) {
 		require.NoError(t, err)
 		left, err := os.ReadDir(dir)
 		require.NoError(t, err)
-		require.Empty(t, left, "what was looked at is forgotten")
+		require.Empty(t, left, "records are removed")
 		return ended
 	}
 
-	t.Run("what a command had started ends when the state is opened again", func(t *testing.T) {
+	t.Run("kills processes that a command has started", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
 		cmd, child := begin(t, filepath.Join(dir, "groups"))
@@ -79,7 +79,7 @@ func TestGroups(t *testing.T) {
 		require.Eventually(t, func() bool { return !alive(child) }, time.Minute, time.Millisecond)
 	})
 
-	t.Run("so does a command that outlived its worker", func(t *testing.T) {
+	t.Run("kills a command that outlived its worker", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
 		cmd, child := begin(t, dir)
@@ -88,7 +88,7 @@ func TestGroups(t *testing.T) {
 		require.Eventually(t, func() bool { return !alive(child) }, time.Minute, time.Millisecond)
 	})
 
-	t.Run("a process with the same number that was started at another time is somebody else", func(t *testing.T) {
+	t.Run("spares a process with the same pid and another start", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
 		cmd, child := begin(t, dir)
@@ -98,7 +98,7 @@ func TestGroups(t *testing.T) {
 		require.True(t, alive(child))
 	})
 
-	t.Run("so is one of another boot", func(t *testing.T) {
+	t.Run("spares a process of another boot", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
 		cmd, child := begin(t, dir)
@@ -107,7 +107,7 @@ func TestGroups(t *testing.T) {
 		require.True(t, alive(child))
 	})
 
-	t.Run("where the leader is gone, so are those who know nothing of the task", func(t *testing.T) {
+	t.Run("spares a group without a process of the task", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
 		cmd, child := begin(t, dir)
@@ -117,7 +117,7 @@ func TestGroups(t *testing.T) {
 		require.True(t, alive(child))
 	})
 
-	t.Run("a command is noted while it runs, and no longer", func(t *testing.T) {
+	t.Run("records a command only while it runs", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
 		g, _, err := openGroups(dir)

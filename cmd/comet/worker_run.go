@@ -195,10 +195,10 @@ func environment(base []string, w task) []string {
 		taskVariable+w.TaskID().String(), "COMET_REQUEST_ID="+w.RequestID().String(), "COMET_TRACE_ID="+w.TraceID().String(),
 		"COMET_WORK_TYPE="+w.Type())
 	parameters := w.Parameters()
-	room := maxVariables
+	left := maxVariables
 	for _, entry := range append([]string{"COMET_PARAMETERS=" + string(parameters)}, variables(parameters)...) {
-		if len(entry) <= maxVariable && len(entry) <= room && strings.IndexByte(entry, 0) < 0 {
-			env, room = append(env, entry), room-len(entry)
+		if len(entry) <= maxVariable && len(entry) <= left && strings.IndexByte(entry, 0) < 0 {
+			env, left = append(env, entry), left-len(entry)
 		}
 	}
 	return env

@@ -249,12 +249,12 @@ func (f *testServer) newWorker(t *testing.T) *testWorker {
 func (w *testWorker) run(t *testing.T, script string) {
 	t.Helper()
 	w.stop()
-	kept, err := openState(w.state)
+	st, err := openState(w.state)
 	require.NoError(t, err)
 	r := newRunner([]string{"/bin/sh", "-c", script}, workerFlags{grace: time.Minute, maxOutput: 256 << 10}, io.Discard)
 	transport := &http.Transport{}
 	a, err := agent.New(w.url, w.own, &agent.Options{
-		Cache: kept.cache, Drain: -1, Grace: time.Minute, KeepAlive: w.keepAlive, Client: &http.Client{Transport: transport},
+		Cache: st.cache, Drain: -1, Grace: time.Minute, KeepAlive: w.keepAlive, Client: &http.Client{Transport: transport},
 		Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	require.NoError(t, err)
@@ -266,7 +266,7 @@ func (w *testWorker) run(t *testing.T, script string) {
 		cancel()
 		running.Wait()
 		transport.CloseIdleConnections()
-		kept.unlock()
+		st.unlock()
 	})
 	t.Cleanup(w.stop)
 }

@@ -25,7 +25,7 @@ import (
 	"comet/openapi/client"
 )
 
-// fakeTask notes what a command's output does.
+// fakeTask records progress, tokens and output.
 type fakeTask struct {
 	parameters string
 	hints      agent.Hints
@@ -88,7 +88,7 @@ func TestCommand(t *testing.T) {
 		return r.runTask(t.Context(), w)
 	}
 
-	t.Run("the parameters are on standard input", func(t *testing.T) {
+	t.Run("passes the parameters on standard input", func(t *testing.T) {
 		t.Parallel()
 		w := &fakeTask{parameters: `{"a":[1,2]}`}
 		r, err := run(t, `cat; echo; echo "$COMET_PARAMETERS"`, w)
@@ -96,7 +96,7 @@ func TestCommand(t *testing.T) {
 		require.Equal(t, "{\"a\":[1,2]}\n{\"a\":[1,2]}\n", r.Output)
 	})
 
-	t.Run("parameters that nobody reads hold nothing up", func(t *testing.T) {
+	t.Run("does not block on unread parameters", func(t *testing.T) {
 		t.Parallel()
 		w := &fakeTask{parameters: `{"a":"` + strings.Repeat("x", 1<<20) + `"}`}
 		r, err := run(t, `echo "${COMET_PARAMETERS-too long} ${COMET_PARAM_A-too long}"`, w)
@@ -104,7 +104,7 @@ func TestCommand(t *testing.T) {
 		require.Equal(t, "too long too long\n", r.Output)
 	})
 
-	t.Run("ids and scalars are variables", func(t *testing.T) {
+	t.Run("passes ids and scalars as variables", func(t *testing.T) {
 		t.Parallel()
 		w := &fakeTask{parameters: `{"name":"a b","n":1.50,"yes":true,"o":{},"nil":null,"path":"/evil","extra-vars.x":"dashes","nul":"a\u0000b"}`}
 		r, err := run(t, `env | grep '^COMET_' | grep -v COMET_PARAMETERS | sort; test "$PATH" != /evil`, w)
@@ -116,7 +116,7 @@ func TestCommand(t *testing.T) {
 		}, "\n"), r.Output)
 	})
 
-	t.Run("lines are sent as they come, both streams, directives of the first are not", func(t *testing.T) {
+	t.Run("sends the lines of both streams without directives", func(t *testing.T) {
 		t.Parallel()
 		w := &fakeTask{}
 		r, err := run(t, `echo one; echo "::progress 40 pulling  images"; echo two >&2; echo "::progress 41" >&2; echo "::tokens 12 small"; echo "::tokens 3"; echo "::progress 140 no"; echo "::other 1"; printf end`, w)
@@ -143,7 +143,7 @@ func TestCommand(t *testing.T) {
 		})
 	}
 
-	t.Run("a command that is gone fails the task", func(t *testing.T) {
+	t.Run("fails the task if the command is missing", func(t *testing.T) {
 		t.Parallel()
 		r := newRunner([]string{filepath.Join(t.TempDir(), "gone")}, workerFlags{}, io.Discard)
 		result, err := r.runTask(t.Context(), &fakeTask{parameters: "{}"})
@@ -151,7 +151,7 @@ func TestCommand(t *testing.T) {
 		require.Equal(t, 126, result.ExitCode)
 	})
 
-	t.Run("megabytes of output come whole and in order, and the result has their end", func(t *testing.T) {
+	t.Run("sends megabytes in order and keeps their end as the result", func(t *testing.T) {
 		t.Parallel()
 		w := &fakeTask{}
 		r, err := run(t, `i=0; while [ $i -lt 300 ]; do printf '%065535d\n' $i; i=$((i+1)); done`, w)
@@ -160,16 +160,16 @@ func TestCommand(t *testing.T) {
 		for i := range 300 {
 			_, _ = fmt.Fprintf(&want, "%065535d\n", i)
 		}
-		same := want.String() == w.text() // 19 MiB, which nobody wants to see compared
+		same := want.String() == w.text() // require.Equal would print 19 MiB
 		require.True(t, same)
 		require.Less(t, len(r.Output), 1<<20)
 		mark, rest, _ := strings.Cut(r.Output, "\n")
 		require.Equal(t, "[earlier output is omitted]", mark)
 		require.True(t, strings.HasSuffix(want.String(), rest))
-		require.Len(t, rest, 65536*15, "whole lines")
+		require.Len(t, rest, 65536*15, "complete lines")
 	})
 
-	t.Run("a line without an end is not kept back for ever", func(t *testing.T) {
+	t.Run("sends a long line without an end", func(t *testing.T) {
 		t.Parallel()
 		w := &fakeTask{}
 		_, err := run(t, `head -c 300000 /dev/zero | tr '\0' x`, w)
@@ -177,7 +177,7 @@ func TestCommand(t *testing.T) {
 		require.Equal(t, strings.Repeat("x", 300_000), w.text())
 	})
 
-	t.Run("what it used is told", func(t *testing.T) {
+	t.Run("reports the resources it used", func(t *testing.T) {
 		t.Parallel()
 		r, notes := shell(`i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done`)
 		result, err := r.runTask(t.Context(), &fakeTask{parameters: "{}"})
@@ -186,7 +186,7 @@ func TestCommand(t *testing.T) {
 		require.Regexp(t, `^\S+Z  550e8400-e29b-41d4-a716-446655440004  run_playbook  success  exit 0  \S+  cpu \S+  rss [1-9]\d* MB\n$`, notes.String())
 	})
 
-	t.Run("it sees no variable of the worker that is comet's", func(t *testing.T) {
+	t.Run("hides comet's variables", func(t *testing.T) {
 		t.Parallel()
 		require.Equal(t, []string{"HOME=/", "COMETS=7"}, inherited([]string{
 			"COMET_TOKEN=secret", "HOME=/", "COMET_ADMIN_TOKEN=secret", "COMET_DATABASE_URL=postgres://u:p@h/d", "COMET_NATS_URL=nats://u:p@h", "COMET_SERVER=x",
@@ -222,7 +222,7 @@ func TestCommandIsEnded(t *testing.T) {
 		require.Eventually(t, func() bool { return !alive(pid) }, time.Minute, time.Millisecond, "a child of the command lives on")
 	}
 
-	t.Run("its whole process group is asked to end", func(t *testing.T) {
+	t.Run("asks the process group to end", func(t *testing.T) {
 		t.Parallel()
 		r, _ := shell(`trap 'echo last words; exit 3' TERM; sleep 600 & echo $! ready; wait`)
 		w := &fakeTask{}
@@ -235,7 +235,7 @@ func TestCommandIsEnded(t *testing.T) {
 		gone(t, child)
 	})
 
-	t.Run("one that does not listen is killed after the grace", func(t *testing.T) {
+	t.Run("kills a command that ignores SIGTERM after the grace period", func(t *testing.T) {
 		t.Parallel()
 		r, _ := shell(`trap '' TERM; sleep 600 & echo $! ready; while :; do sleep 600; done`)
 		r.grace = 10 * time.Millisecond
@@ -247,7 +247,7 @@ func TestCommandIsEnded(t *testing.T) {
 		gone(t, child)
 	})
 
-	t.Run("a second signal kills it at once", func(t *testing.T) {
+	t.Run("kills it at once at a second signal", func(t *testing.T) {
 		t.Parallel()
 		r, _ := shell(`trap '' TERM; sleep 600 & echo $! ready; while :; do sleep 600; done`)
 		_, child, ended := begin(t, r, &fakeTask{})
@@ -257,7 +257,7 @@ func TestCommandIsEnded(t *testing.T) {
 		gone(t, child)
 	})
 
-	t.Run("what it leaves behind ends with it", func(t *testing.T) {
+	t.Run("kills processes that it leaves", func(t *testing.T) {
 		t.Parallel()
 		r, _ := shell(`sleep 600 & echo $! ready`)
 		w := &fakeTask{}
@@ -269,7 +269,7 @@ func TestCommandIsEnded(t *testing.T) {
 	})
 }
 
-// alive reports whether a process is there and no zombie.
+// alive reports whether a process exists and is no zombie.
 func alive(pid int) bool {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return false
@@ -280,16 +280,16 @@ func alive(pid int) bool {
 
 func TestMemoryLimit(t *testing.T) {
 	t.Parallel()
-	// A shell that keeps 64 MiB in a variable, in a child of its own.
+	// A shell with 64 MiB in a variable, in a child process.
 	const script = `sh -c 'x=$(head -c 67108864 /dev/zero | tr "\0" x); echo full; sleep 600'`
-	t.Run("a command that needs more is killed, and its group with it", func(t *testing.T) {
+	t.Run("kills the group of a command that uses more", func(t *testing.T) {
 		t.Parallel()
 		r, _ := shell(script)
 		w := &fakeTask{parameters: "{}", hints: agent.Hints{MaxMemoryMB: 32}}
 		_, err := r.runTask(t.Context(), w)
 		require.ErrorContains(t, err, "Resource limit exceeded")
 	})
-	t.Run("one that needs less is left alone", func(t *testing.T) {
+	t.Run("spares a command that uses less", func(t *testing.T) {
 		t.Parallel()
 		r, _ := shell(`sleep 0.6; echo done`)
 		w := &fakeTask{parameters: "{}", hints: agent.Hints{MaxMemoryMB: 64}}
@@ -297,7 +297,7 @@ func TestMemoryLimit(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "done\n", result.Output)
 	})
-	t.Run("a process's name cannot mislead", func(t *testing.T) {
+	t.Run("reads a process name with parentheses", func(t *testing.T) {
 		t.Parallel()
 		line := "7 (evil) 1 2 (x) S 5 6 6 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 9 1000000 321 18446744073709551615 1"
 		require.Equal(t, procStat{parent: 5, group: 6, started: 9, pages: 321}, readProcess([]byte(line)))
@@ -307,8 +307,8 @@ func TestMemoryLimit(t *testing.T) {
 func TestWorkerIdentity(t *testing.T) {
 	t.Parallel()
 	who := client.AgentItem{ID: "deployer", IsActive: true, Type: new("infra"), Capabilities: []string{"custom:run_playbook", "deploy"}}
-	require.Nil(t, workerChange(who, workerFlags{}), "nothing is said")
-	require.Nil(t, workerChange(who, workerFlags{kind: "infra", capabilities: []string{"deploy", "run_playbook"}}), "the same is said")
+	require.Nil(t, workerChange(who, workerFlags{}), "no flags")
+	require.Nil(t, workerChange(who, workerFlags{kind: "infra", capabilities: []string{"deploy", "run_playbook"}}), "the same values")
 	require.Equal(t, &change{Capabilities: []string{"deploy"}}, workerChange(who, workerFlags{kind: "infra", capabilities: []string{"deploy"}}))
 	require.Equal(t, &change{Type: "code"}, workerChange(who, workerFlags{kind: "code"}))
 	require.NoError(t, workerReady(who))
@@ -336,5 +336,5 @@ func TestExampleWorker(t *testing.T) {
 	result, err := r.runTask(t.Context(), w)
 	require.NoError(t, err)
 	require.Equal(t, agent.Result{Output: "hello\n", CPUTime: result.CPUTime}, result)
-	require.Equal(t, []string{"50 thinking of an echo"}, w.steps)
+	require.Equal(t, []string{"50 preparing the echo"}, w.steps)
 }

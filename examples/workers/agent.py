@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A whole agent without comet's binary: it asks for work over HTTP (long poll).
+"""A complete agent that does not need the comet binary: it polls for tasks over HTTP (long poll).
 
     COMET_TOKEN=… ./agent.py [http://127.0.0.1:8080]
 
-Python's standard library only. One task at a time; a request that comes twice is
-answered from memory and not done twice.
+It uses only Python's standard library and runs one task at a time. A repeated request gets
+its stored result and does not run again.
 """
 
 import json
@@ -27,56 +27,56 @@ def call(method, path, body=None):
     try:
         with urllib.request.urlopen(request, timeout=60) as response:
             return json.loads(response.read() or b"{}")
-    except urllib.error.HTTPError as refused:
-        if refused.code in (401, 403):
-            sys.exit("the server refuses the token")
-        if refused.code >= 500 or refused.code == 429:
-            raise  # the same may be said again
-        print("refused:", refused.read().decode(), file=sys.stderr)
+    except urllib.error.HTTPError as rejected:
+        if rejected.code in (401, 403):
+            sys.exit("the server rejects the token")
+        if rejected.code >= 500 or rejected.code == 429:
+            raise  # temporary: retry
+        print("rejected:", rejected.read().decode(), file=sys.stderr)
         return {}
 
 
-def say(kind, payload, request=None):
-    """Sends one envelope until the server has it. The same message_id counts once."""
+def send(kind, payload, request=None):
+    """Sends an envelope until the server has accepted it. The same message_id counts once."""
     envelope = {
         "protocol_version": "1.0", "message_id": str(uuid.uuid4()), "from_agent": ME["type"], "to_agent": "orchestrator",
         "timestamp": datetime.now(timezone.utc).isoformat(), "type": kind, "payload": payload,
         "trace_id": request["trace_id"] if request else str(uuid.uuid4()),
         "request_id": request["request_id"] if request else str(uuid.uuid4()),
     }
-    patiently(lambda: call("POST", "/api/agent/message", envelope))
+    retrying(lambda: call("POST", "/api/agent/message", envelope))
 
 
-def patiently(action):
+def retrying(action):
     pause = 0.25
     while True:
         try:
             return action()
         except (OSError, ValueError) as failure:
-            print("trying again:", failure, file=sys.stderr)
+            print("retrying:", failure, file=sys.stderr)
             time.sleep(pause)
             pause = min(2 * pause, 15)
 
 
 def work(request):
-    """Does one request and returns the payload of its result. Put your own work here."""
+    """Runs a request and returns the payload of its result. Replace this by your own work."""
     task = request["payload"]
-    say("work_status", {"task_id": task["task_id"], "status": "running", "progress_percent": 0}, request)  # accepts it
+    send("work_status", {"task_id": task["task_id"], "status": "running", "progress_percent": 0}, request)  # accept it
     text = str(task["parameters"].get("text", ""))
-    say("work_status", {"task_id": task["task_id"], "status": "running", "progress_percent": 50,
-                        "step": {"number": 1, "name": "turning it round", "output": f"{len(text)} characters\n"}}, request)
+    send("work_status", {"task_id": task["task_id"], "status": "running", "progress_percent": 50,
+                         "step": {"number": 1, "name": "reversing", "output": f"{len(text)} characters\n"}}, request)
     return {"task_id": task["task_id"], "status": "success", "exit_code": 0, "output": text[::-1]}
 
 
-ME = patiently(lambda: call("GET", "/api/v1/me"))["agent"]
-DONE = {}  # request_id and task_id -> result: two askers may use the same request_id
+ME = retrying(lambda: call("GET", "/api/v1/me"))["agent"]
+DONE = {}  # (request_id, task_id) -> result: two requesters may use the same request_id
 print("working as", ME["id"], flush=True)
 while True:
-    say("work_status", {"agent_id": ME["id"], "status": "online"})  # a heartbeat
-    for message in patiently(lambda: call("GET", "/api/agent/inbox?wait=15")).get("messages", []):
+    send("work_status", {"agent_id": ME["id"], "status": "online"})  # a heartbeat
+    for message in retrying(lambda: call("GET", "/api/agent/inbox?wait=15")).get("messages", []):
         if message["type"] == "work_request" and message["payload"]["work_type"] != "cancel_task":
             key = message["request_id"], message["payload"]["task_id"]
             if key not in DONE:
                 DONE[key] = work(message)
-            say("work_result", DONE[key], message)
-        patiently(lambda: call("POST", "/api/agent/inbox/ack", {"message_ids": [message["message_id"]]}))
+            send("work_result", DONE[key], message)
+        retrying(lambda: call("POST", "/api/agent/inbox/ack", {"message_ids": [message["message_id"]]}))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Pretends to deploy something, step by step. For comet worker:
+"""Simulates a deployment in steps. For comet worker:
 
     comet worker --type infra --capability custom:run_playbook -- ./deploy.py
     comet send --to infra run_playbook playbook=deploy.yml steps:=3
@@ -12,12 +12,12 @@ import time
 
 
 def progress(percent: int, step: str) -> None:
-    """Tell how far the work is. Such a line is not output."""
+    """Report progress. Such a line is not output."""
     print(f"::progress {percent} {step}", flush=True)
 
 
 def stop(_signal, _frame) -> None:
-    """The task was taken back, or took too long: there is a moment to tidy up."""
+    """The task was cancelled or took too long: clean up."""
     print("rolled back", flush=True)
     sys.exit(1)
 
@@ -33,7 +33,7 @@ def main() -> int:
         progress(100 * step // steps, f"step {step + 1} of {steps}")
         time.sleep(float(parameters.get("seconds", 0.2)))
         print(f"step {step + 1} done", flush=True)
-    print("::tokens 120 tiny-model")  # what a model used, charged to the agent
+    print("::tokens 120 tiny-model")  # tokens that a model used, charged to the agent
     print(f"deployed {playbook}")
     return 0
 

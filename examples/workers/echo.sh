@@ -1,8 +1,8 @@
 #!/bin/sh
-# Answers with the parameter "text". For comet worker:
+# Prints the parameter "text". For comet worker:
 #
 #   comet worker --type desktop --capability custom:echo -- ./echo.sh
 #   comet send echo text=hello
 set -eu
-echo "::progress 50 thinking of an echo"
+echo "::progress 50 preparing the echo"
 echo "${COMET_PARAM_TEXT:?the parameter text is missing}"
