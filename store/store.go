@@ -52,10 +52,13 @@ type Options struct {
 	// OnCommit hears of every commit of Write: how many callers shared it and how
 	// long their transaction took; default nobody. It must return at once.
 	OnCommit func(callers int, took time.Duration)
-	// Connector wraps what opens the connections of the store and of its migrations, so
-	// that a test can count statements; default nothing does.
-	Connector func(driver.Connector) driver.Connector
+	// Connector wraps the connector of the store and its migrations, so that a test can
+	// count statements; default none.
+	Connector WrapConnector
 }
+
+// WrapConnector returns a connector that observes another one.
+type WrapConnector = func(driver.Connector) driver.Connector
 
 // openPool returns the pool of a connector.
 func (o *Options) openPool(c driver.Connector) *sql.DB {

@@ -1,11 +1,10 @@
-// Package app is the composition root: it is the only room that knows all the
-// others, puts them together in order, and takes them apart in reverse.
+// Package app is the composition root: it creates the parts of the program, starts them in order
+// and stops them in reverse.
 package app
 
 import (
 	"cmp"
 	"context"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
@@ -61,7 +60,7 @@ type Options struct {
 	// Clock tells the time, default time.Now. Timers follow the real time.
 	Clock func() time.Time
 	// Connector wraps what opens the connections to the database, see store.Options.
-	Connector func(driver.Connector) driver.Connector
+	Connector store.WrapConnector
 }
 
 func (o *Options) orDefaults() Options {
