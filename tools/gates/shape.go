@@ -96,8 +96,8 @@ func declared(f *ast.File) map[string]bool {
 // them point up in the order that makes that number small.
 func references(files map[string]*ast.File) (all, up int) {
 	home := map[string]string{}
-	for file, f := range files {
-		for name := range declared(f) {
+	for _, file := range sortedNames(files) { // files of other systems declare the same names
+		for name := range declared(files[file]) {
 			home[name] = file
 		}
 	}
@@ -132,8 +132,8 @@ func references(files map[string]*ast.File) (all, up int) {
 func methodHomes(files map[string]*ast.File) map[string]string {
 	home := map[string]string{}
 	seen := map[string]int{}
-	for file, f := range files {
-		for _, d := range f.Decls {
+	for _, file := range sortedNames(files) {
+		for _, d := range files[file].Decls {
 			if m, ok := d.(*ast.FuncDecl); ok && m.Recv != nil && !m.Name.IsExported() {
 				home[m.Name.Name] = file
 				seen[m.Name.Name]++
@@ -146,6 +146,15 @@ func methodHomes(files map[string]*ast.File) map[string]string {
 		}
 	}
 	return home
+}
+
+func sortedNames(files map[string]*ast.File) []string {
+	names := make([]string, 0, len(files))
+	for name := range files {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
 }
 
 // readingOrder puts users before what they use as far as cycles allow: repeatedly it takes the
