@@ -26,7 +26,7 @@ import (
 	"comet/internal/mcp"
 	"comet/internal/netguard"
 	"comet/internal/orchestrator"
-	"comet/internal/protocol/v5"
+	v5 "comet/internal/protocol/v5"
 	"comet/internal/protocol/v5/messagelog"
 	"comet/internal/registry"
 	"comet/internal/telemetry"

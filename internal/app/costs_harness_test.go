@@ -17,7 +17,6 @@ import (
 	"comet/store/storetest"
 )
 
-//nolint:gochecknoglobals // a flag of the test binary
 var updateCosts = flag.Bool("update", false, "rewrite the cost transcripts and their table in docs/performance.md")
 
 // measured is a server whose statements are recorded. Its clock stands still, so nothing

@@ -179,7 +179,6 @@ func byProtocol() bool {
 	}
 }
 
-//nolint:gochecknoglobals // compiled once
 var (
 	literals = regexp.MustCompile(`'[^']*'`)
 	tokens   = regexp.MustCompile(`[A-Za-z_][A-Za-z0-9_]*|[(),]`)

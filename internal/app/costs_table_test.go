@@ -61,7 +61,6 @@ func costsTable(t *testing.T) string {
 	return out.String()
 }
 
-//nolint:gochecknoglobals // compiled once
 var headLine = regexp.MustCompile(`(?m)^(operation|commits|rollbacks|statements|rows written): ([^\n]*?)(?: \(reads \d+, writes \d+\))?$`)
 
 // headOf are the figures at the beginning of a transcript.

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/wire/envelope"
-	"comet/internal/wire/v5"
+	v5 "comet/internal/wire/v5"
 	"comet/internal/wire/v5/codes"
 )
 

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	comet "comet/agent"
-	"comet/internal/wire/v5"
+	v5 "comet/internal/wire/v5"
 	"comet/internal/wire/v5/codes"
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/app"
-	"comet/internal/wire/v5"
+	v5 "comet/internal/wire/v5"
 	"comet/internal/wire/v5/codes"
 )
 

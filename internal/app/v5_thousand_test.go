@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/app"
-	"comet/internal/wire/v5"
+	v5 "comet/internal/wire/v5"
 	"comet/store/storetest"
 )
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"comet/internal/wire/v5"
+	v5 "comet/internal/wire/v5"
 )
 
 // v5JobAgent runs jobs over PROTOCOL_V5 and reconnects when its connection breaks. As the protocol

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/agent"
-	"comet/internal/wire/v5"
+	v5 "comet/internal/wire/v5"
 	"comet/models"
 )
 
@@ -69,7 +69,7 @@ func (m *mill) employ(b *testing.B) {
 func (m *mill) employV5(b *testing.B) {
 	b.Helper()
 	ctx, cancel := context.WithCancel(background())
-	conn, _, err := websocket.Dial(ctx, m.url+"/api/agent/connect", &websocket.DialOptions{ //nolint:bodyclose // the package's documentation says that it need not be
+	conn, _, err := websocket.Dial(ctx, m.url+"/api/agent/connect", &websocket.DialOptions{
 		Subprotocols: []string{"v5"}, HTTPHeader: http.Header{"Authorization": {"Bearer " + m.hireFor(b, "worker-v5", "custom:v5")}},
 	})
 	require.NoError(b, err)

@@ -11,7 +11,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
-	"comet/internal/protocol/v5"
+	v5 "comet/internal/protocol/v5"
 	"comet/internal/transport"
 	"comet/models"
 )

@@ -17,6 +17,7 @@ import (
 	"comet/internal/protocol"
 	"comet/internal/protocol/envelope"
 	"comet/internal/protocol/v5"
+	v5 "comet/internal/protocol/v5"
 	"comet/internal/transport"
 	"comet/models"
 	"comet/store"

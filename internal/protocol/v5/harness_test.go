@@ -15,7 +15,7 @@ import (
 	"comet/internal/auth"
 	"comet/internal/jobs"
 	"comet/internal/orchestrator"
-	"comet/internal/protocol/v5"
+	v5 "comet/internal/protocol/v5"
 	"comet/internal/protocol/v5/messagelog"
 	"comet/internal/registry"
 	"comet/internal/usage"

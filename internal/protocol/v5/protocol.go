@@ -33,8 +33,9 @@ const (
 	Class = Name
 	// Subprotocol is the WebSocket subprotocol.
 	Subprotocol = "v5"
-	// Version and VersionV4 are the versions that a join can state (PROTOCOL_V5 §14).
-	Version   = "V5"
+	// Version is the default version that a join can state (PROTOCOL_V5 §14).
+	Version = "V5"
+	// VersionV4 is the older one.
 	VersionV4 = "V4"
 )
 

@@ -12,7 +12,7 @@ import (
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
-	"comet/internal/protocol/v5"
+	v5 "comet/internal/protocol/v5"
 	wire "comet/internal/wire/v5"
 	"comet/models"
 	"comet/store/storetest"

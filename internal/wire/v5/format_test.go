@@ -80,6 +80,6 @@ func TestZeroValues(t *testing.T) {
 	require.Equal(t, "-", v5.State(0).String())
 	require.Equal(t, "X", v5.Cancelled.String())
 	require.Empty(t, v5.Address{}.String())
-	require.False(t, v5.Type(0) == v5.Request)
+	require.NotEqual(t, v5.Request, v5.Type(0))
 	require.False(t, v5.Type(0).IsSystem())
 }

@@ -67,7 +67,7 @@ type Message struct {
 type Warnings uint8
 
 const (
-	// DataTruncated: DATA was longer than MaxData and was cut (§3.5, check 12).
+	// DataTruncated means that DATA was longer than MaxData and was cut (§3.5, check 12).
 	DataTruncated Warnings = 1 << iota
 	// depthMissing: DEPTH was "-" and is parsed as 0 (the handshake of §14.3).
 	depthMissing
