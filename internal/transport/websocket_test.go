@@ -16,7 +16,6 @@ import (
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
 	"comet/internal/protocol/envelope"
-	"comet/internal/protocol/v5"
 	v5 "comet/internal/protocol/v5"
 	"comet/internal/transport"
 	"comet/models"

@@ -11,7 +11,6 @@ import (
 
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
-	"comet/internal/protocol/v5"
 	v5 "comet/internal/protocol/v5"
 	"comet/internal/protocol/v5/messagelog"
 	"comet/internal/telemetry"

@@ -11,7 +11,6 @@ import (
 	"comet/internal/auth"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
-	"comet/internal/protocol/v5"
 	v5 "comet/internal/protocol/v5"
 	wire "comet/internal/wire/v5"
 	"comet/internal/wire/v5/codes"
