@@ -11,6 +11,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -87,7 +88,7 @@ type tree struct {
 // loadTree lists the files that git tracks or would track below root.
 func loadTree(root, limitsFile string) (*tree, error) {
 	t := &tree{root: root, limits: map[string]int{}, measured: map[string]int{}, used: map[string]bool{}}
-	out, err := exec.Command("git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard").Output()
+	out, err := exec.CommandContext(context.Background(), "git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard").Output()
 	if err != nil {
 		return nil, fmt.Errorf("list the files of %s: %w", root, err)
 	}
