@@ -146,7 +146,7 @@ func (t *tree) over(gate, where string, value, limit int, what string) []finding
 	return []finding{{gate, where, text}}
 }
 
-// staleLimits reports entries of limits.txt that are no longer needed or could be lower.
+// staleLimits reports entries of limits.txt that are no longer needed, or more than 2 % too high.
 func (t *tree) staleLimits(gates []string) []finding {
 	var found []finding
 	for key, value := range t.limits {
@@ -160,7 +160,7 @@ func (t *tree) staleLimits(gates []string) []finding {
 		}
 		if !t.used[key] {
 			found = append(found, finding{gate, where, "meets the limit now; remove it from tools/gates/limits.txt"})
-		} else if now := t.measured[key]; now < value {
+		} else if now := t.measured[key]; now < value-value/50 {
 			found = append(found, finding{gate, where, fmt.Sprintf("is down to %d; lower its entry (%d) in tools/gates/limits.txt", now, value)})
 		}
 	}
