@@ -22,6 +22,9 @@ import (
 	"comet/internal/wire/envelope"
 )
 
+// readLimit is the longest response or frame, in bytes.
+const readLimit = envelope.MaxSize + 1<<10
+
 // Request is a task to submit.
 type Request struct {
 	// To is the type of the agent, "" for any.
@@ -35,6 +38,17 @@ type Request struct {
 	// TaskID is the id of the task. RequestID makes the task once, however often the request is
 	// sent. TraceID identifies the task in other systems. Send sets those that are uuid.Nil.
 	TaskID, RequestID, TraceID uuid.UUID
+}
+
+// Hints are limits and estimates that the requester gives; 0 is not given.
+type Hints struct {
+	// MaxDuration is the longest that the work may take; the handler's context ends then.
+	MaxDuration time.Duration
+	MaxMemoryMB int64
+	// MaxTokens is the budget of the task.
+	MaxTokens int64
+	// Other are hints that the protocol does not define, as JSON.
+	Other map[string]json.RawMessage
 }
 
 // Response is the state of a request.

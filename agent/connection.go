@@ -28,8 +28,6 @@ const (
 	minHeartbeat = 10 * time.Millisecond
 	// retryAfter is the pause before messages are sent again that the server could not accept.
 	retryAfter = time.Second
-	// readLimit is the longest frame, in bytes.
-	readLimit = envelope.MaxSize + 1<<10
 )
 
 // byeReplaced is the reason of a bye to an agent that has connected again elsewhere.

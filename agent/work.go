@@ -36,17 +36,6 @@ type Work struct {
 	outputRejected atomic.Bool // the server accepts no more output
 }
 
-// Hints are limits and estimates that the requester gives; 0 is not given.
-type Hints struct {
-	// MaxDuration is the longest that the work may take; the handler's context ends then.
-	MaxDuration time.Duration
-	MaxMemoryMB int64
-	// MaxTokens is the budget of the task.
-	MaxTokens int64
-	// Other are hints that the protocol does not define, as JSON.
-	Other map[string]json.RawMessage
-}
-
 // Type is the work type, a name that was registered with Handle.
 func (w *Work) Type() string { return w.payload.WorkType }
 
