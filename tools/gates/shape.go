@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"path/filepath"
+	"slices"
 	"sort"
 )
 
@@ -114,6 +115,17 @@ func references(files map[string]*ast.File) (all, up int) {
 				}
 				ast.Inspect(n.X, visit)
 				return false
+			case *ast.FuncDecl: // its name is declared here
+				for _, part := range funcParts(n) {
+					ast.Inspect(part, visit)
+				}
+				return false
+			case *ast.Field: // so are the names of fields and parameters
+				ast.Inspect(n.Type, visit)
+				return false
+			case *ast.CompositeLit:
+				inspectLiteral(n, visit)
+				return false
 			case *ast.Ident:
 				if h := home[n.Name]; h != "" && h != file {
 					uses[file][h] = true
@@ -125,6 +137,36 @@ func references(files map[string]*ast.File) (all, up int) {
 		all += len(uses[file])
 	}
 	return all, upward(readingOrder(uses), uses)
+}
+
+// funcParts returns the parts of a function that use names.
+func funcParts(f *ast.FuncDecl) []ast.Node {
+	parts := []ast.Node{f.Type}
+	if f.Recv != nil {
+		parts = append(parts, f.Recv)
+	}
+	if f.Body != nil {
+		parts = append(parts, f.Body)
+	}
+	return parts
+}
+
+// inspectLiteral visits the names that a composite literal uses. The keys of a struct literal are
+// names of fields.
+func inspectLiteral(lit *ast.CompositeLit, visit func(ast.Node) bool) {
+	if lit.Type != nil {
+		ast.Inspect(lit.Type, visit)
+	}
+	_, isMap := lit.Type.(*ast.MapType)
+	for _, e := range lit.Elts {
+		if kv, ok := e.(*ast.KeyValueExpr); ok {
+			if _, isName := kv.Key.(*ast.Ident); !isName || isMap {
+				ast.Inspect(kv.Key, visit)
+			}
+			e = kv.Value
+		}
+		ast.Inspect(e, visit)
+	}
 }
 
 // methodHomes returns the file of each unexported method whose name is unique in the package:
@@ -157,9 +199,27 @@ func sortedNames(files map[string]*ast.File) []string {
 	return names
 }
 
-// readingOrder puts users before what they use as far as cycles allow: repeatedly it takes the
-// file that no remaining file uses or, in a cycle, the one with the most uses over users.
+// readingOrder puts users before what they use as far as cycles allow. It starts with greedyOrder
+// and moves single files as long as that removes references that point up.
 func readingOrder(uses map[string]map[string]bool) []string {
+	order := greedyOrder(uses)
+	for best, improved := upward(order, uses), true; improved; {
+		improved = false
+		for from := range order {
+			for to := range order {
+				moved := slices.Insert(slices.Delete(slices.Clone(order), from, from+1), to, order[from])
+				if n := upward(moved, uses); n < best {
+					order, best, improved = moved, n, true
+				}
+			}
+		}
+	}
+	return order
+}
+
+// greedyOrder repeatedly takes the file that no remaining file uses or, in a cycle, the one with
+// the most uses over users.
+func greedyOrder(uses map[string]map[string]bool) []string {
 	rest := map[string]bool{}
 	for f := range uses {
 		rest[f] = true

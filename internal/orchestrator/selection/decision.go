@@ -38,9 +38,6 @@ const (
 	ReasonSaturated      Reason = "saturated"
 )
 
-// MaxListed is the maximum number of candidates, and of rejected agents, in a decision.
-const MaxListed = 10
-
 // Decision is the result of a Select. Its JSON form is stored in the task.
 type Decision struct {
 	Verdict Verdict `json:"verdict"`

@@ -60,6 +60,9 @@ type judged struct {
 	stage stage
 }
 
+// MaxListed is the maximum number of candidates, and of rejected agents, in a decision.
+const MaxListed = 10
+
 // topList holds the first MaxListed of the rows inserted, in order.
 type topList struct {
 	rows []*judged
