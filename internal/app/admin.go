@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,13 +12,12 @@ import (
 	"comet/internal/errs"
 )
 
-// adminTokenFile keeps the admin token of the first start, inside the data
-// directory.
+// adminTokenFile holds the admin token of the first start, inside the data directory.
 const adminTokenFile = "admin.token"
 
-// ensureAdmin sees to it that somebody may administer: the configured token, or
-// one that the first start makes and writes to a file before it counts, so that
-// a crash in between locks nobody out. It returns a token that was made now.
+// ensureAdmin makes sure that an admin token exists: the configured one, or one that the first
+// start generates. It is written to its file before it is stored, so that it is not lost in a
+// crash. ensureAdmin returns the token if it was generated now.
 func ensureAdmin(ctx context.Context, tokens *auth.Auth, cfg config.Config) (string, error) {
 	if cfg.AdminToken != "" {
 		if _, err := tokens.EnsureAdmin(ctx, cfg.AdminToken, true); err != nil {
@@ -32,8 +30,8 @@ func ensureAdmin(ctx context.Context, tokens *auth.Auth, cfg config.Config) (str
 		return "", err
 	}
 	path := filepath.Join(cfg.Data, adminTokenFile)
-	secret, left := leftBehind(ctx, tokens, path)
-	if !left {
+	secret, inFile := unusedToken(ctx, tokens, path)
+	if !inFile {
 		if err := writeSecret(path, secret); err != nil {
 			return "", fmt.Errorf("write the admin token to %s: %w", path, err)
 		}
@@ -48,54 +46,16 @@ func ensureAdmin(ctx context.Context, tokens *auth.Auth, cfg config.Config) (str
 	return secret, nil
 }
 
-// leftBehind returns the token in the file, if it was never stored: one that was
-// may have been revoked since, and must not come back. Else it makes one.
-func leftBehind(ctx context.Context, tokens *auth.Auth, path string) (secret string, left bool) {
+// unusedToken returns the token in the file if it was never stored, otherwise a new one. A token
+// that was stored may have been revoked and must not become valid again.
+func unusedToken(ctx context.Context, tokens *auth.Auth, path string) (secret string, inFile bool) {
 	fresh := auth.NewSecret()
 	if _, err := tokens.Get(ctx, auth.BootstrapTokenID); !errs.Is(err, errs.NotFound) {
 		return fresh, false
 	}
-	kept, err := os.ReadFile(path)
-	if secret = strings.TrimSpace(string(kept)); err != nil || len(secret) < len(fresh) {
+	content, err := os.ReadFile(path)
+	if secret = strings.TrimSpace(string(content)); err != nil || len(secret) < len(fresh) {
 		return fresh, false
 	}
 	return secret, true
 }
-
-// announce tells a person where the server is and how to begin, in one piece.
-func (a *App) announce(ctx context.Context) {
-	text := fmt.Sprintf("comet listens on %s (%s, data in %s)\n  API description  %s/docs\n", a.URL(), a.store.Database(), a.cfg.Data, a.URL())
-	if a.tcp != nil {
-		text += fmt.Sprintf("  PROTOCOL_V5      %s (TCP, a message a line)\n", a.V5Addr())
-	}
-	if a.freshToken != "" {
-		text += fmt.Sprintf("  Admin token      %s\n                   shown this once; also in %s\n", a.freshToken, a.adminTokenPath())
-	}
-	if token := a.tokenForShell(ctx); token != "" {
-		text += fmt.Sprintf("\nTry:\n  curl -H \"Authorization: Bearer %s\" %s/api/v1/agents\n\n", token, a.URL())
-	}
-	_, _ = io.WriteString(a.opts.Out, text)
-}
-
-// tokenForShell is the admin token as a shell finds it between double quotes; ""
-// where we do not know one that works.
-func (a *App) tokenForShell(ctx context.Context) string {
-	switch {
-	case a.freshToken != "":
-		return a.freshToken
-	case a.cfg.AdminToken != "":
-		return "$COMET_ADMIN_TOKEN"
-	}
-	path := a.adminTokenPath()
-	kept, err := os.ReadFile(path)
-	if err != nil {
-		return ""
-	}
-	// It may have been rotated or revoked since it was written.
-	if _, err := a.tokens.Verify(ctx, strings.TrimSpace(string(kept))); err != nil {
-		return ""
-	}
-	return "$(cat '" + strings.ReplaceAll(path, "'", `'\''`) + "')"
-}
-
-func (a *App) adminTokenPath() string { return filepath.Join(a.cfg.Data, adminTokenFile) }

@@ -10,6 +10,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -37,29 +39,29 @@ import (
 	"comet/webhooks"
 )
 
-// The jobs that recur, over all replicas together.
+// The kinds of the recurring jobs, and their interval over all replicas together.
 const (
 	purgeEventsKind     = "events.purge"
-	purgeAnswersKind    = "answers.purge"
+	purgeResponsesKind  = "responses.purge"
 	purgeDeliveriesKind = "deliveries.purge"
 	purgeUsageKind      = "usage.purge"
 	purgeTasksKind      = "tasks.purge"
-	purgeSignedKind     = "signatures.purge"
+	purgeSignaturesKind = "signatures.purge"
 	purgeCallsKind      = "tool_calls.purge"
 	purgeInterval       = time.Hour
 )
 
 // Options configures New and Run; nil is the zero value.
 type Options struct {
-	// Logger hears of everything, default discards.
+	// Logger receives the log records of all parts, default discards.
 	Logger *slog.Logger
-	// Build is the program that runs, for /metrics and for the receivers of webhooks.
+	// Build describes the program, for /metrics and the receivers of webhooks.
 	Build telemetry.Build
-	// Out gets what a person at the terminal needs to know, default nothing.
+	// Out receives the addresses and the admin token in text form, default discards.
 	Out io.Writer
-	// Clock tells the time, default time.Now. Timers follow the real time.
+	// Clock returns the time, default time.Now. Timers use the real time.
 	Clock func() time.Time
-	// Connector wraps what opens the connections to the database, see store.Options.
+	// Connector wraps the connector of the database, see store.Options.
 	Connector store.WrapConnector
 }
 
@@ -77,29 +79,29 @@ func (o *Options) orDefaults() Options {
 	return out
 }
 
-// App is a server that is put together but not yet listening.
+// App is a server. New creates it, Start listens, Stop drains it.
 type App struct {
-	cfg      config.Config
-	opts     Options
-	log      *slog.Logger
-	metrics  *telemetry.Metrics
-	lock     *dirLock
-	store    *store.Store
-	tokens   *auth.Auth
-	keys     *auth.Keys
-	tracing  *telemetry.Tracing
-	services lifecycle.Group
-	http     *httpServer
-	tcp      *transport.TCPListener // nil for none
-	tools    *tools.Service
-	gateway  *mcp.Server
+	cfg       config.Config
+	opts      Options
+	log       *slog.Logger
+	metrics   *telemetry.Metrics
+	lock      *dirLock
+	store     *store.Store
+	tokens    *auth.Auth
+	keys      *auth.Keys
+	tracing   *telemetry.Tracing
+	services  lifecycle.Group
+	http      *httpServer
+	tcp       *transport.TCPListener // nil for none
+	tools     *tools.Service
+	mcpServer *mcp.Server
 
-	// freshToken is the admin token of a first start, shown once.
+	// freshToken is the admin token that this start generated, "" for none.
 	freshToken string
 }
 
-// New opens the ground (data directory, database), makes what a first start
-// needs and puts the rooms together. Close what it returns with Stop.
+// New locks the data directory, opens the database, creates the founding agents and the admin token
+// at the first start, and creates all parts of the server. Call Stop when it is no longer needed.
 func New(ctx context.Context, cfg config.Config, opts *Options) (*App, error) {
 	a := &App{cfg: cfg, opts: opts.orDefaults()}
 	a.log, a.metrics = a.opts.Logger, telemetry.NewMetrics(a.opts.Build)
@@ -131,7 +133,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	}
 	if a.cfg.AdminToken != "" {
 		if _, err := a.tokens.Verify(ctx, a.cfg.AdminToken); err != nil {
-			a.log.Warn("COMET_ADMIN_TOKEN was rotated or revoked after it was set, and stays so until it gets another value", "error", err)
+			a.log.Warn("COMET_ADMIN_TOKEN was rotated or revoked and is not valid; set another value", "error", err)
 		}
 	}
 	ledger := usage.New(a.store, &usage.Options{Retention: a.cfg.Usage.Retention, Logger: a.log})
@@ -139,48 +141,48 @@ func (a *App) open(ctx context.Context) (err error) {
 	hooks := a.newWebhooks()
 	feed := a.newFeed()
 	relay := a.newRelay(feed, hooks)
-	motion, err := a.newBus()
+	natsBus, err := a.newBus()
 	if err != nil {
 		return err
 	}
-	work, wakes := a.newOrchestrator(reg, ledger, feed, motion)
+	work, wakeups := a.newOrchestrator(reg, ledger, feed, natsBus)
 	messages := messagelog.New(a.store, &messagelog.Options{Registerer: a.metrics.Registerer(), Logger: a.log})
 	v5 := v5.New(work, &v5.Options{Keys: a.keys, MessageLog: messages, Clock: a.opts.Clock, Logger: a.log})
-	var door *api.Server
-	admit := func(w http.ResponseWriter, r *http.Request, tokenID string) error { return door.Admit(w, r, tokenID) }
-	tooling, err := a.newTooling(reg, ledger, work, feed, admit)
+	var server *api.Server
+	admit := func(w http.ResponseWriter, r *http.Request, tokenID string) error { return server.Admit(w, r, tokenID) }
+	stack, err := a.newToolStack(reg, ledger, work, feed, admit)
 	if err != nil {
 		return err
 	}
-	a.tools, a.gateway = tooling.hub, tooling.gateway
-	core := api.Services{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, MessageLog: messages, Tools: tooling.hub}
-	agents := a.newTransport(work, motion, v5, admit)
-	options := a.apiOptions(relay, motion, work, v5)
-	options.Untimed = endless(transport.IsStreaming, mcp.IsStreaming)
+	a.tools, a.mcpServer = stack.service, stack.server
+	core := api.Services{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, MessageLog: messages, Tools: stack.service}
+	agents := a.newTransport(work, natsBus, v5, admit)
+	options := a.apiOptions(relay, natsBus, work, v5)
+	options.Untimed = anyOf(transport.IsStreaming, mcp.IsStreaming)
 	options.MountPublic = func(r chi.Router) {
 		agents.Mount(r)
-		tooling.mount(r)
+		stack.mount(r)
 	}
-	door = api.New(core, options)
-	a.http = newHTTPServer(a.cfg, a.log, door)
-	a.http.srv.RegisterOnShutdown(door.Drain) // it waits for the streams
+	server = api.New(core, options)
+	a.http = newHTTPServer(a.cfg, a.log, server)
+	a.http.srv.RegisterOnShutdown(server.Drain) // Shutdown waits for the streams, which Drain ends
 	a.http.srv.RegisterOnShutdown(agents.Drain)
-	a.http.srv.RegisterOnShutdown(tooling.door.Drain)
+	a.http.srv.RegisterOnShutdown(stack.handler.Drain)
 
 	a.services.Add("the traces", a.tracing)
-	// The webhooks stop last of what works, because attempts in flight may take all the time there is.
+	// The webhooks stop late, because attempts in flight may take all the remaining time.
 	a.services.Add("the webhooks", hooks)
-	a.services.Add("the message bus", motion)
+	a.services.Add("the message bus", natsBus)
 	a.services.Add("the event relay", relay)
 	a.services.Add("the ledger", ledger)
-	a.services.Add("the wake-ups", wakes)
+	a.services.Add("the wake-ups", wakeups)
 	a.services.Add("the orchestrator", work)
 	a.services.Add("the PROTOCOL_V5 message log", messages)
-	a.services.Add("the jobs", a.newJobs(ledger, hooks, work, tooling.hub))
-	tooling.add(a)
+	a.services.Add("the jobs", a.newJobs(ledger, hooks, work, stack.service))
+	stack.addServices(a)
 	a.services.Add("the connections of agents", agents)
 	if a.cfg.Transport.V5Listen != "" {
-		a.tcp = transport.NewTCPListener(agents, a.cfg.Transport.V5Listen, &transport.TCPOptions{Enroll: enrolling(reg), IsEnrolled: hasEnrolled})
+		a.tcp = transport.NewTCPListener(agents, a.cfg.Transport.V5Listen, &transport.TCPOptions{Enroll: selfRegistration(reg), IsEnrolled: isSelfRegistered})
 		a.services.Add("the V5 TCP listener", a.tcp)
 	}
 	if a.cfg.Listen != "" {
@@ -220,44 +222,44 @@ func (a *App) newRelay(feed *events.Feed, hooks *webhooks.Webhooks) *events.Rela
 	})
 }
 
-// tracer returns what makes a room's spans, nil where none are sent.
-func (a *App) tracer(room string) trace.Tracer {
+// tracer returns the tracer of a package, nil if traces are not exported.
+func (a *App) tracer(pkg string) trace.Tracer {
 	if a.cfg.Tracing.Endpoint == "" {
 		return nil
 	}
-	return a.tracing.Tracer(room)
+	return a.tracing.Tracer(pkg)
 }
 
-// newOrchestrator returns the orchestrator and what carries its wake-ups to and from
+// newOrchestrator returns the orchestrator and the service that carries its wake-ups to and from
 // other replicas.
-func (a *App) newOrchestrator(reg *registry.Registry, ledger *usage.Ledger, feed *events.Feed, motion *bus.Bus) (*orchestrator.Orchestrator, lifecycle.Service) {
-	w := &wakes{bus: motion}
+func (a *App) newOrchestrator(reg *registry.Registry, ledger *usage.Ledger, feed *events.Feed, natsBus *bus.Bus) (*orchestrator.Orchestrator, lifecycle.Service) {
+	w := &wakeups{bus: natsBus}
 	opts := &orchestrator.Options{
 		Classes: classes(), Tracer: a.tracer("orchestrator"), Registry: reg, Feed: feed,
 		Retention: a.cfg.Tasks.Retention, OfflineAfter: a.offlineAfter(), Logger: a.log,
 	}
-	if a.cfg.NATSURL != "" { // nobody else is on an embedded bus
+	if a.cfg.NATSURL != "" { // an embedded bus has no other replicas
 		opts.Waker = w
 	}
-	w.hear = orchestrator.New(a.store, ledger, opts)
-	a.metrics.Registerer().MustRegister(w.hear)
-	return w.hear, w
+	w.orchestrator = orchestrator.New(a.store, ledger, opts)
+	a.metrics.Registerer().MustRegister(w.orchestrator)
+	return w.orchestrator, w
 }
 
 func (a *App) newJobs(ledger *usage.Ledger, hooks *webhooks.Webhooks, work *orchestrator.Orchestrator, hub *tools.Service) *jobs.Runner {
 	r := jobs.New(a.store, &jobs.Options{Logger: a.log})
 	r.Every(purgeEventsKind, purgeInterval, events.Purge(a.store, a.cfg.Events.Retention))
-	r.Every(purgeAnswersKind, purgeInterval, jobs.PurgeStoredResponses(a.store))
+	r.Every(purgeResponsesKind, purgeInterval, jobs.PurgeStoredResponses(a.store))
 	r.Every(purgeDeliveriesKind, purgeInterval, hooks.Purge)
 	r.Every(purgeUsageKind, purgeInterval, ledger.Purge)
 	r.Every(purgeTasksKind, purgeInterval, work.Purge)
-	r.Every(purgeSignedKind, purgeInterval, a.keys.Purge)
+	r.Every(purgeSignaturesKind, purgeInterval, a.keys.Purge)
 	r.Every(purgeCallsKind, purgeInterval, hub.Purge)
 	work.RegisterJobs(r)
 	return r
 }
 
-func (a *App) apiOptions(relay *events.Relay, motion *bus.Bus, work *orchestrator.Orchestrator, v5 *v5.Protocol) *api.Options {
+func (a *App) apiOptions(relay *events.Relay, natsBus *bus.Bus, work *orchestrator.Orchestrator, v5 *v5.Protocol) *api.Options {
 	return &api.Options{
 		Logger:        a.log,
 		Clock:         a.opts.Clock,
@@ -268,7 +270,7 @@ func (a *App) apiOptions(relay *events.Relay, motion *bus.Bus, work *orchestrato
 			"database":   a.store.Ping,
 			"migrations": a.store.CheckSchema,
 			"events":     relay.Check,
-			"bus":        motion.Check,
+			"bus":        natsBus.Check,
 			"agents":     work.Check,
 		},
 		Metrics:        a.metrics.Handler(),
@@ -281,11 +283,10 @@ func (a *App) apiOptions(relay *events.Relay, motion *bus.Bus, work *orchestrato
 	}
 }
 
-// Start begins the background work, listens and serves; it returns at once.
+// Start starts the background work and the listeners, and returns.
 func (a *App) Start(ctx context.Context) error { return a.services.Start(ctx) }
 
-// URL is where a client on this machine finds the server; it is known once Start
-// has returned.
+// URL returns the URL of the server for clients on this machine. Call it after Start.
 func (a *App) URL() string { return a.http.url() }
 
 // V5Addr returns the address of the TCP listener for PROTOCOL_V5, "" for none. Call it after Start.
@@ -296,8 +297,8 @@ func (a *App) V5Addr() string {
 	return a.tcp.Addr().String()
 }
 
-// Stop drains: no new connections, requests in flight finish until ctx ends,
-// then the services and the store stop. It may be called at any time, twice too.
+// Stop drains the server: it accepts no new connections, waits for requests in flight until ctx
+// ends, and stops the services and the store. It may be called at any time and more than once.
 func (a *App) Stop(ctx context.Context) error {
 	err := a.services.Stop(ctx)
 	if a.store != nil {
@@ -330,3 +331,41 @@ func Run(ctx context.Context, cfg config.Config, opts *Options) error {
 	defer cancel()
 	return errors.Join(err, a.Stop(stopCtx))
 }
+
+// announce prints the addresses of the server and how to begin, in one write.
+func (a *App) announce(ctx context.Context) {
+	text := fmt.Sprintf("comet listens on %s (%s, data in %s)\n  API description  %s/docs\n", a.URL(), a.store.Database(), a.cfg.Data, a.URL())
+	if a.tcp != nil {
+		text += fmt.Sprintf("  PROTOCOL_V5      %s (TCP, one message per line)\n", a.V5Addr())
+	}
+	if a.freshToken != "" {
+		text += fmt.Sprintf("  Admin token      %s\n                   shown this once; also in %s\n", a.freshToken, a.adminTokenPath())
+	}
+	if token := a.shellToken(ctx); token != "" {
+		text += fmt.Sprintf("\nTry:\n  curl -H \"Authorization: Bearer %s\" %s/api/v1/agents\n\n", token, a.URL())
+	}
+	_, _ = io.WriteString(a.opts.Out, text)
+}
+
+// shellToken returns a shell expression for the admin token that works between double quotes, ""
+// if no valid token is known.
+func (a *App) shellToken(ctx context.Context) string {
+	switch {
+	case a.freshToken != "":
+		return a.freshToken
+	case a.cfg.AdminToken != "":
+		return "$COMET_ADMIN_TOKEN"
+	}
+	path := a.adminTokenPath()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	// It may have been rotated or revoked since it was written.
+	if _, err := a.tokens.Verify(ctx, strings.TrimSpace(string(content))); err != nil {
+		return ""
+	}
+	return "$(cat '" + strings.ReplaceAll(path, "'", `'\''`) + "')"
+}
+
+func (a *App) adminTokenPath() string { return filepath.Join(a.cfg.Data, adminTokenFile) }

@@ -15,7 +15,7 @@ import (
 	"comet/store"
 )
 
-// BackupReport says what Backup copied, or Restore replaced.
+// BackupReport is the result of Backup or Restore.
 type BackupReport struct {
 	store.BackupInfo
 	// Database is the path of the database in the data directory.
@@ -27,7 +27,7 @@ type BackupReport struct {
 // Backup writes a verified copy of the configured SQLite database to the file path, also while a
 // server runs on the data directory. The file appears when it is complete, with mode 0600. It
 // replaces an existing file only with force; otherwise that is errs.Conflict. It returns
-// errs.InvalidRequest where the configuration names a PostgreSQL database.
+// errs.InvalidRequest if a PostgreSQL database is configured.
 func Backup(ctx context.Context, cfg config.Config, path string, force bool) (report BackupReport, err error) {
 	report.Database = store.DatabaseFile(cfg.Data)
 	if cfg.DatabaseURL != "" {
@@ -88,7 +88,7 @@ func checkTarget(data, path string, force bool) error {
 	return nil
 }
 
-// publish gives a complete file its name. Without force it replaces no file.
+// publish renames a complete file to path. Without force it replaces no file.
 func publish(temporary, path string, force bool) error {
 	if !force {
 		switch err := os.Link(temporary, path); {
@@ -120,8 +120,8 @@ func Restore(ctx context.Context, cfg config.Config, path string, force bool) (r
 		return report, err
 	}
 	lock, err := lockDir(cfg.Data)
-	if errors.Is(err, errTaken) {
-		return report, errs.New(errs.Conflict, "%v %s: stop it, or restore into another directory with --data", errTaken, cfg.Data)
+	if errors.Is(err, errLocked) {
+		return report, errs.New(errs.Conflict, "%v %s: stop it, or restore into another directory with --data", errLocked, cfg.Data)
 	} else if err != nil {
 		return report, err
 	}

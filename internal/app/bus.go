@@ -21,11 +21,12 @@ func (a *App) newBus() (*bus.Bus, error) {
 	return b, err
 }
 
-// agentOf returns the agent whose token it is.
+// agentOf returns the agent to which a token is bound. Its error is errs.Unauthenticated for a
+// token without an agent.
 func (a *App) agentOf(ctx context.Context, token string) (string, error) {
 	p, err := a.tokens.Verify(ctx, token)
 	if err == nil && p.AgentID == nil {
-		err = errs.New(errs.Unauthenticated, "the token belongs to no agent")
+		err = errs.New(errs.Unauthenticated, "the token is not bound to an agent")
 	}
 	if err != nil {
 		return "", err
@@ -33,16 +34,17 @@ func (a *App) agentOf(ctx context.Context, token string) (string, error) {
 	return *p.AgentID, nil
 }
 
-// wakes carries the orchestrator's wake-ups between replicas. It is the orchestrator's
-// Waker and, once the bus runs, its subscriber.
-type wakes struct {
-	bus  *bus.Bus
-	hear *orchestrator.Orchestrator
-	stop func()
+// wakeups carries the orchestrator's wake-ups between replicas: it implements orchestrator.Waker
+// and subscribes to the wake-ups of other replicas.
+type wakeups struct {
+	bus          *bus.Bus
+	orchestrator *orchestrator.Orchestrator
+	stop         func()
 }
 
-// Wake implements orchestrator.Waker. What cannot be published is found by looking.
-func (w *wakes) Wake(kind orchestrator.WakeKind, id string) {
+// Wake implements orchestrator.Waker. A wake-up that cannot be published is lost; the other
+// replicas poll.
+func (w *wakeups) Wake(kind orchestrator.WakeKind, id string) {
 	if subject := subjectOf(kind, id); subject != "" {
 		_ = w.bus.Publish(subject, nil)
 	}
@@ -62,28 +64,28 @@ func subjectOf(kind orchestrator.WakeKind, id string) string {
 	return ""
 }
 
-// Start implements lifecycle.Service; the bus runs already.
-func (w *wakes) Start(ctx context.Context) error {
-	heard := map[bus.Kind]orchestrator.WakeKind{
+// Start implements lifecycle.Service. The bus must have been started.
+func (w *wakeups) Start(ctx context.Context) error {
+	kinds := map[bus.Kind]orchestrator.WakeKind{
 		bus.WakeInboxes: orchestrator.WakeInbox, bus.WakeTasks: orchestrator.WakeTask,
 		bus.WakeDispatches: orchestrator.WakeQueue, bus.WakeAgentIndexes: orchestrator.WakeWorker,
 	}
-	for subject, kind := range heard {
+	for subject, kind := range kinds {
 		_, err := w.bus.Subscribe(string(subject), func(m bus.Message) {
 			_, name, _ := bus.Parse(m.Subject)
-			w.hear.OnWake(kind, name)
+			w.orchestrator.OnWake(kind, name)
 		})
 		if err != nil {
 			return err
 		}
 	}
-	w.stop = w.bus.OnGap(func(bus.Gap) { w.hear.OnWakeAll() })
-	_ = w.bus.Flush(ctx) // what is not heard yet is found by looking
+	w.stop = w.bus.OnGap(func(bus.Gap) { w.orchestrator.OnWakeAll() })
+	_ = w.bus.Flush(ctx) // a wake-up that is lost meanwhile is found by polling
 	return nil
 }
 
 // Stop implements lifecycle.Service. The bus ends the subscriptions when it stops.
-func (w *wakes) Stop(context.Context) error {
+func (w *wakeups) Stop(context.Context) error {
 	if w.stop != nil {
 		w.stop()
 	}

@@ -10,16 +10,16 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// dirLock keeps a second process out of the data directory.
+// dirLock is the lock on a data directory. Only one process can hold it.
 type dirLock struct{ file *flock.Flock }
 
-// errTaken is a data directory that another process has.
-var errTaken = errors.New("another comet already runs on the data directory")
+// errLocked is returned for a data directory that another process has locked.
+var errLocked = errors.New("another comet already runs on the data directory")
 
-// lockDir makes the data directory where it is missing and locks it.
+// lockDir creates the data directory if it is missing, and locks it.
 func lockDir(dir string) (*dirLock, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the data directory %s: %w; choose another with --data", dir, err)
+		return nil, fmt.Errorf("create the data directory %s: %w; choose another with --data", dir, err)
 	}
 	f := flock.New(filepath.Join(dir, "comet.lock"), flock.SetPermissions(0o600))
 	ok, err := f.TryLock()
@@ -27,7 +27,7 @@ func lockDir(dir string) (*dirLock, error) {
 		return nil, fmt.Errorf("lock the data directory %s: %w; it must be writable, or choose another with --data", dir, err)
 	}
 	if !ok {
-		return nil, fmt.Errorf("%w %s: talk to it with --server, or give this one its own --data", errTaken, dir)
+		return nil, fmt.Errorf("%w %s: connect to it with --server, or choose another directory with --data", errLocked, dir)
 	}
 	return &dirLock{f}, nil
 }
@@ -61,8 +61,7 @@ func inDir(dir string) func(path string) bool {
 	}
 }
 
-// writeSecret stores a secret that only the owner may read; the file is whole or
-// not there.
+// writeSecret writes a secret to a file with mode 0600. After an error the file does not exist.
 func writeSecret(path, secret string) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".secret-*") // mode 0600
 	if err != nil {
@@ -85,14 +84,13 @@ func writeSecret(path, secret string) (err error) {
 	return syncDir(filepath.Dir(path))
 }
 
-// syncDir makes a rename inside the directory last.
+// syncDir makes renames inside a directory durable.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
-	// Some file systems cannot sync a directory; then its entries are as safe as
-	// they ever are.
+	// Some file systems cannot sync a directory.
 	if err := d.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, syscall.EINVAL) {
 		return errors.Join(err, d.Close())
 	}

@@ -80,7 +80,7 @@ func TestSIGTERM(t *testing.T) {
 		beginCreate(t, c, specialist("slow"))
 		p.terminate(t)
 		require.Zero(t, p.exit(t), "a client that does not go on is no fault of ours")
-		require.Contains(t, p.log.String(), "requests were cut off")
+		require.Contains(t, p.log.String(), "requests did not end in time")
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 	"comet/internal/errs"
 )
 
-// httpServer is the listener and the server behind it, as one service.
+// httpServer is a listener and its HTTP server as one service.
 type httpServer struct {
 	srv      *http.Server
 	log      *slog.Logger
@@ -23,15 +23,15 @@ type httpServer struct {
 	listener net.Listener
 	draining atomic.Bool
 	served   chan struct{} // closed when Serve has returned
-	failed   chan error    // receives why Serve returned by itself
+	failed   chan error    // receives the error with which Serve failed
 }
 
-func newHTTPServer(cfg config.Config, log *slog.Logger, door http.Handler) *httpServer {
+func newHTTPServer(cfg config.Config, log *slog.Logger, handler http.Handler) *httpServer {
 	s := &httpServer{log: log, addr: cfg.Listen, delay: cfg.HTTP.DrainDelay, served: make(chan struct{}), failed: make(chan error, 1)}
 	s.srv = &http.Server{
-		Handler:           s.lastAnswers(door),
+		Handler:           s.closeWhileDraining(handler),
 		ReadHeaderTimeout: 10 * time.Second,
-		// Also for bodies nobody reads: the server waits for them before it answers.
+		// It also limits bodies that no handler reads: the server waits for them before it responds.
 		ReadTimeout:    cfg.HTTP.RequestTimeout + 5*time.Second,
 		WriteTimeout:   cfg.HTTP.RequestTimeout + 30*time.Second, // for clients that read slowly
 		IdleTimeout:    2 * time.Minute,
@@ -41,9 +41,9 @@ func newHTTPServer(cfg config.Config, log *slog.Logger, door http.Handler) *http
 	return s
 }
 
-// lastAnswers asks the clients of a draining server to come back on another
-// connection, so that none is cut while a request is on its way.
-func (s *httpServer) lastAnswers(next http.Handler) http.Handler {
+// closeWhileDraining closes the connection after each response of a draining server, so that no
+// client sends another request over it.
+func (s *httpServer) closeWhileDraining(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.draining.Load() {
 			w.Header().Set("Connection", "close")
@@ -72,38 +72,37 @@ func (s *httpServer) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop implements lifecycle.Service: the server says that it is not ready, takes
-// requests for the drain delay, closes the listener and waits for the requests in
-// flight. Those that have not ended after three quarters of ctx's time are cut
-// off: a client that never sends the rest of its request must not keep the
-// server, and what stops after it needs time too.
+// Stop implements lifecycle.Service. The server becomes not ready, serves requests for the drain
+// delay, closes the listener and waits for the requests in flight. After three quarters of the
+// time until ctx's deadline it closes their connections: a client that never sends the rest of its
+// request must not delay the stop, and the services that stop later need time, too.
 func (s *httpServer) Stop(ctx context.Context) error {
 	s.draining.Store(true)
 	if s.listener == nil {
 		return nil
 	}
-	turned := time.NewTimer(s.delay)
-	defer turned.Stop()
+	delay := time.NewTimer(s.delay)
+	defer delay.Stop()
 	select {
-	case <-turned.C:
+	case <-delay.C:
 	case <-s.served:
 	case <-ctx.Done():
 	}
-	patience, cancel := context.WithCancel(ctx)
+	graceful, cancel := context.WithCancel(ctx)
 	if end, ok := ctx.Deadline(); ok {
-		patience, cancel = context.WithTimeout(ctx, time.Until(end)*3/4)
+		graceful, cancel = context.WithTimeout(ctx, time.Until(end)*3/4)
 	}
 	defer cancel()
-	err := s.srv.Shutdown(patience)
+	err := s.srv.Shutdown(graceful)
 	if err != nil {
-		s.log.Warn("requests were cut off", "error", err)
+		s.log.Warn("requests did not end in time; their connections are closed", "error", err)
 		err = s.srv.Close()
 	}
 	<-s.served
 	return err
 }
 
-// ready is what /readyz asks of it.
+// ready returns an error while the server drains. It is a readiness check.
 func (s *httpServer) ready(context.Context) error {
 	if s.draining.Load() {
 		return errs.New(errs.Unavailable, "shutting down")
@@ -111,11 +110,10 @@ func (s *httpServer) ready(context.Context) error {
 	return nil
 }
 
-// url is where a client on this machine finds the server.
+// url returns the URL of the server for clients on this machine.
 func (s *httpServer) url() string { return localURL(s.listener.Addr().String()) }
 
-// localURL is where something that listens on an address is found from the same
-// machine.
+// localURL returns the URL of a listener's address for clients on this machine.
 func localURL(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"comet/store"
 )
 
-// countCommits returns a hook for store.Options.OnCommit that shows how well the
-// writer groups its callers.
+// countCommits returns a hook for store.Options.OnCommit that records how many callers share a
+// commit and how long it takes.
 func countCommits(to prometheus.Registerer) func(callers int, took time.Duration) {
 	create := promauto.With(to)
 	size := create.NewHistogram(prometheus.HistogramOpts{
@@ -47,11 +47,11 @@ func countAttempts(to prometheus.Registerer) func(succeeded bool, took time.Dura
 	}
 }
 
-// backlogTimeout keeps a database that does not answer from blocking a scrape.
+// backlogTimeout is how long a scrape waits for the database.
 const backlogTimeout = 2 * time.Second
 
-// backlog shows what waits, as the store counts it at each scrape. While the
-// database does not answer, it shows nothing.
+// backlog is a collector of pending writes, events and jobs, which the store counts at each scrape.
+// While the database does not respond it collects nothing.
 type backlog struct {
 	store                *store.Store
 	log                  *slog.Logger
@@ -61,7 +61,7 @@ type backlog struct {
 func newBacklog(s *store.Store, log *slog.Logger) *backlog {
 	return &backlog{
 		store: s, log: log,
-		writes: prometheus.NewDesc("comet_store_writes_waiting", "Writers that wait for their turn.", nil, nil),
+		writes: prometheus.NewDesc("comet_store_writes_waiting", "Writers that wait for the writer of the store.", nil, nil),
 		events: prometheus.NewDesc("comet_events_unnumbered", "Committed events that have no position yet.", nil, nil),
 		jobs:   prometheus.NewDesc("comet_jobs_due", "Jobs that are due and not claimed.", nil, nil),
 	}
@@ -88,5 +88,5 @@ func (b *backlog) Collect(to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(b.jobs, prometheus.GaugeValue, float64(n.Jobs))
 }
 
-// routeOf names the pattern a request matched, "" where none did.
+// routeOf returns the route pattern that a request matched, "" for none.
 func routeOf(r *http.Request) string { return chi.RouteContext(r.Context()).RoutePattern() }

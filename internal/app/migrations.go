@@ -10,9 +10,8 @@ import (
 // Migrations is the schema of the configured database.
 type Migrations = store.Migrator
 
-// WithMigrations opens the database of a configuration for changes of its schema
-// and calls use. A SQLite file is guarded by the lock on its data directory, so
-// a running server keeps others out.
+// WithMigrations calls use with the migrations of the configured database. For SQLite it holds the
+// lock on the data directory, so it fails while a server runs.
 func WithMigrations(cfg config.Config, use func(*Migrations) error) error {
 	if cfg.DatabaseURL == "" {
 		lock, err := lockDir(cfg.Data)

@@ -13,25 +13,25 @@ import (
 	"comet/models"
 )
 
-// settleFor is how long a client of stdio waits at most for the upstreams to start: the first
-// list it asks for is often the only one.
-const settleFor = 5 * time.Second
+// upstreamWait is how long a client over stdio waits at most for the upstreams to start, because
+// many clients list the tools only once.
+const upstreamWait = 5 * time.Second
 
-// RunStdio is the gateway for one MCP client over in and out, with a database of its own and
-// no other door, until the client goes or ctx ends. Nothing but the protocol goes to out.
+// RunStdio serves one MCP client over in and out, without any other listener, until in ends or
+// ctx is cancelled. Only protocol messages are written to out.
 func RunStdio(ctx context.Context, cfg config.Config, in io.ReadCloser, out io.WriteCloser, opts *Options) error {
 	cfg.Listen, cfg.Transport.V5Listen, cfg.NATS.Listen = "", "", ""
-	a, forget, err := newBeside(ctx, cfg, opts)
+	a, remove, err := newWithOwnData(ctx, cfg, opts)
 	if err != nil {
 		return err
 	}
-	defer forget()
+	defer remove()
 	if err = a.Start(ctx); err == nil {
-		a.tools.WaitForUpstreams(ctx, settleFor)
+		a.tools.WaitForUpstreams(ctx, upstreamWait)
 		a.log.Info("serving one MCP client over stdio", "data", cfg.Data)
-		err = a.gateway.ServeStream(ctx, operator(), in, out)
+		err = a.mcpServer.ServeStream(ctx, operator(), in, out)
 		if errors.Is(err, io.EOF) || ctx.Err() != nil {
-			err = nil // the client went, or comet was told to
+			err = nil // the client has closed in, or the program ends
 		}
 	}
 	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.HTTP.ShutdownTimeout)
@@ -39,11 +39,11 @@ func RunStdio(ctx context.Context, cfg config.Config, in io.ReadCloser, out io.W
 	return errors.Join(err, a.Stop(stopCtx))
 }
 
-// newBeside is New for one of several clients that name the same servers: the first has the
-// data directory, and the others one of their own, which is forgotten with them.
-func newBeside(ctx context.Context, cfg config.Config, opts *Options) (a *App, forget func(), err error) {
+// newWithOwnData is New for a data directory that several stdio clients may use at the same time:
+// the first locks it, and each other one gets a temporary directory, which remove deletes.
+func newWithOwnData(ctx context.Context, cfg config.Config, opts *Options) (a *App, remove func(), err error) {
 	a, err = New(ctx, cfg, opts)
-	if !errors.Is(err, errTaken) {
+	if !errors.Is(err, errLocked) {
 		return a, func() {}, err
 	}
 	o := opts.orDefaults()
@@ -51,21 +51,21 @@ func newBeside(ctx context.Context, cfg config.Config, opts *Options) (a *App, f
 	if err != nil {
 		return nil, nil, err
 	}
-	o.Logger.Warn("another client has the data directory; what is learnt here is forgotten", "data", cfg.Data)
+	o.Logger.Warn("another process uses the data directory; this one keeps its data in a temporary directory", "data", cfg.Data)
 	cfg.Data = dir
-	forget = func() { _ = os.RemoveAll(dir) }
+	remove = func() { _ = os.RemoveAll(dir) }
 	if a, err = New(ctx, cfg, opts); err != nil {
-		forget()
+		remove()
 	}
-	return a, forget, err
+	return a, remove, err
 }
 
-// operator is who starts comet for himself: what a program of his does, he does.
+// operator returns the principal of a client over stdio: the user who started the program.
 func operator() models.Principal {
 	return models.Principal{TokenID: auth.BootstrapTokenID, Name: "stdio", Scopes: []models.Scope{models.ScopeAdmin}}
 }
 
-// RelayStdio connects one MCP client over in and out with a server.
+// RelayStdio connects one MCP client over in and out to a server.
 func RelayStdio(ctx context.Context, server, token string, in io.ReadCloser, out io.WriteCloser, opts *Options) error {
 	o := opts.orDefaults()
 	return mcp.Relay(ctx, in, out, server+mcp.Path, token, o.Logger)

@@ -31,9 +31,9 @@ func classes() map[string]orchestrator.Policy {
 
 // newTransport returns the server of the agents' connections, with the envelope protocol and
 // PROTOCOL_V5. It calls admit for every request.
-func (a *App) newTransport(work *orchestrator.Orchestrator, motion *bus.Bus, v5 *v5.Protocol, admit admission) *transport.Server {
+func (a *App) newTransport(work *orchestrator.Orchestrator, natsBus *bus.Bus, v5 *v5.Protocol, admit admission) *transport.Server {
 	return transport.New(transport.Core{
-		Work: work, Auth: a.tokens, Bus: motion,
+		Work: work, Auth: a.tokens, Bus: natsBus,
 		Protocols: []protocol.Protocol{
 			envelope.New(work, &envelope.Options{Clock: a.opts.Clock, Logger: a.log}),
 			v5,

@@ -20,29 +20,28 @@ import (
 	"comet/internal/usage"
 )
 
-// tooling is the tools and the MCP door, with what they stand on.
-type tooling struct {
+// toolStack is the tools, the MCP server and what they use.
+type toolStack struct {
 	upstreams *upstream.Manager
 	index     *toolsearch.Index
 	sandbox   *sandbox.Sandbox
-	hub       *tools.Service
-	gateway   *mcp.Server
-	door      *mcp.Handler
+	service   *tools.Service
+	server    *mcp.Server
+	handler   *mcp.Handler
 }
 
-// newTooling puts the tools and the MCP door together. admit is asked for every request to
-// the door.
-func (a *App) newTooling(reg *registry.Registry, ledger *usage.Ledger, work *orchestrator.Orchestrator, feed *events.Feed, admit admission) (t *tooling, err error) {
-	t = &tooling{}
+// newToolStack creates the tools and the MCP server. admit is called for every request to it.
+func (a *App) newToolStack(reg *registry.Registry, ledger *usage.Ledger, work *orchestrator.Orchestrator, feed *events.Feed, admit admission) (t *toolStack, err error) {
+	t = &toolStack{}
 	version := cmp.Or(a.opts.Build.Version, "unknown")
 	t.upstreams = upstream.New(&upstream.Options{
-		Logger: a.log, Version: version, LookupEnv: lookup, IsProtected: inDir(a.cfg.Data), OnChange: func(c upstream.Change) { t.hub.OnUpstreamChange(c) },
+		Logger: a.log, Version: version, LookupEnv: lookupEnv, IsProtected: inDir(a.cfg.Data), OnChange: func(c upstream.Change) { t.service.OnUpstreamChange(c) },
 	})
-	index := &toolsearch.Options{Logger: a.log, OnChange: func(c toolsearch.Change) { t.hub.OnGraphChange(c) }}
+	index := &toolsearch.Options{Logger: a.log, OnChange: func(c toolsearch.Change) { t.service.OnGraphChange(c) }}
 	if index.Embedder, err = a.embedder(); err != nil {
 		return nil, err
 	}
-	cache := 0 // the rooms' own
+	cache := 0 // the default of each package
 	if a.cfg.Tools.NoCache {
 		cache = -1
 	}
@@ -51,20 +50,20 @@ func (a *App) newTooling(reg *registry.Registry, ledger *usage.Ledger, work *orc
 	if t.sandbox, err = sandbox.New(a.sandboxOptions(cache)); err != nil {
 		return nil, err
 	}
-	t.hub = tools.New(tools.Dependencies{
+	t.service = tools.New(tools.Dependencies{
 		Store: a.store, Registry: reg, Usage: ledger, Orchestrator: work, Feed: feed, Upstreams: t.upstreams, Index: t.index, Sandbox: t.sandbox,
-	}, a.toolsOptions(func(c tools.Change) { t.gateway.OnChange(c) }))
-	t.gateway = mcp.New(t.hub, &mcp.Options{Version: version, Clock: a.opts.Clock, Logger: a.log})
-	t.door, err = mcp.NewHandler(t.gateway, a.tokens, &mcp.HandlerOptions{
+	}, a.toolsOptions(func(c tools.Change) { t.server.OnChange(c) }))
+	t.server = mcp.New(t.service, &mcp.Options{Version: version, Clock: a.opts.Clock, Logger: a.log})
+	t.handler, err = mcp.NewHandler(t.server, a.tokens, &mcp.HandlerOptions{
 		Origins: a.cfg.MCP.Origins, Hosts: a.cfg.MCP.Hosts, PublicURL: a.cfg.MCP.PublicURL, AuthorizationServers: a.cfg.MCP.AuthorizationServers,
 		MaxBody: a.cfg.MCP.MaxBodyBytes, RateLimit: admit,
 	})
 	return t, err
 }
 
-// lookup finds the variables that definitions of upstreams name. Those of comet's own are
-// nobody else's: they hold its tokens and passwords.
-func lookup(name string) (string, bool) {
+// lookupEnv returns a variable that the definition of an upstream names. comet's own variables
+// are not available to it, because they hold tokens and passwords.
+func lookupEnv(name string) (string, bool) {
 	if strings.HasPrefix(name, "COMET_") {
 		return "", false
 	}
@@ -92,8 +91,8 @@ func (a *App) sandboxOptions(cache int) *sandbox.Options {
 	}
 }
 
-// embedder returns what makes vectors of texts, nil for nothing. Its address is the
-// operator's own and may be on this machine.
+// embedder returns the client of the embeddings server, nil if none is configured. Its address is
+// the operator's own and may be on this machine.
 func (a *App) embedder() (toolsearch.Embedder, error) {
 	c := a.cfg.Tools.Embeddings
 	if c.URL == "" {
@@ -102,28 +101,28 @@ func (a *App) embedder() (toolsearch.Embedder, error) {
 	return embeddings.New(c.URL, c.Model, &embeddings.Options{Token: c.Key})
 }
 
-// add has the parts started in order.
-func (t *tooling) add(a *App) {
-	a.services.Add("the MCP door", t.door) // first, because its sessions wait for calls of the others
+// addServices adds the parts to the services of a, in the order in which they start.
+func (t *toolStack) addServices(a *App) {
+	a.services.Add("the MCP endpoint", t.handler) // first, so that it stops last: its sessions wait for calls
 	a.services.Add("the index of tools", t.index)
 	a.services.Add("the code sandbox", t.sandbox)
 	a.services.Add("the upstreams", t.upstreams)
-	a.services.Add("the tools", t.hub)
-	a.services.Add("the gateway", t.gateway)
+	a.services.Add("the tools", t.service)
+	a.services.Add("the MCP server", t.server)
 }
 
-// mount adds the MCP door.
-func (t *tooling) mount(r chi.Router) {
-	for _, path := range t.door.Paths() {
-		r.Handle(path, t.door)
+// mount adds the routes of the MCP server.
+func (t *toolStack) mount(r chi.Router) {
+	for _, path := range t.handler.Paths() {
+		r.Handle(path, t.handler)
 	}
 }
 
-// endless selects the requests of the doors that set their own limits of time.
-func endless(others ...func(*http.Request) bool) func(*http.Request) bool {
+// anyOf reports whether one of the predicates is true for a request.
+func anyOf(predicates ...func(*http.Request) bool) func(*http.Request) bool {
 	return func(r *http.Request) bool {
-		for _, other := range others {
-			if other(r) {
+		for _, is := range predicates {
+			if is(r) {
 				return true
 			}
 		}
