@@ -12,8 +12,8 @@ import (
 const (
 	// MaxChunk is the most bytes of output in one chunk.
 	MaxChunk = 256 << 10
-	// MaxOutput limits the end of a chunk within the output of a step, in bytes.
-	MaxOutput = 1 << 40
+	// maxOutput limits the end of a chunk within the output of a step, in bytes.
+	maxOutput = 1 << 40
 
 	kilo = 1024 // the k of the short notation
 )
@@ -33,10 +33,10 @@ type Chunk struct {
 	Text string
 }
 
-// ParseRange parses "bytes 0-262144 of 524288" and the short form "bytes 0-256k". Each number may
+// parseRange parses "bytes 0-262144 of 524288" and the short form "bytes 0-256k". Each number may
 // have the suffix k, which stands for 1024 bytes, and the total is optional. The error text has no
 // subject.
-func ParseRange(text string) (Range, error) {
+func parseRange(text string) (Range, error) {
 	const expected = `must be a range such as "bytes 0-262144 of 524288" or "bytes 0-256k"`
 	rest, isBytes := strings.CutPrefix(text, "bytes ")
 	ends, total, hasTotal := strings.Cut(rest, " of ")
@@ -84,8 +84,8 @@ func (r Range) check() error {
 		return fmt.Errorf("must have at most %d bytes, %s has %d", MaxChunk, r, r.To-r.From)
 	case r.Total != 0 && r.To > r.Total:
 		return fmt.Errorf("must end within the total, %s does not", r)
-	case max(r.To, r.Total) > MaxOutput:
-		return fmt.Errorf("must end within the first %d bytes, %s does not", MaxOutput, r)
+	case max(r.To, r.Total) > maxOutput:
+		return fmt.Errorf("must end within the first %d bytes, %s does not", maxOutput, r)
 	}
 	return nil
 }

@@ -17,8 +17,8 @@ const (
 
 // The range of codes.
 const (
-	MinCode Code = 5001
-	MaxCode Code = 5999
+	minCode Code = 5001
+	maxCode Code = 5999
 )
 
 // codeSpec is a row of the document's table of codes.

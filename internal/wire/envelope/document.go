@@ -32,7 +32,7 @@ func readDocument(data []byte) ([]member, *Problem) {
 	case len(bytes.TrimLeft(data, " \t\r\n")) == 0:
 		return nil, problemf("the message is empty")
 	case tooDeep(data):
-		return nil, problemf("the message is nested deeper than %d levels", MaxDepth)
+		return nil, problemf("the message is nested deeper than %d levels", maxDepth)
 	}
 	d := document{data: data, members: make([]member, 0, 10)}
 	err := json.Unmarshal(data, &d)

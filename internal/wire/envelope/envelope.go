@@ -17,21 +17,15 @@ const (
 	Version = "1.0"
 	// MaxSize is the size limit of an envelope, in bytes of JSON.
 	MaxSize = 8 << 20
-	// MaxDepth limits the nesting of objects and arrays.
-	MaxDepth = 64
-	// MaxAgentType is the length limit of an agent type, in bytes.
-	MaxAgentType = 64
+	// maxDepth limits the nesting of objects and arrays.
+	maxDepth = 64
+	// maxAgentType is the length limit of an agent type, in bytes.
+	maxAgentType = 64
 )
 
-// The agent types of the document. Other types are allowed too: words of lower-case letters,
+// Orchestrator is the agent type of comet itself. An agent type is a word of lowercase letters,
 // digits, - and _.
-const (
-	Orchestrator = "orchestrator"
-	Infra        = "infra"
-	Desktop      = "desktop"
-	CodeAgent    = "code"
-	Research     = "research"
-)
+const Orchestrator = "orchestrator"
 
 // Type is the type of an envelope's payload (Chiffon §Message Types).
 type Type string

@@ -16,7 +16,7 @@ const (
 
 // isAgentType reports whether text is a valid agent type.
 func isAgentType(text []byte) bool {
-	return len(text) > 0 && len(text) <= MaxAgentType && isAlnum(text[0]) && all(text, func(c byte) bool {
+	return len(text) > 0 && len(text) <= maxAgentType && isAlnum(text[0]) && all(text, func(c byte) bool {
 		return isAlnum(c) || c == '-' || c == '_'
 	})
 }

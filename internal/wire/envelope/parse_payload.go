@@ -19,8 +19,8 @@ func (o *object) workRequest() WorkRequest {
 
 func (o *object) hints(raw []byte) Hints {
 	h := Hints{
-		MaxDurationSeconds: o.integer("max_duration_seconds", optional, 1, MaxHint),
-		MaxMemoryMB:        o.integer("max_memory_mb", optional, 1, MaxHint),
+		MaxDurationSeconds: o.integer("max_duration_seconds", optional, 1, maxHint),
+		MaxMemoryMB:        o.integer("max_memory_mb", optional, 1, maxHint),
 		MaxTokens:          o.integer("max_tokens", optional, 1, MaxTokens),
 	}
 	for name, value := range members(raw) {
@@ -47,13 +47,13 @@ func (o *object) workStatus() WorkStatus {
 
 func (o *object) step() *Step {
 	s := &Step{
-		Number: int(o.integer("number", required, 0, MaxStep)),
+		Number: int(o.integer("number", required, 0, maxStep)),
 		Name:   o.nulFreeText("name"),
 		Output: o.text("output", optional),
 	}
 	if value := o.value("output_chunk", optional, '"'); value != nil {
 		var err error
-		if s.Chunk, err = ParseRange(string(unquote(value))); err != nil {
+		if s.Chunk, err = parseRange(string(unquote(value))); err != nil {
 			o.report("output_chunk", "%s", err)
 		}
 	}
@@ -65,7 +65,7 @@ func (o *object) heartbeat() Heartbeat {
 		AgentID: o.matching("agent_id", "an agent's id (at most 64 lower-case letters and digits with single hyphens between them)", isAgentID),
 		Status:  oneOf(o, "status", PresenceOnline, PresenceOffline, PresenceBusy),
 		Load:    o.count("load", 100),
-		Queue:   o.count("queue", MaxHint),
+		Queue:   o.count("queue", maxHint),
 	}
 }
 
@@ -90,7 +90,7 @@ func (o *object) workResult() WorkResult {
 // exitCode reads the exit code, which must not contradict the status.
 func (o *object) exitCode(status Outcome) int64 {
 	before := len(o.parser.problems)
-	code := o.integer("exit_code", required, 0, MaxExitCode)
+	code := o.integer("exit_code", required, 0, maxExitCode)
 	switch {
 	case len(o.parser.problems) > before:
 	case status == OutcomeFailed && code == 0:
@@ -103,7 +103,7 @@ func (o *object) exitCode(status Outcome) int64 {
 
 func (o *object) failure() Failure {
 	f := Failure{
-		Code:    Code(o.integer("error_code", required, int64(MinCode), int64(MaxCode))),
+		Code:    Code(o.integer("error_code", required, int64(minCode), int64(maxCode))),
 		Message: o.nulFreeText("error_message"),
 	}
 	fields := f.Code.context()

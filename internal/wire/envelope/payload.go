@@ -8,14 +8,14 @@ import (
 
 // Limits of numbers in payloads.
 const (
-	// MaxHint is the highest number of seconds or megabytes in a hint.
-	MaxHint = 1<<31 - 1
+	// maxHint is the highest number of seconds or megabytes in a hint.
+	maxHint = 1<<31 - 1
 	// MaxTokens is the highest number of tokens in a hint or result.
 	MaxTokens = 1_000_000_000_000
-	// MaxStep is the highest step number.
-	MaxStep = 1<<31 - 1
-	// MaxExitCode is the highest exit code of any system; Windows has 32 bits.
-	MaxExitCode = 1<<32 - 1
+	// maxStep is the highest step number.
+	maxStep = 1<<31 - 1
+	// maxExitCode is the highest exit code of any system; Windows has 32 bits.
+	maxExitCode = 1<<32 - 1
 )
 
 // WorkTypeCancel is the work type that cancels the task with the given task_id. It needs no

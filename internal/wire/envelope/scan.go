@@ -116,7 +116,7 @@ func unquote(quoted []byte) []byte {
 
 // tooDeep reports whether text, which may be malformed, is nested deeper than MaxDepth.
 func tooDeep(text []byte) bool {
-	if bytes.Count(text, []byte("{"))+bytes.Count(text, []byte("[")) <= MaxDepth {
+	if bytes.Count(text, []byte("{"))+bytes.Count(text, []byte("[")) <= maxDepth {
 		return false
 	}
 	depth := 0
@@ -125,7 +125,7 @@ func tooDeep(text []byte) bool {
 		case '"':
 			i = stringEnd(text, i) - 1
 		case '{', '[':
-			if depth++; depth > MaxDepth {
+			if depth++; depth > maxDepth {
 				return true
 			}
 		case '}', ']':

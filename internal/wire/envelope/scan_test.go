@@ -29,7 +29,7 @@ func FuzzScan(f *testing.F) {
 			requireElements(t, value)
 		}
 		require.Equal(t, len(value), valueEnd(value, 0))
-		require.Equal(t, depthOf(t, value) > MaxDepth, tooDeep(value))
+		require.Equal(t, depthOf(t, value) > maxDepth, tooDeep(value))
 	})
 }
 
