@@ -80,7 +80,7 @@ func TestBodies(t *testing.T) {
 	}{
 		"white space":      {"  ", errs.MalformedJSON, errs.Field{Rule: "required"}},
 		"a syntax error":   {`{"id":}`, errs.MalformedJSON, errs.Field{Pointer: "/id", Rule: "syntax"}},
-		"an unknown field": {`{"nmae":"x"}`, errs.InvalidRequest, errs.Field{Pointer: "/nmae", Rule: "unknown_field", Detail: "known are id, name"}},
+		"an unknown field": {`{"nmae":"x"}`, errs.InvalidRequest, errs.Field{Pointer: "/nmae", Rule: "unknown_field", Detail: "did you mean name?"}},
 		"a missing field":  {`{"name":"A","level":3,"frequency_hz":444}`, errs.InvalidRequest, errs.Field{Pointer: "/id", Rule: "required"}},
 		"a broken rule":    {`{"id":"A","name":"A","level":3,"frequency_hz":444}`, errs.InvalidRequest, errs.Field{Pointer: "/id", Rule: "agent_id"}},
 	} {

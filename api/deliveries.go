@@ -6,7 +6,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"comet/internal/validate"
+	"comet/internal/input"
 	"comet/models"
 )
 
@@ -355,7 +355,7 @@ func (s *Server) redeliverWebhook(w http.ResponseWriter, r *http.Request) error 
 	if _, err := s.decode(w, r, &d); err != nil {
 		return err
 	}
-	if err := validate.Struct(d).Err(); err != nil {
+	if err := input.Validate(d).Err(); err != nil {
 		return err
 	}
 	n, err := s.webhooks.RedeliverSince(r.Context(), caller(r), id, *d.Since)

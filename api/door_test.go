@@ -19,9 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
-	"comet/internal/strictjson"
+	"comet/internal/input"
 	"comet/internal/telemetry"
-	"comet/internal/validate"
 	"comet/models"
 )
 
@@ -124,10 +123,10 @@ func decodeThing(w http.ResponseWriter, r *http.Request, v any) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	if err := strictjson.Decode(body, v); err != nil {
+	if err := input.DecodeJSON(body, v); err != nil {
 		return nil, err
 	}
-	return body, validate.Struct(v).Err()
+	return body, input.Validate(v).Err()
 }
 
 func (h thingHandlers) patch(w http.ResponseWriter, r *http.Request) error {

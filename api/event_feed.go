@@ -12,7 +12,7 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/events"
-	"comet/internal/words"
+	"comet/internal/input"
 	"comet/models"
 )
 
@@ -74,7 +74,7 @@ func readEventFilter(q *query, p models.Principal) (f eventFilter, err error) {
 	}
 	for _, name := range wanted {
 		if !slices.Contains(known, name) {
-			q.Fail("types", "enum", "types must be a list of %s with commas between them, not %s", strings.Join(known, ", "), words.Quote(name))
+			q.Fail("types", "enum", "types must be a list of %s with commas between them, not %s", strings.Join(known, ", "), input.Quote(name))
 			break
 		}
 	}

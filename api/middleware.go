@@ -21,8 +21,8 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/internal/requestid"
-	"comet/internal/words"
 	"comet/models"
 )
 
@@ -332,7 +332,7 @@ func (l *rateLimit) count(w http.ResponseWriter, r *http.Request, tokenID string
 	// The old window fades out of the sliding one at an even pace, and the
 	// limiter rounds: when half a request has faded there is room for one.
 	wait := reset + int(l.window.Seconds()/float64(2*l.limit)) + 1
-	return errs.New(errs.RateLimited, "the limit is %d requests in %s; try again in %d s", l.limit, words.Duration(l.window), wait).
+	return errs.New(errs.RateLimited, "the limit is %d requests in %s; try again in %d s", l.limit, input.Duration(l.window), wait).
 		With("retry_after", wait)
 }
 

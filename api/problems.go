@@ -21,8 +21,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/internal/requestid"
-	"comet/internal/words"
 )
 
 // statusClientClosed is what the log says of a request whose client went away;
@@ -228,7 +228,7 @@ type ProblemType struct {
 func (p *responder) getProblemType(w http.ResponseWriter, r *http.Request) error {
 	code := errs.Code(chi.URLParam(r, "code"))
 	if !slices.Contains(errs.Codes(), code) {
-		return errs.New(errs.NotFound, "there is no problem type %s", words.Quote(string(code)))
+		return errs.New(errs.NotFound, "there is no problem type %s", input.Quote(string(code)))
 	}
 	return p.writeJSON(w, r, http.StatusOK, ProblemType{
 		Type: "/problems/" + string(code), Code: code, Title: code.Title(),
@@ -256,7 +256,7 @@ func (p *responder) methodNotAllowed(routes chi.Routes) http.HandlerFunc {
 		}
 		list := strings.Join(allowed, ", ")
 		w.Header().Set("Allow", list)
-		p.writeError(w, r, errs.New(errs.MethodNotAllowed, "%s is not allowed here, only %s", words.Clip(r.Method), list))
+		p.writeError(w, r, errs.New(errs.MethodNotAllowed, "%s is not allowed here, only %s", input.Clip(r.Method), list))
 	}
 }
 

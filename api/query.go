@@ -13,8 +13,7 @@ import (
 	"unicode/utf8"
 
 	"comet/internal/errs"
-	"comet/internal/nearest"
-	"comet/internal/words"
+	"comet/internal/input"
 )
 
 // query reads the query string of a request strictly: every parameter must be
@@ -42,7 +41,7 @@ func (q *query) add(pair string) {
 	rawName, rawValue, _ := strings.Cut(pair, "=")
 	name, err := url.QueryUnescape(rawName)
 	if err != nil || !utf8.ValidString(name) {
-		q.Fail(words.Clip(rawName), "encoding", "the name of the parameter %s is not percent-encoded UTF-8", words.Quote(rawName))
+		q.Fail(input.Clip(rawName), "encoding", "the name of the parameter %s is not percent-encoded UTF-8", input.Quote(rawName))
 		return
 	}
 	if !slices.Contains(q.known, name) {
@@ -68,11 +67,7 @@ func (q *query) unknown(name string) {
 	if len(q.known) > 0 {
 		known = "known are " + strings.Join(q.known, ", ")
 	}
-	hint := ""
-	if near, ok := nearest.Word(name, q.known); ok {
-		hint = "; did you mean " + near + "?"
-	}
-	q.Fail(words.Clip(name), "unknown_parameter", "%s is not a known parameter; %s%s", words.Quote(name), known, hint)
+	q.Fail(input.Clip(name), "unknown_parameter", "%s is not a known parameter; %s%s", input.Quote(name), known, input.DidYouMean(name, q.known))
 }
 
 // maxViolations is how many bad parameters one answer names. More of them are one
@@ -119,14 +114,14 @@ func (q *query) OptInt(name string, low, high int) *int {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil && !isDigits(text) || strings.HasPrefix(text, "+") {
-		q.Fail(name, "type", "%s must be an integer, not %s", name, words.Quote(text))
+		q.Fail(name, "type", "%s must be an integer, not %s", name, input.Quote(text))
 		return nil
 	}
 	switch {
 	case n < int64(low):
-		q.Fail(name, "min", "%s must be at least %d, not %s", name, low, words.Clip(text))
+		q.Fail(name, "min", "%s must be at least %d, not %s", name, low, input.Clip(text))
 	case n > int64(high):
-		q.Fail(name, "max", "%s must be at most %d, not %s", name, high, words.Clip(text))
+		q.Fail(name, "max", "%s must be at most %d, not %s", name, high, input.Clip(text))
 	default:
 		return new(int(n))
 	}
@@ -153,7 +148,7 @@ func (q *query) OptBool(name string) *bool {
 	case "false", "0":
 		return new(false)
 	}
-	q.Fail(name, "type", "%s must be true or false, not %s", name, words.Quote(text))
+	q.Fail(name, "type", "%s must be true or false, not %s", name, input.Quote(text))
 	return nil
 }
 
@@ -207,7 +202,7 @@ func (q *query) Enum(name, def string, allowed ...string) string {
 		return def
 	}
 	if !slices.Contains(allowed, text) {
-		q.Fail(name, "enum", "%s must be one of %s, not %s", name, strings.Join(allowed, ", "), words.Quote(text))
+		q.Fail(name, "enum", "%s must be one of %s, not %s", name, strings.Join(allowed, ", "), input.Quote(text))
 		return def
 	}
 	return text
@@ -273,7 +268,7 @@ func (q *query) OptTime(name string) *time.Time {
 	}
 	var t time.Time
 	if err := t.UnmarshalText([]byte(text)); err != nil { // stricter than time.Parse
-		q.Fail(name, "date_time", "%s must be a date and time such as 2026-01-10T15:30:00Z (RFC 3339; a + is written %%2B), not %s", name, words.Quote(text))
+		q.Fail(name, "date_time", "%s must be a date and time such as 2026-01-10T15:30:00Z (RFC 3339; a + is written %%2B), not %s", name, input.Quote(text))
 		return nil
 	}
 	return &t

@@ -17,8 +17,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"comet/internal/errs"
-	"comet/internal/strictjson"
-	"comet/internal/words"
+	"comet/internal/input"
 	"comet/models"
 )
 
@@ -50,7 +49,7 @@ func storable(text string) bool {
 }
 
 // clipPath bounds a path in logs and problem documents.
-func clipPath(s string) string { return words.ClipTo(s, 512) }
+func clipPath(s string) string { return input.ClipTo(s, 512) }
 
 // maxBody is the most a request body may hold, in bytes.
 const maxBody = 1 << 20
@@ -101,7 +100,7 @@ func innermost(w http.ResponseWriter) http.ResponseWriter {
 func checkMediaType(r *http.Request, accepted []string) (string, error) {
 	for _, coding := range r.Header.Values("Content-Encoding") {
 		if c := strings.TrimSpace(coding); c != "" && !strings.EqualFold(c, "identity") {
-			e := errs.New(errs.UnsupportedMediaType, "the body must be sent without Content-Encoding, not as %q", words.Clip(c))
+			e := errs.New(errs.UnsupportedMediaType, "the body must be sent without Content-Encoding, not as %q", input.Clip(c))
 			e.Fields = []errs.Field{{Header: "Content-Encoding", Rule: "identity", Detail: e.Detail}}
 			return "", e
 		}
@@ -117,7 +116,7 @@ func checkMediaType(r *http.Request, accepted []string) (string, error) {
 	}
 	came := "there is no Content-Type"
 	if sent != "" {
-		came = "it was " + words.Quote(sent)
+		came = "it was " + input.Quote(sent)
 	}
 	e := errs.New(errs.UnsupportedMediaType, "the body must be %s in UTF-8; %s", strings.Join(accepted, " or "), came).
 		With("accepted", accepted)
@@ -187,5 +186,5 @@ func (s *Server) decodeOptional(w http.ResponseWriter, r *http.Request, v any) (
 	if err != nil || len(bytes.TrimSpace(body)) == 0 {
 		return body, err
 	}
-	return body, strictjson.Decode(body, v)
+	return body, input.DecodeJSON(body, v)
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/internal/registry"
 	"comet/internal/registry/roster"
 	"comet/models"
@@ -128,9 +129,9 @@ func (s *Server) importRoster(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	format := roster.YAML
+	format := input.YAML
 	if mediaType == contentTypeJSON {
-		format = roster.JSON
+		format = input.JSON
 	}
 	doc, violations := roster.Parse(body, format)
 	if err := unreadableRoster(violations); err != nil {

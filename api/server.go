@@ -14,10 +14,10 @@ import (
 	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/events"
+	"comet/internal/input"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol/v5/messagelog"
 	"comet/internal/registry"
-	"comet/internal/strictjson"
 	"comet/internal/tools"
 	"comet/internal/usage"
 	"comet/models"
@@ -166,7 +166,7 @@ func (s *Server) decode(w http.ResponseWriter, r *http.Request, v any) ([]byte, 
 	if err != nil {
 		return nil, err
 	}
-	return body, strictjson.Decode(body, v)
+	return body, input.DecodeJSON(body, v)
 }
 
 // caller returns who makes the request; authenticate has put it there.

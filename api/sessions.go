@@ -10,8 +10,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/internal/orchestrator"
-	"comet/internal/validate"
 	"comet/models"
 )
 
@@ -75,7 +75,7 @@ func (s *Server) openSession(w http.ResponseWriter, r *http.Request) error {
 	if _, err := s.decodeOptional(w, r, &d); err != nil {
 		return err
 	}
-	v := validate.Struct(d)
+	v := input.Validate(d)
 	var sessionContext json.RawMessage
 	if d.Context != nil {
 		if sessionContext = json.RawMessage(*d.Context); d.Context.Kind() != '{' {
@@ -290,7 +290,7 @@ func (s *Server) replyToSession(w http.ResponseWriter, r *http.Request) error {
 	if _, err := s.decode(w, r, &d); err != nil {
 		return err
 	}
-	v := validate.Struct(d)
+	v := input.Validate(d)
 	if (d.Reply == nil) == (d.Choice == nil) {
 		v.Add(errs.InvalidRequest, "/reply", "required", "one of reply and choice is required, and not both")
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/internal/orchestrator"
 	"comet/internal/telemetry"
-	"comet/internal/validate"
 	"comet/models"
 )
 
@@ -72,7 +72,7 @@ func (d taskDraft) submission(r *http.Request) (orchestrator.Submission, error) 
 	if d.Parameters != nil {
 		sub.Parameters = json.RawMessage(*d.Parameters)
 	}
-	return sub, validate.Struct(d).Err()
+	return sub, input.Validate(d).Err()
 }
 
 func orZero[T any](v *T) (value T) {

@@ -9,7 +9,7 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/errs"
-	"comet/internal/validate"
+	"comet/internal/input"
 	"comet/models"
 )
 
@@ -272,7 +272,7 @@ func (s *Server) cancelTask(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := validate.Struct(d).Err(); err != nil {
+	if err := input.Validate(d).Err(); err != nil {
 		return err
 	}
 	if err := s.requireTaskOwner(r, id); err != nil {
@@ -322,7 +322,7 @@ func (s *Server) replyToTask(w http.ResponseWriter, r *http.Request) error {
 	if _, err := s.decode(w, r, &d); err != nil {
 		return err
 	}
-	if err := validate.Struct(d).Err(); err != nil {
+	if err := input.Validate(d).Err(); err != nil {
 		return err
 	}
 	if err := s.requireTaskOwner(r, id); err != nil {

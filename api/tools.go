@@ -11,9 +11,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/internal/telemetry"
 	"comet/internal/tools"
-	"comet/internal/validate"
 	"comet/models"
 )
 
@@ -22,7 +22,7 @@ func (s *Server) decodeValid(w http.ResponseWriter, r *http.Request, v any) erro
 	if _, err := s.decode(w, r, v); err != nil {
 		return err
 	}
-	return validate.Struct(v).Err()
+	return input.Validate(v).Err()
 }
 
 // toolView is a tool that can be called.

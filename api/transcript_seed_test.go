@@ -10,7 +10,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/stretchr/testify/require"
 
-	"comet/internal/strictjson"
+	"comet/internal/input"
 	"comet/models"
 	"comet/store"
 )
@@ -116,7 +116,7 @@ func (p *transcriptPlayer) number(word string) int {
 func (p *transcriptPlayer) seedAgent(text string) {
 	p.t.Helper()
 	var d models.AgentDraft
-	require.NoError(p.t, strictjson.Decode([]byte(text), &d), text)
+	require.NoError(p.t, input.DecodeJSON([]byte(text), &d), text)
 	_, err := p.h.registry.Create(p.t.Context(), models.System(), d, nil)
 	require.NoError(p.t, err, text)
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"comet/internal/errs"
-	"comet/internal/words"
+	"comet/internal/input"
 	"comet/models"
 )
 
@@ -305,7 +305,7 @@ func (q *query) OptInstant(name string) *time.Time {
 	}
 	var at time.Time
 	if err := at.UnmarshalText([]byte(text)); err != nil { // stricter than time.Parse
-		q.Fail(name, "date_time", "%s must be a time such as 2026-01-10T15:30:00Z (a + is written %%2B) or a day such as 2026-01-10, not %s", name, words.Quote(text))
+		q.Fail(name, "date_time", "%s must be a time such as 2026-01-10T15:30:00Z (a + is written %%2B) or a day such as 2026-01-10, not %s", name, input.Quote(text))
 		return nil
 	}
 	return new(at.UTC().Truncate(time.Microsecond))

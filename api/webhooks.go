@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"comet/internal/errs"
-	"comet/internal/validate"
+	"comet/internal/input"
 	"comet/models"
 	"comet/webhooks"
 )
@@ -333,7 +333,7 @@ func (s *Server) rotateWebhookSecret(w http.ResponseWriter, r *http.Request) err
 
 // read returns the secret, "" to have one made, and the grace period.
 func (d secretRotation) read() (secret string, grace time.Duration, err error) {
-	v := validate.Struct(d)
+	v := input.Validate(d)
 	if d.Secret != nil {
 		if secret = *d.Secret; secret == "" {
 			v.Add(errs.InvalidRequest, "/secret", "secret", "secret must not be empty; leave it out to have one made")

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"comet/internal/errs"
-	"comet/internal/words"
+	"comet/internal/input"
 	"comet/models"
 )
 
@@ -147,7 +147,7 @@ func (q *query) workerNumber(name string) int64 {
 	}
 	n, ok := models.WorkerNumber(*text)
 	if !ok {
-		q.Fail(name, "pattern", "%s must be W1 to W99, or from the 100th on W1.1, not %s", name, words.Quote(*text))
+		q.Fail(name, "pattern", "%s must be W1 to W99, or from the 100th on W1.1, not %s", name, input.Quote(*text))
 	}
 	return n
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	"comet/internal/errs"
-	"comet/internal/validate"
+	"comet/internal/input"
 	"comet/models"
 	"comet/store"
 	"comet/webhooks/signature"
@@ -26,7 +26,7 @@ func (w *Webhooks) Create(ctx context.Context, by models.Principal, d models.Web
 	if err := checkBound(by, d.AgentID); err != nil {
 		return Created{}, err
 	}
-	v := validate.Struct(d)
+	v := input.Validate(d)
 	if d.URL != nil && !v.Has("/url") {
 		w.checkURL(&v, *d.URL)
 	}

@@ -9,8 +9,7 @@ import (
 	"unicode"
 
 	"comet/internal/errs"
-	"comet/internal/nearest"
-	"comet/internal/words"
+	"comet/internal/input"
 	"comet/models"
 	"comet/webhooks/signature"
 )
@@ -69,12 +68,8 @@ func checkEvents(v *errs.Violations, events []models.EventType) {
 		if slices.Contains(known, string(t)) {
 			continue
 		}
-		guess := ""
-		if word, ok := nearest.Word(string(t), known); ok {
-			guess = "; did you mean " + word + "?"
-		}
 		v.Add(errs.InvalidRequest, "/events/"+strconv.Itoa(i), "event", "%s is not an event; there are %s%s",
-			words.Quote(string(t)), strings.Join(known, ", "), guess)
+			input.Quote(string(t)), strings.Join(known, ", "), input.DidYouMean(string(t), known))
 	}
 }
 

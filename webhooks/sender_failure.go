@@ -13,7 +13,7 @@ import (
 	"syscall"
 
 	"comet/internal/errs"
-	"comet/internal/words"
+	"comet/internal/input"
 )
 
 // maxCause limits how much of a foreign error a message repeats.
@@ -34,7 +34,7 @@ func (s *sender) failure(ctx context.Context, err error) string {
 	case errors.As(err, &lookUp):
 		return failedLookUp(lookUp)
 	case timedOut(err):
-		return "there was no answer within " + words.Duration(s.timeout)
+		return "there was no answer within " + input.Duration(s.timeout)
 	case errors.As(err, &certificate):
 		return "the certificate of the server cannot be trusted: " + cause(certificate.Err)
 	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &record):
@@ -51,11 +51,11 @@ func timedOut(err error) bool {
 func failedLookUp(err *net.DNSError) string {
 	switch {
 	case err.IsNotFound:
-		return fmt.Sprintf("no address is known for %s", words.Clip(err.Name))
+		return fmt.Sprintf("no address is known for %s", input.Clip(err.Name))
 	case err.IsTimeout:
-		return fmt.Sprintf("the look-up of %s took too long", words.Clip(err.Name))
+		return fmt.Sprintf("the look-up of %s took too long", input.Clip(err.Name))
 	}
-	return fmt.Sprintf("the look-up of %s failed: %s", words.Clip(err.Name), cause(errors.New(err.Err)))
+	return fmt.Sprintf("the look-up of %s failed: %s", input.Clip(err.Name), cause(errors.New(err.Err)))
 }
 
 func failedConnection(err error) string {
@@ -84,5 +84,5 @@ func failedConnection(err error) string {
 
 // cause returns a library error as the end of a sentence.
 func cause(err error) string {
-	return words.ClipTo(printable(strings.TrimSuffix(err.Error(), ".")), maxCause)
+	return input.ClipTo(printable(strings.TrimSuffix(err.Error(), ".")), maxCause)
 }

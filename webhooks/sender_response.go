@@ -10,7 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"comet/internal/words"
+	"comet/internal/input"
 	"comet/models"
 )
 
@@ -45,7 +45,7 @@ func statusError(resp *http.Response) string {
 		status += " " + text
 	}
 	if to := resp.Header.Get("Location"); to != "" && resp.StatusCode/100 == 3 {
-		return fmt.Sprintf("redirects are not followed: %d to %s", resp.StatusCode, words.ClipTo(printable(to), maxLocation))
+		return fmt.Sprintf("redirects are not followed: %d to %s", resp.StatusCode, input.ClipTo(printable(to), maxLocation))
 	}
 	return "the server answered " + status
 }

@@ -5,7 +5,7 @@ import (
 	"reflect"
 
 	"comet/internal/errs"
-	"comet/internal/validate"
+	"comet/internal/input"
 	"comet/models"
 	"comet/store"
 	"comet/webhooks/signature"
@@ -62,7 +62,7 @@ func (w *Webhooks) Update(ctx context.Context, by models.Principal, id string, p
 
 // checkPatch validates a patch by itself; null is for members that may be empty.
 func (w *Webhooks) checkPatch(p models.WebhookPatch) errs.Violations {
-	v := validate.Struct(p)
+	v := input.Validate(p)
 	for _, m := range []struct {
 		name string
 		null bool

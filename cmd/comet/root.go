@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"comet/internal/nearest"
+	"comet/internal/input"
 	"comet/internal/telemetry"
 )
 
@@ -180,7 +180,7 @@ func unknownCommand(cmd *cobra.Command, word string) error {
 }
 
 func didYouMean(word string, names []string, prefix string) string {
-	if near, ok := nearest.Word(word, names); ok {
+	if near, ok := input.Nearest(word, names); ok {
 		return "; did you mean " + prefix + near + "?"
 	}
 	return ""

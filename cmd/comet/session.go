@@ -16,11 +16,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"go.yaml.in/yaml/v3"
 
 	"comet/internal/config"
-	"comet/internal/nearest"
-	"comet/internal/strictyaml"
+	"comet/internal/input"
 	"comet/internal/telemetry"
 	"comet/openapi/client"
 )
@@ -300,16 +298,9 @@ func (s *settings) readFile(path string, named bool) error {
 	case err != nil:
 		return usagef("the client configuration cannot be read: %w", err)
 	}
-	root, found := strictyaml.Parse(data)
-	var problems []string
-	for _, p := range found {
-		problems = append(problems, fmt.Sprintf("%s:%d: %s.", path, p.Line, p.Detail))
-	}
 	tokenFile := ""
 	known := map[string]*string{"server": &s.server, "token": &s.token, "token_file": &tokenFile, "output": &s.output}
-	if root != nil && len(problems) == 0 {
-		problems = readMapping(path, root, known)
-	}
+	problems := readClientSettings(path, input.Parse(data, input.YAML), known)
 	if s.token != "" && tokenFile != "" {
 		problems = append(problems, fmt.Sprintf("%s: token and token_file exclude each other.", path))
 	}
@@ -323,26 +314,30 @@ func (s *settings) readFile(path string, named bool) error {
 	return err
 }
 
-// readMapping sets the known strings of a mapping and returns the problems.
-func readMapping(path string, root *yaml.Node, known map[string]*string) (problems []string) {
-	if root.Kind != yaml.MappingNode {
-		return []string{fmt.Sprintf("%s:%d: the file must hold settings of the form key: value.", path, root.Line)}
+// readClientSettings sets the known settings and returns the problems.
+func readClientSettings(path string, doc *input.Document, known map[string]*string) (problems []string) {
+	for _, v := range doc.Violations() {
+		problems = append(problems, fmt.Sprintf("%s:%d: %s.", path, v.Line, v.Detail))
 	}
-	for i := 0; i+1 < len(root.Content); i += 2 {
-		key, value := root.Content[i], root.Content[i+1]
-		into, ok := known[key.Value]
+	if doc.Root == nil || len(problems) > 0 {
+		return problems
+	}
+	if doc.Root.Kind != input.Object {
+		return []string{fmt.Sprintf("%s:%d: the file must contain settings of the form key: value.", path, doc.Root.Line)}
+	}
+	for _, m := range doc.Root.Members {
+		into, ok := known[m.Name]
 		switch {
 		case !ok:
-			problem := fmt.Sprintf("%s:%d: %s is not a setting; known are output, server, token and token_file.", path, key.Line, key.Value)
-			names := []string{"server", "token", "token_file", "output"}
-			if word, near := nearest.Word(key.Value, names); near {
-				problem = fmt.Sprintf("%s:%d: %s is not a setting; did you mean %s?", path, key.Line, key.Value, word)
+			problem := "known are output, server, token and token_file."
+			if near, ok := input.Nearest(m.Name, []string{"server", "token", "token_file", "output"}); ok {
+				problem = "did you mean " + near + "?"
 			}
-			problems = append(problems, problem)
-		case value.Kind != yaml.ScalarNode || value.ShortTag() != "!!str" || value.Value == "":
-			problems = append(problems, fmt.Sprintf("%s:%d: %s must be text; put it in quotes if it looks like a number.", path, value.Line, key.Value))
+			problems = append(problems, fmt.Sprintf("%s:%d: %s is not a setting; %s", path, m.Line, m.Name, problem))
+		case m.Value.Kind != input.String || m.Value.Text == "":
+			problems = append(problems, fmt.Sprintf("%s:%d: %s must be text; put it in quotes if it looks like a number.", path, m.Value.Line, m.Name))
 		default:
-			*into = value.Value
+			*into = m.Value.Text
 		}
 	}
 	return problems

@@ -13,8 +13,8 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/internal/requestid"
-	"comet/internal/validate"
 	"comet/models"
 	"comet/store"
 )
@@ -154,7 +154,7 @@ func (k *Keys) Issue(ctx context.Context, by models.Principal, agentID string, d
 // Require sets whether every message of an agent must be signed, and returns its key without the
 // secret, or errs.NotFound.
 func (k *Keys) Require(ctx context.Context, by models.Principal, agentID string, d models.AgentKeyChange) (out models.AgentKey, err error) {
-	v := validate.Struct(d)
+	v := input.Validate(d)
 	if err := v.Err(); err != nil {
 		return out, err
 	}

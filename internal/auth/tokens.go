@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"comet/internal/errs"
-	"comet/internal/validate"
+	"comet/internal/input"
 	"comet/models"
 	"comet/store"
 )
@@ -23,7 +23,7 @@ type Issued struct {
 // Create issues a token. It returns errs.InvalidRequest for an invalid draft, including an expiry
 // in the past and an unknown agent.
 func (a *Auth) Create(ctx context.Context, by models.Principal, d models.TokenDraft, once *models.Idempotency) (Issued, error) {
-	v := validate.Struct(d)
+	v := input.Validate(d)
 	checkExpiry(&v, d.ExpiresAt, a.store.Now())
 	if err := v.Err(); err != nil {
 		return Issued{}, err

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"comet/internal/errs"
-	"comet/internal/words"
+	"comet/internal/input"
 )
 
 // requestTimeout limits a request whose context has no deadline.
@@ -111,7 +111,7 @@ func withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 
 func (b *Bus) checkMessage(subject string, data []byte) error {
 	if strings.ContainsAny(subject, "*>") || !isSubject(subject) {
-		return errs.New(errs.InvalidRequest, "%s is no subject to publish to", words.Quote(subject))
+		return errs.New(errs.InvalidRequest, "%s is no subject to publish to", input.Quote(subject))
 	}
 	if len(data) > b.opts.MaxPayload {
 		return errs.New(errs.BodyTooLarge, "a message of %d bytes is over the bus's limit of %d", len(data), b.opts.MaxPayload)

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"comet/internal/errs"
-	"comet/internal/words"
+	"comet/internal/input"
 )
 
 // Message is a received message. Its Data belongs to the receiver.
@@ -27,7 +27,7 @@ type Message struct {
 // could otherwise make comet write to other agents.
 func (m Message) Respond(data []byte) error {
 	if m.reply == "" || !mayReply(m.Subject, m.reply) {
-		return errs.New(errs.InvalidRequest, "the message on %s names no subject for an answer", words.Quote(m.Subject))
+		return errs.New(errs.InvalidRequest, "the message on %s names no subject for an answer", input.Quote(m.Subject))
 	}
 	return m.bus.Publish(m.reply, data)
 }
@@ -56,7 +56,7 @@ func (b *Bus) Subscribe(subject string, fn func(Message)) (*Subscription, error)
 // any replica, that name the same queue.
 func (b *Bus) QueueSubscribe(subject, queue string, fn func(Message)) (*Subscription, error) {
 	if !isSubject(queue) {
-		return nil, errs.New(errs.InvalidRequest, "%s is no name of a queue", words.Quote(queue))
+		return nil, errs.New(errs.InvalidRequest, "%s is no name of a queue", input.Quote(queue))
 	}
 	return b.subscribe(subject, queue, fn)
 }
@@ -67,7 +67,7 @@ func (b *Bus) subscribe(subject, queue string, fn func(Message)) (*Subscription,
 		return nil, err
 	}
 	if !isSubject(subject) {
-		return nil, errs.New(errs.InvalidRequest, "%s is no subject to subscribe to", words.Quote(subject))
+		return nil, errs.New(errs.InvalidRequest, "%s is no subject to subscribe to", input.Quote(subject))
 	}
 	s := &Subscription{bus: b}
 	s.mu.Lock() // a message may come before it is complete

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"comet/internal/words"
+	"comet/internal/input"
 	"comet/models"
 )
 
@@ -21,7 +21,7 @@ const MinAdminTokenLength = 32
 func between[T cmp.Ordered](low, high T) func(any) string {
 	show := func(v T) string {
 		if d, ok := any(v).(time.Duration); ok {
-			return words.Duration(d)
+			return input.Duration(d)
 		}
 		return fmt.Sprint(v)
 	}

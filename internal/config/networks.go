@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"comet/internal/words"
+	"comet/internal/input"
 )
 
 // list splits a text at its commas. An empty text is an empty list.
@@ -53,9 +53,9 @@ func network(text string) (p netip.Prefix, wrong string) {
 	p, err := netip.ParsePrefix(text)
 	switch {
 	case err != nil:
-		return p, words.Quote(text) + " is none"
+		return p, input.Quote(text) + " is none"
 	case p != p.Masked(): // ambiguous: the range, or the one address?
-		return p, fmt.Sprintf("%s has more than its first %d bits set, write %s or %s", words.Quote(text), p.Bits(), p.Masked(), p.Addr())
+		return p, fmt.Sprintf("%s has more than its first %d bits set, write %s or %s", input.Quote(text), p.Bits(), p.Masked(), p.Addr())
 	}
 	return p, ""
 }

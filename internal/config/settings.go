@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"comet/internal/input"
 	"comet/internal/redact"
-	"comet/internal/words"
 )
 
 // setting is one configurable value. The loader, the flags, the printer and the documentation are
@@ -211,7 +211,7 @@ func (s setting) show(value any) string {
 	text := ""
 	switch v := value.(type) {
 	case time.Duration:
-		text = words.Duration(v)
+		text = input.Duration(v)
 	case []string:
 		text = strings.Join(v, ", ")
 	default:

@@ -10,10 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"go.yaml.in/yaml/v3"
 
-	"comet/internal/nearest"
-	"comet/internal/strictyaml"
+	"comet/internal/input"
 )
 
 const (
@@ -191,11 +189,10 @@ func (s setting) problem(text, from, wrong string) string {
 }
 
 func unknown(what, name string, known []string) string {
-	text := what + " is not a setting."
-	if word, ok := nearest.Word(name, known); ok {
-		text = strings.TrimSuffix(text, ".") + "; did you mean " + word + "?"
+	if hint := input.DidYouMean(name, known); hint != "" {
+		return what + " is not a setting" + hint
 	}
-	return text
+	return what + " is not a setting."
 }
 
 // readFile reads the settings in a YAML document.
@@ -209,16 +206,16 @@ func readFile(path string, data []byte) (layer, []string) {
 		}
 	}
 	sort.Strings(r.known)
-	root, problems := strictyaml.Parse(data)
-	for _, p := range problems {
-		r.fail(p.Line, "%s", p.Detail)
+	doc := input.Parse(data, input.YAML)
+	for _, v := range doc.Violations() {
+		r.fail(v.Line, "%s", v.Detail)
 	}
 	switch {
-	case len(problems) > 0 || root == nil:
-	case root.Kind != yaml.MappingNode:
-		r.fail(root.Line, "the file must hold settings of the form key: value")
+	case len(r.problems) > 0 || doc.Root == nil:
+	case doc.Root.Kind != input.Object:
+		r.fail(doc.Root.Line, "the file must contain settings of the form key: value")
 	default:
-		r.section(root, "")
+		r.section(doc.Root, "")
 	}
 	return r.layer, r.problems
 }
@@ -236,61 +233,55 @@ func (r *fileReader) fail(line int, format string, args ...any) {
 	r.problems = append(r.problems, fmt.Sprintf("%s:%d: %s.", r.path, line, fmt.Sprintf(format, args...)))
 }
 
-func (r *fileReader) section(n *yaml.Node, prefix string) {
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		name, value := n.Content[i], n.Content[i+1]
-		key := prefix + name.Value
+func (r *fileReader) section(n *input.Node, prefix string) {
+	for i := range n.Members {
+		m := &n.Members[i]
+		key := prefix + m.Name
 		s, isSetting := r.table[key]
 		switch {
 		case isSetting:
-			r.setting(s, value)
+			r.setting(s, &m.Value)
 		case !r.sections[key]:
-			r.problems = append(r.problems, fmt.Sprintf("%s:%d: %s", r.path, name.Line, unknown(key, key, r.known)))
-		case value.Kind != yaml.MappingNode:
-			r.fail(name.Line, "%s must hold settings of its own", key)
+			r.problems = append(r.problems, fmt.Sprintf("%s:%d: %s", r.path, m.Line, unknown(key, key, r.known)))
+		case m.Value.Kind != input.Object:
+			r.fail(m.Line, "%s must contain settings of its own", key)
 		default:
-			r.section(value, key+".")
+			r.section(&m.Value, key+".")
 		}
 	}
 }
 
-func (r *fileReader) setting(s setting, n *yaml.Node) {
-	if _, isList := s.def.([]string); isList && n.Kind == yaml.SequenceNode {
+func (r *fileReader) setting(s setting, n *input.Node) {
+	_, isList := s.def.([]string)
+	switch {
+	case isList && n.Kind == input.Array:
 		r.list(s, n)
 		return
-	}
-	if n.Kind != yaml.ScalarNode {
+	case n.Kind == input.Object || n.Kind == input.Array:
 		r.fail(n.Line, "%s must be %s", s.key, s.typeName())
 		return
-	}
-	tag := n.ShortTag()
-	if tag == "!!null" {
+	case n.Kind == input.Null:
 		r.fail(n.Line, "%s has no value; leave the line out to use the default", s.key)
 		return
 	}
-	quotable := false
-	ok := false
+	want, quotable := input.String, false
 	switch s.def.(type) {
 	case bool:
-		ok = tag == "!!bool"
+		want = input.Boolean
 	case int, int64:
-		ok = tag == "!!int"
+		want = input.Number
 	case string, []string:
-		// A plain date is text here, whatever YAML makes of it.
-		ok = tag == "!!str" || tag == "!!timestamp"
-		quotable = !ok
-	default:
-		ok = tag == "!!str"
+		quotable = true
 	}
-	if !ok {
+	if n.Kind != want {
 		wrong := "must be " + s.typeName()
 		if quotable {
 			wrong += "; put it in quotes"
 		}
-		r.problems = append(r.problems, s.problem(n.Value, r.origin(n), wrong))
+		r.problems = append(r.problems, s.problem(n.Text, r.origin(n), wrong))
 		return
 	}
-	value, problem := s.parse(n.Value, r.origin(n))
+	value, problem := s.parse(n.Text, r.origin(n))
 	if problem != "" {
 		r.problems = append(r.problems, problem)
 		return
@@ -298,27 +289,26 @@ func (r *fileReader) setting(s setting, n *yaml.Node) {
 	r.layer[s.key] = sourced{value, r.origin(n)}
 }
 
-// list reads a sequence of texts; problems of an element are reported with its line.
-func (r *fileReader) list(s setting, n *yaml.Node) {
-	entries, wrong := make([]string, 0, len(n.Content)), false
-	for _, item := range n.Content {
-		problem := ""
+// list reads a list of strings; problems of an item are reported with its line.
+func (r *fileReader) list(s setting, n *input.Node) {
+	entries, before := make([]string, 0, len(n.Members)), len(r.problems)
+	for i := range n.Members {
+		item := &n.Members[i].Value
+		wrong := ""
 		switch {
-		case item.Kind != yaml.ScalarNode || item.ShortTag() != "!!str":
-			problem = s.problem(item.Value, r.origin(item), "must be text; put it in quotes")
+		case item.Kind != input.String:
+			wrong = "must be text; put it in quotes"
 		case s.check != nil:
-			if bad := s.check([]string{item.Value}); bad != "" {
-				problem = s.problem(item.Value, r.origin(item), bad)
-			}
+			wrong = s.check([]string{item.Text})
 		}
-		if problem != "" {
-			r.problems, wrong = append(r.problems, problem), true
+		if wrong != "" {
+			r.problems = append(r.problems, s.problem(item.Text, r.origin(item), wrong))
 		}
-		entries = append(entries, item.Value)
+		entries = append(entries, item.Text)
 	}
-	if !wrong {
+	if len(r.problems) == before {
 		r.layer[s.key] = sourced{entries, r.origin(n)}
 	}
 }
 
-func (r *fileReader) origin(n *yaml.Node) string { return fmt.Sprintf("%s:%d", r.path, n.Line) }
+func (r *fileReader) origin(n *input.Node) string { return fmt.Sprintf("%s:%d", r.path, n.Line) }

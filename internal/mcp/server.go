@@ -11,9 +11,9 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"comet/internal/input"
 	"comet/internal/lifecycle"
 	"comet/internal/tools"
-	"comet/internal/words"
 )
 
 // Options configures New; nil is the zero value.
@@ -85,4 +85,4 @@ func (g *Server) Stop(ctx context.Context) error {
 	return g.services.Stop(ctx)
 }
 
-func clip(s string) string { return words.Clip(s) }
+func clip(s string) string { return input.Clip(s) }

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"comet/internal/errs"
-	"comet/internal/words"
+	"comet/internal/input"
 )
 
 // setting names what opens a range, for the person who reads the refusal.
@@ -92,7 +92,7 @@ func (g *Guard) CheckHost(host string) error {
 	}
 	if endsInNumber(name) {
 		return errs.New(errs.AddressRefused, "%s is a number in a form that is read in several ways; write an IPv4 address as four decimal numbers",
-			words.Quote(host))
+			input.Quote(host))
 	}
 	return nil
 }
@@ -129,14 +129,14 @@ func (g *Guard) DialContext(ctx context.Context, network, address string) (net.C
 		}
 		return g.dialer.DialContext(ctx, network, address)
 	}
-	return nil, errs.New(errs.AddressRefused, "comet makes TCP connections only, not %s", words.Quote(network))
+	return nil, errs.New(errs.AddressRefused, "comet makes TCP connections only, not %s", input.Quote(network))
 }
 
 // control is called with the address of each connection before it is made.
 func (g *Guard) control(ctx context.Context, _, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return errs.Wrap(errs.AddressRefused, err, "%s is no address of a TCP connection", words.Quote(address))
+		return errs.Wrap(errs.AddressRefused, err, "%s is no address of a TCP connection", input.Quote(address))
 	}
 	if name, ok := ctx.Value(nameKey{}).(string); ok {
 		return g.checkNamed(name, to.Addr())
@@ -158,5 +158,5 @@ func (g *Guard) checkNamed(name string, addr netip.Addr) error {
 	if !refused {
 		return nil
 	}
-	return errs.New(errs.AddressRefused, "%s leads to %s; comet connects to it only where %s has it", words.Quote(name), reason, setting)
+	return errs.New(errs.AddressRefused, "%s leads to %s; comet connects to it only where %s has it", input.Quote(name), reason, setting)
 }

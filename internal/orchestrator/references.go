@@ -11,7 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"comet/internal/errs"
-	"comet/internal/words"
+	"comet/internal/input"
 	"comet/models"
 )
 
@@ -135,7 +135,7 @@ func (r *references) resolveValue(ctx context.Context, text string) (jsontext.Va
 	if key, is := strings.CutPrefix(text, contextMark); is {
 		value, err := r.memberAt(string(r.session.Facts), key)
 		if err == nil && value == nil {
-			err = r.invalid("the session has no fact %s", words.Quote(key))
+			err = r.invalid("the session has no fact %s", input.Quote(key))
 		}
 		return value, err
 	}
@@ -155,7 +155,7 @@ func (r *references) loadTask(ctx context.Context, id string) (models.Task, erro
 	t, err := r.store.Task(ctx, id)
 	switch {
 	case errs.Is(err, errs.NotFound) || err == nil && t.SessionID != r.session.ID:
-		return t, r.invalid("there is no task %s in the session", words.Quote(id))
+		return t, r.invalid("there is no task %s in the session", input.Quote(id))
 	case err != nil:
 		return t, err
 	case !t.State.Ended():
@@ -189,7 +189,7 @@ func (r *references) fieldOf(ctx context.Context, t models.Task, field string) (
 	}
 	value, err := r.memberAt(text, field)
 	if err == nil && value == nil {
-		err = r.invalid("the result of the task %s has no %s", words.Quote(t.ID), words.Quote(field))
+		err = r.invalid("the result of the task %s has no %s", input.Quote(t.ID), input.Quote(field))
 	}
 	return value, err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/internal/registry"
 	"comet/internal/registry/roster"
 	"comet/models"
@@ -269,7 +270,7 @@ func changeChains(ctx context.Context, r *registry.Registry, g generator) error 
 	case n == 4:
 		entries := []rosterEntry{{AgentDraft: assistant("help", []string{"spec", "next"}[g.IntN(2)])}, {AgentDraft: specialist("spec", "orch-social")}}
 		entries[0].BudgetScope = p.BudgetScope
-		doc, found := roster.Parse([]byte(render(entries).text), roster.YAML)
+		doc, found := roster.Parse([]byte(render(entries).text), input.YAML)
 		_, err := r.Import(ctx, admin(), doc, found, false, nil)
 		return err
 	}

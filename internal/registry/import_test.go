@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/internal/registry"
 	"comet/internal/registry/registrytest"
 	"comet/internal/registry/roster"
@@ -193,9 +194,9 @@ func TestImport(t *testing.T) {
 			d.BudgetScope = models.Some(models.ScopeSubtree)
 			f.create(t, d, assistant("help", "spec"), specialist("yes", "orch-scholar"))
 			f.deactivate(t, "help", "spec")
-			for format, marshal := range map[roster.Format]func(*bytes.Buffer) error{
-				roster.YAML: func(b *bytes.Buffer) error { return roster.MarshalYAML(b, f.all(t)) },
-				roster.JSON: func(b *bytes.Buffer) error { return roster.MarshalJSON(b, f.all(t)) },
+			for format, marshal := range map[input.Format]func(*bytes.Buffer) error{
+				input.YAML: func(b *bytes.Buffer) error { return roster.MarshalYAML(b, f.all(t)) },
+				input.JSON: func(b *bytes.Buffer) error { return roster.MarshalJSON(b, f.all(t)) },
 			} {
 				var out bytes.Buffer
 				require.NoError(t, marshal(&out))

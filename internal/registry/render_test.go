@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/input"
 	"comet/internal/registry/roster"
 	"comet/models"
 )
@@ -111,7 +112,7 @@ func TestRender(t *testing.T) {
 	for range 200 {
 		entries := []rosterEntry{{AgentDraft: g.draft(10)}, {AgentDraft: g.draft(10), active: new(false)}}
 		r := render(entries)
-		doc, _ := roster.Parse([]byte(r.text), roster.YAML)
+		doc, _ := roster.Parse([]byte(r.text), input.YAML)
 		require.Len(t, doc.Agents, 2)
 		for i, lines := range r.lines {
 			for member, line := range lines {

@@ -6,15 +6,14 @@ import (
 	"strings"
 
 	"comet/internal/errs"
-	"comet/internal/validate"
-	"comet/internal/words"
+	"comet/internal/input"
 	"comet/models"
 )
 
 // checkDraft judges what a create request says by itself: its fields, and those
 // that its level decides (CHE·NU §2.2, §4.2, §5.1).
 func (r *Registry) checkDraft(d models.AgentDraft) errs.Violations {
-	v := validate.Struct(d)
+	v := input.Validate(d)
 	r.checkCapabilities(&v, d.Capabilities)
 	if d.Level == nil || !d.Level.Valid() {
 		return v
@@ -115,7 +114,7 @@ func capabilityWarnings(names []string) []errs.Field {
 	names = names[:min(len(names), models.MaxCapabilities)]
 	for i, name := range names {
 		if !models.IsStandardCapability(name) && !models.IsCustomCapability(name) {
-			shown := words.ClipTo(name, models.MaxCapabilityLength)
+			shown := input.ClipTo(name, models.MaxCapabilityLength)
 			out = append(out, errs.Field{
 				Pointer: fmt.Sprintf("/capabilities/%d", i), Rule: "custom_prefix",
 				Detail: fmt.Sprintf("%q is not a predefined capability; write %q", shown, models.CustomPrefix+shown),

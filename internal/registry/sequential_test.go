@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/internal/registry/roster"
 	"comet/models"
 )
@@ -83,7 +84,7 @@ func (f *fixture) apply(t *testing.T, o operation) errs.Code {
 
 func (f *fixture) applyImport(t *testing.T, o operation) errs.Code {
 	t.Helper()
-	doc, found := roster.Parse([]byte(render(o.entries).text), roster.YAML)
+	doc, found := roster.Parse([]byte(render(o.entries).text), input.YAML)
 	foretold, dryErr := f.Import(t.Context(), o.by, doc, slices.Clone(found), true, nil)
 	done, err := f.Import(t.Context(), o.by, doc, found, false, nil)
 	switch {
@@ -113,7 +114,7 @@ func (f *fixture) request(t *testing.T, o operation) error {
 	case remove:
 		err = f.Deactivate(t.Context(), o.by, o.id, o.precondition())
 	default:
-		doc, found := roster.Parse([]byte(render(o.entries).text), roster.YAML)
+		doc, found := roster.Parse([]byte(render(o.entries).text), input.YAML)
 		_, err = f.Import(t.Context(), o.by, doc, found, false, nil)
 	}
 	return err

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/internal/registry"
 	"comet/internal/registry/roster"
 	"comet/models"
@@ -154,7 +155,7 @@ func (f *fixture) requireUntouched(t *testing.T, fn func()) {
 // parse reads a roster that is at least well-formed.
 func parse(t *testing.T, yaml string) (*roster.Document, errs.Violations) {
 	t.Helper()
-	doc, found := roster.Parse([]byte(strings.TrimPrefix(yaml, "\n")), roster.YAML)
+	doc, found := roster.Parse([]byte(strings.TrimPrefix(yaml, "\n")), input.YAML)
 	for _, v := range found {
 		require.NotEqual(t, errs.MalformedYAML, v.Code, v.Detail)
 	}

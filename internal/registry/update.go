@@ -5,8 +5,7 @@ import (
 	"fmt"
 
 	"comet/internal/errs"
-	"comet/internal/validate"
-	"comet/internal/words"
+	"comet/internal/input"
 	"comet/models"
 	"comet/store"
 )
@@ -24,7 +23,7 @@ type Updated struct {
 // judged in the order 404, 403, 400, 409, 422, and the precondition last. A
 // patch that changes nothing leaves no trace.
 func (r *Registry) Update(ctx context.Context, by models.Principal, id string, p models.AgentPatch, pre models.Precondition) (Updated, error) {
-	fields := validate.Struct(p)
+	fields := input.Validate(p)
 	checkNulls(&fields, p)
 	if p.Capabilities.Set {
 		r.checkCapabilities(&fields, p.Capabilities.Value)
@@ -126,7 +125,7 @@ func checkImmutable(v *errs.Violations, a models.Agent, p models.AgentPatch) {
 		v.Add(errs.ImmutableField, "/"+field, "immutable", "%s cannot be changed from %v to %v", field, has, wanted)
 	}
 	if p.ID.Set && !p.ID.Null && p.ID.Value != a.ID {
-		refuse("id", fmt.Sprintf("%q", a.ID), words.Quote(p.ID.Value))
+		refuse("id", fmt.Sprintf("%q", a.ID), input.Quote(p.ID.Value))
 	}
 	if p.Level.Set && !p.Level.Null && p.Level.Value != a.Level {
 		refuse("level", a.Level, p.Level.Value)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"comet/internal/strictjson"
+	"comet/internal/input"
 	"comet/models"
 )
 
@@ -115,7 +115,7 @@ func badParameters(format string, args ...any) *Error {
 
 // decodeArguments decodes the input of one of comet's own tools and rejects unknown members.
 func (c *call) decodeArguments(v any) error {
-	if err := strictjson.Decode(c.args, v); err != nil {
+	if err := input.DecodeJSON(c.args, v); err != nil {
 		return badParameters("%s: %s", c.tool.id, detailOf(err))
 	}
 	return nil

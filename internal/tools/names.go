@@ -5,7 +5,7 @@ import (
 	"encoding/hex"
 	"strings"
 
-	"comet/internal/words"
+	"comet/internal/input"
 )
 
 // The servers of comet's own tools.
@@ -65,7 +65,7 @@ func (s NameStyle) listed(server, tool string) string {
 // splitListed splits a portable name; a server's id has no underscore.
 func splitListed(name string) (server, tool string, ok bool) { return strings.Cut(name, "__") }
 
-func clip(s string) string { return words.Clip(s) }
+func clip(s string) string { return input.Clip(s) }
 
 // truncate returns the first limit bytes of a text.
 func truncate(s string, most int) string {

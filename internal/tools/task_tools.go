@@ -9,8 +9,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/internal/orchestrator"
-	"comet/internal/validate"
 	"comet/models"
 )
 
@@ -63,7 +63,7 @@ func (svc *Service) submitTask(ctx context.Context, c *call) (*mcp.CallToolResul
 	if err != nil {
 		return nil, err
 	}
-	if err := validate.Struct(d).Err(); err != nil {
+	if err := input.Validate(d).Err(); err != nil {
 		return nil, badParameters("%s: %s", c.tool.id, detailOf(err))
 	}
 	sub := orchestrator.Submission{Capabilities: d.Capabilities, Parameters: d.Parameters, Budget: d.Budget, Priority: models.DefaultPriority}

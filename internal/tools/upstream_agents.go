@@ -9,8 +9,8 @@ import (
 	"sync"
 
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/internal/lifecycle"
-	"comet/internal/validate"
 	"comet/models"
 )
 
@@ -137,7 +137,7 @@ func capabilitiesOf(tools []*tool) []string {
 	out := []string{}
 	for _, t := range tools {
 		name := models.CustomPrefix + t.id
-		if !t.quarantined && len(out) < models.MaxCapabilities && validate.Capability(name) {
+		if !t.quarantined && len(out) < models.MaxCapabilities && input.ValidCapability(name) {
 			out = append(out, name)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"comet/internal/nearest"
+	"comet/internal/input"
 )
 
 const (
@@ -144,7 +144,7 @@ func (s *snapshot) nearestSpelling(v *vocabulary, mistyped *queryTerm) (best spe
 			case k.language == inFrench && mistyped.language == inEnglish, k.plain[0] != word[0] && len(word) < manyLetters:
 				continue
 			}
-			d := nearest.Distance(word, k.plain)
+			d := input.Distance(word, k.plain)
 			if d > fewest {
 				continue
 			}

@@ -17,8 +17,8 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/internal/protocol"
-	"comet/internal/words"
 	"comet/models"
 )
 
@@ -213,7 +213,7 @@ func readBodyOf(w http.ResponseWriter, r *http.Request, subject string, limit in
 	if text := r.Header.Get("Content-Type"); text != "" {
 		mediaType, _, err := mime.ParseMediaType(text)
 		if err != nil || !slices.Contains(mediaTypes, mediaType) {
-			return nil, errs.New(errs.UnsupportedMediaType, "the body must be %s, not %s", mediaTypes[0], words.Quote(text))
+			return nil, errs.New(errs.UnsupportedMediaType, "the body must be %s, not %s", mediaTypes[0], input.Quote(text))
 		}
 	}
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
@@ -242,7 +242,7 @@ func parseQuery(r *http.Request, known ...string) *query {
 	for name, all := range q.values {
 		switch {
 		case !slices.Contains(known, name):
-			q.fail("unknown parameter %s; the parameters are %s", words.Quote(name), strings.Join(known, ", "))
+			q.fail("unknown parameter %s; the parameters are %s", input.Quote(name), strings.Join(known, ", "))
 		case len(all) > 1:
 			q.fail("the parameter %s appears more than once", name)
 		}
@@ -264,7 +264,7 @@ func (q *query) intParam(name string, lowest, highest, fallback int) int {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < lowest || n > highest {
-		q.fail("%s must be an integer from %d to %d, not %s", name, lowest, highest, words.Quote(text))
+		q.fail("%s must be an integer from %d to %d, not %s", name, lowest, highest, input.Quote(text))
 	}
 	return n
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/internal/orchestrator"
-	"comet/internal/strictjson"
 	"comet/models"
 )
 
@@ -202,7 +202,7 @@ func (s *Server) ackInbox(w http.ResponseWriter, r *http.Request, _ caller, agen
 		return err
 	}
 	var ack acknowledgement
-	if err := strictjson.Decode(raw, &ack); err != nil {
+	if err := input.DecodeJSON(raw, &ack); err != nil {
 		return err
 	}
 	n, err := s.acknowledgeAll(r.Context(), agentID, ack.MessageIDs)

@@ -10,8 +10,8 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/internal/orchestrator"
-	"comet/internal/strictjson"
 	"comet/models"
 )
 
@@ -63,7 +63,7 @@ func (s *Server) putPush(w http.ResponseWriter, r *http.Request, from caller, ag
 		return err
 	}
 	var in pushDraft
-	if err := strictjson.Decode(raw, &in); err != nil {
+	if err := input.DecodeJSON(raw, &in); err != nil {
 		return err
 	}
 	t := models.PushTarget{AgentID: agentID, URL: in.URL, Dialect: s.defaultProtocol.Name(), Places: 1, Secret: auth.NewSecret(), Owner: from.TokenID}

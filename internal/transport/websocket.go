@@ -13,9 +13,9 @@ import (
 	"github.com/coder/websocket"
 
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
-	"comet/internal/words"
 )
 
 // connectWebSocket upgrades a request to a WebSocket. The HTTP request ends with that.
@@ -124,7 +124,7 @@ func (s *Server) errUnknownSubprotocol(values []string) error {
 		supported[i] = p.Subprotocol()
 	}
 	return errs.New(errs.InvalidRequest, "none of the offered subprotocols is supported: the server supports %s, the client offered %s",
-		strings.Join(supported, ", "), words.Quote(strings.Join(values, ", ")))
+		strings.Join(supported, ", "), input.Quote(strings.Join(values, ", ")))
 }
 
 // reject refuses a connection and closes it.

@@ -12,7 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"comet/internal/words"
+	"comet/internal/input"
 )
 
 // catalogue holds what an upstream offers, each list sorted by name. A catalogue is replaced, never
@@ -179,7 +179,7 @@ func (c *collector[T]) add(items []*T) bool {
 			c.warn("the list of %ss is larger than %d bytes; the rest was left out", c.what, maxCatalogue)
 			return false
 		case err != nil:
-			c.warn("the %s %s was left out: %s", c.what, words.Quote(name), err)
+			c.warn("the %s %s was left out: %s", c.what, input.Quote(name), err)
 			continue
 		}
 		c.seen[name] = true
@@ -286,7 +286,7 @@ func checkKeyword(keyword string, value any, depth int) error {
 		}
 		for name, schema := range members {
 			if err := subschema(schema); err != nil {
-				return fmt.Errorf("%s: %w", words.Clip(name), err)
+				return fmt.Errorf("%s: %w", input.Clip(name), err)
 			}
 		}
 	case "items":
@@ -330,7 +330,7 @@ func checkType(value any) error {
 	case "object", "array", "string", "number", "integer", "boolean", "null":
 		return nil
 	}
-	return fmt.Errorf("%s is not a type", words.Quote(fmt.Sprint(value)))
+	return fmt.Errorf("%s is not a type", input.Quote(fmt.Sprint(value)))
 }
 
 // approximateSize estimates the size of a decoded value in bytes.

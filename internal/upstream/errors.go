@@ -7,7 +7,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
-	"comet/internal/words"
+	"comet/internal/input"
 )
 
 // Kind is the kind of an error.
@@ -160,7 +160,7 @@ func (c *invalidMessages) warning(s *secrets) string {
 		text = "a line or an event was dropped that is not a message of the protocol"
 	}
 	if c.sample != "" {
-		text += "; the first one began with " + words.Quote(s.mask(c.sample))
+		text += "; the first one began with " + input.Quote(s.mask(c.sample))
 	}
 	return text
 }

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"comet/internal/words"
+	"comet/internal/input"
 )
 
 const (
@@ -181,7 +181,7 @@ func (l *resolvedServer) startError(err error) error {
 			inner = known
 		}
 	}
-	return fmt.Errorf("the program %s could not be started: %w", words.Quote(l.secrets.mask(l.Command)), inner)
+	return fmt.Errorf("the program %s could not be started: %w", input.Quote(l.secrets.mask(l.Command)), inner)
 }
 
 const (
@@ -208,7 +208,7 @@ func (l *stderrLines) readAll(r io.Reader, s *secrets, log *slog.Logger) {
 	silent := 0
 	for {
 		line, over, err := in.next()
-		text := words.ClipTo(s.mask(string(line)), maxLine)
+		text := input.ClipTo(s.mask(string(line)), maxLine)
 		if over != nil {
 			text = "(a line of more than 65536 bytes)"
 		}

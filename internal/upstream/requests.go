@@ -15,7 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"comet/internal/words"
+	"comet/internal/input"
 )
 
 // CallOptions are optional parameters of a request; nil is the zero value.
@@ -45,7 +45,7 @@ func (m *Manager) Call(ctx context.Context, id, tool string, args json.RawMessag
 		return nil, err
 	}
 	if !s.catalogue.names[tool] {
-		return nil, newError(KindUnknownTool, id, "has no tool %s", words.Quote(tool))
+		return nil, newError(KindUnknownTool, id, "has no tool %s", input.Quote(tool))
 	}
 	if args = bytes.TrimSpace(args); len(args) == 0 {
 		args = json.RawMessage("{}")
@@ -57,7 +57,7 @@ func (m *Manager) Call(ctx context.Context, id, tool string, args json.RawMessag
 		return nil, newError(KindInvalid, id, "requires arguments that are a JSON object")
 	}
 	params := &mcp.CallToolParams{Name: tool, Arguments: args}
-	return runRequest(ctx, s.session, "the tool "+words.Clip(tool), o, func(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
+	return runRequest(ctx, s.session, "the tool "+input.Clip(tool), o, func(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
 		return runRounds(ctx, c, func(r round) (*mcp.CallToolResult, round, error) {
 			p := *params
 			p.Meta, p.InputResponses, p.RequestState = c.meta(), r.answers, r.state
@@ -76,7 +76,7 @@ func (m *Manager) ReadResource(ctx context.Context, id, uri string, o *CallOptio
 	if err != nil {
 		return nil, err
 	}
-	return runRequest(ctx, s.session, "the resource "+words.Quote(uri), o, func(ctx context.Context, c *call) (*mcp.ReadResourceResult, error) {
+	return runRequest(ctx, s.session, "the resource "+input.Quote(uri), o, func(ctx context.Context, c *call) (*mcp.ReadResourceResult, error) {
 		return runRounds(ctx, c, func(r round) (*mcp.ReadResourceResult, round, error) {
 			p := &mcp.ReadResourceParams{Meta: c.meta(), URI: uri, InputResponses: r.answers, RequestState: r.state}
 			res, err := s.client.ReadResource(ctx, p)
@@ -94,7 +94,7 @@ func (m *Manager) GetPrompt(ctx context.Context, id, name string, args map[strin
 	if err != nil {
 		return nil, err
 	}
-	return runRequest(ctx, s.session, "the prompt "+words.Quote(name), o, func(ctx context.Context, c *call) (*mcp.GetPromptResult, error) {
+	return runRequest(ctx, s.session, "the prompt "+input.Quote(name), o, func(ctx context.Context, c *call) (*mcp.GetPromptResult, error) {
 		return runRounds(ctx, c, func(r round) (*mcp.GetPromptResult, round, error) {
 			p := &mcp.GetPromptParams{Meta: c.meta(), Name: name, Arguments: args, InputResponses: r.answers, RequestState: r.state}
 			res, err := s.client.GetPrompt(ctx, p)
@@ -159,13 +159,13 @@ func (s *session) failure(ctx context.Context, c *call, what string, err error) 
 		s.requestCheck()
 		return newError(KindDown, id, "cannot be reached for %s: %s", what, hidden(err.Error())).withCause(err)
 	case rpc != nil:
-		e := newError(KindProtocol, id, "refused %s: %s (%d)", what, hidden(words.ClipTo(rpc.Message, maxLine)), rpc.Code)
+		e := newError(KindProtocol, id, "refused %s: %s (%d)", what, hidden(input.ClipTo(rpc.Message, maxLine)), rpc.Code)
 		e.RPC = rpc
 		return e
 	case errors.Is(err, mcp.ErrConnectionClosed): // a misread code: see remoteError
 		return newError(KindProtocol, id, "refused %s", what).withCause(err)
 	}
-	return newError(KindProtocol, id, "returned an invalid response to %s: %s", what, hidden(words.ClipTo(err.Error(), maxLine)))
+	return newError(KindProtocol, id, "returned an invalid response to %s: %s", what, hidden(input.ClipTo(err.Error(), maxLine)))
 }
 
 // requestCheck requests a check of the session, which may have ended without notice.

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"comet/internal/input"
 	"comet/internal/redact"
-	"comet/internal/words"
 )
 
 // minSecret is the length of the shortest value that is masked, in bytes. Shorter ones occur in
@@ -104,7 +104,7 @@ func (s Server) resolve(lookup func(string) (string, bool), protected func(path 
 func (r *resolver) expandAll(key string, in map[string]string) map[string]string {
 	out := make(map[string]string, len(in))
 	for name, value := range in {
-		out[name] = r.expand(key+"."+words.Clip(name), value)
+		out[name] = r.expand(key+"."+input.Clip(name), value)
 		r.secrets.add(out[name])
 	}
 	return out
@@ -133,11 +133,11 @@ func (r *resolver) expand(key, in string) string {
 func (r *resolver) resolveReference(ref string) (string, error) {
 	inner, closed := strings.CutSuffix(strings.TrimPrefix(ref, "${"), "}")
 	if !closed {
-		return "", fmt.Errorf("%s has no closing brace", words.Quote(ref))
+		return "", fmt.Errorf("%s has no closing brace", input.Quote(ref))
 	}
 	if path, ok := strings.CutPrefix(inner, "file:"); ok {
 		if r.isProtected(path) {
-			return "", fmt.Errorf("the file %s is in comet's data directory; keep secrets elsewhere", words.Quote(path))
+			return "", fmt.Errorf("the file %s is in comet's data directory; keep secrets elsewhere", input.Quote(path))
 		}
 		value, err := readSecret(path)
 		r.secrets.add(value)
@@ -145,7 +145,7 @@ func (r *resolver) resolveReference(ref string) (string, error) {
 	}
 	name, otherwise, hasOtherwise := strings.Cut(strings.TrimPrefix(inner, "env:"), ":-")
 	if name == "" || strings.ContainsAny(name, ": ") {
-		return "", fmt.Errorf("%s is not a reference to a variable or a file", words.Quote(ref))
+		return "", fmt.Errorf("%s is not a reference to a variable or a file", input.Quote(ref))
 	}
 	value, set := r.lookupEnv(name)
 	switch {
@@ -155,9 +155,9 @@ func (r *resolver) resolveReference(ref string) (string, error) {
 	case hasOtherwise:
 		return otherwise, nil
 	case set:
-		return "", fmt.Errorf("the variable %s is empty", words.Clip(name))
+		return "", fmt.Errorf("the variable %s is empty", input.Clip(name))
 	}
-	return "", fmt.Errorf("the variable %s is not set", words.Clip(name))
+	return "", fmt.Errorf("the variable %s is not set", input.Clip(name))
 }
 
 // readSecret returns the content of a file without trailing line ends.
@@ -174,9 +174,9 @@ func readSecret(path string) (string, error) {
 	value := strings.TrimRight(string(data), "\r\n")
 	switch {
 	case len(data) > maxSecretFile:
-		return "", fmt.Errorf("the file %s is longer than %d bytes", words.Quote(path), maxSecretFile)
+		return "", fmt.Errorf("the file %s is longer than %d bytes", input.Quote(path), maxSecretFile)
 	case value == "":
-		return "", fmt.Errorf("the file %s is empty", words.Quote(path))
+		return "", fmt.Errorf("the file %s is empty", input.Quote(path))
 	}
 	return value, nil
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"comet/internal/words"
+	"comet/internal/input"
 )
 
 // Transport is the way to reach an upstream.
@@ -113,7 +113,7 @@ type violation struct{ key, detail string }
 // Validate returns a KindInvalid error for the first rule that s breaks.
 func (s Server) Validate() error {
 	if b := s.check(); b != nil {
-		return newError(KindInvalid, words.Clip(s.ID), "cannot be used: %s %s", b.key, b.detail)
+		return newError(KindInvalid, input.Clip(s.ID), "cannot be used: %s %s", b.key, b.detail)
 	}
 	return nil
 }
@@ -133,7 +133,7 @@ func (s Server) check() *violation {
 // ValidateID returns a KindInvalid error for an invalid id.
 func ValidateID(id string) error {
 	if b := checkID(id); b != nil {
-		return newError(KindInvalid, words.Clip(id), "cannot be used: %s %s", b.key, b.detail)
+		return newError(KindInvalid, input.Clip(id), "cannot be used: %s %s", b.key, b.detail)
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func (s Server) checkTransport() *violation {
 	case "sse":
 		return &violation{"type", "is sse, the transport of 2024-11-05, which comet does not support; use http with the address of Streamable HTTP"}
 	default:
-		return &violation{"type", fmt.Sprintf("is %s; it can be stdio or http", words.Quote(string(s.Transport)))}
+		return &violation{"type", fmt.Sprintf("is %s; it can be stdio or http", input.Quote(string(s.Transport)))}
 	}
 	return nil
 }
@@ -191,7 +191,7 @@ func (s Server) checkAddress() *violation {
 	}
 	for name := range s.Headers {
 		if !isToken(name) {
-			return &violation{"headers", fmt.Sprintf("has %s, which is not the name of a header", words.Quote(name))}
+			return &violation{"headers", fmt.Sprintf("has %s, which is not the name of a header", input.Quote(name))}
 		}
 		if http.CanonicalHeaderKey(name) == "Authorization" && s.Bearer != "" {
 			return &violation{"headers", "has Authorization, which excludes a bearer token"}
@@ -220,7 +220,7 @@ func (s Server) checkSizes() *violation {
 	values := append([]string{s.Command, s.Dir, s.URL, s.Bearer}, s.Args...)
 	for name, value := range s.Env {
 		if name == "" || strings.ContainsAny(name, "=\x00") {
-			return &violation{"env", fmt.Sprintf("has %s, which is not the name of a variable", words.Quote(name))}
+			return &violation{"env", fmt.Sprintf("has %s, which is not the name of a variable", input.Quote(name))}
 		}
 		values = append(values, name, value)
 	}
@@ -241,7 +241,7 @@ func (s Server) checkSettings() *violation {
 	}
 	for _, root := range s.Roots {
 		if !filepath.IsAbs(root) {
-			return &violation{"roots", fmt.Sprintf("has %s, which is not an absolute path", words.Quote(root))}
+			return &violation{"roots", fmt.Sprintf("has %s, which is not an absolute path", input.Quote(root))}
 		}
 	}
 	if s.Protocol != "" && !slices.Contains(mcp.SupportedProtocolVersions(), s.Protocol) {

@@ -4,18 +4,14 @@ import (
 	"bytes"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/tailscale/hujson"
 
 	"comet/internal/errs"
-	"comet/internal/nearest"
-	"comet/internal/strictjson"
-	"comet/internal/words"
+	"comet/internal/input"
 )
 
 // MaxFile is the size limit of a file of upstreams, in bytes.
@@ -36,14 +32,14 @@ func ParseServers(file []byte) (servers []Server, warnings []string, err error) 
 	if plain, err := hujson.Standardize(bytes.Clone(file)); err == nil { // with comments, as editors have it
 		file = plain
 	}
-	var anything any
-	if err := strictjson.Decode(file, &anything); err != nil {
+	doc := input.Parse(file, input.JSON)
+	if err := doc.Violations().Err(); err != nil {
 		return nil, nil, err
 	}
-	p := &parser{file: file, lines: map[string]int{}}
-	for _, top := range p.members(file, 0) {
-		if top.name == "mcpServers" || top.name == "servers" {
-			p.readServers(top)
+	p := &parser{lines: map[string]int{}}
+	for _, top := range doc.Root.Members {
+		if top.Name == "mcpServers" || top.Name == "servers" {
+			p.readServers(member{top, "/" + top.Name})
 		}
 	}
 	if !p.found && len(p.violations) == 0 {
@@ -55,19 +51,13 @@ func ParseServers(file []byte) (servers []Server, warnings []string, err error) 
 	return p.servers, p.warnings, nil
 }
 
-// member is a name and a value of an object.
+// member is a member of an object and its JSON pointer.
 type member struct {
-	name string
-	raw  jsontext.Value
-	line int // of the name
-	at   int // where raw begins in the file
+	input.Member
 	path string
 }
 
-func (m member) kind() jsontext.Kind { return m.raw.Kind() }
-
 type parser struct {
-	file       []byte
 	servers    []Server
 	lines      map[string]int // of the servers
 	warnings   []string
@@ -75,26 +65,14 @@ type parser struct {
 	found      bool
 }
 
-// members returns the members of an object in a valid file, none for other values.
-func (p *parser) members(object []byte, at int) []member {
-	dec := jsontext.NewDecoder(bytes.NewReader(object))
-	if token, err := dec.ReadToken(); err != nil || token.Kind() != '{' {
+// members returns the members of an object, none for other values.
+func (m member) members() []member {
+	if m.Value.Kind != input.Object {
 		return nil
 	}
-	var all []member
-	for dec.PeekKind() == '"' {
-		name, err := dec.ReadToken()
-		if err != nil {
-			return all
-		}
-		m := member{name: name.String(), line: 1 + bytes.Count(p.file[:at+int(dec.InputOffset())], []byte("\n"))}
-		raw, err := dec.ReadValue()
-		if err != nil {
-			return all
-		}
-		m.raw = slices.Clone(raw)
-		m.at = at + int(dec.InputOffset()) - len(raw)
-		all = append(all, m)
+	all := make([]member, len(m.Value.Members))
+	for i, inner := range m.Value.Members {
+		all[i] = member{inner, m.path + "/" + input.Escape(inner.Name)}
 	}
 	return all
 }
@@ -102,21 +80,19 @@ func (p *parser) members(object []byte, at int) []member {
 // readServers reads the servers of one object.
 func (p *parser) readServers(list member) {
 	p.found = true
-	list.path = "/" + list.name
-	if list.kind() != '{' {
-		p.addViolation(list, "type", "%s must be an object whose names are the servers' ids", list.name)
+	if list.Value.Kind != input.Object {
+		p.addViolation(list, "type", "%s must be an object whose names are the servers' ids", list.Name)
 		return
 	}
-	for _, m := range p.members(list.raw, list.at) {
-		m.path = list.path + "/" + m.name
-		id := idFromName(m.name)
+	for _, m := range list.members() {
+		id := idFromName(m.Name)
 		if first, twice := p.lines[id]; twice {
-			p.addViolation(m, "duplicate_key", "server %s is defined twice, on line %d and here", words.Quote(id), first)
+			p.addViolation(m, "duplicate_key", "server %s is defined twice, on line %d and here", input.Quote(id), first)
 			continue
 		}
-		p.lines[id] = m.line
-		if id != m.name {
-			p.warnings = append(p.warnings, fmt.Sprintf("server %s (line %d) has the id %s: ids have letters, digits and hyphens", words.Quote(m.name), m.line, id))
+		p.lines[id] = m.Line
+		if id != m.Name {
+			p.warnings = append(p.warnings, fmt.Sprintf("server %s (line %d) has the id %s: ids have letters, digits and hyphens", input.Quote(m.Name), m.Line, id))
 		}
 		if len(p.servers) == MaxServers {
 			p.addViolation(m, "max", "there are more than %d servers", MaxServers)
@@ -138,15 +114,14 @@ func idFromName(name string) string {
 
 // readServer reads one server.
 func (p *parser) readServer(m member, id string) {
-	if m.kind() != '{' {
-		p.addViolation(m, "type", "server %s must be an object", words.Quote(m.name))
+	if m.Value.Kind != input.Object {
+		p.addViolation(m, "type", "server %s must be an object", input.Quote(m.Name))
 		return
 	}
 	e := &entry{parser: p, server: Server{ID: id}, keys: map[string]member{}}
 	before := len(p.violations)
-	for _, key := range p.members(m.raw, m.at) {
-		key.path = m.path + "/" + key.name
-		e.keys[key.name] = key
+	for _, key := range m.members() {
+		e.keys[key.Name] = key
 		e.readKey(key)
 	}
 	if len(p.violations) > before {
@@ -157,7 +132,7 @@ func (p *parser) readServer(m member, id string) {
 		if key, ok := e.keys[b.key]; ok {
 			at = key
 		}
-		p.addViolation(at, "rule", "server %s: %s %s", words.Quote(m.name), b.key, b.detail)
+		p.addViolation(at, "rule", "server %s: %s %s", input.Quote(m.Name), b.key, b.detail)
 		return
 	}
 	p.servers = append(p.servers, e.server)
@@ -165,11 +140,11 @@ func (p *parser) readServer(m member, id string) {
 
 func (p *parser) addViolation(at member, rule, format string, args ...any) {
 	detail := fmt.Sprintf(format, args...)
-	if at.line > 0 {
-		detail += fmt.Sprintf(" (line %d)", at.line)
+	if at.Line > 0 {
+		detail += fmt.Sprintf(" (line %d)", at.Line)
 	}
 	p.violations = append(p.violations, errs.Violation{Code: errs.InvalidRequest, Field: errs.Field{
-		Pointer: words.Pointer(at.path), Rule: rule, Detail: detail, Line: at.line,
+		Pointer: input.Pointer(at.path), Rule: rule, Detail: detail, Line: at.Line,
 	}})
 }
 
@@ -183,7 +158,7 @@ type entry struct {
 // readKey reads one key of a server. Some clients have other names for the common keys.
 func (e *entry) readKey(m member) {
 	s := &e.server
-	switch m.name {
+	switch m.Name {
 	case "command":
 		e.decode(m, &s.Command, "a string")
 	case "args":
@@ -203,30 +178,27 @@ func (e *entry) readKey(m member) {
 	case "comet":
 		e.readCometSettings(m)
 	default:
-		meant := ""
-		if near, ok := nearest.Word(m.name, []string{"command", "args", "env", "cwd", "url", "headers", "type", "disabled", "comet"}); ok {
-			meant = "; did you mean " + near + "?"
-		}
+		meant := input.DidYouMean(m.Name, []string{"command", "args", "env", "cwd", "url", "headers", "type", "disabled", "comet"})
 		e.warnings = append(e.warnings, fmt.Sprintf("server %s: %s (line %d) is unknown and was ignored%s",
-			words.Quote(s.ID), words.Quote(m.name), m.line, meant))
-		s.Warnings = append(s.Warnings, fmt.Sprintf("%s is unknown and was ignored%s", words.Quote(m.name), meant))
+			input.Quote(s.ID), input.Quote(m.Name), m.Line, meant))
+		s.Warnings = append(s.Warnings, fmt.Sprintf("%s is unknown and was ignored%s", input.Quote(m.Name), meant))
 	}
 }
 
 // decode decodes m into v. The error names the expected type what and no value, because the value
 // may be a secret.
 func (e *entry) decode(m member, v any, what string) {
-	if m.kind() == 'n' {
+	if m.Value.Kind == input.Null {
 		return // the same as a missing key
 	}
-	if err := json.Unmarshal(m.raw, v); err != nil {
-		e.addViolation(m, "type", "server %s: %s must be %s", words.Quote(e.server.ID), m.name, what)
+	if err := json.Unmarshal(m.Value.JSON(), v); err != nil {
+		e.addViolation(m, "type", "server %s: %s must be %s", input.Quote(e.server.ID), m.Name, what)
 	}
 }
 
 func (e *entry) readURL(m member) {
 	if e.server.URL != "" {
-		e.addViolation(m, "rule", "server %s: the address is given twice", words.Quote(e.server.ID))
+		e.addViolation(m, "rule", "server %s: the address is given twice", input.Quote(e.server.ID))
 		return
 	}
 	e.decode(m, &e.server.URL, "a string")
@@ -247,14 +219,13 @@ func (e *entry) readTransport(m member) {
 
 // readCometSettings reads comet's own settings. Unknown ones are errors.
 func (e *entry) readCometSettings(m member) {
-	if m.kind() != '{' {
-		e.addViolation(m, "type", "server %s: comet must be an object", words.Quote(e.server.ID))
+	if m.Value.Kind != input.Object {
+		e.addViolation(m, "type", "server %s: comet must be an object", input.Quote(e.server.ID))
 		return
 	}
 	s := &e.server
-	for _, key := range e.members(m.raw, m.at) {
-		key.path = m.path + "/" + key.name
-		switch key.name {
+	for _, key := range m.members() {
+		switch key.Name {
 		case "bearer":
 			e.decode(key, &s.Bearer, "a string")
 		case "timeout":
@@ -265,7 +236,7 @@ func (e *entry) readCometSettings(m member) {
 			e.decode(key, &s.Protocol, "a string")
 		default:
 			e.addViolation(key, "unknown_field", "server %s: comet has no setting %s; it has bearer, timeout, roots and protocol",
-				words.Quote(s.ID), words.Quote(key.name))
+				input.Quote(s.ID), input.Quote(key.Name))
 		}
 	}
 }
@@ -275,7 +246,7 @@ func (e *entry) readTimeout(m member) {
 	e.decode(m, &text, `a duration such as "45s"`)
 	d, err := time.ParseDuration(text)
 	if err != nil {
-		e.addViolation(m, "type", `server %s: timeout must be a duration such as "45s"`, words.Quote(e.server.ID))
+		e.addViolation(m, "type", `server %s: timeout must be a duration such as "45s"`, input.Quote(e.server.ID))
 		return
 	}
 	e.server.Timeout = d

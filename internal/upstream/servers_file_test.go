@@ -47,7 +47,7 @@ func TestParseServersSaysWhatIsWrongAndWhere(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ file, want string }{
 		"no JSON":             {"{\n\"mcpServers\": {]}", "the document is not valid JSON"},
-		"an id twice":         {"{\"mcpServers\": {\n\"a\": {\"command\": \"x\"},\n\"a\": {\"command\": \"y\"}}}", `"a" is given twice in one object`},
+		"an id twice":         {"{\"mcpServers\": {\n\"a\": {\"command\": \"x\"},\n\"a\": {\"command\": \"y\"}}}", "mcpServers.a is given twice, first on line 2"},
 		"an id in both":       {"{\"mcpServers\": {\"a\": {\"command\": \"x\"}},\n\"servers\": {\"a\": {\"command\": \"y\"}}}", `server "a" is defined twice, on line 1 and here (line 2)`},
 		"no servers":          {"{}", "there is no object mcpServers"},
 		"servers in a list":   {"{\"mcpServers\": []}", "mcpServers must be an object whose names are the servers' ids (line 1)"},

@@ -7,7 +7,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"comet/internal/words"
+	"comet/internal/input"
 )
 
 const (
@@ -82,7 +82,7 @@ func (u *upstream) addSubscription(uri string) (first bool, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.subscribed[uri] == 0 && len(u.subscribed) >= MaxSubscriptions {
-		return false, newError(KindBusy, u.server.ID, "has %d subscribed resources, the limit; %s cannot be added", MaxSubscriptions, words.Quote(uri))
+		return false, newError(KindBusy, u.server.ID, "has %d subscribed resources, the limit; %s cannot be added", MaxSubscriptions, input.Quote(uri))
 	}
 	u.subscribed[uri]++
 	return u.subscribed[uri] == 1, nil

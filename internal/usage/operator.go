@@ -7,8 +7,8 @@ import (
 	"github.com/google/uuid"
 
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/internal/requestid"
-	"comet/internal/validate"
 	"comet/models"
 	"comet/store"
 )
@@ -25,7 +25,7 @@ const (
 // returns errs.InvalidRequest, also for L0, whose budget is unlimited, errs.LimitReached for the
 // 101st active addition, and errs.NotFound.
 func (l *Ledger) AddBudget(ctx context.Context, by models.Principal, agentID string, d models.BudgetAdditionDraft, once *models.Idempotency) (models.BudgetAddition, error) {
-	v := validate.Struct(d)
+	v := input.Validate(d)
 	if now := l.store.Now(); d.ExpiresAt != nil && !d.ExpiresAt.After(now) {
 		v.Add(errs.InvalidRequest, "/expires_at", "future", "expires_at must lie in the future")
 	} else if d.ExpiresAt != nil && d.ExpiresAt.After(now.Add(maxAdditionTerm)) {
@@ -88,7 +88,7 @@ func (l *Ledger) Budgets(ctx context.Context, agentID string, all bool) ([]model
 // sent again. The agent's audit log records the reset with its reason. It returns
 // errs.InvalidRequest and errs.NotFound.
 func (l *Ledger) Reset(ctx context.Context, by models.Principal, agentID string, d models.UsageReset, once *models.Idempotency) (models.Balance, error) {
-	v := validate.Struct(d)
+	v := input.Validate(d)
 	if err := v.Err(); err != nil {
 		return models.Balance{}, err
 	}

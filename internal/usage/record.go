@@ -10,8 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"comet/internal/errs"
-	"comet/internal/validate"
-	"comet/internal/words"
+	"comet/internal/input"
 	"comet/models"
 	"comet/store"
 )
@@ -54,7 +53,7 @@ func newRecord(by models.Principal, agentID string, drafts []models.FactDraft) (
 	}
 	op := &record{agentID: agentID, drafts: drafts, facts: make([]models.Fact, len(drafts))}
 	for i, d := range drafts {
-		fields := validate.Struct(d)
+		fields := input.Validate(d)
 		if d.DurationMS != nil && d.Outcome == "" {
 			fields.Add(errs.InvalidRequest, "/duration_ms", "outcome", "duration_ms needs an outcome")
 		}
@@ -158,7 +157,7 @@ func (op *record) enter(b *batch, a *account) ([]models.Fact, error) {
 }
 
 func reused(i int, requestID string) error {
-	e := errs.New(errs.RequestIDReused, "the request_id %s was recorded before with another content", words.Quote(requestID))
+	e := errs.New(errs.RequestIDReused, "the request_id %s was recorded before with another content", input.Quote(requestID))
 	e.Fields = []errs.Field{{Pointer: fmt.Sprintf("/facts/%d/request_id", i), Rule: "unique", Detail: e.Detail}}
 	return e
 }

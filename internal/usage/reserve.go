@@ -7,8 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"comet/internal/errs"
-	"comet/internal/validate"
-	"comet/internal/words"
+	"comet/internal/input"
 	"comet/models"
 )
 
@@ -22,7 +21,7 @@ func (l *Ledger) Reserve(ctx context.Context, by models.Principal, agentID strin
 	if err := requireOwn(by, agentID); err != nil {
 		return models.Reservation{}, err
 	}
-	v := validate.Struct(d)
+	v := input.Validate(d)
 	if err := v.Err(); err != nil {
 		return models.Reservation{}, err
 	}
@@ -110,7 +109,7 @@ func (op *reserve) refuse(b *batch, a *account, u use) error {
 		hint = "; what is reserved may be free before the next day"
 	}
 	return errs.New(errs.BudgetExceeded, "the budget of %s does not cover %d tokens: %d of %d are left today, %d are used%s and %d reserved%s",
-		words.Quote(a.AgentID), op.tokens, remaining(budget, u), budget, u.used, by, u.reserved, hint).
+		input.Quote(a.AgentID), op.tokens, remaining(budget, u), budget, u.used, by, u.reserved, hint).
 		With("agent_id", a.AgentID).With("scope", u.scope).With("budget", budget).With("used", u.used).
 		With("reserved", u.reserved).With("remaining", remaining(budget, u)).With("requested", op.tokens).
 		With("reset_at", startOf(a.Day+1))

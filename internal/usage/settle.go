@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"comet/internal/errs"
-	"comet/internal/validate"
+	"comet/internal/input"
 	"comet/models"
 	"comet/store"
 )
@@ -20,7 +20,7 @@ func (l *Ledger) Settle(ctx context.Context, by models.Principal, agentID, id st
 	if err := requireOwn(by, agentID); err != nil {
 		return models.Settled{}, err
 	}
-	v := validate.Struct(d)
+	v := input.Validate(d)
 	if d.DurationMS != nil && d.Outcome == "" {
 		v.Add(errs.InvalidRequest, "/duration_ms", "outcome", "duration_ms needs an outcome")
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/internal/registry/roster"
 )
 
@@ -26,15 +27,15 @@ func TestAMistakeDoesNotMultiply(t *testing.T) {
 		}
 		return b.String() + `"last": 1`
 	}
-	json := func(text string) map[roster.Format]string { return map[roster.Format]string{roster.JSON: text} }
-	yaml := func(text string) map[roster.Format]string { return map[roster.Format]string{roster.YAML: text} }
-	both := func(text string) map[roster.Format]string {
-		return map[roster.Format]string{roster.JSON: text, roster.YAML: "---\n" + text + "\n"}
+	json := func(text string) map[input.Format]string { return map[input.Format]string{input.JSON: text} }
+	yaml := func(text string) map[input.Format]string { return map[input.Format]string{input.YAML: text} }
+	both := func(text string) map[input.Format]string {
+		return map[input.Format]string{input.JSON: text, input.YAML: "---\n" + text + "\n"}
 	}
 	nested := func(depth int, inside string) string {
 		return strings.Repeat(`{"`+name+`": `, depth) + inside + strings.Repeat("}", depth)
 	}
-	for what, texts := range map[string]map[roster.Format]string{
+	for what, texts := range map[string]map[input.Format]string{
 		"repeated keys below a key of 50 KB":        json(`{"` + strings.Repeat("k", 50<<10) + `": {` + list(`"a": 1`, 2000) + `}}`),
 		"a repeated key of 50 KB":                   json("{" + list(`"`+strings.Repeat("k", 50<<10)+`": 1`, 20) + "}"),
 		"3,000 members below a key of 1 MB":         json(`{"` + strings.Repeat("k", 1<<20) + `": {` + members(`"m%d": 1`, 3000) + `}}`),
@@ -85,9 +86,9 @@ func TestLongNames(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("k", 257)
 	clipped := strings.Repeat("k", 64) + "…"
-	for format, text := range map[roster.Format]string{
-		roster.JSON: strings.Replace(goodJSON, `"name": "NOVA",`, `"name": "NOVA", "`+long+`": {"a": 1, "a": "\u0000"},`, 1),
-		roster.YAML: strings.Replace(good, "    name: NOVA\n", "    name: NOVA\n    ? "+long+"\n    : &a {b: &c 1}\n", 1),
+	for format, text := range map[input.Format]string{
+		input.JSON: strings.Replace(goodJSON, `"name": "NOVA",`, `"name": "NOVA", "`+long+`": {"a": 1, "a": "\u0000"},`, 1),
+		input.YAML: strings.Replace(good, "    name: NOVA\n", "    name: NOVA\n    ? "+long+"\n    : &a {b: &c 1}\n", 1),
 	} {
 		t.Run(string(format)+": one violation, and nothing below is judged", func(t *testing.T) {
 			t.Parallel()
@@ -101,9 +102,9 @@ func TestLongNames(t *testing.T) {
 	}
 	t.Run("a name at the limit is only unknown", func(t *testing.T) {
 		t.Parallel()
-		for format, text := range map[roster.Format]string{
-			roster.JSON: strings.Replace(goodJSON, `"name": "NOVA",`, `"name": "NOVA", "`+long[1:]+`": 1,`, 1),
-			roster.YAML: strings.Replace(good, "    name: NOVA\n", "    name: NOVA\n    ? "+long[1:]+"\n    : 1\n", 1),
+		for format, text := range map[input.Format]string{
+			input.JSON: strings.Replace(goodJSON, `"name": "NOVA",`, `"name": "NOVA", "`+long[1:]+`": 1,`, 1),
+			input.YAML: strings.Replace(good, "    name: NOVA\n", "    name: NOVA\n    ? "+long[1:]+"\n    : 1\n", 1),
 		} {
 			_, violations := roster.Parse([]byte(text), format)
 			require.Len(t, violations, 1, "%v", violations)
@@ -118,7 +119,7 @@ func TestLongNames(t *testing.T) {
 func TestADocumentOfTooManyMistakesIsNotJudgedFurther(t *testing.T) {
 	t.Parallel()
 	text := "version: 1\nagents:\n" + strings.Repeat("  - {a: 1}\n", 1000) + "  - {id: last, level: 7}\n"
-	doc, violations := roster.Parse([]byte(text), roster.YAML)
+	doc, violations := roster.Parse([]byte(text), input.YAML)
 	require.Len(t, violations, errs.MaxFields)
 	require.Len(t, doc.Agents, 1001)
 	for _, entry := range doc.Agents {

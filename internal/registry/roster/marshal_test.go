@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	yaml "go.yaml.in/yaml/v3"
 
+	"comet/internal/input"
 	"comet/internal/registry/roster"
 	"comet/models"
 )
@@ -99,7 +100,7 @@ agents:
 
 	t.Run("no agents make a document too", func(t *testing.T) {
 		t.Parallel()
-		for _, format := range []roster.Format{roster.YAML, roster.JSON} {
+		for _, format := range []input.Format{input.YAML, input.JSON} {
 			require.Empty(t, again(t, format, nil))
 		}
 	})
@@ -116,7 +117,7 @@ func TestRoundTrip(t *testing.T) {
 
 	t.Run("what was written is read back", func(t *testing.T) {
 		t.Parallel()
-		for _, format := range []roster.Format{roster.YAML, roster.JSON} {
+		for _, format := range []input.Format{input.YAML, input.JSON} {
 			entries := again(t, format, exported())
 			require.Len(t, entries, 2)
 			require.Nil(t, entries[0].SphereID)
@@ -139,7 +140,7 @@ func TestRoundTrip(t *testing.T) {
 		} {
 			a := exported()[1]
 			a.Description = s
-			for _, format := range []roster.Format{roster.YAML, roster.JSON} {
+			for _, format := range []input.Format{input.YAML, input.JSON} {
 				require.Equal(t, s, again(t, format, []models.Agent{a})[0].Description, "%s %q", format, s)
 			}
 		}
@@ -163,11 +164,11 @@ func TestRoundTrip(t *testing.T) {
 }
 
 // again writes the agents and reads them back.
-func again(t *testing.T, format roster.Format, agents []models.Agent) []roster.Entry {
+func again(t *testing.T, format input.Format, agents []models.Agent) []roster.Entry {
 	t.Helper()
 	var out bytes.Buffer
 	write := roster.MarshalYAML
-	if format == roster.JSON {
+	if format == input.JSON {
 		write = roster.MarshalJSON
 	}
 	require.NoError(t, write(&out, agents))
@@ -185,7 +186,7 @@ func FuzzParseYAML(f *testing.F) {
 	for _, s := range []string{"version: 1\nagents: []", "{version: 1, agents: [{id: a}]}", "&a [*a]", "? a", "a: !!int b", "agents:\n- level: 0x1\n", "\t", "version: 1\nagents:\n  - <<: {}\n"} {
 		f.Add([]byte(s))
 	}
-	f.Fuzz(func(t *testing.T, data []byte) { check(t, data, roster.YAML) })
+	f.Fuzz(func(t *testing.T, data []byte) { check(t, data, input.YAML) })
 }
 
 func FuzzParseJSON(f *testing.F) {
@@ -193,12 +194,12 @@ func FuzzParseJSON(f *testing.F) {
 	for _, s := range []string{`{"version":1,"agents":[]}`, `{"version":1,"version":2}`, "[", `{"agents":[{"id":1e9}]}`, `"\ud800"`, "{}{}", "nul"} {
 		f.Add([]byte(s))
 	}
-	f.Fuzz(func(t *testing.T, data []byte) { check(t, data, roster.JSON) })
+	f.Fuzz(func(t *testing.T, data []byte) { check(t, data, input.JSON) })
 }
 
 // check holds for every input: it is answered, each mistake has a place, and
 // what is accepted can be written and read again to the same agents.
-func check(t *testing.T, data []byte, format roster.Format) {
+func check(t *testing.T, data []byte, format input.Format) {
 	doc, violations := roster.Parse(data, format)
 	require.NotNil(t, doc)
 	for _, v := range violations {
@@ -244,10 +245,10 @@ func FuzzRoundTrip(f *testing.F) {
 		}
 		a := exported()[1]
 		a.Name, a.Description = name, description
-		for _, format := range []roster.Format{roster.YAML, roster.JSON} {
+		for _, format := range []input.Format{input.YAML, input.JSON} {
 			var out bytes.Buffer
 			write := roster.MarshalYAML
-			if format == roster.JSON {
+			if format == input.JSON {
 				write = roster.MarshalJSON
 			}
 			require.NoError(t, write(&out, []models.Agent{a}))

@@ -1,163 +1,169 @@
-// Package roster is the codec of a roster: a document that lists agents, to be
-// imported or exported as a whole. A person writes it by hand, so a mistake is
-// answered with its line, and all mistakes of the document at once. YAML and
-// JSON are read into one tree and judged by one set of rules. It does no I/O and
-// knows nothing of the registry's tree; those rules are registry's.
+// Package roster is the codec of a roster, a YAML or JSON document that lists agents for import and
+// export. It reports every violation that the document alone shows, with its line. The rules of the
+// agents' tree belong to package registry.
 package roster
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/models"
 )
 
 // Version is the version of the document's format.
 const Version = 1
 
-// Limits on a document.
+// Limits of a document.
 const (
-	// MaxAgents is how many agents one document may list.
+	// MaxAgents is the maximum number of agents.
 	MaxAgents = 10_000
-	// MaxParts is how many lines (YAML) and entries a document may have. It is
-	// far more than MaxAgents need, and keeps what a document costs to read near
-	// what it says.
+	// MaxParts is the maximum number of lines (in YAML) and commas. MaxAgents need far fewer.
 	MaxParts = 300_000
-	// MaxViolations is how many broken rules are listed, with the last one that
-	// counts the rest, as many as fit a response.
-	MaxViolations = errs.MaxFields - 1
 )
 
-// Format is how a document is written.
-type Format string
-
-// The formats.
-const (
-	YAML Format = "yaml"
-	JSON Format = "json"
-)
-
-// Document is a roster.
+// Document is a roster. Line and the other methods of input.Document refer to its text.
 type Document struct {
 	Version int
 	Agents  []Entry
 
-	root *node
+	*input.Document
 }
 
-// Entry is one agent of a roster. Its members are those of a create request,
-// and is_active.
+// Entry is one agent of a roster: the members of a create request, and is_active.
 type Entry struct {
 	models.AgentDraft
-	// IsActive is nil where it was not given, which means true.
+	// IsActive is nil if it is missing, which means true.
 	IsActive *bool `json:"is_active"`
 }
 
 // Active reports whether the entry describes an active agent.
 func (e Entry) Active() bool { return e.IsActive == nil || *e.IsActive }
 
-// Parse reads a document and lists every broken rule that can be told from the
-// document alone, in its order and with lines: its syntax, unknown, repeated,
-// missing and mistyped members, the field rules of models.AgentDraft and ids
-// given twice. The document is never nil; what could not be read of it is left
-// out, so rules that look further must skip members the violations point at. Of
-// more violations than MaxViolations, or than fit a response, the last
-// one counts the rest, and all entries are empty.
-// The codes are errs.MalformedYAML, MalformedJSON and InvalidRequest.
-func Parse(data []byte, format Format) (*Document, errs.Violations) {
-	r := &reader{doc: &Document{}}
+// Parse parses a document and returns its violations in the order of the document: syntax; unknown,
+// repeated, missing and mistyped members; the validate tags of models.AgentDraft; repeated ids.
+// Members with a violation are left out of the document, which is never nil. If there are more
+// violations than a response may have, the last one counts the rest and all entries are empty. The
+// codes are errs.MalformedYAML, MalformedJSON and InvalidRequest.
+func Parse(data []byte, format input.Format) (*Document, errs.Violations) {
+	d := &Document{Document: &input.Document{}}
+	if tooManyParts(data, format) {
+		var v errs.Violations
+		v.Add(errs.InvalidRequest, "", "max", "the document has more than %d lines and entries; import it in parts", MaxParts)
+		v[0].Line = 1
+		return d, v
+	}
+	d.Document = input.Parse(data, format)
 	switch {
-	case tooManyParts(data, format):
-		r.at(1, errs.InvalidRequest, "", "max", "the document has more than %d lines and entries; import it in parts", MaxParts)
-	case format == JSON:
-		r.doc.root = r.readJSON(data)
-	default:
-		r.doc.root = r.readYAML(data)
+	case d.Root == nil && len(d.Violations()) == 0:
+		d.Report(1, errs.MalformedYAML, "", "required", "the document is empty")
+	case d.Root != nil:
+		d.decode()
+		for i := range d.Agents {
+			d.validate(i)
+		}
+		d.checkIDs()
 	}
-	if r.doc.root != nil {
-		r.document(r.doc.root)
+	if d.Truncated() {
+		clear(d.Agents)
 	}
-	return r.doc, r.finish()
+	return d, d.Violations()
 }
 
-// tooManyParts counts what separates values; commas in text count too.
-func tooManyParts(data []byte, format Format) bool {
+func tooManyParts(data []byte, format input.Format) bool {
 	parts := bytes.Count(data, []byte(","))
-	if format != JSON {
+	if format == input.YAML {
 		parts += bytes.Count(data, []byte("\n"))
 	}
 	return parts > MaxParts
 }
 
-// Line returns the 1-based line on which the value of a JSON pointer stands:
-// that of its name in an object. A value that is not there is placed at the
-// nearest one around it.
-func (d *Document) Line(pointer string) int {
-	n, line := d.root, 1
-	if n == nil {
-		return line
-	}
-	line = n.line
-	for token := range jsontext.Pointer(pointer).Tokens() {
-		m, ok := n.member(token)
-		if !ok {
-			break
+// reject records a violation of a member and leaves the member out.
+func (d *Document) reject(m *input.Member, pointer, rule, detail string) {
+	d.Report(m.Line, errs.InvalidRequest, pointer, rule, "%s %s", input.Field(pointer), detail)
+	m.Value.Kind = input.Invalid
+}
+
+// decode decodes the document into d.Version and d.Agents.
+func (d *Document) decode() {
+	if m := d.Root.Member("agents"); m != nil && m.Value.Kind == input.Array {
+		if n := len(m.Value.Members); n > MaxAgents {
+			d.reject(m, "/agents", "max", "must have at most "+strconv.Itoa(MaxAgents)+" entries, not "+strconv.Itoa(n))
 		}
-		n, line = m.value, m.line
-	}
-	return line
-}
-
-// kind is what a value of a document is, whichever format it is written in.
-type kind uint8
-
-const (
-	object kind = iota
-	list
-	text
-	number
-	boolean
-	null
-	unknown // reported already, not to be judged again
-)
-
-// String is how a sentence calls the kind.
-func (k kind) String() string {
-	return [...]string{"an object", "a list", "a string", "a number", "true or false", "null", "an unknown value"}[k]
-}
-
-// node is one value of a document.
-type node struct {
-	kind    kind
-	text    string // of scalars, as written where it is not a string
-	line    int
-	members []member
-	items   []*node
-}
-
-type member struct {
-	name  string
-	line  int
-	value *node
-}
-
-// member returns the member of an object or the item of a list that a token of
-// a JSON pointer selects.
-func (n *node) member(token string) (member, bool) {
-	if n.kind == list {
-		i, err := strconv.Atoi(token)
-		if err != nil || i < 0 || i >= len(n.items) {
-			return member{}, false
-		}
-		return member{line: n.items[i].line, value: n.items[i]}, true
-	}
-	for _, m := range n.members {
-		if m.name == token {
-			return m, true
+		for i := range m.Value.Members {
+			d.checkNulls(&m.Value.Members[i].Value, "/agents/"+strconv.Itoa(i))
 		}
 	}
-	return member{}, false
+	var document struct {
+		Version int     `json:"version"`
+		Agents  []Entry `json:"agents"`
+	}
+	if err := d.Decode(&document); err != nil {
+		d.Report(d.Root.Line, errs.InvalidRequest, "", "type", "the document is not a roster: %v", err)
+	}
+	d.Version, d.Agents = document.Version, document.Agents
+	for _, name := range []string{"version", "agents"} {
+		if d.Root.Kind == input.Object && d.Root.Member(name) == nil {
+			d.Report(d.Root.Line, errs.InvalidRequest, "/"+name, "required", "%s is required", name)
+		}
+	}
+	if m := d.Root.Member("version"); m != nil && m.Value.Kind == input.Number && d.Version != Version {
+		d.reject(m, "/version", "version", "must be "+strconv.Itoa(Version)+", not "+m.Value.Text)
+	}
+}
+
+// checkNulls rejects null members of an agent, which would otherwise mean the default. Only the
+// parent, the sphere and the budget of the L0 agent are null.
+func (d *Document) checkNulls(agent *input.Node, pointer string) {
+	if agent.Kind != input.Object {
+		return
+	}
+	level := agent.Member("level")
+	for i := range agent.Members {
+		m := &agent.Members[i]
+		if m.Value.Kind != input.Null {
+			continue
+		}
+		isRoot := slices.Contains([]string{"sphere_id", "parent_id", "token_budget"}, m.Name)
+		switch {
+		case isRoot && level != nil && level.Value.Text == "0":
+			m.Value.Kind = input.Invalid // absent
+		case isRoot:
+			d.reject(m, pointer+"/"+m.Name, "not_null", "must not be null; only the L0 agent has none")
+		default:
+			d.reject(m, pointer+"/"+input.Escape(m.Name), "not_null", "must not be null; leave it out or give it a value")
+		}
+	}
+}
+
+// validate applies the validate tags to an entry. It skips values with another violation.
+func (d *Document) validate(i int) {
+	pointer := "/agents/" + strconv.Itoa(i)
+	if d.HasViolation(pointer) {
+		return
+	}
+	for _, v := range input.Validate(&d.Agents[i].AgentDraft) {
+		if at := pointer + v.Pointer; !d.HasViolation(at) {
+			d.Report(d.Line(at), v.Code, at, v.Rule, "%s.%s", input.Field(pointer), v.Detail)
+		}
+	}
+}
+
+// checkIDs reports ids that another agent of the document has.
+func (d *Document) checkIDs() {
+	lines := map[string]int{}
+	for i, entry := range d.Agents {
+		if entry.ID == nil {
+			continue
+		}
+		agent := "/agents/" + strconv.Itoa(i)
+		if line, taken := lines[*entry.ID]; taken {
+			d.Report(d.Line(agent+"/id"), errs.InvalidRequest, agent+"/id", "unique", "%s repeats the agent %s of line %d",
+				input.Field(agent+"/id"), input.Clip(*entry.ID), line)
+			continue
+		}
+		lines[*entry.ID] = d.Line(agent)
+	}
 }

@@ -9,8 +9,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-
-	"comet/internal/words"
 )
 
 // document finds the known members of the object in data. It runs inside json.Unmarshal, which
@@ -104,7 +102,7 @@ func syntaxProblem(data []byte, err error) *Problem {
 	offset := min(int(syntactic.ByteOffset), len(data))
 	switch {
 	case errors.Is(err, jsontext.ErrDuplicateName):
-		field := words.Field(words.Pointer(string(syntactic.JSONPointer)))
+		field := fieldName(syntactic.JSONPointer)
 		return &Problem{Field: field, Detail: field + " appears twice"}
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return problemf("the message ends before it is complete")

@@ -8,8 +8,6 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
-
-	"comet/internal/words"
 )
 
 // Format returns an envelope as JSON on one line: its members in the order of the document's
@@ -152,7 +150,7 @@ func (o objectWriter) bytes() ([]byte, *Problem) {
 	if !errors.As(err, &syntactic) {
 		return nil, problemf("the message cannot be written: %s", err)
 	}
-	field := words.Field(words.Pointer(string(syntactic.JSONPointer)))
+	field := fieldName(syntactic.JSONPointer)
 	return nil, &Problem{Field: field, Detail: field + " cannot be written: " + syntactic.Err.Error()}
 }
 

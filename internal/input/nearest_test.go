@@ -1,11 +1,11 @@
-package nearest_test
+package input_test
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"comet/internal/nearest"
+	"comet/internal/input"
 )
 
 func TestWord(t *testing.T) {
@@ -23,7 +23,7 @@ func TestWord(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, ok := nearest.Word(c.word, known)
+			got, ok := input.Nearest(c.word, known)
 			require.Equal(t, c.want, got)
 			require.Equal(t, c.want != "", ok)
 		})
@@ -31,7 +31,7 @@ func TestWord(t *testing.T) {
 
 	t.Run("the closest of several wins", func(t *testing.T) {
 		t.Parallel()
-		got, ok := nearest.Word("colour", []string{"collier", "color", "colours"})
+		got, ok := input.Nearest("colour", []string{"collier", "color", "colours"})
 		require.True(t, ok)
 		require.Equal(t, "color", got)
 	})

@@ -1,8 +1,4 @@
-// Package validate judges what one field can be judged by alone. The rules are
-// the validate tags of the models; this package runs them and says for each one
-// that is broken where, which, and what was expected, in the words of an API
-// rather than of Go.
-package validate
+package input
 
 import (
 	"errors"
@@ -18,21 +14,20 @@ import (
 	"github.com/go-playground/validator/v10"
 
 	"comet/internal/errs"
-	"comet/internal/words"
 	"comet/models"
 )
 
-// Struct checks the validate tags of v, a struct or a pointer to one, and
-// returns every rule that is broken, with JSON pointers made of the json tags.
-// All of them are errs.InvalidRequest. It is safe for concurrent use.
-func Struct(v any) errs.Violations { return violations(instance().Struct(v)) }
+// Validate checks the validate tags of v, a struct or a pointer to one, and returns every violation
+// with the code errs.InvalidRequest and a JSON pointer made of the json tags. It is safe for
+// concurrent use.
+func Validate(v any) errs.Violations { return violations(instance().Struct(v)) }
 
-// instance is the one validator; it caches what it learns of each type.
+// instance is the shared validator, which caches the tags of each type.
 var instance = sync.OnceValue(newValidator) //nolint:gochecknoglobals // built once, never changed
 
-// embedded stands in the validator's path for a struct whose members are those of
-// the struct around it, as they are in JSON.
-const embedded = "(embedded)"
+// embeddedName represents, in the validator's path, an embedded struct, whose members belong to the
+// struct around it in JSON.
+const embeddedName = "(embedded)"
 
 func newValidator() *validator.Validate {
 	v := validator.New(validator.WithRequiredStructEnabled())
@@ -42,7 +37,7 @@ func newValidator() *validator.Validate {
 		case name == "-":
 			return ""
 		case name == "" && f.Anonymous:
-			return embedded
+			return embeddedName
 		}
 		return name
 	})
@@ -51,14 +46,14 @@ func newValidator() *validator.Validate {
 			return fl.Field().Kind() == reflect.String && holds(fl.Field().String())
 		})
 		if err != nil {
-			panic(err) // a tag name that is not one, found by any test
+			panic(err) // an invalid tag name
 		}
 	}
 	registerOptionals(v)
 	return v
 }
 
-// stringRules are the tags beyond the library's own.
+// stringRules returns the checks of comet's own tags.
 func stringRules() map[string]func(string) bool {
 	agentID := regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 	capability := regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:/-]*$`)
@@ -66,7 +61,7 @@ func stringRules() map[string]func(string) bool {
 	return map[string]func(string) bool{
 		"agentid": func(s string) bool { return len(s) <= models.MaxIDLength && agentID.MatchString(s) },
 		"capability": func(s string) bool {
-			// The prefix names nothing by itself (CHE·NU §6.2).
+			// The prefix alone is no capability (CHE·NU §6.2).
 			return len(s) <= models.MaxCapabilityLength && capability.MatchString(models.CapabilityKey(s))
 		},
 		"word":      func(s string) bool { return len(s) <= models.MaxTypeLength && word.MatchString(s) },
@@ -77,17 +72,17 @@ func stringRules() map[string]func(string) bool {
 	}
 }
 
-// visible reports what a person can see: no space, and none of the characters
-// that only say how others are shown, such as the zero width space.
+// visible reports whether a character is visible. Format characters, such as the zero width space,
+// are not.
 func visible(r rune) bool { return !unicode.IsSpace(r) && !unicode.Is(unicode.Cf, r) }
 
-// controlInText reports what text that may span lines must not hold.
+// controlInText reports whether a character is not allowed in text of several lines.
 func controlInText(r rune) bool {
 	return unicode.IsControl(r) && r != '\n' && r != '\t' && r != '\r'
 }
 
-// registerOptionals lets the tags of models.AgentPatch speak of the value: a
-// member that is absent or null looks like a nil pointer to the rules.
+// registerOptionals applies the tags of a models.Optional to its value. An absent or null member
+// is a nil pointer to the rules.
 func registerOptionals(v *validator.Validate) {
 	registerOptional[string](v)
 	registerOptional[[]string](v)
@@ -135,12 +130,12 @@ func pointerOf(namespace string) string {
 	var b strings.Builder
 	_, path, _ := strings.Cut(namespace, ".")
 	for part := range strings.SplitSeq(path, ".") {
-		if part == embedded {
+		if part == embeddedName {
 			continue
 		}
 		name, rest, indexed := strings.Cut(part, "[")
 		if name != "" {
-			b.WriteString("/" + words.Escape(name))
+			b.WriteString("/" + Escape(name))
 		}
 		for indexed {
 			var index string
@@ -152,7 +147,7 @@ func pointerOf(namespace string) string {
 	return b.String()
 }
 
-// duplicates reports each entry of a list that repeats an earlier one.
+// duplicates adds a violation for each entry of a list that repeats an earlier one.
 func duplicates(all *errs.Violations, pointer string, list reflect.Value) bool {
 	if list.Kind() != reflect.Slice || !list.Type().Elem().Comparable() {
 		return false
@@ -162,7 +157,7 @@ func duplicates(all *errs.Violations, pointer string, list reflect.Value) bool {
 		entry := list.Index(i).Interface()
 		if at, ok := first[entry]; ok {
 			here := pointer + "/" + strconv.Itoa(i)
-			all.Add(errs.InvalidRequest, here, "unique", "%s repeats %s", words.Field(here), words.Field(pointer+"/"+strconv.Itoa(at)))
+			all.Add(errs.InvalidRequest, here, "unique", "%s repeats %s", Field(here), Field(pointer+"/"+strconv.Itoa(at)))
 			continue
 		}
 		first[entry] = i
@@ -170,9 +165,9 @@ func duplicates(all *errs.Violations, pointer string, list reflect.Value) bool {
 	return true
 }
 
-// Capability reports whether a name can be a capability's (CHE·NU §6).
-func Capability(name string) bool {
-	return Struct(struct {
+// ValidCapability reports whether name is a valid name of a capability (CHE·NU §6).
+func ValidCapability(name string) bool {
+	return Validate(struct {
 		Name string `json:"name" validate:"capability"`
 	}{name}).Err() == nil
 }

@@ -1,4 +1,4 @@
-package validate_test
+package input_test
 
 import (
 	"strings"
@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
-	"comet/internal/validate"
+	"comet/internal/input"
 	"comet/models"
 )
 
@@ -89,7 +89,7 @@ func TestAgentDraft(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			requireViolations(t, c.want, c.detail, validate.Struct(draft(c.change)))
+			requireViolations(t, c.want, c.detail, input.Validate(draft(c.change)))
 		})
 	}
 }
@@ -122,8 +122,8 @@ func TestAgentPatch(t *testing.T) {
 	t.Run("what is absent or null breaks no field's rule", func(t *testing.T) {
 		t.Parallel()
 		null := models.Optional[string]{Set: true, Null: true}
-		require.Empty(t, validate.Struct(&models.AgentPatch{}))
-		require.Empty(t, validate.Struct(&models.AgentPatch{Name: null, ParentID: null, Type: null}))
+		require.Empty(t, input.Validate(&models.AgentPatch{}))
+		require.Empty(t, input.Validate(&models.AgentPatch{Name: null, ParentID: null, Type: null}))
 	})
 
 	t.Run("what is present obeys the rules of a create request", func(t *testing.T) {
@@ -131,11 +131,11 @@ func TestAgentPatch(t *testing.T) {
 		requireViolations(t, []string{
 			"/name not_blank", "/description printable", "/type word", "/capabilities/1 unique",
 			"/sphere_id max", "/parent_id agent_id", "/token_budget min",
-		}, "name must not be blank", validate.Struct(&models.AgentPatch{
+		}, "name must not be blank", input.Validate(&models.AgentPatch{
 			Name: models.Some(""), Description: models.Some("\x01"), Type: models.Some("No"), Capabilities: models.Some([]string{"a", "a"}),
 			SphereID: models.Some(10), ParentID: models.Some("-"), TokenBudget: models.Some(int64(0)),
 		}))
-		requireViolations(t, []string{"/capabilities/0 capability"}, "", validate.Struct(&models.AgentPatch{
+		requireViolations(t, []string{"/capabilities/0 capability"}, "", input.Validate(&models.AgentPatch{
 			Capabilities: models.Some([]string{"a b"}), Type: models.Some(""), SphereID: models.Some(1),
 		}))
 	})
@@ -146,11 +146,11 @@ func TestTokenDraft(t *testing.T) {
 	token := func(scopes ...models.Scope) *models.TokenDraft {
 		return &models.TokenDraft{Name: new("ci"), Scopes: scopes}
 	}
-	require.Empty(t, validate.Struct(token(models.Scopes()...)))
-	requireViolations(t, []string{"/scopes required"}, "scopes is required", validate.Struct(&models.TokenDraft{Name: new("ci")}))
-	requireViolations(t, []string{"/scopes min"}, "scopes must have at least 1 entry, not 0", validate.Struct(token([]models.Scope{}...)))
-	requireViolations(t, []string{"/scopes/1 scope"}, `be one of admin, agents:read, agents:write`, validate.Struct(token("admin", "root")))
-	requireViolations(t, []string{"/scopes/1 unique"}, "scopes[1] repeats scopes[0]", validate.Struct(token("admin", "admin")))
+	require.Empty(t, input.Validate(token(models.Scopes()...)))
+	requireViolations(t, []string{"/scopes required"}, "scopes is required", input.Validate(&models.TokenDraft{Name: new("ci")}))
+	requireViolations(t, []string{"/scopes min"}, "scopes must have at least 1 entry, not 0", input.Validate(token([]models.Scope{}...)))
+	requireViolations(t, []string{"/scopes/1 scope"}, `be one of admin, agents:read, agents:write`, input.Validate(token("admin", "root")))
+	requireViolations(t, []string{"/scopes/1 unique"}, "scopes[1] repeats scopes[0]", input.Validate(token("admin", "admin")))
 }
 
 func TestPointers(t *testing.T) {
@@ -162,7 +162,7 @@ func TestPointers(t *testing.T) {
 		Leaves [][]leaf `json:"leaves" validate:"dive,dive"`
 	}
 	requireViolations(t, []string{"/leaves/1/2/a~1b~0c min"}, "leaves[1][2].a/b~c must be at least 1, not 0",
-		validate.Struct(tree{Leaves: [][]leaf{{}, {{1}, {1}, {0}}}}))
+		input.Validate(tree{Leaves: [][]leaf{{}, {{1}, {1}, {0}}}}))
 }
 
 // TestEmbeddedStructs: their members are the outer struct's, in JSON and in a
@@ -174,9 +174,9 @@ func TestEmbeddedStructs(t *testing.T) {
 	}
 	labels := models.FactLabels{Model: "a\tb"}
 	requireViolations(t, []string{"/model printable"}, "model must not contain control characters",
-		validate.Struct(models.FactDraft{Tokens: new(int64(1)), FactLabels: labels}))
+		input.Validate(models.FactDraft{Tokens: new(int64(1)), FactLabels: labels}))
 	requireViolations(t, []string{"/facts/1/model printable"}, "facts[1].model must not contain control characters",
-		validate.Struct(batch{[]models.FactDraft{{Tokens: new(int64(1))}, {Tokens: new(int64(1)), FactLabels: labels}}}))
+		input.Validate(batch{[]models.FactDraft{{Tokens: new(int64(1))}, {Tokens: new(int64(1)), FactLabels: labels}}}))
 }
 
 func TestItIsSafeForConcurrentUse(t *testing.T) {
@@ -186,7 +186,7 @@ func TestItIsSafeForConcurrentUse(t *testing.T) {
 	for range 16 {
 		wg.Go(func() {
 			for range 50 {
-				found.Add(int64(len(validate.Struct(draft(func(d *models.AgentDraft) { d.Name = nil })))))
+				found.Add(int64(len(input.Validate(draft(func(d *models.AgentDraft) { d.Name = nil })))))
 			}
 		})
 	}
@@ -198,7 +198,7 @@ func BenchmarkStruct(b *testing.B) {
 	d := draft(func(*models.AgentDraft) {})
 	b.ReportAllocs()
 	for b.Loop() {
-		if validate.Struct(d) != nil {
+		if input.Validate(d) != nil {
 			b.Fatal("refused")
 		}
 	}

@@ -1,8 +1,4 @@
-// Package words repeats client input in messages: cut to a
-// length a person reads, and a place in a document the way people write one. What
-// is repeated is bounded here, so that no answer grows with the mistakes in a
-// request.
-package words
+package input
 
 import (
 	"strconv"
@@ -10,15 +6,12 @@ import (
 	"time"
 )
 
-// MaxName is the longest name of a member that a document may have, in bytes.
-// Each mistake below a member repeats its name, so the readers of documents
-// refuse longer ones and do not look below them.
-const MaxName = 256
-
+// The functions below repeat input in error texts. They limit its length, so that the size of a
+// response does not depend on the request.
 const (
-	maxClip    = 64   // characters of a value in a sentence; an agent's id has no more
-	maxField   = 240  // bytes of a place in a sentence, about
-	maxPointer = 1024 // bytes of a pointer, about
+	maxClip    = 64   // characters of a value; the maximum length of an agent's id
+	maxField   = 240  // approximate bytes of a field's name
+	maxPointer = 1024 // approximate bytes of a pointer
 )
 
 // Clip returns s, or its first 64 characters and an ellipsis.
@@ -39,11 +32,11 @@ func ClipTo(s string, most int) string {
 	return s
 }
 
-// Quote is Clip in double quotes, with everything unprintable escaped.
+// Quote returns Clip(s) in double quotes, with unprintable characters escaped.
 func Quote(s string) string { return strconv.Quote(Clip(s)) }
 
-// Field writes a JSON pointer the way people write a path: agents[3].level. A
-// long one ends in an ellipsis.
+// Field returns a JSON pointer in the form agents[3].level, or “the document”. A long one ends in
+// an ellipsis.
 func Field(pointer string) string {
 	if pointer == "" {
 		return "the document"
@@ -71,7 +64,7 @@ func isIndex(token string) bool {
 	return err == nil
 }
 
-// unescape returns the name a token of a JSON pointer stands for (RFC 6901 §4).
+// unescape returns the name that a token of a JSON pointer represents (RFC 6901 §4).
 func unescape(token string) string {
 	if !strings.Contains(token, "~") {
 		return token
@@ -79,7 +72,7 @@ func unescape(token string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(token, "~1", "/"), "~0", "~")
 }
 
-// Escape returns the token of a JSON pointer that stands for a name.
+// Escape returns the token of a JSON pointer that represents a name (RFC 6901 §4).
 func Escape(name string) string {
 	if !strings.ContainsAny(name, "~/") {
 		return name
@@ -87,8 +80,8 @@ func Escape(name string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
 }
 
-// Pointer returns a JSON pointer fit for an answer: names longer than MaxName are
-// cut as Clip does, and the rest of a very long pointer is left out.
+// Pointer returns a JSON pointer with names longer than MaxName cut as in Clip. A very long pointer
+// ends in an ellipsis.
 func Pointer(pointer string) string {
 	if len(pointer) <= MaxName {
 		return pointer
@@ -107,7 +100,7 @@ func Pointer(pointer string) string {
 	return b.String()
 }
 
-// Duration writes 1m and 720h where the standard library has 1m0s and 720h0m0s.
+// Duration formats d as 1m or 720h where the standard library has 1m0s or 720h0m0s.
 func Duration(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {

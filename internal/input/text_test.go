@@ -1,4 +1,4 @@
-package words_test
+package input_test
 
 import (
 	"strings"
@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"comet/internal/words"
+	"comet/internal/input"
 )
 
 func TestClip(t *testing.T) {
@@ -22,11 +22,11 @@ func TestClip(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, c.want, words.Clip(c.in))
+			require.Equal(t, c.want, input.Clip(c.in))
 		})
 	}
-	require.Equal(t, `"a\nb"`, words.Quote("a\nb"))
-	require.Equal(t, `"`+strings.Repeat("a", 64)+`…"`, words.Quote(strings.Repeat("a", 1<<20)))
+	require.Equal(t, `"a\nb"`, input.Quote("a\nb"))
+	require.Equal(t, `"`+strings.Repeat("a", 64)+`…"`, input.Quote(strings.Repeat("a", 1<<20)))
 }
 
 func TestField(t *testing.T) {
@@ -40,9 +40,9 @@ func TestField(t *testing.T) {
 		"/" + strings.Repeat("k", 99):    strings.Repeat("k", 64) + "…",
 		"/" + strings.Repeat("k", 1<<20): strings.Repeat("k", 64) + "…",
 	} {
-		require.Equal(t, want, words.Field(pointer))
+		require.Equal(t, want, input.Field(pointer))
 	}
-	require.Less(t, len(words.Field(strings.Repeat("/"+strings.Repeat("é", 200), 64))), 500)
+	require.Less(t, len(input.Field(strings.Repeat("/"+strings.Repeat("é", 200), 64))), 500)
 }
 
 func TestPointer(t *testing.T) {
@@ -51,16 +51,16 @@ func TestPointer(t *testing.T) {
 		"the document":                 {"", ""},
 		"an ordinary pointer":          {"/agents/3/a~1b", "/agents/3/a~1b"},
 		"many short names":             {strings.Repeat("/abcd", 100), strings.Repeat("/abcd", 100)},
-		"the longest name":             {"/a/" + strings.Repeat("k", words.MaxName), "/a/" + strings.Repeat("k", words.MaxName)},
-		"a name that is longer":        {"/a/" + strings.Repeat("k", words.MaxName+1) + "/b", "/a/" + strings.Repeat("k", 64) + "…/b"},
+		"the longest name":             {"/a/" + strings.Repeat("k", input.MaxName), "/a/" + strings.Repeat("k", input.MaxName)},
+		"a name that is longer":        {"/a/" + strings.Repeat("k", input.MaxName+1) + "/b", "/a/" + strings.Repeat("k", 64) + "…/b"},
 		"an escape is not cut in half": {"/" + strings.Repeat("k", 63) + strings.Repeat("~1", 200), "/" + strings.Repeat("k", 63) + "…"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, c.want, words.Pointer(c.in))
+			require.Equal(t, c.want, input.Pointer(c.in))
 		})
 	}
-	deep := words.Pointer(strings.Repeat("/"+strings.Repeat("é", 128), 64))
+	deep := input.Pointer(strings.Repeat("/"+strings.Repeat("é", 128), 64))
 	require.Less(t, len(deep), 1500)
 	require.True(t, utf8.ValidString(deep))
 }
@@ -68,8 +68,8 @@ func TestPointer(t *testing.T) {
 func TestEscape(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{"": "", "a": "a", "a/b": "a~1b", "~": "~0", "~1/": "~01~1"} {
-		require.Equal(t, want, words.Escape(name))
-		require.Equal(t, words.Field("/x/"+want), "x."+name)
+		require.Equal(t, want, input.Escape(name))
+		require.Equal(t, input.Field("/x/"+want), "x."+name)
 	}
 }
 
@@ -79,6 +79,6 @@ func TestDuration(t *testing.T) {
 		"0s": 0, "100ms": 100 * time.Millisecond, "1m": time.Minute, "1m30s": 90 * time.Second,
 		"720h": 720 * time.Hour, "1h1m": 61 * time.Minute, "10m": 10 * time.Minute, "1h0m10s": time.Hour + 10*time.Second,
 	} {
-		require.Equal(t, want, words.Duration(d))
+		require.Equal(t, want, input.Duration(d))
 	}
 }

@@ -1,16 +1,22 @@
-// Package nearest finds the known word that was probably meant, so that an
-// error about an unknown name can say so.
-package nearest
+package input
 
 import "unicode/utf8"
 
-// maxLength is the longest word, in bytes, that is worth comparing.
-const maxLength = 100
+// maxWord is the maximum length of a word that is compared, in bytes.
+const maxWord = 100
 
-// Word returns the known word closest to the given one; ok is false when none
-// is close enough to be worth suggesting (more than a third of it differs).
-func Word(word string, known []string) (best string, ok bool) {
-	if len(word) > maxLength {
+// DidYouMean returns “; did you mean X?” for the known word nearest to the given one, or "".
+func DidYouMean(word string, known []string) string {
+	if near, ok := Nearest(word, known); ok {
+		return "; did you mean " + near + "?"
+	}
+	return ""
+}
+
+// Nearest returns the known word nearest to the given one. ok is false if more than a third of
+// every word differs.
+func Nearest(word string, known []string) (best string, ok bool) {
+	if len(word) > maxWord {
 		return "", false
 	}
 	limit := max(1, utf8.RuneCountInString(word)/3)
@@ -22,8 +28,8 @@ func Word(word string, known []string) (best string, ok bool) {
 	return best, ok
 }
 
-// Distance is the Levenshtein distance with swapped neighbours counted as one
-// edit, in runes.
+// Distance returns the Levenshtein distance of two words in runes, with swapped neighbours counted
+// as one edit.
 func Distance(from, to string) int {
 	a, b := []rune(from), []rune(to)
 	n := len(b) + 1

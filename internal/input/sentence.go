@@ -1,4 +1,4 @@
-package validate
+package input
 
 import (
 	"fmt"
@@ -9,11 +9,10 @@ import (
 
 	"github.com/go-playground/validator/v10"
 
-	"comet/internal/words"
 	"comet/models"
 )
 
-// ruleOf is the word an answer uses for a tag.
+// ruleOf returns the rule that a field error has for a tag.
 func ruleOf(tag string) string {
 	switch tag {
 	case "agentid":
@@ -30,9 +29,9 @@ func ruleOf(tag string) string {
 	return tag
 }
 
-// sentence tells what the rule wants and what came.
+// sentence describes the rule and the value.
 func sentence(pointer string, f validator.FieldError) string {
-	name, value := words.Field(pointer), deref(f.Value())
+	name, value := Field(pointer), deref(f.Value())
 	switch f.Tag() {
 	case "required":
 		return name + " is required"
@@ -44,7 +43,7 @@ func sentence(pointer string, f validator.FieldError) string {
 	return name + " must " + wants(f.Tag()) + came(value)
 }
 
-// wants completes "… must" for the tags of this package.
+// wants completes “… must” for the tags of this package.
 func wants(tag string) string {
 	switch tag {
 	case "agentid":
@@ -71,7 +70,7 @@ func wants(tag string) string {
 	return "satisfy the rule " + strconv.Quote(tag)
 }
 
-// came adds the value to a sentence where that helps.
+// came returns “, not VALUE”, or "" for a value that is blank or too complex.
 func came(value reflect.Value) string {
 	if value.Kind() == reflect.String && strings.TrimSpace(value.String()) == "" {
 		return ""
@@ -82,7 +81,7 @@ func came(value reflect.Value) string {
 	return ""
 }
 
-// bound completes "… must" for a limit: of a number, a text or a list.
+// bound completes “… must” for a limit of a number, a string or a list.
 func bound(tag, limit string, value reflect.Value) string {
 	way := map[string]string{"min": "at least", "gte": "at least", "max": "at most", "lte": "at most", "len": "exactly"}[tag]
 	switch value.Kind() {
@@ -102,11 +101,11 @@ func plural(count, one, many string) string {
 	return count + " " + many
 }
 
-// show writes a value for a sentence, "" for one that is not worth showing.
+// show formats a scalar for a sentence, "" for other values.
 func show(value reflect.Value) string {
 	switch value.Kind() {
 	case reflect.String:
-		return words.Quote(value.String())
+		return Quote(value.String())
 	case reflect.Bool, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
 		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Float32, reflect.Float64:
 		return fmt.Sprint(value.Interface())

@@ -1,4 +1,4 @@
-package strictjson
+package input
 
 import (
 	"encoding"
@@ -10,12 +10,12 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// kind is what a Go type looks like in JSON.
-type kind uint8
+// shapeKind is the kind of JSON value that a Go type is decoded from.
+type shapeKind uint8
 
 const (
-	anyValue kind = iota // anything, or known only to the type's own decoding
-	object               // a struct
+	anyValue shapeKind = iota // any value, or a type with its own decoding
+	object                    // a struct
 	dictionary
 	list
 	stringValue
@@ -26,9 +26,9 @@ const (
 	float
 )
 
-// shape describes the JSON a Go type is read from.
+// shape describes the values that a Go type is decoded from.
 type shape struct {
-	kind     kind
+	kind     shapeKind
 	nullable bool
 	bits     int          // of numbers
 	element  reflect.Type // of lists and dictionaries; nil is any
@@ -36,7 +36,7 @@ type shape struct {
 	names    []string // of members, in order
 }
 
-// noun names the shape in a sentence.
+// noun describes the shape in a sentence.
 func (s *shape) noun() string {
 	switch s.kind {
 	case object, dictionary:
@@ -58,7 +58,10 @@ func (s *shape) noun() string {
 	}
 }
 
-// known lists the members for a sentence.
+// maxKnown is the maximum number of known members that a sentence lists.
+const maxKnown = 24
+
+// known lists the members in a sentence.
 func (s *shape) known() string {
 	if len(s.names) == 0 {
 		return "none"
@@ -69,11 +72,11 @@ func (s *shape) known() string {
 	return strings.Join(s.names, ", ")
 }
 
-func (w *walker) shapeOf(t reflect.Type) *shape {
-	s, ok := w.shapes[t]
+func (c *checker) shapeOf(t reflect.Type) *shape {
+	s, ok := c.shapes[t]
 	if !ok {
 		s = newShape(t)
-		w.shapes[t] = s
+		c.shapes[t] = s
 	}
 	return s
 }
@@ -104,7 +107,7 @@ func newShape(t reflect.Type) *shape {
 	return plainShape(t)
 }
 
-// plainShape is newShape for a type without methods that matter.
+// plainShape is newShape for a type without its own decoding.
 func plainShape(t reflect.Type) *shape {
 	switch t.Kind() {
 	case reflect.Bool:
@@ -119,7 +122,7 @@ func plainShape(t reflect.Type) *shape {
 		return &shape{kind: stringValue}
 	case reflect.Slice:
 		if t.Elem().Kind() == reflect.Uint8 {
-			return &shape{kind: stringValue} // base64; the decoder judges the rest
+			return &shape{kind: stringValue} // base64, which the decoder checks
 		}
 		return &shape{kind: list, element: t.Elem()}
 	case reflect.Map:
@@ -133,8 +136,7 @@ func plainShape(t reflect.Type) *shape {
 	}
 }
 
-// addMembers records the JSON members of a struct type and of the structs
-// embedded in it.
+// addMembers adds the JSON members of a struct type and of its embedded structs.
 func (s *shape) addMembers(t reflect.Type) {
 	for f := range t.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -161,8 +163,8 @@ func (s *shape) addMembers(t reflect.Type) {
 	}
 }
 
-// optional recognises a member of a partial update, models.Optional[T]: it tells
-// absent from null by itself and decodes its Value as usual.
+// optional returns T for models.Optional[T], which distinguishes absent from null itself and
+// decodes its Value as usual.
 func optional(t reflect.Type) (reflect.Type, bool) {
 	if t.Kind() != reflect.Struct || !ownDecoding(t) {
 		return nil, false

@@ -1,4 +1,4 @@
-package strictjson_test
+package input_test
 
 import (
 	"encoding/json"
@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
-	"comet/internal/strictjson"
+	"comet/internal/input"
 	"comet/models"
 )
 
@@ -26,25 +26,25 @@ func FuzzDecode(f *testing.F) {
 	stricter := []string{"duplicate_key", "utf8", "depth", "range", "printable", "max"}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var draft models.AgentDraft
-		if err := strictjson.Decode(data, &draft); err == nil {
+		if err := input.DecodeJSON(data, &draft); err == nil {
 			if draft.Capabilities == nil {
 				draft.Capabilities = []string{} // encoding/json would write null
 			}
 			again := new(models.AgentDraft)
 			text, err := json.Marshal(written{draft, member(draft.TokenBudget), member(draft.BudgetScope)})
 			require.NoError(t, err)
-			require.NoError(t, strictjson.Decode(text, again), "%s", text)
+			require.NoError(t, input.DecodeJSON(text, again), "%s", text)
 			require.Equal(t, &draft, again)
 		} else {
 			_ = requireWellFormed(t, err)
 		}
 		var patch models.AgentPatch
-		if err := strictjson.Decode(data, &patch); err != nil {
+		if err := input.DecodeJSON(data, &patch); err != nil {
 			_ = requireWellFormed(t, err)
 		}
 
 		var ours, theirs any
-		err := strictjson.Decode(data, &ours)
+		err := input.DecodeJSON(data, &ours)
 		if err == nil {
 			require.NoError(t, json.Unmarshal(data, &theirs))
 			require.Equal(t, theirs, ours)
