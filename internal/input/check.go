@@ -29,6 +29,16 @@ type checker struct {
 	shapes map[reflect.Type]*shape
 }
 
+// shapeOf returns the shape of t, which is nil where any value is valid.
+func (c *checker) shapeOf(t reflect.Type) *shape {
+	s, ok := c.shapes[t]
+	if !ok {
+		s = newShape(t)
+		c.shapes[t] = s
+	}
+	return s
+}
+
 // fail records a violation of n.
 func (c *checker) fail(n *Node, rule, format string, args ...any) {
 	c.report(n.Line, errs.InvalidRequest, rule, format, args...)

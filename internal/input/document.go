@@ -13,18 +13,13 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"comet/internal/errs"
 )
 
-// Limits of a document.
-const (
-	// MaxDepth is the maximum nesting of objects and arrays.
-	MaxDepth = 64
-	// MaxName is the maximum length of a member's name in bytes. A longer name is an error, and
-	// the value below it is not checked, because each error below repeats the name.
-	MaxName = 256
-)
+// MaxDepth is the maximum nesting of objects and arrays in a document.
+const MaxDepth = 64
 
 // Format is the language of a document.
 type Format string
@@ -147,6 +142,26 @@ func (d *Document) Violations() errs.Violations {
 		all[len(all)-1].Line = last // keeps its position if the list is sorted again
 	}
 	return all
+}
+
+// Line returns the 1-based line of the value with the JSON pointer; a member has the line of its
+// name. A missing value has the line of the nearest value around it.
+func (d *Document) Line(pointer string) int {
+	if d.Root == nil {
+		return 1
+	}
+	n, line := d.Root, d.Root.Line
+	for token := range jsontext.Pointer(pointer).Tokens() {
+		m := n.Member(token)
+		if i, err := strconv.Atoi(token); n.Kind == Array && err == nil && i >= 0 && i < len(n.Members) {
+			m = &n.Members[i]
+		}
+		if m == nil {
+			break
+		}
+		n, line = &m.Value, m.Line
+	}
+	return line
 }
 
 // fail discards the violations so far and records the one that makes the document malformed.

@@ -1,8 +1,6 @@
 package input
 
 import (
-	"strconv"
-
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -69,26 +67,6 @@ func (n *Node) Member(name string) *Member {
 		}
 	}
 	return nil
-}
-
-// Line returns the 1-based line of the value with the JSON pointer; a member has the line of its
-// name. A missing value has the line of the nearest value around it.
-func (d *Document) Line(pointer string) int {
-	if d.Root == nil {
-		return 1
-	}
-	n, line := d.Root, d.Root.Line
-	for token := range jsontext.Pointer(pointer).Tokens() {
-		m := n.Member(token)
-		if i, err := strconv.Atoi(token); n.Kind == Array && err == nil && i >= 0 && i < len(n.Members) {
-			m = &n.Members[i]
-		}
-		if m == nil {
-			break
-		}
-		n, line = &m.Value, m.Line
-	}
-	return line
 }
 
 // JSON returns the value as JSON. Invalid members are left out.

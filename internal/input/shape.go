@@ -72,15 +72,6 @@ func (s *shape) known() string {
 	return strings.Join(s.names, ", ")
 }
 
-func (c *checker) shapeOf(t reflect.Type) *shape {
-	s, ok := c.shapes[t]
-	if !ok {
-		s = newShape(t)
-		c.shapes[t] = s
-	}
-	return s
-}
-
 func newShape(t reflect.Type) *shape {
 	if t == nil {
 		return &shape{kind: anyValue, nullable: true}

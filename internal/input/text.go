@@ -6,6 +6,10 @@ import (
 	"time"
 )
 
+// MaxName is the maximum length of a member's name in a document, in bytes. A longer name is an
+// error, and the value below it is not checked, because each error below repeats the name.
+const MaxName = 256
+
 // The functions below repeat input in error texts. They limit its length, so that the size of a
 // response does not depend on the request.
 const (
