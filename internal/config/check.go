@@ -8,26 +8,26 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
-	"comet/internal/input"
 	"comet/models"
 )
 
 // MinAdminTokenLength is the fewest characters a configured admin token may have.
 const MinAdminTokenLength = 32
 
-// between checks a number or a duration against its bounds, both included.
-func between[T cmp.Ordered](low, high T) func(any) string {
-	show := func(v T) string {
-		if d, ok := any(v).(time.Duration); ok {
-			return input.Duration(d)
-		}
-		return fmt.Sprint(v)
+// checks returns the checks that a check tag can name.
+func checks() map[string]func(any) string {
+	return map[string]func(any) string{
+		"notEmpty": notEmpty, "address": address, "optionalAddress": optionalAddress, "httpURL": httpURL,
+		"postgresURL": postgresURL, "natsURL": natsURL, "adminToken": adminToken, "networks": networks,
 	}
+}
+
+// between checks a number or a duration against its bounds, both included. text is low..high.
+func between[T cmp.Ordered](low, high T, text string) func(any) string {
 	return func(value any) string {
 		if v := value.(T); v < low || v > high {
-			return fmt.Sprintf("must be between %s and %s", show(low), show(high))
+			return "must be between " + strings.Replace(text, "..", " and ", 1)
 		}
 		return ""
 	}

@@ -3,297 +3,159 @@
 // ignored is worse than a server that does not start. Only cmd and app import it.
 package config
 
-import (
-	"fmt"
-	"log/slog"
-	"os"
-	"time"
+import "time"
 
-	"github.com/knadh/koanf/providers/confmap"
-	"github.com/knadh/koanf/v2"
-	"github.com/spf13/pflag"
-)
-
-// Config is the configuration of `comet serve`. A field's koanf tag is its path in the file;
-// docs/configuration.md lists all settings.
+// Config is the configuration of `comet serve`. The tags of its fields declare the settings (see
+// setting); docs/configuration.md lists them.
 type Config struct {
-	// Listen is host:port; port 0 picks a free one.
-	Listen string `koanf:"listen"`
-	// Data is the directory of the embedded database.
-	Data string `koanf:"data"`
-	// DatabaseURL is postgres://…; "" is the embedded SQLite.
-	DatabaseURL string `koanf:"database_url"`
-	// NATSURL is nats://… (several with commas); "" is the embedded server.
-	NATSURL string `koanf:"nats_url"`
-	// AdminToken is the bootstrap admin token; "" makes one at the first start.
-	AdminToken string `koanf:"admin_token"`
+	Listen      string `key:"listen" flag:"listen" default:"127.0.0.1:8080" check:"address" help:"Address to listen on, “host:port”; port 0 picks a free one and prints it"`
+	Data        string `key:"data" flag:"data" default:"./comet-data" check:"notEmpty" help:"Directory of the embedded database and of the first admin token"`
+	DatabaseURL string `key:"database_url" flag:"database-url" check:"postgresURL" secret:"url" help:"PostgreSQL database to use instead of the embedded SQLite, “postgres://…”"`
+	NATSURL     string `key:"nats_url" flag:"nats-url" check:"natsURL" secret:"url" help:"NATS servers for several replicas, “nats://…”, separated by commas; without it one server is embedded"`
+	AdminToken  string `key:"admin_token" check:"adminToken" secret:"all" help:"Bootstrap admin token, 32 to 512 printable ASCII characters; without it the first start makes one. There is no flag, so that it never shows in a process list"`
 
-	NATS      NATS      `koanf:"nats"`
-	Log       Log       `koanf:"log"`
-	HTTP      HTTP      `koanf:"http"`
-	Tracing   Tracing   `koanf:"tracing"`
-	Registry  Registry  `koanf:"registry"`
-	Store     Store     `koanf:"store"`
-	Events    Events    `koanf:"events"`
-	Usage     Usage     `koanf:"usage"`
-	Tasks     Tasks     `koanf:"tasks"`
-	Transport Transport `koanf:"transport"`
-	Webhooks  Webhooks  `koanf:"webhooks"`
-	MCP       MCP       `koanf:"mcp"`
-	Tools     Tools     `koanf:"tools"`
-	Sandbox   Sandbox   `koanf:"sandbox"`
+	NATS      NATS      `key:"nats"`
+	Log       Log       `key:"log"`
+	HTTP      HTTP      `key:"http"`
+	Tracing   Tracing   `key:"tracing"`
+	Registry  Registry  `key:"registry"`
+	Store     Store     `key:"store"`
+	Events    Events    `key:"events"`
+	Usage     Usage     `key:"usage"`
+	Tasks     Tasks     `key:"tasks"`
+	Transport Transport `key:"transport"`
+	Webhooks  Webhooks  `key:"webhooks"`
+	MCP       MCP       `key:"mcp"`
+	Tools     Tools     `key:"tools"`
+	Sandbox   Sandbox   `key:"sandbox"`
 
-	origins map[string]string // key → where its value came from
+	origins map[string]string // key → source of its value
 	file    string            // the file that was read, "" for none
 }
 
 // NATS configures the message bus.
 type NATS struct {
-	CredentialsFile string `koanf:"credentials_file"`
-	CAFile          string `koanf:"ca_file"`
-	CertFile        string `koanf:"cert_file"`
-	KeyFile         string `koanf:"key_file"`
-	// Listen is host:port for agents at the embedded server, "" for none.
-	Listen string `koanf:"listen"`
+	CredentialsFile string `key:"credentials_file" help:"File with comet's credentials for the servers of “nats_url”: a “.creds” file or an nkey seed"`
+	CAFile          string `key:"ca_file" help:"Trusted certificate authorities for NATS servers, in PEM; TLS is then required"`
+	CertFile        string `key:"cert_file" help:"Certificate, in PEM, that comet presents to NATS servers, or to agents as the embedded server"`
+	KeyFile         string `key:"key_file" help:"Key of that certificate, in PEM"`
+	Listen          string `key:"listen" check:"optionalAddress" help:"Address at which the embedded NATS server accepts agents, “host:port”; none by default"`
 }
 
 // Log configures logging.
 type Log struct {
-	// Level is debug, info, warn or error.
-	Level string `koanf:"level"`
-	// Format is auto (text on a terminal, JSON otherwise), text or json.
-	Format string `koanf:"format"`
-	// Sample logs every n-th successful request; 1 logs all.
-	Sample int `koanf:"sample"`
+	Level  string `key:"level" flag:"log-level" default:"info" check:"debug|info|warn|error" help:"Least severe level that is logged: “debug”, “info”, “warn” or “error”"`
+	Format string `key:"format" flag:"log-format" default:"auto" check:"auto|text|json|v5" help:"“text”, “json”, “v5”, which is that of PROTOCOL_V5, or “auto”: text on a terminal and JSON otherwise"`
+	Sample int    `key:"sample" default:"1" check:"1..1000000" help:"Log every n-th successful request; 1 logs all. Failed requests are always logged"`
 }
 
 // HTTP holds the limits of the HTTP server.
 type HTTP struct {
-	RequestTimeout time.Duration `koanf:"request_timeout"`
-	MaxBodyBytes   int64         `koanf:"max_body_bytes"`
-	MaxRosterBytes int64         `koanf:"max_roster_bytes"`
-	RateLimit      RateLimit     `koanf:"rate_limit"`
-	// DrainDelay comes before ShutdownTimeout begins.
-	DrainDelay      time.Duration `koanf:"drain_delay"`
-	ShutdownTimeout time.Duration `koanf:"shutdown_timeout"`
+	RequestTimeout  time.Duration `key:"request_timeout" default:"30s" check:"100ms..1h" help:"Timeout of a request"`
+	MaxBodyBytes    int64         `key:"max_body_bytes" default:"1048576" check:"1024..1073741824" help:"Largest request body, in bytes"`
+	MaxRosterBytes  int64         `key:"max_roster_bytes" default:"8388608" check:"1024..1073741824" help:"Largest roster that can be imported, in bytes"`
+	RateLimit       RateLimit     `key:"rate_limit"`
+	DrainDelay      time.Duration `key:"drain_delay" default:"0s" check:"0s..1h" help:"How long a stopping server still accepts requests while “/readyz” already returns 503, so that load balancers remove it; then it waits for requests in flight"`
+	ShutdownTimeout time.Duration `key:"shutdown_timeout" default:"20s" check:"100ms..1h" help:"How long a stopping server waits for requests in flight"`
 }
 
 // RateLimit allows each token Requests per Window.
 type RateLimit struct {
-	// Requests is 0 for no limit.
-	Requests int           `koanf:"requests"`
-	Window   time.Duration `koanf:"window"`
+	Requests int           `key:"requests" default:"0" check:"0..1000000000" help:"Requests per token and window; 0 means no limit"`
+	Window   time.Duration `key:"window" default:"1m" check:"1s..24h" help:"Length of the rate limit window"`
 }
 
 // Tracing configures where spans are sent.
 type Tracing struct {
-	// Endpoint is http://host:port of a collector, "" for none.
-	Endpoint      string `koanf:"endpoint"`
-	SamplePercent int    `koanf:"sample_percent"`
+	Endpoint      string `key:"endpoint" check:"httpURL" help:"OTLP/HTTP collector for OpenTelemetry traces, such as “http://127.0.0.1:4318”; without it no traces are sent"`
+	SamplePercent int    `key:"sample_percent" default:"100" check:"0..100" help:"Percentage of traces started by comet that are sent; traces started elsewhere follow the decision made there"`
 }
 
 // Registry holds the optional rules of the registry.
 type Registry struct {
-	// StrictCapabilities refuses a capability that is neither predefined nor
-	// prefixed custom: (CHE·NU §6.2) instead of warning about it.
-	StrictCapabilities bool `koanf:"strict_capabilities"`
+	StrictCapabilities bool `key:"strict_capabilities" default:"false" help:"Reject a capability that is neither predefined nor prefixed “custom:”, instead of a warning"`
 }
 
 // Store sizes the database connections.
 type Store struct {
-	// ReadConnections are those of SQLite's reading pool.
-	ReadConnections int `koanf:"read_connections"`
-	// MaxConnections are those of PostgreSQL's pool.
-	MaxConnections int `koanf:"max_connections"`
+	ReadConnections int `key:"read_connections" default:"4" check:"1..64" help:"Read connections to SQLite"`
+	MaxConnections  int `key:"max_connections" default:"20" check:"2..10000" help:"Connections to PostgreSQL"`
 }
 
 // Events configures the event feed.
 type Events struct {
-	// Retention is how long events are kept.
-	Retention time.Duration `koanf:"retention"`
-	// PollInterval is how often the relay polls for events without a wake-up.
-	PollInterval time.Duration `koanf:"poll_interval"`
+	Retention    time.Duration `key:"retention" default:"720h" check:"1h..87600h" help:"How long events are kept"`
+	PollInterval time.Duration `key:"poll_interval" default:"500ms" check:"10ms..1m" help:"How often the relay polls for events without a wake-up"`
 }
 
 // Usage configures the ledger.
 type Usage struct {
-	// Retention is how long facts and hourly sums are kept.
-	Retention time.Duration `koanf:"retention"`
+	Retention time.Duration `key:"retention" default:"9600h" check:"48h..87600h" help:"How long recorded usage is kept; older days can be neither read nor verified"`
 }
 
 // Tasks configures tasks.
 type Tasks struct {
-	// Retention is how long a finished task is kept.
-	Retention time.Duration `koanf:"retention"`
+	Retention time.Duration `key:"retention" default:"720h" check:"1h..87600h" help:"How long a finished task is kept"`
 }
 
 // Transport configures agents' connections.
 type Transport struct {
-	// MaxConnections is how many connections one process holds.
-	MaxConnections int `koanf:"max_connections"`
-	// MaxAuthFailures is how many invalid tokens per minute one address may send.
-	MaxAuthFailures int `koanf:"max_auth_failures"`
-	// Heartbeat is the interval of heartbeats on a connection.
-	Heartbeat time.Duration `koanf:"heartbeat"`
-	// RedeliverAfter is when a message that was polled and not acknowledged is delivered again.
-	RedeliverAfter time.Duration `koanf:"redeliver_after"`
-	// V5Listen is the address of the TCP listener for PROTOCOL_V5, "" for none.
-	V5Listen string `koanf:"v5_listen"`
-	// V5ReplayWindow is how long a signed PROTOCOL_V5 message is refused again.
-	V5ReplayWindow time.Duration `koanf:"v5_replay_window"`
+	MaxConnections  int           `key:"max_connections" default:"20000" check:"1..10000000" help:"Agents' connections per process; further ones are rejected with 503"`
+	MaxAuthFailures int           `key:"max_auth_failures" default:"10" check:"1..1000000" help:"Invalid tokens and signatures per minute that one address (a /64 for IPv6) may send to the agents' endpoints before it is throttled"`
+	Heartbeat       time.Duration `key:"heartbeat" default:"15s" check:"1s..10m" help:"Interval of heartbeats on agents' connections; an agent is offline after three missed ones, but not before 45s"`
+	RedeliverAfter  time.Duration `key:"redeliver_after" default:"30s" check:"1s..1h" help:"When a message that was delivered by long poll and not acknowledged is delivered again"`
+	V5Listen        string        `key:"v5_listen" flag:"v5-listen" check:"optionalAddress" help:"Address of the TCP listener for PROTOCOL_V5, one message per line, such as “127.0.0.1:7005”; none without it. From another machine every message must be signed"`
+	V5ReplayWindow  time.Duration `key:"v5_replay_window" default:"24h" check:"1m..720h" help:"How long a signed PROTOCOL_V5 message is remembered, so that it is not accepted twice"`
 }
 
 // Webhooks configures deliveries.
 type Webhooks struct {
-	// AllowNetworks are non-public addresses and ranges that may receive deliveries; Networks
-	// returns them.
-	AllowNetworks []string `koanf:"allow_networks"`
-	// HTTPSOnly refuses URLs of the scheme http.
-	HTTPSOnly bool `koanf:"https_only"`
-	// Timeout limits one attempt, from name resolution to the end of the response.
-	Timeout time.Duration `koanf:"timeout"`
-	// Retention is how long a finished delivery is kept and can be redelivered.
-	Retention time.Duration `koanf:"retention"`
+	AllowNetworks []string      `key:"allow_networks" flag:"webhooks-allow-networks" check:"networks" help:"Non-public addresses and ranges to which webhooks may be delivered, such as “127.0.0.0/8”; a list in the file, elsewhere separated by commas"`
+	HTTPSOnly     bool          `key:"https_only" default:"false" help:"Reject webhooks whose URL is not “https://…”"`
+	Timeout       time.Duration `key:"timeout" default:"15s" check:"1s..1m" help:"Timeout of one delivery attempt"`
+	Retention     time.Duration `key:"retention" default:"720h" check:"1h..87600h" help:"How long a finished delivery is kept and can be redelivered"`
 }
-
-// Sources are the inputs of a configuration.
-type Sources struct {
-	// Flags are the command's, as registered by Flags; nil for none. Only flags that were set
-	// count.
-	Flags *pflag.FlagSet
-	// Environ is the environment as "NAME=value", as os.Environ returns it.
-	// An empty variable counts as not set.
-	Environ []string
-}
-
-// Load reads the configuration: a flag beats the environment, which beats the
-// file named by --config or COMET_CONFIG, which beats the default. The error is
-// an *Error that lists every problem of every source.
-func Load(src Sources) (Config, error) {
-	env, problems := readEnviron(src.Environ)
-	flags, ps := readFlags(src.Flags)
-	problems = append(problems, ps...)
-
-	path := configPath(src)
-	file := layer{}
-	if path != "" {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return Config{}, &Error{Problems: []string{fmt.Sprintf("The configuration file cannot be read: %v.", err)}}
-		}
-		file, ps = readFile(path, data)
-		problems = append(problems, ps...)
-	}
-	if len(problems) > 0 {
-		return Config{}, &Error{Problems: problems}
-	}
-	c, err := merge(defaults(), file, env, flags)
-	c.file = path
-	return c, err
-}
-
-// Default returns the configuration of a server without any settings.
-func Default() Config {
-	c, err := merge(defaults())
-	if err != nil {
-		panic(fmt.Sprintf("config: the defaults do not fit the struct: %v", err))
-	}
-	return c
-}
-
-// merge merges the layers, the last on top.
-func merge(layers ...layer) (Config, error) {
-	k := koanf.New(".")
-	c := Config{origins: map[string]string{}}
-	for _, l := range layers {
-		values := map[string]any{}
-		for key, v := range l {
-			values[key] = v.value
-			c.origins[key] = v.origin
-		}
-		if err := k.Load(confmap.Provider(values, "."), nil); err != nil {
-			return Config{}, fmt.Errorf("merge configuration: %w", err)
-		}
-	}
-	if err := k.Unmarshal("", &c); err != nil {
-		return Config{}, fmt.Errorf("merge configuration: %w", err)
-	}
-	return c, nil
-}
-
-// Error lists the problems of a configuration, one sentence each.
-type Error struct{ Problems []string }
-
-// Error implements error.
-func (e *Error) Error() string {
-	text := ""
-	for i, p := range e.Problems {
-		if i > 0 {
-			text += "\n"
-		}
-		text += p
-	}
-	return text
-}
-
-// LogValue implements slog.LogValuer with the secrets masked.
-func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
-
-// String returns the effective configuration with the secrets masked.
-func (c Config) String() string {
-	text, err := c.Effective()
-	if err != nil {
-		return "config: " + err.Error()
-	}
-	return string(text)
-}
-
-// GoString masks secrets in %#v.
-func (c Config) GoString() string { return c.String() }
 
 // MCP configures the MCP server and its upstreams.
 type MCP struct {
-	// Servers is the mcpServers file, "" for none.
-	Servers string `koanf:"servers"`
-	// AddCommands allows adding local programs over the API.
-	AddCommands bool `koanf:"add_commands"`
-	// Parent is the agent below which upstreams are registered, in the sphere Sphere.
-	Parent string `koanf:"parent"`
-	Sphere int    `koanf:"sphere"`
+	Servers     string `key:"servers" flag:"mcp-servers" help:"File that lists the upstream MCP servers, as desktop clients store it: JSON with “mcpServers”. Changes are applied at once"`
+	AddCommands bool   `key:"add_commands" default:"true" help:"Let admins add local programs as MCP servers over the API; otherwise they come from the file only"`
+	Parent      string `key:"parent" default:"orch-my-team" check:"notEmpty" help:"Parent agent of registered MCP servers"`
+	Sphere      int    `key:"sphere" default:"8" check:"1..9" help:"Sphere of the parent agent"`
 
-	Origins              []string `koanf:"origins"`
-	Hosts                []string `koanf:"hosts"`
-	PublicURL            string   `koanf:"public_url"`
-	AuthorizationServers []string `koanf:"authorization_servers"`
-	MaxBodyBytes         int64    `koanf:"max_body_bytes"`
+	Origins              []string `key:"origins" help:"Origins of web pages that may call “/mcp”, such as “https://app.example.com”"`
+	Hosts                []string `key:"hosts" help:"Host names by which “/mcp” may be called; an empty list allows any, except names of other machines on a loopback address"`
+	PublicURL            string   `key:"public_url" check:"httpURL" help:"URL at which MCP clients reach the server, if it differs from their Host header"`
+	AuthorizationServers []string `key:"authorization_servers" help:"Authorization servers at which MCP clients can get a token; comet itself creates tokens with “comet tokens create”"`
+	MaxBodyBytes         int64    `key:"max_body_bytes" default:"4194304" check:"1024..1073741824" help:"Largest request to “/mcp”, in bytes"`
 }
 
 // Tools configures how tools are listed, searched and watched.
 type Tools struct {
-	Names          string        `koanf:"names"`
-	Expose         string        `koanf:"expose"`
-	Pinned         []string      `koanf:"pinned"`
-	TrustChanges   bool          `koanf:"trust_changes"`
-	WaitForAudit   bool          `koanf:"wait_for_audit"`
-	AuditRetention time.Duration `koanf:"audit_retention"`
-	NoCache        bool          `koanf:"no_cache"`
+	Names          string        `key:"names" flag:"tool-names" default:"portable" check:"portable|documented" help:"How tools are listed: “portable” is “server__tool”, which every client accepts, “documented” is “server:tool”. Both can be called"`
+	Expose         string        `key:"expose" default:"meta" check:"meta|all" help:"What “tools/list” shows: “meta” is comet's own tools and the pinned ones, “all” is every tool"`
+	Pinned         []string      `key:"pinned" help:"Further tools to list, such as “filesystem:read_file” or “memory:*”"`
+	TrustChanges   bool          `key:"trust_changes" default:"false" help:"Accept a changed tool definition instead of hiding the tool until it is approved"`
+	WaitForAudit   bool          `key:"wait_for_audit" default:"false" help:"Return the result of a call after its audit record is written; otherwise records are written up to 100ms later"`
+	AuditRetention time.Duration `key:"audit_retention" default:"720h" check:"1h..87600h" help:"How long the audit log of tool calls is kept"`
+	NoCache        bool          `key:"no_cache" flag:"no-cache" default:"false" help:"Do not cache search results and compiled code; otherwise 100 of each are cached"`
 
-	Embeddings Embeddings `koanf:"embeddings"`
+	Embeddings Embeddings `key:"embeddings"`
 }
 
 // Embeddings configures the embeddings server of tool search.
 type Embeddings struct {
-	URL   string `koanf:"url"`
-	Model string `koanf:"model"`
-	Key   string `koanf:"key"`
+	URL   string `key:"url" check:"httpURL" help:"Server with OpenAI's “/v1/embeddings” API, such as “http://127.0.0.1:11434”; without it tool search compares words only"`
+	Model string `key:"model" default:"text-embedding-3-small" help:"Model of the embeddings server"`
+	Key   string `key:"key" secret:"all" help:"Bearer token of the embeddings server"`
 }
 
-// Sandbox limits code of clients.
+// Sandbox limits the code that clients run.
 type Sandbox struct {
-	Timeout    time.Duration `koanf:"timeout"`
-	MaxTimeout time.Duration `koanf:"max_timeout"`
-	MemoryMB   int           `koanf:"memory_mb"`
-	Running    int           `koanf:"running"`
-	Warm       int           `koanf:"warm"`
-	ReadPaths  []string      `koanf:"read_paths"`
+	Timeout    time.Duration `key:"timeout" default:"30s" check:"100ms..1h" help:"Default time limit of code"`
+	MaxTimeout time.Duration `key:"max_timeout" default:"5m" check:"100ms..1h" help:"Longest time limit that code may request"`
+	MemoryMB   int           `key:"memory_mb" default:"512" check:"16..65536" help:"Default and largest memory limit of code, in MiB"`
+	Running    int           `key:"running" default:"0" check:"0..1000" help:"How many executions run at the same time; 0 is twice the number of processors"`
+	Warm       int           `key:"warm" default:"2" check:"0..100" help:"Idle processes kept ready for code"`
+	ReadPaths  []string      `key:"read_paths" help:"Files and directories outside the data directory that code may request to read; none by default"`
 }

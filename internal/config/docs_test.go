@@ -1,30 +1,19 @@
 package config
 
 import (
+	"flag"
 	"os"
-	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-// TestTable proves that the struct, the defaults and docs/configuration.md say
-// the same as the table of settings.
-func TestTable(t *testing.T) {
-	t.Parallel()
+var update = flag.Bool("update", false, "rewrite the table in docs/configuration.md")
 
-	t.Run("every field of the struct is a setting of the same type and the other way round", func(t *testing.T) {
-		t.Parallel()
-		fields := map[string]string{}
-		collect(reflect.TypeFor[Config](), "", fields)
-		table := map[string]string{}
-		for _, s := range settings() {
-			table[s.key] = reflect.TypeOf(s.def).String()
-		}
-		require.Equal(t, table, fields)
-	})
+// TestSettings compares the settings with their checks and with docs/configuration.md.
+func TestSettings(t *testing.T) {
+	t.Parallel()
 
 	t.Run("every default passes its own check", func(t *testing.T) {
 		t.Parallel()
@@ -35,11 +24,11 @@ func TestTable(t *testing.T) {
 		}
 	})
 
-	t.Run("the struct of nothing said holds the defaults", func(t *testing.T) {
+	t.Run("a configuration without sources has the defaults", func(t *testing.T) {
 		t.Parallel()
 		c := Default()
 		for _, s := range settings() {
-			require.Equal(t, s.def, c.value(s.key), s.key)
+			require.Equal(t, s.def, s.get(c), s.key)
 		}
 	})
 
@@ -70,10 +59,15 @@ func TestTable(t *testing.T) {
 		for _, s := range settings() {
 			want = append(want, row(s))
 		}
-		require.Equal(t, strings.Join(want, "\n"), strings.Join(documented, "\n"))
+		if *update {
+			text := strings.Replace(string(data), strings.Join(documented, "\n"), strings.Join(want, "\n"), 1)
+			require.NoError(t, os.WriteFile("../../docs/configuration.md", []byte(text), 0o644)) //nolint:gosec // documentation
+			return
+		}
+		require.Equal(t, strings.Join(want, "\n"), strings.Join(documented, "\n"), "run go test ./internal/config -update")
 	})
 
-	t.Run("the documentation names the variables that are not settings", func(t *testing.T) {
+	t.Run("the documentation names the variables that are no settings", func(t *testing.T) {
 		t.Parallel()
 		data, err := os.ReadFile("../../docs/configuration.md")
 		require.NoError(t, err)
@@ -83,20 +77,7 @@ func TestTable(t *testing.T) {
 	})
 }
 
-func collect(typ reflect.Type, prefix string, into map[string]string) {
-	for field := range typ.Fields() {
-		tag := field.Tag.Get("koanf")
-		switch {
-		case tag == "":
-		case field.Type.Kind() == reflect.Struct && field.Type != reflect.TypeFor[time.Time]():
-			collect(field.Type, prefix+tag+".", into)
-		default:
-			into[prefix+tag] = field.Type.String()
-		}
-	}
-}
-
-// row is the setting's line in docs/configuration.md.
+// row returns the setting's row in docs/configuration.md.
 func row(s setting) string {
 	flag, def := "", "none"
 	if s.flag != "" {
@@ -109,6 +90,6 @@ func row(s setting) string {
 	if i := strings.Index(kind, " such as"); i > 0 {
 		kind = kind[:i]
 	}
-	columns := []string{"`" + s.key + "`", "`" + s.env() + "`", flag, def, kind, s.help + "."}
+	columns := []string{"`" + s.key + "`", "`" + s.env() + "`", flag, def, kind, strings.NewReplacer("“", "`", "”", "`").Replace(s.help) + "."}
 	return "| " + strings.Join(columns, " | ") + " |"
 }

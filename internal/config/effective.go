@@ -3,7 +3,7 @@ package config
 import (
 	"bytes"
 	"fmt"
-	"reflect"
+	"log/slog"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -22,7 +22,7 @@ func (c Config) Effective() ([]byte, error) {
 		for _, name := range parts[:len(parts)-1] {
 			section = child(section, name)
 		}
-		value := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s.show(c.value(s.key))}
+		value := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s.show(s.get(c))}
 		switch s.def.(type) {
 		case bool:
 			value.Tag = "!!bool"
@@ -57,16 +57,17 @@ func child(section *yaml.Node, name string) *yaml.Node {
 	return made
 }
 
-// value returns the field whose koanf tags spell the key.
-func (c Config) value(key string) any {
-	v := reflect.ValueOf(c)
-	for part := range strings.SplitSeq(key, ".") {
-		for i := range v.NumField() {
-			if v.Type().Field(i).Tag.Get("koanf") == part {
-				v = v.Field(i)
-				break
-			}
-		}
+// LogValue implements slog.LogValuer with the secrets masked.
+func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
+
+// String returns the effective configuration with the secrets masked.
+func (c Config) String() string {
+	text, err := c.Effective()
+	if err != nil {
+		return "config: " + err.Error()
 	}
-	return v.Interface()
+	return string(text)
 }
+
+// GoString masks secrets in %#v.
+func (c Config) GoString() string { return c.String() }

@@ -5,9 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"sort"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -52,14 +50,6 @@ type sourced struct {
 	origin string // e.g. "default", "env COMET_LISTEN", "comet.yaml:3"
 }
 
-func defaults() layer {
-	l := layer{}
-	for _, s := range settings() {
-		l[s.key] = sourced{s.def, "default"}
-	}
-	return l
-}
-
 // Flags registers the flags of `comet serve` on fs.
 func Flags(fs *pflag.FlagSet) {
 	fs.String(flagConfig, "", "`file` (YAML) to read settings from; COMET_CONFIG")
@@ -67,7 +57,7 @@ func Flags(fs *pflag.FlagSet) {
 		if s.flag == "" {
 			continue
 		}
-		help := strings.ReplaceAll(s.help, "`", "")
+		help := strings.NewReplacer("“", "", "”", "").Replace(s.help)
 		fs.String(s.flag, s.show(s.def), fmt.Sprintf("%s; %s", help, s.env()))
 		if _, isSwitch := s.def.(bool); isSwitch {
 			fs.Lookup(s.flag).NoOptDefVal = "true" // like every switch: --flag, or --flag=false
@@ -147,47 +137,6 @@ func readEnviron(environ []string) (layer, []string) {
 	return l, problems
 }
 
-// parse parses a value given as text. The problem is a sentence that names the key and the
-// value's source.
-func (s setting) parse(text, from string) (any, string) {
-	var value any
-	var err error
-	switch s.def.(type) {
-	case bool:
-		if text != "true" && text != "false" {
-			err = strconv.ErrSyntax
-		}
-		value = text == "true"
-	case int:
-		value, err = strconv.Atoi(text)
-	case int64:
-		value, err = strconv.ParseInt(text, 10, 64)
-	case time.Duration:
-		value, err = time.ParseDuration(text)
-	case []string:
-		value = list(text)
-	default:
-		value = text
-	}
-	if err != nil {
-		return nil, s.problem(text, from, "must be "+s.typeName())
-	}
-	if s.check != nil {
-		if wrong := s.check(value); wrong != "" {
-			return nil, s.problem(text, from, wrong)
-		}
-	}
-	return value, ""
-}
-
-// problem formats a problem without showing secrets.
-func (s setting) problem(text, from, wrong string) string {
-	if s.mask != nil {
-		return fmt.Sprintf("%s (%s) %s.", s.key, from, wrong)
-	}
-	return fmt.Sprintf("%s (%s) is %q but %s.", s.key, from, text, wrong)
-}
-
 func unknown(what, name string, known []string) string {
 	if hint := input.DidYouMean(name, known); hint != "" {
 		return what + " is not a setting" + hint
@@ -197,15 +146,15 @@ func unknown(what, name string, known []string) string {
 
 // readFile reads the settings in a YAML document.
 func readFile(path string, data []byte) (layer, []string) {
-	r := fileReader{path: path, table: byKey(), layer: layer{}, sections: map[string]bool{}}
-	for key := range r.table {
-		r.known = append(r.known, key)
-		for parts := strings.Split(key, "."); len(parts) > 1; {
+	r := fileReader{path: path, table: map[string]setting{}, layer: layer{}, sections: map[string]bool{}}
+	for _, s := range settings() {
+		r.table[s.key] = s
+		r.known = append(r.known, s.key)
+		for parts := strings.Split(s.key, "."); len(parts) > 1; {
 			parts = parts[:len(parts)-1]
 			r.sections[strings.Join(parts, ".")] = true
 		}
 	}
-	sort.Strings(r.known)
 	doc := input.Parse(data, input.YAML)
 	for _, v := range doc.Violations() {
 		r.fail(v.Line, "%s", v.Detail)
