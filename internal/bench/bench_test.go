@@ -27,18 +27,18 @@ const (
 	baselineBare  = "no-op, bare"
 )
 
-// BenchmarkDoor measures the REST door; each iteration of a sub-benchmark is one
-// round in which ours and its baselines run by turns.
-func BenchmarkDoor(b *testing.B) {
-	h := openHouse(b)
-	var lines []line
+// BenchmarkREST measures the REST API. Each iteration of a sub-benchmark is one round in which
+// comet and its baselines run in turn.
+func BenchmarkREST(b *testing.B) {
+	h := openRegistryServer(b)
+	var results []result
 	for _, m := range h.measurements() {
-		b.Run(m.name, func(b *testing.B) { lines = append(lines, m.run(b)...) })
+		b.Run(m.name, func(b *testing.B) { results = append(results, m.run(b)...) })
 	}
-	printTable(os.Stdout, fmt.Sprintf("%d agents; %d callers read, %d write.", population, readers, writers), lines)
+	printTable(os.Stdout, fmt.Sprintf("%d agents; %d callers read, %d write.", population, readers, writers), results)
 }
 
-func (h *house) measurements() []measurement {
+func (h *testServer) measurements() []measurement {
 	const list, uncounted = "/api/v1/agents?limit=100", "/api/v1/agents?limit=100&total=false"
 	return []measurement{
 		h.costOfChain(),
@@ -62,9 +62,9 @@ func (m measurement) reported() measurement {
 	return m
 }
 
-// costOfChain compares the no-op with itself: the chain may cost less than half
-// of what the request costs without it.
-func (h *house) costOfChain() measurement {
+// costOfChain compares a no-op with and without the middleware chain, which may cost less than
+// half of the request without it.
+func (h *testServer) costOfChain() measurement {
 	return measurement{
 		name: "Chain", what: "no-op with the chain",
 		open: func(b *testing.B) []*subject {
@@ -75,14 +75,13 @@ func (h *house) costOfChain() measurement {
 	}
 }
 
-func (h *house) noop(b *testing.B, name, addr string, callers int) *subject {
+func (h *testServer) noop(b *testing.B, name, addr string, callers int) *subject {
 	b.Helper()
 	return replay(b, name, addr, callers, [][]byte{get("/bench/noop", adminToken)})
 }
 
-// replay is a subject that sends the same requests over and over, each caller
-// starting at another one, and takes no answer but the one each of them got the
-// first time.
+// replay is a subject that repeats the same requests, each caller from a different one, and
+// fails if a response differs from the first response to that request.
 func replay(b *testing.B, name, addr string, callers int, requests [][]byte) *subject {
 	b.Helper()
 	first := newCaller(b, addr)
@@ -109,9 +108,9 @@ func newCallers(b *testing.B, addr string, n int) []*caller {
 	return all
 }
 
-// read compares our requests with the raw handlers', whose answers must say the
-// same, and with the no-op.
-func (h *house) read(name, what string, ours, raw [][]byte) measurement {
+// read compares comet's requests with those to the raw handlers, whose responses must be equal,
+// and with the no-op.
+func (h *testServer) read(name, what string, ours, raw [][]byte) measurement {
 	return measurement{
 		name: name, what: what,
 		open: func(b *testing.B) []*subject {
@@ -129,11 +128,11 @@ func (h *house) read(name, what string, ours, raw [][]byte) measurement {
 	}
 }
 
-func (h *house) list(name, what, path, raw string) measurement {
+func (h *testServer) list(name, what, path, raw string) measurement {
 	return h.read(name, what, [][]byte{get(path, adminToken)}, [][]byte{get("/bench/raw/lists/"+raw, adminToken)})
 }
 
-// requireSame compares two answers; only ours leads on to a next page.
+// requireSame compares two responses; only comet's has a cursor for the next page.
 func requireSame(b *testing.B, c *caller, ours, raw []byte) {
 	b.Helper()
 	var documents [2]map[string]any
@@ -144,15 +143,15 @@ func requireSame(b *testing.B, c *caller, ours, raw []byte) {
 		require.NoError(b, json.Unmarshal(body, &documents[i]), "%s", body)
 		delete(documents[i], "next_cursor")
 	}
-	require.True(b, reflect.DeepEqual(documents[0], documents[1]), "the raw handler answers differently to %s", ours)
+	require.True(b, reflect.DeepEqual(documents[0], documents[1]), "the raw handler responds differently to %s", ours)
 }
 
-// specialists and assistants name agents all over the table.
+// specialists and assistants return ids spread over the table.
 func specialists(i int) string { return specialist(i * 37 % busy) }
 func assistants(i int) string  { return assistant(i*37%families(), i%(family-1)) }
 
-// agent reads many agents by their ids.
-func (h *house) agent(name, what string, id func(int) string) measurement {
+// agent reads agents by id.
+func (h *testServer) agent(name, what string, id func(int) string) measurement {
 	ours, raw := make([][]byte, busy), make([][]byte, busy)
 	for i := range ours {
 		ours[i], raw[i] = get("/api/v1/agents/"+id(i), adminToken), get("/bench/raw/agents/"+id(i), adminToken)
@@ -160,8 +159,8 @@ func (h *house) agent(name, what string, id func(int) string) measurement {
 	return h.read(name, what, ours, raw)
 }
 
-// deepPage compares the page behind the first 90,000 agents with the first one.
-func (h *house) deepPage() measurement {
+// deepPage compares the page after 90,000 agents with the first page.
+func (h *testServer) deepPage() measurement {
 	const first = "/api/v1/agents?limit=100&total=false"
 	m := measurement{name: "List/Cursor90000", what: "cursor page at 90,000"}
 	m.open = func(b *testing.B) []*subject {
@@ -174,7 +173,7 @@ func (h *house) deepPage() measurement {
 	return m
 }
 
-// endOfPage returns the last agent of a page and the cursor behind it.
+// endOfPage returns the last agent of a page and the cursor after it.
 func endOfPage(b *testing.B, c *caller, request []byte) (last, cursor string) {
 	b.Helper()
 	status, body, err := c.exchange(request)
@@ -188,10 +187,9 @@ func endOfPage(b *testing.B, c *caller, request []byte) (last, cursor string) {
 	return url.QueryEscape(page.Agents[len(page.Agents)-1].ID), url.QueryEscape(page.Next)
 }
 
-// creates compares the group writer with one transaction a request. The writer's
-// own limit is what the same rows reach without HTTP and without the registry's
-// rules.
-func (h *house) creates() measurement {
+// creates compares the group writer with one transaction per request. The limit of the writer
+// is the rate of the same rows without HTTP and without the registry's rules.
+func (h *testServer) creates() measurement {
 	return measurement{
 		name: "Create", what: fmt.Sprintf("create, %d callers", writers),
 		open: func(b *testing.B) []*subject {
@@ -212,8 +210,8 @@ func (h *house) creates() measurement {
 	}
 }
 
-// requirePopulation checks that every create was one.
-func (h *house) requirePopulation(b *testing.B, want int64) {
+// requirePopulation checks that each create added one agent.
+func (h *testServer) requirePopulation(b *testing.B, want int64) {
 	b.Helper()
 	page, err := h.store.Agents(background(), models.AgentQuery{Sort: models.SortID, Limit: 1, Count: true})
 	require.NoError(b, err)
@@ -227,7 +225,7 @@ func newAgent(n int64) []byte {
 		`"parent_id":%q,"token_budget":15000}`, n, specialist(int(n)%families()))
 }
 
-func (h *house) creator(b *testing.B, name, path string, last *atomic.Int64) *subject {
+func (h *testServer) creator(b *testing.B, name, path string, last *atomic.Int64) *subject {
 	b.Helper()
 	all := newCallers(b, h.chain, writers)
 	return &subject{name: name, callers: writers, slice: writeSlice, do: func(c, _ int) error {
@@ -240,7 +238,7 @@ func (h *house) creator(b *testing.B, name, path string, last *atomic.Int64) *su
 	}}
 }
 
-func (h *house) writer(name string, last *atomic.Int64) *subject {
+func (h *testServer) writer(name string, last *atomic.Int64) *subject {
 	p := models.Principal{TokenID: "bench", Name: "bench"}
 	return &subject{name: name, callers: writers, slice: writeSlice, do: func(_, _ int) error {
 		n := last.Add(1)

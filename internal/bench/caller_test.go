@@ -9,9 +9,8 @@ import (
 	"testing"
 )
 
-// caller is one client with a connection that it keeps. It writes requests that
-// are ready as bytes and reads no more of an answer than it must: net/http's
-// client would cost as much as the server under test.
+// caller is a client with one kept-alive connection. It writes prepared requests and parses as
+// little of a response as possible: net/http's client would cost as much as the server.
 type caller struct {
 	addr string
 	conn net.Conn
@@ -19,8 +18,8 @@ type caller struct {
 	body []byte
 }
 
-// newCaller returns a client of the server at addr; it connects when it is first
-// used, because the server soon hangs up on whoever says nothing.
+// newCaller returns a client of the server at addr. It connects on first use, because the server
+// closes idle connections.
 func newCaller(tb testing.TB, addr string) *caller {
 	tb.Helper()
 	c := &caller{addr: addr}
@@ -40,8 +39,8 @@ func (c *caller) connect() (err error) {
 	return err
 }
 
-// exchange sends a request and returns the status and the body of the answer,
-// which is valid until the next one.
+// exchange sends a request and returns the status and the body of the response, which is valid
+// until the next call.
 func (c *caller) exchange(request []byte) (int, []byte, error) {
 	if err := c.connect(); err != nil {
 		return 0, nil, err
@@ -88,7 +87,7 @@ func (c *caller) readHeader() (int, error) {
 		}
 		if len(line) <= 2 {
 			if size < 0 {
-				return 0, fmt.Errorf("the answer has no Content-Length")
+				return 0, fmt.Errorf("the response has no Content-Length")
 			}
 			return size, nil
 		}
@@ -100,7 +99,7 @@ func (c *caller) readHeader() (int, error) {
 	}
 }
 
-// expect is exchange for an answer that is known in advance, to the byte.
+// expect is exchange for a response known in advance.
 func (c *caller) expect(request []byte, status int, body []byte) error {
 	got, text, err := c.exchange(request)
 	if err != nil {

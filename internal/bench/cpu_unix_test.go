@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// processorTime is what this process has used of all processors since it began.
+// processorTime returns the processor time this process has used since its start.
 func processorTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -21,21 +21,21 @@ import (
 	"comet/models"
 )
 
-// idlers are the agents that hold a line and do nothing.
-const idlers = 10_000
+// idleAgents is the number of agents with an idle connection.
+const idleAgents = 10_000
 
 // BenchmarkIdle measures the memory of the real program with 100,000 registered agents,
-// and what each of 10,000 WebSockets of idle agents adds to it. It reads /proc, so it
-// needs Linux; and about 10,050 open files here and there.
+// and what each of 10,000 WebSockets of idle agents adds. It needs /proc (Linux) and about 10,050
+// open files in each process.
 func BenchmarkIdle(b *testing.B) {
-	g := newGround(b, sqlite)
-	h := buildHouse(b, g)
+	g := newDatabase(b, sqlite)
+	h := newServer(b, g)
 	seed(b, h.store)
 	tokens := auth.New(h.store, nil)
 	_, err := tokens.EnsureAdmin(b.Context(), adminToken, true)
 	require.NoError(b, err)
-	secrets := make([]string, idlers)
-	together(b, writers, idlers, func(n int) error {
+	secrets := make([]string, idleAgents)
+	together(b, writers, idleAgents, func(n int) error {
 		id := specialist(n)
 		issued, err := tokens.Create(b.Context(), models.System(), models.TokenDraft{Name: &id, Scopes: []models.Scope{models.ScopeAgentsRead}, AgentID: &id}, nil)
 		secrets[n] = issued.Secret
@@ -45,23 +45,23 @@ func BenchmarkIdle(b *testing.B) {
 	pid, addr := program(b, g.options.Dir)
 	for b.Loop() {
 		rest := settled(b, pid)
-		lines := make([]net.Conn, idlers)
-		together(b, 32, idlers, func(n int) (err error) {
-			lines[n], err = hold(addr, secrets[n])
+		conns := make([]net.Conn, idleAgents)
+		together(b, 32, idleAgents, func(n int) (err error) {
+			conns[n], err = connectIdle(addr, secrets[n])
 			return err
 		})
 		held := settled(b, pid)
 		b.ReportMetric(0, "ns/op")
 		b.ReportMetric(rest, "MB_at_rest")
 		b.ReportMetric(held, "MB_with_lines")
-		b.ReportMetric((held-rest)*1024/idlers, "KB_a_line")
-		for _, l := range lines {
+		b.ReportMetric((held-rest)*1024/idleAgents, "KB_a_line")
+		for _, l := range conns {
 			require.NoError(b, l.Close())
 		}
 	}
 }
 
-// together does n things, so many at a time.
+// together calls fn n times, with a limit on concurrent calls.
 func together(b *testing.B, atOnce, n int, do func(int) error) {
 	b.Helper()
 	var running sync.WaitGroup
@@ -107,8 +107,8 @@ func program(b *testing.B, data string) (pid int, addr string) {
 	return cmd.Process.Pid, found[1]
 }
 
-// hold opens a WebSocket and reads its first word.
-func hold(addr, token string) (net.Conn, error) {
+// connectIdle opens a WebSocket and reads the first message.
+func connectIdle(addr, token string) (net.Conn, error) {
 	c, err := (&net.Dialer{Timeout: time.Minute}).DialContext(background(), "tcp", addr)
 	if err != nil {
 		return nil, err
@@ -130,11 +130,11 @@ func hold(addr, token string) (net.Conn, error) {
 	return c, nil
 }
 
-// settled is the memory of a process that is its own (not that of files it maps) in MB once it does not change much.
+// settled returns the private memory of a process in MB once it is stable.
 func settled(b *testing.B, pid int) float64 {
 	b.Helper()
 	last := 0.0
-	for range 12 { // with a heartbeat in between
+	for range 12 { // a heartbeat happens in between
 		<-time.After(time.Second)
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 		require.NoError(b, err)

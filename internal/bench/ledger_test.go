@@ -17,32 +17,32 @@ const (
 	baselineFlat   = "without ancestors"
 )
 
-// BenchmarkLedger measures what agents spend over HTTP, against one transaction a
-// request, and what it costs them to have ancestors.
+// BenchmarkLedger measures usage requests over HTTP against one transaction per request, and the
+// cost of ancestors.
 func BenchmarkLedger(b *testing.B) {
-	var lines []line
+	var results []result
 	eachDatabase(b, func(b *testing.B, database string) {
-		h := openLedger(b, database)
+		h := openLedgerServer(b, database)
 		for _, m := range h.measurements() {
 			m.what += ", " + database
-			b.Run(m.name, func(b *testing.B) { lines = append(lines, m.run(b)...) })
+			b.Run(m.name, func(b *testing.B) { results = append(results, m.run(b)...) })
 		}
 	})
-	printTable(os.Stdout, "500 agents spend, in four trees.", lines)
+	printTable(os.Stdout, "500 agents spend, in four trees.", results)
 }
 
-// ledgerHouse is a house whose agents spend.
-type ledgerHouse struct {
-	*house
+// ledgerServer is a server whose agents record usage.
+type ledgerServer struct {
+	*testServer
 	company                         tree // agents of all levels
 	flat, deep, divided, supervised tree // 500 spenders each
 	facts                           atomic.Int64
 }
 
-func openLedger(b *testing.B, database string) *ledgerHouse {
+func openLedgerServer(b *testing.B, database string) *ledgerServer {
 	b.Helper()
-	h := &ledgerHouse{
-		house:      buildHouse(b, newGround(b, database)),
+	h := &ledgerServer{
+		testServer: newServer(b, newDatabase(b, database)),
 		company:    tree{name: "company", heads: 5, specialists: 9, assistants: 10},
 		flat:       tree{name: "flat", heads: 500},
 		deep:       tree{name: "deep", heads: 5, specialists: 10, assistants: 10},
@@ -51,29 +51,29 @@ func openLedger(b *testing.B, database string) *ledgerHouse {
 	}
 	db := h.raw(b, 1)
 	for _, t := range []tree{h.company, h.flat, h.deep, h.divided, h.supervised} {
-		t.plant(b, db)
-		for _, id := range everyone(t) { // everybody has an account
+		t.insert(b, db)
+		for _, id := range allAgents(t) { // every agent has an account
 			_, err := h.ledger.Record(b.Context(), models.System(), id, []models.FactDraft{{Tokens: new(int64(1))}}, nil)
 			require.NoError(b, err)
 			h.facts.Add(1)
 		}
 	}
 	h.live(b, db)
-	h.open(b, models.ScopeUsageWrite, openRawLedger(b, h.ground).mount)
+	h.open(b, models.ScopeUsageWrite, openRawLedger(b, h.testDatabase).mount)
 	b.Cleanup(func() { h.requireSound(b) })
 	return h
 }
 
-// live makes the ledger one that has been used for some time: PostgreSQL chooses other
-// ways to the rows of small tables, and keeps to them until it has counted the rows.
-func (h *ledgerHouse) live(b *testing.B, db *sql.DB) {
+// live fills the ledger and updates the statistics: PostgreSQL chooses other plans for small
+// tables and keeps them until the next ANALYZE.
+func (h *ledgerServer) live(b *testing.B, db *sql.DB) {
 	b.Helper()
 	const each = 100
 	facts := make([]models.FactDraft, each)
 	for i := range facts {
 		facts[i] = models.FactDraft{Tokens: new(int64(1250)), RequestID: new(fmt.Sprintf("earlier-%d", i))}
 	}
-	for _, id := range everyone(h.company) {
+	for _, id := range allAgents(h.company) {
 		_, err := h.ledger.Record(b.Context(), models.System(), id, facts, nil)
 		require.NoError(b, err)
 		h.facts.Add(each)
@@ -88,9 +88,8 @@ func (h *ledgerHouse) live(b *testing.B, db *sql.DB) {
 	require.NoError(b, err)
 }
 
-// requireSound checks that every fact was kept once and that every sum is right,
-// whoever wrote it.
-func (h *ledgerHouse) requireSound(b *testing.B) {
+// requireSound checks that every fact is stored once and that every sum is correct.
+func (h *ledgerServer) requireSound(b *testing.B) {
 	b.Helper()
 	v, err := h.ledger.Verify(background())
 	require.NoError(b, err)
@@ -98,33 +97,33 @@ func (h *ledgerHouse) requireSound(b *testing.B) {
 	require.Equal(b, h.facts.Load(), v.Facts)
 }
 
-func (h *ledgerHouse) measurements() []measurement {
+func (h *ledgerServer) measurements() []measurement {
 	aim := 4.0
 	if h.database != sqlite {
-		aim = 0 // its clients group their commits by themselves
+		aim = 0 // PostgreSQL groups commits itself
 	}
-	recorded := func(s *spenders, name string) *subject { return s.recorded(name, false) }
-	named := func(s *spenders, name string) *subject { return s.recorded(name, true) }
+	recorded := func(s *ledgerCallers, name string) *subject { return s.recorded(name, false) }
+	named := func(s *ledgerCallers, name string) *subject { return s.recorded(name, true) }
 	return []measurement{
 		h.single("Record", "facts", aim, recorded),
 		h.single("Record/Named", "facts with a request_id", aim, named),
-		h.single("Settle", "reserve and settle", aim, (*spenders).settled),
+		h.single("Settle", "reserve and settle", aim, (*ledgerCallers).settled),
 		h.ancestors("Settle/Deep", "... three levels deep", h.deep, 0.8),
 		h.ancestors("Settle/Divided", "... each L2 budget a subtree's", h.divided, 0),
 		h.ancestors("Settle/Supervised", "... one L1 budget for all", h.supervised, 0),
 	}
 }
 
-// single compares ours with one transaction a request.
-func (h *ledgerHouse) single(name, what string, aim float64, spend func(*spenders, string) *subject) measurement {
+// single compares comet with one transaction per request.
+func (h *ledgerServer) single(name, what string, aim float64, spend func(*ledgerCallers, string) *subject) measurement {
 	return measurement{
 		name: name, what: what,
 		open: func(b *testing.B) []*subject {
 			b.Helper()
-			agents := everyone(h.company)
+			agents := allAgents(h.company)
 			return []*subject{
-				spend(h.spenders(b, ours, agents, &h.facts), "ours"),
-				spend(h.spenders(b, raw, agents, &h.facts), baselineSingle),
+				spend(h.ledgerCallers(b, ours, agents, &h.facts), "ours"),
+				spend(h.ledgerCallers(b, raw, agents, &h.facts), baselineSingle),
 				h.noop(b, baselineChain, h.chain, writers),
 			}
 		},
@@ -132,8 +131,8 @@ func (h *ledgerHouse) single(name, what string, aim float64, spend func(*spender
 	}
 }
 
-// ancestors compares a tree whose assistants spend with as many agents of depth one.
-func (h *ledgerHouse) ancestors(name, what string, t tree, aim float64) measurement {
+// ancestors compares agents deep in a tree with as many agents of depth one.
+func (h *ledgerServer) ancestors(name, what string, t tree, aim float64) measurement {
 	return measurement{
 		name: name, what: what,
 		open: func(b *testing.B) []*subject {
@@ -141,8 +140,8 @@ func (h *ledgerHouse) ancestors(name, what string, t tree, aim float64) measurem
 			flat, deep := h.flat.all(models.LevelOrchestrator), t.all(models.LevelAssistant)
 			require.Len(b, deep, len(flat))
 			return []*subject{
-				h.spenders(b, ours, deep, &h.facts).settled("ours"),
-				h.spenders(b, ours, flat, &h.facts).settled(baselineFlat),
+				h.ledgerCallers(b, ours, deep, &h.facts).settled("ours"),
+				h.ledgerCallers(b, ours, flat, &h.facts).settled(baselineFlat),
 			}
 		},
 		against: []comparison{{baselineFlat, "of_flat", aim}},

@@ -14,7 +14,7 @@ import (
 	"comet/models"
 )
 
-// The statements are the store's, for one row each.
+// The statements of the store, for one row each.
 const (
 	chainSQL = `WITH RECURSIVE chain (cid, pid) AS (
 			SELECT id, parent_id FROM agents WHERE id IN (?)
@@ -43,29 +43,29 @@ const (
 		ON CONFLICT (agent_id, id) DO UPDATE SET state = excluded.state, due = excluded.due, settled = excluded.settled, digest = excluded.digest`
 )
 
-// rawLedger keeps the ledger's rows as somebody does who has no groups: a
-// transaction a request, with the same durability. On SQLite it has one connection,
-// on PostgreSQL as many as the store's writers.
+// rawLedger writes the ledger's rows without group commit: one transaction per request, with the
+// same durability. It has one connection on SQLite, and as many as the store's writers on
+// PostgreSQL.
 type rawLedger struct {
 	clock func() time.Time
-	idle  chan *rawBooks
+	idle  chan *rawStatements
 }
 
-// rawBooks are the statements of one connection.
-type rawBooks struct {
+// rawStatements are the prepared statements of one connection.
+type rawStatements struct {
 	begin, commit, rollback      *sql.Stmt
 	chain, account, saveAccount  *sql.Stmt
 	named, fact, window          *sql.Stmt
 	reservation, saveReservation *sql.Stmt
 }
 
-func openRawLedger(b *testing.B, g ground) *rawLedger {
+func openRawLedger(b *testing.B, g testDatabase) *rawLedger {
 	b.Helper()
 	connections, begin, locked := 1, "BEGIN IMMEDIATE", ""
 	if g.database == postgres {
 		connections, begin, locked = postgresWriters, "BEGIN", " FOR UPDATE"
 	}
-	l, db := &rawLedger{clock: g.clock, idle: make(chan *rawBooks, connections)}, g.raw(b, connections)
+	l, db := &rawLedger{clock: g.clock, idle: make(chan *rawStatements, connections)}, g.raw(b, connections)
 	for range connections {
 		conn, err := db.Conn(background())
 		require.NoError(b, err)
@@ -75,7 +75,7 @@ func openRawLedger(b *testing.B, g ground) *rawLedger {
 			require.NoError(b, err, query)
 			return st
 		}
-		l.idle <- &rawBooks{
+		l.idle <- &rawStatements{
 			begin: prepare(begin), commit: prepare("COMMIT"), rollback: prepare("ROLLBACK"),
 			chain: prepare(chainSQL), account: prepare(accountSQL + locked), saveAccount: prepare(saveAccountSQL),
 			named: prepare(namedSQL), fact: prepare(factSQL), window: prepare(windowSQL),
@@ -85,8 +85,8 @@ func openRawLedger(b *testing.B, g ground) *rawLedger {
 	return l
 }
 
-// transact runs fn in a transaction of its own.
-func (l *rawLedger) transact(ctx context.Context, fn func(ctx context.Context, b *rawBooks) error) error {
+// transact runs fn in a transaction.
+func (l *rawLedger) transact(ctx context.Context, fn func(ctx context.Context, b *rawStatements) error) error {
 	ctx = context.WithoutCancel(ctx)
 	b := <-l.idle
 	defer func() { l.idle <- b }()
@@ -103,9 +103,8 @@ func (l *rawLedger) transact(ctx context.Context, fn func(ctx context.Context, b
 
 func (l *rawLedger) now() time.Time { return l.clock().UTC().Truncate(time.Microsecond) }
 
-// open reads what a decision rests on: the agent with its chain of ancestors, and
-// its account, locked.
-func (b *rawBooks) open(ctx context.Context, id string) (a models.Account, path string, budget int64, err error) {
+// open reads the agent with its ancestors and locks its account.
+func (b *rawStatements) open(ctx context.Context, id string) (a models.Account, path string, budget int64, err error) {
 	rows, err := b.chain.QueryContext(ctx, id)
 	if err != nil {
 		return a, "", 0, err
@@ -139,14 +138,14 @@ func (b *rawBooks) open(ctx context.Context, id string) (a models.Account, path 
 	return a, path, budget, err
 }
 
-func (b *rawBooks) save(ctx context.Context, a models.Account) error {
+func (b *rawStatements) save(ctx context.Context, a models.Account) error {
 	_, err := b.saveAccount.ExecContext(ctx, a.AgentID, int(a.Level), a.Day, a.Used, a.Forgiven, a.Reserved,
 		a.Subtree, a.SubtreeUsed, a.SubtreeForgiven, a.SubtreeReserved, a.Extra, a.ExtraUntil.UnixMicro(), a.WarnedDay, a.ExceededDay)
 	return err
 }
 
-// charge writes a fact and what it adds to its window.
-func (b *rawBooks) charge(ctx context.Context, f models.Fact) error {
+// charge writes a fact and adds it to its window.
+func (b *rawStatements) charge(ctx context.Context, f models.Fact) error {
 	at := f.At.UnixMicro()
 	if _, err := b.fact.ExecContext(ctx, f.AgentID, at, f.ID, f.Path, f.Tokens, f.Model, f.Kind, f.TaskID,
 		f.RequestID, f.ReservationID, f.Digest[:]); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The statements are the store's, to the letter.
+// The statements are identical to the store's.
 const (
 	columns = `id, name, level, sphere_id, frequency_hz, capabilities, description, type, parent_id, token_budget, budget_scope,
 	is_active, version, created_at, updated_at`
@@ -41,22 +41,21 @@ const (
 	capabilityCount             = "SELECT count(*) FROM agent_capabilities WHERE capability = ?"
 )
 
-// rawReads are the handlers that somebody who knows what he is doing writes by
-// hand: a prepared statement each, scanned into structs, encoded by encoding/json.
+// rawReads are hand-written handlers: one prepared statement each, scanned into structs and
+// encoded by encoding/json.
 type rawReads struct {
 	db     *sql.DB
 	detail *sql.Stmt
 	lists  map[string]rawList
 }
 
-// rawList is one list's statements; params are the query parameters that go into
-// both of them, in order.
+// rawList holds the statements of one list; params are the query parameters of both, in order.
 type rawList struct {
 	page, count *sql.Stmt
 	params      []string
 }
 
-func openRawReads(b *testing.B, g ground) *rawReads {
+func openRawReads(b *testing.B, g testDatabase) *rawReads {
 	b.Helper()
 	db := g.raw(b, readConnections, "query_only(1)")
 	prepare := func(query string) *sql.Stmt {
@@ -84,7 +83,7 @@ func (h *rawReads) mount(r chi.Router) {
 	}
 }
 
-// rawAgent is an agent in a list; its capabilities are JSON in the table already.
+// rawAgent is an agent in a list; the table stores its capabilities as JSON.
 type rawAgent struct {
 	ID           string          `json:"id"`
 	Name         string          `json:"name"`
@@ -229,7 +228,7 @@ func (l rawList) read(r *http.Request) (rawPage, error) {
 	return page, rows.Err()
 }
 
-// answer encodes v and sends it.
+// answer encodes v and writes the response.
 func answer(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {

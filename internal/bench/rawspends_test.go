@@ -19,7 +19,7 @@ func (l *rawLedger) mount(r chi.Router) {
 	r.Post("/bench/raw/agents/{agent_id}/reservations/{reservation_id}/settle", l.settle)
 }
 
-// decode reads a request's body, or answers that it cannot.
+// decode reads the body of a request, or responds with an error.
 func decode(w http.ResponseWriter, r *http.Request, v any) bool {
 	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20))
 	decoder.DisallowUnknownFields()
@@ -30,7 +30,7 @@ func decode(w http.ResponseWriter, r *http.Request, v any) bool {
 	return true
 }
 
-// reply answers with v, or with what went wrong.
+// reply responds with v or with the error.
 func reply(w http.ResponseWriter, status int, v any, err error) {
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -54,7 +54,7 @@ func (l *rawLedger) record(w http.ResponseWriter, r *http.Request) {
 	out := rawRecorded{Fact: models.Fact{
 		ID: newID(), AgentID: chi.URLParam(r, "agent_id"), Tokens: *d.Tokens, FactLabels: d.FactLabels, Digest: digest(d),
 	}}
-	err := l.transact(r.Context(), func(ctx context.Context, b *rawBooks) error {
+	err := l.transact(r.Context(), func(ctx context.Context, b *rawStatements) error {
 		a, path, budget, err := b.open(ctx, out.AgentID)
 		if err != nil {
 			return err
@@ -63,7 +63,7 @@ func (l *rawLedger) record(w http.ResponseWriter, r *http.Request) {
 			var earlier string
 			out.RequestID = *d.RequestID
 			if err := b.named.QueryRowContext(ctx, out.AgentID, out.RequestID).Scan(&earlier); !errors.Is(err, sql.ErrNoRows) {
-				return errors.Join(err, errRefused) // nobody repeats himself here
+				return errors.Join(err, errRefused) // the benchmark sends no repetition
 			}
 		}
 		out.At, out.Path = l.now(), path
@@ -87,7 +87,7 @@ func (l *rawLedger) reserve(w http.ResponseWriter, r *http.Request) {
 		ttl = time.Duration(*d.TTLSeconds) * time.Second
 	}
 	out := models.Reservation{ID: newID(), AgentID: chi.URLParam(r, "agent_id"), Tokens: *d.Tokens, State: models.ReservationHeld}
-	err := l.transact(r.Context(), func(ctx context.Context, b *rawBooks) error {
+	err := l.transact(r.Context(), func(ctx context.Context, b *rawStatements) error {
 		a, path, budget, err := b.open(ctx, out.AgentID)
 		if err != nil {
 			return err
@@ -122,7 +122,7 @@ func (l *rawLedger) settle(w http.ResponseWriter, r *http.Request) {
 	id := chi.URLParam(r, "reservation_id")
 	fact := models.Fact{ID: newID(), AgentID: chi.URLParam(r, "agent_id"), Tokens: *d.Tokens, FactLabels: d.FactLabels, ReservationID: id, Digest: digest(d)}
 	var out rawSettled
-	err := l.transact(r.Context(), func(ctx context.Context, b *rawBooks) error {
+	err := l.transact(r.Context(), func(ctx context.Context, b *rawStatements) error {
 		a, _, budget, err := b.open(ctx, fact.AgentID)
 		if err != nil {
 			return err

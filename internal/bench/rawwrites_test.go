@@ -29,8 +29,8 @@ const (
 	eventSQL = "INSERT INTO events (id, type, key, at, data) VALUES (?, ?, ?, ?, ?)"
 )
 
-// rawWriter creates agents with the statements of the store, in a transaction a
-// request, on one connection with synchronous=FULL.
+// rawWriter creates agents with the store's statements, in one transaction per request, on one
+// connection with synchronous=FULL.
 type rawWriter struct {
 	clock func() time.Time
 
@@ -38,7 +38,7 @@ type rawWriter struct {
 	begin, commit, rollback, parent, insert, index, audit, emit *sql.Stmt
 }
 
-func openRawWriter(b *testing.B, g ground) *rawWriter {
+func openRawWriter(b *testing.B, g testDatabase) *rawWriter {
 	b.Helper()
 	conn, err := g.raw(b, 1).Conn(background())
 	require.NoError(b, err)
@@ -112,7 +112,7 @@ func (h *rawWriter) transact(ctx context.Context, a models.Agent) error {
 	return err
 }
 
-// agentRows are the arguments of a create's statements.
+// agentRows are the arguments of the statements that create an agent.
 type agentRows struct{ insert, index, audit, emit []any }
 
 func rowsOf(a models.Agent, p models.Principal, requestID string) (rows agentRows, err error) {
@@ -162,7 +162,7 @@ func (d rawDraft) agent(at time.Time) models.Agent {
 	}
 }
 
-// creation is what the audit trail keeps of a new agent.
+// creation is the audit entry of a new agent.
 func creation(a models.Agent) []models.Change {
 	return []models.Change{
 		{Field: "name", To: a.Name}, {Field: "level", To: a.Level}, {Field: "sphere_id", To: *a.SphereID},
@@ -172,7 +172,7 @@ func creation(a models.Agent) []models.Change {
 	}
 }
 
-// snapshot is the event that tells of a new agent.
+// snapshot is the event of a new agent.
 func snapshot(a models.Agent, actor string) models.AgentSnapshot {
 	return models.AgentSnapshot{
 		ID: a.ID, Name: a.Name, Level: a.Level, SphereID: a.SphereID, FrequencyHz: a.FrequencyHz, Capabilities: a.Capabilities,

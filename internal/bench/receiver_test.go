@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// receiver is a server that takes every delivery. What it got until keep was reached
-// can be sent again.
+// receiver is a server that accepts every delivery. It stores the first keep requests for repost.
 type receiver struct {
 	url  string
 	got  atomic.Int64
@@ -49,7 +48,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// requests are what was kept, without what the client adds by itself.
+// requests returns the stored requests without the headers that the client adds.
 func (r *receiver) requests() []posted {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,9 +59,8 @@ func (r *receiver) requests() []posted {
 	return r.kept
 }
 
-// again posts the same requests with as many callers at a time as net/http does it
-// for anybody who has kept their connections.
-func again(client *http.Client, url string, requests []posted, callers int) error {
+// repost sends the same requests with net/http over kept-alive connections.
+func repost(client *http.Client, url string, requests []posted, callers int) error {
 	var wg sync.WaitGroup
 	var next atomic.Int64
 	failures := make([]error, callers)
@@ -97,7 +95,7 @@ func (p posted) post(client *http.Client, url string) error {
 		return err
 	}
 	if resp.StatusCode != http.StatusNoContent {
-		return fmt.Errorf("the receiver answered %s", resp.Status)
+		return fmt.Errorf("the receiver responds with %s", resp.Status)
 	}
 	return nil
 }

@@ -20,20 +20,19 @@ const (
 	baselineSum = "the sum alone"
 )
 
-// BenchmarkRollUp measures how long it takes to read what an L1 and everybody below it
-// used today.
+// BenchmarkRollUp measures how long it takes to read today's usage of an L1 and all agents below.
 func BenchmarkRollUp(b *testing.B) {
-	var lines []line
+	var results []result
 	eachDatabase(b, func(b *testing.B, database string) {
 		for _, t := range []tree{
 			{name: "small", heads: 1, specialists: 50, assistants: 9},    // 500 below
 			{name: "large", heads: 1, specialists: 1000, assistants: 99}, // 100,000
 		} {
 			m := rollUp(database, t)
-			b.Run(t.name, func(b *testing.B) { lines = append(lines, m.run(b)...) })
+			b.Run(t.name, func(b *testing.B) { results = append(results, m.run(b)...) })
 		}
 	})
-	printTable(os.Stdout, "One caller reads.", lines)
+	printTable(os.Stdout, "One caller reads.", results)
 }
 
 func rollUp(database string, t tree) measurement {
@@ -54,15 +53,15 @@ func rollUp(database string, t tree) measurement {
 	}
 }
 
-// spentToday is what each agent below used today.
+// spentToday is the usage of each agent today.
 const spentToday = 1250
 
-// openSpent opens a house whose agents have used something today.
-func openSpent(b *testing.B, database string, t tree) *house {
+// openSpent starts a server whose agents have usage today.
+func openSpent(b *testing.B, database string, t tree) *testServer {
 	b.Helper()
-	h := buildHouse(b, newGround(b, database))
+	h := newServer(b, newDatabase(b, database))
 	db := h.raw(b, readConnections)
-	t.plant(b, db)
+	t.insert(b, db)
 	for level, path := range map[models.Level]string{
 		models.LevelSpecialist: "'nova/' || parent_id || '/' || id",
 		models.LevelAssistant:  "'nova/" + t.agent(0) + "/' || parent_id || '/' || id",
@@ -71,7 +70,7 @@ func openSpent(b *testing.B, database string, t tree) *house {
 			SELECT id, %d, %s, %d FROM agents WHERE level = %d AND id LIKE '%s-%%'`, day().Unix()/3600, path, spentToday, level, t.name))
 		require.NoError(b, err)
 	}
-	if database == postgres { // as its autovacuum does within a minute or two
+	if database == postgres { // as autovacuum does within two minutes
 		_, err := db.ExecContext(b.Context(), "VACUUM (ANALYZE)")
 		require.NoError(b, err)
 	}

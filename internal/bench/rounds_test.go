@@ -10,41 +10,40 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A slice is how long one subject runs before the next has its turn. Where it
-// writes, the slice is long enough for dozens of commits.
+// A slice is how long one subject runs before the next. Slices of writers are long enough for
+// dozens of commits.
 const (
 	readSlice  = 120 * time.Millisecond
 	writeSlice = 400 * time.Millisecond
 )
 
-// subject is something whose rate is measured. Each of its callers calls do
-// again and again; turn counts a caller's calls over the whole benchmark.
+// subject is one side of a comparison. Each of its callers calls do repeatedly; turn counts a
+// caller's calls over the whole benchmark.
 type subject struct {
 	name    string
 	callers int
 	slice   time.Duration
 	do      func(caller, turn int) error
 
-	// Where work has to be done at a stretch, prepare makes it ready and batch does it,
-	// a slice a call, and returns how much it was.
+	// For work in batches, prepare sets up and batch does one slice and returns the number of
+	// operations.
 	prepare func(b *testing.B)
 	batch   func(b *testing.B) int
 
 	turns []int
 }
 
-// pace is what a subject reached in one slice: calls completed a second, and
-// processor time a call in seconds, the callers' share included. The latter
-// hardly minds who else is working on the machine.
+// pace is the result of a subject in one slice: calls per second, and processor time per call in
+// seconds, including the callers. Processor time depends little on the load of the machine.
 type pace struct{ rate, cpu float64 }
 
-// run lets the subject work for one slice.
+// run runs the subject for one slice.
 func (s *subject) run(b *testing.B) pace {
 	b.Helper()
 	if s.prepare != nil {
 		s.prepare(b)
 	}
-	runtime.GC() // nobody pays for the garbage of the one before
+	runtime.GC() // start without garbage of the previous subject
 	start, cpu := time.Now(), processorTime()
 	total := 0
 	if s.batch != nil {
@@ -57,8 +56,7 @@ func (s *subject) run(b *testing.B) pace {
 	return pace{rate: float64(total) / took.Seconds(), cpu: cpu.Seconds() / float64(total)}
 }
 
-// together lets every caller work for the time of a slice and returns how many calls
-// they made.
+// together runs all callers for one slice and returns the number of calls.
 func (s *subject) together(b *testing.B) (total int) {
 	b.Helper()
 	if s.turns == nil {
@@ -88,17 +86,16 @@ func (s *subject) together(b *testing.B) (total int) {
 	return total
 }
 
-// paces are what every subject reached in each round.
-type paces map[string][]pace
+// rates holds the pace of each subject in each round.
+type rates map[string][]pace
 
-// alternate runs the subjects by turns, b.N rounds of them, each round beginning
-// with another one.
-func alternate(b *testing.B, subjects []*subject) paces {
+// alternate runs the subjects in turn for b.N rounds; each round starts with a different one.
+func alternate(b *testing.B, subjects []*subject) rates {
 	b.Helper()
-	for _, s := range subjects { // connections, caches and the statements' plans
+	for _, s := range subjects { // fills connections, caches and plans
 		s.run(b)
 	}
-	all := paces{}
+	all := rates{}
 	for round := 0; b.Loop(); round++ {
 		for i := range subjects {
 			s := subjects[(round+i)%len(subjects)]
@@ -108,26 +105,25 @@ func alternate(b *testing.B, subjects []*subject) paces {
 	return all
 }
 
-// ratio is the median over the rounds of a's rate over b's, with the first and
-// the third quartile.
-func (p paces) ratio(a, b string) (median, low, high float64) {
+// ratio returns the median over the rounds of a's rate over b's, with the first and third quartile.
+func (p rates) ratio(a, b string) (median, low, high float64) {
 	return quartiles(func(i int) float64 { return p[a][i].rate / p[b][i].rate }, len(p[a]))
 }
 
-// saving is the median over the rounds of b's processor time over a's.
-func (p paces) saving(a, b string) float64 {
+// saving returns the median over the rounds of b's processor time over a's.
+func (p rates) saving(a, b string) float64 {
 	median, _, _ := quartiles(func(i int) float64 { return p[b][i].cpu / p[a][i].cpu }, len(p[a]))
 	return median
 }
 
-// rate is the median rate of a subject.
-func (p paces) rate(name string) float64 {
+// rate returns the median rate of a subject.
+func (p rates) rate(name string) float64 {
 	median, _, _ := quartiles(func(i int) float64 { return p[name][i].rate }, len(p[name]))
 	return median
 }
 
-// cpu is the median processor time a call of a subject, in microseconds.
-func (p paces) cpu(name string) float64 {
+// cpu returns the median processor time per call of a subject, in microseconds.
+func (p rates) cpu(name string) float64 {
 	median, _, _ := quartiles(func(i int) float64 { return p[name][i].cpu * 1e6 }, len(p[name]))
 	return median
 }

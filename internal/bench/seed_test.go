@@ -13,22 +13,20 @@ import (
 )
 
 const (
-	population = 100_000 // agents in the registry, the ten founders among them
+	population = 100_000 // agents in the registry, including the ten bootstrap agents
 	family     = 5       // a specialist and its four assistants
-	busy       = 1_000   // specialists that have worked today
+	busy       = 1_000   // specialists with usage today
 )
 
-// day is the noon from which the house's clock runs on, so that no run of the
-// benchmark meets the end of its day.
+// day is the noon at which the clock of the benchmark starts, so that no run crosses midnight.
 func day() time.Time { return time.Date(2026, 1, 10, 12, 0, 0, 0, time.UTC) }
 
-// specialist and assistant name the agents of the n-th family. The order of the
-// names is that in which the agents are stored, so that the pages of a list
-// differ in their depth and in nothing else.
+// specialist and assistant return ids of the n-th family. Ids sort in the order of insertion, so
+// that pages of a list differ only in their depth.
 func specialist(n int) string   { return fmt.Sprintf("matter-%06d", n) }
 func assistant(n, i int) string { return fmt.Sprintf("matter-%06d-%d", n, i) }
 
-// families is how many of them there are.
+// families returns the number of families.
 func families() int { return (population - 10) / family }
 
 // seed fills the registry through the store.
@@ -75,7 +73,7 @@ func seedFamily(tx *store.Tx, n int, orchestrators []string) error {
 		return err
 	}
 	outcomes := make([]models.OutcomeRow, 15)
-	for i := range outcomes { // as many sessions as in the document's example (CHE·NU §2.5)
+	for i := range outcomes { // as many sessions as in the example of CHE·NU §2.5
 		status := models.OutcomeSuccess
 		if i == 0 {
 			status = models.OutcomeFailed
@@ -93,7 +91,7 @@ func seedAgent(at time.Time, id, parent string, level models.Level, sphere, n in
 	return models.Agent{
 		ID: id, Name: fmt.Sprintf("Agent of matter %06d", n), Level: level, Type: "clerk", SphereID: &sphere,
 		Capabilities: []string{words[n%len(words)], words[(n+1)%len(words)], "custom:matter_" + fmt.Sprint(n%100)},
-		Description:  "Looks after one matter of its sphere and reports to whoever stands above it",
+		Description:  "Looks after one matter of its sphere and reports to its parent",
 		ParentID:     &parent, TokenBudget: level.DefaultBudget(), IsActive: true, Version: 1, CreatedAt: at, UpdatedAt: at,
 	}
 }

@@ -21,36 +21,34 @@ import (
 const (
 	toolCallers = 32
 	toolSlice   = 700 * time.Millisecond
-	// unhurried is how often a caller calls that does not call again at once, and
-	// unhurriedSlice how long: the 99th percentile needs some hundred calls.
-	unhurried      = 100 * time.Millisecond
-	unhurriedSlice = 2 * time.Second
+	// pacedInterval is how often a caller calls that does not call again at once, and
+	// pacedSlice how long: the 99th percentile needs some hundred calls.
+	pacedInterval = 100 * time.Millisecond
+	pacedSlice    = 2 * time.Second
 )
 
-// way is one way to the tool. do makes one call.
-type way struct {
+// route is one path to the tool. do makes one call.
+type route struct {
 	name string
-	base string // the way without what is between, "" for none
+	base string // the direct route to compare with, "" for none
 	aim  bool
 	do   func(caller int) error
 }
 
-// BenchmarkToolCall measures a call of a tool that does nothing, with one caller, with 32
-// that call again as soon as they are answered, and with 32 that call ten times a second:
-// through the gateway by each door, against the same upstream called directly by the SDK's
-// client, and against a relay that is made of the SDK's client and server, has no tokens,
-// no policies and no ledger, and keeps nothing. The gateway cannot be had without these, so
-// that relay is what it is compared with to know what they cost.
+// BenchmarkToolCall measures a call of a no-op tool with one caller, with 32 callers without
+// pause, and with 32 callers at ten calls per second each: through each API of the gateway,
+// directly by the SDK's client, and through a bare relay of the SDK's client and server without
+// tokens, policies, ledger and storage. The relay shows what these cost.
 func BenchmarkToolCall(b *testing.B) {
-	w := openWorkshop(b, -1)
-	all := w.ways(b)
+	w := openToolServer(b, -1)
+	all := w.routes(b)
 	for _, load := range []struct {
 		name    string
 		callers int
 		every   time.Duration
-	}{{"1", 1, 0}, {"32", toolCallers, 0}, {"32_unhurried", toolCallers, unhurried}} {
+	}{{"1", 1, 0}, {"32", toolCallers, 0}, {"32_unhurried", toolCallers, pacedInterval}} {
 		b.Run(load.name, func(b *testing.B) {
-			measured := map[string][]lap{}
+			measured := map[string][]toolRound{}
 			for _, v := range all {
 				run(b, v, load.callers, load.every)
 			}
@@ -61,16 +59,16 @@ func BenchmarkToolCall(b *testing.B) {
 				}
 			}
 			b.ReportMetric(0, "ns/op")
-			printLaps(os.Stdout, load.name, all, measured)
+			printToolRounds(os.Stdout, load.name, all, measured)
 		})
 	}
 }
 
-// BenchmarkOneWay makes calls by one way at a time, for the profiler:
+// BenchmarkOneWay makes calls over one route at a time, for the profiler:
 // -bench 'OneWay/comet,_2026-07-28_→_stdio' -cpuprofile cpu.out.
 func BenchmarkOneWay(b *testing.B) {
-	w := openWorkshop(b, -1)
-	for _, v := range w.ways(b) {
+	w := openToolServer(b, -1)
+	for _, v := range w.routes(b) {
 		b.Run(v.name, func(b *testing.B) {
 			b.ReportAllocs()
 			cpu := processorTime()
@@ -80,8 +78,8 @@ func BenchmarkOneWay(b *testing.B) {
 	}
 }
 
-// ways are all ways to the tool, of both upstreams.
-func (w *workshop) ways(b *testing.B) []way {
+// routes returns all routes to the tool, of both upstreams.
+func (w *toolServer) routes(b *testing.B) []route {
 	b.Helper()
 	token := w.token(b, "bench", nil)
 	ruled := w.token(b, "ruled", &models.ToolPolicy{Allow: fiftyRules()})
@@ -93,7 +91,7 @@ func (w *workshop) ways(b *testing.B) []way {
 	}
 	fresh, old := dialAll(b, toolCallers, w.url, token, newRevision), dialAll(b, toolCallers, w.url, token, oldRevision)
 	withPolicy := dialAll(b, toolCallers, w.url, ruled, newRevision)
-	var out []way
+	var out []route
 	for _, over := range []string{overStdio, overHTTP} {
 		first := "direct, " + over
 		reach := func(c int) error { return call(direct[c], "read_file") }
@@ -102,20 +100,20 @@ func (w *workshop) ways(b *testing.B) []way {
 		}
 		tool := toolOver(over)
 		out = append(out,
-			way{name: first, do: reach},
-			way{name: "relay without books → " + over, base: first, do: func(c int) error { return call(bare[over][c], "read_file") }},
-			way{name: "comet, " + newRevision + " → " + over, base: first, aim: true, do: func(c int) error { return call(fresh[c], tool) }},
-			way{name: "comet, " + oldRevision + " → " + over, base: first, aim: true, do: func(c int) error { return call(old[c], tool) }},
-			way{name: "comet, stdio → " + over, base: first, aim: true, do: func(int) error { return call(stream, tool) }},
+			route{name: first, do: reach},
+			route{name: "bare relay → " + over, base: first, do: func(c int) error { return call(bare[over][c], "read_file") }},
+			route{name: "comet, " + newRevision + " → " + over, base: first, aim: true, do: func(c int) error { return call(fresh[c], tool) }},
+			route{name: "comet, " + oldRevision + " → " + over, base: first, aim: true, do: func(c int) error { return call(old[c], tool) }},
+			route{name: "comet, stdio → " + over, base: first, aim: true, do: func(int) error { return call(stream, tool) }},
 		)
 	}
-	return append(out, way{
+	return append(out, route{
 		name: "… with a policy of 50 rules → " + overHTTP, base: "comet, " + newRevision + " → " + overHTTP,
 		do: func(c int) error { return call(withPolicy[c], toolOver(overHTTP)) },
 	})
 }
 
-// fiftyRules allow the call by the last of them, which looks at its arguments.
+// fiftyRules allow the call by the last rule, which checks the arguments.
 func fiftyRules() []models.ToolRule {
 	var out []models.ToolRule
 	for n := range 49 {
@@ -124,7 +122,7 @@ func fiftyRules() []models.ToolRule {
 	return append(out, models.ToolRule{Tool: "*:read_*", Arguments: map[string]string{"path": "/srv/*"}})
 }
 
-// relay hands calls on to an upstream and does nothing else. It returns its address.
+// relay starts a server that only forwards calls to an upstream and returns its address.
 func relay(b *testing.B, to *mcp.ClientSession) string {
 	b.Helper()
 	s := mcp.NewServer(&mcp.Implementation{Name: "relay", Version: "1"}, nil)
@@ -134,17 +132,17 @@ func relay(b *testing.B, to *mcp.ClientSession) string {
 	return "http://" + serve(b, http.HandlerFunc(bothRevisions(s).ServeHTTP))
 }
 
-// lap is how one way did in one round.
-type lap struct {
+// toolRound is the result of one route in one round.
+type toolRound struct {
 	p50, p99 time.Duration
 	rate     float64
-	cpu      float64 // microseconds a call, of callers and server; the upstream's are not in it
+	cpu      float64 // microseconds per call of clients and server, without the upstream
 }
 
-// run has callers call for a slice, again as soon as they are answered or so often.
-func run(b *testing.B, v way, callers int, every time.Duration) lap {
+// run has callers call for one slice, without pause or at an interval.
+func run(b *testing.B, v route, callers int, every time.Duration) toolRound {
 	b.Helper()
-	runtime.GC() // nobody pays for the garbage of the one before
+	runtime.GC() // start without garbage of the previous route
 	took, failures := make([][]time.Duration, callers), make([]error, callers)
 	var running sync.WaitGroup
 	begun, cpu := time.Now(), processorTime()
@@ -162,14 +160,14 @@ func run(b *testing.B, v way, callers int, every time.Duration) lap {
 		}
 	}
 	all := slices.Concat(took...)
-	return lap{p50: at(all, .5), p99: at(all, .99), rate: float64(len(all)) / whole.Seconds(), cpu: cpu.Seconds() * 1e6 / float64(len(all))}
+	return toolRound{p50: at(all, .5), p99: at(all, .99), rate: float64(len(all)) / whole.Seconds(), cpu: cpu.Seconds() * 1e6 / float64(len(all))}
 }
 
-// calls are those of one caller, who begins at from.
-func calls(v way, caller int, from time.Time, every time.Duration) (took []time.Duration, err error) {
+// calls makes the calls of one caller, which starts at from.
+func calls(v route, caller int, from time.Time, every time.Duration) (took []time.Duration, err error) {
 	slice := toolSlice
 	if every > 0 {
-		slice = unhurriedSlice
+		slice = pacedSlice
 	}
 	for turn := 0; ; turn++ {
 		if early := time.Until(from.Add(every * time.Duration(turn))); early > 0 {
@@ -186,27 +184,27 @@ func calls(v way, caller int, from time.Time, every time.Duration) (took []time.
 	}
 }
 
-// printLaps prints the medians over the rounds, of what is added too.
-func printLaps(out io.Writer, load string, all []way, measured map[string][]lap) {
+// printToolRounds prints the medians over the rounds and the added latency.
+func printToolRounds(out io.Writer, load string, all []route, measured map[string][]toolRound) {
 	_, _ = fmt.Fprintf(out, "\nCallers: %s. Callers, server and upstream share %d processors.\n", load, runtime.GOMAXPROCS(0))
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(w, "way\tcalls/s\tcpu µs\tp50 ms\tp99 ms\tadded p50\tadded p99\tquartiles\taim\t")
+	_, _ = fmt.Fprintln(w, "route\tcalls/s\tcpu µs\tp50 ms\tp99 ms\tadded p50\tadded p99\tquartiles\taim\t")
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	for _, v := range all {
-		laps := measured[v.name]
-		median := func(of func(lap) float64) float64 {
-			m, _, _ := quartiles(func(i int) float64 { return of(laps[i]) }, len(laps))
+		toolRounds := measured[v.name]
+		median := func(of func(toolRound) float64) float64 {
+			m, _, _ := quartiles(func(i int) float64 { return of(toolRounds[i]) }, len(toolRounds))
 			return m
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%.0f\t%.0f\t%.2f\t%.2f\t", v.name, median(func(l lap) float64 { return l.rate }), median(func(l lap) float64 { return l.cpu }),
-			median(func(l lap) float64 { return ms(l.p50) }), median(func(l lap) float64 { return ms(l.p99) }))
+		_, _ = fmt.Fprintf(w, "%s\t%.0f\t%.0f\t%.2f\t%.2f\t", v.name, median(func(l toolRound) float64 { return l.rate }), median(func(l toolRound) float64 { return l.cpu }),
+			median(func(l toolRound) float64 { return ms(l.p50) }), median(func(l toolRound) float64 { return ms(l.p99) }))
 		if v.base == "" {
 			_, _ = fmt.Fprintln(w, "\t\t\t\t")
 			continue
 		}
 		base := measured[v.base]
-		p50, _, _ := quartiles(func(i int) float64 { return ms(laps[i].p50 - base[i].p50) }, len(laps))
-		p99, low, high := quartiles(func(i int) float64 { return ms(laps[i].p99 - base[i].p99) }, len(laps))
+		p50, _, _ := quartiles(func(i int) float64 { return ms(toolRounds[i].p50 - base[i].p50) }, len(toolRounds))
+		p99, low, high := quartiles(func(i int) float64 { return ms(toolRounds[i].p99 - base[i].p99) }, len(toolRounds))
 		aim := ""
 		if v.aim && load != "1" {
 			if aim = "< 1 ms met"; p99 >= 1 {

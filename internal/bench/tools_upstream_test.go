@@ -21,8 +21,8 @@ import (
 	"comet/internal/sandbox"
 )
 
-// upstreamMode is the variable that turns the test binary into an upstream: over what it
-// speaks.
+// upstreamMode is the environment variable that turns the test binary into an upstream; its value
+// is the transport.
 const upstreamMode = "BENCH_UPSTREAM"
 
 const (
@@ -30,8 +30,7 @@ const (
 	overHTTP  = "http"
 )
 
-// TestMain is also the upstreams, and the children that run code: both are processes of
-// their own, whose garbage is not the server's.
+// TestMain also runs upstreams and sandbox processes, which have separate heaps.
 func TestMain(m *testing.M) {
 	code := 0
 	switch {
@@ -50,11 +49,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code) //nolint:forbidigo // it is main
 }
 
-// page is what the tool answers with: a small file.
+// page is the output of the tool: a small file.
 func page() string { return strings.Repeat("One line of a small file of text.\n", 30) }
 
-// newUpstream is an upstream of one tool, which does nothing: what is measured is the way
-// to it.
+// newUpstream returns an upstream with one no-op tool.
 func newUpstream() *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "bench", Version: "1"}, nil)
 	text := page()
@@ -67,7 +65,7 @@ func newUpstream() *mcp.Server {
 	return s
 }
 
-// upstreamOverHTTP says where it listens, and ends with its input.
+// upstreamOverHTTP prints its address and ends when its input is closed.
 func upstreamOverHTTP() error {
 	listener, err := (&net.ListenConfig{}).Listen(background(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -85,7 +83,7 @@ func upstreamOverHTTP() error {
 	return nil
 }
 
-// bothRevisions serves clients with sessions and without.
+// bothRevisions serves clients with and without sessions.
 func bothRevisions(s *mcp.Server) http.Handler {
 	of := func(*http.Request) *mcp.Server { return s }
 	without := mcp.NewStreamableHTTPHandler(of, &mcp.StreamableHTTPOptions{Stateless: true})
@@ -99,7 +97,7 @@ func bothRevisions(s *mcp.Server) http.Handler {
 	})
 }
 
-// startUpstream starts the upstream that listens and returns its address.
+// startUpstream starts the HTTP upstream and returns its address.
 func startUpstream(b *testing.B) string {
 	b.Helper()
 	cmd := exec.CommandContext(background(), os.Args[0])

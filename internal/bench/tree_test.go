@@ -10,19 +10,19 @@ import (
 	"comet/models"
 )
 
-// plentiful is a budget that nobody here uses up.
-const plentiful = 1_000_000_000_000
+// unlimitedBudget is a budget that no benchmark exhausts.
+const unlimitedBudget = 1_000_000_000_000
 
-// tree is a part of the hierarchy: so many heads (L1) under nova, under each of them
-// so many specialists, and under each of those so many assistants.
+// tree is a part of the hierarchy: heads (L1) under nova, specialists under each head, and
+// assistants under each specialist.
 type tree struct {
 	name                           string
 	heads, specialists, assistants int
-	// scoped is the level whose budgets count their subtrees; 0 for none.
+	// scoped is the level whose budgets have scope subtree; 0 for none.
 	scoped models.Level
 }
 
-// agent names an agent by its place: one number for a head, two for a specialist,
+// agent returns an id from the position in the tree: one number for a head, two for a specialist,
 // three for an assistant.
 func (t tree) agent(place ...int) string {
 	name := t.name
@@ -54,8 +54,8 @@ func (t tree) all(levels ...models.Level) (ids []string) {
 	return ids
 }
 
-// plant creates the agents, a level a statement.
-func (t tree) plant(b *testing.B, db *sql.DB) {
+// insert creates the agents, one level per statement.
+func (t tree) insert(b *testing.B, db *sql.DB) {
 	b.Helper()
 	name := "'" + t.name + "-' || "
 	s, a := t.specialists, t.assistants
@@ -77,7 +77,7 @@ func (t tree) plant(b *testing.B, db *sql.DB) {
 		statement := fmt.Sprintf(`WITH RECURSIVE numbers (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM numbers WHERE i + 1 < %d)
 			INSERT INTO agents (id, name, level, sphere_id, frequency_hz, parent_id, token_budget, budget_scope, created_at, updated_at, search_text)
 			SELECT %s, 'An agent of the tree', %d, 1, %d, %s, %d, '%s', %d, %[8]d, '' FROM numbers`,
-			l.n, l.id, l.level, l.hertz, l.parent, plentiful, scope, day().UnixMicro())
+			l.n, l.id, l.level, l.hertz, l.parent, unlimitedBudget, scope, day().UnixMicro())
 		if l.n > 0 {
 			_, err := db.ExecContext(b.Context(), statement)
 			require.NoError(b, err)

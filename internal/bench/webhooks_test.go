@@ -23,17 +23,17 @@ const (
 	baselineNet = "net/http's client"
 )
 
-// BenchmarkWebhooks measures deliveries that their receiver has and that are stored as
-// made, against a client that posts the same requests and keeps no books.
+// BenchmarkWebhooks measures received and recorded deliveries against a client that posts the same
+// requests without storing anything.
 func BenchmarkWebhooks(b *testing.B) {
-	var lines []line
+	var results []result
 	eachDatabase(b, func(b *testing.B, database string) {
 		for _, o := range []models.Ordering{models.OrderingNone, models.OrderingAgent} {
 			m := deliver(database, o)
-			b.Run(string(o), func(b *testing.B) { lines = append(lines, m.run(b)...) })
+			b.Run(string(o), func(b *testing.B) { results = append(results, m.run(b)...) })
 		}
 	})
-	printTable(os.Stdout, fmt.Sprintf("%d deliveries wait for one webhook, %d are made at a time.", deliveries, atOnce), lines)
+	printTable(os.Stdout, fmt.Sprintf("%d deliveries wait for one webhook, %d are made at a time.", deliveries, atOnce), results)
 }
 
 func deliver(database string, ordering models.Ordering) measurement {
@@ -43,7 +43,7 @@ func deliver(database string, ordering models.Ordering) measurement {
 	}
 	m.open = func(b *testing.B) []*subject {
 		b.Helper()
-		p := openCourier(b, database, ordering)
+		p := openWebhookServer(b, database, ordering)
 		client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: atOnce, MaxConnsPerHost: atOnce, DisableCompression: true}}
 		b.Cleanup(client.CloseIdleConnections)
 		return []*subject{
@@ -52,7 +52,7 @@ func deliver(database string, ordering models.Ordering) measurement {
 				b.Helper()
 				requests := p.receiver.requests()
 				require.Len(b, requests, deliveries)
-				require.NoError(b, again(client, p.receiver.url, requests, atOnce))
+				require.NoError(b, repost(client, p.receiver.url, requests, atOnce))
 				return len(requests)
 			}},
 		}
@@ -60,18 +60,18 @@ func deliver(database string, ordering models.Ordering) measurement {
 	return m
 }
 
-// courier is a house that delivers to one webhook.
-type courier struct {
-	*house
+// webhookServer is a server that delivers to one webhook.
+type webhookServer struct {
+	*testServer
 	hooks    *webhooks.Webhooks // makes the deliveries
 	hook     models.Webhook
 	receiver *receiver
 	emitted  int
 }
 
-func openCourier(b *testing.B, database string, ordering models.Ordering) *courier {
+func openWebhookServer(b *testing.B, database string, ordering models.Ordering) *webhookServer {
 	b.Helper()
-	p := &courier{house: buildHouse(b, newGround(b, database)), receiver: openReceiver(b, deliveries)}
+	p := &webhookServer{testServer: newServer(b, newDatabase(b, database)), receiver: openReceiver(b, deliveries)}
 	p.hooks = webhooks.New(p.store, p.options())
 	opts := &events.Options{OnNumbered: p.hooks.Numbered, PerEvent: p.hooks.PerEvent}
 	relay := events.NewRelay(p.store, events.NewFeed(p.store, opts), opts)
@@ -86,13 +86,13 @@ func openCourier(b *testing.B, database string, ordering models.Ordering) *couri
 	return p
 }
 
-// options allow the loopback.
-func (p *courier) options() *webhooks.Options {
+// options allow the loopback interface.
+func (p *webhookServer) options() *webhooks.Options {
 	return &webhooks.Options{Guard: netguard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}), Concurrency: atOnce}
 }
 
-// emit commits events and waits until the relay has made a delivery of each.
-func (p *courier) emit(b *testing.B) {
+// emit commits events and waits until the relay has created their deliveries.
+func (p *webhookServer) emit(b *testing.B) {
 	b.Helper()
 	for left := deliveries; left > 0; left -= 100 {
 		require.NoError(b, p.store.Write(b.Context(), func(tx *store.Tx) error {
@@ -113,7 +113,7 @@ func (p *courier) emit(b *testing.B) {
 	})
 }
 
-// warning is what an event tells (CHE·NU §9).
+// warning is the payload of an event (CHE·NU §9).
 func warning(agent string) models.BudgetAlert {
 	return models.BudgetAlert{
 		AgentID: agent, Day: day().Format(time.DateOnly), Budget: 25_000, Scope: models.ScopeOwn, Used: 20_250, Remaining: 4_750, Percent: 81,
@@ -121,9 +121,8 @@ func warning(agent string) models.BudgetAlert {
 	}
 }
 
-// deliver starts an engine on what waits, and returns when the receiver has all of it
-// and the books say so.
-func (p *courier) deliver(b *testing.B) int {
+// deliver starts the engine and returns when all deliveries are received and recorded.
+func (p *webhookServer) deliver(b *testing.B) int {
 	b.Helper()
 	before := p.receiver.got.Load()
 	engine := webhooks.New(p.store, p.options())
@@ -140,16 +139,16 @@ func (p *courier) deliver(b *testing.B) int {
 	return deliveries
 }
 
-// requireDelivered checks that every event was delivered and that the books say so.
-func (p *courier) requireDelivered(b *testing.B) {
+// requireDelivered checks that every delivery is received and recorded.
+func (p *webhookServer) requireDelivered(b *testing.B) {
 	b.Helper()
 	all, err := p.hooks.Deliveries(background(), models.System(), p.hook.ID, models.DeliveryQuery{State: models.DeliverySucceeded, Limit: p.emitted + 1})
 	require.NoError(b, err)
 	require.Len(b, all, p.emitted)
 }
 
-// await looks every millisecond.
-func (p *courier) await(b *testing.B, done func() bool) {
+// await polls every millisecond.
+func (p *webhookServer) await(b *testing.B, done func() bool) {
 	b.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -157,7 +156,7 @@ func (p *courier) await(b *testing.B, done func() bool) {
 		select {
 		case <-tick.C:
 		case <-late:
-			require.FailNow(b, "the deliveries have no end")
+			require.FailNow(b, "the deliveries do not finish")
 		}
 	}
 }

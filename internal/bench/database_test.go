@@ -24,33 +24,33 @@ const (
 )
 
 const (
-	// readConnections is the size of both SQLite read pools, ours and the raw handlers'.
+	// readConnections is the size of the read pools of the store and of the raw handlers.
 	readConnections = 4
-	// postgresConnections is the size of the store's pool; three quarters of it
-	// are for writers, and as many are the baselines' own.
+	// postgresConnections is the size of the store's pool. Three quarters of it are for writers;
+	// the baselines have as many.
 	postgresConnections = 20
 	postgresWriters     = postgresConnections * 3 / 4
 )
 
-// ground is the database under a house.
-type ground struct {
+// testDatabase is a fresh database with a running clock.
+type testDatabase struct {
 	database string
 	clock    func() time.Time
 	options  store.Options
 }
 
-// newGround makes a fresh database. Its clock runs from day() on.
-func newGround(b *testing.B, database string) ground {
+// newDatabase creates a database whose clock starts at day().
+func newDatabase(b *testing.B, database string) testDatabase {
 	b.Helper()
 	db := storetest.Open(b, database)
-	require.NoError(b, db.Close()) // it has a clock that stands still, and a small pool
+	require.NoError(b, db.Close()) // its clock is fixed and its pool small
 	started := time.Now()
-	g := ground{database: database, clock: func() time.Time { return day().Add(time.Since(started)) }, options: db.Options}
+	g := testDatabase{database: database, clock: func() time.Time { return day().Add(time.Since(started)) }, options: db.Options}
 	g.options.Clock, g.options.ReadConnections, g.options.MaxConnections = g.clock, readConnections, postgresConnections
 	return g
 }
 
-// eachDatabase runs a benchmark on every database there is.
+// eachDatabase runs a benchmark on every configured database.
 func eachDatabase(b *testing.B, run func(b *testing.B, database string)) {
 	b.Helper()
 	for _, database := range storetest.Databases() {
@@ -58,11 +58,11 @@ func eachDatabase(b *testing.B, run func(b *testing.B, database string)) {
 	}
 }
 
-// file is SQLite's.
-func (g ground) file() string { return filepath.Join(g.options.Dir, "comet.db") }
+// file returns the path of the SQLite file.
+func (g testDatabase) file() string { return filepath.Join(g.options.Dir, "comet.db") }
 
-// raw opens a pool of the baselines' own, with the store's settings.
-func (g ground) raw(b *testing.B, size int, pragmas ...string) *sql.DB {
+// raw opens a pool for the baselines, with the store's settings.
+func (g testDatabase) raw(b *testing.B, size int, pragmas ...string) *sql.DB {
 	b.Helper()
 	driver, source := "pgx", g.options.DatabaseURL
 	if g.database == sqlite {
@@ -80,8 +80,8 @@ func (g ground) raw(b *testing.B, size int, pragmas ...string) *sql.DB {
 	return db
 }
 
-// bind turns ? placeholders into the database's own.
-func (g ground) bind(query string) string {
+// bind replaces ? placeholders by those of the database.
+func (g testDatabase) bind(query string) string {
 	if g.database == sqlite {
 		return query
 	}
@@ -95,7 +95,7 @@ func (g ground) bind(query string) string {
 	return out.String()
 }
 
-// logFile is a file that ends with the benchmark.
+// logFile returns a file that is removed after the benchmark.
 func logFile(b *testing.B) *os.File {
 	b.Helper()
 	file, err := os.Create(filepath.Join(b.TempDir(), "access.log"))
@@ -104,5 +104,5 @@ func logFile(b *testing.B) *os.File {
 	return file
 }
 
-// background is for what outlives a request: statements and transactions.
+// background returns the context of statements and transactions that outlive a request.
 func background() context.Context { return context.Background() }

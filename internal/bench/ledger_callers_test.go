@@ -9,17 +9,17 @@ import (
 	"comet/models"
 )
 
-// spenders are the callers of a door through which agents spend.
-type spenders struct {
+// ledgerCallers are the clients of an API that records usage.
+type ledgerCallers struct {
 	callers []*caller
 	prefix  string // of the path
 	agents  []string
 	last    *atomic.Int64 // numbers the facts
 }
 
-func (h *house) spenders(b *testing.B, prefix string, agents []string, last *atomic.Int64) *spenders {
+func (h *testServer) ledgerCallers(b *testing.B, prefix string, agents []string, last *atomic.Int64) *ledgerCallers {
 	b.Helper()
-	return &spenders{callers: newCallers(b, h.chain, writers), prefix: prefix, agents: agents, last: last}
+	return &ledgerCallers{callers: newCallers(b, h.chain, writers), prefix: prefix, agents: agents, last: last}
 }
 
 const (
@@ -27,12 +27,11 @@ const (
 	raw  = "/bench/raw/agents/"
 )
 
-// agent spreads the facts over the agents, one after the other of those that stand
-// far from each other.
-func (s *spenders) agent(n int64) string { return s.agents[n*37%int64(len(s.agents))] }
+// agent spreads the facts over the agents; consecutive facts go to distant agents.
+func (s *ledgerCallers) agent(n int64) string { return s.agents[n*37%int64(len(s.agents))] }
 
-// recorded is a subject that records a fact a call; named gives it a request_id.
-func (s *spenders) recorded(name string, named bool) *subject {
+// recorded is a subject that records one fact per call; named adds a request_id.
+func (s *ledgerCallers) recorded(name string, named bool) *subject {
 	return &subject{name: name, callers: writers, slice: writeSlice, do: func(c, _ int) error {
 		n := s.last.Add(1)
 		body := fmt.Appendf(nil, `{"tokens":1250,"model":"gpt-5-mini","kind":"completion","task_id":"task-%09d"`, n)
@@ -44,8 +43,8 @@ func (s *spenders) recorded(name string, named bool) *subject {
 	}}
 }
 
-// settled is a subject that reserves tokens and settles them with what was used.
-func (s *spenders) settled(name string) *subject {
+// settled is a subject that reserves tokens and settles them.
+func (s *ledgerCallers) settled(name string) *subject {
 	return &subject{name: name, callers: writers, slice: writeSlice, do: func(c, _ int) error {
 		n := s.last.Add(1)
 		reservations := s.agent(n) + "/reservations"
@@ -62,7 +61,7 @@ func (s *spenders) settled(name string) *subject {
 	}}
 }
 
-func (s *spenders) post(c, status int, path string, body []byte) ([]byte, error) {
+func (s *ledgerCallers) post(c, status int, path string, body []byte) ([]byte, error) {
 	got, answer, err := s.callers[c].exchange(post(s.prefix+path, adminToken, body))
 	if err == nil && got != status {
 		err = fmt.Errorf("%d %s", got, answer)
@@ -70,7 +69,7 @@ func (s *spenders) post(c, status int, path string, body []byte) ([]byte, error)
 	return answer, err
 }
 
-// idOf is the first member of an answer.
+// idOf returns the id, the first member of a response.
 func idOf(answer []byte) (string, error) {
 	rest, found := bytes.CutPrefix(answer, []byte(`{"id":"`))
 	id, _, ended := bytes.Cut(rest, []byte(`"`))
@@ -80,7 +79,7 @@ func idOf(answer []byte) (string, error) {
 	return string(id), nil
 }
 
-// everyone is every agent of a tree.
-func everyone(t tree) []string {
+// allAgents returns the ids of all agents of a tree.
+func allAgents(t tree) []string {
 	return t.all(models.LevelOrchestrator, models.LevelSpecialist, models.LevelAssistant)
 }

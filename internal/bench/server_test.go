@@ -24,41 +24,41 @@ import (
 
 const adminToken = "0123456789abcdef0123456789abcdef"
 
-// house is the server under test, put together as app does it, with the
-// baselines' routes behind the same chain.
-type house struct {
-	ground
+// testServer is the server under test, composed as in app, with the routes of the baselines
+// behind the same middleware chain.
+type testServer struct {
+	testDatabase
 	store    *store.Store
 	registry *registry.Registry
 	ledger   *usage.Ledger
-	chain    string // address of the server with the chain
-	bare     string // address of a server with the no-op route and nothing else
+	chain    string // address of the server with the middleware chain
+	bare     string // address of a server with only the no-op route
 }
 
-// openHouse opens the house of the registry's benchmarks, with 100,000 agents.
-func openHouse(b *testing.B) *house {
+// openRegistryServer starts a server with 100,000 agents.
+func openRegistryServer(b *testing.B) *testServer {
 	b.Helper()
-	h := buildHouse(b, newGround(b, sqlite))
+	h := newServer(b, newDatabase(b, sqlite))
 	seed(b, h.store)
-	reads, writes := openRawReads(b, h.ground), openRawWriter(b, h.ground)
+	reads, writes := openRawReads(b, h.testDatabase), openRawWriter(b, h.testDatabase)
 	h.open(b, models.ScopeAgentsRead, reads.mount, writes.mount)
 	return h
 }
 
-// buildHouse opens the rooms and creates the founders.
-func buildHouse(b *testing.B, g ground) *house {
+// newServer opens the store and creates the bootstrap agents.
+func newServer(b *testing.B, g testDatabase) *testServer {
 	b.Helper()
 	s, err := store.Open(b.Context(), g.options)
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, s.Close()) })
-	h := &house{ground: g, store: s, registry: registry.New(s, nil), ledger: usage.New(s, nil)}
+	h := &testServer{testDatabase: g, store: s, registry: registry.New(s, nil), ledger: usage.New(s, nil)}
 	require.NoError(b, h.registry.Bootstrap(b.Context()))
 	return h
 }
 
-// open opens the doors, with the baselines' routes behind the chain; what they do
-// needs the scope.
-func (h *house) open(b *testing.B, needs models.Scope, baselines ...func(chi.Router)) {
+// open starts the HTTP servers, with the routes of the baselines behind the chain and the scope
+// they require.
+func (h *testServer) open(b *testing.B, needs models.Scope, baselines ...func(chi.Router)) {
 	b.Helper()
 	tokens := auth.New(h.store, nil)
 	_, err := tokens.EnsureAdmin(b.Context(), adminToken, true)
@@ -80,8 +80,7 @@ func (h *house) open(b *testing.B, needs models.Scope, baselines ...func(chi.Rou
 	h.bare = serve(b, bare)
 }
 
-// accessLog is the log a server keeps by default: a line of JSON a request, to a
-// file.
+// accessLog returns the default log of a server: JSON to a file.
 func accessLog(b *testing.B) *slog.Logger {
 	b.Helper()
 	log, err := telemetry.NewLogger(logFile(b), &telemetry.LogOptions{Format: "json"})
@@ -91,7 +90,7 @@ func accessLog(b *testing.B) *slog.Logger {
 
 func routePattern(r *http.Request) string { return chi.RouteContext(r.Context()).RoutePattern() }
 
-// scope is what the chain demands of every route of the agents.
+// scope requires a scope of every request, as the routes of agents do.
 func scope(s models.Scope) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -107,7 +106,7 @@ func scope(s models.Scope) func(http.Handler) http.Handler {
 
 const noopBody = `{"ok":true}`
 
-// noop answers as cheaply as an HTTP server can.
+// noop writes the cheapest possible response.
 func noop(w http.ResponseWriter, _ *http.Request) {
 	h := w.Header()
 	h["Content-Type"] = []string{"application/json"}
@@ -115,8 +114,7 @@ func noop(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte(noopBody))
 }
 
-// serve listens on the loopback with the time limits of app and returns the
-// address.
+// serve listens on the loopback interface with the time limits of app and returns the address.
 func serve(b *testing.B, handler http.Handler) string {
 	b.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(b.Context(), "tcp", "127.0.0.1:0")

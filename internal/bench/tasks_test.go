@@ -39,28 +39,28 @@ import (
 )
 
 const (
-	holders        = 100 // agents that offer the work
+	holders        = 100 // agents with the capability
 	baselineWriter = "the writer alone, same rows"
 )
 
-// mill is a house in which work is done.
-type mill struct {
-	*house
+// taskServer is a server with the orchestrator and the connections of agents.
+type taskServer struct {
+	*testServer
 	auth *auth.Auth
 	work *orchestrator.Orchestrator
 	bus  *bus.Bus
 	url  string
 }
 
-func openMill(b *testing.B, database string) *mill {
+func openTaskServer(b *testing.B, database string) *taskServer {
 	b.Helper()
-	return openMillThat(b, database, true)
+	return openTaskServerWith(b, database, true)
 }
 
-// openMillThat is openMill for one that keeps the lines that are said, or does not.
-func openMillThat(b *testing.B, database string, keeps bool) *mill {
+// openTaskServerWith starts a server with or without the V5 message log.
+func openTaskServerWith(b *testing.B, database string, logs bool) *taskServer {
 	b.Helper()
-	m := &mill{house: buildHouse(b, newGround(b, database))}
+	m := &taskServer{testServer: newServer(b, newDatabase(b, database))}
 	m.auth = auth.New(m.store, nil)
 	_, err := m.auth.EnsureAdmin(b.Context(), adminToken, true)
 	require.NoError(b, err)
@@ -73,43 +73,43 @@ func openMillThat(b *testing.B, database string, keeps bool) *mill {
 	m.bus, err = bus.New(nil)
 	require.NoError(b, err)
 	messages := messagelog.New(m.store, nil)
-	speech := v5.Options{MessageLog: messages}
-	if !keeps {
-		speech.MessageLog = nil
+	options := v5.Options{MessageLog: messages}
+	if !logs {
+		options.MessageLog = nil
 	}
-	spoken := []protocol.Protocol{envelope.New(m.work, nil), v5.New(m.work, &speech)}
-	lines := transport.New(transport.Core{Work: m.work, Auth: m.auth, Bus: m.bus, Protocols: spoken}, nil)
+	protocols := []protocol.Protocol{envelope.New(m.work, nil), v5.New(m.work, &options)}
+	connections := transport.New(transport.Core{Work: m.work, Auth: m.auth, Bus: m.bus, Protocols: protocols}, nil)
 	var all lifecycle.Group
 	all.Add("bus", m.bus)
 	all.Add("relay", events.NewRelay(m.store, feed, nil))
 	all.Add("work", m.work)
 	all.Add("jobs", runner)
 	all.Add("message log", messages)
-	all.Add("lines", lines)
+	all.Add("connections", connections)
 	require.NoError(b, all.Start(b.Context()))
 	b.Cleanup(func() { require.NoError(b, all.Stop(background())) })
 	require.Eventually(b, func() bool { return m.work.Check(b.Context()) == nil }, time.Minute, time.Millisecond)
 	metrics := telemetry.NewMetrics(telemetry.Build{})
 	core := api.Services{Registry: m.registry, Auth: m.auth, Usage: m.ledger, Webhooks: webhooks.New(m.store, nil), Orchestrator: m.work, Feed: feed}
-	door := api.New(core, &api.Options{
-		Logger: accessLog(b), Measure: metrics.Measure(routePattern), Untimed: transport.IsStreaming, MountPublic: func(r chi.Router) { lines.Mount(r) },
+	handler := api.New(core, &api.Options{
+		Logger: accessLog(b), Measure: metrics.Measure(routePattern), Untimed: transport.IsStreaming, MountPublic: func(r chi.Router) { connections.Mount(r) },
 	})
-	m.chain = serve(b, door)
+	m.chain = serve(b, handler)
 	b.Cleanup(func() {
-		lines.Drain()
-		door.Drain()
+		connections.Drain()
+		handler.Drain()
 	})
 	m.url = "http://" + m.chain
 	return m
 }
 
-// hire registers an agent that offers the work, with a budget it does not need.
-func (m *mill) hire(b *testing.B, id string) (token string) {
+// registerWorker registers an agent with the capability and returns its token.
+func (m *taskServer) registerWorker(b *testing.B, id string) (token string) {
 	b.Helper()
-	return m.hireFor(b, id, "run_playbook")
+	return m.registerWorkerFor(b, id, "run_playbook")
 }
 
-func (m *mill) hireFor(b *testing.B, id, capability string) (token string) {
+func (m *taskServer) registerWorkerFor(b *testing.B, id, capability string) (token string) {
 	b.Helper()
 	require.NoError(b, m.store.Write(b.Context(), func(tx *store.Tx) error {
 		a := seedAgent(tx.Now(), id, "orch-my-team", models.LevelSpecialist, 8, 1)
@@ -129,10 +129,10 @@ func workRequest(task uuid.UUID) []byte {
 		uuid.New(), uuid.New(), uuid.New(), task)
 }
 
-// BenchmarkAccept measures work_requests that are durable and assigned when they are
-// answered, against the group writer that writes the same rows and does nothing else.
+// BenchmarkAccept measures work_requests, which are durable and assigned before the response,
+// against the group writer with the same rows.
 func BenchmarkAccept(b *testing.B) {
-	var lines []line
+	var results []result
 	eachDatabase(b, func(b *testing.B, database string) {
 		m := measurement{what: "work_requests accepted, " + database, against: []comparison{{subject: baselineWriter, metric: "of_writer"}}}
 		if database == sqlite {
@@ -140,10 +140,10 @@ func BenchmarkAccept(b *testing.B) {
 		}
 		m.open = func(b *testing.B) []*subject {
 			b.Helper()
-			h := openMill(b, database)
+			h := openTaskServer(b, database)
 			for n := range holders {
 				id := fmt.Sprintf("holder-%03d", n)
-				h.hire(b, id)
+				h.registerWorker(b, id)
 				_, err := h.work.Join(b.Context(), id, orchestrator.JoinRequest{Protocol: envelope.Name, Transport: "push", Concurrency: orchestrator.MaxConcurrency})
 				require.NoError(b, err)
 			}
@@ -159,13 +159,13 @@ func BenchmarkAccept(b *testing.B) {
 				{name: baselineWriter, callers: writers, slice: writeSlice, do: h.sameRows},
 			}
 		}
-		b.Run("message", func(b *testing.B) { lines = append(lines, m.run(b)...) })
+		b.Run("message", func(b *testing.B) { results = append(results, m.run(b)...) })
 	})
-	printTable(os.Stdout, fmt.Sprintf("%d agents offer the work, %d callers ask.", holders, writers), lines)
+	printTable(os.Stdout, fmt.Sprintf("%d agents with the capability, %d callers.", holders, writers), results)
 }
 
-// sameRows writes what an accepted work_request writes.
-func (m *mill) sameRows(caller, turn int) error {
+// sameRows writes the rows of an accepted work_request.
+func (m *taskServer) sameRows(caller, turn int) error {
 	return m.store.Write(background(), func(tx *store.Tx) error {
 		id, agentID := uuid.NewString(), fmt.Sprintf("holder-%03d", (caller*7+turn)%holders)
 		in := models.TaskInput{
@@ -207,7 +207,7 @@ func (m *mill) sameRows(caller, turn int) error {
 	})
 }
 
-// decision is as long as the one that is kept on a task with ten candidates.
+// decision has the size of a stored decision with ten candidates.
 func decision() json.RawMessage {
 	var all []map[string]any
 	for n := range 10 {
@@ -218,18 +218,17 @@ func decision() json.RawMessage {
 }
 
 const (
-	roundTrips    = 1000 // a second
+	roundTrips    = 1000 // per second
 	roundTripTime = 2 * time.Second
 )
 
-// BenchmarkRoundTrip measures, at 1,000 a second, from the POST of a work_request over
-// the worker at the end of a WebSocket to the answer with its result, against what that
-// cannot do without: three group commits, made at the same rate, and one message there
-// and back on the bus.
+// BenchmarkRoundTrip measures, at 1,000 per second, from the POST of a work_request through a
+// worker on a WebSocket to the response with the result, against its minimum: three group
+// commits at the same rate and one round trip on the bus.
 func BenchmarkRoundTrip(b *testing.B) {
 	b.Run("sqlite", func(b *testing.B) {
-		m := openMill(b, sqlite)
-		a, err := agent.New(m.url, m.hire(b, "worker"), &agent.Options{Concurrency: 256, Drain: -1})
+		m := openTaskServer(b, sqlite)
+		a, err := agent.New(m.url, m.registerWorker(b, "worker"), &agent.Options{Concurrency: 256, Drain: -1})
 		require.NoError(b, err)
 		a.Handle("run_playbook", func(context.Context, *agent.Work) (agent.Result, error) { return agent.Result{Output: "done"}, nil })
 		ctx, cancel := context.WithCancel(background())
@@ -270,10 +269,10 @@ func BenchmarkRoundTrip(b *testing.B) {
 	})
 }
 
-// round is how long each thing took in one round.
+// round holds the durations of one round.
 type round struct{ trips, commits, notes []time.Duration }
 
-// report prints a line of the table and returns the median over the rounds of the ratio.
+// report prints a row of the table and returns the median ratio over the rounds.
 func report(w io.Writer, rate int, all []round) float64 {
 	var together round
 	var ratios []float64
@@ -293,7 +292,7 @@ func report(w io.Writer, rate int, all []round) float64 {
 	return ratio
 }
 
-func (m *mill) roundTrip(client *http.Client) error {
+func (m *taskServer) roundTrip(client *http.Client) error {
 	r, err := http.NewRequestWithContext(background(), http.MethodPost, m.url+"/api/agent/message", bytes.NewReader(workRequest(uuid.New())))
 	if err != nil {
 		return err
@@ -314,15 +313,15 @@ func (m *mill) roundTrip(client *http.Client) error {
 }
 
 // oneRow is the smallest group commit.
-func (m *mill) oneRow() error {
+func (m *taskServer) oneRow() error {
 	return m.store.Write(background(), func(tx *store.Tx) error {
 		_, err := tx.MarkProcessed("bench", uuid.NewString())
 		return err
 	})
 }
 
-// paced does something so many times a second, whether or not what was begun before has
-// ended, and returns how long each took.
+// paced calls fn at a fixed rate, independent of the completion of earlier calls, and returns the
+// durations.
 func paced(b *testing.B, rate int, do func() error) []time.Duration {
 	b.Helper()
 	n := int(roundTripTime.Seconds() * float64(rate))

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestACallerTakesNoAnswerButTheExpectedOne(t *testing.T) {
+func TestCallerRejectsUnexpectedResponses(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/refused" {
@@ -26,9 +26,9 @@ func TestACallerTakesNoAnswerButTheExpectedOne(t *testing.T) {
 	require.ErrorContains(t, c.expect(get("/refused", "a"), 200, []byte("Bearer a")), "403")
 }
 
-func TestRatiosAreMediansOverTheRounds(t *testing.T) {
+func TestRatioIsTheMedianOverRounds(t *testing.T) {
 	t.Parallel()
-	p := paces{
+	p := rates{
 		"a": {{rate: 80, cpu: 2}, {rate: 1, cpu: 2}, {rate: 90, cpu: 2}, {rate: 100, cpu: 2}, {rate: 70, cpu: 2}},
 		"b": {{rate: 100, cpu: 1}, {rate: 100, cpu: 1}, {rate: 100, cpu: 1}, {rate: 100, cpu: 4}, {rate: 100, cpu: 1}},
 	}

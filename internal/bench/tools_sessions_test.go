@@ -15,15 +15,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mcpSessions are what the memory of sessions is measured with.
+// mcpSessions is the number of sessions of BenchmarkSession.
 const mcpSessions = 2000
 
-// BenchmarkSession measures what a session of the older revisions adds to the heap and the stacks
-// while it is silent: without a stream, since a stream is a connection of the client's too. The client
-// here keeps nothing of it but its number.
+// BenchmarkSession measures the heap and stack memory of an idle session of the older revisions,
+// without a stream, which would be a connection. The client stores only the session id.
 func BenchmarkSession(b *testing.B) {
-	w := openWorkshop(b, -1)
-	client := &http.Client{Transport: bearing{w.token(b, "sessions", nil), &http.Transport{MaxIdleConnsPerHost: 1}}}
+	w := openToolServer(b, -1)
+	client := &http.Client{Transport: bearerTransport{w.token(b, "sessions", nil), &http.Transport{MaxIdleConnsPerHost: 1}}}
 	b.Cleanup(client.CloseIdleConnections)
 	var added []float64
 	for b.Loop() {
@@ -42,8 +41,8 @@ func BenchmarkSession(b *testing.B) {
 	b.ReportMetric(added[len(added)/2], "KB_a_session")
 }
 
-// session begins one or ends it.
-func (w *workshop) session(b *testing.B, client *http.Client, method, id string) string {
+// session starts or ends a session.
+func (w *toolServer) session(b *testing.B, client *http.Client, method, id string) string {
 	b.Helper()
 	body := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"` + oldRevision + `","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}`
 	r, err := http.NewRequestWithContext(background(), method, w.url, strings.NewReader(body))
@@ -60,20 +59,20 @@ func (w *workshop) session(b *testing.B, client *http.Client, method, id string)
 	return resp.Header.Get("Mcp-Session-Id")
 }
 
-// heap is what is in use on it, and of stacks.
+// heap returns the bytes in use by heap and stacks.
 func heap() int64 {
 	runtime.GC()
-	runtime.GC() // what the first one found to be finalised
+	runtime.GC() // frees what the first run finalised
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc + m.StackInuse)
 }
 
-// BenchmarkOwnTools measures comet's own tools through /mcp, one at a time: a search among
-// few tools, whose own time is measured in internal/toolsearch among many, and code that calls
-// one tool, in a child that is ready and in one that is started for it.
+// BenchmarkOwnTools measures comet's own tools through /mcp, one caller: a search among few tools
+// (internal/toolsearch measures many), and code that calls one tool, in an idle sandbox process
+// and in a new one.
 func BenchmarkOwnTools(b *testing.B) {
-	warm, cold := openWorkshop(b, 2), openWorkshop(b, -1)
+	warm, cold := openToolServer(b, 2), openToolServer(b, -1)
 	ready, started := dial(b, warm.url, warm.token(b, "warm", nil), newRevision), dial(b, cold.url, cold.token(b, "cold", nil), newRevision)
 	code := map[string]any{"code": `(await ` + overStdio + `.readFile({path: "/srv/data/november.txt"})).length`}
 	took := map[string][]time.Duration{}
@@ -89,7 +88,7 @@ func BenchmarkOwnTools(b *testing.B) {
 		own("search_remembered", ready, "agentcards:search_tools", map[string]any{"query": "read a file"})
 		own("code_warm", ready, "agentcards:execute_code", code)
 		own("code_cold", started, "agentcards:execute_code", code)
-		<-time.After(60 * time.Millisecond) // the next child gets ready
+		<-time.After(60 * time.Millisecond) // the next process becomes idle
 	}
 	b.ReportMetric(0, "ns/op")
 	for what, all := range took {
@@ -98,20 +97,19 @@ func BenchmarkOwnTools(b *testing.B) {
 	}
 }
 
-// BenchmarkHostileCode measures calls of a cheap tool, ten a second by each of four callers,
-// while the sandbox runs what is meant to bring the server down, and while it does not; and
-// the heap of the server afterwards.
+// BenchmarkHostileCode measures calls of a cheap tool, ten per second by each of four callers,
+// with and without hostile code in the sandbox, and the heap of the server afterwards.
 func BenchmarkHostileCode(b *testing.B) {
-	w := openWorkshop(b, 2)
+	w := openToolServer(b, 2)
 	const callers = 4
 	token := w.token(b, "cheap", nil)
 	cheap, hostile := dialAll(b, callers, w.url, token, newRevision), dial(b, w.url, token, newRevision)
-	v := way{name: "cheap", do: func(c int) error { return call(cheap[c], toolOver(overStdio)) }}
-	run(b, v, callers, unhurried)
-	var calm, busy []lap
+	v := route{name: "cheap", do: func(c int) error { return call(cheap[c], toolOver(overStdio)) }}
+	run(b, v, callers, pacedInterval)
+	var calm, busy []toolRound
 	before := heap()
 	for b.Loop() {
-		calm = append(calm, run(b, v, callers, unhurried))
+		calm = append(calm, run(b, v, callers, pacedInterval))
 		var running sync.WaitGroup
 		for i, code := range hostileCodes() {
 			running.Go(func() {
@@ -123,21 +121,21 @@ func BenchmarkHostileCode(b *testing.B) {
 				}
 			})
 		}
-		busy = append(busy, run(b, v, callers, unhurried))
+		busy = append(busy, run(b, v, callers, pacedInterval))
 		running.Wait()
 	}
 	grown := heap() - before
 	b.ReportMetric(0, "ns/op")
-	for name, laps := range map[string][]lap{"calm": calm, "hostile": busy} {
-		p50, _, _ := quartiles(func(i int) float64 { return float64(laps[i].p50) / 1e6 }, len(laps))
-		p99, _, _ := quartiles(func(i int) float64 { return float64(laps[i].p99) / 1e6 }, len(laps))
+	for name, toolRounds := range map[string][]toolRound{"calm": calm, "hostile": busy} {
+		p50, _, _ := quartiles(func(i int) float64 { return float64(toolRounds[i].p50) / 1e6 }, len(toolRounds))
+		p99, _, _ := quartiles(func(i int) float64 { return float64(toolRounds[i].p99) / 1e6 }, len(toolRounds))
 		b.ReportMetric(p50, "ms_p50_"+name)
 		b.ReportMetric(p99, "ms_p99_"+name)
 	}
 	b.ReportMetric(float64(grown)/(1<<20), "MB_heap_grown")
 }
 
-// hostileCodes are loops that do not end, more memory than there is, and promises without end.
+// hostileCodes are endless loops, excessive allocations and endless promises.
 func hostileCodes() (out []string) {
 	for range 8 {
 		out = append(out, "while (true) {}")

@@ -32,28 +32,28 @@ import (
 	"comet/webhooks"
 )
 
-// The revisions of MCP that are measured: without sessions and with.
+// The measured revisions of MCP: without and with sessions.
 const (
 	newRevision = "2026-07-28"
 	oldRevision = "2025-11-25"
 )
 
-// workshop is a house with the MCP gateway, and two upstreams behind it: the same program
-// over standard input and output and over HTTP.
-type workshop struct {
-	*house
+// toolServer is a server with the MCP gateway and two upstreams: the same program over stdio and
+// over HTTP.
+type toolServer struct {
+	*testServer
 	auth     *auth.Auth
 	tools    *tools.Service
 	gateway  *mcp.Server
-	url      string // of the door
-	upstream string // address of the one over HTTP
+	url      string // of the handler
+	upstream string // address of the HTTP upstream
 }
 
-// openWorkshop opens it on SQLite. warm is how many children are kept ready for code, below
-// zero for none.
-func openWorkshop(b *testing.B, warm int) *workshop {
+// openToolServer starts a server on SQLite. warm is the number of idle sandbox processes; a
+// negative number means none.
+func openToolServer(b *testing.B, warm int) *toolServer {
 	b.Helper()
-	w := &workshop{house: buildHouse(b, newGround(b, sqlite)), upstream: startUpstream(b)}
+	w := &toolServer{testServer: newServer(b, newDatabase(b, sqlite)), upstream: startUpstream(b)}
 	w.auth = auth.New(w.store, nil)
 	_, err := w.auth.EnsureAdmin(b.Context(), adminToken, true)
 	require.NoError(b, err)
@@ -91,21 +91,21 @@ func openWorkshop(b *testing.B, warm int) *workshop {
 		{ID: overHTTP, URL: w.upstream},
 	})
 	require.NoError(b, err)
-	door, err := mcp.NewHandler(w.gateway, w.auth, nil)
+	handler, err := mcp.NewHandler(w.gateway, w.auth, nil)
 	require.NoError(b, err)
 	core := api.Services{Registry: w.registry, Auth: w.auth, Usage: w.ledger, Webhooks: webhooks.New(w.store, nil), Orchestrator: work, Feed: feed, Tools: w.tools}
 	w.chain = serve(b, api.New(core, &api.Options{
 		Logger: accessLog(b), Measure: metrics.Measure(routePattern), Untimed: mcp.IsStreaming,
-		MountPublic: func(r chi.Router) { r.Handle(mcp.Path, door) },
+		MountPublic: func(r chi.Router) { r.Handle(mcp.Path, handler) },
 	}))
-	b.Cleanup(door.Drain)
+	b.Cleanup(handler.Drain)
 	w.url = "http://" + w.chain + mcp.Path
 	w.settled(b)
 	return w
 }
 
-// settled waits until both upstreams' tools are there.
-func (w *workshop) settled(b *testing.B) {
+// settled waits until the tools of both upstreams are listed.
+func (w *toolServer) settled(b *testing.B) {
 	b.Helper()
 	token := w.token(b, "settles", nil)
 	client := dial(b, w.url, token, newRevision)
@@ -114,8 +114,8 @@ func (w *workshop) settled(b *testing.B) {
 	}, time.Minute, 10*time.Millisecond)
 }
 
-// token makes one that may call tools, with a policy or without.
-func (w *workshop) token(b *testing.B, name string, p *models.ToolPolicy) string {
+// token creates a token that may call tools, optionally with a policy.
+func (w *toolServer) token(b *testing.B, name string, p *models.ToolPolicy) string {
 	b.Helper()
 	issued, err := w.auth.Create(b.Context(), models.System(), models.TokenDraft{Name: &name, Scopes: []models.Scope{models.ScopeToolsCall}}, nil)
 	require.NoError(b, err)
@@ -125,27 +125,27 @@ func (w *workshop) token(b *testing.B, name string, p *models.ToolPolicy) string
 	return issued.Secret
 }
 
-// bearing adds a token to every request.
-type bearing struct {
+// bearerTransport adds a token to every request.
+type bearerTransport struct {
 	token string
 	next  http.RoundTripper
 }
 
-func (t bearing) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t bearerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+t.token)
 	return t.next.RoundTrip(r)
 }
 
-// dial connects a client of the SDK over Streamable HTTP, on connections of its own.
+// dial connects an SDK client over Streamable HTTP with separate connections.
 func dial(b *testing.B, url, token, revision string) *sdk.ClientSession {
 	b.Helper()
 	base := &http.Transport{MaxIdleConnsPerHost: 4}
 	b.Cleanup(base.CloseIdleConnections)
-	return connect(b, &sdk.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: bearing{token, base}}}, revision)
+	return connect(b, &sdk.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: bearerTransport{token, base}}}, revision)
 }
 
-// dialAll connects one client a caller.
+// dialAll connects one client per caller.
 func dialAll(b *testing.B, callers int, url, token, revision string) []*sdk.ClientSession {
 	b.Helper()
 	all := make([]*sdk.ClientSession, callers)
@@ -155,7 +155,7 @@ func dialAll(b *testing.B, callers int, url, token, revision string) []*sdk.Clie
 	return all
 }
 
-// spawn starts an upstream of the client's own, over standard input and output.
+// spawn starts an upstream for one client, over stdio.
 func spawn(b *testing.B) *sdk.ClientSession {
 	b.Helper()
 	cmd := exec.CommandContext(background(), os.Args[0])
@@ -163,8 +163,8 @@ func spawn(b *testing.B) *sdk.ClientSession {
 	return connect(b, &sdk.CommandTransport{Command: cmd}, newRevision)
 }
 
-// stream connects a client to the gateway as over standard input and output.
-func (w *workshop) stream(b *testing.B) *sdk.ClientSession {
+// stream connects a client to the gateway as over stdio.
+func (w *toolServer) stream(b *testing.B) *sdk.ClientSession {
 	b.Helper()
 	toServer, fromClient := io.Pipe()
 	toClient, fromServer := io.Pipe()
@@ -173,7 +173,7 @@ func (w *workshop) stream(b *testing.B) *sdk.ClientSession {
 	serving.Go(func() {
 		_ = w.gateway.ServeStream(background(), by, toServer, fromServer)
 	})
-	b.Cleanup(serving.Wait) // after the client has gone
+	b.Cleanup(serving.Wait) // after the client has disconnected
 	return connect(b, &sdk.IOTransport{Reader: toClient, Writer: fromClient}, newRevision)
 }
 
@@ -186,10 +186,10 @@ func connect(b *testing.B, t sdk.Transport, revision string) *sdk.ClientSession 
 	return s
 }
 
-// toolOver is how comet lists the tool of an upstream.
+// toolOver returns the name under which comet lists the tool of an upstream.
 func toolOver(transport string) string { return transport + "__read_file" }
 
-// call calls a tool and looks at what it answers.
+// call calls a tool and checks the result.
 func call(s *sdk.ClientSession, tool string) error {
 	res, err := s.CallTool(background(), &sdk.CallToolParams{Name: tool, Arguments: map[string]any{"path": "/srv/data/reports/2026/november.txt"}})
 	if err != nil {
@@ -197,7 +197,7 @@ func call(s *sdk.ClientSession, tool string) error {
 	}
 	text, ok := res.Content[0].(*sdk.TextContent)
 	if res.IsError || !ok || len(text.Text) != len(page()) {
-		return fmt.Errorf("%s answers %+v", tool, res.Content[0])
+		return fmt.Errorf("%s returns %+v", tool, res.Content[0])
 	}
 	return nil
 }
