@@ -1,13 +1,13 @@
-// What the verifiers beside this file wait for when they have started comet.
+// Shared by the verifiers of this folder.
 
-// started resolves with where the server listens.
+// started resolves with the URL of the server.
 export function started(server) {
   return new Promise((resolve, reject) => {
-    let said = "";
+    let output = "";
     server.on("error", reject);
     server.on("exit", (code) => reject(new Error(`comet ended with ${code}`)));
     server.stdout.on("data", (text) => {
-      const found = /comet listens on (http:\S+) /.exec((said += text));
+      const found = /comet listens on (http:\S+) /.exec((output += text));
       if (found) resolve(found[1]);
     });
   });

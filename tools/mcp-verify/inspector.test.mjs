@@ -5,23 +5,23 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { promisify } from "node:util";
-import { House, alone, folder, patience } from "./house.mjs";
+import { Harness, standalone, folder, deadline } from "./harness.mjs";
 
 const program = new URL("node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js", import.meta.url).pathname;
-let house;
-before(async () => (house = await House.open()));
-after(() => house.close());
+let harness;
+before(async () => (harness = await Harness.open()));
+after(() => harness.close());
 
 async function inspect(target, ...args) {
   const { stdout } = await promisify(execFile)(process.execPath, [program, "--cli", ...target, "--format", "json", ...args], {
     env: { PATH: process.env.PATH, HOME: await folder("inspector-") },
-    timeout: 2 * patience,
+    timeout: 2 * deadline,
   });
   return JSON.parse(stdout).result;
 }
 
 for (const era of ["legacy", "modern"]) {
-  const target = () => ["--server-url", house.mcp.href, "--transport", "http", "--header", `Authorization: Bearer ${house.token}`, "--protocol-era", era];
+  const target = () => ["--server-url", harness.mcp.href, "--transport", "http", "--header", `Authorization: Bearer ${harness.token}`, "--protocol-era", era];
 
   test(`over HTTP, ${era}: tools`, async () => {
     const { tools } = await inspect(target(), "--method", "tools/list");
@@ -38,12 +38,12 @@ for (const era of ["legacy", "modern"]) {
   });
 }
 
-test("the schemas of comet's own tools travel everywhere", async () => {
-  await inspect(["--server-url", house.mcp.href, "--transport", "http", "--header", `Authorization: Bearer ${house.token}`], "--method", "tools/list", "--strict");
+test("the schemas of comet's own tools are portable", async () => {
+  await inspect(["--server-url", harness.mcp.href, "--transport", "http", "--header", `Authorization: Bearer ${harness.token}`], "--method", "tools/list", "--strict");
 });
 
 test("over stdio", async () => {
-  const { command, args, env } = await alone();
+  const { command, args, env } = await standalone();
   const config = join(await folder("config-"), "mcp.json");
   await writeFile(config, JSON.stringify({ mcpServers: { comet: { command, args, env } } }));
   const ran = await inspect(["--config", config, "--server", "comet"], "--method", "tools/call", "--tool-name", "agentcards__execute_code", "--tool-arg", "code=1 + 1");

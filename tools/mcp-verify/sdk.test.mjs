@@ -1,4 +1,4 @@
-// The TypeScript SDK as a client of comet: both its lines, every transport, the same
+// The TypeScript SDK as a client of comet: both major versions, every transport, the same
 // behaviour on each.
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -9,70 +9,70 @@ import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import { ElicitRequestSchema, ToolListChangedNotificationSchema } from "@modelcontextprotocol/sdk/types.js";
-import { House, alone, patience, published } from "./house.mjs";
+import { Harness, standalone, deadline, published } from "./harness.mjs";
 
 const info = { name: "verify", version: "1.0.0" };
 const capabilities = { elicitation: {} };
-let house, lone;
+let harness, local;
 before(async () => {
-  house = await House.open();
-  lone = await alone();
+  harness = await Harness.open();
+  local = await standalone();
 });
-after(() => house.close());
+after(() => harness.close());
 
-// v1 is the line of the SDK that knows sessions only.
+// v1 is the major version of the SDK that only supports sessions.
 const v1 = {
   new: () => new Client(info, { capabilities }),
-  onElicit: (client, answer) => client.setRequestHandler(ElicitRequestSchema, answer),
+  onElicit: (client, reply) => client.setRequestHandler(ElicitRequestSchema, reply),
   call: (client, params, options) => client.callTool(params, undefined, options),
-  onToolsChanged: (client, heard) => client.setNotificationHandler(ToolListChangedNotificationSchema, heard),
+  onToolsChanged: (client, handler) => client.setNotificationHandler(ToolListChangedNotificationSchema, handler),
 };
-// v2 is the line that knows 2026-07-28.
+// v2 is the major version that supports 2026-07-28.
 const v2 = (mode) => ({
   new: () => new modern.Client(info, { capabilities, versionNegotiation: { mode } }),
-  onElicit: (client, answer) => client.setRequestHandler("elicitation/create", answer),
+  onElicit: (client, reply) => client.setRequestHandler("elicitation/create", reply),
   call: (client, params, options) => client.callTool(params, options),
-  onToolsChanged: async (client, heard) => {
-    client.setNotificationHandler("notifications/tools/list_changed", heard);
+  onToolsChanged: async (client, handler) => {
+    client.setNotificationHandler("notifications/tools/list_changed", handler);
     if (client.getProtocolEra() === "modern") await client.listen({ toolsListChanged: true });
   },
 });
-const overHTTP = (transport) => () => new transport(house.mcp, { requestInit: { headers: house.headers } });
+const overHTTP = (transport) => () => new transport(harness.mcp, { requestInit: { headers: harness.headers } });
 
 const clients = [
   { name: "SDK 1 over HTTP", sdk: v1, transport: overHTTP(StreamableHTTPClientTransport), http: true, serves: true },
-  { name: "SDK 1 over stdio, linked to a server", sdk: v1, transport: () => new StdioClientTransport(house.link), serves: true },
-  { name: "SDK 1 over stdio, alone", sdk: v1, transport: () => new StdioClientTransport(lone) },
+  { name: "SDK 1 over stdio, relayed to a server", sdk: v1, transport: () => new StdioClientTransport(harness.relay), serves: true },
+  { name: "SDK 1 over stdio, standalone", sdk: v1, transport: () => new StdioClientTransport(local) },
   { name: "SDK 2 over HTTP with sessions", sdk: v2("legacy"), transport: overHTTP(modern.StreamableHTTPClientTransport), http: true, serves: true },
   { name: "SDK 2 over HTTP, 2026-07-28", sdk: v2("auto"), transport: overHTTP(modern.StreamableHTTPClientTransport), http: true, serves: true, era: "modern" },
-  { name: "SDK 2 over stdio, linked to a server, 2026-07-28", sdk: v2("auto"), transport: () => new ModernStdio(house.link), serves: true, era: "modern" },
-  { name: "SDK 2 over stdio, alone, 2026-07-28", sdk: v2({ pin: "2026-07-28" }), transport: () => new ModernStdio(lone), era: "modern" },
+  { name: "SDK 2 over stdio, relayed to a server, 2026-07-28", sdk: v2("auto"), transport: () => new ModernStdio(harness.relay), serves: true, era: "modern" },
+  { name: "SDK 2 over stdio, standalone, 2026-07-28", sdk: v2({ pin: "2026-07-28" }), transport: () => new ModernStdio(local), era: "modern" },
 ];
 
 for (const { name, sdk, transport, http, serves, era } of clients) {
-  describe(name, { timeout: 4 * patience }, () => {
+  describe(name, { timeout: 4 * deadline }, () => {
     let client;
     const call = (tool, args, options) => sdk.call(client, { name: tool, arguments: args }, options);
     before(async () => {
       client = sdk.new();
       sdk.onElicit(client, () => ({ action: "accept", content: { name: "Zoé", check: true } }));
       await client.connect(transport());
-      // Its servers may still be starting where comet began with this client.
-      for (const end = Date.now() + patience; ; ) {
+      // The upstreams of a standalone comet start with this client.
+      for (const end = Date.now() + deadline; ; ) {
         const { isError } = await call("memory__read_graph", {});
         if (!isError && !(await call("everything__echo", { message: "?" })).isError && !(await call("filesystem__list_allowed_directories", {})).isError) break;
-        assert.ok(Date.now() < end, "the upstreams are not there");
+        assert.ok(Date.now() < end, "the upstreams are not ready");
         await new Promise((next) => setTimeout(next, 100));
       }
     });
     after(() => client.close());
 
-    test("is told the revision that it can speak", () => {
+    test("negotiates the revision", () => {
       if (era) assert.equal(client.getProtocolEra(), era);
       assert.equal(client.getServerVersion().name, "comet");
     });
 
-    test("sees three tools, and finds others in its own words", async () => {
+    test("lists three tools and finds others by search", async () => {
       const { tools } = await client.listTools();
       assert.deepEqual(
         tools.map((t) => t.name),
@@ -86,14 +86,14 @@ for (const { name, sdk, transport, http, serves, era } of clients) {
 
     test("calls a tool by its listed and by its documented name", async () => {
       for (const tool of ["everything__echo", "everything:echo"]) {
-        const said = await call(tool, { message: "bonjour" });
-        assert.equal(said.content[0].text, "Echo: bonjour");
+        const result = await call(tool, { message: "bonjour" });
+        assert.equal(result.content[0].text, "Echo: bonjour");
       }
     });
 
     test("runs TypeScript over several servers", async () => {
       const code = `
-        const file: string = await filesystem.readTextFile({ path: ${JSON.stringify(join(serves ? house.shared : lone.shared, "hello.txt"))} });
+        const file: string = await filesystem.readTextFile({ path: ${JSON.stringify(join(serves ? harness.shared : local.shared, "hello.txt"))} });
         const sum = await everything.getSum({ a: 2, b: 3 });
         return { file, sum };`;
       const ran = await call("agentcards__execute_code", { code });
@@ -102,15 +102,15 @@ for (const { name, sdk, transport, http, serves, era } of clients) {
       assert.match(JSON.stringify(ran.structuredContent.result.sum), /5/);
     });
 
-    test("hears how far a call has come", async () => {
-      const heard = [];
-      const done = await call("everything__trigger-long-running-operation", { duration: 1, steps: 4 }, { onprogress: (p) => heard.push(p), timeout: patience });
+    test("receives the progress of a call", async () => {
+      const received = [];
+      const done = await call("everything__trigger-long-running-operation", { duration: 1, steps: 4 }, { onprogress: (p) => received.push(p), timeout: deadline });
       assert.ok(!done.isError, JSON.stringify(done));
-      const steps = heard.map((p) => p.progress);
-      assert.deepEqual(steps, steps.toSorted()); // some may stand for those before them
-      // Over stdio the SDK forgets what arrives together with the answer.
+      const steps = received.map((p) => p.progress);
+      assert.deepEqual(steps, steps.toSorted()); // several may be merged into one
+      // Over stdio the SDK drops notifications that arrive together with the response.
       assert.ok(steps.at(-1) >= (http ? 4 : 1), `${steps}`);
-      assert.equal(heard.at(-1).total, 4);
+      assert.equal(received.at(-1).total, 4);
     });
 
     test("cancels a call", async () => {
@@ -118,15 +118,15 @@ for (const { name, sdk, transport, http, serves, era } of clients) {
       const running = call("everything__trigger-long-running-operation", { duration: 600, steps: 6000 }, {
         signal: stop.signal,
         onprogress: () => stop.abort(new Error("enough")),
-        timeout: patience,
+        timeout: deadline,
       });
       await assert.rejects(running);
-      if (serves) await house.until("/api/v1/tools/calls?server=everything", ({ calls }) => calls.some((c) => c.tool === "everything:trigger-long-running-operation" && c.duration_ms > 0 && c.error === "CANCELLED"));
+      if (serves) await harness.until("/api/v1/tools/calls?server=everything", ({ calls }) => calls.some((c) => c.tool === "everything:trigger-long-running-operation" && c.duration_ms > 0 && c.error === "CANCELLED"));
     });
 
-    test("is asked what a server wants to know", async () => {
-      const answered = await call("everything__trigger-elicitation-request", {}, { timeout: patience });
-      assert.match(JSON.stringify(answered.content), /Zoé/);
+    test("receives elicitation requests of a server", async () => {
+      const done = await call("everything__trigger-elicitation-request", {}, { timeout: deadline });
+      assert.match(JSON.stringify(done.content), /Zoé/);
     });
 
     test("lists and reads resources and prompts of the servers", async () => {
@@ -142,7 +142,7 @@ for (const { name, sdk, transport, http, serves, era } of clients) {
       assert.ok((await client.getPrompt({ name: simple.name })).messages.length > 0);
     });
 
-    test("is told what is wrong", async () => {
+    test("receives errors with codes", async () => {
       const unknown = await call("everything__nonsense", {});
       assert.ok(unknown.isError);
       assert.match(unknown.content[0].text, /^TOOL_NOT_FOUND/);
@@ -153,23 +153,23 @@ for (const { name, sdk, transport, http, serves, era } of clients) {
     });
 
     if (serves)
-      test("is told when there are other tools", async () => {
-        let heard;
-        const changed = new Promise((resolve) => (heard = resolve));
-        await sdk.onToolsChanged(client, heard);
+      test("is notified when the tools change", async () => {
+        let notify;
+        const changed = new Promise((resolve) => (notify = resolve));
+        await sdk.onToolsChanged(client, notify);
         const id = `late-${Math.random().toString(36).slice(2)}`;
-        await house.call("PUT", `/api/v1/upstreams/${id}`, 201, published("mcp-server-memory"));
+        await harness.call("PUT", `/api/v1/upstreams/${id}`, 201, published("mcp-server-memory"));
         await changed; // the descriptions of comet's own tools name the servers
-        await house.call("DELETE", `/api/v1/upstreams/${id}`, 204);
+        await harness.call("DELETE", `/api/v1/upstreams/${id}`, 204);
       });
   });
 }
 
-test("who has no token is led to the metadata", async () => {
+test("a client without a token receives the metadata URL", async () => {
   const client = v1.new();
-  await assert.rejects(client.connect(new StreamableHTTPClientTransport(house.mcp)), { code: 401 });
-  const response = await fetch(house.mcp, { method: "POST", body: "{}", headers: { "Content-Type": "application/json" } });
+  await assert.rejects(client.connect(new StreamableHTTPClientTransport(harness.mcp)), { code: 401 });
+  const response = await fetch(harness.mcp, { method: "POST", body: "{}", headers: { "Content-Type": "application/json" } });
   const { resourceMetadataUrl } = modern.extractWWWAuthenticateParams(response);
   const metadata = await (await fetch(resourceMetadataUrl)).json();
-  assert.equal(metadata.resource, house.mcp.href);
+  assert.equal(metadata.resource, harness.mcp.href);
 });

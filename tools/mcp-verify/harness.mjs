@@ -1,4 +1,4 @@
-// A comet that runs, with published MCP servers behind it, for the tests beside this file.
+// Starts comet with published MCP servers as upstreams for the tests of this folder.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
@@ -7,17 +7,17 @@ import { mkdtemp, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { started } from "../started.mjs";
 
-export const patience = 60_000; // how long to wait for what must happen, in ms
+export const deadline = 60_000; // of every wait, in ms
 const bin = join(process.env.SERVERS, "node_modules/.bin");
 const environment = { PATH: process.env.PATH, HOME: process.env.SCRATCH };
 
-// folder is one of the test's own, which the runner removes.
+// folder creates a folder that the runner removes.
 export const folder = (name) => mkdtemp(join(process.env.SCRATCH, name));
 
-// published is how a server of npm is started.
+// published returns the command of an MCP server from npm.
 export const published = (name, ...args) => ({ command: process.execPath, args: [join(bin, name), ...args] });
 
-// serversFile writes the mcpServers file that a client would have.
+// serversFile writes an mcpServers file as desktop clients have it.
 export async function serversFile() {
   const dir = await folder("servers-");
   const shared = await folder("shared-");
@@ -32,21 +32,21 @@ export async function serversFile() {
   return { path, shared };
 }
 
-// House is comet serve.
-export class House {
+// Harness is a running comet serve.
+export class Harness {
   static async open() {
-    const house = new House();
+    const harness = new Harness();
     const { path, shared } = await serversFile();
-    house.shared = shared;
-    house.token = randomBytes(16).toString("hex");
+    harness.shared = shared;
+    harness.token = randomBytes(16).toString("hex");
     const flags = ["--listen", "127.0.0.1:0", "--data", await folder("data-"), "--log-level", "warn", "--mcp-servers", path];
-    house.program = spawn(process.env.COMET, ["serve", ...flags], {
-      env: { ...environment, COMET_ADMIN_TOKEN: house.token },
+    harness.program = spawn(process.env.COMET, ["serve", ...flags], {
+      env: { ...environment, COMET_ADMIN_TOKEN: harness.token },
       stdio: ["ignore", "pipe", "inherit"],
     });
-    house.url = await started(house.program);
-    await house.until("/api/v1/upstreams", ({ upstreams }) => upstreams.length === 3 && upstreams.every((u) => u.state === "ready"));
-    return house;
+    harness.url = await started(harness.program);
+    await harness.until("/api/v1/upstreams", ({ upstreams }) => upstreams.length === 3 && upstreams.every((u) => u.state === "ready"));
+    return harness;
   }
 
   get mcp() {
@@ -57,8 +57,8 @@ export class House {
     return { Authorization: `Bearer ${this.token}` };
   }
 
-  // link is how a client that only knows stdio is told to start comet.
-  get link() {
+  // relay returns the command of comet mcp for a client that only knows stdio.
+  get relay() {
     return { command: process.env.COMET, args: ["mcp", "--server", this.url], env: { ...environment, COMET_TOKEN: this.token }, stderr: "inherit" };
   }
 
@@ -67,19 +67,19 @@ export class House {
       method,
       headers: { ...this.headers, ...(body && { "Content-Type": "application/json" }) },
       body: body && JSON.stringify(body),
-      signal: AbortSignal.timeout(patience),
+      signal: AbortSignal.timeout(deadline),
     });
     const text = await response.text();
     assert.equal(response.status, status, text);
     return text && JSON.parse(text);
   }
 
-  // until asks for something until it is as expected.
+  // until requests a path until the response meets the condition.
   async until(path, holds) {
-    for (const end = Date.now() + patience; ; await new Promise((next) => setTimeout(next, 50))) {
-      const answer = await this.call("GET", path, 200);
-      if (holds(answer)) return answer;
-      assert.ok(Date.now() < end, `${path} is still ${JSON.stringify(answer)}`);
+    for (const end = Date.now() + deadline; ; await new Promise((next) => setTimeout(next, 50))) {
+      const body = await this.call("GET", path, 200);
+      if (holds(body)) return body;
+      assert.ok(Date.now() < end, `${path} is still ${JSON.stringify(body)}`);
     }
   }
 
@@ -90,8 +90,8 @@ export class House {
   }
 }
 
-// alone is how a client is told to start comet without a server.
-export async function alone() {
+// standalone returns the command of comet mcp without a server.
+export async function standalone() {
   const { path, shared } = await serversFile();
-  return { shared, command: process.env.COMET, args: ["mcp", "--config", path, "--data", await folder("alone-")], env: environment, stderr: "inherit" };
+  return { shared, command: process.env.COMET, args: ["mcp", "--config", path, "--data", await folder("standalone-")], env: environment, stderr: "inherit" };
 }
