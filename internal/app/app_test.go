@@ -18,10 +18,9 @@ import (
 	"comet/store/storetest"
 )
 
-// These tests look for goroutines that are left behind, so they do not run beside
-// others.
+// These tests check for leaked goroutines, so they do not run in parallel.
 
-// configured is the configuration of a server that picks its own port.
+// configured returns the configuration of a server on a free port with a fresh database.
 func configured(t *testing.T, database string) config.Config {
 	t.Helper()
 	cfg, db := config.Default(), storetest.Migrated(t, database)
@@ -29,7 +28,7 @@ func configured(t *testing.T, database string) config.Config {
 	return cfg
 }
 
-// withoutLeaks runs a test on every database and proves that its goroutines end.
+// withoutLeaks runs a test on every database and checks that its goroutines end.
 func withoutLeaks(t *testing.T, rule string, fn func(t *testing.T, cfg config.Config)) {
 	t.Helper()
 	for _, name := range storetest.Databases() {
@@ -50,7 +49,7 @@ func started(t *testing.T, cfg config.Config) *app.App {
 	return a
 }
 
-// answers asks on a connection that does not stay.
+// answers returns the status of a GET on a new connection.
 func answers(t *testing.T, url string) int {
 	t.Helper()
 	status, _ := read(t, url)
@@ -71,27 +70,27 @@ func read(t *testing.T, url string) (status int, body string) {
 }
 
 func TestApp(t *testing.T) {
-	withoutLeaks(t, "ItServesUntilItIsStoppedAndTwiceIsFine", func(t *testing.T, cfg config.Config) {
+	withoutLeaks(t, "serves until Stop, which may be called twice", func(t *testing.T, cfg config.Config) {
 		a := started(t, cfg)
 		url := a.URL()
-		eventually(t, func() bool { return answers(t, url+"/readyz") == http.StatusOK }, "it is ready")
+		eventually(t, func() bool { return answers(t, url+"/readyz") == http.StatusOK }, "the server is ready")
 		require.NoError(t, a.Start(t.Context()), "a second start does nothing")
 		require.Equal(t, http.StatusOK, answers(t, url+"/healthz"))
 		require.NoError(t, a.Stop(t.Context()))
 		require.NoError(t, a.Stop(t.Context()))
 		_, err := http.Get(url + "/healthz")
 		require.Error(t, err)
-		require.NoError(t, started(t, cfg).Stop(t.Context()), "the next one comes up")
+		require.NoError(t, started(t, cfg).Stop(t.Context()), "the next server starts")
 	})
 
-	withoutLeaks(t, "ItMayBeStoppedWithoutAStart", func(t *testing.T, cfg config.Config) {
+	withoutLeaks(t, "stops without a start", func(t *testing.T, cfg config.Config) {
 		a, err := app.New(t.Context(), cfg, nil)
 		require.NoError(t, err)
 		require.NoError(t, a.Stop(t.Context()))
 		require.NoError(t, started(t, cfg).Stop(t.Context()))
 	})
 
-	withoutLeaks(t, "AStartThatFailsIsCleanedUp", func(t *testing.T, cfg config.Config) {
+	withoutLeaks(t, "a failed start releases everything", func(t *testing.T, cfg config.Config) {
 		taken, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
 		defer func() { require.NoError(t, taken.Close()) }()
@@ -104,17 +103,17 @@ func TestApp(t *testing.T) {
 		require.NoError(t, started(t, cfg).Stop(t.Context()))
 	})
 
-	withoutLeaks(t, "ADataDirectoryHasOneOwner", func(t *testing.T, cfg config.Config) {
+	withoutLeaks(t, "a data directory is locked", func(t *testing.T, cfg config.Config) {
 		a := started(t, cfg)
 		_, err := app.New(t.Context(), cfg, nil)
 		require.ErrorContains(t, err, "--server")
-		require.Equal(t, http.StatusOK, answers(t, a.URL()+"/healthz"), "the first one is left alone")
+		require.Equal(t, http.StatusOK, answers(t, a.URL()+"/healthz"), "the first server is unaffected")
 		require.NoError(t, a.Stop(t.Context()))
 	})
 
-	withoutLeaks(t, "AFirstStartThatFailsIsTriedAgain", func(t *testing.T, cfg config.Config) {
+	withoutLeaks(t, "a failed first start can be repeated", func(t *testing.T, cfg config.Config) {
 		token := filepath.Join(cfg.Data, "admin.token")
-		require.NoError(t, os.Mkdir(token, 0o700)) // something is in the way
+		require.NoError(t, os.Mkdir(token, 0o700)) // the path is taken
 		_, err := app.New(t.Context(), cfg, nil)
 		require.ErrorContains(t, err, token)
 		require.NoError(t, os.Remove(token))
@@ -124,17 +123,17 @@ func TestApp(t *testing.T) {
 		require.NoError(t, a.Stop(t.Context()))
 	})
 
-	withoutLeaks(t, "RunEndsWithItsContext", func(t *testing.T, cfg config.Config) {
+	withoutLeaks(t, "Run ends with its context", func(t *testing.T, cfg config.Config) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var out output
 		ended := make(chan error, 1)
 		go func() { ended <- app.Run(ctx, cfg, &app.Options{Out: &out}) }()
-		eventually(t, func() bool { return strings.Contains(out.String(), "Try:") }, "it announces itself")
+		eventually(t, func() bool { return strings.Contains(out.String(), "Try:") }, "the address is printed")
 		cancel()
 		require.NoError(t, <-ended)
 	})
 
-	withoutLeaks(t, "RunEndsAtOnceWhenItsContextHasEnded", func(t *testing.T, cfg config.Config) {
+	withoutLeaks(t, "Run with an ended context ends at once", func(t *testing.T, cfg config.Config) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		require.ErrorIs(t, app.Run(ctx, cfg, nil), context.Canceled)

@@ -16,7 +16,7 @@ import (
 	"comet/models"
 )
 
-// client speaks to a server over real sockets.
+// client is an HTTP client with a token.
 type client struct {
 	url, token string
 	http       *http.Client
@@ -29,8 +29,7 @@ func newClient(t *testing.T, url, token string) *client {
 	return &client{url, token, &http.Client{Transport: transport, Timeout: long}}
 }
 
-// do sends a request, with pairs of header names and values, and returns its status and
-// its whole body.
+// do sends a request with pairs of header names and values, and returns the status and the body.
 func (c *client) do(ctx context.Context, method, path string, body any, header ...string) (status int, answer []byte, err error) {
 	var reader io.Reader
 	if body != nil {
@@ -60,7 +59,7 @@ func (c *client) do(ctx context.Context, method, path string, body any, header .
 	return resp.StatusCode, answer, err
 }
 
-// get reads a resource that must be there.
+// get reads an existing resource.
 func get[T any](t *testing.T, c *client, path string) T {
 	t.Helper()
 	status, body, err := c.do(t.Context(), http.MethodGet, path, nil)
@@ -71,7 +70,7 @@ func get[T any](t *testing.T, c *client, path string) T {
 	return v
 }
 
-// status is what a GET is answered with.
+// status returns the status of a GET.
 func (c *client) status(t *testing.T, path string) int {
 	t.Helper()
 	status, _, err := c.do(t.Context(), http.MethodGet, path, nil)
@@ -98,8 +97,8 @@ type node struct {
 	Children []node
 }
 
-// tree reads all agents, proves that every rule of the tree holds, and that the
-// hierarchy tells of the same tree.
+// tree reads all agents and checks the rules of the tree, and that the hierarchy shows the same
+// tree.
 func (c *client) tree(t *testing.T) map[string]agent {
 	t.Helper()
 	type page struct {
@@ -131,7 +130,7 @@ func (c *client) tree(t *testing.T) map[string]agent {
 	return byID
 }
 
-// requireBelow compares a part of the hierarchy with the list and counts it.
+// requireBelow compares a subtree of the hierarchy with the list and returns its size.
 func requireBelow(t *testing.T, byID map[string]agent, n node) int {
 	t.Helper()
 	total := 1
@@ -168,7 +167,7 @@ func assistant(id, parent string, n int) draft {
 	}
 }
 
-// requireKept compares an agent with the request that made it.
+// requireKept compares an agent with the request that created it.
 func requireKept(t *testing.T, want draft, got agent) {
 	t.Helper()
 	require.Equal(t, agent{
@@ -178,7 +177,7 @@ func requireKept(t *testing.T, want draft, got agent) {
 	}, got)
 }
 
-// eventually waits until something holds.
+// eventually waits until a condition is met.
 func eventually(t *testing.T, holds func() bool, what string) {
 	t.Helper()
 	require.Eventually(t, holds, long, 2*time.Millisecond, what)

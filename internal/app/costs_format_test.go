@@ -14,14 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// howToUpdate is said with every difference.
+// howToUpdate is printed with every difference.
 const howToUpdate = "The operation costs something else than its transcript says. If that is intended, rewrite the transcripts with\n" +
 	"  COMET_TEST_POSTGRES_URL=$(.ci/postgres start) go test ./internal/app -run TestCosts -update\n" +
 	"and give the reason for every rise in the commit message."
 
-// shared names the transactions that loops make for several operations at once, by a
-// statement that only they have. How many of them a step needs is chance, so all of them
-// count as one.
+// shared names the transactions of loops that write for several operations, by a statement that
+// only they have. Their number varies, so all of them count as one.
 func shared() map[string]string {
 	return map[string]string{
 		"UPDATE event_head": "numbering of events", "INSERT lines": "V5 message log", "INSERT tool_calls": "audit of tool calls",
@@ -37,7 +36,7 @@ func sharedBy(tx transaction) string {
 	return ""
 }
 
-// cost is what can be counted.
+// cost is the sum of what is counted.
 type cost struct {
 	commits, rollbacks, reads, writes int
 	rows                              map[string]map[string]int64 // by table and verb
@@ -57,7 +56,7 @@ func (c *cost) count(list []statement) {
 	}
 }
 
-// total is how many rows were written.
+// total returns the number of written rows.
 func (c *cost) total() (n int64) {
 	for _, verbs := range c.rows {
 		for _, rows := range verbs {
@@ -67,7 +66,7 @@ func (c *cost) total() (n int64) {
 	return n
 }
 
-// block is a transaction, or some reads, as it is written down.
+// block is a transaction, or a group of reads, in a transcript.
 type block struct {
 	title      string
 	statements []statement
@@ -86,8 +85,8 @@ func (b block) String() string {
 	return out.String()
 }
 
-// blocks divides what a step did into what its request did, in order, and what was done
-// outside of it, in an order that does not depend on chance.
+// blocks separates the transactions of the request, in order, from all others, in a deterministic
+// order.
 func (s step) blocks() (within, outside []block) {
 	merged, reads := map[string]*block{}, []statement(nil)
 	for _, e := range s.entries {
@@ -135,8 +134,8 @@ func (e entry) title() string {
 	return titleCommit
 }
 
-// merge adds the statements of another transaction of the same loop: each shape is there
-// once, with the rows of all. The row that all of these transactions write counts once.
+// merge adds the statements of another transaction of the same loop: each shape once, with the rows
+// of all. The row that all of these transactions write counts once.
 func (b *block) merge(list []statement) {
 	for _, s := range list {
 		i := slices.IndexFunc(b.statements, func(known statement) bool { return known.shape() == s.shape() })
@@ -149,7 +148,7 @@ func (b *block) merge(list []statement) {
 	}
 }
 
-// transcript is what an operation costs, as the golden file has it.
+// transcript returns the cost of an operation in the format of the golden file.
 func (o *operation) transcript() string {
 	sum := cost{rows: map[string]map[string]int64{}}
 	var steps strings.Builder
@@ -193,7 +192,7 @@ func (o *operation) transcript() string {
 	return out.String() + steps.String()
 }
 
-// compare compares the transcript with its golden file, or rewrites that.
+// compare compares the transcript with its golden file, or rewrites the file.
 func (o *operation) compare(t *testing.T, name string) {
 	t.Helper()
 	path := filepath.Join("testdata", "costs", o.m.database, name+".txt")

@@ -19,9 +19,8 @@ import (
 
 var updateCosts = flag.Bool("update", false, "rewrite the cost transcripts and their table in docs/performance.md")
 
-// measured is a server whose statements are recorded. Its clock stands still, so nothing
-// expires or falls due by itself, and nothing that has an interval of its own in the
-// configuration is repeated.
+// measured is a server whose statements are recorded. Its clock stands still, so nothing expires
+// and no interval ends.
 type measured struct {
 	*client
 	app      *app.App
@@ -30,8 +29,8 @@ type measured struct {
 	database string
 }
 
-// measure runs a test with a server of its own on every database, once what a start begins
-// has been done.
+// measure runs a test with a separate server on every database, after the work of the start is
+// done.
 func measure(t *testing.T, change func(*config.Config), fn func(t *testing.T, m *measured)) {
 	t.Helper()
 	for _, name := range storetest.Databases() {
@@ -59,26 +58,26 @@ func measure(t *testing.T, change func(*config.Config), fn func(t *testing.T, m 
 	}
 }
 
-// awaitStart waits until every recurring job has run for the first time, and what else a
-// start writes is written.
+// awaitStart waits until every recurring job has run once and all writes of the start are
+// committed.
 func (m *measured) awaitStart(t *testing.T, cfg config.Config) {
 	t.Helper()
 	db := opened(t, cfg)
 	due := fmt.Sprintf("SELECT kind FROM jobs WHERE run_at <= %d OR lease <> ''", m.clock.Now().UnixMicro())
 	eventually(t, func() bool { return len(scanned(t, db, due)) == 0 }, "the recurring jobs have run")
-	m.await(t, committed("DELETE tool_vectors")) // the last of what the search of tools purges
+	m.await(t, committed("DELETE tool_vectors")) // the last cleanup of tool search
 	m.settle(t)
 }
 
-// condition holds once what is waited for was committed.
+// condition reports whether an awaited commit has happened.
 type condition func(*recorder) bool
 
-// committed is at least one transaction that has a statement of a shape.
+// committed requires a transaction with a statement of a shape.
 func committed(shape string) condition {
 	return func(r *recorder) bool { n, _ := r.committed(shape); return n > 0 }
 }
 
-// written is at least so many rows that statements of a shape have written.
+// written requires a number of rows written by statements of a shape.
 func written(shape string, rows int64) condition {
 	return func(r *recorder) bool { _, n := r.committed(shape); return n >= rows }
 }
@@ -90,7 +89,7 @@ func (m *measured) await(t *testing.T, until ...condition) {
 	}
 }
 
-// eventually is the function of that name, and shows what was recorded where it fails.
+// eventually waits for a condition and prints the recorded statements if it is not met.
 func (m *measured) eventually(t *testing.T, holds func() bool, what string) {
 	t.Helper()
 	if !assert.Eventually(t, holds, long, 2*time.Millisecond, what) {
@@ -99,8 +98,7 @@ func (m *measured) eventually(t *testing.T, holds func() bool, what string) {
 	}
 }
 
-// settle waits until what was begun is done: no transaction is open, and every event has its
-// position.
+// settle waits until no transaction is open and every event has its position.
 func (m *measured) settle(t *testing.T) {
 	t.Helper()
 	m.eventually(t, m.recorder.settled, "everything is committed")
@@ -128,14 +126,14 @@ func (m *measured) worker(t *testing.T, id string) *client {
 	return newClient(t, m.url, made.Token)
 }
 
-// operation is one transcript: what each step of an operation costs.
+// operation is one transcript: the cost of each step of an operation.
 type operation struct {
 	m     *measured
 	title string
 	steps []step
 }
 
-// step is what a part of an operation costs.
+// step is the cost of a part of an operation.
 type step struct {
 	name    string
 	entries []entry
@@ -144,8 +142,8 @@ type step struct {
 
 func (m *measured) operation(title string) *operation { return &operation{m: m, title: title} }
 
-// step records what act costs, with everything that follows from it: act gets the id to send
-// as X-Request-Id, and until says what else is waited for.
+// step records the cost of act and of everything that follows from it. act gets the id to send as
+// X-Request-Id; until are further conditions.
 func (o *operation) step(t *testing.T, name string, act func(id string), until ...condition) {
 	t.Helper()
 	id := fmt.Sprintf("step-%d", len(o.steps)+1)
@@ -157,14 +155,14 @@ func (o *operation) step(t *testing.T, name string, act func(id string), until .
 	o.steps = append(o.steps, step{name, o.m.recorder.recorded(), id})
 }
 
-// post is a step that is one request.
+// post is a step with one request.
 func (o *operation) post(t *testing.T, name string, by *client, status int, path string, body any, until ...condition) (answer []byte) {
 	t.Helper()
 	o.step(t, name, func(id string) { answer = by.must(t, status, http.MethodPost, path, body, "X-Request-Id", id) }, until...)
 	return answer
 }
 
-// receiver is a server that answers every webhook with 200.
+// receiver is a server that responds to every webhook with 200.
 func receiver(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

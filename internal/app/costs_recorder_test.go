@@ -11,7 +11,7 @@ import (
 	"comet/store/storetest"
 )
 
-// statement is one SQL statement in its normal form.
+// statement is one SQL statement in normal form.
 type statement struct {
 	verb   string   // SELECT, INSERT, UPSERT, UPDATE, DELETE or LOCK
 	tables []string // the table that is written, or those that are read
@@ -20,34 +20,33 @@ type statement struct {
 
 func (s statement) writes() bool { return s.verb != "SELECT" && s.verb != "LOCK" }
 
-// shape is the statement without the number of rows.
+// shape returns the statement without the number of rows.
 func (s statement) shape() string {
 	return strings.TrimSpace(s.verb + " " + strings.Join(s.tables, ", "))
 }
 
-// transaction is what one caller of store.Write did. On SQLite several callers that wait at
-// the same moment share a commit, each in its own savepoint; each counts as one transaction.
+// transaction is one call of store.Write. On SQLite concurrent callers share a commit, each with a
+// savepoint; each counts as one transaction.
 type transaction struct {
 	request    string // the id of the request that caused it, "" for none
 	statements []statement
 	rolledBack bool
 }
 
-// touches reports whether the transaction has a statement of a shape, such as "INSERT jobs".
+// touches reports whether the transaction has a statement of a shape, for example "INSERT jobs".
 func (tx transaction) touches(shape string) bool {
 	return slices.ContainsFunc(tx.statements, func(s statement) bool { return s.shape() == shape })
 }
 
-// entry is one line of what was recorded: a transaction, or a read outside of any.
+// entry is one recorded transaction, or a read outside of transactions.
 type entry struct {
 	transaction
 	read bool
 }
 
-// recorder groups the statements of a server into transactions. Reads outside of a
-// transaction count only where they are known to belong to an operation: those of the
-// request that is measured, and those that a protocol makes for a message of a connection.
-// All others are made by loops that look for work, as often as they happen to.
+// recorder groups the statements of a server into transactions. Reads outside of a transaction
+// count only if they belong to an operation: those of the measured request, and those of a protocol
+// for a message. All others belong to poll loops, whose number varies.
 type recorder struct {
 	mu       sync.Mutex
 	request  string // the id of the request that is measured
@@ -66,7 +65,7 @@ func newRecorder() *recorder {
 	return &recorder{open: map[int64]*batch{}, snapshot: map[int64]bool{}}
 }
 
-// record takes one statement; it is the argument of storetest.Statements.
+// record adds one statement; it is the argument of storetest.Statements.
 func (r *recorder) record(s storetest.Statement) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,7 +94,7 @@ func (r *recorder) record(s storetest.Statement) {
 	}
 }
 
-// add adds a statement to the transaction of its connection, or as a read of its own.
+// add adds a statement to the transaction of its connection, or as a single read.
 func (r *recorder) add(b *batch, s storetest.Statement) {
 	id, normal := requestid.From(s.Context), normalised(s.Query, s.Rows)
 	if b == nil {
@@ -119,22 +118,22 @@ func (r *recorder) end(b *batch, rolledBack bool) {
 	}
 }
 
-// begin forgets what was recorded and counts the reads of a request from now on.
+// begin clears the recording and counts the reads of a request from now on.
 func (r *recorder) begin(request string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.request, r.entries = request, nil
 }
 
-// recorded returns what was recorded since begin.
+// recorded returns the entries since begin.
 func (r *recorder) recorded() []entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.entries)
 }
 
-// settled reports whether no transaction is open and every event that was written has its
-// position. The commit of an open transaction may be visible already.
+// settled reports whether no transaction is open and every written event has its position. The
+// commit of an open transaction may already be visible.
 func (r *recorder) settled() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,8 +142,8 @@ func (r *recorder) settled() bool {
 	return len(r.open) == 0 && inserted == numbered
 }
 
-// committed returns how many committed transactions since begin have a statement of a shape,
-// and how many rows these statements wrote.
+// committed returns the number of committed transactions since begin that have a statement of a
+// shape, and the rows that these statements wrote.
 func (r *recorder) committed(shape string) (transactions, rows int64) {
 	return committedIn(r.recorded(), shape)
 }
@@ -164,7 +163,7 @@ func committedIn(entries []entry, shape string) (transactions, rows int64) {
 	return transactions, rows
 }
 
-// byProtocol reports whether a protocol makes the call: it handles or writes a message.
+// byProtocol reports whether a protocol makes the call.
 func byProtocol() bool {
 	var callers [64]uintptr
 	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers[:])])
@@ -185,7 +184,7 @@ var (
 	advisory = regexp.MustCompile(`pg_advisory_\w+`)
 )
 
-// normalised is the verb of a statement with its tables.
+// normalised returns the verb of a statement with its tables.
 func normalised(query string, rows int64) statement {
 	text := literals.ReplaceAllString(query, "")
 	if advisory.MatchString(text) {
@@ -210,8 +209,7 @@ func normalised(query string, rows int64) statement {
 	return s
 }
 
-// mainVerb is the verb of a statement, that behind the WITH clause where there is one, and
-// where it stands.
+// mainVerb returns the verb of a statement, after a WITH clause if there is one, and its index.
 func mainVerb(all []string) (verb string, at int) {
 	depth := 0
 	for i, word := range all {
@@ -229,8 +227,8 @@ func mainVerb(all []string) (verb string, at int) {
 	return strings.ToUpper(all[0]), 0
 }
 
-// readTables are the tables behind FROM and JOIN, each once, without the names that WITH
-// defines and without functions.
+// readTables returns the tables after FROM and JOIN, each once, without names defined by WITH and
+// without functions.
 func readTables(all []string) (tables []string) {
 	defined := map[string]bool{}
 	for i := 0; i+2 < len(all); i++ {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The table in docs/performance.md stands between these lines.
+// The table in docs/performance.md is between these lines.
 const (
 	costsPage  = "../../docs/performance.md"
 	costsBegin = "<!-- costs: written by go test ./internal/app -run TestCosts -update -->\n"
@@ -34,8 +34,8 @@ func costsAreDocumented(t *testing.T) {
 	require.Equal(t, want, table, "%s\n%s", costsPage, howToUpdate)
 }
 
-// costsTable is one row for each transcript. Where the databases differ, the figure of
-// PostgreSQL stands behind that of SQLite.
+// costsTable returns one row for each transcript. If the databases differ, the figure of PostgreSQL
+// follows that of SQLite.
 func costsTable(t *testing.T) string {
 	t.Helper()
 	paths, err := filepath.Glob("testdata/costs/sqlite/*.txt")
@@ -63,7 +63,7 @@ func costsTable(t *testing.T) string {
 
 var headLine = regexp.MustCompile(`(?m)^(operation|commits|rollbacks|statements|rows written): ([^\n]*?)(?: \(reads \d+, writes \d+\))?$`)
 
-// headOf are the figures at the beginning of a transcript.
+// headOf returns the figures at the beginning of a transcript.
 func headOf(t *testing.T, path string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(path)

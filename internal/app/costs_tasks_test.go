@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// measuredWork is the type of work that the measured worker offers.
+// measuredWork is the work type of the measured worker.
 const measuredWork = "dig"
 
 func workRequest() envelopeFrame {
@@ -31,7 +31,7 @@ func workResult(task any) envelopeFrame {
 	})
 }
 
-// costOfEnvelopeTask is a task in envelopes, requested over HTTP and done by a worker with a
+// costOfEnvelopeTask measures a task in envelopes, requested over HTTP, with a worker on a
 // WebSocket.
 func costOfEnvelopeTask(t *testing.T) {
 	t.Parallel()
@@ -66,7 +66,7 @@ func costOfEnvelopeTask(t *testing.T) {
 	})
 }
 
-// costOfRESTTask is a task that is submitted over REST and done by a worker that polls.
+// costOfRESTTask measures a task submitted over REST with a worker that polls.
 func costOfRESTTask(t *testing.T) {
 	t.Parallel()
 	measure(t, nil, func(t *testing.T, m *measured) {
@@ -93,7 +93,7 @@ func costOfRESTTask(t *testing.T) {
 	})
 }
 
-// costOfV5Task is a task in PROTOCOL_V5 between two agents with TCP connections.
+// costOfV5Task measures a task in PROTOCOL_V5 between two agents over TCP.
 func costOfV5Task(t *testing.T) {
 	t.Parallel()
 	measure(t, nil, func(t *testing.T, m *measured) {

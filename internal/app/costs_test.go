@@ -12,9 +12,9 @@ import (
 	"comet/internal/config"
 )
 
-// TestCosts compares what operations cost in commits, statements and rows with the files in
-// testdata/costs, on both databases. Each operation is measured alone on a server of its own,
-// so no two callers share a commit.
+// TestCosts compares the commits, statements and rows of operations with the files in
+// testdata/costs, on both databases. Each operation runs alone on a separate server, so that no
+// callers share a commit.
 func TestCosts(t *testing.T) {
 	t.Parallel()
 	t.Run("operations", func(t *testing.T) {
@@ -77,7 +77,7 @@ func costOfUsage(t *testing.T) {
 	})
 }
 
-// costOfHeartbeats measures the three ways in which an agent shows that it is alive.
+// costOfHeartbeats measures the three kinds of heartbeats.
 func costOfHeartbeats(t *testing.T) {
 	t.Parallel()
 	t.Run("messages", func(t *testing.T) {
@@ -101,7 +101,7 @@ func costOfHeartbeats(t *testing.T) {
 	t.Run("connections", func(t *testing.T) {
 		measure(t, func(cfg *config.Config) { cfg.Transport.Heartbeat = time.Second }, func(t *testing.T, m *measured) {
 			worker := dialEnvelope(t, m.url, m.worker(t, "digger").token)
-			worker.conn.CloseRead(t.Context()) // which answers pings
+			worker.conn.CloseRead(t.Context()) // responds to pings
 			eventually(t, func() bool { return m.online(t, "digger") }, "the worker is online")
 
 			o := m.operation("heartbeat of the connections of a process (WebSocket, SSE, TCP; all of a moment together)")
@@ -112,7 +112,7 @@ func costOfHeartbeats(t *testing.T) {
 	})
 }
 
-// costOfToolCalls measures calls of a tool of a process behind the gateway.
+// costOfToolCalls measures calls of a tool of an upstream process.
 func costOfToolCalls(t *testing.T) {
 	t.Parallel()
 	file := toolsFile(t)
@@ -121,7 +121,7 @@ func costOfToolCalls(t *testing.T) {
 		eventually(t, func() bool {
 			return m.online(t, "mcp-tools") && slices.Contains(caller.tools(t, "tools"), "tools:echo")
 		}, "the upstream is ready")
-		flush := func() { m.must(t, http.StatusOK, http.MethodGet, "/api/v1/tools/calls", nil) } // writes the audit
+		flush := func() { m.must(t, http.StatusOK, http.MethodGet, "/api/v1/tools/calls", nil) } // flushes the audit log
 		flush()
 		call := func(title, name string) {
 			o := m.operation(title)

@@ -16,11 +16,11 @@ import (
 	"comet/store/storetest"
 )
 
-// TestCommittedEventsAreDeliveredAcrossKill9 ends the server as kill -9 does, again
-// and again, while clients change agents and record usage and a moody receiver hears
-// of it. What was acknowledged has to arrive there, signed, under one id, and the
-// ledger has to add up. On PostgreSQL a second replica lives through all of it; what
-// the killed one had leased is nobody's until the lease ends, after a minute at most.
+// TestCommittedEventsAreDeliveredAcrossKill9 kills the server repeatedly while clients change
+// agents and record usage, and an unreliable receiver gets webhooks. Every acknowledged change must
+// arrive, signed, under one id, and the ledger must add up. On PostgreSQL a second replica keeps
+// running; deliveries leased by the killed one continue when the lease expires, after a minute at
+// most.
 func TestCommittedEventsAreDeliveredAcrossKill9(t *testing.T) {
 	t.Parallel()
 	for _, name := range storetest.Databases() {
@@ -32,11 +32,11 @@ func TestCommittedEventsAreDeliveredAcrossKill9(t *testing.T) {
 			p.url(t)
 			token := adminToken(t, data)
 			var others []*client
-			if name != "sqlite" { // whose file has one owner
+			if name != "sqlite" { // only one server may open the file
 				others = append(others, newClient(t, serve(t, t.TempDir(), settings...).url(t), token))
 			}
-			w := newWitness(t)
-			s := &bustle{witness: w, attempted: map[string]bool{}, acknowledged: map[string]bool{}}
+			w := newUnreliableReceiver(t)
+			s := &deliveryClients{unreliableReceiver: w, attempted: map[string]bool{}, acknowledged: map[string]bool{}}
 			for round := range min(3, kills(t)) {
 				c := newClient(t, p.url(t), token)
 				hook := w.subscribe(t, c, round)
@@ -48,7 +48,7 @@ func TestCommittedEventsAreDeliveredAcrossKill9(t *testing.T) {
 				p = serve(t, data, settings...)
 			}
 			c := newClient(t, p.url(t), token)
-			require.Eventually(t, func() bool { return w.missing() == "" }, 2*long, 20*time.Millisecond, "everything arrives") // leases end, retries come
+			require.Eventually(t, func() bool { return w.missing() == "" }, 2*long, 20*time.Millisecond, "all events are delivered") // leases expire, deliveries are retried
 			for _, hook := range w.hooks {
 				w.requireDeliveredOnce(t, c, hook)
 			}
@@ -59,18 +59,17 @@ func TestCommittedEventsAreDeliveredAcrossKill9(t *testing.T) {
 	}
 }
 
-// bustle is clients who make agents and let them spend.
-type bustle struct {
-	*witness
+// deliveryClients is clients that create agents and record their usage.
+type deliveryClients struct {
+	*unreliableReceiver
 	over atomic.Bool
 
 	facts                   sync.Mutex
-	attempted, acknowledged map[string]bool // the facts of the ledger, by agent
+	attempted, acknowledged map[string]bool // usage facts by agent
 }
 
-// flow lets each of the clients go on until its server is gone; done ends those whose
-// server is not, and waits for all.
-func (s *bustle) flow(t *testing.T, clients []*client, round int) (done func()) {
+// flow runs the clients until their server is killed; done stops the others and waits for all.
+func (s *deliveryClients) flow(t *testing.T, clients []*client, round int) (done func()) {
 	t.Helper()
 	s.over.Store(false)
 	var wg sync.WaitGroup
@@ -86,11 +85,11 @@ func (s *bustle) flow(t *testing.T, clients []*client, round int) (done func()) 
 	}
 }
 
-// spend takes an agent through all that a webhook hears of; false means that the
-// server is gone.
-func (s *bustle) spend(t *testing.T, c *client, id string) bool {
+// spend takes an agent through all events that a webhook receives; false means that the server is
+// down.
+func (s *deliveryClients) spend(t *testing.T, c *client, id string) bool {
 	t.Helper()
-	const tokens = 1_000_000 // more than its budget
+	const tokens = 1_000_000 // exceeds the budget
 	path := "/api/v1/agents/" + id
 	if !s.ask(t, c, http.MethodPost, "/api/v1/agents", specialist(id), http.StatusCreated, "agent.created "+id) {
 		return false
@@ -108,14 +107,14 @@ func (s *bustle) spend(t *testing.T, c *client, id string) bool {
 	return s.ask(t, c, http.MethodDelete, path, nil, http.StatusNoContent, "agent.deactivated "+id+" is_active=false")
 }
 
-func (s *bustle) note(facts map[string]bool, id string) {
+func (s *deliveryClients) note(facts map[string]bool, id string) {
 	s.facts.Lock()
 	defer s.facts.Unlock()
 	facts[id] = true
 }
 
-// ask makes a request; once it is acknowledged, the facts are owed.
-func (s *bustle) ask(t *testing.T, c *client, method, path string, body any, want int, facts ...string) bool {
+// ask sends a request. Once it is acknowledged, the facts must be delivered.
+func (s *deliveryClients) ask(t *testing.T, c *client, method, path string, body any, want int, facts ...string) bool {
 	t.Helper()
 	hooks := s.subscribed()
 	status, answer, err := c.do(context.Background(), method, path, body)
@@ -123,15 +122,15 @@ func (s *bustle) ask(t *testing.T, c *client, method, path string, body any, wan
 		return false
 	}
 	if status != want {
-		t.Errorf("%s %s is answered with %d: %s", method, path, status, answer)
+		t.Errorf("%s %s got status %d: %s", method, path, status, answer)
 		return false
 	}
 	s.owe(hooks, facts...)
 	return true
 }
 
-// requireBalance proves that the ledger adds up and has every acknowledged fact once.
-func (s *bustle) requireBalance(t *testing.T, c *client) {
+// requireBalance checks that the ledger adds up and has every acknowledged fact once.
+func (s *deliveryClients) requireBalance(t *testing.T, c *client) {
 	t.Helper()
 	v := get[models.Verification](t, c, "/api/v1/ledger/verify")
 	require.Zero(t, v.Total, "%+v", v.Differences)

@@ -17,9 +17,9 @@ import (
 	"comet/store/storetest"
 )
 
-// TestTheDocumentedMetrics has a server do some of everything: every metric that the
-// documents name is shown then, with what was done in it.
-func TestTheDocumentedMetrics(t *testing.T) {
+// TestDocumentedMetrics runs a server through many operations. Every documented metric must be
+// exposed with values.
+func TestDocumentedMetrics(t *testing.T) {
 	t.Parallel()
 	for _, name := range storetest.Databases() {
 		t.Run(name, func(t *testing.T) {
@@ -53,9 +53,8 @@ func TestTheDocumentedMetrics(t *testing.T) {
 	}
 }
 
-// someWork has three tasks asked for: one is done within a budget, one is cancelled, and
-// one goes on. Their agent asks for its inbox, and is told again what it does not
-// acknowledge.
+// someWork submits three tasks: one is done within a budget, one is cancelled and one stays open.
+// The agent polls its inbox and gets a redelivery of what it does not acknowledge.
 func someWork(t *testing.T, c *client) {
 	t.Helper()
 	agent := newClient(t, c.url, registerAgent(t, c, "digger"))
@@ -91,7 +90,7 @@ func someWork(t *testing.T, c *client) {
 	require.Equal(t, http.StatusOK, status, "%s", body)
 }
 
-// eventuallyShows waits until the metrics have all of the lines, and returns them.
+// eventuallyShows waits until the metrics have all of the lines and returns them.
 func eventuallyShows(t *testing.T, url string, lines ...string) (text string) {
 	t.Helper()
 	eventually(t, func() bool {
@@ -101,7 +100,7 @@ func eventuallyShows(t *testing.T, url string, lines ...string) (text string) {
 	return text
 }
 
-// exposed returns the metrics that are shown with the names of their labels.
+// exposed returns the exposed metrics with their label names.
 func exposed(t *testing.T, url string) map[string][]string {
 	t.Helper()
 	_, text := read(t, url+"/metrics")
@@ -119,13 +118,13 @@ func exposed(t *testing.T, url string) map[string][]string {
 	return out
 }
 
-// metric is one that a document tells of: its name, or how several begin.
+// metric is a documented metric: a name or a prefix of several.
 type metric struct {
 	name   string // may end in "*"
 	labels []string
 }
 
-// among returns one of those that are shown which the document means.
+// among returns an exposed metric that the document describes.
 func (m metric) among(shown map[string][]string) (name string, is bool) {
 	prefix, many := strings.CutSuffix(m.name, "*")
 	for name := range shown {
@@ -136,7 +135,7 @@ func (m metric) among(shown map[string][]string) (name string, is bool) {
 	return "", false
 }
 
-// documented returns what the tables of the documents tell of.
+// documented returns the metrics in the tables of the documents.
 func documented(t *testing.T) (all []metric) {
 	t.Helper()
 	row := regexp.MustCompile("(?m)^\\| (`comet_[^|]*) \\|([^|]*)\\|")

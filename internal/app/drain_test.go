@@ -17,7 +17,7 @@ import (
 func TestSIGTERM(t *testing.T) {
 	t.Parallel()
 
-	t.Run("DrainsUnderLoad", func(t *testing.T) {
+	t.Run("drains under load", func(t *testing.T) {
 		t.Parallel()
 		onEveryDatabase(t, func(t *testing.T, database setting) {
 			data := t.TempDir()
@@ -37,8 +37,7 @@ func TestSIGTERM(t *testing.T) {
 			done()
 			require.Zero(t, p.exit(t), "stderr:\n%s", p.log.end())
 
-			// Nothing has happened behind a connection that was lost: what was not
-			// acknowledged is not there.
+			// An unacknowledged request on a lost connection has had no effect.
 			p = serve(t, data, database)
 			all := newClient(t, p.url(t), adminToken(t, data)).tree(t)
 			require.Contains(t, all, "slow")
@@ -50,16 +49,16 @@ func TestSIGTERM(t *testing.T) {
 		})
 	})
 
-	t.Run("TwiceEndsAtOnce", func(t *testing.T) {
+	t.Run("a second signal ends at once", func(t *testing.T) {
 		t.Parallel()
 		data := t.TempDir()
 		p := serve(t, data)
 		c := newClient(t, p.url(t), adminToken(t, data))
-		beginCreate(t, c, specialist("slow")) // and never ends it
+		beginCreate(t, c, specialist("slow")) // never completes it
 		p.terminate(t)
 		eventually(t, func() bool { return refuses(c) }, "it drains")
 		eventually(t, func() bool {
-			_ = p.cmd.Process.Signal(syscall.SIGTERM) // until the first one has been taken note of
+			_ = p.cmd.Process.Signal(syscall.SIGTERM) // until the first signal was handled
 			select {
 			case <-p.exited:
 				return true
@@ -72,26 +71,26 @@ func TestSIGTERM(t *testing.T) {
 		require.Equal(t, syscall.SIGTERM, status.Signal())
 	})
 
-	t.Run("ARequestThatDoesNotEndIsCutOffAfterTheTimeout", func(t *testing.T) {
+	t.Run("an incomplete request is cut off after the timeout", func(t *testing.T) {
 		t.Parallel()
 		data := t.TempDir()
 		p := serve(t, data, env("COMET_HTTP_SHUTDOWN_TIMEOUT=10s"))
 		c := newClient(t, p.url(t), adminToken(t, data))
 		beginCreate(t, c, specialist("slow"))
 		p.terminate(t)
-		require.Zero(t, p.exit(t), "a client that does not go on is no fault of ours")
+		require.Zero(t, p.exit(t), "an incomplete request is no error of the server")
 		require.Contains(t, p.log.String(), "requests did not end in time")
 	})
 }
 
-// requireNotReady waits until /readyz says that the server is shutting down.
+// requireNotReady waits until /readyz reports the shutdown.
 func requireNotReady(t *testing.T, c *client) {
 	t.Helper()
 	for ended := time.Now().Add(long); time.Now().Before(ended); {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.url+"/readyz", nil)
 		require.NoError(t, err)
 		resp, err := c.http.Do(req)
-		require.NoError(t, err, "the server left before it said so")
+		require.NoError(t, err, "the server stopped before it reported that it is not ready")
 		var answer struct{ Checks map[string]string }
 		err = json.NewDecoder(resp.Body).Decode(&answer)
 		_ = resp.Body.Close()
@@ -102,13 +101,13 @@ func requireNotReady(t *testing.T, c *client) {
 		require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
 		require.Equal(t, "shutting down", answer.Checks["server"])
 		require.Equal(t, "ok", answer.Checks["database"])
-		require.True(t, resp.Close, "whoever is answered now is asked to leave")
+		require.True(t, resp.Close, "responses close the connection")
 		return
 	}
 	require.Fail(t, "the server stays ready")
 }
 
-// refuses reports whether nobody listens any more.
+// refuses reports whether connections are refused.
 func refuses(c *client) bool {
 	conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
 	if err == nil {
@@ -117,15 +116,14 @@ func refuses(c *client) bool {
 	return err != nil
 }
 
-// request is one that is in flight until its body is finished.
+// request is a request in flight until its body is complete.
 type request struct {
 	conn   net.Conn
 	answer *bufio.Reader
 	rest   string
 }
 
-// beginCreate sends all but the end of a request and waits until the server has
-// begun to read it.
+// beginCreate sends all but the end of a request and waits until the server reads it.
 func beginCreate(t *testing.T, c *client, d draft) *request {
 	t.Helper()
 	body, err := json.Marshal(d)
@@ -146,7 +144,7 @@ func beginCreate(t *testing.T, c *client, d draft) *request {
 	return r
 }
 
-// finish sends the rest and returns the status and the head of the answer.
+// finish sends the rest and returns the status and the header of the response.
 func (r *request) finish(t *testing.T) (status int, head string) {
 	t.Helper()
 	_, err := r.conn.Write([]byte(r.rest))

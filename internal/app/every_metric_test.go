@@ -12,7 +12,7 @@ import (
 	"comet/internal/app"
 )
 
-// TestEveryMetricIsDocumented: with its labels, in docs/observability.md or
+// TestEveryMetricIsDocumented requires every metric, with its labels, in docs/observability.md or
 // docs/transports.md.
 func TestEveryMetricIsDocumented(t *testing.T) {
 	t.Parallel()

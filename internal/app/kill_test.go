@@ -16,8 +16,7 @@ import (
 	"comet/store/storetest"
 )
 
-// killsEnv names the environment variable with the number of rounds of the test
-// below.
+// killsEnv names the environment variable with the number of kills of a test.
 const killsEnv = "COMET_TEST_KILLS"
 
 func kills(t *testing.T) int {
@@ -34,10 +33,9 @@ func kills(t *testing.T) int {
 	return 8
 }
 
-// TestWhatWasAcknowledgedSurvivesKill9 ends the server as kill -9 does in the
-// middle of a stream of creates, again and again on the same data. Every 201 must
-// be there afterwards, whole, in a tree whose rules hold.
-func TestWhatWasAcknowledgedSurvivesKill9(t *testing.T) {
+// TestAcknowledgedAgentsSurviveKill9 kills the server repeatedly while clients create agents on the
+// same data. Every acknowledged agent must exist, complete, in a valid tree.
+func TestAcknowledgedAgentsSurviveKill9(t *testing.T) {
 	t.Parallel()
 	onEveryDatabase(t, func(t *testing.T, database setting) {
 		data := t.TempDir()
@@ -48,7 +46,7 @@ func TestWhatWasAcknowledgedSurvivesKill9(t *testing.T) {
 			s.requireKept(t, c)
 			done := s.flow(t, c, round)
 			target := s.count.Load() + 1 + rand.Int64N(600)
-			eventually(t, func() bool { return s.count.Load() >= target }, "the stream flows")
+			eventually(t, func() bool { return s.count.Load() >= target }, "agents are created")
 			p.kill()
 			done()
 		}
@@ -61,7 +59,7 @@ func TestWhatWasAcknowledgedSurvivesKill9(t *testing.T) {
 	})
 }
 
-// stream is creates from many clients and what became of them.
+// stream records the create requests of many clients and their responses.
 type stream struct {
 	mu           sync.Mutex
 	acknowledged map[string]draft
@@ -69,8 +67,7 @@ type stream struct {
 	count        atomic.Int64
 }
 
-// flow lets 16 clients create agents until the server is gone; done waits for
-// them.
+// flow lets 16 clients create agents until the server is killed; done waits for them.
 func (s *stream) flow(t *testing.T, c *client, round int) (done func()) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -87,8 +84,7 @@ func (s *stream) flow(t *testing.T, c *client, round int) (done func()) {
 	return wg.Wait
 }
 
-// create reports whether the agent was acknowledged; false means that the server
-// is gone.
+// create reports whether the agent was acknowledged; false means that the server is down.
 func (s *stream) create(t *testing.T, c *client, d draft) bool {
 	t.Helper()
 	s.mu.Lock()
@@ -99,7 +95,7 @@ func (s *stream) create(t *testing.T, c *client, d draft) bool {
 		return false
 	}
 	if status != http.StatusCreated {
-		t.Errorf("%s is answered with %d: %s", d.ID, status, body)
+		t.Errorf("%s got status %d: %s", d.ID, status, body)
 		return false
 	}
 	s.mu.Lock()
@@ -109,34 +105,34 @@ func (s *stream) create(t *testing.T, c *client, d draft) bool {
 	return true
 }
 
-// requireKept proves that every acknowledged agent is there as it was asked for,
-// and no agent that nobody asked for.
+// requireKept checks that every acknowledged agent exists as requested, and no agent that was not
+// requested.
 func (s *stream) requireKept(t *testing.T, c *client) {
 	t.Helper()
 	all := c.tree(t)
 	for id, d := range s.acknowledged {
-		require.Contains(t, all, id, "it was acknowledged")
+		require.Contains(t, all, id, "an acknowledged agent")
 		requireKept(t, d, all[id])
 	}
-	founders := 0
+	bootstrapped := 0
 	for id, a := range all {
 		if d, ok := s.attempted[id]; ok {
 			requireKept(t, d, a)
 			continue
 		}
-		founders++
+		bootstrapped++
 	}
-	require.Equal(t, 10, founders)
+	require.Equal(t, 10, bootstrapped)
 	for id := range s.acknowledged { // any one of them
-		trail := get[struct{ Entries []struct{ Version int } }](t, c, "/api/v1/agents/"+id+"/audit")
-		require.Len(t, trail.Entries, 1)
+		log := get[struct{ Entries []struct{ Version int } }](t, c, "/api/v1/agents/"+id+"/audit")
+		require.Len(t, log.Entries, 1)
 		break
 	}
 }
 
-// TestTheFirstStartSurvivesKill9 ends the very first starts at random moments:
-// whatever they had done by then, the next one comes up whole.
-func TestTheFirstStartSurvivesKill9(t *testing.T) {
+// TestFirstStartSurvivesKill9 kills first starts at random moments. The next start must be
+// complete.
+func TestFirstStartSurvivesKill9(t *testing.T) {
 	t.Parallel()
 	for _, name := range storetest.Databases() {
 		for round := range max(2, kills(t)/2) {

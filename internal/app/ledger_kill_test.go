@@ -17,11 +17,10 @@ import (
 	"comet/models"
 )
 
-// TestTheLedgerSurvivesKill9 ends the server as kill -9 does while 16 clients record
-// facts, reserve, settle and release, again and again on the same data. Every sum must
-// be right afterwards, and everything that was acknowledged must be there once; what
-// was not is sent again and counts once.
-func TestTheLedgerSurvivesKill9(t *testing.T) {
+// TestLedgerSurvivesKill9 kills the server repeatedly while 16 clients record facts, reserve,
+// settle and release on the same data. Every sum must be correct, and every acknowledged operation
+// must exist once. Unacknowledged requests are repeated and count once.
+func TestLedgerSurvivesKill9(t *testing.T) {
 	t.Parallel()
 	onEveryDatabase(t, func(t *testing.T, database setting) {
 		data := t.TempDir()
@@ -33,7 +32,7 @@ func TestTheLedgerSurvivesKill9(t *testing.T) {
 			s.requireKept(t, c)
 			done := s.flow(t, c, round)
 			target := s.count.Load() + 1 + rand.Int64N(600)
-			eventually(t, func() bool { return s.count.Load() >= target }, "the spending flows")
+			eventually(t, func() bool { return s.count.Load() >= target }, "requests are acknowledged")
 			p.kill()
 			done()
 		}
@@ -41,19 +40,19 @@ func TestTheLedgerSurvivesKill9(t *testing.T) {
 		c := newClient(t, p.url(t), adminToken(t, data))
 		s.requireKept(t, c)
 		require.Greater(t, s.count.Load(), int64(kills(t)))
-		t.Logf("%d requests were acknowledged, of %d facts and %d reservations; %d grants were not heard", s.count.Load(), len(s.facts), len(s.held), s.unheard)
+		t.Logf("%d requests were acknowledged, of %d facts and %d reservations; %d responses to grants were lost", s.count.Load(), len(s.facts), len(s.held), s.lostGrants)
 		p.stop(t)
 	})
 }
 
-// spending is what many clients spend and what they know of it.
+// spending records the requests of many clients and their responses.
 type spending struct {
-	mu      sync.Mutex
-	facts   map[string]*spentFact  // by request_id
-	held    map[string]*heldTokens // by id
-	asked   []ask                  // reservations that were asked for and not answered
-	unheard int                    // those of them without a key that had been granted
-	count   atomic.Int64           // what was acknowledged
+	mu         sync.Mutex
+	facts      map[string]*spentFact  // by request_id
+	held       map[string]*heldTokens // by id
+	asked      []ask                  // reservation requests without a response
+	lostGrants int                    // granted without a key, response lost
+	count      atomic.Int64           // acknowledged requests
 }
 
 type spentFact struct {
@@ -62,12 +61,12 @@ type spentFact struct {
 	acknowledged bool
 }
 
-// heldTokens is a reservation that was granted.
+// heldTokens is a granted reservation.
 type heldTokens struct {
 	agent  string
 	tokens int64
 	state  models.ReservationState
-	// doubtful is set where its end was asked for and not answered.
+	// doubtful is set if its settlement or release was requested without a response.
 	doubtful bool
 	settled  int64
 }
@@ -82,19 +81,18 @@ const spenders = 4
 
 func spender(n int) string { return fmt.Sprintf("spender-%d", n%spenders) }
 
-// spenders makes the agents, under one whose budget covers them all, in the first
-// round.
+// spenders creates the agents below one with a common budget, in the first round.
 func (s *spending) spenders(t *testing.T, c *client) {
 	t.Helper()
 	if c.status(t, "/api/v1/agents/spender-0") == http.StatusOK {
 		return
 	}
-	roof := specialist("roof")
-	roof.TokenBudget = 100_000
-	c.make(t, roof)
-	c.patch(t, "roof", `{"budget_scope":"subtree"}`)
+	parent := specialist("parent")
+	parent.TokenBudget = 100_000
+	c.make(t, parent)
+	c.patch(t, "parent", `{"budget_scope":"subtree"}`)
 	for n := range spenders {
-		a := assistant(spender(n), "roof", n)
+		a := assistant(spender(n), "parent", n)
 		a.TokenBudget = 50_000
 		c.make(t, a)
 	}
@@ -114,23 +112,22 @@ func (c *client) patch(t *testing.T, id, patch string) {
 	require.Equal(t, http.StatusOK, status, "%s", body)
 }
 
-// send sends a request about an agent's usage and reads its answer; false means that
-// the server is gone.
+// send sends a usage request and decodes the response; false means that the server is down.
 func (s *spending) send(t *testing.T, c *client, method, path string, body, answer any, want []int, header ...string) bool {
 	status, text, err := c.do(t.Context(), method, "/api/v1/agents/"+path, body, header...)
 	if status == 0 && err != nil {
 		return false
 	}
 	if !slices.Contains(want, status) {
-		t.Errorf("%s %s is answered with %d: %s", method, path, status, text)
+		t.Errorf("%s %s got status %d: %s", method, path, status, text)
 		return false
 	}
-	if err != nil { // the answer ends in the middle
+	if err != nil { // the response is incomplete
 		return false
 	}
 	if answer != nil {
 		if err := json.Unmarshal(text, answer); err != nil {
-			t.Errorf("%s %s is answered with %s: %v", method, path, text, err)
+			t.Errorf("%s %s got %s: %v", method, path, text, err)
 			return false
 		}
 	}
@@ -138,7 +135,7 @@ func (s *spending) send(t *testing.T, c *client, method, path string, body, answ
 	return true
 }
 
-// flow lets 16 clients spend until the server is gone; done waits for them.
+// flow lets 16 clients spend until the server is killed; done waits for them.
 func (s *spending) flow(t *testing.T, c *client, round int) (done func()) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -171,7 +168,7 @@ func (s *spending) record(t *testing.T, c *client, agent, name string, tokens in
 	return ok
 }
 
-// reserve asks for a reservation, and returns its id, or "" where it was not answered.
+// reserve requests a reservation and returns its id, or "" without a response.
 func (s *spending) reserve(t *testing.T, c *client, a ask) string {
 	var granted models.Reservation
 	var header []string
@@ -190,7 +187,7 @@ func (s *spending) reserve(t *testing.T, c *client, a ask) string {
 	return granted.ID
 }
 
-// spend reserves tokens and then settles or releases them, or leaves them.
+// spend reserves tokens and settles, releases or leaves them.
 func (s *spending) spend(t *testing.T, c *client, a ask, i int) bool {
 	id := s.reserve(t, c, a)
 	switch {
@@ -204,7 +201,7 @@ func (s *spending) spend(t *testing.T, c *client, a ask, i int) bool {
 	return s.end(t, c, id, models.ReservationSettled, a.tokens+int64(i%3)-1)
 }
 
-// end settles a reservation with what was used, or releases it.
+// end settles or releases a reservation.
 func (s *spending) end(t *testing.T, c *client, id string, state models.ReservationState, used int64) bool {
 	s.mu.Lock()
 	h := s.held[id]
@@ -219,8 +216,8 @@ func (s *spending) end(t *testing.T, c *client, id string, state models.Reservat
 	return !h.doubtful
 }
 
-// requireKept proves that the ledger is sound and holds what it acknowledged, and
-// settles what is in doubt.
+// requireKept checks that the ledger is sound and holds all acknowledged operations, and repeats
+// the doubtful ones.
 func (s *spending) requireKept(t *testing.T, c *client) {
 	t.Helper()
 	require.Zero(t, get[models.Verification](t, c, "/api/v1/ledger/verify").Total)
@@ -237,7 +234,7 @@ func (s *spending) requireKept(t *testing.T, c *client) {
 			facts, tokens = facts+1, tokens+h.settled
 		}
 	}
-	require.Equal(t, facts, v.Facts, "each counts once")
+	require.Equal(t, facts, v.Facts, "each fact counts once")
 	var used int64
 	for n := range spenders {
 		used += c.used(t, spender(n))
@@ -245,7 +242,7 @@ func (s *spending) requireKept(t *testing.T, c *client) {
 	require.Equal(t, tokens, used)
 }
 
-// used is what an agent used since yesterday: the test may run over midnight.
+// used returns the usage of an agent since yesterday, because the test may run over midnight.
 func (c *client) used(t *testing.T, agent string) (tokens int64) {
 	t.Helper()
 	from := time.Now().UTC().AddDate(0, 0, -1).Format(time.DateOnly)
@@ -255,8 +252,7 @@ func (c *client) used(t *testing.T, agent string) (tokens int64) {
 	return tokens
 }
 
-// requireFacts sends every fact again: one that was acknowledged is known, and no
-// other counts twice from then on.
+// requireFacts sends every fact again: an acknowledged fact is a replay, any other counts once.
 func (s *spending) requireFacts(t *testing.T, c *client) {
 	t.Helper()
 	byAgent := map[string][]string{}
@@ -273,7 +269,7 @@ func (s *spending) requireFacts(t *testing.T, c *client) {
 			require.True(t, s.send(t, c, http.MethodPost, agent+"/usage", map[string]any{"facts": facts}, &answer, []int{http.StatusCreated, http.StatusOK}))
 			for i, f := range answer.Facts {
 				if s.facts[batch[i]].acknowledged {
-					require.True(t, f.Replayed, "%s was acknowledged", batch[i])
+					require.True(t, f.Replayed, "%s is acknowledged", batch[i])
 				}
 				s.facts[batch[i]].acknowledged = true
 			}
@@ -281,9 +277,9 @@ func (s *spending) requireFacts(t *testing.T, c *client) {
 	}
 }
 
-// requireReservations asks again for what was asked with a key and not answered,
-// compares all reservations with what is known of them, ends again those whose end is
-// in doubt, and releases those whose grant nobody heard of.
+// requireReservations repeats unanswered requests that have a key, compares all reservations with
+// the recorded ones, repeats doubtful settlements and releases, and releases reservations whose
+// response was lost.
 func (s *spending) requireReservations(t *testing.T, c *client) {
 	t.Helper()
 	withoutKey := 0
@@ -312,7 +308,7 @@ func (s *spending) requireReservations(t *testing.T, c *client) {
 	}
 	for id, h := range s.held {
 		r, there := all[id]
-		require.True(t, there, "%s was acknowledged", id)
+		require.True(t, there, "%s is acknowledged", id)
 		require.Equal(t, h.tokens, r.Tokens)
 		if h.doubtful && r.State == models.ReservationHeld {
 			require.True(t, s.end(t, c, id, h.state, h.settled))
@@ -321,20 +317,20 @@ func (s *spending) requireReservations(t *testing.T, c *client) {
 		}
 		require.Equal(t, h.state, r.State)
 		if h.doubtful {
-			require.True(t, s.end(t, c, id, h.state, h.settled), "asked again it is answered as before")
+			require.True(t, s.end(t, c, id, h.state, h.settled), "a repetition has the same result")
 		}
 		if h.state == models.ReservationSettled {
 			require.Equal(t, h.settled, *r.SettledTokens)
 		}
 		delete(all, id)
 	}
-	unheard := 0
+	lostGrants := 0
 	for id, r := range all {
-		if r.State == models.ReservationHeld { // else it was released in an earlier round
-			unheard++
+		if r.State == models.ReservationHeld { // otherwise released in an earlier round
+			lostGrants++
 			require.True(t, s.send(t, c, http.MethodDelete, r.AgentID+"/reservations/"+id, nil, nil, []int{http.StatusNoContent}))
 		}
 	}
-	require.LessOrEqual(t, unheard, withoutKey, "nobody is granted what nobody asked for, and with a key but once")
-	s.unheard += unheard
+	require.LessOrEqual(t, lostGrants, withoutKey, "only requests without a key may be granted unnoticed")
+	s.lostGrants += lostGrants
 }

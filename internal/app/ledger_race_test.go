@@ -20,8 +20,8 @@ import (
 	"comet/store/storetest"
 )
 
-// reservationsEnv names the environment variable with the number of reservations of
-// the test below, as in the ledger's own room.
+// reservationsEnv names the environment variable with the number of reservations, as in
+// internal/usage.
 const reservationsEnv = "COMET_TEST_LEDGER_RESERVATIONS"
 
 func reservations(t *testing.T) int {
@@ -38,8 +38,8 @@ func reservations(t *testing.T) int {
 	return 64 * 40
 }
 
-// TestServersOnOneDatabaseNeverOverspend lets 64 clients ask for reservations at once:
-// of three servers where the database can be shared, else of one.
+// TestServersOnOneDatabaseNeverOverspend lets 64 clients make reservations concurrently, on three
+// servers if the database can be shared, else on one.
 func TestServersOnOneDatabaseNeverOverspend(t *testing.T) {
 	t.Parallel()
 	for _, name := range storetest.Databases() {
@@ -57,8 +57,8 @@ func TestServersOnOneDatabaseNeverOverspend(t *testing.T) {
 	}
 }
 
-// servers starts them and returns a client of each; stop ends them and tells where
-// their database is.
+// servers starts the servers and returns a client of each. stop ends them and returns the location
+// of the database.
 func servers(t *testing.T, database string) (clients []*client, stop func() store.Options) {
 	t.Helper()
 	token, opts := strings.Repeat("t", 32), store.Options{Dir: t.TempDir(), SkipMigrations: true}
@@ -82,18 +82,17 @@ func servers(t *testing.T, database string) (clients []*client, stop func() stor
 	}
 }
 
-// market is agents with small budgets under one that covers them together.
+// market is a set of agents with small budgets below one with a common budget.
 type market struct {
 	clients          []*client
 	stalls           []*purse
 	roof             *purse
 	granted, refused atomic.Int64
 	used             atomic.Int64
-	refusing         sync.Map // the agents whose budgets refused
+	refusing         sync.Map // agents whose budget refused a reservation
 }
 
-// purse is what is known of a budget from the outside: never more than was granted and
-// not given back.
+// purse counts the tokens of a budget that are granted and not returned.
 type purse struct {
 	id       string
 	limit    int64
@@ -104,7 +103,7 @@ func (p *purse) take(t *testing.T, tokens int64) {
 	t.Helper()
 	out := p.out.Add(tokens)
 	if out > p.limit {
-		t.Errorf("%d tokens are granted of the %d of %s", out, p.limit, p.id)
+		t.Errorf("%d tokens granted of a budget of %d of %s", out, p.limit, p.id)
 	}
 	for top := p.top.Load(); out > top && !p.top.CompareAndSwap(top, out); top = p.top.Load() {
 	}
@@ -127,8 +126,8 @@ func newMarket(t *testing.T, clients []*client) *market {
 	return m
 }
 
-// trade lets 64 clients make n reservations together. Each keeps a few of them for a
-// while, and then settles or releases the oldest.
+// trade lets 64 clients make n reservations. Each client holds a few, then settles or releases the
+// oldest.
 func (m *market) trade(t *testing.T, n int) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -154,7 +153,7 @@ func (m *market) trade(t *testing.T, n int) {
 	wg.Wait()
 }
 
-// grant is a reservation that somebody holds.
+// grant is a held reservation.
 type grant struct {
 	from   *purse
 	path   string
@@ -177,7 +176,7 @@ func (m *market) ask(t *testing.T, c *client, p *purse, tokens int64) (g grant, 
 		m.refusing.Store(answer.AgentID, true)
 		return grant{}, false
 	case err != nil || status != http.StatusCreated:
-		t.Errorf("a reservation is answered with %d: %s, %v", status, body, err)
+		t.Errorf("a reservation got status %d: %s, %v", status, body, err)
 		return grant{}, false
 	}
 	m.granted.Add(1)
@@ -186,7 +185,7 @@ func (m *market) ask(t *testing.T, c *client, p *purse, tokens int64) (g grant, 
 	return grant{p, path + "/" + answer.ID, tokens}, true
 }
 
-// end settles or releases a reservation. In all, a third of the budget is used.
+// end settles or releases a reservation. In total a third of the budget is used.
 func (m *market) end(t *testing.T, c *client, g grant, fate int) {
 	used := int64(0)
 	if fate < 2 && m.used.Add(1) <= m.roof.limit/3 {
@@ -203,12 +202,12 @@ func (m *market) end(t *testing.T, c *client, g grant, fate int) {
 		status, body, err = c.do(t.Context(), http.MethodPost, g.path+"/settle", map[string]any{"tokens": used})
 	}
 	if err != nil || status != http.StatusOK && status != http.StatusNoContent {
-		t.Errorf("the end of a reservation is answered with %d: %s, %v", status, body, err)
+		t.Errorf("the end of a reservation got status %d: %s, %v", status, body, err)
 	}
 }
 
-// requireSettled proves, on every server, that nothing is held when nobody holds
-// anything, and that what was used is what was settled.
+// requireSettled checks on every server that nothing is reserved and that usage equals the
+// settlements.
 func (m *market) requireSettled(t *testing.T) {
 	t.Helper()
 	for _, c := range m.clients {
@@ -226,8 +225,7 @@ func (m *market) requireSettled(t *testing.T) {
 	require.Positive(t, m.refused.Load())
 }
 
-// requireEvents proves that each budget that refused told of it, and each but once a
-// day.
+// requireEvents checks that each budget that refused a reservation has one event per day.
 func (m *market) requireEvents(t *testing.T, database store.Options) {
 	t.Helper()
 	s, err := store.Open(t.Context(), database)
@@ -236,22 +234,22 @@ func (m *market) requireEvents(t *testing.T, database store.Options) {
 	require.NoError(t, s.Write(t.Context(), func(tx *store.Tx) error { _, _, err := tx.NumberAtMost(1000); return err }))
 	events, err := s.EventsAfter(t.Context(), 0, 1000)
 	require.NoError(t, err)
-	told, times := map[string]bool{}, map[string]int{}
+	emitted, times := map[string]bool{}, map[string]int{}
 	for _, e := range events {
 		if e.Type == models.EventBudgetExceeded || e.Type == models.EventBudgetWarning {
 			var data models.BudgetAlert
 			require.NoError(t, json.Unmarshal(e.Data, &data))
 			times[string(e.Type)+" "+data.AgentID+" "+data.Day]++
-			told[data.AgentID] = told[data.AgentID] || e.Type == models.EventBudgetExceeded
+			emitted[data.AgentID] = emitted[data.AgentID] || e.Type == models.EventBudgetExceeded
 		}
 	}
 	for what, n := range times {
 		require.Equal(t, 1, n, what)
 	}
 	m.refusing.Range(func(id, _ any) bool {
-		require.True(t, told[id.(string)], "%s refused", id)
-		delete(told, id.(string))
+		require.True(t, emitted[id.(string)], "%s refused", id)
+		delete(emitted, id.(string))
 		return true
 	})
-	require.Empty(t, told, "who refused nobody and is not full has nothing to tell")
+	require.Empty(t, emitted, "no event without a refusal and below the warning level")
 }

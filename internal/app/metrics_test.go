@@ -15,8 +15,8 @@ import (
 	"comet/store/storetest"
 )
 
-// TestWhatAnOperatorSees asks a server that is put together as a whole.
-func TestWhatAnOperatorSees(t *testing.T) {
+// TestReadinessAndMetrics tests the routes for operators on a complete server.
+func TestReadinessAndMetrics(t *testing.T) {
 	t.Parallel()
 	for _, name := range storetest.Databases() {
 		t.Run(name, func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestWhatAnOperatorSees(t *testing.T) {
 			require.Equal(t, http.StatusCreated, status)
 			require.Equal(t, http.StatusNotFound, c.status(t, "/nowhere"))
 
-			t.Run("TheServerIsReadyWhenAllItsPartsAre", func(t *testing.T) {
+			t.Run("the server is ready when all services are", func(t *testing.T) {
 				eventually(t, func() bool { return answers(t, a.URL()+"/readyz") == http.StatusOK }, "it is ready")
 				_, body := read(t, a.URL()+"/readyz")
 				var ready struct {
@@ -44,7 +44,7 @@ func TestWhatAnOperatorSees(t *testing.T) {
 				require.Equal(t, map[string]string{"server": "ok", "database": "ok", "migrations": "ok", "events": "ok", "bus": "ok", "agents": "ok"}, ready.Checks)
 			})
 
-			t.Run("MetricsTellOfRequestsCommitsAndWhatWaits", func(t *testing.T) {
+			t.Run("metrics show requests, commits and pending work", func(t *testing.T) {
 				text := ""
 				eventually(t, func() bool { // the relay and the jobs catch up
 					_, text = read(t, a.URL()+"/metrics")
@@ -64,7 +64,7 @@ func operatorsLines() []string {
 		`comet_http_requests_total{method="POST",route="/api/v1/agents",status="2xx"} 1`,
 		`comet_http_requests_total{method="GET",route="unmatched",status="4xx"} 1`,
 		`comet_http_request_duration_seconds_count{method="POST",route="/api/v1/agents"} 1`,
-		`comet_http_requests_in_flight 1`, // the one that asks
+		`comet_http_requests_in_flight 1`, // this request
 		`comet_store_writes_waiting 0`,
 		`comet_events_unnumbered 0`,
 		`comet_jobs_due 0`,

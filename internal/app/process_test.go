@@ -21,11 +21,10 @@ import (
 	"comet/store/storetest"
 )
 
-// long is how long a test waits for what must happen; it says nothing of how long
-// it may take.
+// long is the deadline of every wait of a test.
 const long = 90 * time.Second
 
-// tests removes what they shared when they are over.
+// tests removes shared files after all tests.
 type tests struct{ *testing.M }
 
 func (r tests) Run() int {
@@ -43,7 +42,7 @@ func TestMain(m *testing.M) {
 	if readDatabaseIfAsked() {
 		return
 	}
-	if len(os.Args) == 2 && os.Args[1] == sandbox.ChildArgument { // a server in this process runs code
+	if len(os.Args) == 2 && os.Args[1] == sandbox.ChildArgument { // a sandbox process of a server in this process
 		sandbox.Child(os.Stdin, os.Stdout)
 		return
 	}
@@ -54,7 +53,7 @@ func TestMain(m *testing.M) {
 var programDir = sync.OnceValue(func() string {
 	dir, err := os.MkdirTemp("", "comet-program-")
 	if err == nil {
-		err = os.Chmod(dir, 0o755) // another user runs it
+		err = os.Chmod(dir, 0o755) // another user runs the program
 	}
 	if err != nil {
 		panic(err)
@@ -62,11 +61,11 @@ var programDir = sync.OnceValue(func() string {
 	return dir
 })
 
-// buildProgram builds the real program, once for all tests.
+// buildProgram builds the program once for all tests.
 var buildProgram = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(programDir(), "comet")
-	// The test cache remembers which files were read: without these it would not
-	// hear that the program has changed.
+	// The test cache tracks files that a test reads: reading the sources invalidates it when the
+	// program changes.
 	sources, err := filepath.Glob("../../cmd/comet/*.go")
 	for _, file := range sources {
 		_, e := os.ReadFile(file)
@@ -83,7 +82,7 @@ var buildProgram = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// output is what a process has written so far.
+// output collects what a process writes.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -101,22 +100,22 @@ func (o *output) String() string {
 	return o.buf.String()
 }
 
-// end is as much of it as a person reads.
+// end returns the last 4,000 bytes.
 func (o *output) end() string {
 	text := o.String()
 	return text[max(0, len(text)-4000):]
 }
 
-// process is a running program. It does not outlive its test.
+// process is a running program. It is killed when its test ends.
 type process struct {
 	cmd    *exec.Cmd
-	out    output // what a person reads
+	out    output // standard output
 	log    output
 	exited chan struct{}
 	code   int
 }
 
-// setting is what a process is told beside its flags.
+// setting changes the command of a process, for example its environment.
 type setting func(*exec.Cmd)
 
 func env(variables ...string) setting {
@@ -157,7 +156,7 @@ func start(t *testing.T, args []string, settings ...setting) *process {
 	return p
 }
 
-// kill ends the process as kill -9 does and waits until it is gone.
+// kill kills the process and waits for its end.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.exited
@@ -174,35 +173,34 @@ func (p *process) exit(t *testing.T) int {
 	select {
 	case <-p.exited:
 	case <-time.After(long):
-		require.Fail(t, "the process does not end", "stderr:\n%s", p.log.end())
+		require.Fail(t, "the process does not exit", "stderr:\n%s", p.log.end())
 	}
 	return p.code
 }
 
-// fails waits for the process to give up and returns what it says of it.
+// fails waits until the process fails, and returns its exit code and standard error.
 func (p *process) fails(t *testing.T) (code int, message string) {
 	t.Helper()
 	code = p.exit(t)
 	require.NotZero(t, code, "stdout:\n%s", &p.out)
-	require.Empty(t, p.out.String(), "who fails to start announces nothing")
+	require.Empty(t, p.out.String(), "no address is printed")
 	return code, p.log.String()
 }
 
-// stop ends the process gently.
+// stop terminates the process with SIGTERM and requires exit code 0.
 func (p *process) stop(t *testing.T) {
 	t.Helper()
 	p.terminate(t)
 	require.Zero(t, p.exit(t), "stderr:\n%s", p.log.end())
 }
 
-// url waits until the process has told where it listens.
+// url waits until the process prints its address.
 func (p *process) url(t *testing.T) string {
 	t.Helper()
 	return p.says(t, `comet listens on (http://\S+) \(`)
 }
 
-// says waits for a line on its standard output and returns the expression's
-// first group.
+// says waits for a match in its standard output and returns the first group.
 func (p *process) says(t *testing.T, expression string) string {
 	t.Helper()
 	re := regexp.MustCompile(expression)
@@ -215,12 +213,12 @@ func (p *process) says(t *testing.T, expression string) string {
 		}
 		found = re.FindStringSubmatch(p.out.String())
 		return found != nil
-	}, long, 2*time.Millisecond, "it says nothing like %s", expression)
-	require.NotNil(t, found, "it ended:\n%s", p.log.end())
+	}, long, 2*time.Millisecond, "no output matches %s", expression)
+	require.NotNil(t, found, "the process ended:\n%s", p.log.end())
 	return found[1]
 }
 
-// adminToken reads the token that the first start made.
+// adminToken reads the token that the first start created.
 func adminToken(t *testing.T, data string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(data, "admin.token"))
@@ -228,8 +226,7 @@ func adminToken(t *testing.T, data string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// onEveryDatabase runs a test on SQLite and, where there is one, on a PostgreSQL
-// database without tables.
+// onEveryDatabase runs a test on SQLite and, if configured, on an empty PostgreSQL database.
 func onEveryDatabase(t *testing.T, fn func(t *testing.T, database setting)) {
 	t.Helper()
 	for _, name := range storetest.Databases() {

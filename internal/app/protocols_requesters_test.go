@@ -176,14 +176,14 @@ func (envelopeRequester) outcome(t *testing.T, raw []byte, id string) outcome {
 }
 
 // submitAsAgent submits the task as an agent, which receives a long result in chunks. An HTTP
-// response has no room for it.
+// response is too small for it.
 func (a envelopeRequester) submitAsAgent(t *testing.T, request envelopeFrame, id string) outcome {
 	t.Helper()
 	_, token := a.f.registerAgent(t, "scribe", "messages:send")
 	scribe := &client{a.f.url, token, a.f.http}
 	request.From, request.To = "infra", "orchestrator"
 	_, raw := a.post(t, scribe, request, "Prefer", "wait=20")
-	require.Equal(t, outcome{"done", "", id}, a.waitForEnd(t, scribe, request, raw, id), "an HTTP response has no room for it")
+	require.Equal(t, outcome{"done", "", id}, a.waitForEnd(t, scribe, request, raw, id), "an HTTP response is too small for it")
 	var text []byte
 	for {
 		var inbox struct{ Messages []json.RawMessage }

@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The types of a question (RFC 1035 §3.2.2, RFC 3596).
+// Types of DNS questions (RFC 1035 §3.2.2, RFC 3596).
 const (
 	typeA    = 1
 	typeAAAA = 28
 )
 
-// resolve has the names, and no others, looked up as the addresses until the test ends.
+// resolve makes these names, and no others, resolve to the addresses until the test ends.
 func resolve(t *testing.T, names map[string]string) {
 	t.Helper()
 	server, err := net.ListenPacket("udp4", "127.0.0.1:0")
@@ -44,11 +44,11 @@ func resolve(t *testing.T, names map[string]string) {
 	})
 }
 
-// answerTo is the response to a question of DNS (RFC 1035 §4): the address, nothing
-// where the name has one of the other kind, or that there is no such name.
+// answerTo returns the DNS response to a query (RFC 1035 §4): the address, no record if the name
+// has an address of the other family, or NXDOMAIN.
 func answerTo(query []byte, names map[string]string) []byte {
 	var labels []string
-	end := 12 // behind the header
+	end := 12 // after the header
 	for query[end] != 0 {
 		labels = append(labels, string(query[end+1:end+1+int(query[end])]))
 		end += 1 + int(query[end])
@@ -71,7 +71,7 @@ func answerTo(query []byte, names map[string]string) []byte {
 		return out
 	}
 	out[7] = 1                                             // one answer
-	out = append(out, 0xc0, 12, 0, kind, 0, 1, 0, 0, 0, 0) // the name asked for, the type, IN, no caching
+	out = append(out, 0xc0, 12, 0, kind, 0, 1, 0, 0, 0, 0) // the queried name, the type, IN, no caching
 	out = append(out, 0, byte(len(addr.AsSlice())))
 	return append(out, addr.AsSlice()...)
 }

@@ -57,7 +57,7 @@ func readInAnotherProcess(t *testing.T, path string) {
 }
 
 // TestAcknowledgedWritesSurviveAnotherReader lets another process open and close the SQLite file
-// of a server again and again. The server must keep its locks on the file: without them the other
+// of a server repeatedly. The server must keep its locks on the file: without them the other
 // process takes itself for the last user and deletes the write-ahead log, and the server goes on
 // to write into the deleted file. Every acknowledged write must be there after kill -9.
 func TestAcknowledgedWritesSurviveAnotherReader(t *testing.T) {

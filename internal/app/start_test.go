@@ -16,20 +16,20 @@ import (
 	"comet/store/storetest"
 )
 
-// oddDir is a data directory whose name a shell has to be told of with care.
+// oddDir is a data directory with a name that must be quoted in a shell.
 func oddDir(t *testing.T) string {
 	t.Helper()
 	return filepath.Join(t.TempDir(), `it's "data" $HOME`)
 }
 
-// printedLine is the curl line that the server told a person to try.
+// printedLine returns the curl command that the server prints.
 func printedLine(t *testing.T, p *process) string {
 	t.Helper()
 	return p.says(t, `(?m)^  (curl .*)\n\n`)
 }
 
-// try runs the printed line in a shell and returns the answer's body. Where there
-// is no curl, the shell tells what curl would have been asked.
+// try runs the printed command in a shell and returns the response body. Without curl, the test
+// sends the request of the command.
 func try(t *testing.T, line string, variables ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath("curl"); err == nil {
@@ -59,7 +59,7 @@ func shell(t *testing.T, line string, variables ...string) string {
 func TestFirstStart(t *testing.T) {
 	t.Parallel()
 
-	t.Run("ATokenIsShownOnceWithALineThatWorks", func(t *testing.T) {
+	t.Run("the token is printed once with a working command", func(t *testing.T) {
 		t.Parallel()
 		onEveryDatabase(t, func(t *testing.T, database setting) {
 			data := oddDir(t)
@@ -69,19 +69,19 @@ func TestFirstStart(t *testing.T) {
 			require.Equal(t, token, adminToken(t, data))
 			require.Equal(t, "curl -H \"Authorization: Bearer "+token+"\" "+p.url(t)+"/api/v1/agents", printedLine(t, p))
 			require.Contains(t, try(t, printedLine(t, p)), `"total":10`)
-			require.NotContains(t, p.log.String(), token, "no log holds it")
+			require.NotContains(t, p.log.String(), token, "the log does not contain it")
 			p.stop(t)
-			require.NotContains(t, p.log.String(), token, "no log holds it")
+			require.NotContains(t, p.log.String(), token, "the log does not contain it")
 
 			p = serve(t, data, database)
-			require.Contains(t, try(t, printedLine(t, p)), `"total":10`, "the line reads the token from its file")
+			require.Contains(t, try(t, printedLine(t, p)), `"total":10`, "the command reads the token from its file")
 			require.NotContains(t, p.out.String(), token)
 			require.NotContains(t, p.log.String(), token)
 			p.stop(t)
 		})
 	})
 
-	t.Run("OnlyTheOwnerMayReadWhatItKeeps", func(t *testing.T) {
+	t.Run("files are readable by their owner only", func(t *testing.T) {
 		t.Parallel()
 		data := filepath.Join(t.TempDir(), "a", "b")
 		p := serve(t, data)
@@ -94,17 +94,17 @@ func TestFirstStart(t *testing.T) {
 		require.Equal(t, os.FileMode(0o600), file.Mode().Perm())
 	})
 
-	t.Run("ATokenThatWasWrittenButNotYetStoredCounts", func(t *testing.T) {
+	t.Run("a token file without a stored token is used", func(t *testing.T) {
 		t.Parallel()
 		data := t.TempDir()
-		left := "0123456789abcdef0123456789abcdef" // by a start that ended before it stored it
+		left := "0123456789abcdef0123456789abcdef" // of a start that was killed before the token was stored
 		require.NoError(t, os.WriteFile(filepath.Join(data, "admin.token"), []byte(left+"\n"), 0o600))
 		p := serve(t, data)
 		require.Equal(t, left, p.says(t, `Admin token +([0-9a-f]{32})\n`))
 		require.Equal(t, http.StatusOK, newClient(t, p.url(t), left).status(t, "/api/v1/tokens"))
 	})
 
-	t.Run("ATokenFileThatIsOutOfDateIsNotRecommended", func(t *testing.T) {
+	t.Run("an outdated token file is not recommended", func(t *testing.T) {
 		t.Parallel()
 		data := t.TempDir()
 		p := serve(t, data)
@@ -120,7 +120,7 @@ func TestFirstStart(t *testing.T) {
 	})
 }
 
-// stopOnceUp ends a process that has nothing to do but to start.
+// stopOnceUp stops a process after its start.
 func (p *process) stopOnceUp(t *testing.T) {
 	t.Helper()
 	p.url(t)
@@ -130,7 +130,7 @@ func (p *process) stopOnceUp(t *testing.T) {
 func TestConfiguredAdminToken(t *testing.T) {
 	t.Parallel()
 
-	t.Run("ItWorksAndIsReplacedByItsSuccessor", func(t *testing.T) {
+	t.Run("a new token replaces the old one", func(t *testing.T) {
 		t.Parallel()
 		onEveryDatabase(t, func(t *testing.T, database setting) {
 			data := t.TempDir()
@@ -148,12 +148,12 @@ func TestConfiguredAdminToken(t *testing.T) {
 			require.NotContains(t, p.out.String()+p.log.String(), second)
 
 			p = serve(t, data, database)
-			require.Equal(t, http.StatusOK, newClient(t, p.url(t), second).status(t, "/api/v1/tokens"), "it stays when it is no longer configured")
+			require.Equal(t, http.StatusOK, newClient(t, p.url(t), second).status(t, "/api/v1/tokens"), "it stays valid without the setting")
 			require.NotContains(t, p.out.String(), "Admin token")
 		})
 	})
 
-	t.Run("OneThatIsTooShortIsRefusedWithoutBeingShown", func(t *testing.T) {
+	t.Run("a short token is rejected and not printed", func(t *testing.T) {
 		t.Parallel()
 		short := strings.Repeat("x", 31)
 		code, message := serve(t, t.TempDir(), env("COMET_ADMIN_TOKEN="+short)).fails(t)
@@ -164,10 +164,10 @@ func TestConfiguredAdminToken(t *testing.T) {
 	})
 }
 
-func TestWhatKeepsAServerFromStarting(t *testing.T) {
+func TestStartErrors(t *testing.T) {
 	t.Parallel()
 
-	t.Run("AnotherOneOnItsDataDirectory", func(t *testing.T) {
+	t.Run("a locked data directory", func(t *testing.T) {
 		t.Parallel()
 		data := t.TempDir()
 		p := serve(t, data)
@@ -178,10 +178,10 @@ func TestWhatKeepsAServerFromStarting(t *testing.T) {
 			require.Contains(t, message, part)
 		}
 		p.kill()
-		serve(t, data).stopOnceUp(t) // the lock does not outlive its owner
+		serve(t, data).stopOnceUp(t) // the lock ends with its process
 	})
 
-	t.Run("APortThatIsInUse", func(t *testing.T) {
+	t.Run("a port in use", func(t *testing.T) {
 		t.Parallel()
 		p := serve(t, t.TempDir())
 		address := strings.TrimPrefix(p.url(t), "http://")
@@ -194,7 +194,7 @@ func TestWhatKeepsAServerFromStarting(t *testing.T) {
 		serve(t, data).stopOnceUp(t)
 	})
 
-	t.Run("ADataDirectoryThatCannotBeMade", func(t *testing.T) {
+	t.Run("a data directory that cannot be created", func(t *testing.T) {
 		t.Parallel()
 		file := filepath.Join(t.TempDir(), "file")
 		require.NoError(t, os.WriteFile(file, nil, 0o600))
@@ -205,9 +205,9 @@ func TestWhatKeepsAServerFromStarting(t *testing.T) {
 		}
 	})
 
-	t.Run("ADataDirectoryThatCannotBeWritten", func(t *testing.T) {
+	t.Run("a read-only data directory", func(t *testing.T) {
 		t.Parallel()
-		data := filepath.Join(programDir(), "closed-"+rand.Text()) // t.TempDir lets nobody else in
+		data := filepath.Join(programDir(), "closed-"+rand.Text()) // other users cannot enter t.TempDir
 		require.NoError(t, os.Mkdir(data, 0o555))
 		code, message := serve(t, data, unprivileged).fails(t)
 		require.Equal(t, 1, code)
@@ -216,7 +216,7 @@ func TestWhatKeepsAServerFromStarting(t *testing.T) {
 		}
 	})
 
-	t.Run("AConfigurationItDoesNotUnderstand", func(t *testing.T) {
+	t.Run("an invalid configuration", func(t *testing.T) {
 		t.Parallel()
 		file := filepath.Join(t.TempDir(), "comet.yaml")
 		require.NoError(t, os.WriteFile(file, []byte("log:\n  level: info\nlissten: 127.0.0.1:0\n"), 0o600))
@@ -227,7 +227,7 @@ func TestWhatKeepsAServerFromStarting(t *testing.T) {
 		}
 	})
 
-	t.Run("ADatabaseThatDoesNotAnswer", func(t *testing.T) {
+	t.Run("an unreachable database", func(t *testing.T) {
 		t.Parallel()
 		code, message := serve(t, t.TempDir(), env("COMET_DATABASE_URL=postgres://comet:hidden-password@127.0.0.1:1/comet")).fails(t)
 		require.Equal(t, 1, code)
@@ -236,21 +236,19 @@ func TestWhatKeepsAServerFromStarting(t *testing.T) {
 	})
 }
 
-// unprivileged runs a process as somebody who is not root, whom no permission
-// stops.
+// unprivileged runs a process as a user other than root, so that permissions apply.
 func unprivileged(cmd *exec.Cmd) {
 	if os.Getuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	}
 }
 
-// TestReplicasThatStartTogether starts two servers at the same moment on one
-// database that has no tables yet.
-func TestReplicasThatStartTogether(t *testing.T) {
+// TestReplicasStartTogether starts two servers concurrently on one empty database.
+func TestReplicasStartTogether(t *testing.T) {
 	t.Parallel()
 	for _, name := range storetest.Databases() {
 		if name != "postgres" {
-			continue // a SQLite file has one owner
+			continue // only one server may open a SQLite file
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAServerThatStopsEndsItsStreams: they would never end by themselves, and leave
-// before their first event as after it.
-func TestAServerThatStopsEndsItsStreams(t *testing.T) {
+// TestStopEndsStreams requires that a server that stops ends open event streams, also before their
+// first event.
+func TestStopEndsStreams(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	p := serve(t, data)
@@ -30,6 +30,6 @@ func TestAServerThatStopsEndsItsStreams(t *testing.T) {
 
 	p.terminate(t)
 	_, err = io.ReadAll(body)
-	require.NoError(t, err, "it was cut off, not ended")
+	require.NoError(t, err, "the stream ends cleanly")
 	require.Zero(t, p.exit(t), "stderr:\n%s", p.log.end())
 }

@@ -17,7 +17,7 @@ func TestEveryDescribedRouteIsServed(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	p := serve(t, data)
-	nobody := newClient(t, p.url(t), "")
+	unauthenticated := newClient(t, p.url(t), "")
 	var doc struct {
 		Paths map[string]map[string]struct {
 			Security []any `json:"security"`
@@ -28,7 +28,7 @@ func TestEveryDescribedRouteIsServed(t *testing.T) {
 	for path, item := range doc.Paths {
 		address := strings.NewReplacer("{agent_id}", "nova", "{code}", "not-found", "{", "", "}", "").Replace(path)
 		for method, op := range item {
-			status, _, err := nobody.do(t.Context(), strings.ToUpper(method), address, nil)
+			status, _, err := unauthenticated.do(t.Context(), strings.ToUpper(method), address, nil)
 			require.NoError(t, err)
 			if len(op.Security) > 0 {
 				require.Equal(t, http.StatusUnauthorized, status, "%s %s", method, path)

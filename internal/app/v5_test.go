@@ -183,7 +183,7 @@ func TestHundredthV5Worker(t *testing.T) {
 	require.Equal(t, http.StatusOK, c.status(t, "/api/v1/agents/v5-agent-100"))
 }
 
-// TestV5TokenIsNotStored is TestATokenInAMessageIsNotKept for token= of J.
+// TestV5TokenIsNotStored is TestTokenInMessageIsNotStored for token= of J.
 func TestV5TokenIsNotStored(t *testing.T) {
 	t.Parallel()
 	cfg, log := configured(t, "sqlite"), &output{}

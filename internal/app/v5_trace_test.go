@@ -101,7 +101,7 @@ func testV5Messages(t *testing.T, cfg config.Config) {
 func (c *client) events(t *testing.T, path string) <-chan string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+path, http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+path, nil)
 	require.NoError(t, err)
 	req.Header.Set("Authorization", "Bearer "+c.token)
 	resp, err := c.http.Do(req)

@@ -18,11 +18,9 @@ import (
 	"comet/store/storetest"
 )
 
-// These tests have names looked up as they like, in the whole process, so they do not
-// run beside others.
+// These tests replace the resolver of the process, so they do not run in parallel.
 
-// onGuardedServers runs a test against a server on every database that may deliver to
-// the networks.
+// onGuardedServers runs a test on every database against a server that may deliver to the networks.
 func onGuardedServers(t *testing.T, networks []string, fn func(t *testing.T, c *client)) {
 	t.Helper()
 	for _, name := range storetest.Databases() {
@@ -38,14 +36,14 @@ func onGuardedServers(t *testing.T, networks []string, fn func(t *testing.T, c *
 	}
 }
 
-// attempted is what became of an attempt.
+// attempted is the result of a delivery attempt.
 type attempted struct {
 	Status int
 	Error  string
 }
 
-// attemptsAt registers a webhook for new agents, tests it, makes an agent and returns
-// what became of the test and of the first delivery.
+// attemptsAt registers a webhook for new agents, tests it, creates an agent, and returns the
+// results of the test and of the first delivery.
 func attemptsAt(t *testing.T, c *client, url, agent string) (test, delivery attempted) {
 	t.Helper()
 	status, body, err := c.do(t.Context(), http.MethodPost, "/api/v1/webhooks", map[string]any{"url": url, "events": []string{"agent.created"}})
@@ -80,8 +78,8 @@ func attemptsAt(t *testing.T, c *client, url, agent string) (test, delivery atte
 	return tested.Attempt, delivery
 }
 
-// door counts those who come in.
-func door(t *testing.T) (port string, came *atomic.Int64) {
+// countingListener counts incoming connections.
+func countingListener(t *testing.T) (port string, came *atomic.Int64) {
 	t.Helper()
 	came = new(atomic.Int64)
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
@@ -97,8 +95,8 @@ func door(t *testing.T) (port string, came *atomic.Int64) {
 	return port, came
 }
 
-func TestAnAddressThatIsNotPublicIsRefusedWhenItIsRegistered(t *testing.T) {
-	port, came := door(t)
+func TestInternalAddressIsRefusedAtRegistration(t *testing.T) {
+	port, came := countingListener(t)
 	onGuardedServers(t, nil, func(t *testing.T, c *client) {
 		status, body, err := c.do(t.Context(), http.MethodPost, "/api/v1/webhooks", map[string]any{"url": "https://example.com/", "events": []string{"agent.updated"}})
 		require.NoError(t, err)
@@ -129,10 +127,10 @@ func TestAnAddressThatIsNotPublicIsRefusedWhenItIsRegistered(t *testing.T) {
 	require.Zero(t, came.Load())
 }
 
-// TestANameThatLeadsInsideIsRefusedAtEveryConnection: names are registered, because
-// what they mean may change; the test and the delivery refuse them with one sentence.
-func TestANameThatLeadsInsideIsRefusedAtEveryConnection(t *testing.T) {
-	port, came := door(t)
+// TestInternalNameIsRefusedAtEveryConnection: names may be registered, because they may resolve
+// differently later; the test and the delivery refuse them with the same message.
+func TestInternalNameIsRefusedAtEveryConnection(t *testing.T) {
+	port, came := countingListener(t)
 	inside := map[string]string{
 		"loopback.example": "127.0.0.1", "other-loopback.example": "127.8.8.8", "private.example": "10.0.0.1", "metadata.example": "169.254.169.254",
 		"carrier.example": "100.64.0.1", "multicast.example": "224.0.0.1", "mapped.example": "::ffff:127.0.0.1", "nat64.example": "64:ff9b::7f00:1",
@@ -147,13 +145,13 @@ func TestANameThatLeadsInsideIsRefusedAtEveryConnection(t *testing.T) {
 				require.Equal(t, test, delivery)
 				require.Zero(t, test.Status)
 				require.Regexp(t, `^"`+name+`" leads to (a|an|the) [a-zA-Z0-9 -]+; comet connects to it only where webhooks.allow_networks has it$`, test.Error)
-				require.NotContains(t, test.Error, netip.MustParseAddr(addr).Unmap().String(), "what the name means inside is nobody's business")
+				require.NotContains(t, test.Error, netip.MustParseAddr(addr).Unmap().String(), "the internal address is not disclosed")
 			})
 		}
 	})
 	require.Zero(t, came.Load())
 
-	t.Run("UnlessItIsAllowed", func(t *testing.T) {
+	t.Run("unless it is allowed", func(t *testing.T) {
 		onGuardedServers(t, []string{"127.0.0.1"}, func(t *testing.T, c *client) {
 			before := came.Load()
 			test, delivery := attemptsAt(t, c, "http://loopback.example:"+port+"/", "there")
@@ -167,8 +165,8 @@ func TestANameThatLeadsInsideIsRefusedAtEveryConnection(t *testing.T) {
 	})
 }
 
-func TestARedirectInsideIsNotFollowed(t *testing.T) {
-	port, came := door(t)
+func TestRedirectIsNotFollowed(t *testing.T) {
+	port, came := countingListener(t)
 	resolve(t, map[string]string{"inside.example": "127.0.0.1"})
 	targets := []string{
 		"http://127.0.0.1:" + port + "/", // even where it may be connected to

@@ -18,13 +18,13 @@ import (
 	"comet/webhooks/signature"
 )
 
-// delivered is a delivery as its receiver sees it.
+// delivered is a delivery as received.
 type delivered struct {
 	header http.Header
 	body   []byte
 }
 
-// subscriber takes deliveries and answers each after answer has returned.
+// subscriber receives deliveries and responds to each after answer has returned.
 func subscriber(t *testing.T, answer func(r *http.Request)) (url string, arrived <-chan delivered) {
 	t.Helper()
 	got := make(chan delivered, 100)
@@ -46,12 +46,12 @@ func take(t *testing.T, arrived <-chan delivered) delivered {
 	case d := <-arrived:
 		return d
 	case <-time.After(long):
-		require.Fail(t, "nothing is delivered")
+		require.Fail(t, "no delivery")
 	}
 	return delivered{}
 }
 
-// subscribe makes a webhook for new agents and returns its secret.
+// subscribe creates a webhook for new agents and returns its secret.
 func subscribe(t *testing.T, c *client, url string) (secret string) {
 	t.Helper()
 	status, body, err := c.do(t.Context(), http.MethodPost, "/api/v1/webhooks", map[string]any{"url": url, "events": []string{"agent.created"}})
@@ -69,7 +69,7 @@ func (c *client) createAgent(t *testing.T, d draft) {
 	require.Equal(t, http.StatusCreated, status, "%s", body)
 }
 
-func TestAnEventIsDeliveredAndCounted(t *testing.T) {
+func TestEventIsDeliveredAndCounted(t *testing.T) {
 	t.Parallel()
 	for _, name := range storetest.Databases() {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestAnEventIsDeliveredAndCounted(t *testing.T) {
 	}
 }
 
-func TestTheOperatorSaysWhereWebhooksMayGo(t *testing.T) {
+func TestWebhookNetworkSettings(t *testing.T) {
 	t.Parallel()
 	refusal := func(t *testing.T, url string, settings ...setting) (code, detail string) {
 		t.Helper()
@@ -118,7 +118,7 @@ func TestTheOperatorSaysWhereWebhooksMayGo(t *testing.T) {
 	}
 	allow := env("COMET_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8,10.0.0.0/8")
 
-	t.Run("TheMachineItselfOnlyWhereItIsAllowed", func(t *testing.T) {
+	t.Run("the loopback interface needs a permission", func(t *testing.T) {
 		t.Parallel()
 		code, detail := refusal(t, "http://127.0.0.1:9/hook")
 		require.Equal(t, "address-refused", code)
@@ -128,7 +128,7 @@ func TestTheOperatorSaysWhereWebhooksMayGo(t *testing.T) {
 		code, _ = refusal(t, "http://192.168.0.1/hook", allow)
 		require.Equal(t, "address-refused", code)
 	})
-	t.Run("HTTPSAloneWhereItIsAskedFor", func(t *testing.T) {
+	t.Run("HTTPS may be required", func(t *testing.T) {
 		t.Parallel()
 		only := env("COMET_WEBHOOKS_HTTPS_ONLY=true")
 		code, detail := refusal(t, "http://10.0.0.1/hook", allow, only)
@@ -139,9 +139,9 @@ func TestTheOperatorSaysWhereWebhooksMayGo(t *testing.T) {
 	})
 }
 
-// TestAReceiverThatHangsKeepsNoServer: the attempt is cut off when the time to stop
-// is over, and made again by whoever starts next.
-func TestAReceiverThatHangsKeepsNoServer(t *testing.T) {
+// TestHangingReceiverDoesNotBlockStop: the attempt is cut off after the stop timeout and repeated
+// by the next server.
+func TestHangingReceiverDoesNotBlockStop(t *testing.T) {
 	t.Parallel()
 	onEveryDatabase(t, func(t *testing.T, database setting) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -163,7 +163,7 @@ func TestAReceiverThatHangsKeepsNoServer(t *testing.T) {
 		first := take(t, arrived)
 		p.stop(t)
 
-		cancel() // from now on it answers
+		cancel() // responds from now on
 		p = serve(t, data, settings...)
 		p.url(t)
 		again := take(t, arrived)

@@ -21,18 +21,18 @@ import (
 	"comet/store/storetest"
 )
 
-// secret begins every token that is put into a message.
+// secret is the prefix of every token in a message.
 const secret = "open-sesame"
 
-// harmless is the text of a custom field beside the token, which is to be kept.
+// harmless is the text of a custom field that must be stored.
 const harmless = "harmless-field"
 
-// carriers are the custom fields of messages that carry a token, as they may be written.
+// carriers are custom fields with a token in all their spellings.
 func carriers(token string) map[string]string {
 	kept := `"other":"` + harmless + `"`
 	return map[string]string{
 		"first":                     `{"auth_token":"` + token + `",` + kept + `}`,
-		"last, with room":           `{ ` + kept + ` , "auth_token" : "` + token + `" }`,
+		"last, with spaces":         `{ ` + kept + ` , "auth_token" : "` + token + `" }`,
 		"alone":                     `{"auth_token":"` + token + `"}`,
 		"under an escaped name":     `{"auth\u005ftoken":"` + token + `",` + kept + `}`,
 		"as a list":                 `{"auth_token":["` + token + `"],` + kept + `}`,
@@ -45,7 +45,7 @@ func carriers(token string) map[string]string {
 	}
 }
 
-// sealed is a message whose custom fields are written as they are given.
+// sealed returns a message with the given custom fields.
 func sealed(t *testing.T, w envelopeFrame, custom string) (message string) {
 	t.Helper()
 	raw, err := json.Marshal(w)
@@ -53,11 +53,11 @@ func sealed(t *testing.T, w envelopeFrame, custom string) (message string) {
 	return strings.TrimSuffix(string(raw), "}") + `,"x_custom_fields":` + custom + "}"
 }
 
-// post sends a message as it is over HTTP.
+// post sends a message over HTTP unchanged.
 func (c *client) post(t *testing.T, message string) (status int, body string) {
 	t.Helper()
 	status, answer, err := c.do(t.Context(), http.MethodPost, "/api/agent/message", json.RawMessage(message))
-	if err != nil { // it is no JSON
+	if err != nil { // not JSON
 		req, e := http.NewRequestWithContext(t.Context(), http.MethodPost, c.url+"/api/agent/message", strings.NewReader(message))
 		require.NoError(t, e)
 		req.Header.Set("Authorization", "Bearer "+c.token)
@@ -71,8 +71,8 @@ func (c *client) post(t *testing.T, message string) (status int, body string) {
 	return status, string(answer)
 }
 
-// heard returns all that is said on the line until a message is acknowledged.
-func (l *agentSocket) heard(messageID string) (all string) {
+// readUntilAck returns everything the connection receives until a message is acknowledged.
+func (l *agentSocket) readUntilAck(messageID string) (all string) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), long)
 	defer cancel()
@@ -88,17 +88,16 @@ func (l *agentSocket) heard(messageID string) (all string) {
 	}
 }
 
-// sent sends a message as it is and returns what is said until it is acknowledged.
+// sent sends a message unchanged and returns everything received until its acknowledgement.
 func (l *agentSocket) sent(message, messageID string) string {
 	l.t.Helper()
 	require.NoError(l.t, l.conn.Write(l.t.Context(), websocket.MessageText, []byte(message)))
-	return l.heard(messageID)
+	return l.readUntilAck(messageID)
 }
 
-// TestATokenInAMessageIsNotKept (Chiffon §Authentication, “message field”): whoever puts
-// one into a message that does not need it finds it in no row, no file, no line of the
-// log, no answer and nothing that others are told.
-func TestATokenInAMessageIsNotKept(t *testing.T) {
+// TestTokenInMessageIsNotStored (Chiffon §Authentication, “message field”): a token in a message
+// that does not need it is in no row, file, log, response or message to others.
+func TestTokenInMessageIsNotStored(t *testing.T) {
 	t.Parallel()
 	for _, name := range storetest.Databases() {
 		t.Run(name, func(t *testing.T) {
@@ -118,13 +117,13 @@ func TestATokenInAMessageIsNotKept(t *testing.T) {
 				s.refused(custom)
 			}
 			s.work("which is its own", `{"auth_token":"`+own+`"}`)
-			require.Equal(t, 7, s.done, "the messages that break no rule are taken")
+			require.Equal(t, 7, s.done, "valid messages are accepted")
 			require.NoError(t, s.line.conn.Close(websocket.StatusNormalClosure, ""))
 			require.NoError(t, a.Stop(t.Context()))
 
 			kept, files := rows(t, cfg), contents(t, cfg.Data)
-			require.Contains(t, kept, harmless, "what else the fields hold is kept")
-			require.Contains(t, log.String(), "a message was refused", "something was logged of it")
+			require.Contains(t, kept, harmless, "other values of the fields are stored")
+			require.Contains(t, log.String(), "a message was refused", "the rejection is logged")
 			for _, token := range []string{secret, own} {
 				for place, text := range map[string]string{"a row": kept, "a file": files, "the log": log.String(), "what was answered": s.told.String()} {
 					if at := strings.Index(text, token); at >= 0 {
@@ -136,16 +135,16 @@ func TestATokenInAMessageIsNotKept(t *testing.T) {
 	}
 }
 
-// smuggler sends tokens in every message there is, and notes what it is told.
+// smuggler sends tokens in every kind of message and records everything it receives.
 type smuggler struct {
 	t        *testing.T
 	c, agent *client
 	line     *agentSocket
 	told     strings.Builder
-	done     int // tasks that went all the way
+	done     int // completed tasks
 }
 
-// overHTTP sends a message and reports whether it was taken.
+// overHTTP sends a message and reports whether it was accepted.
 func (s *smuggler) overHTTP(who *client, message string) bool {
 	s.t.Helper()
 	status, body := who.post(s.t, message)
@@ -154,14 +153,14 @@ func (s *smuggler) overHTTP(who *client, message string) bool {
 	return status < http.StatusBadRequest
 }
 
-// overTheLine sends a message of the agent, which may also be refused.
-func (s *smuggler) overTheLine(w envelopeFrame, custom string) {
+// overConnection sends a message of the agent, which may be rejected.
+func (s *smuggler) overConnection(w envelopeFrame, custom string) {
 	s.t.Helper()
 	s.told.WriteString(s.line.sent(sealed(s.t, w, custom), w.MessageID))
 }
 
-// work has a task asked for, reported on and done with messages that carry a token. What
-// breaks a rule is refused, and the task done without.
+// work submits, reports and completes a task with messages that contain a token. A message that
+// breaks a rule is rejected, and the task continues without it.
 func (s *smuggler) work(what, custom string) {
 	s.t.Helper()
 	order := newEnvelope("orchestrator", "infra", "work_request", map[string]any{"task_id": uuid.NewString(), "work_type": "dig", "parameters": map[string]any{}})
@@ -177,17 +176,17 @@ func (s *smuggler) work(what, custom string) {
 	task := order.Payload["task_id"]
 	status := map[string]any{"task_id": task, "status": "running", "progress": 10, "output_chunk": "half"}
 	s.overHTTP(s.agent, sealed(s.t, newEnvelope("infra", "orchestrator", "work_status", status), custom))
-	s.overTheLine(newEnvelope("infra", "orchestrator", "work_status", status), custom)
+	s.overConnection(newEnvelope("infra", "orchestrator", "work_status", status), custom)
 	s.overHTTP(s.agent, sealed(s.t, newEnvelope("infra", "orchestrator", "work_status", map[string]any{"agent_id": "digger", "status": "online"}), custom))
-	s.overTheLine(newEnvelope("infra", "orchestrator", "work_status", map[string]any{"agent_id": "digger", "status": "online"}), custom)
+	s.overConnection(newEnvelope("infra", "orchestrator", "work_status", map[string]any{"agent_id": "digger", "status": "online"}), custom)
 	result := newEnvelope("infra", "orchestrator", "work_result", map[string]any{
 		"task_id": task, "status": "success", "exit_code": 0, "output": "a hole", "resources_used": map[string]any{"duration_seconds": 1, "gpu_vram_mb": 0, "cpu_time_ms": 1},
 	})
-	s.overTheLine(result, custom)
+	s.overConnection(result, custom)
 	if !taken {
-		s.overTheLine(result, "{}")
+		s.overConnection(result, "{}")
 	}
-	s.overHTTP(s.agent, sealed(s.t, result, custom)) // said twice
+	s.overHTTP(s.agent, sealed(s.t, result, custom)) // sent twice
 	require.Equal(s.t, taken, s.overHTTP(s.c, sealed(s.t, order, custom)), "asked twice")
 	if taken {
 		s.done++
@@ -195,26 +194,26 @@ func (s *smuggler) work(what, custom string) {
 	require.Equal(s.t, "done", get[struct{ State string }](s.t, s.c, fmt.Sprintf("/api/v1/tasks/%s", task)).State, what)
 }
 
-// refused sends messages that are wrong besides.
+// refused sends messages that are also invalid.
 func (s *smuggler) refused(custom string) {
 	s.t.Helper()
 	ask := func(kind string) envelopeFrame {
 		return newEnvelope("orchestrator", "infra", "work_request", map[string]any{"task_id": uuid.NewString(), "work_type": kind, "parameters": map[string]any{}})
 	}
-	nobody := newClient(s.t, s.c.url, strings.Repeat("0", 64))
-	for _, who := range []*client{s.c, s.agent, nobody} {
-		require.False(s.t, s.overHTTP(who, sealed(s.t, ask("fly"), custom)), "nobody does such work, or asks for it so")
+	unauthenticated := newClient(s.t, s.c.url, strings.Repeat("0", 64))
+	for _, who := range []*client{s.c, s.agent, unauthenticated} {
+		require.False(s.t, s.overHTTP(who, sealed(s.t, ask("fly"), custom)), "no agent has the capability, and the request is invalid")
 	}
 	odd := ask("dig")
 	odd.Version = "9.0"
 	require.False(s.t, s.overHTTP(s.c, sealed(s.t, odd, custom)))
 	require.False(s.t, s.overHTTP(s.c, sealed(s.t, ask("dig"), custom)[1:]))
-	s.overTheLine(newEnvelope("infra", "orchestrator", "work_status", map[string]any{"agent_id": "nova", "status": "online"}), custom)
-	s.overTheLine(newEnvelope("infra", "orchestrator", "work_result", map[string]any{"task_id": uuid.NewString()}), custom)
-	s.overTheLine(newEnvelope("infra", "orchestrator", "gossip", map[string]any{}), custom)
+	s.overConnection(newEnvelope("infra", "orchestrator", "work_status", map[string]any{"agent_id": "nova", "status": "online"}), custom)
+	s.overConnection(newEnvelope("infra", "orchestrator", "work_result", map[string]any{"task_id": uuid.NewString()}), custom)
+	s.overConnection(newEnvelope("infra", "orchestrator", "gossip", map[string]any{}), custom)
 }
 
-// rows are all rows of all tables, as text.
+// rows returns all rows of all tables as text.
 func rows(t *testing.T, cfg config.Config) string {
 	t.Helper()
 	list := "SELECT name FROM sqlite_master WHERE type = 'table'"
@@ -231,7 +230,7 @@ func rows(t *testing.T, cfg config.Config) string {
 	return out.String()
 }
 
-// opened is the database beside the program.
+// opened opens the database of a server.
 func opened(t *testing.T, cfg config.Config) *sql.DB {
 	t.Helper()
 	driver, source := "sqlite", filepath.Join(cfg.Data, "comet.db")
@@ -244,7 +243,7 @@ func opened(t *testing.T, cfg config.Config) *sql.DB {
 	return db
 }
 
-// scanned returns the rows of a query, each as a line.
+// scanned returns the rows of a query, each as tab-separated text.
 func scanned(t *testing.T, db *sql.DB, query string) (lines []string) {
 	t.Helper()
 	found, err := db.QueryContext(context.Background(), query)
@@ -268,7 +267,7 @@ func scanned(t *testing.T, db *sql.DB, query string) (lines []string) {
 	return lines
 }
 
-// contents are all files of a directory in a row.
+// contents returns the contents of all files of a directory.
 func contents(t *testing.T, dir string) string {
 	t.Helper()
 	var out strings.Builder

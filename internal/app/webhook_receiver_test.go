@@ -18,20 +18,20 @@ import (
 	"comet/webhooks/signature"
 )
 
-// witness is a moody receiver of several webhooks. Each event fails there once at
-// most, so that none has to wait for longer than the schedule's first step.
-type witness struct {
+// unreliableReceiver receives several webhooks. It fails at most the first delivery of each event,
+// so that the first retry delay is enough.
+type unreliableReceiver struct {
 	server *httptest.Server
 
 	mu    sync.Mutex
-	hooks []*witnessed
+	hooks []*receivedHook
 	owed  []owed
-	ids   map[string]string // the webhook-id of each fact, whichever webhook it came by
+	ids   map[string]string // webhook-id by fact, the same for all webhooks
 	wrong []string
 }
 
-// witnessed is what came by one webhook.
-type witnessed struct {
+// receivedHook is what one webhook delivered.
+type receivedHook struct {
 	id, path string
 	keys     *signature.Verifier
 	bodies   map[string]string // by webhook-id
@@ -39,29 +39,27 @@ type witnessed struct {
 	repeated int
 }
 
-// owed is a fact that somebody was told of: the first hooks webhooks were there
-// before it.
+// owed is an acknowledged fact that the first hooks webhooks must deliver.
 type owed struct {
 	fact  string
 	hooks int
 }
 
-func newWitness(t *testing.T) *witness {
+func newUnreliableReceiver(t *testing.T) *unreliableReceiver {
 	t.Helper()
-	w := &witness{ids: map[string]string{}}
+	w := &unreliableReceiver{ids: map[string]string{}}
 	w.server = httptest.NewServer(w)
 	t.Cleanup(w.server.Close)
 	return w
 }
 
-// subscribe makes a webhook with a secret of the witness's own, every second one
-// ordered.
-func (w *witness) subscribe(t *testing.T, c *client, n int) *witnessed {
+// subscribe creates a webhook with a given secret, every second one ordered.
+func (w *unreliableReceiver) subscribe(t *testing.T, c *client, n int) *receivedHook {
 	t.Helper()
 	secret := signature.FormatSecret(signature.NewSecret())
 	keys, err := signature.NewVerifier(secret)
 	require.NoError(t, err)
-	hook := &witnessed{path: fmt.Sprintf("/%d", n), keys: keys, bodies: map[string]string{}, facts: map[string]bool{}}
+	hook := &receivedHook{path: fmt.Sprintf("/%d", n), keys: keys, bodies: map[string]string{}, facts: map[string]bool{}}
 	w.mu.Lock()
 	w.hooks = append(w.hooks, hook)
 	w.mu.Unlock()
@@ -77,21 +75,21 @@ func (w *witness) subscribe(t *testing.T, c *client, n int) *witnessed {
 	return hook
 }
 
-func (w *witness) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+func (w *unreliableReceiver) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the server was killed while it wrote
+		return // the server was killed during the request
 	}
-	first, err := w.hear(r, body)
+	first, err := w.receive(r, body)
 	if err != nil {
 		w.mu.Lock()
 		w.wrong = append(w.wrong, fmt.Sprintf("%s: %s: %v", r.URL.Path, body, err))
 		w.mu.Unlock()
 	}
-	switch mood := rand.IntN(20); {
-	case mood < 2 && first:
+	switch chance := rand.IntN(20); {
+	case chance < 2 && first:
 		rw.WriteHeader(http.StatusInternalServerError)
-	case mood < 4:
+	case chance < 4:
 		select {
 		case <-time.After(time.Duration(rand.IntN(100)) * time.Millisecond):
 		case <-r.Context().Done():
@@ -99,18 +97,17 @@ func (w *witness) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// hear verifies a request and remembers it; first says whether its event is new to
-// its webhook.
-func (w *witness) hear(r *http.Request, body []byte) (first bool, err error) {
+// receive verifies and records a request. first reports whether the event is new to its webhook.
+func (w *unreliableReceiver) receive(r *http.Request, body []byte) (first bool, err error) {
 	fact, err := factOf(body)
 	if err != nil {
 		return false, err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	i := slices.IndexFunc(w.hooks, func(h *witnessed) bool { return h.path == r.URL.Path })
+	i := slices.IndexFunc(w.hooks, func(h *receivedHook) bool { return h.path == r.URL.Path })
 	if i < 0 {
-		return false, fmt.Errorf("nobody subscribed to it")
+		return false, fmt.Errorf("no webhook has this path")
 	}
 	hook := w.hooks[i]
 	if err := hook.keys.Verify(r.Header, body, time.Now()); err != nil {
@@ -118,21 +115,21 @@ func (w *witness) hear(r *http.Request, body []byte) (first bool, err error) {
 	}
 	id := r.Header.Get(signature.HeaderID)
 	if before, ok := w.ids[fact]; ok && before != id {
-		return false, fmt.Errorf("it came as %s and as %s", before, id)
+		return false, fmt.Errorf("it has the ids %s and %s", before, id)
 	}
 	w.ids[fact] = id
 	before, known := hook.bodies[id]
 	if known {
 		hook.repeated++
 		if before != string(body) {
-			return false, fmt.Errorf("it came otherwise before: %s", before)
+			return false, fmt.Errorf("an earlier body differs: %s", before)
 		}
 	}
 	hook.bodies[id], hook.facts[fact] = string(body), true
 	return !known, nil
 }
 
-// factOf names what a body tells of.
+// factOf returns a key of the fact in a body.
 func factOf(body []byte) (string, error) {
 	var b struct {
 		Type models.EventType
@@ -152,9 +149,8 @@ func factOf(body []byte) (string, error) {
 	return fact, nil
 }
 
-// owe notes facts that were acknowledged and were asked for when there were hooks
-// webhooks.
-func (w *witness) owe(hooks int, facts ...string) {
+// owe records acknowledged facts that were requested when there were hooks webhooks.
+func (w *unreliableReceiver) owe(hooks int, facts ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, f := range facts {
@@ -162,21 +158,21 @@ func (w *witness) owe(hooks int, facts ...string) {
 	}
 }
 
-func (w *witness) subscribed() int {
+func (w *unreliableReceiver) subscribed() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.hooks)
 }
 
-// count is how many events came by a webhook.
-func (w *witness) count(hook *witnessed) int {
+// count returns the number of events a webhook delivered.
+func (w *unreliableReceiver) count(hook *receivedHook) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(hook.bodies)
 }
 
-// missing names the first fact that is owed and has not come, "" for none.
-func (w *witness) missing() string {
+// missing returns the first owed fact that has not arrived, or "".
+func (w *unreliableReceiver) missing() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, o := range w.owed {
@@ -189,7 +185,7 @@ func (w *witness) missing() string {
 	return ""
 }
 
-// deliveries reads all of a webhook's.
+// deliveries reads all deliveries of a webhook.
 func deliveries(t *testing.T, c *client, id, filter string) (all []models.Delivery) {
 	t.Helper()
 	type page struct {
@@ -212,11 +208,10 @@ func deliveries(t *testing.T, c *client, id, filter string) (all []models.Delive
 	}
 }
 
-// requireDeliveredOnce proves that a webhook has one delivery for each event that came
-// by it, and none besides.
-func (w *witness) requireDeliveredOnce(t *testing.T, c *client, hook *witnessed) {
+// requireDeliveredOnce checks that a webhook has exactly one delivery for each received event.
+func (w *unreliableReceiver) requireDeliveredOnce(t *testing.T, c *client, hook *receivedHook) {
 	t.Helper()
-	require.Eventually(t, func() bool { return len(deliveries(t, c, hook.id, "&status=pending")) == 0 }, long, 50*time.Millisecond, "all ends")
+	require.Eventually(t, func() bool { return len(deliveries(t, c, hook.id, "&status=pending")) == 0 }, long, 50*time.Millisecond, "no delivery is pending")
 	rows := map[string]bool{}
 	for _, d := range deliveries(t, c, hook.id, "") {
 		require.Equal(t, models.DeliverySucceeded, d.State)
@@ -229,5 +224,5 @@ func (w *witness) requireDeliveredOnce(t *testing.T, c *client, hook *witnessed)
 	for id := range hook.bodies {
 		require.True(t, rows[id], "%s has no delivery", id)
 	}
-	t.Logf("%s: %d events, %d came again", hook.path, len(hook.bodies), hook.repeated)
+	t.Logf("%s: %d events, %d repeated", hook.path, len(hook.bodies), hook.repeated)
 }
