@@ -6,13 +6,23 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"comet/internal/input"
 	"comet/internal/sandbox"
+	"comet/internal/telemetry"
 )
 
 // version is set by release builds: -ldflags "-X main.version=v1.2.3". The linker can set only a
@@ -134,4 +144,200 @@ func untilDone(ctx context.Context, r io.Reader) io.Reader {
 			return 0, context.Cause(ctx)
 		}
 	})
+}
+
+const rootLong = `comet is a control plane for AI agents: a registry of agents, their budgets, their tasks and
+the tools that they call.
+
+"comet serve" runs the server; without configuration it stores everything in ./comet-data.
+The other commands talk to a server, by default the one on http://127.0.0.1:8080. Its
+address and your token come from flags, the environment (COMET_SERVER, COMET_TOKEN) or
+~/.config/comet/client.yaml.`
+
+const rootExitCodes = `
+Exit codes:
+  0  success
+  1  an error without a code of its own
+  2  invalid usage or configuration
+  3  not authenticated or not allowed
+  4  not found
+  5  conflict with the present state, or a failed precondition
+  6  invalid request or document
+  7  the server cannot be reached, is not ready, or limits the rate
+  130  interrupted by Ctrl-C (SIGINT)
+  143  ended by SIGTERM
+`
+
+// The groups "comet --help" lists the commands in.
+const (
+	groupServer = "server"
+	groupClient = "client"
+)
+
+// newRootCommand returns the whole command tree, and whether a command has started to run: an
+// error before that is one of usage.
+func newRootCommand() (root *cobra.Command, started *bool) {
+	root = &cobra.Command{
+		Use:           "comet",
+		Short:         "A control plane for AI agents",
+		Long:          rootLong,
+		Version:       telemetry.ReadBuild(version).Version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddGroup(
+		&cobra.Group{ID: groupClient, Title: "Client commands:"},
+		&cobra.Group{ID: groupServer, Title: "Server commands:"},
+	)
+	inGroup(root, groupServer, newServeCommand(), newMCPCommand(), newBackupCommand(), newRestoreCommand(), newMigrateCommand(), newConfigCommand(), newHealthcheckCommand())
+	inGroup(root, groupClient, newImportCommand(), newExportCommand(), newTailCommand(), newRunCommand(), newSendCommand(), newWorkerCommand())
+	addTable(root, commandGroups(), commandTable())
+	root.AddCommand(newVersionCommand())
+	root.SetHelpCommand(newHelpCommand(root))
+	root.InitDefaultCompletionCmd()
+	root.SetFlagErrorFunc(flagError)
+	root.SetHelpTemplate(root.HelpTemplate() + "{{if not .HasParent}}" + rootExitCodes + "{{end}}")
+	started = new(false)
+	prepare(root, started)
+	return root, started
+}
+
+func commandGroups() []commandGroup {
+	return slices.Concat(agentGroups, usageGroups, taskGroups, toolGroups, webhookGroups, tokenGroups)
+}
+
+func commandTable() []command {
+	return slices.Concat(agentCommands, usageCommands, taskCommands, toolCommands, upstreamCommands, webhookCommands, tokenCommands)
+}
+
+func inGroup(root *cobra.Command, group string, commands ...*cobra.Command) {
+	for _, c := range commands {
+		c.GroupID = group
+		root.AddCommand(c)
+	}
+}
+
+// newHelpCommand is "comet help", which fails for a command that does not exist.
+func newHelpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND...]", Short: "Show the help of a command", Args: cobra.ArbitraryArgs,
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err == nil && len(rest) > 0 {
+				err = unknownCommand(cmd, rest[0])
+			}
+			if err != nil {
+				return usageError{err}
+			}
+			cmd.InitDefaultHelpFlag()
+			return cmd.Help()
+		},
+	}
+}
+
+// prepare makes every command note that it has started, checks arguments by the usage line, and
+// makes commands that only hold others reject unknown words.
+func prepare(c *cobra.Command, started *bool) {
+	if run := c.RunE; run != nil {
+		if c.Args == nil {
+			c.Args = checkArguments
+		}
+		c.RunE = func(cmd *cobra.Command, args []string) error {
+			*started = true
+			return run(cmd, args)
+		}
+	} else if c.HasSubCommands() {
+		c.Args = func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return unknownCommand(cmd, args[0])
+		}
+		c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
+	for _, sub := range c.Commands() {
+		prepare(sub, started)
+	}
+}
+
+// checkArguments compares arguments with the usage line, such as "get ID [TOOL]".
+func checkArguments(cmd *cobra.Command, args []string) error {
+	_, arguments := splitUse(cmd.Use)
+	names := slices.DeleteFunc(strings.Fields(arguments), func(name string) bool { return name == "--" || name == "[flags]" })
+	for i, name := range names {
+		if strings.HasPrefix(name, "[") {
+			break // no argument after an optional one is required
+		}
+		if i >= len(args) {
+			return fmt.Errorf("missing %s; usage: %s", strings.TrimSuffix(name, "..."), cmd.UseLine())
+		}
+	}
+	if len(args) > len(names) && !strings.Contains(arguments, "...") {
+		return fmt.Errorf("unexpected argument %q; usage: %s", args[len(names)], cmd.UseLine())
+	}
+	return nil
+}
+
+// splitUse splits a command line into its words and its arguments.
+func splitUse(use string) (words, arguments string) {
+	at := regexp.MustCompile(` [\[A-Z]`).FindStringIndex(use)
+	if at == nil {
+		return use, ""
+	}
+	return use[:at[0]], use[at[0]+1:]
+}
+
+func cutLast(words string) (above, last string) {
+	i := strings.LastIndexByte(words, ' ')
+	return words[:max(i, 0)], words[i+1:]
+}
+
+// argumentNames are the names of the arguments in a usage line, without brackets and dots.
+func argumentNames(use string) (names []string) {
+	_, arguments := splitUse(use)
+	for _, name := range strings.Fields(arguments) {
+		names = append(names, strings.Trim(name, "[].|"))
+	}
+	return names
+}
+
+// unknownCommand is the error of a word that is no command, with the nearest one.
+func unknownCommand(cmd *cobra.Command, word string) error {
+	var names []string
+	for _, sub := range cmd.Commands() {
+		names = append(append(names, sub.Name()), sub.Aliases...)
+	}
+	return fmt.Errorf("unknown command %q for %q%s", word, cmd.CommandPath(), didYouMean(word, names, ""))
+}
+
+func didYouMean(word string, names []string, prefix string) string {
+	if near, ok := input.Nearest(word, names); ok {
+		return "; did you mean " + prefix + near + "?"
+	}
+	return ""
+}
+
+// flagError words an error of parsing flags.
+func flagError(cmd *cobra.Command, err error) error {
+	var missing *pflag.NotExistError
+	if errors.As(err, &missing) && missing.GetSpecifiedShortnames() == "" {
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		name := missing.GetSpecifiedName()
+		return fmt.Errorf("unknown flag --%s%s", name, didYouMean(name, names, "--"))
+	}
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	clause := errors.Unwrap(err)
+	switch f, text := invalid.GetFlag(), invalid.GetValue(); {
+	case f.Value.Type() == "duration":
+		_, clause = parseDuration(text)
+	case f.Value.Type() == "bool":
+		_, clause = parseBool(text)
+	case errors.Is(err, strconv.ErrSyntax):
+		_, clause = parseNumber(text)
+	}
+	return fmt.Errorf("--%s: %w", invalid.GetFlag().Name, clause)
 }

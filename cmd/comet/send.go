@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"comet/agent"
+	"comet/internal/input"
 	"comet/openapi/client"
 )
 
@@ -248,7 +249,8 @@ func parseHints(pairs []string) (h agent.Hints, err error) {
 		into := map[string]*int64{"max_duration_seconds": &n, "max_memory_mb": &h.MaxMemoryMB, "max_tokens": &h.MaxTokens}[name]
 		if into == nil {
 			if !json.Valid([]byte(value)) {
-				value = quoteJSON(value)
+				text := input.Node{Kind: input.String, Text: strings.ToValidUTF8(value, "\uFFFD")}
+				value = string(text.JSON())
 			}
 			if h.Other == nil {
 				h.Other = map[string]json.RawMessage{}
@@ -264,4 +266,69 @@ func parseHints(pairs []string) (h agent.Hints, err error) {
 		}
 	}
 	return h, nil
+}
+
+// parameters combines those of a file and those of the command line, in this order. The last
+// value of a name counts.
+func (s *session) parameters(file string, pairs []string) (json.RawMessage, error) {
+	var names []string
+	values := map[string]input.Node{}
+	put := func(name string, value input.Node) {
+		if _, known := values[name]; !known {
+			names = append(names, name)
+		}
+		values[name] = value
+	}
+	if file != "" {
+		data, err := readInput(s.in, file)
+		if err != nil {
+			return nil, err
+		}
+		object, err := readObject(nameOf(file), data)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range object.Members {
+			put(m.Name, m.Value)
+		}
+	}
+	for _, pair := range pairs {
+		name, value, ok := cutPair(pair)
+		raw, isJSON := strings.CutSuffix(name, ":")
+		switch {
+		case !ok || raw == "":
+			return nil, usagef("a parameter must be of the form NAME=TEXT or NAME:=JSON, not %q", pair)
+		case !isJSON:
+			put(name, input.Node{Kind: input.String, Text: strings.ToValidUTF8(value, "\uFFFD")})
+		default:
+			doc := input.Parse([]byte(value), input.JSON)
+			if len(doc.Violations()) > 0 {
+				return nil, usagef("the parameter %s must be JSON, not %q; use %s=… for text", raw, value, raw)
+			}
+			put(raw, *doc.Root)
+		}
+	}
+	object := input.Node{Kind: input.Object}
+	for _, name := range names {
+		object.Members = append(object.Members, input.Member{Name: name, Value: values[name]})
+	}
+	return object.JSON(), nil
+}
+
+// readObject parses the JSON object in data. name describes its source in errors.
+func readObject(name string, data []byte) (*input.Node, error) {
+	doc := input.Parse(data, input.JSON)
+	switch violations := doc.Violations(); {
+	case len(violations) > 0:
+		return nil, usagef("%s must contain a JSON object: %s", name, violations[0].Detail)
+	case doc.Root.Kind != input.Object:
+		return nil, usagef("%s must contain a JSON object, not %s", name, doc.Root)
+	}
+	return doc.Root, nil
+}
+
+// cutPair splits NAME=VALUE.
+func cutPair(pair string) (name, value string, ok bool) {
+	name, value, ok = strings.Cut(pair, "=")
+	return name, value, ok && name != ""
 }

@@ -31,7 +31,6 @@ const (
 // tailFlags are the flags of "comet tail".
 type tailFlags struct {
 	types       []string
-	format      string
 	agent, task string
 	after       int
 	limit       int
@@ -44,10 +43,9 @@ func newTailCommand() *cobra.Command {
 		Use:   "tail",
 		Short: "Follow the events of agents, tasks, sessions and workers",
 		Long: `Print events as they happen, one JSON document per line with -o json. A lost connection is
-made again and continues after the last event. With --format v5 an event is a line in the log format of PROTOCOL_V5 §10.3.`,
+made again and continues after the last event.`,
 		Example: `  comet tail
   comet tail --types task.completed,task.failed --agent research-web-01
-  comet tail --format v5
   comet tail --after 0 --limit 100 -o json`,
 	}
 	flags := addClientFlags(cmd)
@@ -55,19 +53,14 @@ made again and continues after the last event. With --format v5 an event is a li
 	fs.StringSliceVar(&f.types, "types", nil, "only events of these `types`, such as task.failed; may be repeated or a list with commas")
 	fs.StringVar(&f.agent, "agent", "", "only events that concern this `agent`")
 	fs.StringVar(&f.task, "task", "", "only events of this `task`")
-	fs.StringVar(&f.format, "format", "", "print events as `lines`: v5 is the log format of PROTOCOL_V5")
 	fs.IntVar(&f.after, "after", 0, "start after this `position` instead of now; 0 starts with the oldest stored event")
 	fs.IntVar(&f.limit, "limit", 0, "end after this many events; 0 is never")
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, _ []string) error {
 		ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP) // the terminal was closed
 		defer stop()
 		signal.Ignore(syscall.SIGPIPE) // a closed pipe ends the command in good order
-		if f.format != "" && f.format != string(client.StreamEventsParamsFormatV5) {
-			return usagef("--format must be v5, not %q", f.format)
-		}
-		t := &follower{session: s, print: newPrinter(s.out, s.messages), limit: f.limit, plain: f.format != ""}
+		t := &follower{session: s, print: newPrinter(s.out, s.messages), limit: f.limit}
 		t.params = client.StreamEventsParams{AgentID: flagValue(cmd, "agent", f.agent), TaskID: flagValue(cmd, "task", f.task)}
-		t.params.Format = flagValue(cmd, "format", client.StreamEventsParamsFormat(f.format))
 		if len(f.types) > 0 {
 			t.params.Types = new(strings.Join(f.types, ","))
 		}
@@ -84,8 +77,7 @@ type follower struct {
 
 	print  *printer
 	params client.StreamEventsParams
-	plain  bool // lines are printed unchanged
-	limit  int  // remaining events, 0 for no end
+	limit  int // remaining events, 0 for no end
 	came   bool
 }
 
@@ -172,7 +164,7 @@ func (t *follower) handle(m streamMessage) error {
 	if m.event == "gap" {
 		printLine(t.messages, "events were deleted before they could be sent: %s", m.data)
 	} else if m.data != "" {
-		if err := t.printed(m); err != nil {
+		if err := t.print.tailed(m); err != nil {
 			return err
 		}
 		if t.limit--; t.limit == 0 {
@@ -183,15 +175,6 @@ func (t *follower) handle(m streamMessage) error {
 		t.params.LastEventIDHeader = &m.id
 	}
 	return nil
-}
-
-// printed prints an event, or a line of the V5 format unchanged.
-func (t *follower) printed(m streamMessage) error {
-	if !t.plain {
-		return t.print.tailed(m)
-	}
-	_, err := fmt.Fprintln(t.print.out.w, printable(m.data))
-	return err
 }
 
 // tailed prints an event of the stream; with -o json each is a document.

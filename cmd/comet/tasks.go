@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -123,11 +122,11 @@ characters are shown instead of obeyed.`,
 		},
 	},
 	{
-		use: "tasks messages ID", short: "Show the PROTOCOL_V5 messages about a task",
-		long: `Print the messages about a task in PROTOCOL_V5, in their order and in the log format of its
-§10.3. A message is indented below the one that caused it: the one that its pid names, or
-that it answers.`,
-		request: "GET /api/v1/tasks/{task_id}/messages", params: []param{limitFlag}, pages: "messages", show: showMessages,
+		use: "tasks messages ID", short: "Show the logged protocol messages about a task",
+		request: "GET /api/v1/tasks/{task_id}/messages", params: []param{limitFlag}, pages: "messages",
+		columns: []column{
+			{"AT", "at"}, {"ID", "id"}, {"CAUSE", "parent_id"}, {"FROM", "from"}, {"TO", "to"}, {"TYPE", "type"}, {"CODE", "err"}, {"DATA", "data"},
+		},
 	},
 	{
 		use: "tasks wait ID", short: "Wait for the end of a task",
@@ -343,33 +342,4 @@ func copyPrintable(w io.Writer, r io.Reader) error {
 			}
 		}
 	}
-}
-
-// maxIndent is the deepest indentation of a message, in steps.
-const maxIndent = 10
-
-// showMessages prints PROTOCOL_V5 messages, each indented below the one that caused it.
-func showMessages(s *session, body []byte) error {
-	var list client.LoggedMessageList
-	if err := decode(body, &list); err != nil {
-		return err
-	}
-	steps := make(map[string]int, len(list.Messages))
-	for _, l := range list.Messages {
-		step := 0
-		if l.ParentID != nil {
-			if above, shown := steps[*l.ParentID]; shown {
-				step = above + 1
-			}
-		}
-		steps[l.ID] = step
-		code := ""
-		if l.Err != nil {
-			code = *l.Err
-		}
-		m := telemetry.V5Line{Context: l.Ctx, Task: l.Tid, From: l.From, To: l.To, Type: l.Type, Code: code, Data: l.Data}
-		line := m.Append(nil, l.At, telemetry.V5Level(l.Type))
-		printLine(s.out.w, "%s%s", strings.Repeat("  ", min(step, maxIndent)), string(line))
-	}
-	return nil
 }

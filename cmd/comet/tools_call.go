@@ -80,10 +80,11 @@ func (s *session) arguments(file string, args []string) (json.RawMessage, error)
 	case args[0] == "-":
 		return s.parameters("-", nil)
 	}
-	if err := checkJSON([]byte(args[0])); err != nil {
-		return nil, usagef("the arguments must be a JSON object: %w", err)
+	object, err := readObject("the argument", []byte(args[0]))
+	if err != nil {
+		return nil, err
 	}
-	return json.RawMessage(args[0]), nil
+	return object.JSON(), nil
 }
 
 // toolResult is the result of a tool call.

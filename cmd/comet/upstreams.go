@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"comet/internal/input"
 	"comet/openapi/client"
 )
 
@@ -200,28 +201,30 @@ func (c *call) addUpstreamFrom(ctx context.Context, file string) error {
 // entryOf finds an entry in a file: the file itself, or the entry with that id in its
 // mcpServers, which some clients call servers.
 func entryOf(file, id string, data []byte) ([]byte, error) {
-	if err := checkJSON(data); err != nil {
-		return nil, usagef("%s must hold a JSON object: %w", file, err)
-	}
-	var object map[string]json.RawMessage
-	if err := json.Unmarshal(data, &object); err != nil {
-		return nil, usagef("%s must hold a JSON object", file)
+	object, err := readObject(file, data)
+	if err != nil {
+		return nil, err
 	}
 	for _, name := range []string{"mcpServers", "servers"} {
-		if object[name] == nil {
+		all := object.Member(name)
+		if all == nil {
 			continue
 		}
-		var all map[string]json.RawMessage
-		if err := json.Unmarshal(object[name], &all); err != nil {
+		if all.Value.Kind != input.Object {
 			return nil, usagef("%s: %s must be an object", file, name)
 		}
-		if entry := all[id]; entry != nil {
-			return entry, nil
+		if entry := all.Value.Member(id); entry != nil {
+			return entry.Value.JSON(), nil
 		}
-		if len(all) == 0 {
+		var ids []string
+		for _, m := range all.Value.Members {
+			ids = append(ids, m.Name)
+		}
+		if len(ids) == 0 {
 			return nil, usagef("%s has no server %s; its %s is empty", file, id, name)
 		}
-		return nil, usagef("%s has no server %s; it has %s", file, id, strings.Join(slices.Sorted(maps.Keys(all)), ", "))
+		slices.Sort(ids)
+		return nil, usagef("%s has no server %s; it has %s", file, id, strings.Join(ids, ", "))
 	}
 	return data, nil
 }
