@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"comet/internal/background"
 	"comet/internal/wire/envelope"
 )
 
@@ -35,9 +38,12 @@ type Agent struct {
 
 	handlers map[string]Handler
 	outbox   *outbox
-	acks     *acks
-	seen     *seen
-	slots    chan struct{}
+	// acks are the ids to acknowledge. If acknowledgements are lost with a connection, the server
+	// redelivers the messages.
+	acks *background.Pending[uuid.UUID]
+	// seen are the newest message ids, so that a message that is redelivered counts once.
+	seen  *lru.Cache[uuid.UUID, struct{}]
+	slots chan struct{}
 
 	mu       sync.Mutex
 	hello    Hello
@@ -48,28 +54,32 @@ type Agent struct {
 	// interrupted are requests that an earlier process did not finish. They are reported to the
 	// server after the first hello, so that it does not wait for a timeout.
 	interrupted     []Key
-	presenceChanged chan struct{}  // holds one token if the presence may have changed
-	resend          chan struct{}  // holds one token if the server could not accept a message
-	handling        sync.WaitGroup // running handlers; none is added while draining
-	posting         sync.WaitGroup // errors that wait for space in the outbox
+	presenceChanged background.Signal // the presence may have changed
+	resend          background.Signal // the server could not accept a message
+	handling        sync.WaitGroup    // running handlers; none is added while draining
+	posting         sync.WaitGroup    // errors that wait for space in the outbox
 }
 
 // New returns an agent for the server at an address such as http://127.0.0.1:8080. The token must
 // be bound to an agent of the registry.
 func New(server, token string, opts *Options) (*Agent, error) {
-	u, err := url.Parse(server)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("agent: the server's address must be of the form http://host:port")
+	address, err := parseAddress(server)
+	if err != nil {
+		return nil, err
 	}
 	if token == "" {
 		return nil, fmt.Errorf("agent: the token of an agent is required")
 	}
 	o := opts.orDefaults()
+	remembered, err := lru.New[uuid.UUID, struct{}](seenMessages)
+	if err != nil {
+		return nil, err
+	}
 	return &Agent{
-		url: strings.TrimSuffix(u.String(), "/"), token: token, opts: o, log: o.Logger,
+		url: address, token: token, opts: o, log: o.Logger,
 		handlers: map[string]Handler{}, jobs: map[Key]*job{},
-		outbox: newOutbox(o.MaxPending, o.MaxPendingBytes), acks: newAcks(), seen: newSeen(seenMessages),
-		slots: make(chan struct{}, o.Concurrency), presenceChanged: make(chan struct{}, 1), resend: make(chan struct{}, 1),
+		outbox: newOutbox(o.MaxPending, o.MaxPendingBytes), acks: background.NewPending[uuid.UUID](), seen: remembered,
+		slots: make(chan struct{}, o.Concurrency), presenceChanged: background.NewSignal(), resend: background.NewSignal(),
 	}, nil
 }
 
@@ -117,16 +127,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	err := a.drain()
 	end(ErrStopping)
-	err = errors.Join(err, a.connectionError(<-ended))
-	a.posting.Wait()
-	return err
-}
-
-// connectionError is nil for a connection that was closed because the agent stops.
-func (a *Agent) connectionError(err error) error {
-	if errors.Is(err, ErrStopping) {
-		return nil
+	if lost := <-ended; !errors.Is(lost, ErrStopping) {
+		err = errors.Join(err, lost)
 	}
+	a.posting.Wait()
 	return err
 }
 
@@ -146,7 +150,7 @@ func (a *Agent) drain() error {
 	a.draining = true
 	greeted := a.greeted
 	a.mu.Unlock()
-	a.announcePresence()
+	a.presenceChanged.Set()
 	ended := make(chan struct{})
 	go func() {
 		a.handling.Wait()
@@ -193,22 +197,6 @@ func (a *Agent) presence() envelope.Heartbeat {
 	return h
 }
 
-// resendLater makes the connection send every unacknowledged message again after retryAfter.
-func (a *Agent) resendLater() {
-	select {
-	case a.resend <- struct{}{}:
-	default:
-	}
-}
-
-// announcePresence makes the connection send a heartbeat soon.
-func (a *Agent) announcePresence() {
-	select {
-	case a.presenceChanged <- struct{}{}:
-	default:
-	}
-}
-
 // Options configures New; nil is the zero value.
 type Options struct {
 	// Concurrency is how many pieces of work may run at once, default 1. As many more may wait in
@@ -246,6 +234,9 @@ type Options struct {
 	backoff, maxBackoff time.Duration
 }
 
+// seenMessages is how many message ids an agent remembers.
+const seenMessages = 8192
+
 // linger is how long Run waits after the end of all work for the server to acknowledge the last
 // messages.
 const linger = 5 * time.Second
@@ -268,7 +259,7 @@ func (o *Options) orDefaults() Options {
 	out.backoff = cmp.Or(out.backoff, 250*time.Millisecond)
 	out.maxBackoff = cmp.Or(out.maxBackoff, 15*time.Second)
 	if out.Client == nil {
-		out.Client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		out.Client = newHTTPClient()
 	}
 	if out.Logger == nil {
 		out.Logger = slog.New(slog.DiscardHandler)

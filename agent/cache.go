@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
 )
 
 // The defaults of how long and of how many requests results are kept.
@@ -33,7 +34,7 @@ type Cache interface {
 	Begin(request Key) (CacheEntry, error)
 	// End stores the result of a request. It returns when the result is durable: the result is
 	// sent after that.
-	End(request Key, answer []byte) error
+	End(request Key, result []byte) error
 	// Forget removes the entry of a request.
 	Forget(request Key) error
 }
@@ -48,17 +49,13 @@ type CacheEntry struct {
 
 // MemoryCache is a Cache in memory.
 type MemoryCache struct {
-	maxResults int
-	now        func() time.Time
-
-	mu      sync.Mutex
-	answers map[Key]cachedResult
-	order   []Key // oldest first; may hold forgotten requests
+	now     func() time.Time
+	results *lru.Cache[Key, cachedResult]
 }
 
 type cachedResult struct {
-	answer []byte
-	at     time.Time
+	data []byte
+	at   time.Time
 }
 
 // NewMemoryCache returns a cache of up to count results, for 24 hours; 0 is 10,000.
@@ -66,49 +63,45 @@ func NewMemoryCache(count int) *MemoryCache {
 	if count <= 0 {
 		count = cacheSize
 	}
-	return &MemoryCache{maxResults: count, now: time.Now, answers: map[Key]cachedResult{}}
+	results, err := lru.New[Key, cachedResult](count)
+	if err != nil {
+		panic(err) // only for a count below 1
+	}
+	return &MemoryCache{now: time.Now, results: results}
 }
+
+func (c *MemoryCache) isFresh(r cachedResult) bool { return c.now().Sub(r.at) < cacheTTL }
 
 // Begin implements Cache.
 func (c *MemoryCache) Begin(request Key) (CacheEntry, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if k, ok := c.answers[request]; ok && c.now().Sub(k.at) < cacheTTL {
-		return CacheEntry{Result: k.answer}, nil
+	if r, ok := c.results.Peek(request); ok && c.isFresh(r) {
+		return CacheEntry{Result: r.data}, nil
 	}
 	return CacheEntry{}, nil
 }
 
 // End implements Cache.
-func (c *MemoryCache) End(request Key, answer []byte) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.answers[request] = cachedResult{answer, c.now()}
-	c.order = append(c.order, request)
-	for len(c.order) > 0 {
-		oldest := c.order[0]
-		k, ok := c.answers[oldest]
-		if ok && len(c.order) <= c.maxResults && c.now().Sub(k.at) < cacheTTL {
-			break
+func (c *MemoryCache) End(request Key, result []byte) error {
+	c.results.Add(request, cachedResult{result, c.now()})
+	for {
+		oldest, r, ok := c.results.GetOldest()
+		if !ok || c.isFresh(r) {
+			return nil
 		}
-		delete(c.answers, oldest)
-		c.order = c.order[1:]
+		c.results.Remove(oldest)
 	}
-	return nil
 }
 
 // Forget implements Cache.
 func (c *MemoryCache) Forget(request Key) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.answers, request)
+	c.results.Remove(request)
 	return nil
 }
 
 // A file is named after the ids of a request and of its task, with one of these suffixes.
 const (
 	suffixRunning = ".running"
-	suffixAnswer  = ".json"
+	suffixResult  = ".json"
 	suffixNew     = ".new"
 	// separator is between the ids. Files without it, of older versions, are not read and are
 	// removed when they are old.
@@ -157,18 +150,15 @@ func (c *DirCache) path(request Key, suffix string) string {
 
 // Begin implements Cache.
 func (c *DirCache) Begin(request Key) (CacheEntry, error) {
-	name := c.path(request, suffixAnswer)
+	name := c.path(request, suffixResult)
 	data, err := os.ReadFile(name)
-	if err == nil {
-		info, err := os.Stat(name)
-		if err == nil && c.now().Sub(info.ModTime()) < cacheTTL {
-			return CacheEntry{Result: data}, nil
-		}
-	} else if !errors.Is(err, fs.ErrNotExist) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return CacheEntry{}, err
 	}
-	_, err = os.Stat(c.path(request, suffixRunning))
-	if err == nil {
+	if info, statErr := os.Stat(name); err == nil && statErr == nil && c.now().Sub(info.ModTime()) < cacheTTL {
+		return CacheEntry{Result: data}, nil
+	}
+	if _, err := os.Stat(c.path(request, suffixRunning)); err == nil {
 		return CacheEntry{Interrupted: true}, nil
 	}
 	return CacheEntry{}, c.write(request, suffixRunning, nil)
@@ -187,8 +177,8 @@ func (c *DirCache) Interrupted() (requests []Key, err error) {
 }
 
 // End implements Cache.
-func (c *DirCache) End(request Key, answer []byte) error {
-	if err := c.write(request, suffixAnswer, answer); err != nil {
+func (c *DirCache) End(request Key, result []byte) error {
+	if err := c.write(request, suffixResult, result); err != nil {
 		return err
 	}
 	if err := c.remove(request, suffixRunning); err != nil {
@@ -204,7 +194,7 @@ func (c *DirCache) End(request Key, answer []byte) error {
 
 // Forget implements Cache.
 func (c *DirCache) Forget(request Key) error {
-	return errors.Join(c.remove(request, suffixRunning), c.remove(request, suffixAnswer))
+	return errors.Join(c.remove(request, suffixRunning), c.remove(request, suffixResult))
 }
 
 func (c *DirCache) remove(request Key, suffix string) error {
@@ -247,7 +237,7 @@ func (c *DirCache) prune() error {
 	if err != nil {
 		return err
 	}
-	var answers []fs.FileInfo
+	var results []fs.FileInfo
 	for _, e := range entries {
 		info, err := e.Info()
 		if err != nil || !isCacheFile(e.Name()) {
@@ -256,22 +246,22 @@ func (c *DirCache) prune() error {
 		switch late := c.now().Sub(info.ModTime()) >= cacheTTL; {
 		case late:
 			err = os.Remove(filepath.Join(c.dir, e.Name()))
-		case strings.HasSuffix(e.Name(), suffixAnswer):
-			answers = append(answers, info)
+		case strings.HasSuffix(e.Name(), suffixResult):
+			results = append(results, info)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	slices.SortFunc(answers, func(a, b fs.FileInfo) int {
+	slices.SortFunc(results, func(a, b fs.FileInfo) int {
 		return cmp.Or(a.ModTime().Compare(b.ModTime()), strings.Compare(a.Name(), b.Name()))
 	})
-	for _, info := range answers[:max(len(answers)-c.maxResults, 0)] {
+	for _, info := range results[:max(len(results)-c.maxResults, 0)] {
 		if err := os.Remove(filepath.Join(c.dir, info.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	c.stored = min(len(answers), c.maxResults)
+	c.stored = min(len(results), c.maxResults)
 	return nil
 }
 
@@ -281,5 +271,5 @@ func isCacheFile(name string) bool {
 	if _, err := parseKey(ids); !ok || err != nil && uuid.Validate(ids) != nil {
 		return false
 	}
-	return slices.Contains([]string{suffixRunning, suffixAnswer}, "."+strings.TrimSuffix(suffix, suffixNew))
+	return slices.Contains([]string{suffixRunning, suffixResult}, "."+strings.TrimSuffix(suffix, suffixNew))
 }

@@ -16,7 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/google/uuid"
 
 	"comet/internal/wire/envelope"
@@ -78,14 +77,28 @@ type Client struct {
 // token must have the scope messages:send. hc may be nil; its time limit must be longer than the
 // longest wait, a minute.
 func NewClient(server, token string, hc *http.Client) (*Client, error) {
-	u, err := url.Parse(server)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, errors.New("agent: the server's address must be of the form http://host:port")
+	address, err := parseAddress(server)
+	if err != nil {
+		return nil, err
 	}
 	if hc == nil {
-		hc = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		hc = newHTTPClient()
 	}
-	return &Client{server: strings.TrimSuffix(u.String(), "/"), token: token, http: hc}, nil
+	return &Client{server: address, token: token, http: hc}, nil
+}
+
+// parseAddress checks the address of a server.
+func parseAddress(server string) (string, error) {
+	u, err := url.Parse(server)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return "", errors.New("agent: the server's address must be of the form http://host:port")
+	}
+	return strings.TrimSuffix(u.String(), "/"), nil
+}
+
+// newHTTPClient returns a client without a time limit that follows no redirects.
+func newHTTPClient() *http.Client {
+	return &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
 // Send submits a task and waits up to a time, at most a minute, for its end. Sending the same
@@ -112,32 +125,16 @@ func (c *Client) Await(ctx context.Context, r *Request) (Response, error) {
 }
 
 // sendUntil sends until the response is enough or the error is permanent.
-func (c *Client) sendUntil(ctx context.Context, r *Request, wait time.Duration, enough func(Response) bool) (Response, error) {
-	pause := &backoff.ExponentialBackOff{InitialInterval: 250 * time.Millisecond, MaxInterval: 15 * time.Second, Multiplier: 2, RandomizationFactor: 0.3}
-	pause.Reset()
-	for {
-		reply, err := c.Send(ctx, r, wait)
-		var refused *ResponseError
+func (c *Client) sendUntil(ctx context.Context, r *Request, wait time.Duration, enough func(Response) bool) (reply Response, err error) {
+	err = retry(ctx, func(reset func()) (bool, error) {
+		var err error
 		var malformed *envelope.Error
-		switch {
-		case ctx.Err() != nil:
-			return reply, context.Cause(ctx)
-		case err == nil && enough(reply):
-			return reply, nil
-		case err == nil:
-			pause.Reset()
-			continue
-		case errors.As(err, &refused) && refused.permanent(), errors.As(err, &malformed):
-			return reply, err
+		if reply, err = c.Send(ctx, r, wait); err == nil {
+			reset()
 		}
-		next := pause.NextBackOff()
-		if refused != nil {
-			next = max(next, refused.RetryAfter)
-		}
-		if err := sleep(ctx, next); err != nil {
-			return reply, err
-		}
-	}
+		return err == nil && enough(reply) || errors.As(err, &malformed), err
+	})
+	return reply, err
 }
 
 // Cancel cancels the task of a request. A task that has ended does not change.
@@ -218,17 +215,6 @@ func (c *Client) request(ctx context.Context, method, path string, body io.Reade
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
 	return req, nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // fill sets the ids that were not given.

@@ -2,17 +2,19 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
 	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/coder/websocket"
 	"github.com/google/uuid"
 
+	"comet/internal/background"
 	"comet/internal/wire/envelope"
 )
 
@@ -37,8 +39,7 @@ var errReplaced = errors.New("the same agent has connected elsewhere; each proce
 
 // keepConnected keeps a connection open until ctx ends, and returns its cause.
 func (a *Agent) keepConnected(ctx context.Context) error {
-	pause := &backoff.ExponentialBackOff{InitialInterval: a.opts.backoff, MaxInterval: a.opts.maxBackoff, Multiplier: 2, RandomizationFactor: 0.3}
-	pause.Reset()
+	pause := newBackoff(a.opts.backoff, a.opts.maxBackoff)
 	for {
 		err := a.runConnection(ctx, pause.Reset)
 		if ctx.Err() != nil {
@@ -59,11 +60,7 @@ func (a *Agent) keepConnected(ctx context.Context) error {
 			wait = max(wait, refused.RetryAfter)
 		}
 		a.log.Warn("not connected to the server", "error", err, "again_in", wait.Round(time.Millisecond))
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if background.Sleep(ctx, wait) != nil {
 			return context.Cause(ctx)
 		}
 	}
@@ -181,14 +178,14 @@ func (a *Agent) write(ctx context.Context, conn *websocket.Conn, h Hello) error 
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	a.announcePresence()
+	a.presenceChanged.Set()
 	var again <-chan time.Time
 	for {
 		var err error
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-a.acks.ready:
+		case <-a.acks.Signal:
 			err = a.sendAcks(ctx, conn)
 		case <-a.outbox.ready:
 			err = a.sendAll(ctx, conn)
@@ -236,7 +233,7 @@ func (a *Agent) sendAll(ctx context.Context, conn *websocket.Conn) error {
 
 // sendAcks acknowledges the messages that were received.
 func (a *Agent) sendAcks(ctx context.Context, conn *websocket.Conn) error {
-	ids := a.acks.take()
+	ids := a.acks.Take()
 	if len(ids) == 0 {
 		return nil
 	}
@@ -270,4 +267,67 @@ func (a *Agent) sendHeartbeat(ctx context.Context, conn *websocket.Conn) error {
 		return err
 	}
 	return a.writeMessage(ctx, conn, data)
+}
+
+// Hello is the first frame from the server on a connection.
+type Hello struct {
+	AgentID   string `json:"agent_id"`
+	AgentType string `json:"agent_type"`
+	// Version is the version of the protocol that both sides use.
+	Version string `json:"version"`
+	// Concurrency is how much work the server sends at a time.
+	Concurrency      int       `json:"concurrency"`
+	HeartbeatSeconds float64   `json:"heartbeat_seconds"`
+	ServerTime       time.Time `json:"server_time"`
+}
+
+// frame is a frame of a connection: an envelope, or a control frame.
+type frame struct {
+	Type  *string         `json:"type"`
+	Hello json.RawMessage `json:"hello"`
+	Ack   []uuid.UUID     `json:"ack"`
+	Bye   *struct {
+		Reason string `json:"reason"`
+	} `json:"bye"`
+}
+
+func readFrame(data []byte) (f frame, err error) {
+	if err := json.Unmarshal(data, &f); err != nil {
+		return f, fmt.Errorf("the server sent an invalid frame: %w", err)
+	}
+	return f, nil
+}
+
+func readHello(data []byte) (h Hello, err error) {
+	f, err := readFrame(data)
+	if err != nil {
+		return h, err
+	}
+	if f.Type != nil {
+		if e, err := envelope.Parse(data); err == nil && e.Type == envelope.TypeError {
+			return h, failureResponse(e.Payload.(envelope.Failure))
+		}
+	}
+	if f.Hello == nil {
+		return h, fmt.Errorf("the first frame from the server is not a hello")
+	}
+	if err := json.Unmarshal(f.Hello, &h); err != nil {
+		return h, fmt.Errorf("the server's hello is invalid: %w", err)
+	}
+	if h.AgentID == "" || h.AgentType == "" {
+		return h, fmt.Errorf("the server's hello has no agent_id or no agent_type")
+	}
+	if h.Version != "" && h.Version != envelope.Version {
+		return h, fmt.Errorf("the server chose protocol version %s; this agent offers only %s", h.Version, envelope.Version)
+	}
+	return h, nil
+}
+
+// ackFrame is a frame that acknowledges messages.
+func ackFrame(ids []uuid.UUID) []byte {
+	data, err := json.Marshal(map[string][]uuid.UUID{"ack": ids})
+	if err != nil {
+		panic(err) // UUIDs are always encodable
+	}
+	return data
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/google/uuid"
+
+	"comet/internal/background"
 )
 
 // Task is the state of a task.
@@ -38,7 +40,7 @@ func (t Task) Ended() bool { return t.State == "done" || t.State == "failed" || 
 // ends or each returns an error. It retries if the network fails.
 func (c *Client) Follow(ctx context.Context, task uuid.UUID, each func(Task) error) (t Task, err error) {
 	query := url.Values{}
-	err = c.retry(ctx, func(reset func()) (bool, error) {
+	err = retry(ctx, func(reset func()) (bool, error) {
 		resp, err := c.get(ctx, "/api/v1/tasks/"+task.String(), query)
 		if err != nil {
 			return false, err
@@ -65,7 +67,7 @@ func (c *Client) Follow(ctx context.Context, task uuid.UUID, each func(Task) err
 // follows that of the one before.
 func (c *Client) Log(ctx context.Context, task uuid.UUID, to io.Writer) error {
 	out := &counter{to: to}
-	return c.retry(ctx, func(reset func()) (bool, error) {
+	return retry(ctx, func(reset func()) (bool, error) {
 		resp, err := c.get(ctx, "/api/v1/tasks/"+task.String()+"/output",
 			url.Values{"stream": {"log"}, "follow": {"true"}, "from": {strconv.FormatInt(out.n, 10)}})
 		if err != nil {
@@ -92,10 +94,16 @@ func (c *counter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// retry calls try until it is done or its error is permanent.
-func (c *Client) retry(ctx context.Context, try func(reset func()) (done bool, err error)) error {
-	pause := &backoff.ExponentialBackOff{InitialInterval: 250 * time.Millisecond, MaxInterval: 15 * time.Second, Multiplier: 2, RandomizationFactor: 0.3}
+// newBackoff returns the pauses between attempts that fail.
+func newBackoff(first, longest time.Duration) *backoff.ExponentialBackOff {
+	pause := &backoff.ExponentialBackOff{InitialInterval: first, MaxInterval: longest, Multiplier: 2, RandomizationFactor: 0.3}
 	pause.Reset()
+	return pause
+}
+
+// retry calls try until it is done or its error is permanent.
+func retry(ctx context.Context, try func(reset func()) (done bool, err error)) error {
+	pause := newBackoff(250*time.Millisecond, 15*time.Second)
 	for {
 		done, err := try(pause.Reset)
 		var refused *ResponseError
@@ -111,8 +119,8 @@ func (c *Client) retry(ctx context.Context, try func(reset func()) (done bool, e
 		if refused != nil {
 			next = max(next, refused.RetryAfter)
 		}
-		if err := sleep(ctx, next); err != nil {
-			return err
+		if background.Sleep(ctx, next) != nil {
+			return context.Cause(ctx)
 		}
 	}
 }

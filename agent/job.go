@@ -62,7 +62,7 @@ func (a *Agent) acknowledgeRequest(j *job) {
 	ids := j.messages
 	j.messages, j.recorded = nil, true
 	a.mu.Unlock()
-	a.acks.add(ids...)
+	a.acks.Add(ids...)
 }
 
 func decodeOutcome(data []byte) (out outcome, ok bool) {
@@ -126,7 +126,7 @@ func (a *Agent) addRunning(n int) {
 	now := a.running >= a.opts.Concurrency
 	a.mu.Unlock()
 	if before != now {
-		a.announcePresence()
+		a.presenceChanged.Set()
 	}
 }
 

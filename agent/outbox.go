@@ -2,10 +2,13 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
+
+	"comet/internal/background"
 )
 
 // outbox holds the messages that the server has not acknowledged, in order. It is limited in
@@ -17,10 +20,9 @@ type outbox struct {
 	waiting []message
 	sent    int // how many at the front were sent on the current connection
 	bytes   int
-	paused  bool          // nothing is sent until resendAll
-	space   chan struct{} // closed and replaced when messages are removed
-	// ready holds one token if there may be a message to send.
-	ready chan struct{}
+	paused  bool              // nothing is sent until resendAll
+	space   chan struct{}     // closed and replaced when messages are removed
+	ready   background.Signal // is set if there may be a message to send
 }
 
 // message is an encoded message in the outbox.
@@ -32,23 +34,33 @@ type message struct {
 }
 
 func newOutbox(maxMessages, maxBytes int) *outbox {
-	return &outbox{maxMessages: maxMessages, maxBytes: maxBytes, space: make(chan struct{}), ready: make(chan struct{}, 1)}
+	return &outbox{maxMessages: maxMessages, maxBytes: maxBytes, space: make(chan struct{}), ready: background.NewSignal()}
 }
 
 // put appends a message. It waits for space until ctx ends, and then returns its cause; if there
 // is space it ignores ctx.
 func (o *outbox) put(ctx context.Context, p message) error {
+	return o.await(ctx, func() bool {
+		if len(o.waiting) > 0 && (len(o.waiting) >= o.maxMessages || o.bytes+len(p.data) > o.maxBytes) {
+			return false
+		}
+		o.waiting = append(o.waiting, p)
+		o.bytes += len(p.data)
+		o.ready.Set()
+		return true
+	})
+}
+
+// await calls try, with the lock held, until it succeeds: at once, and whenever messages were
+// removed. It returns the cause of ctx if that ends before.
+func (o *outbox) await(ctx context.Context, try func() bool) error {
 	for {
 		o.mu.Lock()
-		if len(o.waiting) == 0 || len(o.waiting) < o.maxMessages && o.bytes+len(p.data) <= o.maxBytes {
-			o.waiting = append(o.waiting, p)
-			o.bytes += len(p.data)
-			o.mu.Unlock()
-			o.signal()
+		done, space := try(), o.space
+		o.mu.Unlock()
+		if done {
 			return nil
 		}
-		space := o.space
-		o.mu.Unlock()
 		select {
 		case <-space:
 		case <-ctx.Done():
@@ -97,20 +109,16 @@ func (o *outbox) resendAll() {
 	o.mu.Lock()
 	o.sent, o.paused = 0, false
 	o.mu.Unlock()
-	o.signal()
+	o.ready.Set()
 }
 
 // acknowledge removes messages. Unknown ids were acknowledged before.
 func (o *outbox) acknowledge(ids []uuid.UUID) {
-	known := make(map[uuid.UUID]bool, len(ids))
-	for _, id := range ids {
-		known[id] = true
-	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	left, sent := o.waiting[:0], o.sent
 	for i, p := range o.waiting {
-		if !known[p.id] {
+		if !slices.Contains(ids, p.id) {
 			left = append(left, p)
 			continue
 		}
@@ -125,7 +133,7 @@ func (o *outbox) acknowledge(ids []uuid.UUID) {
 	o.waiting = left
 	close(o.space)
 	o.space = make(chan struct{})
-	o.signal()
+	o.ready.Set()
 }
 
 // idle reports whether every message has been sent.
@@ -137,86 +145,5 @@ func (o *outbox) idle() bool {
 
 // emptied waits until every message is acknowledged; it is false if ctx ends before.
 func (o *outbox) emptied(ctx context.Context) bool {
-	for {
-		o.mu.Lock()
-		n, space := len(o.waiting), o.space
-		o.mu.Unlock()
-		if n == 0 {
-			return true
-		}
-		select {
-		case <-space:
-		case <-ctx.Done():
-			return false
-		}
-	}
-}
-
-func (o *outbox) signal() {
-	select {
-	case o.ready <- struct{}{}:
-	default:
-	}
-}
-
-// seenMessages is how many message ids are remembered, so that a message that is redelivered on a
-// new connection counts once.
-const seenMessages = 8192
-
-// seen is a set of the newest message ids.
-type seen struct {
-	mu   sync.Mutex
-	all  map[uuid.UUID]struct{}
-	ring []uuid.UUID
-	next int
-}
-
-func newSeen(n int) *seen {
-	return &seen{all: make(map[uuid.UUID]struct{}), ring: make([]uuid.UUID, n)}
-}
-
-// add adds an id and reports whether it was there already.
-func (s *seen) add(id uuid.UUID) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, ok := s.all[id]; ok {
-		return true
-	}
-	delete(s.all, s.ring[s.next])
-	s.ring[s.next] = id
-	s.all[id] = struct{}{}
-	s.next = (s.next + 1) % len(s.ring)
-	return false
-}
-
-// acks are the ids to acknowledge. If acknowledgements are lost with a connection, the server
-// redelivers the messages.
-type acks struct {
-	mu    sync.Mutex
-	ids   []uuid.UUID
-	ready chan struct{} // holds one token if there are ids
-}
-
-func newAcks() *acks { return &acks{ready: make(chan struct{}, 1)} }
-
-func (a *acks) add(ids ...uuid.UUID) {
-	if len(ids) == 0 {
-		return
-	}
-	a.mu.Lock()
-	a.ids = append(a.ids, ids...)
-	a.mu.Unlock()
-	select {
-	case a.ready <- struct{}{}:
-	default:
-	}
-}
-
-// take returns the ids and empties the list.
-func (a *acks) take() []uuid.UUID {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	ids := a.ids
-	a.ids = nil
-	return ids
+	return o.await(ctx, func() bool { return len(o.waiting) == 0 }) == nil
 }

@@ -16,15 +16,17 @@ import (
 func (a *Agent) receive(life context.Context, data []byte) {
 	e, err := envelope.Parse(data)
 	var wrong *envelope.Error
-	switch {
-	case errors.As(err, &wrong) && e.MessageID == uuid.Nil:
+	if errors.As(err, &wrong) && e.MessageID == uuid.Nil {
 		a.log.Warn("the server sent an invalid message without an id", "error", err)
 		return
-	case a.seen.add(e.MessageID):
+	}
+	repeated, _ := a.seen.ContainsOrAdd(e.MessageID, struct{}{})
+	switch {
+	case repeated:
 		a.acknowledgeRepeated(e)
 		return
 	case wrong != nil && e.Type == envelope.TypeError:
-		a.acks.add(e.MessageID) // no error about an error
+		a.acks.Add(e.MessageID) // no error about an error
 		return
 	case wrong != nil:
 		a.sendFailure(life, e, wrong.Failure)
@@ -40,7 +42,7 @@ func (a *Agent) receive(life context.Context, data []byte) {
 	case envelope.Failure:
 		a.handleFailure(e, p)
 	default:
-		a.acks.add(e.MessageID)
+		a.acks.Add(e.MessageID)
 	}
 }
 
@@ -58,7 +60,7 @@ func (a *Agent) acknowledgeRepeated(e envelope.Envelope) {
 	waits := j != nil && !j.recorded
 	a.mu.Unlock()
 	if !waits {
-		a.acks.add(e.MessageID)
+		a.acks.Add(e.MessageID)
 	}
 }
 
@@ -69,12 +71,12 @@ func (a *Agent) startWork(life context.Context, e envelope.Envelope, p envelope.
 	if j := a.jobs[keyOf(e)]; j != nil {
 		if j.cancelled {
 			j.next = &e
-			a.acks.add(e.MessageID)
+			a.acks.Add(e.MessageID)
 			return
 		}
 		j.newest = e
 		if j.recorded {
-			a.acks.add(e.MessageID)
+			a.acks.Add(e.MessageID)
 		} else {
 			j.messages = append(j.messages, e.MessageID)
 		}
@@ -119,18 +121,18 @@ func (a *Agent) cancelWork(e envelope.Envelope, p envelope.WorkRequest) {
 		}
 	}
 	a.mu.Unlock()
-	a.acks.add(e.MessageID)
+	a.acks.Add(e.MessageID)
 }
 
 // handleFailure handles the server's rejection of a message. If the server is unavailable the
 // message stays in the outbox and is sent again later. If output exceeds a limit no more of it is
 // sent.
 func (a *Agent) handleFailure(e envelope.Envelope, f envelope.Failure) {
-	a.acks.add(e.MessageID)
+	a.acks.Add(e.MessageID)
 	if isServerUnavailable(f) {
 		a.log.Warn("the server cannot accept a message now", "request_id", e.RequestID, "error", f.Message)
 		if a.outbox.pause(e.RequestID) {
-			a.resendLater()
+			a.resend.Set()
 		}
 		return
 	}
@@ -166,7 +168,7 @@ func (a *Agent) sendResult(life context.Context, j *job, out outcome) {
 	delete(a.jobs, j.work.key())
 	asked, late, next := j.newest, j.messages, j.next
 	a.mu.Unlock()
-	a.acks.add(late...)
+	a.acks.Add(late...)
 	if next != nil {
 		if out.Outcome == envelope.OutcomeCancelled {
 			// The result would count for the next attempt.
@@ -192,7 +194,7 @@ func (a *Agent) sendResult(life context.Context, j *job, out outcome) {
 // connection and must not block.
 func (a *Agent) sendFailure(life context.Context, e envelope.Envelope, f envelope.Failure) {
 	if e.MessageID != uuid.Nil {
-		a.acks.add(e.MessageID)
+		a.acks.Add(e.MessageID)
 	}
 	a.posting.Go(func() {
 		if err := a.enqueue(life, a.newEnvelope(e, f)); err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"time"
 
 	"comet/internal/errs"
 	"comet/internal/registry"
@@ -12,209 +13,216 @@ import (
 
 const agentsPath = "/api/v1/agents"
 
+// agentItem is an agent in a list (CHE·NU §2.1).
+type agentItem struct {
+	ID           string       `json:"id" example:"finance-personal"`                             // The agent's id.
+	Name         string       `json:"name" example:"Personal Finance Agent"`                     // The display name.
+	Level        models.Level `json:"level" example:"2"`                                         // The level, 0 to 3.
+	SphereID     *int         `json:"sphere_id" example:"1"`                                     // The sphere; null only for L0.
+	FrequencyHz  int          `json:"frequency_hz" example:"555"`                                // The frequency in Hz.
+	Capabilities []string     `json:"capabilities" example:"budgeting,expense_tracking,savings"` // What the agent can do.
+	ParentID     *string      `json:"parent_id" example:"orch-personnel"`                        // The agent directly above; null only for L0.
+	TokenBudget  *int64       `json:"token_budget" example:"20000"`                              // Tokens per UTC day. Null means unlimited, only for L0.
+	// What token_budget limits: the agent's own use (`own`), or the use of the agent and all agents
+	// below it (`subtree`).
+	BudgetScope models.BudgetScope `json:"budget_scope" example:"own" enums:"own,subtree"`
+	IsActive    bool               `json:"is_active" example:"true"`          // Whether the agent is active.
+	Type        string             `json:"type,omitempty" example:"research"` // The agent type of the envelope protocol; absent if it has none.
+}
+
+// agentList is one page of agents (CHE·NU §2.1).
+type agentList struct {
+	Agents     []agentItem `json:"agents"`                                                      // The agents on the page.
+	Total      *int64      `json:"total,omitempty" example:"287"`                               // Number of agents that the filters select.
+	Limit      int         `json:"limit" example:"100"`                                         // The maximum number of agents on the page.
+	Offset     *int        `json:"offset,omitempty" example:"0"`                                // Absent if the request has a cursor.
+	NextCursor string      `json:"next_cursor,omitempty" example:"eyJpZCI6Im9yY2gtc29jaWFsIn0"` // Absent on the last page.
+}
+
+// agentCreated is the response to a create request (CHE·NU §2.2).
+type agentCreated struct {
+	ID        string       `json:"id" example:"custom-assistant"`   // The agent's id.
+	Name      string       `json:"name" example:"Custom Assistant"` // The display name.
+	CreatedAt time.Time    `json:"created_at" example:"2026-01-10T15:30:00Z"`
+	Status    string       `json:"status" example:"active" enums:"active"` // Always `active`.
+	Warnings  []errs.Field `json:"warnings,omitempty"`                     // Fields that were accepted but should be corrected.
+}
+
+// agentDetail is one agent with its children and statistics (CHE·NU §2.5).
+type agentDetail struct {
+	ID           string       `json:"id" example:"finance-personal"`                                       // The agent's id.
+	Name         string       `json:"name" example:"Personal Finance Agent"`                               // The display name.
+	Level        models.Level `json:"level" example:"2"`                                                   // The level, 0 to 3.
+	SphereID     *int         `json:"sphere_id" example:"1"`                                               // The sphere; null only for L0.
+	FrequencyHz  int          `json:"frequency_hz" example:"555"`                                          // The frequency in Hz.
+	Capabilities []string     `json:"capabilities" example:"budgeting,expense_tracking,savings"`           // What the agent can do.
+	Description  string       `json:"description" example:"L2 Specialist for personal finance management"` // A text about the agent.
+	Type         string       `json:"type,omitempty" example:"research"`                                   // The agent type of the envelope protocol; absent if it has none.
+	ParentID     *string      `json:"parent_id" example:"orch-personnel"`                                  // The agent directly above; null only for L0.
+	TokenBudget  *int64       `json:"token_budget" example:"20000"`                                        // Tokens per UTC day. Null means unlimited, only for L0.
+	// What token_budget limits: the agent's own use (`own`), or the use of the agent and all agents
+	// below it (`subtree`).
+	BudgetScope       models.BudgetScope `json:"budget_scope" example:"own" enums:"own,subtree"`
+	TokensUsedToday   int64              `json:"tokens_used_today" example:"3450"` // Tokens that the agent itself has used today, less those that were reset.
+	IsActive          bool               `json:"is_active" example:"true"`         // Whether the agent is active.
+	CreatedAt         time.Time          `json:"created_at" example:"2026-01-10T15:30:00Z"`
+	UpdatedAt         time.Time          `json:"updated_at" example:"2026-01-10T15:30:00Z"`
+	Children          []models.AgentRef  `json:"children"`                                    // The active agents directly below, at most 1,000.
+	ChildrenTruncated bool               `json:"children_truncated,omitempty" example:"true"` // True if there are more than 1,000 children.
+	Stats             models.AgentStats  `json:"stats"`
+	Warnings          []errs.Field       `json:"warnings,omitempty"` // Fields of an update that were accepted but should be corrected.
+}
+
+func newAgentItem(a models.Agent) agentItem {
+	return agentItem{
+		ID: a.ID, Name: a.Name, Level: a.Level, SphereID: a.SphereID, FrequencyHz: a.FrequencyHz, Capabilities: a.Capabilities,
+		ParentID: a.ParentID, TokenBudget: a.TokenBudget, BudgetScope: a.BudgetScope, IsActive: a.IsActive, Type: a.Type,
+	}
+}
+
+func newAgentDetail(d models.AgentDetail) agentDetail {
+	return agentDetail{
+		ID: d.ID, Name: d.Name, Level: d.Level, SphereID: d.SphereID, FrequencyHz: d.FrequencyHz, Capabilities: d.Capabilities,
+		Description: d.Description, Type: d.Type, ParentID: d.ParentID, TokenBudget: d.TokenBudget, BudgetScope: d.BudgetScope,
+		TokensUsedToday: d.TokensUsedToday, IsActive: d.IsActive, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, Children: d.Children,
+		ChildrenTruncated: d.ChildrenTruncated, Stats: d.Stats,
+	}
+}
+
+// detailReply returns the response with an agent.
+func detailReply(d models.AgentDetail, warnings []errs.Field) reply {
+	view := newAgentDetail(d)
+	view.Warnings = warnings
+	return reply{version: d.Version, body: view}
+}
+
 // listAgents lists agents (CHE·NU §2.1).
 //
 //	@Summary		List agents
-//	@Description	Pages by `limit` and `offset` as documented, or by `cursor`, which costs the same at any depth; the `Link` header with `rel="next"` and `next_cursor` lead to the next page. Without `active` all agents are listed. `total` is counted unless a cursor is given.
-//	@ID				listAgents
+//	@Description	Returns agents in pages, by `limit` and `offset` or by `cursor`, whose cost does not grow with the position. The `Link` header with `rel="next"` and `next_cursor` lead to the next page. `total` is counted unless a cursor is sent. Without `active` the list includes inactive agents.
 //	@Tags			agents
-//	@Produce		json
 //	@Security		BearerAuth[agents:read]
 //	@Param			sphere_id		query	int			false	"Only agents of this sphere"	minimum(1)	maximum(9)	example(1)
 //	@Param			level			query	int			false	"Only agents of this level"	enums(0,1,2,3)	example(3)
-//	@Param			frequency		query	int			false	"Only agents at this frequency in Hz; a reserved one selects nobody"	minimum(0)	maximum(999)	example(555)
+//	@Param			frequency		query	int			false	"Only agents at this frequency in Hz; reserved frequencies select no agents"	minimum(0)	maximum(999)	example(555)
 //	@Param			active			query	bool		false	"Only active agents, or only inactive ones"	example(true)
-//	@Param			parent_id		query	string		false	"Only agents directly under this one"	maxlength(64)	example(orch-personnel)
-//	@Param			capability		query	[]string	false	"Only agents with this capability, with or without its `custom:` prefix; several must all be there"	collectionFormat(multi)	example(budgeting)
-//	@Param			q				query	string		false	"Only agents whose id, name or description contains this text, whatever its case"	maxlength(200)	example(finance)
-//	@Param			sort			query	string		false	"Order of the list; a leading `-` reverses it"	enums(id,-id,name,-name,level,-level,created_at,-created_at)	default(id)
-//	@Param			limit			query	int			false	"Size of a page"	minimum(1)	maximum(1000)	default(100)
-//	@Param			offset			query	int			false	"Agents to pass over"	minimum(0)	maximum(10000000)	default(0)
-//	@Param			cursor			query	string		false	"Where the page begins, as given by the page before"	maxlength(2000)
-//	@Param			total			query	bool		false	"Whether to count; by default only without a cursor"
-//	@Param			If-None-Match	header	string		false	"The ETag you have"
-//	@Success		200	{object}	agentList	"One page"
-//	@Header			200	{string}	ETag
-//	@Header			200	{string}	Link
-//	@Success		304	"Nothing changed"
-//	@Failure		400	"A parameter is unknown, repeated or out of range"
+//	@Param			parent_id		query	string		false	"Only direct children of this agent"	maxlength(64)	example(orch-personnel)
+//	@Param			capability		query	[]string	false	"Only agents with this capability, with or without its `custom:` prefix; repeat the parameter to require several"	collectionFormat(multi)	example(budgeting)
+//	@Param			q				query	string		false	"Only agents whose id, name or description contains this text, ignoring case"	maxlength(200)	example(finance)
+//	@Param			sort			query	string		false	"Sort order; a leading `-` reverses it"	enums(id,-id,name,-name,level,-level,created_at,-created_at)	default(id)
+//	@Param			limit			query	int			false	"Maximum number of entries on the page"	minimum(1)	maximum(1000)	default(100)
+//	@Param			offset			query	int			false	"Number of agents to skip"	minimum(0)	maximum(10000000)	default(0)
+//	@Param			cursor			query	string		false	"`next_cursor` of the previous page"	maxlength(2000)
+//	@Param			total			query	bool		false	"Whether to return `total`; by default only without a cursor"
+//	@Success		200	{object}	agentList	"A page of results"
+//	@Failure		400	"A query parameter is unknown, repeated or invalid"
 //	@Router			/api/v1/agents [get]
-func (s *Server) listAgents(w http.ResponseWriter, r *http.Request) error {
-	q, err := agentQuery(r)
+func (s *Server) listAgents(r request) (any, error) {
+	q, err := agentQuery(r.Request)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	page, err := s.registry.List(r.Context(), q)
-	if err != nil {
-		return err
+	list := agentList{Agents: views(page.Agents, newAgentItem), Total: page.Total, Limit: q.Limit}
+	if q.After == nil {
+		list.Offset = &q.Offset
 	}
-	list := newAgentList(page, q)
 	if page.More {
 		list.NextCursor = agentCursor(q, page.Agents[len(page.Agents)-1])
-		w.Header().Set("Link", links(r, list.NextCursor))
 	}
-	return s.writeJSON(w, r, http.StatusOK, list)
+	return reply{next: list.NextCursor, body: list}, err
 }
 
 // createAgent creates an agent (CHE·NU §2.2).
 //
 //	@Summary		Create an agent
-//	@Description	A token with `agents:write` creates L2 and L3 agents; L1 needs `admin`. A capability that is neither predefined nor prefixed with `custom:` is accepted with an entry in `warnings`.
-//	@ID				createAgent
+//	@Description	Creates an agent. The scope `agents:write` allows agents of level 2 and 3; level 1 requires `admin`. A capability that is neither predefined nor prefixed with `custom:` is accepted and listed in `warnings`.
 //	@Tags			agents
-//	@Accept			json
-//	@Produce		json
 //	@Security		BearerAuth[agents:write]
-//	@Param			Idempotency-Key	header	string				false	"Makes a repeated request answer as the first one did, for 24 hours"	maxlength(255)
-//	@Param			body			body	models.AgentDraft	true	"The agent"
+//	@Param			Idempotency-Key	header	string				false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response"	maxlength(255)
+//	@Param			body			body	models.AgentDraft	true	"The agent to create"
 //	@Success		201	{object}	agentCreated	"Created"
 //	@Header			201	{string}	ETag
 //	@Header			201	{string}	Location
-//	@Header			201	{string}	Idempotency-Replayed
 //	@Failure		400	"Invalid frequency for level, Parent not found, Invalid parent level, or a field is missing or malformed"
-//	@Failure		409	"Agent ID already exists, the parent is inactive, a second L0, or the key was used with another request"
+//	@Failure		409	"Agent ID already exists, the parent is inactive, an agent of level 0 exists, or the Idempotency-Key was used with a different request"
 //	@Failure		422	"Token budget exceeds maximum"
 //	@Router			/api/v1/agents [post]
-func (s *Server) createAgent(w http.ResponseWriter, r *http.Request) error {
-	if err := newQuery(r).Err(); err != nil {
-		return err
-	}
-	var d models.AgentDraft
-	body, err := s.decode(w, r, &d)
-	if err != nil {
-		return err
-	}
-	once, err := s.readIdempotencyKey(r, body, s.renderCreated)
-	if err != nil {
-		return err
-	}
-	created, err := s.registry.Create(r.Context(), caller(r), d, once)
-	if err != nil || s.writeReplay(w, once) {
-		return err
-	}
-	answer, err := s.renderCreated(created)
-	if err != nil {
-		return err
-	}
-	s.writeStoredResponse(w, answer)
-	return nil
+func (s *Server) createAgent(r request, d models.AgentDraft, once *models.Idempotency) (registry.Created, error) {
+	return s.registry.Create(r.Context(), r.caller, d, once)
 }
 
-func (s *Server) renderCreated(result any) (models.StoredResponse, error) {
-	created := result.(registry.Created)
-	body, err := s.encode(newAgentCreated(created))
-	return models.StoredResponse{
-		Status: http.StatusCreated,
-		Header: map[string]string{
-			"Location": agentURL(created.Agent.ID),
-			"ETag":     entityTag(created.Agent.Version, body),
-		},
-		Body: body,
-	}, err
+func createdAgent(c registry.Created) reply {
+	return reply{status: http.StatusCreated, location: agentURL(c.Agent.ID), version: c.Agent.Version, body: agentCreated{
+		ID: c.Agent.ID, Name: c.Agent.Name, CreatedAt: c.Agent.CreatedAt, Status: "active", Warnings: c.Warnings,
+	}}
 }
 
 // getAgent returns one agent (CHE·NU §2.5).
 //
 //	@Summary		Get an agent
-//	@Description	`children` are the active agents directly below, at most 1,000. `tokens_used_today` and `stats` count from midnight UTC; `tokens_used_today` is the same figure as `used_today` in the agent's usage.
-//	@ID				getAgent
+//	@Description	Returns an agent. `children` contains its active direct children, at most 1,000. `tokens_used_today` and `stats` cover the current UTC day; `tokens_used_today` equals `used_today` of the agent's usage.
 //	@Tags			agents
-//	@Produce		json
 //	@Security		BearerAuth[agents:read]
 //	@Param			agent_id		path	string	true	"The agent's id"	maxlength(64)	example(finance-personal)
-//	@Param			If-None-Match	header	string	false	"The ETag you have"
 //	@Success		200	{object}	agentDetail	"The agent"
-//	@Header			200	{string}	ETag
-//	@Success		304	"Nothing changed"
-//	@Failure		404	"No such agent"
+//	@Failure		404	"The agent does not exist"
 //	@Router			/api/v1/agents/{agent_id} [get]
-func (s *Server) getAgent(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r, "agent_id")
-	if err != nil {
-		return err
-	}
-	d, err := s.registry.Get(r.Context(), id)
-	if err != nil {
-		return err
-	}
-	return s.writeDetail(w, r, d, nil)
+func (s *Server) getAgent(r request) (any, error) {
+	d, err := s.registry.Get(r.Context(), r.id)
+	return detailReply(d, nil), err
 }
 
-// updateAgent changes an agent (CHE·NU §2.3).
+// updateAgent updates an agent (CHE·NU §2.3).
 //
 //	@Summary		Update an agent
-//	@Description	Only members that are present change anything. `id`, `level` and `frequency_hz` are immutable: their own value is accepted, another is refused. `is_active: false` is the soft delete with its restrictions, `is_active: true` restores. L0 and L1 need the scope `admin`.
-//	@ID				updateAgent
+//	@Description	Changes only the members that the body contains. `id`, `level` and `frequency_hz` are immutable: a member with the current value is accepted, another value is an error. `is_active: false` deactivates the agent under the same conditions as DELETE; `is_active: true` restores it. Agents of level 0 and 1 require the scope `admin`.
 //	@Tags			agents
 //	@Accept			json,application/merge-patch+json
-//	@Produce		json
 //	@Security		BearerAuth[agents:write]
 //	@Param			agent_id	path	string				true	"The agent's id"	maxlength(64)	example(custom-assistant)
-//	@Param			If-Match	header	string				false	"Change the agent only at this version"
-//	@Param			body		body	models.AgentPatch	true	"What to change"
-//	@Success		200	{object}	agentDetail	"The agent as it is now"
+//	@Param			If-Match	header	string				false	"Update the agent only if this entity tag has its current version"
+//	@Param			body		body	registry.AgentPatch	true	"The members to change"
+//	@Success		200	{object}	agentDetail	"The updated agent"
 //	@Header			200	{string}	ETag
 //	@Failure		400	"Immutable field, Parent not found, Invalid parent level, or a malformed field"
-//	@Failure		404	"No such agent"
-//	@Failure		409	"Active children, a protected agent, or an inactive parent"
-//	@Failure		412	"The agent is at another version"
+//	@Failure		404	"The agent does not exist"
+//	@Failure		409	"The agent has active children or is protected, or its parent is inactive"
+//	@Failure		412	"The agent has another version"
 //	@Failure		422	"Token budget exceeds maximum"
 //	@Router			/api/v1/agents/{agent_id} [patch]
-func (s *Server) updateAgent(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r, "agent_id")
+func (s *Server) updateAgent(r request, p registry.AgentPatch) (any, error) {
+	pre, err := precondition(r.Request)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	pre, err := precondition(r)
-	if err != nil {
-		return err
-	}
-	var p models.AgentPatch
-	if _, err := s.decode(w, r, &p); err != nil {
-		return err
-	}
-	updated, err := s.registry.Update(r.Context(), caller(r), id, p, pre)
-	if err != nil {
-		return err
-	}
-	return s.writeDetail(w, r, updated.Detail, updated.Warnings)
+	updated, err := s.registry.Update(r.Context(), r.caller, r.id, p, pre)
+	return detailReply(updated.Detail, updated.Warnings), err
 }
 
 // deleteAgent deactivates an agent (CHE·NU §2.4).
 //
 //	@Summary		Delete an agent
-//	@Description	A soft delete: the agent stays with `is_active: false`. L0 and L1 agents and agents with active children are refused.
-//	@ID				deleteAgent
+//	@Description	Deactivates the agent: its data stays, with `is_active: false`. Agents of level 0 and 1 and agents with active children cannot be deleted.
 //	@Tags			agents
 //	@Security		BearerAuth[agents:write]
 //	@Param			agent_id	path	string	true	"The agent's id"	maxlength(64)	example(custom-assistant)
-//	@Param			If-Match	header	string	false	"Delete the agent only at this version"
+//	@Param			If-Match	header	string	false	"Delete the agent only if this entity tag has its current version"
 //	@Success		204	"Deactivated"
-//	@Failure		400	"A malformed header"
-//	@Failure		404	"No such agent"
-//	@Failure		409	"Active children, or a protected agent"
-//	@Failure		412	"The agent is at another version"
+//	@Failure		400	"A header is malformed"
+//	@Failure		404	"The agent does not exist"
+//	@Failure		409	"The agent has active children or is protected"
+//	@Failure		412	"The agent has another version"
 //	@Router			/api/v1/agents/{agent_id} [delete]
-func (s *Server) deleteAgent(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r, "agent_id")
+func (s *Server) deleteAgent(r request) error {
+	pre, err := precondition(r.Request)
 	if err != nil {
 		return err
 	}
-	if err := rejectBody(r); err != nil {
-		return err
-	}
-	pre, err := precondition(r)
-	if err != nil {
-		return err
-	}
-	if err := s.registry.Deactivate(r.Context(), caller(r), id, pre); err != nil {
-		return withoutPointers(err)
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return withoutPointers(s.registry.Deactivate(r.Context(), r.caller, r.id, pre))
 }
 
-// withoutPointers is for a request without a body: there is nothing to point into.
+// withoutPointers removes the JSON pointers from the error of a request without a body.
 func withoutPointers(err error) error {
 	var e *errs.Error
 	if errors.As(err, &e) {

@@ -120,7 +120,7 @@ func badDrafts() []badInput {
 		create("level of 1000 digits", "level", strings.Repeat("9", 1000), "invalid-request /level range"),
 
 		create("parent of 65", "parent_id", long(65), "invalid-request /parent_id agent_id"),
-		create("parent that is not there", "parent_id", `"nobody"`, "parent-not-found /parent_id exists"),
+		create("parent that is not there", "parent_id", `"unknown"`, "parent-not-found /parent_id exists"),
 		create("parent in capitals", "parent_id", `"ORCH-PERSONNEL"`, "invalid-request /parent_id agent_id"),
 		create("parent that is L0", "parent_id", `"nova"`, "invalid-parent-level /parent_id parent_level"),
 		create("parent that is always true", "parent_id", `"' OR '1'='1"`, "invalid-request /parent_id agent_id"),
@@ -204,7 +204,7 @@ func badPatches() []badInput {
 		patch("capabilities null", `{"capabilities":null}`, "invalid-request /capabilities not_null"),
 		patch("a capability null", `{"capabilities":[null]}`, "invalid-request /capabilities/0 not_null"),
 		patch("a capability twice", `{"capabilities":["a","a"]}`, "invalid-request /capabilities/1 unique"),
-		patch("a parent that is not there", `{"parent_id":"nobody"}`, "parent-not-found /parent_id exists"),
+		patch("a parent that is not there", `{"parent_id":"unknown"}`, "parent-not-found /parent_id exists"),
 		patch("a parent of the wrong level", `{"parent_id":"nova"}`, "invalid-parent-level /parent_id parent_level"),
 		patch("itself as its parent", `{"parent_id":"patch-me"}`, "invalid-parent-level /parent_id parent_level"),
 		patch("a parent null", `{"parent_id":null}`, "invalid-request /parent_id not_null"),

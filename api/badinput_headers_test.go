@@ -14,7 +14,7 @@ import (
 	"comet/store/storetest"
 )
 
-// badAddresses asks for agents and tokens by names that are none.
+// badAddresses requests agents and tokens with invalid ids.
 func badAddresses() []badInput {
 	address := func(method, target, want string) badInput {
 		name := method + " " + target
@@ -37,9 +37,9 @@ func badAddresses() []badInput {
 		address("PUT", "/api/v1/agents", "method-not-allowed "),
 		address("OPTIONS", "/api/v1/agents", "method-not-allowed "),
 		address("TRACE", "/api/v1/agents", "method-not-allowed "),
-		address("GET", "/api/v1/tokens/nobody/rotate", "method-not-allowed "),
-		address("POST", "/api/v1/tokens/nobody/rotate", "not-found "),
-		address("DELETE", "/api/v1/tokens/nobody", "not-found "),
+		address("GET", "/api/v1/tokens/unknown/rotate", "method-not-allowed "),
+		address("POST", "/api/v1/tokens/unknown/rotate", "not-found "),
+		address("DELETE", "/api/v1/tokens/unknown", "not-found "),
 	}
 	patch := func(id string) badInput {
 		c := address("PATCH", "/api/v1/agents/"+id, "not-found ")
@@ -115,12 +115,12 @@ func badHeaders() []badInput {
 		patch("If-None-Match without quotes", "invalid-header If-None-Match: entity_tag", "If-None-Match", "x"),
 		patch("Content-Type of a JSON patch", "unsupported-media-type Content-Type: media_type", "Content-Type", "application/json-patch+json"),
 		{name: "header: DELETE with a body", method: "DELETE", target: "/api/v1/agents/patch-me", body: "{}", want: "invalid-request "},
-		{name: "header: rotate with a body", target: "/api/v1/tokens/nobody/rotate", body: "{}", want: "invalid-request "},
+		{name: "header: rotate with a body", target: "/api/v1/tokens/unknown/rotate", body: "{}", want: "invalid-request "},
 	}
 }
 
-// TestHeadersAreNotSplit sends what an HTTP client would not: what comes back
-// has no header that the request made up.
+// TestHeadersAreNotSplit sends requests that an HTTP client would not send: no response
+// contains a header that the request injected.
 func TestHeadersAreNotSplit(t *testing.T) {
 	t.Parallel()
 	h := setup(t, storetest.Open(t, "sqlite"), fixtureOptions{})

@@ -2,8 +2,8 @@ package api_test
 
 import "strings"
 
-// badUnicode sends texts that confuse readers, terminals, databases and parsers.
-// What is text is stored as it is; what is not is refused.
+// badUnicode sends texts that confuse readers, terminals, databases and parsers. Valid text is
+// stored unchanged, other bytes are rejected.
 func badUnicode() []badInput {
 	named := func(name, value, want string) badInput {
 		return badInput{name: "unicode: " + name, target: "/api/v1/agents", body: draftWith("name", value), want: want}
@@ -61,7 +61,7 @@ func badUnicode() []badInput {
 	}
 }
 
-// badJSON sends bodies that are no JSON, or not the JSON that is asked for.
+// badJSON sends bodies that are not JSON, or JSON of another structure.
 func badJSON() []badInput {
 	create := func(name, body, want string) badInput {
 		return badInput{name: "json: " + name, target: "/api/v1/agents", body: body, want: want}

@@ -9,10 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/models"
+	"comet/store"
 	"comet/store/storetest"
 )
 
-// goodTask breaks no rule; nobody offers what it needs.
+// goodTask is valid; no agent has its capability.
 const goodTask = `{"capabilities":["fly","custom:juggle"],"agent_type":"research","agent_id":"reader","sphere_id":9,"parameters":{"a":[1,{"b":null}]},` +
 	`"priority":3,"budget":1000,"timeout_ms":100,"retries":10,"request_id":"r"}`
 
@@ -38,11 +39,11 @@ func TestBadTasks(t *testing.T) {
 				require.False(t, c.check(t, h, c.body), "it was accepted")
 			})
 		}
-		tasks, err := h.orchestrator.Tasks(t.Context(), models.TaskQuery{Limit: 10})
+		tasks, err := h.orchestrator.Tasks(t.Context(), store.TaskQuery{Limit: 10})
 		require.NoError(t, err)
 		require.Len(t, tasks, 1)
 		require.EqualValues(t, 1, tasks[0].Version)
-		sessions, err := h.orchestrator.Sessions(t.Context(), "", models.TaskCursor{}, 10)
+		sessions, err := h.orchestrator.Sessions(t.Context(), "", store.TaskCursor{}, 10)
 		require.NoError(t, err)
 		require.Len(t, sessions, 1)
 		require.Equal(t, models.SessionOpen, sessions[0].State)
@@ -50,7 +51,7 @@ func TestBadTasks(t *testing.T) {
 }
 
 // badTasks breaks the rules of a task's fields. What breaks none is refused because
-// nobody offers it.
+// No agent has it.
 func badTasks() []badInput {
 	const fine = "unsupported-work "
 	task := func(name, member, value, want string) badInput {
@@ -74,7 +75,7 @@ func badTasks() []badInput {
 		task("a type in capitals", "agent_type", `"Research"`, "invalid-request /agent_type word"),
 		task("a type of a number", "agent_type", "1", "invalid-request /agent_type type"),
 		task("an agent that is none", "agent_id", `"No Agent"`, "invalid-request /agent_id agent_id"),
-		task("an agent there is not", "agent_id", `"nobody"`, fine),
+		task("an agent there is not", "agent_id", `"unknown"`, fine),
 		task("sphere 0", "sphere_id", "0", "invalid-request /sphere_id min"),
 		task("sphere 10", "sphere_id", "10", "invalid-request /sphere_id max"),
 		task("parameters null", "parameters", "null", fine),
@@ -119,7 +120,7 @@ func badTasks() []badInput {
 		task("a parent", "parent_id", `"x"`, "invalid-request /parent_id unknown_field"),
 		task("a class", "class", `"default"`, "invalid-request /class unknown_field"),
 		{name: "task: nothing", target: "/api/v1/tasks", body: "{}", want: "invalid-request /capabilities required"},
-		{name: "task: nobody meant", target: "/api/v1/tasks", body: `{"capabilities":[],"sphere_id":1}`, want: "invalid-request /capabilities required"},
+		{name: "task: no capability, type or agent", target: "/api/v1/tasks", body: `{"capabilities":[],"sphere_id":1}`, want: "invalid-request /capabilities required"},
 		{name: "task: a list", target: "/api/v1/tasks", body: "[]", want: "invalid-request - type"},
 		{name: "task: no body", target: "/api/v1/tasks", want: "malformed-json - required"},
 		{name: "task: a form", target: "/api/v1/tasks", header: []string{"Content-Type", "application/x-www-form-urlencoded"}, body: "a=b", want: "unsupported-media-type Content-Type: media_type"},
@@ -144,19 +145,19 @@ func badTaskActions() []badInput {
 		return badInput{name: "task: " + name, target: target, body: body, want: want}
 	}
 	return []badInput{
-		post("cancel nobody's", "/api/v1/tasks/none/cancel", "", "not-found "),
+		post("cancel an unknown one", "/api/v1/tasks/none/cancel", "", "not-found "),
 		post("cancel for a number", task+"/cancel", `{"reason":1}`, "invalid-request /reason type"),
 		post("cancel for 501 characters", task+"/cancel", `{"reason":"`+strings.Repeat("r", 501)+`"}`, "invalid-request /reason max"),
 		post("cancel for a bell", task+"/cancel", `{"reason":"\u0007"}`, "invalid-request /reason printable"),
 		post("cancel for nothing known", task+"/cancel", `{"why":"x"}`, "invalid-request /why unknown_field"),
 		post("cancel with a parameter", task+"/cancel?force=1", "", "invalid-parameter ?force unknown_parameter"),
-		post("answer nobody", "/api/v1/tasks/none/reply", `{"reply":"x"}`, "not-found "),
+		post("reply to an unknown one", "/api/v1/tasks/none/reply", `{"reply":"x"}`, "not-found "),
 		post("answer nothing", task+"/reply", `{}`, "invalid-request /reply required"),
 		post("answer with an empty string", task+"/reply", `{"reply":""}`, "invalid-request /reply min"),
 		post("answer with a number", task+"/reply", `{"reply":42}`, "invalid-request /reply type"),
 		post("answer with too much", task+"/reply", `{"reply":"`+strings.Repeat("a", 16385)+`"}`, "invalid-request /reply max"),
 		post("answer without a body", task+"/reply", "", "malformed-json - required"),
-		post("answer what nobody asked", task+"/reply", `{"reply":"x"}`, "task-state "),
+		post("reply without a question", task+"/reply", `{"reply":"x"}`, "task-state "),
 		{name: "task: PUT", method: "PUT", target: task, body: goodTask, want: "method-not-allowed "},
 		{name: "task: DELETE", method: "DELETE", target: task, want: "method-not-allowed "},
 		post("a session that is there", "/api/v1/sessions", `{"id":"open"}`, "conflict "),

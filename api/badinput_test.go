@@ -15,21 +15,22 @@ import (
 	"comet/internal/errs"
 	"comet/internal/registry/registrytest"
 	"comet/models"
+	"comet/store"
 	"comet/store/storetest"
 )
 
-// badInput is one request that somebody got wrong, or that looks like it.
+// badInput is one request that is invalid, or looks invalid.
 type badInput struct {
 	name   string
 	method string // POST where it is empty
 	target string
 	header []string // name, value, …; an empty value leaves the header out
-	// body may hold $ID, an id nobody has.
+	// body may hold $ID, an unknown id.
 	body string
 	// want is the code of the problem, then the place and the rule of each entry
 	// of errors[]: "invalid-request /id agent_id, /name required". A place is a
 	// JSON pointer, ?parameter, Header: or "-" for the whole. A number is the
-	// status of a request that is accepted; what it says must then be stored.
+	// status of a request that is accepted; its values must then be stored.
 	want string
 }
 
@@ -116,7 +117,7 @@ func fieldLocation(f errs.Field) string {
 	return "-"
 }
 
-// requireStored checks that what an accepted request says comes back byte for byte.
+// requireStored checks that the values of an accepted request are returned byte for byte.
 func (c badInput) requireStored(t *testing.T, h *fixture, body string, got response) {
 	t.Helper()
 	target := c.target
@@ -150,11 +151,11 @@ func idOf(t *testing.T, body string) string {
 	return draft.ID
 }
 
-// requireEqualNumbers checks that the registry holds the ten founders, as they were
-// made, and the accepted agents, and that the tree is whole.
+// requireEqualNumbers checks that the registry contains the ten initial agents, unchanged,
+// and the accepted agents, and that the tree is consistent.
 func requireEqualNumbers(t *testing.T, h *fixture, accepted map[string]bool) {
 	t.Helper()
-	page, err := h.registry.List(t.Context(), models.AgentQuery{Sort: models.SortID, Limit: 1000})
+	page, err := h.registry.List(t.Context(), store.AgentQuery{Sort: "id", Limit: 1000})
 	require.NoError(t, err)
 	var extra []string
 	founders := 0

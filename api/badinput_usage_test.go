@@ -14,7 +14,7 @@ const usageOf = "/api/v1/agents/orch-scholar"
 // goodFact breaks no rule.
 const goodFact = `{"tokens":5,"task_id":"t","model":"m","kind":"k","request_id":"r","outcome":"success","duration_ms":1,"session_id":"s"}`
 
-// TestBadUsage sends requests to the ledger that somebody got wrong, one after the
+// TestBadUsage sends invalid requests to the ledger, one after the
 // other to one server. Each is answered with its exact status, code, place and rule,
 // and after all of them nothing was recorded, held, added or written off.
 func TestBadUsage(t *testing.T) {
@@ -108,7 +108,7 @@ func badFacts() (all []badInput) {
 	return all
 }
 
-// badReports breaks what a report must be as a whole.
+// badReports breaks the rules of a report as a whole.
 func badReports() []badInput {
 	report := func(name, body, want string) badInput {
 		return badInput{name: "report: " + name, target: usageOf + "/usage", body: body, want: want}
@@ -299,7 +299,7 @@ func badHistories() (all []badInput) {
 	return all
 }
 
-// badLedgerAddresses asks for what is not there.
+// badLedgerAddresses requests resources that do not exist.
 func badLedgerAddresses() (all []badInput) {
 	bodies := map[string]string{
 		"POST /usage": `{"tokens":1}`, "POST /usage/reset": `{"reason":"x"}`, "POST /reservations": `{"tokens":1}`,
@@ -309,7 +309,7 @@ func badLedgerAddresses() (all []badInput) {
 	}
 	for route, body := range bodies {
 		method, path, _ := strings.Cut(route, " ")
-		for _, agent := range []string{"nobody", "ORCH-SCHOLAR", strings.Repeat("x", 65), "%00", "%ff", "..%2fnova", "x'%20OR%20'1'='1"} {
+		for _, agent := range []string{"unknown", "ORCH-SCHOLAR", strings.Repeat("x", 65), "%00", "%ff", "..%2fnova", "x'%20OR%20'1'='1"} {
 			all = append(all, badInput{name: route + " of the agent " + agent, method: method, target: "/api/v1/agents/" + agent + path, body: body, want: "not-found "})
 		}
 	}

@@ -38,7 +38,7 @@ func badWebhooks() []badInput {
 		hook("an event there is not", "events", `["agent.deleted"]`, "invalid-request /events/0 event"),
 		hook("an event in capitals", "events", `["AGENT.CREATED"]`, "invalid-request /events/0 event"),
 		hook("an event that is a star", "events", `["agent.*"]`, "invalid-request /events/0 event"),
-		hook("an event for nobody's ears", "events", `["token.created"]`, "invalid-request /events/0 event"),
+		hook("an event that webhooks cannot receive", "events", `["token.created"]`, "invalid-request /events/0 event"),
 		hook("the event of a test", "events", `["webhook.test"]`, "invalid-request /events/0 event"),
 		hook("an event twice", "events", `["agent.created","agent.created"]`, "invalid-request /events/1 unique"),
 		hook("33 events", "events", `["`+strings.Join(many("e", 33), `","`)+`"]`, "invalid-request /events max"+strings.Join(places(", /events/", " event", 33), "")),
@@ -65,7 +65,7 @@ func badWebhooks() []badInput {
 
 		hook("subtree without an agent", "agent_id", "", "invalid-request /subtree agent_id"),
 		hook("subtree with an agent null", "agent_id", "null", "invalid-request /subtree agent_id"),
-		hook("an agent there is not", "agent_id", `"nobody"`, "invalid-request /agent_id exists"),
+		hook("an agent there is not", "agent_id", `"unknown"`, "invalid-request /agent_id exists"),
 		hook("an agent that is none", "agent_id", `"No Agent"`, "invalid-request /agent_id agent_id"),
 		hook("an agent of a number", "agent_id", "1", "invalid-request /agent_id type"),
 		hook("an agent without those below", "subtree", "", "201"),
@@ -79,7 +79,7 @@ func badWebhooks() []badInput {
 		hook("an unknown member", "retries", "3", "invalid-request /retries unknown_field"),
 		{name: "webhook: nothing", target: "/api/v1/webhooks", body: "{}", want: "invalid-request /url required, /events required"},
 		{name: "webhook: everything wrong", target: "/api/v1/webhooks",
-			body: `{"url":"/hook","events":["x"],"agent_id":"nobody","subtree":true,"ordering":"x","secret":"x"}`,
+			body: `{"url":"/hook","events":["x"],"agent_id":"unknown","subtree":true,"ordering":"x","secret":"x"}`,
 			want: "invalid-request /ordering oneof, /url url, /events/0 event, /secret secret, /agent_id exists"},
 		{name: "webhook: a list", target: "/api/v1/webhooks", body: "[]", want: "invalid-request - type"},
 		{name: "webhook: a form", target: "/api/v1/webhooks", header: []string{"Content-Type", "application/x-www-form-urlencoded"}, body: "url=x", want: "unsupported-media-type Content-Type: media_type"},
@@ -95,8 +95,7 @@ func badWebhooks() []badInput {
 	return append(all, refusedAddresses()...)
 }
 
-// refusedAddresses are URLs that name what comet may not connect to, in every
-// spelling there is.
+// refusedAddresses are URLs of addresses that comet may not connect to, in all notations.
 func refusedAddresses() (all []badInput) {
 	for _, host := range []string{
 		"127.0.0.1", "127.1.2.3:8080", "0.0.0.0", "10.0.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1", "169.254.169.254", "224.0.0.1", "255.255.255.255", "198.18.0.1", "192.0.2.1",
@@ -129,7 +128,7 @@ func places(before, after string, n int) (all []string) {
 
 // badHookRequests breaks the rules of what can be done with a webhook.
 func badHookRequests() []badInput {
-	const hook = "/api/v1/webhooks/nobody"
+	const hook = "/api/v1/webhooks/unknown"
 	opaque := func(key string) string { return base64.RawURLEncoding.EncodeToString([]byte(key)) }
 	get := func(target, want string) badInput {
 		return badInput{name: "GET " + target, method: "GET", target: target, want: want}
@@ -154,32 +153,32 @@ func badHookRequests() []badInput {
 		deliveries("limit=0&cursor=!&status=x", "?status enum, ?limit min, ?cursor cursor"),
 		get(hook, "not-found "), get(hook+"/deliveries", "not-found "), get(hook+"/deliveries/x", "not-found "), get("/api/v1/webhooks/%00", "not-found "), get("/api/v1/webhooks/"+strings.Repeat("w", 65), "not-found "),
 		get(hook+"?verbose=1", "invalid-parameter ?verbose unknown_parameter"),
-		{name: "webhook: PATCH of nobody", method: "PATCH", target: hook, body: `{"enabled":true}`, want: "not-found "},
+		{name: "webhook: PATCH of an unknown one", method: "PATCH", target: hook, body: `{"enabled":true}`, want: "not-found "},
 		{name: "webhook: PATCH of a list", method: "PATCH", target: hook, body: `[]`, want: "invalid-request - type"},
 		{name: "webhook: PATCH of the secret", method: "PATCH", target: hook, body: `{"secret":"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}`, want: "invalid-request /secret unknown_field"},
 		{name: "webhook: PATCH with wrong types", method: "PATCH", target: hook, body: `{"url":1,"events":{},"enabled":"yes"}`, want: "invalid-request /url type, /events type, /enabled type"},
-		{name: "webhook: DELETE of nobody", method: "DELETE", target: hook, want: "not-found "},
+		{name: "webhook: DELETE of an unknown one", method: "DELETE", target: hook, want: "not-found "},
 		{name: "webhook: DELETE with a body", method: "DELETE", target: hook, body: "{}", want: "invalid-request "},
 		{name: "webhook: PUT", method: "PUT", target: hook, body: goodWebhook, want: "method-not-allowed "},
-		post("rotation of nobody", "/rotate-secret", "", "not-found "),
+		post("rotation of an unknown one", "/rotate-secret", "", "not-found "),
 		post("rotation of a list", "/rotate-secret", "[]", "invalid-request - type"),
 		post("rotation to nothing", "/rotate-secret", `{"secret":"","grace_seconds":-1}`, "invalid-request /grace_seconds min, /secret secret"),
-		post("rotation to no secret", "/rotate-secret", `{"secret":"MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}`, "not-found "),
+		post("rotation to no secret", "/rotate-secret", `{"secret":"MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}`, "invalid-request /secret secret"),
 		post("an unknown member of a rotation", "/rotate-secret", `{"grace":"24h"}`, "invalid-request /grace unknown_field"),
 		post("a negative grace period", "/rotate-secret", `{"grace_seconds":-1}`, "invalid-request /grace_seconds min"),
 		post("a grace period of eight days", "/rotate-secret", `{"grace_seconds":691200}`, "invalid-request /grace_seconds max"),
 		post("a grace period of a fraction", "/rotate-secret", `{"grace_seconds":0.5}`, "invalid-request /grace_seconds type"),
 		post("a grace period in words", "/rotate-secret", `{"grace_seconds":"1d"}`, "invalid-request /grace_seconds type"),
-		post("a test of nobody", "/test", "", "not-found "),
+		post("a test of an unknown one", "/test", "", "not-found "),
 		post("a test with a body", "/test", "{}", "invalid-request "),
-		post("a redelivery of nobody", "/redeliver", `{"since":"2026-01-10T15:30:00Z"}`, "not-found "),
+		post("a redelivery of an unknown one", "/redeliver", `{"since":"2026-01-10T15:30:00Z"}`, "not-found "),
 		post("a redelivery since nothing", "/redeliver", `{}`, "invalid-request /since required"),
 		post("a redelivery since null", "/redeliver", `{"since":null}`, "invalid-request /since required"),
 		post("a redelivery since a number", "/redeliver", `{"since":1768059000}`, "invalid-request /since type"),
 		post("a redelivery since a day", "/redeliver", `{"since":"2026-01-10"}`, "invalid-request /since date_time"),
 		post("a redelivery until", "/redeliver", `{"since":"2026-01-10T15:30:00Z","until":"2026-01-11T15:30:00Z"}`, "invalid-request /until unknown_field"),
 		post("a redelivery without a body", "/redeliver", "", "malformed-json - required"),
-		post("a delivery of nobody again", "/deliveries/x/redeliver", "", "not-found "),
+		post("a redelivery of a delivery of an unknown one", "/deliveries/x/redeliver", "", "not-found "),
 		post("a delivery again, with a body", "/deliveries/x/redeliver", "{}", "invalid-request "),
 	}
 }

@@ -3,204 +3,102 @@ package api
 import (
 	"net/http"
 
+	"comet/internal/usage"
 	"comet/models"
 )
 
-// budgetAdditionList is an agent's additional budgets, newest first.
+// budgetAdditionList contains an agent's temporary budgets, newest first.
 type budgetAdditionList struct {
 	AgentID   string                  `json:"agent_id" example:"finance-personal"`
-	Additions []models.BudgetAddition `json:"additions"`
+	Additions []models.BudgetAddition `json:"additions"` // The temporary budgets.
 }
 
-// createBudgetAddition gives an agent a temporary additional budget.
+// createBudgetAddition adds a temporary budget to an agent's.
 //
-//	@Summary		Add to an agent's budget for a time
-//	@Description	Raises what the agent may use in a day by `tokens`, at once and until `expires_at`. The reason is kept in the audit trail.
-//	@ID				createBudgetAddition
+//	@Summary		Create a temporary budget
+//	@Description	Raises the number of tokens that the agent may use per day by `tokens`, from now until `expires_at`. The reason is recorded in the audit log.
 //	@Tags			budgets
-//	@Accept			json
-//	@Produce		json
 //	@Security		BearerAuth[admin]
 //	@Param			agent_id		path	string						true	"The agent's id"	maxlength(64)	example(finance-personal)
-//	@Param			Idempotency-Key	header	string						false	"Makes a repeated request answer as the first one did, for 24 hours"	maxlength(255)
-//	@Param			body			body	models.BudgetAdditionDraft	true	"How much, until when, and why"
-//	@Success		201	{object}	models.BudgetAddition	"Added"
+//	@Param			Idempotency-Key	header	string						false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response"	maxlength(255)
+//	@Param			body			body	usage.BudgetAdditionDraft	true	"The number of tokens, the expiry and the reason"
+//	@Success		201	{object}	models.BudgetAddition	"The temporary budget"
 //	@Header			201	{string}	Location
-//	@Header			201	{string}	Idempotency-Replayed
-//	@Failure		400	"A field is missing or malformed, the expiry has passed or lies more than 366 days ahead, or the budget is unlimited"
-//	@Failure		404	"No such agent"
-//	@Failure		409	"The key was used with another request"
-//	@Failure		422	"100 additional budgets count already"
+//	@Failure		400	"A field is missing or malformed, the expiry has passed or is more than 366 days ahead, or the agent's budget is unlimited"
+//	@Failure		404	"The agent does not exist"
+//	@Failure		422	"The agent already has 100 temporary budgets"
 //	@Router			/api/v1/agents/{agent_id}/budget/additions [post]
-func (s *Server) createBudgetAddition(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r, "agent_id")
-	if err != nil {
-		return err
-	}
-	var d models.BudgetAdditionDraft
-	body, err := s.decode(w, r, &d)
-	if err != nil {
-		return err
-	}
-	once, err := s.readIdempotencyKey(r, body, s.renderAddition)
-	if err != nil {
-		return err
-	}
-	added, err := s.usage.AddBudget(r.Context(), caller(r), id, d, once)
-	if err != nil || s.writeReplay(w, once) {
-		return err
-	}
-	answer, err := s.renderAddition(added)
-	if err != nil {
-		return err
-	}
-	s.writeStoredResponse(w, answer)
-	return nil
+func (s *Server) createBudgetAddition(r request, d usage.BudgetAdditionDraft, once *models.Idempotency) (models.BudgetAddition, error) {
+	return s.usage.AddBudget(r.Context(), r.caller, r.id, d, once)
 }
 
-func (s *Server) renderAddition(result any) (models.StoredResponse, error) {
-	added := result.(models.BudgetAddition)
-	body, err := s.encode(added)
-	return models.StoredResponse{
-		Status: http.StatusCreated, Body: body,
-		Header: map[string]string{"Location": agentURL(added.AgentID) + "/budget/additions/" + added.ID},
-	}, err
+func additionReply(added models.BudgetAddition) reply {
+	return reply{status: http.StatusCreated, location: agentURL(added.AgentID) + "/budget/additions/" + added.ID, body: added}
 }
 
-// listBudgetAdditions lists an agent's additional budgets.
+// listBudgetAdditions lists an agent's temporary budgets.
 //
-//	@Summary		List an agent's additional budgets
-//	@Description	The newest first: those that count now, or with `include_inactive` also those that have expired or were taken back.
-//	@ID				listBudgetAdditions
+//	@Summary		List an agent's temporary budgets
+//	@Description	Returns the temporary budgets that are in effect, newest first; with `include_inactive` also those that have expired or were removed.
 //	@Tags			budgets
-//	@Produce		json
 //	@Security		BearerAuth[agents:read]
 //	@Param			agent_id		path	string	true	"The agent's id"	maxlength(64)	example(finance-personal)
-//	@Param			include_inactive		query	bool	false	"Also those that no longer count"	default(false)
-//	@Param			If-None-Match	header	string	false	"The ETag you have"
-//	@Success		200	{object}	budgetAdditionList	"The additional budgets"
-//	@Header			200	{string}	ETag
-//	@Success		304	"Nothing changed"
-//	@Failure		400	"A parameter is unknown or out of range"
-//	@Failure		404	"No such agent"
+//	@Param			include_inactive		query	bool	false	"Also return temporary budgets that are not in effect"	default(false)
+//	@Success		200	{object}	budgetAdditionList	"The temporary budgets"
+//	@Failure		404	"The agent does not exist"
 //	@Router			/api/v1/agents/{agent_id}/budget/additions [get]
-func (s *Server) listBudgetAdditions(w http.ResponseWriter, r *http.Request) error {
-	q := newQuery(r, "include_inactive")
-	id, err := decodeID(r, "agent_id")
-	if err != nil {
-		return err
-	}
+func (s *Server) listBudgetAdditions(r request) (any, error) {
+	q := newQuery(r.Request, "include_inactive")
 	all := q.Bool("include_inactive")
 	if err := q.Err(); err != nil {
-		return err
+		return nil, err
 	}
-	found, err := s.usage.Budgets(r.Context(), id, all)
-	if err != nil {
-		return err
-	}
-	return s.writeJSON(w, r, http.StatusOK, budgetAdditionList{id, found})
+	found, err := s.usage.Budgets(r.Context(), r.id, all)
+	return budgetAdditionList{r.id, found}, err
 }
 
-// deleteBudgetAddition takes an additional budget back.
+// deleteBudgetAddition removes a temporary budget.
 //
-//	@Summary		Take an additional budget back
-//	@Description	It counts no longer. What was used of it stays used.
-//	@ID				deleteBudgetAddition
+//	@Summary		Remove a temporary budget
+//	@Description	The temporary budget ends at once. Tokens that were used from it stay recorded.
 //	@Tags			budgets
 //	@Security		BearerAuth[admin]
 //	@Param			agent_id	path	string	true	"The agent's id"	maxlength(64)	example(finance-personal)
 //	@Param			addition_id	path	string	true	"The addition's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
-//	@Success		204	"Taken back"
-//	@Failure		404	"No such agent, or no addition to its budget that counts"
+//	@Success		204	"Removed"
+//	@Failure		404	"The agent does not exist, or has no such temporary budget in effect"
 //	@Router			/api/v1/agents/{agent_id}/budget/additions/{addition_id} [delete]
-func (s *Server) deleteBudgetAddition(w http.ResponseWriter, r *http.Request) error {
-	agent, id, err := pathIDs(r, "addition_id")
-	if err != nil {
-		return err
-	}
-	if err := rejectBody(r); err != nil {
-		return err
-	}
-	if err := s.usage.RemoveBudget(r.Context(), caller(r), agent, id); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+func (s *Server) deleteBudgetAddition(r request) error {
+	return s.usage.RemoveBudget(r.Context(), r.caller, r.id, r.subID)
 }
 
-// resetUsage writes off what an agent used today.
+// resetUsage resets the usage of the current day.
 //
-//	@Summary		Reset an agent's usage of today
-//	@Description	Writes off what the agent used today, so that its budget begins anew before midnight; where the budget is held against the subtree, what the subtree used too. The facts stay, and so does what the agents above count. What is reserved stays reserved. The reason is kept in the audit trail.
-//	@ID				resetUsage
+//	@Summary		Reset an agent's usage of the day
+//	@Description	Sets the usage that counts against the agent's budget today to zero; with `budget_scope: subtree` also the usage of the subtree. The recorded facts, the usage of agents above, and reservations do not change. The reason is recorded in the audit log.
 //	@Tags			budgets
-//	@Accept			json
-//	@Produce		json
 //	@Security		BearerAuth[admin]
 //	@Param			agent_id		path	string				true	"The agent's id"	maxlength(64)	example(finance-personal)
-//	@Param			Idempotency-Key	header	string				false	"Makes a repeated request answer as the first one did, for 24 hours"	maxlength(255)
-//	@Param			body			body	models.UsageReset	true	"Why"
-//	@Success		200	{object}	models.Balance	"What the agent has left after it"
-//	@Header			200	{string}	Idempotency-Replayed
+//	@Param			Idempotency-Key	header	string				false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response"	maxlength(255)
+//	@Param			body			body	usage.ResetDraft	true	"The reason for the reset"
+//	@Success		200	{object}	usage.Balance	"The agent's balance after the reset"
 //	@Failure		400	"The reason is missing or malformed"
-//	@Failure		404	"No such agent"
-//	@Failure		409	"The key was used with another request"
+//	@Failure		404	"The agent does not exist"
 //	@Router			/api/v1/agents/{agent_id}/usage/reset [post]
-func (s *Server) resetUsage(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r, "agent_id")
-	if err != nil {
-		return err
-	}
-	var d models.UsageReset
-	body, err := s.decode(w, r, &d)
-	if err != nil {
-		return err
-	}
-	once, err := s.readIdempotencyKey(r, body, s.renderBalance)
-	if err != nil {
-		return err
-	}
-	left, err := s.usage.Reset(r.Context(), caller(r), id, d, once)
-	if err != nil || s.writeReplay(w, once) {
-		return err
-	}
-	answer, err := s.renderBalance(left)
-	if err != nil {
-		return err
-	}
-	s.writeStoredResponse(w, answer)
-	return nil
-}
-
-func (s *Server) renderBalance(result any) (models.StoredResponse, error) {
-	body, err := s.encode(result.(models.Balance))
-	return models.StoredResponse{Status: http.StatusOK, Body: body}, err
+func (s *Server) resetUsage(r request, d usage.ResetDraft, once *models.Idempotency) (usage.Balance, error) {
+	return s.usage.Reset(r.Context(), r.caller, r.id, d, once)
 }
 
 // verifyLedger compares the ledger's sums with its facts.
 //
 //	@Summary		Verify the ledger
-//	@Description	Computes every sum of the ledger anew from the facts and reservations under it, as they stand at one moment, and names each that is not what they add up to. The answer is 200 whether or not there are differences; `total_differences` tells.
-//	@ID				verifyLedger
+//	@Description	Recomputes all sums of the ledger from the facts and reservations of one moment and returns those that differ. The status is 200 with and without differences; check `total_differences`.
 //	@Tags			usage
-//	@Produce		json
 //	@Security		BearerAuth[admin]
-//	@Success		200	{object}	models.Verification	"What was found"
+//	@Success		200	{object}	store.Verification	"The result of the comparison"
 //	@Header			200	{string}	Cache-Control
 //	@Router			/api/v1/ledger/verify [get]
-func (s *Server) verifyLedger(w http.ResponseWriter, r *http.Request) error {
-	if err := newQuery(r).Err(); err != nil {
-		return err
-	}
+func (s *Server) verifyLedger(r request) (any, error) {
 	v, err := s.usage.Verify(r.Context())
-	if err != nil {
-		return err
-	}
-	body, err := s.encode(v)
-	if err != nil {
-		return err
-	}
-	// No two answers are the same, so it has no ETag.
-	s.writeStoredResponse(w, models.StoredResponse{Status: http.StatusOK, Header: map[string]string{"Cache-Control": "no-store"}, Body: body})
-	return nil
+	return reply{noStore: true, body: v}, err
 }

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"time"
 
 	"github.com/go-chi/chi/v5"
 )
@@ -27,7 +26,6 @@ func BenchmarkChain(b *testing.B) {
 		{"bare", "/noop", bare},
 		{"chain", "/noop", newTestHandler(log, testServerOptions{timeout: defaultTimeout, routes: routes})},
 		{"sampled", "/noop", newTestHandler(log, testServerOptions{timeout: defaultTimeout, logEvery: 100, routes: routes})},
-		{"limited", "/noop", newTestHandler(log, testServerOptions{timeout: defaultTimeout, logEvery: 100, rateLimit: 1 << 40, window: time.Minute, routes: routes})},
 		{"resource", "/things/a", newTestHandler(log, testServerOptions{timeout: defaultTimeout, logEvery: 100})},
 	} {
 		b.Run(c.name, func(b *testing.B) {

@@ -12,17 +12,17 @@ import (
 	"comet/models"
 )
 
-// declaredEvents reads the constants of type EventType from the source of the models.
+// declaredEvents reads the event types from the source of package events.
 func declaredEvents(t *testing.T) (all []models.EventType) {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), "../models/event.go", nil, parser.SkipObjectResolution)
+	file, err := parser.ParseFile(token.NewFileSet(), "../internal/events/types.go", nil, parser.SkipObjectResolution)
 	require.NoError(t, err)
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)
 		if !ok {
 			return true
 		}
-		if name, ok := spec.Type.(*ast.Ident); ok && name.Name == "EventType" {
+		if name, ok := spec.Type.(*ast.SelectorExpr); ok && name.Sel.Name == "EventType" {
 			text, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
 			require.NoError(t, err)
 			all = append(all, models.EventType(text))

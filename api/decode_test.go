@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/httpkit"
 )
 
 const goodThing = `{"id":"a","name":"A","level":3,"frequency_hz":444}`
@@ -59,7 +60,7 @@ func TestMediaTypes(t *testing.T) {
 		})
 	}
 
-	t.Run("a compressed body is refused", func(t *testing.T) {
+	t.Run("a compressed body is rejected", func(t *testing.T) {
 		t.Parallel()
 		for _, coding := range []string{"gzip", "br", "gzip, identity"} {
 			a := d.do("POST", "/things", goodThing, "Content-Encoding", coding)
@@ -90,7 +91,7 @@ func TestBodies(t *testing.T) {
 		})
 	}
 
-	t.Run("no body at all", func(t *testing.T) {
+	t.Run("no body", func(t *testing.T) {
 		t.Parallel()
 		for _, contentType := range []string{"", "application/json"} {
 			doc := d.do("POST", "/things", "", "Content-Type", contentType).problem(t, 400, errs.MalformedJSON)
@@ -107,7 +108,7 @@ func TestBodyLimit(t *testing.T) {
 		t.Helper()
 		var body io.Reader = strings.NewReader(padded(size))
 		if chunked {
-			body = struct{ io.Reader }{body} // a length nobody can tell in advance
+			body = struct{ io.Reader }{body} // a body of unknown length
 		}
 		req, err := http.NewRequestWithContext(t.Context(), "POST", d.url+"/things", body)
 		require.NoError(t, err)
@@ -160,30 +161,30 @@ func TestIncompleteBodies(t *testing.T) {
 	t.Parallel()
 	const head = "POST /things HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
 
-	t.Run("a body that ends early", func(t *testing.T) {
+	t.Run("a truncated body", func(t *testing.T) {
 		t.Parallel()
 		d := newTestServer(t, testServerOptions{})
 		a := rawRequest(t, d, head, func(c net.Conn) { require.NoError(t, c.(*net.TCPConn).CloseWrite()) })
 		require.Contains(t, a.problem(t, 400, errs.InvalidRequest).Detail, "ended before its announced length")
 	})
-	t.Run("a body that stops coming", func(t *testing.T) {
+	t.Run("an incomplete body", func(t *testing.T) {
 		t.Parallel()
 		d := newTestServer(t, testServerOptions{timeout: 50 * time.Millisecond})
 		rawRequest(t, d, head, func(net.Conn) {}).problem(t, 503, errs.Timeout)
 	})
-	t.Run("a body that stops coming, of a request that is refused without it", func(t *testing.T) {
+	t.Run("an incomplete body of a request that is rejected before it is read", func(t *testing.T) {
 		t.Parallel()
 		d := newTestServer(t, testServerOptions{timeout: 50 * time.Millisecond})
 		nowhere := strings.Replace(head, "/things", "/nowhere", 1)
 		rawRequest(t, d, nowhere, func(net.Conn) {}).problem(t, 404, errs.NotFound)
 	})
-	t.Run("a body that came has no deadline any more", func(t *testing.T) {
+	t.Run("a complete body removes the read deadline", func(t *testing.T) {
 		t.Parallel()
 		log, _ := newLog(t)
 		p := newResponder(log)
 		deadlines := &deadlineRecorder{ResponseWriter: httptest.NewRecorder()}
 		read := p.handle(func(w http.ResponseWriter, r *http.Request) error {
-			_, _, err := readBody(w, r, maxBody, contentTypeJSON)
+			_, _, err := httpkit.ReadBody(w, r, httpkit.BodyRules{Limit: maxBody, MediaTypes: []string{contentTypeJSON}})
 			return err
 		})
 		r := httptest.NewRequest("POST", "/", strings.NewReader("{}"))

@@ -6,45 +6,46 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"comet/internal/input"
+	"comet/internal/events"
 	"comet/models"
+	"comet/webhooks"
 )
 
-// deliveryView is one event on its way to one webhook.
+// deliveryView is the delivery of an event to a webhook.
 type deliveryView struct {
-	ID        string           `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`
-	WebhookID string           `json:"webhook_id" example:"01890a5d-ac96-774b-bcce-b302099a8058"`
-	EventID   string           `json:"event_id" example:"01890a5d-ac96-774b-bcce-b302099a8059"` // The webhook-id header, the same on every attempt.
-	Event     models.EventType `json:"event" swaggertype:"string" enums:"agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled,webhook.test" example:"agent.created"`
-	// What the event happened to, usually an agent's id; what ordering goes by.
+	ID        string           `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`                                                                                                                                 // The delivery's id.
+	WebhookID string           `json:"webhook_id" example:"01890a5d-ac96-774b-bcce-b302099a8058"`                                                                                                                         // The webhook's id.
+	EventID   string           `json:"event_id" example:"01890a5d-ac96-774b-bcce-b302099a8059"`                                                                                                                           // Value of the webhook-id header, equal for all attempts.
+	Event     models.EventType `json:"event" swaggertype:"string" enums:"agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled,webhook.test" example:"agent.created"` // The type of the event.
+	// What the event is about, usually an agent's id. Ordered delivery applies per key.
 	Key     string               `json:"key" example:"finance-personal"`
-	EventAt time.Time            `json:"event_at" example:"2026-01-10T15:30:00Z"`
-	Status  models.DeliveryState `json:"status" swaggertype:"string" enums:"pending,succeeded,dead" example:"pending"`
-	// How many attempts were made, those before a redelivery too.
+	EventAt time.Time            `json:"event_at" example:"2026-01-10T15:30:00Z"`                                      // When the event occurred.
+	Status  models.DeliveryState `json:"status" swaggertype:"string" enums:"pending,succeeded,dead" example:"pending"` // The state of the delivery.
+	// Number of attempts, including those before a redelivery.
 	AttemptCount int `json:"attempt_count" example:"1"`
-	// Null unless it is pending and not behind an earlier event.
+	// Null unless the delivery is pending and not waiting for an earlier event.
 	NextAttemptAt *time.Time `json:"next_attempt_at" example:"2026-01-10T15:30:05Z"`
-	EndedAt       *time.Time `json:"ended_at" example:"2026-01-10T15:30:00Z"` // Null while it is pending.
+	EndedAt       *time.Time `json:"ended_at" example:"2026-01-10T15:30:00Z"` // Null while the delivery is pending.
 	CreatedAt     time.Time  `json:"created_at" example:"2026-01-10T15:30:00Z"`
 }
 
-// deliveryDetail is a delivery with its attempts and what is sent.
+// deliveryDetail is a delivery with its payload and attempts.
 type deliveryDetail struct {
 	deliveryView
 	Payload  deliveryPayload          `json:"payload"`
-	Attempts []models.DeliveryAttempt `json:"attempts"` // The first one first.
+	Attempts []models.DeliveryAttempt `json:"attempts"` // Oldest first.
 }
 
-// deliveryPayload is the body of a delivery, as it is sent.
+// deliveryPayload is the body that is sent to the webhook.
 type deliveryPayload struct {
-	Type      models.EventType `json:"type" swaggertype:"string" example:"agent.created"`
-	Timestamp time.Time        `json:"timestamp" example:"2026-01-10T15:30:00Z"`
-	Data      any              `json:"data"` // An object, as x-webhooks describes it.
+	Type      models.EventType `json:"type" swaggertype:"string" example:"agent.created"` // The type of the event.
+	Timestamp time.Time        `json:"timestamp" example:"2026-01-10T15:30:00Z"`          // When the event occurred.
+	Data      any              `json:"data"`                                              // The event's data, an object that `x-webhooks` describes.
 }
 
-// deliveryList is one page of deliveries, the newest first.
+// deliveryList is one page of deliveries, newest first.
 type deliveryList struct {
-	Deliveries []deliveryView `json:"deliveries"`
+	Deliveries []deliveryView `json:"deliveries"`                                  // The deliveries on the page.
 	NextCursor string         `json:"next_cursor,omitempty" example:"MDE4OTBhNWQ"` // Absent on the last page.
 }
 
@@ -55,312 +56,214 @@ func newDeliveryView(d models.Delivery) deliveryView {
 	}
 }
 
-// listDeliveries lists what a webhook was sent.
+// listDeliveries lists the deliveries of a webhook.
 //
 //	@Summary		List a webhook's deliveries
-//	@Description	One for each event, the newest first; ended ones are kept for as long as the server is configured to.
-//	@ID				listDeliveries
+//	@Description	Returns one delivery per event, newest first. Ended deliveries are deleted after the retention that the server is configured with.
 //	@Tags			webhooks
-//	@Produce		json
 //	@Security		BearerAuth[webhooks:write]
 //	@Param			webhook_id		path	string	true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
 //	@Param			status			query	string	false	"Only deliveries in this state"	enums(pending,succeeded,dead)	example(dead)
-//	@Param			event			query	string	false	"Only deliveries of this event"	enums(agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled,webhook.test)	example(agent.created)
+//	@Param			event			query	string	false	"Only deliveries of this event type"	enums(agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled,webhook.test)	example(agent.created)
 //	@Param			since			query	string	false	"Only deliveries created at this time or later"	format(date-time)	example(2026-01-10T00:00:00Z)
 //	@Param			until			query	string	false	"Only deliveries created before this time"	format(date-time)	example(2026-01-11T00:00:00Z)
-//	@Param			limit			query	int		false	"Size of a page"	minimum(1)	maximum(1000)	default(100)
-//	@Param			cursor			query	string	false	"Where the page begins, as given by the page before"	maxlength(100)
-//	@Param			If-None-Match	header	string	false	"The ETag you have"
-//	@Success		200	{object}	deliveryList	"One page"
-//	@Header			200	{string}	ETag
-//	@Header			200	{string}	Link
-//	@Success		304	"Nothing changed"
-//	@Failure		400	"A parameter is unknown or out of range"
-//	@Failure		404	"No such webhook"
+//	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(100)
+//	@Success		200	{object}	deliveryList	"A page of results"
+//	@Failure		404	"The webhook does not exist"
 //	@Router			/api/v1/webhooks/{webhook_id}/deliveries [get]
-func (s *Server) listDeliveries(w http.ResponseWriter, r *http.Request) error {
-	id, err := decodeID(r, "webhook_id")
+func (s *Server) listDeliveries(r request) (any, error) {
+	q, err := deliveryQuery(r.Request)
 	if err != nil {
-		return err
-	}
-	q, err := deliveryQuery(r)
-	if err != nil {
-		return err
+		return nil, err
 	}
 	limit := q.Limit
-	q.Limit++ // one more tells whether there is a next page
-	deliveries, err := s.webhooks.Deliveries(r.Context(), caller(r), id, q)
-	if err != nil {
-		return err
-	}
-	var page deliveryList
-	if len(deliveries) > limit {
-		deliveries = deliveries[:limit]
-		page.NextCursor = encodeCursor(deliveries[limit-1].ID)
-		w.Header().Set("Link", links(r, page.NextCursor))
-	}
-	page.Deliveries = make([]deliveryView, len(deliveries))
-	for i, d := range deliveries {
-		page.Deliveries[i] = newDeliveryView(d)
-	}
-	return s.writeJSON(w, r, http.StatusOK, page)
+	q.Limit++ // one more than the page shows whether there is a next page
+	deliveries, err := s.webhooks.Deliveries(r.Context(), r.caller, r.id, q)
+	deliveries, next := cutPage(deliveries, limit, func(d models.Delivery) string { return d.ID })
+	return reply{next: next, body: deliveryList{views(deliveries, newDeliveryView), next}}, err
 }
 
-// deliveryQuery reads the parameters of a list of deliveries.
-func deliveryQuery(r *http.Request) (models.DeliveryQuery, error) {
+// deliveryQuery reads the query parameters of a list of deliveries.
+func deliveryQuery(r *http.Request) (webhooks.DeliveryQuery, error) {
 	q := newQuery(r, "status", "event", "since", "until", "limit", "cursor")
 	types := []string{}
-	for _, t := range append(models.WebhookEvents(), models.EventWebhookTest) {
+	for _, t := range append(events.ForWebhooks(), events.WebhookTest) {
 		types = append(types, string(t))
 	}
-	out := models.DeliveryQuery{
+	out := webhooks.DeliveryQuery{
 		State: models.DeliveryState(q.Enum("status", "",
 			string(models.DeliveryPending), string(models.DeliverySucceeded), string(models.DeliveryDead))),
 		Type:   models.EventType(q.Enum("event", "", types...)),
-		Limit:  q.Int("limit", 1, maxLimit, defaultLimit),
+		Limit:  q.pageLimit(),
 		Before: q.idCursor(),
 	}
-	since, until := q.OptTime("since"), q.OptTime("until")
-	if since != nil {
-		out.Since = *since
-	}
-	if until != nil {
-		out.Until = *until
-	}
-	if since != nil && until != nil && !until.After(*since) {
-		q.Fail("until", "after", "until must lie after since")
-	}
+	out.Since, out.Until = q.period()
 	return out, q.Err()
 }
 
 // getDelivery returns one delivery.
 //
 //	@Summary		Get a delivery
-//	@Description	The delivery with what became of each attempt, and the payload as it is sent.
-//	@ID				getDelivery
+//	@Description	Returns a delivery with the result of each attempt and the payload.
 //	@Tags			webhooks
-//	@Produce		json
 //	@Security		BearerAuth[webhooks:write]
 //	@Param			webhook_id		path	string	true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
 //	@Param			delivery_id		path	string	true	"The delivery's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
-//	@Param			If-None-Match	header	string	false	"The ETag you have"
 //	@Success		200	{object}	deliveryDetail	"The delivery"
-//	@Header			200	{string}	ETag
-//	@Success		304	"Nothing changed"
-//	@Failure		404	"No such webhook or delivery"
+//	@Failure		404	"The webhook or the delivery does not exist"
 //	@Router			/api/v1/webhooks/{webhook_id}/deliveries/{delivery_id} [get]
-func (s *Server) getDelivery(w http.ResponseWriter, r *http.Request) error {
-	id, deliveryID, err := deliveryIDs(r)
-	if err != nil {
-		return err
-	}
-	d, attempts, err := s.webhooks.Delivery(r.Context(), caller(r), id, deliveryID)
-	if err != nil {
-		return err
-	}
-	if attempts == nil {
-		attempts = []models.DeliveryAttempt{}
-	}
-	return s.writeJSON(w, r, http.StatusOK, deliveryDetail{
-		deliveryView: newDeliveryView(d), Attempts: attempts,
+func (s *Server) getDelivery(r request) (any, error) {
+	d, attempts, err := s.webhooks.Delivery(r.Context(), r.caller, r.id, r.subID)
+	return deliveryDetail{
+		deliveryView: newDeliveryView(d), Attempts: orEmpty(attempts),
 		Payload: deliveryPayload{Type: d.Type, Timestamp: d.EventAt, Data: jsontext.Value(d.Data)},
-	})
+	}, err
 }
 
-// deliveryIDs returns the two ids that stand in the address of a delivery.
-func deliveryIDs(r *http.Request) (webhookID, deliveryID string, err error) {
-	if webhookID, err = pathID(r, "webhook_id"); err != nil {
-		return "", "", err
-	}
-	deliveryID, err = decodeID(r, "delivery_id")
-	return webhookID, deliveryID, err
-}
-
-// redeliver makes a delivery due again.
+// redeliverDelivery schedules a delivery again.
 //
 //	@Summary		Redeliver a delivery
-//	@Description	Makes the delivery due at once, with all its retries before it, whatever became of it. The event keeps its id, so a receiver that has it already can tell.
-//	@ID				redeliverDelivery
+//	@Description	Schedules the delivery at once, in any state, with a full set of retries. The event keeps its id, so that receivers can recognize it.
 //	@Tags			webhooks
-//	@Produce		json
 //	@Security		BearerAuth[webhooks:write]
 //	@Param			webhook_id	path	string	true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
 //	@Param			delivery_id	path	string	true	"The delivery's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
-//	@Success		202	{object}	deliveryView	"It is due"
+//	@Success		202	{object}	deliveryView	"The scheduled delivery"
 //	@Header			202	{string}	Location
-//	@Failure		404	"No such webhook or delivery"
+//	@Failure		404	"The webhook or the delivery does not exist"
 //	@Failure		409	"The webhook is disabled"
 //	@Router			/api/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver [post]
-func (s *Server) redeliver(w http.ResponseWriter, r *http.Request) error {
-	id, deliveryID, err := deliveryIDs(r)
-	if err != nil {
-		return err
-	}
-	if err := rejectBody(r); err != nil {
-		return err
-	}
-	d, err := s.webhooks.Redeliver(r.Context(), caller(r), id, deliveryID)
-	if err != nil {
-		return err
-	}
-	w.Header().Set("Location", webhookURL(id)+"/deliveries/"+d.ID)
-	return s.writeJSON(w, r, http.StatusAccepted, newDeliveryView(d))
+func (s *Server) redeliverDelivery(r request, _ struct{}) (any, error) {
+	d, err := s.webhooks.Redeliver(r.Context(), r.caller, r.id, r.subID)
+	return reply{
+		status: http.StatusAccepted, location: webhookURL(r.id) + "/deliveries/" + d.ID, body: newDeliveryView(d),
+	}, err
 }
 
-// What a webhook hears of. No code stands behind these annotations: the requests
-// are ones comet makes, so the generator of the description moves them from the
-// paths to x-webhooks, the form that OpenAPI 3.1's webhooks have in 3.0. The body
-// named here is the event's data; the envelope around it, the headers and the
-// answers are the same for every event and added there.
+// The events that webhooks receive. No code belongs to these annotations: comet sends these
+// requests, so the generator moves them from paths to x-webhooks, the equivalent of OpenAPI 3.1's
+// webhooks in 3.0. The body here is the event's data; the generator adds the envelope, the headers
+// and the responses, which are equal for all events.
 
 // An agent was created (CHE·NU §9).
 //
 //	@Summary		An agent was created
-//	@Description	By a request, an import or the first start.
+//	@Description	Sent when an agent is created by a request, an import or the first start of the server.
 //	@ID				onAgentCreated
 //	@Tags			webhooks
-//	@Param			data	body	models.AgentSnapshot	true	"The agent as it was made"
+//	@Param			data	body	registry.AgentSnapshot	true	"The created agent"
 //	@Router			/x-webhooks/agent.created [post]
 func _() {}
 
 // An agent was changed (CHE·NU §9).
 //
 //	@Summary		An agent was changed
-//	@Description	Or restored, which is `is_active` from false to true. A change that also deactivates the agent is told by two events of the same `version`: this one, then `agent.deactivated`.
+//	@Description	Sent when an agent is updated or restored (`is_active` from false to true). An update that also deactivates the agent sends two events with the same `version`: this one, then `agent.deactivated`.
 //	@ID				onAgentUpdated
 //	@Tags			webhooks
-//	@Param			data	body	models.AgentChanged	true	"What changed"
+//	@Param			data	body	registry.AgentChanged	true	"What changed"
 //	@Router			/x-webhooks/agent.updated [post]
 func _() {}
 
 // An agent was deactivated (CHE·NU §2.4, §9).
 //
 //	@Summary		An agent was deactivated
-//	@Description	By `DELETE` or by `PATCH {"is_active": false}`.
+//	@Description	Sent when an agent is deactivated by `DELETE` or by `PATCH {"is_active": false}`.
 //	@ID				onAgentDeactivated
 //	@Tags			webhooks
-//	@Param			data	body	models.AgentChanged	true	"What changed"
+//	@Param			data	body	registry.AgentChanged	true	"What changed"
 //	@Router			/x-webhooks/agent.deactivated [post]
 func _() {}
 
-// 80 % of a budget is used (CHE·NU §9).
+// An agent has used 80% of its budget (CHE·NU §9).
 //
-//	@Summary		80 % of a budget is used
-//	@Description	Once a UTC day for each agent, when what was used reaches 80 % of the budget.
+//	@Summary		80% of a budget has been used
+//	@Description	Sent once per UTC day and agent, when the tokens used reach 80% of the budget.
 //	@ID				onBudgetWarning
 //	@Tags			webhooks
-//	@Param			data	body	models.BudgetAlert	true	"Where the budget stands"
+//	@Param			data	body	usage.BudgetAlert	true	"The state of the budget"
 //	@Router			/x-webhooks/agent.budget_warning [post]
 func _() {}
 
-// A budget is exceeded (CHE·NU §9).
+// An agent has exceeded its budget (CHE·NU §9).
 //
-//	@Summary		A budget is exceeded
-//	@Description	Once a UTC day for each agent, when a reservation is refused or a fact passes the budget.
+//	@Summary		A budget has been exceeded
+//	@Description	Sent once per UTC day and agent, when a budget does not cover a reservation or a recorded fact exceeds it.
 //	@ID				onBudgetExceeded
 //	@Tags			webhooks
-//	@Param			data	body	models.BudgetAlert	true	"Where the budget stands"
+//	@Param			data	body	usage.BudgetAlert	true	"The state of the budget"
 //	@Router			/x-webhooks/agent.budget_exceeded [post]
 func _() {}
 
-// comet has given a webhook up.
+// comet has disabled a webhook.
 //
 //	@Summary		A webhook was disabled
-//	@Description	By comet itself, because nothing could be delivered for five days and at least ten attempts, or because the receiver answered 410.
+//	@Description	Sent when comet disables a webhook, because all deliveries failed for five days and at least ten attempts, or because the receiver responded with 410.
 //	@ID				onWebhookDisabled
 //	@Tags			webhooks
-//	@Param			data	body	models.WebhookDisabled	true	"Which one, and why"
+//	@Param			data	body	webhooks.WebhookDisabled	true	"The webhook and the reason"
 //	@Router			/x-webhooks/webhook.disabled [post]
 func _() {}
 
-// Somebody tests a webhook.
+// A test event.
 //
-//	@Summary		A test
-//	@Description	`POST /api/v1/webhooks/{webhook_id}/test` sends it to that one webhook; nobody subscribes to it.
+//	@Summary		Test event
+//	@Description	Sent to one webhook by `POST /api/v1/webhooks/{webhook_id}/test`. It cannot be subscribed to.
 //	@ID				onWebhookTest
 //	@Tags			webhooks
-//	@Param			data	body	models.WebhookTest	true	"Which one"
+//	@Param			data	body	webhooks.WebhookTest	true	"The tested webhook"
 //	@Router			/x-webhooks/webhook.test [post]
 func _() {}
 
-// webhookTested is what became of a test.
+// webhookTested is the result of a test.
 type webhookTested struct {
-	DeliveryID string                 `json:"delivery_id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`
-	Succeeded  bool                   `json:"succeeded" example:"true"` // Whether the receiver answered with 2xx.
+	DeliveryID string                 `json:"delivery_id" example:"01890a5d-ac96-774b-bcce-b302099a8057"` // Id of the delivery of the test.
+	Succeeded  bool                   `json:"succeeded" example:"true"`                                   // Whether the receiver responded with 2xx.
 	Attempt    models.DeliveryAttempt `json:"attempt"`
 }
 
 // testWebhook sends a test event.
 //
 //	@Summary		Test a webhook
-//	@Description	Delivers a `webhook.test` event on the same way as any other, once, to a disabled webhook too, and waits for its end, at most 15 s. Where the server makes as many attempts as it may, it waits for its turn first, and answers 503 if that does not come. The answer is 200 whatever became of it.
-//	@ID				testWebhook
+//	@Description	Sends a `webhook.test` event to the webhook, even if it is disabled, in a single attempt, and returns the result after at most 15 seconds. If the server has reached its limit of concurrent attempts, the request waits, and fails with 503 if no slot becomes free. The status is 200 even if the attempt failed; check `succeeded`.
 //	@Tags			webhooks
-//	@Produce		json
 //	@Security		BearerAuth[webhooks:write]
 //	@Param			webhook_id	path	string	true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
-//	@Success		200	{object}	webhookTested	"What became of it"
-//	@Failure		404	"No such webhook"
+//	@Success		200	{object}	webhookTested	"The result of the test"
+//	@Failure		404	"The webhook does not exist"
 //	@Router			/api/v1/webhooks/{webhook_id}/test [post]
-func (s *Server) testWebhook(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r, "webhook_id")
-	if err != nil {
-		return err
-	}
-	if err := rejectBody(r); err != nil {
-		return err
-	}
-	tested, err := s.webhooks.Test(r.Context(), caller(r), id)
-	if err != nil {
-		return err
-	}
-	return s.writeJSON(w, r, http.StatusOK, webhookTested{
+func (s *Server) testWebhook(r request, _ struct{}) (any, error) {
+	tested, err := s.webhooks.Test(r.Context(), r.caller, r.id)
+	return webhookTested{
 		DeliveryID: tested.Delivery.ID, Succeeded: tested.Delivery.State == models.DeliverySucceeded, Attempt: tested.Attempt,
-	})
+	}, err
 }
 
-// redeliveryRequest is the body of a request to deliver again what died.
+// redeliveryRequest is the body of a request to redeliver failed deliveries.
 type redeliveryRequest struct {
-	// Deliveries created at this time or later.
+	// Redeliver deliveries created at this time or later.
 	Since *time.Time `json:"since" validate:"required" example:"2026-01-10T00:00:00Z"`
 }
 
-// redeliveryResult is how many deliveries are due again.
+// redeliveryResult is the number of redelivered deliveries.
 type redeliveryResult struct {
-	Redelivered int64 `json:"redelivered" example:"12"`
+	Redelivered int64 `json:"redelivered" example:"12"` // Number of scheduled deliveries.
 }
 
-// redeliverWebhook makes dead deliveries due again.
+// redeliverWebhook schedules dead deliveries again.
 //
-//	@Summary		Redeliver what died
-//	@Description	Makes every dead delivery of the webhook that was created at `since` or later due at once, with all its retries before it. The events keep their ids.
-//	@ID				redeliverWebhook
+//	@Summary		Redeliver dead deliveries
+//	@Description	Schedules all dead deliveries of the webhook that were created at `since` or later at once, with a full set of retries. The events keep their ids.
 //	@Tags			webhooks
-//	@Accept			json
-//	@Produce		json
 //	@Security		BearerAuth[webhooks:write]
 //	@Param			webhook_id	path	string		true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
-//	@Param			body		body	redeliveryRequest	true	"Since when"
-//	@Success		202	{object}	redeliveryResult	"They are due"
+//	@Param			body		body	redeliveryRequest	true	"The time of the first delivery to redeliver"
+//	@Success		202	{object}	redeliveryResult	"The number of deliveries"
 //	@Failure		400	"The time is missing or malformed"
-//	@Failure		404	"No such webhook"
+//	@Failure		404	"The webhook does not exist"
 //	@Failure		409	"The webhook is disabled"
 //	@Router			/api/v1/webhooks/{webhook_id}/redeliver [post]
-func (s *Server) redeliverWebhook(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r, "webhook_id")
-	if err != nil {
-		return err
-	}
-	var d redeliveryRequest
-	if _, err := s.decode(w, r, &d); err != nil {
-		return err
-	}
-	if err := input.Validate(d).Err(); err != nil {
-		return err
-	}
-	n, err := s.webhooks.RedeliverSince(r.Context(), caller(r), id, *d.Since)
-	if err != nil {
-		return err
-	}
-	return s.writeJSON(w, r, http.StatusAccepted, redeliveryResult{n})
+func (s *Server) redeliverWebhook(r request, d redeliveryRequest) (any, error) {
+	n, err := s.webhooks.RedeliverSince(r.Context(), r.caller, r.id, *d.Since)
+	return reply{status: http.StatusAccepted, body: redeliveryResult{n}}, err
 }

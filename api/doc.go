@@ -1,14 +1,18 @@
-// Package api is the REST door: it turns HTTP requests into calls of the core
-// and what comes back into answers. It holds no rules of the domain. Handlers
-// return errors, one function writes them as problem documents (RFC 9457), and
-// nothing is sent before it is encoded. router.go shows the whole chain.
+// Package api is the REST API: it turns HTTP requests into calls of the core and their results into
+// responses. It contains no rules of the domain. Handlers return errors, one function writes them
+// as problem documents (RFC 9457), and a response is encoded before its first byte is sent.
+// router.go lists the middleware chain and all routes.
+//
+// The annotations of a handler describe its operation. tools/openapigen/conventions.go adds what
+// operations have in common: their id (the name of the handler), JSON bodies, entity tags of reads,
+// limit and Link of lists with a cursor, and errors that any such operation can have.
 package api
 
 //	@title			comet
 //	@version		1.0.0
-//	@description	comet is a control plane for AI agents. This is its REST door: the registry of who the agents are, in four levels from L0 (NOVA, the system) to L3 (assistants), the ledger of what they may spend, the tasks they do, the webhooks that tell others what happens, and the tokens that may ask.
+//	@description	comet is a control plane for AI agents. This REST API manages the registry of agents (four levels, from L0, the system agent NOVA, to L3, assistants), the ledger of their token budgets, the tasks they execute, webhooks that deliver events, and the tokens that authenticate requests.
 //	@description
-//	@description	Errors are problem documents (RFC 9457), except those of the agent connections, which are messages of the protocol: `title` is the rule's short text, `code` its stable name, `errors[]` names each bad field by JSON pointer. Every answer carries `X-Request-Id`. Reads carry a strong `ETag`; changes of agents take `If-Match`. POST requests take `Idempotency-Key` where they say so.
+//	@description	Errors are problem documents (RFC 9457): `code` is a stable identifier, `title` a short text for it, `detail` explains this occurrence, and `errors[]` names each invalid field by JSON pointer. Only the endpoints for agent connections return errors as messages of their protocol. Every response carries `X-Request-Id`. Responses to reads carry a strong `ETag`; updates of agents accept `If-Match`. POST requests accept `Idempotency-Key` where documented.
 //	@contact.name	The comet project
 //	@license.name	Apache-2.0
 //	@license.url	https://www.apache.org/licenses/LICENSE-2.0
@@ -16,30 +20,30 @@ package api
 //	@BasePath		/
 //	@schemes		http
 //	@tag.name		agents
-//	@tag.description	The registry's agents.
+//	@tag.description	Create, read, update and delete the agents of the registry.
 //	@tag.name		usage
-//	@tag.description	What agents use: facts, reservations, history.
+//	@tag.description	Record the tokens that agents use, reserve tokens before use, and read the history.
 //	@tag.name		budgets
-//	@tag.description	What operators do about budgets: additional ones for a time, and resets.
+//	@tag.description	Add to an agent's budget for a limited time, and reset the usage of the day.
 //	@tag.name		hierarchy
-//	@tag.description	The tree the agents form.
+//	@tag.description	Read the tree of agents.
 //	@tag.name		roster
-//	@tag.description	The whole organisation as one document.
+//	@tag.description	Export and import all agents as one document.
 //	@tag.name		tokens
-//	@tag.description	Who may ask, and for what.
+//	@tag.description	Manage access tokens, their scopes and policies, and the signing keys of agents.
 //	@tag.name		tasks
-//	@tag.description	Work that agents do: tasks, the sessions they belong to, and the workers that take them.
+//	@tag.description	Submit and follow tasks, group them in sessions, and see the workers that execute them.
 //	@tag.name		tools
-//	@tag.description	Tools of MCP servers: upstreams, search, calls, and who called what.
+//	@tag.description	List, search and call the tools of MCP servers, manage these servers, and read the audit log of calls.
 //	@tag.name		agent connections
-//	@tag.description	How agents receive tasks and report on them, in messages of the envelope protocol. Failures are `error` envelopes, not problem documents.
+//	@tag.description	Endpoints through which agents receive tasks and report results, in messages of the envelope protocol. Failures are `error` envelopes, not problem documents.
 //	@tag.name		webhooks
-//	@tag.description	Who hears of what happens.
+//	@tag.description	Subscribe URLs to events and inspect their deliveries.
 //	@tag.name		events
-//	@tag.description	What happens, as it happens.
+//	@tag.description	Stream events as they happen.
 //	@tag.name		service
-//	@tag.description	The server itself.
+//	@tag.description	Health, metrics and description of the server.
 //	@securityDefinitions.apikey	BearerAuth
 //	@in				header
 //	@name			Authorization
-//	@description	A token of `POST /api/v1/tokens`, sent as `Authorization: Bearer <token>`.
+//	@description	A token from `POST /api/v1/tokens`, sent as `Authorization: Bearer <token>`.

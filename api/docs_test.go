@@ -81,7 +81,7 @@ func TestDocsPage(t *testing.T) {
 	require.Equal(t, http.StatusOK, response.StatusCode)
 	require.Equal(t, "text/html; charset=utf-8", response.Header.Get("Content-Type"))
 
-	t.Run("everything it loads is on this server", func(t *testing.T) {
+	t.Run("all resources are on this server", func(t *testing.T) {
 		t.Parallel()
 		types := map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".png": "image/png"}
 		links := regexp.MustCompile(`(?:src|href)="([^"]+)"`).FindAllStringSubmatch(page, -1)
@@ -113,7 +113,7 @@ func TestDocsPage(t *testing.T) {
 		require.NotRegexp(t, `<script[^>]*>[^<]`, page, "an inline script would not run")
 	})
 
-	t.Run("it reads this server's description and asks no validator", func(t *testing.T) {
+	t.Run("it loads this server's description and no validator", func(t *testing.T) {
 		t.Parallel()
 		_, script := fetchDoc(t, server.URL+"/docs/init.js")
 		require.Contains(t, script, `url: "openapi.json"`)
@@ -121,7 +121,7 @@ func TestDocsPage(t *testing.T) {
 		require.NotContains(t, script, "//petstore")
 	})
 
-	t.Run("a file it does not need is not served", func(t *testing.T) {
+	t.Run("other files are not served", func(t *testing.T) {
 		t.Parallel()
 		for _, name := range []string{"swagger-ui-bundle.js.map", "swagger-initializer.js", "index.html", "../docs.go"} {
 			response, _ := fetchDoc(t, server.URL+"/docs/"+name)

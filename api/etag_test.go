@@ -55,7 +55,7 @@ func TestParseTags(t *testing.T) {
 	}
 	tags, _, ok := parseTags([]string{`"a"`, `"b"`})
 	require.True(t, ok)
-	require.Len(t, tags, 2, "several header lines are one list")
+	require.Len(t, tags, 2, "several header values are one list")
 }
 
 func TestIfNoneMatch(t *testing.T) {
@@ -98,11 +98,11 @@ func TestIfNoneMatch(t *testing.T) {
 			})
 		}
 	}
-	t.Run("several header lines are one list", func(t *testing.T) {
+	t.Run("several header values are one list", func(t *testing.T) {
 		t.Parallel()
 		require.Equal(t, 304, d.do("GET", "/things/a", "", "If-None-Match", `"x"`, "If-None-Match", small).StatusCode)
 	})
-	t.Run("the whole round with compression", func(t *testing.T) {
+	t.Run("a compressed response and its revalidation", func(t *testing.T) {
 		t.Parallel()
 		a := d.do("GET", "/things/large", "", "Accept-Encoding", "gzip")
 		require.Equal(t, zipped, a.Header.Get("ETag"))
@@ -180,7 +180,7 @@ func TestCompression(t *testing.T) {
 	t.Parallel()
 	d := newTestServer(t, testServerOptions{})
 
-	t.Run("a large answer is compressed and has a tag of its own", func(t *testing.T) {
+	t.Run("a large response is compressed and has its own tag", func(t *testing.T) {
 		t.Parallel()
 		plain := d.do("GET", "/things/large", "")
 		zipped := d.do("GET", "/things/large", "", "Accept-Encoding", "gzip, br;q=0.5")
@@ -191,20 +191,20 @@ func TestCompression(t *testing.T) {
 		require.EqualValues(t, len(plain.body), plain.ContentLength)
 		require.Equal(t, "application/json", zipped.Header.Get("Content-Type"))
 	})
-	t.Run("a small answer is not", func(t *testing.T) {
+	t.Run("a small response is not", func(t *testing.T) {
 		t.Parallel()
 		a := d.do("GET", "/things/a", "", "Accept-Encoding", "gzip")
 		require.Empty(t, a.Header.Get("Content-Encoding"))
 		require.JSONEq(t, `{"id":"a"}`, a.body)
 		require.EqualValues(t, len(a.body), a.ContentLength)
 	})
-	t.Run("a client that does not take gzip gets none", func(t *testing.T) {
+	t.Run("a client that does not accept gzip gets the identity coding", func(t *testing.T) {
 		t.Parallel()
 		for _, accept := range []string{"", "identity", "gzip;q=0", "zstd", "br"} {
 			require.Empty(t, d.do("GET", "/things/large", "", "Accept-Encoding", accept).Header.Get("Content-Encoding"), accept)
 		}
 	})
-	t.Run("a problem stays a problem", func(t *testing.T) {
+	t.Run("a problem document is compressed, too", func(t *testing.T) {
 		t.Parallel()
 		a := d.do("GET", "/things/a/"+strings.Repeat("x", 3000), "", "Accept-Encoding", "gzip").plain(t)
 		doc := a.problem(t, 404, errs.NotFound)

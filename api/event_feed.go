@@ -16,24 +16,24 @@ import (
 	"comet/models"
 )
 
-// eventScopes are the events there are a stream of, and the scope each needs.
+// eventScopes returns the event types that can be streamed and the scope that each requires.
 func eventScopes() []scopedEvents {
 	return []scopedEvents{
 		{models.ScopeTasksRead, []models.EventType{
-			models.EventTaskCreated, models.EventTaskWaiting, models.EventTaskAssigned, models.EventTaskStarted, models.EventTaskProgress,
-			models.EventTaskQuestion, models.EventTaskReplied, models.EventTaskRetried, models.EventTaskCompleted, models.EventTaskFailed,
-			models.EventTaskCancelled, models.EventSessionClosed, models.EventWorkerChanged, models.EventBreakerOpened,
+			events.TaskCreated, events.TaskWaiting, events.TaskAssigned, events.TaskStarted, events.TaskProgress,
+			events.TaskQuestion, events.TaskReplied, events.TaskRetried, events.TaskCompleted, events.TaskFailed,
+			events.TaskCancelled, events.SessionClosed, events.WorkerChanged, events.BreakerOpened,
 		}},
 		{models.ScopeAgentsRead, []models.EventType{
-			models.EventAgentCreated, models.EventAgentUpdated, models.EventAgentDeactivated, models.EventBudgetWarning, models.EventBudgetExceeded,
+			events.AgentCreated, events.AgentUpdated, events.AgentDeactivated, events.BudgetWarning, events.BudgetExceeded,
 		}},
-		{models.ScopeToolsCall, []models.EventType{models.EventToolCalled, models.EventToolFailed}},
+		{models.ScopeToolsCall, []models.EventType{events.ToolCalled, events.ToolFailed}},
 		{models.ScopeAdmin, []models.EventType{
-			models.EventTokenCreated, models.EventTokenRotated, models.EventTokenRevoked,
-			models.EventKeyIssued, models.EventKeyChanged, models.EventKeyRevoked, models.EventWebhookDisabled,
-			models.EventToolQuarantined, models.EventToolApproved, models.EventToolClassified,
-			models.EventUpstreamSaved, models.EventUpstreamRemoved, models.EventUpstreamUp, models.EventUpstreamDown,
-			models.EventGraphSynced, models.EventEdgeCreated, models.EventEdgeUpdated, models.EventMetricsUpdated,
+			events.TokenCreated, events.TokenRotated, events.TokenRevoked,
+			events.KeyIssued, events.KeyChanged, events.KeyRevoked, events.WebhookDisabled,
+			events.ToolQuarantined, events.ToolApproved, events.ToolClassified,
+			events.UpstreamSaved, events.UpstreamRemoved, events.UpstreamUp, events.UpstreamDown,
+			events.GraphSynced, events.EdgeCreated, events.EdgeUpdated, events.MetricsUpdated,
 		}},
 	}
 }
@@ -43,18 +43,18 @@ type scopedEvents struct {
 	types []models.EventType
 }
 
-// eventFilter is what a stream tells of.
+// eventFilter selects the events of a stream.
 type eventFilter struct {
 	types       []models.EventType
 	agent, task string // "" for all
-	// caller limits the tool calls to those that one agent made, "" for none; nil shows the calls of all agents.
+	// caller limits tool calls to those of one agent, "" for none; nil for all agents.
 	caller *string
 }
 
-// readEventFilter reads the parameters of a stream. Types that are not named are all the
-// caller may see; one that is named and is not for the caller is errs.MissingScope.
+// readEventFilter reads the parameters of a stream. Without types it selects all that the caller
+// may see; a requested type that the caller may not see is errs.MissingScope.
 func readEventFilter(q *query, p models.Principal) (f eventFilter, err error) {
-	f.agent, f.task = orZero(q.OptString("agent_id", models.MaxIDLength)), orZero(q.OptString("task_id", models.MaxIDLength))
+	f.agent, f.task = orZero(q.OptString("agent_id", input.MaxID)), orZero(q.OptString("task_id", input.MaxID))
 	var wanted []string
 	if list := q.OptString("types", 1000); list != nil {
 		wanted = strings.Split(*list, ",")
@@ -74,7 +74,8 @@ func readEventFilter(q *query, p models.Principal) (f eventFilter, err error) {
 	}
 	for _, name := range wanted {
 		if !slices.Contains(known, name) {
-			q.Fail("types", "enum", "types must be a list of %s with commas between them, not %s", strings.Join(known, ", "), input.Quote(name))
+			q.Fail("types", "enum", "types must be a list of %s with commas between them, not %s%s",
+				strings.Join(known, ", "), input.Quote(name), input.DidYouMean(name, known))
 			break
 		}
 	}
@@ -87,7 +88,7 @@ func readEventFilter(q *query, p models.Principal) (f eventFilter, err error) {
 	return f, err
 }
 
-// wants reports whether an event passes.
+// wants reports whether the filter selects the event.
 func (f eventFilter) wants(e models.Event) bool {
 	if !slices.Contains(f.types, e.Type) {
 		return false
@@ -101,8 +102,7 @@ func (f eventFilter) wants(e models.Event) bool {
 	return f.agent == "" || concernsAgent(e, f.agent)
 }
 
-// concernsAgent reports whether an event is about an agent: what happens to it, what it does,
-// and what becomes of what it asked for.
+// concernsAgent reports whether an event is about an agent, its work, or a task it requested.
 func concernsAgent(e models.Event, agent string) bool {
 	kind, _, _ := strings.Cut(string(e.Type), ".")
 	if kind == "agent" || kind == "worker" {
@@ -119,12 +119,12 @@ func newEventView(e models.Event) eventView {
 	return eventView{ID: e.ID, Position: e.Position, Type: e.Type, Key: e.Key, At: e.At, Data: jsontext.Value(e.Data)}
 }
 
-// maxRecentEvents is how many of the newest events are kept for the streams of a process.
+// maxRecentEvents is the number of events that a process caches for its streams.
 const maxRecentEvents = 2000
 
-// eventCache reads what happens once for all streams, as long as there are any: a thousand
-// streams that each asked the database would ask it a thousand times for every event.
-// A stream that is further behind than what is kept asks for itself until it is not.
+// eventCache reads events once for all streams of the process, as long as there are any, so that
+// the number of queries does not grow with the number of streams. A stream that is behind the cache
+// reads from the database until it has caught up.
 type eventCache struct {
 	feed *events.Feed
 
@@ -134,7 +134,7 @@ type eventCache struct {
 	stop    func()
 }
 
-// join returns the newest events, and what the stream calls when it ends.
+// join returns the cache and a function to call when the stream ends.
 func (n *eventCache) join(ctx context.Context) (*recentEvents, func(), error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -168,7 +168,7 @@ func (n *eventCache) begin(sub *events.Subscription) {
 	}
 }
 
-// leave ends the reading with the last stream, and waits for its end.
+// leave stops the reader after the last stream has ended.
 func (n *eventCache) leave() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -178,12 +178,12 @@ func (n *eventCache) leave() {
 	}
 }
 
-// recentEvents are the events that were read last.
+// recentEvents is the cache of the newest events.
 type recentEvents struct {
 	mu     sync.Mutex
-	events []models.Event // in order; what is in it does not change
-	start  int64          // it has all that came behind this position
-	added  chan struct{}  // closed and replaced when there are more
+	events []models.Event // in order; elements do not change
+	start  int64          // the cache is complete after this position
+	added  chan struct{}  // closed and replaced when events are added
 }
 
 func (n *recentEvents) add(batch []models.Event) {
@@ -198,8 +198,8 @@ func (n *recentEvents) add(batch []models.Event) {
 	n.added = make(chan struct{})
 }
 
-// after returns up to limit events behind a position, and what ends the wait for more.
-// ok is false where some of them are not kept any more.
+// after returns up to limit events after a position, and a channel that is closed when more are
+// added. ok is false if the cache does not reach back to the position.
 func (n *recentEvents) after(at int64, limit int) (batch []models.Event, fresh <-chan struct{}, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -210,8 +210,8 @@ func (n *recentEvents) after(at int64, limit int) (batch []models.Event, fresh <
 	return n.events[i:min(i+limit, len(n.events)):len(n.events)], n.added, true
 }
 
-// nextEvents waits for events behind a position and returns up to limit of them. Its only
-// error is that of ctx.
+// nextEvents waits for events after a position and returns up to limit of them. It returns only
+// errors of ctx.
 func (s *Server) nextEvents(ctx context.Context, kept *recentEvents, at int64, limit int) ([]models.Event, error) {
 	for {
 		batch, fresh, ok := kept.after(at, limit)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/events"
 	"comet/models"
 )
 
@@ -15,10 +16,10 @@ func TestEventFilterOfToolCalls(t *testing.T) {
 	t.Parallel()
 	agent := "ada"
 	called := func(by string) models.Event {
-		return models.Event{Type: models.EventToolCalled, Key: "fs:read", Data: []byte(`{"agent_id":"` + by + `"}`)}
+		return models.Event{Type: events.ToolCalled, Key: "fs:read", Data: []byte(`{"agent_id":"` + by + `"}`)}
 	}
-	edge := models.Event{Type: models.EventEdgeCreated, Key: "tools", Data: []byte(`{"from":"fs:secret","to":"fs:read"}`)}
-	down := models.Event{Type: models.EventUpstreamDown, Key: "fs", Data: []byte(`{"id":"fs"}`)}
+	edge := models.Event{Type: events.EdgeCreated, Key: "tools", Data: []byte(`{"from":"fs:secret","to":"fs:read"}`)}
+	down := models.Event{Type: events.UpstreamDown, Key: "fs", Data: []byte(`{"id":"fs"}`)}
 	for name, c := range map[string]struct {
 		principal               models.Principal
 		own, others, edge, down bool

@@ -8,45 +8,42 @@ import (
 	"sync"
 	"time"
 
-	"comet/internal/errs"
 	"comet/internal/events"
-	"comet/internal/places"
+	"comet/internal/httpkit"
 	"comet/models"
 )
 
 const eventsPath = "/api/v1/events"
 
 const (
-	// streamBatch is how many events are read at a time.
+	// streamBatch is the number of events that one read returns at most.
 	streamBatch = 200
-	// streamChunk is about how many bytes of them are sent at a time.
+	// streamChunk is the size in bytes from which buffered events are sent.
 	streamChunk = 64 << 10
 )
 
-// streamEvents tells what happens.
+// streamEvents streams events to the client.
 //
-//	@Summary		Follow the events
-//	@Description	Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html), until the client goes or the server stops. Each has its position as `id`, its type as `event`, and as `data` one JSON object in a line: `id`, `position`, `type`, `key`, `at` and `data`. They are in the order of their positions. A comment comes every 15 seconds, and an `id` without data, which is no event, where the stream stands.
+//	@Summary		Stream events
+//	@Description	Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html) until the client disconnects or the server stops. The `id` of an event is its position, `event` its type, and `data` one JSON object: `id`, `position`, `type`, `key`, `at` and `data`. Events arrive in the order of their positions. Every 15 seconds the stream contains a comment and, if events were filtered out, an `id` without data that moves the position forward.
 //	@Description
-//	@Description	Without a position the stream begins now. With `Last-Event-ID`, which a browser sends by itself when it comes back, it goes on behind that position, on any replica; 0 begins with the oldest event that is kept. Where events have been deleted since, the stream begins with `event: gap`, whose data is `{"after", "resumed_after"}`: the position asked for, and that behind which the stream goes on.
+//	@Description	Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 //	@Description
-//	@Description	The events of tasks, sessions and workers need the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`; without `types` a token hears of all that it may. `agent_id` selects what happens to an agent, what it does, and what becomes of what it asked for.
+//	@Description	Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 //	@Description
-//	@Description	With `format=v5`, `data` is one line of text in PROTOCOL_V5's log format (§10.3), as its door would say what happened, whichever protocol the task is done in: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`, TS in milliseconds since 1970. Agents and tasks that have no short names yet get them.
-//	@ID				streamEvents
+//	@Description	With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 //	@Tags			events
 //	@Produce		text/event-stream
 //	@Security		BearerAuth[tasks:read]
 //	@Param			types			query	string	false	"Only events of these types, separated by commas"	maxlength(1000)	example(task.completed,task.failed)
-//	@Param			agent_id		query	string	false	"Only events that concern this agent"	maxlength(64)	example(research-web-01)
+//	@Param			agent_id		query	string	false	"Only events about this agent, its work, or the tasks it requested"	maxlength(64)	example(research-web-01)
 //	@Param			task_id			query	string	false	"Only events of this task"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
-//	@Param			format			query	string	false	"How an event is written: as JSON, or as a line of PROTOCOL_V5's log (§10.3)"	enums(json,v5)	default(json)
-//	@Param			last_event_id	query	int		false	"What Last-Event-ID says, for clients that cannot send it; the header beats it"	minimum(0)	example(42)
-//	@Param			Last-Event-ID	header	string	false	"The position of the last event you have"	example(42)
-//	@Success		200	{string}	string	"The stream"
+//	@Param			format			query	string	false	"Format of the data: `json`, or `v5` for lines of PROTOCOL_V5's log (§10.3)"	enums(json,v5)	default(json)
+//	@Param			last_event_id	query	int		false	"Position of the last event you received, for clients that cannot send the header; the header takes precedence"	minimum(0)	example(42)
+//	@Param			Last-Event-ID	header	string	false	"Position of the last event you received; the stream resumes after it"	example(42)
+//	@Success		200	{string}	string	"The event stream"
 //	@Header			200	{string}	Cache-Control
-//	@Failure		400	"A parameter is unknown or malformed"
-//	@Failure		503	"The server serves as many streams as it may"
+//	@Failure		503	"The server has reached its limit of concurrent streams"
 //	@Header			503	{integer}	Retry-After
 //	@Router			/api/v1/events [get]
 func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
@@ -63,10 +60,10 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	return s.serveEvents(w, r, after, &eventStream{limit: s.streams, encode: write, filter: filter})
 }
 
-// serveEvents takes a place among the streams of a kind and tells one, from behind a position on,
-// nil for from now on. What the teller has to say first comes behind where the stream stands.
+// serveEvents writes one stream, from the position after, nil for the next event. The buffer of t
+// is sent after the stream's position.
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, after *int, t *eventStream) error {
-	release, err := t.limit.acquire(caller(r).TokenID)
+	release, err := t.limit.Acquire(caller(r).TokenID)
 	if err != nil {
 		return err
 	}
@@ -81,11 +78,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, after *int,
 		return err
 	}
 	t.recent, t.readPosition, t.sentPosition, t.buf = kept, from, from, append(hello, t.buf...)
-	h := w.Header()
-	h.Set("Content-Type", "text/event-stream; charset=utf-8")
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // what a proxy collects comes late
-	t.stream = s.newStream(w)
+	t.Stream = httpkit.NewEventStream(w, s.opts.StreamWriteTimeout)
 	w.WriteHeader(http.StatusOK)
 	if r.Method != http.MethodHead {
 		s.writeEvents(r, t)
@@ -93,7 +86,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, after *int,
 	return nil
 }
 
-// lastEventID returns the position that the header gives, or otherwise the query.
+// lastEventID returns the position in the header, or the one in the query.
 func lastEventID(r *http.Request, after *int) (*int, error) {
 	lines := r.Header["Last-Event-Id"]
 	if len(lines) == 0 || len(lines) == 1 && lines[0] == "" {
@@ -101,13 +94,13 @@ func lastEventID(r *http.Request, after *int) (*int, error) {
 	}
 	n, err := strconv.ParseUint(lines[0], 10, 53)
 	if err != nil || len(lines) > 1 {
-		return nil, invalidHeader("Last-Event-ID", "event_id", "Last-Event-ID must be the id of an event of this stream, a whole number")
+		return nil, invalidHeader("Last-Event-ID", "event_id", "Last-Event-ID must be one integer, the id of an event of this stream")
 	}
 	return new(int(n)), nil
 }
 
-// startPosition returns the position behind which a stream begins, which is now for nil, and
-// what it begins with: how long to wait before coming back, and where it stands.
+// startPosition returns the position after which a stream starts, and its first bytes: the
+// reconnection time and the position. A nil after is the current position.
 func (s *Server) startPosition(ctx context.Context, after *int) (from int64, hello []byte, err error) {
 	missed := false
 	if after != nil {
@@ -126,25 +119,26 @@ func (s *Server) startPosition(ctx context.Context, after *int) (from int64, hel
 	return from, hello, err
 }
 
-// eventStream writes one stream.
+// eventStream is the state of one stream.
 type eventStream struct {
-	*stream
+	*httpkit.Stream
 
-	limit        *streamLimiter
+	limit        *httpkit.StreamLimits
 	encode       eventEncoder
 	filter       eventFilter
 	recent       *recentEvents
-	buf          []byte // that is being made
+	buf          []byte // bytes to send
 	readPosition int64  // position of the last event that was read
-	sentPosition int64  // and of the last one the client knows of
+	sentPosition int64  // position that the client knows
 }
 
-// tokenCheckInterval is how often it is looked whether the token of a silent stream is still accepted.
+// tokenCheckInterval is the interval at which the token of an idle stream is checked.
 const tokenCheckInterval = time.Second
 
-// writeEvents writes events until the client goes, its token ends, or the server stops.
+// writeEvents writes events until the client disconnects, its token becomes invalid, or the server
+// stops.
 func (s *Server) writeEvents(r *http.Request, t *eventStream) {
-	ctx, stop := t.limit.untilDrain(r.Context())
+	ctx, stop := t.limit.UntilDrain(r.Context())
 	batches := make(chan []models.Event)
 	var reader sync.WaitGroup
 	from := t.readPosition
@@ -160,7 +154,7 @@ func (s *Server) writeEvents(r *http.Request, t *eventStream) {
 		case <-ctx.Done():
 			return
 		case batch := <-batches:
-			if s.tokenRevoked(r) { // it is remembered for less than a second
+			if s.tokenRevoked(r) { // the result is cached for less than a second
 				return
 			}
 			if s.appendEvents(ctx, t, batch) != nil {
@@ -176,7 +170,7 @@ func (s *Server) writeEvents(r *http.Request, t *eventStream) {
 	}
 }
 
-// readEvents hands over what happens behind a position until ctx ends.
+// readEvents sends the events after a position to batches until ctx ends.
 func (s *Server) readEvents(ctx context.Context, kept *recentEvents, at int64, batches chan<- []models.Event) {
 	for {
 		batch, err := s.nextEvents(ctx, kept, at, streamBatch)
@@ -192,14 +186,14 @@ func (s *Server) readEvents(ctx context.Context, kept *recentEvents, at int64, b
 	}
 }
 
-// eventView is an event as the stream tells it.
+// eventView is an event as JSON.
 type eventView struct {
-	ID       string           `json:"id"`
-	Position int64            `json:"position"`
-	Type     models.EventType `json:"type"`
-	Key      string           `json:"key"`
-	At       time.Time        `json:"at"`
-	Data     any              `json:"data"`
+	ID       string           `json:"id"`       // The event's id.
+	Position int64            `json:"position"` // The position in the order of all events.
+	Type     models.EventType `json:"type"`     // The type of the event.
+	Key      string           `json:"key"`      // What the event is about, such as the id of an agent or a task.
+	At       time.Time        `json:"at"`       // When the event occurred.
+	Data     any              `json:"data"`     // The event's data, an object.
 }
 
 func (s *Server) appendEvents(ctx context.Context, t *eventStream, batch []models.Event) error {
@@ -212,8 +206,7 @@ func (s *Server) appendEvents(ctx context.Context, t *eventStream, batch []model
 		if err != nil {
 			return err
 		}
-		t.buf = append(t.buf, "id: "+strconv.FormatInt(e.Position, 10)+"\nevent: "+string(e.Type)+"\ndata: "...)
-		t.buf = append(append(t.buf, data...), "\n\n"...)
+		t.buf = httpkit.AppendEvent(t.buf, strconv.FormatInt(e.Position, 10), string(e.Type), data)
 		t.sentPosition = e.Position
 		if len(t.buf) >= streamChunk {
 			if err := t.flushBuffer(); err != nil {
@@ -224,8 +217,8 @@ func (s *Server) appendEvents(ctx context.Context, t *eventStream, batch []model
 	return nil
 }
 
-// heartbeat shows that the stream lives, and how far it is where what was read since was
-// not for this client: an id without data is no event, but one to come back with.
+// heartbeat appends a comment, and the position if events were filtered out since the last one: an
+// id without data is not an event, but is sent back on reconnection.
 func (t *eventStream) heartbeat() {
 	t.buf = append(t.buf, ": alive\n"...)
 	if t.readPosition > t.sentPosition {
@@ -235,7 +228,7 @@ func (t *eventStream) heartbeat() {
 	t.buf = append(t.buf, '\n')
 }
 
-// flushBuffer sends the message that was made.
+// flushBuffer sends the buffered bytes.
 func (t *eventStream) flushBuffer() error {
 	if len(t.buf) == 0 {
 		return nil
@@ -243,35 +236,21 @@ func (t *eventStream) flushBuffer() error {
 	_, err := t.Write(t.buf)
 	t.buf = t.buf[:0]
 	if err == nil {
-		err = t.flush()
+		err = t.Flush()
 	}
 	return err
 }
 
-// eventEncoder writes an event as a stream tells it, in one line.
+// eventEncoder encodes an event as one line.
 type eventEncoder func(ctx context.Context, e models.Event) ([]byte, error)
 
-// encodeEventJSON is an event as one JSON object.
+// encodeEventJSON encodes an event as a JSON object.
 func (s *Server) encodeEventJSON(_ context.Context, e models.Event) ([]byte, error) {
 	return s.encode(newEventView(e))
 }
 
-// eventEncoder reads in which form a stream is asked for.
-func (s *Server) eventEncoder(q *query) eventEncoder {
-	if q.Enum("format", "json", "json", "v5") == "json" {
-		return s.encodeEventJSON
-	}
-	if s.opts.FormatV5Event == nil {
-		q.Fail("format", "enum", "format must be json: this server does not speak PROTOCOL_V5")
-	}
-	return func(ctx context.Context, e models.Event) ([]byte, error) {
-		line, err := s.opts.FormatV5Event(ctx, e)
-		return []byte(line), err
-	}
-}
-
-// isStream selects the answers that go on for as long as their client wants. They have
-// no time limit, and are not compressed, because they must leave at once.
+// isStream selects responses without a time limit. They are not compressed, because compression
+// delays their data.
 func isStream(r *http.Request) bool {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false
@@ -279,7 +258,7 @@ func isStream(r *http.Request) bool {
 	return r.URL.Path == eventsPath || strings.HasPrefix(r.URL.Path, tasksPath+"/") && strings.HasSuffix(r.URL.Path, "/output")
 }
 
-// skipIf leaves a middleware out for the requests that is selects.
+// skipIf skips a middleware for the requests that is selects.
 func skipIf(is func(*http.Request) bool, middleware func(http.Handler) http.Handler) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		within := middleware(next)
@@ -293,83 +272,8 @@ func skipIf(is func(*http.Request) bool, middleware func(http.Handler) http.Hand
 	}
 }
 
-// streamLimiter bounds how many streams there are, of all tokens and of each, and ends them
-// all when the server stops.
-type streamLimiter struct {
-	max, maxPerToken int
-	limiter          *places.Places
-	draining         context.Context
-	drain            context.CancelFunc
-}
-
-// newStreamLimiter has room for most streams, a tenth of them for one token.
-func newStreamLimiter(most int) *streamLimiter {
-	s := &streamLimiter{max: most, maxPerToken: max(most/10, 1)}
-	s.limiter = places.New(s.max, s.maxPerToken)
-	s.draining, s.drain = context.WithCancel(context.Background())
-	return s
-}
-
-// acquire returns what gives the place of a token's stream back, or errs.Busy where there
-// is none.
-func (s *streamLimiter) acquire(tokenID string) (release func(), err error) {
-	release, room := s.limiter.Take(tokenID)
-	switch room {
-	case places.Full:
-		return nil, errs.New(errs.Busy, "the server serves %d streams already", s.max)
-	case places.FullForOne:
-		return nil, errs.New(errs.Busy, "the token has %d streams already", s.maxPerToken)
-	}
-	return release, nil
-}
-
-// untilDrain returns a context that ends with ctx and when the server stops.
-func (s *streamLimiter) untilDrain(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(s.draining, cancel)
-	return ctx, func() {
-		stop()
-		cancel()
-	}
-}
-
-// isDraining reports whether the server stops.
-func (s *streamLimiter) isDraining() bool { return s.draining.Err() != nil }
-
-// stream is an answer that is written piece by piece.
-type stream struct {
-	w            http.ResponseWriter
-	controller   *http.ResponseController
-	writeTimeout time.Duration
-}
-
-// newStream takes the time limits of the server off the connection: that for reading,
-// too, because a connection whose read deadline has passed ends its request.
-func (s *Server) newStream(w http.ResponseWriter) *stream {
-	out := &stream{w: w, controller: http.NewResponseController(innermost(w)), writeTimeout: s.opts.StreamWriteTimeout}
-	_ = out.controller.SetReadDeadline(time.Time{}) // only a test's writer cannot do this
-	return out
-}
-
-// Write sends bytes within the time a client has to take them.
-func (s *stream) Write(p []byte) (int, error) {
-	_ = s.controller.SetWriteDeadline(time.Now().Add(s.writeTimeout))
-	return s.w.Write(p)
-}
-
-// flush sends what was written, or the headers alone.
-func (s *stream) flush() error {
-	_ = s.controller.SetWriteDeadline(time.Now().Add(s.writeTimeout))
-	return s.controller.Flush()
-}
-
-// tokenRevoked judges the token of a stream anew, which may have been revoked, or have
-// expired, since it began. A database that does not answer says nothing about it.
+// tokenRevoked reports whether the token of a stream has been revoked or has expired.
 func (s *Server) tokenRevoked(r *http.Request) bool {
-	secret, err := bearer(r.Header["Authorization"])
-	if err == nil {
-		_, err = s.auth.Verify(r.Context(), secret)
-	}
-	class := errs.CodeOf(err).Class()
-	return err != nil && (class == errs.ClassUnauthenticated || class == errs.ClassForbidden)
+	token, err := httpkit.BearerToken(r.Header["Authorization"])
+	return err == nil && s.authenticator.Revoked(r.Context(), token)
 }

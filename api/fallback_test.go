@@ -31,7 +31,7 @@ func TestMethodNotAllowed(t *testing.T) {
 		"PUT":                          {"PUT", "/things/a", "DELETE, GET, HEAD, PATCH"},
 		"OPTIONS":                      {"OPTIONS", "/things/a", "DELETE, GET, HEAD, PATCH"},
 		"HEAD where there is no GET":   {"HEAD", "/sub/things", "POST"},
-		"a method of nobody's":         {"FROB", "/things/a", "DELETE, GET, HEAD, PATCH"},
+		"an unknown method":            {"FROB", "/things/a", "DELETE, GET, HEAD, PATCH"},
 		"a route of one method":        {"GET", "/sub/things", "POST"},
 		"a mounted router":             {"POST", "/api/v1/deep/x", "PUT"},
 		"a mounted router's own root":  {"POST", "/api", "GET, HEAD"},
@@ -46,11 +46,11 @@ func TestMethodNotAllowed(t *testing.T) {
 			require.Equal(t, 405, a.StatusCode)
 			require.Equal(t, c.allow, a.Header.Get("Allow"))
 			if c.method != "HEAD" {
-				require.Contains(t, a.problem(t, 405, errs.MethodNotAllowed).Detail, "only "+c.allow)
+				require.Contains(t, a.problem(t, 405, errs.MethodNotAllowed).Detail, "use "+c.allow)
 			}
 		})
 	}
-	t.Run("an address of nobody's is not found, whatever the method", func(t *testing.T) {
+	t.Run("an unknown path is 404 for every method", func(t *testing.T) {
 		t.Parallel()
 		for _, method := range []string{"GET", "POST", "DELETE", "OPTIONS", "FROB"} {
 			for _, path := range []string{"/nowhere", "/api/v1/nowhere", "/things/a/b", "/things/", "//things", "/THINGS"} {

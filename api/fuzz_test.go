@@ -35,9 +35,9 @@ func FuzzCreateAgent(f *testing.F) {
 	db := storetest.Open(f, "sqlite")
 	reg, tokens := registry.New(db.Store, nil), auth.New(db.Store, nil)
 	require.NoError(f, reg.Bootstrap(f.Context()))
-	issued, err := tokens.Create(f.Context(), models.System(), models.TokenDraft{Name: new("fuzz"), Scopes: []models.Scope{models.ScopeAdmin}}, nil)
+	issued, err := tokens.Create(f.Context(), models.System(), auth.TokenDraft{Name: new("fuzz"), Scopes: []models.Scope{models.ScopeAdmin}}, nil)
 	require.NoError(f, err)
-	door := api.New(api.Services{Registry: reg, Auth: tokens, Usage: usage.New(db.Store, nil), Webhooks: webhooks.New(db.Store, nil)}, nil)
+	server := api.New(api.Services{Registry: reg, Auth: tokens, Usage: usage.New(db.Store, nil), Webhooks: webhooks.New(db.Store, nil)}, nil)
 	ask := func(t *testing.T, method, target string, body []byte) response {
 		t.Helper()
 		req := httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader(string(body)))
@@ -46,7 +46,7 @@ func FuzzCreateAgent(f *testing.F) {
 			req.Header.Set("Content-Type", "application/json")
 		}
 		w := httptest.NewRecorder()
-		door.ServeHTTP(w, req)
+		server.ServeHTTP(w, req)
 		return response{w.Code, w.Header(), w.Body.Bytes()}
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {

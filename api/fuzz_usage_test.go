@@ -33,16 +33,16 @@ func FuzzRecordUsage(f *testing.F) {
 	db := storetest.Open(f, "sqlite")
 	reg, tokens, ledger := registry.New(db.Store, nil), auth.New(db.Store, nil), usage.New(db.Store, nil)
 	require.NoError(f, reg.Bootstrap(f.Context()))
-	issued, err := tokens.Create(f.Context(), models.System(), models.TokenDraft{Name: new("fuzz"), Scopes: []models.Scope{models.ScopeAdmin}}, nil)
+	issued, err := tokens.Create(f.Context(), models.System(), auth.TokenDraft{Name: new("fuzz"), Scopes: []models.Scope{models.ScopeAdmin}}, nil)
 	require.NoError(f, err)
-	door := api.New(api.Services{Registry: reg, Auth: tokens, Usage: ledger, Webhooks: webhooks.New(db.Store, nil)}, nil)
+	server := api.New(api.Services{Registry: reg, Auth: tokens, Usage: ledger, Webhooks: webhooks.New(db.Store, nil)}, nil)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		db.Clock.Advance(24 * time.Hour) // each begins with nothing used
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/api/v1/agents/orch-scholar/usage", strings.NewReader(string(body)))
 		req.Header.Set("Authorization", "Bearer "+issued.Secret)
 		req.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
-		door.ServeHTTP(w, req)
+		server.ServeHTTP(w, req)
 		got := response{w.Code, w.Header(), w.Body.Bytes()}
 		u, err := ledger.Usage(t.Context(), "orch-scholar")
 		require.NoError(t, err)

@@ -17,8 +17,8 @@ import (
 	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/events"
+	"comet/internal/httpkit"
 	"comet/internal/orchestrator"
-	"comet/internal/protocol/v5/messagelog"
 	"comet/internal/registry"
 	"comet/internal/usage"
 	"comet/models"
@@ -27,7 +27,7 @@ import (
 	"comet/webhooks"
 )
 
-// fixture is the whole REST door over a real database, behind a real socket. Its
+// fixture is the complete API over a real database, behind a real listener. Its
 // clock shows the document's own time, 2026-01-10T15:30:00Z (CHE·NU §2.2).
 type fixture struct {
 	db           *storetest.DB
@@ -40,9 +40,11 @@ type fixture struct {
 	url          string
 	admin        string // the secret of a token with the scope admin
 
+	messages messageLog // what GET /api/v1/tasks/{task_id}/messages reads
+
 	loopback bool // webhooks may reach receivers of the test
 
-	client *http.Transport // does what it is told: no redirects, no decompression
+	client *http.Transport // no redirects, no decompression
 }
 
 // fixtureOptions are what a test may choose.
@@ -55,16 +57,15 @@ type fixtureOptions struct {
 	startOrchestrator bool
 	// streams is how many streams there may be, 0 for the default.
 	streams int
-	// heartbeat is how often a stream without news shows that it lives, 0 for the
-	// default.
+	// heartbeat is the interval of comments on a stream without events, 0 for the default.
 	heartbeat time.Duration
 	// maxWaiters is how many requests with one token may wait for tasks, 0 for the default.
 	maxWaiters int
-	// writeTimeout is for how long a client may take nothing of a stream, 0 for the default.
+	// writeTimeout is how long a client may read nothing from a stream, 0 for the default.
 	writeTimeout time.Duration
 }
 
-// setup opens a house with its ten founding agents.
+// setup returns a fixture with the ten first agents.
 func setup(t testing.TB, db *storetest.DB, opts fixtureOptions) *fixture {
 	t.Helper()
 	h := newReplica(t, db, db.Store, opts)
@@ -72,13 +73,13 @@ func setup(t testing.TB, db *storetest.DB, opts fixtureOptions) *fixture {
 	return h
 }
 
-// newReplica puts a replica over s together and lets it listen.
+// newReplica starts a replica over s.
 func newReplica(t testing.TB, db *storetest.DB, s *store.Store, opts fixtureOptions) *fixture {
 	t.Helper()
 	h := &fixture{
 		db: db, auth: auth.New(s, &auth.Options{Clock: s.Now}), registry: registry.New(s, &registry.Options{StrictCapabilities: opts.strictCapabilities}),
 		ledger: usage.New(s, nil), webhooks: newHooks(s, opts.loopback),
-		client: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64}, loopback: opts.loopback,
+		client: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64}, loopback: opts.loopback, messages: messageLog{},
 	}
 	require.NoError(t, h.registry.Bootstrap(t.Context()))
 	feed := events.NewFeed(s, nil)
@@ -87,9 +88,9 @@ func newReplica(t testing.TB, db *storetest.DB, s *store.Store, opts fixtureOpti
 		h.startWork(t, s, feed)
 	}
 	h.server = api.New(
-		api.Services{Registry: h.registry, Auth: h.auth, Keys: auth.NewKeys(s, nil), Usage: h.ledger, Webhooks: h.webhooks, Orchestrator: h.orchestrator, Feed: feed, MessageLog: messagelog.New(s, nil),
+		api.Services{Registry: h.registry, Auth: h.auth, Keys: auth.NewKeys(s, nil), Usage: h.ledger, Webhooks: h.webhooks, Orchestrator: h.orchestrator, Feed: feed, MessageLog: api.MessageLog{TaskMessages: h.messages.byTask},
 			Tools: api.NewTestTools(t, s, h.registry, h.ledger, h.orchestrator, feed)},
-		&api.Options{RateLimit: opts.rateLimit, RateWindow: time.Hour, Clock: s.Now, MaxStreams: opts.streams, Heartbeat: opts.heartbeat, StreamWriteTimeout: opts.writeTimeout})
+		&api.Options{Limits: httpkit.NewLimits(&httpkit.LimitOptions{RateLimit: opts.rateLimit, RateWindow: time.Hour, MaxFailures: 1000}), Clock: s.Now, MaxStreams: opts.streams, Heartbeat: opts.heartbeat, StreamWriteTimeout: opts.writeTimeout})
 	server := httptest.NewServer(h.server)
 	t.Cleanup(server.Close)
 	t.Cleanup(h.server.Drain)
@@ -101,7 +102,7 @@ func newReplica(t testing.TB, db *storetest.DB, s *store.Store, opts fixtureOpti
 // token issues a token and returns its secret.
 func (h *fixture) token(t testing.TB, scopes ...models.Scope) string {
 	t.Helper()
-	issued, err := h.auth.Create(t.Context(), models.System(), models.TokenDraft{Name: new("test"), Scopes: scopes}, nil)
+	issued, err := h.auth.Create(t.Context(), models.System(), auth.TokenDraft{Name: new("test"), Scopes: scopes}, nil)
 	require.NoError(t, err)
 	return issued.Secret
 }
@@ -180,7 +181,7 @@ func (r response) anyProblem(t testing.TB) api.Problem {
 	var p api.Problem
 	dec := json.NewDecoder(bytes.NewReader(r.body))
 	require.NoError(t, dec.Decode(&p), "%s", r.body)
-	require.NotEqual(t, errs.ClassInternal, p.Code.Class(), "a code nobody knows: %s", r.body)
+	require.NotEqual(t, errs.Internal, p.Code, "an error without a code: %s", r.body)
 	require.Equal(t, r.status, p.Status)
 	require.Equal(t, p.Code.Title(), p.Title)
 	require.Equal(t, "/problems/"+string(p.Code), p.Type)

@@ -13,6 +13,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/auth"
+	"comet/internal/httpkit"
 	"comet/internal/protocol"
 	"comet/internal/protocol/envelope"
 	"comet/internal/transport"
@@ -38,32 +40,32 @@ func envelopeOf(t *testing.T, changes map[string]any) string {
 	return string(text)
 }
 
-// TestAgentResponsesMatchTheDescription makes requests of agents, and of somebody who
+// TestAgentResponsesMatchTheDescription makes requests of agents, and of a client that
 // asks for work, and holds every answer against the description.
 func TestAgentResponsesMatchTheDescription(t *testing.T) {
 	t.Parallel()
 	const message, inbox, ack, push = "/api/agent/message", "/api/agent/inbox", "/api/agent/inbox/ack", "/api/agent/push"
 	d := newTaskServer(t)
-	issued, err := d.auth.Create(t.Context(), models.System(), models.TokenDraft{Name: new("reader"), AgentID: new("reader"), Scopes: []models.Scope{models.ScopeTasksRead}}, nil)
+	issued, err := d.auth.Create(t.Context(), models.System(), auth.TokenDraft{Name: new("reader"), AgentID: new("reader"), Scopes: []models.Scope{models.ScopeTasksRead}}, nil)
 	require.NoError(t, err)
-	agent, asker, nobody := issued.Secret, d.admin, d.token(t, models.ScopeAgentsRead)
+	agent, client, reader := issued.Secret, d.admin, d.token(t, models.ScopeAgentsRead)
 	for _, c := range []struct {
 		method, path, query, token, body, kind string
 		status                                 int
 	}{
-		{"post", message, "", asker, envelopeOf(t, nil), "", 202},
-		{"post", message, "", asker, envelopeOf(t, map[string]any{"message_id": "x", "payload": nil}), "", 400},
-		{"post", message, "", asker, "{", "", 400},
-		{"post", message, "", asker, envelopeOf(t, map[string]any{"protocol_version": "9.0"}), "", 422},
-		{"post", message, "", asker, envelopeOf(t, map[string]any{"payload": map[string]any{"task_id": uuid.NewString(), "work_type": "fly", "parameters": map[string]any{}}}), "", 422},
-		{"post", message, "", asker, envelopeOf(t, nil), "text/plain", 415},
-		{"post", message, "", asker, strings.Repeat(" ", transport.MaxMessageBytes+1), "", 413},
-		{"post", message, "", nobody, envelopeOf(t, nil), "", 401},
+		{"post", message, "", client, envelopeOf(t, nil), "", 202},
+		{"post", message, "", client, envelopeOf(t, map[string]any{"message_id": "x", "payload": nil}), "", 400},
+		{"post", message, "", client, "{", "", 400},
+		{"post", message, "", client, envelopeOf(t, map[string]any{"protocol_version": "9.0"}), "", 422},
+		{"post", message, "", client, envelopeOf(t, map[string]any{"payload": map[string]any{"task_id": uuid.NewString(), "work_type": "fly", "parameters": map[string]any{}}}), "", 422},
+		{"post", message, "", client, envelopeOf(t, nil), "application/xml", 415},
+		{"post", message, "", client, strings.Repeat(" ", transport.MaxMessageBytes+1), "", 413},
+		{"post", message, "", reader, envelopeOf(t, nil), "", 401},
 		{"post", message, "", "wrong", envelopeOf(t, nil), "", 401},
 		{"get", inbox, "", agent, "", "", 200},
 		{"get", inbox, "?wait=x", agent, "", "", 400},
 		{"get", inbox, "?versions=9.0", agent, "", "", 422},
-		{"get", inbox, "", asker, "", "", 401},
+		{"get", inbox, "", client, "", "", 401},
 		{"post", ack, "", agent, `{"message_ids":["x"]}`, "", 200},
 		{"post", ack, "", agent, `{"message_ids":1}`, "", 400},
 		{"put", push, "", agent, `{"url":"https://agent.example/in","concurrency":2}`, "", 200},
@@ -73,7 +75,7 @@ func TestAgentResponsesMatchTheDescription(t *testing.T) {
 		{"get", push, "", agent, "", "", 404},
 		{"get", "/api/agent/connect", "", agent, "", "", 426},
 		{"get", "/api/agent/stream", "?concurrency=0", agent, "", "", 400},
-		{"get", "/api/agent/stream", "", asker, "", "", 401},
+		{"get", "/api/agent/stream", "", client, "", "", 401},
 	} {
 		where := c.method + " " + c.path + c.query + " " + strconv.Itoa(c.status)
 		header := http.Header{}
@@ -91,21 +93,21 @@ func TestAgentResponsesMatchTheDescription(t *testing.T) {
 	}
 }
 
-// TestAdmitCountsForAllEndpoints: a token has one limit, whichever door it comes to,
-// and the access log names it at each.
-func TestAdmitCountsForAllEndpoints(t *testing.T) {
+// TestRateLimitCountsForAllEndpoints: the limit of a token covers REST and the agents' endpoints,
+// and the access log has the token of both.
+func TestRateLimitCountsForAllEndpoints(t *testing.T) {
 	t.Parallel()
 	d := newDescribedServer(t)
 	var log bytes.Buffer
-	var server *Server
+	limits := httpkit.NewLimits(&httpkit.LimitOptions{RateLimit: 2, RateWindow: time.Hour})
 	lines := transport.New(transport.Core{
 		Work: d.orchestrator, Auth: d.auth, Protocols: []protocol.Protocol{envelope.New(d.orchestrator, nil)},
-	}, &transport.Options{Admit: func(w http.ResponseWriter, r *http.Request, tokenID string) error { return server.Admit(w, r, tokenID) }})
-	server = New(d.core, &Options{
-		Logger: slog.New(slog.NewTextHandler(&log, nil)), RateLimit: 2, RateWindow: time.Hour, MountPublic: lines.Mount, Untimed: transport.IsStreaming,
+	}, &transport.Options{Limits: limits})
+	server := New(d.core, &Options{
+		Logger: slog.New(slog.NewTextHandler(&log, nil)), Limits: limits, MountPublic: lines.Mount, Untimed: lines.IsStreaming,
 	})
 	d.Server = server
-	issued, err := d.auth.Create(t.Context(), models.System(), models.TokenDraft{Name: new("ci"), Scopes: []models.Scope{models.ScopeAdmin}}, nil)
+	issued, err := d.auth.Create(t.Context(), models.System(), auth.TokenDraft{Name: new("ci"), Scopes: []models.Scope{models.ScopeAdmin}}, nil)
 	require.NoError(t, err)
 
 	status, header, _ := d.send(t, "POST", "/api/agent/message", issued.Secret, "{", nil)

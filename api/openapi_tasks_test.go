@@ -9,19 +9,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/background"
 	"comet/internal/events"
-	"comet/internal/lifecycle"
 	"comet/internal/orchestrator"
 	"comet/models"
 )
 
-// newTaskServer is the whole door, with an orchestrator that runs and an agent that
+// newTaskServer is the complete API, with an orchestrator that runs and an agent that
 // has come to work.
 func newTaskServer(t *testing.T) *webhookServer {
 	t.Helper()
 	d := &webhookServer{newDescribedServer(t), readDescription(t)}
 	relay := events.NewRelay(d.store, d.feed, &events.Options{Poll: 10 * time.Millisecond})
-	for _, service := range []lifecycle.Service{relay, d.orchestrator} {
+	for _, service := range []background.Service{relay, d.orchestrator} {
 		require.NoError(t, service.Start(t.Context()))
 		t.Cleanup(func() { require.NoError(t, service.Stop(context.Background())) })
 	}
@@ -110,15 +110,15 @@ func TestStreamResponsesMatchTheDescription(t *testing.T) {
 	d.askWith(t, "GET", stream, stream+"?types=task", "", nil, 400)
 	d.Drain() // streams end by themselves now
 	d.askWith(t, "GET", stream, stream+"?last_event_id=0", "", nil, 200)
-	for i := range d.streams.max {
-		_, err := d.streams.acquire(strconv.Itoa(i))
+	for i := range 1000 {
+		_, err := d.streams.Acquire(strconv.Itoa(i))
 		require.NoError(t, err)
 	}
 	d.askWith(t, "GET", stream, stream, "", nil, 503)
 	d.askWith(t, "GET", output, at, "", nil, 503)
 }
 
-// TestEveryEventTypeIsStreamed keeps the list of those that a stream tells of complete.
+// TestEveryEventTypeIsStreamed checks that the documented list of streamed events is complete.
 func TestEveryEventTypeIsStreamed(t *testing.T) {
 	t.Parallel()
 	seen := map[models.EventType]bool{}
@@ -131,7 +131,7 @@ func TestEveryEventTypeIsStreamed(t *testing.T) {
 	declared := declaredEvents(t)
 	require.Greater(t, len(declared), 20)
 	for _, kind := range declared {
-		require.Equal(t, kind != models.EventWebhookTest, seen[kind], "%s: nobody hears of a test but its webhook", kind)
+		require.Equal(t, kind != events.WebhookTest, seen[kind], "%s: a test event is sent to its webhook only", kind)
 	}
 	require.Len(t, seen, len(declared)-1)
 }

@@ -13,6 +13,7 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/events"
+	"comet/internal/httpkit"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
 	"comet/internal/protocol/envelope"
@@ -54,7 +55,7 @@ func readDescription(t *testing.T) apiDescription {
 	return d
 }
 
-// describedServer is the whole REST door over a real database, with the door of the
+// describedServer is the complete API over a real database, with the endpoints of the
 // agents, which is described with it.
 type describedServer struct {
 	*Server
@@ -79,11 +80,12 @@ func newDescribedServer(t *testing.T) *describedServer {
 		}),
 	}
 	core.Tools = NewTestTools(t, s, reg, ledger, core.Orchestrator, feed)
+	limits := httpkit.NewLimits(&httpkit.LimitOptions{MaxFailures: 1000})
 	lines := transport.New(transport.Core{
-		Work: core.Orchestrator, Auth: tokens, Protocols: []protocol.Protocol{envelope.New(core.Orchestrator, nil), v5.New(core.Orchestrator, nil)},
-	}, &transport.Options{MaxFailures: 1000})
+		Work: core.Orchestrator, Auth: tokens, Protocols: []protocol.Protocol{envelope.New(core.Orchestrator, nil), v5.New(core.Orchestrator, s, nil)},
+	}, &transport.Options{Limits: limits})
 	d := &describedServer{
-		Server: New(core, &Options{Metrics: http.NotFoundHandler(), MountPublic: lines.Mount, Untimed: transport.IsStreaming}), core: core, store: s, auth: tokens,
+		Server: New(core, &Options{Limits: limits, Metrics: http.NotFoundHandler(), MountPublic: lines.Mount, Untimed: lines.IsStreaming}), core: core, store: s, auth: tokens,
 	}
 	d.admin = d.token(t, models.ScopeAdmin)
 	return d
@@ -91,7 +93,7 @@ func newDescribedServer(t *testing.T) *describedServer {
 
 func (d *describedServer) token(t *testing.T, scopes ...models.Scope) string {
 	t.Helper()
-	issued, err := d.auth.Create(t.Context(), models.System(), models.TokenDraft{Name: new("a test"), Scopes: scopes}, nil)
+	issued, err := d.auth.Create(t.Context(), models.System(), auth.TokenDraft{Name: new("a test"), Scopes: scopes}, nil)
 	require.NoError(t, err)
 	return issued.Secret
 }

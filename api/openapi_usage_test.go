@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/store"
+	"comet/store/storetest"
 )
 
 // TestLedgerResponsesMatchTheDescription goes through the life of a budget and holds
@@ -83,7 +84,7 @@ func TestLedgerResponsesMatchTheDescription(t *testing.T) {
 	ask("GET", "/api/v1/hierarchy?usage=true", "", "", 200)
 	ask("GET", "/api/v1/ledger/verify", "", "", 200)
 	require.NoError(t, d.store.Write(t.Context(), func(tx *store.Tx) error {
-		return tx.AddToWindows(map[store.Window]int64{{AgentID: "nova", Hour: tx.Now().Unix() / 3600, Path: "nova"}: 5})
+		return storetest.AddUsage(tx, "nova", "nova", tx.Now(), 5)
 	}))
 	ask("GET", "/api/v1/ledger/verify", "", "", 200) // with differences
 }

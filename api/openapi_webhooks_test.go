@@ -16,13 +16,12 @@ import (
 
 	"comet/internal/events"
 	"comet/internal/netguard"
-	"comet/models"
 	"comet/openapi"
 	"comet/webhooks"
 	"comet/webhooks/signature"
 )
 
-// webhookServer is the whole door, with webhooks that deliver to this machine.
+// webhookServer is the complete API, with webhooks that deliver to this machine.
 type webhookServer struct {
 	*describedServer
 	doc apiDescription
@@ -73,7 +72,7 @@ func (d *webhookServer) askWith(t *testing.T, method, path, address, body string
 	return text
 }
 
-// receiver is a server that keeps what it is sent.
+// receiver is a server that stores the requests it receives.
 func receiver(t *testing.T, status int) (url string, got <-chan deliveredRequest) {
 	t.Helper()
 	all := make(chan deliveredRequest, 100)
@@ -144,7 +143,7 @@ type describedWebhook struct {
 	}
 }
 
-// TestEventsMatchTheDescription makes everything happen that a webhook can hear of and
+// TestEventsMatchTheDescription makes everything happen that a webhook can receive and
 // holds every request it gets against the description.
 func TestEventsMatchTheDescription(t *testing.T) {
 	t.Parallel()
@@ -152,8 +151,8 @@ func TestEventsMatchTheDescription(t *testing.T) {
 		Webhooks map[string]describedWebhook `json:"x-webhooks"`
 	}
 	require.NoError(t, json.Unmarshal(openapi.JSON(), &doc))
-	expected := map[string]bool{string(models.EventWebhookTest): true}
-	for _, e := range models.WebhookEvents() {
+	expected := map[string]bool{string(events.WebhookTest): true}
+	for _, e := range events.ForWebhooks() {
 		expected[string(e)] = true
 	}
 	for event := range doc.Webhooks {
@@ -164,7 +163,7 @@ func TestEventsMatchTheDescription(t *testing.T) {
 	url, got := receiver(t, 204)
 	gone, _ := receiver(t, 410)
 	const hooks, agents = "/api/v1/webhooks", "/api/v1/agents"
-	names, err := json.Marshal(models.WebhookEvents())
+	names, err := json.Marshal(events.ForWebhooks())
 	require.NoError(t, err)
 	hook := d.ask(t, "POST", hooks, hooks, `{"url":"`+url+`","events":`+string(names)+`}`, 201)
 	d.ask(t, "POST", hooks, hooks, `{"url":"`+gone+`","events":["agent.created"]}`, 201)

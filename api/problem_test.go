@@ -15,7 +15,7 @@ import (
 	"comet/internal/errs"
 )
 
-// failingRoute is a door with one route that fails with err.
+// failingRoute returns an API with one route that fails with err.
 func failingRoute(err error) testServerOptions {
 	return testServerOptions{routes: func(p *responder, r chi.Router) {
 		r.Get("/fail", p.handle(func(http.ResponseWriter, *http.Request) error { return err }))
@@ -24,7 +24,7 @@ func failingRoute(err error) testServerOptions {
 
 func TestProblemTypes(t *testing.T) {
 	t.Parallel()
-	statuses := map[errs.Code]int{
+	want := map[errs.Code]int{
 		errs.Internal: 500, errs.InvalidRequest: 400, errs.MalformedJSON: 400, errs.InvalidParameter: 400, errs.InvalidHeader: 400,
 		errs.InvalidFrequency: 400, errs.ParentNotFound: 400, errs.InvalidParentLevel: 400, errs.ImmutableField: 400,
 		errs.Unauthenticated: 401, errs.MissingScope: 403, errs.AgentInactive: 403, errs.NotFound: 404, errs.MethodNotAllowed: 405,
@@ -36,16 +36,17 @@ func TestProblemTypes(t *testing.T) {
 	for _, code := range errs.Codes() {
 		t.Run(string(code), func(t *testing.T) {
 			t.Parallel()
-			want, named := statuses[code]
+			status, named := want[code]
+			require.Equal(t, code == errs.Internal, statusOf(code) == http.StatusInternalServerError, "%s has no status", code)
 			if named {
-				require.Equal(t, want, statusOf(code.Class()))
+				require.Equal(t, status, statusOf(code))
 			}
 			page := d.do("GET", "/problems/"+string(code), "")
 			require.Equal(t, http.StatusOK, page.StatusCode)
 			var doc ProblemType
 			require.NoError(t, json.Unmarshal([]byte(page.body), &doc))
 			require.Equal(t, ProblemType{
-				Type: "/problems/" + string(code), Code: code, Title: code.Title(), Status: statusOf(code.Class()),
+				Type: "/problems/" + string(code), Code: code, Title: code.Title(), Status: statusOf(code),
 			}, doc)
 		})
 	}
@@ -55,7 +56,7 @@ func TestProblemTypes(t *testing.T) {
 func TestProblemDocument(t *testing.T) {
 	t.Parallel()
 
-	t.Run("has every member and the headers of its class", func(t *testing.T) {
+	t.Run("has all members and headers", func(t *testing.T) {
 		t.Parallel()
 		err := errs.New(errs.BudgetExceedsMaximum, "token_budget is 60000, L3 allows 50000").With("maximum", 50000).With("status", "mine")
 		err.Fields = []errs.Field{{Pointer: "/token_budget", Rule: "max", Detail: "token_budget is 60000, L3 allows 50000"}}
@@ -66,7 +67,7 @@ func TestProblemDocument(t *testing.T) {
 		a.problem(t, 422, errs.BudgetExceedsMaximum)
 	})
 
-	t.Run("hides the cause of a fault of ours and logs it under the request id", func(t *testing.T) {
+	t.Run("hides the cause of an internal error and logs it with the request id", func(t *testing.T) {
 		t.Parallel()
 		for _, err := range []error{errors.New("dial db:5432"), errs.Wrap(errs.Internal, errors.New("dial db:5432"), "select agents")} {
 			d := newTestServer(t, failingRoute(err))
@@ -81,7 +82,7 @@ func TestProblemDocument(t *testing.T) {
 		}
 	})
 
-	t.Run("hides the cause of an outage too", func(t *testing.T) {
+	t.Run("hides the cause of an outage, too", func(t *testing.T) {
 		t.Parallel()
 		d := newTestServer(t, failingRoute(errs.Wrap(errs.Unavailable, errors.New("dial db:5432"), "the database does not answer")))
 		a := d.do("GET", "/fail", "")
@@ -90,14 +91,14 @@ func TestProblemDocument(t *testing.T) {
 		require.Contains(t, d.log.text(), "dial db:5432")
 	})
 
-	t.Run("a mistake of the client is not an error in the log", func(t *testing.T) {
+	t.Run("a client's error is not logged as an error", func(t *testing.T) {
 		t.Parallel()
 		d := newTestServer(t, failingRoute(errs.New(errs.NotFound, "no agent x")))
 		d.do("GET", "/fail", "").problem(t, 404, errs.NotFound)
 		require.Empty(t, d.log.lines(t, "request failed"))
 	})
 
-	t.Run("survives bytes and members that are no JSON", func(t *testing.T) {
+	t.Run("tolerates invalid UTF-8 and members that cannot be encoded", func(t *testing.T) {
 		t.Parallel()
 		newTestServer(t, failingRoute(errs.New(errs.NotFound, "no agent \xff"))).do("GET", "/fail", "").problem(t, 404, errs.NotFound)
 		d := newTestServer(t, failingRoute(errs.New(errs.NotFound, "x").With("bad", func() {})))
@@ -145,7 +146,7 @@ func TestContextErrors(t *testing.T) {
 	late, cancelLate := context.WithTimeout(t.Context(), 0)
 	defer cancelLate()
 
-	t.Run("a deadline that passed is a timeout", func(t *testing.T) {
+	t.Run("a passed deadline is a timeout", func(t *testing.T) {
 		t.Parallel()
 		for _, err := range []error{context.DeadlineExceeded, fmt.Errorf("query: %w", context.DeadlineExceeded), errors.New("interrupted (9)")} {
 			w, _ := serve(t, late, err)
@@ -154,25 +155,25 @@ func TestContextErrors(t *testing.T) {
 			require.Equal(t, "1", w.Header().Get("Retry-After"))
 		}
 	})
-	t.Run("a rule that was broken stays what it is", func(t *testing.T) {
+	t.Run("an error with a code keeps its code", func(t *testing.T) {
 		t.Parallel()
 		w, _ := serve(t, late, errs.New(errs.AgentExists, "x"))
 		require.Equal(t, 409, w.Code)
 		w, _ = serve(t, gone, errs.New(errs.AgentExists, "x"))
 		require.Equal(t, 409, w.Code)
 	})
-	t.Run("a client that went away is a line at debug and nothing else", func(t *testing.T) {
+	t.Run("a client's disconnect is logged at debug level only", func(t *testing.T) {
 		t.Parallel()
 		for _, err := range []error{context.Canceled, errs.Wrap(errs.Unavailable, context.Canceled, "x"), errors.New("interrupted (9)")} {
 			w, log := serve(t, gone, err)
 			require.Equal(t, statusClientClosed, w.Code)
 			require.Empty(t, w.Body.String())
-			require.Equal(t, "DEBUG", log.lines(t, "client went away")[0]["level"])
+			require.Equal(t, "DEBUG", log.lines(t, "the client disconnected")[0]["level"])
 			require.Empty(t, log.lines(t, "request failed"))
 			require.InDelta(t, statusClientClosed, log.lines(t, "request")[0]["status"], 0)
 		}
 	})
-	t.Run("a cancellation of our own is a fault of ours", func(t *testing.T) {
+	t.Run("a cancellation by the server is an internal error", func(t *testing.T) {
 		t.Parallel()
 		w, _ := serve(t, t.Context(), context.Canceled)
 		require.Equal(t, 500, w.Code)

@@ -21,109 +21,108 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"comet/internal/errs"
+	"comet/internal/httpkit"
 	"comet/internal/input"
 	"comet/internal/requestid"
 )
 
-// statusClientClosed is what the log says of a request whose client went away;
-// nobody receives it.
+// statusClientClosed is the status in the log of a request whose client disconnected; it is never
+// sent.
 const statusClientClosed = 499
 
-// retryAfterSeconds is how long a client should wait when the error does not
-// know better.
+// retryAfterSeconds is the Retry-After of errors that do not specify one.
 const retryAfterSeconds = 1
 
-// Problem is the body of every answer that is an error (RFC 9457). Further
-// members depend on the code.
+// Problem is the body of every error response (RFC 9457). Some codes have further members.
 type Problem struct {
-	Type      string         `json:"type" example:"/problems/invalid-request"`
-	Title     string         `json:"title" example:"Invalid request"`
-	Status    int            `json:"status" example:"400"`
-	Detail    string         `json:"detail,omitempty" example:"level must be an integer, not a string"`
-	Instance  string         `json:"instance,omitempty" example:"/api/v1/agents"`
-	Code      errs.Code      `json:"code" example:"invalid-request"`
-	RequestID string         `json:"request_id,omitempty" example:"01890a5d-ac96-774b-bcce-b302099a8057"`
-	Errors    []errs.Field   `json:"errors,omitempty"`
+	Type      string         `json:"type" example:"/problems/invalid-request"`                            // Address of a description of the code.
+	Title     string         `json:"title" example:"Invalid request"`                                     // A short text for the code.
+	Status    int            `json:"status" example:"400"`                                                // The HTTP status.
+	Detail    string         `json:"detail,omitempty" example:"level must be an integer, not a string"`   // An explanation of this occurrence.
+	Instance  string         `json:"instance,omitempty" example:"/api/v1/agents"`                         // The path of the request.
+	Code      errs.Code      `json:"code" example:"invalid-request"`                                      // A stable identifier of the error.
+	RequestID string         `json:"request_id,omitempty" example:"01890a5d-ac96-774b-bcce-b302099a8057"` // The request's id in the logs of the server.
+	Errors    []errs.Field   `json:"errors,omitempty"`                                                    // The invalid parts of the request.
 	Meta      map[string]any `json:",embed" swaggerignore:"true"`
 }
 
-// statusOf is the one place that knows the HTTP status of an error.
-func statusOf(class errs.Class) int {
-	switch class {
-	case errs.ClassInvalid:
-		return http.StatusBadRequest
-	case errs.ClassUnauthenticated:
-		return http.StatusUnauthorized
-	case errs.ClassForbidden:
-		return http.StatusForbidden
-	case errs.ClassNotFound:
-		return http.StatusNotFound
-	case errs.ClassMethod:
-		return http.StatusMethodNotAllowed
-	case errs.ClassNotAcceptable:
-		return http.StatusNotAcceptable
-	case errs.ClassConflict:
-		return http.StatusConflict
-	case errs.ClassPrecondition:
-		return http.StatusPreconditionFailed
-	case errs.ClassTooLarge:
-		return http.StatusRequestEntityTooLarge
-	case errs.ClassMediaType:
-		return http.StatusUnsupportedMediaType
-	case errs.ClassRange:
-		return http.StatusRequestedRangeNotSatisfiable
-	case errs.ClassUnprocessable:
-		return http.StatusUnprocessableEntity
-	case errs.ClassTooMany:
-		return http.StatusTooManyRequests
-	case errs.ClassTimeout, errs.ClassUnavailable:
-		return http.StatusServiceUnavailable
-	case errs.ClassBadGateway:
-		return http.StatusBadGateway
-	case errs.ClassInternal:
+// statusOf returns the HTTP status of an error code.
+func statusOf(code errs.Code) int {
+	if status, ok := statuses[code]; ok {
+		return status
 	}
 	return http.StatusInternalServerError
 }
 
-// writeError writes err as a problem document. The cause of a fault of ours goes to
-// the log, where the context's request id is added, and never to the client.
+var statuses = map[errs.Code]int{ //nolint:gochecknoglobals // a constant table
+	errs.InvalidRequest: http.StatusBadRequest, errs.MalformedJSON: http.StatusBadRequest, errs.MalformedYAML: http.StatusBadRequest,
+	errs.InvalidParameter: http.StatusBadRequest, errs.InvalidHeader: http.StatusBadRequest, errs.InvalidFrequency: http.StatusBadRequest,
+	errs.ParentNotFound: http.StatusBadRequest, errs.InvalidParentLevel: http.StatusBadRequest, errs.ImmutableField: http.StatusBadRequest,
+
+	errs.Unauthenticated: http.StatusUnauthorized,
+
+	errs.MissingScope: http.StatusForbidden, errs.AgentInactive: http.StatusForbidden,
+	errs.ForeignAgent: http.StatusForbidden, errs.ToolDenied: http.StatusForbidden,
+
+	errs.NotFound: http.StatusNotFound, errs.MethodNotAllowed: http.StatusMethodNotAllowed, errs.NotAcceptable: http.StatusNotAcceptable,
+
+	errs.AgentExists: http.StatusConflict, errs.SystemAgentExists: http.StatusConflict, errs.ProtectedAgent: http.StatusConflict,
+	errs.ActiveChildren: http.StatusConflict, errs.ParentInactive: http.StatusConflict, errs.LastAdminToken: http.StatusConflict,
+	errs.TokenRevoked: http.StatusConflict, errs.AgentDeactivated: http.StatusConflict, errs.RequestIDReused: http.StatusConflict,
+	errs.ReservationEnded: http.StatusConflict, errs.WebhookDisabled: http.StatusConflict, errs.TaskState: http.StatusConflict,
+	errs.TaskExists: http.StatusConflict, errs.IdempotencyKeyReused: http.StatusConflict, errs.Conflict: http.StatusConflict,
+
+	errs.PreconditionFailed: http.StatusPreconditionFailed, errs.BodyTooLarge: http.StatusRequestEntityTooLarge,
+	errs.UnsupportedMediaType: http.StatusUnsupportedMediaType, errs.RangeNotSatisfiable: http.StatusRequestedRangeNotSatisfiable,
+
+	errs.BudgetExceedsMaximum: http.StatusUnprocessableEntity, errs.AddressRefused: http.StatusUnprocessableEntity,
+	errs.LimitReached: http.StatusUnprocessableEntity, errs.UnsupportedWork: http.StatusUnprocessableEntity,
+	errs.CodeFailed: http.StatusUnprocessableEntity,
+
+	errs.BudgetExceeded: http.StatusTooManyRequests, errs.RateLimited: http.StatusTooManyRequests,
+	errs.UpstreamFailed: http.StatusBadGateway,
+	errs.Timeout:        http.StatusServiceUnavailable, errs.Unavailable: http.StatusServiceUnavailable,
+	errs.NoAgent: http.StatusServiceUnavailable, errs.Busy: http.StatusServiceUnavailable,
+}
+
+// writeError writes err as a problem document. The cause of an internal error is logged with the
+// request id and never sent.
 func (p *responder) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	if isClientGone(r.Context(), err) {
-		p.log.LogAttrs(r.Context(), slog.LevelDebug, "client went away", slog.Any("error", err))
+		p.log.LogAttrs(r.Context(), slog.LevelDebug, "the client disconnected", slog.Any("error", err))
 		w.WriteHeader(statusClientClosed)
 		return
 	}
 	e := toKnownError(r.Context(), err)
-	status := statusOf(e.Code.Class())
+	status := statusOf(e.Code)
 	if status >= http.StatusInternalServerError {
 		p.log.LogAttrs(r.Context(), slog.LevelError, "request failed",
-			slog.String("method", r.Method), slog.String("path", clipPath(r.URL.Path)),
+			slog.String("method", r.Method), slog.String("path", httpkit.ClipPath(r.URL.Path)),
 			slog.String("code", string(e.Code)), slog.Any("error", err))
 	}
 	p.writeProblem(w, r, status, e)
 }
 
-// isClientGone reports whether err follows from the client's own disconnect. The
-// server also cancels the context when a body does not arrive in time; that
-// client still listens.
+// isClientGone reports whether err is a consequence of the client's disconnect. The server also
+// cancels the context when a body does not arrive in time; that client still waits for a response.
 func isClientGone(ctx context.Context, err error) bool {
 	if !errors.Is(ctx.Err(), context.Canceled) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return false
 	}
-	class := errs.CodeOf(err).Class()
-	return errors.Is(err, context.Canceled) || class == errs.ClassInternal || class == errs.ClassUnavailable || class == errs.ClassTimeout
+	status := statusOf(errs.CodeOf(err))
+	return errors.Is(err, context.Canceled) || status == http.StatusInternalServerError || status == http.StatusServiceUnavailable
 }
 
-// toKnownError gives every error a code: a deadline that passed is a timeout, what
-// has no code is a fault of ours.
+// toKnownError returns err with a code: errs.Timeout for a passed deadline, errs.Internal for an
+// error without a code.
 func toKnownError(ctx context.Context, err error) *errs.Error {
 	late := errors.Is(err, context.DeadlineExceeded) || errors.Is(ctx.Err(), context.DeadlineExceeded)
 	if errs.Is(err, errs.Internal) && late {
 		return errs.Wrap(errs.Timeout, err, "the request took longer than the server allows")
 	}
 	e := errs.From(err)
-	if e.Code.Class() == errs.ClassInternal {
-		return errs.Wrap(errs.Internal, err, "something went wrong on our side; the log has more under this request id")
+	if statusOf(e.Code) == http.StatusInternalServerError {
+		return errs.Wrap(errs.Internal, err, "an internal error occurred; the server's log has the details under this request id")
 	}
 	return e
 }
@@ -133,11 +132,11 @@ func (p *responder) writeProblem(w http.ResponseWriter, r *http.Request, status 
 	p.setErrorHeaders(h, r, e)
 	doc := Problem{
 		Type: "/problems/" + string(e.Code), Title: e.Code.Title(), Status: status,
-		Detail: e.Detail, Instance: clipPath(r.URL.EscapedPath()), Code: e.Code,
+		Detail: e.Detail, Instance: httpkit.ClipPath(r.URL.EscapedPath()), Code: e.Code,
 		RequestID: requestid.From(r.Context()), Errors: e.Fields, Meta: extensionMembers(e.Meta),
 	}
 	err := p.withBuffer(func(buf *bytes.Buffer) error {
-		// What a client sent and a detail repeats need not be UTF-8.
+		// A detail may quote input that is not UTF-8.
 		if err := json.MarshalWrite(buf, &doc, p.json, jsontext.AllowInvalidUTF8(true)); err != nil {
 			return err
 		}
@@ -147,15 +146,15 @@ func (p *responder) writeProblem(w http.ResponseWriter, r *http.Request, status 
 		_, _ = w.Write(buf.Bytes())
 		return nil
 	})
-	if err != nil { // a member that is not JSON, a mistake of ours
+	if err != nil { // a member that cannot be encoded, a programming error
 		p.log.LogAttrs(r.Context(), slog.LevelError, "encode problem",
 			slog.String("code", string(e.Code)), slog.Any("error", err))
 		http.Error(w, e.Code.Title(), status)
 	}
 }
 
-// extensionMembers returns the further members of a problem without those whose names
-// the document has for itself.
+// extensionMembers returns the further members of a problem without those that collide with
+// standard members.
 func extensionMembers(meta map[string]any) map[string]any {
 	for _, name := range []string{"type", "title", "status", "detail", "instance", "code", "request_id", "errors"} {
 		if _, taken := meta[name]; !taken {
@@ -172,25 +171,25 @@ func extensionMembers(meta map[string]any) map[string]any {
 	return meta
 }
 
-// setErrorHeaders sets the headers that belong to an error, and takes back those
-// a handler may have set for the answer it meant to give.
+// setErrorHeaders sets the headers of an error response, and removes those that a handler set for a
+// successful one.
 func (p *responder) setErrorHeaders(h http.Header, r *http.Request, e *errs.Error) {
 	h.Del("ETag")
 	h.Del("Content-Encoding")
 	h.Set("Cache-Control", "no-store")
-	switch e.Code.Class() {
-	case errs.ClassUnauthenticated:
+	switch statusOf(e.Code) {
+	case http.StatusUnauthorized:
 		challenge := `Bearer realm="comet"`
-		// Another scheme is no broken token (RFC 6750 §3.1).
+		// A request with another scheme has no invalid token (RFC 6750 §3.1).
 		if scheme, _, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") {
 			challenge += `, error="invalid_token"`
 		}
 		h.Set("WWW-Authenticate", challenge)
-	case errs.ClassForbidden:
+	case http.StatusForbidden:
 		if scope, ok := e.Meta["scope"]; ok {
 			h.Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="comet", error="insufficient_scope", scope="%v"`, scope))
 		}
-	case errs.ClassTimeout, errs.ClassUnavailable, errs.ClassTooMany:
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
 		if seconds, ok := e.Meta["retry_after"]; ok {
 			h.Set("Retry-After", fmt.Sprint(seconds))
 		} else if at, ok := e.Meta["reset_at"].(time.Time); ok {
@@ -202,65 +201,63 @@ func (p *responder) setErrorHeaders(h http.Header, r *http.Request, e *errs.Erro
 	}
 }
 
-// ProblemType describes a problem code. The type member of a problem document is its address.
+// ProblemType describes an error code. Its address is the `type` of problem documents.
 type ProblemType struct {
-	Type   string    `json:"type" example:"/problems/parent-not-found"`
-	Code   errs.Code `json:"code" example:"parent-not-found"`
-	Title  string    `json:"title" example:"Parent not found"`
-	Status int       `json:"status" example:"400"`
+	Type   string    `json:"type" example:"/problems/parent-not-found"` // Address of this description.
+	Code   errs.Code `json:"code" example:"parent-not-found"`           // The stable identifier of the error.
+	Title  string    `json:"title" example:"Parent not found"`          // A short text for the code.
+	Status int       `json:"status" example:"400"`                      // The HTTP status.
 }
 
-// getProblemType returns a problem type.
+// getProblemType returns the description of an error code.
 //
 //	@Summary		Get a problem type
-//	@Description	Returns the title and the HTTP status of a problem code. The `type` of a problem document is this address.
-//	@ID				getProblemType
+//	@Description	Returns the title and the HTTP status of an error code. The `type` of a problem document is this address.
 //	@Tags			service
-//	@Produce		json
 //	@Security
-//	@Param			code			path	string	true	"The problem's code"	example(parent-not-found)
-//	@Param			If-None-Match	header	string	false	"The ETag you have"
+//	@Param			code			path	string	true	"The error code"	example(parent-not-found)
+//	@Param			If-None-Match	header	string	false	"Entity tag of your copy; the response is 304 if it is current"
 //	@Success		200	{object}	ProblemType	"The problem type"
 //	@Header			200	{string}	ETag
-//	@Success		304	"Nothing changed"
-//	@Failure		404	"No such problem type"
+//	@Success		304	"Not modified; your copy is current"
+//	@Failure		404	"The problem type does not exist"
 //	@Router			/problems/{code} [get]
 func (p *responder) getProblemType(w http.ResponseWriter, r *http.Request) error {
 	code := errs.Code(chi.URLParam(r, "code"))
 	if !slices.Contains(errs.Codes(), code) {
 		return errs.New(errs.NotFound, "there is no problem type %s", input.Quote(string(code)))
 	}
-	return p.writeJSON(w, r, http.StatusOK, ProblemType{
+	return p.writeJSON(w, r, ProblemType{
 		Type: "/problems/" + string(code), Code: code, Title: code.Title(),
-		Status: statusOf(code.Class()),
+		Status: statusOf(code),
 	})
 }
 
-// notFound answers for an address that no route has.
+// notFound responds to requests for unknown paths.
 func (p *responder) notFound(w http.ResponseWriter, r *http.Request) {
-	p.writeError(w, r, errs.New(errs.NotFound, "there is nothing at %s", clipPath(r.URL.EscapedPath())))
+	p.writeError(w, r, errs.New(errs.NotFound, "there is no resource at %s", httpkit.ClipPath(r.URL.EscapedPath())))
 }
 
-// methodNotAllowed answers for a route that exists for other methods; Allow lists
-// them. HEAD is allowed wherever GET is (middleware.GetHead serves it).
+// methodNotAllowed responds to requests with a method that the route does not support; Allow lists
+// the supported ones. HEAD is supported wherever GET is (middleware.GetHead).
 func (p *responder) methodNotAllowed(routes chi.Routes) http.HandlerFunc {
-	// Mounted routers hide from the outer one which methods they take, so the
-	// question is put to a flat copy. It is made when first needed: routes are
-	// still being added when the router takes this handler.
+	// Mounted routers hide their methods from the outer router, so the lookup uses a flat copy. It
+	// is created on first use, because routes are still being added when this handler is
+	// registered.
 	flat := sync.OnceValue(func() *chi.Mux { return flatten(routes) })
 	return func(w http.ResponseWriter, r *http.Request) {
 		allowed := allowedMethods(flat(), r.URL)
-		if len(allowed) == 0 { // a method the router does not know, on no route
+		if len(allowed) == 0 { // an unknown method on an unknown path
 			p.notFound(w, r)
 			return
 		}
 		list := strings.Join(allowed, ", ")
 		w.Header().Set("Allow", list)
-		p.writeError(w, r, errs.New(errs.MethodNotAllowed, "%s is not allowed here, only %s", input.Clip(r.Method), list))
+		p.writeError(w, r, errs.New(errs.MethodNotAllowed, "%s is not supported at this address; use %s", input.Clip(r.Method), list))
 	}
 }
 
-// flatten copies every route into one router without middlewares.
+// flatten copies all routes into one router without middlewares.
 func flatten(routes chi.Routes) *chi.Mux {
 	flat, nothing := chi.NewRouter(), http.NotFoundHandler()
 	_ = chi.Walk(routes, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
@@ -273,7 +270,7 @@ func flatten(routes chi.Routes) *chi.Mux {
 	return flat
 }
 
-// allowedMethods returns the methods the address takes, sorted.
+// allowedMethods returns the sorted methods of a path.
 func allowedMethods(routes chi.Routes, address *url.URL) []string {
 	path := address.Path
 	if address.RawPath != "" {

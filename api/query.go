@@ -16,16 +16,15 @@ import (
 	"comet/internal/input"
 )
 
-// query reads the query string of a request strictly: every parameter must be
-// known, given once and of its type. What is wrong is collected; Err reports all
-// of it at once.
+// query parses a query string strictly: every parameter must be known, sent once and valid. It
+// collects all errors; Err returns them together.
 type query struct {
 	known      []string
 	values     map[string][]string
 	violations errs.Violations
 }
 
-// newQuery parses the query string; known are the parameters of the route.
+// newQuery parses the query string of r; known are the parameters of the route.
 func newQuery(r *http.Request, known ...string) *query {
 	q := &query{known: known, values: map[string][]string{}}
 	for pair := range strings.SplitSeq(r.URL.RawQuery, "&") {
@@ -36,7 +35,7 @@ func newQuery(r *http.Request, known ...string) *query {
 	return q
 }
 
-// add takes one name=value pair.
+// add parses one name=value pair.
 func (q *query) add(pair string) {
 	rawName, rawValue, _ := strings.Cut(pair, "=")
 	name, err := url.QueryUnescape(rawName)
@@ -70,34 +69,32 @@ func (q *query) unknown(name string) {
 	q.Fail(input.Clip(name), "unknown_parameter", "%s is not a known parameter; %s%s", input.Quote(name), known, input.DidYouMean(name, q.known))
 }
 
-// maxViolations is how many bad parameters one answer names. More of them are one
-// mistake repeated by a program; the first ones tell enough.
+// maxViolations is the maximum number of errors in one response.
 const maxViolations = 20
 
 func (q *query) isFull() bool { return len(q.violations) == maxViolations }
 
-// Fail records a rule that a parameter breaks.
+// Fail adds an error of a parameter.
 func (q *query) Fail(parameter, rule, format string, args ...any) {
 	if q.isFull() {
 		return
 	}
-	q.violations = append(q.violations, errs.Violation{
-		Code:  errs.InvalidParameter,
-		Field: errs.Field{Parameter: parameter, Rule: rule, Detail: fmt.Sprintf(format, args...)},
+	q.violations = append(q.violations, errs.Field{
+		Code: errs.InvalidParameter, Parameter: parameter, Rule: rule, Detail: fmt.Sprintf(format, args...),
 	})
 }
 
-// Err returns nil or one errs.InvalidParameter that names every bad parameter.
+// Err returns one errs.InvalidParameter with all errors, nil without any.
 func (q *query) Err() error { return q.violations.Err() }
 
-// Has reports whether the parameter was sent with a value that could be read.
+// Has reports whether the parameter has a readable value.
 func (q *query) Has(name string) bool { return len(q.values[name]) > 0 }
 
-// one returns the value of a parameter that may be given once.
+// one returns the value of a parameter that may be sent once.
 func (q *query) one(name string) (string, bool) {
 	values := q.values[name]
 	if len(values) > 1 {
-		q.Fail(name, "repeated", "%s is given %d times; it may be given once", name, len(values))
+		q.Fail(name, "repeated", "%s is sent %d times; send it once", name, len(values))
 		return "", false
 	}
 	if len(values) == 0 {
@@ -106,7 +103,7 @@ func (q *query) one(name string) (string, bool) {
 	return values[0], true
 }
 
-// OptInt returns an integer between low and high, nil where it was not sent.
+// OptInt returns an integer from low to high, nil if it is absent.
 func (q *query) OptInt(name string, low, high int) *int {
 	text, ok := q.one(name)
 	if !ok {
@@ -136,7 +133,16 @@ func (q *query) Int(name string, low, high, def int) int {
 	return def
 }
 
-// OptBool returns a truth value, nil where it was not sent: true, false, 1 or 0.
+// The number of entries on a page.
+const (
+	defaultLimit = 100
+	maxLimit     = 1000
+)
+
+// pageLimit returns the parameter limit, the maximum number of entries on a page.
+func (q *query) pageLimit() int { return q.Int("limit", 1, maxLimit, defaultLimit) }
+
+// OptBool parses true, false, 1 or 0; nil if it is absent.
 func (q *query) OptBool(name string) *bool {
 	text, ok := q.one(name)
 	if !ok {
@@ -158,7 +164,7 @@ func (q *query) Bool(name string) bool {
 	return b != nil && *b
 }
 
-// OptString returns a text of 1 to most characters, nil where it was not sent.
+// OptString returns a text of 1 to most characters, nil if it is absent.
 func (q *query) OptString(name string, most int) *string {
 	text, ok := q.one(name)
 	if !ok || !q.checkLength(name, text, most) {
@@ -167,12 +173,12 @@ func (q *query) OptString(name string, most int) *string {
 	return &text
 }
 
-// Strings returns the values of a parameter that may be given up to count times,
-// each of 1 to most characters.
+// Strings returns the values of a parameter that may be repeated up to count times; each has 1 to
+// most characters.
 func (q *query) Strings(name string, count, most int) []string {
 	values := q.values[name]
 	if len(values) > count {
-		q.Fail(name, "max", "%s may be given at most %d times, not %d", name, count, len(values))
+		q.Fail(name, "max", "%s can be repeated at most %d times, not %d", name, count, len(values))
 		return nil
 	}
 	for _, text := range values {
@@ -195,7 +201,7 @@ func (q *query) checkLength(name, text string, most int) bool {
 	return false
 }
 
-// Enum returns one of the allowed words, def where it was not sent.
+// Enum returns one of the allowed values, def if it is absent.
 func (q *query) Enum(name, def string, allowed ...string) string {
 	text, ok := q.one(name)
 	if !ok {
@@ -208,7 +214,7 @@ func (q *query) Enum(name, def string, allowed ...string) string {
 	return text
 }
 
-// idCursor reads the cursor of a list that goes by id, "" where it was not sent.
+// idCursor parses a cursor that contains an id, "" if it is absent.
 func (q *query) idCursor() string {
 	id, ok := q.cursor()
 	if ok && (id == "" || !storable(id)) {
@@ -217,8 +223,7 @@ func (q *query) idCursor() string {
 	return id
 }
 
-// numberCursor reads the cursor of a list that goes by a number from 1 on, 0 where it
-// was not sent.
+// numberCursor parses a cursor that contains a positive number, 0 if it is absent.
 func (q *query) numberCursor() int64 {
 	key, ok := q.cursor()
 	if !ok {
@@ -231,10 +236,10 @@ func (q *query) numberCursor() int64 {
 	return n
 }
 
-// cursor returns the key of which opaque made the cursor.
+// cursor returns the content of a cursor of up to 100 characters.
 func (q *query) cursor() (key string, ok bool) { return q.cursorOf(100) }
 
-// cursorOf is cursor for one of at most so many characters.
+// cursorOf returns the content of a cursor of up to most characters.
 func (q *query) cursorOf(most int) (key string, ok bool) {
 	text := q.OptString("cursor", most)
 	if text == nil {
@@ -242,25 +247,25 @@ func (q *query) cursorOf(most int) (key string, ok bool) {
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(*text)
 	if err != nil {
-		return "", true // which is no key
+		return "", true // not a valid key
 	}
 	return string(raw), true
 }
 
 func (q *query) failCursor() {
-	q.Fail("cursor", "cursor", "cursor is not one this server gave out")
+	q.Fail("cursor", "cursor", "cursor is invalid; use the next_cursor of the previous page")
 }
 
-// encodeCursor makes a cursor of a simple key.
+// encodeCursor returns a cursor with the content key.
 func encodeCursor(key string) string { return base64.RawURLEncoding.EncodeToString([]byte(key)) }
 
-// isDigits reports whether text is a whole number, perhaps one too large to hold.
+// isDigits reports whether text is an integer of any size.
 func isDigits(text string) bool {
 	text = strings.TrimPrefix(text, "-")
 	return text != "" && strings.Trim(text, "0123456789") == ""
 }
 
-// OptTime returns a moment as RFC 3339 writes it, nil where it was not sent.
+// OptTime parses an RFC 3339 time, nil if it is absent.
 func (q *query) OptTime(name string) *time.Time {
 	text, ok := q.one(name)
 	if !ok {
@@ -272,4 +277,13 @@ func (q *query) OptTime(name string) *time.Time {
 		return nil
 	}
 	return &t
+}
+
+// period reads the parameters since and until, zero if they are absent.
+func (q *query) period() (since, until time.Time) {
+	from, to := q.OptTime("since"), q.OptTime("until")
+	if from != nil && to != nil && !to.After(*from) {
+		q.Fail("until", "after", "until must be later than since")
+	}
+	return orZero(from), orZero(to)
 }

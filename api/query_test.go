@@ -73,7 +73,7 @@ func TestQueryRejects(t *testing.T) {
 		"limit=99999999999999999999999":     {{Parameter: "limit", Rule: "max"}},
 		"limit=-99999999999999999999999":    {{Parameter: "limit", Rule: "min"}},
 		"limit=5;DROP":                      {{Parameter: "limit", Rule: "type"}},
-		"limit=5&limit=6":                   {{Parameter: "limit", Rule: "repeated", Detail: "limit is given 2 times"}},
+		"limit=5&limit=6":                   {{Parameter: "limit", Rule: "repeated", Detail: "limit is sent 2 times"}},
 		"limit=5&limit=5":                   {{Parameter: "limit", Rule: "repeated"}},
 		"active=yes":                        {{Parameter: "active", Rule: "type", Detail: `active must be true or false, not "yes"`}},
 		"active=TRUE":                       {{Parameter: "active", Rule: "type"}},

@@ -48,7 +48,7 @@ func TestSessionQuestions(t *testing.T) {
 	second := asks("and why?")
 	require.Len(t, open(), 2)
 	say(`{"reply":"x"}`, http.StatusBadRequest)                       // whose?
-	say(`{"task_id":"none","reply":"x"}`, http.StatusConflict)        // nobody's
+	say(`{"task_id":"none","reply":"x"}`, http.StatusConflict)        // no such task
 	say(`{"task_id":"`+first+`","choice":3}`, http.StatusBadRequest)  // there are two
 	say(`{"task_id":"`+second+`","choice":1}`, http.StatusBadRequest) // there are none
 	say(`{"task_id":"`+first+`"}`, http.StatusBadRequest)

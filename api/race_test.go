@@ -12,12 +12,13 @@ import (
 	"comet/internal/errs"
 	"comet/internal/registry/registrytest"
 	"comet/models"
+	"comet/store"
 )
 
-// clients is how many ask at once.
+// clients is the number of concurrent clients.
 const clients = 32
 
-// runConcurrently lets n clients ask at the same moment and returns their answers.
+// runConcurrently sends the requests of n clients at the same time and returns the responses.
 func runConcurrently(t *testing.T, n int, ask func(ctx context.Context, i int) (response, error)) []response {
 	t.Helper()
 	replies, failures := make([]response, n), make([]error, n)
@@ -37,7 +38,7 @@ func runConcurrently(t *testing.T, n int, ask func(ctx context.Context, i int) (
 	return replies
 }
 
-// count tells how many answers have each status.
+// count returns the number of responses with each status.
 func count(replies []response) map[int]int {
 	n := map[int]int{}
 	for _, r := range replies {
@@ -48,7 +49,7 @@ func count(replies []response) map[int]int {
 
 func requireCompleteAgent(t *testing.T, h *fixture) []models.Agent {
 	t.Helper()
-	page, err := h.registry.List(t.Context(), models.AgentQuery{Sort: models.SortID, Limit: 1000})
+	page, err := h.registry.List(t.Context(), store.AgentQuery{Sort: "id", Limit: 1000})
 	require.NoError(t, err)
 	require.Empty(t, registrytest.BrokenRules(page.Agents))
 	return page.Agents
@@ -81,7 +82,7 @@ func TestConcurrentCreatesOfOneID(t *testing.T) {
 func TestConcurrentRequestsWithOneIdempotencyKey(t *testing.T) {
 	t.Parallel()
 	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
-		t.Run("and one answer", func(t *testing.T) {
+		t.Run("and one response", func(t *testing.T) {
 			t.Parallel()
 			replies := runConcurrently(t, clients, func(ctx context.Context, _ int) (response, error) {
 				return h.doContext(ctx, "POST", "/api/v1/agents",
@@ -99,7 +100,7 @@ func TestConcurrentRequestsWithOneIdempotencyKey(t *testing.T) {
 			}
 			require.Equal(t, 1, first, "one request was the first")
 		})
-		t.Run("for each of its requests but one is refused", func(t *testing.T) {
+		t.Run("and different requests but one are rejected", func(t *testing.T) {
 			t.Parallel()
 			replies := runConcurrently(t, clients, func(ctx context.Context, i int) (response, error) {
 				return h.doContext(ctx, "POST", "/api/v1/agents", fmt.Sprintf(
@@ -112,7 +113,7 @@ func TestConcurrentRequestsWithOneIdempotencyKey(t *testing.T) {
 				}
 			}
 		})
-		t.Run("and a token's secret is shown to one", func(t *testing.T) {
+		t.Run("and a token's secret is returned once", func(t *testing.T) {
 			t.Parallel()
 			replies := runConcurrently(t, clients, func(ctx context.Context, _ int) (response, error) {
 				return h.doContext(ctx, "POST", "/api/v1/tokens", `{"name":"once","scopes":["agents:read"]}`, "Idempotency-Key", "token-key")
@@ -216,8 +217,8 @@ func TestLastAdminTokenCannotBeRevoked(t *testing.T) {
 	})
 }
 
-// TestConcurrentImportsAndCreates lets rosters that overlap and single creates collide:
-// each is whole or not there at all.
+// TestConcurrentImportsAndCreates runs overlapping imports and single creates concurrently: each
+// takes effect completely or not at all.
 func TestConcurrentImportsAndCreates(t *testing.T) {
 	t.Parallel()
 	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {

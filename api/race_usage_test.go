@@ -51,8 +51,8 @@ func TestConcurrentReportsWithOneRequestID(t *testing.T) {
 	}
 }
 
-// TestConcurrentReservationsNeverOverspend: of many who ask at once for more than there is,
-// as many are granted as the budget covers, and the others are told what is left.
+// TestConcurrentReservationsNeverOverspend checks that the budget limits the number of concurrent
+// reservations; the other requests get 429 with the remaining tokens.
 func TestConcurrentReservationsNeverOverspend(t *testing.T) {
 	t.Parallel()
 	const each, covered = 3001, 33 // of 100,000
@@ -78,8 +78,8 @@ func TestConcurrentReservationsNeverOverspend(t *testing.T) {
 	})
 }
 
-// TestConcurrentSettleAndRelease: of those who settle and release it at once, one comes
-// first, and what it held is given back once.
+// TestConcurrentSettleAndRelease checks that exactly one of several concurrent settlements and
+// releases succeeds, and that the held tokens are released once.
 func TestConcurrentSettleAndRelease(t *testing.T) {
 	t.Parallel()
 	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {

@@ -4,268 +4,155 @@ import (
 	"net/http"
 	"time"
 
+	"comet/internal/usage"
 	"comet/models"
 )
 
 // reservationList is one page of an agent's reservations, newest first.
 type reservationList struct {
 	AgentID      string               `json:"agent_id" example:"finance-personal"`
-	Reservations []models.Reservation `json:"reservations"`
+	Reservations []models.Reservation `json:"reservations"`                                // The reservations on the page.
 	NextCursor   string               `json:"next_cursor,omitempty" example:"MDE4OTBhNWQ"` // Absent on the last page.
 }
 
-// reservationSettled is a settled reservation and what the agent has left after it.
+// reservationSettled is a settled reservation and the agent's balance after it.
 type reservationSettled struct {
 	models.Reservation
-	Late     bool           `json:"late" example:"false"`     // It had expired before; what was used counts all the same.
-	Replayed bool           `json:"replayed" example:"false"` // It was settled before with the same body.
-	Balance  models.Balance `json:"balance"`
+	Late     bool          `json:"late" example:"false"`     // The reservation had expired; its usage was recorded nevertheless.
+	Replayed bool          `json:"replayed" example:"false"` // The reservation had been settled with the same body before.
+	Balance  usage.Balance `json:"balance"`
 }
 
-// budgetProblem describes the refusal of a reservation. A token that asks too often
-// gets the same status without the members below.
+// budgetProblem is the error of a reservation that a budget does not cover. A rate limit has the
+// same status without the members below.
 type budgetProblem struct {
 	Problem
-	// AgentID is whose budget does not cover it: the agent's own, or that of one
-	// above it which is held against its subtree.
+	// The agent whose budget is exceeded: the agent itself, or one above it with the budget scope
+	// subtree.
 	AgentID   string             `json:"agent_id,omitempty" example:"finance-personal"`
-	Scope     models.BudgetScope `json:"scope,omitempty" example:"own" enums:"own,subtree"`
-	Budget    int64              `json:"budget,omitempty" example:"25000"`
-	Used      int64              `json:"used,omitempty" example:"20250"`
-	Reserved  int64              `json:"reserved,omitempty" example:"4000"`
-	Remaining int64              `json:"remaining,omitempty" example:"750"`
-	Requested int64              `json:"requested,omitempty" example:"1500"`
-	ResetAt   time.Time          `json:"reset_at,omitzero" example:"2026-01-11T00:00:00Z"`
+	Scope     models.BudgetScope `json:"scope,omitempty" example:"own" enums:"own,subtree"` // The scope of the exceeded budget.
+	Budget    int64              `json:"budget,omitempty" example:"25000"`                  // Tokens per UTC day.
+	Used      int64              `json:"used,omitempty" example:"20250"`                    // Tokens used today.
+	Reserved  int64              `json:"reserved,omitempty" example:"4000"`                 // Tokens that are reserved.
+	Remaining int64              `json:"remaining,omitempty" example:"750"`                 // Tokens that remain.
+	Requested int64              `json:"requested,omitempty" example:"1500"`                // Tokens of the request.
+	ResetAt   time.Time          `json:"reset_at,omitzero" example:"2026-01-11T00:00:00Z"`  // The next midnight UTC, when the budget is renewed.
 }
 
-// reservationProblem describes the refusal to end a reservation that ended otherwise.
+// reservationProblem is the error of an operation on a reservation that has ended in another way.
 type reservationProblem struct {
 	Problem
-	// State is how it ended; absent where the Idempotency-Key is what is wrong.
+	// The state of the reservation; absent if the error is about the Idempotency-Key.
 	State models.ReservationState `json:"state,omitempty" example:"released" enums:"settled,released,expired"`
 }
 
-// createReservation asks for permission to spend.
+// createReservation reserves tokens.
 //
 //	@Summary		Reserve tokens
-//	@Description	Holds tokens of the agent's budget, and of every budget above it that is held against its subtree, until the reservation is settled, released or expires. Nobody is granted more than the budgets cover, whoever asks at the same time. A refusal is 429 with the problem type `budget-exceeded`; `Retry-After` counts to the midnight at which the budget begins anew.
-//	@ID				createReservation
+//	@Description	Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed.
 //	@Tags			usage
-//	@Accept			json
-//	@Produce		json
 //	@Security		BearerAuth[usage:write]
 //	@Param			agent_id		path	string					true	"The agent's id"	maxlength(64)	example(finance-personal)
-//	@Param			Idempotency-Key	header	string					false	"Makes a repeated request answer as the first one did, for 24 hours"	maxlength(255)
-//	@Param			body			body	models.ReservationDraft	true	"How much, and for how long"
-//	@Success		201	{object}	models.Reservation	"Held"
+//	@Param			Idempotency-Key	header	string					false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response"	maxlength(255)
+//	@Param			body			body	usage.ReservationDraft	true	"The number of tokens and the lifetime of the reservation"
+//	@Success		201	{object}	models.Reservation	"The reservation"
 //	@Header			201	{string}	Location
-//	@Header			201	{string}	Idempotency-Replayed
 //	@Failure		400	"A field is missing or malformed"
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent"
-//	@Failure		404	"No such agent"
-//	@Failure		409	"The agent is deactivated, or the key was used with another request"
-//	@Failure		429	{object}	budgetProblem	"A budget does not cover it: `agent_id` and `scope` name the budget, `budget`, `used`, `reserved`, `remaining`, `requested` and `reset_at` tell why. Or the token asks too often"
+//	@Failure		404	"The agent does not exist"
+//	@Failure		409	"The agent is deactivated, or the Idempotency-Key was used with a different request"
+//	@Failure		429	{object}	budgetProblem	"A budget does not cover the tokens: `agent_id` and `scope` identify the budget, `budget`, `used`, `reserved`, `remaining`, `requested` and `reset_at` describe it. Or the token exceeds its rate limit"
 //	@Header			429	{integer}	Retry-After
 //	@Header			429	{integer}	RateLimit-Limit
 //	@Header			429	{integer}	RateLimit-Remaining
 //	@Header			429	{integer}	RateLimit-Reset
 //	@Router			/api/v1/agents/{agent_id}/reservations [post]
-func (s *Server) createReservation(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r, "agent_id")
-	if err != nil {
-		return err
-	}
-	var d models.ReservationDraft
-	body, err := s.decode(w, r, &d)
-	if err != nil {
-		return err
-	}
-	once, err := s.readIdempotencyKey(r, body, s.renderReservation)
-	if err != nil {
-		return err
-	}
-	held, err := s.usage.Reserve(r.Context(), caller(r), id, d, once)
-	if err != nil || s.writeReplay(w, once) {
-		return err
-	}
-	answer, err := s.renderReservation(held)
-	if err != nil {
-		return err
-	}
-	s.writeStoredResponse(w, answer)
-	return nil
+func (s *Server) createReservation(r request, d usage.ReservationDraft, once *models.Idempotency) (models.Reservation, error) {
+	return s.usage.Reserve(r.Context(), r.caller, r.id, d, once)
 }
 
-func (s *Server) renderReservation(result any) (models.StoredResponse, error) {
-	held := result.(models.Reservation)
-	body, err := s.encode(held)
-	return models.StoredResponse{
-		Status: http.StatusCreated, Body: body,
-		Header: map[string]string{"Location": agentURL(held.AgentID) + "/reservations/" + held.ID},
-	}, err
+func reservationReply(held models.Reservation) reply {
+	return reply{status: http.StatusCreated, location: agentURL(held.AgentID) + "/reservations/" + held.ID, body: held}
 }
 
 // listReservations lists an agent's reservations.
 //
 //	@Summary		List an agent's reservations
-//	@Description	The newest first, ended ones too for as long as they are kept.
-//	@ID				listReservations
+//	@Description	Returns the agent's reservations, newest first. Ended reservations are included until they are deleted at the end of their retention.
 //	@Tags			usage
-//	@Produce		json
 //	@Security		BearerAuth[agents:read]
 //	@Param			agent_id		path	string	true	"The agent's id"	maxlength(64)	example(finance-personal)
 //	@Param			state			query	string	false	"Only reservations in this state"	enums(held,settled,released,expired)	example(held)
-//	@Param			limit			query	int		false	"Size of a page"	minimum(1)	maximum(1000)	default(100)
-//	@Param			cursor			query	string	false	"Where the page begins, as given by the page before"	maxlength(100)
-//	@Param			If-None-Match	header	string	false	"The ETag you have"
-//	@Success		200	{object}	reservationList	"One page"
-//	@Header			200	{string}	ETag
-//	@Header			200	{string}	Link
-//	@Success		304	"Nothing changed"
-//	@Failure		400	"A parameter is unknown or out of range"
-//	@Failure		404	"No such agent"
+//	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(100)
+//	@Success		200	{object}	reservationList	"A page of results"
+//	@Failure		404	"The agent does not exist"
 //	@Router			/api/v1/agents/{agent_id}/reservations [get]
-func (s *Server) listReservations(w http.ResponseWriter, r *http.Request) error {
-	q := newQuery(r, "state", "limit", "cursor")
-	id, err := decodeID(r, "agent_id")
-	if err != nil {
-		return err
-	}
+func (s *Server) listReservations(r request) (any, error) {
+	q := newQuery(r.Request, "state", "limit", "cursor")
 	state := q.Enum("state", "", string(models.ReservationHeld), string(models.ReservationSettled),
 		string(models.ReservationReleased), string(models.ReservationExpired))
-	limit, before := q.Int("limit", 1, maxLimit, defaultLimit), q.idCursor()
+	limit, before := q.pageLimit(), q.idCursor()
 	if err := q.Err(); err != nil {
-		return err
+		return nil, err
 	}
-	found, err := s.usage.Reservations(r.Context(), id, models.ReservationState(state), before, limit+1)
-	if err != nil {
-		return err
-	}
-	page := reservationList{AgentID: id, Reservations: found}
-	if len(found) > limit {
-		page.Reservations = found[:limit]
-		page.NextCursor = encodeCursor(found[limit-1].ID)
-		w.Header().Set("Link", links(r, page.NextCursor))
-	}
-	return s.writeJSON(w, r, http.StatusOK, page)
+	found, err := s.usage.Reservations(r.Context(), r.id, models.ReservationState(state), before, limit+1)
+	found, next := cutPage(found, limit, func(r models.Reservation) string { return r.ID })
+	return reply{next: next, body: reservationList{r.id, found, next}}, err
 }
 
 // getReservation returns one reservation.
 //
 //	@Summary		Get a reservation
-//	@Description	Where the reservation stands.
-//	@ID				getReservation
+//	@Description	Returns one reservation of an agent.
 //	@Tags			usage
-//	@Produce		json
 //	@Security		BearerAuth[agents:read]
 //	@Param			agent_id		path	string	true	"The agent's id"	maxlength(64)	example(finance-personal)
 //	@Param			reservation_id	path	string	true	"The reservation's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
-//	@Param			If-None-Match	header	string	false	"The ETag you have"
 //	@Success		200	{object}	models.Reservation	"The reservation"
-//	@Header			200	{string}	ETag
-//	@Success		304	"Nothing changed"
-//	@Failure		404	"No such agent, or no such reservation of its"
+//	@Failure		404	"The agent or the reservation does not exist"
 //	@Router			/api/v1/agents/{agent_id}/reservations/{reservation_id} [get]
-func (s *Server) getReservation(w http.ResponseWriter, r *http.Request) error {
-	agent, id, err := pathIDs(r, "reservation_id")
-	if err != nil {
-		return err
-	}
-	found, err := s.usage.Reservation(r.Context(), agent, id)
-	if err != nil {
-		return err
-	}
-	return s.writeJSON(w, r, http.StatusOK, found)
+func (s *Server) getReservation(r request) (any, error) {
+	return s.usage.Reservation(r.Context(), r.id, r.subID)
 }
 
 // settleReservation turns a reservation into usage.
 //
 //	@Summary		Settle a reservation
-//	@Description	Records what was really used, which may be less or more than was held, and gives the rest back; `tokens: 0` records nothing. An expired reservation can still be settled: what was used was used. Settled again with the same body it answers as before, with another it is refused.
-//	@ID				settleReservation
+//	@Description	Records the tokens that were used, which may be fewer or more than were reserved, and ends the reservation. `tokens: 0` records nothing. An expired reservation can be settled. A repetition with the same body returns the first result, one with another body is an error.
 //	@Tags			usage
-//	@Accept			json
-//	@Produce		json
 //	@Security		BearerAuth[usage:write]
 //	@Param			agent_id		path	string				true	"The agent's id"	maxlength(64)	example(finance-personal)
 //	@Param			reservation_id	path	string				true	"The reservation's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
-//	@Param			Idempotency-Key	header	string				false	"Makes a repeated request answer as the first one did, for 24 hours"	maxlength(255)
-//	@Param			body			body	models.Settlement	true	"What was used"
-//	@Success		200	{object}	reservationSettled	"Settled"
-//	@Header			200	{string}	Idempotency-Replayed
+//	@Param			Idempotency-Key	header	string				false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response"	maxlength(255)
+//	@Param			body			body	usage.Settlement	true	"The tokens that were used"
+//	@Success		200	{object}	reservationSettled	"The settled reservation and the agent's balance"
 //	@Failure		400	"A field is missing or malformed"
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent"
-//	@Failure		404	"No such agent, or no such reservation of its"
-//	@Failure		409	{object}	reservationProblem	"It was released, or settled in another way, or the key was used with another request"
-//	@Failure		422	"The agent's day is full"
+//	@Failure		404	"The agent or the reservation does not exist"
+//	@Failure		409	{object}	reservationProblem	"The reservation was released or settled with another body, or the Idempotency-Key was used with a different request"
+//	@Failure		422	"The agent has reached the maximum usage that can be recorded per day"
 //	@Router			/api/v1/agents/{agent_id}/reservations/{reservation_id}/settle [post]
-func (s *Server) settleReservation(w http.ResponseWriter, r *http.Request) error {
-	agent, id, err := pathIDs(r, "reservation_id")
-	if err != nil {
-		return err
-	}
-	var d models.Settlement
-	body, err := s.decode(w, r, &d)
-	if err != nil {
-		return err
-	}
-	once, err := s.readIdempotencyKey(r, body, s.renderSettled)
-	if err != nil {
-		return err
-	}
-	settled, err := s.usage.Settle(r.Context(), caller(r), agent, id, d, once)
-	if err != nil || s.writeReplay(w, once) {
-		return err
-	}
-	answer, err := s.renderSettled(settled)
-	if err != nil {
-		return err
-	}
-	s.writeStoredResponse(w, answer)
-	return nil
+func (s *Server) settleReservation(r request, d usage.Settlement, once *models.Idempotency) (usage.Settled, error) {
+	return s.usage.Settle(r.Context(), r.caller, r.id, r.subID, d, once)
 }
 
-func (s *Server) renderSettled(result any) (models.StoredResponse, error) {
-	settled := result.(models.Settled)
-	body, err := s.encode(reservationSettled{settled.Reservation, settled.Late, settled.Replayed, settled.Balance})
-	return models.StoredResponse{Status: http.StatusOK, Body: body}, err
+func settledReply(settled usage.Settled) reply {
+	return reply{body: reservationSettled{settled.Reservation, settled.Late, settled.Replayed, settled.Balance}}
 }
 
-// releaseReservation gives back what a reservation holds.
+// releaseReservation releases the tokens of a reservation.
 //
 //	@Summary		Release a reservation
-//	@Description	Gives back what it holds. One that was released or has expired stays as it is.
-//	@ID				releaseReservation
+//	@Description	Makes the reserved tokens available again. Releasing a reservation that was released or has expired has no effect.
 //	@Tags			usage
 //	@Security		BearerAuth[usage:write]
 //	@Param			agent_id		path	string	true	"The agent's id"	maxlength(64)	example(finance-personal)
 //	@Param			reservation_id	path	string	true	"The reservation's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
 //	@Success		204	"Released"
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent"
-//	@Failure		404	"No such agent, or no such reservation of its"
-//	@Failure		409	{object}	reservationProblem	"It was settled"
+//	@Failure		404	"The agent or the reservation does not exist"
+//	@Failure		409	{object}	reservationProblem	"The reservation was settled"
 //	@Router			/api/v1/agents/{agent_id}/reservations/{reservation_id} [delete]
-func (s *Server) releaseReservation(w http.ResponseWriter, r *http.Request) error {
-	agent, id, err := pathIDs(r, "reservation_id")
-	if err != nil {
-		return err
-	}
-	if err := rejectBody(r); err != nil {
-		return err
-	}
-	if err := s.usage.Release(r.Context(), caller(r), agent, id); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
-}
-
-// pathIDs returns the ids of an agent and of something of its that stand in the
-// address of a request without parameters; errors are those of pathID.
-func pathIDs(r *http.Request, name string) (agent, id string, err error) {
-	agent, err = pathID(r, "agent_id")
-	if err == nil {
-		id, err = decodeID(r, name)
-	}
-	return agent, id, err
+func (s *Server) releaseReservation(r request) error {
+	return s.usage.Release(r.Context(), r.caller, r.id, r.subID)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"comet/internal/errs"
+	"comet/internal/registry"
 	"comet/models"
 )
 
@@ -20,14 +21,14 @@ const (
 	contentTypeProblem = "application/problem+json"
 )
 
-// maxPooledBuffer keeps one large answer from holding its memory for good.
+// maxPooledBuffer is the capacity in bytes above which a buffer is not reused.
 const maxPooledBuffer = 256 << 10
 
 func newBufferPool() *sync.Pool {
 	return &sync.Pool{New: func() any { return new(bytes.Buffer) }}
 }
 
-// withBuffer passes an empty buffer to use and takes it back afterwards.
+// withBuffer calls use with an empty buffer from the pool.
 func (p *responder) withBuffer(use func(*bytes.Buffer) error) error {
 	buf := p.buffers.Get().(*bytes.Buffer)
 	buf.Reset()
@@ -38,30 +39,31 @@ func (p *responder) withBuffer(use func(*bytes.Buffer) error) error {
 	return err
 }
 
-// writeJSON answers with v. Nothing is sent before v is encoded, so an error
-// returned here can still become a problem. A 200 to GET or HEAD gets a strong
-// ETag and answers If-None-Match with 304.
-func (p *responder) writeJSON(w http.ResponseWriter, r *http.Request, status int, v any) error {
-	return p.writeEntity(w, r, status, 0, v)
+// writeJSON writes v as JSON with status 200.
+func (p *responder) writeJSON(w http.ResponseWriter, r *http.Request, v any) error {
+	return p.writeEntity(w, r, http.StatusOK, 0, v)
 }
 
-// writeEntity is writeJSON for a resource with a version, from 1: every answer
-// carries an ETag of the form "version.hash", also those to POST and PATCH.
+// writeEntity writes v as JSON. It encodes v before it sends anything, so that an encoding error
+// becomes a problem document. A 200 response to GET or HEAD has a strong ETag, and is 304 if it
+// matches If-None-Match. For a resource with a version (from 1) every response has an ETag, of the
+// form "version.hash"; version is 0 for others.
 func (p *responder) writeEntity(w http.ResponseWriter, r *http.Request, status int, version int64, v any) error {
 	return p.withBuffer(func(buf *bytes.Buffer) error {
 		if err := json.MarshalWrite(buf, v, p.json); err != nil {
-			return fmt.Errorf("encode the answer: %w", err)
+			return fmt.Errorf("encode the response: %w", err)
 		}
 		p.writeBody(w, r, status, version, contentTypeJSON, buf.Bytes())
 		return nil
 	})
 }
 
-// writeBody answers with bytes that are already encoded; version is 0 where the
-// resource has none. A client that is gone by now is nobody's error.
+// writeBody writes an encoded body; version is 0 for a resource without one. A disconnected client
+// is not an error.
 func (p *responder) writeBody(w http.ResponseWriter, r *http.Request, status int, version int64, contentType string, body []byte) {
 	h := w.Header()
-	readable := status == http.StatusOK && (r.Method == http.MethodGet || r.Method == http.MethodHead)
+	isRead := r.Method == http.MethodGet || r.Method == http.MethodHead
+	readable := isRead && status == http.StatusOK && h.Get("Cache-Control") != "no-store"
 	if version > 0 || readable {
 		tag := entityTag(version, body)
 		if lines := r.Header["If-None-Match"]; readable && lines != nil {
@@ -79,7 +81,7 @@ func (p *responder) writeBody(w http.ResponseWriter, r *http.Request, status int
 	_, _ = w.Write(body)
 }
 
-// writeStoredResponse sends a stored answer again.
+// writeStoredResponse writes a stored response.
 func (p *responder) writeStoredResponse(w http.ResponseWriter, a models.StoredResponse) {
 	h := w.Header()
 	for name, value := range a.Header {
@@ -95,16 +97,16 @@ func (p *responder) writeStoredResponse(w http.ResponseWriter, a models.StoredRe
 	_, _ = w.Write(a.Body)
 }
 
-// encode returns v as writeJSON would send it.
+// encode returns v as writeJSON writes it.
 func (p *responder) encode(v any) ([]byte, error) { return json.Marshal(v, p.json) }
 
-// gzipSuffix is what the gzip middleware adds inside the quotes of a strong
-// ETag, because a compressed answer is another representation (RFC 9110 §8.8.3.3).
+// gzipSuffix is what the gzip middleware appends inside the quotes of a strong ETag, because a
+// compressed response is another representation (RFC 9110 §8.8.3.3).
 const gzipSuffix = "-gzip"
 
-// entityTag returns the strong ETag of an answer: "version.hash", or "hash" of a
-// resource without a version (0). If-Match compares the version only, so figures
-// that change by themselves make no false 412.
+// entityTag returns the strong ETag of a response: "version.hash", or "hash" for a resource without
+// a version (0). If-Match compares only versions, so that usage figures, which change by
+// themselves, do not cause a 412.
 func entityTag(version int64, body []byte) string {
 	b := make([]byte, 0, 40)
 	b = append(b, '"')
@@ -119,13 +121,13 @@ func entityTag(version int64, body []byte) string {
 	return string(append(b, '"'))
 }
 
-// tagRef is one entity tag a client names.
+// tagRef is one entity tag in a request.
 type tagRef struct {
 	weak   bool
-	opaque string // what stands between the quotes
+	opaque string // the text between the quotes
 }
 
-// version returns the part before the dot; ok is false for a tag we never made.
+// version returns the number before the dot; ok is false for a tag of another form.
 func (t tagRef) version() (int64, bool) {
 	number, _, ok := strings.Cut(t.opaque, ".")
 	if !ok {
@@ -135,8 +137,8 @@ func (t tagRef) version() (int64, bool) {
 	return v, err == nil && v > 0
 }
 
-// parseTags reads the lines of an If-Match or If-None-Match header (RFC 9110
-// §8.8.3, §13.1). ok is false when they are not well-formed.
+// parseTags parses the values of an If-Match or If-None-Match header (RFC 9110 §8.8.3, §13.1). ok
+// is false if they are malformed.
 func parseTags(lines []string) (tags []tagRef, star, ok bool) {
 	rest := strings.TrimSpace(strings.Join(lines, ","))
 	if rest == "*" {
@@ -166,10 +168,9 @@ func parseTags(lines []string) (tags []tagRef, star, ok bool) {
 
 func notTagChar(r rune) bool { return r <= 0x20 || r == 0x7F }
 
-// matchingTag compares an answer's tag with an If-None-Match header: weakly, and
-// taking the tag of the compressed form for the same. It returns the tag to put
-// on the 304. A header that cannot be read matches nothing; the full answer is
-// always right.
+// matchingTag looks for a response's tag in an If-None-Match header. It compares weakly and treats
+// the tag of the compressed form as equal. It returns the tag to send with the 304. A malformed
+// header matches nothing, because the full response is always correct.
 func matchingTag(lines []string, tag string) (known string, ok bool) {
 	tags, star, ok := parseTags(lines)
 	if !ok {
@@ -187,11 +188,10 @@ func matchingTag(lines []string, tag string) (known string, ok bool) {
 	return "", false
 }
 
-// precondition reads If-Match and If-None-Match of a request that changes a
-// resource; it is nil where neither is sent. Weak tags never match in If-Match
-// (RFC 9110 §13.1.1). A malformed header is errs.InvalidHeader; the precondition
-// itself answers errs.PreconditionFailed.
-func precondition(r *http.Request) (models.Precondition, error) {
+// precondition reads If-Match and If-None-Match of a request that changes a resource, nil without
+// either. Weak tags never match in If-Match (RFC 9110 §13.1.1). A malformed header is
+// errs.InvalidHeader. The precondition returns errs.PreconditionFailed.
+func precondition(r *http.Request) (registry.Precondition, error) {
 	match, err := conditionOf(r, "If-Match")
 	if err != nil {
 		return nil, err
@@ -214,7 +214,7 @@ func precondition(r *http.Request) (models.Precondition, error) {
 	}, nil
 }
 
-// condition is the value of one of the two headers.
+// condition is the value of If-Match or If-None-Match.
 type condition struct {
 	star bool
 	tags []tagRef
@@ -233,7 +233,7 @@ func conditionOf(r *http.Request, header string) (*condition, error) {
 	return &condition{star, tags}, nil
 }
 
-// matches reports whether the condition names the version.
+// matches reports whether the condition contains the version.
 func (c *condition) matches(version int64, weakly bool) bool {
 	if c.star {
 		return true
@@ -252,9 +252,34 @@ func preconditionFailed(header string, version int64, format string) error {
 	return e
 }
 
-// invalidHeader is the error of a request header that breaks a rule.
+// invalidHeader returns the error of an invalid request header.
 func invalidHeader(header, rule, format string, args ...any) *errs.Error {
 	e := errs.New(errs.InvalidHeader, format, args...)
 	e.Fields = []errs.Field{{Header: header, Rule: rule, Detail: e.Detail}}
 	return e
+}
+
+// orNull returns a pointer to v, nil for the zero value.
+func orNull[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}
+
+// orZero returns what v points to, the zero value for nil.
+func orZero[T any](v *T) (value T) {
+	if v != nil {
+		value = *v
+	}
+	return value
+}
+
+// orEmpty returns a list that is sent as [] instead of null.
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
 }

@@ -12,8 +12,8 @@ import (
 	"comet/internal/errs"
 )
 
-// TestRetryAfterCountsToTheReset: a client that comes back after so many seconds
-// comes back in the new day.
+// TestRetryAfterCountsToTheReset checks that a client that waits for Retry-After retries on the
+// new day.
 func TestRetryAfterCountsToTheReset(t *testing.T) {
 	t.Parallel()
 	midnight := time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC)

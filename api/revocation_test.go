@@ -27,7 +27,7 @@ func replica(t *testing.T, h *fixture, clock func() time.Time) *fixture {
 	return other
 }
 
-// issueToken makes a token by the door.
+// issueToken makes a token through the API.
 func (h *fixture) issueToken(t *testing.T, body string) (id, secret string) {
 	t.Helper()
 	var token struct{ ID, Token string }
@@ -35,7 +35,7 @@ func (h *fixture) issueToken(t *testing.T, body string) (id, secret string) {
 	return token.ID, token.Token
 }
 
-// status is what a token gets for asking who it is.
+// status returns the status of GET /api/v1/me with a token.
 func (h *fixture) status(t *testing.T, secret string) int {
 	t.Helper()
 	return h.do(t, "GET", "/api/v1/me", "", "Authorization", "Bearer "+secret).status

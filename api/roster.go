@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"comet/internal/errs"
+	"comet/internal/httpkit"
 	"comet/internal/input"
 	"comet/internal/registry"
 	"comet/internal/registry/roster"
@@ -16,43 +17,38 @@ const contentTypeYAML = "application/yaml"
 
 // rosterDocument is a roster as JSON; YAML has the same members.
 type rosterDocument struct {
-	Version int           `json:"version" validate:"required" example:"1" minimum:"1" maximum:"1"`
-	Agents  []rosterEntry `json:"agents" validate:"required"`
+	Version int           `json:"version" validate:"required" example:"1" minimum:"1" maximum:"1"` // The version of the format, 1.
+	Agents  []rosterEntry `json:"agents" validate:"required"`                                      // The agents.
 }
 
-// rosterEntry is one agent of a roster. Members that are left out take their
-// defaults. Those of L0 that have no value are null.
+// rosterEntry is one agent of a roster. Omitted members have their defaults.
 type rosterEntry struct {
-	ID           string             `json:"id" validate:"required" example:"finance-personal" minLength:"1" maxLength:"64"`
-	Name         string             `json:"name" validate:"required" example:"Personal Finance Agent" minLength:"1" maxLength:"120"`
-	Level        int                `json:"level" validate:"required" example:"2" minimum:"0" maximum:"3"`
-	SphereID     *int               `json:"sphere_id" example:"1" minimum:"1" maximum:"9" extensions:"x-nullable"`
-	FrequencyHz  int                `json:"frequency_hz" validate:"required" example:"555"`
-	ParentID     *string            `json:"parent_id" example:"orch-personnel" maxLength:"64" extensions:"x-nullable"`
-	TokenBudget  *int64             `json:"token_budget" example:"20000" minimum:"1000" maximum:"500000" extensions:"x-nullable"`
-	BudgetScope  models.BudgetScope `json:"budget_scope" example:"subtree" enums:"own,subtree" default:"own"`
-	Capabilities []string           `json:"capabilities" example:"budgeting,expense_tracking,savings"`
-	Description  string             `json:"description" example:"L2 Specialist for personal finance management" maxLength:"2000"`
-	Type         string             `json:"type" example:"research" maxLength:"64"`
-	IsActive     bool               `json:"is_active" example:"true" default:"true"`
+	ID           string             `json:"id" validate:"required" example:"finance-personal" minLength:"1" maxLength:"64"`          // The agent's id.
+	Name         string             `json:"name" validate:"required" example:"Personal Finance Agent" minLength:"1" maxLength:"120"` // The display name.
+	Level        int                `json:"level" validate:"required" example:"2" minimum:"0" maximum:"3"`                           // The level, 0 to 3.
+	SphereID     *int               `json:"sphere_id" example:"1" minimum:"1" maximum:"9" extensions:"x-nullable"`                   // The sphere; null only for L0.
+	FrequencyHz  int                `json:"frequency_hz" validate:"required" example:"555"`                                          // The frequency in Hz.
+	ParentID     *string            `json:"parent_id" example:"orch-personnel" maxLength:"64" extensions:"x-nullable"`               // The agent directly above; null only for L0.
+	TokenBudget  *int64             `json:"token_budget" example:"20000" minimum:"1000" maximum:"500000" extensions:"x-nullable"`    // Tokens per UTC day; null is unlimited, only for L0.
+	BudgetScope  models.BudgetScope `json:"budget_scope" example:"subtree" enums:"own,subtree" default:"own"`                        // Whose use counts against the budget.
+	Capabilities []string           `json:"capabilities" example:"budgeting,expense_tracking,savings"`                               // What the agent can do.
+	Description  string             `json:"description" example:"L2 Specialist for personal finance management" maxLength:"2000"`    // A text about the agent.
+	Type         string             `json:"type" example:"research" maxLength:"64"`                                                  // The agent type of the envelope protocol.
+	IsActive     bool               `json:"is_active" example:"true" default:"true"`                                                 // Whether the agent is active.
 }
 
-// exportRoster returns every agent as one document.
+// exportRoster exports agents as one document.
 //
 //	@Summary		Export the roster
-//	@Description	Every agent, or those below `root`, ordered by level and id, as a document that an import takes back. A roster holds at most 10,000 agents; a larger registry is exported in parts. YAML or JSON by `format`, else by `Accept`; JSON is the default.
-//	@ID				exportRoster
+//	@Description	Returns all agents, or those below `root`, ordered by level and id, as a document that `POST /api/v1/roster` accepts. A roster contains at most 10,000 agents; export a larger registry in parts. `format`, or else the `Accept` header, selects YAML or JSON; JSON is the default.
 //	@Tags			roster
 //	@Produce		json,application/yaml
 //	@Security		BearerAuth[agents:read]
-//	@Param			root			query	string	false	"The agent to begin at"	maxlength(64)	default(nova)
-//	@Param			format			query	string	false	"Form of the document"	enums(json,yaml)
-//	@Param			If-None-Match	header	string	false	"The ETag you have"
+//	@Param			root			query	string	false	"Id of the agent at the top of the exported tree"	maxlength(64)	default(nova)
+//	@Param			format			query	string	false	"Format of the document"	enums(json,yaml)
 //	@Success		200	{object}	rosterDocument	"The roster"
-//	@Header			200	{string}	ETag
-//	@Success		304	"Nothing changed"
-//	@Failure		400	"A parameter is unknown or out of range, or there are too many agents for one roster"
-//	@Failure		404	"No such root"
+//	@Failure		400	"A query parameter is unknown or invalid, or there are more than 10,000 agents"
+//	@Failure		404	"The root does not exist"
 //	@Router			/api/v1/roster [get]
 func (s *Server) exportRoster(w http.ResponseWriter, r *http.Request) error {
 	q := newQuery(r, "root", "format")
@@ -79,15 +75,15 @@ func (s *Server) exportRoster(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// rosterRoot reads the parameter that names the agent to begin at.
+// rosterRoot reads the parameter root.
 func rosterRoot(q *query) string {
-	if id := q.OptString("root", models.MaxIDLength); id != nil {
+	if id := q.OptString("root", input.MaxID); id != nil {
 		return *id
 	}
 	return models.RootAgentID
 }
 
-// acceptedFormat reads the form a client asks for in Accept.
+// acceptedFormat returns the format that the Accept header prefers.
 func acceptedFormat(r *http.Request) string {
 	accept := r.Header.Get("Accept")
 	yaml, json := strings.Index(accept, "yaml"), strings.Index(accept, "json")
@@ -97,22 +93,19 @@ func acceptedFormat(r *http.Request) string {
 	return "json"
 }
 
-// importRoster creates and changes the agents of a document.
+// importRoster creates and updates the agents of a document.
 //
 //	@Summary		Import a roster
-//	@Description	Creates the agents that do not exist and changes those that do, all or none; agents the document does not list stay as they are. With `dry_run` nothing is changed and the answer lists every violation with its line. Changing L0 or L1 agents needs the scope `admin`.
-//	@ID				importRoster
+//	@Description	Creates the agents that do not exist and updates the others, in one transaction: all or none. Agents that are not in the document do not change. With `dry_run` nothing changes and the response lists all violations with their lines. Changes of agents of level 0 and 1 require the scope `admin`.
 //	@Tags			roster
 //	@Accept			json,application/yaml
-//	@Produce		json
 //	@Security		BearerAuth[agents:write]
-//	@Param			dry_run			query	bool			false	"Only check"	default(false)
-//	@Param			Idempotency-Key	header	string			false	"Makes a repeated request answer as the first one did, for 24 hours"	maxlength(255)
+//	@Param			dry_run			query	bool			false	"Whether to validate only"	default(false)
+//	@Param			Idempotency-Key	header	string			false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response"	maxlength(255)
 //	@Param			body			body	rosterDocument	true	"The roster"
-//	@Success		200	{object}	registry.ImportReport	"What was done, or would be"
-//	@Header			200	{string}	Idempotency-Replayed
-//	@Failure		400	"The document breaks a rule; `errors` lists every violation with its line"
-//	@Failure		409	"The document collides with the agents there are, or the key was used with another request"
+//	@Success		200	{object}	registry.ImportReport	"The changes that were made, or would be made"
+//	@Failure		400	"The document is invalid; `errors` lists the violations with their lines"
+//	@Failure		409	"The document conflicts with existing agents, or the Idempotency-Key was used with a different request"
 //	@Failure		422	"Token budget exceeds maximum"
 //	@Router			/api/v1/roster [post]
 func (s *Server) importRoster(w http.ResponseWriter, r *http.Request) error {
@@ -121,11 +114,7 @@ func (s *Server) importRoster(w http.ResponseWriter, r *http.Request) error {
 	if err := q.Err(); err != nil {
 		return err
 	}
-	body, mediaType, err := readBody(w, r, s.opts.MaxRoster, contentTypeJSON, contentTypeYAML, "application/x-yaml", "text/yaml")
-	if err != nil {
-		return err
-	}
-	once, err := s.readIdempotencyKey(r, body, s.renderReport)
+	body, mediaType, err := httpkit.ReadBody(w, r, httpkit.BodyRules{Limit: s.opts.MaxRoster, MediaTypes: []string{contentTypeJSON, contentTypeYAML, "application/x-yaml", "text/yaml"}})
 	if err != nil {
 		return err
 	}
@@ -133,26 +122,23 @@ func (s *Server) importRoster(w http.ResponseWriter, r *http.Request) error {
 	if mediaType == contentTypeJSON {
 		format = input.JSON
 	}
-	doc, violations := roster.Parse(body, format)
-	if err := unreadableRoster(violations); err != nil {
-		return err
-	}
-	report, err := s.registry.Import(r.Context(), caller(r), doc, violations, dryRun, once)
-	if err != nil || s.writeReplay(w, once) {
-		return err
-	}
-	return s.writeJSON(w, r, http.StatusOK, boundReport(report))
+	return runOnce(s, w, r, body, func(once *models.Idempotency) (registry.ImportReport, error) {
+		doc, violations := roster.Parse(body, format)
+		if err := unreadableRoster(violations); err != nil {
+			return registry.ImportReport{}, err
+		}
+		return s.registry.Import(r.Context(), caller(r), doc, violations, dryRun, once)
+	}, reportReply)
 }
 
-// boundReport returns the report with as many violations and warnings as an answer
-// has room for.
-func boundReport(report registry.ImportReport) registry.ImportReport {
-	report.Violations, report.Warnings = errs.Capped(report.Violations), errs.Capped(report.Warnings)
-	return report
+// reportReply returns the response with a report, which has a bounded number of violations and warnings.
+func reportReply(report registry.ImportReport) reply {
+	report.Violations, report.Warnings = errs.Violations(report.Violations).Capped(), errs.Violations(report.Warnings).Capped()
+	return reply{body: report}
 }
 
-// unreadableRoster returns an error for a document whose syntax is broken: there is
-// nothing to make a report on.
+// unreadableRoster returns an error for a document that cannot be parsed, for which there is no
+// report.
 func unreadableRoster(violations errs.Violations) error {
 	for _, v := range violations {
 		if v.Code == errs.MalformedJSON || v.Code == errs.MalformedYAML {
@@ -160,9 +146,4 @@ func unreadableRoster(violations errs.Violations) error {
 		}
 	}
 	return nil
-}
-
-func (s *Server) renderReport(result any) (models.StoredResponse, error) {
-	body, err := s.encode(boundReport(result.(registry.ImportReport)))
-	return models.StoredResponse{Status: http.StatusOK, Body: body}, err
 }

@@ -1,22 +1,22 @@
 package api
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 
+	"comet/internal/httpkit"
 	"comet/models"
 )
 
-// router is the whole door at a glance: the chain every request passes, then the
-// routes and the scope each of them needs.
+// router returns the complete API: the middleware chain of every request, then the routes with the
+// scope that each requires.
 func (s *Server) router() http.Handler {
 	r := chi.NewRouter()
 	r.Use(
-		requestIDs,
-		accessLog(s.opts.Logger, s.opts.AccessSample),
+		httpkit.RequestIDs,
+		httpkit.AccessLog(s.opts.Logger, s.opts.AccessSample),
 		s.recoverPanics,
 		s.measure,
 		securityHeaders,
@@ -39,102 +39,99 @@ func (s *Server) router() http.Handler {
 	}
 
 	r.Group(func(r chi.Router) {
-		r.Use(
-			s.authenticate,
-			s.limitRate(s.rateLimit, tokenID),
-		)
+		r.Use(s.authenticate)
 		read, write, admin := s.require(models.ScopeAgentsRead), s.require(models.ScopeAgentsWrite), s.require(models.ScopeAdmin)
 		spend := s.require(models.ScopeUsageWrite)
 
-		r.Get("/api/v1/me", s.handle(s.me))
+		r.Get("/api/v1/me", s.read(s.getMe))
 
-		r.With(read).Get("/api/v1/agents", s.handle(s.listAgents))
-		r.With(write).Post("/api/v1/agents", s.handle(s.createAgent))
-		r.With(read).Get("/api/v1/agents/{agent_id}", s.handle(s.getAgent))
-		r.With(write).Patch("/api/v1/agents/{agent_id}", s.handle(s.updateAgent))
-		r.With(write).Delete("/api/v1/agents/{agent_id}", s.handle(s.deleteAgent))
-		r.With(read).Get("/api/v1/agents/{agent_id}/ancestors", s.handle(s.listAncestors))
-		r.With(read).Get("/api/v1/agents/{agent_id}/audit", s.handle(s.listAuditEntries))
-		r.With(admin).Get("/api/v1/agents/{agent_id}/key", s.handle(s.getAgentKey))
-		r.With(admin).Put("/api/v1/agents/{agent_id}/key", s.handle(s.putAgentKey))
-		r.With(admin).Patch("/api/v1/agents/{agent_id}/key", s.handle(s.updateAgentKey))
-		r.With(admin).Delete("/api/v1/agents/{agent_id}/key", s.handle(s.revokeAgentKey))
+		r.With(read).Get("/api/v1/agents", s.find(s.listAgents))
+		r.With(write).Post("/api/v1/agents", once(s, jsonBody, s.createAgent, createdAgent))
+		r.With(read).Get("/api/v1/agents/{agent_id}", s.read(s.getAgent))
+		r.With(write).Patch("/api/v1/agents/{agent_id}", change(s, jsonBody, s.updateAgent))
+		r.With(write).Delete("/api/v1/agents/{agent_id}", s.remove(s.deleteAgent))
+		r.With(read).Get("/api/v1/agents/{agent_id}/ancestors", s.read(s.listAncestors))
+		r.With(read).Get("/api/v1/agents/{agent_id}/audit", s.find(s.listAuditEntries))
+		r.With(admin).Get("/api/v1/agents/{agent_id}/key", s.read(s.getAgentKey))
+		r.With(admin).Put("/api/v1/agents/{agent_id}/key", change(s, optionalBody, s.putAgentKey))
+		r.With(admin).Patch("/api/v1/agents/{agent_id}/key", change(s, jsonBody, s.updateAgentKey))
+		r.With(admin).Delete("/api/v1/agents/{agent_id}/key", s.remove(s.revokeAgentKey))
 
-		r.With(read).Get("/api/v1/agents/{agent_id}/usage", s.handle(s.getUsage))
+		r.With(read).Get("/api/v1/agents/{agent_id}/usage", s.read(s.getUsage))
 		r.With(spend).Post("/api/v1/agents/{agent_id}/usage", s.handle(s.recordUsage))
-		r.With(read).Get("/api/v1/agents/{agent_id}/usage/history", s.handle(s.getUsageHistory))
-		r.With(admin).Post("/api/v1/agents/{agent_id}/usage/reset", s.handle(s.resetUsage))
-		r.With(read).Get("/api/v1/agents/{agent_id}/reservations", s.handle(s.listReservations))
-		r.With(spend).Post("/api/v1/agents/{agent_id}/reservations", s.handle(s.createReservation))
-		r.With(read).Get("/api/v1/agents/{agent_id}/reservations/{reservation_id}", s.handle(s.getReservation))
-		r.With(spend).Delete("/api/v1/agents/{agent_id}/reservations/{reservation_id}", s.handle(s.releaseReservation))
-		r.With(spend).Post("/api/v1/agents/{agent_id}/reservations/{reservation_id}/settle", s.handle(s.settleReservation))
-		r.With(read).Get("/api/v1/agents/{agent_id}/budget/additions", s.handle(s.listBudgetAdditions))
-		r.With(admin).Post("/api/v1/agents/{agent_id}/budget/additions", s.handle(s.createBudgetAddition))
-		r.With(admin).Delete("/api/v1/agents/{agent_id}/budget/additions/{addition_id}", s.handle(s.deleteBudgetAddition))
-		r.With(admin).Get("/api/v1/ledger/verify", s.handle(s.verifyLedger))
+		r.With(read).Get("/api/v1/agents/{agent_id}/usage/history", s.find(s.getUsageHistory))
+		r.With(admin).Post("/api/v1/agents/{agent_id}/usage/reset", once(s, jsonBody, s.resetUsage, bodyReply))
+		r.With(read).Get("/api/v1/agents/{agent_id}/reservations", s.find(s.listReservations))
+		r.With(spend).Post("/api/v1/agents/{agent_id}/reservations", once(s, jsonBody, s.createReservation, reservationReply))
+		r.With(read).Get("/api/v1/agents/{agent_id}/reservations/{reservation_id}", s.read(s.getReservation))
+		r.With(spend).Delete("/api/v1/agents/{agent_id}/reservations/{reservation_id}", s.remove(s.releaseReservation))
+		r.With(spend).Post("/api/v1/agents/{agent_id}/reservations/{reservation_id}/settle", once(s, jsonBody, s.settleReservation, settledReply))
+		r.With(read).Get("/api/v1/agents/{agent_id}/budget/additions", s.find(s.listBudgetAdditions))
+		r.With(admin).Post("/api/v1/agents/{agent_id}/budget/additions", once(s, jsonBody, s.createBudgetAddition, additionReply))
+		r.With(admin).Delete("/api/v1/agents/{agent_id}/budget/additions/{addition_id}", s.remove(s.deleteBudgetAddition))
+		r.With(admin).Get("/api/v1/ledger/verify", s.read(s.verifyLedger))
 
-		r.With(read).Get("/api/v1/hierarchy", s.handle(s.getHierarchy))
+		r.With(read).Get("/api/v1/hierarchy", s.find(s.getHierarchy))
 
 		r.With(read).Get("/api/v1/roster", s.handle(s.exportRoster))
 		r.With(write).Post("/api/v1/roster", s.handle(s.importRoster))
 
-		r.With(admin).Get("/api/v1/tokens", s.handle(s.listTokens))
-		r.With(admin).Post("/api/v1/tokens", s.handle(s.createToken))
-		r.With(admin).Get("/api/v1/tokens/{token_id}", s.handle(s.getToken))
-		r.With(admin).Delete("/api/v1/tokens/{token_id}", s.handle(s.revokeToken))
-		r.With(admin).Post("/api/v1/tokens/{token_id}/rotate", s.handle(s.rotateToken))
+		r.With(admin).Get("/api/v1/tokens", s.find(s.listTokens))
+		r.With(admin).Post("/api/v1/tokens", once(s, jsonBody, s.createToken, tokenReply(http.StatusCreated)))
+		r.With(admin).Get("/api/v1/tokens/{token_id}", s.read(s.getToken))
+		r.With(admin).Delete("/api/v1/tokens/{token_id}", s.remove(s.revokeToken))
+		r.With(admin).Post("/api/v1/tokens/{token_id}/rotate", once(s, withoutBody, s.rotateToken, tokenReply(http.StatusOK)))
 
 		hooks := s.require(models.ScopeWebhooksWrite)
-		r.With(hooks).Get("/api/v1/webhooks", s.handle(s.listWebhooks))
-		r.With(hooks).Post("/api/v1/webhooks", s.handle(s.createWebhook))
-		r.With(hooks).Get("/api/v1/webhooks/{webhook_id}", s.handle(s.getWebhook))
-		r.With(hooks).Patch("/api/v1/webhooks/{webhook_id}", s.handle(s.updateWebhook))
-		r.With(hooks).Delete("/api/v1/webhooks/{webhook_id}", s.handle(s.deleteWebhook))
-		r.With(hooks).Post("/api/v1/webhooks/{webhook_id}/rotate-secret", s.handle(s.rotateWebhookSecret))
-		r.With(hooks).Post("/api/v1/webhooks/{webhook_id}/test", s.handle(s.testWebhook))
-		r.With(hooks).Post("/api/v1/webhooks/{webhook_id}/redeliver", s.handle(s.redeliverWebhook))
-		r.With(hooks).Get("/api/v1/webhooks/{webhook_id}/deliveries", s.handle(s.listDeliveries))
-		r.With(hooks).Get("/api/v1/webhooks/{webhook_id}/deliveries/{delivery_id}", s.handle(s.getDelivery))
-		r.With(hooks).Post("/api/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver", s.handle(s.redeliver))
+		r.With(hooks).Get("/api/v1/webhooks", s.find(s.listWebhooks))
+		r.With(hooks).Post("/api/v1/webhooks", once(s, jsonBody, s.createWebhook, s.webhookReply(http.StatusCreated)))
+		r.With(hooks).Get("/api/v1/webhooks/{webhook_id}", s.read(s.getWebhook))
+		r.With(hooks).Patch("/api/v1/webhooks/{webhook_id}", change(s, jsonBody, s.updateWebhook))
+		r.With(hooks).Delete("/api/v1/webhooks/{webhook_id}", s.remove(s.deleteWebhook))
+		r.With(hooks).Post("/api/v1/webhooks/{webhook_id}/rotate-secret", once(s, optionalBody, s.rotateWebhookSecret, s.webhookReply(http.StatusOK)))
+		r.With(hooks).Post("/api/v1/webhooks/{webhook_id}/test", change(s, withoutBody, s.testWebhook))
+		r.With(hooks).Post("/api/v1/webhooks/{webhook_id}/redeliver", change(s, validBody, s.redeliverWebhook))
+		r.With(hooks).Get("/api/v1/webhooks/{webhook_id}/deliveries", s.find(s.listDeliveries))
+		r.With(hooks).Get("/api/v1/webhooks/{webhook_id}/deliveries/{delivery_id}", s.read(s.getDelivery))
+		r.With(hooks).Post("/api/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver", change(s, withoutBody, s.redeliverDelivery))
 
 		send, own := s.require(models.ScopeMessagesSend), s.requireAny(models.ScopeTasksRead, models.ScopeMessagesSend)
-		r.With(own).Get("/api/v1/tasks", s.handle(s.listTasks))
+		r.With(own).Get("/api/v1/tasks", s.find(s.listTasks))
 		r.With(send).Post("/api/v1/tasks", s.handle(s.submitTask))
-		r.With(own).Get("/api/v1/tasks/{task_id}", s.handle(s.getTask))
-		r.With(send).Post("/api/v1/tasks/{task_id}/cancel", s.handle(s.cancelTask))
-		r.With(send).Post("/api/v1/tasks/{task_id}/reply", s.handle(s.replyToTask))
+		r.With(own).Get("/api/v1/tasks/{task_id}", s.find(s.getTask))
+		r.With(send).Post("/api/v1/tasks/{task_id}/cancel", once(s, optionalBody, s.cancelTask, changedTask))
+		r.With(send).Post("/api/v1/tasks/{task_id}/reply", change(s, validBody, s.replyToTask))
 		r.With(own).Get("/api/v1/tasks/{task_id}/output", s.handle(s.getTaskOutput))
-		r.With(own).Get("/api/v1/tasks/{task_id}/messages", s.handle(s.listTaskMessages))
-		r.With(own).Get("/api/v1/sessions", s.handle(s.listSessions))
-		r.With(send).Post("/api/v1/sessions", s.handle(s.openSession))
-		r.With(own).Get("/api/v1/sessions/{session_id}", s.handle(s.getSession))
-		r.With(send).Post("/api/v1/sessions/{session_id}/close", s.handle(s.closeSession))
-		r.With(own).Get("/api/v1/sessions/{session_id}/questions", s.handle(s.listQuestions))
-		r.With(send).Post("/api/v1/sessions/{session_id}/reply", s.handle(s.replyToSession))
+		r.With(own).Get("/api/v1/tasks/{task_id}/messages", s.find(s.listTaskMessages))
+		r.With(own).Get("/api/v1/sessions", s.find(s.listSessions))
+		r.With(send).Post("/api/v1/sessions", change(s, optionalBody, s.openSession))
+		r.With(own).Get("/api/v1/sessions/{session_id}", s.read(s.getSession))
+		r.With(send).Post("/api/v1/sessions/{session_id}/close", change(s, withoutBody, s.closeSession))
+		r.With(own).Get("/api/v1/sessions/{session_id}/questions", s.read(s.listQuestions))
+		r.With(send).Post("/api/v1/sessions/{session_id}/reply", change(s, jsonBody, s.replyToSession))
 
 		watch := s.require(models.ScopeTasksRead)
-		r.With(watch).Get("/api/v1/workers", s.handle(s.listWorkers))
-		r.With(watch).Get("/api/v1/workers/{agent_id}", s.handle(s.getWorker))
+		r.With(watch).Get("/api/v1/workers", s.find(s.listWorkers))
+		r.With(watch).Get("/api/v1/workers/{agent_id}", s.read(s.getWorker))
 		r.With(s.requireAny(models.ScopeTasksRead, models.ScopeAgentsRead, models.ScopeToolsCall)).Get("/api/v1/events", s.handle(s.streamEvents))
 
 		tools := s.require(models.ScopeToolsCall)
-		r.With(tools).Get("/api/v1/tools", s.handle(s.listTools))
-		r.With(tools).Post("/api/v1/tools/search", s.handle(s.searchTools))
+		r.With(tools).Get("/api/v1/tools", s.find(s.listTools))
+		r.With(tools).Post("/api/v1/tools/search", change(s, jsonBody, s.searchTools))
 		r.With(tools).Post("/api/v1/tools/call", s.handle(s.callTool))
-		r.With(tools).Get("/api/v1/tools/calls", s.handle(s.listToolCalls))
-		r.With(tools).Get("/api/v1/upstreams", s.handle(s.listUpstreams))
-		r.With(admin).Post("/api/v1/upstreams/reload", s.handle(s.reloadUpstreams))
-		r.With(tools).Get("/api/v1/upstreams/{upstream_id}", s.handle(s.getUpstream))
-		r.With(admin).Put("/api/v1/upstreams/{upstream_id}", s.handle(s.putUpstream))
-		r.With(admin).Delete("/api/v1/upstreams/{upstream_id}", s.handle(s.deleteUpstream))
-		r.With(admin).Post("/api/v1/upstreams/{upstream_id}/restart", s.handle(s.restartUpstream))
-		r.With(admin).Get("/api/v1/upstreams/{upstream_id}/tools", s.handle(s.listToolDefinitions))
-		r.With(admin).Post("/api/v1/upstreams/{upstream_id}/tools/approve", s.handle(s.approveTool))
-		r.With(admin).Post("/api/v1/upstreams/{upstream_id}/tools/classify", s.handle(s.classifyTool))
-		r.With(admin).Get("/api/v1/tokens/{token_id}/tool-policy", s.handle(s.getToolPolicy))
-		r.With(admin).Put("/api/v1/tokens/{token_id}/tool-policy", s.handle(s.putToolPolicy))
-		r.With(admin).Delete("/api/v1/tokens/{token_id}/tool-policy", s.handle(s.deleteToolPolicy))
+		r.With(tools).Get("/api/v1/tools/calls", s.find(s.listToolCalls))
+		r.With(tools).Get("/api/v1/upstreams", s.read(s.listUpstreams))
+		r.With(admin).Post("/api/v1/upstreams/reload", s.remove(s.reloadUpstreams))
+		r.With(tools).Get("/api/v1/upstreams/{upstream_id}", s.read(s.getUpstream))
+		r.With(admin).Put("/api/v1/upstreams/{upstream_id}", change(s, jsonBody, s.putUpstream))
+		r.With(admin).Delete("/api/v1/upstreams/{upstream_id}", s.remove(s.deleteUpstream))
+		r.With(admin).Post("/api/v1/upstreams/{upstream_id}/restart", s.remove(s.restartUpstream))
+		r.With(admin).Get("/api/v1/upstreams/{upstream_id}/tools", s.read(s.listToolDefinitions))
+		r.With(admin).Post("/api/v1/upstreams/{upstream_id}/tools/approve", change(s, validBody, s.approveTool))
+		r.With(admin).Post("/api/v1/upstreams/{upstream_id}/tools/classify", change(s, validBody, s.classifyTool))
+		r.With(admin).Get("/api/v1/tokens/{token_id}/tool-policy", s.read(s.getToolPolicy))
+		r.With(admin).Put("/api/v1/tokens/{token_id}/tool-policy", change(s, validBody, s.putToolPolicy))
+		r.With(admin).Delete("/api/v1/tokens/{token_id}/tool-policy", s.remove(s.deleteToolPolicy))
 
 		if s.opts.Mount != nil {
 			s.opts.Mount(r)
@@ -143,7 +140,7 @@ func (s *Server) router() http.Handler {
 	return r
 }
 
-// untimed selects the requests that the chain sets no limit of time.
+// untimed selects the requests without a time limit.
 func (s *Server) untimed(r *http.Request) bool {
 	return isStream(r) || s.opts.Untimed != nil && s.opts.Untimed(r)
 }
@@ -154,6 +151,3 @@ func (s *Server) measure(next http.Handler) http.Handler {
 	}
 	return s.opts.Measure(next)
 }
-
-// tokenID names the caller to the rate limiter.
-func tokenID(ctx context.Context) string { return principalFrom(ctx).TokenID }

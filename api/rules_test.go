@@ -13,7 +13,7 @@ import (
 	"comet/store/storetest"
 )
 
-// runOnEveryDatabase runs a test of the door on each database.
+// runOnEveryDatabase runs a test on each database.
 func runOnEveryDatabase(t *testing.T, fn func(t *testing.T, h *fixture)) {
 	t.Helper()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) { //nolint:thelper // the body of the test

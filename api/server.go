@@ -12,11 +12,9 @@ import (
 	jsonv1 "github.com/go-json-experiment/json/v1"
 
 	"comet/internal/auth"
-	"comet/internal/errs"
 	"comet/internal/events"
-	"comet/internal/input"
+	"comet/internal/httpkit"
 	"comet/internal/orchestrator"
-	"comet/internal/protocol/v5/messagelog"
 	"comet/internal/registry"
 	"comet/internal/tools"
 	"comet/internal/usage"
@@ -26,52 +24,46 @@ import (
 
 // Options configures New; nil is the zero value.
 type Options struct {
-	// Logger hears of every request, default discards.
+	// Logger receives a record of every request, default discards.
 	Logger *slog.Logger
 	// AccessSample logs every n-th successful request, default 1: all.
 	AccessSample int
-	// Checks are what /readyz asks, by name; each returns nil when its part is ready.
+	// Checks are the readiness checks of /readyz by name; each returns nil when its part is ready.
 	Checks map[string]func(context.Context) error
 	// Metrics serves /metrics; nil leaves the route out.
 	Metrics http.Handler
-	// Measure wraps the whole chain to count requests; nil does not.
+	// Measure wraps the chain to count requests; nil leaves it out.
 	Measure func(http.Handler) http.Handler
-	// RequestTimeout ends a request, default 30 s.
+	// RequestTimeout is the time limit of a request, default 30 s.
 	RequestTimeout time.Duration
 	// MaxBody is the largest JSON body in bytes, default 1 MiB.
 	MaxBody int64
 	// MaxRoster is the largest roster document in bytes, default 8 MiB.
 	MaxRoster int64
-	// RateLimit is how many requests a token may make a RateWindow, default
-	// unlimited.
-	RateLimit int
-	// RateWindow is the window of RateLimit, default one minute.
-	RateWindow time.Duration
-	// MaxStreams is how many streams there may be at a time, of events and of output,
-	// default 1,000; a tenth of them may be one token's.
+	// Limits are the rate limits that all APIs share; nil creates limits for this API alone.
+	Limits *httpkit.Limits
+	// MaxStreams is the maximum number of concurrent streams of events and output, default 1,000;
+	// one token may have a tenth of them.
 	MaxStreams int
-	// Heartbeat is how often a stream without news shows that it lives, default 15 s.
+	// Heartbeat is the interval of the comments on an idle stream, default 15 s.
 	Heartbeat time.Duration
-	// StreamWriteTimeout is for how long a client may take nothing of a stream before it is
-	// dropped, default 30 s.
+	// StreamWriteTimeout is how long a write to a stream may block before the client is
+	// disconnected, default 30 s.
 	StreamWriteTimeout time.Duration
-	// FormatV5Event is an event as a line of PROTOCOL_V5's log; nil for a server that speaks it to
-	// nobody.
-	FormatV5Event func(context.Context, models.Event) (string, error)
-	// Clock tells the time, default time.Now.
+	// Clock returns the current time, default time.Now.
 	Clock func() time.Time
-	// Mount adds routes of other rooms behind the chain and the authentication;
-	// nil adds none.
+	// Mount adds routes of other packages behind the middleware chain and the authentication; nil
+	// adds none.
 	Mount func(chi.Router)
-	// MountPublic adds routes of other rooms that authenticate themselves and ask Admit;
-	// nil adds none.
+	// MountPublic adds routes of other packages that authenticate their requests themselves; nil
+	// adds none.
 	MountPublic func(chi.Router)
-	// Untimed selects those of their requests that set their own limits of time; nil
+	// Untimed selects the requests to mounted routes that have time limits of their own; nil
 	// selects none.
 	Untimed func(*http.Request) bool
 }
 
-// Services is what the door opens to; every part is required.
+// Services are the parts of the core that the API calls; all without another statement are required.
 type Services struct {
 	Registry     *registry.Registry
 	Auth         *auth.Auth
@@ -80,30 +72,30 @@ type Services struct {
 	Webhooks     *webhooks.Webhooks
 	Orchestrator *orchestrator.Orchestrator
 	Feed         *events.Feed
-	MessageLog   *messagelog.Log
+	MessageLog   MessageLog
 	Tools        *tools.Service
 }
 
-// Server answers the REST door's requests.
+// Server is the REST API.
 type Server struct {
 	*responder
-	registry     *registry.Registry
-	auth         *auth.Auth
-	keys         *auth.Keys
-	usage        *usage.Ledger
-	webhooks     *webhooks.Webhooks
-	orchestrator *orchestrator.Orchestrator
-	feed         *events.Feed
-	messageLog   *messagelog.Log
-	tools        *tools.Service
-	streams      *streamLimiter
-	eventCache   *eventCache
-	rateLimit    *rateLimit
-	opts         Options
-	handler      http.Handler
+	registry      *registry.Registry
+	auth          *auth.Auth
+	keys          *auth.Keys
+	usage         *usage.Ledger
+	webhooks      *webhooks.Webhooks
+	orchestrator  *orchestrator.Orchestrator
+	feed          *events.Feed
+	messageLog    MessageLog
+	tools         *tools.Service
+	streams       *httpkit.StreamLimits
+	eventCache    *eventCache
+	authenticator *httpkit.Authenticator
+	opts          Options
+	handler       http.Handler
 }
 
-// New returns the REST door to the core.
+// New returns the REST API of the core.
 func New(core Services, opts *Options) *Server {
 	s := &Server{
 		registry: core.Registry, auth: core.Auth, keys: core.Keys, usage: core.Usage, webhooks: core.Webhooks, orchestrator: core.Orchestrator, feed: core.Feed,
@@ -119,13 +111,10 @@ func New(core Services, opts *Options) *Server {
 		s.opts.RequestTimeout = defaultTimeout
 	}
 	if s.opts.MaxBody <= 0 {
-		s.opts.MaxBody = maxBody
+		s.opts.MaxBody = 1 << 20
 	}
 	if s.opts.MaxRoster <= 0 {
 		s.opts.MaxRoster = 8 << 20
-	}
-	if s.opts.RateWindow <= 0 {
-		s.opts.RateWindow = time.Minute
 	}
 	if s.opts.MaxStreams <= 0 {
 		s.opts.MaxStreams = 1000
@@ -139,8 +128,8 @@ func New(core Services, opts *Options) *Server {
 	if s.opts.Clock == nil {
 		s.opts.Clock = time.Now
 	}
-	s.streams, s.eventCache = newStreamLimiter(s.opts.MaxStreams), &eventCache{feed: core.Feed}
-	s.rateLimit = newRateLimit(s.opts.RateLimit, s.opts.RateWindow)
+	s.streams, s.eventCache = httpkit.NewStreamLimits(s.opts.MaxStreams), &eventCache{feed: core.Feed}
+	s.authenticator = httpkit.NewAuthenticator(core.Auth, &httpkit.AuthenticatorOptions{Limits: s.opts.Limits})
 	s.responder = newResponder(s.opts.Logger)
 	s.now = s.opts.Clock
 	s.handler = s.router()
@@ -150,45 +139,22 @@ func New(core Services, opts *Options) *Server {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// Drain ends the streams and has the requests that wait for something answer with what
-// there is. It is for when the server stops, which waits for them; it may be called
+// Drain ends the streams and makes waiting requests return their current state. It is called when
+// the server shuts down, and may be called twice.
 // twice.
-func (s *Server) Drain() { s.streams.drain() }
+func (s *Server) Drain() { s.streams.Drain() }
 
-// decode reads a JSON body into v and returns the body as it came. What the
-// fields must hold is the core's business.
-func (s *Server) decode(w http.ResponseWriter, r *http.Request, v any) ([]byte, error) {
-	accepted := []string{contentTypeJSON}
-	if r.Method == http.MethodPatch {
-		accepted = append(accepted, contentTypeMergePatch)
-	}
-	body, _, err := readBody(w, r, s.opts.MaxBody, accepted...)
-	if err != nil {
-		return nil, err
-	}
-	return body, input.DecodeJSON(body, v)
-}
-
-// caller returns who makes the request; authenticate has put it there.
+// caller returns the principal that authenticate put into the context.
 func caller(r *http.Request) models.Principal {
 	p, _ := auth.From(r.Context())
 	return p
 }
 
-// rejectBody answers a request that must not have one.
-func rejectBody(r *http.Request) error {
-	if r.ContentLength == 0 {
-		return nil
-	}
-	return errs.New(errs.InvalidRequest, "this request takes no body")
-}
-
-// handlerFunc is an HTTP handler that returns what went wrong instead of writing
-// it; handle adapts it.
+// handlerFunc is an HTTP handler that returns its error; handle adapts it.
 type handlerFunc func(w http.ResponseWriter, r *http.Request) error
 
-// responder writes every answer of this door: bodies, problems, the log lines
-// that go with them. Handlers and middlewares that answer by themselves share one.
+// responder writes all responses of the API: bodies, problem documents and their log records.
+// Handlers and middlewares share one.
 type responder struct {
 	log     *slog.Logger
 	buffers *sync.Pool
@@ -201,13 +167,13 @@ func newResponder(log *slog.Logger) *responder {
 		log:     log,
 		buffers: newBufferPool(),
 		now:     time.Now,
-		// Struct tags mean what they mean in the rest of the Go world, and maps
-		// come out in one order, so that equal answers have equal ETags.
+		// Struct tags have the meaning of encoding/json, and maps are sorted, so that equal
+		// responses have equal ETags.
 		json: json.JoinOptions(json.Deterministic(true), jsonv1.OmitEmptyWithLegacySemantics(true)),
 	}
 }
 
-// handle adapts a handlerFunc: the error it returns becomes the answer.
+// handle adapts a handlerFunc: it writes the returned error as a problem document.
 func (p *responder) handle(h handlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := h(w, r); err != nil {

@@ -15,41 +15,39 @@ import (
 	"comet/openapi"
 )
 
-// readyWithin bounds the checks of /readyz.
+// readyWithin is the time limit of the checks of /readyz.
 const readyWithin = 3 * time.Second
 
-// healthStatus says how the server is.
+// healthStatus is the state of the server.
 type healthStatus struct {
-	Status string            `json:"status" example:"ready" enums:"alive,ready"`
-	Checks map[string]string `json:"checks,omitempty"` // What was checked, by name.
+	Status string            `json:"status" example:"ready" enums:"alive,ready"` // `ok`.
+	Checks map[string]string `json:"checks,omitempty"`                           // Result of each check by name: `ok` or the error.
 }
 
-// health says that the process is alive.
+// health reports that the process is alive.
 //
-//	@Summary		Is the process alive
-//	@Description	Answers without asking anything else. A process that does not answer should be restarted.
+//	@Summary		Check that the process is alive
+//	@Description	Returns 200 as long as the process can serve requests; it checks nothing else. Restart a process that does not respond.
 //	@ID				getHealth
 //	@Tags			service
-//	@Produce		json
 //	@Security
 //	@Success		200	{object}	healthStatus	"Alive"
 //	@Header			200	{string}	ETag
 //	@Router			/healthz [get]
 func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
-	return s.writeJSON(w, r, http.StatusOK, healthStatus{Status: "alive"})
+	return s.writeJSON(w, r, healthStatus{Status: "alive"})
 }
 
-// ready says whether requests should be sent here.
+// ready reports whether the server accepts requests.
 //
-//	@Summary		Is the server ready
+//	@Summary		Check that the server is ready
 //	@Description	Checks the database, its migrations and the event relay. A server that is shutting down is not ready.
 //	@ID				getReadiness
 //	@Tags			service
-//	@Produce		json
 //	@Security
 //	@Success		200	{object}	healthStatus	"Ready"
 //	@Header			200	{string}	ETag
-//	@Failure		503	{object}	Problem			"Not ready; `checks` says what is missing"
+//	@Failure		503	{object}	Problem			"Not ready; `checks` contains the failed checks"
 //	@Router			/readyz [get]
 func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), readyWithin)
@@ -63,16 +61,16 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	if failed != "" {
-		w.Header().Set("Connection", "close") // to ask another server the next time
+		w.Header().Set("Connection", "close") // the client's next request opens a connection to another server
 		return errs.New(errs.Unavailable, "the server is not ready").With("checks", checks)
 	}
-	return s.writeJSON(w, r, http.StatusOK, healthStatus{"ready", checks})
+	return s.writeJSON(w, r, healthStatus{"ready", checks})
 }
 
 // metrics serves the Prometheus metrics.
 //
-//	@Summary		Metrics
-//	@Description	Prometheus text format.
+//	@Summary		Read the metrics
+//	@Description	Metrics in the Prometheus text format.
 //	@ID				getMetrics
 //	@Tags			service
 //	@Produce		plain
@@ -81,18 +79,18 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
 //	@Router			/metrics [get]
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) { s.opts.Metrics.ServeHTTP(w, r) }
 
-// docsPage holds what the page has beside Swagger UI's own files.
+// docsPage contains the files of the page besides those of Swagger UI.
 //
 //go:embed docs
 var docsPage embed.FS
 
-// docsPolicy keeps the page to this server. Swagger UI draws its icons from data
+// docsPolicy restricts the page to resources of this server. Swagger UI draws its icons from data
 // URLs.
 const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
 	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// docsRoutes adds the API description and the page that renders it; neither needs
-// a token. The page loads nothing from anywhere else.
+// docsRoutes adds the API description and the page that renders it. Both are public. The page loads
+// nothing from other servers.
 func docsRoutes(r chi.Router) {
 	r.Get("/openapi.json", describeJSON())
 	r.Get("/openapi.yaml", describeYAML())
@@ -119,7 +117,7 @@ func docsRoutes(r chi.Router) {
 func mustReadFile(files fs.FS, name string) []byte {
 	body, err := fs.ReadFile(files, name)
 	if err != nil {
-		panic(err) // embedded; any test of the routes finds a wrong name
+		panic(err) // embedded; every test of the routes finds a wrong name
 	}
 	return body
 }
@@ -127,16 +125,15 @@ func mustReadFile(files fs.FS, name string) []byte {
 // describeJSON serves the API description as JSON.
 //
 //	@Summary		Read the API description as JSON
-//	@Description	The OpenAPI 3.0.3 description of this server.
+//	@Description	The OpenAPI 3.0.3 description of this API.
 //	@ID				getOpenAPIJSON
 //	@Tags			service
-//	@Produce		json
 //	@Security
-//	@Param			If-None-Match	header		string			false	"The ETag of the copy you have"
+//	@Param			If-None-Match	header		string			false	"Entity tag of your copy; the response is 304 if it is current"
 //	@Success		200				{object}	map[string]any	"The description"
 //	@Header			200				{string}	ETag
 //	@Header			200				{string}	Cache-Control
-//	@Success		304				"Your copy is current"
+//	@Success		304				"Not modified; your copy is current"
 //	@Router			/openapi.json [get]
 func describeJSON() http.HandlerFunc {
 	return newStaticDocument(contentTypeJSON, openapi.JSON()).ServeHTTP
@@ -145,16 +142,16 @@ func describeJSON() http.HandlerFunc {
 // describeYAML serves the API description as YAML.
 //
 //	@Summary		Read the API description as YAML
-//	@Description	The same description as `/openapi.json`, as YAML.
+//	@Description	The content of `/openapi.json` as YAML.
 //	@ID				getOpenAPIYAML
 //	@Tags			service
 //	@Produce		application/yaml
 //	@Security
-//	@Param			If-None-Match	header		string			false	"The ETag of the copy you have"
+//	@Param			If-None-Match	header		string			false	"Entity tag of your copy; the response is 304 if it is current"
 //	@Success		200				{object}	map[string]any	"The description"
 //	@Header			200				{string}	ETag
 //	@Header			200				{string}	Cache-Control
-//	@Success		304				"Your copy is current"
+//	@Success		304				"Not modified; your copy is current"
 //	@Router			/openapi.yaml [get]
 func describeYAML() http.HandlerFunc {
 	return newStaticDocument("application/yaml", openapi.YAML()).ServeHTTP
@@ -163,16 +160,16 @@ func describeYAML() http.HandlerFunc {
 // readDocs serves the page that renders the description.
 //
 //	@Summary		Read the API description in a browser
-//	@Description	A page that renders `/openapi.json` and can send requests to this server. It loads nothing from anywhere else.
+//	@Description	A page that renders `/openapi.json` and can send requests to this server. It loads nothing from other servers.
 //	@ID				getDocs
 //	@Tags			service
 //	@Produce		html
 //	@Security
-//	@Param			If-None-Match	header		string	false	"The ETag of the copy you have"
+//	@Param			If-None-Match	header		string	false	"Entity tag of your copy; the response is 304 if it is current"
 //	@Success		200				{string}	string	"The page"
 //	@Header			200				{string}	ETag
 //	@Header			200				{string}	Cache-Control
-//	@Success		304				"Your copy is current"
+//	@Success		304				"Not modified; your copy is current"
 //	@Router			/docs [get]
 func readDocs() http.HandlerFunc {
 	page := newStaticDocument("text/html; charset=utf-8", mustReadFile(docsPage, "docs/index.html"))
@@ -183,7 +180,7 @@ func readDocs() http.HandlerFunc {
 	}
 }
 
-// staticDocument is an answer that never changes while the program runs.
+// staticDocument is a response that does not change while the program runs.
 type staticDocument struct {
 	contentType, tag string
 	body             []byte
@@ -193,8 +190,8 @@ func newStaticDocument(contentType string, body []byte) staticDocument {
 	return staticDocument{contentType, entityTag(0, body), body}
 }
 
-// ServeHTTP sends the document. Anyone may keep it, and asks whether it is still
-// current before using it: the next release brings another one.
+// ServeHTTP sends the document. Caches may store it and must revalidate it, because another release
+// has another one.
 func (d staticDocument) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Cache-Control", "public, no-cache")
@@ -208,5 +205,5 @@ func (d staticDocument) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("ETag", d.tag)
 	h.Set("Content-Type", d.contentType)
 	h.Set("Content-Length", strconv.Itoa(len(d.body)))
-	_, _ = w.Write(d.body) // a client that is gone by now is nobody's error
+	_, _ = w.Write(d.body) // a disconnected client is not an error
 }

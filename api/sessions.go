@@ -17,23 +17,23 @@ import (
 
 const sessionsPath = "/api/v1/sessions"
 
-// sessionView is what belongs together.
+// sessionView is a session: tasks that belong together and their shared context.
 type sessionView struct {
-	ID        string              `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8058"`
-	Owner     string              `json:"owner" example:"01890a5d-ac96-774b-bcce-b302099a805a"` // The id of the token that made it.
-	AgentID   *string             `json:"agent_id" example:"research-web-01"`                   // The agent of that token.
-	State     models.SessionState `json:"state" swaggertype:"string" enums:"open,closed" example:"open"`
-	OpenTasks int                 `json:"open_tasks" example:"1"` // How many of its tasks have not ended.
-	Tasks     int                 `json:"tasks" example:"3"`
-	Context   any                 `json:"context"` // An object, what its maker set.
+	ID        string              `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8058"`             // The session's id.
+	Owner     string              `json:"owner" example:"01890a5d-ac96-774b-bcce-b302099a805a"`          // Id of the token that opened it.
+	AgentID   *string             `json:"agent_id" example:"research-web-01"`                            // Agent of that token.
+	State     models.SessionState `json:"state" swaggertype:"string" enums:"open,closed" example:"open"` // Whether tasks can be submitted in it.
+	OpenTasks int                 `json:"open_tasks" example:"1"`                                        // Number of its tasks that have not ended.
+	Tasks     int                 `json:"tasks" example:"3"`                                             // Number of its tasks.
+	Context   any                 `json:"context"`                                                       // The object that was set when the session was opened.
 	CreatedAt time.Time           `json:"created_at" example:"2026-01-10T15:30:00Z"`
 	UpdatedAt time.Time           `json:"updated_at" example:"2026-01-10T15:30:00Z"`
-	ClosedAt  *time.Time          `json:"closed_at" example:"2026-01-10T16:30:00Z"`
+	ClosedAt  *time.Time          `json:"closed_at" example:"2026-01-10T16:30:00Z"` // When it was closed; null while it is open.
 }
 
 // sessionList is one page of sessions, the newest first.
 type sessionList struct {
-	Sessions   []sessionView `json:"sessions"`
+	Sessions   []sessionView `json:"sessions"`                                                     // The sessions on the page.
 	NextCursor string        `json:"next_cursor,omitempty" example:"MTc2ODA1OTAwMDAwMDAwMC4wMTg5"` // Absent on the last page.
 }
 
@@ -44,285 +44,198 @@ func newSessionView(s models.Session) sessionView {
 	}
 }
 
-// sessionDraft is the body of a request for a session.
+// sessionDraft is the body of a request to open a session.
 type sessionDraft struct {
-	// An id of your own; one is made where it is left out.
+	// An id of your choice; generated if it is omitted.
 	ID *string `json:"id" validate:"omitnil,notblank,printable,max=64" example:"trip-to-lisbon" minLength:"1" maxLength:"64" extensions:"x-nullable"`
-	// What its agents may want to know, an object.
+	// An object with information for the agents that work in the session.
 	Context *jsontext.Value `json:"context" swaggertype:"object" extensions:"x-nullable"`
 }
 
-// openSession makes a session (PROTOCOL_V5 §6).
+// openSession opens a session.
 //
 //	@Summary		Open a session
-//	@Description	Tasks that name it belong together. It is closed by request, or when nothing has happened in it for an hour.
-//	@ID				openSession
+//	@Description	Opens a session, which groups tasks: name it as `session_id` when you submit a task. A session is closed by request, or after an hour without activity.
 //	@Tags			tasks
-//	@Accept			json
-//	@Produce		json
 //	@Security		BearerAuth[messages:send]
 //	@Param			body	body	sessionDraft	false	"The id and the context; both are optional"
-//	@Success		201	{object}	sessionView	"Opened"
+//	@Success		201	{object}	sessionView	"The session"
 //	@Header			201	{string}	Location
 //	@Failure		400	"A field is malformed"
-//	@Failure		409	"A session with the id exists"
+//	@Failure		409	"A session with this id exists"
 //	@Router			/api/v1/sessions [post]
-func (s *Server) openSession(w http.ResponseWriter, r *http.Request) error {
-	if err := newQuery(r).Err(); err != nil {
-		return err
-	}
-	var d sessionDraft
-	if _, err := s.decodeOptional(w, r, &d); err != nil {
-		return err
-	}
+func (s *Server) openSession(r request, d sessionDraft) (any, error) {
 	v := input.Validate(d)
-	var sessionContext json.RawMessage
-	if d.Context != nil {
-		if sessionContext = json.RawMessage(*d.Context); d.Context.Kind() != '{' {
-			v.Add(errs.InvalidRequest, "/context", "object", "context must be a JSON object")
-		}
+	if d.Context != nil && d.Context.Kind() != '{' {
+		v.Add(errs.InvalidRequest, "/context", "object", "context must be a JSON object")
 	}
 	if err := v.Err(); err != nil {
-		return err
+		return nil, err
 	}
-	session, err := s.orchestrator.OpenSession(r.Context(), caller(r), orZero(d.ID), sessionContext)
+	session, err := s.orchestrator.OpenSession(r.Context(), r.caller, orZero(d.ID), json.RawMessage(orZero(d.Context)))
 	if errs.Is(err, errs.Conflict) {
-		err = errs.New(errs.Conflict, "a session with the id %q exists", orZero(d.ID))
+		err = errs.New(errs.Conflict, "a session with the id %q already exists; choose another id or omit it", orZero(d.ID))
 	}
-	if err != nil {
-		return err
-	}
-	w.Header().Set("Location", sessionURL(session.ID))
-	return s.writeJSON(w, r, http.StatusCreated, newSessionView(session))
+	return reply{
+		status: http.StatusCreated, location: sessionsPath + "/" + url.PathEscape(session.ID), body: newSessionView(session),
+	}, err
 }
 
 // listSessions lists sessions.
 //
 //	@Summary		List sessions
-//	@Description	The newest first, closed ones too for as long as they are kept. A token with `tasks:read` sees every session, one with `messages:send` alone its own, here and everywhere.
-//	@ID				listSessions
+//	@Description	Returns sessions, newest first. Closed sessions are included until they are deleted at the end of their retention. A token with `tasks:read` sees all sessions, a token with only `messages:send` its own, here and in all other operations.
 //	@Tags			tasks
-//	@Produce		json
 //	@Security		BearerAuth[tasks:read]
-//	@Param			mine			query	bool	false	"Only sessions that this token made"	default(false)
-//	@Param			limit			query	int		false	"Size of a page"	minimum(1)	maximum(1000)	default(100)
-//	@Param			cursor			query	string	false	"Where the page begins, as given by the page before"	maxlength(200)
-//	@Param			If-None-Match	header	string	false	"The ETag you have"
-//	@Success		200	{object}	sessionList	"One page"
-//	@Header			200	{string}	ETag
-//	@Header			200	{string}	Link
-//	@Success		304	"Nothing changed"
-//	@Failure		400	"A parameter is unknown or out of range"
+//	@Param			mine			query	bool	false	"Only sessions that this token opened"	default(false)
+//	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(200)
+//	@Success		200	{object}	sessionList	"A page of results"
 //	@Router			/api/v1/sessions [get]
-func (s *Server) listSessions(w http.ResponseWriter, r *http.Request) error {
-	q := newQuery(r, "mine", "limit", "cursor")
-	mine, limit, before := q.Bool("mine"), q.Int("limit", 1, maxLimit, defaultLimit), q.taskCursor()
+func (s *Server) listSessions(r request) (any, error) {
+	q := newQuery(r.Request, "mine", "limit", "cursor")
+	mine, limit, before := q.Bool("mine"), q.pageLimit(), q.taskCursor()
 	if err := q.Err(); err != nil {
-		return err
+		return nil, err
 	}
-	sessions, err := s.orchestrator.Sessions(r.Context(), ownerOf(caller(r), mine), before, limit+1)
-	if err != nil {
-		return err
-	}
-	var page sessionList
-	if len(sessions) > limit {
-		sessions = sessions[:limit]
-		page.NextCursor = taskCursor(models.TaskCursor{CreatedAt: sessions[limit-1].CreatedAt, ID: sessions[limit-1].ID})
-		w.Header().Set("Link", links(r, page.NextCursor))
-	}
-	page.Sessions = make([]sessionView, len(sessions))
-	for i, session := range sessions {
-		page.Sessions[i] = newSessionView(session)
-	}
-	return s.writeJSON(w, r, http.StatusOK, page)
+	sessions, err := s.orchestrator.Sessions(r.Context(), ownerOf(r.caller, mine), before, limit+1)
+	sessions, next := cutPage(sessions, limit, func(s models.Session) string { return creationPosition(s.CreatedAt, s.ID) })
+	return reply{next: next, body: sessionList{views(sessions, newSessionView), next}}, err
 }
 
 // getSession returns one session.
 //
 //	@Summary		Get a session
-//	@Description	The session with how many tasks it has; `GET /api/v1/tasks?session_id=…` lists them.
-//	@ID				getSession
+//	@Description	Returns a session with the number of its tasks; `GET /api/v1/tasks?session_id=…` lists them.
 //	@Tags			tasks
-//	@Produce		json
 //	@Security		BearerAuth[tasks:read]
 //	@Param			session_id		path	string	true	"The session's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
-//	@Param			If-None-Match	header	string	false	"The ETag you have"
 //	@Success		200	{object}	sessionView	"The session"
-//	@Header			200	{string}	ETag
-//	@Success		304	"Nothing changed"
-//	@Failure		404	"No such session"
+//	@Failure		404	"The session does not exist"
 //	@Router			/api/v1/sessions/{session_id} [get]
-func (s *Server) getSession(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r, "session_id")
-	if err != nil {
-		return err
-	}
-	session, err := s.visibleSession(r, id)
-	if err != nil {
-		return err
-	}
-	return s.writeJSON(w, r, http.StatusOK, newSessionView(session))
+func (s *Server) getSession(r request) (any, error) {
+	session, err := s.visibleSession(r)
+	return newSessionView(session), err
 }
 
 // closeSession closes a session.
 //
 //	@Summary		Close a session
-//	@Description	It takes no further tasks. One that is closed stays as it is. A token closes what it opened itself, one with `admin` every session.
-//	@ID				closeSession
+//	@Description	Closes the session, so that no tasks can be submitted in it. Closing a closed session has no effect. A token closes sessions that it opened itself; a token with `admin` closes all.
 //	@Tags			tasks
-//	@Produce		json
 //	@Security		BearerAuth[messages:send]
 //	@Param			session_id	path	string	true	"The session's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
-//	@Success		200	{object}	sessionView	"It is closed"
+//	@Success		200	{object}	sessionView	"The closed session"
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or another token opened the session"
-//	@Failure		404	"No such session"
-//	@Failure		409	"It has open tasks"
+//	@Failure		404	"The session does not exist"
+//	@Failure		409	"The session has tasks that have not ended"
 //	@Router			/api/v1/sessions/{session_id}/close [post]
-func (s *Server) closeSession(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r, "session_id")
-	if err != nil {
-		return err
-	}
-	if err := rejectBody(r); err != nil {
-		return err
-	}
-	session, err := s.visibleSession(r, id)
+func (s *Server) closeSession(r request, _ struct{}) (any, error) {
+	session, err := s.visibleSession(r)
 	if err == nil {
-		err = requireOwner(caller(r), session.Owner)
+		err = requireOwner(r.caller, session.Owner)
 	}
 	if err == nil {
-		session, err = s.orchestrator.CloseSession(r.Context(), id)
+		session, err = s.orchestrator.CloseSession(r.Context(), r.id)
 	}
-	if err != nil {
-		return err
-	}
-	return s.writeJSON(w, r, http.StatusOK, newSessionView(session))
+	return newSessionView(session), err
 }
 
-func sessionURL(id string) string { return sessionsPath + "/" + url.PathEscape(id) }
-
-// questionView is what an agent at work in a session waits to be told.
+// questionView is a question of an agent that waits for a reply.
 type questionView struct {
-	TaskID  string  `json:"task_id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`
-	AgentID *string `json:"agent_id" example:"research-web-01"` // Who asks.
+	TaskID  string  `json:"task_id" example:"01890a5d-ac96-774b-bcce-b302099a8057"` // The task's id.
+	AgentID *string `json:"agent_id" example:"research-web-01"`                     // The agent that asks.
 	taskQuestion
-	AskedAt  time.Time `json:"asked_at" example:"2026-01-10T15:30:00Z"`
-	Deadline time.Time `json:"deadline" example:"2026-01-10T15:31:00Z"` // What then happens is the task's policy: its first option is taken, or it is given up.
+	AskedAt  time.Time `json:"asked_at" example:"2026-01-10T15:30:00Z"` // When the question was asked.
+	Deadline time.Time `json:"deadline" example:"2026-01-10T15:31:00Z"` // When the task continues without a reply: its policy decides whether the first option is used or the attempt fails.
 }
 
-// questionList is what waits for an answer in a session, the oldest task first.
+// questionList contains the open questions of a session, oldest task first.
 type questionList struct {
-	Questions []questionView `json:"questions"`
+	Questions []questionView `json:"questions"` // The open questions.
+}
+
+func newQuestionView(q orchestrator.OpenQuestion) questionView {
+	return questionView{
+		TaskID: q.Task.ID, AgentID: orNull(q.Task.AgentID), taskQuestion: newTaskQuestion(q.Question),
+		AskedAt: q.At, Deadline: q.Task.Deadline,
+	}
 }
 
 // listQuestions lists the questions of a session.
 //
 //	@Summary		List a session's questions
-//	@Description	What the agents at work in the session have asked back and wait to be told, up to 1,000, the oldest task first (PROTOCOL_V5 §7.2).
-//	@ID				listQuestions
+//	@Description	Returns the questions for which the agents that work in the session wait for replies, at most 1,000, oldest task first.
 //	@Tags			tasks
-//	@Produce		json
 //	@Security		BearerAuth[tasks:read]
 //	@Param			session_id		path	string	true	"The session's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
-//	@Param			If-None-Match	header	string	false	"The ETag you have"
-//	@Success		200	{object}	questionList	"What waits for an answer"
-//	@Header			200	{string}	ETag
-//	@Success		304	"Nothing changed"
-//	@Failure		404	"No such session"
+//	@Success		200	{object}	questionList	"The open questions"
+//	@Failure		404	"The session does not exist"
 //	@Router			/api/v1/sessions/{session_id}/questions [get]
-func (s *Server) listQuestions(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r, "session_id")
-	if err != nil {
-		return err
+func (s *Server) listQuestions(r request) (any, error) {
+	if _, err := s.visibleSession(r); err != nil {
+		return nil, err
 	}
-	if _, err := s.visibleSession(r, id); err != nil {
-		return err
-	}
-	asked, err := s.orchestrator.Questions(r.Context(), id)
-	if err != nil {
-		return err
-	}
-	list := questionList{Questions: make([]questionView, len(asked))}
-	for i, a := range asked {
-		list.Questions[i] = questionView{
-			TaskID: a.Task.ID, AgentID: orNull(a.Task.AgentID), taskQuestion: newTaskQuestion(a.Question),
-			AskedAt: a.At, Deadline: a.Task.Deadline,
-		}
-	}
-	return s.writeJSON(w, r, http.StatusOK, list)
+	asked, err := s.orchestrator.Questions(r.Context(), r.id)
+	return questionList{views(asked, newQuestionView)}, err
 }
 
-// sessionReply is the answer to a question of a session.
+// sessionReply is the reply to a question of a session.
 type sessionReply struct {
-	// Whose question; may be left out where there is only one.
+	// The task whose question is answered; optional if there is only one question.
 	TaskID *string `json:"task_id" validate:"omitnil,notblank,max=64" example:"01890a5d-ac96-774b-bcce-b302099a8057" maxLength:"64" extensions:"x-nullable"`
-	// The answer in words, or
+	// The reply as text. Either `reply` or `choice` is required.
 	Reply *string `json:"reply" validate:"omitnil,min=1,text,max=16384" example:"2026" minLength:"1" maxLength:"16384" extensions:"x-nullable"`
-	// the number of one of the options, from 1.
+	// The reply as the number of an option, from 1. Either `reply` or `choice` is required.
 	Choice *int `json:"choice" validate:"omitnil,min=1,max=1000" example:"2" minimum:"1" maximum:"1000" extensions:"x-nullable"`
 }
 
-// replyToSession answers a question of a session.
+// replyToSession replies to a question of a session.
 //
-//	@Summary		Answer a session's question
-//	@Description	Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
-//	@ID				replyToSession
+//	@Summary		Reply to a session's question
+//	@Description	Sends the reply to the agent that asked, as text or as the number of one of its options; the task then continues. A token replies for tasks that it requested itself; a token with `admin` for all.
 //	@Tags			tasks
-//	@Accept			json
-//	@Produce		json
 //	@Security		BearerAuth[messages:send]
 //	@Param			session_id	path	string	true	"The session's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
-//	@Param			body		body	sessionReply	true	"The answer"
-//	@Success		200	{object}	taskView	"The agent is told"
+//	@Param			body		body	sessionReply	true	"The reply"
+//	@Success		200	{object}	taskView	"The task; the reply is being delivered"
 //	@Header			200	{string}	ETag
 //	@Header			200	{string}	Location
-//	@Failure		400	"Neither or both of reply and choice, no such option, or several questions and no task_id"
-//	@Failure		403	"The token lacks the scope, its agent is inactive, or another token asked for the task"
-//	@Failure		404	"No such session"
-//	@Failure		409	"Nothing of it waits for an answer, or that task does not"
+//	@Failure		400	"Neither or both of reply and choice, an unknown option, or several open questions and no task_id"
+//	@Failure		403	"The token lacks the scope, its agent is inactive, or another token requested the task"
+//	@Failure		404	"The session does not exist"
+//	@Failure		409	"The session, or the given task, has no open question"
 //	@Router			/api/v1/sessions/{session_id}/reply [post]
-func (s *Server) replyToSession(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r, "session_id")
-	if err != nil {
-		return err
-	}
-	var d sessionReply
-	if _, err := s.decode(w, r, &d); err != nil {
-		return err
-	}
+func (s *Server) replyToSession(r request, d sessionReply) (any, error) {
 	v := input.Validate(d)
 	if (d.Reply == nil) == (d.Choice == nil) {
-		v.Add(errs.InvalidRequest, "/reply", "required", "one of reply and choice is required, and not both")
+		v.Add(errs.InvalidRequest, "/reply", "required", "send either reply or choice")
 	}
 	if err := v.Err(); err != nil {
-		return err
+		return nil, err
 	}
-	if _, err := s.visibleSession(r, id); err != nil {
-		return err
+	if _, err := s.visibleSession(r); err != nil {
+		return nil, err
 	}
-	asked, err := s.orchestrator.Questions(r.Context(), id)
+	asked, err := s.orchestrator.Questions(r.Context(), r.id)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	question, err := selectQuestion(asked, orZero(d.TaskID), id)
+	question, err := selectQuestion(asked, orZero(d.TaskID), r.id)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := requireOwner(caller(r), question.Task.Owner); err != nil {
-		return err
+	if err := requireOwner(r.caller, question.Task.Owner); err != nil {
+		return nil, err
 	}
 	text, err := d.text(question)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	t, err := s.orchestrator.Reply(r.Context(), question.Task.ID, text)
-	if err != nil {
-		return err
-	}
-	return s.writeTaskChange(w, t)
+	return changedTask(t), err
 }
 
-// selectQuestion is the question that is answered: that of a task, or the only one.
+// selectQuestion returns the open question of a task, or the only one.
 func selectQuestion(asked []orchestrator.OpenQuestion, taskID, sessionID string) (orchestrator.OpenQuestion, error) {
 	for _, a := range asked {
 		if a.Task.ID == taskID {
@@ -331,25 +244,25 @@ func selectQuestion(asked []orchestrator.OpenQuestion, taskID, sessionID string)
 	}
 	switch {
 	case taskID != "":
-		return orchestrator.OpenQuestion{}, errs.New(errs.TaskState, "the session %q has no task %q that waits for an answer", sessionID, taskID)
+		return orchestrator.OpenQuestion{}, errs.New(errs.TaskState, "the task %q of the session %q has no open question", taskID, sessionID)
 	case len(asked) == 0:
-		return orchestrator.OpenQuestion{}, errs.New(errs.TaskState, "nothing in the session %q waits for an answer", sessionID)
+		return orchestrator.OpenQuestion{}, errs.New(errs.TaskState, "the session %q has no open question", sessionID)
 	case len(asked) > 1:
 		var v errs.Violations
-		v.Add(errs.InvalidRequest, "/task_id", "required", "task_id must say which of the %d questions is answered", len(asked))
+		v.Add(errs.InvalidRequest, "/task_id", "required", "the session has %d open questions; set task_id to the task you reply to", len(asked))
 		return orchestrator.OpenQuestion{}, v.Err()
 	}
 	return asked[0], nil
 }
 
-// text is the answer in words.
+// text returns the reply as text.
 func (d sessionReply) text(q orchestrator.OpenQuestion) (string, error) {
 	if d.Reply != nil {
 		return *d.Reply, nil
 	}
 	if *d.Choice > len(q.Options) {
 		var v errs.Violations
-		v.Add(errs.InvalidRequest, "/choice", "max", "choice must be 1 to %s, the number of its options, not %d", strconv.Itoa(len(q.Options)), *d.Choice)
+		v.Add(errs.InvalidRequest, "/choice", "max", "choice must be from 1 to %s, the number of options, not %d", strconv.Itoa(len(q.Options)), *d.Choice)
 		return "", v.Err()
 	}
 	return q.Options[*d.Choice-1], nil

@@ -36,6 +36,9 @@ func (h *fixture) openStream(t testing.TB, secret, target string, headers ...str
 		req.Header.Set(headers[i], headers[i+1])
 	}
 	res, err := h.client.RoundTrip(req)
+	for ; err != nil && ctx.Err() == nil; res, err = h.client.RoundTrip(req) { // a server with short time-outs may close a connection before it has read the request
+		continue
+	}
 	require.NoError(t, err)
 	shut := func() { _ = res.Body.Close() }
 	t.Cleanup(shut)
@@ -97,7 +100,7 @@ func (s *streamReader) event() streamMessage {
 	}
 }
 
-// rest reads to the end, and tells whether the answer was ended rather than cut off.
+// rest reads to the end and reports whether the response was complete.
 func (s *streamReader) rest() (text string, ended bool) {
 	s.t.Helper()
 	body, err := io.ReadAll(s)
@@ -107,7 +110,7 @@ func (s *streamReader) rest() (text string, ended bool) {
 	return string(body), err == nil
 }
 
-// bytes reads so many.
+// bytes reads n bytes.
 func (s *streamReader) bytes(n int) string {
 	s.t.Helper()
 	p := make([]byte, n)

@@ -1,31 +1,38 @@
 package api_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"comet/internal/protocol/v5/messagelog"
+	"comet/api"
 	"comet/models"
-	"comet/store"
 )
 
-// logMessages has lines kept that were said about a task, and returns them.
-func (h *fixture) logMessages(t testing.TB, taskID string, lines ...models.LoggedMessage) []models.LoggedMessage {
-	t.Helper()
-	var name models.ShortID
-	require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) (err error) { name, err = tx.TaskShortID(taskID, ""); return err }))
-	log := messagelog.New(h.db.Store, nil)
-	for i := range lines {
-		l := &lines[i]
-		l.ID, l.At = fmt.Sprintf("01890a5d-ac96-774b-bcce-b30209%06d", i), h.db.Now()
-		l.Context, l.Task, l.Peer = name.Context, name.Task, "W1"
-		log.Add(*l)
+// messageLog is a message log by task.
+type messageLog map[string][]api.TaskMessage
+
+// add logs messages about a task, and returns them with their ids.
+func (l messageLog) add(taskID string, messages ...api.TaskMessage) []api.TaskMessage {
+	for i := range messages {
+		m := &messages[i]
+		m.ID, m.Ctx, m.TID = fmt.Sprintf("01890a5d-ac96-774b-bcce-b30209%06d", i), "S1", "T1"
 	}
-	require.NoError(t, log.Flush(t.Context()))
-	return lines
+	l[taskID] = messages
+	return messages
+}
+
+// byTask implements api.Services.TaskMessages.
+func (l messageLog) byTask(_ context.Context, t models.Task, after string, limit int) (out []api.TaskMessage, err error) {
+	for _, m := range l[t.ID] {
+		if m.ID > after && len(out) < limit {
+			out = append(out, m)
+		}
+	}
+	return append([]api.TaskMessage{}, out...), nil
 }
 
 func TestTaskMessages(t *testing.T) {
@@ -42,23 +49,23 @@ func TestTaskMessages(t *testing.T) {
 	}
 	address := func(id, query string) string { return "/api/v1/tasks/" + id + "/messages" + query }
 
-	runStreamTest(t, "AreThereWithTheLineThatCausedEach", fixtureOptions{}, func(t *testing.T, h *fixture) {
+	runStreamTest(t, "HaveTheMessageThatCausedThem", fixtureOptions{}, func(t *testing.T, h *fixture) {
 		joinReader(t, h)
 		id := h.submit(t, `{"capabilities":["read"]}`)
 		var none page
 		got := h.do(t, "GET", address(id, ""), "")
 		got.decode(t, http.StatusOK, &none)
-		require.JSONEq(t, `{"messages":[]}`, string(got.body), "nobody has spoken of it")
-		said := h.logMessages(t, id,
-			models.LoggedMessage{Number: 5, From: "O1", To: "W1", Type: "R", State: "N", Data: "call=read"},
-			models.LoggedMessage{Number: 1, From: "W1", To: "O1", Type: "E", State: "F", Code: "E33", Data: "pid=M5;desc=no file", Parent: 5},
-			models.LoggedMessage{Number: 2, From: "W1", To: "O1", Type: "A", Data: "pid=M77", Parent: 77})
+		require.JSONEq(t, `{"messages":[]}`, string(got.body), "no message is about it")
+		request := api.TaskMessage{Number: 5, From: "O1", To: "W1", Type: "R", State: new("N"), Data: "call=read"}
+		logged := h.messages.add(id, request,
+			api.TaskMessage{Number: 1, From: "W1", To: "O1", Type: "E", State: new("F"), Err: new("E33"), Data: "pid=M5;desc=no file", PID: new(5), ParentID: new("01890a5d-ac96-774b-bcce-b30209000000")},
+			api.TaskMessage{Number: 2, From: "W1", To: "O1", Type: "A", Data: "pid=M77", PID: new(77)})
 		var all page
 		h.do(t, "GET", address(id, ""), "").decode(t, http.StatusOK, &all)
 		require.Len(t, all.Messages, 3)
 		require.Empty(t, all.NextCursor)
 		first, second, third := all.Messages[0], all.Messages[1], all.Messages[2]
-		require.Equal(t, said[0].ID, first.ID)
+		require.Equal(t, logged[0].ID, first.ID)
 		require.Equal(t, []string{"S1", "T1", "O1", "W1", "R", "call=read"}, []string{first.Ctx, first.TID, first.From, first.To, first.Type, first.Data})
 		require.Equal(t, 5, first.Number)
 		require.Equal(t, "N", *first.State)
@@ -69,14 +76,14 @@ func TestTaskMessages(t *testing.T) {
 		require.Equal(t, 5, *second.PID)
 		require.Equal(t, first.ID, *second.ParentID)
 		require.Equal(t, 77, *third.PID)
-		require.Nil(t, third.ParentID, "what it names was not said")
+		require.Nil(t, third.ParentID, "the message that it names is unknown")
 		require.Nil(t, third.State)
 	})
 
-	runStreamTest(t, "ComeInPages", fixtureOptions{}, func(t *testing.T, h *fixture) {
+	runStreamTest(t, "AreListedInPages", fixtureOptions{}, func(t *testing.T, h *fixture) {
 		joinReader(t, h)
 		id := h.submit(t, `{"capabilities":["read"]}`)
-		h.logMessages(t, id, make([]models.LoggedMessage, 5)...)
+		h.messages.add(id, make([]api.TaskMessage, 5)...)
 		var ids []string
 		for query := "?limit=2"; query != ""; {
 			got := h.do(t, "GET", address(id, query), "")
@@ -96,19 +103,19 @@ func TestTaskMessages(t *testing.T) {
 		require.Equal(t, http.StatusBadRequest, h.do(t, "GET", address(id, "?limit=0"), "").status)
 	})
 
-	runStreamTest(t, "AreForThoseWhoSeeTheTask", fixtureOptions{}, func(t *testing.T, h *fixture) {
+	runStreamTest(t, "RequireAccessToTheTask", fixtureOptions{}, func(t *testing.T, h *fixture) {
 		joinReader(t, h)
 		id := h.submit(t, `{"capabilities":["read"]}`)
 		as := func(scopes ...models.Scope) int {
 			return h.do(t, "GET", address(id, ""), "", "Authorization", "Bearer "+h.token(t, scopes...)).status
 		}
 		require.Equal(t, http.StatusOK, as(models.ScopeTasksRead))
-		require.Equal(t, http.StatusNotFound, as(models.ScopeMessagesSend), "it asked for another one")
+		require.Equal(t, http.StatusNotFound, as(models.ScopeMessagesSend), "the token did not submit it")
 		require.Equal(t, http.StatusForbidden, as(models.ScopeAgentsRead))
 		require.Equal(t, http.StatusNotFound, h.do(t, "GET", address("none", ""), "").status)
 	})
 
-	runStreamTest(t, "HaveNoFormInAStreamOfAServerThatDoesNotSpeakIt", fixtureOptions{}, func(t *testing.T, h *fixture) {
+	runStreamTest(t, "HaveNoFormatInAStreamOfAServerWithoutTheProtocol", fixtureOptions{}, func(t *testing.T, h *fixture) {
 		for _, form := range []string{"v5", "v4"} {
 			got := h.do(t, "GET", "/api/v1/events?format="+form, "")
 			require.Equal(t, http.StatusBadRequest, got.status)

@@ -9,38 +9,37 @@ import (
 	"strings"
 
 	"comet/internal/errs"
+	"comet/internal/httpkit"
 	"comet/models"
 )
 
-// getTaskOutput sends what a task has put out.
+// getTaskOutput writes the output of a task.
 //
 //	@Summary		Read a task's output
-//	@Description	The result of the task, or with `stream=log` what its agent told on the way, byte by byte as the agent sent it: of the attempt that succeeded, or else of the newest one. A single `Range` of bytes is answered with 206. Bytes that have not come yet, although later ones have, are NUL. While an agent of PROTOCOL_V5 says a result in pieces, those that there are come whole, and without ranges.
+//	@Description	Returns the result of the task or, with `stream=log`, the log that its agent sent, of the successful attempt or else of the newest one. A single `Range` of bytes returns 206. Bytes that have not arrived although later ones have are NUL. While an agent sends a result in parts without known lengths, the parts are returned without gaps and ranges are not available.
 //	@Description
-//	@Description	`follow=true` goes on until the task has ended, from the byte `from` on, and leaves `Range` aside; where an attempt, or a step that makes a result of its own, begins anew, what it puts out follows. An answer that ends before its time, because the server stops for instance, is cut off rather than ended.
-//	@ID				getTaskOutput
+//	@Description	`follow=true` streams the output from the byte `from` until the task has ended, and ignores `Range`. If the task is retried, the output of the new attempt follows that of the previous one. If the stream ends early, for example because the server stops, the connection is closed before the response is complete.
 //	@Tags			tasks
 //	@Produce		text/plain
 //	@Security		BearerAuth[tasks:read]
 //	@Param			task_id	path	string	true	"The task's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
-//	@Param			stream	query	string	false	"Which of the two"	enums(result,log)	default(result)
-//	@Param			follow	query	bool	false	"Go on until the task has ended"	default(false)
-//	@Param			from	query	int		false	"The byte to begin with, where the output is followed"	minimum(0)	default(0)
-//	@Param			Range	header	string	false	"The bytes you want"	example(bytes=0-1023)
-//	@Success		200	{string}	string	"All of it"
-//	@Header			200	{string}	Accept-Ranges	"The unit of ranges: `bytes`, or `none`."
-//	@Success		206	{string}	string	"The range"
-//	@Header			206	{string}	Accept-Ranges	"The unit of ranges: `bytes`."
-//	@Header			206	{string}	Content-Range	"Which bytes these are, and of how many: `bytes 0-1023/4096`."
-//	@Failure		400	"A parameter is unknown or malformed"
-//	@Failure		404	"No such task"
-//	@Failure		416	"The range begins behind the end"
-//	@Header			416	{string}	Content-Range	"How many bytes there are: `bytes */4096`."
-//	@Failure		503	"The server serves as many streams as it may"
+//	@Param			stream	query	string	false	"Which output to return"	enums(result,log)	default(result)
+//	@Param			follow	query	bool	false	"Stream until the task has ended"	default(false)
+//	@Param			from	query	int		false	"Offset of the first byte; only with `follow=true`"	minimum(0)	default(0)
+//	@Param			Range	header	string	false	"The bytes to return"	example(bytes=0-1023)
+//	@Success		200	{string}	string	"The complete output"
+//	@Header			200	{string}	Accept-Ranges	"`bytes` if ranges are available, else `none`."
+//	@Success		206	{string}	string	"The requested range"
+//	@Header			206	{string}	Accept-Ranges	"Always `bytes`."
+//	@Header			206	{string}	Content-Range	"Range and total length, such as `bytes 0-1023/4096`."
+//	@Failure		404	"The task does not exist"
+//	@Failure		416	"The range starts after the end of the output"
+//	@Header			416	{string}	Content-Range	"Total length, such as `bytes */4096`."
+//	@Failure		503	"The server has reached its limit of concurrent streams"
 //	@Header			503	{integer}	Retry-After
 //	@Router			/api/v1/tasks/{task_id}/output [get]
 func (s *Server) getTaskOutput(w http.ResponseWriter, r *http.Request) error {
-	id, err := decodeID(r, "task_id")
+	req, err := readPath(r)
 	if err != nil {
 		return err
 	}
@@ -50,22 +49,22 @@ func (s *Server) getTaskOutput(w http.ResponseWriter, r *http.Request) error {
 		which = models.StreamLog
 	}
 	if q.Has("from") && !follow {
-		q.Fail("from", "follow", "from goes with follow=true; without it send a Range")
+		q.Fail("from", "follow", "from requires follow=true; otherwise send a Range header")
 	}
 	if err := q.Err(); err != nil {
 		return err
 	}
-	t, err := s.visibleTask(r, id)
+	t, err := s.visibleTask(req)
 	if err != nil {
 		return err
 	}
-	release, err := s.streams.acquire(caller(r).TokenID)
+	release, err := s.streams.Acquire(req.caller.TokenID)
 	if err != nil {
 		return err
 	}
 	defer release()
 	if follow {
-		s.followOutput(w, r, id, which, int64(from))
+		s.followOutput(w, r, t.ID, which, int64(from))
 		return nil
 	}
 	return s.writeOutput(w, r, t, which)
@@ -73,7 +72,7 @@ func (s *Server) getTaskOutput(w http.ResponseWriter, r *http.Request) error {
 
 const contentTypeText = "text/plain; charset=utf-8"
 
-// writeOutput sends what there is, or a range of it.
+// writeOutput writes the stored output, or a range of it.
 func (s *Server) writeOutput(w http.ResponseWriter, r *http.Request, t models.Task, which models.OutputStream) error {
 	if !t.State.Ended() {
 		if unplaced, err := s.orchestrator.HasUnalignedOutput(r.Context(), t, which); err != nil || unplaced {
@@ -89,7 +88,7 @@ func (s *Server) writeOutput(w http.ResponseWriter, r *http.Request, t models.Ta
 	h.Set("Accept-Ranges", "bytes")
 	if partial && from >= size {
 		h.Set("Content-Range", "bytes */"+strconv.FormatInt(size, 10))
-		return errs.New(errs.RangeNotSatisfiable, "the output is %d bytes long", size)
+		return errs.New(errs.RangeNotSatisfiable, "the range starts after the end of the output, which has %d bytes", size)
 	}
 	status := http.StatusOK
 	if partial {
@@ -98,24 +97,24 @@ func (s *Server) writeOutput(w http.ResponseWriter, r *http.Request, t models.Ta
 	}
 	h.Set("Content-Type", contentTypeText)
 	h.Set("Content-Length", strconv.FormatInt(to-from, 10))
-	out := s.newStream(w)
+	out := httpkit.NewStream(w, s.opts.StreamWriteTimeout)
 	w.WriteHeader(status)
 	if r.Method == http.MethodHead {
 		return nil
 	}
 	c := &outputCopy{to: out, at: from, end: to, fill: true}
 	if err := s.copyOutput(r.Context(), c, t.ID, which); err != nil || c.at < to {
-		panic(http.ErrAbortHandler) // less came than was promised
+		panic(http.ErrAbortHandler) // the response is shorter than its Content-Length
 	}
 	return nil
 }
 
-// writeUnalignedOutput sends the pieces that there are of a result whose bytes have no places yet, so
-// that nobody can tell its length, and there are no ranges of it.
+// writeUnalignedOutput writes the parts of a result whose offsets are not yet known. Its total
+// length is unknown, so there are no ranges.
 func (s *Server) writeUnalignedOutput(w http.ResponseWriter, r *http.Request, t models.Task, which models.OutputStream) {
 	w.Header().Set("Content-Type", contentTypeText)
 	w.Header().Set("Accept-Ranges", "none")
-	out := s.newStream(w)
+	out := httpkit.NewStream(w, s.opts.StreamWriteTimeout)
 	w.WriteHeader(http.StatusOK)
 	if r.Method == http.MethodHead {
 		return
@@ -126,17 +125,17 @@ func (s *Server) writeUnalignedOutput(w http.ResponseWriter, r *http.Request, t 
 	}
 }
 
-// followOutput sends what there is and what comes, until the task has ended. What ends
-// it before that cuts the answer off, which tells the client that it has not all.
+// followOutput writes stored and new output until the task has ended. If it ends early it aborts
+// the connection, so that the client detects the truncation.
 func (s *Server) followOutput(w http.ResponseWriter, r *http.Request, id string, which models.OutputStream, at int64) {
 	w.Header().Set("Content-Type", contentTypeText)
 	w.Header().Set("X-Accel-Buffering", "no")
-	out := s.newStream(w)
+	out := httpkit.NewStream(w, s.opts.StreamWriteTimeout)
 	w.WriteHeader(http.StatusOK)
 	if r.Method == http.MethodHead {
 		return
 	}
-	ctx, stop := s.streams.untilDrain(r.Context())
+	ctx, stop := s.streams.UntilDrain(r.Context())
 	defer stop()
 	c := &outputCopy{to: out, at: at, sent: at, whole: true}
 	attempt, seen := 0, int64(0)
@@ -147,15 +146,15 @@ func (s *Server) followOutput(w http.ResponseWriter, r *http.Request, id string,
 		}
 		c.end = streamLength(t, which)
 		if seen > c.end && !t.State.Ended() || attempt != 0 && t.Attempt != attempt {
-			c.at, c.sent = 0, 0 // it begins anew
+			c.at, c.sent = 0, 0 // a new attempt starts
 		}
 		attempt, seen = t.Attempt, c.end
 		c.fill = t.State.Ended()
 		if t.State == models.TaskDone {
-			c.at = c.sent // every byte has its place by now
+			c.at = c.sent // all offsets are known now
 		}
 		if err = s.copyOutput(ctx, c, id, which); err == nil {
-			err = out.flush()
+			err = out.Flush()
 		}
 		if err == nil && t.State.Ended() {
 			return
@@ -176,12 +175,12 @@ func streamLength(t models.Task, which models.OutputStream) int64 {
 	return t.OutputBytes
 }
 
-// outputCopy sends the bytes [at, end) of a stream of output. It ends before what has
-// not come yet, or with fill sends NULs for that.
+// outputCopy writes the bytes [at, end) of an output stream. It stops at bytes that have not
+// arrived or, with fill, writes NULs in their place.
 //
-// While an attempt runs, a piece may be longer or shorter than the part of the whole it
-// stands for. With whole it is sent as it is, which sent counts; otherwise it is cut or
-// filled, so that every byte is where it is said to be.
+// While an attempt runs, the data of a chunk may be longer or shorter than its span. With whole the
+// data is written as it is, and sent counts the bytes; otherwise it is truncated or filled up, so
+// that every byte has its final offset.
 type outputCopy struct {
 	to      io.Writer
 	at, end int64
@@ -190,10 +189,10 @@ type outputCopy struct {
 	sent    int64
 }
 
-// errRangeWritten ends a read of output.
+// errRangeWritten stops reading output.
 var errRangeWritten = errors.New("enough was read")
 
-// copyOutput sends what there is.
+// copyOutput writes the stored output.
 func (s *Server) copyOutput(ctx context.Context, c *outputCopy, id string, which models.OutputStream) error {
 	if c.at >= c.end {
 		return nil
@@ -205,7 +204,7 @@ func (s *Server) copyOutput(ctx context.Context, c *outputCopy, id string, which
 	return err
 }
 
-// writeChunk sends one piece, and what is missing before it.
+// writeChunk writes one chunk, and fills the gap before it.
 func (c *outputCopy) writeChunk(o models.OutputChunk) error {
 	if o.Start > c.at {
 		if !c.fill {
@@ -242,7 +241,7 @@ func (c *outputCopy) writeData(o models.OutputChunk) error {
 		c.at = upTo
 		return nil
 	}
-	return c.writeZeros(upTo - c.at) // of a piece that is shorter than it stands for
+	return c.writeZeros(upTo - c.at) // if the data is shorter than the span
 }
 
 func (c *outputCopy) writeZeros(count int64) error {
@@ -254,7 +253,7 @@ func (c *outputCopy) writeZeros(count int64) error {
 	return err
 }
 
-// zeroReader is a reader of nothing but NULs.
+// zeroReader returns only NULs.
 type zeroReader struct{}
 
 // Read implements io.Reader.
@@ -263,11 +262,10 @@ func (zeroReader) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// byteRange reads a Range of bytes (RFC 9110 §14.2) of something with a size: the bytes
-// [from, to). Without one it is all of it. So it is for a Range the server may leave
-// aside: several at once, another unit, one that is malformed, and one with an If-Range,
-// because there is no validator that it could name. One that begins behind the end has
-// from at size or above.
+// byteRange parses a Range header (RFC 9110 §14.2) for a body of size bytes and returns the bytes
+// [from, to). Without Range they are all bytes; so they are for a Range that a server may ignore:
+// several ranges, another unit, malformed, or with If-Range, because the response has no validator.
+// A range that starts after the end has from >= size.
 func byteRange(r *http.Request, size int64) (from, to int64, partial bool) {
 	lines := r.Header["Range"]
 	if len(lines) != 1 || r.Header.Get("If-Range") != "" {
@@ -278,7 +276,7 @@ func byteRange(r *http.Request, size int64) (from, to int64, partial bool) {
 	if !ok || !strings.EqualFold(strings.TrimSpace(unit), "bytes") {
 		return 0, size, false
 	}
-	if first == "" { // the last bytes
+	if first == "" { // a suffix range
 		n, ok := bytePosition(last)
 		if !ok {
 			return 0, size, false
@@ -302,11 +300,11 @@ func byteRange(r *http.Request, size int64) (from, to int64, partial bool) {
 	return from, min(end, size-1) + 1, true
 }
 
-// bytePosition reads digits; what is too large to hold lies behind every end.
+// bytePosition parses digits; a number that overflows becomes the maximum.
 func bytePosition(text string) (int64, bool) {
 	if !isDigits(text) || strings.HasPrefix(text, "-") {
 		return 0, false
 	}
-	n, _ := strconv.ParseInt(text, 10, 64) // the largest number where it is too large
+	n, _ := strconv.ParseInt(text, 10, 64) // the maximum on overflow
 	return n, true
 }

@@ -15,14 +15,14 @@ import (
 	"comet/store/storetest"
 )
 
-// serveWithTimeouts serves a door with time limits for reading and writing.
-func serveWithTimeouts(t testing.TB, door *api.Server, limit time.Duration) string {
+// serveWithTimeouts serves the API with time limits for reading and writing.
+func serveWithTimeouts(t testing.TB, handler *api.Server, limit time.Duration) string {
 	t.Helper()
-	server := httptest.NewUnstartedServer(door)
+	server := httptest.NewUnstartedServer(handler)
 	server.Config.ReadTimeout, server.Config.WriteTimeout = limit, limit
 	server.Start()
 	t.Cleanup(server.Close)
-	t.Cleanup(door.Drain)
+	t.Cleanup(handler.Drain)
 	return server.URL
 }
 
@@ -44,7 +44,7 @@ func TestTaskOutput(t *testing.T) {
 		require.NoError(t, err)
 	}
 
-	runStreamTest(t, "ComesAsItGrowsUntilTheTaskHasEnded", fixtureOptions{}, func(t *testing.T, h *fixture) {
+	runStreamTest(t, "IsStreamedUntilTheTaskHasEnded", fixtureOptions{}, func(t *testing.T, h *fixture) {
 		joinReader(t, h)
 		id := h.submit(t, `{"capabilities":["read"]}`)
 		s := h.openStream(t, h.admin, address(id, log)) // before there is any
@@ -67,7 +67,7 @@ func TestTaskOutput(t *testing.T) {
 		require.Equal(t, "done", string(h.do(t, "GET", address(id, "?follow=true"), "").body))
 	})
 
-	runStreamTest(t, "OfALaterAttemptFollowsThatOfTheOneBefore", fixtureOptions{}, func(t *testing.T, h *fixture) {
+	runStreamTest(t, "ContinuesWithTheNextAttempt", fixtureOptions{}, func(t *testing.T, h *fixture) {
 		joinReader(t, h)
 		id := h.submit(t, `{"capabilities":["read"]}`)
 		s := h.openStream(t, h.admin, address(id, log))
@@ -84,7 +84,7 @@ func TestTaskOutput(t *testing.T) {
 		require.Equal(t, "second", s.bytes(6))
 	})
 
-	runStreamTest(t, "ThatHasHolesWaitsForThem", fixtureOptions{}, func(t *testing.T, h *fixture) {
+	runStreamTest(t, "WaitsForMissingChunks", fixtureOptions{}, func(t *testing.T, h *fixture) {
 		joinReader(t, h)
 		id := h.submit(t, `{"capabilities":["read"]}`)
 		piece := func(start int64, text string) {
@@ -105,7 +105,7 @@ func TestTaskOutput(t *testing.T) {
 		require.True(t, ended)
 	})
 
-	runStreamTest(t, "WhosePiecesStandForOtherLengthsComesAsItIsUntilItsEnd", fixtureOptions{}, func(t *testing.T, h *fixture) {
+	runStreamTest(t, "WithSpansIsWrittenUnalignedUntilTheEnd", fixtureOptions{}, func(t *testing.T, h *fixture) {
 		joinReader(t, h)
 		id := h.submit(t, `{"capabilities":["read"]}`)
 		for i, text := range []string{"a", "first,", "second"} { // as PROTOCOL_V5 numbers them
@@ -124,7 +124,7 @@ func TestTaskOutput(t *testing.T) {
 		require.Equal(t, "first", string(got.body))
 	})
 
-	runStreamTest(t, "ThatIsLongComesWholeAndInRanges", fixtureOptions{}, func(t *testing.T, h *fixture) {
+	runStreamTest(t, "IsReadCompletelyAndInRanges", fixtureOptions{}, func(t *testing.T, h *fixture) {
 		joinReader(t, h)
 		id := h.submit(t, `{"capabilities":["read"]}`)
 		long := bytes.Repeat([]byte("0123456789abcdef"), 3<<16) // 3 MiB
@@ -152,7 +152,7 @@ func TestTaskOutput(t *testing.T) {
 		require.Empty(t, head.body)
 	})
 
-	runStreamTest(t, "IsCutOffWhereItIsNotAll", fixtureOptions{}, func(t *testing.T, h *fixture) {
+	runStreamTest(t, "IsAbortedIfItIsIncomplete", fixtureOptions{}, func(t *testing.T, h *fixture) {
 		joinReader(t, h)
 		id := h.submit(t, `{"capabilities":["read"]}`)
 		s := h.openStream(t, h.admin, address(id, log))

@@ -2,9 +2,7 @@ package api
 
 import (
 	"encoding/json"
-	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -15,55 +13,55 @@ import (
 
 const tasksPath = "/api/v1/tasks"
 
-// taskView is where a task stands.
+// taskView is the state of a task.
 type taskView struct {
-	ID        string           `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`
-	SessionID *string          `json:"session_id" example:"01890a5d-ac96-774b-bcce-b302099a8058"` // Null outside of a session.
-	ParentID  *string          `json:"parent_id" example:"01890a5d-ac96-774b-bcce-b302099a8059"`  // The task it was handed off from, or that several agents do.
-	Depth     int              `json:"depth" example:"0"`                                         // How many hand-offs lie above it.
-	Class     string           `json:"class" example:"default"`                                   // The policy it follows.
-	Owner     string           `json:"owner" example:"01890a5d-ac96-774b-bcce-b302099a805a"`      // The id of the token that asked.
-	Priority  int              `json:"priority" example:"1"`
-	State     models.TaskState `json:"state" swaggertype:"string" enums:"new,running,done,failed,cancelled" example:"running"`
-	// What it waits for: an agent with a place free, the next attempt, or the answer
-	// to its agent's question. Null while an agent has it and after its end.
+	ID        string           `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`                                      // The task's id.
+	SessionID *string          `json:"session_id" example:"01890a5d-ac96-774b-bcce-b302099a8058"`                              // Null without a session.
+	ParentID  *string          `json:"parent_id" example:"01890a5d-ac96-774b-bcce-b302099a8059"`                               // The task from which this one was handed off, or whose work several agents do in parallel.
+	Depth     int              `json:"depth" example:"0"`                                                                      // Number of hand-offs above it.
+	Class     string           `json:"class" example:"default"`                                                                // Name of the policy for deadlines and retries.
+	Owner     string           `json:"owner" example:"01890a5d-ac96-774b-bcce-b302099a805a"`                                   // Id of the token that requested it.
+	Priority  int              `json:"priority" example:"1"`                                                                   // The priority, 0 to 3.
+	State     models.TaskState `json:"state" swaggertype:"string" enums:"new,running,done,failed,cancelled" example:"running"` // The state of the task.
+	// What the task waits for: a free worker, the next attempt, or the reply to its worker's
+	// question. Null while a worker executes it and after its end.
 	WaitingFor *models.WaitReason `json:"waiting_for" swaggertype:"string" enums:"worker,retry,reply" example:"worker"`
-	Attempt    int                `json:"attempt" example:"1"`                // The number of the newest attempt, 0 before the first.
-	AgentID    *string            `json:"agent_id" example:"research-web-01"` // Who makes it.
-	Budget     *int64             `json:"budget" example:"4000"`              // How many tokens all attempts together may use; null for no limit.
-	Tokens     int64              `json:"tokens" example:"1730"`              // How many they have used.
+	Attempt    int                `json:"attempt" example:"1"`                // Number of the newest attempt, 0 before the first.
+	AgentID    *string            `json:"agent_id" example:"research-web-01"` // Worker of the newest attempt.
+	Budget     *int64             `json:"budget" example:"4000"`              // Maximum number of tokens of all attempts; null for no limit.
+	Tokens     int64              `json:"tokens" example:"1730"`              // Tokens that all attempts have used.
 	Progress   int                `json:"progress" example:"40"`              // In percent.
-	Step       int                `json:"step" example:"2"`
-	StepName   string             `json:"step_name" example:"reading"`
-	// When the attempt, or the wait, is given up; null after the end.
+	Step       int                `json:"step" example:"2"`                   // The number of the current step.
+	StepName   string             `json:"step_name" example:"reading"`        // The name of the current step.
+	// When the current attempt or wait times out; null after the end.
 	Deadline *time.Time `json:"deadline" example:"2026-01-10T15:30:30Z"`
-	ExitCode *int       `json:"exit_code" example:"0"`
-	// Why it failed; null unless it did.
+	ExitCode *int       `json:"exit_code" example:"0"` // The exit code of the result; null without one.
+	// Code of the failure; null unless the task failed.
 	Failure *string `json:"failure" example:"timeout"`
-	Error   string  `json:"error" example:"the agent was silent for too long"` // Why it failed or was cancelled, in words.
-	// What its agent said of the failure, as its dialect has it; absent where it said nothing.
+	Error   string  `json:"error" example:"the agent was silent for too long"` // Description of the failure or the cancellation.
+	// Details of the failure in the worker's protocol; absent if there are none.
 	FailureDetail any        `json:"failure_detail,omitempty"`
 	Output        taskStream `json:"output"`
 	Log           taskStream `json:"log"`
-	Version       int64      `json:"version" example:"4"`
+	Version       int64      `json:"version" example:"4"` // Incremented with every change.
 	CreatedAt     time.Time  `json:"created_at" example:"2026-01-10T15:30:00Z"`
-	StartedAt     *time.Time `json:"started_at" example:"2026-01-10T15:30:01Z"`
+	StartedAt     *time.Time `json:"started_at" example:"2026-01-10T15:30:01Z"` // When the first attempt started.
 	UpdatedAt     time.Time  `json:"updated_at" example:"2026-01-10T15:30:02Z"`
-	EndedAt       *time.Time `json:"ended_at" example:"2026-01-10T15:30:09Z"`
+	EndedAt       *time.Time `json:"ended_at" example:"2026-01-10T15:30:09Z"` // When it ended.
 }
 
-// taskStream is what a task has put out, and where it is.
+// taskStream describes an output stream of a task.
 type taskStream struct {
-	Bytes int64  `json:"bytes" example:"5"`
-	URL   string `json:"url" example:"/api/v1/tasks/01890a5d-ac96-774b-bcce-b302099a8057/output"`
-	// The whole of it, where a request waited for the end of the task and it is UTF-8
-	// of at most 64 KiB.
+	Bytes int64  `json:"bytes" example:"5"`                                                       // Number of bytes.
+	URL   string `json:"url" example:"/api/v1/tasks/01890a5d-ac96-774b-bcce-b302099a8057/output"` // Where to read the output.
+	// The complete text, if the request waited for the end of the task and the output is UTF-8 of
+	// at most 64 KiB.
 	Text *string `json:"text,omitempty" example:"hello"`
 }
 
 // taskList is one page of tasks, the newest first.
 type taskList struct {
-	Tasks      []taskView `json:"tasks"`
+	Tasks      []taskView `json:"tasks"`                                                        // The tasks on the page.
 	NextCursor string     `json:"next_cursor,omitempty" example:"MTc2ODA1OTAwMDAwMDAwMC4wMTg5"` // Absent on the last page.
 }
 
@@ -87,84 +85,75 @@ func newTaskView(t models.Task) taskView {
 	return v
 }
 
-// orNull is nil for the zero value.
-func orNull[T comparable](v T) *T {
-	var zero T
-	if v == zero {
-		return nil
-	}
-	return &v
-}
-
-// taskDetail is a task with all that is known of it.
+// taskDetail is a task with its request, attempts and events.
 type taskDetail struct {
 	taskView
 	Request  taskRequest     `json:"request"`
-	Question *taskQuestion   `json:"question"` // What its agent asks; null unless it waits for an answer.
-	Attempts []attemptView   `json:"attempts"` // The first one first.
-	Decision *decisionView   `json:"decision"` // Who could take it, when it was given to somebody last.
-	Timeline []taskEventView `json:"timeline"` // The first 1,000 of its events that are kept.
+	Question *taskQuestion   `json:"question"` // The worker's open question; null without one.
+	Attempts []attemptView   `json:"attempts"` // Oldest first.
+	Decision *decisionView   `json:"decision"` // How the worker was selected at the last assignment.
+	Timeline []taskEventView `json:"timeline"` // The oldest 1,000 stored events.
 }
 
-// taskRequest is what a task was asked for with.
+// taskRequest is what the client requested.
 type taskRequest struct {
-	Capabilities []string `json:"capabilities" example:"web-search"`
-	AgentType    *string  `json:"agent_type" example:"research"`
-	AgentID      *string  `json:"agent_id" example:"research-web-01"`
-	SphereID     *int     `json:"sphere_id" example:"9"`
-	Parameters   any      `json:"parameters"` // An object.
-	TimeoutMS    *int64   `json:"timeout_ms" example:"30000"`
-	Retries      *int     `json:"retries" example:"3"`
-	// How many agents do it at the same time; null for one.
+	Capabilities []string `json:"capabilities" example:"web-search"`  // Capabilities that the worker must have.
+	AgentType    *string  `json:"agent_type" example:"research"`      // The required agent type; null for any.
+	AgentID      *string  `json:"agent_id" example:"research-web-01"` // The requested agent; null for any.
+	SphereID     *int     `json:"sphere_id" example:"9"`              // The required sphere; null for any.
+	Parameters   any      `json:"parameters"`                         // The input, an object.
+	TimeoutMS    *int64   `json:"timeout_ms" example:"30000"`         // Maximum time in milliseconds between two messages of the worker; null for the default.
+	Retries      *int     `json:"retries" example:"3"`                // Maximum number of attempts after the first; null for the default.
+	// Number of agents that execute it at the same time; null for one.
 	Workers *int `json:"workers" example:"3"`
-	// What follows where its budget does not cover it; null for its end.
-	Overrun     *models.Overrun `json:"overrun"`
-	Traceparent *string         `json:"traceparent" example:"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"`
+	// What happens if the budget does not cover the task; null fails it.
+	Overrun     *orchestrator.Overrun `json:"overrun"`
+	Traceparent *string               `json:"traceparent" example:"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"` // W3C trace context of the task; null without one.
 }
 
-// taskQuestion is what an agent asks back.
+// taskQuestion is a worker's question.
 type taskQuestion struct {
-	Text    string   `json:"text" example:"Which year?"`
-	Options []string `json:"options" example:"2025,2026"`
+	Text    string   `json:"text" example:"Which year?"`  // The text of the question.
+	Options []string `json:"options" example:"2025,2026"` // Suggested replies; empty without any.
 }
 
-// attemptView is one agent's try at a task.
+// attemptView is one attempt to execute a task.
 type attemptView struct {
-	Attempt    int                 `json:"attempt" example:"1"`
-	AgentID    *string             `json:"agent_id" example:"research-web-01"` // Null where nobody was there.
-	State      models.AttemptState `json:"state" swaggertype:"string" enums:"assigned,running,succeeded,failed,timed_out,cancelled" example:"running"`
-	Tokens     int64               `json:"tokens" example:"1730"`
-	Failure    *string             `json:"failure" example:"timeout"`
-	Error      string              `json:"error" example:"the agent was silent for too long"`
-	AssignedAt time.Time           `json:"assigned_at" example:"2026-01-10T15:30:00Z"`
-	AcceptedAt *time.Time          `json:"accepted_at" example:"2026-01-10T15:30:01Z"`
-	EndedAt    *time.Time          `json:"ended_at" example:"2026-01-10T15:30:09Z"`
+	Attempt    int                 `json:"attempt" example:"1"`                                                                                        // The number of the attempt, from 1.
+	AgentID    *string             `json:"agent_id" example:"research-web-01"`                                                                         // Null if no worker was available.
+	State      models.AttemptState `json:"state" swaggertype:"string" enums:"assigned,running,succeeded,failed,timed_out,cancelled" example:"running"` // The state of the attempt.
+	Tokens     int64               `json:"tokens" example:"1730"`                                                                                      // Tokens that the attempt has used.
+	Failure    *string             `json:"failure" example:"timeout"`                                                                                  // Code of the failure; null unless it failed.
+	Error      string              `json:"error" example:"the agent was silent for too long"`                                                          // Description of the failure.
+	AssignedAt time.Time           `json:"assigned_at" example:"2026-01-10T15:30:00Z"`                                                                 // When it was assigned to the worker.
+	AcceptedAt *time.Time          `json:"accepted_at" example:"2026-01-10T15:30:01Z"`                                                                 // When the worker accepted it.
+	EndedAt    *time.Time          `json:"ended_at" example:"2026-01-10T15:30:09Z"`                                                                    // When it ended.
 }
 
-// decisionView is who could take a task.
+// decisionView describes the selection of a worker.
 type decisionView struct {
-	Verdict    string          `json:"verdict" enums:"chosen,saturated,excluded,unavailable,unsupported,over_budget" example:"chosen"`
-	Considered int             `json:"considered" example:"2"` // How many agents have one of the capabilities.
-	Eligible   int             `json:"eligible" example:"1"`   // How many of them could take it.
-	Candidates []candidateView `json:"candidates"`             // The first ten of those, the best first.
-	Rejected   []candidateView `json:"rejected"`               // Ten of the others, the nearest misses first.
+	Verdict    string          `json:"verdict" enums:"chosen,saturated,excluded,unavailable,unsupported,over_budget" example:"chosen"` // The result of the selection.
+	Considered int             `json:"considered" example:"2"`                                                                         // Number of agents with at least one of the capabilities.
+	Eligible   int             `json:"eligible" example:"1"`                                                                           // Number of those that could take the task.
+	Candidates []candidateView `json:"candidates"`                                                                                     // The best ten eligible agents, best first.
+	Rejected   []candidateView `json:"rejected"`                                                                                       // Ten of the other agents, nearest to eligible first.
 }
 
-// candidateView is an agent that was looked at.
+// candidateView is an agent that was considered.
 type candidateView struct {
-	AgentID  string     `json:"agent_id" example:"research-web-01"`
-	Score    float64    `json:"score" example:"1"`                                  // The part of the capabilities that it has, 0 to 1.
+	AgentID  string     `json:"agent_id" example:"research-web-01"`                 // The agent's id.
+	Score    float64    `json:"score" example:"1"`                                  // Share of the required capabilities that the agent has, 0 to 1.
 	Load     int        `json:"load" example:"25"`                                  // In percent.
-	LastUsed *time.Time `json:"last_used,omitempty" example:"2026-01-10T15:29:00Z"` // Absent for one that was never used.
-	Reason   string     `json:"reason,omitempty" example:"saturated"`               // Why it is out; absent for a candidate.
+	LastUsed *time.Time `json:"last_used,omitempty" example:"2026-01-10T15:29:00Z"` // Absent if it was never assigned a task.
+	Reason   string     `json:"reason,omitempty" example:"saturated"`               // Why it was not eligible; absent for a candidate.
 }
 
 // taskEventView is an event of a task.
 type taskEventView struct {
-	ID   string           `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a805b"`
-	Type models.EventType `json:"type" swaggertype:"string" example:"task.started"`
-	At   time.Time        `json:"at" example:"2026-01-10T15:30:01Z"`
-	Data any              `json:"data"` // An object.
+	ID   string           `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a805b"` // The event's id.
+	Type models.EventType `json:"type" swaggertype:"string" example:"task.started"`  // The type of the event.
+	At   time.Time        `json:"at" example:"2026-01-10T15:30:01Z"`                 // When the event occurred.
+	Data any              `json:"data"`                                              // The event's data, an object.
 }
 
 func newTaskDetail(d orchestrator.Detail) (taskDetail, error) {
@@ -204,91 +193,7 @@ func newTaskRequest(in models.TaskInput) (taskRequest, error) {
 	return v, err
 }
 
-// newTaskQuestion shows what an agent asks.
+// newTaskQuestion returns the view of a question.
 func newTaskQuestion(q orchestrator.Question) taskQuestion {
 	return taskQuestion{Text: q.Text, Options: append([]string{}, q.Options...)}
-}
-
-// loggedMessageView is a line of PROTOCOL_V5 that was said.
-type loggedMessageView struct {
-	ID     string    `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8060"`
-	At     time.Time `json:"at" example:"2026-01-10T15:30:00Z"`
-	Ctx    string    `json:"ctx" example:"S1"`
-	TID    string    `json:"tid" example:"T1"`
-	Number int       `json:"number" example:"12"` // That of the message, without its M; each end counts its own in a CTX.
-	From   string    `json:"from" example:"W1"`
-	To     string    `json:"to" example:"O1"`
-	Type   string    `json:"type" example:"S"`
-	State  *string   `json:"state" example:"D"`
-	Err    *string   `json:"err" example:"E31"`
-	Depth  int       `json:"depth" example:"1"`
-	Data   string    `json:"data" example:"pid=M5;result=42"`
-	// The message that it names as its cause, without its M; null where it names none.
-	PID *int `json:"pid" example:"5"`
-	// The line that caused it: the one that pid means, or the one that it answers; null
-	// where that is not known.
-	ParentID *string `json:"parent_id" example:"01890a5d-ac96-774b-bcce-b302099a805f"`
-}
-
-// loggedMessageList is one page of the lines about a task, the first one first.
-type loggedMessageList struct {
-	Messages   []loggedMessageView `json:"messages"`
-	NextCursor string              `json:"next_cursor,omitempty" example:"MDE4OTBhNWQ"` // Absent on the last page.
-}
-
-// listTaskMessages lists what was said about a task.
-//
-//	@Summary		List the lines about a task
-//	@Description	What was said about the task in PROTOCOL_V5 (§10), by its agents, by who asked and by comet, in the order in which it was said: every line that was taken, in both directions. `parent_id` leads from a line to the one that caused it. Of a part that was handed off they are the lines of its task that are as deep, or deeper. A task that nobody spoke of in this protocol has none; lines are kept for as long as tasks that have ended are.
-//	@ID				listTaskMessages
-//	@Tags			tasks
-//	@Produce		json
-//	@Security		BearerAuth[tasks:read]
-//	@Param			task_id			path	string	true	"The task's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
-//	@Param			limit			query	int		false	"How many lines a page has"	minimum(1)	maximum(1000)	default(100)
-//	@Param			cursor			query	string	false	"Where the page begins: the `next_cursor` of the one before"	maxlength(100)
-//	@Param			If-None-Match	header	string	false	"The ETag you have"
-//	@Success		200	{object}	loggedMessageList	"One page"
-//	@Header			200	{string}	ETag
-//	@Header			200	{string}	Link
-//	@Success		304	"Nothing changed"
-//	@Failure		400	"A parameter is unknown or malformed"
-//	@Failure		404	"No such task"
-//	@Router			/api/v1/tasks/{task_id}/messages [get]
-func (s *Server) listTaskMessages(w http.ResponseWriter, r *http.Request) error {
-	id, err := decodeID(r, "task_id")
-	if err != nil {
-		return err
-	}
-	q := newQuery(r, "limit", "cursor")
-	limit, after := q.Int("limit", 1, maxLimit, defaultLimit), q.idCursor()
-	if err := q.Err(); err != nil {
-		return err
-	}
-	t, err := s.visibleTask(r, id)
-	if err != nil {
-		return err
-	}
-	lines, err := s.messageLog.ByTask(r.Context(), t, after, limit+1) // one more tells whether there is a next page
-	if err != nil {
-		return err
-	}
-	var page loggedMessageList
-	if len(lines) > limit {
-		lines = lines[:limit]
-		page.NextCursor = encodeCursor(lines[limit-1].ID)
-		w.Header().Set("Link", links(r, page.NextCursor))
-	}
-	page.Messages = make([]loggedMessageView, len(lines))
-	for i, l := range lines {
-		page.Messages[i] = newLoggedMessageView(l)
-	}
-	return s.writeJSON(w, r, http.StatusOK, page)
-}
-
-func newLoggedMessageView(l models.LoggedMessage) loggedMessageView {
-	return loggedMessageView{
-		ID: l.ID, At: l.At, Ctx: models.ContextName(l.Context), TID: "T" + strconv.Itoa(l.Task), Number: l.Number, From: l.From, To: l.To,
-		Type: l.Type, State: orNull(l.State), Err: orNull(l.Code), Depth: l.Depth, Data: l.Data, PID: orNull(l.Parent), ParentID: orNull(l.ParentID),
-	}
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strconv"
@@ -10,85 +11,62 @@ import (
 	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/input"
+	"comet/internal/orchestrator"
 	"comet/models"
 )
 
 // listTasks lists tasks.
 //
 //	@Summary		List tasks
-//	@Description	The newest first. A token with `tasks:read` sees every task, one with `messages:send` alone those it asked for itself, here and everywhere.
-//	@ID				listTasks
+//	@Description	Returns tasks, newest first. A token with `tasks:read` sees all tasks, a token with only `messages:send` those that it requested itself, here and in all other operations.
 //	@Tags			tasks
-//	@Produce		json
 //	@Security		BearerAuth[tasks:read]
 //	@Param			state			query	string	false	"Only tasks in this state"	enums(new,running,done,failed,cancelled)	example(running)
-//	@Param			agent_id		query	string	false	"Only tasks whose newest attempt this agent makes"	maxlength(64)	example(research-web-01)
+//	@Param			agent_id		query	string	false	"Only tasks whose newest attempt is assigned to this agent"	maxlength(64)	example(research-web-01)
 //	@Param			session_id		query	string	false	"Only tasks of this session"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
-//	@Param			parent_id		query	string	false	"Only tasks handed off from this one"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8059)
-//	@Param			since			query	string	false	"Only tasks made at this time or later"	format(date-time)	example(2026-01-10T00:00:00Z)
-//	@Param			until			query	string	false	"Only tasks made before this time"	format(date-time)	example(2026-01-11T00:00:00Z)
-//	@Param			mine			query	bool	false	"Only tasks that this token asked for"	default(false)
-//	@Param			limit			query	int		false	"Size of a page"	minimum(1)	maximum(1000)	default(100)
-//	@Param			cursor			query	string	false	"Where the page begins, as given by the page before"	maxlength(200)
-//	@Param			If-None-Match	header	string	false	"The ETag you have"
-//	@Success		200	{object}	taskList	"One page"
-//	@Header			200	{string}	ETag
-//	@Header			200	{string}	Link
-//	@Success		304	"Nothing changed"
-//	@Failure		400	"A parameter is unknown or out of range"
+//	@Param			parent_id		query	string	false	"Only subtasks of this task"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8059)
+//	@Param			since			query	string	false	"Only tasks created at this time or later"	format(date-time)	example(2026-01-10T00:00:00Z)
+//	@Param			until			query	string	false	"Only tasks created before this time"	format(date-time)	example(2026-01-11T00:00:00Z)
+//	@Param			mine			query	bool	false	"Only tasks that this token requested"	default(false)
+//	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(200)
+//	@Success		200	{object}	taskList	"A page of results"
 //	@Router			/api/v1/tasks [get]
-func (s *Server) listTasks(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) listTasks(r request) (any, error) {
 	q, err := taskQuery(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	limit := q.Limit
-	q.Limit++ // one more tells whether there is a next page
+	q.Limit++ // one more than the page shows whether there is a next page
 	tasks, err := s.orchestrator.Tasks(r.Context(), q)
-	if err != nil {
-		return err
-	}
-	var page taskList
-	if len(tasks) > limit {
-		tasks = tasks[:limit]
-		page.NextCursor = taskCursor(models.TaskCursor{CreatedAt: tasks[limit-1].CreatedAt, ID: tasks[limit-1].ID})
-		w.Header().Set("Link", links(r, page.NextCursor))
-	}
-	page.Tasks = make([]taskView, len(tasks))
-	for i, t := range tasks {
-		page.Tasks[i] = newTaskView(t)
-	}
-	return s.writeJSON(w, r, http.StatusOK, page)
+	tasks, next := cutPage(tasks, limit, func(t models.Task) string { return creationPosition(t.CreatedAt, t.ID) })
+	return reply{next: next, body: taskList{views(tasks, newTaskView), next}}, err
 }
 
-// taskQuery reads the parameters of a list of tasks.
-func taskQuery(r *http.Request) (models.TaskQuery, error) {
-	q := newQuery(r, "state", "agent_id", "session_id", "parent_id", "since", "until", "mine", "limit", "cursor")
-	out := models.TaskQuery{
+// taskQuery reads the query parameters of a list of tasks.
+func taskQuery(r request) (orchestrator.TaskQuery, error) {
+	q := newQuery(r.Request, "state", "agent_id", "session_id", "parent_id", "since", "until", "mine", "limit", "cursor")
+	out := orchestrator.TaskQuery{
 		State: models.TaskState(q.Enum("state", "", string(models.TaskNew), string(models.TaskRunning),
 			string(models.TaskDone), string(models.TaskFailed), string(models.TaskCancelled))),
-		AgentID:   orZero(q.OptString("agent_id", models.MaxIDLength)),
-		SessionID: orZero(q.OptString("session_id", models.MaxIDLength)),
-		ParentID:  orZero(q.OptString("parent_id", models.MaxIDLength)),
-		Owner:     ownerOf(caller(r), q.Bool("mine")),
-		Limit:     q.Int("limit", 1, maxLimit, defaultLimit),
+		AgentID:   orZero(q.OptString("agent_id", input.MaxID)),
+		SessionID: orZero(q.OptString("session_id", input.MaxID)),
+		ParentID:  orZero(q.OptString("parent_id", input.MaxID)),
+		Owner:     ownerOf(r.caller, q.Bool("mine")),
+		Limit:     q.pageLimit(),
 		Before:    q.taskCursor(),
 	}
-	since, until := q.OptTime("since"), q.OptTime("until")
-	out.Since, out.Until = orZero(since), orZero(until)
-	if since != nil && until != nil && !until.After(*since) {
-		q.Fail("until", "after", "until must lie after since")
-	}
+	out.Since, out.Until = q.period()
 	return out, q.Err()
 }
 
-// taskCursor makes the cursor of a list that goes by the time of creation.
-func taskCursor(p models.TaskCursor) string {
-	return encodeCursor(strconv.FormatInt(p.CreatedAt.UnixMicro(), 10) + "." + p.ID)
+// creationPosition is the content of a cursor of a list ordered by time of creation.
+func creationPosition(created time.Time, id string) string {
+	return strconv.FormatInt(created.UnixMicro(), 10) + "." + id
 }
 
-// taskCursor reads such a cursor, the zero value where it was not sent.
-func (q *query) taskCursor() (place models.TaskCursor) {
+// taskCursor parses such a cursor, the zero value if it is absent.
+func (q *query) taskCursor() (place orchestrator.TaskCursor) {
 	key, ok := q.cursorOf(200)
 	if !ok {
 		return place
@@ -99,59 +77,46 @@ func (q *query) taskCursor() (place models.TaskCursor) {
 		q.failCursor()
 		return place
 	}
-	return models.TaskCursor{CreatedAt: time.UnixMicro(micros).UTC(), ID: id}
+	return orchestrator.TaskCursor{CreatedAt: time.UnixMicro(micros).UTC(), ID: id}
 }
 
 // getTask returns one task.
 //
 //	@Summary		Get a task
-//	@Description	The task with its attempts, who could have taken it, and what happened to it. With `wait` the answer comes when the task has ended or, where `version` is given, when it has changed since, and after so many seconds in any case.
-//	@ID				getTask
+//	@Description	Returns a task with its attempts, the selection of its worker and its events. With `wait` the response is delayed until the task has ended or, if `version` is sent, until it has a higher version, but at most for `wait` seconds.
 //	@Tags			tasks
-//	@Produce		json
 //	@Security		BearerAuth[tasks:read]
 //	@Param			task_id			path	string	true	"The task's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
-//	@Param			wait			query	int		false	"How many seconds to wait for an end or a change, no longer than the server lets a request take"	minimum(0)	maximum(60)	default(0)
-//	@Param			version			query	int		false	"The version you have"	minimum(0)	example(4)
-//	@Param			If-None-Match	header	string	false	"The ETag you have"
+//	@Param			wait			query	int		false	"Seconds to wait for the end or a change, limited by the server's time limit for requests"	minimum(0)	maximum(60)	default(0)
+//	@Param			version			query	int		false	"Wait for a version higher than this one"	minimum(0)	example(4)
 //	@Success		200	{object}	taskDetail	"The task"
-//	@Header			200	{string}	ETag
-//	@Success		304	"Nothing changed"
-//	@Failure		400	"A parameter is unknown or out of range"
-//	@Failure		404	"No such task"
-//	@Failure		503	"As many requests wait as may"
+//	@Failure		404	"The task does not exist"
+//	@Failure		503	"The limit of waiting requests is reached"
 //	@Header			503	{integer}	Retry-After
 //	@Router			/api/v1/tasks/{task_id} [get]
-func (s *Server) getTask(w http.ResponseWriter, r *http.Request) error {
-	id, err := decodeID(r, "task_id")
-	if err != nil {
-		return err
-	}
-	q := newQuery(r, "wait", "version")
+func (s *Server) getTask(r request) (any, error) {
+	q := newQuery(r.Request, "wait", "version")
 	patience, version := s.boundWait(q.Int("wait", 0, int(maxWait.Seconds()), 0)), q.OptInt("version", 0, 1<<53)
 	if err := q.Err(); err != nil {
-		return err
+		return nil, err
 	}
-	if _, err := s.visibleTask(r, id); err != nil {
-		return err
+	if _, err := s.visibleTask(r); err != nil {
+		return nil, err
 	}
 	if patience > 0 {
-		if _, err := s.waitForTask(r, id, patience, s.waitForChange(version)); err != nil {
-			return err
+		if _, err := s.waitForTask(r.Request, r.id, patience, s.waitForChange(version)); err != nil {
+			return nil, err
 		}
 	}
-	found, err := s.orchestrator.Detail(r.Context(), id)
+	found, err := s.orchestrator.Detail(r.Context(), r.id)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	v, err := newTaskDetail(found)
-	if err != nil {
-		return err
-	}
-	return s.writeEntity(w, r, http.StatusOK, v.Version, v)
+	return reply{version: v.Version, body: v}, err
 }
 
-// waitForChange waits for a change after a version, or for the end where there is none.
+// waitForChange waits for a version after the given one, or for the end if it is nil.
 func (s *Server) waitForChange(version *int) waitFunc {
 	if version == nil {
 		return s.orchestrator.Wait
@@ -161,11 +126,11 @@ func (s *Server) waitForChange(version *int) waitFunc {
 	}
 }
 
-// Who may do what with tasks and sessions: a token with tasks:read sees all of them, one
-// with messages:send those it asked for itself, and with messages:send a token changes
-// its own, one with admin all of them. What a token may not see is not there for it.
+// Access to tasks and sessions: with tasks:read a token sees all of them, with messages:send those
+// that it requested itself. With messages:send it changes its own, with admin all. What a token may
+// not see does not exist for it.
 
-// requireAny lets callers with one of the scopes through; a refusal names the first.
+// requireAny accepts requests whose token has one of the scopes; the error names the first.
 func (s *Server) requireAny(scope models.Scope, others ...models.Scope) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return s.handle(func(w http.ResponseWriter, r *http.Request) error {
@@ -183,12 +148,12 @@ func (s *Server) requireAny(scope models.Scope, others ...models.Scope) func(htt
 	}
 }
 
-// canRead reports whether the caller sees what the token with the id asked for.
+// canRead reports whether the caller sees what owner, a token id, requested.
 func canRead(p models.Principal, owner string) bool {
 	return p.Has(models.ScopeTasksRead) || owner == p.TokenID
 }
 
-// ownerOf is whose tasks or sessions a list shows, "" for everybody's.
+// ownerOf returns the token whose tasks or sessions a list contains, "" for all.
 func ownerOf(p models.Principal, mine bool) string {
 	if mine || !p.Has(models.ScopeTasksRead) {
 		return p.TokenID
@@ -196,7 +161,8 @@ func ownerOf(p models.Principal, mine bool) string {
 	return ""
 }
 
-// requireOwner returns errs.MissingScope for what the caller sees and did not ask for.
+// requireOwner returns errs.MissingScope unless the caller requested the resource itself or is an
+// admin.
 func requireOwner(p models.Principal, owner string) error {
 	if owner == p.TokenID {
 		return nil
@@ -204,146 +170,95 @@ func requireOwner(p models.Principal, owner string) error {
 	return auth.Require(p, models.ScopeAdmin)
 }
 
-// visibleTask returns a task that the caller sees.
-func (s *Server) visibleTask(r *http.Request, id string) (models.Task, error) {
-	t, err := s.orchestrator.Task(r.Context(), id)
-	if err == nil && !canRead(caller(r), t.Owner) {
-		err = errs.New(errs.NotFound, "there is no task %q", id)
+// visibleTask returns the task in the path if the caller sees it.
+func (s *Server) visibleTask(r request) (models.Task, error) {
+	t, err := s.orchestrator.Task(r.Context(), r.id)
+	if err == nil && !canRead(r.caller, t.Owner) {
+		err = errs.New(errs.NotFound, "there is no task %q", r.id)
 	}
 	return t, err
 }
 
-// requireTaskOwner returns no error for a task that the caller may change.
-func (s *Server) requireTaskOwner(r *http.Request, id string) error {
-	t, err := s.visibleTask(r, id)
+// requireTaskOwner returns an error unless the caller may change the task.
+func (s *Server) requireTaskOwner(r request) error {
+	t, err := s.visibleTask(r)
 	if err == nil {
-		err = requireOwner(caller(r), t.Owner)
+		err = requireOwner(r.caller, t.Owner)
 	}
 	return err
 }
 
-// visibleSession returns a session that the caller sees.
-func (s *Server) visibleSession(r *http.Request, id string) (models.Session, error) {
-	session, err := s.orchestrator.Session(r.Context(), id)
-	if err == nil && !canRead(caller(r), session.Owner) {
-		err = errs.New(errs.NotFound, "there is no session %q", id)
+// visibleSession returns the session in the path if the caller sees it.
+func (s *Server) visibleSession(r request) (models.Session, error) {
+	session, err := s.orchestrator.Session(r.Context(), r.id)
+	if err == nil && !canRead(r.caller, session.Owner) {
+		err = errs.New(errs.NotFound, "there is no session %q", r.id)
 	}
 	return session, err
 }
 
-// taskCancellation is the body of a request to end a task.
+// taskCancellation is the body of a request to cancel a task.
 type taskCancellation struct {
-	// Why, for whoever looks at the task.
+	// The reason, which is shown with the task.
 	Reason *string `json:"reason" validate:"omitnil,text,max=500" example:"not needed any more" maxLength:"500" extensions:"x-nullable"`
 }
 
-// cancelTask ends a task.
+// cancelTask cancels a task.
 //
 //	@Summary		Cancel a task
-//	@Description	Ends a task that has not ended; the agent that has it is told. A cancelled task stays as it is. A token cancels what it asked for itself, one with `admin` every task.
-//	@ID				cancelTask
+//	@Description	Cancels a task that has not ended and notifies its worker. Cancelling a cancelled task has no effect. A token cancels tasks that it requested itself; a token with `admin` cancels all.
 //	@Tags			tasks
-//	@Accept			json
-//	@Produce		json
 //	@Security		BearerAuth[messages:send]
 //	@Param			task_id			path	string			true	"The task's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
-//	@Param			Idempotency-Key	header	string			false	"Makes a repeated request answer as the first one did, for 24 hours"	maxlength(255)
-//	@Param			body			body	taskCancellation	false	"Why"
-//	@Success		200	{object}	taskView	"It is cancelled"
+//	@Param			Idempotency-Key	header	string			false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response"	maxlength(255)
+//	@Param			body			body	taskCancellation	false	"The reason"
+//	@Success		200	{object}	taskView	"The cancelled task"
 //	@Header			200	{string}	ETag
 //	@Header			200	{string}	Location
-//	@Header			200	{string}	Idempotency-Replayed
 //	@Failure		400	"The reason is malformed"
-//	@Failure		403	"The token lacks the scope, its agent is inactive, or another token asked for the task"
-//	@Failure		404	"No such task"
-//	@Failure		409	"It has ended otherwise, `state` tells how; or the key was used with another request"
+//	@Failure		403	"The token lacks the scope, its agent is inactive, or another token requested the task"
+//	@Failure		404	"The task does not exist"
+//	@Failure		409	"The task has ended, see `state`; or the Idempotency-Key was used with a different request"
 //	@Router			/api/v1/tasks/{task_id}/cancel [post]
-func (s *Server) cancelTask(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r, "task_id")
-	if err != nil {
-		return err
-	}
-	var d taskCancellation
-	body, err := s.decodeOptional(w, r, &d)
-	if err != nil {
-		return err
-	}
-	once, err := s.readIdempotencyKey(r, body, s.renderTask)
-	if err != nil {
-		return err
-	}
+func (s *Server) cancelTask(r request, d taskCancellation, once *models.Idempotency) (models.Task, error) {
 	if err := input.Validate(d).Err(); err != nil {
-		return err
+		return models.Task{}, err
 	}
-	if err := s.requireTaskOwner(r, id); err != nil {
-		return err
+	if err := s.requireTaskOwner(r); err != nil {
+		return models.Task{}, err
 	}
-	reason := "cancelled by " + caller(r).Name
-	if orZero(d.Reason) != "" {
-		reason = *d.Reason
-	}
-	t, err := s.orchestrator.Cancel(r.Context(), id, reason, once)
-	if err != nil || s.writeReplay(w, once) {
-		return err
-	}
-	return s.writeTaskChange(w, t)
+	reason := cmp.Or(orZero(d.Reason), "cancelled by "+r.caller.Name)
+	return s.orchestrator.Cancel(r.Context(), r.id, reason, once)
 }
 
-// taskReply is the answer to an agent's question.
+// taskReply is the reply to a worker's question.
 type taskReply struct {
-	Reply *string `json:"reply" validate:"required,min=1,text,max=16384" example:"2026" minLength:"1" maxLength:"16384"`
+	Reply *string `json:"reply" validate:"required,min=1,text,max=16384" example:"2026" minLength:"1" maxLength:"16384"` // The text of the reply.
 }
 
-// replyToTask answers an agent's question.
+// replyToTask replies to a worker's question.
 //
-//	@Summary		Answer a task's agent
-//	@Description	Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
-//	@ID				replyToTask
+//	@Summary		Reply to a task's question
+//	@Description	Sends the reply to the worker, whose question is `question` of the task; the task then continues. A token replies for tasks that it requested itself; a token with `admin` for all.
 //	@Tags			tasks
-//	@Accept			json
-//	@Produce		json
 //	@Security		BearerAuth[messages:send]
 //	@Param			task_id	path	string	true	"The task's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
-//	@Param			body	body	taskReply	true	"The answer"
-//	@Success		200	{object}	taskView	"The agent is told"
+//	@Param			body	body	taskReply	true	"The reply"
+//	@Success		200	{object}	taskView	"The task; the reply is being delivered"
 //	@Header			200	{string}	ETag
 //	@Header			200	{string}	Location
-//	@Failure		400	"The answer is missing or malformed"
-//	@Failure		403	"The token lacks the scope, its agent is inactive, or another token asked for the task"
-//	@Failure		404	"No such task"
-//	@Failure		409	"It waits for no answer; `state` tells where it stands"
+//	@Failure		400	"The reply is missing or malformed"
+//	@Failure		403	"The token lacks the scope, its agent is inactive, or another token requested the task"
+//	@Failure		404	"The task does not exist"
+//	@Failure		409	"The task has no open question; see `state`"
 //	@Router			/api/v1/tasks/{task_id}/reply [post]
-func (s *Server) replyToTask(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r, "task_id")
-	if err != nil {
-		return err
+func (s *Server) replyToTask(r request, d taskReply) (any, error) {
+	if err := s.requireTaskOwner(r); err != nil {
+		return nil, err
 	}
-	var d taskReply
-	if _, err := s.decode(w, r, &d); err != nil {
-		return err
-	}
-	if err := input.Validate(d).Err(); err != nil {
-		return err
-	}
-	if err := s.requireTaskOwner(r, id); err != nil {
-		return err
-	}
-	t, err := s.orchestrator.Reply(r.Context(), id, *d.Reply)
-	if err != nil {
-		return err
-	}
-	return s.writeTaskChange(w, t)
+	t, err := s.orchestrator.Reply(r.Context(), r.id, *d.Reply)
+	return changedTask(t), err
 }
 
-// writeTaskChange answers with a task that was changed.
-func (s *Server) writeTaskChange(w http.ResponseWriter, t models.Task) error {
-	answer, err := s.renderTask(t)
-	if err == nil {
-		s.writeStoredResponse(w, answer)
-	}
-	return err
-}
-
-func (s *Server) renderTask(result any) (models.StoredResponse, error) {
-	return s.taskResponse(newTaskView(result.(models.Task)), http.StatusOK)
-}
+// changedTask returns the response with a changed task.
+func changedTask(t models.Task) reply { return taskResponse(newTaskView(t), http.StatusOK) }

@@ -11,13 +11,14 @@ import (
 	"comet/internal/registry"
 	"comet/internal/sandbox"
 	"comet/internal/tools"
+	"comet/internal/tools/builtin"
 	"comet/internal/toolsearch"
 	"comet/internal/upstream"
 	"comet/internal/usage"
 	"comet/store"
 )
 
-// NewTestTools returns tools without upstreams over the rooms of a test. Their sandbox has no
+// NewTestTools returns tools without upstreams over the packages of a test. Their sandbox has no
 // children before code runs.
 func NewTestTools(t testing.TB, s *store.Store, reg *registry.Registry, ledger *usage.Ledger, work *orchestrator.Orchestrator, feed *events.Feed) *tools.Service {
 	t.Helper()
@@ -25,9 +26,11 @@ func NewTestTools(t testing.TB, s *store.Store, reg *registry.Registry, ledger *
 	up := upstream.New(&upstream.Options{OnChange: func(c upstream.Change) { hub.OnUpstreamChange(c) }})
 	box, err := sandbox.New(&sandbox.Options{Warm: -1})
 	require.NoError(t, err)
+	index := toolsearch.New(s, nil)
 	hub = tools.New(tools.Dependencies{
-		Store: s, Registry: reg, Usage: ledger, Orchestrator: work, Feed: feed, Upstreams: up, Index: toolsearch.New(s, nil), Sandbox: box,
+		Store: s, Registry: reg, Usage: ledger, Orchestrator: work, Feed: feed, Upstreams: up, Index: index,
 	}, &tools.Options{Clock: s.Now})
+	builtin.Register(builtin.Dependencies{Tools: hub, Orchestrator: work, Index: index, Sandbox: box, Clock: s.Now})
 	for _, service := range []interface {
 		Start(context.Context) error
 		Stop(context.Context) error

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Entries of an expected array that are no entries.
+// Placeholders in an expected array that are not compared with entries.
 const (
 	others   = "$OTHERS"   // further entries may stand anywhere
 	anyOrder = "$ANYORDER" // the order does not matter
@@ -24,14 +24,14 @@ const (
 // each, as the only member of an added entry, adds its members to every printed one.
 const each = "$EACH"
 
-// matcher compares what came with what a transcript expects. It knows what the
-// placeholders $1 to $9 met.
+// matcher compares responses with a transcript. It stores the values that the placeholders
+// $1 to $9 matched.
 type matcher struct{ kept map[string]string }
 
-// placeholders are those that stand for a part of a text.
+// placeholders matches the placeholders that may be a part of a text.
 func placeholders() *regexp.Regexp { return regexp.MustCompile(`\$(ANY|TIME|[1-9])`) }
 
-// fill puts what was kept in the place of its placeholder.
+// fill replaces each placeholder by its stored value.
 func (m *matcher) fill(text string) string {
 	return placeholders().ReplaceAllStringFunc(text, func(name string) string {
 		if kept, ok := m.kept[name]; ok {
@@ -41,8 +41,8 @@ func (m *matcher) fill(text string) string {
 	})
 }
 
-// text reports whether got is what the pattern describes, and keeps what its new
-// placeholders meet.
+// text reports whether got matches the pattern, and stores the values that new placeholders
+// match.
 func (m *matcher) text(pattern, got string) bool {
 	var expression strings.Builder
 	var fresh []string
@@ -73,7 +73,7 @@ func (m *matcher) text(pattern, got string) bool {
 	return found != nil
 }
 
-// value says in which points a JSON value is not the expected one.
+// value returns the differences between a JSON value and the expected one.
 func (m *matcher) value(at string, want, got any) []string {
 	pattern, isText := want.(string)
 	switch {
@@ -105,24 +105,24 @@ func (m *matcher) value(at string, want, got any) []string {
 	return []string{fmt.Sprintf("%s is %s, not %s", at, written(got), written(want))}
 }
 
-func (m *matcher) object(at string, want, got map[string]any) (complaints []string) {
+func (m *matcher) object(at string, want, got map[string]any) (differences []string) {
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		value, ok := got[name]
 		if !ok {
-			complaints = append(complaints, at+"/"+name+" is missing")
+			differences = append(differences, at+"/"+name+" is missing")
 			continue
 		}
-		complaints = append(complaints, m.value(at+"/"+name, want[name], value)...)
+		differences = append(differences, m.value(at+"/"+name, want[name], value)...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(got)) {
 		if _, ok := want[name]; !ok {
-			complaints = append(complaints, fmt.Sprintf("%s/%s is too much: %s", at, name, written(got[name])))
+			differences = append(differences, fmt.Sprintf("%s/%s is too much: %s", at, name, written(got[name])))
 		}
 	}
-	return complaints
+	return differences
 }
 
-func (m *matcher) list(at string, want, got []any) (complaints []string) {
+func (m *matcher) list(at string, want, got []any) (differences []string) {
 	without := func(mark string) bool {
 		n := len(want)
 		want = slices.DeleteFunc(slices.Clone(want), func(v any) bool { return v == mark })
@@ -135,9 +135,9 @@ func (m *matcher) list(at string, want, got []any) (complaints []string) {
 			}
 		}
 		for _, value := range want {
-			complaints = append(complaints, at+" has no such entry, or not in this order: "+written(value))
+			differences = append(differences, at+" has no such entry, or not in this order: "+written(value))
 		}
-		return complaints
+		return differences
 	}
 	if without(anyOrder) {
 		byText := func(a, b any) int { return strings.Compare(written(a), written(b)) }
@@ -148,12 +148,12 @@ func (m *matcher) list(at string, want, got []any) (complaints []string) {
 		return []string{fmt.Sprintf("%s has %d entries, not %d: %s", at, len(got), len(want), written(got))}
 	}
 	for i := range want {
-		complaints = append(complaints, m.value(fmt.Sprintf("%s/%d", at, i), want[i], got[i])...)
+		differences = append(differences, m.value(fmt.Sprintf("%s/%d", at, i), want[i], got[i])...)
 	}
-	return complaints
+	return differences
 }
 
-// merge adds members to what a document prints. It replaces nothing.
+// merge adds members to the JSON that a document prints. It replaces no member.
 func merge(printed, added any) (any, error) {
 	switch p := printed.(type) {
 	case map[string]any:
@@ -181,7 +181,7 @@ func merge(printed, added any) (any, error) {
 	return nil, fmt.Errorf("%s is printed and cannot be replaced by %s", written(printed), written(added))
 }
 
-// mergeEntries appends the added entries, but for those that speak of each printed one.
+// mergeEntries appends the added entries, except those with $EACH.
 func mergeEntries(printed, added []any) (any, error) {
 	out := slices.Clone(printed)
 	for _, entry := range added {
@@ -235,8 +235,8 @@ func written(v any) string {
 func TestMatcher(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		want, got string
-		complaint string // "" for none
+		want, got  string
+		difference string // "" for none
 	}{
 		"equal values":                    {`{"a":[1,"x",null,true],"b":{}}`, `{"b":{},"a":[1,"x",null,true]}`, ""},
 		"another number":                  {`{"a":1}`, `{"a":2}`, "/a is 2, not 1"},
@@ -263,11 +263,11 @@ func TestMatcher(t *testing.T) {
 			require.NoError(t, err)
 			got, err := parse([]byte(c.got))
 			require.NoError(t, err)
-			complaints := (&matcher{kept: map[string]string{}}).value("", want, got)
-			if c.complaint == "" {
-				require.Empty(t, complaints)
+			differences := (&matcher{kept: map[string]string{}}).value("", want, got)
+			if c.difference == "" {
+				require.Empty(t, differences)
 			} else {
-				require.Contains(t, strings.Join(complaints, "\n"), c.complaint)
+				require.Contains(t, strings.Join(differences, "\n"), c.difference)
 			}
 		})
 	}

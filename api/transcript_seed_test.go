@@ -10,9 +10,12 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/auth"
 	"comet/internal/input"
+	"comet/internal/usage"
 	"comet/models"
 	"comet/store"
+	"comet/store/storetest"
 )
 
 // readOptions reads the section "options", one a line: strict_capabilities,
@@ -45,31 +48,31 @@ func readOptions(t *testing.T, archive *txtar.Archive) fixtureOptions {
 	return opts
 }
 
-// seed runs the lines of a section that prepares what a rule is about, as the
-// system itself and past the door:
+// seed runs the lines of a section that prepares the data of a rule, as the principal system
+// and without the API:
 //
 //	agent {…}                            creates an agent
 //	inactive ID                          deactivates it
 //	fill N                               adds agents until there are N
 //	token NAME SCOPE[,SCOPE] [AGENT]     issues a token; <NAME> is its secret
 //	usage ID TOKENS                      records what an agent used
-//	tamper PATH TOKENS                   adds tokens to the hour's window that no fact tells of
+//	tamper PATH TOKENS                   adds tokens to the hour's window without a fact
 //	outcomes ID SESSIONS N SUCCESSES MS  records N outcomes, all of that duration
 //	clock DURATION                       lets time pass
 //	receiver NAME STATUS[,STATUS]        starts a server that gives these answers, the
 //	                                     last one for ever; <NAME> is its URL
 //	deliver                              makes every attempt at a delivery that is due
 //
-// and, with the option "work", what agents and timers do, where $1 to $9 stand for what
-// they met:
+// and, with the option "work", actions of agents and timers, in which $1 to $9 are the stored
+// values:
 //
-//	worker ID [OUTPUT]                   does all it is given, with that output
-//	join ID PLACES                       has an agent come, which is told what to do by
-//	accept ID TASK                       says that it has a task
-//	progress ID TASK PERCENT [LOG]       says how far it is
-//	complete ID TASK [OUTPUT]            has done it
-//	fail ID TASK FAILURE TEXT            has not
-//	ask ID TASK QUESTION                 asks back; its options are "yes" and "no"
+//	worker ID [OUTPUT]                   executes all its tasks, with that output
+//	join ID CONCURRENCY                     connects a worker that is controlled by
+//	accept ID TASK                       accepts a task
+//	progress ID TASK PERCENT [LOG]       reports progress
+//	complete ID TASK [OUTPUT]            reports success
+//	fail ID TASK FAILURE TEXT            reports a failure
+//	ask ID TASK QUESTION                 asks a question; its options are "yes" and "no"
 //	ended TASK                           waits for the end of a task
 func (p *transcriptPlayer) seed(text string) {
 	p.t.Helper()
@@ -124,7 +127,7 @@ func (p *transcriptPlayer) seedAgent(text string) {
 // fillRegistry adds specialists of one sphere after another.
 func (p *transcriptPlayer) fillRegistry(n int) {
 	p.t.Helper()
-	page, err := p.h.registry.List(p.t.Context(), models.AgentQuery{Sort: models.SortID, Limit: 1, Count: true})
+	page, err := p.h.registry.List(p.t.Context(), store.AgentQuery{Sort: "id", Limit: 1, Count: true})
 	require.NoError(p.t, err)
 	parents := []string{"orch-personnel", "orch-business", "orch-government"}
 	for i := int(*page.Total); i < n; i++ {
@@ -138,7 +141,7 @@ func (p *transcriptPlayer) fillRegistry(n int) {
 
 func (p *transcriptPlayer) seedToken(words []string) {
 	p.t.Helper()
-	d := models.TokenDraft{Name: &words[0]}
+	d := auth.TokenDraft{Name: &words[0]}
 	for scope := range strings.SplitSeq(words[1], ",") {
 		d.Scopes = append(d.Scopes, models.Scope(scope))
 	}
@@ -152,16 +155,15 @@ func (p *transcriptPlayer) seedToken(words []string) {
 
 func (p *transcriptPlayer) seedUsage(id string, tokens int64) {
 	p.t.Helper()
-	_, err := p.h.ledger.Record(p.t.Context(), models.System(), id, []models.FactDraft{{Tokens: &tokens}}, nil)
+	_, err := p.h.ledger.Record(p.t.Context(), models.System(), id, []usage.FactDraft{{Tokens: &tokens}}, nil)
 	require.NoError(p.t, err)
 }
 
-// tamper makes the ledger one that does not add up. path leads from nova to the agent.
+// tamper makes the sums of the ledger inconsistent. path is the path from nova to the agent.
 func (p *transcriptPlayer) tamper(path string, tokens int64) {
 	p.t.Helper()
 	require.NoError(p.t, p.h.db.Write(p.t.Context(), func(tx *store.Tx) error {
-		w := store.Window{AgentID: path[strings.LastIndexByte(path, '/')+1:], Hour: tx.Now().Unix() / 3600, Path: path}
-		return tx.AddToWindows(map[store.Window]int64{w: tokens})
+		return storetest.AddUsage(tx, path[strings.LastIndexByte(path, '/')+1:], path, tx.Now(), tokens)
 	}))
 }
 
@@ -171,12 +173,12 @@ func (p *transcriptPlayer) seedOutcomes(id string, sessions, n, successes, milli
 		rows := make([]models.OutcomeRow, n)
 		for i := range rows {
 			rows[i] = models.OutcomeRow{
-				AgentID: id, SessionID: fmt.Sprintf("session-%d", i%sessions), Status: models.OutcomeFailed, DurationMS: new(int64(milliseconds)), At: tx.Now(),
+				AgentID: id, SessionID: fmt.Sprintf("session-%d", i%sessions), Status: "failed", DurationMS: new(int64(milliseconds)), At: tx.Now(),
 			}
 			if i < successes {
-				rows[i].Status = models.OutcomeSuccess
+				rows[i].Status = "success"
 			}
 		}
-		return tx.AddOutcomes(rows)
+		return tx.Agents().AddOutcomes(rows)
 	}))
 }

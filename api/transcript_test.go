@@ -16,12 +16,12 @@ import (
 	"comet/store/storetest"
 )
 
-// TestTranscripts replays testdata/transcripts/*.txtar: what goes over the wire,
-// every request and response that CHE·NU prints among it. Each file runs against
-// a fresh server on each database; its sections run in order.
+// TestTranscripts replays testdata/transcripts/*.txtar: HTTP requests and responses,
+// including all that CHE·NU prints. Each file runs against a fresh server on each database;
+// its sections run in order.
 //
-// A section is one exchange, or it is named "seed …" or "options" (seedHouse,
-// readOptions). An exchange begins with # lines that say which rule it proves.
+// A section is one exchange, or it is named "seed …" or "options" (seed,
+// readOptions). An exchange begins with # lines that state the tested rule.
 // Then comes the request, a printed curl command or
 //
 //	POST /api/v1/agents
@@ -31,7 +31,7 @@ import (
 //	{…}
 //
 // where <token> is the secret of an admin's token, <name> that of a seeded one and
-// <name.id> its id, and then the answer:
+// <name.id> its id, and then the response:
 //
 //	HTTP/1.1 201 Created
 //	Location: /api/v1/agents/custom-assistant
@@ -39,13 +39,13 @@ import (
 //	{…}
 //	+ {…}
 //
-// The headers are those the rule is about; "Name: $NONE" says that it must not be
-// there. A JSON body is compared as a value, and nothing may be missing or more:
-// what the server adds to a body that the document prints stands behind the plus
-// sign; in an array {"$EACH": {…}} adds members to every printed entry. Other bodies are compared as text. Placeholders: $ANY is something,
-// $TIME a time, $1 to $9 keep what they meet first and stand for it afterwards,
-// in requests too. In an array "$OTHERS" allows further entries and "$ANYORDER" any
-// order.
+// A transcript lists only the headers that the rule concerns; "Name: $NONE" means that the
+// header must be absent. A JSON body is compared as a value and must have exactly the expected
+// members: the plus sign precedes members that the server adds to a body printed in the
+// document; in an array {"$EACH": {…}} adds members to every printed entry. Other bodies are
+// compared as text. Placeholders: $ANY matches anything, $TIME a time; $1 to $9 store their
+// first match and represent it afterwards, also in requests. In an array "$OTHERS" allows
+// further entries and "$ANYORDER" any order.
 func TestTranscripts(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/transcripts/*.txtar")
@@ -105,15 +105,15 @@ func (p *transcriptPlayer) exchange(name, text string) {
 	if !found {
 		require.Fail(p.t, "no answer is expected yet", "%s\n%s", name, got.transcript())
 	}
-	for _, complaint := range p.compare(expected, got) {
-		p.t.Errorf("%s: %s", name, complaint)
+	for _, difference := range p.compare(expected, got) {
+		p.t.Errorf("%s: %s", name, difference)
 	}
 	if p.t.Failed() {
 		require.FailNow(p.t, "the answer is another", "%s\n%s", name, got.transcript())
 	}
 }
 
-// replace puts values in the place of their <names>.
+// replace replaces <names> by their values.
 func replace(text string, values map[string]string) string {
 	for name, value := range values {
 		text = strings.ReplaceAll(text, "<"+name+">", value)
@@ -129,7 +129,7 @@ func leadingComment(text string) (comment, rest string) {
 	return comment, text
 }
 
-// request sends the request that text writes out.
+// request sends the request that text contains.
 func (p *transcriptPlayer) request(name, text string) response {
 	p.t.Helper()
 	text = p.fill(text)
@@ -207,8 +207,8 @@ func shellWords(command string) (words []string) {
 	return words
 }
 
-// compare says in which points the answer is not the expected one.
-func (p *transcriptPlayer) compare(expected string, got response) (complaints []string) {
+// compare returns the differences between the response and the expected one.
+func (p *transcriptPlayer) compare(expected string, got response) (differences []string) {
 	head, body, _ := strings.Cut(expected, "\n\n")
 	lines := strings.Split(strings.TrimSuffix(head, "\n"), "\n")
 	if status := fmt.Sprintf("%d %s", got.status, http.StatusText(got.status)); status != lines[0] {
@@ -219,14 +219,14 @@ func (p *transcriptPlayer) compare(expected string, got response) (complaints []
 		values := got.header.Values(name)
 		switch {
 		case !ok:
-			complaints = append(complaints, strconv.Quote(line)+" is no header")
+			differences = append(differences, strconv.Quote(line)+" is no header")
 		case want == "$NONE" && len(values) > 0:
-			complaints = append(complaints, name+" is there: "+values[0])
+			differences = append(differences, name+" is there: "+values[0])
 		case want != "$NONE" && !p.text(want, strings.Join(values, ", ")):
-			complaints = append(complaints, fmt.Sprintf("%s is %q, not %s", name, values, want))
+			differences = append(differences, fmt.Sprintf("%s is %q, not %s", name, values, want))
 		}
 	}
-	return append(complaints, p.compareBody(body, got)...)
+	return append(differences, p.compareBody(body, got)...)
 }
 
 func (p *transcriptPlayer) compareBody(expected string, got response) []string {
@@ -258,7 +258,7 @@ func (p *transcriptPlayer) compareBody(expected string, got response) []string {
 	return p.value("", want, value)
 }
 
-// transcript writes an answer as a transcript would.
+// transcript formats a response as in a transcript.
 func (r response) transcript() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "HTTP/1.1 %d %s\n", r.status, http.StatusText(r.status))

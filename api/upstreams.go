@@ -10,44 +10,44 @@ import (
 	"comet/models"
 )
 
-// upstreamView is an MCP server behind the gateway, and how it stands.
+// upstreamView is an MCP server whose tools comet offers.
 type upstreamView struct {
-	ID        string `json:"id" example:"filesystem"`
-	AgentID   string `json:"agent_id" example:"mcp-filesystem"`                                                 // The agent it is in the registry.
-	Source    string `json:"source,omitempty" example:"api"`                                                    // api, or the file that defines it.
-	Transport string `json:"transport" enums:"stdio,http" example:"stdio"`                                      // How it is reached.
-	State     string `json:"state" enums:"starting,ready,failed,disabled,stopped" example:"ready"`              // Only one that is ready has tools.
-	Error     string `json:"error,omitempty" example:"upstream \"filesystem\" does not start: no such program"` // Why the last start or session ended, until it is ready again.
-	// Since when it is in that state.
+	ID        string `json:"id" example:"filesystem"`                                                           // The upstream's id.
+	AgentID   string `json:"agent_id" example:"mcp-filesystem"`                                                 // The agent that represents it in the registry.
+	Source    string `json:"source,omitempty" example:"api"`                                                    // `api`, or the file that configures it.
+	Transport string `json:"transport" enums:"stdio,http" example:"stdio"`                                      // How comet connects to it.
+	State     string `json:"state" enums:"starting,ready,failed,disabled,stopped" example:"ready"`              // Only the tools of a `ready` upstream are available.
+	Error     string `json:"error,omitempty" example:"upstream \"filesystem\" does not start: no such program"` // Why the last start or session failed; absent when it is ready.
+	// When it entered the state.
 	Since time.Time `json:"since" example:"2026-01-10T15:30:00Z"`
-	// When it is tried again. Null unless it has failed.
+	// Time of the next attempt to start. Null unless it has failed.
 	NextTry  *time.Time `json:"next_try" example:"2026-01-10T15:30:30Z"`
-	Restarts int        `json:"restarts" example:"0"` // Starts after the first.
-	PID      int        `json:"pid,omitempty" example:"4711"`
-	Command  string     `json:"command,omitempty" example:"npx"` // The program, without its arguments.
-	URL      string     `json:"url,omitempty" example:"https://mcp.example.com/mcp"`
-	// The names of its environment variables and headers; their values are never shown.
+	Restarts int        `json:"restarts" example:"0"`                                // Number of starts after the first.
+	PID      int        `json:"pid,omitempty" example:"4711"`                        // The process id of the program.
+	Command  string     `json:"command,omitempty" example:"npx"`                     // The program, without its arguments.
+	URL      string     `json:"url,omitempty" example:"https://mcp.example.com/mcp"` // The address of the server.
+	// Names of its environment variables and headers; their values are never returned.
 	Env              []string `json:"env" example:"GITHUB_TOKEN"`
-	Headers          []string `json:"headers" example:"Authorization"`
-	TimeoutMS        int64    `json:"timeout_ms" example:"30000"` // How long a call may take.
-	ProtocolRevision string   `json:"protocol_revision,omitempty" example:"2025-11-25"`
-	Name             string   `json:"server_name,omitempty" example:"secure-filesystem-server"`
-	Version          string   `json:"server_version,omitempty" example:"0.2.0"`
-	Tools            int      `json:"tools" example:"14"`
-	Resources        int      `json:"resources" example:"0"`
-	Templates        int      `json:"resource_templates" example:"0"`
-	Prompts          int      `json:"prompts" example:"0"`
-	Warnings         []string `json:"warnings"` // What it does wrong, and what was left out because of it.
-	Stderr           []string `json:"stderr"`   // What it wrote last to its standard error, without secrets.
+	Headers          []string `json:"headers" example:"Authorization"`                          // Names of the HTTP headers; their values are never returned.
+	TimeoutMS        int64    `json:"timeout_ms" example:"30000"`                               // Default time limit of a call in milliseconds.
+	ProtocolRevision string   `json:"protocol_revision,omitempty" example:"2025-11-25"`         // The negotiated revision of MCP.
+	Name             string   `json:"server_name,omitempty" example:"secure-filesystem-server"` // The name that the server reports.
+	Version          string   `json:"server_version,omitempty" example:"0.2.0"`                 // The version that the server reports.
+	Tools            int      `json:"tools" example:"14"`                                       // Number of tools.
+	Resources        int      `json:"resources" example:"0"`                                    // Number of resources.
+	Templates        int      `json:"resource_templates" example:"0"`                           // Number of resource templates.
+	Prompts          int      `json:"prompts" example:"0"`                                      // Number of prompts.
+	Warnings         []string `json:"warnings"`                                                 // Violations of the protocol, and what was left out because of them.
+	Stderr           []string `json:"stderr"`                                                   // The last lines of its standard error, without secrets.
 }
 
-// upstreamList is all of them.
+// upstreamList contains all upstreams.
 type upstreamList struct {
-	Upstreams []upstreamView `json:"upstreams"`
+	Upstreams []upstreamView `json:"upstreams"` // The upstreams.
 }
 
-// newUpstreamView shows an upstream to a caller: how it is reached, and what it writes, is for
-// admins.
+// newUpstreamView returns the view of an upstream. Only admins see its source, address and standard
+// error.
 func (s *Server) newUpstreamView(u upstream.Status, by models.Principal) upstreamView {
 	v := upstreamView{
 		ID: u.ID, AgentID: s.tools.AgentOf(u.ID), Source: u.Source, Transport: string(u.Transport), State: string(u.State), Error: u.Error,
@@ -62,218 +62,142 @@ func (s *Server) newUpstreamView(u upstream.Status, by models.Principal) upstrea
 	return v
 }
 
-func orEmpty[T any](list []T) []T {
-	if list == nil {
-		return []T{}
-	}
-	return list
-}
-
-// listUpstreams lists the MCP servers behind the tools.
+// listUpstreams lists the upstreams.
 //
 //	@Summary		List upstreams
-//	@Description	The MCP servers behind the gateway as this replica has them, in the order of their ids, those that are down too and why: of those whose tools the token may call. How a server is reached, and what it writes to its standard error, only an admin sees.
-//	@ID				listUpstreams
+//	@Description	Returns the MCP servers whose tools the token may call, in the order of their ids, with their state on this replica. Source, command, address and standard error are only returned to tokens with the scope `admin`.
 //	@Tags			tools
-//	@Produce		json
 //	@Security		BearerAuth[tools:call]
-//	@Param			If-None-Match	header	string	false	"The ETag you have"
-//	@Success		200	{object}	upstreamList	"All of them"
-//	@Header			200	{string}	ETag
-//	@Success		304	"Nothing changed"
+//	@Success		200	{object}	upstreamList	"The upstreams"
 //	@Router			/api/v1/upstreams [get]
-func (s *Server) listUpstreams(w http.ResponseWriter, r *http.Request) error {
-	if err := newQuery(r).Err(); err != nil {
-		return err
-	}
-	out := upstreamList{Upstreams: []upstreamView{}}
-	shown, err := s.tools.Upstreams(r.Context(), caller(r))
-	if err != nil {
-		return err
-	}
-	for _, u := range shown {
-		out.Upstreams = append(out.Upstreams, s.newUpstreamView(u, caller(r)))
-	}
-	return s.writeJSON(w, r, http.StatusOK, out)
+func (s *Server) listUpstreams(r request) (any, error) {
+	shown, err := s.tools.Upstreams(r.Context(), r.caller)
+	return upstreamList{views(shown, func(u upstream.Status) upstreamView { return s.newUpstreamView(u, r.caller) })}, err
 }
 
-// getUpstream returns one.
+// getUpstream returns one upstream.
 //
 //	@Summary		Get an upstream
-//	@Description	An MCP server behind the gateway, as this replica has it.
-//	@ID				getUpstream
+//	@Description	Returns an MCP server with its state on this replica.
 //	@Tags			tools
-//	@Produce		json
 //	@Security		BearerAuth[tools:call]
 //	@Param			upstream_id		path	string	true	"The upstream's id"	maxlength(64)	example(filesystem)
-//	@Param			If-None-Match	header	string	false	"The ETag you have"
 //	@Success		200	{object}	upstreamView	"The upstream"
-//	@Header			200	{string}	ETag
-//	@Success		304	"Nothing changed"
-//	@Failure		404	"No such upstream"
+//	@Failure		404	"The upstream does not exist"
 //	@Router			/api/v1/upstreams/{upstream_id} [get]
-func (s *Server) getUpstream(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r, "upstream_id")
-	if err != nil {
-		return err
-	}
-	u, err := s.tools.UpstreamFor(r.Context(), caller(r), id)
-	if err != nil {
-		return err
-	}
-	return s.writeJSON(w, r, http.StatusOK, s.newUpstreamView(u, caller(r)))
+func (s *Server) getUpstream(r request) (any, error) {
+	u, err := s.tools.UpstreamFor(r.Context(), r.caller, r.id)
+	return s.newUpstreamView(u, r.caller), err
 }
 
-// upstreamSaved is an upstream that was added or changed.
+// upstreamSaved is an upstream that was created or replaced.
 type upstreamSaved struct {
-	ID        string    `json:"id" example:"filesystem"`
-	Version   int64     `json:"version" example:"1"` // Counts the changes.
+	ID        string    `json:"id" example:"filesystem"` // The upstream's id.
+	Version   int64     `json:"version" example:"1"`     // Incremented with every change.
 	CreatedBy string    `json:"created_by" example:"bootstrap-admin"`
 	CreatedAt time.Time `json:"created_at" example:"2026-01-10T15:30:00Z"`
 	UpdatedAt time.Time `json:"updated_at" example:"2026-01-10T15:30:00Z"`
 }
 
-// upstreamConfig is an entry of mcpServers. It is read by the room that knows such entries.
+// upstreamConfig is an entry of mcpServers.
+//
+// Package upstream parses it.
 //
 //nolint:unused // the description is made from it
 type upstreamConfig struct {
-	Command string            `json:"command,omitempty" example:"npx"` // A program that is spoken to over its standard input and output.
-	Args    []string          `json:"args,omitempty" example:"-y,@modelcontextprotocol/server-memory"`
-	Env     map[string]string `json:"env,omitempty"` // Its environment. Secrets are named: `${NAME}`, `${file:/path}`.
-	Cwd     string            `json:"cwd,omitempty" example:"/srv"`
-	Type    string            `json:"type,omitempty" enums:"stdio,http" example:"stdio"`
-	URL     string            `json:"url,omitempty" example:"https://mcp.example.com/mcp"` // A server that is spoken to over Streamable HTTP.
-	Headers map[string]string `json:"headers,omitempty"`
-	// What only comet understands: timeout (such as "45s"), bearer, roots, protocol.
+	Command string            `json:"command,omitempty" example:"npx"`                                 // The program to start; comet connects to its standard input and output.
+	Args    []string          `json:"args,omitempty" example:"-y,@modelcontextprotocol/server-memory"` // The arguments of the program.
+	Env     map[string]string `json:"env,omitempty"`                                                   // Environment variables of the program. Reference secrets as `${NAME}` or `${file:/path}`.
+	Cwd     string            `json:"cwd,omitempty" example:"/srv"`                                    // The working directory of the program.
+	Type    string            `json:"type,omitempty" enums:"stdio,http" example:"stdio"`               // How comet connects to the server; derived from command or url if it is omitted.
+	URL     string            `json:"url,omitempty" example:"https://mcp.example.com/mcp"`             // The address of a server for Streamable HTTP.
+	Headers map[string]string `json:"headers,omitempty"`                                               // HTTP headers of the requests. Reference secrets as `${NAME}` or `${file:/path}`.
+	// Settings of comet: timeout (such as "45s"), bearer, roots, protocol.
 	Comet map[string]any `json:"comet,omitempty"`
 }
 
-// putUpstream adds an upstream, or changes one.
+// putUpstream creates or replaces an upstream.
 //
-//	@Summary		Add or change an upstream
-//	@Description	Adds an MCP server on all replicas, or changes one that was added so. The body is an entry of the `mcpServers` JSON that desktop clients use. A secret is not said but named, `${NAME}` for an environment variable of comet's and `${file:/path}` for a file; a value that looks like one is 400. Servers that are programs run on comet's machine, as comet: only an admin adds them, and `mcp.add_commands: false` has nobody.
-//	@ID				putUpstream
+//	@Summary		Create or replace an upstream
+//	@Description	Creates or replaces an MCP server on all replicas. The body is an entry of the `mcpServers` JSON that desktop clients use. Reference secrets, `${NAME}` for an environment variable of comet and `${file:/path}` for a file; a literal value that looks like a secret is rejected. Servers with a `command` run on comet's machine with comet's permissions; set `mcp.add_commands: false` to forbid them.
 //	@Tags			tools
-//	@Accept			json
-//	@Produce		json
 //	@Security		BearerAuth[admin]
 //	@Param			upstream_id	path	string			true	"The upstream's id: letters, digits and hyphens"	maxlength(64)	example(filesystem)
 //	@Param			body		body	upstreamConfig	true	"The entry"
-//	@Success		200	{object}	upstreamSaved	"It takes the place of what was there"
-//	@Success		201	{object}	upstreamSaved	"Added"
-//	@Failure		400	"The entry makes no sense, or a secret stands in it"
-//	@Failure		409	"The upstream is defined by a file"
+//	@Success		200	{object}	upstreamSaved	"The upstream was replaced"
+//	@Success		201	{object}	upstreamSaved	"The upstream was created"
+//	@Failure		400	"The entry is invalid, or contains a literal secret"
+//	@Failure		409	"The upstream is configured by a file"
 //	@Router			/api/v1/upstreams/{upstream_id} [put]
-func (s *Server) putUpstream(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r, "upstream_id")
-	if err != nil {
-		return err
-	}
-	var entry jsontext.Value
-	if _, err := s.decode(w, r, &entry); err != nil {
-		return err
-	}
-	u, err := s.tools.PutUpstream(r.Context(), caller(r), id, []byte(entry))
-	if err != nil {
-		return err
-	}
-	status := http.StatusOK
+func (s *Server) putUpstream(r request, entry jsontext.Value) (any, error) {
+	u, err := s.tools.PutUpstream(r.Context(), r.caller, r.id, []byte(entry))
+	out := reply{body: upstreamSaved{ID: u.ID, Version: u.Version, CreatedBy: u.CreatedBy, CreatedAt: u.CreatedAt, UpdatedAt: u.UpdatedAt}}
 	if u.Version == 1 {
-		status = http.StatusCreated
+		out.status = http.StatusCreated
 	}
-	return s.writeJSON(w, r, status, upstreamSaved{ID: u.ID, Version: u.Version, CreatedBy: u.CreatedBy, CreatedAt: u.CreatedAt, UpdatedAt: u.UpdatedAt})
+	return out, err
 }
 
-// deleteUpstream removes an upstream.
+// deleteUpstream deletes an upstream.
 //
-//	@Summary		Remove an upstream
-//	@Description	Removes an MCP server that was added, on all replicas, with what was approved of its tools. Its agent stays in the registry, offline.
-//	@ID				deleteUpstream
+//	@Summary		Delete an upstream
+//	@Description	Deletes an MCP server that was created with this API, and the approved definitions of its tools, on all replicas. Its agent stays in the registry, offline.
 //	@Tags			tools
 //	@Security		BearerAuth[admin]
 //	@Param			upstream_id	path	string	true	"The upstream's id"	maxlength(64)	example(filesystem)
-//	@Success		204	"Removed"
-//	@Failure		404	"No such upstream"
-//	@Failure		409	"The upstream is defined by a file"
+//	@Success		204	"Deleted"
+//	@Failure		404	"The upstream does not exist"
+//	@Failure		409	"The upstream is configured by a file"
 //	@Router			/api/v1/upstreams/{upstream_id} [delete]
-func (s *Server) deleteUpstream(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r, "upstream_id")
-	if err != nil {
-		return err
-	}
-	if err := s.tools.RemoveUpstream(r.Context(), caller(r), id); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+func (s *Server) deleteUpstream(r request) error {
+	return s.tools.RemoveUpstream(r.Context(), r.caller, r.id)
 }
 
-// restartUpstream starts an upstream anew.
+// restartUpstream restarts an upstream.
 //
 //	@Summary		Restart an upstream
-//	@Description	Ends the connection of this replica to an MCP server, its program too, and begins anew at once. Calls under way fail.
-//	@ID				restartUpstream
+//	@Description	Closes this replica's connection to an MCP server, stops its program, and starts it again. Calls in progress fail.
 //	@Tags			tools
 //	@Security		BearerAuth[admin]
 //	@Param			upstream_id	path	string	true	"The upstream's id"	maxlength(64)	example(filesystem)
-//	@Success		204	"It starts"
-//	@Failure		404	"No such upstream"
+//	@Success		204	"The upstream is starting"
+//	@Failure		404	"The upstream does not exist"
 //	@Router			/api/v1/upstreams/{upstream_id}/restart [post]
-func (s *Server) restartUpstream(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r, "upstream_id")
-	if err != nil {
-		return err
-	}
-	if err := s.tools.RestartUpstream(id); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
-}
+func (s *Server) restartUpstream(r request) error { return s.tools.RestartUpstream(r.id) }
 
-// reloadUpstreams takes over the file.
+// reloadUpstreams reloads the file of upstreams.
 //
-//	@Summary		Reload the file of upstreams
-//	@Description	Takes over the file that `mcp.servers` names now, instead of within two seconds: new servers are started, changed ones anew, missing ones stopped, the others not touched. A file with a mistake changes nothing.
-//	@ID				reloadUpstreams
+//	@Summary		Reload the upstreams' file
+//	@Description	Reloads the file that `mcp.servers` names at once instead of within two seconds: new servers are started, changed ones restarted, removed ones stopped. A file with an error changes nothing.
 //	@Tags			tools
 //	@Security		BearerAuth[admin]
-//	@Success		204	"Taken over"
-//	@Failure		400	"The file makes no sense: `errors` names each mistake with its line"
+//	@Success		204	"Reloaded"
+//	@Failure		400	"The file is invalid; `errors` contains each error with its line"
 //	@Router			/api/v1/upstreams/reload [post]
-func (s *Server) reloadUpstreams(w http.ResponseWriter, r *http.Request) error {
-	if err := newQuery(r).Err(); err != nil {
-		return err
-	}
-	if err := s.tools.ReloadUpstreams(r.Context()); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
-}
+func (s *Server) reloadUpstreams(r request) error { return s.tools.ReloadUpstreams(r.Context()) }
 
-// toolDefinitionView is what is known about a tool of an upstream.
+// toolDefinitionView is the stored definition of a tool.
 type toolDefinitionView struct {
-	ID    string           `json:"id" example:"filesystem:read_file"`
-	Tool  string           `json:"tool" example:"read_file"`
-	State models.ToolState `json:"state" swaggertype:"string" enums:"approved,quarantined" example:"approved"`
-	// The SHA-256 of the definition that was approved.
+	ID    string `json:"id" example:"filesystem:read_file"`                                          // The tool's id.
+	Tool  string `json:"tool" example:"read_file"`                                                   // The tool's name, without the upstream.
+	State string `json:"state" swaggertype:"string" enums:"approved,quarantined" example:"approved"` // Whether the tool is available.
+	// SHA-256 of the approved definition.
 	Digest     string `json:"digest" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
-	Definition any    `json:"definition"`
-	// What waits for approval, absent where nothing does.
+	Definition any    `json:"definition"` // The approved definition, as in MCP's tools/list.
+	// SHA-256 of the definition that waits for approval; absent without one.
 	PendingDigest string `json:"pending_digest,omitempty" example:"60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752"`
-	Pending       any    `json:"pending,omitempty"`
-	// What replaces the class that the annotations say, absent where they are believed.
+	Pending       any    `json:"pending,omitempty"` // The definition that waits for approval; absent without one.
+	// The class that replaces the one in the annotations; absent if there is none.
 	Class      models.ToolClass `json:"class,omitempty" swaggertype:"string" enums:"read,write,destructive" example:"read"`
-	SeenAt     time.Time        `json:"first_seen_at" example:"2026-01-10T15:30:00Z"`
-	ChangedAt  *time.Time       `json:"changed_at" example:"2026-01-11T15:30:00Z"`
-	ApprovedAt *time.Time       `json:"approved_at" example:"2026-01-11T16:30:00Z"`
-	ApprovedBy string           `json:"approved_by,omitempty" example:"bootstrap-admin"`
+	SeenAt     time.Time        `json:"first_seen_at" example:"2026-01-10T15:30:00Z"`    // When the tool first appeared.
+	ChangedAt  *time.Time       `json:"changed_at" example:"2026-01-11T15:30:00Z"`       // When its definition last changed; null if it never did.
+	ApprovedAt *time.Time       `json:"approved_at" example:"2026-01-11T16:30:00Z"`      // When the definition was approved; null if it was accepted automatically.
+	ApprovedBy string           `json:"approved_by,omitempty" example:"bootstrap-admin"` // Name of the token that approved the definition.
 }
 
-// toolDefinitionList is all of an upstream's.
+// toolDefinitionList contains the definitions of an upstream's tools.
 type toolDefinitionList struct {
-	Tools []toolDefinitionView `json:"tools"`
+	Tools []toolDefinitionView `json:"tools"` // The tool definitions.
 }
 
 func newToolDefinitionView(d models.ToolDefinition) toolDefinitionView {
@@ -287,110 +211,66 @@ func newToolDefinitionView(d models.ToolDefinition) toolDefinitionView {
 	return v
 }
 
-// listToolDefinitions lists what is known about an upstream's tools.
+// listToolDefinitions lists the tool definitions of an upstream.
 //
-//	@Summary		List the definitions of an upstream's tools
-//	@Description	What is known about its tools, in the order of their names: what was approved, and what waits for approval where the upstream says something else now.
-//	@ID				listToolDefinitions
+//	@Summary		List an upstream's tool definitions
+//	@Description	Returns the tools of an upstream in the order of their names: the approved definition and, if the upstream sends another one now, the definition that waits for approval.
 //	@Tags			tools
-//	@Produce		json
 //	@Security		BearerAuth[admin]
 //	@Param			upstream_id		path	string	true	"The upstream's id"	maxlength(64)	example(filesystem)
-//	@Param			If-None-Match	header	string	false	"The ETag you have"
-//	@Success		200	{object}	toolDefinitionList	"All of them"
-//	@Header			200	{string}	ETag
-//	@Success		304	"Nothing changed"
-//	@Failure		404	"No such upstream"
+//	@Success		200	{object}	toolDefinitionList	"The tool definitions"
+//	@Failure		404	"The upstream does not exist"
 //	@Router			/api/v1/upstreams/{upstream_id}/tools [get]
-func (s *Server) listToolDefinitions(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r, "upstream_id")
-	if err != nil {
-		return err
-	}
-	list, err := s.tools.ToolDefinitions(r.Context(), id)
-	if err != nil {
-		return err
-	}
-	out := toolDefinitionList{Tools: []toolDefinitionView{}}
-	for _, d := range list {
-		out.Tools = append(out.Tools, newToolDefinitionView(d))
-	}
-	return s.writeJSON(w, r, http.StatusOK, out)
+func (s *Server) listToolDefinitions(r request) (any, error) {
+	list, err := s.tools.ToolDefinitions(r.Context(), r.id)
+	return toolDefinitionList{views(list, newToolDefinitionView)}, err
 }
 
-// toolApproval names a tool whose definition is approved.
+// toolApproval is the body of a request to approve a definition.
 type toolApproval struct {
-	Tool string `json:"tool" validate:"required,max=128" example:"read_file" maxLength:"128"`
-	// The digest of what was looked at; with it nothing else is approved.
+	Tool string `json:"tool" validate:"required,max=128" example:"read_file" maxLength:"128"` // The tool's name, without the upstream.
+	// SHA-256 of the definition that you reviewed; if it is set, no other definition is approved.
 	Digest string `json:"digest" validate:"max=64" example:"60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752" maxLength:"64"`
 }
 
-// approveTool takes a changed definition for right.
+// approveTool approves a changed definition.
 //
 //	@Summary		Approve a tool's changed definition
-//	@Description	Takes the definition that a quarantined tool has now for the right one, so that it is shown and called again.
-//	@ID				approveTool
+//	@Description	Approves the current definition of a quarantined tool, which makes it available again.
 //	@Tags			tools
-//	@Accept			json
-//	@Produce		json
 //	@Security		BearerAuth[admin]
 //	@Param			upstream_id	path	string			true	"The upstream's id"	maxlength(64)	example(filesystem)
-//	@Param			body		body	toolApproval	true	"Which tool"
-//	@Success		200	{object}	toolDefinitionView	"The definition that counts now"
+//	@Param			body		body	toolApproval	true	"The tool to approve"
+//	@Success		200	{object}	toolDefinitionView	"The approved definition"
 //	@Failure		400	"A field is missing or malformed"
-//	@Failure		404	"No such tool"
-//	@Failure		412	"The definition has changed again since the digest was looked at"
+//	@Failure		404	"The tool does not exist"
+//	@Failure		412	"The definition has changed since the given digest"
 //	@Router			/api/v1/upstreams/{upstream_id}/tools/approve [post]
-func (s *Server) approveTool(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r, "upstream_id")
-	if err != nil {
-		return err
-	}
-	var d toolApproval
-	if err := s.decodeValid(w, r, &d); err != nil {
-		return err
-	}
-	out, err := s.tools.Approve(r.Context(), caller(r), id, d.Tool, d.Digest)
-	if err != nil {
-		return err
-	}
-	return s.writeJSON(w, r, http.StatusOK, newToolDefinitionView(out))
+func (s *Server) approveTool(r request, d toolApproval) (any, error) {
+	out, err := s.tools.Approve(r.Context(), r.caller, r.id, d.Tool, d.Digest)
+	return newToolDefinitionView(out), err
 }
 
-// toolClassification says what a tool may do.
+// toolClassification is the body of a request to classify a tool.
 type toolClassification struct {
-	Tool string `json:"tool" validate:"required,max=128" example:"read_file" maxLength:"128"`
-	// Null believes the annotations again.
+	Tool string `json:"tool" validate:"required,max=128" example:"read_file" maxLength:"128"` // The tool's name, without the upstream.
+	// The class; null restores the one in the annotations.
 	Class *models.ToolClass `json:"class" validate:"omitnil,oneof=read write destructive" swaggertype:"string" enums:"read,write,destructive" example:"read" extensions:"x-nullable"`
 }
 
-// classifyTool says what a tool may do.
+// classifyTool sets the class of a tool.
 //
 //	@Summary		Classify a tool
-//	@Description	Says what a tool may do, in the place of its annotations: `read`, `write` or `destructive`. The policies of tokens go by it.
-//	@ID				classifyTool
+//	@Description	Sets the class of a tool, `read`, `write` or `destructive`, instead of the one in its annotations. The tool policies of tokens apply to this class.
 //	@Tags			tools
-//	@Accept			json
-//	@Produce		json
 //	@Security		BearerAuth[admin]
 //	@Param			upstream_id	path	string				true	"The upstream's id"	maxlength(64)	example(filesystem)
-//	@Param			body		body	toolClassification	true	"Which tool, and its class"
+//	@Param			body		body	toolClassification	true	"The tool and its class"
 //	@Success		200	{object}	toolDefinitionView	"The tool"
 //	@Failure		400	"A field is missing or malformed"
-//	@Failure		404	"No such tool"
+//	@Failure		404	"The tool does not exist"
 //	@Router			/api/v1/upstreams/{upstream_id}/tools/classify [post]
-func (s *Server) classifyTool(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r, "upstream_id")
-	if err != nil {
-		return err
-	}
-	var d toolClassification
-	if err := s.decodeValid(w, r, &d); err != nil {
-		return err
-	}
-	out, err := s.tools.Classify(r.Context(), caller(r), id, d.Tool, orZero(d.Class))
-	if err != nil {
-		return err
-	}
-	return s.writeJSON(w, r, http.StatusOK, newToolDefinitionView(out))
+func (s *Server) classifyTool(r request, d toolClassification) (any, error) {
+	out, err := s.tools.Classify(r.Context(), r.caller, r.id, d.Tool, orZero(d.Class))
+	return newToolDefinitionView(out), err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/usage"
 	"comet/models"
 )
 
@@ -56,7 +57,7 @@ func TestUsageOfADayIsLimited(t *testing.T) {
 		h.do(t, "POST", "/api/v1/agents/orch-scholar/usage", `{"tokens":1}`).problem(t, http.StatusUnprocessableEntity, errs.LimitReached)
 		u, err := h.ledger.Usage(t.Context(), "orch-scholar")
 		require.NoError(t, err)
-		require.EqualValues(t, models.MaxTokensADay, u.UsedToday)
+		require.EqualValues(t, usage.MaxTokensADay, u.UsedToday)
 	})
 }
 

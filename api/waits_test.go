@@ -19,7 +19,7 @@ func TestWaitersPerTokenAreLimited(t *testing.T) {
 	t.Parallel()
 	const tasks = "/api/v1/tasks"
 
-	runStreamTest(t, "WhereTheyAreThereIsNoRoom", fixtureOptions{maxWaiters: 1}, func(t *testing.T, h *fixture) {
+	runStreamTest(t, "AndRejectedWith503", fixtureOptions{maxWaiters: 1}, func(t *testing.T, h *fixture) {
 		joinReader(t, h)
 		h.joinWorker(t, "reader", 4)
 		var task struct{ ID string }

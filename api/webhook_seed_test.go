@@ -18,7 +18,7 @@ import (
 	"comet/webhooks"
 )
 
-// newHooks returns the webhooks of a house, which deliver once they are started.
+// newHooks returns the webhooks of a fixture, which deliver once they are started.
 func newHooks(s *store.Store, loopback bool) *webhooks.Webhooks {
 	var allow []netip.Prefix
 	if loopback {
@@ -59,7 +59,7 @@ func (p *transcriptPlayer) seedDeliver() {
 func (h *fixture) numberEvents(t testing.TB) {
 	t.Helper()
 	require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
-		after, upTo, err := tx.NumberAtMost(1000)
+		after, upTo, err := tx.Events().Number(1000)
 		if err != nil || after == upTo {
 			return err
 		}
@@ -67,7 +67,7 @@ func (h *fixture) numberEvents(t testing.TB) {
 	}))
 }
 
-// deliverDue delivers until nothing is due. The house's own webhooks are not
+// deliverDue delivers until nothing is due. The fixture's own webhooks are not
 // started, so that nothing is sent at another time.
 func (h *fixture) deliverDue(t testing.TB) {
 	t.Helper()
@@ -89,7 +89,7 @@ func (h *fixture) dueDeliveries(t testing.TB) bool {
 	hooks, err := h.webhooks.List(t.Context(), models.System(), "", 100)
 	require.NoError(t, err)
 	for _, hook := range hooks {
-		pending, err := h.webhooks.Deliveries(t.Context(), models.System(), hook.ID, models.DeliveryQuery{State: models.DeliveryPending, Limit: 1000})
+		pending, err := h.webhooks.Deliveries(t.Context(), models.System(), hook.ID, store.DeliveryQuery{State: models.DeliveryPending, Limit: 1000})
 		require.NoError(t, err)
 		for _, d := range pending {
 			if hook.Enabled && d.NextAttemptAt != nil && !d.NextAttemptAt.After(h.db.Clock.Now()) {

@@ -5,255 +5,169 @@ import (
 	"slices"
 	"time"
 
-	"comet/internal/errs"
-	"comet/internal/input"
 	"comet/models"
 	"comet/webhooks"
 )
 
 const webhooksPath = "/api/v1/webhooks"
 
-// createWebhook registers a webhook (CHE·NU §9).
+// createWebhook creates a webhook (CHE·NU §9).
 //
 //	@Summary		Create a webhook
-//	@Description	From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to. A token that is bound to an agent makes webhooks with that `agent_id` only.
-//	@ID				createWebhook
+//	@Description	Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can only create webhooks with that `agent_id`.
 //	@Tags			webhooks
-//	@Accept			json
-//	@Produce		json
 //	@Security		BearerAuth[webhooks:write]
-//	@Param			Idempotency-Key	header	string				false	"Makes a repeated request answer as the first one did, without the secret"	maxlength(255)
-//	@Param			body			body	models.WebhookDraft	true	"The webhook"
+//	@Param			Idempotency-Key	header	string				false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response, without the secret"	maxlength(255)
+//	@Param			body			body	webhooks.WebhookDraft	true	"The webhook to create"
 //	@Success		201	{object}	webhookIssued	"Created"
 //	@Header			201	{string}	Location
 //	@Header			201	{string}	Cache-Control
-//	@Header			201	{string}	Idempotency-Replayed
 //	@Failure		400	"A field is missing or malformed, an event is unknown, or the agent does not exist"
-//	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to an agent that agent_id does not name"
-//	@Failure		409	"The key was used with another request"
-//	@Failure		422	"The server may not connect to the address, or there are 1,000 webhooks already"
+//	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent than agent_id"
+//	@Failure		422	"The server may not connect to the address, or there are already 1,000 webhooks"
 //	@Router			/api/v1/webhooks [post]
-func (s *Server) createWebhook(w http.ResponseWriter, r *http.Request) error {
-	if err := newQuery(r).Err(); err != nil {
-		return err
-	}
-	var d models.WebhookDraft
-	body, err := s.decode(w, r, &d)
-	if err != nil {
-		return err
-	}
-	once, err := s.readIdempotencyKey(r, body, s.renderWebhook(http.StatusCreated))
-	if err != nil {
-		return err
-	}
-	created, err := s.webhooks.Create(r.Context(), caller(r), d, once)
-	if err != nil || s.writeReplay(w, once) {
-		return err
-	}
-	return s.writeWebhook(w, r, http.StatusCreated, created)
+func (s *Server) createWebhook(r request, d webhooks.WebhookDraft, once *models.Idempotency) (webhooks.Created, error) {
+	return s.webhooks.Create(r.Context(), r.caller, d, once)
 }
 
-// renderWebhook makes the stored answer, which has no secret.
-func (s *Server) renderWebhook(status int) func(any) (models.StoredResponse, error) {
-	return func(result any) (models.StoredResponse, error) {
-		created := result.(webhooks.Created)
-		body, err := s.encode(webhookIssued{webhookView: s.newWebhookView(created.Webhook)})
-		return models.StoredResponse{
-			Status: status, Body: body,
-			Header: map[string]string{"Location": webhookURL(created.Webhook.ID), "Cache-Control": "no-store"},
-		}, err
-	}
-}
+// withoutSecret returns the body for a repeated Idempotency-Key.
+func (w webhookIssued) withoutSecret() any { return webhookIssued{webhookView: w.webhookView} }
 
-// writeWebhook answers with a webhook and the secret that is shown this once.
-func (s *Server) writeWebhook(w http.ResponseWriter, r *http.Request, status int, created webhooks.Created) error {
-	w.Header().Set("Location", webhookURL(created.Webhook.ID))
-	w.Header().Set("Cache-Control", "no-store")
-	return s.writeJSON(w, r, status, webhookIssued{s.newWebhookView(created.Webhook), created.Secret})
+// webhookReply returns the function that makes the response with a webhook and its secret.
+func (s *Server) webhookReply(status int) func(webhooks.Created) reply {
+	return func(created webhooks.Created) reply {
+		return reply{
+			status: status, location: webhookURL(created.Webhook.ID), noStore: true,
+			body: webhookIssued{s.newWebhookView(created.Webhook), created.Secret},
+		}
+	}
 }
 
 // listWebhooks lists webhooks.
 //
 //	@Summary		List webhooks
-//	@Description	Every webhook in the order of creation, disabled ones too, without their secrets. A token that is bound to an agent sees the webhooks with that `agent_id` only, here and everywhere.
-//	@ID				listWebhooks
+//	@Description	Returns all webhooks in the order of creation, without their secrets, including disabled ones. For a token bound to an agent only the webhooks with that `agent_id` exist, here and in all other operations.
 //	@Tags			webhooks
-//	@Produce		json
 //	@Security		BearerAuth[webhooks:write]
-//	@Param			limit			query	int		false	"Size of a page"	minimum(1)	maximum(1000)	default(100)
-//	@Param			cursor			query	string	false	"Where the page begins, as given by the page before"	maxlength(100)
-//	@Param			If-None-Match	header	string	false	"The ETag you have"
-//	@Success		200	{object}	webhookList	"One page"
-//	@Header			200	{string}	ETag
-//	@Header			200	{string}	Link
-//	@Success		304	"Nothing changed"
-//	@Failure		400	"A parameter is unknown or out of range"
+//	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(100)
+//	@Success		200	{object}	webhookList	"A page of results"
 //	@Router			/api/v1/webhooks [get]
-func (s *Server) listWebhooks(w http.ResponseWriter, r *http.Request) error {
-	q := newQuery(r, "limit", "cursor")
-	limit, after := q.Int("limit", 1, maxLimit, defaultLimit), q.idCursor()
+func (s *Server) listWebhooks(r request) (any, error) {
+	q := newQuery(r.Request, "limit", "cursor")
+	limit, after := q.pageLimit(), q.idCursor()
 	if err := q.Err(); err != nil {
-		return err
+		return nil, err
 	}
-	hooks, err := s.webhooks.List(r.Context(), caller(r), after, limit+1)
-	if err != nil {
-		return err
-	}
-	var page webhookList
-	if len(hooks) > limit {
-		hooks = hooks[:limit]
-		page.NextCursor = encodeCursor(hooks[limit-1].ID)
-		w.Header().Set("Link", links(r, page.NextCursor))
-	}
-	page.Webhooks = make([]webhookView, len(hooks))
-	for i, hook := range hooks {
-		page.Webhooks[i] = s.newWebhookView(hook)
-	}
-	return s.writeJSON(w, r, http.StatusOK, page)
+	hooks, err := s.webhooks.List(r.Context(), r.caller, after, limit+1)
+	hooks, next := cutPage(hooks, limit, func(w models.Webhook) string { return w.ID })
+	return reply{next: next, body: webhookList{views(hooks, s.newWebhookView), next}}, err
 }
 
 // getWebhook returns one webhook.
 //
 //	@Summary		Get a webhook
-//	@Description	The webhook without its secret.
-//	@ID				getWebhook
+//	@Description	Returns a webhook without its secret.
 //	@Tags			webhooks
-//	@Produce		json
 //	@Security		BearerAuth[webhooks:write]
 //	@Param			webhook_id		path	string	true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
-//	@Param			If-None-Match	header	string	false	"The ETag you have"
 //	@Success		200	{object}	webhookView	"The webhook"
-//	@Header			200	{string}	ETag
-//	@Success		304	"Nothing changed"
-//	@Failure		404	"No such webhook"
+//	@Failure		404	"The webhook does not exist"
 //	@Router			/api/v1/webhooks/{webhook_id} [get]
-func (s *Server) getWebhook(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r, "webhook_id")
-	if err != nil {
-		return err
-	}
-	hook, err := s.webhooks.Get(r.Context(), caller(r), id)
-	if err != nil {
-		return err
-	}
-	return s.writeJSON(w, r, http.StatusOK, s.newWebhookView(hook))
+func (s *Server) getWebhook(r request) (any, error) {
+	hook, err := s.webhooks.Get(r.Context(), r.caller, r.id)
+	return s.newWebhookView(hook), err
 }
 
-// updateWebhook changes a webhook.
+// updateWebhook updates a webhook.
 //
 //	@Summary		Update a webhook
-//	@Description	Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. Another `ordering` is refused while more than 5,000 deliveries are pending. The secret changes with `rotate-secret`.
-//	@ID				updateWebhook
+//	@Description	Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
 //	@Tags			webhooks
 //	@Accept			json,application/merge-patch+json
-//	@Produce		json
 //	@Security		BearerAuth[webhooks:write]
 //	@Param			webhook_id	path	string				true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
-//	@Param			body		body	models.WebhookPatch	true	"What changes"
-//	@Success		200	{object}	webhookView	"The webhook as it is now"
+//	@Param			body		body	webhooks.WebhookPatch	true	"The members to change"
+//	@Success		200	{object}	webhookView	"The updated webhook"
 //	@Failure		400	"A field is malformed, an event is unknown, or the agent does not exist"
-//	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to an agent that agent_id does not name"
-//	@Failure		404	"No such webhook"
-//	@Failure		422	"The server may not connect to the address, or too many deliveries are pending for another ordering"
+//	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent than agent_id"
+//	@Failure		404	"The webhook does not exist"
+//	@Failure		422	"The server may not connect to the address, or too many deliveries are pending to change the ordering"
 //	@Router			/api/v1/webhooks/{webhook_id} [patch]
-func (s *Server) updateWebhook(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r, "webhook_id")
-	if err != nil {
-		return err
+func (s *Server) updateWebhook(r request, p webhooks.WebhookPatch) (any, error) {
+	if err := rejectIfMatch(r.Request); err != nil {
+		return nil, err
 	}
-	if err := rejectIfMatch(r); err != nil {
-		return err
-	}
-	var p models.WebhookPatch
-	if _, err := s.decode(w, r, &p); err != nil {
-		return err
-	}
-	hook, err := s.webhooks.Update(r.Context(), caller(r), id, p)
-	if err != nil {
-		return err
-	}
-	return s.writeJSON(w, r, http.StatusOK, s.newWebhookView(hook))
+	hook, err := s.webhooks.Update(r.Context(), r.caller, r.id, p)
+	return s.newWebhookView(hook), err
 }
 
-// deleteWebhook removes a webhook.
+// deleteWebhook deletes a webhook.
 //
 //	@Summary		Delete a webhook
-//	@Description	Ends the webhook together with its deliveries, those that wait too. It is disabled at once and its deliveries go piece by piece, so where there are very many the request may run into the server's time limit; repeat it, and it goes on where it was.
-//	@ID				deleteWebhook
+//	@Description	Deletes the webhook and its deliveries, including pending ones. It is disabled at once; its deliveries are deleted in batches. With very many deliveries the request may exceed the server's time limit; repeat it to continue.
 //	@Tags			webhooks
 //	@Security		BearerAuth[webhooks:write]
 //	@Param			webhook_id	path	string	true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
 //	@Success		204	"Deleted"
-//	@Failure		404	"No such webhook"
+//	@Failure		404	"The webhook does not exist"
 //	@Router			/api/v1/webhooks/{webhook_id} [delete]
-func (s *Server) deleteWebhook(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r, "webhook_id")
-	if err != nil {
+func (s *Server) deleteWebhook(r request) error {
+	if err := rejectIfMatch(r.Request); err != nil {
 		return err
 	}
-	if err := rejectIfMatch(r); err != nil {
-		return err
-	}
-	if err := rejectBody(r); err != nil {
-		return err
-	}
-	if err := s.webhooks.Delete(r.Context(), caller(r), id); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return s.webhooks.Delete(r.Context(), r.caller, r.id)
 }
 
 func webhookURL(id string) string { return webhooksPath + "/" + id }
 
-// rejectIfMatch answers a request that makes its change depend on a version, which a
-// webhook has not: it would be made regardless.
+// rejectIfMatch returns an error for a request with If-Match: webhooks have no version, so the
+// header would be ignored.
 func rejectIfMatch(r *http.Request) error {
 	if r.Header.Get("If-Match") == "" {
 		return nil
 	}
-	return invalidHeader("If-Match", "unsupported", "webhooks have no version, so a change cannot depend on one; send it without If-Match")
+	return invalidHeader("If-Match", "unsupported", "webhooks have no version; send the request without If-Match")
 }
 
 // webhookView is a webhook without its secret.
 type webhookView struct {
-	ID          string             `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`
-	URL         string             `json:"url" example:"https://your-server.com/webhook"`
-	Description string             `json:"description" example:"budget alerts to the on-call channel"`
-	Events      []models.EventType `json:"events" swaggertype:"array,string" enums:"agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled" example:"agent.created,agent.updated,agent.budget_warning"`
-	// The agent whose events it hears of; null hears of every agent.
+	ID          string             `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`                                                                                                                                                              // The webhook's id.
+	URL         string             `json:"url" example:"https://your-server.com/webhook"`                                                                                                                                                                  // The URL that receives the events.
+	Description string             `json:"description" example:"budget alerts to the on-call channel"`                                                                                                                                                     // A text about the webhook.
+	Events      []models.EventType `json:"events" swaggertype:"array,string" enums:"agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled" example:"agent.created,agent.updated,agent.budget_warning"` // The types of the events that it receives.
+	// Only events of this agent; null for all agents.
 	AgentID *string `json:"agent_id" example:"finance-personal"`
-	// Whether it hears of the agents below that one too.
+	// Whether to include events of the agents below agent_id.
 	Subtree  bool            `json:"subtree" example:"false"`
-	Ordering models.Ordering `json:"ordering" example:"none"`
-	Enabled  bool            `json:"enabled" example:"true"`
-	// Why comet disabled it; null unless it did.
+	Ordering models.Ordering `json:"ordering" example:"none"` // Whether the events of one agent are delivered in order.
+	Enabled  bool            `json:"enabled" example:"true"`  // Whether events are delivered.
+	// Why comet disabled the webhook; null if it did not.
 	DisabledReason *string    `json:"disabled_reason" example:"no delivery succeeded for 5 days"`
-	DisabledAt     *time.Time `json:"disabled_at" example:"2026-01-10T15:30:00Z"`
-	// The first failure after the last success; null while it works.
+	DisabledAt     *time.Time `json:"disabled_at" example:"2026-01-10T15:30:00Z"` // When comet disabled it; null if it did not.
+	// Time of the first failure since the last success; null without one.
 	FailingSince *time.Time `json:"failing_since" example:"2026-01-05T15:30:00Z"`
-	// The Ed25519 keys that verify v1a signatures now, the newest first; empty
-	// unless it signs with one.
+	// The Ed25519 keys that verify v1a signatures, newest first; empty if the webhook has no
+	// signing key.
 	PublicKeys []string `json:"public_keys" example:"whpk_Y3JlYXRlZCBmb3IgdGhlIGRvY3VtZW50YXRpb24u"`
-	// How long deliveries are signed with the keys from before the last rotation
-	// too; null unless they are.
+	// Until when deliveries are also signed with the keys before the last rotation; null after
+	// that.
 	PreviousSecretExpiresAt *time.Time `json:"previous_secret_expires_at" example:"2026-01-11T15:30:00Z"`
 	CreatedBy               string     `json:"created_by" example:"ops"`
 	CreatedAt               time.Time  `json:"created_at" example:"2026-01-10T15:30:00Z"`
 	UpdatedAt               time.Time  `json:"updated_at" example:"2026-01-10T15:30:00Z"`
 }
 
-// webhookIssued is a webhook with its secret, which is shown this once.
+// webhookIssued is a webhook with its secret.
 type webhookIssued struct {
 	webhookView
-	// What deliveries are signed with. It is shown this once; the answer to a
-	// repeated Idempotency-Key leaves it out.
+	// The secret that signs deliveries. It is returned only once; the response to a repeated
+	// Idempotency-Key omits it.
 	Secret string `json:"secret,omitempty" example:"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"`
 }
 
 // webhookList is one page of webhooks.
 type webhookList struct {
-	Webhooks   []webhookView `json:"webhooks"`
+	Webhooks   []webhookView `json:"webhooks"`                                    // The webhooks on the page.
 	NextCursor string        `json:"next_cursor,omitempty" example:"MDE4OTBhNWQ"` // Absent on the last page.
 }
 
@@ -274,74 +188,21 @@ func (s *Server) newWebhookView(w models.Webhook) webhookView {
 	return v
 }
 
-// defaultGrace is how long the old keys sign too where a rotation does not say.
-const defaultGrace = 24 * time.Hour
-
-// secretRotation is the body of a request for a new secret.
-type secretRotation struct {
-	// The new secret, `whsec_` and 24 to 64 bytes in base64; one is made where it
-	// is left out.
-	Secret *string `json:"secret" example:"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" maxLength:"128" extensions:"x-nullable"`
-	// How long deliveries are signed with the old secret too, in seconds.
-	GraceSeconds *int64 `json:"grace_seconds" validate:"omitnil,min=0,max=604800" example:"86400" minimum:"0" maximum:"604800" default:"86400" extensions:"x-nullable"`
-}
-
-// rotateWebhookSecret gives a webhook new keys.
+// rotateWebhookSecret replaces the keys of a webhook.
 //
 //	@Summary		Rotate a webhook's secret
-//	@Description	Gives the webhook a new secret, and a new signing key where it signs with one. For `grace_seconds` every delivery carries the signatures of the old keys too, so a receiver can change over at its leisure; 0 ends them at once. A second rotation within the grace period keeps the keys it replaces and drops the older ones.
-//	@ID				rotateWebhookSecret
+//	@Description	Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 the previous keys become invalid at once. A second rotation within the grace period keeps the keys that it replaces and drops older ones.
 //	@Tags			webhooks
-//	@Accept			json
-//	@Produce		json
 //	@Security		BearerAuth[webhooks:write]
 //	@Param			webhook_id		path	string		true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
-//	@Param			Idempotency-Key	header	string		false	"Makes a repeated request answer as the first one did, without the secret"	maxlength(255)
-//	@Param			body			body	secretRotation	false	"The secret and the grace period, where the defaults do not suit"
-//	@Success		200	{object}	webhookIssued	"Rotated"
+//	@Param			Idempotency-Key	header	string		false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response, without the secret"	maxlength(255)
+//	@Param			body			body	webhooks.SecretRotation	false	"The new secret and the grace period"
+//	@Success		200	{object}	webhookIssued	"The webhook with its new secret"
 //	@Header			200	{string}	Location
 //	@Header			200	{string}	Cache-Control
-//	@Header			200	{string}	Idempotency-Replayed
 //	@Failure		400	"A field is malformed"
-//	@Failure		404	"No such webhook"
-//	@Failure		409	"The key was used with another request"
+//	@Failure		404	"The webhook does not exist"
 //	@Router			/api/v1/webhooks/{webhook_id}/rotate-secret [post]
-func (s *Server) rotateWebhookSecret(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r, "webhook_id")
-	if err != nil {
-		return err
-	}
-	var d secretRotation
-	body, err := s.decodeOptional(w, r, &d)
-	if err != nil {
-		return err
-	}
-	once, err := s.readIdempotencyKey(r, body, s.renderWebhook(http.StatusOK))
-	if err != nil {
-		return err
-	}
-	secret, grace, err := d.read()
-	if err != nil {
-		return err
-	}
-	rotated, err := s.webhooks.Rotate(r.Context(), caller(r), id, secret, grace, once)
-	if err != nil || s.writeReplay(w, once) {
-		return err
-	}
-	return s.writeWebhook(w, r, http.StatusOK, rotated)
-}
-
-// read returns the secret, "" to have one made, and the grace period.
-func (d secretRotation) read() (secret string, grace time.Duration, err error) {
-	v := input.Validate(d)
-	if d.Secret != nil {
-		if secret = *d.Secret; secret == "" {
-			v.Add(errs.InvalidRequest, "/secret", "secret", "secret must not be empty; leave it out to have one made")
-		}
-	}
-	grace = defaultGrace
-	if d.GraceSeconds != nil {
-		grace = time.Duration(*d.GraceSeconds) * time.Second
-	}
-	return secret, grace, v.Err()
+func (s *Server) rotateWebhookSecret(r request, d webhooks.SecretRotation, once *models.Idempotency) (webhooks.Created, error) {
+	return s.webhooks.Rotate(r.Context(), r.caller, r.id, d, once)
 }

@@ -9,36 +9,36 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/background"
 	"comet/internal/events"
 	"comet/internal/jobs"
-	"comet/internal/lifecycle"
 	"comet/internal/orchestrator"
 	"comet/models"
 	"comet/store"
 )
 
-// startWork runs what a house's tasks need: the relay that numbers events, the
+// startWork runs what tasks need: the relay that numbers events, the
 // orchestrator, and the timers.
 func (h *fixture) startWork(t testing.TB, s *store.Store, feed *events.Feed) {
 	t.Helper()
 	relay := events.NewRelay(s, feed, &events.Options{Poll: 20 * time.Millisecond, OnNumbered: h.webhooks.Numbered, PerEvent: h.webhooks.PerEvent})
 	timers := jobs.New(s, &jobs.Options{Poll: 20 * time.Millisecond})
 	h.orchestrator.RegisterJobs(timers)
-	for _, service := range []lifecycle.Service{relay, h.orchestrator, timers} {
+	for _, service := range []background.Service{relay, h.orchestrator, timers} {
 		require.NoError(t, service.Start(t.Context()))
 		t.Cleanup(func() { require.NoError(t, service.Stop(context.Background())) })
 	}
 	require.Eventually(t, func() bool { return h.orchestrator.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
 }
 
-// joinWorker has an agent come to work.
+// joinWorker connects an agent as a worker.
 func (h *fixture) joinWorker(t testing.TB, id string, places int) {
 	t.Helper()
 	_, err := h.orchestrator.Join(t.Context(), id, orchestrator.JoinRequest{Protocol: "envelope", Transport: "websocket", Concurrency: places})
 	require.NoError(t, err)
 }
 
-// worker has an agent come that does all it is given, until the test ends.
+// worker connects an agent that executes all its tasks until the test ends.
 func (h *fixture) worker(t testing.TB, id, output string) {
 	t.Helper()
 	h.joinWorker(t, id, 10)
@@ -62,7 +62,7 @@ func (h *fixture) worker(t testing.TB, id, output string) {
 	})
 }
 
-// completeTask does what is in an agent's inbox. What fails shows in the task.
+// completeTask executes the tasks in an agent's inbox. The task shows a failure.
 func (h *fixture) completeTask(ctx context.Context, id, output string) {
 	messages, err := h.orchestrator.Messages(ctx, id, 100)
 	if err != nil {

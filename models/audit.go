@@ -2,7 +2,7 @@ package models
 
 import "time"
 
-// AuditAction names what was done to an agent.
+// AuditAction is the kind of a change of an agent.
 type AuditAction string
 
 // The audit actions.
@@ -22,27 +22,26 @@ const (
 	AuditKeyRevoked AuditAction = "key_revoked"
 )
 
-// AuditEntry is one line of an agent's history: who, when, what changed, from
-// what to what.
+// AuditEntry is an entry of an agent's audit log.
 type AuditEntry struct {
-	ID      int64       `json:"id" example:"42"`
+	ID      int64       `json:"id" example:"42"` // The id of the entry.
 	AgentID string      `json:"agent_id" example:"finance-personal"`
-	At      time.Time   `json:"at" example:"2026-01-10T15:30:00Z"`
-	Actor   string      `json:"actor" example:"ci-importer"`
-	ActorID string      `json:"actor_id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`
-	Action  AuditAction `json:"action" example:"updated" enums:"created,updated,deactivated,restored,budget_added,budget_removed,usage_reset,key_issued,key_changed,key_revoked"`
-	// RequestID is the X-Request-Id of the request that did it.
+	At      time.Time   `json:"at" example:"2026-01-10T15:30:00Z"`                                                                                                                // When the change was made.
+	Actor   string      `json:"actor" example:"ci-importer"`                                                                                                                      // Name of the token that made the change.
+	ActorID string      `json:"actor_id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`                                                                                          // Id of the token that made the change.
+	Action  AuditAction `json:"action" example:"updated" enums:"created,updated,deactivated,restored,budget_added,budget_removed,usage_reset,key_issued,key_changed,key_revoked"` // What was done.
+	// The X-Request-Id of the request.
 	RequestID string   `json:"request_id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`
-	Changes   []Change `json:"changes"`
-	// Reason is why, as the actor put it, where the action asks for one.
+	Changes   []Change `json:"changes"` // The changed fields.
+	// The reason that the caller gave, for actions that require one.
 	Reason string `json:"reason,omitempty" example:"month-end closing"`
-	// Version is the agent's version after the change.
+	// The agent's version after the change.
 	Version int64 `json:"version" example:"3"`
 }
 
-// Change is one field's value before and after; From is null for a creation.
+// Change is the change of one field.
 type Change struct {
-	Field string `json:"field" example:"token_budget"`
-	From  any    `json:"from"`
-	To    any    `json:"to"`
+	Field string `json:"field" example:"token_budget"` // The name of the field.
+	From  any    `json:"from"`                         // The previous value; null for a new agent.
+	To    any    `json:"to"`                           // The new value.
 } // @name FieldChange

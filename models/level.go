@@ -13,16 +13,6 @@ const (
 	LevelAssistant    Level = 3 // L3
 )
 
-// MinTokenBudget is the smallest daily budget an agent may have, in tokens
-// (CHE·NU §2.2).
-const MinTokenBudget int64 = 1000
-
-// Spheres are numbered MinSphere to MaxSphere (CHE·NU §2.2).
-const (
-	MinSphere = 1
-	MaxSphere = 9
-)
-
 // Valid reports whether l is one of the four levels.
 func (l Level) Valid() bool { return l >= LevelSystem && l <= LevelAssistant }
 
@@ -44,17 +34,6 @@ func (l Level) Frequencies() []int {
 
 // AllowsFrequency is the document's validate_frequency (CHE·NU §4.2).
 func (l Level) AllowsFrequency(hz int) bool { return slices.Contains(l.Frequencies(), hz) }
-
-// LevelOfFrequency returns the only level that allows hz; ok is false for a
-// reserved or unknown frequency (CHE·NU §4.1).
-func LevelOfFrequency(hz int) (level Level, ok bool) {
-	for l := LevelSystem; l <= LevelAssistant; l++ {
-		if l.AllowsFrequency(hz) {
-			return l, true
-		}
-	}
-	return 0, false
-}
 
 // DefaultBudget returns the daily token budget of an agent created without one;
 // nil is unlimited (CHE·NU §5.1).

@@ -1,7 +1,5 @@
 package models
 
-import "time"
-
 // Idempotency makes a mutating request happen at most once for its Idempotency-Key. It
 // is passed down to the verb, whose transaction stores the answer; a repeated
 // request gets the stored answer instead of a second effect.
@@ -17,9 +15,6 @@ type Idempotency struct {
 	// Replay is set by the store when the request was already answered.
 	Replay *StoredResponse
 }
-
-// IdempotencyRetention is how long an answer is kept for its Idempotency-Key.
-const IdempotencyRetention = 24 * time.Hour
 
 // StoredResponse is a stored response.
 type StoredResponse struct {

@@ -2,20 +2,17 @@ package models
 
 import "time"
 
-// MaxPushURL is how long the address of a push target may be, in bytes.
-const MaxPushURL = 2048
-
-// PushTarget is where an agent's messages are pushed to.
+// PushTarget is the URL to which an agent's messages are pushed.
 type PushTarget struct {
-	AgentID string
-	URL     string
-	Dialect string
-	// Places is how many attempts the agent takes at a time.
-	Places int
-	// Secret is what comet shows there as its bearer token. It tells one registration
-	// from the next.
+	AgentID  string
+	URL      string
+	Protocol string
+	// Concurrency is the maximum number of attempts that the agent executes at a time.
+	Concurrency int
+	// Secret is the bearer token that comet sends to the URL. It differs for each
+	// registration.
 	Secret string
-	// Owner is the id of the token that registered it; with that token the target ends.
+	// Owner is the id of the token that registered the target. The target ends with that token.
 	Owner     string
 	CreatedAt time.Time
 	UpdatedAt time.Time

@@ -7,23 +7,17 @@ import (
 
 // Limits of tasks.
 const (
-	// MaxTaskDepth is how many hand-offs may lie above a task (PROTOCOL_V5 §5.4).
+	// MaxTaskDepth is the maximum number of hand-offs above a task.
 	MaxTaskDepth = 5
-	// MaxTaskParameters is the longest parameters, in bytes of JSON.
+	// MaxTaskParameters is the maximum length of the parameters, in bytes of JSON.
 	MaxTaskParameters = 8 << 20
-	// MaxTaskCapabilities is how many capabilities one task may need.
-	MaxTaskCapabilities = 16
-	// MaxPriority is the highest priority; a higher one overtakes lower ones that wait.
-	MaxPriority = 3
-	// DefaultPriority is that of a task that names none.
-	DefaultPriority = 1
 )
 
-// TaskState is where a task stands (PROTOCOL_V5 §4.1).
+// TaskState is the state of a task (PROTOCOL_V5 §4.1).
 type TaskState string
 
 // The states of a task. From new a task goes to running or cancelled, from running
-// to done, failed or cancelled; a new one that nobody can do fails. A retry makes a
+// to done, failed or cancelled; a new one without a suitable worker fails. A retry makes a
 // running task new again.
 const (
 	TaskNew       TaskState = "new"
@@ -33,21 +27,21 @@ const (
 	TaskCancelled TaskState = "cancelled"
 )
 
-// Ended reports whether nothing more happens to a task in the state.
+// Ended reports whether the state is final.
 func (s TaskState) Ended() bool { return s == TaskDone || s == TaskFailed || s == TaskCancelled }
 
-// WaitReason is what a task that has not ended waits for.
+// WaitReason is the reason why an open task waits.
 type WaitReason string
 
-// What tasks wait for.
+// The reasons for waiting.
 const (
-	// NotWaiting is a task that an agent has.
+	// NotWaiting is a task that is assigned to an agent.
 	NotWaiting WaitReason = ""
-	// WaitForWorker is a task in line for an agent that has a place free.
+	// WaitForWorker is a task that is queued until a worker has a free slot.
 	WaitForWorker WaitReason = "worker"
 	// WaitForRetry is a task whose next attempt begins after a while.
 	WaitForRetry WaitReason = "retry"
-	// WaitForReply is a task whose agent asked back (PROTOCOL_V5 §7).
+	// WaitForReply is a task whose worker waits for a reply to its question.
 	WaitForReply WaitReason = "reply"
 )
 
@@ -62,24 +56,27 @@ type Task struct {
 	Depth    int
 	// Class names the policy the task follows: its deadlines and retries.
 	Class string
-	// Owner is the id of the token that asked, OwnerAgent its agent, "" for none.
+	// Owner is the id of the token that submitted the task, OwnerAgent its agent, "" for none.
 	Owner      string
 	OwnerAgent string
-	// QueueKey stands for what the task needs of an agent: tasks with the same needs
-	// wait in one line.
-	QueueKey   string
+	// QueueKey is derived from the requirements of the task: tasks with the same requirements
+	// share a queue.
+	QueueKey string
+	// OnEnd is the kind of the job that follows the end of the task, "" for none, and "/" and the
+	// key of the job unless that is the id of the task.
+	OnEnd      string
 	Priority   int
 	State      TaskState
 	WaitingFor WaitReason
-	// Attempt is the number of the newest attempt, 0 before the first, and AgentID
-	// who makes it.
+	// Attempt is the number of the newest attempt, 0 before the first, and AgentID its
+	// agent.
 	Attempt int
 	AgentID string
-	// Budget is how many tokens all attempts together may use, nil for no limit;
-	// Tokens is what they have used.
+	// Budget is the maximum number of tokens of all attempts together, nil for no limit;
+	// Tokens is the number of used tokens.
 	Budget *int64
 	Tokens int64
-	// Deadline is when the newest attempt, or the wait for one, is given up.
+	// Deadline is the time at which the newest attempt, or the wait for one, times out.
 	Deadline time.Time
 	// Progress is in percent.
 	Progress int
@@ -87,16 +84,16 @@ type Task struct {
 	StepName string
 	// Questions counts the clarifications its agents have asked for.
 	Questions int
-	// OutputBytes and LogBytes are how long what the newest attempt has put out is.
+	// OutputBytes and LogBytes are the lengths of the result and the log of the newest attempt.
 	OutputBytes int64
 	LogBytes    int64
 	ExitCode    *int
 	// ErrorCode and Error say why the task failed, "" unless it did.
 	ErrorCode string
 	Error     string
-	// Detail is JSON that the agent's dialect said of the failure, nil for none.
+	// Detail is JSON with details of the failure from the worker's protocol, nil for none.
 	Detail json.RawMessage
-	// Decision is who could take the task, and who did, as JSON.
+	// Decision has the candidates for the task and the selected agent, as JSON.
 	Decision  json.RawMessage
 	Version   int64
 	CreatedAt time.Time
@@ -105,20 +102,20 @@ type Task struct {
 	EndedAt   *time.Time
 }
 
-// TaskInput is what a task was asked for with. It never changes.
+// TaskInput is the input of a task. It never changes.
 type TaskInput struct {
 	TaskID string
 	// Capabilities is what an agent must be able to do.
 	Capabilities []string
-	// AgentType, Sphere and Wanted narrow down who may do it: "", 0 and "" do not.
+	// AgentType, Sphere and Wanted restrict the agents of the task; "", 0 and "" do not.
 	AgentType        string
 	Sphere           int
 	RequestedAgentID string
 	// Parameters is a JSON object.
 	Parameters json.RawMessage
-	// Policy is what the asker set differently from the class, as JSON.
+	// Policy is what the client set differently from the class, as JSON.
 	Policy json.RawMessage
-	// Meta is what the asker's dialect must get back, as JSON.
+	// Meta is data of the client's protocol that its messages must return, as JSON.
 	Meta json.RawMessage
 	// Trace is the W3C traceparent the task came with, "" for none.
 	Trace string
@@ -128,17 +125,17 @@ type TaskInput struct {
 type TaskRequest struct {
 	Owner     string
 	RequestID string
-	// Digest is the SHA-256 of what was asked for.
+	// Digest is the SHA-256 of the request.
 	Digest [32]byte
 	TaskID string
 }
 
-// AttemptState is where an attempt stands.
+// AttemptState is the state of an attempt.
 type AttemptState string
 
 // The states of an attempt.
 const (
-	AttemptAssigned  AttemptState = "assigned" // its agent has not said that it has it
+	AttemptAssigned  AttemptState = "assigned" // its agent has not accepted it yet
 	AttemptRunning   AttemptState = "running"
 	AttemptSucceeded AttemptState = "succeeded"
 	AttemptFailed    AttemptState = "failed"
@@ -149,7 +146,7 @@ const (
 // Ended reports whether the attempt is over.
 func (s AttemptState) Ended() bool { return s != AttemptAssigned && s != AttemptRunning }
 
-// Attempt is one agent's try at a task.
+// Attempt is one attempt of an agent at a task.
 type Attempt struct {
 	TaskID  string
 	Attempt int // from 1
@@ -163,32 +160,32 @@ type Attempt struct {
 	AssignedAt    time.Time
 	AcceptedAt    *time.Time
 	EndedAt       *time.Time
-	// ChunkStep is the step whose output comes in pieces, ChunkTotal how long it is in
-	// bytes; 0 while neither is known.
+	// ChunkStep is the step whose output is sent in chunks, ChunkTotal the length of that
+	// output in bytes; 0 if unknown.
 	ChunkStep  int
 	ChunkTotal int64
 }
 
-// OutputStream names one of the two things an attempt puts out.
+// OutputStream is one of the two output streams of an attempt.
 type OutputStream int
 
 // The streams.
 const (
-	// StreamResult is what was asked for, StreamLog what was told on the way.
+	// StreamResult is the result of the task, StreamLog the log of the attempt.
 	StreamResult OutputStream = iota
 	StreamLog
 )
 
-// OutputChunk is a piece of what an attempt has put out.
+// OutputChunk is a piece of the output of an attempt.
 type OutputChunk struct {
 	Stream OutputStream
 	Start  int64 // byte offset
-	// Span is how many bytes of the whole it stands for, 0 for as many as Data has.
+	// Span is the number of bytes of the stream that it represents, 0 for the length of Data.
 	Span int64
 	Data []byte
 }
 
-// End is where the piece ends in the whole.
+// End returns the offset in the stream at which the chunk ends.
 func (o OutputChunk) End() int64 {
 	if o.Span != 0 {
 		return o.Start + o.Span
@@ -196,31 +193,11 @@ func (o OutputChunk) End() int64 {
 	return o.Start + int64(len(o.Data))
 }
 
-// OutputRange is where a piece of a stream lies, [Start, End), and how many bytes it has.
+// OutputRange is the range [Start, End) of a chunk in a stream, and the number of its bytes.
 type OutputRange struct{ Start, End, Bytes int64 }
 
-// QueuedRoute is a line in which tasks wait.
+// QueuedRoute is a queue with waiting tasks.
 type QueuedRoute struct {
 	Route string
 	Tasks int64
-}
-
-// TaskQuery selects a page of tasks, newest first. Zero fields do not filter.
-type TaskQuery struct {
-	State     TaskState
-	AgentID   string
-	SessionID string
-	Owner     string
-	ParentID  string
-	// Since and Until bound the time of creation, [Since, Until).
-	Since, Until time.Time
-	// Before is the place behind which the page starts, the zero value for the newest.
-	Before TaskCursor
-	Limit  int
-}
-
-// TaskCursor is a place in the order of creation.
-type TaskCursor struct {
-	CreatedAt time.Time
-	ID        string
 }

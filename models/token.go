@@ -8,7 +8,7 @@ import (
 // Scope is one permission of a token.
 type Scope string // @name TokenScope
 
-// The scopes. Those a later door brings are reserved: they can be granted now.
+// The scopes.
 const (
 	ScopeAdmin         Scope = "admin"
 	ScopeAgentsRead    Scope = "agents:read"
@@ -51,14 +51,6 @@ type Token struct {
 // Active reports whether the token may be used at now.
 func (t Token) Active(now time.Time) bool {
 	return t.RevokedAt == nil && (t.ExpiresAt == nil || now.Before(*t.ExpiresAt))
-}
-
-// TokenDraft is the body of a request for a token.
-type TokenDraft struct {
-	Name      *string    `json:"name" validate:"required,notblank,printable,max=120" example:"ci-importer" minLength:"1" maxLength:"120"`
-	Scopes    []Scope    `json:"scopes" validate:"required,min=1,unique,dive,scope" example:"agents:read,agents:write" minItems:"1"`
-	AgentID   *string    `json:"agent_id" validate:"omitnil,agentid" example:"finance-personal" maxLength:"64" extensions:"x-nullable"`
-	ExpiresAt *time.Time `json:"expires_at" example:"2027-01-10T00:00:00Z" extensions:"x-nullable"`
 }
 
 // Principal is who makes a request.

@@ -18,11 +18,3 @@ type Upstream struct {
 	CreatedAt time.Time
 	UpdatedAt time.Time
 }
-
-// UpstreamChanged is the data of the events of upstreams.
-type UpstreamChanged struct {
-	ID     string `json:"id"`
-	Actor  string `json:"actor,omitempty"`
-	Reason string `json:"reason,omitempty"`
-	Tools  int    `json:"tools,omitempty"`
-}

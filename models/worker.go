@@ -5,71 +5,71 @@ import (
 	"time"
 )
 
-// WorkerState is what an agent says of itself.
+// WorkerState is the state that an agent reports.
 type WorkerState string
 
 // The states of a worker.
 const (
 	WorkerOffline WorkerState = "offline"
 	WorkerOnline  WorkerState = "online"
-	// WorkerBusy is there and takes nothing.
+	// WorkerBusy is online and accepts no tasks.
 	WorkerBusy WorkerState = "busy"
 )
 
-// Worker is an agent that takes work, and how it goes with it.
+// Worker is an agent that executes tasks, with its connection and its state.
 type Worker struct {
 	AgentID string
 	State   WorkerState
-	// Protocol is what it speaks, Link how it is reached.
+	// Protocol is the protocol of its messages, Transport the transport of its connection.
 	Protocol  string
 	Transport string
-	// ProtocolVersion is the version of the dialect that was agreed on, "" for its newest.
+	// ProtocolVersion is the negotiated version of the protocol, "" for its newest.
 	ProtocolVersion string
-	// ConnectionID names the connection it is on, "" for none.
+	// ConnectionID is the id of its connection, "" for none.
 	ConnectionID string
-	// MaxDepth is the depth from which on it takes nothing that was handed off, 0 where it
-	// did not say (PROTOCOL_V5 §2.4).
+	// MaxDepth is the first depth at which it accepts no subtasks, 0 if it did not declare
+	// one (PROTOCOL_V5 §2.4).
 	MaxDepth int
-	// Concurrency is how many attempts it takes at a time, InFlight how many it has.
+	// Concurrency is the maximum number of concurrent attempts, InFlight the current number.
 	Concurrency int
 	InFlight    int
-	// Load is in percent, as it says itself.
+	// Load is the load in percent that the agent reports.
 	Load           int
 	LastSeenAt     time.Time
 	LastAssignedAt time.Time // the last assignment, zero before the first
-	// Failures counts the timeouts and lost lines since the last success.
+	// Failures counts the timeouts and lost connections since the last success.
 	Failures int
-	// BreakerUntil is until when it gets no new work, zero while the breaker is closed;
-	// Probing is set from then on until it shows that it lives.
+	// BreakerUntil is the time until which the open breaker blocks new tasks, zero if the
+	// breaker is closed. Probing is set from that time until the next sign of presence.
 	BreakerUntil time.Time
 	Probing      bool
 	Version      int64
 	UpdatedAt    time.Time
 }
 
-// MessageKind is what an agent is told.
+// MessageKind is the kind of a message to an agent.
 type MessageKind string
 
 // The kinds of messages in an agent's inbox.
 const (
-	// MessageAssign gives it an attempt at a task.
+	// MessageAssign assigns an attempt at a task.
 	MessageAssign MessageKind = "assign"
-	// MessageCancel takes one back.
+	// MessageCancel cancels an attempt.
 	MessageCancel MessageKind = "cancel"
-	// MessageReply answers what it asked.
+	// MessageReply is the reply to a question of the agent.
 	MessageReply MessageKind = "answer"
-	// MessageTaskEnded tells it that a task it asked for has ended.
+	// MessageTaskEnded reports the end of a task that the agent submitted.
 	MessageTaskEnded MessageKind = "ended"
-	// MessageQuestion asks it what an agent asks that works on a task it has asked for.
+	// MessageQuestion is a question about a task that the agent submitted, from its worker.
 	MessageQuestion MessageKind = "question"
-	// MessageNotice tells it something that is about no task.
+	// MessageNotice is a message that belongs to no task.
 	MessageNotice MessageKind = "notice"
 )
 
-// InboxMessage is what an agent is still to be told.
+// InboxMessage is a message that an agent has not acknowledged.
 type InboxMessage struct {
 	AgentID string
-	// ID is a UUIDv7, the same however often the message is handed over.
+	// ID is a UUIDv7, the same for every delivery of the message.
 	ID        string
 	Kind      MessageKind
 	Priority  int
@@ -79,7 +79,7 @@ type InboxMessage struct {
 	CreatedAt time.Time
 }
 
-// SessionState is whether a session takes further tasks.
+// SessionState is the state of a session: whether it accepts further tasks.
 type SessionState string
 
 // The states of a session.
@@ -88,18 +88,18 @@ const (
 	SessionClosed SessionState = "closed"
 )
 
-// Session is what belongs together: a conversation, or the parts of one piece of work
+// Session groups tasks that belong together, such as those of a conversation
 // (PROTOCOL_V5 §6).
 type Session struct {
 	ID string
-	// Owner is the id of the token that made it, AgentID its agent, "" for none.
+	// Owner is the id of the token that opened it, AgentID the agent of that token, "" for none.
 	Owner   string
 	AgentID string
 	State   SessionState
-	// OpenTasks have not ended; Tasks are all of them.
+	// OpenTasks is the number of tasks that have not ended, Tasks the number of all tasks.
 	OpenTasks int
 	Tasks     int
-	// Facts is a JSON object, what its maker set.
+	// Facts is the context that the client set, a JSON object.
 	Facts     json.RawMessage
 	CreatedAt time.Time
 	UpdatedAt time.Time

@@ -2,11 +2,13 @@ package openapi_test
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
@@ -60,14 +62,14 @@ func (d description) resolve(t *testing.T, r response) response {
 		return r
 	}
 	shared, ok := d.Components.Responses[strings.TrimPrefix(r.Ref, "#/components/responses/")]
-	require.True(t, ok, "%s is not there", r.Ref)
+	require.True(t, ok, "%s does not exist", r.Ref)
 	return shared
 }
 
-// isAgentDoor selects the routes whose failures are error envelopes.
-func isAgentDoor(route string) bool { return strings.Contains(route, " /api/agent/") }
+// isAgentEndpoint selects the routes whose failures are error envelopes.
+func isAgentEndpoint(route string) bool { return strings.Contains(route, " /api/agent/") }
 
-func TestJSONAndYAMLSayTheSame(t *testing.T) {
+func TestJSONAndYAMLAreEqual(t *testing.T) {
 	t.Parallel()
 	var fromJSON, fromYAML any
 	require.NoError(t, json.Unmarshal(openapi.JSON(), &fromJSON))
@@ -84,7 +86,7 @@ func TestEveryOperation(t *testing.T) {
 	doc, operations := setup(t)
 	require.Equal(t, "3.0.3", doc.OpenAPI)
 
-	t.Run("has an operationId of its own", func(t *testing.T) {
+	t.Run("has a unique operationId", func(t *testing.T) {
 		t.Parallel()
 		ids := map[string]string{}
 		for route, op := range operations {
@@ -107,7 +109,7 @@ func TestEveryOperation(t *testing.T) {
 		}
 	})
 
-	t.Run("names a bearer scheme or says that it needs none", func(t *testing.T) {
+	t.Run("has a bearer scheme or none", func(t *testing.T) {
 		t.Parallel()
 		for route, op := range operations {
 			require.NotNil(t, op.Security, "%s: neither a scheme nor an empty list", route)
@@ -140,12 +142,12 @@ func TestEveryOperation(t *testing.T) {
 		}
 	})
 
-	t.Run("answers every failure with a problem document, or as the agents' protocol says it", func(t *testing.T) {
+	t.Run("has problem documents, or errors of the agents' protocol, for all failures", func(t *testing.T) {
 		t.Parallel()
 		for route, op := range operations {
 			require.Contains(t, op.Responses, "default", route)
 			failure, forbidden := "application/problem+json", len(op.Security) > 0
-			if isAgentDoor(route) {
+			if isAgentEndpoint(route) {
 				failure, forbidden = "application/json", false // 5004 is 401 in any case
 			}
 			if strings.Contains(route, " /api/v5/") {
@@ -163,14 +165,14 @@ func TestEveryOperation(t *testing.T) {
 				content := doc.resolve(t, r).Content
 				require.Len(t, content, 1, "%s %s", route, status)
 				require.Contains(t, content, failure, "%s %s", route, status)
-				if isAgentDoor(route) {
+				if isAgentEndpoint(route) {
 					require.JSONEq(t, `{"schema":{"$ref":"#/components/schemas/ErrorEnvelope"}}`, string(content[failure]), "%s %s", route, status)
 				}
 			}
 		}
 	})
 
-	t.Run("has a body in its answer unless the status forbids one", func(t *testing.T) {
+	t.Run("has a body unless the status forbids one", func(t *testing.T) {
 		t.Parallel()
 		for route, op := range operations {
 			for status, r := range op.Responses {
@@ -181,12 +183,113 @@ func TestEveryOperation(t *testing.T) {
 		}
 	})
 
-	t.Run("returns the request's id whatever the answer", func(t *testing.T) {
+	t.Run("has X-Request-Id in all responses", func(t *testing.T) {
 		t.Parallel()
 		for route, op := range operations {
 			for status, r := range op.Responses {
 				require.Contains(t, doc.resolve(t, r).Headers, "X-Request-Id", "%s %s", route, status)
 			}
+		}
+	})
+}
+
+// schema is the part of a schema that the descriptions are looked for in.
+type schema struct {
+	Ref         string            `json:"$ref"`
+	Description string            `json:"description"`
+	Properties  map[string]schema `json:"properties"`
+	Items       *schema           `json:"items"`
+}
+
+func TestEveryPartIsDescribed(t *testing.T) {
+	t.Parallel()
+	type described struct {
+		Description string `json:"description"`
+	}
+	type operation struct {
+		described
+
+		Parameters []struct {
+			described
+
+			Name string `json:"name"`
+		} `json:"parameters"`
+		RequestBody *described `json:"requestBody"`
+		Responses   map[string]struct {
+			described
+
+			Ref     string `json:"$ref"`
+			Headers map[string]struct {
+				described
+
+				Ref string `json:"$ref"`
+			} `json:"headers"`
+		} `json:"responses"`
+	}
+	var doc struct {
+		Paths      map[string]map[string]operation `json:"paths"`
+		Webhooks   map[string]map[string]operation `json:"x-webhooks"`
+		Tags       []described                     `json:"tags"`
+		Components struct {
+			Schemas         map[string]schema    `json:"schemas"`
+			Headers         map[string]described `json:"headers"`
+			Responses       map[string]described `json:"responses"`
+			SecuritySchemes map[string]described `json:"securitySchemes"`
+		} `json:"components"`
+	}
+	require.NoError(t, json.Unmarshal(openapi.JSON(), &doc))
+
+	t.Run("every operation, parameter, body, response and header", func(t *testing.T) {
+		t.Parallel()
+		maps.Copy(doc.Paths, doc.Webhooks)
+		for path, item := range doc.Paths {
+			for method, op := range item {
+				where := method + " " + path
+				assert.NotEmpty(t, op.Description, where)
+				for _, p := range op.Parameters {
+					assert.NotEmpty(t, p.Description, "%s: parameter %s", where, p.Name)
+				}
+				if op.RequestBody != nil {
+					assert.NotEmpty(t, op.RequestBody.Description, "%s: body", where)
+				}
+				for status, r := range op.Responses {
+					assert.NotEmpty(t, r.Ref+r.Description, "%s: response %s", where, status)
+					for name, h := range r.Headers {
+						assert.NotEmpty(t, h.Ref+h.Description, "%s: header %s of response %s", where, name, status)
+					}
+				}
+			}
+		}
+	})
+
+	t.Run("every schema and member", func(t *testing.T) {
+		t.Parallel()
+		var check func(where string, s schema)
+		check = func(where string, s schema) {
+			for name, member := range s.Properties {
+				// A reference is described by its target.
+				assert.NotEmpty(t, member.Ref+member.Description, "%s.%s", where, name)
+				check(where+"."+name, member)
+			}
+			if s.Items != nil {
+				check(where+"[]", *s.Items)
+			}
+		}
+		for name, s := range doc.Components.Schemas {
+			assert.NotEmpty(t, s.Description, name)
+			check(name, s)
+		}
+	})
+
+	t.Run("every shared component", func(t *testing.T) {
+		t.Parallel()
+		for _, components := range []map[string]described{doc.Components.Headers, doc.Components.Responses, doc.Components.SecuritySchemes} {
+			for name, c := range components {
+				assert.NotEmpty(t, c.Description, name)
+			}
+		}
+		for _, tag := range doc.Tags {
+			assert.NotEmpty(t, tag.Description)
 		}
 	})
 }

@@ -1,43 +1,35 @@
 package store
 
 import (
-	"context"
 	"database/sql"
 	"strings"
+	"time"
 
 	"comet/models"
 )
 
-// Agents returns one page of the agents that q selects. Pages after a position
+// List returns one page of the agents that q selects. Pages after a position
 // cost the same at any depth; an offset costs what it skips.
-func (s *Store) Agents(ctx context.Context, q models.AgentQuery) (models.AgentPage, error) {
-	page := models.AgentPage{Agents: []models.Agent{}}
+func (r AgentReader) List(q AgentQuery) (page AgentPage, err error) {
+	if q.Count {
+		page.Total = new(int64)
+	}
 	if q.FrequencyHz != nil {
-		if _, ok := models.LevelOfFrequency(*q.FrequencyHz); !ok { // reserved: nobody has it
-			if q.Count {
-				page.Total = new(int64)
-			}
+		if _, ok := levelOfFrequency(*q.FrequencyHz); !ok { // reserved: no agent has it
+			page.Agents = []models.Agent{}
 			return page, nil
 		}
 	}
-	query, args := s.pageQuery(q)
-	page.Agents = make([]models.Agent, 0, q.Limit+1)
-	scan := agentScanner()
-	err := s.query(ctx, query, args, func(rows *sql.Rows) error {
-		a, err := scan(rows)
-		page.Agents = append(page.Agents, a)
-		return err
-	})
-	if err != nil {
+	query, args := r.pageQuery(q)
+	if page.Agents, err = list(r.from, query, args, agentDest); err != nil {
 		return page, err
 	}
 	if len(page.Agents) > q.Limit {
 		page.Agents, page.More = page.Agents[:q.Limit], true
 	}
 	if q.Count {
-		page.Total = new(int64)
-		query, args := s.countQuery(q)
-		err = s.queryRow(ctx, query, args, page.Total)
+		query, args := r.countQuery(q)
+		err = r.from.queryRow(query, args, page.Total)
 	}
 	return page, err
 }
@@ -50,7 +42,7 @@ type condition struct {
 }
 
 // conditions lists the filters of q, the most selective first.
-func (s *Store) conditions(q models.AgentQuery) []condition {
+func (r AgentReader) conditions(q AgentQuery) []condition {
 	var cs []condition
 	equal := func(column string, value any) {
 		cs = append(cs, condition{column, column + " = ?", []any{value}})
@@ -70,7 +62,7 @@ func (s *Store) conditions(q models.AgentQuery) []condition {
 	}
 	level := q.Level
 	if q.FrequencyHz != nil && level == nil { // a frequency belongs to one level, whose index knows it
-		l, _ := models.LevelOfFrequency(*q.FrequencyHz)
+		l, _ := levelOfFrequency(*q.FrequencyHz)
 		level = new(int(l))
 	}
 	if level != nil {
@@ -80,26 +72,26 @@ func (s *Store) conditions(q models.AgentQuery) []condition {
 		equal("frequency_hz", *q.FrequencyHz)
 	}
 	if q.Active != nil {
-		truth := s.dialect.isTrue("is_active")
+		truth := r.from.engine.isTrue("is_active")
 		if !*q.Active {
-			truth = s.dialect.isFalse("is_active")
+			truth = r.from.engine.isFalse("is_active")
 		}
 		cs = append(cs, condition{"", truth, nil})
 	}
 	if q.Text != "" {
-		cs = append(cs, condition{"", s.dialect.contains("search_text"), []any{strings.ToLower(q.Text)}})
+		cs = append(cs, condition{"", r.from.engine.contains("search_text"), []any{strings.ToLower(q.Text)}})
 	}
 	return cs
 }
 
 // byCapability reports whether the list is read from the first capability's own
 // index, which names its agents in the order of their ids.
-func byCapability(q models.AgentQuery) bool { return len(q.Capabilities) > 0 && q.ParentID == nil }
+func byCapability(q AgentQuery) bool { return len(q.Capabilities) > 0 && q.ParentID == nil }
 
 // source returns the tables of the list and the column that orders it by id.
-func (s *Store) source(q models.AgentQuery) (from, id string) {
+func (r AgentReader) source(q AgentQuery) (from, id string) {
 	if byCapability(q) {
-		return "agent_capabilities " + s.dialect.joinInOrder + " agents ON id = agent_id", "agent_id"
+		return "agent_capabilities " + r.from.engine.joinInOrder + " agents ON id = agent_id", "agent_id"
 	}
 	return "agents", "id"
 }
@@ -108,15 +100,15 @@ func (s *Store) source(q models.AgentQuery) (from, id string) {
 // which keeps no statistics, only one equality may choose an index: the first,
 // because the index that starts with it is also in id order. Otherwise the
 // planner would rather sort a sphere than walk it.
-func (s *Store) pageQuery(q models.AgentQuery) (string, []any) {
-	from, id := s.source(q)
+func (r AgentReader) pageQuery(q AgentQuery) (string, []any) {
+	from, id := r.source(q)
 	column, ascending := sortColumn(q.Sort), !q.Descending
 	where, args := []string{}, []any{}
 	indexed := byCapability(q)
-	for _, c := range s.conditions(q) {
+	for _, c := range r.conditions(q) {
 		text := c.sql
 		if c.column != "" && (indexed || (column != "id" && c.column != "parent_id")) {
-			text = s.dialect.noIndex + text
+			text = r.from.engine.noIndex + text
 		}
 		indexed = indexed || c.column != ""
 		where, args = append(where, text), append(args, c.args...)
@@ -147,20 +139,20 @@ func (s *Store) pageQuery(q models.AgentQuery) (string, []any) {
 		query += " OFFSET ?"
 		args = append(args, q.Offset)
 	}
-	return s.dialect.bind(query), args
+	return query, args
 }
 
-func (s *Store) countQuery(q models.AgentQuery) (string, []any) {
+func (r AgentReader) countQuery(q AgentQuery) (string, []any) {
 	var where []string
 	var args []any
-	for _, c := range s.conditions(q) {
+	for _, c := range r.conditions(q) {
 		where, args = append(where, c.sql), append(args, c.args...)
 	}
-	from, _ := s.source(q)
+	from, _ := r.source(q)
 	if byCapability(q) && len(where) == 1 { // its index knows how many there are
 		from = "agent_capabilities"
 	}
-	return s.dialect.bind("SELECT count(*) FROM " + from + whereClause(where)), args
+	return "SELECT count(*) FROM " + from + whereClause(where), args
 }
 
 func whereClause(terms []string) string {
@@ -170,60 +162,121 @@ func whereClause(terms []string) string {
 	return " WHERE " + strings.Join(terms, " AND ")
 }
 
-func sortColumn(sort models.AgentSort) string {
+func sortColumn(sort string) string {
 	switch sort {
-	case models.SortName, models.SortLevel, models.SortCreatedAt:
-		return string(sort)
+	case "name", "level", "created_at":
+		return sort
 	}
 	return "id"
 }
 
-func sortKey(sort models.AgentSort, p models.AgentPosition) any {
+func sortKey(sort string, p AgentPosition) any {
 	switch sort {
-	case models.SortName:
+	case "name":
 		return p.Name
-	case models.SortLevel:
+	case "level":
 		return p.Level
 	default:
-		return micros(p.CreatedAt)
+		return Micros(p.CreatedAt)
 	}
 }
 
+// Ancestors returns the agents above id, its parent first and nova last; an
+// empty list for nova, errs.NotFound for an unknown id.
+func (r AgentReader) Ancestors(id string) ([]models.Agent, error) {
+	chain, err := list(r.from, `WITH RECURSIVE chain (cid, pid, depth) AS (
+			SELECT id, parent_id, 0 FROM agents WHERE id = ?
+			UNION ALL
+			SELECT a.id, a.parent_id, depth + 1 FROM agents a JOIN chain ON a.id = chain.pid WHERE depth < 8)
+		SELECT `+agentColumns+` FROM chain JOIN agents ON id = cid ORDER BY depth`, []any{id}, agentDest)
+	if err != nil {
+		return nil, err
+	}
+	if len(chain) == 0 {
+		return nil, agentMissing(translate(sql.ErrNoRows), id)
+	}
+	return chain[1:], nil
+}
+
 // Subtree returns up to limit agents from root down to depth levels below it,
-// level by level and by id, or errs.NotFound. activeOnly leaves inactive agents
-// below the root out, and so whatever stands under them.
-func (s *Store) Subtree(ctx context.Context, root string, depth int, activeOnly bool, limit int) ([]models.Agent, error) {
+// level by level and by id, or errs.NotFound. activeOnly leaves out inactive agents
+// below the root and all agents below them.
+func (r AgentReader) Subtree(root string, depth int, activeOnly bool, limit int) ([]models.Agent, error) {
 	filter := ""
 	if activeOnly {
-		filter = " AND " + s.dialect.isTrue("a.is_active")
+		filter = " AND " + r.from.engine.isTrue("a.is_active")
 	}
-	var all []models.Agent
-	scan := agentScanner()
-	err := s.query(ctx, s.dialect.bind(`WITH RECURSIVE tree (tid, depth) AS (
+	all, err := list(r.from, `WITH RECURSIVE tree (tid, depth) AS (
 			SELECT id, 0 FROM agents WHERE id = ?
 			UNION ALL
 			SELECT a.id, depth + 1 FROM agents a JOIN tree ON a.parent_id = tree.tid WHERE depth < ?`+filter+`)
-		SELECT `+agentColumns+` FROM tree JOIN agents ON id = tid ORDER BY depth, id LIMIT ?`), []any{root, depth, limit},
-		func(rows *sql.Rows) error {
-			a, err := scan(rows)
-			all = append(all, a)
-			return err
-		})
+		SELECT `+agentColumns+` FROM tree JOIN agents ON id = tid ORDER BY depth, id LIMIT ?`, []any{root, depth, limit}, agentDest)
 	if err == nil && len(all) == 0 {
 		return nil, agentMissing(translate(sql.ErrNoRows), root)
 	}
 	return all, err
 }
 
-// EachAgent calls fn for every agent in the order (level, id), without holding
-// all of them, and stops at the first error of fn, which it returns.
-func (s *Store) EachAgent(ctx context.Context, fn func(models.Agent) error) error {
-	scan := agentScanner()
-	return s.query(ctx, "SELECT "+agentColumns+" FROM agents ORDER BY level, id", nil, func(rows *sql.Rows) error {
-		a, err := scan(rows)
-		if err != nil {
-			return err
+// Chains returns, for each of the agents that exist, the agent itself and those above it, as they
+// stand now.
+func (r AgentReader) Chains(ids []string) (map[string][]string, error) {
+	type link struct{ leaf, id string }
+	links, err := listIn(r.from, ids, func(l *link) []any { return []any{&l.leaf, &l.id} }, `WITH RECURSIVE chain (leaf, cid, pid, depth) AS (
+			SELECT id, id, parent_id, 0 FROM agents WHERE id IN (keys)
+			UNION ALL
+			SELECT leaf, a.id, a.parent_id, depth + 1 FROM agents a JOIN chain ON a.id = chain.pid WHERE depth < 8)
+		SELECT leaf, cid FROM chain`)
+	chains := make(map[string][]string, len(ids))
+	for _, l := range links {
+		chains[l.leaf] = append(chains[l.leaf], l.id)
+	}
+	return chains, err
+}
+
+// levelOfFrequency returns the only level that allows hz; ok is false for a
+// reserved or unknown frequency (CHE·NU §4.1).
+func levelOfFrequency(hz int) (level models.Level, ok bool) {
+	for l := models.LevelSystem; l <= models.LevelAssistant; l++ {
+		if l.AllowsFrequency(hz) {
+			return l, true
 		}
-		return fn(a)
-	})
+	}
+	return 0, false
+}
+
+// AgentQuery selects a page of agents. Nil filters do not filter.
+type AgentQuery struct {
+	SphereID     *int
+	Level        *int
+	FrequencyHz  *int
+	Active       *bool
+	ParentID     *string
+	Capabilities []string // all are required; with or without custom:
+	Text         string   // part of id, name or description, ignoring case
+
+	Sort       string // id, name, level or created_at; the id breaks ties
+	Descending bool
+	Limit      int // 1-1000
+	Offset     int
+	// After is the position after which the page starts; it replaces Offset.
+	After *AgentPosition
+	// Count asks for the total.
+	Count bool
+}
+
+// AgentPosition is a position in a sorted list: the sort key and the id.
+type AgentPosition struct {
+	Name      string
+	Level     int
+	CreatedAt time.Time
+	ID        string
+}
+
+// AgentPage is one page of a list.
+type AgentPage struct {
+	Agents []models.Agent
+	// Total is the number of agents the filters select, nil if not asked for.
+	Total *int64
+	// More reports whether a next page exists.
+	More bool
 }

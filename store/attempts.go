@@ -1,8 +1,8 @@
 package store
 
 import (
-	"context"
 	"database/sql"
+	"errors"
 	"slices"
 
 	"comet/models"
@@ -10,86 +10,178 @@ import (
 
 const attemptColumns = "task_id, attempt, agent_id, state, reservation_id, tokens, error_code, error, assigned_at, accepted_at, ended_at, chunk_step, chunk_total"
 
-// attemptStates are numbered by their place.
+// attemptStates are numbered by their index.
 func attemptStates() []models.AttemptState {
 	return []models.AttemptState{
 		models.AttemptAssigned, models.AttemptRunning, models.AttemptSucceeded, models.AttemptFailed, models.AttemptTimedOut, models.AttemptCancelled,
 	}
 }
 
-type attemptRow struct {
-	a                                                      models.Attempt
-	n, state, tokens, assigned, accepted, end, step, total any
+// attemptDest returns the scan targets of attemptColumns.
+func attemptDest(a *models.Attempt) []any {
+	return []any{
+		&a.TaskID, intInto(&a.Attempt), &a.AgentID, enumInto(&a.State, attemptStates()), &a.ReservationID, &a.Tokens, &a.ErrorCode, &a.Error,
+		ScanTime{&a.AssignedAt}, scanTimePtr{&a.AcceptedAt}, scanTimePtr{&a.EndedAt}, intInto(&a.ChunkStep), &a.ChunkTotal,
+	}
 }
 
-func (r *attemptRow) dest() []any {
-	a := &r.a
-	return []any{&a.TaskID, &r.n, &a.AgentID, &r.state, &a.ReservationID, &r.tokens, &a.ErrorCode, &a.Error, &r.assigned, &r.accepted, &r.end, &r.step, &r.total}
-}
-
-func (r *attemptRow) attempt() models.Attempt {
-	a := r.a
-	a.Attempt, a.State, a.Tokens = int(whole(r.n)), attemptStates()[whole(r.state)], whole(r.tokens)
-	a.AssignedAt, a.AcceptedAt, a.EndedAt = fromMicros(whole(r.assigned)), momentOf(r.accepted), momentOf(r.end)
-	a.ChunkStep, a.ChunkTotal = int(whole(r.step)), whole(r.total)
-	return a
-}
-
-// InsertAttempt writes a new attempt.
-func (tx *Tx) InsertAttempt(a models.Attempt) error {
-	_, err := tx.exec("INSERT INTO attempts ("+attemptColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+// InsertAttempt stores a new attempt.
+func (tx Tasks) InsertAttempt(a models.Attempt) error {
+	return tx.each("INSERT INTO attempts ("+attemptColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
 		a.TaskID, a.Attempt, a.AgentID, slices.Index(attemptStates(), a.State), a.ReservationID, a.Tokens, a.ErrorCode, a.Error,
-		micros(a.AssignedAt), nullable(microsPtr(a.AcceptedAt)), nullable(microsPtr(a.EndedAt)), a.ChunkStep, a.ChunkTotal)
-	return err
+		Micros(a.AssignedAt), nullable(microsPtr(a.AcceptedAt)), nullable(microsPtr(a.EndedAt)), a.ChunkStep, a.ChunkTotal)
 }
 
-// SaveAttempt writes what has changed of an attempt. The task's lock is the attempt's too.
-func (tx *Tx) SaveAttempt(a models.Attempt) error {
-	_, err := tx.exec("UPDATE attempts SET state = ?, tokens = ?, error_code = ?, error = ?, accepted_at = ?, ended_at = ?, chunk_step = ?, chunk_total = ? WHERE task_id = ? AND attempt = ?",
+// SaveAttempt stores what has changed of an attempt, whose task the caller has locked.
+func (tx Tasks) SaveAttempt(a models.Attempt) error {
+	return tx.each("UPDATE attempts SET state = ?, tokens = ?, error_code = ?, error = ?, accepted_at = ?, ended_at = ?, chunk_step = ?, chunk_total = ? WHERE task_id = ? AND attempt = ?",
 		slices.Index(attemptStates(), a.State), a.Tokens, a.ErrorCode, a.Error, nullable(microsPtr(a.AcceptedAt)), nullable(microsPtr(a.EndedAt)), a.ChunkStep, a.ChunkTotal,
 		a.TaskID, a.Attempt)
-	return err
 }
 
 // Attempt returns one attempt at a task, or errs.NotFound.
-func (tx *Tx) Attempt(taskID string, n int) (models.Attempt, error) {
-	var r attemptRow
-	if err := tx.queryRow("SELECT "+attemptColumns+" FROM attempts WHERE task_id = ? AND attempt = ?", []any{taskID, n}, r.dest()...); err != nil {
-		return models.Attempt{}, err
-	}
-	return r.attempt(), nil
+func (r TaskReader) Attempt(taskID string, n int) (models.Attempt, error) {
+	return one(r.from, "SELECT "+attemptColumns+" FROM attempts WHERE task_id = ? AND attempt = ?", []any{taskID, n}, attemptDest)
 }
 
-// Attempts is Store.Attempts in a transaction.
-func (tx *Tx) Attempts(taskID string) (out []models.Attempt, err error) {
-	err = tx.query(attemptsQuery, []any{taskID}, scanAttempts(&out))
-	return out, err
-}
+const selectAttempts = "SELECT " + attemptColumns + " FROM attempts WHERE task_id = ? ORDER BY attempt"
 
 // Attempts returns the attempts at a task, the first one first.
-func (s *Store) Attempts(ctx context.Context, taskID string) ([]models.Attempt, error) {
-	out := []models.Attempt{}
-	err := s.query(ctx, s.dialect.bind(attemptsQuery), []any{taskID}, scanAttempts(&out))
-	return out, err
+func (r TaskReader) Attempts(taskID string) ([]models.Attempt, error) {
+	return list(r.from, selectAttempts, []any{taskID}, attemptDest)
 }
 
-const attemptsQuery = "SELECT " + attemptColumns + " FROM attempts WHERE task_id = ? ORDER BY attempt"
-
-// AttemptsBeside returns the attempts at the parts of a task other than one of them, as
-// they are committed when it is asked.
-func (tx *Tx) AttemptsBeside(parentID, partID string) (out []models.Attempt, err error) {
+// AttemptsBeside returns the committed attempts at the other subtasks of a parent.
+func (r TaskReader) AttemptsBeside(parentID, subtaskID string) ([]models.Attempt, error) {
 	const query = "SELECT " + attemptColumns + " FROM attempts WHERE task_id IN (SELECT id FROM tasks WHERE parent_id = ? AND id <> ?) ORDER BY task_id, attempt"
-	err = tx.query(query, []any{parentID, partID}, scanAttempts(&out))
-	return out, err
+	return list(r.from, query, []any{parentID, subtaskID}, attemptDest)
 }
 
-func scanAttempts(out *[]models.Attempt) func(*sql.Rows) error {
-	return func(rows *sql.Rows) error {
-		var r attemptRow
-		err := rows.Scan(r.dest()...)
-		if err == nil {
-			*out = append(*out, r.attempt())
-		}
-		return err
+// CountChildren returns the number of subtasks of a task, up to most.
+func (r TaskReader) CountChildren(taskID string, most int) (int, error) {
+	return value[int](r.from, "SELECT count(*) FROM (SELECT 1 FROM tasks WHERE parent_id = ? LIMIT ?) AS c", taskID, most)
+}
+
+// OpenChildren returns the subtasks of a task that have not ended, in the order in which they are
+// locked.
+func (r TaskReader) OpenChildren(taskID string) ([]string, error) {
+	return list(r.from, "SELECT id FROM tasks WHERE parent_id = ? AND state < 2 ORDER BY id", []any{taskID}, column[string])
+}
+
+const selectChildren = "SELECT " + taskColumns + " FROM tasks WHERE parent_id = ? ORDER BY id"
+
+// Children returns the subtasks of a task in the order of their creation.
+func (r TaskReader) Children(taskID string) ([]models.Task, error) {
+	return list(r.from, selectChildren, []any{taskID}, taskDest)
+}
+
+// AddOutput stores a chunk of the output of an attempt. Of two chunks with the same
+// start the first one stays.
+func (tx Tasks) AddOutput(taskID string, attempt int, o models.OutputChunk) error {
+	var span any
+	if o.Span != 0 && o.Span != int64(len(o.Data)) {
+		span = o.Span
 	}
+	return tx.each("INSERT INTO task_outputs (task_id, attempt, stream, start, span, data) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+		taskID, attempt, int(o.Stream), o.Start, span, o.Data)
+}
+
+// CompactOutput moves the chunks of an attempt's result to the positions of their bytes, one behind
+// the other, and returns the length of the result.
+func (tx Tasks) CompactOutput(taskID string, attempt int) (total int64, err error) {
+	const where = " task_id = ? AND attempt = ? AND stream = 0"
+	// A new position may be that of a chunk that has not moved yet.
+	err = tx.each(`UPDATE task_outputs SET span = NULL, start = -1 - placed.at FROM
+		(SELECT start AS was, sum(length(data)) OVER (ORDER BY start) - length(data) AS at FROM task_outputs WHERE`+where+`) AS placed
+		WHERE start = placed.was AND`+where, taskID, attempt, taskID, attempt)
+	if err != nil {
+		return 0, err
+	}
+	if err = tx.each("UPDATE task_outputs SET start = -1 - start WHERE start < 0 AND"+where, taskID, attempt); err != nil {
+		return 0, err
+	}
+	return tx.resultLength(taskID, attempt)
+}
+
+// CopyOutput makes the result of the successful attempt at a task the result of an attempt at another
+// one, and returns its length in bytes.
+func (tx Tasks) CopyOutput(from, to string, attempt int) (length int64, err error) {
+	err = tx.each(`INSERT INTO task_outputs (task_id, attempt, stream, start, span, data)
+		SELECT ?, ?, o.stream, o.start, o.span, o.data FROM task_outputs AS o JOIN attempts AS a ON a.task_id = o.task_id AND a.attempt = o.attempt
+		WHERE o.task_id = ? AND o.stream = 0 AND a.state = ?`, to, attempt, from, slices.Index(attemptStates(), models.AttemptSucceeded))
+	if err != nil {
+		return 0, err
+	}
+	return tx.resultLength(to, attempt)
+}
+
+func (r TaskReader) resultLength(taskID string, attempt int) (int64, error) {
+	return value[int64](r.from, "SELECT coalesce(sum(length(data)), 0) FROM task_outputs WHERE task_id = ? AND attempt = ? AND stream = 0", taskID, attempt)
+}
+
+// MoveToLog appends the chunks of an attempt's result to its log, from a byte on.
+func (tx Tasks) MoveToLog(taskID string, attempt int, at int64) error {
+	return tx.each("UPDATE task_outputs SET stream = 1, start = start + ? WHERE task_id = ? AND attempt = ? AND stream = 0", at, taskID, attempt)
+}
+
+// OutputPieces returns the ranges of the chunks of a stream, in order.
+func (r TaskReader) OutputPieces(taskID string, attempt int, stream models.OutputStream) ([]models.OutputRange, error) {
+	const query = "SELECT start, start + coalesce(span, length(data)), length(data) FROM task_outputs WHERE task_id = ? AND attempt = ? AND stream = ? ORDER BY start"
+	return list(r.from, query, []any{taskID, attempt, int(stream)}, func(p *models.OutputRange) []any { return []any{&p.Start, &p.End, &p.Bytes} })
+}
+
+// Limits of a page of a stream: a slow reader must not hold a connection.
+const (
+	outputPageRows  = 64
+	outputPageBytes = 1 << 20
+)
+
+// Outputs calls each with the chunks of a stream that reach beyond from, in order, until
+// it returns an error.
+func (r TaskReader) Outputs(taskID string, attempt int, stream models.OutputStream, from int64, each func(models.OutputChunk) error) error {
+	for {
+		page, err := r.outputPage(taskID, attempt, stream, from)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		for _, o := range page {
+			if err := each(o); err != nil {
+				return err
+			}
+			from = o.End()
+		}
+	}
+}
+
+// outputPage returns the next chunks that reach beyond from.
+func (r TaskReader) outputPage(taskID string, attempt int, stream models.OutputStream, from int64) (page []models.OutputChunk, err error) {
+	const query = `SELECT start, coalesce(span, 0), data FROM task_outputs WHERE task_id = ? AND attempt = ? AND stream = ? AND start >= coalesce(
+		(SELECT max(start) FROM task_outputs WHERE task_id = ? AND attempt = ? AND stream = ? AND start <= ?), 0) ORDER BY start LIMIT ?`
+	args := []any{taskID, attempt, int(stream), taskID, attempt, int(stream), from, outputPageRows + 1} // the first one may end at from
+	size := 0
+	err = r.from.query(query, args, func(rows *sql.Rows) error {
+		o := models.OutputChunk{Stream: stream}
+		if err := rows.Scan(&o.Start, &o.Span, &o.Data); err != nil || o.End() <= from {
+			return err
+		}
+		if size += len(o.Data); size > outputPageBytes && len(page) > 0 {
+			return errPageFull
+		}
+		page = append(page, o)
+		return nil
+	})
+	if errors.Is(err, errPageFull) {
+		err = nil
+	}
+	return page, err
+}
+
+var errPageFull = errors.New("the page is full")
+
+// HasUnassigned reports whether a stream of an attempt has a chunk whose span is not its length, so
+// that the position of no later byte is known.
+func (r TaskReader) HasUnassigned(taskID string, attempt int, stream models.OutputStream) (bool, error) {
+	const query = `SELECT EXISTS (SELECT 1 FROM task_outputs WHERE task_id = ? AND attempt = ? AND stream = ? AND
+		coalesce(span, 0) <> 0 AND span <> length(data))`
+	return value[bool](r.from, query, taskID, attempt, int(stream))
 }

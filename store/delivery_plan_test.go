@@ -1,6 +1,7 @@
 package store
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -14,36 +15,36 @@ import (
 func TestDeliveryPlans(t *testing.T) {
 	t.Parallel()
 	s, _ := openSQLiteForTest(t)
-	now := micros(time.Now())
+	now := Micros(time.Now())
 
-	t.Run("TheFirstDueDeliveryOfEachWebhookIsOneLookIntoTheIndex", func(t *testing.T) {
+	t.Run("TheFirstDueDeliveryOfEachWebhookIsOneIndexLookup", func(t *testing.T) {
 		t.Parallel()
-		plan := explain(t, s, s.dueQuery(), nil)
+		plan := explain(t, s, s.Webhooks(t.Context()).dueQuery(), nil)
 		require.Contains(t, plan, "SEARCH deliveries USING COVERING INDEX deliveries_due (webhook_id=?)")
 		require.NotContains(t, plan, "SCAN deliveries")
 	})
 
 	t.Run("APageOfDueDeliveriesIsReadInTheIndexsOrder", func(t *testing.T) {
 		t.Parallel()
-		plan := explain(t, s, s.duePageQuery(), []any{"w", now, 5, 5, 256})
+		plan := explain(t, s, duePageQuery, []any{"w", now, 5, 5, 256})
 		require.Contains(t, plan, "USING INDEX deliveries_due (webhook_id=? AND (due,position)>(?,?) AND due<?)")
 		require.NotContains(t, plan, "TEMP B-TREE")
 	})
 
-	t.Run("ThePromotionLooksOnceForEachKey", func(t *testing.T) {
+	t.Run("ThePromotionHasOneLookupPerKey", func(t *testing.T) {
 		t.Parallel()
 		plan := explain(t, s, promoteQuery("(?, ?)"), []any{"a", "b", "w", "w"})
-		require.Contains(t, plan, "SEARCH d USING INDEX deliveries_line (webhook_id=? AND key=?)")
+		require.Contains(t, plan, "SEARCH d USING INDEX deliveries_ordered (webhook_id=? AND key=?)")
 		require.Contains(t, plan, "SEARCH deliveries USING INDEX sqlite_autoindex_deliveries_1 (webhook_id=? AND id=?)")
 		require.NotContains(t, plan, "TEMP B-TREE")
 	})
 
-	t.Run("NoPageOfTheListIsSortedButThatOfThePendingOnes", func(t *testing.T) {
+	t.Run("OnlyAPageOfPendingDeliveriesIsSorted", func(t *testing.T) {
 		t.Parallel()
 		for _, state := range []models.DeliveryState{"", models.DeliverySucceeded, models.DeliveryDead} {
 			for _, before := range []string{"", "x"} {
 				for _, since := range []time.Time{{}, time.Now()} {
-					query, args := s.deliveriesQuery("w", models.DeliveryQuery{State: state, Since: since, Until: since, Before: before, Limit: 10})
+					query, args := deliveriesQuery("w", DeliveryQuery{State: state, Since: since, Until: since, Before: before, Limit: 10})
 					plan := explain(t, s, query, args)
 					require.Contains(t, plan, "(webhook_id=?", query)
 					require.NotContains(t, plan, "TEMP B-TREE", query)
@@ -55,28 +56,28 @@ func TestDeliveryPlans(t *testing.T) {
 		}
 	})
 
-	t.Run("WhatIsPendingIsFoundWithoutTheHistory", func(t *testing.T) {
+	t.Run("PendingDeliveriesAreFoundByIndex", func(t *testing.T) {
 		t.Parallel()
-		query, args := s.deliveriesQuery("w", models.DeliveryQuery{State: models.DeliveryPending, Limit: 10})
+		query, args := deliveriesQuery("w", DeliveryQuery{State: models.DeliveryPending, Limit: 10})
 		plan := explain(t, s, query, args)
 		require.Contains(t, plan, "deliveries_due (webhook_id=?)")
-		require.Contains(t, plan, "deliveries_line (webhook_id=?)")
+		require.Contains(t, plan, "deliveries_ordered (webhook_id=?)")
 	})
 
-	t.Run("TheLineIsFoundByItsIndex", func(t *testing.T) {
+	t.Run("OrderedDeliveriesAreFoundByIndex", func(t *testing.T) {
 		t.Parallel()
 		for query, args := range map[string][]any{
-			waitQuery("(?)"): {"w", "a"},
-			promoteAllQuery:  {"w", "w", "w"},
-			"SELECT DISTINCT key FROM deliveries WHERE webhook_id = ? AND " + inLine + " AND key IN (?)": {"w", "a"},
+			strings.Replace(waitQuery, "(keys)", "(?)", 1): {"w", "a"},
+			promoteAllQuery: {"w", "w", "w"},
+			"SELECT DISTINCT key FROM deliveries WHERE webhook_id = ? AND " + unfinishedOrdered + " AND key IN (?)": {"w", "a"},
 		} {
 			plan := explain(t, s, query, args)
-			require.Contains(t, plan, "deliveries_line (webhook_id=?", query)
+			require.Contains(t, plan, "deliveries_ordered (webhook_id=?", query)
 			require.NotContains(t, plan, "SCAN d", query)
 		}
 	})
 
-	t.Run("ThePurgeBeginsWithTheOldest", func(t *testing.T) {
+	t.Run("ThePurgeStartsWithTheOldest", func(t *testing.T) {
 		t.Parallel()
 		plan := explain(t, s, purgeDeliveriesQuery, []any{"w", "w", "x", now, 1000})
 		require.Contains(t, plan, "SEARCH deliveries USING INDEX sqlite_autoindex_deliveries_1 (webhook_id=? AND id<?)")

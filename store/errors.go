@@ -14,8 +14,6 @@ import (
 	"comet/internal/errs"
 )
 
-var errBadConn = driver.ErrBadConn
-
 // SQLite result codes (https://sqlite.org/rescode.html).
 const (
 	sqliteBusy       = 5
@@ -105,7 +103,7 @@ func classify(err error) (errs.Code, string) {
 	}
 	var connect *pgconn.ConnectError
 	var netErr net.Error
-	if errors.As(err, &connect) || errors.As(err, &netErr) || errors.Is(err, errBadConn) || errors.Is(err, sql.ErrConnDone) {
+	if errors.As(err, &connect) || errors.As(err, &netErr) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) {
 		return errs.Unavailable, unavailable
 	}
 	return "", ""
@@ -116,4 +114,20 @@ func classify(err error) (errs.Code, string) {
 func retryable(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (pg.Code == pgSerializationFailure || pg.Code == pgDeadlock)
+}
+
+// orMissing gives errs.NotFound a detail.
+func orMissing(err error, format string, args ...any) error {
+	if errs.Is(err, errs.NotFound) {
+		return errs.New(errs.NotFound, format, args...)
+	}
+	return err
+}
+
+// exceptMissing returns nil for errs.NotFound.
+func exceptMissing(err error) error {
+	if errs.Is(err, errs.NotFound) {
+		return nil
+	}
+	return err
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"net"
@@ -40,7 +41,7 @@ func TestTranslate(t *testing.T) {
 		}{
 			{sql.ErrNoRows, errs.NotFound},
 			{gorm.ErrRecordNotFound, errs.NotFound},
-			{errBadConn, errs.Unavailable},
+			{driver.ErrBadConn, errs.Unavailable},
 			{sql.ErrConnDone, errs.Unavailable},
 			{&net.OpError{Op: "read", Err: errors.New("connection reset")}, errs.Unavailable},
 			{&pgconn.ConnectError{}, errs.Unavailable},

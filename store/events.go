@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"time"
 
@@ -11,53 +10,70 @@ import (
 	"comet/models"
 )
 
-// Emit writes an event that tells of what this transaction does. It must follow
-// the write (or lock) of the row the event is about: only then are the events of
-// one key in the order of their changes. data is encoded as JSON.
-func (tx *Tx) Emit(kind models.EventType, key string, data any) error {
-	payload, err := json.Marshal(data)
-	if err != nil {
-		return err
-	}
-	id, err := uuid.NewV7()
-	if err != nil {
-		return err
-	}
-	_, err = tx.exec("INSERT INTO events (id, type, key, at, data) VALUES (?, ?, ?, ?, ?)",
-		id.String(), string(kind), key, micros(tx.now), string(payload))
-	tx.wroteEvents = true
-	return err
+// EventReader reads events, on the read pool or in a transaction.
+type EventReader struct{ from reader }
+
+// Events holds the operations of a transaction on events.
+type Events struct {
+	EventReader
+	*transaction
 }
 
-// maxEventKey is the longest key of an event, in bytes, that somebody else made up.
+// Events returns the operations on events.
+func (tx *Tx) Events() Events { return Events{EventReader{tx.reader}, &tx.transaction} }
+
+// Events returns the reads of events.
+func (s *Store) Events(ctx context.Context) EventReader { return EventReader{s.on(ctx)} }
+
+// BenchmarkREST, BenchmarkAccept and BenchmarkWebhooks in internal/bench measure the statements on
+// events, which are written by hand.
+
+// Emit writes an event about a change in this transaction. It must follow
+// the write (or lock) of the changed row: only then are the events of
+// one key in the order of their changes. data is encoded as JSON.
+func (tx Events) Emit(kind models.EventType, key string, data any) error {
+	args, err := tx.values(kind, key, data)
+	if err != nil {
+		return err
+	}
+	tx.wroteEvents = true
+	return tx.each("INSERT INTO events (id, type, key, at, data) VALUES (?, ?, ?, ?, ?)", args...)
+}
+
+// values returns the values of the columns of a new event.
+func (tx Events) values(kind models.EventType, key string, data any) ([]any, error) {
+	payload, err := json.Marshal(data)
+	if err != nil {
+		return nil, err
+	}
+	id, err := uuid.NewV7()
+	return []any{id.String(), string(kind), key, Micros(tx.now), string(payload)}, err
+}
+
+// maxEventKey is the maximum length, in bytes, of an event key that a client chose.
 const maxEventKey = 300
 
 // EmitAll is Emit for many events, in their order.
-func (tx *Tx) EmitAll(list []models.EventDraft) error {
+func (tx Events) EmitAll(list []EventDraft) error {
 	const width = 5
 	args := make([]any, 0, width*len(list))
 	for _, e := range list {
-		payload, err := json.Marshal(e.Data)
+		values, err := tx.values(e.Type, StorableText(e.Key, maxEventKey), e.Data)
 		if err != nil {
 			return err
 		}
-		id, err := uuid.NewV7()
-		if err != nil {
-			return err
-		}
-		args = append(args, id.String(), string(e.Type), storable(e.Key, maxEventKey), micros(tx.now), string(payload))
+		args = append(args, values...)
 	}
 	tx.wroteEvents = tx.wroteEvents || len(list) > 0
 	return tx.insertRows("INSERT INTO events (id, type, key, at, data)", "", width, args)
 }
 
-// NumberAtMost gives up to limit committed events that have no position yet the next ones,
-// in the order in which they were written; they got the positions (after, upTo]. An id
-// drawn from a sequence is not commit order: a reader that resumed by it would miss events
-// whose transaction took longer.
-func (tx *Tx) NumberAtMost(limit int) (after, upTo int64, err error) {
+// Number assigns the next positions, (after, upTo], to up to limit committed events without
+// one, in the order in which they were written. The order of a sequence is not that of commits: a
+// reader that resumed by it would miss events whose transaction took longer.
+func (tx Events) Number(limit int) (after, upTo int64, err error) {
 	var head int64
-	if err := tx.queryRow("SELECT position FROM event_head WHERE id = 1"+tx.store.dialect.forUpdate, nil, &head); err != nil {
+	if err := tx.queryRow("SELECT position FROM event_head WHERE id = 1"+tx.engine.forUpdate, nil, &head); err != nil {
 		return 0, 0, err
 	}
 	n, err := tx.exec(`UPDATE events SET position = ? + numbered.n FROM
@@ -70,82 +86,67 @@ func (tx *Tx) NumberAtMost(limit int) (after, upTo int64, err error) {
 	return head, head + n, err
 }
 
-// EventsAfter returns up to limit numbered events with a position above after,
+const eventColumns = "id, coalesce(position, 0), type, key, at, data"
+
+// eventDest returns the scan targets of eventColumns.
+func eventDest(e *models.Event) []any {
+	return []any{&e.ID, &e.Position, &e.Type, &e.Key, ScanTime{&e.At}, scanJSON{&e.Data}}
+}
+
+// After returns up to limit numbered events with a position above after,
 // in order. Who has read position n has seen, or will never see, every event up
 // to n: lower positions do not appear later.
-func (s *Store) EventsAfter(ctx context.Context, after int64, limit int) ([]models.Event, error) {
-	var out []models.Event
-	err := s.query(ctx, s.dialect.bind("SELECT "+eventColumns+" FROM events WHERE position > ? ORDER BY position LIMIT ?"),
-		[]any{after, limit}, scanEvents(&out))
-	return out, err
+func (r EventReader) After(after int64, limit int) ([]models.Event, error) {
+	return list(r.from, "SELECT "+eventColumns+" FROM events WHERE position > ? ORDER BY position LIMIT ?", []any{after, limit}, eventDest)
 }
 
-// EventsOf returns up to limit events of the types with a position in (after, upTo], in
+// Between returns up to limit events of the types with a position in (after, upTo], in
 // order.
-func (s *Store) EventsOf(ctx context.Context, after, upTo int64, types []models.EventType, limit int) (out []models.Event, err error) {
+func (r EventReader) Between(after, upTo int64, types []models.EventType, limit int) ([]models.Event, error) {
 	if len(types) == 0 {
 		return nil, nil
 	}
-	list, args := inList(types)
-	err = s.query(ctx, s.dialect.bind("SELECT "+eventColumns+" FROM events WHERE position > ? AND position <= ? AND type IN "+list+" ORDER BY position LIMIT ?"),
-		append(append([]any{after, upTo}, args...), limit), scanEvents(&out))
-	return out, err
+	in, args := inList(types)
+	return list(r.from, "SELECT "+eventColumns+" FROM events WHERE position > ? AND position <= ? AND type IN "+in+" ORDER BY position LIMIT ?",
+		append(append([]any{after, upTo}, args...), limit), eventDest)
 }
 
-// EventsBetween returns the events of the types with a position in (after, upTo],
-// in order.
-func (tx *Tx) EventsBetween(after, upTo int64, types []models.EventType) (out []models.Event, err error) {
-	if len(types) == 0 {
-		return nil, nil
+// Timeline returns up to limit events about a key, the oldest first, whether they have
+// a position yet or not.
+func (r EventReader) Timeline(key string, limit int) ([]models.Event, error) {
+	return list(r.from, "SELECT "+eventColumns+" FROM events WHERE key = ? ORDER BY seq LIMIT ?", []any{key, limit}, eventDest)
+}
+
+// Newest returns the newest event of a type about a key, or errs.NotFound.
+func (r EventReader) Newest(key string, kind models.EventType) (models.Event, error) {
+	return one(r.from, "SELECT "+eventColumns+" FROM events WHERE key = ? AND type = ? ORDER BY seq DESC LIMIT 1", []any{key, kind}, eventDest)
+}
+
+// Unnumbered reports whether committed events wait for a position: of the types, or of any type.
+func (r EventReader) Unnumbered(types ...models.EventType) (bool, error) {
+	where, args := "", []any(nil)
+	if len(types) > 0 {
+		where, args = inList(types)
+		where = " AND type IN " + where
 	}
-	list, args := inList(types)
-	err = tx.query("SELECT "+eventColumns+" FROM events WHERE position > ? AND position <= ? AND type IN "+list+" ORDER BY position",
-		append([]any{after, upTo}, args...), scanEvents(&out))
-	return out, err
-}
-
-const eventColumns = "id, position, type, key, at, data"
-
-// scanEvents appends rows of eventColumns to out.
-func scanEvents(out *[]models.Event) func(*sql.Rows) error {
-	return func(rows *sql.Rows) error {
-		var e models.Event
-		var at int64
-		var data string
-		if err := rows.Scan(&e.ID, &e.Position, &e.Type, &e.Key, &at, &data); err != nil {
-			return err
-		}
-		e.At, e.Data = fromMicros(at), json.RawMessage(data)
-		*out = append(*out, e)
-		return nil
-	}
-}
-
-// EventsUnnumbered reports whether committed events wait for a position.
-func (s *Store) EventsUnnumbered(ctx context.Context) (bool, error) {
-	var n int
-	err := s.queryRow(ctx, "SELECT count(*) FROM (SELECT 1 FROM events WHERE position IS NULL LIMIT 1) AS e", nil, &n)
-	return n > 0, err
-}
-
-// EventsUnnumberedOf reports whether committed events of the types wait for a position.
-func (s *Store) EventsUnnumberedOf(ctx context.Context, types []models.EventType) (bool, error) {
-	var n int
-	list, args := inList(types)
-	err := s.queryRow(ctx, s.dialect.bind("SELECT count(*) FROM (SELECT 1 FROM events WHERE position IS NULL AND type IN "+list+" LIMIT 1) AS e"), args, &n)
-	return n > 0, err
+	return value[bool](r.from, "SELECT EXISTS (SELECT 1 FROM events WHERE position IS NULL"+where+")", args...)
 }
 
 // LastPosition is the position of the newest numbered event, 0 before the first.
-func (s *Store) LastPosition(ctx context.Context) (int64, error) {
-	var head int64
-	err := s.queryRow(ctx, "SELECT position FROM event_head WHERE id = 1", nil, &head)
-	return head, err
+func (r EventReader) LastPosition() (int64, error) {
+	return value[int64](r.from, "SELECT position FROM event_head WHERE id = 1")
 }
 
-// PurgeEvents deletes up to limit numbered events older than before and returns
+// Purge deletes up to limit numbered events older than before and returns
 // how many. Positions are never given out again.
-func (tx *Tx) PurgeEvents(before time.Time, limit int) (int64, error) {
+func (tx Events) Purge(before time.Time, limit int) (int64, error) {
 	return tx.exec(`DELETE FROM events WHERE seq IN
-		(SELECT seq FROM events WHERE at < ? AND position IS NOT NULL ORDER BY at LIMIT ?)`, micros(before), limit)
+		(SELECT seq FROM events WHERE at < ? AND position IS NOT NULL ORDER BY at LIMIT ?)`, Micros(before), limit)
+}
+
+// EventDraft is a new event.
+type EventDraft struct {
+	Type models.EventType
+	Key  string
+	Data any
 }

@@ -2,137 +2,164 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"time"
 
 	"github.com/google/uuid"
-
-	"comet/internal/errs"
-	"comet/models"
 )
 
-// Enqueue writes a job that follows this transaction's commit. A job whose key
-// is taken by one of its kind that is not finished is not written again; the
-// result tells. RunAt is the earliest time it is run, the zero time means at once.
-func (tx *Tx) Enqueue(j models.Job) (bool, error) {
+// JobReader reads jobs, on the read pool or in a transaction.
+type JobReader struct{ from reader }
+
+// Jobs holds the operations of a transaction on jobs.
+type Jobs struct {
+	JobReader
+	*transaction
+}
+
+// Jobs returns the operations on jobs.
+func (tx *Tx) Jobs() Jobs { return Jobs{JobReader{tx.reader}, &tx.transaction} }
+
+// Jobs returns the reads of jobs.
+func (s *Store) Jobs(ctx context.Context) JobReader { return JobReader{s.on(ctx)} }
+
+// BenchmarkAccept in internal/bench measures the statements on jobs, which are written by hand.
+
+// Enqueue writes a job that follows this transaction's commit, and reports whether it did: not if an
+// unfinished job of the kind has the same key. RunAt is the earliest time it is run, the zero time
+// means at once.
+func (tx Jobs) Enqueue(j Job) (bool, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return false, err
-	}
-	payload := string(j.Payload)
-	if payload == "" {
-		payload = "null"
 	}
 	if j.RunAt.IsZero() {
 		j.RunAt = tx.now
 	}
 	n, err := tx.exec("INSERT INTO jobs (id, kind, key, payload, run_at, created_at) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-		id.String(), j.Kind, j.Key, payload, micros(j.RunAt), micros(tx.now))
+		id.String(), j.Kind, j.Key, orNull(j.Payload), Micros(j.RunAt), Micros(tx.now))
 	tx.wroteJobs = true
 	return n == 1, err
 }
 
-// ClaimJobs leases up to limit due jobs of the given kinds to the caller until
+// Claim leases up to limit due jobs of the given kinds to the caller until
 // now+lease and counts an attempt for each; they come in no particular order. No
 // job is leased to two callers at once; one whose lease ran out is due again.
-func (tx *Tx) ClaimJobs(kinds []string, limit int, lease time.Duration) ([]models.Job, error) {
+func (tx Jobs) Claim(kinds []string, limit int, lease time.Duration) ([]Job, error) {
 	if len(kinds) == 0 {
 		return nil, nil
 	}
-	var out []models.Job
-	token := uuid.NewString()
-	until := tx.now.Add(lease)
-	list, args := inList(kinds)
-	args = append(append([]any{micros(tx.now)}, args...), limit, token, micros(until))
+	token, until := uuid.NewString(), tx.now.Add(lease)
+	in, args := inList(kinds)
+	args = append(append([]any{Micros(tx.now)}, args...), limit, token, Micros(until))
 	// Without MATERIALIZED, PostgreSQL may run the inner statement again and
 	// lock more than limit.
-	err := tx.query(`WITH due AS MATERIALIZED
-		(SELECT id FROM jobs WHERE run_at <= ? AND kind IN `+list+` ORDER BY run_at, id LIMIT ?`+tx.store.dialect.skipLocked+`)
+	return list(tx.reader, `WITH due AS MATERIALIZED
+		(SELECT id FROM jobs WHERE run_at <= ? AND kind IN `+in+` ORDER BY run_at, id LIMIT ?`+tx.engine.skipLocked+`)
 		UPDATE jobs SET lease = ?, run_at = ?, attempt = attempt + 1 WHERE id IN (SELECT id FROM due)
 		RETURNING id, kind, key, payload, attempt`, args,
-		func(rows *sql.Rows) error {
-			j := models.Job{Lease: token, LeaseUntil: until}
-			var payload string
-			if err := rows.Scan(&j.ID, &j.Kind, &j.Key, &payload, &j.Attempt); err != nil {
-				return err
-			}
-			j.Payload = json.RawMessage(payload)
-			out = append(out, j)
-			return nil
+		func(j *Job) []any {
+			j.Lease, j.LeaseUntil = token, until
+			return []any{&j.ID, &j.Kind, &j.Key, scanJSON{&j.Payload}, intInto(&j.Attempt)}
 		})
-	return out, err
 }
 
-// FinishJob deletes a claimed job. It returns ErrLeaseLost when the lease ran
+// Finish deletes a claimed job. It returns ErrLeaseLost when the lease ran
 // out and another took the job over, or has finished it.
-func (tx *Tx) FinishJob(j models.Job) error {
-	n, err := tx.exec("DELETE FROM jobs WHERE id = ? AND lease = ?", j.ID, j.Lease)
-	return held(n, err)
+func (tx Jobs) Finish(j Job) error {
+	return tx.execLeased("DELETE FROM jobs WHERE id = ? AND lease = ?", j.ID, j.Lease)
 }
 
-// RetryJob makes a claimed job due again at at and keeps why it failed, at most
-// 1,000 bytes of it. It returns ErrLeaseLost like FinishJob.
-func (tx *Tx) RetryJob(j models.Job, at time.Time, reason string) error {
+// Retry makes a claimed job due again at at and keeps why it failed, at most
+// 1,000 bytes of it. It returns ErrLeaseLost like Finish.
+func (tx Jobs) Retry(j Job, at time.Time, reason string) error {
 	tx.wroteJobs = true
-	n, err := tx.exec("UPDATE jobs SET run_at = ?, lease = '', last_error = ? WHERE id = ? AND lease = ?",
-		micros(at), storable(reason, 1000), j.ID, j.Lease)
-	return held(n, err)
+	return tx.execLeased("UPDATE jobs SET run_at = ?, lease = '', last_error = ? WHERE id = ? AND lease = ?",
+		Micros(at), StorableText(reason, 1000), j.ID, j.Lease)
 }
 
-// ReleaseJob makes a claimed job due at once and takes the attempt back, for a
-// worker that was stopped. It returns ErrLeaseLost like FinishJob.
-func (tx *Tx) ReleaseJob(j models.Job) error {
+// Release makes a claimed job due at once and takes the attempt back, for a
+// worker that was stopped. It returns ErrLeaseLost like Finish.
+func (tx Jobs) Release(j Job) error {
 	tx.wroteJobs = true
-	n, err := tx.exec("UPDATE jobs SET run_at = ?, lease = '', attempt = attempt - 1 WHERE id = ? AND lease = ?",
-		micros(tx.now), j.ID, j.Lease)
-	return held(n, err)
+	return tx.execLeased("UPDATE jobs SET run_at = ?, lease = '', attempt = attempt - 1 WHERE id = ? AND lease = ?",
+		Micros(tx.now), j.ID, j.Lease)
 }
 
-// NextJobAt returns when the next job of the given kinds is due; ok is false
+// NextAt returns when the next job of the given kinds is due; ok is false
 // when there is none.
-func (s *Store) NextJobAt(ctx context.Context, kinds []string) (at time.Time, ok bool, err error) {
+func (r JobReader) NextAt(kinds []string) (at time.Time, ok bool, err error) {
 	if len(kinds) == 0 {
-		return time.Time{}, false, nil
+		return at, false, nil
 	}
-	var us int64
-	list, args := inList(kinds)
-	err = s.queryRow(ctx, s.dialect.bind("SELECT run_at FROM jobs WHERE kind IN "+list+" ORDER BY run_at, id LIMIT 1"), args, &us)
-	if errs.Is(err, errs.NotFound) {
-		return time.Time{}, false, nil
-	}
-	return fromMicros(us), err == nil, err
+	in, args := inList(kinds)
+	err = r.from.queryRow("SELECT run_at FROM jobs WHERE kind IN "+in+" ORDER BY run_at, id LIMIT 1", args, ScanTime{&at})
+	return at, err == nil, exceptMissing(err)
 }
 
-// OtherDueJob returns the kind of a due job that is of none of the given kinds;
+// OtherDue returns the kind of a due job that is of none of the given kinds;
 // ok is false when there is none.
-func (s *Store) OtherDueJob(ctx context.Context, kinds []string) (kind string, ok bool, err error) {
-	query, args := "SELECT kind FROM jobs WHERE run_at <= ?", []any{micros(s.Now())}
+func (r JobReader) OtherDue(kinds []string) (kind string, ok bool, err error) {
+	query, args := "SELECT kind FROM jobs WHERE run_at <= ?", []any{Micros(r.from.now)}
 	if len(kinds) > 0 {
-		list, more := inList(kinds)
-		query, args = query+" AND kind NOT IN "+list, append(args, more...)
+		in, more := inList(kinds)
+		query, args = query+" AND kind NOT IN "+in, append(args, more...)
 	}
-	err = s.queryRow(ctx, s.dialect.bind(query+" ORDER BY run_at, id LIMIT 1"), args, &kind)
-	if errs.Is(err, errs.NotFound) {
-		return "", false, nil
-	}
-	return kind, err == nil, err
+	kind, err = value[string](r.from, query+" ORDER BY run_at, id LIMIT 1", args...)
+	return kind, err == nil, exceptMissing(err)
 }
 
 // ErrLeaseLost means that a job was taken over by another worker.
 var ErrLeaseLost = errors.New("the job's lease was lost")
 
-func held(n int64, err error) error {
+// execLeased runs a statement on the job that the caller has claimed.
+func (tx Jobs) execLeased(query string, args ...any) error {
+	n, err := tx.exec(query, args...)
 	if err == nil && n == 0 {
 		return ErrLeaseLost
 	}
 	return err
 }
 
-// DeleteJob deletes the unfinished job of a kind with a key, if there is one. Whoever is
-// running it finds its lease lost.
-func (tx *Tx) DeleteJob(kind, key string) error {
-	_, err := tx.exec("DELETE FROM jobs WHERE kind = ? AND key = ? AND key <> ''", kind, key)
-	return err
+// Delete deletes the unfinished job of a kind with a key, if there is one. A worker that
+// runs it has lost its lease.
+func (tx Jobs) Delete(kind, key string) error {
+	return tx.each("DELETE FROM jobs WHERE kind = ? AND key = ? AND key <> ''", kind, key)
+}
+
+// Backlog counts committed work that waits.
+type Backlog struct {
+	// Events have no position yet.
+	Events int64
+	// Jobs are due, of whatever kind, and not claimed.
+	Jobs int64
+	// Writes are callers of Write that have not begun.
+	Writes int64
+}
+
+// Backlog counts the waiting jobs.
+func (s *Store) Backlog(ctx context.Context) (Backlog, error) {
+	b := Backlog{Writes: int64(s.writes.waiting())}
+	err := s.on(ctx).queryRow(`SELECT (SELECT count(*) FROM events WHERE position IS NULL),
+		(SELECT count(*) FROM jobs WHERE run_at <= ?)`, []any{Micros(s.Now())}, &b.Events, &b.Jobs)
+	return b, err
+}
+
+// Job is work that follows a commit: a timer, a delivery, a retry.
+type Job struct {
+	ID string
+	// Kind selects the handler.
+	Kind string
+	// Key makes the job unique while it is not finished; "" for no such limit.
+	Key     string
+	Payload json.RawMessage
+	// RunAt is the earliest time of the next attempt.
+	RunAt time.Time
+	// Attempt counts the attempts begun, including the current one.
+	Attempt int
+	// Lease proves the claim of the worker that holds the job.
+	Lease string
+	// LeaseUntil is when another worker may take the job over.
+	LeaseUntil time.Time
 }

@@ -2,13 +2,32 @@ package store
 
 import (
 	"cmp"
+	"context"
 	"database/sql"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
+	"comet/internal/errs"
 	"comet/models"
 )
+
+// LedgerReader reads the ledger, on the read pool or in a transaction.
+type LedgerReader struct{ from reader }
+
+// Ledger holds the operations of a transaction on the ledger.
+type Ledger struct {
+	LedgerReader
+	*transaction
+}
+
+// Ledger returns the operations on the ledger.
+func (tx *Tx) Ledger() Ledger { return Ledger{LedgerReader{tx.reader}, &tx.transaction} }
+
+// Ledger returns the reads of the ledger.
+func (s *Store) Ledger(ctx context.Context) LedgerReader { return LedgerReader{s.on(ctx)} }
 
 const accountColumns = `agent_id, level, day, used, forgiven, reserved, subtree, subtree_used, subtree_forgiven, subtree_reserved,
 	extra, extra_until, warned_day, exceeded_day`
@@ -16,96 +35,80 @@ const accountColumns = `agent_id, level, day, used, forgiven, reserved, subtree,
 // Spenders returns the agents with those ids and all their ancestors, by id; ids
 // that name no agent are left out. The caller holds ShareChains, so what it
 // returns stays true.
-func (tx *Tx) Spenders(ids []string) (map[string]models.Spender, error) {
-	out := make(map[string]models.Spender, 2*len(ids))
-	err := eachKeys(anys(ids), 1, func(list string, args []any) error {
-		return tx.query(chainsQuery(list), args, func(rows *sql.Rows) error {
-			var s models.Spender
-			var level, parent, budget, active, version any
-			var scope string
-			if err := rows.Scan(&s.ID, &level, &parent, &budget, &scope, &active, &version); err != nil {
-				return err
-			}
-			s.Level, s.BudgetScope, s.IsActive = models.Level(whole(level)), models.BudgetScope(scope), truth(active)
-			s.ParentID, _ = parent.(string)
-			s.Version = whole(version)
-			if budget != nil {
-				s.TokenBudget = new(whole(budget))
-			}
-			out[s.ID] = s
-			return nil
-		})
-	})
-	return out, err
+func (r LedgerReader) Spenders(ids []string) (map[string]models.Spender, error) {
+	found, err := listIn(r.from, ids, func(s *models.Spender) []any {
+		return []any{&s.ID, intInto(&s.Level), &s.ParentID, intPtrInto(&s.TokenBudget), &s.BudgetScope, &s.IsActive, &s.Version}
+	}, chainsQuery("(keys)"))
+	return byKey(found, func(s models.Spender) string { return s.ID }), err
 }
 
 // chainsQuery looks up the agents of a list, their parents, and so on up to nova, which
 // is at most three steps away. A recursive query says the same, but PostgreSQL expects
 // ten times as many rows of it as there are, and then reads all agents to find a few.
 func chainsQuery(list string) string {
-	const find = "(SELECT id, level, parent_id, token_budget, budget_scope, is_active, version FROM agents WHERE id IN "
+	const find = "(SELECT id, level, coalesce(parent_id, '') AS parent_id, token_budget, budget_scope, is_active, version FROM agents WHERE id IN "
 	return "WITH l3 AS MATERIALIZED " + find + list + "), l2 AS MATERIALIZED " + find + "(SELECT parent_id FROM l3)), l1 AS MATERIALIZED " + find +
 		"(SELECT parent_id FROM l2)), l0 AS " + find + `(SELECT parent_id FROM l1))
 		SELECT * FROM l3 UNION ALL SELECT * FROM l2 UNION ALL SELECT * FROM l1 UNION ALL SELECT * FROM l0`
 }
 
-// CreateAccounts makes the accounts of agents that have none, with the sums of day 0.
-func (tx *Tx) CreateAccounts(of []models.Spender) error {
+// CreateAccounts inserts the accounts of agents that have none, with the sums of day 0, in the
+// order of LockAccounts. It returns the new accounts by id; they are locked like those of
+// LockAccounts. An account that another transaction created is missing from the result.
+func (tx Ledger) CreateAccounts(of []models.Spender) (map[string]models.Account, error) {
 	of = slices.Clone(of)
-	slices.SortFunc(of, func(a, b models.Spender) int { return byLockOrder(a.Level, a.ID, b.Level, b.ID) })
-	args := make([]any, 0, 3*len(of))
+	slices.SortFunc(of, func(a, b models.Spender) int { return cmp.Or(cmp.Compare(b.Level, a.Level), cmp.Compare(a.ID, b.ID)) })
+	created := make(map[string]models.Account, len(of))
 	for _, s := range of {
-		args = append(args, s.ID, int(s.Level), 0)
+		n, err := tx.exec("INSERT INTO usage_accounts (agent_id, level, day) VALUES (?, ?, 0) ON CONFLICT DO NOTHING", s.ID, int(s.Level))
+		if err != nil {
+			return nil, err
+		}
+		if n > 0 {
+			created[s.ID] = models.Account{AgentID: s.ID, Level: s.Level, WarnedDay: -1, ExceededDay: -1}
+		}
 	}
-	return tx.insertRows("INSERT INTO usage_accounts (agent_id, level, day)", "ON CONFLICT DO NOTHING", 3, args)
+	return created, nil
 }
 
 // LockAccounts returns the accounts of the agents, by id, and locks them in the
-// order (level descending, id) until the transaction ends. Agents without one are
+// order (level descending, id) until the transaction ends. Agents without an account are
 // left out.
-func (tx *Tx) LockAccounts(ids []string) (map[string]models.Account, error) {
+func (tx Ledger) LockAccounts(ids []string) (map[string]models.Account, error) {
 	// One statement locks them all in order; several would each begin again.
 	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
-	out := make(map[string]models.Account, len(ids))
 	if len(ids) == 0 {
-		return out, nil
+		return map[string]models.Account{}, nil
 	}
-	list, args := inList(ids)
+	in, args := inList(ids)
 	if len(ids) <= maxRows {
-		if err := eachKeys(anys(ids), 1, func(l string, a []any) error { list, args = l, a; return nil }); err != nil {
+		if err := EachKeys(anys(ids), 1, func(list string, a []any) error { in, args = list, a; return nil }); err != nil {
 			return nil, err
 		}
 	}
-	err := tx.query(lockQuery(list, tx.store.dialect), args, func(rows *sql.Rows) error {
-		a, err := scanAccount(rows)
-		out[a.AgentID] = a
-		return err
-	})
-	return out, err
+	accounts, err := list(tx.reader, lockQuery(in, tx.engine), args, accountDest)
+	return byKey(accounts, func(a models.Account) string { return a.AgentID }), err
 }
 
 // lockQuery locks a list of accounts in order.
-func lockQuery(list string, on dialect) string {
+func lockQuery(list string, on *engine) string {
 	return "SELECT " + accountColumns + " FROM usage_accounts WHERE agent_id IN " + list + " ORDER BY level DESC, agent_id" + on.forUpdate
 }
 
-func scanAccount(rows *sql.Rows) (models.Account, error) {
-	var a models.Account
-	var level, day, used, forgiven, reserved, subtree, subUsed, subForgiven, subReserved, extra, until, warned, exceeded any
-	err := rows.Scan(&a.AgentID, &level, &day, &used, &forgiven, &reserved, &subtree, &subUsed, &subForgiven, &subReserved,
-		&extra, &until, &warned, &exceeded)
-	a.Level, a.Day, a.Used, a.Forgiven, a.Reserved = models.Level(whole(level)), whole(day), whole(used), whole(forgiven), whole(reserved)
-	a.Subtree, a.SubtreeUsed, a.SubtreeForgiven, a.SubtreeReserved = truth(subtree), whole(subUsed), whole(subForgiven), whole(subReserved)
-	a.Extra, a.ExtraUntil, a.WarnedDay, a.ExceededDay = whole(extra), fromMicros(whole(until)), whole(warned), whole(exceeded)
-	return a, err
+// accountDest returns the scan targets of accountColumns.
+func accountDest(a *models.Account) []any {
+	return []any{
+		&a.AgentID, intInto(&a.Level), &a.Day, &a.Used, &a.Forgiven, &a.Reserved, &a.Subtree, &a.SubtreeUsed, &a.SubtreeForgiven, &a.SubtreeReserved,
+		&a.Extra, ScanTime{&a.ExtraUntil}, &a.WarnedDay, &a.ExceededDay,
+	}
 }
 
 // SaveAccounts writes accounts that LockAccounts returned.
-func (tx *Tx) SaveAccounts(accounts []models.Account) error {
+func (tx Ledger) SaveAccounts(accounts []models.Account) error {
 	args := make([]any, 0, 14*len(accounts))
 	for _, a := range accounts {
 		args = append(args, a.AgentID, int(a.Level), a.Day, a.Used, a.Forgiven, a.Reserved,
-			a.Subtree, a.SubtreeUsed, a.SubtreeForgiven, a.SubtreeReserved, a.Extra, micros(a.ExtraUntil), a.WarnedDay, a.ExceededDay)
+			a.Subtree, a.SubtreeUsed, a.SubtreeForgiven, a.SubtreeReserved, a.Extra, orNone(a.ExtraUntil), a.WarnedDay, a.ExceededDay)
 	}
 	return tx.insertRows("INSERT INTO usage_accounts ("+accountColumns+")", saveAccounts(), 14, args)
 }
@@ -120,17 +123,119 @@ func saveAccounts() string {
 	return "ON CONFLICT (agent_id) DO UPDATE SET " + strings.Join(set, ", ")
 }
 
-// byLockOrder is the order in which rows of agents are locked: the lowest level
-// first, then by id.
-func byLockOrder(aLevel models.Level, aID string, bLevel models.Level, bID string) int {
-	return cmp.Or(cmp.Compare(bLevel, aLevel), cmp.Compare(aID, bID))
-}
-
 // ActiveAdditions returns the sum of an agent's additional budgets that count at
 // now and when the first of them ends, the zero time for none.
-func (tx *Tx) ActiveAdditions(agentID string, now time.Time) (tokens int64, until time.Time, err error) {
-	var first int64
-	err = tx.queryRow("SELECT coalesce(sum(tokens), 0), coalesce(min(expires_at), 0) FROM budget_additions WHERE agent_id = ? AND expires_at > ?",
-		[]any{agentID, micros(now)}, &tokens, &first)
-	return tokens, fromMicros(first), err
+func (r LedgerReader) ActiveAdditions(agentID string, now time.Time) (tokens int64, until time.Time, err error) {
+	err = r.from.queryRow("SELECT coalesce(sum(tokens), 0), coalesce(min(expires_at), 0) FROM budget_additions WHERE agent_id = ? AND expires_at > ?",
+		[]any{agentID, Micros(now)}, &tokens, ScanTime{&until})
+	return tokens, until, err
+}
+
+// budgetAdditionRow is models.BudgetAddition as gorm stores it.
+type budgetAdditionRow struct {
+	ID        string `gorm:"primaryKey"`
+	AgentID   string `gorm:"primaryKey"`
+	Tokens    int64
+	Reason    string
+	ExpiresAt time.Time `gorm:"serializer:stored"`
+	CreatedAt time.Time `gorm:"serializer:stored"`
+	CreatedBy string
+	Active    bool `gorm:"-"`
+}
+
+// TableName implements gorm's schema.Tabler.
+func (budgetAdditionRow) TableName() string { return "budget_additions" }
+
+// InsertAddition stores an additional budget. The caller has locked the account.
+func (tx Ledger) InsertAddition(a models.BudgetAddition) error {
+	return tx.db().Create((*budgetAdditionRow)(&a)).Error
+}
+
+// Additions returns the additional budgets of an agent, newest first, at most 1,000: those that
+// count now, or all.
+func (r LedgerReader) Additions(agentID string, all bool) ([]models.BudgetAddition, error) {
+	db, now := r.from.db().Where("agent_id = ?", agentID), r.from.now
+	if !all {
+		db = db.Where("expires_at > ?", Micros(now))
+	}
+	var rows []budgetAdditionRow
+	err := db.Order("id DESC").Limit(1000).Find(&rows).Error
+	return convert(rows, func(r budgetAdditionRow) models.BudgetAddition {
+		r.Active = r.ExpiresAt.After(now)
+		return models.BudgetAddition(r)
+	}), err
+}
+
+// AdditionsByAgent returns the sums of the additional budgets that count now.
+func (r LedgerReader) AdditionsByAgent() (map[string]int64, error) {
+	sums := map[string]int64{}
+	err := r.from.query("SELECT agent_id, sum(tokens) FROM budget_additions WHERE expires_at > ? GROUP BY agent_id", []any{Micros(r.from.now)}, scanSums(sums))
+	return sums, err
+}
+
+// scanSums reads rows of (agent, sum).
+func scanSums(sums map[string]int64) func(*sql.Rows) error {
+	return func(rows *sql.Rows) error {
+		var agentID string
+		var sum int64
+		err := rows.Scan(&agentID, &sum)
+		sums[agentID] = sum
+		return err
+	}
+}
+
+// EndAddition ends an active additional budget. It returns errs.NotFound
+// for one that does not.
+func (tx Ledger) EndAddition(agentID, id string) error {
+	n, err := tx.exec("UPDATE budget_additions SET expires_at = ? WHERE agent_id = ? AND id = ? AND expires_at > ?",
+		Micros(tx.now), agentID, id, Micros(tx.now))
+	if err == nil && n == 0 {
+		return errs.New(errs.NotFound, "%q has no active additional budget %q", agentID, id)
+	}
+	return err
+}
+
+// InsertReset stores the tokens that a reset has written off.
+func (tx Ledger) InsertReset(agentID string, day, own, subtree int64) error {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return err
+	}
+	return tx.each("INSERT INTO usage_resets (agent_id, day, id, at, own, subtree) VALUES (?, ?, ?, ?, ?, ?)",
+		agentID, day, id.String(), Micros(tx.now), own, subtree)
+}
+
+// ForgetBefore notes that facts and windows of days before day may be gone. It
+// never goes back.
+func (tx Ledger) ForgetBefore(day int64) error {
+	return tx.each("UPDATE usage_retention SET from_day = ? WHERE id = 1 AND from_day < ?", day, day)
+}
+
+// Purge deletes up to limit rows of each kind that belong to days before day,
+// and returns how many.
+func (tx Ledger) Purge(day int64, limit int) (int64, error) {
+	before := Micros(time.Unix(day*86400, 0))
+	var all int64
+	for _, d := range []struct {
+		statement string
+		bound     int64
+	}{
+		{`DELETE FROM usage_facts WHERE (agent_id, at, id) IN (SELECT f.agent_id, f.at, f.id
+			FROM usage_accounts a CROSS JOIN usage_facts f WHERE f.agent_id = a.agent_id AND f.at < ? LIMIT ?)`, before},
+		{`DELETE FROM usage_windows WHERE (agent_id, hour, path) IN
+			(SELECT agent_id, hour, path FROM usage_windows WHERE hour / 24 < ? LIMIT ?)`, day},
+		{`DELETE FROM usage_reservations WHERE (agent_id, id) IN
+			(SELECT agent_id, id FROM usage_reservations WHERE state IN (1, 2, 3) AND due < ? LIMIT ?)`, before},
+		{`DELETE FROM outcomes WHERE id IN (SELECT o.id
+			FROM agents a CROSS JOIN outcomes o WHERE o.agent_id = a.id AND o.at < ? LIMIT ?)`, before},
+		{`DELETE FROM usage_resets WHERE (agent_id, day, id) IN (SELECT r.agent_id, r.day, r.id FROM usage_resets r WHERE r.day < ? LIMIT ?)`, day},
+		{`DELETE FROM budget_additions WHERE (agent_id, id) IN (SELECT b.agent_id, b.id FROM budget_additions b WHERE b.expires_at < ? LIMIT ?)`, before},
+	} {
+		n, err := tx.exec(d.statement, d.bound, limit)
+		if err != nil {
+			return all, err
+		}
+		all += n
+	}
+	return all, nil
 }

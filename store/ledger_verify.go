@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"database/sql"
 	"fmt"
 	"strings"
@@ -15,18 +14,17 @@ const maxDifferences = 100
 
 // verifier compares the ledger's sums with the rows under them, at one moment.
 type verifier struct {
-	*Snapshot
-	now  time.Time
+	reader
 	from int64 // the first day whose facts are all kept
-	out  models.Verification
+	out  Verification
 }
 
-// VerifyLedger computes every sum of the ledger again from its facts, reservations
+// Verify computes every sum of the ledger again from its facts, reservations
 // and resets, as they are at one moment, and returns where a stored sum differs.
-func (s *Store) VerifyLedger(ctx context.Context) (models.Verification, error) {
-	v := verifier{now: s.Now(), out: models.Verification{Differences: []models.Difference{}}}
-	err := s.Snapshot(ctx, func(at *Snapshot) error {
-		v.Snapshot = at
+func (r LedgerReader) Verify() (Verification, error) {
+	v := verifier{out: Verification{Differences: []Difference{}}}
+	err := r.from.snapshot(func(at reader) error {
+		v.reader = at
 		for _, check := range []func() error{v.counts, v.windows, v.accounts, v.settlements, v.additions, v.subtrees} {
 			if err := check(); err != nil {
 				return err
@@ -38,7 +36,7 @@ func (s *Store) VerifyLedger(ctx context.Context) (models.Verification, error) {
 	return v.out, err
 }
 
-func (v *verifier) differ(d models.Difference) {
+func (v *verifier) differ(d Difference) {
 	v.out.Total++
 	if len(v.out.Differences) < maxDifferences {
 		v.out.Differences = append(v.out.Differences, d)
@@ -48,7 +46,7 @@ func (v *verifier) differ(d models.Difference) {
 // compare notes a difference for each row of (agent, stored, computed).
 func (v *verifier) compare(what, query string, args ...any) error {
 	return v.query(query, args, func(rows *sql.Rows) error {
-		d := models.Difference{What: what}
+		d := Difference{What: what}
 		err := rows.Scan(&d.AgentID, &d.Stored, &d.Computed)
 		v.differ(d)
 		return err
@@ -56,7 +54,7 @@ func (v *verifier) compare(what, query string, args ...any) error {
 }
 
 func (v *verifier) counts() error {
-	if err := v.queryRow("SELECT from_day FROM usage_kept WHERE id = 1", nil, &v.from); err != nil {
+	if err := v.queryRow("SELECT from_day FROM usage_retention WHERE id = 1", nil, &v.from); err != nil {
 		return err
 	}
 	v.out.FromDay = time.Unix(v.from*86400, 0).UTC().Format(time.DateOnly)
@@ -78,7 +76,7 @@ func (v *verifier) windows() error {
 			SELECT agent_id, at / ?, path, 0, tokens FROM usage_facts WHERE at >= ?) AS sums
 		GROUP BY agent_id, hour, path HAVING sum(stored) <> sum(computed) ORDER BY agent_id, hour, path`,
 		[]any{v.from * 24, hourMicros, v.from * dayMicros}, func(rows *sql.Rows) error {
-			d := models.Difference{What: "window"}
+			d := Difference{What: "window"}
 			var hour int64
 			var path string
 			err := rows.Scan(&d.AgentID, &hour, &path, &d.Stored, &d.Computed)
@@ -89,7 +87,7 @@ func (v *verifier) windows() error {
 }
 
 // accounts compares the own sums of each account with what they are sums of. The
-// day of an account may be so long ago that its facts are gone.
+// day of an account may be so long ago that its facts are deleted.
 func (v *verifier) accounts() error {
 	err := v.compare("used", `SELECT agent_id, used, computed FROM (
 			SELECT a.agent_id, a.used, (SELECT coalesce(sum(f.tokens), 0) FROM usage_facts f
@@ -120,11 +118,11 @@ func (v *verifier) accounts() error {
 
 // settlements compares what each reservation was settled with and the fact of that.
 // Where the ledger's day is ahead of the clock the fact is of a later day, so that at the
-// edge of what is kept one of the two may be gone already; there nothing is compared.
+// edge of the retention one of the two may already be deleted; these are not compared.
 func (v *verifier) settlements() error {
 	edge := int64(0)
 	if v.from > 0 {
-		edge = (v.from + models.MaxDayAhead + 1) * dayMicros
+		edge = (v.from + MaxDayAhead + 1) * dayMicros
 	}
 	return v.query(`SELECT agent_id, id, sum(stored), sum(computed) FROM (
 			SELECT agent_id, id, settled AS stored, 0 AS computed, due AS at FROM usage_reservations WHERE state = 1 AND due >= ?
@@ -132,7 +130,7 @@ func (v *verifier) settlements() error {
 			SELECT agent_id, reservation_id, 0, tokens, at FROM usage_facts WHERE reservation_id <> '' AND at >= ?) AS sums
 		GROUP BY agent_id, id HAVING sum(stored) <> sum(computed) AND min(at) >= ? ORDER BY agent_id, id`,
 		[]any{v.from * dayMicros, v.from * dayMicros, edge}, func(rows *sql.Rows) error {
-			d := models.Difference{What: "settled"}
+			d := Difference{What: "settled"}
 			err := rows.Scan(&d.AgentID, &d.Where, &d.Stored, &d.Computed)
 			v.differ(d)
 			return err
@@ -147,20 +145,14 @@ func (v *verifier) additions() error {
 			SELECT a.agent_id, a.extra, (SELECT coalesce(sum(b.tokens), 0) FROM budget_additions b
 				WHERE b.agent_id = a.agent_id AND b.expires_at > ?) AS computed
 			FROM usage_accounts a WHERE a.extra = 0 OR a.extra_until > ?) AS sums WHERE extra > computed ORDER BY agent_id`,
-		micros(v.now), micros(v.now))
+		Micros(v.now), Micros(v.now))
 }
 
 // subtrees compares the roll-ups that are kept with the windows, which have been
 // compared with the facts, and with what is held.
 func (v *verifier) subtrees() error {
-	var kept []models.Account
-	err := v.query("SELECT "+accountColumns+" FROM usage_accounts WHERE "+v.store.dialect.isTrue("subtree")+" ORDER BY agent_id", nil,
-		func(rows *sql.Rows) error {
-			a, err := scanAccount(rows)
-			kept = append(kept, a)
-			return err
-		})
-	if err != nil || len(kept) == 0 {
+	accounts, err := list(v.reader, "SELECT "+accountColumns+" FROM usage_accounts WHERE "+v.engine.isTrue("subtree")+" ORDER BY agent_id", nil, accountDest)
+	if err != nil || len(accounts) == 0 {
 		return err
 	}
 	held := map[string]int64{} // by each agent of a path
@@ -176,7 +168,7 @@ func (v *verifier) subtrees() error {
 	if err != nil {
 		return err
 	}
-	for _, a := range kept {
+	for _, a := range accounts {
 		if err := v.subtree(a, held[a.AgentID]); err != nil {
 			return err
 		}
@@ -194,7 +186,7 @@ func (v *verifier) subtree(a models.Account, held int64) error {
 	if err != nil {
 		return err
 	}
-	for _, d := range []models.Difference{
+	for _, d := range []Difference{
 		{AgentID: a.AgentID, What: "subtree_used", Stored: a.SubtreeUsed, Computed: used},
 		{AgentID: a.AgentID, What: "subtree_forgiven", Stored: a.SubtreeForgiven, Computed: forgiven},
 		{AgentID: a.AgentID, What: "subtree_reserved", Stored: a.SubtreeReserved, Computed: held},
@@ -205,3 +197,30 @@ func (v *verifier) subtree(a models.Account, held int64) error {
 	}
 	return nil
 }
+
+// Verification is the result of a comparison of the ledger's sums with its facts.
+type Verification struct {
+	// The time of the state that was verified.
+	CheckedAt time.Time `json:"checked_at" example:"2026-01-10T15:30:00Z"`
+	// The first UTC day whose facts are stored, as YYYY-MM-DD.
+	FromDay      string `json:"from_day" example:"2025-11-01"`
+	Facts        int64  `json:"facts" example:"128044"`    // Number of facts that were checked.
+	Windows      int64  `json:"windows" example:"5210"`    // Number of hourly sums that were checked.
+	Accounts     int64  `json:"accounts" example:"287"`    // Number of agents that were checked.
+	Reservations int64  `json:"reservations" example:"12"` // Number of held reservations that were checked.
+	// The differences, at most 100; total_differences counts all.
+	Differences []Difference `json:"differences"`
+	Total       int64        `json:"total_differences" example:"0"` // Number of differences.
+} // @name LedgerVerification
+
+// Difference is a sum of the ledger that differs from that of its rows.
+type Difference struct {
+	AgentID string `json:"agent_id" example:"finance-personal"`
+	// The sum: window, used, forgiven, reserved, settled, extra,
+	// subtree_used, subtree_forgiven or subtree_reserved.
+	What string `json:"sum" example:"window"`
+	// The hour and the path of a window, or the id of a reservation.
+	Where    string `json:"key,omitempty" example:"2026-01-10T15:00:00Z nova/orch-personnel/finance-personal"`
+	Stored   int64  `json:"stored" example:"2100"`   // The stored sum.
+	Computed int64  `json:"computed" example:"2050"` // The sum of the facts.
+} // @name LedgerDifference

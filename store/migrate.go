@@ -12,6 +12,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/migrations"
+	"comet/store/sqlitefile"
 )
 
 // MigrationStatus is one migration and when it was applied.
@@ -31,14 +32,14 @@ type Migrator struct {
 // OpenMigrator opens the database that opts name. The caller must Close it.
 func OpenMigrator(opts Options) (*Migrator, error) {
 	if opts.DatabaseURL == "" {
-		if err := createSQLiteFile(opts.Dir); err != nil {
+		if err := sqlitefile.Create(opts.Dir); err != nil {
 			return nil, err
 		}
 		db, err := openSQLitePool(opts, 1)
 		if err != nil {
 			return nil, err
 		}
-		return newMigrator(db, goose.DialectSQLite3)
+		return newMigrator(db, goose.DialectSQLite3) // glossary:allow
 	}
 	opts.MaxConnections = 2
 	db, err := openPostgresPool(opts, map[string]string{"lock_timeout": "0", "statement_timeout": "0"}) // an index may take its time
@@ -49,12 +50,12 @@ func OpenMigrator(opts Options) (*Migrator, error) {
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	return newMigrator(db, goose.DialectPostgres, goose.WithSessionLocker(locker))
+	return newMigrator(db, goose.DialectPostgres, goose.WithSessionLocker(locker)) // glossary:allow
 }
 
-func newMigrator(db *sql.DB, d goose.Dialect, opts ...goose.ProviderOption) (*Migrator, error) {
+func newMigrator(db *sql.DB, d goose.Dialect, opts ...goose.ProviderOption) (*Migrator, error) { // glossary:allow
 	files := migrations.SQLite()
-	if d == goose.DialectPostgres {
+	if d == goose.DialectPostgres { // glossary:allow
 		files = migrations.Postgres()
 	}
 	opts = append(opts, goose.WithDisableGlobalRegistry(true))
@@ -130,10 +131,10 @@ func migrationError(err error) error {
 // brings has been applied.
 func (s *Store) CheckSchema(ctx context.Context) error {
 	var version int64
-	if err := s.queryRow(ctx, "SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE "+s.dialect.isTrue("is_applied"), nil, &version); err != nil {
+	if err := s.on(ctx).queryRow("SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE "+s.engine.isTrue("is_applied"), nil, &version); err != nil {
 		return err
 	}
-	if newest := migrations.Newest(s.dialect.name); version < newest {
+	if newest := migrations.Newest(s.engine.name); version < newest {
 		return errs.New(errs.Unavailable, "the database is at migration %d, this program needs %d: run comet migrate up", version, newest)
 	}
 	return nil

@@ -28,7 +28,7 @@ type ledgerQuery struct {
 	scanned string
 }
 
-func ledgerQueries(on dialect) []ledgerQuery {
+func ledgerQueries(on *engine) []ledgerQuery {
 	now, day := time.Now().UnixMicro(), time.Now().Unix()/86400
 	queries := []ledgerQuery{
 		{
@@ -56,11 +56,11 @@ func ledgerQueries(on dialect) []ledgerQuery {
 			pairs = append(pairs, ids[i], fmt.Sprintf("r-%d", i))
 		}
 		queries = append(queries, ledgerQuery{
-			name: fmt.Sprintf("RequestIDs/%d", n), query: namedFacts(list), args: pairs, scanned: "usage_facts",
+			name: fmt.Sprintf("RequestIDs/%d", n), query: strings.Replace(namedFacts, "(keys)", list, 1), args: pairs, scanned: "usage_facts",
 			sqlite:   []string{"SEARCH usage_facts USING INDEX usage_facts_request (agent_id=? AND request_id=?)"},
 			postgres: []string{"Index Scan using usage_facts_request"},
 		}, ledgerQuery{
-			name: fmt.Sprintf("NamedReservations/%d", n), query: namedReservations(list), args: pairs, scanned: "usage_reservations",
+			name: fmt.Sprintf("NamedReservations/%d", n), query: strings.Replace(namedReservations, "(keys)", list, 1), args: pairs, scanned: "usage_reservations",
 			sqlite:   []string{"SEARCH usage_reservations USING PRIMARY KEY (agent_id=? AND id=?)"},
 			postgres: []string{"Index Scan using usage_reservations_pkey"},
 		}, ledgerQuery{
@@ -93,7 +93,7 @@ func TestLedgerPlans(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
 		s, _ := openSQLiteForTest(t)
-		for _, q := range ledgerQueries(s.dialect) {
+		for _, q := range ledgerQueries(s.engine) {
 			t.Run(q.name, func(t *testing.T) {
 				t.Parallel()
 				plan := explain(t, s, q.query, q.args)
@@ -109,7 +109,7 @@ func TestLedgerPlans(t *testing.T) {
 		t.Run("postgres", func(t *testing.T) {
 			t.Parallel()
 			s := openPostgresForPlans(t, admin)
-			for _, q := range ledgerQueries(s.dialect) {
+			for _, q := range ledgerQueries(s.engine) {
 				for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
 					t.Run(q.name+"/"+mode, func(t *testing.T) {
 						t.Parallel()
@@ -183,7 +183,7 @@ func explainPostgres(t *testing.T, s *Store, mode, query string, args []any) str
 	if len(values) > 0 {
 		call += "(" + strings.Join(values, ", ") + ")"
 	}
-	for _, statement := range []string{"SET plan_cache_mode = " + mode, "PREPARE " + name + " AS " + s.dialect.bind(query)} {
+	for _, statement := range []string{"SET plan_cache_mode = " + mode, "PREPARE " + name + " AS " + s.engine.bind(query)} {
 		_, err := conn.ExecContext(t.Context(), statement)
 		require.NoError(t, err, statement)
 	}

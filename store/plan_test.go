@@ -7,41 +7,40 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"comet/models"
+	"gorm.io/gorm"
 )
 
 // listFilter is one filter of the agent list.
 type listFilter struct {
 	name  string
-	apply func(*models.AgentQuery)
+	apply func(*AgentQuery)
 }
 
 // documentedFilters are those of CHE·NU §2.1.
 func documentedFilters() []listFilter {
 	return []listFilter{
-		{"sphere_id", func(q *models.AgentQuery) { q.SphereID = new(3) }},
-		{"level", func(q *models.AgentQuery) { q.Level = new(2) }},
-		{"frequency", func(q *models.AgentQuery) { q.FrequencyHz = new(555) }},
-		{"active", func(q *models.AgentQuery) { q.Active = new(true) }},
-		{"inactive", func(q *models.AgentQuery) { q.Active = new(false) }},
+		{"sphere_id", func(q *AgentQuery) { q.SphereID = new(3) }},
+		{"level", func(q *AgentQuery) { q.Level = new(2) }},
+		{"frequency", func(q *AgentQuery) { q.FrequencyHz = new(555) }},
+		{"active", func(q *AgentQuery) { q.Active = new(true) }},
+		{"inactive", func(q *AgentQuery) { q.Active = new(false) }},
 	}
 }
 
 // furtherFilters are those that comet adds to the document's.
 func furtherFilters() []listFilter {
 	return []listFilter{
-		{"parent_id", func(q *models.AgentQuery) { q.ParentID = new("orch-business") }},
-		{"capability", func(q *models.AgentQuery) { q.Capabilities = []string{"plan"} }},
-		{"two capabilities", func(q *models.AgentQuery) { q.Capabilities = []string{"plan", "email"} }},
-		{"q", func(q *models.AgentQuery) { q.Text = "finance" }},
+		{"parent_id", func(q *AgentQuery) { q.ParentID = new("orch-business") }},
+		{"capability", func(q *AgentQuery) { q.Capabilities = []string{"plan"} }},
+		{"two capabilities", func(q *AgentQuery) { q.Capabilities = []string{"plan", "email"} }},
+		{"q", func(q *AgentQuery) { q.Text = "finance" }},
 	}
 }
 
 // combinations calls fn with every subset of the filters.
-func combinations(filters []listFilter, fn func(name string, q models.AgentQuery)) {
+func combinations(filters []listFilter, fn func(name string, q AgentQuery)) {
 	for set := range 1 << len(filters) {
-		q := models.AgentQuery{Limit: 100, Sort: models.SortID}
+		q := AgentQuery{Limit: 100, Sort: "id"}
 		var names []string
 		for i, f := range filters {
 			if set&(1<<i) != 0 {
@@ -56,7 +55,7 @@ func combinations(filters []listFilter, fn func(name string, q models.AgentQuery
 func explain(t *testing.T, s *Store, query string, args []any) string {
 	t.Helper()
 	var steps []string
-	err := s.query(t.Context(), "EXPLAIN QUERY PLAN "+query, args, func(rows *sql.Rows) error {
+	err := s.on(t.Context()).query("EXPLAIN QUERY PLAN "+query, args, func(rows *sql.Rows) error {
 		var id, parent, unused int
 		var detail string
 		err := rows.Scan(&id, &parent, &unused, &detail)
@@ -68,10 +67,10 @@ func explain(t *testing.T, s *Store, query string, args []any) string {
 }
 
 // everyPage calls fn with the first and a later page of the list in every order.
-func everyPage(q models.AgentQuery, fn func(q models.AgentQuery)) {
-	for _, sort := range []models.AgentSort{models.SortID, models.SortName, models.SortLevel, models.SortCreatedAt} {
+func everyPage(q AgentQuery, fn func(q AgentQuery)) {
+	for _, sort := range []string{"id", "name", "level", "created_at"} {
 		for _, descending := range []bool{false, true} {
-			for _, after := range []*models.AgentPosition{nil, {ID: "m", Name: "M", Level: 1, CreatedAt: time.Now()}} {
+			for _, after := range []*AgentPosition{nil, {ID: "m", Name: "M", Level: 1, CreatedAt: time.Now()}} {
 				q.Sort, q.Descending, q.After = sort, descending, after
 				fn(q)
 			}
@@ -87,12 +86,12 @@ func TestListPlans(t *testing.T) {
 
 	t.Run("NoPageIsSorted", func(t *testing.T) {
 		t.Parallel()
-		combinations(append(documentedFilters(), furtherFilters()...), func(name string, q models.AgentQuery) {
-			everyPage(q, func(q models.AgentQuery) {
-				if (q.ParentID != nil || q.Capabilities != nil) && q.Sort != models.SortID {
+		combinations(append(documentedFilters(), furtherFilters()...), func(name string, q AgentQuery) {
+			everyPage(q, func(q AgentQuery) {
+				if (q.ParentID != nil || q.Capabilities != nil) && q.Sort != "id" {
 					return // one parent's children or one capability's agents are found first and few enough to sort
 				}
-				query, args := s.pageQuery(q)
+				query, args := s.Agents(t.Context()).pageQuery(q)
 				plan := explain(t, s, query, args)
 				require.NotContains(t, plan, "TEMP B-TREE", "%s by %s\n%s", name, q.Sort, query)
 			})
@@ -101,12 +100,12 @@ func TestListPlans(t *testing.T) {
 
 	t.Run("ALaterPageStartsAtItsPosition", func(t *testing.T) {
 		t.Parallel()
-		combinations(append(documentedFilters(), furtherFilters()...), func(name string, q models.AgentQuery) {
-			everyPage(q, func(q models.AgentQuery) {
+		combinations(append(documentedFilters(), furtherFilters()...), func(name string, q AgentQuery) {
+			everyPage(q, func(q AgentQuery) {
 				if q.After == nil {
 					return
 				}
-				query, args := s.pageQuery(q)
+				query, args := s.Agents(t.Context()).pageQuery(q)
 				plan := explain(t, s, query, args)
 				require.NotContains(t, plan, "SCAN agents", "%s by %s\n%s", name, q.Sort, query)
 			})
@@ -116,8 +115,8 @@ func TestListPlans(t *testing.T) {
 	t.Run("TotalsOfTheDocumentsFiltersAndOfAParentComeFromCoveringIndexes", func(t *testing.T) {
 		t.Parallel()
 		parent := furtherFilters()[0]
-		combinations(append(documentedFilters(), parent), func(name string, q models.AgentQuery) {
-			query, args := s.countQuery(q)
+		combinations(append(documentedFilters(), parent), func(name string, q AgentQuery) {
+			query, args := s.Agents(t.Context()).countQuery(q)
 			plan := explain(t, s, query, args)
 			require.Contains(t, plan, "USING COVERING INDEX", "%s\n%s", name, query)
 		})
@@ -125,9 +124,9 @@ func TestListPlans(t *testing.T) {
 
 	t.Run("TotalsOfACapabilityStartFromItsAgents", func(t *testing.T) {
 		t.Parallel()
-		combinations(documentedFilters(), func(name string, q models.AgentQuery) {
+		combinations(documentedFilters(), func(name string, q AgentQuery) {
 			q.Capabilities = []string{"plan"}
-			query, args := s.countQuery(q)
+			query, args := s.Agents(t.Context()).countQuery(q)
 			plan := explain(t, s, query, args)
 			require.NotContains(t, plan, "SCAN agents", "%s\n%s", name, query)
 			require.Contains(t, plan, "SEARCH agent_capabilities USING PRIMARY KEY", "%s\n%s", name, query)
@@ -139,7 +138,7 @@ func TestListPlans(t *testing.T) {
 func TestDetailPlan(t *testing.T) {
 	t.Parallel()
 	s, _ := openSQLiteForTest(t)
-	plan := explain(t, s, detailQuery(s.dialect), []any{"a", "a", "a", 1, "a", 1, 1, "a", 1, "a"})
+	plan := explain(t, s, detailQuery(s.engine), []any{"a", "a", "a", 1, "a", 1, 1, "a", 1, "a"})
 	for _, table := range []string{"agents", "usage_accounts", "usage_windows", "usage_resets", "outcomes"} {
 		require.Contains(t, plan, "SEARCH "+table)
 		require.NotContains(t, plan, "SCAN "+table)
@@ -151,18 +150,22 @@ func TestDetailPlan(t *testing.T) {
 func TestOwnerPlans(t *testing.T) {
 	t.Parallel()
 	s, _ := openSQLiteForTest(t)
-	for name, before := range map[string]models.TaskCursor{"first page": {}, "later page": {ID: "m", CreatedAt: time.Now()}} {
-		query, args := s.tasksQuery(models.TaskQuery{Owner: "ops", Before: before, Limit: 100})
+	for name, before := range map[string]TaskCursor{"first page": {}, "later page": {ID: "m", CreatedAt: time.Now()}} {
+		sessionsQuery := func(owner string) (string, []any) {
+			dry := sessionsPage(s.orm.Session(&gorm.Session{DryRun: true}), owner, before, 100).Find(&[]sessionRow{}).Statement
+			return dry.SQL.String(), dry.Vars
+		}
+		query, args := tasksQuery(TaskQuery{Owner: "ops", Before: before, Limit: 100})
 		plan := explain(t, s, query, args)
 		require.Contains(t, plan, "SEARCH tasks USING INDEX tasks_owner (owner=?", name)
 		require.NotContains(t, plan, "TEMP B-TREE", name)
 
-		query, args = s.sessionsQuery("ops", before, 100)
+		query, args = sessionsQuery("ops")
 		plan = explain(t, s, query, args)
 		require.Contains(t, plan, "SEARCH sessions USING INDEX sessions_owner (owner=?", name)
 		require.NotContains(t, plan, "TEMP B-TREE", name)
 
-		query, args = s.sessionsQuery("", before, 100)
+		query, args = sessionsQuery("")
 		plan = explain(t, s, query, args)
 		require.Contains(t, plan, "USING INDEX sessions_created", name)
 		require.NotContains(t, plan, "TEMP B-TREE", name)

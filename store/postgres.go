@@ -12,6 +12,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
+	"golang.org/x/sync/semaphore"
 	gormpostgres "gorm.io/driver/postgres"
 
 	"comet/internal/errs"
@@ -48,7 +49,7 @@ func openPostgresPool(opts Options, special map[string]string) (*sql.DB, error) 
 }
 
 func (s *Store) openPostgres(ctx context.Context, opts Options) error {
-	s.dialect = postgresDialect()
+	s.engine = postgresEngine()
 	db, err := openPostgresPool(opts, nil)
 	if err != nil {
 		return err
@@ -58,15 +59,12 @@ func (s *Store) openPostgres(ctx context.Context, opts Options) error {
 		return errs.Wrap(errs.Unavailable, err, "PostgreSQL cannot be reached")
 	}
 	s.reads = db
-	if s.orm, err = openORM(gormpostgres.New(gormpostgres.Config{Conn: db})); err != nil {
-		return err
-	}
-	if err := watchFailures(s.orm); err != nil {
+	if s.orm, err = openORM(gormpostgres.New(gormpostgres.Config{Conn: readPool{s}})); err != nil {
 		return err
 	}
 	// A quarter of the pool is the readers' own: writers that wait for a lock hold
 	// their connections meanwhile.
-	s.writes = &postgresWriter{store: s, db: db, slots: make(chan struct{}, max(1, opts.MaxConnections*3/4))}
+	s.writes = &postgresWriter{store: s, db: db, slots: semaphore.NewWeighted(int64(max(1, opts.MaxConnections*3/4)))}
 	return nil
 }
 
@@ -76,8 +74,8 @@ func (s *Store) openPostgres(ctx context.Context, opts Options) error {
 type postgresWriter struct {
 	store *Store
 	db    *sql.DB
-	slots chan struct{} // one for each writer that may hold a connection
-	queue atomic.Int64  // callers that wait for a slot
+	slots *semaphore.Weighted // one for each writer that may hold a connection
+	queue atomic.Int64        // callers that wait for a slot
 }
 
 func (w *postgresWriter) waiting() int { return int(w.queue.Load()) }
@@ -104,12 +102,7 @@ func (w *postgresWriter) write(ctx context.Context, fn func(*Tx) error) error {
 func (w *postgresWriter) enter(ctx context.Context) error {
 	w.queue.Add(1)
 	defer w.queue.Add(-1)
-	select {
-	case w.slots <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return w.slots.Acquire(ctx, 1)
 }
 
 func (w *postgresWriter) once(ctx context.Context, fn func(*Tx) error) error {
@@ -117,7 +110,7 @@ func (w *postgresWriter) once(ctx context.Context, fn func(*Tx) error) error {
 	if err := w.enter(ctx); err != nil {
 		return err
 	}
-	defer func() { <-w.slots }()
+	defer w.slots.Release(1)
 	conn, err := w.db.Conn(ctx)
 	if err != nil {
 		return translate(err)

@@ -16,7 +16,7 @@ func TestAReadOutlivesItsCachedStatement(t *testing.T) {
 	st, err := s.prepare(t.Context(), query)
 	require.NoError(t, err)
 	s.prepared.Purge()
-	rows, err := s.start(t.Context(), st, query, nil)
+	rows, err := s.runPrepared(t.Context(), st, query, nil)
 	n := 0
 	require.NoError(t, eachRow(rows, err, func(rows *sql.Rows) error { return rows.Scan(&n) }))
 	require.Equal(t, 1, n)

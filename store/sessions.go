@@ -2,119 +2,101 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
-	"strings"
 	"time"
+
+	"gorm.io/gorm"
 
 	"comet/models"
 )
 
-const sessionColumns = "id, owner, agent_id, state, open_tasks, tasks, facts, created_at, updated_at, closed_at"
+// SessionReader reads sessions, on the read pool or in a transaction.
+type SessionReader struct{ from reader }
 
+// Sessions holds the operations of a transaction on sessions.
+type Sessions struct {
+	SessionReader
+	*transaction
+}
+
+// Sessions returns the operations on sessions.
+func (tx *Tx) Sessions() Sessions { return Sessions{SessionReader{tx.reader}, &tx.transaction} }
+
+// Sessions returns the reads of sessions.
+func (s *Store) Sessions(ctx context.Context) SessionReader { return SessionReader{s.on(ctx)} }
+
+// sessionRow is models.Session as gorm stores it.
 type sessionRow struct {
-	s                        models.Session
-	state, open, tasks       any
-	facts                    string
-	created, updated, closed any
+	ID        string
+	Owner     string
+	AgentID   string
+	State     models.SessionState `gorm:"serializer:stored"`
+	OpenTasks int
+	Tasks     int
+	Facts     json.RawMessage `gorm:"serializer:stored"`
+	CreatedAt time.Time       `gorm:"serializer:stored"`
+	UpdatedAt time.Time       `gorm:"serializer:stored"`
+	ClosedAt  *time.Time      `gorm:"serializer:stored"`
 }
 
-func (r *sessionRow) dest() []any {
-	s := &r.s
-	return []any{&s.ID, &s.Owner, &s.AgentID, &r.state, &r.open, &r.tasks, &r.facts, &r.created, &r.updated, &r.closed}
+// TableName implements gorm's schema.Tabler.
+func (sessionRow) TableName() string { return "sessions" }
+
+// sessionStates are numbered by their index.
+func sessionStates() []models.SessionState {
+	return []models.SessionState{models.SessionOpen, models.SessionClosed}
 }
 
-func (r *sessionRow) session() models.Session {
-	s := r.s
-	s.State, s.OpenTasks, s.Tasks = models.SessionOpen, int(whole(r.open)), int(whole(r.tasks))
-	if whole(r.state) == 1 {
-		s.State = models.SessionClosed
-	}
-	s.Facts, s.ClosedAt = json.RawMessage(r.facts), momentOf(r.closed)
-	s.CreatedAt, s.UpdatedAt = fromMicros(whole(r.created)), fromMicros(whole(r.updated))
-	return s
+// Insert stores a new session. It returns errs.Conflict for an id that is taken.
+func (tx Sessions) Insert(s models.Session) error { return tx.db().Create((*sessionRow)(&s)).Error }
+
+// Lock returns a session and locks it until the transaction ends, or errs.NotFound.
+func (tx Sessions) Lock(id string) (s models.Session, err error) {
+	err = forUpdate(tx.db()).Take((*sessionRow)(&s), "id = ?", id).Error
+	return s, err
 }
 
-// InsertSession writes a new session. It returns errs.Conflict for an id that is taken.
-func (tx *Tx) InsertSession(s models.Session) error {
-	_, err := tx.exec("INSERT INTO sessions ("+sessionColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-		s.ID, s.Owner, s.AgentID, closedNumber(s), s.OpenTasks, s.Tasks, string(s.Facts), micros(s.CreatedAt), micros(s.UpdatedAt), nullable(microsPtr(s.ClosedAt)))
-	return err
+// Save stores what has changed of a session that Session returned.
+func (tx Sessions) Save(s models.Session) error {
+	s.UpdatedAt = tx.now
+	return tx.db().Select("state", "open_tasks", "tasks", "facts", "updated_at", "closed_at").Updates((*sessionRow)(&s)).Error
 }
 
-func closedNumber(s models.Session) int {
-	if s.State == models.SessionClosed {
-		return 1
-	}
-	return 0
-}
-
-// Session returns a session and locks it until the transaction ends, or errs.NotFound.
-func (tx *Tx) Session(id string) (models.Session, error) {
-	var r sessionRow
-	err := tx.queryRow("SELECT "+sessionColumns+" FROM sessions WHERE id = ?"+tx.store.dialect.forUpdate, []any{id}, r.dest()...)
-	if err != nil {
-		return models.Session{}, err
-	}
-	return r.session(), nil
-}
-
-// SaveSession writes what has changed of a session that Session returned.
-func (tx *Tx) SaveSession(s models.Session) error {
-	_, err := tx.exec("UPDATE sessions SET state = ?, open_tasks = ?, tasks = ?, facts = ?, updated_at = ?, closed_at = ? WHERE id = ?",
-		closedNumber(s), s.OpenTasks, s.Tasks, string(s.Facts), micros(tx.now), nullable(microsPtr(s.ClosedAt)), s.ID)
-	return err
-}
-
-// Session returns a session, or errs.NotFound.
-func (s *Store) Session(ctx context.Context, id string) (models.Session, error) {
-	var r sessionRow
-	if err := s.queryRow(ctx, s.dialect.bind("SELECT "+sessionColumns+" FROM sessions WHERE id = ?"), []any{id}, r.dest()...); err != nil {
-		return models.Session{}, err
-	}
-	return r.session(), nil
-}
-
-// Sessions returns up to limit sessions, the newest first, behind the place before; an
-// owner of "" is everybody.
-func (s *Store) Sessions(ctx context.Context, owner string, before models.TaskCursor, limit int) ([]models.Session, error) {
-	out := []models.Session{}
-	query, args := s.sessionsQuery(owner, before, limit)
-	err := s.query(ctx, query, args, func(rows *sql.Rows) error {
-		var r sessionRow
-		err := rows.Scan(r.dest()...)
-		if err == nil {
-			out = append(out, r.session())
-		}
-		return err
-	})
+// Get returns a session, or errs.NotFound.
+func (r SessionReader) Get(id string) (out models.Session, err error) {
+	err = r.from.db().Take((*sessionRow)(&out), "id = ?", id).Error
 	return out, err
 }
 
-func (s *Store) sessionsQuery(owner string, before models.TaskCursor, limit int) (string, []any) {
-	var terms []string
-	var args []any
-	if owner != "" {
-		terms, args = append(terms, "owner = ?"), append(args, owner)
-	}
-	if before.ID != "" {
-		terms, args = append(terms, "(created_at, id) < (?, ?)"), append(args, micros(before.CreatedAt), before.ID)
-	}
-	query := "SELECT " + sessionColumns + " FROM sessions"
-	if len(terms) > 0 {
-		query += " WHERE " + strings.Join(terms, " AND ")
-	}
-	return s.dialect.bind(query + " ORDER BY created_at DESC, id DESC LIMIT ?"), append(args, limit)
+// List returns up to limit sessions, the newest first, that are older than before; an
+// owner of "" selects all owners.
+func (r SessionReader) List(owner string, before TaskCursor, limit int) ([]models.Session, error) {
+	var rows []sessionRow
+	err := sessionsPage(r.from.db(), owner, before, limit).Find(&rows).Error
+	return convert(rows, func(r sessionRow) models.Session { return models.Session(r) }), err
 }
 
-// IdleSessions returns up to limit open sessions without an open task in which nothing
-// has happened since before.
-func (s *Store) IdleSessions(ctx context.Context, before time.Time, limit int) (ids []string, err error) {
-	err = s.query(ctx, s.dialect.bind("SELECT id FROM sessions WHERE state = 0 AND updated_at < ? AND open_tasks = 0 ORDER BY updated_at LIMIT ?"), []any{micros(before), limit}, func(rows *sql.Rows) error {
-		var id string
-		err := rows.Scan(&id)
-		ids = append(ids, id)
-		return err
-	})
+func sessionsPage(db *gorm.DB, owner string, before TaskCursor, limit int) *gorm.DB {
+	if owner != "" {
+		db = db.Where("owner = ?", owner)
+	}
+	if before.ID != "" {
+		db = db.Where("(created_at, id) < (?, ?)", Micros(before.CreatedAt), before.ID)
+	}
+	return db.Order("created_at DESC, id DESC").Limit(limit)
+}
+
+// Idle returns up to limit open sessions without an open task that have not changed
+// since before.
+func (r SessionReader) Idle(before time.Time, limit int) (ids []string, err error) {
+	err = r.from.db().Model(&sessionRow{}).Where("state = 0 AND updated_at < ? AND open_tasks = 0", Micros(before)).
+		Order("updated_at").Limit(limit).Pluck("id", &ids).Error
 	return ids, err
+}
+
+// Purge deletes up to limit sessions that were closed before a time and have no
+// tasks, and returns how many.
+func (tx Sessions) Purge(before time.Time, limit int) (int64, error) {
+	return tx.exec(`DELETE FROM sessions WHERE id IN (SELECT id FROM sessions AS s WHERE state = 1 AND updated_at < ? AND
+		NOT EXISTS (SELECT 1 FROM tasks WHERE session_id = s.id AND session_id <> '') ORDER BY updated_at LIMIT ?)`, Micros(before), limit)
 }

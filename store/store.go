@@ -1,17 +1,16 @@
-// Package store keeps comet's state in SQL and is the only room that imports
+// Package store keeps comet's state in SQL and is the only package that imports
 // gorm. One code path serves SQLite and PostgreSQL; the differences are in
-// dialect.go, sqlite.go and postgres.go.
+// sql.go, sqlite.go and postgres.go.
 //
 // Everything that changes state goes through Write. A write's closure sees one
-// transaction, may be run again from the start, and is answered only after its
-// commit. Reads use their own connections.
+// transaction and may be run again from the start; Write returns only after its commit.
+// Reads use their own connections.
 //
-// Every call may return the error of its ended context, errs.Busy for what may be
-// tried again at once, and errs.Unavailable while the database does not answer.
-// What else a call must return is said with it; store/storetest holds both
-// databases to it. A read that finds nothing returns an empty list or
-// errs.NotFound, and inside a transaction that does not end the transaction; any
-// other error of a statement does.
+// Every call may return the error of its ended context, errs.Busy if it may be repeated at
+// once, and errs.Unavailable while the database does not respond. The other errors are
+// documented with each call; store/storetest tests them on both databases. A read that finds
+// nothing returns an empty list or errs.NotFound and does not end its transaction; any other
+// error of a statement ends it.
 package store
 
 import (
@@ -19,7 +18,6 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -27,8 +25,8 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"gorm.io/gorm"
-	"gorm.io/gorm/logger"
 
+	"comet/internal/background"
 	"comet/internal/errs"
 )
 
@@ -45,12 +43,12 @@ type Options struct {
 	MaxConnections int
 	// SkipMigrations leaves the schema as it is.
 	SkipMigrations bool
-	// Clock tells the time, default time.Now.
+	// Clock returns the time, default time.Now.
 	Clock func() time.Time
-	// Logger hears of retries and aborted batches, default discards.
+	// Logger receives retries and aborted batches, default discards.
 	Logger *slog.Logger
-	// OnCommit hears of every commit of Write: how many callers shared it and how
-	// long their transaction took; default nobody. It must return at once.
+	// OnCommit receives the number of callers that shared a commit of Write and the
+	// duration of their transaction; default none. It must return at once.
 	OnCommit func(callers int, took time.Duration)
 	// Connector wraps the connector of the store and its migrations, so that a test can
 	// count statements; default none.
@@ -70,9 +68,9 @@ func (o *Options) openPool(c driver.Connector) *sql.DB {
 
 // Store is an open database. It is safe for concurrent use.
 type Store struct {
-	dialect  dialect
+	engine   *engine
 	reads    *sql.DB
-	orm      *gorm.DB // over reads; cold reads only
+	orm      *gorm.DB // on the read pool
 	writes   transactor
 	clock    func() time.Time
 	log      *slog.Logger
@@ -80,9 +78,9 @@ type Store struct {
 
 	prepared *lru.Cache[string, *sql.Stmt]
 
-	eventsWritten     chan struct{}
-	jobsWritten       chan struct{}
-	deliveriesWritten chan struct{}
+	eventsWritten     background.Signal
+	jobsWritten       background.Signal
+	deliveriesWritten background.Signal
 
 	closing sync.Once
 	closed  atomic.Bool
@@ -125,9 +123,9 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 		clock:             opts.Clock,
 		log:               opts.Logger,
 		onCommit:          opts.OnCommit,
-		eventsWritten:     make(chan struct{}, 1),
-		jobsWritten:       make(chan struct{}, 1),
-		deliveriesWritten: make(chan struct{}, 1),
+		eventsWritten:     background.NewSignal(),
+		jobsWritten:       background.NewSignal(),
+		deliveriesWritten: background.NewSignal(),
 	}
 	var err error
 	if s.prepared, err = lru.NewWithEvict(256, func(_ string, st *sql.Stmt) { _ = st.Close() }); err != nil {
@@ -144,8 +142,8 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	return s, nil
 }
 
-// Close ends the writer after what it has begun and closes every connection. A
-// second call does nothing. Whatever is asked afterwards is errs.Unavailable.
+// Close waits for writes in progress and closes every connection. A second call does
+// nothing. Later calls of other methods return errs.Unavailable.
 func (s *Store) Close() (err error) {
 	s.closing.Do(func() {
 		s.closed.Store(true)
@@ -178,12 +176,12 @@ func (s *Store) Ping(ctx context.Context) error {
 }
 
 // Database names the kind of database, "sqlite" or "postgres".
-func (s *Store) Database() string { return s.dialect.name }
+func (s *Store) Database() string { return s.engine.name }
 
 // Alone reports whether no other process can write to the database.
-func (s *Store) Alone() bool { return s.dialect.name == "sqlite" }
+func (s *Store) Alone() bool { return s.engine.name == "sqlite" }
 
-// Now is the store's time: UTC in whole microseconds, which is what it keeps.
+// Now returns the store's time in UTC, in whole microseconds, the precision of the database.
 func (s *Store) Now() time.Time { return s.clock().UTC().Truncate(time.Microsecond) }
 
 // Write runs fn in a transaction and returns after its commit: nil means that
@@ -193,7 +191,7 @@ func (s *Store) Now() time.Time { return s.clock().UTC().Truncate(time.Microseco
 // that of the statement the closure ignored.
 //
 // ctx is checked before fn starts and not after, so fn is never cut off half-way.
-// fn may run several times and must set its results anew each time. A statement
+// fn may run several times and must set its results again each time. A statement
 // that failed ends the transaction even where fn ignores the error. Panics and
 // runtime.Goexit inside fn become errs.Internal. After Close it returns
 // errs.Unavailable.
@@ -213,26 +211,19 @@ func (s *Store) JobsWritten() <-chan struct{} { return s.jobsWritten }
 // DeliveriesWritten receives after commits that left deliveries to be made.
 func (s *Store) DeliveriesWritten() <-chan struct{} { return s.deliveriesWritten }
 
-// committed tells those who follow the commits of tx.
+// committed notifies the listeners of the commits of tx.
 func (s *Store) committed(tx *Tx) {
 	if tx.wroteEvents {
-		signal(s.eventsWritten)
+		s.eventsWritten.Set()
 	}
 	if tx.wroteJobs {
-		signal(s.jobsWritten)
+		s.jobsWritten.Set()
 	}
 	if tx.wroteDeliveries {
-		signal(s.deliveriesWritten)
+		s.deliveriesWritten.Set()
 	}
 	for _, fn := range tx.after {
 		fn()
-	}
-}
-
-func signal(ch chan struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
 	}
 }
 
@@ -244,7 +235,7 @@ func (s *Store) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 	}
 	st, err := s.reads.PrepareContext(ctx, query)
 	if err != nil {
-		return nil, translate(err)
+		return nil, err
 	}
 	if prev, ok, _ := s.prepared.PeekOrAdd(query, st); ok {
 		_ = st.Close()
@@ -253,8 +244,8 @@ func (s *Store) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 	return st, nil
 }
 
-// start runs a statement that prepare returned.
-func (s *Store) start(ctx context.Context, st *sql.Stmt, query string, args []any) (*sql.Rows, error) {
+// runPrepared runs a statement that prepare returned.
+func (s *Store) runPrepared(ctx context.Context, st *sql.Stmt, query string, args []any) (*sql.Rows, error) {
 	rows, err := st.QueryContext(ctx, args...)
 	if err != nil {
 		if now, _ := s.prepared.Peek(query); now != st { // pushed out of the cache and closed meanwhile
@@ -262,45 +253,6 @@ func (s *Store) start(ctx context.Context, st *sql.Stmt, query string, args []an
 		}
 	}
 	return rows, err
-}
-
-// pointRow is queryRow for a read by key. On SQLite it is shorter than the watch
-// on a cancellable context costs, so it does without.
-func (s *Store) pointRow(ctx context.Context, query string, args []any, dest ...any) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if s.dialect.name == "sqlite" {
-		ctx = context.WithoutCancel(ctx)
-	}
-	return s.queryRow(ctx, query, args, dest...)
-}
-
-// queryRow runs a query on the read pool and scans its only row; it returns
-// errs.NotFound when there is none.
-func (s *Store) queryRow(ctx context.Context, query string, args []any, dest ...any) error {
-	found := false
-	err := s.query(ctx, query, args, func(rows *sql.Rows) error {
-		found = true
-		return rows.Scan(dest...)
-	})
-	if err == nil && !found {
-		return translate(sql.ErrNoRows)
-	}
-	return err
-}
-
-// query runs a query on the read pool and calls scan for each row.
-func (s *Store) query(ctx context.Context, query string, args []any, scan func(*sql.Rows) error) error {
-	if err := s.usable(); err != nil {
-		return err
-	}
-	st, err := s.prepare(ctx, query)
-	if err != nil {
-		return err
-	}
-	rows, err := s.start(ctx, st, query, args)
-	return eachRow(rows, err, scan)
 }
 
 func eachRow(rows *sql.Rows, err error, scan func(*sql.Rows) error) error {
@@ -314,25 +266,4 @@ func eachRow(rows *sql.Rows, err error, scan func(*sql.Rows) error) error {
 		}
 	}
 	return translate(rows.Err())
-}
-
-// cold returns gorm on the read pool, for reads that are not hot.
-func (s *Store) cold(ctx context.Context) *gorm.DB {
-	db := s.orm.WithContext(ctx)
-	if err := s.usable(); err != nil {
-		_ = db.AddError(err)
-	}
-	return db
-}
-
-func openORM(d gorm.Dialector) (*gorm.DB, error) {
-	orm, err := gorm.Open(d, &gorm.Config{
-		SkipDefaultTransaction: true,
-		DisableAutomaticPing:   true,
-		Logger:                 logger.Discard,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open the object mapper: %w", err)
-	}
-	return orm, nil
 }

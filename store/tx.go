@@ -16,12 +16,12 @@ import (
 
 // Tx is one caller's transaction. It must not be used after its closure has
 // returned, nor by two goroutines at once.
-type Tx struct {
-	store *Store
-	ctx   context.Context // never cancelled
-	conn  *txConn
-	now   time.Time
-	orm   *gorm.DB // made on first use
+type Tx struct{ transaction }
+
+// transaction is what Tx and the operations on aggregates share.
+type transaction struct {
+	reader
+	conn *txConn
 
 	wroteEvents     bool
 	wroteJobs       bool
@@ -29,8 +29,9 @@ type Tx struct {
 	after           []func()
 }
 
-func (s *Store) newTx(ctx context.Context, conn querier) *Tx {
-	return &Tx{store: s, ctx: context.WithoutCancel(ctx), conn: &txConn{querier: conn}, now: s.Now()}
+func (s *Store) newTx(ctx context.Context, conn gorm.ConnPool) *Tx {
+	c := &txConn{ConnPool: conn}
+	return &Tx{transaction{reader: reader{s, s.engine, context.WithoutCancel(ctx), c, s.Now()}, conn: c}}
 }
 
 // After has fn called once the transaction is committed, and not at all where it is not.
@@ -40,17 +41,8 @@ func (tx *Tx) After(fn func()) { tx.after = append(tx.after, fn) }
 // Now is the transaction's time, the same for everything it writes.
 func (tx *Tx) Now() time.Time { return tx.now }
 
-// db returns gorm on this transaction, for aggregates that are not hot.
-func (tx *Tx) db() *gorm.DB {
-	if tx.orm == nil {
-		tx.orm = tx.store.orm.Session(&gorm.Session{NewDB: true, Context: tx.ctx})
-		tx.orm.Statement.ConnPool = tx.conn
-	}
-	return tx.orm
-}
-
-func (tx *Tx) exec(query string, args ...any) (int64, error) {
-	res, err := tx.conn.ExecContext(tx.ctx, tx.store.dialect.bind(query), args...)
+func (tx *transaction) exec(query string, args ...any) (int64, error) {
+	res, err := tx.conn.ExecContext(tx.ctx, tx.engine.bind(query), args...)
 	if err != nil {
 		return 0, translate(err)
 	}
@@ -58,34 +50,27 @@ func (tx *Tx) exec(query string, args ...any) (int64, error) {
 	return n, translate(err)
 }
 
-func (tx *Tx) queryRow(query string, args []any, dest ...any) error {
-	rows, err := tx.conn.QueryContext(tx.ctx, tx.store.dialect.bind(query), args...)
-	if err != nil {
-		return translate(err)
-	}
-	found := false
-	err = eachRow(rows, nil, func(r *sql.Rows) error {
-		if found {
-			return nil
-		}
-		found = true
-		return r.Scan(dest...)
-	})
-	if err != nil {
-		return tx.conn.fail(err)
-	}
-	if !found {
-		return translate(sql.ErrNoRows)
-	}
-	return nil
+// each is exec for statements about any number of rows.
+func (tx *transaction) each(query string, args ...any) error {
+	_, err := tx.exec(query, args...)
+	return err
 }
 
-func (tx *Tx) query(query string, args []any, scan func(*sql.Rows) error) error {
-	rows, err := tx.conn.QueryContext(tx.ctx, tx.store.dialect.bind(query), args...)
-	if err := eachRow(rows, err, scan); err != nil {
-		return tx.conn.fail(err)
+// The locks of transactions that depend on more than rows. SQLite has one writer and needs none.
+const (
+	lockAgents   = "LOCK TABLE agents IN EXCLUSIVE MODE"
+	lockTokens   = "SELECT pg_advisory_xact_lock(7165361)"
+	lockChains   = "SELECT pg_advisory_xact_lock(7165362)"
+	shareChains  = "SELECT pg_advisory_xact_lock_shared(7165362)"
+	lockWebhooks = "SELECT pg_advisory_xact_lock(7165363)"
+)
+
+// lock runs a statement that locks on PostgreSQL.
+func (tx *transaction) lock(statement string) error {
+	if tx.store.Alone() {
+		return nil
 	}
-	return nil
+	return tx.each(statement)
 }
 
 // run is call in a goroutine of its own, so that a Goexit in fn ends nothing
@@ -106,7 +91,7 @@ func (tx *Tx) call(fn func(*Tx) error) (err error) {
 	defer func() {
 		tx.conn.over.Store(true)
 		if p := recover(); p != nil {
-			err = errs.Wrap(errs.Internal, fmt.Errorf("panic in a write: %v\n%s", p, debug.Stack()), "something went wrong on our side")
+			err = errs.Wrap(errs.Internal, fmt.Errorf("panic in a write: %v\n%s", p, debug.Stack()), "an internal error occurred")
 		}
 	}()
 	if err = fn(tx); err == nil {
@@ -117,7 +102,7 @@ func (tx *Tx) call(fn func(*Tx) error) (err error) {
 
 // goexitError is what a closure ends with that does not return.
 func goexitError() error {
-	return errs.Wrap(errs.Internal, errGoexit, "something went wrong on our side")
+	return errs.Wrap(errs.Internal, errGoexit, "an internal error occurred")
 }
 
 var (
@@ -125,21 +110,12 @@ var (
 	errTxOver = errors.New("the transaction is over")
 )
 
-// querier is what *sql.Tx, the pinned SQLite connection and gorm.ConnPool have
-// in common.
-type querier interface {
-	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
-
 // txConn is the connection of one Tx. It remembers the first statement that
 // failed and refuses every later one, on SQLite as PostgreSQL does by itself:
 // after some failures SQLite has rolled back the whole transaction, and a
 // statement sent then would commit by itself.
 type txConn struct {
-	querier
+	gorm.ConnPool
 	failed error
 	over   atomic.Bool
 }
@@ -166,7 +142,7 @@ func (c *txConn) PrepareContext(ctx context.Context, query string) (*sql.Stmt, e
 	if err := c.usable(); err != nil {
 		return nil, err
 	}
-	st, err := c.querier.PrepareContext(ctx, query)
+	st, err := c.ConnPool.PrepareContext(ctx, query)
 	return st, c.fail(err)
 }
 
@@ -175,7 +151,7 @@ func (c *txConn) ExecContext(ctx context.Context, query string, args ...any) (sq
 	if err := c.usable(); err != nil {
 		return nil, err
 	}
-	res, err := c.querier.ExecContext(ctx, query, args...)
+	res, err := c.ConnPool.ExecContext(ctx, query, args...)
 	return res, c.fail(err)
 }
 
@@ -184,26 +160,6 @@ func (c *txConn) QueryContext(ctx context.Context, query string, args ...any) (*
 	if err := c.usable(); err != nil {
 		return nil, err
 	}
-	rows, err := c.querier.QueryContext(ctx, query, args...)
+	rows, err := c.ConnPool.QueryContext(ctx, query, args...)
 	return rows, c.fail(err)
-}
-
-// watchFailures makes gorm report errors it meets while reading rows, which the
-// connection does not see.
-func watchFailures(orm *gorm.DB) error {
-	watch := func(db *gorm.DB) {
-		c, ok := db.Statement.ConnPool.(*txConn)
-		if ok && db.Error != nil && !errors.Is(db.Error, gorm.ErrRecordNotFound) {
-			_ = c.fail(db.Error)
-		}
-	}
-	cb := orm.Callback()
-	return errors.Join(
-		cb.Create().Register("comet:watch", watch),
-		cb.Query().Register("comet:watch", watch),
-		cb.Update().Register("comet:watch", watch),
-		cb.Delete().Register("comet:watch", watch),
-		cb.Row().Register("comet:watch", watch),
-		cb.Raw().Register("comet:watch", watch),
-	)
 }

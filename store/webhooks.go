@@ -2,197 +2,183 @@ package store
 
 import (
 	"context"
-	"database/sql"
-	"slices"
 	"time"
 
-	"comet/internal/errs"
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+
 	"comet/models"
 )
 
-// webhookColumns is scanned by webhookRow. The lease is not among them: it is the
+// WebhookReader reads webhooks, on the read pool or in a transaction.
+type WebhookReader struct{ from reader }
+
+// Webhooks holds the operations of a transaction on webhooks.
+type Webhooks struct {
+	WebhookReader
+	*transaction
+}
+
+// Webhooks returns the operations on webhooks.
+func (tx *Tx) Webhooks() Webhooks { return Webhooks{WebhookReader{tx.reader}, &tx.transaction} }
+
+// Webhooks returns the reads of webhooks.
+func (s *Store) Webhooks(ctx context.Context) WebhookReader { return WebhookReader{s.on(ctx)} }
+
+// webhookRow is models.Webhook as gorm stores it. It leaves out the lease, which is the
 // dispatchers' own and changes beside everything else.
-const webhookColumns = "id, url, description, events, agent_id, subtree, ordering, enabled, disabled_reason, disabled_at, failing_since, failures, " +
-	"secret, signing_key, old_secret, old_signing_key, old_until, created_by, created_at, updated_at"
-
-// webhookRow is the scan target of webhookColumns.
 type webhookRow struct {
-	w                               models.Webhook
-	events                          string
-	subtree, enabled                any
-	disabledAt, failingSince        *int64
-	oldUntil, createdAt, lastChange int64
+	ID             string
+	URL            string
+	Description    string
+	Events         []models.EventType `gorm:"serializer:stored"`
+	AgentID        *string
+	Subtree        bool
+	Ordering       models.Ordering
+	Enabled        bool
+	DisabledReason string
+	DisabledAt     *time.Time `gorm:"serializer:stored"`
+	FailingSince   *time.Time `gorm:"serializer:stored"`
+	Failures       int
+	Keys           models.WebhookKeys `gorm:"embedded"`
+	CreatedBy      string
+	CreatedAt      time.Time `gorm:"serializer:stored"`
+	UpdatedAt      time.Time `gorm:"serializer:stored"`
 }
 
-func (r *webhookRow) dest() []any {
-	w := &r.w
-	return []any{
-		&w.ID, &w.URL, &w.Description, &r.events, &w.AgentID, &r.subtree, &w.Ordering, &r.enabled, &w.DisabledReason, &r.disabledAt, &r.failingSince, &w.Failures,
-		&w.Keys.Secret, &w.Keys.SigningKey, &w.Keys.OldSecret, &w.Keys.OldSigningKey, &r.oldUntil, &w.CreatedBy, &r.createdAt, &r.lastChange,
-	}
+// TableName implements gorm's schema.Tabler.
+func (webhookRow) TableName() string { return "webhooks" }
+
+// Get returns the webhook with that id, or errs.NotFound.
+func (r WebhookReader) Get(id string) (models.Webhook, error) {
+	return findWebhook(r.from.db(), id)
 }
 
-func (r *webhookRow) webhook() (models.Webhook, error) {
-	w := r.w
-	w.Subtree, w.Enabled = truth(r.subtree), truth(r.enabled)
-	w.DisabledAt, w.FailingSince = timePtr(r.disabledAt), timePtr(r.failingSince)
-	if r.oldUntil != 0 {
-		w.Keys.OldUntil = fromMicros(r.oldUntil)
-	}
-	w.CreatedAt, w.UpdatedAt = fromMicros(r.createdAt), fromMicros(r.lastChange)
-	var err error
-	w.Events, err = decodeTypes(r.events)
-	return w, err
-}
-
-func decodeTypes(text string) ([]models.EventType, error) {
-	names, err := decodeStrings(text)
-	types := make([]models.EventType, len(names))
-	for i, n := range names {
-		types[i] = models.EventType(n)
-	}
-	return types, err
-}
-
-// webhookValues are the values of webhookColumns.
-func webhookValues(w models.Webhook) ([]any, error) {
-	names := make([]string, len(w.Events))
-	for i, t := range w.Events {
-		names[i] = string(t)
-	}
-	events, err := encodeStrings(names)
-	oldUntil := int64(0)
-	if !w.Keys.OldUntil.IsZero() {
-		oldUntil = micros(w.Keys.OldUntil)
-	}
-	return []any{
-		w.ID, w.URL, w.Description, events, nullable(w.AgentID), w.Subtree, string(w.Ordering), w.Enabled, w.DisabledReason,
-		nullable(microsPtr(w.DisabledAt)), nullable(microsPtr(w.FailingSince)), w.Failures, w.Keys.Secret, nullableBytes(w.Keys.SigningKey),
-		nullableBytes(w.Keys.OldSecret), nullableBytes(w.Keys.OldSigningKey), oldUntil, w.CreatedBy, micros(w.CreatedAt), micros(w.UpdatedAt),
-	}, err
-}
-
-func nullableBytes(b []byte) any {
-	if b == nil {
-		return nil
-	}
-	return b
-}
-
-// Webhook returns the webhook with that id, or errs.NotFound.
-func (s *Store) Webhook(ctx context.Context, id string) (models.Webhook, error) {
-	var r webhookRow
-	if err := s.pointRow(ctx, s.dialect.bind("SELECT "+webhookColumns+" FROM webhooks WHERE id = ?"), []any{id}, r.dest()...); err != nil {
-		return models.Webhook{}, webhookMissing(err, id)
-	}
-	return r.webhook()
-}
-
-// Webhooks returns up to limit webhooks in the order of their ids, which is that of
+// List returns up to limit webhooks in the order of their ids, which is that of
 // their creation, after the id after ("" starts at the first); of an agent only its
 // own, nil for all.
-func (s *Store) Webhooks(ctx context.Context, agentID *string, after string, limit int) ([]models.Webhook, error) {
-	out, where, args := []models.Webhook{}, "id > ?", []any{after}
+func (r WebhookReader) List(agentID *string, after string, limit int) ([]models.Webhook, error) {
+	db := r.from.db().Where("id > ?", after)
 	if agentID != nil {
-		where, args = where+" AND agent_id = ?", append(args, *agentID)
+		db = db.Where("agent_id = ?", *agentID)
 	}
-	err := s.query(ctx, s.dialect.bind("SELECT "+webhookColumns+" FROM webhooks WHERE "+where+" ORDER BY id LIMIT ?"), append(args, limit),
-		func(rows *sql.Rows) error {
-			var r webhookRow
-			if err := rows.Scan(r.dest()...); err != nil {
-				return err
-			}
-			w, err := r.webhook()
-			out = append(out, w)
-			return err
-		})
-	return out, err
+	var rows []webhookRow
+	err := db.Order("id").Limit(limit).Find(&rows).Error
+	return convert(rows, func(r webhookRow) models.Webhook { return models.Webhook(r) }), err
 }
 
-// Webhook returns the webhook with that id, or errs.NotFound. Until the transaction
-// ends nobody changes it, creates deliveries for it or ends any.
-func (tx *Tx) Webhook(id string) (models.Webhook, error) {
-	return tx.webhook(id, tx.store.dialect.forUpdate)
+// Lock returns the webhook with that id, or errs.NotFound, and locks it: until the
+// transaction ends no other one changes it, creates deliveries for it or ends any.
+func (tx Webhooks) Lock(id string) (models.Webhook, error) {
+	return findWebhook(forUpdate(tx.db()), id)
 }
 
-// WebhookShared is Webhook for those who only need it to stay as it is: others may
-// create and end deliveries meanwhile.
-func (tx *Tx) WebhookShared(id string) (models.Webhook, error) {
-	return tx.webhook(id, tx.store.dialect.forKeyShare)
+// LockShared is Webhook with a lock that only keeps the webhook from changing: other
+// transactions may create and end deliveries.
+func (tx Webhooks) LockShared(id string) (models.Webhook, error) {
+	return findWebhook(tx.db().Clauses(clause.Locking{Strength: "KEY SHARE"}), id)
 }
 
-func (tx *Tx) webhook(id, lock string) (models.Webhook, error) {
-	var r webhookRow
-	if err := tx.queryRow("SELECT "+webhookColumns+" FROM webhooks WHERE id = ?"+lock, []any{id}, r.dest()...); err != nil {
-		return models.Webhook{}, webhookMissing(err, id)
-	}
-	return r.webhook()
+func findWebhook(db *gorm.DB, id string) (w models.Webhook, err error) {
+	err = db.Take((*webhookRow)(&w), "id = ?", id).Error
+	return w, orMissing(err, "there is no webhook %q", id)
 }
 
-// LockWebhooks makes transactions that count webhooks run one after the other.
-func (tx *Tx) LockWebhooks() error {
-	if tx.store.dialect.lockWebhooks == "" {
-		return nil
-	}
-	_, err := tx.exec(tx.store.dialect.lockWebhooks)
-	return err
+// LockAll serializes the transactions that count webhooks.
+func (tx Webhooks) LockAll() error { return tx.lock(lockWebhooks) }
+
+// Count returns how many webhooks there are.
+func (r WebhookReader) Count() (int, error) {
+	return value[int](r.from, "SELECT count(*) FROM webhooks")
 }
 
-// CountWebhooks returns how many webhooks there are.
-func (tx *Tx) CountWebhooks() (n int, err error) {
-	err = tx.queryRow("SELECT count(*) FROM webhooks", nil, &n)
-	return n, err
+// CountEnabled returns how many webhooks are enabled.
+func (r WebhookReader) CountEnabled() (int, error) {
+	return value[int](r.from, "SELECT count(*) FROM webhooks WHERE "+r.from.engine.isTrue("enabled"))
 }
 
-// CountEnabledWebhooks returns how many webhooks hear of events.
-func (tx *Tx) CountEnabledWebhooks() (n int, err error) {
-	err = tx.queryRow("SELECT count(*) FROM webhooks WHERE "+tx.store.dialect.isTrue("enabled"), nil, &n)
-	return n, err
-}
-
-// InsertWebhook stores a new webhook. It returns errs.Conflict when its id is taken
+// Insert stores a new webhook. It returns errs.Conflict when its id is taken
 // or its agent unknown.
-func (tx *Tx) InsertWebhook(w models.Webhook) error {
-	args, err := webhookValues(w)
-	if err != nil {
-		return err
-	}
-	return tx.insertRows("INSERT INTO webhooks ("+webhookColumns+")", "", len(args), args)
-}
+func (tx Webhooks) Insert(w models.Webhook) error { return tx.db().Create((*webhookRow)(&w)).Error }
 
-// SaveWebhook stores the changed form of a webhook that Webhook returned. It returns
+// Save stores the changed form of a webhook that Webhook returned. It returns
 // errs.Conflict when its agent is unknown.
-func (tx *Tx) SaveWebhook(w models.Webhook) error {
-	args, err := webhookValues(w)
-	if err != nil {
-		return err
-	}
+func (tx Webhooks) Save(w models.Webhook) error {
 	tx.wroteDeliveries = true // it may have been enabled
-	_, err = tx.exec(`UPDATE webhooks SET url = ?, description = ?, events = ?, agent_id = ?, subtree = ?, ordering = ?, enabled = ?,
-		disabled_reason = ?, disabled_at = ?, failing_since = ?, failures = ?, secret = ?, signing_key = ?, old_secret = ?, old_signing_key = ?,
-		old_until = ?, created_by = ?, created_at = ?, updated_at = ? WHERE id = ?`, append(slices.Clone(args[1:]), w.ID)...)
-	return err
+	return tx.db().Select("*").Updates((*webhookRow)(&w)).Error
 }
 
-// SaveFailing stores since when a webhook fails, nil where it works, and how often it
-// has since.
-func (tx *Tx) SaveFailing(id string, since *time.Time, failures int) error {
-	_, err := tx.exec("UPDATE webhooks SET failing_since = ?, failures = ? WHERE id = ?", nullable(microsPtr(since)), failures, id)
-	return err
+// SaveFailing stores since when a webhook has failed, nil for one that works, and the number of
+// failures since then.
+func (tx Webhooks) SaveFailing(id string, since *time.Time, failures int) error {
+	return tx.db().Model(&webhookRow{}).Where("id = ?", id).Select("failing_since", "failures").
+		Updates(webhookRow{FailingSince: since, Failures: failures}).Error
 }
 
-// DeleteWebhook deletes a webhook that Webhook returned, with its deliveries.
-func (tx *Tx) DeleteWebhook(id string) error {
-	_, err := tx.exec("DELETE FROM webhooks WHERE id = ?", id)
-	return err
+// Delete deletes a webhook that Webhook returned, with its deliveries.
+func (tx Webhooks) Delete(id string) error {
+	return tx.db().Delete(&webhookRow{}, "id = ?", id).Error
 }
 
-func webhookMissing(err error, id string) error {
-	if errs.Is(err, errs.NotFound) {
-		return WebhookMissing(id)
-	}
-	return err
+// Lease leases an enabled webhook to owner until the given time, or renews the
+// owner's lease; ok is false while another owner holds it.
+func (tx Webhooks) Lease(id, owner string, until time.Time) (w models.Webhook, ok bool, err error) {
+	db := tx.db().Model((*webhookRow)(&w)).Clauses(clause.Returning{}).
+		Where("id = ? AND enabled = ? AND (lease_owner = '' OR lease_owner = ? OR lease_until <= ?)", id, true, owner, Micros(tx.now)).
+		Updates(map[string]any{"lease_owner": owner, "lease_until": Micros(until)})
+	return w, db.RowsAffected > 0, db.Error
 }
 
-// WebhookMissing is the errs.NotFound of a webhook.
-func WebhookMissing(id string) error { return errs.New(errs.NotFound, "there is no webhook %q", id) }
+// Release ends the owner's lease, if it still has it.
+func (tx Webhooks) Release(id, owner string) error {
+	tx.wroteDeliveries = true // another may go on
+	return tx.each("UPDATE webhooks SET lease_owner = '', lease_until = 0 WHERE id = ? AND lease_owner = ?", id, owner)
+}
+
+// ReleaseAll ends every lease, for a database that no other process has open.
+func (tx Webhooks) ReleaseAll() error {
+	return tx.each("UPDATE webhooks SET lease_owner = '', lease_until = 0 WHERE lease_owner <> ''")
+}
+
+// Subscription selects the events of an enabled webhook.
+type Subscription struct {
+	WebhookID string
+	Events    []models.EventType
+	AgentID   *string
+	Subtree   bool
+	Ordering  models.Ordering
+}
+
+// The subscriptions are read by hand: every numbering of events does that (BenchmarkWebhooks in
+// internal/bench).
+
+// Subscriptions returns those of every enabled webhook, ordered by id.
+func (r WebhookReader) Subscriptions() ([]Subscription, error) {
+	return list(r.from, r.selectSubscriptions()+" ORDER BY id", nil, subscriptionDest)
+}
+
+// LockSubscriptions returns the subscriptions of the enabled webhooks among ids, which
+// are in order, and locks them: until the transaction ends no other transaction changes
+// these webhooks or ends deliveries of an ordered one.
+func (tx Webhooks) LockSubscriptions(ids []string) ([]Subscription, error) {
+	return listIn(tx.reader, ids, subscriptionDest, tx.selectSubscriptions()+" AND id IN (keys) ORDER BY id"+tx.engine.forKeyShare)
+}
+
+func (r WebhookReader) selectSubscriptions() string {
+	return "SELECT id, events, agent_id, subtree, ordering FROM webhooks WHERE " + r.from.engine.isTrue("enabled")
+}
+
+func subscriptionDest(s *Subscription) []any {
+	return []any{&s.WebhookID, scanTypes{&s.Events}, &s.AgentID, &s.Subtree, &s.Ordering}
+}
+
+// scanTypes reads a list of event types.
+type scanTypes struct{ into *[]models.EventType }
+
+// Scan implements sql.Scanner.
+func (s scanTypes) Scan(v any) error {
+	text, _ := v.(string)
+	names, err := decodeStrings(text)
+	*s.into = convert(names, func(name string) models.EventType { return models.EventType(name) })
+	return err
+}

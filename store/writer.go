@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,14 +22,13 @@ const maxBatch = 256
 
 // groupWriter is SQLite's only writer. It pins one connection and runs the
 // closures that wait at the same moment in one transaction, each in its own
-// savepoint, so that one fsync serves all of them. A caller is answered after
-// that shared commit, also when its own closure failed: what it saw may have been
-// a neighbour's row that was not committed yet.
+// savepoint, so that they share one fsync. Write returns to each caller after that
+// commit, even if its own closure failed: the closure may have read uncommitted rows of
+// another closure.
 //
 // Every control statement (BEGIN, SAVEPOINT, ROLLBACK TO, RELEASE, COMMIT) must
-// succeed. When one does not, nobody can tell what the transaction still holds:
-// the batch is rolled back and each of its closures is run again in a
-// transaction of its own.
+// succeed. When one fails, the content of the transaction is unknown: the batch is
+// rolled back and each of its closures is run again in a separate transaction.
 type groupWriter struct {
 	store *Store
 	conn  *pinnedConn
@@ -134,11 +134,11 @@ func (w *groupWriter) loop() {
 // batch is one transaction of the writer.
 type batch struct {
 	members []*writeRequest
-	next    *writeRequest // nil when nobody waits any more
+	next    *writeRequest // nil when none waits any more
 	err     error         // of a control statement
 }
 
-// batch runs first and whoever else waits in one transaction.
+// batch runs first and the other waiting requests in one transaction.
 func (w *groupWriter) batch(first *writeRequest) {
 	begun, b := time.Now(), &batch{next: first}
 	b.err = w.conn.control(begin)
@@ -153,7 +153,7 @@ func (w *groupWriter) batch(first *writeRequest) {
 		w.answer(b.members)
 		return
 	}
-	if len(b.members) == 0 { // BEGIN failed before anybody ran
+	if len(b.members) == 0 { // BEGIN failed
 		if first.start() {
 			b.members = append(b.members, first)
 		}
@@ -178,7 +178,7 @@ func (w *groupWriter) fill(b *batch) {
 				w.member(b, b.next)
 			}
 			if b.err != nil {
-				return // whoever waits is left in the queue
+				return // the others stay in the queue
 			}
 			b.next = w.next(len(b.members))
 		}
@@ -231,7 +231,7 @@ func (w *groupWriter) answer(members []*writeRequest) {
 	}
 }
 
-// alone runs a closure in a transaction that it shares with nobody.
+// alone runs a closure in a transaction of its own.
 func (w *groupWriter) alone(r *writeRequest) {
 	begun := time.Now()
 	err := w.conn.control(begin)
@@ -317,7 +317,7 @@ func (p *pinnedConn) abort() {
 		}
 	}
 	p.cache.Purge()
-	_ = p.conn.Raw(func(any) error { return errBadConn })
+	_ = p.conn.Raw(func(any) error { return driver.ErrBadConn })
 	_ = p.conn.Close()
 	if conn, err := p.db.Conn(ctx); err == nil {
 		p.conn = conn

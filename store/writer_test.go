@@ -21,7 +21,7 @@ func openSQLiteForTest(t *testing.T) (*Store, *groupWriter) {
 	s, err := Open(t.Context(), Options{Dir: t.TempDir()})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	require.NoError(t, s.Write(t.Context(), func(tx *Tx) error { return tx.InsertAgent(testRoot()) }))
+	require.NoError(t, s.Write(t.Context(), func(tx *Tx) error { return tx.Agents().Insert(testRoot()) }))
 	return s, s.writes.(*groupWriter)
 }
 
@@ -39,12 +39,12 @@ func testAgent(id string) models.Agent {
 }
 
 func insert(id string) func(*Tx) error {
-	return func(tx *Tx) error { return tx.InsertAgent(testAgent(id)) }
+	return func(tx *Tx) error { return tx.Agents().Insert(testAgent(id)) }
 }
 
 func requireExists(t *testing.T, s *Store, id string, want bool) {
 	t.Helper()
-	_, err := s.Agent(t.Context(), id)
+	_, err := s.Agents(t.Context()).Get(id)
 	if want {
 		require.NoError(t, err, id)
 	} else {
@@ -78,7 +78,7 @@ func oneBatch(t *testing.T, w *groupWriter, fns ...func(*Tx) error) []error {
 	return out
 }
 
-func TestGroupWriterKeepsNeighboursApart(t *testing.T) {
+func TestGroupWriterIsolatesMembers(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("boom")
 
@@ -105,7 +105,7 @@ func TestGroupWriterKeepsNeighboursApart(t *testing.T) {
 		"BreaksAConstraint": {
 			func(tx *Tx) error {
 				_ = insert("broken")(tx)
-				_, err := tx.exec("INSERT INTO agent_capabilities (capability, agent_id) VALUES ('x', 'nobody')")
+				_, err := tx.exec("INSERT INTO agent_capabilities (capability, agent_id) VALUES ('x', 'missing')")
 				return err
 			},
 			func(t *testing.T, err error) { require.Equal(t, errs.Conflict, errs.CodeOf(err)) },
@@ -166,7 +166,7 @@ func TestGroupWriterKeepsNeighboursApart(t *testing.T) {
 func TestGroupWriterControlStatements(t *testing.T) {
 	t.Parallel()
 	for _, statement := range []string{begin, savepoint, release, commit} {
-		t.Run("AFailed"+statement[:5]+"LosesNobody", func(t *testing.T) {
+		t.Run("AFailed"+statement[:5]+"LosesNoWrite", func(t *testing.T) {
 			t.Parallel()
 			s, w := openSQLiteForTest(t)
 			var failed atomic.Bool
@@ -239,7 +239,7 @@ func TestGroupWriterContext(t *testing.T) {
 		requireExists(t, s, "whole", true)
 	})
 
-	t.Run("ATransactionIsUselessAfterItsEnd", func(t *testing.T) {
+	t.Run("ATransactionIsUnusableAfterItsEnd", func(t *testing.T) {
 		t.Parallel()
 		s, _ := openSQLiteForTest(t)
 		var leaked *Tx
@@ -248,7 +248,7 @@ func TestGroupWriterContext(t *testing.T) {
 		requireExists(t, s, "ghost", false)
 	})
 
-	t.Run("CloseFinishesWhatWaitsAndRefusesTheRest", func(t *testing.T) {
+	t.Run("CloseFinishesWaitingWritesAndRefusesLaterOnes", func(t *testing.T) {
 		t.Parallel()
 		s, err := Open(t.Context(), Options{Dir: t.TempDir()})
 		require.NoError(t, err)
@@ -256,7 +256,7 @@ func TestGroupWriterContext(t *testing.T) {
 		entered, release := make(chan struct{}), make(chan struct{})
 		results := make(chan error, 2)
 		go func() {
-			results <- s.Write(t.Context(), func(tx *Tx) error { close(entered); <-release; return tx.InsertAgent(testRoot()) })
+			results <- s.Write(t.Context(), func(tx *Tx) error { close(entered); <-release; return tx.Agents().Insert(testRoot()) })
 		}()
 		<-entered
 		go func() { results <- s.Write(t.Context(), func(*Tx) error { return nil }) }()

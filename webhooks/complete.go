@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/models"
 	"comet/store"
 )
@@ -63,7 +64,7 @@ func (w *Webhooks) completeIn(tx *store.Tx, believed models.Webhook, all []resul
 	}
 	out := completion{ordered: hook.Ordering == models.OrderingAgent}
 	if out.ordered {
-		if err := tx.PromoteDeliveries(hook.ID, keys); err != nil {
+		if err := tx.Deliveries().Promote(hook.ID, keys); err != nil {
 			return completion{}, err
 		}
 	}
@@ -76,11 +77,11 @@ func (w *Webhooks) completeIn(tx *store.Tx, believed models.Webhook, all []resul
 // was read.
 func lockFor(tx *store.Tx, believed models.Webhook) (models.Webhook, error) {
 	if believed.Ordering != models.OrderingAgent {
-		if hook, err := tx.WebhookShared(believed.ID); err != nil || hook.Ordering != models.OrderingAgent {
+		if hook, err := tx.Webhooks().LockShared(believed.ID); err != nil || hook.Ordering != models.OrderingAgent {
 			return hook, err
 		}
 	}
-	return tx.Webhook(believed.ID)
+	return tx.Webhooks().Lock(believed.ID)
 }
 
 // endDeliveries stores the attempts and returns the keys of deliveries that have ended.
@@ -91,7 +92,7 @@ func (w *Webhooks) endDeliveries(tx *store.Tx, hook models.Webhook, all []result
 			quick = append(quick, store.Ended{DeliveryID: r.delivery.ID, Attempt: r.attempt})
 		}
 	}
-	rest, err := tx.SucceedDeliveries(hook.ID, quick)
+	rest, err := tx.Deliveries().SucceedAll(hook.ID, quick)
 	if err != nil {
 		return nil, err
 	}
@@ -115,23 +116,23 @@ func (w *Webhooks) endDeliveries(tx *store.Tx, hook models.Webhook, all []result
 
 // endDelivery stores one attempt and reports whether it ended the delivery.
 func (w *Webhooks) endDelivery(tx *store.Tx, r result, gone bool) (ended bool, err error) {
-	d, err := tx.Delivery(r.delivery.WebhookID, r.delivery.ID)
+	d, err := tx.Deliveries().Lock(r.delivery.WebhookID, r.delivery.ID)
 	switch {
 	case errs.Is(err, errs.NotFound): // deleted meanwhile
 		return false, nil
 	case err != nil:
 		return false, err
 	case r.succeeded:
-		return true, tx.SucceedDelivery(d, r.attempt)
+		return true, tx.Deliveries().Succeed(d, r.attempt)
 	}
 	if d.State != models.DeliveryPending { // another replica attempted it, too, and was faster
-		return false, tx.CountFailure(d, r.attempt)
+		return false, tx.Deliveries().CountFailure(d, r.attempt)
 	}
 	wait, again := nextWait(d.Tries+1, w.opts.Random(), r.retryAfter)
 	if !again || gone {
-		return true, tx.MarkDeliveryDead(d, r.attempt)
+		return true, tx.Deliveries().MarkDead(d, r.attempt)
 	}
-	return false, tx.FailDelivery(d, r.attempt, tx.Now().Add(wait))
+	return false, tx.Deliveries().Fail(d, r.attempt, tx.Now().Add(wait))
 }
 
 // updateHealth updates since when and how often a webhook has failed. It disables a webhook that is gone
@@ -159,7 +160,7 @@ func updateHealth(tx *store.Tx, hook models.Webhook, all []result) (reason strin
 		if same(since, hook.FailingSince) && failures == hook.Failures {
 			return "", nil
 		}
-		return "", tx.SaveFailing(hook.ID, since, failures)
+		return "", tx.Webhooks().SaveFailing(hook.ID, since, failures)
 	}
 	return reason, disable(tx, hook.ID, reason, since, failures)
 }
@@ -167,20 +168,20 @@ func updateHealth(tx *store.Tx, hook models.Webhook, all []result) (reason strin
 func same(a, b *time.Time) bool { return a == b || a != nil && b != nil && a.Equal(*b) }
 
 func disable(tx *store.Tx, id, reason string, since *time.Time, failures int) error {
-	hook, err := tx.Webhook(id)
+	hook, err := tx.Webhooks().Lock(id)
 	if err != nil {
 		return err
 	}
 	hook.Enabled, hook.DisabledReason, hook.DisabledAt, hook.UpdatedAt = false, reason, new(tx.Now()), tx.Now()
 	hook.FailingSince, hook.Failures = since, failures
-	if err := tx.SaveWebhook(hook); err != nil {
+	if err := tx.Webhooks().Save(hook); err != nil {
 		return err
 	}
-	data := models.WebhookDisabled{ID: id, Origin: origin(hook.URL), Description: hook.Description, AgentID: hook.AgentID, Reason: reason}
+	data := WebhookDisabled{ID: id, Origin: origin(hook.URL), Description: hook.Description, AgentID: hook.AgentID, Reason: reason}
 	if reason == reasonFailing {
 		data.FailingSince = since
 	}
-	return tx.Emit(models.EventWebhookDisabled, id, data)
+	return tx.Events().Emit(events.WebhookDisabled, id, data)
 }
 
 // origin returns the part of a URL that other webhooks may see; path and query may contain a
@@ -191,4 +192,34 @@ func origin(text string) string {
 		return "" // the URL was parsed at registration
 	}
 	return u.Scheme + "://" + u.Host
+}
+
+const (
+	// jitter is the relative variation of a wait, so that deliveries that failed together are not
+	// retried together.
+	jitter = 0.1
+	// maxFailingTime is how long a webhook may fail without a success.
+	maxFailingTime = 5 * 24 * time.Hour
+	// minFailures is the least number of failures in that time; otherwise two failures with days
+	// between them would disable a webhook.
+	minFailures = 10
+)
+
+// retryWaits returns the wait after each failure of a delivery; after one more failure it is dead.
+func retryWaits() []time.Duration {
+	return []time.Duration{
+		5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 10 * time.Hour,
+	}
+}
+
+// nextWait returns the wait after the failed attempt with that number, from 1; ok is false after the
+// last. random is in [0, 1). A receiver may ask for a longer wait, not for a shorter one.
+func nextWait(try int, random float64, retryAfter time.Duration) (wait time.Duration, ok bool) {
+	all := retryWaits()
+	if try > len(all) {
+		return 0, false
+	}
+	wait = all[try-1]
+	wait += time.Duration((2*random - 1) * jitter * float64(wait))
+	return max(wait, retryAfter), true
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/models"
 	"comet/store"
 	"comet/store/storetest"
@@ -17,8 +18,8 @@ import (
 
 const url = "https://example.com/in?token=secret"
 
-func draft(change func(d *models.WebhookDraft)) models.WebhookDraft {
-	d := models.WebhookDraft{URL: new(url), Events: []models.EventType{models.EventAgentCreated}}
+func draft(change func(d *webhooks.WebhookDraft)) webhooks.WebhookDraft {
+	d := webhooks.WebhookDraft{URL: new(url), Events: []models.EventType{events.AgentCreated}}
 	if change != nil {
 		change(&d)
 	}
@@ -43,8 +44,8 @@ func TestCreate(t *testing.T) {
 
 	rule(t, "KeepsWhatItIsTold", func(t *testing.T, h *fixture) {
 		tree(t, h.db)
-		created, err := h.Create(t.Context(), ops(), draft(func(d *models.WebhookDraft) {
-			d.Events, d.Description = models.WebhookEvents(), "to the on-call channel\nof “finance”"
+		created, err := h.Create(t.Context(), ops(), draft(func(d *webhooks.WebhookDraft) {
+			d.Events, d.Description = events.ForWebhooks(), "to the on-call channel\nof “finance”"
 			d.Secret = new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 			d.AgentID, d.Subtree, d.Ordering, d.Enabled, d.Asymmetric = new("finance"), new(true), new(models.OrderingAgent), new(false), new(true)
 		}), nil)
@@ -53,7 +54,7 @@ func TestCreate(t *testing.T) {
 		hook := created.Webhook
 		require.Len(t, webhooks.PublicKeys(hook.Keys, h.db.Now()), 1)
 		want := models.Webhook{
-			ID: hook.ID, URL: url, Description: "to the on-call channel\nof “finance”", Events: models.WebhookEvents(),
+			ID: hook.ID, URL: url, Description: "to the on-call channel\nof “finance”", Events: events.ForWebhooks(),
 			AgentID: new("finance"), Subtree: true, Ordering: models.OrderingAgent, DisabledAt: new(h.db.Now()), Keys: hook.Keys,
 			CreatedBy: "ops", CreatedAt: h.db.Now(), UpdatedAt: h.db.Now(),
 		}
@@ -106,7 +107,7 @@ func TestCreate(t *testing.T) {
 	})
 
 	rule(t, "RefusesAnAgentThatIsNotThere", func(t *testing.T, h *fixture) {
-		_, err := h.Create(t.Context(), ops(), draft(func(d *models.WebhookDraft) { d.AgentID = new("no-such-agent") }), nil)
+		_, err := h.Create(t.Context(), ops(), draft(func(d *webhooks.WebhookDraft) { d.AgentID = new("no-such-agent") }), nil)
 		code, places := refusal(err)
 		require.Equal(t, errs.InvalidRequest, code)
 		require.Equal(t, []string{"/agent_id exists"}, places)
@@ -116,10 +117,10 @@ func TestCreate(t *testing.T) {
 		created, err := h.Create(t.Context(), ops(), draft(nil), nil)
 		require.NoError(t, err)
 		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
-			for i := range models.MaxWebhooks - 3 {
+			for i := range webhooks.MaxWebhooks - 3 {
 				w := created.Webhook
 				w.ID = strings.Repeat("x", i+1)
-				if err := tx.InsertWebhook(w); err != nil {
+				if err := tx.Webhooks().Insert(w); err != nil {
 					return err
 				}
 			}
@@ -142,9 +143,9 @@ func TestCreate(t *testing.T) {
 			}
 		}
 		require.Equal(t, callers-2, refused, "%v", codes)
-		all, err := h.List(t.Context(), ops(), "", 2*models.MaxWebhooks)
+		all, err := h.List(t.Context(), ops(), "", 2*webhooks.MaxWebhooks)
 		require.NoError(t, err)
-		require.Len(t, all, models.MaxWebhooks)
+		require.Len(t, all, webhooks.MaxWebhooks)
 	})
 }
 
@@ -154,17 +155,17 @@ func TestWhatIsRefused(t *testing.T) {
 	db := storetest.Open(t, "sqlite")
 	strict := webhooks.New(db.Store, &webhooks.Options{HTTPSOnly: true})
 	public := webhooks.New(db.Store, nil)
-	event := func(names ...models.EventType) func(*models.WebhookDraft) {
-		return func(d *models.WebhookDraft) { d.Events = names }
+	event := func(names ...models.EventType) func(*webhooks.WebhookDraft) {
+		return func(d *webhooks.WebhookDraft) { d.Events = names }
 	}
-	to := func(u string) func(*models.WebhookDraft) { return func(d *models.WebhookDraft) { d.URL = &u } }
+	to := func(u string) func(*webhooks.WebhookDraft) { return func(d *webhooks.WebhookDraft) { d.URL = &u } }
 	for name, c := range map[string]struct {
-		change func(*models.WebhookDraft)
+		change func(*webhooks.WebhookDraft)
 		code   errs.Code
 		places []string
 		says   string
 	}{
-		"no URL":                                {func(d *models.WebhookDraft) { d.URL = nil }, errs.InvalidRequest, []string{"/url required"}, ""},
+		"no URL":                                {func(d *webhooks.WebhookDraft) { d.URL = nil }, errs.InvalidRequest, []string{"/url required"}, ""},
 		"an empty URL":                          {to(""), errs.InvalidRequest, []string{"/url url"}, "absolute"},
 		"a path":                                {to("/in"), errs.InvalidRequest, []string{"/url url"}, "absolute"},
 		"another scheme":                        {to("ftp://example.com"), errs.InvalidRequest, []string{"/url url"}, "https://"},
@@ -190,17 +191,17 @@ func TestWhatIsRefused(t *testing.T) {
 		"metadata, mapped":                      {to("http://[::ffff:169.254.169.254]/"), errs.AddressRefused, []string{"/url address"}, "metadata"},
 		"loopback as a number":                  {to("http://2130706433/"), errs.AddressRefused, []string{"/url address"}, "number"},
 		"no events":                             {event(), errs.InvalidRequest, []string{"/events required"}, ""},
-		"an event twice":                        {event(models.EventAgentCreated, models.EventAgentCreated), errs.InvalidRequest, []string{"/events/1 unique"}, ""},
-		"an unknown event":                      {event(models.EventAgentCreated, "agent.crated"), errs.InvalidRequest, []string{"/events/1 event"}, "did you mean agent.created?"},
+		"an event twice":                        {event(events.AgentCreated, events.AgentCreated), errs.InvalidRequest, []string{"/events/1 unique"}, ""},
+		"an unknown event":                      {event(events.AgentCreated, "agent.crated"), errs.InvalidRequest, []string{"/events/1 event"}, "did you mean agent.created?"},
 		"an event that cannot be subscribed to": {event("webhook.test", "token.created"), errs.InvalidRequest, []string{"/events/0 event", "/events/1 event"}, "agent.created, agent.updated, agent.deactivated, agent.budget_warning, agent.budget_exceeded, webhook.disabled"},
-		"a subtree of everything":               {func(d *models.WebhookDraft) { d.Subtree = new(true) }, errs.InvalidRequest, []string{"/subtree agent_id"}, "agent_id"},
-		"a malformed agent":                     {func(d *models.WebhookDraft) { d.AgentID = new("Finance!") }, errs.InvalidRequest, []string{"/agent_id agent_id"}, ""},
-		"another ordering":                      {func(d *models.WebhookDraft) { d.Ordering = new(models.Ordering("time")) }, errs.InvalidRequest, []string{"/ordering oneof"}, ""},
-		"a secret without a prefix":             {func(d *models.WebhookDraft) { d.Secret = new("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw") }, errs.InvalidRequest, []string{"/secret secret"}, "whsec_"},
-		"a short secret":                        {func(d *models.WebhookDraft) { d.Secret = new("whsec_MfKQ9r8G") }, errs.InvalidRequest, []string{"/secret secret"}, "24 to 64"},
-		"an empty secret":                       {func(d *models.WebhookDraft) { d.Secret = new("") }, errs.InvalidRequest, []string{"/secret secret"}, "leave it out"},
+		"a subtree of everything":               {func(d *webhooks.WebhookDraft) { d.Subtree = new(true) }, errs.InvalidRequest, []string{"/subtree agent_id"}, "agent_id"},
+		"a malformed agent":                     {func(d *webhooks.WebhookDraft) { d.AgentID = new("Finance!") }, errs.InvalidRequest, []string{"/agent_id agent_id"}, ""},
+		"another ordering":                      {func(d *webhooks.WebhookDraft) { d.Ordering = new(models.Ordering("time")) }, errs.InvalidRequest, []string{"/ordering oneof"}, ""},
+		"a secret without a prefix":             {func(d *webhooks.WebhookDraft) { d.Secret = new("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw") }, errs.InvalidRequest, []string{"/secret secret"}, "whsec_"},
+		"a short secret":                        {func(d *webhooks.WebhookDraft) { d.Secret = new("whsec_MfKQ9r8G") }, errs.InvalidRequest, []string{"/secret secret"}, "24 to 64"},
+		"an empty secret":                       {func(d *webhooks.WebhookDraft) { d.Secret = new("") }, errs.InvalidRequest, []string{"/secret secret"}, "omit it"},
 		"several at once, the lower class first": {
-			func(d *models.WebhookDraft) {
+			func(d *webhooks.WebhookDraft) {
 				to("http://10.0.0.1/")(d)
 				d.Subtree = new(true)
 				d.AgentID = new("no-such-agent")

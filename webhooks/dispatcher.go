@@ -5,8 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
-
+	"comet/internal/background"
 	"comet/store"
 )
 
@@ -21,35 +20,23 @@ const idleShare = 4
 // can lease, until ctx and the workers end.
 func (w *Webhooks) dispatch(ctx context.Context) {
 	defer w.running.Wait()
-	wait := newBackoff()
-	failing := false
-	for ctx.Err() == nil {
-		begun := time.Now()
-		idle, err := w.startDueWorkers(ctx)
-		switch {
-		case ctx.Err() != nil: // stopped, not failed
-		case err != nil:
-			if !failing {
-				w.opts.Logger.WarnContext(ctx, "looking for due deliveries fails and is tried again", "error", err)
-			}
-			failing = true
-			pause(ctx, wait.NextBackOff(), nil, nil)
-		default:
-			if failing {
-				w.opts.Logger.InfoContext(ctx, "looking for due deliveries works again")
-			}
-			failing = false
-			wait.Reset()
-			pause(ctx, min(idleShare*time.Since(begun), w.opts.Poll), nil, nil)
-			pause(ctx, idle, w.store.DeliveriesWritten(), w.ended)
-		}
+	w.poll.Run(ctx)
+}
+
+// look starts due workers, then rests. It returns how long nothing is due.
+func (w *Webhooks) look(ctx context.Context) (time.Duration, error) {
+	begun := time.Now()
+	idle, err := w.startDueWorkers(ctx)
+	if err == nil {
+		_ = background.Sleep(ctx, min(idleShare*time.Since(begun), w.opts.Poll))
 	}
+	return idle, err
 }
 
 // startDueWorkers starts or wakes the workers of due deliveries, and returns how long nothing is due apart
 // from what this process is woken for. It only reads when nothing is due.
 func (w *Webhooks) startDueWorkers(ctx context.Context) (idle time.Duration, err error) {
-	endpoints, err := w.store.DueEndpoints(ctx)
+	endpoints, err := w.store.Webhooks(ctx).DueEndpoints()
 	if err != nil {
 		return 0, err
 	}
@@ -82,7 +69,7 @@ func (w *Webhooks) startWorkers(ctx context.Context, ids []string) error {
 		leased = leased[:0]
 		until := tx.Now().Add(w.lease)
 		for _, id := range ids {
-			hook, ok, err := tx.LeaseWebhook(id, w.owner, until)
+			hook, ok, err := tx.Webhooks().Lease(id, w.owner, until)
 			if err != nil {
 				return err
 			}
@@ -104,55 +91,28 @@ func (w *Webhooks) startWorkers(ctx context.Context, ids []string) error {
 			w.mu.Lock()
 			delete(w.workers, k.hook.ID)
 			w.mu.Unlock()
-			signal(w.ended) // look again: the last wake-up may have come too late for the worker
+			w.poll.Wake() // look again: the last wake-up may have come too late for the worker
 		})
 	}
 	return nil
 }
 
 // wake notifies the worker of a webhook of due deliveries; it reports whether there is one.
-func (w *Webhooks) wake(id string) bool {
+func (w *Webhooks) wake(id string) bool { return w.notify(id, func(*worker) {}) }
+
+// markOutdated notifies the worker of a webhook that the webhook was changed.
+func (w *Webhooks) markOutdated(id string) {
+	w.notify(id, func(k *worker) { k.outdated.Store(true) })
+}
+
+// notify changes the worker of a webhook and wakes it; it reports whether there is one.
+func (w *Webhooks) notify(id string, change func(*worker)) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	k, ok := w.workers[id]
 	if ok {
-		signal(k.wake)
+		change(k)
+		k.wake.Set()
 	}
 	return ok
-}
-
-// markOutdated notifies the worker of a webhook that the webhook was changed.
-func (w *Webhooks) markOutdated(id string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if k, ok := w.workers[id]; ok {
-		k.outdated.Store(true)
-		signal(k.wake)
-	}
-}
-
-func signal(ch chan struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
-}
-
-// pause waits for d, the end of ctx or a signal.
-func pause(ctx context.Context, d time.Duration, one, other <-chan struct{}) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-one:
-	case <-other:
-	case <-t.C:
-	}
-}
-
-// newBackoff returns the waits after database failures, from 50 ms to about 5 s.
-func newBackoff() *backoff.ExponentialBackOff {
-	b := backoff.NewExponentialBackOff()
-	b.InitialInterval, b.Multiplier, b.MaxInterval = 50*time.Millisecond, 2, 5*time.Second
-	return b
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/models"
 	"comet/webhooks"
 )
@@ -173,9 +174,9 @@ func TestDisabling(t *testing.T) {
 
 	rule(t, "FollowsA410AtOnce", func(t *testing.T, h *fixture) {
 		rec := receive(t, always(http.StatusGone))
-		hook := h.hook(t, rec.URL+"/secret?key=secret", func(d *models.WebhookDraft) { d.Description = "whose" })
+		hook := h.hook(t, rec.URL+"/secret?key=secret", func(d *webhooks.WebhookDraft) { d.Description = "whose" })
 		watcher := receive(t, nil)
-		watching := h.hook(t, watcher.URL, func(d *models.WebhookDraft) { d.Events = []models.EventType{models.EventWebhookDisabled} })
+		watching := h.hook(t, watcher.URL, func(d *webhooks.WebhookDraft) { d.Events = []models.EventType{events.WebhookDisabled} })
 		h.emit(t, "a", "b", "c")
 		h.await(t, hook.ID, func(all []models.Delivery) bool { return len(all) == 3 })
 		h.start(t)
@@ -206,7 +207,7 @@ func TestDisabling(t *testing.T) {
 		rec := receive(t, always(http.StatusInternalServerError))
 		hook := h.hook(t, rec.URL, nil)
 		watcher := receive(t, nil)
-		watching := h.hook(t, watcher.URL, func(d *models.WebhookDraft) { d.Events = []models.EventType{models.EventWebhookDisabled} })
+		watching := h.hook(t, watcher.URL, func(d *webhooks.WebhookDraft) { d.Events = []models.EventType{events.WebhookDisabled} })
 		h.start(t)
 		h.emit(t, make([]string, 10)...)
 		since := h.db.Now()
@@ -253,7 +254,7 @@ func TestDisabling(t *testing.T) {
 		other := h.hook(t, rec.URL, nil)
 		h.emit(t, "last")
 		h.await(t, other.ID, settled(1), "the relay has passed them")
-		got, err := h.Update(t.Context(), ops(), hook.ID, models.WebhookPatch{Enabled: models.Some(true)})
+		got, err := h.Update(t.Context(), ops(), hook.ID, webhooks.WebhookPatch{Enabled: models.Some(true)})
 		require.NoError(t, err)
 		require.True(t, got.Enabled)
 		require.Empty(t, got.DisabledReason)
@@ -273,7 +274,7 @@ func TestDisabling(t *testing.T) {
 		h.start(t)
 		h.emit(t, "a")
 		take(t, arrived)
-		_, err := h.Update(t.Context(), ops(), hook.ID, models.WebhookPatch{URL: models.Some(rec.URL)})
+		_, err := h.Update(t.Context(), ops(), hook.ID, webhooks.WebhookPatch{URL: models.Some(rec.URL)})
 		require.NoError(t, err)
 		release()
 		h.await(t, hook.ID, attempted(1))

@@ -3,6 +3,8 @@ package webhooks
 import (
 	"context"
 	"time"
+
+	"comet/internal/background"
 )
 
 // Schedule is the waits between the attempts at a delivery.
@@ -13,5 +15,7 @@ func Next(try int, random float64, retryAfter time.Duration) (time.Duration, boo
 	return nextWait(try, random, retryAfter)
 }
 
-// TakeSlot takes the place of one attempt, if ctx lives long enough.
-func (w *Webhooks) TakeSlot(ctx context.Context) bool { return w.takeSlot(ctx, time.Hour) }
+// TakeSlot takes the slot of one attempt, and reports whether it did.
+func (w *Webhooks) TakeSlot(ctx context.Context) bool {
+	return background.AcquireWithin(ctx, w.attempts, time.Hour) == nil
+}

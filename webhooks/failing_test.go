@@ -21,7 +21,7 @@ func TestAFewFailuresWithSilenceBetweenEndNoWebhook(t *testing.T) {
 		for n := 1; n <= 10; n++ {
 			h.emit(t, "a")
 			h.await(t, hook.ID, attempted(n*(n+1)/2)) // every one before is due again
-			got, err := h.db.Webhook(t.Context(), hook.ID)
+			got, err := h.db.Webhooks(t.Context()).Get(hook.ID)
 			require.NoError(t, err)
 			require.Equal(t, since, *got.FailingSince)
 			if got.Failures < 10 {
@@ -42,7 +42,7 @@ func TestAFewFailuresWithSilenceBetweenEndNoWebhook(t *testing.T) {
 		h.start(t)
 		h.emit(t, make([]string, 12)...)
 		h.await(t, hook.ID, attempted(12))
-		got, err := h.db.Webhook(t.Context(), hook.ID)
+		got, err := h.db.Webhooks(t.Context()).Get(hook.ID)
 		require.NoError(t, err)
 		require.Equal(t, 10, got.Failures, "no more are counted than need be")
 		well.Store(true)
@@ -54,7 +54,7 @@ func TestAFewFailuresWithSilenceBetweenEndNoWebhook(t *testing.T) {
 			h.emit(t, "a")
 			h.await(t, hook.ID, attempted(24+n))
 		}
-		got, err = h.db.Webhook(t.Context(), hook.ID)
+		got, err = h.db.Webhooks(t.Context()).Get(hook.ID)
 		require.NoError(t, err)
 		require.True(t, got.Enabled)
 		require.Equal(t, 3, got.Failures)

@@ -102,9 +102,9 @@ func (h *fixture) start(t *testing.T) {
 }
 
 // hook registers a webhook; change changes its draft.
-func (h *fixture) hook(t *testing.T, url string, change func(d *models.WebhookDraft)) models.Webhook {
+func (h *fixture) hook(t *testing.T, url string, change func(d *webhooks.WebhookDraft)) models.Webhook {
 	t.Helper()
-	d := models.WebhookDraft{URL: &url, Events: []models.EventType{models.EventAgentUpdated}}
+	d := webhooks.WebhookDraft{URL: &url, Events: []models.EventType{events.AgentUpdated}}
 	if change != nil {
 		change(&d)
 	}
@@ -113,18 +113,18 @@ func (h *fixture) hook(t *testing.T, url string, change func(d *models.WebhookDr
 	return created.Webhook
 }
 
-func ordered(d *models.WebhookDraft) { d.Ordering = new(models.OrderingAgent) }
+func ordered(d *webhooks.WebhookDraft) { d.Ordering = new(models.OrderingAgent) }
 
 // emit commits one agent.updated for each key, in their order.
 func (h *fixture) emit(t *testing.T, keys ...string) {
 	t.Helper()
-	require.NoError(t, emit(h.db.Store, models.EventAgentUpdated, keys...))
+	require.NoError(t, emit(h.db.Store, events.AgentUpdated, keys...))
 }
 
 func emit(s *store.Store, kind models.EventType, keys ...string) error {
 	return s.Write(context.Background(), func(tx *store.Tx) error {
 		for i, key := range keys {
-			if err := tx.Emit(kind, key, map[string]any{"id": key, "n": i}); err != nil {
+			if err := tx.Events().Emit(kind, key, map[string]any{"id": key, "n": i}); err != nil {
 				return err
 			}
 		}
@@ -135,7 +135,7 @@ func emit(s *store.Store, kind models.EventType, keys ...string) error {
 // deliveries returns all of a webhook's, the oldest first.
 func (h *fixture) deliveries(t *testing.T, id string) []models.Delivery {
 	t.Helper()
-	all, err := h.Deliveries(context.Background(), ops(), id, models.DeliveryQuery{Limit: 100_000})
+	all, err := h.Deliveries(context.Background(), ops(), id, store.DeliveryQuery{Limit: 100_000})
 	require.NoError(t, err)
 	for i, j := 0, len(all)-1; i < j; i, j = i+1, j-1 {
 		all[i], all[j] = all[j], all[i]
@@ -309,3 +309,12 @@ func sqliteFixture(t *testing.T) *fixture {
 
 // sibling is a fixture over the same store; the caller stops it.
 func sibling(h *fixture) *fixture { return &fixture{webhooks.New(h.db.Store, options()), h.db} }
+
+// rotation asks for a secret, "" for a generated one.
+func rotation(secret string, grace time.Duration) webhooks.SecretRotation {
+	d := webhooks.SecretRotation{GraceSeconds: new(int64(grace / time.Second))}
+	if secret != "" {
+		d.Secret = &secret
+	}
+	return d
+}

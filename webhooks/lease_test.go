@@ -9,8 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/events"
 	"comet/models"
 	"comet/store"
+	"comet/webhooks"
 )
 
 func TestOneWebhook(t *testing.T) {
@@ -53,14 +55,14 @@ func TestOneWebhook(t *testing.T) {
 		})
 		t.Cleanup(func() { close(over) })
 		hook := h.hook(t, rec, nil)
-		other := h.hook(t, receive(t, nil).URL, func(d *models.WebhookDraft) { d.Events = []models.EventType{models.EventAgentCreated} })
+		other := h.hook(t, receive(t, nil).URL, func(d *webhooks.WebhookDraft) { d.Events = []models.EventType{events.AgentCreated} })
 		h.emit(t, make([]string, 40)...)
 		h.received(t, hook.ID)
 		h.start(t)
 		first := take(t, meetings)
 		const failures = 8
 		for n := range failures + 1 { // each failure is followed by one attempt, not by several
-			require.NoError(t, emit(h.db.Store, models.EventAgentCreated, "a"))
+			require.NoError(t, emit(h.db.Store, events.AgentCreated, "a"))
 			h.await(t, other.ID, settled(n+1)) // more attempts would have come meanwhile
 			require.EqualValues(t, n+1, open.Load())
 			if n < failures {
@@ -86,17 +88,17 @@ func TestLease(t *testing.T) {
 	rule(t, "OfADeadReplicaIsTakenOverWhenItHasRunOut", func(t *testing.T, h *fixture) {
 		rec := receive(t, nil)
 		hook := h.hook(t, rec.URL, nil)
-		other := h.hook(t, rec.URL, func(d *models.WebhookDraft) { d.Events = []models.EventType{models.EventAgentCreated} })
+		other := h.hook(t, rec.URL, func(d *webhooks.WebhookDraft) { d.Events = []models.EventType{events.AgentCreated} })
 		h.start(t)
 		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
-			_, ok, err := tx.LeaseWebhook(hook.ID, "dead replica", tx.Now().Add(time.Minute))
+			_, ok, err := tx.Webhooks().Lease(hook.ID, "dead replica", tx.Now().Add(time.Minute))
 			require.True(t, ok)
 			return err
 		}))
 		h.emit(t, "a")
 		h.received(t, hook.ID)
 		for i := range 3 { // looks at what is due go by
-			require.NoError(t, emit(h.db.Store, models.EventAgentCreated, "b"))
+			require.NoError(t, emit(h.db.Store, events.AgentCreated, "b"))
 			h.await(t, other.ID, settled(i+1))
 		}
 		require.Zero(t, h.deliveries(t, hook.ID)[0].Attempts)
@@ -145,7 +147,7 @@ func TestLease(t *testing.T) {
 		rec := receive(t, nil)
 		hook := h.hook(t, rec.URL, nil)
 		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
-			_, _, err := tx.LeaseWebhook(hook.ID, "killed", tx.Now().Add(time.Hour))
+			_, _, err := tx.Webhooks().Lease(hook.ID, "killed", tx.Now().Add(time.Hour))
 			return err
 		}))
 		h.start(t)
@@ -180,7 +182,7 @@ func TestStop(t *testing.T) {
 		require.Equal(t, models.DeliverySucceeded, all[0].State)
 		require.Zero(t, all[1].Attempts)
 		require.Empty(t, arrived)
-		endpoints, err := h.db.DueEndpoints(t.Context())
+		endpoints, err := h.db.Webhooks(t.Context()).DueEndpoints()
 		require.NoError(t, err)
 		require.Len(t, endpoints, 1)
 		require.Empty(t, endpoints[0].LeaseOwner, "another replica may go on at once")

@@ -4,12 +4,13 @@ import (
 	"encoding/json"
 	"slices"
 
+	"comet/internal/events"
 	"comet/models"
 	"comet/store"
 )
 
 // PerEvent returns how many deliveries an event may have; the relay uses it.
-func (w *Webhooks) PerEvent(tx *store.Tx) (int, error) { return tx.CountEnabledWebhooks() }
+func (w *Webhooks) PerEvent(tx *store.Tx) (int, error) { return tx.Webhooks().CountEnabled() }
 
 // Numbered writes the deliveries of the events with positions (after, upTo] in the relay's
 // numbering transaction, so that each event has each of its deliveries exactly once.
@@ -17,7 +18,7 @@ func (w *Webhooks) PerEvent(tx *store.Tx) (int, error) { return tx.CountEnabledW
 // A webhook receives events committed after its registration, and none while it is disabled.
 // Subtrees are those of the tree at this moment.
 func (w *Webhooks) Numbered(tx *store.Tx, after, upTo int64) error {
-	subs, err := tx.Subscriptions()
+	subs, err := tx.Webhooks().Subscriptions()
 	if err != nil || len(subs) == 0 {
 		return err
 	}
@@ -26,11 +27,11 @@ func (w *Webhooks) Numbered(tx *store.Tx, after, upTo int64) error {
 		types = append(types, s.Events...)
 	}
 	slices.Sort(types)
-	events, err := tx.EventsBetween(after, upTo, slices.Compact(types))
+	events, err := tx.Events().Between(after, upTo, slices.Compact(types), int(upTo-after))
 	if err != nil || len(events) == 0 {
 		return err
 	}
-	subs, err = tx.KeepSubscriptions(subscribersOf(subs, events))
+	subs, err = tx.Webhooks().LockSubscriptions(subscribersOf(subs, events))
 	if err != nil {
 		return err
 	}
@@ -44,7 +45,7 @@ func (w *Webhooks) Numbered(tx *store.Tx, after, upTo int64) error {
 			return err
 		}
 	}
-	return tx.InsertDeliveries(all)
+	return tx.Deliveries().Insert(all)
 }
 
 // subscribersOf returns the webhooks that subscribe to one of the event types.
@@ -73,16 +74,16 @@ func chainsOf(tx *store.Tx, subs []store.Subscription, events []models.Event) (m
 		}
 	}
 	slices.Sort(keys)
-	return tx.Chains(slices.Compact(keys))
+	return tx.Agents().Chains(slices.Compact(keys))
 }
 
 // agentOf returns the agent an event is about, "" for none; for a disabled webhook the agent of
 // its filter.
 func agentOf(e models.Event) string {
-	if e.Type != models.EventWebhookDisabled {
+	if e.Type != events.WebhookDisabled {
 		return e.Key
 	}
-	var data models.WebhookDisabled
+	var data WebhookDisabled
 	if json.Unmarshal(e.Data, &data) != nil || data.AgentID == nil {
 		return ""
 	}
@@ -91,21 +92,16 @@ func agentOf(e models.Event) string {
 
 // matching returns the events that match the filters of a subscription.
 func matching(s store.Subscription, events []models.Event, chains map[string][]string) (out []*models.Event) {
-	for i := range events {
-		e := &events[i]
-		if slices.Contains(s.Events, e.Type) && ofAgent(s, *e, chains) {
-			out = append(out, e)
+	for i, e := range events {
+		if !slices.Contains(s.Events, e.Type) {
+			continue
+		}
+		id := agentOf(e)
+		if s.AgentID == nil || id == *s.AgentID || s.Subtree && slices.Contains(chains[id], *s.AgentID) {
+			out = append(out, &events[i])
 		}
 	}
 	return out
-}
-
-func ofAgent(s store.Subscription, e models.Event, chains map[string][]string) bool {
-	if s.AgentID == nil {
-		return true
-	}
-	id := agentOf(e)
-	return id == *s.AgentID || s.Subtree && slices.Contains(chains[id], *s.AgentID)
 }
 
 // appendDeliveries adds a webhook's deliveries; in an ordered webhook each waits for an earlier
@@ -118,7 +114,7 @@ func appendDeliveries(all []store.NewDelivery, tx *store.Tx, s store.Subscriptio
 			keys[i] = e.Key
 		}
 		slices.Sort(keys)
-		if err := tx.UnfinishedKeys(s.WebhookID, slices.Compact(keys), busy); err != nil {
+		if err := tx.Deliveries().UnfinishedKeys(s.WebhookID, slices.Compact(keys), busy); err != nil {
 			return nil, err
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/events"
-	"comet/models"
 	"comet/store"
 	"comet/store/storetest"
 	"comet/webhooks"
@@ -25,7 +24,7 @@ func TestNoTransactionWritesMoreThanAFewThousandDeliveries(t *testing.T) {
 		w := &fixture{webhooks.New(db.Store, options()), db}
 		var ids []string
 		for i := range hooks + disabled {
-			ids = append(ids, w.hook(t, url, func(d *models.WebhookDraft) {
+			ids = append(ids, w.hook(t, url, func(d *webhooks.WebhookDraft) {
 				d.Enabled = new(i < hooks)
 				if i%2 == 0 {
 					ordered(d)

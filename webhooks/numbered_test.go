@@ -15,6 +15,7 @@ import (
 	"comet/models"
 	"comet/store"
 	"comet/store/storetest"
+	"comet/webhooks"
 )
 
 // tree stores nova, one orchestrator, two specialists and two assistants.
@@ -28,12 +29,12 @@ func tree(t *testing.T, db *storetest.DB) {
 	}
 	require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
 		return errors.Join(
-			tx.InsertAgent(models.Agent{ID: models.RootAgentID, Name: "NOVA", FrequencyHz: 999, IsActive: true, Version: 1, CreatedAt: db.Now(), UpdatedAt: db.Now()}),
-			tx.InsertAgent(below("orch", 1, 888, models.RootAgentID)),
-			tx.InsertAgent(below("finance", 2, 555, "orch")),
-			tx.InsertAgent(below("health", 2, 555, "orch")),
-			tx.InsertAgent(below("bills", 3, 444, "finance")),
-			tx.InsertAgent(below("coach", 3, 444, "health")),
+			tx.Agents().Insert(models.Agent{ID: models.RootAgentID, Name: "NOVA", FrequencyHz: 999, IsActive: true, Version: 1, CreatedAt: db.Now(), UpdatedAt: db.Now()}),
+			tx.Agents().Insert(below("orch", 1, 888, models.RootAgentID)),
+			tx.Agents().Insert(below("finance", 2, 555, "orch")),
+			tx.Agents().Insert(below("health", 2, 555, "orch")),
+			tx.Agents().Insert(below("bills", 3, 444, "finance")),
+			tx.Agents().Insert(below("coach", 3, 444, "health")),
 		)
 	}))
 }
@@ -43,7 +44,7 @@ func tree(t *testing.T, db *storetest.DB) {
 func (h *fixture) received(t *testing.T, id string) []string {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		waiting, err := h.db.EventsUnnumbered(t.Context())
+		waiting, err := h.db.Events(t.Context()).Unnumbered()
 		return err == nil && !waiting
 	}, time.Minute, time.Millisecond)
 	keys := []string{}
@@ -57,19 +58,19 @@ func TestFilters(t *testing.T) {
 	t.Parallel()
 
 	rule(t, "OfTypesPassOnlyThose", func(t *testing.T, h *fixture) {
-		hook := h.hook(t, "https://example.com/in", func(d *models.WebhookDraft) {
-			d.Events = []models.EventType{models.EventAgentCreated, models.EventBudgetWarning}
+		hook := h.hook(t, "https://example.com/in", func(d *webhooks.WebhookDraft) {
+			d.Events = []models.EventType{events.AgentCreated, events.BudgetWarning}
 		})
-		require.NoError(t, emit(h.db.Store, models.EventAgentCreated, "a"))
-		require.NoError(t, emit(h.db.Store, models.EventAgentUpdated, "b"))
-		require.NoError(t, emit(h.db.Store, models.EventBudgetWarning, "c"))
-		require.NoError(t, emit(h.db.Store, models.EventTokenCreated, "token:d"))
+		require.NoError(t, emit(h.db.Store, events.AgentCreated, "a"))
+		require.NoError(t, emit(h.db.Store, events.AgentUpdated, "b"))
+		require.NoError(t, emit(h.db.Store, events.BudgetWarning, "c"))
+		require.NoError(t, emit(h.db.Store, events.TokenCreated, "token:d"))
 		require.Equal(t, []string{"a", "c"}, h.received(t, hook.ID))
 	})
 
 	rule(t, "OfAnAgentPassThatAgentsEvents", func(t *testing.T, h *fixture) {
 		tree(t, h.db)
-		hook := h.hook(t, "https://example.com/in", func(d *models.WebhookDraft) { d.AgentID = new("finance") })
+		hook := h.hook(t, "https://example.com/in", func(d *webhooks.WebhookDraft) { d.AgentID = new("finance") })
 		h.emit(t, "orch", "finance", "bills", "health", "coach", "nova")
 		require.Equal(t, []string{"finance"}, h.received(t, hook.ID))
 	})
@@ -82,7 +83,7 @@ func TestFilters(t *testing.T) {
 			"coach":   {"coach"},
 			"nova":    {"orch", "finance", "bills", "health", "coach", "nova"},
 		} {
-			hook := h.hook(t, "https://example.com/in", func(d *models.WebhookDraft) { d.AgentID, d.Subtree = &id, new(true) })
+			hook := h.hook(t, "https://example.com/in", func(d *webhooks.WebhookDraft) { d.AgentID, d.Subtree = &id, new(true) })
 			h.emit(t, "orch", "finance", "bills", "health", "coach", "nova", "unknown")
 			require.Equal(t, want, h.received(t, hook.ID), id)
 			require.NoError(t, h.Webhooks.Delete(t.Context(), ops(), hook.ID))
@@ -91,18 +92,18 @@ func TestFilters(t *testing.T) {
 
 	rule(t, "OfASubtreeFollowAnAgentThatMoves", func(t *testing.T, h *fixture) {
 		tree(t, h.db)
-		hook := h.hook(t, "https://example.com/in", func(d *models.WebhookDraft) { d.AgentID, d.Subtree = new("finance"), new(true) })
+		hook := h.hook(t, "https://example.com/in", func(d *webhooks.WebhookDraft) { d.AgentID, d.Subtree = new("finance"), new(true) })
 		h.emit(t, "bills", "coach")
 		require.Equal(t, []string{"bills"}, h.received(t, hook.ID))
 		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
 			for id, parent := range map[string]string{"bills": "health", "coach": "finance"} {
-				before, err := tx.Agent(id)
+				before, err := tx.Agents().Lock(id)
 				if err != nil {
 					return err
 				}
 				after := before
 				after.ParentID = &parent
-				if err := tx.UpdateAgent(before, after); err != nil {
+				if err := tx.Agents().Update(before, after); err != nil {
 					return err
 				}
 			}
@@ -114,14 +115,14 @@ func TestFilters(t *testing.T) {
 
 	rule(t, "OfAnAgentKeepOutWhatIsNotAboutAgents", func(t *testing.T, h *fixture) {
 		tree(t, h.db)
-		disabled := func(d *models.WebhookDraft) { d.Events = []models.EventType{models.EventWebhookDisabled} }
+		disabled := func(d *webhooks.WebhookDraft) { d.Events = []models.EventType{events.WebhookDisabled} }
 		every := h.hook(t, "https://example.com/in", disabled)
-		one := h.hook(t, "https://example.com/in", func(d *models.WebhookDraft) { disabled(d); d.AgentID = new("finance") })
-		below := h.hook(t, "https://example.com/in", func(d *models.WebhookDraft) {
+		one := h.hook(t, "https://example.com/in", func(d *webhooks.WebhookDraft) { disabled(d); d.AgentID = new("finance") })
+		below := h.hook(t, "https://example.com/in", func(d *webhooks.WebhookDraft) {
 			disabled(d)
 			d.AgentID, d.Subtree = new("finance"), new(true)
 		})
-		require.NoError(t, emit(h.db.Store, models.EventWebhookDisabled, "finance", every.ID))
+		require.NoError(t, emit(h.db.Store, events.WebhookDisabled, "finance", every.ID))
 		require.Equal(t, []string{"finance", every.ID}, h.received(t, every.ID))
 		require.Empty(t, h.received(t, one.ID), "although the key is the agent's id")
 		require.Empty(t, h.received(t, below.ID))
@@ -130,15 +131,15 @@ func TestFilters(t *testing.T) {
 	rule(t, "ReachWebhooksOfTheirAgents", func(t *testing.T, h *fixture) {
 		tree(t, h.db)
 		listen := func(agent string, subtree bool) models.Webhook {
-			return h.hook(t, "https://example.com/in", func(d *models.WebhookDraft) {
-				d.Events, d.AgentID, d.Subtree = []models.EventType{models.EventWebhookDisabled}, &agent, &subtree
+			return h.hook(t, "https://example.com/in", func(d *webhooks.WebhookDraft) {
+				d.Events, d.AgentID, d.Subtree = []models.EventType{events.WebhookDisabled}, &agent, &subtree
 			})
 		}
 		finance, below, health := listen("finance", false), listen("finance", true), listen("health", true)
 		given := map[string]*string{"of all": nil, "of finance": new("finance"), "of bills": new("bills")}
 		for _, key := range []string{"of all", "of finance", "of bills"} {
 			require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
-				return tx.Emit(models.EventWebhookDisabled, key, models.WebhookDisabled{ID: key, AgentID: given[key]})
+				return tx.Events().Emit(events.WebhookDisabled, key, webhooks.WebhookDisabled{ID: key, AgentID: given[key]})
 			}))
 		}
 		require.Equal(t, []string{"of finance"}, h.received(t, finance.ID))
@@ -147,10 +148,10 @@ func TestFilters(t *testing.T) {
 	})
 
 	rule(t, "ADisabledWebhookHearsOfNothing", func(t *testing.T, h *fixture) {
-		hook := h.hook(t, "https://example.com/in", func(d *models.WebhookDraft) { d.Enabled = new(false) })
+		hook := h.hook(t, "https://example.com/in", func(d *webhooks.WebhookDraft) { d.Enabled = new(false) })
 		h.emit(t, "a")
 		require.Empty(t, h.received(t, hook.ID))
-		_, err := h.Update(t.Context(), ops(), hook.ID, models.WebhookPatch{Enabled: models.Some(true)})
+		_, err := h.Update(t.Context(), ops(), hook.ID, webhooks.WebhookPatch{Enabled: models.Some(true)})
 		require.NoError(t, err)
 		h.emit(t, "b")
 		require.Equal(t, []string{"b"}, h.received(t, hook.ID))
@@ -169,7 +170,7 @@ func TestEveryEventGetsItsDeliveryOnce(t *testing.T) {
 		hooks := []models.Webhook{
 			h.hook(t, "https://example.com/in", nil),
 			h.hook(t, "https://example.com/in", ordered),
-			h.hook(t, "https://example.com/in", func(d *models.WebhookDraft) { d.Events = models.WebhookEvents() }),
+			h.hook(t, "https://example.com/in", func(d *webhooks.WebhookDraft) { d.Events = events.ForWebhooks() }),
 		}
 		const writers, rounds = 8, 25
 		failures := make([]error, writers)
@@ -178,9 +179,9 @@ func TestEveryEventGetsItsDeliveryOnce(t *testing.T) {
 			wg.Go(func() {
 				for i := range rounds {
 					key := fmt.Sprintf("%d-%d", w, i)
-					failures[w] = errors.Join(failures[w], emit(db.Store, models.EventAgentUpdated, key+"-a", key+"-b"))
+					failures[w] = errors.Join(failures[w], emit(db.Store, events.AgentUpdated, key+"-a", key+"-b"))
 					_ = db.Write(t.Context(), func(tx *store.Tx) error {
-						return errors.Join(tx.Emit(models.EventAgentUpdated, "lost", nil), errors.New("no"))
+						return errors.Join(tx.Events().Emit(events.AgentUpdated, "lost", nil), errors.New("no"))
 					})
 				}
 			})
@@ -188,11 +189,11 @@ func TestEveryEventGetsItsDeliveryOnce(t *testing.T) {
 		wg.Wait()
 		require.NoError(t, errors.Join(failures...))
 		const n = writers * rounds * 2
-		all, err := db.EventsAfter(t.Context(), 0, 10*n)
+		all, err := db.Events(t.Context()).After(0, 10*n)
 		require.NoError(t, err)
 		for len(all) < n {
 			h.received(t, hooks[0].ID)
-			all, err = db.EventsAfter(t.Context(), 0, 10*n)
+			all, err = db.Events(t.Context()).After(0, 10*n)
 			require.NoError(t, err)
 		}
 		var want []string

@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"cmp"
 	"log/slog"
 	"math/rand/v2"
 	"time"
@@ -45,34 +46,20 @@ func (o *Options) orDefaults() Options {
 	if o != nil {
 		out = *o
 	}
-	if out.Guard == nil {
-		out.Guard = netguard.New(nil)
-	}
-	if out.Concurrency <= 0 {
-		out.Concurrency = 16
-	}
-	if out.MaxAttempts <= 0 {
-		out.MaxAttempts = 512
-	}
-	out.Timeout = orElse(out.Timeout, defaultTimeout)
-	out.Poll = orElse(out.Poll, 500*time.Millisecond)
-	out.Retention = orElse(out.Retention, 30*24*time.Hour)
-	out.Grace = orElse(out.Grace, 5*time.Second)
+	out.UserAgent = cmp.Or(out.UserAgent, "comet")
+	out.Guard = cmp.Or(out.Guard, netguard.New(nil))
+	out.Concurrency = cmp.Or(out.Concurrency, 16)
+	out.MaxAttempts = cmp.Or(out.MaxAttempts, 512)
+	out.Timeout = cmp.Or(out.Timeout, 15*time.Second)
+	out.Poll = cmp.Or(out.Poll, 500*time.Millisecond)
+	out.Retention = cmp.Or(out.Retention, 30*24*time.Hour)
+	out.Grace = cmp.Or(out.Grace, 5*time.Second)
 	if out.Random == nil {
 		out.Random = rand.Float64
 	}
 	if out.OnAttempt == nil {
 		out.OnAttempt = func(bool, time.Duration) {}
 	}
-	if out.Logger == nil {
-		out.Logger = slog.New(slog.DiscardHandler)
-	}
+	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	return out
-}
-
-func orElse(d, otherwise time.Duration) time.Duration {
-	if d <= 0 {
-		return otherwise
-	}
-	return d
 }

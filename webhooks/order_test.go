@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/events"
 	"comet/models"
 	"comet/webhooks"
 )
@@ -20,7 +21,7 @@ import (
 // come for the first time before every earlier one of its key has succeeded, or died.
 func requireOrder(t *testing.T, h *fixture, hookID string, log []request) {
 	t.Helper()
-	all, err := h.db.EventsAfter(t.Context(), 0, 1_000_000)
+	all, err := h.db.Events(t.Context()).After(0, 1_000_000)
 	require.NoError(t, err)
 	line := map[string][]string{} // the ids of each key's events, in order
 	for _, e := range all {
@@ -59,7 +60,7 @@ func storm(t *testing.T, h *fixture, hook models.Webhook, step time.Duration) {
 		wg.Go(func() {
 			defer left.Add(-1)
 			for range rounds {
-				failures[w] = errors.Join(failures[w], emit(h.db.Store, models.EventAgentUpdated, fmt.Sprint("agent-", rand.IntN(keys))))
+				failures[w] = errors.Join(failures[w], emit(h.db.Store, events.AgentUpdated, fmt.Sprint("agent-", rand.IntN(keys))))
 			}
 		})
 	}
@@ -175,7 +176,7 @@ func TestAnotherOrdering(t *testing.T) {
 	t.Parallel()
 	patch := func(t *testing.T, h *fixture, id string, o models.Ordering) {
 		t.Helper()
-		_, err := h.Update(t.Context(), ops(), id, models.WebhookPatch{Ordering: models.Some(o)})
+		_, err := h.Update(t.Context(), ops(), id, webhooks.WebhookPatch{Ordering: models.Some(o)})
 		require.NoError(t, err)
 	}
 	ready := func(all []models.Delivery) (out []bool) {
@@ -248,7 +249,7 @@ func TestAnotherOrdering(t *testing.T) {
 				default:
 				}
 				o := []models.Ordering{models.OrderingAgent, models.OrderingNone}[i%2]
-				if _, err := h.Update(t.Context(), ops(), hook.ID, models.WebhookPatch{Ordering: models.Some(o)}); err != nil {
+				if _, err := h.Update(t.Context(), ops(), hook.ID, webhooks.WebhookPatch{Ordering: models.Some(o)}); err != nil {
 					failure = err
 					return
 				}

@@ -11,18 +11,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/events"
 	"comet/models"
 	"comet/store/storetest"
+	"comet/webhooks"
 )
 
-func agentUpdated(label) models.EventType { return models.EventAgentUpdated }
+func agentUpdated(label) models.EventType { return events.AgentUpdated }
 
 // TestHangingReceiversDelayNoOthers: while many receivers keep their first attempt
 // hanging, others get everything.
 func TestHangingReceiversDelayNoOthers(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		const hanging, events = 2 * (10 / costly), 24 // all that the hanging ones get fits into what hang keeps
+		const hanging, count = 2 * (10 / costly), 24 // all that the hanging ones get fits into what hang keeps
 		opts := options()
 		opts.Timeout = time.Hour // no attempt ends before the test lets it
 		r := newRun(t, db, opts)
@@ -34,20 +36,20 @@ func TestHangingReceiversDelayNoOthers(t *testing.T) {
 		var healthy []*subscriber
 		for _, ordering := range []models.Ordering{models.OrderingNone, models.OrderingAgent} {
 			var p *subscriber
-			p = r.join(t, "healthy", []models.EventType{models.EventAgentUpdated}, ordering, func(w http.ResponseWriter, _ *http.Request, s sight) {
+			p = r.join(t, "healthy", []models.EventType{events.AgentUpdated}, ordering, func(w http.ResponseWriter, _ *http.Request, s sight) {
 				p.say(w, s, http.StatusOK)
 			})
 			healthy = append(healthy, p)
 		}
 		r.start(t)
-		r.emit(t, agents, 0, events/agents, agentUpdated)
+		r.emit(t, agents, 0, count/agents, agentUpdated)
 		for range hanging {
 			take(t, arrived)
 		}
-		r.emit(t, agents, events/agents, 2*events/agents, agentUpdated)
+		r.emit(t, agents, count/agents, 2*count/agents, agentUpdated)
 
 		for _, p := range healthy {
-			all := r.await(t, p.hook.ID, settled(2*events))
+			all := r.await(t, p.hook.ID, settled(2*count))
 			require.Empty(t, p.wrong)
 			for _, d := range all {
 				require.Equal(t, models.DeliverySucceeded, d.State)
@@ -65,7 +67,7 @@ func TestHangingReceiversDelayNoOthers(t *testing.T) {
 		require.Empty(t, arrived, "whose first attempt hangs is not asked again meanwhile")
 		release()
 		for _, hook := range stuck {
-			require.Len(t, r.await(t, hook.ID, settled(2*events)), 2*events)
+			require.Len(t, r.await(t, hook.ID, settled(2*count)), 2*count)
 		}
 	})
 }
@@ -77,7 +79,7 @@ func TestFiveDaysOfFailureEndAWebhook(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		r := newRun(t, db, options())
 		watcher := receive(t, nil)
-		watching := r.hook(t, watcher.URL, func(d *models.WebhookDraft) { d.Events = []models.EventType{models.EventWebhookDisabled} })
+		watching := r.hook(t, watcher.URL, func(d *webhooks.WebhookDraft) { d.Events = []models.EventType{events.WebhookDisabled} })
 		refusing := r.joinFailing(t, "refusing", models.OrderingNone, nil)
 		inLine := r.joinFailing(t, "queued", models.OrderingAgent, nil)
 		once := &onDayThree{run: r}
@@ -95,11 +97,11 @@ func TestFiveDaysOfFailureEndAWebhook(t *testing.T) {
 		r.emit(t, 1, 1000, 1001, agentUpdated)
 		r.drive(t, 2*often)
 
-		told := map[string]models.WebhookDisabled{}
+		told := map[string]webhooks.WebhookDisabled{}
 		for _, d := range r.deliveries(t, watching.ID) {
 			full, _, err := r.Delivery(t.Context(), ops(), watching.ID, d.ID)
 			require.NoError(t, err)
-			var data models.WebhookDisabled
+			var data webhooks.WebhookDisabled
 			require.NoError(t, json.Unmarshal(full.Data, &data))
 			require.NotContains(t, told, data.ID, "one event per webhook")
 			told[data.ID] = data
@@ -114,17 +116,17 @@ func TestFiveDaysOfFailureEndAWebhook(t *testing.T) {
 	})
 }
 
-// joinFailing invites a receiver that answers 500 unless well says otherwise.
+// joinFailing adds a receiver that responds with 500 unless well returns true.
 func (r *run) joinFailing(t *testing.T, name string, ordering models.Ordering, well func() bool) *subscriber {
 	t.Helper()
 	var p *subscriber
-	p = r.join(t, name, []models.EventType{models.EventAgentUpdated}, ordering, func(w http.ResponseWriter, _ *http.Request, s sight) {
+	p = r.join(t, name, []models.EventType{events.AgentUpdated}, ordering, func(w http.ResponseWriter, _ *http.Request, s sight) {
 		p.say(w, s, statusOf(well != nil && well()))
 	})
 	return p
 }
 
-// onDayThree lets a receiver be well for one request.
+// onDayThree makes a receiver succeed for one request.
 type onDayThree struct {
 	*run
 	mu   sync.Mutex
@@ -174,7 +176,7 @@ func (r *run) requireFailing(t *testing.T, since time.Time, ids ...string) {
 
 // requireEnded proves that a webhook was ended by the first failure after five days,
 // that the event says so, and that nothing is kept for it from then on.
-func (r *run) requireEnded(t *testing.T, id string, told models.WebhookDisabled) {
+func (r *run) requireEnded(t *testing.T, id string, told webhooks.WebhookDisabled) {
 	t.Helper()
 	const patience = 5 * 24 * time.Hour
 	hook, err := r.Get(t.Context(), ops(), id)
@@ -183,7 +185,7 @@ func (r *run) requireEnded(t *testing.T, id string, told models.WebhookDisabled)
 	require.Equal(t, "no delivery succeeded for 5 days", hook.DisabledReason)
 	require.Equal(t, r.begun, *hook.FailingSince)
 	require.GreaterOrEqual(t, hook.DisabledAt.Sub(r.begun), patience)
-	require.Equal(t, models.WebhookDisabled{ID: id, Origin: hook.URL, Description: hook.Description, Reason: hook.DisabledReason, FailingSince: &r.begun}, told)
+	require.Equal(t, webhooks.WebhookDisabled{ID: id, Origin: hook.URL, Description: hook.Description, Reason: hook.DisabledReason, FailingSince: &r.begun}, told)
 	attempted := 0
 	for _, d := range r.deliveries(t, id) {
 		require.NotEqual(t, models.DeliverySucceeded, d.State)

@@ -2,5 +2,5 @@
 
 package webhooks_test
 
-// costly is how much dearer each delivery is than in an ordinary run.
+// costly is the factor by which the race detector slows down a delivery.
 const costly = 3

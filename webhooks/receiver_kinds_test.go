@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/events"
 	"comet/models"
 )
 
@@ -32,20 +33,20 @@ type receivers struct {
 func kindOf(l label) models.EventType {
 	switch {
 	case l.ID == agentID(0) && l.N%30 == 14:
-		return models.EventAgentDeactivated
+		return events.AgentDeactivated
 	case l.N%10 == 5:
-		return models.EventBudgetWarning
+		return events.BudgetWarning
 	case l.N%2 == 0:
-		return models.EventAgentCreated
+		return events.AgentCreated
 	}
-	return models.EventAgentUpdated
+	return events.AgentUpdated
 }
 
 func everything() []models.EventType {
-	return []models.EventType{models.EventAgentCreated, models.EventAgentUpdated, models.EventAgentDeactivated, models.EventBudgetWarning}
+	return []models.EventType{events.AgentCreated, events.AgentUpdated, events.AgentDeactivated, events.BudgetWarning}
 }
 
-func rarely() []models.EventType { return []models.EventType{models.EventBudgetWarning} }
+func rarely() []models.EventType { return []models.EventType{events.BudgetWarning} }
 
 func addReceivers(t *testing.T, r *run) *receivers {
 	t.Helper()
@@ -70,7 +71,7 @@ func addReceivers(t *testing.T, r *run) *receivers {
 
 func (g *receivers) addSlowReceivers(t *testing.T) {
 	t.Helper()
-	g.hanging = g.join(t, "hanging", []models.EventType{models.EventAgentDeactivated}, models.OrderingNone,
+	g.hanging = g.join(t, "hanging", []models.EventType{events.AgentDeactivated}, models.OrderingNone,
 		func(w http.ResponseWriter, r *http.Request, s sight) {
 			if !g.healed.Load() {
 				<-r.Context().Done()
@@ -87,8 +88,8 @@ func (g *receivers) addSlowReceivers(t *testing.T) {
 	})
 }
 
-// addBreakingReceivers invites one that resets the first three connections on which
-// an event comes, with its body unread, and one that is not there for some time.
+// addBreakingReceivers adds a receiver that resets the first three connections with an event
+// without reading the body, and a receiver that is down for some time.
 func (g *receivers) addBreakingReceivers(t *testing.T) {
 	t.Helper()
 	g.resetting = g.newSubscriber("resetting", everything(), func(w http.ResponseWriter, _ *http.Request, s sight) { g.resetting.say(w, s, http.StatusOK) })
@@ -151,10 +152,10 @@ func statusOf(well bool) int {
 	return http.StatusInternalServerError
 }
 
-// poison is a fact that the ordered receiver does not take.
+// poison is a fact that the ordered receiver rejects.
 func poison() label { return label{agentID(3), 7} }
 
-// fails says whether a request is one of the 30 % that fail.
+// fails reports whether a request is one of the 30 % that fail.
 func fails(who string, s sight) bool {
 	h := fnv.New64a()
 	_, _ = fmt.Fprintln(h, who, s.ID, s.N, s.nth)
@@ -168,7 +169,7 @@ type outage struct {
 	server  *httptest.Server
 }
 
-// newOutage starts the server, at a port that no one else is given by chance.
+// newOutage starts the server at a port that the system does not assign to another socket.
 func newOutage(t *testing.T, handler http.Handler) *outage {
 	t.Helper()
 	o := &outage{handler: handler}

@@ -11,8 +11,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/events"
 	"comet/models"
+	"comet/store"
 	"comet/store/storetest"
+	"comet/webhooks"
 )
 
 const (
@@ -36,7 +39,7 @@ func TestReceiversOfEveryKind(t *testing.T) {
 		r := newRun(t, db, opts)
 		g := addReceivers(t, r)
 		watcher := receive(t, nil)
-		watching := r.hook(t, watcher.URL, func(d *models.WebhookDraft) { d.Events = []models.EventType{models.EventWebhookDisabled} })
+		watching := r.hook(t, watcher.URL, func(d *webhooks.WebhookDraft) { d.Events = []models.EventType{events.WebhookDisabled} })
 		r.start(t)
 		if db.Database() != "sqlite" {
 			r.replica(t, opts)
@@ -65,7 +68,7 @@ func TestReceiversOfEveryKind(t *testing.T) {
 }
 
 // requireOrderlyHistory proves what holds for every webhook: one delivery for each
-// event, received of as it was committed, tried at the times of the schedule.
+// event, created at the commit of the event, with attempts at the times of the schedule.
 func (p *subscriber) requireOrderlyHistory(t *testing.T) {
 	t.Helper()
 	require.Empty(t, p.wrong)
@@ -118,7 +121,7 @@ func requireSchedule(t *testing.T, d history) {
 	}
 }
 
-// history is what became of a delivery.
+// history is the result of a delivery with its attempts.
 type history struct {
 	models.Delivery
 	attempts []models.DeliveryAttempt
@@ -176,7 +179,7 @@ func (g *receivers) requireSuccesses(t *testing.T, back time.Time) {
 	require.Positive(t, refused)
 }
 
-// requireFailures proves that each failure is reported as what it was.
+// requireFailures checks that the attempts show the cause of each failure.
 func (g *receivers) requireFailures(t *testing.T) {
 	t.Helper()
 	for _, c := range []struct {
@@ -260,7 +263,7 @@ func (g *receivers) requireGone(t *testing.T, watching string, requests int) {
 	require.Equal(t, models.DeliverySucceeded, told[0].State)
 	full, _, err := g.Delivery(t.Context(), ops(), watching, told[0].ID)
 	require.NoError(t, err)
-	require.Equal(t, models.EventWebhookDisabled, full.Type)
+	require.Equal(t, events.WebhookDisabled, full.Type)
 	require.JSONEq(t, `{"id":"`+hook.ID+`","origin":"`+hook.URL+`","description":"`+hook.Description+`","agent_id":null,"reason":"the server answered 410 Gone","failing_since":null}`, string(full.Data))
 }
 
@@ -286,7 +289,7 @@ func (g *receivers) requireOrder(t *testing.T) {
 	}
 }
 
-// requireRevival proves that what is dead can be had once the receiver is well.
+// requireRevival checks that dead deliveries can be redelivered once the receiver works again.
 func (g *receivers) requireRevival(t *testing.T) {
 	t.Helper()
 	g.healed.Store(true)
@@ -294,7 +297,7 @@ func (g *receivers) requireRevival(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, len(g.hanging.owed()), n)
 	for _, p := range []*subscriber{g.redirecting, g.ordered} {
-		dead, err := g.Deliveries(t.Context(), ops(), p.hook.ID, models.DeliveryQuery{State: models.DeliveryDead, Limit: 1000})
+		dead, err := g.Deliveries(t.Context(), ops(), p.hook.ID, store.DeliveryQuery{State: models.DeliveryDead, Limit: 1000})
 		require.NoError(t, err)
 		for _, d := range dead {
 			_, err := g.Redeliver(t.Context(), ops(), p.hook.ID, d.ID)

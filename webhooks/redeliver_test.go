@@ -15,7 +15,7 @@ import (
 	"comet/webhooks"
 )
 
-// bury lets every retry of what is pending fail.
+// bury makes every retry of the pending deliveries fail.
 func (h *fixture) bury(t *testing.T, id string) {
 	t.Helper()
 	n := len(h.deliveries(t, id))
@@ -73,7 +73,7 @@ func TestRedeliver(t *testing.T) {
 			var status atomic.Int64
 			status.Store(http.StatusInternalServerError)
 			rec := receive(t, func(request, http.Header) int { return int(status.Load()) })
-			hook := h.hook(t, rec.URL, func(d *models.WebhookDraft) { d.Ordering = &ordering })
+			hook := h.hook(t, rec.URL, func(d *webhooks.WebhookDraft) { d.Ordering = &ordering })
 			h.start(t)
 			h.emit(t, "a", "b")
 			h.await(t, hook.ID, attempted(2))
@@ -96,7 +96,7 @@ func TestRedeliver(t *testing.T) {
 					}
 					return true
 				})
-				got, err := h.Update(t.Context(), ops(), hook.ID, models.WebhookPatch{Enabled: models.Some(true)})
+				got, err := h.Update(t.Context(), ops(), hook.ID, webhooks.WebhookPatch{Enabled: models.Some(true)})
 				require.NoError(t, err)
 				require.True(t, got.Enabled)
 			}
@@ -158,7 +158,7 @@ func TestPing(t *testing.T) {
 	rule(t, "IsOneAttemptThatIsKeptWithItsEnd", func(t *testing.T, h *fixture) {
 		for status, state := range map[int]models.DeliveryState{200: models.DeliverySucceeded, 410: models.DeliveryDead, 500: models.DeliveryDead} {
 			rec := receive(t, always(status))
-			hook := h.hook(t, rec.URL, func(d *models.WebhookDraft) { d.Enabled = new(false) })
+			hook := h.hook(t, rec.URL, func(d *webhooks.WebhookDraft) { d.Enabled = new(false) })
 			tested, err := h.Test(t.Context(), ops(), hook.ID)
 			require.NoError(t, err)
 			require.Equal(t, state, tested.Delivery.State)
@@ -208,10 +208,10 @@ func TestPurge(t *testing.T) {
 	rule(t, "DeletesWhatEndedLongAgo", func(t *testing.T, h *fixture) {
 		rec := receive(t, nil)
 		hook := h.hook(t, rec.URL, nil)
-		waiting := h.hook(t, rec.URL, func(d *models.WebhookDraft) { d.Enabled = new(true) })
+		waiting := h.hook(t, rec.URL, func(d *webhooks.WebhookDraft) { d.Enabled = new(true) })
 		h.emit(t, make([]string, 1100)...)
 		h.received(t, waiting.ID)
-		_, err := h.Update(t.Context(), ops(), waiting.ID, models.WebhookPatch{Enabled: models.Some(false)})
+		_, err := h.Update(t.Context(), ops(), waiting.ID, webhooks.WebhookPatch{Enabled: models.Some(false)})
 		require.NoError(t, err)
 		h.start(t)
 		h.await(t, hook.ID, settled(1100))

@@ -7,8 +7,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/models"
 	"comet/store"
+	"comet/webhooks"
 )
 
 // keep writes n pending deliveries of a webhook, of seven keys in turn.
@@ -18,13 +20,13 @@ func (h *fixture) keep(t *testing.T, hook models.Webhook, first, n int) {
 	for i := range all {
 		key := strconv.Itoa(i % 7)
 		e := models.Event{
-			ID: "event-" + strconv.Itoa(first+i), Position: int64(first + i), Type: models.EventAgentUpdated, Key: key, At: h.db.Now(), Data: []byte("{}"),
+			ID: "event-" + strconv.Itoa(first+i), Position: int64(first + i), Type: events.AgentUpdated, Key: key, At: h.db.Now(), Data: []byte("{}"),
 		}
 		ordered := hook.Ordering == models.OrderingAgent
 		all[i] = store.NewDelivery{WebhookID: hook.ID, Event: &e, Ordered: ordered, Waiting: ordered && busy[key]}
 		busy[key] = true
 	}
-	require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error { return tx.InsertDeliveries(all) }))
+	require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error { return tx.Deliveries().Insert(all) }))
 }
 
 // TestAnotherOrderingIsRefusedWhileMuchIsPending: no other writer runs while the
@@ -36,30 +38,30 @@ func TestAnotherOrderingIsRefusedWhileMuchIsPending(t *testing.T) {
 		models.OrderingNone: models.OrderingAgent, models.OrderingAgent: models.OrderingNone,
 	} {
 		rule(t, string("From_"+from), func(t *testing.T, h *fixture) {
-			hook := h.hook(t, url, func(d *models.WebhookDraft) { d.Ordering = &from })
+			hook := h.hook(t, url, func(d *webhooks.WebhookDraft) { d.Ordering = &from })
 			other := h.hook(t, url, nil)
 			h.keep(t, hook, 0, most+1)
 			h.keep(t, other, 0, 1)
-			patch := models.WebhookPatch{Ordering: models.Some(to), Description: models.Some("new")}
+			patch := webhooks.WebhookPatch{Ordering: models.Some(to), Description: models.Some("new")}
 			_, err := h.Update(t.Context(), ops(), hook.ID, patch)
 			code, places := refusal(err)
 			require.Equal(t, errs.LimitReached, code)
 			require.Equal(t, []string{"/ordering pending"}, places)
 			require.Contains(t, err.Error(), "more than 5000 deliveries")
-			got, err := h.db.Webhook(t.Context(), hook.ID)
+			got, err := h.db.Webhooks(t.Context()).Get(hook.ID)
 			require.NoError(t, err)
 			require.Equal(t, hook, got)
-			_, err = h.Update(t.Context(), ops(), hook.ID, models.WebhookPatch{Description: models.Some("new"), Ordering: models.Some(from)})
+			_, err = h.Update(t.Context(), ops(), hook.ID, webhooks.WebhookPatch{Description: models.Some("new"), Ordering: models.Some(from)})
 			require.NoError(t, err, "which is not another one")
 			_, err = h.Update(t.Context(), ops(), other.ID, patch)
 			require.NoError(t, err)
 
 			require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
-				d, err := tx.Delivery(hook.ID, h.deliveries(t, hook.ID)[0].ID)
+				d, err := tx.Deliveries().Lock(hook.ID, h.deliveries(t, hook.ID)[0].ID)
 				if err != nil {
 					return err
 				}
-				return tx.MarkDeliveryDead(d, models.DeliveryAttempt{At: tx.Now(), Error: "no"})
+				return tx.Deliveries().MarkDead(d, models.DeliveryAttempt{At: tx.Now(), Error: "no"})
 			}))
 			_, err = h.Update(t.Context(), ops(), hook.ID, patch)
 			require.NoError(t, err, "one has ended")

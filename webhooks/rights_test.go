@@ -12,7 +12,9 @@ import (
 
 	"comet/internal/errs"
 	"comet/models"
+	"comet/store"
 	"comet/store/storetest"
+	"comet/webhooks"
 )
 
 func bound(agent string) models.Principal {
@@ -28,14 +30,14 @@ func TestABoundToken(t *testing.T) {
 	rule(t, "MakesWebhooksOfItsAgentOnly", func(t *testing.T, h *fixture) {
 		tree(t, h.db)
 		for name, agent := range map[string]*string{"no": nil, "another": new("health"), "one below": new("bills")} {
-			_, err := h.Create(t.Context(), bound("finance"), draft(func(d *models.WebhookDraft) {
+			_, err := h.Create(t.Context(), bound("finance"), draft(func(d *webhooks.WebhookDraft) {
 				d.AgentID, d.Events = agent, nil // which is wrong too
 			}), nil)
 			require.Equal(t, errs.ForeignAgent, errs.CodeOf(err), name)
 			require.Contains(t, err.Error(), `agent_id must be "finance"`)
 		}
 		for _, subtree := range []bool{false, true} {
-			_, err := h.Create(t.Context(), bound("finance"), draft(func(d *models.WebhookDraft) { d.AgentID, d.Subtree = new("finance"), &subtree }), nil)
+			_, err := h.Create(t.Context(), bound("finance"), draft(func(d *webhooks.WebhookDraft) { d.AgentID, d.Subtree = new("finance"), &subtree }), nil)
 			require.NoError(t, err)
 		}
 		all, err := h.List(t.Context(), ops(), "", 10)
@@ -47,7 +49,7 @@ func TestABoundToken(t *testing.T) {
 		tree(t, h.db)
 		var own []string
 		for i, agent := range []*string{nil, new("finance"), new("health"), new("finance"), new("bills"), new("finance")} {
-			hook := h.hook(t, url, func(d *models.WebhookDraft) { d.AgentID, d.Subtree = agent, new(i == 3) })
+			hook := h.hook(t, url, func(d *webhooks.WebhookDraft) { d.AgentID, d.Subtree = agent, new(i == 3) })
 			if agent != nil && *agent == "finance" {
 				own = append(own, hook.ID)
 				continue
@@ -70,14 +72,14 @@ func TestABoundToken(t *testing.T) {
 	rule(t, "ManagesItsOwn", func(t *testing.T, h *fixture) {
 		tree(t, h.db)
 		by, rec := bound("finance"), receive(t, nil)
-		hook := h.hook(t, rec.URL, func(d *models.WebhookDraft) { d.AgentID = new("finance") })
+		hook := h.hook(t, rec.URL, func(d *webhooks.WebhookDraft) { d.AgentID = new("finance") })
 		for _, away := range []models.Optional[string]{models.Some("health"), {Set: true, Null: true}} {
-			_, err := h.Update(t.Context(), by, hook.ID, models.WebhookPatch{AgentID: away})
+			_, err := h.Update(t.Context(), by, hook.ID, webhooks.WebhookPatch{AgentID: away})
 			require.Equal(t, errs.ForeignAgent, errs.CodeOf(err))
 		}
-		_, err := h.Update(t.Context(), by, hook.ID, models.WebhookPatch{AgentID: models.Some("finance"), Subtree: models.Some(true)})
+		_, err := h.Update(t.Context(), by, hook.ID, webhooks.WebhookPatch{AgentID: models.Some("finance"), Subtree: models.Some(true)})
 		require.NoError(t, err)
-		_, err = h.Rotate(t.Context(), by, hook.ID, "", 0, nil)
+		_, err = h.Rotate(t.Context(), by, hook.ID, rotation("", 0), nil)
 		require.NoError(t, err)
 		tested, err := h.Test(t.Context(), by, hook.ID)
 		require.NoError(t, err)
@@ -87,7 +89,7 @@ func TestABoundToken(t *testing.T) {
 		require.NoError(t, err)
 		_, err = h.RedeliverSince(t.Context(), by, hook.ID, time.Time{})
 		require.NoError(t, err)
-		all, err := h.Deliveries(t.Context(), by, hook.ID, models.DeliveryQuery{Limit: 10})
+		all, err := h.Deliveries(t.Context(), by, hook.ID, store.DeliveryQuery{Limit: 10})
 		require.NoError(t, err)
 		require.Len(t, all, 1)
 		require.NoError(t, h.Webhooks.Delete(t.Context(), by, hook.ID))
@@ -103,16 +105,16 @@ func (h *fixture) requireMissing(t *testing.T, by models.Principal, hook models.
 	for verb, do := range map[string]func(id string) error{
 		"get": func(id string) error { _, err := h.Get(ctx, by, id); return err },
 		"update": func(id string) error {
-			_, err := h.Update(ctx, by, id, models.WebhookPatch{Description: models.Some("x")})
+			_, err := h.Update(ctx, by, id, webhooks.WebhookPatch{Description: models.Some("x")})
 			return err
 		},
 		"move": func(id string) error {
-			_, err := h.Update(ctx, by, id, models.WebhookPatch{AgentID: models.Some(*by.AgentID)})
+			_, err := h.Update(ctx, by, id, webhooks.WebhookPatch{AgentID: models.Some(*by.AgentID)})
 			return err
 		},
-		"rotate":     func(id string) error { _, err := h.Rotate(ctx, by, id, "", 0, nil); return err },
+		"rotate":     func(id string) error { _, err := h.Rotate(ctx, by, id, rotation("", 0), nil); return err },
 		"test":       func(id string) error { _, err := h.Test(ctx, by, id); return err },
-		"deliveries": func(id string) error { _, err := h.Deliveries(ctx, by, id, models.DeliveryQuery{Limit: 1}); return err },
+		"deliveries": func(id string) error { _, err := h.Deliveries(ctx, by, id, store.DeliveryQuery{Limit: 1}); return err },
 		"delivery":   func(id string) error { _, _, err := h.Delivery(ctx, by, id, delivery); return err },
 		"redeliver":  func(id string) error { _, err := h.Redeliver(ctx, by, id, delivery); return err },
 		"since":      func(id string) error { _, err := h.RedeliverSince(ctx, by, id, time.Time{}); return err },
@@ -140,7 +142,7 @@ func (b *safeBuffer) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
-// TestTheLogTellsWhoChangedAWebhook once for each change, without what is secret.
+// TestTheLogTellsWhoChangedAWebhook checks that each change has one log record, without secrets.
 func TestTheLogTellsWhoChangedAWebhook(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
@@ -156,10 +158,10 @@ func TestTheLogTellsWhoChangedAWebhook(t *testing.T) {
 		require.NotNil(t, again.Replay)
 		id := created.Webhook.ID
 		for range 2 { // the second time nothing changes
-			_, err = h.Update(t.Context(), ops(), id, models.WebhookPatch{URL: models.Some("https://example.org/in?token=secret")})
+			_, err = h.Update(t.Context(), ops(), id, webhooks.WebhookPatch{URL: models.Some("https://example.org/in?token=secret")})
 			require.NoError(t, err)
 		}
-		rotated, err := h.Rotate(t.Context(), ops(), id, "", 0, nil)
+		rotated, err := h.Rotate(t.Context(), ops(), id, rotation("", 0), nil)
 		require.NoError(t, err)
 		require.NoError(t, h.Webhooks.Delete(t.Context(), ops(), id))
 		require.Error(t, h.Webhooks.Delete(t.Context(), ops(), id))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/events"
 	"comet/models"
 	"comet/store"
 	"comet/store/storetest"
@@ -87,7 +88,7 @@ func agentID(n int) string { return fmt.Sprintf("agent-%d", n) }
 func (r *run) commit(id string, from, size int, kindOf func(label) models.EventType) error {
 	takenBack := errors.New("taken back")
 	err := r.db.Write(context.Background(), func(tx *store.Tx) error {
-		if err := tx.Emit(models.EventAgentUpdated, id, label{id, -1}); err != nil {
+		if err := tx.Events().Emit(events.AgentUpdated, id, label{id, -1}); err != nil {
 			return err
 		}
 		return takenBack
@@ -105,7 +106,7 @@ func (r *run) commit(id string, from, size int, kindOf func(label) models.EventT
 			r.mu.Lock()
 			r.facts[l] = fact{kindOf(l), tx.Now(), string(data)}
 			r.mu.Unlock()
-			if err := tx.Emit(kindOf(l), id, json.RawMessage(data)); err != nil {
+			if err := tx.Events().Emit(kindOf(l), id, json.RawMessage(data)); err != nil {
 				return err
 			}
 		}
@@ -123,7 +124,7 @@ func (r *run) settle(t *testing.T) (next time.Time) {
 			if next, quiet = r.due(t); !quiet {
 				return false
 			}
-			if waiting, err := r.db.EventsUnnumbered(context.Background()); err != nil || waiting {
+			if waiting, err := r.db.Events(context.Background()).Unnumbered(); err != nil || waiting {
 				return false
 			}
 		}
@@ -134,7 +135,7 @@ func (r *run) settle(t *testing.T) (next time.Time) {
 
 // due returns when the next attempt is; quiet where that is later than now.
 func (r *run) due(t *testing.T) (next time.Time, quiet bool) {
-	endpoints, err := r.db.DueEndpoints(context.Background())
+	endpoints, err := r.db.Webhooks(context.Background()).DueEndpoints()
 	if err != nil {
 		t.Error(err)
 		return next, false
@@ -147,7 +148,7 @@ func (r *run) due(t *testing.T) (next time.Time, quiet bool) {
 	return next, next.IsZero() || next.After(r.db.Now())
 }
 
-// drive lets d pass.
+// drive advances the clock by d.
 func (r *run) drive(t *testing.T, d time.Duration) {
 	t.Helper()
 	until := r.db.Now().Add(d)

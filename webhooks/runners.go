@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"comet/internal/background"
 	"comet/models"
 )
 
@@ -22,7 +23,7 @@ type runners struct {
 	size    int          // number of runners
 	halt    atomic.Bool  // return deliveries that have not begun
 	until   atomic.Int64 // end of the lease
-	arrived chan struct{}
+	arrived background.Signal
 
 	mu        sync.Mutex
 	results   []result
@@ -41,17 +42,17 @@ func (r *runners) submit(k *worker, j job) {
 func (r *runners) runner(k *worker) {
 	for j := range r.jobs {
 		out := result{hook: j.hook, delivery: j.delivery, skipped: true}
-		if r.mayBegin(k) && k.takeSlot(k.ctx, k.lease) {
+		if r.mayBegin(k) && background.AcquireWithin(k.ctx, k.attempts, k.lease) == nil {
 			if r.mayBegin(k) { // it may have waited for long
-				out.skipped, out.attemptResult = false, k.attempt(k.work, *j.hook, j.delivery)
+				out.skipped, out.attemptResult = false, k.makeAttempt(k.work, *j.hook, j.delivery)
 				if !out.succeeded {
 					r.halt.Store(true)
 				}
 			}
-			k.leaveSlot()
+			k.attempts.Release(1)
 		}
 		if r.addResult(out) > gather || len(r.jobs) <= k.opts.Concurrency || r.halt.Load() {
-			signal(r.arrived)
+			r.arrived.Set()
 		}
 	}
 }

@@ -7,13 +7,11 @@ import (
 	"net/http"
 	"time"
 
-	"comet/internal/netguard"
 	"comet/models"
 	"comet/webhooks/signature"
 )
 
 const (
-	defaultTimeout = 15 * time.Second
 	// bodyTimeout limits the wait for the body of a response.
 	bodyTimeout = time.Second
 
@@ -23,38 +21,6 @@ const (
 	maxHeaderBytes  = 64 << 10
 )
 
-// attemptResult is the result of one attempt.
-type attemptResult struct {
-	attempt   models.DeliveryAttempt // without its number
-	succeeded bool                   // the status was 2xx
-	gone      bool                   // the status was 410
-	// retryAfter is the wait that the receiver asked for, at most a day; 0 for none.
-	retryAfter time.Duration
-}
-
-type senderOptions struct {
-	// Timeout limits a whole attempt, from name resolution to the end of the response; default 15
-	// s.
-	Timeout time.Duration
-	// Guard refuses addresses, default all that are not public.
-	Guard *netguard.Guard
-	// UserAgent is the header, default "comet".
-	UserAgent string
-}
-
-func (o senderOptions) orDefaults() senderOptions {
-	if o.Timeout == 0 {
-		o.Timeout = defaultTimeout
-	}
-	if o.Guard == nil {
-		o.Guard = netguard.New(nil)
-	}
-	if o.UserAgent == "" {
-		o.UserAgent = "comet"
-	}
-	return o
-}
-
 // sender makes attempts, both of tests and of deliveries. It is safe for concurrent use and keeps
 // no state except idle connections.
 type sender struct {
@@ -63,8 +29,7 @@ type sender struct {
 	userAgent []string
 }
 
-func newSender(o senderOptions) *sender {
-	o = o.orDefaults()
+func newSender(o Options) *sender {
 	return &sender{
 		timeout:   o.Timeout,
 		userAgent: []string{o.UserAgent},
@@ -100,7 +65,7 @@ func (s *sender) send(ctx context.Context, hook models.Webhook, d models.Deliver
 	attempt, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	if resp, err := s.post(attempt, hook, d, now); err != nil {
-		out.attempt.Error = s.failure(ctx, err)
+		out.attempt.Error = failure(ctx, err, s.timeout)
 	} else {
 		late := time.AfterFunc(bodyTimeout, cancel)
 		out.read(resp, now)

@@ -141,7 +141,7 @@ func TestTheTimeoutIsForTheWholeAttempt(t *testing.T) {
 	}
 	t.Run("a body without end costs no time", func(t *testing.T) {
 		t.Parallel()
-		s := newSender(senderOptions{Timeout: time.Hour, Guard: loopback()})
+		s := newSender((&Options{Timeout: time.Hour, Guard: loopback()}).orDefaults())
 		t.Cleanup(s.close)
 		out := s.send(t.Context(), hookTo(wire(t, func(_ int, c *net.TCPConn) {
 			request(c)
@@ -157,7 +157,7 @@ func TestTheTimeoutIsForTheWholeAttempt(t *testing.T) {
 	})
 	t.Run("nor does a switch of protocols", func(t *testing.T) {
 		t.Parallel()
-		s := newSender(senderOptions{Timeout: time.Hour, Guard: loopback()})
+		s := newSender((&Options{Timeout: time.Hour, Guard: loopback()}).orDefaults())
 		t.Cleanup(s.close)
 		out := s.send(t.Context(), hookTo(wire(t, func(_ int, c *net.TCPConn) {
 			request(c)
@@ -252,14 +252,13 @@ func TestTLS(t *testing.T) {
 // TestFailedLookUps needs no name server: the test supplies its responses.
 func TestFailedLookUps(t *testing.T) {
 	t.Parallel()
-	s := testSender(t)
 	for want, err := range map[string]error{
-		"no address is known for unknown.example":               &net.DNSError{Name: "unknown.example", IsNotFound: true, Err: "no such host"},
+		"unknown.example cannot be resolved":                    &net.DNSError{Name: "unknown.example", IsNotFound: true, Err: "no such host"},
 		"the look-up of slow.example took too long":             &net.DNSError{Name: "slow.example", IsTimeout: true, Err: "i/o timeout"},
 		"the look-up of odd.example failed: server misbehaving": &net.DNSError{Name: "odd.example", IsTemporary: true, Err: "server misbehaving"},
 		"there was no answer within 1m":                         os.ErrDeadlineExceeded,
 		"the request failed: x":                                 errors.New("x"),
 	} {
-		require.Equal(t, want, s.failure(t.Context(), &net.OpError{Op: "dial", Net: "tcp", Err: err}))
+		require.Equal(t, want, failure(t.Context(), &net.OpError{Op: "dial", Net: "tcp", Err: err}, time.Minute))
 	}
 }

@@ -28,18 +28,18 @@ func loopback() *netguard.Guard {
 	return netguard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")})
 }
 
-// testSender is patient, so that no slow machine makes a test fail.
+// testSender has a long timeout, so that tests do not fail on slow machines.
 func testSender(t testing.TB) *sender {
 	t.Helper()
-	s := newSender(senderOptions{Timeout: time.Minute, Guard: loopback(), UserAgent: "comet/v1.2.3"})
+	s := newSender((&Options{Timeout: time.Minute, Guard: loopback(), UserAgent: "comet/v1.2.3"}).orDefaults())
 	t.Cleanup(s.close)
 	return s
 }
 
-// hasty gives up soon: for receivers that never answer.
+// hasty has a short timeout, for receivers that never respond.
 func hasty(t *testing.T) *sender {
 	t.Helper()
-	s := newSender(senderOptions{Timeout: 100 * time.Millisecond, Guard: loopback()})
+	s := newSender((&Options{Timeout: 100 * time.Millisecond, Guard: loopback()}).orDefaults())
 	t.Cleanup(s.close)
 	return s
 }
@@ -167,12 +167,12 @@ func TestTheGuardStandsBeforeEveryConnection(t *testing.T) {
 	t.Parallel()
 	var hits atomic.Int64
 	server := receiver(t, func(http.ResponseWriter, *http.Request) { hits.Add(1) })
-	s := newSender(senderOptions{Timeout: time.Minute})
+	s := newSender((&Options{Timeout: time.Minute}).orDefaults())
 	t.Cleanup(s.close)
 	out := s.send(t.Context(), hookTo(server.URL), delivery(), sentAt)
 	require.False(t, out.succeeded)
 	require.Zero(t, out.attempt.Status)
-	require.Equal(t, "127.0.0.1 is a loopback address; comet connects to it only where webhooks.allow_networks has it", out.attempt.Error)
+	require.Equal(t, "127.0.0.1 is a loopback address; comet connects to it only if webhooks.allow_networks permits it", out.attempt.Error)
 	require.Zero(t, hits.Load())
 	require.Nil(t, s.transport.Proxy, "a proxy would connect for it")
 }

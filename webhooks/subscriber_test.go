@@ -69,7 +69,7 @@ func (r *run) newSubscriber(name string, types []models.EventType, answer func(w
 // register makes the subscriber's webhook, which signs with a secret and with a key.
 func (p *subscriber) register(t *testing.T, url string, ordering models.Ordering) {
 	t.Helper()
-	created, err := p.Create(t.Context(), ops(), models.WebhookDraft{
+	created, err := p.Create(t.Context(), ops(), webhooks.WebhookDraft{
 		URL: &url, Events: p.types, Description: p.name, Ordering: &ordering, Asymmetric: new(true),
 	}, nil)
 	require.NoError(t, err)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/models"
 	"comet/store"
 	"comet/webhooks"
@@ -20,23 +21,23 @@ func TestUpdate(t *testing.T) {
 
 	rule(t, "ChangesTheMembersThatArePresent", func(t *testing.T, h *fixture) {
 		tree(t, h.db)
-		before := h.hook(t, url, func(d *models.WebhookDraft) { d.Description = "old" })
+		before := h.hook(t, url, func(d *webhooks.WebhookDraft) { d.Description = "old" })
 		want := before
 		for _, step := range []struct {
-			patch models.WebhookPatch
+			patch webhooks.WebhookPatch
 			apply func()
 		}{
-			{models.WebhookPatch{URL: models.Some("https://example.org/")}, func() { want.URL = "https://example.org/" }},
-			{models.WebhookPatch{Events: models.Some(models.WebhookEvents())}, func() { want.Events = models.WebhookEvents() }},
-			{models.WebhookPatch{Description: models.Some("new")}, func() { want.Description = "new" }},
-			{models.WebhookPatch{Description: models.Optional[string]{Set: true, Null: true}}, func() { want.Description = "" }},
-			{models.WebhookPatch{AgentID: models.Some("finance"), Subtree: models.Some(true)}, func() { want.AgentID, want.Subtree = new("finance"), true }},
-			{models.WebhookPatch{Subtree: models.Some(false)}, func() { want.Subtree = false }},
-			{models.WebhookPatch{Subtree: models.Some(true)}, func() { want.Subtree = true }},
-			{models.WebhookPatch{AgentID: models.Optional[string]{Set: true, Null: true}}, func() { want.AgentID, want.Subtree = nil, false }},
-			{models.WebhookPatch{Ordering: models.Some(models.OrderingAgent)}, func() { want.Ordering = models.OrderingAgent }},
-			{models.WebhookPatch{Enabled: models.Some(false)}, func() { want.Enabled, want.DisabledAt = false, new(h.db.Now()) }},
-			{models.WebhookPatch{Enabled: models.Some(true)}, func() { want.Enabled, want.DisabledAt = true, nil }},
+			{webhooks.WebhookPatch{URL: models.Some("https://example.org/")}, func() { want.URL = "https://example.org/" }},
+			{webhooks.WebhookPatch{Events: models.Some(events.ForWebhooks())}, func() { want.Events = events.ForWebhooks() }},
+			{webhooks.WebhookPatch{Description: models.Some("new")}, func() { want.Description = "new" }},
+			{webhooks.WebhookPatch{Description: models.Optional[string]{Set: true, Null: true}}, func() { want.Description = "" }},
+			{webhooks.WebhookPatch{AgentID: models.Some("finance"), Subtree: models.Some(true)}, func() { want.AgentID, want.Subtree = new("finance"), true }},
+			{webhooks.WebhookPatch{Subtree: models.Some(false)}, func() { want.Subtree = false }},
+			{webhooks.WebhookPatch{Subtree: models.Some(true)}, func() { want.Subtree = true }},
+			{webhooks.WebhookPatch{AgentID: models.Optional[string]{Set: true, Null: true}}, func() { want.AgentID, want.Subtree = nil, false }},
+			{webhooks.WebhookPatch{Ordering: models.Some(models.OrderingAgent)}, func() { want.Ordering = models.OrderingAgent }},
+			{webhooks.WebhookPatch{Enabled: models.Some(false)}, func() { want.Enabled, want.DisabledAt = false, new(h.db.Now()) }},
+			{webhooks.WebhookPatch{Enabled: models.Some(true)}, func() { want.Enabled, want.DisabledAt = true, nil }},
 		} {
 			h.db.Clock.Advance(time.Second)
 			step.apply()
@@ -53,7 +54,7 @@ func TestUpdate(t *testing.T) {
 	rule(t, "ThatChangesNothingLeavesNoTrace", func(t *testing.T, h *fixture) {
 		before := h.hook(t, url, nil)
 		h.db.Clock.Advance(time.Second)
-		for _, p := range []models.WebhookPatch{
+		for _, p := range []webhooks.WebhookPatch{
 			{}, {URL: models.Some(url), Enabled: models.Some(true), Asymmetric: models.Some(false), Events: models.Some(slices.Clone(before.Events))},
 		} {
 			got, err := h.Update(t.Context(), ops(), before.ID, p)
@@ -65,7 +66,7 @@ func TestUpdate(t *testing.T) {
 	rule(t, "MakesAndDropsTheSigningKey", func(t *testing.T, h *fixture) {
 		hook := h.hook(t, url, nil)
 		patch := func(asymmetric bool) models.WebhookKeys {
-			got, err := h.Update(t.Context(), ops(), hook.ID, models.WebhookPatch{Asymmetric: models.Some(asymmetric)})
+			got, err := h.Update(t.Context(), ops(), hook.ID, webhooks.WebhookPatch{Asymmetric: models.Some(asymmetric)})
 			require.NoError(t, err)
 			return got.Keys
 		}
@@ -78,14 +79,14 @@ func TestUpdate(t *testing.T) {
 
 	rule(t, "RefusesInTheOrderOfTheClasses", func(t *testing.T, h *fixture) {
 		hook := h.hook(t, url, nil)
-		null := models.WebhookPatch{}
+		null := webhooks.WebhookPatch{}
 		for _, set := range []*bool{&null.URL.Null, &null.Events.Null, &null.Subtree.Null, &null.Ordering.Null, &null.Enabled.Null, &null.Asymmetric.Null} {
 			*set = true
 		}
 		null.URL.Set, null.Events.Set, null.Subtree.Set, null.Ordering.Set, null.Enabled.Set, null.Asymmetric.Set = true, true, true, true, true, true
 		for name, c := range map[string]struct {
 			id     string
-			patch  models.WebhookPatch
+			patch  webhooks.WebhookPatch
 			code   errs.Code
 			places []string
 		}{
@@ -93,12 +94,12 @@ func TestUpdate(t *testing.T) {
 			"null": {hook.ID, null, errs.InvalidRequest, []string{
 				"/url not_null", "/events not_null", "/subtree not_null", "/ordering not_null", "/enabled not_null", "/asymmetric not_null",
 			}},
-			"an address":  {hook.ID, models.WebhookPatch{URL: models.Some("http://10.0.0.1/")}, errs.AddressRefused, []string{"/url address"}},
-			"an agent":    {hook.ID, models.WebhookPatch{AgentID: models.Some("no-such-agent")}, errs.InvalidRequest, []string{"/agent_id exists"}},
-			"a subtree":   {hook.ID, models.WebhookPatch{Subtree: models.Some(true)}, errs.InvalidRequest, []string{"/subtree agent_id"}},
-			"an event":    {hook.ID, models.WebhookPatch{Events: models.Some([]models.EventType{"x"})}, errs.InvalidRequest, []string{"/events/0 event"}},
-			"no event":    {hook.ID, models.WebhookPatch{Events: models.Some([]models.EventType{})}, errs.InvalidRequest, []string{"/events min"}},
-			"an ordering": {hook.ID, models.WebhookPatch{Ordering: models.Some(models.Ordering("x"))}, errs.InvalidRequest, []string{"/ordering oneof"}},
+			"an address":  {hook.ID, webhooks.WebhookPatch{URL: models.Some("http://10.0.0.1/")}, errs.AddressRefused, []string{"/url address"}},
+			"an agent":    {hook.ID, webhooks.WebhookPatch{AgentID: models.Some("no-such-agent")}, errs.InvalidRequest, []string{"/agent_id exists"}},
+			"a subtree":   {hook.ID, webhooks.WebhookPatch{Subtree: models.Some(true)}, errs.InvalidRequest, []string{"/subtree agent_id"}},
+			"an event":    {hook.ID, webhooks.WebhookPatch{Events: models.Some([]models.EventType{"x"})}, errs.InvalidRequest, []string{"/events/0 event"}},
+			"no event":    {hook.ID, webhooks.WebhookPatch{Events: models.Some([]models.EventType{})}, errs.InvalidRequest, []string{"/events min"}},
+			"an ordering": {hook.ID, webhooks.WebhookPatch{Ordering: models.Some(models.Ordering("x"))}, errs.InvalidRequest, []string{"/ordering oneof"}},
 		} {
 			_, err := h.Update(t.Context(), ops(), c.id, c.patch)
 			code, places := refusal(err)
@@ -116,7 +117,7 @@ func TestUpdate(t *testing.T) {
 		h.start(t)
 		h.emit(t, "a")
 		h.await(t, hook.ID, attempted(1))
-		got, err := h.Update(t.Context(), ops(), hook.ID, models.WebhookPatch{URL: models.Some(receive(t, nil).URL)})
+		got, err := h.Update(t.Context(), ops(), hook.ID, webhooks.WebhookPatch{URL: models.Some(receive(t, nil).URL)})
 		require.NoError(t, err)
 		require.Nil(t, got.FailingSince)
 		h.db.Clock.Advance(5 * time.Second)
@@ -131,7 +132,7 @@ func TestUpdate(t *testing.T) {
 		h.received(t, hook.ID)
 		h.start(t)
 		take(t, arrived)
-		_, err := h.Update(t.Context(), ops(), hook.ID, models.WebhookPatch{URL: models.Some(rec.URL)})
+		_, err := h.Update(t.Context(), ops(), hook.ID, webhooks.WebhookPatch{URL: models.Some(rec.URL)})
 		require.NoError(t, err)
 		release()
 		h.await(t, hook.ID, settled(50))
@@ -144,10 +145,10 @@ func TestRotate(t *testing.T) {
 	t.Parallel()
 
 	rule(t, "HasTheOldKeysSignTooForTheGracePeriod", func(t *testing.T, h *fixture) {
-		created, err := h.Create(t.Context(), ops(), draft(func(d *models.WebhookDraft) { d.Asymmetric = new(true) }), nil)
+		created, err := h.Create(t.Context(), ops(), draft(func(d *webhooks.WebhookDraft) { d.Asymmetric = new(true) }), nil)
 		require.NoError(t, err)
 		old := created.Webhook.Keys
-		rotated, err := h.Rotate(t.Context(), ops(), created.Webhook.ID, "", time.Hour, nil)
+		rotated, err := h.Rotate(t.Context(), ops(), created.Webhook.ID, rotation("", time.Hour), nil)
 		require.NoError(t, err)
 		require.NotEqual(t, created.Secret, rotated.Secret)
 		keys := rotated.Webhook.Keys
@@ -160,7 +161,7 @@ func TestRotate(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, rotated.Webhook, got)
 
-		again, err := h.Rotate(t.Context(), ops(), created.Webhook.ID, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", 0, nil)
+		again, err := h.Rotate(t.Context(), ops(), created.Webhook.ID, rotation("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", 0), nil)
 		require.NoError(t, err)
 		require.Equal(t, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", again.Secret)
 		require.Nil(t, again.Webhook.Keys.OldSecret, "without grace the old ones end at once")
@@ -170,12 +171,12 @@ func TestRotate(t *testing.T) {
 
 	rule(t, "RefusesWhatIsNoSecretAndNoGrace", func(t *testing.T, h *fixture) {
 		hook := h.hook(t, url, nil)
-		_, err := h.Rotate(t.Context(), ops(), "no-such-agent", "x", -1, nil)
+		_, err := h.Rotate(t.Context(), ops(), "no-such-webhook", rotation("", 0), nil)
 		require.Equal(t, errs.NotFound, errs.CodeOf(err))
-		_, err = h.Rotate(t.Context(), ops(), hook.ID, "short", 8*24*time.Hour, nil)
+		_, err = h.Rotate(t.Context(), ops(), hook.ID, rotation("short", 8*24*time.Hour), nil)
 		code, places := refusal(err)
 		require.Equal(t, errs.InvalidRequest, code)
-		require.Equal(t, []string{"/secret secret", "/grace_seconds max"}, places)
+		require.Equal(t, []string{"/grace_seconds max", "/secret secret"}, places)
 		got, err := h.Get(t.Context(), ops(), hook.ID)
 		require.NoError(t, err)
 		require.Equal(t, hook, got)
@@ -186,10 +187,10 @@ func TestRotate(t *testing.T) {
 		once := func() *models.Idempotency {
 			return &models.Idempotency{Principal: "ops", Key: "k", Render: func(any) (models.StoredResponse, error) { return models.StoredResponse{Status: 200}, nil }}
 		}
-		first, err := h.Rotate(t.Context(), ops(), hook.ID, "", time.Hour, once())
+		first, err := h.Rotate(t.Context(), ops(), hook.ID, rotation("", time.Hour), once())
 		require.NoError(t, err)
 		replayed := once()
-		_, err = h.Rotate(t.Context(), ops(), hook.ID, "", time.Hour, replayed)
+		_, err = h.Rotate(t.Context(), ops(), hook.ID, rotation("", time.Hour), replayed)
 		require.NoError(t, err)
 		require.NotNil(t, replayed.Replay)
 		got, err := h.Get(t.Context(), ops(), hook.ID)
@@ -210,7 +211,7 @@ func TestDelete(t *testing.T) {
 		for _, err := range []error{
 			func() error { _, err := h.Get(t.Context(), ops(), hook.ID); return err }(),
 			func() error {
-				_, err := h.Deliveries(t.Context(), ops(), hook.ID, models.DeliveryQuery{Limit: 1})
+				_, err := h.Deliveries(t.Context(), ops(), hook.ID, store.DeliveryQuery{Limit: 1})
 				return err
 			}(),
 			h.Webhooks.Delete(t.Context(), ops(), hook.ID),
@@ -243,9 +244,9 @@ func TestDelete(t *testing.T) {
 // rawDeliveries are those in the table, whether there is a webhook or not.
 func (h *fixture) rawDeliveries(t *testing.T, id string) []models.Delivery {
 	t.Helper()
-	all, err := h.db.Deliveries(t.Context(), id, models.DeliveryQuery{Limit: 10_000})
+	all, err := h.db.Deliveries(t.Context()).List(id, store.DeliveryQuery{Limit: 10_000})
 	require.NoError(t, err)
-	due, _, err := h.db.DueDeliveries(t.Context(), id, h.db.Now().Add(time.Hour), store.DueCursor{}, 10_000)
+	due, _, err := h.db.Deliveries(t.Context()).Due(id, h.db.Now().Add(time.Hour), store.DueCursor{}, 10_000)
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(due), len(all))
 	return all

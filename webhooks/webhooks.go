@@ -10,8 +10,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/sync/semaphore"
 
-	"comet/internal/lifecycle"
+	"comet/internal/background"
 	"comet/store"
 )
 
@@ -25,10 +26,11 @@ type Webhooks struct {
 	owner string
 	lease time.Duration
 
-	// slots holds a value for each attempt in flight.
-	slots chan struct{}
+	// attempts limits the attempts in flight.
+	attempts *semaphore.Weighted
 
-	loop      *lifecycle.Loop
+	loop      *background.Loop
+	poll      *background.PollLoop
 	work      context.Context // context of the attempts, which Stop ends later than the loop's
 	interrupt context.CancelFunc
 
@@ -38,7 +40,6 @@ type Webhooks struct {
 	mu      sync.Mutex
 	workers map[string]*worker // by the id of their webhook
 	running sync.WaitGroup
-	ended   chan struct{} // receives when a worker has ended
 }
 
 // New returns the webhooks of a store. It must be the only receiver of the store's
@@ -47,25 +48,26 @@ func New(s *store.Store, opts *Options) *Webhooks {
 	o := opts.orDefaults()
 	w := &Webhooks{
 		store: s, opts: o, owner: uuid.NewString(),
-		sender: newSender(senderOptions{Timeout: o.Timeout, Guard: o.Guard, UserAgent: o.UserAgent}),
+		sender: newSender(o),
 		// An attempt starts only if it ends well before the lease does.
-		lease:   max(time.Minute, 4*o.Timeout),
-		slots:   make(chan struct{}, o.MaxAttempts),
-		workers: map[string]*worker{}, ended: make(chan struct{}, 1),
+		lease:    max(time.Minute, 4*o.Timeout),
+		attempts: semaphore.NewWeighted(int64(o.MaxAttempts)),
+		workers:  map[string]*worker{},
 	}
-	w.loop = lifecycle.NewLoop(w.dispatch)
+	w.poll = background.NewPollLoop(background.PollOptions{Task: "looking for due deliveries", Logger: o.Logger, Signal: s.DeliveriesWritten()}, w.look)
+	w.loop = background.NewLoop(w.dispatch)
 	w.work, w.interrupt = context.WithCancel(context.Background())
 	return w
 }
 
-// Start implements lifecycle.Service. It returns the store's error if the leases of an earlier
+// Start implements background.Service. It returns the store's error if the leases of an earlier
 // process cannot be released.
 func (w *Webhooks) Start(ctx context.Context) error {
 	w.starting.Lock()
 	defer w.starting.Unlock()
 	if !w.started && w.store.Database() == "sqlite" {
 		// No other process has the database open, so all leases are of ended processes.
-		if err := w.store.Write(ctx, func(tx *store.Tx) error { return tx.ReleaseWebhooks() }); err != nil {
+		if err := w.store.Write(ctx, func(tx *store.Tx) error { return tx.Webhooks().ReleaseAll() }); err != nil {
 			return err
 		}
 	}
@@ -73,7 +75,7 @@ func (w *Webhooks) Start(ctx context.Context) error {
 	return w.loop.Start(ctx)
 }
 
-// Stop implements lifecycle.Service: it starts nothing more and lets attempts in flight end until
+// Stop implements background.Service: it starts nothing more and lets attempts in flight end until
 // ctx is done, then cancels them, which counts as no attempt. Finished attempts are stored; all
 // others are due for other replicas. It returns ctx's error if even that took too long.
 func (w *Webhooks) Stop(ctx context.Context) error {

@@ -7,6 +7,8 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
+	"comet/internal/background"
+	"comet/internal/errs"
 	"comet/models"
 	"comet/store"
 )
@@ -62,16 +64,16 @@ type worker struct {
 	retry   <-chan time.Time // when to ask a failing database again
 	backoff *backoff.ExponentialBackOff
 
-	wake     chan struct{} // there may be more to do
-	outdated atomic.Bool   // the webhook was changed
+	wake     background.Signal // there may be more to do
+	outdated atomic.Bool       // the webhook was changed
 	runners
 }
 
 func newWorker(w *Webhooks, hook models.Webhook, until time.Time) *worker {
 	k := &worker{
-		Webhooks: w, hook: &hook, more: true, maxAttempts: 1, busy: map[string]bool{}, backoff: newBackoff(),
-		wake: make(chan struct{}, 1), saved: make(chan saveResult, 1),
-		runners: runners{jobs: make(chan job, queuedPerAttempt*w.opts.Concurrency), arrived: make(chan struct{}, 1)},
+		Webhooks: w, hook: &hook, more: true, maxAttempts: 1, busy: map[string]bool{}, backoff: background.NewBackoff(background.MaxBackoff),
+		wake: background.NewSignal(), saved: make(chan saveResult, 1),
+		runners: runners{jobs: make(chan job, queuedPerAttempt*w.opts.Concurrency), arrived: background.NewSignal()},
 	}
 	k.until.Store(until.UnixMicro())
 	return k
@@ -129,13 +131,11 @@ func (k *worker) idle() bool {
 // waitForMore waits for more deliveries, which saves leasing the webhook again for each event of a
 // slow stream.
 func (k *worker) waitForMore() bool {
-	t := time.NewTimer(k.opts.Poll)
-	defer t.Stop()
 	select {
 	case <-k.wake:
 		k.more = k.ctx.Err() == nil
 		return k.more
-	case <-t.C:
+	case <-time.After(k.opts.Poll):
 	case <-k.ctx.Done():
 	}
 	return false
@@ -205,8 +205,8 @@ func (k *worker) pageSize() int {
 
 // load reads the webhook and a page of due deliveries.
 func (k *worker) load() {
-	hook, err := k.store.Webhook(k.ctx, k.hook.ID)
-	if missing(err) || err == nil && !hook.Enabled {
+	hook, err := k.store.Webhooks(k.ctx).Get(k.hook.ID)
+	if errs.Is(err, errs.NotFound) || err == nil && !hook.Enabled {
 		k.stopping = true
 		return
 	}
@@ -218,7 +218,7 @@ func (k *worker) load() {
 	if k.pageEnd == (store.DueCursor{}) {
 		limit += len(k.busy)
 	}
-	due, place, err := k.store.DueDeliveries(k.ctx, hook.ID, k.store.Now(), k.pageEnd, limit)
+	due, place, err := k.store.Deliveries(k.ctx).Due(hook.ID, k.store.Now(), k.pageEnd, limit)
 	if err != nil {
 		k.backOff(k.ctx, err)
 		return

@@ -35,7 +35,7 @@ func TestLittleIsReadOfAWebhookThatHangs(t *testing.T) {
 func TestABodyThatNeverEndsDelaysNoOtherDelivery(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusOK, http.StatusInternalServerError} {
-		s := newSender(senderOptions{Timeout: time.Hour, Guard: loopback()})
+		s := newSender((&Options{Timeout: time.Hour, Guard: loopback()}).orDefaults())
 		t.Cleanup(s.close)
 		server := receiver(t, func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(status)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"comet/internal/errs"
 	"comet/models"
 	"comet/store"
 )
@@ -89,7 +88,7 @@ func (k *worker) renew(ctx context.Context) {
 	kept := false
 	err := k.store.Write(ctx, func(tx *store.Tx) (err error) {
 		until = tx.Now().Add(k.lease)
-		_, kept, err = tx.LeaseWebhook(k.hook.ID, k.owner, until)
+		_, kept, err = tx.Webhooks().Lease(k.hook.ID, k.owner, until)
 		return err
 	})
 	switch {
@@ -106,10 +105,8 @@ func (k *worker) renew(ctx context.Context) {
 func (k *worker) release() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(k.work), storeTimeout)
 	defer cancel()
-	err := k.store.Write(ctx, func(tx *store.Tx) error { return tx.ReleaseWebhook(k.hook.ID, k.owner) })
+	err := k.store.Write(ctx, func(tx *store.Tx) error { return tx.Webhooks().Release(k.hook.ID, k.owner) })
 	if err != nil {
 		k.opts.Logger.Warn("a webhook's lease was not ended and runs out", "webhook", k.hook.ID, "error", err)
 	}
 }
-
-func missing(err error) bool { return errs.Is(err, errs.NotFound) }

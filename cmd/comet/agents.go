@@ -15,147 +15,6 @@ import (
 	"comet/openapi/client"
 )
 
-// Parameters of agents that several commands have.
-var (
-	agentName         = param{"--name", "name", text, "display `name`"}
-	agentDescription  = param{"--description", "description", text, "what the agent is for"}
-	agentType         = param{"--type", "type", text, "`type` in the envelope protocol: infra, desktop, code, research or another word"}
-	agentParent       = param{"--parent", "parent_id", text, "the `agent` above it"}
-	agentSphere       = param{"--sphere", "sphere_id", number, "sphere (1-9)"}
-	agentBudget       = param{"--budget", "token_budget", number, "tokens that it may use per day"}
-	agentScope        = param{"--budget-scope", "budget_scope", oneOf("own", "subtree"), "what the budget limits: own, the agent alone, or subtree, the agent and all agents below it"}
-	agentCapabilities = param{"--capability", "capabilities", textList, "a `capability`; may be repeated, or a list with commas"}
-	ifMatch           = param{"--if-match", "If-Match", text, "change the agent only while it has this `ETag`"}
-	auditReason       = param{"--reason", "reason", text, "why, for the audit log"}
-	keyRequired       = param{"--required", "required", yesOrNo, "every message of the agent must be signed (default: as before)"}
-)
-
-var agentFields = []column{
-	{"ID", "id"}, {"Name", "name"}, {"Level", "L{{.level}}"}, {"Sphere", "sphere_id"}, {"Frequency", "{{.frequency_hz}} Hz"}, {"Type", "type"},
-	{"Parent", "parent_id"}, {"Active", "is_active"}, {"Description", "description"}, {"Capabilities", "capabilities"},
-	{"Children", `{{range $i, $c := .children}}{{if $i}}, {{end}}{{$c.id}}{{end}}`},
-	{"Token budget", "{{budget .token_budget}} per day"}, {"Budget limits", "{{scope .budget_scope}}"},
-	{"Used today", "tokens_used_today"}, {"Sessions today", "stats.sessions_today"}, {"Average response", "{{.stats.avg_response_time_ms}} ms"},
-	{"Success rate", "{{percent .stats.success_rate}}"}, {"Created", "created_at"}, {"Updated", "updated_at"},
-}
-
-var keyFields = []column{
-	{"Agent", "agent_id"}, {"Number", "v5_id"}, {"Key", "fingerprint"}, {"Required", "required"}, {"Created", "{{.created_at}} by {{.created_by}}"},
-}
-
-const keyMessage = `{{if .key}}made the key {{.fingerprint}} for {{.agent_id}} ({{.v5_id}}); it is shown only once:` +
-	`{{else}}{{.agent_id}} ({{.v5_id}}) has the key {{.fingerprint}} now{{end}}`
-
-var agentGroups = []commandGroup{
-	{name: "agents", aliases: []string{"agent"}, short: "List, show and change agents"},
-	{name: "agents key", short: "Manage the keys that agents sign with"},
-}
-
-var agentCommands = []command{
-	{
-		use: "agents list", short: "List agents",
-		example: `  comet agents list --sphere 1 --level 3
-  comet agents list --capability budgeting --active -o json`,
-		request: "GET /api/v1/agents", fixed: map[string]any{"total": false},
-		params: []param{
-			{"--sphere", "sphere_id", number, "only agents of this sphere (1-9)"},
-			{"--level", "level", number, "only agents of this level (0-3)"},
-			{"--frequency", "frequency", number, "only agents at this frequency, in Hz"},
-			{"--active", "active", yesOrNo, "only active agents; --active=false for only inactive ones"},
-			{"--parent", "parent_id", text, "only agents directly under this `agent`"},
-			{"--capability", "capability", textList, "only agents with this `capability`; may be repeated"},
-			{"--search -q", "q", text, "only agents whose id, name or description contains this `text`"},
-			{"--sort", "sort", oneOf("id", "name", "level", "created_at", "-id", "-name", "-level", "-created_at"), "`order`: id, name, level or created_at; a leading - reverses it"},
-			limitFlag,
-		},
-		pages: "agents",
-		columns: []column{
-			{"ID", "id"}, {"NAME", "name"}, {"LEVEL", "L{{.level}}"}, {"SPHERE", "sphere_id"}, {"HZ", "frequency_hz"}, {"PARENT", "parent_id"},
-			{"BUDGET", "{{budget .token_budget}}"}, {"ACTIVE", "is_active"}, {"CAPABILITIES", "capabilities"},
-		},
-	},
-	{use: "agents get ID", short: "Show an agent", request: "GET /api/v1/agents/{agent_id}", fields: agentFields},
-	{
-		use: "agents create [ID]", short: "Create an agent",
-		example: `  comet agents create daily-standup-assistant --name "Daily Standup Assistant" --level 3 --sphere 2 \
-      --frequency 444 --parent project-business --capability scheduling,reminders --budget 15000
-  comet agents create -f agent.json`,
-		request: "POST /api/v1/agents",
-		params: []param{
-			{"ID", "id", text, ""}, agentName, agentDescription, agentType, agentParent,
-			{"--level", "level", number, "level (1-3)"},
-			agentSphere,
-			{"--frequency", "frequency_hz", number, "frequency in Hz: L1 888, L2 555 or 666, L3 444"},
-			agentBudget, agentScope, agentCapabilities, fileFlag, idempotencyKey,
-		},
-		message: "created {{.id}}",
-	},
-	{
-		use: "agents update ID", short: "Change an agent; only what is given changes",
-		example: `  comet agents update custom-assistant --budget 25000
-  echo '{"name": "New Name"}' | comet agents update custom-assistant -f -`,
-		request: "PATCH /api/v1/agents/{agent_id}",
-		params: []param{
-			agentName, agentDescription, agentType, agentParent, agentSphere, agentBudget, agentScope, agentCapabilities, fileFlag,
-			{"--active", "is_active", yesOrNo, "--active restores the agent, --active=false deactivates it"},
-			ifMatch,
-		},
-		fields: agentFields,
-	},
-	{
-		use: "agents delete ID", short: "Deactivate an agent",
-		long:    `Deactivate an agent. It stays in the registry, and "comet agents restore" restores it.`,
-		request: "DELETE /api/v1/agents/{agent_id}", params: []param{ifMatch}, message: "deactivated {{.ID}}",
-	},
-	{
-		use: "agents restore ID", short: "Restore a deactivated agent",
-		request: "PATCH /api/v1/agents/{agent_id}", fixed: map[string]any{"is_active": true}, fields: agentFields,
-	},
-	{
-		use: "agents audit ID", short: "Show the changes of an agent, newest first",
-		request: "GET /api/v1/agents/{agent_id}/audit", params: []param{limitFlag},
-		pages: "entries",
-		columns: []column{
-			{"TIME", "at"}, {"ACTION", "action"}, {"BY", "actor"}, {"VERSION", "version"}, {"REASON", "{{with .reason}}{{.}}{{end}}"},
-			{"CHANGES", `{{range $i, $c := .changes}}{{if $i}}; {{end}}{{$c.field}}: {{json $c.from}} -> {{json $c.to}}{{end}}`},
-		},
-	},
-	{
-		use: "agents key issue ID", short: "Make a new key for an agent",
-		long: `Make a new key for an agent, which replaces the one it had. The key is printed to standard
-output, only once; everything else goes to standard error, so KEY=$(comet agents key issue …) works.`,
-		request: "PUT /api/v1/agents/{agent_id}/key", params: []param{keyRequired}, message: keyMessage, secret: "key",
-	},
-	{
-		use: "agents key import ID FILE", short: "Import a key that was agreed on elsewhere",
-		long: `Import a key that was agreed on elsewhere: 16 to 128 bytes of text, read from a file, or from
-standard input if FILE is -, never from the command line. One trailing line break is not part of it.`,
-		example: `  pass show comet/shouter | comet agents key import v5-shouter - --required`,
-		request: "PUT /api/v1/agents/{agent_id}/key", params: []param{{"FILE", "key", keyFile, ""}, keyRequired}, message: keyMessage, secret: "key",
-	},
-	{use: "agents key show ID", short: "Show the fingerprint of an agent's key, and the agent's number", request: "GET /api/v1/agents/{agent_id}/key", fields: keyFields},
-	{
-		use: "agents key require ID", short: "Require signatures of an agent",
-		request: "PATCH /api/v1/agents/{agent_id}/key", params: []param{{"--off", "required", notSet, "require no signatures any more"}},
-		fixed: map[string]any{"required": true}, fields: keyFields,
-	},
-	{use: "agents key revoke ID", short: "Revoke an agent's key", request: "DELETE /api/v1/agents/{agent_id}/key", message: "revoked the key of {{.ID}}"},
-	{
-		use: "hierarchy [ROOT]", short: "Draw the tree of agents",
-		example: `  comet hierarchy
-  comet hierarchy orch-personnel --depth 1
-  comet hierarchy --usage`,
-		request: "GET /api/v1/hierarchy",
-		params: []param{
-			{"ROOT", "root", text, ""},
-			{"--depth", "depth", number, "how many levels below the root (0-3); all if not given"},
-			{"--active", "active_only", yesOrNo, "leave out inactive agents"},
-			{"--usage", "usage", yesOrNo, "show what each agent used today, alone and with all agents below it"},
-		},
-		show: showHierarchy,
-	},
-}
-
 func showHierarchy(s *session, body []byte) error {
 	var h client.Hierarchy
 	if err := decode(body, &h); err != nil {
@@ -209,7 +68,7 @@ func readKey(in io.Reader, path string) (string, error) {
 	case !utf8.ValidString(key): // JSON cannot hold it unchanged
 		return "", usagef("the key must be text in UTF-8")
 	case key == "":
-		return "", usagef("the file %s holds no key", path)
+		return "", usagef("the file %s contains no key", path)
 	}
 	return key, nil
 }
@@ -222,15 +81,15 @@ func newImportCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Create and change agents from a roster",
-		Long: `Create the agents of a roster that do not exist and change those that do: all of
-them, or none if there is a mistake. Agents that the roster does not list stay as they
-are. FILE is YAML or JSON; - reads standard input.`,
+		Long: `Create the agents of a roster that do not exist and change those that do, in one
+transaction: an error in the roster changes nothing. Agents that the roster does not
+list stay unchanged. FILE is YAML or JSON; - reads standard input.`,
 		Example: `  comet import examples/roster.yaml --dry-run
   comet export | comet import --server http://other:8080 -`,
 	}
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "change nothing; say what would change and list every mistake with its line")
-	cmd.Flags().StringVar(&format, "format", "", "`format` of the file, yaml or json; by its name or content if not given")
-	cmd.Flags().StringVar(&key, "idempotency-key", "", "a `key`; a request that is repeated with it gets the response of the first")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "change nothing; list the changes, and every error with its line")
+	cmd.Flags().StringVar(&format, "format", "", "`format` of the file, yaml or json (default: by its name or content)")
+	cmd.Flags().StringVar(&key, "idempotency-key", "", "idempotency `key`; a repeated request with the same key gets the first response")
 	flags := addClientFlags(cmd)
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
 		data, err := readInput(s.in, args[0])

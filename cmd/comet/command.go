@@ -364,7 +364,7 @@ func (c *call) limit() (int, error) {
 	}
 	n, err := strconv.Atoi(f.Value.String())
 	if err != nil || n < 0 {
-		return 0, usagef("--limit: %q is not a number from 0 (all)", f.Value.String())
+		return 0, usagef("--limit must be 0 (no limit) or more, not %q", f.Value.String())
 	}
 	return n, nil
 }

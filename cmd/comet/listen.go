@@ -42,15 +42,15 @@ every signature and print the events, one JSON document per line with -o json. W
 --forward each request is forwarded unchanged and gets the response of that server.
 The webhook is removed when the command ends.
 
-The server must be able, and allowed, to connect to this machine. By default it
-connects to no loopback address; for development start it with
+The server must be able, and allowed, to connect to this machine. By default it does
+not connect to loopback addresses; for development start it with
   ` + allowLoopback,
 		Example: `  comet webhooks listen
   comet webhooks listen --events agent.budget_warning,agent.budget_exceeded --agent orch-personnel --subtree
   comet webhooks listen --forward http://127.0.0.1:3000/webhook`,
 	}
 	fs := cmd.Flags()
-	fs.StringSliceVar(&f.events, "events", nil, "the `events` to receive, may be repeated or a list with commas (default: all)")
+	fs.StringSliceVar(&f.events, "events", nil, "the `events` to receive; repeatable, or separated by commas (default: all)")
 	fs.StringVar(&f.agent, "agent", "", "only events of this `agent`")
 	fs.BoolVar(&f.subtree, "subtree", false, "also events of the agents below --agent")
 	fs.StringVar(&f.listen, "listen", "127.0.0.1:0", "`address` to listen on; port 0 picks a free one")
@@ -91,7 +91,7 @@ func (s *session) listen(ctx context.Context, cmd *cobra.Command, f listenFlags)
 	if err := s.testDelivery(ctx, hook); err != nil && ctx.Err() == nil {
 		return err
 	}
-	if r.start(); ctx.Err() == nil {
+	if r.started.Store(true); ctx.Err() == nil {
 		printLine(s.messages, "listening on %s as webhook %s; Ctrl-C removes it", hook.URL, hook.ID)
 	}
 	select {
@@ -154,14 +154,10 @@ func (s *session) register(ctx context.Context, cmd *cobra.Command, f listenFlag
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()
-	body, err := s.readResponse(s.api.CreateWebhook(ctx, nil, draft))
+	hook, _, err := decodeAs[client.WebhookIssued](s.readResponse(s.api.CreateWebhook(ctx, nil, draft)))
 	var refused *apiError
 	if errors.As(err, &refused) && refused.problem.Code == "address-refused" {
 		s.explain(address)
-	}
-	var hook client.WebhookIssued
-	if err == nil {
-		err = decode(body, &hook)
 	}
 	return hook, err
 }
@@ -176,12 +172,8 @@ func everyEvent() []client.WebhookDraftEvents {
 
 // testDelivery makes the server send a test event, to find out whether it reaches the listener.
 func (s *session) testDelivery(ctx context.Context, hook client.WebhookIssued) error {
-	body, err := s.readResponse(s.api.TestWebhook(ctx, hook.ID))
+	t, _, err := decodeAs[client.WebhookTested](s.readResponse(s.api.TestWebhook(ctx, hook.ID)))
 	if err != nil {
-		return err
-	}
-	var t client.WebhookTested
-	if err := decode(body, &t); err != nil {
 		return err
 	}
 	if !t.Succeeded {

@@ -13,7 +13,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"comet/internal/errs"
 	"comet/internal/telemetry"
@@ -57,14 +60,16 @@ type receiver struct {
 	printer  *printer
 	failed   chan error // the first fatal error
 
-	mu      sync.Mutex
-	started bool // the first test is over
-	seen    map[string]bool
-	order   []string // of seen, the oldest first
+	started atomic.Bool // the first test is over
+	seen    *lru.Cache[string, struct{}]
 }
 
 func newReceiver(verifier *signature.Verifier, forward *forwarder, p *printer) *receiver {
-	return &receiver{verifier: verifier, forward: forward, printer: p, failed: make(chan error, 1), seen: map[string]bool{}}
+	seen, err := lru.New[string, struct{}](maxSeen)
+	if err != nil {
+		panic(err) // only for a size below 1
+	}
+	return &receiver{verifier: verifier, forward: forward, printer: p, failed: make(chan error, 1), seen: seen}
 }
 
 // fail ends the listener.
@@ -73,13 +78,6 @@ func (r *receiver) fail(err error) {
 	case r.failed <- err:
 	default: // there is an error already
 	}
-}
-
-// start ends the phase in which a test event is the listener's own.
-func (r *receiver) start() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.started = true
 }
 
 // ServeHTTP implements http.Handler.
@@ -119,9 +117,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 // isHandled reports whether the event needs no handling: it was handled before, or it is the
 // listener's own test event.
 func (r *receiver) isHandled(event received) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.seen[event.ID] || !r.started && event.Type == "webhook.test"
+	return r.seen.Contains(event.ID) || !r.started.Load() && event.Type == "webhook.test"
 }
 
 // handleEvent forwards an event if there is a forwarder, prints it and responds. An event that the other
@@ -154,18 +150,8 @@ func (r *receiver) handleEvent(w http.ResponseWriter, req *http.Request, event r
 
 // remember records an event that was handled; it reports whether it is new.
 func (r *receiver) remember(id string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.seen[id] {
-		return false
-	}
-	r.seen[id] = true
-	r.order = append(r.order, id)
-	if len(r.order) > maxSeen {
-		delete(r.seen, r.order[0])
-		r.order = r.order[1:]
-	}
-	return true
+	known, _ := r.seen.ContainsOrAdd(id, struct{}{})
+	return !known
 }
 
 // forwarder forwards requests to another server.

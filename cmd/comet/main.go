@@ -150,32 +150,32 @@ const rootLong = `comet is a control plane for AI agents: a registry of agents, 
 the tools that they call.
 
 "comet serve" runs the server; without configuration it stores everything in ./comet-data.
-The other commands talk to a server, by default the one on http://127.0.0.1:8080. Its
-address and your token come from flags, the environment (COMET_SERVER, COMET_TOKEN) or
+The other commands send requests to a server, by default http://127.0.0.1:8080. Set its
+address and your token by flags, environment variables (COMET_SERVER, COMET_TOKEN) or in
 ~/.config/comet/client.yaml.`
 
 const rootExitCodes = `
 Exit codes:
   0  success
-  1  an error without a code of its own
+  1  any other error
   2  invalid usage or configuration
   3  not authenticated or not allowed
   4  not found
-  5  conflict with the present state, or a failed precondition
+  5  conflict with the current state, or a failed precondition
   6  invalid request or document
   7  the server cannot be reached, is not ready, or limits the rate
   130  interrupted by Ctrl-C (SIGINT)
   143  ended by SIGTERM
 `
 
-// The groups "comet --help" lists the commands in.
+// The groups of commands in "comet --help".
 const (
 	groupServer = "server"
 	groupClient = "client"
 )
 
-// newRootCommand returns the whole command tree, and whether a command has started to run: an
-// error before that is one of usage.
+// newRootCommand returns the command tree, and whether a command has started to run: an error before
+// that is a usage error.
 func newRootCommand() (root *cobra.Command, started *bool) {
 	root = &cobra.Command{
 		Use:           "comet",
@@ -200,14 +200,6 @@ func newRootCommand() (root *cobra.Command, started *bool) {
 	started = new(false)
 	prepare(root, started)
 	return root, started
-}
-
-func commandGroups() []commandGroup {
-	return slices.Concat(agentGroups, usageGroups, taskGroups, toolGroups, webhookGroups, tokenGroups)
-}
-
-func commandTable() []command {
-	return slices.Concat(agentCommands, usageCommands, taskCommands, toolCommands, upstreamCommands, webhookCommands, tokenCommands)
 }
 
 func inGroup(root *cobra.Command, group string, commands ...*cobra.Command) {

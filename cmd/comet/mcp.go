@@ -41,7 +41,7 @@ token for it (--token or COMET_TOKEN, scope tools:call).`,
 	link := addClientFlags(cmd)
 	fs := cmd.Flags()
 	fs.StringVar(&f.servers, "config", "", "the mcpServers `file` of the servers to start")
-	fs.StringVar(&f.data, "data", "", "`directory` for the data; the default is a directory for this file below the user's configuration directory")
+	fs.StringVar(&f.data, "data", "", "`directory` for the data (default: a directory for this file below the user's configuration directory)")
 	fs.StringVar(&f.names, "tool-names", "portable", "the form of tool `names`: portable (server__tool) or documented (server:tool)")
 	fs.BoolVar(&f.noCache, "no-cache", false, "cache neither search results nor compiled code")
 	fs.StringVar(&f.level, "log-level", "warn", "the lowest `level` that is logged: debug, info, warn or error")

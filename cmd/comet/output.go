@@ -247,7 +247,7 @@ func fit(headers []string, rows [][]string, width int) {
 	}
 }
 
-// cut is a text of at most so many characters, with an ellipsis if it was longer.
+// cut truncates a text to a maximum number of characters, with an ellipsis at the end.
 func cut(text string, most int) string {
 	if utf8.RuneCountInString(text) <= most {
 		return text

@@ -80,12 +80,8 @@ func oneOf(choices ...string) kind {
 	return kind{placeholder: "text", choices: choices, parse: text.parse}
 }
 
-// Parameters that many commands have.
-var (
-	limitFlag      = limitOf("")
-	idempotencyKey = param{"--idempotency-key", "Idempotency-Key", text, "a `key`; a request that is repeated with it gets the response of the first"}
-	fileFlag       = param{"--file -f", "", document, "JSON `file` with the request, - for standard input; instead of the other flags"}
-)
+// fileFlag is --file with the whole request.
+var fileFlag = param{"--file -f", "", document, "JSON `file` with the request, - for standard input; instead of the other flags"}
 
 // limitOf is --limit with a default.
 func limitOf(byDefault string) param {

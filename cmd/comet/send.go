@@ -52,29 +52,25 @@ func newSendCommand() *cobra.Command {
 NAME:=JSON; they are added to those of --param-file. The output of the agent goes to standard
 output as it arrives, its progress to standard error.
 
-Exit codes: 0 the task succeeded; 1-125 it failed with this code; 124 it took longer than
---wait or was silent for too long; 130 the command was interrupted. Errors of the protocol
-have the exit codes of other commands: 3 not allowed, 6 invalid or unsupported work, 7 no
-agent is available or a limit is reached.`,
+Exit codes: 0 the task succeeded; 1-125 it failed with this exit code; 124 it took longer
+than --wait or was silent for too long; 130 the command was interrupted. Errors of the
+protocol have the exit codes of other commands: 3 not allowed, 6 invalid or unsupported
+work, 7 no agent is available or a limit is reached.`,
 		Example: `  comet send --to infra run_playbook playbook=deploy.yml extra_vars:='{"version":"1.4.0"}' --wait 5m
   comet send echo text=hello --hint max_duration_seconds=60
   comet send --to research summarize --param-file request.json -o json | jq -r .payload.output`,
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&f.to, "to", "", "the `type` of agent that must do it (default: any agent that can)")
+	fs.StringVar(&f.to, "to", "", "the `type` of agent that executes the task (default: any suitable agent)")
 	fs.StringVar(&f.paramFile, "param-file", "", "`file` with the parameters, a JSON object; - reads standard input")
-	fs.StringSliceVar(&f.hints, "hint", nil, "`NAME=VALUE`: max_duration_seconds, max_memory_mb, max_tokens or another, may be repeated")
-	fs.StringVar(&f.requestID, "request-id", "", "`UUID` that makes the task once, however often it is sent (default: a new one)")
+	fs.StringSliceVar(&f.hints, "hint", nil, "`NAME=VALUE`: max_duration_seconds, max_memory_mb, max_tokens or another; repeatable")
+	fs.StringVar(&f.requestID, "request-id", "", "`UUID` of the request; repeating it finds the same task (default: a new one)")
 	fs.StringVar(&f.traceID, "trace-id", "", "`UUID` that identifies the task in other systems (default: a new one)")
-	fs.DurationVar(&f.wait, "wait", 0, "how long to wait for the end; the task goes on after that (default: for ever)")
+	fs.DurationVar(&f.wait, "wait", 0, "how long to wait for the end; the task continues after that (default: no limit)")
 	fs.BoolVar(&f.cancelOnInterrupt, "cancel-on-interrupt", false, "cancel the task if the command is interrupted")
 	flags := addClientFlags(cmd)
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
-		set, err := loadSettings(cmd.Flags(), flags)
-		if err != nil {
-			return err
-		}
-		c, err := agent.NewClient(s.server, set.token, nil)
+		c, err := agent.NewClient(s.server, s.token, nil)
 		if err != nil {
 			return usageError{err}
 		}
@@ -108,12 +104,8 @@ func (s *session) requestOf(ctx context.Context, f sendFlags, args []string) (*a
 	if r.Hints, err = parseHints(f.hints); err != nil {
 		return nil, err
 	}
-	body, err := s.readResponse(s.api.GetMe(ctx, nil))
+	me, _, err := decodeAs[client.CallerIdentity](s.readResponse(s.api.GetMe(ctx, nil)))
 	if err != nil {
-		return nil, err
-	}
-	var me client.CallerIdentity
-	if err := decode(body, &me); err != nil {
 		return nil, err
 	}
 	if me.Agent != nil {
@@ -145,7 +137,7 @@ func (s *session) send(ctx context.Context, c *agent.Client, r *agent.Request, f
 	case awaited.Err() != nil && !known:
 		return &endedError{exitTimeout, fmt.Sprintf("the server has not responded for %s; it may have accepted the task %s", f.wait, r.TaskID)}
 	case awaited.Err() != nil && !reply.Ended:
-		return &endedError{exitTimeout, fmt.Sprintf("the task %s has not ended after %s; it goes on", r.TaskID, f.wait)}
+		return &endedError{exitTimeout, fmt.Sprintf("the task %s has not ended after %s; it continues", r.TaskID, f.wait)}
 	case err != nil:
 		return s.rejectedRequest(err)
 	}
@@ -189,7 +181,7 @@ func (s *session) follow(ctx context.Context, c *agent.Client, r *agent.Request,
 // interrupted cancels the task if that is wanted.
 func (s *session) interrupted(ctx context.Context, c *agent.Client, r *agent.Request, f sendFlags) error {
 	if !f.cancelOnInterrupt {
-		return &endedError{exitInterrupted, fmt.Sprintf("interrupted; the task %s goes on", r.TaskID)}
+		return &endedError{exitInterrupted, fmt.Sprintf("interrupted; the task %s continues", r.TaskID)}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 	defer cancel()

@@ -81,11 +81,8 @@ func (d *display) task(t agent.Task) error {
 		return nil
 	}
 	what := t.StepName
-	switch t.WaitingFor {
-	case "worker":
-		what = "waits for a worker"
-	case "retry":
-		what = "waits for the next attempt"
+	if t.WaitingFor == "worker" || t.WaitingFor == "retry" {
+		what = waitsText(t.WaitingFor)
 	}
 	if !d.drawing {
 		if line := fmt.Sprintf("%3d%%  %s", t.Progress, what); what != "" && line != d.step {

@@ -148,7 +148,7 @@ func TestDisplay(t *testing.T) {
 		} {
 			require.NoError(t, d.task(task))
 		}
-		require.Equal(t, "  0%  waits for a worker\n 10%  a\n 50%  \\u001b[2J\n", notes.String())
+		require.Equal(t, "  0%  waiting for a worker\n 10%  a\n 50%  \\u001b[2J\n", notes.String())
 	})
 
 	t.Run("clears the bar before output on a terminal", func(t *testing.T) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -23,15 +24,15 @@ func newServeCommand() *cobra.Command {
 		Use:   "serve",
 		Short: "Run the server",
 		Long: `Run the server. Without configuration it listens on 127.0.0.1:8080 and stores
-everything in ./comet-data. SIGTERM and Ctrl-C drain: requests in flight finish,
-then the server stops with exit code 0.`,
+everything in ./comet-data. After SIGTERM or Ctrl-C, requests in flight finish, then
+the server stops with exit code 0.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := config.Load(config.Sources{Flags: cmd.Flags(), Environ: os.Environ()})
+			cfg, err := loadConfig(cmd)
 			if err != nil {
 				return err
 			}
 			log, err := telemetry.NewLogger(cmd.ErrOrStderr(), &telemetry.LogOptions{
-				Level: cfg.Log.Level, Format: cfg.Log.Format, Secrets: []string{cfg.AdminToken},
+				Level: cfg.Log.Level, Format: cfg.Log.Format, Formats: app.LogFormats(), Secrets: []string{cfg.AdminToken},
 			})
 			if err != nil {
 				return err
@@ -48,11 +49,11 @@ then the server stops with exit code 0.`,
 func newConfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Print the configuration the server would run with",
-		Long: `Print the configuration that "comet serve" would run with, given the same flags,
+		Short: "Print the configuration that the server would use",
+		Long: `Print the configuration that "comet serve" would use with the same flags,
 environment and file: each value with its source, secrets masked.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := config.Load(config.Sources{Flags: cmd.Flags(), Environ: os.Environ()})
+			cfg, err := loadConfig(cmd)
 			if err != nil {
 				return err
 			}
@@ -74,8 +75,8 @@ func newMigrateCommand() *cobra.Command {
 		Use:   "migrate",
 		Short: "Show or change the database's schema",
 		Long: `Show or change the schema of the database that comet serve would use. The server
-applies pending migrations itself when it starts; these commands apply them
-before that, or undo one.`,
+applies pending migrations itself when it starts. Use these commands to apply
+them earlier, or to undo one.`,
 	}
 	config.Flags(cmd.PersistentFlags())
 	cmd.AddCommand(
@@ -94,11 +95,11 @@ func migrateAction(use, short string, run func(*cobra.Command, *app.Migrations) 
 	return &cobra.Command{
 		Use: use, Short: short,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := config.Load(config.Sources{Flags: cmd.Flags(), Environ: os.Environ()})
+			cfg, err := loadConfig(cmd)
 			if err != nil {
 				return err
 			}
-			return app.WithMigrations(cfg, func(m *app.Migrations) error { return run(cmd, m) })
+			return app.WithMigrations(cfg, use == "up", func(m *app.Migrations) error { return run(cmd, m) })
 		},
 	}
 }
@@ -138,9 +139,10 @@ func newHealthcheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "healthcheck",
 		Short: "Check that the server on this machine is alive",
-		Long:  "Check that the server at the configured address is alive. Exit code 0 means that it is.",
+		Long: `Check that the server at the address of --listen is alive; --server is not used.
+Exit code 0 means that it is alive, 7 that it cannot be reached.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := config.Load(config.Sources{Flags: cmd.Flags(), Environ: os.Environ()})
+			cfg, err := loadConfig(cmd)
 			if err != nil {
 				return err
 			}
@@ -167,7 +169,7 @@ func checkHealth(ctx context.Context, listen string) error {
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return err
+		return &unreachableError{server: req.URL.Host, cause: errors.Unwrap(err)}
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
@@ -208,16 +210,16 @@ func newBackupCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backup",
 		Short: "Write a verified copy of the SQLite database to a file",
-		Long: `Write a copy of the SQLite database in the data directory to a file. A server may run
-on the data directory meanwhile: the copy holds everything that was acknowledged
-when the backup started. The copy is opened and checked before it gets its name, so
-the file is complete or missing. It contains hashes of tokens and the secrets of
-webhooks; only its owner can read it.
+		Long: `Write a copy of the SQLite database in the data directory to a file. A server may use
+the data directory meanwhile: the copy contains all writes that were acknowledged
+when the backup started. The copy is checked before it is renamed to FILE, so FILE is
+never incomplete. It contains hashes of tokens and the secrets of webhooks; only its
+owner can read it.
 
-PostgreSQL has its own tools: use pg_dump.`,
+For PostgreSQL use pg_dump.`,
 		Example: `  comet backup --output /backups/comet-$(date +%F).db`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := loadDatabase(cmd)
+			cfg, err := loadConfig(cmd)
 			if err != nil {
 				return err
 			}
@@ -238,21 +240,21 @@ PostgreSQL has its own tools: use pg_dump.`,
 	return cmd
 }
 
-// newRestoreCommand makes a backup the database of a data directory.
+// newRestoreCommand installs a backup as the database of a data directory.
 func newRestoreCommand() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "restore FILE",
-		Short: "Make a backup the database of the data directory",
-		Long: `Check a file that "comet backup" has written and make it the SQLite database of the
-data directory. Stop the server first. A database that is there already is replaced
-only with --force, and kept as comet.db.before-restore-TIME in the same directory.
-An older schema is brought up to date when the server starts.
+		Short: "Install a backup as the database of the data directory",
+		Long: `Check a file that "comet backup" has written and install it as the SQLite database of
+the data directory. Stop the server first. An existing database is replaced only with
+--force; it is kept as comet.db.before-restore-TIME in the same directory. An older
+schema is migrated when the server starts.
 
-PostgreSQL has its own tools: use pg_restore.`,
+For PostgreSQL use pg_restore.`,
 		Example: `  comet restore /backups/comet-2026-11-23.db --force`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cfg, err := loadDatabase(cmd)
+			cfg, err := loadConfig(cmd)
 			if err != nil {
 				return err
 			}
@@ -268,7 +270,7 @@ PostgreSQL has its own tools: use pg_restore.`,
 		},
 	}
 	addDatabaseFlags(cmd)
-	cmd.Flags().BoolVar(&force, "force", false, "replace the database that is there, and keep it under another name")
+	cmd.Flags().BoolVar(&force, "force", false, "replace an existing database, and keep it under another name")
 	return cmd
 }
 
@@ -276,7 +278,7 @@ func describeBackup(report app.BackupReport) string {
 	return fmt.Sprintf("%d bytes, schema %d, verified", report.Bytes, report.Schema)
 }
 
-// addDatabaseFlags registers those flags of the server that decide which database it uses.
+// addDatabaseFlags registers the flags of the server that select its database.
 func addDatabaseFlags(cmd *cobra.Command) {
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)
 	config.Flags(all)
@@ -285,7 +287,7 @@ func addDatabaseFlags(cmd *cobra.Command) {
 	}
 }
 
-// loadDatabase reads the configuration with the flags of addDatabaseFlags.
-func loadDatabase(cmd *cobra.Command) (config.Config, error) {
+// loadConfig reads the configuration of the server.
+func loadConfig(cmd *cobra.Command) (config.Config, error) {
 	return config.Load(config.Sources{Flags: cmd.Flags(), Environ: os.Environ()})
 }

@@ -32,6 +32,7 @@ const requestTimeout = 2 * time.Minute
 type session struct {
 	api      *client.Client
 	server   string
+	token    string
 	out      output
 	in       io.Reader
 	messages io.Writer
@@ -71,7 +72,7 @@ func newSession(cmd *cobra.Command, flags *clientFlags) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &session{api: api, server: set.server, out: out, in: untilDone(cmd.Context(), cmd.InOrStdin()), messages: cmd.ErrOrStderr()}, nil
+	return &session{api: api, server: set.server, token: set.token, out: out, in: untilDone(cmd.Context(), cmd.InOrStdin()), messages: cmd.ErrOrStderr()}, nil
 }
 
 // readResponse reads the body of a response. Its arguments are the results of a method of the generated
@@ -110,6 +111,14 @@ func decode(body []byte, v any) error {
 		return fmt.Errorf("the server's response cannot be read: %w", err)
 	}
 	return nil
+}
+
+// decodeAs decodes the body that readResponse returned, and returns the body, too.
+func decodeAs[T any](body []byte, err error) (v T, _ []byte, _ error) {
+	if err == nil {
+		err = decode(body, &v)
+	}
+	return v, body, err
 }
 
 // fetchPages follows a list's cursors and returns up to limit entries; 0 is all. fetch requests a
@@ -212,10 +221,10 @@ func addClientFlags(cmd *cobra.Command) *clientFlags {
 	f := &clientFlags{}
 	fs := cmd.PersistentFlags()
 	fs.StringVar(&f.server, "server", "", "`address` of the server (COMET_SERVER; default "+defaultServer+")")
-	fs.StringVar(&f.token, "token", "", "bearer `token` (COMET_TOKEN, which other users of the machine cannot see)")
+	fs.StringVar(&f.token, "token", "", "bearer `token` (COMET_TOKEN; other users of the machine cannot see the variable)")
 	fs.StringVar(&f.configFile, "client-config", "", "`file` with server, token, token_file and output (COMET_CLIENT_CONFIG; default ~/.config/comet/client.yaml)")
 	addOutputFlag(fs, &f.output)
-	fs.BoolVar(&f.noHeaders, "no-headers", false, "leave out the headers of tables")
+	fs.BoolVar(&f.noHeaders, "no-headers", false, "omit table headers")
 	if err := cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // the flag is registered two lines above
 	}
@@ -260,7 +269,7 @@ func (s *settings) check() error {
 		return usagef("the server's address must be of the form %s", defaultServer)
 	}
 	if u.User != nil {
-		return usagef("the server's address must not hold credentials; give a token instead")
+		return usagef("the server's address must not contain credentials; use a token instead")
 	}
 	for _, r := range s.token {
 		if r <= ' ' || r > '~' {

@@ -32,7 +32,7 @@ func TestInterruption(t *testing.T) {
 
 	t.Run("a signal has the exit code that shells use", func(t *testing.T) {
 		t.Parallel()
-		for _, err := range []error{context.Canceled, fmt.Errorf("x: %w", context.Cause(by(syscall.SIGINT))), &endedError{exitInterrupted, "the task goes on"}} {
+		for _, err := range []error{context.Canceled, fmt.Errorf("x: %w", context.Cause(by(syscall.SIGINT))), &endedError{exitInterrupted, "the task continues"}} {
 			require.Equal(t, 130, exitCode(interrupted(by(syscall.SIGINT), err)), err)
 			require.Equal(t, 143, exitCode(interrupted(by(syscall.SIGTERM), err)), err)
 		}

@@ -42,19 +42,19 @@ func newTailCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tail",
 		Short: "Follow the events of agents, tasks, sessions and workers",
-		Long: `Print events as they happen, one JSON document per line with -o json. A lost connection is
-made again and continues after the last event.`,
+		Long: `Print events as they happen, one JSON document per line with -o json. If the connection is
+lost, the command reconnects and continues after the last event.`,
 		Example: `  comet tail
   comet tail --types task.completed,task.failed --agent research-web-01
   comet tail --after 0 --limit 100 -o json`,
 	}
 	flags := addClientFlags(cmd)
 	fs := cmd.Flags()
-	fs.StringSliceVar(&f.types, "types", nil, "only events of these `types`, such as task.failed; may be repeated or a list with commas")
+	fs.StringSliceVar(&f.types, "types", nil, "only events of these `types`, such as task.failed; repeatable, or separated by commas")
 	fs.StringVar(&f.agent, "agent", "", "only events that concern this `agent`")
 	fs.StringVar(&f.task, "task", "", "only events of this `task`")
 	fs.IntVar(&f.after, "after", 0, "start after this `position` instead of now; 0 starts with the oldest stored event")
-	fs.IntVar(&f.limit, "limit", 0, "end after this many events; 0 is never")
+	fs.IntVar(&f.limit, "limit", 0, "end after this many events; 0 means no limit")
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, _ []string) error {
 		ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP) // the terminal was closed
 		defer stop()

@@ -28,15 +28,15 @@ func newToolsCallCommand(flags *clientFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "call NAME [JSON | - | NAME=TEXT | NAME:=JSON]...",
 		Short: "Call a tool, by any of its names",
-		Long: `Call a tool, by any of its names. Its arguments are one JSON object, on the command line, in a file
-or on standard input (-), or NAME=TEXT and NAME:=JSON, which are added to those of --args. The
-result goes to standard output unchanged; a tool that reports a failure is exit code 1,
-with its text on standard error.`,
+		Long: `Call a tool, by any of its names. Its arguments are one JSON object, on the command line, in a
+file or on standard input (-), or NAME=TEXT and NAME:=JSON, which are added to those of --args.
+The result goes to standard output unchanged. If the tool fails, its error text goes to
+standard error and the exit code is 1.`,
 		Example: `  comet tools call filesystem:read_text_file path=/srv/data/notes.txt head:=10
   comet tools call memory:search_nodes '{"query": "comets"}' -o json`,
 	}
 	cmd.Flags().StringVar(&file, "args", "", "JSON `file` with the arguments; - is standard input")
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long it may take, at most 1h (default that of its MCP server)")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "time limit of the call, at most 1h (default: that of its MCP server)")
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
 		arguments, err := s.arguments(file, args[1:])
 		if err != nil {
@@ -191,20 +191,20 @@ func newRunCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run FILE",
 		Short: "Run TypeScript that calls tools, in the server's sandbox",
-		Long: `Run TypeScript or JavaScript in the server's sandbox. The code can call your tools;
-FILE is - for standard input. Tools are functions: await filesystem.readTextFile({path}).
-The return value goes to standard output, text unchanged and everything else as JSON; the log
-goes to standard error. Code that fails is exit code 1.`,
+		Long: `Run TypeScript or JavaScript in the server's sandbox; FILE - reads standard input. The code
+can call your tools as functions: await filesystem.readTextFile({path}). The return value goes
+to standard output, text unchanged and everything else as JSON; the log goes to standard
+error. If the code fails, the exit code is 1.`,
 		Example: `  comet run report.ts --context data.json
   echo '6 * 7' | comet run -`,
 	}
 	flags := addClientFlags(cmd)
 	fs := cmd.Flags()
-	fs.StringVar(&f.intent, "intent", "", "the purpose, in your own `words`; tools that match it can be called without the name of their server")
+	fs.StringVar(&f.intent, "intent", "", "the purpose of the code, in your own `words`; matching tools can be called without the name of their server")
 	fs.StringVar(&f.context, "context", "", "JSON `file` with an object, whose members are variables of the code; - is standard input")
-	fs.DurationVar(&f.timeout, "timeout", 0, "how long it may take (default 30s)")
-	fs.IntVar(&f.memory, "memory", 0, "its memory limit in `MB` (default 512)")
-	fs.StringArrayVar(&f.readPaths, "read-path", nil, "a `path` on the server's machine that the code may read, if the server allows it; may be repeated")
+	fs.DurationVar(&f.timeout, "timeout", 0, "time limit of the code (default 30s)")
+	fs.IntVar(&f.memory, "memory", 0, "memory limit of the code in `MB` (default 512)")
+	fs.StringArrayVar(&f.readPaths, "read-path", nil, "a `path` on the server's machine that the code may read, if the server allows it; repeatable")
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
 		arguments, err := f.arguments(cmd, s, args[0])
 		if err != nil {

@@ -18,7 +18,7 @@ type column struct{ head, value string }
 // viewFuncs are the functions of the templates.
 var viewFuncs = template.FuncMap{
 	"join": joinAny, "json": compact, "budget": budgetText, "yesno": yesNo, "count": countText,
-	"remaining": remainingText, "scope": scopeText, "percent": percentText, "oneLine": oneLine, "waits": waitsText,
+	"remaining": remainingText, "percent": percentText, "oneLine": oneLine, "waits": waitsText,
 	"duration": durationText, "ms": milliseconds, "add": func(a, b any) int64 { return toInt(a) + toInt(b) },
 }
 
@@ -208,15 +208,7 @@ func budgetText(tokens any) string {
 
 func countText(n int64, one, many string) string { return count(int(n), one, many) }
 
-// scopeText says what a budget limits.
-func scopeText(scope string) string {
-	if scope == "subtree" {
-		return "the agent and all agents below it"
-	}
-	return "the agent alone"
-}
-
-// remainingText says what is left of a budget.
+// remainingText describes the remaining tokens of a budget.
 func remainingText(balance map[string]any) string {
 	if balance["remaining"] == nil {
 		return "the budget is unlimited"
@@ -226,10 +218,10 @@ func remainingText(balance map[string]any) string {
 
 func percentText(part any) string {
 	if f, ok := part.(float64); ok {
-		return fmt.Sprintf("%.1f %%", 100*f)
+		return fmt.Sprintf("%.1f%%", 100*f)
 	}
 	if n, ok := part.(int64); ok {
-		return fmt.Sprintf("%d.0 %%", 100*n)
+		return fmt.Sprintf("%d.0%%", 100*n)
 	}
 	return "-"
 }
@@ -257,7 +249,15 @@ func toInt(v any) int64 {
 	return 0
 }
 
-// waitsText says what a task waits for.
+// waitsText describes what a task waits for.
 func waitsText(waits string) string {
-	return map[string]string{"worker": "a worker", "retry": "the next attempt", "reply": "a reply"}[waits]
+	return map[string]string{"worker": "waiting for a worker", "retry": "waiting to retry", "reply": "waiting for a reply"}[waits]
+}
+
+// moment is a time in UTC, "-" for none.
+func moment(t *time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return t.UTC().Format(time.RFC3339)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -40,53 +41,51 @@ func newWorkerCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "worker [flags] -- COMMAND [ARG...]",
 		Short: "Run a command for each task of an agent",
-		Long: `Take the tasks of an agent and run a command for each. The token must be bound to the agent. The command gets the task's parameters, a JSON object, on its standard input,
-and in its environment
+		Long: `Execute the tasks of an agent by running a command for each. The token must be bound to the
+agent. The command gets the parameters of the task, a JSON object, on its standard input, and
+these variables in its environment:
 
   COMET_TASK_ID, COMET_REQUEST_ID, COMET_TRACE_ID, COMET_WORK_TYPE
-  COMET_PARAMETERS      the parameters once more, up to 64 KiB
+  COMET_PARAMETERS      the parameters again, up to 64 KiB
   COMET_PARAM_<NAME>    each parameter that is text, a number, true or false
 
-and from the worker's own environment everything that does not begin with COMET_. Its output
+It also inherits the worker's environment, except variables that begin with COMET_. Its output
 is sent as it is printed; two kinds of lines on its standard output are directives:
 
   ::progress 40 pulling images     the progress in percent, and the step
   ::tokens 1234 [model]            the tokens that were used
 
-Exit code 0 is success, every other a failure. A task that is cancelled, or takes
-longer than its hint max_duration_seconds, ends with SIGTERM to the command's process
-group, and SIGKILL after --grace; a task that uses more than its hint max_memory_mb ends
-with SIGKILL, and error 5005. Processes that the command leaves in its group are killed.
+Exit code 0 is success, any other is a failure. If a task is cancelled, or takes longer than
+its hint max_duration_seconds, the command's process group gets SIGTERM, and SIGKILL after
+--grace. If it uses more memory than its hint max_memory_mb, the group gets SIGKILL and the
+task fails with error 5005. Processes that the command leaves in its group are killed.
 
-If the worker itself is killed, processes that a command has started go on; the next worker
+If the worker itself is killed, processes that a command has started continue; the next worker
 with the same --state kills them (Linux).
 
-A task that is sent again gets its result from --state and does not run again. A task that
-was running when the worker ended did not finish, and runs again unless --rerun=false.
+A task that is delivered again gets its result from --state and does not run again. A task
+that was running when the worker ended runs again, unless --rerun=false.
 
-After SIGINT or SIGTERM the worker takes no new tasks; running ones have --drain to end, then
-they are for another agent. A second signal kills them at once.`,
+After SIGINT or SIGTERM the worker accepts no new tasks. Running tasks may finish within
+--drain; after that they are stopped and can be assigned to another agent. A second signal
+kills them at once.`,
 		Example: `  comet worker --type infra --capability run_playbook -- ./deploy.py
   comet worker --concurrency 4 -- sh -c 'echo "hello $COMET_PARAM_NAME"'`,
 	}
 	fs := cmd.Flags()
 	fs.SetInterspersed(false)
 	fs.StringVar(&f.kind, "type", "", "the agent's `type`, such as infra, desktop, code or research (default: that of the registry)")
-	fs.StringSliceVar(&f.capabilities, "capability", nil, "the capabilities of the command, may be repeated or a `list` with commas (default: those of the registry)")
+	fs.StringSliceVar(&f.capabilities, "capability", nil, "the capabilities of the command; repeatable, or a `list` separated by commas (default: those of the registry)")
 	fs.IntVar(&f.concurrency, "concurrency", 1, "how many tasks may run at once")
 	fs.StringVar(&f.state, "state", "", "`directory` that stores results (default ./comet-worker-state/AGENT)")
-	fs.IntVar(&f.maxOutput, "max-output", 256<<10, "how many `bytes` at the end of the output are the result")
-	fs.DurationVar(&f.grace, "grace", 10*time.Second, "how long a command has between SIGTERM and SIGKILL")
-	fs.DurationVar(&f.drain, "drain", 30*time.Second, "how long running tasks may take to end when the worker stops")
-	fs.DurationVar(&f.quiet, "keep-alive", 10*time.Second, "how often the status of a silent task is sent; with 0 the server takes it for hung")
-	fs.BoolVar(&f.rerun, "rerun", true, "run a task again that was running when the worker ended")
+	fs.IntVar(&f.maxOutput, "max-output", 256<<10, "number of `bytes` from the end of the output that are sent as the result")
+	fs.DurationVar(&f.grace, "grace", 10*time.Second, "time between SIGTERM and SIGKILL")
+	fs.DurationVar(&f.drain, "drain", 30*time.Second, "time for running tasks to finish when the worker stops")
+	fs.DurationVar(&f.quiet, "keep-alive", 10*time.Second, "interval of status messages for a command that prints nothing; with 0 such tasks time out")
+	fs.BoolVar(&f.rerun, "rerun", true, "run tasks again that were running when the worker ended")
 	flags := addClientFlags(cmd)
 	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
-		set, err := loadSettings(cmd.Flags(), flags)
-		if err != nil {
-			return err
-		}
-		return s.work(ctx, f, set.token, args)
+		return s.work(ctx, f, args)
 	})
 }
 
@@ -103,7 +102,7 @@ func (f workerFlags) check(command []string) error {
 }
 
 // work runs tasks until ctx ends.
-func (s *session) work(ctx context.Context, f workerFlags, token string, command []string) error {
+func (s *session) work(ctx context.Context, f workerFlags, command []string) error {
 	if err := f.check(command); err != nil {
 		return err
 	}
@@ -126,7 +125,7 @@ func (s *session) work(ctx context.Context, f workerFlags, token string, command
 	}
 	r := newRunner(command, f, s.messages)
 	r.groups = st.groups
-	a, err := agent.New(s.server, token, &agent.Options{
+	a, err := agent.New(s.server, s.token, &agent.Options{
 		Concurrency: f.concurrency, Cache: st.cache, NoRerun: !f.rerun, Drain: orNever(f.drain), Grace: f.grace + 5*time.Second, KeepAlive: orNever(f.quiet),
 		OnConnect: func(h agent.Hello) {
 			printLine(s.messages, "connected to %s as %s (%s): %s", s.server, h.AgentID, h.AgentType, count(f.concurrency, "slot", "slots"))
@@ -182,12 +181,8 @@ func onSecondSignal(act func()) (off func()) {
 // workerIdentity is the worker's agent in the registry. If the flags differ and the token has the
 // scope, it updates the registry.
 func (s *session) workerIdentity(ctx context.Context, f workerFlags) (client.AgentItem, error) {
-	body, err := s.readResponse(s.api.GetMe(ctx, nil))
+	me, _, err := decodeAs[client.CallerIdentity](s.readResponse(s.api.GetMe(ctx, nil)))
 	if err != nil {
-		return client.AgentItem{}, err
-	}
-	var me client.CallerIdentity
-	if err := decode(body, &me); err != nil {
 		return client.AgentItem{}, err
 	}
 	if me.Agent == nil {
@@ -206,15 +201,11 @@ func (s *session) workerIdentity(ctx context.Context, f workerFlags) (client.Age
 		return who, usagef(`the registry differs for %s, and the token may not change it; with the scope agents:write run: curl -X PATCH %s/api/v1/agents/%s -H "Authorization: Bearer $TOKEN" -H "Content-Type: application/json" -d '%s'`,
 			who.ID, strings.TrimSuffix(s.server, "/"), who.ID, strings.ReplaceAll(string(text), "'", `'\''`))
 	}
-	body, err = s.readResponse(s.api.UpdateAgentWithBody(ctx, who.ID, &client.UpdateAgentParams{}, "application/json", strings.NewReader(string(text))))
-	if err != nil {
-		return who, err
-	}
-	var updated struct {
+	updated, _, err := decodeAs[struct {
 		client.AgentItem
 		Warnings *[]client.FieldError `json:"warnings"`
-	}
-	if err := decode(body, &updated); err != nil {
+	}](s.readResponse(s.api.UpdateAgentWithBody(ctx, who.ID, &client.UpdateAgentParams{}, "application/json", bytes.NewReader(text))))
+	if err != nil {
 		return who, err
 	}
 	s.warn(updated.Warnings)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/agent"
+	"comet/internal/background"
 )
 
 // TestGroups kills what a killed worker left running, and nothing else.
@@ -28,12 +29,12 @@ func TestGroups(t *testing.T) {
 		require.Empty(t, ended)
 		cmd = exec.CommandContext(t.Context(), "/bin/sh", "-c", "sleep 600 & echo $!; wait")
 		cmd.Env = append(os.Environ(), "COMET_TASK_ID="+task)
-		contain(cmd)
+		background.SetProcessGroup(cmd)
 		cmd.SysProcAttr.Pdeathsig = 0 // the test's threads come and go
 		out, err := cmd.StdoutPipe()
 		require.NoError(t, err)
 		require.NoError(t, cmd.Start())
-		t.Cleanup(func() { _ = killGroup(cmd.Process.Pid) })
+		t.Cleanup(func() { _ = background.KillProcessGroup(cmd.Process.Pid) })
 		line, err := bufio.NewReader(out).ReadString('\n')
 		require.NoError(t, err)
 		child, err = strconv.Atoi(strings.TrimSpace(line))

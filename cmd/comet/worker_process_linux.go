@@ -3,18 +3,10 @@ package main
 import (
 	"bytes"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"syscall"
 )
-
-// contain puts a command into a process group of its own. The kernel kills the command with the
-// worker; processes that it started go on, until the next worker with the same state kills them.
-func contain(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-}
 
 // groupMemory is the memory of a process group in bytes: the resident sets of its processes and
 // of all their descendants. Shared memory counts for each.

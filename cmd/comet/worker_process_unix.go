@@ -8,11 +8,6 @@ import (
 	"syscall"
 )
 
-// terminateGroup asks a process group to end, killGroup kills it.
-func terminateGroup(pid int) error { return syscall.Kill(-pid, syscall.SIGTERM) }
-
-func killGroup(pid int) error { return syscall.Kill(-pid, syscall.SIGKILL) }
-
 // exitStatus is the exit code as in shells: 128 and the number of a signal.
 func exitStatus(state *os.ProcessState) int {
 	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {

@@ -21,6 +21,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"comet/agent"
+	"comet/internal/background"
 )
 
 const (
@@ -91,7 +92,7 @@ func (r *runner) execute(ctx context.Context, w task, out *commandOutput) (agent
 	cmd.Env = environment(r.environ, w)
 	cmd.Stdin = bytes.NewReader(w.Parameters())
 	cmd.WaitDelay = outputDelay // for a command that does not read its input
-	contain(cmd)
+	background.SetProcessGroup(cmd)
 	pumps, err := out.attach(cmd)
 	if err != nil {
 		return agent.Result{ExitCode: exitNotStarted}, 0, err
@@ -108,10 +109,9 @@ func (r *runner) execute(ctx context.Context, w task, out *commandOutput) (agent
 	exited := make(chan struct{})
 	go func() {
 		defer close(exited)
-		_ = cmd.Wait() // ProcessState has the result
+		background.WaitProcessGroup(cmd) // kills what the command left running
 	}()
 	why := r.watch(ctx, cmd.Process.Pid, w.Hints().MaxMemoryMB, exited)
-	_ = killGroup(cmd.Process.Pid) // what it left running; mostly the group is empty
 	if err := removed(); err != nil {
 		printLine(r.messages, "%s", err)
 	}
@@ -136,19 +136,17 @@ func (r *runner) watch(ctx context.Context, pid int, limitMB int64, exited <-cha
 			return why
 		case <-done:
 			done, why = nil, firstError(why, context.Cause(ctx))
-			_ = terminateGroup(pid) // it may have ended
-			timer := time.NewTimer(r.grace)
-			defer timer.Stop()
-			late = timer.C
+			_ = background.TerminateProcessGroup(pid) // it may have ended
+			late = time.After(r.grace)
 		case <-late:
-			_ = killGroup(pid)
+			_ = background.KillProcessGroup(pid)
 		case <-killed:
 			killed, why = nil, firstError(why, agent.ErrStopping)
-			_ = killGroup(pid)
+			_ = background.KillProcessGroup(pid)
 		case <-look:
 			if used := groupMemory(pid); used > limitMB*megabyte {
 				look, why = nil, firstError(why, agent.ResourceLimit("memory_mb", limitMB, (used+megabyte-1)/megabyte))
-				_ = killGroup(pid)
+				_ = background.KillProcessGroup(pid)
 			}
 		}
 	}
@@ -290,7 +288,7 @@ func openGroups(dir string) (g *groups, ended []string, err error) {
 			return nil, ended, err
 		}
 		var left group
-		if json.Unmarshal(data, &left) == nil && left.Leader > 1 && left.lives() && killGroup(left.Leader) == nil {
+		if json.Unmarshal(data, &left) == nil && left.Leader > 1 && left.lives() && background.KillProcessGroup(left.Leader) == nil {
 			ended = append(ended, left.Task)
 		}
 		if err := os.Remove(path); err != nil {

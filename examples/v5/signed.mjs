@@ -7,7 +7,7 @@
 //   COMET_KEY=$(comet agents key issue reverser --required) node signed.mjs W1 [127.0.0.1:7005]
 //
 // It needs Node 20 or newer and no packages. W1 is the agent's address, which "comet agents key
-// show" shows. The key is agreed on outside of the protocol and never sent.
+// show" prints. The key is agreed on outside of the protocol and is never sent.
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import { connect } from 'node:net';
 import { createInterface } from 'node:readline';
@@ -26,7 +26,7 @@ function sign(line) {
   return `${line};auth=${session === '-' ? 'S0' : session}:${randomBytes(2).toString('hex')}:${signature(line)}`;
 }
 
-// verify returns a message without its signature, undefined where O1 has not signed it.
+// verify returns a message without its signature, or undefined if O1 has not signed it.
 function verify(line) {
   const [, text, found] = line.match(/^(.*?);auth=S\w+:[0-9a-f]{4}:([0-9a-f]{8})$/i) ?? [];
   if (found && timingSafeEqual(Buffer.from(found.toLowerCase()), Buffer.from(signature(text)))) return text;
@@ -37,8 +37,8 @@ function verify(line) {
 function open(reconnect) {
   const socket = connect(Number(port), host);
   let count = 0;
-  // comet accepts a message once. at= makes messages about no task differ from those of yesterday
-  // and of before a restart.
+  // comet accepts a message once. Messages that belong to no task are constant, so at= makes them
+  // differ from earlier ones.
   const send = (type, data, { from = 'O1', task = 'T0', depth = '0', context = 'S0' } = {}, state = '-', err = '-') => {
     count = count % 9999 + 1;
     socket.write(`${sign(`M${count}|${me}>${from}|${type}|${task}|-|${state}|${err}|${depth}|${context}|-|${data}${task === 'T0' ? `;at=${Date.now()}` : ''}`)}\n`);
@@ -47,7 +47,7 @@ function open(reconnect) {
   socket.on('close', () => { clearInterval(heartbeat); reconnect(); });
   socket.on('connect', () => send('J', 'caps=reverse;version=V5'));
   const lines = createInterface({ input: socket });
-  lines.on('error', (error) => console.error('reconnecting:', error.message)); // that of the socket
+  lines.on('error', (error) => console.error('reconnecting:', error.message)); // an error of the socket
   lines.on('line', (line) => {
     const message = verify(line);
     if (!message) return;

@@ -1,12 +1,12 @@
 #!/usr/bin/env node
-// A PROTOCOL_V5 worker over TCP with the capability "greet". It asks for the language where the
-// request does not state it.
+// A PROTOCOL_V5 worker over TCP with the capability "greet". It asks for the language if the
+// request does not state one.
 //
 //   comet serve --v5-listen 127.0.0.1:7005
 //   node worker.mjs [127.0.0.1:7005]
 //
 // It needs Node 20 or newer and no packages. It registers itself as the agent v5-greeter; with
-// COMET_TOKEN it is the agent of that token. It executes eight tasks at a time, and reconnects
+// COMET_TOKEN it runs as the agent of that token. It executes eight tasks at a time, and reconnects
 // when the connection ends.
 import { connect } from 'node:net';
 import { createInterface } from 'node:readline';
@@ -28,7 +28,7 @@ function pairs(data) {
   }));
 }
 
-// open opens one connection. Context, task and depth identify the request of an answer.
+// open opens one connection. Context, task and depth identify the request that a reply belongs to.
 function open(reconnect) {
   const socket = connect(Number(port), host);
   const pending = new Map();
@@ -41,7 +41,7 @@ function open(reconnect) {
     socket.write(`M${count}|${me}>${from}|${type}|${task}|${priority}|${state}|${err}|${depth}|${context}|${budget}|${data}\n`);
   };
 
-  // execute executes one request. Put your own work here, and send U at least every 30 s meanwhile.
+  // execute executes one request. Put your own work here, and send U at least every 30 s.
   async function execute(request) {
     const { call, name = 'you' } = request.data;
     if (call !== 'greet') return send('E', 'desc=only greet', request, 'F', 'E19');
@@ -62,7 +62,7 @@ function open(reconnect) {
     send('J', `caps=greet;concurrency=8;version=V5;${token ? `token=${token}` : 'name=greeter'}`);
   });
   const lines = createInterface({ input: socket });
-  lines.on('error', (error) => console.error('reconnecting:', error.message)); // that of the socket
+  lines.on('error', (error) => console.error('reconnecting:', error.message)); // an error of the socket
   lines.on('line', (line) => {
     const message = parse(line);
     if (message.type === 'A' && 'registered' in message.data) console.log('working as', me = message.data.id);

@@ -6,7 +6,7 @@ reads parameters that do not fit into a message.
     ./worker.py [127.0.0.1:7005]
 
 It needs only Python's standard library. It registers itself as the agent v5-counter; with
-COMET_TOKEN it is the agent of that token. It reconnects when the connection ends.
+COMET_TOKEN it runs as the agent of that token. It reconnects when the connection ends.
 """
 
 import base64
@@ -18,7 +18,7 @@ import time
 
 HOST, PORT = (sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:7005").rsplit(":", 1)
 SEGMENTS = "number route type task priority state err depth context budget data".split()
-HEARTBEAT = 60  # seconds without a message; comet closes a connection after ten silent minutes
+HEARTBEAT = 60  # seconds; comet closes a connection after ten minutes without a message
 
 
 def pairs(data):
@@ -41,7 +41,7 @@ class Connection:
         self.buffer, self.me, self.count, self.postponed = b"", "W1", 0, []
 
     def send(self, kind, data, to=None, state="-", err="-"):
-        """Sends a message. Its task, depth, context and budget are those of the message it answers."""
+        """Sends a message. Its task, depth, context and budget are those of the message "to"."""
         to = to or dict.fromkeys(SEGMENTS, "-") | {"route": "O1>" + self.me, "task": "T0", "depth": "0", "context": "S0"}
         self.count = self.count % 9999 + 1
         route = f"{self.me}>{to['route'].split('>')[0]}"
@@ -49,7 +49,7 @@ class Connection:
         self.socket.sendall(("|".join(head) + "|" + data + "\n").encode())
 
     def receive(self):
-        """Returns the next message as a dict. It sends heartbeats while there is none."""
+        """Returns the next message as a dict. It sends heartbeats while it waits."""
         while b"\n" not in self.buffer:
             try:
                 more = self.socket.recv(65536)
@@ -63,7 +63,7 @@ class Connection:
         return dict(zip(SEGMENTS, line.decode().split("|")))
 
     def fetch(self, ref, about):
-        """Reads what a reference refers to, page by page. Other messages wait meanwhile."""
+        """Reads the text of a reference, page by page. Messages that arrive meanwhile are postponed."""
         text, page, of = b"", 0, 1
         while page < of:
             self.send("Q", f"ref={ref};page={page + 1}", about | {"route": "O1>" + self.me})
@@ -81,7 +81,7 @@ class Connection:
 
 
 def execute(connection, request):
-    """Executes a request. Put your own work here, and send U at least every 30 s meanwhile."""
+    """Executes a request. Put your own work here, and send U at least every 30 s."""
     parameters = pairs(request["data"])
     if parameters.get("call") != "count_words":
         return connection.send("E", "desc=only count_words", request, "F", "E19")

@@ -39,7 +39,7 @@ const send = (type, payload, request) => call('POST', '/api/agent/message', {
   trace_id: request?.trace_id ?? randomUUID(), request_id: request?.request_id ?? randomUUID(), type, payload,
 });
 
-// work runs a request and returns the payload of its result. Replace it by your own work.
+// work executes a request and returns the payload of its result. Replace it with your own work.
 async function work(request) {
   const { task_id, parameters } = request.payload;
   const status = { task_id, status: 'running' };

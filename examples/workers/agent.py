@@ -59,7 +59,7 @@ def retrying(action):
 
 
 def work(request):
-    """Runs a request and returns the payload of its result. Replace this by your own work."""
+    """Executes a request and returns the payload of its result. Replace this with your own work."""
     task = request["payload"]
     send("work_status", {"task_id": task["task_id"], "status": "running", "progress_percent": 0}, request)  # accept it
     text = str(task["parameters"].get("text", ""))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Simulates a deployment in steps. For comet worker:
+"""Simulates a deployment in steps. Run it with comet worker:
 
     comet worker --type infra --capability custom:run_playbook -- ./deploy.py
     comet send --to infra run_playbook playbook=deploy.yml steps:=3
@@ -12,12 +12,12 @@ import time
 
 
 def progress(percent: int, step: str) -> None:
-    """Report progress. Such a line is not output."""
+    """Reports progress. Such a line is not part of the output."""
     print(f"::progress {percent} {step}", flush=True)
 
 
 def stop(_signal, _frame) -> None:
-    """The task was cancelled or took too long: clean up."""
+    """Cleans up: the task was cancelled or took too long."""
     print("rolled back", flush=True)
     sys.exit(1)
 

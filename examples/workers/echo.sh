@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints the parameter "text". For comet worker:
+# Prints the parameter "text". Run it with comet worker:
 #
 #   comet worker --type desktop --capability custom:echo -- ./echo.sh
 #   comet send echo text=hello

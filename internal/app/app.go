@@ -3,52 +3,21 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-	"go.opentelemetry.io/otel/trace"
-
-	"comet/api"
 	"comet/internal/auth"
-	"comet/internal/bus"
+	"comet/internal/background"
 	"comet/internal/config"
-	"comet/internal/events"
-	"comet/internal/jobs"
-	"comet/internal/lifecycle"
 	"comet/internal/mcp"
-	"comet/internal/netguard"
-	"comet/internal/orchestrator"
-	v5 "comet/internal/protocol/v5"
-	"comet/internal/protocol/v5/messagelog"
-	"comet/internal/registry"
+	"comet/internal/protocol/v5/logformat"
 	"comet/internal/telemetry"
 	"comet/internal/tools"
 	"comet/internal/transport"
-	"comet/internal/usage"
 	"comet/store"
-	"comet/webhooks"
-)
-
-// The kinds of the recurring jobs, and their interval over all replicas together.
-const (
-	purgeEventsKind     = "events.purge"
-	purgeResponsesKind  = "responses.purge"
-	purgeDeliveriesKind = "deliveries.purge"
-	purgeUsageKind      = "usage.purge"
-	purgeTasksKind      = "tasks.purge"
-	purgeSignaturesKind = "signatures.purge"
-	purgeCallsKind      = "tool_calls.purge"
-	purgeInterval       = time.Hour
 )
 
 // Options configures New and Run; nil is the zero value.
@@ -90,7 +59,7 @@ type App struct {
 	tokens    *auth.Auth
 	keys      *auth.Keys
 	tracing   *telemetry.Tracing
-	services  lifecycle.Group
+	services  background.Group
 	http      *httpServer
 	tcp       *transport.TCPListener // nil for none
 	tools     *tools.Service
@@ -98,189 +67,6 @@ type App struct {
 
 	// freshToken is the admin token that this start generated, "" for none.
 	freshToken string
-}
-
-// New locks the data directory, opens the database, creates the founding agents and the admin token
-// at the first start, and creates all parts of the server. Call Stop when it is no longer needed.
-func New(ctx context.Context, cfg config.Config, opts *Options) (*App, error) {
-	a := &App{cfg: cfg, opts: opts.orDefaults()}
-	a.log, a.metrics = a.opts.Logger, telemetry.NewMetrics(a.opts.Build)
-	if err := a.open(ctx); err != nil {
-		return nil, errors.Join(err, a.Stop(ctx))
-	}
-	return a, nil
-}
-
-func (a *App) open(ctx context.Context) (err error) {
-	if a.lock, err = lockDir(a.cfg.Data); err != nil {
-		return err
-	}
-	if a.tracing, err = telemetry.NewTracing(&telemetry.TracingOptions{
-		Endpoint: strings.TrimSuffix(a.cfg.Tracing.Endpoint, "/"), Sample: float64(a.cfg.Tracing.SamplePercent) / 100, Build: a.opts.Build, Logger: a.log,
-	}); err != nil {
-		return err
-	}
-	if err := a.openStore(ctx); err != nil {
-		return err
-	}
-	reg := registry.New(a.store, &registry.Options{StrictCapabilities: a.cfg.Registry.StrictCapabilities})
-	if err := reg.Bootstrap(ctx); err != nil {
-		return fmt.Errorf("create the founding agents: %w", err)
-	}
-	a.tokens, a.keys = auth.New(a.store, &auth.Options{Clock: a.opts.Clock}), auth.NewKeys(a.store, &auth.KeysOptions{Clock: a.opts.Clock, Window: a.cfg.Transport.V5ReplayWindow})
-	if a.freshToken, err = ensureAdmin(ctx, a.tokens, a.cfg); err != nil {
-		return err
-	}
-	if a.cfg.AdminToken != "" {
-		if _, err := a.tokens.Verify(ctx, a.cfg.AdminToken); err != nil {
-			a.log.Warn("COMET_ADMIN_TOKEN was rotated or revoked and is not valid; set another value", "error", err)
-		}
-	}
-	ledger := usage.New(a.store, &usage.Options{Retention: a.cfg.Usage.Retention, Logger: a.log})
-	a.metrics.Registerer().MustRegister(ledger)
-	hooks := a.newWebhooks()
-	feed := a.newFeed()
-	relay := a.newRelay(feed, hooks)
-	natsBus, err := a.newBus()
-	if err != nil {
-		return err
-	}
-	work, wakeups := a.newOrchestrator(reg, ledger, feed, natsBus)
-	messages := messagelog.New(a.store, &messagelog.Options{Registerer: a.metrics.Registerer(), Logger: a.log})
-	v5 := v5.New(work, &v5.Options{Keys: a.keys, MessageLog: messages, Clock: a.opts.Clock, Logger: a.log})
-	var server *api.Server
-	admit := func(w http.ResponseWriter, r *http.Request, tokenID string) error { return server.Admit(w, r, tokenID) }
-	stack, err := a.newToolStack(reg, ledger, work, feed, admit)
-	if err != nil {
-		return err
-	}
-	a.tools, a.mcpServer = stack.service, stack.server
-	core := api.Services{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, MessageLog: messages, Tools: stack.service}
-	agents := a.newTransport(work, natsBus, v5, admit)
-	options := a.apiOptions(relay, natsBus, work, v5)
-	options.Untimed = anyOf(transport.IsStreaming, mcp.IsStreaming)
-	options.MountPublic = func(r chi.Router) {
-		agents.Mount(r)
-		stack.mount(r)
-	}
-	server = api.New(core, options)
-	a.http = newHTTPServer(a.cfg, a.log, server)
-	a.http.srv.RegisterOnShutdown(server.Drain) // Shutdown waits for the streams, which Drain ends
-	a.http.srv.RegisterOnShutdown(agents.Drain)
-	a.http.srv.RegisterOnShutdown(stack.handler.Drain)
-
-	a.services.Add("the traces", a.tracing)
-	// The webhooks stop late, because attempts in flight may take all the remaining time.
-	a.services.Add("the webhooks", hooks)
-	a.services.Add("the message bus", natsBus)
-	a.services.Add("the event relay", relay)
-	a.services.Add("the ledger", ledger)
-	a.services.Add("the wake-ups", wakeups)
-	a.services.Add("the orchestrator", work)
-	a.services.Add("the PROTOCOL_V5 message log", messages)
-	a.services.Add("the jobs", a.newJobs(ledger, hooks, work, stack.service))
-	stack.addServices(a)
-	a.services.Add("the connections of agents", agents)
-	if a.cfg.Transport.V5Listen != "" {
-		a.tcp = transport.NewTCPListener(agents, a.cfg.Transport.V5Listen, &transport.TCPOptions{Enroll: selfRegistration(reg), IsEnrolled: isSelfRegistered})
-		a.services.Add("the V5 TCP listener", a.tcp)
-	}
-	if a.cfg.Listen != "" {
-		a.services.Add("the HTTP server", a.http)
-	}
-	return nil
-}
-
-func (a *App) openStore(ctx context.Context) (err error) {
-	a.store, err = store.Open(ctx, store.Options{
-		Dir: a.cfg.Data, DatabaseURL: a.cfg.DatabaseURL,
-		ReadConnections: a.cfg.Store.ReadConnections, MaxConnections: a.cfg.Store.MaxConnections,
-		Clock: a.opts.Clock, Connector: a.opts.Connector, Logger: a.log, OnCommit: countCommits(a.metrics.Registerer()),
-	})
-	if err == nil {
-		a.metrics.Registerer().MustRegister(newBacklog(a.store, a.log))
-	}
-	return err
-}
-
-func (a *App) newWebhooks() *webhooks.Webhooks {
-	return webhooks.New(a.store, &webhooks.Options{
-		Guard: netguard.New(a.cfg.Webhooks.Networks()), HTTPSOnly: a.cfg.Webhooks.HTTPSOnly,
-		UserAgent: "comet/" + cmp.Or(a.opts.Build.Version, "unknown"),
-		Timeout:   a.cfg.Webhooks.Timeout, Poll: a.cfg.Events.PollInterval, Retention: a.cfg.Webhooks.Retention,
-		OnAttempt: countAttempts(a.metrics.Registerer()), Logger: a.log,
-	})
-}
-
-func (a *App) newFeed() *events.Feed {
-	return events.NewFeed(a.store, &events.Options{Poll: a.cfg.Events.PollInterval, Logger: a.log})
-}
-
-func (a *App) newRelay(feed *events.Feed, hooks *webhooks.Webhooks) *events.Relay {
-	return events.NewRelay(a.store, feed, &events.Options{
-		Poll: a.cfg.Events.PollInterval, OnNumbered: hooks.Numbered, PerEvent: hooks.PerEvent, Logger: a.log,
-	})
-}
-
-// tracer returns the tracer of a package, nil if traces are not exported.
-func (a *App) tracer(pkg string) trace.Tracer {
-	if a.cfg.Tracing.Endpoint == "" {
-		return nil
-	}
-	return a.tracing.Tracer(pkg)
-}
-
-// newOrchestrator returns the orchestrator and the service that carries its wake-ups to and from
-// other replicas.
-func (a *App) newOrchestrator(reg *registry.Registry, ledger *usage.Ledger, feed *events.Feed, natsBus *bus.Bus) (*orchestrator.Orchestrator, lifecycle.Service) {
-	w := &wakeups{bus: natsBus}
-	opts := &orchestrator.Options{
-		Classes: classes(), Tracer: a.tracer("orchestrator"), Registry: reg, Feed: feed,
-		Retention: a.cfg.Tasks.Retention, OfflineAfter: a.offlineAfter(), Logger: a.log,
-	}
-	if a.cfg.NATSURL != "" { // an embedded bus has no other replicas
-		opts.Waker = w
-	}
-	w.orchestrator = orchestrator.New(a.store, ledger, opts)
-	a.metrics.Registerer().MustRegister(w.orchestrator)
-	return w.orchestrator, w
-}
-
-func (a *App) newJobs(ledger *usage.Ledger, hooks *webhooks.Webhooks, work *orchestrator.Orchestrator, hub *tools.Service) *jobs.Runner {
-	r := jobs.New(a.store, &jobs.Options{Logger: a.log})
-	r.Every(purgeEventsKind, purgeInterval, events.Purge(a.store, a.cfg.Events.Retention))
-	r.Every(purgeResponsesKind, purgeInterval, jobs.PurgeStoredResponses(a.store))
-	r.Every(purgeDeliveriesKind, purgeInterval, hooks.Purge)
-	r.Every(purgeUsageKind, purgeInterval, ledger.Purge)
-	r.Every(purgeTasksKind, purgeInterval, work.Purge)
-	r.Every(purgeSignaturesKind, purgeInterval, a.keys.Purge)
-	r.Every(purgeCallsKind, purgeInterval, hub.Purge)
-	work.RegisterJobs(r)
-	return r
-}
-
-func (a *App) apiOptions(relay *events.Relay, natsBus *bus.Bus, work *orchestrator.Orchestrator, v5 *v5.Protocol) *api.Options {
-	return &api.Options{
-		Logger:        a.log,
-		Clock:         a.opts.Clock,
-		AccessSample:  a.cfg.Log.Sample,
-		FormatV5Event: v5.Event,
-		Checks: map[string]func(context.Context) error{
-			"server":     func(ctx context.Context) error { return a.http.ready(ctx) },
-			"database":   a.store.Ping,
-			"migrations": a.store.CheckSchema,
-			"events":     relay.Check,
-			"bus":        natsBus.Check,
-			"agents":     work.Check,
-		},
-		Metrics:        a.metrics.Handler(),
-		Measure:        a.metrics.Measure(routeOf),
-		RequestTimeout: a.cfg.HTTP.RequestTimeout,
-		MaxBody:        a.cfg.HTTP.MaxBodyBytes,
-		MaxRoster:      a.cfg.HTTP.MaxRosterBytes,
-		RateLimit:      a.cfg.HTTP.RateLimit.Requests,
-		RateWindow:     a.cfg.HTTP.RateLimit.Window,
-	}
 }
 
 // Start starts the background work and the listeners, and returns.
@@ -312,60 +98,7 @@ func (a *App) Stop(ctx context.Context) error {
 	return err
 }
 
-// Run serves until ctx ends, then drains.
-func Run(ctx context.Context, cfg config.Config, opts *Options) error {
-	a, err := New(ctx, cfg, opts)
-	if err != nil {
-		return err
-	}
-	if err = a.Start(ctx); err == nil {
-		a.announce(ctx)
-		a.log.Info("listening", "url", a.URL(), "database", a.store.Database())
-		select {
-		case <-ctx.Done():
-			a.log.Info("shutting down")
-		case err = <-a.http.failed:
-		}
-	}
-	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.HTTP.DrainDelay+cfg.HTTP.ShutdownTimeout)
-	defer cancel()
-	return errors.Join(err, a.Stop(stopCtx))
+// LogFormats returns the log formats of protocols.
+func LogFormats() map[string]func(io.Writer, *slog.HandlerOptions) slog.Handler {
+	return map[string]func(io.Writer, *slog.HandlerOptions) slog.Handler{"v5": logformat.NewHandler}
 }
-
-// announce prints the addresses of the server and how to begin, in one write.
-func (a *App) announce(ctx context.Context) {
-	text := fmt.Sprintf("comet listens on %s (%s, data in %s)\n  API description  %s/docs\n", a.URL(), a.store.Database(), a.cfg.Data, a.URL())
-	if a.tcp != nil {
-		text += fmt.Sprintf("  PROTOCOL_V5      %s (TCP, one message per line)\n", a.V5Addr())
-	}
-	if a.freshToken != "" {
-		text += fmt.Sprintf("  Admin token      %s\n                   shown this once; also in %s\n", a.freshToken, a.adminTokenPath())
-	}
-	if token := a.shellToken(ctx); token != "" {
-		text += fmt.Sprintf("\nTry:\n  curl -H \"Authorization: Bearer %s\" %s/api/v1/agents\n\n", token, a.URL())
-	}
-	_, _ = io.WriteString(a.opts.Out, text)
-}
-
-// shellToken returns a shell expression for the admin token that works between double quotes, ""
-// if no valid token is known.
-func (a *App) shellToken(ctx context.Context) string {
-	switch {
-	case a.freshToken != "":
-		return a.freshToken
-	case a.cfg.AdminToken != "":
-		return "$COMET_ADMIN_TOKEN"
-	}
-	path := a.adminTokenPath()
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return ""
-	}
-	// It may have been rotated or revoked since it was written.
-	if _, err := a.tokens.Verify(ctx, strings.TrimSpace(string(content))); err != nil {
-		return ""
-	}
-	return "$(cat '" + strings.ReplaceAll(path, "'", `'\''`) + "')"
-}
-
-func (a *App) adminTokenPath() string { return filepath.Join(a.cfg.Data, adminTokenFile) }

@@ -12,12 +12,12 @@ import (
 
 	"comet/internal/config"
 	"comet/internal/errs"
-	"comet/store"
+	"comet/store/sqlitefile"
 )
 
 // BackupReport is the result of Backup or Restore.
 type BackupReport struct {
-	store.BackupInfo
+	sqlitefile.Info
 	// Database is the path of the database in the data directory.
 	Database string
 	// Former is the path under which Restore kept the database it replaced, "" for none.
@@ -29,7 +29,7 @@ type BackupReport struct {
 // replaces an existing file only with force; otherwise that is errs.Conflict. It returns
 // errs.InvalidRequest if a PostgreSQL database is configured.
 func Backup(ctx context.Context, cfg config.Config, path string, force bool) (report BackupReport, err error) {
-	report.Database = store.DatabaseFile(cfg.Data)
+	report.Database = sqlitefile.Path(cfg.Data)
 	if cfg.DatabaseURL != "" {
 		return report, errs.New(errs.InvalidRequest, "the configuration names a PostgreSQL database: use pg_dump")
 	}
@@ -50,12 +50,12 @@ func Backup(ctx context.Context, cfg config.Config, path string, force bool) (re
 	if err := temporary.Close(); err != nil {
 		return report, err
 	}
-	if err := store.Backup(ctx, cfg.Data, temporary.Name()); errs.Is(err, errs.NotFound) {
+	if err := sqlitefile.Backup(ctx, cfg.Data, temporary.Name()); errs.Is(err, errs.NotFound) {
 		return report, errs.Wrap(errs.NotFound, err, "%s: name the server's data directory with --data", reason(err))
 	} else if err != nil {
 		return report, err
 	}
-	if report.BackupInfo, err = store.VerifyBackup(ctx, temporary.Name()); ctx.Err() != nil {
+	if report.Info, err = sqlitefile.Verify(ctx, temporary.Name()); ctx.Err() != nil {
 		return report, ctx.Err()
 	} else if err != nil {
 		return report, fmt.Errorf("the copy of %s was removed, because it cannot be restored: %s", report.Database, reason(err))
@@ -69,7 +69,7 @@ func Backup(ctx context.Context, cfg config.Config, path string, force bool) (re
 // checkTarget reports why a backup must not be written to a path.
 func checkTarget(data, path string, force bool) error {
 	if _, err := os.Stat(path + "-wal"); err == nil {
-		return errs.New(errs.Conflict, "%s is a database in use: a log is beside it, %s-wal", path, path)
+		return errs.New(errs.Conflict, "%s is a database in use: its write-ahead log %s-wal exists", path, path)
 	}
 	existing, err := os.Lstat(path)
 	switch {
@@ -80,9 +80,9 @@ func checkTarget(data, path string, force bool) error {
 	case !existing.Mode().IsRegular():
 		return errs.New(errs.Conflict, "%s exists and is not a file", path)
 	case !force:
-		return errs.New(errs.Conflict, "%s exists already: choose another name, or replace it with --force", path)
+		return errs.New(errs.Conflict, "%s already exists: choose another name, or replace it with --force", path)
 	}
-	if database, err := os.Stat(store.DatabaseFile(data)); err == nil && os.SameFile(existing, database) {
+	if database, err := os.Stat(sqlitefile.Path(data)); err == nil && os.SameFile(existing, database) {
 		return errs.New(errs.Conflict, "%s is the database itself", path)
 	}
 	return nil
@@ -93,7 +93,7 @@ func publish(temporary, path string, force bool) error {
 	if !force {
 		switch err := os.Link(temporary, path); {
 		case errors.Is(err, fs.ErrExist):
-			return errs.New(errs.Conflict, "%s exists already: choose another name, or replace it with --force", path)
+			return errs.New(errs.Conflict, "%s already exists: choose another name, or replace it with --force", path)
 		case err == nil:
 			return errors.Join(os.Remove(temporary), syncDir(filepath.Dir(path)))
 		} // the file system has no hard links
@@ -110,18 +110,18 @@ func publish(temporary, path string, force bool) error {
 // system has hard links. It returns errs.Conflict where it must not replace the database, and
 // errs.InvalidRequest or errs.NotFound for a file that is not a backup.
 func Restore(ctx context.Context, cfg config.Config, path string, force bool) (report BackupReport, err error) {
-	report.Database = store.DatabaseFile(cfg.Data)
+	report.Database = sqlitefile.Path(cfg.Data)
 	if cfg.DatabaseURL != "" {
 		return report, errs.New(errs.InvalidRequest, "the configuration names a PostgreSQL database: use pg_restore")
 	}
-	if report.BackupInfo, err = store.VerifyBackup(ctx, path); err != nil && ctx.Err() == nil {
+	if report.Info, err = sqlitefile.Verify(ctx, path); err != nil && ctx.Err() == nil {
 		return report, errs.Wrap(errs.CodeOf(err), err, "%s cannot be restored: %s", path, reason(err))
 	} else if err != nil {
 		return report, err
 	}
 	lock, err := lockDir(cfg.Data)
 	if errors.Is(err, errLocked) {
-		return report, errs.New(errs.Conflict, "%v %s: stop it, or restore into another directory with --data", errLocked, cfg.Data)
+		return report, errs.New(errs.Conflict, "%v %s%s: stop it, or restore into another directory with --data", errLocked, cfg.Data, lockHolder(cfg.Data))
 	} else if err != nil {
 		return report, err
 	}
@@ -132,9 +132,9 @@ func Restore(ctx context.Context, cfg config.Config, path string, force bool) (r
 	case err != nil:
 		return report, err
 	case !existing.Mode().IsRegular():
-		return report, errs.New(errs.Conflict, "%s is not a file, but perhaps a link: restore into the directory it leads to", report.Database)
+		return report, errs.New(errs.Conflict, "%s is not a regular file; if it is a symbolic link, restore into the directory that it points to", report.Database)
 	case !force:
-		return report, errs.New(errs.Conflict, "%s exists already: --force replaces it and keeps it under another name", report.Database)
+		return report, errs.New(errs.Conflict, "%s already exists: --force replaces it and keeps it under another name", report.Database)
 	}
 	temporary, err := copyBackup(ctx, path, cfg.Data)
 	if err != nil {
@@ -164,7 +164,7 @@ func copyBackup(ctx context.Context, path, dir string) (copied string, err error
 	}
 	_, err = io.Copy(to, from)
 	if err = errors.Join(err, to.Sync(), to.Close()); err == nil {
-		_, err = store.VerifyBackup(ctx, to.Name())
+		_, err = sqlitefile.Verify(ctx, to.Name())
 	}
 	if err != nil {
 		removeAll(to.Name())
@@ -176,10 +176,10 @@ func copyBackup(ctx context.Context, path, dir string) (copied string, err error
 // setAside gives the database of a data directory a second name, which it returns, and moves the
 // logs of SQLite away, which would be applied to the next database of the first name.
 func setAside(ctx context.Context, dir string, exists bool) (former string, err error) {
-	database := store.DatabaseFile(dir)
+	database := sqlitefile.Path(dir)
 	aside := database + ".before-restore-" + time.Now().UTC().Format("20060102T150405.000Z")
 	if exists {
-		if err := store.FoldLog(ctx, dir); errs.Is(err, errs.Busy) {
+		if err := sqlitefile.FoldLog(ctx, dir); errs.Is(err, errs.Busy) {
 			return "", errs.New(errs.Conflict, "another process uses %s: stop it first", database)
 		} else if ctx.Err() != nil {
 			return "", ctx.Err()

@@ -14,7 +14,7 @@ import (
 	"comet/internal/app"
 	"comet/internal/config"
 	"comet/internal/errs"
-	"comet/store"
+	"comet/store/sqlitefile"
 	"comet/store/storetest"
 )
 
@@ -46,7 +46,7 @@ func TestBackupBesideARunningServer(t *testing.T) {
 		require.Zero(t, r.exit(t), "%s", &r.log)
 		p := serve(t, restored)
 		kept := &stream{acknowledged: acknowledged, attempted: s.attempted}
-		kept.requireKept(t, newClient(t, p.url(t), c.token))
+		kept.requireKept(t, newClient(t, p.url(t), c.Token))
 		p.stop(t)
 	}
 }
@@ -56,7 +56,7 @@ func marked(t *testing.T, mark string) config.Config {
 	t.Helper()
 	cfg := config.Default()
 	cfg.Data = storetest.Migrated(t, "sqlite").Dir
-	db := sqliteFile(t, store.DatabaseFile(cfg.Data))
+	db := sqliteFile(t, sqlitefile.Path(cfg.Data))
 	_, err := db.ExecContext(t.Context(), "INSERT INTO idempotency (principal, key, request_hash, created_at) VALUES ('mark', ?, x'00', 0)", mark)
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
@@ -147,7 +147,7 @@ func TestBackup(t *testing.T) {
 	t.Run("a damaged database leaves nothing", func(t *testing.T) {
 		t.Parallel()
 		cfg, dir := marked(t, "one"), t.TempDir()
-		require.NoError(t, os.Truncate(store.DatabaseFile(cfg.Data), 100<<10))
+		require.NoError(t, os.Truncate(sqlitefile.Path(cfg.Data), 100<<10))
 		_, err := app.Backup(t.Context(), cfg, filepath.Join(dir, "file"), false)
 		require.ErrorContains(t, err, "malformed")
 		requireFiles(t, dir)
@@ -156,7 +156,7 @@ func TestBackup(t *testing.T) {
 	t.Run("a schema that this program does not know leaves nothing", func(t *testing.T) {
 		t.Parallel()
 		cfg, dir := marked(t, "one"), t.TempDir()
-		db := sqliteFile(t, store.DatabaseFile(cfg.Data))
+		db := sqliteFile(t, sqlitefile.Path(cfg.Data))
 		_, err := db.ExecContext(t.Context(), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (999, true)")
 		require.NoError(t, err)
 		require.NoError(t, db.Close())
@@ -187,7 +187,7 @@ func TestBackup(t *testing.T) {
 			require.Equal(t, c.code, errs.CodeOf(err), err)
 			require.ErrorContains(t, err, c.text)
 			requireFiles(t, cfg.Data, "comet.db", "dir", "link", "used", "used-wal")
-			requireMark(t, store.DatabaseFile(cfg.Data), "one")
+			requireMark(t, sqlitefile.Path(cfg.Data), "one")
 		})
 	}
 }
@@ -215,7 +215,7 @@ func TestRestore(t *testing.T) {
 		_, err := app.Restore(t.Context(), cfg, path, false)
 		require.Equal(t, errs.Conflict, errs.CodeOf(err), err)
 		require.ErrorContains(t, err, "--force")
-		requireMark(t, store.DatabaseFile(cfg.Data), "former")
+		requireMark(t, sqlitefile.Path(cfg.Data), "former")
 		requireFiles(t, cfg.Data, "comet.db")
 
 		report, err := app.Restore(t.Context(), cfg, path, true)
@@ -227,14 +227,14 @@ func TestRestore(t *testing.T) {
 		requireMark(t, path, "one")
 	})
 
-	t.Run("a server that was killed has left a log", func(t *testing.T) {
+	t.Run("a killed server has left a log", func(t *testing.T) {
 		t.Parallel()
 		cfg := config.Default()
 		cfg.Data = t.TempDir()
 		p := serve(t, cfg.Data)
 		p.url(t)
 		p.kill()
-		require.FileExists(t, store.DatabaseFile(cfg.Data)+"-wal")
+		require.FileExists(t, sqlitefile.Path(cfg.Data)+"-wal")
 		report, err := app.Restore(t.Context(), cfg, backedUp(t, "one"), true)
 		require.NoError(t, err)
 		requireMark(t, report.Database, "one")
@@ -250,7 +250,7 @@ func TestRestore(t *testing.T) {
 		t.Parallel()
 		cfg := config.Default()
 		cfg.Data = t.TempDir()
-		database := store.DatabaseFile(cfg.Data)
+		database := sqlitefile.Path(cfg.Data)
 		for _, suffix := range []string{"", "-wal", "-shm", "-journal"} {
 			put(t, database+suffix, strings.Repeat("garbage"+suffix, 1000))
 		}
@@ -266,7 +266,7 @@ func TestRestore(t *testing.T) {
 	t.Run("a log without a database is moved away", func(t *testing.T) {
 		t.Parallel()
 		cfg := marked(t, "former")
-		database := store.DatabaseFile(cfg.Data)
+		database := sqlitefile.Path(cfg.Data)
 		require.NoError(t, os.Remove(database))
 		put(t, database+"-wal", "log")
 		report, err := app.Restore(t.Context(), cfg, backedUp(t, "one"), false)
@@ -275,19 +275,19 @@ func TestRestore(t *testing.T) {
 		requireMark(t, database, "one")
 	})
 
-	t.Run("a database that another process uses stays", func(t *testing.T) {
+	t.Run("a database that another process uses is not replaced", func(t *testing.T) {
 		t.Parallel()
 		cfg := marked(t, "former")
-		db := sqliteFile(t, store.DatabaseFile(cfg.Data)+"?_pragma=journal_mode(WAL)")
+		db := sqliteFile(t, sqlitefile.Path(cfg.Data)+"?_pragma=journal_mode(WAL)")
 		require.NoError(t, db.PingContext(t.Context()))
 		_, err := app.Restore(t.Context(), cfg, backedUp(t, "one"), true)
 		require.Equal(t, errs.Conflict, errs.CodeOf(err), err)
 		require.NoError(t, db.Close())
-		requireMark(t, store.DatabaseFile(cfg.Data), "former")
+		requireMark(t, sqlitefile.Path(cfg.Data), "former")
 		requireFiles(t, cfg.Data, "comet.db")
 	})
 
-	t.Run("a server that runs keeps its database", func(t *testing.T) {
+	t.Run("the database of a running server is not replaced", func(t *testing.T) {
 		t.Parallel()
 		cfg := config.Default()
 		cfg.Data = t.TempDir()
@@ -301,17 +301,17 @@ func TestRestore(t *testing.T) {
 		requireFiles(t, cfg.Data, "admin.token", "comet.db")
 	})
 
-	t.Run("a link stays", func(t *testing.T) {
+	t.Run("a symbolic link is not replaced", func(t *testing.T) {
 		t.Parallel()
 		cfg, other := config.Default(), marked(t, "other")
 		cfg.Data = t.TempDir()
-		require.NoError(t, os.Symlink(store.DatabaseFile(other.Data), store.DatabaseFile(cfg.Data)))
+		require.NoError(t, os.Symlink(sqlitefile.Path(other.Data), sqlitefile.Path(cfg.Data)))
 		_, err := app.Restore(t.Context(), cfg, backedUp(t, "one"), true)
 		require.Equal(t, errs.Conflict, errs.CodeOf(err), err)
-		requireMark(t, store.DatabaseFile(other.Data), "other")
+		requireMark(t, sqlitefile.Path(other.Data), "other")
 	})
 
-	t.Run("a file that is no backup changes nothing", func(t *testing.T) {
+	t.Run("a file that is not a backup changes nothing", func(t *testing.T) {
 		t.Parallel()
 		cfg := marked(t, "former")
 		path := filepath.Join(t.TempDir(), "file")
@@ -321,7 +321,7 @@ func TestRestore(t *testing.T) {
 		require.ErrorContains(t, err, path)
 		_, err = app.Restore(t.Context(), cfg, path+"-missing", true)
 		require.Equal(t, errs.NotFound, errs.CodeOf(err), err)
-		requireMark(t, store.DatabaseFile(cfg.Data), "former")
+		requireMark(t, sqlitefile.Path(cfg.Data), "former")
 		requireFiles(t, cfg.Data, "comet.db")
 	})
 }

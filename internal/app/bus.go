@@ -2,18 +2,20 @@ package app
 
 import (
 	"context"
+	"net/netip"
 
 	"comet/internal/bus"
 	"comet/internal/errs"
+	"comet/internal/httpkit"
 	"comet/internal/orchestrator"
 )
 
 // newBus returns the message bus: embedded, or the servers of --nats-url.
-func (a *App) newBus() (*bus.Bus, error) {
+func (a *App) newBus(tokens *httpkit.Authenticator) (*bus.Bus, error) {
 	b, err := bus.New(&bus.Options{
 		URL: a.cfg.NATSURL, Credentials: a.cfg.NATS.CredentialsFile, CAFile: a.cfg.NATS.CAFile,
 		CertFile: a.cfg.NATS.CertFile, KeyFile: a.cfg.NATS.KeyFile,
-		Listen: a.cfg.NATS.Listen, Authenticate: a.agentOf, Logger: a.log,
+		Listen: a.cfg.NATS.Listen, Authenticate: agentOf(tokens), Logger: a.log,
 	})
 	if err == nil {
 		a.metrics.Registerer().MustRegister(b)
@@ -21,17 +23,18 @@ func (a *App) newBus() (*bus.Bus, error) {
 	return b, err
 }
 
-// agentOf returns the agent to which a token is bound. Its error is errs.Unauthenticated for a
-// token without an agent.
-func (a *App) agentOf(ctx context.Context, token string) (string, error) {
-	p, err := a.tokens.Verify(ctx, token)
-	if err == nil && p.AgentID == nil {
-		err = errs.New(errs.Unauthenticated, "the token is not bound to an agent")
+// agentOf returns the agents of tokens, errs.Unauthenticated for a token without an agent.
+func agentOf(tokens *httpkit.Authenticator) func(context.Context, string, netip.Addr) (string, error) {
+	return func(ctx context.Context, token string, client netip.Addr) (string, error) {
+		p, err := tokens.VerifyToken(ctx, token, httpkit.AddressPrefix(client))
+		if err == nil && p.AgentID == nil {
+			err = errs.New(errs.Unauthenticated, "the token is not bound to an agent")
+		}
+		if err != nil {
+			return "", err
+		}
+		return *p.AgentID, nil
 	}
-	if err != nil {
-		return "", err
-	}
-	return *p.AgentID, nil
 }
 
 // wakeups carries the orchestrator's wake-ups between replicas: it implements orchestrator.Waker
@@ -64,7 +67,7 @@ func subjectOf(kind orchestrator.WakeKind, id string) string {
 	return ""
 }
 
-// Start implements lifecycle.Service. The bus must have been started.
+// Start implements background.Service. The bus must have been started.
 func (w *wakeups) Start(ctx context.Context) error {
 	kinds := map[bus.Kind]orchestrator.WakeKind{
 		bus.WakeInboxes: orchestrator.WakeInbox, bus.WakeTasks: orchestrator.WakeTask,
@@ -84,7 +87,7 @@ func (w *wakeups) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop implements lifecycle.Service. The bus ends the subscriptions when it stops.
+// Stop implements background.Service. The bus ends the subscriptions when it stops.
 func (w *wakeups) Stop(context.Context) error {
 	if w.stop != nil {
 		w.stop()

@@ -1,11 +1,9 @@
 package app_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"testing"
 	"time"
@@ -13,50 +11,28 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/registry/registrytest"
+	"comet/internal/testkit"
 	"comet/models"
 )
 
 // client is an HTTP client with a token.
-type client struct {
-	url, token string
-	http       *http.Client
-}
+type client struct{ *testkit.Client }
 
-func newClient(t *testing.T, url, token string) *client {
+func newClient(t testing.TB, url, token string) *client {
 	t.Helper()
-	transport := &http.Transport{MaxIdleConnsPerHost: 64}
-	t.Cleanup(transport.CloseIdleConnections)
-	return &client{url, token, &http.Client{Transport: transport, Timeout: long}}
+	return &client{testkit.NewClient(t, url, token)}
 }
 
 // do sends a request with pairs of header names and values, and returns the status and the body.
 func (c *client) do(ctx context.Context, method, path string, body any, header ...string) (status int, answer []byte, err error) {
-	var reader io.Reader
+	var text []byte
 	if body != nil {
-		text, err := json.Marshal(body)
-		if err != nil {
+		if text, err = json.Marshal(body); err != nil {
 			return 0, nil, err
 		}
-		reader = bytes.NewReader(text)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.url+path, reader)
-	if err != nil {
-		return 0, nil, err
-	}
-	req.Header.Set("Authorization", "Bearer "+c.token)
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	answer, err = io.ReadAll(resp.Body)
-	return resp.StatusCode, answer, err
+	out, err := c.Send(ctx, method, path, string(text), header...)
+	return out.Status, out.Body, err
 }
 
 // get reads an existing resource.

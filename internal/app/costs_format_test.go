@@ -23,7 +23,7 @@ const howToUpdate = "The operation costs something else than its transcript says
 // only they have. Their number varies, so all of them count as one.
 func shared() map[string]string {
 	return map[string]string{
-		"UPDATE event_head": "numbering of events", "INSERT lines": "V5 message log", "INSERT tool_calls": "audit of tool calls",
+		"UPDATE event_head": "numbering of events", "INSERT v5_messages": "V5 message log", "INSERT tool_calls": "audit of tool calls",
 	}
 }
 

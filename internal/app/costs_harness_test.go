@@ -123,7 +123,7 @@ func (m *measured) worker(t *testing.T, id string) *client {
 	m.agent(t, id)
 	made := into[struct{ Token string }](t, m.client, http.StatusCreated, http.MethodPost, "/api/v1/tokens",
 		map[string]any{"name": id, "scopes": []string{"agents:write", "tools:call"}, "agent_id": id})
-	return newClient(t, m.url, made.Token)
+	return newClient(t, m.URL, made.Token)
 }
 
 // operation is one transcript: the cost of each step of an operation.

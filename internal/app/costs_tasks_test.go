@@ -36,7 +36,7 @@ func workResult(task any) envelopeFrame {
 func costOfEnvelopeTask(t *testing.T) {
 	t.Parallel()
 	measure(t, nil, func(t *testing.T, m *measured) {
-		worker := dialEnvelope(t, m.url, m.worker(t, "digger").token)
+		worker := dialEnvelope(t, m.URL, m.worker(t, "digger").Token)
 		eventually(t, func() bool { return m.online(t, "digger") }, "the worker is online")
 		perform := func(o *operation) {
 			request, job := workRequest(), envelopeFrame{}
@@ -105,17 +105,17 @@ func costOfV5Task(t *testing.T) {
 			o.step(t, "submit (R)", func(string) {
 				requester.send("M2|" + by + ">O1|R|-|P1|N|-|0|-|B500|call=dig;deep=true")
 				ack, job = strings.Split(requester.next(), "|"), strings.Split(worker.next(), "|")
-			}, written("INSERT lines", 3))
+			}, written("INSERT v5_messages", 3))
 			require.Equal(t, []string{"A", "R"}, []string{ack[2], job[2]}, "%v %v", ack, job)
 			about := "|" + job[3] + "|P1|"
 			o.step(t, "accept (A)", func(string) {
 				worker.send("M2|" + own + ">O1|A" + about + "R|-|0|" + job[8] + "|-|-")
-			}, committed("UPDATE attempts"), written("INSERT lines", 1))
+			}, committed("UPDATE attempts"), written("INSERT v5_messages", 1))
 			o.step(t, "complete (S)", func(string) {
 				worker.send("M3|" + own + ">O1|S" + about + "D|-|0|" + job[8] + "|B440|hole=1")
 				require.Contains(t, worker.next(), "|A|")
 				require.Contains(t, requester.next(), "|S|")
-			}, written("INSERT lines", 3))
+			}, written("INSERT v5_messages", 3))
 			o.step(t, "acknowledge the result (with the next message, H)", func(string) {
 				requester.send("M3|" + by + ">O1|H|T0|-|-|-|0|S0|-|load=0%")
 			}, committed("DELETE inbox"), committed("UPSERT workers"))

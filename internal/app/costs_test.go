@@ -100,11 +100,11 @@ func costOfHeartbeats(t *testing.T) {
 	})
 	t.Run("connections", func(t *testing.T) {
 		measure(t, func(cfg *config.Config) { cfg.Transport.Heartbeat = time.Second }, func(t *testing.T, m *measured) {
-			worker := dialEnvelope(t, m.url, m.worker(t, "digger").token)
+			worker := dialEnvelope(t, m.URL, m.worker(t, "digger").Token)
 			worker.conn.CloseRead(t.Context()) // responds to pings
 			eventually(t, func() bool { return m.online(t, "digger") }, "the worker is online")
 
-			o := m.operation("heartbeat of the connections of a process (WebSocket, SSE, TCP; all of a moment together)")
+			o := m.operation("heartbeat of all connections of a process, in one batch (WebSocket, SSE, TCP)")
 			o.step(t, "heartbeat", func(string) {}, committed("UPDATE workers"))
 			o.steps[0].entries = o.steps[0].entries[:1] // others follow every second
 			o.compare(t, "heartbeat-connections")
@@ -135,7 +135,7 @@ func costOfToolCalls(t *testing.T) {
 		call("the first call of a tool by an agent (POST /mcp, tools/call, upstream over stdio)", "tool-call-first")
 		call("tool call (POST /mcp, tools/call, upstream over stdio)", "tool-call")
 
-		o := m.operation("what an agent that calls no tool for 5 seconds gives back")
+		o := m.operation("release of the prepaid tokens of an agent that has called no tool for 5 seconds")
 		o.step(t, "release", func(string) { m.clock.Advance(5 * time.Second) }, committed("UPSERT usage_accounts"))
 		o.compare(t, "tool-call-release")
 	})

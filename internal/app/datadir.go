@@ -5,10 +5,18 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/gofrs/flock"
+
+	"comet/internal/errs"
+	"comet/store/sqlitefile"
 )
+
+const lockFile = "comet.lock"
 
 // dirLock is the lock on a data directory. Only one process can hold it.
 type dirLock struct{ file *flock.Flock }
@@ -16,20 +24,62 @@ type dirLock struct{ file *flock.Flock }
 // errLocked is returned for a data directory that another process has locked.
 var errLocked = errors.New("another comet already runs on the data directory")
 
-// lockDir creates the data directory if it is missing, and locks it.
+// lockDir creates the data directory if it is missing, and locks it. The lock file holds the id of
+// the process.
 func lockDir(dir string) (*dirLock, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create the data directory %s: %w; choose another with --data", dir, err)
 	}
-	f := flock.New(filepath.Join(dir, "comet.lock"), flock.SetPermissions(0o600))
+	f := flock.New(filepath.Join(dir, lockFile), flock.SetPermissions(0o600))
 	ok, err := f.TryLock()
 	if err != nil {
 		return nil, fmt.Errorf("lock the data directory %s: %w; it must be writable, or choose another with --data", dir, err)
 	}
 	if !ok {
-		return nil, fmt.Errorf("%w %s: connect to it with --server, or choose another directory with --data", errLocked, dir)
+		return nil, fmt.Errorf("%w %s%s: connect to it with --server, or choose another directory with --data", errLocked, dir, lockHolder(dir))
 	}
+	// The id is a hint for people: without it the lock holds as well.
+	_ = os.WriteFile(f.Path(), []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600)
 	return &dirLock{f}, nil
+}
+
+// lockHolder names the process that has locked a data directory, "" if it is unknown.
+func lockHolder(dir string) string {
+	data, err := os.ReadFile(filepath.Join(dir, lockFile))
+	if pid, ok := strings.CutSuffix(string(data), "\n"); ok && err == nil {
+		return " (process " + pid + ")"
+	}
+	return ""
+}
+
+// checkDatabase rejects an empty database file in a data directory that a server has used: SQLite
+// would make a new registry of it, and the loss of the old one would go unnoticed. A first start
+// that was killed leaves an empty file, too, but nothing else that is not of SQLite or the lock.
+func checkDatabase(dir string) error {
+	database := sqlitefile.Path(dir)
+	if info, err := os.Stat(database); err != nil || info.Size() > 0 {
+		return nil //nolint:nilerr // the store reports a file that cannot be read
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, e := range entries {
+		if name := filepath.Base(database); e.Name() != lockFile && e.Name() != name && e.Name() != name+"-journal" && e.Name() != name+"-shm" {
+			names = append(names, e.Name())
+		}
+	}
+	if names = slices.DeleteFunc(names, func(name string) bool { return isEmptyFile(filepath.Join(dir, name)) }); len(names) == 0 {
+		return nil
+	}
+	return errs.New(errs.Conflict, "the database %s is empty (0 bytes), but its directory holds %s of an earlier server: restore a backup with \"comet restore FILE --force\", "+
+		"or move the directory away to start with a new registry", database, strings.Join(names[:min(len(names), 5)], ", "))
+}
+
+func isEmptyFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Size() == 0
 }
 
 func (l *dirLock) unlock() error { return l.file.Unlock() }

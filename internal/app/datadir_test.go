@@ -30,3 +30,32 @@ func TestInDir(t *testing.T) {
 	}
 	require.False(t, inDir(filepath.Join(top, "missing"))(filepath.Join(top, "file")))
 }
+
+func TestCheckDatabase(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		files   map[string]string
+		rejects string
+	}{
+		"a missing directory is fresh":                   {},
+		"a first start that was killed is fresh":         {files: map[string]string{"comet.db": "", "comet.db-journal": "x", "comet.db-wal": "", "comet.lock": "7"}},
+		"a database with content is used":                {files: map[string]string{"comet.db": "x", "admin.token": "x"}},
+		"an empty database beside a token is an error":   {files: map[string]string{"comet.db": "", "admin.token": "x"}, rejects: "admin.token of an earlier server"},
+		"an empty database with a log of it is an error": {files: map[string]string{"comet.db": "", "comet.db-wal": "x"}, rejects: "comet.db-wal of an earlier server"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			for file, content := range c.files {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(content), 0o600))
+			}
+			err := checkDatabase(dir)
+			if c.rejects == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, c.rejects)
+			require.ErrorContains(t, err, "comet restore FILE --force")
+		})
+	}
+}

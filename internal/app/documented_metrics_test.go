@@ -45,7 +45,7 @@ func TestDocumentedMetrics(t *testing.T) {
 				`comet_tasks_ended_total{class="default",failure="",state="cancelled"} 1`,
 				`comet_attempt_duration_seconds_count{result="succeeded"} 1`,
 				`comet_tasks_open{waiting_for="result"} 1`, `comet_tasks_open{waiting_for="worker"} 0`,
-				`comet_workers{state="online"} 1`, `comet_worker_places{use="taken"} 1`, `comet_worker_breakers{state="closed"} 1`,
+				`comet_workers{state="online"} 1`, `comet_worker_slots{use="taken"} 1`, `comet_worker_breakers{state="closed"} 1`,
 				`comet_ledger_facts_total 1`, `comet_ledger_tokens_total 70`, `comet_ledger_reservations_total{result="granted"} 3`,
 			)
 			require.Regexp(t, `(?m)^comet_transport_redeliveries_total\{transport="poll"\} [1-9]`, text)
@@ -57,7 +57,7 @@ func TestDocumentedMetrics(t *testing.T) {
 // The agent polls its inbox and gets a redelivery of what it does not acknowledge.
 func someWork(t *testing.T, c *client) {
 	t.Helper()
-	agent := newClient(t, c.url, registerAgent(t, c, "digger"))
+	agent := newClient(t, c.URL, registerAgent(t, c, "digger"))
 	told := func() (messages []envelopeFrame) {
 		t.Helper()
 		status, body, err := agent.do(t.Context(), http.MethodGet, "/api/agent/inbox?concurrency=2", nil)

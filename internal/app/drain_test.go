@@ -87,9 +87,7 @@ func TestSIGTERM(t *testing.T) {
 func requireNotReady(t *testing.T, c *client) {
 	t.Helper()
 	for ended := time.Now().Add(long); time.Now().Before(ended); {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.url+"/readyz", nil)
-		require.NoError(t, err)
-		resp, err := c.http.Do(req)
+		resp, err := c.Open(t.Context(), http.MethodGet, "/readyz", "")
 		require.NoError(t, err, "the server stopped before it reported that it is not ready")
 		var answer struct{ Checks map[string]string }
 		err = json.NewDecoder(resp.Body).Decode(&answer)
@@ -109,7 +107,7 @@ func requireNotReady(t *testing.T, c *client) {
 
 // refuses reports whether connections are refused.
 func refuses(c *client) bool {
-	conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
+	conn, err := net.Dial("tcp", strings.TrimPrefix(c.URL, "http://"))
 	if err == nil {
 		_ = conn.Close()
 	}
@@ -128,13 +126,13 @@ func beginCreate(t *testing.T, c *client, d draft) *request {
 	t.Helper()
 	body, err := json.Marshal(d)
 	require.NoError(t, err)
-	host := strings.TrimPrefix(c.url, "http://")
+	host := strings.TrimPrefix(c.URL, "http://")
 	conn, err := net.Dial("tcp", host)
 	require.NoError(t, err)
 	r := &request{conn: conn, answer: bufio.NewReader(conn), rest: string(body[10:])}
 	t.Cleanup(func() { _ = conn.Close() })
 	_, err = fmt.Fprintf(conn, "POST /api/v1/agents HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
-		"Content-Length: %d\r\nExpect: 100-continue\r\n\r\n", host, c.token, len(body))
+		"Content-Length: %d\r\nExpect: 100-continue\r\n\r\n", host, c.Token, len(body))
 	require.NoError(t, err)
 	line, err := r.answer.ReadString('\n')
 	require.NoError(t, err)

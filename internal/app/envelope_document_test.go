@@ -64,7 +64,7 @@ func TestDocumentExamples(t *testing.T) {
 		data := t.TempDir()
 		p := serve(t, data, database)
 		c := newClient(t, p.url(t), adminToken(t, data))
-		infra := &client{c.url, c.registerInfra(t, "infra-1", "run_playbook"), c.http}
+		infra := newClient(t, c.URL, c.registerInfra(t, "infra-1", "run_playbook"))
 		all := documentExamples(t)
 		send := func(from *client, m documentMessage, want int) (answer documentMessage) {
 			t.Helper()
@@ -148,7 +148,7 @@ func TestDocumentWorkflow(t *testing.T) {
 	data := t.TempDir()
 	p := serve(t, data)
 	c := newClient(t, p.url(t), adminToken(t, data))
-	w := worker(t, c.url, c.registerInfra(t, "infra-1", "run_playbook"), `
+	w := worker(t, c.URL, c.registerInfra(t, "infra-1", "run_playbook"), `
 		for step in 1 2 3 4 5; do
 			echo "::progress $((step * 20)) step $step of 5"
 			echo "output of step $step"
@@ -156,7 +156,7 @@ func TestDocumentWorkflow(t *testing.T) {
 		done
 		echo "::tokens 42"`)
 	eventually(t, func() bool { return c.online(t, "infra-1") }, "the worker is online")
-	sender, err := comet.NewClient(c.url, c.token, c.http)
+	sender, err := comet.NewClient(c.URL, c.Token, c.HTTP)
 	require.NoError(t, err)
 	r := &comet.Request{To: "infra", WorkType: "run_playbook", Parameters: []byte(`{"playbook":"deploy_kuma.yml"}`)}
 	reply, err := sender.Await(t.Context(), r)

@@ -52,7 +52,7 @@ func (s *httpServer) closeWhileDraining(next http.Handler) http.Handler {
 	})
 }
 
-// Start implements lifecycle.Service.
+// Start implements background.Service.
 func (s *httpServer) Start(ctx context.Context) error {
 	if s.listener != nil {
 		return nil
@@ -72,7 +72,7 @@ func (s *httpServer) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop implements lifecycle.Service. The server becomes not ready, serves requests for the drain
+// Stop implements background.Service. The server becomes not ready, serves requests for the drain
 // delay, closes the listener and waits for the requests in flight. After three quarters of the
 // time until ctx's deadline it closes their connections: a client that never sends the rest of its
 // request must not delay the stop, and the services that stop later need time, too.
@@ -81,10 +81,8 @@ func (s *httpServer) Stop(ctx context.Context) error {
 	if s.listener == nil {
 		return nil
 	}
-	delay := time.NewTimer(s.delay)
-	defer delay.Stop()
 	select {
-	case <-delay.C:
+	case <-time.After(s.delay):
 	case <-s.served:
 	case <-ctx.Done():
 	}

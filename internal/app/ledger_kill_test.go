@@ -14,7 +14,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/usage"
 	"comet/models"
+	"comet/store"
 )
 
 // TestLedgerSurvivesKill9 kills the server repeatedly while 16 clients record facts, reserve,
@@ -220,10 +222,10 @@ func (s *spending) end(t *testing.T, c *client, id string, state models.Reservat
 // the doubtful ones.
 func (s *spending) requireKept(t *testing.T, c *client) {
 	t.Helper()
-	require.Zero(t, get[models.Verification](t, c, "/api/v1/ledger/verify").Total)
+	require.Zero(t, get[store.Verification](t, c, "/api/v1/ledger/verify").Total)
 	s.requireFacts(t, c)
 	s.requireReservations(t, c)
-	v := get[models.Verification](t, c, "/api/v1/ledger/verify")
+	v := get[store.Verification](t, c, "/api/v1/ledger/verify")
 	require.Zero(t, v.Total)
 	var facts, tokens int64
 	for _, f := range s.facts {
@@ -246,7 +248,7 @@ func (s *spending) requireKept(t *testing.T, c *client) {
 func (c *client) used(t *testing.T, agent string) (tokens int64) {
 	t.Helper()
 	from := time.Now().UTC().AddDate(0, 0, -1).Format(time.DateOnly)
-	for _, b := range get[struct{ Buckets []models.HistoryBucket }](t, c, "/api/v1/agents/"+agent+"/usage/history?window=day&from="+from).Buckets {
+	for _, b := range get[struct{ Buckets []usage.HistoryBucket }](t, c, "/api/v1/agents/"+agent+"/usage/history?window=day&from="+from).Buckets {
 		tokens += b.Tokens
 	}
 	return tokens

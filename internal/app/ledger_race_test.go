@@ -15,7 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"comet/models"
+	"comet/internal/events"
+	"comet/internal/usage"
 	"comet/store"
 	"comet/store/storetest"
 )
@@ -213,13 +214,13 @@ func (m *market) requireSettled(t *testing.T) {
 	for _, c := range m.clients {
 		var used int64
 		for _, p := range m.stalls {
-			u := get[models.Usage](t, c, "/api/v1/agents/"+p.id+"/usage")
+			u := get[usage.AgentUsage](t, c, "/api/v1/agents/"+p.id+"/usage")
 			require.Zero(t, u.Reserved)
 			require.Equal(t, p.out.Load(), c.used(t, p.id))
 			used += c.used(t, p.id)
 		}
 		require.Equal(t, m.roof.out.Load(), used)
-		require.Zero(t, get[models.Verification](t, c, "/api/v1/ledger/verify").Total)
+		require.Zero(t, get[store.Verification](t, c, "/api/v1/ledger/verify").Total)
 	}
 	require.Positive(t, m.granted.Load())
 	require.Positive(t, m.refused.Load())
@@ -231,16 +232,16 @@ func (m *market) requireEvents(t *testing.T, database store.Options) {
 	s, err := store.Open(t.Context(), database)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
-	require.NoError(t, s.Write(t.Context(), func(tx *store.Tx) error { _, _, err := tx.NumberAtMost(1000); return err }))
-	events, err := s.EventsAfter(t.Context(), 0, 1000)
+	require.NoError(t, s.Write(t.Context(), func(tx *store.Tx) error { _, _, err := tx.Events().Number(1000); return err }))
+	recorded, err := s.Events(t.Context()).After(0, 1000)
 	require.NoError(t, err)
 	emitted, times := map[string]bool{}, map[string]int{}
-	for _, e := range events {
-		if e.Type == models.EventBudgetExceeded || e.Type == models.EventBudgetWarning {
-			var data models.BudgetAlert
+	for _, e := range recorded {
+		if e.Type == events.BudgetExceeded || e.Type == events.BudgetWarning {
+			var data usage.BudgetAlert
 			require.NoError(t, json.Unmarshal(e.Data, &data))
 			times[string(e.Type)+" "+data.AgentID+" "+data.Day]++
-			emitted[data.AgentID] = emitted[data.AgentID] || e.Type == models.EventBudgetExceeded
+			emitted[data.AgentID] = emitted[data.AgentID] || e.Type == events.BudgetExceeded
 		}
 	}
 	for what, n := range times {

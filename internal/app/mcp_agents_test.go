@@ -14,14 +14,14 @@ import (
 	comet "comet/agent"
 )
 
-// toolTask is how a task over REST ended.
+// toolTask is the result of a task over REST.
 type toolTask struct {
 	taskDetail
 	ErrorText string `json:"error"`
 	output    string
 }
 
-// submits asks for a task that a capability can do, and waits for its end.
+// submits submits a task that requires a capability and waits for its end.
 func (c *client) submits(t *testing.T, capability string, parameters any) (out toolTask) {
 	t.Helper()
 	made := into[struct{ ID string }](t, c, http.StatusAccepted, http.MethodPost, "/api/v1/tasks", map[string]any{"capabilities": []string{capability}, "parameters": parameters})
@@ -43,7 +43,7 @@ func (c *client) ends(t *testing.T, id string) (out toolTask) {
 	return out
 }
 
-// held is a tool that runs until its caller goes; it says that it began and how it ended.
+// held adds a tool that runs until its call is cancelled. It signals its start and its end.
 func (f *fake) held() (began chan struct{}, ended chan error) {
 	began, ended = make(chan struct{}, 10), make(chan error, 10)
 	f.tool(&mcp.Tool{Name: "held"}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -74,7 +74,7 @@ func TestMCPUpstreamIsAnAgent(t *testing.T) {
 		}
 		require.NoError(t, json.Unmarshal(h.must(t, http.StatusOK, http.MethodGet, "/api/v1/upstreams/Paper-1", nil), &up))
 
-		t.Run("ItStandsInTheRegistry", func(t *testing.T) {
+		t.Run("ItIsInTheRegistry", func(t *testing.T) {
 			var a agent
 			eventually(t, func() bool {
 				a = get[agent](t, h.client, "/api/v1/agents/"+up.AgentID)
@@ -87,7 +87,7 @@ func TestMCPUpstreamIsAnAgent(t *testing.T) {
 			require.Equal(t, []string{"custom:Paper-1:echo", "custom:Paper-1:fail", "custom:Paper-1:held", "custom:Paper-1:note", "custom:Paper-1:shred"}, a.Capabilities)
 		})
 
-		t.Run("ATaskIsDoneByATool", func(t *testing.T) {
+		t.Run("AToolExecutesATask", func(t *testing.T) {
 			before := h.used(t, up.AgentID)
 			task := h.submits(t, "custom:Paper-1:echo", map[string]any{"a": 1})
 			require.Equal(t, "done", task.State, "%+v", task)
@@ -100,8 +100,8 @@ func TestMCPUpstreamIsAnAgent(t *testing.T) {
 			require.Equal(t, up.AgentID, calls[0].AgentID)
 		})
 
-		t.Run("AnEnvelopeIsServedByATool", func(t *testing.T) {
-			speak, err := comet.NewClient(h.url, h.token, h.http)
+		t.Run("AToolExecutesAnEnvelopeRequest", func(t *testing.T) {
+			speak, err := comet.NewClient(h.URL, h.Token, h.HTTP)
 			require.NoError(t, err)
 			reply, err := speak.Await(t.Context(), &comet.Request{
 				To: "orchestrator", WorkType: "custom:Paper-1:echo", Parameters: json.RawMessage(`{"b":2}`), Hints: comet.Hints{MaxDuration: long},
@@ -118,7 +118,7 @@ func TestMCPUpstreamIsAnAgent(t *testing.T) {
 			require.Contains(t, task.ErrorText, "the printer is on fire")
 		})
 
-		t.Run("ThePolicyOfWhoAskedCounts", func(t *testing.T) {
+		t.Run("TheToolPolicyOfTheRequesterApplies", func(t *testing.T) {
 			who := h.holder(t, "", "tools:call", "messages:send", "tasks:read")
 			h.policy(t, who, `{"deny":[{"tool":"Paper-1:note"}]}`)
 			before := paper.calls.Load()
@@ -139,7 +139,7 @@ func TestMCPUpstreamIsAnAgent(t *testing.T) {
 			require.Equal(t, "cancelled", h.ends(t, made.ID).State)
 		})
 
-		t.Run("WhenItIsGoneItTakesNoTasks", func(t *testing.T) {
+		t.Run("ARemovedUpstreamGetsNoTasks", func(t *testing.T) {
 			writeServers(t, h.cfg.MCP.Servers)
 			h.must(t, http.StatusNoContent, http.MethodPost, "/api/v1/upstreams/reload", nil)
 			eventually(t, func() bool {
@@ -154,12 +154,12 @@ func TestMCPSubmitTask(t *testing.T) {
 	hubs(t, func(t *testing.T, database string) {
 		h := openHub(t, database, nil)
 		work := &jobRunner{tokens: 7}
-		work.runAgent(t, h.url, h.registerInfra(t, "worker", "job"), 4)
+		work.runAgent(t, h.URL, h.registerInfra(t, "worker", "job"), 4)
 		b := &protocolFixture{client: h.client}
 		eventually(t, func() bool { return b.online(t, "worker") }, "the worker is there")
 
 		for _, revision := range []string{newest, sessions} {
-			t.Run("AnAgentIsReachedFrom"+revision, func(t *testing.T) {
+			t.Run("AnAgentGetsATaskFrom"+revision, func(t *testing.T) {
 				who := h.holder(t, "", "tools:call", "messages:send", "tasks:read")
 				told := make(chan float64, 100)
 				s := who.speak(t, revision, &mcp.ClientOptions{ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
@@ -182,13 +182,13 @@ func TestMCPSubmitTask(t *testing.T) {
 
 				status := called(t, s, "comet:task_status", map[string]any{"task_id": out.TaskID})
 				require.Contains(t, textOf(t, status), `"state":"done"`)
-				stranger := h.holder(t, "").speak(t, revision, nil)
-				requireFailed(t, "INVALID_ARGUMENTS", called(t, stranger, "comet:task_status", map[string]any{"task_id": out.TaskID}))
-				requireFailed(t, "PERMISSION_DENIED", called(t, stranger, "comet:submit_task", map[string]any{"capabilities": []string{"job"}}))
+				otherAgent := h.holder(t, "").speak(t, revision, nil)
+				requireFailed(t, "INVALID_ARGUMENTS", called(t, otherAgent, "comet:task_status", map[string]any{"task_id": out.TaskID}))
+				requireFailed(t, "PERMISSION_DENIED", called(t, otherAgent, "comet:submit_task", map[string]any{"capabilities": []string{"job"}}))
 			})
 		}
 
-		t.Run("AQuestionIsPutToTheClient", func(t *testing.T) {
+		t.Run("AQuestionIsSentToTheClient", func(t *testing.T) {
 			for _, revision := range []string{newest, sessions} {
 				t.Run(revision, func(t *testing.T) {
 					painter := b.newWorker(t, "websocket")
@@ -197,7 +197,7 @@ func TestMCPSubmitTask(t *testing.T) {
 						if !strings.Contains(r.Params.Message, "which format?") {
 							return &mcp.ElicitResult{Action: "decline"}, nil
 						}
-						return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"answer": "txt"}}, nil
+						return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"reply": "txt"}}, nil
 					}})
 					ask := map[string]any{"agent_id": painter.id, "parameters": map[string]any{"do": "ask"}, "wait_seconds": 60}
 					require.Contains(t, textOf(t, called(t, s, "comet:submit_task", ask)), "in txt")
@@ -211,13 +211,13 @@ func TestMCPSubmitTask(t *testing.T) {
 					require.NoError(t, json.Unmarshal([]byte(textOf(t, called(t, mute, "comet:submit_task", ask))), &asked))
 					require.Equal(t, "which format?", asked.Question)
 					require.Equal(t, []string{"json", "txt"}, asked.Options)
-					answer := called(t, mute, "comet:answer_task", map[string]any{"task_id": asked.TaskID, "answer": "json"})
+					answer := called(t, mute, "comet:reply_task", map[string]any{"task_id": asked.TaskID, "reply": "json"})
 					require.Contains(t, textOf(t, answer), "in json", "who cannot be asked answers with a call")
 				})
 			}
 		})
 
-		t.Run("WhatNobodyDoesIsSaid", func(t *testing.T) {
+		t.Run("AnUnsupportedCapabilityIsReported", func(t *testing.T) {
 			s := h.speak(t, newest, nil)
 			res := called(t, s, "comet:submit_task", map[string]any{"capabilities": []string{"juggling"}, "wait_seconds": 0})
 			require.True(t, res.IsError, textOf(t, res))

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// auditLine is a line of the audit trail.
+// auditLine is a record of the audit log.
 type auditLine struct {
 	ID, Source, Actor, Tool, Class, Outcome, Error string
 	TokenID                                        string  `json:"token_id"`
@@ -27,7 +27,7 @@ type auditLine struct {
 	TraceID                                        string `json:"trace_id"`
 }
 
-// calls is the audit trail that the client sees, the newest first.
+// calls returns the audit records that the client may see, newest first.
 func (c *client) calls(t *testing.T, query string) (all []auditLine) {
 	t.Helper()
 	type page struct {
@@ -60,13 +60,7 @@ type sse struct {
 func (c *client) follow(t *testing.T, path string, header ...string) *sse {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+path, nil)
-	require.NoError(t, err)
-	req.Header.Set("Authorization", "Bearer "+c.token)
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
-	resp, err := (&http.Client{Transport: c.http.Transport}).Do(req)
+	resp, err := c.Open(ctx, http.MethodGet, path, "", header...)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		cancel()
@@ -76,7 +70,7 @@ func (c *client) follow(t *testing.T, path string, header ...string) *sse {
 	return &sse{in: bufio.NewScanner(resp.Body)}
 }
 
-// next is the next event that has a name, and what it tells.
+// next returns the name and the data of the next named event.
 func (s *sse) next(t *testing.T) (name string, data map[string]any) {
 	t.Helper()
 	for s.in.Scan() {
@@ -111,7 +105,7 @@ func TestMCPAudit(t *testing.T) {
 		who := h.holder(t, "")
 		s := who.speak(t, newest, nil)
 
-		t.Run("EveryCallIsOneLine", func(t *testing.T) {
+		t.Run("EveryCallHasOneRecord", func(t *testing.T) {
 			called(t, s, "paper__echo", map[string]any{"a": 1})
 			called(t, s, "paper:fail", nil)
 			called(t, s, "paper:nothing", nil)
@@ -153,10 +147,10 @@ func TestMCPAudit(t *testing.T) {
 			require.Equal(t, digestOf(`{"x":1}`), inner[0].Digest)
 		})
 
-		t.Run("OnlyAnAdminSeesOthers", func(t *testing.T) {
-			stranger := h.holder(t, "")
-			require.Empty(t, stranger.calls(t, "?limit=100"))
-			require.Empty(t, stranger.calls(t, "?token_id="+who.id))
+		t.Run("OnlyAnAdminSeesCallsOfOtherTokens", func(t *testing.T) {
+			otherAgent := h.holder(t, "")
+			require.Empty(t, otherAgent.calls(t, "?limit=100"))
+			require.Empty(t, otherAgent.calls(t, "?token_id="+who.id))
 			require.NotEmpty(t, h.calls(t, "?token_id="+who.id))
 		})
 	})
@@ -186,7 +180,7 @@ func TestMCPEvents(t *testing.T) {
 		}
 		again := who.follow(t, "/api/v1/events", "Last-Event-ID", first)
 		_, data = again.next(t)
-		require.Equal(t, "paper:nothing", data["tool"], "it goes on behind what was heard")
+		require.Equal(t, "paper:nothing", data["tool"], "the stream resumes after the last event")
 
 		called(t, s, "paper:shred", nil)
 		_, data = mine.next(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// spent is what calls of an audit trail cost together.
+// spent returns the total cost of the calls.
 func spent(all []auditLine) (sum int64) {
 	for _, l := range all {
 		sum += l.Tokens
@@ -21,7 +21,7 @@ func spent(all []auditLine) (sum int64) {
 	return sum
 }
 
-// budget is how an agent's budget stands.
+// budget is the state of an agent's budget.
 type budget struct {
 	Used      int64 `json:"used_today"`
 	Reserved  int64
@@ -41,11 +41,12 @@ func requireDone(t *testing.T, res *mcp.CallToolResult) {
 func TestMCPCharges(t *testing.T) {
 	t.Parallel()
 	hubs(t, func(t *testing.T, database string) {
-		// Four bytes a token is what is estimated until it is counted: the one has more, the other less.
+		// A token is estimated as four bytes before it is counted: one text has more bytes per
+		// token, the other fewer.
 		paper := newPaper(t, "paper").says("essay", strings.Repeat("many words, ", 200), reads()).says("prose", strings.Repeat(" internationalization responsibilities", 40), reads())
 		h := openHub(t, database, nil, paper)
 
-		t.Run("ACallCostsWhatItsArgumentsAndItsResultAreCountedAs", func(t *testing.T) {
+		t.Run("ACallCostsTheTokensOfItsArgumentsAndItsResult", func(t *testing.T) {
 			h.agent(t, "reader", 100_000)
 			who := h.holder(t, "reader")
 			s := who.speak(t, newest, nil)
@@ -61,7 +62,7 @@ func TestMCPCharges(t *testing.T) {
 			require.Greater(t, spent(all), int64(11*400), "an essay has at least as many tokens as words")
 		})
 
-		t.Run("WhatWasEstimatedTooHighIsNotCharged", func(t *testing.T) {
+		t.Run("AnOverestimateIsNotCharged", func(t *testing.T) {
 			h.agent(t, "stylist", 100_000)
 			who := h.holder(t, "stylist")
 			s := who.speak(t, newest, nil)
@@ -73,7 +74,7 @@ func TestMCPCharges(t *testing.T) {
 			require.Equal(t, spent(all), h.used(t, "stylist"))
 		})
 
-		t.Run("ARefusalCountsFirstWhatIsOnlyEstimated", func(t *testing.T) {
+		t.Run("EstimatesAreCountedBeforeACallIsRejected", func(t *testing.T) {
 			h.agent(t, "saver", 1000)
 			who := h.holder(t, "saver")
 			s := who.speak(t, newest, nil)
@@ -85,7 +86,7 @@ func TestMCPCharges(t *testing.T) {
 			require.Contains(t, answer, "reset_at")
 		})
 
-		t.Run("ASearchIsACallAtEveryDoor", func(t *testing.T) {
+		t.Run("ASearchIsACallInEveryAPI", func(t *testing.T) {
 			h.agent(t, "seeker", 100_000)
 			who := h.holder(t, "seeker")
 			require.NotEmpty(t, found(t, who.client, "says an essay"))
@@ -105,7 +106,7 @@ func TestMCPCharges(t *testing.T) {
 			require.Equal(t, before+spent(all), h.used(t, "nova"))
 		})
 
-		t.Run("ASpentBudgetForwardsNothing", func(t *testing.T) {
+		t.Run("WithASpentBudgetNoCallIsForwarded", func(t *testing.T) {
 			h.agent(t, "poor", 1000)
 			who := h.holder(t, "poor")
 			s := who.speak(t, newest, nil)
@@ -126,7 +127,7 @@ func TestMCPCharges(t *testing.T) {
 			require.Equal(t, spent(who.calls(t, "?limit=1000")), h.used(t, "poor"))
 		})
 
-		t.Run("ManyAtOnceSpendNoMoreThanTheCallsUnderWayCost", func(t *testing.T) {
+		t.Run("ConcurrentCallsOverspendByTheCallsInProgressAtMost", func(t *testing.T) {
 			const callers, limit = 32, 20_000
 			h.agent(t, "crowd", limit)
 			who := h.holder(t, "crowd")
@@ -158,19 +159,19 @@ func TestMCPCharges(t *testing.T) {
 			require.Greater(t, h.used(t, "crowd"), int64(limit/2), "and not refused before")
 		})
 
-		t.Run("WhatIsHeldIsGivenBack", func(t *testing.T) {
+		t.Run("HeldTokensAreReleased", func(t *testing.T) {
 			h.agent(t, "idler", 100_000)
 			who := h.holder(t, "idler")
 			called(t, who.speak(t, newest, nil), "paper:echo", nil)
 			require.Positive(t, h.budget(t, "idler").Reserved)
-			eventually(t, func() bool { return h.budget(t, "idler").Reserved == 0 }, "nothing is held when nobody calls")
+			eventually(t, func() bool { return h.budget(t, "idler").Reserved == 0 }, "nothing is reserved without calls")
 			require.Equal(t, spent(who.calls(t, "?limit=10")), h.used(t, "idler"))
 		})
 	})
 }
 
-// TestMCPStopWritesAllCharges: calls until the very end of a server are in the trail and in
-// the ledger of the next.
+// TestMCPStopWritesAllCharges checks that every call a stopping server still answered is in the
+// audit log and in the ledger after the next start.
 func TestMCPStopWritesAllCharges(t *testing.T) {
 	t.Parallel()
 	hubs(t, func(t *testing.T, database string) {

@@ -30,7 +30,7 @@ func TestMCPCode(t *testing.T) {
 	paper, github := newPaper(t, "paper"), newGithub(t)
 	h := openHub(t, "sqlite", func(cfg *config.Config) { cfg.Sandbox.Running = 4 }, paper, github)
 
-	t.Run("AServersToolsAreThereWhereTheCodeNamesIt", func(t *testing.T) {
+	t.Run("CodeThatNamesAServerCanUseItsTools", func(t *testing.T) {
 		t.Parallel()
 		s := h.holder(t, "").speak(t, newest, nil)
 		for _, code := range []string{
@@ -50,7 +50,7 @@ func TestMCPCode(t *testing.T) {
 		require.InDelta(t, 2, result(t, run(t, s, code, map[string]any{"intent": "Analyser les commits GitHub"})), 0)
 	})
 
-	t.Run("CodeThatNamesAServerThatIsDownIsToldSo", func(t *testing.T) {
+	t.Run("CodeThatNamesAServerThatIsDownGetsAnError", func(t *testing.T) {
 		t.Parallel()
 		s := h.speak(t, newest, nil)
 		status, body := h.add(t, "gone", map[string]any{"url": "http://127.0.0.1:1/mcp"})
@@ -72,7 +72,7 @@ func TestMCPCode(t *testing.T) {
 		require.Len(t, who.calls(t, "?outcome=refused"), 1)
 	})
 
-	t.Run("CodeHasAsManyBytesAsItMay", func(t *testing.T) {
+	t.Run("CodeHasAMaximumSize", func(t *testing.T) {
 		t.Parallel()
 		s := h.holder(t, "").speak(t, newest, nil)
 		of := func(size int) string { return "7 //" + strings.Repeat("x", size-4) }
@@ -80,7 +80,7 @@ func TestMCPCode(t *testing.T) {
 		requireFailed(t, "SANDBOX_CODE_TOO_LARGE", run(t, s, of(102_401), nil))
 	})
 
-	t.Run("ATimeoutEndsItAndEverythingElseGoesOn", func(t *testing.T) {
+	t.Run("ATimeoutEndsOnlyTheCode", func(t *testing.T) {
 		t.Parallel()
 		who := h.holder(t, "")
 		s := who.speak(t, newest, nil)
@@ -108,7 +108,7 @@ func TestMCPCode(t *testing.T) {
 		}
 	})
 
-	t.Run("ItsFailuresHaveTheDocumentsNames", func(t *testing.T) {
+	t.Run("FailuresHaveTheNamesOfTheDocument", func(t *testing.T) {
 		t.Parallel()
 		s := h.holder(t, "").speak(t, sessions, nil)
 		require.Contains(t, requireFailed(t, "SANDBOX_SYNTAX", run(t, s, "return (", nil)), "SANDBOX_SYNTAX")

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// exampleServers are those that the document's examples speak of.
+// exampleServers are the servers that the document's examples use.
 func exampleServers(t *testing.T) []*fake {
 	t.Helper()
 	text := func(description string, schema string) *mcp.Tool {
@@ -39,7 +39,7 @@ func exampleServers(t *testing.T) []*fake {
 	return []*fake{files, github, memory}
 }
 
-// repeats is a tool that says JSON: a member of its own, and what it was given.
+// repeats adds a tool that returns JSON: a fixed member and its arguments.
 func repeats(member string) mcp.ToolHandler {
 	return func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return texts("{" + member + "," + strings.TrimPrefix(string(r.Params.Arguments), "{")), nil
@@ -47,10 +47,10 @@ func repeats(member string) mcp.ToolHandler {
 }
 
 // TestMCPTranscripts replays testdata/mcp/*.txtar, in the newest revision and in the last
-// with sessions. A step has what is asked (N.request: the parameters of tools/call), and what is
-// answered: N.response by shape, in which the text is JSON or any text; N.values are members
-// that the text has, N.text is the whole text; N.failed is the code of a failed call, N.error
-// that of an error of JSON-RPC.
+// with sessions. A step has a request (N.request: the parameters of tools/call) and an expected
+// response: N.response has its shape, in which the text is JSON or any text; N.values has
+// members that the text must contain, N.text the complete text; N.failed has the code of a failed
+// call, N.error that of a JSON-RPC error.
 func TestMCPTranscripts(t *testing.T) {
 	t.Parallel()
 	h := openHub(t, "sqlite", nil, exampleServers(t)...)
@@ -104,7 +104,7 @@ func replay(t *testing.T, s *mcp.ClientSession, archive *txtar.Archive) {
 	}
 }
 
-// requireAnswer compares an answer with a step's.
+// requireAnswer compares a response with the one that the step expects.
 func requireAnswer(t *testing.T, n int, step map[string]string, res *mcp.CallToolResult) {
 	t.Helper()
 	got := textOf(t, res)
@@ -137,8 +137,9 @@ func shapeOf(t *testing.T, text string) (v any) {
 	return v
 }
 
-// lacking tells where a value has another shape than the printed one: each member that is
-// printed is there and of its kind, and in a list each entry has what any printed one has.
+// lacking returns the locations where the shape of a value differs from the printed one: each
+// printed member must exist with the same type, and each entry of a list must have the shape of
+// every printed entry.
 func lacking(at string, printed, have any) (all []string) {
 	switch printed := printed.(type) {
 	case map[string]any:
@@ -175,8 +176,8 @@ func lacking(at string, printed, have any) (all []string) {
 	return all
 }
 
-// differing tells where a value has not the wanted members; a list has the wanted entries
-// first, all of them where the wanted list is empty.
+// differing returns the locations where a value does not have the expected members. A list must
+// begin with the expected entries; an empty expected list matches an empty list only.
 func differing(at string, want, have any) (all []string) {
 	switch want := want.(type) {
 	case map[string]any:

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// asking adds a tool that asks whoever calls it, in the way of its server's revision, and says
-// what it was answered.
+// asking adds a tool that sends a question to its caller, as the server's revision defines it,
+// and returns the reply.
 func (f *fake) asking(revision string) *fake {
 	question := &mcp.ElicitParams{Mode: "form", Message: "shred it?", RequestedSchema: json.RawMessage(`{"type":"object","properties":{"sure":{"type":"boolean"}}}`)}
 	says := func(a *mcp.ElicitResult) *mcp.CallToolResult {
@@ -33,7 +33,7 @@ func (f *fake) asking(revision string) *fake {
 	})
 }
 
-// agrees is a client that says yes to that question.
+// agrees returns a client that accepts that question.
 func agrees() *mcp.ClientOptions {
 	return &mcp.ClientOptions{ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 		if r.Params.Message != "shred it?" {
@@ -57,7 +57,7 @@ func TestMCPElicitation(t *testing.T) {
 				requireSays(t, `accept {"sure":true}`, called(t, s, up.id+":ask", nil))
 				require.Equal(t, `accept {"sure":true}`, result(t, run(t, s, `return await mcp["`+up.id+`"].ask({})`, nil)), "also where code calls")
 			})
-			t.Run("AClientOf"+revision+"ThatCannotBeAskedDeclinesToAServerOfThe"+up.id+"Kind", func(t *testing.T) {
+			t.Run("AClientOf"+revision+"WithoutElicitationDeclinesQuestionsOfAServerOfThe"+up.id+"Kind", func(t *testing.T) {
 				requireSays(t, "decline null", called(t, h.holder(t, "").speak(t, revision, nil), up.id+":ask", nil))
 			})
 		}
@@ -69,7 +69,7 @@ func TestMCPElicitation(t *testing.T) {
 		})
 	}
 
-	t.Run("TheAnswerOfAnotherTokenIsRefused", func(t *testing.T) {
+	t.Run("TheReplyOfAnotherTokenIsRejected", func(t *testing.T) {
 		by := func(who *issued) *mcp.ClientSession {
 			opts := agrees()
 			opts.MultiRoundTrip = &mcp.MultiRoundTripOptions{Disabled: true}

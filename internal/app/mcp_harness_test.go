@@ -1,7 +1,6 @@
 package app_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -20,7 +19,7 @@ import (
 	"comet/store/storetest"
 )
 
-// The revisions of MCP that are tried: the newest, which has no sessions, and the last that has.
+// The tested revisions of MCP: the newest, which has no sessions, and the last one with sessions.
 const (
 	newest   = "2026-07-28"
 	sessions = "2025-11-25"
@@ -29,7 +28,7 @@ const (
 // anything is the schema of a tool that takes any object.
 var anything = json.RawMessage(`{"type":"object"}`)
 
-// fake is an MCP server over HTTP that a test plays, and counts what it is asked.
+// fake is an MCP server over HTTP that a test controls. It counts its requests.
 type fake struct {
 	*mcp.Server
 	id    string
@@ -37,13 +36,13 @@ type fake struct {
 	calls atomic.Int64
 }
 
-// newFake is a server of the newest revision.
+// newFake starts a server of the newest revision.
 func newFake(t *testing.T, id string) *fake {
 	t.Helper()
 	return newFakeOf(t, id, newest)
 }
 
-// newFakeOf is a server that speaks one revision at most.
+// newFakeOf starts a server that supports revisions up to the given one.
 func newFakeOf(t *testing.T, id, revision string) *fake {
 	t.Helper()
 	return newFakeWith(t, id, revision, &mcp.ServerOptions{
@@ -51,7 +50,7 @@ func newFakeOf(t *testing.T, id, revision string) *fake {
 	})
 }
 
-// newFakeWith is one that can more than tools.
+// newFakeWith starts a server with more capabilities than tools.
 func newFakeWith(t *testing.T, id, revision string, can *mcp.ServerOptions) *fake {
 	t.Helper()
 	f := &fake{id: id, Server: mcp.NewServer(&mcp.Implementation{Name: id, Version: "1"}, can)}
@@ -64,7 +63,7 @@ func newFakeWith(t *testing.T, id, revision string, can *mcp.ServerOptions) *fak
 	return f
 }
 
-// tool adds a tool, or puts it in the place of the one with its name.
+// tool adds a tool, or replaces the tool with the same name.
 func (f *fake) tool(d *mcp.Tool, do mcp.ToolHandler) *fake {
 	if d.InputSchema == nil {
 		d.InputSchema = anything
@@ -76,14 +75,14 @@ func (f *fake) tool(d *mcp.Tool, do mcp.ToolHandler) *fake {
 	return f
 }
 
-// says adds a tool of a class that always says the same.
+// says adds a tool of a class that always returns the same text.
 func (f *fake) says(name, text string, a *mcp.ToolAnnotations) *fake {
 	return f.tool(&mcp.Tool{Name: name, Description: "Says " + text, Annotations: a}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return texts(text), nil
 	})
 }
 
-// echo adds a tool that says what it was given.
+// echo adds a tool that returns its argument.
 func (f *fake) echo() *fake {
 	return f.tool(&mcp.Tool{Name: "echo", Description: "Says what it is given", Annotations: reads()}, func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return texts(string(r.Params.Arguments)), nil
@@ -109,7 +108,7 @@ type hub struct {
 	cfg config.Config
 }
 
-// hubs runs a test with a server of its own on every database.
+// hubs runs a test with a separate server on every database.
 func hubs(t *testing.T, fn func(t *testing.T, database string)) {
 	t.Helper()
 	for _, database := range storetest.Databases() {
@@ -120,8 +119,7 @@ func hubs(t *testing.T, fn func(t *testing.T, database string)) {
 	}
 }
 
-// openHub starts a server over some upstreams, which its file names, and waits until their
-// tools can be called.
+// openHub starts a server with upstreams from a file and waits until their tools can be called.
 func openHub(t *testing.T, database string, change func(*config.Config), fakes ...*fake) *hub {
 	t.Helper()
 	cfg := configured(t, database)
@@ -145,7 +143,7 @@ func startHub(t *testing.T, cfg config.Config, fakes ...*fake) *hub {
 	return h
 }
 
-// writeServers writes a file as desktop clients have it.
+// writeServers writes an mcpServers file in the format of desktop clients.
 func writeServers(t *testing.T, path string, fakes ...*fake) {
 	t.Helper()
 	servers := map[string]any{}
@@ -177,7 +175,7 @@ func (c *client) tools(t *testing.T, server string) (ids []string) {
 	return ids
 }
 
-// must makes a request that is answered with a status, and returns the answer.
+// must sends a request, requires the status, and returns the response.
 func (c *client) must(t *testing.T, status int, method, path string, body any, header ...string) []byte {
 	t.Helper()
 	got, answer, err := c.do(t.Context(), method, path, body, header...)
@@ -186,7 +184,7 @@ func (c *client) must(t *testing.T, status int, method, path string, body any, h
 	return answer
 }
 
-// into is must, decoded.
+// into is must with a decoded response.
 func into[T any](t *testing.T, c *client, status int, method, path string, body any) (v T) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal(c.must(t, status, method, path, body), &v))
@@ -199,7 +197,7 @@ type issued struct {
 	id string
 }
 
-// holder makes a token of an agent, "" for of none.
+// holder creates a token that is bound to an agent; "" is no agent.
 func (h *hub) holder(t *testing.T, agentID string, scopes ...string) *issued {
 	t.Helper()
 	if len(scopes) == 0 {
@@ -210,7 +208,7 @@ func (h *hub) holder(t *testing.T, agentID string, scopes ...string) *issued {
 		body["agent_id"] = agentID
 	}
 	made := into[struct{ ID, Token string }](t, h.client, http.StatusCreated, http.MethodPost, "/api/v1/tokens", body)
-	return &issued{newClient(t, h.url, made.Token), made.ID}
+	return &issued{newClient(t, h.URL, made.Token), made.ID}
 }
 
 // agent registers an agent with a budget.
@@ -221,7 +219,7 @@ func (h *hub) agent(t *testing.T, id string, budget int64) {
 	})
 }
 
-// policy says what a token may do with tools.
+// policy sets the tool policy of a token.
 func (h *hub) policy(t *testing.T, who *issued, policy string) {
 	t.Helper()
 	h.must(t, http.StatusOK, http.MethodPut, "/api/v1/tokens/"+who.id+"/tool-policy", json.RawMessage(policy))
@@ -239,10 +237,10 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.next.RoundTrip(r)
 }
 
-// speak connects the SDK's client in a revision. The session ends with the test.
+// speak connects the SDK's client with a revision. The session ends with the test.
 func (c *client) speak(t *testing.T, revision string, opts *mcp.ClientOptions) *mcp.ClientSession {
 	t.Helper()
-	transport := &mcp.StreamableClientTransport{Endpoint: c.url + "/mcp", HTTPClient: &http.Client{Transport: bearer{c.token, c.http.Transport}}}
+	transport := &mcp.StreamableClientTransport{Endpoint: c.URL + "/mcp", HTTPClient: &http.Client{Transport: bearer{c.Token, c.HTTP.Transport}}}
 	s, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, opts).
 		Connect(t.Context(), transport, &mcp.ClientSessionOptions{ProtocolVersion: revision})
 	require.NoError(t, err)
@@ -251,7 +249,7 @@ func (c *client) speak(t *testing.T, revision string, opts *mcp.ClientOptions) *
 	return s
 }
 
-// called is the answer to a call over MCP that is no error of the protocol.
+// called returns the response to a call over MCP that must not be a protocol error.
 func called(t *testing.T, s *mcp.ClientSession, name string, args any) *mcp.CallToolResult {
 	t.Helper()
 	res, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: name, Arguments: args})
@@ -259,7 +257,7 @@ func called(t *testing.T, s *mcp.ClientSession, name string, args any) *mcp.Call
 	return res
 }
 
-// textOf is the text of an answer that has one.
+// textOf returns the text of a response that has exactly one.
 func textOf(t *testing.T, res *mcp.CallToolResult) string {
 	t.Helper()
 	require.Len(t, res.Content, 1)
@@ -268,15 +266,15 @@ func textOf(t *testing.T, res *mcp.CallToolResult) string {
 	return text.Text
 }
 
-// requireSays requires that a tool answered with a text.
+// requireSays requires that a tool returned a text.
 func requireSays(t *testing.T, want string, res *mcp.CallToolResult) {
 	t.Helper()
 	require.Equal(t, want, textOf(t, res))
 	require.False(t, res.IsError)
 }
 
-// requireFailed requires that a call failed with a code of the document's, in the text and in
-// the structured content.
+// requireFailed requires that a call failed with a code of the document, in the text and in the
+// structured content.
 func requireFailed(t *testing.T, code string, res *mcp.CallToolResult) string {
 	t.Helper()
 	text := textOf(t, res)
@@ -299,7 +297,7 @@ func (c *client) restCall(t *testing.T, status int, name string, args any) map[s
 	return into[map[string]any](t, c, status, http.MethodPost, "/api/v1/tools/call", map[string]any{"tool": name, "arguments": args})
 }
 
-// wire is an answer over HTTP, with the JSON of each message in it.
+// wire is an HTTP response with the JSON of each message in it.
 type wire struct {
 	status   int
 	header   http.Header
@@ -307,7 +305,7 @@ type wire struct {
 	messages []json.RawMessage
 }
 
-// say sends one body to /mcp as it is. Headers replace those that every client sends.
+// say sends one body to /mcp unchanged. Headers replace those that every client sends.
 func (c *client) say(t *testing.T, body string, header ...string) wire {
 	t.Helper()
 	return c.raw(t, http.MethodPost, "/mcp", body, header...)
@@ -315,30 +313,10 @@ func (c *client) say(t *testing.T, body string, header ...string) wire {
 
 func (c *client) raw(t *testing.T, method, path, body string, header ...string) wire {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, c.url+path, strings.NewReader(body))
-	require.NoError(t, err)
-	req.Header.Set("Authorization", "Bearer "+c.token)
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json, text/event-stream")
-	for i := 0; i < len(header); i += 2 {
-		switch {
-		case header[i] == "Host":
-			req.Host = header[i+1]
-		case header[i+1] == "":
-			req.Header.Del(header[i])
-		default:
-			req.Header.Set(header[i], header[i+1])
-		}
-	}
-	resp, err := c.http.Do(req)
-	require.NoError(t, err)
-	defer func() { _ = resp.Body.Close() }()
-	var text bytes.Buffer
-	_, err = text.ReadFrom(resp.Body)
-	require.NoError(t, err)
-	out := wire{status: resp.StatusCode, header: resp.Header, body: text.String()}
+	resp := c.Do(t, method, path, body, acceptStreams(header)...)
+	out := wire{status: resp.Status, header: resp.Header, body: string(resp.Body)}
 	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
-		out.messages = append(out.messages, text.Bytes())
+		out.messages = append(out.messages, resp.Body)
 		return out
 	}
 	for line := range strings.Lines(out.body) {
@@ -349,7 +327,18 @@ func (c *client) raw(t *testing.T, method, path, body string, header ...string) 
 	return out
 }
 
-// rpcError is the JSON-RPC error in an answer.
+// acceptStreams adds the header Accept of MCP clients to headers without it, and a Content-Type,
+// which a request without a body has, too.
+func acceptStreams(header []string) []string {
+	for i := 0; i < len(header); i += 2 {
+		if header[i] == "Accept" {
+			return header
+		}
+	}
+	return append([]string{"Accept", "application/json, text/event-stream"}, header...)
+}
+
+// rpcError returns the JSON-RPC error in a response.
 func (w wire) rpcError(t *testing.T) (code int, message string) {
 	t.Helper()
 	require.NotEmpty(t, w.messages, "%d %s", w.status, w.body)
@@ -364,7 +353,7 @@ func (w wire) rpcError(t *testing.T) (code int, message string) {
 	return v.Error.Code, v.Error.Message
 }
 
-// result is the JSON-RPC result in an answer.
+// result returns the JSON-RPC result in a response.
 func (w wire) result(t *testing.T) map[string]any {
 	t.Helper()
 	require.NotEmpty(t, w.messages, "%d %s", w.status, w.body)
@@ -377,7 +366,7 @@ func (w wire) result(t *testing.T) map[string]any {
 	return v.Result
 }
 
-// requireNoStart requires that a server does not start, and says why.
+// requireNoStart requires that a server does not start, and that the error contains the reason.
 func requireNoStart(t *testing.T, cfg config.Config, why string) {
 	t.Helper()
 	a, err := app.New(t.Context(), cfg, nil)

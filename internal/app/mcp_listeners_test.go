@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMCPLastListenerEndsSubscription, and none before it.
+// TestMCPLastListenerEndsSubscription checks that a resource subscription at the upstream ends when
+// its last subscriber leaves, and not earlier.
 func TestMCPLastListenerEndsSubscription(t *testing.T) {
 	t.Parallel()
 	const uri = "shelf://a"

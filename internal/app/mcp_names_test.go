@@ -13,7 +13,7 @@ import (
 	"comet/internal/config"
 )
 
-// listed are the names of all pages of tools/list.
+// listed returns the names of all pages of tools/list.
 func listed(t *testing.T, s *mcp.ClientSession) (names []string, descriptions map[string]string) {
 	t.Helper()
 	descriptions = map[string]string{}
@@ -31,7 +31,7 @@ func TestMCPNames(t *testing.T) {
 	ink := newFake(t, "ink-2").echo()
 	meta := []string{"agentcards__search_tools", "agentcards__execute_code", "comet__submit_task"}
 
-	t.Run("EveryFormOfANameIsCalled", func(t *testing.T) {
+	t.Run("EveryFormOfANameCanBeCalled", func(t *testing.T) {
 		t.Parallel()
 		h := openHub(t, "sqlite", func(cfg *config.Config) { cfg.Tools.Expose = "all" }, paper, ink)
 		s := h.speak(t, sessions, nil)
@@ -91,7 +91,7 @@ func TestMCPNames(t *testing.T) {
 		require.Len(t, first.Tools, 200)
 		require.NotEmpty(t, first.NextCursor)
 		names, _ := listed(t, s)
-		require.Equal(t, []string{"agentcards:search_tools", "agentcards:execute_code", "comet:submit_task", "comet:task_status", "comet:answer_task", "comet:cancel_task"}, names[:6])
+		require.Equal(t, []string{"agentcards:search_tools", "agentcards:execute_code", "comet:submit_task", "comet:task_status", "comet:reply_task", "comet:cancel_task"}, names[:6])
 		require.Equal(t, want, names[6:456])
 		require.Equal(t, []string{"ink-2:echo", "paper:echo", "paper:" + strings.Repeat("long_", 20), "paper:read.page"}, names[456:])
 		again, _ := listed(t, s)
@@ -100,7 +100,8 @@ func TestMCPNames(t *testing.T) {
 	})
 }
 
-// TestMCPToolPages: over REST a cursor leads on, and one of somebody else's is refused.
+// TestMCPToolPages checks that over REST a cursor returns the next page, and that the cursor of
+// another token is rejected.
 func TestMCPToolPages(t *testing.T) {
 	t.Parallel()
 	h := openHub(t, "sqlite", nil, newPaper(t, "paper"))

@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mistake is a request whose parameters are wrong, and what is said of them.
+// mistake is a request with an invalid parameter and the expected error.
 type mistake struct{ method, name, params, says string }
 
-// mistakes are wrong in every way in which a parameter of a method can be.
+// mistakes covers every kind of invalid parameter.
 func mistakes() []mistake {
 	return []mistake{
 		{"tools/call", "", `"name":5`, "params.name must be a string"},
@@ -46,7 +46,7 @@ func mistakes() []mistake {
 	}
 }
 
-// older are those that only the revisions with sessions know.
+// older has the requests of methods that only revisions with sessions define.
 func older() []mistake {
 	return []mistake{
 		{"logging/setLevel", "", `"level":1`, "params.level must be a string"},
@@ -58,7 +58,7 @@ func older() []mistake {
 	}
 }
 
-// newer are those that only the newest knows.
+// newer has the requests of methods that only the newest revision defines.
 func newer() []mistake {
 	return []mistake{
 		{"subscriptions/listen", "", ``, "params.notifications is missing"},
@@ -68,7 +68,7 @@ func newer() []mistake {
 	}
 }
 
-// beginnings are wrong in the way in which a session begins.
+// beginnings are invalid initialize requests.
 func beginnings() []mistake {
 	return []mistake{
 		{"initialize", "", `"protocolVersion":20251125,"capabilities":{},"clientInfo":{"name":"raw","version":"1"}`, "params.protocolVersion must be a string"},
@@ -79,7 +79,7 @@ func beginnings() []mistake {
 	}
 }
 
-// broken are no messages at all.
+// broken has bodies that are not JSON-RPC messages.
 func broken() map[string]string {
 	return map[string]string{
 		`{"jsonrpc":`:                            "not valid JSON",
@@ -102,8 +102,8 @@ func (m mistake) body(id int, rest string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":{%s%s}}`, id, m.method, params, rest)
 }
 
-// TestMCPInvalidParameters, over HTTP: in a session as an answer, in the newest
-// with the status that it has for that.
+// TestMCPInvalidParameters sends invalid parameters over HTTP. In a session the error is a response
+// with status 200; the newest revision has its own status for it.
 func TestMCPInvalidParameters(t *testing.T) {
 	t.Parallel()
 	h := openHub(t, "sqlite", nil, library(t, "paper", newest))
@@ -144,7 +144,7 @@ func TestMCPInvalidParameters(t *testing.T) {
 		require.Contains(t, message, says)
 	}
 
-	t.Run("OfABatchInWhichOneIsWrongNothingIsDone", func(t *testing.T) {
+	t.Run("ABatchWithAnInvalidMessageHasNoEffect", func(t *testing.T) {
 		w := h.say(t, `[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":5}},{"jsonrpc":"2.0","method":"notifications/initialized"}]`)
 		var answers []refused
 		require.NoError(t, json.Unmarshal([]byte(w.body), &answers), w.body)
@@ -156,15 +156,15 @@ func TestMCPInvalidParameters(t *testing.T) {
 	})
 }
 
-// TestMCPStdioInvalidMessages, in comet itself and over a link to a server.
+// TestMCPStdioInvalidMessages sends invalid messages to a standalone comet mcp and to a relay.
 func TestMCPStdioInvalidMessages(t *testing.T) {
 	t.Parallel()
 	paper := library(t, "paper", newest)
 	h := openHub(t, "sqlite", nil, paper)
 	file := filepath.Join(t.TempDir(), "servers.json")
 	writeServers(t, file, paper)
-	token := "COMET_TOKEN=" + h.holder(t, "").token
-	for kind, args := range map[string][]string{"Alone": {"--config", file, "--data", t.TempDir()}, "AsALinkToAServer": {"--server", h.url}} {
+	token := "COMET_TOKEN=" + h.holder(t, "").Token
+	for kind, args := range map[string][]string{"Alone": {"--config", file, "--data", t.TempDir()}, "AsALinkToAServer": {"--server", h.URL}} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			for name, c := range map[string]struct {
@@ -189,14 +189,14 @@ func TestMCPStdioInvalidMessages(t *testing.T) {
 					}
 				})
 			}
-			t.Run("AtTheBeginning", func(t *testing.T) {
+			t.Run("InInitialize", func(t *testing.T) {
 				for _, m := range beginnings() {
 					answer := piped(t, token, args, m.body(1, ""))["1"]
 					require.Contains(t, answer, m.says)
 					requireNoGo(t, answer)
 				}
 			})
-			t.Run("OfWhatIsNoMessage", func(t *testing.T) {
+			t.Run("InvalidMessages", func(t *testing.T) {
 				for line, says := range broken() {
 					answers := piped(t, token, args, line)
 					said := strings.ReplaceAll(answers["null"]+answers["1"], `\"`, `"`)

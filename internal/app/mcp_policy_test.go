@@ -12,7 +12,7 @@ import (
 	"comet/internal/config"
 )
 
-// found are the tools that a search finds.
+// found returns the tools that a search finds.
 func found(t *testing.T, c *client, query string) (ids []string) {
 	t.Helper()
 	list := into[struct{ Tools []struct{ Name string } }](t, c, http.StatusOK, http.MethodPost, "/api/v1/tools/search", map[string]any{"query": query, "limit": 100})
@@ -22,7 +22,7 @@ func found(t *testing.T, c *client, query string) (ids []string) {
 	return ids
 }
 
-// run is the answer of code that is run over MCP.
+// run returns the response to code that is run over MCP.
 func run(t *testing.T, s *mcp.ClientSession, code string, more map[string]any) *mcp.CallToolResult {
 	t.Helper()
 	args := map[string]any{"code": code}
@@ -32,7 +32,7 @@ func run(t *testing.T, s *mcp.ClientSession, code string, more map[string]any) *
 	return called(t, s, "agentcards:execute_code", args)
 }
 
-// result is what code returned.
+// result returns the return value of the code.
 func result(t *testing.T, res *mcp.CallToolResult) any {
 	t.Helper()
 	var out struct{ Result any }
@@ -41,7 +41,7 @@ func result(t *testing.T, res *mcp.CallToolResult) any {
 	return out.Result
 }
 
-// newPaper is an upstream with a tool of each class.
+// newPaper starts an upstream with a tool of each class.
 func newPaper(t *testing.T, id string) *fake {
 	t.Helper()
 	return newFake(t, id).echo().says("note", "noted", writes()).says("shred", "shredded", nil)
@@ -53,7 +53,7 @@ func TestMCPPolicy(t *testing.T) {
 		paper, ink := newPaper(t, "paper"), newPaper(t, "ink")
 		h := openHub(t, database, func(cfg *config.Config) { cfg.Tools.Expose = "all" }, paper, ink)
 
-		t.Run("ADeniedToolIsNeitherSeenNorCalledAtAnyDoor", func(t *testing.T) {
+		t.Run("ADeniedToolIsHiddenInEveryAPI", func(t *testing.T) {
 			who := h.holder(t, "", "tools:call", "messages:send", "tasks:read")
 			s := who.speak(t, newest, nil)
 			requireSays(t, "shredded", called(t, s, "paper:shred", nil))
@@ -84,12 +84,12 @@ func TestMCPPolicy(t *testing.T) {
 			require.Equal(t, before, paper.calls.Load()+ink.calls.Load(), "nothing was forwarded")
 		})
 
-		t.Run("ArgumentsDecideToo", func(t *testing.T) {
+		t.Run("RulesMayDependOnArguments", func(t *testing.T) {
 			who := h.holder(t, "")
 			s := who.speak(t, newest, nil)
 			h.policy(t, who, `{"allow":[{"tool":"paper:*","arguments":{"path":"/srv/*"}}],"deny":[{"tool":"paper:echo","arguments":{"path":"/srv/secret*"}}]}`)
 			require.Equal(t, []string{"agentcards:search_tools", "agentcards:execute_code", "paper:echo", "paper:note", "paper:shred"}, who.tools(t, ""),
-				"what does only what the policy allows is for everybody")
+				"a tool that the policy allows is available to all")
 			requireSays(t, `{"path":"/srv/a"}`, called(t, s, "paper:echo", map[string]any{"path": "/srv/a"}))
 			for _, path := range []string{"/srv/secrets", "/srv/./secret", "/etc/passwd", "/srv/../etc/passwd"} {
 				requireFailed(t, "PERMISSION_DENIED", called(t, s, "paper:echo", map[string]any{"path": path}))
@@ -99,7 +99,7 @@ func TestMCPPolicy(t *testing.T) {
 			require.Equal(t, "PERMISSION_DENIED", p["tool_error"])
 		})
 
-		t.Run("ClassesDecideAndAreOverridden", func(t *testing.T) {
+		t.Run("RulesMayDependOnClasses", func(t *testing.T) {
 			who := h.holder(t, "")
 			for classes, want := range map[string][]string{
 				`["read"]`: {"ink:echo"}, `["write"]`: {"ink:note"}, `["destructive"]`: {"ink:shred"}, `["read","write"]`: {"ink:echo", "ink:note"},
@@ -114,7 +114,7 @@ func TestMCPPolicy(t *testing.T) {
 			eventually(t, func() bool { return len(who.tools(t, "ink")) == 1 }, "its annotations are believed again")
 		})
 
-		t.Run("AChangeCountsAtOnce", func(t *testing.T) {
+		t.Run("AChangeAppliesAtOnce", func(t *testing.T) {
 			who := h.holder(t, "")
 			s := who.speak(t, sessions, nil)
 			for range 3 {
@@ -126,7 +126,7 @@ func TestMCPPolicy(t *testing.T) {
 				h.must(t, http.StatusNoContent, http.MethodDelete, "/api/v1/tokens/"+who.id+"/tool-policy", nil)
 			}
 			h.must(t, http.StatusNotFound, http.MethodGet, "/api/v1/tokens/"+who.id+"/tool-policy", nil)
-			h.must(t, http.StatusNotFound, http.MethodPut, "/api/v1/tokens/nobody/tool-policy", map[string]any{})
+			h.must(t, http.StatusNotFound, http.MethodPut, "/api/v1/tokens/unknown/tool-policy", map[string]any{})
 		})
 	})
 }
@@ -190,7 +190,7 @@ func TestMCPQuarantine(t *testing.T) {
 		refused()
 		requireSays(t, "{}", called(t, s, "paper:echo", nil)) // the others go on
 
-		says("third") // while somebody looks at the second
+		says("third") // while the second is under review
 		eventually(t, func() bool { return h.definition(t, "paper", "note").PendingDigest != second.PendingDigest }, "it has changed again")
 		approve(http.StatusPreconditionFailed, second.PendingDigest)
 		refused()
@@ -205,12 +205,12 @@ func TestMCPQuarantine(t *testing.T) {
 		state("quarantined")
 		seen(false)
 		says("third")
-		require.Equal(t, third.PendingDigest, state("approved").Digest, "what was approved needs nobody")
+		require.Equal(t, third.PendingDigest, state("approved").Digest, "an approved definition needs no approval")
 		seen(true)
 		requireSays(t, "third", called(t, s, "paper:note", nil))
 		h.must(t, http.StatusNotFound, http.MethodPost, "/api/v1/upstreams/paper/tools/approve", map[string]any{"tool": "nothing"})
 
-		t.Run("ItLastsOverARestart", func(t *testing.T) {
+		t.Run("QuarantineSurvivesARestart", func(t *testing.T) {
 			says("fifth")
 			state("quarantined")
 			require.NoError(t, h.app.Stop(t.Context()))
@@ -220,7 +220,7 @@ func TestMCPQuarantine(t *testing.T) {
 		})
 	})
 
-	t.Run("WhereChangesAreTrustedNothingIsQuarantined", func(t *testing.T) {
+	t.Run("TrustedChangesAreNotQuarantined", func(t *testing.T) {
 		t.Parallel()
 		paper := newFake(t, "paper").says("note", "first", nil)
 		h := openHub(t, "sqlite", func(cfg *config.Config) { cfg.Tools.TrustChanges = true }, paper)

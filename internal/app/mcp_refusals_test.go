@@ -14,7 +14,7 @@ import (
 	"comet/internal/config"
 )
 
-// refused is what a client can read of a refusal at /mcp.
+// refused has the parts of a rejection at /mcp that a client can read.
 type refused struct {
 	JSONRPC string `json:"jsonrpc"`
 	ID      json.RawMessage
@@ -28,7 +28,7 @@ type refused struct {
 	}
 }
 
-// requireRefused requires a refusal that is a message of JSON-RPC, and returns it.
+// requireRefused requires a rejection that is a JSON-RPC message, and returns it.
 func requireRefused(t *testing.T, w wire, status int, code string, words ...string) (r refused) {
 	t.Helper()
 	require.Equal(t, status, w.status, w.body)
@@ -47,7 +47,7 @@ func requireRefused(t *testing.T, w wire, status int, code string, words ...stri
 	return r
 }
 
-// requireNoGo requires that an answer does not speak of the program.
+// requireNoGo requires that a response does not mention Go types or functions of the program.
 func requireNoGo(t *testing.T, said string) {
 	t.Helper()
 	for _, word := range []string{"Go ", "unmarshal", "struct ", "json:", "struct field", "Params"} {
@@ -55,8 +55,8 @@ func requireNoGo(t *testing.T, said string) {
 	}
 }
 
-// TestMCPRefusals: whoever is refused at /mcp reads that in the words of the protocol, with
-// the status and the headers that clients go by.
+// TestMCPRefusals checks that errors at /mcp are JSON-RPC errors, with the status and the headers
+// that clients depend on.
 func TestMCPRefusals(t *testing.T) {
 	t.Parallel()
 	h := openHub(t, "sqlite", func(cfg *config.Config) { cfg.MCP.MaxBodyBytes = 4096 }, newFake(t, "paper").echo())
@@ -81,7 +81,7 @@ func TestMCPRefusals(t *testing.T) {
 			also         map[string]string
 		}{
 			"WithoutAToken":              {header: []string{"Authorization", ""}, status: 401, code: "UNAUTHENTICATED", words: "Authorization: Bearer", also: map[string]string{"WWW-Authenticate": "resource_metadata="}},
-			"WithATokenThatIsNone":       {header: []string{"Authorization", "Bearer nobody's"}, status: 401, code: "UNAUTHENTICATED", words: "unknown, expired or revoked", also: map[string]string{"WWW-Authenticate": "resource_metadata="}},
+			"WithATokenThatIsNone":       {header: []string{"Authorization", "Bearer unknown"}, status: 401, code: "UNAUTHENTICATED", words: "unknown, expired or revoked", also: map[string]string{"WWW-Authenticate": "resource_metadata="}},
 			"WithAPassword":              {header: []string{"Authorization", "Basic bWU6bWU="}, status: 401, code: "UNAUTHENTICATED", also: map[string]string{"WWW-Authenticate": "resource_metadata="}},
 			"APreflight":                 {method: http.MethodOptions, header: []string{"Authorization", "", "Origin", "https://evil.example.com", "Access-Control-Request-Method", "POST"}, status: 401, code: "UNAUTHENTICATED"},
 			"FromAPageOfAnotherOrigin":   {header: []string{"Origin", "https://evil.example.com"}, status: 403, words: "mcp.origins"},
@@ -92,7 +92,7 @@ func TestMCPRefusals(t *testing.T) {
 			"ThatAcceptsNoStream":        {header: []string{"Accept", "application/json"}, status: 400, code: "NOT_ACCEPTABLE", id: id, words: "text/event-stream"},
 			"InARevisionThatThereIsNot":  {header: []string{"Mcp-Protocol-Version", "2001-01-01"}, status: 400, code: "INVALID_HEADER", id: id, words: sessions},
 			"ThatWantsAStreamRepeated":   {header: []string{"Last-Event-ID", "1_1"}, status: 400, code: "INVALID_HEADER", id: id, words: "Last-Event-ID"},
-			"FromATokenThatMayNotDoThis": {header: []string{"Authorization", "Bearer " + h.holder(t, "", "agents:read").token}, status: 403, code: "MISSING_SCOPE", words: "tools:call", also: map[string]string{"WWW-Authenticate": `scope="tools:call"`}},
+			"FromATokenThatMayNotDoThis": {header: []string{"Authorization", "Bearer " + h.holder(t, "", "agents:read").Token}, status: 403, code: "MISSING_SCOPE", words: "tools:call", also: map[string]string{"WWW-Authenticate": `scope="tools:call"`}},
 			"WithATokenOfASleepingAgent": {header: []string{"Authorization", "Bearer " + sleeper(t, h)}, status: 401, code: "AGENT_INACTIVE", words: "inactive"},
 		} {
 			t.Run(name+"In"+revision, func(t *testing.T) {
@@ -121,10 +121,10 @@ func TestMCPRefusals(t *testing.T) {
 
 	t.Run("WithoutItsSession", func(t *testing.T) {
 		t.Parallel()
-		other := []string{"Mcp-Session-Id", "nobody", "Mcp-Protocol-Version", sessions}
+		other := []string{"Mcp-Session-Id", "unknown", "Mcp-Protocol-Version", sessions}
 		for _, method := range []string{http.MethodPost, http.MethodGet, http.MethodDelete} {
 			r := requireRefused(t, h.raw(t, method, "/mcp", listTools, other...), http.StatusNotFound, "NOT_FOUND", "initialize")
-			require.Equal(t, "null", string(r.ID), "of the session, not of the request: a client begins anew")
+			require.Equal(t, "null", string(r.ID), "of the session, not of the request: the client starts a new session")
 			require.Equal(t, -32001, r.Error.Code)
 		}
 		for _, method := range []string{http.MethodGet, http.MethodDelete} {
@@ -134,12 +134,12 @@ func TestMCPRefusals(t *testing.T) {
 		requireRefused(t, h.raw(t, http.MethodGet, "/mcp", "", "Mcp-Protocol-Version", newest), http.StatusMethodNotAllowed, "METHOD_NOT_ALLOWED", "POST")
 	})
 
-	t.Run("ThatIsNeitherARequestNorAnAnswer", func(t *testing.T) {
+	t.Run("NeitherARequestNorAResponse", func(t *testing.T) {
 		t.Parallel()
 		requireRefused(t, h.say(t, `{"jsonrpc":"2.0","id":1}`, h.initialize(t)...), http.StatusBadRequest, "INVALID_REQUEST", "neither a method nor a result")
 	})
 
-	t.Run("AClientThatLostItsSessionKnowsIt", func(t *testing.T) {
+	t.Run("AClientWithAnUnknownSessionGets404", func(t *testing.T) {
 		t.Parallel()
 		who := h.holder(t, "")
 		s := who.speak(t, sessions, nil)
@@ -167,8 +167,8 @@ func TestMCPRefusals(t *testing.T) {
 	})
 }
 
-// TestMCPListenRequiresItsVersion: what only the newest revision ends cannot be begun in a
-// session, whose clients may go without a word.
+// TestMCPListenRequiresItsVersion checks that subscriptions/listen is rejected in a session: only
+// the newest revision defines how it ends, and a client of a session may disconnect silently.
 func TestMCPListenRequiresItsVersion(t *testing.T) {
 	t.Parallel()
 	h := openHub(t, "sqlite", nil)
@@ -180,8 +180,8 @@ func TestMCPListenRequiresItsVersion(t *testing.T) {
 	}
 }
 
-// TestMCPBatchLimit: a batch counts as one request, and each of its messages may be
-// answered.
+// TestMCPBatchLimit checks the maximum number of messages in a batch: a batch counts as one
+// request, but each of its messages may get a response.
 func TestMCPBatchLimit(t *testing.T) {
 	t.Parallel()
 	h := openHub(t, "sqlite", nil)
@@ -195,13 +195,13 @@ func TestMCPBatchLimit(t *testing.T) {
 	require.Less(t, len(batch(1_000_000).body), 1000)
 }
 
-// TestMCPHostCheck: who leads a browser to this machine by a name of his own learns
-// nothing of it, with a token or without, and is repeated nowhere.
+// TestMCPHostCheck checks DNS rebinding: a request with the host name of another machine gets no
+// information, with or without a token, and no response repeats the name.
 func TestMCPHostCheck(t *testing.T) {
 	t.Parallel()
 	h := openHub(t, "sqlite", nil)
 	for _, c := range [][]string{{http.MethodPost, "/mcp"}, {http.MethodGet, "/.well-known/oauth-protected-resource/mcp"}} {
-		for _, token := range []string{"", "Bearer wrong", "Bearer " + h.token} {
+		for _, token := range []string{"", "Bearer wrong", "Bearer " + h.Token} {
 			w := h.raw(t, c[0], c[1], listTools, "Host", "evil.example.com", "Authorization", token)
 			requireRefused(t, w, http.StatusForbidden, "INVALID_HEADER", "mcp.hosts")
 			require.NotContains(t, w.header.Get("WWW-Authenticate"), "evil")
@@ -212,29 +212,21 @@ func TestMCPHostCheck(t *testing.T) {
 	require.Equal(t, "*", w.header.Get("Access-Control-Allow-Headers"))
 }
 
-// sleeper is a token of an agent that is deactivated.
+// sleeper returns a token of a deactivated agent.
 func sleeper(t *testing.T, h *hub) string {
 	t.Helper()
 	id := "sleeper-" + strconv.Itoa(len(h.tree(t)))
 	h.agent(t, id, 1000)
-	token := h.holder(t, id).token
+	token := h.holder(t, id).Token
 	h.must(t, http.StatusNoContent, http.MethodDelete, "/api/v1/agents/"+id, nil)
 	return token
 }
 
-// stream opens a stream at /mcp and returns it when its first line has come. It is closed with
-// the test.
+// stream opens a stream at /mcp and returns it after its first line has arrived. It is closed at
+// the end of the test.
 func (c *client) stream(t *testing.T, method, body string, header ...string) *bufio.Reader {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, c.url+"/mcp", strings.NewReader(body))
-	require.NoError(t, err)
-	req.Header.Set("Authorization", "Bearer "+c.token)
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json, text/event-stream")
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
-	resp, err := (&http.Client{Transport: c.http.Transport}).Do(req)
+	resp, err := c.Open(t.Context(), method, "/mcp", body, acceptStreams(header)...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = resp.Body.Close() })
 	require.Equal(t, http.StatusOK, resp.StatusCode)
@@ -244,7 +236,7 @@ func (c *client) stream(t *testing.T, method, body string, header ...string) *bu
 	return lines
 }
 
-// TestMCPRateLimit keeps what clients go by.
+// TestMCPRateLimit checks the headers of the rate limit that clients depend on.
 func TestMCPRateLimit(t *testing.T) {
 	t.Parallel()
 	h := openHub(t, "sqlite", func(cfg *config.Config) { cfg.HTTP.RateLimit.Requests = 100 })
@@ -262,8 +254,8 @@ func TestMCPRateLimit(t *testing.T) {
 	require.NotEmpty(t, w.header.Get("RateLimit-Limit"))
 }
 
-// TestMCPBehindAProxy: a server that knows its names is called by them, also by a proxy on
-// the same machine, and by no others.
+// TestMCPBehindAProxy checks that a server with mcp.hosts accepts requests with these names, even
+// from a proxy on the same machine, and rejects all other names.
 func TestMCPBehindAProxy(t *testing.T) {
 	t.Parallel()
 	h := openHub(t, "sqlite", func(cfg *config.Config) { cfg.MCP.Hosts = []string{"comet.example.com"} })
@@ -271,8 +263,8 @@ func TestMCPBehindAProxy(t *testing.T) {
 	requireRefused(t, h.modern(t, "tools/list", "", "", "Host", "evil.example.com"), http.StatusForbidden, "INVALID_HEADER", "mcp.hosts")
 }
 
-// TestMCPWebPageOrigins: the browser of a page that mcp.origins names learns that it may call,
-// and hands on what it is answered; that of another page does not.
+// TestMCPWebPageOrigins checks CORS: a page whose origin is in mcp.origins may call /mcp and read
+// the response, other pages may not.
 func TestMCPWebPageOrigins(t *testing.T) {
 	t.Parallel()
 	const page, evil = "https://app.example.com", "https://evil.example.com"

@@ -9,7 +9,7 @@ import (
 )
 
 // library gives a server a resource, a template, a prompt and completions of its own. Its
-// answers may be kept by anybody, and name it as who answers.
+// responses may be cached publicly, and name it as the server.
 func library(t *testing.T, id, revision string) *fake {
 	t.Helper()
 	f := newFakeWith(t, id, revision, &mcp.ServerOptions{
@@ -33,7 +33,7 @@ func library(t *testing.T, id, revision string) *fake {
 	return f
 }
 
-// TestMCPResources: what servers have beside tools, in every pair of revisions.
+// TestMCPResources checks resources, prompts and completions in every pair of revisions.
 func TestMCPResources(t *testing.T) {
 	t.Parallel()
 	older, newer := library(t, "older", sessions), library(t, "newer", newest)
@@ -74,13 +74,13 @@ func TestMCPResources(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, []string{id + "!"}, completed.Completion.Values)
 			}
-			_, err = s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "nobody://has/it"})
-			require.ErrorContains(t, err, "nobody://has/it")
+			_, err = s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "unknown://resource"})
+			require.ErrorContains(t, err, "unknown://resource")
 			_, err = s.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "newer__nothing"})
 			require.ErrorContains(t, err, "newer__nothing")
 		})
 
-		t.Run("TellsOfAChangeIn"+revision, func(t *testing.T) {
+		t.Run("NotifiesOfChangesIn"+revision, func(t *testing.T) {
 			t.Parallel()
 			for _, f := range []*fake{older, newer} {
 				changed := make(chan string, 100)
@@ -92,13 +92,13 @@ func TestMCPResources(t *testing.T) {
 				eventually(t, func() bool {
 					require.NoError(t, f.ResourceUpdated(t.Context(), &mcp.ResourceUpdatedNotificationParams{URI: uri}))
 					return len(changed) > 0
-				}, "the client hears of "+uri)
+				}, "the client is notified of "+uri)
 				require.Equal(t, uri, <-changed)
 			}
 		})
 	}
 
-	t.Run("AnAnswerIsInTheClientsRevisionAndComets", func(t *testing.T) {
+	t.Run("AResponseHasTheRevisionOfTheClientAndNamesComet", func(t *testing.T) {
 		t.Parallel()
 		for _, id := range servers {
 			for method, params := range map[string]string{
@@ -119,7 +119,7 @@ func TestMCPResources(t *testing.T) {
 		}
 	})
 
-	t.Run("ThePolicyOfToolsCountsForThem", func(t *testing.T) {
+	t.Run("TheToolPolicyAppliesToResources", func(t *testing.T) {
 		t.Parallel()
 		who := h.holder(t, "")
 		h.policy(t, who, `{"allow":[{"tool":"newer:*"}],"deny":[{"tool":"newer:prompt:ask"},{"tool":"newer:resource:newer://book/*"}]}`)
@@ -138,7 +138,7 @@ func TestMCPResources(t *testing.T) {
 		require.Error(t, err)
 	})
 
-	t.Run("TheyAreChargedAndKept", func(t *testing.T) {
+	t.Run("RequestsAreChargedAndLogged", func(t *testing.T) {
 		t.Parallel()
 		h.agent(t, "reader", 1000)
 		who := h.holder(t, "reader")
@@ -152,7 +152,7 @@ func TestMCPResources(t *testing.T) {
 		require.Equal(t, lines[0].Tokens, h.used(t, "reader"))
 	})
 
-	t.Run("ACursorOfSomebodyElsesIsRefused", func(t *testing.T) {
+	t.Run("ACursorOfAnotherTokenIsRejected", func(t *testing.T) {
 		t.Parallel()
 		w := h.modern(t, "resources/list", "", `"cursor":"nonsense"`)
 		code, message := w.rpcError(t)

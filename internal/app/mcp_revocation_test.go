@@ -15,8 +15,7 @@ import (
 	"comet/internal/app"
 )
 
-// lasting is what a client has open in the name of its token: the stream of a session, and one
-// of the newest revision.
+// lasting has the open streams of a token: the stream of a session, and one of the newest revision.
 type lasting struct {
 	session []string
 	streams map[string]*bufio.Reader
@@ -34,7 +33,7 @@ func (c *client) opens(t *testing.T) lasting {
 	}}
 }
 
-// requireEnds requires that streams come to their end.
+// requireEnds requires that streams end.
 func (o lasting) requireEnds(t *testing.T) {
 	t.Helper()
 	for revision, lines := range o.streams {
@@ -51,8 +50,8 @@ func (o lasting) requireEnds(t *testing.T) {
 	}
 }
 
-// TestMCPRevokedToken ends what is open in its name, and nobody else's. That its time ends
-// it too is in TestLapsed.
+// TestMCPRevokedToken checks that revoking a token ends its sessions and calls, and not those of
+// other tokens. TestLapsed covers expiry.
 func TestMCPRevokedToken(t *testing.T) {
 	t.Parallel()
 	hubs(t, func(t *testing.T, database string) {
@@ -95,7 +94,7 @@ func TestMCPRevokedToken(t *testing.T) {
 				other := started(t, cfg)
 				t.Cleanup(func() { require.NoError(t, other.Stop(context.WithoutCancel(t.Context()))) })
 				who := h.holder(t, "")
-				there := newClient(t, other.URL(), who.token)
+				there := newClient(t, other.URL(), who.Token)
 				open := there.opens(t)
 				h.must(t, http.StatusNoContent, http.MethodDelete, "/api/v1/tokens/"+who.id, nil)
 				open.requireEnds(t)
@@ -108,7 +107,7 @@ func TestMCPRevokedToken(t *testing.T) {
 	})
 }
 
-// slow is a server whose tool answers when it is told to.
+// slow starts a server whose tool returns when the test releases it.
 func slow(t *testing.T) (paper *fake, began, goOn chan struct{}) {
 	t.Helper()
 	began, goOn = make(chan struct{}, 10), make(chan struct{})
@@ -124,8 +123,8 @@ func slow(t *testing.T) (paper *fake, began, goOn chan struct{}) {
 	return paper, began, goOn
 }
 
-// TestMCPRunningCallIsAnsweredAfterRevocation although its token ends meanwhile, which was good when it
-// began, or the server does.
+// TestMCPRunningCallIsAnsweredAfterRevocation checks that a call in progress gets its response,
+// even if meanwhile its token is revoked or the server stops.
 func TestMCPRunningCallIsAnsweredAfterRevocation(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(t *testing.T, h *hub, who *issued) (ended chan error){
@@ -165,7 +164,8 @@ func TestMCPRunningCallIsAnsweredAfterRevocation(t *testing.T) {
 	}
 }
 
-// TestMCPSessionLimitPerToken from the others.
+// TestMCPSessionLimitPerToken checks that a token at its session limit does not affect other
+// tokens.
 func TestMCPSessionLimitPerToken(t *testing.T) {
 	t.Parallel()
 	h := openHub(t, "sqlite", nil)
@@ -187,7 +187,7 @@ func TestMCPSessionLimitPerToken(t *testing.T) {
 	requireRefused(t, greedy.say(t, beginSession), http.StatusServiceUnavailable, "LIMIT_REACHED")
 }
 
-// TestMCPStopWithOpenSessions, and takes them with it.
+// TestMCPStopWithOpenSessions checks that a server with open sessions stops and ends them.
 func TestMCPStopWithOpenSessions(t *testing.T) {
 	t.Parallel()
 	cfg := configured(t, "sqlite")

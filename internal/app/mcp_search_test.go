@@ -6,18 +6,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"comet/internal/tools"
+	"comet/internal/tools/builtin"
 )
 
-// TestMCPSearchFindsExecuteCode says that the search knows the tool that runs code, though every
-// client has it listed: once, and without a declaration, for code cannot call it.
+// TestMCPSearchFindsExecuteCode checks that the search finds the tool that runs code, although
+// every client lists it: once, and without a declaration, because code cannot call it.
 func TestMCPSearchFindsExecuteCode(t *testing.T) {
 	t.Parallel()
 	h := openHub(t, "sqlite", nil, newFake(t, "paper").echo())
 	s := h.speak(t, newest, nil)
 	text, err := json.Marshal(called(t, s, "agentcards:search_tools", map[string]any{"query": "run javascript code", "limit": 100, "include_stubs": true}).StructuredContent)
 	require.NoError(t, err)
-	var found tools.SearchResult
+	var found builtin.SearchResult
 	require.NoError(t, json.Unmarshal(text, &found))
 	require.Equal(t, "agentcards:execute_code", found.Tools[0].Name)
 	require.Equal(t, "agentcards__execute_code", found.Tools[0].Listed)

@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// overStdio speaks with the program over its standard input and output. Whatever else it says
-// there ends the session, and with it the test.
+// overStdio connects to the program over its standard input and output. Any other output there
+// ends the session, and with it the test.
 func overStdio(t *testing.T, revision string, opts *mcp.ClientOptions, environment []string, args ...string) *mcp.ClientSession {
 	t.Helper()
 	path, err := buildProgram()
@@ -48,7 +48,7 @@ func TestMCPStdio(t *testing.T) {
 			return overStdio(t, revision, agrees(), nil, "--config", file, "--data", t.TempDir())
 		},
 		"AsALinkToAServer": func(t *testing.T, revision string) *mcp.ClientSession {
-			return overStdio(t, revision, agrees(), []string{"COMET_TOKEN=" + who.token}, "--server", h.url)
+			return overStdio(t, revision, agrees(), []string{"COMET_TOKEN=" + who.Token}, "--server", h.URL)
 		},
 	} {
 		for _, revision := range []string{newest, sessions} {
@@ -67,11 +67,11 @@ func TestMCPStdio(t *testing.T) {
 		}
 	}
 
-	t.Run("WithAWrongTokenItSaysSo", func(t *testing.T) {
+	t.Run("AnInvalidTokenIsReported", func(t *testing.T) {
 		t.Parallel()
 		path, err := buildProgram()
 		require.NoError(t, err)
-		cmd := exec.Command(path, "mcp", "--server", h.url)
+		cmd := exec.Command(path, "mcp", "--server", h.URL)
 		cmd.Env = []string{"HOME=" + t.TempDir(), "COMET_TOKEN=" + strings.Repeat("0", 32)}
 		cmd.Stdin = strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"raw","version":"1"}}}` + "\n")
 		var out, log output
@@ -83,7 +83,7 @@ func TestMCPStdio(t *testing.T) {
 	})
 }
 
-// piped puts messages into comet mcp, all at once, and returns what is answered, by id.
+// piped writes all messages to comet mcp at once and returns the responses by id.
 func piped(t *testing.T, environment string, args []string, lines ...string) map[string]string {
 	t.Helper()
 	path, err := buildProgram()
@@ -110,17 +110,17 @@ const (
 	sessionBegun = `{"jsonrpc":"2.0","method":"notifications/initialized"}`
 )
 
-// TestMCPStdioAnswersEverything: whatever a client asks is answered, also what is nothing,
-// what the server of a link refuses in HTTP, and what is asked just before the client says no
-// more.
+// TestMCPStdioAnswersEverything checks that every request gets a response, even an invalid one, one
+// that the server of a relay rejects over HTTP, and one sent just before the client closes its
+// output.
 func TestMCPStdioAnswersEverything(t *testing.T) {
 	t.Parallel()
 	paper := newFake(t, "paper").echo()
 	h := openHub(t, "sqlite", nil, paper)
 	file := filepath.Join(t.TempDir(), "servers.json")
 	writeServers(t, file, paper)
-	token := "COMET_TOKEN=" + h.holder(t, "").token
-	for kind, args := range map[string][]string{"Alone": {"--config", file, "--data", t.TempDir()}, "AsALinkToAServer": {"--server", h.url}} {
+	token := "COMET_TOKEN=" + h.holder(t, "").Token
+	for kind, args := range map[string][]string{"Alone": {"--config", file, "--data", t.TempDir()}, "AsALinkToAServer": {"--server", h.URL}} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			overStdioEverythingIsAnswered(t, token, args)
@@ -138,7 +138,7 @@ func overStdioEverythingIsAnswered(t *testing.T, token string, args []string) {
 			`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":[]}`,
 			`{"jsonrpc":"2.0","id":5,"method":"agent`,
 			`{"jsonrpc":"2.0","id":6,"method":"tools/list"}`,
-			`{"jsonrpc":"2.0","method":"notifications/nobody/knows"}`,
+			`{"jsonrpc":"2.0","method":"notifications/unknown/method"}`,
 			`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"paper:echo","arguments":{"n":7}}}`,
 		)
 		require.Contains(t, answers["0"], `"protocolVersion":"2025-11-25"`)
@@ -159,17 +159,17 @@ func overStdioEverythingIsAnswered(t *testing.T, token string, args []string) {
 			call("1", "no/such/thing", ""),
 			call("2", "tools/call", `"name":"paper__echo","arguments":{"n":2},`),
 			call("3", "tools/call", `"name":"agentcards__search_tools","arguments":{"query":5},`),
-			call("4", "resources/read", `"uri":"nobody://has/it",`),
+			call("4", "resources/read", `"uri":"unknown://resource",`),
 		)
 		require.Contains(t, answers["1"], "-32601")
 		require.Contains(t, answers["2"], `\"n\":2`)
 		require.Contains(t, answers["3"], "-32602")
-		require.Contains(t, answers["4"], "nobody://has/it")
+		require.Contains(t, answers["4"], "unknown://resource")
 	})
 }
 
-// TestMCPRelayOutlivesServer: a server that is started again knows nothing of sessions; the
-// client of a link goes on in the one it began.
+// TestMCPRelayOutlivesServer checks that the client of a relay continues its session after a
+// restart of the server, which stores no sessions.
 func TestMCPRelayOutlivesServer(t *testing.T) {
 	t.Parallel()
 	data, tools := t.TempDir(), withTools(t)
@@ -196,7 +196,7 @@ func TestMCPRelayOutlivesServer(t *testing.T) {
 	p = serve(t, data, tools)
 	moved(p.url(t))
 	eventually(t, func() bool { return echo(t.Context(), s, "after") == nil }, "the client goes on")
-	eventually(t, func() bool { return len(changed) > 0 }, "and is told to ask again what tools there are")
+	eventually(t, func() bool { return len(changed) > 0 }, "and is notified that the tools have changed")
 	require.NoError(t, s.Close())
 	p.stop(t)
 }

@@ -17,7 +17,7 @@ import (
 	"comet/store/storetest"
 )
 
-// add puts an upstream, and returns the status of the answer.
+// add puts an upstream and returns the status of the response.
 func (c *client) add(t *testing.T, id string, entry map[string]any) (status int, answer string) {
 	t.Helper()
 	status, body, err := c.do(t.Context(), http.MethodPut, "/api/v1/upstreams/"+id, entry)
@@ -25,7 +25,7 @@ func (c *client) add(t *testing.T, id string, entry map[string]any) (status int,
 	return status, string(body)
 }
 
-// state is how an upstream stands, "" where there is none.
+// state returns the state of an upstream, "" if it does not exist.
 func (c *client) state(t *testing.T, id string) (state, why string) {
 	t.Helper()
 	if c.status(t, "/api/v1/upstreams/"+id) == http.StatusNotFound {
@@ -42,7 +42,7 @@ func TestMCPUpstreams(t *testing.T) {
 		h := openHub(t, database, nil, paper)
 		s := h.speak(t, newest, nil)
 
-		t.Run("OneIsAddedChangedAndRemovedOverTheAPI", func(t *testing.T) {
+		t.Run("TheAPIAddsChangesAndRemovesAnUpstream", func(t *testing.T) {
 			status, body := h.add(t, "ink", map[string]any{"url": ink.http.URL})
 			require.Equal(t, http.StatusCreated, status, body)
 			h.awaitTools(t, "ink")
@@ -63,16 +63,16 @@ func TestMCPUpstreams(t *testing.T) {
 			status int
 			says   string
 		}{
-			"ASecretInAHeaderIsRefused":       {"ink", map[string]any{"url": ink.http.URL, "headers": map[string]string{"Authorization": "Bearer s3cret"}}, http.StatusBadRequest, "${AUTHORIZATION}"},
-			"ASecretInTheEnvironmentIs":       {"ink", map[string]any{"command": "true", "env": map[string]string{"GITHUB_TOKEN": "s3cret"}}, http.StatusBadRequest, "${GITHUB_TOKEN}"},
-			"ABearerInClearIs":                {"ink", map[string]any{"url": ink.http.URL, "comet": map[string]any{"bearer": "s3cret"}}, http.StatusBadRequest, "${BEARER_TOKEN}"},
-			"AnIdOfCometsOwnIs":               {"agentcards", map[string]any{"url": ink.http.URL}, http.StatusBadRequest, "comet's own"},
-			"TheOtherIdOfCometsOwnIs":         {"comet", map[string]any{"url": ink.http.URL}, http.StatusBadRequest, "comet's own"},
-			"AnIdOfTheFileIsAConflict":        {"paper", map[string]any{"url": ink.http.URL}, http.StatusConflict, "servers.json"},
-			"AnEntryWithoutCommandAndURLIs":   {"ink", map[string]any{}, http.StatusBadRequest, "command"},
-			"AnIdWithOtherCharactersIs":       {"in_k", map[string]any{"url": ink.http.URL}, http.StatusBadRequest, "in_k"},
-			"AnAddressThatIsNoneIs":           {"ink", map[string]any{"url": "ftp://127.0.0.1/"}, http.StatusBadRequest, "url"},
-			"AnEntryWithAMemberNobodyKnowsIs": {"ink", map[string]any{"url": ink.http.URL, "comet": map[string]any{"colour": "red"}}, http.StatusBadRequest, "colour"},
+			"ASecretInAHeaderIsRefused":     {"ink", map[string]any{"url": ink.http.URL, "headers": map[string]string{"Authorization": "Bearer s3cret"}}, http.StatusBadRequest, "${AUTHORIZATION}"},
+			"ASecretInTheEnvironmentIs":     {"ink", map[string]any{"command": "true", "env": map[string]string{"GITHUB_TOKEN": "s3cret"}}, http.StatusBadRequest, "${GITHUB_TOKEN}"},
+			"ABearerInClearIs":              {"ink", map[string]any{"url": ink.http.URL, "comet": map[string]any{"bearer": "s3cret"}}, http.StatusBadRequest, "${BEARER_TOKEN}"},
+			"AnIdOfCometsOwnIs":             {"agentcards", map[string]any{"url": ink.http.URL}, http.StatusBadRequest, "comet's own"},
+			"TheOtherIdOfCometsOwnIs":       {"comet", map[string]any{"url": ink.http.URL}, http.StatusBadRequest, "comet's own"},
+			"AnIdOfTheFileIsAConflict":      {"paper", map[string]any{"url": ink.http.URL}, http.StatusConflict, "servers.json"},
+			"AnEntryWithoutCommandAndURLIs": {"ink", map[string]any{}, http.StatusBadRequest, "command"},
+			"AnIdWithOtherCharactersIs":     {"in_k", map[string]any{"url": ink.http.URL}, http.StatusBadRequest, "in_k"},
+			"AnAddressThatIsNoneIs":         {"ink", map[string]any{"url": "ftp://127.0.0.1/"}, http.StatusBadRequest, "url"},
+			"AnEntryWithAnUnknownMemberIs":  {"ink", map[string]any{"url": ink.http.URL, "comet": map[string]any{"colour": "red"}}, http.StatusBadRequest, "colour"},
 		} {
 			t.Run(rule, func(t *testing.T) {
 				status, body := h.add(t, c.id, c.entry)
@@ -85,14 +85,14 @@ func TestMCPUpstreams(t *testing.T) {
 			})
 		}
 
-		t.Run("OnlyAnAdminChangesThem", func(t *testing.T) {
+		t.Run("OnlyAnAdminChangesUpstreams", func(t *testing.T) {
 			who := h.holder(t, "")
 			status, body := who.add(t, "ink", map[string]any{"url": ink.http.URL})
 			require.Equal(t, http.StatusForbidden, status, body)
-			require.Equal(t, http.StatusOK, who.status(t, "/api/v1/upstreams/paper"), "and everybody sees how they stand")
+			require.Equal(t, http.StatusOK, who.status(t, "/api/v1/upstreams/paper"), "and every token sees its state")
 		})
 
-		t.Run("OneThatIsDownHidesItsOwnToolsAndSaysWhy", func(t *testing.T) {
+		t.Run("AnUpstreamThatIsDownHidesOnlyItsToolsAndShowsTheReason", func(t *testing.T) {
 			gone := httptest.NewServer(http.NotFoundHandler())
 			url := gone.URL
 			gone.Close()
@@ -122,7 +122,7 @@ func TestMCPUpstreams(t *testing.T) {
 			eventually(t, func() bool { return len(h.tools(t, "paper")) == 0 }, "what it no longer names goes")
 		})
 
-		t.Run("AFileWithTheIdOfOneThatWasAddedChangesNothing", func(t *testing.T) {
+		t.Run("AFileWithTheIdOfAnAddedUpstreamChangesNothing", func(t *testing.T) {
 			status, body := h.add(t, "added", map[string]any{"url": ink.http.URL})
 			require.Equal(t, http.StatusCreated, status, body)
 			added := newFake(t, "added").echo()
@@ -132,13 +132,13 @@ func TestMCPUpstreams(t *testing.T) {
 			h.must(t, http.StatusNoContent, http.MethodDelete, "/api/v1/upstreams/added", nil)
 		})
 
-		t.Run("AChangeOfTheFileIsTakenOverByItself", func(t *testing.T) {
+		t.Run("AChangeOfTheFileIsAppliedAutomatically", func(t *testing.T) {
 			writeServers(t, h.cfg.MCP.Servers, paper, ink)
 			h.awaitTools(t, "paper")
 		})
 	})
 
-	t.Run("ProgramsAreAddedOverTheAPIOnlyWhereTheyMayBe", func(t *testing.T) {
+	t.Run("AddingProgramsOverTheAPICanBeDisabled", func(t *testing.T) {
 		t.Parallel()
 		h := openHub(t, "sqlite", func(cfg *config.Config) { cfg.MCP.AddCommands = false })
 		status, body := h.add(t, "ink", map[string]any{"command": "true"})
@@ -155,7 +155,7 @@ func TestMCPUpstreams(t *testing.T) {
 	})
 }
 
-// TestMCPReplicas: two servers on one database have the same upstreams, policies and
+// TestMCPReplicas checks that two servers on one database have the same upstreams, policies and
 // budgets.
 func TestMCPReplicas(t *testing.T) {
 	t.Parallel()
@@ -190,7 +190,7 @@ func gatewayReplicas(t *testing.T) {
 
 	one.agent(t, "crowd", 10_000)
 	who := one.holder(t, "crowd")
-	there := newClient(t, two.url, who.token)
+	there := newClient(t, two.URL, who.Token)
 	one.policy(t, who, `{"deny":[{"tool":"paper:shred"}]}`)
 	eventually(t, func() bool { return len(there.tools(t, "paper")) == 3 }, "the policy counts on the other one, too")
 

@@ -14,10 +14,10 @@ import (
 	"comet/internal/config"
 )
 
-// meta is what every request of the newest revision carries.
+// meta is the _meta member of every request of the newest revision.
 const meta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"raw","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}`
 
-// modern is a request of the newest revision, with the headers that it has to have.
+// modern returns a request of the newest revision with the required headers.
 func modern(method, name, params string) (body string, header []string) {
 	if params != "" {
 		params += ","
@@ -71,7 +71,7 @@ func TestMCPVersions(t *testing.T) {
 		})
 	}
 
-	t.Run("TheNewestSaysWhatItIsWithoutASession", func(t *testing.T) {
+	t.Run("TheNewestRevisionDescribesTheServerWithoutASession", func(t *testing.T) {
 		t.Parallel()
 		w := h.modern(t, "server/discover", "", "")
 		require.Equal(t, http.StatusOK, w.status, w.body)
@@ -81,7 +81,7 @@ func TestMCPVersions(t *testing.T) {
 		require.Empty(t, w.header.Get("Mcp-Session-Id"))
 	})
 
-	t.Run("AListOfTheNewestSaysForHowLongAndWhomItIsGood", func(t *testing.T) {
+	t.Run("AListOfTheNewestRevisionHasCacheHints", func(t *testing.T) {
 		t.Parallel()
 		res := h.modern(t, "tools/list", "", "").result(t)
 		require.Equal(t, "private", res["cacheScope"])
@@ -104,7 +104,7 @@ func TestMCPVersions(t *testing.T) {
 		})
 	}
 
-	t.Run("AMethodThatNobodyKnowsIsAnErrorOfTheProtocol", func(t *testing.T) {
+	t.Run("AnUnknownMethodIsAProtocolError", func(t *testing.T) {
 		t.Parallel()
 		header := h.initialize(t)
 		w := h.say(t, `{"jsonrpc":"2.0","id":1,"method":"no/such/thing"}`, header...)
@@ -112,13 +112,13 @@ func TestMCPVersions(t *testing.T) {
 		code, message := w.rpcError(t)
 		require.Equal(t, -32601, code)
 		require.Contains(t, message, "no/such/thing")
-		require.Equal(t, http.StatusAccepted, h.say(t, `{"jsonrpc":"2.0","method":"notifications/nobody/knows"}`, header...).status)
+		require.Equal(t, http.StatusAccepted, h.say(t, `{"jsonrpc":"2.0","method":"notifications/unknown/method"}`, header...).status)
 		code, message = h.say(t, listTools).rpcError(t)
 		require.Equal(t, -32600, code)
 		require.Contains(t, message, "initialize")
 	})
 
-	t.Run("ATaskGoesOnWithTheTraceOfItsCall", func(t *testing.T) {
+	t.Run("ATaskContinuesTheTraceOfItsCall", func(t *testing.T) {
 		t.Parallel()
 		const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
 		for _, header := range [][]string{{"Traceparent", "00-" + trace + "-00f067aa0ba902b7-01"}, nil} {
@@ -134,7 +134,7 @@ func TestMCPVersions(t *testing.T) {
 		}
 	})
 
-	t.Run("WhoFollowsTheListsHearsThatOneChanged", func(t *testing.T) {
+	t.Run("SubscribersAreNotifiedOfChangedLists", func(t *testing.T) {
 		t.Parallel()
 		for _, revision := range []string{newest, sessions} {
 			t.Run(revision, func(t *testing.T) {
@@ -147,7 +147,7 @@ func TestMCPVersions(t *testing.T) {
 				}})
 				growing.says("later", "later", reads())
 				eventually(t, func() bool { return len(h.tools(t, growing.id)) == 2 }, "the new tool comes")
-				eventually(t, func() bool { return len(changed) > 0 }, "the client hears of it")
+				eventually(t, func() bool { return len(changed) > 0 }, "the client is notified")
 			})
 		}
 	})
@@ -159,12 +159,12 @@ func TestMCPEndpoint(t *testing.T) {
 		cfg.MCP.Origins, cfg.MCP.MaxBodyBytes = []string{"https://app.example.com"}, 4096
 	}, newFake(t, "paper").echo())
 
-	t.Run("WithoutATokenItSaysWhereToLearnMore", func(t *testing.T) {
+	t.Run("WithoutATokenTheResponseRefersToTheMetadata", func(t *testing.T) {
 		t.Parallel()
-		for _, token := range []string{"", "Bearer nobody's"} {
+		for _, token := range []string{"", "Bearer unknown"} {
 			w := h.say(t, listTools, "Authorization", token)
 			require.Equal(t, http.StatusUnauthorized, w.status)
-			at := h.url + "/.well-known/oauth-protected-resource/mcp"
+			at := h.URL + "/.well-known/oauth-protected-resource/mcp"
 			require.Contains(t, w.header.Get("WWW-Authenticate"), `resource_metadata="`+at+`"`)
 		}
 		for _, path := range []string{"/.well-known/oauth-protected-resource/mcp", "/.well-known/oauth-protected-resource"} {
@@ -175,7 +175,7 @@ func TestMCPEndpoint(t *testing.T) {
 				Scopes   []string `json:"scopes_supported"`
 			}
 			require.NoError(t, json.Unmarshal([]byte(w.body), &m))
-			require.Equal(t, h.url+"/mcp", m.Resource)
+			require.Equal(t, h.URL+"/mcp", m.Resource)
 			require.Equal(t, []string{"tools:call"}, m.Scopes)
 		}
 	})
@@ -187,16 +187,16 @@ func TestMCPEndpoint(t *testing.T) {
 		require.Contains(t, w.header.Get("WWW-Authenticate"), `scope="tools:call"`)
 	})
 
-	t.Run("ASessionIsItsTokensOwn", func(t *testing.T) {
+	t.Run("ASessionBelongsToItsToken", func(t *testing.T) {
 		t.Parallel()
 		header := h.holder(t, "").initialize(t)
 		w := h.holder(t, "").say(t, listTools, header...)
 		require.Equal(t, http.StatusForbidden, w.status, w.body)
 	})
 
-	t.Run("ASessionThatIsOverIsUnknown", func(t *testing.T) {
+	t.Run("AnEndedSessionIsUnknown", func(t *testing.T) {
 		t.Parallel()
-		w := h.say(t, listTools, "Mcp-Session-Id", "nobody", "Mcp-Protocol-Version", sessions)
+		w := h.say(t, listTools, "Mcp-Session-Id", "unknown", "Mcp-Protocol-Version", sessions)
 		require.Equal(t, http.StatusNotFound, w.status, w.body)
 		who := h.holder(t, "")
 		header := who.initialize(t)
@@ -210,7 +210,7 @@ func TestMCPEndpoint(t *testing.T) {
 		evil := []string{"Origin", "https://evil.example.com"}
 		require.Equal(t, http.StatusForbidden, h.modern(t, "tools/list", "", "", evil...).status)
 		require.Equal(t, http.StatusOK, h.modern(t, "tools/list", "", "", "Origin", "https://app.example.com").status)
-		require.Equal(t, http.StatusOK, h.modern(t, "tools/list", "", "", "Origin", h.url).status)
+		require.Equal(t, http.StatusOK, h.modern(t, "tools/list", "", "", "Origin", h.URL).status)
 	})
 
 	t.Run("ANameOfAnotherMachineAtALoopbackAddressIsRefused", func(t *testing.T) {
@@ -220,7 +220,7 @@ func TestMCPEndpoint(t *testing.T) {
 		require.Equal(t, http.StatusForbidden, h.say(t, listTools, append(header, "Host", "evil.example.com")...).status)
 	})
 
-	t.Run("ABodyHasAsManyBytesAsItMay", func(t *testing.T) {
+	t.Run("ABodyHasAMaximumSize", func(t *testing.T) {
 		t.Parallel()
 		of := func(size int) (string, []string) {
 			body, header := modern("tools/call", "paper__echo", `"name":"paper__echo","arguments":{"x":"…"}`)
@@ -233,7 +233,7 @@ func TestMCPEndpoint(t *testing.T) {
 		require.Equal(t, http.StatusRequestEntityTooLarge, h.say(t, body, header...).status)
 	})
 
-	t.Run("MistakesOfTheProtocolAreJSONRPCErrors", func(t *testing.T) {
+	t.Run("ProtocolErrorsAreJSONRPCErrors", func(t *testing.T) {
 		t.Parallel()
 		for name, c := range map[string]struct {
 			method, tool, params, body string

@@ -180,7 +180,7 @@ func (envelopeRequester) outcome(t *testing.T, raw []byte, id string) outcome {
 func (a envelopeRequester) submitAsAgent(t *testing.T, request envelopeFrame, id string) outcome {
 	t.Helper()
 	_, token := a.f.registerAgent(t, "scribe", "messages:send")
-	scribe := &client{a.f.url, token, a.f.http}
+	scribe := newClient(t, a.f.URL, token)
 	request.From, request.To = "infra", "orchestrator"
 	_, raw := a.post(t, scribe, request, "Prefer", "wait=20")
 	require.Equal(t, outcome{"done", "", id}, a.waitForEnd(t, scribe, request, raw, id), "an HTTP response is too small for it")
@@ -216,14 +216,14 @@ func (v5Requester) name() string { return "v5" }
 // post posts lines and returns the reply lines.
 func (a v5Requester) post(t *testing.T, lines string, wait bool) (replies []v5.Message, location string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.f.url+"/api/v5/messages", bytes.NewBufferString(lines))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.f.URL+"/api/v5/messages", bytes.NewBufferString(lines))
 	require.NoError(t, err)
-	r.Header.Set("Authorization", "Bearer "+a.f.token)
+	r.Header.Set("Authorization", "Bearer "+a.f.Token)
 	r.Header.Set("Content-Type", "text/plain")
 	if wait {
 		r.Header.Set("Prefer", "wait=20")
 	}
-	resp, err := a.f.http.Do(r)
+	resp, err := a.f.HTTP.Do(r)
 	require.NoError(t, err)
 	defer func() { _ = resp.Body.Close() }()
 	in := bufio.NewScanner(resp.Body)

@@ -63,7 +63,7 @@ func (f *protocolFixture) newWorker(t *testing.T, kind string) *protocolWorker {
 // startAgent starts a worker that uses the package agent.
 func (f *protocolFixture) startAgent(t *testing.T, w *protocolWorker, token string) {
 	t.Helper()
-	a, err := comet.New(f.url, token, &comet.Options{Concurrency: 4, Drain: -1, KeepAlive: -1})
+	a, err := comet.New(f.URL, token, &comet.Options{Concurrency: 4, Drain: -1, KeepAlive: -1})
 	require.NoError(t, err)
 	a.Handle(w.id, w.handle)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -131,7 +131,7 @@ func (f *protocolFixture) dialV5(t *testing.T, kind, token string) v5Conn {
 		require.NoError(t, err)
 		return conn
 	}
-	conn, err := dialV5WebSocket(context.Background(), f.url, token)
+	conn, err := dialV5WebSocket(context.Background(), f.URL, token)
 	require.NoError(t, err)
 	return conn
 }
@@ -205,7 +205,7 @@ func (f *protocolFixture) startV5Worker(t *testing.T, w *protocolWorker, token s
 			}
 			for _, reply := range w.respond(m) {
 				reply.From, reply.To, reply.Number = joined.To, m.From, n
-				text, err := v5.Format(reply)
+				text, err := reply.Format()
 				if err == nil {
 					err = conn.send(text)
 				}
@@ -269,7 +269,7 @@ func (w *protocolWorker) respond(m v5.Message) []v5.Message {
 }
 
 func v5Reply(m v5.Message, t v5.Type, s v5.State, data string) v5.Message {
-	out := v5.Reply(m, m.To, 1, t, v5.Data(data))
+	out := m.Reply(m.To, 1, t, v5.Data(data))
 	out.State = s
 	return out
 }

@@ -37,7 +37,7 @@ func testThreeReplicas(t *testing.T) {
 	runner := &jobRunner{tokens: 7}
 	agents := []string{"infra-1", "infra-2", "infra-3"}
 	for n, id := range agents {
-		url, token := clients[min(n, 1)].url, clients[2].registerInfra(t, id, "job") // only the first agent is connected to the server that is killed
+		url, token := clients[min(n, 1)].URL, clients[2].registerInfra(t, id, "job") // only the first agent is connected to the server that is killed
 		if n == 1 {
 			runner.runV5Agent(t, overWebSocket(url, token), token, 4)
 		} else {
@@ -47,7 +47,7 @@ func testThreeReplicas(t *testing.T) {
 	var jobs []*job
 	submit := func(clients []*client, many int) {
 		for n := range many {
-			sender, err := comet.NewClient(clients[n%len(clients)].url, admin, clients[0].http)
+			sender, err := comet.NewClient(clients[n%len(clients)].URL, admin, clients[0].HTTP)
 			require.NoError(t, err)
 			j := newJob(len(jobs), 50)
 			require.True(t, submitUntilAccepted(t.Context(), sender, j))

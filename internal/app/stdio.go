@@ -10,6 +10,7 @@ import (
 	"comet/internal/auth"
 	"comet/internal/config"
 	"comet/internal/mcp"
+	"comet/internal/mcp/stdio"
 	"comet/models"
 )
 
@@ -68,5 +69,5 @@ func operator() models.Principal {
 // RelayStdio connects one MCP client over in and out to a server.
 func RelayStdio(ctx context.Context, server, token string, in io.ReadCloser, out io.WriteCloser, opts *Options) error {
 	o := opts.orDefaults()
-	return mcp.Relay(ctx, in, out, server+mcp.Path, token, o.Logger)
+	return stdio.Relay(ctx, in, out, server+mcp.Path, token, o.Logger)
 }

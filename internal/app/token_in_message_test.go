@@ -56,19 +56,8 @@ func sealed(t *testing.T, w envelopeFrame, custom string) (message string) {
 // post sends a message over HTTP unchanged.
 func (c *client) post(t *testing.T, message string) (status int, body string) {
 	t.Helper()
-	status, answer, err := c.do(t.Context(), http.MethodPost, "/api/agent/message", json.RawMessage(message))
-	if err != nil { // not JSON
-		req, e := http.NewRequestWithContext(t.Context(), http.MethodPost, c.url+"/api/agent/message", strings.NewReader(message))
-		require.NoError(t, e)
-		req.Header.Set("Authorization", "Bearer "+c.token)
-		resp, e := c.http.Do(req)
-		require.NoError(t, e)
-		defer func() { require.NoError(t, resp.Body.Close()) }()
-		var all strings.Builder
-		require.NoError(t, resp.Write(&all))
-		return resp.StatusCode, all.String()
-	}
-	return status, string(answer)
+	resp := c.Do(t, http.MethodPost, "/api/agent/message", message)
+	return resp.Status, string(resp.Body)
 }
 
 // readUntilAck returns everything the connection receives until a message is acknowledged.
@@ -103,7 +92,7 @@ func TestTokenInMessageIsNotStored(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg, log := configured(t, name), &output{}
-			cfg.Transport.MaxAuthFailures = 1000
+			cfg.HTTP.MaxAuthFailures = 1000
 			logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 			a, err := app.New(t.Context(), cfg, &app.Options{Logger: logger})
 			require.NoError(t, err)
@@ -200,7 +189,7 @@ func (s *smuggler) refused(custom string) {
 	ask := func(kind string) envelopeFrame {
 		return newEnvelope("orchestrator", "infra", "work_request", map[string]any{"task_id": uuid.NewString(), "work_type": kind, "parameters": map[string]any{}})
 	}
-	unauthenticated := newClient(s.t, s.c.url, strings.Repeat("0", 64))
+	unauthenticated := newClient(s.t, s.c.URL, strings.Repeat("0", 64))
 	for _, who := range []*client{s.c, s.agent, unauthenticated} {
 		require.False(s.t, s.overHTTP(who, sealed(s.t, ask("fly"), custom)), "no agent has the capability, and the request is invalid")
 	}

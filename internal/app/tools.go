@@ -9,11 +9,13 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"comet/internal/events"
+	"comet/internal/httpkit"
 	"comet/internal/mcp"
 	"comet/internal/orchestrator"
 	"comet/internal/registry"
 	"comet/internal/sandbox"
 	"comet/internal/tools"
+	"comet/internal/tools/builtin"
 	"comet/internal/toolsearch"
 	"comet/internal/toolsearch/embeddings"
 	"comet/internal/upstream"
@@ -30,8 +32,8 @@ type toolStack struct {
 	handler   *mcp.Handler
 }
 
-// newToolStack creates the tools and the MCP server. admit is called for every request to it.
-func (a *App) newToolStack(reg *registry.Registry, ledger *usage.Ledger, work *orchestrator.Orchestrator, feed *events.Feed, admit admission) (t *toolStack, err error) {
+// newToolStack creates the tools and the MCP server.
+func (a *App) newToolStack(reg *registry.Registry, ledger *usage.Ledger, work *orchestrator.Orchestrator, feed *events.Feed, limits *httpkit.Limits) (t *toolStack, err error) {
 	t = &toolStack{}
 	version := cmp.Or(a.opts.Build.Version, "unknown")
 	t.upstreams = upstream.New(&upstream.Options{
@@ -51,12 +53,13 @@ func (a *App) newToolStack(reg *registry.Registry, ledger *usage.Ledger, work *o
 		return nil, err
 	}
 	t.service = tools.New(tools.Dependencies{
-		Store: a.store, Registry: reg, Usage: ledger, Orchestrator: work, Feed: feed, Upstreams: t.upstreams, Index: t.index, Sandbox: t.sandbox,
+		Store: a.store, Registry: reg, Usage: ledger, Orchestrator: work, Feed: feed, Upstreams: t.upstreams, Index: t.index,
 	}, a.toolsOptions(func(c tools.Change) { t.server.OnChange(c) }))
+	builtin.Register(builtin.Dependencies{Tools: t.service, Orchestrator: work, Index: t.index, Sandbox: t.sandbox, Clock: a.opts.Clock})
 	t.server = mcp.New(t.service, &mcp.Options{Version: version, Clock: a.opts.Clock, Logger: a.log})
 	t.handler, err = mcp.NewHandler(t.server, a.tokens, &mcp.HandlerOptions{
 		Origins: a.cfg.MCP.Origins, Hosts: a.cfg.MCP.Hosts, PublicURL: a.cfg.MCP.PublicURL, AuthorizationServers: a.cfg.MCP.AuthorizationServers,
-		MaxBody: a.cfg.MCP.MaxBodyBytes, RateLimit: admit,
+		MaxBody: a.cfg.MCP.MaxBodyBytes, Limits: limits,
 	})
 	return t, err
 }

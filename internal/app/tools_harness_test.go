@@ -59,22 +59,22 @@ type carrying struct{ *client }
 
 func (c carrying) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
-	r.Header.Set("Authorization", "Bearer "+c.token)
-	return c.http.Transport.RoundTrip(r)
+	r.Header.Set("Authorization", "Bearer "+c.Token)
+	return c.HTTP.Transport.RoundTrip(r)
 }
 
 // mcpClient connects a client of the SDK to /mcp and waits until the tools are there.
 func (c *client) mcpClient(t testing.TB) *mcp.ClientSession {
 	t.Helper()
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
-	s, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: c.url + "/mcp", HTTPClient: &http.Client{Transport: carrying{c}}}, nil)
+	s, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: c.URL + "/mcp", HTTPClient: &http.Client{Transport: carrying{c}}}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	require.Eventually(t, func() bool { return echo(t.Context(), s, "ready") == nil }, long, tickOf, "the tools are there")
 	return s
 }
 
-// echo calls the tool and looks at what it answers.
+// echo calls the tool and checks its result.
 func echo(ctx context.Context, s *mcp.ClientSession, text string) error {
 	res, err := s.CallTool(ctx, &mcp.CallToolParams{Name: "tools:echo", Arguments: map[string]any{"text": text}})
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -55,7 +54,7 @@ type target struct {
 	alarm *alarm
 }
 
-// alarm is a log that keeps only what it says of a panic.
+// alarm is a log handler that stores only records of panics.
 type alarm struct {
 	mu   sync.Mutex
 	line string
@@ -93,9 +92,7 @@ func newTarget(t testing.TB) *target {
 	})
 	token, err := os.ReadFile(filepath.Join(cfg.Data, "admin.token"))
 	require.NoError(t, err)
-	transport := &http.Transport{MaxIdleConnsPerHost: 4}
-	t.Cleanup(transport.CloseIdleConnections)
-	out.client = &client{a.URL(), strings.TrimSpace(string(token)), &http.Client{Transport: transport, Timeout: long}}
+	out.client = newClient(t, a.URL(), strings.TrimSpace(string(token)))
 	return out
 }
 
@@ -103,11 +100,9 @@ func newTarget(t testing.TB) *target {
 // messages of the protocol.
 func (s *target) requireAnswer(t *testing.T, body []byte, revision string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/mcp", bytes.NewReader(body))
-	require.NoError(t, err)
-	header := map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Authorization": "Bearer " + s.token}
+	header := []string{"Content-Type", "application/json", "Accept", "application/json, text/event-stream"}
 	if revision != "" {
-		header["Mcp-Protocol-Version"] = revision
+		header = append(header, "Mcp-Protocol-Version", revision)
 	}
 	var said struct {
 		Method string
@@ -117,24 +112,17 @@ func (s *target) requireAnswer(t *testing.T, body []byte, revision string) {
 		return // it is answered until its client goes
 	}
 	if revision == "2026-07-28" && printable(said.Method) && printable(said.Params.Name) {
-		header["Mcp-Method"] = said.Method
+		header = append(header, "Mcp-Method", said.Method)
 		if said.Params.Name != "" {
-			header["Mcp-Name"] = said.Params.Name
+			header = append(header, "Mcp-Name", said.Params.Name)
 		}
 	}
-	for name, value := range header {
-		req.Header.Set(name, value)
-	}
-	resp, err := s.http.Do(req)
-	require.NoError(t, err)
-	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	require.NotEqual(t, http.StatusInternalServerError, resp.StatusCode, "%s", answer)
+	resp := s.Do(t, http.MethodPost, "/mcp", string(body), header...)
+	require.NotEqual(t, http.StatusInternalServerError, resp.Status, "%s", resp.Body)
 	require.Empty(t, s.alarm.rung(), "nothing panics")
 	switch kind := resp.Header.Get("Content-Type"); {
 	case strings.HasPrefix(kind, "text/event-stream"):
-		lines := bufio.NewScanner(bytes.NewReader(answer))
+		lines := bufio.NewScanner(bytes.NewReader(resp.Body))
 		lines.Buffer(nil, 16<<20)
 		for lines.Scan() {
 			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok && data != "" {
@@ -143,9 +131,9 @@ func (s *target) requireAnswer(t *testing.T, body []byte, revision string) {
 		}
 		require.NoError(t, lines.Err())
 	case strings.HasPrefix(kind, "application/json"):
-		requireMessage(t, answer)
+		requireMessage(t, resp.Body)
 	default:
-		require.True(t, resp.StatusCode >= 400 || resp.StatusCode == http.StatusAccepted, "%d %s", resp.StatusCode, answer)
+		require.True(t, resp.Status >= 400 || resp.Status == http.StatusAccepted, "%d %s", resp.Status, resp.Body)
 	}
 }
 

@@ -2,20 +2,23 @@ package app
 
 import (
 	"cmp"
-	"net/http"
+	"context"
+	"strconv"
 	"time"
 
+	"comet/api"
 	"comet/internal/bus"
+	"comet/internal/httpkit"
 	"comet/internal/netguard"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
 	"comet/internal/protocol/envelope"
 	v5 "comet/internal/protocol/v5"
+	"comet/internal/protocol/v5/messagelog"
+	"comet/internal/protocol/v5/shortid"
 	"comet/internal/transport"
+	"comet/models"
 )
-
-// admission counts a request of a token and may refuse it.
-type admission = func(w http.ResponseWriter, r *http.Request, tokenID string) error
 
 // minOfflineAfter is the shortest time after which a silent agent is offline: three heartbeats of
 // an agent that uses the default interval.
@@ -30,10 +33,10 @@ func classes() map[string]orchestrator.Policy {
 }
 
 // newTransport returns the server of the agents' connections, with the envelope protocol and
-// PROTOCOL_V5. It calls admit for every request.
-func (a *App) newTransport(work *orchestrator.Orchestrator, natsBus *bus.Bus, v5 *v5.Protocol, admit admission) *transport.Server {
+// PROTOCOL_V5.
+func (a *App) newTransport(work *orchestrator.Orchestrator, natsBus *bus.Bus, v5 *v5.Protocol, limits *httpkit.Limits) *transport.Server {
 	return transport.New(transport.Core{
-		Work: work, Auth: a.tokens, Bus: natsBus,
+		Work: work, Auth: a.tokens, Keys: a.keys, Bus: natsBus,
 		Protocols: []protocol.Protocol{
 			envelope.New(work, &envelope.Options{Clock: a.opts.Clock, Logger: a.log}),
 			v5,
@@ -42,8 +45,7 @@ func (a *App) newTransport(work *orchestrator.Orchestrator, natsBus *bus.Bus, v5
 		Heartbeat:      a.cfg.Transport.Heartbeat,
 		Redeliver:      a.cfg.Transport.RedeliverAfter,
 		MaxConnections: a.cfg.Transport.MaxConnections,
-		MaxFailures:    a.cfg.Transport.MaxAuthFailures,
-		Admit:          admit,
+		Limits:         limits,
 		Guard:          netguard.New(a.cfg.Webhooks.Networks()),
 		HTTPSOnly:      a.cfg.Webhooks.HTTPSOnly,
 		SingleProcess:  a.store.Database() == "sqlite",
@@ -52,4 +54,35 @@ func (a *App) newTransport(work *orchestrator.Orchestrator, natsBus *bus.Bus, v5
 		Registerer:     a.metrics.Registerer(),
 		Logger:         a.log,
 	})
+}
+
+// newV5 returns PROTOCOL_V5.
+func (a *App) newV5(work *orchestrator.Orchestrator, messages *messagelog.Log) *v5.Protocol {
+	return v5.New(work, a.store, &v5.Options{
+		Keys: a.keys, MessageLog: messages, Retention: a.cfg.Tasks.Retention, Clock: a.opts.Clock, Logger: a.log,
+	})
+}
+
+// taskMessages returns the reader of the message log that the API calls.
+func taskMessages(log *messagelog.Log) func(context.Context, models.Task, string, int) ([]api.TaskMessage, error) {
+	return func(ctx context.Context, t models.Task, after string, limit int) ([]api.TaskMessage, error) {
+		messages, err := log.ByTask(ctx, t, after, limit)
+		out := make([]api.TaskMessage, len(messages))
+		for i, m := range messages {
+			out[i] = api.TaskMessage{
+				ID: m.ID, At: m.At, Ctx: shortid.ContextName(m.Context), TID: "T" + strconv.Itoa(m.Task), Number: m.Number, From: m.From, To: m.To,
+				Type: m.Type, State: orNull(m.State), Err: orNull(m.Code), Depth: m.Depth, Data: m.Data, PID: orNull(m.Parent), ParentID: orNull(m.ParentID),
+			}
+		}
+		return out, err
+	}
+}
+
+// orNull returns a pointer to v, nil for the zero value.
+func orNull[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
 }

@@ -45,12 +45,12 @@ func TestTransportSettings(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	p := serve(t, data, env(
-		"COMET_TRANSPORT_MAX_CONNECTIONS=1", "COMET_TRANSPORT_MAX_AUTH_FAILURES=1", "COMET_TRANSPORT_HEARTBEAT=20s", "COMET_TRANSPORT_REDELIVER_AFTER=1s",
+		"COMET_TRANSPORT_MAX_CONNECTIONS=1", "COMET_HTTP_MAX_AUTH_FAILURES=1", "COMET_TRANSPORT_HEARTBEAT=20s", "COMET_TRANSPORT_REDELIVER_AFTER=1s",
 		"COMET_HTTP_RATE_LIMIT_REQUESTS=40", "COMET_LOG_FORMAT=json",
 	))
 	c := newClient(t, p.url(t), adminToken(t, data))
 	token := registerAgent(t, c, "digger")
-	agent := newClient(t, c.url, token)
+	agent := newClient(t, c.URL, token)
 	status, answer, err := c.do(t.Context(), http.MethodPost, "/api/v1/tasks", map[string]any{"capabilities": []string{"dig"}})
 	require.NoError(t, err)
 	require.Less(t, status, 300, "%s", answer)
@@ -67,14 +67,14 @@ func TestTransportSettings(t *testing.T) {
 	}, "the agent receives it again, after a second rather than thirty")
 	require.Equal(t, first.Messages[0].MessageID, again.Messages[0].MessageID)
 
-	l := dialEnvelope(t, c.url, token)
+	l := dialEnvelope(t, c.URL, token)
 	require.EqualValues(t, 20, l.hello["heartbeat_seconds"])
-	status, answer, err = newClient(t, c.url, registerAgent(t, c, "other")).do(t.Context(), http.MethodGet, "/api/agent/inbox", nil)
+	status, answer, err = newClient(t, c.URL, registerAgent(t, c, "other")).do(t.Context(), http.MethodGet, "/api/agent/inbox", nil)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusServiceUnavailable, status, "%s", answer)
 
 	for _, want := range []int{http.StatusUnauthorized, http.StatusTooManyRequests} {
-		status, _, err := newClient(t, c.url, "wrong").do(t.Context(), http.MethodGet, "/api/agent/inbox", nil)
+		status, _, err := newClient(t, c.URL, "wrong").do(t.Context(), http.MethodGet, "/api/agent/inbox", nil)
 		require.NoError(t, err)
 		require.Equal(t, want, status)
 	}

@@ -2,7 +2,6 @@ package app_test
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/app"
+	"comet/internal/testkit"
 	v5 "comet/internal/wire/v5"
 	"comet/internal/wire/v5/codes"
 )
@@ -22,7 +22,7 @@ const sharedKey = "a key that was agreed on"
 // signedLine returns a line of system traffic with a signature.
 func signedLine(t *testing.T, line, key string) string {
 	t.Helper()
-	signed, err := v5.Sign(line, []byte(key), "S0", "beef")
+	signed, err := v5.Auth{Session: "S0", Nonce: "beef"}.Sign(line, []byte(key))
 	require.NoError(t, err)
 	return signed
 }
@@ -30,15 +30,7 @@ func signedLine(t *testing.T, line, key string) string {
 // postLine posts a line with a token and returns the reply.
 func postLine(t *testing.T, url, token, line string) string {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/api/v5/messages", strings.NewReader(line))
-	require.NoError(t, err)
-	req.Header.Set("Authorization", "Bearer "+token)
-	resp, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	return string(body)
+	return string(testkit.NewClient(t, url, token).Do(t, http.MethodPost, "/api/v5/messages", line, "Content-Type", "text/plain").Body)
 }
 
 // TestSignatureIsNotStored (PROTOCOL_V5 §11): a signature is in no row, file or log, whatever is
@@ -46,7 +38,7 @@ func postLine(t *testing.T, url, token, line string) string {
 func TestSignatureIsNotStored(t *testing.T) {
 	t.Parallel()
 	cfg, log := configured(t, "sqlite"), &output{}
-	cfg.Transport.MaxAuthFailures, cfg.Transport.V5ReplayWindow = 1000, time.Hour
+	cfg.HTTP.MaxAuthFailures, cfg.Transport.V5ReplayWindow = 1000, time.Hour
 	opts := &app.Options{Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	a := startWithV5(t, cfg, opts)
 	c := newClient(t, a.URL(), adminToken(t, cfg.Data))

@@ -99,19 +99,11 @@ func TestV5Enrollment(t *testing.T) {
 		var status int
 		var answer []byte
 		submitting.Go(func() {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.url+"/api/v5/messages", strings.NewReader("M1|User>O1|R|-|P1|N|-|0|-|B500|call=dig;deep=true"))
-			if err != nil {
-				return
+			resp, err := c.Send(t.Context(), http.MethodPost, "/api/v5/messages", "M1|User>O1|R|-|P1|N|-|0|-|B500|call=dig;deep=true",
+				"Content-Type", "text/plain", "Prefer", "wait=30")
+			if err == nil {
+				status, answer = resp.Status, resp.Body
 			}
-			req.Header.Set("Authorization", "Bearer "+c.token)
-			req.Header.Set("Prefer", "wait=30")
-			resp, err := c.http.Do(req)
-			if err != nil {
-				return
-			}
-			defer func() { _ = resp.Body.Close() }()
-			status = resp.StatusCode
-			answer, _ = io.ReadAll(resp.Body)
 		})
 		request := strings.Split(worker.next(), "|")
 		require.Equal(t, []string{"O1>" + own, "R"}, request[1:3])
@@ -146,7 +138,7 @@ func TestV5Enrollment(t *testing.T) {
 
 		require.NoError(t, a.Stop(t.Context()))
 		require.Empty(t, other.readAll())
-		c.http.CloseIdleConnections()
+		c.HTTP.CloseIdleConnections()
 		http.DefaultClient.CloseIdleConnections()
 	})
 }
@@ -187,7 +179,7 @@ func TestHundredthV5Worker(t *testing.T) {
 func TestV5TokenIsNotStored(t *testing.T) {
 	t.Parallel()
 	cfg, log := configured(t, "sqlite"), &output{}
-	cfg.Transport.MaxAuthFailures = 1000
+	cfg.HTTP.MaxAuthFailures = 1000
 	a := startWithV5(t, cfg, &app.Options{Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	c := newClient(t, a.URL(), adminToken(t, cfg.Data))
 	own := registerAgent(t, c, "digger")

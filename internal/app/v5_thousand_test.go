@@ -114,9 +114,10 @@ func serveDigger(conn net.Conn, in *bufio.Reader) (received bool) {
 		}
 		received = true
 		n, _ := m.Data.Get("n")
-		reply, err := v5.Format(v5.Message{
+		reply, err := v5.Message{
 			Number: 2, From: m.To, To: m.From, Type: v5.Success, Task: m.Task, State: v5.Done, Context: m.Context, Data: v5.Data("hole " + n),
-		})
+		}.Format()
+
 		if err == nil {
 			_, err = conn.Write([]byte(reply + "\n"))
 		}

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -21,15 +20,8 @@ import (
 // postLines posts lines and returns the replies and the id of the created task.
 func (c *client) postLines(t *testing.T, lines string) (answer string, task string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.url+"/api/v5/messages", strings.NewReader(lines))
-	require.NoError(t, err)
-	req.Header.Set("Authorization", "Bearer "+c.token)
-	resp, err := c.http.Do(req)
-	require.NoError(t, err)
-	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	return string(text), strings.TrimPrefix(resp.Header.Get("Location"), "/api/v1/tasks/")
+	resp := c.Do(t, http.MethodPost, "/api/v5/messages", lines, "Content-Type", "text/plain")
+	return string(resp.Body), strings.TrimPrefix(resp.Header.Get("Location"), "/api/v1/tasks/")
 }
 
 // TestV5MessageLog (PROTOCOL_V5 §10): messages over TCP and HTTP are in the message log of the
@@ -48,7 +40,7 @@ func TestV5MessageLog(t *testing.T) {
 func testV5Messages(t *testing.T, cfg config.Config) {
 	t.Helper()
 	var text bytes.Buffer
-	log, err := telemetry.NewLogger(&text, &telemetry.LogOptions{Format: "v5"})
+	log, err := telemetry.NewLogger(&text, &telemetry.LogOptions{Format: "v5", Formats: app.LogFormats()})
 	require.NoError(t, err)
 	func() {
 		a := startWithV5(t, cfg, &app.Options{Logger: log})
@@ -101,10 +93,7 @@ func testV5Messages(t *testing.T, cfg config.Config) {
 func (c *client) events(t *testing.T, path string) <-chan string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+path, nil)
-	require.NoError(t, err)
-	req.Header.Set("Authorization", "Bearer "+c.token)
-	resp, err := c.http.Do(req)
+	resp, err := c.Open(ctx, http.MethodGet, path, "")
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 	out, read := make(chan string, 100), make(chan struct{})
@@ -137,14 +126,8 @@ func TestV5Traceparent(t *testing.T) {
 	require.Equal(t, "W1", worker.join(";name=digger;caps=custom:dig"))
 	eventually(t, func() bool { return c.online(t, "v5-digger") }, "the agent is online")
 	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.url+"/api/v5/messages", strings.NewReader("M1|User>O1|R|-|P1|N|-|0|-|-|call=dig"))
-	require.NoError(t, err)
-	req.Header.Set("Authorization", "Bearer "+c.token)
-	req.Header.Set("Traceparent", parent)
-	resp, err := c.http.Do(req)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	require.Equal(t, http.StatusAccepted, resp.StatusCode)
+	resp := c.Do(t, http.MethodPost, "/api/v5/messages", "M1|User>O1|R|-|P1|N|-|0|-|-|call=dig", "Content-Type", "text/plain", "Traceparent", parent)
+	require.Equal(t, http.StatusAccepted, resp.Status)
 	shown := get[struct{ Request struct{ Traceparent string } }](t, c, resp.Header.Get("Location"))
 	require.Equal(t, parent, shown.Request.Traceparent)
 }

@@ -42,7 +42,7 @@ func newRepeatingWorker(t *testing.T, admin *client, address, name string, again
 	t.Helper()
 	w := &repeatingWorker{tcpClient: dialTCP(t, address), name: name, repeat: again}
 	w.number = w.join(";name=" + name + ";caps=custom:" + name)
-	w.client = newClient(t, admin.url, admin.createToken(t, "v5-"+name))
+	w.client = newClient(t, admin.URL, admin.createToken(t, "v5-"+name))
 	eventually(t, func() bool { return admin.online(t, "v5-"+name) }, "the agent is online")
 	return w
 }

@@ -144,7 +144,7 @@ func TestInternalNameIsRefusedAtEveryConnection(t *testing.T) {
 				test, delivery := attemptsAt(t, c, "http://"+name+":"+port+"/", "to-"+strings.TrimSuffix(name, ".example"))
 				require.Equal(t, test, delivery)
 				require.Zero(t, test.Status)
-				require.Regexp(t, `^"`+name+`" leads to (a|an|the) [a-zA-Z0-9 -]+; comet connects to it only where webhooks.allow_networks has it$`, test.Error)
+				require.Regexp(t, `^"`+name+`" resolves to (a|an|the) [a-zA-Z0-9 -]+; comet connects to it only if webhooks.allow_networks permits it$`, test.Error)
 				require.NotContains(t, test.Error, netip.MustParseAddr(addr).Unmap().String(), "the internal address is not disclosed")
 			})
 		}
@@ -159,7 +159,7 @@ func TestInternalNameIsRefusedAtEveryConnection(t *testing.T) {
 			require.Equal(t, test, delivery)
 			require.Greater(t, came.Load(), before)
 			test, delivery = attemptsAt(t, c, "http://other-loopback.example:"+port+"/", "not-there")
-			require.Contains(t, test.Error, `"other-loopback.example" leads to a loopback address`)
+			require.Contains(t, test.Error, `"other-loopback.example" resolves to a loopback address`)
 			require.Equal(t, test, delivery)
 		})
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/events"
 	"comet/models"
 	"comet/webhooks/signature"
 )
@@ -63,7 +64,7 @@ func (w *unreliableReceiver) subscribe(t *testing.T, c *client, n int) *received
 	w.mu.Lock()
 	w.hooks = append(w.hooks, hook)
 	w.mu.Unlock()
-	events := slices.DeleteFunc(models.WebhookEvents(), func(e models.EventType) bool { return e == models.EventWebhookDisabled })
+	events := slices.DeleteFunc(events.ForWebhooks(), func(e models.EventType) bool { return e == events.WebhookDisabled })
 	status, body, err := c.do(t.Context(), http.MethodPost, "/api/v1/webhooks", map[string]any{
 		"url": w.server.URL + hook.path, "events": events, "secret": secret, "ordering": []models.Ordering{models.OrderingNone, models.OrderingAgent}[n%2],
 	})

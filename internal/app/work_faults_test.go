@@ -34,7 +34,7 @@ func testCutNetwork(t *testing.T, database setting, starter string) {
 	httpProxy, tcpProxy := newProxy(t, address), newProxy(t, tcpAddress)
 	runner := &jobRunner{tokens: 7}
 	runner.starters()[starter](t, httpProxy.url(), tcpProxy.address(), c.registerInfra(t, "infra-1", "job"), 8)
-	sender, err := comet.NewClient(httpProxy.url(), c.token, nil)
+	sender, err := comet.NewClient(httpProxy.url(), c.Token, nil)
 	require.NoError(t, err)
 	for _, cut := range []*proxy{httpProxy, tcpProxy} {
 		stop := cut.cutRepeatedly(time.Second)
@@ -82,11 +82,11 @@ func testKilledWorker(t *testing.T, database setting) {
 	p := serve(t, data, database)
 	c := newClient(t, p.url(t), adminToken(t, data))
 	pid := filepath.Join(t.TempDir(), "pid")
-	hung := worker(t, c.url, c.registerInfra(t, "infra-1", "job"), "echo $$ > "+pid+"; exec sleep 600")
+	hung := worker(t, c.URL, c.registerInfra(t, "infra-1", "job"), "echo $$ > "+pid+"; exec sleep 600")
 	eventually(t, func() bool { return c.online(t, "infra-1") }, "the first worker is online")
 	j := newJob(1, 50)
 	j.request.Hints.MaxDuration = 2 * time.Second
-	sender, err := comet.NewClient(c.url, c.token, c.http)
+	sender, err := comet.NewClient(c.URL, c.Token, c.HTTP)
 	require.NoError(t, err)
 	require.True(t, submitUntilAccepted(t.Context(), sender, j))
 	command := 0
@@ -96,7 +96,7 @@ func testKilledWorker(t *testing.T, database setting) {
 		return err == nil && command > 0
 	}, "the command runs")
 	hung.kill()
-	other := worker(t, c.url, c.registerInfra(t, "infra-2", "job"), `echo "::tokens 9"; printf "job $COMET_PARAM_N"`)
+	other := worker(t, c.URL, c.registerInfra(t, "infra-2", "job"), `echo "::tokens 9"; printf "job $COMET_PARAM_N"`)
 	charged := c.settle(t, j)
 	d := charged.tasks[j.request.TaskID]
 	require.Equal(t, "done", d.State, "%+v", d)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	comet "comet/agent"
+	"comet/internal/events"
 	"comet/models"
 )
 
@@ -151,7 +152,7 @@ func (d taskDetail) ended() bool {
 func (d taskDetail) endEvents() (n int) {
 	for _, e := range d.Timeline {
 		switch models.EventType(e.Type) {
-		case models.EventTaskCompleted, models.EventTaskFailed, models.EventTaskCancelled:
+		case events.TaskCompleted, events.TaskFailed, events.TaskCancelled:
 			n++
 		}
 	}

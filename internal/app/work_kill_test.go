@@ -26,7 +26,7 @@ func TestWorkSurvivesKill9(t *testing.T) {
 		runner := &jobRunner{tokens: 7}
 		for name, start := range runner.starters() {
 			agents = append(agents, "infra-"+name)
-			start(t, c.url, tcpAddress, c.registerInfra(t, "infra-"+name, "job"), 4)
+			start(t, c.URL, tcpAddress, c.registerInfra(t, "infra-"+name, "job"), 4)
 		}
 		a := startSubmitters(t, c)
 		for range kills(t) {
@@ -77,7 +77,7 @@ func startSubmitters(t *testing.T, c *client) *submitters {
 		cancel()
 		a.stop()
 	})
-	sender, err := comet.NewClient(c.url, c.token, c.http)
+	sender, err := comet.NewClient(c.URL, c.Token, c.HTTP)
 	require.NoError(t, err)
 	var n atomic.Int64
 	for range submitterCount {

@@ -103,7 +103,7 @@ func (a *v5JobAgent) handle(m v5.Message) (all []v5.Message) {
 func (a *v5JobAgent) send(conn v5Conn, m v5.Message) error {
 	a.number = a.number%v5.MaxNumber + 1
 	m.Number = a.number
-	text, err := v5.Format(m)
+	text, err := m.Format()
 	if err != nil {
 		return err
 	}

@@ -75,7 +75,7 @@ func (a *Auth) Verify(ctx context.Context, secret string) (models.Principal, err
 	}
 	now := a.store.Now()
 	seen := a.revocations.Load()
-	t, agentActive, err := a.store.TokenByHash(ctx, hash)
+	t, agentActive, err := a.store.Tokens(ctx).ByHash(hash)
 	if err != nil && !errs.Is(err, errs.NotFound) {
 		return models.Principal{}, err
 	}
@@ -98,7 +98,7 @@ func (a *Auth) Verify(ctx context.Context, secret string) (models.Principal, err
 // Lapsed returns those of the secrets, given by their SHA-256, that Verify would refuse. It reads
 // the store each time; owners of open streams and sessions use it.
 func (a *Auth) Lapsed(ctx context.Context, hashes [][32]byte) (lapsed [][32]byte, err error) {
-	accepted, err := a.store.AcceptedTokens(ctx, hashes)
+	accepted, err := a.store.Tokens(ctx).Accepted(hashes)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/models"
 	"comet/store"
 	"comet/store/storetest"
@@ -62,7 +63,7 @@ func TestBootstrapAdmin(t *testing.T) {
 				}
 				require.Equal(t, errs.Unauthenticated, errs.CodeOf(err))
 			}
-			require.Equal(t, []models.EventType{models.EventTokenCreated}, tokenEvents(t, db))
+			require.Equal(t, []models.EventType{events.TokenCreated}, tokenEvents(t, db))
 		})
 	})
 
@@ -79,7 +80,7 @@ func TestBootstrapAdmin(t *testing.T) {
 			require.Equal(t, errs.Unauthenticated, errs.CodeOf(err))
 			_, err = auth.New(db.Store, nil).Verify(t.Context(), secretOf(1))
 			require.NoError(t, err)
-			require.Equal(t, []models.EventType{models.EventTokenCreated, models.EventTokenRotated}, tokenEvents(t, db))
+			require.Equal(t, []models.EventType{events.TokenCreated, events.TokenRotated}, tokenEvents(t, db))
 		})
 	})
 
@@ -87,7 +88,7 @@ func TestBootstrapAdmin(t *testing.T) {
 		t.Parallel()
 		storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 			a := auth.New(db.Store, nil)
-			_, err := a.Create(t.Context(), models.System(), models.TokenDraft{Name: new("chief"), Scopes: []models.Scope{models.ScopeAdmin}}, nil)
+			_, err := a.Create(t.Context(), models.System(), auth.TokenDraft{Name: new("chief"), Scopes: []models.Scope{models.ScopeAdmin}}, nil)
 			require.NoError(t, err)
 			made, err := a.EnsureAdmin(t.Context(), secretOf(0), false)
 			require.NoError(t, err)
@@ -102,8 +103,8 @@ func TestBootstrapAdmin(t *testing.T) {
 // tokenEvents are the types of the events about tokens, in order.
 func tokenEvents(t *testing.T, db *storetest.DB) []models.EventType {
 	t.Helper()
-	require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error { _, _, err := tx.NumberAtMost(1000); return err }))
-	events, err := db.EventsAfter(t.Context(), 0, 100)
+	require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error { _, _, err := tx.Events().Number(1000); return err }))
+	events, err := db.Events(t.Context()).After(0, 100)
 	require.NoError(t, err)
 	kinds := []models.EventType{}
 	for _, e := range events {

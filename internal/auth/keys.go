@@ -2,8 +2,10 @@ package auth
 
 import (
 	"context"
+	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"sync/atomic"
 	"time"
@@ -13,6 +15,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/internal/input"
 	"comet/internal/requestid"
 	"comet/models"
@@ -22,18 +25,21 @@ import (
 // replayWindow is how long a signed message is remembered by default.
 const replayWindow = 24 * time.Hour
 
-// Keys stores agents' signing keys and the signed messages that were accepted (PROTOCOL_V5 §11).
-// Keys are stored in clear, because a signature cannot be computed from a hash. It is safe for
-// concurrent use.
+// Keys stores agents' keys and the signed messages that were accepted. Keys of hmac-sha256 are
+// stored in clear, because a signature cannot be computed from a hash; of a key pair of ed25519 only
+// the public key is stored. It is safe for concurrent use.
 type Keys struct {
 	store  *store.Store
 	clock  func() time.Time
 	window time.Duration
-	read   *lru.Cache[string, reading]
+	read   *lru.Cache[keyID, reading]
 	// changes counts changes of keys on this replica. A look-up that began before a change must
 	// not be cached after it.
 	changes atomic.Int64
 }
+
+// keyID identifies a key.
+type keyID struct{ agentID, algorithm string }
 
 // reading is a key as read, the zero AgentKey for an agent without one.
 type reading struct {
@@ -51,7 +57,7 @@ type KeysOptions struct {
 
 // NewKeys returns the keys of the store.
 func NewKeys(s *store.Store, opts *KeysOptions) *Keys {
-	cache, err := lru.New[string, reading](cacheSize)
+	cache, err := lru.New[keyID, reading](cacheSize)
 	if err != nil {
 		panic(err) // only for a size that is not positive
 	}
@@ -65,44 +71,42 @@ func NewKeys(s *store.Store, opts *KeysOptions) *Keys {
 	return k
 }
 
-// Signing returns the key with which an agent signs, the zero AgentKey for none. A change takes
-// effect at once on this replica and within a second on others.
-func (k *Keys) Signing(ctx context.Context, agentID string) (models.AgentKey, error) {
-	begun := k.clock()
-	if r, ok := k.read.Get(agentID); ok && begun.Before(r.until) {
+// Signing returns the key of an algorithm with which an agent signs, the zero AgentKey for none. A
+// change takes effect at once on this replica and within a second on others.
+func (k *Keys) Signing(ctx context.Context, agentID, algorithm string) (models.AgentKey, error) {
+	id, begun := keyID{agentID, algorithm}, k.clock()
+	if r, ok := k.read.Get(id); ok && begun.Before(r.until) {
 		return r.key, nil
 	}
 	seen := k.changes.Load()
-	key, err := k.store.AgentKey(ctx, agentID)
+	key, err := k.store.Tokens(ctx).AgentKey(agentID, algorithm)
 	if err != nil && !errs.Is(err, errs.NotFound) {
 		return models.AgentKey{}, err
 	}
 	if k.changes.Load() == seen {
-		k.read.Add(agentID, reading{key, begun.Add(verifyFor)})
+		k.read.Add(id, reading{key, begun.Add(verifyFor)})
 		if k.changes.Load() != seen { // changed between the check and the insert
-			k.read.Remove(agentID)
+			k.read.Remove(id)
 		}
 	}
 	return key, nil
 }
 
 // forget removes an agent's key from the cache after a committed change.
-func (k *Keys) forget(agentID string) {
+func (k *Keys) forget(id keyID) {
 	k.changes.Add(1)
-	k.read.Remove(agentID)
+	k.read.Remove(id)
 }
 
 // Get returns an agent's key without its secret, or errs.NotFound.
-func (k *Keys) Get(ctx context.Context, agentID string) (models.AgentKey, error) {
-	key, err := k.store.AgentKey(ctx, agentID)
+func (k *Keys) Get(ctx context.Context, agentID, algorithm string) (models.AgentKey, error) {
+	key, err := k.store.Tokens(ctx).AgentKey(agentID, algorithm)
 	return shown(key), err
 }
 
 // shown returns a key without its secret.
 func shown(key models.AgentKey) models.AgentKey {
-	if key.Secret != "" {
-		key.Fingerprint = fingerprint(key.Secret)
-	}
+	key.Fingerprint = fingerprint(key)
 	key.Secret = ""
 	return key
 }
@@ -116,29 +120,31 @@ type IssuedKey struct {
 	First bool
 }
 
-// Issue gives an agent a key, which replaces an earlier one: 256 random bits as hex, or an
-// imported key. It returns errs.NotFound for an unknown agent, and errs.InvalidRequest for an
-// invalid key.
-func (k *Keys) Issue(ctx context.Context, by models.Principal, agentID string, d models.AgentKeyDraft) (out IssuedKey, err error) {
-	secret := ""
-	if d.Key != nil {
-		if err := checkKey(*d.Key); err != nil {
-			return out, err
-		}
-		secret = *d.Key
-	} else {
+// Issue gives an agent a key, which replaces an earlier one of the same algorithm: an imported key
+// or, for hmac-sha256, 256 random bits as hex. It returns errs.NotFound for an unknown agent, and
+// errs.InvalidRequest for an invalid key.
+func (k *Keys) Issue(ctx context.Context, by models.Principal, agentID string, d AgentKeyDraft) (out IssuedKey, err error) {
+	key := models.AgentKey{AgentID: agentID, Algorithm: d.Algorithm, CreatedBy: by.Name}
+	switch {
+	case d.Algorithm == Ed25519:
+		key.PublicKey, err = publicKey(d.Key)
+	case d.Key != nil:
+		key.Algorithm, key.Secret, err = HMACSHA256, *d.Key, checkKey(*d.Key)
+	default:
 		out.Secret = newKey()
-		secret = out.Secret
+		key.Algorithm, key.Secret = HMACSHA256, out.Secret
 	}
-	err = k.change(ctx, agentID, func(tx *store.Tx, agent models.Agent, before models.AgentKey) error {
-		out.First = before.Secret == ""
-		n, err := tx.AgentNumber(agentID)
+	if err != nil {
+		return out, err
+	}
+	err = k.change(ctx, keyID{agentID, key.Algorithm}, func(tx *store.Tx, agent models.Agent, before models.AgentKey) error {
+		out.First = before == models.AgentKey{}
+		n, err := tx.Agents().AssignNumber(agentID)
 		if err != nil {
 			return err
 		}
-		after := models.AgentKey{
-			AgentID: agentID, Number: n, Secret: secret, Required: before.Required, CreatedAt: tx.Now(), CreatedBy: by.Name,
-		}
+		after := key
+		after.Number, after.Required, after.CreatedAt = n, before.Required, tx.Now()
 		if d.Required != nil {
 			after.Required = *d.Required
 		}
@@ -151,21 +157,21 @@ func (k *Keys) Issue(ctx context.Context, by models.Principal, agentID string, d
 	return out, nil
 }
 
-// Require sets whether every message of an agent must be signed, and returns its key without the
-// secret, or errs.NotFound.
-func (k *Keys) Require(ctx context.Context, by models.Principal, agentID string, d models.AgentKeyChange) (out models.AgentKey, err error) {
+// Require sets whether every message of an agent must be signed with its key of an algorithm, and
+// returns the key without the secret, or errs.NotFound.
+func (k *Keys) Require(ctx context.Context, by models.Principal, agentID, algorithm string, d AgentKeyChange) (out models.AgentKey, err error) {
 	v := input.Validate(d)
 	if err := v.Err(); err != nil {
 		return out, err
 	}
-	err = k.change(ctx, agentID, func(tx *store.Tx, agent models.Agent, before models.AgentKey) error {
+	err = k.change(ctx, keyID{agentID, algorithm}, func(tx *store.Tx, agent models.Agent, before models.AgentKey) error {
 		after := before
 		after.Required, out = *d.Required, shown(before)
 		out.Required = after.Required
-		switch {
-		case before.Secret == "":
-			return errs.New(errs.NotFound, "the agent %q has no key", agentID)
-		case after == before:
+		switch before {
+		case models.AgentKey{}:
+			return errs.New(errs.NotFound, "the agent %q has no %s key", agentID, algorithm)
+		case after:
 			return nil
 		}
 		return record(ctx, tx, by, agent, before, after, models.AuditKeyChanged)
@@ -173,54 +179,54 @@ func (k *Keys) Require(ctx context.Context, by models.Principal, agentID string,
 	return out, err
 }
 
-// Revoke ends an agent's key: at once on this replica, within a second on others. It returns
+// Revoke ends an agent's key of an algorithm: at once on this replica, within a second on others. It returns
 // errs.NotFound without a key.
-func (k *Keys) Revoke(ctx context.Context, by models.Principal, agentID string) error {
-	return k.change(ctx, agentID, func(tx *store.Tx, agent models.Agent, before models.AgentKey) error {
-		if before.Secret == "" {
-			return errs.New(errs.NotFound, "the agent %q has no key", agentID)
+func (k *Keys) Revoke(ctx context.Context, by models.Principal, agentID, algorithm string) error {
+	return k.change(ctx, keyID{agentID, algorithm}, func(tx *store.Tx, agent models.Agent, before models.AgentKey) error {
+		if before == (models.AgentKey{}) {
+			return errs.New(errs.NotFound, "the agent %q has no %s key", agentID, algorithm)
 		}
-		return record(ctx, tx, by, agent, before, models.AgentKey{AgentID: agentID}, models.AuditKeyRevoked)
+		return record(ctx, tx, by, agent, before, models.AgentKey{}, models.AuditKeyRevoked)
 	})
 }
 
 // change lets do write a change of an agent's key; before is the zero AgentKey for none. The lock
 // on the agent's row serialises changes.
-func (k *Keys) change(ctx context.Context, agentID string, do func(tx *store.Tx, agent models.Agent, before models.AgentKey) error) error {
+func (k *Keys) change(ctx context.Context, id keyID, do func(tx *store.Tx, agent models.Agent, before models.AgentKey) error) error {
 	err := k.store.Write(ctx, func(tx *store.Tx) error {
-		agent, err := tx.Agent(agentID)
+		agent, err := tx.Agents().Lock(id.agentID)
 		if err != nil {
 			return err
 		}
-		before, err := tx.AgentKey(agentID)
+		before, err := tx.Tokens().AgentKey(id.agentID, id.algorithm)
 		if err != nil && !errs.Is(err, errs.NotFound) {
 			return err
 		}
 		return do(tx, agent, before)
 	})
-	k.forget(agentID)
+	k.forget(id)
 	return err
 }
 
 // record writes a changed key with its event and the record in the agent's audit log. Neither
 // contains the key.
 func record(ctx context.Context, tx *store.Tx, by models.Principal, agent models.Agent, before, after models.AgentKey, action models.AuditAction) error {
-	kind, told, save := models.EventKeyIssued, shown(after), func() error { return tx.SaveAgentKey(after) }
+	kind, told, save := events.KeyIssued, shown(after), func() error { return tx.Tokens().SaveAgentKey(after) }
 	switch action {
 	case models.AuditKeyChanged:
-		kind = models.EventKeyChanged
+		kind = events.KeyChanged
 	case models.AuditKeyRevoked:
-		kind, told, save = models.EventKeyRevoked, shown(before), func() error { return tx.DeleteAgentKey(agent.ID) }
+		kind, told, save = events.KeyRevoked, shown(before), func() error { return tx.Tokens().DeleteAgentKey(agent.ID, before.Algorithm) }
 	}
 	if err := save(); err != nil {
 		return err
 	}
-	if err := tx.Emit(kind, "key:"+agent.ID, models.KeyChanged{
-		AgentID: agent.ID, Fingerprint: told.Fingerprint, Required: told.Required, Actor: by.Name,
+	if err := tx.Events().Emit(kind, "key:"+agent.ID, KeyChanged{
+		AgentID: agent.ID, Algorithm: told.Algorithm, Fingerprint: told.Fingerprint, Required: told.Required, Actor: by.Name,
 	}); err != nil {
 		return err
 	}
-	return tx.Audit(models.AuditEntry{
+	return tx.Agents().Audit(models.AuditEntry{
 		AgentID: agent.ID, Actor: by.Name, ActorID: by.TokenID, Action: action, RequestID: requestid.From(ctx),
 		Version: agent.Version, Changes: differences(before, after),
 	})
@@ -230,10 +236,10 @@ func record(ctx context.Context, tx *store.Tx, by models.Principal, agent models
 // it is required.
 func differences(before, after models.AgentKey) []models.Change {
 	show := func(key models.AgentKey) (fingerprinted, required any) {
-		if key.Secret == "" {
+		if key == (models.AgentKey{}) {
 			return nil, nil
 		}
-		return fingerprint(key.Secret), key.Required
+		return fingerprint(key), key.Required
 	}
 	was, had := show(before)
 	is, has := show(after)
@@ -247,9 +253,12 @@ func differences(before, after models.AgentKey) []models.Change {
 	return all
 }
 
-// fingerprint identifies a key without revealing it.
-func fingerprint(secret string) string {
-	sum := sha256.Sum256([]byte(secret))
+// fingerprint identifies a key without revealing it. It is "" for the zero AgentKey.
+func fingerprint(key models.AgentKey) string {
+	if key == (models.AgentKey{}) {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(key.Secret + key.PublicKey))
 	return hex.EncodeToString(sum[:4])
 }
 
@@ -264,14 +273,27 @@ func newKey() string {
 func checkKey(key string) error {
 	var v errs.Violations
 	switch {
-	case len(key) < models.MinAgentKey:
-		v.Add(errs.InvalidRequest, "/key", "min", "key must have at least %d bytes, not %d", models.MinAgentKey, len(key))
-	case len(key) > models.MaxAgentKey:
-		v.Add(errs.InvalidRequest, "/key", "max", "key must have at most %d bytes, not %d", models.MaxAgentKey, len(key))
+	case len(key) < MinAgentKey:
+		v.Add(errs.InvalidRequest, "/key", "min", "key must have at least %d bytes, not %d", MinAgentKey, len(key))
+	case len(key) > MaxAgentKey:
+		v.Add(errs.InvalidRequest, "/key", "max", "key must have at most %d bytes, not %d", MaxAgentKey, len(key))
 	case !isText(key):
 		v.Add(errs.InvalidRequest, "/key", "printable", "key must be text without control characters")
 	}
 	return v.Err()
+}
+
+// publicKey validates a public key of ed25519 and returns it in standard base64.
+func publicKey(key *string) (string, error) {
+	if key != nil {
+		raw, err := base64.StdEncoding.DecodeString(*key)
+		if err == nil && len(raw) == ed25519.PublicKeySize {
+			return base64.StdEncoding.EncodeToString(raw), nil
+		}
+	}
+	var v errs.Violations
+	v.Add(errs.InvalidRequest, "/key", "base64", "key must be a public key of Ed25519: %d bytes in base64", ed25519.PublicKeySize)
+	return "", v.Err()
 }
 
 func isText(key string) bool {
@@ -281,4 +303,38 @@ func isText(key string) bool {
 		}
 	}
 	return utf8.ValidString(key)
+}
+
+// The algorithms of keys.
+const (
+	HMACSHA256 = "hmac-sha256"
+	Ed25519    = "ed25519"
+)
+
+// The length limits of a given key of hmac-sha256, in bytes.
+const (
+	MinAgentKey = 16
+	MaxAgentKey = 128
+)
+
+// AgentKeyDraft is a request to set an agent's key.
+type AgentKeyDraft struct {
+	// Algorithm is HMACSHA256 or Ed25519, "" for HMACSHA256. The REST API issues keys of HMACSHA256.
+	Algorithm string  `json:"-"`
+	Key       *string `json:"key" minLength:"16" maxLength:"128" extensions:"x-nullable"` // The key, as text; without it comet generates one.
+	Required  *bool   `json:"required" example:"true" extensions:"x-nullable"`            // Whether the agent must sign every message; unchanged without it, and false for a first key.
+}
+
+// AgentKeyChange is a request to change the use of an agent's key.
+type AgentKeyChange struct {
+	Required *bool `json:"required" validate:"required" example:"true"` // Whether the agent must sign every message.
+}
+
+// KeyChanged is the data of the key events; it never holds a key.
+type KeyChanged struct {
+	AgentID     string `json:"agent_id"`
+	Algorithm   string `json:"algorithm"`
+	Fingerprint string `json:"fingerprint"`
+	Required    bool   `json:"required"`
+	Actor       string `json:"actor"`
 }

@@ -26,11 +26,11 @@ func TestLapsed(t *testing.T) {
 		}, nil)
 		require.NoError(t, err)
 		read := []models.Scope{models.ScopeAgentsRead}
-		lasting := issue(t, a, models.TokenDraft{Scopes: read})
-		revoked := issue(t, a, models.TokenDraft{Scopes: read})
-		rotated := issue(t, a, models.TokenDraft{Scopes: read})
-		brief := issue(t, a, models.TokenDraft{Scopes: read, ExpiresAt: new(db.Now().Add(time.Hour))})
-		bound := issue(t, a, models.TokenDraft{Scopes: read, AgentID: new("helper")})
+		lasting := issue(t, a, auth.TokenDraft{Scopes: read})
+		revoked := issue(t, a, auth.TokenDraft{Scopes: read})
+		rotated := issue(t, a, auth.TokenDraft{Scopes: read})
+		brief := issue(t, a, auth.TokenDraft{Scopes: read, ExpiresAt: new(db.Now().Add(time.Hour))})
+		bound := issue(t, a, auth.TokenDraft{Scopes: read, AgentID: new("helper")})
 
 		hash := func(secret string) [32]byte { return sha256.Sum256([]byte(secret)) }
 		all := [][32]byte{hash(lasting.Secret), hash(revoked.Secret), hash(rotated.Secret), hash(brief.Secret), hash(bound.Secret)}

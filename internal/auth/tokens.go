@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/internal/input"
 	"comet/models"
 	"comet/store"
@@ -22,7 +23,7 @@ type Issued struct {
 
 // Create issues a token. It returns errs.InvalidRequest for an invalid draft, including an expiry
 // in the past and an unknown agent.
-func (a *Auth) Create(ctx context.Context, by models.Principal, d models.TokenDraft, once *models.Idempotency) (Issued, error) {
+func (a *Auth) Create(ctx context.Context, by models.Principal, d TokenDraft, once *models.Idempotency) (Issued, error) {
 	v := input.Validate(d)
 	checkExpiry(&v, d.ExpiresAt, a.store.Now())
 	if err := v.Err(); err != nil {
@@ -53,9 +54,9 @@ func checkExpiry(v *errs.Violations, at *time.Time, now time.Time) {
 // lastYear is the last year that RFC 3339 can express.
 const lastYear = 9999
 
-func create(tx *store.Tx, by models.Principal, d models.TokenDraft) (Issued, error) {
+func create(tx *store.Tx, by models.Principal, d TokenDraft) (Issued, error) {
 	if d.AgentID != nil {
-		if _, err := tx.AgentShared(*d.AgentID); errs.Is(err, errs.NotFound) {
+		if _, err := tx.Agents().LockShared(*d.AgentID); errs.Is(err, errs.NotFound) {
 			var v errs.Violations
 			v.Add(errs.InvalidRequest, "/agent_id", "exists", "there is no agent %q", *d.AgentID)
 			return Issued{}, v.Err()
@@ -84,7 +85,7 @@ func (a *Auth) Rotate(ctx context.Context, by models.Principal, id string, once 
 	var out Issued
 	err := a.store.Write(ctx, func(tx *store.Tx) error {
 		return tx.Idempotent(once, func() (any, error) {
-			t, err := tx.Token(id)
+			t, err := tx.Tokens().Lock(id)
 			if err != nil {
 				return nil, err
 			}
@@ -94,7 +95,7 @@ func (a *Auth) Rotate(ctx context.Context, by models.Principal, id string, once 
 			secret := NewSecret()
 			t.Hash, t.RotatedAt = sha256.Sum256([]byte(secret)), new(tx.Now())
 			out = Issued{t, secret}
-			return out, save(tx, by, t, models.EventTokenRotated)
+			return out, save(tx, by, t, events.TokenRotated)
 		})
 	})
 	a.forget()
@@ -106,14 +107,14 @@ func (a *Auth) Rotate(ctx context.Context, by models.Principal, id string, once 
 // would remain.
 func (a *Auth) Revoke(ctx context.Context, by models.Principal, id string) error {
 	err := a.store.Write(ctx, func(tx *store.Tx) error {
-		if err := tx.LockTokens(); err != nil {
+		if err := tx.Tokens().LockAll(); err != nil {
 			return err
 		}
-		admins, err := tx.AdminTokens()
+		admins, err := tx.Tokens().LockAdmins()
 		if err != nil {
 			return err
 		}
-		t, err := tx.Token(id)
+		t, err := tx.Tokens().Lock(id)
 		if err != nil || t.RevokedAt != nil {
 			return err
 		}
@@ -121,7 +122,7 @@ func (a *Auth) Revoke(ctx context.Context, by models.Principal, id string) error
 			return errs.New(errs.LastAdminToken, "%q is the last token with the scope %q; create another first", t.Name, models.ScopeAdmin)
 		}
 		t.RevokedAt = new(tx.Now())
-		return save(tx, by, t, models.EventTokenRevoked)
+		return save(tx, by, t, events.TokenRevoked)
 	})
 	a.forget()
 	return err
@@ -129,13 +130,13 @@ func (a *Auth) Revoke(ctx context.Context, by models.Principal, id string) error
 
 // Get returns a token without its secret, or errs.NotFound.
 func (a *Auth) Get(ctx context.Context, id string) (models.Token, error) {
-	return a.store.Token(ctx, id)
+	return a.store.Tokens(ctx).Get(id)
 }
 
 // List returns up to limit tokens in the order of their creation, after the id after ("" starts
 // at the first).
 func (a *Auth) List(ctx context.Context, after string, limit int) ([]models.Token, error) {
-	return a.store.Tokens(ctx, after, limit)
+	return a.store.Tokens(ctx).List(after, limit)
 }
 
 // EnsureAdmin stores secret as the bootstrap admin token. With replace the secret comes from
@@ -153,14 +154,14 @@ func (a *Auth) EnsureAdmin(ctx context.Context, secret string, replace bool) (ma
 }
 
 func ensureAdmin(tx *store.Tx, hash [32]byte, replace bool) (made bool, err error) {
-	if err := tx.LockTokens(); err != nil {
+	if err := tx.Tokens().LockAll(); err != nil {
 		return false, err
 	}
-	admins, err := tx.AdminTokens()
+	admins, err := tx.Tokens().LockAdmins()
 	if err != nil || (len(admins) > 0 && !replace) {
 		return false, err
 	}
-	t, err := tx.Token(BootstrapTokenID)
+	t, err := tx.Tokens().Lock(BootstrapTokenID)
 	if err != nil && !errs.Is(err, errs.NotFound) {
 		return false, err
 	}
@@ -185,27 +186,27 @@ func ensureAdmin(tx *store.Tx, hash [32]byte, replace bool) (made bool, err erro
 	if isNew {
 		return true, insert(tx, models.System(), t)
 	}
-	return true, save(tx, models.System(), t, models.EventTokenRotated)
+	return true, save(tx, models.System(), t, events.TokenRotated)
 }
 
 // insert stores a new token and its event.
 func insert(tx *store.Tx, by models.Principal, t models.Token) error {
-	if err := tx.InsertToken(t); err != nil {
+	if err := tx.Tokens().Insert(t); err != nil {
 		return err
 	}
-	return emit(tx, by, t, models.EventTokenCreated)
+	return emit(tx, by, t, events.TokenCreated)
 }
 
 // save stores a changed token and its event.
 func save(tx *store.Tx, by models.Principal, t models.Token, kind models.EventType) error {
-	if err := tx.SaveToken(t); err != nil {
+	if err := tx.Tokens().Save(t); err != nil {
 		return err
 	}
 	return emit(tx, by, t, kind)
 }
 
 func emit(tx *store.Tx, by models.Principal, t models.Token, kind models.EventType) error {
-	return tx.Emit(kind, "token:"+t.ID, models.TokenChanged{
+	return tx.Events().Emit(kind, "token:"+t.ID, TokenChanged{
 		ID: t.ID, Name: t.Name, Scopes: t.Scopes, AgentID: t.AgentID, Actor: by.Name,
 	})
 }
@@ -214,9 +215,26 @@ func emit(tx *store.Tx, by models.Principal, t models.Token, kind models.EventTy
 func (a *Auth) HasAdmin(ctx context.Context) (bool, error) {
 	has := false
 	err := a.store.Write(ctx, func(tx *store.Tx) error {
-		admins, err := tx.AdminTokens()
+		admins, err := tx.Tokens().LockAdmins()
 		has = len(admins) > 0
 		return err
 	})
 	return has, err
+}
+
+// TokenDraft is a request for a token.
+type TokenDraft struct {
+	Name      *string        `json:"name" validate:"required,notblank,printable,max=120" example:"ci-importer" minLength:"1" maxLength:"120"` // The name, shown in audit logs.
+	Scopes    []models.Scope `json:"scopes" validate:"required,min=1,unique,dive,scope" example:"agents:read,agents:write" minItems:"1"`      // The permissions.
+	AgentID   *string        `json:"agent_id" validate:"omitnil,agentid" example:"finance-personal" maxLength:"64" extensions:"x-nullable"`   // The agent that the token belongs to, null for none.
+	ExpiresAt *time.Time     `json:"expires_at" example:"2027-01-10T00:00:00Z" extensions:"x-nullable"`                                       // When it expires, null for never.
+}
+
+// TokenChanged is the data of the token events; it never holds a secret.
+type TokenChanged struct {
+	ID      string         `json:"id"`
+	Name    string         `json:"name"`
+	Scopes  []models.Scope `json:"scopes"`
+	AgentID *string        `json:"agent_id"`
+	Actor   string         `json:"actor"`
 }

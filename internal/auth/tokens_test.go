@@ -14,7 +14,7 @@ import (
 )
 
 // issue makes a token of a draft whose name is not what the test is about.
-func issue(t *testing.T, a *auth.Auth, d models.TokenDraft) auth.Issued {
+func issue(t *testing.T, a *auth.Auth, d auth.TokenDraft) auth.Issued {
 	t.Helper()
 	if d.Name == nil {
 		d.Name = new("test")
@@ -34,14 +34,14 @@ func TestLastAdminToken(t *testing.T) {
 			ID: new("helper"), Name: new("Helper"), Level: new(models.LevelSpecialist), SphereID: new(1), FrequencyHz: new(555), ParentID: new("orch-personnel"),
 		}, nil)
 		require.NoError(t, err)
-		first := issue(t, a, models.TokenDraft{Scopes: []models.Scope{models.ScopeAdmin}})
-		issue(t, a, models.TokenDraft{Scopes: []models.Scope{models.ScopeAdmin}, AgentID: new("helper")})
+		first := issue(t, a, auth.TokenDraft{Scopes: []models.Scope{models.ScopeAdmin}})
+		issue(t, a, auth.TokenDraft{Scopes: []models.Scope{models.ScopeAdmin}, AgentID: new("helper")})
 
 		require.NoError(t, reg.Deactivate(t.Context(), models.System(), "helper", nil))
 		require.True(t, errs.Is(a.Revoke(t.Context(), models.System(), first.Token.ID), errs.LastAdminToken),
 			"a token of an inactive agent can administer nothing")
 
-		second := issue(t, a, models.TokenDraft{Scopes: []models.Scope{models.ScopeAdmin}, ExpiresAt: new(db.Now().Add(time.Hour))})
+		second := issue(t, a, auth.TokenDraft{Scopes: []models.Scope{models.ScopeAdmin}, ExpiresAt: new(db.Now().Add(time.Hour))})
 		require.NoError(t, a.Revoke(t.Context(), models.System(), first.Token.ID))
 		require.True(t, errs.Is(a.Revoke(t.Context(), models.System(), second.Token.ID), errs.LastAdminToken))
 		db.Clock.Advance(time.Hour)
@@ -60,7 +60,7 @@ func TestExpiry(t *testing.T) {
 			"future": db.Now(),
 			"max":    time.Date(9999, 12, 31, 23, 59, 59, 0, zone), // the year 10000 in UTC
 		} {
-			_, err := a.Create(t.Context(), models.System(), models.TokenDraft{
+			_, err := a.Create(t.Context(), models.System(), auth.TokenDraft{
 				Name: new("t"), Scopes: []models.Scope{models.ScopeAgentsRead}, ExpiresAt: &at,
 			}, nil)
 			require.True(t, errs.Is(err, errs.InvalidRequest), name)
@@ -68,7 +68,7 @@ func TestExpiry(t *testing.T) {
 			require.Equal(t, "/expires_at", errs.From(err).Fields[0].Pointer)
 		}
 
-		token := issue(t, a, models.TokenDraft{Scopes: []models.Scope{models.ScopeAgentsRead}, ExpiresAt: new(db.Now().Add(200 * time.Millisecond))})
+		token := issue(t, a, auth.TokenDraft{Scopes: []models.Scope{models.ScopeAgentsRead}, ExpiresAt: new(db.Now().Add(200 * time.Millisecond))})
 		_, err := a.Verify(t.Context(), token.Secret)
 		require.NoError(t, err)
 		db.Clock.Advance(200 * time.Millisecond) // shorter than a verification is believed
@@ -85,7 +85,7 @@ func TestAClockThatGoesBackKeepsNoTokenAlive(t *testing.T) {
 		steady := time.Now() // stands for the monotonic clock
 		here := auth.New(db.Store, &auth.Options{Clock: func() time.Time { return steady }})
 		elsewhere := auth.New(db.Store, nil)
-		token := issue(t, here, models.TokenDraft{Scopes: []models.Scope{models.ScopeAgentsRead}})
+		token := issue(t, here, auth.TokenDraft{Scopes: []models.Scope{models.ScopeAgentsRead}})
 		_, err := here.Verify(t.Context(), token.Secret)
 		require.NoError(t, err)
 
@@ -126,7 +126,7 @@ func TestAConfiguredTokenCountsOnce(t *testing.T) {
 		require.True(t, works(second))
 		require.False(t, works(rotated.Secret))
 
-		issue(t, a, models.TokenDraft{Scopes: []models.Scope{models.ScopeAdmin}})
+		issue(t, a, auth.TokenDraft{Scopes: []models.Scope{models.ScopeAdmin}})
 		require.NoError(t, a.Revoke(t.Context(), models.System(), auth.BootstrapTokenID))
 		require.False(t, start(second))
 		require.False(t, works(second), "it was revoked")

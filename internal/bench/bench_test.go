@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/events"
 	"comet/models"
 	"comet/store"
 )
@@ -213,7 +214,7 @@ func (h *testServer) creates() measurement {
 // requirePopulation checks that each create added one agent.
 func (h *testServer) requirePopulation(b *testing.B, want int64) {
 	b.Helper()
-	page, err := h.store.Agents(background(), models.AgentQuery{Sort: models.SortID, Limit: 1, Count: true})
+	page, err := h.store.Agents(detached()).List(store.AgentQuery{Sort: "id", Limit: 1, Count: true})
 	require.NoError(b, err)
 	require.Equal(b, want, *page.Total)
 }
@@ -242,8 +243,8 @@ func (h *testServer) writer(name string, last *atomic.Int64) *subject {
 	p := models.Principal{TokenID: "bench", Name: "bench"}
 	return &subject{name: name, callers: writers, slice: writeSlice, do: func(_, _ int) error {
 		n := last.Add(1)
-		return h.store.Write(background(), func(tx *store.Tx) error {
-			parent, err := tx.AgentShared(specialist(int(n) % families()))
+		return h.store.Write(detached(), func(tx *store.Tx) error {
+			parent, err := tx.Agents().LockShared(specialist(int(n) % families()))
 			if err != nil {
 				return err
 			}
@@ -253,14 +254,14 @@ func (h *testServer) writer(name string, last *atomic.Int64) *subject {
 				Description: "Helps organize daily standup meetings", ParentID: &parent.ID, TokenBudget: new(int64(15000)),
 				IsActive: true, Version: 1, CreatedAt: tx.Now(), UpdatedAt: tx.Now(),
 			}
-			if err := tx.InsertAgent(a); err != nil {
+			if err := tx.Agents().Insert(a); err != nil {
 				return err
 			}
 			entry := models.AuditEntry{AgentID: a.ID, Actor: p.Name, ActorID: p.TokenID, Action: models.AuditCreated, Version: 1, Changes: creation(a)}
-			if err := tx.Audit(entry); err != nil {
+			if err := tx.Agents().Audit(entry); err != nil {
 				return err
 			}
-			return tx.Emit(models.EventAgentCreated, a.ID, snapshot(a, p.Name))
+			return tx.Events().Emit(events.AgentCreated, a.ID, snapshot(a, p.Name))
 		})
 	}}
 }

@@ -33,7 +33,7 @@ func newCaller(tb testing.TB, addr string) *caller {
 
 func (c *caller) connect() (err error) {
 	if c.conn == nil {
-		c.conn, err = (&net.Dialer{}).DialContext(background(), "tcp", c.addr)
+		c.conn, err = (&net.Dialer{}).DialContext(detached(), "tcp", c.addr)
 		c.in = bufio.NewReaderSize(c.conn, 64<<10)
 	}
 	return err

@@ -104,5 +104,5 @@ func logFile(b *testing.B) *os.File {
 	return file
 }
 
-// background returns the context of statements and transactions that outlive a request.
-func background() context.Context { return context.Background() }
+// detached returns the context of statements and transactions that outlive a request.
+func detached() context.Context { return context.Background() }

@@ -37,7 +37,7 @@ func BenchmarkIdle(b *testing.B) {
 	secrets := make([]string, idleAgents)
 	together(b, writers, idleAgents, func(n int) error {
 		id := specialist(n)
-		issued, err := tokens.Create(b.Context(), models.System(), models.TokenDraft{Name: &id, Scopes: []models.Scope{models.ScopeAgentsRead}, AgentID: &id}, nil)
+		issued, err := tokens.Create(b.Context(), models.System(), auth.TokenDraft{Name: &id, Scopes: []models.Scope{models.ScopeAgentsRead}, AgentID: &id}, nil)
 		secrets[n] = issued.Secret
 		return err
 	})
@@ -90,7 +90,7 @@ func program(b *testing.B, data string) (pid int, addr string) {
 	path := filepath.Join(b.TempDir(), "comet")
 	out, err := exec.CommandContext(b.Context(), "go", "build", "-o", path, "comet/cmd/comet").CombinedOutput()
 	require.NoError(b, err, "%s", out)
-	cmd := exec.CommandContext(background(), path, "serve", "--listen", "127.0.0.1:0", "--data", data, "--log-level", "error")
+	cmd := exec.CommandContext(detached(), path, "serve", "--listen", "127.0.0.1:0", "--data", data, "--log-level", "error")
 	cmd.Env = []string{"HOME=" + b.TempDir()}
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(b, err)
@@ -109,7 +109,7 @@ func program(b *testing.B, data string) (pid int, addr string) {
 
 // connectIdle opens a WebSocket and reads the first message.
 func connectIdle(addr, token string) (net.Conn, error) {
-	c, err := (&net.Dialer{Timeout: time.Minute}).DialContext(background(), "tcp", addr)
+	c, err := (&net.Dialer{Timeout: time.Minute}).DialContext(detached(), "tcp", addr)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/usage"
 	"comet/models"
 )
 
@@ -53,7 +54,7 @@ func openLedgerServer(b *testing.B, database string) *ledgerServer {
 	for _, t := range []tree{h.company, h.flat, h.deep, h.divided, h.supervised} {
 		t.insert(b, db)
 		for _, id := range allAgents(t) { // every agent has an account
-			_, err := h.ledger.Record(b.Context(), models.System(), id, []models.FactDraft{{Tokens: new(int64(1))}}, nil)
+			_, err := h.ledger.Record(b.Context(), models.System(), id, []usage.FactDraft{{Tokens: new(int64(1))}}, nil)
 			require.NoError(b, err)
 			h.facts.Add(1)
 		}
@@ -69,9 +70,9 @@ func openLedgerServer(b *testing.B, database string) *ledgerServer {
 func (h *ledgerServer) live(b *testing.B, db *sql.DB) {
 	b.Helper()
 	const each = 100
-	facts := make([]models.FactDraft, each)
+	facts := make([]usage.FactDraft, each)
 	for i := range facts {
-		facts[i] = models.FactDraft{Tokens: new(int64(1250)), RequestID: new(fmt.Sprintf("earlier-%d", i))}
+		facts[i] = usage.FactDraft{Tokens: new(int64(1250)), RequestID: new(fmt.Sprintf("earlier-%d", i))}
 	}
 	for _, id := range allAgents(h.company) {
 		_, err := h.ledger.Record(b.Context(), models.System(), id, facts, nil)
@@ -91,7 +92,7 @@ func (h *ledgerServer) live(b *testing.B, db *sql.DB) {
 // requireSound checks that every fact is stored once and that every sum is correct.
 func (h *ledgerServer) requireSound(b *testing.B) {
 	b.Helper()
-	v, err := h.ledger.Verify(background())
+	v, err := h.ledger.Verify(detached())
 	require.NoError(b, err)
 	require.Empty(b, v.Differences)
 	require.Equal(b, h.facts.Load(), v.Facts)

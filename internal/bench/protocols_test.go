@@ -54,7 +54,7 @@ func (m *taskServer) startWorker(b *testing.B) {
 	a, err := agent.New(m.url, m.registerWorkerFor(b, "worker-envelope", "custom:envelope"), &agent.Options{Concurrency: 256, Drain: -1})
 	require.NoError(b, err)
 	a.Handle("envelope", func(context.Context, *agent.Work) (agent.Result, error) { return agent.Result{Output: "done"}, nil })
-	ctx, cancel := context.WithCancel(background())
+	ctx, cancel := context.WithCancel(detached())
 	var running sync.WaitGroup
 	running.Go(func() { _ = a.Run(ctx) })
 	b.Cleanup(func() {
@@ -67,7 +67,7 @@ func (m *taskServer) startWorker(b *testing.B) {
 // startV5Worker runs an agent for the work type "v5" that uses PROTOCOL_V5 on a WebSocket.
 func (m *taskServer) startV5Worker(b *testing.B) {
 	b.Helper()
-	ctx, cancel := context.WithCancel(background())
+	ctx, cancel := context.WithCancel(detached())
 	conn, _, err := websocket.Dial(ctx, m.url+"/api/agent/connect", &websocket.DialOptions{
 		Subprotocols: []string{"v5"}, HTTPHeader: http.Header{"Authorization": {"Bearer " + m.registerWorkerFor(b, "worker-v5", "custom:v5")}},
 	})
@@ -84,9 +84,9 @@ func (m *taskServer) startV5Worker(b *testing.B) {
 			if err != nil || request.Type != v5.Request {
 				continue
 			}
-			result := v5.Reply(request, request.To, n, v5.Success, "done")
+			result := request.Reply(request.To, n, v5.Success, "done")
 			result.State = v5.Done
-			message, err := v5.Format(result)
+			message, err := result.Format()
 			if err != nil || conn.Write(ctx, websocket.MessageText, []byte(message)) != nil {
 				return
 			}
@@ -129,7 +129,7 @@ func (m *taskServer) sendEnvelope(client *http.Client) error {
 
 // send posts a request and returns the response, which has the result.
 func (m *taskServer) send(client *http.Client, path, contentType string, body []byte) (string, error) {
-	r, err := http.NewRequestWithContext(background(), http.MethodPost, m.url+path, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(detached(), http.MethodPost, m.url+path, bytes.NewReader(body))
 	if err != nil {
 		return "", err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/usage"
 	"comet/models"
 )
 
@@ -67,11 +68,11 @@ func openRawLedger(b *testing.B, g testDatabase) *rawLedger {
 	}
 	l, db := &rawLedger{clock: g.clock, idle: make(chan *rawStatements, connections)}, g.raw(b, connections)
 	for range connections {
-		conn, err := db.Conn(background())
+		conn, err := db.Conn(detached())
 		require.NoError(b, err)
 		b.Cleanup(func() { _ = conn.Close() })
 		prepare := func(query string) *sql.Stmt {
-			st, err := conn.PrepareContext(background(), g.bind(query))
+			st, err := conn.PrepareContext(detached(), g.bind(query))
 			require.NoError(b, err, query)
 			return st
 		}
@@ -155,9 +156,9 @@ func (b *rawStatements) charge(ctx context.Context, f models.Fact) error {
 	return err
 }
 
-func balance(a models.Account, budget int64) models.Balance {
+func balance(a models.Account, budget int64) usage.Balance {
 	used := a.Used - a.Forgiven
-	return models.Balance{
+	return usage.Balance{
 		Budget: &budget, UsedToday: used, Reserved: a.Reserved, Remaining: new(max(0, budget-used-a.Reserved)),
 		ResetAt: time.Unix((a.Day+1)*86400, 0).UTC(),
 	}

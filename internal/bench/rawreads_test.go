@@ -59,7 +59,7 @@ func openRawReads(b *testing.B, g testDatabase) *rawReads {
 	b.Helper()
 	db := g.raw(b, readConnections, "query_only(1)")
 	prepare := func(query string) *sql.Stmt {
-		st, err := db.PrepareContext(background(), query)
+		st, err := db.PrepareContext(detached(), query)
 		require.NoError(b, err, query)
 		b.Cleanup(func() { _ = st.Close() })
 		return st

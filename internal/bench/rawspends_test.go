@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"comet/internal/usage"
 	"comet/models"
 )
 
@@ -43,11 +44,11 @@ var errRefused = errors.New("the budget does not cover it")
 
 type rawRecorded struct {
 	models.Fact
-	Balance models.Balance `json:"balance"`
+	Balance usage.Balance `json:"balance"`
 }
 
 func (l *rawLedger) record(w http.ResponseWriter, r *http.Request) {
-	var d models.FactDraft
+	var d usage.FactDraft
 	if !decode(w, r, &d) {
 		return
 	}
@@ -78,11 +79,11 @@ func (l *rawLedger) record(w http.ResponseWriter, r *http.Request) {
 }
 
 func (l *rawLedger) reserve(w http.ResponseWriter, r *http.Request) {
-	var d models.ReservationDraft
+	var d usage.ReservationDraft
 	if !decode(w, r, &d) {
 		return
 	}
-	ttl := models.DefaultReservationTTL * time.Second
+	ttl := usage.DefaultReservationTTL * time.Second
 	if d.TTLSeconds != nil {
 		ttl = time.Duration(*d.TTLSeconds) * time.Second
 	}
@@ -109,13 +110,13 @@ func (l *rawLedger) reserve(w http.ResponseWriter, r *http.Request) {
 
 type rawSettled struct {
 	models.Reservation
-	Late     bool           `json:"late"`
-	Replayed bool           `json:"replayed"`
-	Balance  models.Balance `json:"balance"`
+	Late     bool          `json:"late"`
+	Replayed bool          `json:"replayed"`
+	Balance  usage.Balance `json:"balance"`
 }
 
 func (l *rawLedger) settle(w http.ResponseWriter, r *http.Request) {
-	var d models.Settlement
+	var d usage.Settlement
 	if !decode(w, r, &d) {
 		return
 	}

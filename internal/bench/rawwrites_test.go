@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/auth"
+	"comet/internal/events"
+	"comet/internal/registry"
 	"comet/internal/requestid"
 	"comet/models"
 )
@@ -40,10 +42,10 @@ type rawWriter struct {
 
 func openRawWriter(b *testing.B, g testDatabase) *rawWriter {
 	b.Helper()
-	conn, err := g.raw(b, 1).Conn(background())
+	conn, err := g.raw(b, 1).Conn(detached())
 	require.NoError(b, err)
 	prepare := func(query string) *sql.Stmt {
-		st, err := conn.PrepareContext(background(), query)
+		st, err := conn.PrepareContext(detached(), query)
 		require.NoError(b, err, query)
 		return st
 	}
@@ -132,7 +134,7 @@ func rowsOf(a models.Agent, p models.Principal, requestID string) (rows agentRow
 			string(a.BudgetScope), a.IsActive, a.Version, at, at, strings.ToLower(a.ID + "\x1f" + a.Name + "\x1f" + a.Description),
 		},
 		audit: []any{a.ID, at, p.Name, p.TokenID, string(models.AuditCreated), requestID, a.Version, changes, ""},
-		emit:  []any{id.String(), string(models.EventAgentCreated), a.ID, at, data},
+		emit:  []any{id.String(), string(events.AgentCreated), a.ID, at, data},
 	}, nil
 }
 
@@ -173,8 +175,8 @@ func creation(a models.Agent) []models.Change {
 }
 
 // snapshot is the event of a new agent.
-func snapshot(a models.Agent, actor string) models.AgentSnapshot {
-	return models.AgentSnapshot{
+func snapshot(a models.Agent, actor string) registry.AgentSnapshot {
+	return registry.AgentSnapshot{
 		ID: a.ID, Name: a.Name, Level: a.Level, SphereID: a.SphereID, FrequencyHz: a.FrequencyHz, Capabilities: a.Capabilities,
 		Type: a.Type, ParentID: a.ParentID, TokenBudget: a.TokenBudget, BudgetScope: a.BudgetScope, IsActive: a.IsActive, Version: a.Version,
 		CreatedAt: a.CreatedAt, Actor: actor,

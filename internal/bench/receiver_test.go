@@ -81,7 +81,7 @@ func repost(client *http.Client, url string, requests []posted, callers int) err
 }
 
 func (p posted) post(client *http.Client, url string) error {
-	req, err := http.NewRequestWithContext(background(), http.MethodPost, url, bytes.NewReader(p.body))
+	req, err := http.NewRequestWithContext(detached(), http.MethodPost, url, bytes.NewReader(p.body))
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/registry"
 	"comet/models"
 	"comet/store"
 	"comet/store/storetest"
@@ -32,8 +33,8 @@ func families() int { return (population - 10) / family }
 // seed fills the registry through the store.
 func seed(tb testing.TB, s *store.Store) {
 	tb.Helper()
-	orchestrators := make([]string, models.MaxSphere+1)
-	require.NoError(tb, s.EachAgent(tb.Context(), func(a models.Agent) error {
+	orchestrators := make([]string, registry.MaxSphere+1)
+	require.NoError(tb, s.Agents(tb.Context()).Each(func(a models.Agent) error {
 		if a.Level == models.LevelOrchestrator {
 			orchestrators[*a.SphereID] = a.ID
 		}
@@ -53,16 +54,16 @@ func seed(tb testing.TB, s *store.Store) {
 }
 
 func seedFamily(tx *store.Tx, n int, orchestrators []string) error {
-	sphere := n%models.MaxSphere + 1
+	sphere := n%registry.MaxSphere + 1
 	head := seedAgent(tx.Now(), specialist(n), orchestrators[sphere], models.LevelSpecialist, sphere, n)
 	head.FrequencyHz = 555 + n%2*111
-	if err := tx.InsertAgent(head); err != nil {
+	if err := tx.Agents().Insert(head); err != nil {
 		return err
 	}
 	for i := range family - 1 {
 		a := seedAgent(tx.Now(), assistant(n, i), head.ID, models.LevelAssistant, sphere, n*family+i)
 		a.FrequencyHz, a.IsActive = 444, (n+i)%10 != 0
-		if err := tx.InsertAgent(a); err != nil {
+		if err := tx.Agents().Insert(a); err != nil {
 			return err
 		}
 	}
@@ -74,13 +75,13 @@ func seedFamily(tx *store.Tx, n int, orchestrators []string) error {
 	}
 	outcomes := make([]models.OutcomeRow, 15)
 	for i := range outcomes { // as many sessions as in the example of CHE·NU §2.5
-		status := models.OutcomeSuccess
+		status := "success"
 		if i == 0 {
-			status = models.OutcomeFailed
+			status = "failed"
 		}
 		outcomes[i] = models.OutcomeRow{AgentID: head.ID, SessionID: fmt.Sprint("session-", i), Status: status, DurationMS: new(int64(234)), At: tx.Now()}
 	}
-	return tx.AddOutcomes(outcomes)
+	return tx.Agents().AddOutcomes(outcomes)
 }
 
 func seedAgent(at time.Time, id, parent string, level models.Level, sphere, n int) models.Agent {

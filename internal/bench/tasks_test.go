@@ -22,10 +22,10 @@ import (
 	"comet/agent"
 	"comet/api"
 	"comet/internal/auth"
+	"comet/internal/background"
 	"comet/internal/bus"
 	"comet/internal/events"
 	"comet/internal/jobs"
-	"comet/internal/lifecycle"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
 	"comet/internal/protocol/envelope"
@@ -77,9 +77,9 @@ func openTaskServerWith(b *testing.B, database string, logs bool) *taskServer {
 	if !logs {
 		options.MessageLog = nil
 	}
-	protocols := []protocol.Protocol{envelope.New(m.work, nil), v5.New(m.work, &options)}
+	protocols := []protocol.Protocol{envelope.New(m.work, nil), v5.New(m.work, m.store, &options)}
 	connections := transport.New(transport.Core{Work: m.work, Auth: m.auth, Bus: m.bus, Protocols: protocols}, nil)
-	var all lifecycle.Group
+	var all background.Group
 	all.Add("bus", m.bus)
 	all.Add("relay", events.NewRelay(m.store, feed, nil))
 	all.Add("work", m.work)
@@ -87,12 +87,12 @@ func openTaskServerWith(b *testing.B, database string, logs bool) *taskServer {
 	all.Add("message log", messages)
 	all.Add("connections", connections)
 	require.NoError(b, all.Start(b.Context()))
-	b.Cleanup(func() { require.NoError(b, all.Stop(background())) })
+	b.Cleanup(func() { require.NoError(b, all.Stop(detached())) })
 	require.Eventually(b, func() bool { return m.work.Check(b.Context()) == nil }, time.Minute, time.Millisecond)
 	metrics := telemetry.NewMetrics(telemetry.Build{})
 	core := api.Services{Registry: m.registry, Auth: m.auth, Usage: m.ledger, Webhooks: webhooks.New(m.store, nil), Orchestrator: m.work, Feed: feed}
 	handler := api.New(core, &api.Options{
-		Logger: accessLog(b), Measure: metrics.Measure(routePattern), Untimed: transport.IsStreaming, MountPublic: func(r chi.Router) { connections.Mount(r) },
+		Logger: accessLog(b), Measure: metrics.Measure(routePattern), Untimed: connections.IsStreaming, MountPublic: func(r chi.Router) { connections.Mount(r) },
 	})
 	m.chain = serve(b, handler)
 	b.Cleanup(func() {
@@ -114,10 +114,10 @@ func (m *taskServer) registerWorkerFor(b *testing.B, id, capability string) (tok
 	require.NoError(b, m.store.Write(b.Context(), func(tx *store.Tx) error {
 		a := seedAgent(tx.Now(), id, "orch-my-team", models.LevelSpecialist, 8, 1)
 		a.Type, a.FrequencyHz, a.Capabilities = "infra", 555, []string{capability}
-		return tx.InsertAgent(a)
+		return tx.Agents().Insert(a)
 	}))
 	require.NoError(b, m.work.ReindexAgent(b.Context(), id))
-	issued, err := m.auth.Create(b.Context(), models.System(), models.TokenDraft{Name: &id, Scopes: []models.Scope{models.ScopeAgentsRead}, AgentID: &id}, nil)
+	issued, err := m.auth.Create(b.Context(), models.System(), auth.TokenDraft{Name: &id, Scopes: []models.Scope{models.ScopeAgentsRead}, AgentID: &id}, nil)
 	require.NoError(b, err)
 	return issued.Secret
 }
@@ -166,7 +166,7 @@ func BenchmarkAccept(b *testing.B) {
 
 // sameRows writes the rows of an accepted work_request.
 func (m *taskServer) sameRows(caller, turn int) error {
-	return m.store.Write(background(), func(tx *store.Tx) error {
+	return m.store.Write(detached(), func(tx *store.Tx) error {
 		id, agentID := uuid.NewString(), fmt.Sprintf("holder-%03d", (caller*7+turn)%holders)
 		in := models.TaskInput{
 			TaskID: id, Capabilities: []string{"run_playbook"}, AgentType: "infra",
@@ -180,29 +180,29 @@ func (m *taskServer) sameRows(caller, turn int) error {
 			ID: id, Class: envelope.Class, Owner: "bootstrap-admin", QueueKey: "0123456789abcdef0123456789abcdef", Priority: 1, State: models.TaskNew,
 			Attempt: 1, AgentID: agentID, Deadline: now.Add(time.Hour), CreatedAt: now, UpdatedAt: now, Version: 1, Decision: decision(),
 		}
-		if _, _, err := tx.ClaimRequest(models.TaskRequest{Owner: "bootstrap-admin", RequestID: uuid.NewString(), TaskID: id}); err != nil {
+		if _, _, err := tx.Tasks().ClaimRequest(models.TaskRequest{Owner: "bootstrap-admin", RequestID: uuid.NewString(), TaskID: id}); err != nil {
 			return err
 		}
-		data := models.TaskChanged{TaskID: id, State: t.State, Attempt: 1, AgentID: agentID, Version: 1}
-		if err := tx.Emit(models.EventTaskCreated, id, data); err != nil {
+		data := orchestrator.TaskChanged{TaskID: id, State: t.State, Attempt: 1, AgentID: agentID, Version: 1}
+		if err := tx.Events().Emit(events.TaskCreated, id, data); err != nil {
 			return err
 		}
-		if _, _, err := tx.ClaimSlot(agentID, true); err != nil {
+		if _, _, err := tx.Workers().ClaimSlot(agentID, true); err != nil {
 			return err
 		}
-		if err := tx.InsertAttempt(models.Attempt{TaskID: id, Attempt: 1, AgentID: agentID, State: models.AttemptAssigned, AssignedAt: now}); err != nil {
+		if err := tx.Tasks().InsertAttempt(models.Attempt{TaskID: id, Attempt: 1, AgentID: agentID, State: models.AttemptAssigned, AssignedAt: now}); err != nil {
 			return err
 		}
-		if _, err := tx.EnqueueMessage(models.InboxMessage{AgentID: agentID, Kind: models.MessageAssign, Priority: 1, TaskID: id, Attempt: 1}); err != nil {
+		if _, err := tx.Inbox().Enqueue(models.InboxMessage{AgentID: agentID, Kind: models.MessageAssign, Priority: 1, TaskID: id, Attempt: 1}); err != nil {
 			return err
 		}
-		if err := tx.Emit(models.EventTaskAssigned, id, data); err != nil {
+		if err := tx.Events().Emit(events.TaskAssigned, id, data); err != nil {
 			return err
 		}
-		if err := tx.InsertTask(t, in); err != nil {
+		if err := tx.Tasks().Insert(t, in); err != nil {
 			return err
 		}
-		_, err := tx.Enqueue(models.Job{Kind: "bench.timer", Key: id, RunAt: now.Add(time.Hour)})
+		_, err := tx.Jobs().Enqueue(store.Job{Kind: "bench.timer", Key: id, RunAt: now.Add(time.Hour)})
 		return err
 	})
 }
@@ -231,7 +231,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 		a, err := agent.New(m.url, m.registerWorker(b, "worker"), &agent.Options{Concurrency: 256, Drain: -1})
 		require.NoError(b, err)
 		a.Handle("run_playbook", func(context.Context, *agent.Work) (agent.Result, error) { return agent.Result{Output: "done"}, nil })
-		ctx, cancel := context.WithCancel(background())
+		ctx, cancel := context.WithCancel(detached())
 		var running sync.WaitGroup
 		running.Go(func() { _ = a.Run(ctx) })
 		b.Cleanup(func() {
@@ -293,7 +293,7 @@ func report(w io.Writer, rate int, all []round) float64 {
 }
 
 func (m *taskServer) roundTrip(client *http.Client) error {
-	r, err := http.NewRequestWithContext(background(), http.MethodPost, m.url+"/api/agent/message", bytes.NewReader(workRequest(uuid.New())))
+	r, err := http.NewRequestWithContext(detached(), http.MethodPost, m.url+"/api/agent/message", bytes.NewReader(workRequest(uuid.New())))
 	if err != nil {
 		return err
 	}
@@ -314,8 +314,8 @@ func (m *taskServer) roundTrip(client *http.Client) error {
 
 // oneRow is the smallest group commit.
 func (m *taskServer) oneRow() error {
-	return m.store.Write(background(), func(tx *store.Tx) error {
-		_, err := tx.MarkProcessed("bench", uuid.NewString())
+	return m.store.Write(detached(), func(tx *store.Tx) error {
+		_, err := tx.Inbox().MarkProcessed("bench", uuid.NewString())
 		return err
 	})
 }

@@ -16,16 +16,17 @@ import (
 
 	"comet/api"
 	"comet/internal/auth"
+	"comet/internal/background"
 	"comet/internal/bus"
 	"comet/internal/events"
 	"comet/internal/jobs"
-	"comet/internal/lifecycle"
 	"comet/internal/mcp"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol/envelope"
 	"comet/internal/sandbox"
 	"comet/internal/telemetry"
 	"comet/internal/tools"
+	"comet/internal/tools/builtin"
 	"comet/internal/toolsearch"
 	"comet/internal/upstream"
 	"comet/models"
@@ -71,10 +72,11 @@ func openToolServer(b *testing.B, warm int) *toolServer {
 	require.NoError(b, err)
 	metrics := telemetry.NewMetrics(telemetry.Build{})
 	w.tools = tools.New(tools.Dependencies{
-		Store: w.store, Registry: w.registry, Usage: w.ledger, Orchestrator: work, Feed: feed, Upstreams: upstreams, Index: index, Sandbox: box,
+		Store: w.store, Registry: w.registry, Usage: w.ledger, Orchestrator: work, Feed: feed, Upstreams: upstreams, Index: index,
 	}, &tools.Options{Registerer: metrics.Registerer(), Logger: accessLog(b), OnChange: func(c tools.Change) { w.gateway.OnChange(c) }})
+	builtin.Register(builtin.Dependencies{Tools: w.tools, Orchestrator: work, Index: index, Sandbox: box})
 	w.gateway = mcp.New(w.tools, &mcp.Options{Logger: accessLog(b)})
-	var all lifecycle.Group
+	var all background.Group
 	all.Add("bus", messages)
 	all.Add("relay", events.NewRelay(w.store, feed, nil))
 	all.Add("work", work)
@@ -85,7 +87,7 @@ func openToolServer(b *testing.B, warm int) *toolServer {
 	all.Add("tools", w.tools)
 	all.Add("gateway", w.gateway)
 	require.NoError(b, all.Start(b.Context()))
-	b.Cleanup(func() { require.NoError(b, all.Stop(background())) })
+	b.Cleanup(func() { require.NoError(b, all.Stop(detached())) })
 	_, err = upstreams.Apply(b.Context(), "file", []upstream.Server{
 		{ID: overStdio, Command: os.Args[0], Env: map[string]string{upstreamMode: overStdio}},
 		{ID: overHTTP, URL: w.upstream},
@@ -117,7 +119,7 @@ func (w *toolServer) settled(b *testing.B) {
 // token creates a token that may call tools, optionally with a policy.
 func (w *toolServer) token(b *testing.B, name string, p *models.ToolPolicy) string {
 	b.Helper()
-	issued, err := w.auth.Create(b.Context(), models.System(), models.TokenDraft{Name: &name, Scopes: []models.Scope{models.ScopeToolsCall}}, nil)
+	issued, err := w.auth.Create(b.Context(), models.System(), auth.TokenDraft{Name: &name, Scopes: []models.Scope{models.ScopeToolsCall}}, nil)
 	require.NoError(b, err)
 	if p != nil {
 		require.NoError(b, w.tools.SetPolicy(b.Context(), models.System(), issued.Token.ID, *p))
@@ -158,7 +160,7 @@ func dialAll(b *testing.B, callers int, url, token, revision string) []*sdk.Clie
 // spawn starts an upstream for one client, over stdio.
 func spawn(b *testing.B) *sdk.ClientSession {
 	b.Helper()
-	cmd := exec.CommandContext(background(), os.Args[0])
+	cmd := exec.CommandContext(detached(), os.Args[0])
 	cmd.Env = []string{upstreamMode + "=" + overStdio}
 	return connect(b, &sdk.CommandTransport{Command: cmd}, newRevision)
 }
@@ -171,7 +173,7 @@ func (w *toolServer) stream(b *testing.B) *sdk.ClientSession {
 	by := models.Principal{TokenID: auth.BootstrapTokenID, Name: "stdio", Scopes: []models.Scope{models.ScopeAdmin}}
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		_ = w.gateway.ServeStream(background(), by, toServer, fromServer)
+		_ = w.gateway.ServeStream(detached(), by, toServer, fromServer)
 	})
 	b.Cleanup(serving.Wait) // after the client has disconnected
 	return connect(b, &sdk.IOTransport{Reader: toClient, Writer: fromClient}, newRevision)
@@ -180,7 +182,7 @@ func (w *toolServer) stream(b *testing.B) *sdk.ClientSession {
 func connect(b *testing.B, t sdk.Transport, revision string) *sdk.ClientSession {
 	b.Helper()
 	client := sdk.NewClient(&sdk.Implementation{Name: "bench", Version: "1"}, nil)
-	s, err := client.Connect(background(), t, &sdk.ClientSessionOptions{ProtocolVersion: revision})
+	s, err := client.Connect(detached(), t, &sdk.ClientSessionOptions{ProtocolVersion: revision})
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = s.Close() })
 	return s
@@ -191,7 +193,7 @@ func toolOver(transport string) string { return transport + "__read_file" }
 
 // call calls a tool and checks the result.
 func call(s *sdk.ClientSession, tool string) error {
-	res, err := s.CallTool(background(), &sdk.CallToolParams{Name: tool, Arguments: map[string]any{"path": "/srv/data/reports/2026/november.txt"}})
+	res, err := s.CallTool(detached(), &sdk.CallToolParams{Name: tool, Arguments: map[string]any{"path": "/srv/data/reports/2026/november.txt"}})
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func BenchmarkSession(b *testing.B) {
 func (w *toolServer) session(b *testing.B, client *http.Client, method, id string) string {
 	b.Helper()
 	body := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"` + oldRevision + `","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}`
-	r, err := http.NewRequestWithContext(background(), method, w.url, strings.NewReader(body))
+	r, err := http.NewRequestWithContext(detached(), method, w.url, strings.NewReader(body))
 	require.NoError(b, err)
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
@@ -78,7 +78,7 @@ func BenchmarkOwnTools(b *testing.B) {
 	took := map[string][]time.Duration{}
 	own := func(what string, s *mcp.ClientSession, tool string, args map[string]any) {
 		from := time.Now()
-		res, err := s.CallTool(background(), &mcp.CallToolParams{Name: tool, Arguments: args})
+		res, err := s.CallTool(detached(), &mcp.CallToolParams{Name: tool, Arguments: args})
 		require.NoError(b, err)
 		require.False(b, res.IsError, "%+v", res.StructuredContent)
 		took[what] = append(took[what], time.Since(from))
@@ -113,7 +113,7 @@ func BenchmarkHostileCode(b *testing.B) {
 		var running sync.WaitGroup
 		for i, code := range hostileCodes() {
 			running.Go(func() {
-				res, err := hostile.CallTool(background(), &mcp.CallToolParams{Name: "agentcards:execute_code", Arguments: map[string]any{
+				res, err := hostile.CallTool(detached(), &mcp.CallToolParams{Name: "agentcards:execute_code", Arguments: map[string]any{
 					"code": code, "sandbox_config": map[string]any{"timeout": 2000, "memoryLimit": 64},
 				}})
 				if err != nil || !res.IsError {

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	case len(os.Args) == 2 && os.Args[1] == sandbox.ChildArgument:
 		code = sandbox.Child(os.Stdin, os.Stdout)
 	case os.Getenv(upstreamMode) == overStdio:
-		_ = newUpstream().Run(background(), &mcp.StdioTransport{})
+		_ = newUpstream().Run(detached(), &mcp.StdioTransport{})
 	case os.Getenv(upstreamMode) == overHTTP:
 		if err := upstreamOverHTTP(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -67,7 +67,7 @@ func newUpstream() *mcp.Server {
 
 // upstreamOverHTTP prints its address and ends when its input is closed.
 func upstreamOverHTTP() error {
-	listener, err := (&net.ListenConfig{}).Listen(background(), "tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(detached(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func bothRevisions(s *mcp.Server) http.Handler {
 // startUpstream starts the HTTP upstream and returns its address.
 func startUpstream(b *testing.B) string {
 	b.Helper()
-	cmd := exec.CommandContext(background(), os.Args[0])
+	cmd := exec.CommandContext(detached(), os.Args[0])
 	cmd.Env, cmd.Stderr = []string{upstreamMode + "=" + overHTTP}, os.Stderr
 	in, err := cmd.StdinPipe()
 	require.NoError(b, err)

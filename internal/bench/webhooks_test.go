@@ -12,6 +12,7 @@ import (
 
 	"comet/internal/events"
 	"comet/internal/netguard"
+	"comet/internal/usage"
 	"comet/models"
 	"comet/store"
 	"comet/webhooks"
@@ -76,9 +77,9 @@ func openWebhookServer(b *testing.B, database string, ordering models.Ordering) 
 	opts := &events.Options{OnNumbered: p.hooks.Numbered, PerEvent: p.hooks.PerEvent}
 	relay := events.NewRelay(p.store, events.NewFeed(p.store, opts), opts)
 	require.NoError(b, relay.Start(b.Context()))
-	b.Cleanup(func() { require.NoError(b, relay.Stop(background())) })
-	created, err := p.hooks.Create(b.Context(), models.System(), models.WebhookDraft{
-		URL: &p.receiver.url, Events: []models.EventType{models.EventBudgetWarning}, Ordering: &ordering,
+	b.Cleanup(func() { require.NoError(b, relay.Stop(detached())) })
+	created, err := p.hooks.Create(b.Context(), models.System(), webhooks.WebhookDraft{
+		URL: &p.receiver.url, Events: []models.EventType{events.BudgetWarning}, Ordering: &ordering,
 	}, nil)
 	require.NoError(b, err)
 	p.hook = created.Webhook
@@ -98,7 +99,7 @@ func (p *webhookServer) emit(b *testing.B) {
 		require.NoError(b, p.store.Write(b.Context(), func(tx *store.Tx) error {
 			for i := range 100 {
 				agent := specialist((left + i) * 37 % 500)
-				if err := tx.Emit(models.EventBudgetWarning, agent, warning(agent)); err != nil {
+				if err := tx.Events().Emit(events.BudgetWarning, agent, warning(agent)); err != nil {
 					return err
 				}
 			}
@@ -107,15 +108,15 @@ func (p *webhookServer) emit(b *testing.B) {
 	}
 	p.emitted += deliveries
 	p.await(b, func() bool {
-		waiting, err := p.store.EventsUnnumbered(b.Context())
+		waiting, err := p.store.Events(b.Context()).Unnumbered()
 		require.NoError(b, err)
 		return !waiting
 	})
 }
 
 // warning is the payload of an event (CHE·NU §9).
-func warning(agent string) models.BudgetAlert {
-	return models.BudgetAlert{
+func warning(agent string) usage.BudgetAlert {
+	return usage.BudgetAlert{
 		AgentID: agent, Day: day().Format(time.DateOnly), Budget: 25_000, Scope: models.ScopeOwn, Used: 20_250, Remaining: 4_750, Percent: 81,
 		ResetAt: day().Truncate(24 * time.Hour).Add(24 * time.Hour),
 	}
@@ -131,18 +132,18 @@ func (p *webhookServer) deliver(b *testing.B) int {
 		if p.receiver.got.Load()-before < deliveries {
 			return false
 		}
-		pending, err := engine.Deliveries(b.Context(), models.System(), p.hook.ID, models.DeliveryQuery{State: models.DeliveryPending, Limit: 1})
+		pending, err := engine.Deliveries(b.Context(), models.System(), p.hook.ID, store.DeliveryQuery{State: models.DeliveryPending, Limit: 1})
 		require.NoError(b, err)
 		return len(pending) == 0
 	})
-	require.NoError(b, engine.Stop(background()))
+	require.NoError(b, engine.Stop(detached()))
 	return deliveries
 }
 
 // requireDelivered checks that every delivery is received and recorded.
 func (p *webhookServer) requireDelivered(b *testing.B) {
 	b.Helper()
-	all, err := p.hooks.Deliveries(background(), models.System(), p.hook.ID, models.DeliveryQuery{State: models.DeliverySucceeded, Limit: p.emitted + 1})
+	all, err := p.hooks.Deliveries(detached(), models.System(), p.hook.ID, store.DeliveryQuery{State: models.DeliverySucceeded, Limit: p.emitted + 1})
 	require.NoError(b, err)
 	require.Len(b, all, p.emitted)
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -13,103 +14,93 @@ import (
 	"comet/internal/errs"
 )
 
+// authTimeout limits Authenticate.
+const authTimeout = 2 * time.Second
+
 // agentAuth authenticates agents at the embedded server, restricts them to their own subjects,
 // and disconnects agents whose token is no longer valid.
 type agentAuth struct {
 	secret       string
-	authenticate func(ctx context.Context, token string) (agent string, err error)
+	authenticate func(ctx context.Context, token string, client netip.Addr) (agent string, err error)
 	log          *slog.Logger
 
-	mu sync.Mutex
-	in map[uint64]agentConn // by the server's connection number
+	mu          sync.Mutex
+	connections map[uint64]agentConn // by the server's connection number
 }
 
 // agentConn is an authenticated connection.
-type agentConn struct{ agent, token string }
+type agentConn struct {
+	agent, token string
+	client       netip.Addr
+}
 
 // Check implements the server's Authentication.
-func (d *agentAuth) Check(c natsserver.ClientAuthentication) bool {
-	shown := c.GetOpts()
-	if subtle.ConstantTimeCompare([]byte(shown.Token), []byte(d.secret)) == 1 {
+func (a *agentAuth) Check(c natsserver.ClientAuthentication) bool {
+	credentials := c.GetOpts()
+	if subtle.ConstantTimeCompare([]byte(credentials.Token), []byte(a.secret)) == 1 {
 		return true // our own connection
 	}
-	if d.authenticate == nil {
+	if a.authenticate == nil {
 		c.RegisterUser(&natsserver.User{Username: "agents", Permissions: agentPermissions("*")})
 		return true
 	}
-	token := shown.Token
+	token := credentials.Token
 	if token == "" {
-		token = shown.Password
+		token = credentials.Password
 	}
-	agent, err := d.verify(context.Background(), token)
+	remote, _ := netip.ParseAddrPort(c.RemoteAddress().String())
+	agent, err := a.verify(context.Background(), token, remote.Addr())
 	if err != nil || agent == "" {
-		d.log.Info("an agent's connection to NATS was refused", "remote", c.RemoteAddress(), "error", err)
+		a.log.Info("an agent's connection to NATS was refused", "remote", c.RemoteAddress(), "error", err)
 		return false
 	}
 	c.RegisterUser(&natsserver.User{Username: agent, Permissions: agentPermissions(word(agent))})
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.in[c.GetID()] = agentConn{agent, token}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.connections[c.GetID()] = agentConn{agent, token, remote.Addr()}
 	return true
 }
 
-func (d *agentAuth) verify(ctx context.Context, token string) (string, error) {
+func (a *agentAuth) verify(ctx context.Context, token string, client netip.Addr) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, authTimeout)
 	defer cancel()
-	return d.authenticate(ctx, token)
-}
-
-// watch verifies the tokens of all connections periodically until ctx ends.
-func (d *agentAuth) watch(ctx context.Context, server *natsserver.Server, every time.Duration) {
-	if d.authenticate == nil {
-		return
-	}
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		d.verifyAll(ctx, server)
-	}
+	return a.authenticate(ctx, token, client)
 }
 
 // verifyAll ends connections whose token is invalid or belongs to another agent now. Each token
-// is verified once; if that fails, its connections stay.
-func (d *agentAuth) verifyAll(ctx context.Context, server *natsserver.Server) {
-	d.mu.Lock()
-	in := maps.Clone(d.in)
-	d.mu.Unlock()
-	good := make(map[agentConn]bool, len(in))
-	for id, g := range in {
-		if server.GetClient(id) == nil { // it has disconnected
-			d.leave(id)
+// is verified once; if it cannot be verified, its connections stay.
+func (a *agentAuth) verifyAll(ctx context.Context, clients *natsserver.Server) {
+	a.mu.Lock()
+	connections := maps.Clone(a.connections)
+	a.mu.Unlock()
+	valid := make(map[agentConn]bool, len(connections))
+	for id, c := range connections {
+		if clients.GetClient(id) == nil { // it has disconnected
+			a.remove(id)
 			continue
 		}
-		still, known := good[g]
+		isValid, known := valid[c]
 		if !known {
-			agent, err := d.verify(ctx, g.token)
-			still = err == nil && agent == g.agent || err != nil && !isRefusal(err)
-			good[g] = still
+			agent, err := a.verify(ctx, c.token, c.client)
+			isValid = err == nil && agent == c.agent || err != nil && !isRefusal(err)
+			valid[c] = isValid
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		if still {
+		if isValid {
 			continue
 		}
-		d.log.Info("an agent's connection to NATS was ended, because its token is not accepted any more", "agent", g.agent)
-		_ = server.DisconnectClientByID(id) // fails only if it has disconnected
-		d.leave(id)
+		a.log.Info("an agent's connection to NATS was ended, because its token is no longer valid", "agent", c.agent)
+		_ = clients.DisconnectClientByID(id) // fails only if it has disconnected
+		a.remove(id)
 	}
 }
 
-func (d *agentAuth) leave(id uint64) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.in, id)
+func (a *agentAuth) remove(id uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.connections, id)
 }
 
 // isRefusal distinguishes an invalid token from a failed verification.

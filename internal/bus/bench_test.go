@@ -7,8 +7,8 @@ import (
 	"comet/internal/bus/bustest"
 )
 
-// onEveryBusBench measures both kinds of bus.
-func onEveryBusBench(b *testing.B, run func(b *testing.B, on *bus.Bus)) {
+// benchmarkBoth runs a benchmark with both kinds of bus.
+func benchmarkBoth(b *testing.B, run func(b *testing.B, on *bus.Bus)) {
 	b.Run("embedded", func(b *testing.B) { run(b, start(b, nil)) })
 	b.Run("external", func(b *testing.B) {
 		run(b, start(b, &bus.Options{URL: bustest.Start(b, bustest.Settings{}).URL()}))
@@ -17,22 +17,22 @@ func onEveryBusBench(b *testing.B, run func(b *testing.B, on *bus.Bus)) {
 
 // BenchmarkWake is the time from a publish to its handler, one at a time.
 func BenchmarkWake(b *testing.B) {
-	onEveryBusBench(b, func(b *testing.B, on *bus.Bus) {
-		heard := hear(b, on, string(bus.WakeInboxes))
+	benchmarkBoth(b, func(b *testing.B, on *bus.Bus) {
+		received := receive(b, on, string(bus.WakeInboxes))
 		subject := bus.WakeInbox("orch-business")
 		b.ReportAllocs()
 		for b.Loop() {
 			if err := on.Publish(subject, nil); err != nil {
 				b.Fatal(err)
 			}
-			<-heard
+			<-received
 		}
 	})
 }
 
-// BenchmarkRequest is the time of a request and its answer, one at a time.
+// BenchmarkRequest is the time of a request and its response, one at a time.
 func BenchmarkRequest(b *testing.B) {
-	onEveryBusBench(b, func(b *testing.B, on *bus.Bus) {
+	benchmarkBoth(b, func(b *testing.B, on *bus.Bus) {
 		if _, err := on.Subscribe("ask", func(m bus.Message) { _ = m.Respond(m.Data) }); err != nil {
 			b.Fatal(err)
 		}
@@ -46,9 +46,9 @@ func BenchmarkRequest(b *testing.B) {
 	})
 }
 
-// BenchmarkPublish is what a publisher waits for while nobody is slow.
+// BenchmarkPublish is the time of Publish.
 func BenchmarkPublish(b *testing.B) {
-	onEveryBusBench(b, func(b *testing.B, on *bus.Bus) {
+	benchmarkBoth(b, func(b *testing.B, on *bus.Bus) {
 		subject := bus.WakeInbox("orch-business")
 		b.ReportAllocs()
 		for b.Loop() {
@@ -60,7 +60,7 @@ func BenchmarkPublish(b *testing.B) {
 	})
 }
 
-// BenchmarkSubject writes a subject and reads it.
+// BenchmarkSubject formats and parses a subject.
 func BenchmarkSubject(b *testing.B) {
 	for b.Loop() {
 		if _, _, ok := bus.Parse(bus.AgentOutbox("orch-business")); !ok {

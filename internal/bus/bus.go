@@ -1,7 +1,7 @@
 // Package bus carries notifications between replicas and messages to agents. SQL is the source of
-// truth; a message on the bus only wakes a reader or carries what can be sent again. The bus may
-// lose messages and be rebuilt empty; its users read SQL when it reports a gap. It is core NATS
-// without JetStream, on a server inside the process or at a URL; no other package knows which.
+// truth: a message on the bus wakes a reader, or can be sent again. The bus may lose messages, also all
+// of them; it reports such a gap to its users, which then read SQL. It is core NATS without JetStream, on
+// a server inside the process or at a URL; other packages do not depend on the difference.
 package bus
 
 import (
@@ -14,20 +14,21 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
 
+	"comet/internal/background"
 	"comet/internal/errs"
-	"comet/internal/lifecycle"
 )
 
-// Bus publishes and subscribes. It is a lifecycle.Service and a prometheus.Collector, and safe
+// Bus publishes and subscribes. It is a background.Service and a prometheus.Collector, and safe
 // for concurrent use.
 type Bus struct {
 	opts Options
 	log  *slog.Logger
 	id   string // identifies this bus to the other replicas
 
-	counts counters
-	gaps   *gaps
+	metrics metrics
+	gaps    *gaps
 
 	starting sync.Mutex // held by Start and Stop
 	server   *server    // nil unless an embedded server runs
@@ -35,29 +36,30 @@ type Bus struct {
 	closed   chan struct{} // closed with the connection
 	stopped  bool
 
-	away atomic.Bool // whether the loss of NATS was logged
+	unreachable atomic.Bool // the loss of NATS was logged
 
 	mu   sync.Mutex
 	subs map[*nats.Subscription]*Subscription
 }
 
 // New returns a bus that is not started. Its errors name the invalid option, including a file
-// that cannot be read; they contain no secret.
+// that cannot be read. They contain no secret.
 func New(opts *Options) (*Bus, error) {
 	o := opts.orDefaults()
 	if err := o.check(); err != nil {
 		return nil, err
 	}
 	b := &Bus{opts: o, log: o.Logger, id: uuid.NewString(), closed: make(chan struct{}), subs: map[*nats.Subscription]*Subscription{}}
+	b.metrics = newMetrics(b.isConnected)
 	b.gaps = newGaps(b.settle)
 	return b, nil
 }
 
-// Start implements lifecycle.Service. An embedded server is running when Start returns, or Start
-// returns why not, such as an address in use. With a URL it returns no error for a server that is
-// unreachable, refuses the credentials or shows a wrong certificate: that is logged, reported by
-// Check, and retried until Stop. It then returns after the first attempt, which takes up to
-// ConnectTimeout per server. A stopped bus cannot be started again.
+// Start implements background.Service. An embedded server is running when Start returns; an address
+// in use, for example, is an error. With a URL, Start returns after the first attempt to connect, which
+// takes up to ConnectTimeout per server. A server that is unreachable, refuses the credentials or
+// shows an invalid certificate is no error: it is logged, reported by Check, and retried until Stop. A
+// stopped bus cannot be started again.
 func (b *Bus) Start(ctx context.Context) error {
 	b.starting.Lock()
 	defer b.starting.Unlock()
@@ -82,9 +84,9 @@ func (b *Bus) Start(ctx context.Context) error {
 	return b.gaps.Start(ctx)
 }
 
-// Stop implements lifecycle.Service. It sends what was published, handles what has arrived, and
-// accepts nothing new. It returns ctx's error if that took too long; the rest is lost, and a
-// handler may still run.
+// Stop implements background.Service. It sends the published messages, handles the received ones, and
+// accepts no new ones. If ctx ends first, it returns the error of ctx: the remaining messages are lost,
+// and a handler may still run.
 func (b *Bus) Stop(ctx context.Context) error {
 	b.starting.Lock()
 	defer b.starting.Unlock()
@@ -98,8 +100,7 @@ func (b *Bus) drain(ctx context.Context) error {
 	if conn == nil {
 		return nil
 	}
-	// It fails only if there is nothing to drain: the connection is lost or closed.
-	_ = conn.Drain()
+	_ = conn.Drain() // fails only if the connection is lost or closed
 	select {
 	case <-b.closed:
 		return nil
@@ -150,4 +151,28 @@ func (b *Bus) running() (*nats.Conn, error) {
 	return nil, errs.New(errs.Unavailable, "the bus does not run")
 }
 
-var _ lifecycle.Service = (*Bus)(nil)
+// isConnected reports whether there is a connection to a server.
+func (b *Bus) isConnected() bool {
+	conn := b.conn.Load()
+	return conn != nil && conn.IsConnected()
+}
+
+// OnGap calls fn after messages may have been lost, once new ones arrive again. It may be called at
+// any time. The calls run one after the other on a goroutine of the bus; equal pending gaps are one
+// call. stop ends the calls, but not one in progress.
+func (b *Bus) OnGap(fn func(Gap)) (stop func()) { return b.gaps.add(fn) }
+
+// Describe implements prometheus.Collector.
+func (b *Bus) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(b, to) }
+
+// Collect implements prometheus.Collector.
+func (b *Bus) Collect(to chan<- prometheus.Metric) {
+	for _, c := range b.metrics.all() {
+		c.Collect(to)
+	}
+}
+
+var (
+	_ background.Service   = (*Bus)(nil)
+	_ prometheus.Collector = (*Bus)(nil)
+)

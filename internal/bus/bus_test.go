@@ -14,9 +14,8 @@ import (
 	"comet/internal/bus/bustest"
 )
 
-// long is how long a test waits for what must happen; it says nothing of how long it
-// may take.
-const long = 60 * time.Second
+// timeout is how long a test waits for an event that must happen.
+const timeout = 60 * time.Second
 
 func TestMain(m *testing.M) {
 	if bustest.ServeIfAsked() {
@@ -25,17 +24,17 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// ground is where a bus stands: on a server of its own, or on one in another process.
-type ground struct {
+// fixture opens buses with an embedded server, or with a server in another process.
+type fixture struct {
 	url string
-	// outage loses what the server knew.
+	// outage ends the connections of the server, and its state.
 	outage func(t *testing.T, b *bus.Bus)
 }
 
-// open returns a bus that runs.
-func (g ground) open(t testing.TB, change ...func(*bus.Options)) *bus.Bus {
+// open returns a running bus.
+func (f fixture) open(t testing.TB, change ...func(*bus.Options)) *bus.Bus {
 	t.Helper()
-	opts := &bus.Options{URL: g.url}
+	opts := &bus.Options{URL: f.url}
 	for _, c := range change {
 		c(opts)
 	}
@@ -53,32 +52,32 @@ func start(t testing.TB, opts *bus.Options) *bus.Bus {
 }
 
 func stop(t testing.TB, b *bus.Bus) {
-	ctx, cancel := context.WithTimeout(context.Background(), long)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	require.NoError(t, b.Stop(ctx))
 }
 
-// onEveryBus runs a rule against both kinds of bus.
-func onEveryBus(t *testing.T, rule func(t *testing.T, g ground)) {
+// testBoth runs a test with both kinds of bus.
+func testBoth(t *testing.T, test func(t *testing.T, f fixture)) {
 	t.Helper()
 	t.Run("embedded", func(t *testing.T) {
 		t.Parallel()
-		rule(t, ground{outage: func(t *testing.T, b *bus.Bus) { require.NoError(t, b.Break()) }})
+		test(t, fixture{outage: func(t *testing.T, b *bus.Bus) { require.NoError(t, b.Break()) }})
 	})
 	t.Run("external", func(t *testing.T) {
 		t.Parallel()
 		server := bustest.Start(t, bustest.Settings{})
-		rule(t, ground{url: server.URL(), outage: func(t *testing.T, _ *bus.Bus) {
+		test(t, fixture{url: server.URL(), outage: func(t *testing.T, _ *bus.Bus) {
 			server.Kill()
 			server.Restart(t)
 		}})
 	})
 }
 
-// flush waits until the server has heard of everything before.
+// flush waits until the server has processed all earlier messages and subscriptions.
 func flush(t testing.TB, b *bus.Bus) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), long)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	require.NoError(t, b.Flush(ctx))
 }
@@ -88,33 +87,33 @@ func next[T any](t testing.TB, from <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-from:
-	case <-time.After(long):
-		require.Fail(t, "nothing comes")
+	case <-time.After(timeout):
+		require.Fail(t, "there is no value in time")
 	}
 	return v
 }
 
 // hear subscribes and returns the messages.
-func hear(t testing.TB, b *bus.Bus, subject string) <-chan bus.Message {
+func receive(t testing.TB, b *bus.Bus, subject string) <-chan bus.Message {
 	t.Helper()
-	heard := make(chan bus.Message, 10000)
-	_, err := b.Subscribe(subject, func(m bus.Message) { heard <- m })
+	received := make(chan bus.Message, 10000)
+	_, err := b.Subscribe(subject, func(m bus.Message) { received <- m })
 	require.NoError(t, err)
 	flush(t, b)
-	return heard
+	return received
 }
 
 // listen returns the gaps of a bus.
-func listen(b *bus.Bus) <-chan bus.Gap {
+func gapsOf(b *bus.Bus) <-chan bus.Gap {
 	gaps := make(chan bus.Gap, 10000)
 	b.OnGap(func(g bus.Gap) { gaps <- g })
 	return gaps
 }
 
 // answers waits until the bus is connected.
-func answers(t testing.TB, b *bus.Bus) {
+func waitConnected(t testing.TB, b *bus.Bus) {
 	t.Helper()
-	require.Eventually(t, func() bool { return b.Check(t.Context()) == nil }, long, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return b.Check(t.Context()) == nil }, timeout, 5*time.Millisecond)
 }
 
 // metric returns the value of one of the bus's metrics.
@@ -156,35 +155,35 @@ func TestMetricsHaveConventionalNames(t *testing.T) {
 	require.InDelta(t, 0, metric(t, b, "comet_bus_connected"), 0)
 }
 
-func TestOptionsAreCheckedAtOnce(t *testing.T) {
+func TestInvalidOptionsAreRejected(t *testing.T) {
 	t.Parallel()
 	missing := t.TempDir() + "/missing"
 	for name, c := range map[string]struct {
 		opts bus.Options
-		says string
+		want string
 	}{
-		"a URL without a scheme":            {bus.Options{URL: "localhost:4222"}, "server 1 of URL"},
-		"a second server that is none":      {bus.Options{URL: "nats://a:1, nats://u:hunter2@"}, "server 2 of URL"},
-		"a URL of nothing":                  {bus.Options{URL: " , "}, "URL names no server"},
-		"a URL and an address":              {bus.Options{URL: "nats://a", Listen: "127.0.0.1:0"}, "Listen is for the embedded server"},
-		"credentials for nobody":            {bus.Options{Credentials: missing}, "Credentials are for a server"},
-		"TLS for nobody":                    {bus.Options{CAFile: missing}, "are for URL or Listen"},
-		"a certificate without its key":     {bus.Options{URL: "nats://a", CertFile: missing}, "belong together"},
-		"credentials that are missing":      {bus.Options{URL: "nats://a", Credentials: missing}, "no such file"},
-		"authorities that are missing":      {bus.Options{URL: "nats://a", CAFile: missing}, "no such file"},
-		"a certificate that is missing":     {bus.Options{URL: "nats://a", CertFile: missing, KeyFile: missing}, "no such file"},
-		"a server's certificate":            {bus.Options{Listen: "127.0.0.1:0", CertFile: missing, KeyFile: missing}, "no such file"},
-		"an address without a port":         {bus.Options{Listen: "127.0.0.1"}, "is not of the form host:port"},
-		"an open address that asks nobody":  {bus.Options{Listen: "0.0.0.0:0"}, "must be a loopback address"},
-		"every address, which asks nobody":  {bus.Options{Listen: ":4222"}, "must be a loopback address"},
-		"a limit below nothing":             {bus.Options{PendingBytes: -1}, "a limit is negative"},
-		"messages larger than NATS carries": {bus.Options{MaxPayload: 1 << 30}, "MaxPayload"},
+		"a URL without a scheme":              {bus.Options{URL: "localhost:4222"}, "server 1 of URL"},
+		"an invalid second server":            {bus.Options{URL: "nats://a:1, nats://u:hunter2@"}, "server 2 of URL"},
+		"an empty list of servers":            {bus.Options{URL: " , "}, "URL names no server"},
+		"a URL and an address":                {bus.Options{URL: "nats://a", Listen: "127.0.0.1:0"}, "Listen is for the embedded server"},
+		"credentials without a server":        {bus.Options{Credentials: missing}, "Credentials are for a server"},
+		"TLS without a server":                {bus.Options{CAFile: missing}, "are for URL or Listen"},
+		"a certificate without its key":       {bus.Options{URL: "nats://a", CertFile: missing}, "belong together"},
+		"credentials that are missing":        {bus.Options{URL: "nats://a", Credentials: missing}, "no such file"},
+		"authorities that are missing":        {bus.Options{URL: "nats://a", CAFile: missing}, "no such file"},
+		"a certificate that is missing":       {bus.Options{URL: "nats://a", CertFile: missing, KeyFile: missing}, "no such file"},
+		"a server's certificate":              {bus.Options{Listen: "127.0.0.1:0", CertFile: missing, KeyFile: missing}, "no such file"},
+		"an address without a port":           {bus.Options{Listen: "127.0.0.1"}, "is not of the form host:port"},
+		"all interfaces without Authenticate": {bus.Options{Listen: "0.0.0.0:0"}, "must be a loopback address"},
+		"a port without Authenticate":         {bus.Options{Listen: ":4222"}, "must be a loopback address"},
+		"a negative limit":                    {bus.Options{PendingBytes: -1}, "a limit is negative"},
+		"messages larger than NATS carries":   {bus.Options{MaxPayload: 1 << 30}, "MaxPayload"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, err := bus.New(&c.opts)
-			require.ErrorContains(t, err, c.says)
-			require.NotContains(t, err.Error(), "hunter2", "it shows the password")
+			require.ErrorContains(t, err, c.want)
+			require.NotContains(t, err.Error(), "hunter2", "the error contains the password")
 		})
 	}
 }

@@ -16,27 +16,27 @@ import (
 
 func TestMessagesOfOnePublisherArriveInOrder(t *testing.T) {
 	t.Parallel()
-	onEveryBus(t, func(t *testing.T, g ground) {
-		b := g.open(t)
-		heard := hear(t, b, "order")
+	testBoth(t, func(t *testing.T, f fixture) {
+		b := f.open(t)
+		received := receive(t, b, "order")
 		for i := range 2000 {
 			require.NoError(t, b.Publish("order", []byte(strconv.Itoa(i))))
 		}
 		for i := range 2000 {
-			require.Equal(t, strconv.Itoa(i), string(next(t, heard).Data))
+			require.Equal(t, strconv.Itoa(i), string(next(t, received).Data))
 		}
 	})
 }
 
-func TestHandlersOfOneSubscriptionRunOneAfterTheOther(t *testing.T) {
+func TestHandlerCallsOfASubscriptionAreSerial(t *testing.T) {
 	t.Parallel()
-	onEveryBus(t, func(t *testing.T, g ground) {
-		b := g.open(t)
+	testBoth(t, func(t *testing.T, f fixture) {
+		b := f.open(t)
 		var inside, most atomic.Int32
 		done := make(chan struct{}, 100)
 		_, err := b.Subscribe("turns", func(bus.Message) {
 			most.Store(max(most.Load(), inside.Add(1)))
-			flush(t, b) // a handler that waits for others
+			flush(t, b) // a handler that waits
 			inside.Add(-1)
 			done <- struct{}{}
 		})
@@ -51,74 +51,74 @@ func TestHandlersOfOneSubscriptionRunOneAfterTheOther(t *testing.T) {
 	})
 }
 
-func TestOneSlowHandlerHoldsUpNoOther(t *testing.T) {
+func TestASlowHandlerDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
-	onEveryBus(t, func(t *testing.T, g ground) {
-		b := g.open(t)
+	testBoth(t, func(t *testing.T, f fixture) {
+		b := f.open(t)
 		release := make(chan struct{})
 		defer close(release)
 		_, err := b.Subscribe("both", func(bus.Message) { <-release })
 		require.NoError(t, err)
-		heard := hear(t, b, "both")
+		received := receive(t, b, "both")
 		for range 10 {
 			require.NoError(t, b.Publish("both", nil))
 		}
 		for range 10 {
-			next(t, heard)
+			next(t, received)
 		}
 	})
 }
 
-func TestAWildcardHearsWhatItMatches(t *testing.T) {
+func TestAWildcardReceivesMatchingSubjects(t *testing.T) {
 	t.Parallel()
-	onEveryBus(t, func(t *testing.T, g ground) {
-		b := g.open(t)
-		heard := hear(t, b, string(bus.AgentOutboxes))
+	testBoth(t, func(t *testing.T, f fixture) {
+		b := f.open(t)
+		received := receive(t, b, string(bus.AgentOutboxes))
 		for _, subject := range []string{
 			bus.AgentOutbox("a-1"), bus.AgentInbox("a-1"), bus.WakeInbox("a-1"), bus.AgentOutbox("dots. and spaces"), "comet.agents.x.y.outbox", bus.AgentOutbox("end"),
 		} {
 			require.NoError(t, b.Publish(subject, nil))
 		}
 		for _, agent := range []string{"a-1", "dots. and spaces", "end"} {
-			kind, name, ok := bus.Parse(next(t, heard).Subject)
+			kind, name, ok := bus.Parse(next(t, received).Subject)
 			require.True(t, ok)
 			require.Equal(t, bus.AgentOutboxes, kind)
 			require.Equal(t, agent, name)
 		}
-		require.Empty(t, heard)
+		require.Empty(t, received)
 	})
 }
 
 func TestAQueueGroupGetsEachMessageOnce(t *testing.T) {
 	t.Parallel()
-	onEveryBus(t, func(t *testing.T, g ground) {
-		b := g.open(t)
+	testBoth(t, func(t *testing.T, f fixture) {
+		b := f.open(t)
 		const messages = 500
-		heard := make(chan string, 3*messages)
+		received := make(chan string, 3*messages)
 		for range 3 {
-			_, err := b.QueueSubscribe("work", "workers", func(m bus.Message) { heard <- string(m.Data) })
+			_, err := b.QueueSubscribe("work", "workers", func(m bus.Message) { received <- string(m.Data) })
 			require.NoError(t, err)
 		}
-		everybody := hear(t, b, "work")
+		all := receive(t, b, "work")
 		for i := range messages {
 			require.NoError(t, b.Publish("work", []byte(strconv.Itoa(i))))
 		}
 		seen := map[string]bool{}
 		for range messages {
-			m := next(t, heard)
-			require.False(t, seen[m], "%s came twice", m)
+			m := next(t, received)
+			require.False(t, seen[m], "%s was received twice", m)
 			seen[m] = true
-			next(t, everybody)
+			next(t, all)
 		}
 		flush(t, b)
-		require.Empty(t, heard)
+		require.Empty(t, received)
 	})
 }
 
-func TestARequestIsAnswered(t *testing.T) {
+func TestRequestReturnsTheResponse(t *testing.T) {
 	t.Parallel()
-	onEveryBus(t, func(t *testing.T, g ground) {
-		b := g.open(t)
+	testBoth(t, func(t *testing.T, f fixture) {
+		b := f.open(t)
 		_, err := b.Subscribe("double", func(m bus.Message) {
 			require.NoError(t, m.Respond(append(m.Data, m.Data...)))
 		})
@@ -135,17 +135,17 @@ func TestARequestIsAnswered(t *testing.T) {
 	})
 }
 
-func TestARequestThatIsNotAnsweredEnds(t *testing.T) {
+func TestARequestWithoutAResponseEnds(t *testing.T) {
 	t.Parallel()
-	onEveryBus(t, func(t *testing.T, g ground) {
-		b := g.open(t)
-		_, err := b.Request(t.Context(), "nobody", nil)
+	testBoth(t, func(t *testing.T, f fixture) {
+		b := f.open(t)
+		_, err := b.Request(t.Context(), "nothing", nil)
 		require.True(t, errs.Is(err, errs.Unavailable), "%v", err)
 
-		asked := hear(t, b, "silent")
+		requests := receive(t, b, "silent")
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
-			<-asked
+			<-requests
 			cancel()
 		}()
 		_, err = b.Request(ctx, "silent", nil)
@@ -158,66 +158,66 @@ func TestARequestThatIsNotAnsweredEnds(t *testing.T) {
 	})
 }
 
-func TestAMessageThatIsNoRequestCannotBeAnswered(t *testing.T) {
+func TestRespondToAPlainMessageFails(t *testing.T) {
 	t.Parallel()
-	onEveryBus(t, func(t *testing.T, g ground) {
-		b := g.open(t)
-		heard := hear(t, b, "plain")
+	testBoth(t, func(t *testing.T, f fixture) {
+		b := f.open(t)
+		received := receive(t, b, "plain")
 		require.NoError(t, b.Publish("plain", nil))
-		require.True(t, errs.Is(next(t, heard).Respond(nil), errs.InvalidRequest))
+		require.True(t, errs.Is(next(t, received).Respond(nil), errs.InvalidRequest))
 	})
 }
 
 func TestASubscriptionSurvivesTheLossOfTheServer(t *testing.T) {
 	t.Parallel()
-	onEveryBus(t, func(t *testing.T, g ground) {
-		b := g.open(t)
-		gaps := listen(b)
-		heard := hear(t, b, "still.*")
+	testBoth(t, func(t *testing.T, f fixture) {
+		b := f.open(t)
+		gaps := gapsOf(b)
+		received := receive(t, b, "still.*")
 		_, err := b.QueueSubscribe("still.queued", "q", func(m bus.Message) { require.NoError(t, m.Respond([]byte("yes"))) })
 		require.NoError(t, err)
 		require.NoError(t, b.Publish("still.there", nil))
-		next(t, heard)
+		next(t, received)
 
 		for range 3 {
-			g.outage(t, b)
+			f.outage(t, b)
 			require.Equal(t, bus.Gap{Reason: bus.Reconnected}, next(t, gaps))
 			require.NoError(t, b.Publish("still.there", nil))
-			require.Equal(t, "still.there", next(t, heard).Subject)
+			require.Equal(t, "still.there", next(t, received).Subject)
 			_, err := b.Request(t.Context(), "still.queued", nil)
 			require.NoError(t, err)
-			require.Equal(t, "still.queued", next(t, heard).Subject)
+			require.Equal(t, "still.queued", next(t, received).Subject)
 		}
 		require.InDelta(t, 3, metric(t, b, "comet_bus_reconnects_total"), 0)
 		require.Empty(t, gaps, "one outage is one gap")
 	})
 }
 
-// When OnGap is called, the server has the subscriptions again: whoever looks at SQL then
-// misses nothing that another connection publishes afterwards.
-func TestAfterAGapNothingFallsBetween(t *testing.T) {
+// TestNoMessageIsLostAfterOnGap checks that the server has the subscriptions again when OnGap is
+// called, so that a reader of SQL misses no message that is published afterwards.
+func TestNoMessageIsLostAfterOnGap(t *testing.T) {
 	t.Parallel()
-	onEveryBus(t, func(t *testing.T, g ground) {
-		b := g.open(t)
-		heard := hear(t, b, "between")
-		looked := make(chan struct{}, 10)
+	testBoth(t, func(t *testing.T, f fixture) {
+		b := f.open(t)
+		received := receive(t, b, "between")
+		read := make(chan struct{}, 10)
 		b.OnGap(func(bus.Gap) {
 			flush(t, b)
-			looked <- struct{}{}
+			read <- struct{}{}
 		})
 		for range 5 {
-			g.outage(t, b)
-			next(t, looked)
+			f.outage(t, b)
+			next(t, read)
 			require.NoError(t, b.Publish("between", nil))
-			next(t, heard)
+			next(t, received)
 		}
 	})
 }
 
-func TestStopDeliversWhatWasPublishedBefore(t *testing.T) {
+func TestStopHandlesPublishedMessages(t *testing.T) {
 	t.Parallel()
-	onEveryBus(t, func(t *testing.T, g ground) {
-		b := g.open(t)
+	testBoth(t, func(t *testing.T, f fixture) {
+		b := f.open(t)
 		var handled atomic.Int32
 		first := make(chan struct{})
 		_, err := b.Subscribe("last", func(bus.Message) {
@@ -236,10 +236,10 @@ func TestStopDeliversWhatWasPublishedBefore(t *testing.T) {
 	})
 }
 
-func TestStopGivesUpWhenItsContextEnds(t *testing.T) {
+func TestStopReturnsWhenItsContextEnds(t *testing.T) {
 	t.Parallel()
-	onEveryBus(t, func(t *testing.T, g ground) {
-		b := g.open(t)
+	testBoth(t, func(t *testing.T, f fixture) {
+		b := f.open(t)
 		entered, release := make(chan struct{}), make(chan struct{})
 		_, err := b.Subscribe("stuck", func(bus.Message) {
 			close(entered)
@@ -256,12 +256,12 @@ func TestStopGivesUpWhenItsContextEnds(t *testing.T) {
 	})
 }
 
-func TestStartAndStopMayBeRepeatedAndRaced(t *testing.T) {
+func TestStartAndStopMayBeRepeatedConcurrently(t *testing.T) {
 	t.Parallel()
-	onEveryBus(t, func(t *testing.T, g ground) {
-		b, err := bus.New(&bus.Options{URL: g.url})
+	testBoth(t, func(t *testing.T, f fixture) {
+		b, err := bus.New(&bus.Options{URL: f.url})
 		require.NoError(t, err)
-		require.True(t, errs.Is(b.Check(t.Context()), errs.Unavailable), "it does not run yet")
+		require.True(t, errs.Is(b.Check(t.Context()), errs.Unavailable), "it has not started")
 		_, err = b.Subscribe("a", func(bus.Message) {})
 		require.True(t, errs.Is(err, errs.Unavailable))
 		var all sync.WaitGroup
@@ -277,17 +277,17 @@ func TestStartAndStopMayBeRepeatedAndRaced(t *testing.T) {
 		require.True(t, errs.Is(b.Check(t.Context()), errs.Unavailable))
 		require.ErrorContains(t, b.Start(t.Context()), "stopped")
 
-		never, err := bus.New(&bus.Options{URL: g.url})
+		never, err := bus.New(&bus.Options{URL: f.url})
 		require.NoError(t, err)
 		require.NoError(t, never.Stop(t.Context()))
 	})
 }
 
-func TestASlowHandlerLosesMessagesAndIsTold(t *testing.T) {
+func TestDroppedMessagesAreReportedAsAGap(t *testing.T) {
 	t.Parallel()
-	onEveryBus(t, func(t *testing.T, g ground) {
-		b := g.open(t, func(o *bus.Options) { o.PendingMessages = 10 })
-		gaps := listen(b)
+	testBoth(t, func(t *testing.T, f fixture) {
+		b := f.open(t, func(o *bus.Options) { o.PendingMessages = 10 })
+		gaps := gapsOf(b)
 		entered, release := make(chan struct{}, 200), make(chan struct{})
 		_, err := b.Subscribe("slow", func(bus.Message) {
 			entered <- struct{}{}
@@ -304,11 +304,11 @@ func TestASlowHandlerLosesMessagesAndIsTold(t *testing.T) {
 		}
 		want := bus.Gap{Reason: bus.Dropped, Subject: "slow"}
 		flood(20)
-		require.Equal(t, want, next(t, gaps), "at the first message that is dropped")
+		require.Equal(t, want, next(t, gaps), "at the first dropped message")
 		flood(80)
-		require.Empty(t, gaps, "not again as long as it looks at nothing")
+		require.Empty(t, gaps, "not again while the handler is blocked")
 		close(release)
-		require.Equal(t, want, next(t, gaps), "when the handler is through with the rest")
+		require.Equal(t, want, next(t, gaps), "when the handler has processed its backlog")
 		require.InDelta(t, 91, metric(t, b, "comet_bus_messages_dropped_total"), 0)
 		require.Len(t, entered, 9)
 
@@ -317,11 +317,11 @@ func TestASlowHandlerLosesMessagesAndIsTold(t *testing.T) {
 	})
 }
 
-func TestWhatWaitsIsBoundedInBytes(t *testing.T) {
+func TestTheBacklogIsLimitedInBytes(t *testing.T) {
 	t.Parallel()
-	onEveryBus(t, func(t *testing.T, g ground) {
-		b := g.open(t, func(o *bus.Options) { o.PendingBytes = 10_000 })
-		gaps := listen(b)
+	testBoth(t, func(t *testing.T, f fixture) {
+		b := f.open(t, func(o *bus.Options) { o.PendingBytes = 10_000 })
+		gaps := gapsOf(b)
 		entered, release := make(chan struct{}, 200), make(chan struct{})
 		_, err := b.Subscribe("big", func(bus.Message) {
 			entered <- struct{}{}
@@ -344,94 +344,94 @@ func TestWhatWaitsIsBoundedInBytes(t *testing.T) {
 
 func TestUnsubscribeEndsTheCalls(t *testing.T) {
 	t.Parallel()
-	onEveryBus(t, func(t *testing.T, g ground) {
-		b := g.open(t)
+	testBoth(t, func(t *testing.T, f fixture) {
+		b := f.open(t)
 		var calls atomic.Int32
 		s, err := b.Subscribe("once", func(bus.Message) { calls.Add(1) })
 		require.NoError(t, err)
 		s.Unsubscribe()
 		s.Unsubscribe()
-		heard := hear(t, b, "once")
+		received := receive(t, b, "once")
 		require.NoError(t, b.Publish("once", nil))
-		next(t, heard)
-		g.outage(t, b)
-		answers(t, b)
+		next(t, received)
+		f.outage(t, b)
+		waitConnected(t, b)
 		require.NoError(t, b.Publish("once", nil))
-		next(t, heard)
+		next(t, received)
 		require.Zero(t, calls.Load())
 	})
 }
 
-func TestOnGapEndsWhenItIsStopped(t *testing.T) {
+func TestStopOfOnGapEndsTheCalls(t *testing.T) {
 	t.Parallel()
-	onEveryBus(t, func(t *testing.T, g ground) {
-		b := g.open(t)
+	testBoth(t, func(t *testing.T, f fixture) {
+		b := f.open(t)
 		var calls atomic.Int32
 		end := b.OnGap(func(bus.Gap) { calls.Add(1) })
-		gaps := listen(b)
-		g.outage(t, b)
+		gaps := gapsOf(b)
+		f.outage(t, b)
 		next(t, gaps)
 		end()
 		end()
-		g.outage(t, b)
+		f.outage(t, b)
 		next(t, gaps)
 		require.EqualValues(t, 1, calls.Load())
 	})
 }
 
-func TestAMessageThatIsTooLargeIsRefused(t *testing.T) {
+func TestAMessageOverTheLimitIsRejected(t *testing.T) {
 	t.Parallel()
-	onEveryBus(t, func(t *testing.T, g ground) {
-		b := g.open(t)
-		heard := hear(t, b, "large")
+	testBoth(t, func(t *testing.T, f fixture) {
+		b := f.open(t)
+		received := receive(t, b, "large")
 		require.NoError(t, b.Publish("large", make([]byte, 1<<20)))
-		require.Len(t, next(t, heard).Data, 1<<20)
+		require.Len(t, next(t, received).Data, 1<<20)
 		err := b.Publish("large", make([]byte, 1<<20+1))
 		require.True(t, errs.Is(err, errs.BodyTooLarge), "%v", err)
 		require.ErrorContains(t, err, "1048577 bytes")
 		_, err = b.Request(t.Context(), "large", make([]byte, 1<<20+1))
 		require.True(t, errs.Is(err, errs.BodyTooLarge), "%v", err)
-		require.NoError(t, b.Check(t.Context()), "the connection is none the worse")
+		require.NoError(t, b.Check(t.Context()), "the connection is not affected")
 	})
 }
 
-func TestAPublishersBufferMayBeUsedAgain(t *testing.T) {
+func TestPublishedDataMayBeReused(t *testing.T) {
 	t.Parallel()
-	onEveryBus(t, func(t *testing.T, g ground) {
-		b := g.open(t)
-		one, two := hear(t, b, "shared"), hear(t, b, "shared")
+	testBoth(t, func(t *testing.T, f fixture) {
+		b := f.open(t)
+		one, two := receive(t, b, "shared"), receive(t, b, "shared")
 		data := []byte("first")
 		require.NoError(t, b.Publish("shared", data))
 		copy(data, "other")
 		first := next(t, one).Data
 		require.Equal(t, "first", string(first))
 		copy(first, "mine!")
-		require.Equal(t, "first", string(next(t, two).Data), "each has its own")
+		require.Equal(t, "first", string(next(t, two).Data), "each subscription has its own copy")
 	})
 }
 
-func TestAPanicCostsOneMessage(t *testing.T) {
+func TestAPanicLosesOneMessage(t *testing.T) {
 	t.Parallel()
-	onEveryBus(t, func(t *testing.T, g ground) {
-		b := g.open(t)
-		heard := make(chan string, 10)
+	testBoth(t, func(t *testing.T, f fixture) {
+		b := f.open(t)
+		received := make(chan string, 10)
 		_, err := b.Subscribe("panic", func(m bus.Message) {
 			if len(m.Data) == 0 {
 				panic("on purpose")
 			}
-			heard <- string(m.Data)
+			received <- string(m.Data)
 		})
 		require.NoError(t, err)
 		require.NoError(t, b.Publish("panic", nil))
 		require.NoError(t, b.Publish("panic", []byte("next")))
-		require.Equal(t, "next", next(t, heard))
+		require.Equal(t, "next", next(t, received))
 	})
 }
 
-func TestWhatIsNoSubjectIsRefused(t *testing.T) {
+func TestInvalidSubjectsAreRejected(t *testing.T) {
 	t.Parallel()
-	onEveryBus(t, func(t *testing.T, g ground) {
-		b := g.open(t)
+	testBoth(t, func(t *testing.T, f fixture) {
+		b := f.open(t)
 		for _, subject := range []string{"", ".", "a.", "a..b", "a b", "a\r\nPUB b 0", "a*", "a.>.b", "a\x00"} {
 			require.True(t, errs.Is(b.Publish(subject, nil), errs.InvalidRequest), "%q", subject)
 			_, err := b.Subscribe(subject, func(bus.Message) {})

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"time"
@@ -11,11 +12,13 @@ import (
 const (
 	// writeTimeout limits how long a publisher waits for a server that does not read.
 	writeTimeout = 2 * time.Second
-	// A silent connection is given up after two unanswered pings.
+	// A connection is lost after two pings without a response.
 	pingInterval = 5 * time.Second
 	maxPings     = 2
-	// drainTimeout exceeds that of any Stop, whose context ends the drain earlier.
+	// drainTimeout exceeds the time of any Stop, whose context ends the drain earlier.
 	drainTimeout = time.Hour
+	// settleTimeout limits how long the report of a gap waits for the subscriptions.
+	settleTimeout = 5 * time.Second
 )
 
 // connect returns a connection that lives until Stop, even if all servers fail.
@@ -31,7 +34,7 @@ func (b *Bus) connect() (*nats.Conn, error) {
 		nats.DrainTimeout(drainTimeout),
 		nats.ConnectHandler(func(conn *nats.Conn) { b.connected(conn) }),
 		nats.ReconnectHandler(func(conn *nats.Conn) {
-			b.counts.reconnects.Add(1)
+			b.metrics.reconnects.Inc()
 			b.connected(conn)
 		}),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { b.disconnected(err) }),
@@ -52,7 +55,7 @@ func (b *Bus) connect() (*nats.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := b.listenToOthers(conn); err != nil {
+	if err := b.subscribeToReconnects(conn); err != nil {
 		conn.Close()
 		<-b.closed
 		return nil, err
@@ -70,23 +73,23 @@ func reconnectDelay(attempts int) time.Duration {
 // disconnected logs the first failure since NATS was last reachable. err is nil if comet closed
 // the connection.
 func (b *Bus) disconnected(err error) {
-	if b.away.Swap(true) || err == nil {
+	if b.unreachable.Swap(true) || err == nil {
 		return
 	}
-	b.log.Warn("NATS is away and tried again; what it would have told at once is found by looking now and then", "error", err)
+	b.log.Warn("NATS is unreachable; reconnecting, meanwhile changes are found by polling", "error", err)
 }
 
-// connected is called after each new connection. The first one, if made at once, is no gap: there
-// were no subscriptions yet.
+// connected is called after each new connection. It reports a gap, except for a first connection that
+// is made at once, before there are subscriptions.
 func (b *Bus) connected(conn *nats.Conn) {
-	if !b.away.Swap(false) {
+	if !b.unreachable.Swap(false) {
 		return
 	}
-	b.log.Info("NATS is back", "server", conn.ConnectedUrlRedacted())
-	b.gaps.raise(Gap{Reason: Reconnected})
+	b.log.Info("NATS is reachable again", "server", conn.ConnectedUrlRedacted())
+	b.gaps.report(Gap{Reason: Reconnected})
 }
 
-// failed receives errors that have no caller.
+// failed handles errors outside of a call.
 func (b *Bus) failed(sub *nats.Subscription, err error) {
 	switch {
 	case errors.Is(err, nats.ErrSlowConsumer):
@@ -94,10 +97,31 @@ func (b *Bus) failed(sub *nats.Subscription, err error) {
 		slow := b.subs[sub]
 		b.mu.Unlock()
 		if slow != nil {
-			slow.lookForDropped(false)
+			slow.reportDropped(false)
 		}
 	case errors.Is(err, nats.ErrConnectionClosed): // stopping
 	default:
 		b.log.Warn("NATS reports an error", "error", err)
 	}
+}
+
+// settle returns when the server has accepted the subscriptions of a new connection, so that no
+// message is lost between a read of SQL and the next message. It also notifies the other replicas,
+// because messages that this one published while it was disconnected may be lost. If one of both fails,
+// the connection is lost again, and the next one is a gap, too.
+func (b *Bus) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	_ = b.Flush(ctx)
+	_ = b.Publish(WakeAll(), []byte(b.id))
+}
+
+// subscribeToReconnects subscribes to the reconnections of other replicas.
+func (b *Bus) subscribeToReconnects(conn *nats.Conn) error {
+	_, err := conn.Subscribe(WakeAll(), func(m *nats.Msg) {
+		if string(m.Data) != b.id {
+			b.gaps.report(Gap{Reason: OthersReconnected})
+		}
+	})
+	return err
 }

@@ -1,4 +1,4 @@
 package bus
 
-// Break loses the connection, which is then made again, as a fault of the line does.
+// Break ends the connection like a network failure; the bus reconnects.
 func (b *Bus) Break() error { return b.conn.Load().ForceReconnect() }

@@ -72,12 +72,12 @@ func write(t *testing.T, name, text string) string {
 }
 
 // works publishes through the bus and hears it.
-func works(t *testing.T, b *bus.Bus) {
+func requireWorks(t *testing.T, b *bus.Bus) {
 	t.Helper()
 	require.NoError(t, b.Check(t.Context()))
-	heard := hear(t, b, "works")
+	received := receive(t, b, "works")
 	require.NoError(t, b.Publish("works", nil))
-	next(t, heard)
+	next(t, received)
 }
 
 func TestTLS(t *testing.T) {
@@ -86,27 +86,27 @@ func TestTLS(t *testing.T) {
 	settings := bustest.Settings{}
 	settings.Cert, settings.Key = ours.issue(t)
 
-	t.Run("AServerOfOurAuthorityIsBelieved", func(t *testing.T) {
+	t.Run("a server with a certificate of the authority is accepted", func(t *testing.T) {
 		t.Parallel()
 		server := bustest.Start(t, settings)
-		works(t, start(t, &bus.Options{URL: server.URL(), CAFile: ours.file}))
+		requireWorks(t, start(t, &bus.Options{URL: server.URL(), CAFile: ours.file}))
 	})
-	t.Run("AnotherOneIsNot", func(t *testing.T) {
+	t.Run("a server with another certificate is rejected", func(t *testing.T) {
 		t.Parallel()
 		server := bustest.Start(t, settings)
-		var log record
+		var log logBuffer
 		b := start(t, &bus.Options{URL: server.URL(), CAFile: theirs.file, Logger: log.logger()})
 		require.True(t, errs.Is(b.Check(t.Context()), errs.Unavailable))
-		require.Eventually(t, func() bool { return strings.Contains(log.String(), "unknown authority") }, long, 1e6)
-		require.NoError(t, b.Publish("kept", nil), "who publishes is not held up")
+		require.Eventually(t, func() bool { return strings.Contains(log.String(), "unknown authority") }, timeout, 1e6)
+		require.NoError(t, b.Publish("buffered", nil), "publishers do not wait")
 	})
-	t.Run("WithAnAuthorityThereIsNoConnectionInTheClear", func(t *testing.T) {
+	t.Run("an authority requires TLS", func(t *testing.T) {
 		t.Parallel()
 		server := bustest.Start(t, bustest.Settings{})
 		b := start(t, &bus.Options{URL: server.URL(), CAFile: ours.file})
 		require.True(t, errs.Is(b.Check(t.Context()), errs.Unavailable))
 	})
-	t.Run("TheServerMayAskForACertificate", func(t *testing.T) {
+	t.Run("the server may require a client certificate", func(t *testing.T) {
 		t.Parallel()
 		settings := settings
 		settings.CA = theirs.file
@@ -114,58 +114,58 @@ func TestTLS(t *testing.T) {
 		b := start(t, &bus.Options{URL: server.URL(), CAFile: ours.file})
 		require.True(t, errs.Is(b.Check(t.Context()), errs.Unavailable))
 		cert, key := theirs.issue(t)
-		works(t, start(t, &bus.Options{URL: server.URL(), CAFile: ours.file, CertFile: cert, KeyFile: key}))
+		requireWorks(t, start(t, &bus.Options{URL: server.URL(), CAFile: ours.file, CertFile: cert, KeyFile: key}))
 	})
 }
 
 func TestCredentials(t *testing.T) {
 	t.Parallel()
 
-	t.Run("AUserAndAPassword", func(t *testing.T) {
+	t.Run("user and password", func(t *testing.T) {
 		t.Parallel()
 		server := bustest.Start(t, bustest.Settings{User: "comet", Password: "hunter2"})
-		var log record
+		var log logBuffer
 		url := "nats://comet:hunter2@" + server.Addr()
 		b := start(t, &bus.Options{URL: url, Logger: log.logger()})
-		works(t, b)
+		requireWorks(t, b)
 		server.Kill()
 		server.Restart(t)
-		answers(t, b)
+		waitConnected(t, b)
 		require.NotContains(t, log.String(), "hunter2")
 	})
-	t.Run("WrongOnesAreToldAndTriedUntilTheyAreRight", func(t *testing.T) {
+	t.Run("wrong credentials are logged and retried", func(t *testing.T) {
 		t.Parallel()
 		server := bustest.Start(t, bustest.Settings{User: "comet", Password: "another"})
-		var log record
+		var log logBuffer
 		b := start(t, &bus.Options{URL: "nats://comet:hunter2@" + server.Addr(), Logger: log.logger()})
 		require.True(t, errs.Is(b.Check(t.Context()), errs.Unavailable))
-		require.Eventually(t, func() bool { return strings.Contains(log.String(), "Authorization Violation") }, long, 1e6)
+		require.Eventually(t, func() bool { return strings.Contains(log.String(), "Authorization Violation") }, timeout, 1e6)
 		server.Kill()
 		server.Reconfigure(func(s *bustest.Settings) { s.Password = "hunter2" })
 		server.Restart(t)
-		answers(t, b)
-		works(t, b)
+		waitConnected(t, b)
+		requireWorks(t, b)
 		require.NotContains(t, log.String(), "hunter2")
 	})
-	t.Run("AnNkey", func(t *testing.T) {
+	t.Run("an nkey", func(t *testing.T) {
 		t.Parallel()
 		public, seed := newKey(t, nkeys.CreateUser)
 		server := bustest.Start(t, bustest.Settings{Nkey: public})
-		works(t, start(t, &bus.Options{URL: server.URL(), Credentials: write(t, "user.nk", seed)}))
+		requireWorks(t, start(t, &bus.Options{URL: server.URL(), Credentials: write(t, "user.nk", seed)}))
 		_, other := newKey(t, nkeys.CreateUser)
 		b := start(t, &bus.Options{URL: server.URL(), Credentials: write(t, "other.nk", other)})
 		require.True(t, errs.Is(b.Check(t.Context()), errs.Unavailable))
 	})
-	t.Run("ACredsFile", func(t *testing.T) {
+	t.Run("a creds file", func(t *testing.T) {
 		t.Parallel()
 		settings, creds := operated(t)
 		server := bustest.Start(t, settings)
-		works(t, start(t, &bus.Options{URL: server.URL(), Credentials: write(t, "user.creds", creds)}))
+		requireWorks(t, start(t, &bus.Options{URL: server.URL(), Credentials: write(t, "user.creds", creds)}))
 		_, foreign := operated(t)
 		b := start(t, &bus.Options{URL: server.URL(), Credentials: write(t, "foreign.creds", foreign)})
 		require.True(t, errs.Is(b.Check(t.Context()), errs.Unavailable))
 	})
-	t.Run("AFileThatIsNeitherIsRefusedWithoutShowingIt", func(t *testing.T) {
+	t.Run("the error for an invalid file does not contain it", func(t *testing.T) {
 		t.Parallel()
 		_, err := bus.New(&bus.Options{URL: "nats://a", Credentials: write(t, "x", "SUhunter2")})
 		require.ErrorContains(t, err, "neither a .creds file nor an nkey's user seed")
@@ -184,7 +184,7 @@ func newKey(t *testing.T, create func() (nkeys.KeyPair, error)) (public, seed st
 	return public, string(text)
 }
 
-// operated returns a server that an operator vouches for, and a user's credentials there.
+// operated returns the settings of a server with an operator, and the credentials of a user.
 func operated(t *testing.T) (settings bustest.Settings, creds string) {
 	t.Helper()
 	operator, err := nkeys.CreateOperator()

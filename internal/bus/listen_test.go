@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,7 +18,7 @@ import (
 	"comet/internal/errs"
 )
 
-// agent connects as a program of somebody else's does.
+// agent connects to the embedded server as an agent.
 func agent(t *testing.T, b *bus.Bus, options ...nats.Option) (*nats.Conn, error) {
 	t.Helper()
 	options = append(options, nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
@@ -27,20 +29,13 @@ func agent(t *testing.T, b *bus.Bus, options ...nats.Option) (*nats.Conn, error)
 	return conn, err
 }
 
-// tokens knows the tokens "token of <agent>".
-func tokens(_ context.Context, token string) (string, error) {
-	name, ok := cutPrefix(token, "token of ")
-	if !ok {
+// tokens accepts the tokens "token of <agent>".
+func tokens(_ context.Context, token string, client netip.Addr) (string, error) {
+	name, ok := strings.CutPrefix(token, "token of ")
+	if !ok || !client.IsLoopback() {
 		return "", errors.New("no such token")
 	}
 	return name, nil
-}
-
-func cutPrefix(s, prefix string) (string, bool) {
-	if len(s) < len(prefix) || s[:len(prefix)] != prefix {
-		return "", false
-	}
-	return s[len(prefix):], true
 }
 
 func TestWithoutListenThereIsNoPort(t *testing.T) {
@@ -51,22 +46,22 @@ func TestWithoutListenThereIsNoPort(t *testing.T) {
 func TestAnAgentUsesItsInboxAndOutbox(t *testing.T) {
 	t.Parallel()
 	b := start(t, &bus.Options{Listen: "127.0.0.1:0"})
-	heard := hear(t, b, string(bus.AgentOutboxes))
+	received := receive(t, b, string(bus.AgentOutboxes))
 	conn, err := agent(t, b)
 	require.NoError(t, err)
 	inbox, err := conn.SubscribeSync(bus.AgentInbox("infra-1"))
 	require.NoError(t, err)
 	require.NoError(t, conn.Publish(bus.AgentOutbox("infra-1"), []byte("up")))
-	require.Equal(t, "up", string(next(t, heard).Data))
+	require.Equal(t, "up", string(next(t, received).Data))
 	require.NoError(t, b.Publish(bus.AgentInbox("infra-1"), []byte("down")))
-	m, err := inbox.NextMsg(long)
+	m, err := inbox.NextMsg(timeout)
 	require.NoError(t, err)
 	require.Equal(t, "down", string(m.Data))
 }
 
-func TestAnAgentReachesNothingElse(t *testing.T) {
+func TestAnAgentMayUseNoOtherSubjects(t *testing.T) {
 	t.Parallel()
-	for name, authenticate := range map[string]func(context.Context, string) (string, error){"anybody": nil, "with a token": tokens} {
+	for name, authenticate := range map[string]func(context.Context, string, netip.Addr) (string, error){"without a token": nil, "with a token": tokens} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := start(t, &bus.Options{Listen: "localhost:0", Authenticate: authenticate})
@@ -75,41 +70,41 @@ func TestAnAgentReachesNothingElse(t *testing.T) {
 			for _, subject := range []string{">", "comet.>", bus.WakeDispatch(), "comet.wake.>", "comet.agents.>", "_INBOX.>", bus.AgentOutbox("infra-1")} {
 				sub, err := conn.SubscribeSync(subject)
 				require.NoError(t, err)
-				_, err = sub.NextMsg(long)
+				_, err = sub.NextMsg(timeout)
 				require.ErrorIs(t, err, nats.ErrPermissionViolation, subject)
 			}
-			heard := hear(t, b, ">")
+			received := receive(t, b, ">")
 			for _, subject := range []string{bus.WakeDispatch(), bus.WakeAll(), bus.AgentInbox("infra-1"), "other"} {
 				require.NoError(t, conn.Publish(subject, nil))
 			}
 			require.NoError(t, conn.Publish(bus.AgentOutbox("infra-1"), nil))
-			require.Equal(t, bus.AgentOutbox("infra-1"), next(t, heard).Subject, "the others were refused")
+			require.Equal(t, bus.AgentOutbox("infra-1"), next(t, received).Subject, "the other messages were rejected")
 		})
 	}
 }
 
-func TestATokenOpensOneAgentsSubjects(t *testing.T) {
+func TestATokenPermitsTheSubjectsOfItsAgentOnly(t *testing.T) {
 	t.Parallel()
 	b := start(t, &bus.Options{Listen: "127.0.0.1:0", Authenticate: tokens})
 	for _, wrong := range [][]nats.Option{nil, {nats.Token("guessed")}, {nats.UserInfo("infra-1", "guessed")}, {nats.Token("token of ")}} {
 		_, err := agent(t, b, wrong...)
 		require.ErrorIs(t, err, nats.ErrAuthorization)
 	}
-	conn, err := agent(t, b, nats.UserInfo("whoever", "token of infra-1"), nats.PermissionErrOnSubscribe(true))
+	conn, err := agent(t, b, nats.UserInfo("any name", "token of infra-1"), nats.PermissionErrOnSubscribe(true))
 	require.NoError(t, err)
 	for _, other := range []string{bus.AgentInbox("infra-2"), string(bus.AgentInboxes)} {
 		sub, err := conn.SubscribeSync(other)
 		require.NoError(t, err)
-		_, err = sub.NextMsg(long)
+		_, err = sub.NextMsg(timeout)
 		require.ErrorIs(t, err, nats.ErrPermissionViolation, other)
 	}
-	heard := hear(t, b, string(bus.AgentOutboxes))
+	received := receive(t, b, string(bus.AgentOutboxes))
 	require.NoError(t, conn.Publish(bus.AgentOutbox("infra-2"), []byte("forged")))
 	require.NoError(t, conn.Publish(bus.AgentOutbox("infra-1"), []byte("own")))
-	require.Equal(t, "own", string(next(t, heard).Data))
+	require.Equal(t, "own", string(next(t, received).Data))
 }
 
-func TestAnAgentIsAnsweredWhereItAloneListens(t *testing.T) {
+func TestResponsesGoToSubjectsOfTheSenderOnly(t *testing.T) {
 	t.Parallel()
 	b := start(t, &bus.Options{Listen: "127.0.0.1:0", Authenticate: tokens})
 	answered := make(chan error, 10)
@@ -118,7 +113,7 @@ func TestAnAgentIsAnsweredWhereItAloneListens(t *testing.T) {
 	flush(t, b)
 	conn, err := agent(t, b, nats.Token("token of infra-1"), nats.CustomInboxPrefix("comet.agents.infra-1.reply"))
 	require.NoError(t, err)
-	m, err := conn.Request(bus.AgentOutbox("infra-1"), nil, long)
+	m, err := conn.Request(bus.AgentOutbox("infra-1"), nil, timeout)
 	require.NoError(t, err)
 	require.Equal(t, "ok", string(m.Data))
 	require.NoError(t, next(t, answered))
@@ -129,18 +124,18 @@ func TestAnAgentIsAnsweredWhereItAloneListens(t *testing.T) {
 	}
 }
 
-// TestWhoseTokenIsRevokedIsShownOut: within a Recheck, and nobody else is; that tokens
-// cannot be looked up ends no connection.
-func TestWhoseTokenIsRevokedIsShownOut(t *testing.T) {
+// TestARevokedTokenEndsItsConnections checks that other connections stay, and all of them while tokens
+// cannot be verified.
+func TestARevokedTokenEndsItsConnections(t *testing.T) {
 	t.Parallel()
 	var refusal atomic.Pointer[error]
-	var looks atomic.Int64
-	b := start(t, &bus.Options{Listen: "127.0.0.1:0", Recheck: 10 * time.Millisecond, Authenticate: func(ctx context.Context, token string) (string, error) {
+	var checks atomic.Int64
+	b := start(t, &bus.Options{Listen: "127.0.0.1:0", Recheck: 10 * time.Millisecond, Authenticate: func(ctx context.Context, token string, client netip.Addr) (string, error) {
 		if err := refusal.Load(); err != nil && token == "token of infra-1" {
-			looks.Add(1)
+			checks.Add(1)
 			return "", *err
 		}
-		return tokens(ctx, token)
+		return tokens(ctx, token, client)
 	}})
 	closed := make(chan struct{})
 	connect := func(name string, options ...nats.Option) *nats.Conn {
@@ -151,18 +146,18 @@ func TestWhoseTokenIsRevokedIsShownOut(t *testing.T) {
 	revoked := connect("infra-1", nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
 	other := connect("infra-2")
 
-	away := errs.New(errs.Unavailable, "the database is away")
-	refusal.Store(new(error(away)))
-	require.Eventually(t, func() bool { return looks.Load() > 2 }, long, time.Millisecond)
-	require.NoError(t, revoked.FlushTimeout(long), "it is not known that the token is not good")
+	unavailable := errs.New(errs.Unavailable, "the database is unavailable")
+	refusal.Store(new(error(unavailable)))
+	require.Eventually(t, func() bool { return checks.Load() > 2 }, timeout, time.Millisecond)
+	require.NoError(t, revoked.FlushTimeout(timeout), "the token may be valid")
 
-	gone := errs.New(errs.Unauthenticated, "the token was revoked")
-	refusal.Store(new(error(gone)))
+	revocation := errs.New(errs.Unauthenticated, "the token was revoked")
+	refusal.Store(new(error(revocation)))
 	next(t, closed)
-	require.NoError(t, other.FlushTimeout(long))
+	require.NoError(t, other.FlushTimeout(timeout))
 }
 
-func TestAnAddressThatIsTakenIsToldAtOnce(t *testing.T) {
+func TestStartReturnsAnErrorForAnAddressInUse(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -173,50 +168,50 @@ func TestAnAddressThatIsTakenIsToldAtOnce(t *testing.T) {
 	require.NoError(t, b.Stop(t.Context()))
 }
 
-func TestTheListeningServerSpeaksTLS(t *testing.T) {
+func TestTheEmbeddedServerUsesTLS(t *testing.T) {
 	t.Parallel()
 	ours, agents := newAuthority(t), newAuthority(t)
 	cert, key := ours.issue(t)
 	b := start(t, &bus.Options{Listen: "127.0.0.1:0", CertFile: cert, KeyFile: key, CAFile: agents.file})
-	works(t, b)
+	requireWorks(t, b)
 	_, err := agent(t, b)
-	require.Error(t, err, "it does not know our authority")
+	require.Error(t, err, "the client does not trust the server")
 	_, err = agent(t, b, nats.RootCAs(ours.file))
-	require.Error(t, err, "it shows no certificate")
+	require.Error(t, err, "the client has no certificate")
 	cert, key = agents.issue(t)
 	conn, err := agent(t, b, nats.RootCAs(ours.file), nats.ClientCert(cert, key))
 	require.NoError(t, err)
-	require.NoError(t, conn.FlushTimeout(long))
+	require.NoError(t, conn.FlushTimeout(timeout))
 }
 
-func TestTheEmbeddedServerLogsNothingAPersonNeedNotKnow(t *testing.T) {
+func TestNoticesOfTheEmbeddedServerAreDebugRecords(t *testing.T) {
 	t.Parallel()
-	var log record
-	b := start(t, &bus.Options{Logger: quiet(&log)})
-	works(t, b)
+	var log logBuffer
+	b := start(t, &bus.Options{Logger: infoLogger(&log)})
+	requireWorks(t, b)
 	require.NoError(t, b.Break())
-	answers(t, b)
+	waitConnected(t, b)
 	stop(t, b)
 	require.NotContains(t, log.String(), "part=nats")
 }
 
-func TestManyAgentsComeAndGo(t *testing.T) {
+func TestManyAgentsConnectConcurrently(t *testing.T) {
 	t.Parallel()
 	b := start(t, &bus.Options{Listen: "127.0.0.1:0", Authenticate: tokens})
-	heard := hear(t, b, string(bus.AgentOutboxes))
+	received := receive(t, b, string(bus.AgentOutboxes))
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
 			conn, err := nats.Connect("nats://"+b.Addr(), nats.Token("token of a"))
 			if err == nil {
-				err = errors.Join(conn.Publish(bus.AgentOutbox("a"), nil), conn.FlushTimeout(long))
+				err = errors.Join(conn.Publish(bus.AgentOutbox("a"), nil), conn.FlushTimeout(timeout))
 				conn.Close()
 			}
 			require.NoError(t, err)
 		})
 	}
 	for range 20 {
-		next(t, heard)
+		next(t, received)
 	}
 	all.Wait()
 }

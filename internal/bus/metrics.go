@@ -1,56 +1,33 @@
 package bus
 
-import (
-	"sync/atomic"
+import "github.com/prometheus/client_golang/prometheus"
 
-	"github.com/prometheus/client_golang/prometheus"
-)
-
-// counters count since New.
-type counters struct {
-	published, failures, reconnects, dropped atomic.Uint64
+// metrics are the metrics of a bus. The counters count since New.
+type metrics struct {
+	published, failures, reconnects, dropped prometheus.Counter
+	connected                                prometheus.GaugeFunc
 }
 
-// metric is a counter with its description.
-type metric struct {
-	desc  *prometheus.Desc
-	value *atomic.Uint64
-}
-
-func (b *Bus) metrics() []metric {
-	counter := func(name, help string, value *atomic.Uint64) metric {
-		return metric{prometheus.NewDesc(name, help, nil, nil), value}
+func newMetrics(isConnected func() bool) metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
-	return []metric{
-		counter("comet_bus_messages_published_total", "Messages handed to NATS.", &b.counts.published),
-		counter("comet_bus_publish_failures_total", "Messages that could not be handed to NATS.", &b.counts.failures),
-		counter("comet_bus_reconnects_total", "Connections to NATS that were lost and made again.", &b.counts.reconnects),
-		counter("comet_bus_messages_dropped_total", "Messages dropped because their handler was too slow.", &b.counts.dropped),
+	return metrics{
+		published:  counter("comet_bus_messages_published_total", "Messages handed to NATS."),
+		failures:   counter("comet_bus_publish_failures_total", "Messages that could not be handed to NATS."),
+		reconnects: counter("comet_bus_reconnects_total", "Connections to NATS that were lost and made again."),
+		dropped:    counter("comet_bus_messages_dropped_total", "Messages dropped because their handler was too slow."),
+		connected: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "comet_bus_connected", Help: "1 while there is a connection to NATS, else 0.",
+		}, func() float64 {
+			if isConnected() {
+				return 1
+			}
+			return 0
+		}),
 	}
 }
 
-func connectedDesc() *prometheus.Desc {
-	return prometheus.NewDesc("comet_bus_connected", "1 while there is a connection to NATS, else 0.", nil, nil)
+func (m metrics) all() []prometheus.Collector {
+	return []prometheus.Collector{m.published, m.failures, m.reconnects, m.dropped, m.connected}
 }
-
-// Describe implements prometheus.Collector.
-func (b *Bus) Describe(to chan<- *prometheus.Desc) {
-	for _, m := range b.metrics() {
-		to <- m.desc
-	}
-	to <- connectedDesc()
-}
-
-// Collect implements prometheus.Collector.
-func (b *Bus) Collect(to chan<- prometheus.Metric) {
-	for _, m := range b.metrics() {
-		to <- prometheus.MustNewConstMetric(m.desc, prometheus.CounterValue, float64(m.value.Load()))
-	}
-	connected := 0.0
-	if conn := b.conn.Load(); conn != nil && conn.IsConnected() {
-		connected = 1
-	}
-	to <- prometheus.MustNewConstMetric(connectedDesc(), prometheus.GaugeValue, connected)
-}
-
-var _ prometheus.Collector = (*Bus)(nil)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"slices"
@@ -38,11 +39,11 @@ type Options struct {
 	// Addr returns. Default none. An agent may publish to its outbox and subscribe to its inbox,
 	// nothing else.
 	Listen string
-	// Authenticate returns the agent of a token, or an error. Each connection at Listen presents
+	// Authenticate returns the agent of a token that an address sent, or an error. Each connection at Listen presents
 	// a token as its token or password and may use that agent's subjects only. Without
 	// Authenticate every client may use the subjects of every agent, so Listen must be a loopback
 	// address. It must return within two seconds.
-	Authenticate func(ctx context.Context, token string) (agent string, err error)
+	Authenticate func(ctx context.Context, token string, client netip.Addr) (agent string, err error)
 	// Recheck is how often the token of each connection is verified again, default 15 s. With
 	// errs.Unauthenticated or errs.AgentInactive the connection is closed; after any other error
 	// it stays.

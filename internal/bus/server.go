@@ -12,15 +12,13 @@ import (
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
 
-	"comet/internal/lifecycle"
+	"comet/internal/background"
 )
 
 const (
 	// startTimeout allows for a very busy machine.
 	startTimeout = 10 * time.Second
-	// authTimeout limits Authenticate.
-	authTimeout = 2 * time.Second
-	// clientBacklog is how many bytes may wait for an agent that does not read; then its
+	// clientBacklog is how many bytes may be queued for an agent that does not read; then its
 	// connection is closed.
 	clientBacklog = 16 << 20
 )
@@ -31,7 +29,7 @@ type server struct {
 	// secret authenticates our own connection.
 	secret string
 	// watch verifies the connections of agents.
-	watch *lifecycle.Loop
+	watch *background.Loop
 	// ended is closed when the server has ended, after the first stop.
 	ended    chan struct{}
 	stopping sync.Once
@@ -56,8 +54,11 @@ func startServer(ctx context.Context, o *Options) (*server, error) {
 	if !s.nats.ReadyForConnections(startTimeout) {
 		return nil, errors.Join(errors.New("the embedded NATS server does not start"), s.stop(ctx))
 	}
-	if keeper, ok := settings.CustomClientAuthentication.(*agentAuth); ok {
-		s.watch = lifecycle.NewLoop(func(ctx context.Context) { keeper.watch(ctx, s.nats, o.Recheck) })
+	if auth, ok := settings.CustomClientAuthentication.(*agentAuth); ok && o.Authenticate != nil {
+		s.watch = background.NewLoop(background.NewPollLoop(background.PollOptions{}, func(ctx context.Context) (time.Duration, error) {
+			auth.verifyAll(ctx, s.nats)
+			return o.Recheck, nil
+		}).Run)
 		if err := s.watch.Start(ctx); err != nil {
 			return nil, errors.Join(err, s.stop(ctx))
 		}
@@ -88,7 +89,7 @@ func (s *server) settings(o *Options) (*natsserver.Options, error) {
 	}
 	settings.Host = host
 	settings.MaxPending = clientBacklog
-	settings.CustomClientAuthentication = &agentAuth{secret: s.secret, authenticate: o.Authenticate, log: o.Logger, in: map[uint64]agentConn{}}
+	settings.CustomClientAuthentication = &agentAuth{secret: s.secret, authenticate: o.Authenticate, log: o.Logger, connections: map[uint64]agentConn{}}
 	settings.AuthTimeout = 2 * authTimeout.Seconds()
 	settings.TLSConfig, err = o.serverTLS()
 	settings.TLSTimeout = authTimeout.Seconds()
@@ -109,12 +110,10 @@ func (s *server) stop(ctx context.Context) error {
 			s.nats.WaitForShutdown()
 		}()
 	})
-	soon := time.NewTimer(time.Second) // others may have used up the time
-	defer soon.Stop()
 	select {
 	case <-s.ended:
 		return nil
-	case <-soon.C:
+	case <-time.After(time.Second): // ctx may have ended while other services stopped
 	}
 	select {
 	case <-s.ended:

@@ -58,7 +58,7 @@ func WakeDispatch() string { return string(WakeDispatches) }
 // WakeAgents is the subject of WakeAgentIndexes.
 func WakeAgents() string { return string(WakeAgentIndexes) }
 
-// WakeAll is the subject of WakeEverybody.
+// WakeAll is the subject of WakeEverything.
 func WakeAll() string { return string(WakeEverything) }
 
 // AgentInbox is the subject of AgentInboxes for one agent.
@@ -99,8 +99,8 @@ func (k Kind) nameIn(subject string) (name string, ok bool) {
 // repliesTo returns the prefix of the subjects at which an agent receives responses.
 func repliesTo(agent string) string { return "comet.agents." + word(agent) + ".reply" }
 
-// mayReply reports whether a message on subject may be answered at reply: anywhere outside
-// comet's own subjects, and inside them only where the sender alone subscribes.
+// mayReply reports whether the response to a message on subject may be published to reply: to any
+// subject outside of comet's own ones, and among those only to the reply subjects of the sender.
 func mayReply(subject, reply string) bool {
 	if !isSubject(reply) || strings.ContainsAny(reply, "*>") {
 		return false

@@ -9,7 +9,7 @@ import (
 	"comet/internal/bus"
 )
 
-func TestSubjectsAreWhatIsDocumented(t *testing.T) {
+func TestDocumentedSubjects(t *testing.T) {
 	t.Parallel()
 	const task = "0198c0de-7000-7000-8000-000000000001"
 	for want, c := range map[string]struct {
@@ -38,7 +38,7 @@ func TestSubjectsAreWhatIsDocumented(t *testing.T) {
 	require.Len(t, bus.Kinds(), 7)
 }
 
-func TestASubjectHasOneSpelling(t *testing.T) {
+func TestOtherSpellingsOfSubjectsAreRejected(t *testing.T) {
 	t.Parallel()
 	for _, subject := range []string{
 		"", "comet", "comet.wake", "comet.wake.inbox", "comet.wake.inbox.", "comet.wake.inbox.*", "comet.wake.inbox.a.b", "comet.wake.inbox.%61",
@@ -50,7 +50,7 @@ func TestASubjectHasOneSpelling(t *testing.T) {
 	}
 }
 
-// FuzzSubjects finds a name that does not come back, or is not one word.
+// FuzzSubjects checks that every name is one token of a subject and is parsed again.
 func FuzzSubjects(f *testing.F) {
 	for _, name := range []string{"", "a", "a.b", "%", "%2E", "*", ">", " ", "\x00", "é", "\xff"} {
 		f.Add(name)
@@ -66,7 +66,7 @@ func FuzzSubjects(f *testing.F) {
 			require.Equal(t, kind, gotKind)
 			require.Equal(t, name, got)
 		}
-		// The other way round: what is taken for a subject is what would be written.
+		// A parsed subject is formatted again as it was.
 		if kind, got, ok := bus.Parse(name); ok && kind == bus.AgentInboxes {
 			require.Equal(t, name, bus.AgentInbox(got))
 		}

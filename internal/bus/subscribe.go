@@ -15,6 +15,8 @@ import (
 type Message struct {
 	// Subject is the subject it was published to.
 	Subject string
+	// Header contains its headers; their names are case-sensitive.
+	Header map[string][]string
 	// Data is its content.
 	Data []byte
 
@@ -22,12 +24,12 @@ type Message struct {
 	bus   *Bus
 }
 
-// Respond answers a request; the errors are those of Publish. It is errs.InvalidRequest if the
-// message is not a request, or names a reply subject of comet that is not its sender's: an agent
-// could otherwise make comet write to other agents.
+// Respond sends the response to a request. The errors are those of Publish, and errs.InvalidRequest if
+// the message is not a request or its reply subject belongs to another agent: a request must not make
+// comet write to other agents.
 func (m Message) Respond(data []byte) error {
 	if m.reply == "" || !mayReply(m.Subject, m.reply) {
-		return errs.New(errs.InvalidRequest, "the message on %s names no subject for an answer", input.Quote(m.Subject))
+		return errs.New(errs.InvalidRequest, "the message on %s has no valid reply subject", input.Quote(m.Subject))
 	}
 	return m.bus.Publish(m.reply, data)
 }
@@ -56,7 +58,7 @@ func (b *Bus) Subscribe(subject string, fn func(Message)) (*Subscription, error)
 // any replica, that name the same queue.
 func (b *Bus) QueueSubscribe(subject, queue string, fn func(Message)) (*Subscription, error) {
 	if !isSubject(queue) {
-		return nil, errs.New(errs.InvalidRequest, "%s is no name of a queue", input.Quote(queue))
+		return nil, errs.New(errs.InvalidRequest, "%s is not the name of a queue", input.Quote(queue))
 	}
 	return b.subscribe(subject, queue, fn)
 }
@@ -67,20 +69,20 @@ func (b *Bus) subscribe(subject, queue string, fn func(Message)) (*Subscription,
 		return nil, err
 	}
 	if !isSubject(subject) {
-		return nil, errs.New(errs.InvalidRequest, "%s is no subject to subscribe to", input.Quote(subject))
+		return nil, errs.New(errs.InvalidRequest, "%s is not a subject to subscribe to", input.Quote(subject))
 	}
 	s := &Subscription{bus: b}
 	s.mu.Lock() // a message may come before it is complete
 	defer s.mu.Unlock()
 	s.nats, err = conn.QueueSubscribe(subject, queue, func(m *nats.Msg) { s.handle(m, fn) })
 	if err != nil {
-		return nil, b.explain(err)
+		return nil, translate(conn, err)
 	}
 	b.mu.Lock()
 	b.subs[s.nats] = s
 	b.mu.Unlock()
 	if err := s.nats.SetPendingLimits(b.opts.PendingMessages, b.opts.PendingBytes); err != nil {
-		return nil, b.explain(err) // the connection is closed, and the subscription with it
+		return nil, translate(conn, err) // the connection is closed, and the subscription with it
 	}
 	return s, nil
 }
@@ -91,14 +93,38 @@ func (s *Subscription) handle(m *nats.Msg, fn func(Message)) {
 			s.bus.log.Error("a handler of the bus panicked", "subject", m.Subject, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		}
 	}()
-	defer s.lookForDropped(true)
-	fn(Message{Subject: m.Subject, Data: m.Data, reply: m.Reply, bus: s.bus})
+	defer s.reportDropped(true)
+	fn(Message{Subject: m.Subject, Header: m.Header, Data: m.Data, reply: m.Reply, bus: s.bus})
+}
+
+// reportDropped counts and reports the messages that were dropped since the last call. handled says
+// that the handler has just returned.
+func (s *Subscription) reportDropped(handled bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	dropped, err := s.nats.Dropped()
+	if err != nil {
+		return // the subscription has ended
+	}
+	waiting, _, err := s.nats.Pending()
+	if err != nil {
+		return
+	}
+	if handled { // it counts as waiting until this function returns
+		waiting = max(0, waiting-1)
+		s.loss.handled++
+	}
+	lost, isDue := s.loss.update(dropped, waiting, s.bus.opts.PendingMessages)
+	s.bus.metrics.dropped.Add(float64(max(0, lost)))
+	if isDue {
+		s.bus.gaps.report(Gap{Reason: Dropped, Subject: s.nats.Subject})
+	}
 }
 
 // Unsubscribe ends the calls; one in progress may still run when it returns. The backlog is not
 // handled. It may be repeated.
 func (s *Subscription) Unsubscribe() {
-	s.lookForDropped(false)
+	s.reportDropped(false)
 	s.mu.Lock()
 	sub := s.nats
 	s.mu.Unlock()

@@ -19,7 +19,7 @@ const MinAdminTokenLength = 32
 func checks() map[string]func(any) string {
 	return map[string]func(any) string{
 		"notEmpty": notEmpty, "address": address, "optionalAddress": optionalAddress, "httpURL": httpURL,
-		"postgresURL": postgresURL, "natsURL": natsURL, "adminToken": adminToken, "networks": networks,
+		"postgresURL": postgresURL, "natsURL": natsURL, "adminToken": adminToken, "logFormat": oneOf(logFormats()...), "networks": networks,
 	}
 }
 

@@ -45,7 +45,7 @@ type NATS struct {
 // Log configures logging.
 type Log struct {
 	Level  string `key:"level" flag:"log-level" default:"info" check:"debug|info|warn|error" help:"Least severe level that is logged: “debug”, “info”, “warn” or “error”"`
-	Format string `key:"format" flag:"log-format" default:"auto" check:"auto|text|json|v5" help:"“text”, “json”, “v5”, which is that of PROTOCOL_V5, or “auto”: text on a terminal and JSON otherwise"`
+	Format string `key:"format" flag:"log-format" default:"auto" check:"logFormat" help:"“text”, “json”, the name of a protocol with a log format of its own, or “auto”: text on a terminal and JSON otherwise"`
 	Sample int    `key:"sample" default:"1" check:"1..1000000" help:"Log every n-th successful request; 1 logs all. Failed requests are always logged"`
 }
 
@@ -55,6 +55,7 @@ type HTTP struct {
 	MaxBodyBytes    int64         `key:"max_body_bytes" default:"1048576" check:"1024..1073741824" help:"Largest request body, in bytes"`
 	MaxRosterBytes  int64         `key:"max_roster_bytes" default:"8388608" check:"1024..1073741824" help:"Largest roster that can be imported, in bytes"`
 	RateLimit       RateLimit     `key:"rate_limit"`
+	MaxAuthFailures int           `key:"max_auth_failures" default:"10" check:"1..1000000" help:"Invalid tokens and signatures per minute that one address (a /64 for IPv6) may send before it is throttled with 429; tokens that were accepted before are exempt"`
 	DrainDelay      time.Duration `key:"drain_delay" default:"0s" check:"0s..1h" help:"How long a stopping server still accepts requests while “/readyz” already returns 503, so that load balancers remove it; then it waits for requests in flight"`
 	ShutdownTimeout time.Duration `key:"shutdown_timeout" default:"20s" check:"100ms..1h" help:"How long a stopping server waits for requests in flight"`
 }
@@ -100,12 +101,11 @@ type Tasks struct {
 
 // Transport configures agents' connections.
 type Transport struct {
-	MaxConnections  int           `key:"max_connections" default:"20000" check:"1..10000000" help:"Agents' connections per process; further ones are rejected with 503"`
-	MaxAuthFailures int           `key:"max_auth_failures" default:"10" check:"1..1000000" help:"Invalid tokens and signatures per minute that one address (a /64 for IPv6) may send to the agents' endpoints before it is throttled"`
-	Heartbeat       time.Duration `key:"heartbeat" default:"15s" check:"1s..10m" help:"Interval of heartbeats on agents' connections; an agent is offline after three missed ones, but not before 45s"`
-	RedeliverAfter  time.Duration `key:"redeliver_after" default:"30s" check:"1s..1h" help:"When a message that was delivered by long poll and not acknowledged is delivered again"`
-	V5Listen        string        `key:"v5_listen" flag:"v5-listen" check:"optionalAddress" help:"Address of the TCP listener for PROTOCOL_V5, one message per line, such as “127.0.0.1:7005”; none without it. From another machine every message must be signed"`
-	V5ReplayWindow  time.Duration `key:"v5_replay_window" default:"24h" check:"1m..720h" help:"How long a signed PROTOCOL_V5 message is remembered, so that it is not accepted twice"`
+	MaxConnections int           `key:"max_connections" default:"20000" check:"1..10000000" help:"Agents' connections per process; further ones are rejected with 503"`
+	Heartbeat      time.Duration `key:"heartbeat" default:"15s" check:"1s..10m" help:"Interval of heartbeats on agents' connections; an agent is offline after three missed ones, but not before 45s"`
+	RedeliverAfter time.Duration `key:"redeliver_after" default:"30s" check:"1s..1h" help:"When a message that was delivered by long poll and not acknowledged is delivered again"`
+
+	ProtocolSettings
 }
 
 // Webhooks configures deliveries.

@@ -224,7 +224,7 @@ func TestLoadRefuses(t *testing.T) {
 		"a timeout of a delivery beyond a minute":               {env: "COMET_WEBHOOKS_TIMEOUT=61s", says: []string{"between 1s and 1m"}},
 		"usage kept for a day":                                  {env: "COMET_USAGE_RETENTION=24h", says: []string{"between 48h and"}},
 		"no line at all":                                        {env: "COMET_TRANSPORT_MAX_CONNECTIONS=0", says: []string{"transport.max_connections", "between 1 and 10000000"}},
-		"no token that may be wrong":                            {file: "transport:\n  max_auth_failures: 0\n", says: []string{"transport.max_auth_failures", "between 1 and 1000000"}},
+		"no token that may be wrong":                            {file: "http:\n  max_auth_failures: 0\n", says: []string{"http.max_auth_failures", "between 1 and 1000000"}},
 		"a heartbeat of nothing":                                {env: "COMET_TRANSPORT_HEARTBEAT=10ms", says: []string{"transport.heartbeat", "between 1s and 10m"}},
 		"a replay window of nothing":                            {env: "COMET_TRANSPORT_V5_REPLAY_WINDOW=59s", says: []string{"transport.v5_replay_window", "between 1m and 720h"}},
 		"lines of text at no port":                              {env: "COMET_TRANSPORT_V5_LISTEN=everywhere", says: []string{"transport.v5_listen", "host:port"}},

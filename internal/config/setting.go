@@ -40,6 +40,10 @@ var settings = sync.OnceValue(func() []setting { //nolint:gochecknoglobals // bu
 func appendSettings(all []setting, t reflect.Type, prefix string, index []int) []setting {
 	for i := range t.NumField() {
 		f := t.Field(i)
+		if f.Anonymous {
+			all = appendSettings(all, f.Type, prefix, append(index[:len(index):len(index)], i))
+			continue
+		}
 		key, ok := f.Tag.Lookup("key")
 		if !ok {
 			continue

@@ -1,11 +1,16 @@
 package errs
 
-// Code names one way a request can fail. It is stable: clients match on it.
+import (
+	"maps"
+	"slices"
+)
+
+// Code is the stable identifier of an error.
 type Code string // @name ProblemCode
 
-// The codes. The comment gives the rule's source where a document names it.
+// The codes. A comment gives the source of the rule if a document has it.
 const (
-	// Internal is a fault of ours.
+	// Internal is a fault of the server.
 	Internal Code = "internal"
 
 	// InvalidRequest is a request that breaks a rule without a name of its own.
@@ -16,7 +21,7 @@ const (
 	MalformedYAML Code = "malformed-yaml"
 	// InvalidParameter is a query parameter that is unknown, repeated or out of range.
 	InvalidParameter Code = "invalid-parameter"
-	// InvalidHeader is a request header that cannot be understood.
+	// InvalidHeader is a request header that is malformed.
 	InvalidHeader Code = "invalid-header"
 	// InvalidFrequency is a frequency its level does not allow (CHE·NU §4.2, §8).
 	InvalidFrequency Code = "invalid-frequency"
@@ -24,7 +29,7 @@ const (
 	ParentNotFound Code = "parent-not-found"
 	// InvalidParentLevel is a parent of another level than the one above (CHE·NU §3.2, §8).
 	InvalidParentLevel Code = "invalid-parent-level"
-	// ImmutableField is a PATCH of id, level or frequency_hz to another value (CHE·NU §2.3).
+	// ImmutableField is a change of id, level or frequency_hz to another value (CHE·NU §2.3).
 	ImmutableField Code = "immutable-field"
 
 	// Unauthenticated is a missing, unknown, expired or revoked token.
@@ -41,7 +46,7 @@ const (
 	NotFound Code = "not-found"
 	// MethodNotAllowed is a route that exists for other methods.
 	MethodNotAllowed Code = "method-not-allowed"
-	// NotAcceptable is an Accept header that asks for a form we do not have.
+	// NotAcceptable is an Accept header that names no supported media type.
 	NotAcceptable Code = "not-acceptable"
 
 	// AgentExists is a create with an id that is taken (CHE·NU §8).
@@ -52,7 +57,7 @@ const (
 	ProtectedAgent Code = "protected-agent"
 	// ActiveChildren is a delete or deactivation above active children (CHE·NU §2.4).
 	ActiveChildren Code = "active-children"
-	// ParentInactive is an active agent that would stand under an inactive parent.
+	// ParentInactive is an active agent below an inactive parent.
 	ParentInactive Code = "parent-inactive"
 	// LastAdminToken is a revocation that would leave no usable admin token.
 	LastAdminToken Code = "last-admin-token"
@@ -60,19 +65,19 @@ const (
 	TokenRevoked Code = "token-revoked"
 	// AgentDeactivated is a reservation for an agent that is not active.
 	AgentDeactivated Code = "agent-deactivated"
-	// RequestIDReused is a fact whose request_id came with another content.
+	// RequestIDReused is a fact whose request_id was used with other content.
 	RequestIDReused Code = "request-id-reused"
 	// ReservationEnded is a change to a reservation that ended in another way.
 	ReservationEnded Code = "reservation-ended"
 	// WebhookDisabled is a delivery to a webhook that is not enabled.
 	WebhookDisabled Code = "webhook-disabled"
-	// TaskState is a step that a task cannot take from where it stands (PROTOCOL_V5 §4.1).
+	// TaskState is a transition that the state of a task does not allow.
 	TaskState Code = "task-state"
-	// TaskExists is a task whose id is taken by another request's.
+	// TaskExists is a task whose id belongs to another request.
 	TaskExists Code = "task-id-exists"
-	// IdempotencyKeyReused is an Idempotency-Key that came with another request.
+	// IdempotencyKeyReused is an Idempotency-Key that was used with another request.
 	IdempotencyKeyReused Code = "idempotency-key-reused"
-	// Conflict is a write that met a row it did not expect.
+	// Conflict is a write that does not fit the stored state.
 	Conflict Code = "conflict"
 
 	// PreconditionFailed is an If-Match or If-None-Match that does not hold.
@@ -81,136 +86,112 @@ const (
 	BodyTooLarge Code = "body-too-large"
 	// AddressRefused is a URL whose address comet may not connect to.
 	AddressRefused Code = "address-refused"
-	// UnsupportedMediaType is a body of a type the route does not take.
+	// UnsupportedMediaType is a body of a type that the route does not accept.
 	UnsupportedMediaType Code = "unsupported-media-type"
-	// RangeNotSatisfiable is a Range that begins behind the end of what it is of.
+	// RangeNotSatisfiable is a Range that begins behind the end of the content.
 	RangeNotSatisfiable Code = "range-not-satisfiable"
 	// BudgetExceedsMaximum is a token_budget over the level's maximum (CHE·NU §5.1, §8).
 	BudgetExceedsMaximum Code = "token-budget-exceeds-maximum"
-	// LimitReached is one more of something of which there is a most.
+	// LimitReached is a create beyond a maximum number.
 	LimitReached Code = "limit-reached"
 	// BudgetExceeded is a reservation that the budget does not cover.
 	BudgetExceeded Code = "budget-exceeded"
-	// UnsupportedWork is work that no agent offers (Chiffon 5006, PROTOCOL_V5 E19).
+	// UnsupportedWork is work that no agent offers.
 	UnsupportedWork Code = "unsupported-work"
-	// CodeFailed is code that failed in the sandbox, or a task that a tool asked for.
+	// CodeFailed is code that failed in the sandbox, or a failed task of a tool.
 	CodeFailed Code = "code-failed"
 	// ToolDenied is a call of a tool that the policy of the token does not allow.
 	ToolDenied Code = "tool-denied"
-	// UpstreamFailed is an MCP server that is down, or failed otherwise than by its own word.
+	// UpstreamFailed is an MCP server that is down or does not follow the protocol.
 	UpstreamFailed Code = "mcp-server-error"
-	// RateLimited is a token that asks too often.
+	// RateLimited is a token over its rate limit.
 	RateLimited Code = "rate-limited"
 
 	// Timeout is a request that took longer than the server allows.
 	Timeout Code = "timeout"
-	// Unavailable is a part of the ground (database, bus) that does not answer.
+	// Unavailable is a database or bus that does not respond.
 	Unavailable Code = "unavailable"
-	// NoAgent is work whose agents are all away (Chiffon 5002, PROTOCOL_V5 E30).
+	// NoAgent is work whose agents are all disconnected.
 	NoAgent Code = "agent-unavailable"
-	// Busy is a queue of ours that is full.
+	// Busy is a full queue of the server.
 	Busy Code = "busy"
 )
 
-// Class groups codes by who has to act and how. Where several rules are broken
-// at once the lower class is reported: 400 before 409 before 422.
-type Class uint8
-
-// The classes, in the order in which they win.
-const (
-	ClassInternal Class = iota
-	ClassUnauthenticated
-	ClassForbidden
-	ClassInvalid
-	ClassNotFound
-	ClassMethod
-	ClassNotAcceptable
-	ClassConflict
-	ClassPrecondition
-	ClassTooLarge
-	ClassMediaType
-	ClassRange
-	ClassUnprocessable
-	ClassTooMany
-	ClassTimeout
-	ClassUnavailable
-	ClassBadGateway // an upstream failed; whether it executed the request is unknown
-)
-
-type entry struct {
-	class Class
-	title string
+// titles are the short texts of the codes. Those of CHE·NU §8 are the document's own.
+var titles = map[Code]string{ //nolint:gochecknoglobals // a constant table
+	Internal:             "Internal error",
+	InvalidRequest:       "Invalid request",
+	MalformedJSON:        "Malformed JSON",
+	MalformedYAML:        "Malformed YAML",
+	InvalidParameter:     "Invalid parameter",
+	InvalidHeader:        "Invalid header",
+	InvalidFrequency:     "Invalid frequency for level",
+	ParentNotFound:       "Parent not found",
+	InvalidParentLevel:   "Invalid parent level",
+	ImmutableField:       "Immutable field",
+	Unauthenticated:      "Authentication required",
+	MissingScope:         "Missing scope",
+	AgentInactive:        "Agent is inactive",
+	ForeignAgent:         "Token belongs to another agent",
+	NotFound:             "Not found",
+	MethodNotAllowed:     "Method not allowed",
+	NotAcceptable:        "Not acceptable",
+	AgentExists:          "Agent ID already exists",
+	SystemAgentExists:    "System agent already exists",
+	ProtectedAgent:       "Cannot delete L0 or L1 agents",
+	ActiveChildren:       "Cannot delete agents with active children",
+	ParentInactive:       "Parent is inactive",
+	LastAdminToken:       "Last admin token",
+	TokenRevoked:         "Token is revoked",
+	AgentDeactivated:     "Agent is deactivated",
+	RequestIDReused:      "Request ID reused",
+	ReservationEnded:     "Reservation has ended",
+	WebhookDisabled:      "Webhook is disabled",
+	TaskState:            "Invalid task state",
+	TaskExists:           "Task ID already exists",
+	IdempotencyKeyReused: "Idempotency key reused",
+	Conflict:             "Conflict",
+	PreconditionFailed:   "Precondition failed",
+	BodyTooLarge:         "Body too large",
+	UnsupportedMediaType: "Unsupported media type",
+	RangeNotSatisfiable:  "Range not satisfiable",
+	BudgetExceedsMaximum: "Token budget exceeds maximum",
+	AddressRefused:       "Address refused",
+	LimitReached:         "Limit reached",
+	UnsupportedWork:      "Unsupported work",
+	BudgetExceeded:       "Token budget exceeded",
+	CodeFailed:           "Code failed",
+	ToolDenied:           "Tool call not allowed",
+	UpstreamFailed:       "MCP server error",
+	RateLimited:          "Too many requests",
+	Timeout:              "Request timed out",
+	Unavailable:          "Service unavailable",
+	NoAgent:              "Agent unavailable",
+	Busy:                 "Service busy",
 }
 
-// catalogue is read-only. The titles of CHE·NU §8 are the document's own text.
-var catalogue = map[Code]entry{
-	Internal:             {ClassInternal, "Internal error"},
-	InvalidRequest:       {ClassInvalid, "Invalid request"},
-	MalformedJSON:        {ClassInvalid, "Malformed JSON"},
-	MalformedYAML:        {ClassInvalid, "Malformed YAML"},
-	InvalidParameter:     {ClassInvalid, "Invalid parameter"},
-	InvalidHeader:        {ClassInvalid, "Invalid header"},
-	InvalidFrequency:     {ClassInvalid, "Invalid frequency for level"},
-	ParentNotFound:       {ClassInvalid, "Parent not found"},
-	InvalidParentLevel:   {ClassInvalid, "Invalid parent level"},
-	ImmutableField:       {ClassInvalid, "Immutable field"},
-	Unauthenticated:      {ClassUnauthenticated, "Authentication required"},
-	MissingScope:         {ClassForbidden, "Missing scope"},
-	AgentInactive:        {ClassForbidden, "Agent is inactive"},
-	ForeignAgent:         {ClassForbidden, "Token belongs to another agent"},
-	NotFound:             {ClassNotFound, "Not found"},
-	MethodNotAllowed:     {ClassMethod, "Method not allowed"},
-	NotAcceptable:        {ClassNotAcceptable, "Not acceptable"},
-	AgentExists:          {ClassConflict, "Agent ID already exists"},
-	SystemAgentExists:    {ClassConflict, "System agent already exists"},
-	ProtectedAgent:       {ClassConflict, "Cannot delete L0 or L1 agents"},
-	ActiveChildren:       {ClassConflict, "Cannot delete agents with active children"},
-	ParentInactive:       {ClassConflict, "Parent is inactive"},
-	LastAdminToken:       {ClassConflict, "Last admin token"},
-	TokenRevoked:         {ClassConflict, "Token is revoked"},
-	AgentDeactivated:     {ClassConflict, "Agent is deactivated"},
-	RequestIDReused:      {ClassConflict, "Request ID reused"},
-	ReservationEnded:     {ClassConflict, "Reservation has ended"},
-	WebhookDisabled:      {ClassConflict, "Webhook is disabled"},
-	TaskState:            {ClassConflict, "Task cannot take this step"},
-	TaskExists:           {ClassConflict, "Task ID already exists"},
-	IdempotencyKeyReused: {ClassConflict, "Idempotency key reused"},
-	Conflict:             {ClassConflict, "Conflict"},
-	PreconditionFailed:   {ClassPrecondition, "Precondition failed"},
-	BodyTooLarge:         {ClassTooLarge, "Body too large"},
-	UnsupportedMediaType: {ClassMediaType, "Unsupported media type"},
-	RangeNotSatisfiable:  {ClassRange, "Range not satisfiable"},
-	BudgetExceedsMaximum: {ClassUnprocessable, "Token budget exceeds maximum"},
-	AddressRefused:       {ClassUnprocessable, "Address refused"},
-	LimitReached:         {ClassUnprocessable, "Limit reached"},
-	UnsupportedWork:      {ClassUnprocessable, "Unsupported work"},
-	BudgetExceeded:       {ClassTooMany, "Token budget exceeded"},
-	CodeFailed:           {ClassUnprocessable, "Code failed"},
-	ToolDenied:           {ClassForbidden, "Tool call not allowed"},
-	UpstreamFailed:       {ClassBadGateway, "MCP server error"},
-	RateLimited:          {ClassTooMany, "Too many requests"},
-	Timeout:              {ClassTimeout, "Request timed out"},
-	Unavailable:          {ClassUnavailable, "Service unavailable"},
-	NoAgent:              {ClassUnavailable, "Agent unavailable"},
-	Busy:                 {ClassUnavailable, "Service busy"},
+// rank orders the codes of violations: a violation that can be decided from the request alone (0)
+// is reported before a conflict with stored state (1), and that before a broken limit (2).
+func (c Code) rank() int {
+	switch c {
+	case AgentExists, SystemAgentExists, ProtectedAgent, ActiveChildren, ParentInactive, AgentDeactivated, Conflict:
+		return 1
+	case BudgetExceedsMaximum, AddressRefused, LimitReached, UnsupportedWork:
+		return 2
+	}
+	return 0
 }
 
-// Class returns the code's class; an unknown code is ClassInternal.
-func (c Code) Class() Class { return catalogue[c].class }
+// IsInvalid reports whether the request alone, without stored state, breaks the rule.
+func (c Code) IsInvalid() bool { return c != Internal && c.rank() == 0 }
 
 // Title returns the code's short text, the same for every occurrence.
 func (c Code) Title() string {
-	if e, ok := catalogue[c]; ok {
-		return e.title
+	if title, ok := titles[c]; ok {
+		return title
 	}
-	return catalogue[Internal].title
+	return titles[Internal]
 }
 
 // Codes returns every code, in no particular order.
-func Codes() []Code {
-	all := make([]Code, 0, len(catalogue))
-	for c := range catalogue {
-		all = append(all, c)
-	}
-	return all
-}
+func Codes() []Code { return slices.Collect(maps.Keys(titles)) }

@@ -1,6 +1,5 @@
-// Package errs is comet's one error type. The core says what went wrong with a
-// Code; only the APIs turn a code into their own protocol (an HTTP status, a
-// JSON-RPC error, E.. or 5xxx).
+// Package errs is the error type of all packages below the APIs: an error has a Code, which the
+// APIs and protocols translate into an HTTP status, a JSON-RPC error or a code of their own.
 package errs
 
 import (
@@ -9,10 +8,10 @@ import (
 	"strings"
 )
 
-// Error is what every layer returns when the caller can do something about it.
-// Detail, Fields and Meta are shown to the caller; the cause is only logged.
+// Error is an error with a code. Detail, Fields and Meta are shown to the caller; the cause is
+// only logged.
 type Error struct {
-	// Code says which rule was broken.
+	// Code is the broken rule.
 	Code Code
 	// Detail is one sentence for a person, safe to show.
 	Detail string
@@ -24,21 +23,21 @@ type Error struct {
 	cause error
 }
 
-// Field points at one bad part of a request and names the rule it breaks.
-// Exactly one of Pointer, Parameter and Header is set, or none of them when the
-// document as a whole is meant.
+// Field is an error in one part of the request. At most one of pointer, parameter and header is
+// set; without one the error concerns the whole body.
 type Field struct {
-	// Pointer is an RFC 6901 JSON pointer into the body, e.g. "/capabilities/2".
+	Code Code `json:"-"`
+	// An RFC 6901 JSON pointer into the body, e.g. "/capabilities/2".
 	Pointer string `json:"pointer,omitempty" example:"/frequency_hz"`
-	// Parameter is the name of a query or path parameter.
+	// The name of a query or path parameter.
 	Parameter string `json:"parameter,omitempty" example:"limit"`
-	// Header is the name of a request header.
+	// The name of a request header.
 	Header string `json:"header,omitempty" example:"If-Match"`
-	// Rule is a short stable word, e.g. "required", "max", "frequency_level".
+	// The violated rule, a stable word, e.g. "required", "max", "frequency_level".
 	Rule string `json:"rule" example:"frequency_level"`
-	// Detail is one sentence for a person.
+	// An explanation of the error.
 	Detail string `json:"detail" example:"an L3 agent runs at 444 Hz, not 555 Hz"`
-	// Line is the 1-based line in an imported document, 0 where there is none.
+	// The line in an imported document, from 1; absent without one.
 	Line int `json:"line,omitempty" example:"42"`
 } // @name FieldError
 
@@ -85,7 +84,7 @@ func From(err error) *Error {
 	if errors.As(err, &e) {
 		return e
 	}
-	return Wrap(Internal, err, "something went wrong on our side")
+	return Wrap(Internal, err, "an internal error occurred")
 }
 
 // CodeOf returns the code of err: "" for nil, Internal for an error without one.

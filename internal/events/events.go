@@ -4,12 +4,8 @@
 package events
 
 import (
-	"context"
 	"log/slog"
-	"sync/atomic"
 	"time"
-
-	"github.com/cenkalti/backoff/v5"
 
 	"comet/store"
 )
@@ -49,38 +45,4 @@ func (o *Options) orDefaults() Options {
 		out.Logger = slog.New(slog.DiscardHandler)
 	}
 	return out
-}
-
-// health logs a failure and the recovery from it, once each.
-type health struct {
-	log     *slog.Logger
-	what    string
-	failing atomic.Bool
-}
-
-func (h *health) report(ctx context.Context, err error) {
-	switch {
-	case ctx.Err() != nil: // stopping is no failure
-	case err != nil && !h.failing.Swap(true):
-		h.log.WarnContext(ctx, h.what+" fails and is tried again", "error", err)
-	case err == nil && h.failing.Swap(false):
-		h.log.InfoContext(ctx, h.what+" works again")
-	}
-}
-
-// newBackoff returns the waits after failures, from 50 ms to about 5 s.
-func newBackoff() *backoff.ExponentialBackOff {
-	b := backoff.NewExponentialBackOff()
-	b.InitialInterval, b.Multiplier, b.MaxInterval = 50*time.Millisecond, 2, 5*time.Second
-	return b
-}
-
-// sleep waits for d or the end of ctx.
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

@@ -31,7 +31,7 @@ func patient(t *testing.T) context.Context {
 	return ctx
 }
 
-// setup starts a relay that hardly ever polls: what it sees it was told of.
+// setup starts a relay that hardly ever polls: it finds events by wake-ups.
 func setup(t *testing.T, s *store.Store) *events.Feed {
 	t.Helper()
 	return start(t, s, &events.Options{Poll: time.Hour})
@@ -61,7 +61,7 @@ func dropTables(t *testing.T, m *store.Migrator) {
 func emit(s *store.Store, keys ...string) error {
 	return s.Write(context.Background(), func(tx *store.Tx) error {
 		for _, key := range keys {
-			if err := tx.Emit(models.EventAgentUpdated, key, nil); err != nil {
+			if err := tx.Events().Emit(events.AgentUpdated, key, nil); err != nil {
 				return err
 			}
 		}
@@ -81,7 +81,7 @@ func writers(s *store.Store, rounds int) (acknowledged map[string]bool, err erro
 			for i := range rounds {
 				key := fmt.Sprintf("%d-%d", w, i)
 				lost := s.Write(context.Background(), func(tx *store.Tx) error {
-					return errors.Join(tx.Emit(models.EventAgentUpdated, "lost", nil), context.Canceled)
+					return errors.Join(tx.Events().Emit(events.AgentUpdated, "lost", nil), context.Canceled)
 				})
 				err := emit(s, key+"-a", key+"-b")
 				mu.Lock()
@@ -281,12 +281,12 @@ func TestPurge(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, read, 2500)
 		require.NoError(t, events.Purge(db.Store, time.Hour)(t.Context()))
-		kept, err := db.EventsAfter(t.Context(), 0, 5000)
+		kept, err := db.Events(t.Context()).After(0, 5000)
 		require.NoError(t, err)
 		require.Len(t, kept, 2500, "young events are kept")
 		db.Clock.Advance(time.Hour + time.Microsecond)
 		require.NoError(t, events.Purge(db.Store, time.Hour)(t.Context()))
-		kept, err = db.EventsAfter(t.Context(), 0, 5000)
+		kept, err = db.Events(t.Context()).After(0, 5000)
 		require.NoError(t, err)
 		require.Empty(t, kept, "however many they are")
 	})
@@ -350,13 +350,13 @@ func TestRelay(t *testing.T) {
 				_, err := feed.Subscribe(0).Next(ctx, 1)
 				got <- err
 			}()
-			require.Eventually(t, func() bool { return out.count("fails and is tried again") == 2 }, time.Minute, time.Millisecond)
+			require.Eventually(t, func() bool { return out.count("failed; retrying") == 2 }, time.Minute, time.Millisecond)
 			_, err = m.Up(t.Context())
 			require.NoError(t, err)
 			require.NoError(t, emit(db.Store, "a"))
 			require.NoError(t, <-got)
-			require.Eventually(t, func() bool { return out.count("works again") == 2 }, time.Minute, time.Millisecond)
-			require.Equal(t, 2, out.count("fails and is tried again"), "the relay and the feed say it once each: %s", &out)
+			require.Eventually(t, func() bool { return out.count("succeeded again") == 2 }, time.Minute, time.Millisecond)
+			require.Equal(t, 2, out.count("failed; retrying"), "the relay and the feed say it once each: %s", &out)
 		})
 	})
 }

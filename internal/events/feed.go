@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"comet/internal/background"
 	"comet/models"
 	"comet/store"
 )
@@ -11,8 +12,8 @@ import (
 // Feed serves numbered events to subscribers. Each reads SQL at its own pace: a slow subscriber
 // costs the others nothing and misses nothing that is still retained.
 type Feed struct {
-	store  *store.Store
-	health health
+	store    *store.Store
+	failures *background.FailureLog
 
 	mu    sync.Mutex
 	fresh chan struct{} // closed and replaced when there may be new events
@@ -20,8 +21,7 @@ type Feed struct {
 
 // NewFeed returns a feed; a Relay wakes it.
 func NewFeed(s *store.Store, opts *Options) *Feed {
-	o := opts.orDefaults()
-	return &Feed{store: s, health: health{log: o.Logger, what: "reading events"}, fresh: make(chan struct{})}
+	return &Feed{store: s, failures: background.NewFailureLog(opts.orDefaults().Logger), fresh: make(chan struct{})}
 }
 
 // Wake lets every waiting subscriber look for events again.
@@ -46,7 +46,7 @@ func (f *Feed) Subscribe(after int64) *Subscription {
 
 // SubscribeNew returns a subscription to events that are numbered from now on.
 func (f *Feed) SubscribeNew(ctx context.Context) (*Subscription, error) {
-	head, err := f.store.LastPosition(ctx)
+	head, err := f.store.Events(ctx).LastPosition()
 	if err != nil {
 		return nil, err
 	}
@@ -75,22 +75,22 @@ func (s *Subscription) Position() int64 { return s.cursor }
 // position. Positions have no gaps, except for events that were purged before they were read. Its
 // only error is that of ctx: while the database does not respond, Next waits.
 func (s *Subscription) Next(ctx context.Context, limit int) ([]models.Event, error) {
-	wait := newBackoff()
+	failed := background.NewBackoff(background.MaxBackoff)
 	for {
 		woken := s.feed.woken() // before the read, so that no wake-up is missed
 		events, err := s.look(ctx, limit)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		s.feed.health.report(ctx, err)
+		s.feed.failures.Report(ctx, "reading events", err)
 		switch {
 		case err != nil:
-			sleep(ctx, wait.NextBackOff())
+			_ = background.Sleep(ctx, failed.NextBackOff())
 			continue
 		case len(events) > 0:
 			return events, nil
 		}
-		wait.Reset()
+		failed.Reset()
 		select {
 		case <-woken:
 		case <-ctx.Done():
@@ -103,9 +103,9 @@ func (s *Subscription) Next(ctx context.Context, limit int) ([]models.Event, err
 func (s *Subscription) look(ctx context.Context, limit int) (found []models.Event, err error) {
 	upTo := s.cursor
 	if s.types == nil {
-		found, err = s.feed.store.EventsAfter(ctx, s.cursor, limit)
-	} else if upTo, err = s.feed.store.LastPosition(ctx); err == nil {
-		found, err = s.feed.store.EventsOf(ctx, s.cursor, upTo, s.types, limit)
+		found, err = s.feed.store.Events(ctx).After(s.cursor, limit)
+	} else if upTo, err = s.feed.store.Events(ctx).LastPosition(); err == nil {
+		found, err = s.feed.store.Events(ctx).Between(s.cursor, upTo, s.types, limit)
 	}
 	switch {
 	case err != nil:

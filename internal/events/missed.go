@@ -6,14 +6,14 @@ import "context"
 // or this database has not reached the position. resume is the position from which it continues,
 // after itself if it missed nothing.
 func (f *Feed) Missed(ctx context.Context, after int64) (resume int64, missed bool, err error) {
-	head, err := f.store.LastPosition(ctx)
+	head, err := f.store.Events(ctx).LastPosition()
 	if err != nil || after == head {
 		return after, false, err
 	}
 	if after > head {
 		return head, true, nil
 	}
-	oldest, err := f.store.EventsAfter(ctx, after, 1)
+	oldest, err := f.store.Events(ctx).After(after, 1)
 	switch {
 	case err != nil:
 		return after, false, err

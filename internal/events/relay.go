@@ -2,25 +2,21 @@ package events
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
-	"comet/internal/errs"
-	"comet/internal/lifecycle"
+	"comet/internal/background"
 	"comet/store"
 )
 
 // Relay numbers committed events and wakes the feed. Every replica runs one; the row that they
 // lock serialises numbering.
 type Relay struct {
-	*lifecycle.Loop
-	store  *store.Store
-	feed   *Feed
-	opts   Options
-	health health
-	// running is true while the loop runs.
-	running atomic.Bool
-	head    int64 // the newest position for which the feed was woken
+	*background.Loop
+	store *store.Store
+	feed  *Feed
+	opts  Options
+	poll  *background.PollLoop
+	head  int64 // the newest position for which the feed was woken
 }
 
 // Limits of the relay's transaction, which makes other writers wait; an event may cause a row for
@@ -34,67 +30,38 @@ const (
 // EventsWritten.
 func NewRelay(s *store.Store, feed *Feed, opts *Options) *Relay {
 	o := opts.orDefaults()
-	r := &Relay{store: s, feed: feed, opts: o, health: health{log: o.Logger, what: "numbering events"}}
-	r.Loop = lifecycle.NewLoop(r.run)
+	r := &Relay{store: s, feed: feed, opts: o}
+	r.poll = background.NewPollLoop(background.PollOptions{Task: "numbering events", Logger: o.Logger, Signal: s.EventsWritten()}, r.round)
+	r.Loop = background.NewLoop(r.poll.Run)
 	return r
 }
 
 // Check returns errs.Unavailable unless the relay runs and its last read succeeded.
-func (r *Relay) Check(context.Context) error {
-	switch {
-	case !r.running.Load():
-		return errs.New(errs.Unavailable, "the event relay does not run")
-	case r.health.failing.Load():
-		return errs.New(errs.Unavailable, "numbering events fails")
-	}
-	return nil
-}
-
-func (r *Relay) run(ctx context.Context) {
-	r.running.Store(true)
-	defer r.running.Store(false)
-	poll := time.NewTicker(r.opts.Poll)
-	defer poll.Stop()
-	wait := newBackoff()
-	for ctx.Err() == nil {
-		err := r.round(ctx)
-		r.health.report(ctx, err)
-		if err != nil {
-			sleep(ctx, wait.NextBackOff())
-			continue
-		}
-		wait.Reset()
-		select {
-		case <-ctx.Done():
-		case <-r.store.EventsWritten():
-		case <-poll.C:
-		}
-	}
-}
+func (r *Relay) Check(context.Context) error { return r.poll.Check() }
 
 // round numbers waiting events and wakes the feed for all new ones, including those that other
 // replicas numbered. It only reads when there is nothing to do.
-func (r *Relay) round(ctx context.Context) error {
+func (r *Relay) round(ctx context.Context) (time.Duration, error) {
 	for {
-		waiting, err := r.store.EventsUnnumbered(ctx)
+		waiting, err := r.store.Events(ctx).Unnumbered()
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if waiting {
 			if err := r.number(ctx); err != nil {
-				return err
+				return 0, err
 			}
 		}
-		head, err := r.store.LastPosition(ctx)
+		head, err := r.store.Events(ctx).LastPosition()
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if head != r.head {
 			r.head = head
 			r.feed.Wake()
 		}
 		if !waiting {
-			return nil
+			return r.opts.Poll, nil
 		}
 	}
 }
@@ -107,7 +74,7 @@ func (r *Relay) number(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		after, upTo, err := tx.NumberAtMost(batch(rows))
+		after, upTo, err := tx.Events().Number(batch(rows))
 		if err != nil || upTo == after {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/input"
+	"comet/internal/registry"
 	"comet/models"
 )
 
@@ -38,7 +39,7 @@ func FuzzDecode(f *testing.F) {
 		} else {
 			_ = requireWellFormed(t, err)
 		}
-		var patch models.AgentPatch
+		var patch registry.AgentPatch
 		if err := input.DecodeJSON(data, &patch); err != nil {
 			_ = requireWellFormed(t, err)
 		}

@@ -52,7 +52,7 @@ type step struct {
 
 // maxBytes limits the violations in a response. The last violation, which counts the rest, fits
 // beside it.
-const maxBytes = errs.MaxFieldBytes - 1024
+const maxBytes = 1<<20 - 1024
 
 // Parse parses a document. Its violations have the codes errs.MalformedJSON, errs.MalformedYAML and
 // errs.InvalidRequest and the rules required, syntax, utf8, printable, trailing_data, depth,
@@ -92,13 +92,13 @@ func (d *Document) Report(line int, code errs.Code, pointer, rule, format string
 		d.more++
 		return
 	}
-	f := errs.Field{Pointer: Pointer(pointer), Rule: rule, Line: line, Detail: fmt.Sprintf(format, args...)}
+	f := errs.Field{Code: code, Pointer: Pointer(pointer), Rule: rule, Line: line, Detail: fmt.Sprintf(format, args...)}
 	if d.bytes += f.Size(); d.bytes > maxBytes {
 		d.more++
 		return
 	}
 	d.pointers[pointer] = true
-	d.violations = append(d.violations, errs.Violation{Code: code, Field: f})
+	d.violations = append(d.violations, f)
 }
 
 // report is Report for the value at the current path. The sentence begins with the value's name.
@@ -132,7 +132,7 @@ func (d *Document) HasViolation(pointer string) bool { return d.pointers[pointer
 // one has the rule max and counts the rest.
 func (d *Document) Violations() errs.Violations {
 	all := slices.Clone(d.violations)
-	slices.SortStableFunc(all, func(a, b errs.Violation) int { return a.Line - b.Line })
+	slices.SortStableFunc(all, func(a, b errs.Field) int { return a.Line - b.Line })
 	if d.more > 0 {
 		last := 1
 		if n := len(all); n > 0 {

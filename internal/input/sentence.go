@@ -47,11 +47,11 @@ func sentence(pointer string, f validator.FieldError) string {
 func wants(tag string) string {
 	switch tag {
 	case "agentid":
-		return fmt.Sprintf("be 1 to %d lowercase letters and digits, in parts separated by single hyphens", models.MaxIDLength)
+		return fmt.Sprintf("be 1 to %d lowercase letters and digits, in parts separated by single hyphens", MaxID)
 	case "capability":
-		return fmt.Sprintf("be 1 to %d of the characters A-Z a-z 0-9 _ . : / - and begin with a letter or digit, also after custom:", models.MaxCapabilityLength)
+		return fmt.Sprintf("be 1 to %d of the characters A-Z a-z 0-9 _ . : / - and begin with a letter or digit, also after custom:", MaxCapability)
 	case "word":
-		return fmt.Sprintf("be 1 to %d lowercase letters, digits, hyphens and underscores and begin with a letter or digit", models.MaxTypeLength)
+		return fmt.Sprintf("be 1 to %d lowercase letters, digits, hyphens and underscores and begin with a letter or digit", maxWord)
 	case "scope":
 		names := make([]string, 0, len(models.Scopes()))
 		for _, s := range models.Scopes() {

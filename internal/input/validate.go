@@ -59,12 +59,12 @@ func stringRules() map[string]func(string) bool {
 	capability := regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:/-]*$`)
 	word := regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*$`)
 	return map[string]func(string) bool{
-		"agentid": func(s string) bool { return len(s) <= models.MaxIDLength && agentID.MatchString(s) },
+		"agentid": func(s string) bool { return len(s) <= MaxID && agentID.MatchString(s) },
 		"capability": func(s string) bool {
 			// The prefix alone is no capability (CHE·NU §6.2).
-			return len(s) <= models.MaxCapabilityLength && capability.MatchString(models.CapabilityKey(s))
+			return len(s) <= MaxCapability && capability.MatchString(models.CapabilityKey(s))
 		},
-		"word":      func(s string) bool { return len(s) <= models.MaxTypeLength && word.MatchString(s) },
+		"word":      func(s string) bool { return len(s) <= maxTypeWord && word.MatchString(s) },
 		"notblank":  func(s string) bool { return strings.ContainsFunc(s, visible) },
 		"printable": func(s string) bool { return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl) },
 		"text":      func(s string) bool { return utf8.ValidString(s) && !strings.ContainsFunc(s, controlInText) },
@@ -111,7 +111,7 @@ func violations(err error) errs.Violations {
 	}
 	var failures validator.ValidationErrors
 	if !errors.As(err, &failures) {
-		return errs.Violations{{Code: errs.Internal, Field: errs.Field{Rule: "type", Detail: "the value cannot be checked"}}}
+		return errs.Violations{{Code: errs.Internal, Rule: "type", Detail: "the value cannot be checked"}}
 	}
 	var all errs.Violations
 	for _, f := range failures {
@@ -171,3 +171,10 @@ func ValidCapability(name string) bool {
 		Name string `json:"name" validate:"capability"`
 	}{name}).Err() == nil
 }
+
+// Limits of the length of words, in characters.
+const (
+	MaxID         = 64
+	MaxCapability = 128
+	maxTypeWord   = 64 // of an agent type
+)

@@ -8,8 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/input"
+	"comet/internal/registry"
+	"comet/internal/usage"
 	"comet/models"
 )
 
@@ -122,8 +125,8 @@ func TestAgentPatch(t *testing.T) {
 	t.Run("what is absent or null breaks no field's rule", func(t *testing.T) {
 		t.Parallel()
 		null := models.Optional[string]{Set: true, Null: true}
-		require.Empty(t, input.Validate(&models.AgentPatch{}))
-		require.Empty(t, input.Validate(&models.AgentPatch{Name: null, ParentID: null, Type: null}))
+		require.Empty(t, input.Validate(&registry.AgentPatch{}))
+		require.Empty(t, input.Validate(&registry.AgentPatch{Name: null, ParentID: null, Type: null}))
 	})
 
 	t.Run("what is present obeys the rules of a create request", func(t *testing.T) {
@@ -131,11 +134,11 @@ func TestAgentPatch(t *testing.T) {
 		requireViolations(t, []string{
 			"/name not_blank", "/description printable", "/type word", "/capabilities/1 unique",
 			"/sphere_id max", "/parent_id agent_id", "/token_budget min",
-		}, "name must not be blank", input.Validate(&models.AgentPatch{
+		}, "name must not be blank", input.Validate(&registry.AgentPatch{
 			Name: models.Some(""), Description: models.Some("\x01"), Type: models.Some("No"), Capabilities: models.Some([]string{"a", "a"}),
 			SphereID: models.Some(10), ParentID: models.Some("-"), TokenBudget: models.Some(int64(0)),
 		}))
-		requireViolations(t, []string{"/capabilities/0 capability"}, "", input.Validate(&models.AgentPatch{
+		requireViolations(t, []string{"/capabilities/0 capability"}, "", input.Validate(&registry.AgentPatch{
 			Capabilities: models.Some([]string{"a b"}), Type: models.Some(""), SphereID: models.Some(1),
 		}))
 	})
@@ -143,11 +146,11 @@ func TestAgentPatch(t *testing.T) {
 
 func TestTokenDraft(t *testing.T) {
 	t.Parallel()
-	token := func(scopes ...models.Scope) *models.TokenDraft {
-		return &models.TokenDraft{Name: new("ci"), Scopes: scopes}
+	token := func(scopes ...models.Scope) *auth.TokenDraft {
+		return &auth.TokenDraft{Name: new("ci"), Scopes: scopes}
 	}
 	require.Empty(t, input.Validate(token(models.Scopes()...)))
-	requireViolations(t, []string{"/scopes required"}, "scopes is required", input.Validate(&models.TokenDraft{Name: new("ci")}))
+	requireViolations(t, []string{"/scopes required"}, "scopes is required", input.Validate(&auth.TokenDraft{Name: new("ci")}))
 	requireViolations(t, []string{"/scopes min"}, "scopes must have at least 1 entry, not 0", input.Validate(token([]models.Scope{}...)))
 	requireViolations(t, []string{"/scopes/1 scope"}, `be one of admin, agents:read, agents:write`, input.Validate(token("admin", "root")))
 	requireViolations(t, []string{"/scopes/1 unique"}, "scopes[1] repeats scopes[0]", input.Validate(token("admin", "admin")))
@@ -170,13 +173,13 @@ func TestPointers(t *testing.T) {
 func TestEmbeddedStructs(t *testing.T) {
 	t.Parallel()
 	type batch struct {
-		Facts []models.FactDraft `json:"facts" validate:"dive"`
+		Facts []usage.FactDraft `json:"facts" validate:"dive"`
 	}
 	labels := models.FactLabels{Model: "a\tb"}
 	requireViolations(t, []string{"/model printable"}, "model must not contain control characters",
-		input.Validate(models.FactDraft{Tokens: new(int64(1)), FactLabels: labels}))
+		input.Validate(usage.FactDraft{Tokens: new(int64(1)), FactLabels: labels}))
 	requireViolations(t, []string{"/facts/1/model printable"}, "facts[1].model must not contain control characters",
-		input.Validate(batch{[]models.FactDraft{{Tokens: new(int64(1))}, {Tokens: new(int64(1)), FactLabels: labels}}}))
+		input.Validate(batch{[]usage.FactDraft{{Tokens: new(int64(1))}, {Tokens: new(int64(1)), FactLabels: labels}}}))
 }
 
 func TestItIsSafeForConcurrentUse(t *testing.T) {

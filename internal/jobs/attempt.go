@@ -9,7 +9,6 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
-	"comet/models"
 	"comet/store"
 )
 
@@ -24,7 +23,7 @@ type attempt struct {
 // store.ErrLeaseLost means that another worker has claimed the job.
 func (a *attempt) run() error {
 	if a.spent(a.job.Attempt - 1) { // the last attempts crashed their process
-		return a.giveUp(errors.New("no attempt came to an end"))
+		return a.giveUp(errors.New("no attempt ended"))
 	}
 	// The margin leaves time to store the end before the lease ends.
 	left := a.job.LeaseUntil.Sub(a.runner.store.Now()) - a.runner.opts.Lease/10
@@ -72,29 +71,29 @@ func (a *attempt) spent(attempts int) bool {
 
 // release makes the job due again at once, as if it had not been claimed.
 func (a *attempt) release() error {
-	return a.write(func(tx *store.Tx) error { return tx.ReleaseJob(a.job.Job) })
+	return a.write(func(tx *store.Tx) error { return tx.Jobs().Release(a.job.Job) })
 }
 
 // finish deletes the job and, if it recurs, writes the next one.
 func (a *attempt) finish(tx *store.Tx) error {
-	if err := tx.FinishJob(a.job.Job); err != nil || a.interval == 0 {
+	if err := tx.Jobs().Finish(a.job.Job); err != nil || a.interval == 0 {
 		return err
 	}
-	_, err := tx.Enqueue(models.Job{Kind: a.job.Kind, Key: a.job.Key, RunAt: tx.Now().Add(a.interval)})
+	_, err := tx.Jobs().Enqueue(store.Job{Kind: a.job.Kind, Key: a.job.Key, RunAt: tx.Now().Add(a.interval)})
 	return err
 }
 
 func (a *attempt) retry(cause error) error {
 	wait := a.policy.wait(a.job.Attempt)
-	a.runner.log.Warn("a job failed and is tried again", "kind", a.job.Kind, "job", a.job.ID,
+	a.runner.log.Warn("a job failed and will be retried", "kind", a.job.Kind, "job", a.job.ID,
 		"attempt", a.job.Attempt, "wait", wait, "error", cause)
-	return a.write(func(tx *store.Tx) error { return tx.RetryJob(a.job.Job, tx.Now().Add(wait), cause.Error()) })
+	return a.write(func(tx *store.Tx) error { return tx.Jobs().Retry(a.job.Job, tx.Now().Add(wait), cause.Error()) })
 }
 
 func (a *attempt) giveUp(cause error) error {
-	a.runner.log.Error("a job failed for the last time and is given up", "kind", a.job.Kind, "job", a.job.ID, "key", a.job.Key,
+	a.runner.log.Error("a job failed in its last attempt and is deleted", "kind", a.job.Kind, "job", a.job.ID, "key", a.job.Key,
 		"attempt", a.job.Attempt, "error", cause)
-	return a.write(func(tx *store.Tx) error { return tx.FinishJob(a.job.Job) })
+	return a.write(func(tx *store.Tx) error { return tx.Jobs().Finish(a.job.Job) })
 }
 
 // write stores the attempt's end, even while the runner is stopping.

@@ -1,16 +1,16 @@
 // Package jobs runs the work that follows a commit: timers, deliveries, retries and recurring
-// work. A job is a row written in the transaction that requests it (store.Tx.Enqueue), so it
+// work. A job is a row written in the transaction that requests it (store.Jobs.Enqueue), so it
 // exists exactly if its cause does, and it runs at least once, on one worker of one replica at a
 // time. A handler that ends its job in the transaction of its own effect has that effect exactly
 // once.
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
 
-	"comet/models"
 	"comet/store"
 )
 
@@ -20,7 +20,7 @@ type Handler func(ctx context.Context, job *Job) error
 
 // Job is a claimed job, as passed to its handler.
 type Job struct {
-	models.Job
+	store.Job
 	finished bool
 }
 
@@ -28,7 +28,7 @@ type Job struct {
 // If another worker has claimed the job, it returns store.ErrLeaseLost, and the transaction must
 // be rolled back.
 func (j *Job) Finish(tx *store.Tx) error {
-	if err := tx.FinishJob(j.Job); err != nil {
+	if err := tx.Jobs().Finish(j.Job); err != nil {
 		return err
 	}
 	j.finished = true
@@ -42,7 +42,7 @@ type Policy struct {
 	// an error. An attempt whose process died counts. 0 is no limit.
 	MaxAttempts int
 	// Backoff is the wait after the first failure, default 1 s. It doubles with each further
-	// failure and varies by 50 %.
+	// failure and varies by 50%.
 	Backoff time.Duration
 	// MaxBackoff limits the wait, default 1 h.
 	MaxBackoff time.Duration
@@ -68,21 +68,10 @@ func (o *Options) orDefaults() Options {
 	if o != nil {
 		out = *o
 	}
-	if out.Workers <= 0 {
-		out.Workers = 32
-	}
-	out.Lease = orElse(out.Lease, time.Minute)
-	out.Poll = orElse(out.Poll, 500*time.Millisecond)
-	out.Grace = orElse(out.Grace, 5*time.Second)
-	if out.Logger == nil {
-		out.Logger = slog.New(slog.DiscardHandler)
-	}
+	out.Workers = cmp.Or(out.Workers, 32)
+	out.Lease = cmp.Or(out.Lease, time.Minute)
+	out.Poll = cmp.Or(out.Poll, 500*time.Millisecond)
+	out.Grace = cmp.Or(out.Grace, 5*time.Second)
+	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	return out
-}
-
-func orElse(d, otherwise time.Duration) time.Duration {
-	if d <= 0 {
-		return otherwise
-	}
-	return d
 }

@@ -17,7 +17,6 @@ import (
 	"go.uber.org/goleak"
 
 	"comet/internal/jobs"
-	"comet/models"
 	"comet/store"
 	"comet/store/storetest"
 )
@@ -44,11 +43,11 @@ func start(t *testing.T, r *jobs.Runner) {
 	t.Cleanup(func() { require.NoError(t, r.Stop(context.Background())) })
 }
 
-func enqueue(t *testing.T, s *store.Store, all ...models.Job) {
+func enqueue(t *testing.T, s *store.Store, all ...store.Job) {
 	t.Helper()
 	require.NoError(t, s.Write(t.Context(), func(tx *store.Tx) error {
 		for _, j := range all {
-			if _, err := tx.Enqueue(j); err != nil {
+			if _, err := tx.Jobs().Enqueue(j); err != nil {
 				return err
 			}
 		}
@@ -71,16 +70,16 @@ func receive[T any](t *testing.T, ch <-chan T) (v T) {
 func requireGone(t *testing.T, s *store.Store, kind string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		_, found, err := s.NextJobAt(context.Background(), []string{kind})
+		_, found, err := s.Jobs(context.Background()).NextAt([]string{kind})
 		return err == nil && !found
 	}, time.Minute, time.Millisecond)
 }
 
 // claimAll leases every due job of the kind, as another worker would.
-func claimAll(t *testing.T, s *store.Store, kind string) (out []models.Job) {
+func claimAll(t *testing.T, s *store.Store, kind string) (out []store.Job) {
 	t.Helper()
 	require.NoError(t, s.Write(t.Context(), func(tx *store.Tx) (err error) {
-		out, err = tx.ClaimJobs([]string{kind}, 1000, time.Minute)
+		out, err = tx.Jobs().Claim([]string{kind}, 1000, time.Minute)
 		return err
 	}))
 	return out
@@ -98,10 +97,10 @@ func TestRunner(t *testing.T) {
 		ran := make(chan jobs.Job, 10)
 		r := jobs.New(db.Store, &jobs.Options{Poll: time.Hour})
 		r.Handle("work", done(ran), jobs.Policy{})
-		enqueue(t, db.Store, models.Job{Kind: "work", Key: "before"})
+		enqueue(t, db.Store, store.Job{Kind: "work", Key: "before"})
 		start(t, r)
 		require.Equal(t, "before", receive(t, ran).Key)
-		enqueue(t, db.Store, models.Job{Kind: "work", Key: "a", Payload: []byte(`{"n":1}`)})
+		enqueue(t, db.Store, store.Job{Kind: "work", Key: "a", Payload: []byte(`{"n":1}`)})
 		j := receive(t, ran)
 		require.Equal(t, "a", j.Key)
 		require.JSONEq(t, `{"n":1}`, string(j.Payload))
@@ -114,7 +113,7 @@ func TestRunner(t *testing.T) {
 		r := jobs.New(db.Store, often())
 		r.Handle("work", done(ran), jobs.Policy{})
 		start(t, r)
-		enqueue(t, db.Store, models.Job{Kind: "work", Key: "later", RunAt: db.Now().Add(time.Hour)}, models.Job{Kind: "work", Key: "now"})
+		enqueue(t, db.Store, store.Job{Kind: "work", Key: "later", RunAt: db.Now().Add(time.Hour)}, store.Job{Kind: "work", Key: "now"})
 		require.Equal(t, "now", receive(t, ran).Key)
 		requireRunning(t, db.Store, ran)
 		db.Clock.Advance(time.Hour)
@@ -132,7 +131,7 @@ func TestRunner(t *testing.T) {
 		opts.Logger = slog.New(slog.NewTextHandler(&out, nil))
 		r := jobs.New(db.Store, opts)
 		r.Handle("work", done(ran), jobs.Policy{})
-		enqueue(t, db.Store, models.Job{Kind: "mystery"}, models.Job{Kind: "mystery"}, models.Job{Kind: "riddle"})
+		enqueue(t, db.Store, store.Job{Kind: "mystery"}, store.Job{Kind: "mystery"}, store.Job{Kind: "riddle"})
 		start(t, r)
 		require.Eventually(t, func() bool { return out.count("kind=mystery") == 1 && out.count("kind=riddle") == 1 }, time.Minute, time.Millisecond)
 		for range 5 {
@@ -163,18 +162,18 @@ func TestRunner(t *testing.T) {
 					panic("boom")
 				}
 				return s.Write(ctx, func(tx *store.Tx) error {
-					return errors.Join(tx.Emit("worked", j.Key, nil), j.Finish(tx))
+					return errors.Join(tx.Events().Emit("worked", j.Key, nil), j.Finish(tx))
 				})
 			}, jobs.Policy{Backoff: time.Microsecond, MaxBackoff: time.Microsecond})
 			start(t, r)
 		}
 		for i := range n {
-			enqueue(t, db.Store, models.Job{Kind: "work", Key: fmt.Sprint(i)})
+			enqueue(t, db.Store, store.Job{Kind: "work", Key: fmt.Sprint(i)})
 			db.Clock.Advance(10 * time.Microsecond) // for the failed ones
 		}
 		require.Eventually(t, func() bool {
 			db.Clock.Advance(10 * time.Microsecond)
-			_, found, err := db.NextJobAt(context.Background(), []string{"work"})
+			_, found, err := db.Jobs(context.Background()).NextAt([]string{"work"})
 			return err == nil && !found
 		}, time.Minute, time.Millisecond)
 		require.Len(t, effects(t, db.Store), n)
@@ -186,7 +185,7 @@ func TestRunner(t *testing.T) {
 // has run nothing but the job made for that.
 func requireRunning(t *testing.T, s *store.Store, ran <-chan jobs.Job) {
 	t.Helper()
-	enqueue(t, s, models.Job{Kind: "work", Key: "probe"})
+	enqueue(t, s, store.Job{Kind: "work", Key: "probe"})
 	require.Equal(t, "probe", receive(t, ran).Key)
 	require.Empty(t, ran)
 	requireNotWaiting(t, s, "probe")
@@ -198,7 +197,7 @@ func requireNotWaiting(t *testing.T, s *store.Store, key string) {
 	require.Eventually(t, func() bool {
 		var free bool
 		err := s.Write(context.Background(), func(tx *store.Tx) (err error) {
-			free, err = tx.Enqueue(models.Job{Kind: "work", Key: key})
+			free, err = tx.Jobs().Enqueue(store.Job{Kind: "work", Key: key})
 			return errors.Join(err, errBoom) // only looking
 		})
 		return errors.Is(err, errBoom) && free
@@ -209,8 +208,8 @@ func requireNotWaiting(t *testing.T, s *store.Store, key string) {
 // is among them.
 func effects(t *testing.T, s *store.Store) map[string]int {
 	t.Helper()
-	require.NoError(t, s.Write(t.Context(), func(tx *store.Tx) error { _, _, err := tx.NumberAtMost(1000); return err }))
-	all, err := s.EventsAfter(t.Context(), 0, 1000)
+	require.NoError(t, s.Write(t.Context(), func(tx *store.Tx) error { _, _, err := tx.Events().Number(1000); return err }))
+	all, err := s.Events(t.Context()).After(0, 1000)
 	require.NoError(t, err)
 	out := map[string]int{}
 	for _, e := range all {
@@ -245,7 +244,7 @@ func TestFailures(t *testing.T) {
 				return errBoom
 			}, jobs.Policy{Backoff: time.Minute})
 			start(t, r)
-			enqueue(t, db.Store, models.Job{Kind: "work"})
+			enqueue(t, db.Store, store.Job{Kind: "work"})
 			require.Equal(t, 1, receive(t, attempts))
 			requireDueIn(t, db, 30*time.Second, 90*time.Second)
 			require.Empty(t, attempts, "not before its time")
@@ -267,19 +266,19 @@ func TestFailures(t *testing.T) {
 		r.Handle("work", func(context.Context, *jobs.Job) error { calls.Add(1); return errBoom },
 			jobs.Policy{MaxAttempts: 3, Backoff: time.Second, MaxBackoff: time.Second})
 		start(t, r)
-		enqueue(t, db.Store, models.Job{Kind: "work", Key: "hopeless"})
+		enqueue(t, db.Store, store.Job{Kind: "work", Key: "hopeless"})
 		require.Eventually(t, func() bool {
 			db.Clock.Advance(time.Second)
-			_, found, err := db.NextJobAt(context.Background(), []string{"work"})
+			_, found, err := db.Jobs(context.Background()).NextAt([]string{"work"})
 			return err == nil && !found
 		}, time.Minute, time.Millisecond)
 		require.EqualValues(t, 3, calls.Load())
-		require.Equal(t, 1, out.count("given up"))
+		require.Equal(t, 1, out.count("in its last attempt"))
 		require.Equal(t, 1, out.count("key=hopeless"))
 	})
 
 	rule(t, "CountWhenTheProcessEndedWithThem", func(t *testing.T, db *storetest.DB) {
-		enqueue(t, db.Store, models.Job{Kind: "work"})
+		enqueue(t, db.Store, store.Job{Kind: "work"})
 		for range 3 { // a worker claims it and is killed
 			require.Len(t, claimAll(t, db.Store, "work"), 1)
 			db.Clock.Advance(time.Minute)
@@ -298,7 +297,7 @@ func TestFailures(t *testing.T) {
 func requireDueIn(t *testing.T, db *storetest.DB, least, most time.Duration) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		at, found, err := db.NextJobAt(context.Background(), []string{"work"})
+		at, found, err := db.Jobs(context.Background()).NextAt([]string{"work"})
 		in := at.Sub(db.Now())
 		return err == nil && found && in >= least && in <= most
 	}, time.Minute, time.Millisecond)
@@ -308,7 +307,7 @@ func TestLease(t *testing.T) {
 	t.Parallel()
 
 	rule(t, "OfAKilledWorkerEndsAndAnotherRunsTheJob", func(t *testing.T, db *storetest.DB) {
-		enqueue(t, db.Store, models.Job{Kind: "work", Key: "a"})
+		enqueue(t, db.Store, store.Job{Kind: "work", Key: "a"})
 		require.Len(t, claimAll(t, db.Store, "work"), 1)
 		ran := make(chan jobs.Job, 10)
 		r := jobs.New(db.Store, often())
@@ -336,7 +335,7 @@ func TestLease(t *testing.T) {
 			return ctx.Err()
 		}, jobs.Policy{Backoff: time.Microsecond, MaxBackoff: time.Microsecond})
 		start(t, r)
-		enqueue(t, db.Store, models.Job{Kind: "work"})
+		enqueue(t, db.Store, store.Job{Kind: "work"})
 		require.LessOrEqual(t, receive(t, left), 90*time.Millisecond)
 		require.Eventually(t, func() bool { db.Clock.Advance(time.Microsecond); return len(left) > 0 }, time.Minute, time.Millisecond)
 		requireGone(t, db.Store, "work")
@@ -350,15 +349,15 @@ func TestLease(t *testing.T) {
 				<-hang // longer than its lease, whatever its context says
 			}
 			err := db.Write(context.Background(), func(tx *store.Tx) error {
-				return errors.Join(tx.Emit("worked", "effect", nil), j.Finish(tx))
+				return errors.Join(tx.Events().Emit("worked", "effect", nil), j.Finish(tx))
 			})
 			finished <- err
 			return err
 		}, jobs.Policy{})
 		start(t, r)
-		enqueue(t, db.Store, models.Job{Kind: "work"})
+		enqueue(t, db.Store, store.Job{Kind: "work"})
 		require.Eventually(t, func() bool {
-			at, found, err := db.NextJobAt(context.Background(), []string{"work"})
+			at, found, err := db.Jobs(context.Background()).NextAt([]string{"work"})
 			return err == nil && found && at.After(db.Now()) // it is claimed
 		}, time.Minute, time.Millisecond)
 		db.Clock.Advance(time.Minute)

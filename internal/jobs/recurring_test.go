@@ -30,7 +30,7 @@ func TestEvery(t *testing.T) {
 		for range 4 {
 			receive(t, ran)
 			require.Eventually(t, func() bool {
-				at, found, err := db.NextJobAt(context.Background(), []string{"sweep"})
+				at, found, err := db.Jobs(context.Background()).NextAt([]string{"sweep"})
 				return err == nil && found && at.Equal(db.Now().Add(time.Hour))
 			}, time.Minute, time.Millisecond)
 			requireRunning(t, db.Store, ran) // and none of the three has swept again
@@ -61,7 +61,7 @@ func TestEvery(t *testing.T) {
 		for range 12 {
 			receive(t, attempts)
 			require.Eventually(t, func() bool {
-				at, found, err := db.NextJobAt(context.Background(), []string{"sweep"})
+				at, found, err := db.Jobs(context.Background()).NextAt([]string{"sweep"})
 				return err == nil && found && at.After(db.Now()) && !at.After(db.Now().Add(time.Second))
 			}, time.Minute, time.Millisecond)
 			db.Clock.Advance(time.Second)
@@ -92,7 +92,7 @@ func TestTime(t *testing.T) {
 			r.Handle("work", func(context.Context, *jobs.Job) error { ran <- time.Now(); return nil }, jobs.Policy{})
 			start(t, r)
 			begun := time.Now()
-			enqueue(t, s, models.Job{Kind: "work", RunAt: begun.Add(90 * time.Minute)})
+			enqueue(t, s, store.Job{Kind: "work", RunAt: begun.Add(90 * time.Minute)})
 			require.Equal(t, 90*time.Minute, (<-ran).Sub(begun))
 		})
 	})
@@ -121,7 +121,7 @@ func TestTime(t *testing.T) {
 			r.Handle("work", func(context.Context, *jobs.Job) error { ran <- time.Now(); return errBoom },
 				jobs.Policy{MaxAttempts: 14, Backoff: time.Second, MaxBackoff: 10 * time.Minute})
 			start(t, r)
-			enqueue(t, s, models.Job{Kind: "work"})
+			enqueue(t, s, store.Job{Kind: "work"})
 			last := <-ran
 			for i := range 13 {
 				at := <-ran
@@ -147,7 +147,7 @@ func TestTime(t *testing.T) {
 				return ctx.Err()
 			}, jobs.Policy{MaxAttempts: 2})
 			start(t, r)
-			enqueue(t, s, models.Job{Kind: "work"})
+			enqueue(t, s, store.Job{Kind: "work"})
 			require.Equal(t, 9*time.Minute, (<-took).Round(time.Second))
 			require.Equal(t, 9*time.Minute, (<-took).Round(time.Second))
 		})
@@ -182,7 +182,7 @@ func TestPurgeAnswers(t *testing.T) {
 		}))
 		db.Clock.Advance(time.Microsecond)
 		require.False(t, ask("young"))
-		db.Clock.Advance(models.IdempotencyRetention)
+		db.Clock.Advance(store.IdempotencyRetention)
 		require.NoError(t, jobs.PurgeStoredResponses(db.Store)(t.Context()))
 		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
 			n, err := tx.PurgeStoredResponses(db.Now().Add(-time.Hour), 5000)

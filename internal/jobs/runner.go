@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,10 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
+	"golang.org/x/sync/semaphore"
 
-	"comet/internal/lifecycle"
-	"comet/models"
+	"comet/internal/background"
 	"comet/store"
 )
 
@@ -32,8 +32,8 @@ type Runner struct {
 	kinds map[string]registration
 	known []string // kinds with a handler, and those already reported to have none
 
-	loop      *lifecycle.Loop
-	slots     chan struct{} // one element per running job
+	loop      *background.Loop
+	workers   *semaphore.Weighted // the free workers
 	running   sync.WaitGroup
 	work      context.Context // context of the handlers, which Stop ends later than the loop's
 	interrupt context.CancelFunc
@@ -48,8 +48,8 @@ type registration struct {
 // New returns a runner without handlers. It must be the only receiver of the store's JobsWritten.
 func New(s *store.Store, opts *Options) *Runner {
 	o := opts.orDefaults()
-	r := &Runner{store: s, opts: o, log: o.Logger, kinds: map[string]registration{}, slots: make(chan struct{}, o.Workers)}
-	r.loop = lifecycle.NewLoop(r.run)
+	r := &Runner{store: s, opts: o, log: o.Logger, kinds: map[string]registration{}, workers: semaphore.NewWeighted(int64(o.Workers))}
+	r.loop = background.NewLoop(r.run)
 	r.work, r.interrupt = context.WithCancel(context.Background())
 	return r
 }
@@ -75,12 +75,12 @@ func (r *Runner) register(kind string, reg registration) {
 	if _, taken := r.kinds[kind]; taken {
 		panic(fmt.Sprintf("jobs: the kind %q has two handlers", kind))
 	}
-	reg.policy.Backoff = orElse(reg.policy.Backoff, time.Second)
-	reg.policy.MaxBackoff = orElse(reg.policy.MaxBackoff, time.Hour)
+	reg.policy.Backoff = cmp.Or(reg.policy.Backoff, time.Second)
+	reg.policy.MaxBackoff = cmp.Or(reg.policy.MaxBackoff, time.Hour)
 	r.kinds[kind] = reg
 }
 
-// Start implements lifecycle.Service. It creates missing recurring jobs and returns the store's
+// Start implements background.Service. It creates missing recurring jobs and returns the store's
 // error if that fails.
 func (r *Runner) Start(ctx context.Context) error {
 	err := r.store.Write(ctx, func(tx *store.Tx) error {
@@ -88,7 +88,7 @@ func (r *Runner) Start(ctx context.Context) error {
 			if r.kinds[kind].interval == 0 {
 				continue
 			}
-			if _, err := tx.Enqueue(models.Job{Kind: kind, Key: recurringKey}); err != nil {
+			if _, err := tx.Jobs().Enqueue(store.Job{Kind: kind, Key: recurringKey}); err != nil {
 				return err
 			}
 		}
@@ -100,7 +100,7 @@ func (r *Runner) Start(ctx context.Context) error {
 	return r.loop.Start(ctx)
 }
 
-// Stop implements lifecycle.Service: it claims nothing more and lets running handlers finish
+// Stop implements background.Service: it claims nothing more and lets running handlers finish
 // until ctx is done. Then it ends their contexts and makes their jobs due at once for other
 // replicas. It returns ctx's error if a handler did not return even then; its job is claimed
 // again when its lease ends.
@@ -121,46 +121,15 @@ func (r *Runner) run(ctx context.Context) {
 	defer r.running.Wait()
 	kinds := slices.Sorted(maps.Keys(r.kinds))
 	r.known = slices.Clone(kinds)
-	wait := backoff.NewExponentialBackOff()
-	wait.InitialInterval, wait.Multiplier, wait.MaxInterval = 50*time.Millisecond, 2, 5*time.Second
-	failing := false
-	for ctx.Err() == nil {
-		idle, err := r.round(ctx, kinds)
-		switch {
-		case ctx.Err() != nil: // stopping is no failure
-		case err != nil:
-			if !failing {
-				r.log.WarnContext(ctx, "claiming jobs fails and is tried again", "error", err)
-			}
-			failing = true
-			pause(ctx, wait.NextBackOff(), nil)
-		default:
-			if failing {
-				r.log.InfoContext(ctx, "claiming jobs works again")
-			}
-			failing = false
-			wait.Reset()
-			pause(ctx, idle, r.store.JobsWritten())
-		}
-	}
-}
-
-// pause waits for d, the end of ctx or a signal.
-func pause(ctx context.Context, d time.Duration, signal <-chan struct{}) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-signal:
-	case <-t.C:
-	}
+	opts := background.PollOptions{Task: "claiming jobs", Logger: r.log, Signal: r.store.JobsWritten()}
+	background.NewPollLoop(opts, func(ctx context.Context) (time.Duration, error) { return r.round(ctx, kinds) }).Run(ctx)
 }
 
 // round starts due jobs as far as workers are free, and returns how long there is nothing more to
 // do. It only reads when nothing is due.
 func (r *Runner) round(ctx context.Context, kinds []string) (time.Duration, error) {
 	for {
-		at, found, err := r.store.NextJobAt(ctx, kinds)
+		at, found, err := r.store.Jobs(ctx).NextAt(kinds)
 		if err != nil {
 			return 0, err
 		}
@@ -175,9 +144,7 @@ func (r *Runner) round(ctx context.Context, kinds []string) (time.Duration, erro
 			return 0, nil // stopping
 		}
 		claimed, err := r.claim(ctx, kinds, free)
-		for range free - len(claimed) {
-			<-r.slots
-		}
+		r.workers.Release(int64(free - len(claimed)))
 		for _, j := range claimed {
 			r.start(ctx, j)
 		}
@@ -190,26 +157,19 @@ func (r *Runner) round(ctx context.Context, kinds []string) (time.Duration, erro
 // acquire waits for a free worker and takes as many as are free and a claim can use; 0 when ctx
 // has ended.
 func (r *Runner) acquire(ctx context.Context) int {
-	select {
-	case r.slots <- struct{}{}:
-	case <-ctx.Done():
+	if r.workers.Acquire(ctx, 1) != nil {
 		return 0
 	}
-	for n := 1; ; n++ {
-		if n == maxClaim {
-			return n
-		}
-		select {
-		case r.slots <- struct{}{}:
-		default:
-			return n
-		}
+	n := 1
+	for n < maxClaim && r.workers.TryAcquire(1) {
+		n++
 	}
+	return n
 }
 
-func (r *Runner) claim(ctx context.Context, kinds []string, limit int) (out []models.Job, err error) {
+func (r *Runner) claim(ctx context.Context, kinds []string, limit int) (out []store.Job, err error) {
 	err = r.store.Write(ctx, func(tx *store.Tx) (err error) {
-		out, err = tx.ClaimJobs(kinds, limit, r.opts.Lease)
+		out, err = tx.Jobs().Claim(kinds, limit, r.opts.Lease)
 		return err
 	})
 	if err != nil {
@@ -220,28 +180,28 @@ func (r *Runner) claim(ctx context.Context, kinds []string, limit int) (out []mo
 
 // reportUnknown logs a due kind without a handler, once per kind. A newer replica may know it.
 func (r *Runner) reportUnknown(ctx context.Context) error {
-	kind, found, err := r.store.OtherDueJob(ctx, r.known)
+	kind, found, err := r.store.Jobs(ctx).OtherDue(r.known)
 	if err != nil || !found {
 		return err
 	}
-	r.log.WarnContext(ctx, "a due job has no handler in this version; it is left alone", "kind", kind)
+	r.log.WarnContext(ctx, "a due job has no handler in this version; it is ignored", "kind", kind)
 	r.known = append(r.known, kind)
 	return nil
 }
 
 // start runs a claimed job, or releases it if the runner was stopped meanwhile.
-func (r *Runner) start(ctx context.Context, j models.Job) {
+func (r *Runner) start(ctx context.Context, j store.Job) {
 	a := attempt{runner: r, registration: r.kinds[j.Kind], job: &Job{Job: j}}
 	end := a.run
 	if ctx.Err() != nil {
 		end = a.release
 	}
 	r.running.Go(func() {
-		defer func() { <-r.slots }()
+		defer r.workers.Release(1)
 		err := end()
 		switch {
 		case errors.Is(err, store.ErrLeaseLost):
-			r.log.Warn("a job took longer than its lease and belongs to another worker now", "kind", j.Kind, "job", j.ID)
+			r.log.Warn("a job took longer than its lease; another runner has claimed it", "kind", j.Kind, "job", j.ID)
 		case err != nil:
 			r.log.Error("a job's end was not stored; it runs again when its lease ends", "kind", j.Kind, "job", j.ID, "error", err)
 		}

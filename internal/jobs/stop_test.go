@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/jobs"
-	"comet/models"
+	"comet/store"
 	"comet/store/storetest"
 )
 
@@ -41,7 +41,7 @@ func TestStop(t *testing.T) {
 		}, jobs.Policy{})
 		require.NoError(t, r.Start(t.Context()))
 		require.NoError(t, r.Start(t.Context()), "twice is fine")
-		enqueue(t, db.Store, models.Job{Kind: "work", Key: "first"}, models.Job{Kind: "work", Key: "second"})
+		enqueue(t, db.Store, store.Job{Kind: "work", Key: "first"}, store.Job{Kind: "work", Key: "second"})
 		receive(t, began)
 		stopped := make(chan error, 2)
 		for range cap(stopped) {
@@ -68,7 +68,7 @@ func TestStop(t *testing.T) {
 			return errors.New("cut off")
 		}, jobs.Policy{MaxAttempts: 1})
 		require.NoError(t, r.Start(t.Context()))
-		enqueue(t, db.Store, models.Job{Kind: "work"})
+		enqueue(t, db.Store, store.Job{Kind: "work"})
 		receive(t, began)
 		require.NoError(t, r.Stop(ended), "everything has ended")
 		left := claimAll(t, db.Store, "work")
@@ -85,7 +85,7 @@ func TestStop(t *testing.T) {
 			return nil
 		}, jobs.Policy{})
 		require.NoError(t, r.Start(t.Context()))
-		enqueue(t, db.Store, models.Job{Kind: "work"})
+		enqueue(t, db.Store, store.Job{Kind: "work"})
 		receive(t, began)
 		require.NoError(t, r.Stop(ended))
 		requireGone(t, db.Store, "work")
@@ -102,7 +102,7 @@ func TestStop(t *testing.T) {
 			return nil
 		}, jobs.Policy{})
 		require.NoError(t, r.Start(t.Context()))
-		enqueue(t, db.Store, models.Job{Kind: "work"})
+		enqueue(t, db.Store, store.Job{Kind: "work"})
 		receive(t, began)
 		require.ErrorIs(t, r.Stop(ended), context.Canceled)
 		require.Empty(t, claimAll(t, db.Store, "work"), "it still runs, so it cannot be claimed")
@@ -114,7 +114,7 @@ func TestStop(t *testing.T) {
 	rule(t, "UnderLoadLosesNoJob", func(t *testing.T, db *storetest.DB) {
 		const n = 120
 		for range n {
-			enqueue(t, db.Store, models.Job{Kind: "work"})
+			enqueue(t, db.Store, store.Job{Kind: "work"})
 		}
 		ran := make(chan jobs.Job, 10*n)
 		for range 6 { // each is stopped after a few jobs, without patience

@@ -15,14 +15,12 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"comet/internal/mcp/stdio"
 	"comet/internal/telemetry"
 	"comet/internal/tools"
 	"comet/internal/upstream"
 	"comet/models"
 )
-
-// statelessVersion is the first protocol version without sessions.
-const statelessVersion = "2026-07-28"
 
 // Placeholders that make the SDK's server declare tools, prompts and resources and notify its
 // clients of changes. No list contains them.
@@ -56,7 +54,7 @@ func (g *Server) newSDKServer(fixed *models.Principal) *mcp.Server {
 		},
 	})
 	s.AddTool(&mcp.Tool{Name: dispatchTool, InputSchema: json.RawMessage(`{"type":"object"}`)}, g.handleToolCall)
-	s.AddReceivingMiddleware(g.dispatch(fixed), bindSession)
+	s.AddReceivingMiddleware(g.dispatch(fixed), addSession)
 	g.serversMu.Lock()
 	defer g.serversMu.Unlock()
 	g.servers = append(g.servers, s)
@@ -82,7 +80,7 @@ func (g *Server) removeSDKServer(s *mcp.Server) {
 func (g *Server) ServeStream(ctx context.Context, by models.Principal, in io.Reader, out io.WriteCloser) error {
 	s := g.newSDKServer(&by)
 	defer g.removeSDKServer(s)
-	return s.Run(ctx, newStreamTransport(in, out))
+	return s.Run(ctx, stdio.NewTransport(in, out, newRequestChecker().checkLine))
 }
 
 const instructions = `comet is a gateway to the tools of many MCP servers and to other agents. Few tools are listed. ` +
@@ -180,14 +178,13 @@ func (g *Server) handleToolCall(ctx context.Context, req *mcp.CallToolRequest) (
 		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the call has no target"}
 	}
 	res, err := g.callTool(ctx, m.by, m.name, req)
-	var failed *tools.Error
-	if errors.As(err, &failed) {
-		if failed.InvalidParameters {
-			return nil, toRPCError(failed)
-		}
-		return failed.Result(), nil
+	switch {
+	case err == nil || tools.ErrorName(err) == "":
+		return res, err
+	case errors.Is(err, tools.ErrInvalidArguments):
+		return nil, toRPCError(err)
 	}
-	return res, err
+	return toolResult(err), nil
 }
 
 // callTool calls a tool. Questions of the tool reach the client in the way that its protocol

@@ -2,13 +2,16 @@ package mcp
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"comet/internal/errs"
+	"comet/internal/mcp/stdio"
 	"comet/internal/tools"
 )
 
@@ -17,33 +20,43 @@ func invalidParams(format string, args ...any) error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf(format, args...)}
 }
 
-// toolError returns an error for a call that is not passed on.
-func toolError(code, format string, args ...any) *tools.Error {
-	return &tools.Error{Code: code, Message: fmt.Sprintf(format, args...)}
+// The codes of errors that concern HTTP and not the message, as servers of the TypeScript SDK use
+// them.
+const (
+	codeHTTPError = -32000
+	codeNoSession = -32001
+)
+
+// toolResult returns the error of a call as a result with isError, so that the model reads it
+// (MCP, “Error Handling”).
+func toolResult(err error) *mcp.CallToolResult {
+	e := map[string]any{"code": tools.ErrorName(err), "message": errs.From(err).Detail}
+	maps.Copy(e, tools.ErrorDetails(err))
+	return &mcp.CallToolResult{
+		IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: tools.ErrorText(err)}},
+		StructuredContent: map[string]any{"error": e},
+	}
 }
 
-// toRPCError converts the error of a request other than a tool call to a JSON-RPC error; nil stays
-// nil.
+// toRPCError converts an error of the tools to a JSON-RPC error; other errors and nil stay as they
+// are.
 func toRPCError(err error) error {
-	var failed *tools.Error
-	if !errors.As(err, &failed) {
+	if err == nil || tools.ErrorName(err) == "" {
 		return err
 	}
-	details := map[string]any{}
-	for k, v := range failed.Details {
-		details[k] = v
-	}
-	details["code"] = failed.Code
-	data, e := json.Marshal(details)
-	if e != nil {
-		data = nil
-	}
-	code := int64(jsonrpc.CodeInternalError)
-	switch failed.Code {
-	case tools.CodeToolNotFound, tools.CodePromptNotFound, tools.CodeResourceNotFound, tools.CodeInvalidArguments, tools.CodePermissionDenied:
+	e, code := errs.From(err), int64(jsonrpc.CodeInternalError)
+	switch e.Code {
+	case errs.NotFound, errs.InvalidRequest, errs.ToolDenied:
 		code = jsonrpc.CodeInvalidParams
 	}
-	return &jsonrpc.Error{Code: code, Message: failed.Message, Data: data}
+	details := map[string]any{}
+	maps.Copy(details, tools.ErrorDetails(err))
+	details["code"] = tools.ErrorName(err)
+	data, err := json.Marshal(details)
+	if err != nil {
+		data = nil
+	}
+	return &jsonrpc.Error{Code: code, Message: e.Detail, Data: data}
 }
 
 // writeRPCError responds to a request with an error. id is nil if the request has none.
@@ -55,18 +68,26 @@ func writeRPCError(w http.ResponseWriter, status int, id any, problem *jsonrpc.E
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(errorResponse(id, problem))
+	_ = json.NewEncoder(w).Encode(stdio.ErrorResponse(id, problem))
 }
 
-// errorResponse returns an error response to a request.
-func errorResponse(id any, problem *jsonrpc.Error) map[string]any {
-	return map[string]any{"jsonrpc": "2.0", "id": id, "error": problem}
-}
-
-// rawID returns id as it was written, nil if it is empty.
-func rawID(id json.RawMessage) any {
-	if len(id) == 0 {
-		return nil
+// writeHTTPError rejects a request. code is "" for an error without a code.
+func writeHTTPError(w http.ResponseWriter, status int, id any, code errs.Code, sentence string) {
+	rpc := int64(codeHTTPError)
+	switch status {
+	case http.StatusNotFound:
+		rpc = codeNoSession
+	case http.StatusBadRequest:
+		rpc = jsonrpc.CodeInvalidRequest
 	}
-	return id
+	writeRPCError(w, status, id, &jsonrpc.Error{Code: rpc, Message: sentence, Data: errorData(status, code)})
+}
+
+// errorData returns the data of an error: the status, which client libraries hide, and the code in
+// the notation of MCP errors.
+func errorData(status int, code errs.Code) []byte {
+	if code == "" {
+		return fmt.Appendf(nil, `{"status":%d}`, status)
+	}
+	return fmt.Appendf(nil, `{"code":%q,"status":%d}`, strings.ToUpper(strings.ReplaceAll(string(code), "-", "_")), status)
 }

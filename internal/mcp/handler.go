@@ -17,6 +17,7 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/errs"
+	"comet/internal/httpkit"
 	"comet/models"
 )
 
@@ -40,18 +41,18 @@ type HandlerOptions struct {
 	AuthorizationServers []string
 	// MaxBody is the size limit of a request in bytes, default 4 MiB.
 	MaxBody int64
-	// RateLimit counts a request of a token and returns an error to reject it; nil accepts all.
-	RateLimit func(w http.ResponseWriter, r *http.Request, tokenID string) error
+	// Limits are the limits of tokens and addresses that all APIs share, nil for limits of its own.
+	Limits *httpkit.Limits
 }
 
-// Handler serves Streamable HTTP in all protocol versions on one path. As a lifecycle.Service it
+// Handler serves Streamable HTTP in all protocol versions on one path. As a background.Service it
 // ends sessions and streams of tokens that are no longer accepted. Stop it after the HTTP server.
 type Handler struct {
-	*sessions
-	server  *Server
-	tokens  *auth.Auth
-	opts    HandlerOptions
-	schemas requestSchemas
+	*sessionTable
+	server        *Server
+	authenticator *httpkit.Authenticator
+	opts          HandlerOptions
+	requests      requestChecker
 	// writeTimeout limits how long a client may read nothing of its response.
 	writeTimeout time.Duration
 	handler      http.Handler
@@ -62,10 +63,11 @@ type Handler struct {
 // NewHandler returns the HTTP handler. Version 2026-07-28 has no sessions and older ones have: each
 // kind has an SDK handler, selected by the version header.
 func NewHandler(g *Server, tokens *auth.Auth, opts *HandlerOptions) (*Handler, error) {
-	d := &Handler{server: g, tokens: tokens, sessions: newSessions(tokens.Lapsed, g.log), schemas: newRequestSchemas(), writeTimeout: defaultWriteTimeout}
+	d := &Handler{server: g, sessionTable: newSessionTable(tokens.Lapsed, g.log), requests: newRequestChecker(), writeTimeout: defaultWriteTimeout}
 	if opts != nil {
 		d.opts = *opts
 	}
+	d.authenticator = httpkit.NewAuthenticator(tokens, &httpkit.AuthenticatorOptions{Limits: d.opts.Limits})
 	d.draining, d.startDrain = context.WithCancel(context.Background())
 	server := func(*http.Request) *mcp.Server { return g.mcp }
 	without := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{
@@ -96,6 +98,59 @@ func NewHandler(g *Server, tokens *auth.Auth, opts *HandlerOptions) (*Handler, e
 	return d, nil
 }
 
+// serveLimited serves a request that may start a session or a stream. A stream ends with the server
+// and with its token; a call is always answered.
+func (d *Handler) serveLimited(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	who, _ := r.Context().Value(identityKey{}).(identity)
+	listens := r.Header.Get("Mcp-Protocol-Version") >= statelessVersion && r.Header.Get("Mcp-Method") == "subscriptions/listen"
+	switch {
+	case r.Method == http.MethodGet:
+		ctx, cancel := d.untilDrained(r.Context())
+		defer cancel()
+		defer d.add(who.token, cancel)()
+		r = r.WithContext(ctx)
+	case r.Method == http.MethodPost && listens:
+		release, err := d.reserve(who.token)
+		if err != nil {
+			d.writeLimitReached(w, err)
+			return
+		}
+		defer release()
+		ctx, cancel := d.untilDrained(r.Context())
+		defer cancel()
+		defer d.add(who.token, cancel)()
+		r = r.WithContext(ctx)
+	case r.Method == http.MethodPost && r.Header.Get("Mcp-Protocol-Version") < statelessVersion && r.Header.Get("Mcp-Session-Id") == "":
+		o, err := d.openSession(who.token)
+		if err != nil {
+			d.writeLimitReached(w, err)
+			return
+		}
+		defer o.end()
+		r = r.WithContext(context.WithValue(r.Context(), openingKey{}, o))
+	case r.Method == http.MethodPost && r.Header.Get("Mcp-Protocol-Version") < statelessVersion:
+		defer d.beginRequest(r.Header.Get("Mcp-Session-Id"))()
+	}
+	next.ServeHTTP(w, r)
+}
+
+// untilDrained returns a context that ends when the server drains.
+func (d *Handler) untilDrained(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(d.draining, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// writeLimitReached responds to a request that gets no slot.
+func (d *Handler) writeLimitReached(w http.ResponseWriter, err error) {
+	w.Header().Set("Retry-After", "60")
+	var id any
+	if a, ok := w.(*resultFilter); ok {
+		id = a.id
+	}
+	writeHTTPError(w, http.StatusServiceUnavailable, id, errs.CodeOf(err), errs.From(err).Detail)
+}
+
 // IsStreaming selects the requests that set their own deadlines.
 func IsStreaming(r *http.Request) bool { return r.URL.Path == Path }
 
@@ -103,9 +158,8 @@ func IsStreaming(r *http.Request) bool { return r.URL.Path == Path }
 func (d *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// A call takes as long as its tool, and a stream as long as its client. The body and the token
 	// must arrive in time.
-	a := &resultFilter{deadlineWriter: newDeadlineWriter(w, d.writeTimeout), r: r}
+	a := newResultFilter(w, r, d.writeTimeout)
 	defer a.finish()
-	a.limitRequest()
 	if !d.knowsHost(r) {
 		writeHTTPError(a, http.StatusForbidden, nil, errs.InvalidHeader, "the host "+clip(r.Host)+" is not a name of this server; behind a proxy, list it in mcp.hosts")
 		return
@@ -121,7 +175,7 @@ func (d *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // be called twice.
 func (d *Handler) Drain() {
 	d.startDrain()
-	d.sessions.drain()
+	d.drain()
 }
 
 // knowsHost reports whether the Host of a request is a name of the server. Without a list, a name

@@ -35,35 +35,31 @@ func (g *Server) listTools(ctx context.Context, by tools.Caller, p *mcp.ListTool
 // listResources answers resources/list with the resources of all upstreams, sorted by server.
 func (g *Server) listResources(ctx context.Context, by tools.Caller, p *mcp.ListResourcesParams) (*mcp.ListResourcesResult, error) {
 	list, err := g.tools.Resources(ctx, by)
-	if err != nil {
-		return nil, toRPCError(err)
-	}
-	page, next, err := paginate(list, p.Cursor, g.opts.PageSize, func(o tools.ServerItem[*mcp.Resource]) string { return o.Server + " " + o.Item.URI })
-	return &mcp.ListResourcesResult{Resources: itemsOf(page), NextCursor: next, Cacheable: cacheHints()}, err
+	page, next, err := pageOf(g, list, err, p.Cursor, func(r *mcp.Resource) string { return r.URI })
+	return &mcp.ListResourcesResult{Resources: page, NextCursor: next, Cacheable: cacheHints()}, err
 }
 
 // listTemplates answers resources/templates/list.
 func (g *Server) listTemplates(ctx context.Context, by tools.Caller, p *mcp.ListResourceTemplatesParams) (*mcp.ListResourceTemplatesResult, error) {
 	list, err := g.tools.ResourceTemplates(ctx, by)
-	if err != nil {
-		return nil, toRPCError(err)
-	}
-	page, next, err := paginate(list, p.Cursor, g.opts.PageSize, func(o tools.ServerItem[*mcp.ResourceTemplate]) string { return o.Server + " " + o.Item.URITemplate })
-	return &mcp.ListResourceTemplatesResult{ResourceTemplates: itemsOf(page), NextCursor: next, Cacheable: cacheHints()}, err
+	page, next, err := pageOf(g, list, err, p.Cursor, func(r *mcp.ResourceTemplate) string { return r.URITemplate })
+	return &mcp.ListResourceTemplatesResult{ResourceTemplates: page, NextCursor: next, Cacheable: cacheHints()}, err
 }
 
 // listPrompts answers prompts/list.
 func (g *Server) listPrompts(ctx context.Context, by tools.Caller, p *mcp.ListPromptsParams) (*mcp.ListPromptsResult, error) {
 	list, err := g.tools.Prompts(ctx, by)
-	if err != nil {
-		return nil, toRPCError(err)
-	}
-	page, next, err := paginate(list, p.Cursor, g.opts.PageSize, func(o tools.ServerItem[*mcp.Prompt]) string { return o.Server + " " + o.Item.Name })
-	return &mcp.ListPromptsResult{Prompts: itemsOf(page), NextCursor: next, Cacheable: cacheHints()}, err
+	page, next, err := pageOf(g, list, err, p.Cursor, func(r *mcp.Prompt) string { return r.Name })
+	return &mcp.ListPromptsResult{Prompts: page, NextCursor: next, Cacheable: cacheHints()}, err
 }
 
-func itemsOf[T any](list []tools.ServerItem[T]) []T {
-	return mapSlice(list, func(o tools.ServerItem[T]) T { return o.Item })
+// pageOf returns one page of the items of all upstreams. listErr is the error of their list.
+func pageOf[T any](g *Server, list []tools.ServerItem[T], listErr error, cursor string, key func(T) string) (items []T, next string, err error) {
+	if listErr != nil {
+		return nil, "", toRPCError(listErr)
+	}
+	page, next, err := paginate(list, cursor, g.opts.PageSize, func(o tools.ServerItem[T]) string { return o.Server + " " + key(o.Item) })
+	return mapSlice(page, func(o tools.ServerItem[T]) T { return o.Item }), next, err
 }
 
 func mapSlice[T, U any](list []T, of func(T) U) []U {

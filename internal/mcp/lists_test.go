@@ -22,7 +22,7 @@ func TestPages(t *testing.T) {
 	}
 	require.Equal(t, list, got)
 
-	t.Run("what the cursor names may be gone", func(t *testing.T) {
+	t.Run("the item of a cursor may not exist any more", func(t *testing.T) {
 		t.Parallel()
 		_, next, err := paginate(list, "", 3, id)
 		require.NoError(t, err)
@@ -37,7 +37,7 @@ func TestPages(t *testing.T) {
 		require.Equal(t, []string{"x", "y"}, page)
 	})
 
-	t.Run("a cursor of somebody else's is an error of the protocol", func(t *testing.T) {
+	t.Run("an invalid cursor is an error of the protocol", func(t *testing.T) {
 		t.Parallel()
 		_, _, err := paginate(list, "%%%", 3, id)
 		require.ErrorContains(t, err, "cursor")

@@ -1,21 +1,12 @@
 package mcp
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
-
 	"comet/internal/errs"
-)
-
-// The codes of errors that concern HTTP and not the message, as servers of the TypeScript SDK use
-// them.
-const (
-	codeHTTPError = -32000
-	codeNoSession = -32001
+	"comet/internal/httpkit"
 )
 
 // maxSDKError limits the kept part of an error text of the SDK, in bytes.
@@ -25,8 +16,9 @@ const maxSDKError = 1024
 // client can distinguish them from errors of a proxy. It holds back the plain text of the SDK and
 // writes a message at the end. Other responses, such as streams, pass unchanged.
 type resultFilter struct {
-	*deadlineWriter
-	r *http.Request
+	http.ResponseWriter
+	stream *httpkit.Stream
+	r      *http.Request
 	// id is the id of the request, nil until it is read.
 	id any
 
@@ -41,13 +33,13 @@ func (a *resultFilter) WriteHeader(status int) {
 		a.status = status
 		return
 	}
-	a.deadlineWriter.WriteHeader(status)
+	a.ResponseWriter.WriteHeader(status)
 }
 
 // Write implements http.ResponseWriter.
 func (a *resultFilter) Write(b []byte) (int, error) {
 	if a.status == 0 {
-		return a.deadlineWriter.Write(b)
+		return a.stream.Write(b)
 	}
 	a.body = append(a.body, b[:min(len(b), maxSDKError-len(a.body))]...)
 	return len(b), nil
@@ -56,13 +48,13 @@ func (a *resultFilter) Write(b []byte) (int, error) {
 // Flush implements http.Flusher.
 func (a *resultFilter) Flush() {
 	if a.status == 0 {
-		a.deadlineWriter.Flush()
+		_ = a.stream.Flush()
 	}
 }
 
 // finish writes the error that was held back.
 func (a *resultFilter) finish() {
-	defer a.extendWriteDeadline()
+	defer a.stream.ExtendDeadline() // the server writes the end of the response
 	if a.status == 0 {
 		return
 	}
@@ -77,27 +69,6 @@ func (a *resultFilter) finish() {
 		id = nil
 	}
 	writeHTTPError(a, status, id, c, sentence)
-}
-
-// writeHTTPError rejects a request. code is "" for an error without a code.
-func writeHTTPError(w http.ResponseWriter, status int, id any, code errs.Code, sentence string) {
-	rpc := int64(codeHTTPError)
-	switch status {
-	case http.StatusNotFound:
-		rpc = codeNoSession
-	case http.StatusBadRequest:
-		rpc = jsonrpc.CodeInvalidRequest
-	}
-	writeRPCError(w, status, id, &jsonrpc.Error{Code: rpc, Message: sentence, Data: errorData(status, code)})
-}
-
-// errorData returns the data of an error: the status, which client libraries hide, and the code in
-// the notation of MCP errors.
-func errorData(status int, code errs.Code) []byte {
-	if code == "" {
-		return fmt.Appendf(nil, `{"status":%d}`, status)
-	}
-	return fmt.Appendf(nil, `{"code":%q,"status":%d}`, strings.ToUpper(strings.ReplaceAll(string(code), "-", "_")), status)
 }
 
 // explainSDKError returns the code of an error of the SDK and a sentence with a remedy.
@@ -164,40 +135,20 @@ const (
 	defaultWriteTimeout = 30 * time.Second
 )
 
-// deadlineWriter is a response writer without a total deadline whose client must keep reading.
-type deadlineWriter struct {
-	http.ResponseWriter
-	out     *http.ResponseController
-	timeout time.Duration // shorter in tests
+// newResultFilter returns a response writer without a total deadline. The request must arrive within
+// bodyTimeout, and its client must keep reading.
+func newResultFilter(w http.ResponseWriter, r *http.Request, timeout time.Duration) *resultFilter {
+	a := &resultFilter{ResponseWriter: w, stream: httpkit.NewStream(w, timeout), r: r}
+	control := http.NewResponseController(w) // fails only for the writer of a test
+	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout))
+	_ = control.SetWriteDeadline(time.Time{})
+	return a
 }
 
-func newDeadlineWriter(w http.ResponseWriter, within time.Duration) *deadlineWriter {
-	return &deadlineWriter{w, http.NewResponseController(w), within}
+// clearReadDeadline ends the limit for the arrival of the request.
+func (a *resultFilter) clearReadDeadline() {
+	_ = http.NewResponseController(a.ResponseWriter).SetReadDeadline(time.Time{})
 }
-
-// limitRequest sets the deadline for the arrival of the request; clearReadDeadline removes it. Both
-// fail only for the writer of a test.
-func (p *deadlineWriter) limitRequest() {
-	_ = p.out.SetReadDeadline(time.Now().Add(bodyTimeout))
-	_ = p.out.SetWriteDeadline(time.Time{})
-}
-
-func (p *deadlineWriter) clearReadDeadline() { _ = p.out.SetReadDeadline(time.Time{}) }
-
-// Write implements http.ResponseWriter.
-func (p *deadlineWriter) Write(b []byte) (int, error) {
-	_ = p.out.SetWriteDeadline(time.Now().Add(p.timeout))
-	return p.ResponseWriter.Write(b)
-}
-
-// Flush implements http.Flusher.
-func (p *deadlineWriter) Flush() {
-	_ = p.out.SetWriteDeadline(time.Now().Add(p.timeout))
-	_ = p.out.Flush()
-}
-
-// extendWriteDeadline gives the server the usual time to write the end of the response.
-func (p *deadlineWriter) extendWriteDeadline() { _ = p.out.SetWriteDeadline(time.Now().Add(p.timeout)) }
 
 // Unwrap supports http.ResponseController.
-func (p *deadlineWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+func (a *resultFilter) Unwrap() http.ResponseWriter { return a.ResponseWriter }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"comet/internal/background"
 	"comet/internal/input"
-	"comet/internal/lifecycle"
 	"comet/internal/tools"
 )
 
@@ -62,7 +62,7 @@ type Server struct {
 	serversMu sync.Mutex
 	servers   []*mcp.Server
 
-	services lifecycle.Group
+	services background.Group
 }
 
 // New returns an MCP server for the tools.
@@ -76,10 +76,10 @@ func New(hub *tools.Service, opts *Options) *Server {
 	return g
 }
 
-// Start implements lifecycle.Service.
+// Start implements background.Service.
 func (g *Server) Start(ctx context.Context) error { return g.services.Start(ctx) }
 
-// Stop implements lifecycle.Service. It cancels suspended calls.
+// Stop implements background.Service. It cancels suspended calls.
 func (g *Server) Stop(ctx context.Context) error {
 	g.suspended.stop()
 	return g.services.Stop(ctx)

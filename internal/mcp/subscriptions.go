@@ -4,19 +4,22 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"comet/internal/lifecycle"
+	"comet/internal/background"
 	"comet/internal/tools"
 )
 
 const (
 	// maxSubscriptions limits the subscriptions of one client.
 	maxSubscriptions = 100
+	// maxUpdates limits the resources whose updates are pending; those of others are dropped.
+	maxUpdates = 10_000
 	// sweepEvery is the interval for removing subscriptions of disconnected clients.
 	sweepEvery = 30 * time.Second
 )
@@ -24,140 +27,110 @@ const (
 // subscriptions tracks which clients subscribe to which resources. Updates are sent from its own
 // goroutine, so that a client that does not read blocks only other subscribers.
 type subscriptions struct {
-	*lifecycle.Loop
-	server *Server
+	*background.Loop
+	server  *Server
+	updated *background.Pending[string]
+	swept   time.Time // when disconnected clients were removed
 
 	mu sync.Mutex
-	// byURI maps a URI to its clients and the functions that end their subscriptions. counts has
-	// the number of subscriptions of each client.
-	byURI   map[string]map[*mcp.ServerSession]func(context.Context)
-	counts  map[*mcp.ServerSession]int
-	updated map[string]bool
-	wake    chan struct{}
+	// ends has the functions that end the subscriptions of each client, by URI.
+	ends map[*mcp.ServerSession]map[string]func(context.Context)
 }
 
 func newSubscriptions(g *Server) *subscriptions {
 	s := &subscriptions{
-		server: g, byURI: map[string]map[*mcp.ServerSession]func(context.Context){}, counts: map[*mcp.ServerSession]int{},
-		updated: map[string]bool{}, wake: make(chan struct{}, 1),
+		server: g, updated: background.NewPending[string](), ends: map[*mcp.ServerSession]map[string]func(context.Context){},
 	}
-	s.Loop = lifecycle.NewLoop(s.run)
+	s.Loop = background.NewLoop(background.NewPollLoop(background.PollOptions{Signal: s.updated.Signal}, s.send).Run)
 	return s
 }
 
 // subscribe subscribes a client to a resource.
 func (g *Server) subscribe(ctx context.Context, r *mcp.SubscribeRequest) error {
 	by, _ := ctx.Value(callerKey{}).(tools.Caller)
-	if !g.subs.reserve(r.Session) {
-		return invalidParams("a client may subscribe to %d resources", maxSubscriptions)
+	if added, err := g.subs.reserve(r.Session, r.Params.URI); !added {
+		return err
 	}
 	end, err := g.tools.SubscribeResource(ctx, by, r.Params.URI)
 	if err != nil {
-		g.subs.release(r.Session)
+		g.subs.remove(ctx, r.Session, r.Params.URI)
 		return toRPCError(err)
 	}
-	if !g.subs.add(r.Params.URI, r.Session, end) { // it is subscribed already
+	if !g.subs.set(r.Session, r.Params.URI, end) {
 		end(ctx)
-		g.subs.release(r.Session)
 	}
 	return nil
 }
 
 // unsubscribe ends a subscription.
 func (g *Server) unsubscribe(ctx context.Context, r *mcp.UnsubscribeRequest) error {
-	g.subs.remove(ctx, r.Params.URI, r.Session)
+	g.subs.remove(ctx, r.Session, r.Params.URI)
 	return nil
 }
 
-// reserve counts one more subscription of a client. It returns false at the limit.
-func (s *subscriptions) reserve(of *mcp.ServerSession) bool {
+// reserve adds a subscription whose end is not known yet. added is false if the client has it already
+// or has reached the limit, which is an error.
+func (s *subscriptions) reserve(of *mcp.ServerSession, uri string) (added bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.counts[of] >= maxSubscriptions {
-		return false
+	if s.ends[of][uri] != nil {
+		return false, nil
 	}
-	s.counts[of]++
-	return true
+	if len(s.ends[of]) >= maxSubscriptions {
+		return false, invalidParams("a client may subscribe to %d resources", maxSubscriptions)
+	}
+	if s.ends[of] == nil {
+		s.ends[of] = map[string]func(context.Context){}
+	}
+	s.ends[of][uri] = func(context.Context) {}
+	return true, nil
 }
 
-// release undoes reserve.
-func (s *subscriptions) release(of *mcp.ServerSession) {
+// set sets the end of a reserved subscription. It returns false if the client has removed it.
+func (s *subscriptions) set(of *mcp.ServerSession, uri string, end func(context.Context)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.counts[of]--; s.counts[of] <= 0 {
-		delete(s.counts, of)
-	}
-}
-
-// add records a reserved subscription. It returns false if the client has it already.
-func (s *subscriptions) add(uri string, of *mcp.ServerSession, end func(context.Context)) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.byURI[uri][of] != nil {
+	if s.ends[of][uri] == nil {
 		return false
 	}
-	if s.byURI[uri] == nil {
-		s.byURI[uri] = map[*mcp.ServerSession]func(context.Context){}
-	}
-	s.byURI[uri][of] = end
+	s.ends[of][uri] = end
 	return true
 }
 
 // remove ends a subscription of a client.
-func (s *subscriptions) remove(ctx context.Context, uri string, of *mcp.ServerSession) {
+func (s *subscriptions) remove(ctx context.Context, of *mcp.ServerSession, uri string) {
 	s.mu.Lock()
-	end := s.byURI[uri][of]
-	delete(s.byURI[uri], of)
-	if len(s.byURI[uri]) == 0 {
-		delete(s.byURI, uri)
+	end := s.ends[of][uri]
+	if delete(s.ends[of], uri); len(s.ends[of]) == 0 {
+		delete(s.ends, of)
 	}
 	s.mu.Unlock()
 	if end != nil {
-		s.release(of)
 		end(ctx)
 	}
 }
 
 // resourceUpdated notifies the subscribers of a resource. Several updates may be merged.
 func (s *subscriptions) resourceUpdated(uri string) {
-	s.mu.Lock()
-	if s.byURI[uri] != nil {
-		s.updated[uri] = true
-	}
-	s.mu.Unlock()
-	select {
-	case s.wake <- struct{}{}:
-	default:
+	if s.updated.Len() < maxUpdates {
+		s.updated.Add(uri)
 	}
 }
 
-func (s *subscriptions) run(ctx context.Context) {
-	sweep := time.NewTicker(sweepEvery)
-	defer sweep.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.wake:
-			s.flush(ctx)
-		case <-sweep.C:
-			s.sweep(ctx)
-		}
-	}
-}
-
-func (s *subscriptions) flush(ctx context.Context) {
-	s.mu.Lock()
-	uris := s.updated
-	s.updated = map[string]bool{}
-	s.mu.Unlock()
-	for uri := range uris {
+// send sends pending updates, and removes subscriptions of disconnected clients every sweepEvery.
+func (s *subscriptions) send(ctx context.Context) (time.Duration, error) {
+	for _, uri := range s.updated.Take() {
 		for _, server := range s.server.sdkServers() {
 			if err := server.ResourceUpdated(ctx, &mcp.ResourceUpdatedNotificationParams{URI: uri}); err != nil {
 				s.server.log.Debug("a resource notification failed", "uri", strings.ToValidUTF8(uri, "?"), "error", err)
 			}
 		}
 	}
+	if time.Since(s.swept) >= sweepEvery {
+		s.sweep(ctx)
+		s.swept = time.Now()
+	}
+	return sweepEvery - time.Since(s.swept), nil
 }
 
 // sweep removes the subscriptions of disconnected clients, which the SDK drops without notice.
@@ -168,19 +141,17 @@ func (s *subscriptions) sweep(ctx context.Context) {
 			alive[session] = true
 		}
 	}
+	gone := map[*mcp.ServerSession][]string{}
 	s.mu.Lock()
-	gone := map[string][]*mcp.ServerSession{}
-	for uri, sessions := range s.byURI {
-		for session := range maps.Keys(sessions) {
-			if !alive[session] {
-				gone[uri] = append(gone[uri], session)
-			}
+	for session, uris := range s.ends {
+		if !alive[session] {
+			gone[session] = slices.Collect(maps.Keys(uris))
 		}
 	}
 	s.mu.Unlock()
-	for uri, sessions := range gone {
-		for _, session := range sessions {
-			s.remove(ctx, uri, session)
+	for session, uris := range gone {
+		for _, uri := range uris {
+			s.remove(ctx, session, uri)
 		}
 	}
 }

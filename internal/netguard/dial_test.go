@@ -110,7 +110,7 @@ func TestANameIsJudgedByTheAddressThatIsConnectedTo(t *testing.T) {
 	require.NoError(t, g.Check(first[0]))
 	err = dial(t, g, "tcp4", "rebind.example:"+port)
 	require.Equal(t, errs.AddressRefused, errs.CodeOf(err))
-	require.Equal(t, `"rebind.example" leads to a loopback address; comet connects to it only where webhooks.allow_networks has it`, errs.From(err).Detail,
+	require.Equal(t, `"rebind.example" resolves to a loopback address; comet connects to it only if webhooks.allow_networks permits it`, errs.From(err).Detail,
 		"which does not tell the address")
 	require.Zero(t, accepted.Load())
 

@@ -1,8 +1,7 @@
-// Package netguard keeps comet from being used to reach what only its own machine and
-// network may reach: other people say where deliveries go, and a name can point
-// anywhere. It judges the address a connection is really made to, behind the last
-// look-up and before the first packet, so that no spelling and no change of a name
-// passes.
+// Package netguard prevents server-side request forgery: clients choose the URLs of deliveries, and
+// a host name can resolve to any address, including addresses that only comet's machine and network
+// may reach. It checks the address of each connection after name resolution and before the first
+// packet, so that neither an unusual notation nor a changed DNS record bypasses the check.
 package netguard
 
 import (
@@ -17,7 +16,7 @@ import (
 	"comet/internal/input"
 )
 
-// setting names what opens a range, for the person who reads the refusal.
+// setting is the setting that permits a range; error messages name it.
 const setting = "webhooks.allow_networks"
 
 // keepAlive is how often an idle connection is probed.
@@ -31,8 +30,8 @@ type Guard struct {
 }
 
 // New returns a guard that allows public addresses and those in allow. An IPv4 range
-// allows its IPv4-mapped form too, and the other way round, but nothing that is
-// translated on the way, such as NAT64: that is another network.
+// also allows its IPv4-mapped form, and vice versa, but no translated addresses such as
+// NAT64, which belong to another network.
 func New(allow []netip.Prefix) *Guard {
 	g := &Guard{refused: blocks()}
 	for _, p := range allow {
@@ -50,8 +49,8 @@ func unmapped(p netip.Prefix) netip.Prefix {
 	return p
 }
 
-// Refused reports whether comet does not connect to addr, and what kind of address
-// it is then, as in "a loopback address".
+// Refused reports whether comet rejects connections to addr, and the kind of a rejected
+// address, such as "a loopback address".
 func (g *Guard) Refused(addr netip.Addr) (reason string, refused bool) {
 	zone := addr.Zone() != ""
 	addr = addr.WithZone("").Unmap()
@@ -69,19 +68,19 @@ func (g *Guard) Refused(addr netip.Addr) (reason string, refused bool) {
 	return "", false
 }
 
-// Check is Refused as an errs.AddressRefused whose sentence names the address, its
-// kind and the setting that opens it.
+// Check returns errs.AddressRefused if Refused reports true. The message names the address,
+// its kind and the setting that permits it.
 func (g *Guard) Check(addr netip.Addr) error {
 	reason, refused := g.Refused(addr)
 	if !refused {
 		return nil
 	}
-	return errs.New(errs.AddressRefused, "%s is %s; comet connects to it only where %s has it", addr, reason, setting)
+	return errs.New(errs.AddressRefused, "%s is %s; comet connects to it only if %s permits it", addr, reason, setting)
 }
 
-// CheckHost judges the host of a URL as it is written, so that an address that will
-// be refused is refused when it is registered. A name passes: what it resolves to is
-// judged at every connection. The errors are errs.AddressRefused.
+// CheckHost checks the host of a URL without name resolution, so that a literal address that
+// comet would reject later is rejected at registration. Names are accepted: their addresses
+// are checked at every connection. The errors are errs.AddressRefused.
 func (g *Guard) CheckHost(host string) error {
 	name := strings.ToLower(strings.TrimSuffix(host, "."))
 	if addr, err := netip.ParseAddr(name); err == nil {
@@ -91,7 +90,7 @@ func (g *Guard) CheckHost(host string) error {
 		return g.checkLocalhost()
 	}
 	if endsInNumber(name) {
-		return errs.New(errs.AddressRefused, "%s is a number in a form that is read in several ways; write an IPv4 address as four decimal numbers",
+		return errs.New(errs.AddressRefused, "%s is a number in an ambiguous form; write an IPv4 address as four decimal numbers",
 			input.Quote(host))
 	}
 	return nil
@@ -106,7 +105,7 @@ func (g *Guard) checkLocalhost() error {
 	return err
 }
 
-// endsInNumber reports whether some reader takes the name for an IPv4 address, such
+// endsInNumber reports whether some parsers interpret the name as an IPv4 address, such
 // as 127.1, 2130706433 or 0x7f.0.0.1; no top-level domain is a number.
 func endsInNumber(name string) bool {
 	last := name[strings.LastIndexByte(name, '.')+1:]
@@ -117,10 +116,10 @@ func endsInNumber(name string) bool {
 }
 
 // DialContext connects to an address of the form host:port over TCP, as net.Dialer
-// does, to the first of the host's addresses that answers and is not refused. The
-// error is, or wraps, errs.AddressRefused where it was for that. Where the host is a
-// name, the message omits its address: a client that may create a webhook must not
-// read the names of the network comet stands in.
+// does, to the first of the host's addresses that responds and is not rejected. The error is,
+// or wraps, errs.AddressRefused if an address was rejected. If the host is a name, the message
+// omits its address: a client that may create a webhook must not be able to resolve names of
+// comet's internal network.
 func (g *Guard) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	switch network {
 	case "tcp", "tcp4", "tcp6":
@@ -136,7 +135,7 @@ func (g *Guard) DialContext(ctx context.Context, network, address string) (net.C
 func (g *Guard) control(ctx context.Context, _, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return errs.Wrap(errs.AddressRefused, err, "%s is no address of a TCP connection", input.Quote(address))
+		return errs.Wrap(errs.AddressRefused, err, "%s is not the address of a TCP connection", input.Quote(address))
 	}
 	if name, ok := ctx.Value(nameKey{}).(string); ok {
 		return g.checkNamed(name, to.Addr())
@@ -158,5 +157,5 @@ func (g *Guard) checkNamed(name string, addr netip.Addr) error {
 	if !refused {
 		return nil
 	}
-	return errs.New(errs.AddressRefused, "%s leads to %s; comet connects to it only where %s has it", input.Quote(name), reason, setting)
+	return errs.New(errs.AddressRefused, "%s resolves to %s; comet connects to it only if %s permits it", input.Quote(name), reason, setting)
 }

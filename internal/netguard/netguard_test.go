@@ -111,7 +111,7 @@ func TestTheErrorNamesTheAddressItsKindAndTheSetting(t *testing.T) {
 	err := allow().Check(netip.MustParseAddr("169.254.169.254"))
 	require.Equal(t, errs.AddressRefused, errs.CodeOf(err))
 	require.EqualError(t, err,
-		"address-refused: 169.254.169.254 is a cloud metadata address; comet connects to it only where webhooks.allow_networks has it")
+		"address-refused: 169.254.169.254 is a cloud metadata address; comet connects to it only if webhooks.allow_networks permits it")
 	require.NoError(t, allow("169.254.0.0/16").Check(netip.MustParseAddr("169.254.169.254")))
 }
 

@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,13 +9,15 @@ import (
 	"time"
 
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/internal/orchestrator/selection"
+	"comet/internal/usage"
 	"comet/models"
 )
 
 // maxHold is the lifetime of a reservation. The end of an attempt settles or releases it before;
 // maxHold limits reservations in a database that was restored from a backup.
-const maxHold = models.MaxReservationTTL * time.Second
+const maxHold = usage.MaxReservationTTL * time.Second
 
 // ReasonOverBudget rejects an agent whose budget does not cover the task. Only the ledger knows
 // that, so selection does not.
@@ -26,7 +27,7 @@ const ReasonOverBudget selection.Reason = "over_budget"
 // task is not saved yet. The agents in exclude get it only if there is no other one. The verdict
 // is Chosen or the reason why there is no agent; the decision is stored in the task.
 func (op *operation) assign(t *models.Task, in models.TaskInput, p Policy, exclude []string) (selection.Verdict, error) {
-	siblings, err := op.siblingAgents(*t, in)
+	siblings, err := op.siblingAgents(*t)
 	if err != nil {
 		return "", err
 	}
@@ -35,7 +36,7 @@ func (op *operation) assign(t *models.Task, in models.TaskInput, p Policy, exclu
 		d = op.index.Select(selectionRequest(t.Depth, in, p, siblings)) // an agent that failed before is better than none
 	}
 	if d.Verdict == selection.Chosen && t.WaitingFor != models.WaitForWorker { // a new task does not go before queued ones
-		ahead, err := op.tx.WaitsAhead(t.QueueKey, t.Priority)
+		ahead, err := op.tx.Tasks().WaitsAhead(t.QueueKey, t.Priority)
 		if err != nil {
 			return "", err
 		}
@@ -45,7 +46,7 @@ func (op *operation) assign(t *models.Task, in models.TaskInput, p Policy, exclu
 	}
 	tried, refused, eligible, full := len(exclude), 0, d.Eligible, hasFullAgent(d)
 	for d.Verdict == selection.Chosen {
-		chosen, overBudget, err := op.claimFirstSlot(t, in, &d)
+		chosen, overBudget, err := op.claimFirstSlot(t, &d)
 		if err != nil {
 			return "", err
 		}
@@ -96,9 +97,9 @@ const maxClaims = 100
 // claimFirstSlot claims a slot of the first candidate that has one and whose budget covers the
 // task, and moves it to the front. The candidates before it become rejected; overBudget is how many of
 // them were rejected for their budgets.
-func (op *operation) claimFirstSlot(t *models.Task, in models.TaskInput, d *selection.Decision) (chosen bool, overBudget int, err error) {
+func (op *operation) claimFirstSlot(t *models.Task, d *selection.Decision) (chosen bool, overBudget int, err error) {
 	for i, c := range d.Candidates {
-		reason, err := op.claimSlot(t, in, c.AgentID)
+		reason, err := op.claimSlot(t, c.AgentID)
 		if err != nil {
 			return false, overBudget, err
 		}
@@ -118,24 +119,23 @@ func (op *operation) claimFirstSlot(t *models.Task, in models.TaskInput, d *sele
 // verdictOverBudget means that no suitable agent's budget covers the task.
 const verdictOverBudget selection.Verdict = "over_budget"
 
-// claimSlot claims a slot of an agent and reserves the task's budget. It returns the reason if it
-// could not.
-func (op *operation) claimSlot(t *models.Task, in models.TaskInput, agentID string) (selection.Reason, error) {
+// claimSlot claims a slot of an agent and reserves the task's budget, or returns why it could not.
+func (op *operation) claimSlot(t *models.Task, agentID string) (selection.Reason, error) {
 	if op.allowedWorkers != nil && !slices.Contains(op.allowedWorkers, agentID) {
 		return selection.ReasonSaturated, nil
 	}
-	w, ok, err := op.tx.ClaimSlot(agentID, op.allowedWorkers != nil || !op.claimed) // the allowed workers are locked
+	w, ok, err := op.tx.Workers().ClaimSlot(agentID, op.allowedWorkers != nil || !op.claimed) // the allowed workers are locked
 	op.claimed = true
 	if err != nil || !ok {
 		return selection.ReasonSaturated, err
 	}
-	siblings, err := op.siblingAgents(*t, in) // again, with the lock: another replica may have assigned a subtask
+	siblings, err := op.siblingAgents(*t) // again, with the lock: another replica may have assigned a subtask
 	if err != nil {
 		return "", err
 	}
 	if slices.Contains(siblings, agentID) {
 		w.InFlight--
-		return selection.ReasonExcluded, op.tx.SaveWorker(&w)
+		return selection.ReasonExcluded, op.tx.Workers().Save(&w)
 	}
 	t.AgentID = agentID
 	reservation := ""
@@ -144,7 +144,7 @@ func (op *operation) claimSlot(t *models.Task, in models.TaskInput, agentID stri
 		if errs.Is(err, errs.BudgetExceeded) || errs.Is(err, errs.AgentDeactivated) {
 			w.InFlight--
 			t.AgentID = ""
-			if err := op.tx.SaveWorker(&w); err != nil {
+			if err := op.tx.Workers().Save(&w); err != nil {
 				return "", err
 			}
 			if errs.Is(err, errs.AgentDeactivated) {
@@ -161,7 +161,7 @@ func (op *operation) claimSlot(t *models.Task, in models.TaskInput, agentID stri
 	}
 	op.changedWorkers = append(op.changedWorkers, w)
 	t.Attempt++
-	return "", op.tx.InsertAttempt(models.Attempt{
+	return "", op.tx.Tasks().InsertAttempt(models.Attempt{
 		TaskID: t.ID, Attempt: t.Attempt, AgentID: agentID, State: models.AttemptAssigned, ReservationID: reservation, AssignedAt: op.tx.Now(),
 	})
 }
@@ -181,25 +181,21 @@ func (op *operation) dispatch(t *models.Task, p Policy) error {
 	t.State, t.WaitingFor, t.Deadline = models.TaskNew, models.NotWaiting, op.tx.Now().Add(p.Timeout)
 	t.Progress, t.Step, t.StepName, t.OutputBytes, t.LogBytes = 0, 0, "", 0, 0
 	t.ExitCode, t.Detail = nil, nil
-	_, err := op.tx.EnqueueMessage(models.InboxMessage{AgentID: t.AgentID, Kind: models.MessageAssign, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
+	_, err := op.tx.Inbox().Enqueue(models.InboxMessage{AgentID: t.AgentID, Kind: models.MessageAssign, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
 	if err != nil {
 		return err
 	}
 	op.wakeAfterCommit(WakeInbox, t.AgentID)
-	return op.emitTaskEvent(models.EventTaskAssigned, *t, nil)
+	return op.emitTaskEvent(events.TaskAssigned, *t, nil)
 }
 
 // assignOrQueue assigns a task, queues it or schedules a retry. If none of that is possible it
 // returns the failure with which the task ends.
 func (op *operation) assignOrQueue(t *models.Task, in models.TaskInput, p Policy, exclude []string) (Failure, error) {
 	verdict, err := op.assign(t, in, p, exclude)
-	if err == nil && verdict == selection.Unavailable && !op.refreshed { // an agent that has just joined may not be in the index yet
-		op.refreshed = true
-		if err = op.refreshWorkers(context.Background()); err == nil {
-			verdict, err = op.assign(t, in, p, exclude)
-		}
-	}
 	switch {
+	case err == nil && verdict == selection.Unavailable && !op.refreshed:
+		return "", errStaleWorkers
 	case err != nil || verdict == selection.Chosen:
 		return "", err
 	case verdict == verdictOverBudget:
@@ -219,7 +215,7 @@ func (op *operation) enqueue(t *models.Task, p Policy) error {
 	}
 	t.State, t.WaitingFor, t.AgentID, t.Deadline = models.TaskNew, models.WaitForWorker, "", op.tx.Now().Add(p.QueueTimeout)
 	op.wakeAfterCommit(WakeQueue, "") // a slot may have become free since the selection
-	return op.emitTaskEvent(models.EventTaskWaiting, *t, nil)
+	return op.emitTaskEvent(events.TaskWaiting, *t, nil)
 }
 
 const noAgentText = "no agent was available"
@@ -240,7 +236,7 @@ func (op *operation) recordUnavailable(t *models.Task, p Policy) (Failure, error
 	now := op.tx.Now()
 	t.Attempt++
 	t.AgentID, t.ExitCode, t.Detail = "", nil, nil
-	err := op.tx.InsertAttempt(models.Attempt{
+	err := op.tx.Tasks().InsertAttempt(models.Attempt{
 		TaskID: t.ID, Attempt: t.Attempt, State: models.AttemptFailed, ErrorCode: string(FailureUnavailable), Error: noAgentText,
 		AssignedAt: now, EndedAt: &now,
 	})
@@ -253,7 +249,7 @@ func (op *operation) recordUnavailable(t *models.Task, p Policy) (Failure, error
 // scheduleRetry sets the time of the next attempt.
 func (op *operation) scheduleRetry(t *models.Task, p Policy, why Failure) error {
 	t.State, t.WaitingFor, t.Deadline = models.TaskNew, models.WaitForRetry, op.tx.Now().Add(p.retryDelay(t.Attempt))
-	return op.emitTaskEvent(models.EventTaskRetried, *t, func(d *models.TaskChanged) { d.Failure, d.NextAttemptAt = string(why), &t.Deadline })
+	return op.emitTaskEvent(events.TaskRetried, *t, func(d *TaskChanged) { d.Failure, d.NextAttemptAt = string(why), &t.Deadline })
 }
 
 // requirements describes what a task requires of an agent, for error messages.
@@ -269,7 +265,7 @@ func requirements(in models.TaskInput) string {
 		text += fmt.Sprintf(" in sphere %d", in.Sphere)
 	}
 	if in.RequestedAgentID != "" {
-		text += fmt.Sprintf(" and is %q", in.RequestedAgentID)
+		text += fmt.Sprintf(" as the agent %q", in.RequestedAgentID)
 	}
 	return text
 }

@@ -1,10 +1,13 @@
 package orchestrator
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 
 	"comet/internal/errs"
+	"comet/internal/events"
+	"comet/internal/usage"
 	"comet/models"
 )
 
@@ -16,7 +19,7 @@ type attemptEnd struct {
 	tokens  int64
 	needed  int64 // tokens needed if the budget did not cover it, 0 if unknown
 	labels  models.FactLabels
-	outcome models.Outcome
+	outcome usage.Outcome
 }
 
 // endAttempt ends an attempt: it releases the worker's slot, settles the reservation, records the
@@ -24,14 +27,14 @@ type attemptEnd struct {
 func (op *operation) endAttempt(t *models.Task, a *models.Attempt, r attemptEnd, p Policy) error {
 	now := op.tx.Now()
 	a.State, a.Tokens, a.ErrorCode, a.Error, a.EndedAt = r.state, r.tokens, string(r.failure), r.text, &now
-	if err := op.tx.SaveAttempt(*a); err != nil {
+	if err := op.tx.Tasks().SaveAttempt(*a); err != nil {
 		return err
 	}
 	op.countAttempt(*a)
 	if err := op.traceAttempt(*t, *a); err != nil {
 		return err
 	}
-	if err := op.tx.CancelMessages(t.ID, a.Attempt); err != nil {
+	if err := op.tx.Inbox().Cancel(t.ID, a.Attempt); err != nil {
 		return err
 	}
 	if a.AgentID == "" {
@@ -47,22 +50,20 @@ func (op *operation) endAttempt(t *models.Task, a *models.Attempt, r attemptEnd,
 // chargeAttempt charges the tokens of the attempt and records its outcome.
 func (op *operation) chargeAttempt(t models.Task, a models.Attempt, r attemptEnd) error {
 	session := t.SessionID
-	if session == "" {
-		session = t.ID
-	}
+	session = cmp.Or(session, t.ID)
 	duration := max(a.EndedAt.Sub(a.AssignedAt).Milliseconds(), 0) // clocks of replicas differ
-	outcome := models.FactOutcome{Outcome: r.outcome, DurationMS: &duration, SessionID: session}
+	outcome := usage.FactOutcome{Outcome: r.outcome, DurationMS: &duration, SessionID: session}
 	r.labels.TaskID = t.ID
 	if a.ReservationID != "" {
-		err := op.ledger.SettleIn(op.tx, a.AgentID, a.ReservationID, models.Settlement{Tokens: &r.tokens, FactLabels: r.labels, FactOutcome: outcome})
+		err := op.ledger.SettleIn(op.tx, a.AgentID, a.ReservationID, usage.Settlement{Tokens: &r.tokens, FactLabels: r.labels, FactOutcome: outcome})
 		if !errs.Is(err, errs.ReservationEnded) { // the agent may have released it
 			return err
 		}
 	}
 	if r.tokens > 0 {
-		return op.ledger.ChargeIn(op.tx, a.AgentID, models.FactDraft{Tokens: &r.tokens, FactLabels: r.labels, FactOutcome: outcome})
+		return op.ledger.ChargeIn(op.tx, a.AgentID, usage.FactDraft{Tokens: &r.tokens, FactLabels: r.labels, FactOutcome: outcome})
 	}
-	return op.tx.AddOutcomes([]models.OutcomeRow{{AgentID: a.AgentID, SessionID: session, Status: r.outcome, DurationMS: &duration, At: op.tx.Now()}})
+	return op.tx.Agents().AddOutcomes([]models.OutcomeRow{{AgentID: a.AgentID, SessionID: session, Status: string(r.outcome), DurationMS: &duration, At: op.tx.Now()}})
 }
 
 // retryOrFail schedules another attempt after a failed one, or fails the task.
@@ -79,7 +80,7 @@ func (op *operation) retryOrFail(t *models.Task, r attemptEnd, p Policy) error {
 // failTask ends a task; it is not saved yet.
 func (op *operation) failTask(t *models.Task, f Failure, text string) error {
 	t.State, t.WaitingFor, t.ErrorCode, t.Error, t.EndedAt = models.TaskFailed, models.NotWaiting, string(f), text, new(op.tx.Now())
-	return op.emitTaskEvent(models.EventTaskFailed, *t, func(d *models.TaskChanged) { d.Failure, d.Error = string(f), text })
+	return op.emitTaskEvent(events.TaskFailed, *t, func(d *TaskChanged) { d.Failure, d.Error = string(f), text })
 }
 
 // agentsToAvoid returns the agents that should not get the next attempt.
@@ -87,7 +88,7 @@ func (op *operation) agentsToAvoid(t models.Task, p Policy) ([]string, error) {
 	if t.Attempt == 0 {
 		return nil, nil
 	}
-	all, err := op.tx.Attempts(t.ID)
+	all, err := op.tx.Tasks().Attempts(t.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -104,12 +105,12 @@ func (op *operation) agentsToAvoid(t models.Task, p Policy) ([]string, error) {
 // for an unknown task, if the agent never had one.
 func (op *operation) latestAttempt(t models.Task, agentID string) (models.Attempt, error) {
 	if t.AgentID == agentID && t.Attempt > 0 {
-		a, err := op.tx.Attempt(t.ID, t.Attempt)
+		a, err := op.tx.Tasks().Attempt(t.ID, t.Attempt)
 		if err != nil || a.AgentID == agentID { // another agent's attempt if an older one succeeded late
 			return a, err
 		}
 	}
-	all, err := op.tx.Attempts(t.ID)
+	all, err := op.tx.Tasks().Attempts(t.ID)
 	if err != nil {
 		return models.Attempt{}, err
 	}
@@ -128,7 +129,7 @@ func errTaskEnded(t models.Task) error {
 
 // cancelAttempt ends an attempt that is no longer needed and notifies its agent.
 func (op *operation) cancelAttempt(t *models.Task, a *models.Attempt, why string, p Policy) error {
-	r := attemptEnd{state: models.AttemptCancelled, text: why, outcome: models.OutcomeCancelled}
+	r := attemptEnd{state: models.AttemptCancelled, text: why, outcome: usage.OutcomeCancelled}
 	if err := op.endAttempt(t, a, r, p); err != nil || a.AgentID == "" {
 		return err
 	}
@@ -137,8 +138,8 @@ func (op *operation) cancelAttempt(t *models.Task, a *models.Attempt, why string
 		return err
 	}
 	op.wakeAfterCommit(WakeInbox, a.AgentID)
-	_, err = op.tx.EnqueueMessage(models.InboxMessage{
-		AgentID: a.AgentID, Kind: models.MessageCancel, Priority: models.MaxPriority, TaskID: t.ID, Attempt: a.Attempt, Data: data,
+	_, err = op.tx.Inbox().Enqueue(models.InboxMessage{
+		AgentID: a.AgentID, Kind: models.MessageCancel, Priority: MaxPriority, TaskID: t.ID, Attempt: a.Attempt, Data: data,
 	})
 	return err
 }

@@ -11,6 +11,8 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
+	"comet/internal/testkit"
+	"comet/internal/usage"
 	"comet/models"
 	"comet/store"
 )
@@ -22,7 +24,7 @@ func withBudget(tokens int64) func(*orchestrator.Submission) {
 // recordUsage records tokens of an agent, whose budget is 50,000.
 func (h *harness) recordUsage(t *testing.T, agentID string, tokens int64) {
 	t.Helper()
-	_, err := h.ledger.Record(t.Context(), operator(), agentID, []models.FactDraft{{Tokens: &tokens}}, nil)
+	_, err := h.Ledger.Record(t.Context(), operator(), agentID, []usage.FactDraft{{Tokens: &tokens}}, nil)
 	require.NoError(t, err)
 }
 
@@ -50,7 +52,7 @@ func TestBudget(t *testing.T) {
 				_, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureWork, Tokens: 10})
 				require.NoError(t, err)
 			},
-			"timed out": func(id string) { h.advanceUntil(t, id, 30*time.Second, ended) },
+			"timed out": func(id string) { h.advanceUntil(t, id, 30*time.Second, testkit.Ended) },
 		} {
 			id := h.submit(t, "work", func(s *orchestrator.Submission) { s.Budget, s.Override.Retries = new(int64(1000)), new(0) }).ID
 			requireHeld(t, h, "a", 1000)
@@ -60,7 +62,7 @@ func TestBudget(t *testing.T) {
 		}
 		id := h.submit(t, "work", withBudget(1000)).ID
 		require.NoError(t, h.Leave(t.Context(), "a", true))
-		h.waitUntil(t, id, waitsFor(models.WaitForRetry))
+		h.WaitForTask(t, id, waitsFor(models.WaitForRetry))
 		requireUsed(t, h, "a", 20)
 		requireSound(t, h)
 	})
@@ -122,7 +124,7 @@ func TestBudget(t *testing.T) {
 		requireHeld(t, h, "a", 0) // queued tasks reserve nothing
 		_, err := h.Complete(t.Context(), "a", first, orchestrator.Result{Tokens: 49_500})
 		require.NoError(t, err)
-		task := h.waitUntil(t, second, ended)
+		task := h.WaitForTask(t, second, testkit.Ended)
 		require.Equal(t, string(orchestrator.FailureBudget), task.ErrorCode)
 		requireUsed(t, h, "a", 49_500)
 		requireSound(t, h)
@@ -135,7 +137,7 @@ func TestBudget(t *testing.T) {
 		for _, id := range []string{done, cancelled} {
 			all, err := h.Attempts(t.Context(), id)
 			require.NoError(t, err)
-			require.NoError(t, h.ledger.Release(t.Context(), operator(), "a", all[0].ReservationID))
+			require.NoError(t, h.Ledger.Release(t.Context(), operator(), "a", all[0].ReservationID))
 		}
 		_, err := h.Complete(t.Context(), "a", done, orchestrator.Result{Tokens: 70})
 		require.NoError(t, err)
@@ -148,14 +150,14 @@ func TestBudget(t *testing.T) {
 	withHarness(t, "is settled for a deactivated agent", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 2, "work")
 		with, without := h.submit(t, "work", withBudget(1000)).ID, h.submit(t, "work", nil).ID
-		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
-			before, err := tx.Agent("a")
+		require.NoError(t, h.DB.Write(t.Context(), func(tx *store.Tx) error {
+			before, err := tx.Agents().Lock("a")
 			if err != nil {
 				return err
 			}
 			after := before
 			after.IsActive, after.Version = false, before.Version+1
-			return tx.UpdateAgent(before, after)
+			return tx.Agents().Update(before, after)
 		}))
 		for _, id := range []string{with, without} {
 			_, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Tokens: 30})

@@ -11,6 +11,7 @@ import (
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
 	"comet/models"
+	"comet/store"
 )
 
 // call is a call about the task of an agent.
@@ -67,8 +68,8 @@ func states() map[string]func(h *harness, t *testing.T, agent string) string {
 		},
 		"retry": func(h *harness, t *testing.T, agent string) string {
 			id := assigned(h, t, agent)
-			h.db.Clock.Advance(30 * time.Second)
-			h.waitUntil(t, id, func(t models.Task) bool { return t.WaitingFor == models.WaitForRetry })
+			h.DB.Clock.Advance(30 * time.Second)
+			h.WaitForTask(t, id, func(t models.Task) bool { return t.WaitingFor == models.WaitForRetry })
 			return id
 		},
 		"failedTemporarily": after("FailTemporarily"),
@@ -137,7 +138,7 @@ func requireOutcome(t *testing.T, h *harness, verb, want string, before []string
 // cancelAll cancels all open tasks.
 func (h *harness) cancelAll(t *testing.T) {
 	t.Helper()
-	all, err := h.Tasks(t.Context(), models.TaskQuery{Limit: 1000})
+	all, err := h.Tasks(t.Context(), store.TaskQuery{Limit: 1000})
 	require.NoError(t, err)
 	for _, task := range all {
 		if !task.State.Ended() {
@@ -231,10 +232,10 @@ func TestClarification(t *testing.T) {
 		id := h.submit(t, "work", nil).ID
 		asked, err := h.Clarify(t.Context(), "a", id, orchestrator.Question{Text: "which?"})
 		require.NoError(t, err)
-		require.Equal(t, h.db.Now().Add(time.Minute), asked.Deadline)
+		require.Equal(t, h.DB.Now().Add(time.Minute), asked.Deadline)
 		answered, err := h.Reply(t.Context(), id, "this one")
 		require.NoError(t, err)
-		require.Equal(t, h.db.Now().Add(30*time.Second), answered.Deadline)
+		require.Equal(t, h.DB.Now().Add(30*time.Second), answered.Deadline)
 		messages := h.inbox(t, "a")
 		require.Len(t, messages, 1)
 		require.Equal(t, models.MessageReply, messages[0].Kind)

@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/events"
+	"comet/internal/input"
 	"comet/internal/orchestrator"
 	"comet/internal/registry"
 	"comet/models"
@@ -68,13 +70,13 @@ func TestUpdateCapabilities(t *testing.T) {
 		require.Equal(t, []string{"custom:new", "novel"}, out.Detail.Capabilities)
 		require.Len(t, out.Warnings, 1)
 		require.Equal(t, "/capabilities/1", out.Warnings[0].Pointer)
-		agent, err := h.db.Agent(t.Context(), "a")
+		agent, err := h.DB.Agents(t.Context()).Get("a")
 		require.NoError(t, err)
 		require.Equal(t, []string{"custom:new", "novel"}, agent.Capabilities)
 		require.Equal(t, 2, int(agent.Version))
-		event, err := h.db.NewestEvent(t.Context(), "a", models.EventAgentUpdated)
+		event, err := h.DB.Events(t.Context()).Newest("a", events.AgentUpdated)
 		require.NoError(t, err)
-		var data models.AgentChanged
+		var data registry.AgentChanged
 		require.NoError(t, json.Unmarshal(event.Data, &data))
 		require.Equal(t, "ops", data.Actor)
 		require.Len(t, data.Changes, 1)
@@ -91,28 +93,28 @@ func TestUpdateCapabilities(t *testing.T) {
 		require.NoError(t, err)
 		_, err = h.UpdateCapabilities(t.Context(), operator(), "orch-my-team", []string{"custom:lead"})
 		require.NoError(t, err)
-		agent, err := h.db.Agent(t.Context(), "orch-my-team")
+		agent, err := h.DB.Agents(t.Context()).Get("orch-my-team")
 		require.NoError(t, err)
 		require.Equal(t, []string{"custom:lead"}, agent.Capabilities)
 	})
 
 	withRegistry(t, "keeps the old ones when the registry rejects the new ones", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "custom:old")
-		before, err := h.db.Agent(t.Context(), "a")
+		before, err := h.DB.Agents(t.Context()).Get("a")
 		require.NoError(t, err)
 		for name, c := range map[string]struct {
 			agent string
 			names []string
 			code  errs.Code
 		}{
-			"an unknown agent": {"nobody", []string{"custom:new"}, errs.NotFound},
+			"an unknown agent": {"unknown", []string{"custom:new"}, errs.NotFound},
 			"a name twice":     {"a", []string{"custom:new", "custom:new"}, errs.InvalidRequest},
-			"a name too long":  {"a", []string{"custom:new", strings.Repeat("x", models.MaxCapabilityLength+1)}, errs.InvalidRequest},
+			"a name too long":  {"a", []string{"custom:new", strings.Repeat("x", input.MaxCapability+1)}, errs.InvalidRequest},
 		} {
 			_, err := h.UpdateCapabilities(t.Context(), operator(), c.agent, c.names)
 			require.Equal(t, c.code, errs.CodeOf(err), name)
 		}
-		after, err := h.db.Agent(t.Context(), "a")
+		after, err := h.DB.Agents(t.Context()).Get("a")
 		require.NoError(t, err)
 		require.Equal(t, before, after)
 		require.Equal(t, "a", h.submit(t, "custom:old", nil).AgentID)
@@ -132,7 +134,7 @@ func TestUpdateCapabilities(t *testing.T) {
 
 	withHarness(t, "needs a registry", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "custom:old")
-		_, err := h.UpdateCapabilities(t.Context(), operator(), "a", []string{"custom:new"})
+		_, err := orchestrator.New(h.DB.Store, h.Ledger, nil).UpdateCapabilities(t.Context(), operator(), "a", []string{"custom:new"})
 		require.Equal(t, errs.Unavailable, errs.CodeOf(err))
 		require.Equal(t, "a", h.submit(t, "custom:old", nil).AgentID)
 	})

@@ -6,7 +6,10 @@ import (
 	"time"
 
 	"comet/internal/errs"
+	"comet/internal/events"
+	"comet/internal/usage"
 	"comet/models"
+	"comet/store"
 )
 
 // Question is a question of an agent about its task (PROTOCOL_V5 §7).
@@ -39,7 +42,7 @@ func (op *operation) clarify(agentID, taskID string, q Question) (models.Task, e
 		return t, err
 	}
 	if t.Questions++; t.Questions > p.MaxQuestions {
-		r := attemptEnd{state: models.AttemptFailed, failure: FailureQuestions, text: "the agent asked too many questions", outcome: models.OutcomeFailed}
+		r := attemptEnd{state: models.AttemptFailed, failure: FailureQuestions, text: "the agent asked too many questions", outcome: usage.OutcomeFailed}
 		if err := op.failAttempt(&t, r, p); err != nil {
 			return t, err
 		}
@@ -50,7 +53,7 @@ func (op *operation) clarify(agentID, taskID string, q Question) (models.Task, e
 	if err := op.wakeParents(t); err != nil {
 		return t, err
 	}
-	err = op.emitTaskEvent(models.EventTaskQuestion, t, func(d *models.TaskChanged) { d.Question, d.Options = q.Text, q.Options })
+	err = op.emitTaskEvent(events.TaskQuestion, t, func(d *TaskChanged) { d.Question, d.Options = q.Text, q.Options })
 	if err == nil {
 		err = op.notifyQuestion(t)
 	}
@@ -66,7 +69,7 @@ func (op *operation) clarify(agentID, taskID string, q Question) (models.Task, e
 func (op *operation) notifyQuestion(t models.Task) error {
 	root := t
 	for root.ParentID != nil {
-		source, err := op.tx.Source(*root.ParentID)
+		source, err := op.tx.Tasks().Get(*root.ParentID)
 		if err != nil {
 			return err
 		}
@@ -75,7 +78,7 @@ func (op *operation) notifyQuestion(t models.Task) error {
 	if root.OwnerAgent == "" {
 		return nil
 	}
-	in, err := op.tx.TaskInput(root.ID)
+	in, err := op.tx.Tasks().Input(root.ID)
 	if err != nil {
 		return err
 	}
@@ -83,7 +86,7 @@ func (op *operation) notifyQuestion(t models.Task) error {
 		return err
 	}
 	op.wakeAfterCommit(WakeInbox, root.OwnerAgent)
-	_, err = op.tx.EnqueueMessage(models.InboxMessage{AgentID: root.OwnerAgent, Kind: models.MessageQuestion, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
+	_, err = op.tx.Inbox().Enqueue(models.InboxMessage{AgentID: root.OwnerAgent, Kind: models.MessageQuestion, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
 	return err
 }
 
@@ -128,14 +131,14 @@ func (op *operation) deliverReply(t *models.Task, answer string, p Policy) error
 		return err
 	}
 	t.WaitingFor, t.Deadline = models.NotWaiting, op.tx.Now().Add(p.Timeout)
-	_, err = op.tx.EnqueueMessage(models.InboxMessage{
+	_, err = op.tx.Inbox().Enqueue(models.InboxMessage{
 		AgentID: t.AgentID, Kind: models.MessageReply, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt, Data: data,
 	})
 	if err != nil {
 		return err
 	}
 	op.wakeAfterCommit(WakeInbox, t.AgentID)
-	return op.emitTaskEvent(models.EventTaskReplied, *t, func(d *models.TaskChanged) { d.Reply = answer })
+	return op.emitTaskEvent(events.TaskReplied, *t, func(d *TaskChanged) { d.Reply = answer })
 }
 
 // maxQuestions limits how many open questions of a session are listed.
@@ -151,7 +154,7 @@ type OpenQuestion struct {
 // Questions returns the open questions in a session, of the oldest task first (PROTOCOL_V5 §7.2).
 // Their text is known as long as their events are kept.
 func (o *Orchestrator) Questions(ctx context.Context, sessionID string) ([]OpenQuestion, error) {
-	running, err := o.store.Tasks(ctx, models.TaskQuery{SessionID: sessionID, State: models.TaskRunning, Limit: maxQuestions})
+	running, err := o.store.Tasks(ctx).List(store.TaskQuery{SessionID: sessionID, State: models.TaskRunning, Limit: maxQuestions})
 	if err != nil {
 		return nil, err
 	}
@@ -172,15 +175,19 @@ func (o *Orchestrator) Questions(ctx context.Context, sessionID string) ([]OpenQ
 // OpenQuestion returns the question that a task waits with. Its text is empty if its event was
 // purged. It does not change while the task waits.
 func (o *Orchestrator) OpenQuestion(ctx context.Context, t models.Task) (OpenQuestion, error) {
+	return openQuestion(t, o.store.Events(ctx))
+}
+
+func openQuestion(t models.Task, from store.EventReader) (OpenQuestion, error) {
 	out := OpenQuestion{Task: t, At: t.UpdatedAt}
-	event, err := o.store.NewestEvent(ctx, t.ID, models.EventTaskQuestion)
+	event, err := from.Newest(t.ID, events.TaskQuestion)
 	if errs.Is(err, errs.NotFound) {
 		return out, nil
 	}
 	if err != nil {
 		return out, err
 	}
-	var data models.TaskChanged
+	var data TaskChanged
 	err = json.Unmarshal(event.Data, &data)
 	out.Question, out.At = Question{Text: data.Question, Options: data.Options}, event.At
 	return out, err
@@ -189,11 +196,11 @@ func (o *Orchestrator) OpenQuestion(ctx context.Context, t models.Task) (OpenQue
 // LastReply returns the last reply that a task's agent received, or errs.NotFound if there was
 // none or its event was purged.
 func (o *Orchestrator) LastReply(ctx context.Context, t models.Task) (string, error) {
-	event, err := o.store.NewestEvent(ctx, t.ID, models.EventTaskReplied)
+	event, err := o.store.Events(ctx).Newest(t.ID, events.TaskReplied)
 	if err != nil {
 		return "", err
 	}
-	var data models.TaskChanged
+	var data TaskChanged
 	err = json.Unmarshal(event.Data, &data)
 	return data.Reply, err
 }
@@ -204,7 +211,7 @@ func (o *Orchestrator) TaskAwaitingReply(ctx context.Context, t models.Task) (as
 	if t.WaitingFor == models.WaitForReply || t.State.Ended() {
 		return t, t.WaitingFor == models.WaitForReply, nil
 	}
-	subtasks, err := o.store.Children(ctx, t.ID)
+	subtasks, err := o.store.Tasks(ctx).Children(t.ID)
 	for _, subtask := range subtasks {
 		if err != nil {
 			break
@@ -231,7 +238,7 @@ func (o *Orchestrator) WaitForChangeOrQuestion(ctx context.Context, tokenID stri
 func (op *operation) wakeParents(t models.Task) error {
 	for t.ParentID != nil {
 		op.wakeAfterCommit(WakeTask, *t.ParentID)
-		source, err := op.tx.Source(*t.ParentID)
+		source, err := op.tx.Tasks().Get(*t.ParentID)
 		if err != nil {
 			return err
 		}

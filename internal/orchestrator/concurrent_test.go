@@ -205,7 +205,7 @@ func (f *concurrentRun) runAttempt(ctx context.Context, agent, task string) {
 func (f *concurrentRun) waitUntilAllEnded() {
 	f.t.Helper()
 	require.Eventually(f.t, func() bool {
-		open, err := f.db.OpenTasks(context.Background())
+		open, err := f.db.Tasks(context.Background()).CountOpen()
 		return err == nil && len(open) == 0
 	}, 3*time.Minute, 10*time.Millisecond)
 }

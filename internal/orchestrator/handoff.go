@@ -28,14 +28,14 @@ func (o *Orchestrator) HandOff(ctx context.Context, by models.Principal, agentID
 		return SubmitResult{}, v.Err()
 	}
 	sub.Override.Notify = true
-	if in, err := o.store.TaskInput(ctx, taskID); err == nil && sub.Traceparent == "" {
+	if in, err := o.store.Tasks(ctx).Input(taskID); err == nil && sub.Traceparent == "" {
 		sub.Traceparent = in.Trace // it continues the trace of its parent
 	}
 	parent, err := o.Task(ctx, taskID)
 	if err != nil {
 		return SubmitResult{}, err
 	}
-	sub.SessionID, sub.parentID = parent.SessionID, &parent.ID
+	sub.Session, sub.SessionID, sub.parentID = nil, parent.SessionID, &parent.ID
 	sub.Fingerprint += "\x00" + agentID + "\x00" + parent.ID // from another task it is another request
 	ctx, span := o.startSubmitSpan(ctx, &sub)
 	o.resolveReferences(ctx, by, &sub)
@@ -70,7 +70,7 @@ func (op *operation) handOff(by models.Principal, agentID, taskID string, sub Su
 		return SubmitResult{}, errs.New(errs.LimitReached, "the task %q is %d hand-offs deep; at most %d are allowed", t.ID, t.Depth, most-1).
 			With("depth", t.Depth).With("max_depth", most)
 	}
-	n, err := op.tx.CountChildren(t.ID, maxChildren)
+	n, err := op.tx.Tasks().CountChildren(t.ID, maxChildren)
 	if err != nil {
 		return SubmitResult{}, err
 	}
@@ -106,8 +106,7 @@ func (op *operation) maxDepthOf(agentID string, p Policy) int {
 	return p.MaxDepth
 }
 
-// carveBudget takes the budget of a subtask from its parent. It does nothing if one of them has
-// no budget.
+// carveBudget takes the budget of a subtask from its parent. It does nothing without a budget.
 func (op *operation) carveBudget(t *models.Task, a *models.Attempt, budget *int64) error {
 	if budget == nil || t.Budget == nil {
 		return nil
@@ -129,19 +128,19 @@ func (op *operation) carveBudget(t *models.Task, a *models.Attempt, budget *int6
 		}
 		a.ReservationID = r.ID
 	}
-	return op.tx.Rebudget(t.ID, *t.Budget, a.Attempt, a.ReservationID)
+	return op.tx.Tasks().Rebudget(t.ID, *t.Budget, a.Attempt, a.ReservationID)
 }
 
 // lockSubtasks locks the open subtasks of a task, and theirs: tasks are locked before workers. It
 // returns their agents.
 func (op *operation) lockSubtasks(taskID string) (agents []string, err error) {
-	subtasks, err := op.tx.OpenChildren(taskID)
+	subtasks, err := op.tx.Tasks().OpenChildren(taskID)
 	for _, id := range subtasks {
 		if err != nil {
 			break
 		}
 		var t models.Task
-		if t, err = op.tx.Task(id); err != nil {
+		if t, err = op.tx.Tasks().Lock(id); err != nil {
 			break
 		}
 		var more []string
@@ -153,7 +152,7 @@ func (op *operation) lockSubtasks(taskID string) (agents []string, err error) {
 
 // cancelSubtasks cancels the open subtasks of a task.
 func (op *operation) cancelSubtasks(taskID, why string) error {
-	subtasks, err := op.tx.OpenChildren(taskID)
+	subtasks, err := op.tx.Tasks().OpenChildren(taskID)
 	for _, id := range subtasks {
 		if err != nil {
 			break

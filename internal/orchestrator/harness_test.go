@@ -1,20 +1,16 @@
 package orchestrator_test
 
 import (
-	"context"
 	"database/sql"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"comet/internal/jobs"
 	"comet/internal/orchestrator"
-	"comet/internal/registry"
-	"comet/internal/usage"
+	"comet/internal/protocol/v5/references"
+	"comet/internal/testkit"
 	"comet/models"
-	"comet/store"
 	"comet/store/storetest"
 )
 
@@ -22,10 +18,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // harness is an orchestrator on its own database, with a clock that the test moves.
 type harness struct {
-	*orchestrator.Orchestrator
-	db     *storetest.DB
-	ledger *usage.Ledger
-	raw    *sql.DB
+	*testkit.Work
+	raw *sql.DB
 }
 
 // withHarness runs one case on a fresh database of each kind.
@@ -40,65 +34,33 @@ func withHarness(t *testing.T, name string, fn func(t *testing.T, h *harness)) {
 // start starts an orchestrator and its jobs.
 func start(t *testing.T, db *storetest.DB, opts *orchestrator.Options) *harness {
 	t.Helper()
-	h, _ := startStoppable(t, db, opts)
-	return h
+	return &harness{testkit.StartWork(t, db, withResolver(opts)), openRaw(t, db)}
 }
 
-// startStoppable is start for an orchestrator that may be stopped before the test ends.
-func startStoppable(t *testing.T, db *storetest.DB, opts *orchestrator.Options) (h *harness, stop func()) {
-	t.Helper()
-	if opts == nil {
-		opts = &orchestrator.Options{}
+// withResolver returns options with the resolver of references, which most tests need.
+func withResolver(opts *orchestrator.Options) (out orchestrator.Options) {
+	if opts != nil {
+		out = *opts
 	}
-	if opts.Poll == 0 {
-		opts.Poll = 2 * time.Millisecond
-	}
-	reg := registry.New(db.Store, nil)
-	require.NoError(t, reg.Bootstrap(t.Context()))
-	ledger := usage.New(db.Store, nil)
-	h = &harness{orchestrator.New(db.Store, ledger, opts), db, ledger, openRaw(t, db)}
-	runner := jobs.New(db.Store, &jobs.Options{Poll: 2 * time.Millisecond})
-	h.RegisterJobs(runner)
-	require.NoError(t, h.Start(t.Context()))
-	require.NoError(t, runner.Start(t.Context()))
-	stop = func() {
-		require.NoError(t, runner.Stop(context.Background()))
-		require.NoError(t, h.Stop(context.Background()))
-	}
-	t.Cleanup(stop)
-	require.Eventually(t, func() bool { return h.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
-	return h, stop
+	out.Resolver = references.Resolver{}
+	return out
 }
 
 // operator is a principal without an agent.
-func operator() models.Principal {
-	return models.Principal{TokenID: "ops", Name: "ops", Scopes: []models.Scope{models.ScopeAdmin}}
-}
+func operator() models.Principal { return testkit.Admin() }
 
 // worker registers an agent with the capabilities and joins it.
 func (h *harness) worker(t *testing.T, id string, concurrency int, capabilities ...string) {
 	t.Helper()
-	h.register(t, id, capabilities...)
+	h.AddAgent(t, id, "", capabilities...)
 	_, err := h.Join(t.Context(), id, orchestrator.JoinRequest{Protocol: "plain", Transport: "websocket", Concurrency: concurrency})
 	require.NoError(t, err)
-}
-
-func (h *harness) register(t *testing.T, id string, capabilities ...string) {
-	t.Helper()
-	now, parent, sphere, budget := h.db.Now(), "orch-my-team", 8, int64(50_000)
-	require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
-		return tx.InsertAgent(models.Agent{
-			ID: id, Name: id, Level: 2, SphereID: &sphere, FrequencyHz: 555, Capabilities: capabilities, ParentID: &parent, TokenBudget: &budget,
-			IsActive: true, Version: 1, CreatedAt: now, UpdatedAt: now,
-		})
-	}))
-	require.NoError(t, h.ReindexAgent(t.Context(), id))
 }
 
 // submit submits a task that requires a capability.
 func (h *harness) submit(t *testing.T, capability string, change func(*orchestrator.Submission)) models.Task {
 	t.Helper()
-	sub := orchestrator.Submission{Capabilities: []string{capability}, Priority: models.DefaultPriority}
+	sub := orchestrator.Submission{Capabilities: []string{capability}, Priority: orchestrator.DefaultPriority}
 	if change != nil {
 		change(&sub)
 	}
@@ -106,19 +68,6 @@ func (h *harness) submit(t *testing.T, capability string, change func(*orchestra
 	require.NoError(t, err)
 	return out.Task
 }
-
-// waitUntil waits until a task satisfies a condition.
-func (h *harness) waitUntil(t *testing.T, id string, right func(models.Task) bool) (out models.Task) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		var err error
-		out, err = h.Task(context.Background(), id)
-		return err == nil && right(out)
-	}, time.Minute, time.Millisecond)
-	return out
-}
-
-func ended(t models.Task) bool { return t.State.Ended() }
 
 // inbox returns the unacknowledged messages of an agent.
 func (h *harness) inbox(t *testing.T, agentID string) []models.InboxMessage {

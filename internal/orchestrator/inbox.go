@@ -17,7 +17,7 @@ func (o *Orchestrator) Inbox(agentID string) (<-chan struct{}, func()) {
 
 // Messages returns up to limit unacknowledged messages of an agent, the most urgent first.
 func (o *Orchestrator) Messages(ctx context.Context, agentID string, limit int) ([]models.InboxMessage, error) {
-	return o.store.Inbox(ctx, agentID, limit)
+	return o.store.Inbox(ctx).List(agentID, limit)
 }
 
 // Acknowledge removes messages from an agent's inbox and returns how many were still there.
@@ -26,7 +26,7 @@ func (o *Orchestrator) Acknowledge(ctx context.Context, agentID string, ids []st
 		return 0, nil
 	}
 	err = o.transact(ctx, func(op *operation) (err error) {
-		n, err = op.tx.Acknowledge(agentID, ids)
+		n, err = op.tx.Inbox().Acknowledge(agentID, ids)
 		return err
 	})
 	return n, err
@@ -34,7 +34,7 @@ func (o *Orchestrator) Acknowledge(ctx context.Context, agentID string, ids []st
 
 // MessagePending returns those of the messages that are still in an agent's inbox.
 func (o *Orchestrator) MessagePending(ctx context.Context, agentID string, ids []string) ([]string, error) {
-	return o.store.MessagePending(ctx, agentID, ids)
+	return o.store.Inbox(ctx).Pending(agentID, ids)
 }
 
 // Broadcast is a message to several agents that is about no task (PROTOCOL_V5 §3.3, type B).
@@ -73,7 +73,7 @@ func (o *Orchestrator) Broadcast(ctx context.Context, a Broadcast) (recipients i
 	for after := ""; ; {
 		var ids []string
 		err = o.transact(ctx, func(op *operation) error {
-			if ids, err = op.tx.Audience(a.Protocol, a.SphereID, after, broadcastBatch); err != nil {
+			if ids, err = op.tx.Workers().Audience(a.Protocol, a.SphereID, after, broadcastBatch); err != nil {
 				return err
 			}
 			return op.sendBroadcast(a, ids)
@@ -88,13 +88,13 @@ func (o *Orchestrator) Broadcast(ctx context.Context, a Broadcast) (recipients i
 // sendBroadcast puts a message into the inboxes of the agents that have not received it before.
 func (op *operation) sendBroadcast(a Broadcast, ids []string) (err error) {
 	if a.MessageID != "" {
-		if ids, err = op.tx.MarkEachProcessed(ids, a.MessageID); err != nil {
+		if ids, err = op.tx.Inbox().MarkEachProcessed(ids, a.MessageID); err != nil {
 			return err
 		}
 	}
-	err = op.tx.EnqueueMessages(ids, models.InboxMessage{Kind: models.MessageNotice, Priority: a.Priority, Data: a.Data})
+	err = op.tx.Inbox().EnqueueAll(ids, models.InboxMessage{Kind: models.MessageNotice, Priority: a.Priority, Data: a.Data})
 	if err == nil {
-		err = op.tx.KeepNotices(ids, maxNotices)
+		err = op.tx.Inbox().KeepNotices(ids, maxNotices)
 	}
 	for _, id := range ids {
 		op.wakeAfterCommit(WakeInbox, id)
@@ -104,18 +104,18 @@ func (op *operation) sendBroadcast(a Broadcast, ids []string) (err error) {
 
 // PushTargets returns all push targets, ordered by agent.
 func (o *Orchestrator) PushTargets(ctx context.Context) ([]models.PushTarget, error) {
-	return o.store.PushTargets(ctx)
+	return o.store.Workers(ctx).PushTargets()
 }
 
 // PushTarget returns the push target of an agent, or errs.NotFound.
 func (o *Orchestrator) PushTarget(ctx context.Context, agentID string) (models.PushTarget, error) {
-	return o.store.PushTarget(ctx, agentID)
+	return o.store.Workers(ctx).PushTarget(agentID)
 }
 
 // SavePushTarget sets the push target of an agent and returns it with its timestamps. An unknown
 // agent is errs.Conflict.
 func (o *Orchestrator) SavePushTarget(ctx context.Context, t models.PushTarget) (models.PushTarget, error) {
-	err := o.store.Write(ctx, func(tx *store.Tx) error { return tx.SavePushTarget(&t) })
+	err := o.store.Write(ctx, func(tx *store.Tx) error { return tx.Workers().SavePushTarget(&t) })
 	return t, err
 }
 
@@ -123,7 +123,7 @@ func (o *Orchestrator) SavePushTarget(ctx context.Context, t models.PushTarget) 
 // secret is "", it deletes only the target with that secret, and not a newer one.
 func (o *Orchestrator) DeletePushTarget(ctx context.Context, agentID, secret string) (dropped bool, err error) {
 	err = o.store.Write(ctx, func(tx *store.Tx) error {
-		dropped, err = tx.DeletePushTarget(agentID, secret)
+		dropped, err = tx.Workers().DeletePushTarget(agentID, secret)
 		return err
 	})
 	return dropped, err

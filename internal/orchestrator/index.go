@@ -5,7 +5,9 @@ import (
 	"sync"
 	"time"
 
+	"comet/internal/background"
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/internal/orchestrator/selection"
 	"comet/internal/registry"
 	"comet/models"
@@ -13,7 +15,7 @@ import (
 
 // loadIndex reads all agents and workers into the index.
 func (o *Orchestrator) loadIndex(ctx context.Context) error {
-	workers, err := o.store.Workers(ctx, time.Time{})
+	workers, err := o.store.Workers(ctx).ChangedSince(time.Time{})
 	if err != nil {
 		return err
 	}
@@ -24,7 +26,7 @@ func (o *Orchestrator) loadIndex(ctx context.Context) error {
 	o.reindexed = []string{} // collect the agents that are reindexed from here on
 	o.reindexMu.Unlock()
 	var all []selection.Agent
-	err = o.store.EachAgent(ctx, func(a models.Agent) error {
+	err = o.store.Agents(ctx).Each(func(a models.Agent) error {
 		all = append(all, indexEntry(a, o.workerCache.get(a.ID)))
 		return nil
 	})
@@ -103,7 +105,7 @@ func applyWorker(w models.Worker) func(*selection.Agent) {
 func (o *Orchestrator) indexWorker(ctx context.Context, w models.Worker) {
 	w = o.workerCache.storeNewest(w)
 	if !o.index.Update(w.AgentID, applyWorker(w)) {
-		o.logFailure(ctx, "reading an agent", o.ReindexAgent(ctx, w.AgentID))
+		o.failures.Report(ctx, "reading an agent", o.ReindexAgent(ctx, w.AgentID))
 	}
 }
 
@@ -121,7 +123,7 @@ func (o *Orchestrator) ReindexAgent(ctx context.Context, agentID string) error {
 // indexAgent reads an agent into the index. The caller holds reindexMu, so that the last read
 // wins.
 func (o *Orchestrator) indexAgent(ctx context.Context, agentID string) error {
-	a, err := o.store.Agent(ctx, agentID)
+	a, err := o.store.Agents(ctx).Get(agentID)
 	if err == nil {
 		o.index.Put(indexEntry(a, o.workerCache.get(agentID)))
 	}
@@ -130,7 +132,7 @@ func (o *Orchestrator) indexAgent(ctx context.Context, agentID string) error {
 
 // refreshWorkers reads the workers that other replicas have changed.
 func (o *Orchestrator) refreshWorkers(ctx context.Context) error {
-	workers, err := o.store.Workers(ctx, o.store.Now().Add(-refreshOverlap))
+	workers, err := o.store.Workers(ctx).ChangedSince(o.store.Now().Add(-refreshOverlap))
 	for _, w := range workers {
 		o.indexWorker(ctx, w)
 	}
@@ -140,41 +142,25 @@ func (o *Orchestrator) refreshWorkers(ctx context.Context) error {
 // registryBatch is how many events are read together.
 const registryBatch = 500
 
-// followRegistry reads the agents that the events of the registry name. After a failure it starts
-// again at the newest event, and the whole registry is read again.
-func (o *Orchestrator) followRegistry(ctx context.Context) {
-	for ctx.Err() == nil {
-		err := o.followRegistryOnce(ctx)
-		if ctx.Err() == nil {
-			o.logFailure(ctx, "following the registry", err)
-			o.registryStale.Add(1)
-			pause := time.NewTimer(o.opts.Poll)
-			select {
-			case <-pause.C:
-			case <-ctx.Done():
-				pause.Stop()
-			}
-		}
-	}
-}
-
-func (o *Orchestrator) followRegistryOnce(ctx context.Context) error {
+// followRegistry reads the agents that the events of the registry name until it fails. When it
+// starts, the whole registry is read again, because of the changes before.
+func (o *Orchestrator) followRegistry(ctx context.Context) (time.Duration, error) {
 	sub, err := o.opts.Feed.SubscribeNew(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	sub.Only(registryEvents()...)
-	o.registryStale.Add(1) // changes before the subscription
+	o.registryStale.Add(1)
 	o.waiters.wake(wake{WakeQueue, ""})
 	o.registryPosition.Store(sub.Position())
 	for {
 		news, err := sub.Next(ctx, registryBatch)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		for _, e := range news {
 			if err := o.ReindexAgent(ctx, e.Key); err != nil && !errs.Is(err, errs.NotFound) {
-				return err
+				return 0, err
 			}
 		}
 		o.registryPosition.Store(sub.Position())
@@ -185,22 +171,18 @@ func (o *Orchestrator) followRegistryOnce(ctx context.Context) error {
 // the call. Work that no agent seems to offer is rejected only after that: the agent may be new,
 // or the process may have just started. After a few seconds it returns errs.Unavailable.
 func (o *Orchestrator) waitForIndex(ctx context.Context) error {
-	const timeout = 5 * time.Second
-	end := time.NewTimer(timeout)
-	defer end.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
+	limited, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
 	for {
 		known, err := o.indexIsCurrent(ctx)
-		if known || err != nil {
+		switch {
+		case known || err != nil:
 			return err
-		}
-		select {
-		case <-tick.C:
-		case <-end.C:
-			return errs.New(errs.Unavailable, "the agents are being read, try again")
-		case <-ctx.Done():
+		case background.Sleep(limited, 5*time.Millisecond) == nil:
+		case ctx.Err() != nil:
 			return ctx.Err()
+		default:
+			return errs.New(errs.Unavailable, "the agents are being loaded; try again")
 		}
 	}
 }
@@ -214,20 +196,20 @@ func (o *Orchestrator) indexIsCurrent(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	read := o.registryPosition.Load()
-	waiting, err := o.store.EventsUnnumberedOf(ctx, registryEvents())
+	waiting, err := o.store.Events(ctx).Unnumbered(registryEvents()...)
 	if err != nil || waiting {
 		return false, err
 	}
-	head, err := o.store.LastPosition(ctx)
+	head, err := o.store.Events(ctx).LastPosition()
 	if err != nil {
 		return false, err
 	}
-	news, err := o.store.EventsOf(ctx, read, head, registryEvents(), 1)
+	news, err := o.store.Events(ctx).Between(read, head, registryEvents(), 1)
 	return len(news) == 0, err
 }
 
 func registryEvents() []models.EventType {
-	return []models.EventType{models.EventAgentCreated, models.EventAgentUpdated, models.EventAgentDeactivated}
+	return []models.EventType{events.AgentCreated, events.AgentUpdated, events.AgentDeactivated}
 }
 
 // UpdateCapabilities replaces the capabilities of an agent (PROTOCOL_V5 §2.4). Its attempts
@@ -236,7 +218,7 @@ func (o *Orchestrator) UpdateCapabilities(ctx context.Context, by models.Princip
 	if o.opts.Registry == nil {
 		return registry.Updated{}, errs.New(errs.Unavailable, "capabilities cannot be changed here")
 	}
-	out, err := o.opts.Registry.Update(ctx, by, agentID, models.AgentPatch{
+	out, err := o.opts.Registry.Update(ctx, by, agentID, registry.AgentPatch{
 		Capabilities: models.Optional[[]string]{Set: true, Value: capabilities},
 	}, nil)
 	if err == nil {
@@ -251,5 +233,5 @@ func (o *Orchestrator) CachedWorker(agentID string) models.Worker { return o.wor
 
 // Agent returns a registered agent, or errs.NotFound.
 func (o *Orchestrator) Agent(ctx context.Context, agentID string) (models.Agent, error) {
-	return o.store.Agent(ctx, agentID)
+	return o.store.Agents(ctx).Get(agentID)
 }

@@ -13,7 +13,7 @@ import (
 	"comet/internal/events"
 	"comet/internal/orchestrator"
 	"comet/internal/registry"
-	"comet/internal/usage"
+	"comet/internal/testkit"
 	"comet/models"
 	"comet/store"
 	"comet/store/storetest"
@@ -27,7 +27,7 @@ func withManyAgents(t *testing.T, db *storetest.DB) {
 	for from := 0; from < many; from += 500 {
 		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
 			for i := range 500 {
-				if err := tx.InsertAgent(newAgent(db, fmt.Sprintf("many-%05d", from+i))); err != nil {
+				if err := tx.Agents().Insert(newAgent(db, fmt.Sprintf("many-%05d", from+i))); err != nil {
 					return err
 				}
 			}
@@ -39,20 +39,14 @@ func withManyAgents(t *testing.T, db *storetest.DB) {
 // newAgent returns an agent that offers its id as a capability. Some are read before those of
 // withManyAgents, some after them.
 func newAgent(db *storetest.DB, id string) models.Agent {
-	now, parent, sphere, budget := db.Now(), "orch-my-team", 8, int64(50_000)
-	return models.Agent{
-		ID: id, Name: id, Level: 2, SphereID: &sphere, FrequencyHz: 555, Capabilities: []string{"custom:" + id}, ParentID: &parent, TokenBudget: &budget,
-		IsActive: true, Version: 1, CreatedAt: now, UpdatedAt: now,
-	}
+	return testkit.NewAgent(db, id, "custom:"+id)
 }
 
 // startUnready starts an orchestrator and does not wait until it has read the agents.
-func startUnready(t *testing.T, db *storetest.DB, opts *orchestrator.Options) *harness {
+func startUnready(t *testing.T, db *storetest.DB, opts orchestrator.Options) *harness {
 	t.Helper()
-	ledger := usage.New(db.Store, nil)
-	h := &harness{orchestrator.New(db.Store, ledger, opts), db, ledger, nil}
-	require.NoError(t, h.Start(t.Context()))
-	t.Cleanup(func() { require.NoError(t, h.Stop(context.Background())) })
+	h := &harness{testkit.NewWork(t, db, opts), nil}
+	h.Start(t)
 	return h
 }
 
@@ -78,11 +72,11 @@ func TestIndexDuringLoad(t *testing.T) {
 		withManyAgents(t, db)
 		early := 0 // indexed before the load ends
 		for round := 0; early < 30; round++ {
-			h := startUnready(t, db, nil) // without a feed a lost change stays lost
+			h := startUnready(t, db, orchestrator.Options{}) // without a feed a lost change stays lost
 			var all []string
 			for i := 0; h.Check(t.Context()) != nil; i++ {
 				id := fmt.Sprintf("%s-%d-%d", []string{"early", "zlate"}[i%2], round, i)
-				require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error { return tx.InsertAgent(newAgent(db, id)) }))
+				require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error { return tx.Agents().Insert(newAgent(db, id)) }))
 				require.NoError(t, h.ReindexAgent(t.Context(), id))
 				all = append(all, id)
 			}
@@ -90,7 +84,7 @@ func TestIndexDuringLoad(t *testing.T) {
 				h.requireAssignable(t, id)
 			}
 			early += len(all)
-			require.NoError(t, h.Stop(t.Context()))
+			require.NoError(t, h.Orchestrator.Stop(t.Context()))
 		}
 	})
 
@@ -100,7 +94,7 @@ func TestIndexDuringLoad(t *testing.T) {
 		reg := registry.New(db.Store, nil)
 		early := 0
 		for round := 0; early < 30; round++ {
-			h := startUnready(t, db, &orchestrator.Options{Registry: reg})
+			h := startUnready(t, db, orchestrator.Options{Registry: reg})
 			last := map[string]string{}
 			for i := 0; h.Check(t.Context()) != nil; i++ {
 				id := ids[i%len(ids)]
@@ -114,9 +108,9 @@ func TestIndexDuringLoad(t *testing.T) {
 				_, err := h.Submit(t.Context(), operator(), orchestrator.Submission{AgentID: id, Capabilities: []string{name}}, nil)
 				require.NoError(t, err)
 			}
-			require.NoError(t, h.Stop(t.Context()))
+			require.NoError(t, h.Orchestrator.Stop(t.Context()))
 		}
-		h := startUnready(t, db, nil)
+		h := startUnready(t, db, orchestrator.Options{})
 		require.Eventually(t, func() bool { return h.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
 		h.requireUnsupported(t, "custom:many-00000") // the old capability
 	})
@@ -150,7 +144,7 @@ func TestIndexDuringLoad(t *testing.T) {
 			}
 		})
 		<-started
-		h := startUnready(t, db, &orchestrator.Options{Feed: feed, Poll: 2 * time.Millisecond})
+		h := startUnready(t, db, orchestrator.Options{Feed: feed, Poll: 2 * time.Millisecond})
 		n := 0
 		for id := range hired {
 			h.requireAssignable(t, id)

@@ -9,6 +9,7 @@ import (
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
 	"comet/models"
+	"comet/store"
 )
 
 // timedOut lets the first attempt of a task, by "a", time out; "b" gets the next one.
@@ -28,9 +29,9 @@ func timedOut(t *testing.T, h *harness, change func(*orchestrator.Submission)) s
 // advanceUntil moves the clock and waits for the effect on a task. Workers send heartbeats.
 func (h *harness) advanceUntil(t *testing.T, id string, d time.Duration, right func(models.Task) bool) models.Task {
 	t.Helper()
-	h.db.Clock.Advance(d)
-	out := h.waitUntil(t, id, right)
-	all, err := h.db.Workers(t.Context(), time.Time{})
+	h.DB.Clock.Advance(d)
+	out := h.WaitForTask(t, id, right)
+	all, err := h.DB.Workers(t.Context()).ChangedSince(time.Time{})
 	require.NoError(t, err)
 	for _, w := range all {
 		_, err := h.KeepAlive(t.Context(), []string{w.AgentID})
@@ -50,7 +51,7 @@ func (h *harness) inboxKinds(t *testing.T, agentID string) (kinds []models.Messa
 
 func (h *harness) usage(t *testing.T, agentID string) (used, reserved int64) {
 	t.Helper()
-	u, err := h.ledger.Usage(t.Context(), agentID)
+	u, err := h.Ledger.Usage(t.Context(), agentID)
 	require.NoError(t, err)
 	return u.UsedToday, u.Reserved
 }
@@ -259,7 +260,7 @@ func TestRepeatedSubmission(t *testing.T) {
 		require.Equal(t, first.Task.ID, string(once.Replay.Body))
 		_, _, err = submit(2)
 		require.Equal(t, errs.IdempotencyKeyReused, errs.CodeOf(err))
-		all, err := h.Tasks(t.Context(), models.TaskQuery{Limit: 10})
+		all, err := h.Tasks(t.Context(), store.TaskQuery{Limit: 10})
 		require.NoError(t, err)
 		require.Len(t, all, 1)
 	})

@@ -7,7 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/internal/orchestrator"
+	"comet/internal/testkit"
 	"comet/models"
 )
 
@@ -38,7 +40,7 @@ func TestTaskLifecycle(t *testing.T) {
 		require.NoError(t, err, "repeated")
 		require.Equal(t, task, again)
 
-		used, err := h.ledger.Usage(t.Context(), "infra-1")
+		used, err := h.Ledger.Usage(t.Context(), "infra-1")
 		require.NoError(t, err)
 		require.EqualValues(t, 120, used.UsedToday)
 		detail, err := h.Detail(t.Context(), task.ID)
@@ -48,7 +50,7 @@ func TestTaskLifecycle(t *testing.T) {
 			kinds = append(kinds, e.Type)
 		}
 		require.Equal(t, []models.EventType{
-			models.EventTaskCreated, models.EventTaskAssigned, models.EventTaskStarted, models.EventTaskProgress, models.EventTaskCompleted,
+			events.TaskCreated, events.TaskAssigned, events.TaskStarted, events.TaskProgress, events.TaskCompleted,
 		}, kinds)
 		require.Equal(t, models.AttemptSucceeded, detail.Attempts[0].State)
 		var text []byte
@@ -71,25 +73,25 @@ func TestTaskLifecycle(t *testing.T) {
 		require.Equal(t, models.WaitForWorker, high.WaitingFor)
 		_, err := h.Complete(t.Context(), "infra-1", first.ID, orchestrator.Result{})
 		require.NoError(t, err)
-		h.waitUntil(t, high.ID, func(t models.Task) bool { return t.AgentID == "infra-1" })
+		h.WaitForTask(t, high.ID, func(t models.Task) bool { return t.AgentID == "infra-1" })
 		_, err = h.Complete(t.Context(), "infra-1", high.ID, orchestrator.Result{})
 		require.NoError(t, err)
-		h.waitUntil(t, low.ID, func(t models.Task) bool { return t.AgentID == "infra-1" })
+		h.WaitForTask(t, low.ID, func(t models.Task) bool { return t.AgentID == "infra-1" })
 	})
 
 	withHarness(t, "retries after silence, then fails", func(t *testing.T, h *harness) {
 		h.worker(t, "infra-1", 1, "run_playbook")
 		task := h.submit(t, "run_playbook", nil)
 		for n, pause := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
-			h.db.Clock.Advance(30 * time.Second)
-			h.waitUntil(t, task.ID, func(t models.Task) bool { return t.WaitingFor == models.WaitForRetry })
+			h.DB.Clock.Advance(30 * time.Second)
+			h.WaitForTask(t, task.ID, func(t models.Task) bool { return t.WaitingFor == models.WaitForRetry })
 			_, err := h.Heartbeat(t.Context(), "infra-1", orchestrator.Heartbeat{})
 			require.NoError(t, err)
-			h.db.Clock.Advance(pause)
-			h.waitUntil(t, task.ID, func(t models.Task) bool { return t.Attempt == n+2 })
+			h.DB.Clock.Advance(pause)
+			h.WaitForTask(t, task.ID, func(t models.Task) bool { return t.Attempt == n+2 })
 		}
-		h.db.Clock.Advance(30 * time.Second)
-		task = h.waitUntil(t, task.ID, ended)
+		h.DB.Clock.Advance(30 * time.Second)
+		task = h.WaitForTask(t, task.ID, testkit.Ended)
 		require.Equal(t, models.TaskFailed, task.State)
 		require.Equal(t, string(orchestrator.FailureTimeout), task.ErrorCode)
 	})
@@ -97,14 +99,14 @@ func TestTaskLifecycle(t *testing.T) {
 	withHarness(t, "reserves and settles the budget", func(t *testing.T, h *harness) {
 		h.worker(t, "infra-1", 2, "run_playbook")
 		task := h.submit(t, "run_playbook", func(s *orchestrator.Submission) { s.Budget = new(int64(1000)) })
-		used, err := h.ledger.Usage(t.Context(), "infra-1")
+		used, err := h.Ledger.Usage(t.Context(), "infra-1")
 		require.NoError(t, err)
 		require.EqualValues(t, 1000, used.Reserved)
 		_, err = h.Submit(t.Context(), operator(), orchestrator.Submission{Capabilities: []string{"run_playbook"}, Budget: new(int64(49_500))}, nil)
 		require.Equal(t, errs.BudgetExceeded, errs.CodeOf(err))
 		_, err = h.Complete(t.Context(), "infra-1", task.ID, orchestrator.Result{Tokens: 300})
 		require.NoError(t, err)
-		used, err = h.ledger.Usage(t.Context(), "infra-1")
+		used, err = h.Ledger.Usage(t.Context(), "infra-1")
 		require.NoError(t, err)
 		require.Zero(t, used.Reserved)
 		require.EqualValues(t, 300, used.UsedToday)
@@ -118,7 +120,7 @@ func TestTaskLifecycle(t *testing.T) {
 		require.Equal(t, models.TaskCancelled, task.State)
 		_, err = h.Complete(t.Context(), "infra-1", task.ID, orchestrator.Result{Tokens: 5})
 		require.Equal(t, errs.TaskState, errs.CodeOf(err))
-		used, err := h.ledger.Usage(t.Context(), "infra-1")
+		used, err := h.Ledger.Usage(t.Context(), "infra-1")
 		require.NoError(t, err)
 		require.EqualValues(t, 5, used.UsedToday, "the tokens are charged")
 	})

@@ -19,42 +19,25 @@ const (
 	reindexInterval = time.Minute
 )
 
-// run updates the index, assigns queued tasks and detects silent workers until ctx ends.
-func (o *Orchestrator) run(ctx context.Context) {
-	queue, stop := o.waiters.subscribe(WakeQueue, "")
-	defer stop()
-	tick := time.NewTicker(o.opts.Poll)
-	defer tick.Stop()
-	var filled time.Time
-	for due := true; ctx.Err() == nil; {
-		if want := o.registryStale.Load(); want != o.registryFresh.Load() || time.Since(filled) >= reindexInterval {
-			if o.logFailure(ctx, "reading the agents", o.loadIndex(ctx)) {
-				o.registryFresh.Store(want)
-				filled = time.Now()
-			}
+// poll updates the index, detects silent workers and assigns queued tasks. A step that fails does not
+// prevent the others.
+func (o *Orchestrator) poll(ctx context.Context) (idle time.Duration, err error) {
+	if want := o.registryStale.Load(); want != o.registryFresh.Load() || time.Since(o.reindexedAt) >= reindexInterval {
+		err := o.loadIndex(ctx)
+		if err == nil {
+			o.registryFresh.Store(want)
+			o.reindexedAt = time.Now()
 		}
-		if o.workersChanged.Swap(false) || due {
-			o.logFailure(ctx, "reading the workers", o.refreshWorkers(ctx))
-			o.logFailure(ctx, "looking for silent workers", o.markSilentOffline(ctx))
-			o.logFailure(ctx, "closing idle sessions", o.closeIdleSessions(ctx))
-		}
-		o.logFailure(ctx, "assigning queued tasks", o.serveQueues(ctx))
-		select {
-		case <-ctx.Done():
-		case <-queue:
-			due = false
-		case <-tick.C:
-			due = true
-		}
+		o.failures.Report(ctx, "reading the agents", err)
 	}
-}
-
-// logFailure logs an error, unless ctx has ended, and reports whether there was none.
-func (o *Orchestrator) logFailure(ctx context.Context, what string, err error) bool {
-	if err != nil && ctx.Err() == nil {
-		o.log.WarnContext(ctx, what+" failed", "error", err)
+	if o.workersChanged.Swap(false) || time.Since(o.refreshedAt) >= o.opts.Poll {
+		o.refreshedAt = time.Now()
+		o.failures.Report(ctx, "reading the workers", o.refreshWorkers(ctx))
+		o.failures.Report(ctx, "looking for silent workers", o.markSilentOffline(ctx))
+		o.failures.Report(ctx, "closing idle sessions", o.closeIdleSessions(ctx))
 	}
-	return err == nil
+	o.failures.Report(ctx, "assigning queued tasks", o.serveQueues(ctx))
+	return o.opts.Poll - time.Since(o.refreshedAt), nil
 }
 
 // markSilentOffline marks workers as offline that were silent for OfflineAfter. Their attempts
@@ -64,13 +47,13 @@ func (o *Orchestrator) markSilentOffline(ctx context.Context) error {
 	if before.Before(time.UnixMicro(o.startedAt.Load())) {
 		return nil // they may have sent heartbeats while no server ran
 	}
-	ids, err := o.store.SilentWorkers(ctx, before, 100)
+	ids, err := o.store.Workers(ctx).Silent(before, 100)
 	for _, id := range ids {
 		if err != nil {
 			break
 		}
 		err = o.transact(ctx, func(op *operation) error {
-			w, err := op.tx.Worker(id)
+			w, err := op.tx.Workers().Lock(id)
 			if errs.Is(err, errs.NotFound) || err == nil && (w.State == models.WorkerOffline || !w.LastSeenAt.Before(before)) {
 				return nil
 			}
@@ -88,32 +71,19 @@ func (o *Orchestrator) markSilentOffline(ctx context.Context) error {
 // replayFor is how long request ids and message ids are remembered.
 const replayFor = 24 * time.Hour
 
-// purgeBatch limits the duration of one purging transaction.
-const purgeBatch = 500
-
-// Purge deletes expired rows: tasks and sessions that ended before Options.Retention and logged
-// messages as old, request ids and message ids that cannot be repeated any more, and broadcasts
+// Purge deletes expired rows: tasks and sessions that ended before Options.Retention, request ids and message ids that cannot be repeated any more, and broadcasts
 // that were pending for a day.
 func (o *Orchestrator) Purge(ctx context.Context) error {
 	ended, replayed := o.store.Now().Add(-o.opts.Retention), o.store.Now().Add(-replayFor)
-	for _, purge := range []func(tx *store.Tx) (int64, error){
-		func(tx *store.Tx) (int64, error) { return tx.PurgeTasks(ended, purgeBatch) },
-		func(tx *store.Tx) (int64, error) { return tx.PurgeSessions(ended, purgeBatch) },
-		func(tx *store.Tx) (int64, error) { return tx.PurgeContexts(ended, purgeBatch) },
-		func(tx *store.Tx) (int64, error) { return tx.PurgeLoggedMessages(ended, purgeBatch) },
-		func(tx *store.Tx) (int64, error) { return tx.PurgeRequests(replayed, purgeBatch) },
-		func(tx *store.Tx) (int64, error) { return tx.PurgeProcessedMessages(replayed, purgeBatch) },
-		func(tx *store.Tx) (int64, error) { return tx.PurgeNotices(replayed, purgeBatch) },
+	for _, purge := range []func(tx *store.Tx, limit int) (int64, error){
+		func(tx *store.Tx, limit int) (int64, error) { return tx.Tasks().Purge(ended, limit) },
+		func(tx *store.Tx, limit int) (int64, error) { return tx.Sessions().Purge(ended, limit) },
+		func(tx *store.Tx, limit int) (int64, error) { return tx.Tasks().PurgeRequests(replayed, limit) },
+		func(tx *store.Tx, limit int) (int64, error) { return tx.Inbox().PurgeProcessed(replayed, limit) },
+		func(tx *store.Tx, limit int) (int64, error) { return tx.Inbox().PurgeNotices(replayed, limit) },
 	} {
-		for more := true; more; {
-			err := o.store.Write(ctx, func(tx *store.Tx) error {
-				n, err := purge(tx)
-				more = n > 0
-				return err
-			})
-			if err != nil {
-				return err
-			}
+		if _, err := o.store.InBatches(ctx, purge); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -67,7 +67,7 @@ func newGauges() gauges {
 		open:     prometheus.NewDesc("comet_tasks_open", "Tasks that have not ended, by what they wait for: their agent, a slot, a retry, a reply.", []string{"waiting_for"}, nil),
 		workers:  prometheus.NewDesc("comet_workers", "Agents that have joined, by state.", []string{"state"}, nil),
 		breakers: prometheus.NewDesc("comet_worker_breakers", "Breakers of agents, by state.", []string{"state"}, nil),
-		slots:    prometheus.NewDesc("comet_worker_places", "Slots of the agents that are online, by use.", []string{"use"}, nil),
+		slots:    prometheus.NewDesc("comet_worker_slots", "Slots of the agents that are online, by use.", []string{"use"}, nil),
 	}
 }
 
@@ -85,8 +85,7 @@ func (o *Orchestrator) Describe(to chan<- *prometheus.Desc) {
 // scrapeTimeout limits how long a scrape waits for the database.
 const scrapeTimeout = 2 * time.Second
 
-// Collect implements prometheus.Collector. It omits the open tasks if the database does not
-// respond.
+// Collect implements prometheus.Collector. It omits the open tasks if the database fails.
 func (o *Orchestrator) Collect(to chan<- prometheus.Metric) {
 	for _, c := range o.counters.all() {
 		c.Collect(to)
@@ -105,7 +104,7 @@ func (o *Orchestrator) Collect(to chan<- prometheus.Metric) {
 	gauge(o.gauges.slots, c.free, "free")
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
-	waits, err := o.store.OpenTasks(ctx)
+	waits, err := o.store.Tasks(ctx).CountOpen()
 	if err != nil {
 		o.log.Warn("counting the open tasks failed", "error", err)
 		return

@@ -13,6 +13,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
+	"comet/internal/usage"
 	"comet/models"
 	"comet/store/storetest"
 )
@@ -27,7 +28,7 @@ func (h *harness) meter(t *testing.T) metricsReader {
 	t.Helper()
 	m := metricsReader{t, prometheus.NewPedanticRegistry()}
 	require.NoError(t, m.reg.Register(h.Orchestrator))
-	require.NoError(t, m.reg.Register(h.ledger))
+	require.NoError(t, m.reg.Register(h.Ledger))
 	return m
 }
 
@@ -89,7 +90,7 @@ func TestMetrics(t *testing.T) {
 		require.Equal(t, errs.UnsupportedWork, errs.CodeOf(err))
 		m.require(map[string]float64{"comet_tasks_submitted_total default": 3, "comet_tasks_submitted_total twice": 1}, "comet_tasks_submitted_total", "comet_tasks_ended_total")
 
-		h.db.Clock.Advance(2 * time.Second)
+		h.DB.Clock.Advance(2 * time.Second)
 		for range 2 { // repeated, but counted once
 			_, err := h.Complete(t.Context(), "a", done, orchestrator.Result{})
 			require.NoError(t, err)
@@ -97,7 +98,7 @@ func TestMetrics(t *testing.T) {
 		_, err = h.Complete(t.Context(), "a", again, orchestrator.Result{Failure: orchestrator.FailureResource})
 		require.NoError(t, err)
 		h.advanceUntil(t, again, 2*time.Second, waitsFor(models.NotWaiting))
-		h.db.Clock.Advance(3 * time.Second)
+		h.DB.Clock.Advance(3 * time.Second)
 		_, err = h.Complete(t.Context(), "a", again, orchestrator.Result{Failure: orchestrator.FailureWork})
 		require.NoError(t, err)
 		_, err = h.Cancel(t.Context(), cancelled, "", nil)
@@ -135,13 +136,13 @@ func TestMetrics(t *testing.T) {
 		require.NoError(t, err)
 		m.require(map[string]float64{"comet_tasks_open result": 2, "comet_tasks_open worker": 2, "comet_tasks_open retry": 1, "comet_tasks_open reply": 1}, open)
 		crew := map[string]float64{
-			"comet_workers online": 2, "comet_workers busy": 0, "comet_workers offline": 0, "comet_worker_places taken": 3, "comet_worker_places free": 2,
+			"comet_workers online": 2, "comet_workers busy": 0, "comet_workers offline": 0, "comet_worker_slots taken": 3, "comet_worker_slots free": 2,
 			"comet_worker_breakers closed": 2, "comet_worker_breakers open": 0, "comet_worker_breakers half_open": 0,
 		}
 		m.require(crew, workers)
 		_, err = h.Heartbeat(t.Context(), "b", orchestrator.Heartbeat{State: models.WorkerBusy})
 		require.NoError(t, err)
-		crew["comet_workers online"], crew["comet_workers busy"], crew["comet_worker_places free"] = 1, 1, 0
+		crew["comet_workers online"], crew["comet_workers busy"], crew["comet_worker_slots free"] = 1, 1, 0
 		m.require(crew, workers)
 		require.NoError(t, h.Leave(t.Context(), "b", false))
 		crew["comet_workers busy"], crew["comet_workers offline"] = 0, 1
@@ -151,7 +152,7 @@ func TestMetrics(t *testing.T) {
 			require.NoError(t, err)
 		}
 		m.require(none, open)
-		crew["comet_worker_places taken"], crew["comet_worker_places free"] = 0, 3
+		crew["comet_worker_slots taken"], crew["comet_worker_slots free"] = 0, 3
 		m.require(crew, workers)
 	})
 
@@ -173,7 +174,7 @@ func TestMetrics(t *testing.T) {
 		}
 		breakers(1, 1, 0, 1)
 		require.InDelta(t, 5, m.values("comet_tasks_ended_total")["comet_tasks_ended_total default unavailable failed"], 0)
-		h.db.Clock.Advance(time.Minute)
+		h.DB.Clock.Advance(time.Minute)
 		breakers(1, 0, 1, 1)
 		_, err := h.Heartbeat(t.Context(), "a", orchestrator.Heartbeat{State: models.WorkerOnline})
 		require.NoError(t, err)
@@ -197,7 +198,7 @@ func TestMetrics(t *testing.T) {
 		_, err = h.Complete(t.Context(), "a", ids[2], orchestrator.Result{Tokens: 70}) // it reserved nothing
 		require.NoError(t, err)
 		h.recordUsage(t, "a", 49_000)
-		_, err = h.ledger.Reserve(t.Context(), operator(), "a", models.ReservationDraft{Tokens: new(int64(5000))}, nil)
+		_, err = h.Ledger.Reserve(t.Context(), operator(), "a", usage.ReservationDraft{Tokens: new(int64(5000))}, nil)
 		require.Equal(t, errs.BudgetExceeded, errs.CodeOf(err))
 		want["comet_ledger_settlements_total"], want["comet_ledger_reservations_total refused"] = 2, 1
 		want["comet_ledger_facts_total"], want["comet_ledger_tokens_total"] = 3, 300+70+49_000

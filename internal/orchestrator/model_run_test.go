@@ -106,8 +106,8 @@ func (m *model) next() time.Time {
 
 // advanceBy moves the clock.
 func (r *modelRun) advanceBy(d time.Duration) {
-	r.db.Clock.Advance(d)
-	r.m.now = r.db.Now()
+	r.DB.Clock.Advance(d)
+	r.m.now = r.DB.Now()
 }
 
 // due handles the one deadline that is due: each task has a different timeout.
@@ -274,7 +274,7 @@ func (r *modelRun) requireSame(step int) {
 // startedBefore adopts the deadlines that a transaction has set that began just before the clock
 // moved.
 func (r *modelRun) startedBefore() {
-	for _, row := range r.query(r.t, "SELECT id, deadline FROM tasks WHERE state < 2 AND waits = 0") {
+	for _, row := range r.query(r.t, "SELECT id, deadline FROM tasks WHERE state < 2 AND waiting_for = 0") {
 		id, at, _ := strings.Cut(row, " ")
 		us, err := strconv.ParseInt(at, 10, 64)
 		require.NoError(r.t, err)
@@ -297,9 +297,9 @@ func (r *modelRun) indexIsCurrent() bool {
 
 // rows returns the rows of the database in the form of the model.
 func (r *modelRun) rows() []string {
-	out := r.query(r.t, "SELECT id, state, waits, agent_id, tokens, questions, error_code, CASE WHEN state < 2 THEN deadline ELSE 0 END FROM tasks ORDER BY created_at, id")
+	out := r.query(r.t, "SELECT id, state, waiting_for, agent_id, tokens, questions, error_code, CASE WHEN state < 2 THEN deadline ELSE 0 END FROM tasks ORDER BY created_at, id")
 	out = append(out, r.query(r.t, "SELECT task_id, attempt, agent_id, state, error_code, tokens FROM attempts ORDER BY task_id, attempt")...)
-	out = append(out, r.query(r.t, "SELECT agent_id, state, places, in_flight, failures, breaker_until FROM workers ORDER BY agent_id")...)
+	out = append(out, r.query(r.t, "SELECT agent_id, state, concurrency, in_flight, failures, breaker_until FROM workers ORDER BY agent_id")...)
 	return append(out, r.query(r.t, "SELECT agent_id, used, reserved FROM usage_accounts ORDER BY agent_id")...)
 }
 

@@ -1,8 +1,12 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
 
 	"comet/internal/errs"
 	"comet/internal/orchestrator/selection"
@@ -13,7 +17,7 @@ import (
 // operation is one run of a transaction. The transaction may run again from the start, so all
 // state of a run is here.
 type operation struct {
-	*Orchestrator
+	*environment
 	tx             *store.Tx
 	wakes          []wake
 	changedWorkers []models.Worker
@@ -33,19 +37,32 @@ type operation struct {
 	// locked. claimed is set after the first claim, because that worker stays locked.
 	allowedWorkers []string
 	claimed        bool
-	// refreshed is set after the workers were read again.
+	// refreshed is set if the workers were read again before the transaction.
 	refreshed bool
 }
 
-// transact runs fn in a transaction and wakes waiting goroutines after the commit.
+// errStaleWorkers ends a transaction that found no available worker for a task: one that has just
+// joined another replica may not be in the index yet.
+var errStaleWorkers = errors.New("the workers are to be read again")
+
+// transact runs fn in a transaction and wakes waiting goroutines after the commit. After
+// errStaleWorkers it reads the workers and runs fn again.
 func (o *Orchestrator) transact(ctx context.Context, fn func(*operation) error) error {
 	var op *operation
-	err := o.ledger.Write(ctx, func(tx *store.Tx) error {
-		op = &operation{Orchestrator: o, tx: tx}
-		return fn(op)
-	})
+	run := func(refreshed bool) error {
+		return o.ledger.Write(ctx, func(tx *store.Tx) error {
+			op = &operation{environment: &o.environment, tx: tx, refreshed: refreshed}
+			return fn(op)
+		})
+	}
+	err := run(false)
+	if errors.Is(err, errStaleWorkers) {
+		if err = o.refreshWorkers(ctx); err == nil {
+			err = run(true)
+		}
+	}
 	if err == nil {
-		op.afterCommit(context.WithoutCancel(ctx))
+		o.afterCommit(context.WithoutCancel(ctx), op)
 	}
 	return err
 }
@@ -64,21 +81,21 @@ func (o *Orchestrator) transactOnce(ctx context.Context, once *models.Idempotenc
 
 // afterCommit updates the index of this replica and wakes waiting goroutines here and on other
 // replicas.
-func (op *operation) afterCommit(ctx context.Context) {
+func (o *Orchestrator) afterCommit(ctx context.Context, op *operation) {
 	for _, count := range op.counts {
-		count(op.counters)
+		count(o.counters)
 	}
 	for _, fn := range op.commitHooks {
 		fn(ctx)
 	}
 	for _, w := range op.changedWorkers {
-		op.indexWorker(ctx, w)
+		o.indexWorker(ctx, w)
 		op.wakeAfterCommit(WakeWorker, w.AgentID)
 	}
 	for _, w := range op.wakes {
-		op.waiters.wake(w)
-		if op.opts.Waker != nil && w.kind != WakeEnd {
-			op.opts.Waker.Wake(w.kind, w.id)
+		o.waiters.wake(w)
+		if o.opts.Waker != nil && w.kind != WakeEnd {
+			o.opts.Waker.Wake(w.kind, w.id)
 		}
 	}
 }
@@ -90,7 +107,7 @@ func (op *operation) wakeAfterCommit(kind WakeKind, id string) {
 
 // lockTask locks and returns a task. An unknown id is errs.NotFound.
 func (op *operation) lockTask(id string) (models.Task, error) {
-	t, err := op.tx.Task(id)
+	t, err := op.tx.Tasks().Lock(id)
 	if errs.Is(err, errs.NotFound) {
 		err = errs.New(errs.NotFound, "there is no task %q", id)
 	}
@@ -99,13 +116,13 @@ func (op *operation) lockTask(id string) (models.Task, error) {
 
 // saveTask writes a changed task and sets its timer.
 func (op *operation) saveTask(before models.Task, t *models.Task) error {
-	if err := op.tx.SaveTask(before, t); err != nil {
+	if err := op.tx.Tasks().Save(before, t); err != nil {
 		return err
 	}
 	op.wakeAfterCommit(WakeTask, t.ID)
 	switch {
 	case t.State.Ended():
-		if err := op.tx.DeleteJob(timerKind, t.ID); err != nil {
+		if err := op.tx.Jobs().Delete(timerKind, t.ID); err != nil {
 			return err
 		}
 		return op.onTaskEnd(*t)
@@ -124,50 +141,60 @@ func (op *operation) onTaskEnd(t models.Task) error {
 			return err
 		}
 	}
-	if err := op.leaveSession(t); err != nil || t.OwnerAgent == "" && t.ParentID == nil && !op.tracesEnabled {
+	if err := op.leaveSession(t); err != nil {
 		return err
 	}
-	in, err := op.tx.TaskInput(t.ID)
+	if kind, key, shared := strings.Cut(t.OnEnd, "/"); kind != "" {
+		if shared { // its job may be running for the end of another task now, and runs again then
+			if err := op.tx.Jobs().Delete(kind, key); err != nil {
+				return err
+			}
+		}
+		if _, err := op.tx.Jobs().Enqueue(store.Job{Kind: kind, Key: cmp.Or(key, t.ID)}); err != nil {
+			return err
+		}
+	}
+	if t.OwnerAgent == "" && !op.tracesEnabled {
+		return nil
+	}
+	in, err := op.tx.Tasks().Input(t.ID)
 	if err != nil {
 		return err
 	}
 	op.traceTask(t, in)
 	o, err := overrideOf(in)
-	if err == nil && o.Subtask {
-		_, err = op.tx.Enqueue(models.Job{Kind: subtaskKind, Key: t.ID})
-	}
 	if err != nil || t.OwnerAgent == "" || !o.Notify {
 		return err
 	}
 	op.wakeAfterCommit(WakeInbox, t.OwnerAgent)
-	_, err = op.tx.EnqueueMessage(models.InboxMessage{AgentID: t.OwnerAgent, Kind: models.MessageTaskEnded, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
+	_, err = op.tx.Inbox().Enqueue(models.InboxMessage{AgentID: t.OwnerAgent, Kind: models.MessageTaskEnded, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
 	return err
 }
 
 // armTimer sets the one timer of a task to its deadline.
 func (op *operation) armTimer(t models.Task) error {
-	if err := op.tx.DeleteJob(timerKind, t.ID); err != nil {
+	if err := op.tx.Jobs().Delete(timerKind, t.ID); err != nil {
 		return err
 	}
 	op.timerSet = true
-	_, err := op.tx.Enqueue(models.Job{Kind: timerKind, Key: t.ID, RunAt: t.Deadline})
+	_, err := op.tx.Jobs().Enqueue(store.Job{Kind: timerKind, Key: t.ID, RunAt: t.Deadline})
 	return err
 }
 
 // emitTaskEvent writes an event about a task that is saved next.
-func (op *operation) emitTaskEvent(kind models.EventType, t models.Task, set func(*models.TaskChanged)) error {
+func (op *operation) emitTaskEvent(kind models.EventType, t models.Task, set func(*TaskChanged)) error {
 	version := t.Version + 1 // the version that the next save makes
 	if t.ID == op.insertingID {
 		version = t.Version
 	}
-	data := models.TaskChanged{
+	data := TaskChanged{
 		TaskID: t.ID, SessionID: t.SessionID, State: t.State, WaitingFor: t.WaitingFor, Attempt: t.Attempt, AgentID: t.AgentID, OwnerAgent: t.OwnerAgent,
 		Progress: t.Progress, Version: version,
 	}
 	if set != nil {
 		set(&data)
 	}
-	return op.tx.Emit(kind, t.ID, data)
+	return op.tx.Events().Emit(kind, t.ID, data)
 }
 
 // overrideOf returns what the task sets differently from its class.
@@ -187,7 +214,11 @@ func selectionRequest(depth int, in models.TaskInput, p Policy, exclude []string
 }
 
 // unsupportedError is the error for work that no agent offers.
-func (o *Orchestrator) unsupportedError(in models.TaskInput) error {
-	e := errs.New(errs.UnsupportedWork, "no agent offers %s", requirements(in)).With("requested", in.Capabilities)
-	return e.With("supported", o.CapabilitiesOf(in.AgentType))
+func (e *environment) unsupportedError(in models.TaskInput) error {
+	text, id := "no agent offers "+requirements(in), in.RequestedAgentID
+	if _, known := e.index.Agent(id); id != "" && !known {
+		text = fmt.Sprintf("there is no agent %q", id)
+	}
+	return errs.New(errs.UnsupportedWork, "%s", text).With("requested", in.Capabilities).
+		With("supported", e.CapabilitiesOf(in.AgentType))
 }

@@ -21,7 +21,9 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"log/slog"
 	"maps"
 	"sync"
@@ -31,12 +33,10 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"comet/internal/background"
 	"comet/internal/errs"
 	"comet/internal/events"
-	"comet/internal/jobs"
-	"comet/internal/lifecycle"
 	"comet/internal/orchestrator/selection"
-	"comet/internal/places"
 	"comet/internal/registry"
 	"comet/internal/usage"
 	"comet/models"
@@ -51,6 +51,8 @@ type Options struct {
 	Registry *registry.Registry
 	// Feed delivers the events of the registry; without one the agents are read once a minute.
 	Feed *events.Feed
+	// Resolver resolves references in the parameters of tasks with a session; nil leaves them as text.
+	Resolver Resolver
 	// Waker wakes other replicas; default none.
 	Waker Waker
 	// Poll is the interval of looking for changes without a wake-up, default 500 ms.
@@ -81,30 +83,30 @@ type Waker interface {
 	Wake(kind WakeKind, id string)
 }
 
+// Resolver resolves references in the parameters of a task to values of its session.
+type Resolver interface {
+	// MayRefer reports whether parameters may contain a reference.
+	MayRefer(parameters json.RawMessage) bool
+	// Resolve returns the parameters with values in place of references. The session has no id if
+	// it is opened for the task. It runs outside of a transaction, because it may take long: facts
+	// and outputs of ended tasks do not change.
+	Resolve(ctx context.Context, o *Orchestrator, session models.Session, parameters json.RawMessage) (json.RawMessage, error)
+}
+
 func (o *Options) orDefaults() Options {
 	var out Options
 	if o != nil {
 		out = *o
 	}
-	out.Poll = orElse(out.Poll, 500*time.Millisecond)
-	out.OfflineAfter = orElse(out.OfflineAfter, 45*time.Second)
-	out.Retention = orElse(out.Retention, 30*24*time.Hour)
-	out.SessionIdle = orElse(out.SessionIdle, time.Hour)
-	if out.MaxQueue <= 0 {
-		out.MaxQueue = 10_000
-	}
-	if out.MaxQueuedTotal <= 0 {
-		out.MaxQueuedTotal = 20_000
-	}
-	if out.MaxWaiters <= 0 {
-		out.MaxWaiters = 5000
-	}
-	if out.MaxWaitersPerToken <= 0 {
-		out.MaxWaitersPerToken = 1000
-	}
-	if out.Logger == nil {
-		out.Logger = slog.New(slog.DiscardHandler)
-	}
+	out.Poll = cmp.Or(out.Poll, 500*time.Millisecond)
+	out.OfflineAfter = cmp.Or(out.OfflineAfter, 45*time.Second)
+	out.Retention = cmp.Or(out.Retention, 30*24*time.Hour)
+	out.SessionIdle = cmp.Or(out.SessionIdle, time.Hour)
+	out.MaxQueue = cmp.Or(out.MaxQueue, 10_000)
+	out.MaxQueuedTotal = cmp.Or(out.MaxQueuedTotal, 20_000)
+	out.MaxWaiters = cmp.Or(out.MaxWaiters, 5000)
+	out.MaxWaitersPerToken = cmp.Or(out.MaxWaitersPerToken, 1000)
+	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	if out.Tracer == nil {
 		out.Tracer = noop.NewTracerProvider().Tracer("")
 	}
@@ -114,29 +116,19 @@ func (o *Options) orDefaults() Options {
 	return out
 }
 
-func orElse(d, otherwise time.Duration) time.Duration {
-	if d <= 0 {
-		return otherwise
-	}
-	return d
-}
-
 // Orchestrator is safe for concurrent use. Start it to assign queued tasks, to follow the workers
 // of other replicas and to detect silent ones.
 type Orchestrator struct {
-	*lifecycle.Loop
-	store       *store.Store
-	ledger      *usage.Ledger
-	opts        Options
-	log         *slog.Logger
-	index       *selection.Index
-	workerCache *workerCache
-	waiters     *waiters
-	waitLimit   *places.Places // requests that wait for tasks
-
-	tracesEnabled bool // without it nothing is read for spans
-	counters      *counters
-	gauges        gauges
+	*background.Loop
+	environment
+	store     *store.Store
+	log       *slog.Logger
+	waiters   *waiters
+	waitLimit *background.Limiter[string] // requests that wait for tasks
+	gauges    gauges
+	failures  *background.FailureLog
+	// reindexedAt and refreshedAt are when poll read all agents and the changed workers.
+	reindexedAt, refreshedAt time.Time
 
 	indexLoaded      atomic.Bool
 	registryPosition atomic.Int64 // all registry events up to here are in the index
@@ -147,50 +139,30 @@ type Orchestrator struct {
 	// were read while loadIndex runs, nil at other times.
 	reindexMu sync.Mutex
 	reindexed []string
-	// queues caches what the queued tasks require.
-	queues *queueCache
-	// startedAt is when Start was called, by the store's clock in microseconds.
-	startedAt atomic.Int64
 	// workersChanged is set when another replica has changed workers.
 	workersChanged atomic.Bool
 }
 
-// New returns an orchestrator whose tasks spend from the ledger.
-func New(s *store.Store, ledger *usage.Ledger, opts *Options) *Orchestrator {
-	o := &Orchestrator{store: s, ledger: ledger, opts: opts.orDefaults(), index: selection.New(), waiters: newWaiters(),
-		queues: newQueueCache(), counters: newCounters(), tracesEnabled: opts != nil && opts.Tracer != nil, gauges: newGauges(),
-		workerCache: &workerCache{byID: map[string]models.Worker{}}}
-	o.log, o.waitLimit = o.opts.Logger, places.New(o.opts.MaxWaiters, o.opts.MaxWaitersPerToken)
-	o.registryStale.Store(1)
-	o.startedAt.Store(s.Now().UnixMicro())
-	o.Loop = lifecycle.NewLoop(func(ctx context.Context) {
-		o.startedAt.Store(s.Now().UnixMicro())
-		var followers sync.WaitGroup
-		if o.opts.Feed != nil {
-			followers.Go(func() { o.followRegistry(ctx) })
-		}
-		o.run(ctx)
-		followers.Wait()
-	})
-	return o
+// environment is what operations use besides their transaction. It has no store: an operation reads
+// in its transaction only.
+type environment struct {
+	ledger      *usage.Ledger
+	opts        Options
+	index       *selection.Index
+	workerCache *workerCache
+	queues      *queueCache // what the queued tasks require
+	counters    *counters
+
+	tracesEnabled bool // without it nothing is read for spans
+	// startedAt is when Start was called, by the store's clock in microseconds.
+	startedAt atomic.Int64
 }
 
-// timerKind is the kind of the job that every open task has once.
-const timerKind = "task.timer"
-
-// RegisterJobs registers the handlers of the orchestrator's jobs.
-func (o *Orchestrator) RegisterJobs(r *jobs.Runner) {
-	r.Handle(timerKind, o.handleTimer, jobs.Policy{MaxBackoff: 10 * time.Second})
-	r.Handle(subtaskKind, o.updateParent, jobs.Policy{MaxBackoff: 10 * time.Second})
-	r.Handle(breakerKind, o.probeWorker, jobs.Policy{MaxBackoff: 10 * time.Second})
-}
-
-// policyOf returns the policy of a task. A class that this version does not know has the default
-// policy.
-func (o *Orchestrator) policyOf(t models.Task, override Override) Policy {
-	p, known := o.opts.Classes[t.Class]
+// policyOf returns the policy of a task, the default one for an unknown class.
+func (e *environment) policyOf(t models.Task, override Override) Policy {
+	p, known := e.opts.Classes[t.Class]
 	if !known {
-		p = o.opts.Classes[ClassDefault]
+		p = e.opts.Classes[ClassDefault]
 	}
 	return p.withOverride(override)
 }
@@ -198,7 +170,7 @@ func (o *Orchestrator) policyOf(t models.Task, override Override) Policy {
 // Check returns an error until the index of agents is loaded. It is a readiness check.
 func (o *Orchestrator) Check(context.Context) error {
 	if !o.indexLoaded.Load() {
-		return errs.New(errs.Unavailable, "the agents are not read yet")
+		return errs.New(errs.Unavailable, "the agents are not loaded yet; try again")
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ func (op *operation) appendLog(t *models.Task, attempt int, data []byte) error {
 	if t.LogBytes = o.End(); t.LogBytes > MaxOutput {
 		return errOutputTooLong()
 	}
-	return op.tx.AddOutput(t.ID, attempt, o)
+	return op.tx.Tasks().AddOutput(t.ID, attempt, o)
 }
 
 // storeChunk stores a chunk of output of the newest step. The first chunk of a new step moves the
@@ -55,7 +55,7 @@ func (op *operation) storeChunk(t *models.Task, a *models.Attempt, c Chunk) erro
 		return chunkError("the output of step %d ends at byte %d, after its total of %d", c.Step, max(o.End(), t.OutputBytes), a.ChunkTotal)
 	}
 	if *a != before {
-		if err := op.tx.SaveAttempt(*a); err != nil {
+		if err := op.tx.Tasks().SaveAttempt(*a); err != nil {
 			return err
 		}
 	}
@@ -72,7 +72,7 @@ func (op *operation) addResultChunk(t *models.Task, attempt int, o models.Output
 	}
 	pieces := []models.OutputChunk{o}
 	if o.Start != t.OutputBytes { // not the next chunk in order
-		there, err := op.tx.OutputPieces(t.ID, attempt, o.Stream)
+		there, err := op.tx.Tasks().OutputPieces(t.ID, attempt, o.Stream)
 		if err != nil {
 			return err
 		}
@@ -81,7 +81,7 @@ func (op *operation) addResultChunk(t *models.Task, attempt int, o models.Output
 		}
 	}
 	for _, piece := range pieces {
-		if err := op.tx.AddOutput(t.ID, attempt, piece); err != nil {
+		if err := op.tx.Tasks().AddOutput(t.ID, attempt, piece); err != nil {
 			return err
 		}
 	}
@@ -123,14 +123,14 @@ func (op *operation) moveResultToLog(t *models.Task, a models.Attempt) error {
 	if t.OutputBytes == 0 {
 		return nil
 	}
-	length, err := op.tx.CompactOutput(t.ID, a.Attempt)
+	length, err := op.tx.Tasks().CompactOutput(t.ID, a.Attempt)
 	if err != nil {
 		return err
 	}
 	if t.LogBytes+length > MaxOutput {
 		return errOutputTooLong()
 	}
-	if err := op.tx.MoveToLog(t.ID, a.Attempt, t.LogBytes); err != nil {
+	if err := op.tx.Tasks().MoveToLog(t.ID, a.Attempt, t.LogBytes); err != nil {
 		return err
 	}
 	t.LogBytes, t.OutputBytes = t.LogBytes+length, 0
@@ -158,7 +158,7 @@ func (op *operation) finishResultChunks(t *models.Task, a models.Attempt) error 
 	if newest && a.ChunkTotal == 0 && t.OutputBytes == 0 {
 		return nil // there is no output
 	}
-	pieces, err := op.tx.OutputPieces(t.ID, a.Attempt, models.StreamResult)
+	pieces, err := op.tx.Tasks().OutputPieces(t.ID, a.Attempt, models.StreamResult)
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (op *operation) finishResultChunks(t *models.Task, a models.Attempt) error 
 		return err
 	}
 	if t.OutputBytes = end; odd {
-		if t.OutputBytes, err = op.tx.CompactOutput(t.ID, a.Attempt); err != nil {
+		if t.OutputBytes, err = op.tx.Tasks().CompactOutput(t.ID, a.Attempt); err != nil {
 			return err
 		}
 	}
@@ -175,7 +175,7 @@ func (op *operation) finishResultChunks(t *models.Task, a models.Attempt) error 
 		return nil
 	}
 	t.LogBytes = 0 // the log of the older attempt counts
-	if pieces, err = op.tx.OutputPieces(t.ID, a.Attempt, models.StreamLog); err == nil && len(pieces) > 0 {
+	if pieces, err = op.tx.Tasks().OutputPieces(t.ID, a.Attempt, models.StreamLog); err == nil && len(pieces) > 0 {
 		t.LogBytes = pieces[len(pieces)-1].End
 	}
 	return err

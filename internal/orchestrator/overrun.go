@@ -12,19 +12,19 @@ func (sub *Submission) checkOverrun(wrong func(at, rule, format string, args ...
 	if o == nil {
 		return
 	}
-	if !slices.Contains(models.OverrunActions(), o.Action) {
+	if !slices.Contains(OverrunActions(), o.Action) {
 		wrong("/overrun/action", "oneof", "overrun.action must be give_up, raise or simplify, not %q", o.Action)
 	}
-	if o.MaxBudget < 0 || o.MaxBudget > models.MaxTokens {
-		wrong("/overrun/max_budget", "range", "overrun.max_budget must be 1 to %d tokens", int64(models.MaxTokens))
+	if o.MaxBudget < 0 || o.MaxBudget > MaxBudget {
+		wrong("/overrun/max_budget", "range", "overrun.max_budget must be 1 to %d tokens", int64(MaxBudget))
 	}
-	if o.Action == models.OverrunRaise && sub.Budget == nil {
+	if o.Action == OverrunRaise && sub.Budget == nil {
 		wrong("/overrun", "conflict", "a task without a budget has none to raise")
 	}
-	if o.Action == models.OverrunRaise && o.MaxBudget > 0 && sub.Budget != nil && o.MaxBudget < *sub.Budget {
+	if o.Action == OverrunRaise && o.MaxBudget > 0 && sub.Budget != nil && o.MaxBudget < *sub.Budget {
 		wrong("/overrun/max_budget", "min", "overrun.max_budget must not be less than the budget, %d", *sub.Budget)
 	}
-	if o.MaxBudget != 0 && o.Action != models.OverrunRaise {
+	if o.MaxBudget != 0 && o.Action != OverrunRaise {
 		wrong("/overrun/max_budget", "conflict", "overrun.max_budget is for the action raise")
 	}
 }
@@ -36,11 +36,11 @@ func (op *operation) handleOverrun(t *models.Task, r attemptEnd, p Policy) (agai
 		return false, nil
 	}
 	switch p.Overrun.Action {
-	case models.OverrunRaise:
+	case OverrunRaise:
 		again, err = op.raiseBudget(t, r.needed, p.Overrun.MaxBudget)
-	case models.OverrunSimplify:
+	case OverrunSimplify:
 		var all []models.Attempt
-		all, err = op.tx.Attempts(t.ID)
+		all, err = op.tx.Tasks().Attempts(t.ID)
 		again = countOverruns(all) == 1
 	}
 	if err != nil || !again {
@@ -64,7 +64,7 @@ func countOverruns(attempts []models.Attempt) (n int) {
 // did not cover an earlier attempt.
 func WantsSimplerResult(in models.TaskInput, attempts []models.Attempt) (bool, error) {
 	o, err := overrideOf(in)
-	return o.Overrun != nil && o.Overrun.Action == models.OverrunSimplify && countOverruns(attempts) > 0, err
+	return o.Overrun != nil && o.Overrun.Action == OverrunSimplify && countOverruns(attempts) > 0, err
 }
 
 // raiseBudget raises the budget to what the agent needs plus the tokens used before; if the agent
@@ -80,9 +80,35 @@ func (op *operation) raiseBudget(t *models.Task, needed, most int64) (ok bool, e
 	} else if most != 0 {
 		want = min(want, most)
 	}
-	if want <= *t.Budget || want > models.MaxTokens || most != 0 && want > most {
+	if want <= *t.Budget || want > MaxBudget || most != 0 && want > most {
 		return false, nil
 	}
 	t.Budget = &want
-	return true, op.tx.SetBudget(t.ID, want)
+	return true, op.tx.Tasks().SetBudget(t.ID, want)
 }
+
+// OverrunAction is what happens if a worker reports that the budget does not cover a task.
+type OverrunAction string
+
+// The actions.
+const (
+	// OverrunGiveUp fails the task.
+	OverrunGiveUp OverrunAction = "give_up"
+	// OverrunRaise raises the budget and tries again.
+	OverrunRaise OverrunAction = "raise"
+	// OverrunSimplify tries once more and asks the worker for a simpler result.
+	OverrunSimplify OverrunAction = "simplify"
+)
+
+// OverrunActions returns the actions.
+func OverrunActions() []OverrunAction {
+	return []OverrunAction{OverrunGiveUp, OverrunRaise, OverrunSimplify}
+}
+
+// Overrun specifies what happens if the budget does not cover a task.
+type Overrun struct {
+	Action OverrunAction `json:"action" swaggertype:"string" enums:"give_up,raise,simplify" example:"raise"` // What happens.
+	// Upper limit of a raised budget in tokens; absent for none. The budget becomes what the worker
+	// requires, or twice as much if the worker does not specify it.
+	MaxBudget int64 `json:"max_budget,omitempty" example:"8000"`
+} // @name BudgetOverrun

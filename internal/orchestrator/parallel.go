@@ -11,8 +11,10 @@ import (
 	"github.com/google/uuid"
 
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/internal/jobs"
 	"comet/internal/orchestrator/selection"
+	"comet/internal/usage"
 	"comet/models"
 )
 
@@ -57,40 +59,40 @@ func (sub *Submission) checkWorkers(wrong func(at, rule, format string, args ...
 // submitParallel submits a task for several workers. The first subtask is assigned like any
 // task, so it may wait for a worker; each further one is made only if another worker is free
 // now.
-func (op *operation) submitParallel(by models.Principal, sub Submission) (SubmitResult, error) {
+func (op *operation) submitParallel(by models.Principal, sub Submission) (models.Task, error) {
 	t, in, err := sub.newTask(by, op.tx.Now())
 	if err != nil {
-		return SubmitResult{}, err
+		return t, err
 	}
 	t.WaitingFor, t.Attempt, t.Deadline = models.NotWaiting, 1, op.tx.Now().Add(parentDeadline)
 	op.insertingID = t.ID
-	if err := op.emitTaskEvent(models.EventTaskCreated, t, nil); err != nil {
-		return SubmitResult{}, err
+	if err := op.emitTaskEvent(events.TaskCreated, t, nil); err != nil {
+		return t, err
 	}
 	if err := op.insertTask(t, in); err != nil {
-		return SubmitResult{}, taskExistsError(err, t.ID)
+		return t, taskExistsError(err, t.ID)
 	}
 	op.insertingID = ""
-	err = op.tx.InsertAttempt(models.Attempt{TaskID: t.ID, Attempt: 1, State: models.AttemptAssigned, AssignedAt: op.tx.Now()})
+	err = op.tx.Tasks().InsertAttempt(models.Attempt{TaskID: t.ID, Attempt: 1, State: models.AttemptAssigned, AssignedAt: op.tx.Now()})
 	if err == nil {
 		err = op.submitSubtasks(by, sub, t)
 	}
 	if err != nil {
-		return SubmitResult{}, err
+		return t, err
 	}
 	before := t
 	t.State, t.StartedAt = models.TaskRunning, new(op.tx.Now())
-	if err = op.emitTaskEvent(models.EventTaskStarted, t, nil); err == nil {
+	if err = op.emitTaskEvent(events.TaskStarted, t, nil); err == nil {
 		err = op.saveTask(before, &t)
 	}
-	return SubmitResult{Task: t}, err
+	return t, err
 }
 
 // submitSubtasks submits the subtasks of a parallel task.
 func (op *operation) submitSubtasks(by models.Principal, sub Submission, parent models.Task) error {
 	workers := sub.Override.Workers
 	sub.RequestID, sub.parentID, sub.depth = "", &parent.ID, parent.Depth
-	sub.Override.Workers, sub.Override.Notify, sub.Override.Subtask = 0, false, true
+	sub.Override.Workers, sub.Override.Notify, sub.OnEnd = 0, false, &EndJob{Kind: subtaskKind}
 	sub.divideBudget(workers)
 	if err := op.lockCandidates(sub, parent, parent.Depth, workers, ""); err != nil {
 		return err
@@ -134,9 +136,9 @@ func (sub *Submission) divideBudget(workers int) {
 	if o == nil || o.MaxBudget == 0 {
 		return
 	}
-	share := models.Overrun{Action: o.Action, MaxBudget: o.MaxBudget / int64(workers)}
+	share := Overrun{Action: o.Action, MaxBudget: o.MaxBudget / int64(workers)}
 	if share.MaxBudget < *sub.Budget { // 0 would mean no limit
-		share = models.Overrun{Action: models.OverrunGiveUp}
+		share = Overrun{Action: OverrunGiveUp}
 	}
 	sub.Override.Overrun = &share
 }
@@ -164,20 +166,20 @@ func (op *operation) lockCandidates(sub Submission, of models.Task, depth, most 
 	}
 	all := append([]string{beside}, op.allowedWorkers...)
 	if sub.Budget == nil {
-		return op.tx.LockWorkers(all)
+		return op.tx.Workers().LockAll(all)
 	}
 	return op.lockAgents(all)
 }
 
 // Subtasks returns the subtasks of a task, the oldest first.
 func (o *Orchestrator) Subtasks(ctx context.Context, taskID string) ([]models.Task, error) {
-	return o.store.Children(ctx, taskID)
+	return o.store.Tasks(ctx).Children(taskID)
 }
 
 // updateParent runs the job that follows the end of a subtask.
 func (o *Orchestrator) updateParent(ctx context.Context, job *jobs.Job) error {
 	id, _, _ := strings.Cut(job.Key, lateMark)
-	subtask, err := o.store.Task(ctx, id)
+	subtask, err := o.store.Tasks(ctx).Get(id)
 	if errs.Is(err, errs.NotFound) || err == nil && subtask.ParentID == nil {
 		return nil // it was purged
 	}
@@ -185,21 +187,21 @@ func (o *Orchestrator) updateParent(ctx context.Context, job *jobs.Job) error {
 		return err
 	}
 	return o.transact(ctx, func(op *operation) error {
-		t, err := op.tx.Task(*subtask.ParentID) // before its job, as in every operation
+		t, err := op.tx.Tasks().Lock(*subtask.ParentID) // before its job, as in every operation
 		if err != nil && !errs.Is(err, errs.NotFound) {
 			return err
 		}
 		if e := job.Finish(op.tx); e != nil || err != nil {
 			return e
 		}
-		in, err := op.tx.TaskInput(t.ID)
+		in, err := op.tx.Tasks().Input(t.ID)
 		if err != nil {
 			return err
 		}
 		if o, err := overrideOf(in); err != nil || o.Workers == 0 {
 			return err // its subtasks were handed off
 		}
-		subtasks, err := op.tx.Children(t.ID)
+		subtasks, err := op.tx.Tasks().Children(t.ID)
 		if err != nil {
 			return err
 		}
@@ -227,7 +229,7 @@ func (op *operation) decideParent(t models.Task, subtasks []models.Task) error {
 		}
 	}
 	if t.State.Ended() { // late tokens count all the same
-		return op.tx.AddTokens(t.ID, max(tokens-t.Tokens, 0))
+		return op.tx.Tasks().AddTokens(t.ID, max(tokens-t.Tokens, 0))
 	}
 	before := t
 	t.Tokens = max(t.Tokens, tokens)
@@ -243,7 +245,7 @@ func (op *operation) decideParent(t models.Task, subtasks []models.Task) error {
 		return op.failParent(before, t, cmp.Or(Failure(last.ErrorCode), FailureUnavailable), text) // no code: it was cancelled
 	}
 	t.Progress = max(t.Progress, 100*(len(subtasks)-open)/len(subtasks))
-	if err := op.emitTaskEvent(models.EventTaskProgress, t, nil); err != nil {
+	if err := op.emitTaskEvent(events.TaskProgress, t, nil); err != nil {
 		return err
 	}
 	return op.saveTask(before, &t)
@@ -251,15 +253,15 @@ func (op *operation) decideParent(t models.Task, subtasks []models.Task) error {
 
 // completeParent ends a parent task with the result of one of its subtasks.
 func (op *operation) completeParent(before, t models.Task, subtask models.Task) error {
-	err := op.endParentAttempt(&t, attemptEnd{state: models.AttemptSucceeded, outcome: models.OutcomeSuccess})
+	err := op.endParentAttempt(&t, attemptEnd{state: models.AttemptSucceeded, outcome: usage.OutcomeSuccess})
 	if err != nil {
 		return err
 	}
-	if t.OutputBytes, err = op.tx.CopyOutput(subtask.ID, t.ID, t.Attempt); err != nil {
+	if t.OutputBytes, err = op.tx.Tasks().CopyOutput(subtask.ID, t.ID, t.Attempt); err != nil {
 		return err
 	}
 	t.State, t.Progress, t.ExitCode, t.EndedAt = models.TaskDone, 100, subtask.ExitCode, new(op.tx.Now())
-	err = op.emitTaskEvent(models.EventTaskCompleted, t, func(d *models.TaskChanged) { d.ExitCode, d.Tokens = t.ExitCode, t.Tokens })
+	err = op.emitTaskEvent(events.TaskCompleted, t, func(d *TaskChanged) { d.ExitCode, d.Tokens = t.ExitCode, t.Tokens })
 	if err != nil {
 		return err
 	}
@@ -268,7 +270,7 @@ func (op *operation) completeParent(before, t models.Task, subtask models.Task) 
 
 // failParent ends a parent task without a result.
 func (op *operation) failParent(before, t models.Task, f Failure, text string) error {
-	err := op.endParentAttempt(&t, attemptEnd{state: models.AttemptFailed, failure: f, text: text, outcome: models.OutcomeFailed})
+	err := op.endParentAttempt(&t, attemptEnd{state: models.AttemptFailed, failure: f, text: text, outcome: usage.OutcomeFailed})
 	if err == nil {
 		err = op.failTask(&t, f, text)
 	}
@@ -287,17 +289,16 @@ func (op *operation) endParentAttempt(t *models.Task, r attemptEnd) error {
 	if err := op.cancelSubtasks(t.ID, "the parent task has ended"); err != nil {
 		return err
 	}
-	a, err := op.tx.Attempt(t.ID, t.Attempt)
+	a, err := op.tx.Tasks().Attempt(t.ID, t.Attempt)
 	if err != nil {
 		return err
 	}
 	return op.endAttempt(t, &a, r, p)
 }
 
-// lockAgents locks several workers and their accounts, in the one order in which operations
-// lock them.
+// lockAgents locks several workers and their accounts in the order that all operations use.
 func (op *operation) lockAgents(ids []string) error {
-	if err := op.tx.LockWorkers(ids); err != nil {
+	if err := op.tx.Workers().LockAll(ids); err != nil {
 		return err
 	}
 	return op.ledger.LockIn(op.tx, ids)
@@ -306,15 +307,11 @@ func (op *operation) lockAgents(ids []string) error {
 // siblingAgents returns the agents that have, or had, an attempt at another subtask of the
 // same parallel task: none of them gets this one, so that what an agent sends about the task
 // is always about one subtask. It returns nil for other tasks.
-func (op *operation) siblingAgents(t models.Task, in models.TaskInput) ([]string, error) {
-	if t.ParentID == nil {
+func (op *operation) siblingAgents(t models.Task) ([]string, error) {
+	if t.OnEnd != subtaskKind {
 		return nil, nil
 	}
-	o, err := overrideOf(in)
-	if err != nil || !o.Subtask {
-		return nil, err
-	}
-	attempts, err := op.tx.AttemptsBeside(*t.ParentID, t.ID)
+	attempts, err := op.tx.Tasks().AttemptsBeside(*t.ParentID, t.ID)
 	var out []string
 	for _, a := range attempts {
 		if a.AgentID != "" && !slices.Contains(out, a.AgentID) {

@@ -9,6 +9,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
+	"comet/internal/testkit"
 	"comet/models"
 	"comet/store"
 	"comet/store/storetest"
@@ -21,7 +22,7 @@ func byWorkers(n int) func(*orchestrator.Submission) {
 // subtasksByAgent returns the subtasks of a task by their agents.
 func (h *harness) subtasksByAgent(t *testing.T, id string) map[string]models.Task {
 	t.Helper()
-	all, err := h.db.Children(t.Context(), id)
+	all, err := h.DB.Tasks(t.Context()).Children(id)
 	require.NoError(t, err)
 	out := map[string]models.Task{}
 	for _, subtask := range all {
@@ -57,12 +58,12 @@ func TestParallelTask(t *testing.T) {
 		subtasks := h.subtasksByAgent(t, task.ID)
 		require.Len(t, subtasks, 3)
 		h.complete(t, subtasks["b"], orchestrator.Result{Output: []byte("mine"), Tokens: 7})
-		done := h.waitUntil(t, task.ID, ended)
+		done := h.WaitForTask(t, task.ID, testkit.Ended)
 		require.Equal(t, models.TaskDone, done.State)
 		require.Equal(t, "mine", h.output(t, task.ID, models.StreamResult))
 		require.EqualValues(t, 7, done.Tokens)
 		for _, id := range []string{"a", "c"} {
-			require.Equal(t, models.TaskCancelled, h.waitUntil(t, subtasks[id].ID, ended).State)
+			require.Equal(t, models.TaskCancelled, h.WaitForTask(t, subtasks[id].ID, testkit.Ended).State)
 			require.Equal(t, []models.MessageKind{models.MessageCancel}, h.inboxKinds(t, id))
 		}
 		requireSound(t, h)
@@ -73,10 +74,10 @@ func TestParallelTask(t *testing.T) {
 		task := h.submit(t, "work", byWorkers(2))
 		subtasks := h.subtasksByAgent(t, task.ID)
 		h.complete(t, subtasks["a"], orchestrator.Result{Failure: orchestrator.FailureWork, Text: "one"})
-		h.waitUntil(t, task.ID, func(t models.Task) bool { return t.Progress == 50 })
-		h.db.Clock.Advance(time.Second)
+		h.WaitForTask(t, task.ID, func(t models.Task) bool { return t.Progress == 50 })
+		h.DB.Clock.Advance(time.Second)
 		h.complete(t, subtasks["b"], orchestrator.Result{Failure: orchestrator.FailureInvalid, Text: "two", Detail: []byte(`{"x":1}`)})
-		failed := h.waitUntil(t, task.ID, ended)
+		failed := h.WaitForTask(t, task.ID, testkit.Ended)
 		require.Equal(t, string(orchestrator.FailureInvalid), failed.ErrorCode)
 		require.Equal(t, "two (b, the last of 2 workers)", failed.Error)
 		require.JSONEq(t, `{"x":1}`, string(failed.Detail))
@@ -96,16 +97,16 @@ func TestSubtaskEnd(t *testing.T) {
 		subtasks := h.subtasksByAgent(t, task.ID)
 		h.complete(t, subtasks["a"], orchestrator.Result{Failure: orchestrator.FailureWork})
 		h.complete(t, subtasks["b"], orchestrator.Result{Failure: orchestrator.FailureWork})
-		h.waitUntil(t, task.ID, func(t models.Task) bool { return t.Progress == 66 })
-		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
-			n, err := tx.PurgeTasks(h.db.Now().Add(time.Hour), 100)
+		h.WaitForTask(t, task.ID, func(t models.Task) bool { return t.Progress == 66 })
+		require.NoError(t, h.DB.Write(t.Context(), func(tx *store.Tx) error {
+			n, err := tx.Tasks().Purge(h.DB.Now().Add(time.Hour), 100)
 			require.Zero(t, n)
 			return err
 		}))
 		h.complete(t, subtasks["c"], orchestrator.Result{Failure: orchestrator.FailureWork})
-		require.Equal(t, models.TaskFailed, h.waitUntil(t, task.ID, ended).State)
-		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
-			n, err := tx.PurgeTasks(h.db.Now().Add(time.Hour), 100)
+		require.Equal(t, models.TaskFailed, h.WaitForTask(t, task.ID, testkit.Ended).State)
+		require.NoError(t, h.DB.Write(t.Context(), func(tx *store.Tx) error {
+			n, err := tx.Tasks().Purge(h.DB.Now().Add(time.Hour), 100)
 			require.EqualValues(t, 3, n)
 			return err
 		}))
@@ -115,12 +116,12 @@ func TestSubtaskEnd(t *testing.T) {
 		task := h.submit(t, "work", byWorkers(3))
 		subtasks := h.subtasksByAgent(t, task.ID)
 		h.complete(t, subtasks["a"], orchestrator.Result{Tokens: 7})
-		h.waitUntil(t, task.ID, ended)
+		h.WaitForTask(t, task.ID, testkit.Ended)
 		for _, id := range []string{"b", "c"} {
 			_, err := h.Complete(t.Context(), id, subtasks[id].ID, orchestrator.Result{Tokens: 200})
 			require.Equal(t, errs.TaskState, errs.CodeOf(err))
 		}
-		h.waitUntil(t, task.ID, func(t models.Task) bool { return t.Tokens == 407 })
+		h.WaitForTask(t, task.ID, func(t models.Task) bool { return t.Tokens == 407 })
 		requireSound(t, h)
 	})
 	withHarness(t, "shows the question of a subtask at the parent", func(t *testing.T, h *harness) {
@@ -156,7 +157,7 @@ func TestSubtaskAssignment(t *testing.T) {
 		h.complete(t, busy, orchestrator.Result{})
 		require.Eventually(t, func() bool { return len(h.inbox(t, "a")) == 1 }, time.Minute, time.Millisecond)
 		h.complete(t, h.subtasksByAgent(t, task.ID)["a"], orchestrator.Result{Output: []byte("x")})
-		require.Equal(t, models.TaskDone, h.waitUntil(t, task.ID, ended).State)
+		require.Equal(t, models.TaskDone, h.WaitForTask(t, task.ID, testkit.Ended).State)
 	})
 	withHarness(t, "retries with an agent that has no subtask", func(t *testing.T, h *harness) {
 		h.startThree(t)
@@ -176,7 +177,7 @@ func TestSubtaskAssignment(t *testing.T) {
 			requireHeld(t, h, id, 333)
 			h.complete(t, subtask, orchestrator.Result{Failure: orchestrator.FailureWork, Tokens: 100})
 		}
-		require.EqualValues(t, 300, h.waitUntil(t, task.ID, ended).Tokens)
+		require.EqualValues(t, 300, h.WaitForTask(t, task.ID, testkit.Ended).Tokens)
 		requireSound(t, h)
 	})
 	withHarness(t, "a rejected submission leaves nothing behind", func(t *testing.T, h *harness) {
@@ -211,31 +212,31 @@ func TestSubtaskAssignment(t *testing.T) {
 		h.complete(t, subtasks["a"], orchestrator.Result{Failure: orchestrator.FailureWork})
 		_, err = h.Cancel(t.Context(), task.ID, "enough", nil)
 		require.NoError(t, err)
-		require.Equal(t, models.TaskCancelled, h.waitUntil(t, subtasks["b"].ID, ended).State)
-		require.Equal(t, models.TaskCancelled, h.waitUntil(t, subtasks["c"].ID, ended).State)
+		require.Equal(t, models.TaskCancelled, h.WaitForTask(t, subtasks["b"].ID, testkit.Ended).State)
+		require.Equal(t, models.TaskCancelled, h.WaitForTask(t, subtasks["c"].ID, testkit.Ended).State)
 		requireSound(t, h)
 	})
 	withDatabase(t, "updates the parent after a restart", func(t *testing.T, db *storetest.DB) {
-		h, stop := startStoppable(t, db, nil)
+		h := start(t, db, nil)
 		h.startThree(t)
 		task := h.submit(t, "work", byWorkers(2))
 		subtasks := h.subtasksByAgent(t, task.ID)
-		stop()
+		h.Stop()
 		subtask := subtasks["a"] // its end is committed, but its job does not run
 		_, err := h.Complete(context.Background(), "a", subtask.ID, orchestrator.Result{Output: []byte("x")})
 		require.NoError(t, err)
 		now, err := h.Task(t.Context(), task.ID)
 		require.NoError(t, err)
-		require.False(t, ended(now))
+		require.False(t, testkit.Ended(now))
 		next := start(t, db, nil)
-		require.Equal(t, models.TaskDone, next.waitUntil(t, task.ID, ended).State)
+		require.Equal(t, models.TaskDone, next.WaitForTask(t, task.ID, testkit.Ended).State)
 	})
 }
 
 // TestOverrun covers budgets that do not cover the work (PROTOCOL_V5 §9.2).
 func TestOverrun(t *testing.T) {
 	t.Parallel()
-	over := func(o models.Overrun, budget int64) func(*orchestrator.Submission) {
+	over := func(o orchestrator.Overrun, budget int64) func(*orchestrator.Submission) {
 		return func(s *orchestrator.Submission) {
 			s.Budget, s.Override.Overrun, s.Override.Retries = &budget, &o, new(2)
 		}
@@ -245,34 +246,34 @@ func TestOverrun(t *testing.T) {
 	}
 	again := func(n int) func(models.Task) bool {
 		return func(t models.Task) bool {
-			return t.Attempt == n && t.AgentID != "" && t.WaitingFor == models.NotWaiting || ended(t)
+			return t.Attempt == n && t.AgentID != "" && t.WaitingFor == models.NotWaiting || testkit.Ended(t)
 		}
 	}
 	for name, c := range map[string]struct {
-		overrun models.Overrun
+		overrun orchestrator.Overrun
 		needed  int64
 		budgets []int64 // of each attempt; the last one fails as well
 	}{
-		"gives up by default":               {models.Overrun{Action: models.OverrunGiveUp}, 150, []int64{20}},
-		"raises to what is needed":          {models.Overrun{Action: models.OverrunRaise}, 150, []int64{20, 155, 160}},
-		"doubles if the need is unknown":    {models.Overrun{Action: models.OverrunRaise}, 0, []int64{20, 40, 80}},
-		"doubles if the need is covered":    {models.Overrun{Action: models.OverrunRaise}, 15, []int64{20, 40, 80}},
-		"does not raise above the limit":    {models.Overrun{Action: models.OverrunRaise, MaxBudget: 100}, 150, []int64{20}},
-		"raises to the limit":               {models.Overrun{Action: models.OverrunRaise, MaxBudget: 50}, 0, []int64{20, 40, 50}},
-		"retries once for a simpler result": {models.Overrun{Action: models.OverrunSimplify}, 150, []int64{20, 20}},
+		"gives up by default":               {orchestrator.Overrun{Action: orchestrator.OverrunGiveUp}, 150, []int64{20}},
+		"raises to what is needed":          {orchestrator.Overrun{Action: orchestrator.OverrunRaise}, 150, []int64{20, 155, 160}},
+		"doubles if the need is unknown":    {orchestrator.Overrun{Action: orchestrator.OverrunRaise}, 0, []int64{20, 40, 80}},
+		"doubles if the need is covered":    {orchestrator.Overrun{Action: orchestrator.OverrunRaise}, 15, []int64{20, 40, 80}},
+		"does not raise above the limit":    {orchestrator.Overrun{Action: orchestrator.OverrunRaise, MaxBudget: 100}, 150, []int64{20}},
+		"raises to the limit":               {orchestrator.Overrun{Action: orchestrator.OverrunRaise, MaxBudget: 50}, 0, []int64{20, 40, 50}},
+		"retries once for a simpler result": {orchestrator.Overrun{Action: orchestrator.OverrunSimplify}, 150, []int64{20, 20}},
 	} {
 		withHarness(t, name, func(t *testing.T, h *harness) {
 			h.worker(t, "a", 1, "work")
 			id := h.submit(t, "work", over(c.overrun, c.budgets[0])).ID
 			for n, budget := range c.budgets {
-				task := h.waitUntil(t, id, again(n+1))
+				task := h.WaitForTask(t, id, again(n+1))
 				require.Equal(t, n+1, task.Attempt)
 				require.Equal(t, budget, *task.Budget)
 				requireHeld(t, h, "a", budget-int64(5*n))
 				_, err := h.Complete(t.Context(), "a", id, refuses(c.needed))
 				require.NoError(t, err)
 			}
-			task := h.waitUntil(t, id, ended)
+			task := h.WaitForTask(t, id, testkit.Ended)
 			require.Equal(t, len(c.budgets), task.Attempt)
 			require.Equal(t, string(orchestrator.FailureBudget), task.ErrorCode)
 			require.EqualValues(t, 5*len(c.budgets), task.Tokens)
@@ -280,8 +281,8 @@ func TestOverrun(t *testing.T) {
 		})
 	}
 	withHarness(t, "is validated", func(t *testing.T, h *harness) {
-		for _, o := range []models.Overrun{
-			{Action: models.OverrunRaise}, {Action: "more"}, {Action: models.OverrunSimplify, MaxBudget: 1}, {Action: models.OverrunGiveUp, MaxBudget: -1},
+		for _, o := range []orchestrator.Overrun{
+			{Action: orchestrator.OverrunRaise}, {Action: "more"}, {Action: orchestrator.OverrunSimplify, MaxBudget: 1}, {Action: orchestrator.OverrunGiveUp, MaxBudget: -1},
 		} {
 			_, err := h.Submit(t.Context(), operator(), orchestrator.Submission{Capabilities: []string{"work"}, Override: orchestrator.Override{Overrun: &o}}, nil)
 			require.Equal(t, errs.InvalidRequest, errs.CodeOf(err))
@@ -295,7 +296,7 @@ func TestOverrunLimit(t *testing.T) {
 	withHarness(t, "is at least the budget", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		ask := func(most int64) error {
-			o := models.Overrun{Action: models.OverrunRaise, MaxBudget: most}
+			o := orchestrator.Overrun{Action: orchestrator.OverrunRaise, MaxBudget: most}
 			_, err := h.Submit(t.Context(), operator(), orchestrator.Submission{Capabilities: []string{"work"}, Budget: new(int64(20)), Override: orchestrator.Override{Overrun: &o}}, nil)
 			return err
 		}

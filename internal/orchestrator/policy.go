@@ -42,7 +42,7 @@ type Policy struct {
 	// UseFirstOption replies to an unanswered question with its first option, if it has any.
 	UseFirstOption bool
 	// Overrun defines what follows if a budget does not cover an attempt; nil ends the task.
-	Overrun *models.Overrun
+	Overrun *Overrun
 	// Threshold is the minimum share of the capabilities that an agent must have, 0 for
 	// selection.DefaultThreshold.
 	Threshold float64
@@ -110,10 +110,8 @@ type Override struct {
 	Notify bool `json:"notify,omitempty"`
 	// Workers is how many workers do the task at the same time, 2 to MaxParallel; 0 means one.
 	Workers int `json:"workers,omitempty"`
-	// Subtask is set for the subtasks of a parallel task.
-	Subtask bool `json:"subtask,omitempty"`
 	// Overrun replaces Policy.Overrun.
-	Overrun *models.Overrun `json:"overrun,omitempty"`
+	Overrun *Overrun `json:"overrun,omitempty"`
 }
 
 // withOverride returns the policy with the overrides of a task.

@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 
+	"comet/internal/events"
 	"comet/models"
 )
 
@@ -81,7 +82,7 @@ func (op *operation) progress(agentID, taskID string, p Progress) (models.Task, 
 		t.Deadline = op.tx.Now().Add(policy.Timeout)
 	}
 	if reported {
-		err = op.emitTaskEvent(models.EventTaskProgress, t, func(d *models.TaskChanged) { d.Step, d.StepName = t.Step, t.StepName })
+		err = op.emitTaskEvent(events.TaskProgress, t, func(d *TaskChanged) { d.Step, d.StepName = t.Step, t.StepName })
 	}
 	if err != nil {
 		return t, err
@@ -112,19 +113,19 @@ func (op *operation) markAccepted(before, t *models.Task, a *models.Attempt) err
 	}
 	now := op.tx.Now()
 	a.State, a.AcceptedAt = models.AttemptRunning, &now
-	if err := op.tx.SaveAttempt(*a); err != nil {
+	if err := op.tx.Tasks().SaveAttempt(*a); err != nil {
 		return err
 	}
-	if err := op.tx.CancelMessages(t.ID, a.Attempt); err != nil {
+	if err := op.tx.Inbox().Cancel(t.ID, a.Attempt); err != nil {
 		return err
 	}
 	if t.State = models.TaskRunning; t.StartedAt == nil {
 		t.StartedAt = &now
 	}
-	if err := op.emitTaskEvent(models.EventTaskStarted, *t, nil); err != nil {
+	if err := op.emitTaskEvent(events.TaskStarted, *t, nil); err != nil {
 		return err
 	}
-	if err := op.tx.SaveTask(*before, t); err != nil {
+	if err := op.tx.Tasks().Save(*before, t); err != nil {
 		return err
 	}
 	*before = *t
@@ -138,7 +139,7 @@ func (op *operation) lockForMessage(agentID, taskID, messageID string) (t models
 	if err != nil || messageID == "" {
 		return t, err == nil, err
 	}
-	fresh, err = op.tx.MarkProcessed(agentID, messageID)
+	fresh, err = op.tx.Inbox().MarkProcessed(agentID, messageID)
 	return t, fresh, err
 }
 

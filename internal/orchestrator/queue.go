@@ -33,7 +33,7 @@ func newQueueCache() *queueCache {
 // task or no agent is left. A queue that fails does not block the others; the first error is
 // returned.
 func (o *Orchestrator) serveQueues(ctx context.Context) error {
-	all, err := o.store.WaitingQueues(ctx, maxQueues)
+	all, err := o.store.Tasks(ctx).WaitingQueues(maxQueues)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ const maxSkipped = 16
 func (op *operation) assignNext(route string) (more bool, err error) {
 	var passed []string
 	for len(passed) <= maxSkipped {
-		t, found, err := op.tx.NextQueuedTask(route, passed...)
+		t, found, err := op.tx.Tasks().NextQueued(route, passed...)
 		if err != nil || !found {
 			return false, err
 		}
@@ -116,7 +116,7 @@ func (op *operation) assignQueued(route string, t models.Task) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	siblings, err := op.siblingAgents(t, in)
+	siblings, err := op.siblingAgents(t)
 	if err != nil {
 		return false, err
 	}

@@ -27,7 +27,7 @@ func (h *harness) blockQueues(t *testing.T, filler *harness) (ids []string) {
 		require.Equal(t, models.WaitForWorker, task.WaitingFor)
 		ids = append(ids, task.ID)
 	}
-	h.db.Clock.Advance(time.Millisecond)
+	h.DB.Clock.Advance(time.Millisecond)
 	return ids
 }
 
@@ -42,7 +42,7 @@ func (h *harness) requireQueued(t *testing.T, ids []string) {
 
 func (h *harness) waitUntilAssigned(t *testing.T, id, agentID string) {
 	t.Helper()
-	h.waitUntil(t, id, func(t models.Task) bool { return t.AgentID == agentID })
+	h.WaitForTask(t, id, func(t models.Task) bool { return t.AgentID == agentID })
 }
 
 // TestBlockedQueues checks that they do not starve a queue after them that can be served.
@@ -73,11 +73,11 @@ func TestBlockedQueues(t *testing.T) {
 	})
 
 	withDatabase(t, "process that has just started", func(t *testing.T, db *storetest.DB) {
-		h, stop := startStoppable(t, db, nil)
+		h := start(t, db, nil)
 		staff(t, h)
 		full := h.blockQueues(t, h)
 		first, last := h.submit(t, "other", nil).ID, h.submit(t, "other", withPriority(0)).ID
-		stop() // no queue is served now
+		h.Stop() // no queue is served now
 		_, err := h.Complete(t.Context(), "z", first, orchestrator.Result{})
 		require.NoError(t, err)
 		h = start(t, db, nil)
@@ -104,8 +104,8 @@ func twoHarnesses(t *testing.T, db *storetest.DB, staff func(*testing.T, *harnes
 	t.Helper()
 	h = start(t, db, &orchestrator.Options{Poll: time.Hour})
 	staff(t, h)
-	there, stop := startStoppable(t, secondReplica(t, db), nil)
-	stop()
+	there = start(t, secondReplica(t, db), nil)
+	there.Stop()
 	return h, there
 }
 
@@ -126,7 +126,7 @@ func TestQueueWithBudgets(t *testing.T) {
 			task := h.submit(t, "work", withBudget(1000))
 			require.Equal(t, models.WaitForWorker, task.WaitingFor, "the only suitable agent is full")
 			dear = append(dear, task.ID)
-			h.db.Clock.Advance(time.Millisecond)
+			h.DB.Clock.Advance(time.Millisecond)
 		}
 		first, err := h.Task(t.Context(), dear[0])
 		require.NoError(t, err)
@@ -136,7 +136,7 @@ func TestQueueWithBudgets(t *testing.T) {
 		requireHeld(t, h, "poor", 400)
 		requireHeld(t, h, "rich", 0)
 		h.requireQueued(t, dear)
-		h.db.Clock.Advance(time.Millisecond)
+		h.DB.Clock.Advance(time.Millisecond)
 		last := h.submit(t, "work", nil).ID
 
 		_, err = there.Complete(t.Context(), "rich", taken, orchestrator.Result{})

@@ -34,7 +34,7 @@ func TestQueue(t *testing.T) {
 		has := h.submit(t, "work", nil).ID
 		ids := map[string]string{}
 		for i, priority := range []int{1, 0, 3, 1, 3} {
-			h.db.Clock.Advance(time.Millisecond)
+			h.DB.Clock.Advance(time.Millisecond)
 			ids[h.submit(t, "work", withPriority(priority)).ID] = string(rune('1' + i))
 		}
 		order := ""
@@ -44,7 +44,7 @@ func TestQueue(t *testing.T) {
 			var next []string
 			require.Eventually(t, func() bool {
 				var err error
-				next, err = h.db.OpenTasksOf(t.Context(), "a", 2)
+				next, err = h.DB.Tasks(t.Context()).OpenOf("a", 2)
 				return err == nil && len(next) == 1
 			}, time.Minute, time.Millisecond)
 			has = next[0]
@@ -56,11 +56,11 @@ func TestQueue(t *testing.T) {
 	})
 
 	withDatabase(t, "goes before new tasks", func(t *testing.T, db *storetest.DB) {
-		h, stop := startStoppable(t, db, nil)
+		h := start(t, db, nil)
 		h.worker(t, "a", 1, "work")
 		has := h.submit(t, "work", nil).ID
 		waiting := h.submit(t, "work", nil).ID
-		stop() // the queue is not served now
+		h.Stop() // the queue is not served now
 		_, err := h.Complete(t.Context(), "a", has, orchestrator.Result{})
 		require.NoError(t, err)
 		db.Clock.Advance(time.Second)
@@ -70,7 +70,7 @@ func TestQueue(t *testing.T) {
 		_, err = h.Complete(t.Context(), "a", urgent.ID, orchestrator.Result{})
 		require.NoError(t, err)
 		h = start(t, db, nil)
-		h.waitUntil(t, waiting, func(t models.Task) bool { return t.AgentID == "a" })
+		h.WaitForTask(t, waiting, func(t models.Task) bool { return t.AgentID == "a" })
 		stays, err := h.Task(t.Context(), late.ID)
 		require.NoError(t, err)
 		require.Equal(t, models.WaitForWorker, stays.WaitingFor)
@@ -86,7 +86,7 @@ func TestQueue(t *testing.T) {
 		require.Equal(t, models.WaitForWorker, second.WaitingFor)
 		_, err := there.Complete(t.Context(), "a", first.ID, orchestrator.Result{})
 		require.NoError(t, err)
-		here.waitUntil(t, second.ID, func(t models.Task) bool { return t.AgentID == "a" })
+		here.WaitForTask(t, second.ID, func(t models.Task) bool { return t.AgentID == "a" })
 		require.Len(t, there.inbox(t, "a"), 1)
 		requireSound(t, here)
 		requireLegalEvents(t, there)
@@ -98,9 +98,9 @@ func TestQueue(t *testing.T) {
 		second, third := h.submit(t, "work", nil).ID, h.submit(t, "work", nil).ID
 		_, err := h.Join(t.Context(), "a", orchestrator.JoinRequest{Protocol: "plain", Transport: "poll", Concurrency: 2})
 		require.NoError(t, err)
-		h.waitUntil(t, second, func(t models.Task) bool { return t.AgentID == "a" })
+		h.WaitForTask(t, second, func(t models.Task) bool { return t.AgentID == "a" })
 		h.worker(t, "b", 1, "work")
-		h.waitUntil(t, third, func(t models.Task) bool { return t.AgentID == "b" })
+		h.WaitForTask(t, third, func(t models.Task) bool { return t.AgentID == "b" })
 		requireSound(t, h)
 	})
 
@@ -133,7 +133,7 @@ func TestQueue(t *testing.T) {
 		id := h.submit(t, "work", nil).ID
 		_, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureResource})
 		require.NoError(t, err)
-		h.db.Clock.Advance(500 * time.Millisecond)
+		h.DB.Clock.Advance(500 * time.Millisecond)
 		h.worker(t, "b", 1, "work")
 		h.submit(t, "work", func(s *orchestrator.Submission) { s.AgentID = "b" })
 		other := h.inbox(t, "b")[0].TaskID
@@ -184,12 +184,12 @@ func TestSession(t *testing.T) {
 		require.Equal(t, []int{1, 2}, []int{s.OpenTasks, s.Tasks})
 		_, err = h.Complete(t.Context(), "a", second, orchestrator.Result{})
 		require.NoError(t, err)
-		h.db.Clock.Advance(time.Hour + time.Microsecond)
+		h.DB.Clock.Advance(time.Hour + time.Microsecond)
 		require.Eventually(t, func() bool {
 			s, err = h.Session(t.Context(), "s")
 			return err == nil && s.State == models.SessionClosed
 		}, time.Minute, time.Millisecond)
-		require.Equal(t, h.db.Now(), *s.ClosedAt)
+		require.Equal(t, h.DB.Now(), *s.ClosedAt)
 		require.Equal(t, []string{"s"}, h.query(t, "SELECT key FROM events WHERE type = 'session.closed'"))
 		before := allRows(t, h)
 		_, err = h.Submit(t.Context(), operator(), orchestrator.Submission{Capabilities: []string{"work"}, SessionID: "s"}, nil)
@@ -215,7 +215,7 @@ func TestSession(t *testing.T) {
 		require.NoError(t, err)
 		_, err = h.OpenSession(t.Context(), owner, "idle", nil)
 		require.NoError(t, err)
-		h.db.Clock.Advance(2 * time.Hour)
+		h.DB.Clock.Advance(2 * time.Hour)
 		require.Eventually(t, func() bool {
 			s, err := h.Session(t.Context(), "idle")
 			return err == nil && s.State == models.SessionClosed

@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"strconv"
 
+	"comet/internal/events"
+	"comet/internal/usage"
 	"comet/models"
+	"comet/store"
 )
 
 // Result is the report of an agent that ends an attempt.
@@ -100,7 +103,7 @@ func (op *operation) applyResult(before models.Task, t *models.Task, a models.At
 		return op.saveTask(before, t)
 	}
 	t.State, t.WaitingFor, t.Progress, t.EndedAt = models.TaskDone, models.NotWaiting, 100, new(op.tx.Now())
-	if err := op.emitTaskEvent(models.EventTaskCompleted, *t, func(d *models.TaskChanged) { d.ExitCode, d.Tokens = t.ExitCode, t.Tokens }); err != nil {
+	if err := op.emitTaskEvent(events.TaskCompleted, *t, func(d *TaskChanged) { d.ExitCode, d.Tokens = t.ExitCode, t.Tokens }); err != nil {
 		return err
 	}
 	return op.saveTask(before, t)
@@ -109,7 +112,7 @@ func (op *operation) applyResult(before models.Task, t *models.Task, a models.At
 // adoptLateSuccess ends a task with a success that came after its attempt was ended.
 func (op *operation) adoptLateSuccess(before models.Task, t *models.Task, a *models.Attempt, r Result, rep attemptEnd, p Policy) error {
 	if t.AgentID != "" && (t.WaitingFor == models.NotWaiting || t.WaitingFor == models.WaitForReply) {
-		other, err := op.tx.Attempt(t.ID, t.Attempt)
+		other, err := op.tx.Tasks().Attempt(t.ID, t.Attempt)
 		if err != nil {
 			return err
 		}
@@ -122,7 +125,7 @@ func (op *operation) adoptLateSuccess(before models.Task, t *models.Task, a *mod
 	}
 	t.AgentID = a.AgentID
 	a.State, a.ErrorCode, a.Error = models.AttemptSucceeded, "", ""
-	if err := op.tx.SaveAttempt(*a); err != nil {
+	if err := op.tx.Tasks().SaveAttempt(*a); err != nil {
 		return err
 	}
 	if t.State == models.TaskNew { // it must have been running before it ends
@@ -142,34 +145,34 @@ func (op *operation) chargeLate(t *models.Task, a *models.Attempt, r attemptEnd)
 		return nil
 	}
 	a.Tokens = r.tokens
-	if err := op.tx.SaveAttempt(*a); err != nil {
+	if err := op.tx.Tasks().SaveAttempt(*a); err != nil {
 		return err
 	}
 	t.Tokens += r.tokens
-	if err := op.tx.AddTokens(t.ID, r.tokens); err != nil {
+	if err := op.tx.Tasks().AddTokens(t.ID, r.tokens); err != nil {
 		return err
 	}
 	if t.ParentID != nil { // the tokens of a parallel task are those of its subtasks
-		late := models.Job{Kind: subtaskKind, Key: t.ID + lateMark + strconv.Itoa(a.Attempt)} // the job of its end may be running now
-		if _, err := op.tx.Enqueue(late); err != nil {
+		late := store.Job{Kind: subtaskKind, Key: t.ID + lateMark + strconv.Itoa(a.Attempt)} // the job of its end may be running now
+		if _, err := op.tx.Jobs().Enqueue(late); err != nil {
 			return err
 		}
 	}
 	r.labels.TaskID = t.ID
-	return op.ledger.ChargeIn(op.tx, a.AgentID, models.FactDraft{Tokens: &r.tokens, FactLabels: r.labels})
+	return op.ledger.ChargeIn(op.tx, a.AgentID, usage.FactDraft{Tokens: &r.tokens, FactLabels: r.labels})
 }
 
 // attemptEnd returns how the result ends the attempt.
 func (r Result) attemptEnd(in models.TaskInput) attemptEnd {
 	rep := attemptEnd{
-		state: models.AttemptSucceeded, tokens: r.Tokens, outcome: models.OutcomeSuccess, failure: r.Failure, text: r.Text, needed: r.Needed,
+		state: models.AttemptSucceeded, tokens: r.Tokens, outcome: usage.OutcomeSuccess, failure: r.Failure, text: r.Text, needed: r.Needed,
 		labels: models.FactLabels{Model: r.Model, Kind: r.Kind},
 	}
 	if rep.labels.Kind == "" && len(in.Capabilities) > 0 && len(in.Capabilities[0]) <= maxUsageKind {
 		rep.labels.Kind = in.Capabilities[0]
 	}
 	if r.Failure != "" {
-		rep.state, rep.outcome = models.AttemptFailed, models.OutcomeFailed
+		rep.state, rep.outcome = models.AttemptFailed, usage.OutcomeFailed
 	}
 	return rep
 }
@@ -179,7 +182,7 @@ const maxUsageKind = 64
 
 // loadPolicy returns the input of a task and its policy.
 func (op *operation) loadPolicy(t models.Task) (models.TaskInput, Policy, error) {
-	in, err := op.tx.TaskInput(t.ID)
+	in, err := op.tx.Tasks().Input(t.ID)
 	if err != nil {
 		return in, Policy{}, err
 	}
@@ -236,7 +239,7 @@ func (op *operation) cancel(taskID, why string) (models.Task, error) {
 		return t, err
 	}
 	if t.WaitingFor != models.WaitForWorker && t.WaitingFor != models.WaitForRetry {
-		a, err := op.tx.Attempt(t.ID, t.Attempt)
+		a, err := op.tx.Tasks().Attempt(t.ID, t.Attempt)
 		if err != nil {
 			return t, err
 		}
@@ -248,7 +251,7 @@ func (op *operation) cancel(taskID, why string) (models.Task, error) {
 		return t, err
 	}
 	t.State, t.WaitingFor, t.Error, t.EndedAt = models.TaskCancelled, models.NotWaiting, why, new(op.tx.Now())
-	if err := op.emitTaskEvent(models.EventTaskCancelled, t, func(d *models.TaskChanged) { d.Error = why }); err != nil {
+	if err := op.emitTaskEvent(events.TaskCancelled, t, func(d *TaskChanged) { d.Error = why }); err != nil {
 		return t, err
 	}
 	err = op.saveTask(before, &t)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/orchestrator"
+	"comet/internal/testkit"
 	"comet/models"
 	"comet/store/storetest"
 )
@@ -31,12 +32,12 @@ func TestUseFirstOption(t *testing.T) {
 		require.Len(t, messages, 1)
 		require.Equal(t, models.MessageReply, messages[0].Kind)
 		require.JSONEq(t, `{"answer":"quick"}`, string(messages[0].Data))
-		require.Equal(t, h.db.Now().Add(30*time.Second), h.waitUntilTimed(t, id).Deadline, "it continues")
+		require.Equal(t, h.DB.Now().Add(30*time.Second), h.waitUntilTimed(t, id).Deadline, "it continues")
 		requireSound(t, h)
 		requireLegalEvents(t, h)
 	})
 	withHarness(t, "ends the attempt without options", func(t *testing.T, h *harness) {
-		task := h.advanceUntil(t, asked(t, h), time.Minute, ended)
+		task := h.advanceUntil(t, asked(t, h), time.Minute, testkit.Ended)
 		require.Equal(t, string(orchestrator.FailureUnanswered), task.ErrorCode)
 		requireSound(t, h)
 	})

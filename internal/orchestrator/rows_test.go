@@ -13,7 +13,10 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/events"
+	"comet/internal/orchestrator"
 	"comet/models"
+	"comet/store"
 	"comet/store/storetest"
 )
 
@@ -63,7 +66,7 @@ func (h *harness) query(t *testing.T, query string) []string {
 func allRows(t *testing.T, h *harness) (out []string) {
 	t.Helper()
 	for _, table := range []string{
-		"tasks", "task_inputs", "task_requests", "attempts", "task_outputs", "workers", "inbox", "heard", "sessions", "outcomes",
+		"tasks", "task_inputs", "task_requests", "attempts", "task_outputs", "workers", "inbox", "processed_messages", "sessions", "outcomes",
 		"usage_facts", "usage_accounts", "usage_windows", "usage_reservations", "idempotency",
 	} {
 		for _, row := range h.query(t, "SELECT * FROM "+table) {
@@ -108,8 +111,8 @@ func requireSound(t *testing.T, h *harness) {
 	requireNone(t, h, "the slots in use of a worker are its open attempts", `SELECT w.agent_id, w.in_flight FROM workers w
 		WHERE w.in_flight <> (SELECT count(*) FROM attempts a WHERE a.agent_id = w.agent_id AND a.state < 2)`)
 	requireNone(t, h, "only the newest attempt at an open task is open", `SELECT a.task_id, a.attempt FROM attempts a JOIN tasks t ON t.id = a.task_id
-		WHERE a.state < 2 AND (t.state >= 2 OR a.attempt <> t.attempt OR t.waits IN (1, 2))`)
-	requireNone(t, h, "an assigned task has an open attempt of its agent", `SELECT t.id FROM tasks t WHERE t.state < 2 AND t.waits IN (0, 3)
+		WHERE a.state < 2 AND (t.state >= 2 OR a.attempt <> t.attempt OR t.waiting_for IN (1, 2))`)
+	requireNone(t, h, "an assigned task has an open attempt of its agent", `SELECT t.id FROM tasks t WHERE t.state < 2 AND t.waiting_for IN (0, 3)
 		AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.task_id = t.id AND a.attempt = t.attempt AND a.agent_id = t.agent_id AND a.state < 2)`)
 	requireNone(t, h, "reservations belong to open attempts", `SELECT r.agent_id, r.id FROM usage_reservations r WHERE r.state = 0
 		AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.agent_id = r.agent_id AND a.reservation_id = r.id AND a.state < 2)`)
@@ -131,7 +134,7 @@ func requireSound(t *testing.T, h *harness) {
 		JOIN task_inputs i ON i.task_id = t.id AND i.policy LIKE '%"subtask":true%' WHERE a.agent_id <> '' GROUP BY t.parent_id, a.agent_id HAVING count(DISTINCT t.id) > 1`)
 	require.Equal(t, h.query(t, "SELECT agent_id, count(*) FROM attempts WHERE agent_id <> '' AND state >= 2 GROUP BY agent_id ORDER BY agent_id"),
 		h.query(t, "SELECT agent_id, count(*) FROM outcomes GROUP BY agent_id ORDER BY agent_id"), "each ended attempt has one outcome")
-	v, err := h.ledger.Verify(t.Context())
+	v, err := h.Ledger.Verify(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, v.Total, "%v", v.Differences)
 }
@@ -141,9 +144,9 @@ func requireLegalEvents(t *testing.T, h *harness) {
 	t.Helper()
 	type open = map[models.EventType][]models.EventType
 	const none = models.EventType("")
-	created, waiting, assigned, started := models.EventTaskCreated, models.EventTaskWaiting, models.EventTaskAssigned, models.EventTaskStarted
-	progress, question, answered, retried := models.EventTaskProgress, models.EventTaskQuestion, models.EventTaskReplied, models.EventTaskRetried
-	completed, failed, cancelled := models.EventTaskCompleted, models.EventTaskFailed, models.EventTaskCancelled
+	created, waiting, assigned, started := events.TaskCreated, events.TaskWaiting, events.TaskAssigned, events.TaskStarted
+	progress, question, answered, retried := events.TaskProgress, events.TaskQuestion, events.TaskReplied, events.TaskRetried
+	completed, failed, cancelled := events.TaskCompleted, events.TaskFailed, events.TaskCancelled
 	follow := open{
 		none: {created}, created: {waiting, assigned, retried, failed, started}, // started: a parallel task
 		waiting:  {assigned, failed, cancelled, completed, retried},
@@ -153,17 +156,17 @@ func requireLegalEvents(t *testing.T, h *harness) {
 		retried: {assigned, waiting, retried, failed, cancelled, completed}, completed: nil, failed: nil, cancelled: nil,
 	}
 	state := map[models.EventType]models.TaskState{completed: models.TaskDone, failed: models.TaskFailed, cancelled: models.TaskCancelled}
-	tasks, err := h.Tasks(t.Context(), models.TaskQuery{Limit: 10_000})
+	tasks, err := h.Tasks(t.Context(), store.TaskQuery{Limit: 10_000})
 	require.NoError(t, err)
 	for _, task := range tasks {
-		all, err := h.db.Timeline(t.Context(), task.ID, 1000)
+		all, err := h.DB.Events(t.Context()).Timeline(task.ID, 1000)
 		require.NoError(t, err)
 		last, types := none, make([]string, 0, len(all))
 		for _, e := range all {
 			types = append(types, string(e.Type))
 			require.Contains(t, follow[last], e.Type, "%s: %s", task.ID, strings.Join(types, " "))
 			last = e.Type
-			var data models.TaskChanged
+			var data orchestrator.TaskChanged
 			require.NoError(t, json.Unmarshal(e.Data, &data))
 			require.Equal(t, task.ID, data.TaskID)
 		}

@@ -7,7 +7,9 @@ import (
 	"github.com/google/uuid"
 
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/models"
+	"comet/store"
 )
 
 // OpenSession creates a session; an id of "" is generated. facts is a JSON object, nil for an
@@ -21,22 +23,33 @@ func (o *Orchestrator) OpenSession(ctx context.Context, by models.Principal, id 
 		id = made.String()
 	}
 	if facts = orEmpty(facts); !isObject(facts) {
-		return out, errs.New(errs.InvalidRequest, "facts must be a JSON object")
+		return out, errs.New(errs.InvalidRequest, "context must be a JSON object")
 	}
 	err = o.transact(ctx, func(op *operation) error {
-		out, err = op.insertSession(by, id, facts)
+		out, err = op.insertSession(by, id, facts, 0)
 		return err
 	})
 	return out, err
 }
 
-func (op *operation) insertSession(by models.Principal, id string, facts json.RawMessage) (models.Session, error) {
+// NewSession is a session that is opened in the transaction of its first task.
+type NewSession struct {
+	// ID returns the id of the session in the transaction that inserts it.
+	ID func(*store.Tx) (string, error) `json:"-"`
+	// Facts is a JSON object, nil for an empty one.
+	Facts json.RawMessage
+}
+
+// insertSession inserts a session with a number of open tasks.
+func (op *operation) insertSession(by models.Principal, id string, facts json.RawMessage, tasks int) (models.Session, error) {
 	now := op.tx.Now()
-	session := models.Session{ID: id, Owner: by.TokenID, State: models.SessionOpen, Facts: facts, CreatedAt: now, UpdatedAt: now}
+	session := models.Session{
+		ID: id, Owner: by.TokenID, State: models.SessionOpen, Facts: facts, OpenTasks: tasks, Tasks: tasks, CreatedAt: now, UpdatedAt: now,
+	}
 	if by.AgentID != nil {
 		session.AgentID = *by.AgentID
 	}
-	return session, op.tx.InsertSession(session)
+	return session, op.tx.Sessions().Insert(session)
 }
 
 // CloseSession closes a session without open tasks; a closed session stays unchanged. It returns
@@ -55,11 +68,30 @@ func (o *Orchestrator) CloseSession(ctx context.Context, id string) (out models.
 }
 
 func (op *operation) lockSession(id string) (models.Session, error) {
-	session, err := op.tx.Session(id)
+	session, err := op.tx.Sessions().Lock(id)
 	if errs.Is(err, errs.NotFound) {
 		err = errs.New(errs.NotFound, "there is no session %q", id)
 	}
 	return session, err
+}
+
+// enterSession opens or joins the session of a submission, if it has one, and sets its id and the
+// parameters with resolved references.
+func (op *operation) enterSession(by models.Principal, sub *Submission) (err error) {
+	switch {
+	case sub.Session != nil:
+		if sub.SessionID, err = sub.Session.ID(op.tx); err == nil {
+			_, err = op.insertSession(by, sub.SessionID, sub.Session.Facts, 1)
+		}
+	case sub.SessionID != "":
+		err = op.joinSession(by, *sub)
+	default:
+		return nil
+	}
+	if err == nil {
+		sub.Parameters, err = sub.resolvedParameters, sub.resolveErr
+	}
+	return err
 }
 
 // joinSession counts a new task in its session. The owner may add tasks, and an agent by handing
@@ -74,7 +106,7 @@ func (op *operation) joinSession(by models.Principal, sub Submission) error {
 	}
 	session.OpenTasks++
 	session.Tasks++
-	return op.tx.SaveSession(session)
+	return op.tx.Sessions().Save(session)
 }
 
 // checkSession returns nil if the session accepts the submission.
@@ -94,7 +126,7 @@ func (op *operation) lockTaskSession(t models.Task) error {
 	if t.SessionID == "" {
 		return nil
 	}
-	_, err := op.tx.Session(t.SessionID)
+	_, err := op.tx.Sessions().Lock(t.SessionID)
 	return err
 }
 
@@ -103,32 +135,32 @@ func (op *operation) leaveSession(t models.Task) error {
 	if t.SessionID == "" {
 		return nil
 	}
-	session, err := op.tx.Session(t.SessionID) // already locked by lockTaskSession
+	session, err := op.tx.Sessions().Lock(t.SessionID) // already locked by lockTaskSession
 	if err != nil {
 		return err
 	}
 	session.OpenTasks--
-	return op.tx.SaveSession(session)
+	return op.tx.Sessions().Save(session)
 }
 
 func (op *operation) closeSession(session *models.Session, why string) error {
 	session.State, session.ClosedAt = models.SessionClosed, new(op.tx.Now())
-	if err := op.tx.SaveSession(*session); err != nil {
+	if err := op.tx.Sessions().Save(*session); err != nil {
 		return err
 	}
-	return op.tx.Emit(models.EventSessionClosed, session.ID, models.SessionChanged{SessionID: session.ID, Tasks: session.Tasks, Reason: why})
+	return op.tx.Events().Emit(events.SessionClosed, session.ID, sessionChanged{SessionID: session.ID, Tasks: session.Tasks, Reason: why})
 }
 
 // closeIdleSessions closes sessions without tasks for SessionIdle (PROTOCOL_V5 §6.2).
 func (o *Orchestrator) closeIdleSessions(ctx context.Context) error {
 	before := o.store.Now().Add(-o.opts.SessionIdle)
-	ids, err := o.store.IdleSessions(ctx, before, 100)
+	ids, err := o.store.Sessions(ctx).Idle(before, 100)
 	for _, id := range ids {
 		if err != nil {
 			break
 		}
 		err = o.transact(ctx, func(op *operation) error {
-			session, err := op.tx.Session(id)
+			session, err := op.tx.Sessions().Lock(id)
 			if err != nil || session.State == models.SessionClosed || session.OpenTasks > 0 || !session.UpdatedAt.Before(before) {
 				return err
 			}

@@ -10,6 +10,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
+	"comet/internal/testkit"
 	"comet/models"
 	"comet/store/storetest"
 )
@@ -52,7 +53,7 @@ func TestSubtaskAgents(t *testing.T) {
 		db.Clock.Advance(time.Second) // both are retried, and c is the best agent for both
 		release()
 		for _, id := range []string{a.ID, b.ID} {
-			here.waitUntil(t, id, func(t models.Task) bool {
+			here.WaitForTask(t, id, func(t models.Task) bool {
 				return t.AgentID != "" && t.WaitingFor == models.NotWaiting && t.Attempt == 2
 			})
 		}
@@ -137,12 +138,12 @@ func TestHandOffTarget(t *testing.T) {
 	withHarness(t, "does not block shallow agents", func(t *testing.T, h *harness) {
 		h.worker(t, "source", 1, "write")
 		h.worker(t, "b", 1, "work")
-		h.register(t, "a", "work")
+		h.AddAgent(t, "a", "", "work")
 		_, err := h.Join(t.Context(), "a", orchestrator.JoinRequest{Protocol: "plain", Transport: "websocket", MaxDepth: 1})
 		require.NoError(t, err)
 		busy := h.submit(t, "work", func(s *orchestrator.Submission) { s.AgentID = "b" })
 		source := h.submit(t, "write", nil)
-		deep, err := h.HandOff(t.Context(), operator(), "source", source.ID, orchestrator.Submission{Capabilities: []string{"work"}, Priority: models.DefaultPriority})
+		deep, err := h.HandOff(t.Context(), operator(), "source", source.ID, orchestrator.Submission{Capabilities: []string{"work"}, Priority: orchestrator.DefaultPriority})
 		require.NoError(t, err)
 		require.Equal(t, models.WaitForWorker, deep.Task.WaitingFor, "a accepts no hand-offs")
 		ordinary := h.submit(t, "work", nil)
@@ -192,20 +193,20 @@ func TestParallelBudget(t *testing.T) {
 			parent := h.submit(t, "work", func(s *orchestrator.Submission) {
 				byWorkers(3)(s)
 				s.Budget, s.Override.Retries = &c.budget, new(2)
-				s.Override.Overrun = &models.Overrun{Action: models.OverrunRaise, MaxBudget: c.most}
+				s.Override.Overrun = &orchestrator.Overrun{Action: orchestrator.OverrunRaise, MaxBudget: c.most}
 			})
 			for _, subtask := range h.subtasksByAgent(t, parent.ID) {
 				for n, budget := range c.budgets {
-					subtask = h.waitUntil(t, subtask.ID, func(t models.Task) bool {
-						return t.Attempt == n+1 && t.AgentID != "" && t.WaitingFor == models.NotWaiting || ended(t)
+					subtask = h.WaitForTask(t, subtask.ID, func(t models.Task) bool {
+						return t.Attempt == n+1 && t.AgentID != "" && t.WaitingFor == models.NotWaiting || testkit.Ended(t)
 					})
 					require.Equal(t, n+1, subtask.Attempt)
 					require.Equal(t, budget, *subtask.Budget)
 					h.complete(t, subtask, orchestrator.Result{Failure: orchestrator.FailureBudget})
 				}
-				require.True(t, ended(h.waitUntil(t, subtask.ID, ended)))
+				require.True(t, testkit.Ended(h.WaitForTask(t, subtask.ID, testkit.Ended)))
 			}
-			require.Equal(t, string(orchestrator.FailureBudget), h.waitUntil(t, parent.ID, ended).ErrorCode)
+			require.Equal(t, string(orchestrator.FailureBudget), h.WaitForTask(t, parent.ID, testkit.Ended).ErrorCode)
 			requireSound(t, h)
 		})
 	}

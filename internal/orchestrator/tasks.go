@@ -5,6 +5,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/models"
+	"comet/store"
 )
 
 // maxTimeline limits the events in a Detail.
@@ -23,7 +24,7 @@ type Detail struct {
 
 // Task returns a task, or errs.NotFound.
 func (o *Orchestrator) Task(ctx context.Context, id string) (models.Task, error) {
-	t, err := o.store.Task(ctx, id)
+	t, err := o.store.Tasks(ctx).Get(id)
 	if errs.Is(err, errs.NotFound) {
 		err = errs.New(errs.NotFound, "there is no task %q", id)
 	}
@@ -35,13 +36,13 @@ func (o *Orchestrator) Detail(ctx context.Context, id string) (d Detail, err err
 	if d.Task, err = o.Task(ctx, id); err != nil {
 		return d, err
 	}
-	if d.Input, err = o.store.TaskInput(ctx, id); err != nil {
+	if d.Input, err = o.store.Tasks(ctx).Input(id); err != nil {
 		return d, err
 	}
-	if d.Attempts, err = o.store.Attempts(ctx, id); err != nil {
+	if d.Attempts, err = o.store.Tasks(ctx).Attempts(id); err != nil {
 		return d, err
 	}
-	if d.Timeline, err = o.store.Timeline(ctx, id, maxTimeline); err != nil {
+	if d.Timeline, err = o.store.Events(ctx).Timeline(id, maxTimeline); err != nil {
 		return d, err
 	}
 	asking, ok, err := o.TaskAwaitingReply(ctx, d.Task)
@@ -54,13 +55,13 @@ func (o *Orchestrator) Detail(ctx context.Context, id string) (d Detail, err err
 }
 
 // Tasks returns the page of tasks that q selects, newest first.
-func (o *Orchestrator) Tasks(ctx context.Context, q models.TaskQuery) ([]models.Task, error) {
-	return o.store.Tasks(ctx, q)
+func (o *Orchestrator) Tasks(ctx context.Context, q store.TaskQuery) ([]models.Task, error) {
+	return o.store.Tasks(ctx).List(q)
 }
 
 // Session returns a session, or errs.NotFound.
 func (o *Orchestrator) Session(ctx context.Context, id string) (models.Session, error) {
-	s, err := o.store.Session(ctx, id)
+	s, err := o.store.Sessions(ctx).Get(id)
 	if errs.Is(err, errs.NotFound) {
 		err = errs.New(errs.NotFound, "there is no session %q", id)
 	}
@@ -68,8 +69,8 @@ func (o *Orchestrator) Session(ctx context.Context, id string) (models.Session, 
 }
 
 // Sessions returns up to limit sessions of an owner ("" for all), newest first, after a cursor.
-func (o *Orchestrator) Sessions(ctx context.Context, owner string, before models.TaskCursor, limit int) ([]models.Session, error) {
-	return o.store.Sessions(ctx, owner, before, limit)
+func (o *Orchestrator) Sessions(ctx context.Context, owner string, before store.TaskCursor, limit int) ([]models.Session, error) {
+	return o.store.Sessions(ctx).List(owner, before, limit)
 }
 
 // Output calls each with the chunks of the newest attempt's output, from a byte offset on, in
@@ -86,20 +87,20 @@ func (o *Orchestrator) Output(ctx context.Context, id string, stream models.Outp
 func (o *Orchestrator) OutputOf(ctx context.Context, t models.Task, stream models.OutputStream, from int64, each func(models.OutputChunk) error) error {
 	attempt := t.Attempt
 	if t.State == models.TaskDone && t.Attempt > 1 { // the attempt that succeeded may not be the newest
-		all, err := o.store.Attempts(ctx, t.ID)
+		all, err := o.store.Tasks(ctx).Attempts(t.ID)
 		if err != nil {
 			return err
 		}
 		attempt = succeededAttempt(t, all)
 	}
-	return o.store.Outputs(ctx, t.ID, attempt, stream, from, each)
+	return o.store.Tasks(ctx).Outputs(t.ID, attempt, stream, from, each)
 }
 
 // HasUnalignedOutput reports whether a chunk of the newest attempt's output has another length
 // than its span. Byte offsets after it are unknown until the task ends, when the chunks are
 // joined.
 func (o *Orchestrator) HasUnalignedOutput(ctx context.Context, t models.Task, stream models.OutputStream) (bool, error) {
-	return o.store.HasUnassigned(ctx, t.ID, t.Attempt, stream)
+	return o.store.Tasks(ctx).HasUnassigned(t.ID, t.Attempt, stream)
 }
 
 // succeededAttempt returns the number of the attempt that succeeded, else of the newest one.
@@ -118,7 +119,7 @@ func (o *Orchestrator) AgentType(ctx context.Context, agentID string) (kind stri
 	if a, known := o.index.Agent(agentID); known && a.Active {
 		return a.Type, true, nil
 	}
-	a, err := o.store.Agent(ctx, agentID)
+	a, err := o.store.Agents(ctx).Get(agentID)
 	if errs.Is(err, errs.NotFound) {
 		return "", false, nil
 	}
@@ -138,7 +139,7 @@ func (o *Orchestrator) TaskWithInput(ctx context.Context, taskID string) (out Ta
 	if out.Task, err = o.Task(ctx, taskID); err != nil {
 		return out, err
 	}
-	if out.Input, err = o.store.TaskInput(ctx, taskID); err != nil {
+	if out.Input, err = o.store.Tasks(ctx).Input(taskID); err != nil {
 		return out, err
 	}
 	out.Override, err = overrideOf(out.Input)
@@ -147,7 +148,7 @@ func (o *Orchestrator) TaskWithInput(ctx context.Context, taskID string) (out Ta
 
 // OpenTasksOf returns the open tasks of an agent, at most MaxConcurrency.
 func (o *Orchestrator) OpenTasksOf(ctx context.Context, agentID string) (out []TaskWithInput, err error) {
-	ids, err := o.store.OpenTasksOf(ctx, agentID, MaxConcurrency)
+	ids, err := o.store.Tasks(ctx).OpenOf(agentID, MaxConcurrency)
 	for _, id := range ids {
 		if err != nil {
 			break
@@ -162,17 +163,24 @@ func (o *Orchestrator) OpenTasksOf(ctx context.Context, agentID string) (out []T
 
 // Attempts returns the attempts at a task, the first one first.
 func (o *Orchestrator) Attempts(ctx context.Context, taskID string) ([]models.Attempt, error) {
-	return o.store.Attempts(ctx, taskID)
+	return o.store.Tasks(ctx).Attempts(taskID)
 }
 
 // CapabilitiesOf returns the capabilities of the active agents of a type, of all for "".
-func (o *Orchestrator) CapabilitiesOf(agentType string) []string {
+func (e *environment) CapabilitiesOf(agentType string) []string {
 	const most = 50
-	all := o.index.CapabilitiesOf(agentType)
+	all := e.index.CapabilitiesOf(agentType)
 	return all[:min(len(all), most)]
 }
 
 // IsProcessed reports whether a message of an agent has taken effect.
 func (o *Orchestrator) IsProcessed(ctx context.Context, agentID, messageID string) (bool, error) {
-	return o.store.IsProcessed(ctx, agentID, messageID)
+	return o.store.Inbox(ctx).IsProcessed(agentID, messageID)
 }
+
+type (
+	// TaskQuery selects the tasks that Tasks returns.
+	TaskQuery = store.TaskQuery
+	// TaskCursor is a position in the list of tasks.
+	TaskCursor = store.TaskCursor
+)

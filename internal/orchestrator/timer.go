@@ -9,6 +9,7 @@ import (
 	"comet/internal/errs"
 	"comet/internal/jobs"
 	"comet/internal/orchestrator/selection"
+	"comet/internal/usage"
 	"comet/models"
 )
 
@@ -16,7 +17,7 @@ import (
 // or for a reply, or starts the next attempt. If the deadline has moved, it sets the timer again.
 func (o *Orchestrator) handleTimer(ctx context.Context, job *jobs.Job) error {
 	return o.transact(ctx, func(op *operation) error {
-		t, err := op.tx.Task(job.Key) // before its timer, as in every operation
+		t, err := op.tx.Tasks().Lock(job.Key) // before its timer, as in every operation
 		if err != nil && !errs.Is(err, errs.NotFound) {
 			return err
 		}
@@ -29,7 +30,7 @@ func (o *Orchestrator) handleTimer(ctx context.Context, job *jobs.Job) error {
 		if op.missedWhileStopped(t) {
 			return op.grantRestartGrace(t)
 		}
-		return op.onDeadline(ctx, t)
+		return op.onDeadline(t)
 	})
 }
 
@@ -59,7 +60,7 @@ func (op *operation) grantRestartGrace(t models.Task) error {
 }
 
 // onDeadline handles the deadline of a task.
-func (op *operation) onDeadline(ctx context.Context, t models.Task) error {
+func (op *operation) onDeadline(t models.Task) error {
 	before := t
 	in, p, err := op.lockForEnd(t)
 	if err != nil {
@@ -71,12 +72,12 @@ func (op *operation) onDeadline(ctx context.Context, t models.Task) error {
 	case models.WaitForRetry:
 		err = op.startRetry(&t, in, p)
 	case models.WaitForReply:
-		err = op.onReplyTimeout(ctx, &t, p)
+		err = op.onReplyTimeout(&t, p)
 	case models.NotWaiting:
 		if t.AgentID == "" {
 			return op.failParent(before, t, FailureWork, "its subtasks have not ended in time")
 		}
-		err = op.failAttempt(&t, attemptEnd{state: models.AttemptTimedOut, failure: FailureTimeout, text: "the agent was silent for too long", outcome: models.OutcomeTimeout}, p)
+		err = op.failAttempt(&t, attemptEnd{state: models.AttemptTimedOut, failure: FailureTimeout, text: "the agent was silent for too long", outcome: usage.OutcomeTimeout}, p)
 	}
 	if err != nil {
 		return err
@@ -89,9 +90,9 @@ func (op *operation) onDeadline(ctx context.Context, t models.Task) error {
 
 // onReplyTimeout replies with the first option of an unanswered question, if the policy says so
 // and there is one (PROTOCOL_V5 §7.2). Otherwise it fails the attempt.
-func (op *operation) onReplyTimeout(ctx context.Context, t *models.Task, p Policy) error {
+func (op *operation) onReplyTimeout(t *models.Task, p Policy) error {
 	if p.UseFirstOption {
-		asked, err := op.OpenQuestion(ctx, *t) // it was committed before
+		asked, err := openQuestion(*t, op.tx.Events().EventReader)
 		if err != nil {
 			return err
 		}
@@ -99,7 +100,7 @@ func (op *operation) onReplyTimeout(ctx context.Context, t *models.Task, p Polic
 			return op.deliverReply(t, asked.Options[0], p)
 		}
 	}
-	r := attemptEnd{state: models.AttemptTimedOut, failure: FailureUnanswered, text: "the agent's question got no reply in time", outcome: models.OutcomeTimeout}
+	r := attemptEnd{state: models.AttemptTimedOut, failure: FailureUnanswered, text: "the agent's question got no reply in time", outcome: usage.OutcomeTimeout}
 	return op.failAttempt(t, r, p)
 }
 
@@ -133,7 +134,7 @@ func (op *operation) assignFallback(t *models.Task, in models.TaskInput, p Polic
 
 // failAttempt ends the newest attempt with a failure and retries or fails the task.
 func (op *operation) failAttempt(t *models.Task, r attemptEnd, p Policy) error {
-	a, err := op.tx.Attempt(t.ID, t.Attempt)
+	a, err := op.tx.Tasks().Attempt(t.ID, t.Attempt)
 	if err != nil {
 		return err
 	}
@@ -158,8 +159,8 @@ func (op *operation) sendCancel(t models.Task, a models.Attempt, agent string, w
 		return err
 	}
 	op.wakeAfterCommit(WakeInbox, agent)
-	_, err = op.tx.EnqueueMessage(models.InboxMessage{
-		AgentID: agent, Kind: models.MessageCancel, Priority: models.MaxPriority, TaskID: t.ID, Attempt: a.Attempt, Data: data,
+	_, err = op.tx.Inbox().Enqueue(models.InboxMessage{
+		AgentID: agent, Kind: models.MessageCancel, Priority: MaxPriority, TaskID: t.ID, Attempt: a.Attempt, Data: data,
 	})
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/orchestrator"
+	"comet/internal/testkit"
 	"comet/models"
 	"comet/store/storetest"
 )
@@ -52,14 +53,14 @@ func TestTimers(t *testing.T) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		for n, pause := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
-			require.Equal(t, h.db.Now().Add(30*time.Second), h.waitUntilTimed(t, id).Deadline)
+			require.Equal(t, h.DB.Now().Add(30*time.Second), h.waitUntilTimed(t, id).Deadline)
 			task := h.advanceUntil(t, id, 30*time.Second, waitsFor(models.WaitForRetry))
 			require.Equal(t, models.TaskNew, task.State)
-			require.Equal(t, h.db.Now().Add(pause), h.waitUntilTimed(t, id).Deadline)
+			require.Equal(t, h.DB.Now().Add(pause), h.waitUntilTimed(t, id).Deadline)
 			task = h.advanceUntil(t, id, pause, waitsFor(models.NotWaiting))
 			require.Equal(t, n+2, task.Attempt)
 		}
-		task := h.advanceUntil(t, id, 30*time.Second, ended)
+		task := h.advanceUntil(t, id, 30*time.Second, testkit.Ended)
 		require.Equal(t, models.TaskFailed, task.State)
 		require.Equal(t, string(orchestrator.FailureTimeout), task.ErrorCode)
 		require.Equal(t, 4, task.Attempt)
@@ -71,12 +72,12 @@ func TestTimers(t *testing.T) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		first := h.waitUntilTimed(t, id)
-		h.db.Clock.Advance(20 * time.Second)
+		h.DB.Clock.Advance(20 * time.Second)
 		moved, err := h.Progress(t.Context(), "a", id, orchestrator.Progress{Percent: new(10)})
 		require.NoError(t, err)
-		require.Equal(t, h.db.Now().Add(30*time.Second), moved.Deadline)
-		h.db.Clock.Advance(10 * time.Second)
-		require.Equal(t, first.Deadline, h.db.Now(), "the old timer is due")
+		require.Equal(t, h.DB.Now().Add(30*time.Second), moved.Deadline)
+		h.DB.Clock.Advance(10 * time.Second)
+		require.Equal(t, first.Deadline, h.DB.Now(), "the old timer is due")
 		require.Equal(t, moved, h.waitUntilTimed(t, id), "it was set again")
 		_, err = h.Heartbeat(t.Context(), "a", orchestrator.Heartbeat{})
 		require.NoError(t, err)
@@ -92,8 +93,8 @@ func TestTimers(t *testing.T) {
 		h.submit(t, "work", longTimeout)
 		task := h.submit(t, "work", nil)
 		require.Equal(t, models.WaitForWorker, task.WaitingFor)
-		require.Equal(t, h.db.Now().Add(10*time.Minute), h.waitUntilTimed(t, task.ID).Deadline)
-		task = h.advanceUntil(t, task.ID, 10*time.Minute, ended)
+		require.Equal(t, h.DB.Now().Add(10*time.Minute), h.waitUntilTimed(t, task.ID).Deadline)
+		task = h.advanceUntil(t, task.ID, 10*time.Minute, testkit.Ended)
 		require.Equal(t, string(orchestrator.FailureSaturated), task.ErrorCode)
 		require.Zero(t, task.Attempt)
 		requireSound(t, h)
@@ -105,15 +106,15 @@ func TestTimers(t *testing.T) {
 		id := h.submit(t, "work", nil).ID
 		_, err := h.Clarify(t.Context(), "a", id, orchestrator.Question{Text: "?"})
 		require.NoError(t, err)
-		require.Equal(t, h.db.Now().Add(time.Minute), h.waitUntilTimed(t, id).Deadline)
-		task := h.advanceUntil(t, id, time.Minute, ended)
+		require.Equal(t, h.DB.Now().Add(time.Minute), h.waitUntilTimed(t, id).Deadline)
+		task := h.advanceUntil(t, id, time.Minute, testkit.Ended)
 		require.Equal(t, string(orchestrator.FailureUnanswered), task.ErrorCode)
 		requireSound(t, h)
 		requireLegalEvents(t, h)
 	})
 
 	withHarness(t, "retry while no agent is online", func(t *testing.T, h *harness) {
-		h.register(t, "a", "work")
+		h.AddAgent(t, "a", "", "work")
 		task := h.submit(t, "work", nil)
 		require.Equal(t, models.WaitForRetry, task.WaitingFor)
 		require.Equal(t, 1, task.Attempt)
@@ -134,14 +135,14 @@ func TestTimers(t *testing.T) {
 	t.Run("survive a restart", func(t *testing.T) {
 		t.Parallel()
 		storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-			h, stop := startStoppable(t, db, nil)
+			h := start(t, db, nil)
 			h.worker(t, "a", 2, "work")
 			silent := h.submit(t, "work", func(s *orchestrator.Submission) { s.Override.Retries = new(1) }).ID
 			asking := h.submit(t, "work", nil).ID
 			_, err := h.Clarify(t.Context(), "a", asking, orchestrator.Question{Text: "?"})
 			require.NoError(t, err)
 			waiting := h.submit(t, "work", nil).ID
-			stop()
+			h.Stop()
 			later := func() {
 				t.Helper()
 				db.Clock.Advance(30 * time.Second)
@@ -150,16 +151,16 @@ func TestTimers(t *testing.T) {
 			}
 			later()
 
-			h, stop = startStoppable(t, db, nil)
-			h.waitUntil(t, silent, waitsFor(models.WaitForRetry))
-			h.waitUntil(t, waiting, func(t models.Task) bool { return t.AgentID == "a" })
-			stop()
+			h = start(t, db, nil)
+			h.WaitForTask(t, silent, waitsFor(models.WaitForRetry))
+			h.WaitForTask(t, waiting, func(t models.Task) bool { return t.AgentID == "a" })
+			h.Stop()
 			later()
 
 			h = start(t, db, nil)
-			h.waitUntil(t, asking, ended)
-			h.waitUntil(t, silent, func(t models.Task) bool { return t.Attempt == 2 })
-			h.waitUntil(t, waiting, waitsFor(models.WaitForRetry))
+			h.WaitForTask(t, asking, testkit.Ended)
+			h.WaitForTask(t, silent, func(t models.Task) bool { return t.Attempt == 2 })
+			h.WaitForTask(t, waiting, waitsFor(models.WaitForRetry))
 			requireSound(t, h)
 			requireLegalEvents(t, h)
 		})
@@ -182,9 +183,9 @@ func TestBreaker(t *testing.T) {
 			_, err := h.Accept(t.Context(), "a", id)
 			require.NoError(t, err)
 		}
-		h.db.Clock.Advance(30 * time.Second)
+		h.DB.Clock.Advance(30 * time.Second)
 		for _, id := range failing {
-			h.waitUntil(t, id, ended)
+			h.WaitForTask(t, id, testkit.Ended)
 		}
 		h.waitForWorker(t, "a", func(w models.Worker) bool { return !w.BreakerUntil.IsZero() })
 		return goesOn
@@ -198,7 +199,7 @@ func TestBreaker(t *testing.T) {
 
 	withHarness(t, "opens after five failures in a row", func(t *testing.T, h *harness) {
 		goesOn := broken(t, h)
-		require.Equal(t, h.db.Now().Add(time.Minute), worker(t, h).BreakerUntil)
+		require.Equal(t, h.DB.Now().Add(time.Minute), worker(t, h).BreakerUntil)
 		require.Equal(t, []string{"a"}, h.query(t, "SELECT key FROM events WHERE type = 'worker.breaker_opened'"))
 		refused := h.submit(t, "work", nil)
 		require.Equal(t, models.WaitForRetry, refused.WaitingFor, "no new task")
@@ -206,17 +207,17 @@ func TestBreaker(t *testing.T) {
 		require.NoError(t, err)
 		_, err = h.Complete(t.Context(), "a", goesOn, orchestrator.Result{})
 		require.NoError(t, err, "its attempts continue")
-		require.Equal(t, h.db.Now().Add(time.Minute), worker(t, h).BreakerUntil, "they do not count")
+		require.Equal(t, h.DB.Now().Add(time.Minute), worker(t, h).BreakerUntil, "they do not count")
 		requireSound(t, h)
 	})
 
 	withHarness(t, "is closed by a heartbeat after a minute, not by a task", func(t *testing.T, h *harness) {
 		broken(t, h)
-		h.db.Clock.Advance(40 * time.Second)
+		h.DB.Clock.Advance(40 * time.Second)
 		_, err := h.Heartbeat(t.Context(), "a", orchestrator.Heartbeat{})
 		require.NoError(t, err)
 		require.False(t, worker(t, h).BreakerUntil.IsZero(), "too early")
-		h.db.Clock.Advance(20 * time.Second)
+		h.DB.Clock.Advance(20 * time.Second)
 		require.Eventually(t, func() bool { return worker(t, h).Probing }, time.Minute, time.Millisecond, "a heartbeat is requested")
 		require.Equal(t, models.WaitForRetry, h.submit(t, "work", nil).WaitingFor, "no task is the probe")
 		offline, err := h.KeepAlive(t.Context(), []string{"a"})
@@ -238,9 +239,9 @@ func TestBreaker(t *testing.T) {
 			for range n {
 				ids = append(ids, h.submit(t, "work", once).ID)
 			}
-			h.db.Clock.Advance(30 * time.Second)
+			h.DB.Clock.Advance(30 * time.Second)
 			for _, id := range ids {
-				h.waitUntil(t, id, ended)
+				h.WaitForTask(t, id, testkit.Ended)
 			}
 			_, err := h.KeepAlive(t.Context(), []string{"a"})
 			require.NoError(t, err)
@@ -267,7 +268,7 @@ func TestSilentWorker(t *testing.T) {
 	withHarness(t, "is offline after three missed heartbeats", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 2, "work")
 		has := h.submit(t, "work", longTimeout).ID
-		h.db.Clock.Advance(45*time.Second + time.Microsecond)
+		h.DB.Clock.Advance(45*time.Second + time.Microsecond)
 		h.waitForWorker(t, "a", func(w models.Worker) bool { return w.State == models.WorkerOffline })
 		require.Equal(t, models.WaitForRetry, h.submit(t, "work", nil).WaitingFor)
 		_, err := h.Progress(t.Context(), "a", has, orchestrator.Progress{})
@@ -282,7 +283,7 @@ func TestSilentWorker(t *testing.T) {
 	})
 
 	withHarness(t, "stays online on a newer connection", func(t *testing.T, h *harness) {
-		h.register(t, "a", "work")
+		h.AddAgent(t, "a", "", "work")
 		for _, connection := range []string{"old", "new"} {
 			_, err := h.Join(t.Context(), "a", orchestrator.JoinRequest{Protocol: "plain", Transport: "websocket", ConnectionID: connection})
 			require.NoError(t, err)

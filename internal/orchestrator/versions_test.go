@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/events"
 	"comet/internal/orchestrator"
 	"comet/models"
 )
@@ -25,13 +26,13 @@ func TestEventVersions(t *testing.T) {
 		require.NoError(t, err)
 		got := map[models.EventType]int64{}
 		for _, e := range d.Timeline {
-			var data models.TaskChanged
+			var data orchestrator.TaskChanged
 			require.NoError(t, json.Unmarshal(e.Data, &data))
 			got[e.Type] = data.Version
 		}
 		require.Equal(t, map[models.EventType]int64{
-			models.EventTaskCreated: 1, models.EventTaskAssigned: 1, models.EventTaskStarted: 2,
-			models.EventTaskProgress: progressed.Version, models.EventTaskCompleted: done.Version,
+			events.TaskCreated: 1, events.TaskAssigned: 1, events.TaskStarted: 2,
+			events.TaskProgress: progressed.Version, events.TaskCompleted: done.Version,
 		}, got)
 		require.Equal(t, d.Task.Version, done.Version)
 	})

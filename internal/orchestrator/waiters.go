@@ -2,11 +2,12 @@ package orchestrator
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
+	"comet/internal/background"
 	"comet/internal/errs"
-	"comet/internal/places"
 	"comet/models"
 )
 
@@ -37,18 +38,18 @@ type wake struct {
 // wake-up: sending never blocks, and a wake-up that comes while the receiver is busy is not lost.
 type waiters struct {
 	mu       sync.Mutex
-	channels map[wake]map[chan struct{}]bool
+	channels map[wake]map[background.Signal]bool
 }
 
-func newWaiters() *waiters { return &waiters{channels: map[wake]map[chan struct{}]bool{}} }
+func newWaiters() *waiters { return &waiters{channels: map[wake]map[background.Signal]bool{}} }
 
 // subscribe returns a channel that receives after each wake-up, and a function that ends it.
 func (h *waiters) subscribe(kind WakeKind, id string) (<-chan struct{}, func()) {
-	w, ch := wake{kind, id}, make(chan struct{}, 1)
+	w, ch := wake{kind, id}, background.NewSignal()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.channels[w] == nil {
-		h.channels[w] = map[chan struct{}]bool{}
+		h.channels[w] = map[background.Signal]bool{}
 	}
 	h.channels[w][ch] = true
 	return ch, func() {
@@ -64,10 +65,7 @@ func (h *waiters) wake(w wake) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for ch := range h.channels[w] {
-		select {
-		case ch <- struct{}{}:
-		default:
-		}
+		ch.Set()
 	}
 }
 
@@ -77,10 +75,7 @@ func (h *waiters) wakeAll() {
 	defer h.mu.Unlock()
 	for _, all := range h.channels {
 		for ch := range all {
-			select {
-			case ch <- struct{}{}:
-			default:
-			}
+			ch.Set()
 		}
 	}
 }
@@ -110,12 +105,12 @@ func (o *Orchestrator) acquireWaiter(tokenID string) (release func(), err error)
 	if tokenID == "" {
 		return func() {}, nil
 	}
-	release, result := o.waitLimit.Take(tokenID)
-	switch result {
-	case places.Full:
-		return nil, errs.New(errs.Busy, "%d requests wait for tasks already", o.opts.MaxWaiters)
-	case places.FullForOne:
-		return nil, errs.New(errs.Busy, "the token has %d requests that wait for tasks already", o.opts.MaxWaitersPerToken)
+	release, err = o.waitLimit.Acquire(tokenID)
+	switch {
+	case errors.Is(err, background.ErrFull):
+		return nil, errs.New(errs.Busy, "%d requests are already waiting for tasks; try again later", o.opts.MaxWaiters)
+	case err != nil:
+		return nil, errs.New(errs.Busy, "the token already has %d requests that wait for tasks", o.opts.MaxWaitersPerToken)
 	}
 	return release, nil
 }
@@ -135,8 +130,7 @@ func (o *Orchestrator) WaitForChange(ctx context.Context, tokenID, id string, ve
 func (o *Orchestrator) waitFor(ctx context.Context, kind WakeKind, tokenID, id string, timeout time.Duration, done func(models.Task) bool) (models.Task, error) {
 	changed, stop := o.waiters.subscribe(kind, id)
 	defer stop()
-	expired := time.NewTimer(timeout)
-	defer expired.Stop()
+	expired := time.After(timeout)
 	for counted := false; ; {
 		t, err := o.Task(ctx, id)
 		if err != nil || done(t) {
@@ -150,18 +144,14 @@ func (o *Orchestrator) waitFor(ctx context.Context, kind WakeKind, tokenID, id s
 			defer release()
 			counted = true
 		}
-		recheck := time.NewTimer(pollsPerRecheck * o.opts.Poll) // wake-ups of other replicas may be lost
 		select {
 		case <-changed:
-		case <-recheck.C:
-		case <-expired.C:
-			recheck.Stop()
+		case <-time.After(pollsPerRecheck * o.opts.Poll): // wake-ups of other replicas may be lost
+		case <-expired:
 			return t, nil
 		case <-ctx.Done():
-			recheck.Stop()
 			return t, nil
 		}
-		recheck.Stop()
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/internal/orchestrator"
 	"comet/models"
 	"comet/store"
@@ -108,9 +109,9 @@ func TestQuestionAfterLongTimeline(t *testing.T) {
 		d, err = h.Detail(t.Context(), task.ID)
 		require.NoError(t, err)
 		require.Nil(t, d.Question)
-		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
+		require.NoError(t, h.DB.Write(t.Context(), func(tx *store.Tx) error {
 			for range 1000 {
-				if err := tx.Emit(models.EventTaskProgress, task.ID, models.TaskChanged{TaskID: task.ID}); err != nil {
+				if err := tx.Events().Emit(events.TaskProgress, task.ID, orchestrator.TaskChanged{TaskID: task.ID}); err != nil {
 					return err
 				}
 			}

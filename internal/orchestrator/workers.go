@@ -1,12 +1,15 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
 
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/internal/jobs"
+	"comet/internal/usage"
 	"comet/models"
 	"comet/store"
 )
@@ -32,13 +35,11 @@ type JoinRequest struct {
 // Join makes an agent a worker, or brings it online again. It returns errs.NotFound for an
 // unknown agent and errs.AgentInactive for a deactivated one.
 func (o *Orchestrator) Join(ctx context.Context, agentID string, j JoinRequest) (out models.Worker, err error) {
-	if j.Concurrency == 0 {
-		j.Concurrency = 1
-	}
+	j.Concurrency = cmp.Or(j.Concurrency, 1)
 	if j.Concurrency < 1 || j.Concurrency > MaxConcurrency {
 		return out, errs.New(errs.InvalidRequest, "concurrency must be 1 to %d, not %d", MaxConcurrency, j.Concurrency)
 	}
-	agent, err := o.store.Agent(ctx, agentID)
+	agent, err := o.store.Agents(ctx).Get(agentID)
 	if err != nil {
 		return out, err
 	}
@@ -46,7 +47,7 @@ func (o *Orchestrator) Join(ctx context.Context, agentID string, j JoinRequest) 
 		return out, errs.New(errs.AgentInactive, "the agent %q is deactivated", agentID)
 	}
 	err = o.transact(ctx, func(op *operation) error {
-		w, err := op.tx.Worker(agentID)
+		w, err := op.tx.Workers().Lock(agentID)
 		if errs.Is(err, errs.NotFound) {
 			w, err = models.Worker{AgentID: agentID}, nil
 		}
@@ -79,7 +80,7 @@ type Heartbeat struct {
 // Heartbeat records a heartbeat. It returns errs.NotFound for an agent that has not joined.
 func (o *Orchestrator) Heartbeat(ctx context.Context, agentID string, h Heartbeat) (out models.Worker, err error) {
 	err = o.transact(ctx, func(op *operation) error {
-		w, err := op.tx.Worker(agentID)
+		w, err := op.tx.Workers().Lock(agentID)
 		if err != nil {
 			return err
 		}
@@ -120,7 +121,7 @@ func (o *Orchestrator) Leave(ctx context.Context, agentID string, gone bool) err
 
 func (o *Orchestrator) setOffline(ctx context.Context, agentID string, still func(models.Worker) bool) error {
 	return o.transact(ctx, func(op *operation) error {
-		w, err := op.tx.Worker(agentID)
+		w, err := op.tx.Workers().Lock(agentID)
 		if errs.Is(err, errs.NotFound) || err == nil && (w.State == models.WorkerOffline || !still(w)) {
 			return nil
 		}
@@ -141,7 +142,7 @@ func (o *Orchestrator) KeepAlive(ctx context.Context, agentIDs []string) (offlin
 	}
 	var others []string
 	err = o.store.Write(ctx, func(tx *store.Tx) error {
-		others, err = tx.Touch(slices.Sorted(slices.Values(agentIDs)))
+		others, err = tx.Workers().Touch(slices.Sorted(slices.Values(agentIDs)))
 		return err
 	})
 	for _, id := range others {
@@ -150,7 +151,7 @@ func (o *Orchestrator) KeepAlive(ctx context.Context, agentIDs []string) (offlin
 		}
 		away := false
 		err = o.transact(ctx, func(op *operation) error {
-			w, err := op.tx.Worker(id)
+			w, err := op.tx.Workers().Lock(id)
 			if err != nil {
 				return err
 			}
@@ -170,13 +171,13 @@ func (o *Orchestrator) KeepAlive(ctx context.Context, agentIDs []string) (offlin
 // failOpenAttempts fails the attempts of a worker that has left for good.
 func (o *Orchestrator) failOpenAttempts(ctx context.Context, agentID string) error {
 	for {
-		open, err := o.store.OpenTasksOf(ctx, agentID, 100)
+		open, err := o.store.Tasks(ctx).OpenOf(agentID, 100)
 		if err != nil || len(open) == 0 {
 			return err
 		}
 		for _, id := range open {
 			err := o.transact(ctx, func(op *operation) error {
-				t, err := op.tx.Task(id)
+				t, err := op.tx.Tasks().Lock(id)
 				if err != nil || t.State.Ended() || t.AgentID != agentID || t.WaitingFor == models.WaitForWorker || t.WaitingFor == models.WaitForRetry {
 					return err
 				}
@@ -185,7 +186,7 @@ func (o *Orchestrator) failOpenAttempts(ctx context.Context, agentID string) err
 				if err != nil {
 					return err
 				}
-				r := attemptEnd{state: models.AttemptCancelled, failure: FailureUnavailable, text: "the agent left", outcome: models.OutcomeFailed}
+				r := attemptEnd{state: models.AttemptCancelled, failure: FailureUnavailable, text: "the agent left", outcome: usage.OutcomeFailed}
 				if err := op.failAttempt(&t, r, p); err != nil {
 					return err
 				}
@@ -209,7 +210,7 @@ func (op *operation) recordHeartbeat(w *models.Worker) {
 
 // saveWorker writes a worker and emits an event if its state has changed.
 func (op *operation) saveWorker(w *models.Worker, was models.WorkerState) error {
-	if err := op.tx.SaveWorker(w); err != nil {
+	if err := op.tx.Workers().Save(w); err != nil {
 		return err
 	}
 	op.changedWorkers = append(op.changedWorkers, *w)
@@ -219,14 +220,14 @@ func (op *operation) saveWorker(w *models.Worker, was models.WorkerState) error 
 	if w.State == was {
 		return nil
 	}
-	return op.tx.Emit(models.EventWorkerChanged, w.AgentID, models.WorkerChanged{
+	return op.tx.Events().Emit(events.WorkerChanged, w.AgentID, WorkerChanged{
 		AgentID: w.AgentID, State: w.State, PreviousState: was, Protocol: w.Protocol, Transport: w.Transport, Concurrency: w.Concurrency,
 	})
 }
 
 // releaseSlot releases a slot of a worker and counts the failure for its breaker.
 func (op *operation) releaseSlot(agentID string, r attemptEnd, p Policy) error {
-	w, err := op.tx.Worker(agentID)
+	w, err := op.tx.Workers().Lock(agentID)
 	if err != nil {
 		return err
 	}
@@ -254,21 +255,21 @@ const breakerKind = "worker.breaker"
 // §Timeouts). Its attempts continue.
 func (op *operation) openBreaker(w *models.Worker, p Policy) error {
 	w.BreakerUntil, w.Probing = op.tx.Now().Add(p.BreakerPause), false
-	if err := op.tx.DeleteJob(breakerKind, w.AgentID); err != nil {
+	if err := op.tx.Jobs().Delete(breakerKind, w.AgentID); err != nil {
 		return err
 	}
-	if _, err := op.tx.Enqueue(models.Job{Kind: breakerKind, Key: w.AgentID, RunAt: w.BreakerUntil}); err != nil {
+	if _, err := op.tx.Jobs().Enqueue(store.Job{Kind: breakerKind, Key: w.AgentID, RunAt: w.BreakerUntil}); err != nil {
 		return err
 	}
 	op.count(func(c *counters) { c.breakers.Inc() })
-	return op.tx.Emit(models.EventBreakerOpened, w.AgentID, models.BreakerOpened{AgentID: w.AgentID, Failures: w.Failures, Until: w.BreakerUntil})
+	return op.tx.Events().Emit(events.BreakerOpened, w.AgentID, breakerOpened{AgentID: w.AgentID, Failures: w.Failures, Until: w.BreakerUntil})
 }
 
 // probeWorker requests a heartbeat: the transport pings the worker, or its next heartbeat closes
 // the breaker. No task is used as a probe.
 func (o *Orchestrator) probeWorker(ctx context.Context, job *jobs.Job) error {
 	return o.transact(ctx, func(op *operation) error {
-		w, err := op.tx.Worker(job.Key) // before its job, as in openBreaker
+		w, err := op.tx.Workers().Lock(job.Key) // before its job, as in openBreaker
 		if err != nil && !errs.Is(err, errs.NotFound) {
 			return err
 		}
@@ -283,12 +284,12 @@ func (o *Orchestrator) probeWorker(ctx context.Context, job *jobs.Job) error {
 
 // Workers returns up to limit workers ordered by agent id, after the id after, "" for the first.
 func (o *Orchestrator) Workers(ctx context.Context, after string, limit int) ([]models.Worker, error) {
-	return o.store.WorkersAfter(ctx, after, limit)
+	return o.store.Workers(ctx).List(after, limit)
 }
 
 // Worker returns the worker of an agent, or errs.NotFound if it never joined.
 func (o *Orchestrator) Worker(ctx context.Context, agentID string) (models.Worker, error) {
-	w, err := o.store.Worker(ctx, agentID)
+	w, err := o.store.Workers(ctx).Get(agentID)
 	if errs.Is(err, errs.NotFound) {
 		err = errs.New(errs.NotFound, "there is no worker %q", agentID)
 	}

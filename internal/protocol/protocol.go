@@ -12,31 +12,21 @@ import (
 
 // Protocol is a message language and its semantics. It is safe for concurrent use.
 type Protocol interface {
-	// Name is the value of models.Worker.Protocol, for example "envelope".
-	Name() string
-	// Subprotocol is its WebSocket subprotocol, for example "envelope.v1".
-	Subprotocol() string
-	// Unframed reports whether a connection carries protocol messages only, without control frames
-	// such as hello and ack. The agent then joins with a message (Reply.Joined), and Reply.Body
-	// acknowledges the message it answers.
-	Unframed() bool
+	// Info describes the protocol. It is called once.
+	Info() Info
 	// OrderingKey returns the key of a message, "" to order it with all messages. Messages with the
 	// same key are processed in order. raw may be malformed.
 	OrderingKey(raw []byte) string
-	// Negotiate returns the version to use with an agent that supports versions, an empty list if
-	// the agent named none. Its error is for Refuse.
-	Negotiate(versions []string) (version string, err error)
 	// Accepts returns an error for an agent that the protocol cannot address. It is called when an
 	// agent connects. Its error is for Refuse.
 	Accepts(agent models.Agent) error
-	// Receive processes one message from a principal. It may wait up to wait for the end of the
-	// task that the message submits. The effect of an accepted message is committed when Receive
-	// returns.
-	Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) Reply
-	// Render formats an inbox message for an agent. The result may have several parts, none longer
+	// Receive processes one message. It may wait up to wait for the end of the task that the message
+	// submits. The effect of an accepted message is committed when Receive returns.
+	Receive(ctx context.Context, from Peer, raw []byte, wait time.Duration) Reply
+	// Render formats an inbox message for to.Agent. The result may have several parts, none longer
 	// than limit bytes unless limit is 0. It is empty for an obsolete message, which the transport
 	// then acknowledges.
-	Render(ctx context.Context, agent models.Agent, m models.InboxMessage, limit int) ([][]byte, error)
+	Render(ctx context.Context, to Peer, m models.InboxMessage, limit int) ([][]byte, error)
 	// Refuse formats an error about a message whose token was rejected, whose sender lacks a
 	// permission, or that exceeds a limit. It trusts nothing in raw; raw is nil if there is no
 	// message.
@@ -44,6 +34,77 @@ type Protocol interface {
 	// Token removes the token from a message that carries one, as on a message queue, and returns
 	// the rest of the message. token is "" if there is none.
 	Token(raw []byte) (token string, rest []byte)
+}
+
+// Info describes a protocol to the transports. The functions are optional capabilities, nil if the
+// protocol does not have them; their errors are for Refuse.
+type Info struct {
+	// Name is the value of models.Worker.Protocol, for example "envelope".
+	Name string
+	// Subprotocols are the names that select the protocol when an agent connects, the preferred one
+	// first, for example "envelope.v1".
+	Subprotocols []string
+	// ContentTypes are the media types of its messages over HTTP, the preferred one first. Messages
+	// of a JSON media type are JSON values, all others are text.
+	ContentTypes []string
+	// Path is the path below which the protocol has endpoints of its own, for example
+	// "/api/example/", "" for none.
+	Path string
+	// Framed reports whether a connection carries control frames such as hello and ack besides
+	// messages. Without them a connection and a request body carry one message per line, the agent
+	// joins with a message (Reply.Joined), and Reply.Body acknowledges the message it answers.
+	Framed bool
+	// KeyAlgorithm is the algorithm of the agents' keys that sign messages, "hmac-sha256" or
+	// "ed25519", "" if messages are not signed. Verify is required with it.
+	KeyAlgorithm string
+	// MaxBytes limits a message on a connection without frames, 0 for the limit of the transport.
+	MaxBytes int
+
+	// Negotiate returns the version to use with an agent that supports versions, which may be empty.
+	Negotiate func(versions []string) (version string, err error)
+	// Introduce returns whom the first message of a connection without a token names. The signature
+	// is left to Verify.
+	Introduce func(ctx context.Context, from Peer, first []byte) (Introduction, error)
+	// Verify verifies the signature of a message if it has one or must have one, and records it as
+	// used. It returns errs.Unauthenticated for an invalid signature.
+	Verify func(ctx context.Context, from Peer, raw []byte) error
+	// Prompt returns a system prompt for an agent that is a language model. agentID is "" for none.
+	Prompt func(ctx context.Context, name, language, agentID string) (string, error)
+}
+
+// Introduction is how the first message of a connection identifies its sender.
+type Introduction struct {
+	// Name is the name that the sender proposes for itself, "" for none.
+	Name string
+	// SignedBy is the agent whose signature the message carries, "" for a message without one.
+	SignedBy string
+}
+
+// Peer is the sender or the receiver of a message, as its transport knows it.
+type Peer struct {
+	// Principal is the authenticated sender.
+	Principal models.Principal
+	// Agent is the agent of a connection. It is zero for a message that arrives without one.
+	Agent models.Agent
+	// Transport is the value of models.Worker.Transport, or "http" for a request.
+	Transport string
+	// Remote reports that the agent is on another machine, so that only signatures identify it.
+	Remote bool
+	// Verified reports that the signature of the message was verified during the handshake.
+	Verified bool
+	// Trace is the W3C traceparent of the message, "" for none.
+	Trace string
+}
+
+// AgentID returns the id of the peer's agent, "" for a client that is no agent.
+func (p Peer) AgentID() string {
+	switch {
+	case p.Agent.ID != "":
+		return p.Agent.ID
+	case p.Principal.AgentID != nil:
+		return *p.Principal.AgentID
+	}
+	return ""
 }
 
 // Reply is the outcome of a received message.

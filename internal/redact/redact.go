@@ -1,6 +1,5 @@
-// Package redact hides secrets in text that a person or a log will see. The
-// configuration printer and the log handler share it, so that what one of them
-// hides the other hides too.
+// Package redact masks secrets in text for users and logs. The configuration printer and
+// the log handler share it, so that both mask the same values.
 package redact
 
 import (
@@ -9,12 +8,12 @@ import (
 	"strings"
 )
 
-// Mask stands where a secret was.
+// Mask replaces a secret.
 const Mask = "********"
 
-// patterns are what a secret looks like in free text: a run of 32 or more hex
-// digits (our tokens and their hashes), a bearer or basic credential, user
-// information in a URL, and name=value or "name":"value" of a secret name.
+// patterns match secrets in free text: 32 or more consecutive hexadecimal digits
+// (comet's tokens and their hashes), bearer and basic credentials, user information in
+// URLs, and name=value or "name":"value" with a name that Key accepts.
 // Read-only.
 var patterns = []struct {
 	find    *regexp.Regexp
@@ -66,8 +65,8 @@ func isLetter(c byte) bool { return isUpper(c) || c >= 'a' && c <= 'z' }
 
 // URL returns a connection address without its credentials: the password, the
 // lone user name of a URL like nats://token@host, and the values of query
-// parameters that hold a secret. A list separated by commas is taken apart. What
-// is not a URL is masked whole.
+// parameters that contain a secret. The URLs of a comma-separated list are processed
+// one by one. Text that is not a URL is masked completely.
 func URL(raw string) string {
 	if raw == "" {
 		return ""
@@ -110,8 +109,8 @@ func maskQuery(query string) string {
 	return strings.Join(parts, "&")
 }
 
-// suspicious is the cheap question asked of every string that is logged: could
-// any pattern match?
+// suspicious is a cheap check of every logged string: it reports whether any pattern could
+// match.
 func suspicious(s string) bool {
 	run := 0
 	for i := 0; i < len(s); i++ {
@@ -137,8 +136,8 @@ func suspicious(s string) bool {
 	return false
 }
 
-// endsInSecretWord reports whether the text before a separator ends in a word
-// that makes what follows a secret.
+// endsInSecretWord reports whether the text before a separator ends in a word that
+// introduces a secret.
 func endsInSecretWord(before string) bool {
 	before = strings.TrimRight(before, "\"'\\ ")
 	for _, word := range []string{"bearer", "basic", "token", "secret", "password", "passwd", "authorization"} {

@@ -25,7 +25,7 @@ var orchestrators = [...]struct{ id, name string }{
 // number of replicas may call it at the same time.
 func (r *Registry) Bootstrap(ctx context.Context) error {
 	for _, a := range founders() {
-		if _, err := r.store.Agent(ctx, a.ID); err == nil {
+		if _, err := r.store.Agents(ctx).Get(a.ID); err == nil {
 			continue
 		} else if !errs.Is(err, errs.NotFound) {
 			return err

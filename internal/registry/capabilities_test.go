@@ -8,15 +8,16 @@ import (
 
 	"comet/internal/registry"
 	"comet/models"
+	"comet/store"
 	"comet/store/storetest"
 )
 
 func idOf(prefix string, a, b int) string { return fmt.Sprintf("%s-%d-%d", prefix, a, b+1) }
 
-// having lists who is found by a capability.
+// having lists the agents with a capability.
 func (f *fixture) having(t *testing.T, capability string) []string {
 	t.Helper()
-	page, err := f.List(t.Context(), models.AgentQuery{Capabilities: []string{capability}, Limit: 1000})
+	page, err := f.List(t.Context(), store.AgentQuery{Capabilities: []string{capability}, Limit: 1000})
 	require.NoError(t, err)
 	ids := []string{}
 	for _, a := range page.Agents {
@@ -40,10 +41,10 @@ func TestCapabilities(t *testing.T) {
 			require.Equal(t, "/capabilities/4", created.Warnings[1].Pointer)
 			require.Equal(t, d.Capabilities, f.agent(t, "spec").Capabilities, "they stay as written and in order")
 
-			updated, err := f.Update(t.Context(), writer(), "spec", models.AgentPatch{Capabilities: models.Some([]string{"odd"})}, nil)
+			updated, err := f.Update(t.Context(), writer(), "spec", registry.AgentPatch{Capabilities: models.Some([]string{"odd"})}, nil)
 			require.NoError(t, err)
 			require.Len(t, updated.Warnings, 1)
-			updated, err = f.Update(t.Context(), writer(), "spec", models.AgentPatch{Name: models.Some("other")}, nil)
+			updated, err = f.Update(t.Context(), writer(), "spec", registry.AgentPatch{Name: models.Some("other")}, nil)
 			require.NoError(t, err)
 			require.Empty(t, updated.Warnings, "who does not speak of capabilities hears nothing of them")
 		})
@@ -59,7 +60,7 @@ func TestCapabilities(t *testing.T) {
 			require.Equal(t, []string{"invalid-request", "custom_prefix@/capabilities/1"}, broken(err))
 			d.Capabilities = []string{"email", "custom:odd"}
 			f.create(t, d)
-			err = f.patch(t, "spec", models.AgentPatch{Capabilities: models.Some([]string{"odd"})})
+			err = f.patch(t, "spec", registry.AgentPatch{Capabilities: models.Some([]string{"odd"})})
 			require.Equal(t, []string{"invalid-request", "custom_prefix@/capabilities/0"}, broken(err))
 			_, err = f.load(t, writer(), `
 version: 1
@@ -79,12 +80,12 @@ agents:
 			require.Equal(t, []string{"spec"}, f.having(t, "own"))
 			require.Equal(t, []string{"spec"}, f.having(t, "custom:own"))
 
-			require.NoError(t, f.patch(t, "spec", models.AgentPatch{Capabilities: models.Some([]string{"custom:own", "chat"})}))
+			require.NoError(t, f.patch(t, "spec", registry.AgentPatch{Capabilities: models.Some([]string{"custom:own", "chat"})}))
 			require.Equal(t, []string{"spec"}, f.having(t, "own"), "one of the two spellings is left")
 			require.Empty(t, f.having(t, "email"))
 			require.Equal(t, []string{"spec"}, f.having(t, "custom:chat"))
 
-			require.NoError(t, f.patch(t, "spec", models.AgentPatch{Capabilities: models.Some([]string(nil))}))
+			require.NoError(t, f.patch(t, "spec", registry.AgentPatch{Capabilities: models.Some([]string(nil))}))
 			require.Empty(t, f.having(t, "own"))
 			require.Empty(t, f.having(t, "chat"))
 			require.Equal(t, []string{}, f.agent(t, "spec").Capabilities)

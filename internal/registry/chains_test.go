@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,7 +20,7 @@ import (
 	"comet/store/storetest"
 )
 
-// chainChange is a change of what the ledger decides by.
+// chainChange is a change on which decisions of the ledger depend.
 type chainChange struct {
 	name string
 	make func(ctx context.Context, r *registry.Registry) error
@@ -27,7 +28,7 @@ type chainChange struct {
 
 func chainChanges(t *testing.T) []chainChange {
 	t.Helper()
-	patch := func(p models.AgentPatch) func(context.Context, *registry.Registry) error {
+	patch := func(p registry.AgentPatch) func(context.Context, *registry.Registry) error {
 		return func(ctx context.Context, r *registry.Registry) error {
 			_, err := r.Update(ctx, admin(), "help", p, nil)
 			return err
@@ -35,13 +36,13 @@ func chainChanges(t *testing.T) []chainChange {
 	}
 	doc, found := parse(t, document(entry("help", 3, "next", "budget_scope: subtree, token_budget: 4000")))
 	return []chainChange{
-		{"AnotherBudgetScope", patch(models.AgentPatch{BudgetScope: models.Some(models.ScopeSubtree)})},
-		{"AnotherParent", patch(models.AgentPatch{ParentID: models.Some("next")})},
-		{"AnotherBudget", patch(models.AgentPatch{TokenBudget: models.Some(int64(4000))})},
-		{"APatchThatDeactivates", patch(models.AgentPatch{IsActive: models.Some(false)})},
+		{"AnotherBudgetScope", patch(registry.AgentPatch{BudgetScope: models.Some(models.ScopeSubtree)})},
+		{"AnotherParent", patch(registry.AgentPatch{ParentID: models.Some("next")})},
+		{"AnotherBudget", patch(registry.AgentPatch{TokenBudget: models.Some(int64(4000))})},
+		{"APatchThatDeactivates", patch(registry.AgentPatch{IsActive: models.Some(false)})},
 		{"ADeactivation", func(ctx context.Context, r *registry.Registry) error { return r.Deactivate(ctx, admin(), "help", nil) }},
 		{"ARestoration", func(ctx context.Context, r *registry.Registry) error {
-			_, err := r.Update(ctx, admin(), "rest", models.AgentPatch{IsActive: models.Some(true)}, nil)
+			_, err := r.Update(ctx, admin(), "rest", registry.AgentPatch{IsActive: models.Some(true)}, nil)
 			return err
 		}},
 		{"AnImport", func(ctx context.Context, r *registry.Registry) error {
@@ -85,7 +86,7 @@ func TestChangesOfChainsWait(t *testing.T) {
 		})
 	}
 
-	for name, p := range map[string]models.AgentPatch{
+	for name, p := range map[string]registry.AgentPatch{
 		"AName": {Name: models.Some("New")}, "ADescription": {Description: models.Some("text")}, "ACapability": {Capabilities: models.Some([]string{"email"})},
 	} {
 		onPostgres(t, name+"DoesNot", func(t *testing.T, f *fixture) {
@@ -107,7 +108,7 @@ func (f *fixture) decide(t *testing.T) (end func()) {
 	t.Cleanup(unblock)
 	go func() {
 		result <- f.db.Write(context.Background(), func(tx *store.Tx) error {
-			err := tx.ShareChains()
+			err := tx.Agents().ShareChains()
 			close(deciding)
 			<-release
 			return err
@@ -120,7 +121,7 @@ func (f *fixture) decide(t *testing.T) (end func()) {
 // lockFamily locks the agents in the order in which agents are locked.
 func lockFamily(tx *store.Tx) error {
 	for _, id := range []string{"help", "rest", "next", "spec", "orch-business", "orch-social"} {
-		if _, err := tx.Agent(id); err != nil {
+		if _, err := tx.Agents().Lock(id); err != nil {
 			return err
 		}
 	}
@@ -160,9 +161,9 @@ func connect(t *testing.T, db *storetest.DB) *sql.DB {
 	return conn
 }
 
-// TestTheLedgerAndTheRegistryNeverLockEachOtherOut lets transactions that lock as the
-// ledger's do run beside every change of what they rest on. The store would run the
-// victim of a deadlock again, so the database is asked how many there were.
+// TestTheLedgerAndTheRegistryNeverLockEachOtherOut runs transactions with the locks of the
+// ledger concurrently with every change of the agents they depend on. The store would repeat
+// the victim of a deadlock, so the test reads the number of deadlocks from the database.
 func TestTheLedgerAndTheRegistryNeverLockEachOtherOut(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) { //nolint:thelper // the body of the test
@@ -221,22 +222,23 @@ func replica(t *testing.T, db *storetest.DB) (s *store.Store, done func()) {
 
 // charge locks and writes as the ledger does for a charge of help.
 func charge(tx *store.Tx) error {
-	if err := tx.ShareChains(); err != nil {
+	if err := tx.Agents().ShareChains(); err != nil {
 		return err
 	}
-	spenders, err := tx.Spenders([]string{"help"})
+	spenders, err := tx.Ledger().Spenders([]string{"help"})
 	if err != nil {
 		return err
 	}
-	chain := store.Chain(spenders, "help")
+	path := store.Path(spenders, "help")
+	chain := strings.Split(path, "/")
 	links := make([]models.Spender, 0, len(chain))
 	for _, id := range chain {
 		links = append(links, spenders[id])
 	}
-	if err := tx.CreateAccounts(links); err != nil {
+	if _, err := tx.Ledger().CreateAccounts(links); err != nil {
 		return err
 	}
-	accounts, err := tx.LockAccounts(chain)
+	accounts, err := tx.Ledger().LockAccounts(chain)
 	if err != nil {
 		return err
 	}
@@ -247,9 +249,9 @@ func charge(tx *store.Tx) error {
 		saved = append(saved, a)
 	}
 	return errors.Join(
-		tx.SaveAccounts(saved),
-		storetest.AddUsage(tx, "help", store.Path(chain), tx.Now(), 5),
-		tx.AddOutcomes([]models.OutcomeRow{{AgentID: "help", SessionID: "s", Status: models.OutcomeSuccess, At: tx.Now()}}),
+		tx.Ledger().SaveAccounts(saved),
+		storetest.AddUsage(tx, "help", path, tx.Now(), 5),
+		tx.Agents().AddOutcomes([]models.OutcomeRow{{AgentID: "help", SessionID: "s", Status: "success", At: tx.Now()}}),
 	)
 }
 
@@ -257,16 +259,16 @@ func charge(tx *store.Tx) error {
 func changeChains(ctx context.Context, r *registry.Registry, g generator) error {
 	id := []string{"help", "spec", "next", "orch-social"}[g.IntN(4)]
 	scope := []models.BudgetScope{models.ScopeOwn, models.ScopeSubtree}[g.IntN(2)]
-	p := models.AgentPatch{BudgetScope: models.Some(scope)}
+	p := registry.AgentPatch{BudgetScope: models.Some(scope)}
 	switch n := g.IntN(6); {
 	case n == 0:
-		p = models.AgentPatch{Name: models.Some("Agent " + string(scope))}
+		p = registry.AgentPatch{Name: models.Some("Agent " + string(scope))}
 	case n == 1 && id == "help":
 		return r.Deactivate(ctx, admin(), id, nil)
 	case n == 2 && id == "help":
-		p = models.AgentPatch{ParentID: models.Some([]string{"spec", "next"}[g.IntN(2)]), IsActive: models.Some(true)}
+		p = registry.AgentPatch{ParentID: models.Some([]string{"spec", "next"}[g.IntN(2)]), IsActive: models.Some(true)}
 	case n == 3:
-		p = models.AgentPatch{TokenBudget: models.Some(1000 + g.Int64N(40_000))}
+		p = registry.AgentPatch{TokenBudget: models.Some(1000 + g.Int64N(40_000))}
 	case n == 4:
 		entries := []rosterEntry{{AgentDraft: assistant("help", []string{"spec", "next"}[g.IntN(2)])}, {AgentDraft: specialist("spec", "orch-social")}}
 		entries[0].BudgetScope = p.BudgetScope

@@ -10,13 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/registry"
 	"comet/models"
 	"comet/store"
 )
 
 // answers are the codes a request of the generator may be answered with. Conflict,
-// Busy and Internal are not among them: however many callers there are, everyone
-// hears which rule stood in the way.
+// Busy and Internal are not among them: with any number of callers each receives the violated
+// rule.
 func answers() []errs.Code {
 	return []errs.Code{
 		"", errs.InvalidRequest, errs.InvalidFrequency, errs.ParentNotFound, errs.InvalidParentLevel, errs.ImmutableField, errs.NotFound, errs.MissingScope,
@@ -65,8 +66,8 @@ func TestTheTreesRulesHoldUnderConcurrency(t *testing.T) {
 	})
 }
 
-// next is a random request; now and then it is an amended export, as somebody
-// sends it who does not know what the others do meanwhile.
+// next returns a random request; some are amended exports, as a client sends one that does not know
+// of concurrent changes.
 func (f *fixture) next(t *testing.T, g generator) operation {
 	t.Helper()
 	o := g.operation()
@@ -98,7 +99,7 @@ func (f *fixture) relay(t *testing.T) (stop func()) {
 				return
 			case <-f.db.EventsWritten():
 			}
-			err := f.db.Write(context.WithoutCancel(ctx), func(tx *store.Tx) error { _, _, err := tx.NumberAtMost(1000); return err })
+			err := f.db.Write(context.WithoutCancel(ctx), func(tx *store.Tx) error { _, _, err := tx.Events().Number(1000); return err })
 			if err != nil {
 				t.Errorf("number the events: %v", err)
 			}
@@ -135,7 +136,7 @@ func TestAChildAndTheEndOfItsParentExcludeEachOther(t *testing.T) {
 			var wg sync.WaitGroup
 			wg.Go(func() { _, created = f.Create(t.Context(), writer(), assistant(child, parent), nil) })
 			wg.Go(func() { ended = f.Deactivate(t.Context(), writer(), parent, nil) })
-			wg.Go(func() { back = f.patch(t, restored, models.AgentPatch{IsActive: models.Some(true)}) })
+			wg.Go(func() { back = f.patch(t, restored, registry.AgentPatch{IsActive: models.Some(true)}) })
 			wg.Wait()
 			if ended == nil {
 				require.Equal(t, errs.ParentInactive, errs.CodeOf(created))

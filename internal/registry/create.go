@@ -2,14 +2,16 @@ package registry
 
 import (
 	"context"
+	"time"
 
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/internal/requestid"
 	"comet/models"
 	"comet/store"
 )
 
-// Created is a new agent and what its author should know about it.
+// Created is a new agent with the warnings about its fields.
 type Created struct {
 	Agent    models.Agent
 	Warnings []errs.Field
@@ -27,7 +29,7 @@ func (r *Registry) Create(ctx context.Context, by models.Principal, d models.Age
 		}
 	}
 	v := r.checkDraft(d)
-	if err := v.Err(); err != nil && errs.CodeOf(err).Class() == errs.ClassInvalid {
+	if err := v.Err(); err != nil && errs.CodeOf(err).IsInvalid() {
 		return Created{}, r.completeReport(ctx, d, v)
 	}
 	var out Created
@@ -41,12 +43,11 @@ func (r *Registry) Create(ctx context.Context, by models.Principal, d models.Age
 	return out, err
 }
 
-// completeReport adds what only the tree knows to a request that is invalid
-// already, so that its author can mend everything in one go.
+// completeReport adds the violations of the tree's rules to those of an invalid request.
 func (r *Registry) completeReport(ctx context.Context, d models.AgentDraft, v errs.Violations) error {
 	if d.Level != nil && d.Level.Valid() && d.ParentID != nil && !v.Has("/parent_id") && *d.Level != models.LevelSystem {
 		err := checkParent(&v, models.Agent{Level: *d.Level, ParentID: d.ParentID}, func(id string) (models.Agent, error) {
-			return r.store.Agent(ctx, id)
+			return r.store.Agents(ctx).Get(id)
 		})
 		if err != nil {
 			return err
@@ -64,11 +65,11 @@ func (r *Registry) create(ctx context.Context, tx *store.Tx, by models.Principal
 	}
 	a := fromDraft(d)
 	a.CreatedAt, a.UpdatedAt = tx.Now(), tx.Now()
-	if err := checkParent(&v, a, tx.AgentShared); err != nil {
+	if err := checkParent(&v, a, tx.Agents().LockShared); err != nil {
 		return Created{}, err
 	}
 	if len(v) > 0 {
-		return Created{}, r.takenToo(tx, a.ID, v)
+		return Created{}, r.addIDTaken(tx, a.ID, v)
 	}
 	if err := insert(ctx, tx, by, a); err != nil {
 		if errs.Is(err, errs.AgentExists) {
@@ -79,10 +80,10 @@ func (r *Registry) create(ctx context.Context, tx *store.Tx, by models.Principal
 	return Created{Agent: a, Warnings: r.warnings(a.Capabilities)}, nil
 }
 
-// takenToo adds that the id is taken, which counts for more than a budget that
+// addIDTaken adds the violation that the id is taken, which takes precedence over a budget that
 // is too high.
-func (r *Registry) takenToo(tx *store.Tx, id string, v errs.Violations) error {
-	exists, err := tx.AgentExists(id)
+func (r *Registry) addIDTaken(tx *store.Tx, id string, v errs.Violations) error {
+	exists, err := tx.Agents().Exists(id)
 	if err != nil {
 		return err
 	}
@@ -94,21 +95,21 @@ func (r *Registry) takenToo(tx *store.Tx, id string, v errs.Violations) error {
 
 func idTaken(id string) error { return errs.Violations{taken(id)}.Err() }
 
-func taken(id string) errs.Violation {
-	return errs.Violation{Code: errs.AgentExists, Field: errs.Field{
-		Pointer: "/id", Rule: "unique", Detail: "an agent with the id \"" + id + "\" already exists",
-	}}
+func taken(id string) errs.Field {
+	return errs.Field{
+		Code: errs.AgentExists, Pointer: "/id", Rule: "unique", Detail: "an agent with the id \"" + id + "\" already exists",
+	}
 }
 
-// insert writes a new agent, its audit line and its event.
+// insert writes a new agent, its audit entry and its event.
 func insert(ctx context.Context, tx *store.Tx, by models.Principal, a models.Agent) error {
-	if err := tx.InsertAgent(a); err != nil {
+	if err := tx.Agents().Insert(a); err != nil {
 		return err
 	}
 	if err := audit(ctx, tx, by, a, models.AuditCreated, creation(a)); err != nil {
 		return err
 	}
-	return tx.Emit(models.EventAgentCreated, a.ID, models.AgentSnapshot{
+	return tx.Events().Emit(events.AgentCreated, a.ID, AgentSnapshot{
 		ID: a.ID, Name: a.Name, Level: a.Level, SphereID: a.SphereID, FrequencyHz: a.FrequencyHz, Capabilities: a.Capabilities,
 		Type: a.Type, ParentID: a.ParentID, TokenBudget: a.TokenBudget, BudgetScope: a.BudgetScope, IsActive: a.IsActive,
 		Version: a.Version, CreatedAt: a.CreatedAt, Actor: by.Name,
@@ -116,8 +117,26 @@ func insert(ctx context.Context, tx *store.Tx, by models.Principal, a models.Age
 }
 
 func audit(ctx context.Context, tx *store.Tx, by models.Principal, a models.Agent, action models.AuditAction, changes []models.Change) error {
-	return tx.Audit(models.AuditEntry{
+	return tx.Agents().Audit(models.AuditEntry{
 		AgentID: a.ID, Actor: by.Name, ActorID: by.TokenID, Action: action,
 		RequestID: requestid.From(ctx), Version: a.Version, Changes: changes,
 	})
+}
+
+// AgentSnapshot is the data of agent.created: the agent as it was created.
+type AgentSnapshot struct {
+	ID           string             `json:"id"`             // The agent's id.
+	Name         string             `json:"name"`           // The display name.
+	Level        models.Level       `json:"level"`          // The level, 0 to 3.
+	SphereID     *int               `json:"sphere_id"`      // The sphere, null only for L0.
+	FrequencyHz  int                `json:"frequency_hz"`   // The frequency in Hz.
+	Capabilities []string           `json:"capabilities"`   // What the agent can do.
+	Type         string             `json:"type,omitempty"` // The agent type of the envelope protocol.
+	ParentID     *string            `json:"parent_id"`      // The agent directly above, null only for L0.
+	TokenBudget  *int64             `json:"token_budget"`   // Tokens per UTC day; null is unlimited, only for L0.
+	BudgetScope  models.BudgetScope `json:"budget_scope"`   // Whose use counts against the budget.
+	IsActive     bool               `json:"is_active"`      // Whether the agent is active.
+	Version      int64              `json:"version"`        // The agent's version, 1.
+	CreatedAt    time.Time          `json:"created_at"`     // When it was created.
+	Actor        string             `json:"actor"`          // The name of the token that created it.
 }

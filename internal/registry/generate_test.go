@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/registry"
 	"comet/models"
 )
 
@@ -50,9 +51,9 @@ const (
 type operation struct {
 	verb  verb
 	by    models.Principal
-	draft models.AgentDraft // create
-	id    string            // update, remove
-	patch models.AgentPatch // update
+	draft models.AgentDraft   // create
+	id    string              // update, remove
+	patch registry.AgentPatch // update
 	// at is the version that update and remove ask for; 0 asks for none.
 	at      int64
 	entries []rosterEntry // load
@@ -64,7 +65,7 @@ type rosterEntry struct {
 	active *bool
 }
 
-func (o operation) precondition() models.Precondition {
+func (o operation) precondition() registry.Precondition {
 	if o.at == 0 {
 		return nil
 	}
@@ -246,9 +247,9 @@ func optional[T any](g generator, percent int, value T) models.Optional[T] {
 	return models.Some(value)
 }
 
-func (g generator) patch(id string) models.AgentPatch {
+func (g generator) patch(id string) registry.AgentPatch {
 	level := map[byte]models.Level{'o': 1, 's': 2, 'a': 3}[id[0]] // nova and unknown agents do not matter
-	p := models.AgentPatch{
+	p := registry.AgentPatch{
 		Name:        optional(g, 30, "Agent "+strconv.Itoa(g.IntN(3))),
 		Description: optional(g, 15, "text"), Type: optional(g, 10, "research"),
 		Capabilities: optional(g, 20, g.capabilities(5)), SphereID: optional(g, 15, 1+g.IntN(9)),

@@ -6,14 +6,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/events"
+	"comet/internal/registry"
 	"comet/internal/requestid"
 	"comet/models"
 )
 
 // kinds lists the types of an agent's events.
-func kinds(events []models.Event) []models.EventType {
+func kinds(recorded []models.Event) []models.EventType {
 	out := []models.EventType{}
-	for _, e := range events {
+	for _, e := range recorded {
 		out = append(out, e.Type)
 	}
 	return out
@@ -51,14 +53,14 @@ func TestHistory(t *testing.T) {
 				},
 			}, lines[0])
 
-			events := f.events(t, "help")
-			require.Equal(t, []models.EventType{models.EventAgentCreated}, kinds(events))
-			require.Equal(t, f.db.Clock.Now(), events[0].At)
-			require.Equal(t, models.AgentSnapshot{
+			recorded := f.events(t, "help")
+			require.Equal(t, []models.EventType{events.AgentCreated}, kinds(recorded))
+			require.Equal(t, f.db.Clock.Now(), recorded[0].At)
+			require.Equal(t, registry.AgentSnapshot{
 				ID: "help", Name: "The help", Level: 3, SphereID: new(1), FrequencyHz: 444, Capabilities: []string{"email", "own"}, Type: "research",
 				ParentID: new("spec"), TokenBudget: new(int64(15_000)), BudgetScope: models.ScopeSubtree, IsActive: true, Version: 1,
 				CreatedAt: f.db.Clock.Now(), Actor: "writer",
-			}, data[models.AgentSnapshot](t, events[0]))
+			}, data[registry.AgentSnapshot](t, recorded[0]))
 		})
 	})
 
@@ -67,7 +69,7 @@ func TestHistory(t *testing.T) {
 		onEveryDatabase(t, func(t *testing.T, f *fixture) {
 			f.create(t, specialist("spec", "orch-social"), specialist("next", "orch-social"), assistant("help", "spec"))
 			f.db.Clock.Advance(time.Second)
-			p := models.AgentPatch{
+			p := registry.AgentPatch{
 				Name: models.Some("New"), Description: models.Some("text"), Type: models.Some("desktop"), Capabilities: models.Some([]string{"email"}),
 				SphereID: models.Some(2), ParentID: models.Some("next"), TokenBudget: models.Some(int64(1000)),
 				BudgetScope: models.Some(models.ScopeSubtree), IsActive: models.Some(true),
@@ -78,14 +80,14 @@ func TestHistory(t *testing.T) {
 				change("description", "", "text"), change("type", "", "desktop"), change("parent_id", "spec", "next"), change("token_budget", 10_000.0, 1000.0),
 				change("budget_scope", "own", "subtree"),
 			}
-			lines, events := f.trail(t, "help"), f.events(t, "help")
+			lines, recorded := f.trail(t, "help"), f.events(t, "help")
 			require.Len(t, lines, 2)
 			require.Equal(t, models.AuditUpdated, lines[1].Action)
 			require.EqualValues(t, 2, lines[1].Version)
 			require.Equal(t, f.db.Clock.Now(), lines[1].At)
 			require.Equal(t, want, lines[1].Changes)
-			require.Equal(t, []models.EventType{models.EventAgentCreated, models.EventAgentUpdated}, kinds(events))
-			require.Equal(t, models.AgentChanged{ID: "help", Version: 2, Actor: "writer", Changes: want}, data[models.AgentChanged](t, events[1]))
+			require.Equal(t, []models.EventType{events.AgentCreated, events.AgentUpdated}, kinds(recorded))
+			require.Equal(t, registry.AgentChanged{ID: "help", Version: 2, Actor: "writer", Changes: want}, data[registry.AgentChanged](t, recorded[1]))
 		})
 	})
 
@@ -94,15 +96,15 @@ func TestHistory(t *testing.T) {
 		onEveryDatabase(t, func(t *testing.T, f *fixture) {
 			f.create(t, specialist("a", "orch-social"), specialist("b", "orch-social"))
 			f.deactivate(t, "a")
-			require.NoError(t, f.patch(t, "b", models.AgentPatch{IsActive: models.Some(false)}))
+			require.NoError(t, f.patch(t, "b", registry.AgentPatch{IsActive: models.Some(false)}))
 			want := []models.Change{change("is_active", true, false)}
 			for _, id := range []string{"a", "b"} {
-				lines, events := f.trail(t, id), f.events(t, id)
+				lines, recorded := f.trail(t, id), f.events(t, id)
 				require.Len(t, lines, 2)
 				require.Equal(t, models.AuditDeactivated, lines[1].Action)
 				require.Equal(t, want, lines[1].Changes)
-				require.Equal(t, []models.EventType{models.EventAgentCreated, models.EventAgentDeactivated}, kinds(events))
-				require.Equal(t, models.AgentChanged{ID: id, Version: 2, Actor: "writer", Changes: want}, data[models.AgentChanged](t, events[1]))
+				require.Equal(t, []models.EventType{events.AgentCreated, events.AgentDeactivated}, kinds(recorded))
+				require.Equal(t, registry.AgentChanged{ID: id, Version: 2, Actor: "writer", Changes: want}, data[registry.AgentChanged](t, recorded[1]))
 			}
 		})
 	})
@@ -111,16 +113,16 @@ func TestHistory(t *testing.T) {
 		t.Parallel()
 		onEveryDatabase(t, func(t *testing.T, f *fixture) {
 			f.create(t, specialist("spec", "orch-social"))
-			require.NoError(t, f.patch(t, "spec", models.AgentPatch{Name: models.Some("Old"), IsActive: models.Some(false)}))
-			lines, events := f.trail(t, "spec"), f.events(t, "spec")
+			require.NoError(t, f.patch(t, "spec", registry.AgentPatch{Name: models.Some("Old"), IsActive: models.Some(false)}))
+			lines, recorded := f.trail(t, "spec"), f.events(t, "spec")
 			require.Len(t, lines, 2)
 			require.Equal(t, models.AuditDeactivated, lines[1].Action)
-			require.Equal(t, []models.EventType{models.EventAgentCreated, models.EventAgentUpdated, models.EventAgentDeactivated}, kinds(events))
-			want := models.AgentChanged{
+			require.Equal(t, []models.EventType{events.AgentCreated, events.AgentUpdated, events.AgentDeactivated}, kinds(recorded))
+			want := registry.AgentChanged{
 				ID: "spec", Version: 2, Actor: "writer", Changes: []models.Change{change("name", "The spec", "Old"), change("is_active", true, false)},
 			}
-			require.Equal(t, want, data[models.AgentChanged](t, events[1]))
-			require.Equal(t, want, data[models.AgentChanged](t, events[2]))
+			require.Equal(t, want, data[registry.AgentChanged](t, recorded[1]))
+			require.Equal(t, want, data[registry.AgentChanged](t, recorded[2]))
 		})
 	})
 
@@ -129,13 +131,13 @@ func TestHistory(t *testing.T) {
 		onEveryDatabase(t, func(t *testing.T, f *fixture) {
 			f.create(t, specialist("spec", "orch-social"))
 			f.deactivate(t, "spec")
-			require.NoError(t, f.patch(t, "spec", models.AgentPatch{IsActive: models.Some(true)}))
-			lines, events := f.trail(t, "spec"), f.events(t, "spec")
+			require.NoError(t, f.patch(t, "spec", registry.AgentPatch{IsActive: models.Some(true)}))
+			lines, recorded := f.trail(t, "spec"), f.events(t, "spec")
 			require.Len(t, lines, 3)
 			require.Equal(t, models.AuditRestored, lines[2].Action)
 			require.Equal(t, []models.Change{change("is_active", false, true)}, lines[2].Changes)
-			require.Equal(t, []models.EventType{models.EventAgentCreated, models.EventAgentDeactivated, models.EventAgentUpdated}, kinds(events))
-			require.EqualValues(t, 3, data[models.AgentChanged](t, events[2]).Version)
+			require.Equal(t, []models.EventType{events.AgentCreated, events.AgentDeactivated, events.AgentUpdated}, kinds(recorded))
+			require.EqualValues(t, 3, data[registry.AgentChanged](t, recorded[2]).Version)
 		})
 	})
 
@@ -146,16 +148,16 @@ func TestHistory(t *testing.T) {
 			d.Capabilities = []string{"email", "chat"}
 			f.create(t, d)
 			f.requireUntouched(t, func() {
-				updated, err := f.Update(t.Context(), writer(), "spec", models.AgentPatch{}, nil)
+				updated, err := f.Update(t.Context(), writer(), "spec", registry.AgentPatch{}, nil)
 				require.NoError(t, err)
 				require.Equal(t, f.agent(t, "spec"), updated.Detail.Agent)
-				require.NoError(t, f.patch(t, "spec", models.AgentPatch{
+				require.NoError(t, f.patch(t, "spec", registry.AgentPatch{
 					Name: models.Some("The spec"), Capabilities: models.Some([]string{"email", "chat"}), SphereID: models.Some(1),
 					ParentID: models.Some("orch-social"), TokenBudget: models.Some(int64(25_000)), BudgetScope: models.Some(models.ScopeOwn),
 					IsActive: models.Some(true), Type: null[string](),
 				}))
 			})
-			require.NoError(t, f.patch(t, "spec", models.AgentPatch{Capabilities: models.Some([]string{"chat", "email"})}))
+			require.NoError(t, f.patch(t, "spec", registry.AgentPatch{Capabilities: models.Some([]string{"chat", "email"})}))
 			require.EqualValues(t, 2, f.agent(t, "spec").Version, "the order of the capabilities is part of the agent")
 		})
 	})
@@ -187,7 +189,7 @@ func TestHistory(t *testing.T) {
 		onEveryDatabase(t, func(t *testing.T, f *fixture) {
 			f.create(t, specialist("spec", "orch-social"))
 			for _, name := range []string{"one", "two", "three"} {
-				require.NoError(t, f.patch(t, "spec", models.AgentPatch{Name: models.Some(name)}))
+				require.NoError(t, f.patch(t, "spec", registry.AgentPatch{Name: models.Some(name)}))
 			}
 			var versions []int64
 			for before := int64(0); ; {

@@ -10,35 +10,35 @@ import (
 	"comet/store"
 )
 
-// ImportReport tells what an import did, or would do.
+// ImportReport is the result of an import, or of a dry run.
 type ImportReport struct {
-	DryRun     bool           `json:"dry_run" example:"false"`
-	Valid      bool           `json:"valid" example:"true"` // Whether the document breaks no rule.
-	Agents     int            `json:"agents" example:"287"` // How many agents the document lists.
-	Created    int            `json:"created" example:"277"`
-	Updated    int            `json:"updated" example:"0"` // Including those deactivated or restored.
-	Unchanged  int            `json:"unchanged" example:"10"`
-	Changes    []ImportChange `json:"changes"` // One entry for each agent that is not unchanged, in the document's order.
-	Violations []errs.Field   `json:"violations"`
-	Warnings   []errs.Field   `json:"warnings"`
+	DryRun     bool           `json:"dry_run" example:"false"` // Whether the import only checked the document.
+	Valid      bool           `json:"valid" example:"true"`    // Whether the document has no errors.
+	Agents     int            `json:"agents" example:"287"`    // Number of agents in the document.
+	Created    int            `json:"created" example:"277"`   // Number of new agents.
+	Updated    int            `json:"updated" example:"0"`     // Including those deactivated or restored.
+	Unchanged  int            `json:"unchanged" example:"10"`  // Number of agents without changes.
+	Changes    []ImportChange `json:"changes"`                 // One entry for each agent that is not unchanged, in the document's order.
+	Violations []errs.Field   `json:"violations"`              // The errors of the document.
+	Warnings   []errs.Field   `json:"warnings"`                // Fields that were accepted but should be corrected.
 }
 
-// ImportChange is what an import does to one agent.
+// ImportChange is the change of one agent by an import.
 type ImportChange struct {
-	ID     string             `json:"id" example:"finance-personal"`
-	Action models.AuditAction `json:"action" example:"created"`
-	Line   int                `json:"line" example:"42"`
+	ID     string             `json:"id" example:"finance-personal"` // The agent's id.
+	Action models.AuditAction `json:"action" example:"created"`      // What was done, or would be done.
+	Line   int                `json:"line" example:"42"`             // The line of the agent in the document.
 }
 
 // Import creates and changes the agents a roster lists, all or none; agents it
 // does not list stay as they are. An entry describes its agent as a whole:
 // members that are left out take their defaults. found are the violations the
-// codec met. An import that breaks a rule is one error that lists every
-// violation with its line; a dry run reports them and changes nothing.
+// codec found. An import with violations returns one error that lists all of them with their
+// lines; a dry run reports them and changes nothing.
 func (r *Registry) Import(ctx context.Context, by models.Principal, doc *roster.Document, found errs.Violations, dryRun bool, once *models.Idempotency) (ImportReport, error) {
 	if dryRun {
 		var all []models.Agent
-		if err := r.store.EachAgent(ctx, func(a models.Agent) error { all = append(all, a); return nil }); err != nil {
+		if err := r.store.Agents(ctx).Each(func(a models.Agent) error { all = append(all, a); return nil }); err != nil {
 			return ImportReport{}, err
 		}
 		p, err := r.plan(by, doc, found, all)
@@ -62,14 +62,14 @@ func (r *Registry) Import(ctx context.Context, by models.Principal, doc *roster.
 
 func (r *Registry) importAll(ctx context.Context, tx *store.Tx, by models.Principal, doc *roster.Document, found errs.Violations) (ImportReport, error) {
 	if len(found) == 0 { // what is wrong already will not be written, so its report need not wait
-		if err := tx.LockChains(); err != nil {
+		if err := tx.Agents().LockChains(); err != nil {
 			return ImportReport{}, err
 		}
-		if err := tx.LockAgents(); err != nil {
+		if err := tx.Agents().LockAll(); err != nil {
 			return ImportReport{}, err
 		}
 	}
-	all, err := tx.AllAgents()
+	all, err := tx.Agents().All()
 	if err != nil {
 		return ImportReport{}, err
 	}
@@ -111,9 +111,7 @@ func (p *plan) report() ImportReport {
 		}
 		r.Changes = append(r.Changes, change)
 	}
-	for _, v := range p.violations {
-		r.Violations = append(r.Violations, v.Field)
-	}
+	r.Violations = append(r.Violations, p.violations...)
 	r.Warnings = append(r.Warnings, p.warnings...)
 	return r
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/internal/input"
 	"comet/internal/registry"
 	"comet/internal/registry/registrytest"
@@ -30,7 +31,7 @@ func entry(id string, level int, parent, more string) string {
 	return fmt.Sprintf("{id: %s, name: The %s, level: %d, sphere_id: 1, frequency_hz: %d, parent_id: %s%s}", id, id, level, hz, parent, more)
 }
 
-// atLines says what an import met: its code, then line:rule@pointer of each field.
+// atLines describes the error of an import: its code, then line:rule@pointer of each field.
 func atLines(err error) []string {
 	if err == nil {
 		return nil
@@ -102,11 +103,11 @@ func TestImport(t *testing.T) {
 				actions []models.AuditAction
 				kinds   []models.EventType
 			}{
-				"a":    {[]models.AuditAction{models.AuditCreated, models.AuditDeactivated}, []models.EventType{models.EventAgentCreated, models.EventAgentDeactivated}},
-				"b":    {[]models.AuditAction{models.AuditCreated, models.AuditDeactivated}, []models.EventType{models.EventAgentCreated, models.EventAgentUpdated, models.EventAgentDeactivated}},
-				"c":    {[]models.AuditAction{models.AuditCreated, models.AuditDeactivated, models.AuditRestored}, []models.EventType{models.EventAgentCreated, models.EventAgentDeactivated, models.EventAgentUpdated}},
-				"same": {[]models.AuditAction{models.AuditCreated}, []models.EventType{models.EventAgentCreated}},
-				"new":  {[]models.AuditAction{models.AuditCreated}, []models.EventType{models.EventAgentCreated}},
+				"a":    {[]models.AuditAction{models.AuditCreated, models.AuditDeactivated}, []models.EventType{events.AgentCreated, events.AgentDeactivated}},
+				"b":    {[]models.AuditAction{models.AuditCreated, models.AuditDeactivated}, []models.EventType{events.AgentCreated, events.AgentUpdated, events.AgentDeactivated}},
+				"c":    {[]models.AuditAction{models.AuditCreated, models.AuditDeactivated, models.AuditRestored}, []models.EventType{events.AgentCreated, events.AgentDeactivated, events.AgentUpdated}},
+				"same": {[]models.AuditAction{models.AuditCreated}, []models.EventType{events.AgentCreated}},
+				"new":  {[]models.AuditAction{models.AuditCreated}, []models.EventType{events.AgentCreated}},
 			} {
 				var actions []models.AuditAction
 				for _, line := range f.trail(t, id) {
@@ -116,7 +117,7 @@ func TestImport(t *testing.T) {
 				require.Equal(t, want.actions, actions, id)
 				require.Equal(t, want.kinds, kinds(f.events(t, id)), id)
 			}
-			require.False(t, data[models.AgentSnapshot](t, f.events(t, "new")[0]).IsActive)
+			require.False(t, data[registry.AgentSnapshot](t, f.events(t, "new")[0]).IsActive)
 		})
 	})
 
@@ -223,7 +224,7 @@ func TestImport(t *testing.T) {
 			doc, found := parse(t, document(entry("spec", 2, "orch-social", "")))
 			_, err := f.Import(t.Context(), writer(), doc, found, false, once())
 			require.NoError(t, err)
-			require.NoError(t, f.patch(t, "spec", models.AgentPatch{Name: models.Some("changed since")}))
+			require.NoError(t, f.patch(t, "spec", registry.AgentPatch{Name: models.Some("changed since")}))
 			f.requireUntouched(t, func() {
 				again := once()
 				_, err = f.Import(t.Context(), writer(), doc, found, false, again)

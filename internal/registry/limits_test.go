@@ -30,7 +30,7 @@ func TestAnExportCanBeImported(t *testing.T) {
 				Capabilities: []string{}, ParentID: new([]string{"orch-personnel", "orch-business"}[i%2]), TokenBudget: new(int64(1000)),
 				IsActive: true, Version: 1, CreatedAt: tx.Now(), UpdatedAt: tx.Now(),
 			}
-			if err := tx.InsertAgent(a); err != nil {
+			if err := tx.Agents().Insert(a); err != nil {
 				return err
 			}
 		}

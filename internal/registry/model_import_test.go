@@ -14,7 +14,7 @@ type finding struct {
 	code errs.Code
 }
 
-// judgement is what the model thinks of a roster.
+// judgement is the prediction of the model for an import.
 type judgement struct {
 	m        *model
 	by       models.Principal
@@ -80,8 +80,8 @@ func (j *judgement) find(i int, member string, code errs.Code) {
 	j.findings = append(j.findings, finding{j.text.line(i, member), code})
 }
 
-// lay puts an entry into the tree and judges it by itself; false is a change
-// that needs the admin scope.
+// lay adds an entry to the tree and checks it alone; it returns false for a change that
+// requires the scope admin.
 func (j *judgement) lay(i int) bool {
 	e := j.entries[i]
 	a := described(e)

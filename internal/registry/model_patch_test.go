@@ -4,11 +4,12 @@ import (
 	"strings"
 
 	"comet/internal/errs"
+	"comet/internal/registry"
 	"comet/models"
 )
 
-// patchErrors judges a patch's members by themselves and against the agent.
-func patchErrors(a models.Agent, p models.AgentPatch) named {
+// patchErrors checks the members of a patch, alone and against the agent.
+func patchErrors(a models.Agent, p registry.AgentPatch) named {
 	var n named
 	rule := func(broken bool, code errs.Code) {
 		if broken {
@@ -33,7 +34,7 @@ func patchErrors(a models.Agent, p models.AgentPatch) named {
 	return n
 }
 
-func patched(a models.Agent, p models.AgentPatch) models.Agent {
+func patched(a models.Agent, p registry.AgentPatch) models.Agent {
 	assign(&a.Name, p.Name)
 	assign(&a.Description, p.Description)
 	assign(&a.Type, p.Type)

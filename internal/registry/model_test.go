@@ -7,15 +7,16 @@ import (
 	"time"
 
 	"comet/internal/errs"
+	"comet/internal/registry"
 	"comet/models"
 )
 
-// model is the registry in its simplest form: a map and the documents' rules. It
-// says what every request must be answered with.
+// model is a simple registry: a map and the rules of the document. It predicts the response to
+// every request.
 type model struct {
 	agents map[string]models.Agent
 	now    time.Time
-	// lines is how many audit lines there must be.
+	// lines is the expected number of audit entries.
 	lines int
 }
 
@@ -24,10 +25,14 @@ type model struct {
 type named []errs.Code
 
 func (n named) worst() errs.Code {
-	for _, class := range []errs.Class{errs.ClassInvalid, errs.ClassConflict, errs.ClassUnprocessable} {
+	ranks := map[errs.Code]int{
+		errs.AgentExists: 1, errs.SystemAgentExists: 1, errs.ProtectedAgent: 1, errs.ActiveChildren: 1, errs.ParentInactive: 1,
+		errs.BudgetExceedsMaximum: 2,
+	}
+	for rank := range 3 {
 		code := errs.Code("")
 		for _, c := range n {
-			if c.Class() == class && (code == "" || code == errs.InvalidRequest) {
+			if ranks[c] == rank && (code == "" || code == errs.InvalidRequest) {
 				code = c
 			}
 		}
@@ -69,7 +74,7 @@ func repeated(names []string) bool {
 
 func isAdmin(p models.Principal) bool { return slices.Contains(p.Scopes, models.ScopeAdmin) }
 
-// fieldErrors judges the members of a draft one by one; it returns the bad ones.
+// fieldErrors checks the members of a draft one by one and returns the invalid ones.
 func fieldErrors(d models.AgentDraft) []string {
 	var bad []string
 	if d.Name == nil || strings.TrimSpace(*d.Name) == "" {
@@ -96,7 +101,7 @@ func fieldErrors(d models.AgentDraft) []string {
 	return bad
 }
 
-// place judges an agent's parent in a tree.
+// place checks an agent's parent in a tree.
 func place(tree map[string]models.Agent, a models.Agent) errs.Code {
 	parent, ok := tree[*a.ParentID]
 	switch {
@@ -214,7 +219,7 @@ func (m *model) activeChildren(id string) bool {
 	return false
 }
 
-// deactivation judges the end of an agent.
+// deactivation checks whether an agent may be deactivated.
 func (m *model) deactivation(before, after models.Agent) errs.Code {
 	switch {
 	case after.IsActive:
@@ -227,7 +232,7 @@ func (m *model) deactivation(before, after models.Agent) errs.Code {
 	return ""
 }
 
-func (m *model) remove(id string, pre models.Precondition) errs.Code {
+func (m *model) remove(id string, pre registry.Precondition) errs.Code {
 	before, ok := m.agents[id]
 	if !ok {
 		return errs.NotFound
@@ -244,7 +249,7 @@ func (m *model) remove(id string, pre models.Precondition) errs.Code {
 	return ""
 }
 
-func (m *model) update(by models.Principal, id string, p models.AgentPatch, pre models.Precondition) errs.Code {
+func (m *model) update(by models.Principal, id string, p registry.AgentPatch, pre registry.Precondition) errs.Code {
 	before, ok := m.agents[id]
 	if !ok {
 		return errs.NotFound

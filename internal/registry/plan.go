@@ -16,7 +16,7 @@ type step struct {
 	after  models.Agent
 }
 
-// plan is what an import does to the tree.
+// plan has the changes that an import makes to the tree.
 type plan struct {
 	doc        *roster.Document
 	tree       map[string]models.Agent // as it will be
@@ -28,8 +28,8 @@ type plan struct {
 	bad        map[string]bool // pointers of violations
 }
 
-// plan lays the document over all agents and judges the result as a whole, so
-// that the order of its entries does not matter. The error is errs.MissingScope.
+// plan applies the document to all agents in memory and checks the resulting tree, so that
+// the order of the entries does not matter. The error is errs.MissingScope.
 func (r *Registry) plan(by models.Principal, doc *roster.Document, found errs.Violations, all []models.Agent) (*plan, error) {
 	p := &plan{doc: doc, tree: make(map[string]models.Agent, len(all)+len(doc.Agents)), entryOf: map[string]int{}, bad: map[string]bool{}}
 	for _, v := range found {
@@ -50,11 +50,11 @@ func (r *Registry) plan(by models.Principal, doc *roster.Document, found errs.Vi
 		}
 	}
 	p.checkOrphans(all)
-	slices.SortStableFunc(p.violations, func(a, b errs.Violation) int { return a.Line - b.Line })
+	slices.SortStableFunc(p.violations, func(a, b errs.Field) int { return a.Line - b.Line })
 	return p, nil
 }
 
-// planEntry judges one entry by itself and puts it in its place.
+// planEntry checks one entry without the others and adds it to the plan.
 func (r *Registry) planEntry(p *plan, by models.Principal, i int, e roster.Entry) error {
 	if e.ID == nil || p.isBad(i, "id") || e.Level == nil || p.isBad(i, "level") {
 		return nil
@@ -109,7 +109,7 @@ func (p *plan) describe(i int, e roster.Entry) models.Agent {
 	return a
 }
 
-// checkEntry judges what an entry's level decides.
+// checkEntry checks the rules that depend on the level of an entry.
 func (r *Registry) checkEntry(p *plan, i int, e roster.Entry, a models.Agent) {
 	if e.FrequencyHz != nil && !p.isBad(i, "frequency_hz") {
 		p.collect(i, func(v *errs.Violations) { checkFrequency(v, a.Level, a.FrequencyHz) })
@@ -136,7 +136,7 @@ func (r *Registry) checkEntry(p *plan, i int, e roster.Entry, a models.Agent) {
 		p.add(i, "sphere_id", errs.InvalidRequest, "required", "sphere_id is required for an L%d agent", a.Level)
 	}
 	if e.ParentID == nil && a.Level != models.LevelOrchestrator {
-		p.add(i, "parent_id", errs.InvalidRequest, "required", "parent_id is required: an L%d agent stands under an L%d agent", a.Level, a.Level-1)
+		p.add(i, "parent_id", errs.InvalidRequest, "required", "parent_id is required: the parent of an L%d agent must be an L%d agent", a.Level, a.Level-1)
 	}
 	p.collect(i, func(v *errs.Violations) { checkBudget(v, a.Level, e.TokenBudget.Pointer()) })
 }
@@ -152,7 +152,7 @@ func (p *plan) checkUnchangeable(i int, e roster.Entry, before models.Agent) {
 	}
 }
 
-// checkPlace judges an agent's place in the tree as it will be.
+// checkPlace checks the parent of an agent in the resulting tree.
 func (p *plan) checkPlace(i int, a models.Agent) {
 	if !a.IsActive && a.Level <= models.LevelOrchestrator {
 		p.add(i, "is_active", errs.ProtectedAgent, "protected", "%q is an L%d agent and cannot be deleted or deactivated", a.ID, a.Level)

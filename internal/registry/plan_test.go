@@ -12,7 +12,7 @@ import (
 	"comet/models"
 )
 
-// planned is a document and what an import of it meets.
+// planned is a document and the expected violations of its import.
 type planned struct {
 	rule     string
 	document string
@@ -20,7 +20,7 @@ type planned struct {
 	want     []string // nil for an import that goes through
 }
 
-// given is the tree the cases below meet: two specialists with an assistant
+// given creates the tree of the cases below: two specialists with an assistant
 // each, a third that is inactive with an inactive assistant.
 func given(t *testing.T, f *fixture) {
 	t.Helper()

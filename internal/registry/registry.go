@@ -1,6 +1,6 @@
-// Package registry keeps who the agents are: four levels, one root, and the
-// rules that hold the tree together (CHE·NU §2-§6). Every verb is one
-// transaction that also writes the audit line and the event that tell of it.
+// Package registry manages the agents: a tree with one root and four levels, and its rules
+// (CHE·NU §2-§6). Every operation is one transaction that also writes its audit entry and
+// its event.
 package registry
 
 import (
@@ -14,12 +14,12 @@ import (
 
 // Options configures New; nil is the zero value.
 type Options struct {
-	// StrictCapabilities refuses capabilities that are neither predefined nor
-	// prefixed with custom: instead of warning of them (CHE·NU §6.2).
+	// StrictCapabilities rejects capabilities that are neither predefined nor prefixed
+	// with custom:, instead of returning warnings (CHE·NU §6.2).
 	StrictCapabilities bool
 }
 
-// Registry is the agents' home. It is safe for concurrent use.
+// Registry stores and changes agents. It is safe for concurrent use.
 type Registry struct {
 	store *store.Store
 	opts  Options
@@ -37,26 +37,26 @@ func New(s *store.Store, opts *Options) *Registry {
 // Get returns the agent with its children, what it used today and its
 // statistics (CHE·NU §2.5), or errs.NotFound.
 func (r *Registry) Get(ctx context.Context, id string) (models.AgentDetail, error) {
-	return r.store.AgentDetail(ctx, id, r.store.Now())
+	return r.store.Agents(ctx).Detail(id, r.store.Now())
 }
 
 // List returns a page of agents (CHE·NU §2.1).
-func (r *Registry) List(ctx context.Context, q models.AgentQuery) (models.AgentPage, error) {
-	return r.store.Agents(ctx, q)
+func (r *Registry) List(ctx context.Context, q store.AgentQuery) (store.AgentPage, error) {
+	return r.store.Agents(ctx).List(q)
 }
 
 // Ancestors returns the agents above id, its parent first, or errs.NotFound.
 func (r *Registry) Ancestors(ctx context.Context, id string) ([]models.Agent, error) {
-	return r.store.Ancestors(ctx, id)
+	return r.store.Agents(ctx).Ancestors(id)
 }
 
-// AuditTrail returns up to limit lines of the agent's history, newest first,
-// before the line with the id before (0 starts at the newest), or errs.NotFound.
+// AuditTrail returns up to limit entries of the agent's audit log, newest first, before the
+// entry with the id before (0 starts with the newest), or errs.NotFound.
 func (r *Registry) AuditTrail(ctx context.Context, id string, before int64, limit int) ([]models.AuditEntry, error) {
-	if _, err := r.store.Agent(ctx, id); err != nil {
+	if _, err := r.store.Agents(ctx).Get(id); err != nil {
 		return nil, err
 	}
-	return r.store.AuditTrail(ctx, id, before, limit)
+	return r.store.Agents(ctx).AuditTrail(id, before, limit)
 }
 
 // Node is an agent with the agents below it.
@@ -65,14 +65,14 @@ type Node struct {
 	Children []*Node
 }
 
-// MaxTree is how many agents a hierarchy may hold.
+// MaxTree is the maximum number of agents in a hierarchy.
 const MaxTree = 50_000
 
 // Hierarchy returns the tree from root down to depth levels below it, and how
-// many agents it holds, or errs.NotFound; errs.InvalidParameter for one of more
-// than MaxTree. activeOnly leaves out inactive agents and what stands under them.
+// many agents it contains, or errs.NotFound; errs.InvalidParameter if there are more than
+// MaxTree. activeOnly leaves out inactive agents and the agents below them.
 func (r *Registry) Hierarchy(ctx context.Context, root string, depth int, activeOnly bool) (*Node, int, error) {
-	agents, err := r.store.Subtree(ctx, root, depth, activeOnly, MaxTree+1)
+	agents, err := r.store.Agents(ctx).Subtree(root, depth, activeOnly, MaxTree+1)
 	if err == nil && len(agents) > MaxTree {
 		err = tooWide("a hierarchy", root, MaxTree)
 	}
@@ -92,10 +92,10 @@ func (r *Registry) Hierarchy(ctx context.Context, root string, depth int, active
 }
 
 // Export returns the agents from root down, ordered by level and id, as many as
-// a roster may list, or errs.NotFound; errs.InvalidParameter where there are more,
-// because such a roster could not be imported.
+// a roster may list, or errs.NotFound; errs.InvalidParameter if there are more, because
+// such a roster could not be imported.
 func (r *Registry) Export(ctx context.Context, root string) ([]models.Agent, error) {
-	agents, err := r.store.Subtree(ctx, root, int(models.LevelAssistant), false, roster.MaxAgents+1)
+	agents, err := r.store.Agents(ctx).Subtree(root, int(models.LevelAssistant), false, roster.MaxAgents+1)
 	if err == nil && len(agents) > roster.MaxAgents {
 		err = tooWide("a roster", root, roster.MaxAgents)
 	}
@@ -103,13 +103,13 @@ func (r *Registry) Export(ctx context.Context, root string) ([]models.Agent, err
 }
 
 func tooWide(what, root string, most int) error {
-	e := errs.New(errs.InvalidParameter, "%s holds at most %d agents, and there are more below %q; ask for a part of it with root", what, most, root)
+	e := errs.New(errs.InvalidParameter, "%s may contain at most %d agents, and there are more below %q; use root to request a part of the tree", what, most, root)
 	e.Fields = []errs.Field{{Parameter: "root", Rule: "max", Detail: e.Detail}}
 	return e
 }
 
-// requireRank refuses a principal that may not change agents of the level: L0
-// and L1 need the admin scope.
+// requireRank rejects a principal that may not change agents of the level: L0 and L1
+// require the scope admin.
 func requireRank(by models.Principal, level models.Level) error {
 	if level > models.LevelOrchestrator || by.Has(models.ScopeAdmin) {
 		return nil
@@ -117,3 +117,12 @@ func requireRank(by models.Principal, level models.Level) error {
 	return errs.New(errs.MissingScope, "creating or changing an L%d agent needs the scope %q", level, models.ScopeAdmin).
 		With("scope", models.ScopeAdmin)
 }
+
+type (
+	// AgentQuery selects the agents that List returns.
+	AgentQuery = store.AgentQuery
+	// AgentPosition is a position in the list of agents.
+	AgentPosition = store.AgentPosition
+	// AgentPage is a page of the list of agents.
+	AgentPage = store.AgentPage
+)

@@ -10,8 +10,8 @@ import (
 	"comet/models"
 )
 
-// checkDraft judges what a create request says by itself: its fields, and those
-// that its level decides (CHE·NU §2.2, §4.2, §5.1).
+// checkDraft checks the rules of a create request that need no other agents: its fields, and
+// the fields that depend on its level (CHE·NU §2.2, §4.2, §5.1).
 func (r *Registry) checkDraft(d models.AgentDraft) errs.Violations {
 	v := input.Validate(d)
 	r.checkCapabilities(&v, d.Capabilities)
@@ -30,7 +30,7 @@ func (r *Registry) checkDraft(d models.AgentDraft) errs.Violations {
 		v.Add(errs.InvalidRequest, "/sphere_id", "required", "sphere_id is required for an L%d agent", level)
 	}
 	if d.ParentID == nil && level != models.LevelOrchestrator {
-		v.Add(errs.InvalidRequest, "/parent_id", "required", "parent_id is required: an L%d agent stands under an L%d agent", level, level-1)
+		v.Add(errs.InvalidRequest, "/parent_id", "required", "parent_id is required: the parent of an L%d agent must be an L%d agent", level, level-1)
 	}
 	if d.TokenBudget.Null {
 		v.Add(errs.InvalidRequest, "/token_budget", "not_null", "token_budget of an L%d agent must not be null; leave it out for the default of %d", level, *level.DefaultBudget())
@@ -73,8 +73,7 @@ func checkFrequency(v *errs.Violations, level models.Level, hz int) {
 	v.Add(errs.InvalidFrequency, "/frequency_hz", "frequency_level", "an L%d agent runs at %s, not %d Hz", level, strings.Join(allowed, " or "), hz)
 }
 
-// checkRootScope refuses to hold the L0 agent's budget, which is unlimited, against
-// anything but its own use.
+// checkRootScope rejects any budget scope but own for the L0 agent.
 func checkRootScope(v *errs.Violations, scope models.Optional[models.BudgetScope]) {
 	if scope.Set && !scope.Null && scope.Value != models.ScopeOwn && !v.Has("/budget_scope") {
 		v.Add(errs.InvalidRequest, "/budget_scope", "own_for_l0", "budget_scope of the L0 agent is always %s; its budget is unlimited", models.ScopeOwn)
@@ -88,14 +87,14 @@ func checkBudget(v *errs.Violations, level models.Level, budget *int64) {
 	}
 }
 
-// checkCapabilities refuses names outside the predefined set where the server is
-// strict; otherwise warnings tells of them.
+// checkCapabilities rejects capabilities outside the predefined set if the server is strict.
 func (r *Registry) checkCapabilities(v *errs.Violations, names []string) {
 	if !r.opts.StrictCapabilities {
 		return
 	}
 	for _, w := range capabilityWarnings(names) {
-		*v = append(*v, errs.Violation{Code: errs.InvalidRequest, Field: w})
+		w.Code = errs.InvalidRequest
+		*v = append(*v, w)
 	}
 }
 
@@ -107,14 +106,13 @@ func (r *Registry) warnings(names []string) []errs.Field {
 	return capabilityWarnings(names)
 }
 
-// capabilityWarnings looks at as many names as an agent may have, and of a name
-// only at what one may be long: the rest is refused by other rules.
+// capabilityWarnings returns warnings for names within the limits; other rules reject the rest.
 func capabilityWarnings(names []string) []errs.Field {
 	var out []errs.Field
-	names = names[:min(len(names), models.MaxCapabilities)]
+	names = names[:min(len(names), MaxCapabilities)]
 	for i, name := range names {
-		if !models.IsStandardCapability(name) && !models.IsCustomCapability(name) {
-			shown := input.ClipTo(name, models.MaxCapabilityLength)
+		if !isStandardCapability(name) && !strings.HasPrefix(name, models.CustomPrefix) {
+			shown := input.ClipTo(name, input.MaxCapability)
 			out = append(out, errs.Field{
 				Pointer: fmt.Sprintf("/capabilities/%d", i), Rule: "custom_prefix",
 				Detail: fmt.Sprintf("%q is not a predefined capability; write %q", shown, models.CustomPrefix+shown),
@@ -124,7 +122,7 @@ func capabilityWarnings(names []string) []errs.Field {
 	return out
 }
 
-// checkParent judges the place of an agent in the tree (CHE·NU §3.2). lookup
+// checkParent validates the parent of an agent (CHE·NU §3.2). lookup
 // returns the parent or errs.NotFound.
 func checkParent(v *errs.Violations, a models.Agent, lookup func(string) (models.Agent, error)) error {
 	if a.ParentID == nil {
@@ -140,15 +138,14 @@ func checkParent(v *errs.Violations, a models.Agent, lookup func(string) (models
 	}
 	switch {
 	case parent.Level != a.Level-1:
-		v.Add(errs.InvalidParentLevel, "/parent_id", "parent_level", "an L%d agent stands under an L%d agent; %q is an L%d agent", a.Level, a.Level-1, parent.ID, parent.Level)
+		v.Add(errs.InvalidParentLevel, "/parent_id", "parent_level", "the parent of an L%d agent must be an L%d agent; %q is an L%d agent", a.Level, a.Level-1, parent.ID, parent.Level)
 	case a.IsActive && !parent.IsActive:
 		v.Add(errs.ParentInactive, "/parent_id", "parent_active", "the parent %q is inactive", parent.ID)
 	}
 	return nil
 }
 
-// diff lists what changed between two forms of an agent, in the order in which
-// the documents list the fields.
+// diff lists the changed fields of an agent in the order of the specification.
 func diff(before, after models.Agent) []models.Change {
 	var out []models.Change
 	add := func(field string, from, to any, same bool) {
@@ -203,3 +200,26 @@ func equal[T comparable](a, b *T) bool {
 	}
 	return *a == *b
 }
+
+// Spheres are numbered MinSphere to MaxSphere (CHE·NU §2.2).
+const (
+	MinSphere = 1
+	MaxSphere = 9
+)
+
+// standardCapabilities are the predefined capabilities of CHE·NU §6.1 and of the protocols' tables.
+const standardCapabilities = `
+	budgeting expense_tracking savings invoicing accounting payroll tax_planning
+	email chat notifications reminders
+	data_analysis reporting forecasting
+	writing editing design media_production
+	scheduling task_management project_planning
+	web_search web_fetch code_read code_write code_exec file_ops
+	text_gen summarize translate reason plan`
+
+func isStandardCapability(name string) bool {
+	return slices.Contains(strings.Fields(standardCapabilities), name)
+}
+
+// MaxCapabilities is the maximum number of capabilities of an agent.
+const MaxCapabilities = 256

@@ -77,7 +77,7 @@ func (f *fixture) deactivate(t *testing.T, ids ...string) {
 	}
 }
 
-func (f *fixture) patch(t *testing.T, id string, p models.AgentPatch) error {
+func (f *fixture) patch(t *testing.T, id string, p registry.AgentPatch) error {
 	t.Helper()
 	_, err := f.Update(t.Context(), writer(), id, p, nil)
 	return err
@@ -85,7 +85,7 @@ func (f *fixture) patch(t *testing.T, id string, p models.AgentPatch) error {
 
 func (f *fixture) agent(t *testing.T, id string) models.Agent {
 	t.Helper()
-	a, err := f.db.Agent(t.Context(), id)
+	a, err := f.db.Agents(t.Context()).Get(id)
 	require.NoError(t, err)
 	return a
 }
@@ -106,11 +106,11 @@ func (f *fixture) trail(t *testing.T, id string) []models.AuditEntry {
 	return lines
 }
 
-// events are those that tell of an agent, in order.
+// events returns the events of an agent, in order.
 func (f *fixture) events(t *testing.T, id string) []models.Event {
 	t.Helper()
 	require.NoError(t, f.number(t.Context()))
-	all, err := f.db.EventsAfter(t.Context(), 0, 1_000_000)
+	all, err := f.db.Events(t.Context()).After(0, 1_000_000)
 	require.NoError(t, err)
 	return slices.DeleteFunc(all, func(e models.Event) bool { return e.Key != id })
 }
@@ -119,7 +119,7 @@ func (f *fixture) events(t *testing.T, id string) []models.Event {
 func (f *fixture) number(ctx context.Context) error {
 	for more := true; more; {
 		err := f.db.Write(ctx, func(tx *store.Tx) error {
-			after, upTo, err := tx.NumberAtMost(1000)
+			after, upTo, err := tx.Events().Number(1000)
 			more = upTo > after
 			return err
 		})
@@ -130,7 +130,7 @@ func (f *fixture) number(ctx context.Context) error {
 	return nil
 }
 
-// traces counts what tells of changes: audit lines of every agent, and events.
+// traces counts the audit entries of all agents and the events.
 func (f *fixture) traces(t *testing.T) (lines, events int) {
 	t.Helper()
 	for _, a := range f.all(t) {
@@ -169,7 +169,7 @@ func (f *fixture) load(t *testing.T, by models.Principal, yaml string) (registry
 	return f.Import(t.Context(), by, doc, found, false, nil)
 }
 
-// broken says what an error is about: its code, then rule@pointer of each field.
+// broken describes an error: its code, then rule@pointer of each field.
 func broken(err error) []string {
 	if err == nil {
 		return nil

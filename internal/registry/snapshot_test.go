@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/events"
 	"comet/internal/registry/registrytest"
 	"comet/models"
 )
@@ -105,8 +106,8 @@ func each(ctx context.Context, tx *sql.Tx, query string, scan func(*sql.Rows) er
 	return rows.Err()
 }
 
-// broken lists what contradicts the rules of the tree, or what tells of the same
-// thing differently.
+// broken lists violations of the tree's rules, and contradictions between agents, audit entries
+// and events.
 func (s snapshot) broken() []string {
 	out := registrytest.BrokenRules(s.agents)
 	want := map[string]bool{}
@@ -138,15 +139,15 @@ func (s snapshot) broken() []string {
 	return out
 }
 
-// past is an agent as its history tells it.
+// past is an agent as reconstructed from its audit log.
 type past struct {
 	fields  map[string]any
 	version int64
 	broken  []string
 }
 
-// replay follows every audit line: what it makes of the agent, and the events
-// that must tell of it.
+// replay applies every audit entry and returns the resulting agents and the events that must
+// exist.
 func (s snapshot) replay() (map[string]past, map[string][]string) {
 	history, told := map[string]past{}, map[string][]string{}
 	for _, line := range s.audit {
@@ -181,13 +182,13 @@ func eventsFor(line models.AuditEntry) []string {
 	at := func(kind models.EventType) string { return fmt.Sprintf("%s@%d", kind, line.Version) }
 	switch {
 	case line.Action == models.AuditCreated:
-		return []string{at(models.EventAgentCreated)}
+		return []string{at(events.AgentCreated)}
 	case line.Action != models.AuditDeactivated:
-		return []string{at(models.EventAgentUpdated)}
+		return []string{at(events.AgentUpdated)}
 	case len(line.Changes) == 1:
-		return []string{at(models.EventAgentDeactivated)}
+		return []string{at(events.AgentDeactivated)}
 	}
-	return []string{at(models.EventAgentUpdated), at(models.EventAgentDeactivated)}
+	return []string{at(events.AgentUpdated), at(events.AgentDeactivated)}
 }
 
 // contradictions compares an agent with what its history makes of it.

@@ -5,14 +5,15 @@ import (
 	"fmt"
 
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/internal/input"
 	"comet/models"
 	"comet/store"
 )
 
-// Updated is a changed agent and what its author should know about it.
+// Updated is a changed agent with the warnings about its fields.
 type Updated struct {
-	// Detail is the agent as the change left it, whatever others do to it next.
+	// Detail is the agent directly after the change, without later changes.
 	Detail   models.AgentDetail
 	Warnings []errs.Field
 }
@@ -20,9 +21,9 @@ type Updated struct {
 // Update changes an agent (CHE·NU §2.3). Changing an L0 or L1 needs the admin
 // scope. is_active: false passes the guards of Deactivate, is_active: true
 // restores, and a new parent must be active and one level above. Rules are
-// judged in the order 404, 403, 400, 409, 422, and the precondition last. A
-// patch that changes nothing leaves no trace.
-func (r *Registry) Update(ctx context.Context, by models.Principal, id string, p models.AgentPatch, pre models.Precondition) (Updated, error) {
+// checked in the order 404, 403, 400, 409, 422, and the precondition last. A patch that
+// changes nothing writes no audit entry and no event.
+func (r *Registry) Update(ctx context.Context, by models.Principal, id string, p AgentPatch, pre Precondition) (Updated, error) {
 	fields := input.Validate(p)
 	checkNulls(&fields, p)
 	if p.Capabilities.Set {
@@ -31,11 +32,11 @@ func (r *Registry) Update(ctx context.Context, by models.Principal, id string, p
 	var out Updated
 	err := r.store.Write(ctx, func(tx *store.Tx) error {
 		if movesChains(p) {
-			if err := tx.LockChains(); err != nil {
+			if err := tx.Agents().LockChains(); err != nil {
 				return err
 			}
 		}
-		before, err := tx.Agent(id)
+		before, err := tx.Agents().Lock(id)
 		if err != nil {
 			return err
 		}
@@ -59,7 +60,7 @@ func (r *Registry) Update(ctx context.Context, by models.Principal, id string, p
 		if err := save(ctx, tx, by, before, after); err != nil {
 			return err
 		}
-		out.Detail, err = tx.AgentDetail(id)
+		out.Detail, err = tx.Agents().Detail(id, tx.Now())
 		return err
 	})
 	if err == nil && p.Capabilities.Set {
@@ -71,12 +72,12 @@ func (r *Registry) Update(ctx context.Context, by models.Principal, id string, p
 // Deactivate is the soft delete of an agent (CHE·NU §2.4): errs.ProtectedAgent
 // for L0 and L1, errs.ActiveChildren above active agents. An agent that is
 // inactive already stays as it is.
-func (r *Registry) Deactivate(ctx context.Context, by models.Principal, id string, pre models.Precondition) error {
+func (r *Registry) Deactivate(ctx context.Context, by models.Principal, id string, pre Precondition) error {
 	return r.store.Write(ctx, func(tx *store.Tx) error {
-		if err := tx.LockChains(); err != nil {
+		if err := tx.Agents().LockChains(); err != nil {
 			return err
 		}
-		before, err := tx.Agent(id)
+		before, err := tx.Agents().Lock(id)
 		if err != nil {
 			return err
 		}
@@ -98,14 +99,14 @@ func (r *Registry) Deactivate(ctx context.Context, by models.Principal, id strin
 	})
 }
 
-// movesChains reports whether a patch names what the ledger decides by, so that no
-// decision may be under way: it locks chains before agents, and so must the patch.
-func movesChains(p models.AgentPatch) bool {
+// movesChains reports whether a patch changes fields on which decisions of the ledger
+// depend. The ledger locks chains before agents, so such a patch must do the same.
+func movesChains(p AgentPatch) bool {
 	return p.ParentID.Set || p.TokenBudget.Set || p.BudgetScope.Set || p.IsActive.Set
 }
 
 // checkNulls refuses null for members that have no empty value.
-func checkNulls(v *errs.Violations, p models.AgentPatch) {
+func checkNulls(v *errs.Violations, p AgentPatch) {
 	for _, m := range []struct {
 		pointer string
 		null    bool
@@ -120,7 +121,7 @@ func checkNulls(v *errs.Violations, p models.AgentPatch) {
 }
 
 // checkImmutable accepts id, level and frequency_hz with the value they have.
-func checkImmutable(v *errs.Violations, a models.Agent, p models.AgentPatch) {
+func checkImmutable(v *errs.Violations, a models.Agent, p AgentPatch) {
 	refuse := func(field string, has, wanted any) {
 		v.Add(errs.ImmutableField, "/"+field, "immutable", "%s cannot be changed from %v to %v", field, has, wanted)
 	}
@@ -160,7 +161,7 @@ func checkImmutable(v *errs.Violations, a models.Agent, p models.AgentPatch) {
 }
 
 // apply returns the agent with the patch's members in place; null empties text.
-func apply(a models.Agent, p models.AgentPatch) models.Agent {
+func apply(a models.Agent, p AgentPatch) models.Agent {
 	set(&a.Name, p.Name)
 	set(&a.Description, p.Description)
 	set(&a.Type, p.Type)
@@ -196,8 +197,8 @@ func setPointer[T any](field **T, o models.Optional[T]) {
 	}
 }
 
-// checkChange judges the changed agent against its level and the tree.
-func checkChange(tx *store.Tx, v *errs.Violations, before, after models.Agent, p models.AgentPatch) error {
+// checkChange checks the changed agent against the rules of its level and the tree.
+func checkChange(tx *store.Tx, v *errs.Violations, before, after models.Agent, p AgentPatch) error {
 	if after.Level == models.LevelSystem {
 		return checkDeactivation(tx, v, before, after)
 	}
@@ -207,15 +208,15 @@ func checkChange(tx *store.Tx, v *errs.Violations, before, after models.Agent, p
 	moved := !equal(before.ParentID, after.ParentID)
 	restored := after.IsActive && !before.IsActive
 	if (moved || restored) && !v.Has("/parent_id") {
-		if err := checkParent(v, after, tx.AgentShared); err != nil {
+		if err := checkParent(v, after, tx.Agents().LockShared); err != nil {
 			return err
 		}
 	}
 	return checkDeactivation(tx, v, before, after)
 }
 
-// checkDeactivation judges the step from active to inactive (CHE·NU §2.4). The
-// transaction has locked the agent, so no child can appear meanwhile.
+// checkDeactivation checks whether an agent may be deactivated (CHE·NU §2.4). The transaction
+// has locked the agent, so no child can be added concurrently.
 func checkDeactivation(tx *store.Tx, v *errs.Violations, before, after models.Agent) error {
 	if after.IsActive || !before.IsActive && before.Level > models.LevelOrchestrator {
 		return nil
@@ -224,7 +225,7 @@ func checkDeactivation(tx *store.Tx, v *errs.Violations, before, after models.Ag
 		v.Add(errs.ProtectedAgent, "/is_active", "protected", "%q is an L%d agent and cannot be deleted or deactivated", before.ID, before.Level)
 		return nil
 	}
-	children, err := tx.HasActiveChildren(before.ID)
+	children, err := tx.Agents().HasActiveChildren(before.ID)
 	if err != nil {
 		return err
 	}
@@ -234,15 +235,15 @@ func checkDeactivation(tx *store.Tx, v *errs.Violations, before, after models.Ag
 	return nil
 }
 
-// save writes a changed agent with its audit line and events; without a change
-// it writes nothing.
+// save writes a changed agent with its audit entry and events; without a change it writes
+// nothing.
 func save(ctx context.Context, tx *store.Tx, by models.Principal, before, after models.Agent) error {
 	changes := diff(before, after)
 	if len(changes) == 0 {
 		return nil
 	}
 	after.Version, after.UpdatedAt = before.Version+1, tx.Now()
-	if err := tx.UpdateAgent(before, after); err != nil {
+	if err := tx.Agents().Update(before, after); err != nil {
 		return err
 	}
 	action := actionOf(before, after)
@@ -250,14 +251,14 @@ func save(ctx context.Context, tx *store.Tx, by models.Principal, before, after 
 	if err := audit(ctx, tx, by, after, action, changes); err != nil {
 		return err
 	}
-	data := models.AgentChanged{ID: after.ID, Version: after.Version, Actor: by.Name, Changes: changes}
+	data := AgentChanged{ID: after.ID, Version: after.Version, Actor: by.Name, Changes: changes}
 	if !deactivated || len(changes) > 1 {
-		if err := tx.Emit(models.EventAgentUpdated, after.ID, data); err != nil {
+		if err := tx.Events().Emit(events.AgentUpdated, after.ID, data); err != nil {
 			return err
 		}
 	}
 	if deactivated {
-		return tx.Emit(models.EventAgentDeactivated, after.ID, data)
+		return tx.Events().Emit(events.AgentDeactivated, after.ID, data)
 	}
 	return nil
 }
@@ -271,3 +272,33 @@ func actionOf(before, after models.Agent) models.AuditAction {
 	}
 	return models.AuditUpdated
 }
+
+// AgentPatch is a request to change the members that are present (CHE·NU §2.3). The immutable ones
+// may be sent with their present values.
+type AgentPatch struct {
+	Name         models.Optional[string]             `json:"name" validate:"omitnil,notblank,printable,max=120" swaggertype:"string" example:"Updated Assistant Name" minLength:"1" maxLength:"120"`              // The display name.
+	Description  models.Optional[string]             `json:"description" validate:"omitnil,text,max=2000" swaggertype:"string" example:"Helps organise daily stand-ups" maxLength:"2000" extensions:"x-nullable"` // What the agent does; null removes it.
+	Type         models.Optional[string]             `json:"type" validate:"omitempty,word" swaggertype:"string" example:"research" maxLength:"64" extensions:"x-nullable"`                                       // The agent type of the envelope protocol; null removes it.
+	Capabilities models.Optional[[]string]           `json:"capabilities" validate:"omitnil,max=256,unique,dive,capability" swaggertype:"array,string" example:"scheduling,reminders"`                            // What the agent can do; replaces the whole list.
+	SphereID     models.Optional[int]                `json:"sphere_id" validate:"omitnil,min=1,max=9" swaggertype:"integer" example:"2" minimum:"1" maximum:"9" extensions:"x-nullable"`                          // The sphere; null only for L0.
+	ParentID     models.Optional[string]             `json:"parent_id" validate:"omitnil,agentid" swaggertype:"string" example:"project-business" maxLength:"64" extensions:"x-nullable"`                         // The agent directly above; null only for L0.
+	TokenBudget  models.Optional[int64]              `json:"token_budget" validate:"omitnil,min=1000" swaggertype:"integer" example:"25000" minimum:"1000" maximum:"500000" extensions:"x-nullable"`              // Tokens per UTC day; null is unlimited, only for L0.
+	BudgetScope  models.Optional[models.BudgetScope] `json:"budget_scope" validate:"omitnil,oneof=own subtree" swaggertype:"string" example:"subtree" enums:"own,subtree"`                                        // Whose use counts against the budget: the agent's own, or also that of its descendants.
+	IsActive     models.Optional[bool]               `json:"is_active" swaggertype:"boolean" example:"false"`                                                                                                     // false deletes the agent, true restores it.
+
+	ID          models.Optional[string]       `json:"id" swaggertype:"string" example:"custom-assistant" maxLength:"64"` // Immutable.
+	Level       models.Optional[models.Level] `json:"level" swaggertype:"integer" example:"3" minimum:"0" maximum:"3"`   // Immutable.
+	FrequencyHz models.Optional[int]          `json:"frequency_hz" swaggertype:"integer" example:"444"`                  // Immutable.
+}
+
+// AgentChanged is the data of agent.updated and agent.deactivated.
+type AgentChanged struct {
+	ID      string          `json:"id"`      // The agent's id.
+	Version int64           `json:"version"` // The agent's version after the change.
+	Actor   string          `json:"actor"`   // The name of the token that made the change.
+	Changes []models.Change `json:"changes"` // The changed members.
+}
+
+// Precondition returns an error if a change must not be made to a version of an agent; nil allows
+// every change.
+type Precondition func(version int64) error

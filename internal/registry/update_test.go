@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/registry"
 	"comet/models"
 )
 
@@ -22,7 +23,7 @@ func TestUpdate(t *testing.T) {
 			f.create(t, specialist("spec", "orch-social"), d)
 			want := f.agent(t, "help")
 			f.db.Clock.Advance(90)
-			updated, err := f.Update(t.Context(), writer(), "help", models.AgentPatch{
+			updated, err := f.Update(t.Context(), writer(), "help", registry.AgentPatch{
 				Name: models.Some("Updated Assistant Name"), TokenBudget: models.Some(int64(25_000)),
 			}, nil)
 			require.NoError(t, err)
@@ -39,7 +40,7 @@ func TestUpdate(t *testing.T) {
 			d.Description, d.Type = "as it was", "research"
 			f.create(t, d)
 			f.requireUntouched(t, func() {
-				err := f.patch(t, "spec", models.AgentPatch{
+				err := f.patch(t, "spec", registry.AgentPatch{
 					Name: null[string](), Capabilities: null[[]string](), IsActive: null[bool](), ID: null[string](), Level: null[models.Level](),
 					FrequencyHz: null[int](), SphereID: null[int](), ParentID: null[string](), TokenBudget: null[int64](), Description: null[string](),
 					BudgetScope: null[models.BudgetScope](),
@@ -49,7 +50,7 @@ func TestUpdate(t *testing.T) {
 					"not_null@/level", "not_null@/frequency_hz", "not_null@/sphere_id", "not_null@/parent_id", "not_null@/token_budget",
 				}, broken(err))
 			})
-			require.NoError(t, f.patch(t, "spec", models.AgentPatch{Description: null[string](), Type: null[string]()}))
+			require.NoError(t, f.patch(t, "spec", registry.AgentPatch{Description: null[string](), Type: null[string]()}))
 			require.Empty(t, f.agent(t, "spec").Description)
 			require.Empty(t, f.agent(t, "spec").Type)
 		})
@@ -60,10 +61,10 @@ func TestUpdate(t *testing.T) {
 		onEveryDatabase(t, func(t *testing.T, f *fixture) {
 			f.create(t, specialist("spec", "orch-social"))
 			f.requireUntouched(t, func() {
-				require.NoError(t, f.patch(t, "spec", models.AgentPatch{
+				require.NoError(t, f.patch(t, "spec", registry.AgentPatch{
 					ID: models.Some("spec"), Level: models.Some(models.LevelSpecialist), FrequencyHz: models.Some(555),
 				}))
-				err := f.patch(t, "spec", models.AgentPatch{
+				err := f.patch(t, "spec", registry.AgentPatch{
 					ID: models.Some("other"), Level: models.Some(models.LevelAssistant), FrequencyHz: models.Some(666), Name: models.Some("new"),
 				})
 				require.Equal(t, []string{"immutable-field", "immutable@/id", "immutable@/level", "immutable@/frequency_hz"}, broken(err))
@@ -76,14 +77,14 @@ func TestUpdate(t *testing.T) {
 		onEveryDatabase(t, func(t *testing.T, f *fixture) {
 			for _, id := range []string{"nova", "orch-social"} {
 				f.requireUntouched(t, func() {
-					err := f.patch(t, id, models.AgentPatch{Name: models.Some("")})
+					err := f.patch(t, id, registry.AgentPatch{Name: models.Some("")})
 					require.Equal(t, errs.MissingScope, errs.CodeOf(err), "403 before 400")
 				})
-				_, err := f.Update(t.Context(), admin(), id, models.AgentPatch{Name: models.Some("Renamed")}, nil)
+				_, err := f.Update(t.Context(), admin(), id, registry.AgentPatch{Name: models.Some("Renamed")}, nil)
 				require.NoError(t, err)
 				require.Equal(t, "Renamed", f.agent(t, id).Name)
 			}
-			require.Equal(t, errs.NotFound, errs.CodeOf(f.patch(t, "no-such-agent", models.AgentPatch{Name: models.Some("")})), "404 before 400")
+			require.Equal(t, errs.NotFound, errs.CodeOf(f.patch(t, "no-such-agent", registry.AgentPatch{Name: models.Some("")})), "404 before 400")
 		})
 	})
 
@@ -93,20 +94,20 @@ func TestUpdate(t *testing.T) {
 			f.create(t, specialist("spec", "orch-social"))
 			require.Equal(t, models.ScopeOwn, f.agent(t, "spec").BudgetScope, "what is left out")
 			for _, scope := range []models.BudgetScope{models.ScopeSubtree, models.ScopeOwn} {
-				updated, err := f.Update(t.Context(), writer(), "spec", models.AgentPatch{BudgetScope: models.Some(scope)}, nil)
+				updated, err := f.Update(t.Context(), writer(), "spec", registry.AgentPatch{BudgetScope: models.Some(scope)}, nil)
 				require.NoError(t, err)
 				require.Equal(t, scope, updated.Detail.BudgetScope)
 				require.Equal(t, scope, f.agent(t, "spec").BudgetScope)
 			}
 			f.requireUntouched(t, func() {
 				for _, scope := range []models.BudgetScope{"", "Subtree", "both"} {
-					p := models.AgentPatch{BudgetScope: models.Some(scope), Name: models.Some("never stored")}
+					p := registry.AgentPatch{BudgetScope: models.Some(scope), Name: models.Some("never stored")}
 					require.Equal(t, []string{"invalid-request", "oneof@/budget_scope"}, broken(f.patch(t, "spec", p)), "%q", scope)
 				}
-				err := f.patch(t, "orch-social", models.AgentPatch{BudgetScope: models.Some(models.ScopeSubtree)})
+				err := f.patch(t, "orch-social", registry.AgentPatch{BudgetScope: models.Some(models.ScopeSubtree)})
 				require.Equal(t, errs.MissingScope, errs.CodeOf(err), "an orchestrator's is the admin's to change")
 			})
-			_, err := f.Update(t.Context(), admin(), "orch-social", models.AgentPatch{BudgetScope: models.Some(models.ScopeSubtree)}, nil)
+			_, err := f.Update(t.Context(), admin(), "orch-social", registry.AgentPatch{BudgetScope: models.Some(models.ScopeSubtree)}, nil)
 			require.NoError(t, err)
 		})
 	})
@@ -115,13 +116,13 @@ func TestUpdate(t *testing.T) {
 		t.Parallel()
 		onEveryDatabase(t, func(t *testing.T, f *fixture) {
 			f.requireUntouched(t, func() {
-				_, err := f.Update(t.Context(), admin(), "nova", models.AgentPatch{BudgetScope: models.Some(models.ScopeOwn)}, nil)
+				_, err := f.Update(t.Context(), admin(), "nova", registry.AgentPatch{BudgetScope: models.Some(models.ScopeOwn)}, nil)
 				require.NoError(t, err, "the value it has")
-				_, err = f.Update(t.Context(), admin(), "nova", models.AgentPatch{BudgetScope: models.Some(models.ScopeSubtree), TokenBudget: models.Some(int64(5000))}, nil)
+				_, err = f.Update(t.Context(), admin(), "nova", registry.AgentPatch{BudgetScope: models.Some(models.ScopeSubtree), TokenBudget: models.Some(int64(5000))}, nil)
 				require.Equal(t, []string{"invalid-request", "null_for_l0@/token_budget", "own_for_l0@/budget_scope"}, broken(err))
-				_, err = f.Update(t.Context(), admin(), "nova", models.AgentPatch{BudgetScope: models.Some(models.BudgetScope("both"))}, nil)
+				_, err = f.Update(t.Context(), admin(), "nova", registry.AgentPatch{BudgetScope: models.Some(models.BudgetScope("both"))}, nil)
 				require.Equal(t, []string{"invalid-request", "oneof@/budget_scope"}, broken(err))
-				_, err = f.Update(t.Context(), admin(), "nova", models.AgentPatch{BudgetScope: null[models.BudgetScope]()}, nil)
+				_, err = f.Update(t.Context(), admin(), "nova", registry.AgentPatch{BudgetScope: null[models.BudgetScope]()}, nil)
 				require.Equal(t, []string{"invalid-request", "not_null@/budget_scope"}, broken(err))
 			})
 		})
@@ -131,11 +132,11 @@ func TestUpdate(t *testing.T) {
 		t.Parallel()
 		onEveryDatabase(t, func(t *testing.T, f *fixture) {
 			f.requireUntouched(t, func() {
-				_, err := f.Update(t.Context(), admin(), "nova", models.AgentPatch{
+				_, err := f.Update(t.Context(), admin(), "nova", registry.AgentPatch{
 					SphereID: null[int](), ParentID: null[string](), TokenBudget: null[int64](),
 				}, nil)
 				require.NoError(t, err)
-				_, err = f.Update(t.Context(), admin(), "nova", models.AgentPatch{
+				_, err = f.Update(t.Context(), admin(), "nova", registry.AgentPatch{
 					SphereID: models.Some(1), ParentID: models.Some("orch-social"), TokenBudget: models.Some(int64(5000)),
 				}, nil)
 				require.Equal(t, []string{"invalid-request", "null_for_l0@/sphere_id", "null_for_l0@/parent_id", "null_for_l0@/token_budget"}, broken(err))
@@ -149,7 +150,7 @@ func TestUpdate(t *testing.T) {
 			f.create(t, specialist("spec", "orch-social"), assistant("help", "spec"))
 			stale := func(version int64) error { return errs.New(errs.PreconditionFailed, "at %d", version) }
 			f.requireUntouched(t, func() {
-				p := models.AgentPatch{TokenBudget: models.Some(int64(100_001)), IsActive: models.Some(false), SphereID: models.Some(0)}
+				p := registry.AgentPatch{TokenBudget: models.Some(int64(100_001)), IsActive: models.Some(false), SphereID: models.Some(0)}
 				for _, want := range [][]string{
 					{"invalid-request", "min@/sphere_id"},
 					{"active-children", "active_children@/is_active"},
@@ -171,7 +172,7 @@ func TestUpdate(t *testing.T) {
 				require.Equal(t, errs.ActiveChildren, errs.CodeOf(f.Deactivate(t.Context(), writer(), "spec", stale)))
 			})
 			seen := int64(0)
-			_, err := f.Update(t.Context(), writer(), "spec", models.AgentPatch{Name: models.Some("new")}, func(v int64) error { seen = v; return nil })
+			_, err := f.Update(t.Context(), writer(), "spec", registry.AgentPatch{Name: models.Some("new")}, func(v int64) error { seen = v; return nil })
 			require.NoError(t, err)
 			require.EqualValues(t, 1, seen, "it judges the version before the change")
 		})
@@ -185,7 +186,7 @@ func TestMove(t *testing.T) {
 		t.Parallel()
 		onEveryDatabase(t, func(t *testing.T, f *fixture) {
 			f.create(t, specialist("spec", "orch-social"), assistant("help", "spec"))
-			require.NoError(t, f.patch(t, "spec", models.AgentPatch{ParentID: models.Some("orch-business")}))
+			require.NoError(t, f.patch(t, "spec", registry.AgentPatch{ParentID: models.Some("orch-business")}))
 			above, err := f.Ancestors(t.Context(), "help")
 			require.NoError(t, err)
 			require.Equal(t, []string{"spec", "orch-business", "nova"}, []string{above[0].ID, above[1].ID, above[2].ID})
@@ -219,9 +220,9 @@ func TestMove(t *testing.T) {
 					{"spec", "spec", []string{"invalid-parent-level", "parent_level@/parent_id"}},
 					{"spec", "nova", []string{"invalid-parent-level", "parent_level@/parent_id"}},
 				} {
-					require.Equal(t, c.want, broken(f.patch(t, c.id, models.AgentPatch{ParentID: models.Some(c.parent)})), "%s under %s", c.id, c.parent)
+					require.Equal(t, c.want, broken(f.patch(t, c.id, registry.AgentPatch{ParentID: models.Some(c.parent)})), "%s under %s", c.id, c.parent)
 				}
-				_, err := f.Update(t.Context(), admin(), "orch-social", models.AgentPatch{ParentID: models.Some("orch-business")}, nil)
+				_, err := f.Update(t.Context(), admin(), "orch-social", registry.AgentPatch{ParentID: models.Some("orch-business")}, nil)
 				require.Equal(t, errs.InvalidParentLevel, errs.CodeOf(err))
 			})
 		})
@@ -232,7 +233,7 @@ func TestMove(t *testing.T) {
 		onEveryDatabase(t, func(t *testing.T, f *fixture) {
 			f.create(t, specialist("spec", "orch-social"), specialist("gone", "orch-social"), assistant("help", "spec"))
 			f.deactivate(t, "gone", "help")
-			require.NoError(t, f.patch(t, "help", models.AgentPatch{ParentID: models.Some("gone")}))
+			require.NoError(t, f.patch(t, "help", registry.AgentPatch{ParentID: models.Some("gone")}))
 			require.Equal(t, "gone", *f.agent(t, "help").ParentID)
 		})
 	})
@@ -249,7 +250,7 @@ func TestDeactivate(t *testing.T) {
 		},
 		"PATCH": func(t *testing.T, f *fixture, by models.Principal, id string) error {
 			t.Helper()
-			_, err := f.Update(t.Context(), by, id, models.AgentPatch{IsActive: models.Some(false)}, nil)
+			_, err := f.Update(t.Context(), by, id, registry.AgentPatch{IsActive: models.Some(false)}, nil)
 			return err
 		},
 	}
@@ -278,7 +279,7 @@ func TestDeactivate(t *testing.T) {
 		onEveryDatabase(t, func(t *testing.T, f *fixture) {
 			f.create(t, specialist("spec", "orch-social"))
 			f.deactivate(t, "spec")
-			require.NoError(t, f.patch(t, "spec", models.AgentPatch{Name: models.Some("retired")}))
+			require.NoError(t, f.patch(t, "spec", registry.AgentPatch{Name: models.Some("retired")}))
 			require.Equal(t, "retired", f.agent(t, "spec").Name)
 			require.False(t, f.agent(t, "spec").IsActive)
 		})
@@ -288,7 +289,7 @@ func TestDeactivate(t *testing.T) {
 func TestRestore(t *testing.T) {
 	t.Parallel()
 	onEveryDatabase(t, func(t *testing.T, f *fixture) {
-		restore := models.AgentPatch{IsActive: models.Some(true)}
+		restore := registry.AgentPatch{IsActive: models.Some(true)}
 		f.create(t, specialist("spec", "orch-social"), specialist("rest", "orch-social"), assistant("help", "spec"))
 		f.deactivate(t, "help", "spec")
 		f.requireUntouched(t, func() {

@@ -8,9 +8,6 @@ import (
 	"github.com/evanw/esbuild/pkg/api"
 )
 
-// maxCompiled is the longest compiled code with its source map that the parent caches, in bytes.
-const maxCompiled = 512 << 10
-
 // The code is the body of a function in an array that begins with a marker. Code that closes the
 // function and opens another one changes the array, which the prelude detects. The code begins on
 // a line of its own, the second.

@@ -1,11 +1,11 @@
 package sandbox
 
 import (
-	"container/heap"
 	_ "embed" // the prelude
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"modernc.org/quickjs"
@@ -54,7 +54,7 @@ func newEngine(c *child) (*engine, error) {
 	}
 	e := &engine{child: c, vm: vm}
 	for name, f := range map[string]any{
-		"__done": e.done, "__failed": e.failed, "__relax": e.raiseMemoryLimit, "__log": e.log,
+		"__done": e.succeed, "__failed": e.fail, "__relax": e.raiseMemoryLimit, "__log": e.sendLog,
 		"__call": e.call, "__read": e.read, "__timer": e.setTimer, "__clear": e.timers.clear,
 	} {
 		if err := vm.RegisterFunc(name, f, false); err != nil {
@@ -125,7 +125,7 @@ func (e *engine) readPosition() {
 // raiseMemoryLimit gives the engine enough memory to report that it has none left.
 func (e *engine) raiseMemoryLimit() { e.vm.SetMemoryLimit(uintptr(e.memory + 8<<20)) }
 
-func (e *engine) done(value string) {
+func (e *engine) succeed(value string) {
 	if e.outcome != nil {
 		return
 	}
@@ -136,7 +136,7 @@ func (e *engine) done(value string) {
 	e.outcome = doneFrame{json.RawMessage(value)}
 }
 
-func (e *engine) failed(name, message, stack string) {
+func (e *engine) fail(name, message, stack string) {
 	if e.outcome == nil {
 		e.outcome = exceptionFailure(name, message, stack)
 	}
@@ -170,8 +170,8 @@ func engineFailure(err error) failedFrame {
 	return exceptionFailure(e.Name, e.Message, e.Stack)
 }
 
-// log sends a log entry to the parent, within the limits.
-func (e *engine) log(level, message string) {
+// sendLog sends a log entry to the parent, within the limits.
+func (e *engine) sendLog(level, message string) {
 	if e.logsTruncated {
 		return
 	}
@@ -259,32 +259,36 @@ func (e *engine) fire(now time.Time) error {
 	return err
 }
 
-// timers are the timers of the code, the next one first. The zero value has none.
-type timers struct{ heap timerHeap }
+// timers are the timers of the code, the next one first. Timers with equal times fire in the order
+// they were set.
+type timers []timer
 
 type timer struct {
 	id int
 	at time.Time
 }
 
-func (t *timers) set(id int, at time.Time) { heap.Push(&t.heap, timer{id, at}) }
+func (t *timers) set(id int, at time.Time) {
+	i, _ := slices.BinarySearchFunc(*t, at, func(other timer, at time.Time) int {
+		if other.at.After(at) {
+			return 1
+		}
+		return -1
+	})
+	*t = slices.Insert(*t, i, timer{id, at})
+}
 
 // clear removes a timer.
 func (t *timers) clear(id int) {
-	for i := range t.heap {
-		if t.heap[i].id == id {
-			heap.Remove(&t.heap, i)
-			return
-		}
-	}
+	*t = slices.DeleteFunc(*t, func(other timer) bool { return other.id == id })
 }
 
 // next returns the time of the next timer.
-func (t *timers) next() (at time.Time, ok bool) {
-	if len(t.heap) == 0 {
+func (t timers) next() (at time.Time, ok bool) {
+	if len(t) == 0 {
 		return time.Time{}, false
 	}
-	return t.heap[0].at, true
+	return t[0].at, true
 }
 
 // due removes and returns the next timer, if it is due.
@@ -292,29 +296,6 @@ func (t *timers) due(now time.Time) (id int, ok bool) {
 	if at, ok := t.next(); !ok || at.After(now) {
 		return 0, false
 	}
-	return heap.Pop(&t.heap).(timer).id, true
-}
-
-// timerHeap implements heap.Interface. Timers with equal times fire in the order they were set.
-type timerHeap []timer
-
-func (h timerHeap) Len() int { return len(h) }
-
-func (h timerHeap) Less(i, j int) bool {
-	if h[i].at.Equal(h[j].at) {
-		return h[i].id < h[j].id
-	}
-	return h[i].at.Before(h[j].at)
-}
-
-func (h timerHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-
-// Push implements heap.Interface.
-func (h *timerHeap) Push(x any) { *h = append(*h, x.(timer)) }
-
-// Pop implements heap.Interface.
-func (h *timerHeap) Pop() any {
-	last := (*h)[len(*h)-1]
-	*h = (*h)[:len(*h)-1]
-	return last
+	id, *t = (*t)[0].id, (*t)[1:]
+	return id, true
 }

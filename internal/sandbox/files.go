@@ -19,6 +19,8 @@ type files struct {
 	protected func(path string) bool
 }
 
+var errDenied = errors.New("the code may not read this file")
+
 // grant is a directory or a single file that may be read.
 type grant struct {
 	path string // absolute and clean
@@ -26,13 +28,13 @@ type grant struct {
 	file string // name in the root; "" allows everything below the root
 }
 
-// openFiles opens the paths that both the request and the sandbox allow.
-func (s *Sandbox) openFiles(paths []string) (*files, *Failure) {
-	all := &files{protected: s.opts.Protected}
+// openFiles opens the paths of a request, as far as they are within the given bounds.
+func openFiles(paths, bounds []string, protected func(path string) bool) (*files, *Failure) {
+	all := &files{protected: protected}
 	for _, path := range paths {
 		path = filepath.Clean(path)
 		known := false
-		for _, bound := range s.opts.ReadPaths {
+		for _, bound := range bounds {
 			bound = filepath.Clean(bound)
 			switch {
 			case within(path, bound):
@@ -148,11 +150,11 @@ func (g grant) read(path string) (string, error) {
 		return "", errDenied // it leads out of the root, or the system denies access
 	}
 	defer func() { _ = file.Close() }()
-	return text(file)
+	return readText(file)
 }
 
-// text reads a regular file of at most maxFile bytes.
-func text(file *os.File) (string, error) {
+// readText reads a regular file of at most maxFile bytes.
+func readText(file *os.File) (string, error) {
 	info, err := file.Stat()
 	if err != nil || !info.Mode().IsRegular() {
 		return "", errors.New("not a regular file")

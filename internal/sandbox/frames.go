@@ -7,13 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	strictjson "github.com/go-json-experiment/json"
 )
 
 // Parent and child exchange frames: four bytes of length (big endian), one byte for the kind, and
 // JSON. The length is that of the JSON.
 //
 //	child ──► parent   ready, compiled, call, read, log, done, failed
-//	parent ──► child   run, answer
+//	parent ──► child   run, response
 const (
 	kindReady    byte = 'B' // the engine is ready
 	kindRun      byte = 'R'
@@ -27,6 +29,9 @@ const (
 )
 
 const frameHeader = 5
+
+// maxCompiled is the longest compiled code with its source map that the parent caches, in bytes.
+const maxCompiled = 512 << 10
 
 // maxFromParent is the longest frame from the parent, in bytes.
 const maxFromParent = maxContext + maxResponse + maxCompiled + 8<<20
@@ -129,13 +134,8 @@ func readFrameFrom(r io.Reader, limit int) (frame, error) {
 // decode decodes the JSON of a frame and rejects unknown members.
 func decode[T any](body []byte) (T, error) {
 	var v T
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&v); err != nil {
+	if err := strictjson.Unmarshal(body, &v, strictjson.RejectUnknownMembers(true)); err != nil {
 		return v, fmt.Errorf("%w: %w", errFrame, err)
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return v, fmt.Errorf("%w: data after the JSON", errFrame)
 	}
 	return v, nil
 }

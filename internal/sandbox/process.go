@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
+	"comet/internal/background"
 )
 
 // startLimit is how long a child may take to become ready. It is long because a busy machine starts
@@ -58,15 +58,13 @@ func (s *Sandbox) startChild(ctx context.Context) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start a child: %w", err)
 	}
-	limit := time.NewTimer(startLimit)
-	defer limit.Stop()
 	select {
 	case f, ok := <-p.frames:
 		if ok && f.kind == kindReady {
 			return p, nil
 		}
 		err = errors.New("the process ended before it was ready: " + p.stderr.String())
-	case <-limit.C:
+	case <-time.After(startLimit):
 		err = errors.New("the process was not ready in time")
 	case <-ctx.Done():
 		err = context.Cause(ctx)
@@ -93,7 +91,7 @@ func (s *Sandbox) launchChild() (*process, error) {
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = in, out, p.stderr
 	p.cmd.Env = []string{"TZ=UTC"} // the child gets nothing of the server's environment
 	p.cmd.WaitDelay = time.Second  // for processes that inherited its standard error
-	setProcessGroup(p.cmd)
+	background.SetProcessGroup(p.cmd)
 	l := launchRequest{p, make(chan error, 1)}
 	s.launch <- l
 	err = <-l.done
@@ -120,7 +118,7 @@ func (p *process) read(limit int) {
 }
 
 func (p *process) reap() {
-	_ = p.cmd.Wait() // ProcessState has the result
+	background.WaitProcessGroup(p.cmd)
 	close(p.exited)
 }
 
@@ -137,7 +135,7 @@ func (p *process) kill() {
 		select {
 		case <-p.exited: // the pid may belong to another process
 		default:
-			killGroup(p.cmd.Process)
+			_ = background.KillProcessGroup(p.cmd.Process.Pid)
 		}
 		_ = p.stdin.Close()
 	})
@@ -193,9 +191,12 @@ func (h *prefixBuffer) String() string {
 	return h.buf.String()
 }
 
-// cpuAfterExit returns the processor time of a child that has ended, its start included; 0 while
-// it runs.
-func (p *process) cpuAfterExit() time.Duration {
+// cpu returns the processor time of a child, its start included; 0 while it runs if the system does
+// not tell.
+func (p *process) cpu() time.Duration {
+	if d := runningCPU(p.cmd.Process.Pid); d > 0 {
+		return d
+	}
 	select {
 	case <-p.exited:
 		return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
@@ -203,6 +204,9 @@ func (p *process) cpuAfterExit() time.Duration {
 		return 0
 	}
 }
+
+// memory returns the peak memory of a running child in bytes, 0 if it is unknown.
+func (p *process) memory() int64 { return peakMemory(p.cmd.Process.Pid) }
 
 // keepChildReady keeps one child ready until the sandbox stops, and replaces it when it is taken or
 // ends. It begins with the first run: a server that runs no code has no children.
@@ -212,41 +216,28 @@ func (s *Sandbox) keepChildReady(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	retry := backoff.NewExponentialBackOff()
-	retry.MaxInterval = time.Minute
-	for ctx.Err() == nil {
+	opts := background.PollOptions{Task: "starting a child of the sandbox", Logger: s.log, MaxBackoff: time.Minute}
+	background.NewPollLoop(opts, func(ctx context.Context) (time.Duration, error) {
 		p, err := s.startChild(ctx)
-		if err == nil && s.offerChild(ctx, p) {
-			retry.Reset()
-			continue
+		if err == nil {
+			err = s.offerChild(ctx, p)
 		}
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil {
-			s.log.Error("sandbox: start a child; retrying", "error", err)
-		} else {
-			s.log.Warn("sandbox: a child ended before it was used", "reason", p.cmd.ProcessState.String(), "stderr", p.stderr.String())
-		}
-		pause := time.NewTimer(retry.NextBackOff())
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-		}
-	}
+		return 0, err
+	}).Run(ctx)
 }
 
-// offerChild waits until a run takes the child, and reports whether one did.
-func (s *Sandbox) offerChild(ctx context.Context, p *process) bool {
+// offerChild waits until a run takes the child. Otherwise it retires the child.
+func (s *Sandbox) offerChild(ctx context.Context, p *process) (err error) {
 	select {
 	case s.warm <- p:
-		return true
+		return nil
 	case <-p.exited:
+		err = fmt.Errorf("a child ended before it was used: %s %s", p.cmd.ProcessState, p.stderr)
 	case <-ctx.Done():
+		err = ctx.Err()
 	}
 	s.retire(p)
-	return false
+	return err
 }
 
 // takeChild returns a child that is ready, or starts one.
@@ -260,22 +251,14 @@ func (s *Sandbox) takeChild(ctx context.Context) (p *process, warm bool, err err
 	return p, false, err
 }
 
-// acquireSlot waits up to timeout for a slot of MaxRuns.
-func (s *Sandbox) acquireSlot(ctx context.Context, timeout time.Duration) (release func(), err error) {
-	release = func() { <-s.slots }
-	select {
-	case s.slots <- struct{}{}:
-		return release, nil
-	default:
+// acquireSlot waits up to timeout for a slot of MaxRuns, which the caller releases.
+func (s *Sandbox) acquireSlot(ctx context.Context, timeout time.Duration) error {
+	err := background.AcquireWithin(ctx, s.slots, timeout)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	}
-	limit := time.NewTimer(timeout)
-	defer limit.Stop()
-	select {
-	case s.slots <- struct{}{}:
-		return release, nil
-	case <-limit.C:
-		return nil, &Failure{Name: Busy, Message: "too many runs are in progress, and none ended within the timeout"}
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
+	return &Failure{Name: Busy, Message: "too many runs are in progress, and none ended within the timeout"}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"os"
-	"os/exec"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -14,32 +13,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setProcessGroup puts a child into its own process group, and has the kernel kill it when the
-// thread that started it ends.
-func setProcessGroup(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-}
-
 // setNoNewPrivileges keeps the calling thread and its children from gaining privileges by execve
 // (prctl(2), PR_SET_NO_NEW_PRIVS).
 func setNoNewPrivileges() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }
 
-// cpu returns the processor time of all threads of the process. It reads the clock of the process
-// (clock_getcpuclockid(3)), which works while the child runs.
-func (p *process) cpu() time.Duration {
+// runningCPU returns the processor time of all threads of a running process, 0 after it has ended.
+// It reads the clock of the process (clock_getcpuclockid(3)).
+func runningCPU(pid int) time.Duration {
 	var ts unix.Timespec
 	const scheduled = 2 // CPUCLOCK_SCHED
-	if err := unix.ClockGettime(int32(^p.cmd.Process.Pid)<<3|scheduled, &ts); err != nil {
-		return p.cpuAfterExit()
+	if err := unix.ClockGettime(int32(^pid)<<3|scheduled, &ts); err != nil {
+		return 0
 	}
 	return time.Duration(ts.Nano())
 }
 
-// memory returns the peak resident memory of the process in bytes, 0 after it has ended. The
+// exceededCPU reports whether the kernel ended a process for exceeding RLIMIT_CPU.
+func exceededCPU(state *os.ProcessState) bool {
+	status, ok := state.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGXCPU
+}
+
+// peakMemory returns the peak resident memory of a process in bytes, 0 after it has ended. The
 // rusage of an ended child is of no use: it includes the memory of this process, of which the
 // child began as a copy.
-func (p *process) memory() int64 {
-	status, err := os.ReadFile("/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/status")
+func peakMemory(pid int) int64 {
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
 		return 0
 	}

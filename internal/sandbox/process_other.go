@@ -1,18 +1,15 @@
-//go:build !unix
+//go:build !linux
 
 package sandbox
 
 import (
 	"os"
-	"os/exec"
 	"time"
 )
 
-// These systems have the limits of the engine and the deadline of the parent only: no process
-// groups, and no measurements of a running child. When this process is killed, a child ends
-// because its standard input closes.
-
-func setProcessGroup(*exec.Cmd) {}
+// These systems have the limits of the engine and the deadline of the parent only, and no
+// measurements of a running child. When this process is killed, a child ends because its standard
+// input closes.
 
 func setNoNewPrivileges() error { return nil }
 
@@ -20,10 +17,8 @@ func confine() (base int64, err error) { return 0, nil }
 
 func setLimits(int64, int, time.Duration) error { return nil }
 
-func killGroup(p *os.Process) { _ = p.Kill() }
-
 func exceededCPU(*os.ProcessState) bool { return false }
 
-func (p *process) cpu() time.Duration { return p.cpuAfterExit() }
+func runningCPU(int) time.Duration { return 0 }
 
-func (p *process) memory() int64 { return 0 }
+func peakMemory(int) int64 { return 0 }

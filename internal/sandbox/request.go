@@ -26,6 +26,9 @@ const (
 	maxConcurrentCalls = 16
 )
 
+// MaxCode is the longest code of a request, in bytes (AgentCards, limits).
+const MaxCode = 102_400
+
 // Tool is a tool that the code may call as server.name(args) and mcp.server.name(args), by its
 // exact name, in camelCase and in snake_case.
 type Tool struct {
@@ -83,24 +86,24 @@ type Metrics struct {
 }
 
 // validate sets defaults and rejects a request over a limit.
-func (s *Sandbox) validate(req *Request) *Failure {
+func (req *Request) validate(opts *Options) *Failure {
 	if len(req.Code) > MaxCode {
 		return &Failure{Name: CodeTooLarge, Message: fmt.Sprintf("the code has %d bytes, at most %d are allowed", len(req.Code), MaxCode)}
 	}
 	if req.Timeout == 0 {
-		req.Timeout = s.opts.Timeout
+		req.Timeout = opts.Timeout
 	}
 	if req.MemoryMB == 0 {
-		req.MemoryMB = s.opts.MemoryMB
+		req.MemoryMB = opts.MemoryMB
 	}
 	if len(req.Context) == 0 {
 		req.Context = json.RawMessage("{}")
 	}
 	switch {
-	case req.Timeout < minTimeout || req.Timeout > s.opts.MaxTimeout:
-		return configFailure("the timeout must be from 1 to %d ms", s.opts.MaxTimeout.Milliseconds())
-	case req.MemoryMB < minMemoryMB || req.MemoryMB > s.opts.MaxMemoryMB:
-		return configFailure("the memory limit must be from %d to %d MB", minMemoryMB, s.opts.MaxMemoryMB)
+	case req.Timeout < minTimeout || req.Timeout > opts.MaxTimeout:
+		return configFailure("the timeout must be from 1 to %d ms", opts.MaxTimeout.Milliseconds())
+	case req.MemoryMB < minMemoryMB || req.MemoryMB > opts.MaxMemoryMB:
+		return configFailure("the memory limit must be from %d to %d MB", minMemoryMB, opts.MaxMemoryMB)
 	case len(req.Context) > maxContext:
 		return configFailure("the context has %d bytes, at most %d are allowed", len(req.Context), maxContext)
 	case !isObject(req.Context):

@@ -28,20 +28,19 @@ func (s *Sandbox) Run(ctx context.Context, req Request) (Result, error) {
 		return Result{}, err
 	}
 	defer leave()
-	if f := s.validate(&req); f != nil {
+	if f := req.validate(&s.opts); f != nil {
 		return Result{}, f
 	}
 	s.neededOnce.Do(func() { close(s.needed) })
-	files, f := s.openFiles(req.ReadPaths)
+	files, f := openFiles(req.ReadPaths, s.opts.ReadPaths, s.opts.Protected)
 	if f != nil {
 		return Result{}, f
 	}
 	defer files.close()
-	free, err := s.acquireSlot(ctx, req.Timeout)
-	if err != nil {
+	if err := s.acquireSlot(ctx, req.Timeout); err != nil {
 		return Result{}, err
 	}
-	defer free()
+	defer s.slots.Release(1)
 	p, warm, err := s.takeChild(ctx)
 	switch {
 	case ctx.Err() != nil && err != nil:
@@ -232,10 +231,7 @@ func (r *run) addLog(f frame) error {
 
 func levels() []string { return []string{"log", "info", "warn", "error", "debug"} }
 
-var (
-	errTooMany = errors.New("too many calls")
-	errDenied  = errors.New("the code may not read this file")
-)
+var errTooMany = errors.New("too many calls")
 
 func toolCallsMessage(limit int) string {
 	return fmt.Sprintf("the code made more than %d tool calls and file reads", limit)

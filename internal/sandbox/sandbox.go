@@ -29,6 +29,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -40,13 +41,11 @@ import (
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/sync/semaphore"
 )
 
 // ChildArgument is the only argument of a program that acts as a child: see Child.
 const ChildArgument = "sandbox-child"
-
-// MaxCode is the longest code of a request, in bytes (AgentCards, limits).
-const MaxCode = 102_400
 
 // ErrStopped is the error of a run while the sandbox is not started or is stopping.
 var ErrStopped = errors.New("the sandbox is not running")
@@ -88,31 +87,19 @@ func (o *Options) withDefaults() Options {
 	if o != nil {
 		out = *o
 	}
-	for _, n := range []struct {
-		field *int
-		value int
-	}{
-		{&out.Warm, 2}, {&out.MaxRuns, 2 * runtime.NumCPU()}, {&out.MemoryMB, 512}, {&out.MaxResult, 1 << 20},
-		{&out.MaxLogs, 64 << 10}, {&out.MaxToolCalls, 1000}, {&out.CacheSize, 100},
-	} {
-		if *n.field == 0 {
-			*n.field = n.value
-		}
-	}
-	if out.MaxMemoryMB == 0 {
-		out.MaxMemoryMB = out.MemoryMB
-	}
-	if out.Timeout == 0 {
-		out.Timeout = 30 * time.Second
-	}
-	if out.MaxTimeout == 0 {
-		out.MaxTimeout = max(5*time.Minute, out.Timeout)
-	}
+	out.Warm = cmp.Or(out.Warm, 2)
+	out.MaxRuns = cmp.Or(out.MaxRuns, 2*runtime.NumCPU())
+	out.Timeout = cmp.Or(out.Timeout, 30*time.Second)
+	out.MaxTimeout = cmp.Or(out.MaxTimeout, max(5*time.Minute, out.Timeout))
+	out.MemoryMB = cmp.Or(out.MemoryMB, 512)
+	out.MaxMemoryMB = cmp.Or(out.MaxMemoryMB, out.MemoryMB)
+	out.MaxResult = cmp.Or(out.MaxResult, 1<<20)
+	out.MaxLogs = cmp.Or(out.MaxLogs, 64<<10)
+	out.MaxToolCalls = cmp.Or(out.MaxToolCalls, 1000)
+	out.CacheSize = cmp.Or(out.CacheSize, 100)
+	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	if out.Protected == nil {
 		out.Protected = func(string) bool { return false }
-	}
-	if out.Logger == nil {
-		out.Logger = slog.New(slog.DiscardHandler)
 	}
 	return out
 }
@@ -138,9 +125,9 @@ func (o *Options) check() error {
 type Sandbox struct {
 	opts   Options
 	log    *slog.Logger
-	slots  chan struct{}      // has one for each run
-	warm   chan *process      // children that are ready; without a buffer
-	launch chan launchRequest // received by the thread that starts processes
+	slots  *semaphore.Weighted // one for each run
+	warm   chan *process       // children that are ready; without a buffer
+	launch chan launchRequest  // received by the thread that starts processes
 	cache  *lru.Cache[digest, compiled]
 
 	mu         sync.Mutex
@@ -163,7 +150,7 @@ func New(opts *Options) (*Sandbox, error) {
 		return nil, err
 	}
 	s.log = s.opts.Logger
-	s.slots = make(chan struct{}, s.opts.MaxRuns)
+	s.slots = semaphore.NewWeighted(int64(s.opts.MaxRuns))
 	if len(s.opts.Command) == 0 {
 		program, err := thisProgram()
 		if err != nil {
@@ -189,7 +176,7 @@ func thisProgram() (string, error) {
 	return os.Executable()
 }
 
-// Start implements lifecycle.Service.
+// Start implements background.Service.
 func (s *Sandbox) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,7 +203,7 @@ func (s *Sandbox) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop implements lifecycle.Service: it ends runs and their children, and returns when no child
+// Stop implements background.Service: it ends runs and their children, and returns when no child
 // is left.
 func (s *Sandbox) Stop(ctx context.Context) error {
 	s.mu.Lock()

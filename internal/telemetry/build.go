@@ -4,7 +4,7 @@ import (
 	"runtime/debug"
 )
 
-// Build says which program is running.
+// Build identifies the running program.
 type Build struct {
 	// Version is a release such as v1.2.3, or "dev".
 	Version string `json:"version"`

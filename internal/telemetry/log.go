@@ -1,5 +1,4 @@
-// Package telemetry is how comet tells what it is doing: structured logs in
-// which no secret can appear, and metrics in a registry of its own. Any package may
+// Package telemetry provides structured logs without secrets, metrics and traces. Any package may
 // import it.
 package telemetry
 
@@ -18,23 +17,26 @@ import (
 	"comet/internal/requestid"
 )
 
-// LogOptions says how to log; the zero value logs from info on, as text on a
-// terminal and JSON otherwise.
+// LogOptions configures NewLogger. The zero value logs from info on, as text on a terminal and as
+// JSON otherwise.
 type LogOptions struct {
 	// Level is debug, info, warn or error; "" is info.
 	Level string
-	// Format is auto, text, json or v5, that of PROTOCOL_V5 §10.3; "" is auto.
+	// Format is auto, text, json or a key of Formats; "" is auto.
 	Format string
-	// Secrets are values that must never be written, such as a configured admin
-	// token, whatever they look like. Short ones are ignored.
+	// Formats are further formats. A handler must pass every attribute to ReplaceAttr, which masks
+	// secrets.
+	Formats map[string]func(io.Writer, *slog.HandlerOptions) slog.Handler
+	// Secrets are values that are never written, such as a configured admin token. Short ones are
+	// ignored.
 	Secrets []string
 }
 
-// minSecretLength keeps a short "secret" from blotting out ordinary words.
+// minSecretLength is the length from which on secrets are masked: a shorter one may be a word.
 const minSecretLength = 8
 
-// NewLogger returns a logger that writes to w. Every record carries the request
-// id of its context as request_id. The error says which option is not known.
+// NewLogger returns a logger that writes to w. Every record has the request id of its context as
+// request_id. It returns an error for an unknown level or format.
 func NewLogger(w io.Writer, opts *LogOptions) (*slog.Logger, error) {
 	if opts == nil {
 		opts = &LogOptions{}
@@ -53,8 +55,6 @@ func NewLogger(w io.Writer, opts *LogOptions) (*slog.Logger, error) {
 		h = slog.NewTextHandler(w, handlerOpts)
 	case "json":
 		h = slog.NewJSONHandler(w, handlerOpts)
-	case "v5":
-		h = v5Handler{out: &lockedWriter{w: w}, level: level, mask: r}
 	case "", "auto":
 		if IsTerminal(w) {
 			h = slog.NewTextHandler(w, handlerOpts)
@@ -62,7 +62,11 @@ func NewLogger(w io.Writer, opts *LogOptions) (*slog.Logger, error) {
 			h = slog.NewJSONHandler(w, handlerOpts)
 		}
 	default:
-		return nil, fmt.Errorf("unknown log format %q", opts.Format)
+		newHandler, ok := opts.Formats[opts.Format]
+		if !ok {
+			return nil, fmt.Errorf("unknown log format %q", opts.Format)
+		}
+		h = newHandler(w, handlerOpts)
 	}
 	return slog.New(contextHandler{h}), nil
 }
@@ -73,7 +77,7 @@ func IsTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// contextHandler adds what the context knows of a record.
+// contextHandler adds the attributes of the context, such as the request id, to each record.
 type contextHandler struct{ slog.Handler }
 
 func (h contextHandler) Handle(ctx context.Context, r slog.Record) error {
@@ -92,7 +96,7 @@ func (h contextHandler) WithGroup(name string) slog.Handler {
 	return contextHandler{h.Handler.WithGroup(name)}
 }
 
-// redactor masks secrets in every attribute, the message included.
+// redactor masks secrets in every attribute and in the message.
 type redactor struct{ literal *strings.Replacer }
 
 func newRedactor(secrets []string) redactor {
@@ -126,10 +130,10 @@ func (r redactor) replace(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// text masks the secrets of the configuration and what looks like one.
+// text masks the configured secrets and text that looks like a secret.
 func (r redactor) text(s string) string { return redact.Text(r.known(s)) }
 
-// known masks the secrets of the configuration.
+// known masks the configured secrets.
 func (r redactor) known(s string) string {
 	if r.literal == nil {
 		return s
@@ -137,8 +141,8 @@ func (r redactor) known(s string) string {
 	return r.literal.Replace(s)
 }
 
-// any masks inside values that are not plain: an error or a Stringer becomes
-// its text, anything else what encoding/json makes of it.
+// any masks secrets inside structured values: an error or a Stringer is converted to its
+// text, any other value to JSON.
 func (r redactor) any(v any) slog.Value {
 	switch v := v.(type) {
 	case nil:

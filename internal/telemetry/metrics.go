@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Metrics are what /metrics shows. They live in a registry of their own, so two
-// servers in one process (or one test binary) never meet.
+// Metrics are the metrics that /metrics serves. They have a separate registry, so that two
+// servers in one process (or one test binary) do not share metrics.
 type Metrics struct {
 	registry *prometheus.Registry
 	requests *prometheus.CounterVec
@@ -20,7 +20,7 @@ type Metrics struct {
 	inFlight prometheus.Gauge
 }
 
-// NewMetrics returns metrics that tell of the Go runtime, the process and the
+// NewMetrics returns metrics that include those of the Go runtime, the process and the
 // build.
 func NewMetrics(build Build) *Metrics {
 	reg := prometheus.NewRegistry()
@@ -54,13 +54,13 @@ func NewMetrics(build Build) *Metrics {
 	}
 }
 
-// Registerer is where other parts of the program add their own metrics.
+// Registerer returns the registry to which other packages add their metrics.
 func (m *Metrics) Registerer() prometheus.Registerer { return m.registry }
 
-// Measure returns a middleware that counts and times requests. route is asked
-// after the handler has run and names the router's pattern, "" where no route
-// matched; it must not return the path, whose values are without number. Where
-// an outer middleware's writer knows the status already, that is used.
+// Measure returns a middleware that counts and times requests. route is called after the
+// handler has returned; it returns the pattern of the route, "" if no route matched, and
+// never the path, which has an unbounded number of values. If the writer of an outer
+// middleware records the status, that writer is used.
 func (m *Metrics) Measure(route func(*http.Request) string) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -97,7 +97,7 @@ func (m *Metrics) observe(route, method string, status int, elapsed time.Duratio
 	m.duration.WithLabelValues(route, method).Observe(elapsed.Seconds())
 }
 
-// statusWriter is a writer that knows which status went out, 0 for none yet.
+// statusWriter is a writer that records the status that was sent, 0 for none yet.
 type statusWriter interface {
 	http.ResponseWriter
 	Status() int
@@ -132,7 +132,7 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
 }
 
-// knownMethod keeps what a client invents from becoming a label.
+// knownMethod prevents clients from creating labels with invented methods.
 func knownMethod(method string) string {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:

@@ -32,7 +32,7 @@ type TracingOptions struct {
 	Logger *slog.Logger
 }
 
-// Tracing sends spans to a collector. It is a lifecycle.Service: Stop sends what is left.
+// Tracing sends spans to a collector. It is a background.Service: Stop sends what is left.
 type Tracing struct {
 	provider trace.TracerProvider
 	stop     func(context.Context) error
@@ -90,10 +90,10 @@ func (q quiet) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) e
 // Tracer returns the tracer of a package.
 func (t *Tracing) Tracer(name string) trace.Tracer { return t.provider.Tracer("comet/" + name) }
 
-// Start implements lifecycle.Service.
+// Start implements background.Service.
 func (t *Tracing) Start(context.Context) error { return nil }
 
-// Stop implements lifecycle.Service.
+// Stop implements background.Service.
 func (t *Tracing) Stop(ctx context.Context) error { return t.stop(ctx) }
 
 // WithTraceparent returns a context below the span that a traceparent names; one that

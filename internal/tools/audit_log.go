@@ -2,13 +2,14 @@ package tools
 
 import (
 	"context"
-	"errors"
 	"log/slog"
-	"sync"
+	"sync/atomic"
 	"time"
 
+	"comet/internal/background"
 	"comet/internal/errs"
-	"comet/internal/lifecycle"
+	"comet/internal/events"
+	"comet/internal/usage"
 	"comet/models"
 	"comet/store"
 )
@@ -17,15 +18,12 @@ const (
 	// flushInterval is the longest time until a finished call is written, and flushBatch the
 	// number of calls that are written earlier.
 	flushInterval, flushBatch = 100 * time.Millisecond, 500
-	// maxPendingCalls is how many calls may be pending; further ones block until there is space.
-	maxPendingCalls = 20_000
-	// maxPendingEvents is how many other events may be pending; further ones are dropped.
-	maxPendingEvents = 2000
-	// maxPendingText is the longest text of pending calls together, in bytes. retryPause is the
-	// pause after a failed write.
+	// maxPending is how many calls and events may be pending; a further call waits until there is
+	// space, and a further event is dropped.
+	maxPending = 20_000
+	// maxPendingText is the longest text of pending calls together, in bytes.
 	maxPendingText = 64 << 20
-	retryPause     = time.Second
-	// flushTimeout limits one flush.
+	// flushTimeout limits the wait of a call for its record.
 	flushTimeout = 10 * time.Second
 )
 
@@ -34,136 +32,71 @@ const (
 // loses the calls of the last flush interval; the tokens reserved for them become free when the
 // reservation expires.
 type auditLog struct {
-	store    *store.Store
-	prepaid  *prepaid
-	tokens   *tokenCounter
-	log      *slog.Logger
-	loop     *lifecycle.Loop
-	mu       sync.Mutex
-	roomFree *sync.Cond
-	// open is the number of calls that are not written yet, and size the length of the text of
-	// the pending ones in bytes.
-	open, size int
-	pending    []callRecord
-	events     []models.EventDraft
-	batchFull  chan struct{} // receives when a batch is full
-	writing    chan struct{} // holds one during a flush
+	*background.Batcher[*auditEntry]
+	store   *store.Store
+	prepaid *usage.Prepaid
+	tokens  *tokenCounter
+	log     *slog.Logger
+	// pendingText is the length of the text of pending calls, in bytes.
+	pendingText atomic.Int64
+	closing     atomic.Bool
 }
 
-func newAuditLog(s *store.Store, p *prepaid, log *slog.Logger) *auditLog {
-	l := &auditLog{store: s, prepaid: p, tokens: newTokenCounter(), log: log, batchFull: make(chan struct{}, 1), writing: make(chan struct{}, 1)}
-	l.roomFree = sync.NewCond(&l.mu)
-	l.loop = lifecycle.NewLoop(l.run)
+// auditEntry is a call or another event that waits to be written.
+type auditEntry struct {
+	call  *callRecord
+	event *store.EventDraft
+}
+
+func newAuditLog(s *store.Store, ledger *usage.Ledger, clock func() time.Time, log *slog.Logger) *auditLog {
+	l := &auditLog{store: s, tokens: newTokenCounter(), log: log}
+	l.Batcher = background.NewBatcher(background.BatcherOptions{
+		Task: "writing tool calls", Logger: log, Interval: flushInterval, Size: flushBatch, MaxBatch: maxPending, MaxPending: maxPending,
+	}, l.write)
+	l.prepaid = usage.NewPrepaid(ledger, &usage.PrepaidOptions{Kind: factKind, Count: l.Flush, Logger: log, Clock: clock})
 	return l
 }
 
-// Start implements lifecycle.Service.
-func (l *auditLog) Start(ctx context.Context) error { return l.loop.Start(ctx) }
-
-// Stop implements lifecycle.Service: it writes pending calls and releases all reservations.
+// Stop implements background.Service: it writes pending calls and releases all reservations.
 func (l *auditLog) Stop(ctx context.Context) error {
-	if err := l.loop.Stop(ctx); err != nil {
+	l.closing.Store(true)
+	if err := l.Batcher.Stop(ctx); err != nil {
 		return err
 	}
-	if err := l.flush(ctx, true); err != nil {
-		return err
-	}
-	return l.flush(ctx, true) // settles accounts whose last statement had to be repeated
+	return l.Flush(context.WithoutCancel(ctx)) // settles accounts whose last statement had to be repeated
 }
 
-// add queues a finished call. It blocks while too many calls are pending, so that none is lost.
+// add queues a finished call. It waits while too many calls are pending, so that none is lost.
 func (l *auditLog) add(e callRecord) {
-	l.mu.Lock()
-	for l.open >= maxPendingCalls {
-		l.roomFree.Wait()
-	}
-	l.open++
-	size := e.textSize()
-	if large := l.size+size > maxPendingText; large { // the caller counts the tokens of a large text itself
-		l.mu.Unlock()
+	if l.pendingText.Add(e.textSize()) > maxPendingText { // the caller counts the tokens of a large text itself
 		l.countTokens(&e)
-		l.mu.Lock()
-		size = 0
 	}
-	l.pending, l.size = append(l.pending, e), l.size+size
-	n := len(l.pending)
-	l.mu.Unlock()
-	if n == flushBatch {
-		select {
-		case l.batchFull <- struct{}{}:
-		default:
-		}
-	}
+	l.AddWait(&auditEntry{call: &e})
 }
 
-func (l *auditLog) run(ctx context.Context) {
-	tick := time.NewTicker(flushInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		case <-l.batchFull:
-		}
-		if err := l.flush(context.WithoutCancel(ctx), false); err != nil {
-			l.log.Warn("write tool calls; retrying", "error", err)
-			rest := time.NewTimer(retryPause)
-			select {
-			case <-ctx.Done():
-			case <-rest.C:
-			}
-			rest.Stop()
+// addEvent queues an event. An event is dropped when too many entries are pending.
+func (l *auditLog) addEvent(e store.EventDraft) { l.Add(&auditEntry{event: &e}) }
+
+// write writes a batch and settles the accounts, in one transaction.
+func (l *auditLog) write(ctx context.Context, batch []*auditEntry) (written int, err error) {
+	for _, e := range batch {
+		if e.call != nil {
+			l.countTokens(e.call)
 		}
 	}
-}
-
-// Flush writes everything that is pending.
-func (l *auditLog) Flush(ctx context.Context) error { return l.flush(ctx, false) }
-
-// flush writes everything that is pending; all also releases all reservations.
-func (l *auditLog) flush(ctx context.Context, all bool) error {
-	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
-	defer cancel()
-	select {
-	case l.writing <- struct{}{}:
-		defer func() { <-l.writing }()
-	case <-ctx.Done():
-		return ctx.Err()
+	settle, rows := l.prepaid.Settle, func(tx *store.Tx) error { return writeRows(tx, batch) }
+	if l.closing.Load() {
+		settle = l.prepaid.Close
 	}
-	batch, events := l.drain()
-	calls := make([]models.ToolCall, len(batch))
-	for i := range batch {
-		l.countTokens(&batch[i])
-		calls[i] = batch[i].ToolCall
-		events = append(events, eventOf(calls[i]))
+	if len(batch) == 0 {
+		rows = nil
 	}
-	accounts := l.prepaid.dueAccounts(ctx, all)
-	if len(calls) == 0 && len(accounts) == 0 && len(events) == 0 {
-		return nil
+	err = settle(ctx, rows)
+	if err != nil && l.isRejected(ctx, err) {
+		l.log.Warn("a batch of tool calls was rejected; writing each entry on its own", "error", err)
+		return l.writeSeparately(ctx, batch)
 	}
-	err := l.write(ctx, calls, events, accounts)
-	switch {
-	case err == nil:
-		finishStatements(accounts, true)
-		l.markWritten(len(batch))
-		return nil
-	case !l.isRejected(ctx, err):
-		finishStatements(accounts, false)
-		l.requeue(batch, events[:len(events)-len(batch)])
-		return err
-	}
-	l.log.Warn("a batch of tool calls was rejected; writing each entry on its own", "error", err)
-	return l.writeSeparately(ctx, batch, events[:len(events)-len(batch)], accounts)
-}
-
-// addEvent queues an event for the next flush. An event is dropped when too many are pending.
-func (l *auditLog) addEvent(e models.EventDraft) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.events) < maxPendingEvents {
-		l.events = append(l.events, e)
-	}
+	return 0, err
 }
 
 // countTokens counts the tokens of a call and charges them to its payer.
@@ -171,34 +104,11 @@ func (l *auditLog) countTokens(e *callRecord) {
 	if e.texts == nil {
 		return
 	}
-	e.Tokens = l.tokens.count(e.texts...)
-	if e.payer != nil {
-		e.payer.recordUse(e.estimate, e.Tokens)
+	l.pendingText.Add(-e.textSize())
+	e.Tokens, e.texts = l.tokens.count(e.texts...), nil
+	if e.hold != nil {
+		e.hold.Charge(e.Tokens)
 	}
-	e.estimate, e.texts = e.Tokens, nil
-}
-
-func (l *auditLog) drain() ([]callRecord, []models.EventDraft) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	out, events := l.pending, l.events
-	l.pending, l.events, l.size = nil, nil, 0
-	return out, events
-}
-
-// markWritten frees the space of n calls.
-func (l *auditLog) markWritten(n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.open -= n
-	l.roomFree.Broadcast()
-}
-
-// requeue puts a failed batch back in front of newer entries.
-func (l *auditLog) requeue(batch []callRecord, events []models.EventDraft) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.pending, l.events = append(batch, l.pending...), append(events, l.events...)
 }
 
 // isRejected reports whether the database is available and rejected the data.
@@ -206,102 +116,84 @@ func (l *auditLog) isRejected(ctx context.Context, err error) bool {
 	return ctx.Err() == nil && !errs.Is(err, errs.Unavailable) && !errs.Is(err, errs.Timeout) && l.store.Ping(ctx) == nil
 }
 
-// write writes calls and events and settles accounts in one transaction. When the ledger refuses
-// a reservation, it retries with the minimum that the account needs.
-func (l *auditLog) write(ctx context.Context, calls []models.ToolCall, events []models.EventDraft, accounts []*dueAccount) error {
-	for range 2*len(accounts) + 1 {
-		err := l.prepaid.ledger.Write(ctx, func(tx *store.Tx) error {
-			if err := tx.AddToolCalls(calls); err != nil {
-				return err
-			}
-			if err := tx.EmitAll(events); err != nil {
-				return err
-			}
-			return l.prepaid.settleAll(tx, accounts)
-		})
-		var refused *overReserved
-		if !errors.As(err, &refused) {
-			return err
+// writeRows writes calls with their events, and other events.
+func writeRows(tx *store.Tx, batch []*auditEntry) error {
+	var calls []models.ToolCall
+	var all []store.EventDraft
+	for _, e := range batch {
+		if e.call == nil {
+			all = append(all, *e.event)
+			continue
 		}
-		refused.markScarce(l.prepaid.clock())
-		if refused.renewal > refused.minimum {
-			refused.renewal = refused.minimum
-		} else {
-			refused.renewal = 0 // even the committed tokens exceed the budget
-		}
+		calls, all = append(calls, e.call.ToolCall), append(all, eventOf(e.call.ToolCall))
 	}
-	return nil
+	if err := tx.Tools().AddCalls(calls); err != nil {
+		return err
+	}
+	return tx.Events().EmitAll(all)
 }
 
-// writeSeparately writes each account, call and event on its own, so that one that is rejected
-// does not block the others. Data that is rejected twice is logged and dropped; when the database
-// is unavailable, the rest stays pending.
-func (l *auditLog) writeSeparately(ctx context.Context, batch []callRecord, events []models.EventDraft, accounts []*dueAccount) (err error) {
-	for i, d := range accounts {
-		lost, err := l.writeOnce(ctx, func() error { return l.write(ctx, nil, nil, []*dueAccount{d}) })
-		switch {
-		case lost:
-			l.log.Error("tokens of tool calls were not charged", "agent", d.agentID, "tokens", d.writeOff(d.statement), "error", err)
-			<-d.ledgerAccess
-		case err != nil:
-			finishStatements(accounts[i:], false)
-			l.requeue(batch, events)
-			return err
-		default:
-			finishStatements([]*dueAccount{d}, true)
-		}
-	}
+// writeSeparately writes each entry on its own, so that one that is rejected does not block the
+// others. An entry that is rejected twice is logged and dropped. It returns how many entries were
+// written or dropped before the database became unavailable.
+func (l *auditLog) writeSeparately(ctx context.Context, batch []*auditEntry) (done int, err error) {
 	for i, e := range batch {
-		lost, err := l.writeOnce(ctx, func() error {
-			return l.write(ctx, []models.ToolCall{e.ToolCall}, []models.EventDraft{eventOf(e.ToolCall)}, nil)
-		})
+		rejected, err := l.writeOnce(ctx, batch[i:i+1])
 		switch {
-		case lost:
-			l.log.Error("a tool call is missing from the audit log", "call", e.ID, "agent", e.AgentID, "error", err)
+		case rejected && e.call != nil:
+			l.log.Error("a tool call is missing from the audit log", "call", e.call.ID, "agent", e.call.AgentID, "error", err)
+		case rejected:
+			l.log.Error("an event was dropped", "type", e.event.Type, "error", err)
 		case err != nil:
-			l.requeue(batch[i:], events)
-			return err
-		}
-		l.markWritten(1)
-	}
-	for i, e := range events {
-		lost, err := l.writeOnce(ctx, func() error { return l.write(ctx, nil, []models.EventDraft{e}, nil) })
-		switch {
-		case lost:
-			l.log.Error("an event was dropped", "type", e.Type, "error", err)
-		case err != nil:
-			l.requeue(nil, events[i:])
-			return err
+			return i, err
 		}
 	}
-	return nil
+	return len(batch), nil
 }
 
-// writeOnce runs a write, once more after a rejection, and reports whether the data was rejected.
-func (l *auditLog) writeOnce(ctx context.Context, write func() error) (lost bool, err error) {
+// writeOnce writes an entry, once more after a rejection, and reports whether it was rejected.
+func (l *auditLog) writeOnce(ctx context.Context, entry []*auditEntry) (rejected bool, err error) {
 	for range 2 {
-		if err = write(); err == nil || !l.isRejected(ctx, err) {
+		err = l.store.Write(ctx, func(tx *store.Tx) error { return writeRows(tx, entry) })
+		if err == nil || !l.isRejected(ctx, err) {
 			return false, err
 		}
 	}
 	return true, err
 }
 
+// callRecord is a finished call that waits to be written.
+type callRecord struct {
+	models.ToolCall
+	// texts are the arguments and the result, whose tokens are not counted yet.
+	texts []string
+	// hold pays for the call; nil for a call without a charge.
+	hold *usage.Hold
+}
+
+// textSize returns the length of texts in bytes.
+func (e *callRecord) textSize() (n int64) {
+	for _, text := range e.texts {
+		n += int64(len(text))
+	}
+	return n
+}
+
 // eventOf returns the event of a call.
-func eventOf(c models.ToolCall) models.EventDraft {
-	kind := models.EventToolCalled
-	if c.Outcome != models.ToolSucceeded {
-		kind = models.EventToolFailed
+func eventOf(c models.ToolCall) store.EventDraft {
+	kind := events.ToolCalled
+	if c.Outcome != outcomeSuccess {
+		kind = events.ToolFailed
 	}
 	id := toolID(c.Server, c.Tool)
-	return models.EventDraft{Type: kind, Key: id, Data: models.ToolCalled{
-		CallID: c.ID, Tool: id, Source: c.Door, Actor: c.Actor, AgentID: c.AgentID, Outcome: c.Outcome, Error: c.Error,
+	return store.EventDraft{Type: kind, Key: id, Data: toolCalled{
+		CallID: c.ID, Tool: id, Source: c.Source, Actor: c.Actor, AgentID: c.AgentID, Outcome: c.Outcome, Error: c.Error,
 		DurationMS: float64(c.Duration.Microseconds()) / 1000, Tokens: c.Tokens, TaskID: c.TaskID, ParentID: c.ParentID, TraceID: c.TraceID,
 	}}
 }
 
 // Calls returns audit records, the newest first. Only an admin sees those of other tokens.
-func (svc *Service) Calls(ctx context.Context, by models.Principal, q models.ToolCallQuery) ([]models.ToolCall, error) {
+func (svc *Service) Calls(ctx context.Context, by models.Principal, q store.ToolCallQuery) ([]models.ToolCall, error) {
 	if !by.Has(models.ScopeAdmin) {
 		if q.TokenID != "" && q.TokenID != by.TokenID {
 			return nil, nil
@@ -313,21 +205,15 @@ func (svc *Service) Calls(ctx context.Context, by models.Principal, q models.Too
 			svc.log.Debug("flush the audit log", "error", err)
 		}
 	}
-	return svc.store.ToolCalls(ctx, q)
+	return svc.store.Tools(ctx).Calls(q)
 }
 
 // Purge deletes audit records older than Options.Retention.
 func (svc *Service) Purge(ctx context.Context) error {
-	const each = 1000
 	before := svc.store.Now().Add(-svc.opts.Retention)
-	for {
-		var n int64
-		err := svc.store.Write(ctx, func(tx *store.Tx) (err error) {
-			n, err = tx.PurgeToolCalls(before, each)
-			return err
-		})
-		if err != nil || n < each {
-			return err
-		}
-	}
+	_, err := svc.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.Tools().PurgeCalls(before, limit) })
+	return err
 }
+
+// ToolCallQuery is the parameter of Calls.
+type ToolCallQuery = store.ToolCallQuery

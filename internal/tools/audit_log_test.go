@@ -12,6 +12,7 @@ import (
 
 	"comet/internal/usage"
 	"comet/models"
+	"comet/store"
 	"comet/store/storetest"
 )
 
@@ -21,13 +22,13 @@ func TestRejectedRecordDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		var log bytes.Buffer
-		auditLog := newAuditLog(db.Store, newPrepaid(usage.New(db.Store, nil), db.Now), slog.New(slog.NewTextHandler(&log, nil)))
+		auditLog := newAuditLog(db.Store, usage.New(db.Store, nil), db.Now, slog.New(slog.NewTextHandler(&log, nil)))
 		record := func() callRecord {
 			id, err := uuid.NewV7()
 			require.NoError(t, err)
 			return callRecord{ToolCall: models.ToolCall{
-				ID: id.String(), At: db.Now(), Door: SourceMCP, TokenID: "t", Actor: "a", AgentID: "nova", Server: "paper", Tool: "echo",
-				Class: models.ToolRead, Digest: "d", Outcome: models.ToolSucceeded,
+				ID: id.String(), At: db.Now(), Source: SourceMCP, TokenID: "t", Actor: "a", AgentID: "nova", Server: "paper", Tool: "echo",
+				Class: models.ToolRead, Digest: "d", Outcome: outcomeSuccess,
 			}}
 		}
 		first, rejected, last := record(), record(), record()
@@ -37,7 +38,7 @@ func TestRejectedRecordDoesNotBlockOthers(t *testing.T) {
 		}
 		require.NoError(t, auditLog.Flush(t.Context()))
 
-		stored, err := db.Store.ToolCalls(t.Context(), models.ToolCallQuery{Limit: 10})
+		stored, err := db.Store.Tools(t.Context()).Calls(store.ToolCallQuery{Limit: 10})
 		require.NoError(t, err)
 		var ids []string
 		for _, c := range stored {
@@ -48,7 +49,7 @@ func TestRejectedRecordDoesNotBlockOthers(t *testing.T) {
 			require.Contains(t, log.String(), "a tool call is missing from the audit log")
 			require.Contains(t, log.String(), rejected.ID)
 		}
-		require.Zero(t, auditLog.open, "the space is free again")
-		require.NoError(t, auditLog.flush(context.Background(), true))
+		require.Zero(t, auditLog.pendingText.Load())
+		require.NoError(t, auditLog.Stop(context.Background()))
 	})
 }

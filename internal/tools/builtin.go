@@ -4,93 +4,77 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"comet/internal/errs"
 	"comet/internal/input"
 	"comet/models"
 )
 
-// builtinTools returns comet's own tools. The listed ones are what a client sees instead of all
-// other tools.
-func (svc *Service) builtinTools() []*tool {
-	yes, no := true, false
-	tools := []*tool{
-		builtin(agentCardsServer, searchToolName, models.ToolRead, &mcp.Tool{
-			Title: "Search tools", InputSchema: json.RawMessage(searchSchema),
-			Description: "Finds tools by a description of what you want to do, in English or French. Call a tool by the returned name, or use it in agentcards:execute_code. include_stubs adds TypeScript declarations of their arguments.",
-			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &no},
-		}, svc.searchTools),
-		builtin(agentCardsServer, "execute_code", models.ToolDestructive, &mcp.Tool{
-			Title: "Execute code", InputSchema: json.RawMessage(codeSchema),
-			Description: "Runs TypeScript or JavaScript in a sandbox without network and files. Tools are functions, await server.tool({…}), for the servers that the code names or the intent finds. A single expression is returned; several statements need return. Use it to combine several tools and keep intermediate results out of the conversation.",
-			Annotations: &mcp.ToolAnnotations{DestructiveHint: &yes, OpenWorldHint: &yes},
-		}, svc.executeCode),
-		builtin(cometServer, "submit_task", models.ToolDestructive, &mcp.Tool{
-			Title: "Submit a task", InputSchema: json.RawMessage(taskSchema),
-			Description: "Submits a task to an agent with the required capabilities, or to a named agent, and waits for its result. A task that takes longer than wait_seconds continues; comet:task_status returns its state by the returned task_id.",
-			Annotations: &mcp.ToolAnnotations{DestructiveHint: &yes, OpenWorldHint: &yes},
-		}, svc.submitTask).requireScope(models.ScopeMessagesSend),
-		builtin(cometServer, "task_status", models.ToolRead, &mcp.Tool{
-			Title: "Get a task's status", InputSchema: json.RawMessage(statusSchema),
-			Description: "Returns the state of a submitted task, and its result when it has ended. Waits up to wait_seconds for the end.",
-			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &no},
-		}, svc.taskStatus).hide(),
-		builtin(cometServer, "answer_task", models.ToolWrite, &mcp.Tool{
-			Title: "Answer a task's question", InputSchema: json.RawMessage(answerSchema),
-			Description: "Replies to a question of the agent that works on a task, and waits for the result.",
-			Annotations: &mcp.ToolAnnotations{DestructiveHint: &no, OpenWorldHint: &no},
-		}, svc.answerTask).hide().requireScope(models.ScopeMessagesSend),
-		builtin(cometServer, "cancel_task", models.ToolWrite, &mcp.Tool{
-			Title: "Cancel a task", InputSchema: json.RawMessage(cancelSchema),
-			Description: "Cancels a submitted task.",
-			Annotations: &mcp.ToolAnnotations{DestructiveHint: &no, OpenWorldHint: &no},
-		}, svc.cancelTask).hide().requireScope(models.ScopeMessagesSend),
-	}
-	for i, t := range tools {
-		t.rank = i
-		t.listed = svc.opts.Names.listed(t.server, t.name)
-	}
-	return tools
+// Builtin is one of comet's own tools (Service.Register).
+type Builtin struct {
+	// Server and the name of Definition form its id.
+	Server     string
+	Definition *mcp.Tool
+	Class      models.ToolClass
+	// Scope is required to call the tool, "" for none. The tool is visible without it, so that the
+	// error can name the missing scope.
+	Scope models.Scope
+	// Hidden tools can be called and found, and are listed only with ExposeAll.
+	Hidden bool
+	// Gateway tools reach other tools, and only those that the policy allows. So policies do not
+	// hide them unless they deny them, and their descriptions name the connected servers.
+	Gateway bool
+	// Finder is the tool that finds others. The search index does not have it, and the error for an
+	// unknown tool names it.
+	Finder bool
+	// Execute executes a call.
+	Execute func(context.Context, *Invocation) (*mcp.CallToolResult, error)
 }
 
-func builtin(server, name string, class models.ToolClass, d *mcp.Tool, do func(context.Context, *call) (*mcp.CallToolResult, error)) *tool {
-	d.Name = name
-	return &tool{id: toolID(server, name), server: server, name: name, def: d, class: class, builtin: do}
-}
-
-func (t *tool) hide() *tool {
-	t.hidden = true
-	return t
-}
-
-func (t *tool) requireScope(scope models.Scope) *tool {
-	t.scope = scope
-	return t
-}
-
-// indexBuiltinTools adds comet's own tools to the search index, except the search itself.
-func (svc *Service) indexBuiltinTools() {
-	list := map[string][]*tool{}
-	for _, t := range svc.builtins {
-		if t.name != searchToolName {
-			list[t.server] = append(list[t.server], t)
+// Register adds comet's own tools in the order of lists. Call it once, before Start.
+func (svc *Service) Register(list []Builtin) {
+	found := map[string][]*Tool{}
+	for i, b := range list {
+		t := &Tool{
+			ID: toolID(b.Server, b.Definition.Name), Server: b.Server, Name: b.Definition.Name, ListedName: svc.opts.Names.listed(b.Server, b.Definition.Name),
+			Definition: b.Definition, Class: b.Class, builtin: &list[i], rank: i,
 		}
+		if svc.builtins = append(svc.builtins, t); b.Finder {
+			svc.finder = t.ID
+			continue
+		}
+		found[b.Server] = append(found[b.Server], t)
 	}
-	for server, tools := range list {
+	svc.catalogue.Store(newCatalogue(svc.builtins, nil))
+	for server, tools := range found {
 		svc.index.Replace(server, indexEntries(tools))
 	}
 }
 
+// isOwnServer reports whether an id is a server of comet's own tools.
+func (svc *Service) isOwnServer(id string) bool {
+	return slices.ContainsFunc(svc.builtins, func(t *Tool) bool { return t.Server == id })
+}
+
+// IsBuiltin reports whether the tool is one of comet's own.
+func (t *Tool) IsBuiltin() bool { return t.builtin != nil }
+
+// IsGateway reports whether the tool reaches other tools.
+func (t *Tool) IsGateway() bool { return t.builtin != nil && t.builtin.Gateway }
+
 // connectedServers returns a sentence with the servers whose tools a caller may see, because
 // models do not search for tools of servers they do not know (ADR-013 of AgentCards lists only
 // these tools).
-func connectedServers(visible []*tool) string {
+func connectedServers(visible []*Tool) string {
 	var servers []string
 	for _, t := range visible {
-		if t.builtin == nil && (len(servers) == 0 || servers[len(servers)-1] != t.server) {
-			servers = append(servers, t.server)
+		if !t.IsBuiltin() && (len(servers) == 0 || servers[len(servers)-1] != t.Server) {
+			servers = append(servers, t.Server)
 		}
 	}
 	if len(servers) == 0 {
@@ -105,27 +89,44 @@ func connectedServers(visible []*tool) string {
 	return " Connected servers: " + strings.Join(servers, ", ") + more + "."
 }
 
-// badParameters returns an error for invalid input of one of comet's own tools: INVALID_PARAMS
-// (AgentCards, “Codes d'erreur”).
-func badParameters(format string, args ...any) *Error {
-	e := newRefusal(CodeInvalidArguments, format, args...)
-	e.InvalidParameters = true
-	return e
+// Invocation is a call in progress.
+type Invocation struct {
+	ID        string
+	Caller    Caller
+	Arguments json.RawMessage
+	Options   CallOptions
+
+	at        time.Time
+	tool      *Tool
+	policy    *policy // of the caller's token
+	catalogue *catalogue
 }
 
-// decodeArguments decodes the input of one of comet's own tools and rejects unknown members.
-func (c *call) decodeArguments(v any) error {
-	if err := input.DecodeJSON(c.args, v); err != nil {
-		return badParameters("%s: %s", c.tool.id, detailOf(err))
+// Visible returns the tools that the caller may see, comet's own first, in order.
+func (c *Invocation) Visible() []*Tool { return c.catalogue.visible(c.policy) }
+
+// Find returns the tool that has a name in any of its forms, nil where there is none or the caller
+// may not see it.
+func (c *Invocation) Find(name string) *Tool {
+	if t := c.catalogue.find(name); t != nil && t.visibleTo(c.policy) {
+		return t
 	}
 	return nil
 }
 
-// jsonResult returns a result of comet's own tools: JSON, as text and as structured content.
-func jsonResult(v any) (*mcp.CallToolResult, error) {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return nil, err
+// Decode decodes the arguments, rejects unknown members and checks the fields.
+func (c *Invocation) Decode(v any) error {
+	err := input.DecodeJSON(c.Arguments, v)
+	if err == nil {
+		err = input.Validate(v).Err()
 	}
-	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(text)}}, StructuredContent: json.RawMessage(text)}, nil
+	if err != nil {
+		return c.Invalid("%s: %s", c.tool.ID, Detail(err))
+	}
+	return nil
+}
+
+// Invalid returns an error for invalid arguments: INVALID_PARAMS (AgentCards, “Codes d'erreur”).
+func (c *Invocation) Invalid(format string, args ...any) error {
+	return errs.Wrap(errs.InvalidRequest, ErrInvalidArguments, format, args...).With(memberName, "INVALID_ARGUMENTS")
 }

@@ -10,73 +10,68 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"comet/internal/background"
 	"comet/internal/toolsearch"
 	"comet/internal/upstream"
 	"comet/models"
 )
 
-// tool is a tool of an upstream or comet's own.
-type tool struct {
-	id, server, name string
+// Tool is a tool of an upstream or comet's own.
+type Tool struct {
+	ID, Server, Name string
 	// listed is the name in lists.
-	listed string
+	ListedName string
 	// def is the definition of its server; it is read only.
-	def   *mcp.Tool
-	class models.ToolClass
+	Definition *mcp.Tool
+	Class      models.ToolClass
 	// digest is the digest of the definition.
 	digest string
 	// quarantined is true where the definition has changed and is not approved.
 	quarantined bool
-	// builtin executes one of comet's own tools; nil for tools of upstreams.
-	builtin func(ctx context.Context, c *call) (*mcp.CallToolResult, error)
-	// rank is the position among comet's own tools; the search is first.
-	rank int
-	// hidden tools can be called and found, and are listed only with ExposeAll.
-	hidden bool
-	// scope is required to call the tool, "" for none. The tool is visible without it, so that
-	// the error can name the missing scope.
-	scope models.Scope
+	// builtin is nil for tools of upstreams, and rank the position among comet's own tools.
+	builtin *Builtin
+	rank    int
 }
 
 // catalogue is all tools at one moment. It is read only.
 type catalogue struct {
 	// byName has every tool under each of its names.
-	byName map[string]*tool
+	byName map[string]*Tool
 	// all is sorted by id, comet's own tools first.
-	all []*tool
+	all []*Tool
 	// servers are the servers with tools.
 	servers []string
 }
 
 // newCatalogue returns a catalogue, whose order does not depend on the order of the arguments.
-func newCatalogue(builtins []*tool, upstreams map[string][]*tool) *catalogue {
-	c := &catalogue{byName: map[string]*tool{}}
+func newCatalogue(builtins []*Tool, upstreams map[string][]*Tool) *catalogue {
+	c := &catalogue{byName: map[string]*Tool{}}
 	c.all = append(c.all, builtins...)
 	for id, tools := range upstreams {
 		c.servers = append(c.servers, id)
 		c.all = append(c.all, tools...)
 	}
 	slices.Sort(c.servers)
-	slices.SortStableFunc(c.all[len(builtins):], func(a, b *tool) int {
-		return cmp.Or(strings.Compare(a.server, b.server), strings.Compare(a.name, b.name))
+	slices.SortStableFunc(c.all[len(builtins):], func(a, b *Tool) int {
+		return cmp.Or(strings.Compare(a.Server, b.Server), strings.Compare(a.Name, b.Name))
 	})
 	for _, t := range c.all {
-		c.byName[t.id] = t
+		c.byName[t.ID] = t
 	}
 	for _, t := range c.all { // an id takes precedence over another tool's listed name
-		if _, taken := c.byName[portable(t.server, t.name)]; !taken {
-			c.byName[portable(t.server, t.name)] = t
+		if _, taken := c.byName[portable(t.Server, t.Name)]; !taken {
+			c.byName[portable(t.Server, t.Name)] = t
 		}
 	}
 	return c
 }
 
 // find returns the tool with a name in any of its forms, nil for none.
-func (c *catalogue) find(name string) *tool { return c.byName[name] }
+func (c *catalogue) find(name string) *Tool { return c.byName[name] }
 
 // visible returns the tools that a policy allows, in order.
-func (c *catalogue) visible(p *policy) []*tool {
-	out := make([]*tool, 0, len(c.all))
+func (c *catalogue) visible(p *policy) []*Tool {
+	out := make([]*Tool, 0, len(c.all))
 	for _, t := range c.all {
 		if t.visibleTo(p) {
 			out = append(out, t)
@@ -86,8 +81,14 @@ func (c *catalogue) visible(p *policy) []*tool {
 }
 
 // visibleTo reports whether a token with a policy may see the tool.
-func (t *tool) visibleTo(p *policy) bool {
-	return !t.quarantined && p.allowsTool(t.server, t.name, t.class)
+func (t *Tool) visibleTo(p *policy) bool { return !t.quarantined && t.allowedBy(p) }
+
+// allowedBy reports whether a policy allows the tool with any arguments.
+func (t *Tool) allowedBy(p *policy) bool {
+	if t.IsGateway() { // calls from code are checked on their own
+		return !p.denies(t.Server, t.Name)
+	}
+	return p.allowsTool(t.Server, t.Name, t.Class)
 }
 
 // classOf returns the class of a tool by its annotations (MCP, ToolAnnotations); a tool without
@@ -104,20 +105,21 @@ func classOf(d *mcp.Tool) models.ToolClass {
 }
 
 // indexEntry returns the tool for the search index.
-func (t *tool) indexEntry() toolsearch.Tool {
+func (t *Tool) indexEntry() toolsearch.Tool {
 	return toolsearch.Tool{
-		ID: t.id, Server: t.server, Name: t.name, Title: titleOf(t.def), Description: t.def.Description, InputSchema: schemaText(t.def.InputSchema),
+		ID: t.ID, Server: t.Server, Name: t.Name, Title: t.Title(), Description: t.Definition.Description, InputSchema: schemaText(t.Definition.InputSchema),
 	}
 }
 
-func titleOf(d *mcp.Tool) string {
-	if d.Title == "" && d.Annotations != nil {
-		return d.Annotations.Title
+// Title returns the title of the tool, "" for none.
+func (t *Tool) Title() string {
+	if t.Definition.Title == "" && t.Definition.Annotations != nil {
+		return t.Definition.Annotations.Title
 	}
-	return d.Title
+	return t.Definition.Title
 }
 
-func indexEntries(tools []*tool) []toolsearch.Tool {
+func indexEntries(tools []*Tool) []toolsearch.Tool {
 	out := make([]toolsearch.Tool, 0, len(tools))
 	for _, t := range tools {
 		if !t.quarantined {
@@ -132,33 +134,23 @@ func (svc *Service) refreshSoon(server string) {
 	svc.staleMu.Lock()
 	svc.stale[server] = true
 	svc.staleMu.Unlock()
-	select {
-	case svc.staleAdded <- struct{}{}:
-	default:
-	}
+	svc.refresher.Wake()
 }
 
 // retryAfter is the pause after a failed refresh; it doubles up to maxRetry.
 const retryAfter, maxRetry = 2 * time.Second, time.Minute
 
-func (svc *Service) maintainCatalogue(ctx context.Context) {
+// newRefresher returns the loop that refreshes the tools of stale servers.
+func (svc *Service) newRefresher() *background.PollLoop {
 	pause := retryAfter
-	for {
+	return background.NewPollLoop(background.PollOptions{}, func(ctx context.Context) (time.Duration, error) {
 		if again := svc.refreshAll(ctx); again {
 			pause = min(2*pause, maxRetry)
 		} else {
 			pause = retryAfter
 		}
-		wait := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			wait.Stop()
-			return
-		case <-svc.staleAdded:
-			wait.Stop()
-		case <-wait.C:
-		}
-	}
+		return pause, nil
+	})
 }
 
 // refreshAll refreshes the tools of stale servers and reports whether one has to be retried.
@@ -193,7 +185,7 @@ func (svc *Service) refresh(ctx context.Context, id string) (differs bool, err e
 	svc.refreshing.Lock()
 	defer svc.refreshing.Unlock()
 	s, known := svc.status(id)
-	var tools []*tool
+	var tools []*Tool
 	if known && s.State == upstream.Ready {
 		if tools, err = svc.checkDefinitions(ctx, id, svc.upstreams.Tools(id)); err != nil {
 			return false, err
@@ -226,8 +218,8 @@ func (svc *Service) refreshNow(ctx context.Context, id string) {
 }
 
 // sameTool reports whether two tools are the same for callers.
-func sameTool(a, b *tool) bool {
-	return a.id == b.id && a.digest == b.digest && a.class == b.class && a.quarantined == b.quarantined
+func sameTool(a, b *Tool) bool {
+	return a.ID == b.ID && a.digest == b.digest && a.Class == b.Class && a.quarantined == b.quarantined
 }
 
 // publish builds the catalogue and notifies clients.
@@ -241,21 +233,9 @@ func (svc *Service) publish() {
 // WaitForUpstreams waits until every upstream has started or failed for the first time, at most
 // timeout.
 func (svc *Service) WaitForUpstreams(ctx context.Context, timeout time.Duration) {
-	deadline := time.NewTimer(timeout)
-	defer deadline.Stop()
-	look := time.NewTicker(20 * time.Millisecond)
-	defer look.Stop()
-	for {
-		if svc.upstreamsSettled() {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-deadline.C:
-			return
-		case <-look.C:
-		}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	for !svc.upstreamsSettled() && background.Sleep(ctx, 20*time.Millisecond) == nil {
 	}
 }
 

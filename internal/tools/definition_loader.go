@@ -6,115 +6,99 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"comet/internal/background"
 	"comet/internal/errs"
-	"comet/internal/lifecycle"
+	"comet/internal/events"
 	"comet/internal/upstream"
-	"comet/models"
 )
 
 // definitionLoader applies the upstreams of the file and of the database to the manager, also
 // when they change: the file by hand, the database by another replica. It also follows approvals
 // and classifications of tools.
 type definitionLoader struct {
-	*lifecycle.Loop
+	*background.Loop
 	svc  *Service
 	path string
 
 	// applying serialises changes of definitions.
-	applying     sync.Mutex
-	loadedFile   os.FileInfo // of the last load
-	storedFailed bool        // the last read of stored definitions failed
+	applying   sync.Mutex
+	loadedFile os.FileInfo // of the last load
+	poller     *background.PollLoop
+	// storedChanged says that the database may have other definitions than were loaded.
+	storedChanged atomic.Bool
 }
 
 func newDefinitionLoader(svc *Service, path string) *definitionLoader {
 	l := &definitionLoader{svc: svc, path: path}
-	l.Loop = lifecycle.NewLoop(l.run)
+	l.poller = background.NewPollLoop(background.PollOptions{Task: "reading the upstreams of the API", Logger: svc.log}, l.poll)
+	l.storedChanged.Store(true)
+	l.Loop = background.NewLoop(l.run)
 	return l
 }
 
+// run polls the file, and the database when another replica has changed it, until ctx ends.
 func (l *definitionLoader) run(ctx context.Context) {
-	changes, stop := l.watch(ctx)
-	defer stop()
-	tick := time.NewTicker(filePollInterval)
-	defer tick.Stop()
-	l.loadStored(ctx)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-changes:
-			l.loadStored(ctx)
-		case <-tick.C:
-			l.reloadChanged(ctx)
+	follow := background.NewPollLoop(background.PollOptions{Task: "following the events of upstreams", Logger: l.svc.log}, l.followEvents)
+	var followers sync.WaitGroup
+	defer followers.Wait()
+	followers.Go(func() { follow.Run(ctx) })
+	l.poller.Run(ctx)
+}
+
+// poll loads what has changed.
+func (l *definitionLoader) poll(ctx context.Context) (time.Duration, error) {
+	if l.fileChanged() {
+		if err := l.loadFile(ctx); err != nil {
+			l.svc.log.Warn("the upstreams file is invalid; the earlier definitions stay", "file", l.path, "error", err)
 		}
 	}
-}
-
-// watch returns a channel that receives when a replica added or removed an upstream. Events of a
-// tool refresh its server.
-func (l *definitionLoader) watch(ctx context.Context) (<-chan struct{}, func()) {
-	out, done := make(chan struct{}, 1), make(chan struct{})
-	ctx, cancel := context.WithCancel(ctx)
-	go func() {
-		defer close(done)
-		l.followEvents(ctx, out)
-	}()
-	return out, func() {
-		cancel()
-		<-done
+	if l.storedChanged.Swap(false) {
+		if err := l.loadStored(ctx); err != nil {
+			l.storedChanged.Store(true)
+			return 0, err
+		}
 	}
+	return filePollInterval, nil
 }
 
-func (l *definitionLoader) followEvents(ctx context.Context, out chan<- struct{}) {
+// followEvents has the database read again when a replica added or removed an upstream. Events of a
+// tool refresh its server. It returns when it fails.
+func (l *definitionLoader) followEvents(ctx context.Context) (time.Duration, error) {
 	sub, err := l.svc.feed.SubscribeNew(ctx)
-	for err != nil && ctx.Err() == nil {
-		wait := time.NewTimer(time.Second)
-		select {
-		case <-ctx.Done():
-		case <-wait.C:
-		}
-		wait.Stop()
-		sub, err = l.svc.feed.SubscribeNew(ctx)
-	}
 	if err != nil {
-		return
+		return 0, err
 	}
-	sub.Only(models.EventUpstreamSaved, models.EventUpstreamRemoved, models.EventToolApproved, models.EventToolClassified)
-	nudge := func() {
-		select {
-		case out <- struct{}{}:
-		default:
+	sub.Only(events.UpstreamSaved, events.UpstreamRemoved, events.ToolApproved, events.ToolClassified)
+	for changed := true; ; { // the subscription has no events of the time before it
+		if changed {
+			l.storedChanged.Store(true)
+			l.poller.Wake()
 		}
-	}
-	nudge() // the subscription has no events of the time before it
-	for {
 		batch, err := sub.Next(ctx, 100)
 		if err != nil {
-			return
+			return 0, err
 		}
+		changed = false
 		for _, e := range batch {
 			if server, _, ok := splitID(e.Key); ok && strings.HasPrefix(string(e.Type), "tool.") {
 				l.svc.refreshSoon(server)
 				continue
 			}
-			nudge()
+			changed = true
 		}
 	}
 }
 
-// loadStored applies the definitions of the database. A failed read is retried.
-func (l *definitionLoader) loadStored(ctx context.Context) {
+// loadStored applies the definitions of the database.
+func (l *definitionLoader) loadStored(ctx context.Context) error {
 	l.applying.Lock()
 	defer l.applying.Unlock()
-	stored, err := l.svc.store.Upstreams(ctx)
-	if ctx.Err() != nil {
-		return
-	}
-	if l.storedFailed = err != nil; l.storedFailed {
-		l.svc.log.Warn("read the upstreams of the API; retrying", "error", err)
-		return
+	stored, err := l.svc.store.Tools(ctx).Upstreams()
+	if err != nil {
+		return err
 	}
 	var servers []upstream.Server
 	for _, u := range stored {
@@ -132,25 +116,7 @@ func (l *definitionLoader) loadStored(ctx context.Context) {
 	if err != nil {
 		l.svc.log.Warn("start upstreams", "error", err)
 	}
-}
-
-// reloadChanged loads a changed file, and retries a failed read of the database.
-func (l *definitionLoader) reloadChanged(ctx context.Context) {
-	if l.hasStoredFailed() {
-		l.loadStored(ctx)
-	}
-	if !l.fileChanged() {
-		return
-	}
-	if err := l.loadFile(ctx); err != nil {
-		l.svc.log.Warn("the upstreams file is invalid; the earlier definitions stay", "file", l.path, "error", err)
-	}
-}
-
-func (l *definitionLoader) hasStoredFailed() bool {
-	l.applying.Lock()
-	defer l.applying.Unlock()
-	return l.storedFailed
+	return nil
 }
 
 // fileChanged reports whether the file differs from the loaded one.
@@ -185,7 +151,7 @@ func (l *definitionLoader) loadFile(ctx context.Context) error {
 		return l.fileError(err)
 	}
 	for _, s := range servers {
-		if s.ID == agentCardsServer || s.ID == cometServer {
+		if l.svc.isOwnServer(s.ID) {
 			return errs.New(errs.InvalidRequest, "%s: the id %q is comet's own; choose another", l.path, s.ID)
 		}
 	}
@@ -201,7 +167,7 @@ func (l *definitionLoader) loadFile(ctx context.Context) error {
 	for _, id := range applied.Stopped {
 		l.svc.refreshSoon(id)
 	}
-	return toErrs(err)
+	return err
 }
 
 // fileError returns an error of the file that names it.
@@ -210,7 +176,7 @@ func (l *definitionLoader) fileError(err error) error {
 	if errors.As(err, &system) {
 		return errs.Wrap(errs.InvalidRequest, err, "the upstreams file %s cannot be read: %v", l.path, system.Err)
 	}
-	return errs.New(errs.InvalidRequest, "the upstreams file %s: %s", l.path, detailOf(err))
+	return errs.New(errs.InvalidRequest, "the upstreams file %s: %s", l.path, Detail(err))
 }
 
 // ReloadUpstreams applies the upstreams file now, or returns what is wrong with it.

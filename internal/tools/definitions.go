@@ -11,6 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/models"
 	"comet/store"
 )
@@ -44,8 +45,8 @@ func schemaText(schema any) json.RawMessage {
 // checkDefinitions compares the tools of a server with the stored definitions. A new tool is
 // approved, a tool whose definition differs from the approved one is quarantined, and one with
 // the approved definition again is released.
-func (svc *Service) checkDefinitions(ctx context.Context, server string, defs []*mcp.Tool) ([]*tool, error) {
-	stored, err := svc.store.ToolDefinitions(ctx, server)
+func (svc *Service) checkDefinitions(ctx context.Context, server string, defs []*mcp.Tool) ([]*Tool, error) {
+	stored, err := svc.store.Tools(ctx).Definitions(server)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +54,7 @@ func (svc *Service) checkDefinitions(ctx context.Context, server string, defs []
 	for _, k := range stored {
 		known[k.Name] = k
 	}
-	out := make([]*tool, 0, len(defs))
+	out := make([]*Tool, 0, len(defs))
 	var fresh []models.ToolDefinition
 	seen := map[string]models.ToolDefinition{} // definitions that differ from the stored ones
 	for _, d := range defs {
@@ -61,19 +62,19 @@ func (svc *Service) checkDefinitions(ctx context.Context, server string, defs []
 		if err != nil {
 			continue // invalid JSON, which the upstream's client already omits
 		}
-		t := &tool{id: toolID(server, d.Name), server: server, name: d.Name, listed: svc.opts.Names.listed(server, d.Name), def: d, digest: digest, class: classOf(d)}
+		t := &Tool{ID: toolID(server, d.Name), Server: server, Name: d.Name, ListedName: svc.opts.Names.listed(server, d.Name), Definition: d, digest: digest, Class: classOf(d)}
 		out = append(out, t)
-		now := models.ToolDefinition{Server: server, Name: d.Name, State: models.ToolApproved, Digest: digest, Definition: text, SeenAt: svc.store.Now()}
+		now := models.ToolDefinition{Server: server, Name: d.Name, State: stateApproved, Digest: digest, Definition: text, SeenAt: svc.store.Now()}
 		k, old := known[d.Name]
 		if k.Class != "" {
-			t.class = k.Class
+			t.Class = k.Class
 		}
 		if !old {
 			fresh = append(fresh, now)
 			continue
 		}
 		next, changes := svc.compareDefinition(k, now)
-		t.quarantined = next.State == models.ToolQuarantined
+		t.quarantined = next.State == stateQuarantined
 		if changes {
 			seen[d.Name] = now
 		}
@@ -82,7 +83,7 @@ func (svc *Service) checkDefinitions(ctx context.Context, server string, defs []
 		return out, nil
 	}
 	err = svc.store.Write(ctx, func(tx *store.Tx) error {
-		if err := tx.AddToolDefinitions(fresh); err != nil {
+		if err := tx.Tools().AddDefinitions(fresh); err != nil {
 			return err
 		}
 		return svc.saveDefinitions(tx, seen)
@@ -98,11 +99,11 @@ func (svc *Service) checkDefinitions(ctx context.Context, server string, defs []
 func (svc *Service) compareDefinition(k, now models.ToolDefinition) (models.ToolDefinition, bool) {
 	switch {
 	case now.Digest == k.Digest:
-		back := k.State == models.ToolQuarantined
-		k.State, k.PendingDigest, k.Pending = models.ToolApproved, "", nil
+		back := k.State == stateQuarantined
+		k.State, k.PendingDigest, k.Pending = stateApproved, "", nil
 		return k, back
 	case svc.opts.TrustChanges:
-		k.State, k.Digest, k.Definition, k.PendingDigest, k.Pending = models.ToolApproved, now.Digest, now.Definition, "", nil
+		k.State, k.Digest, k.Definition, k.PendingDigest, k.Pending = stateApproved, now.Digest, now.Definition, "", nil
 		k.ApprovedAt, k.ApprovedBy = now.SeenAt, models.System().Name
 		return k, true
 	}
@@ -110,7 +111,7 @@ func (svc *Service) compareDefinition(k, now models.ToolDefinition) (models.Tool
 	if changes {
 		k.PendingDigest, k.Pending, k.ChangedAt = now.Digest, now.Definition, now.SeenAt
 	}
-	k.State = models.ToolQuarantined
+	k.State = stateQuarantined
 	return k, changes
 }
 
@@ -119,7 +120,7 @@ func (svc *Service) compareDefinition(k, now models.ToolDefinition) (models.Tool
 func (svc *Service) saveDefinitions(tx *store.Tx, seen map[string]models.ToolDefinition) error {
 	var list []models.ToolDefinition
 	for _, name := range slices.Sorted(maps.Keys(seen)) { // replicas lock rows in the same order
-		k, err := tx.LockToolDefinition(seen[name].Server, name)
+		k, err := tx.Tools().LockDefinition(seen[name].Server, name)
 		if errs.Is(err, errs.NotFound) {
 			continue // the upstream was removed
 		}
@@ -131,14 +132,14 @@ func (svc *Service) saveDefinitions(tx *store.Tx, seen map[string]models.ToolDef
 			continue
 		}
 		list = append(list, d)
-		if d.State == models.ToolQuarantined {
-			changed := models.ToolChanged{Server: d.Server, Tool: d.Name, Digest: d.Digest, PendingDigest: d.PendingDigest}
-			if err := tx.Emit(models.EventToolQuarantined, toolID(d.Server, d.Name), changed); err != nil {
+		if d.State == stateQuarantined {
+			changed := toolChanged{Server: d.Server, Tool: d.Name, Digest: d.Digest, PendingDigest: d.PendingDigest}
+			if err := tx.Events().Emit(events.ToolQuarantined, toolID(d.Server, d.Name), changed); err != nil {
 				return err
 			}
 		}
 	}
-	return tx.SaveToolDefinitions(list)
+	return tx.Tools().SaveDefinitions(list)
 }
 
 // Approve approves the current definition of a quarantined tool. A digest other than "" must be
@@ -146,21 +147,21 @@ func (svc *Service) saveDefinitions(tx *store.Tx, seen map[string]models.ToolDef
 // errs.PreconditionFailed. A tool that is not quarantined stays unchanged.
 func (svc *Service) Approve(ctx context.Context, by models.Principal, server, name, digest string) (d models.ToolDefinition, err error) {
 	err = svc.store.Write(ctx, func(tx *store.Tx) error {
-		if d, err = tx.LockToolDefinition(server, name); err != nil {
+		if d, err = tx.Tools().LockDefinition(server, name); err != nil {
 			return err
 		}
-		if d.State != models.ToolQuarantined {
+		if d.State != stateQuarantined {
 			return nil
 		}
 		if digest != "" && digest != d.PendingDigest {
 			return errs.New(errs.PreconditionFailed, "the definition of %s has changed again: its digest is now %s, review it again", toolID(server, name), d.PendingDigest)
 		}
-		d.State, d.Digest, d.Definition, d.PendingDigest, d.Pending = models.ToolApproved, d.PendingDigest, d.Pending, "", nil
+		d.State, d.Digest, d.Definition, d.PendingDigest, d.Pending = stateApproved, d.PendingDigest, d.Pending, "", nil
 		d.ApprovedAt, d.ApprovedBy = tx.Now(), by.Name
-		if err := tx.SaveToolDefinitions([]models.ToolDefinition{d}); err != nil {
+		if err := tx.Tools().SaveDefinitions([]models.ToolDefinition{d}); err != nil {
 			return err
 		}
-		return tx.Emit(models.EventToolApproved, toolID(server, name), models.ToolChanged{Server: server, Tool: name, Digest: d.Digest, Actor: by.Name})
+		return tx.Events().Emit(events.ToolApproved, toolID(server, name), toolChanged{Server: server, Tool: name, Digest: d.Digest, Actor: by.Name})
 	})
 	if err == nil {
 		svc.refreshNow(context.WithoutCancel(ctx), server)
@@ -170,21 +171,32 @@ func (svc *Service) Approve(ctx context.Context, by models.Principal, server, na
 
 // Classify sets the class of a tool instead of its annotations; "" uses the annotations again.
 func (svc *Service) Classify(ctx context.Context, by models.Principal, server, name string, class models.ToolClass) (d models.ToolDefinition, err error) {
-	if class != "" && !slices.Contains(models.ToolClasses(), class) {
-		return d, errs.New(errs.InvalidRequest, "class must be one of %v, not %q", models.ToolClasses(), clip(string(class)))
+	if class != "" && !slices.Contains(toolClasses(), class) {
+		return d, errs.New(errs.InvalidRequest, "class must be one of %v, not %q", toolClasses(), clip(string(class)))
 	}
 	err = svc.store.Write(ctx, func(tx *store.Tx) error {
-		if d, err = tx.LockToolDefinition(server, name); err != nil {
+		if d, err = tx.Tools().LockDefinition(server, name); err != nil {
 			return err
 		}
 		d.Class = class
-		if err := tx.SaveToolDefinitions([]models.ToolDefinition{d}); err != nil {
+		if err := tx.Tools().SaveDefinitions([]models.ToolDefinition{d}); err != nil {
 			return err
 		}
-		return tx.Emit(models.EventToolClassified, toolID(server, name), models.ToolChanged{Server: server, Tool: name, Digest: d.Digest, Class: class, Actor: by.Name})
+		return tx.Events().Emit(events.ToolClassified, toolID(server, name), toolChanged{Server: server, Tool: name, Digest: d.Digest, Class: class, Actor: by.Name})
 	})
 	if err == nil {
 		svc.refreshNow(context.WithoutCancel(ctx), server)
 	}
 	return d, err
 }
+
+// toolClasses returns all classes, the mildest first.
+func toolClasses() []models.ToolClass {
+	return []models.ToolClass{models.ToolRead, models.ToolWrite, models.ToolDestructive}
+}
+
+// The states of a tool.
+const (
+	stateApproved    = "approved"
+	stateQuarantined = "quarantined" // its definition differs from the approved one
+)

@@ -26,7 +26,7 @@ func TestConcurrentFirstDefinitions(t *testing.T) {
 				both.Go(func() {
 					svc := &Service{store: db.Store}
 					<-begin
-					var tools []*tool
+					var tools []*Tool
 					tools, errs[i] = svc.checkDefinitions(t.Context(), server, []*mcp.Tool{{Name: "read", Description: fmt.Sprintf("definition %d", i)}})
 					quarantined[i] = len(tools) == 1 && tools[0].quarantined
 				})

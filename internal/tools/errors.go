@@ -2,99 +2,85 @@ package tools
 
 import (
 	"errors"
-	"fmt"
 	"strings"
-
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"comet/internal/errs"
 )
 
-// Codes of failed calls (AgentCards, “Codes d'erreur”, and further ones of the same form). The
-// sandbox has its own codes.
+// An error of a call has two members beside its code: memberName is its name in the notation of
+// AgentCards (“Codes d'erreur”), such as TOOL_NOT_FOUND, and memberDetails are further facts, absent
+// where there are none. The sandbox has its own names.
 const (
-	CodeToolNotFound     = "TOOL_NOT_FOUND"
-	CodePromptNotFound   = "PROMPT_NOT_FOUND"
-	CodeResourceNotFound = "RESOURCE_NOT_FOUND"
-	CodeServerError      = "MCP_SERVER_ERROR"
-	CodeBudgetExceeded   = "BUDGET_EXCEEDED"
-	CodePermissionDenied = "PERMISSION_DENIED"
-	CodeInvalidArguments = "INVALID_ARGUMENTS"
-	CodeUnavailable      = "UNAVAILABLE"
-	CodeTaskFailed       = "TASK_FAILED"
-	CodeInternal         = "INTERNAL_ERROR"
+	memberName    = "tool_error"
+	memberDetails = "tool_details"
 )
 
-// Error is a call that failed for another reason than an error result of the tool.
-type Error struct {
-	// Code is the code of the failure.
-	Code string
-	// Message is a sentence for the caller.
-	Message string
-	// Details are further members of the error, nil for none.
-	Details map[string]any
-	// refused is true where the call reached no tool.
-	refused bool
-	// InvalidParameters is true for invalid input of one of comet's own tools. An API may have a
-	// protocol error for that, where other failures are results of tools.
-	InvalidParameters bool
+// ErrInvalidArguments is the cause of errors for invalid input of one of comet's own tools. An API
+// may have a protocol error for that, where other failures are results of tools.
+var ErrInvalidArguments = errors.New("invalid arguments of comet's own tool")
+
+// NewError returns an error of a call with a name in the notation of AgentCards.
+func NewError(code errs.Code, name, format string, args ...any) *errs.Error {
+	return errs.New(code, format, args...).With(memberName, name)
 }
 
-func (e *Error) Error() string { return e.Code + ": " + e.Message }
-
-// newFailure returns the error of a call that reached its tool.
-func newFailure(code, format string, args ...any) *Error {
-	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+// ErrorName returns the name of an error of a call, "" for other errors.
+func ErrorName(err error) string {
+	name, _ := errs.From(err).Meta[memberName].(string)
+	return name
 }
 
-// newRefusal returns the error of a call that reached no tool.
-func newRefusal(code, format string, args ...any) *Error {
-	return &Error{Code: code, Message: fmt.Sprintf(format, args...), refused: true}
+// ErrorDetails returns the further facts of an error of a call, nil for none. The map is read only.
+func ErrorDetails(err error) map[string]any {
+	details, _ := errs.From(err).Meta[memberDetails].(map[string]any)
+	return details
 }
 
-// toolNotFound is the error for a tool that does not exist or is hidden from the caller.
-func toolNotFound(name string) *Error {
-	return newRefusal(CodeToolNotFound, "there is no tool %q; find one with agentcards:search_tools", clip(name))
-}
+// ErrorText returns an error of a call as a model reads it: its name and a sentence.
+func ErrorText(err error) string { return ErrorName(err) + ": " + errs.From(err).Detail }
 
-// toError converts an error of the core to an error of a call. Internal details stay out of it.
-func toError(err error) *Error {
-	var out *Error
-	if errors.As(err, &out) {
-		return out
+// WithDetails adds further facts to an error.
+func WithDetails(e *errs.Error, details map[string]any) *errs.Error {
+	if len(details) == 0 {
+		return e
 	}
-	code, message := errs.CodeOf(err), detailOf(err)
-	switch code {
-	case errs.BudgetExceeded:
-		out := newRefusal(CodeBudgetExceeded, "%s", message)
-		out.Details = errs.From(err).Meta
-		return out
-	case errs.MissingScope, errs.ForeignAgent, errs.AgentInactive, errs.AgentDeactivated, errs.Unauthenticated:
-		return newRefusal(CodePermissionDenied, "%s", message)
+	return e.With(memberDetails, details)
+}
+
+// toCallError returns the error of a call for an error of the core. Internal details stay out of
+// it.
+func toCallError(err error) *errs.Error {
+	e := errs.From(err)
+	switch {
+	case ErrorName(e) != "":
+		return e
+	case e.Code == errs.BudgetExceeded:
+		return WithDetails(NewError(e.Code, "BUDGET_EXCEEDED", "%s", Detail(e)).With("reset_at", e.Meta["reset_at"]), e.Meta)
+	case e.Code == errs.UpstreamFailed:
+		return WithDetails(NewError(e.Code, "MCP_SERVER_ERROR", "%s", e.Detail), e.Meta)
+	case e.Code == errs.Internal:
+		return NewError(e.Code, "INTERNAL_ERROR", "internal error; see the log of comet")
+	}
+	switch e.Code {
+	case errs.ToolDenied, errs.MissingScope, errs.ForeignAgent, errs.AgentInactive, errs.AgentDeactivated, errs.Unauthenticated:
+		return NewError(errs.ToolDenied, "PERMISSION_DENIED", "%s", Detail(e))
 	case errs.Unavailable, errs.Busy, errs.NoAgent, errs.Timeout, errs.RateLimited:
-		return newRefusal(CodeUnavailable, "%s", message)
-	case errs.Internal:
-		return newFailure(CodeInternal, "internal error; see the log of comet")
-	default:
-		return newFailure(CodeInvalidArguments, "%s", message)
+		return NewError(errs.Unavailable, "UNAVAILABLE", "%s", Detail(e))
 	}
+	return NewError(errs.InvalidRequest, "INVALID_ARGUMENTS", "%s", Detail(e))
 }
 
-// Result returns the error as a result of tools/call with isError, so that the model reads it
-// (MCP, “Error Handling”).
-func (e *Error) Result() *mcp.CallToolResult {
-	inner := map[string]any{"code": e.Code, "message": e.Message}
-	for k, v := range e.Details {
-		inner[k] = v
+// isRefusal reports whether an error of a call means that the call reached no tool.
+func isRefusal(e *errs.Error) bool {
+	switch e.Code {
+	case errs.NotFound, errs.InvalidRequest, errs.ToolDenied, errs.BudgetExceeded, errs.Unavailable:
+		return true
 	}
-	return &mcp.CallToolResult{
-		IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: e.Error()}},
-		StructuredContent: map[string]any{"error": inner},
-	}
+	return false
 }
 
-// detailOf returns the detail of an error that callers may see.
-func detailOf(err error) string {
+// Detail returns the detail of an error that callers may see.
+func Detail(err error) string {
 	e := errs.From(err)
 	if len(e.Fields) == 0 {
 		return e.Detail

@@ -15,11 +15,11 @@ import (
 // policyOf returns the policy of the caller, after a check of its scope.
 func (svc *Service) policyOf(ctx context.Context, by Caller) (*policy, error) {
 	if err := auth.Require(by.Principal, models.ScopeToolsCall); err != nil {
-		return nil, toError(err)
+		return nil, toCallError(err)
 	}
 	p, err := svc.policies.get(ctx, by.Principal.TokenID)
 	if err != nil {
-		return nil, toError(err)
+		return nil, toCallError(err)
 	}
 	return p, nil
 }
@@ -43,28 +43,28 @@ func (svc *Service) MCPTools(ctx context.Context, by Caller) ([]MCPTool, error) 
 	var out []MCPTool
 	for _, t := range visible {
 		if svc.isListed(t) {
-			out = append(out, MCPTool{t.position(), listing(t, servers)})
+			out = append(out, MCPTool{t.Position(), listing(t, servers)})
 		}
 	}
 	return out, nil
 }
 
 // isListed reports whether MCPTools returns a tool.
-func (svc *Service) isListed(t *tool) bool {
-	if svc.opts.Expose == ExposeAll || t.builtin != nil && !t.hidden {
+func (svc *Service) isListed(t *Tool) bool {
+	if svc.opts.Expose == ExposeAll || t.IsBuiltin() && !t.builtin.Hidden {
 		return true
 	}
 	return slices.ContainsFunc(svc.opts.Pinned, func(name string) bool {
-		return name == t.id || name == t.listed || name == portable(t.server, t.name) || matchesPattern(name, t.id)
+		return name == t.ID || name == t.ListedName || name == portable(t.Server, t.Name) || matchesPattern(name, t.ID)
 	})
 }
 
 // listing returns the definition of a tool under its listed name. The descriptions of the
 // AgentCards tools name the connected servers.
-func listing(t *tool, servers string) *mcp.Tool {
-	d := *t.def
-	d.Name = t.listed
-	if t.builtin != nil && t.server == agentCardsServer {
+func listing(t *Tool, servers string) *mcp.Tool {
+	d := *t.Definition
+	d.Name = t.ListedName
+	if t.IsGateway() {
 		d.Description += servers
 	}
 	return &d
@@ -72,49 +72,24 @@ func listing(t *tool, servers string) *mcp.Tool {
 
 // Tools returns up to limit tools that a token may call, of one server or of all (""), in the
 // order of MCPTools, after the position after.
-func (svc *Service) Tools(ctx context.Context, by models.Principal, server, after string, limit int) ([]ToolInfo, error) {
+func (svc *Service) Tools(ctx context.Context, by models.Principal, server, after string, limit int) ([]*Tool, error) {
 	p, err := svc.policies.get(ctx, by.TokenID)
 	if err != nil {
 		return nil, err
 	}
-	list := slices.DeleteFunc(svc.catalogue.Load().visible(p), func(t *tool) bool {
-		return server != "" && t.server != server || t.position() <= after
+	list := slices.DeleteFunc(svc.catalogue.Load().visible(p), func(t *Tool) bool {
+		return server != "" && t.Server != server || t.Position() <= after
 	})
-	slices.SortFunc(list, func(a, b *tool) int { return strings.Compare(a.position(), b.position()) })
-	out := []ToolInfo{}
-	for _, t := range list[:min(limit, len(list))] {
-		out = append(out, t.info())
-	}
-	return out, nil
+	slices.SortFunc(list, func(a, b *Tool) int { return strings.Compare(a.Position(), b.Position()) })
+	return list[:min(limit, len(list))], nil
 }
 
-// ToolInfo describes a tool for the REST API.
-type ToolInfo struct {
-	// Position sorts the tool among all.
-	Position    string
-	ID          string
-	Server      string
-	Name        string
-	ListedName  string
-	Title       string
-	Description string
-	Class       models.ToolClass
-	InputSchema any
-}
-
-func (t *tool) info() ToolInfo {
-	return ToolInfo{
-		Position: t.position(), ID: t.id, Server: t.server, Name: t.name, ListedName: t.listed, Title: titleOf(t.def), Description: t.def.Description,
-		Class: t.class, InputSchema: t.def.InputSchema,
-	}
-}
-
-// position returns the sort key of a tool; comet's own tools come first.
-func (t *tool) position() string {
-	if t.builtin != nil {
+// Position returns the sort key of a tool; comet's own tools come first.
+func (t *Tool) Position() string {
+	if t.IsBuiltin() {
 		return fmt.Sprintf("0 %02d", t.rank)
 	}
-	return "1 " + t.server + " " + t.name
+	return "1 " + t.Server + " " + t.Name
 }
 
 // IsPosition reports whether a text has the form of a position.

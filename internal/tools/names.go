@@ -8,14 +8,6 @@ import (
 	"comet/internal/input"
 )
 
-// The servers of comet's own tools.
-const (
-	// agentCardsServer has the tools of AgentCards (“Meta-Tools”).
-	agentCardsServer = "agentcards"
-	// cometServer has the tools for tasks.
-	cometServer = "comet"
-)
-
 // maxListedName is the longest listed name, which is the limit of the strictest common clients.
 const maxListedName = 64
 
@@ -28,6 +20,14 @@ const (
 	NamesPortable NameStyle = "portable"
 	// NamesDocumented lists serverId:toolName, the form of AgentCards.
 	NamesDocumented NameStyle = "documented"
+)
+
+// Resources and prompts of upstreams are forwarded unchanged. Policies apply to them as to tools:
+// the resource file:///a of the server fs is the tool fs:resource:file:///a, the prompt p is
+// fs:prompt:p, and both have the class read.
+const (
+	resourcePrefix = "resource:"
+	promptPrefix   = "prompt:"
 )
 
 // toolID returns the id of a tool: serverId:toolName.
@@ -75,15 +75,11 @@ func truncate(s string, most int) string {
 	return s
 }
 
-func orElse(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
-}
-
 // shortDigest returns a short digest that makes a name unique.
 func shortDigest(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:3])
 }
+
+// MaxToolName is the maximum length of the name of an upstream's tool, in bytes.
+const MaxToolName = 128

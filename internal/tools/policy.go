@@ -53,7 +53,7 @@ func (p *policyCache) get(ctx context.Context, tokenID string) (*policy, error) 
 	if r, ok := p.known.Get(tokenID); ok && now.Before(r.until) {
 		return r.policy, nil
 	}
-	stored, err := p.store.ToolPolicy(ctx, tokenID)
+	stored, err := p.store.Tools(ctx).Policy(tokenID)
 	if err != nil && !errs.Is(err, errs.NotFound) {
 		return nil, err
 	}
@@ -73,21 +73,19 @@ func (p *policy) allowsTool(server, tool string, class models.ToolClass) bool {
 	if uri, ok := strings.CutPrefix(tool, resourcePrefix); ok && hasEscapedParentSegment(uri) && len(p.Allow)+len(p.Deny) > 0 {
 		return false // rules match the URI as written, which here is not the resource it reads
 	}
-	if isAgentCards(server) { // calls from code are checked on their own
-		return !slices.ContainsFunc(p.Deny, func(r models.ToolRule) bool { return len(r.Arguments) == 0 && ruleMatches(r, server, tool) })
-	}
 	if len(p.Classes) > 0 && !slices.Contains(p.Classes, class) {
 		return false
 	}
 	if len(p.Allow) > 0 && !slices.ContainsFunc(p.Allow, func(r models.ToolRule) bool { return ruleMatches(r, server, tool) }) {
 		return false
 	}
-	return !slices.ContainsFunc(p.Deny, func(r models.ToolRule) bool { return len(r.Arguments) == 0 && ruleMatches(r, server, tool) })
+	return !p.denies(server, tool)
 }
 
-// isAgentCards reports whether a server has the search and the code tools. They reach only tools
-// that the policy allows, so every token may use them unless they are denied.
-func isAgentCards(server string) bool { return server == agentCardsServer }
+// denies reports whether a rule denies a tool with any arguments.
+func (p *policy) denies(server, tool string) bool {
+	return slices.ContainsFunc(p.Deny, func(r models.ToolRule) bool { return len(r.Arguments) == 0 && ruleMatches(r, server, tool) })
+}
 
 // allowsServer reports whether a token may call any tool of a server.
 func (p *policy) allowsServer(server string) bool {
@@ -103,7 +101,7 @@ func (p *policy) allowsServer(server string) bool {
 }
 
 // allowsArguments reports whether a visible tool may be called with arguments.
-func (p *policy) allowsArguments(server, tool string, args json.RawMessage) bool {
+func (p *policy) allowsArguments(t *Tool, args json.RawMessage) bool {
 	if !p.hasArgumentRules() {
 		return true
 	}
@@ -111,13 +109,13 @@ func (p *policy) allowsArguments(server, tool string, args json.RawMessage) bool
 	if !ok {
 		return false
 	}
-	if len(p.Allow) > 0 && !isAgentCards(server) && !slices.ContainsFunc(p.Allow, func(r models.ToolRule) bool {
-		return ruleMatches(r, server, tool) && values.allMatch(r.Arguments)
+	if len(p.Allow) > 0 && !t.IsGateway() && !slices.ContainsFunc(p.Allow, func(r models.ToolRule) bool {
+		return ruleMatches(r, t.Server, t.Name) && values.allMatch(r.Arguments)
 	}) {
 		return false
 	}
 	return !slices.ContainsFunc(p.Deny, func(r models.ToolRule) bool {
-		return len(r.Arguments) > 0 && ruleMatches(r, server, tool) && values.anyMatch(r.Arguments)
+		return len(r.Arguments) > 0 && ruleMatches(r, t.Server, t.Name) && values.anyMatch(r.Arguments)
 	})
 }
 
@@ -247,9 +245,9 @@ func matchesPattern(pattern, text string) bool {
 
 // Policy returns a token's policy, or errs.NotFound where it has none.
 func (svc *Service) Policy(ctx context.Context, tokenID string) (models.ToolPolicy, error) {
-	p, err := svc.store.ToolPolicy(ctx, tokenID)
+	p, err := svc.store.Tools(ctx).Policy(tokenID)
 	if errs.Is(err, errs.NotFound) {
-		if _, err := svc.store.Token(ctx, tokenID); errs.Is(err, errs.NotFound) {
+		if _, err := svc.store.Tokens(ctx).Get(tokenID); errs.Is(err, errs.NotFound) {
 			return p, errs.New(errs.NotFound, "there is no token %q", clip(tokenID))
 		}
 		err = errs.New(errs.NotFound, "the token %q has no tool policy: it may call all tools", clip(tokenID))
@@ -262,7 +260,7 @@ func (svc *Service) SetPolicy(ctx context.Context, by models.Principal, tokenID 
 	if err := checkRules(p); err != nil {
 		return err
 	}
-	err := svc.store.Write(ctx, func(tx *store.Tx) error { return tx.SaveToolPolicy(tokenID, p, by.Name) })
+	err := svc.store.Write(ctx, func(tx *store.Tx) error { return tx.Tools().SavePolicy(tokenID, p, by.Name) })
 	svc.policies.invalidate(tokenID)
 	return err
 }
@@ -285,7 +283,10 @@ func checkRules(p models.ToolPolicy) error {
 
 // DeletePolicy deletes the policy of a token.
 func (svc *Service) DeletePolicy(ctx context.Context, tokenID string) error {
-	err := svc.store.Write(ctx, func(tx *store.Tx) error { return tx.DeleteToolPolicy(tokenID) })
+	err := svc.store.Write(ctx, func(tx *store.Tx) error { return tx.Tools().DeletePolicy(tokenID) })
 	svc.policies.invalidate(tokenID)
 	return err
 }
+
+// maxPattern is the maximum length of a pattern in bytes.
+const maxPattern = 300

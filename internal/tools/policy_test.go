@@ -33,7 +33,7 @@ func TestPolicy(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(text), &p.ToolPolicy))
 		return &p
 	}
-	type call struct{ server, tool, class, args string }
+	type call struct{ server, tool, class, Arguments string }
 	read := call{"filesystem", "read_file", "read", `{"path":"/srv/data/a"}`}
 	write := call{"filesystem", "write_file", "destructive", `{"path":"/srv/data/a","content":"x"}`}
 	for _, c := range []struct {
@@ -76,7 +76,7 @@ func TestPolicy(t *testing.T) {
 			p := of(c.policy)
 			shown := p.allowsTool(c.call.server, c.call.tool, models.ToolClass(c.call.class))
 			require.Equal(t, c.shown, shown, "shown")
-			require.Equal(t, c.allowed, shown && p.allowsArguments(c.call.server, c.call.tool, json.RawMessage(c.call.args)), "allowed")
+			require.Equal(t, c.allowed, shown && p.allowsArguments(&Tool{Server: c.call.server, Name: c.call.tool}, json.RawMessage(c.call.Arguments)), "allowed")
 		})
 	}
 }
@@ -103,17 +103,21 @@ func TestAllowsServer(t *testing.T) {
 	}
 }
 
-// TestAgentCardsToolsAreAllowed checks that a policy for one server does not hide the search and code
+// TestGatewayToolsAreAllowed checks that a policy for one server does not hide the search and code
 // tools, which a client needs to find its tools.
-func TestAgentCardsToolsAreAllowed(t *testing.T) {
+func TestGatewayToolsAreAllowed(t *testing.T) {
 	t.Parallel()
-	files := &policy{models.ToolPolicy{Allow: []models.ToolRule{{Tool: "filesystem:*", Arguments: map[string]string{"path": "/srv/*"}}}, Classes: []models.ToolClass{models.ToolRead}}}
-	for _, tool := range []string{"search_tools", "execute_code"} {
-		require.True(t, files.allowsTool(agentCardsServer, tool, models.ToolDestructive))
-		require.True(t, files.allowsArguments(agentCardsServer, tool, []byte(`{"code":"1"}`)))
+	tool := func(server, name string, class models.ToolClass) *Tool {
+		return &Tool{Server: server, Name: name, Class: class, builtin: &Builtin{Gateway: server == "agentcards"}}
 	}
-	require.False(t, files.allowsTool(cometServer, "submit_task", models.ToolWrite), "tasks of agents are not checked against it")
+	search, code := tool("agentcards", "search_tools", models.ToolRead), tool("agentcards", "execute_code", models.ToolDestructive)
+	files := &policy{models.ToolPolicy{Allow: []models.ToolRule{{Tool: "filesystem:*", Arguments: map[string]string{"path": "/srv/*"}}}, Classes: []models.ToolClass{models.ToolRead}}}
+	for _, gateway := range []*Tool{search, code} {
+		require.True(t, gateway.visibleTo(files))
+		require.True(t, files.allowsArguments(gateway, []byte(`{"code":"1"}`)))
+	}
+	require.False(t, tool("comet", "submit_task", models.ToolWrite).visibleTo(files), "tasks of agents are not checked against it")
 	denied := &policy{models.ToolPolicy{Deny: []models.ToolRule{{Tool: "agentcards:execute_code"}}}}
-	require.True(t, denied.allowsTool(agentCardsServer, "search_tools", models.ToolRead))
-	require.False(t, denied.allowsTool(agentCardsServer, "execute_code", models.ToolRead))
+	require.True(t, search.visibleTo(denied))
+	require.False(t, code.visibleTo(denied))
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"comet/internal/errs"
 	"comet/models"
 )
 
@@ -45,7 +46,7 @@ func (svc *Service) findPrompt(ctx context.Context, by Caller, name string) (ser
 			}
 		}
 	}
-	return "", "", newRefusal(CodePromptNotFound, "there is no prompt %q", clip(name))
+	return "", "", NewError(errs.NotFound, "PROMPT_NOT_FOUND", "there is no prompt %q", clip(name))
 }
 
 // Complete completes an argument of a prompt or a resource template at its upstream.

@@ -11,15 +11,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/yosida95/uritemplate/v3"
 
+	"comet/internal/errs"
 	"comet/models"
-)
-
-// Resources and prompts of upstreams are forwarded unchanged. Policies apply to them as to tools:
-// the resource file:///a of the server fs is the tool fs:resource:file:///a, the prompt p is
-// fs:prompt:p, and both have the class read.
-const (
-	resourcePrefix = "resource:"
-	promptPrefix   = "prompt:"
 )
 
 // ServerItem is a resource, a template or a prompt of an upstream.
@@ -67,7 +60,7 @@ func collectItems[T any](ctx context.Context, svc *Service, by Caller, of func(i
 }
 
 // ReadResource reads a resource from the first upstream that has it or a template for it. The
-// error is an *Error, as with Call.
+// error is that of Call.
 func (svc *Service) ReadResource(ctx context.Context, by Caller, uri string) (out *mcp.ReadResourceResult, err error) {
 	server, err := svc.resourceServer(ctx, by, uri)
 	if err != nil {
@@ -126,10 +119,8 @@ func (svc *Service) templateServer(ctx context.Context, by Caller, uri string) (
 }
 
 // resourceNotFound is the error for a resource that does not exist or is hidden from the caller.
-func resourceNotFound(uri string) *Error {
-	e := newRefusal(CodeResourceNotFound, "there is no resource %q", clip(uri))
-	e.Details = map[string]any{"uri": clip(uri)}
-	return e
+func resourceNotFound(uri string) error {
+	return WithDetails(NewError(errs.NotFound, "RESOURCE_NOT_FOUND", "there is no resource %q", clip(uri)), map[string]any{"uri": clip(uri)})
 }
 
 // matchesTemplate reports whether a URI matches a template (RFC 6570).
@@ -142,7 +133,7 @@ func matchesTemplate(template, uri string) bool {
 }
 
 // SubscribeResource sends updates of a resource to Options.OnChange until end is called; end may
-// be called twice. Upstreams count the subscriptions of all APIs. The error is an *Error.
+// be called twice. Upstreams count the subscriptions of all APIs. The error is that of Call.
 func (svc *Service) SubscribeResource(ctx context.Context, by Caller, uri string) (end func(context.Context), err error) {
 	server, err := svc.resourceServer(ctx, by, uri)
 	if err != nil {
@@ -151,7 +142,7 @@ func (svc *Service) SubscribeResource(ctx context.Context, by Caller, uri string
 	svc.subscribing.Lock()
 	defer svc.subscribing.Unlock()
 	if err := svc.upstreams.Subscribe(ctx, server, uri); err != nil {
-		return nil, toError(svc.upstreamError(uri, err))
+		return nil, toCallError(svc.upstreamError(uri, err))
 	}
 	var once sync.Once
 	return func(ctx context.Context) { once.Do(func() { svc.unsubscribe(ctx, server, uri) }) }, nil
@@ -172,18 +163,18 @@ func (svc *Service) forwardRequest(ctx context.Context, by Caller, server, name 
 	if err != nil {
 		return err
 	}
-	c := &call{id: id.String(), at: svc.opts.Clock(), by: by, args: args, tool: &tool{server: server, name: truncate(name, models.MaxToolPattern), class: models.ToolRead}}
+	c := &Invocation{ID: id.String(), at: svc.opts.Clock(), Caller: by, Arguments: args, tool: &Tool{Server: server, Name: truncate(name, maxPattern), Class: models.ToolRead}}
 	p, err := svc.policyOf(ctx, by)
 	if err != nil {
 		return err
 	}
-	if !p.allowsArguments(server, name, args) {
-		return svc.recordRefusal(c, name, newRefusal(CodePermissionDenied, "the token %q may not request %s with these arguments", by.Principal.Name, clip(name)))
+	if !p.allowsArguments(c.tool, args) {
+		return toCallError(svc.recordRefusal(c, name, errs.New(errs.ToolDenied, "the token %q may not request %s with these arguments", by.Principal.Name, clip(name))))
 	}
 	reserved := estimateTokens(len(args))
-	payer, err := svc.prepaid.Reserve(ctx, by.payer(), reserved)
+	hold, err := svc.auditLog.prepaid.Hold(ctx, by.payer(), reserved)
 	if err != nil {
-		return toError(svc.recordRefusal(c, name, err))
+		return toCallError(svc.recordRefusal(c, name, err))
 	}
 	texts, err := withRecovery(svc, c, func() ([]string, error) { return fn(ctx) })
 	size := 0
@@ -194,10 +185,10 @@ func (svc *Service) forwardRequest(ctx context.Context, by Caller, server, name 
 	if size > 0 {
 		estimate += estimateTokens(size)
 	}
-	payer.finishCall(reserved, estimate, svc.opts.Clock())
-	svc.finish(c, callRecord{ToolCall: svc.auditRecord(c, nil, err), texts: append([]string{string(args)}, texts...), payer: payer, estimate: estimate})
+	hold.Estimate(estimate)
+	svc.finish(c, callRecord{ToolCall: svc.auditRecord(c, nil, err), texts: append([]string{string(args)}, texts...), hold: hold})
 	if err != nil && !errors.Is(err, context.Canceled) {
-		return toError(err)
+		return toCallError(err)
 	}
 	return err
 }

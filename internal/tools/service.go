@@ -16,11 +16,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"comet/internal/background"
 	"comet/internal/events"
-	"comet/internal/lifecycle"
 	"comet/internal/orchestrator"
 	"comet/internal/registry"
-	"comet/internal/sandbox"
 	"comet/internal/toolsearch"
 	"comet/internal/upstream"
 	"comet/internal/usage"
@@ -109,7 +108,6 @@ type Dependencies struct {
 	Feed         *events.Feed
 	Upstreams    *upstream.Manager
 	Index        *toolsearch.Index
-	Sandbox      *sandbox.Sandbox
 }
 
 // Service has all tools and executes calls for all APIs. It is safe for concurrent use.
@@ -120,12 +118,10 @@ type Service struct {
 	feed         *events.Feed
 	upstreams    *upstream.Manager
 	index        *toolsearch.Index
-	sandbox      *sandbox.Sandbox
 	opts         Options
 	log          *slog.Logger
 
 	policies  *policyCache
-	prepaid   *prepaid
 	auditLog  *auditLog
 	sequences *callSequences
 	metrics   callMetrics
@@ -140,46 +136,45 @@ type Service struct {
 	catalogueMu sync.Mutex
 	// refreshing serialises refreshes, so that an earlier read does not overwrite a later one.
 	refreshing    sync.Mutex
-	upstreamTools map[string][]*tool
-	builtins      []*tool
+	upstreamTools map[string][]*Tool
+	builtins      []*Tool
+	finder        string // the id of the tool that finds others
 
-	// stale are the servers whose tools need a refresh; staleAdded receives when one is added.
-	staleMu    sync.Mutex
-	stale      map[string]bool
-	staleAdded chan struct{}
+	// stale are the servers whose tools need a refresh, which refresher does.
+	staleMu   sync.Mutex
+	stale     map[string]bool
+	refresher *background.PollLoop
 
 	upstreamAgents *upstreamAgents
 	loader         *definitionLoader
-	services       lifecycle.Group
+	services       background.Group
 }
 
-// New returns a service with comet's own tools. The tools of upstreams are added after Start.
+// New returns a service without tools. Register adds comet's own; those of upstreams are added after
+// Start.
 func New(p Dependencies, opts *Options) *Service {
 	svc := &Service{
-		store: p.Store, registry: p.Registry, orchestrator: p.Orchestrator, feed: p.Feed, upstreams: p.Upstreams, index: p.Index, sandbox: p.Sandbox,
-		opts: opts.withDefaults(), upstreamTools: map[string][]*tool{}, stale: map[string]bool{}, staleAdded: make(chan struct{}, 1),
+		store: p.Store, registry: p.Registry, orchestrator: p.Orchestrator, feed: p.Feed, upstreams: p.Upstreams, index: p.Index,
+		opts: opts.withDefaults(), upstreamTools: map[string][]*Tool{}, stale: map[string]bool{},
 	}
 	svc.log = svc.opts.Logger
 	svc.metrics = newCallMetrics(svc.opts.Registerer)
 	svc.policies = newPolicyCache(svc.store, svc.opts.Clock)
-	svc.prepaid = newPrepaid(p.Usage, svc.opts.Clock)
-	svc.auditLog = newAuditLog(svc.store, svc.prepaid, svc.log)
-	svc.prepaid.countPending = svc.auditLog.Flush
+	svc.auditLog = newAuditLog(svc.store, p.Usage, svc.opts.Clock, svc.log)
 	svc.sequences = newCallSequences()
-	svc.builtins = svc.builtinTools()
 	svc.upstreamAgents = newUpstreamAgents(svc)
 	svc.loader = newDefinitionLoader(svc, svc.opts.UpstreamsFile)
-	svc.catalogue.Store(newCatalogue(svc.builtins, nil))
-	svc.indexBuiltinTools()
+	svc.catalogue.Store(newCatalogue(nil, nil))
+	svc.refresher = svc.newRefresher()
 
 	svc.services.Add("the audit log of tools", svc.auditLog)
-	svc.services.Add("the catalogue of tools", lifecycle.NewLoop(svc.maintainCatalogue))
+	svc.services.Add("the catalogue of tools", background.NewLoop(svc.refresher.Run))
 	svc.services.Add("the agents of upstreams", svc.upstreamAgents)
 	svc.services.Add("the definitions of upstreams", svc.loader)
 	return svc
 }
 
-// Start implements lifecycle.Service. An invalid upstreams file is an error.
+// Start implements background.Service. An invalid upstreams file is an error.
 func (svc *Service) Start(ctx context.Context) error {
 	if err := svc.ReloadUpstreams(ctx); err != nil {
 		return err
@@ -190,7 +185,7 @@ func (svc *Service) Start(ctx context.Context) error {
 	return svc.services.Start(ctx)
 }
 
-// Stop implements lifecycle.Service.
+// Stop implements background.Service.
 func (svc *Service) Stop(ctx context.Context) error { return svc.services.Stop(ctx) }
 
 // ChangeKind is a kind of Change.
@@ -218,9 +213,9 @@ func (svc *Service) OnUpstreamChange(c upstream.Change) {
 		svc.opts.OnChange(Change{ResourceUpdated, c.URI})
 		return
 	case upstream.Up:
-		svc.publishUpstreamEvent(models.EventUpstreamUp, models.UpstreamChanged{ID: c.Server, Tools: len(svc.upstreams.Tools(c.Server))})
+		svc.publishUpstreamEvent(events.UpstreamUp, upstreamChanged{ID: c.Server, Tools: len(svc.upstreams.Tools(c.Server))})
 	case upstream.Down:
-		svc.publishUpstreamEvent(models.EventUpstreamDown, models.UpstreamChanged{ID: c.Server, Reason: svc.downReason(c.Server)})
+		svc.publishUpstreamEvent(events.UpstreamDown, upstreamChanged{ID: c.Server, Reason: svc.downReason(c.Server)})
 	case upstream.Prompts:
 		svc.opts.OnChange(Change{Kind: PromptsChanged})
 	case upstream.Resources:
@@ -229,8 +224,8 @@ func (svc *Service) OnUpstreamChange(c upstream.Change) {
 	svc.refreshSoon(c.Server)
 }
 
-func (svc *Service) publishUpstreamEvent(kind models.EventType, data models.UpstreamChanged) {
-	svc.auditLog.addEvent(models.EventDraft{Type: kind, Key: data.ID, Data: data})
+func (svc *Service) publishUpstreamEvent(kind models.EventType, data upstreamChanged) {
+	svc.auditLog.addEvent(store.EventDraft{Type: kind, Key: data.ID, Data: data})
 }
 
 func (svc *Service) downReason(server string) string {
@@ -241,10 +236,10 @@ func (svc *Service) downReason(server string) string {
 // OnGraphChange publishes a change of the usage graph as an event. It does not block.
 func (svc *Service) OnGraphChange(c toolsearch.Change) {
 	kinds := map[toolsearch.ChangeKind]models.EventType{
-		toolsearch.EdgeCreated: models.EventEdgeCreated, toolsearch.EdgeUpdated: models.EventEdgeUpdated,
-		toolsearch.GraphSynced: models.EventGraphSynced, toolsearch.MetricsUpdated: models.EventMetricsUpdated,
+		toolsearch.EdgeCreated: events.EdgeCreated, toolsearch.EdgeUpdated: events.EdgeUpdated,
+		toolsearch.GraphSynced: events.GraphSynced, toolsearch.MetricsUpdated: events.MetricsUpdated,
 	}
-	svc.auditLog.addEvent(models.EventDraft{Type: kinds[c.Kind], Key: "tools", Data: models.GraphChanged{
+	svc.auditLog.addEvent(store.EventDraft{Type: kinds[c.Kind], Key: "tools", Data: graphChanged{
 		From: c.From, To: c.To, Runs: c.Runs, Nodes: c.Nodes, Edges: c.Edges, Communities: c.Communities, Density: c.Density,
 	}})
 }

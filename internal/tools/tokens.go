@@ -7,6 +7,8 @@ import (
 )
 
 const (
+	// factKind is the kind of tool calls in the breakdown of an agent's usage.
+	factKind = "tool_calls"
 	// tokenChunk is how many bytes are tokenized at a time: the tokenizer's time for one long
 	// word grows faster than its length.
 	tokenChunk = 16 << 10
@@ -63,5 +65,5 @@ func runeBoundary(s string, limit int) int {
 	return limit
 }
 
-// estimateTokens returns the approximate number of tokens of so many bytes, at least 1.
+// estimateTokens returns the approximate number of tokens of n bytes, at least 1.
 func estimateTokens(bytes int) int64 { return int64(bytes)/4 + 1 }

@@ -8,9 +8,10 @@ import (
 	"strings"
 	"sync"
 
+	"comet/internal/background"
 	"comet/internal/errs"
 	"comet/internal/input"
-	"comet/internal/lifecycle"
+	"comet/internal/registry"
 	"comet/models"
 )
 
@@ -26,7 +27,7 @@ const (
 // upstreamAgents makes each upstream an agent of the registry, with its tools as capabilities,
 // and a worker while it is ready.
 type upstreamAgents struct {
-	*lifecycle.Loop
+	*background.Loop
 	svc *Service
 
 	mu            sync.Mutex
@@ -37,7 +38,7 @@ type upstreamAgents struct {
 
 func newUpstreamAgents(svc *Service) *upstreamAgents {
 	a := &upstreamAgents{svc: svc, workers: map[string]*upstreamWorker{}}
-	a.Loop = lifecycle.NewLoop(a.run)
+	a.Loop = background.NewLoop(a.run)
 	return a
 }
 
@@ -64,7 +65,7 @@ func (a *upstreamAgents) startWorker(w *upstreamWorker) {
 }
 
 // update registers the tools of a server with its agent, and starts or stops its worker.
-func (a *upstreamAgents) update(ctx context.Context, server string, up bool, tools []*tool) error {
+func (a *upstreamAgents) update(ctx context.Context, server string, up bool, tools []*Tool) error {
 	if up {
 		if err := a.register(ctx, server, tools); err != nil {
 			return fmt.Errorf("register the agent of %s: %w", server, err)
@@ -94,9 +95,9 @@ func agentIDOf(server string) string {
 	parts := strings.FieldsFunc(strings.ToLower(server), func(r rune) bool { return r == '-' })
 	id := agentPrefix + strings.Join(parts, "-")
 	if strings.TrimPrefix(id, agentPrefix) != server { // makes ids unique that differ only in other characters
-		id = truncate(id, models.MaxIDLength-7) + "-" + shortDigest(server)
+		id = truncate(id, input.MaxID-7) + "-" + shortDigest(server)
 	}
-	return truncate(id, models.MaxIDLength)
+	return truncate(id, input.MaxID)
 }
 
 // agentDescription returns the description of an upstream's agent. An agent of the same id with
@@ -104,7 +105,7 @@ func agentIDOf(server string) string {
 func agentDescription(server string) string { return "the MCP server " + server }
 
 // register creates the agent of a server or updates its capabilities.
-func (a *upstreamAgents) register(ctx context.Context, server string, tools []*tool) error {
+func (a *upstreamAgents) register(ctx context.Context, server string, tools []*Tool) error {
 	id, capabilities := agentIDOf(server), capabilitiesOf(tools)
 	known, err := a.svc.registry.Get(ctx, id)
 	if errs.Is(err, errs.NotFound) {
@@ -133,11 +134,11 @@ func (a *upstreamAgents) register(ctx context.Context, server string, tools []*t
 
 // capabilitiesOf returns the tools as capabilities: custom:serverId:toolName. Tools whose name is
 // no valid capability, and tools over the limit of an agent, can be called through MCP only.
-func capabilitiesOf(tools []*tool) []string {
+func capabilitiesOf(tools []*Tool) []string {
 	out := []string{}
 	for _, t := range tools {
-		name := models.CustomPrefix + t.id
-		if !t.quarantined && len(out) < models.MaxCapabilities && input.ValidCapability(name) {
+		name := models.CustomPrefix + t.ID
+		if !t.quarantined && len(out) < registry.MaxCapabilities && input.ValidCapability(name) {
 			out = append(out, name)
 		}
 	}

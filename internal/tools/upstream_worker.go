@@ -177,7 +177,7 @@ func (w *upstreamWorker) runTask(ctx context.Context, taskID string) {
 
 // errInterrupted is the error of a call that ended because the task was cancelled or the worker
 // stopped.
-var errInterrupted = errors.New("broken off")
+var errInterrupted = errors.New("interrupted")
 
 // call calls the tool of a task for its requester. The tokens are charged to the agent with the
 // task.
@@ -219,9 +219,9 @@ func (w *upstreamWorker) taskTool(capabilities []string) (string, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		return "", newRefusal(CodeToolNotFound, "a task for the MCP server %s must name one of its tools as a capability: custom:%s:<tool>", w.server, w.server)
+		return "", NewError(errs.NotFound, "TOOL_NOT_FOUND", "a task for the MCP server %s must name one of its tools as a capability: custom:%s:<tool>", w.server, w.server)
 	}
-	return "", newRefusal(CodeInvalidArguments, "a task for the MCP server %s must name one tool, not %d", w.server, len(found))
+	return "", errs.New(errs.InvalidRequest, "a task for the MCP server %s must name one tool, not %d", w.server, len(found))
 }
 
 // taskOutcome converts the result of a call to the result of a task.
@@ -230,11 +230,11 @@ func taskOutcome(res *mcp.CallToolResult, err error) orchestrator.Result {
 		if errors.Is(err, errInterrupted) || errors.Is(err, context.Canceled) {
 			return orchestrator.Result{Failure: orchestrator.FailureUnavailable, Text: "the upstream stopped during the call"}
 		}
-		e := toError(err)
-		return orchestrator.Result{Failure: failureKind(e), Text: e.Error()}
+		e := toCallError(err)
+		return orchestrator.Result{Failure: failureKind(e), Text: ErrorText(e)}
 	}
 	if res.IsError {
-		_, why := valueOf(res)
+		_, why := Value(res)
 		return orchestrator.Result{Failure: orchestrator.FailureWork, Text: truncate(strings.ToValidUTF8(why.Error(), "?"), 2000)}
 	}
 	if len(res.Content) == 1 && res.StructuredContent == nil {
@@ -242,7 +242,7 @@ func taskOutcome(res *mcp.CallToolResult, err error) orchestrator.Result {
 			return orchestrator.Result{Output: []byte(t.Text)}
 		}
 	}
-	out, err := valueOf(res)
+	out, err := Value(res)
 	if err != nil {
 		return orchestrator.Result{Failure: orchestrator.FailureWork, Text: "the tool's result is not JSON"}
 	}
@@ -250,22 +250,19 @@ func taskOutcome(res *mcp.CallToolResult, err error) orchestrator.Result {
 }
 
 // failureKind converts an error of a call to a failure of a task, which decides on a retry.
-func failureKind(e *Error) orchestrator.Failure {
+func failureKind(e *errs.Error) orchestrator.Failure {
 	switch e.Code {
-	case CodeToolNotFound:
+	case errs.NotFound:
 		return orchestrator.FailureUnsupported
-	case CodeInvalidArguments, CodePermissionDenied:
+	case errs.InvalidRequest, errs.ToolDenied:
 		return orchestrator.FailureInvalid
-	case CodeBudgetExceeded:
+	case errs.BudgetExceeded:
 		return orchestrator.FailureBudget
-	case CodeServerError:
-		switch e.Details["reason"] {
-		case "timeout":
+	case errs.UpstreamFailed:
+		switch ErrorDetails(e)["reason"] {
+		case upstream.ReasonTimeout:
 			return orchestrator.FailureTimeout
-		case "down", "busy":
-			return orchestrator.FailureUnavailable
-		}
-		if e.refused {
+		case upstream.ReasonDown, upstream.ReasonBusy, nil: // nil is an upstream that was not called
 			return orchestrator.FailureUnavailable
 		}
 	}

@@ -3,7 +3,6 @@ package tools
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/internal/redact"
 	"comet/internal/upstream"
 	"comet/models"
@@ -82,15 +82,15 @@ func (svc *Service) PutUpstream(ctx context.Context, by models.Principal, id str
 		return u, errs.New(errs.Conflict, "the upstream %q is defined by %s; change it there", id, s.Source)
 	}
 	err = svc.store.Write(ctx, func(tx *store.Tx) error {
-		if err := tx.SaveUpstream(&u); err != nil {
+		if err := tx.Tools().SaveUpstream(&u); err != nil {
 			return err
 		}
-		return tx.Emit(models.EventUpstreamSaved, id, models.UpstreamChanged{ID: id, Actor: by.Name})
+		return tx.Events().Emit(events.UpstreamSaved, id, upstreamChanged{ID: id, Actor: by.Name})
 	})
 	if err != nil {
 		return u, err
 	}
-	return u, toErrs(svc.upstreams.Put(ctx, apiSource, server))
+	return u, svc.upstreams.Put(ctx, apiSource, server)
 }
 
 // RemoveUpstream removes an upstream of the API and the approvals of its tools.
@@ -102,16 +102,16 @@ func (svc *Service) RemoveUpstream(ctx context.Context, by models.Principal, id 
 		return errs.New(errs.Conflict, "the upstream %q is defined by %s; remove it there", id, s.Source)
 	}
 	err := svc.store.Write(ctx, func(tx *store.Tx) error {
-		if err := tx.DeleteUpstream(id); err != nil {
+		if err := tx.Tools().DeleteUpstream(id); err != nil {
 			return err
 		}
-		if err := tx.DeleteToolDefinitions(id); err != nil {
+		if err := tx.Tools().DeleteDefinitions(id); err != nil {
 			return err
 		}
-		return tx.Emit(models.EventUpstreamRemoved, id, models.UpstreamChanged{ID: id, Actor: by.Name})
+		return tx.Events().Emit(events.UpstreamRemoved, id, upstreamChanged{ID: id, Actor: by.Name})
 	})
 	if err == nil && known {
-		err = toErrs(svc.upstreams.Remove(ctx, apiSource, id))
+		err = svc.upstreams.Remove(ctx, apiSource, id)
 		svc.refreshSoon(id)
 	}
 	return err
@@ -122,7 +122,7 @@ func (svc *Service) RestartUpstream(id string) error {
 	if _, err := svc.Upstream(id); err != nil {
 		return err
 	}
-	return toErrs(svc.upstreams.Restart(id))
+	return svc.upstreams.Restart(id)
 }
 
 // ToolDefinitions returns the stored definitions of an upstream's tools.
@@ -131,7 +131,7 @@ func (svc *Service) ToolDefinitions(ctx context.Context, id string) ([]models.To
 		_, err := svc.Upstream(id)
 		return nil, err
 	}
-	list, err := svc.store.ToolDefinitions(ctx, id)
+	list, err := svc.store.Tools(ctx).Definitions(id)
 	if err == nil && len(list) == 0 {
 		_, err = svc.Upstream(id)
 	}
@@ -140,14 +140,14 @@ func (svc *Service) ToolDefinitions(ctx context.Context, id string) ([]models.To
 
 // parseUpstream parses and checks the definition of an upstream of the API.
 func (svc *Service) parseUpstream(id string, config json.RawMessage) (upstream.Server, error) {
-	if id == agentCardsServer || id == cometServer {
+	if svc.isOwnServer(id) {
 		return upstream.Server{}, errs.New(errs.InvalidRequest, "the id %q is comet's own; choose another", id)
 	}
 	if len(config) > maxConfig {
 		return upstream.Server{}, errs.New(errs.BodyTooLarge, "the definition of an upstream may have at most %d bytes", maxConfig)
 	}
 	if err := upstream.ValidateID(id); err != nil {
-		return upstream.Server{}, toErrs(err)
+		return upstream.Server{}, err
 	}
 	file, err := json.Marshal(map[string]map[string]json.RawMessage{"mcpServers": {id: config}})
 	if err != nil {
@@ -252,19 +252,4 @@ func referenceFor(name, value string) string {
 
 func variableName(name string) string {
 	return strings.ToUpper(regexp.MustCompile(`[^A-Za-z0-9]+`).ReplaceAllString(name, "_"))
-}
-
-// toErrs converts an error of the upstreams to one of comet's.
-func toErrs(err error) error {
-	var e *upstream.Error
-	if !errors.As(err, &e) {
-		return err
-	}
-	code := map[upstream.Kind]errs.Code{
-		upstream.KindUnknownServer: errs.NotFound, upstream.KindConflict: errs.Conflict, upstream.KindInvalid: errs.InvalidRequest,
-	}[e.Kind]
-	if code == "" {
-		code = errs.Unavailable
-	}
-	return errs.New(code, "%s", e.Detail)
 }

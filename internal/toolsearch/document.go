@@ -6,6 +6,21 @@ import (
 	"strings"
 )
 
+// Tool is a tool as its server describes it.
+type Tool struct {
+	// ID is serverId:toolName, of at most 256 bytes.
+	ID string
+	// Server and Name are its two halves.
+	Server, Name string
+	Title        string
+	Description  string
+	// InputSchema is a JSON Schema; the names and descriptions of its parameters are indexed.
+	// Invalid JSON is ignored.
+	InputSchema json.RawMessage
+	// Keywords are further words that find the tool, set by an operator.
+	Keywords []string
+}
+
 // field is a part of a tool that is searched.
 type field uint8
 
@@ -75,13 +90,6 @@ func firstSentence(text string) (summary, rest string) {
 		}
 	}
 	return text, ""
-}
-
-// embeddedText returns the text that the vector of a tool is made of.
-func embeddedText(t *Tool) string {
-	parts := []string{t.Server, strings.Join(tokenize(t.Name), " "), t.Title, t.Description}
-	text := strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ". ")
-	return strings.ToValidUTF8(text[:min(len(text), maxEmbedded)], "")
 }
 
 // add counts the words of a field. They are stemmed in the language of the tool's description,

@@ -2,7 +2,6 @@ package toolsearch
 
 import (
 	"cmp"
-	"context"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -13,7 +12,6 @@ import (
 	"gonum.org/v1/gonum/graph/simple"
 
 	"comet/models"
-	"comet/store"
 )
 
 const (
@@ -201,24 +199,6 @@ func (g *graph) adamicAdar(a, b int32) float64 {
 		}
 	}
 	return sum / (1 + sum)
-}
-
-// recompute computes the ranks and communities of a graph, writes them to SQL, and returns the
-// number of the graph that has them.
-func (x *Index) recompute(ctx context.Context, g *graph) (uint64, error) {
-	nodes := g.computeStats()
-	for from := 0; from < len(nodes); from += maxWritten {
-		batch := nodes[from:min(len(nodes), from+maxWritten)]
-		if err := x.store.Write(ctx, func(tx *store.Tx) error { return tx.SetToolRanks(batch) }); err != nil {
-			return 0, err
-		}
-	}
-	next := *g
-	next.number++
-	next.setStats(nodes)
-	x.graph.Store(&next)
-	x.opts.OnChange(next.change(MetricsUpdated))
-	return next.number, nil
 }
 
 // computeStats returns the PageRank of each tool and its community by Louvain's method.

@@ -19,8 +19,15 @@ const (
 	// unusedName is taken off a tool in proportion to the words of its name that the query does
 	// not have: "read a file" does not mean read_multiple_files.
 	unusedName = 0.2
+	// minScore is the score below which a tool is no hit: it shares a word with the query by
+	// accident.
+	minScore = 0.04
 	// deprecatedFactor is the factor for a tool whose description says that it is deprecated.
 	deprecatedFactor = 0.9
+	// otherAction is the factor for a tool whose name has a verb of another kind than the query.
+	otherAction = 0.7
+	// unwantedDelete is the factor for a tool that deletes where the query has no such verb.
+	unwantedDelete = 0.6
 )
 
 // posting is an occurrence of a term in a document, with its score in 0…1.
@@ -79,6 +86,21 @@ func newSnapshot(number uint64, docs []*document) *snapshot {
 	n := len(docs)
 	s.accumulators = &sync.Pool{New: func() any { return newAccumulator(n) }}
 	return s
+}
+
+// toolSpellings returns the words of all tools, sorted.
+func toolSpellings(docs []*document) []spelling {
+	all := map[string]string{}
+	for _, d := range docs {
+		for word, term := range d.words {
+			all[word] = term
+		}
+	}
+	out := make([]spelling, 0, len(all))
+	for word, term := range all {
+		out = append(out, spelling{word, word, term, letterSet(word), inUnknown})
+	}
+	return sortSpellings(out)
 }
 
 // averageLengths returns the mean length of each field over the tools that have it.
@@ -184,6 +206,23 @@ func (s *snapshot) match(term *queryTerm, a *accumulator) {
 				a.seen = append(a.seen, p.doc)
 			}
 			a.best[p.doc] = max(a.best[p.doc], score)
+		}
+	}
+}
+
+// demote lowers the scores of tools whose names do something else than is wanted. A hit stays
+// one.
+func (s *snapshot) demote(wanted action, acc *accumulator) {
+	for _, doc := range acc.touched {
+		factor := float32(1)
+		switch a := s.docs[doc].action; {
+		case a == deletes && wanted&deletes == 0:
+			factor = unwantedDelete
+		case a != 0 && wanted != 0 && a&wanted == 0:
+			factor = otherAction
+		}
+		if total := acc.total[doc]; total >= minScore {
+			acc.total[doc] = max(total*factor, minScore)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package toolsearch
 import (
 	"math/bits"
 	"slices"
-	"strings"
 
 	"comet/internal/input"
 )
@@ -17,57 +16,6 @@ const (
 	// maxCorrected is how many words of a query are corrected.
 	maxCorrected = 8
 )
-
-// spelling is a word as tools or the vocabulary have it, without accents.
-type spelling struct {
-	plain, word string // word has accents; it is empty for a stop word
-	term        string
-	letters     uint64
-	language
-}
-
-// toolSpellings returns the words of all tools, sorted.
-func toolSpellings(docs []*document) []spelling {
-	all := map[string]string{}
-	for _, d := range docs {
-		for word, term := range d.words {
-			all[word] = term
-		}
-	}
-	out := make([]spelling, 0, len(all))
-	for word, term := range all {
-		out = append(out, spelling{word, word, term, letterSet(word), inUnknown})
-	}
-	return sortSpellings(out)
-}
-
-// vocabularySpellings returns the single words of the vocabulary and the stop words, sorted.
-func (v *vocabulary) vocabularySpellings() []spelling {
-	var out []spelling
-	for l := range language(2) {
-		for plain, word := range v.words[l] {
-			out = append(out, spelling{plain, word, stem(word, inEnglish), letterSet(plain), l})
-		}
-		for plain := range v.stopWords[l] {
-			out = append(out, spelling{plain, "", "", letterSet(plain), l})
-		}
-	}
-	return sortSpellings(out)
-}
-
-func sortSpellings(all []spelling) []spelling {
-	slices.SortFunc(all, func(a, b spelling) int { return strings.Compare(a.plain, b.plain) })
-	return all
-}
-
-// letterSet returns the letters of a word as bits, to skip words that are far apart.
-func letterSet(word string) uint64 {
-	var set uint64
-	for i := range len(word) {
-		set |= 1 << (word[i] % 64)
-	}
-	return set
-}
 
 // correct replaces the words of a query that neither a tool nor the vocabulary has by the
 // nearest word of both. A stop word is dropped, and a word without a near one keeps no terms.
@@ -122,8 +70,7 @@ func (s *snapshot) corrected(v *vocabulary, mistyped *queryTerm, meant *spelling
 	return out
 }
 
-// nearestSpelling returns the word with the fewest mistakes. Of several, it prefers stop words,
-// then words with the same first letter, then the word that most tools have.
+// nearestSpelling returns the word with the fewest mistakes, of several the one that most tools have.
 func (s *snapshot) nearestSpelling(v *vocabulary, mistyped *queryTerm) (best spelling, ok bool) {
 	word := mistyped.word
 	if len(word) < minCorrected {
@@ -148,23 +95,10 @@ func (s *snapshot) nearestSpelling(v *vocabulary, mistyped *queryTerm) (best spe
 			if d > fewest {
 				continue
 			}
-			if use := s.useOf(k, word); d < fewest || use > bestUse {
+			if use := len(s.postings[k.term]); d < fewest || use > bestUse {
 				best, ok, fewest, bestUse = *k, true, d, use
 			}
 		}
 	}
 	return best, ok
-}
-
-// useOf ranks spellings that are equally near to a word.
-func (s *snapshot) useOf(k *spelling, word string) int {
-	const sameFirstLetter, stopWord = 1 << 24, 1 << 25
-	use := len(s.postings[k.term])
-	if k.plain[0] == word[0] {
-		use += sameFirstLetter
-	}
-	if k.word == "" {
-		use += stopWord
-	}
-	return use
 }

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/kljensen/snowball/english"
+	"github.com/kljensen/snowball/french"
 	"golang.org/x/text/unicode/norm"
 )
 
@@ -107,4 +109,31 @@ func withoutAccents(word string) string {
 		}
 	}
 	return b.String()
+}
+
+// language is that of a text.
+type language uint8
+
+const (
+	inEnglish language = iota
+	inFrench
+	inUnknown
+)
+
+// stem returns the stem of a word in a language, without accents.
+func stem(word string, l language) string {
+	if l == inFrench {
+		return withoutAccents(french.Stem(word, true))
+	}
+	return withoutAccents(english.Stem(word, true))
+}
+
+// frenchTerm returns the index term of a French word. It differs from every English one:
+// "aller" (to go) is not "all".
+func frenchTerm(word string) string { return "fr:" + stem(word, inFrench) }
+
+// isPlural reports whether a word looks like a plural in English or French.
+func isPlural(word string) bool {
+	n := len(word)
+	return n > 3 && (word[n-1] == 's' && !strings.ContainsRune("sui", rune(word[n-2])) || strings.HasSuffix(word, "aux") || strings.HasSuffix(word, "eux"))
 }

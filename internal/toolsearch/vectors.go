@@ -9,10 +9,12 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"comet/internal/background"
 	"comet/internal/errs"
 	"comet/models"
 	"comet/store"
@@ -34,13 +36,15 @@ const (
 
 // vectors holds the vectors of the tools, where an embedder is configured.
 type vectors struct {
-	embedder       Embedder
-	timeout, pause time.Duration
-	changed        chan struct{} // receives when tools have changed
-	current        atomic.Pointer[vectorSet]
-	mu             sync.Mutex
-	until          time.Time // the embedder is not called before
-	reason         string    // Meta.Embeddings until then
+	store   *store.Store
+	opts    *Options
+	tools   func() []*document // all tools at the moment
+	changed background.Signal  // set when tools have changed
+	current atomic.Pointer[vectorSet]
+
+	mu     sync.Mutex
+	until  time.Time // the embedder is not called before
+	reason string    // Meta.Embeddings until then
 }
 
 // vectorSet is all vectors at one moment, normalised to length 1. It is read only.
@@ -50,22 +54,15 @@ type vectorSet struct {
 	by     map[string][]float32 // by digest
 }
 
-func (v *vectors) init(o Options) {
-	v.embedder, v.timeout, v.pause = o.Embedder, o.EmbedTimeout, o.EmbedPause
-	v.changed = make(chan struct{}, 1)
+func newVectors(db *store.Store, opts *Options, tools func() []*document) *vectors {
+	v := &vectors{store: db, opts: opts, tools: tools, changed: background.NewSignal()}
 	v.current.Store(&vectorSet{})
-}
-
-func (v *vectors) wake() {
-	select {
-	case v.changed <- struct{}{}:
-	default:
-	}
+	return v
 }
 
 // digest returns the key under which the vector of a text is stored.
 func (v *vectors) digest(text string) string {
-	sum := sha256.Sum256([]byte(v.embedder.Model() + "\x00" + text))
+	sum := sha256.Sum256([]byte(v.opts.Embedder.Model() + "\x00" + text))
 	return hex.EncodeToString(sum[:])
 }
 
@@ -73,7 +70,7 @@ func (v *vectors) digest(text string) string {
 func (v *vectors) failed(err error) string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.until, v.reason = time.Now().Add(v.pause), "unavailable: "+errs.From(err).Detail
+	v.until, v.reason = time.Now().Add(v.opts.EmbedPause), "unavailable: "+errs.From(err).Detail
 	return v.reason
 }
 
@@ -92,18 +89,18 @@ func (v *vectors) query(ctx context.Context, text string, width int) (vector []f
 	if reason := v.paused(); reason != "" {
 		return nil, reason
 	}
-	limited, cancel := context.WithTimeout(ctx, v.timeout)
+	limited, cancel := context.WithTimeout(ctx, v.opts.EmbedTimeout)
 	defer cancel()
-	list, err := v.embedder.Embed(limited, []string{text})
+	list, err := v.opts.Embedder.Embed(limited, []string{text})
 	switch {
 	case ctx.Err() != nil: // the caller has gone
 		return nil, "unavailable: the request has ended"
 	case limited.Err() != nil:
-		return nil, v.failed(errs.New(errs.Unavailable, "no answer within %s", v.timeout))
+		return nil, v.failed(errs.New(errs.Unavailable, "no response within %s", v.opts.EmbedTimeout))
 	case err != nil:
 		return nil, v.failed(err)
 	case len(list) != 1 || len(list[0]) != width:
-		return nil, v.failed(errs.New(errs.Unavailable, "the vector of the query has another length than those of the tools"))
+		return nil, v.failed(errs.New(errs.Unavailable, "the vector of the query does not have the length of those of the tools"))
 	}
 	return unit(list[0]), ""
 }
@@ -123,21 +120,28 @@ func unit(v []float32) []float32 {
 	return out
 }
 
+// embeddedText returns the text that the vector of a tool is made of.
+func embeddedText(t *Tool) string {
+	parts := []string{t.Server, strings.Join(tokenize(t.Name), " "), t.Title, t.Description}
+	text := strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ". ")
+	return strings.ToValidUTF8(text[:min(len(text), maxEmbedded)], "")
+}
+
 // fuse merges the ranking of the text with the ranking by vectors, by reciprocal rank fusion,
 // and returns Meta.Embeddings. A tool that is first in both has score 1. Without a vector of the
 // query the scores of the text stay as they are.
-func (x *Index) fuse(ctx context.Context, text string, snap *snapshot, acc *accumulator) string {
-	if x.opts.Embedder == nil {
+func (v *vectors) fuse(ctx context.Context, text string, snap *snapshot, acc *accumulator) string {
+	if v.opts.Embedder == nil {
 		return ""
 	}
-	set := x.vectors.current.Load()
+	set := v.current.Load()
 	if len(set.by) == 0 {
-		if reason := x.vectors.paused(); reason != "" {
+		if reason := v.paused(); reason != "" {
 			return reason
 		}
 		return "unavailable: the tools have no vectors yet"
 	}
-	q, reason := x.vectors.query(ctx, text, set.width)
+	q, reason := v.query(ctx, text, set.width)
 	if reason != "" {
 		return reason
 	}
@@ -145,8 +149,8 @@ func (x *Index) fuse(ctx context.Context, text string, snap *snapshot, acc *accu
 	sortByScore(byText, acc.total)
 	byVector := set.similar(snap, q)
 	acc.reset()
-	for _, ranking := range [][]int32{byText, byVector} {
-		for i, doc := range ranking {
+	for _, list := range [][]int32{byText, byVector} {
+		for i, doc := range list {
 			if acc.total[doc] == 0 {
 				acc.touched = append(acc.touched, doc)
 			}
@@ -184,56 +188,50 @@ func sortByScore(docs []int32, score []float32) {
 	slices.SortFunc(docs, func(a, b int32) int { return cmp.Or(cmp.Compare(score[b], score[a]), cmp.Compare(a, b)) })
 }
 
-// maintainVectors embeds tools until ctx ends.
-func (x *Index) maintainVectors(ctx context.Context) {
-	retry := time.NewTimer(0)
-	defer retry.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-x.vectors.changed:
-		case <-retry.C:
+// maintain embeds tools until ctx ends. In between it marks the vectors as used, so that purge keeps
+// them.
+func (v *vectors) maintain(ctx context.Context) {
+	failures := background.NewFailureLog(v.opts.Logger)
+	background.NewPollLoop(background.PollOptions{Signal: v.changed}, func(ctx context.Context) (time.Duration, error) {
+		err := v.embedTools(ctx)
+		failures.Report(ctx, "embedding tools", err)
+		if err != nil && ctx.Err() == nil {
+			v.failed(err)
+			return v.opts.EmbedPause, nil
 		}
-		wait := x.opts.Retention / 4 // marks the vectors as used, so that purge keeps them
-		if err := x.embedTools(ctx); err != nil && ctx.Err() == nil {
-			x.log.Warn("embed tools; retrying", "error", err)
-			x.vectors.failed(err)
-			wait = x.opts.EmbedPause
-		}
-		retry.Reset(wait)
-	}
+		return v.opts.Retention / 4, nil
+	}).Run(ctx)
 }
 
 // embedTools reads the vectors of all tools and embeds those that have none. Stored vectors are
 // used at once. When the model now makes vectors of another length, all tools are embedded again.
-func (x *Index) embedTools(ctx context.Context) error {
+func (v *vectors) embedTools(ctx context.Context) error {
 	texts := map[string]string{}
-	for _, d := range x.snap.Load().docs {
+	for _, d := range v.tools() {
 		texts[d.digest] = d.embedded
 	}
 	digests := slices.Sorted(maps.Keys(texts))
-	stored, err := x.store.ToolVectors(ctx, digests)
+	stored, err := v.store.Tools(ctx).Vectors(digests)
 	if err != nil {
 		return err
 	}
-	err = x.embedMissing(ctx, texts, digests, stored)
+	err = v.embedMissing(ctx, texts, digests, stored)
 	if errors.Is(err, errWidth) && len(stored) > 0 {
-		err = x.embedMissing(ctx, texts, digests, nil)
+		err = v.embedMissing(ctx, texts, digests, nil)
 	}
 	if err != nil {
 		return err
 	}
-	return x.store.Write(ctx, func(tx *store.Tx) error { return tx.UseToolVectors(digests) })
+	return v.store.Write(ctx, func(tx *store.Tx) error { return tx.Tools().UseVectors(digests) })
 }
 
 // embedMissing embeds, stores and publishes the vectors that are missing.
-func (x *Index) embedMissing(ctx context.Context, texts map[string]string, digests []string, stored []models.ToolVector) error {
-	set := &vectorSet{number: x.vectors.current.Load().number, by: map[string][]float32{}}
+func (v *vectors) embedMissing(ctx context.Context, texts map[string]string, digests []string, stored []models.ToolVector) error {
+	set := &vectorSet{number: v.current.Load().number, by: map[string][]float32{}}
 	if err := set.checkWidth(stored); err != nil {
 		return err
 	}
-	set = x.publishVectors(set, stored)
+	set = v.publish(set, stored)
 	var missing []string
 	for _, d := range digests {
 		if set.by[d] == nil {
@@ -241,32 +239,32 @@ func (x *Index) embedMissing(ctx context.Context, texts map[string]string, diges
 		}
 	}
 	for batch := range slices.Chunk(missing, embedBatch) {
-		made, err := x.embed(ctx, batch, texts)
+		made, err := v.embed(ctx, batch, texts)
 		if err == nil {
 			err = set.checkWidth(made)
 		}
 		if err != nil {
 			return err
 		}
-		if err := x.store.Write(ctx, func(tx *store.Tx) error { return tx.SaveToolVectors(made) }); err != nil {
+		if err := v.store.Write(ctx, func(tx *store.Tx) error { return tx.Tools().SaveVectors(made) }); err != nil {
 			return err
 		}
-		set = x.publishVectors(set, made)
+		set = v.publish(set, made)
 	}
 	return nil
 }
 
-func (x *Index) embed(ctx context.Context, digests []string, texts map[string]string) ([]models.ToolVector, error) {
+func (v *vectors) embed(ctx context.Context, digests []string, texts map[string]string) ([]models.ToolVector, error) {
 	list := make([]string, len(digests))
 	for i, d := range digests {
 		list[i] = texts[d]
 	}
-	made, err := x.opts.Embedder.Embed(ctx, list)
+	made, err := v.opts.Embedder.Embed(ctx, list)
 	if err != nil {
 		return nil, err
 	}
 	if len(made) != len(list) {
-		return nil, errs.New(errs.Unavailable, "the embedder made %d vectors for %d texts", len(made), len(list))
+		return nil, errs.New(errs.Unavailable, "the embedder returned %d vectors for %d texts", len(made), len(list))
 	}
 	out := make([]models.ToolVector, len(made))
 	for i, v := range made {
@@ -292,12 +290,12 @@ func (v *vectorSet) checkWidth(more []models.ToolVector) error {
 	return nil
 }
 
-// publishVectors adds vectors to those that searches use.
-func (x *Index) publishVectors(before *vectorSet, more []models.ToolVector) *vectorSet {
+// publish adds vectors to those that searches use.
+func (v *vectors) publish(before *vectorSet, more []models.ToolVector) *vectorSet {
 	next := &vectorSet{number: before.number + 1, width: before.width, by: maps.Clone(before.by)}
 	for _, m := range more {
 		next.width, next.by[m.Digest] = len(m.Vector), unit(m.Vector)
 	}
-	x.vectors.current.Store(next)
+	v.current.Store(next)
 	return next
 }

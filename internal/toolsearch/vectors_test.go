@@ -85,7 +85,7 @@ func (m *model) embedder(t *testing.T, name string) *embeddings.Client {
 
 // otherTools returns tools unrelated to cars.
 func otherTools() []toolsearch.Tool {
-	return []toolsearch.Tool{tool("boat", "Boat"), tool("house", "House"), tool("tree", "Tree"), tool("river", "River"), tool("cloud", "Cloud")}
+	return []toolsearch.Tool{tool("boat", "Boat"), tool("cabin", "Cabin"), tool("tree", "Tree"), tool("river", "River"), tool("cloud", "Cloud")}
 }
 
 // indexWithCar returns an index with a tool that only the model finds for "automobile".
@@ -131,7 +131,7 @@ func TestEmbeddings(t *testing.T) {
 		m := newModel(t)
 		x := indexWithCar(t, db, retryOften(m, t))
 		require.Eventually(t, used(t, x), time.Minute, time.Millisecond)
-		vectors, err := db.ToolVectors(t.Context(), nil)
+		vectors, err := db.Tools(t.Context()).Vectors(nil)
 		require.NoError(t, err)
 		require.Empty(t, vectors)
 		before := m.texts.Load()
@@ -182,9 +182,9 @@ func TestSearchWithoutEmbeddings(t *testing.T) {
 		fail func(m *model)
 		want string
 	}{
-		"slow":                  {func(m *model) { m.silent.Store(true) }, "unavailable: no answer within 50ms"},
+		"slow":                  {func(m *model) { m.silent.Store(true) }, "unavailable: no response within 50ms"},
 		"refusing":              {func(m *model) { m.status.Store(http.StatusForbidden) }, "unavailable: the embeddings server returned status 403"},
-		"another vector length": {func(m *model) { m.width.Store(32) }, "unavailable: the vector of the query has another length than those of the tools"},
+		"another vector length": {func(m *model) { m.width.Store(32) }, "unavailable: the vector of the query does not have the length of those of the tools"},
 	} {
 		onDatabases(t, name, func(t *testing.T, db *storetest.DB) {
 			m := newModel(t)

@@ -4,9 +4,6 @@ import (
 	_ "embed"
 	"slices"
 	"strings"
-
-	"github.com/kljensen/snowball/english"
-	"github.com/kljensen/snowball/french"
 )
 
 // vocabularyText is the table of synonyms; its head describes the format.
@@ -17,23 +14,13 @@ var vocabularyText string
 // Weights of terms that stand for a word of a query; the word itself has weight 1.
 const (
 	synonymWeight = 0.85 // of a two-way row
-	// A French word is translated to the heads of its row. The first two French words of a row
-	// are exact translations, further ones are loose.
-	translationWeight, looseTranslationWeight = 0.95, 0.8
+	// translationWeight is the weight of the heads of a French word's row.
+	translationWeight = 0.95
 	// besideTranslationWeight is the weight of the other English words of the row.
 	besideTranslationWeight = 0.5
 	// One-way rows are long and their words have several meanings: their heads weigh less, and
 	// the first head more than the others.
 	firstHeadWeight, headWeight = 0.5, 0.4
-)
-
-// language is that of a text.
-type language uint8
-
-const (
-	inEnglish language = iota
-	inFrench
-	inUnknown
 )
 
 // weightedTerm is an index term that can stand for a word of a query.
@@ -116,12 +103,8 @@ func (v *vocabulary) addTwoWay(heads []string, words [2][]string) {
 		v.define(word, inEnglish, group)
 	}
 	beside := terms(words[inEnglish], besideTranslationWeight)
-	for i, word := range words[inFrench] {
-		weight := float32(translationWeight)
-		if i >= 2 {
-			weight = looseTranslationWeight
-		}
-		v.define(word, inFrench, append(terms(heads, weight), beside...))
+	for _, word := range words[inFrench] {
+		v.define(word, inFrench, append(terms(heads, translationWeight), beside...))
 	}
 }
 
@@ -250,24 +233,6 @@ func (v *vocabulary) lookupPhrase(words []string, l language) (length int, group
 	return 0, nil
 }
 
-// stem returns the stem of a word in a language, without accents.
-func stem(word string, l language) string {
-	if l == inFrench {
-		return withoutAccents(french.Stem(word, true))
-	}
-	return withoutAccents(english.Stem(word, true))
-}
-
-// frenchTerm returns the index term of a French word. It differs from every English one:
-// "aller" (to go) is not "all".
-func frenchTerm(word string) string { return "fr:" + stem(word, inFrench) }
-
-// isPlural reports whether a word looks like a plural in English or French.
-func isPlural(word string) bool {
-	n := len(word)
-	return n > 3 && (word[n-1] == 's' && !strings.ContainsRune("sui", rune(word[n-2])) || strings.HasSuffix(word, "aux") || strings.HasSuffix(word, "eux"))
-}
-
 // languageOf returns the language of a text, by its stop words and by accents.
 func (v *vocabulary) languageOf(words []string) language {
 	var en, fr int
@@ -288,4 +253,87 @@ func (v *vocabulary) languageOf(words []string) language {
 		return inEnglish
 	}
 	return inUnknown
+}
+
+// action is a set of the kinds of things that a verb does.
+type action uint8
+
+const (
+	reads   action = 1 << iota // and changes nothing
+	creates                    // something new
+	updates                    // something that exists
+	deletes                    // something, or ends it
+	acts                       // otherwise: clicks, runs, waits
+)
+
+// actionOfRow returns the action whose verbs a row of the vocabulary has, 0 for other rows.
+func actionOfRow(head string) action {
+	return map[string]action{
+		"reading_verbs": reads, "creating_verbs": creates, "updating_verbs": updates, "deleting_verbs": deletes, "other_verbs": acts,
+	}[head]
+}
+
+func (v *vocabulary) addActions(a action, words [2][]string) {
+	for l, list := range words {
+		for _, word := range list {
+			v.actions[l][stem(word, language(l))] |= a
+		}
+	}
+}
+
+// actionOf returns what a word does in a language; 0 for a word that is no verb of the table.
+func (v *vocabulary) actionOf(word string, l language) (out action) {
+	if l != inFrench {
+		out |= v.actions[inEnglish][stem(word, inEnglish)]
+	}
+	if l != inEnglish {
+		out |= v.actions[inFrench][stem(word, inFrench)]
+	}
+	return out
+}
+
+// actionOfName returns what a tool does by the first verb of its name.
+func (v *vocabulary) actionOfName(name []string) action {
+	for _, word := range name {
+		if a := v.actionOf(word, inEnglish); a != 0 {
+			return a
+		}
+	}
+	return 0
+}
+
+// spelling is a word as tools or the vocabulary have it, without accents.
+type spelling struct {
+	plain, word string // word has accents; it is empty for a stop word
+	term        string
+	letters     uint64
+	language
+}
+
+// vocabularySpellings returns the single words of the vocabulary and the stop words, sorted.
+func (v *vocabulary) vocabularySpellings() []spelling {
+	var out []spelling
+	for l := range language(2) {
+		for plain, word := range v.words[l] {
+			out = append(out, spelling{plain, word, stem(word, inEnglish), letterSet(plain), l})
+		}
+		for plain := range v.stopWords[l] {
+			out = append(out, spelling{plain, "", "", letterSet(plain), l})
+		}
+	}
+	return sortSpellings(out)
+}
+
+func sortSpellings(all []spelling) []spelling {
+	slices.SortFunc(all, func(a, b spelling) int { return strings.Compare(a.plain, b.plain) })
+	return all
+}
+
+// letterSet returns the letters of a word as bits, to skip words that are far apart.
+func letterSet(word string) uint64 {
+	var set uint64
+	for i := range len(word) {
+		set |= 1 << (word[i] % 64)
+	}
+	return set
 }

@@ -9,9 +9,11 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"comet/internal/background"
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
+	"comet/models"
 )
 
 // endReason is why a connection ends. It is sent to the agent.
@@ -28,10 +30,11 @@ const (
 
 // connection is the connection of an agent to this process, over any transport.
 type connection struct {
-	id        string
-	agentID   string
-	transport string
-	protocol  protocol.Protocol
+	id       string
+	agentID  string
+	protocol *describedProtocol
+	// peer is the agent, without a principal.
+	peer protocol.Peer
 	// concurrency is how many tasks the agent runs at a time.
 	concurrency int
 	// inFlight holds the delivered messages.
@@ -48,7 +51,7 @@ type connection struct {
 	missedHeartbeats atomic.Int32
 	// heartbeatDue is set every heartbeat, before wakeUp receives a value.
 	heartbeatDue atomic.Bool
-	wakeUp       chan struct{}
+	wakeUp       background.Signal
 
 	// done is closed when the connection must end, after reason was set.
 	done    chan struct{}
@@ -63,11 +66,12 @@ type connection struct {
 // part, which spreads the work.
 const heartbeatSlices = 15
 
-func newConnection(agentID, transport string, proto protocol.Protocol, concurrency int, now time.Time) *connection {
+func newConnection(agent models.Agent, transport string, proto *describedProtocol, concurrency int, now time.Time) *connection {
 	id := uuid.New()
 	c := &connection{
-		id: id.String(), agentID: agentID, transport: transport, protocol: proto, concurrency: concurrency, inFlight: &inFlight{}, recordedAt: now,
-		wakeUp: make(chan struct{}, 1), done: make(chan struct{}), slice: id[15] % heartbeatSlices,
+		id: id.String(), agentID: agent.ID, peer: protocol.Peer{Agent: agent, Transport: transport}, protocol: proto, concurrency: concurrency,
+		inFlight: &inFlight{}, recordedAt: now,
+		wakeUp: background.NewSignal(), done: make(chan struct{}), slice: id[15] % heartbeatSlices,
 	}
 	c.alive.Store(true)
 	return c
@@ -92,12 +96,7 @@ func (c *connection) ended() bool {
 }
 
 // wake makes the connection check its inbox.
-func (c *connection) wake() {
-	select {
-	case c.wakeUp <- struct{}{}:
-	default:
-	}
-}
+func (c *connection) wake() { c.wakeUp.Set() }
 
 // connectionRegistry holds the connections of this process, at most one for each agent.
 type connectionRegistry struct {
@@ -131,7 +130,7 @@ func (r *connectionRegistry) checkCapacityLocked() error {
 		return errs.New(errs.Unavailable, "this server is shutting down")
 	}
 	if r.count >= r.max {
-		return errs.New(errs.Unavailable, "this server holds %d connections, which is its limit", r.count)
+		return errs.New(errs.Unavailable, "this server has reached its limit of %d connections", r.count)
 	}
 	return nil
 }
@@ -150,7 +149,7 @@ func (r *connectionRegistry) add(c *connection) error {
 	r.byAgent[c.agentID] = c
 	r.count++
 	r.running.Add(1)
-	r.gauge.WithLabelValues(c.transport).Inc()
+	r.gauge.WithLabelValues(c.peer.Transport).Inc()
 	return nil
 }
 
@@ -162,7 +161,7 @@ func (r *connectionRegistry) remove(c *connection) {
 		delete(r.byAgent, c.agentID)
 	}
 	r.count--
-	r.gauge.WithLabelValues(c.transport).Dec()
+	r.gauge.WithLabelValues(c.peer.Transport).Dec()
 	r.running.Done()
 }
 
@@ -214,7 +213,7 @@ func (c *connection) setNegotiated(reply protocol.Reply) {
 // joinRequest returns the request that makes the agent join on this connection. connectionID is ""
 // to leave the agent to other processes.
 func (c *connection) joinRequest(connectionID string) orchestrator.JoinRequest {
-	req := orchestrator.JoinRequest{Protocol: c.protocol.Name(), Transport: c.transport, ConnectionID: connectionID, Concurrency: c.concurrency}
+	req := orchestrator.JoinRequest{Protocol: c.protocol.info.Name, Transport: c.peer.Transport, ConnectionID: connectionID, Concurrency: c.concurrency}
 	if n := c.negotiated.Load(); n != nil {
 		req.ProtocolVersion, req.Concurrency, req.MaxDepth = n.version, n.concurrency, n.maxDepth
 	}

@@ -21,7 +21,6 @@ const maxBackoffFactor = 16
 type deliverer struct {
 	server *Server
 	conn   *connection
-	agent  models.Agent
 	// redeliverAfter is the delay before an unacknowledged message is delivered again, 0 for never.
 	// With backoff the delay doubles each time, up to maxBackoffFactor.
 	redeliverAfter time.Duration
@@ -52,7 +51,7 @@ var errDoesNotFit = errors.New("the message does not fit the connection")
 // returns nil when the connection ends, ctx.Err() when ctx ends, and otherwise the error of
 // onHeartbeat or send.
 func (d *deliverer) run(ctx context.Context, onHeartbeat func(context.Context) error, send func(outbound) error) error {
-	inboxChanged, stop := d.server.core.Work.Inbox(d.agent.ID)
+	inboxChanged, stop := d.server.core.Work.Inbox(d.conn.agentID)
 	defer stop()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -89,13 +88,13 @@ func (d *deliverer) run(ctx context.Context, onHeartbeat func(context.Context) e
 // is the time until a message is due again, 0 for none.
 func (d *deliverer) deliverPending(ctx context.Context, limit int, send func(outbound) error) (next time.Duration, err error) {
 	window := d.conn.concurrency + maxNotices + d.conn.inFlight.removeAcked()
-	inbox, err := d.server.core.Work.Messages(ctx, d.agent.ID, window)
+	inbox, err := d.server.core.Work.Messages(ctx, d.conn.agentID, window)
 	if err == nil {
 		err = d.forgetRemoved(ctx, inbox, len(inbox) == window)
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			d.server.logInboxFailure(d.agent.ID, err)
+			d.server.logInboxFailure(d.conn.agentID, err)
 		}
 		return time.Second, nil // the database is unavailable; the messages are kept
 	}
@@ -163,7 +162,7 @@ func minPositive(a, b time.Duration) time.Duration {
 func (d *deliverer) forgetRemoved(ctx context.Context, inbox []models.InboxMessage, more bool) error {
 	removed := d.conn.inFlight.missingFrom(inbox)
 	if more && len(removed) > 0 {
-		pending, err := d.server.core.Work.MessagePending(ctx, d.agent.ID, removed)
+		pending, err := d.server.core.Work.MessagePending(ctx, d.conn.agentID, removed)
 		if err != nil {
 			return err
 		}
@@ -180,7 +179,7 @@ func (d *deliverer) forgetRemoved(ctx context.Context, inbox []models.InboxMessa
 // deliver sends one message and reports whether it was sent. An obsolete message is acknowledged
 // instead, and one that cannot be rendered is left in the inbox.
 func (d *deliverer) deliver(ctx context.Context, m models.InboxMessage, prev delivery, send func(outbound) error) (bool, error) {
-	parts, err := d.conn.protocol.Render(ctx, d.agent, m, d.maxBytes)
+	parts, err := d.conn.protocol.Render(ctx, d.conn.peer, m, d.maxBytes)
 	if err != nil {
 		d.server.logWarning("cannot render a message; it stays in the inbox", m.AgentID, err)
 		return false, nil
@@ -204,6 +203,6 @@ func (d *deliverer) deliver(ctx context.Context, m models.InboxMessage, prev del
 		d.conn.inFlight.remove([]string{m.ID})
 		return false, err
 	}
-	d.server.metrics.countDelivered(d.conn.transport, prev.attempts > 0)
+	d.server.metrics.countDelivered(d.conn.peer.Transport, prev.attempts > 0)
 	return true, nil
 }

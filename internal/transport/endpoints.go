@@ -2,10 +2,9 @@ package transport
 
 import (
 	"bytes"
-	"errors"
+	"cmp"
 	"io"
 	"math"
-	"mime"
 	"net/http"
 	"net/url"
 	"slices"
@@ -17,14 +16,15 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"comet/internal/errs"
+	"comet/internal/httpkit"
 	"comet/internal/input"
 	"comet/internal/protocol"
-	"comet/models"
 )
 
 const (
 	agentRoot       = "/api/agent/"
 	contentTypeJSON = "application/json"
+	contentTypeForm = "application/x-www-form-urlencoded" // curl's default
 	// bodyTimeout is how long sending a response may take, in addition to the time it waits.
 	bodyTimeout = 30 * time.Second
 	// maxEchoBytes is the longest message that is read from a rejected caller, to name the message
@@ -32,14 +32,8 @@ const (
 	maxEchoBytes = 64 << 10
 )
 
-// caller is the principal of a request and its token.
-type caller struct {
-	models.Principal
-	token string
-}
-
 // handler serves a request. Its error is written as a refusal of the protocol.
-type handler func(w http.ResponseWriter, r *http.Request, who caller) error
+type handler func(w http.ResponseWriter, r *http.Request, from httpkit.Identity) error
 
 // Mount adds the agents' routes. They authenticate requests themselves, because the protocol
 // formats refusals.
@@ -52,39 +46,42 @@ func (s *Server) Mount(r chi.Router) {
 	r.Put(agentRoot+"push", s.endpoint(agentsOnly(s.putPush)))
 	r.Get(agentRoot+"push", s.endpoint(agentsOnly(s.getPush)))
 	r.Delete(agentRoot+"push", s.endpoint(agentsOnly(s.deletePush)))
-	if proto := s.unframedProtocol(); proto != nil {
-		r.Post(v5Root+"messages", s.endpointFor(proto, s.postV5Messages(proto)))
-		r.Get(v5Root+"prompts/{name}", s.endpointFor(proto, getPrompt(proto)))
+	for _, proto := range s.protocols {
+		if proto.info.Path == "" {
+			continue
+		}
+		r.Post(proto.info.Path+"messages", s.endpointFor(proto, func(w http.ResponseWriter, r *http.Request, from httpkit.Identity) error {
+			return s.receiveMessages(w, r, from, proto)
+		}))
+		if proto.info.Prompt != nil {
+			r.Get(proto.info.Path+"prompts/{name}", s.endpointFor(proto, getPrompt(proto)))
+		}
 	}
 }
 
 // IsStreaming reports whether a request sets its own deadlines.
-func IsStreaming(r *http.Request) bool {
+func (s *Server) IsStreaming(r *http.Request) bool {
 	switch r.URL.Path {
-	case agentRoot + "message", agentRoot + "connect", agentRoot + "inbox", agentRoot + "stream", v5Root + "messages":
+	case agentRoot + "message", agentRoot + "connect", agentRoot + "inbox", agentRoot + "stream":
 		return true
 	}
-	return false
+	prefix, isMessages := strings.CutSuffix(r.URL.Path, "messages")
+	return isMessages && s.protocols.find(func(i protocol.Info) bool { return i.Path != "" && i.Path == prefix }) != nil
 }
 
 // endpoint wraps a handler with authentication and rate limiting.
-func (s *Server) endpoint(next handler) http.HandlerFunc {
-	return s.endpointFor(s.defaultProtocol, next)
-}
+func (s *Server) endpoint(next handler) http.HandlerFunc { return s.endpointFor(nil, next) }
 
-// endpointFor is endpoint with the refusals of the given protocol.
-func (s *Server) endpointFor(proto protocol.Protocol, next handler) http.HandlerFunc {
+// endpointFor is endpoint with the refusals of a protocol, nil for that of the request.
+func (s *Server) endpointFor(proto *describedProtocol, next handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		principal, token, err := s.authenticator.authenticate(r)
-		if err == nil {
-			err = s.opts.Admit(w, r, principal.TokenID)
-		}
+		from, err := s.authenticator.Authenticate(w, r)
 		switch {
 		case err != nil:
 		case r.Method == http.MethodHead: // a HEAD response could not carry the result
 			err = errs.New(errs.MethodNotAllowed, "HEAD is not allowed here")
 		default:
-			err = next(w, r, caller{principal, token})
+			err = next(w, r, from)
 		}
 		if err != nil {
 			s.writeRefusal(w, r, proto, err)
@@ -93,8 +90,8 @@ func (s *Server) endpointFor(proto protocol.Protocol, next handler) http.Handler
 }
 
 // agentsOnly rejects tokens that are not bound to an agent.
-func agentsOnly(next func(w http.ResponseWriter, r *http.Request, from caller, agentID string) error) handler {
-	return func(w http.ResponseWriter, r *http.Request, from caller) error {
+func agentsOnly(next func(w http.ResponseWriter, r *http.Request, from httpkit.Identity, agentID string) error) handler {
+	return func(w http.ResponseWriter, r *http.Request, from httpkit.Identity) error {
 		if from.AgentID == nil {
 			return errs.New(errs.ForeignAgent, "the token %q is bound to no agent; this endpoint is for agents", from.Name)
 		}
@@ -106,7 +103,7 @@ func agentsOnly(next func(w http.ResponseWriter, r *http.Request, from caller, a
 func failsBeforeBody(err error) bool {
 	switch errs.CodeOf(err) {
 	case errs.Unauthenticated, errs.AgentInactive, errs.MissingScope, errs.ForeignAgent, errs.RateLimited:
-		return !isThrottled(err)
+		return !httpkit.IsThrottled(err)
 	}
 	return false
 }
@@ -124,7 +121,10 @@ func readShortBody(r *http.Request) []byte {
 }
 
 // writeRefusal writes an error in the format of the protocol.
-func (s *Server) writeRefusal(w http.ResponseWriter, r *http.Request, proto protocol.Protocol, err error) {
+func (s *Server) writeRefusal(w http.ResponseWriter, r *http.Request, proto *describedProtocol, err error) {
+	if proto == nil {
+		proto = s.protocols.ofRequest(r)
+	}
 	var raw []byte
 	if failsBeforeBody(err) {
 		raw = readShortBody(r)
@@ -133,7 +133,7 @@ func (s *Server) writeRefusal(w http.ResponseWriter, r *http.Request, proto prot
 	e, status := errs.From(err), 0
 	switch e.Code {
 	case errs.Unauthenticated:
-		if isThrottled(err) {
+		if httpkit.IsThrottled(err) {
 			status = http.StatusTooManyRequests
 		}
 	case errs.BodyTooLarge:
@@ -148,19 +148,28 @@ func (s *Server) writeRefusal(w http.ResponseWriter, r *http.Request, proto prot
 		s.log.ErrorContext(r.Context(), "a request of an agent failed", "path", r.URL.Path, "error", err)
 	}
 	reply := proto.Refuse(err, raw)
-	if proto.Unframed() {
+	if !proto.info.Framed {
 		reply.Body = append(reply.Body, '\n')
 	}
 	if status != 0 {
 		reply.Status = status
 	}
-	if seconds, ok := e.Meta[retryAfter].(int); ok {
+	if seconds, ok := e.Meta["retry_after"].(int); ok {
 		reply.RetryAfter = time.Duration(seconds) * time.Second
 	}
 	if reply.Status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
 	writeReply(w, reply)
+}
+
+// explainMissingHeader replaces the error of a request without an Authorization header by one that
+// says so.
+func explainMissingHeader(r *http.Request, err error) error {
+	if errs.CodeOf(err) != errs.Unauthenticated || len(r.Header["Authorization"]) > 0 {
+		return err
+	}
+	return errs.New(errs.Unauthenticated, "the header Authorization is missing").With("header", "Authorization")
 }
 
 // writeReply writes a reply of a protocol.
@@ -173,9 +182,7 @@ func writeReply(w http.ResponseWriter, reply protocol.Reply) {
 		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(reply.RetryAfter.Seconds()))))
 	}
 	if len(reply.Body) > 0 {
-		if reply.ContentType == "" {
-			reply.ContentType = contentTypeJSON
-		}
+		reply.ContentType = cmp.Or(reply.ContentType, contentTypeJSON)
 		h.Set("Content-Type", reply.ContentType)
 		h.Set("Content-Length", strconv.Itoa(len(reply.Body)))
 	}
@@ -201,30 +208,10 @@ func extendDeadlines(w http.ResponseWriter, wait time.Duration) {
 	_ = c.SetWriteDeadline(time.Now().Add(wait + bodyTimeout))
 }
 
-// readBody reads a JSON body of at most limit bytes. The errors are errs.UnsupportedMediaType,
-// errs.BodyTooLarge, errs.Timeout and errs.InvalidRequest.
+// readBody reads a JSON body of at most limit bytes; the errors are those of httpkit.ReadBody.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	return readBodyOf(w, r, "the message is", limit, contentTypeJSON)
-}
-
-// readBodyOf is readBody for several media types; an error message asks for the first one. subject
-// begins the message about a body that is too long.
-func readBodyOf(w http.ResponseWriter, r *http.Request, subject string, limit int64, mediaTypes ...string) ([]byte, error) {
-	if text := r.Header.Get("Content-Type"); text != "" {
-		mediaType, _, err := mime.ParseMediaType(text)
-		if err != nil || !slices.Contains(mediaTypes, mediaType) {
-			return nil, errs.New(errs.UnsupportedMediaType, "the body must be %s, not %s", mediaTypes[0], input.Quote(text))
-		}
-	}
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
-		return nil, errs.New(errs.BodyTooLarge, "%s over the limit of %d bytes", subject, limit)
-	case err != nil:
-		return nil, errs.Wrap(errs.InvalidRequest, err, "the body is incomplete")
-	}
-	return raw, nil
+	raw, _, err := httpkit.ReadBody(w, r, httpkit.BodyRules{Limit: limit, MediaTypes: []string{contentTypeJSON}, TypeOptional: true})
+	return raw, err
 }
 
 // query parses the parameters of a request. It keeps the first error.

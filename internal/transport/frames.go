@@ -7,8 +7,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-
-	"comet/models"
 )
 
 // frame is a control message about the connection itself: an object with one of these members, none
@@ -30,10 +28,33 @@ type hello struct {
 	ServerTime       time.Time `json:"server_time"`
 }
 
+// clientHello is the first line of an agent that connects over TCP and selects a protocol, as the
+// handshake request does for a WebSocket: {"hello": {"protocol": …}}.
+type clientHello struct {
+	// Protocol is the subprotocol or the name of a protocol.
+	Protocol string `json:"protocol"`
+	// Token is the agent's bearer token.
+	Token string `json:"token"`
+	// Concurrency is how many tasks the agent runs at a time, default 1.
+	Concurrency int `json:"concurrency"`
+	// Versions are the protocol versions that the agent supports.
+	Versions []string `json:"versions"`
+}
+
+// parseClientHello parses the first line of a TCP connection. ok is false for another line.
+func parseClientHello(line []byte) (hello clientHello, ok bool) {
+	hello.Concurrency = 1
+	first := struct {
+		Hello *clientHello `json:"hello"`
+	}{&hello}
+	ok = hasFirstMember(line, "hello") && json.Unmarshal(line, &first) == nil && first.Hello != nil
+	return hello, ok
+}
+
 // helloFrame returns the first frame of a connection.
-func helloFrame(s *Server, c *connection, agent models.Agent, version string) frame {
+func helloFrame(s *Server, c *connection, version string) frame {
 	return frame{Hello: &hello{
-		AgentID: c.agentID, AgentType: agent.Type, Version: version, Concurrency: c.concurrency,
+		AgentID: c.agentID, AgentType: c.peer.Agent.Type, Version: version, Concurrency: c.concurrency,
 		HeartbeatSeconds: s.opts.Heartbeat.Seconds(), ServerTime: s.opts.Clock().UTC().Truncate(time.Millisecond),
 	}}
 }

@@ -21,13 +21,11 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/errs"
-	"comet/internal/jobs"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
 	"comet/internal/protocol/envelope"
-	"comet/internal/registry"
+	"comet/internal/testkit"
 	"comet/internal/transport"
-	"comet/internal/usage"
 	wire "comet/internal/wire/envelope"
 	"comet/models"
 	"comet/store"
@@ -60,14 +58,15 @@ type note struct {
 	Token string `json:"token,omitzero"`
 }
 
-func (s *testProtocol) Name() string        { return "notes" }
-func (s *testProtocol) Subprotocol() string { return "notes.v1" }
-
-func (s *testProtocol) Unframed() bool { return false }
+func (s *testProtocol) Info() protocol.Info {
+	return protocol.Info{
+		Name: "notes", Subprotocols: []string{"notes.v1"}, ContentTypes: []string{"application/json"}, Framed: true, Negotiate: s.negotiate,
+	}
+}
 
 func (s *testProtocol) OrderingKey(raw []byte) string { return wire.FindTaskID(raw) }
 
-func (s *testProtocol) Negotiate(versions []string) (string, error) {
+func (s *testProtocol) negotiate(versions []string) (string, error) {
 	for _, v := range versions {
 		if v == "1.0" {
 			return v, nil
@@ -95,9 +94,9 @@ func (s *testProtocol) rejectAgent(agentID string) {
 	s.rejected = agentID
 }
 
-func (s *testProtocol) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) protocol.Reply {
+func (s *testProtocol) Receive(ctx context.Context, from protocol.Peer, raw []byte, wait time.Duration) protocol.Reply {
 	s.mu.Lock()
-	s.received = append(s.received, receivedMessage{from, string(raw), wait})
+	s.received = append(s.received, receivedMessage{from.Principal, string(raw), wait})
 	s.mu.Unlock()
 	var n note
 	if err := json.Unmarshal(raw, &n); err != nil {
@@ -120,14 +119,14 @@ func (s *testProtocol) Receive(ctx context.Context, from models.Principal, raw [
 	return a
 }
 
-func (s *testProtocol) Render(_ context.Context, a models.Agent, m models.InboxMessage, limit int) ([][]byte, error) {
+func (s *testProtocol) Render(_ context.Context, to protocol.Peer, m models.InboxMessage, limit int) ([][]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rendered++
 	if s.render != nil {
 		return s.render(m, limit)
 	}
-	b, err := json.Marshal(note{ID: m.ID, Do: string(m.Kind), Text: a.ID})
+	b, err := json.Marshal(note{ID: m.ID, Do: string(m.Kind), Text: to.Agent.ID})
 	return [][]byte{b}, err
 }
 
@@ -162,8 +161,7 @@ func (s *testProtocol) messages() []receivedMessage {
 
 // fixture is a server with a database of its own.
 type fixture struct {
-	*orchestrator.Orchestrator
-	db         *storetest.DB
+	*testkit.Work
 	auth       *auth.Auth
 	protocol   *testProtocol
 	transports *transport.Server
@@ -175,28 +173,10 @@ type fixture struct {
 	task string
 }
 
-// backend is the part that several servers can share.
-type backend struct {
-	db   *storetest.DB
-	work *orchestrator.Orchestrator
-}
-
-func newBackend(t *testing.T, db *storetest.DB) backend {
+// startWork starts the orchestrator that several servers can share.
+func startWork(t *testing.T, db *storetest.DB) *testkit.Work {
 	t.Helper()
-	require.NoError(t, registry.New(db.Store, nil).Bootstrap(t.Context()))
-	work := orchestrator.New(db.Store, usage.New(db.Store, nil), &orchestrator.Options{
-		Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy()}, Poll: 5 * time.Millisecond,
-	})
-	runner := jobs.New(db.Store, &jobs.Options{Poll: 5 * time.Millisecond})
-	work.RegisterJobs(runner)
-	require.NoError(t, work.Start(t.Context()))
-	require.NoError(t, runner.Start(t.Context()))
-	t.Cleanup(func() {
-		require.NoError(t, runner.Stop(context.Background()))
-		require.NoError(t, work.Stop(context.Background()))
-	})
-	require.Eventually(t, func() bool { return work.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
-	return backend{db, work}
+	return testkit.StartWork(t, db, orchestrator.Options{Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy()}})
 }
 
 // runCase runs one case on a new fixture for each kind of database.
@@ -204,23 +184,23 @@ func runCase(t *testing.T, name string, opts *transport.Options, fn func(t *test
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
-		storetest.Run(t, func(t *testing.T, db *storetest.DB) { fn(t, openFixture(t, newBackend(t, db), opts, nil)) })
+		storetest.Run(t, func(t *testing.T, db *storetest.DB) { fn(t, openFixture(t, startWork(t, db), opts, nil)) })
 	})
 }
 
 // openFixture starts a server; change may modify its core.
-func openFixture(t *testing.T, b backend, opts *transport.Options, change func(*transport.Core)) *fixture {
+func openFixture(t *testing.T, w *testkit.Work, opts *transport.Options, change func(*transport.Core)) *fixture {
 	t.Helper()
 	o := transport.Options{}
 	if opts != nil {
 		o = *opts
 	}
-	f := &fixture{Orchestrator: b.work, db: b.db, auth: auth.New(b.db.Store, nil), protocol: &testProtocol{hold: make(chan struct{})}, registry: prometheus.NewRegistry()}
+	f := &fixture{Work: w, auth: auth.New(w.DB.Store, nil), protocol: &testProtocol{hold: make(chan struct{})}, registry: prometheus.NewRegistry()}
 	o.Registerer = f.registry
 	if o.Clock == nil {
-		o.Clock = b.db.Clock.Now
+		o.Clock = w.DB.Clock.Now
 	}
-	core := transport.Core{Work: f.Orchestrator, Auth: f.auth, Protocols: []protocol.Protocol{f.protocol}}
+	core := transport.Core{Work: w.Orchestrator, Auth: f.auth, Protocols: []protocol.Protocol{f.protocol}}
 	if change != nil {
 		change(&core)
 	}
@@ -238,19 +218,15 @@ func openFixture(t *testing.T, b backend, opts *transport.Options, change func(*
 	return f
 }
 
-func ops() models.Principal {
-	return models.Principal{TokenID: "ops", Name: "ops", Scopes: []models.Scope{models.ScopeAdmin}}
-}
-
 // token issues a token, for an agent or, if agentID is "", for a client with scopes.
 func (f *fixture) token(t *testing.T, agentID string, scopes ...models.Scope) auth.Issued {
 	t.Helper()
 	name := "token of " + agentID
-	d := models.TokenDraft{Name: &name, Scopes: scopes}
+	d := auth.TokenDraft{Name: &name, Scopes: scopes}
 	if agentID != "" {
 		d.AgentID, d.Scopes = &agentID, append(scopes, models.ScopeTasksRead)
 	}
-	out, err := f.auth.Create(t.Context(), ops(), d, nil)
+	out, err := f.auth.Create(t.Context(), testkit.Admin(), d, nil)
 	require.NoError(t, err)
 	return out
 }
@@ -258,14 +234,7 @@ func (f *fixture) token(t *testing.T, agentID string, scopes ...models.Scope) au
 // agent registers an agent with a capability named like its id, and returns its token.
 func (f *fixture) agent(t *testing.T, id string) string {
 	t.Helper()
-	now, parent, sphere, budget := f.db.Now(), "orch-my-team", 8, int64(50_000)
-	require.NoError(t, f.db.Write(t.Context(), func(tx *store.Tx) error {
-		return tx.InsertAgent(models.Agent{
-			ID: id, Name: id, Level: 2, SphereID: &sphere, FrequencyHz: 555, Capabilities: []string{"custom:" + id}, ParentID: &parent, TokenBudget: &budget,
-			Type: "infra", IsActive: true, Version: 1, CreatedAt: now, UpdatedAt: now,
-		})
-	}))
-	require.NoError(t, f.ReindexAgent(t.Context(), id))
+	f.AddAgent(t, id, "infra", "custom:"+id)
 	return f.token(t, id).Secret
 }
 
@@ -277,7 +246,7 @@ func joinRequest(via, connectionID string) orchestrator.JoinRequest {
 // submit submits a task to an agent.
 func (f *fixture) submit(t *testing.T, agentID string) models.Task {
 	t.Helper()
-	out, err := f.Submit(t.Context(), ops(), orchestrator.Submission{AgentID: agentID, Priority: models.DefaultPriority}, nil)
+	out, err := f.Submit(t.Context(), testkit.Admin(), orchestrator.Submission{AgentID: agentID, Priority: orchestrator.DefaultPriority}, nil)
 	require.NoError(t, err)
 	return out.Task
 }
@@ -286,9 +255,9 @@ func (f *fixture) submit(t *testing.T, agentID string) models.Task {
 func (f *fixture) enqueue(t *testing.T, agentID string, n int) {
 	t.Helper()
 	about := f.otherTask(t)
-	require.NoError(t, f.db.Write(t.Context(), func(tx *store.Tx) error {
+	require.NoError(t, f.DB.Write(t.Context(), func(tx *store.Tx) error {
 		for range n {
-			if _, err := tx.EnqueueMessage(models.InboxMessage{AgentID: agentID, Kind: models.MessageCancel, TaskID: about}); err != nil {
+			if _, err := tx.Inbox().Enqueue(models.InboxMessage{AgentID: agentID, Kind: models.MessageCancel, TaskID: about}); err != nil {
 				return err
 			}
 		}
@@ -309,30 +278,8 @@ func (f *fixture) otherTask(t *testing.T) string {
 	return f.task
 }
 
-// waitForWorker waits until a worker is in the expected state.
-func (f *fixture) waitForWorker(t *testing.T, agentID string, right func(models.Worker) bool) models.Worker {
-	t.Helper()
-	var w models.Worker
-	require.Eventually(t, func() bool {
-		w = f.CachedWorker(agentID)
-		return right(w)
-	}, time.Minute, time.Millisecond, "worker %s", agentID)
-	return w
-}
-
 func online(w models.Worker) bool  { return w.State == models.WorkerOnline }
 func offline(w models.Worker) bool { return w.State == models.WorkerOffline }
-
-// waitForInbox waits until an agent's inbox has n messages.
-func (f *fixture) waitForInbox(t *testing.T, agentID string, n int) (out []models.InboxMessage) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		var err error
-		out, err = f.Messages(context.Background(), agentID, 1000)
-		return err == nil && len(out) == n
-	}, time.Minute, time.Millisecond)
-	return out
-}
 
 // response is an HTTP response with its body.
 type response struct {
@@ -503,14 +450,14 @@ func (f *fixture) metric(t *testing.T, name string, labels ...string) int {
 // deactivate deactivates an agent.
 func (f *fixture) deactivate(t *testing.T, id string) {
 	t.Helper()
-	require.NoError(t, f.db.Write(t.Context(), func(tx *store.Tx) error {
-		before, err := tx.Agent(id)
+	require.NoError(t, f.DB.Write(t.Context(), func(tx *store.Tx) error {
+		before, err := tx.Agents().Lock(id)
 		if err != nil {
 			return err
 		}
 		after := before
 		after.IsActive, after.Version = false, before.Version+1
-		return tx.UpdateAgent(before, after)
+		return tx.Agents().Update(before, after)
 	}))
 }
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"comet/internal/protocol"
+	"comet/internal/background"
 	"comet/models"
 )
 
@@ -12,15 +12,9 @@ import (
 // in one transaction, makes connections ping their agents, and ends connections that another
 // process has replaced.
 func (s *Server) runHeartbeats(ctx context.Context) {
-	tick := time.NewTicker(max(s.opts.Heartbeat/heartbeatSlices, time.Millisecond))
-	defer tick.Stop()
+	interval := max(s.opts.Heartbeat/heartbeatSlices, time.Millisecond)
 	var all []*connection
-	for slice := uint8(0); ; slice = (slice + 1) % heartbeatSlices {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for slice := uint8(0); background.Sleep(ctx, interval) == nil; slice = (slice + 1) % heartbeatSlices {
 		clear(all)
 		all = s.connections.appendAll(all[:0])
 		s.heartbeat(ctx, all, slice)
@@ -90,7 +84,7 @@ func (s *Server) join(ctx context.Context, c *connection) (models.Worker, error)
 }
 
 // acceptedAgent returns a registered agent that the protocol can address.
-func (s *Server) acceptedAgent(ctx context.Context, proto protocol.Protocol, agentID string) (models.Agent, error) {
+func (s *Server) acceptedAgent(ctx context.Context, proto *describedProtocol, agentID string) (models.Agent, error) {
 	agent, err := s.core.Work.Agent(ctx, agentID)
 	if err != nil {
 		return agent, err
@@ -115,7 +109,7 @@ func (s *Server) disconnect(ctx context.Context, c *connection) {
 // online without a connection id.
 func (s *Server) release(ctx context.Context, c *connection) {
 	w := s.core.Work.CachedWorker(c.agentID)
-	if s.opts.SingleProcess || w.ConnectionID != c.id || c.transport != Push && c.transport != NATS || w.State != models.WorkerOnline {
+	if s.opts.SingleProcess || w.ConnectionID != c.id || c.peer.Transport != Push && c.peer.Transport != NATS || w.State != models.WorkerOnline {
 		return
 	}
 	_, err := s.core.Work.Join(ctx, c.agentID, c.joinRequest(""))

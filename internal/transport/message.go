@@ -1,21 +1,32 @@
 package transport
 
 import (
+	"bytes"
 	"context"
 	"net/http"
+	"net/netip"
+	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"comet/internal/errs"
+	"comet/internal/httpkit"
+	"comet/internal/protocol"
+	"comet/internal/telemetry"
 	"comet/models"
+)
+
+// Limits of a request that contains one message per line.
+const (
+	maxBatchMessages = 1000
+	maxBatchBytes    = 1 << 20
 )
 
 // postMessage receives one message of an agent or of a client that may send messages (Chiffon
 // §Authentication, "REST").
 //
 //	@Summary		Send a message
-//	@Description	Receives one message of the envelope protocol, of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
+//	@Description	Receives a message of the protocol that `Content-Type` selects, the envelope protocol by default, which is described here: one message of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
 //	@Description
 //	@Description	202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 //	@Description
@@ -40,25 +51,118 @@ import (
 //	@Failure		504	"5001: every attempt timed out"
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/message [post]
-func (s *Server) postMessage(w http.ResponseWriter, r *http.Request, from caller) error {
+func (s *Server) postMessage(w http.ResponseWriter, r *http.Request, from httpkit.Identity) error {
+	return s.receiveMessages(w, r, from, nil)
+}
+
+// receiveMessages receives the messages of a request and responds with their replies. If every
+// message is refused, the status is that of the first one, otherwise that of the last accepted one.
+// The content type selects the protocol if proto is nil.
+func (s *Server) receiveMessages(w http.ResponseWriter, r *http.Request, from httpkit.Identity, proto *describedProtocol) error {
 	if err := maySend(from.Principal); err != nil {
 		return err
 	}
-	wait, preferred := preferredWait(r.Header.Values("Prefer"))
-	raw, err := readBody(w, r, MaxMessageBytes)
+	var err error
+	if proto == nil {
+		if proto, err = s.protocols.forContentType(r.Header.Get("Content-Type")); err != nil {
+			return err
+		}
+	}
+	wait, preferred, _ := httpkit.PreferredWait(r, maxWait) // RFC 7240 ignores a malformed value
+	messages, err := readMessages(w, r, proto)
 	if err != nil {
 		return err
 	}
 	extendDeadlines(w, wait)
 	ctx, stop := s.waitContext(r.Context(), wait)
 	defer stop()
-	s.metrics.countReceived("http")
-	reply := s.defaultProtocol.Receive(ctx, from.Principal, raw, wait)
-	if preferred && !reply.IsError {
+	remaining, deadline := wait, time.Now().Add(wait)
+	peer := protocol.Peer{Principal: from.Principal, Transport: "http", Trace: traceparentOf(r)}
+	receive := s.messageReceiver(proto, peer, from.Token, httpkit.ClientPrefix(r))
+	var out protocol.Reply
+	var firstStatus int
+	refused, accepted := true, false
+	for i, raw := range messages {
+		s.metrics.countReceived(peer.Transport)
+		if i > 0 {
+			remaining = max(time.Until(deadline), 0)
+		}
+		reply := receive(ctx, raw, remaining)
+		failed := reply.IsError || reply.Status >= http.StatusBadRequest // the message was accepted but its task has failed
+		if refused = refused && failed; firstStatus == 0 {
+			firstStatus, out.RetryAfter = reply.Status, reply.RetryAfter
+		}
+		if !reply.IsError {
+			accepted = true
+		}
+		if !reply.IsError || reply.Location != "" {
+			out.Location = reply.Location
+		}
+		if !failed {
+			out.Status, out.RetryAfter = reply.Status, 0
+		}
+		out.ContentType, out.Body = reply.ContentType, append(out.Body, reply.Body...)
+		if !proto.info.Framed {
+			out.Body = append(out.Body, '\n')
+		}
+	}
+	if refused {
+		out.Status = firstStatus
+	}
+	if preferred && accepted {
 		w.Header().Set("Preference-Applied", "wait="+strconv.Itoa(int(wait.Seconds())))
 	}
-	writeReply(w, reply)
+	writeReply(w, out)
 	return nil
+}
+
+// messageReceiver returns a function that receives the messages of one request. It refuses the rest
+// after too many invalid signatures.
+func (s *Server) messageReceiver(proto *describedProtocol, from protocol.Peer, token string, client netip.Prefix) func(ctx context.Context, raw []byte, wait time.Duration) protocol.Reply {
+	throttled := false
+	return func(ctx context.Context, raw []byte, wait time.Duration) protocol.Reply {
+		if throttled {
+			return proto.Refuse(errTooManyBadSignatures(s.authenticator.AddressWait(client)), raw)
+		}
+		reply := proto.Receive(ctx, from, raw, wait)
+		throttled = reply.BadSignature && s.authenticator.CountBadSignature(client, from.AgentID(), token)
+		return reply
+	}
+}
+
+// traceparentOf returns the W3C traceparent of a request. An invalid value or more than one value is
+// ignored (Trace Context §3.2).
+func traceparentOf(r *http.Request) string {
+	values := r.Header["Traceparent"]
+	if len(values) != 1 || !telemetry.IsTraceparent(values[0]) {
+		return ""
+	}
+	return values[0]
+}
+
+// readMessages reads the messages of a request: one, or one per line in a protocol without frames.
+// The errors are those of httpkit.ReadBody.
+func readMessages(w http.ResponseWriter, r *http.Request, proto *describedProtocol) (messages [][]byte, err error) {
+	rules := httpkit.BodyRules{Limit: MaxMessageBytes, MediaTypes: proto.info.ContentTypes, TypeOptional: true}
+	if !proto.info.Framed {
+		rules.Limit, rules.MediaTypes = maxBatchBytes, slices.Concat(proto.info.ContentTypes, []string{contentTypeForm})
+	}
+	raw, _, err := httpkit.ReadBody(w, r, rules)
+	if err != nil || proto.info.Framed {
+		return [][]byte{raw}, err
+	}
+	for line := range bytes.Lines(raw) {
+		if line = bytes.TrimRight(line, "\r\n"); len(line) > 0 {
+			messages = append(messages, line)
+		}
+	}
+	switch {
+	case len(messages) == 0:
+		return nil, errs.New(errs.InvalidRequest, "there is no message; send one per line")
+	case len(messages) > maxBatchMessages:
+		return nil, errs.New(errs.InvalidRequest, "there are %d messages; the limit of a request is %d", len(messages), maxBatchMessages)
+	}
+	return messages, nil
 }
 
 // maySend returns errs.MissingScope for a client that is no agent and lacks the scope
@@ -82,21 +186,4 @@ func (s *Server) waitContext(parent context.Context, wait time.Duration) (contex
 		stop()
 		cancel()
 	}
-}
-
-// preferredWait parses "wait=N" of the Prefer header (RFC 7240 §4.3), in seconds, at most maxWait.
-// Values that cannot be parsed are ignored, as the RFC requires.
-func preferredWait(values []string) (wait time.Duration, preferred bool) {
-	for preference := range strings.SplitSeq(strings.Join(values, ","), ",") {
-		preference, _, _ = strings.Cut(preference, ";")
-		name, value, ok := strings.Cut(preference, "=")
-		if !ok || !strings.EqualFold(strings.TrimSpace(name), "wait") {
-			continue
-		}
-		n, err := strconv.ParseUint(strings.Trim(strings.TrimSpace(value), `"`), 10, 31)
-		if err == nil {
-			return min(time.Duration(n)*time.Second, maxWait), true
-		}
-	}
-	return 0, false
 }

@@ -1,8 +1,10 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"hash/maphash"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -10,9 +12,12 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"comet/internal/background"
 	"comet/internal/bus"
 	"comet/internal/errs"
+	"comet/internal/httpkit"
 	"comet/internal/orchestrator"
+	"comet/internal/protocol"
 	"comet/models"
 )
 
@@ -78,21 +83,15 @@ func (n *natsTransport) run(ctx context.Context) {
 
 // subscribe retries until it succeeds. It returns nil when ctx ends first.
 func (n *natsTransport) subscribe(ctx context.Context) *bus.Subscription {
-	ticker := time.NewTicker(busRetryInterval)
-	defer ticker.Stop()
-	var throttle logThrottle
+	failures := background.NewFailureLog(n.server.log)
 	for {
 		sub, err := n.server.core.Bus.QueueSubscribe(string(bus.AgentOutboxes), queueGroup, n.dispatch)
 		if err == nil {
 			return sub
 		}
-		if _, ok := throttle.allow(n.server.opts.Clock()); ok {
-			n.server.log.Error("cannot subscribe to the agents' outboxes; trying again every second", "error", err)
-		}
-		select {
-		case <-ctx.Done():
+		failures.Report(ctx, "subscribing to the agents' outboxes", err)
+		if background.Sleep(ctx, busRetryInterval) != nil {
 			return nil
-		case <-ticker.C:
 		}
 	}
 }
@@ -114,11 +113,15 @@ func (n *natsTransport) dispatch(msg bus.Message) {
 	if count, ok := n.fullLog.allow(n.server.opts.Clock()); ok {
 		n.server.log.Warn("messages on the message bus arrive faster than they are processed; some are refused", "agent", agentID, "since_last", count)
 	}
+	proto, err := n.protocolOf(msg, agentID)
+	if err != nil {
+		proto = n.server.protocols[0]
+	}
 	var body []byte
 	if len(msg.Data) <= maxEchoBytes {
-		_, body = n.server.defaultProtocol.Token(msg.Data)
+		_, body = proto.Token(msg.Data)
 	}
-	n.respond(msg, n.server.defaultProtocol.Refuse(errs.New(errs.Unavailable, "too many messages are waiting; send this one again later"), body).Body)
+	n.respond(msg, proto.Refuse(errs.New(errs.Unavailable, "too many messages are waiting; send this one again later"), body).Body)
 }
 
 func (n *natsTransport) runLane(ctx context.Context, l *lane) {
@@ -139,21 +142,50 @@ type natsAck struct {
 	Token string   `json:"auth_token"`
 }
 
+// protocolOf returns the protocol of a message: that of its Content-Type header, or the one in which
+// the agent has registered on NATS. The error is errs.UnsupportedMediaType.
+func (n *natsTransport) protocolOf(msg bus.Message, agentID string) (*describedProtocol, error) {
+	if values := msg.Header[headerContentType]; len(values) > 0 {
+		return n.server.protocols.forContentType(values[0])
+	}
+	return n.server.protocols.ofWorker(n.server.core.Work.CachedWorker(agentID), NATS), nil
+}
+
+// The headers of messages on NATS. A token is in the header Authorization or in the message. A
+// message of a text protocol has its id in a header, for its acknowledgement.
+const (
+	headerAuthorization = "Authorization"
+	headerContentType   = "Content-Type"
+	headerMessageID     = "Message-Id"
+	// maxHeaderBytes is the length of the headers of a message to an agent.
+	maxHeaderBytes = 512
+)
+
 // receive processes one message. It removes the token from the message first.
 func (n *natsTransport) receive(ctx context.Context, msg bus.Message) {
 	_, agentID, _ := bus.Parse(msg.Subject)
 	var acks natsAck
 	isAck := hasFirstMember(msg.Data, "ack", "auth_token") && json.Unmarshal(msg.Data, &acks) == nil
+	proto, unsupported := n.protocolOf(msg, agentID)
+	if unsupported != nil {
+		proto = n.server.protocols[0]
+	}
 	token, body := acks.Token, []byte(nil)
 	if !isAck {
-		token, body = n.server.defaultProtocol.Token(msg.Data)
+		token, body = proto.Token(msg.Data)
+	}
+	if values := msg.Header[headerAuthorization]; len(values) > 0 {
+		token, _ = httpkit.BearerToken(values) // an invalid value is no token
 	}
 	// A message that was started is finished although the server stops.
 	msgCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bodyTimeout)
 	defer cancel()
 	principal, err := n.verifyToken(msgCtx, token, agentID)
+	if err == nil && !isAck {
+		err = unsupported
+	}
 	if err != nil {
-		n.respond(msg, n.server.defaultProtocol.Refuse(err, body).Body)
+		n.respond(msg, proto.Refuse(err, body).Body)
 		return
 	}
 	if isAck {
@@ -163,12 +195,15 @@ func (n *natsTransport) receive(ctx context.Context, msg bus.Message) {
 	}
 	n.server.metrics.countReceived(NATS)
 	prev := n.server.core.Work.CachedWorker(agentID)
-	reply := n.server.defaultProtocol.Receive(msgCtx, principal, body, 0)
+	reply := proto.Receive(msgCtx, protocol.Peer{Principal: principal, Transport: NATS}, body, 0)
+	if reply.BadSignature {
+		n.server.authenticator.CountBadSignature(netip.Prefix{}, agentID, token)
+	}
 	if reply.Joined && !reply.IsError {
-		err := n.attachAgent(ctx, agentID, prev)
+		err := n.attachAgent(ctx, proto, agentID, prev, reply)
 		n.server.logWarning("cannot attach an agent to the message bus", agentID, err)
 		if errs.Is(err, errs.InvalidRequest) { // the protocol cannot address it
-			reply.Body = n.server.defaultProtocol.Refuse(err, body).Body
+			reply.Body = proto.Refuse(err, body).Body
 			n.server.logWarning("cannot take an unsupported agent offline", agentID, n.server.core.Work.Leave(msgCtx, agentID, false))
 		}
 	}
@@ -182,15 +217,18 @@ func (n *natsTransport) receive(ctx context.Context, msg bus.Message) {
 
 // verifyToken returns the principal of a token, which must belong to the agent of the outbox.
 func (n *natsTransport) verifyToken(ctx context.Context, token, agentID string) (models.Principal, error) {
-	err := error(errs.New(errs.Unauthenticated, "the message carries no token"))
+	err := error(errs.New(errs.Unauthenticated, "the message contains no token"))
 	var out models.Principal
 	if token != "" && len(token) <= models.MaxTokenLength {
-		out, err = n.server.core.Auth.Verify(ctx, token)
+		// Messages have no address, so the limit of wrong tokens applies to all of NATS.
+		if out, err = n.server.authenticator.VerifyToken(ctx, token, netip.Prefix{}); err != nil {
+			return out, err
+		}
 	}
 	if err == nil && (out.AgentID == nil || *out.AgentID != agentID) {
 		err = errs.New(errs.Unauthenticated, "the token does not belong to the agent of the outbox")
 	}
-	if isRejected(err) {
+	if err != nil {
 		n.server.metrics.failures.Inc()
 	}
 	return out, err
@@ -209,19 +247,21 @@ const busRetryInterval = time.Second
 
 // attachAgent creates a connection in this process for an agent that announced itself on NATS,
 // unless another process serves it already.
-func (n *natsTransport) attachAgent(ctx context.Context, agentID string, prev models.Worker) error {
-	if prev.Transport == NATS && prev.State != models.WorkerOffline {
+func (n *natsTransport) attachAgent(ctx context.Context, proto *describedProtocol, agentID string, prev models.Worker, joined protocol.Reply) error {
+	if prev.Transport == NATS && prev.Protocol == proto.info.Name && prev.State != models.WorkerOffline {
 		served, err := n.isServed(ctx, prev)
-		if err != nil || served {
+		declaresSame := joined.Version == prev.ProtocolVersion && joined.MaxDepth == prev.MaxDepth && cmp.Or(joined.Concurrency, prev.Concurrency) == prev.Concurrency
+		if err != nil || served && (proto.info.Framed || declaresSame) {
 			return err
 		}
 	}
-	agent, err := n.server.acceptedAgent(ctx, n.server.defaultProtocol, agentID)
+	agent, err := n.server.acceptedAgent(ctx, proto, agentID)
 	if err != nil {
 		return err
 	}
 	w := n.server.core.Work.CachedWorker(agentID)
-	c := newConnection(agentID, NATS, n.server.defaultProtocol, max(prev.Concurrency, 1), n.server.opts.Clock())
+	c := newConnection(agent, NATS, proto, max(cmp.Or(joined.Concurrency, prev.Concurrency), 1), n.server.opts.Clock())
+	c.setNegotiated(joined)
 	c.alive.Store(false) // its messages record that it is alive
 	if err := n.server.connections.add(c); err != nil {
 		return err
@@ -236,7 +276,7 @@ func (n *natsTransport) attachAgent(ctx context.Context, agentID string, prev mo
 	c.joined.Store(true)
 	n.group.Go(func() {
 		defer n.server.connections.remove(c)
-		n.publishLoop(ctx, c, agent)
+		n.publishLoop(ctx, c)
 	})
 	return err
 }
@@ -256,10 +296,10 @@ func (n *natsTransport) isServed(ctx context.Context, w models.Worker) (bool, er
 }
 
 // publishLoop publishes the messages of the agent until its connection ends.
-func (n *natsTransport) publishLoop(ctx context.Context, c *connection, agent models.Agent) {
-	inboxChanged, stop := n.server.core.Work.Inbox(agent.ID)
+func (n *natsTransport) publishLoop(ctx context.Context, c *connection) {
+	inboxChanged, stop := n.server.core.Work.Inbox(c.agentID)
 	defer stop()
-	d := &deliverer{server: n.server, conn: c, agent: agent, redeliverAfter: n.server.opts.Republish, backoff: true}
+	d := &deliverer{server: n.server, conn: c, redeliverAfter: n.server.opts.Republish, backoff: true}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -275,11 +315,14 @@ func (n *natsTransport) publishLoop(ctx context.Context, c *connection, agent mo
 		case <-ctx.Done():
 			return
 		}
-		if c.heartbeatDue.Swap(false) && n.server.core.Work.CachedWorker(agent.ID).State == models.WorkerOffline {
+		if c.heartbeatDue.Swap(false) && n.server.core.Work.CachedWorker(c.agentID).State == models.WorkerOffline {
 			return // it declared itself offline or timed out
 		}
-		d.maxBytes = n.server.core.Bus.MaxPayload() // the limit may differ after a reconnect
-		next, err := d.deliverPending(ctx, c.concurrency+maxNotices, func(out outbound) error { return n.publish(agent.ID, out, d.maxBytes) })
+		d.maxBytes = n.server.core.Bus.MaxPayload() // it may differ after a reconnect
+		if c.protocol.isText() {
+			d.maxBytes -= maxHeaderBytes
+		}
+		next, err := d.deliverPending(ctx, c.concurrency+maxNotices, func(out outbound) error { return n.publish(c, out, d.maxBytes) })
 		if err != nil {
 			next = busRetryInterval
 		}
@@ -291,18 +334,22 @@ func (n *natsTransport) publishLoop(ctx context.Context, c *connection, agent mo
 
 // publish publishes all parts of a message or none. It returns errDoesNotFit if a part exceeds the
 // limit of the bus.
-func (n *natsTransport) publish(agentID string, out outbound, maxBytes int) error {
+func (n *natsTransport) publish(c *connection, out outbound, maxBytes int) error {
 	for _, part := range out.parts {
 		if len(part) > maxBytes {
-			n.server.logWarning("a message is too long for the message bus; it stays in the inbox", agentID,
+			n.server.logWarning("a message is too long for the message bus; it stays in the inbox", c.agentID,
 				errs.New(errs.BodyTooLarge, "the message %s has a part of %d bytes; the limit of the bus is %d", out.id, len(part), maxBytes))
 			return errDoesNotFit
 		}
 	}
+	var header map[string][]string
+	if c.protocol.isText() {
+		header = map[string][]string{headerContentType: c.protocol.info.ContentTypes[:1], headerMessageID: {out.id}}
+	}
 	for _, part := range out.parts {
-		err := n.server.core.Bus.Publish(bus.AgentInbox(agentID), part)
+		err := n.server.core.Bus.PublishWithHeader(bus.AgentInbox(c.agentID), header, part)
 		if errs.Is(err, errs.BodyTooLarge) { // the limit has changed since the check
-			n.server.logWarning("a message is too long for the message bus; it stays in the inbox", agentID, err)
+			n.server.logWarning("a message is too long for the message bus; it stays in the inbox", c.agentID, err)
 			return errDoesNotFit
 		}
 		if err != nil {

@@ -24,7 +24,7 @@ func runNATSCase(t *testing.T, name string, opts *transport.Options, fn func(t *
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
 		storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-			core, b := newBackend(t, db), newBus(t)
+			core, b := startWork(t, db), newBus(t)
 			fn(t, openFixture(t, core, opts, func(c *transport.Core) { c.Bus = b }), b)
 		})
 	})
@@ -77,7 +77,7 @@ func (c *natsClient) request(n note) (s wsFrame) {
 func (c *natsClient) join(t *testing.T, f *fixture) {
 	t.Helper()
 	require.Equal(t, []string{"h1"}, c.request(note{ID: "h1", Do: "present"}).Ack)
-	f.waitForWorker(t, c.id, func(w models.Worker) bool { return online(w) && w.Transport == transport.NATS })
+	f.WaitForWorker(t, c.id, func(w models.Worker) bool { return online(w) && w.Transport == transport.NATS })
 }
 
 // next returns the next message.
@@ -122,27 +122,27 @@ func TestNATS(t *testing.T) {
 		task := f.submit(t, "ada")
 		second := c.next()
 		require.Equal(t, []string{"cancel", "assign"}, []string{first.Do, second.Do})
-		require.Equal(t, task.ID, f.waitForInbox(t, "ada", 2)[0].TaskID)
+		require.Equal(t, task.ID, f.WaitForInbox(t, "ada", 2)[0].TaskID)
 		ack, err := json.Marshal(map[string]any{"ack": []string{first.ID, second.ID}, "auth_token": c.token})
 		require.NoError(t, err)
 		require.NoError(t, b.Publish(bus.AgentOutbox("ada"), ack))
-		f.waitForInbox(t, "ada", 0)
+		f.WaitForInbox(t, "ada", 0)
 	})
 	runNATSCase(t, "ignores an acknowledgement with the token of another agent", nil, func(t *testing.T, f *fixture, b *bus.Bus) {
 		c := newNATSClient(t, b, "ada", f.agent(t, "ada"))
 		f.enqueue(t, "ada", 1)
-		id := f.waitForInbox(t, "ada", 1)[0].ID
+		id := f.WaitForInbox(t, "ada", 1)[0].ID
 		m, err := b.Request(t.Context(), bus.AgentOutbox(c.id), []byte(`{"ack":["`+id+`"],"auth_token":"`+f.agent(t, "eve")+`"}`))
 		require.NoError(t, err)
 		require.Contains(t, string(m.Data), "unauthenticated")
-		f.waitForInbox(t, "ada", 1)
+		f.WaitForInbox(t, "ada", 1)
 	})
 	runNATSCase(t, "publishes unacknowledged messages again", &transport.Options{Republish: 50 * time.Millisecond}, func(t *testing.T, f *fixture, b *bus.Bus) {
 		c := newNATSClient(t, b, "ada", f.agent(t, "ada"))
 		c.join(t, f)
 		f.enqueue(t, "ada", 1)
 		first := c.next()
-		f.db.Clock.Advance(50 * time.Millisecond)
+		f.DB.Clock.Advance(50 * time.Millisecond)
 		require.Equal(t, first, c.next())
 		f.waitForMetric(t, 1, "comet_transport_redeliveries_total", "nats")
 	})
@@ -159,8 +159,8 @@ func TestNATS(t *testing.T) {
 	runNATSCase(t, "disconnects a silent agent and lets it rejoin", &transport.Options{Heartbeat: 50 * time.Millisecond}, func(t *testing.T, f *fixture, b *bus.Bus) {
 		c := newNATSClient(t, b, "ada", f.agent(t, "ada"))
 		c.join(t, f)
-		f.db.Clock.Advance(time.Minute)
-		f.waitForWorker(t, "ada", offline)
+		f.DB.Clock.Advance(time.Minute)
+		f.WaitForWorker(t, "ada", offline)
 		f.waitForMetric(t, 0, "comet_transport_connections", "nats")
 		c.join(t, f)
 		f.enqueue(t, "ada", 1)
@@ -183,7 +183,7 @@ func TestNATS(t *testing.T) {
 		c.request(note{ID: "h1", Do: "present"})
 		c.request(note{ID: "m1"})
 		require.Equal(t, "connection of another process", f.CachedWorker("ada").ConnectionID, "the other process may still serve it")
-		f.db.Clock.Advance(21 * time.Second)
+		f.DB.Clock.Advance(21 * time.Second)
 		c.request(note{ID: "h2", Do: "present"})
 		require.Equal(t, "cancel", c.next().Do)
 	})
@@ -191,9 +191,9 @@ func TestNATS(t *testing.T) {
 		c := newNATSClient(t, b, "ada", f.agent(t, "ada"))
 		c.join(t, f)
 		require.NoError(t, f.transports.Stop(t.Context()))
-		f.waitForWorker(t, "ada", func(w models.Worker) bool { return online(w) && w.ConnectionID == "" })
+		f.WaitForWorker(t, "ada", func(w models.Worker) bool { return online(w) && w.ConnectionID == "" })
 
-		next := openFixture(t, backend{f.db, f.Orchestrator}, nil, func(c *transport.Core) { c.Bus = b })
+		next := openFixture(t, f.Work, nil, func(c *transport.Core) { c.Bus = b })
 		f.enqueue(t, "ada", 1)
 		require.Equal(t, []string{"h2"}, c.request(note{ID: "h2", Do: "present"}).Ack)
 		require.Equal(t, "cancel", c.next().Do, "the next process serves it as soon as it sends a message")
@@ -213,7 +213,7 @@ func TestNATS(t *testing.T) {
 		c := newNATSClient(t, b, "ada", f.agent(t, "ada"))
 		c.join(t, f)
 		f.enqueue(t, "ada", 2)
-		all := f.waitForInbox(t, "ada", 2)
+		all := f.WaitForInbox(t, "ada", 2)
 		require.Equal(t, all[1].ID, c.next().ID, "no part of the long message is published")
 		f.waitForMetric(t, 1, "comet_transport_messages_total", "out", "nats")
 	})
@@ -247,7 +247,7 @@ func TestNATS(t *testing.T) {
 func TestEnvelopesOverNATS(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		core, b := newBackend(t, db), newBus(t)
+		core, b := startWork(t, db), newBus(t)
 		f := openFixture(t, core, nil, func(c *transport.Core) {
 			c.Bus, c.Protocols = b, []protocol.Protocol{envelope.New(c.Work, nil)}
 		})
@@ -278,9 +278,9 @@ func TestEnvelopesOverNATS(t *testing.T) {
 		}
 
 		presence("busy")
-		f.waitForWorker(t, "ada", func(w models.Worker) bool { return w.Transport == transport.NATS && w.State == models.WorkerBusy })
+		f.WaitForWorker(t, "ada", func(w models.Worker) bool { return w.Transport == transport.NATS && w.State == models.WorkerBusy })
 		presence("online")
-		f.waitForWorker(t, "ada", func(w models.Worker) bool { return w.Transport == transport.NATS && online(w) })
+		f.WaitForWorker(t, "ada", func(w models.Worker) bool { return w.Transport == transport.NATS && online(w) })
 		task := f.submit(t, "ada")
 		request := <-inbox
 		require.Equal(t, "work_request", request["type"])
@@ -295,7 +295,7 @@ func TestEnvelopesOverNATS(t *testing.T) {
 		require.Equal(t, models.TaskDone, task.State)
 
 		presence("offline")
-		f.waitForWorker(t, "ada", offline)
+		f.WaitForWorker(t, "ada", offline)
 		presence("online")
 		second := f.submit(t, "ada")
 		require.Equal(t, second.ID, (<-inbox)["payload"].(map[string]any)["task_id"], "it is connected again")

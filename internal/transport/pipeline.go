@@ -67,18 +67,19 @@ func (p *pipeline) add(ctx context.Context, key string, length int, process func
 }
 
 // ackBatcher groups the acknowledgements of a connection: those that arrive while a batch is
-// written form the next batch.
+// written form the next batch. A background.Batcher would write at intervals instead.
 type ackBatcher struct {
 	acknowledge func(ids []string)
 
 	mu       sync.Mutex
 	pending  []string
 	flushing bool
+	writing  sync.Mutex
 	running  sync.WaitGroup
 }
 
 // maxPendingAcks limits the pending acknowledgements. A connection that exceeds it is not read
-// until they are written.
+// until a batch is written.
 const maxPendingAcks = 10_000
 
 func (b *ackBatcher) add(ids []string) {
@@ -91,7 +92,8 @@ func (b *ackBatcher) add(ids []string) {
 	}
 	b.mu.Unlock()
 	if full {
-		b.running.Wait()
+		b.writing.Lock()
+		defer b.writing.Unlock()
 	}
 }
 
@@ -99,13 +101,13 @@ func (b *ackBatcher) flush() {
 	for {
 		b.mu.Lock()
 		ids := b.pending
-		b.pending = nil
+		b.pending, b.flushing = nil, len(ids) > 0
+		b.mu.Unlock()
 		if len(ids) == 0 {
-			b.flushing = false
-			b.mu.Unlock()
 			return
 		}
-		b.mu.Unlock()
+		b.writing.Lock()
 		b.acknowledge(ids)
+		b.writing.Unlock()
 	}
 }

@@ -6,9 +6,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"comet/internal/errs"
+	"comet/internal/httpkit"
 	"comet/internal/input"
 	"comet/internal/orchestrator"
 	"comet/models"
@@ -32,14 +34,20 @@ type poller struct {
 
 // inboxMessages is the response to a poll.
 type inboxMessages struct {
-	Messages []jsontext.Value `json:"messages"`
+	Messages []jsontext.Value `json:"messages"` // The messages, oldest first.
+}
+
+// textMessage is how a response contains a message of a protocol whose messages are text.
+type textMessage struct {
+	MessageID string `json:"message_id"`
+	Text      string `json:"text"`
 }
 
 // getInbox returns the messages of an agent and waits for one if there is none. A poll counts as a
 // heartbeat and makes the agent available for tasks.
 //
 //	@Summary		Poll the inbox
-//	@Description	Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`transport.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
+//	@Description	Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`transport.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A message of a protocol whose messages are text is an object with its `message_id` and its `text`. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
 //	@ID				pollInbox
 //	@Tags			agent connections
 //	@Produce		json
@@ -48,27 +56,32 @@ type inboxMessages struct {
 //	@Param			limit		query	int		false	"The maximum number of messages to return"	minimum(1)	maximum(1000)	default(100)
 //	@Param			concurrency	query	int		false	"How many tasks the agent runs at a time"	minimum(1)	maximum(1000)	default(1)	example(4)
 //	@Param			versions	query	string	false	"The protocol versions that the agent supports, separated by commas; the lowest common version is used"	example(1.0,2.0)
+//	@Param			protocol	query	string	false	"The protocol of the messages, by its name or its WebSocket subprotocol; the envelope protocol by default"	example(envelope.v1)
 //	@Success		200	{object}	schema.InboxMessages	"The messages; empty if none arrived in time"
 //	@Failure		400	"5003: a parameter is unknown or malformed, or the agent has no type"
 //	@Failure		422	"5006: no version in common"
 //	@Failure		503	"5002: the server has reached its connection limit, or is shutting down"
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/inbox [get]
-func (s *Server) getInbox(w http.ResponseWriter, r *http.Request, _ caller, agentID string) error {
-	q := parseQuery(r, "wait", "limit", "concurrency", "versions")
+func (s *Server) getInbox(w http.ResponseWriter, r *http.Request, _ httpkit.Identity, agentID string) error {
+	q := parseQuery(r, "wait", "limit", "concurrency", "versions", "protocol")
 	wait := time.Duration(q.intParam("wait", 0, int(maxWait/time.Second), 0)) * time.Second
 	limit, concurrency := q.intParam("limit", 1, maxInboxMessages, 100), q.intParam("concurrency", 1, orchestrator.MaxConcurrency, 1)
 	if q.err != nil {
 		return q.err
 	}
-	if _, err := s.defaultProtocol.Negotiate(q.listParam("versions")); err != nil {
-		return err
-	}
-	agent, err := s.acceptedAgent(r.Context(), s.defaultProtocol, agentID)
+	proto, err := s.protocols.required(q.values.Get("protocol"))
 	if err != nil {
 		return err
 	}
-	c := newConnection(agentID, Poll, s.defaultProtocol, concurrency, s.opts.Clock())
+	if _, err := proto.negotiate(q.listParam("versions")); err != nil {
+		return err
+	}
+	agent, err := s.acceptedAgent(r.Context(), proto, agentID)
+	if err != nil {
+		return err
+	}
+	c := newConnection(agent, Poll, proto, concurrency, s.opts.Clock())
 	c.id, c.inFlight = pollConnectionID, s.pollerOf(agentID).inFlight
 	if err := s.connections.add(c); err != nil {
 		return err
@@ -80,7 +93,7 @@ func (s *Server) getInbox(w http.ResponseWriter, r *http.Request, _ caller, agen
 	if err := s.joinPoller(ctx, c); err != nil {
 		return err
 	}
-	out, err := s.waitForMessages(ctx, c, agent, limit, wait)
+	out, err := s.waitForMessages(ctx, c, limit, wait)
 	if err != nil {
 		return err
 	}
@@ -91,7 +104,7 @@ func (s *Server) getInbox(w http.ResponseWriter, r *http.Request, _ caller, agen
 // polling agent already.
 func (s *Server) joinPoller(ctx context.Context, c *connection) error {
 	worker := s.core.Work.CachedWorker(c.agentID)
-	if worker.ConnectionID == c.id && worker.Transport == c.transport && worker.Concurrency == c.concurrency && worker.Protocol == c.protocol.Name() && worker.State != models.WorkerOffline {
+	if worker.ConnectionID == c.id && worker.Transport == Poll && worker.Concurrency == c.concurrency && worker.Protocol == c.protocol.info.Name && worker.State != models.WorkerOffline {
 		offline, err := s.core.Work.KeepAlive(ctx, []string{c.agentID})
 		if err == nil && len(offline) == 0 {
 			c.joined.Store(true)
@@ -106,48 +119,49 @@ func (s *Server) joinPoller(ctx context.Context, c *connection) error {
 // waitForMessages waits until a message can be delivered and returns the deliverable messages. A
 // message is not returned again for a while, not even to another request. The result is empty when
 // wait is over, the request ends or the connection is replaced.
-func (s *Server) waitForMessages(ctx context.Context, c *connection, agent models.Agent, limit int, wait time.Duration) ([]jsontext.Value, error) {
+func (s *Server) waitForMessages(ctx context.Context, c *connection, limit int, wait time.Duration) ([]jsontext.Value, error) {
 	inboxChanged, stop := s.core.Work.Inbox(c.agentID)
 	defer stop()
-	timeout := time.NewTimer(wait)
-	defer timeout.Stop()
+	timeout := time.After(wait)
 	for {
-		out, next, err := s.collectMessages(ctx, c, agent, limit)
+		out, next, err := s.collectMessages(ctx, c, limit)
 		if err != nil || len(out) > 0 || wait == 0 {
 			return out, err
 		}
 		c.alive.Store(true) // the request is still open
-		timer := time.NewTimer(minPositive(s.opts.Heartbeat, next))
 		select {
 		case <-inboxChanged:
 		case <-c.wakeUp:
-		case <-timer.C:
-		case <-timeout.C:
+		case <-time.After(minPositive(s.opts.Heartbeat, next)):
+		case <-timeout:
 			wait = 0 // check once more, then return
 		case <-c.done:
-			timer.Stop()
 			return []jsontext.Value{}, nil
 		case <-ctx.Done():
-			timer.Stop()
 			return []jsontext.Value{}, nil
 		}
-		timer.Stop()
 	}
 }
 
 // collectMessages returns the messages that can be delivered now, and the time until another one is
 // due.
-func (s *Server) collectMessages(ctx context.Context, c *connection, agent models.Agent, limit int) (out []jsontext.Value, next time.Duration, err error) {
+func (s *Server) collectMessages(ctx context.Context, c *connection, limit int) (out []jsontext.Value, next time.Duration, err error) {
 	p := s.pollerOf(c.agentID)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	d := &deliverer{server: s, conn: c, agent: agent, redeliverAfter: s.opts.Redeliver}
+	d := &deliverer{server: s, conn: c, redeliverAfter: s.opts.Redeliver}
 	out, size := []jsontext.Value{}, 0
 	next, err = d.deliverPending(ctx, limit, func(p outbound) error {
 		if size += p.size(); len(out) > 0 && size > maxInboxBytes {
 			return errResponseFull
 		}
 		for _, part := range p.parts {
+			if c.protocol.isText() {
+				var err error
+				if part, err = json.Marshal(textMessage{p.id, string(part)}); err != nil {
+					return err
+				}
+			}
 			out = append(out, part)
 		}
 		return nil
@@ -173,7 +187,7 @@ func (s *Server) pollerOf(agentID string) *poller {
 
 // acknowledgement is the request body of POST …/inbox/ack.
 type acknowledgement struct {
-	MessageIDs []string `json:"message_ids" validate:"required" example:"019bd3a1-6c1e-7c4e-9d55-2f6f6f0d3f10"`
+	MessageIDs []string `json:"message_ids" validate:"required" example:"019bd3a1-6c1e-7c4e-9d55-2f6f6f0d3f10"` // The ids of the messages.
 }
 
 // acknowledged is its response.
@@ -196,7 +210,7 @@ type acknowledged struct {
 //	@Failure		400	"5003: the body is malformed"
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/inbox/ack [post]
-func (s *Server) ackInbox(w http.ResponseWriter, r *http.Request, _ caller, agentID string) error {
+func (s *Server) ackInbox(w http.ResponseWriter, r *http.Request, _ httpkit.Identity, agentID string) error {
 	raw, err := readBody(w, r, maxAckBody)
 	if err != nil {
 		return err

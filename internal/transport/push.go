@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"comet/internal/background"
 	"comet/internal/errs"
-	"comet/internal/protocol"
 	"comet/models"
 )
 
@@ -20,22 +20,20 @@ const reloadInterval = 5 * time.Second
 type pushers struct {
 	server  *Server
 	client  *pushClient
-	wakeUp  chan struct{}
+	poller  *background.PollLoop
 	byAgent map[string]*pusher // used by run alone
 	group   sync.WaitGroup
 }
 
 func newPushers(s *Server) *pushers {
-	return &pushers{server: s, client: newPushClient(&s.opts), wakeUp: make(chan struct{}, 1), byAgent: map[string]*pusher{}}
+	p := &pushers{server: s, client: newPushClient(&s.opts), byAgent: map[string]*pusher{}}
+	p.poller = background.NewPollLoop(background.PollOptions{Task: "reading the push targets", Logger: s.log},
+		func(ctx context.Context) (time.Duration, error) { return reloadInterval, p.syncTargets(ctx) })
+	return p
 }
 
 // reload makes run read the targets again.
-func (p *pushers) reload() {
-	select {
-	case p.wakeUp <- struct{}{}:
-	default:
-	}
-}
+func (p *pushers) reload() { p.poller.Wake() }
 
 // run keeps one pusher for each target until ctx ends.
 func (p *pushers) run(ctx context.Context) {
@@ -45,19 +43,7 @@ func (p *pushers) run(ctx context.Context) {
 	defer cancel()
 	stop := context.AfterFunc(p.server.connections.accepting, cancel) // no pusher starts while the server drains
 	defer stop()
-	tick := time.NewTicker(reloadInterval)
-	defer tick.Stop()
-	for {
-		if err := p.syncTargets(ctx); err != nil && ctx.Err() == nil {
-			p.server.log.Warn("cannot read the push targets", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		case <-p.wakeUp:
-		}
-	}
+	p.poller.Run(ctx)
 }
 
 // syncTargets starts and stops pushers to match the targets.
@@ -89,13 +75,8 @@ func (p *pushers) syncTargets(ctx context.Context) error {
 
 func (p *pushers) startPusher(ctx context.Context, t models.PushTarget) {
 	pusher := &pusher{server: p.server, client: p.client, target: t, backoff: p.server.opts.PushBackoff}
-	for _, proto := range p.server.core.Protocols {
-		if proto.Name() == t.Dialect {
-			pusher.protocol = proto
-		}
-	}
-	if pusher.protocol == nil {
-		p.server.log.Warn("the protocol of a push target is unknown", "agent", t.AgentID, "protocol", t.Dialect)
+	if pusher.protocol = p.server.protocols.named(t.Protocol); pusher.protocol == nil {
+		p.server.log.Warn("the protocol of a push target is unknown", "agent", t.AgentID, "protocol", t.Protocol)
 		pusher.cancel = func() {}
 		p.byAgent[t.AgentID] = pusher
 		return
@@ -111,7 +92,7 @@ type pusher struct {
 	server   *Server
 	client   *pushClient
 	target   models.PushTarget
-	protocol protocol.Protocol
+	protocol *describedProtocol
 	cancel   context.CancelFunc
 	// backoff is the pause after the next failure.
 	backoff time.Duration
@@ -119,15 +100,8 @@ type pusher struct {
 
 // run pushes until ctx ends.
 func (p *pusher) run(ctx context.Context) {
-	wait := time.NewTimer(0)
-	defer wait.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-wait.C:
-		}
-		wait.Reset(p.runOnce(ctx))
+	for wait := time.Duration(0); background.Sleep(ctx, wait) == nil; {
+		wait = p.runOnce(ctx)
 	}
 }
 
@@ -192,7 +166,7 @@ func (p *pusher) holdConnection(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c := newConnection(agent.ID, Push, p.protocol, p.target.Places, p.server.opts.Clock())
+	c := newConnection(agent, Push, p.protocol, p.target.Concurrency, p.server.opts.Clock())
 	if err := p.server.connections.add(c); err != nil {
 		return err
 	}
@@ -202,20 +176,20 @@ func (p *pusher) holdConnection(ctx context.Context) error {
 	}
 	c.joined.Store(true)
 	defer p.server.disconnect(ctx, c)
-	return p.serve(ctx, c, agent)
+	return p.serve(ctx, c)
 }
 
-func (p *pusher) serve(ctx context.Context, c *connection, agent models.Agent) error {
-	d, lastPush := &deliverer{server: p.server, conn: c, agent: agent}, p.server.opts.Clock()
+func (p *pusher) serve(ctx context.Context, c *connection) error {
+	d, lastPush := &deliverer{server: p.server, conn: c}, p.server.opts.Clock()
 	onHeartbeat := func(ctx context.Context) error {
-		err := p.onHeartbeat(ctx, agent.ID, &lastPush)
+		err := p.onHeartbeat(ctx, c.agentID, &lastPush)
 		if err == nil {
 			c.alive.Store(true)
 		}
 		return err
 	}
 	err := d.run(ctx, onHeartbeat, func(out outbound) error {
-		err := p.pushMessage(ctx, agent.ID, out)
+		err := p.pushMessage(ctx, c.agentID, out)
 		if err == nil {
 			lastPush, p.backoff = p.server.opts.Clock(), p.server.opts.PushBackoff
 		}
@@ -244,7 +218,7 @@ func (p *pusher) onHeartbeat(ctx context.Context, agentID string, lastPush *time
 // pushMessage pushes a message and acknowledges it on behalf of the agent.
 func (p *pusher) pushMessage(ctx context.Context, agentID string, out outbound) error {
 	for _, part := range out.parts {
-		if err := p.client.post(ctx, p.target, part); err != nil {
+		if err := p.client.post(ctx, p.target, p.protocol.info.ContentTypes[0], part); err != nil {
 			return err
 		}
 	}

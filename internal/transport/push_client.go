@@ -21,7 +21,7 @@ const (
 )
 
 // errGone says that the target wants no more messages.
-var errGone = errors.New("the address is gone")
+var errGone = errors.New("the address returned 410 Gone")
 
 // pushClient sends requests to push targets. It follows no redirects and uses no proxy, because
 // either would bypass the guard.
@@ -52,18 +52,18 @@ func (c *pushClient) close() { c.transport.CloseIdleConnections() }
 
 // probe checks that the target responds, with HEAD, or with an empty POST if HEAD fails.
 func (c *pushClient) probe(ctx context.Context, t models.PushTarget) error {
-	status, err := c.request(ctx, t, http.MethodHead, nil)
+	status, err := c.request(ctx, t, http.MethodHead, "", nil)
 	if err != nil || status == http.StatusGone || isSuccess(status) {
 		return statusError(status, err)
 	}
-	status, err = c.request(ctx, t, http.MethodPost, nil)
+	status, err = c.request(ctx, t, http.MethodPost, "", nil)
 	return statusError(status, err)
 }
 
 // post pushes one message. nil means that the target accepted it. It returns errGone if the target
 // wants no more messages.
-func (c *pushClient) post(ctx context.Context, t models.PushTarget, body []byte) error {
-	return statusError(c.request(ctx, t, http.MethodPost, body))
+func (c *pushClient) post(ctx context.Context, t models.PushTarget, contentType string, body []byte) error {
+	return statusError(c.request(ctx, t, http.MethodPost, contentType, body))
 }
 
 func isSuccess(status int) bool { return status/100 == 2 }
@@ -80,7 +80,7 @@ func statusError(status int, err error) error {
 	return errs.New(errs.Unavailable, "the address responded with %d", status)
 }
 
-func (c *pushClient) request(ctx context.Context, t models.PushTarget, method string, body []byte) (status int, err error) {
+func (c *pushClient) request(ctx context.Context, t models.PushTarget, method, contentType string, body []byte) (status int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.PushTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, t.URL, bytes.NewReader(body))
@@ -89,8 +89,8 @@ func (c *pushClient) request(ctx context.Context, t models.PushTarget, method st
 	}
 	req.Header.Set("Authorization", "Bearer "+t.Secret)
 	req.Header.Set("User-Agent", c.opts.UserAgent)
-	if len(body) > 0 {
-		req.Header.Set("Content-Type", contentTypeJSON)
+	if contentType != "" {
+		req.Header.Set("Content-Type", contentType)
 	}
 	resp, err := c.transport.RoundTrip(req)
 	if err != nil {

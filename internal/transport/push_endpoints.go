@@ -10,6 +10,7 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/errs"
+	"comet/internal/httpkit"
 	"comet/internal/input"
 	"comet/internal/orchestrator"
 	"comet/models"
@@ -18,6 +19,9 @@ import (
 // maxPushBody is the longest registration, in bytes.
 const maxPushBody = 16 << 10
 
+// maxPushURL is the maximum length of an address in bytes.
+const maxPushURL = 2048
+
 // pushDraft is the request body of PUT …/push.
 type pushDraft struct {
 	// The address that receives the messages, at most 2,048 bytes, without user, password or
@@ -25,12 +29,16 @@ type pushDraft struct {
 	URL string `json:"url" validate:"required" format:"uri" example:"https://agent.example/in"`
 	// How many tasks the agent runs at a time, 1 by default.
 	Concurrency *int `json:"concurrency,omitzero" minimum:"1" maximum:"1000" example:"2"`
+	// The protocol of the messages, by its name or its WebSocket subprotocol, the envelope protocol
+	// by default.
+	Protocol string `json:"protocol,omitzero" example:"envelope.v1"`
 }
 
-// pushRegistration is the response, which GET returns without the secret.
+// pushRegistration is a registered address; only PUT returns the secret.
 type pushRegistration struct {
-	URL         string `json:"url" format:"uri" example:"https://agent.example/in"`
-	Concurrency int    `json:"concurrency" example:"2"`
+	URL         string `json:"url" format:"uri" example:"https://agent.example/in"` // The address that comet sends messages to.
+	Concurrency int    `json:"concurrency" example:"2"`                             // Maximum number of attempts at a time.
+	Protocol    string `json:"protocol" example:"envelope"`                         // The protocol of the messages.
 	// The bearer token that comet sends with each push. Only the response to PUT has it.
 	Secret    string    `json:"secret,omitzero" example:"5f0c1d7e9b3a48d2a6c4e8f01b27d935"`
 	CreatedAt time.Time `json:"created_at" example:"2026-01-19T04:21:04Z"`
@@ -38,14 +46,14 @@ type pushRegistration struct {
 }
 
 func registrationOf(t models.PushTarget) pushRegistration {
-	return pushRegistration{URL: t.URL, Concurrency: t.Places, CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt}
+	return pushRegistration{URL: t.URL, Concurrency: t.Concurrency, Protocol: t.Protocol, CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt}
 }
 
 // putPush registers the address to which an agent's messages are pushed. It replaces an earlier
 // one.
 //
 //	@Summary		Register a push address
-//	@Description	From now on comet posts each of the agent's messages to the address in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
+//	@Description	Registers an address to which comet posts each message of the agent, in the selected protocol, in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
 //	@ID				putPushRegistration
 //	@Tags			agent connections
 //	@Accept			json
@@ -57,7 +65,7 @@ func registrationOf(t models.PushTarget) pushRegistration {
 //	@Failure		400	"5003: the body is malformed, the address is refused, or the agent has no type"
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/push [put]
-func (s *Server) putPush(w http.ResponseWriter, r *http.Request, from caller, agentID string) error {
+func (s *Server) putPush(w http.ResponseWriter, r *http.Request, from httpkit.Identity, agentID string) error {
 	raw, err := readBody(w, r, maxPushBody)
 	if err != nil {
 		return err
@@ -66,17 +74,21 @@ func (s *Server) putPush(w http.ResponseWriter, r *http.Request, from caller, ag
 	if err := input.DecodeJSON(raw, &in); err != nil {
 		return err
 	}
-	t := models.PushTarget{AgentID: agentID, URL: in.URL, Dialect: s.defaultProtocol.Name(), Places: 1, Secret: auth.NewSecret(), Owner: from.TokenID}
-	if in.Concurrency != nil {
-		t.Places = *in.Concurrency
+	proto, err := s.protocols.required(in.Protocol)
+	if err != nil {
+		return err
 	}
-	if t.Places < 1 || t.Places > orchestrator.MaxConcurrency {
-		return errs.New(errs.InvalidRequest, "concurrency must be 1 to %d, not %d", orchestrator.MaxConcurrency, t.Places)
+	t := models.PushTarget{AgentID: agentID, URL: in.URL, Protocol: proto.info.Name, Concurrency: 1, Secret: auth.NewSecret(), Owner: from.TokenID}
+	if in.Concurrency != nil {
+		t.Concurrency = *in.Concurrency
+	}
+	if t.Concurrency < 1 || t.Concurrency > orchestrator.MaxConcurrency {
+		return errs.New(errs.InvalidRequest, "concurrency must be 1 to %d, not %d", orchestrator.MaxConcurrency, t.Concurrency)
 	}
 	if err := s.checkPushURL(t.URL); err != nil {
 		return err
 	}
-	if _, err := s.acceptedAgent(r.Context(), s.defaultProtocol, agentID); err != nil {
+	if _, err := s.acceptedAgent(r.Context(), proto, agentID); err != nil {
 		return err
 	}
 	if t, err = s.core.Work.SavePushTarget(r.Context(), t); err != nil {
@@ -101,7 +113,7 @@ func (s *Server) putPush(w http.ResponseWriter, r *http.Request, from caller, ag
 //	@Failure		404	"5003: the agent has no push address"
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/push [get]
-func (s *Server) getPush(w http.ResponseWriter, r *http.Request, _ caller, agentID string) error {
+func (s *Server) getPush(w http.ResponseWriter, r *http.Request, _ httpkit.Identity, agentID string) error {
 	t, err := s.core.Work.PushTarget(r.Context(), agentID)
 	if err != nil {
 		return err
@@ -121,7 +133,7 @@ func (s *Server) getPush(w http.ResponseWriter, r *http.Request, _ caller, agent
 //	@Failure		404	"5003: the agent has no push address"
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/push [delete]
-func (s *Server) deletePush(w http.ResponseWriter, r *http.Request, _ caller, agentID string) error {
+func (s *Server) deletePush(w http.ResponseWriter, r *http.Request, _ httpkit.Identity, agentID string) error {
 	deleted, err := s.core.Work.DeletePushTarget(r.Context(), agentID, "")
 	if err != nil {
 		return err
@@ -139,8 +151,8 @@ func (s *Server) deletePush(w http.ResponseWriter, r *http.Request, _ caller, ag
 func (s *Server) checkPushURL(address string) error {
 	u, err := url.Parse(address)
 	switch {
-	case address == "" || len(address) > models.MaxPushURL:
-		return errs.New(errs.InvalidRequest, "url must have 1 to %d bytes, not %d", models.MaxPushURL, len(address))
+	case address == "" || len(address) > maxPushURL:
+		return errs.New(errs.InvalidRequest, "url must have 1 to %d bytes, not %d", maxPushURL, len(address))
 	case err != nil || strings.ContainsFunc(address, unicode.IsSpace):
 		return errs.New(errs.InvalidRequest, "url is not a valid URL")
 	case u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || !isPort(u.Port()):

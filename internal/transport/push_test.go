@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/netguard"
+	"comet/internal/testkit"
 	"comet/internal/transport"
 	"comet/models"
 	"comet/store/storetest"
@@ -135,7 +136,7 @@ func TestRegisterPush(t *testing.T) {
 		require.Equal(t, http.StatusNotFound, f.do(t, "GET", pushPath, token, "").StatusCode)
 		first := f.registerPush(t, token, m)
 		shown := f.do(t, "GET", pushPath, token, "")
-		require.JSONEq(t, `{"url":"`+m.URL+`/in?key=1","concurrency":2,"created_at":"2026-01-10T15:30:00Z","updated_at":"2026-01-10T15:30:00Z"}`, shown.body)
+		require.JSONEq(t, `{"url":"`+m.URL+`/in?key=1","concurrency":2,"protocol":"notes","created_at":"2026-01-10T15:30:00Z","updated_at":"2026-01-10T15:30:00Z"}`, shown.body)
 		require.NotEqual(t, first, f.registerPush(t, token, m), "each registration creates a new secret")
 		require.Equal(t, http.StatusNoContent, f.do(t, "DELETE", pushPath, token, "").StatusCode)
 		require.Equal(t, http.StatusNotFound, f.do(t, "DELETE", pushPath, token, "").StatusCode)
@@ -168,11 +169,11 @@ func TestPush(t *testing.T) {
 	runCase(t, "brings a reachable agent online and delivers its messages", shortIntervals(), func(t *testing.T, f *fixture) {
 		m, token := newPushReceiver(t), f.agent(t, "ada")
 		secret := f.registerPush(t, token, m)
-		w := f.waitForWorker(t, "ada", isPushed)
+		w := f.WaitForWorker(t, "ada", isPushed)
 		require.Equal(t, 2, w.Concurrency)
 		task := f.submit(t, "ada")
 		got := m.waitFor(t, 1)[0]
-		f.waitForInbox(t, "ada", 0)
+		f.WaitForInbox(t, "ada", 0)
 		var n note
 		require.NoError(t, json.Unmarshal([]byte(got.body), &n))
 		require.Equal(t, "assign", n.Do)
@@ -184,24 +185,24 @@ func TestPush(t *testing.T) {
 		m, token := newPushReceiver(t), f.agent(t, "ada")
 		m.respondWith("HEAD", http.StatusMethodNotAllowed)
 		f.registerPush(t, token, m)
-		f.waitForWorker(t, "ada", isPushed)
+		f.WaitForWorker(t, "ada", isPushed)
 	})
 	runCase(t, "retries a failed push while the agent is offline", shortIntervals(), func(t *testing.T, f *fixture) {
 		m, token := newPushReceiver(t), f.agent(t, "ada")
 		f.registerPush(t, token, m)
-		f.waitForWorker(t, "ada", isPushed)
+		f.WaitForWorker(t, "ada", isPushed)
 		m.respondWith("HEAD", http.StatusInternalServerError)
 		m.respondWith("POST", http.StatusInternalServerError)
 		f.enqueue(t, "ada", 1)
 		m.waitFor(t, 1)
-		f.waitForWorker(t, "ada", offline)
-		f.waitForInbox(t, "ada", 1)
+		f.WaitForWorker(t, "ada", offline)
+		f.WaitForInbox(t, "ada", 1)
 		failed := m.probes()
 		require.Eventually(t, func() bool { return m.probes() > failed+4 }, time.Minute, time.Millisecond)
 		m.respondWith("HEAD", http.StatusOK)
 		m.respondWith("POST", http.StatusAccepted)
-		f.waitForWorker(t, "ada", isPushed)
-		f.waitForInbox(t, "ada", 0)
+		f.WaitForWorker(t, "ada", isPushed)
+		f.WaitForInbox(t, "ada", 0)
 		all := m.messages()
 		require.Equal(t, all[0].body, all[len(all)-1].body, "the same message")
 	})
@@ -209,11 +210,11 @@ func TestPush(t *testing.T) {
 		m := newPushReceiver(t)
 		f.agent(t, "ada")
 		_, err := f.SavePushTarget(t.Context(), models.PushTarget{
-			AgentID: "ada", URL: m.URL, Dialect: "notes", Places: 1, Secret: "s", Owner: f.token(t, "ada").Token.ID,
+			AgentID: "ada", URL: m.URL, Protocol: "notes", Concurrency: 1, Secret: "s", Owner: f.token(t, "ada").Token.ID,
 		})
 		require.NoError(t, err)
 		refused := &logBuffer{}
-		openFixture(t, backend{f.db, f.Orchestrator}, &transport.Options{Logger: slog.New(slog.NewTextHandler(refused, nil))}, nil)
+		openFixture(t, f.Work, &transport.Options{Logger: slog.New(slog.NewTextHandler(refused, nil))}, nil)
 		require.Eventually(t, func() bool { return strings.Contains(refused.String(), "127.0.0.1 is a loopback address") }, time.Minute, time.Millisecond)
 		require.Zero(t, m.probes())
 		require.False(t, online(f.CachedWorker("ada")))
@@ -221,28 +222,28 @@ func TestPush(t *testing.T) {
 	runCase(t, "ends permanently after 410", shortIntervals(), func(t *testing.T, f *fixture) {
 		m, token := newPushReceiver(t), f.agent(t, "ada")
 		f.registerPush(t, token, m)
-		f.waitForWorker(t, "ada", isPushed)
+		f.WaitForWorker(t, "ada", isPushed)
 		m.respondWith("POST", http.StatusGone)
 		f.enqueue(t, "ada", 1)
-		f.waitForWorker(t, "ada", offline)
+		f.WaitForWorker(t, "ada", offline)
 		require.Eventually(t, func() bool { return f.do(t, "GET", pushPath, token, "").StatusCode == http.StatusNotFound }, time.Minute, time.Millisecond)
-		f.waitForInbox(t, "ada", 1)
+		f.WaitForInbox(t, "ada", 1)
 	})
 	runCase(t, "ends when the registration is deleted", shortIntervals(), func(t *testing.T, f *fixture) {
 		m, token := newPushReceiver(t), f.agent(t, "ada")
 		f.registerPush(t, token, m)
-		f.waitForWorker(t, "ada", isPushed)
+		f.WaitForWorker(t, "ada", isPushed)
 		f.do(t, "DELETE", pushPath, token, "")
-		f.waitForWorker(t, "ada", offline)
+		f.WaitForWorker(t, "ada", offline)
 	})
 	runCase(t, "ends when the registering token is revoked", shortIntervals(), func(t *testing.T, f *fixture) {
 		m := newPushReceiver(t)
 		f.agent(t, "ada")
 		issued := f.token(t, "ada")
 		f.registerPush(t, issued.Secret, m)
-		f.waitForWorker(t, "ada", isPushed)
-		require.NoError(t, f.auth.Revoke(t.Context(), ops(), issued.Token.ID))
-		f.waitForWorker(t, "ada", offline)
+		f.WaitForWorker(t, "ada", isPushed)
+		require.NoError(t, f.auth.Revoke(t.Context(), testkit.Admin(), issued.Token.ID))
+		f.WaitForWorker(t, "ada", offline)
 		require.Eventually(t, func() bool {
 			all, err := f.PushTargets(context.Background())
 			return err == nil && len(all) == 0
@@ -252,12 +253,12 @@ func TestPush(t *testing.T) {
 		m := newPushReceiver(t)
 		f.agent(t, "ada")
 		issued := f.token(t, "ada")
-		require.NoError(t, f.auth.Revoke(t.Context(), ops(), issued.Token.ID))
+		require.NoError(t, f.auth.Revoke(t.Context(), testkit.Admin(), issued.Token.ID))
 		_, err := f.SavePushTarget(t.Context(), models.PushTarget{
-			AgentID: "ada", URL: m.URL, Dialect: "notes", Places: 1, Secret: "s", Owner: issued.Token.ID,
+			AgentID: "ada", URL: m.URL, Protocol: "notes", Concurrency: 1, Secret: "s", Owner: issued.Token.ID,
 		})
 		require.NoError(t, err)
-		openFixture(t, backend{f.db, f.Orchestrator}, shortIntervals(), nil) // it reads the targets when it starts
+		openFixture(t, f.Work, shortIntervals(), nil) // it reads the targets when it starts
 		require.Eventually(t, func() bool {
 			all, err := f.PushTargets(context.Background())
 			return err == nil && len(all) == 0
@@ -269,28 +270,28 @@ func TestPush(t *testing.T) {
 	runCase(t, "pauses while the agent has another connection", unhurried, func(t *testing.T, f *fixture) {
 		m, token := newPushReceiver(t), f.agent(t, "ada")
 		f.registerPush(t, token, m)
-		f.waitForWorker(t, "ada", isPushed)
+		f.WaitForWorker(t, "ada", isPushed)
 		c := f.connect(t, token, "")
 		f.enqueue(t, "ada", 1)
 		require.Equal(t, "cancel", c.next().Do)
 		require.Empty(t, m.messages())
 		require.NoError(t, c.conn.CloseNow())
-		f.waitForWorker(t, "ada", isPushed)
+		f.WaitForWorker(t, "ada", isPushed)
 		m.waitFor(t, 1)
 	})
 	runCase(t, "probes an idle agent", shortIntervals(), func(t *testing.T, f *fixture) {
 		m, token := newPushReceiver(t), f.agent(t, "ada")
 		f.registerPush(t, token, m)
-		f.waitForWorker(t, "ada", isPushed)
+		f.WaitForWorker(t, "ada", isPushed)
 		before := m.probes()
 		require.Eventually(t, func() bool {
-			f.db.Clock.Advance(20 * time.Millisecond)
+			f.DB.Clock.Advance(20 * time.Millisecond)
 			return m.probes() > before
 		}, time.Minute, 10*time.Millisecond)
 		m.respondWith("HEAD", http.StatusBadGateway)
 		m.respondWith("POST", http.StatusBadGateway)
 		require.Eventually(t, func() bool {
-			f.db.Clock.Advance(20 * time.Millisecond)
+			f.DB.Clock.Advance(20 * time.Millisecond)
 			return offline(f.CachedWorker("ada"))
 		}, time.Minute, 10*time.Millisecond)
 	})
@@ -299,22 +300,22 @@ func TestPush(t *testing.T) {
 func TestPushFromTwoProcesses(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		one, m := openFixture(t, newBackend(t, db), shortIntervals(), nil), newPushReceiver(t)
+		one, m := openFixture(t, startWork(t, db), shortIntervals(), nil), newPushReceiver(t)
 		token := one.agent(t, "ada")
 		one.registerPush(t, token, m)
-		one.waitForWorker(t, "ada", isPushed)
+		one.WaitForWorker(t, "ada", isPushed)
 		connectionID := one.CachedWorker("ada").ConnectionID
 
-		two := openFixture(t, newBackend(t, db), shortIntervals(), nil)
+		two := openFixture(t, startWork(t, db), shortIntervals(), nil)
 		one.enqueue(t, "ada", 20)
-		one.waitForInbox(t, "ada", 0)
+		one.WaitForInbox(t, "ada", 0)
 		require.Len(t, m.messages(), 20, "each message is pushed once by one process")
 		require.Equal(t, connectionID, one.CachedWorker("ada").ConnectionID)
 
 		require.NoError(t, one.transports.Stop(t.Context()))
-		two.waitForWorker(t, "ada", func(w models.Worker) bool { return isPushed(w) && w.ConnectionID != connectionID })
+		two.WaitForWorker(t, "ada", func(w models.Worker) bool { return isPushed(w) && w.ConnectionID != connectionID })
 		two.once.Do(func() { two.task = one.task })
 		two.enqueue(t, "ada", 1)
-		two.waitForInbox(t, "ada", 0)
+		two.WaitForInbox(t, "ada", 0)
 	})
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/auth"
+	"comet/internal/httpkit"
 	"comet/internal/transport"
 	wire "comet/internal/wire/v5"
 	"comet/internal/wire/v5/codes"
@@ -31,7 +33,7 @@ func allRemote() transport.TCPOptions {
 // issueKey gives an agent the shared key, and with it a number.
 func (f *v5Fixture) issueKey(t *testing.T, id string, required bool) {
 	t.Helper()
-	_, err := f.keys.Issue(t.Context(), models.System(), id, models.AgentKeyDraft{Key: new(sharedKey), Required: &required})
+	_, err := f.keys.Issue(t.Context(), models.System(), id, auth.AgentKeyDraft{Key: new(sharedKey), Required: &required})
 	require.NoError(t, err)
 }
 
@@ -44,7 +46,7 @@ func sign(t *testing.T, line, key, nonce string) string {
 	if session == "" {
 		session = "S0"
 	}
-	signed, err := wire.Sign(line, []byte(key), session, nonce)
+	signed, err := wire.Auth{Session: session, Nonce: nonce}.Sign(line, []byte(key))
 	require.NoError(t, err)
 	return signed
 }
@@ -99,7 +101,7 @@ func TestRemoteAgent(t *testing.T) {
 		c, _ := f.dialTCP(t)
 		c.sendLine(sign(t, join, sharedKey, "00aa"))
 		require.Contains(t, c.nextSigned(), "|A|T0|-|D|-|0|S0|-|registered;id=W1;")
-		f.waitForWorker(t, "ada", online)
+		f.WaitForWorker(t, "ada", online)
 		f.submit(t, "ada")
 		work, err := wire.Parse(c.nextSigned())
 		require.NoError(t, err)
@@ -128,7 +130,7 @@ func TestRemoteAgent(t *testing.T) {
 		taken := sign(t, join, sharedKey, "00aa")
 		c.sendLine(taken)
 		require.Contains(t, c.nextSigned(), "registered")
-		before := f.waitForWorker(t, "ada", online).ConnectionID
+		before := f.WaitForWorker(t, "ada", online).ConnectionID
 		next := strings.Replace(join, "M1", "M2", 1)
 		for first, reason := range map[string]string{
 			next:                             codes.ReasonUnsigned,
@@ -175,7 +177,7 @@ func TestRemoteAgent(t *testing.T) {
 			require.Len(t, all, map[bool]int{true: 1, false: 0}[i < 2], last)
 		}
 	})
-	runV5Case(t, "too many invalid signatures throttle the address", transport.Options{MaxFailures: 3}, allRemote(), func(t *testing.T, f *v5Fixture) {
+	runV5Case(t, "too many invalid signatures throttle the address", transport.Options{Limits: httpkit.NewLimits(&httpkit.LimitOptions{MaxFailures: 3})}, allRemote(), func(t *testing.T, f *v5Fixture) {
 		f.firstAgent(t, "ada")
 		f.issueKey(t, "ada", false)
 		for i := range 3 {
@@ -184,7 +186,7 @@ func TestRemoteAgent(t *testing.T) {
 		}
 		require.Contains(t, f.refusalOf(t, sign(t, join, sharedKey, "00aa")), "|F|E31|", "even with the right key")
 	})
-	runV5Case(t, "too many invalid signatures end the connection", transport.Options{MaxFailures: 2}, allRemote(), func(t *testing.T, f *v5Fixture) {
+	runV5Case(t, "too many invalid signatures end the connection", transport.Options{Limits: httpkit.NewLimits(&httpkit.LimitOptions{MaxFailures: 2})}, allRemote(), func(t *testing.T, f *v5Fixture) {
 		f.firstAgent(t, "ada")
 		f.issueKey(t, "ada", false)
 		c, _ := f.dialTCP(t)
@@ -194,7 +196,7 @@ func TestRemoteAgent(t *testing.T) {
 		require.Contains(t, c.next(), codes.ReasonSignature)
 		c.sendLine(sign(t, fmt.Sprintf(heartbeatFormat, 2), "another", "00ab"))
 		require.Contains(t, strings.Join(c.readUntilClosed(), "\n"), codes.ReasonSignature)
-		f.waitForWorker(t, "ada", offline)
+		f.WaitForWorker(t, "ada", offline)
 	})
 	runV5Case(t, "a revoked key ends the connection", transport.Options{Heartbeat: testHeartbeat}, allRemote(), func(t *testing.T, f *v5Fixture) {
 		f.firstAgent(t, "ada")
@@ -202,8 +204,8 @@ func TestRemoteAgent(t *testing.T) {
 		c, _ := f.dialTCP(t)
 		c.sendLine(sign(t, join, sharedKey, "00aa"))
 		require.Contains(t, c.nextSigned(), "registered")
-		f.waitForWorker(t, "ada", online)
-		require.NoError(t, f.keys.Revoke(t.Context(), models.System(), "ada"))
+		f.WaitForWorker(t, "ada", online)
+		require.NoError(t, f.keys.Revoke(t.Context(), models.System(), "ada", auth.HMACSHA256))
 		require.Empty(t, c.readUntilClosed())
 	})
 }
@@ -248,7 +250,7 @@ func TestLocalSignature(t *testing.T) {
 		c := f.dialOver(t, transport.WebSocket, token)
 		c.sendLine(sign(t, join, sharedKey, "00aa"))
 		require.Contains(t, c.nextSigned(), "registered;id=W1")
-		before := f.waitForWorker(t, "ada", online).ConnectionID
+		before := f.WaitForWorker(t, "ada", online).ConnectionID
 		next := strings.Replace(join, "M1", "M2", 1)
 		for first, reason := range map[string]string{
 			next:                             codes.ReasonUnsigned,
@@ -274,7 +276,7 @@ func TestLocalSignature(t *testing.T) {
 		c = f.dialOver(t, transport.WebSocket, token)
 		c.sendLine(sign(t, next, sharedKey, "00ab"))
 		require.Contains(t, c.nextSigned(), "registered;id=W1")
-		f.waitForWorker(t, "ada", func(w models.Worker) bool { return online(w) && w.ConnectionID != before })
+		f.WaitForWorker(t, "ada", func(w models.Worker) bool { return online(w) && w.ConnectionID != before })
 	})
 	runV5Case(t, "identifies an agent without a token", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
 		f.firstAgent(t, "ada")
@@ -314,7 +316,7 @@ func TestLocalSignature(t *testing.T) {
 			require.NotContains(t, c.next(), "reason=scope")
 		}
 	})
-	runV5Case(t, "is not verified for a throttled address", transport.Options{MaxFailures: 3}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
+	runV5Case(t, "is not verified for a throttled address", transport.Options{Limits: httpkit.NewLimits(&httpkit.LimitOptions{MaxFailures: 3})}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
 		token := f.firstAgent(t, "ada")
 		f.issueKey(t, "ada", false)
 		f.joinOver(t, transport.TCP, token, "")
@@ -329,7 +331,7 @@ func TestLocalSignature(t *testing.T) {
 		f.waitForMetric(t, 3, "comet_transport_authentication_failures_total")
 		f.joinOver(t, transport.TCP, token, "") // identified by its token
 	})
-	runV5Case(t, "is not verified for a throttled agent", transport.Options{MaxFailures: 3}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
+	runV5Case(t, "is not verified for a throttled agent", transport.Options{Limits: httpkit.NewLimits(&httpkit.LimitOptions{MaxFailures: 3})}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
 		f.firstAgent(t, "ada")
 		f.issueKey(t, "ada", false)
 		for i := range 3 {
@@ -348,7 +350,7 @@ func TestLocalSignature(t *testing.T) {
 		require.Contains(t, f.refusalOf(t, join+";name=ada"), codes.ReasonUnsigned)
 		require.Empty(t, c.signedBarrier(t, 2), "its connection continues")
 	})
-	runV5Case(t, "an invalid one counts over HTTP too", transport.Options{MaxFailures: 3}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
+	runV5Case(t, "an invalid one counts over HTTP too", transport.Options{Limits: httpkit.NewLimits(&httpkit.LimitOptions{MaxFailures: 3})}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
 		token := f.firstAgent(t, "ada")
 		f.issueKey(t, "ada", true)
 		var lines []string
@@ -366,7 +368,7 @@ func TestLocalSignature(t *testing.T) {
 		require.Equal(t, 429, f.do(t, "POST", "/api/v5/messages", token, lines[0], "Content-Type", "text/plain").StatusCode,
 			"the token is no longer exempt from throttling")
 	})
-	runV5Case(t, "too many invalid ones end a WebSocket", transport.Options{MaxFailures: 2}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
+	runV5Case(t, "too many invalid ones end a WebSocket", transport.Options{Limits: httpkit.NewLimits(&httpkit.LimitOptions{MaxFailures: 2})}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
 		token := f.firstAgent(t, "ada")
 		f.issueKey(t, "ada", true)
 		c := f.dialOver(t, transport.WebSocket, token)

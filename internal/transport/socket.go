@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/coder/websocket"
 
 	"comet/internal/errs"
+	"comet/internal/httpkit"
 	"comet/internal/protocol"
 	"comet/models"
 )
@@ -23,10 +25,15 @@ type socket struct {
 	*connection
 	server *Server
 	conn   messageConn
-	agent  models.Agent
 	// verify returns the principal of the connection, or an error once it is no longer valid.
 	verify func(context.Context) (models.Principal, error)
-	signatureState
+	// first is the first message if the handshake has read it, nil otherwise. firstVerified reports
+	// that the handshake has verified its signature.
+	first         []byte
+	firstVerified bool
+	// from is the address of the agent, and token its bearer token, "" for none.
+	from  netip.Prefix
+	token string
 	// joinedCh is closed when the agent has joined.
 	joinedCh chan struct{}
 	// group contains the reader and the pings in progress.
@@ -39,14 +46,42 @@ type socket struct {
 	written map[string]bool
 }
 
+// newSocket returns the socket of a connection. The caller sets conn and calls start.
+func (s *Server) newSocket(c *connection, verify func(context.Context) (models.Principal, error)) *socket {
+	return &socket{connection: c, server: s, verify: verify, joinedCh: make(chan struct{})}
+}
+
 // tokenVerifier returns a function that verifies a token again.
 func (s *Server) tokenVerifier(token string) func(context.Context) (models.Principal, error) {
 	return func(ctx context.Context) (models.Principal, error) { return s.core.Auth.Verify(ctx, token) }
 }
 
+// start begins to serve the connection, unless it is refused: for the reason of refusal, nil for
+// none, because of its first message or because there are too many connections. A refused connection
+// changes nothing: the agent's older connection continues.
+func (s *socket) start(version string, refusal error) {
+	switch {
+	case refusal != nil:
+		s.reject(refusal, websocket.StatusProtocolError)
+		return
+	case !s.checkFirstMessage():
+		return
+	}
+	if err := s.server.connections.add(s.connection); err != nil {
+		s.reject(err, websocket.StatusTryAgainLater)
+		return
+	}
+	go s.run(s.server.ctx, version)
+}
+
+// reject refuses a connection and closes it.
+func (s *socket) reject(err error, code websocket.StatusCode) {
+	_ = s.write(s.protocol.Refuse(err, s.first).Body)
+	s.conn.close(code, "")
+}
+
 // run serves the connection from beginning to end.
 func (s *socket) run(ctx context.Context, version string) {
-	ctx = s.signatureState.context(ctx)
 	defer s.server.connections.remove(s.connection)
 	defer s.conn.cut() // after the replies in progress were written
 	defer context.AfterFunc(ctx, s.conn.cut)()
@@ -55,11 +90,11 @@ func (s *socket) run(ctx context.Context, version string) {
 	defer cut()
 	if err := s.begin(ctx, version); err != nil {
 		s.reject(err, websocket.StatusPolicyViolation)
-		return
+	} else {
+		s.group.Go(func() { s.readLoop(reading) })
+		s.serve(reading) // pings end with the connection
+		s.close(cut)
 	}
-	s.group.Go(func() { s.readLoop(reading) })
-	s.serve(reading) // pings end with the connection
-	s.close(cut)
 	if s.joined.Load() {
 		s.server.disconnect(ctx, s.connection)
 	}
@@ -67,14 +102,13 @@ func (s *socket) run(ctx context.Context, version string) {
 
 // begin joins and sends hello. On an unframed connection the agent joins by its first message.
 func (s *socket) begin(ctx context.Context, version string) error {
-	s.joinedCh = make(chan struct{})
-	if s.protocol.Unframed() {
+	if !s.protocol.info.Framed {
 		return nil
 	}
 	if err := s.join(ctx); err != nil {
 		return err
 	}
-	return s.write(helloFrame(s.server, s.connection, s.agent, version).encode())
+	return s.write(helloFrame(s.server, s.connection, version).encode())
 }
 
 // join makes the agent available for tasks on this connection.
@@ -93,7 +127,7 @@ func (s *socket) serve(ctx context.Context) {
 	if !s.waitForJoin(ctx) {
 		return
 	}
-	d := &deliverer{server: s.server, conn: s.connection, agent: s.agent}
+	d := &deliverer{server: s.server, conn: s.connection}
 	err := d.run(ctx, s.onHeartbeat, s.deliver)
 	switch {
 	case err == nil: // the reason is set
@@ -132,7 +166,7 @@ func (s *socket) waitForJoin(ctx context.Context) bool {
 // deliver writes one message. On an unframed connection nothing that the agent sends acknowledges
 // the message until it is written completely.
 func (s *socket) deliver(out outbound) error {
-	if s.protocol.Unframed() {
+	if !s.protocol.info.Framed {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 	}
@@ -141,7 +175,7 @@ func (s *socket) deliver(out outbound) error {
 			return err
 		}
 	}
-	if !s.protocol.Unframed() {
+	if s.protocol.info.Framed {
 		return nil
 	}
 	if s.written == nil {
@@ -153,7 +187,7 @@ func (s *socket) deliver(out outbound) error {
 
 // onHeartbeat verifies the token, ends the connection of a silent agent and sends a ping.
 func (s *socket) onHeartbeat(ctx context.Context) error {
-	if _, err := s.verify(ctx); isRejected(err) {
+	if _, err := s.verify(ctx); httpkit.IsRejected(err) {
 		s.end(endTokenRejected)
 		return nil
 	}
@@ -190,7 +224,7 @@ func (s *socket) close(cut context.CancelFunc) {
 	case endTokenRejected:
 		code = websocket.StatusPolicyViolation
 	}
-	if s.protocol.Unframed() || s.write(frame{Bye: &bye{s.reason}}.encode()) == nil {
+	if !s.protocol.info.Framed || s.write(frame{Bye: &bye{s.reason}}.encode()) == nil {
 		s.conn.close(code, string(s.reason))
 	}
 }
@@ -206,9 +240,13 @@ func (s *socket) readLoop(ctx context.Context) {
 	defer pipeline.running.Wait()
 	defer s.end(endDisconnected)
 	for {
-		raw, err := s.conn.read(ctx)
-		if err != nil {
-			return
+		raw, verified := s.first, s.firstVerified
+		s.first, s.firstVerified = nil, false
+		if raw == nil {
+			var err error
+			if raw, err = s.conn.read(ctx); err != nil {
+				return
+			}
 		}
 		s.alive.Store(true)
 		acked, isFrame := s.acknowledgedBy(raw)
@@ -218,9 +256,8 @@ func (s *socket) readLoop(ctx context.Context) {
 			}
 			continue
 		}
-		msgCtx := s.nextContext(ctx)
-		err = pipeline.add(ctx, s.protocol.OrderingKey(raw), len(raw), func() {
-			authenticated, err := s.receive(msgCtx, raw)
+		err := pipeline.add(ctx, s.protocol.OrderingKey(raw), len(raw), func() {
+			authenticated, err := s.receive(ctx, raw, verified)
 			if authenticated && len(acked) > 0 {
 				acks.add(acked)
 			}
@@ -238,15 +275,15 @@ func (s *socket) readLoop(ctx context.Context) {
 // control frame. On an unframed connection any message acknowledges what was written before it,
 // except task assignments, which the agent must answer.
 func (s *socket) acknowledgedBy(raw []byte) (ids []string, isFrame bool) {
-	if s.protocol.Unframed() {
+	if !s.protocol.info.Framed {
 		return s.receivedNotices(), false
 	}
 	f, ok := parseFrame(raw)
 	return f.Ack, ok
 }
 
-// receivedNotices returns the messages that the agent has received, now that it sends something:
-// those that were written completely and are not task assignments.
+// receivedNotices returns the written messages that are not task assignments: an agent that sends
+// something has received them.
 func (s *socket) receivedNotices() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -260,13 +297,13 @@ func (s *socket) receivedNotices() []string {
 
 // receive processes one message and reports whether it came from the agent. An error ends the
 // connection.
-func (s *socket) receive(ctx context.Context, raw []byte) (authenticated bool, err error) {
+func (s *socket) receive(ctx context.Context, raw []byte, verified bool) (authenticated bool, err error) {
 	// A message that was read is processed completely although the connection broke: a later
 	// message must not take effect without it.
 	msgCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bodyTimeout)
 	defer cancel()
 	principal, err := s.verify(msgCtx)
-	if isRejected(err) {
+	if httpkit.IsRejected(err) {
 		_ = s.write(s.protocol.Refuse(err, raw).Body)
 		s.end(endTokenRejected)
 		return false, err
@@ -274,9 +311,11 @@ func (s *socket) receive(ctx context.Context, raw []byte) (authenticated bool, e
 	if err != nil {
 		return false, s.write(s.protocol.Refuse(errs.Wrap(errs.Unavailable, err, "the token cannot be verified at the moment"), raw).Body)
 	}
-	s.server.metrics.countReceived(s.transport)
-	reply := s.protocol.Receive(msgCtx, principal, raw, 0)
-	if reply.BadSignature && s.server.authenticator.countBadSignature(s.from, s.agentID, s.token) {
+	s.server.metrics.countReceived(s.peer.Transport)
+	from := s.peer
+	from.Principal, from.Verified = principal, verified
+	reply := s.protocol.Receive(msgCtx, from, raw, 0)
+	if reply.BadSignature && s.server.authenticator.CountBadSignature(s.from, s.agentID, s.token) {
 		_ = s.write(reply.Body)
 		s.end(endTokenRejected)
 		return false, errTooManyBadSignatures(0)
@@ -286,7 +325,7 @@ func (s *socket) receive(ctx context.Context, raw []byte) (authenticated bool, e
 
 // reply writes the reply to a message.
 func (s *socket) reply(ctx context.Context, reply protocol.Reply, raw []byte) error {
-	if s.protocol.Unframed() {
+	if !s.protocol.info.Framed {
 		if _, tasks := s.inFlight.count(); s.joined.Load() && tasks >= s.concurrency {
 			s.wake() // the message may have freed a slot
 		}

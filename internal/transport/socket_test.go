@@ -7,14 +7,7 @@ import (
 
 	"github.com/coder/websocket"
 	"github.com/stretchr/testify/require"
-
-	"comet/internal/protocol"
 )
-
-// unframedProtocol is any unframed protocol.
-type unframedProtocol struct{ protocol.Protocol }
-
-func (unframedProtocol) Unframed() bool { return true }
 
 // blockingConn is a connection whose writes block until the test supplies their result.
 type blockingConn struct {
@@ -39,7 +32,7 @@ func TestReceivedNotices(t *testing.T) {
 	t.Parallel()
 	begin := func() (*socket, blockingConn, func(id string, outcome error, meanwhile func())) {
 		c := blockingConn{make(chan struct{}), make(chan error)}
-		s := &socket{connection: &connection{protocol: unframedProtocol{}, inFlight: &inFlight{}}, server: &Server{}, conn: c}
+		s := &socket{connection: &connection{protocol: &describedProtocol{}, inFlight: &inFlight{}}, server: &Server{}, conn: c}
 		return s, c, func(id string, outcome error, meanwhile func()) {
 			s.inFlight.put(id, delivery{attempts: 1, isTask: id == "work"})
 			done := make(chan error)

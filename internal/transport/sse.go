@@ -1,25 +1,21 @@
 package transport
 
 import (
-	"bytes"
 	"context"
 	"net/http"
-	"time"
 
 	"comet/internal/errs"
+	"comet/internal/httpkit"
 	"comet/internal/orchestrator"
-	"comet/models"
 )
 
 // sseConnection is the connection of an agent that reads server-sent events. The agent sends
 // messages and acknowledgements by separate requests.
 type sseConnection struct {
 	*connection
-	server  *Server
-	token   string
-	agent   models.Agent
-	w       http.ResponseWriter
-	control *http.ResponseController
+	server *Server
+	token  string
+	stream *httpkit.Stream
 }
 
 // streamInbox responds with a stream of messages until the connection ends.
@@ -32,6 +28,7 @@ type sseConnection struct {
 //	@Security		BearerAuth
 //	@Param			concurrency	query	int		false	"How many tasks the agent runs at a time"	minimum(1)	maximum(1000)	default(1)	example(4)
 //	@Param			versions	query	string	false	"The protocol versions that the agent supports, separated by commas; the lowest common version is used"	example(1.0,2.0)
+//	@Param			protocol	query	string	false	"The protocol of the messages, by its name or its WebSocket subprotocol; the envelope protocol by default"	example(envelope.v1)
 //	@Success		200	{string}	string	"The stream"
 //	@Header			200	{string}	Cache-Control
 //	@Failure		400	"5003: a parameter is unknown or malformed, or the agent has no type"
@@ -39,23 +36,26 @@ type sseConnection struct {
 //	@Failure		503	"5002: the server has reached its connection limit, or is shutting down"
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/stream [get]
-func (s *Server) streamInbox(w http.ResponseWriter, r *http.Request, from caller, agentID string) error {
-	q := parseQuery(r, "concurrency", "versions")
+func (s *Server) streamInbox(w http.ResponseWriter, r *http.Request, from httpkit.Identity, agentID string) error {
+	q := parseQuery(r, "concurrency", "versions", "protocol")
 	concurrency := q.intParam("concurrency", 1, orchestrator.MaxConcurrency, 1)
 	if q.err != nil {
 		return q.err
 	}
-	version, err := s.defaultProtocol.Negotiate(q.listParam("versions"))
+	proto, err := s.protocols.required(q.values.Get("protocol"))
 	if err != nil {
 		return err
 	}
-	agent, err := s.acceptedAgent(r.Context(), s.defaultProtocol, agentID)
+	version, err := proto.negotiate(q.listParam("versions"))
+	if err != nil {
+		return err
+	}
+	agent, err := s.acceptedAgent(r.Context(), proto, agentID)
 	if err != nil {
 		return err
 	}
 	c := &sseConnection{
-		connection: newConnection(agentID, SSE, s.defaultProtocol, concurrency, s.opts.Clock()), server: s, token: from.token, agent: agent,
-		w: w, control: http.NewResponseController(w),
+		connection: newConnection(agent, SSE, proto, concurrency, s.opts.Clock()), server: s, token: from.Token,
 	}
 	if err := s.connections.add(c.connection); err != nil {
 		return err
@@ -66,20 +66,17 @@ func (s *Server) streamInbox(w http.ResponseWriter, r *http.Request, from caller
 	}
 	c.joined.Store(true)
 	defer s.disconnect(r.Context(), c.connection)
-	_ = c.control.SetReadDeadline(time.Time{})
+	c.stream = httpkit.NewEventStream(w, s.opts.WriteTimeout)
 	c.serve(r.Context(), version)
 	return nil
 }
 
 // serve writes events until the connection ends or the agent is gone.
 func (s *sseConnection) serve(ctx context.Context, version string) {
-	s.w.Header().Set("Content-Type", "text/event-stream")
-	s.w.Header().Set("Cache-Control", "no-store")
-	s.w.Header().Set("X-Accel-Buffering", "no")
-	if s.writeEvent("hello", "", helloFrame(s.server, s.connection, s.agent, version).encode()) != nil {
+	if s.writeEvent("hello", "", helloFrame(s.server, s.connection, version).encode()) != nil {
 		return
 	}
-	d := &deliverer{server: s.server, conn: s.connection, agent: s.agent}
+	d := &deliverer{server: s.server, conn: s.connection}
 	if d.run(ctx, s.onHeartbeat, s.deliver) == nil {
 		_ = s.writeEvent("bye", "", frame{Bye: &bye{s.reason}}.encode())
 	}
@@ -88,7 +85,7 @@ func (s *sseConnection) serve(ctx context.Context, version string) {
 // onHeartbeat verifies the token and writes a comment. A successful write is the only sign of life
 // of the agent.
 func (s *sseConnection) onHeartbeat(ctx context.Context) error {
-	if _, err := s.server.core.Auth.Verify(ctx, s.token); isRejected(err) {
+	if s.server.authenticator.Revoked(ctx, s.token) {
 		s.end(endTokenRejected)
 		return nil
 	}
@@ -108,27 +105,14 @@ func (s *sseConnection) deliver(out outbound) error {
 	return nil
 }
 
-// writeEvent writes one event. A line break in data begins another data line.
 func (s *sseConnection) writeEvent(name, id string, data []byte) error {
-	var b bytes.Buffer
-	b.WriteString("event: " + name + "\n")
-	if id != "" {
-		b.WriteString("id: " + id + "\n")
-	}
-	for line := range bytes.SplitSeq(data, []byte{'\n'}) {
-		b.WriteString("data: ")
-		b.Write(line)
-		b.WriteByte('\n')
-	}
-	b.WriteByte('\n')
-	return s.write(b.Bytes())
+	return s.write(httpkit.AppendEvent(nil, id, name, data))
 }
 
 // write sends at once. An agent that does not read in time is disconnected.
 func (s *sseConnection) write(b []byte) error {
-	_ = s.control.SetWriteDeadline(time.Now().Add(s.server.opts.WriteTimeout)) // only a test's response writer fails
-	if _, err := s.w.Write(b); err != nil {
+	if _, err := s.stream.Write(b); err != nil {
 		return errs.Wrap(errs.Unavailable, err, "the agent is disconnected")
 	}
-	return s.control.Flush()
+	return s.stream.Flush()
 }

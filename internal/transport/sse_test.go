@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/testkit"
 	"comet/internal/transport"
 	"comet/models"
 )
@@ -83,7 +84,7 @@ func TestSSE(t *testing.T) {
 		hello := l.nextEvent()
 		require.Equal(t, "hello", hello.name)
 		require.Contains(t, hello.data, `"concurrency":2`)
-		w := f.waitForWorker(t, "ada", online)
+		w := f.WaitForWorker(t, "ada", online)
 		require.Equal(t, []any{transport.SSE, 2}, []any{w.Transport, w.Concurrency})
 		f.submit(t, "ada")
 		e := l.nextEvent()
@@ -92,7 +93,7 @@ func TestSSE(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(e.data), &n))
 		require.Equal(t, e.id, n.ID)
 		f.do(t, "POST", "/api/agent/inbox/ack", token, `{"message_ids":["`+e.id+`"]}`)
-		f.waitForInbox(t, "ada", 0)
+		f.WaitForInbox(t, "ada", 0)
 	})
 	runCase(t, "delivers more after an acknowledgement", nil, func(t *testing.T, f *fixture) {
 		token := f.agent(t, "ada")
@@ -113,7 +114,7 @@ func TestSSE(t *testing.T) {
 		f.enqueue(t, "ada", 1)
 		e := l.nextEvent()
 		require.NoError(t, l.resp.Body.Close())
-		f.waitForWorker(t, "ada", offline)
+		f.WaitForWorker(t, "ada", offline)
 		l = f.openStream(t, token, "", "Last-Event-ID", e.id)
 		l.nextEvent()
 		require.Equal(t, e.id, l.nextEvent().id)
@@ -122,7 +123,7 @@ func TestSSE(t *testing.T) {
 		l := f.openStream(t, f.agent(t, "ada"), "")
 		l.nextEvent()
 		for range 3 {
-			f.db.Clock.Advance(30 * time.Second)
+			f.DB.Clock.Advance(30 * time.Second)
 			e, ok := l.next()
 			require.True(t, ok)
 			require.Equal(t, "heartbeat", e.comment)
@@ -148,14 +149,14 @@ func TestSSE(t *testing.T) {
 		l.nextEvent()
 		f.connect(t, token, "")
 		require.JSONEq(t, `{"bye":{"reason":"replaced"}}`, l.nextEvent().data)
-		require.Equal(t, transport.WebSocket, f.waitForWorker(t, "ada", online).Transport)
+		require.Equal(t, transport.WebSocket, f.WaitForWorker(t, "ada", online).Transport)
 	})
 	runCase(t, "ends when the token is revoked", &transport.Options{Heartbeat: 75 * time.Millisecond}, func(t *testing.T, f *fixture) {
 		f.agent(t, "ada")
 		issued := f.token(t, "ada")
 		l := f.openStream(t, issued.Secret, "")
 		l.nextEvent()
-		require.NoError(t, f.auth.Revoke(t.Context(), ops(), issued.Token.ID))
+		require.NoError(t, f.auth.Revoke(t.Context(), testkit.Admin(), issued.Token.ID))
 		require.JSONEq(t, `{"bye":{"reason":"token not accepted"}}`, l.nextEvent().data)
 	})
 	runCase(t, "ends when the agent does not read", &transport.Options{WriteTimeout: 200 * time.Millisecond}, func(t *testing.T, f *fixture) {
@@ -165,7 +166,7 @@ func TestSSE(t *testing.T) {
 		l := f.openStream(t, f.agent(t, "ada"), "")
 		l.nextEvent()
 		f.enqueue(t, "ada", 20)
-		f.waitForWorker(t, "ada", offline)
-		f.waitForInbox(t, "ada", 20)
+		f.WaitForWorker(t, "ada", offline)
+		f.WaitForInbox(t, "ada", 20)
 	})
 }

@@ -1,8 +1,8 @@
 package transport
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -11,20 +11,16 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"comet/internal/background"
 	"comet/internal/errs"
+	"comet/internal/httpkit"
+	"comet/internal/orchestrator"
 	"comet/internal/protocol"
 	"comet/models"
 )
 
 // TCP is the transport of agents that are connected to the TCPListener.
 const TCP = "tcp"
-
-// introducer is a protocol in which the first message identifies the sender.
-type introducer interface {
-	// Introduction returns the name that a join message proposes for its sender, "" for none. Its
-	// error is for Refuse, for a message that does not join.
-	Introduction(raw []byte) (name string, err error)
-}
 
 // TCPOptions configures NewTCPListener; nil is the zero value.
 type TCPOptions struct {
@@ -42,6 +38,8 @@ type TCPOptions struct {
 	IdleTimeout, HandshakeTimeout, RemoteHandshakeTimeout time.Duration
 	// MaxMessageRate is how many messages are read from a connection in a second, default 500.
 	MaxMessageRate int
+	// Setting is the name of the setting that has the address, for the error of Start.
+	Setting string
 	// MaxUnauthenticated limits the connections whose agent is not known yet, default 256. A
 	// quarter of them is reserved for this machine.
 	MaxUnauthenticated int
@@ -53,13 +51,15 @@ const (
 	enrollmentBurst = 2000
 )
 
-// TCPListener accepts TCP connections that speak the server's unframed protocol, one message per
-// line. It implements lifecycle.Service. Stop it before its Server.
+// TCPListener accepts TCP connections, one message per line. The first line selects the protocol
+// with a hello frame, or it is the first message of the protocol that can introduce agents. It
+// implements background.Service. Stop it before its Server.
 type TCPListener struct {
-	server   *Server
-	protocol protocol.Protocol
-	address  string
-	opts     TCPOptions
+	server *Server
+	// introducing is the protocol of connections that begin with a message, nil for none.
+	introducing *describedProtocol
+	address     string
+	opts        TCPOptions
 
 	listener        net.Listener
 	unauthenticated *anonymousLimiter
@@ -71,15 +71,15 @@ type TCPListener struct {
 
 // NewTCPListener returns a listener on an address such as 127.0.0.1:7005.
 func NewTCPListener(s *Server, address string, opts *TCPOptions) *TCPListener {
-	l := &TCPListener{server: s, protocol: s.unframedProtocol(), address: address}
+	l := &TCPListener{server: s, introducing: s.protocols.find(func(i protocol.Info) bool { return i.Introduce != nil }), address: address}
 	if opts != nil {
 		l.opts = *opts
 	}
-	l.opts.IdleTimeout = orElse(l.opts.IdleTimeout, 10*time.Minute)
-	l.opts.HandshakeTimeout = orElse(l.opts.HandshakeTimeout, 10*time.Second)
-	l.opts.RemoteHandshakeTimeout = orElse(l.opts.RemoteHandshakeTimeout, 3*time.Second)
-	l.opts.MaxMessageRate = orElse(l.opts.MaxMessageRate, 500)
-	l.opts.MaxUnauthenticated = orElse(l.opts.MaxUnauthenticated, 256)
+	l.opts.IdleTimeout = cmp.Or(l.opts.IdleTimeout, 10*time.Minute)
+	l.opts.HandshakeTimeout = cmp.Or(l.opts.HandshakeTimeout, 10*time.Second)
+	l.opts.RemoteHandshakeTimeout = cmp.Or(l.opts.RemoteHandshakeTimeout, 3*time.Second)
+	l.opts.MaxMessageRate = cmp.Or(l.opts.MaxMessageRate, 500)
+	l.opts.MaxUnauthenticated = cmp.Or(l.opts.MaxUnauthenticated, 256)
 	if l.opts.IsLocal == nil {
 		l.opts.IsLocal = netip.Addr.IsLoopback
 	}
@@ -97,15 +97,12 @@ func NewTCPListener(s *Server, address string, opts *TCPOptions) *TCPListener {
 	return l
 }
 
-// Start implements lifecycle.Service. Its error names an address that is in use.
+// Start implements background.Service. Its error names an address that is in use.
 func (l *TCPListener) Start(ctx context.Context) error {
-	if l.protocol == nil {
-		return errors.New("no unframed protocol is configured")
-	}
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", l.address)
 	if err != nil {
-		return fmt.Errorf("listen on %s: %w; choose another address with --v5-listen, port 0 picks a free one", l.address, err)
+		return fmt.Errorf("listen on %s: %w; choose another address with %s, port 0 picks a free one", l.address, err, l.opts.Setting)
 	}
 	l.listener = listener
 	l.running.Go(l.accept)
@@ -136,26 +133,29 @@ func (l *TCPListener) accept() {
 			return
 		case err != nil: // for example too many open files
 			l.server.log.Warn("cannot accept a connection", "error", err)
-			select {
-			case <-l.ctx.Done():
-			case <-time.After(100 * time.Millisecond):
-			}
+			_ = background.Sleep(l.ctx, 100*time.Millisecond)
 			continue
 		}
 		from, err := l.originOf(conn)
-		if err != nil || !l.unauthenticated.acquire(from) {
+		var release func()
+		if err == nil {
+			release = l.unauthenticated.acquire(from)
+		}
+		if release == nil {
 			_ = conn.Close()
 			continue
 		}
-		l.running.Go(func() { l.handshake(conn, from) })
+		l.running.Go(func() {
+			defer release()
+			l.handshake(conn, from)
+		})
 	}
 }
 
 // handshake identifies the agent of a connection and starts serving it.
 func (l *TCPListener) handshake(conn net.Conn, from origin) {
-	defer l.unauthenticated.release(from)
 	timeout := l.opts.HandshakeTimeout
-	if from.conn.Remote {
+	if from.remote {
 		timeout = l.opts.RemoteHandshakeTimeout
 	}
 	tcp := newTCPConn(conn, rate.NewLimiter(rate.Limit(l.opts.MaxMessageRate), l.opts.MaxMessageRate), timeout)
@@ -167,82 +167,163 @@ func (l *TCPListener) handshake(conn net.Conn, from origin) {
 		_ = conn.Close()
 		return
 	}
-	sock, err := l.newSocket(tcp, from, first)
+	proto, raw := l.introducing, first
+	var sock *socket
+	var version string
+	if hello, ok := parseClientHello(first); ok {
+		raw = nil // it contains the token
+		if proto, err = l.server.protocols.required(hello.Protocol); err == nil {
+			sock, version, err = l.selectedSocket(from, proto, hello)
+		}
+	} else if proto == nil {
+		err = errs.New(errs.InvalidRequest, "the first line must be a hello frame that selects a protocol")
+	} else {
+		sock, err = l.introducedSocket(from, first)
+	}
 	if err != nil {
-		refusal := l.protocol.Refuse(err, withoutToken(l.protocol, first)).Body
-		l.server.log.Warn("a connection was refused", "remote", conn.RemoteAddr().String(), "refusal", string(refusal))
-		ctx, cancel := context.WithTimeout(l.ctx, l.server.opts.WriteTimeout)
-		defer cancel()
-		_ = tcp.write(ctx, refusal)
-		_ = conn.Close()
+		l.refuse(tcp, proto, err, raw)
 		return
 	}
-	go sock.run(l.server.ctx, "")
+	tcp.idleTimeout, tcp.maxBytes, tcp.onPing = l.opts.IdleTimeout, proto.maxBytes(), func() { sock.alive.Store(true) }
+	sock.conn, sock.from = tcp, from.prefix
+	sock.start(version, nil)
 }
 
-// withoutToken returns a message without its token, for replies and logs.
-func withoutToken(proto protocol.Protocol, raw []byte) []byte {
-	_, rest := proto.Token(raw)
-	return rest
+// refuse closes a connection with the refusal of its first line. proto is nil if it is unknown.
+func (l *TCPListener) refuse(tcp *tcpConn, proto *describedProtocol, err error, raw []byte) {
+	if proto == nil {
+		proto, raw = l.server.protocols[0], nil
+	}
+	_, raw = proto.Token(raw)
+	refusal := proto.Refuse(err, raw).Body
+	l.server.log.Warn("a connection was refused", "remote", tcp.RemoteAddr().String(), "refusal", string(refusal))
+	ctx, cancel := context.WithTimeout(l.ctx, l.server.opts.WriteTimeout)
+	defer cancel()
+	_ = tcp.write(ctx, refusal)
+	_ = tcp.Close()
 }
 
-// newSocket returns the socket of a connection whose first message was read.
-func (l *TCPListener) newSocket(tcp *tcpConn, from origin, first []byte) (*socket, error) {
-	ctx := protocol.WithConnection(l.ctx, from.conn)
-	verify, err := l.identify(ctx, from, first)
+// selectedSocket returns the socket of a connection that began with a hello frame. Its token must
+// not cross the network, so the agent must be on this machine.
+func (l *TCPListener) selectedSocket(from origin, proto *describedProtocol, hello clientHello) (*socket, string, error) {
+	if from.remote {
+		return nil, "", errs.New(errs.Unauthenticated, "a token must not cross the network; connect from this machine")
+	}
+	if hello.Concurrency < 1 || hello.Concurrency > orchestrator.MaxConcurrency {
+		return nil, "", errs.New(errs.InvalidParameter, "concurrency must be an integer from 1 to %d, not %d", orchestrator.MaxConcurrency, hello.Concurrency)
+	}
+	p, err := l.server.authenticator.VerifyToken(l.ctx, hello.Token, from.prefix)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	p, err := verify(ctx)
-	if err == nil && p.AgentID == nil {
-		err = errs.New(errs.ForeignAgent, "the token %q is bound to no agent", p.Name)
-	}
-	if err == nil {
-		err = l.authenticate(ctx, from, *p.AgentID, first)
-	}
+	version, err := proto.negotiate(hello.Versions)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	agent, err := l.server.acceptedAgent(l.ctx, l.protocol, *p.AgentID)
+	agent, err := l.agentOf(proto, p)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	tcp.first, tcp.idleTimeout = withoutToken(l.protocol, first), l.opts.IdleTimeout
-	sock := &socket{connection: newConnection(agent.ID, TCP, l.protocol, 1, l.server.opts.Clock()), server: l.server, conn: tcp, verify: verify, agent: agent}
-	sock.remote, sock.firstVerified, sock.from = from.conn.Remote, true, from.prefix
-	tcp.onPing = func() { sock.alive.Store(true) }
-	return sock, l.server.connections.add(sock.connection)
+	sock := l.server.newSocket(newConnection(agent, TCP, proto, hello.Concurrency, l.server.opts.Clock()), l.server.tokenVerifier(hello.Token))
+	sock.token = hello.Token
+	return sock, version, nil
 }
 
-// identify returns a function that returns the principal of a connection (decisions: “on the TCP
-// listener token= in the DATA of J (loopback only) binds the connection”).
-func (l *TCPListener) identify(ctx context.Context, from origin, first []byte) (func(context.Context) (models.Principal, error), error) {
-	intro, ok := l.protocol.(introducer)
-	if !ok {
-		return nil, errs.New(errs.Unauthenticated, "this protocol does not identify agents by their first message")
+// agentOf returns the agent of a principal, which the protocol must accept.
+func (l *TCPListener) agentOf(proto *describedProtocol, p models.Principal) (models.Agent, error) {
+	if p.AgentID == nil {
+		return models.Agent{}, errs.New(errs.ForeignAgent, "the token %q is bound to no agent", p.Name)
 	}
-	name, err := intro.Introduction(first)
+	return l.server.acceptedAgent(l.ctx, proto, *p.AgentID)
+}
+
+// introducedSocket returns the socket of a connection whose first message identifies the agent.
+func (l *TCPListener) introducedSocket(from origin, first []byte) (*socket, error) {
+	proto := l.introducing
+	token, verify, err := l.identify(from, first)
 	if err != nil {
 		return nil, err
 	}
-	if verify, err := l.signer(ctx, from, first); verify != nil || err != nil {
-		return verify, err
+	p, err := verify(l.ctx)
+	if err != nil {
+		return nil, err
 	}
-	if token, _ := l.protocol.Token(first); token != "" {
-		_, err := l.server.authenticator.verifyToken(ctx, token, from.prefix)
-		return l.server.tokenVerifier(token), err
+	peer := protocol.Peer{Principal: p, Transport: TCP, Remote: from.remote}
+	if p.AgentID != nil {
+		if err := l.server.verifySignature(l.ctx, proto, peer, first, from.prefix, token); err != nil {
+			return nil, err
+		}
+	}
+	agent, err := l.agentOf(proto, p)
+	if err != nil {
+		return nil, err
+	}
+	sock := l.server.newSocket(newConnection(agent, TCP, proto, 1, l.server.opts.Clock()), verify)
+	_, sock.first = proto.Token(first)
+	sock.firstVerified, sock.peer.Remote, sock.token = true, from.remote, token
+	return sock, nil
+}
+
+// identify returns the token of a connection, "" for none, and a function that returns its
+// principal. After too many invalid signatures of the address or the agent it verifies nothing.
+func (l *TCPListener) identify(from origin, first []byte) (token string, verify func(context.Context) (models.Principal, error), err error) {
+	a := l.server.authenticator
+	wait := a.AddressWait(from.prefix)
+	if wait > 0 && from.remote {
+		return "", nil, errTooManyBadSignatures(wait)
+	}
+	intro, err := l.introducing.info.Introduce(l.ctx, protocol.Peer{Transport: TCP, Remote: from.remote}, first)
+	if wait > 0 && intro.SignedBy != "" {
+		return "", nil, errTooManyBadSignatures(wait)
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	if from.remote && intro.SignedBy == "" {
+		return "", nil, errs.New(errs.Unauthenticated, "connections are accepted from this machine only")
+	}
+	if intro.SignedBy != "" {
+		if wait := a.AgentWait(intro.SignedBy); wait > 0 {
+			return "", nil, errTooManyBadSignatures(wait)
+		}
+		return "", l.keyHolder(intro.SignedBy, from.remote), nil
+	}
+	if token, _ := l.introducing.Token(first); token != "" {
+		_, err := a.VerifyToken(l.ctx, token, from.prefix)
+		return token, l.server.tokenVerifier(token), err
 	}
 	if err := l.server.connections.checkCapacity(); err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	if !l.enrollments.Allow() {
-		return nil, errs.New(errs.Busy, "too many agents enroll at the same time; try again in a second")
+		return "", nil, errs.New(errs.Busy, "too many agents are registering themselves at the same time; try again in a second")
 	}
-	id, err := l.opts.Enroll(l.ctx, name)
+	id, err := l.opts.Enroll(l.ctx, intro.Name)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	return l.enrolled(id), nil
+	return "", l.enrolled(id), nil
+}
+
+// keyHolder returns the principal of an agent that signs, as long as it is active and has a key.
+// Such an agent may not submit tasks, because that needs a token; only a local agent that enrolled
+// itself may, as it could without a signature.
+func (l *TCPListener) keyHolder(agentID string, remote bool) func(context.Context) (models.Principal, error) {
+	return func(ctx context.Context) (models.Principal, error) {
+		p := tokenlessPrincipal(agentID)
+		agent, err := l.activeAgent(ctx, agentID)
+		if err != nil {
+			return p, err
+		}
+		key, err := l.server.signingKey(ctx, agentID, l.introducing)
+		if err == nil && key == (models.AgentKey{}) {
+			err = errs.New(errs.Unauthenticated, "the agent %q has no key", agentID).With("tokenless", true)
+		}
+		if err == nil && !remote && l.opts.IsEnrolled(agent) {
+			p.Scopes = []models.Scope{models.ScopeMessagesSend}
+		}
+		return p, err
+	}
 }
 
 // enrolled returns the principal of an agent that enrolled itself, as long as it is active. It may
@@ -270,51 +351,11 @@ func (l *TCPListener) activeAgent(ctx context.Context, agentID string) (models.A
 	return agent, err
 }
 
-// maxPerRemotePrefix limits the unauthenticated connections from one subscriber on another machine.
-const maxPerRemotePrefix = 8
-
-// anonymousLimiter limits the connections whose agent is not known yet. They cost an attacker
-// nothing, so each remote address gets only a few, and all of them together leave some for this
-// machine.
-type anonymousLimiter struct {
-	max, maxRemote int
-
-	mu            sync.Mutex
-	count, remote int
-	byPrefix      map[netip.Prefix]int // remote connections only
-}
-
-func newAnonymousLimiter(limit int) *anonymousLimiter {
-	return &anonymousLimiter{max: limit, maxRemote: limit - limit/4, byPrefix: map[netip.Prefix]int{}}
-}
-
-// acquire reports whether another connection is allowed. If so, the caller must call release.
-func (l *anonymousLimiter) acquire(from origin) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.count >= l.max {
-		return false
+func (l *TCPListener) originOf(c net.Conn) (origin, error) {
+	at, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	if err != nil {
+		return origin{}, errs.New(errs.Unauthenticated, "the address of the connection is unknown")
 	}
-	if from.conn.Remote {
-		if l.remote >= l.maxRemote || l.byPrefix[from.prefix] >= maxPerRemotePrefix {
-			return false
-		}
-		l.remote++
-		l.byPrefix[from.prefix]++
-	}
-	l.count++
-	return true
-}
-
-func (l *anonymousLimiter) release(from origin) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.count--
-	if !from.conn.Remote {
-		return
-	}
-	l.remote--
-	if l.byPrefix[from.prefix]--; l.byPrefix[from.prefix] == 0 {
-		delete(l.byPrefix, from.prefix)
-	}
+	addr := at.Addr().Unmap()
+	return origin{!l.opts.IsLocal(addr), httpkit.AddressPrefix(addr)}, nil
 }

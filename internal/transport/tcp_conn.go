@@ -14,16 +14,15 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// maxLineBytes is the longest line that is read from TCP, in bytes. A longer line is truncated and
-// refused as too long.
-const maxLineBytes = 64 << 10
+// maxFirstBytes is the size limit of the first line, in bytes.
+const maxFirstBytes = 64 << 10
 
 // tcpConn is a messageConn over TCP, one message per line.
 type tcpConn struct {
 	net.Conn
 	reader *bufio.Reader
-	// first is a message that was read before, nil for none.
-	first []byte
+	// maxBytes is the size limit of a line. A longer line is truncated and refused as too long.
+	maxBytes int
 	// rateLimit limits the lines read in a second. A faster sender is read later.
 	rateLimit *rate.Limiter
 	// idleTimeout is how long the agent may send nothing.
@@ -35,14 +34,10 @@ type tcpConn struct {
 }
 
 func newTCPConn(c net.Conn, rateLimit *rate.Limiter, idleTimeout time.Duration) *tcpConn {
-	return &tcpConn{Conn: c, reader: bufio.NewReaderSize(c, 4<<10), rateLimit: rateLimit, idleTimeout: idleTimeout, onPing: func() {}}
+	return &tcpConn{Conn: c, reader: bufio.NewReaderSize(c, 4<<10), maxBytes: maxFirstBytes, rateLimit: rateLimit, idleTimeout: idleTimeout, onPing: func() {}}
 }
 
 func (c *tcpConn) read(ctx context.Context) ([]byte, error) {
-	if line := c.first; line != nil {
-		c.first = nil
-		return line, nil
-	}
 	for {
 		if err := c.rateLimit.Wait(ctx); err != nil {
 			return nil, err
@@ -63,7 +58,7 @@ func (c *tcpConn) readLine(ctx context.Context) ([]byte, error) {
 	defer stop()
 	var line []byte
 	part, err := c.reader.ReadSlice('\n')
-	for len(line)+len(part) <= maxLineBytes+2 {
+	for len(line)+len(part) <= c.maxBytes+2 {
 		line = append(line, part...)
 		if !errors.Is(err, bufio.ErrBufferFull) {
 			line, part = bytes.TrimRight(line, "\r\n"), nil
@@ -72,7 +67,7 @@ func (c *tcpConn) readLine(ctx context.Context) ([]byte, error) {
 		part, err = c.reader.ReadSlice('\n')
 	}
 	if part != nil { // the line is too long; its rest is discarded
-		line = append(line, part[:min(len(part), maxLineBytes+2-len(line))]...)
+		line = append(line, part[:min(len(part), c.maxBytes+2-len(line))]...)
 	}
 	for errors.Is(err, bufio.ErrBufferFull) {
 		_, err = c.reader.ReadSlice('\n')

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/httpkit"
 	"comet/internal/transport"
 	"comet/models"
 	"comet/store"
@@ -100,7 +101,7 @@ func TestTCPToken(t *testing.T) {
 		got := c.next()
 		require.Contains(t, got, "registered;id=W1")
 		require.True(t, f.protocol.received("M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=custom:ada;concurrency=2"), "%q", f.protocol.lines)
-		w := f.waitForWorker(t, "ada", online)
+		w := f.WaitForWorker(t, "ada", online)
 		require.Equal(t, []any{transport.TCP, 2}, []any{w.Transport, w.Concurrency})
 		require.NotContains(t, got, token)
 		require.NotContains(t, strings.Join(f.protocol.lines, "\n"), token)
@@ -109,8 +110,8 @@ func TestTCPToken(t *testing.T) {
 		require.NotContains(t, log.String(), token)
 		require.Empty(t, f.names, "no agent is enrolled")
 	})
-	runV5Case(t, "a wrong one is refused, counted and logged but not echoed", transport.Options{MaxFailures: 3, Logger: logger}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
-		known, fresh := f.firstAgent(t, "ada"), f.agent(t, "bob")
+	runV5Case(t, "a wrong one is refused, counted and logged but not echoed", transport.Options{Limits: httpkit.NewLimits(&httpkit.LimitOptions{MaxFailures: 3}), Logger: logger}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
+		known := f.firstAgent(t, "ada")
 		f.joinOver(t, transport.TCP, known, "")
 		for i := range 3 {
 			require.Equal(t, refusedToken, f.turnedAway(t, fmt.Sprintf("sesame-%d", i)))
@@ -120,7 +121,7 @@ func TestTCPToken(t *testing.T) {
 		require.Contains(t, log.String(), "a connection was refused")
 		require.NotContains(t, log.String(), "sesame-")
 		mu.Unlock()
-		require.Equal(t, refusedToken, f.turnedAway(t, fresh), "this address is throttled")
+		require.Equal(t, refusedToken, f.turnedAway(t, "sesame-3"), "this address is throttled")
 		f.waitForMetric(t, 3, "comet_transport_authentication_failures_total")
 		f.joinOver(t, transport.TCP, known, "") // it was accepted before
 		require.Equal(t, 429, f.do(t, "GET", "/api/agent/inbox", "sesame", "").StatusCode, "over HTTP too")
@@ -201,11 +202,11 @@ func TestTCPEnrollment(t *testing.T) {
 			c.sendLine(join + ";name=ada")
 			require.Contains(t, c.next(), "registered;id=W1")
 			require.Equal(t, "ada", <-f.names)
-			f.waitForWorker(t, "ada", online)
+			f.WaitForWorker(t, "ada", online)
 			f.submit(t, "ada")
 			c.nextOfType("R")
 			c.close()
-			f.waitForWorker(t, "ada", offline)
+			f.WaitForWorker(t, "ada", offline)
 		}
 	})
 	refusing := transport.TCPOptions{Enroll: func(context.Context, string) (string, error) {
@@ -221,14 +222,9 @@ func TestTCPEnrollment(t *testing.T) {
 		c, _ := f.dialTCP(t)
 		c.sendLine(join + ";name=ada")
 		require.Contains(t, c.next(), "registered")
-		f.waitForWorker(t, "ada", online) // otherwise it would be told that it cannot join
+		f.WaitForWorker(t, "ada", online) // otherwise it would be told that it cannot join
 		f.deactivate(t, "ada")
 		require.Empty(t, c.readUntilClosed())
-	})
-	runCase(t, "fails to start without an unframed protocol", nil, func(t *testing.T, f *fixture) {
-		s := transport.NewTCPListener(f.transports, "127.0.0.1:0", nil)
-		require.EqualError(t, s.Start(t.Context()), "no unframed protocol is configured")
-		require.NoError(t, s.Stop(t.Context()), "it was never started")
 	})
 }
 
@@ -267,13 +263,13 @@ func TestTCPLines(t *testing.T) {
 		got := c.readUntilClosed()
 		require.Len(t, got, 1)
 		require.Contains(t, got[0], "agents=W1;count=1")
-		f.waitForWorker(t, "ada", offline)
+		f.WaitForWorker(t, "ada", offline)
 	})
 	runV5Case(t, "replies to a last line about a task", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
 		c, conn := f.dialTCP(t)
 		c.sendLine(join + ";token=" + f.firstAgent(t, "ada"))
 		require.Contains(t, c.next(), "registered")
-		f.waitForWorker(t, "ada", online)
+		f.WaitForWorker(t, "ada", online)
 		f.submit(t, "ada")
 		tid, session := c.nextOfType("R")
 		_, err := fmt.Fprintf(conn, "M2|W1>O1|S|%s|-|D|-|0|%s|-|n=1", tid, session)
@@ -300,7 +296,7 @@ func TestTCPLines(t *testing.T) {
 		got := c.readUntilClosed()
 		require.Len(t, got, 1)
 		require.Contains(t, got[0], "registered")
-		f.waitForWorker(t, "ada", offline)
+		f.WaitForWorker(t, "ada", offline)
 		f.waitForMetric(t, 0, "comet_transport_connections", transport.TCP)
 	})
 	runV5Case(t, "keeps a silent agent online", transport.Options{Heartbeat: testHeartbeat}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
@@ -328,18 +324,18 @@ func TestTCPListener(t *testing.T) {
 		require.Empty(t, c.readUntilClosed())
 	})
 	runV5Case(t, "names an address that is in use", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
-		err := transport.NewTCPListener(f.transports, f.address, nil).Start(t.Context())
+		err := transport.NewTCPListener(f.transports, f.address, &transport.TCPOptions{Setting: "--tcp-listen"}).Start(t.Context())
 		require.ErrorContains(t, err, "listen on "+f.address)
-		require.ErrorContains(t, err, "--v5-listen")
+		require.ErrorContains(t, err, "--tcp-listen")
 	})
 	runV5Case(t, "accepts hundreds of connections at the same time", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
 		const n = 200
-		now, parent, sphere, budget := f.db.Now(), "orch-my-team", 8, int64(50_000)
-		require.NoError(t, f.db.Write(t.Context(), func(tx *store.Tx) error {
+		now, parent, sphere, budget := f.DB.Now(), "orch-my-team", 8, int64(50_000)
+		require.NoError(t, f.DB.Write(t.Context(), func(tx *store.Tx) error {
 			var all []error
 			for i := range n {
 				id := fmt.Sprintf("agent-%d", i)
-				all = append(all, tx.InsertAgent(models.Agent{
+				all = append(all, tx.Agents().Insert(models.Agent{
 					ID: id, Name: id, Level: 2, SphereID: &sphere, FrequencyHz: 555, ParentID: &parent, TokenBudget: &budget,
 					IsActive: true, Version: 1, CreatedAt: now, UpdatedAt: now,
 				}))

@@ -14,9 +14,9 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
-	"net/http"
 	"net/netip"
 	"sync"
 	"time"
@@ -25,8 +25,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"comet/internal/auth"
+	"comet/internal/background"
 	"comet/internal/bus"
-	"comet/internal/lifecycle"
+	"comet/internal/httpkit"
 	"comet/internal/netguard"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
@@ -55,8 +56,10 @@ const (
 type Core struct {
 	Work *orchestrator.Orchestrator
 	Auth *auth.Auth
-	// Protocols can be selected by WebSocket subprotocol. The other transports use the first one.
-	// There is at least one.
+	// Keys are the agents' signing keys, nil if no agent has one.
+	Keys *auth.Keys
+	// Protocols are selected by subprotocol, content type or name. The first one is used by an agent
+	// that selects none. There is at least one.
 	Protocols []protocol.Protocol
 	// Bus carries messages over NATS, nil to disable that transport.
 	Bus *bus.Bus
@@ -78,12 +81,8 @@ type Options struct {
 	CloseTimeout time.Duration
 	// MaxConnections limits the connections of this process, default 20,000.
 	MaxConnections int
-	// MaxFailures is how many rejected tokens an address may send in a minute before it is
-	// throttled, default 10.
-	MaxFailures int
-	// Admit is called for every request with a valid token and may reject it: its error is
-	// errs.RateLimited with "retry_after" in seconds. By default every request is admitted.
-	Admit func(w http.ResponseWriter, r *http.Request, tokenID string) error
+	// Limits are the limits of tokens and addresses that all APIs share, nil for limits of its own.
+	Limits *httpkit.Limits
 	// Guard limits the addresses that receive pushes, default public addresses only. HTTPSOnly
 	// rejects http:// addresses too.
 	Guard     *netguard.Guard
@@ -108,57 +107,42 @@ func (o *Options) orDefaults() Options {
 	if o != nil {
 		out = *o
 	}
-	out.Heartbeat = orElse(out.Heartbeat, 15*time.Second)
-	out.Redeliver = orElse(out.Redeliver, 30*time.Second)
-	out.Republish = orElse(out.Republish, 10*time.Second)
-	out.WriteTimeout = orElse(out.WriteTimeout, 10*time.Second)
-	out.CloseTimeout = orElse(out.CloseTimeout, 2*time.Second)
-	out.PushTimeout = orElse(out.PushTimeout, 10*time.Second)
-	out.PushBackoff = orElse(out.PushBackoff, time.Second)
-	out.MaxPushBackoff = orElse(out.MaxPushBackoff, time.Minute)
-	out.MaxConnections = orElse(out.MaxConnections, 20_000)
-	out.MaxFailures = orElse(out.MaxFailures, 10)
-	if out.Admit == nil {
-		out.Admit = func(http.ResponseWriter, *http.Request, string) error { return nil }
-	}
+	out.Heartbeat = cmp.Or(out.Heartbeat, 15*time.Second)
+	out.Redeliver = cmp.Or(out.Redeliver, 30*time.Second)
+	out.Republish = cmp.Or(out.Republish, 10*time.Second)
+	out.WriteTimeout = cmp.Or(out.WriteTimeout, 10*time.Second)
+	out.CloseTimeout = cmp.Or(out.CloseTimeout, 2*time.Second)
+	out.PushTimeout = cmp.Or(out.PushTimeout, 10*time.Second)
+	out.PushBackoff = cmp.Or(out.PushBackoff, time.Second)
+	out.MaxPushBackoff = cmp.Or(out.MaxPushBackoff, time.Minute)
+	out.MaxConnections = cmp.Or(out.MaxConnections, 20_000)
 	if out.Guard == nil {
 		out.Guard = netguard.New([]netip.Prefix{})
 	}
-	if out.UserAgent == "" {
-		out.UserAgent = "comet"
-	}
+	out.UserAgent = cmp.Or(out.UserAgent, "comet")
 	if out.Clock == nil {
 		out.Clock = time.Now
 	}
-	if out.Logger == nil {
-		out.Logger = slog.New(slog.DiscardHandler)
-	}
+	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	return out
-}
-
-func orElse[T int | time.Duration](v, fallback T) T {
-	if v <= 0 {
-		return fallback
-	}
-	return v
 }
 
 // Server serves the agents that are connected to this process. It is safe for concurrent use.
 type Server struct {
-	core            Core
-	defaultProtocol protocol.Protocol // Protocols[0]
-	opts            Options
-	log             *slog.Logger
-	metrics         *metrics
-	authenticator   *authenticator
-	connections     *connectionRegistry
+	core          Core
+	protocols     protocolList
+	opts          Options
+	log           *slog.Logger
+	metrics       *metrics
+	authenticator *httpkit.Authenticator
+	connections   *connectionRegistry
 	// pollers holds the in-flight messages of agents that poll, by agent id.
 	pollers *lru.Cache[string, *poller]
 	pushers *pushers
 	// inboxFailures throttles the log entry for an inbox that cannot be read.
 	inboxFailures logThrottle
 
-	loop *lifecycle.Loop
+	loop *background.Loop
 	// ctx ends when the connections must end.
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -171,15 +155,15 @@ const maxPollers = 20_000
 // New returns a server for the agents of core. Call Mount to add its routes and Start to run its
 // background loops.
 func New(core Core, opts *Options) *Server {
-	s := &Server{core: core, defaultProtocol: core.Protocols[0], opts: opts.orDefaults()}
+	s := &Server{core: core, protocols: describe(core.Protocols), opts: opts.orDefaults()}
 	s.log = s.opts.Logger
 	s.metrics = newMetrics(s.opts.Registerer)
-	s.authenticator = newAuthenticator(core.Auth, s.opts.MaxFailures, s.opts.Clock, s.metrics.failures)
+	s.authenticator = httpkit.NewAuthenticator(core.Auth, &httpkit.AuthenticatorOptions{Limits: s.opts.Limits, Clock: s.opts.Clock, OnFailure: s.metrics.failures.Inc})
 	s.connections = newConnectionRegistry(s.opts.MaxConnections, s.metrics.connections)
 	s.pollers, _ = lru.New[string, *poller](maxPollers) // New fails only for a size below 1
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.pushers = newPushers(s)
-	s.loop = lifecycle.NewLoop(func(ctx context.Context) {
+	s.loop = background.NewLoop(func(ctx context.Context) {
 		var loops sync.WaitGroup
 		loops.Go(func() { s.pushers.run(ctx) })
 		loops.Go(func() { newNATSTransport(s).run(ctx) })
@@ -189,7 +173,7 @@ func New(core Core, opts *Options) *Server {
 	return s
 }
 
-// Start implements lifecycle.Service.
+// Start implements background.Service.
 func (s *Server) Start(ctx context.Context) error { return s.loop.Start(ctx) }
 
 // Drain closes every connection, rejects new ones and ends waiting requests early with what is

@@ -72,7 +72,7 @@ func TestInboxFailureIsLoggedOnceAMinute(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		const text = "cannot read inboxes"
 		var log logBuffer
-		f := openFixture(t, newBackend(t, db), &transport.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, nil)
+		f := openFixture(t, startWork(t, db), &transport.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, nil)
 		ada, bob := f.connect(t, f.agent(t, "ada"), ""), f.connect(t, f.agent(t, "bob"), "")
 		require.Empty(t, ada.barrier("a"))
 		require.Empty(t, bob.barrier("b"))

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	v5 "comet/internal/protocol/v5"
+	"comet/internal/testkit"
 	"comet/internal/transport"
 	"comet/models"
 )
@@ -25,7 +26,7 @@ func TestUnframedConnection(t *testing.T) {
 		c.sendLine("M1|W1>O1|J|T0|-|-|-|0|S0|-|version=V5")
 		require.Contains(t, c.next(), "|A|T0|", "the reply comes first")
 		c.nextOfType("U")
-		require.Equal(t, v5.Name, f.waitForWorker(t, "ada", online).Protocol)
+		require.Equal(t, v5.Name, f.WaitForWorker(t, "ada", online).Protocol)
 	})
 	runV5Transports(t, "delivers as many tasks as concurrency= says", transport.Options{}, func(t *testing.T, f *v5Fixture, via string) {
 		token := f.firstAgent(t, "ada")
@@ -33,7 +34,7 @@ func TestUnframedConnection(t *testing.T) {
 		for range 3 {
 			f.submit(t, "ada")
 		}
-		f.waitForInbox(t, "ada", 3)
+		f.WaitForInbox(t, "ada", 3)
 		narrow := f.joinOver(t, via, token, ";concurrency=1")
 		require.LessOrEqual(t, len(wide.readUntilClosed()), 3, "the older connection is replaced")
 		tid, session := narrow.nextOfType("R")
@@ -52,17 +53,17 @@ func TestUnframedConnection(t *testing.T) {
 		before := c.next()
 		c.sendLine(heartbeatLine)
 		require.Empty(t, c.barrier())
-		f.waitForInbox(t, "ada", 1)
+		f.WaitForInbox(t, "ada", 1)
 		c.close()
-		f.waitForWorker(t, "ada", offline)
+		f.WaitForWorker(t, "ada", offline)
 		c = f.joinOver(t, via, token, "")
 		again := c.next()
 		require.Equal(t, before[strings.Index(before, "|"):], again[strings.Index(again, "|"):], "the same message except for its number")
 		segments := strings.Split(again, "|")
 		c.sendLine("M2|W1>O1|U|" + segments[3] + "|-|R|-|0|" + segments[8] + "|-|progress=10%")
-		f.waitForInbox(t, "ada", 0)
+		f.WaitForInbox(t, "ada", 0)
 		c.close()
-		f.waitForWorker(t, "ada", offline)
+		f.WaitForWorker(t, "ada", offline)
 		c = f.joinOver(t, via, token, "")
 		require.Empty(t, c.barrier())
 	})
@@ -72,9 +73,9 @@ func TestUnframedConnection(t *testing.T) {
 			f.enqueue(t, "ada", 2)
 			c.nextOfType("U")
 			c.nextOfType("U")
-			f.waitForInbox(t, "ada", 2)
+			f.WaitForInbox(t, "ada", 2)
 			c.sendLine(what)
-			f.waitForInbox(t, "ada", 0)
+			f.WaitForInbox(t, "ada", 0)
 			if what != heartbeatLine { // it gets no reply
 				c.next()
 			}
@@ -84,13 +85,13 @@ func TestUnframedConnection(t *testing.T) {
 		f.protocol.padding = 32 << 20
 		c := f.joinOver(t, via, f.firstAgent(t, "ada"), "")
 		f.enqueue(t, "ada", 1)
-		f.waitForWorker(t, "ada", offline)
+		f.WaitForWorker(t, "ada", offline)
 		f.waitForMetric(t, 0, "comet_transport_connections", via)
 		text, err := c.read()
 		require.Error(t, err, "the connection ended within a message")
 		require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
 		require.Less(t, len(text), 32<<20)
-		f.waitForInbox(t, "ada", 1)
+		f.WaitForInbox(t, "ada", 1)
 	})
 	runV5Transports(t, "stays open after L and delivers no tasks until J", transport.Options{Heartbeat: testHeartbeat}, func(t *testing.T, f *v5Fixture, via string) {
 		c := f.joinOver(t, via, f.firstAgent(t, "ada"), "")
@@ -106,30 +107,30 @@ func TestUnframedConnection(t *testing.T) {
 		require.Equal(t, models.TaskNew, now.State)
 		c.sendLine("M3|W1>O1|J|T0|-|-|-|0|S0|-|version=V5")
 		require.Contains(t, c.next(), "|A|T0|")
-		f.waitForWorker(t, "ada", online)
-		f.db.Clock.Advance(2 * time.Second) // when it is retried
+		f.WaitForWorker(t, "ada", online)
+		f.DB.Clock.Advance(2 * time.Second) // when it is retried
 		c.nextOfType("R")
 	})
 	runV5Transports(t, "ends when its token is revoked", transport.Options{Heartbeat: testHeartbeat}, func(t *testing.T, f *v5Fixture, via string) {
 		f.firstAgent(t, "ada")
 		issued := f.token(t, "ada")
 		c := f.joinOver(t, via, issued.Secret, "")
-		require.NoError(t, f.auth.Revoke(t.Context(), ops(), issued.Token.ID))
+		require.NoError(t, f.auth.Revoke(t.Context(), testkit.Admin(), issued.Token.ID))
 		require.Empty(t, c.readUntilClosed())
-		f.waitForWorker(t, "ada", offline)
+		f.WaitForWorker(t, "ada", offline)
 	})
 	runV5Case(t, "ends when its token is revoked before J", transport.Options{Heartbeat: testHeartbeat}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
 		f.firstAgent(t, "ada")
 		issued := f.token(t, "ada")
 		c := f.dialOver(t, transport.WebSocket, issued.Secret)
-		require.NoError(t, f.auth.Revoke(t.Context(), ops(), issued.Token.ID))
+		require.NoError(t, f.auth.Revoke(t.Context(), testkit.Admin(), issued.Token.ID))
 		require.Empty(t, c.readUntilClosed())
 	})
 	runV5Transports(t, "refuses a message after its token is revoked", transport.Options{Heartbeat: time.Hour}, func(t *testing.T, f *v5Fixture, via string) {
 		f.firstAgent(t, "ada")
 		issued := f.token(t, "ada")
 		c := f.joinOver(t, via, issued.Secret, "")
-		require.NoError(t, f.auth.Revoke(t.Context(), ops(), issued.Token.ID))
+		require.NoError(t, f.auth.Revoke(t.Context(), testkit.Admin(), issued.Token.ID))
 		c.sendLine(queryAgents)
 		got := c.readUntilClosed()
 		require.Len(t, got, 1)
@@ -149,7 +150,7 @@ func TestUnframedConnection(t *testing.T) {
 			if before != nil {
 				require.Empty(t, before.readUntilClosed())
 			}
-			f.waitForWorker(t, "ada", func(w models.Worker) bool { return online(w) && w.Transport == via })
+			f.WaitForWorker(t, "ada", func(w models.Worker) bool { return online(w) && w.Transport == via })
 			before = c
 		}
 		require.Empty(t, before.barrier())
@@ -163,6 +164,6 @@ func TestUnframedConnection(t *testing.T) {
 		for i := range n {
 			require.Contains(t, c.next(), fmt.Sprintf("|A|T%d|-|D|-|0|S1|-|registered;id=W1", i+1))
 		}
-		require.Equal(t, 2, f.waitForWorker(t, "ada", online).Concurrency, "the concurrency is that of the first J")
+		require.Equal(t, 2, f.WaitForWorker(t, "ada", online).Concurrency, "the concurrency is that of the first J")
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"comet/internal/transport"
 	"comet/models"
+	"comet/store"
 )
 
 // joinV4Over opens a connection of the agent ada that uses V4 from then on.
@@ -21,7 +22,7 @@ func (f *v5Fixture) joinV4Over(t *testing.T, via, token, data string) *v5Client 
 	}
 	c.sendLine(joinV4)
 	require.Equal(t, "O1>W1|A|T0|-|D|-|0|-|-|registered;id=W1;status=active;version=V4;mode=compat", withoutNumbers(c.next()))
-	f.waitForWorker(t, "ada", func(w models.Worker) bool { return online(w) && w.ConnectionID != before && w.ProtocolVersion == "V4" })
+	f.WaitForWorker(t, "ada", func(w models.Worker) bool { return online(w) && w.ConnectionID != before && w.ProtocolVersion == "V4" })
 	return c
 }
 
@@ -62,26 +63,26 @@ func TestV4Worker(t *testing.T) {
 		f.submit(t, "ada")
 		before := c.next()
 		c.close()
-		f.waitForWorker(t, "ada", func(w models.Worker) bool { return offline(w) && w.ProtocolVersion == "V4" })
+		f.WaitForWorker(t, "ada", func(w models.Worker) bool { return offline(w) && w.ProtocolVersion == "V4" })
 		c = f.joinV4Over(t, via, token, "")
 		again := c.next()
 		require.Equal(t, withoutNumbers(before), withoutNumbers(again))
 		c.close()
-		f.waitForWorker(t, "ada", offline)
+		f.WaitForWorker(t, "ada", offline)
 		c = f.joinOver(t, via, token, "")
 		require.Equal(t, 10, strings.Count(c.next(), "|"))
-		require.Empty(t, f.waitForWorker(t, "ada", online).ProtocolVersion)
+		require.Empty(t, f.WaitForWorker(t, "ada", online).ProtocolVersion)
 	})
 	runV5Transports(t, "may change its version by another J", transport.Options{}, func(t *testing.T, f *v5Fixture, via string) {
 		c := f.joinOver(t, via, f.firstAgent(t, "ada"), ";concurrency=3")
 		c.sendLine("M2|W1>O1|J|T0|-|-|-|0|S0|-|version=V4")
 		require.Contains(t, c.next(), "|0|S0|-|registered;id=W1;status=active;version=V4;mode=compat")
-		f.waitForWorker(t, "ada", func(w models.Worker) bool { return w.ProtocolVersion == "V4" && w.Concurrency == 1 })
+		f.WaitForWorker(t, "ada", func(w models.Worker) bool { return w.ProtocolVersion == "V4" && w.Concurrency == 1 })
 		c.sendLine("M3|W1>O1|Q|T0|-|-|-|0|S0|-|filter=W*")
 		require.Equal(t, "O1>W1|S|T0|-|D|-|agents=W1;count=1", withoutNumbers(c.next()))
 		c.sendLine("M4|W1>O1|J|T0|-|-|-|0|S0|-|version=V5")
 		require.Contains(t, c.next(), "version=V5")
-		f.waitForWorker(t, "ada", func(w models.Worker) bool { return w.ProtocolVersion == "" && w.Concurrency == 3 })
+		f.WaitForWorker(t, "ada", func(w models.Worker) bool { return w.ProtocolVersion == "" && w.Concurrency == 3 })
 	})
 	runV5Case(t, "cannot join with eight segments over TCP", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
 		token := f.firstAgent(t, "ada")
@@ -114,7 +115,7 @@ func TestV4OverHTTP(t *testing.T) {
 		a, lines = f.post(t, worker, "M1|W1>O1|S|T1|P1|D|-|depth=2")
 		require.Equal(t, http.StatusOK, a.StatusCode)
 		require.Equal(t, []string{"O1>W1|A|T1|P1|D|-|noted"}, lines)
-		task, err := f.Tasks(t.Context(), models.TaskQuery{State: models.TaskDone, Limit: 2})
+		task, err := f.Tasks(t.Context(), store.TaskQuery{State: models.TaskDone, Limit: 2})
 		require.NoError(t, err)
 		require.Len(t, task, 1)
 		require.Equal(t, "S2", task[0].SessionID)
@@ -129,7 +130,7 @@ func TestV4OverHTTP(t *testing.T) {
 		c := f.joinOver(t, transport.WebSocket, token, "")
 		_, lines := f.post(t, token, "M1|W1>O1|J|T0|-|-|-|0|S0|-|version=V4")
 		require.Contains(t, lines[0], "version=V4;mode=compat")
-		require.Empty(t, f.waitForWorker(t, "ada", online).ProtocolVersion)
+		require.Empty(t, f.WaitForWorker(t, "ada", online).ProtocolVersion)
 		c.sendLine(queryAgents)
 		require.Equal(t, 10, strings.Count(c.next(), "|"))
 	})

@@ -18,13 +18,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/auth"
-	"comet/internal/jobs"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
 	v5 "comet/internal/protocol/v5"
-	"comet/internal/registry"
+	"comet/internal/protocol/v5/references"
+	"comet/internal/testkit"
 	"comet/internal/transport"
-	"comet/internal/usage"
 	"comet/models"
 	"comet/store/storetest"
 )
@@ -37,15 +36,15 @@ type recordingProtocol struct {
 	padding int // bytes added to each rendered message
 }
 
-func (o *recordingProtocol) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) protocol.Reply {
+func (o *recordingProtocol) Receive(ctx context.Context, from protocol.Peer, raw []byte, wait time.Duration) protocol.Reply {
 	o.mu.Lock()
 	o.lines = append(o.lines, string(raw))
 	o.mu.Unlock()
 	return o.Protocol.Receive(ctx, from, raw, wait)
 }
 
-func (o *recordingProtocol) Render(ctx context.Context, a models.Agent, m models.InboxMessage, limit int) ([][]byte, error) {
-	parts, err := o.Protocol.Render(ctx, a, m, limit)
+func (o *recordingProtocol) Render(ctx context.Context, to protocol.Peer, m models.InboxMessage, limit int) ([][]byte, error) {
+	parts, err := o.Protocol.Render(ctx, to, m, limit)
 	if len(parts) > 0 && o.padding > 0 {
 		parts[0] = append(parts[0], bytes.Repeat([]byte{'.'}, o.padding)...)
 	}
@@ -85,23 +84,12 @@ func runV5Case(t *testing.T, name string, lines transport.Options, tcp transport
 
 func openV5Fixture(t *testing.T, db *storetest.DB, lines transport.Options, tcp transport.TCPOptions) *v5Fixture {
 	t.Helper()
-	reg := registry.New(db.Store, nil)
-	require.NoError(t, reg.Bootstrap(t.Context()))
-	work := orchestrator.New(db.Store, usage.New(db.Store, nil), &orchestrator.Options{
-		Registry: reg, Classes: map[string]orchestrator.Policy{v5.Class: v5.Policy()}, Poll: 5 * time.Millisecond,
+	work := testkit.StartWork(t, db, orchestrator.Options{
+		Resolver: references.Resolver{}, Classes: map[string]orchestrator.Policy{v5.Class: v5.Policy()},
 	})
-	runner := jobs.New(db.Store, &jobs.Options{Poll: 5 * time.Millisecond})
-	work.RegisterJobs(runner)
-	require.NoError(t, work.Start(t.Context()))
-	require.NoError(t, runner.Start(t.Context()))
-	t.Cleanup(func() {
-		require.NoError(t, runner.Stop(context.Background()))
-		require.NoError(t, work.Stop(context.Background()))
-	})
-	require.Eventually(t, func() bool { return work.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
 	keys := auth.NewKeys(db.Store, nil)
-	f := &v5Fixture{protocol: &recordingProtocol{Protocol: v5.New(work, &v5.Options{Keys: keys})}, keys: keys, names: make(chan string, 1000), pinged: lines.Heartbeat == testHeartbeat}
-	f.fixture = openFixture(t, backend{db, work}, &lines, func(c *transport.Core) { c.Protocols = append(c.Protocols, f.protocol) })
+	f := &v5Fixture{protocol: &recordingProtocol{Protocol: v5.New(work.Orchestrator, db.Store, &v5.Options{Keys: keys})}, keys: keys, names: make(chan string, 1000), pinged: lines.Heartbeat == testHeartbeat}
+	f.fixture = openFixture(t, work, &lines, func(c *transport.Core) { c.Keys, c.Protocols = keys, append(c.Protocols, f.protocol) })
 	if tcp.Enroll == nil {
 		tcp.Enroll = func(_ context.Context, name string) (string, error) {
 			f.names <- name
@@ -155,7 +143,7 @@ func (f *v5Fixture) joinOver(t *testing.T, via, token, data string) *v5Client {
 	}
 	c.sendLine(join)
 	require.Regexp(t, `\|A\|T0\|-\|D\|-\|0\|S0\|-\|registered;id=W\d+;status=active;version=V5$`, c.next())
-	f.waitForWorker(t, "ada", func(w models.Worker) bool { return online(w) && w.ConnectionID != before })
+	f.WaitForWorker(t, "ada", func(w models.Worker) bool { return online(w) && w.ConnectionID != before })
 	return c
 }
 
@@ -299,11 +287,11 @@ func (f *v5Fixture) waitHeartbeats(t *testing.T, n int, meanwhile func()) {
 		}
 	})
 	for range n + 1 {
-		f.db.Clock.Advance(time.Millisecond)
+		f.DB.Clock.Advance(time.Millisecond)
 		for again := true; again; {
 			meanwhile()
 			w, err := f.Worker(t.Context(), "metronome")
-			again = err != nil || !w.LastSeenAt.Equal(f.db.Clock.Now())
+			again = err != nil || !w.LastSeenAt.Equal(f.DB.Clock.Now())
 		}
 	}
 	require.NoError(t, c.conn.CloseNow())

@@ -7,15 +7,13 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/coder/websocket"
 
 	"comet/internal/errs"
-	"comet/internal/input"
+	"comet/internal/httpkit"
 	"comet/internal/orchestrator"
-	"comet/internal/protocol"
 )
 
 // connectWebSocket upgrades a request to a WebSocket. The HTTP request ends with that.
@@ -23,7 +21,7 @@ import (
 //	@Summary		Open a WebSocket
 //	@Description	Opens a connection on which the agent receives and sends messages. Every text frame is a JSON object: a message, or a control frame about the connection. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. Messages that the agent does not acknowledge are delivered again on its next connection. A new connection of an agent replaces the older one.
 //	@Description
-//	@Description	The subprotocol is `envelope.v1`, even if the agent offers none. Only tokens bound to an agent are accepted; any other is 5004.
+//	@Description	The subprotocol selects the protocol; it is `envelope.v1` if the agent offers none. A connection of a protocol without control frames carries messages only. Only tokens bound to an agent are accepted; any other is 5004.
 //	@ID				connectAgent
 //	@Tags			agent connections
 //	@Produce		json
@@ -39,7 +37,7 @@ import (
 //	@Failure		503	"5002: the server has reached its connection limit, or is shutting down"
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/connect [get]
-func (s *Server) connectWebSocket(w http.ResponseWriter, r *http.Request, from caller, agentID string) error {
+func (s *Server) connectWebSocket(w http.ResponseWriter, r *http.Request, from httpkit.Identity, agentID string) error {
 	q := parseQuery(r, "concurrency", "versions")
 	concurrency := q.intParam("concurrency", 1, orchestrator.MaxConcurrency, 1)
 	if q.err != nil {
@@ -48,14 +46,14 @@ func (s *Server) connectWebSocket(w http.ResponseWriter, r *http.Request, from c
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		w.Header().Set("Connection", "Upgrade")
 		w.Header().Set("Upgrade", "websocket")
-		reply := s.defaultProtocol.Refuse(errs.New(errs.InvalidRequest, "this endpoint accepts only WebSocket requests"), nil)
+		reply := s.protocols[0].Refuse(errs.New(errs.InvalidRequest, "this endpoint accepts only WebSocket requests"), nil)
 		reply.Status = http.StatusUpgradeRequired
 		writeReply(w, reply)
 		return nil
 	}
-	proto, offered := s.negotiateSubprotocol(r.Header.Values("Sec-WebSocket-Protocol"))
-	if proto == nil {
-		return s.errUnknownSubprotocol(r.Header.Values("Sec-WebSocket-Protocol"))
+	proto, subprotocol, err := s.protocols.offered(r.Header.Values("Sec-WebSocket-Protocol"))
+	if err != nil {
+		return err
 	}
 	agent, err := s.acceptedAgent(r.Context(), proto, agentID)
 	if err == nil {
@@ -64,16 +62,16 @@ func (s *Server) connectWebSocket(w http.ResponseWriter, r *http.Request, from c
 	if err != nil {
 		return err
 	}
-	version, refusal := proto.Negotiate(q.listParam("versions"))
-	sock := &socket{connection: newConnection(agentID, WebSocket, proto, concurrency, s.opts.Clock()), server: s, verify: s.tokenVerifier(from.token), agent: agent}
-	sock.from, sock.token = clientPrefix(r), from.token
+	version, refusal := proto.negotiate(q.listParam("versions"))
+	sock := s.newSocket(newConnection(agent, WebSocket, proto, concurrency, s.opts.Clock()), s.tokenVerifier(from.Token))
+	sock.from, sock.token = httpkit.ClientPrefix(r), from.Token
 	opts := &websocket.AcceptOptions{
 		// A page of another site cannot send the token that was verified above.
 		InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled,
 		OnPongReceived: func(context.Context, []byte) { sock.alive.Store(true) },
 	}
-	if offered {
-		opts.Subprotocols = []string{proto.Subprotocol()}
+	if subprotocol != "" {
+		opts.Subprotocols = []string{subprotocol}
 	}
 	ws, err := websocket.Accept(smallBufferWriter{w}, r, opts)
 	if err != nil {
@@ -81,56 +79,8 @@ func (s *Server) connectWebSocket(w http.ResponseWriter, r *http.Request, from c
 	}
 	ws.SetReadLimit(MaxMessageBytes + 1)
 	sock.conn = webSocketConn{ws}
-	if refusal != nil {
-		sock.reject(refusal, websocket.StatusProtocolError)
-		return nil
-	}
-	if !sock.checkFirstMessage() {
-		return nil
-	}
-	if err := s.connections.add(sock.connection); err != nil {
-		sock.reject(err, websocket.StatusTryAgainLater)
-		return nil
-	}
-	go sock.run(s.ctx, version)
+	sock.start(version, refusal)
 	return nil
-}
-
-// negotiateSubprotocol returns the first supported protocol among the subprotocols that the client
-// offers, nil for none. offered is false if the client offers none; the default protocol is used
-// then.
-func (s *Server) negotiateSubprotocol(values []string) (proto protocol.Protocol, offered bool) {
-	for name := range strings.SplitSeq(strings.Join(values, ","), ",") {
-		if name = strings.TrimSpace(name); name == "" {
-			continue
-		}
-		offered = true
-		i := slices.IndexFunc(s.core.Protocols, func(p protocol.Protocol) bool { return p.Subprotocol() == name })
-		if i >= 0 {
-			return s.core.Protocols[i], true
-		}
-	}
-	if offered {
-		return nil, true
-	}
-	return s.defaultProtocol, false
-}
-
-// errUnknownSubprotocol returns the error for a client that offers only unsupported subprotocols.
-// It names both lists.
-func (s *Server) errUnknownSubprotocol(values []string) error {
-	supported := make([]string, len(s.core.Protocols))
-	for i, p := range s.core.Protocols {
-		supported[i] = p.Subprotocol()
-	}
-	return errs.New(errs.InvalidRequest, "none of the offered subprotocols is supported: the server supports %s, the client offered %s",
-		strings.Join(supported, ", "), input.Quote(strings.Join(values, ", ")))
-}
-
-// reject refuses a connection and closes it.
-func (s *socket) reject(err error, code websocket.StatusCode) {
-	_ = s.write(s.protocol.Refuse(err, nil).Body)
-	s.conn.close(code, "")
 }
 
 // The buffer sizes of a WebSocket. Longer messages bypass the buffers. Most connections are idle,

@@ -17,6 +17,7 @@ import (
 	"comet/internal/protocol"
 	"comet/internal/protocol/envelope"
 	v5 "comet/internal/protocol/v5"
+	"comet/internal/testkit"
 	"comet/internal/transport"
 	"comet/models"
 	"comet/store"
@@ -37,8 +38,8 @@ func TestWebSocketConnect(t *testing.T) {
 		require.EqualValues(t, 7, hello["heartbeat_seconds"])
 		at, err := time.Parse(time.RFC3339, hello["server_time"].(string))
 		require.NoError(t, err)
-		require.Equal(t, f.db.Clock.Now(), at.UTC())
-		w := f.waitForWorker(t, "ada", online)
+		require.Equal(t, f.DB.Clock.Now(), at.UTC())
+		w := f.WaitForWorker(t, "ada", online)
 		require.Equal(t, []any{"notes", transport.WebSocket, 3}, []any{w.Protocol, w.Transport, w.Concurrency})
 	})
 	runCase(t, "uses the default protocol if none is offered", nil, func(t *testing.T, f *fixture) {
@@ -90,13 +91,13 @@ func TestWebSocketDelivers(t *testing.T) {
 		task := f.submit(t, "ada")
 		got := c.next()
 		require.Equal(t, "assign", got.Do)
-		require.Equal(t, task.ID, f.waitForInbox(t, "ada", 1)[0].TaskID)
+		require.Equal(t, task.ID, f.WaitForInbox(t, "ada", 1)[0].TaskID)
 		f.enqueue(t, "ada", 1)
 		cancel := c.next()
 		require.Equal(t, "cancel", cancel.Do)
 		require.Empty(t, c.barrier("b1"), "both were delivered")
 		c.ack(got.ID, cancel.ID)
-		f.waitForInbox(t, "ada", 0)
+		f.WaitForInbox(t, "ada", 0)
 		f.waitForMetric(t, 2, "comet_transport_messages_total", "out", "websocket")
 	})
 	runCase(t, "a long inbox", nil, func(t *testing.T, f *fixture) {
@@ -111,7 +112,7 @@ func TestWebSocketDelivers(t *testing.T) {
 				c.ack(s.ID)
 			}
 		}
-		f.waitForInbox(t, "ada", 0)
+		f.WaitForInbox(t, "ada", 0)
 	})
 	runCase(t, "a long inbox whose messages were acknowledged elsewhere", nil, func(t *testing.T, f *fixture) {
 		const n = 350
@@ -122,7 +123,7 @@ func TestWebSocketDelivers(t *testing.T) {
 			require.NoError(t, err)
 			f.OnWake(orchestrator.WakeInbox, "ada")
 		}
-		f.waitForInbox(t, "ada", 0)
+		f.WaitForInbox(t, "ada", 0)
 	})
 	runCase(t, "unacknowledged messages again on the next connection", nil, func(t *testing.T, f *fixture) {
 		token := f.agent(t, "ada")
@@ -130,11 +131,11 @@ func TestWebSocketDelivers(t *testing.T) {
 		f.submit(t, "ada")
 		first := c.next()
 		require.NoError(t, c.conn.CloseNow())
-		f.waitForWorker(t, "ada", offline)
+		f.WaitForWorker(t, "ada", offline)
 		c = f.connect(t, token, "")
 		require.Equal(t, first.ID, c.next().ID)
 		c.ack(first.ID)
-		f.waitForInbox(t, "ada", 0)
+		f.WaitForInbox(t, "ada", 0)
 	})
 	runCase(t, "no more tasks than its concurrency", nil, func(t *testing.T, f *fixture) {
 		token := f.agent(t, "ada")
@@ -142,7 +143,7 @@ func TestWebSocketDelivers(t *testing.T) {
 		for range 3 {
 			f.submit(t, "ada")
 		}
-		f.waitForInbox(t, "ada", 3)
+		f.WaitForInbox(t, "ada", 3)
 		narrow := f.connect(t, token, "?concurrency=1")
 		_, code := wide.readUntilClosed()
 		require.Equal(t, websocket.StatusNormalClosure, code)
@@ -158,7 +159,7 @@ func TestWebSocketDelivers(t *testing.T) {
 		f.protocol.render = func(models.InboxMessage, int) ([][]byte, error) { return nil, nil }
 		c := f.connect(t, f.agent(t, "ada"), "")
 		f.enqueue(t, "ada", 3)
-		f.waitForInbox(t, "ada", 0)
+		f.WaitForInbox(t, "ada", 0)
 		require.Empty(t, c.barrier("b1"))
 	})
 	runCase(t, "no more than the window without acknowledgements", nil, func(t *testing.T, f *fixture) {
@@ -231,9 +232,9 @@ func TestWebSocketEnds(t *testing.T) {
 	soon := &transport.Options{Heartbeat: 150 * time.Millisecond}
 	runCase(t, "when the agent disconnects, which takes it offline", nil, func(t *testing.T, f *fixture) {
 		c := f.connect(t, f.agent(t, "ada"), "")
-		f.waitForWorker(t, "ada", online)
+		f.WaitForWorker(t, "ada", online)
 		require.NoError(t, c.conn.Close(websocket.StatusNormalClosure, ""))
-		f.waitForWorker(t, "ada", offline)
+		f.WaitForWorker(t, "ada", offline)
 		f.waitForMetric(t, 0, "comet_transport_connections", "websocket")
 	})
 	runCase(t, "when the agent opens a newer one, which stays", nil, func(t *testing.T, f *fixture) {
@@ -250,7 +251,7 @@ func TestWebSocketEnds(t *testing.T) {
 	runCase(t, "when the agent connects to another process", soon, func(t *testing.T, f *fixture) {
 		token := f.agent(t, "ada")
 		older := f.connect(t, token, "")
-		other := openFixture(t, newBackend(t, f.db), soon, nil)
+		other := openFixture(t, startWork(t, f.DB), soon, nil)
 		newer := other.connect(t, token, "")
 		all, _ := older.readUntilClosed()
 		require.Equal(t, "replaced", all[len(all)-1].Bye["reason"])
@@ -261,17 +262,17 @@ func TestWebSocketEnds(t *testing.T) {
 		f.agent(t, "ada")
 		issued := f.token(t, "ada")
 		c := f.connect(t, issued.Secret, "")
-		require.NoError(t, f.auth.Revoke(t.Context(), ops(), issued.Token.ID))
+		require.NoError(t, f.auth.Revoke(t.Context(), testkit.Admin(), issued.Token.ID))
 		all, code := c.readUntilClosed()
 		require.Equal(t, "token not accepted", all[len(all)-1].Bye["reason"])
 		require.Equal(t, websocket.StatusPolicyViolation, code)
-		f.waitForWorker(t, "ada", offline)
+		f.WaitForWorker(t, "ada", offline)
 	})
 	runCase(t, "at the first message after its token is revoked, which has no effect", nil, func(t *testing.T, f *fixture) {
 		f.agent(t, "ada")
 		issued := f.token(t, "ada")
 		c := f.connect(t, issued.Secret, "")
-		require.NoError(t, f.auth.Revoke(t.Context(), ops(), issued.Token.ID))
+		require.NoError(t, f.auth.Revoke(t.Context(), testkit.Admin(), issued.Token.ID))
 		c.send(note{ID: "m1"})
 		all, _ := c.readUntilClosed()
 		require.Equal(t, "unauthenticated", all[0].Refused)
@@ -291,7 +292,7 @@ func TestWebSocketEnds(t *testing.T) {
 	})
 	runCase(t, "after two unanswered pings", soon, func(t *testing.T, f *fixture) {
 		f.connect(t, f.agent(t, "ada"), "") // without a reader no ping is answered
-		f.waitForWorker(t, "ada", offline)
+		f.WaitForWorker(t, "ada", offline)
 	})
 	runCase(t, "when the agent does not read", &transport.Options{WriteTimeout: 200 * time.Millisecond}, func(t *testing.T, f *fixture) {
 		f.protocol.render = func(m models.InboxMessage, _ int) ([][]byte, error) {
@@ -299,8 +300,8 @@ func TestWebSocketEnds(t *testing.T) {
 		}
 		c := f.connect(t, f.agent(t, "ada"), "")
 		f.enqueue(t, "ada", 20)
-		f.waitForWorker(t, "ada", offline)
-		f.waitForInbox(t, "ada", 20)
+		f.WaitForWorker(t, "ada", offline)
+		f.WaitForInbox(t, "ada", 20)
 		_ = c.conn.CloseNow()
 	})
 }
@@ -318,9 +319,9 @@ func TestWebSocketKeepsAgentOnline(t *testing.T) {
 	runCase(t, "while it answers pings", soon, func(t *testing.T, f *fixture) {
 		c := f.connect(t, f.agent(t, "ada"), "")
 		go func() { _, _ = c.read() }() // answers pings until the end of the test
-		f.waitForWorker(t, "ada", online)
+		f.WaitForWorker(t, "ada", online)
 		for range 4 { // together longer than the timeout
-			f.db.Clock.Advance(30 * time.Second)
+			f.DB.Clock.Advance(30 * time.Second)
 			f.waitForHeartbeat(t, "ada")
 		}
 		require.Equal(t, models.WorkerOnline, f.CachedWorker("ada").State)
@@ -328,21 +329,21 @@ func TestWebSocketKeepsAgentOnline(t *testing.T) {
 	runCase(t, "again after the server marked it offline by mistake", jumpingClock(), func(t *testing.T, f *fixture) {
 		c := f.connect(t, f.agent(t, "ada"), "")
 		go func() { _, _ = c.read() }()
-		f.waitForWorker(t, "ada", online)
+		f.WaitForWorker(t, "ada", online)
 		require.NoError(t, f.Leave(t.Context(), "ada", false))
-		f.waitForWorker(t, "ada", online)
+		f.WaitForWorker(t, "ada", online)
 	})
 	runCase(t, "unless the agent declared itself offline", soon, func(t *testing.T, f *fixture) {
 		c := f.connect(t, f.agent(t, "ada"), "")
 		go func() { _, _ = c.read() }()
-		f.waitForWorker(t, "ada", online)
+		f.WaitForWorker(t, "ada", online)
 		require.NoError(t, f.Leave(t.Context(), "ada", false))
-		f.db.Clock.Advance(100 * time.Millisecond)
+		f.DB.Clock.Advance(100 * time.Millisecond)
 		f.waitForHeartbeat(t, "ada") // its connection still has heartbeats
 		require.Equal(t, models.WorkerOffline, f.CachedWorker("ada").State)
 		_, err := f.Heartbeat(t.Context(), "ada", orchestrator.Heartbeat{State: models.WorkerOnline})
 		require.NoError(t, err)
-		f.waitForWorker(t, "ada", online)
+		f.WaitForWorker(t, "ada", online)
 	})
 }
 
@@ -377,7 +378,7 @@ func (f *fixture) waitForHeartbeat(t *testing.T, agentID string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		w, err := f.Worker(t.Context(), agentID)
-		return err == nil && w.LastSeenAt.Equal(f.db.Clock.Now())
+		return err == nil && w.LastSeenAt.Equal(f.DB.Clock.Now())
 	}, time.Minute, time.Millisecond)
 }
 
@@ -386,8 +387,8 @@ func TestDeadPeer(t *testing.T) {
 	t.Parallel()
 	runCase(t, "goes offline", &transport.Options{Heartbeat: 75 * time.Millisecond}, func(t *testing.T, f *fixture) {
 		f.dialRaw(t, f.agent(t, "ada"), "")
-		f.waitForWorker(t, "ada", online)
-		f.waitForWorker(t, "ada", offline)
+		f.WaitForWorker(t, "ada", online)
+		f.WaitForWorker(t, "ada", offline)
 		f.waitForMetric(t, 0, "comet_transport_connections", "websocket")
 	})
 }
@@ -396,13 +397,13 @@ func TestProbingBreakerCloses(t *testing.T) {
 	t.Parallel()
 	pause := func(t *testing.T, f *fixture) {
 		t.Helper()
-		require.NoError(t, f.db.Write(t.Context(), func(tx *store.Tx) error {
-			w, err := tx.Worker("ada")
+		require.NoError(t, f.DB.Write(t.Context(), func(tx *store.Tx) error {
+			w, err := tx.Workers().Lock("ada")
 			if err != nil {
 				return err
 			}
 			w.BreakerUntil, w.Probing, w.Failures = tx.Now(), true, 5
-			return tx.SaveWorker(&w)
+			return tx.Workers().Save(&w)
 		}))
 	}
 	requireClosed := func(t *testing.T, f *fixture, do func()) {
@@ -417,14 +418,14 @@ func TestProbingBreakerCloses(t *testing.T) {
 	runCase(t, "after an answered ping", &transport.Options{Heartbeat: 150 * time.Millisecond}, func(t *testing.T, f *fixture) {
 		c := f.connect(t, f.agent(t, "ada"), "")
 		go func() { _, _ = c.read() }()
-		f.waitForWorker(t, "ada", online)
+		f.WaitForWorker(t, "ada", online)
 		pause(t, f)
 		requireClosed(t, f, wait)
 	})
 	runCase(t, "after an answered push probe", shortIntervals(), func(t *testing.T, f *fixture) {
 		m := newPushReceiver(t)
 		f.registerPush(t, f.agent(t, "ada"), m)
-		f.waitForWorker(t, "ada", isPushed)
+		f.WaitForWorker(t, "ada", isPushed)
 		pause(t, f)
 		requireClosed(t, f, wait)
 		require.Eventually(t, func() bool { return m.probes() > 0 }, time.Minute, time.Millisecond)
@@ -441,8 +442,8 @@ func TestProbingBreakerCloses(t *testing.T) {
 func TestUnknownSubprotocol(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		f := openFixture(t, newBackend(t, db), nil, func(c *transport.Core) {
-			c.Protocols = []protocol.Protocol{envelope.New(c.Work, nil), v5.New(c.Work, nil)}
+		f := openFixture(t, startWork(t, db), nil, func(c *transport.Core) {
+			c.Protocols = []protocol.Protocol{envelope.New(c.Work, nil), v5.New(c.Work, db.Store, nil)}
 		})
 		a := f.do(t, "GET", "/api/agent/connect", f.agent(t, "ada"), "",
 			"Upgrade", "websocket", "Connection", "Upgrade", "Sec-WebSocket-Protocol", "v6, envelope.v9")

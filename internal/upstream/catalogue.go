@@ -3,9 +3,9 @@ package upstream
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"unicode/utf8"
 
@@ -38,13 +38,13 @@ func (c *catalogue) warnings() []string {
 // readCatalogue returns a catalogue with new lists of the given kinds and the other lists of old.
 // It does not request a list that the upstream does not have according to its capabilities. An
 // error in any list but the tools becomes a warning.
-func (s *session) readCatalogue(ctx context.Context, old *catalogue, kinds map[ChangeKind]bool) (*catalogue, error) {
+func (s *session) readCatalogue(ctx context.Context, old *catalogue, kinds ...ChangeKind) (*catalogue, error) {
 	out := *old
 	has := s.client.InitializeResult().Capabilities
 	if has == nil {
 		has = &mcp.ServerCapabilities{}
 	}
-	if kinds[Tools] && has.Tools != nil {
+	if slices.Contains(kinds, Tools) && has.Tools != nil {
 		tools, err := readList(ctx, s, "tool", s.toolPage, func(t *mcp.Tool) string { return t.Name }, checkTool)
 		if err != nil {
 			return nil, err
@@ -54,12 +54,12 @@ func (s *session) readCatalogue(ctx context.Context, old *catalogue, kinds map[C
 			out.names[t.Name] = true
 		}
 	}
-	if kinds[Resources] && has.Resources != nil {
+	if slices.Contains(kinds, Resources) && has.Resources != nil {
 		out.resources = orWarning(readList(ctx, s, "resource", s.resourcePage, func(r *mcp.Resource) string { return r.URI }, nil))
 		out.templates = orWarning(readList(ctx, s, "resource template", s.templatePage,
 			func(r *mcp.ResourceTemplate) string { return r.URITemplate }, nil))
 	}
-	if kinds[Prompts] && has.Prompts != nil {
+	if slices.Contains(kinds, Prompts) && has.Prompts != nil {
 		out.prompts = orWarning(readList(ctx, s, "prompt", s.promptPage, func(p *mcp.Prompt) string { return p.Name }, nil))
 	}
 	return &out, ctx.Err()
@@ -170,7 +170,9 @@ func (c *collector[T]) add(items []*T) bool {
 			c.warn("a %s that is null was left out", c.what)
 			continue
 		}
-		name, size := c.name(item), approximateSize(reflect.ValueOf(item))
+		name := c.name(item)
+		text, _ := json.Marshal(item) // it has just been decoded
+		size := len(text)
 		switch err := c.checkItem(name, item, size); {
 		case len(c.items) == MaxTools:
 			c.warn("there are more than %d %ss; the others were left out", MaxTools, c.what)
@@ -221,20 +223,19 @@ func checkTool(t *mcp.Tool) error {
 	if t.InputSchema == nil {
 		return errors.New("it has no input schema")
 	}
-	if err := checkRoot(t.InputSchema); err != nil {
-		return fmt.Errorf("its input schema is not a JSON Schema of an object: %w", err)
-	}
-	if t.OutputSchema == nil {
-		return nil
-	}
-	if err := checkRoot(t.OutputSchema); err != nil {
-		return fmt.Errorf("its output schema is not a JSON Schema of an object: %w", err)
+	for name, schema := range map[string]any{"input": t.InputSchema, "output": t.OutputSchema} {
+		if err := checkRoot(schema); err != nil {
+			return fmt.Errorf("its %s schema is not a JSON Schema of an object: %w", name, err)
+		}
 	}
 	return nil
 }
 
-// checkRoot checks a whole schema, which MCP requires to describe an object.
+// checkRoot checks a whole schema, which MCP requires to describe an object. nil is no schema.
 func checkRoot(schema any) error {
+	if schema == nil {
+		return nil
+	}
 	object, ok := schema.(map[string]any)
 	if !ok {
 		return errors.New("it is not an object")
@@ -252,7 +253,7 @@ const maxSchemaDepth = 64
 // google/jsonschema-go, for example, rejects the boolean exclusiveMinimum of draft 4 and the
 // look-ahead of ECMAScript patterns, and accepts unknown types.
 func checkSchema(schema any, depth int) error {
-	if _, isBool := schema.(bool); isBool && depth > 0 {
+	if _, isBool := schema.(bool); isBool {
 		return nil
 	}
 	object, ok := schema.(map[string]any)
@@ -271,92 +272,42 @@ func checkSchema(schema any, depth int) error {
 }
 
 func checkKeyword(keyword string, value any, depth int) error {
-	subschema := func(v any) error { return checkSchema(v, depth) }
 	list, isList := value.([]any)
+	if !isList {
+		list = []any{value}
+	}
 	switch keyword {
 	case "type":
-		if isList {
-			return checkEach(keyword, list, checkType)
+		for _, kind := range list {
+			switch kind {
+			case "object", "array", "string", "number", "integer", "boolean", "null":
+			default:
+				return fmt.Errorf("%s is not a type", input.Quote(fmt.Sprint(kind)))
+			}
 		}
-		return checkType(value)
+	case "required":
+		for _, name := range list {
+			if _, ok := name.(string); !ok || !isList {
+				return errors.New("required is not a list of names")
+			}
+		}
 	case "properties", "patternProperties", "$defs", "definitions", "dependentSchemas":
 		members, ok := value.(map[string]any)
 		if !ok {
 			return fmt.Errorf("%s is not an object", keyword)
 		}
 		for name, schema := range members {
-			if err := subschema(schema); err != nil {
+			if err := checkSchema(schema, depth); err != nil {
 				return fmt.Errorf("%s: %w", input.Clip(name), err)
 			}
 		}
-	case "items":
-		if isList {
-			return checkEach(keyword, list, subschema)
-		}
-		return subschema(value)
-	case "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedProperties":
-		return subschema(value)
-	case "allOf", "anyOf", "oneOf", "prefixItems":
-		return checkEach(keyword, value, subschema)
-	case "required":
-		return checkEach(keyword, value, func(name any) error {
-			if _, ok := name.(string); !ok {
-				return errors.New("required has an entry that is not a name")
+	case "items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedProperties",
+		"allOf", "anyOf", "oneOf", "prefixItems":
+		for _, schema := range list {
+			if err := checkSchema(schema, depth); err != nil {
+				return err
 			}
-			return nil
-		})
-	case "enum":
-		return checkEach(keyword, value, func(any) error { return nil })
-	}
-	return nil
-}
-
-// checkEach checks the elements of a keyword that must be a list.
-func checkEach(keyword string, value any, check func(any) error) error {
-	list, ok := value.([]any)
-	if !ok {
-		return fmt.Errorf("%s is not a list", keyword)
-	}
-	for _, element := range list {
-		if err := check(element); err != nil {
-			return err
 		}
 	}
 	return nil
-}
-
-func checkType(value any) error {
-	switch value {
-	case "object", "array", "string", "number", "integer", "boolean", "null":
-		return nil
-	}
-	return fmt.Errorf("%s is not a type", input.Quote(fmt.Sprint(value)))
-}
-
-// approximateSize estimates the size of a decoded value in bytes.
-func approximateSize(v reflect.Value) int {
-	const each = 16
-	size := each
-	switch v.Kind() {
-	case reflect.String:
-		size += v.Len()
-	case reflect.Pointer, reflect.Interface:
-		if !v.IsNil() {
-			size += approximateSize(v.Elem())
-		}
-	case reflect.Map:
-		for it := v.MapRange(); it.Next(); {
-			size += approximateSize(it.Key()) + approximateSize(it.Value())
-		}
-	case reflect.Slice, reflect.Array:
-		for i := range v.Len() {
-			size += approximateSize(v.Index(i))
-		}
-	case reflect.Struct:
-		for i := range v.NumField() {
-			size += approximateSize(v.Field(i))
-		}
-	default:
-	}
-	return size
 }

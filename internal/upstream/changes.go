@@ -2,10 +2,8 @@ package upstream
 
 import (
 	"context"
-	"slices"
-	"sync"
 
-	"comet/internal/lifecycle"
+	"comet/internal/background"
 )
 
 // ChangeKind is the kind of a change.
@@ -29,97 +27,40 @@ type Change struct {
 	URI string
 }
 
-// maxPending limits the distinct changes that wait for delivery.
+// maxPending limits the distinct changes that wait for delivery. Further updates of resources are
+// dropped.
 const maxPending = 10_000
 
 // changeNotifier calls notify from its own goroutine, so that a slow receiver blocks no upstream.
 // Equal pending changes are merged into the last one, so that the last notification describes the
 // current state.
 type changeNotifier struct {
-	*lifecycle.Loop
-	notify func(Change)
-	wake   chan struct{}
-
-	mu      sync.Mutex
-	seq     int
-	pending map[Change]int
+	*background.Loop
+	notify  func(Change)
+	pending *background.Pending[Change]
 }
 
-func newChangeNotifier(tell func(Change)) *changeNotifier {
-	t := &changeNotifier{notify: tell, wake: make(chan struct{}, 1), pending: map[Change]int{}}
-	t.Loop = lifecycle.NewLoop(t.run)
+func newChangeNotifier(notify func(Change)) *changeNotifier {
+	t := &changeNotifier{notify: notify, pending: background.NewPending[Change]()}
+	t.Loop = background.NewLoop(t.run)
 	return t
 }
 
 func (t *changeNotifier) enqueue(c Change) {
-	t.mu.Lock()
-	if _, waits := t.pending[c]; waits || len(t.pending) < maxPending || c.Kind != ResourceUpdated {
-		t.seq++
-		t.pending[c] = t.seq
-	}
-	t.mu.Unlock()
-	select {
-	case t.wake <- struct{}{}:
-	default:
+	if c.Kind != ResourceUpdated || t.pending.Len() < maxPending {
+		t.pending.Add(c)
 	}
 }
 
 // run delivers changes until ctx ends, then those that are still pending.
 func (t *changeNotifier) run(ctx context.Context) {
-	for {
+	for ctx.Err() == nil {
 		select {
-		case <-t.wake:
-			t.flush()
+		case <-t.pending.Signal:
 		case <-ctx.Done():
-			t.flush()
-			return
+		}
+		for _, c := range t.pending.Take() {
+			t.notify(c)
 		}
 	}
-}
-
-func (t *changeNotifier) flush() {
-	t.mu.Lock()
-	pending := t.pending
-	t.pending = map[Change]int{}
-	t.mu.Unlock()
-	changes := make([]Change, 0, len(pending))
-	for c := range pending {
-		changes = append(changes, c)
-	}
-	slices.SortFunc(changes, func(a, b Change) int { return pending[a] - pending[b] })
-	for _, c := range changes {
-		t.notify(c)
-	}
-}
-
-// staleLists records which lists must be read again.
-type staleLists struct {
-	wake  chan struct{}
-	mu    *sync.Mutex
-	kinds map[ChangeKind]bool
-}
-
-func newStaleLists() staleLists {
-	return staleLists{wake: make(chan struct{}, 1), mu: &sync.Mutex{}, kinds: map[ChangeKind]bool{}}
-}
-
-func (s *staleLists) mark(kinds ...ChangeKind) {
-	s.mu.Lock()
-	for _, k := range kinds {
-		s.kinds[k] = true
-	}
-	s.mu.Unlock()
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-// take returns the marked lists and clears the marks.
-func (s *staleLists) take() map[ChangeKind]bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	taken := s.kinds
-	s.kinds = map[ChangeKind]bool{}
-	return taken
 }

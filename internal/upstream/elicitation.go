@@ -1,7 +1,9 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,6 +12,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/background"
 )
 
 const (
@@ -72,6 +76,9 @@ func (c *call) elicit(ctx context.Context, p *mcp.ElicitParams) (*mcp.ElicitResu
 	if p.Mode != "" && p.Mode != "form" {
 		return declined("only forms can be passed to the caller"), nil
 	}
+	if hasReferences(p.RequestedSchema) {
+		return declined("the form has references, which comet does not follow"), nil
+	}
 	defer c.pause()()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -83,41 +90,63 @@ func (c *call) elicit(ctx context.Context, p *mcp.ElicitParams) (*mcp.ElicitResu
 	return res, err
 }
 
-// round is one round of a request since 2026-07-28: the questions of the upstream and the answers
-// to them.
-type round struct {
-	needsInput bool
-	questions  mcp.InputRequestMap
-	answers    mcp.InputResponseMap
-	state      string
+// hasReferences reports whether a schema has references. The SDK validates an answer by the schema, and
+// cyclic references overflow its stack.
+func hasReferences(schema any) bool {
+	text, err := json.Marshal(schema)
+	return err != nil || bytes.Contains(text, []byte(`"$ref":`)) || bytes.Contains(text, []byte(`"$dynamicRef":`))
 }
 
-// runRounds repeats a request until the upstream needs no more input. The SDK can do this too, but
-// it does not know which call a question belongs to.
-func runRounds[T any](ctx context.Context, c *call, send func(round) (T, round, error)) (T, error) {
-	var none T
-	var r round
-	busy := 0
-	for range maxRounds {
-		out, asked, err := send(r)
-		if err != nil || !asked.needsInput && len(asked.questions) == 0 {
-			return out, err
-		}
-		if len(asked.questions) == 0 {
-			if busy++; busy > maxBusy {
-				return none, errors.New("it is busy")
+// round is one round of a request since 2026-07-28: the answers to the questions of the last one.
+type round struct {
+	meta    mcp.Meta
+	answers mcp.InputResponseMap
+	state   string
+}
+
+// questionsOf returns what the upstream needs to continue a request.
+func questionsOf(res any) (needsInput bool, questions mcp.InputRequestMap, state string) {
+	switch r := res.(type) {
+	case *mcp.CallToolResult:
+		return r.NeedsInput(), r.InputRequests, r.RequestState
+	case *mcp.ReadResourceResult:
+		return r.NeedsInput(), r.InputRequests, r.RequestState
+	case *mcp.GetPromptResult:
+		return r.NeedsInput(), r.InputRequests, r.RequestState
+	}
+	return false, nil, ""
+}
+
+// runRounds runs a request and repeats it until the upstream needs no more input. The SDK can do
+// this too, but in goroutines of its own, where an invalid question ends the program.
+func runRounds[T any](ctx context.Context, s *session, what string, o *CallOptions, send func(context.Context, round) (T, error)) (T, error) {
+	return runRequest(ctx, s, what, o, func(ctx context.Context, c *call) (none T, err error) {
+		r := round{meta: c.meta()}
+		busy := 0
+		for range maxRounds {
+			out, err := send(ctx, r)
+			if err != nil {
+				return none, err
 			}
-			if err := wait(ctx, time.Duration(busy)*busyWait); err != nil {
+			needsInput, questions, state := questionsOf(out)
+			if !needsInput && len(questions) == 0 {
+				return out, nil
+			}
+			if len(questions) == 0 {
+				if busy++; busy > maxBusy {
+					return none, errors.New("it is busy")
+				}
+				if err := background.Sleep(ctx, time.Duration(busy)*busyWait); err != nil {
+					return none, err
+				}
+			}
+			r.state = state
+			if r.answers, err = c.answer(ctx, questions); err != nil {
 				return none, err
 			}
 		}
-		answers, err := c.answer(ctx, asked.questions)
-		if err != nil {
-			return none, err
-		}
-		r = round{answers: answers, state: asked.state}
-	}
-	return none, fmt.Errorf("it needs more input after %d rounds", maxRounds)
+		return none, fmt.Errorf("it needs more input after %d rounds", maxRounds)
+	})
 }
 
 // answer answers the questions of one round, sorted by name.
@@ -142,18 +171,6 @@ func (c *call) answer(ctx context.Context, questions mcp.InputRequestMap) (mcp.I
 		answers[name] = res
 	}
 	return answers, nil
-}
-
-// wait returns after d, or with the error of ctx.
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // Roots are deprecated since 2026-07-28, but common servers such as the filesystem server request

@@ -34,6 +34,14 @@ func TestQuestionsOfAnOlderUpstream(t *testing.T) {
 		require.JSONEq(t, `{"action":"decline","_meta":{"comet/reason":"the caller cannot be asked"}}`, b.call(t, "a", "ask", ""))
 	})
 
+	t.Run("AreDeclinedWhereTheFormHasReferences", func(t *testing.T) { // the answer would overflow the stack
+		t.Parallel()
+		b := setup(t, upstream.Options{}, fakeServer("a", "plain"))
+		res, err := b.Call(t.Context(), "a", "cycle", nil, &upstream.CallOptions{Elicit: accept})
+		require.NoError(t, err)
+		require.Contains(t, textOf(t, res), "the form has references")
+	})
+
 	t.Run("AreDeclinedWhereSeveralRequestsRun", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t, upstream.Options{}, fakeServer("a", "plain"))
@@ -85,7 +93,7 @@ func TestQuestionsOfAnOlderUpstream(t *testing.T) {
 		}()
 		<-asked
 		require.NoError(t, b.Restart("a"))
-		requireKind(t, upstream.KindDown, <-done)
+		requireReason(t, upstream.ReasonDown, <-done)
 		b.ready(t, "a")
 	})
 }

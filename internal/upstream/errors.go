@@ -1,80 +1,47 @@
 package upstream
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"comet/internal/errs"
 	"comet/internal/input"
 )
 
-// Kind is the kind of an error.
-type Kind string
-
-// The kinds of errors.
+// The reasons of a failed request, the member "reason" of an error with the code
+// errs.UpstreamFailed.
 const (
-	// KindUnknownServer means that no upstream has the id.
-	KindUnknownServer Kind = "unknown_server"
-	// KindDown means that the upstream is disabled, starting or failed, or that its session ended
-	// during the call.
-	KindDown Kind = "down"
-	// KindTimeout means that no response arrived in time.
-	KindTimeout Kind = "timeout"
-	// KindTooLarge means that a message exceeds Options.MaxMessage, in either direction.
-	KindTooLarge Kind = "too_large"
-	// KindProtocol means that the upstream returned an error or an invalid response.
-	KindProtocol Kind = "protocol"
-	// KindUnknownTool means that the upstream has no tool of that name.
-	KindUnknownTool Kind = "unknown_tool"
-	// KindCancelled means that the caller cancelled the call.
-	KindCancelled Kind = "cancelled"
-	// KindBusy means that the upstream has reached MaxCalls or another limit.
-	KindBusy Kind = "busy"
-	// KindInvalid means that a request or a definition is invalid.
-	KindInvalid Kind = "invalid"
-	// KindConflict means that an upstream of another source has the id.
-	KindConflict Kind = "conflict"
+	// ReasonDown means that the upstream is disabled, starting or failed, or that its session ended
+	// during the request.
+	ReasonDown = "down"
+	// ReasonTimeout means that no response arrived in time.
+	ReasonTimeout = "timeout"
+	// ReasonBusy means that the upstream has reached MaxCalls or another limit.
+	ReasonBusy = "busy"
+	// ReasonTooLarge means that a message exceeds Options.MaxMessage, in either direction.
+	ReasonTooLarge = "too_large"
+	// ReasonProtocol means that the upstream returned an error or an invalid response.
+	ReasonProtocol = "protocol"
 )
 
-// Error is the error of every method of Manager. It never contains the value of a secret.
-type Error struct {
-	Kind Kind
-	// Server is the id of the upstream.
-	Server string
-	// Detail is one sentence that names the upstream.
-	Detail string
-	// RPC is the error that the upstream returned, nil if there is none. Its data comes from the
-	// upstream.
-	RPC *jsonrpc.Error
-
-	cause error
+// failure returns the error of a request to an upstream. Its detail is one sentence without
+// secrets, like that of newError.
+func failure(reason, server, format string, args ...any) *errs.Error {
+	return newError(errs.UpstreamFailed, server, format, args...).With("reason", reason).With("server", server)
 }
 
-// Error implements error.
-func (e *Error) Error() string { return e.Detail }
-
-// Unwrap returns the cause, nil if there is none.
-func (e *Error) Unwrap() error { return e.cause }
-
-// KindOf returns the kind of err, "" for nil and for other errors.
-func KindOf(err error) Kind {
-	var e *Error
-	if errors.As(err, &e) {
-		return e.Kind
-	}
-	return ""
+// newError returns an error whose sentence begins with the id of the upstream.
+func newError(code errs.Code, server, format string, args ...any) *errs.Error {
+	return errs.New(code, "upstream %q %s", server, fmt.Sprintf(format, args...))
 }
 
-func newError(kind Kind, server, format string, args ...any) *Error {
-	return &Error{Kind: kind, Server: server, Detail: fmt.Sprintf("upstream %q ", server) + fmt.Sprintf(format, args...)}
-}
-
-// withCause sets the cause for errors.Is. The sentence does not contain it.
-func (e *Error) withCause(cause error) *Error {
-	e.cause = cause
-	return e
+// cancelled returns a context.Canceled for a request that the caller has cancelled.
+func cancelled(server, format string, args ...any) error {
+	return errs.Wrap(errs.UpstreamFailed, context.Canceled, "upstream %q %s", server, fmt.Sprintf(format, args...))
 }
 
 // codeTooLarge is the code of a response over the limit. codeRejected is the SDK's code of a
@@ -86,6 +53,15 @@ const (
 
 func tooLarge(limit int) *jsonrpc.Error {
 	return &jsonrpc.Error{Code: codeTooLarge, Message: fmt.Sprintf("the response is larger than %d bytes", limit)}
+}
+
+// errorResponse returns an error response to a request.
+func errorResponse(id jsonrpc.ID, problem *jsonrpc.Error) []byte {
+	data, err := jsonrpc.EncodeMessage(&jsonrpc.Response{ID: id, Error: problem})
+	if err != nil {
+		return nil
+	}
+	return data
 }
 
 // errPanic replaces a panic of the code that reads a message of an upstream.

@@ -1,18 +1,23 @@
 package upstream
 
 import (
-	"bufio"
 	"bytes"
 	"io"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"comet/internal/input"
 )
+
+// messageHook receives messages in the order of their arrival. A message that it handles is not
+// passed to the SDK.
+type messageHook func(jsonrpc.Message) (taken bool)
 
 // eventFilter filters a stream of server-sent events: it passes on valid messages and events of
 // other names. A response over the limit becomes an error response.
 type eventFilter struct {
 	io.Closer
-	in      *lineReader
+	in      *input.LineReader
 	limit   int
 	invalid *invalidMessages
 	hook    messageHook
@@ -26,13 +31,11 @@ type event struct {
 	name, id, retry []byte
 	data            []byte
 	hasData         bool
-	over            *oversized
+	over            *input.LongText
 }
 
 func newEventFilter(body io.ReadCloser, limit int, garbage *invalidMessages, aside messageHook) *eventFilter {
-	// The name of the field stands before the message. The buffer is small, because every response
-	// is a stream of its own, usually of one short line.
-	in := &lineReader{r: bufio.NewReader(body), limit: limit + len("data: ")}
+	in := input.NewLineReader(body, limit+len("data: "))
 	return &eventFilter{Closer: body, in: in, limit: limit, invalid: garbage, hook: aside}
 }
 
@@ -42,11 +45,11 @@ func (e *eventFilter) Read(p []byte) (int, error) {
 		if e.err != nil {
 			return 0, e.err
 		}
-		line, over, err := e.in.next()
+		line, over, err := e.in.Next()
 		e.err = err
 		switch {
 		case over != nil:
-			over.head = bytes.TrimPrefix(over.head, []byte("data:"))
+			over.Head = bytes.TrimPrefix(over.Head, []byte("data:"))
 			e.next.over, e.next.data = over, nil
 		case len(line) > 0:
 			e.field(line)
@@ -81,11 +84,11 @@ func (e *eventFilter) data(value []byte) {
 	next := &e.next
 	switch {
 	case next.over != nil:
-		next.over.add(value)
+		next.over.Add(value)
 	case len(next.data)+len(value) > e.limit:
-		next.over = &oversized{}
-		next.over.add(next.data)
-		next.over.add(value)
+		next.over = &input.LongText{}
+		next.over.Add(next.data)
+		next.over.Add(value)
 		next.data = nil
 	default:
 		if next.hasData {
@@ -102,7 +105,7 @@ func (e *eventFilter) dispatch() {
 	isMessage := len(next.name) == 0 || string(next.name) == "message"
 	if next.over != nil {
 		next.data, next.hasData = nil, false
-		if id, ok := next.over.responseID(); ok {
+		if id, ok := responseIDOf(next.over); ok {
 			next.data, next.hasData = errorResponse(id, tooLarge(e.limit)), true
 		} else {
 			e.invalid.add("")

@@ -19,13 +19,13 @@ import (
 	"go.uber.org/goleak"
 )
 
-// fakeMode is the variable that turns the test binary into an upstream, and says which.
+// fakeMode is the variable that makes the test binary an upstream of the kind that it names.
 const fakeMode = "FAKE_UPSTREAM"
 
 func TestMain(m *testing.M) {
 	switch mode := os.Getenv(fakeMode); mode {
 	case "":
-		// The SDK's server keeps what nobody ended: sessions of a server that was replaced.
+		// The SDK's server never ends the sessions of a server that was replaced.
 		goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/modelcontextprotocol/go-sdk/mcp.(*streamableServerConn).Read"))
 	case "holder":
 		hold()
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// fake is an upstream of revision 2025-11-25 that says what it likes to.
+// fake is an upstream of version 2025-11-25 that can send anything.
 type fake struct {
 	mode    string
 	mu      sync.Mutex
@@ -143,7 +143,7 @@ func (f *fake) list(r rpc) {
 		for i := range 500 {
 			tools = append(tools, tool(fmt.Sprintf("t%05d", page*500+i)))
 		}
-		next = fmt.Sprintf(`,"nextCursor":"%d"`, page+1) // for ever
+		next = fmt.Sprintf(`,"nextCursor":"%d"`, page+1) // without an end
 	case "odd":
 		tools = []string{
 			tool("b"), tool("a"), `{"name":"b","description":"another","inputSchema":{"type":"object"}}`, "null", tool(""), tool(strings.Repeat("x", 129)),
@@ -153,7 +153,7 @@ func (f *fake) list(r rpc) {
 			`{"name":"c","inputSchema":{"type":"object","properties":{"q":{"type":["string","null"],"pattern":"(?=x)"}},"$schema":"http://json-schema.org/draft-07/schema#"}}`,
 		}
 	default:
-		for _, name := range []string{"echo", "never", "twice", "die", "big", "env", "ask", "slow", "go", "held", "storm", "grandchild", "garbage", "crash", "refuse", "hang"} {
+		for _, name := range []string{"echo", "never", "twice", "die", "big", "env", "ask", "cycle", "slow", "go", "held", "storm", "grandchild", "garbage", "crash", "refuse", "hang"} {
 			tools = append(tools, tool(name))
 		}
 	}
@@ -180,7 +180,9 @@ func (f *fake) call(r rpc) {
 	case "env":
 		f.text(r.ID, strings.Join(os.Environ(), "\n"))
 	case "ask":
-		f.ask(r)
+		f.ask(r, `{"type":"boolean"}`)
+	case "cycle":
+		f.ask(r, `{"type":"boolean","allOf":[{"$ref":"#/properties/ok"}]}`)
 	case "slow":
 		for i := range 3 {
 			token, _ := json.Marshal(r.Params.Meta.Token)
@@ -215,15 +217,15 @@ func (f *fake) call(r rpc) {
 	}
 }
 
-// ask puts a question and answers with what was said.
-func (f *fake) ask(r rpc) {
+// ask sends a question with a property of the schema and returns the reply as the result of the call.
+func (f *fake) ask(r rpc, schema string) {
 	f.mu.Lock()
 	f.waiting["77"] = func(result json.RawMessage) { go f.text(r.ID, string(result)) }
 	f.mu.Unlock()
-	f.say(`{"jsonrpc":"2.0","id":77,"method":"elicitation/create","params":{"message":"sure?","requestedSchema":{"type":"object","properties":{"ok":{"type":"boolean"}}}}}`)
+	f.say(`{"jsonrpc":"2.0","id":77,"method":"elicitation/create","params":{"message":"sure?","requestedSchema":{"type":"object","properties":{"ok":%s}}}}`, schema)
 }
 
-// grandchild starts a program that does not end by itself and returns its number.
+// grandchild starts a program that does not end by itself and returns its process id.
 func grandchild() int {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = []string{fakeMode + "=stubborn"}

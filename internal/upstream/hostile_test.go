@@ -3,7 +3,6 @@
 package upstream_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -16,10 +15,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/errs"
 	"comet/internal/upstream"
 )
 
-func TestAHostileUpstreamHurtsNobodyElse(t *testing.T) {
+func TestAHostileUpstreamAffectsOnlyItself(t *testing.T) {
 	t.Parallel()
 
 	t.Run("GarbageIsDroppedCountedAndShown", func(t *testing.T) {
@@ -35,9 +35,8 @@ func TestAHostileUpstreamHurtsNobodyElse(t *testing.T) {
 		t.Parallel()
 		b := setup(t, upstream.Options{}, fakeServer("bad", "plain"), fakeServer("good", "plain"))
 		_, err := b.Call(t.Context(), "bad", "never", nil, &upstream.CallOptions{Timeout: 50 * time.Millisecond})
-		requireKind(t, upstream.KindTimeout, err)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.EqualError(t, err, `upstream "bad" did not respond to the tool never within 50ms`)
+		requireReason(t, upstream.ReasonTimeout, err)
+		require.Equal(t, `upstream "bad" did not respond to the tool never within 50ms`, errs.From(err).Detail)
 		require.Equal(t, "{}", b.call(t, "bad", "echo", ""), "the connection is as good as before")
 		require.Equal(t, "{}", b.call(t, "good", "echo", ""))
 		require.Zero(t, b.status(t, "bad").Restarts)
@@ -49,19 +48,19 @@ func TestAHostileUpstreamHurtsNobodyElse(t *testing.T) {
 		bad.Timeout = time.Second
 		b := setup(t, upstream.Options{StopGrace: 10 * time.Millisecond}, bad)
 		_, err := b.Call(t.Context(), "bad", "hang", nil, nil)
-		requireKind(t, upstream.KindTimeout, err)
+		requireReason(t, upstream.ReasonTimeout, err)
 		b.await(t, "bad", func(s upstream.Status) bool { return isReady(s) && s.Restarts == 1 })
 		require.Contains(t, b.logged(), "it does not respond any more")
 		require.Equal(t, "{}", b.call(t, "bad", "echo", ""))
 	})
 
-	t.Run("OneThatNeverStartsDelaysNobody", func(t *testing.T) {
+	t.Run("OneThatNeverStartsDelaysNoOther", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t, upstream.Options{FirstStartWait: time.Millisecond, StopGrace: 10 * time.Millisecond}, fakeServer("bad", "silent"), fakeServer("good", "plain"))
 		b.ready(t, "good")
 		_, err := b.Call(t.Context(), "bad", "echo", nil, nil)
-		requireKind(t, upstream.KindDown, err)
-		require.EqualError(t, err, `upstream "bad" is starting`)
+		requireReason(t, upstream.ReasonDown, err)
+		require.Equal(t, `upstream "bad" is starting`, errs.From(err).Detail)
 		require.Nil(t, b.Tools("bad"))
 	})
 
@@ -92,11 +91,11 @@ func TestAHostileUpstreamHurtsNobodyElse(t *testing.T) {
 		t.Parallel()
 		b := setup(t, upstream.Options{}, fakeServer("bad", "plain"))
 		_, err := b.Call(t.Context(), "bad", "die", nil, nil)
-		requireKind(t, upstream.KindDown, err)
-		require.EqualError(t, err, `upstream "bad" ended before it responded to the tool die`)
+		requireReason(t, upstream.ReasonDown, err)
+		require.Equal(t, `upstream "bad" ended before it responded to the tool die`, errs.From(err).Detail)
 		b.await(t, "bad", func(s upstream.Status) bool { return isReady(s) && s.Restarts == 1 })
 		require.Equal(t, "{}", b.call(t, "bad", "echo", ""))
-		require.True(t, b.told(upstream.Change{Server: "bad", Kind: upstream.Down}))
+		require.True(t, b.reported(upstream.Change{Server: "bad", Kind: upstream.Down}))
 		require.Contains(t, b.logged(), "the program ended (exit status 3)")
 	})
 
@@ -108,7 +107,7 @@ func TestAHostileUpstreamHurtsNobodyElse(t *testing.T) {
 		for range 4 {
 			wg.Go(func() {
 				_, err := b.Call(t.Context(), "bad", "big", nil, nil)
-				requireKind(t, upstream.KindTooLarge, err)
+				requireReason(t, upstream.ReasonTooLarge, err)
 			})
 		}
 		wg.Wait()
@@ -144,7 +143,7 @@ func TestAHostileUpstreamHurtsNobodyElse(t *testing.T) {
 			require.Contains(t, text, want)
 		}
 		_, err := b.Call(t.Context(), "bad", "s1", nil, nil)
-		requireKind(t, upstream.KindUnknownTool, err)
+		requireCode(t, errs.NotFound, err)
 	})
 
 	t.Run("AFloodOnStandardErrorIsReadKeptShortAndLoggedInPart", func(t *testing.T) {
@@ -162,14 +161,14 @@ func TestAHostileUpstreamHurtsNobodyElse(t *testing.T) {
 		b := setup(t, upstream.Options{ChangeDelay: 50 * time.Millisecond}, fakeServer("bad", "plain"))
 		require.Equal(t, "stormed", b.call(t, "bad", "storm", ""))
 		require.Equal(t, "{}", b.call(t, "bad", "echo", ""))
-		require.False(t, b.told(upstream.Change{Server: "bad", Kind: upstream.Tools}), "nothing has changed")
+		require.False(t, b.reported(upstream.Change{Server: "bad", Kind: upstream.Tools}), "nothing has changed")
 	})
 
 	t.Run("RequestsWithoutParametersEndNothing", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t, upstream.Options{}, fakeServer("bad", "plain"))
 		_, err := b.Call(t.Context(), "bad", "crash", nil, nil)
-		requireKind(t, upstream.KindProtocol, err)
+		requireReason(t, upstream.ReasonProtocol, err)
 		require.Equal(t, "{}", b.call(t, "bad", "echo", ""))
 		require.Zero(t, b.status(t, "bad").Restarts)
 	})
@@ -178,11 +177,9 @@ func TestAHostileUpstreamHurtsNobodyElse(t *testing.T) {
 		t.Parallel()
 		b := setup(t, upstream.Options{}, fakeServer("bad", "plain"))
 		_, err := b.Call(t.Context(), "bad", "refuse", nil, nil)
-		requireKind(t, upstream.KindProtocol, err)
-		require.EqualError(t, err, `upstream "bad" refused the tool refuse: no (-32004)`)
-		var told *upstream.Error
-		require.ErrorAs(t, err, &told)
-		require.JSONEq(t, `{"why":"so"}`, string(told.RPC.Data))
+		requireReason(t, upstream.ReasonProtocol, err)
+		require.Equal(t, `upstream "bad" refused the tool refuse: no (-32004)`, errs.From(err).Detail)
+		require.EqualValues(t, -32004, errs.From(err).Meta["rpc_code"])
 	})
 
 	t.Run("OneThatDoesNotEndIsKilled", func(t *testing.T) {
@@ -200,13 +197,12 @@ func TestAHostileUpstreamHurtsNobodyElse(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, syscall.Kill(child, 0))
 		_, err = b.Call(t.Context(), "bad", "die", nil, nil)
-		requireKind(t, upstream.KindDown, err)
+		requireReason(t, upstream.ReasonDown, err)
 		requireGone(t, child)
 	})
 }
 
-// requireGone waits until a process has ended. One that nobody reaps is a zombie, and as
-// good as gone.
+// requireGone waits until a process has ended. A zombie has ended, too.
 func requireGone(t *testing.T, pid int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -223,13 +219,13 @@ func TestArguments(t *testing.T) {
 	b := setup(t, upstream.Options{MaxMessage: 1 << 20}, fakeServer("a", "plain"))
 	for name, args := range map[string]string{"a list": "[]", "text": `"x"`, "half an object": "{"} {
 		_, err := b.Call(t.Context(), "a", "echo", json.RawMessage(args), nil)
-		require.Equal(t, upstream.KindInvalid, upstream.KindOf(err), name)
+		require.Equal(t, errs.InvalidRequest, errs.CodeOf(err), name)
 	}
 	_, err := b.Call(t.Context(), "a", "echo", json.RawMessage(`{"a":"`+strings.Repeat("x", 1<<20)+`"}`), nil)
-	requireKind(t, upstream.KindTooLarge, err)
+	requireReason(t, upstream.ReasonTooLarge, err)
 	_, err = b.Call(t.Context(), "a", "nothing", nil, nil)
-	requireKind(t, upstream.KindUnknownTool, err)
-	require.EqualError(t, err, `upstream "a" has no tool "nothing"`)
+	requireCode(t, errs.NotFound, err)
+	require.Equal(t, `upstream "a" has no tool "nothing"`, errs.From(err).Detail)
 	_, err = b.Call(t.Context(), "b", "echo", nil, nil)
-	requireKind(t, upstream.KindUnknownServer, err)
+	requireCode(t, errs.NotFound, err)
 }

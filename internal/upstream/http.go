@@ -63,8 +63,8 @@ func newHTTPClient(l *resolvedServer, opts *Options, garbage *invalidMessages, a
 	return w, nil
 }
 
-// client returns the HTTP client for the SDK's transport.
-func (w *httpClient) client() *http.Client {
+// sdkClient returns the HTTP client for the SDK's transport.
+func (w *httpClient) sdkClient() *http.Client {
 	return &http.Client{Transport: w, CheckRedirect: func(req *http.Request, via []*http.Request) error {
 		if len(via) > maxRedirects {
 			return errors.New("it redirects too often")
@@ -93,7 +93,7 @@ func (w *httpClient) RoundTrip(req *http.Request) (*http.Response, error) {
 		// Not an error: after an error the SDK would try to open its stream again for a while.
 		return &http.Response{
 			StatusCode: http.StatusMethodNotAllowed, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-			Header: http.Header{}, Body: http.NoBody, Request: req,
+			Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(nil)), Request: req,
 		}, nil
 	}
 	ctx, cancel := context.WithCancel(req.Context())
@@ -175,14 +175,6 @@ func errorResponseTo(req *http.Request, problem *jsonrpc.Error) []byte {
 		return nil
 	}
 	return errorResponse(id, problem)
-}
-
-func errorResponse(id jsonrpc.ID, problem *jsonrpc.Error) []byte {
-	data, err := jsonrpc.EncodeMessage(&jsonrpc.Response{ID: id, Error: problem})
-	if err != nil {
-		return nil
-	}
-	return data
 }
 
 // releasingBody calls release when the body is closed.

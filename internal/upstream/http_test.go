@@ -24,7 +24,7 @@ import (
 	"comet/internal/upstream"
 )
 
-// serve is an HTTP server that ends with the test, and the connections it holds first.
+// serve starts an HTTP server that ends with the test, after its connections.
 func serve(t *testing.T, h http.Handler) *httptest.Server {
 	t.Helper()
 	server := httptest.NewServer(h)
@@ -73,16 +73,16 @@ func TestCancellationAndProgressOverHTTP(t *testing.T) {
 					cancel()
 				}
 			}})
-			requireKind(t, upstream.KindCancelled, err)
+			require.ErrorIs(t, err, context.Canceled)
 			require.ErrorIs(t, <-held, context.Canceled)
 			require.Equal(t, "{}", b.call(t, "a", "echo", ""))
 		})
 	}
 }
 
-// TestProgressIsToldBeforeTheAnswer: what an upstream said of a call before it answered is
-// heard before the call returns, all of it, however quickly the answer follows.
-func TestProgressIsToldBeforeTheAnswer(t *testing.T) {
+// TestProgressPrecedesTheResult checks that all progress that an upstream sends before a result is
+// delivered before the call returns, even if the result follows immediately.
+func TestProgressPrecedesTheResult(t *testing.T) {
 	t.Parallel()
 	for name, server := range map[string]upstream.Server{
 		"Stdio":    fakeServer("a", "sdk"),
@@ -93,11 +93,11 @@ func TestProgressIsToldBeforeTheAnswer(t *testing.T) {
 			t.Parallel()
 			b := setup(t, upstream.Options{}, server)
 			for range 20 {
-				var heard []float64
-				_, err := b.Call(t.Context(), "a", "steps", nil, &upstream.CallOptions{Progress: func(p upstream.Progress) { heard = append(heard, p.Progress) }})
+				var received []float64
+				_, err := b.Call(t.Context(), "a", "steps", nil, &upstream.CallOptions{Progress: func(p upstream.Progress) { received = append(received, p.Progress) }})
 				require.NoError(t, err)
-				require.Len(t, heard, 50)
-				require.IsIncreasing(t, heard)
+				require.Len(t, received, 50)
+				require.IsIncreasing(t, received)
 			}
 		})
 	}
@@ -146,7 +146,7 @@ func TestAHostileAddress(t *testing.T) {
 			b := setup(t, upstream.Options{MaxMessage: 100_000}, upstream.Server{ID: "a", URL: serve(t, rawHTTP(stream)).URL})
 			b.ready(t, "a")
 			_, err := b.Call(t.Context(), "a", "big", nil, nil)
-			requireKind(t, upstream.KindTooLarge, err)
+			requireReason(t, upstream.ReasonTooLarge, err)
 			_, err = b.Call(t.Context(), "a", "broken", nil, &upstream.CallOptions{Timeout: time.Second})
 			require.Error(t, err)
 			require.Equal(t, "ok", b.call(t, "a", "fine", ""))
@@ -177,7 +177,7 @@ func TestAHostileAddress(t *testing.T) {
 		server.CloseClientConnections()
 		server.Close()
 		_, err = b.Call(t.Context(), "a", "echo", nil, nil)
-		requireKind(t, upstream.KindDown, err)
+		requireReason(t, upstream.ReasonDown, err)
 		b.await(t, "a", func(s upstream.Status) bool { return s.State == upstream.Failed })
 		listener, err = net.Listen("tcp", address)
 		require.NoError(t, err)
@@ -206,14 +206,14 @@ func TestAHostileAddress(t *testing.T) {
 
 	t.Run("WhereTheGuardRefusesNothingIsConnectedTo", func(t *testing.T) {
 		t.Parallel()
-		server := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("somebody came") }))
+		server := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("unexpected request") }))
 		b := setup(t, upstream.Options{DialContext: netguard.New(nil).DialContext}, upstream.Server{ID: "a", URL: server.URL})
 		s := b.await(t, "a", func(s upstream.Status) bool { return s.Error != "" })
 		require.Contains(t, s.Error, string(errs.AddressRefused))
 	})
 }
 
-// rawHTTP answers by hand, as one message or as a stream of events.
+// rawHTTP responds with hand-written JSON, as one message or as a stream of events.
 func rawHTTP(stream bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)

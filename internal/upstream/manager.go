@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/errs"
 )
 
-// Manager manages the upstreams. It is a lifecycle.Service and safe for concurrent use. Only Stop
+// Manager manages the upstreams. It is a background.Service and safe for concurrent use. Only Stop
 // waits for an upstream without a limit of its own.
 type Manager struct {
 	opts     Options
@@ -21,14 +23,14 @@ type Manager struct {
 	mu        sync.RWMutex
 	started   bool
 	stopped   bool
-	upstreams map[string]*upstream
-	stopping  []*upstream    // removed, but not ended yet
+	upstreams map[string]*supervisor
+	stopping  []*supervisor  // removed, but not ended yet
 	stops     sync.WaitGroup // one for each of them
 }
 
 // New returns a manager without upstreams.
 func New(o *Options) *Manager {
-	m := &Manager{opts: o.orDefaults(), upstreams: map[string]*upstream{}}
+	m := &Manager{opts: o.orDefaults(), upstreams: map[string]*supervisor{}}
 	m.notifier = newChangeNotifier(m.opts.OnChange)
 	return m
 }
@@ -67,19 +69,19 @@ func (m *Manager) Stop(ctx context.Context) error {
 }
 
 // find returns the upstream with the id.
-func (m *Manager) find(id string) (*upstream, error) {
+func (m *Manager) find(id string) (*supervisor, error) {
 	m.mu.RLock()
 	u := m.upstreams[id]
 	m.mu.RUnlock()
 	if u == nil {
-		return nil, newError(KindUnknownServer, id, "does not exist")
+		return nil, newError(errs.NotFound, id, "does not exist")
 	}
 	return u, nil
 }
 
-// session returns the session of a ready upstream, or an error with the reason. It waits for the
+// readySession returns the session of a ready upstream, or an error with the reason. It waits for the
 // first start up to Options.FirstStartWait.
-func (m *Manager) session(ctx context.Context, id string) (*ready, error) {
+func (m *Manager) readySession(ctx context.Context, id string) (*ready, error) {
 	u, err := m.find(id)
 	if err != nil {
 		return nil, err
@@ -93,7 +95,7 @@ func (m *Manager) session(ctx context.Context, id string) (*ready, error) {
 	case <-u.firstAttempt:
 	case <-patience.C:
 	case <-ctx.Done():
-		return nil, newError(KindCancelled, id, "was not called: the caller has cancelled").withCause(ctx.Err())
+		return nil, cancelled(id, "was not called: the caller has cancelled")
 	}
 	if r := u.ready(); r != nil {
 		return r, nil
@@ -101,24 +103,24 @@ func (m *Manager) session(ctx context.Context, id string) (*ready, error) {
 	return nil, u.unavailable()
 }
 
-func (u *upstream) ready() *ready {
+func (u *supervisor) ready() *ready {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.current
 }
 
 // unavailable returns the reason why the upstream has no session.
-func (u *upstream) unavailable() *Error {
+func (u *supervisor) unavailable() error {
 	s := u.status()
 	switch {
 	case s.State == Disabled:
-		return newError(KindDown, s.ID, "is disabled")
+		return failure(ReasonDown, s.ID, "is disabled")
 	case s.State == Stopped:
-		return newError(KindDown, s.ID, "has been stopped")
+		return failure(ReasonDown, s.ID, "has been stopped")
 	case s.Error != "":
-		return newError(KindDown, s.ID, "is down: %s", s.Error)
+		return failure(ReasonDown, s.ID, "is down: %s", s.Error)
 	}
-	return newError(KindDown, s.ID, "is starting")
+	return failure(ReasonDown, s.ID, "is starting")
 }
 
 // Servers returns the status of all upstreams, sorted by id.
@@ -150,10 +152,7 @@ func (m *Manager) Restart(id string) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case u.restart <- struct{}{}:
-	default:
-	}
+	u.restart.Set()
 	return nil
 }
 
@@ -205,7 +204,7 @@ func (m *Manager) Apply(_ context.Context, source string, servers []Server) (App
 	wanted := map[string]bool{}
 	for _, s := range servers {
 		if wanted[s.ID] {
-			failures = append(failures, newError(KindConflict, s.ID, "is defined twice"))
+			failures = append(failures, newError(errs.Conflict, s.ID, "is defined twice"))
 			continue
 		}
 		wanted[s.ID] = true
@@ -237,9 +236,9 @@ func (m *Manager) Remove(_ context.Context, source, id string) error {
 	u := m.upstreams[id]
 	switch {
 	case u == nil:
-		return newError(KindUnknownServer, id, "does not exist")
+		return newError(errs.NotFound, id, "does not exist")
 	case u.source != source:
-		return newError(KindConflict, id, "comes from %s and can be removed there only", u.source)
+		return newError(errs.Conflict, id, "comes from %s and can be removed there only", u.source)
 	}
 	m.remove(u)
 	return nil
@@ -253,11 +252,11 @@ func (m *Manager) put(source string, s Server, out *ApplyResult) error {
 	old := m.upstreams[s.ID]
 	switch {
 	case m.stopped:
-		return newError(KindDown, s.ID, "cannot be started: comet is stopping")
+		return newError(errs.Unavailable, s.ID, "cannot be started: comet is stopping")
 	case old == nil && len(m.upstreams) >= MaxServers:
-		return newError(KindInvalid, s.ID, "exceeds the limit of %d upstreams", MaxServers)
+		return newError(errs.InvalidRequest, s.ID, "exceeds the limit of %d upstreams", MaxServers)
 	case old != nil && old.source != source:
-		return newError(KindConflict, s.ID, "is already defined by %s", old.source)
+		return newError(errs.Conflict, s.ID, "is already defined by %s", old.source)
 	case old != nil && old.server.equal(s):
 		out.Unchanged = append(out.Unchanged, s.ID)
 		return nil
@@ -267,7 +266,7 @@ func (m *Manager) put(source string, s Server, out *ApplyResult) error {
 	default:
 		out.Started = append(out.Started, s.ID)
 	}
-	u := newUpstream(s, source, &m.opts, m.notifier.enqueue, m.stoppingWithID(s.ID))
+	u := newSupervisor(s, source, &m.opts, m.notifier.enqueue, m.stoppingWithID(s.ID))
 	m.upstreams[s.ID] = u
 	if m.started {
 		_ = u.Start(context.Background()) // it never fails
@@ -277,7 +276,7 @@ func (m *Manager) put(source string, s Server, out *ApplyResult) error {
 
 // stoppingWithID returns the last upstream with the id that is still stopping, nil if there is
 // none.
-func (m *Manager) stoppingWithID(id string) *upstream {
+func (m *Manager) stoppingWithID(id string) *supervisor {
 	for _, u := range slices.Backward(m.stopping) {
 		if u.server.ID == id {
 			return u
@@ -287,13 +286,13 @@ func (m *Manager) stoppingWithID(id string) *upstream {
 }
 
 // remove stops an upstream without waiting for its end; Stop waits. The caller holds m.mu.
-func (m *Manager) remove(u *upstream) {
+func (m *Manager) remove(u *supervisor) {
 	delete(m.upstreams, u.server.ID)
 	m.stopping = append(m.stopping, u)
 	m.stops.Go(func() {
 		_ = u.Stop(context.Background()) // its context does not end
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.stopping = slices.DeleteFunc(m.stopping, func(x *upstream) bool { return x == u })
+		m.stopping = slices.DeleteFunc(m.stopping, func(x *supervisor) bool { return x == u })
 	})
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/errs"
 	"comet/internal/upstream"
 )
 
@@ -53,7 +54,7 @@ func TestCalls(t *testing.T) {
 		id := strings.TrimPrefix(s.Stderr[0], "held ")
 		cancel()
 		err := <-done
-		requireKind(t, upstream.KindCancelled, err)
+		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorIs(t, err, context.Canceled)
 		s = b.await(t, "a", func(s upstream.Status) bool { return len(s.Stderr) == 2 })
 		require.Equal(t, "cancelled "+id, s.Stderr[1])
@@ -82,8 +83,8 @@ func TestCalls(t *testing.T) {
 		off.Disabled = true
 		b := setup(t, upstream.Options{}, off)
 		_, err := b.Call(t.Context(), "off", "echo", nil, nil)
-		requireKind(t, upstream.KindDown, err)
-		require.EqualError(t, err, `upstream "off" is disabled`)
+		requireReason(t, upstream.ReasonDown, err)
+		require.Equal(t, `upstream "off" is disabled`, errs.From(err).Detail)
 		require.Equal(t, upstream.Disabled, b.status(t, "off").State)
 	})
 }
@@ -106,17 +107,17 @@ func TestApplyTouchesOnlyWhatHasChanged(t *testing.T) {
 	t.Run("AndNothingOfAnotherSource", func(t *testing.T) {
 		require.NoError(t, b.Put(t.Context(), "api", fakeServer("four", "plain")))
 		err := b.Put(t.Context(), "api", fakeServer("one", "plain"))
-		requireKind(t, upstream.KindConflict, err)
-		requireKind(t, upstream.KindConflict, b.Remove(t.Context(), "api", "one"))
+		requireCode(t, errs.Conflict, err)
+		requireCode(t, errs.Conflict, b.Remove(t.Context(), "api", "one"))
 		done, err := b.Apply(t.Context(), "file", []upstream.Server{one, fakeServer("four", "plain"), {ID: "b_d", Command: "x"}})
 		require.ErrorContains(t, err, `upstream "four" is already defined by api`)
-		require.ErrorContains(t, err, `upstream "b_d" cannot be used: id may only have letters, digits and hyphens, for example "b-d"`)
+		require.ErrorContains(t, err, `upstream "b_d" cannot be used: id may contain only letters, digits and hyphens, for example "b-d"`)
 		require.Equal(t, []string{"three", "two"}, done.Stopped)
 		require.Equal(t, []string{"one"}, done.Unchanged)
 		b.ready(t, "four")
 		require.Len(t, b.Servers(), 2)
 		require.NoError(t, b.Remove(t.Context(), "api", "four"))
-		requireKind(t, upstream.KindUnknownServer, b.Remove(t.Context(), "api", "four"))
+		requireCode(t, errs.NotFound, b.Remove(t.Context(), "api", "four"))
 		require.Equal(t, before["one"], b.status(t, "one").PID)
 	})
 }
@@ -178,13 +179,13 @@ func TestSessions(t *testing.T) {
 			requireGone(t, pid)
 		}
 		_, err := b.Call(t.Context(), "a", "echo", nil, nil)
-		require.EqualError(t, err, `upstream "a" has been stopped`)
-		requireKind(t, upstream.KindDown, b.Put(t.Context(), "api", fakeServer("d", "plain")))
+		require.Equal(t, `upstream "a" has been stopped`, errs.From(err).Detail)
+		requireCode(t, errs.Unavailable, b.Put(t.Context(), "api", fakeServer("d", "plain")))
 	})
 }
 
-// TestKill9 ends a program that holds an upstream the way no program can notice. The
-// upstream is one that ignores the end of its input and SIGTERM.
+// TestKill9 kills a program that runs an upstream with SIGKILL. The upstream ignores the end of its
+// input and SIGTERM.
 func TestKill9LeavesNoUpstreamBehind(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), os.Args[0])
@@ -217,7 +218,7 @@ func TestEverythingElseOfAnUpstream(t *testing.T) {
 	}
 }
 
-// everything tries what newSDKServer offers, over any transport.
+// everything uses all features of newSDKServer, over any transport.
 func everything(t *testing.T, b *bench) {
 	t.Helper()
 	s := b.ready(t, "a")
@@ -241,9 +242,9 @@ func everything(t *testing.T, b *bench) {
 	require.Equal(t, []string{"y!"}, completed.Completion.Values)
 
 	_, err = b.ReadResource(t.Context(), "a", "file:///b/c", nil)
-	requireKind(t, upstream.KindProtocol, err)
+	requireReason(t, upstream.ReasonProtocol, err)
 	_, err = b.Call(t.Context(), "a", "big", nil, nil)
-	requireKind(t, upstream.KindTooLarge, err)
+	requireReason(t, upstream.ReasonTooLarge, err)
 
 	var asked string
 	answer, err := b.Call(t.Context(), "a", "ask", nil, &upstream.CallOptions{
@@ -259,11 +260,11 @@ func everything(t *testing.T, b *bench) {
 	require.Equal(t, "added", b.call(t, "a", "more", ""))
 	b.await(t, "a", func(s upstream.Status) bool { return s.Tools == 8 })
 	require.Equal(t, "new", b.call(t, "a", "added", ""))
-	require.Eventually(t, func() bool { return b.told(upstream.Change{Server: "a", Kind: upstream.Tools}) }, long, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return b.reported(upstream.Change{Server: "a", Kind: upstream.Tools}) }, long, 5*time.Millisecond)
 	require.NoError(t, b.Subscribe(t.Context(), "a", "file:///a"))
 	require.Equal(t, "touched", b.call(t, "a", "touch", ""))
 	require.Eventually(t, func() bool {
-		return b.told(upstream.Change{Server: "a", Kind: upstream.ResourceUpdated, URI: "file:///a"})
+		return b.reported(upstream.Change{Server: "a", Kind: upstream.ResourceUpdated, URI: "file:///a"})
 	}, long, 5*time.Millisecond)
 	require.NoError(t, b.Unsubscribe(t.Context(), "a", "file:///a"))
 	require.NoError(t, b.Unsubscribe(t.Context(), "a", "file:///a"))

@@ -22,11 +22,11 @@ import (
 	"comet/internal/upstream"
 )
 
-// npmServers is the folder that tools/mcp-servers/run prints. Without it the published
-// servers are left out; CI always has it.
+// npmServers is the folder that tools/mcp-servers/run prints. Without it the tests of published
+// servers are skipped; CI always has it.
 const npmServers = "COMET_TEST_MCP_SERVERS"
 
-// published is one of the servers that npm has, or false where there are none.
+// published returns a server published on npm, or false without npmServers.
 func published(id string, args ...string) (upstream.Server, bool) {
 	folder := os.Getenv(npmServers)
 	script := filepath.Join(folder, "node_modules/@modelcontextprotocol/server-"+id, "dist/index.js")
@@ -68,7 +68,7 @@ func TestPublishedFilesystemAsksForRoots(t *testing.T) {
 	server.Roots = []string{folder}
 	b := setup(t, upstream.Options{}, server)
 	b.ready(t, "filesystem")
-	require.Eventually(t, func() bool { // it asks when it has been told that the session has begun
+	require.Eventually(t, func() bool { // it requests roots after notifications/initialized
 		res, err := b.Call(t.Context(), "filesystem", "list_allowed_directories", nil, nil)
 		return err == nil && textOf(t, res) == "Allowed directories:\n"+folder
 	}, long, 50*time.Millisecond)
@@ -134,7 +134,7 @@ func tryEverything(t *testing.T, b *bench) {
 			}
 		},
 	})
-	requireKind(t, upstream.KindCancelled, err)
+	require.ErrorIs(t, err, context.Canceled)
 
 	asked := make(chan string, 1)
 	_, err = b.Call(t.Context(), "everything", "trigger-elicitation-request", nil, &upstream.CallOptions{
@@ -148,7 +148,7 @@ func tryEverything(t *testing.T, b *bench) {
 	require.Zero(t, b.status(t, "everything").Restarts)
 }
 
-// listening runs a server that listens by itself and returns where.
+// listening runs a server that listens on a port and returns its address.
 func listening(t *testing.T, s upstream.Server, mode string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -165,7 +165,7 @@ func listening(t *testing.T, s upstream.Server, mode string) string {
 	url := "http://127.0.0.1:" + strconv.Itoa(port)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	require.Eventually(t, func() bool {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/none", http.NoBody)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/none", nil)
 		require.NoError(t, err)
 		resp, err := client.Do(req)
 		if err == nil {

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"comet/internal/background"
 	"comet/internal/input"
 )
 
@@ -45,7 +46,7 @@ func startProcess(l *resolvedServer, lookup func(string) (string, bool)) (*proce
 	cmd := exec.Command(path, l.Args...)
 	cmd.Args[0] = l.Command
 	cmd.Dir, cmd.Env = l.Dir, environment(l.Env, lookup)
-	contain(cmd)
+	background.SetProcessGroup(cmd)
 	p := &process{cmd: cmd, exited: make(chan struct{})}
 	theirs, err := p.pipes()
 	if err != nil {
@@ -76,7 +77,7 @@ func (p *process) run(started chan<- error) {
 	if err != nil {
 		return
 	}
-	reap(p.cmd)
+	background.WaitProcessGroup(p.cmd)
 	until := time.Now().Add(outputTimeout)
 	_ = p.stdout.SetReadDeadline(until)
 	_ = p.stderr.SetReadDeadline(until)
@@ -115,7 +116,7 @@ func (p *process) stop(grace time.Duration) {
 	for _, next := range []struct {
 		wait time.Duration
 		then func(int) error
-	}{{grace, terminateGroup}, {grace, killGroup}, {killTimeout, nil}} {
+	}{{grace, background.TerminateProcessGroup}, {grace, background.KillProcessGroup}, {killTimeout, nil}} {
 		timer := time.NewTimer(next.wait)
 		select {
 		case <-p.exited:
@@ -203,11 +204,11 @@ func newStderrLines() *stderrLines { return &stderrLines{ended: make(chan struct
 
 // readAll reads to the end.
 func (l *stderrLines) readAll(r io.Reader, s *secrets, log *slog.Logger) {
-	in := newLineReader(r, 64<<10)
+	in := input.NewLineReader(r, 64<<10)
 	limit := rate.NewLimiter(lineRate, lineBurst)
 	silent := 0
 	for {
-		line, over, err := in.next()
+		line, over, err := in.Next()
 		text := input.ClipTo(s.mask(string(line)), maxLine)
 		if over != nil {
 			text = "(a line of more than 65536 bytes)"

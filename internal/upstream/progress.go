@@ -8,10 +8,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// messageHook receives messages in the order of their arrival. A message that it handles is not
-// passed to the SDK.
-type messageHook func(jsonrpc.Message) (taken bool)
-
 // progress passes a progress notification to its call. The SDK would do so on another goroutine,
 // which the response can overtake; here all progress before the response is delivered before it.
 func (s *session) progress(msg jsonrpc.Message) (taken bool) {

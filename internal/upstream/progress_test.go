@@ -8,22 +8,22 @@ import (
 
 func TestLatest(t *testing.T) {
 	t.Parallel()
-	var told []float64
+	var received []float64
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	l := NewLatestProgress(func(p Progress) {
-		told = append(told, p.Progress)
-		if len(told) == 1 {
+		received = append(received, p.Progress)
+		if len(received) == 1 {
 			close(begun)
 			<-goOn
 		}
 	})
 	l.Update(Progress{Progress: 1})
 	<-begun
-	for n := range 100 { // nobody is waited for
+	for n := range 100 { // Update does not wait for the receiver
 		l.Update(Progress{Progress: float64(n)})
 	}
 	close(goOn)
 	l.Close()
-	require.Equal(t, []float64{1, 99}, told, "the last word is told")
-	l.Update(Progress{Progress: 7}) // somebody who comes late hurts nobody
+	require.Equal(t, []float64{1, 99}, received, "the last update is delivered")
+	l.Update(Progress{Progress: 7}) // an update after Close is ignored
 }

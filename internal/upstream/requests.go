@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"comet/internal/errs"
 	"comet/internal/input"
 )
 
@@ -38,77 +39,62 @@ type Progress struct {
 	Message         string
 }
 
-// Call calls a tool. args is a JSON object; empty args mean an empty object.
+// Call calls a tool. args is a JSON object; empty args mean an empty object. The error of this and of
+// the other requests is an *errs.Error: errs.NotFound for an unknown upstream or tool,
+// errs.InvalidRequest, or errs.UpstreamFailed with a reason.
 func (m *Manager) Call(ctx context.Context, id, tool string, args json.RawMessage, o *CallOptions) (*mcp.CallToolResult, error) {
-	s, err := m.session(ctx, id)
+	s, err := m.readySession(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	if !s.catalogue.names[tool] {
-		return nil, newError(KindUnknownTool, id, "has no tool %s", input.Quote(tool))
+		return nil, newError(errs.NotFound, id, "has no tool %s", input.Quote(tool))
 	}
 	if args = bytes.TrimSpace(args); len(args) == 0 {
 		args = json.RawMessage("{}")
 	}
 	switch {
 	case len(args) > m.opts.MaxMessage:
-		return nil, newError(KindTooLarge, id, "accepts arguments of at most %d bytes", m.opts.MaxMessage)
+		return nil, failure(ReasonTooLarge, id, "accepts arguments of at most %d bytes", m.opts.MaxMessage)
 	case args[0] != '{' || !json.Valid(args):
-		return nil, newError(KindInvalid, id, "requires arguments that are a JSON object")
+		return nil, newError(errs.InvalidRequest, id, "requires arguments that are a JSON object")
 	}
-	params := &mcp.CallToolParams{Name: tool, Arguments: args}
-	return runRequest(ctx, s.session, "the tool "+input.Clip(tool), o, func(ctx context.Context, c *call) (*mcp.CallToolResult, error) {
-		return runRounds(ctx, c, func(r round) (*mcp.CallToolResult, round, error) {
-			p := *params
-			p.Meta, p.InputResponses, p.RequestState = c.meta(), r.answers, r.state
-			res, err := s.client.CallTool(ctx, &p)
-			if err != nil {
-				return nil, round{}, err
-			}
-			return res, round{needsInput: res.NeedsInput(), questions: res.InputRequests, state: res.RequestState}, nil
+	return runRounds(ctx, s.session, "the tool "+input.Clip(tool), o, func(ctx context.Context, r round) (*mcp.CallToolResult, error) {
+		return s.client.CallTool(ctx, &mcp.CallToolParams{
+			Meta: r.meta, Name: tool, Arguments: args, InputResponses: r.answers, RequestState: r.state,
 		})
 	})
 }
 
 // ReadResource reads a resource.
 func (m *Manager) ReadResource(ctx context.Context, id, uri string, o *CallOptions) (*mcp.ReadResourceResult, error) {
-	s, err := m.session(ctx, id)
+	s, err := m.readySession(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	return runRequest(ctx, s.session, "the resource "+input.Quote(uri), o, func(ctx context.Context, c *call) (*mcp.ReadResourceResult, error) {
-		return runRounds(ctx, c, func(r round) (*mcp.ReadResourceResult, round, error) {
-			p := &mcp.ReadResourceParams{Meta: c.meta(), URI: uri, InputResponses: r.answers, RequestState: r.state}
-			res, err := s.client.ReadResource(ctx, p)
-			if err != nil {
-				return nil, round{}, err
-			}
-			return res, round{needsInput: res.NeedsInput(), questions: res.InputRequests, state: res.RequestState}, nil
+	return runRounds(ctx, s.session, "the resource "+input.Quote(uri), o, func(ctx context.Context, r round) (*mcp.ReadResourceResult, error) {
+		return s.client.ReadResource(ctx, &mcp.ReadResourceParams{
+			Meta: r.meta, URI: uri, InputResponses: r.answers, RequestState: r.state,
 		})
 	})
 }
 
 // GetPrompt renders a prompt.
 func (m *Manager) GetPrompt(ctx context.Context, id, name string, args map[string]string, o *CallOptions) (*mcp.GetPromptResult, error) {
-	s, err := m.session(ctx, id)
+	s, err := m.readySession(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	return runRequest(ctx, s.session, "the prompt "+input.Quote(name), o, func(ctx context.Context, c *call) (*mcp.GetPromptResult, error) {
-		return runRounds(ctx, c, func(r round) (*mcp.GetPromptResult, round, error) {
-			p := &mcp.GetPromptParams{Meta: c.meta(), Name: name, Arguments: args, InputResponses: r.answers, RequestState: r.state}
-			res, err := s.client.GetPrompt(ctx, p)
-			if err != nil {
-				return nil, round{}, err
-			}
-			return res, round{needsInput: res.NeedsInput(), questions: res.InputRequests, state: res.RequestState}, nil
+	return runRounds(ctx, s.session, "the prompt "+input.Quote(name), o, func(ctx context.Context, r round) (*mcp.GetPromptResult, error) {
+		return s.client.GetPrompt(ctx, &mcp.GetPromptParams{
+			Meta: r.meta, Name: name, Arguments: args, InputResponses: r.answers, RequestState: r.state,
 		})
 	})
 }
 
 // Complete completes an argument of a prompt or of a resource template.
 func (m *Manager) Complete(ctx context.Context, id string, params *mcp.CompleteParams, o *CallOptions) (*mcp.CompleteResult, error) {
-	s, err := m.session(ctx, id)
+	s, err := m.readySession(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +105,7 @@ func (m *Manager) Complete(ctx context.Context, id string, params *mcp.CompleteP
 	})
 }
 
-// runRequest runs one request within its timeout and converts its error to *Error.
+// runRequest runs one request within its timeout and converts its error.
 func runRequest[T any](ctx context.Context, s *session, what string, o *CallOptions, send func(context.Context, *call) (T, error)) (T, error) {
 	var none T
 	c, runs, err := s.begin(ctx, o)
@@ -129,13 +115,13 @@ func runRequest[T any](ctx context.Context, s *session, what string, o *CallOpti
 	out, err := guard(func() (T, error) { return send(runs, c) })
 	c.finish(err == nil && s.http != nil)
 	if err != nil {
-		return none, s.failure(ctx, c, what, err)
+		return none, s.describeFailure(ctx, c, what, err)
 	}
 	return out, nil
 }
 
-// failure converts the error of a request.
-func (s *session) failure(ctx context.Context, c *call, what string, err error) *Error {
+// describeFailure converts the error of a request.
+func (s *session) describeFailure(ctx context.Context, c *call, what string, err error) error {
 	id := s.launch.ID
 	var rpc *jsonrpc.Error
 	var transport *url.Error
@@ -143,58 +129,48 @@ func (s *session) failure(ctx context.Context, c *call, what string, err error) 
 	errors.As(err, &rpc)
 	switch {
 	case errors.Is(err, errPanic):
-		return newError(KindProtocol, id, "returned an unreadable response to %s", what).withCause(err)
+		return failure(ReasonProtocol, id, "returned an unreadable response to %s", what)
 	case rpc != nil && rpc.Code == codeTooLarge:
-		return newError(KindTooLarge, id, "responded to %s with more than %d bytes", what, s.opts.MaxMessage)
+		return failure(ReasonTooLarge, id, "responded to %s with more than %d bytes", what, s.opts.MaxMessage)
 	case c.hasExpired():
 		s.requestCheck()
-		return newError(KindTimeout, id, "did not respond to %s within %s", what, c.timeout).withCause(context.DeadlineExceeded)
-	case ctx.Err() != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return newError(KindTimeout, id, "did not respond to %s before the deadline of the caller", what).withCause(ctx.Err())
+		return failure(ReasonTimeout, id, "did not respond to %s within %s", what, c.timeout)
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return failure(ReasonTimeout, id, "did not respond to %s before the deadline of the caller", what)
 	case ctx.Err() != nil:
-		return newError(KindCancelled, id, "got a cancellation of %s", what).withCause(ctx.Err())
+		return cancelled(id, "got a cancellation of %s", what)
 	case s.hasEnded():
-		return newError(KindDown, id, "ended before it responded to %s", what).withCause(err)
+		return failure(ReasonDown, id, "ended before it responded to %s", what)
 	case errors.As(err, &transport), rpc != nil && rpc.Code == codeRejected:
 		s.requestCheck()
-		return newError(KindDown, id, "cannot be reached for %s: %s", what, hidden(err.Error())).withCause(err)
+		return failure(ReasonDown, id, "cannot be reached for %s: %s", what, hidden(err.Error()))
 	case rpc != nil:
-		e := newError(KindProtocol, id, "refused %s: %s (%d)", what, hidden(input.ClipTo(rpc.Message, maxLine)), rpc.Code)
-		e.RPC = rpc
-		return e
+		return failure(ReasonProtocol, id, "refused %s: %s (%d)", what, hidden(input.ClipTo(rpc.Message, maxLine)), rpc.Code).
+			With("rpc_code", rpc.Code)
 	case errors.Is(err, mcp.ErrConnectionClosed): // a misread code: see remoteError
-		return newError(KindProtocol, id, "refused %s", what).withCause(err)
+		return failure(ReasonProtocol, id, "refused %s", what)
 	}
-	return newError(KindProtocol, id, "returned an invalid response to %s: %s", what, hidden(input.ClipTo(err.Error(), maxLine)))
+	return failure(ReasonProtocol, id, "returned an invalid response to %s: %s", what, hidden(input.ClipTo(err.Error(), maxLine)))
 }
 
 // requestCheck requests a check of the session, which may have ended without notice.
-func (s *session) requestCheck() {
-	select {
-	case s.checkRequested <- struct{}{}:
-	default:
-	}
-}
+func (s *session) requestCheck() { s.checkRequested.Set() }
 
 // hasEnded reports whether the session has ended. Requests fail a moment before the end of the
 // connection is noticed.
 func (s *session) hasEnded() bool {
-	if s.life.Err() != nil {
-		return true
-	}
+	var output chan struct{} // of a program
 	if s.stdio != nil {
-		select {
-		case <-s.stdio.ended:
-			return true
-		default:
-		}
+		output = s.stdio.ended
 	}
 	select {
+	case <-s.life.Done():
 	case <-s.ended:
-		return true
+	case <-output:
 	default:
 		return false
 	}
+	return true
 }
 
 // forwardableMeta returns meta without the names that the protocol reserves.
@@ -240,7 +216,7 @@ type call struct {
 // reused.
 func (s *session) begin(ctx context.Context, o *CallOptions) (c *call, runs context.Context, err error) {
 	if err := ctx.Err(); err != nil {
-		return nil, nil, newError(KindCancelled, s.launch.ID, "was not called: the caller has cancelled").withCause(err)
+		return nil, nil, cancelled(s.launch.ID, "was not called: the caller has cancelled")
 	}
 	c = &call{session: s, timeout: s.launch.timeout()}
 	if o != nil {
@@ -248,7 +224,7 @@ func (s *session) begin(ctx context.Context, o *CallOptions) (c *call, runs cont
 		c.timeout = defaultDuration(o.Timeout, c.timeout)
 	}
 	if !s.calls.add(c) {
-		return nil, nil, newError(KindBusy, s.launch.ID, "has %d running requests, the limit", MaxCalls)
+		return nil, nil, failure(ReasonBusy, s.launch.ID, "has %d running requests, the limit", MaxCalls)
 	}
 	runs, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	c.stop = []func() bool{context.AfterFunc(ctx, c.cancel), context.AfterFunc(s.life, c.cancel)}

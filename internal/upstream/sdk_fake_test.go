@@ -16,7 +16,7 @@ import (
 	"comet/internal/upstream"
 )
 
-// newSDKServer is a well-behaved upstream of every revision the SDK speaks.
+// newSDKServer returns an upstream without faults, in every version that the SDK supports.
 func newSDKServer(held chan<- error) *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "sdk", Version: "2"}, &mcp.ServerOptions{
 		Instructions: "be kind", PageSize: 2,
@@ -77,14 +77,14 @@ func said(text string) *mcp.CallToolResult {
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}
 }
 
-// serveSDK is that server over standard input and output.
+// serveSDK serves newSDKServer over standard input and output.
 func serveSDK() {
 	held := make(chan error, 1)
 	go func() { fmt.Fprintln(os.Stderr, "cancelled", <-held) }()
 	_ = newSDKServer(held).Run(context.Background(), &mcp.StdioTransport{})
 }
 
-// hold is a program with an upstream, to be killed.
+// hold runs a manager with an upstream until it is killed.
 func hold() {
 	exe := os.Args[0]
 	m := upstream.New(nil)

@@ -23,7 +23,7 @@ func TestSecretsAreNowhere(t *testing.T) {
 		case "SECRET":
 			return "from-the-environment", true
 		case "HOME":
-			return "/home/somebody", true
+			return "/home/user", true
 		case "OTHER":
 			return "of-no-concern", true
 		}
@@ -39,7 +39,7 @@ func TestSecretsAreNowhere(t *testing.T) {
 	env := strings.Split(b.call(t, "a", "env", ""), "\n")
 	require.Subset(t, env, []string{
 		"API_KEY=from-the-environment", "FILE_KEY=x-from-a-file", "LITERAL=as-it-stands", "ELSE=otherwise",
-		"DOLLARS=${not-a-reference}", "HOME=/home/somebody",
+		"DOLLARS=${not-a-reference}", "HOME=/home/user",
 	})
 	require.NotContains(t, strings.Join(env, "\n"), "of-no-concern", "it gets a minimal environment")
 

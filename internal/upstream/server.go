@@ -1,17 +1,22 @@
 package upstream
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/net/http/httpguts"
 
+	"comet/internal/errs"
 	"comet/internal/input"
 )
 
@@ -78,25 +83,13 @@ func (s Server) timeout() time.Duration { return defaultDuration(s.Timeout, Defa
 
 // equal reports whether two definitions have the same meaning, so that a restart is not needed.
 func (s Server) equal(other Server) bool {
-	return reflect.DeepEqual(s.normalized(), other.normalized())
-}
-
-// normalized returns s with defaults filled in and empty collections set to nil.
-func (s Server) normalized() Server {
-	s.Transport, s.Timeout = s.transport(), s.timeout()
-	if len(s.Args) == 0 {
-		s.Args = nil
+	same := slices.Equal(s.Args, other.Args) && slices.Equal(s.Roots, other.Roots) &&
+		maps.Equal(s.Env, other.Env) && maps.Equal(s.Headers, other.Headers)
+	for _, d := range []*Server{&s, &other} {
+		d.Transport, d.Timeout = d.transport(), d.timeout()
+		d.Args, d.Roots, d.Env, d.Headers = nil, nil, nil, nil
 	}
-	if len(s.Env) == 0 {
-		s.Env = nil
-	}
-	if len(s.Headers) == 0 {
-		s.Headers = nil
-	}
-	if len(s.Roots) == 0 {
-		s.Roots = nil
-	}
-	return s
+	return same && reflect.DeepEqual(s, other)
 }
 
 const (
@@ -110,48 +103,37 @@ const (
 // violation is a rule that a definition breaks: the key of the file and the problem.
 type violation struct{ key, detail string }
 
-// Validate returns a KindInvalid error for the first rule that s breaks.
-func (s Server) Validate() error {
-	if b := s.check(); b != nil {
-		return newError(KindInvalid, input.Clip(s.ID), "cannot be used: %s %s", b.key, b.detail)
-	}
-	return nil
+func violates(key, format string, args ...any) *violation {
+	return &violation{key, fmt.Sprintf(format, args...)}
 }
+
+// invalid returns nil for nil, else errs.InvalidRequest.
+func (v *violation) invalid(id string) error {
+	if v == nil {
+		return nil
+	}
+	return newError(errs.InvalidRequest, input.Clip(id), "cannot be used: %s %s", v.key, v.detail)
+}
+
+// Validate returns errs.InvalidRequest for the first rule that s breaks.
+func (s Server) Validate() error { return s.check().invalid(s.ID) }
+
+// ValidateID returns errs.InvalidRequest for an invalid id.
+func ValidateID(id string) error { return checkID(id).invalid(id) }
 
 func (s Server) check() *violation {
-	if b := checkID(s.ID); b != nil {
-		return b
-	}
-	for _, b := range []*violation{s.checkTransport(), s.checkSizes(), s.checkSettings()} {
-		if b != nil {
-			return b
-		}
-	}
-	return nil
-}
-
-// ValidateID returns a KindInvalid error for an invalid id.
-func ValidateID(id string) error {
-	if b := checkID(id); b != nil {
-		return newError(KindInvalid, input.Clip(id), "cannot be used: %s %s", b.key, b.detail)
-	}
-	return nil
+	return cmp.Or(checkID(s.ID), s.checkTransport(), s.checkSizes(), s.checkSettings())
 }
 
 func checkID(id string) *violation {
-	plain := strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
-			return r
-		}
-		return '-'
-	}, id)
+	plain := regexp.MustCompile(`[^A-Za-z0-9-]`).ReplaceAllString(id, "-")
 	switch {
 	case id == "":
-		return &violation{"id", "is empty"}
+		return violates("id", "is empty")
 	case len(id) > maxID:
-		return &violation{"id", fmt.Sprintf("is longer than %d characters", maxID)}
+		return violates("id", "is longer than %d characters", maxID)
 	case plain != id:
-		return &violation{"id", fmt.Sprintf("may only have letters, digits and hyphens, for example %q", plain)}
+		return violates("id", "may contain only letters, digits and hyphens, for example %q", plain)
 	}
 	return nil
 }
@@ -160,24 +142,21 @@ func checkID(id string) *violation {
 func (s Server) checkTransport() *violation {
 	switch {
 	case s.Command == "" && s.URL == "":
-		return &violation{"command", "or url is required"}
+		return violates("command", "or url is required")
 	case s.Command != "" && s.URL != "":
-		return &violation{"command", "and url exclude each other"}
+		return violates("command", "and url exclude each other")
 	}
-	switch s.transport() {
-	case Stdio:
-		if s.Command == "" {
-			return &violation{"command", "is required for the type stdio"}
-		}
-		if len(s.Headers) > 0 || s.Bearer != "" {
-			return &violation{"headers", "are for upstreams with a url; a program gets its secrets in env"}
-		}
-	case HTTP:
+	switch t := s.transport(); {
+	case t == Stdio && s.Command == "":
+		return violates("command", "is required for the type stdio")
+	case t == Stdio && (len(s.Headers) > 0 || s.Bearer != ""):
+		return violates("headers", "are for upstreams with a url; a program gets its secrets in env")
+	case t == HTTP:
 		return s.checkAddress()
-	case "sse":
-		return &violation{"type", "is sse, the transport of 2024-11-05, which comet does not support; use http with the address of Streamable HTTP"}
-	default:
-		return &violation{"type", fmt.Sprintf("is %s; it can be stdio or http", input.Quote(string(s.Transport)))}
+	case t == "sse":
+		return violates("type", "is sse, the transport of 2024-11-05, which comet does not support; use http with the address of Streamable HTTP")
+	case t != Stdio:
+		return violates("type", "is %s; it can be stdio or http", input.Quote(string(s.Transport)))
 	}
 	return nil
 }
@@ -185,16 +164,16 @@ func (s Server) checkTransport() *violation {
 func (s Server) checkAddress() *violation {
 	switch {
 	case s.URL == "":
-		return &violation{"url", "is required for the type " + string(s.transport())}
+		return violates("url", "is required for the type http")
 	case len(s.Args) > 0 || len(s.Env) > 0 || s.Dir != "":
-		return &violation{"url", "excludes args, env and cwd"}
+		return violates("url", "excludes args, env and cwd")
 	}
 	for name := range s.Headers {
-		if !isToken(name) {
-			return &violation{"headers", fmt.Sprintf("has %s, which is not the name of a header", input.Quote(name))}
+		if !httpguts.ValidHeaderFieldName(name) {
+			return violates("headers", "has %s, which is not the name of a header", input.Quote(name))
 		}
 		if http.CanonicalHeaderKey(name) == "Authorization" && s.Bearer != "" {
-			return &violation{"headers", "has Authorization, which excludes a bearer token"}
+			return violates("headers", "has Authorization, which excludes a bearer token")
 		}
 	}
 	if strings.Contains(s.URL, "${") {
@@ -206,7 +185,7 @@ func (s Server) checkAddress() *violation {
 func checkURL(raw string) *violation {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return &violation{"url", "is not an address of the form https://host/path"}
+		return violates("url", "is not an address of the form https://host/path")
 	}
 	return nil
 }
@@ -214,22 +193,21 @@ func checkURL(raw string) *violation {
 func (s Server) checkSizes() *violation {
 	for key, n := range map[string]int{"args": len(s.Args), "env": len(s.Env), "headers": len(s.Headers), "roots": len(s.Roots)} {
 		if n > maxEntries {
-			return &violation{key, fmt.Sprintf("has more than %d entries", maxEntries)}
+			return violates(key, "has more than %d entries", maxEntries)
 		}
 	}
 	values := append([]string{s.Command, s.Dir, s.URL, s.Bearer}, s.Args...)
-	for name, value := range s.Env {
+	for name := range s.Env {
 		if name == "" || strings.ContainsAny(name, "=\x00") {
-			return &violation{"env", fmt.Sprintf("has %s, which is not the name of a variable", input.Quote(name))}
+			return violates("env", "has %s, which is not the name of a variable", input.Quote(name))
 		}
-		values = append(values, name, value)
 	}
-	for name, value := range s.Headers {
-		values = append(values, name, value)
+	for _, members := range []map[string]string{s.Env, s.Headers} {
+		values = slices.AppendSeq(slices.AppendSeq(values, maps.Keys(members)), maps.Values(members))
 	}
 	for _, v := range values {
 		if len(v) > maxValue || strings.ContainsRune(v, 0) {
-			return &violation{"a value", fmt.Sprintf("is longer than %d bytes or contains NUL", maxValue)}
+			return violates("a value", "is longer than %d bytes or contains NUL", maxValue)
 		}
 	}
 	return nil
@@ -237,25 +215,15 @@ func (s Server) checkSizes() *violation {
 
 func (s Server) checkSettings() *violation {
 	if s.Timeout != 0 && (s.Timeout < minTimeout || s.Timeout > maxTimeout) {
-		return &violation{"timeout", fmt.Sprintf("must be between %s and %s", minTimeout, maxTimeout)}
+		return violates("timeout", "must be between %s and %s", minTimeout, maxTimeout)
 	}
 	for _, root := range s.Roots {
 		if !filepath.IsAbs(root) {
-			return &violation{"roots", fmt.Sprintf("has %s, which is not an absolute path", input.Quote(root))}
+			return violates("roots", "has %s, which is not an absolute path", input.Quote(root))
 		}
 	}
 	if s.Protocol != "" && !slices.Contains(mcp.SupportedProtocolVersions(), s.Protocol) {
-		return &violation{"protocol", "is not one of " + strings.Join(mcp.SupportedProtocolVersions(), ", ")}
+		return violates("protocol", "is not one of %s", strings.Join(mcp.SupportedProtocolVersions(), ", "))
 	}
 	return nil
-}
-
-// isToken reports whether s can be the name of a header (RFC 9110 §5.6.2).
-func isToken(s string) bool {
-	for _, r := range s {
-		if r <= ' ' || r >= 0x7f || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r) {
-			return false
-		}
-	}
-	return s != ""
 }

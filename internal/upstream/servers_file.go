@@ -143,9 +143,9 @@ func (p *parser) addViolation(at member, rule, format string, args ...any) {
 	if at.Line > 0 {
 		detail += fmt.Sprintf(" (line %d)", at.Line)
 	}
-	p.violations = append(p.violations, errs.Violation{Code: errs.InvalidRequest, Field: errs.Field{
-		Pointer: input.Pointer(at.path), Rule: rule, Detail: detail, Line: at.Line,
-	}})
+	p.violations = append(p.violations, errs.Field{
+		Code: errs.InvalidRequest, Pointer: input.Pointer(at.path), Rule: rule, Detail: detail, Line: at.Line,
+	})
 }
 
 // entry is one server of a file.

@@ -51,7 +51,7 @@ func TestParseServersSaysWhatIsWrongAndWhere(t *testing.T) {
 		"an id in both":       {"{\"mcpServers\": {\"a\": {\"command\": \"x\"}},\n\"servers\": {\"a\": {\"command\": \"y\"}}}", `server "a" is defined twice, on line 1 and here (line 2)`},
 		"no servers":          {"{}", "there is no object mcpServers"},
 		"servers in a list":   {"{\"mcpServers\": []}", "mcpServers must be an object whose names are the servers' ids (line 1)"},
-		"no character of ids": {"{\"mcpServers\": {\n\"_ _\": {\"command\": \"x\"}}}", `server "_ _": id may only have letters, digits and hyphens, for example "---" (line 2)`},
+		"no character of ids": {"{\"mcpServers\": {\n\"_ _\": {\"command\": \"x\"}}}", `server "_ _": id may contain only letters, digits and hyphens, for example "---" (line 2)`},
 		"one id for two":      {"{\"mcpServers\": {\"my server\": {\"command\": \"x\"},\n\"my_server\": {\"command\": \"y\"}}}", `server "my-server" is defined twice, on line 1 and here (line 2)`},
 		"a long id":           {`{"mcpServers": {"` + strings.Repeat("a", 65) + `": {"command": "x"}}}`, "id is longer than 64 characters"},
 		"no way":              {`{"mcpServers": {"a": {"args": []}}}`, `server "a": command or url is required`},
@@ -80,8 +80,8 @@ func TestParseServersSaysWhatIsWrongAndWhere(t *testing.T) {
 	}
 }
 
-// TestParseServersAsClientsHaveThem: names of any kind, comments, commas at the end and the
-// mark that some editors put before a file.
+// TestParseServersAsClientsHaveThem parses names of any kind, comments, trailing commas and a byte
+// order mark.
 func TestParseServersAsClientsHaveThem(t *testing.T) {
 	t.Parallel()
 	servers, warnings, err := upstream.ParseServers([]byte("\xef\xbb\xbf{ // mine\n\"servers\": {\n\"My Server_1\": {\"command\": \"x\",}, /* and */\n\"brave_search\": {\"url\": \"http://h\"},},}"))

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/background"
 )
 
 // session is one connection to an upstream.
@@ -19,10 +21,10 @@ type session struct {
 	invalid           *invalidMessages
 	stderr            *stderrLines
 	calls             calls
-	acks              subscriptionAcks
-	staleLists        staleLists
-	checkRequested    chan struct{} // the session may have ended
-	notificationsLost atomic.Bool   // list changes may not be announced any more
+	acks              sync.Map // a channel for each URI whose subscription is not acknowledged yet
+	staleLists        *background.Pending[ChangeKind]
+	checkRequested    background.Signal // the session may have ended
+	notificationsLost atomic.Bool       // list changes may not be announced any more
 
 	process *process // nil for an address
 	stdio   *stdio
@@ -41,7 +43,7 @@ type session struct {
 func open(ctx context.Context, l *resolvedServer, opts *Options, legacy bool, stderr *stderrLines, tell func(Change)) (*session, error) {
 	s := &session{
 		launch: l, opts: opts, notify: tell, invalid: &invalidMessages{}, stderr: stderr,
-		staleLists: newStaleLists(), checkRequested: make(chan struct{}, 1), ended: make(chan struct{}),
+		staleLists: background.NewPending[ChangeKind](), checkRequested: background.NewSignal(), ended: make(chan struct{}),
 	}
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	transport, err := s.transport()
@@ -105,7 +107,7 @@ func (s *session) transport() (mcp.Transport, error) {
 	}
 	s.http = w
 	size := s.opts.MaxMessage + maxErrorBody
-	return &mcp.StreamableClientTransport{Endpoint: l.URL, HTTPClient: w.client(), MaxEventSize: size}, nil
+	return &mcp.StreamableClientTransport{Endpoint: l.URL, HTTPClient: w.sdkClient(), MaxEventSize: size}, nil
 }
 
 // newClient returns the SDK client of the session.
@@ -116,16 +118,16 @@ func (s *session) newClient() *mcp.Client {
 		Capabilities:               capabilities,
 		MultiRoundTrip:             &mcp.MultiRoundTripOptions{Disabled: true}, // see runRounds
 		ElicitationHandler:         s.elicitation,
-		ToolListChangedHandler:     func(context.Context, *mcp.ToolListChangedRequest) { s.staleLists.mark(Tools) },
-		PromptListChangedHandler:   func(context.Context, *mcp.PromptListChangedRequest) { s.staleLists.mark(Prompts) },
-		ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { s.staleLists.mark(Resources) },
+		ToolListChangedHandler:     func(context.Context, *mcp.ToolListChangedRequest) { s.staleLists.Add(Tools) },
+		PromptListChangedHandler:   func(context.Context, *mcp.PromptListChangedRequest) { s.staleLists.Add(Prompts) },
+		ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { s.staleLists.Add(Resources) },
 		ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) {
 			if r.Params != nil {
 				s.notify(Change{Server: s.launch.ID, Kind: ResourceUpdated, URI: r.Params.URI})
 			}
 		},
 	})
-	c.AddReceivingMiddleware(guarded, s.acks.middleware)
+	c.AddReceivingMiddleware(guarded, s.receiveAcknowledgements)
 	s.addRoots(c)
 	return c
 }

@@ -15,13 +15,14 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/errs"
 	"comet/internal/upstream"
 )
 
-// long is how long a test waits for what must happen.
+// long is the timeout of expected events.
 const long = time.Minute
 
-// bench is a manager, what it told and what it logged.
+// bench is a manager with its changes and its log.
 type bench struct {
 	*upstream.Manager
 	mu      sync.Mutex
@@ -29,7 +30,7 @@ type bench struct {
 	changes []upstream.Change
 }
 
-// setup starts a manager that ends with the test.
+// setup starts a manager that is stopped with the test.
 func setup(t *testing.T, o upstream.Options, servers ...upstream.Server) *bench {
 	t.Helper()
 	b := &bench{}
@@ -73,7 +74,7 @@ func (b *bench) logged() string {
 	return b.log.String()
 }
 
-func (b *bench) told(c upstream.Change) bool {
+func (b *bench) reported(c upstream.Change) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, x := range b.changes {
@@ -84,7 +85,7 @@ func (b *bench) told(c upstream.Change) bool {
 	return false
 }
 
-// fakeServer is an upstream that is the test binary.
+// fakeServer returns the definition of an upstream that is the test binary.
 func fakeServer(id, mode string) upstream.Server {
 	return upstream.Server{ID: id, Command: os.Args[0], Env: map[string]string{fakeMode: mode}}
 }
@@ -96,7 +97,7 @@ func (b *bench) status(t *testing.T, id string) upstream.Status {
 	return s
 }
 
-// await waits until the status of an upstream is as wanted.
+// await waits until the status of an upstream fulfils a condition.
 func (b *bench) await(t *testing.T, id string, want func(upstream.Status) bool) upstream.Status {
 	t.Helper()
 	var s upstream.Status
@@ -107,7 +108,7 @@ func (b *bench) await(t *testing.T, id string, want func(upstream.Status) bool) 
 	return s
 }
 
-// last describes an upstream at the moment it is printed.
+// last describes an upstream when it is printed.
 type last struct {
 	b  *bench
 	id string
@@ -139,8 +140,14 @@ func textOf(t *testing.T, res *mcp.CallToolResult) string {
 	return text.Text
 }
 
-func requireKind(t *testing.T, want upstream.Kind, err error) {
+func requireReason(t *testing.T, want string, err error) {
+	t.Helper()
+	requireCode(t, errs.UpstreamFailed, err)
+	require.Equal(t, want, errs.From(err).Meta["reason"], "%v", err)
+}
+
+func requireCode(t *testing.T, want errs.Code, err error) {
 	t.Helper()
 	require.Error(t, err)
-	require.Equal(t, want, upstream.KindOf(err), "%v", err)
+	require.Equal(t, want, errs.CodeOf(err), "%v", err)
 }

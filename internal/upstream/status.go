@@ -57,7 +57,7 @@ type Status struct {
 const maxInstructions = 16 << 10
 
 // status returns the status of the upstream.
-func (u *upstream) status() Status {
+func (u *supervisor) status() Status {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	s := u.server

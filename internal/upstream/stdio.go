@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/input"
 )
 
 const (
@@ -22,7 +25,7 @@ const (
 // dropped and counted, a response over the limit fails only its own call, and a write waits no
 // longer than its context.
 type stdio struct {
-	in      *lineReader
+	in      *input.LineReader
 	out     io.WriteCloser
 	limit   int
 	invalid *invalidMessages
@@ -41,7 +44,7 @@ var _ mcp.Connection = (*stdio)(nil)
 // newStdio starts to read and write. Close and the end of in end it.
 func newStdio(in io.Reader, out io.WriteCloser, limit int, garbage *invalidMessages, aside messageHook) *stdio {
 	c := &stdio{
-		in: newLineReader(in, limit), out: out, limit: limit, invalid: garbage, hook: aside,
+		in: input.NewLineReader(bufio.NewReaderSize(in, 64<<10), limit), out: out, limit: limit, invalid: garbage, hook: aside,
 		incoming: make(chan jsonrpc.Message, queuedReads), outgoing: make(chan []byte, queuedWrites),
 		closed: make(chan struct{}), ended: make(chan struct{}),
 	}
@@ -60,7 +63,7 @@ func (c *stdio) SessionID() string { return "" }
 func (c *stdio) readAll() {
 	defer close(c.ended)
 	for {
-		line, over, err := c.in.next()
+		line, over, err := c.in.Next()
 		switch {
 		case over != nil:
 			c.tooLarge(over)
@@ -73,8 +76,8 @@ func (c *stdio) readAll() {
 	}
 }
 
-func (c *stdio) tooLarge(over *oversized) {
-	id, ok := over.responseID()
+func (c *stdio) tooLarge(over *input.LongText) {
+	id, ok := responseIDOf(over)
 	if !ok {
 		c.invalid.add("")
 		return

@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -18,7 +17,7 @@ const (
 // Subscribe reports changes of a resource as ResourceUpdated, also in later sessions. Subscriptions
 // are counted: each Subscribe needs an Unsubscribe.
 func (m *Manager) Subscribe(ctx context.Context, id, uri string) error {
-	r, err := m.session(ctx, id)
+	r, err := m.readySession(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -58,19 +57,18 @@ func (m *Manager) Unsubscribe(ctx context.Context, id, uri string) error {
 // subscribe returns when the upstream has acknowledged the subscription. Since 2026-07-28 the
 // acknowledgement is a separate message, which some servers never send.
 func (s *session) subscribe(ctx context.Context, uri string) error {
-	acknowledged, forget := s.acks.expect(uri)
-	defer forget()
+	acknowledged := make(chan struct{})
+	s.acks.Store(uri, acknowledged)
+	defer s.acks.CompareAndDelete(uri, acknowledged)
 	_, err := runRequest(ctx, s, "a subscription", nil, func(ctx context.Context, _ *call) (struct{}, error) {
 		return struct{}{}, s.client.Subscribe(ctx, &mcp.SubscribeParams{URI: uri})
 	})
 	if err != nil || s.client.InitializeResult().ProtocolVersion < stateless {
 		return err
 	}
-	late := time.NewTimer(ackWait)
-	defer late.Stop()
 	select {
 	case <-acknowledged:
-	case <-late.C:
+	case <-time.After(ackWait):
 	case <-s.life.Done():
 	case <-ctx.Done():
 	}
@@ -78,18 +76,18 @@ func (s *session) subscribe(ctx context.Context, uri string) error {
 }
 
 // addSubscription counts a subscription and reports whether it is the first one of its resource.
-func (u *upstream) addSubscription(uri string) (first bool, err error) {
+func (u *supervisor) addSubscription(uri string) (first bool, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.subscribed[uri] == 0 && len(u.subscribed) >= MaxSubscriptions {
-		return false, newError(KindBusy, u.server.ID, "has %d subscribed resources, the limit; %s cannot be added", MaxSubscriptions, input.Quote(uri))
+		return false, failure(ReasonBusy, u.server.ID, "has %d subscribed resources, the limit; %s cannot be added", MaxSubscriptions, input.Quote(uri))
 	}
 	u.subscribed[uri]++
 	return u.subscribed[uri] == 1, nil
 }
 
 // removeSubscription reports whether it was the last one of its resource.
-func (u *upstream) removeSubscription(uri string) (last bool) {
+func (u *supervisor) removeSubscription(uri string) (last bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch u.subscribed[uri] {
@@ -104,7 +102,7 @@ func (u *upstream) removeSubscription(uri string) (last bool) {
 }
 
 // resubscribe repeats the subscriptions of the last session in a new one.
-func (u *upstream) resubscribe(ctx context.Context, s *session) {
+func (u *supervisor) resubscribe(ctx context.Context, s *session) {
 	u.mu.Lock()
 	uris := make([]string, 0, len(u.subscribed))
 	for uri := range u.subscribed {
@@ -120,47 +118,17 @@ func (u *upstream) resubscribe(ctx context.Context, s *session) {
 	}
 }
 
-// subscriptionAcks receives acknowledgements of subscriptions. The zero value is ready.
-type subscriptionAcks struct {
-	mu      sync.Mutex
-	waiting map[string]chan struct{}
-}
-
-// expect returns a channel that is closed when the subscription is acknowledged.
-func (a *subscriptionAcks) expect(uri string) (acknowledged <-chan struct{}, forget func()) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.waiting == nil {
-		a.waiting = map[string]chan struct{}{}
-	}
-	ch := make(chan struct{})
-	a.waiting[uri] = ch
-	return ch, func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if a.waiting[uri] == ch {
-			delete(a.waiting, uri)
-		}
-	}
-}
-
-// middleware receives the acknowledgements, for which the SDK has no handler.
-func (a *subscriptionAcks) middleware(next mcp.MethodHandler) mcp.MethodHandler {
+// receiveAcknowledgements is a middleware that receives the acknowledgements of subscriptions, for
+// which the SDK has no handler.
+func (s *session) receiveAcknowledgements(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		if p, ok := req.GetParams().(*mcp.SubscriptionsAcknowledgedParams); ok && p != nil {
-			a.acknowledge(p.Notifications.ResourceSubscriptions)
+			for _, uri := range p.Notifications.ResourceSubscriptions {
+				if acknowledged, ok := s.acks.LoadAndDelete(uri); ok {
+					close(acknowledged.(chan struct{}))
+				}
+			}
 		}
 		return next(ctx, method, req)
-	}
-}
-
-func (a *subscriptionAcks) acknowledge(uris []string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, uri := range uris {
-		if ch, ok := a.waiting[uri]; ok {
-			delete(a.waiting, uri)
-			close(ch)
-		}
 	}
 }

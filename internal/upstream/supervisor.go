@@ -12,22 +12,22 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
-	"comet/internal/lifecycle"
+	"comet/internal/background"
 )
 
 // healthy is the length of a session after which the backoff is reset.
 const healthy = time.Minute
 
-// upstream keeps one session with one server.
-type upstream struct {
-	*lifecycle.Loop
+// supervisor keeps one session with one server.
+type supervisor struct {
+	*background.Loop
 	server       Server
 	source       string
 	opts         *Options
 	notify       func(Change)
-	predecessor  *upstream     // the previous upstream with the id, which must end first
+	predecessor  *supervisor   // the previous upstream with the id, which must end first
 	firstAttempt chan struct{} // closed when the first start has succeeded or failed
-	restart      chan struct{}
+	restart      background.Signal
 
 	firstAttemptOnce sync.Once // closes firstAttempt
 
@@ -49,20 +49,20 @@ type ready struct {
 	catalogue *catalogue
 }
 
-func newUpstream(s Server, source string, opts *Options, tell func(Change), before *upstream) *upstream {
-	u := &upstream{
+func newSupervisor(s Server, source string, opts *Options, tell func(Change), before *supervisor) *supervisor {
+	u := &supervisor{
 		server: s, source: source, opts: opts, notify: tell, predecessor: before,
-		firstAttempt: make(chan struct{}), restart: make(chan struct{}, 1), state: Starting, since: time.Now(), subscribed: map[string]int{}, stderr: newStderrLines(),
+		firstAttempt: make(chan struct{}), restart: background.NewSignal(), state: Starting, since: time.Now(), subscribed: map[string]int{}, stderr: newStderrLines(),
 	}
 	if s.Disabled {
 		u.state = Disabled
 	}
-	u.Loop = lifecycle.NewLoop(u.run)
+	u.Loop = background.NewLoop(u.run)
 	return u
 }
 
 // run starts sessions until ctx ends.
-func (u *upstream) run(ctx context.Context) {
+func (u *supervisor) run(ctx context.Context) {
 	defer u.endFirstAttempt()
 	if u.predecessor != nil {
 		_ = u.predecessor.Stop(ctx) // if ctx ends first, the manager waits for it
@@ -90,10 +90,10 @@ func (u *upstream) run(ctx context.Context) {
 	}
 }
 
-func (u *upstream) endFirstAttempt() { u.firstAttemptOnce.Do(func() { close(u.firstAttempt) }) }
+func (u *supervisor) endFirstAttempt() { u.firstAttemptOnce.Do(func() { close(u.firstAttempt) }) }
 
 // markLost marks a session as lost before it is closed, so that no new request starts in it.
-func (u *upstream) markLost(ctx context.Context, err error) {
+func (u *supervisor) markLost(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		u.setState(Stopped, nil, nil)
 		return
@@ -105,7 +105,7 @@ func (u *upstream) markLost(ctx context.Context, err error) {
 }
 
 // markFailed records why there is no session and when the next attempt follows.
-func (u *upstream) markFailed(err error, wait time.Duration) {
+func (u *supervisor) markFailed(err error, wait time.Duration) {
 	u.setState(Failed, nil, nil)
 	u.mu.Lock()
 	level := slog.LevelWarn
@@ -120,20 +120,19 @@ func (u *upstream) markFailed(err error, wait time.Duration) {
 }
 
 // waitForRetry waits for the next attempt or for Restart.
-func (u *upstream) waitForRetry(ctx context.Context) {
+func (u *supervisor) waitForRetry(ctx context.Context) {
 	u.mu.Lock()
-	timer := time.NewTimer(time.Until(u.nextAttempt))
+	wait := time.Until(u.nextAttempt)
 	u.mu.Unlock()
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(wait):
 	case <-u.restart:
 	case <-ctx.Done():
 	}
 }
 
 // setState enters a state, with or without a session.
-func (u *upstream) setState(state State, r *ready, kinds []ChangeKind) {
+func (u *supervisor) setState(state State, r *ready, kinds []ChangeKind) {
 	u.mu.Lock()
 	was := u.current != nil
 	if u.state != state {
@@ -157,7 +156,7 @@ func (u *upstream) setState(state State, r *ready, kinds []ChangeKind) {
 
 // serve runs one session. reached reports whether the upstream became ready; the error is the
 // reason of the end.
-func (u *upstream) serve(ctx context.Context, legacy bool) (reached bool, err error) {
+func (u *supervisor) serve(ctx context.Context, legacy bool) (reached bool, err error) {
 	u.setState(Starting, nil, nil)
 	launch, err := u.server.resolve(u.opts.LookupEnv, u.opts.IsProtected)
 	if err != nil {
@@ -177,7 +176,7 @@ func (u *upstream) serve(ctx context.Context, legacy bool) (reached bool, err er
 		u.markLost(ctx, err)
 		s.close()
 	}()
-	first, err := s.readCatalogue(starting, &catalogue{}, map[ChangeKind]bool{Tools: true, Resources: true, Prompts: true})
+	first, err := s.readCatalogue(starting, &catalogue{}, Tools, Resources, Prompts)
 	if err != nil {
 		return false, s.describeEnd(err)
 	}
@@ -194,7 +193,7 @@ func (u *upstream) serve(ctx context.Context, legacy bool) (reached bool, err er
 const checkTimeout = 10 * time.Second
 
 // follow keeps the catalogue up to date until the session ends, and returns the reason.
-func (u *upstream) follow(ctx context.Context, r *ready) error {
+func (u *supervisor) follow(ctx context.Context, r *ready) error {
 	s := r.session
 	relist := time.NewTicker(u.opts.RelistInterval)
 	defer relist.Stop()
@@ -213,11 +212,11 @@ func (u *upstream) follow(ctx context.Context, r *ready) error {
 				return s.describeEnd(err)
 			}
 		case <-relist.C:
-			s.staleLists.mark(s.unannouncedLists()...)
+			s.staleLists.Add(s.unannouncedLists()...)
 			if s.http != nil {
 				s.requestCheck() // an address does not announce its end
 			}
-		case <-s.staleLists.wake:
+		case <-s.staleLists.Signal:
 			if settled == nil {
 				settled = time.After(wait)
 			}
@@ -251,9 +250,8 @@ func (s *session) unannouncedLists() []ChangeKind {
 }
 
 // refresh reads the stale lists again. If that fails, the catalogue stays as it was.
-func (u *upstream) refresh(ctx context.Context, old *ready) *ready {
-	stale := old.staleLists.take()
-	fresh, err := old.readCatalogue(ctx, old.catalogue, stale)
+func (u *supervisor) refresh(ctx context.Context, old *ready) *ready {
+	fresh, err := old.readCatalogue(ctx, old.catalogue, old.staleLists.Take()...)
 	if err != nil {
 		u.opts.Logger.Warn("the lists of an upstream cannot be read again", "upstream", u.server.ID, "error", err)
 		old.requestCheck()

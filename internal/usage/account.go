@@ -56,9 +56,9 @@ func (a *account) covers(u use, tokens int64) bool {
 
 func remaining(budget int64, u use) int64 { return max(0, budget-u.used-u.reserved) }
 
-func (a *account) balance() models.Balance {
+func (a *account) balance() Balance {
 	u := a.own()
-	out := models.Balance{UsedToday: u.used, Reserved: u.reserved, ResetAt: startOf(a.Day + 1)}
+	out := Balance{UsedToday: u.used, Reserved: u.reserved, ResetAt: startOf(a.Day + 1)}
 	if budget, limited := a.budget(); limited {
 		out.Budget, out.Remaining = &budget, new(remaining(budget, u))
 	}

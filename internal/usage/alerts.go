@@ -3,6 +3,7 @@ package usage
 import (
 	"time"
 
+	"comet/internal/events"
 	"comet/models"
 )
 
@@ -12,11 +13,11 @@ const warnPercent = 80
 // alert is an event that the transaction will write.
 type alert struct {
 	kind models.EventType
-	data models.BudgetAlert
+	data BudgetAlert
 }
 
-// warn adds the events of an account that takes part in a decision: agent.budget_warning at 80 %
-// of the budget, agent.budget_exceeded above 100 %, each once per day. requested is the
+// warn adds the events of an account that takes part in a decision: agent.budget_warning at 80%
+// of the budget, agent.budget_exceeded above 100%, each once per day. requested is the
 // reservation that is about to be refused, 0 for a charge.
 func (b *batch) warn(a *account, requested int64) {
 	budget, limited := a.budget()
@@ -26,7 +27,7 @@ func (b *batch) warn(a *account, requested int64) {
 	for _, u := range a.uses() {
 		if percent(u.used, budget) >= warnPercent && a.WarnedDay < a.Day {
 			a.WarnedDay, a.changed = a.Day, true
-			b.alert(models.EventBudgetWarning, a, u, 0)
+			b.alert(events.BudgetWarning, a, u, 0)
 		}
 		if u.used > budget {
 			b.exceed(a, u, requested)
@@ -39,13 +40,13 @@ func (b *batch) warn(a *account, requested int64) {
 func (b *batch) exceed(a *account, u use, requested int64) {
 	if a.ExceededDay < a.Day {
 		a.ExceededDay, a.changed = a.Day, true
-		b.alert(models.EventBudgetExceeded, a, u, requested)
+		b.alert(events.BudgetExceeded, a, u, requested)
 	}
 }
 
 func (b *batch) alert(kind models.EventType, a *account, u use, requested int64) {
 	budget, _ := a.budget()
-	b.alerts = append(b.alerts, alert{kind, models.BudgetAlert{
+	b.alerts = append(b.alerts, alert{kind, BudgetAlert{
 		AgentID: a.AgentID, Day: startOf(a.Day).Format(time.DateOnly), Budget: budget, Scope: u.scope,
 		Used: u.used, Reserved: u.reserved, Remaining: remaining(budget, u), Percent: percent(u.used, budget),
 		Requested: requested, ResetAt: startOf(a.Day + 1),
@@ -63,7 +64,7 @@ func percent(used, budget int64) int64 {
 // writeAlerts writes the events after the accounts they describe.
 func (b *batch) writeAlerts() error {
 	for _, a := range b.alerts {
-		if err := b.tx.Emit(a.kind, a.data.AgentID, a.data); err != nil {
+		if err := b.tx.Events().Emit(a.kind, a.data.AgentID, a.data); err != nil {
 			return err
 		}
 	}

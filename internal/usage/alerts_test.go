@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/events"
+	"comet/internal/orchestrator"
 	"comet/internal/usage"
 	"comet/models"
 )
@@ -17,7 +19,7 @@ func TestWarnings(t *testing.T) {
 		f.record(t, "spec", 19_999)
 		require.Empty(t, f.alerts(t))
 		f.record(t, "spec", 1)
-		require.Equal(t, []alert{{models.EventBudgetWarning, models.BudgetAlert{
+		require.Equal(t, []alert{{events.BudgetWarning, usage.BudgetAlert{
 			AgentID: "spec", Day: "2026-01-10", Budget: 25_000, Scope: models.ScopeOwn, Used: 20_000, Remaining: 5_000, Percent: 80,
 			ResetAt: time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC),
 		}}}, allAlerts(t, f.db))
@@ -30,7 +32,7 @@ func TestWarnings(t *testing.T) {
 		require.NoError(t, err)
 		got := allAlerts(t, f.db)
 		require.Len(t, got, 1)
-		require.Equal(t, models.EventBudgetWarning, got[0].kind)
+		require.Equal(t, events.BudgetWarning, got[0].kind)
 		require.Zero(t, got[0].Reserved, "what was held for it is used now")
 		require.EqualValues(t, 5_000, got[0].Remaining)
 	})
@@ -72,10 +74,10 @@ func TestWarnings(t *testing.T) {
 		f.record(t, "help", 7_999)
 		f.record(t, "aid", 7_999)
 		f.record(t, "spec", 4_002)
-		require.Equal(t, []alert{{models.EventBudgetWarning, models.BudgetAlert{
+		require.Equal(t, []alert{{events.BudgetWarning, usage.BudgetAlert{
 			AgentID: "spec", Day: "2026-01-10", Budget: 25_000, Scope: models.ScopeSubtree, Used: 20_000, Remaining: 5_000, Percent: 80,
 			ResetAt: time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC),
-		}}, {models.EventBudgetWarning, models.BudgetAlert{
+		}}, {events.BudgetWarning, usage.BudgetAlert{
 			AgentID: "orch", Day: "2026-01-10", Budget: 100_000, Scope: models.ScopeSubtree, Used: 80_000, Remaining: 20_000, Percent: 80,
 			ResetAt: time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC),
 		}}}, allAlerts(t, f.db)[2:])
@@ -120,7 +122,7 @@ func TestExceededBudgets(t *testing.T) {
 		f.record(t, "help", 10_000)
 		require.Equal(t, []string{"agent.budget_warning help own"}, f.alerts(t))
 		f.record(t, "help", 1)
-		require.Equal(t, alert{models.EventBudgetExceeded, models.BudgetAlert{
+		require.Equal(t, alert{events.BudgetExceeded, usage.BudgetAlert{
 			AgentID: "help", Day: "2026-01-10", Budget: 10_000, Scope: models.ScopeOwn, Used: 10_001, Percent: 100,
 			ResetAt: time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC),
 		}}, allAlerts(t, f.db)[1])
@@ -134,7 +136,7 @@ func TestExceededBudgets(t *testing.T) {
 		f.hold(t, "help", 9_850)
 		require.Empty(t, f.alerts(t))
 		f.refused(t, "help", 7)
-		require.Equal(t, []alert{{models.EventBudgetExceeded, models.BudgetAlert{
+		require.Equal(t, []alert{{events.BudgetExceeded, usage.BudgetAlert{
 			AgentID: "help", Day: "2026-01-10", Budget: 10_000, Scope: models.ScopeOwn, Used: 100, Reserved: 9_900, Percent: 1,
 			Requested: 7, ResetAt: time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC),
 		}}}, allAlerts(t, f.db))
@@ -153,7 +155,7 @@ func TestExceededBudgets(t *testing.T) {
 		}
 		f.hold(t, "aid", 20_000)
 		require.Equal(t, "spec", f.refused(t, "help", 5_001))
-		require.Equal(t, []alert{{models.EventBudgetExceeded, models.BudgetAlert{
+		require.Equal(t, []alert{{events.BudgetExceeded, usage.BudgetAlert{
 			AgentID: "spec", Day: "2026-01-10", Budget: 25_000, Scope: models.ScopeSubtree, Reserved: 20_000, Remaining: 5_000,
 			Requested: 5_001, ResetAt: time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC),
 		}}}, allAlerts(t, f.db))
@@ -171,13 +173,13 @@ func TestExceededBudgets(t *testing.T) {
 	onEachDatabase(t, "TellTheTruthOfABudgetOf1000", func(t *testing.T, f *fixture) {
 		f.change(t, "help", func(a *models.Agent) { a.TokenBudget = new(int64(1_001)) })
 		f.record(t, "help", 800)
-		require.Empty(t, f.alerts(t), "79.92 %")
+		require.Empty(t, f.alerts(t), "79.92%")
 		f.record(t, "help", 1)
 		require.EqualValues(t, 80, allAlerts(t, f.db)[0].Percent)
 		f.record(t, "help", 200)
 		require.Len(t, f.alerts(t), 1, "exactly all of it")
-		_, err := f.report("help", fact(models.MaxTokens))
+		_, err := f.report("help", fact(orchestrator.MaxBudget))
 		require.NoError(t, err)
-		require.EqualValues(t, (models.MaxTokens+1_001)*100/1_001, allAlerts(t, f.db)[1].Percent)
+		require.EqualValues(t, (orchestrator.MaxBudget+1_001)*100/1_001, allAlerts(t, f.db)[1].Percent)
 	})
 }

@@ -33,21 +33,18 @@ type batch struct {
 	now          time.Time
 	spenders     map[string]models.Spender
 	accounts     map[string]*account
-	reservations map[store.ReservationKey]models.Reservation
-	recorded     map[store.FactKey]models.Fact
+	reservations map[store.LedgerKey]models.Reservation
+	recorded     map[store.LedgerKey]models.Fact
 
 	facts    []models.Fact
-	windows  map[store.Window]int64
-	ended    map[store.ReservationKey]models.Reservation // granted or changed
+	ended    map[store.LedgerKey]models.Reservation // granted or changed
 	outcomes []models.OutcomeRow
 	alerts   []alert
 }
 
-// noAccounts ends a transaction that needs accounts which do not exist yet. Creating them there
-// would lock rows out of order.
-type noAccounts struct{ of []models.Spender }
-
-func (e *noAccounts) Error() string { return "agents have no account yet" }
+// errAccountsCreated ends a transaction of which another one created an account meanwhile. To
+// lock that account now could deadlock, because it is out of order.
+var errAccountsCreated = errors.New("another transaction created the accounts")
 
 // errOverdue ends a transaction that found more expired reservations than it releases at once.
 var errOverdue = errors.New("expired reservations are to be freed first")
@@ -57,18 +54,18 @@ const maxOverdue = 256
 
 // openBatch locks and reads what the operations need. It releases expired reservations first, so
 // that no decision counts them. It returns errOverdue if there are too many of them, and
-// noAccounts.
+// errAccountsCreated.
 func openBatch(tx *store.Tx, ops []operation) (*batch, error) {
-	b := &batch{tx: tx, now: tx.Now(), windows: map[store.Window]int64{}, ended: map[store.ReservationKey]models.Reservation{}}
-	if err := tx.ShareChains(); err != nil {
+	b := &batch{tx: tx, now: tx.Now(), ended: map[store.LedgerKey]models.Reservation{}}
+	if err := tx.Agents().ShareChains(); err != nil {
 		return nil, err
 	}
 	named := reservationKeys(ops)
-	before, err := tx.Reservations(named)
+	before, err := tx.Ledger().NamedReservations(named)
 	if err != nil {
 		return nil, err
 	}
-	overdue, err := tx.OverdueReservations(b.now, maxOverdue)
+	overdue, err := tx.Ledger().OverdueReservations(b.now, maxOverdue)
 	if err != nil {
 		return nil, err
 	}
@@ -76,73 +73,79 @@ func openBatch(tx *store.Tx, ops []operation) (*batch, error) {
 		return nil, errOverdue
 	}
 	for _, r := range overdue {
-		before[store.ReservationKey{AgentID: r.AgentID, ID: r.ID}] = r
+		before[store.LedgerKey{AgentID: r.AgentID, ID: r.ID}] = r
 	}
 	if err := b.lock(ops, before); err != nil {
 		return nil, err
 	}
 	// Reservations read before the locks may have changed.
-	if b.reservations, err = tx.Reservations(slices.Collect(maps.Keys(before))); err != nil {
+	if b.reservations, err = tx.Ledger().NamedReservations(slices.Collect(maps.Keys(before))); err != nil {
 		return nil, err
 	}
-	if b.recorded, err = tx.RecordedFacts(factKeys(ops)); err != nil {
+	if b.recorded, err = tx.Ledger().RecordedFacts(factKeys(ops)); err != nil {
 		return nil, err
 	}
 	for _, r := range overdue {
-		b.expire(store.ReservationKey{AgentID: r.AgentID, ID: r.ID})
+		b.expire(store.LedgerKey{AgentID: r.AgentID, ID: r.ID})
 	}
 	return b, b.complete()
 }
 
-func reservationKeys(ops []operation) []store.ReservationKey {
-	var keys []store.ReservationKey
+func reservationKeys(ops []operation) []store.LedgerKey {
+	var keys []store.LedgerKey
 	for _, op := range ops {
 		if id := op.reservation(); id != "" {
-			keys = append(keys, store.ReservationKey{AgentID: op.agent(), ID: id})
+			keys = append(keys, store.LedgerKey{AgentID: op.agent(), ID: id})
 		}
 	}
 	return keys
 }
 
-func factKeys(ops []operation) []store.FactKey {
-	var keys []store.FactKey
+func factKeys(ops []operation) []store.LedgerKey {
+	var keys []store.LedgerKey
 	for _, op := range ops {
 		for _, id := range op.requestIDs() {
-			keys = append(keys, store.FactKey{AgentID: op.agent(), RequestID: id})
+			keys = append(keys, store.LedgerKey{AgentID: op.agent(), ID: id})
 		}
 	}
 	return keys
 }
 
 // lock locks the accounts of the agents and of the ancestors whose budget limits their subtree.
-// It returns noAccounts if some do not exist.
-func (b *batch) lock(ops []operation, reservations map[store.ReservationKey]models.Reservation) error {
+// It creates those that do not exist: their agents spend for the first time.
+func (b *batch) lock(ops []operation, reservations map[store.LedgerKey]models.Reservation) error {
 	wanted, err := b.involved(ops, reservations)
 	if err != nil {
 		return err
 	}
-	locked, err := b.tx.LockAccounts(wanted)
+	locked, err := b.tx.Ledger().LockAccounts(wanted)
 	if err != nil {
 		return err
 	}
-	b.accounts = make(map[string]*account, len(locked))
 	var missing []models.Spender
 	for _, id := range wanted {
-		a, found := locked[id]
-		if !found {
+		if _, found := locked[id]; !found {
 			missing = append(missing, b.spenders[id])
 		}
-		b.accounts[id] = &account{Account: a, spender: b.spenders[id]}
 	}
-	if len(missing) > 0 {
-		return &noAccounts{missing}
+	created, err := b.tx.Ledger().CreateAccounts(missing)
+	if err != nil {
+		return err
+	}
+	if len(created) < len(missing) {
+		return errAccountsCreated
+	}
+	maps.Copy(locked, created)
+	b.accounts = make(map[string]*account, len(locked))
+	for id, a := range locked {
+		b.accounts[id] = &account{Account: a, spender: b.spenders[id]}
 	}
 	return nil
 }
 
 // involved reads the chains of the agents and reservations and returns the agents whose accounts
 // a decision needs.
-func (b *batch) involved(ops []operation, reservations map[store.ReservationKey]models.Reservation) ([]string, error) {
+func (b *batch) involved(ops []operation, reservations map[store.LedgerKey]models.Reservation) ([]string, error) {
 	ids, wanted := map[string]bool{}, map[string]bool{}
 	for _, op := range ops {
 		ids[op.agent()], wanted[op.agent()] = true, true
@@ -154,7 +157,7 @@ func (b *batch) involved(ops []operation, reservations map[store.ReservationKey]
 		}
 	}
 	var err error
-	if b.spenders, err = b.tx.Spenders(slices.Collect(maps.Keys(ids))); err != nil {
+	if b.spenders, err = b.tx.Ledger().Spenders(slices.Collect(maps.Keys(ids))); err != nil {
 		return nil, err
 	}
 	for id, s := range b.spenders {
@@ -174,13 +177,13 @@ func (b *batch) involved(ops []operation, reservations map[store.ReservationKey]
 func (b *batch) complete() error {
 	today := dayOf(b.now)
 	for _, a := range b.accounts {
-		if a.Day < today || a.Day > today+models.MaxDayAhead { // a new day, or a day written by a wrong clock
+		if a.Day < today || a.Day > today+store.MaxDayAhead { // a new day, or a day written by a wrong clock
 			if err := b.enter(a, today); err != nil {
 				return err
 			}
 		}
 		if a.extraEnded(b.now) {
-			tokens, until, err := b.tx.ActiveAdditions(a.AgentID, b.now)
+			tokens, until, err := b.tx.Ledger().ActiveAdditions(a.AgentID, b.now)
 			if err != nil {
 				return err
 			}
@@ -200,7 +203,7 @@ func (b *batch) complete() error {
 func (b *batch) enter(a *account, day int64) (err error) {
 	a.Day, a.changed = day, true
 	a.WarnedDay, a.ExceededDay = min(a.WarnedDay, day-1), min(a.ExceededDay, day-1)
-	if a.Used, a.Forgiven, err = b.tx.OwnUsed(a.AgentID, day); err != nil || !a.Subtree {
+	if a.Used, a.Forgiven, err = b.tx.Ledger().OwnUsed(a.AgentID, day); err != nil || !a.Subtree {
 		return err
 	}
 	return b.sumSubtree(a)
@@ -210,7 +213,7 @@ func (b *batch) enter(a *account, day int64) (err error) {
 // on charges below it wait for the account's lock.
 func (b *batch) countSubtree(a *account) error {
 	// If the clock went back, agents below may have used tokens on a later day.
-	latest, err := b.tx.LatestDayBelow(a.AgentID, a.Day, dayOf(b.now)+models.MaxDayAhead)
+	latest, err := b.tx.Ledger().LatestDayBelow(a.AgentID, a.Day, dayOf(b.now)+store.MaxDayAhead)
 	if err != nil {
 		return err
 	}
@@ -219,11 +222,11 @@ func (b *batch) countSubtree(a *account) error {
 			return err
 		}
 	}
-	if a.SubtreeReserved, err = b.tx.HeldBelow(a.AgentID); err != nil {
+	if a.SubtreeReserved, err = b.tx.Ledger().HeldBelow(a.AgentID); err != nil {
 		return err
 	}
 	for key, r := range b.ended { // expired above and not written yet
-		if r.State == models.ReservationExpired && store.OnPath(r.Path, a.AgentID) {
+		if r.State == models.ReservationExpired && slices.Contains(strings.Split(r.Path, "/"), a.AgentID) {
 			a.SubtreeReserved -= b.reservations[key].Tokens
 		}
 	}
@@ -233,15 +236,15 @@ func (b *batch) countSubtree(a *account) error {
 
 // sumSubtree computes the subtree's usage of the account's day.
 func (b *batch) sumSubtree(a *account) (err error) {
-	if a.SubtreeUsed, err = b.tx.SubtreeUsed(a.spender, a.Day); err != nil {
+	if a.SubtreeUsed, err = b.tx.Ledger().SubtreeUsed(a.spender, a.Day); err != nil {
 		return err
 	}
-	a.SubtreeForgiven, err = b.tx.SubtreeForgiven(a.AgentID, a.Day)
+	a.SubtreeForgiven, err = b.tx.Ledger().SubtreeForgiven(a.AgentID, a.Day)
 	return err
 }
 
 // path returns the chain of ancestors on which an agent's usage counts now.
-func (b *batch) path(agentID string) string { return store.Path(store.Chain(b.spenders, agentID)) }
+func (b *batch) path(agentID string) string { return store.Path(b.spenders, agentID) }
 
 // counters returns the accounts of a path whose budget limits their subtree, the nearest to the
 // agent first.

@@ -7,7 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/orchestrator"
 	"comet/internal/requestid"
+	"comet/internal/usage"
 	"comet/models"
 )
 
@@ -110,7 +112,7 @@ func TestAdditionalBudgets(t *testing.T) {
 		for i := range 100 {
 			f.add(t, "help", 1, time.Hour+time.Duration(i/99)*time.Hour)
 		}
-		again := models.BudgetAdditionDraft{Tokens: new(int64(1)), ExpiresAt: new(f.db.Now().Add(time.Hour)), Reason: new("more")}
+		again := usage.BudgetAdditionDraft{Tokens: new(int64(1)), ExpiresAt: new(f.db.Now().Add(time.Hour)), Reason: new("more")}
 		_, err := f.AddBudget(t.Context(), models.System(), "help", again, nil)
 		requireCode(t, errs.LimitReached, err)
 		require.EqualValues(t, 10_100, f.left(t, "help"))
@@ -122,32 +124,32 @@ func TestAdditionalBudgets(t *testing.T) {
 
 	onEachDatabase(t, "AreJudgedFieldByField", func(t *testing.T, f *fixture) {
 		add := func(id string, tokens *int64, term time.Duration, reason *string) error {
-			d := models.BudgetAdditionDraft{Tokens: tokens, ExpiresAt: new(f.db.Now().Add(term)), Reason: reason}
+			d := usage.BudgetAdditionDraft{Tokens: tokens, ExpiresAt: new(f.db.Now().Add(term)), Reason: reason}
 			_, err := f.AddBudget(t.Context(), models.System(), id, d, nil)
 			return err
 		}
 		one, why := new(int64(1)), new("why")
 		requireFields(t, []string{"/tokens min"}, add("help", new(int64(0)), time.Hour, why))
-		requireFields(t, []string{"/tokens max"}, add("help", new(int64(models.MaxTokens+1)), time.Hour, why))
+		requireFields(t, []string{"/tokens max"}, add("help", new(int64(orchestrator.MaxBudget+1)), time.Hour, why))
 		requireFields(t, []string{"/tokens required", "/reason required"}, add("help", nil, time.Hour, nil))
 		requireFields(t, []string{"/reason not_blank"}, add("help", one, time.Hour, new(" ")))
 		requireFields(t, []string{"/expires_at future"}, add("help", one, 0, why))
 		requireFields(t, []string{"/expires_at max"}, add("help", one, 366*24*time.Hour+time.Microsecond, why))
-		_, err := f.AddBudget(t.Context(), models.System(), "help", models.BudgetAdditionDraft{Tokens: one, Reason: why}, nil)
+		_, err := f.AddBudget(t.Context(), models.System(), "help", usage.BudgetAdditionDraft{Tokens: one, Reason: why}, nil)
 		requireFields(t, []string{"/expires_at required"}, err)
 		requireCode(t, errs.InvalidRequest, add("nova", one, time.Hour, why))
 		requireCode(t, errs.NotFound, add("no-such-agent", one, time.Hour, why))
 		require.EqualValues(t, 10_000, f.left(t, "help"))
 		require.Empty(t, f.trail(t, "help"))
 		require.Empty(t, f.trail(t, "nova"))
-		require.NoError(t, add("help", new(int64(models.MaxTokens)), 366*24*time.Hour, why))
+		require.NoError(t, add("help", new(int64(orchestrator.MaxBudget)), 366*24*time.Hour, why))
 		require.NoError(t, add("help", one, time.Microsecond, why))
 	})
 
 	onEachDatabase(t, "AreInTheAuditTrailWithTheirReason", func(t *testing.T, f *fixture) {
 		by := models.Principal{TokenID: "token-1", Name: "ops"}
 		ctx := requestid.With(t.Context(), "request-1")
-		d := models.BudgetAdditionDraft{Tokens: new(int64(500)), ExpiresAt: new(f.db.Now().Add(time.Hour)), Reason: new("month-end closing")}
+		d := usage.BudgetAdditionDraft{Tokens: new(int64(500)), ExpiresAt: new(f.db.Now().Add(time.Hour)), Reason: new("month-end closing")}
 		f.change(t, "help", func(a *models.Agent) { a.Version = 7 })
 		f.add(t, "help", 1_000, time.Hour)
 		a, err := f.AddBudget(ctx, by, "help", d, nil)
@@ -181,7 +183,7 @@ func TestAdditionalBudgets(t *testing.T) {
 // trail returns an agent's audit trail, newest first.
 func (f *fixture) trail(t *testing.T, id string) []models.AuditEntry {
 	t.Helper()
-	list, err := f.db.AuditTrail(t.Context(), id, 0, 1000)
+	list, err := f.db.Agents(t.Context()).AuditTrail(id, 0, 1000)
 	require.NoError(t, err)
 	return list
 }
@@ -194,7 +196,7 @@ func TestResets(t *testing.T) {
 		held := f.hold(t, "help", 1_000)
 		f.refused(t, "help", 1)
 		b := f.reset(t, "help")
-		require.Equal(t, models.Balance{
+		require.Equal(t, usage.Balance{
 			Budget: new(int64(10_000)), Reserved: 1_000, Remaining: new(int64(9_000)), ResetAt: time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC),
 		}, b)
 		u := f.usage(t, "help")
@@ -203,7 +205,7 @@ func TestResets(t *testing.T) {
 		require.EqualValues(t, 9_000, u.SubtreeUsedToday, "the facts stay")
 		require.EqualValues(t, 9_000, f.subtree(t, "orch"), "the tokens were spent")
 		require.Equal(t, []int64{9_000}, f.days(t, "help", "2026-01-10", 1))
-		d, err := f.db.AgentDetail(t.Context(), "help", f.db.Now())
+		d, err := f.db.Agents(t.Context()).Detail("help", f.db.Now())
 		require.NoError(t, err)
 		require.Zero(t, d.TokensUsedToday)
 		tree, err := f.Tree(t.Context())
@@ -277,7 +279,7 @@ func TestResets(t *testing.T) {
 		require.Empty(t, f.trail(t, "spec"), "there was nothing to write off")
 		f.record(t, "spec", 700)
 		f.record(t, "help", 50)
-		_, err := f.Reset(t.Context(), models.Principal{TokenID: "token-1", Name: "ops"}, "spec", models.UsageReset{Reason: new("runaway loop")}, nil)
+		_, err := f.Reset(t.Context(), models.Principal{TokenID: "token-1", Name: "ops"}, "spec", usage.ResetDraft{Reason: new("runaway loop")}, nil)
 		require.NoError(t, err)
 		trail := f.trail(t, "spec")
 		require.Len(t, trail, 1)
@@ -291,9 +293,9 @@ func TestResets(t *testing.T) {
 	})
 
 	onEachDatabase(t, "NeedAReasonAndAnAgent", func(t *testing.T, f *fixture) {
-		_, err := f.Reset(t.Context(), models.System(), "help", models.UsageReset{}, nil)
+		_, err := f.Reset(t.Context(), models.System(), "help", usage.ResetDraft{}, nil)
 		requireFields(t, []string{"/reason required"}, err)
-		_, err = f.Reset(t.Context(), models.System(), "no-such-agent", models.UsageReset{Reason: new("why")}, nil)
+		_, err = f.Reset(t.Context(), models.System(), "no-such-agent", usage.ResetDraft{Reason: new("why")}, nil)
 		requireCode(t, errs.NotFound, err)
 	})
 }

@@ -54,16 +54,14 @@ func (l *Ledger) decide(tx *store.Tx, ops []operation) error {
 	return nil
 }
 
-// write runs a ledger transaction. If openBatch requires it, write first creates the accounts of
-// agents that spend for the first time, or releases expired reservations, in transactions of
-// their own.
+// write runs a ledger transaction. It runs it again if openBatch requires that, after it has
+// released expired reservations in a transaction of their own.
 func (l *Ledger) write(ctx context.Context, decide func(*store.Tx) error) error {
 	for {
 		err := l.store.Write(ctx, decide)
-		var missing *noAccounts
 		switch {
-		case errors.As(err, &missing):
-			err = l.store.Write(ctx, func(tx *store.Tx) error { return tx.CreateAccounts(missing.of) })
+		case errors.Is(err, errAccountsCreated):
+			err = ctx.Err()
 		case errors.Is(err, errOverdue):
 			err = l.commit(ctx, nil)
 		default:

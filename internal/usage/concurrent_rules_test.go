@@ -24,7 +24,7 @@ func recordOnce(t *testing.T, c *crowd) {
 		names := r.Perm(facts)
 		for len(names) > 0 {
 			n := min(len(names), 1+r.IntN(15))
-			var batch []models.FactDraft
+			var batch []usage.FactDraft
 			for _, name := range names[:n] {
 				batch = append(batch, fact(int64(name+1), named(strconv.Itoa(name))))
 			}
@@ -64,8 +64,8 @@ func endOnce(t *testing.T, c *crowd, later time.Duration) {
 		n := i / rivals
 		var err error
 		if r.IntN(3) > 0 {
-			var s models.Settled
-			s, err = l.Settle(context.Background(), models.System(), held[n].AgentID, held[n].ID, models.Settlement{Tokens: new(int64(used))}, nil)
+			var s usage.Settled
+			s, err = l.Settle(context.Background(), models.System(), held[n].AgentID, held[n].ID, usage.Settlement{Tokens: new(int64(used))}, nil)
 			if err == nil && !s.Replayed {
 				settled[n].Add(1)
 			}
@@ -133,7 +133,7 @@ func spendWhileTheTreeChanges(t *testing.T, c *crowd) {
 	var held sync.Map
 	c.all(scaled(callers*30), func(l *usage.Ledger, r *rand.Rand, i int) {
 		id := []string{"help", "aid", "spec", "other"}[r.IntN(4)]
-		got, err := l.Reserve(context.Background(), models.System(), id, models.ReservationDraft{Tokens: new(1 + r.Int64N(200))}, nil)
+		got, err := l.Reserve(context.Background(), models.System(), id, usage.ReservationDraft{Tokens: new(1 + r.Int64N(200))}, nil)
 		if code := errs.CodeOf(err); code == errs.BudgetExceeded {
 			return
 		} else if code != "" {
@@ -153,7 +153,7 @@ func spendWhileTheTreeChanges(t *testing.T, c *crowd) {
 			return
 		}
 		c.own[id].out.Add(1 - got.Tokens)
-		if _, err := l.Settle(context.Background(), models.System(), id, got.ID, models.Settlement{Tokens: new(int64(1))}, nil); err != nil {
+		if _, err := l.Settle(context.Background(), models.System(), id, got.ID, usage.Settlement{Tokens: new(int64(1))}, nil); err != nil {
 			t.Errorf("a settlement is answered with %v", err)
 		}
 	})

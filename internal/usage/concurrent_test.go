@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/internal/usage"
 	"comet/models"
 	"comet/store"
@@ -37,14 +38,13 @@ func reservations(t *testing.T) int {
 	return scaled(callers * 60)
 }
 
-// crowd is many callers of the ledgers of several processes, one after the other
-// served by another of them. SQLite belongs to one process.
+// crowd is a set of callers that use the ledgers of several processes in turn. SQLite has one
+// process.
 type crowd struct {
 	*fixture
 	ledgers []*usage.Ledger
 	budgets map[string]int64
-	// own counts what the agents' own budgets are held against, below what those of the
-	// subtrees are.
+	// own counts the tokens of the agents' own budgets, below those of the subtree budgets.
 	own, below map[string]*book
 
 	mu      sync.Mutex
@@ -54,14 +54,14 @@ type crowd struct {
 	denied  atomic.Int64
 }
 
-// book is what the callers know of one budget from the outside: never more than what
-// is granted and not given back.
+// book counts the tokens of one budget that are granted and not returned, as the callers see
+// them: never more than the actual number.
 type book struct {
 	budget   int64
 	out, top atomic.Int64
 }
 
-// take enters what was granted. It must come after the grant.
+// take adds granted tokens. Call it after the grant.
 func (b *book) take(t *testing.T, whose string, tokens int64) {
 	t.Helper()
 	out := b.out.Add(tokens)
@@ -109,7 +109,7 @@ func (c *crowd) open() {
 	}
 }
 
-// books calls enter with all the books that what an agent spends is in.
+// books calls enter with every book that counts the tokens of an agent.
 func (c *crowd) books(id string, enter func(whose string, b *book)) {
 	enter(id, c.own[id])
 	if id == "spec" || id == "help" || id == "aid" {
@@ -123,7 +123,7 @@ func (c *crowd) took(t *testing.T, id string, tokens int64) {
 	c.books(id, func(whose string, b *book) { b.take(t, whose, tokens) })
 }
 
-// gives enters what is about to be given back. It must come before that.
+// gives subtracts tokens that will be returned. Call it before their return.
 func (c *crowd) gives(id string, tokens int64) {
 	c.books(id, func(_ string, b *book) { b.out.Add(-tokens) })
 }
@@ -149,7 +149,7 @@ func (c *crowd) anyAgent(r *rand.Rand) string {
 // ask reserves tokens; ok is false where a budget refused.
 func (c *crowd) ask(t *testing.T, l *usage.Ledger, id string, tokens int64) (held models.Reservation, ok bool) {
 	t.Helper()
-	held, err := l.Reserve(context.Background(), models.System(), id, models.ReservationDraft{Tokens: &tokens}, nil)
+	held, err := l.Reserve(context.Background(), models.System(), id, usage.ReservationDraft{Tokens: &tokens}, nil)
 	switch errs.CodeOf(err) {
 	case "":
 		c.granted.Add(1)
@@ -166,11 +166,11 @@ func (c *crowd) ask(t *testing.T, l *usage.Ledger, id string, tokens int64) (hel
 	return held, false
 }
 
-// settle settles with what was used, at most what was held.
+// settle settles a reservation with the used tokens, at most the held ones.
 func (c *crowd) settle(t *testing.T, l *usage.Ledger, r models.Reservation, used int64) {
 	t.Helper()
 	c.gives(r.AgentID, r.Tokens-used)
-	if _, err := l.Settle(context.Background(), models.System(), r.AgentID, r.ID, models.Settlement{Tokens: &used}, nil); err != nil {
+	if _, err := l.Settle(context.Background(), models.System(), r.AgentID, r.ID, usage.Settlement{Tokens: &used}, nil); err != nil {
 		t.Errorf("a settlement of %s is answered with %v", r.AgentID, err)
 	}
 	c.mu.Lock()
@@ -186,9 +186,8 @@ func (c *crowd) giveBack(t *testing.T, l *usage.Ledger, r models.Reservation) {
 	}
 }
 
-// watch looks at the ledger from another side until the function it returns is called:
-// at no moment is more spoken for than a budget has, and at every moment the sums are
-// what they are sums of.
+// watch checks the ledger continuously until the returned function is called: the used and held
+// tokens never exceed a budget, and every sum equals the total of its rows.
 func (c *crowd) watch(t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -344,10 +343,10 @@ func (c *crowd) requireEvents(t *testing.T, day int) {
 			used = max(used, u.SubtreeUsedToday)
 		}
 		if used*100 >= budget*80 {
-			want[key{models.EventBudgetWarning, id}] = 1
+			want[key{events.BudgetWarning, id}] = 1
 		}
 		if c.refused[id] || used > budget {
-			want[key{models.EventBudgetExceeded, id}] = 1
+			want[key{events.BudgetExceeded, id}] = 1
 		}
 	}
 	require.Equal(t, want, got)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/usage"
 	"comet/models"
 )
 
@@ -75,7 +76,7 @@ func TestDays(t *testing.T) {
 		require.Equal(t, time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC), got.At, "not before the day of the account")
 		require.EqualValues(t, 110, f.usage(t, "help").UsedToday)
 		require.EqualValues(t, 110, f.usage(t, "help").UsedThisHour)
-		d, err := f.db.AgentDetail(t.Context(), "help", f.db.Now())
+		d, err := f.db.Agents(t.Context()).Detail("help", f.db.Now())
 		require.NoError(t, err)
 		require.EqualValues(t, 110, d.TokensUsedToday)
 
@@ -187,7 +188,7 @@ func (f *fixture) days(t *testing.T, id, from string, n int) []int64 {
 	t.Helper()
 	first, err := time.Parse(time.DateOnly, from)
 	require.NoError(t, err)
-	list, err := f.History(t.Context(), id, models.HistoryQuery{Window: models.WindowDay, From: first, To: first.AddDate(0, 0, n)})
+	list, err := f.History(t.Context(), id, usage.HistoryQuery{Window: usage.WindowDay, From: first, To: first.AddDate(0, 0, n)})
 	require.NoError(t, err)
 	require.Len(t, list, n)
 	var out []int64

@@ -42,8 +42,8 @@ func (b *batch) charge(a *account, path string, facts []models.Fact, held int64)
 	if err != nil {
 		return err
 	}
-	if a.Used+sum > models.MaxTokensADay {
-		return errs.New(errs.LimitReached, "%q has used %d tokens today, and the ledger counts at most %d a day", a.AgentID, a.Used, int64(models.MaxTokensADay))
+	if a.Used+sum > MaxTokensADay {
+		return errs.New(errs.LimitReached, "%q has used %d tokens today, and the ledger counts at most %d a day", a.AgentID, a.Used, int64(MaxTokensADay))
 	}
 	for _, c := range counters {
 		if c.SubtreeUsed > math.MaxInt64-sum {
@@ -52,9 +52,8 @@ func (b *batch) charge(a *account, path string, facts []models.Fact, held int64)
 	}
 	for i := range facts {
 		facts[i].At, facts[i].Path = b.at(today), path
-		b.windows[store.WindowOf(facts[i])] += facts[i].Tokens
 		if facts[i].RequestID != "" {
-			b.recorded[store.FactKey{AgentID: a.AgentID, RequestID: facts[i].RequestID}] = facts[i]
+			b.recorded[store.LedgerKey{AgentID: a.AgentID, ID: facts[i].RequestID}] = facts[i]
 		}
 	}
 	b.facts = append(b.facts, facts...)
@@ -81,12 +80,12 @@ func (b *batch) hold(a *account, path string, tokens int64) {
 
 // end sets a reservation's new state.
 func (b *batch) end(r models.Reservation) {
-	key := store.ReservationKey{AgentID: r.AgentID, ID: r.ID}
+	key := store.LedgerKey{AgentID: r.AgentID, ID: r.ID}
 	b.reservations[key], b.ended[key] = r, r
 }
 
 // expire releases a reservation whose lease has ended, unless it was ended between the two reads.
-func (b *batch) expire(key store.ReservationKey) {
+func (b *batch) expire(key store.LedgerKey) {
 	r, found := b.reservations[key]
 	if !found || r.State != models.ReservationHeld {
 		return
@@ -105,16 +104,16 @@ func (b *batch) expire(key store.ReservationKey) {
 
 // save writes what was decided.
 func (b *batch) save() error {
-	if err := b.tx.InsertFacts(b.facts); err != nil {
+	if err := b.tx.Ledger().InsertFacts(b.facts); err != nil {
 		return err
 	}
-	if err := b.tx.AddToWindows(b.windows); err != nil {
+	if err := b.tx.Ledger().AddToWindows(b.facts); err != nil {
 		return err
 	}
-	if err := b.tx.SaveReservations(slices.Collect(maps.Values(b.ended)), b.now); err != nil {
+	if err := b.tx.Ledger().SaveReservations(slices.Collect(maps.Values(b.ended)), b.now); err != nil {
 		return err
 	}
-	if err := b.tx.AddOutcomes(b.outcomes); err != nil {
+	if err := b.tx.Agents().AddOutcomes(b.outcomes); err != nil {
 		return err
 	}
 	var changed []models.Account
@@ -123,7 +122,7 @@ func (b *batch) save() error {
 			changed = append(changed, a.Account)
 		}
 	}
-	if err := b.tx.SaveAccounts(changed); err != nil {
+	if err := b.tx.Ledger().SaveAccounts(changed); err != nil {
 		return err
 	}
 	return b.writeAlerts()

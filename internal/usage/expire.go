@@ -7,34 +7,11 @@ import (
 	"comet/store"
 )
 
-// expire releases reservations whose lease has ended while no operation does it. It only reads
-// while there are none.
-func (l *Ledger) expire(ctx context.Context) {
-	failing := false
-	for ctx.Err() == nil {
-		wait, err := l.expireDue(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil && !failing:
-			l.log.WarnContext(ctx, "freeing expired reservations fails and is tried again", "error", err)
-		case err == nil && failing:
-			l.log.InfoContext(ctx, "freeing expired reservations works again")
-		}
-		failing = err != nil
-		pause := time.NewTimer(wait)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-		}
-	}
-}
-
-// expireDue releases overdue reservations and returns when to look again.
+// expireDue releases reservations whose lease has ended while no operation does it, and returns when
+// to look again. It only reads while there are none.
 func (l *Ledger) expireDue(ctx context.Context) (time.Duration, error) {
 	for {
-		due, held, err := l.store.NextReservationDue(ctx)
+		due, held, err := l.store.Ledger(ctx).NextReservationDue()
 		if err != nil || !held {
 			return l.poll, err
 		}
@@ -52,20 +29,9 @@ func (l *Ledger) expireDue(ctx context.Context) (time.Duration, error) {
 // forgotten with its fact.
 func (l *Ledger) Purge(ctx context.Context) error {
 	before := dayOf(l.store.Now().Add(-l.retention))
-	if err := l.store.Write(ctx, func(tx *store.Tx) error { return tx.ForgetUsageBefore(before) }); err != nil {
+	if err := l.store.Write(ctx, func(tx *store.Tx) error { return tx.Ledger().ForgetBefore(before) }); err != nil {
 		return err
 	}
-	for {
-		var n int64
-		err := l.store.Write(ctx, func(tx *store.Tx) (err error) {
-			n, err = tx.PurgeUsage(before, purgeBatch)
-			return err
-		})
-		if err != nil || n == 0 {
-			return err
-		}
-	}
+	_, err := l.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.Ledger().Purge(before, limit) })
+	return err
 }
-
-// purgeBatch limits the rows of one purging transaction, so that other writers do not wait long.
-const purgeBatch = 1000

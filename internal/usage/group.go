@@ -1,20 +1,20 @@
 package usage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
 	"time"
 
 	"comet/internal/errs"
-	"comet/models"
 )
 
 const (
 	// maxGroup and maxGroupFacts limit the operations of one transaction and the facts they
 	// record.
 	maxGroup      = 256
-	maxGroupFacts = 2 * models.MaxFacts
+	maxGroupFacts = 2 * MaxFacts
 	// groupTimeout limits how long a group waits for the database to begin.
 	groupTimeout = 30 * time.Second
 )
@@ -115,7 +115,6 @@ func (g *group) takeGroup(leader *call) []*call {
 		case len(calls) < maxGroup && n <= capacity:
 			calls, capacity = append(calls, c), capacity-n
 		default:
-
 			left = append(left, c)
 		}
 	}
@@ -162,7 +161,7 @@ func (g *group) decide(calls []*call) {
 		if err != nil && len(ops) > 1 && !isGeneral(err) {
 			own = g.commit(ctx, []operation{c.op})
 		}
-		c.err = orElse(own, c.op.failed())
+		c.err = cmp.Or(own, c.op.failed())
 	}
 }
 
@@ -176,11 +175,4 @@ func isGeneral(err error) bool {
 		return true
 	}
 	return false
-}
-
-func orElse(err, otherwise error) error {
-	if err != nil {
-		return err
-	}
-	return otherwise
 }

@@ -24,8 +24,8 @@ import (
 	"log/slog"
 	"time"
 
+	"comet/internal/background"
 	"comet/internal/errs"
-	"comet/internal/lifecycle"
 	"comet/models"
 	"comet/store"
 )
@@ -45,7 +45,7 @@ type Options struct {
 // Ledger keeps the accounts. It is safe for concurrent use. Start it to release expired
 // reservations in the background; everything else works without it.
 type Ledger struct {
-	*lifecycle.Loop
+	*background.Loop
 	store     *store.Store
 	log       *slog.Logger
 	poll      time.Duration
@@ -71,7 +71,7 @@ func New(s *store.Store, opts *Options) *Ledger {
 	}
 	l := &Ledger{store: s, log: o.Logger, poll: o.Poll, retention: max(o.Retention, 2*day), counters: newCounters()}
 	l.group = newGroup(l.commit)
-	l.Loop = lifecycle.NewLoop(l.expire)
+	l.Loop = background.NewLoop(background.NewPollLoop(background.PollOptions{Task: "freeing expired reservations", Logger: l.log}, l.expireDue).Run)
 	return l
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/usage"
 	"comet/models"
 )
 
@@ -18,7 +19,7 @@ func TestUsage(t *testing.T) {
 		f.db.Clock.Advance(2 * time.Hour)
 		f.record(t, "spec", 2_100)
 		u := f.usage(t, "spec")
-		require.Equal(t, models.Usage{
+		require.Equal(t, usage.AgentUsage{
 			AgentID: "spec", Budget: new(int64(25_000)), UsedToday: 12_500, UsedThisHour: 2_100, Remaining: new(int64(12_500)),
 			ResetAt: time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC), BudgetScope: models.ScopeOwn, SubtreeUsedToday: 12_500,
 		}, u)

@@ -29,38 +29,50 @@ func newCounters() *counters {
 
 // after updates the counters once the operations are committed.
 func (c *counters) after(tx *store.Tx, ops []operation) {
-	facts, tokens, settled, granted, refused := 0, int64(0), 0, 0, 0
+	var n counts
 	for _, op := range ops {
-		switch op := op.(type) {
-		case *record:
-			for _, f := range op.recorded.Facts {
-				if !f.Replayed {
-					facts, tokens = facts+1, tokens+f.Tokens
-				}
-			}
-		case *settle:
-			if op.err == nil && !op.settled.Replayed {
-				settled, tokens = settled+1, tokens+op.fact.Tokens
-				if op.fact.Tokens > 0 {
-					facts++
-				}
-			}
-		case *reserve:
-			switch {
-			case op.err == nil:
-				granted++
-			case errs.Is(op.err, errs.BudgetExceeded):
-				refused++
-			}
-		}
+		n.add(op)
 	}
 	tx.After(func() {
-		c.facts.Add(float64(facts))
-		c.tokens.Add(float64(tokens))
-		c.settled.Add(float64(settled))
-		c.reservations.WithLabelValues("granted").Add(float64(granted))
-		c.reservations.WithLabelValues("refused").Add(float64(refused))
+		c.facts.Add(float64(n.facts))
+		c.tokens.Add(float64(n.tokens))
+		c.settled.Add(float64(n.settled))
+		c.reservations.WithLabelValues("granted").Add(float64(n.granted))
+		c.reservations.WithLabelValues("refused").Add(float64(n.refused))
 	})
+}
+
+// counts are what the operations of a transaction have done.
+type counts struct {
+	facts, settled, granted, refused int
+	tokens                           int64
+}
+
+func (n *counts) add(op operation) {
+	switch op := op.(type) {
+	case *record:
+		for _, f := range op.recorded.Facts {
+			if !f.Replayed {
+				n.facts, n.tokens = n.facts+1, n.tokens+f.Tokens
+			}
+		}
+	case *settle:
+		if op.err == nil && !op.settled.Replayed {
+			n.settled, n.tokens = n.settled+1, n.tokens+op.fact.Tokens
+			if op.fact.Tokens > 0 {
+				n.facts++
+			}
+		}
+	case *reserve:
+		switch {
+		case op.err == nil:
+			n.granted++
+		case errs.Is(op.err, errs.BudgetExceeded):
+			n.refused++
+		}
+	case *prepay:
+		op.count(n)
+	}
 }
 
 func (c *counters) all() []prometheus.Collector {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/usage"
 	"comet/models"
 )
 
@@ -50,7 +51,7 @@ type step struct {
 type generator struct {
 	*rand.Rand
 	*modelRun
-	named map[string]models.FactDraft // by agent and request_id
+	named map[string]usage.FactDraft // by agent and request_id
 }
 
 func (g *generator) chance(percent int) bool { return g.IntN(100) < percent }
@@ -89,7 +90,7 @@ func (g *generator) next() step {
 
 func (g *generator) record() step {
 	id, key := g.agent(), g.key()
-	drafts := make([]models.FactDraft, 1+g.IntN(1+g.IntN(4)))
+	drafts := make([]usage.FactDraft, 1+g.IntN(1+g.IntN(4)))
 	for i := range drafts {
 		drafts[i] = g.draft(id)
 	}
@@ -103,7 +104,7 @@ func (g *generator) record() step {
 }
 
 // draft makes a fact; of those with a name every other is one that was sent before.
-func (g *generator) draft(id string) models.FactDraft {
+func (g *generator) draft(id string) usage.FactDraft {
 	d := fact(1 + g.Int64N(400))
 	if g.chance(30) {
 		d.Model = []string{"big", "small"}[g.IntN(2)]
@@ -121,7 +122,7 @@ func (g *generator) draft(id string) models.FactDraft {
 	return d
 }
 
-func show(drafts []models.FactDraft) string {
+func show(drafts []usage.FactDraft) string {
 	text := ""
 	for _, d := range drafts {
 		text += fmt.Sprintf("[%d %s %s]", *d.Tokens, d.Model, nameOf(d))
@@ -130,7 +131,7 @@ func show(drafts []models.FactDraft) string {
 }
 
 // nameOf returns the request_id, "" for none.
-func nameOf(d models.FactDraft) string {
+func nameOf(d usage.FactDraft) string {
 	if d.RequestID == nil {
 		return ""
 	}

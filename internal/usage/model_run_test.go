@@ -54,7 +54,7 @@ func answersAsTheModel(t *testing.T, db *storetest.DB, s uint64, n int) map[stri
 			t.Logf("the last operations of seed %d:\n%s", s, strings.Join(r.log[max(0, len(r.log)-60):], "\n"))
 		}
 	})
-	g := &generator{rand.New(rand.NewPCG(s, 0)), r, map[string]models.FactDraft{}}
+	g := &generator{rand.New(rand.NewPCG(s, 0)), r, map[string]usage.FactDraft{}}
 	outcomes := map[string]map[errs.Code]int{}
 	for i := range n {
 		db.Clock.Advance(g.tick())
@@ -112,7 +112,7 @@ func (r *modelRun) insert(s models.Spender) {
 	if s.ParentID != "" {
 		a.ParentID, a.SphereID = &s.ParentID, new(1)
 	}
-	require.NoError(r.t, r.db.Write(r.t.Context(), func(tx *store.Tx) error { return tx.InsertAgent(a) }))
+	require.NoError(r.t, r.db.Write(r.t.Context(), func(tx *store.Tx) error { return tx.Agents().Insert(a) }))
 }
 
 // requireSame compares everything the ledger shows with the model.
@@ -180,7 +180,7 @@ func unlessReplayed(once *models.Idempotency, h observed) observed {
 	return h
 }
 
-func (r *modelRun) doRecord(id string, drafts []models.FactDraft, key string) observed {
+func (r *modelRun) doRecord(id string, drafts []usage.FactDraft, key string) observed {
 	once := onceOf(key)
 	out, err := r.Record(r.t.Context(), models.System(), id, drafts, once)
 	h := observe(err)
@@ -195,7 +195,7 @@ func (r *modelRun) doRecord(id string, drafts []models.FactDraft, key string) ob
 
 func (r *modelRun) doReserve(id string, tokens, ttl int64, key string) observed {
 	once := onceOf(key)
-	got, err := r.Reserve(r.t.Context(), models.System(), id, models.ReservationDraft{Tokens: &tokens, TTLSeconds: &ttl}, once)
+	got, err := r.Reserve(r.t.Context(), models.System(), id, usage.ReservationDraft{Tokens: &tokens, TTLSeconds: &ttl}, once)
 	h := unlessReplayed(once, observe(err))
 	if err == nil && !h.answered {
 		h.expires = got.ExpiresAt
@@ -214,7 +214,7 @@ func (r *modelRun) reservationID(n int) string {
 
 func (r *modelRun) doSettle(id string, n int, tokens int64, labels models.FactLabels, key string) observed {
 	once := onceOf(key)
-	s, err := r.Settle(r.t.Context(), models.System(), id, r.reservationID(n), models.Settlement{Tokens: &tokens, FactLabels: labels}, once)
+	s, err := r.Settle(r.t.Context(), models.System(), id, r.reservationID(n), usage.Settlement{Tokens: &tokens, FactLabels: labels}, once)
 	h := observe(err)
 	if err == nil {
 		h.late, h.replayed, h.balance = s.Late, []bool{s.Replayed}, &s.Balance
@@ -228,7 +228,7 @@ func (r *modelRun) doRelease(id string, n int) observed {
 
 func (r *modelRun) doAdd(id string, tokens int64, term time.Duration, key string) observed {
 	once := onceOf(key)
-	d := models.BudgetAdditionDraft{Tokens: &tokens, ExpiresAt: new(r.db.Now().Add(term)), Reason: new("why")}
+	d := usage.BudgetAdditionDraft{Tokens: &tokens, ExpiresAt: new(r.db.Now().Add(term)), Reason: new("why")}
 	a, err := r.AddBudget(r.t.Context(), models.System(), id, d, once)
 	h := unlessReplayed(once, observe(err))
 	if err == nil && !h.answered {
@@ -247,7 +247,7 @@ func (r *modelRun) doRemove(id string, n int) observed {
 
 func (r *modelRun) doReset(id, key string) observed {
 	once := onceOf(key)
-	b, err := r.Reset(r.t.Context(), models.System(), id, models.UsageReset{Reason: new("why")}, once)
+	b, err := r.Reset(r.t.Context(), models.System(), id, usage.ResetDraft{Reason: new("why")}, once)
 	h := observe(err)
 	if err == nil {
 		h.balance = &b
@@ -257,15 +257,15 @@ func (r *modelRun) doReset(id, key string) observed {
 
 func (r *modelRun) doChange(s models.Spender) observed {
 	return observe(r.db.Write(r.t.Context(), func(tx *store.Tx) error {
-		if err := tx.LockChains(); err != nil {
+		if err := tx.Agents().LockChains(); err != nil {
 			return err
 		}
-		before, err := tx.Agent(s.ID)
+		before, err := tx.Agents().Lock(s.ID)
 		if err != nil {
 			return err
 		}
 		after := before
 		after.TokenBudget, after.BudgetScope, after.ParentID, after.IsActive = s.TokenBudget, s.BudgetScope, &s.ParentID, s.IsActive
-		return tx.UpdateAgent(before, after)
+		return tx.Agents().Update(before, after)
 	}))
 }

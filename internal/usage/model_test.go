@@ -5,11 +5,14 @@ import (
 	"slices"
 	"time"
 
+	"comet/internal/events"
+	"comet/internal/usage"
 	"comet/models"
+	"comet/store"
 )
 
-// model is the ledger in its simplest form: lists of what happened. Every number is
-// computed from them on each read. What it keeps beside the lists is
+// model is a simple ledger: lists of all operations, from which every read computes its
+// numbers. In addition it stores
 // the day of each account, which does not follow a clock that goes back, and the day of
 // each agent's last events.
 type model struct {
@@ -160,7 +163,7 @@ func (m *model) extra(id string) (tokens int64) {
 	return tokens
 }
 
-// budget is what an agent may use today, nil for everything.
+// budget returns the number of tokens that an agent may use today, nil for no limit.
 func (m *model) budget(id string) *int64 {
 	own := m.agents[id].TokenBudget
 	if own == nil {
@@ -222,7 +225,7 @@ func (m *model) enter(id string) {
 		return
 	}
 	today := dayOf(m.now)
-	if m.days[id] > today+models.MaxDayAhead {
+	if m.days[id] > today+store.MaxDayAhead {
 		m.days[id] = today
 		m.warned[id], m.exceeded[id] = min(m.warned[id], today-1), min(m.exceeded[id], today-1)
 	}
@@ -230,7 +233,7 @@ func (m *model) enter(id string) {
 	if m.counts(id) && !m.counting[id] {
 		m.counting[id] = true
 		for _, f := range m.facts {
-			if day := dayOf(f.at); slices.Contains(f.path, id) && day <= today+models.MaxDayAhead {
+			if day := dayOf(f.at); slices.Contains(f.path, id) && day <= today+store.MaxDayAhead {
 				m.days[id] = max(m.days[id], day)
 			}
 		}
@@ -240,7 +243,7 @@ func (m *model) enter(id string) {
 // day is the day an account is shown on.
 func (m *model) day(id string) int64 {
 	today := dayOf(m.now)
-	if day := m.days[id]; day > today && day <= today+models.MaxDayAhead {
+	if day := m.days[id]; day > today && day <= today+store.MaxDayAhead {
 		return day
 	}
 	return today
@@ -273,7 +276,7 @@ func (m *model) warn(id string, requested int64) {
 	for _, u := range uses {
 		if u.used*100 >= *budget*80 && m.warned[id] < m.days[id] {
 			m.warned[id] = m.days[id]
-			m.tell(models.EventBudgetWarning, id, u, 0)
+			m.tell(events.BudgetWarning, id, u, 0)
 		}
 		if u.used > *budget {
 			m.exceed(id, u, requested)
@@ -284,28 +287,28 @@ func (m *model) warn(id string, requested int64) {
 func (m *model) exceed(id string, u modelUse, requested int64) {
 	if m.exceeded[id] < m.days[id] {
 		m.exceeded[id] = m.days[id]
-		m.tell(models.EventBudgetExceeded, id, u, requested)
+		m.tell(events.BudgetExceeded, id, u, requested)
 	}
 }
 
 func (m *model) tell(kind models.EventType, id string, u modelUse, requested int64) {
 	budget := *m.budget(id)
-	m.alerts = append(m.alerts, alert{kind, models.BudgetAlert{
+	m.alerts = append(m.alerts, alert{kind, usage.BudgetAlert{
 		AgentID: id, Day: startOf(m.days[id]).Format(time.DateOnly), Budget: budget, Scope: u.scope, Used: u.used, Reserved: u.reserved,
 		Remaining: *left(&budget, u), Percent: u.used * 100 / budget, Requested: requested, ResetAt: startOf(m.days[id] + 1),
 	}})
 }
 
-func (m *model) balance(id string) models.Balance {
+func (m *model) balance(id string) usage.Balance {
 	u, budget := m.own(id), m.budget(id)
-	return models.Balance{Budget: budget, UsedToday: u.used, Reserved: u.reserved, Remaining: left(budget, u), ResetAt: startOf(m.days[id] + 1)}
+	return usage.Balance{Budget: budget, UsedToday: u.used, Reserved: u.reserved, Remaining: left(budget, u), ResetAt: startOf(m.days[id] + 1)}
 }
 
-// usage is what the ledger must show of an agent.
-func (m *model) usage(id string) models.Usage {
+// usage returns the usage of an agent that the ledger must return.
+func (m *model) usage(id string) usage.AgentUsage {
 	s, budget, day := m.agents[id], m.budget(id), m.day(id)
 	hour := max(m.now.Unix()/3600, day*24)
-	u := models.Usage{
+	u := usage.AgentUsage{
 		AgentID: id, Budget: budget, UsedToday: m.used(id, day), ResetAt: startOf(day + 1), Reserved: m.reserved(id),
 		AdditionalBudget: m.extra(id), BudgetScope: s.BudgetScope, SubtreeUsedToday: m.rollUp(id, day),
 	}

@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"comet/internal/errs"
+	"comet/internal/usage"
 	"comet/models"
+	"comet/store"
 )
 
 // observed is the predictable part of what a caller receives from an operation.
@@ -13,7 +15,7 @@ type observed struct {
 	code     errs.Code
 	whose    string // budget refused
 	scope    models.BudgetScope
-	balance  *models.Balance
+	balance  *usage.Balance
 	replayed []bool
 	at       []time.Time // of facts
 	late     bool
@@ -28,10 +30,10 @@ func (m *model) find(id string) errs.Code {
 	return ""
 }
 
-func contentOf(d models.FactDraft) string { return fmt.Sprint(*d.Tokens, d.FactLabels) }
+func contentOf(d usage.FactDraft) string { return fmt.Sprint(*d.Tokens, d.FactLabels) }
 
 // record is Ledger.Record.
-func (m *model) record(id string, drafts []models.FactDraft) observed {
+func (m *model) record(id string, drafts []usage.FactDraft) observed {
 	m.open(id, nil)
 	if code := m.find(id); code != "" {
 		return observed{code: code}
@@ -228,7 +230,7 @@ func (m *model) once(key string, tokens int64, act func(*model) observed) observ
 	if key == "" {
 		return act(m)
 	}
-	if at, known := m.answered[key]; known && !at.Before(m.now.Add(-models.IdempotencyRetention)) {
+	if at, known := m.answered[key]; known && !at.Before(m.now.Add(-store.IdempotencyRetention)) {
 		return observed{answered: true}
 	}
 	attempt := m.clone()

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/usage"
 	"comet/models"
 )
 
@@ -37,7 +38,7 @@ func TestIdempotencyKeys(t *testing.T) {
 
 	onEachDatabase(t, "LetAReservationBeGrantedOnce", func(t *testing.T, f *fixture) {
 		ask := func(once *models.Idempotency) (models.Reservation, error) {
-			return f.Reserve(t.Context(), models.System(), "help", models.ReservationDraft{Tokens: new(int64(6_000))}, once)
+			return f.Reserve(t.Context(), models.System(), "help", usage.ReservationDraft{Tokens: new(int64(6_000))}, once)
 		}
 		once := keyed("k")
 		r, err := ask(once)
@@ -59,12 +60,12 @@ func TestIdempotencyKeys(t *testing.T) {
 	onEachDatabase(t, "LetFactsBeRecordedOnce", func(t *testing.T, f *fixture) {
 		for i := range 3 {
 			once := keyed("k")
-			out, err := f.Record(t.Context(), models.System(), "help", []models.FactDraft{fact(5), fact(6)}, once)
+			out, err := f.Record(t.Context(), models.System(), "help", []usage.FactDraft{fact(5), fact(6)}, once)
 			require.NoError(t, err)
 			if i == 0 {
 				require.EqualValues(t, 11, out.Balance.UsedToday)
 			} else {
-				require.EqualValues(t, 11, answer[models.Recorded](t, once).Balance.UsedToday)
+				require.EqualValues(t, 11, answer[usage.Recorded](t, once).Balance.UsedToday)
 			}
 		}
 		require.EqualValues(t, 11, f.usage(t, "help").UsedToday)
@@ -73,14 +74,14 @@ func TestIdempotencyKeys(t *testing.T) {
 	onEachDatabase(t, "LetAReservationBeSettledOnce", func(t *testing.T, f *fixture) {
 		r := f.hold(t, "help", 10)
 		for range 2 {
-			_, err := f.Settle(t.Context(), models.System(), "help", r.ID, models.Settlement{Tokens: new(int64(7))}, keyed("k"))
+			_, err := f.Settle(t.Context(), models.System(), "help", r.ID, usage.Settlement{Tokens: new(int64(7))}, keyed("k"))
 			require.NoError(t, err)
 		}
 		require.EqualValues(t, 7, f.usage(t, "help").UsedToday)
 	})
 
 	onEachDatabase(t, "LetAnOperatorActOnce", func(t *testing.T, f *fixture) {
-		d := models.BudgetAdditionDraft{Tokens: new(int64(500)), ExpiresAt: new(f.db.Now().Add(time.Hour)), Reason: new("why")}
+		d := usage.BudgetAdditionDraft{Tokens: new(int64(500)), ExpiresAt: new(f.db.Now().Add(time.Hour)), Reason: new("why")}
 		var added models.BudgetAddition
 		for i := range 2 {
 			once := keyed("add")
@@ -94,10 +95,10 @@ func TestIdempotencyKeys(t *testing.T) {
 		}
 		require.EqualValues(t, 10_500, f.left(t, "help"))
 		f.record(t, "help", 100)
-		_, err := f.Reset(t.Context(), models.System(), "help", models.UsageReset{Reason: new("why")}, keyed("reset"))
+		_, err := f.Reset(t.Context(), models.System(), "help", usage.ResetDraft{Reason: new("why")}, keyed("reset"))
 		require.NoError(t, err)
 		f.record(t, "help", 100)
-		_, err = f.Reset(t.Context(), models.System(), "help", models.UsageReset{Reason: new("why")}, keyed("reset"))
+		_, err = f.Reset(t.Context(), models.System(), "help", usage.ResetDraft{Reason: new("why")}, keyed("reset"))
 		require.NoError(t, err)
 		require.EqualValues(t, 100, f.usage(t, "help").UsedToday)
 		require.Len(t, f.trail(t, "help"), 2)
@@ -108,7 +109,7 @@ func TestIdempotencyKeys(t *testing.T) {
 	onEachDatabase(t, "KeepTheEventOfARefusal", func(t *testing.T, f *fixture) {
 		f.record(t, "help", 9_000)
 		ask := func() error {
-			_, err := f.Reserve(t.Context(), models.System(), "help", models.ReservationDraft{Tokens: new(int64(1_001))}, keyed("k"))
+			_, err := f.Reserve(t.Context(), models.System(), "help", usage.ReservationDraft{Tokens: new(int64(1_001))}, keyed("k"))
 			return err
 		}
 		requireCode(t, errs.BudgetExceeded, ask())
@@ -124,7 +125,7 @@ func TestIdempotencyKeys(t *testing.T) {
 	onEachDatabase(t, "KeepTheEventOfARefusalByAnAncestor", func(t *testing.T, f *fixture) {
 		f.scope(t, "spec", models.ScopeSubtree)
 		f.record(t, "aid", 25_000)
-		_, err := f.Reserve(t.Context(), models.System(), "help", models.ReservationDraft{Tokens: new(int64(1))}, keyed("k"))
+		_, err := f.Reserve(t.Context(), models.System(), "help", usage.ReservationDraft{Tokens: new(int64(1))}, keyed("k"))
 		require.Equal(t, "spec", errs.From(err).Meta["agent_id"])
 		require.Equal(t, "agent.budget_exceeded spec subtree", f.alerts(t)[3])
 		require.Len(t, f.alerts(t), 4)
@@ -138,7 +139,7 @@ func TestIdempotencyKeys(t *testing.T) {
 		f.clock(t, "2026-01-11T00:00:01")
 		f.record(t, "other", 1)
 		f.clock(t, "23:00:00")
-		_, err := f.Reserve(t.Context(), models.System(), "help", models.ReservationDraft{Tokens: new(int64(10_001))}, keyed("k"))
+		_, err := f.Reserve(t.Context(), models.System(), "help", usage.ReservationDraft{Tokens: new(int64(10_001))}, keyed("k"))
 		requireCode(t, errs.BudgetExceeded, err)
 		got := allAlerts(t, f.db)
 		require.Len(t, got, 1)
@@ -150,18 +151,18 @@ func TestIdempotencyKeys(t *testing.T) {
 	onEachDatabase(t, "OfARequestThatFailedMayBeUsedAgain", func(t *testing.T, f *fixture) {
 		_, err := f.report("help", fact(5, named("r-1")))
 		require.NoError(t, err)
-		_, err = f.Record(t.Context(), models.System(), "help", []models.FactDraft{fact(1), fact(6, named("r-1"))}, keyed("k"))
+		_, err = f.Record(t.Context(), models.System(), "help", []usage.FactDraft{fact(1), fact(6, named("r-1"))}, keyed("k"))
 		requireCode(t, errs.RequestIDReused, err)
-		_, err = f.Record(t.Context(), models.System(), "no-such-agent", []models.FactDraft{fact(1)}, keyed("k"))
+		_, err = f.Record(t.Context(), models.System(), "no-such-agent", []usage.FactDraft{fact(1)}, keyed("k"))
 		requireCode(t, errs.NotFound, err)
 		broken := keyed("k")
 		broken.Render = func(any) (models.StoredResponse, error) {
 			return models.StoredResponse{}, errors.New("cannot be shown")
 		}
-		_, err = f.Record(t.Context(), models.System(), "help", []models.FactDraft{fact(1)}, broken)
+		_, err = f.Record(t.Context(), models.System(), "help", []usage.FactDraft{fact(1)}, broken)
 		require.ErrorContains(t, err, "cannot be shown")
 		require.EqualValues(t, 5, f.usage(t, "help").UsedToday, "what could not be answered did not happen")
-		out, err := f.Record(t.Context(), models.System(), "help", []models.FactDraft{fact(1)}, keyed("k"))
+		out, err := f.Record(t.Context(), models.System(), "help", []usage.FactDraft{fact(1)}, keyed("k"))
 		require.NoError(t, err)
 		require.EqualValues(t, 6, out.Balance.UsedToday)
 	})
@@ -174,7 +175,7 @@ func TestIdempotencyKeys(t *testing.T) {
 		}
 		f.db.Clock.Advance(time.Hour)
 		for range 2 {
-			_, err := f.Reserve(t.Context(), models.System(), "aid", models.ReservationDraft{Tokens: new(int64(6_000))}, keyed("k"))
+			_, err := f.Reserve(t.Context(), models.System(), "aid", usage.ReservationDraft{Tokens: new(int64(6_000))}, keyed("k"))
 			require.NoError(t, err)
 		}
 		require.EqualValues(t, 6_000, f.usage(t, "aid").Reserved)

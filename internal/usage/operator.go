@@ -24,7 +24,7 @@ const (
 // day, it is added to each day's budget. The agent's audit log records it with its reason. It
 // returns errs.InvalidRequest, also for L0, whose budget is unlimited, errs.LimitReached for the
 // 101st active addition, and errs.NotFound.
-func (l *Ledger) AddBudget(ctx context.Context, by models.Principal, agentID string, d models.BudgetAdditionDraft, once *models.Idempotency) (models.BudgetAddition, error) {
+func (l *Ledger) AddBudget(ctx context.Context, by models.Principal, agentID string, d BudgetAdditionDraft, once *models.Idempotency) (models.BudgetAddition, error) {
 	v := input.Validate(d)
 	if now := l.store.Now(); d.ExpiresAt != nil && !d.ExpiresAt.After(now) {
 		v.Add(errs.InvalidRequest, "/expires_at", "future", "expires_at must lie in the future")
@@ -46,15 +46,15 @@ func (l *Ledger) AddBudget(ctx context.Context, by models.Principal, agentID str
 		if _, limited := a.budget(); !limited {
 			return nil, unlimited(agentID)
 		}
-		list, err := b.tx.Additions(agentID)
+		list, err := b.tx.Ledger().Additions(agentID, false)
 		if err != nil {
 			return nil, err
 		}
 		if len(list) >= maxAdditions {
-			return nil, errs.New(errs.LimitReached, "%q has %d additional budgets that count already", agentID, len(list))
+			return nil, errs.New(errs.LimitReached, "%q already has %d active additional budgets", agentID, len(list))
 		}
 		out.CreatedAt = b.now
-		if err := b.tx.InsertAddition(out); err != nil {
+		if err := b.tx.Ledger().InsertAddition(out); err != nil {
 			return nil, err
 		}
 		return out, b.changeExtra(ctx, by, a, models.AuditBudgetAdded, out.Reason)
@@ -66,7 +66,7 @@ func (l *Ledger) AddBudget(ctx context.Context, by models.Principal, agentID str
 // active.
 func (l *Ledger) RemoveBudget(ctx context.Context, by models.Principal, agentID, id string) error {
 	return l.operate(ctx, agentID, nil, func(b *batch, a *account) (any, error) {
-		if err := b.tx.EndAddition(agentID, id); err != nil {
+		if err := b.tx.Ledger().EndAddition(agentID, id); err != nil {
 			return nil, err
 		}
 		return nil, b.changeExtra(ctx, by, a, models.AuditBudgetRemoved, "")
@@ -76,10 +76,10 @@ func (l *Ledger) RemoveBudget(ctx context.Context, by models.Principal, agentID,
 // Budgets returns at most 1,000 additional budgets of an agent, newest first: the active ones, or
 // all. It returns errs.NotFound.
 func (l *Ledger) Budgets(ctx context.Context, agentID string, all bool) ([]models.BudgetAddition, error) {
-	if _, err := l.store.Agent(ctx, agentID); err != nil {
+	if _, err := l.store.Agents(ctx).Get(agentID); err != nil {
 		return nil, err
 	}
-	return l.store.Additions(ctx, agentID, l.store.Now(), all)
+	return l.store.Ledger(ctx).Additions(agentID, all)
 }
 
 // Reset writes off what an agent used today, so that its whole budget except reserved tokens is
@@ -87,12 +87,12 @@ func (l *Ledger) Budgets(ctx context.Context, agentID string, all bool) ([]model
 // of its ancestors do not change: the tokens were spent. A warning that was sent today is not
 // sent again. The agent's audit log records the reset with its reason. It returns
 // errs.InvalidRequest and errs.NotFound.
-func (l *Ledger) Reset(ctx context.Context, by models.Principal, agentID string, d models.UsageReset, once *models.Idempotency) (models.Balance, error) {
+func (l *Ledger) Reset(ctx context.Context, by models.Principal, agentID string, d ResetDraft, once *models.Idempotency) (Balance, error) {
 	v := input.Validate(d)
 	if err := v.Err(); err != nil {
-		return models.Balance{}, err
+		return Balance{}, err
 	}
-	var out models.Balance
+	var out Balance
 	err := l.operate(ctx, agentID, once, func(b *batch, a *account) (any, error) {
 		own, subtree := a.own().used, int64(0)
 		if a.countsSubtree() {
@@ -101,7 +101,7 @@ func (l *Ledger) Reset(ctx context.Context, by models.Principal, agentID string,
 		if out = a.balance(); own == 0 && subtree == 0 {
 			return out, nil
 		}
-		if err := b.tx.InsertReset(agentID, a.Day, own, subtree); err != nil {
+		if err := b.tx.Ledger().InsertReset(agentID, a.Day, own, subtree); err != nil {
 			return nil, err
 		}
 		a.Forgiven, a.SubtreeForgiven, a.changed = a.Forgiven+own, a.SubtreeForgiven+subtree, true
@@ -126,7 +126,7 @@ func unlimited(agentID string) error {
 func (b *batch) changeExtra(ctx context.Context, by models.Principal, a *account, action models.AuditAction, reason string) error {
 	before := a.Extra
 	var err error
-	if a.Extra, a.ExtraUntil, err = b.tx.ActiveAdditions(a.AgentID, b.now); err != nil {
+	if a.Extra, a.ExtraUntil, err = b.tx.Ledger().ActiveAdditions(a.AgentID, b.now); err != nil {
 		return err
 	}
 	a.changed = true
@@ -134,7 +134,7 @@ func (b *batch) changeExtra(ctx context.Context, by models.Principal, a *account
 }
 
 func (b *batch) audit(ctx context.Context, by models.Principal, agentID string, action models.AuditAction, reason string, changes []models.Change) error {
-	return b.tx.Audit(models.AuditEntry{
+	return b.tx.Agents().Audit(models.AuditEntry{
 		AgentID: agentID, Actor: by.Name, ActorID: by.TokenID, Action: action, RequestID: requestid.From(ctx),
 		Version: b.spenders[agentID].Version, Changes: changes, Reason: reason,
 	})

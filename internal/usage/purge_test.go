@@ -19,7 +19,7 @@ func TestPurge(t *testing.T) {
 		keep(f, 72*time.Hour)
 		f.scope(t, "spec", models.ScopeSubtree)
 		f.clock(t, "23:59:59.999999")
-		_, err := f.report("help", fact(100, named("old"), func(d *models.FactDraft) { d.Outcome = models.OutcomeSuccess }))
+		_, err := f.report("help", fact(100, named("old"), func(d *usage.FactDraft) { d.Outcome = usage.OutcomeSuccess }))
 		require.NoError(t, err)
 		f.reset(t, "help")
 		f.clock(t, "2026-01-11T00:00:00")
@@ -98,9 +98,9 @@ func TestPurge(t *testing.T) {
 
 	onEachDatabase(t, "TakesManyRowsInSeveralSteps", func(t *testing.T, f *fixture) {
 		keep(f, 48*time.Hour)
-		many := make([]models.FactDraft, models.MaxFacts)
+		many := make([]usage.FactDraft, usage.MaxFacts)
 		for i := range many {
-			many[i] = fact(1, func(d *models.FactDraft) { d.Outcome = models.OutcomeFailed })
+			many[i] = fact(1, func(d *usage.FactDraft) { d.Outcome = usage.OutcomeFailed })
 		}
 		for _, id := range []string{"help", "aid", "spec"} {
 			_, err := f.report(id, many...)
@@ -114,7 +114,7 @@ func TestPurge(t *testing.T) {
 		require.EqualValues(t, 1, v.Facts)
 		require.EqualValues(t, 1, v.Windows)
 		f.clock(t, "2026-01-10T00:00:00")
-		d, err := f.db.AgentDetail(t.Context(), "aid", f.db.Now())
+		d, err := f.db.Agents(t.Context()).Detail("aid", f.db.Now())
 		require.NoError(t, err)
 		require.Zero(t, d.Stats.SessionsToday)
 	})

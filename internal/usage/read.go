@@ -12,11 +12,11 @@ import (
 
 // Usage returns what an agent used today and what remains (CHE·NU §5.2), or errs.NotFound. It is
 // a consistent snapshot.
-func (l *Ledger) Usage(ctx context.Context, agentID string) (models.Usage, error) {
+func (l *Ledger) Usage(ctx context.Context, agentID string) (AgentUsage, error) {
 	now := l.store.Now()
-	s, err := l.store.Spending(ctx, agentID, now)
+	s, err := l.store.Ledger(ctx).Spending(agentID, now)
 	if err != nil {
-		return models.Usage{}, err
+		return AgentUsage{}, err
 	}
 	a := account{Account: s.Account, spender: s.Spender}
 	if a.extraEnded(now) {
@@ -24,7 +24,7 @@ func (l *Ledger) Usage(ctx context.Context, agentID string) (models.Usage, error
 	}
 	a.Reserved -= s.Overdue
 	b := a.balance()
-	out := models.Usage{
+	out := AgentUsage{
 		AgentID: agentID, Budget: b.Budget, UsedToday: b.UsedToday, UsedThisHour: s.UsedThisHour, Remaining: b.Remaining, ResetAt: b.ResetAt,
 		Reserved: b.Reserved, AdditionalBudget: a.Extra, ForgivenToday: a.Forgiven, BudgetScope: s.Spender.BudgetScope, SubtreeUsedToday: s.SubtreeUsed,
 	}
@@ -47,10 +47,10 @@ type TreeUsage struct {
 // Tree returns today's usage of every agent.
 func (l *Ledger) Tree(ctx context.Context) (TreeUsage, error) {
 	t := TreeUsage{Used: map[string]int64{}, SubtreeUsed: map[string]int64{}}
-	forgiven, err := l.store.UsageByPath(ctx, dayOf(l.store.Now()), func(u store.PathUsage) {
-		t.Used[u.AgentID] += u.Tokens
-		for link := range strings.SplitSeq(u.Path, "/") {
-			t.SubtreeUsed[link] += u.Tokens
+	forgiven, err := l.store.Ledger(ctx).UsageByPath(dayOf(l.store.Now()), func(agentID, path string, tokens int64) {
+		t.Used[agentID] += tokens
+		for link := range strings.SplitSeq(path, "/") {
+			t.SubtreeUsed[link] += tokens
 		}
 	})
 	if err != nil {
@@ -59,18 +59,18 @@ func (l *Ledger) Tree(ctx context.Context) (TreeUsage, error) {
 	for id, tokens := range forgiven {
 		t.Used[id] -= tokens
 	}
-	t.Additional, err = l.store.AdditionsByAgent(ctx, l.store.Now())
+	t.Additional, err = l.store.Ledger(ctx).AdditionsByAgent()
 	return t, err
 }
 
 // History returns the windows of a usage history in order, including empty ones. The bounds are
 // rounded to windows. It returns errs.NotFound, and errs.InvalidParameter for an invalid query.
-func (l *Ledger) History(ctx context.Context, agentID string, q models.HistoryQuery) ([]models.HistoryBucket, error) {
-	if _, err := l.store.Agent(ctx, agentID); err != nil {
+func (l *Ledger) History(ctx context.Context, agentID string, q HistoryQuery) ([]HistoryBucket, error) {
+	if _, err := l.store.Agents(ctx).Get(agentID); err != nil {
 		return nil, err
 	}
 	width := time.Hour
-	if q.Window == models.WindowDay {
+	if q.Window == WindowDay {
 		width = day
 	}
 	from, to := q.From.UTC().Truncate(width), q.To.UTC()
@@ -80,9 +80,9 @@ func (l *Ledger) History(ctx context.Context, agentID string, q models.HistoryQu
 	if to.Sub(from) > maxBuckets*width {
 		return nil, errs.New(errs.InvalidParameter, "a history has at most %d windows", maxBuckets)
 	}
-	buckets := []models.HistoryBucket{}
+	buckets := []HistoryBucket{}
 	for at := from; at.Before(to); at = at.Add(width) {
-		buckets = append(buckets, models.HistoryBucket{Start: at})
+		buckets = append(buckets, HistoryBucket{Start: at})
 	}
 	if len(buckets) == 0 {
 		return buckets, nil
@@ -92,17 +92,17 @@ func (l *Ledger) History(ctx context.Context, agentID string, q models.HistoryQu
 		b := &buckets[(r.Hour-from.Unix()/3600)/int64(width/time.Hour)]
 		b.Tokens += r.Tokens
 		switch {
-		case q.By == models.ByNothing:
+		case q.By == ByNothing:
 		case !r.Other:
-			b.Breakdown = append(b.Breakdown, models.HistoryGroup{Value: r.Label, Tokens: r.Tokens, Facts: r.Facts})
+			b.Breakdown = append(b.Breakdown, HistoryGroup{Value: r.Label, Tokens: r.Tokens, Facts: r.Facts})
 		default:
 			b.OtherTokens += r.Tokens
 		}
 	}
-	if q.By == models.ByNothing {
-		return buckets, l.store.UsageHistory(ctx, agentID, from, end, int64(width/time.Hour), fill)
+	if q.By == ByNothing {
+		return buckets, l.store.Ledger(ctx).History(agentID, from, end, int64(width/time.Hour), fill)
 	}
-	return buckets, l.store.UsageBreakdown(ctx, agentID, q.By, from, end, int64(width/time.Hour), q.Top, fill)
+	return buckets, l.store.Ledger(ctx).Breakdown(agentID, string(q.By), from, end, int64(width/time.Hour), q.Top, fill)
 }
 
 // maxBuckets is the largest number of windows in a history.
@@ -111,7 +111,7 @@ const maxBuckets = 1000
 // Reservation returns a reservation, or errs.NotFound. One whose lease has ended is expired,
 // whether or not its tokens were released yet.
 func (l *Ledger) Reservation(ctx context.Context, agentID, id string) (models.Reservation, error) {
-	r, err := l.store.Reservation(ctx, agentID, id)
+	r, err := l.store.Ledger(ctx).Reservation(agentID, id)
 	return l.shown(r), err
 }
 
@@ -119,10 +119,10 @@ func (l *Ledger) Reservation(ctx context.Context, agentID, id string) (models.Re
 // with the id before ("" starts with the newest); the state "" selects all. It returns
 // errs.NotFound for an unknown agent.
 func (l *Ledger) Reservations(ctx context.Context, agentID string, state models.ReservationState, before string, limit int) ([]models.Reservation, error) {
-	if _, err := l.store.Agent(ctx, agentID); err != nil {
+	if _, err := l.store.Agents(ctx).Get(agentID); err != nil {
 		return nil, err
 	}
-	list, err := l.store.Reservations(ctx, agentID, state, l.store.Now(), before, limit)
+	list, err := l.store.Ledger(ctx).Reservations(agentID, state, before, limit)
 	for i := range list {
 		list[i] = l.shown(list[i])
 	}
@@ -138,6 +138,6 @@ func (l *Ledger) shown(r models.Reservation) models.Reservation {
 
 // Verify computes every sum of the ledger from facts, reservations and resets in one snapshot and
 // reports the stored sums that differ. It changes nothing.
-func (l *Ledger) Verify(ctx context.Context) (models.Verification, error) {
-	return l.store.VerifyLedger(ctx)
+func (l *Ledger) Verify(ctx context.Context) (store.Verification, error) {
+	return l.store.Ledger(ctx).Verify()
 }

@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -23,10 +24,10 @@ import (
 // It returns errs.InvalidRequest with pointers such as /facts/3/tokens, errs.RequestIDReused for
 // a request_id that was recorded with other content, errs.ForeignAgent for a token bound to
 // another agent, errs.LimitReached if the agent's day is full, and errs.NotFound.
-func (l *Ledger) Record(ctx context.Context, by models.Principal, agentID string, drafts []models.FactDraft, once *models.Idempotency) (models.Recorded, error) {
+func (l *Ledger) Record(ctx context.Context, by models.Principal, agentID string, drafts []FactDraft, once *models.Idempotency) (Recorded, error) {
 	op, err := newRecord(by, agentID, drafts)
 	if err != nil {
-		return models.Recorded{}, err
+		return Recorded{}, err
 	}
 	err = l.do(ctx, op, once)
 	return op.recorded, err
@@ -35,20 +36,20 @@ func (l *Ledger) Record(ctx context.Context, by models.Principal, agentID string
 // record is the operation behind Record.
 type record struct {
 	agentID  string
-	drafts   []models.FactDraft
+	drafts   []FactDraft
 	facts    []models.Fact // without time and path
 	ids      []string
 	err      error
-	recorded models.Recorded
+	recorded Recorded
 }
 
-func newRecord(by models.Principal, agentID string, drafts []models.FactDraft) (*record, error) {
+func newRecord(by models.Principal, agentID string, drafts []FactDraft) (*record, error) {
 	if err := requireOwn(by, agentID); err != nil {
 		return nil, err
 	}
 	var v errs.Violations
-	if len(drafts) == 0 || len(drafts) > models.MaxFacts {
-		v.Add(errs.InvalidRequest, "/facts", "count", "facts must hold 1 to %d facts, not %d", models.MaxFacts, len(drafts))
+	if len(drafts) == 0 || len(drafts) > MaxFacts {
+		v.Add(errs.InvalidRequest, "/facts", "count", "facts must hold 1 to %d facts, not %d", MaxFacts, len(drafts))
 		return nil, v.Err()
 	}
 	op := &record{agentID: agentID, drafts: drafts, facts: make([]models.Fact, len(drafts))}
@@ -101,7 +102,7 @@ func (op *record) requestIDs() []string { return op.ids }
 func (op *record) failed() error        { return op.err }
 
 func (op *record) decide(b *batch) {
-	op.recorded, op.err = models.Recorded{}, nil
+	op.recorded, op.err = Recorded{}, nil
 	a, err := b.find(op.agentID)
 	if err == nil {
 		op.recorded.Facts, err = op.enter(b, a)
@@ -114,12 +115,12 @@ func (op *record) decide(b *batch) {
 // enter charges the new facts and returns all of them as recorded.
 func (op *record) enter(b *batch, a *account) ([]models.Fact, error) {
 	var fresh []models.Fact
-	var outcomes []models.FactDraft
+	var outcomes []FactDraft
 	first := map[string]int{} // request_id → index in fresh
 	places := make([]int, len(op.facts))
 	out := make([]models.Fact, len(op.facts))
 	for i, f := range op.facts {
-		earlier, known := b.recorded[store.FactKey{AgentID: a.AgentID, RequestID: f.RequestID}]
+		earlier, known := b.recorded[store.LedgerKey{AgentID: a.AgentID, ID: f.RequestID}]
 		place, twice := first[f.RequestID]
 		switch {
 		case f.RequestID == "":
@@ -157,26 +158,22 @@ func (op *record) enter(b *batch, a *account) ([]models.Fact, error) {
 }
 
 func reused(i int, requestID string) error {
-	e := errs.New(errs.RequestIDReused, "the request_id %s was recorded before with another content", input.Quote(requestID))
+	e := errs.New(errs.RequestIDReused, "the request_id %s was already recorded with different content", input.Quote(requestID))
 	e.Fields = []errs.Field{{Pointer: fmt.Sprintf("/facts/%d/request_id", i), Rule: "unique", Detail: e.Detail}}
 	return e
 }
 
 // outcome adds the outcome of the work behind a fact, if the caller stated one. The task id is
 // used if there is no session id, and the fact's id if there is no task id.
-func (b *batch) outcome(f models.Fact, at time.Time, o models.FactOutcome) {
+func (b *batch) outcome(f models.Fact, at time.Time, o FactOutcome) {
 	if o.Outcome == "" {
 		return
 	}
 	session := o.SessionID
-	if session == "" {
-		session = f.TaskID
-	}
-	if session == "" {
-		session = f.ID
-	}
+	session = cmp.Or(session, f.TaskID)
+	session = cmp.Or(session, f.ID)
 	b.outcomes = append(b.outcomes, models.OutcomeRow{
-		AgentID: f.AgentID, SessionID: session, Status: o.Outcome, DurationMS: o.DurationMS, At: at,
+		AgentID: f.AgentID, SessionID: session, Status: string(o.Outcome), DurationMS: o.DurationMS, At: at,
 	})
 }
 

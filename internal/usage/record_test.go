@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/orchestrator"
+	"comet/internal/usage"
 	"comet/models"
 )
 
@@ -32,14 +34,14 @@ func TestFacts(t *testing.T) {
 
 	onEachDatabase(t, "AreReturnedAsTheyAreKept", func(t *testing.T, f *fixture) {
 		labels := models.FactLabels{TaskID: "task-7", Model: "gpt", Kind: "chat"}
-		out, err := f.report("help", fact(7, named("r-1"), func(d *models.FactDraft) { d.FactLabels = labels }))
+		out, err := f.report("help", fact(7, named("r-1"), func(d *usage.FactDraft) { d.FactLabels = labels }))
 		require.NoError(t, err)
 		got := out.Facts[0]
 		require.NotEmpty(t, got.ID)
 		require.Equal(t, models.Fact{
 			ID: got.ID, AgentID: "help", At: f.db.Now(), Tokens: 7, FactLabels: labels, RequestID: "r-1", Path: "nova/orch/spec/help", Digest: got.Digest,
 		}, got)
-		require.Equal(t, models.Balance{
+		require.Equal(t, usage.Balance{
 			Budget: new(int64(10_000)), UsedToday: 7, Remaining: new(int64(9_993)), ResetAt: time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC),
 		}, out.Balance)
 	})
@@ -50,15 +52,15 @@ func TestFacts(t *testing.T) {
 	})
 
 	onEachDatabase(t, "FillAnAgentsDay", func(t *testing.T, f *fixture) {
-		day := make([]models.FactDraft, models.MaxFacts)
+		day := make([]usage.FactDraft, usage.MaxFacts)
 		for i := range day {
-			day[i] = fact(models.MaxTokens)
+			day[i] = fact(orchestrator.MaxBudget)
 		}
 		day[0].RequestID = new("first")
 		_, err := f.report("spec", day...)
 		require.NoError(t, err)
 		held := f.hold(t, "help", 10)
-		require.Equal(t, int64(models.MaxTokensADay), f.usage(t, "spec").UsedToday)
+		require.Equal(t, int64(usage.MaxTokensADay), f.usage(t, "spec").UsedToday)
 		_, err = f.report("spec", fact(1, named("more")))
 		requireCode(t, errs.LimitReached, err)
 		out, err := f.report("spec", day[0])
@@ -66,9 +68,9 @@ func TestFacts(t *testing.T) {
 		require.True(t, out.Facts[0].Replayed)
 		_, err = f.report("help", day[1:]...)
 		require.NoError(t, err)
-		_, err = f.settle("help", held.ID, models.MaxTokens+1)
+		_, err = f.settle("help", held.ID, orchestrator.MaxBudget+1)
 		requireCode(t, errs.InvalidRequest, err)
-		_, err = f.report("help", fact(models.MaxTokens))
+		_, err = f.report("help", fact(orchestrator.MaxBudget))
 		require.NoError(t, err)
 		_, err = f.settle("help", held.ID, 1)
 		requireCode(t, errs.LimitReached, err)
@@ -99,11 +101,11 @@ func TestRequestIDs(t *testing.T) {
 	onEachDatabase(t, "WithAnotherContentAreRefused", func(t *testing.T, f *fixture) {
 		_, err := f.report("help", fact(5, named("r-1")))
 		require.NoError(t, err)
-		for name, d := range map[string]models.FactDraft{
+		for name, d := range map[string]usage.FactDraft{
 			"tokens":   fact(6, named("r-1")),
-			"label":    fact(5, named("r-1"), func(d *models.FactDraft) { d.Model = "gpt" }),
-			"outcome":  fact(5, named("r-1"), func(d *models.FactDraft) { d.Outcome = models.OutcomeSuccess }),
-			"duration": fact(5, named("r-1"), func(d *models.FactDraft) { d.Outcome, d.DurationMS = models.OutcomeSuccess, new(int64(1)) }),
+			"label":    fact(5, named("r-1"), func(d *usage.FactDraft) { d.Model = "gpt" }),
+			"outcome":  fact(5, named("r-1"), func(d *usage.FactDraft) { d.Outcome = usage.OutcomeSuccess }),
+			"duration": fact(5, named("r-1"), func(d *usage.FactDraft) { d.Outcome, d.DurationMS = usage.OutcomeSuccess, new(int64(1)) }),
 		} {
 			_, err := f.report("help", d)
 			requireCode(t, errs.RequestIDReused, err)
@@ -157,7 +159,7 @@ func TestRequestIDs(t *testing.T) {
 }
 
 // replayed tells of each fact whether it had been recorded before.
-func replayed(r models.Recorded) []bool {
+func replayed(r usage.Recorded) []bool {
 	var out []bool
 	for _, f := range r.Facts {
 		out = append(out, f.Replayed)
@@ -170,30 +172,30 @@ func TestDrafts(t *testing.T) {
 	long := strings.Repeat("x", 129)
 
 	onEachDatabase(t, "AreJudgedFieldByField", func(t *testing.T, f *fixture) {
-		for want, d := range map[string]models.FactDraft{
+		for want, d := range map[string]usage.FactDraft{
 			"/facts/0/tokens required":       {},
 			"/facts/0/tokens min":            fact(0),
-			"/facts/0/tokens max":            fact(models.MaxTokens + 1),
-			"/facts/0/task_id max":           fact(1, func(d *models.FactDraft) { d.TaskID = long }),
-			"/facts/0/task_id not_blank":     fact(1, func(d *models.FactDraft) { d.TaskID = " " }),
-			"/facts/0/model max":             fact(1, func(d *models.FactDraft) { d.Model = long }),
-			"/facts/0/model printable":       fact(1, func(d *models.FactDraft) { d.Model = "a\x00" }),
-			"/facts/0/kind max":              fact(1, func(d *models.FactDraft) { d.Kind = long[:65] }),
-			"/facts/0/outcome oneof":         fact(1, func(d *models.FactDraft) { d.Outcome = "fine" }),
-			"/facts/0/duration_ms min":       fact(1, func(d *models.FactDraft) { d.Outcome, d.DurationMS = "failed", new(int64(-1)) }),
-			"/facts/0/duration_ms max":       fact(1, func(d *models.FactDraft) { d.Outcome, d.DurationMS = "failed", new(int64(2_592_000_001)) }),
-			"/facts/0/duration_ms outcome":   fact(1, func(d *models.FactDraft) { d.DurationMS = new(int64(1)) }),
-			"/facts/0/session_id outcome":    fact(1, func(d *models.FactDraft) { d.SessionID = "s" }),
-			"/facts/0/session_id max":        fact(1, func(d *models.FactDraft) { d.Outcome, d.SessionID = "failed", long }),
+			"/facts/0/tokens max":            fact(orchestrator.MaxBudget + 1),
+			"/facts/0/task_id max":           fact(1, func(d *usage.FactDraft) { d.TaskID = long }),
+			"/facts/0/task_id not_blank":     fact(1, func(d *usage.FactDraft) { d.TaskID = " " }),
+			"/facts/0/model max":             fact(1, func(d *usage.FactDraft) { d.Model = long }),
+			"/facts/0/model printable":       fact(1, func(d *usage.FactDraft) { d.Model = "a\x00" }),
+			"/facts/0/kind max":              fact(1, func(d *usage.FactDraft) { d.Kind = long[:65] }),
+			"/facts/0/outcome oneof":         fact(1, func(d *usage.FactDraft) { d.Outcome = "fine" }),
+			"/facts/0/duration_ms min":       fact(1, func(d *usage.FactDraft) { d.Outcome, d.DurationMS = "failed", new(int64(-1)) }),
+			"/facts/0/duration_ms max":       fact(1, func(d *usage.FactDraft) { d.Outcome, d.DurationMS = "failed", new(int64(2_592_000_001)) }),
+			"/facts/0/duration_ms outcome":   fact(1, func(d *usage.FactDraft) { d.DurationMS = new(int64(1)) }),
+			"/facts/0/session_id outcome":    fact(1, func(d *usage.FactDraft) { d.SessionID = "s" }),
+			"/facts/0/session_id max":        fact(1, func(d *usage.FactDraft) { d.Outcome, d.SessionID = "failed", long }),
 			"/facts/0/request_id max":        fact(1, named(long)),
 			"/facts/0/request_id not_blank":  fact(1, named("\t")),
 			"/facts/0/request_id printable":  fact(1, named("a\u0085b")),
-			"/facts/0/session_id not_blank":  fact(1, func(d *models.FactDraft) { d.Outcome, d.SessionID = "failed", "\u200b" }),
-			"/facts/0/session_id printable":  fact(1, func(d *models.FactDraft) { d.Outcome, d.SessionID = "failed", "a\nb" }),
-			"/facts/0/model not_blank":       fact(1, func(d *models.FactDraft) { d.Model = "  " }),
-			"/facts/0/kind printable":        fact(1, func(d *models.FactDraft) { d.Kind = "a\tb" }),
-			"/facts/0/task_id printable":     fact(1, func(d *models.FactDraft) { d.TaskID = "\xff" }),
-			"/facts/0/kind not_blank":        fact(1, func(d *models.FactDraft) { d.Kind = " " }),
+			"/facts/0/session_id not_blank":  fact(1, func(d *usage.FactDraft) { d.Outcome, d.SessionID = "failed", "\u200b" }),
+			"/facts/0/session_id printable":  fact(1, func(d *usage.FactDraft) { d.Outcome, d.SessionID = "failed", "a\nb" }),
+			"/facts/0/model not_blank":       fact(1, func(d *usage.FactDraft) { d.Model = "  " }),
+			"/facts/0/kind printable":        fact(1, func(d *usage.FactDraft) { d.Kind = "a\tb" }),
+			"/facts/0/task_id printable":     fact(1, func(d *usage.FactDraft) { d.TaskID = "\xff" }),
+			"/facts/0/kind not_blank":        fact(1, func(d *usage.FactDraft) { d.Kind = " " }),
 			"/facts/0/tokens min (negative)": fact(-5),
 		} {
 			_, err := f.report("help", d)
@@ -204,7 +206,7 @@ func TestDrafts(t *testing.T) {
 	})
 
 	onEachDatabase(t, "OfABatchAreAllJudged", func(t *testing.T, f *fixture) {
-		_, err := f.report("help", fact(1), fact(0), fact(1, func(d *models.FactDraft) { d.Kind, d.SessionID = " ", "s" }))
+		_, err := f.report("help", fact(1), fact(0), fact(1, func(d *usage.FactDraft) { d.Kind, d.SessionID = " ", "s" }))
 		requireFields(t, []string{"/facts/1/tokens min", "/facts/2/kind not_blank", "/facts/2/session_id outcome"}, err)
 		require.Zero(t, f.usage(t, "help").UsedToday)
 	})
@@ -212,7 +214,7 @@ func TestDrafts(t *testing.T) {
 	onEachDatabase(t, "Are1To1000ARequest", func(t *testing.T, f *fixture) {
 		_, err := f.report("help")
 		requireFields(t, []string{"/facts count"}, err)
-		many := make([]models.FactDraft, models.MaxFacts+1)
+		many := make([]usage.FactDraft, usage.MaxFacts+1)
 		for i := range many {
 			many[i] = fact(1)
 		}
@@ -220,20 +222,20 @@ func TestDrafts(t *testing.T) {
 		requireFields(t, []string{"/facts count"}, err)
 		out, err := f.report("help", many[1:]...)
 		require.NoError(t, err)
-		require.Len(t, out.Facts, models.MaxFacts)
-		require.EqualValues(t, models.MaxFacts, f.usage(t, "help").UsedToday)
+		require.Len(t, out.Facts, usage.MaxFacts)
+		require.EqualValues(t, usage.MaxFacts, f.usage(t, "help").UsedToday)
 	})
 
 	onEachDatabase(t, "OfASettlementAreJudgedAlike", func(t *testing.T, f *fixture) {
 		held := f.hold(t, "help", 10)
-		for want, d := range map[string]models.Settlement{
+		for want, d := range map[string]usage.Settlement{
 			"/tokens required":     {},
 			"/tokens min":          {Tokens: new(int64(-1))},
-			"/tokens max":          {Tokens: new(int64(models.MaxTokens + 1))},
+			"/tokens max":          {Tokens: new(int64(orchestrator.MaxBudget + 1))},
 			"/model max":           {Tokens: new(int64(1)), FactLabels: models.FactLabels{Model: long}},
-			"/outcome oneof":       {Tokens: new(int64(1)), FactOutcome: models.FactOutcome{Outcome: "fine"}},
-			"/duration_ms outcome": {Tokens: new(int64(1)), FactOutcome: models.FactOutcome{DurationMS: new(int64(1))}},
-			"/session_id outcome":  {Tokens: new(int64(1)), FactOutcome: models.FactOutcome{SessionID: "s"}},
+			"/outcome oneof":       {Tokens: new(int64(1)), FactOutcome: usage.FactOutcome{Outcome: "fine"}},
+			"/duration_ms outcome": {Tokens: new(int64(1)), FactOutcome: usage.FactOutcome{DurationMS: new(int64(1))}},
+			"/session_id outcome":  {Tokens: new(int64(1)), FactOutcome: usage.FactOutcome{SessionID: "s"}},
 		} {
 			_, err := f.Settle(t.Context(), models.System(), "help", held.ID, d, nil)
 			requireFields(t, []string{want}, err)
@@ -248,25 +250,25 @@ func TestATokenBoundToAnAgent(t *testing.T) {
 	onEachDatabase(t, "WritesUsageForThatAgentOnly", func(t *testing.T, f *fixture) {
 		by := models.Principal{Name: "bot", AgentID: new("help")}
 		held := f.hold(t, "aid", 10)
-		_, err := f.Record(t.Context(), by, "aid", []models.FactDraft{fact(1)}, nil)
+		_, err := f.Record(t.Context(), by, "aid", []usage.FactDraft{fact(1)}, nil)
 		requireCode(t, errs.ForeignAgent, err)
-		_, err = f.Reserve(t.Context(), by, "aid", models.ReservationDraft{Tokens: new(int64(1))}, nil)
+		_, err = f.Reserve(t.Context(), by, "aid", usage.ReservationDraft{Tokens: new(int64(1))}, nil)
 		requireCode(t, errs.ForeignAgent, err)
-		_, err = f.Settle(t.Context(), by, "aid", held.ID, models.Settlement{Tokens: new(int64(1))}, nil)
+		_, err = f.Settle(t.Context(), by, "aid", held.ID, usage.Settlement{Tokens: new(int64(1))}, nil)
 		requireCode(t, errs.ForeignAgent, err)
 		requireCode(t, errs.ForeignAgent, f.Release(t.Context(), by, "aid", held.ID))
-		_, err = f.Record(t.Context(), by, "spec", []models.FactDraft{fact(1)}, nil)
+		_, err = f.Record(t.Context(), by, "spec", []usage.FactDraft{fact(1)}, nil)
 		requireCode(t, errs.ForeignAgent, err)
-		_, err = f.Settle(t.Context(), by, "help", held.ID, models.Settlement{Tokens: new(int64(1))}, nil)
+		_, err = f.Settle(t.Context(), by, "help", held.ID, usage.Settlement{Tokens: new(int64(1))}, nil)
 		requireCode(t, errs.NotFound, err)
 		require.EqualValues(t, 10, f.usage(t, "aid").Reserved)
 		require.Zero(t, f.subtree(t, "nova"))
 
-		_, err = f.Record(t.Context(), by, "help", []models.FactDraft{fact(1)}, nil)
+		_, err = f.Record(t.Context(), by, "help", []usage.FactDraft{fact(1)}, nil)
 		require.NoError(t, err)
-		own, err := f.Reserve(t.Context(), by, "help", models.ReservationDraft{Tokens: new(int64(4))}, nil)
+		own, err := f.Reserve(t.Context(), by, "help", usage.ReservationDraft{Tokens: new(int64(4))}, nil)
 		require.NoError(t, err)
-		_, err = f.Settle(t.Context(), by, "help", own.ID, models.Settlement{Tokens: new(int64(4))}, nil)
+		_, err = f.Settle(t.Context(), by, "help", own.ID, usage.Settlement{Tokens: new(int64(4))}, nil)
 		require.NoError(t, err)
 		require.NoError(t, f.Release(t.Context(), by, "help", f.hold(t, "help", 1).ID))
 		require.EqualValues(t, 5, f.usage(t, "help").UsedToday)
@@ -277,37 +279,37 @@ func TestOutcomes(t *testing.T) {
 	t.Parallel()
 
 	onEachDatabase(t, "FeedTheStatisticsOfTheAgent", func(t *testing.T, f *fixture) {
-		ended := func(o models.Outcome, ms *int64, session, task string) func(*models.FactDraft) {
-			return func(d *models.FactDraft) { d.Outcome, d.DurationMS, d.SessionID, d.TaskID = o, ms, session, task }
+		ended := func(o usage.Outcome, ms *int64, session, task string) func(*usage.FactDraft) {
+			return func(d *usage.FactDraft) { d.Outcome, d.DurationMS, d.SessionID, d.TaskID = o, ms, session, task }
 		}
 		_, err := f.report("help",
-			fact(1, ended(models.OutcomeSuccess, new(int64(100)), "s-1", "t-1"), named("r-1")),
-			fact(1, ended(models.OutcomeFailed, new(int64(300)), "s-1", "t-2")),
-			fact(1, ended(models.OutcomeTimeout, nil, "", "t-2")),
-			fact(1, ended(models.OutcomeCancelled, nil, "", "t-2")),
-			fact(1, ended(models.OutcomeSuccess, new(int64(0)), "", "")),
-			fact(1, ended(models.OutcomeSuccess, nil, "", "")),
+			fact(1, ended(usage.OutcomeSuccess, new(int64(100)), "s-1", "t-1"), named("r-1")),
+			fact(1, ended(usage.OutcomeFailed, new(int64(300)), "s-1", "t-2")),
+			fact(1, ended(usage.OutcomeTimeout, nil, "", "t-2")),
+			fact(1, ended(usage.OutcomeCancelled, nil, "", "t-2")),
+			fact(1, ended(usage.OutcomeSuccess, new(int64(0)), "", "")),
+			fact(1, ended(usage.OutcomeSuccess, nil, "", "")),
 			fact(1),
 		)
 		require.NoError(t, err)
-		_, err = f.report("help", fact(1, ended(models.OutcomeSuccess, new(int64(100)), "s-1", "t-1"), named("r-1")))
+		_, err = f.report("help", fact(1, ended(usage.OutcomeSuccess, new(int64(100)), "s-1", "t-1"), named("r-1")))
 		require.NoError(t, err, "a replay is no second piece of work")
-		d, err := f.db.AgentDetail(t.Context(), "help", f.db.Now())
+		d, err := f.db.Agents(t.Context()).Detail("help", f.db.Now())
 		require.NoError(t, err)
 		require.Equal(t, models.AgentStats{SessionsToday: 4, AvgResponseTimeMS: 133, SuccessRate: new(0.6)}, d.Stats)
 		require.EqualValues(t, 7, d.TokensUsedToday)
 	})
 
 	onEachDatabase(t, "OfSettlementsCountEvenWithoutTokens", func(t *testing.T, f *fixture) {
-		ended := models.FactOutcome{Outcome: models.OutcomeFailed, DurationMS: new(int64(50)), SessionID: "s"}
+		ended := usage.FactOutcome{Outcome: usage.OutcomeFailed, DurationMS: new(int64(50)), SessionID: "s"}
 		for _, tokens := range []int64{0, 5} {
 			held := f.hold(t, "help", 10)
 			for range 2 {
-				_, err := f.Settle(t.Context(), models.System(), "help", held.ID, models.Settlement{Tokens: &tokens, FactOutcome: ended}, nil)
+				_, err := f.Settle(t.Context(), models.System(), "help", held.ID, usage.Settlement{Tokens: &tokens, FactOutcome: ended}, nil)
 				require.NoError(t, err)
 			}
 		}
-		d, err := f.db.AgentDetail(t.Context(), "help", f.db.Now())
+		d, err := f.db.Agents(t.Context()).Detail("help", f.db.Now())
 		require.NoError(t, err)
 		require.Equal(t, models.AgentStats{SessionsToday: 1, AvgResponseTimeMS: 50, SuccessRate: new(0.0)}, d.Stats)
 		require.EqualValues(t, 5, d.TokensUsedToday)

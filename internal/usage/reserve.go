@@ -17,7 +17,7 @@ import (
 // It returns errs.BudgetExceeded if one of them does not cover the tokens (its Meta contains the
 // agent, what remains, and when the budget resets), and holds nothing then; also
 // errs.AgentDeactivated, errs.ForeignAgent, errs.InvalidRequest and errs.NotFound.
-func (l *Ledger) Reserve(ctx context.Context, by models.Principal, agentID string, d models.ReservationDraft, once *models.Idempotency) (models.Reservation, error) {
+func (l *Ledger) Reserve(ctx context.Context, by models.Principal, agentID string, d ReservationDraft, once *models.Idempotency) (models.Reservation, error) {
 	if err := requireOwn(by, agentID); err != nil {
 		return models.Reservation{}, err
 	}
@@ -29,7 +29,7 @@ func (l *Ledger) Reserve(ctx context.Context, by models.Principal, agentID strin
 	if err != nil {
 		return models.Reservation{}, err
 	}
-	op := &reserve{agentID: agentID, id: id.String(), tokens: *d.Tokens, ttl: models.DefaultReservationTTL * time.Second}
+	op := &reserve{agentID: agentID, id: id.String(), tokens: *d.Tokens, ttl: DefaultReservationTTL * time.Second}
 	if d.TTLSeconds != nil {
 		op.ttl = time.Duration(*d.TTLSeconds) * time.Second
 	}
@@ -78,9 +78,9 @@ func (op *reserve) judge(b *batch) error {
 	if _, err := b.enterDay(a, counters); err != nil {
 		return err
 	}
-	if a.Used+a.Reserved+op.tokens > models.MaxTokensADay { // it could not be settled
+	if a.Used+a.Reserved+op.tokens > MaxTokensADay { // it could not be settled
 		return errs.New(errs.LimitReached, "%q has used %d tokens today and holds %d, and the ledger counts at most %d a day",
-			op.agentID, a.Used, a.Reserved, int64(models.MaxTokensADay))
+			op.agentID, a.Used, a.Reserved, int64(MaxTokensADay))
 	}
 	b.warn(a, op.tokens)
 	if !a.covers(a.own(), op.tokens) {
@@ -104,7 +104,7 @@ func (op *reserve) refuse(b *batch, a *account, u use) error {
 	}
 	switch {
 	case op.tokens > budget:
-		hint = "; no day's budget covers so many"
+		hint = "; this is more than the whole daily budget"
 	case budget-u.used >= op.tokens:
 		hint = "; what is reserved may be free before the next day"
 	}
@@ -154,3 +154,6 @@ func (op *refusal) decide(b *batch) {
 	}
 	b.exceed(a, u, op.tokens)
 }
+
+// MaxReservationTTL is the maximum lifetime of a reservation in seconds.
+const MaxReservationTTL = 86_400

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/orchestrator"
+	"comet/internal/usage"
 	"comet/models"
 )
 
@@ -71,21 +73,21 @@ func TestReservations(t *testing.T) {
 
 	onEachDatabase(t, "LiveForTheTimeThatWasAskedFor", func(t *testing.T, f *fixture) {
 		ask := func(tokens, ttl *int64) error {
-			_, err := f.Reserve(t.Context(), models.System(), "help", models.ReservationDraft{Tokens: tokens, TTLSeconds: ttl}, nil)
+			_, err := f.Reserve(t.Context(), models.System(), "help", usage.ReservationDraft{Tokens: tokens, TTLSeconds: ttl}, nil)
 			return err
 		}
 		requireFields(t, []string{"/tokens required"}, ask(nil, nil))
 		requireFields(t, []string{"/tokens min"}, ask(new(int64(0)), nil))
-		requireFields(t, []string{"/tokens max"}, ask(new(int64(models.MaxTokens+1)), nil))
+		requireFields(t, []string{"/tokens max"}, ask(new(int64(orchestrator.MaxBudget+1)), nil))
 		requireFields(t, []string{"/ttl_seconds min"}, ask(new(int64(1)), new(int64(0))))
-		requireFields(t, []string{"/ttl_seconds max"}, ask(new(int64(1)), new(int64(models.MaxReservationTTL+1))))
+		requireFields(t, []string{"/ttl_seconds max"}, ask(new(int64(1)), new(int64(usage.MaxReservationTTL+1))))
 		require.NoError(t, ask(new(int64(1)), new(int64(1))))
-		require.NoError(t, ask(new(int64(10)), new(int64(models.MaxReservationTTL))))
+		require.NoError(t, ask(new(int64(10)), new(int64(usage.MaxReservationTTL))))
 		f.db.Clock.Advance(time.Second - time.Microsecond)
 		require.EqualValues(t, 11, f.usage(t, "help").Reserved)
 		f.db.Clock.Advance(time.Microsecond)
 		require.EqualValues(t, 10, f.usage(t, "help").Reserved)
-		f.db.Clock.Advance(models.MaxReservationTTL*time.Second - time.Second - time.Microsecond)
+		f.db.Clock.Advance(usage.MaxReservationTTL*time.Second - time.Second - time.Microsecond)
 		require.EqualValues(t, 10, f.usage(t, "help").Reserved)
 		f.db.Clock.Advance(time.Microsecond)
 		require.Zero(t, f.usage(t, "help").Reserved)
@@ -156,16 +158,16 @@ func TestSettlements(t *testing.T) {
 	onEachDatabase(t, "AreMadeOnce", func(t *testing.T, f *fixture) {
 		r := f.hold(t, "help", 1_000)
 		labels := models.FactLabels{Model: "gpt"}
-		first, err := f.Settle(t.Context(), models.System(), "help", r.ID, models.Settlement{Tokens: new(int64(700)), FactLabels: labels}, nil)
+		first, err := f.Settle(t.Context(), models.System(), "help", r.ID, usage.Settlement{Tokens: new(int64(700)), FactLabels: labels}, nil)
 		require.NoError(t, err)
-		again, err := f.Settle(t.Context(), models.System(), "help", r.ID, models.Settlement{Tokens: new(int64(700)), FactLabels: labels}, nil)
+		again, err := f.Settle(t.Context(), models.System(), "help", r.ID, usage.Settlement{Tokens: new(int64(700)), FactLabels: labels}, nil)
 		require.NoError(t, err)
 		require.True(t, again.Replayed)
 		require.Equal(t, first.Balance, again.Balance)
-		for _, other := range []models.Settlement{
+		for _, other := range []usage.Settlement{
 			{Tokens: new(int64(701)), FactLabels: labels},
 			{Tokens: new(int64(700))},
-			{Tokens: new(int64(700)), FactLabels: labels, FactOutcome: models.FactOutcome{Outcome: models.OutcomeSuccess}},
+			{Tokens: new(int64(700)), FactLabels: labels, FactOutcome: usage.FactOutcome{Outcome: usage.OutcomeSuccess}},
 		} {
 			_, err = f.Settle(t.Context(), models.System(), "help", r.ID, other, nil)
 			requireCode(t, errs.ReservationEnded, err)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/orchestrator"
 	"comet/models"
 )
 
@@ -97,7 +98,7 @@ func TestSubtreeBudgets(t *testing.T) {
 	onEachDatabase(t, "OfAnUnlimitedAgentLimitNoAgent", func(t *testing.T, f *fixture) {
 		f.scope(t, "nova", models.ScopeSubtree)
 		f.record(t, "help", 1_000)
-		f.hold(t, "nova", models.MaxTokens)
+		f.hold(t, "nova", orchestrator.MaxBudget)
 		u := f.usage(t, "nova")
 		require.Nil(t, u.SubtreeRemaining)
 		require.EqualValues(t, 1_000, u.SubtreeUsedToday)

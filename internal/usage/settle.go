@@ -16,9 +16,9 @@ import (
 //
 // Repeating the same settlement changes nothing; a different one, or one of a released
 // reservation, is errs.ReservationEnded.
-func (l *Ledger) Settle(ctx context.Context, by models.Principal, agentID, id string, d models.Settlement, once *models.Idempotency) (models.Settled, error) {
+func (l *Ledger) Settle(ctx context.Context, by models.Principal, agentID, id string, d Settlement, once *models.Idempotency) (Settled, error) {
 	if err := requireOwn(by, agentID); err != nil {
-		return models.Settled{}, err
+		return Settled{}, err
 	}
 	v := input.Validate(d)
 	if d.DurationMS != nil && d.Outcome == "" {
@@ -28,11 +28,11 @@ func (l *Ledger) Settle(ctx context.Context, by models.Principal, agentID, id st
 		v.Add(errs.InvalidRequest, "/session_id", "outcome", "session_id needs an outcome")
 	}
 	if err := v.Err(); err != nil {
-		return models.Settled{}, err
+		return Settled{}, err
 	}
 	fact, err := newFact(agentID, *d.Tokens, d.FactLabels, d)
 	if err != nil {
-		return models.Settled{}, err
+		return Settled{}, err
 	}
 	fact.ReservationID = id
 	op := &settle{closeReservation: closeReservation{agentID: agentID, id: id}, fact: fact, outcome: d.FactOutcome}
@@ -66,7 +66,7 @@ func (e *closeReservation) find(b *batch) (models.Reservation, *account, error) 
 	if err != nil {
 		return models.Reservation{}, nil, err
 	}
-	r, found := b.reservations[store.ReservationKey{AgentID: e.agentID, ID: e.id}]
+	r, found := b.reservations[store.LedgerKey{AgentID: e.agentID, ID: e.id}]
 	if !found {
 		return r, nil, errs.New(errs.NotFound, "%q has no reservation %q", e.agentID, e.id)
 	}
@@ -80,12 +80,12 @@ func ended(r models.Reservation) error {
 type settle struct {
 	closeReservation
 	fact    models.Fact
-	outcome models.FactOutcome
-	settled models.Settled
+	outcome FactOutcome
+	settled Settled
 }
 
 func (op *settle) decide(b *batch) {
-	op.settled = models.Settled{}
+	op.settled = Settled{}
 	op.err = op.enter(b)
 }
 
@@ -101,7 +101,7 @@ func (op *settle) enter(b *batch) error {
 		if r.Digest != op.fact.Digest {
 			return ended(r)
 		}
-		op.settled = models.Settled{Reservation: r, Late: !r.EndedAt.Before(r.ExpiresAt), Replayed: true, Balance: a.balance()}
+		op.settled = Settled{Reservation: r, Late: !r.EndedAt.Before(r.ExpiresAt), Replayed: true, Balance: a.balance()}
 		return nil
 	}
 	late := r.State == models.ReservationExpired
@@ -123,7 +123,7 @@ func (op *settle) enter(b *batch) error {
 	}
 	r.State, r.EndedAt, r.SettledTokens, r.Digest = models.ReservationSettled, &at, &op.fact.Tokens, op.fact.Digest
 	b.end(r)
-	op.settled = models.Settled{Reservation: r, Late: late, Balance: a.balance()}
+	op.settled = Settled{Reservation: r, Late: late, Balance: a.balance()}
 	return nil
 }
 

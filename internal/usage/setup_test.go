@@ -45,7 +45,7 @@ func setup(t *testing.T, db *storetest.DB) *fixture {
 			if a.BudgetScope = models.ScopeOwn; a.Level > 0 {
 				a.SphereID = new(1)
 			}
-			if err := tx.InsertAgent(a); err != nil {
+			if err := tx.Agents().Insert(a); err != nil {
 				return err
 			}
 		}
@@ -94,33 +94,33 @@ func (f *fixture) change(t *testing.T, id string, set func(*models.Agent)) {
 
 func (f *fixture) changed(id string, set func(*models.Agent)) error {
 	return f.db.Write(context.Background(), func(tx *store.Tx) error {
-		if err := tx.LockChains(); err != nil {
+		if err := tx.Agents().LockChains(); err != nil {
 			return err
 		}
-		before, err := tx.Agent(id)
+		before, err := tx.Agents().Lock(id)
 		if err != nil {
 			return err
 		}
 		after := before
 		set(&after)
-		return tx.UpdateAgent(before, after)
+		return tx.Agents().Update(before, after)
 	})
 }
 
 func (f *fixture) record(t *testing.T, id string, tokens int64) models.Fact {
 	t.Helper()
-	out, err := f.Record(t.Context(), models.System(), id, []models.FactDraft{{Tokens: &tokens}}, nil)
+	out, err := f.Record(t.Context(), models.System(), id, []usage.FactDraft{{Tokens: &tokens}}, nil)
 	require.NoError(t, err)
 	return out.Facts[0]
 }
 
 // report records drafts.
-func (f *fixture) report(id string, drafts ...models.FactDraft) (models.Recorded, error) {
+func (f *fixture) report(id string, drafts ...usage.FactDraft) (usage.Recorded, error) {
 	return f.Record(context.Background(), models.System(), id, drafts, nil)
 }
 
-func fact(tokens int64, set ...func(*models.FactDraft)) models.FactDraft {
-	d := models.FactDraft{Tokens: &tokens}
+func fact(tokens int64, set ...func(*usage.FactDraft)) usage.FactDraft {
+	d := usage.FactDraft{Tokens: &tokens}
 	for _, s := range set {
 		s(&d)
 	}
@@ -128,8 +128,8 @@ func fact(tokens int64, set ...func(*models.FactDraft)) models.FactDraft {
 }
 
 // named gives a draft a request_id.
-func named(requestID string) func(*models.FactDraft) {
-	return func(d *models.FactDraft) { d.RequestID = &requestID }
+func named(requestID string) func(*usage.FactDraft) {
+	return func(d *usage.FactDraft) { d.RequestID = &requestID }
 }
 
 // hold reserves tokens that must be granted.
@@ -149,11 +149,11 @@ func (f *fixture) refused(t *testing.T, id string, tokens int64) string {
 }
 
 func (f *fixture) reserve(id string, tokens int64) (models.Reservation, error) {
-	return f.Reserve(context.Background(), models.System(), id, models.ReservationDraft{Tokens: &tokens}, nil)
+	return f.Reserve(context.Background(), models.System(), id, usage.ReservationDraft{Tokens: &tokens}, nil)
 }
 
-func (f *fixture) settle(id, reservation string, tokens int64) (models.Settled, error) {
-	return f.Settle(context.Background(), models.System(), id, reservation, models.Settlement{Tokens: &tokens}, nil)
+func (f *fixture) settle(id, reservation string, tokens int64) (usage.Settled, error) {
+	return f.Settle(context.Background(), models.System(), id, reservation, usage.Settlement{Tokens: &tokens}, nil)
 }
 
 func (f *fixture) release(id, reservation string) error {
@@ -163,15 +163,15 @@ func (f *fixture) release(id, reservation string) error {
 // add gives an agent an additional budget that ends after a while.
 func (f *fixture) add(t *testing.T, id string, tokens int64, term time.Duration) models.BudgetAddition {
 	t.Helper()
-	d := models.BudgetAdditionDraft{Tokens: &tokens, ExpiresAt: new(f.db.Now().Add(term)), Reason: new("a busy day")}
+	d := usage.BudgetAdditionDraft{Tokens: &tokens, ExpiresAt: new(f.db.Now().Add(term)), Reason: new("a busy day")}
 	a, err := f.AddBudget(t.Context(), models.System(), id, d, nil)
 	require.NoError(t, err)
 	return a
 }
 
-func (f *fixture) reset(t *testing.T, id string) models.Balance {
+func (f *fixture) reset(t *testing.T, id string) usage.Balance {
 	t.Helper()
-	b, err := f.Reset(t.Context(), models.System(), id, models.UsageReset{Reason: new("a loop, fixed")}, nil)
+	b, err := f.Reset(t.Context(), models.System(), id, usage.ResetDraft{Reason: new("a loop, fixed")}, nil)
 	require.NoError(t, err)
 	return b
 }
@@ -208,7 +208,7 @@ func (f *fixture) leftBelow(t *testing.T, id string) int64 {
 	return *u.SubtreeRemaining
 }
 
-func (f *fixture) usage(t *testing.T, id string) models.Usage {
+func (f *fixture) usage(t *testing.T, id string) usage.AgentUsage {
 	t.Helper()
 	u, err := f.Usage(t.Context(), id)
 	require.NoError(t, err)
@@ -237,7 +237,7 @@ func (f *fixture) alerts(t *testing.T) []string {
 // alert is a budget event.
 type alert struct {
 	kind models.EventType
-	models.BudgetAlert
+	usage.BudgetAlert
 }
 
 // allAlerts numbers the events and returns the budget events among them, in order.
@@ -245,12 +245,12 @@ func allAlerts(t *testing.T, db *storetest.DB) []alert {
 	t.Helper()
 	for more := true; more; {
 		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
-			after, upTo, err := tx.NumberAtMost(1000)
+			after, upTo, err := tx.Events().Number(1000)
 			more = upTo > after
 			return err
 		}))
 	}
-	list, err := db.EventsAfter(t.Context(), 0, 10_000)
+	list, err := db.Events(t.Context()).After(0, 10_000)
 	require.NoError(t, err)
 	out := make([]alert, 0, len(list))
 	for _, e := range list {

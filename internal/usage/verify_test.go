@@ -28,13 +28,13 @@ func (f *fixture) busy(t *testing.T) {
 func (f *fixture) account(t *testing.T, id string, set func(*models.Account)) {
 	t.Helper()
 	f.write(t, func(tx *store.Tx) error {
-		all, err := tx.LockAccounts([]string{id})
+		all, err := tx.Ledger().LockAccounts([]string{id})
 		if err != nil {
 			return err
 		}
 		a := all[id]
 		set(&a)
-		return tx.SaveAccounts([]models.Account{a})
+		return tx.Ledger().SaveAccounts([]models.Account{a})
 	})
 }
 
@@ -46,69 +46,69 @@ func TestVerify(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		falsify func(t *testing.T, f *fixture)
-		want    []models.Difference
+		want    []store.Difference
 	}{
 		{"AWindow", func(t *testing.T, f *fixture) {
 			f.write(t, func(tx *store.Tx) error {
-				return tx.AddToWindows(map[store.Window]int64{{AgentID: "other", Hour: today*24 + 15, Path: "nova/orch/other"}: 7})
+				return storetest.AddUsage(tx, "other", "nova/orch/other", startOf(today).Add(15*time.Hour), 7)
 			})
 			f.account(t, "other", func(a *models.Account) { a.AgentID, a.Level, a.Day = "other", 2, today })
-		}, []models.Difference{{AgentID: "other", What: "window", Where: "2026-01-10T15:00:00Z nova/orch/other", Stored: 7}}},
+		}, []store.Difference{{AgentID: "other", What: "window", Where: "2026-01-10T15:00:00Z nova/orch/other", Stored: 7}}},
 		{"AFactThatNoWindowCounts", func(t *testing.T, f *fixture) {
 			lost := kept
 			lost.At = time.Date(2026, 1, 10, 3, 0, 0, 0, time.UTC)
-			f.write(t, func(tx *store.Tx) error { return tx.InsertFacts([]models.Fact{lost}) })
-		}, []models.Difference{
+			f.write(t, func(tx *store.Tx) error { return tx.Ledger().InsertFacts([]models.Fact{lost}) })
+		}, []store.Difference{
 			{AgentID: "help", What: "window", Where: "2026-01-10T03:00:00Z nova/orch/spec/help", Computed: 9},
 			{AgentID: "help", What: "used", Stored: 1_000, Computed: 1_009},
 		}},
 		{"AFactOfADayBefore", func(t *testing.T, f *fixture) {
 			lost := kept
 			lost.At = time.Date(2025, 1, 10, 3, 0, 0, 0, time.UTC)
-			f.write(t, func(tx *store.Tx) error { return tx.InsertFacts([]models.Fact{lost}) })
-		}, []models.Difference{{AgentID: "help", What: "window", Where: "2025-01-10T03:00:00Z nova/orch/spec/help", Computed: 9}}},
+			f.write(t, func(tx *store.Tx) error { return tx.Ledger().InsertFacts([]models.Fact{lost}) })
+		}, []store.Difference{{AgentID: "help", What: "window", Where: "2025-01-10T03:00:00Z nova/orch/spec/help", Computed: 9}}},
 		{"WhatAnAccountUsed", func(t *testing.T, f *fixture) {
 			f.account(t, "help", func(a *models.Account) { a.Used-- })
-		}, []models.Difference{{AgentID: "help", What: "used", Stored: 999, Computed: 1_000}}},
+		}, []store.Difference{{AgentID: "help", What: "used", Stored: 999, Computed: 1_000}}},
 		{"WhatAnAccountForgave", func(t *testing.T, f *fixture) {
 			f.account(t, "help", func(a *models.Account) { a.Forgiven = 1 })
-		}, []models.Difference{{AgentID: "help", What: "forgiven", Stored: 1}}},
+		}, []store.Difference{{AgentID: "help", What: "forgiven", Stored: 1}}},
 		{"WhatAnAccountReserved", func(t *testing.T, f *fixture) {
 			f.account(t, "help", func(a *models.Account) { a.Reserved += 5 })
-		}, []models.Difference{{AgentID: "help", What: "reserved", Stored: 305, Computed: 300}}},
+		}, []store.Difference{{AgentID: "help", What: "reserved", Stored: 305, Computed: 300}}},
 		{"WhatASubtreeUsed", func(t *testing.T, f *fixture) {
 			f.account(t, "spec", func(a *models.Account) { a.SubtreeUsed = 0 })
-		}, []models.Difference{{AgentID: "spec", What: "subtree_used", Computed: 1_054}}},
+		}, []store.Difference{{AgentID: "spec", What: "subtree_used", Computed: 1_054}}},
 		{"WhatASubtreeForgave", func(t *testing.T, f *fixture) {
 			f.account(t, "spec", func(a *models.Account) { a.SubtreeForgiven++ })
-		}, []models.Difference{{AgentID: "spec", What: "subtree_forgiven", Stored: 1_051, Computed: 1_050}}},
+		}, []store.Difference{{AgentID: "spec", What: "subtree_forgiven", Stored: 1_051, Computed: 1_050}}},
 		{"WhatASubtreeReserved", func(t *testing.T, f *fixture) {
 			f.account(t, "spec", func(a *models.Account) { a.SubtreeReserved-- })
-		}, []models.Difference{{AgentID: "spec", What: "subtree_reserved", Stored: 299, Computed: 300}}},
+		}, []store.Difference{{AgentID: "spec", What: "subtree_reserved", Stored: 299, Computed: 300}}},
 		{"ASettlementWithoutItsFact", func(t *testing.T, f *fixture) {
 			r := models.Reservation{
 				AgentID: "help", ID: "x", Path: "nova/orch/spec/help", Tokens: 9, State: models.ReservationSettled,
 				ExpiresAt: f.db.Now(), SettledTokens: new(int64(7)),
 			}
-			f.write(t, func(tx *store.Tx) error { return tx.SaveReservations([]models.Reservation{r}, f.db.Now()) })
-		}, []models.Difference{{AgentID: "help", What: "settled", Where: "x", Stored: 7}}},
+			f.write(t, func(tx *store.Tx) error { return tx.Ledger().SaveReservations([]models.Reservation{r}, f.db.Now()) })
+		}, []store.Difference{{AgentID: "help", What: "settled", Where: "x", Stored: 7}}},
 		{"AnUnknownAdditionalBudget", func(t *testing.T, f *fixture) {
 			f.account(t, "help", func(a *models.Account) { a.Extra, a.ExtraUntil = 500, f.db.Now().Add(time.Hour) })
-		}, []models.Difference{{AgentID: "help", What: "extra", Stored: 500}}},
+		}, []store.Difference{{AgentID: "help", What: "extra", Stored: 500}}},
 		{"UseWithoutAnAccount", func(t *testing.T, f *fixture) {
 			lost := kept
 			lost.AgentID, lost.Path, lost.At = "aid", "nova/orch/other/aid", f.db.Now()
 			f.write(t, func(tx *store.Tx) error {
-				if err := tx.InsertFacts([]models.Fact{lost}); err != nil {
+				if err := tx.Ledger().InsertFacts([]models.Fact{lost}); err != nil {
 					return err
 				}
-				return tx.AddToWindows(map[store.Window]int64{store.WindowOf(lost): 9})
+				return storetest.AddUsage(tx, lost.AgentID, lost.Path, lost.At, 9)
 			})
-		}, []models.Difference{{AgentID: "aid", What: "used", Computed: 9}}},
+		}, []store.Difference{{AgentID: "aid", What: "used", Computed: 9}}},
 		{"AReservationWithoutAnAccount", func(t *testing.T, f *fixture) {
 			r := models.Reservation{AgentID: "aid", ID: "x", Path: "nova/aid", Tokens: 9, State: models.ReservationHeld, ExpiresAt: f.db.Now()}
-			f.write(t, func(tx *store.Tx) error { return tx.SaveReservations([]models.Reservation{r}, f.db.Now()) })
-		}, []models.Difference{{AgentID: "aid", What: "reserved", Computed: 9}}},
+			f.write(t, func(tx *store.Tx) error { return tx.Ledger().SaveReservations([]models.Reservation{r}, f.db.Now()) })
+		}, []store.Difference{{AgentID: "aid", What: "reserved", Computed: 9}}},
 	} {
 		t.Run("Finds"+c.name, func(t *testing.T) {
 			t.Parallel()
@@ -129,8 +129,8 @@ func TestVerify(t *testing.T) {
 		f.busy(t)
 		v, err := f.Verify(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, models.Verification{
-			CheckedAt: f.db.Now(), FromDay: "1970-01-01", Facts: 3, Windows: 2, Accounts: 2, Reservations: 1, Differences: []models.Difference{},
+		require.Equal(t, store.Verification{
+			CheckedAt: f.db.Now(), FromDay: "1970-01-01", Facts: 3, Windows: 2, Accounts: 2, Reservations: 1, Differences: []store.Difference{},
 		}, v)
 	})
 
@@ -139,11 +139,11 @@ func TestVerify(t *testing.T) {
 		storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 			f := setup(t, db)
 			f.write(t, func(tx *store.Tx) error {
-				sums := map[store.Window]int64{}
+				var facts []models.Fact
 				for i := range int64(150) {
-					sums[store.Window{AgentID: "help", Hour: i, Path: fmt.Sprint(i)}] = 1
+					facts = append(facts, models.Fact{AgentID: "help", At: time.Unix(i*3600, 0), Path: fmt.Sprint(i), Tokens: 1})
 				}
-				return tx.AddToWindows(sums)
+				return tx.Ledger().AddToWindows(facts)
 			})
 			v, err := f.Verify(t.Context())
 			require.NoError(t, err)

@@ -2,7 +2,6 @@ package usage
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -26,13 +25,13 @@ func (l *Ledger) ReserveIn(tx *store.Tx, agentID string, tokens int64, ttl time.
 	if err != nil {
 		return models.Reservation{}, err
 	}
-	op := &reserve{agentID: agentID, id: id.String(), tokens: tokens, ttl: min(ttl, models.MaxReservationTTL*time.Second)}
+	op := &reserve{agentID: agentID, id: id.String(), tokens: tokens, ttl: min(ttl, MaxReservationTTL*time.Second)}
 	err = l.decideOne(tx, op)
 	return op.granted, err
 }
 
 // SettleIn is Settle in the caller's transaction.
-func (l *Ledger) SettleIn(tx *store.Tx, agentID, reservationID string, d models.Settlement) error {
+func (l *Ledger) SettleIn(tx *store.Tx, agentID, reservationID string, d Settlement) error {
 	fact, err := newFact(agentID, *d.Tokens, d.FactLabels, d)
 	if err != nil {
 		return err
@@ -47,17 +46,17 @@ func (l *Ledger) ReleaseIn(tx *store.Tx, agentID, reservationID string) error {
 }
 
 // ChargeIn records a fact in the caller's transaction.
-func (l *Ledger) ChargeIn(tx *store.Tx, agentID string, d models.FactDraft) error {
+func (l *Ledger) ChargeIn(tx *store.Tx, agentID string, d FactDraft) error {
 	fact, err := newFact(agentID, *d.Tokens, d.FactLabels, d)
 	if err != nil {
 		return err
 	}
-	return l.decideOne(tx, &record{agentID: agentID, drafts: []models.FactDraft{d}, facts: []models.Fact{fact}})
+	return l.decideOne(tx, &record{agentID: agentID, drafts: []FactDraft{d}, facts: []models.Fact{fact}})
 }
 
 // LockIn locks the accounts of several agents, and of all their ancestors, until the caller's
 // transaction ends, in the ledger's lock order. Operations on several agents in one transaction
-// call it first. Agents that have not spent yet have no account to lock.
+// call it first.
 func (l *Ledger) LockIn(tx *store.Tx, agentIDs []string) error {
 	ops := make([]operation, 0, len(agentIDs))
 	for _, id := range agentIDs {
@@ -66,9 +65,6 @@ func (l *Ledger) LockIn(tx *store.Tx, agentIDs []string) error {
 		}
 	}
 	_, err := openBatch(tx, ops)
-	if missing := (*noAccounts)(nil); errors.As(err, &missing) {
-		return nil
-	}
 	return err
 }
 

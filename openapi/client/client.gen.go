@@ -1756,7 +1756,7 @@ func (e GetPromptParamsName) Valid() bool {
 	}
 }
 
-// Acknowledged defines model for Acknowledged.
+// Acknowledged Its response.
 type Acknowledged struct {
 	// Acknowledged How many of the messages were in the inbox.
 	//
@@ -1764,286 +1764,385 @@ type Acknowledged struct {
 	Acknowledged int64 `json:"acknowledged" yaml:"acknowledged"`
 }
 
-// Acknowledgement defines model for Acknowledgement.
+// Acknowledgement The request body of POST …/inbox/ack.
 type Acknowledgement struct {
-	// MessageIds Example: ["019bd3a1-6c1e-7c4e-9d55-2f6f6f0d3f10"]
+	// MessageIds The ids of the messages.
+	//
+	// Example: ["019bd3a1-6c1e-7c4e-9d55-2f6f6f0d3f10"]
 	MessageIds []string `json:"message_ids" yaml:"message_ids"`
 }
 
-// AgentAncestry defines model for AgentAncestry.
+// AgentAncestry The list of agents above an agent.
 type AgentAncestry struct {
-	// AgentID Example: budget-assistant
+	// AgentID The agent's id.
+	//
+	// Example: budget-assistant
 	AgentID string `json:"agent_id" yaml:"agent_id"`
 
-	// Ancestors The parent first, nova last.
+	// Ancestors From the parent to nova.
 	Ancestors []AncestorView `json:"ancestors" yaml:"ancestors"`
 }
 
-// AgentCreated defines model for AgentCreated.
+// AgentCreated The response to a create request (CHE·NU §2.2).
 type AgentCreated struct {
-	// CreatedAt Example: 2026-01-10T15:30:00Z
+	// CreatedAt When it was created.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
 
-	// ID Example: custom-assistant
+	// ID The agent's id.
+	//
+	// Example: custom-assistant
 	ID string `json:"id" yaml:"id"`
 
-	// Name Example: Custom Assistant
+	// Name The display name.
+	//
+	// Example: Custom Assistant
 	Name string `json:"name" yaml:"name"`
 
-	// Status Example: active
+	// Status Always `active`.
+	//
+	// Example: active
 	Status AgentCreatedStatus `json:"status" yaml:"status"`
 
-	// Warnings What was accepted but should be mended.
+	// Warnings Fields that were accepted but should be corrected.
 	Warnings *[]FieldError `json:"warnings,omitempty" yaml:"warnings,omitempty"`
 }
 
-// AgentCreatedStatus Example: active
+// AgentCreatedStatus Always `active`.
+//
+// Example: active
 type AgentCreatedStatus string
 
-// AgentDetail defines model for AgentDetail.
+// AgentDetail One agent with its children and statistics (CHE·NU §2.5).
 type AgentDetail struct {
-	// BudgetScope BudgetScope says what token_budget is held against: the agent's own use, or
-	// also what it and all below it use together.
+	// BudgetScope What token_budget limits: the agent's own use (`own`), or the use of the agent and all agents
+	// below it (`subtree`).
 	//
 	// Example: own
 	BudgetScope BudgetScope `json:"budget_scope" yaml:"budget_scope"`
 
-	// Capabilities Example: ["budgeting","expense_tracking","savings"]
-	Capabilities []string   `json:"capabilities" yaml:"capabilities"`
-	Children     []AgentRef `json:"children" yaml:"children"`
+	// Capabilities What the agent can do.
+	//
+	// Example: ["budgeting","expense_tracking","savings"]
+	Capabilities []string `json:"capabilities" yaml:"capabilities"`
 
-	// ChildrenTruncated There are more than 1,000.
+	// Children The active agents directly below, at most 1,000.
+	Children []AgentRef `json:"children" yaml:"children"`
+
+	// ChildrenTruncated True if there are more than 1,000 children.
 	//
 	// Example: true
 	ChildrenTruncated *bool `json:"children_truncated,omitempty" yaml:"children_truncated,omitempty"`
 
-	// CreatedAt Example: 2026-01-10T15:30:00Z
+	// CreatedAt When it was created.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
 
-	// Description Example: L2 Specialist for personal finance management
+	// Description A text about the agent.
+	//
+	// Example: L2 Specialist for personal finance management
 	Description string `json:"description" yaml:"description"`
 
-	// FrequencyHz Example: 555
+	// FrequencyHz The frequency in Hz.
+	//
+	// Example: 555
 	FrequencyHz int `json:"frequency_hz" yaml:"frequency_hz"`
 
-	// ID Example: finance-personal
+	// ID The agent's id.
+	//
+	// Example: finance-personal
 	ID string `json:"id" yaml:"id"`
 
-	// IsActive Example: true
+	// IsActive Whether the agent is active.
+	//
+	// Example: true
 	IsActive bool `json:"is_active" yaml:"is_active"`
 
-	// Level Example: 2
+	// Level The level, 0 to 3.
+	//
+	// Example: 2
 	Level AgentLevel `json:"level" yaml:"level"`
 
-	// Name Example: Personal Finance Agent
+	// Name The display name.
+	//
+	// Example: Personal Finance Agent
 	Name string `json:"name" yaml:"name"`
 
-	// ParentID Null only for L0.
+	// ParentID The agent directly above; null only for L0.
 	//
 	// Example: orch-personnel
 	ParentID *string `json:"parent_id" yaml:"parent_id"`
 
-	// SphereID Null only for L0.
-	//
-	// Example: 1
-	SphereID *int       `json:"sphere_id" yaml:"sphere_id"`
-	Stats    AgentStats `json:"stats" yaml:"stats"`
-
-	// TokenBudget Tokens a UTC day. Null is unlimited, only for L0.
-	//
-	// Example: 20000
-	TokenBudget *int64 `json:"token_budget" yaml:"token_budget"`
-
-	// TokensUsedToday Example: 3450
-	TokensUsedToday int64 `json:"tokens_used_today" yaml:"tokens_used_today"`
-
-	// Type Example: research
-	Type *string `json:"type,omitempty" yaml:"type,omitempty"`
-
-	// UpdatedAt Example: 2026-01-10T15:30:00Z
-	UpdatedAt time.Time `json:"updated_at" yaml:"updated_at"`
-
-	// Warnings What a change brought that should be mended.
-	Warnings *[]FieldError `json:"warnings,omitempty" yaml:"warnings,omitempty"`
-}
-
-// AgentDraft defines model for AgentDraft.
-type AgentDraft struct {
-	// BudgetScope BudgetScope says what token_budget is held against: the agent's own use, or
-	// also what it and all below it use together. The default is `own`.
-	//
-	// Example: subtree
-	BudgetScope *AgentDraftBudgetScope `json:"budget_scope,omitempty" yaml:"budget_scope,omitempty"`
-
-	// Capabilities Example: ["custom_task_1","custom_task_2"]
-	Capabilities *[]string `json:"capabilities,omitempty" yaml:"capabilities,omitempty"`
-
-	// Description Example: A custom L3 assistant for personal tasks
-	Description *string `json:"description,omitempty" yaml:"description,omitempty"`
-
-	// FrequencyHz Example: 444
-	FrequencyHz int `json:"frequency_hz" yaml:"frequency_hz"`
-
-	// ID Example: custom-assistant
-	ID string `json:"id" yaml:"id"`
-
-	// Level Example: 3
-	Level AgentLevel `json:"level" yaml:"level"`
-
-	// Name Example: Custom Assistant
-	Name string `json:"name" yaml:"name"`
-
-	// ParentID Example: finance-personal
-	ParentID *string `json:"parent_id,omitempty" yaml:"parent_id,omitempty"`
-
-	// SphereID Example: 1
-	SphereID *int `json:"sphere_id,omitempty" yaml:"sphere_id,omitempty"`
-
-	// TokenBudget TokenBudget is the level's default where it is left out (CHE·NU §5.1).
-	//
-	// Example: 15000
-	TokenBudget *int64 `json:"token_budget,omitempty" yaml:"token_budget,omitempty"`
-
-	// Type Example: research
-	Type *string `json:"type,omitempty" yaml:"type,omitempty"`
-}
-
-// AgentDraftBudgetScope BudgetScope says what token_budget is held against: the agent's own use, or
-// also what it and all below it use together. The default is `own`.
-//
-// Example: subtree
-type AgentDraftBudgetScope string
-
-// AgentItem defines model for AgentItem.
-type AgentItem struct {
-	// BudgetScope BudgetScope says what token_budget is held against: the agent's own use, or
-	// also what it and all below it use together.
-	//
-	// Example: own
-	BudgetScope BudgetScope `json:"budget_scope" yaml:"budget_scope"`
-
-	// Capabilities Example: ["budgeting","expense_tracking","savings"]
-	Capabilities []string `json:"capabilities" yaml:"capabilities"`
-
-	// FrequencyHz Example: 555
-	FrequencyHz int `json:"frequency_hz" yaml:"frequency_hz"`
-
-	// ID Example: finance-personal
-	ID string `json:"id" yaml:"id"`
-
-	// IsActive Example: true
-	IsActive bool `json:"is_active" yaml:"is_active"`
-
-	// Level Example: 2
-	Level AgentLevel `json:"level" yaml:"level"`
-
-	// Name Example: Personal Finance Agent
-	Name string `json:"name" yaml:"name"`
-
-	// ParentID Null only for L0.
-	//
-	// Example: orch-personnel
-	ParentID *string `json:"parent_id" yaml:"parent_id"`
-
-	// SphereID Null only for L0.
+	// SphereID The sphere; null only for L0.
 	//
 	// Example: 1
 	SphereID *int `json:"sphere_id" yaml:"sphere_id"`
 
-	// TokenBudget Tokens a UTC day. Null is unlimited, only for L0.
+	// Stats The work of an agent in the current UTC day (CHE·NU §2.5). Work without a duration does not count in the average, cancelled work not in the success rate.
+	Stats AgentStats `json:"stats" yaml:"stats"`
+
+	// TokenBudget Tokens per UTC day. Null means unlimited, only for L0.
 	//
 	// Example: 20000
 	TokenBudget *int64 `json:"token_budget" yaml:"token_budget"`
 
-	// Type Example: research
+	// TokensUsedToday Tokens that the agent itself has used today, less those that were reset.
+	//
+	// Example: 3450
+	TokensUsedToday int64 `json:"tokens_used_today" yaml:"tokens_used_today"`
+
+	// Type The agent type of the envelope protocol; absent if it has none.
+	//
+	// Example: research
+	Type *string `json:"type,omitempty" yaml:"type,omitempty"`
+
+	// UpdatedAt When it was last changed.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	UpdatedAt time.Time `json:"updated_at" yaml:"updated_at"`
+
+	// Warnings Fields of an update that were accepted but should be corrected.
+	Warnings *[]FieldError `json:"warnings,omitempty" yaml:"warnings,omitempty"`
+}
+
+// AgentDraft The body of a request to create an agent (CHE·NU §2.2).
+type AgentDraft struct {
+	// BudgetScope What token_budget limits: the agent's own use (`own`), or the use of the agent and all
+	// agents below it (`subtree`). The default is `own`.
+	//
+	// Example: subtree
+	BudgetScope *AgentDraftBudgetScope `json:"budget_scope,omitempty" yaml:"budget_scope,omitempty"`
+
+	// Capabilities What the agent can do: predefined names, or others with the prefix `custom:`.
+	//
+	// Example: ["custom_task_1","custom_task_2"]
+	Capabilities *[]string `json:"capabilities,omitempty" yaml:"capabilities,omitempty"`
+
+	// Description A text about the agent.
+	//
+	// Example: A custom L3 assistant for personal tasks
+	Description *string `json:"description,omitempty" yaml:"description,omitempty"`
+
+	// FrequencyHz The frequency in Hz; it must be one of the level's.
+	//
+	// Example: 444
+	FrequencyHz int `json:"frequency_hz" yaml:"frequency_hz"`
+
+	// ID The agent's id: lowercase letters, digits and hyphens.
+	//
+	// Example: custom-assistant
+	ID string `json:"id" yaml:"id"`
+
+	// Level The level, 0 to 3.
+	//
+	// Example: 3
+	Level AgentLevel `json:"level" yaml:"level"`
+
+	// Name The display name.
+	//
+	// Example: Custom Assistant
+	Name string `json:"name" yaml:"name"`
+
+	// ParentID The agent directly above; required for L2 and L3, `nova` for L1.
+	//
+	// Example: finance-personal
+	ParentID *string `json:"parent_id,omitempty" yaml:"parent_id,omitempty"`
+
+	// SphereID The sphere; required except for L0.
+	//
+	// Example: 1
+	SphereID *int `json:"sphere_id,omitempty" yaml:"sphere_id,omitempty"`
+
+	// TokenBudget Tokens per UTC day; the default of the level if it is omitted (CHE·NU §5.1).
+	//
+	// Example: 15000
+	TokenBudget *int64 `json:"token_budget,omitempty" yaml:"token_budget,omitempty"`
+
+	// Type The agent type of the envelope protocol.
+	//
+	// Example: research
 	Type *string `json:"type,omitempty" yaml:"type,omitempty"`
 }
 
-// AgentKeyChange defines model for AgentKeyChange.
+// AgentDraftBudgetScope What token_budget limits: the agent's own use (`own`), or the use of the agent and all
+// agents below it (`subtree`). The default is `own`.
+//
+// Example: subtree
+type AgentDraftBudgetScope string
+
+// AgentItem An agent in a list (CHE·NU §2.1).
+type AgentItem struct {
+	// BudgetScope What token_budget limits: the agent's own use (`own`), or the use of the agent and all agents
+	// below it (`subtree`).
+	//
+	// Example: own
+	BudgetScope BudgetScope `json:"budget_scope" yaml:"budget_scope"`
+
+	// Capabilities What the agent can do.
+	//
+	// Example: ["budgeting","expense_tracking","savings"]
+	Capabilities []string `json:"capabilities" yaml:"capabilities"`
+
+	// FrequencyHz The frequency in Hz.
+	//
+	// Example: 555
+	FrequencyHz int `json:"frequency_hz" yaml:"frequency_hz"`
+
+	// ID The agent's id.
+	//
+	// Example: finance-personal
+	ID string `json:"id" yaml:"id"`
+
+	// IsActive Whether the agent is active.
+	//
+	// Example: true
+	IsActive bool `json:"is_active" yaml:"is_active"`
+
+	// Level The level, 0 to 3.
+	//
+	// Example: 2
+	Level AgentLevel `json:"level" yaml:"level"`
+
+	// Name The display name.
+	//
+	// Example: Personal Finance Agent
+	Name string `json:"name" yaml:"name"`
+
+	// ParentID The agent directly above; null only for L0.
+	//
+	// Example: orch-personnel
+	ParentID *string `json:"parent_id" yaml:"parent_id"`
+
+	// SphereID The sphere; null only for L0.
+	//
+	// Example: 1
+	SphereID *int `json:"sphere_id" yaml:"sphere_id"`
+
+	// TokenBudget Tokens per UTC day. Null means unlimited, only for L0.
+	//
+	// Example: 20000
+	TokenBudget *int64 `json:"token_budget" yaml:"token_budget"`
+
+	// Type The agent type of the envelope protocol; absent if it has none.
+	//
+	// Example: research
+	Type *string `json:"type,omitempty" yaml:"type,omitempty"`
+}
+
+// AgentKeyChange A request to change the use of an agent's key.
 type AgentKeyChange struct {
-	// Required Example: true
+	// Required Whether the agent must sign every message.
+	//
+	// Example: true
 	Required bool `json:"required" yaml:"required"`
 }
 
-// AgentKeyDraft defines model for AgentKeyDraft.
+// AgentKeyDraft A request to set an agent's key.
 type AgentKeyDraft struct {
-	// Key Key is one that was agreed on elsewhere; one is made where it is left out.
+	// Key The key, as text; without it comet generates one.
 	Key *string `json:"key,omitempty" yaml:"key,omitempty"`
 
-	// Required Required stays as it is where it is left out, and is false for a first key.
+	// Required Whether the agent must sign every message; unchanged without it, and false for a first key.
 	//
 	// Example: true
 	Required *bool `json:"required,omitempty" yaml:"required,omitempty"`
 }
 
-// AgentKeyIssued defines model for AgentKeyIssued.
+// AgentKeyIssued A new key with its secret.
 type AgentKeyIssued struct {
-	// AgentID Example: finance-personal
+	// AgentID The agent's id.
+	//
+	// Example: finance-personal
 	AgentID string `json:"agent_id" yaml:"agent_id"`
 
-	// CreatedAt Example: 2026-01-10T15:30:00Z
+	// Algorithm How messages are signed: hmac-sha256.
+	//
+	// Example: hmac-sha256
+	Algorithm string `json:"algorithm" yaml:"algorithm"`
+
+	// CreatedAt When it was created.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
 
-	// CreatedBy Example: ci-importer
+	// CreatedBy Name of the token that created it.
+	//
+	// Example: ci-importer
 	CreatedBy string `json:"created_by" yaml:"created_by"`
 
-	// Fingerprint The first 8 hex digits of the key's SHA-256.
+	// Fingerprint The first 8 hexadecimal digits of the key's SHA-256.
 	//
 	// Example: 7717ae71
 	Fingerprint string `json:"fingerprint" yaml:"fingerprint"`
 
-	// Key The key, 64 hexadecimal characters, which are used as they are written. It is shown
-	// this once, and only where comet made it.
+	// Key The secret: 64 hexadecimal characters, whose text is the key. It is returned only once, and
+	// only if comet generated it.
 	//
 	// Example: 5f0c9d1e8a7b6c5d4e3f2a1b0c9d8e7f6a5b4c3d2e1f0a9b8c7d6e5f4a3b2c1d
 	Key *string `json:"key,omitempty" yaml:"key,omitempty"`
 
-	// Required Whether every line of the agent has to be signed.
+	// Required Whether messages of the agent must be signed.
 	//
 	// Example: true
 	Required bool `json:"required" yaml:"required"`
 
-	// V5Id What the agent is called in lines of PROTOCOL_V5.
+	// V5Id The agent's id in messages of PROTOCOL_V5.
 	//
 	// Example: W3
 	V5Id string `json:"v5_id" yaml:"v5_id"`
 }
 
-// AgentKeyView defines model for AgentKeyView.
+// AgentKeyView An agent's key without the secret.
 type AgentKeyView struct {
-	// AgentID Example: finance-personal
+	// AgentID The agent's id.
+	//
+	// Example: finance-personal
 	AgentID string `json:"agent_id" yaml:"agent_id"`
 
-	// CreatedAt Example: 2026-01-10T15:30:00Z
+	// Algorithm How messages are signed: hmac-sha256.
+	//
+	// Example: hmac-sha256
+	Algorithm string `json:"algorithm" yaml:"algorithm"`
+
+	// CreatedAt When it was created.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
 
-	// CreatedBy Example: ci-importer
+	// CreatedBy Name of the token that created it.
+	//
+	// Example: ci-importer
 	CreatedBy string `json:"created_by" yaml:"created_by"`
 
-	// Fingerprint The first 8 hex digits of the key's SHA-256.
+	// Fingerprint The first 8 hexadecimal digits of the key's SHA-256.
 	//
 	// Example: 7717ae71
 	Fingerprint string `json:"fingerprint" yaml:"fingerprint"`
 
-	// Required Whether every line of the agent has to be signed.
+	// Required Whether messages of the agent must be signed.
 	//
 	// Example: true
 	Required bool `json:"required" yaml:"required"`
 
-	// V5Id What the agent is called in lines of PROTOCOL_V5.
+	// V5Id The agent's id in messages of PROTOCOL_V5.
 	//
 	// Example: W3
 	V5Id string `json:"v5_id" yaml:"v5_id"`
 }
 
-// AgentLevel defines model for AgentLevel.
+// AgentLevel An agent's rank in the hierarchy (CHE·NU §1, §3.2).
 type AgentLevel int
 
-// AgentList defines model for AgentList.
+// AgentList One page of agents (CHE·NU §2.1).
 type AgentList struct {
+	// Agents The agents on the page.
 	Agents []AgentItem `json:"agents" yaml:"agents"`
 
-	// Limit Example: 100
+	// Limit The maximum number of agents on the page.
+	//
+	// Example: 100
 	Limit int `json:"limit" yaml:"limit"`
 
 	// NextCursor Absent on the last page.
@@ -2051,250 +2150,329 @@ type AgentList struct {
 	// Example: eyJpZCI6Im9yY2gtc29jaWFsIn0
 	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
 
-	// Offset Absent on a page by cursor.
+	// Offset Absent if the request has a cursor.
 	//
 	// Example: 0
 	Offset *int `json:"offset,omitempty" yaml:"offset,omitempty"`
 
-	// Total How many agents the filters select.
+	// Total Number of agents that the filters select.
 	//
 	// Example: 287
 	Total *int64 `json:"total,omitempty" yaml:"total,omitempty"`
 }
 
-// AgentPatch defines model for AgentPatch.
+// AgentPatch A request to change the members that are present (CHE·NU §2.3). The immutable ones may be sent with their present values.
 type AgentPatch struct {
-	// BudgetScope BudgetScope says what token_budget is held against: the agent's own use, or
-	// also what it and all below it use together.
+	// BudgetScope Whose use counts against the budget: the agent's own, or also that of its descendants.
 	//
 	// Example: subtree
 	BudgetScope *AgentPatchBudgetScope `json:"budget_scope,omitempty" yaml:"budget_scope,omitempty"`
 
-	// Capabilities Example: ["scheduling","reminders"]
+	// Capabilities What the agent can do; replaces the whole list.
+	//
+	// Example: ["scheduling","reminders"]
 	Capabilities *[]string `json:"capabilities,omitempty" yaml:"capabilities,omitempty"`
 
-	// Description Example: Helps organise daily stand-ups
+	// Description What the agent does; null removes it.
+	//
+	// Example: Helps organise daily stand-ups
 	Description nullable.Nullable[string] `json:"description,omitempty" yaml:"description,omitempty"`
 
-	// FrequencyHz Example: 444
+	// FrequencyHz Immutable.
+	//
+	// Example: 444
 	FrequencyHz *int `json:"frequency_hz,omitempty" yaml:"frequency_hz,omitempty"`
 
-	// ID Example: custom-assistant
+	// ID Immutable.
+	//
+	// Example: custom-assistant
 	ID *string `json:"id,omitempty" yaml:"id,omitempty"`
 
-	// IsActive Example: false
+	// IsActive false deletes the agent, true restores it.
+	//
+	// Example: false
 	IsActive *bool `json:"is_active,omitempty" yaml:"is_active,omitempty"`
 
-	// Level Example: 3
+	// Level Immutable.
+	//
+	// Example: 3
 	Level *int `json:"level,omitempty" yaml:"level,omitempty"`
 
-	// Name Example: Updated Assistant Name
+	// Name The display name.
+	//
+	// Example: Updated Assistant Name
 	Name *string `json:"name,omitempty" yaml:"name,omitempty"`
 
-	// ParentID Example: project-business
+	// ParentID The agent directly above; null only for L0.
+	//
+	// Example: project-business
 	ParentID nullable.Nullable[string] `json:"parent_id,omitempty" yaml:"parent_id,omitempty"`
 
-	// SphereID Example: 2
+	// SphereID The sphere; null only for L0.
+	//
+	// Example: 2
 	SphereID nullable.Nullable[int] `json:"sphere_id,omitempty" yaml:"sphere_id,omitempty"`
 
-	// TokenBudget Example: 25000
+	// TokenBudget Tokens per UTC day; null is unlimited, only for L0.
+	//
+	// Example: 25000
 	TokenBudget nullable.Nullable[int64] `json:"token_budget,omitempty" yaml:"token_budget,omitempty"`
 
-	// Type Example: research
+	// Type The agent type of the envelope protocol; null removes it.
+	//
+	// Example: research
 	Type nullable.Nullable[string] `json:"type,omitempty" yaml:"type,omitempty"`
 }
 
-// AgentPatchBudgetScope BudgetScope says what token_budget is held against: the agent's own use, or
-// also what it and all below it use together.
+// AgentPatchBudgetScope Whose use counts against the budget: the agent's own, or also that of its descendants.
 //
 // Example: subtree
 type AgentPatchBudgetScope string
 
-// AgentRef defines model for AgentRef.
+// AgentRef The id and the level of an agent.
 type AgentRef struct {
-	// ID Example: budget-assistant
+	// ID The agent's id.
+	//
+	// Example: budget-assistant
 	ID string `json:"id" yaml:"id"`
 
-	// Level Example: 3
+	// Level The level, 0 to 3.
+	//
+	// Example: 3
 	Level AgentLevel `json:"level" yaml:"level"`
 }
 
-// AgentStats defines model for AgentStats.
+// AgentStats The work of an agent in the current UTC day (CHE·NU §2.5). Work without a duration does not count in the average, cancelled work not in the success rate.
 type AgentStats struct {
-	// AvgResponseTimeMS Example: 234
+	// AvgResponseTimeMS Average duration of today's work in milliseconds.
+	//
+	// Example: 234
 	AvgResponseTimeMS int64 `json:"avg_response_time_ms" yaml:"avg_response_time_ms"`
 
-	// SessionsToday Example: 15
+	// SessionsToday Number of sessions today.
+	//
+	// Example: 15
 	SessionsToday int64 `json:"sessions_today" yaml:"sessions_today"`
 
-	// SuccessRate Example: 0.97
+	// SuccessRate Share of today's work that succeeded, 0 to 1; null without work.
+	//
+	// Example: 0.97
 	SuccessRate *float64 `json:"success_rate" yaml:"success_rate"`
 }
 
-// AgentUsage defines model for AgentUsage.
+// AgentUsage What an agent has used and may still use in a UTC day (CHE·NU §5.2).
 type AgentUsage struct {
-	// AdditionalBudget AdditionalBudget is the part of budget that is temporary.
+	// AdditionalBudget The temporary part of budget.
 	//
 	// Example: 0
 	AdditionalBudget int64 `json:"additional_budget" yaml:"additional_budget"`
 
-	// AgentID Example: finance-personal
+	// AgentID The agent's id.
+	//
+	// Example: finance-personal
 	AgentID string `json:"agent_id" yaml:"agent_id"`
 
-	// Budget Budget is what the agent may use today: its token_budget and its additional
-	// budgets. Null is unlimited, only for L0.
+	// Budget What the agent may use today: its token_budget and its additional budgets. Null is unlimited,
+	// only for L0.
 	//
 	// Example: 25000
 	Budget *int64 `json:"budget" yaml:"budget"`
 
-	// BudgetScope Example: own
+	// BudgetScope Whose use counts against the budget.
+	//
+	// Example: own
 	BudgetScope BudgetScope `json:"budget_scope" yaml:"budget_scope"`
 
-	// ForgivenToday ForgivenToday is what resets wrote off today.
+	// ForgivenToday What resets wrote off today.
 	//
 	// Example: 0
 	ForgivenToday int64 `json:"forgiven_today" yaml:"forgiven_today"`
 
-	// Remaining Remaining is max(0, budget − used_today − reserved); null is unlimited.
+	// Remaining max(0, budget − used_today − reserved); null is unlimited.
 	//
 	// Example: 12500
 	Remaining *int64 `json:"remaining" yaml:"remaining"`
 
-	// Reserved Reserved is what is held and not yet settled.
+	// Reserved Tokens of reservations that are held.
 	//
 	// Example: 0
 	Reserved int64 `json:"reserved" yaml:"reserved"`
 
-	// ResetAt ResetAt is the next midnight UTC.
+	// ResetAt The next midnight UTC.
 	//
 	// Example: 2026-01-11T00:00:00Z
 	ResetAt time.Time `json:"reset_at" yaml:"reset_at"`
 
-	// SubtreeForgivenToday Example: 0
+	// SubtreeForgivenToday What resets wrote off of the subtree's use today; only with budget_scope subtree.
+	//
+	// Example: 0
 	SubtreeForgivenToday *int64 `json:"subtree_forgiven_today,omitempty" yaml:"subtree_forgiven_today,omitempty"`
 
-	// SubtreeRemaining SubtreeRemaining is what the agent and all below it may still use together,
-	// with budget_scope subtree; null otherwise.
+	// SubtreeRemaining What the agent and its descendants may still use together; null unless budget_scope is subtree.
 	//
 	// Example: 5600
 	SubtreeRemaining *int64 `json:"subtree_remaining" yaml:"subtree_remaining"`
 
-	// SubtreeReserved SubtreeReserved is what is held by the agent and by those below it, and
-	// SubtreeForgivenToday what resets wrote off of the roll-up today, both with
-	// budget_scope subtree.
+	// SubtreeReserved What the agent and its descendants have reserved; only with budget_scope subtree.
 	//
 	// Example: 1500
 	SubtreeReserved *int64 `json:"subtree_reserved,omitempty" yaml:"subtree_reserved,omitempty"`
 
-	// SubtreeUsedToday SubtreeUsedToday is the sum of today's facts of the agent and of those that
-	// stood below it when they spent; no reset changes it.
+	// SubtreeUsedToday The sum of today's facts of the agent and of its descendants at the time; resets do not change
+	// it.
 	//
 	// Example: 19400
 	SubtreeUsedToday int64 `json:"subtree_used_today" yaml:"subtree_used_today"`
 
-	// UsedThisHour Example: 2100
+	// UsedThisHour What the agent itself has used in this hour.
+	//
+	// Example: 2100
 	UsedThisHour int64 `json:"used_this_hour" yaml:"used_this_hour"`
 
-	// UsedToday UsedToday is what the agent itself used today, less what a reset wrote off.
+	// UsedToday What the agent itself has used today, less what resets wrote off.
 	//
 	// Example: 12500
 	UsedToday int64 `json:"used_today" yaml:"used_today"`
 }
 
-// AncestorView defines model for AncestorView.
+// AncestorView An agent above another.
 type AncestorView struct {
-	// ID Example: finance-personal
+	// ID The agent's id.
+	//
+	// Example: finance-personal
 	ID string `json:"id" yaml:"id"`
 
-	// IsActive Example: true
+	// IsActive Whether the agent is active.
+	//
+	// Example: true
 	IsActive bool `json:"is_active" yaml:"is_active"`
 
-	// Level Example: 2
+	// Level The level, 0 to 3.
+	//
+	// Example: 2
 	Level AgentLevel `json:"level" yaml:"level"`
 
-	// Name Example: Personal Finance Agent
+	// Name The display name.
+	//
+	// Example: Personal Finance Agent
 	Name string `json:"name" yaml:"name"`
 }
 
-// AttemptView defines model for AttemptView.
+// AttemptView One attempt to execute a task.
 type AttemptView struct {
-	// AcceptedAt Example: 2026-01-10T15:30:01Z
+	// AcceptedAt When the worker accepted it.
+	//
+	// Example: 2026-01-10T15:30:01Z
 	AcceptedAt *time.Time `json:"accepted_at" yaml:"accepted_at"`
 
-	// AgentID Null where nobody was there.
+	// AgentID Null if no worker was available.
 	//
 	// Example: research-web-01
 	AgentID *string `json:"agent_id" yaml:"agent_id"`
 
-	// AssignedAt Example: 2026-01-10T15:30:00Z
+	// AssignedAt When it was assigned to the worker.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	AssignedAt time.Time `json:"assigned_at" yaml:"assigned_at"`
 
-	// Attempt Example: 1
+	// Attempt The number of the attempt, from 1.
+	//
+	// Example: 1
 	Attempt int `json:"attempt" yaml:"attempt"`
 
-	// EndedAt Example: 2026-01-10T15:30:09Z
+	// EndedAt When it ended.
+	//
+	// Example: 2026-01-10T15:30:09Z
 	EndedAt *time.Time `json:"ended_at" yaml:"ended_at"`
 
-	// Error Example: the agent was silent for too long
+	// Error Description of the failure.
+	//
+	// Example: the agent was silent for too long
 	Error string `json:"error" yaml:"error"`
 
-	// Failure Example: timeout
+	// Failure Code of the failure; null unless it failed.
+	//
+	// Example: timeout
 	Failure *string `json:"failure" yaml:"failure"`
 
-	// State Example: running
+	// State The state of the attempt.
+	//
+	// Example: running
 	State AttemptViewState `json:"state" yaml:"state"`
 
-	// Tokens Example: 1730
+	// Tokens Tokens that the attempt has used.
+	//
+	// Example: 1730
 	Tokens int64 `json:"tokens" yaml:"tokens"`
 }
 
-// AttemptViewState Example: running
+// AttemptViewState The state of the attempt.
+//
+// Example: running
 type AttemptViewState string
 
-// AuditAction defines model for AuditAction.
+// AuditAction The kind of a change of an agent.
 type AuditAction string
 
-// AuditEntry defines model for AuditEntry.
+// AuditEntry An entry of an agent's audit log.
 type AuditEntry struct {
-	// Action Example: updated
+	// Action What was done.
+	//
+	// Example: updated
 	Action AuditAction `json:"action" yaml:"action"`
 
-	// Actor Example: ci-importer
+	// Actor Name of the token that made the change.
+	//
+	// Example: ci-importer
 	Actor string `json:"actor" yaml:"actor"`
 
-	// ActorID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	// ActorID Id of the token that made the change.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
 	ActorID string `json:"actor_id" yaml:"actor_id"`
 
-	// AgentID Example: finance-personal
+	// AgentID The agent's id.
+	//
+	// Example: finance-personal
 	AgentID string `json:"agent_id" yaml:"agent_id"`
 
-	// At Example: 2026-01-10T15:30:00Z
-	At      time.Time     `json:"at" yaml:"at"`
+	// At When the change was made.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	At time.Time `json:"at" yaml:"at"`
+
+	// Changes The changed fields.
 	Changes []FieldChange `json:"changes" yaml:"changes"`
 
-	// ID Example: 42
+	// ID The id of the entry.
+	//
+	// Example: 42
 	ID int64 `json:"id" yaml:"id"`
 
-	// Reason Reason is why, as the actor put it, where the action asks for one.
+	// Reason The reason that the caller gave, for actions that require one.
 	//
 	// Example: month-end closing
 	Reason *string `json:"reason,omitempty" yaml:"reason,omitempty"`
 
-	// RequestID RequestID is the X-Request-Id of the request that did it.
+	// RequestID The X-Request-Id of the request.
 	//
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
 	RequestID string `json:"request_id" yaml:"request_id"`
 
-	// Version Version is the agent's version after the change.
+	// Version The agent's version after the change.
 	//
 	// Example: 3
 	Version int64 `json:"version" yaml:"version"`
 }
 
-// AuditLog defines model for AuditLog.
+// AuditLog A page of an agent's audit log, newest first.
 type AuditLog struct {
-	// AgentID Example: finance-personal
-	AgentID string       `json:"agent_id" yaml:"agent_id"`
+	// AgentID The agent's id.
+	//
+	// Example: finance-personal
+	AgentID string `json:"agent_id" yaml:"agent_id"`
+
+	// Entries The entries on the page.
 	Entries []AuditEntry `json:"entries" yaml:"entries"`
 
 	// NextCursor Absent on the last page.
@@ -2303,201 +2481,271 @@ type AuditLog struct {
 	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
 }
 
-// BreakerView defines model for BreakerView.
+// BreakerView The state of a worker's circuit breaker.
 type BreakerView struct {
-	// State Closed gives it work, open does not until its time has come, and half_open waits
-	// for a sign of life.
+	// State A worker with a `closed` breaker gets tasks. An `open` one gets none until `until`, then it
+	// is `half_open` until the worker responds to a probe.
 	//
 	// Example: closed
 	State BreakerViewState `json:"state" yaml:"state"`
 
-	// Until Null while it is closed.
+	// Until Null if it is closed.
 	//
 	// Example: 2026-01-10T15:31:00Z
 	Until *time.Time `json:"until" yaml:"until"`
 }
 
-// BreakerViewState Closed gives it work, open does not until its time has come, and half_open waits
-// for a sign of life.
+// BreakerViewState A worker with a `closed` breaker gets tasks. An `open` one gets none until `until`, then it
+// is `half_open` until the worker responds to a probe.
 //
 // Example: closed
 type BreakerViewState string
 
-// BudgetAddition defines model for BudgetAddition.
+// BudgetAddition A temporary budget: it raises an agent's daily budget until it expires.
 type BudgetAddition struct {
-	// Active Active tells whether it counts now.
+	// Active Whether it is in effect.
 	//
 	// Example: true
 	Active bool `json:"active" yaml:"active"`
 
-	// AgentID Example: finance-personal
+	// AgentID The agent's id.
+	//
+	// Example: finance-personal
 	AgentID string `json:"agent_id" yaml:"agent_id"`
 
-	// CreatedAt Example: 2026-01-10T15:30:00Z
+	// CreatedAt When it was created.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
 
-	// CreatedBy Example: ops
+	// CreatedBy Name of the token that created it.
+	//
+	// Example: ops
 	CreatedBy string `json:"created_by" yaml:"created_by"`
 
-	// ExpiresAt Example: 2026-01-11T00:00:00Z
+	// ExpiresAt When it ends.
+	//
+	// Example: 2026-01-11T00:00:00Z
 	ExpiresAt time.Time `json:"expires_at" yaml:"expires_at"`
 
-	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	// ID The id of the temporary budget.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
 	ID string `json:"id" yaml:"id"`
 
-	// Reason Example: month-end closing
+	// Reason The reason.
+	//
+	// Example: month-end closing
 	Reason string `json:"reason" yaml:"reason"`
 
-	// Tokens Example: 50000
+	// Tokens Tokens per UTC day that it adds to the budget.
+	//
+	// Example: 50000
 	Tokens int64 `json:"tokens" yaml:"tokens"`
 }
 
-// BudgetAdditionDraft defines model for BudgetAdditionDraft.
+// BudgetAdditionDraft A request for a temporary additional budget.
 type BudgetAdditionDraft struct {
-	// ExpiresAt Example: 2026-01-11T00:00:00Z
+	// ExpiresAt When it ends.
+	//
+	// Example: 2026-01-11T00:00:00Z
 	ExpiresAt time.Time `json:"expires_at" yaml:"expires_at"`
 
-	// Reason Example: month-end closing
+	// Reason The reason, for the audit log.
+	//
+	// Example: month-end closing
 	Reason string `json:"reason" yaml:"reason"`
 
-	// Tokens Example: 50000
+	// Tokens Tokens per UTC day that it adds to the budget.
+	//
+	// Example: 50000
 	Tokens int64 `json:"tokens" yaml:"tokens"`
 }
 
-// BudgetAdditionList defines model for BudgetAdditionList.
+// BudgetAdditionList Contains an agent's temporary budgets, newest first.
 type BudgetAdditionList struct {
+	// Additions The temporary budgets.
 	Additions []BudgetAddition `json:"additions" yaml:"additions"`
 
-	// AgentID Example: finance-personal
+	// AgentID The agent's id.
+	//
+	// Example: finance-personal
 	AgentID string `json:"agent_id" yaml:"agent_id"`
 }
 
-// BudgetBalance defines model for BudgetBalance.
+// BudgetBalance The part of an agent's usage that a charge changes.
 type BudgetBalance struct {
-	// Budget Budget is what the agent may use today; null is unlimited, only for L0.
+	// Budget What the agent may use today; null is unlimited, only for L0.
 	//
 	// Example: 25000
 	Budget *int64 `json:"budget" yaml:"budget"`
 
-	// Remaining Remaining is max(0, budget − used_today − reserved); null is unlimited.
+	// Remaining max(0, budget − used_today − reserved); null is unlimited.
 	//
 	// Example: 12500
 	Remaining *int64 `json:"remaining" yaml:"remaining"`
 
-	// Reserved Example: 0
+	// Reserved Tokens of reservations that are held.
+	//
+	// Example: 0
 	Reserved int64 `json:"reserved" yaml:"reserved"`
 
-	// ResetAt Example: 2026-01-11T00:00:00Z
+	// ResetAt The next midnight UTC.
+	//
+	// Example: 2026-01-11T00:00:00Z
 	ResetAt time.Time `json:"reset_at" yaml:"reset_at"`
 
-	// UsedToday Example: 12500
+	// UsedToday What the agent itself has used today, less what resets wrote off.
+	//
+	// Example: 12500
 	UsedToday int64 `json:"used_today" yaml:"used_today"`
 }
 
-// BudgetOverrun defines model for BudgetOverrun.
+// BudgetOverrun Specifies what happens if the budget does not cover a task.
 type BudgetOverrun struct {
-	// Action Example: raise
+	// Action What happens.
+	//
+	// Example: raise
 	Action BudgetOverrunAction `json:"action" yaml:"action"`
 
-	// MaxBudget MaxBudget bounds what the budget is raised to, in tokens; 0 is no bound but that it
-	// becomes what the worker needs, or twice as much where it does not say.
+	// MaxBudget Upper limit of a raised budget in tokens; absent for none. The budget becomes what the worker
+	// requires, or twice as much if the worker does not specify it.
 	//
 	// Example: 8000
 	MaxBudget *int64 `json:"max_budget,omitempty" yaml:"max_budget,omitempty"`
 }
 
-// BudgetOverrunAction Example: raise
+// BudgetOverrunAction What happens.
+//
+// Example: raise
 type BudgetOverrunAction string
 
-// BudgetOverrunDraft defines model for BudgetOverrunDraft.
+// BudgetOverrunDraft Specifies what happens if the budget does not cover a task.
 type BudgetOverrunDraft struct {
-	// Action The end of the task, a larger budget and another attempt, or one more attempt that asks for a simpler version.
+	// Action `give_up` fails the task, `raise` raises the budget and tries again, `simplify` tries once
+	// more and asks the worker for a simpler result.
 	//
 	// Example: raise
 	Action *BudgetOverrunDraftAction `json:"action,omitempty" yaml:"action,omitempty"`
 
-	// MaxBudget What the budget is raised to at most; without it that is what the agent needs, or twice as much where it does not say.
+	// MaxBudget Upper limit of a raised budget. Without it the budget becomes what the worker requires, or
+	// twice as much if the worker does not specify it.
 	//
 	// Example: 8000
 	MaxBudget *int64 `json:"max_budget,omitempty" yaml:"max_budget,omitempty"`
 }
 
-// BudgetOverrunDraftAction The end of the task, a larger budget and another attempt, or one more attempt that asks for a simpler version.
+// BudgetOverrunDraftAction `give_up` fails the task, `raise` raises the budget and tries again, `simplify` tries once
+// more and asks the worker for a simpler result.
 //
 // Example: raise
 type BudgetOverrunDraftAction string
 
-// BudgetProblem defines model for BudgetProblem.
+// BudgetProblem The error of a reservation that a budget does not cover. A rate limit has the same status without the members below.
 type BudgetProblem struct {
-	// AgentID AgentID is whose budget does not cover it: the agent's own, or that of one
-	// above it which is held against its subtree.
+	// AgentID The agent whose budget is exceeded: the agent itself, or one above it with the budget scope
+	// subtree.
 	//
 	// Example: finance-personal
 	AgentID *string `json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
 
-	// Budget Example: 25000
+	// Budget Tokens per UTC day.
+	//
+	// Example: 25000
 	Budget *int64 `json:"budget,omitempty" yaml:"budget,omitempty"`
 
-	// Code Example: invalid-request
+	// Code A stable identifier of the error.
+	//
+	// Example: invalid-request
 	Code ProblemCode `json:"code" yaml:"code"`
 
-	// Detail Example: level must be an integer, not a string
-	Detail *string       `json:"detail,omitempty" yaml:"detail,omitempty"`
+	// Detail An explanation of this occurrence.
+	//
+	// Example: level must be an integer, not a string
+	Detail *string `json:"detail,omitempty" yaml:"detail,omitempty"`
+
+	// Errors The invalid parts of the request.
 	Errors *[]FieldError `json:"errors,omitempty" yaml:"errors,omitempty"`
 
-	// Instance Example: /api/v1/agents
+	// Instance The path of the request.
+	//
+	// Example: /api/v1/agents
 	Instance *string `json:"instance,omitempty" yaml:"instance,omitempty"`
 
-	// Remaining Example: 750
+	// Remaining Tokens that remain.
+	//
+	// Example: 750
 	Remaining *int64 `json:"remaining,omitempty" yaml:"remaining,omitempty"`
 
-	// RequestID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	// RequestID The request's id in the logs of the server.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
 	RequestID *string `json:"request_id,omitempty" yaml:"request_id,omitempty"`
 
-	// Requested Example: 1500
+	// Requested Tokens of the request.
+	//
+	// Example: 1500
 	Requested *int64 `json:"requested,omitempty" yaml:"requested,omitempty"`
 
-	// Reserved Example: 4000
+	// Reserved Tokens that are reserved.
+	//
+	// Example: 4000
 	Reserved *int64 `json:"reserved,omitempty" yaml:"reserved,omitempty"`
 
-	// ResetAt Example: 2026-01-11T00:00:00Z
+	// ResetAt The next midnight UTC, when the budget is renewed.
+	//
+	// Example: 2026-01-11T00:00:00Z
 	ResetAt *time.Time `json:"reset_at,omitempty" yaml:"reset_at,omitempty"`
 
-	// Scope Example: own
+	// Scope The scope of the exceeded budget.
+	//
+	// Example: own
 	Scope *BudgetScope `json:"scope,omitempty" yaml:"scope,omitempty"`
 
-	// Status Example: 400
+	// Status The HTTP status.
+	//
+	// Example: 400
 	Status int `json:"status" yaml:"status"`
 
-	// Title Example: Invalid request
+	// Title A short text for the code.
+	//
+	// Example: Invalid request
 	Title string `json:"title" yaml:"title"`
 
-	// Type Example: /problems/invalid-request
+	// Type Address of a description of the code.
+	//
+	// Example: /problems/invalid-request
 	Type string `json:"type" yaml:"type"`
 
-	// Used Example: 20250
+	// Used Tokens used today.
+	//
+	// Example: 20250
 	Used *int64 `json:"used,omitempty" yaml:"used,omitempty"`
 }
 
-// BudgetScope defines model for BudgetScope.
+// BudgetScope Whose usage counts against an agent's budget.
 type BudgetScope string
 
-// CallerIdentity defines model for CallerIdentity.
+// CallerIdentity Describes the caller.
 type CallerIdentity struct {
 	// Agent The agent that the token is bound to.
 	Agent *AgentItem `json:"agent" yaml:"agent"`
 
-	// ChainOfCommand The agents above that agent, its parent first; empty without an agent.
+	// ChainOfCommand The agents above that agent, from its parent to nova; empty without an agent.
 	ChainOfCommand []AncestorView `json:"chain_of_command" yaml:"chain_of_command"`
-	Token          TokenView      `json:"token" yaml:"token"`
+
+	// Token A token without its secret.
+	Token TokenView `json:"token" yaml:"token"`
 }
 
-// CandidateView defines model for CandidateView.
+// CandidateView An agent that was considered.
 type CandidateView struct {
-	// AgentID Example: research-web-01
+	// AgentID The agent's id.
+	//
+	// Example: research-web-01
 	AgentID string `json:"agent_id" yaml:"agent_id"`
 
-	// LastUsed Absent for one that was never used.
+	// LastUsed Absent if it was never assigned a task.
 	//
 	// Example: 2026-01-10T15:29:00Z
 	LastUsed *time.Time `json:"last_used,omitempty" yaml:"last_used,omitempty"`
@@ -2507,127 +2755,156 @@ type CandidateView struct {
 	// Example: 25
 	Load int `json:"load" yaml:"load"`
 
-	// Reason Why it is out; absent for a candidate.
+	// Reason Why it was not eligible; absent for a candidate.
 	//
 	// Example: saturated
 	Reason *string `json:"reason,omitempty" yaml:"reason,omitempty"`
 
-	// Score The part of the capabilities that it has, 0 to 1.
+	// Score Share of the required capabilities that the agent has, 0 to 1.
 	//
 	// Example: 1
 	Score float64 `json:"score" yaml:"score"`
 }
 
-// DecisionView defines model for DecisionView.
+// DecisionView Describes the selection of a worker.
 type DecisionView struct {
-	// Candidates The first ten of those, the best first.
+	// Candidates The best ten eligible agents, best first.
 	Candidates []CandidateView `json:"candidates" yaml:"candidates"`
 
-	// Considered How many agents have one of the capabilities.
+	// Considered Number of agents with at least one of the capabilities.
 	//
 	// Example: 2
 	Considered int `json:"considered" yaml:"considered"`
 
-	// Eligible How many of them could take it.
+	// Eligible Number of those that could take the task.
 	//
 	// Example: 1
 	Eligible int `json:"eligible" yaml:"eligible"`
 
-	// Rejected Ten of the others, the nearest misses first.
+	// Rejected Ten of the other agents, nearest to eligible first.
 	Rejected []CandidateView `json:"rejected" yaml:"rejected"`
 
-	// Verdict Example: chosen
+	// Verdict The result of the selection.
+	//
+	// Example: chosen
 	Verdict DecisionViewVerdict `json:"verdict" yaml:"verdict"`
 }
 
-// DecisionViewVerdict Example: chosen
+// DecisionViewVerdict The result of the selection.
+//
+// Example: chosen
 type DecisionViewVerdict string
 
-// DeliveryAttempt defines model for DeliveryAttempt.
+// DeliveryAttempt One attempt to deliver an event.
 type DeliveryAttempt struct {
-	// At Example: 2026-01-10T15:30:00Z
+	// At When the attempt started.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	At time.Time `json:"at" yaml:"at"`
 
-	// Attempt Example: 1
+	// Attempt The number of the attempt, from 1.
+	//
+	// Example: 1
 	Attempt int `json:"attempt" yaml:"attempt"`
 
-	// DurationMS Example: 84
+	// DurationMS Duration in milliseconds.
+	//
+	// Example: 84
 	DurationMS int64 `json:"duration_ms" yaml:"duration_ms"`
 
-	// Error Error says why the attempt failed, absent for a success.
+	// Error Why the attempt failed; absent if it succeeded.
 	//
 	// Example: the server answered 503 Service Unavailable
 	Error *string `json:"error,omitempty" yaml:"error,omitempty"`
 
-	// ResponseExcerpt ResponseExcerpt is the beginning of the response's body.
+	// ResponseExcerpt The beginning of the response's body.
 	//
 	// Example: upstream connect error
 	ResponseExcerpt *string `json:"response_excerpt,omitempty" yaml:"response_excerpt,omitempty"`
 
-	// Status Status is the HTTP status of the response, absent without one.
+	// Status The HTTP status of the response; absent without one.
 	//
 	// Example: 503
 	Status *int `json:"status,omitempty" yaml:"status,omitempty"`
 }
 
-// DeliveryDetail defines model for DeliveryDetail.
+// DeliveryDetail A delivery with its payload and attempts.
 type DeliveryDetail struct {
-	// AttemptCount How many attempts were made, those before a redelivery too.
+	// AttemptCount Number of attempts, including those before a redelivery.
 	//
 	// Example: 1
 	AttemptCount int `json:"attempt_count" yaml:"attempt_count"`
 
-	// Attempts The first one first.
+	// Attempts Oldest first.
 	Attempts []DeliveryAttempt `json:"attempts" yaml:"attempts"`
 
-	// CreatedAt Example: 2026-01-10T15:30:00Z
+	// CreatedAt When it was created.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
 
-	// EndedAt Null while it is pending.
+	// EndedAt Null while the delivery is pending.
 	//
 	// Example: 2026-01-10T15:30:00Z
 	EndedAt *time.Time `json:"ended_at" yaml:"ended_at"`
 
-	// Event Example: agent.created
+	// Event The type of the event.
+	//
+	// Example: agent.created
 	Event DeliveryDetailEvent `json:"event" yaml:"event"`
 
-	// EventAt Example: 2026-01-10T15:30:00Z
+	// EventAt When the event occurred.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	EventAt time.Time `json:"event_at" yaml:"event_at"`
 
-	// EventID The webhook-id header, the same on every attempt.
+	// EventID Value of the webhook-id header, equal for all attempts.
 	//
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8059
 	EventID string `json:"event_id" yaml:"event_id"`
 
-	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	// ID The delivery's id.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
 	ID string `json:"id" yaml:"id"`
 
-	// Key What the event happened to, usually an agent's id; what ordering goes by.
+	// Key What the event is about, usually an agent's id. Ordered delivery applies per key.
 	//
 	// Example: finance-personal
 	Key string `json:"key" yaml:"key"`
 
-	// NextAttemptAt Null unless it is pending and not behind an earlier event.
+	// NextAttemptAt Null unless the delivery is pending and not waiting for an earlier event.
 	//
 	// Example: 2026-01-10T15:30:05Z
-	NextAttemptAt *time.Time      `json:"next_attempt_at" yaml:"next_attempt_at"`
-	Payload       DeliveryPayload `json:"payload" yaml:"payload"`
+	NextAttemptAt *time.Time `json:"next_attempt_at" yaml:"next_attempt_at"`
 
-	// Status Example: pending
+	// Payload The body that is sent to the webhook.
+	Payload DeliveryPayload `json:"payload" yaml:"payload"`
+
+	// Status The state of the delivery.
+	//
+	// Example: pending
 	Status DeliveryDetailStatus `json:"status" yaml:"status"`
 
-	// WebhookID Example: 01890a5d-ac96-774b-bcce-b302099a8058
+	// WebhookID The webhook's id.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
 	WebhookID string `json:"webhook_id" yaml:"webhook_id"`
 }
 
-// DeliveryDetailEvent Example: agent.created
+// DeliveryDetailEvent The type of the event.
+//
+// Example: agent.created
 type DeliveryDetailEvent string
 
-// DeliveryDetailStatus Example: pending
+// DeliveryDetailStatus The state of the delivery.
+//
+// Example: pending
 type DeliveryDetailStatus string
 
-// DeliveryList defines model for DeliveryList.
+// DeliveryList One page of deliveries, newest first.
 type DeliveryList struct {
+	// Deliveries The deliveries on the page.
 	Deliveries []DeliveryView `json:"deliveries" yaml:"deliveries"`
 
 	// NextCursor Absent on the last page.
@@ -2636,79 +2913,99 @@ type DeliveryList struct {
 	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
 }
 
-// DeliveryOrdering defines model for DeliveryOrdering.
+// DeliveryOrdering The order in which a webhook receives its events.
 type DeliveryOrdering string
 
-// DeliveryPayload defines model for DeliveryPayload.
+// DeliveryPayload The body that is sent to the webhook.
 type DeliveryPayload struct {
-	// Data An object, as x-webhooks describes it.
+	// Data The event's data, an object that `x-webhooks` describes.
 	Data interface{} `json:"data" yaml:"data"`
 
-	// Timestamp Example: 2026-01-10T15:30:00Z
+	// Timestamp When the event occurred.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	Timestamp time.Time `json:"timestamp" yaml:"timestamp"`
 
-	// Type Example: agent.created
+	// Type The type of the event.
+	//
+	// Example: agent.created
 	Type string `json:"type" yaml:"type"`
 }
 
-// DeliveryView defines model for DeliveryView.
+// DeliveryView The delivery of an event to a webhook.
 type DeliveryView struct {
-	// AttemptCount How many attempts were made, those before a redelivery too.
+	// AttemptCount Number of attempts, including those before a redelivery.
 	//
 	// Example: 1
 	AttemptCount int `json:"attempt_count" yaml:"attempt_count"`
 
-	// CreatedAt Example: 2026-01-10T15:30:00Z
+	// CreatedAt When it was created.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
 
-	// EndedAt Null while it is pending.
+	// EndedAt Null while the delivery is pending.
 	//
 	// Example: 2026-01-10T15:30:00Z
 	EndedAt *time.Time `json:"ended_at" yaml:"ended_at"`
 
-	// Event Example: agent.created
+	// Event The type of the event.
+	//
+	// Example: agent.created
 	Event DeliveryViewEvent `json:"event" yaml:"event"`
 
-	// EventAt Example: 2026-01-10T15:30:00Z
+	// EventAt When the event occurred.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	EventAt time.Time `json:"event_at" yaml:"event_at"`
 
-	// EventID The webhook-id header, the same on every attempt.
+	// EventID Value of the webhook-id header, equal for all attempts.
 	//
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8059
 	EventID string `json:"event_id" yaml:"event_id"`
 
-	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	// ID The delivery's id.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
 	ID string `json:"id" yaml:"id"`
 
-	// Key What the event happened to, usually an agent's id; what ordering goes by.
+	// Key What the event is about, usually an agent's id. Ordered delivery applies per key.
 	//
 	// Example: finance-personal
 	Key string `json:"key" yaml:"key"`
 
-	// NextAttemptAt Null unless it is pending and not behind an earlier event.
+	// NextAttemptAt Null unless the delivery is pending and not waiting for an earlier event.
 	//
 	// Example: 2026-01-10T15:30:05Z
 	NextAttemptAt *time.Time `json:"next_attempt_at" yaml:"next_attempt_at"`
 
-	// Status Example: pending
+	// Status The state of the delivery.
+	//
+	// Example: pending
 	Status DeliveryViewStatus `json:"status" yaml:"status"`
 
-	// WebhookID Example: 01890a5d-ac96-774b-bcce-b302099a8058
+	// WebhookID The webhook's id.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
 	WebhookID string `json:"webhook_id" yaml:"webhook_id"`
 }
 
-// DeliveryViewEvent Example: agent.created
+// DeliveryViewEvent The type of the event.
+//
+// Example: agent.created
 type DeliveryViewEvent string
 
-// DeliveryViewStatus Example: pending
+// DeliveryViewStatus The state of the delivery.
+//
+// Example: pending
 type DeliveryViewStatus string
 
-// Envelope defines model for Envelope.
+// Envelope One message: common members around one of four payloads (Chiffon §Message Envelope). `type` says which.
 type Envelope struct {
 	union json.RawMessage
 }
 
-// ErrorContext defines model for ErrorContext.
+// ErrorContext The context of an error: the members that its code requires, and others.
 type ErrorContext struct {
 	// AgentID For 5002, an agent or a type, `orchestrator` for comet itself; for 5004, the claimed sender.
 	//
@@ -2771,7 +3068,7 @@ type ErrorContext struct {
 	WorkTypeRequested *string `json:"work_type_requested,omitempty" yaml:"work_type_requested,omitempty"`
 }
 
-// ErrorEnvelope defines model for ErrorEnvelope.
+// ErrorEnvelope A rejected message or a failed attempt (Chiffon §error).
 type ErrorEnvelope struct {
 	// FromAgent The type of the sending agent, which must be that of the token's agent; `orchestrator` for a
 	// token that is not bound to an agent.
@@ -2783,9 +3080,13 @@ type ErrorEnvelope struct {
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440001
 	MessageID openapi_types.UUID `json:"message_id" yaml:"message_id"`
-	Payload   WorkError          `json:"payload" yaml:"payload"`
 
-	// ProtocolVersion Example: 1.0
+	// Payload A failure (Chiffon §Error Codes).
+	Payload WorkError `json:"payload" yaml:"payload"`
+
+	// ProtocolVersion The version of the protocol.
+	//
+	// Example: 1.0
 	ProtocolVersion ErrorEnvelopeProtocolVersion `json:"protocol_version" yaml:"protocol_version"`
 
 	// RequestID Identifies one work_request of one sender for 24 hours, and all messages about it.
@@ -2793,7 +3094,9 @@ type ErrorEnvelope struct {
 	// Example: 550e8400-e29b-41d4-a716-446655440003
 	RequestID openapi_types.UUID `json:"request_id" yaml:"request_id"`
 
-	// Timestamp Example: 2026-01-19T04:21:04Z
+	// Timestamp When the message was sent.
+	//
+	// Example: 2026-01-19T04:21:04Z
 	Timestamp time.Time `json:"timestamp" yaml:"timestamp"`
 
 	// ToAgent The type of the receiving agent; with `orchestrator` an agent of any type may run the task.
@@ -2807,75 +3110,93 @@ type ErrorEnvelope struct {
 	// Example: 550e8400-e29b-41d4-a716-446655440002
 	TraceID openapi_types.UUID `json:"trace_id" yaml:"trace_id"`
 
-	// Type Example: error
+	// Type Always `error`.
+	//
+	// Example: error
 	Type ErrorEnvelopeType `json:"type" yaml:"type"`
 
 	// XCustomFields Passed to the agent unchanged.
 	XCustomFields *map[string]interface{} `json:"x_custom_fields,omitempty" yaml:"x_custom_fields,omitempty"`
 }
 
-// ErrorEnvelopeProtocolVersion Example: 1.0
+// ErrorEnvelopeProtocolVersion The version of the protocol.
+//
+// Example: 1.0
 type ErrorEnvelopeProtocolVersion string
 
-// ErrorEnvelopeType Example: error
+// ErrorEnvelopeType Always `error`.
+//
+// Example: error
 type ErrorEnvelopeType string
 
-// FieldChange defines model for FieldChange.
+// FieldChange The change of one field.
 type FieldChange struct {
-	// Field Example: token_budget
-	Field string      `json:"field" yaml:"field"`
-	From  interface{} `json:"from" yaml:"from"`
-	To    interface{} `json:"to" yaml:"to"`
+	// Field The name of the field.
+	//
+	// Example: token_budget
+	Field string `json:"field" yaml:"field"`
+
+	// From The previous value; null for a new agent.
+	From interface{} `json:"from" yaml:"from"`
+
+	// To The new value.
+	To interface{} `json:"to" yaml:"to"`
 }
 
-// FieldError defines model for FieldError.
+// FieldError An error in one part of the request. At most one of pointer, parameter and header is set; without one the error concerns the whole body.
 type FieldError struct {
-	// Detail Detail is one sentence for a person.
+	// Detail An explanation of the error.
 	//
 	// Example: an L3 agent runs at 444 Hz, not 555 Hz
 	Detail string `json:"detail" yaml:"detail"`
 
-	// Header Header is the name of a request header.
+	// Header The name of a request header.
 	//
 	// Example: If-Match
 	Header *string `json:"header,omitempty" yaml:"header,omitempty"`
 
-	// Line Line is the 1-based line in an imported document, 0 where there is none.
+	// Line The line in an imported document, from 1; absent without one.
 	//
 	// Example: 42
 	Line *int `json:"line,omitempty" yaml:"line,omitempty"`
 
-	// Parameter Parameter is the name of a query or path parameter.
+	// Parameter The name of a query or path parameter.
 	//
 	// Example: limit
 	Parameter *string `json:"parameter,omitempty" yaml:"parameter,omitempty"`
 
-	// Pointer Pointer is an RFC 6901 JSON pointer into the body, e.g. "/capabilities/2".
+	// Pointer An RFC 6901 JSON pointer into the body, e.g. "/capabilities/2".
 	//
 	// Example: /frequency_hz
 	Pointer *string `json:"pointer,omitempty" yaml:"pointer,omitempty"`
 
-	// Rule Rule is a short stable word, e.g. "required", "max", "frequency_level".
+	// Rule The violated rule, a stable word, e.g. "required", "max", "frequency_level".
 	//
 	// Example: frequency_level
 	Rule string `json:"rule" yaml:"rule"`
 }
 
-// HealthStatus defines model for HealthStatus.
+// HealthStatus The state of the server.
 type HealthStatus struct {
-	// Checks What was checked, by name.
+	// Checks Result of each check by name: `ok` or the error.
 	Checks *map[string]string `json:"checks,omitempty" yaml:"checks,omitempty"`
 
-	// Status Example: ready
+	// Status `ok`.
+	//
+	// Example: ready
 	Status HealthStatusStatus `json:"status" yaml:"status"`
 }
 
-// HealthStatusStatus Example: ready
+// HealthStatusStatus `ok`.
+//
+// Example: ready
 type HealthStatusStatus string
 
-// Heartbeat defines model for Heartbeat.
+// Heartbeat The report of an agent that it is alive.
 type Heartbeat struct {
-	// AgentID Example: infra-1
+	// AgentID The agent's id.
+	//
+	// Example: infra-1
 	AgentID string `json:"agent_id" yaml:"agent_id"`
 
 	// Load In percent.
@@ -2888,66 +3209,88 @@ type Heartbeat struct {
 	// Example: 0
 	Queue *int `json:"queue,omitempty" yaml:"queue,omitempty"`
 
-	// Status Example: online
+	// Status Whether the agent accepts tasks.
+	//
+	// Example: online
 	Status HeartbeatStatus `json:"status" yaml:"status"`
 }
 
-// HeartbeatStatus Example: online
+// HeartbeatStatus Whether the agent accepts tasks.
+//
+// Example: online
 type HeartbeatStatus string
 
-// Hierarchy defines model for Hierarchy.
+// Hierarchy The tree of agents, or a part of it.
 type Hierarchy struct {
+	// Root An agent with the agents below it (CHE·NU §3.1).
 	Root HierarchyNode `json:"root" yaml:"root"`
 
-	// Total How many agents the answer holds.
+	// Total Number of agents in the response.
 	//
 	// Example: 287
 	Total int `json:"total" yaml:"total"`
 }
 
-// HierarchyNode defines model for HierarchyNode.
+// HierarchyNode An agent with the agents below it (CHE·NU §3.1).
 type HierarchyNode struct {
+	// Children The agents directly below.
 	Children []HierarchyNode `json:"children" yaml:"children"`
 
-	// FrequencyHz Example: 888
+	// FrequencyHz The frequency in Hz.
+	//
+	// Example: 888
 	FrequencyHz int `json:"frequency_hz" yaml:"frequency_hz"`
 
-	// ID Example: orch-personnel
+	// ID The agent's id.
+	//
+	// Example: orch-personnel
 	ID string `json:"id" yaml:"id"`
 
-	// IsActive Example: true
+	// IsActive Whether the agent is active.
+	//
+	// Example: true
 	IsActive bool `json:"is_active" yaml:"is_active"`
 
-	// Level Example: 1
+	// Level The level, 0 to 3.
+	//
+	// Example: 1
 	Level AgentLevel `json:"level" yaml:"level"`
 
-	// Name Example: Personnel Orchestrator
+	// Name The display name.
+	//
+	// Example: Personnel Orchestrator
 	Name string `json:"name" yaml:"name"`
 
-	// SphereID Null only for L0.
+	// SphereID The sphere; null only for L0.
 	//
 	// Example: 1
 	SphereID *int `json:"sphere_id" yaml:"sphere_id"`
 
-	// Usage Only where it was asked for.
+	// Usage Only if the request has `usage=true`.
 	Usage *NodeUsage `json:"usage,omitempty" yaml:"usage,omitempty"`
 }
 
-// ImportChange defines model for ImportChange.
+// ImportChange The change of one agent by an import.
 type ImportChange struct {
-	// Action Example: created
+	// Action What was done, or would be done.
+	//
+	// Example: created
 	Action AuditAction `json:"action" yaml:"action"`
 
-	// ID Example: finance-personal
+	// ID The agent's id.
+	//
+	// Example: finance-personal
 	ID string `json:"id" yaml:"id"`
 
-	// Line Example: 42
+	// Line The line of the agent in the document.
+	//
+	// Example: 42
 	Line int `json:"line" yaml:"line"`
 }
 
-// ImportReport defines model for ImportReport.
+// ImportReport The result of an import, or of a dry run.
 type ImportReport struct {
-	// Agents How many agents the document lists.
+	// Agents Number of agents in the document.
 	//
 	// Example: 287
 	Agents int `json:"agents" yaml:"agents"`
@@ -2955,13 +3298,19 @@ type ImportReport struct {
 	// Changes One entry for each agent that is not unchanged, in the document's order.
 	Changes []ImportChange `json:"changes" yaml:"changes"`
 
-	// Created Example: 277
+	// Created Number of new agents.
+	//
+	// Example: 277
 	Created int `json:"created" yaml:"created"`
 
-	// DryRun Example: false
+	// DryRun Whether the import only checked the document.
+	//
+	// Example: false
 	DryRun bool `json:"dry_run" yaml:"dry_run"`
 
-	// Unchanged Example: 10
+	// Unchanged Number of agents without changes.
+	//
+	// Example: 10
 	Unchanged int `json:"unchanged" yaml:"unchanged"`
 
 	// Updated Including those deactivated or restored.
@@ -2969,213 +3318,202 @@ type ImportReport struct {
 	// Example: 0
 	Updated int `json:"updated" yaml:"updated"`
 
-	// Valid Whether the document breaks no rule.
+	// Valid Whether the document has no errors.
 	//
 	// Example: true
-	Valid      bool         `json:"valid" yaml:"valid"`
+	Valid bool `json:"valid" yaml:"valid"`
+
+	// Violations The errors of the document.
 	Violations []FieldError `json:"violations" yaml:"violations"`
-	Warnings   []FieldError `json:"warnings" yaml:"warnings"`
+
+	// Warnings Fields that were accepted but should be corrected.
+	Warnings []FieldError `json:"warnings" yaml:"warnings"`
 }
 
-// InboxMessages defines model for InboxMessages.
+// InboxMessages The response to a poll of the inbox.
 type InboxMessages struct {
+	// Messages The messages, oldest first.
 	Messages []Envelope `json:"messages" yaml:"messages"`
 }
 
-// LedgerDifference defines model for LedgerDifference.
+// LedgerDifference A sum of the ledger that differs from that of its rows.
 type LedgerDifference struct {
-	// AgentID Example: finance-personal
+	// AgentID The agent's id.
+	//
+	// Example: finance-personal
 	AgentID string `json:"agent_id" yaml:"agent_id"`
 
-	// Computed Example: 2050
+	// Computed The sum of the facts.
+	//
+	// Example: 2050
 	Computed int64 `json:"computed" yaml:"computed"`
 
-	// Key Where narrows it down: the hour and the path of a window, the id of a reservation.
+	// Key The hour and the path of a window, or the id of a reservation.
 	//
 	// Example: 2026-01-10T15:00:00Z nova/orch-personnel/finance-personal
 	Key *string `json:"key,omitempty" yaml:"key,omitempty"`
 
-	// Stored Example: 2100
+	// Stored The stored sum.
+	//
+	// Example: 2100
 	Stored int64 `json:"stored" yaml:"stored"`
 
-	// Sum What names the sum: window, used, forgiven, reserved, settled, extra,
+	// Sum The sum: window, used, forgiven, reserved, settled, extra,
 	// subtree_used, subtree_forgiven or subtree_reserved.
 	//
 	// Example: window
 	Sum string `json:"sum" yaml:"sum"`
 }
 
-// LedgerVerification defines model for LedgerVerification.
+// LedgerVerification The result of a comparison of the ledger's sums with its facts.
 type LedgerVerification struct {
-	// Accounts Example: 287
+	// Accounts Number of agents that were checked.
+	//
+	// Example: 287
 	Accounts int64 `json:"accounts" yaml:"accounts"`
 
-	// CheckedAt CheckedAt is the moment the ledger is described at.
+	// CheckedAt The time of the state that was verified.
 	//
 	// Example: 2026-01-10T15:30:00Z
 	CheckedAt time.Time `json:"checked_at" yaml:"checked_at"`
 
-	// Differences Differences are at most 100; Total counts all.
+	// Differences The differences, at most 100; total_differences counts all.
 	Differences []LedgerDifference `json:"differences" yaml:"differences"`
 
-	// Facts Example: 128044
+	// Facts Number of facts that were checked.
+	//
+	// Example: 128044
 	Facts int64 `json:"facts" yaml:"facts"`
 
-	// FromDay FromDay is the first UTC day whose facts are still kept, as YYYY-MM-DD.
+	// FromDay The first UTC day whose facts are stored, as YYYY-MM-DD.
 	//
 	// Example: 2025-11-01
 	FromDay string `json:"from_day" yaml:"from_day"`
 
-	// Reservations Those that are held.
+	// Reservations Number of held reservations that were checked.
 	//
 	// Example: 12
 	Reservations int64 `json:"reservations" yaml:"reservations"`
 
-	// TotalDifferences Example: 0
+	// TotalDifferences Number of differences.
+	//
+	// Example: 0
 	TotalDifferences int64 `json:"total_differences" yaml:"total_differences"`
 
-	// Windows Example: 5210
+	// Windows Number of hourly sums that were checked.
+	//
+	// Example: 5210
 	Windows int64 `json:"windows" yaml:"windows"`
 }
 
-// LoggedMessageList defines model for LoggedMessageList.
-type LoggedMessageList struct {
-	Messages []LoggedMessageView `json:"messages" yaml:"messages"`
-
-	// NextCursor Absent on the last page.
-	//
-	// Example: MDE4OTBhNWQ
-	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
-}
-
-// LoggedMessageView defines model for LoggedMessageView.
-type LoggedMessageView struct {
-	// At Example: 2026-01-10T15:30:00Z
-	At time.Time `json:"at" yaml:"at"`
-
-	// Ctx Example: S1
-	Ctx string `json:"ctx" yaml:"ctx"`
-
-	// Data Example: pid=M5;result=42
-	Data string `json:"data" yaml:"data"`
-
-	// Depth Example: 1
-	Depth int `json:"depth" yaml:"depth"`
-
-	// Err Example: E31
-	Err *string `json:"err" yaml:"err"`
-
-	// From Example: W1
-	From string `json:"from" yaml:"from"`
-
-	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8060
-	ID string `json:"id" yaml:"id"`
-
-	// Number That of the message, without its M; each end counts its own in a CTX.
-	//
-	// Example: 12
-	Number int `json:"number" yaml:"number"`
-
-	// ParentID The line that caused it: the one that pid means, or the one that it answers; null
-	// where that is not known.
-	//
-	// Example: 01890a5d-ac96-774b-bcce-b302099a805f
-	ParentID *string `json:"parent_id" yaml:"parent_id"`
-
-	// Pid The message that it names as its cause, without its M; null where it names none.
-	//
-	// Example: 5
-	Pid *int `json:"pid" yaml:"pid"`
-
-	// State Example: D
-	State *string `json:"state" yaml:"state"`
-
-	// Tid Example: T1
-	Tid string `json:"tid" yaml:"tid"`
-
-	// To Example: O1
-	To string `json:"to" yaml:"to"`
-
-	// Type Example: S
-	Type string `json:"type" yaml:"type"`
-}
-
-// NodeUsage defines model for NodeUsage.
+// NodeUsage An agent's budget and its usage of today (CHE·NU §5).
 type NodeUsage struct {
-	// AdditionalBudget AdditionalBudget is what temporary additions add to it today.
+	// AdditionalBudget Tokens that temporary budgets add today.
 	//
 	// Example: 50000
 	AdditionalBudget *int64 `json:"additional_budget,omitempty" yaml:"additional_budget,omitempty"`
 
-	// BudgetScope Example: own
+	// BudgetScope Whose use counts against the budget.
+	//
+	// Example: own
 	BudgetScope BudgetScope `json:"budget_scope" yaml:"budget_scope"`
 
-	// SubtreeUsedToday SubtreeUsedToday is the sum of today's facts of the agent and of those that
-	// stood below it when they spent; no reset changes it.
+	// SubtreeUsedToday Tokens that the agent and the agents below it at the time used today. A reset does not change
+	// it.
 	//
 	// Example: 19400
 	SubtreeUsedToday int64 `json:"subtree_used_today" yaml:"subtree_used_today"`
 
-	// TokenBudget Tokens a UTC day. Null is unlimited, only for L0.
+	// TokenBudget Tokens per UTC day. Null means unlimited, only for L0.
 	//
 	// Example: 25000
 	TokenBudget *int64 `json:"token_budget" yaml:"token_budget"`
 
-	// UsedToday UsedToday is what the agent itself used, less what a reset wrote off.
+	// UsedToday Tokens that the agent itself used today, less those that were reset.
 	//
 	// Example: 12500
 	UsedToday int64 `json:"used_today" yaml:"used_today"`
 }
 
-// Problem defines model for Problem.
+// Problem The body of every error response (RFC 9457). Some codes have further members.
 type Problem struct {
-	// Code Example: invalid-request
+	// Code A stable identifier of the error.
+	//
+	// Example: invalid-request
 	Code ProblemCode `json:"code" yaml:"code"`
 
-	// Detail Example: level must be an integer, not a string
-	Detail *string       `json:"detail,omitempty" yaml:"detail,omitempty"`
+	// Detail An explanation of this occurrence.
+	//
+	// Example: level must be an integer, not a string
+	Detail *string `json:"detail,omitempty" yaml:"detail,omitempty"`
+
+	// Errors The invalid parts of the request.
 	Errors *[]FieldError `json:"errors,omitempty" yaml:"errors,omitempty"`
 
-	// Instance Example: /api/v1/agents
+	// Instance The path of the request.
+	//
+	// Example: /api/v1/agents
 	Instance *string `json:"instance,omitempty" yaml:"instance,omitempty"`
 
-	// RequestID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	// RequestID The request's id in the logs of the server.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
 	RequestID *string `json:"request_id,omitempty" yaml:"request_id,omitempty"`
 
-	// Status Example: 400
+	// Status The HTTP status.
+	//
+	// Example: 400
 	Status int `json:"status" yaml:"status"`
 
-	// Title Example: Invalid request
+	// Title A short text for the code.
+	//
+	// Example: Invalid request
 	Title string `json:"title" yaml:"title"`
 
-	// Type Example: /problems/invalid-request
+	// Type Address of a description of the code.
+	//
+	// Example: /problems/invalid-request
 	Type string `json:"type" yaml:"type"`
 }
 
-// ProblemCode defines model for ProblemCode.
+// ProblemCode The stable identifier of an error.
 type ProblemCode string
 
-// ProblemType defines model for ProblemType.
+// ProblemType Describes an error code. Its address is the `type` of problem documents.
 type ProblemType struct {
-	// Code Example: parent-not-found
+	// Code The stable identifier of the error.
+	//
+	// Example: parent-not-found
 	Code ProblemCode `json:"code" yaml:"code"`
 
-	// Status Example: 400
+	// Status The HTTP status.
+	//
+	// Example: 400
 	Status int `json:"status" yaml:"status"`
 
-	// Title Example: Parent not found
+	// Title A short text for the code.
+	//
+	// Example: Parent not found
 	Title string `json:"title" yaml:"title"`
 
-	// Type Example: /problems/parent-not-found
+	// Type Address of this description.
+	//
+	// Example: /problems/parent-not-found
 	Type string `json:"type" yaml:"type"`
 }
 
-// PushDraft defines model for PushDraft.
+// PushDraft The request body of PUT …/push.
 type PushDraft struct {
 	// Concurrency How many tasks the agent runs at a time, 1 by default.
 	//
 	// Example: 2
 	Concurrency *int `json:"concurrency,omitempty" yaml:"concurrency,omitempty"`
+
+	// Protocol The protocol of the messages, by its name or its WebSocket subprotocol, the envelope protocol
+	// by default.
+	//
+	// Example: envelope.v1
+	Protocol *string `json:"protocol,omitempty" yaml:"protocol,omitempty"`
 
 	// URL The address that receives the messages, at most 2,048 bytes, without user, password or
 	// fragment.
@@ -3184,236 +3522,315 @@ type PushDraft struct {
 	URL string `json:"url" yaml:"url"`
 }
 
-// PushRegistration defines model for PushRegistration.
+// PushRegistration A registered address; only PUT returns the secret.
 type PushRegistration struct {
-	// Concurrency Example: 2
+	// Concurrency Maximum number of attempts at a time.
+	//
+	// Example: 2
 	Concurrency int `json:"concurrency" yaml:"concurrency"`
 
-	// CreatedAt Example: 2026-01-19T04:21:04Z
+	// CreatedAt When it was created.
+	//
+	// Example: 2026-01-19T04:21:04Z
 	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// Protocol The protocol of the messages.
+	//
+	// Example: envelope
+	Protocol string `json:"protocol" yaml:"protocol"`
 
 	// Secret The bearer token that comet sends with each push. Only the response to PUT has it.
 	//
 	// Example: 5f0c1d7e9b3a48d2a6c4e8f01b27d935
 	Secret *string `json:"secret,omitempty" yaml:"secret,omitempty"`
 
-	// UpdatedAt Example: 2026-01-19T04:21:04Z
+	// UpdatedAt When it was last changed.
+	//
+	// Example: 2026-01-19T04:21:04Z
 	UpdatedAt time.Time `json:"updated_at" yaml:"updated_at"`
 
-	// URL Example: https://agent.example/in
+	// URL The address that comet sends messages to.
+	//
+	// Example: https://agent.example/in
 	URL string `json:"url" yaml:"url"`
 }
 
-// QuestionList defines model for QuestionList.
+// QuestionList Contains the open questions of a session, oldest task first.
 type QuestionList struct {
+	// Questions The open questions.
 	Questions []QuestionView `json:"questions" yaml:"questions"`
 }
 
-// QuestionView defines model for QuestionView.
+// QuestionView A question of an agent that waits for a reply.
 type QuestionView struct {
-	// AgentID Who asks.
+	// AgentID The agent that asks.
 	//
 	// Example: research-web-01
 	AgentID *string `json:"agent_id" yaml:"agent_id"`
 
-	// AskedAt Example: 2026-01-10T15:30:00Z
+	// AskedAt When the question was asked.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	AskedAt time.Time `json:"asked_at" yaml:"asked_at"`
 
-	// Deadline What then happens is the task's policy: its first option is taken, or it is given up.
+	// Deadline When the task continues without a reply: its policy decides whether the first option is used or the attempt fails.
 	//
 	// Example: 2026-01-10T15:31:00Z
 	Deadline time.Time `json:"deadline" yaml:"deadline"`
 
-	// Options Example: ["2025","2026"]
+	// Options Suggested replies; empty without any.
+	//
+	// Example: ["2025","2026"]
 	Options []string `json:"options" yaml:"options"`
 
-	// TaskID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	// TaskID The task's id.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
 	TaskID string `json:"task_id" yaml:"task_id"`
 
-	// Text Example: Which year?
+	// Text The text of the question.
+	//
+	// Example: Which year?
 	Text string `json:"text" yaml:"text"`
 }
 
-// RedeliveryRequest defines model for RedeliveryRequest.
+// RedeliveryRequest The body of a request to redeliver failed deliveries.
 type RedeliveryRequest struct {
-	// Since Deliveries created at this time or later.
+	// Since Redeliver deliveries created at this time or later.
 	//
 	// Example: 2026-01-10T00:00:00Z
 	Since time.Time `json:"since" yaml:"since"`
 }
 
-// RedeliveryResult defines model for RedeliveryResult.
+// RedeliveryResult The number of redelivered deliveries.
 type RedeliveryResult struct {
-	// Redelivered Example: 12
+	// Redelivered Number of scheduled deliveries.
+	//
+	// Example: 12
 	Redelivered int64 `json:"redelivered" yaml:"redelivered"`
 }
 
-// Reservation defines model for Reservation.
+// Reservation Holds tokens of a budget until it is settled, released or expires.
 type Reservation struct {
-	// AgentID Example: finance-personal
+	// AgentID The agent's id.
+	//
+	// Example: finance-personal
 	AgentID string `json:"agent_id" yaml:"agent_id"`
 
-	// CreatedAt Example: 2026-01-10T15:30:00Z
+	// CreatedAt When it was created.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
 
-	// ExpiresAt Example: 2026-01-10T15:35:00Z
+	// ExpiresAt When the reservation expires.
+	//
+	// Example: 2026-01-10T15:35:00Z
 	ExpiresAt time.Time `json:"expires_at" yaml:"expires_at"`
 
-	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	// ID The reservation's id.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
 	ID string `json:"id" yaml:"id"`
 
-	// SettledTokens SettledTokens is what it was settled with.
+	// SettledTokens Number of tokens that it was settled with; absent unless it was settled.
 	//
 	// Example: 1730
 	SettledTokens *int64 `json:"settled_tokens,omitempty" yaml:"settled_tokens,omitempty"`
 
-	// State Example: held
+	// State The state of the reservation.
+	//
+	// Example: held
 	State ReservationState `json:"state" yaml:"state"`
 
-	// Tokens Example: 2000
+	// Tokens Number of reserved tokens.
+	//
+	// Example: 2000
 	Tokens int64 `json:"tokens" yaml:"tokens"`
 }
 
-// ReservationDraft defines model for ReservationDraft.
+// ReservationDraft A request to reserve tokens.
 type ReservationDraft struct {
-	// Tokens Example: 2000
+	// Tokens The number of tokens to reserve.
+	//
+	// Example: 2000
 	Tokens int64 `json:"tokens" yaml:"tokens"`
 
-	// TTLSeconds TTLSeconds is how long the tokens are held, default 300.
+	// TTLSeconds How long the tokens are held, default 300.
 	//
 	// Example: 300
 	TTLSeconds *int64 `json:"ttl_seconds,omitempty" yaml:"ttl_seconds,omitempty"`
 }
 
-// ReservationList defines model for ReservationList.
+// ReservationList One page of an agent's reservations, newest first.
 type ReservationList struct {
-	// AgentID Example: finance-personal
+	// AgentID The agent's id.
+	//
+	// Example: finance-personal
 	AgentID string `json:"agent_id" yaml:"agent_id"`
 
 	// NextCursor Absent on the last page.
 	//
 	// Example: MDE4OTBhNWQ
-	NextCursor   *string       `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
+	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
+
+	// Reservations The reservations on the page.
 	Reservations []Reservation `json:"reservations" yaml:"reservations"`
 }
 
-// ReservationProblem defines model for ReservationProblem.
+// ReservationProblem The error of an operation on a reservation that has ended in another way.
 type ReservationProblem struct {
-	// Code Example: invalid-request
+	// Code A stable identifier of the error.
+	//
+	// Example: invalid-request
 	Code ProblemCode `json:"code" yaml:"code"`
 
-	// Detail Example: level must be an integer, not a string
-	Detail *string       `json:"detail,omitempty" yaml:"detail,omitempty"`
+	// Detail An explanation of this occurrence.
+	//
+	// Example: level must be an integer, not a string
+	Detail *string `json:"detail,omitempty" yaml:"detail,omitempty"`
+
+	// Errors The invalid parts of the request.
 	Errors *[]FieldError `json:"errors,omitempty" yaml:"errors,omitempty"`
 
-	// Instance Example: /api/v1/agents
+	// Instance The path of the request.
+	//
+	// Example: /api/v1/agents
 	Instance *string `json:"instance,omitempty" yaml:"instance,omitempty"`
 
-	// RequestID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	// RequestID The request's id in the logs of the server.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
 	RequestID *string `json:"request_id,omitempty" yaml:"request_id,omitempty"`
 
-	// State State is how it ended; absent where the Idempotency-Key is what is wrong.
+	// State The state of the reservation; absent if the error is about the Idempotency-Key.
 	//
 	// Example: released
 	State *ReservationState `json:"state,omitempty" yaml:"state,omitempty"`
 
-	// Status Example: 400
+	// Status The HTTP status.
+	//
+	// Example: 400
 	Status int `json:"status" yaml:"status"`
 
-	// Title Example: Invalid request
+	// Title A short text for the code.
+	//
+	// Example: Invalid request
 	Title string `json:"title" yaml:"title"`
 
-	// Type Example: /problems/invalid-request
+	// Type Address of a description of the code.
+	//
+	// Example: /problems/invalid-request
 	Type string `json:"type" yaml:"type"`
 }
 
-// ReservationSettled defines model for ReservationSettled.
+// ReservationSettled A settled reservation and the agent's balance after it.
 type ReservationSettled struct {
-	// AgentID Example: finance-personal
-	AgentID string        `json:"agent_id" yaml:"agent_id"`
+	// AgentID The agent's id.
+	//
+	// Example: finance-personal
+	AgentID string `json:"agent_id" yaml:"agent_id"`
+
+	// Balance The part of an agent's usage that a charge changes.
 	Balance BudgetBalance `json:"balance" yaml:"balance"`
 
-	// CreatedAt Example: 2026-01-10T15:30:00Z
+	// CreatedAt When it was created.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
 
-	// ExpiresAt Example: 2026-01-10T15:35:00Z
+	// ExpiresAt When the reservation expires.
+	//
+	// Example: 2026-01-10T15:35:00Z
 	ExpiresAt time.Time `json:"expires_at" yaml:"expires_at"`
 
-	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	// ID The reservation's id.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
 	ID string `json:"id" yaml:"id"`
 
-	// Late It had expired before; what was used counts all the same.
+	// Late The reservation had expired; its usage was recorded nevertheless.
 	//
 	// Example: false
 	Late bool `json:"late" yaml:"late"`
 
-	// Replayed It was settled before with the same body.
+	// Replayed The reservation had been settled with the same body before.
 	//
 	// Example: false
 	Replayed bool `json:"replayed" yaml:"replayed"`
 
-	// SettledTokens SettledTokens is what it was settled with.
+	// SettledTokens Number of tokens that it was settled with; absent unless it was settled.
 	//
 	// Example: 1730
 	SettledTokens *int64 `json:"settled_tokens,omitempty" yaml:"settled_tokens,omitempty"`
 
-	// State Example: held
+	// State The state of the reservation.
+	//
+	// Example: held
 	State ReservationState `json:"state" yaml:"state"`
 
-	// Tokens Example: 2000
+	// Tokens Number of reserved tokens.
+	//
+	// Example: 2000
 	Tokens int64 `json:"tokens" yaml:"tokens"`
 }
 
-// ReservationSettlement defines model for ReservationSettlement.
+// ReservationSettlement Turns a reservation into usage.
 type ReservationSettlement struct {
-	// DurationMS DurationMS is how long the work took, in milliseconds, at most 30 days.
-	// It needs an outcome.
+	// DurationMS How long the work took, in milliseconds, at most 30 days. It needs an outcome.
 	//
 	// Example: 234
 	DurationMS *int64 `json:"duration_ms,omitempty" yaml:"duration_ms,omitempty"`
 
-	// Kind Kind is the kind of use, a word of the caller's own.
+	// Kind The kind of use, a word of your choice.
 	//
 	// Example: completion
 	Kind *string `json:"kind,omitempty" yaml:"kind,omitempty"`
 
-	// Model Model is the language model that was asked.
+	// Model The language model.
 	//
 	// Example: gpt-5-mini
 	Model *string `json:"model,omitempty" yaml:"model,omitempty"`
 
-	// Outcome Example: success
+	// Outcome How the work ended.
+	//
+	// Example: success
 	Outcome *WorkOutcome `json:"outcome,omitempty" yaml:"outcome,omitempty"`
 
-	// SessionID SessionID groups work and needs an outcome; without it the task counts as the session, without
-	// both every fact is one of its own.
+	// SessionID Groups work and needs an outcome. Without it the task counts as the session; without both, each
+	// fact is its own session.
 	//
 	// Example: session-42
 	SessionID *string `json:"session_id,omitempty" yaml:"session_id,omitempty"`
 
-	// TaskID TaskID is the piece of work.
+	// TaskID The task for which the tokens were used.
 	//
 	// Example: task-7f3a
 	TaskID *string `json:"task_id,omitempty" yaml:"task_id,omitempty"`
 
-	// Tokens Tokens is what was really used; 0 records no fact.
+	// Tokens The number of used tokens; 0 records no fact.
 	//
 	// Example: 1730
 	Tokens int64 `json:"tokens" yaml:"tokens"`
 }
 
-// ReservationState defines model for ReservationState.
+// ReservationState The state of a reservation.
 type ReservationState string
 
-// ResourcesUsed defines model for ResourcesUsed.
+// ResourcesUsed What a task used.
 type ResourcesUsed struct {
-	// CPUTimeMS Example: 12450
+	// CPUTimeMS CPU time in milliseconds.
+	//
+	// Example: 12450
 	CPUTimeMS *int64 `json:"cpu_time_ms,omitempty" yaml:"cpu_time_ms,omitempty"`
 
-	// DurationSeconds Example: 87
+	// DurationSeconds Duration in seconds.
+	//
+	// Example: 87
 	DurationSeconds *int64 `json:"duration_seconds,omitempty" yaml:"duration_seconds,omitempty"`
 
-	// GpuVramMb Example: 0
+	// GpuVramMb GPU memory in MB.
+	//
+	// Example: 0
 	GpuVramMb *int64 `json:"gpu_vram_mb,omitempty" yaml:"gpu_vram_mb,omitempty"`
 
 	// Tokens Charged to the agent.
@@ -3422,235 +3839,287 @@ type ResourcesUsed struct {
 	Tokens *int64 `json:"tokens,omitempty" yaml:"tokens,omitempty"`
 }
 
-// RosterDocument defines model for RosterDocument.
+// RosterDocument A roster as JSON; YAML has the same members.
 type RosterDocument struct {
+	// Agents The agents.
 	Agents []RosterEntry `json:"agents" yaml:"agents"`
 
-	// Version Example: 1
+	// Version The version of the format, 1.
+	//
+	// Example: 1
 	Version int `json:"version" yaml:"version"`
 }
 
-// RosterEntry defines model for RosterEntry.
+// RosterEntry One agent of a roster. Omitted members have their defaults.
 type RosterEntry struct {
-	// BudgetScope The default is `own`.
+	// BudgetScope Whose use counts against the budget. The default is `own`.
 	//
 	// Example: subtree
 	BudgetScope *BudgetScope `json:"budget_scope,omitempty" yaml:"budget_scope,omitempty"`
 
-	// Capabilities Example: ["budgeting","expense_tracking","savings"]
+	// Capabilities What the agent can do.
+	//
+	// Example: ["budgeting","expense_tracking","savings"]
 	Capabilities *[]string `json:"capabilities,omitempty" yaml:"capabilities,omitempty"`
 
-	// Description Example: L2 Specialist for personal finance management
+	// Description A text about the agent.
+	//
+	// Example: L2 Specialist for personal finance management
 	Description *string `json:"description,omitempty" yaml:"description,omitempty"`
 
-	// FrequencyHz Example: 555
+	// FrequencyHz The frequency in Hz.
+	//
+	// Example: 555
 	FrequencyHz int `json:"frequency_hz" yaml:"frequency_hz"`
 
-	// ID Example: finance-personal
+	// ID The agent's id.
+	//
+	// Example: finance-personal
 	ID string `json:"id" yaml:"id"`
 
-	// IsActive The default is `true`.
+	// IsActive Whether the agent is active. The default is `true`.
 	//
 	// Example: true
 	IsActive *bool `json:"is_active,omitempty" yaml:"is_active,omitempty"`
 
-	// Level Example: 2
+	// Level The level, 0 to 3.
+	//
+	// Example: 2
 	Level int `json:"level" yaml:"level"`
 
-	// Name Example: Personal Finance Agent
+	// Name The display name.
+	//
+	// Example: Personal Finance Agent
 	Name string `json:"name" yaml:"name"`
 
-	// ParentID Example: orch-personnel
+	// ParentID The agent directly above; null only for L0.
+	//
+	// Example: orch-personnel
 	ParentID *string `json:"parent_id,omitempty" yaml:"parent_id,omitempty"`
 
-	// SphereID Example: 1
+	// SphereID The sphere; null only for L0.
+	//
+	// Example: 1
 	SphereID *int `json:"sphere_id,omitempty" yaml:"sphere_id,omitempty"`
 
-	// TokenBudget Example: 20000
+	// TokenBudget Tokens per UTC day; null is unlimited, only for L0.
+	//
+	// Example: 20000
 	TokenBudget *int64 `json:"token_budget,omitempty" yaml:"token_budget,omitempty"`
 
-	// Type Example: research
+	// Type The agent type of the envelope protocol.
+	//
+	// Example: research
 	Type *string `json:"type,omitempty" yaml:"type,omitempty"`
 }
 
-// SecretRotation defines model for SecretRotation.
+// SecretRotation The body of a request to rotate a secret.
 type SecretRotation struct {
-	// GraceSeconds How long deliveries are signed with the old secret too, in seconds. The default is `86400`.
+	// GraceSeconds How long deliveries are also signed with the previous secret, in seconds. The default is `86400`.
 	//
 	// Example: 86400
 	GraceSeconds *int64 `json:"grace_seconds,omitempty" yaml:"grace_seconds,omitempty"`
 
-	// Secret The new secret, `whsec_` and 24 to 64 bytes in base64; one is made where it
-	// is left out.
+	// Secret The new secret, `whsec_` and 24 to 64 bytes in base64; generated if it is omitted.
 	//
 	// Example: whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
 	Secret *string `json:"secret,omitempty" yaml:"secret,omitempty"`
 }
 
-// SessionDraft defines model for SessionDraft.
+// SessionDraft The body of a request to open a session.
 type SessionDraft struct {
-	// Context What its agents may want to know, an object.
+	// Context An object with information for the agents that work in the session.
 	Context *map[string]interface{} `json:"context,omitempty" yaml:"context,omitempty"`
 
-	// ID An id of your own; one is made where it is left out.
+	// ID An id of your choice; generated if it is omitted.
 	//
 	// Example: trip-to-lisbon
 	ID *string `json:"id,omitempty" yaml:"id,omitempty"`
 }
 
-// SessionList defines model for SessionList.
+// SessionList One page of sessions, the newest first.
 type SessionList struct {
 	// NextCursor Absent on the last page.
 	//
 	// Example: MTc2ODA1OTAwMDAwMDAwMC4wMTg5
-	NextCursor *string       `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
-	Sessions   []SessionView `json:"sessions" yaml:"sessions"`
+	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
+
+	// Sessions The sessions on the page.
+	Sessions []SessionView `json:"sessions" yaml:"sessions"`
 }
 
-// SessionReply defines model for SessionReply.
+// SessionReply The reply to a question of a session.
 type SessionReply struct {
-	// Choice the number of one of the options, from 1.
+	// Choice The reply as the number of an option, from 1. Either `reply` or `choice` is required.
 	//
 	// Example: 2
 	Choice *int `json:"choice,omitempty" yaml:"choice,omitempty"`
 
-	// Reply The answer in words, or
+	// Reply The reply as text. Either `reply` or `choice` is required.
 	//
 	// Example: 2026
 	Reply *string `json:"reply,omitempty" yaml:"reply,omitempty"`
 
-	// TaskID Whose question; may be left out where there is only one.
+	// TaskID The task whose question is answered; optional if there is only one question.
 	//
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
 	TaskID *string `json:"task_id,omitempty" yaml:"task_id,omitempty"`
 }
 
-// SessionView defines model for SessionView.
+// SessionView A session: tasks that belong together and their shared context.
 type SessionView struct {
-	// AgentID The agent of that token.
+	// AgentID Agent of that token.
 	//
 	// Example: research-web-01
 	AgentID *string `json:"agent_id" yaml:"agent_id"`
 
-	// ClosedAt Example: 2026-01-10T16:30:00Z
+	// ClosedAt When it was closed; null while it is open.
+	//
+	// Example: 2026-01-10T16:30:00Z
 	ClosedAt *time.Time `json:"closed_at" yaml:"closed_at"`
 
-	// Context An object, what its maker set.
+	// Context The object that was set when the session was opened.
 	Context interface{} `json:"context" yaml:"context"`
 
-	// CreatedAt Example: 2026-01-10T15:30:00Z
+	// CreatedAt When it was created.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
 
-	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8058
+	// ID The session's id.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
 	ID string `json:"id" yaml:"id"`
 
-	// OpenTasks How many of its tasks have not ended.
+	// OpenTasks Number of its tasks that have not ended.
 	//
 	// Example: 1
 	OpenTasks int `json:"open_tasks" yaml:"open_tasks"`
 
-	// Owner The id of the token that made it.
+	// Owner Id of the token that opened it.
 	//
 	// Example: 01890a5d-ac96-774b-bcce-b302099a805a
 	Owner string `json:"owner" yaml:"owner"`
 
-	// State Example: open
+	// State Whether tasks can be submitted in it.
+	//
+	// Example: open
 	State SessionViewState `json:"state" yaml:"state"`
 
-	// Tasks Example: 3
+	// Tasks Number of its tasks.
+	//
+	// Example: 3
 	Tasks int `json:"tasks" yaml:"tasks"`
 
-	// UpdatedAt Example: 2026-01-10T15:30:00Z
+	// UpdatedAt When it was last changed.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	UpdatedAt time.Time `json:"updated_at" yaml:"updated_at"`
 }
 
-// SessionViewState Example: open
+// SessionViewState Whether tasks can be submitted in it.
+//
+// Example: open
 type SessionViewState string
 
-// TaskCancellation defines model for TaskCancellation.
+// TaskCancellation The body of a request to cancel a task.
 type TaskCancellation struct {
-	// Reason Why, for whoever looks at the task.
+	// Reason The reason, which is shown with the task.
 	//
 	// Example: not needed any more
 	Reason *string `json:"reason,omitempty" yaml:"reason,omitempty"`
 }
 
-// TaskDetail defines model for TaskDetail.
+// TaskDetail A task with its request, attempts and events.
 type TaskDetail struct {
-	// AgentID Who makes it.
+	// AgentID Worker of the newest attempt.
 	//
 	// Example: research-web-01
 	AgentID *string `json:"agent_id" yaml:"agent_id"`
 
-	// Attempt The number of the newest attempt, 0 before the first.
+	// Attempt Number of the newest attempt, 0 before the first.
 	//
 	// Example: 1
 	Attempt int `json:"attempt" yaml:"attempt"`
 
-	// Attempts The first one first.
+	// Attempts Oldest first.
 	Attempts []AttemptView `json:"attempts" yaml:"attempts"`
 
-	// Budget How many tokens all attempts together may use; null for no limit.
+	// Budget Maximum number of tokens of all attempts; null for no limit.
 	//
 	// Example: 4000
 	Budget *int64 `json:"budget" yaml:"budget"`
 
-	// Class The policy it follows.
+	// Class Name of the policy for deadlines and retries.
 	//
 	// Example: default
 	Class string `json:"class" yaml:"class"`
 
-	// CreatedAt Example: 2026-01-10T15:30:00Z
+	// CreatedAt When it was created.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
 
-	// Deadline When the attempt, or the wait, is given up; null after the end.
+	// Deadline When the current attempt or wait times out; null after the end.
 	//
 	// Example: 2026-01-10T15:30:30Z
 	Deadline *time.Time `json:"deadline" yaml:"deadline"`
 
-	// Decision Who could take it, when it was given to somebody last.
+	// Decision How the worker was selected at the last assignment.
 	Decision *DecisionView `json:"decision" yaml:"decision"`
 
-	// Depth How many hand-offs lie above it.
+	// Depth Number of hand-offs above it.
 	//
 	// Example: 0
 	Depth int `json:"depth" yaml:"depth"`
 
-	// EndedAt Example: 2026-01-10T15:30:09Z
+	// EndedAt When it ended.
+	//
+	// Example: 2026-01-10T15:30:09Z
 	EndedAt *time.Time `json:"ended_at" yaml:"ended_at"`
 
-	// Error Why it failed or was cancelled, in words.
+	// Error Description of the failure or the cancellation.
 	//
 	// Example: the agent was silent for too long
 	Error string `json:"error" yaml:"error"`
 
-	// ExitCode Example: 0
+	// ExitCode The exit code of the result; null without one.
+	//
+	// Example: 0
 	ExitCode *int `json:"exit_code" yaml:"exit_code"`
 
-	// Failure Why it failed; null unless it did.
+	// Failure Code of the failure; null unless the task failed.
 	//
 	// Example: timeout
 	Failure *string `json:"failure" yaml:"failure"`
 
-	// FailureDetail What its agent said of the failure, as its dialect has it; absent where it said nothing.
+	// FailureDetail Details of the failure in the worker's protocol; absent if there are none.
 	FailureDetail interface{} `json:"failure_detail,omitempty" yaml:"failure_detail,omitempty"`
 
-	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
-	ID     string     `json:"id" yaml:"id"`
-	Log    TaskStream `json:"log" yaml:"log"`
+	// ID The task's id.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	ID string `json:"id" yaml:"id"`
+
+	// Log Describes an output stream of a task.
+	Log TaskStream `json:"log" yaml:"log"`
+
+	// Output Describes an output stream of a task.
 	Output TaskStream `json:"output" yaml:"output"`
 
-	// Owner The id of the token that asked.
+	// Owner Id of the token that requested it.
 	//
 	// Example: 01890a5d-ac96-774b-bcce-b302099a805a
 	Owner string `json:"owner" yaml:"owner"`
 
-	// ParentID The task it was handed off from, or that several agents do.
+	// ParentID The task from which this one was handed off, or whose work several agents do in parallel.
 	//
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8059
 	ParentID *string `json:"parent_id" yaml:"parent_id"`
 
-	// Priority Example: 1
+	// Priority The priority, 0 to 3.
+	//
+	// Example: 1
 	Priority int `json:"priority" yaml:"priority"`
 
 	// Progress In percent.
@@ -3658,277 +4127,431 @@ type TaskDetail struct {
 	// Example: 40
 	Progress int `json:"progress" yaml:"progress"`
 
-	// Question What its agent asks; null unless it waits for an answer.
+	// Question The worker's open question; null without one.
 	Question *TaskQuestion `json:"question" yaml:"question"`
-	Request  TaskRequest   `json:"request" yaml:"request"`
 
-	// SessionID Null outside of a session.
+	// Request What the client requested.
+	Request TaskRequest `json:"request" yaml:"request"`
+
+	// SessionID Null without a session.
 	//
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
 	SessionID *string `json:"session_id" yaml:"session_id"`
 
-	// StartedAt Example: 2026-01-10T15:30:01Z
+	// StartedAt When the first attempt started.
+	//
+	// Example: 2026-01-10T15:30:01Z
 	StartedAt *time.Time `json:"started_at" yaml:"started_at"`
 
-	// State Example: running
+	// State The state of the task.
+	//
+	// Example: running
 	State TaskDetailState `json:"state" yaml:"state"`
 
-	// Step Example: 2
+	// Step The number of the current step.
+	//
+	// Example: 2
 	Step int `json:"step" yaml:"step"`
 
-	// StepName Example: reading
+	// StepName The name of the current step.
+	//
+	// Example: reading
 	StepName string `json:"step_name" yaml:"step_name"`
 
-	// Timeline The first 1,000 of its events that are kept.
+	// Timeline The oldest 1,000 stored events.
 	Timeline []TaskEventView `json:"timeline" yaml:"timeline"`
 
-	// Tokens How many they have used.
+	// Tokens Tokens that all attempts have used.
 	//
 	// Example: 1730
 	Tokens int64 `json:"tokens" yaml:"tokens"`
 
-	// UpdatedAt Example: 2026-01-10T15:30:02Z
+	// UpdatedAt When it was last changed.
+	//
+	// Example: 2026-01-10T15:30:02Z
 	UpdatedAt time.Time `json:"updated_at" yaml:"updated_at"`
 
-	// Version Example: 4
+	// Version Incremented with every change.
+	//
+	// Example: 4
 	Version int64 `json:"version" yaml:"version"`
 
-	// WaitingFor What it waits for: an agent with a place free, the next attempt, or the answer
-	// to its agent's question. Null while an agent has it and after its end.
+	// WaitingFor What the task waits for: a free worker, the next attempt, or the reply to its worker's
+	// question. Null while a worker executes it and after its end.
 	//
 	// Example: worker
 	WaitingFor *TaskDetailWaitingFor `json:"waiting_for" yaml:"waiting_for"`
 }
 
-// TaskDetailState Example: running
+// TaskDetailState The state of the task.
+//
+// Example: running
 type TaskDetailState string
 
-// TaskDetailWaitingFor What it waits for: an agent with a place free, the next attempt, or the answer
-// to its agent's question. Null while an agent has it and after its end.
+// TaskDetailWaitingFor What the task waits for: a free worker, the next attempt, or the reply to its worker's
+// question. Null while a worker executes it and after its end.
 //
 // Example: worker
 type TaskDetailWaitingFor string
 
-// TaskDraft defines model for TaskDraft.
+// TaskDraft The body of a request to submit a task.
 type TaskDraft struct {
-	// AgentID The one agent that shall do it.
+	// AgentID Assign the task only to this agent.
 	//
 	// Example: research-web-01
 	AgentID *string `json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
 
-	// AgentType Example: research
+	// AgentType Assign the task only to agents of this type.
+	//
+	// Example: research
 	AgentType *string `json:"agent_type,omitempty" yaml:"agent_type,omitempty"`
 
-	// Budget How many tokens all attempts together may use.
+	// Budget Maximum number of tokens of all attempts together.
 	//
 	// Example: 4000
 	Budget *int64 `json:"budget,omitempty" yaml:"budget,omitempty"`
 
-	// Capabilities What an agent must be able to do. Without any, agent_type or agent_id says who is
-	// meant.
+	// Capabilities Capabilities that the worker must have. If it is empty, agent_type or agent_id is required.
 	//
 	// Example: ["web-search"]
 	Capabilities *[]string `json:"capabilities,omitempty" yaml:"capabilities,omitempty"`
 
-	// Overrun What follows where an agent says that the budget does not cover the work. Absent or null for the end of the task.
+	// Overrun What happens if the worker reports that the budget does not cover the task. Null fails the
+	// task.
 	Overrun *BudgetOverrunDraft `json:"overrun,omitempty" yaml:"overrun,omitempty"`
 
-	// Parameters What the agent is given, an object.
+	// Parameters The input of the task, an object.
 	Parameters *map[string]interface{} `json:"parameters,omitempty" yaml:"parameters,omitempty"`
 
-	// Priority A higher one overtakes lower ones that wait. The default is `1`.
+	// Priority Tasks with a higher priority overtake waiting tasks. The default is `1`.
 	//
 	// Example: 1
 	Priority *int `json:"priority,omitempty" yaml:"priority,omitempty"`
 
-	// RequestID Makes the task once for the token, however often it is sent within 24 hours.
+	// RequestID An id that makes the request unique for the token: a repetition within 24 hours returns the
+	// same task.
 	//
 	// Example: req-01J9
 	RequestID *string `json:"request_id,omitempty" yaml:"request_id,omitempty"`
 
-	// Retries How many attempts may follow the first. The default is `3`.
+	// Retries Maximum number of attempts after the first. The default is `3`.
 	//
 	// Example: 3
 	Retries *int `json:"retries,omitempty" yaml:"retries,omitempty"`
 
-	// SessionID An open session that the task belongs to.
+	// SessionID The open session that the task belongs to.
 	//
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
 	SessionID *string `json:"session_id,omitempty" yaml:"session_id,omitempty"`
 
-	// SphereID Example: 9
+	// SphereID Assign the task only to agents of this sphere.
+	//
+	// Example: 9
 	SphereID *int `json:"sphere_id,omitempty" yaml:"sphere_id,omitempty"`
 
-	// TimeoutMS How long an attempt may be silent. The default is `30000`.
+	// TimeoutMS Maximum time in milliseconds between two messages of the worker about the task. The default is `30000`.
 	//
 	// Example: 30000
 	TimeoutMS *int64 `json:"timeout_ms,omitempty" yaml:"timeout_ms,omitempty"`
 
-	// Workers How many agents do the task at the same time; fewer if fewer are free. The first success wins and the others are cancelled. Each does a subtask with an equal share of the budget. Absent or null for one.
+	// Workers Number of agents that execute the task at the same time; fewer if fewer are available. The
+	// first success ends the task and cancels the others. Each agent executes a subtask with an
+	// equal share of the budget. Null for one agent.
 	//
 	// Example: 3
 	Workers *int `json:"workers,omitempty" yaml:"workers,omitempty"`
 }
 
-// TaskEventView defines model for TaskEventView.
+// TaskEventView An event of a task.
 type TaskEventView struct {
-	// At Example: 2026-01-10T15:30:01Z
+	// At When the event occurred.
+	//
+	// Example: 2026-01-10T15:30:01Z
 	At time.Time `json:"at" yaml:"at"`
 
-	// Data An object.
+	// Data The event's data, an object.
 	Data interface{} `json:"data" yaml:"data"`
 
-	// ID Example: 01890a5d-ac96-774b-bcce-b302099a805b
+	// ID The event's id.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a805b
 	ID string `json:"id" yaml:"id"`
 
-	// Type Example: task.started
+	// Type The type of the event.
+	//
+	// Example: task.started
 	Type string `json:"type" yaml:"type"`
 }
 
-// TaskList defines model for TaskList.
+// TaskList One page of tasks, the newest first.
 type TaskList struct {
 	// NextCursor Absent on the last page.
 	//
 	// Example: MTc2ODA1OTAwMDAwMDAwMC4wMTg5
-	NextCursor *string    `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
-	Tasks      []TaskView `json:"tasks" yaml:"tasks"`
+	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
+
+	// Tasks The tasks on the page.
+	Tasks []TaskView `json:"tasks" yaml:"tasks"`
 }
 
-// TaskQuestion defines model for TaskQuestion.
+// TaskMessage A logged message about a task.
+type TaskMessage struct {
+	// At When comet sent or received the message.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	At time.Time `json:"at" yaml:"at"`
+
+	// Ctx The session in the message.
+	//
+	// Example: S1
+	Ctx string `json:"ctx" yaml:"ctx"`
+
+	// Data The DATA of the message, without secrets.
+	//
+	// Example: pid=M5;result=42
+	Data string `json:"data" yaml:"data"`
+
+	// Depth The number of hand-offs above the subtask that the message is about.
+	//
+	// Example: 1
+	Depth int `json:"depth" yaml:"depth"`
+
+	// Err The error code, null for none.
+	//
+	// Example: E31
+	Err *string `json:"err" yaml:"err"`
+
+	// From The sender: W1, O1 or User.
+	//
+	// Example: W1
+	From string `json:"from" yaml:"from"`
+
+	// ID UUIDv7 that comet gave the message.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8060
+	ID string `json:"id" yaml:"id"`
+
+	// Number The message number without M. Each sender counts its messages in a session.
+	//
+	// Example: 12
+	Number int `json:"number" yaml:"number"`
+
+	// ParentID The id of the message that caused this one: the one that `pid` names, or the one that this
+	// one replies to. Null if it is not known.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a805f
+	ParentID *string `json:"parent_id" yaml:"parent_id"`
+
+	// Pid The number of the message that this one names as its cause, null for none.
+	//
+	// Example: 5
+	Pid *int `json:"pid" yaml:"pid"`
+
+	// State The state of the task in the message, null for none.
+	//
+	// Example: D
+	State *string `json:"state" yaml:"state"`
+
+	// Tid The task in the message.
+	//
+	// Example: T1
+	Tid string `json:"tid" yaml:"tid"`
+
+	// To The receiver: W1, O1 or User.
+	//
+	// Example: O1
+	To string `json:"to" yaml:"to"`
+
+	// Type The type of the message.
+	//
+	// Example: S
+	Type string `json:"type" yaml:"type"`
+}
+
+// TaskMessageList One page of the messages about a task, the oldest first.
+type TaskMessageList struct {
+	// Messages The messages, the oldest first.
+	Messages []TaskMessage `json:"messages" yaml:"messages"`
+
+	// NextCursor Absent on the last page.
+	//
+	// Example: MDE4OTBhNWQ
+	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
+}
+
+// TaskQuestion A worker's question.
 type TaskQuestion struct {
-	// Options Example: ["2025","2026"]
+	// Options Suggested replies; empty without any.
+	//
+	// Example: ["2025","2026"]
 	Options []string `json:"options" yaml:"options"`
 
-	// Text Example: Which year?
+	// Text The text of the question.
+	//
+	// Example: Which year?
 	Text string `json:"text" yaml:"text"`
 }
 
-// TaskReply defines model for TaskReply.
+// TaskReply The reply to a worker's question.
 type TaskReply struct {
-	// Reply Example: 2026
+	// Reply The text of the reply.
+	//
+	// Example: 2026
 	Reply string `json:"reply" yaml:"reply"`
 }
 
-// TaskRequest defines model for TaskRequest.
+// TaskRequest What the client requested.
 type TaskRequest struct {
-	// AgentID Example: research-web-01
+	// AgentID The requested agent; null for any.
+	//
+	// Example: research-web-01
 	AgentID *string `json:"agent_id" yaml:"agent_id"`
 
-	// AgentType Example: research
+	// AgentType The required agent type; null for any.
+	//
+	// Example: research
 	AgentType *string `json:"agent_type" yaml:"agent_type"`
 
-	// Capabilities Example: ["web-search"]
+	// Capabilities Capabilities that the worker must have.
+	//
+	// Example: ["web-search"]
 	Capabilities []string `json:"capabilities" yaml:"capabilities"`
 
-	// Overrun What follows where its budget does not cover it; null for its end.
+	// Overrun What happens if the budget does not cover the task; null fails it.
 	Overrun *BudgetOverrun `json:"overrun" yaml:"overrun"`
 
-	// Parameters An object.
+	// Parameters The input, an object.
 	Parameters interface{} `json:"parameters" yaml:"parameters"`
 
-	// Retries Example: 3
+	// Retries Maximum number of attempts after the first; null for the default.
+	//
+	// Example: 3
 	Retries *int `json:"retries" yaml:"retries"`
 
-	// SphereID Example: 9
+	// SphereID The required sphere; null for any.
+	//
+	// Example: 9
 	SphereID *int `json:"sphere_id" yaml:"sphere_id"`
 
-	// TimeoutMS Example: 30000
+	// TimeoutMS Maximum time in milliseconds between two messages of the worker; null for the default.
+	//
+	// Example: 30000
 	TimeoutMS *int64 `json:"timeout_ms" yaml:"timeout_ms"`
 
-	// Traceparent Example: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
+	// Traceparent W3C trace context of the task; null without one.
+	//
+	// Example: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
 	Traceparent *string `json:"traceparent" yaml:"traceparent"`
 
-	// Workers How many agents do it at the same time; null for one.
+	// Workers Number of agents that execute it at the same time; null for one.
 	//
 	// Example: 3
 	Workers *int `json:"workers" yaml:"workers"`
 }
 
-// TaskStream defines model for TaskStream.
+// TaskStream Describes an output stream of a task.
 type TaskStream struct {
-	// Bytes Example: 5
+	// Bytes Number of bytes.
+	//
+	// Example: 5
 	Bytes int64 `json:"bytes" yaml:"bytes"`
 
-	// Text The whole of it, where a request waited for the end of the task and it is UTF-8
-	// of at most 64 KiB.
+	// Text The complete text, if the request waited for the end of the task and the output is UTF-8 of
+	// at most 64 KiB.
 	//
 	// Example: hello
 	Text *string `json:"text,omitempty" yaml:"text,omitempty"`
 
-	// URL Example: /api/v1/tasks/01890a5d-ac96-774b-bcce-b302099a8057/output
+	// URL Where to read the output.
+	//
+	// Example: /api/v1/tasks/01890a5d-ac96-774b-bcce-b302099a8057/output
 	URL string `json:"url" yaml:"url"`
 }
 
-// TaskView defines model for TaskView.
+// TaskView The state of a task.
 type TaskView struct {
-	// AgentID Who makes it.
+	// AgentID Worker of the newest attempt.
 	//
 	// Example: research-web-01
 	AgentID *string `json:"agent_id" yaml:"agent_id"`
 
-	// Attempt The number of the newest attempt, 0 before the first.
+	// Attempt Number of the newest attempt, 0 before the first.
 	//
 	// Example: 1
 	Attempt int `json:"attempt" yaml:"attempt"`
 
-	// Budget How many tokens all attempts together may use; null for no limit.
+	// Budget Maximum number of tokens of all attempts; null for no limit.
 	//
 	// Example: 4000
 	Budget *int64 `json:"budget" yaml:"budget"`
 
-	// Class The policy it follows.
+	// Class Name of the policy for deadlines and retries.
 	//
 	// Example: default
 	Class string `json:"class" yaml:"class"`
 
-	// CreatedAt Example: 2026-01-10T15:30:00Z
+	// CreatedAt When it was created.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
 
-	// Deadline When the attempt, or the wait, is given up; null after the end.
+	// Deadline When the current attempt or wait times out; null after the end.
 	//
 	// Example: 2026-01-10T15:30:30Z
 	Deadline *time.Time `json:"deadline" yaml:"deadline"`
 
-	// Depth How many hand-offs lie above it.
+	// Depth Number of hand-offs above it.
 	//
 	// Example: 0
 	Depth int `json:"depth" yaml:"depth"`
 
-	// EndedAt Example: 2026-01-10T15:30:09Z
+	// EndedAt When it ended.
+	//
+	// Example: 2026-01-10T15:30:09Z
 	EndedAt *time.Time `json:"ended_at" yaml:"ended_at"`
 
-	// Error Why it failed or was cancelled, in words.
+	// Error Description of the failure or the cancellation.
 	//
 	// Example: the agent was silent for too long
 	Error string `json:"error" yaml:"error"`
 
-	// ExitCode Example: 0
+	// ExitCode The exit code of the result; null without one.
+	//
+	// Example: 0
 	ExitCode *int `json:"exit_code" yaml:"exit_code"`
 
-	// Failure Why it failed; null unless it did.
+	// Failure Code of the failure; null unless the task failed.
 	//
 	// Example: timeout
 	Failure *string `json:"failure" yaml:"failure"`
 
-	// FailureDetail What its agent said of the failure, as its dialect has it; absent where it said nothing.
+	// FailureDetail Details of the failure in the worker's protocol; absent if there are none.
 	FailureDetail interface{} `json:"failure_detail,omitempty" yaml:"failure_detail,omitempty"`
 
-	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
-	ID     string     `json:"id" yaml:"id"`
-	Log    TaskStream `json:"log" yaml:"log"`
+	// ID The task's id.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	ID string `json:"id" yaml:"id"`
+
+	// Log Describes an output stream of a task.
+	Log TaskStream `json:"log" yaml:"log"`
+
+	// Output Describes an output stream of a task.
 	Output TaskStream `json:"output" yaml:"output"`
 
-	// Owner The id of the token that asked.
+	// Owner Id of the token that requested it.
 	//
 	// Example: 01890a5d-ac96-774b-bcce-b302099a805a
 	Owner string `json:"owner" yaml:"owner"`
 
-	// ParentID The task it was handed off from, or that several agents do.
+	// ParentID The task from which this one was handed off, or whose work several agents do in parallel.
 	//
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8059
 	ParentID *string `json:"parent_id" yaml:"parent_id"`
 
-	// Priority Example: 1
+	// Priority The priority, 0 to 3.
+	//
+	// Example: 1
 	Priority int `json:"priority" yaml:"priority"`
 
 	// Progress In percent.
@@ -3936,175 +4559,235 @@ type TaskView struct {
 	// Example: 40
 	Progress int `json:"progress" yaml:"progress"`
 
-	// SessionID Null outside of a session.
+	// SessionID Null without a session.
 	//
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
 	SessionID *string `json:"session_id" yaml:"session_id"`
 
-	// StartedAt Example: 2026-01-10T15:30:01Z
+	// StartedAt When the first attempt started.
+	//
+	// Example: 2026-01-10T15:30:01Z
 	StartedAt *time.Time `json:"started_at" yaml:"started_at"`
 
-	// State Example: running
+	// State The state of the task.
+	//
+	// Example: running
 	State TaskViewState `json:"state" yaml:"state"`
 
-	// Step Example: 2
+	// Step The number of the current step.
+	//
+	// Example: 2
 	Step int `json:"step" yaml:"step"`
 
-	// StepName Example: reading
+	// StepName The name of the current step.
+	//
+	// Example: reading
 	StepName string `json:"step_name" yaml:"step_name"`
 
-	// Tokens How many they have used.
+	// Tokens Tokens that all attempts have used.
 	//
 	// Example: 1730
 	Tokens int64 `json:"tokens" yaml:"tokens"`
 
-	// UpdatedAt Example: 2026-01-10T15:30:02Z
+	// UpdatedAt When it was last changed.
+	//
+	// Example: 2026-01-10T15:30:02Z
 	UpdatedAt time.Time `json:"updated_at" yaml:"updated_at"`
 
-	// Version Example: 4
+	// Version Incremented with every change.
+	//
+	// Example: 4
 	Version int64 `json:"version" yaml:"version"`
 
-	// WaitingFor What it waits for: an agent with a place free, the next attempt, or the answer
-	// to its agent's question. Null while an agent has it and after its end.
+	// WaitingFor What the task waits for: a free worker, the next attempt, or the reply to its worker's
+	// question. Null while a worker executes it and after its end.
 	//
 	// Example: worker
 	WaitingFor *TaskViewWaitingFor `json:"waiting_for" yaml:"waiting_for"`
 }
 
-// TaskViewState Example: running
+// TaskViewState The state of the task.
+//
+// Example: running
 type TaskViewState string
 
-// TaskViewWaitingFor What it waits for: an agent with a place free, the next attempt, or the answer
-// to its agent's question. Null while an agent has it and after its end.
+// TaskViewWaitingFor What the task waits for: a free worker, the next attempt, or the reply to its worker's
+// question. Null while a worker executes it and after its end.
 //
 // Example: worker
 type TaskViewWaitingFor string
 
-// TokenDraft defines model for TokenDraft.
+// TokenDraft A request for a token.
 type TokenDraft struct {
-	// AgentID Example: finance-personal
+	// AgentID The agent that the token belongs to, null for none.
+	//
+	// Example: finance-personal
 	AgentID *string `json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
 
-	// ExpiresAt Example: 2027-01-10T00:00:00Z
+	// ExpiresAt When it expires, null for never.
+	//
+	// Example: 2027-01-10T00:00:00Z
 	ExpiresAt *time.Time `json:"expires_at,omitempty" yaml:"expires_at,omitempty"`
 
-	// Name Example: ci-importer
+	// Name The name, shown in audit logs.
+	//
+	// Example: ci-importer
 	Name string `json:"name" yaml:"name"`
 
-	// Scopes Example: ["agents:read","agents:write"]
+	// Scopes The permissions.
+	//
+	// Example: ["agents:read","agents:write"]
 	Scopes []TokenScope `json:"scopes" yaml:"scopes"`
 }
 
-// TokenIssued defines model for TokenIssued.
+// TokenIssued A token with its secret.
 type TokenIssued struct {
-	// AgentID The agent that holds it.
+	// AgentID The agent that the token is bound to.
 	//
 	// Example: finance-personal
 	AgentID *string `json:"agent_id" yaml:"agent_id"`
 
-	// CreatedAt Example: 2026-01-10T15:30:00Z
+	// CreatedAt When it was created.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
 
-	// CreatedBy Example: bootstrap-admin
+	// CreatedBy Name of the token that created it.
+	//
+	// Example: bootstrap-admin
 	CreatedBy string `json:"created_by" yaml:"created_by"`
 
-	// ExpiresAt Example: 2027-01-10T00:00:00Z
+	// ExpiresAt When it expires; null if it does not.
+	//
+	// Example: 2027-01-10T00:00:00Z
 	ExpiresAt *time.Time `json:"expires_at" yaml:"expires_at"`
 
-	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	// ID The token's id.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
 	ID string `json:"id" yaml:"id"`
 
-	// Name Example: ci-importer
+	// Name The name that audit logs show.
+	//
+	// Example: ci-importer
 	Name string `json:"name" yaml:"name"`
 
-	// RevokedAt Example: 2026-01-12T15:30:00Z
+	// RevokedAt When it was revoked; null if it was not.
+	//
+	// Example: 2026-01-12T15:30:00Z
 	RevokedAt *time.Time `json:"revoked_at" yaml:"revoked_at"`
 
-	// RotatedAt Example: 2026-01-11T15:30:00Z
+	// RotatedAt When the secret was last replaced; null if it never was.
+	//
+	// Example: 2026-01-11T15:30:00Z
 	RotatedAt *time.Time `json:"rotated_at" yaml:"rotated_at"`
 
-	// Scopes Example: ["agents:read","agents:write"]
+	// Scopes The permissions of the token.
+	//
+	// Example: ["agents:read","agents:write"]
 	Scopes []TokenScope `json:"scopes" yaml:"scopes"`
 
-	// Token The secret, 32 hexadecimal characters. It is shown this once; the answer to
-	// a repeated Idempotency-Key leaves it out.
+	// Token The secret, 32 hexadecimal characters. It is returned only once; the response to a repeated
+	// Idempotency-Key omits it.
 	//
 	// Example: 3f2b8c1de4a5968778695a4e1dcb2f30
 	Token *string `json:"token,omitempty" yaml:"token,omitempty"`
 }
 
-// TokenList defines model for TokenList.
+// TokenList One page of tokens.
 type TokenList struct {
 	// NextCursor Absent on the last page.
 	//
 	// Example: MDE4OTBhNWQ
-	NextCursor *string     `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
-	Tokens     []TokenView `json:"tokens" yaml:"tokens"`
+	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
+
+	// Tokens The tokens on the page.
+	Tokens []TokenView `json:"tokens" yaml:"tokens"`
 }
 
-// TokenScope defines model for TokenScope.
+// TokenScope One permission of a token.
 type TokenScope string
 
-// TokenView defines model for TokenView.
+// TokenView A token without its secret.
 type TokenView struct {
-	// AgentID The agent that holds it.
+	// AgentID The agent that the token is bound to.
 	//
 	// Example: finance-personal
 	AgentID *string `json:"agent_id" yaml:"agent_id"`
 
-	// CreatedAt Example: 2026-01-10T15:30:00Z
+	// CreatedAt When it was created.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
 
-	// CreatedBy Example: bootstrap-admin
+	// CreatedBy Name of the token that created it.
+	//
+	// Example: bootstrap-admin
 	CreatedBy string `json:"created_by" yaml:"created_by"`
 
-	// ExpiresAt Example: 2027-01-10T00:00:00Z
+	// ExpiresAt When it expires; null if it does not.
+	//
+	// Example: 2027-01-10T00:00:00Z
 	ExpiresAt *time.Time `json:"expires_at" yaml:"expires_at"`
 
-	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	// ID The token's id.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
 	ID string `json:"id" yaml:"id"`
 
-	// Name Example: ci-importer
+	// Name The name that audit logs show.
+	//
+	// Example: ci-importer
 	Name string `json:"name" yaml:"name"`
 
-	// RevokedAt Example: 2026-01-12T15:30:00Z
+	// RevokedAt When it was revoked; null if it was not.
+	//
+	// Example: 2026-01-12T15:30:00Z
 	RevokedAt *time.Time `json:"revoked_at" yaml:"revoked_at"`
 
-	// RotatedAt Example: 2026-01-11T15:30:00Z
+	// RotatedAt When the secret was last replaced; null if it never was.
+	//
+	// Example: 2026-01-11T15:30:00Z
 	RotatedAt *time.Time `json:"rotated_at" yaml:"rotated_at"`
 
-	// Scopes Example: ["agents:read","agents:write"]
+	// Scopes The permissions of the token.
+	//
+	// Example: ["agents:read","agents:write"]
 	Scopes []TokenScope `json:"scopes" yaml:"scopes"`
 }
 
-// ToolApproval defines model for ToolApproval.
+// ToolApproval The body of a request to approve a definition.
 type ToolApproval struct {
-	// Digest The digest of what was looked at; with it nothing else is approved.
+	// Digest SHA-256 of the definition that you reviewed; if it is set, no other definition is approved.
 	//
 	// Example: 60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752
 	Digest *string `json:"digest,omitempty" yaml:"digest,omitempty"`
 
-	// Tool Example: read_file
+	// Tool The tool's name, without the upstream.
+	//
+	// Example: read_file
 	Tool string `json:"tool" yaml:"tool"`
 }
 
-// ToolCallDraft defines model for ToolCallDraft.
+// ToolCallDraft The body of a request to call a tool.
 type ToolCallDraft struct {
+	// Arguments The arguments, an object.
 	Arguments *map[string]interface{} `json:"arguments,omitempty" yaml:"arguments,omitempty"`
 
-	// TimeoutMS How long it may take, at most; the upstream's own limit by default.
+	// TimeoutMS Maximum duration in milliseconds; by default the limit of the upstream.
 	//
 	// Example: 10000
 	TimeoutMS *int64 `json:"timeout_ms,omitempty" yaml:"timeout_ms,omitempty"`
 
-	// Tool Any of its names.
+	// Tool Id, name or listed name of the tool.
 	//
 	// Example: filesystem:read_file
 	Tool string `json:"tool" yaml:"tool"`
 }
 
-// ToolCallList defines model for ToolCallList.
+// ToolCallList One page of the audit log of tool calls.
 type ToolCallList struct {
+	// Calls The calls on the page.
 	Calls []ToolCallView `json:"calls" yaml:"calls"`
 
 	// NextCursor Absent on the last page.
@@ -4113,167 +4796,218 @@ type ToolCallList struct {
 	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
 }
 
-// ToolCallView defines model for ToolCallView.
+// ToolCallView An entry of the audit log of tool calls.
 type ToolCallView struct {
-	// Actor Example: claude-desktop
+	// Actor Name of the token that made the call.
+	//
+	// Example: claude-desktop
 	Actor string `json:"actor" yaml:"actor"`
 
-	// AgentID Who paid.
+	// AgentID The agent that was charged.
 	//
 	// Example: finance-personal
 	AgentID string `json:"agent_id" yaml:"agent_id"`
 
-	// ArgumentsDigest SHA-256.
+	// ArgumentsDigest SHA-256 of the arguments.
 	//
 	// Example: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 	ArgumentsDigest string `json:"arguments_digest" yaml:"arguments_digest"`
 
-	// At Example: 2026-01-10T15:30:00Z
+	// At When the call started.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	At time.Time `json:"at" yaml:"at"`
 
-	// Class The class it had then.
+	// Class The tool's class at the time of the call.
 	//
 	// Example: read
 	Class *ToolCallViewClass `json:"class,omitempty" yaml:"class,omitempty"`
 
-	// DurationMS Example: 12.3
+	// DurationMS Duration in milliseconds.
+	//
+	// Example: 12.3
 	DurationMS float64 `json:"duration_ms" yaml:"duration_ms"`
 
-	// Error Example: MCP_SERVER_ERROR
+	// Error The error code; absent if it succeeded.
+	//
+	// Example: MCP_SERVER_ERROR
 	Error *string `json:"error,omitempty" yaml:"error,omitempty"`
 
-	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	// ID The call's id.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
 	ID string `json:"id" yaml:"id"`
 
-	// Outcome Example: success
+	// Outcome The outcome of the call.
+	//
+	// Example: success
 	Outcome ToolCallViewOutcome `json:"outcome" yaml:"outcome"`
 
-	// ParentID The run of code that made it.
+	// ParentID The execution of code that made the call.
 	//
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8056
 	ParentID *string `json:"parent_id,omitempty" yaml:"parent_id,omitempty"`
 
-	// Source Where it came in; code is code in the sandbox.
+	// Source Where the call came from; `code` is code in the sandbox.
 	//
 	// Example: mcp
 	Source ToolCallViewSource `json:"source" yaml:"source"`
 
-	// TaskID Example: 01890a5d-ac96-774b-bcce-b302099a8059
+	// TaskID The task for which the call was made; absent without one.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8059
 	TaskID *string `json:"task_id,omitempty" yaml:"task_id,omitempty"`
 
-	// TokenID Example: 01890a5d-ac96-774b-bcce-b302099a8058
+	// TokenID Id of the token that made the call.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
 	TokenID string `json:"token_id" yaml:"token_id"`
 
-	// Tokens Of arguments and result.
+	// Tokens Tokens of the arguments and the result.
 	//
 	// Example: 240
 	Tokens int64 `json:"tokens" yaml:"tokens"`
 
-	// Tool Example: filesystem:read_file
+	// Tool The tool's id.
+	//
+	// Example: filesystem:read_file
 	Tool string `json:"tool" yaml:"tool"`
 
-	// TraceID Example: 4bf92f3577b34da6a3ce929d0e0e4736
+	// TraceID The W3C trace id; absent without one.
+	//
+	// Example: 4bf92f3577b34da6a3ce929d0e0e4736
 	TraceID *string `json:"trace_id,omitempty" yaml:"trace_id,omitempty"`
 }
 
-// ToolCallViewClass The class it had then.
+// ToolCallViewClass The tool's class at the time of the call.
 //
 // Example: read
 type ToolCallViewClass string
 
-// ToolCallViewOutcome Example: success
+// ToolCallViewOutcome The outcome of the call.
+//
+// Example: success
 type ToolCallViewOutcome string
 
-// ToolCallViewSource Where it came in; code is code in the sandbox.
+// ToolCallViewSource Where the call came from; `code` is code in the sandbox.
 //
 // Example: mcp
 type ToolCallViewSource string
 
-// ToolClassification defines model for ToolClassification.
+// ToolClassification The body of a request to classify a tool.
 type ToolClassification struct {
-	// Class Null believes the annotations again.
+	// Class The class; null restores the one in the annotations.
 	//
 	// Example: read
 	Class *ToolClassificationClass `json:"class,omitempty" yaml:"class,omitempty"`
 
-	// Tool Example: read_file
+	// Tool The tool's name, without the upstream.
+	//
+	// Example: read_file
 	Tool string `json:"tool" yaml:"tool"`
 }
 
-// ToolClassificationClass Null believes the annotations again.
+// ToolClassificationClass The class; null restores the one in the annotations.
 //
 // Example: read
 type ToolClassificationClass string
 
-// ToolDefinitionList defines model for ToolDefinitionList.
+// ToolDefinitionList Contains the definitions of an upstream's tools.
 type ToolDefinitionList struct {
+	// Tools The tool definitions.
 	Tools []ToolDefinitionView `json:"tools" yaml:"tools"`
 }
 
-// ToolDefinitionView defines model for ToolDefinitionView.
+// ToolDefinitionView The stored definition of a tool.
 type ToolDefinitionView struct {
-	// ApprovedAt Example: 2026-01-11T16:30:00Z
+	// ApprovedAt When the definition was approved; null if it was accepted automatically.
+	//
+	// Example: 2026-01-11T16:30:00Z
 	ApprovedAt *time.Time `json:"approved_at" yaml:"approved_at"`
 
-	// ApprovedBy Example: bootstrap-admin
+	// ApprovedBy Name of the token that approved the definition.
+	//
+	// Example: bootstrap-admin
 	ApprovedBy *string `json:"approved_by,omitempty" yaml:"approved_by,omitempty"`
 
-	// ChangedAt Example: 2026-01-11T15:30:00Z
+	// ChangedAt When its definition last changed; null if it never did.
+	//
+	// Example: 2026-01-11T15:30:00Z
 	ChangedAt *time.Time `json:"changed_at" yaml:"changed_at"`
 
-	// Class What replaces the class that the annotations say, absent where they are believed.
+	// Class The class that replaces the one in the annotations; absent if there is none.
 	//
 	// Example: read
-	Class      *ToolDefinitionViewClass `json:"class,omitempty" yaml:"class,omitempty"`
-	Definition interface{}              `json:"definition" yaml:"definition"`
+	Class *ToolDefinitionViewClass `json:"class,omitempty" yaml:"class,omitempty"`
 
-	// Digest The SHA-256 of the definition that was approved.
+	// Definition The approved definition, as in MCP's tools/list.
+	Definition interface{} `json:"definition" yaml:"definition"`
+
+	// Digest SHA-256 of the approved definition.
 	//
 	// Example: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 	Digest string `json:"digest" yaml:"digest"`
 
-	// FirstSeenAt Example: 2026-01-10T15:30:00Z
+	// FirstSeenAt When the tool first appeared.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	FirstSeenAt time.Time `json:"first_seen_at" yaml:"first_seen_at"`
 
-	// ID Example: filesystem:read_file
-	ID      string      `json:"id" yaml:"id"`
+	// ID The tool's id.
+	//
+	// Example: filesystem:read_file
+	ID string `json:"id" yaml:"id"`
+
+	// Pending The definition that waits for approval; absent without one.
 	Pending interface{} `json:"pending,omitempty" yaml:"pending,omitempty"`
 
-	// PendingDigest What waits for approval, absent where nothing does.
+	// PendingDigest SHA-256 of the definition that waits for approval; absent without one.
 	//
 	// Example: 60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752
 	PendingDigest *string `json:"pending_digest,omitempty" yaml:"pending_digest,omitempty"`
 
-	// State Example: approved
+	// State Whether the tool is available.
+	//
+	// Example: approved
 	State ToolDefinitionViewState `json:"state" yaml:"state"`
 
-	// Tool Example: read_file
+	// Tool The tool's name, without the upstream.
+	//
+	// Example: read_file
 	Tool string `json:"tool" yaml:"tool"`
 }
 
-// ToolDefinitionViewClass What replaces the class that the annotations say, absent where they are believed.
+// ToolDefinitionViewClass The class that replaces the one in the annotations; absent if there is none.
 //
 // Example: read
 type ToolDefinitionViewClass string
 
-// ToolDefinitionViewState Example: approved
+// ToolDefinitionViewState Whether the tool is available.
+//
+// Example: approved
 type ToolDefinitionViewState string
 
-// ToolList defines model for ToolList.
+// ToolList One page of tools.
 type ToolList struct {
 	// NextCursor Absent on the last page.
 	//
 	// Example: ZmlsZXN5c3RlbTpyZWFkX2ZpbGU
-	NextCursor *string    `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
-	Tools      []ToolView `json:"tools" yaml:"tools"`
+	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
+
+	// Tools The tools on the page.
+	Tools []ToolView `json:"tools" yaml:"tools"`
 }
 
-// ToolMatch defines model for ToolMatch.
+// ToolMatch A tool that was found. Scores are in 0…1 with three decimals.
 type ToolMatch struct {
-	// Class Example: read
+	// Class What the tool may do.
+	//
+	// Example: read
 	Class ToolMatchClass `json:"class" yaml:"class"`
 
-	// Description Example: Read file contents
+	// Description The tool's description.
+	//
+	// Example: Read file contents
 	Description string `json:"description" yaml:"description"`
 
 	// GraphScore Proximity to context_tools in the usage graph.
@@ -4286,7 +5020,9 @@ type ToolMatch struct {
 	// Example: filesystem__read_file
 	ListedName string `json:"listed_name" yaml:"listed_name"`
 
-	// Name Example: filesystem:read_file
+	// Name The tool's id.
+	//
+	// Example: filesystem:read_file
 	Name string `json:"name" yaml:"name"`
 
 	// Related Found by the usage graph and not by the text.
@@ -4294,10 +5030,14 @@ type ToolMatch struct {
 	// Example: false
 	Related bool `json:"related" yaml:"related"`
 
-	// RelatedTools Example: ["filesystem:list_directory"]
+	// RelatedTools Tools that are often used together with it.
+	//
+	// Example: ["filesystem:list_directory"]
 	RelatedTools []string `json:"related_tools" yaml:"related_tools"`
 
-	// Score Example: 0.92
+	// Score The total score, 0 to 1.
+	//
+	// Example: 0.92
 	Score float64 `json:"score" yaml:"score"`
 
 	// SemanticScore Score of the text.
@@ -4311,68 +5051,72 @@ type ToolMatch struct {
 	Stub *string `json:"stub,omitempty" yaml:"stub,omitempty"`
 }
 
-// ToolMatchClass Example: read
+// ToolMatchClass What the tool may do.
+//
+// Example: read
 type ToolMatchClass string
 
-// ToolPolicy defines model for ToolPolicy.
+// ToolPolicy The tool policy of a token. A token without one may call all tools.
 type ToolPolicy struct {
-	// Allow Allow selects what may be called; nothing in it is everything.
+	// Allow The tools that may be called; empty for all.
 	Allow *[]ToolRule `json:"allow,omitempty" yaml:"allow,omitempty"`
 
-	// Classes Classes are the classes that may be called; nothing in it is all.
+	// Classes The classes that may be called; empty for all.
 	Classes *[]ToolPolicyClasses `json:"classes,omitempty" yaml:"classes,omitempty"`
 
-	// Deny Deny selects what may not, also where Allow does.
+	// Deny The tools that may not be called, even if `allow` matches.
 	Deny *[]ToolRule `json:"deny,omitempty" yaml:"deny,omitempty"`
 }
 
 // ToolPolicyClasses defines model for ToolPolicy.Classes.
 type ToolPolicyClasses string
 
-// ToolPolicyView defines model for ToolPolicyView.
+// ToolPolicyView The tool policy of a token.
 type ToolPolicyView struct {
-	// Allow Allow selects what may be called; nothing in it is everything.
+	// Allow The tools that may be called; empty for all.
 	Allow []ToolRule `json:"allow" yaml:"allow"`
 
-	// Classes Classes are the classes that may be called; nothing in it is all.
+	// Classes The classes that may be called; empty for all.
 	Classes []ToolPolicyViewClasses `json:"classes" yaml:"classes"`
 
-	// Deny Deny selects what may not, also where Allow does.
+	// Deny The tools that may not be called, even if `allow` matches.
 	Deny []ToolRule `json:"deny" yaml:"deny"`
 
-	// TokenID Example: 01890a5d-ac96-774b-bcce-b302099a8058
+	// TokenID The token's id.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
 	TokenID string `json:"token_id" yaml:"token_id"`
 }
 
 // ToolPolicyViewClasses defines model for ToolPolicyView.Classes.
 type ToolPolicyViewClasses string
 
-// ToolResult defines model for ToolResult.
+// ToolResult The result of a tool.
 type ToolResult struct {
+	// Content The content blocks, as in MCP's tools/call.
 	Content []map[string]interface{} `json:"content" yaml:"content"`
 
-	// IsError The tool itself says that it failed.
+	// IsError Whether the tool reports a failure.
 	//
 	// Example: false
 	IsError bool `json:"is_error" yaml:"is_error"`
 
-	// StructuredContent Absent where the tool has none.
+	// StructuredContent Absent if the tool returns none.
 	StructuredContent interface{} `json:"structured_content,omitempty" yaml:"structured_content,omitempty"`
 }
 
-// ToolRule defines model for ToolRule.
+// ToolRule A pattern of tool calls. In patterns * matches any characters and ? one.
 type ToolRule struct {
-	// Arguments Arguments are patterns by the path of an argument ("path", "options.mode"); all of
-	// them have to match.
+	// Arguments Patterns of argument values by the path of the argument (`path`, `options.mode`); all must match.
 	Arguments *map[string]string `json:"arguments,omitempty" yaml:"arguments,omitempty"`
 
-	// Tool Tool is a pattern of serverId:toolName; without a colon, of the server.
+	// Tool A pattern of `server:tool`; without a colon, of the server.
 	//
 	// Example: filesystem:write_*
 	Tool string `json:"tool" yaml:"tool"`
 }
 
-// ToolSearchMeta defines model for ToolSearchMeta.
+// ToolSearchMeta Describes how the result was computed.
 type ToolSearchMeta struct {
 	// Alpha Weight of the text; the graph has the rest.
 	//
@@ -4384,123 +5128,174 @@ type ToolSearchMeta struct {
 	// Example: 0.1
 	Density float64 `json:"density" yaml:"density"`
 
-	// Embeddings Example: used
+	// Embeddings Whether embeddings were used; absent if they are not configured.
+	//
+	// Example: used
 	Embeddings *string `json:"embeddings,omitempty" yaml:"embeddings,omitempty"`
 
-	// TookMS Example: 0.4
+	// TookMS Duration of the search in milliseconds.
+	//
+	// Example: 0.4
 	TookMS float64 `json:"took_ms" yaml:"took_ms"`
 
-	// TotalTools Example: 128
+	// TotalTools Number of tools that were searched.
+	//
+	// Example: 128
 	TotalTools int `json:"total_tools" yaml:"total_tools"`
 }
 
-// ToolSearchQuery defines model for ToolSearchQuery.
+// ToolSearchQuery The input of agentcards:search_tools.
 type ToolSearchQuery struct {
-	ContextTools   *[]string `json:"context_tools,omitempty" yaml:"context_tools,omitempty"`
-	IncludeRelated *bool     `json:"include_related,omitempty" yaml:"include_related,omitempty"`
-	IncludeStubs   *bool     `json:"include_stubs,omitempty" yaml:"include_stubs,omitempty"`
-	Limit          *int      `json:"limit,omitempty" yaml:"limit,omitempty"`
-	Query          *string   `json:"query,omitempty" yaml:"query,omitempty"`
+	// ContextTools Ids of tools already in use, which raise the score of related tools.
+	ContextTools *[]string `json:"context_tools,omitempty" yaml:"context_tools,omitempty"`
+
+	// IncludeRelated Whether to add tools that are often used together with the matches.
+	IncludeRelated *bool `json:"include_related,omitempty" yaml:"include_related,omitempty"`
+
+	// IncludeStubs Whether to add the TypeScript signatures of the tools.
+	IncludeStubs *bool `json:"include_stubs,omitempty" yaml:"include_stubs,omitempty"`
+
+	// Limit Maximum number of tools.
+	Limit *int `json:"limit,omitempty" yaml:"limit,omitempty"`
+
+	// Query The purpose of the tool, in English or French.
+	Query *string `json:"query,omitempty" yaml:"query,omitempty"`
 }
 
-// ToolSearchResult defines model for ToolSearchResult.
+// ToolSearchResult The output of agentcards:search_tools (AgentCards, “agentcards:search_tools”).
 type ToolSearchResult struct {
-	Meta  ToolSearchMeta `json:"meta" yaml:"meta"`
-	Tools []ToolMatch    `json:"tools" yaml:"tools"`
+	// Meta Describes how the result was computed.
+	Meta ToolSearchMeta `json:"meta" yaml:"meta"`
+
+	// Tools The matching tools, best first.
+	Tools []ToolMatch `json:"tools" yaml:"tools"`
 }
 
-// ToolView defines model for ToolView.
+// ToolView A tool that can be called.
 type ToolView struct {
-	// Class Example: read
+	// Class What the tool may do.
+	//
+	// Example: read
 	Class ToolViewClass `json:"class" yaml:"class"`
 
-	// Description Example: Read the complete contents of a file
+	// Description The tool's description.
+	//
+	// Example: Read the complete contents of a file
 	Description string `json:"description" yaml:"description"`
 
-	// ID Example: filesystem:read_file
+	// ID The tool's id: the upstream's id, a colon and the name.
+	//
+	// Example: filesystem:read_file
 	ID string `json:"id" yaml:"id"`
 
-	// InputSchema JSON Schema of its arguments.
+	// InputSchema JSON Schema of the arguments.
 	InputSchema interface{} `json:"input_schema" yaml:"input_schema"`
 
-	// ListedName What tools/list calls it.
+	// ListedName Name of the tool in MCP's tools/list.
 	//
 	// Example: filesystem__read_file
 	ListedName string `json:"listed_name" yaml:"listed_name"`
 
-	// Name Example: read_file
+	// Name The tool's name, without the upstream.
+	//
+	// Example: read_file
 	Name string `json:"name" yaml:"name"`
 
-	// Server Example: filesystem
+	// Server The upstream's id, or that of comet's own tools.
+	//
+	// Example: filesystem
 	Server string `json:"server" yaml:"server"`
 
-	// Title Example: Read File
+	// Title The display name; absent if it has none.
+	//
+	// Example: Read File
 	Title *string `json:"title,omitempty" yaml:"title,omitempty"`
 }
 
-// ToolViewClass Example: read
+// ToolViewClass What the tool may do.
+//
+// Example: read
 type ToolViewClass string
 
-// UpstreamConfig defines model for UpstreamConfig.
+// UpstreamConfig An entry of mcpServers.
 type UpstreamConfig struct {
-	// Args Example: ["-y","@modelcontextprotocol/server-memory"]
+	// Args The arguments of the program.
+	//
+	// Example: ["-y","@modelcontextprotocol/server-memory"]
 	Args *[]string `json:"args,omitempty" yaml:"args,omitempty"`
 
-	// Comet What only comet understands: timeout (such as "45s"), bearer, roots, protocol.
+	// Comet Settings of comet: timeout (such as "45s"), bearer, roots, protocol.
 	Comet *map[string]interface{} `json:"comet,omitempty" yaml:"comet,omitempty"`
 
-	// Command A program that is spoken to over its standard input and output.
+	// Command The program to start; comet connects to its standard input and output.
 	//
 	// Example: npx
 	Command *string `json:"command,omitempty" yaml:"command,omitempty"`
 
-	// Cwd Example: /srv
+	// Cwd The working directory of the program.
+	//
+	// Example: /srv
 	Cwd *string `json:"cwd,omitempty" yaml:"cwd,omitempty"`
 
-	// Env Its environment. Secrets are named: `${NAME}`, `${file:/path}`.
-	Env     *map[string]string `json:"env,omitempty" yaml:"env,omitempty"`
+	// Env Environment variables of the program. Reference secrets as `${NAME}` or `${file:/path}`.
+	Env *map[string]string `json:"env,omitempty" yaml:"env,omitempty"`
+
+	// Headers HTTP headers of the requests. Reference secrets as `${NAME}` or `${file:/path}`.
 	Headers *map[string]string `json:"headers,omitempty" yaml:"headers,omitempty"`
 
-	// Type Example: stdio
+	// Type How comet connects to the server; derived from command or url if it is omitted.
+	//
+	// Example: stdio
 	Type *UpstreamConfigType `json:"type,omitempty" yaml:"type,omitempty"`
 
-	// URL A server that is spoken to over Streamable HTTP.
+	// URL The address of a server for Streamable HTTP.
 	//
 	// Example: https://mcp.example.com/mcp
 	URL *string `json:"url,omitempty" yaml:"url,omitempty"`
 }
 
-// UpstreamConfigType Example: stdio
+// UpstreamConfigType How comet connects to the server; derived from command or url if it is omitted.
+//
+// Example: stdio
 type UpstreamConfigType string
 
-// UpstreamList defines model for UpstreamList.
+// UpstreamList Contains all upstreams.
 type UpstreamList struct {
+	// Upstreams The upstreams.
 	Upstreams []UpstreamView `json:"upstreams" yaml:"upstreams"`
 }
 
-// UpstreamSaved defines model for UpstreamSaved.
+// UpstreamSaved An upstream that was created or replaced.
 type UpstreamSaved struct {
-	// CreatedAt Example: 2026-01-10T15:30:00Z
+	// CreatedAt When it was created.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
 
-	// CreatedBy Example: bootstrap-admin
+	// CreatedBy Name of the token that created it.
+	//
+	// Example: bootstrap-admin
 	CreatedBy string `json:"created_by" yaml:"created_by"`
 
-	// ID Example: filesystem
+	// ID The upstream's id.
+	//
+	// Example: filesystem
 	ID string `json:"id" yaml:"id"`
 
-	// UpdatedAt Example: 2026-01-10T15:30:00Z
+	// UpdatedAt When it was last changed.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	UpdatedAt time.Time `json:"updated_at" yaml:"updated_at"`
 
-	// Version Counts the changes.
+	// Version Incremented with every change.
 	//
 	// Example: 1
 	Version int64 `json:"version" yaml:"version"`
 }
 
-// UpstreamView defines model for UpstreamView.
+// UpstreamView An MCP server whose tools comet offers.
 type UpstreamView struct {
-	// AgentID The agent it is in the registry.
+	// AgentID The agent that represents it in the registry.
 	//
 	// Example: mcp-filesystem
 	AgentID string `json:"agent_id" yaml:"agent_id"`
@@ -4510,588 +5305,737 @@ type UpstreamView struct {
 	// Example: npx
 	Command *string `json:"command,omitempty" yaml:"command,omitempty"`
 
-	// Env The names of its environment variables and headers; their values are never shown.
+	// Env Names of its environment variables and headers; their values are never returned.
 	//
 	// Example: ["GITHUB_TOKEN"]
 	Env []string `json:"env" yaml:"env"`
 
-	// Error Why the last start or session ended, until it is ready again.
+	// Error Why the last start or session failed; absent when it is ready.
 	//
 	// Example: upstream "filesystem" does not start: no such program
 	Error *string `json:"error,omitempty" yaml:"error,omitempty"`
 
-	// Headers Example: ["Authorization"]
+	// Headers Names of the HTTP headers; their values are never returned.
+	//
+	// Example: ["Authorization"]
 	Headers []string `json:"headers" yaml:"headers"`
 
-	// ID Example: filesystem
+	// ID The upstream's id.
+	//
+	// Example: filesystem
 	ID string `json:"id" yaml:"id"`
 
-	// NextTry When it is tried again. Null unless it has failed.
+	// NextTry Time of the next attempt to start. Null unless it has failed.
 	//
 	// Example: 2026-01-10T15:30:30Z
 	NextTry *time.Time `json:"next_try" yaml:"next_try"`
 
-	// Pid Example: 4711
+	// Pid The process id of the program.
+	//
+	// Example: 4711
 	Pid *int `json:"pid,omitempty" yaml:"pid,omitempty"`
 
-	// Prompts Example: 0
+	// Prompts Number of prompts.
+	//
+	// Example: 0
 	Prompts int `json:"prompts" yaml:"prompts"`
 
-	// ProtocolRevision Example: 2025-11-25
+	// ProtocolRevision The negotiated revision of MCP.
+	//
+	// Example: 2025-11-25
 	ProtocolRevision *string `json:"protocol_revision,omitempty" yaml:"protocol_revision,omitempty"`
 
-	// ResourceTemplates Example: 0
+	// ResourceTemplates Number of resource templates.
+	//
+	// Example: 0
 	ResourceTemplates int `json:"resource_templates" yaml:"resource_templates"`
 
-	// Resources Example: 0
+	// Resources Number of resources.
+	//
+	// Example: 0
 	Resources int `json:"resources" yaml:"resources"`
 
-	// Restarts Starts after the first.
+	// Restarts Number of starts after the first.
 	//
 	// Example: 0
 	Restarts int `json:"restarts" yaml:"restarts"`
 
-	// ServerName Example: secure-filesystem-server
+	// ServerName The name that the server reports.
+	//
+	// Example: secure-filesystem-server
 	ServerName *string `json:"server_name,omitempty" yaml:"server_name,omitempty"`
 
-	// ServerVersion Example: 0.2.0
+	// ServerVersion The version that the server reports.
+	//
+	// Example: 0.2.0
 	ServerVersion *string `json:"server_version,omitempty" yaml:"server_version,omitempty"`
 
-	// Since Since when it is in that state.
+	// Since When it entered the state.
 	//
 	// Example: 2026-01-10T15:30:00Z
 	Since time.Time `json:"since" yaml:"since"`
 
-	// Source api, or the file that defines it.
+	// Source `api`, or the file that configures it.
 	//
 	// Example: api
 	Source *string `json:"source,omitempty" yaml:"source,omitempty"`
 
-	// State Only one that is ready has tools.
+	// State Only the tools of a `ready` upstream are available.
 	//
 	// Example: ready
 	State UpstreamViewState `json:"state" yaml:"state"`
 
-	// Stderr What it wrote last to its standard error, without secrets.
+	// Stderr The last lines of its standard error, without secrets.
 	Stderr []string `json:"stderr" yaml:"stderr"`
 
-	// TimeoutMS How long a call may take.
+	// TimeoutMS Default time limit of a call in milliseconds.
 	//
 	// Example: 30000
 	TimeoutMS int64 `json:"timeout_ms" yaml:"timeout_ms"`
 
-	// Tools Example: 14
+	// Tools Number of tools.
+	//
+	// Example: 14
 	Tools int `json:"tools" yaml:"tools"`
 
-	// Transport How it is reached.
+	// Transport How comet connects to it.
 	//
 	// Example: stdio
 	Transport UpstreamViewTransport `json:"transport" yaml:"transport"`
 
-	// URL Example: https://mcp.example.com/mcp
+	// URL The address of the server.
+	//
+	// Example: https://mcp.example.com/mcp
 	URL *string `json:"url,omitempty" yaml:"url,omitempty"`
 
-	// Warnings What it does wrong, and what was left out because of it.
+	// Warnings Violations of the protocol, and what was left out because of them.
 	Warnings []string `json:"warnings" yaml:"warnings"`
 }
 
-// UpstreamViewState Only one that is ready has tools.
+// UpstreamViewState Only the tools of a `ready` upstream are available.
 //
 // Example: ready
 type UpstreamViewState string
 
-// UpstreamViewTransport How it is reached.
+// UpstreamViewTransport How comet connects to it.
 //
 // Example: stdio
 type UpstreamViewTransport string
 
-// UsageBucket defines model for UsageBucket.
+// UsageBucket The use in one window.
 type UsageBucket struct {
-	// Breakdown Breakdown is the largest groups first; what has no label has the value "".
+	// Breakdown The groups, largest first.
 	Breakdown *[]UsageGroup `json:"breakdown,omitempty" yaml:"breakdown,omitempty"`
 
-	// OtherTokens OtherTokens is what the groups that are not named used.
+	// OtherTokens The used tokens of the other groups.
 	//
 	// Example: 120
 	OtherTokens *int64 `json:"other_tokens,omitempty" yaml:"other_tokens,omitempty"`
 
-	// Start Start is the first moment of the window, UTC.
+	// Start The begin of the window, UTC.
 	//
 	// Example: 2026-01-10T15:00:00Z
 	Start time.Time `json:"start" yaml:"start"`
 
-	// Tokens Example: 2100
+	// Tokens The used tokens.
+	//
+	// Example: 2100
 	Tokens int64 `json:"tokens" yaml:"tokens"`
 }
 
-// UsageFact defines model for UsageFact.
+// UsageFact One recorded use of tokens. It never changes.
 type UsageFact struct {
-	// AgentID Example: finance-personal
+	// AgentID The agent's id.
+	//
+	// Example: finance-personal
 	AgentID string `json:"agent_id" yaml:"agent_id"`
 
-	// At Example: 2026-01-10T15:30:00Z
+	// At When the tokens were used.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	At time.Time `json:"at" yaml:"at"`
 
-	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	// ID The fact's id.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
 	ID string `json:"id" yaml:"id"`
 
-	// Kind Kind is the kind of use, a word of the caller's own.
+	// Kind The kind of use, a word of your choice.
 	//
 	// Example: completion
 	Kind *string `json:"kind,omitempty" yaml:"kind,omitempty"`
 
-	// Model Model is the language model that was asked.
+	// Model The language model.
 	//
 	// Example: gpt-5-mini
 	Model *string `json:"model,omitempty" yaml:"model,omitempty"`
 
-	// Replayed Replayed is set where the request_id was recorded before; nothing was added.
+	// Replayed True if the request_id had been recorded before.
 	//
 	// Example: true
 	Replayed *bool `json:"replayed,omitempty" yaml:"replayed,omitempty"`
 
-	// RequestID Example: req-01J9
-	RequestID *string `json:"request_id,omitempty" yaml:"request_id,omitempty"`
-
-	// ReservationID ReservationID is the reservation that the fact settled.
-	//
-	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
-	ReservationID *string `json:"reservation_id,omitempty" yaml:"reservation_id,omitempty"`
-
-	// TaskID TaskID is the piece of work.
-	//
-	// Example: task-7f3a
-	TaskID *string `json:"task_id,omitempty" yaml:"task_id,omitempty"`
-
-	// Tokens Example: 1250
-	Tokens int64 `json:"tokens" yaml:"tokens"`
-}
-
-// UsageFactBatch defines model for UsageFactBatch.
-type UsageFactBatch struct {
-	// Facts All of them are recorded, or none.
-	Facts []UsageFactDraft `json:"facts" yaml:"facts"`
-}
-
-// UsageFactDraft defines model for UsageFactDraft.
-type UsageFactDraft struct {
-	// DurationMS DurationMS is how long the work took, in milliseconds, at most 30 days.
-	// It needs an outcome.
-	//
-	// Example: 234
-	DurationMS *int64 `json:"duration_ms,omitempty" yaml:"duration_ms,omitempty"`
-
-	// Kind Kind is the kind of use, a word of the caller's own.
-	//
-	// Example: completion
-	Kind *string `json:"kind,omitempty" yaml:"kind,omitempty"`
-
-	// Model Model is the language model that was asked.
-	//
-	// Example: gpt-5-mini
-	Model *string `json:"model,omitempty" yaml:"model,omitempty"`
-
-	// Outcome Example: success
-	Outcome *WorkOutcome `json:"outcome,omitempty" yaml:"outcome,omitempty"`
-
-	// RequestID RequestID makes the fact count once however often it is sent.
+	// RequestID The id that makes the fact unique for its agent; absent without one.
 	//
 	// Example: req-01J9
 	RequestID *string `json:"request_id,omitempty" yaml:"request_id,omitempty"`
 
-	// SessionID SessionID groups work and needs an outcome; without it the task counts as the session, without
-	// both every fact is one of its own.
-	//
-	// Example: session-42
-	SessionID *string `json:"session_id,omitempty" yaml:"session_id,omitempty"`
-
-	// TaskID TaskID is the piece of work.
-	//
-	// Example: task-7f3a
-	TaskID *string `json:"task_id,omitempty" yaml:"task_id,omitempty"`
-
-	// Tokens Example: 1250
-	Tokens int64 `json:"tokens" yaml:"tokens"`
-}
-
-// UsageFactRecorded defines model for UsageFactRecorded.
-type UsageFactRecorded struct {
-	// AgentID Example: finance-personal
-	AgentID string `json:"agent_id" yaml:"agent_id"`
-
-	// At Example: 2026-01-10T15:30:00Z
-	At      time.Time     `json:"at" yaml:"at"`
-	Balance BudgetBalance `json:"balance" yaml:"balance"`
-
-	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
-	ID string `json:"id" yaml:"id"`
-
-	// Kind Kind is the kind of use, a word of the caller's own.
-	//
-	// Example: completion
-	Kind *string `json:"kind,omitempty" yaml:"kind,omitempty"`
-
-	// Model Model is the language model that was asked.
-	//
-	// Example: gpt-5-mini
-	Model *string `json:"model,omitempty" yaml:"model,omitempty"`
-
-	// Replayed Replayed is set where the request_id was recorded before; nothing was added.
-	//
-	// Example: true
-	Replayed *bool `json:"replayed,omitempty" yaml:"replayed,omitempty"`
-
-	// RequestID Example: req-01J9
-	RequestID *string `json:"request_id,omitempty" yaml:"request_id,omitempty"`
-
-	// ReservationID ReservationID is the reservation that the fact settled.
+	// ReservationID The reservation that the fact settled.
 	//
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
 	ReservationID *string `json:"reservation_id,omitempty" yaml:"reservation_id,omitempty"`
 
-	// TaskID TaskID is the piece of work.
+	// TaskID The task for which the tokens were used.
 	//
 	// Example: task-7f3a
 	TaskID *string `json:"task_id,omitempty" yaml:"task_id,omitempty"`
 
-	// Tokens Example: 1250
+	// Tokens Number of used tokens.
+	//
+	// Example: 1250
 	Tokens int64 `json:"tokens" yaml:"tokens"`
 }
 
-// UsageFactsRecorded defines model for UsageFactsRecorded.
-type UsageFactsRecorded struct {
-	// Balance Balance is what the agent has left after them.
-	Balance BudgetBalance `json:"balance" yaml:"balance"`
-	Facts   []UsageFact   `json:"facts" yaml:"facts"`
+// UsageFactBatch Several facts in one request.
+type UsageFactBatch struct {
+	// Facts The facts; all are recorded, or none.
+	Facts []UsageFactDraft `json:"facts" yaml:"facts"`
+}
 
-	// Recorded How many were new.
+// UsageFactDraft A report of used tokens.
+type UsageFactDraft struct {
+	// DurationMS How long the work took, in milliseconds, at most 30 days. It needs an outcome.
+	//
+	// Example: 234
+	DurationMS *int64 `json:"duration_ms,omitempty" yaml:"duration_ms,omitempty"`
+
+	// Kind The kind of use, a word of your choice.
+	//
+	// Example: completion
+	Kind *string `json:"kind,omitempty" yaml:"kind,omitempty"`
+
+	// Model The language model.
+	//
+	// Example: gpt-5-mini
+	Model *string `json:"model,omitempty" yaml:"model,omitempty"`
+
+	// Outcome How the work ended.
+	//
+	// Example: success
+	Outcome *WorkOutcome `json:"outcome,omitempty" yaml:"outcome,omitempty"`
+
+	// RequestID Makes the fact count once, however often it is sent.
+	//
+	// Example: req-01J9
+	RequestID *string `json:"request_id,omitempty" yaml:"request_id,omitempty"`
+
+	// SessionID Groups work and needs an outcome. Without it the task counts as the session; without both, each
+	// fact is its own session.
+	//
+	// Example: session-42
+	SessionID *string `json:"session_id,omitempty" yaml:"session_id,omitempty"`
+
+	// TaskID The task for which the tokens were used.
+	//
+	// Example: task-7f3a
+	TaskID *string `json:"task_id,omitempty" yaml:"task_id,omitempty"`
+
+	// Tokens The number of used tokens.
+	//
+	// Example: 1250
+	Tokens int64 `json:"tokens" yaml:"tokens"`
+}
+
+// UsageFactRecorded A fact and the agent's balance after it.
+type UsageFactRecorded struct {
+	// AgentID The agent's id.
+	//
+	// Example: finance-personal
+	AgentID string `json:"agent_id" yaml:"agent_id"`
+
+	// At When the tokens were used.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	At time.Time `json:"at" yaml:"at"`
+
+	// Balance The part of an agent's usage that a charge changes.
+	Balance BudgetBalance `json:"balance" yaml:"balance"`
+
+	// ID The fact's id.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	ID string `json:"id" yaml:"id"`
+
+	// Kind The kind of use, a word of your choice.
+	//
+	// Example: completion
+	Kind *string `json:"kind,omitempty" yaml:"kind,omitempty"`
+
+	// Model The language model.
+	//
+	// Example: gpt-5-mini
+	Model *string `json:"model,omitempty" yaml:"model,omitempty"`
+
+	// Replayed True if the request_id had been recorded before.
+	//
+	// Example: true
+	Replayed *bool `json:"replayed,omitempty" yaml:"replayed,omitempty"`
+
+	// RequestID The id that makes the fact unique for its agent; absent without one.
+	//
+	// Example: req-01J9
+	RequestID *string `json:"request_id,omitempty" yaml:"request_id,omitempty"`
+
+	// ReservationID The reservation that the fact settled.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
+	ReservationID *string `json:"reservation_id,omitempty" yaml:"reservation_id,omitempty"`
+
+	// TaskID The task for which the tokens were used.
+	//
+	// Example: task-7f3a
+	TaskID *string `json:"task_id,omitempty" yaml:"task_id,omitempty"`
+
+	// Tokens Number of used tokens.
+	//
+	// Example: 1250
+	Tokens int64 `json:"tokens" yaml:"tokens"`
+}
+
+// UsageFactsRecorded Contains the facts of a batch in the order of the request.
+type UsageFactsRecorded struct {
+	// Balance The agent's balance after the facts.
+	Balance BudgetBalance `json:"balance" yaml:"balance"`
+
+	// Facts The facts in the order of the request.
+	Facts []UsageFact `json:"facts" yaml:"facts"`
+
+	// Recorded Number of new facts.
 	//
 	// Example: 2
 	Recorded int `json:"recorded" yaml:"recorded"`
 
-	// Replayed How many had been recorded before.
+	// Replayed Number of facts that had been recorded before.
 	//
 	// Example: 1
 	Replayed int `json:"replayed" yaml:"replayed"`
 }
 
-// UsageGroup defines model for UsageGroup.
+// UsageGroup The part of a window with the same label.
 type UsageGroup struct {
-	// Facts Example: 7
+	// Facts The number of facts.
+	//
+	// Example: 7
 	Facts int64 `json:"facts" yaml:"facts"`
 
-	// Tokens Example: 1980
+	// Tokens The used tokens.
+	//
+	// Example: 1980
 	Tokens int64 `json:"tokens" yaml:"tokens"`
 
-	// Value Example: gpt-5-mini
+	// Value The label, "" for facts without one.
+	//
+	// Example: gpt-5-mini
 	Value string `json:"value" yaml:"value"`
 }
 
-// UsageHistory defines model for UsageHistory.
+// UsageHistory The usage of an agent over time.
 type UsageHistory struct {
-	// AgentID Example: finance-personal
+	// AgentID The agent's id.
+	//
+	// Example: finance-personal
 	AgentID string `json:"agent_id" yaml:"agent_id"`
 
-	// Buckets Buckets are the windows that begin between from and to, the oldest first,
-	// also those in which nothing was used.
+	// Buckets One bucket per window between from and to, oldest first, including windows without usage.
 	Buckets []UsageBucket `json:"buckets" yaml:"buckets"`
 
-	// From Example: 2026-01-09T15:30:00Z
+	// From The start, UTC.
+	//
+	// Example: 2026-01-09T15:30:00Z
 	From time.Time `json:"from" yaml:"from"`
 
-	// GroupBy By is what the windows are broken down by; absent where they are not.
+	// GroupBy The label by which the buckets are broken down; absent without a breakdown.
 	//
 	// Example: model
 	GroupBy *UsageHistoryGroupBy `json:"group_by,omitempty" yaml:"group_by,omitempty"`
 
-	// To Example: 2026-01-10T15:30:00Z
+	// To The end, UTC.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	To time.Time `json:"to" yaml:"to"`
 
-	// Window Example: hour
+	// Window The width of a window.
+	//
+	// Example: hour
 	Window UsageHistoryWindow `json:"window" yaml:"window"`
 }
 
-// UsageHistoryGroupBy By is what the windows are broken down by; absent where they are not.
+// UsageHistoryGroupBy The label by which the buckets are broken down; absent without a breakdown.
 //
 // Example: model
 type UsageHistoryGroupBy string
 
-// UsageHistoryWindow Example: hour
+// UsageHistoryWindow The width of a window.
+//
+// Example: hour
 type UsageHistoryWindow string
 
-// UsageRecorded defines model for UsageRecorded.
+// UsageRecorded The response to a report, in the form of the report.
 type UsageRecorded struct {
 	union json.RawMessage
 }
 
-// UsageReport defines model for UsageReport.
+// UsageReport The body of a request to record usage: one fact or several.
 type UsageReport struct {
 	union json.RawMessage
 }
 
-// UsageReset defines model for UsageReset.
+// UsageReset A request to write off today's use.
 type UsageReset struct {
-	// Reason Example: runaway loop, fixed
+	// Reason The reason, for the audit log.
+	//
+	// Example: runaway loop, fixed
 	Reason string `json:"reason" yaml:"reason"`
 }
 
-// WebhookDraft defines model for WebhookDraft.
+// WebhookDraft A request for a webhook (CHE·NU §9).
 type WebhookDraft struct {
-	// AgentID AgentID selects the events of one agent, with subtree of the agents below it too.
+	// AgentID Selects the events of one agent; null selects those of all agents.
 	//
 	// Example: finance-personal
 	AgentID *string `json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
 
-	// Asymmetric Asymmetric signs with an Ed25519 key (v1a) as well; its public half is shown.
+	// Asymmetric Whether to sign with an Ed25519 key (v1a) too, whose public half is shown.
 	//
 	// Example: false
 	Asymmetric *bool `json:"asymmetric,omitempty" yaml:"asymmetric,omitempty"`
 
-	// Description Example: budget alerts to the on-call channel
+	// Description A note of your own.
+	//
+	// Example: budget alerts to the on-call channel
 	Description *string `json:"description,omitempty" yaml:"description,omitempty"`
 
-	// Enabled Example: true
+	// Enabled Whether events are delivered.
+	//
+	// Example: true
 	Enabled *bool `json:"enabled,omitempty" yaml:"enabled,omitempty"`
 
-	// Events Example: ["agent.created","agent.updated","agent.budget_warning"]
+	// Events The types of the events to deliver.
+	//
+	// Example: ["agent.created","agent.updated","agent.budget_warning"]
 	Events []WebhookDraftEvents `json:"events" yaml:"events"`
 
-	// Ordering Example: none
+	// Ordering Whether events of the same agent are delivered in order.
+	//
+	// Example: none
 	Ordering *DeliveryOrdering `json:"ordering,omitempty" yaml:"ordering,omitempty"`
 
-	// Secret Secret is whsec_ and 24 to 64 bytes in base64; one is made where it is left out.
+	// Secret The signing secret: `whsec_` and 24 to 64 bytes in base64; without it comet generates one.
 	//
 	// Example: whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
 	Secret *string `json:"secret,omitempty" yaml:"secret,omitempty"`
 
-	// Subtree Example: false
+	// Subtree Whether agent_id also selects the descendants of the agent.
+	//
+	// Example: false
 	Subtree *bool `json:"subtree,omitempty" yaml:"subtree,omitempty"`
 
-	// URL Example: https://your-server.com/webhook
+	// URL The address that receives the events.
+	//
+	// Example: https://your-server.com/webhook
 	URL string `json:"url" yaml:"url"`
 }
 
 // WebhookDraftEvents defines model for WebhookDraft.Events.
 type WebhookDraftEvents string
 
-// WebhookIssued defines model for WebhookIssued.
+// WebhookIssued A webhook with its secret.
 type WebhookIssued struct {
-	// AgentID The agent whose events it hears of; null hears of every agent.
+	// AgentID Only events of this agent; null for all agents.
 	//
 	// Example: finance-personal
 	AgentID *string `json:"agent_id" yaml:"agent_id"`
 
-	// CreatedAt Example: 2026-01-10T15:30:00Z
+	// CreatedAt When it was created.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
 
-	// CreatedBy Example: ops
+	// CreatedBy Name of the token that created it.
+	//
+	// Example: ops
 	CreatedBy string `json:"created_by" yaml:"created_by"`
 
-	// Description Example: budget alerts to the on-call channel
+	// Description A text about the webhook.
+	//
+	// Example: budget alerts to the on-call channel
 	Description string `json:"description" yaml:"description"`
 
-	// DisabledAt Example: 2026-01-10T15:30:00Z
+	// DisabledAt When comet disabled it; null if it did not.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	DisabledAt *time.Time `json:"disabled_at" yaml:"disabled_at"`
 
-	// DisabledReason Why comet disabled it; null unless it did.
+	// DisabledReason Why comet disabled the webhook; null if it did not.
 	//
 	// Example: no delivery succeeded for 5 days
 	DisabledReason *string `json:"disabled_reason" yaml:"disabled_reason"`
 
-	// Enabled Example: true
+	// Enabled Whether events are delivered.
+	//
+	// Example: true
 	Enabled bool `json:"enabled" yaml:"enabled"`
 
-	// Events Example: ["agent.created","agent.updated","agent.budget_warning"]
+	// Events The types of the events that it receives.
+	//
+	// Example: ["agent.created","agent.updated","agent.budget_warning"]
 	Events []WebhookIssuedEvents `json:"events" yaml:"events"`
 
-	// FailingSince The first failure after the last success; null while it works.
+	// FailingSince Time of the first failure since the last success; null without one.
 	//
 	// Example: 2026-01-05T15:30:00Z
 	FailingSince *time.Time `json:"failing_since" yaml:"failing_since"`
 
-	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	// ID The webhook's id.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
 	ID string `json:"id" yaml:"id"`
 
-	// Ordering Example: none
+	// Ordering Whether the events of one agent are delivered in order.
+	//
+	// Example: none
 	Ordering DeliveryOrdering `json:"ordering" yaml:"ordering"`
 
-	// PreviousSecretExpiresAt How long deliveries are signed with the keys from before the last rotation
-	// too; null unless they are.
+	// PreviousSecretExpiresAt Until when deliveries are also signed with the keys before the last rotation; null after
+	// that.
 	//
 	// Example: 2026-01-11T15:30:00Z
 	PreviousSecretExpiresAt *time.Time `json:"previous_secret_expires_at" yaml:"previous_secret_expires_at"`
 
-	// PublicKeys The Ed25519 keys that verify v1a signatures now, the newest first; empty
-	// unless it signs with one.
+	// PublicKeys The Ed25519 keys that verify v1a signatures, newest first; empty if the webhook has no
+	// signing key.
 	//
 	// Example: ["whpk_Y3JlYXRlZCBmb3IgdGhlIGRvY3VtZW50YXRpb24u"]
 	PublicKeys []string `json:"public_keys" yaml:"public_keys"`
 
-	// Secret What deliveries are signed with. It is shown this once; the answer to a
-	// repeated Idempotency-Key leaves it out.
+	// Secret The secret that signs deliveries. It is returned only once; the response to a repeated
+	// Idempotency-Key omits it.
 	//
 	// Example: whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
 	Secret *string `json:"secret,omitempty" yaml:"secret,omitempty"`
 
-	// Subtree Whether it hears of the agents below that one too.
+	// Subtree Whether to include events of the agents below agent_id.
 	//
 	// Example: false
 	Subtree bool `json:"subtree" yaml:"subtree"`
 
-	// UpdatedAt Example: 2026-01-10T15:30:00Z
+	// UpdatedAt When it was last changed.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	UpdatedAt time.Time `json:"updated_at" yaml:"updated_at"`
 
-	// URL Example: https://your-server.com/webhook
+	// URL The URL that receives the events.
+	//
+	// Example: https://your-server.com/webhook
 	URL string `json:"url" yaml:"url"`
 }
 
 // WebhookIssuedEvents defines model for WebhookIssued.Events.
 type WebhookIssuedEvents string
 
-// WebhookList defines model for WebhookList.
+// WebhookList One page of webhooks.
 type WebhookList struct {
 	// NextCursor Absent on the last page.
 	//
 	// Example: MDE4OTBhNWQ
-	NextCursor *string       `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
-	Webhooks   []WebhookView `json:"webhooks" yaml:"webhooks"`
+	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
+
+	// Webhooks The webhooks on the page.
+	Webhooks []WebhookView `json:"webhooks" yaml:"webhooks"`
 }
 
-// WebhookPatch defines model for WebhookPatch.
+// WebhookPatch A request to change the members that are present.
 type WebhookPatch struct {
-	// AgentID Example: finance-personal
+	// AgentID Selects the events of one agent; null selects those of all agents.
+	//
+	// Example: finance-personal
 	AgentID nullable.Nullable[string] `json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
 
-	// Asymmetric Example: true
+	// Asymmetric Whether to sign with an Ed25519 key (v1a) too.
+	//
+	// Example: true
 	Asymmetric *bool `json:"asymmetric,omitempty" yaml:"asymmetric,omitempty"`
 
-	// Description Example: budget alerts
+	// Description A note of your own; null removes it.
+	//
+	// Example: budget alerts
 	Description nullable.Nullable[string] `json:"description,omitempty" yaml:"description,omitempty"`
 
-	// Enabled Example: true
+	// Enabled Whether events are delivered; true also ends a disabling by comet.
+	//
+	// Example: true
 	Enabled *bool `json:"enabled,omitempty" yaml:"enabled,omitempty"`
 
-	// Events Example: ["agent.created","agent.updated"]
+	// Events The types of the events to deliver.
+	//
+	// Example: ["agent.created","agent.updated"]
 	Events *[]WebhookPatchEvents `json:"events,omitempty" yaml:"events,omitempty"`
 
-	// Ordering Example: agent
+	// Ordering Whether events of the same agent are delivered in order.
+	//
+	// Example: agent
 	Ordering *WebhookPatchOrdering `json:"ordering,omitempty" yaml:"ordering,omitempty"`
 
-	// Subtree Example: false
+	// Subtree Whether agent_id also selects the descendants of the agent.
+	//
+	// Example: false
 	Subtree *bool `json:"subtree,omitempty" yaml:"subtree,omitempty"`
 
-	// URL Example: https://your-server.com/webhook
+	// URL The address that receives the events.
+	//
+	// Example: https://your-server.com/webhook
 	URL *string `json:"url,omitempty" yaml:"url,omitempty"`
 }
 
 // WebhookPatchEvents defines model for WebhookPatch.Events.
 type WebhookPatchEvents string
 
-// WebhookPatchOrdering Example: agent
+// WebhookPatchOrdering Whether events of the same agent are delivered in order.
+//
+// Example: agent
 type WebhookPatchOrdering string
 
-// WebhookTested defines model for WebhookTested.
+// WebhookTested The result of a test.
 type WebhookTested struct {
+	// Attempt One attempt to deliver an event.
 	Attempt DeliveryAttempt `json:"attempt" yaml:"attempt"`
 
-	// DeliveryID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	// DeliveryID Id of the delivery of the test.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
 	DeliveryID string `json:"delivery_id" yaml:"delivery_id"`
 
-	// Succeeded Whether the receiver answered with 2xx.
+	// Succeeded Whether the receiver responded with 2xx.
 	//
 	// Example: true
 	Succeeded bool `json:"succeeded" yaml:"succeeded"`
 }
 
-// WebhookView defines model for WebhookView.
+// WebhookView A webhook without its secret.
 type WebhookView struct {
-	// AgentID The agent whose events it hears of; null hears of every agent.
+	// AgentID Only events of this agent; null for all agents.
 	//
 	// Example: finance-personal
 	AgentID *string `json:"agent_id" yaml:"agent_id"`
 
-	// CreatedAt Example: 2026-01-10T15:30:00Z
+	// CreatedAt When it was created.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
 
-	// CreatedBy Example: ops
+	// CreatedBy Name of the token that created it.
+	//
+	// Example: ops
 	CreatedBy string `json:"created_by" yaml:"created_by"`
 
-	// Description Example: budget alerts to the on-call channel
+	// Description A text about the webhook.
+	//
+	// Example: budget alerts to the on-call channel
 	Description string `json:"description" yaml:"description"`
 
-	// DisabledAt Example: 2026-01-10T15:30:00Z
+	// DisabledAt When comet disabled it; null if it did not.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	DisabledAt *time.Time `json:"disabled_at" yaml:"disabled_at"`
 
-	// DisabledReason Why comet disabled it; null unless it did.
+	// DisabledReason Why comet disabled the webhook; null if it did not.
 	//
 	// Example: no delivery succeeded for 5 days
 	DisabledReason *string `json:"disabled_reason" yaml:"disabled_reason"`
 
-	// Enabled Example: true
+	// Enabled Whether events are delivered.
+	//
+	// Example: true
 	Enabled bool `json:"enabled" yaml:"enabled"`
 
-	// Events Example: ["agent.created","agent.updated","agent.budget_warning"]
+	// Events The types of the events that it receives.
+	//
+	// Example: ["agent.created","agent.updated","agent.budget_warning"]
 	Events []WebhookViewEvents `json:"events" yaml:"events"`
 
-	// FailingSince The first failure after the last success; null while it works.
+	// FailingSince Time of the first failure since the last success; null without one.
 	//
 	// Example: 2026-01-05T15:30:00Z
 	FailingSince *time.Time `json:"failing_since" yaml:"failing_since"`
 
-	// ID Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	// ID The webhook's id.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
 	ID string `json:"id" yaml:"id"`
 
-	// Ordering Example: none
+	// Ordering Whether the events of one agent are delivered in order.
+	//
+	// Example: none
 	Ordering DeliveryOrdering `json:"ordering" yaml:"ordering"`
 
-	// PreviousSecretExpiresAt How long deliveries are signed with the keys from before the last rotation
-	// too; null unless they are.
+	// PreviousSecretExpiresAt Until when deliveries are also signed with the keys before the last rotation; null after
+	// that.
 	//
 	// Example: 2026-01-11T15:30:00Z
 	PreviousSecretExpiresAt *time.Time `json:"previous_secret_expires_at" yaml:"previous_secret_expires_at"`
 
-	// PublicKeys The Ed25519 keys that verify v1a signatures now, the newest first; empty
-	// unless it signs with one.
+	// PublicKeys The Ed25519 keys that verify v1a signatures, newest first; empty if the webhook has no
+	// signing key.
 	//
 	// Example: ["whpk_Y3JlYXRlZCBmb3IgdGhlIGRvY3VtZW50YXRpb24u"]
 	PublicKeys []string `json:"public_keys" yaml:"public_keys"`
 
-	// Subtree Whether it hears of the agents below that one too.
+	// Subtree Whether to include events of the agents below agent_id.
 	//
 	// Example: false
 	Subtree bool `json:"subtree" yaml:"subtree"`
 
-	// UpdatedAt Example: 2026-01-10T15:30:00Z
+	// UpdatedAt When it was last changed.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	UpdatedAt time.Time `json:"updated_at" yaml:"updated_at"`
 
-	// URL Example: https://your-server.com/webhook
+	// URL The URL that receives the events.
+	//
+	// Example: https://your-server.com/webhook
 	URL string `json:"url" yaml:"url"`
 }
 
 // WebhookViewEvents defines model for WebhookView.Events.
 type WebhookViewEvents string
 
-// WorkError defines model for WorkError.
+// WorkError A failure (Chiffon §Error Codes).
 type WorkError struct {
 	// ErrorCode 5001 Timeout, 5002 Agent Unavailable, 5003 Invalid Message, 5004 Authentication Failed, 5005
 	// Resource Limit Exceeded, 5006 Unsupported Work Type; agents may send others.
 	//
 	// Example: 5005
-	ErrorCode    int           `json:"error_code" yaml:"error_code"`
+	ErrorCode int `json:"error_code" yaml:"error_code"`
+
+	// ErrorContext The context of an error: the members that its code requires, and others.
 	ErrorContext *ErrorContext `json:"error_context,omitempty" yaml:"error_context,omitempty"`
 
-	// ErrorMessage Example: Resource limit exceeded
+	// ErrorMessage Text of the error.
+	//
+	// Example: Resource limit exceeded
 	ErrorMessage string `json:"error_message" yaml:"error_message"`
 }
 
-// WorkHints defines model for WorkHints.
+// WorkHints Limits of a task that the requester knows. Unknown hints are passed to the agent.
 type WorkHints struct {
 	// MaxDurationSeconds How long an attempt may be silent, in seconds, instead of 30.
 	//
 	// Example: 300
 	MaxDurationSeconds *int64 `json:"max_duration_seconds,omitempty" yaml:"max_duration_seconds,omitempty"`
 
-	// MaxMemoryMb Example: 512
+	// MaxMemoryMb Maximum memory of the task in MB.
+	//
+	// Example: 512
 	MaxMemoryMb *int64 `json:"max_memory_mb,omitempty" yaml:"max_memory_mb,omitempty"`
 
 	// MaxTokens The task's budget in tokens.
@@ -5100,11 +6044,12 @@ type WorkHints struct {
 	MaxTokens *int64 `json:"max_tokens,omitempty" yaml:"max_tokens,omitempty"`
 }
 
-// WorkOutcome defines model for WorkOutcome.
+// WorkOutcome How a piece of work ended.
 type WorkOutcome string
 
-// WorkRequest defines model for WorkRequest.
+// WorkRequest The payload of a work_request.
 type WorkRequest struct {
+	// Hints Limits of a task that the requester knows. Unknown hints are passed to the agent.
 	Hints *WorkHints `json:"hints,omitempty" yaml:"hints,omitempty"`
 
 	// Parameters The input of the task, which comet does not interpret. Only `cancel_task` needs none.
@@ -5121,7 +6066,7 @@ type WorkRequest struct {
 	WorkType string `json:"work_type" yaml:"work_type"`
 }
 
-// WorkRequestEnvelope defines model for WorkRequestEnvelope.
+// WorkRequestEnvelope Submits a task (Chiffon §work_request).
 type WorkRequestEnvelope struct {
 	// FromAgent The type of the sending agent, which must be that of the token's agent; `orchestrator` for a
 	// token that is not bound to an agent.
@@ -5133,9 +6078,13 @@ type WorkRequestEnvelope struct {
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440001
 	MessageID openapi_types.UUID `json:"message_id" yaml:"message_id"`
-	Payload   WorkRequest        `json:"payload" yaml:"payload"`
 
-	// ProtocolVersion Example: 1.0
+	// Payload The payload of a work_request.
+	Payload WorkRequest `json:"payload" yaml:"payload"`
+
+	// ProtocolVersion The version of the protocol.
+	//
+	// Example: 1.0
 	ProtocolVersion WorkRequestEnvelopeProtocolVersion `json:"protocol_version" yaml:"protocol_version"`
 
 	// RequestID Identifies one work_request of one sender for 24 hours, and all messages about it.
@@ -5143,7 +6092,9 @@ type WorkRequestEnvelope struct {
 	// Example: 550e8400-e29b-41d4-a716-446655440003
 	RequestID openapi_types.UUID `json:"request_id" yaml:"request_id"`
 
-	// Timestamp Example: 2026-01-19T04:21:04Z
+	// Timestamp When the message was sent.
+	//
+	// Example: 2026-01-19T04:21:04Z
 	Timestamp time.Time `json:"timestamp" yaml:"timestamp"`
 
 	// ToAgent The type of the receiving agent; with `orchestrator` an agent of any type may run the task.
@@ -5157,20 +6108,26 @@ type WorkRequestEnvelope struct {
 	// Example: 550e8400-e29b-41d4-a716-446655440002
 	TraceID openapi_types.UUID `json:"trace_id" yaml:"trace_id"`
 
-	// Type Example: work_request
+	// Type Always `work_request`.
+	//
+	// Example: work_request
 	Type WorkRequestEnvelopeType `json:"type" yaml:"type"`
 
 	// XCustomFields Passed to the agent unchanged.
 	XCustomFields *map[string]interface{} `json:"x_custom_fields,omitempty" yaml:"x_custom_fields,omitempty"`
 }
 
-// WorkRequestEnvelopeProtocolVersion Example: 1.0
+// WorkRequestEnvelopeProtocolVersion The version of the protocol.
+//
+// Example: 1.0
 type WorkRequestEnvelopeProtocolVersion string
 
-// WorkRequestEnvelopeType Example: work_request
+// WorkRequestEnvelopeType Always `work_request`.
+//
+// Example: work_request
 type WorkRequestEnvelopeType string
 
-// WorkResult defines model for WorkResult.
+// WorkResult The outcome of a task.
 type WorkResult struct {
 	// ExitCode 0 for success and completed, not 0 for failed.
 	//
@@ -5180,7 +6137,9 @@ type WorkResult struct {
 	// Output Empty if it was sent in chunks before or is too long for one message.
 	//
 	// Example: Deployment completed successfully.
-	Output        *string        `json:"output,omitempty" yaml:"output,omitempty"`
+	Output *string `json:"output,omitempty" yaml:"output,omitempty"`
+
+	// ResourcesUsed What a task used.
 	ResourcesUsed *ResourcesUsed `json:"resources_used,omitempty" yaml:"resources_used,omitempty"`
 
 	// Status comet sends `success` and `failed`.
@@ -5188,7 +6147,9 @@ type WorkResult struct {
 	// Example: success
 	Status WorkResultStatus `json:"status" yaml:"status"`
 
-	// TaskID Example: 550e8400-e29b-41d4-a716-446655440004
+	// TaskID The task's id.
+	//
+	// Example: 550e8400-e29b-41d4-a716-446655440004
 	TaskID openapi_types.UUID `json:"task_id" yaml:"task_id"`
 }
 
@@ -5197,7 +6158,7 @@ type WorkResult struct {
 // Example: success
 type WorkResultStatus string
 
-// WorkResultEnvelope defines model for WorkResultEnvelope.
+// WorkResultEnvelope Ends a task (Chiffon §work_result).
 type WorkResultEnvelope struct {
 	// FromAgent The type of the sending agent, which must be that of the token's agent; `orchestrator` for a
 	// token that is not bound to an agent.
@@ -5209,9 +6170,13 @@ type WorkResultEnvelope struct {
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440001
 	MessageID openapi_types.UUID `json:"message_id" yaml:"message_id"`
-	Payload   WorkResult         `json:"payload" yaml:"payload"`
 
-	// ProtocolVersion Example: 1.0
+	// Payload The outcome of a task.
+	Payload WorkResult `json:"payload" yaml:"payload"`
+
+	// ProtocolVersion The version of the protocol.
+	//
+	// Example: 1.0
 	ProtocolVersion WorkResultEnvelopeProtocolVersion `json:"protocol_version" yaml:"protocol_version"`
 
 	// RequestID Identifies one work_request of one sender for 24 hours, and all messages about it.
@@ -5219,7 +6184,9 @@ type WorkResultEnvelope struct {
 	// Example: 550e8400-e29b-41d4-a716-446655440003
 	RequestID openapi_types.UUID `json:"request_id" yaml:"request_id"`
 
-	// Timestamp Example: 2026-01-19T04:21:04Z
+	// Timestamp When the message was sent.
+	//
+	// Example: 2026-01-19T04:21:04Z
 	Timestamp time.Time `json:"timestamp" yaml:"timestamp"`
 
 	// ToAgent The type of the receiving agent; with `orchestrator` an agent of any type may run the task.
@@ -5233,36 +6200,52 @@ type WorkResultEnvelope struct {
 	// Example: 550e8400-e29b-41d4-a716-446655440002
 	TraceID openapi_types.UUID `json:"trace_id" yaml:"trace_id"`
 
-	// Type Example: work_result
+	// Type Always `work_result`.
+	//
+	// Example: work_result
 	Type WorkResultEnvelopeType `json:"type" yaml:"type"`
 
 	// XCustomFields Passed to the agent unchanged.
 	XCustomFields *map[string]interface{} `json:"x_custom_fields,omitempty" yaml:"x_custom_fields,omitempty"`
 }
 
-// WorkResultEnvelopeProtocolVersion Example: 1.0
+// WorkResultEnvelopeProtocolVersion The version of the protocol.
+//
+// Example: 1.0
 type WorkResultEnvelopeProtocolVersion string
 
-// WorkResultEnvelopeType Example: work_result
+// WorkResultEnvelopeType Always `work_result`.
+//
+// Example: work_result
 type WorkResultEnvelopeType string
 
-// WorkStatus defines model for WorkStatus.
+// WorkStatus The progress of a task.
 type WorkStatus struct {
-	// ProgressPercent Example: 50
+	// ProgressPercent The progress in percent.
+	//
+	// Example: 50
 	ProgressPercent int `json:"progress_percent" yaml:"progress_percent"`
 
-	// Status Example: running
+	// Status The state of the task.
+	//
+	// Example: running
 	Status WorkStatusStatus `json:"status" yaml:"status"`
-	Step   *WorkStep        `json:"step,omitempty" yaml:"step,omitempty"`
 
-	// TaskID Example: 550e8400-e29b-41d4-a716-446655440004
+	// Step The current step of a task.
+	Step *WorkStep `json:"step,omitempty" yaml:"step,omitempty"`
+
+	// TaskID The task's id.
+	//
+	// Example: 550e8400-e29b-41d4-a716-446655440004
 	TaskID openapi_types.UUID `json:"task_id" yaml:"task_id"`
 }
 
-// WorkStatusStatus Example: running
+// WorkStatusStatus The state of the task.
+//
+// Example: running
 type WorkStatusStatus string
 
-// WorkStatusEnvelope defines model for WorkStatusEnvelope.
+// WorkStatusEnvelope Reports progress of a task or is a heartbeat (Chiffon §work_status).
 type WorkStatusEnvelope struct {
 	// FromAgent The type of the sending agent, which must be that of the token's agent; `orchestrator` for a
 	// token that is not bound to an agent.
@@ -5274,9 +6257,13 @@ type WorkStatusEnvelope struct {
 	//
 	// Example: 550e8400-e29b-41d4-a716-446655440001
 	MessageID openapi_types.UUID `json:"message_id" yaml:"message_id"`
-	Payload   WorkStatusPayload  `json:"payload" yaml:"payload"`
 
-	// ProtocolVersion Example: 1.0
+	// Payload Progress of a task, or a heartbeat, which names an agent and no task.
+	Payload WorkStatusPayload `json:"payload" yaml:"payload"`
+
+	// ProtocolVersion The version of the protocol.
+	//
+	// Example: 1.0
 	ProtocolVersion WorkStatusEnvelopeProtocolVersion `json:"protocol_version" yaml:"protocol_version"`
 
 	// RequestID Identifies one work_request of one sender for 24 hours, and all messages about it.
@@ -5284,7 +6271,9 @@ type WorkStatusEnvelope struct {
 	// Example: 550e8400-e29b-41d4-a716-446655440003
 	RequestID openapi_types.UUID `json:"request_id" yaml:"request_id"`
 
-	// Timestamp Example: 2026-01-19T04:21:04Z
+	// Timestamp When the message was sent.
+	//
+	// Example: 2026-01-19T04:21:04Z
 	Timestamp time.Time `json:"timestamp" yaml:"timestamp"`
 
 	// ToAgent The type of the receiving agent; with `orchestrator` an agent of any type may run the task.
@@ -5298,30 +6287,40 @@ type WorkStatusEnvelope struct {
 	// Example: 550e8400-e29b-41d4-a716-446655440002
 	TraceID openapi_types.UUID `json:"trace_id" yaml:"trace_id"`
 
-	// Type Example: work_status
+	// Type Always `work_status`.
+	//
+	// Example: work_status
 	Type WorkStatusEnvelopeType `json:"type" yaml:"type"`
 
 	// XCustomFields Passed to the agent unchanged.
 	XCustomFields *map[string]interface{} `json:"x_custom_fields,omitempty" yaml:"x_custom_fields,omitempty"`
 }
 
-// WorkStatusEnvelopeProtocolVersion Example: 1.0
+// WorkStatusEnvelopeProtocolVersion The version of the protocol.
+//
+// Example: 1.0
 type WorkStatusEnvelopeProtocolVersion string
 
-// WorkStatusEnvelopeType Example: work_status
+// WorkStatusEnvelopeType Always `work_status`.
+//
+// Example: work_status
 type WorkStatusEnvelopeType string
 
-// WorkStatusPayload defines model for WorkStatusPayload.
+// WorkStatusPayload Progress of a task, or a heartbeat, which names an agent and no task.
 type WorkStatusPayload struct {
 	union json.RawMessage
 }
 
-// WorkStep defines model for WorkStep.
+// WorkStep The current step of a task.
 type WorkStep struct {
-	// Name Example: Configure Kuma settings
+	// Name The name of the step.
+	//
+	// Example: Configure Kuma settings
 	Name string `json:"name" yaml:"name"`
 
-	// Number Example: 2
+	// Number The number of the step.
+	//
+	// Example: 2
 	Number int `json:"number" yaml:"number"`
 
 	// Output The output of the step, or the part of it that output_chunk names.
@@ -5335,115 +6334,129 @@ type WorkStep struct {
 	OutputChunk *string `json:"output_chunk,omitempty" yaml:"output_chunk,omitempty"`
 }
 
-// WorkerList defines model for WorkerList.
+// WorkerList One page of workers.
 type WorkerList struct {
 	// NextCursor Absent on the last page.
 	//
 	// Example: cmVzZWFyY2g
-	NextCursor *string      `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
-	Workers    []WorkerView `json:"workers" yaml:"workers"`
+	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
+
+	// Workers The workers on the page.
+	Workers []WorkerView `json:"workers" yaml:"workers"`
 }
 
-// WorkerView defines model for WorkerView.
+// WorkerView The state of a worker.
 type WorkerView struct {
-	// AgentID Example: research-web-01
-	AgentID string      `json:"agent_id" yaml:"agent_id"`
+	// AgentID The agent's id.
+	//
+	// Example: research-web-01
+	AgentID string `json:"agent_id" yaml:"agent_id"`
+
+	// Breaker The state of a worker's circuit breaker.
 	Breaker BreakerView `json:"breaker" yaml:"breaker"`
 
-	// Concurrency How many attempts it takes at a time.
+	// Concurrency Maximum number of attempts at a time.
 	//
 	// Example: 4
 	Concurrency int `json:"concurrency" yaml:"concurrency"`
 
-	// Failures How many timeouts and lost lines there were since the last success.
+	// Failures Number of timeouts and lost connections since the last success.
 	//
 	// Example: 0
 	Failures int `json:"failures" yaml:"failures"`
 
-	// InFlight How many it has.
+	// InFlight Number of current attempts.
 	//
 	// Example: 1
 	InFlight int `json:"in_flight" yaml:"in_flight"`
 
-	// LastAssignedAt The last assignment.
+	// LastAssignedAt Time of the last assignment.
 	//
 	// Example: 2026-01-10T15:29:00Z
 	LastAssignedAt *time.Time `json:"last_assigned_at" yaml:"last_assigned_at"`
 
-	// LastSeenAt Example: 2026-01-10T15:30:00Z
+	// LastSeenAt When its last message arrived.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	LastSeenAt time.Time `json:"last_seen_at" yaml:"last_seen_at"`
 
-	// Load In percent, as it says itself.
+	// Load In percent, as the worker reports it.
 	//
 	// Example: 25
 	Load int `json:"load" yaml:"load"`
 
-	// MaxDepth The depth from which on it takes nothing that was handed off; absent where it did not say.
+	// MaxDepth Subtasks at this depth or deeper are not assigned to it; absent if it did not specify one.
 	//
 	// Example: 2
 	MaxDepth *int `json:"max_depth,omitempty" yaml:"max_depth,omitempty"`
 
-	// Protocol What it speaks.
+	// Protocol The protocol of its messages.
 	//
 	// Example: envelope
 	Protocol string `json:"protocol" yaml:"protocol"`
 
-	// ProtocolVersion Which version of that was agreed on, such as V4 of the dialect pipe. Absent for the newest.
+	// ProtocolVersion The negotiated version of the protocol, such as V4; absent for the newest.
 	//
 	// Example: V4
 	ProtocolVersion *string `json:"protocol_version,omitempty" yaml:"protocol_version,omitempty"`
 
-	// State Example: online
+	// State Whether the worker accepts tasks.
+	//
+	// Example: online
 	State WorkerViewState `json:"state" yaml:"state"`
 
-	// Transport How it is reached.
+	// Transport The transport of its connection.
 	//
 	// Example: websocket
 	Transport string `json:"transport" yaml:"transport"`
 
-	// UpdatedAt Example: 2026-01-10T15:30:00Z
+	// UpdatedAt When it was last changed.
+	//
+	// Example: 2026-01-10T15:30:00Z
 	UpdatedAt time.Time `json:"updated_at" yaml:"updated_at"`
 
-	// V5Id What PROTOCOL_V5 calls the agent. Absent where it was never called that.
+	// V5Id The worker's id in messages of PROTOCOL_V5; absent if it has none.
 	//
 	// Example: W1
 	V5Id *string `json:"v5_id,omitempty" yaml:"v5_id,omitempty"`
 }
 
-// WorkerViewState Example: online
+// WorkerViewState Whether the worker accepts tasks.
+//
+// Example: online
 type WorkerViewState string
 
-// AgentBodyTooLarge defines model for AgentBodyTooLarge.
+// AgentBodyTooLarge A rejected message or a failed attempt (Chiffon §error).
 type AgentBodyTooLarge = ErrorEnvelope
 
-// AgentFailure defines model for AgentFailure.
+// AgentFailure A rejected message or a failed attempt (Chiffon §error).
 type AgentFailure = ErrorEnvelope
 
-// AgentTooManyRequests defines model for AgentTooManyRequests.
+// AgentTooManyRequests A rejected message or a failed attempt (Chiffon §error).
 type AgentTooManyRequests = ErrorEnvelope
 
-// AgentUnauthenticated defines model for AgentUnauthenticated.
+// AgentUnauthenticated A rejected message or a failed attempt (Chiffon §error).
 type AgentUnauthenticated = ErrorEnvelope
 
-// AgentUnsupportedMediaType defines model for AgentUnsupportedMediaType.
+// AgentUnsupportedMediaType A rejected message or a failed attempt (Chiffon §error).
 type AgentUnsupportedMediaType = ErrorEnvelope
 
-// BodyTooLarge defines model for BodyTooLarge.
+// BodyTooLarge The body of every error response (RFC 9457). Some codes have further members.
 type BodyTooLarge = Problem
 
-// Failure defines model for Failure.
+// Failure The body of every error response (RFC 9457). Some codes have further members.
 type Failure = Problem
 
-// Forbidden defines model for Forbidden.
+// Forbidden The body of every error response (RFC 9457). Some codes have further members.
 type Forbidden = Problem
 
-// TooManyRequests defines model for TooManyRequests.
+// TooManyRequests The body of every error response (RFC 9457). Some codes have further members.
 type TooManyRequests = Problem
 
-// Unauthenticated defines model for Unauthenticated.
+// Unauthenticated The body of every error response (RFC 9457). Some codes have further members.
 type Unauthenticated = Problem
 
-// UnsupportedMediaType defines model for UnsupportedMediaType.
+// UnsupportedMediaType The body of every error response (RFC 9457). Some codes have further members.
 type UnsupportedMediaType = Problem
 
 // ConnectAgentParams defines parameters for ConnectAgent.
@@ -5468,6 +6481,9 @@ type PollInboxParams struct {
 
 	// Versions The protocol versions that the agent supports, separated by commas; the lowest common version is used
 	Versions *string `form:"versions,omitempty" json:"versions,omitempty" yaml:"versions,omitempty"`
+
+	// Protocol The protocol of the messages, by its name or its WebSocket subprotocol; the envelope protocol by default
+	Protocol *string `form:"protocol,omitempty" json:"protocol,omitempty" yaml:"protocol,omitempty"`
 }
 
 // SendMessageParams defines parameters for SendMessage.
@@ -5483,6 +6499,9 @@ type StreamInboxParams struct {
 
 	// Versions The protocol versions that the agent supports, separated by commas; the lowest common version is used
 	Versions *string `form:"versions,omitempty" json:"versions,omitempty" yaml:"versions,omitempty"`
+
+	// Protocol The protocol of the messages, by its name or its WebSocket subprotocol; the envelope protocol by default
+	Protocol *string `form:"protocol,omitempty" json:"protocol,omitempty" yaml:"protocol,omitempty"`
 }
 
 // ListAgentsParams defines parameters for ListAgents.
@@ -5493,37 +6512,37 @@ type ListAgentsParams struct {
 	// Level Only agents of this level
 	Level *ListAgentsParamsLevel `form:"level,omitempty" json:"level,omitempty" yaml:"level,omitempty"`
 
-	// Frequency Only agents at this frequency in Hz; a reserved one selects nobody
+	// Frequency Only agents at this frequency in Hz; reserved frequencies select no agents
 	Frequency *int `form:"frequency,omitempty" json:"frequency,omitempty" yaml:"frequency,omitempty"`
 
 	// Active Only active agents, or only inactive ones
 	Active *bool `form:"active,omitempty" json:"active,omitempty" yaml:"active,omitempty"`
 
-	// ParentID Only agents directly under this one
+	// ParentID Only direct children of this agent
 	ParentID *string `form:"parent_id,omitempty" json:"parent_id,omitempty" yaml:"parent_id,omitempty"`
 
-	// Capability Only agents with this capability, with or without its `custom:` prefix; several must all be there
+	// Capability Only agents with this capability, with or without its `custom:` prefix; repeat the parameter to require several
 	Capability *[]string `form:"capability,omitempty" json:"capability,omitempty" yaml:"capability,omitempty"`
 
-	// Q Only agents whose id, name or description contains this text, whatever its case
+	// Q Only agents whose id, name or description contains this text, ignoring case
 	Q *string `form:"q,omitempty" json:"q,omitempty" yaml:"q,omitempty"`
 
-	// Sort Order of the list; a leading `-` reverses it
+	// Sort Sort order; a leading `-` reverses it
 	Sort *ListAgentsParamsSort `form:"sort,omitempty" json:"sort,omitempty" yaml:"sort,omitempty"`
 
-	// Limit Size of a page
+	// Limit Maximum number of entries on the page
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
 
-	// Offset Agents to pass over
+	// Offset Number of agents to skip
 	Offset *int `form:"offset,omitempty" json:"offset,omitempty" yaml:"offset,omitempty"`
 
-	// Cursor Where the page begins, as given by the page before
+	// Cursor `next_cursor` of the previous page
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
 
-	// Total Whether to count; by default only without a cursor
+	// Total Whether to return `total`; by default only without a cursor
 	Total *bool `form:"total,omitempty" json:"total,omitempty" yaml:"total,omitempty"`
 
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
@@ -5535,64 +6554,64 @@ type ListAgentsParamsSort string
 
 // CreateAgentParams defines parameters for CreateAgent.
 type CreateAgentParams struct {
-	// IdempotencyKey Makes a repeated request answer as the first one did, for 24 hours
+	// IdempotencyKey Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
 }
 
 // DeleteAgentParams defines parameters for DeleteAgent.
 type DeleteAgentParams struct {
-	// IfMatch Delete the agent only at this version
+	// IfMatch Delete the agent only if this entity tag has its current version
 	IfMatch *string `json:"If-Match,omitempty" yaml:"If-Match,omitempty"`
 }
 
 // GetAgentParams defines parameters for GetAgent.
 type GetAgentParams struct {
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // UpdateAgentParams defines parameters for UpdateAgent.
 type UpdateAgentParams struct {
-	// IfMatch Change the agent only at this version
+	// IfMatch Update the agent only if this entity tag has its current version
 	IfMatch *string `json:"If-Match,omitempty" yaml:"If-Match,omitempty"`
 }
 
 // ListAncestorsParams defines parameters for ListAncestors.
 type ListAncestorsParams struct {
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // ListAuditEntriesParams defines parameters for ListAuditEntries.
 type ListAuditEntriesParams struct {
-	// Limit Size of a page
+	// Limit Maximum number of entries on the page
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
 
-	// Cursor Where the page begins, as given by the page before
+	// Cursor `next_cursor` of the previous page
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
 
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // ListBudgetAdditionsParams defines parameters for ListBudgetAdditions.
 type ListBudgetAdditionsParams struct {
-	// IncludeInactive Also those that no longer count
+	// IncludeInactive Also return temporary budgets that are not in effect
 	IncludeInactive *bool `form:"include_inactive,omitempty" json:"include_inactive,omitempty" yaml:"include_inactive,omitempty"`
 
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // CreateBudgetAdditionParams defines parameters for CreateBudgetAddition.
 type CreateBudgetAdditionParams struct {
-	// IdempotencyKey Makes a repeated request answer as the first one did, for 24 hours
+	// IdempotencyKey Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
 }
 
 // GetAgentKeyParams defines parameters for GetAgentKey.
 type GetAgentKeyParams struct {
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
@@ -5601,13 +6620,13 @@ type ListReservationsParams struct {
 	// State Only reservations in this state
 	State *ListReservationsParamsState `form:"state,omitempty" json:"state,omitempty" yaml:"state,omitempty"`
 
-	// Limit Size of a page
+	// Limit Maximum number of entries on the page
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
 
-	// Cursor Where the page begins, as given by the page before
+	// Cursor `next_cursor` of the previous page
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
 
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
@@ -5616,31 +6635,31 @@ type ListReservationsParamsState string
 
 // CreateReservationParams defines parameters for CreateReservation.
 type CreateReservationParams struct {
-	// IdempotencyKey Makes a repeated request answer as the first one did, for 24 hours
+	// IdempotencyKey Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
 }
 
 // GetReservationParams defines parameters for GetReservation.
 type GetReservationParams struct {
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // SettleReservationParams defines parameters for SettleReservation.
 type SettleReservationParams struct {
-	// IdempotencyKey Makes a repeated request answer as the first one did, for 24 hours
+	// IdempotencyKey Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
 }
 
 // GetUsageParams defines parameters for GetUsage.
 type GetUsageParams struct {
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // RecordUsageParams defines parameters for RecordUsage.
 type RecordUsageParams struct {
-	// IdempotencyKey Makes a repeated request answer as the first one did, for 24 hours
+	// IdempotencyKey Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
 }
 
@@ -5649,19 +6668,19 @@ type GetUsageHistoryParams struct {
 	// Window Width of a window
 	Window *GetUsageHistoryParamsWindow `form:"window,omitempty" json:"window,omitempty" yaml:"window,omitempty"`
 
-	// GroupBy What to break the windows down by
+	// GroupBy Label to break the windows down by
 	GroupBy *GetUsageHistoryParamsGroupBy `form:"group_by,omitempty" json:"group_by,omitempty" yaml:"group_by,omitempty"`
 
-	// From Begin, as RFC 3339 or YYYY-MM-DD
+	// From Start, in RFC 3339 or as YYYY-MM-DD
 	From *string `form:"from,omitempty" json:"from,omitempty" yaml:"from,omitempty"`
 
-	// To End, as RFC 3339 or YYYY-MM-DD, by default now
+	// To End, in RFC 3339 or as YYYY-MM-DD; by default now
 	To *string `form:"to,omitempty" json:"to,omitempty" yaml:"to,omitempty"`
 
-	// Top How many groups of a window are named; the others are summed up in `other_tokens`
+	// Top Maximum number of groups per window; the usage of the others is `other_tokens`
 	Top *int `form:"top,omitempty" json:"top,omitempty" yaml:"top,omitempty"`
 
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
@@ -5673,7 +6692,7 @@ type GetUsageHistoryParamsGroupBy string
 
 // ResetUsageParams defines parameters for ResetUsage.
 type ResetUsageParams struct {
-	// IdempotencyKey Makes a repeated request answer as the first one did, for 24 hours
+	// IdempotencyKey Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
 }
 
@@ -5682,19 +6701,19 @@ type StreamEventsParams struct {
 	// Types Only events of these types, separated by commas
 	Types *string `form:"types,omitempty" json:"types,omitempty" yaml:"types,omitempty"`
 
-	// AgentID Only events that concern this agent
+	// AgentID Only events about this agent, its work, or the tasks it requested
 	AgentID *string `form:"agent_id,omitempty" json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
 
 	// TaskID Only events of this task
 	TaskID *string `form:"task_id,omitempty" json:"task_id,omitempty" yaml:"task_id,omitempty"`
 
-	// Format How an event is written: as JSON, or as a line of PROTOCOL_V5's log (§10.3)
+	// Format Format of the data: `json`, or `v5` for lines of PROTOCOL_V5's log (§10.3)
 	Format *StreamEventsParamsFormat `form:"format,omitempty" json:"format,omitempty" yaml:"format,omitempty"`
 
-	// LastEventID What Last-Event-ID says, for clients that cannot send it; the header beats it
+	// LastEventID Position of the last event you received, for clients that cannot send the header; the header takes precedence
 	LastEventID *int `form:"last_event_id,omitempty" json:"last_event_id,omitempty" yaml:"last_event_id,omitempty"`
 
-	// LastEventIDHeader The position of the last event you have
+	// LastEventIDHeader Position of the last event you received; the stream resumes after it
 	LastEventIDHeader *string `json:"Last-Event-ID,omitempty" yaml:"Last-Event-ID,omitempty"`
 }
 
@@ -5703,37 +6722,37 @@ type StreamEventsParamsFormat string
 
 // GetHierarchyParams defines parameters for GetHierarchy.
 type GetHierarchyParams struct {
-	// Root The agent to begin at
+	// Root Id of the agent at the top of the tree
 	Root *string `form:"root,omitempty" json:"root,omitempty" yaml:"root,omitempty"`
 
-	// Depth How many levels below the root
+	// Depth Number of levels below the root
 	Depth *int `form:"depth,omitempty" json:"depth,omitempty" yaml:"depth,omitempty"`
 
-	// ActiveOnly Leave out inactive agents
+	// ActiveOnly Whether to omit inactive agents
 	ActiveOnly *bool `form:"active_only,omitempty" json:"active_only,omitempty" yaml:"active_only,omitempty"`
 
-	// Usage Add what each agent and its subtree used today
+	// Usage Whether to include budgets and today's usage
 	Usage *bool `form:"usage,omitempty" json:"usage,omitempty" yaml:"usage,omitempty"`
 
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // GetMeParams defines parameters for GetMe.
 type GetMeParams struct {
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // ExportRosterParams defines parameters for ExportRoster.
 type ExportRosterParams struct {
-	// Root The agent to begin at
+	// Root Id of the agent at the top of the exported tree
 	Root *string `form:"root,omitempty" json:"root,omitempty" yaml:"root,omitempty"`
 
-	// Format Form of the document
+	// Format Format of the document
 	Format *ExportRosterParamsFormat `form:"format,omitempty" json:"format,omitempty" yaml:"format,omitempty"`
 
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
@@ -5742,37 +6761,37 @@ type ExportRosterParamsFormat string
 
 // ImportRosterParams defines parameters for ImportRoster.
 type ImportRosterParams struct {
-	// DryRun Only check
+	// DryRun Whether to validate only
 	DryRun *bool `form:"dry_run,omitempty" json:"dry_run,omitempty" yaml:"dry_run,omitempty"`
 
-	// IdempotencyKey Makes a repeated request answer as the first one did, for 24 hours
+	// IdempotencyKey Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
 }
 
 // ListSessionsParams defines parameters for ListSessions.
 type ListSessionsParams struct {
-	// Mine Only sessions that this token made
+	// Mine Only sessions that this token opened
 	Mine *bool `form:"mine,omitempty" json:"mine,omitempty" yaml:"mine,omitempty"`
 
-	// Limit Size of a page
+	// Limit Maximum number of entries on the page
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
 
-	// Cursor Where the page begins, as given by the page before
+	// Cursor `next_cursor` of the previous page
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
 
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // GetSessionParams defines parameters for GetSession.
 type GetSessionParams struct {
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // ListQuestionsParams defines parameters for ListQuestions.
 type ListQuestionsParams struct {
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
@@ -5781,31 +6800,31 @@ type ListTasksParams struct {
 	// State Only tasks in this state
 	State *ListTasksParamsState `form:"state,omitempty" json:"state,omitempty" yaml:"state,omitempty"`
 
-	// AgentID Only tasks whose newest attempt this agent makes
+	// AgentID Only tasks whose newest attempt is assigned to this agent
 	AgentID *string `form:"agent_id,omitempty" json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
 
 	// SessionID Only tasks of this session
 	SessionID *string `form:"session_id,omitempty" json:"session_id,omitempty" yaml:"session_id,omitempty"`
 
-	// ParentID Only tasks handed off from this one
+	// ParentID Only subtasks of this task
 	ParentID *string `form:"parent_id,omitempty" json:"parent_id,omitempty" yaml:"parent_id,omitempty"`
 
-	// Since Only tasks made at this time or later
+	// Since Only tasks created at this time or later
 	Since *time.Time `form:"since,omitempty" json:"since,omitempty" yaml:"since,omitempty"`
 
-	// Until Only tasks made before this time
+	// Until Only tasks created before this time
 	Until *time.Time `form:"until,omitempty" json:"until,omitempty" yaml:"until,omitempty"`
 
-	// Mine Only tasks that this token asked for
+	// Mine Only tasks that this token requested
 	Mine *bool `form:"mine,omitempty" json:"mine,omitempty" yaml:"mine,omitempty"`
 
-	// Limit Size of a page
+	// Limit Maximum number of entries on the page
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
 
-	// Cursor Where the page begins, as given by the page before
+	// Cursor `next_cursor` of the previous page
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
 
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
@@ -5814,58 +6833,58 @@ type ListTasksParamsState string
 
 // SubmitTaskParams defines parameters for SubmitTask.
 type SubmitTaskParams struct {
-	// IdempotencyKey Makes a repeated request answer as the first one did, for 24 hours
+	// IdempotencyKey Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
 
-	// Prefer `wait=N` waits up to N seconds for the end of the task, at most 60 and no longer than the server lets a request take
+	// Prefer `wait=N` waits up to N seconds for the end of the task, at most 60 and less than the server's time limit for requests
 	Prefer *string `json:"Prefer,omitempty" yaml:"Prefer,omitempty"`
 
-	// Traceparent The W3C trace context the task belongs to; one that is not valid is ignored
+	// Traceparent W3C trace context of the task; ignored if it is invalid
 	Traceparent *string `json:"traceparent,omitempty" yaml:"traceparent,omitempty"`
 }
 
 // GetTaskParams defines parameters for GetTask.
 type GetTaskParams struct {
-	// Wait How many seconds to wait for an end or a change, no longer than the server lets a request take
+	// Wait Seconds to wait for the end or a change, limited by the server's time limit for requests
 	Wait *int `form:"wait,omitempty" json:"wait,omitempty" yaml:"wait,omitempty"`
 
-	// Version The version you have
+	// Version Wait for a version higher than this one
 	Version *int `form:"version,omitempty" json:"version,omitempty" yaml:"version,omitempty"`
 
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // CancelTaskParams defines parameters for CancelTask.
 type CancelTaskParams struct {
-	// IdempotencyKey Makes a repeated request answer as the first one did, for 24 hours
+	// IdempotencyKey Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
 }
 
 // ListTaskMessagesParams defines parameters for ListTaskMessages.
 type ListTaskMessagesParams struct {
-	// Limit How many lines a page has
+	// Limit Maximum number of entries on the page
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
 
-	// Cursor Where the page begins: the `next_cursor` of the one before
+	// Cursor `next_cursor` of the previous page
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
 
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // GetTaskOutputParams defines parameters for GetTaskOutput.
 type GetTaskOutputParams struct {
-	// Stream Which of the two
+	// Stream Which output to return
 	Stream *GetTaskOutputParamsStream `form:"stream,omitempty" json:"stream,omitempty" yaml:"stream,omitempty"`
 
-	// Follow Go on until the task has ended
+	// Follow Stream until the task has ended
 	Follow *bool `form:"follow,omitempty" json:"follow,omitempty" yaml:"follow,omitempty"`
 
-	// From The byte to begin with, where the output is followed
+	// From Offset of the first byte; only with `follow=true`
 	From *int `form:"from,omitempty" json:"from,omitempty" yaml:"from,omitempty"`
 
-	// Range The bytes you want
+	// Range The bytes to return
 	Range *string `json:"Range,omitempty" yaml:"Range,omitempty"`
 }
 
@@ -5874,91 +6893,91 @@ type GetTaskOutputParamsStream string
 
 // ListTokensParams defines parameters for ListTokens.
 type ListTokensParams struct {
-	// Limit Size of a page
+	// Limit Maximum number of entries on the page
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
 
-	// Cursor Where the page begins, as given by the page before
+	// Cursor `next_cursor` of the previous page
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
 
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // CreateTokenParams defines parameters for CreateToken.
 type CreateTokenParams struct {
-	// IdempotencyKey Makes a repeated request answer as the first one did, without the secret
+	// IdempotencyKey Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response, without the secret
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
 }
 
 // GetTokenParams defines parameters for GetToken.
 type GetTokenParams struct {
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // RotateTokenParams defines parameters for RotateToken.
 type RotateTokenParams struct {
-	// IdempotencyKey Makes a repeated request answer as the first one did, without the secret
+	// IdempotencyKey Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response, without the secret
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
 }
 
 // GetToolPolicyParams defines parameters for GetToolPolicy.
 type GetToolPolicyParams struct {
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // ListToolsParams defines parameters for ListTools.
 type ListToolsParams struct {
-	// Server Only those of this upstream
+	// Server Only tools of this upstream
 	Server *string `form:"server,omitempty" json:"server,omitempty" yaml:"server,omitempty"`
 
-	// Limit Size of a page
+	// Limit Maximum number of entries on the page
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
 
-	// Cursor Where the page begins, as given by the page before
+	// Cursor `next_cursor` of the previous page
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
 
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // CallToolParams defines parameters for CallTool.
 type CallToolParams struct {
-	// Traceparent The W3C trace context the call belongs to
+	// Traceparent W3C trace context of the call
 	Traceparent *string `json:"traceparent,omitempty" yaml:"traceparent,omitempty"`
 }
 
 // ListToolCallsParams defines parameters for ListToolCalls.
 type ListToolCallsParams struct {
-	// AgentID Only those this agent paid for
+	// AgentID Only calls that were charged to this agent
 	AgentID *string `form:"agent_id,omitempty" json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
 
-	// TokenID Only those of this token
+	// TokenID Only calls with this token
 	TokenID *string `form:"token_id,omitempty" json:"token_id,omitempty" yaml:"token_id,omitempty"`
 
-	// Server Only those of this upstream's tools
+	// Server Only calls of this upstream's tools
 	Server *string `form:"server,omitempty" json:"server,omitempty" yaml:"server,omitempty"`
 
-	// Tool Only those of tools with this name, or of one as server:tool
+	// Tool Only calls of tools with this name, or of one tool as server:tool
 	Tool *string `form:"tool,omitempty" json:"tool,omitempty" yaml:"tool,omitempty"`
 
-	// TaskID Only those of this task
+	// TaskID Only calls for this task
 	TaskID *string `form:"task_id,omitempty" json:"task_id,omitempty" yaml:"task_id,omitempty"`
 
-	// ParentID Only those that this run of code made
+	// ParentID Only calls made by this execution of code
 	ParentID *string `form:"parent_id,omitempty" json:"parent_id,omitempty" yaml:"parent_id,omitempty"`
 
-	// Outcome Only those that ended so
+	// Outcome Only calls with this outcome
 	Outcome *ListToolCallsParamsOutcome `form:"outcome,omitempty" json:"outcome,omitempty" yaml:"outcome,omitempty"`
 
-	// Limit Size of a page
+	// Limit Maximum number of entries on the page
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
 
-	// Cursor Where the page begins, as given by the page before
+	// Cursor `next_cursor` of the previous page
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
 
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
@@ -5967,43 +6986,43 @@ type ListToolCallsParamsOutcome string
 
 // ListUpstreamsParams defines parameters for ListUpstreams.
 type ListUpstreamsParams struct {
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // GetUpstreamParams defines parameters for GetUpstream.
 type GetUpstreamParams struct {
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // ListToolDefinitionsParams defines parameters for ListToolDefinitions.
 type ListToolDefinitionsParams struct {
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // ListWebhooksParams defines parameters for ListWebhooks.
 type ListWebhooksParams struct {
-	// Limit Size of a page
+	// Limit Maximum number of entries on the page
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
 
-	// Cursor Where the page begins, as given by the page before
+	// Cursor `next_cursor` of the previous page
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
 
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // CreateWebhookParams defines parameters for CreateWebhook.
 type CreateWebhookParams struct {
-	// IdempotencyKey Makes a repeated request answer as the first one did, without the secret
+	// IdempotencyKey Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response, without the secret
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
 }
 
 // GetWebhookParams defines parameters for GetWebhook.
 type GetWebhookParams struct {
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
@@ -6012,7 +7031,7 @@ type ListDeliveriesParams struct {
 	// Status Only deliveries in this state
 	Status *ListDeliveriesParamsStatus `form:"status,omitempty" json:"status,omitempty" yaml:"status,omitempty"`
 
-	// Event Only deliveries of this event
+	// Event Only deliveries of this event type
 	Event *ListDeliveriesParamsEvent `form:"event,omitempty" json:"event,omitempty" yaml:"event,omitempty"`
 
 	// Since Only deliveries created at this time or later
@@ -6021,13 +7040,13 @@ type ListDeliveriesParams struct {
 	// Until Only deliveries created before this time
 	Until *time.Time `form:"until,omitempty" json:"until,omitempty" yaml:"until,omitempty"`
 
-	// Limit Size of a page
+	// Limit Maximum number of entries on the page
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
 
-	// Cursor Where the page begins, as given by the page before
+	// Cursor `next_cursor` of the previous page
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
 
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
@@ -6039,34 +7058,34 @@ type ListDeliveriesParamsEvent string
 
 // GetDeliveryParams defines parameters for GetDelivery.
 type GetDeliveryParams struct {
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // RotateWebhookSecretParams defines parameters for RotateWebhookSecret.
 type RotateWebhookSecretParams struct {
-	// IdempotencyKey Makes a repeated request answer as the first one did, without the secret
+	// IdempotencyKey Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response, without the secret
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
 }
 
 // ListWorkersParams defines parameters for ListWorkers.
 type ListWorkersParams struct {
-	// Limit Size of a page
+	// Limit Maximum number of entries on the page
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
 
-	// Cursor Where the page begins, as given by the page before
+	// Cursor `next_cursor` of the previous page
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
 
-	// V5Id Only the agent that PROTOCOL_V5 calls that
+	// V5Id Only the worker with this id in PROTOCOL_V5
 	V5Id *string `form:"v5_id,omitempty" json:"v5_id,omitempty" yaml:"v5_id,omitempty"`
 
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // GetWorkerParams defines parameters for GetWorker.
 type GetWorkerParams struct {
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
@@ -6096,25 +7115,25 @@ type GetPromptParamsName string
 
 // GetDocsParams defines parameters for GetDocs.
 type GetDocsParams struct {
-	// IfNoneMatch The ETag of the copy you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // GetOpenAPIJSONParams defines parameters for GetOpenAPIJSON.
 type GetOpenAPIJSONParams struct {
-	// IfNoneMatch The ETag of the copy you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // GetOpenAPIYAMLParams defines parameters for GetOpenAPIYAML.
 type GetOpenAPIYAMLParams struct {
-	// IfNoneMatch The ETag of the copy you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // GetProblemTypeParams defines parameters for GetProblemType.
 type GetProblemTypeParams struct {
-	// IfNoneMatch The ETag you have
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
@@ -6651,14 +7670,14 @@ type ClientInterface interface {
 	//
 	// Opens a connection on which the agent receives and sends messages. Every text frame is a JSON object: a message, or a control frame about the connection. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. Messages that the agent does not acknowledge are delivered again on its next connection. A new connection of an agent replaces the older one.
 	//
-	// The subprotocol is `envelope.v1`, even if the agent offers none. Only tokens bound to an agent are accepted; any other is 5004.
+	// The subprotocol selects the protocol; it is `envelope.v1` if the agent offers none. A connection of a protocol without control frames carries messages only. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Corresponds with GET /api/agent/connect (the `ConnectAgent` operationId).
 	ConnectAgent(ctx context.Context, params *ConnectAgentParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PollInbox Poll the inbox
 	//
-	// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`transport.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
+	// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`transport.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A message of a protocol whose messages are text is an object with its `message_id` and its `text`. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Corresponds with GET /api/agent/inbox (the `PollInbox` operationId).
 	PollInbox(ctx context.Context, params *PollInboxParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -6683,7 +7702,7 @@ type ClientInterface interface {
 
 	// SendMessageWithBody Send a message
 	//
-	// Receives one message of the envelope protocol, of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
+	// Receives a message of the protocol that `Content-Type` selects, the envelope protocol by default, which is described here: one message of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
 	//
 	// 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 	//
@@ -6696,7 +7715,7 @@ type ClientInterface interface {
 
 	// SendMessage Send a message
 	//
-	// Receives one message of the envelope protocol, of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
+	// Receives a message of the protocol that `Content-Type` selects, the envelope protocol by default, which is described here: one message of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
 	//
 	// 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 	//
@@ -6723,7 +7742,7 @@ type ClientInterface interface {
 
 	// PutPushRegistrationWithBody Register a push address
 	//
-	// From now on comet posts each of the agent's messages to the address in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
+	// Registers an address to which comet posts each message of the agent, in the selected protocol, in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -6732,7 +7751,7 @@ type ClientInterface interface {
 
 	// PutPushRegistration Register a push address
 	//
-	// From now on comet posts each of the agent's messages to the address in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
+	// Registers an address to which comet posts each message of the agent, in the selected protocol, in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -6748,18 +7767,18 @@ type ClientInterface interface {
 
 	// ListAgents List agents
 	//
-	// Pages by `limit` and `offset` as documented, or by `cursor`, which costs the same at any depth; the `Link` header with `rel="next"` and `next_cursor` lead to the next page. Without `active` all agents are listed. `total` is counted unless a cursor is given.
+	// Returns agents in pages, by `limit` and `offset` or by `cursor`, whose cost does not grow with the position. The `Link` header with `rel="next"` and `next_cursor` lead to the next page. `total` is counted unless a cursor is sent. Without `active` the list includes inactive agents.
 	//
-	// Needs the scope `agents:read`.
+	// Requires the scope `agents:read`.
 	//
 	// Corresponds with GET /api/v1/agents (the `ListAgents` operationId).
 	ListAgents(ctx context.Context, params *ListAgentsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateAgentWithBody Create an agent
 	//
-	// A token with `agents:write` creates L2 and L3 agents; L1 needs `admin`. A capability that is neither predefined nor prefixed with `custom:` is accepted with an entry in `warnings`.
+	// Creates an agent. The scope `agents:write` allows agents of level 2 and 3; level 1 requires `admin`. A capability that is neither predefined nor prefixed with `custom:` is accepted and listed in `warnings`.
 	//
-	// Needs the scope `agents:write`.
+	// Requires the scope `agents:write`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -6768,9 +7787,9 @@ type ClientInterface interface {
 
 	// CreateAgent Create an agent
 	//
-	// A token with `agents:write` creates L2 and L3 agents; L1 needs `admin`. A capability that is neither predefined nor prefixed with `custom:` is accepted with an entry in `warnings`.
+	// Creates an agent. The scope `agents:write` allows agents of level 2 and 3; level 1 requires `admin`. A capability that is neither predefined nor prefixed with `custom:` is accepted and listed in `warnings`.
 	//
-	// Needs the scope `agents:write`.
+	// Requires the scope `agents:write`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -6779,27 +7798,27 @@ type ClientInterface interface {
 
 	// DeleteAgent Delete an agent
 	//
-	// A soft delete: the agent stays with `is_active: false`. L0 and L1 agents and agents with active children are refused.
+	// Deactivates the agent: its data stays, with `is_active: false`. Agents of level 0 and 1 and agents with active children cannot be deleted.
 	//
-	// Needs the scope `agents:write`.
+	// Requires the scope `agents:write`.
 	//
 	// Corresponds with DELETE /api/v1/agents/{agent_id} (the `DeleteAgent` operationId).
 	DeleteAgent(ctx context.Context, agentID string, params *DeleteAgentParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetAgent Get an agent
 	//
-	// `children` are the active agents directly below, at most 1,000. `tokens_used_today` and `stats` count from midnight UTC; `tokens_used_today` is the same figure as `used_today` in the agent's usage.
+	// Returns an agent. `children` contains its active direct children, at most 1,000. `tokens_used_today` and `stats` cover the current UTC day; `tokens_used_today` equals `used_today` of the agent's usage.
 	//
-	// Needs the scope `agents:read`.
+	// Requires the scope `agents:read`.
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id} (the `GetAgent` operationId).
 	GetAgent(ctx context.Context, agentID string, params *GetAgentParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateAgentWithBody Update an agent
 	//
-	// Only members that are present change anything. `id`, `level` and `frequency_hz` are immutable: their own value is accepted, another is refused. `is_active: false` is the soft delete with its restrictions, `is_active: true` restores. L0 and L1 need the scope `admin`.
+	// Changes only the members that the body contains. `id`, `level` and `frequency_hz` are immutable: a member with the current value is accepted, another value is an error. `is_active: false` deactivates the agent under the same conditions as DELETE; `is_active: true` restores it. Agents of level 0 and 1 require the scope `admin`.
 	//
-	// Needs the scope `agents:write`.
+	// Requires the scope `agents:write`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -6808,9 +7827,9 @@ type ClientInterface interface {
 
 	// UpdateAgent Update an agent
 	//
-	// Only members that are present change anything. `id`, `level` and `frequency_hz` are immutable: their own value is accepted, another is refused. `is_active: false` is the soft delete with its restrictions, `is_active: true` restores. L0 and L1 need the scope `admin`.
+	// Changes only the members that the body contains. `id`, `level` and `frequency_hz` are immutable: a member with the current value is accepted, another value is an error. `is_active: false` deactivates the agent under the same conditions as DELETE; `is_active: true` restores it. Agents of level 0 and 1 require the scope `admin`.
 	//
-	// Needs the scope `agents:write`.
+	// Requires the scope `agents:write`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -6819,9 +7838,9 @@ type ClientInterface interface {
 
 	// UpdateAgentWithApplicationMergePatchPlusJSONBody Update an agent
 	//
-	// Only members that are present change anything. `id`, `level` and `frequency_hz` are immutable: their own value is accepted, another is refused. `is_active: false` is the soft delete with its restrictions, `is_active: true` restores. L0 and L1 need the scope `admin`.
+	// Changes only the members that the body contains. `id`, `level` and `frequency_hz` are immutable: a member with the current value is accepted, another value is an error. `is_active: false` deactivates the agent under the same conditions as DELETE; `is_active: true` restores it. Agents of level 0 and 1 require the scope `admin`.
 	//
-	// Needs the scope `agents:write`.
+	// Requires the scope `agents:write`.
 	//
 	// Takes a body of the `application/merge-patch+json` content type.
 	//
@@ -6830,118 +7849,118 @@ type ClientInterface interface {
 
 	// ListAncestors List an agent's ancestors
 	//
-	// The chain of command: the parent first, `nova` last; empty for `nova`.
+	// Returns the agents above an agent, from its parent to `nova`; for `nova` the list is empty.
 	//
-	// Needs the scope `agents:read`.
+	// Requires the scope `agents:read`.
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id}/ancestors (the `ListAncestors` operationId).
 	ListAncestors(ctx context.Context, agentID string, params *ListAncestorsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListAuditEntries List an agent's audit trail
+	// ListAuditEntries List an agent's audit log
 	//
-	// Who changed what, when, from what to what; newest first. What operators did about the agent's budget and usage is told with the `reason` they gave, at the version the agent had.
+	// Returns the changes of an agent, newest first: when, by which token, and the old and new values. Operations on the agent's budget and usage are included with their `reason` and do not change the version.
 	//
-	// Needs the scope `agents:read`.
+	// Requires the scope `agents:read`.
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id}/audit (the `ListAuditEntries` operationId).
 	ListAuditEntries(ctx context.Context, agentID string, params *ListAuditEntriesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListBudgetAdditions List an agent's additional budgets
+	// ListBudgetAdditions List an agent's temporary budgets
 	//
-	// The newest first: those that count now, or with `include_inactive` also those that have expired or were taken back.
+	// Returns the temporary budgets that are in effect, newest first; with `include_inactive` also those that have expired or were removed.
 	//
-	// Needs the scope `agents:read`.
+	// Requires the scope `agents:read`.
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id}/budget/additions (the `ListBudgetAdditions` operationId).
 	ListBudgetAdditions(ctx context.Context, agentID string, params *ListBudgetAdditionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateBudgetAdditionWithBody Add to an agent's budget for a time
+	// CreateBudgetAdditionWithBody Create a temporary budget
 	//
-	// Raises what the agent may use in a day by `tokens`, at once and until `expires_at`. The reason is kept in the audit trail.
+	// Raises the number of tokens that the agent may use per day by `tokens`, from now until `expires_at`. The reason is recorded in the audit log.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /api/v1/agents/{agent_id}/budget/additions (the `CreateBudgetAddition` operationId).
 	CreateBudgetAdditionWithBody(ctx context.Context, agentID string, params *CreateBudgetAdditionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CreateBudgetAddition Add to an agent's budget for a time
+	// CreateBudgetAddition Create a temporary budget
 	//
-	// Raises what the agent may use in a day by `tokens`, at once and until `expires_at`. The reason is kept in the audit trail.
+	// Raises the number of tokens that the agent may use per day by `tokens`, from now until `expires_at`. The reason is recorded in the audit log.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /api/v1/agents/{agent_id}/budget/additions (the `CreateBudgetAddition` operationId).
 	CreateBudgetAddition(ctx context.Context, agentID string, params *CreateBudgetAdditionParams, body CreateBudgetAdditionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DeleteBudgetAddition Take an additional budget back
+	// DeleteBudgetAddition Remove a temporary budget
 	//
-	// It counts no longer. What was used of it stays used.
+	// The temporary budget ends at once. Tokens that were used from it stay recorded.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Corresponds with DELETE /api/v1/agents/{agent_id}/budget/additions/{addition_id} (the `DeleteBudgetAddition` operationId).
 	DeleteBudgetAddition(ctx context.Context, agentID string, additionID string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RevokeAgentKey Revoke an agent's key
 	//
-	// The key ends at once on this replica and within a second on the others. Without a key the agent need not sign, and cannot.
+	// The key becomes invalid at once on this replica and within a second on the others. An agent without a key sends its messages unsigned.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Corresponds with DELETE /api/v1/agents/{agent_id}/key (the `RevokeAgentKey` operationId).
 	RevokeAgentKey(ctx context.Context, agentID string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetAgentKey Get an agent's key
 	//
-	// What the agent signs its lines of PROTOCOL_V5 with, without the key itself.
+	// Returns the key that signs the agent's messages of PROTOCOL_V5, without the secret.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id}/key (the `GetAgentKey` operationId).
 	GetAgentKey(ctx context.Context, agentID string, params *GetAgentKeyParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// UpdateAgentKeyWithBody Change what an agent's key is for
+	// UpdateAgentKeyWithBody Update the settings of an agent's key
 	//
-	// The key stays. With `required` every line of PROTOCOL_V5 that the agent says has to be signed, at every door, and what it is told is signed too.
+	// The key itself does not change. With `required` every message that the agent sends in PROTOCOL_V5 must be signed, on every transport, and comet signs the messages it sends to the agent.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with PATCH /api/v1/agents/{agent_id}/key (the `UpdateAgentKey` operationId).
 	UpdateAgentKeyWithBody(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// UpdateAgentKey Change what an agent's key is for
+	// UpdateAgentKey Update the settings of an agent's key
 	//
-	// The key stays. With `required` every line of PROTOCOL_V5 that the agent says has to be signed, at every door, and what it is told is signed too.
+	// The key itself does not change. With `required` every message that the agent sends in PROTOCOL_V5 must be signed, on every transport, and comet signs the messages it sends to the agent.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with PATCH /api/v1/agents/{agent_id}/key (the `UpdateAgentKey` operationId).
 	UpdateAgentKey(ctx context.Context, agentID string, body UpdateAgentKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PutAgentKeyWithBody Give an agent a key
+	// PutAgentKeyWithBody Create or replace an agent's key
 	//
-	// The agent signs its lines of PROTOCOL_V5 with it. Without `key` one is made, and shown this once; a key that was agreed on elsewhere is 16 to 128 bytes of text. The key that the agent had before ends at once on this replica and within a second on the others. `required` says that every line of the agent has to be signed; where it is left out it stays as it was, and is false for a first key.
+	// The agent signs its messages of PROTOCOL_V5 with the key. Without `key` comet generates one and returns it once. A key of your own is a text of 16 to 128 bytes. A previous key becomes invalid at once on this replica and within a second on the others. If `required` is true, messages without a valid signature are rejected; if it is omitted, the previous setting stays (initially false).
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with PUT /api/v1/agents/{agent_id}/key (the `PutAgentKey` operationId).
 	PutAgentKeyWithBody(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PutAgentKey Give an agent a key
+	// PutAgentKey Create or replace an agent's key
 	//
-	// The agent signs its lines of PROTOCOL_V5 with it. Without `key` one is made, and shown this once; a key that was agreed on elsewhere is 16 to 128 bytes of text. The key that the agent had before ends at once on this replica and within a second on the others. `required` says that every line of the agent has to be signed; where it is left out it stays as it was, and is false for a first key.
+	// The agent signs its messages of PROTOCOL_V5 with the key. Without `key` comet generates one and returns it once. A key of your own is a text of 16 to 128 bytes. A previous key becomes invalid at once on this replica and within a second on the others. If `required` is true, messages without a valid signature are rejected; if it is omitted, the previous setting stays (initially false).
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -6950,18 +7969,18 @@ type ClientInterface interface {
 
 	// ListReservations List an agent's reservations
 	//
-	// The newest first, ended ones too for as long as they are kept.
+	// Returns the agent's reservations, newest first. Ended reservations are included until they are deleted at the end of their retention.
 	//
-	// Needs the scope `agents:read`.
+	// Requires the scope `agents:read`.
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id}/reservations (the `ListReservations` operationId).
 	ListReservations(ctx context.Context, agentID string, params *ListReservationsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateReservationWithBody Reserve tokens
 	//
-	// Holds tokens of the agent's budget, and of every budget above it that is held against its subtree, until the reservation is settled, released or expires. Nobody is granted more than the budgets cover, whoever asks at the same time. A refusal is 429 with the problem type `budget-exceeded`; `Retry-After` counts to the midnight at which the budget begins anew.
+	// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed.
 	//
-	// Needs the scope `usage:write`.
+	// Requires the scope `usage:write`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -6970,9 +7989,9 @@ type ClientInterface interface {
 
 	// CreateReservation Reserve tokens
 	//
-	// Holds tokens of the agent's budget, and of every budget above it that is held against its subtree, until the reservation is settled, released or expires. Nobody is granted more than the budgets cover, whoever asks at the same time. A refusal is 429 with the problem type `budget-exceeded`; `Retry-After` counts to the midnight at which the budget begins anew.
+	// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed.
 	//
-	// Needs the scope `usage:write`.
+	// Requires the scope `usage:write`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -6981,27 +8000,27 @@ type ClientInterface interface {
 
 	// ReleaseReservation Release a reservation
 	//
-	// Gives back what it holds. One that was released or has expired stays as it is.
+	// Makes the reserved tokens available again. Releasing a reservation that was released or has expired has no effect.
 	//
-	// Needs the scope `usage:write`.
+	// Requires the scope `usage:write`.
 	//
 	// Corresponds with DELETE /api/v1/agents/{agent_id}/reservations/{reservation_id} (the `ReleaseReservation` operationId).
 	ReleaseReservation(ctx context.Context, agentID string, reservationID string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetReservation Get a reservation
 	//
-	// Where the reservation stands.
+	// Returns one reservation of an agent.
 	//
-	// Needs the scope `agents:read`.
+	// Requires the scope `agents:read`.
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id}/reservations/{reservation_id} (the `GetReservation` operationId).
 	GetReservation(ctx context.Context, agentID string, reservationID string, params *GetReservationParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// SettleReservationWithBody Settle a reservation
 	//
-	// Records what was really used, which may be less or more than was held, and gives the rest back; `tokens: 0` records nothing. An expired reservation can still be settled: what was used was used. Settled again with the same body it answers as before, with another it is refused.
+	// Records the tokens that were used, which may be fewer or more than were reserved, and ends the reservation. `tokens: 0` records nothing. An expired reservation can be settled. A repetition with the same body returns the first result, one with another body is an error.
 	//
-	// Needs the scope `usage:write`.
+	// Requires the scope `usage:write`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -7010,9 +8029,9 @@ type ClientInterface interface {
 
 	// SettleReservation Settle a reservation
 	//
-	// Records what was really used, which may be less or more than was held, and gives the rest back; `tokens: 0` records nothing. An expired reservation can still be settled: what was used was used. Settled again with the same body it answers as before, with another it is refused.
+	// Records the tokens that were used, which may be fewer or more than were reserved, and ends the reservation. `tokens: 0` records nothing. An expired reservation can be settled. A repetition with the same body returns the first result, one with another body is an error.
 	//
-	// Needs the scope `usage:write`.
+	// Requires the scope `usage:write`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -7021,18 +8040,18 @@ type ClientInterface interface {
 
 	// GetUsage Get an agent's usage
 	//
-	// What the agent used today and may still use, in UTC days. `budget` and `remaining` are null for `nova`, which has no limit. `remaining` is `budget` less what is used and reserved, and never below 0.
+	// Returns the agent's budget and its usage of the current UTC day. `budget` and `remaining` are null for `nova`, which is unlimited. `remaining` is `budget` less the tokens used and reserved, and at least 0.
 	//
-	// Needs the scope `agents:read`.
+	// Requires the scope `agents:read`.
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id}/usage (the `GetUsage` operationId).
 	GetUsage(ctx context.Context, agentID string, params *GetUsageParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RecordUsageWithBody Record usage
 	//
-	// Records one fact, or up to 1,000 as `{"facts": [ … ]}`, all of them or none. What was used is always recorded, whatever the budget. A `request_id` makes a fact count once for its agent: repeated with the same content it answers with the first fact and `replayed: true`, with another content it is refused. A token bound to an agent records for that agent only.
+	// Records one fact, or up to 1,000 as `{"facts": [ … ]}`, all or none. Usage is recorded even if it exceeds the budget. A fact with a `request_id` is recorded once per agent: a repetition with the same content returns the first fact with `replayed: true`, one with other content is an error. A token bound to an agent records usage of that agent only.
 	//
-	// Needs the scope `usage:write`.
+	// Requires the scope `usage:write`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -7041,9 +8060,9 @@ type ClientInterface interface {
 
 	// RecordUsage Record usage
 	//
-	// Records one fact, or up to 1,000 as `{"facts": [ … ]}`, all of them or none. What was used is always recorded, whatever the budget. A `request_id` makes a fact count once for its agent: repeated with the same content it answers with the first fact and `replayed: true`, with another content it is refused. A token bound to an agent records for that agent only.
+	// Records one fact, or up to 1,000 as `{"facts": [ … ]}`, all or none. Usage is recorded even if it exceeds the budget. A fact with a `request_id` is recorded once per agent: a repetition with the same content returns the first fact with `replayed: true`, one with other content is an error. A token bound to an agent records usage of that agent only.
 	//
-	// Needs the scope `usage:write`.
+	// Requires the scope `usage:write`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -7052,89 +8071,89 @@ type ClientInterface interface {
 
 	// GetUsageHistory Get an agent's usage over time
 	//
-	// The agent's own use in UTC hours or days: the windows that begin at or after `from` and before `to`, the oldest first, also those in which nothing was used; at most 1,000. `by` breaks each window down, the largest groups first; what has no label has the value `""`. A breakdown covers at most 31 days by the hour and 366 by the day. By default the last 24 hours, or the last 30 days.
+	// Returns the agent's own usage per UTC hour or day: the windows that start at or after `from` and before `to`, oldest first, including windows without usage; at most 1,000. By default the last 24 hours, or the last 30 days. `group_by` breaks each window down, largest groups first; facts without the label have the value `""`. A breakdown covers at most 31 days by hour and 366 by day.
 	//
-	// Needs the scope `agents:read`.
+	// Requires the scope `agents:read`.
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id}/usage/history (the `GetUsageHistory` operationId).
 	GetUsageHistory(ctx context.Context, agentID string, params *GetUsageHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ResetUsageWithBody Reset an agent's usage of today
+	// ResetUsageWithBody Reset an agent's usage of the day
 	//
-	// Writes off what the agent used today, so that its budget begins anew before midnight; where the budget is held against the subtree, what the subtree used too. The facts stay, and so does what the agents above count. What is reserved stays reserved. The reason is kept in the audit trail.
+	// Sets the usage that counts against the agent's budget today to zero; with `budget_scope: subtree` also the usage of the subtree. The recorded facts, the usage of agents above, and reservations do not change. The reason is recorded in the audit log.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /api/v1/agents/{agent_id}/usage/reset (the `ResetUsage` operationId).
 	ResetUsageWithBody(ctx context.Context, agentID string, params *ResetUsageParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ResetUsage Reset an agent's usage of today
+	// ResetUsage Reset an agent's usage of the day
 	//
-	// Writes off what the agent used today, so that its budget begins anew before midnight; where the budget is held against the subtree, what the subtree used too. The facts stay, and so does what the agents above count. What is reserved stays reserved. The reason is kept in the audit trail.
+	// Sets the usage that counts against the agent's budget today to zero; with `budget_scope: subtree` also the usage of the subtree. The recorded facts, the usage of agents above, and reservations do not change. The reason is recorded in the audit log.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /api/v1/agents/{agent_id}/usage/reset (the `ResetUsage` operationId).
 	ResetUsage(ctx context.Context, agentID string, params *ResetUsageParams, body ResetUsageJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// StreamEvents Follow the events
+	// StreamEvents Stream events
 	//
-	// Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html), until the client goes or the server stops. Each has its position as `id`, its type as `event`, and as `data` one JSON object in a line: `id`, `position`, `type`, `key`, `at` and `data`. They are in the order of their positions. A comment comes every 15 seconds, and an `id` without data, which is no event, where the stream stands.
+	// Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html) until the client disconnects or the server stops. The `id` of an event is its position, `event` its type, and `data` one JSON object: `id`, `position`, `type`, `key`, `at` and `data`. Events arrive in the order of their positions. Every 15 seconds the stream contains a comment and, if events were filtered out, an `id` without data that moves the position forward.
 	//
-	// Without a position the stream begins now. With `Last-Event-ID`, which a browser sends by itself when it comes back, it goes on behind that position, on any replica; 0 begins with the oldest event that is kept. Where events have been deleted since, the stream begins with `event: gap`, whose data is `{"after", "resumed_after"}`: the position asked for, and that behind which the stream goes on.
+	// Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 	//
-	// The events of tasks, sessions and workers need the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`; without `types` a token hears of all that it may. `agent_id` selects what happens to an agent, what it does, and what becomes of what it asked for.
+	// Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 	//
-	// With `format=v5`, `data` is one line of text in PROTOCOL_V5's log format (§10.3), as its door would say what happened, whichever protocol the task is done in: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`, TS in milliseconds since 1970. Agents and tasks that have no short names yet get them.
+	// With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 	//
-	// Needs the scope `tasks:read`.
+	// Requires the scope `tasks:read`.
 	//
 	// Corresponds with GET /api/v1/events (the `StreamEvents` operationId).
 	StreamEvents(ctx context.Context, params *StreamEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetHierarchy Get the hierarchy
 	//
-	// The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it. It holds at most 50,000 agents. With `usage` every agent comes with its budget and with what it and its subtree used today.
+	// Returns the tree of agents from `root`, `depth` levels deep, with at most 50,000 agents. With `usage=true` each agent has its budget and the tokens that it and its subtree used today.
 	//
-	// Needs the scope `agents:read`.
+	// Requires the scope `agents:read`.
 	//
 	// Corresponds with GET /api/v1/hierarchy (the `GetHierarchy` operationId).
 	GetHierarchy(ctx context.Context, params *GetHierarchyParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// VerifyLedger Verify the ledger
 	//
-	// Computes every sum of the ledger anew from the facts and reservations under it, as they stand at one moment, and names each that is not what they add up to. The answer is 200 whether or not there are differences; `total_differences` tells.
+	// Recomputes all sums of the ledger from the facts and reservations of one moment and returns those that differ. The status is 200 with and without differences; check `total_differences`.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Corresponds with GET /api/v1/ledger/verify (the `VerifyLedger` operationId).
 	VerifyLedger(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetMe Who am I
+	// GetMe Get the caller
 	//
-	// The caller's token, the agent it is bound to and that agent's chain of command.
+	// Returns the caller's token, the agent it is bound to, and the agents above that one.
 	//
 	// Corresponds with GET /api/v1/me (the `GetMe` operationId).
 	GetMe(ctx context.Context, params *GetMeParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ExportRoster Export the roster
 	//
-	// Every agent, or those below `root`, ordered by level and id, as a document that an import takes back. A roster holds at most 10,000 agents; a larger registry is exported in parts. YAML or JSON by `format`, else by `Accept`; JSON is the default.
+	// Returns all agents, or those below `root`, ordered by level and id, as a document that `POST /api/v1/roster` accepts. A roster contains at most 10,000 agents; export a larger registry in parts. `format`, or else the `Accept` header, selects YAML or JSON; JSON is the default.
 	//
-	// Needs the scope `agents:read`.
+	// Requires the scope `agents:read`.
 	//
 	// Corresponds with GET /api/v1/roster (the `ExportRoster` operationId).
 	ExportRoster(ctx context.Context, params *ExportRosterParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ImportRosterWithBody Import a roster
 	//
-	// Creates the agents that do not exist and changes those that do, all or none; agents the document does not list stay as they are. With `dry_run` nothing is changed and the answer lists every violation with its line. Changing L0 or L1 agents needs the scope `admin`.
+	// Creates the agents that do not exist and updates the others, in one transaction: all or none. Agents that are not in the document do not change. With `dry_run` nothing changes and the response lists all violations with their lines. Changes of agents of level 0 and 1 require the scope `admin`.
 	//
-	// Needs the scope `agents:write`.
+	// Requires the scope `agents:write`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -7143,9 +8162,9 @@ type ClientInterface interface {
 
 	// ImportRoster Import a roster
 	//
-	// Creates the agents that do not exist and changes those that do, all or none; agents the document does not list stay as they are. With `dry_run` nothing is changed and the answer lists every violation with its line. Changing L0 or L1 agents needs the scope `admin`.
+	// Creates the agents that do not exist and updates the others, in one transaction: all or none. Agents that are not in the document do not change. With `dry_run` nothing changes and the response lists all violations with their lines. Changes of agents of level 0 and 1 require the scope `admin`.
 	//
-	// Needs the scope `agents:write`.
+	// Requires the scope `agents:write`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -7154,18 +8173,18 @@ type ClientInterface interface {
 
 	// ListSessions List sessions
 	//
-	// The newest first, closed ones too for as long as they are kept. A token with `tasks:read` sees every session, one with `messages:send` alone its own, here and everywhere.
+	// Returns sessions, newest first. Closed sessions are included until they are deleted at the end of their retention. A token with `tasks:read` sees all sessions, a token with only `messages:send` its own, here and in all other operations.
 	//
-	// Needs the scope `tasks:read`.
+	// Requires the scope `tasks:read`.
 	//
 	// Corresponds with GET /api/v1/sessions (the `ListSessions` operationId).
 	ListSessions(ctx context.Context, params *ListSessionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// OpenSessionWithBody Open a session
 	//
-	// Tasks that name it belong together. It is closed by request, or when nothing has happened in it for an hour.
+	// Opens a session, which groups tasks: name it as `session_id` when you submit a task. A session is closed by request, or after an hour without activity.
 	//
-	// Needs the scope `messages:send`.
+	// Requires the scope `messages:send`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -7174,9 +8193,9 @@ type ClientInterface interface {
 
 	// OpenSession Open a session
 	//
-	// Tasks that name it belong together. It is closed by request, or when nothing has happened in it for an hour.
+	// Opens a session, which groups tasks: name it as `session_id` when you submit a task. A session is closed by request, or after an hour without activity.
 	//
-	// Needs the scope `messages:send`.
+	// Requires the scope `messages:send`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -7185,47 +8204,47 @@ type ClientInterface interface {
 
 	// GetSession Get a session
 	//
-	// The session with how many tasks it has; `GET /api/v1/tasks?session_id=…` lists them.
+	// Returns a session with the number of its tasks; `GET /api/v1/tasks?session_id=…` lists them.
 	//
-	// Needs the scope `tasks:read`.
+	// Requires the scope `tasks:read`.
 	//
 	// Corresponds with GET /api/v1/sessions/{session_id} (the `GetSession` operationId).
 	GetSession(ctx context.Context, sessionID string, params *GetSessionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CloseSession Close a session
 	//
-	// It takes no further tasks. One that is closed stays as it is. A token closes what it opened itself, one with `admin` every session.
+	// Closes the session, so that no tasks can be submitted in it. Closing a closed session has no effect. A token closes sessions that it opened itself; a token with `admin` closes all.
 	//
-	// Needs the scope `messages:send`.
+	// Requires the scope `messages:send`.
 	//
 	// Corresponds with POST /api/v1/sessions/{session_id}/close (the `CloseSession` operationId).
 	CloseSession(ctx context.Context, sessionID string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListQuestions List a session's questions
 	//
-	// What the agents at work in the session have asked back and wait to be told, up to 1,000, the oldest task first (PROTOCOL_V5 §7.2).
+	// Returns the questions for which the agents that work in the session wait for replies, at most 1,000, oldest task first.
 	//
-	// Needs the scope `tasks:read`.
+	// Requires the scope `tasks:read`.
 	//
 	// Corresponds with GET /api/v1/sessions/{session_id}/questions (the `ListQuestions` operationId).
 	ListQuestions(ctx context.Context, sessionID string, params *ListQuestionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReplyToSessionWithBody Answer a session's question
+	// ReplyToSessionWithBody Reply to a session's question
 	//
-	// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+	// Sends the reply to the agent that asked, as text or as the number of one of its options; the task then continues. A token replies for tasks that it requested itself; a token with `admin` for all.
 	//
-	// Needs the scope `messages:send`.
+	// Requires the scope `messages:send`.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /api/v1/sessions/{session_id}/reply (the `ReplyToSession` operationId).
 	ReplyToSessionWithBody(ctx context.Context, sessionID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReplyToSession Answer a session's question
+	// ReplyToSession Reply to a session's question
 	//
-	// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+	// Sends the reply to the agent that asked, as text or as the number of one of its options; the task then continues. A token replies for tasks that it requested itself; a token with `admin` for all.
 	//
-	// Needs the scope `messages:send`.
+	// Requires the scope `messages:send`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -7234,20 +8253,20 @@ type ClientInterface interface {
 
 	// ListTasks List tasks
 	//
-	// The newest first. A token with `tasks:read` sees every task, one with `messages:send` alone those it asked for itself, here and everywhere.
+	// Returns tasks, newest first. A token with `tasks:read` sees all tasks, a token with only `messages:send` those that it requested itself, here and in all other operations.
 	//
-	// Needs the scope `tasks:read`.
+	// Requires the scope `tasks:read`.
 	//
 	// Corresponds with GET /api/v1/tasks (the `ListTasks` operationId).
 	ListTasks(ctx context.Context, params *ListTasksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// SubmitTaskWithBody Submit a task
 	//
-	// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait; it is absent, and the answer comes at once, where as many requests wait as may.
+	// Creates a task and assigns it to the best worker that is online, has a free slot and a budget that covers the task. If all suitable workers are busy, the task is queued; if they are offline, it is retried. The response is 202 with the task. With `Prefer: wait=N` the response is 200 with the task and its output as soon as it has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 	//
-	// `Idempotency-Key` makes a repeated request answer as the first one did for 24 hours, and together with `Prefer: wait` wait for the same task. `request_id` makes the task once for the token: a repetition gets the task as it stands by then.
+	// A repetition with the same `Idempotency-Key` returns the stored response for 24 hours; with `Prefer: wait` it waits for the same task. A repetition with the same `request_id` returns the task in its current state.
 	//
-	// Needs the scope `messages:send`.
+	// Requires the scope `messages:send`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -7256,11 +8275,11 @@ type ClientInterface interface {
 
 	// SubmitTask Submit a task
 	//
-	// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait; it is absent, and the answer comes at once, where as many requests wait as may.
+	// Creates a task and assigns it to the best worker that is online, has a free slot and a budget that covers the task. If all suitable workers are busy, the task is queued; if they are offline, it is retried. The response is 202 with the task. With `Prefer: wait=N` the response is 200 with the task and its output as soon as it has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 	//
-	// `Idempotency-Key` makes a repeated request answer as the first one did for 24 hours, and together with `Prefer: wait` wait for the same task. `request_id` makes the task once for the token: a repetition gets the task as it stands by then.
+	// A repetition with the same `Idempotency-Key` returns the stored response for 24 hours; with `Prefer: wait` it waits for the same task. A repetition with the same `request_id` returns the task in its current state.
 	//
-	// Needs the scope `messages:send`.
+	// Requires the scope `messages:send`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -7269,18 +8288,18 @@ type ClientInterface interface {
 
 	// GetTask Get a task
 	//
-	// The task with its attempts, who could have taken it, and what happened to it. With `wait` the answer comes when the task has ended or, where `version` is given, when it has changed since, and after so many seconds in any case.
+	// Returns a task with its attempts, the selection of its worker and its events. With `wait` the response is delayed until the task has ended or, if `version` is sent, until it has a higher version, but at most for `wait` seconds.
 	//
-	// Needs the scope `tasks:read`.
+	// Requires the scope `tasks:read`.
 	//
 	// Corresponds with GET /api/v1/tasks/{task_id} (the `GetTask` operationId).
 	GetTask(ctx context.Context, taskID string, params *GetTaskParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CancelTaskWithBody Cancel a task
 	//
-	// Ends a task that has not ended; the agent that has it is told. A cancelled task stays as it is. A token cancels what it asked for itself, one with `admin` every task.
+	// Cancels a task that has not ended and notifies its worker. Cancelling a cancelled task has no effect. A token cancels tasks that it requested itself; a token with `admin` cancels all.
 	//
-	// Needs the scope `messages:send`.
+	// Requires the scope `messages:send`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -7289,51 +8308,51 @@ type ClientInterface interface {
 
 	// CancelTask Cancel a task
 	//
-	// Ends a task that has not ended; the agent that has it is told. A cancelled task stays as it is. A token cancels what it asked for itself, one with `admin` every task.
+	// Cancels a task that has not ended and notifies its worker. Cancelling a cancelled task has no effect. A token cancels tasks that it requested itself; a token with `admin` cancels all.
 	//
-	// Needs the scope `messages:send`.
+	// Requires the scope `messages:send`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /api/v1/tasks/{task_id}/cancel (the `CancelTask` operationId).
 	CancelTask(ctx context.Context, taskID string, params *CancelTaskParams, body CancelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListTaskMessages List the lines about a task
+	// ListTaskMessages List the messages about a task
 	//
-	// What was said about the task in PROTOCOL_V5 (§10), by its agents, by who asked and by comet, in the order in which it was said: every line that was taken, in both directions. `parent_id` leads from a line to the one that caused it. Of a part that was handed off they are the lines of its task that are as deep, or deeper. A task that nobody spoke of in this protocol has none; lines are kept for as long as tasks that have ended are.
+	// Returns the PROTOCOL_V5 messages about the task (§10) that comet accepted or sent, the oldest first. `parent_id` is the message that caused a message. For a subtask that was handed off, these are the messages about its root task at the depth of the subtask or deeper. A task without messages in this protocol has an empty list. Messages are stored as long as ended tasks.
 	//
-	// Needs the scope `tasks:read`.
+	// Requires the scope `tasks:read`.
 	//
 	// Corresponds with GET /api/v1/tasks/{task_id}/messages (the `ListTaskMessages` operationId).
 	ListTaskMessages(ctx context.Context, taskID string, params *ListTaskMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetTaskOutput Read a task's output
 	//
-	// The result of the task, or with `stream=log` what its agent told on the way, byte by byte as the agent sent it: of the attempt that succeeded, or else of the newest one. A single `Range` of bytes is answered with 206. Bytes that have not come yet, although later ones have, are NUL. While an agent of PROTOCOL_V5 says a result in pieces, those that there are come whole, and without ranges.
+	// Returns the result of the task or, with `stream=log`, the log that its agent sent, of the successful attempt or else of the newest one. A single `Range` of bytes returns 206. Bytes that have not arrived although later ones have are NUL. While an agent sends a result in parts without known lengths, the parts are returned without gaps and ranges are not available.
 	//
-	// `follow=true` goes on until the task has ended, from the byte `from` on, and leaves `Range` aside; where an attempt, or a step that makes a result of its own, begins anew, what it puts out follows. An answer that ends before its time, because the server stops for instance, is cut off rather than ended.
+	// `follow=true` streams the output from the byte `from` until the task has ended, and ignores `Range`. If the task is retried, the output of the new attempt follows that of the previous one. If the stream ends early, for example because the server stops, the connection is closed before the response is complete.
 	//
-	// Needs the scope `tasks:read`.
+	// Requires the scope `tasks:read`.
 	//
 	// Corresponds with GET /api/v1/tasks/{task_id}/output (the `GetTaskOutput` operationId).
 	GetTaskOutput(ctx context.Context, taskID string, params *GetTaskOutputParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReplyToTaskWithBody Answer a task's agent
+	// ReplyToTaskWithBody Reply to a task's question
 	//
-	// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+	// Sends the reply to the worker, whose question is `question` of the task; the task then continues. A token replies for tasks that it requested itself; a token with `admin` for all.
 	//
-	// Needs the scope `messages:send`.
+	// Requires the scope `messages:send`.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /api/v1/tasks/{task_id}/reply (the `ReplyToTask` operationId).
 	ReplyToTaskWithBody(ctx context.Context, taskID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReplyToTask Answer a task's agent
+	// ReplyToTask Reply to a task's question
 	//
-	// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+	// Sends the reply to the worker, whose question is `question` of the task; the task then continues. A token replies for tasks that it requested itself; a token with `admin` for all.
 	//
-	// Needs the scope `messages:send`.
+	// Requires the scope `messages:send`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -7342,18 +8361,18 @@ type ClientInterface interface {
 
 	// ListTokens List tokens
 	//
-	// Every token in the order of creation, revoked and expired ones too, without their secrets.
+	// Returns all tokens in the order of creation, without their secrets, including revoked and expired ones.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Corresponds with GET /api/v1/tokens (the `ListTokens` operationId).
 	ListTokens(ctx context.Context, params *ListTokensParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateTokenWithBody Create a token
 	//
-	// `token` is the secret; only its SHA-256 is kept, so it is shown this once.
+	// Creates a token. `token` is its secret; comet stores only the SHA-256, so the secret is returned only once.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -7362,9 +8381,9 @@ type ClientInterface interface {
 
 	// CreateToken Create a token
 	//
-	// `token` is the secret; only its SHA-256 is kept, so it is shown this once.
+	// Creates a token. `token` is its secret; comet stores only the SHA-256, so the secret is returned only once.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -7373,65 +8392,65 @@ type ClientInterface interface {
 
 	// RevokeToken Revoke a token
 	//
-	// The token ends at once on this replica and within a second on the others. The last token with the scope `admin` cannot be revoked.
+	// Revokes the token, at once on this replica and within a second on the others. The last token with the scope `admin` cannot be revoked.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Corresponds with DELETE /api/v1/tokens/{token_id} (the `RevokeToken` operationId).
 	RevokeToken(ctx context.Context, tokenID string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetToken Get a token
 	//
-	// The token without its secret.
+	// Returns a token without its secret.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Corresponds with GET /api/v1/tokens/{token_id} (the `GetToken` operationId).
 	GetToken(ctx context.Context, tokenID string, params *GetTokenParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RotateToken Rotate a token
 	//
-	// Gives the token a new secret; the old one ends at once.
+	// Replaces the secret of the token. The previous secret becomes invalid at once.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Corresponds with POST /api/v1/tokens/{token_id}/rotate (the `RotateToken` operationId).
 	RotateToken(ctx context.Context, tokenID string, params *RotateTokenParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DeleteToolPolicy Remove a token's policy for tools
+	// DeleteToolPolicy Delete a token's tool policy
 	//
-	// The token may call every tool then.
+	// Deletes the tool policy. The token may then call every tool.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Corresponds with DELETE /api/v1/tokens/{token_id}/tool-policy (the `DeleteToolPolicy` operationId).
 	DeleteToolPolicy(ctx context.Context, tokenID string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetToolPolicy Get a token's policy for tools
+	// GetToolPolicy Get a token's tool policy
 	//
-	// A token without one may call every tool, if it has the scope `tools:call`.
+	// Returns the tool policy of a token. A token without a policy may call every tool, if it has the scope `tools:call`.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Corresponds with GET /api/v1/tokens/{token_id}/tool-policy (the `GetToolPolicy` operationId).
 	GetToolPolicy(ctx context.Context, tokenID string, params *GetToolPolicyParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PutToolPolicyWithBody Set a token's policy for tools
+	// PutToolPolicyWithBody Set a token's tool policy
 	//
-	// `allow` selects what the holder may call, `deny` what not, also where `allow` does; without `allow` that is everything. A rule is a pattern of `server:tool`, or of a server, in which `*` stands for any characters and `?` for one, and may ask for arguments: `{"tool": "filesystem:write_file", "arguments": {"path": "/srv/data/*"}}`. An argument that climbs with `..` matches no rule of `allow`. `classes` selects by what a tool may do. What a token may not call is not shown to it, and answered as unknown. Resources and prompts of a server are the tools `resource:<uri>` and `prompt:<name>`, of the class `read`. It counts at once on this replica and within a second on the others.
+	// Sets which tools the token may call: those that match `allow` (all, if it is empty), except those that match `deny`, and only those of the given `classes`. A rule is a pattern of `server:tool`, or of a server, in which `*` matches any characters and `?` one, and may require arguments: `{"tool": "filesystem:write_file", "arguments": {"path": "/srv/data/*"}}`. An argument that contains `..` path segments matches no rule of `allow`. Tools that the token may not call are hidden from it and unknown to its calls. Resources and prompts of a server are the tools `resource:<uri>` and `prompt:<name>` of the class `read`. The policy takes effect at once on this replica and within a second on the others.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with PUT /api/v1/tokens/{token_id}/tool-policy (the `PutToolPolicy` operationId).
 	PutToolPolicyWithBody(ctx context.Context, tokenID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PutToolPolicy Set a token's policy for tools
+	// PutToolPolicy Set a token's tool policy
 	//
-	// `allow` selects what the holder may call, `deny` what not, also where `allow` does; without `allow` that is everything. A rule is a pattern of `server:tool`, or of a server, in which `*` stands for any characters and `?` for one, and may ask for arguments: `{"tool": "filesystem:write_file", "arguments": {"path": "/srv/data/*"}}`. An argument that climbs with `..` matches no rule of `allow`. `classes` selects by what a tool may do. What a token may not call is not shown to it, and answered as unknown. Resources and prompts of a server are the tools `resource:<uri>` and `prompt:<name>`, of the class `read`. It counts at once on this replica and within a second on the others.
+	// Sets which tools the token may call: those that match `allow` (all, if it is empty), except those that match `deny`, and only those of the given `classes`. A rule is a pattern of `server:tool`, or of a server, in which `*` matches any characters and `?` one, and may require arguments: `{"tool": "filesystem:write_file", "arguments": {"path": "/srv/data/*"}}`. An argument that contains `..` path segments matches no rule of `allow`. Tools that the token may not call are hidden from it and unknown to its calls. Resources and prompts of a server are the tools `resource:<uri>` and `prompt:<name>` of the class `read`. The policy takes effect at once on this replica and within a second on the others.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -7440,18 +8459,18 @@ type ClientInterface interface {
 
 	// ListTools List tools
 	//
-	// The tools of all upstreams and comet's own, comet's first and then in the order of their ids, that the token may call.
+	// Returns the tools that the token may call: comet's own tools first, then those of the upstreams in the order of their ids.
 	//
-	// Needs the scope `tools:call`.
+	// Requires the scope `tools:call`.
 	//
 	// Corresponds with GET /api/v1/tools (the `ListTools` operationId).
 	ListTools(ctx context.Context, params *ListToolsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CallToolWithBody Call a tool
 	//
-	// Calls a tool by any of its names, comet's own too, as `tools/call` does over MCP: the policy of the token decides, the call is charged to the token's agent (or `nova`), and the audit trail keeps it. What the tool says of itself is 200, with `is_error` where it failed; what keeps it from being called is a problem whose `tool_error` is the code that MCP clients see.
+	// Calls a tool of an upstream or of comet itself, like `tools/call` over MCP: the token's policy applies, the call is charged to the token's agent (or `nova`) and recorded in the audit log. The status is 200 if the tool responded; check `is_error`. If the tool was not called, the response is a problem whose `tool_error` is the error code of the MCP server.
 	//
-	// Needs the scope `tools:call`.
+	// Requires the scope `tools:call`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -7460,29 +8479,29 @@ type ClientInterface interface {
 
 	// CallTool Call a tool
 	//
-	// Calls a tool by any of its names, comet's own too, as `tools/call` does over MCP: the policy of the token decides, the call is charged to the token's agent (or `nova`), and the audit trail keeps it. What the tool says of itself is 200, with `is_error` where it failed; what keeps it from being called is a problem whose `tool_error` is the code that MCP clients see.
+	// Calls a tool of an upstream or of comet itself, like `tools/call` over MCP: the token's policy applies, the call is charged to the token's agent (or `nova`) and recorded in the audit log. The status is 200 if the tool responded; check `is_error`. If the tool was not called, the response is a problem whose `tool_error` is the error code of the MCP server.
 	//
-	// Needs the scope `tools:call`.
+	// Requires the scope `tools:call`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /api/v1/tools/call (the `CallTool` operationId).
 	CallTool(ctx context.Context, params *CallToolParams, body CallToolJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListToolCalls List the calls of tools
+	// ListToolCalls List tool calls
 	//
-	// The audit trail, the newest first: who called which tool, by a digest with what, how it ended and what it cost. Everybody's needs the scope `admin`; any other token sees its own.
+	// Returns the audit log of tool calls, newest first: caller, tool, digest of the arguments, outcome and cost. A token sees its own calls; `admin` sees all.
 	//
-	// Needs the scope `tools:call`.
+	// Requires the scope `tools:call`.
 	//
 	// Corresponds with GET /api/v1/tools/calls (the `ListToolCalls` operationId).
 	ListToolCalls(ctx context.Context, params *ListToolCallsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// SearchToolsWithBody Search tools
 	//
-	// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP. It is a call of that tool: the policy of the token decides, it is charged, and the audit trail keeps it.
+	// Returns the tools that match `query`, a description of the purpose in English or French, like `agentcards:search_tools` over MCP. The search is a tool call itself: the token's policy applies, it is charged and recorded in the audit log.
 	//
-	// Needs the scope `tools:call`.
+	// Requires the scope `tools:call`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -7491,9 +8510,9 @@ type ClientInterface interface {
 
 	// SearchTools Search tools
 	//
-	// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP. It is a call of that tool: the policy of the token decides, it is charged, and the audit trail keeps it.
+	// Returns the tools that match `query`, a description of the purpose in English or French, like `agentcards:search_tools` over MCP. The search is a tool call itself: the token's policy applies, it is charged and recorded in the audit log.
 	//
-	// Needs the scope `tools:call`.
+	// Requires the scope `tools:call`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -7502,56 +8521,56 @@ type ClientInterface interface {
 
 	// ListUpstreams List upstreams
 	//
-	// The MCP servers behind the gateway as this replica has them, in the order of their ids, those that are down too and why: of those whose tools the token may call. How a server is reached, and what it writes to its standard error, only an admin sees.
+	// Returns the MCP servers whose tools the token may call, in the order of their ids, with their state on this replica. Source, command, address and standard error are only returned to tokens with the scope `admin`.
 	//
-	// Needs the scope `tools:call`.
+	// Requires the scope `tools:call`.
 	//
 	// Corresponds with GET /api/v1/upstreams (the `ListUpstreams` operationId).
 	ListUpstreams(ctx context.Context, params *ListUpstreamsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReloadUpstreams Reload the file of upstreams
+	// ReloadUpstreams Reload the upstreams' file
 	//
-	// Takes over the file that `mcp.servers` names now, instead of within two seconds: new servers are started, changed ones anew, missing ones stopped, the others not touched. A file with a mistake changes nothing.
+	// Reloads the file that `mcp.servers` names at once instead of within two seconds: new servers are started, changed ones restarted, removed ones stopped. A file with an error changes nothing.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Corresponds with POST /api/v1/upstreams/reload (the `ReloadUpstreams` operationId).
 	ReloadUpstreams(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DeleteUpstream Remove an upstream
+	// DeleteUpstream Delete an upstream
 	//
-	// Removes an MCP server that was added, on all replicas, with what was approved of its tools. Its agent stays in the registry, offline.
+	// Deletes an MCP server that was created with this API, and the approved definitions of its tools, on all replicas. Its agent stays in the registry, offline.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Corresponds with DELETE /api/v1/upstreams/{upstream_id} (the `DeleteUpstream` operationId).
 	DeleteUpstream(ctx context.Context, upstreamID string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetUpstream Get an upstream
 	//
-	// An MCP server behind the gateway, as this replica has it.
+	// Returns an MCP server with its state on this replica.
 	//
-	// Needs the scope `tools:call`.
+	// Requires the scope `tools:call`.
 	//
 	// Corresponds with GET /api/v1/upstreams/{upstream_id} (the `GetUpstream` operationId).
 	GetUpstream(ctx context.Context, upstreamID string, params *GetUpstreamParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PutUpstreamWithBody Add or change an upstream
+	// PutUpstreamWithBody Create or replace an upstream
 	//
-	// Adds an MCP server on all replicas, or changes one that was added so. The body is an entry of the `mcpServers` JSON that desktop clients use. A secret is not said but named, `${NAME}` for an environment variable of comet's and `${file:/path}` for a file; a value that looks like one is 400. Servers that are programs run on comet's machine, as comet: only an admin adds them, and `mcp.add_commands: false` has nobody.
+	// Creates or replaces an MCP server on all replicas. The body is an entry of the `mcpServers` JSON that desktop clients use. Reference secrets, `${NAME}` for an environment variable of comet and `${file:/path}` for a file; a literal value that looks like a secret is rejected. Servers with a `command` run on comet's machine with comet's permissions; set `mcp.add_commands: false` to forbid them.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with PUT /api/v1/upstreams/{upstream_id} (the `PutUpstream` operationId).
 	PutUpstreamWithBody(ctx context.Context, upstreamID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PutUpstream Add or change an upstream
+	// PutUpstream Create or replace an upstream
 	//
-	// Adds an MCP server on all replicas, or changes one that was added so. The body is an entry of the `mcpServers` JSON that desktop clients use. A secret is not said but named, `${NAME}` for an environment variable of comet's and `${file:/path}` for a file; a value that looks like one is 400. Servers that are programs run on comet's machine, as comet: only an admin adds them, and `mcp.add_commands: false` has nobody.
+	// Creates or replaces an MCP server on all replicas. The body is an entry of the `mcpServers` JSON that desktop clients use. Reference secrets, `${NAME}` for an environment variable of comet and `${file:/path}` for a file; a literal value that looks like a secret is rejected. Servers with a `command` run on comet's machine with comet's permissions; set `mcp.add_commands: false` to forbid them.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -7560,27 +8579,27 @@ type ClientInterface interface {
 
 	// RestartUpstream Restart an upstream
 	//
-	// Ends the connection of this replica to an MCP server, its program too, and begins anew at once. Calls under way fail.
+	// Closes this replica's connection to an MCP server, stops its program, and starts it again. Calls in progress fail.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Corresponds with POST /api/v1/upstreams/{upstream_id}/restart (the `RestartUpstream` operationId).
 	RestartUpstream(ctx context.Context, upstreamID string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ListToolDefinitions List the definitions of an upstream's tools
+	// ListToolDefinitions List an upstream's tool definitions
 	//
-	// What is known about its tools, in the order of their names: what was approved, and what waits for approval where the upstream says something else now.
+	// Returns the tools of an upstream in the order of their names: the approved definition and, if the upstream sends another one now, the definition that waits for approval.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Corresponds with GET /api/v1/upstreams/{upstream_id}/tools (the `ListToolDefinitions` operationId).
 	ListToolDefinitions(ctx context.Context, upstreamID string, params *ListToolDefinitionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ApproveToolWithBody Approve a tool's changed definition
 	//
-	// Takes the definition that a quarantined tool has now for the right one, so that it is shown and called again.
+	// Approves the current definition of a quarantined tool, which makes it available again.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -7589,9 +8608,9 @@ type ClientInterface interface {
 
 	// ApproveTool Approve a tool's changed definition
 	//
-	// Takes the definition that a quarantined tool has now for the right one, so that it is shown and called again.
+	// Approves the current definition of a quarantined tool, which makes it available again.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -7600,9 +8619,9 @@ type ClientInterface interface {
 
 	// ClassifyToolWithBody Classify a tool
 	//
-	// Says what a tool may do, in the place of its annotations: `read`, `write` or `destructive`. The policies of tokens go by it.
+	// Sets the class of a tool, `read`, `write` or `destructive`, instead of the one in its annotations. The tool policies of tokens apply to this class.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -7611,9 +8630,9 @@ type ClientInterface interface {
 
 	// ClassifyTool Classify a tool
 	//
-	// Says what a tool may do, in the place of its annotations: `read`, `write` or `destructive`. The policies of tokens go by it.
+	// Sets the class of a tool, `read`, `write` or `destructive`, instead of the one in its annotations. The tool policies of tokens apply to this class.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -7622,18 +8641,18 @@ type ClientInterface interface {
 
 	// ListWebhooks List webhooks
 	//
-	// Every webhook in the order of creation, disabled ones too, without their secrets. A token that is bound to an agent sees the webhooks with that `agent_id` only, here and everywhere.
+	// Returns all webhooks in the order of creation, without their secrets, including disabled ones. For a token bound to an agent only the webhooks with that `agent_id` exist, here and in all other operations.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Corresponds with GET /api/v1/webhooks (the `ListWebhooks` operationId).
 	ListWebhooks(ctx context.Context, params *ListWebhooksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateWebhookWithBody Create a webhook
 	//
-	// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to. A token that is bound to an agent makes webhooks with that `agent_id` only.
+	// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can only create webhooks with that `agent_id`.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -7642,9 +8661,9 @@ type ClientInterface interface {
 
 	// CreateWebhook Create a webhook
 	//
-	// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to. A token that is bound to an agent makes webhooks with that `agent_id` only.
+	// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can only create webhooks with that `agent_id`.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -7653,27 +8672,27 @@ type ClientInterface interface {
 
 	// DeleteWebhook Delete a webhook
 	//
-	// Ends the webhook together with its deliveries, those that wait too. It is disabled at once and its deliveries go piece by piece, so where there are very many the request may run into the server's time limit; repeat it, and it goes on where it was.
+	// Deletes the webhook and its deliveries, including pending ones. It is disabled at once; its deliveries are deleted in batches. With very many deliveries the request may exceed the server's time limit; repeat it to continue.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Corresponds with DELETE /api/v1/webhooks/{webhook_id} (the `DeleteWebhook` operationId).
 	DeleteWebhook(ctx context.Context, webhookID string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetWebhook Get a webhook
 	//
-	// The webhook without its secret.
+	// Returns a webhook without its secret.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Corresponds with GET /api/v1/webhooks/{webhook_id} (the `GetWebhook` operationId).
 	GetWebhook(ctx context.Context, webhookID string, params *GetWebhookParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateWebhookWithBody Update a webhook
 	//
-	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. Another `ordering` is refused while more than 5,000 deliveries are pending. The secret changes with `rotate-secret`.
+	// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -7682,9 +8701,9 @@ type ClientInterface interface {
 
 	// UpdateWebhook Update a webhook
 	//
-	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. Another `ordering` is refused while more than 5,000 deliveries are pending. The secret changes with `rotate-secret`.
+	// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -7693,9 +8712,9 @@ type ClientInterface interface {
 
 	// UpdateWebhookWithApplicationMergePatchPlusJSONBody Update a webhook
 	//
-	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. Another `ordering` is refused while more than 5,000 deliveries are pending. The secret changes with `rotate-secret`.
+	// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Takes a body of the `application/merge-patch+json` content type.
 	//
@@ -7704,47 +8723,47 @@ type ClientInterface interface {
 
 	// ListDeliveries List a webhook's deliveries
 	//
-	// One for each event, the newest first; ended ones are kept for as long as the server is configured to.
+	// Returns one delivery per event, newest first. Ended deliveries are deleted after the retention that the server is configured with.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Corresponds with GET /api/v1/webhooks/{webhook_id}/deliveries (the `ListDeliveries` operationId).
 	ListDeliveries(ctx context.Context, webhookID string, params *ListDeliveriesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetDelivery Get a delivery
 	//
-	// The delivery with what became of each attempt, and the payload as it is sent.
+	// Returns a delivery with the result of each attempt and the payload.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Corresponds with GET /api/v1/webhooks/{webhook_id}/deliveries/{delivery_id} (the `GetDelivery` operationId).
 	GetDelivery(ctx context.Context, webhookID string, deliveryID string, params *GetDeliveryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RedeliverDelivery Redeliver a delivery
 	//
-	// Makes the delivery due at once, with all its retries before it, whatever became of it. The event keeps its id, so a receiver that has it already can tell.
+	// Schedules the delivery at once, in any state, with a full set of retries. The event keeps its id, so that receivers can recognize it.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Corresponds with POST /api/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver (the `RedeliverDelivery` operationId).
 	RedeliverDelivery(ctx context.Context, webhookID string, deliveryID string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RedeliverWebhookWithBody Redeliver what died
+	// RedeliverWebhookWithBody Redeliver dead deliveries
 	//
-	// Makes every dead delivery of the webhook that was created at `since` or later due at once, with all its retries before it. The events keep their ids.
+	// Schedules all dead deliveries of the webhook that were created at `since` or later at once, with a full set of retries. The events keep their ids.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /api/v1/webhooks/{webhook_id}/redeliver (the `RedeliverWebhook` operationId).
 	RedeliverWebhookWithBody(ctx context.Context, webhookID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RedeliverWebhook Redeliver what died
+	// RedeliverWebhook Redeliver dead deliveries
 	//
-	// Makes every dead delivery of the webhook that was created at `since` or later due at once, with all its retries before it. The events keep their ids.
+	// Schedules all dead deliveries of the webhook that were created at `since` or later at once, with a full set of retries. The events keep their ids.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -7753,9 +8772,9 @@ type ClientInterface interface {
 
 	// RotateWebhookSecretWithBody Rotate a webhook's secret
 	//
-	// Gives the webhook a new secret, and a new signing key where it signs with one. For `grace_seconds` every delivery carries the signatures of the old keys too, so a receiver can change over at its leisure; 0 ends them at once. A second rotation within the grace period keeps the keys it replaces and drops the older ones.
+	// Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 the previous keys become invalid at once. A second rotation within the grace period keeps the keys that it replaces and drops older ones.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -7764,9 +8783,9 @@ type ClientInterface interface {
 
 	// RotateWebhookSecret Rotate a webhook's secret
 	//
-	// Gives the webhook a new secret, and a new signing key where it signs with one. For `grace_seconds` every delivery carries the signatures of the old keys too, so a receiver can change over at its leisure; 0 ends them at once. A second rotation within the grace period keeps the keys it replaces and drops the older ones.
+	// Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 the previous keys become invalid at once. A second rotation within the grace period keeps the keys that it replaces and drops older ones.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -7775,27 +8794,27 @@ type ClientInterface interface {
 
 	// TestWebhook Test a webhook
 	//
-	// Delivers a `webhook.test` event on the same way as any other, once, to a disabled webhook too, and waits for its end, at most 15 s. Where the server makes as many attempts as it may, it waits for its turn first, and answers 503 if that does not come. The answer is 200 whatever became of it.
+	// Sends a `webhook.test` event to the webhook, even if it is disabled, in a single attempt, and returns the result after at most 15 seconds. If the server has reached its limit of concurrent attempts, the request waits, and fails with 503 if no slot becomes free. The status is 200 even if the attempt failed; check `succeeded`.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Corresponds with POST /api/v1/webhooks/{webhook_id}/test (the `TestWebhook` operationId).
 	TestWebhook(ctx context.Context, webhookID string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListWorkers List workers
 	//
-	// Every agent that ever came to take work, in the order of the ids, those that are away too.
+	// Returns all agents that have ever connected to execute tasks, including those that are offline, in the order of their ids.
 	//
-	// Needs the scope `tasks:read`.
+	// Requires the scope `tasks:read`.
 	//
 	// Corresponds with GET /api/v1/workers (the `ListWorkers` operationId).
 	ListWorkers(ctx context.Context, params *ListWorkersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetWorker Get a worker
 	//
-	// How an agent takes work; one that never came is not there, registered or not.
+	// Returns the state of a worker. Agents that have never connected are not workers.
 	//
-	// Needs the scope `tasks:read`.
+	// Requires the scope `tasks:read`.
 	//
 	// Corresponds with GET /api/v1/workers/{agent_id} (the `GetWorker` operationId).
 	GetWorker(ctx context.Context, agentID string, params *GetWorkerParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -7831,47 +8850,47 @@ type ClientInterface interface {
 
 	// GetDocs Read the API description in a browser
 	//
-	// A page that renders `/openapi.json` and can send requests to this server. It loads nothing from anywhere else.
+	// A page that renders `/openapi.json` and can send requests to this server. It loads nothing from other servers.
 	//
 	// Corresponds with GET /docs (the `GetDocs` operationId).
 	GetDocs(ctx context.Context, params *GetDocsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetHealth Is the process alive
+	// GetHealth Check that the process is alive
 	//
-	// Answers without asking anything else. A process that does not answer should be restarted.
+	// Returns 200 as long as the process can serve requests; it checks nothing else. Restart a process that does not respond.
 	//
 	// Corresponds with GET /healthz (the `GetHealth` operationId).
 	GetHealth(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetMetrics Metrics
+	// GetMetrics Read the metrics
 	//
-	// Prometheus text format.
+	// Metrics in the Prometheus text format.
 	//
 	// Corresponds with GET /metrics (the `GetMetrics` operationId).
 	GetMetrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetOpenAPIJSON Read the API description as JSON
 	//
-	// The OpenAPI 3.0.3 description of this server.
+	// The OpenAPI 3.0.3 description of this API.
 	//
 	// Corresponds with GET /openapi.json (the `GetOpenAPIJSON` operationId).
 	GetOpenAPIJSON(ctx context.Context, params *GetOpenAPIJSONParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetOpenAPIYAML Read the API description as YAML
 	//
-	// The same description as `/openapi.json`, as YAML.
+	// The content of `/openapi.json` as YAML.
 	//
 	// Corresponds with GET /openapi.yaml (the `GetOpenAPIYAML` operationId).
 	GetOpenAPIYAML(ctx context.Context, params *GetOpenAPIYAMLParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetProblemType Get a problem type
 	//
-	// Returns the title and the HTTP status of a problem code. The `type` of a problem document is this address.
+	// Returns the title and the HTTP status of an error code. The `type` of a problem document is this address.
 	//
 	// Corresponds with GET /problems/{code} (the `GetProblemType` operationId).
 	GetProblemType(ctx context.Context, code string, params *GetProblemTypeParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetReadiness Is the server ready
+	// GetReadiness Check that the server is ready
 	//
 	// Checks the database, its migrations and the event relay. A server that is shutting down is not ready.
 	//
@@ -7883,7 +8902,7 @@ type ClientInterface interface {
 //
 // Opens a connection on which the agent receives and sends messages. Every text frame is a JSON object: a message, or a control frame about the connection. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. Messages that the agent does not acknowledge are delivered again on its next connection. A new connection of an agent replaces the older one.
 //
-// The subprotocol is `envelope.v1`, even if the agent offers none. Only tokens bound to an agent are accepted; any other is 5004.
+// The subprotocol selects the protocol; it is `envelope.v1` if the agent offers none. A connection of a protocol without control frames carries messages only. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Corresponds with GET /api/agent/connect (the `ConnectAgent` operationId).
 func (c *Client) ConnectAgent(ctx context.Context, params *ConnectAgentParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7900,7 +8919,7 @@ func (c *Client) ConnectAgent(ctx context.Context, params *ConnectAgentParams, r
 
 // PollInbox Poll the inbox
 //
-// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`transport.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
+// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`transport.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A message of a protocol whose messages are text is an object with its `message_id` and its `text`. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Corresponds with GET /api/agent/inbox (the `PollInbox` operationId).
 func (c *Client) PollInbox(ctx context.Context, params *PollInboxParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7955,7 +8974,7 @@ func (c *Client) AcknowledgeInbox(ctx context.Context, body AcknowledgeInboxJSON
 
 // SendMessageWithBody Send a message
 //
-// Receives one message of the envelope protocol, of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
+// Receives a message of the protocol that `Content-Type` selects, the envelope protocol by default, which is described here: one message of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
 //
 // 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 //
@@ -7978,7 +8997,7 @@ func (c *Client) SendMessageWithBody(ctx context.Context, params *SendMessagePar
 
 // SendMessage Send a message
 //
-// Receives one message of the envelope protocol, of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
+// Receives a message of the protocol that `Content-Type` selects, the envelope protocol by default, which is described here: one message of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
 //
 // 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 //
@@ -8035,7 +9054,7 @@ func (c *Client) GetPushRegistration(ctx context.Context, reqEditors ...RequestE
 
 // PutPushRegistrationWithBody Register a push address
 //
-// From now on comet posts each of the agent's messages to the address in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
+// Registers an address to which comet posts each message of the agent, in the selected protocol, in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Takes any type of body and a specified content type.
 //
@@ -8054,7 +9073,7 @@ func (c *Client) PutPushRegistrationWithBody(ctx context.Context, contentType st
 
 // PutPushRegistration Register a push address
 //
-// From now on comet posts each of the agent's messages to the address in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
+// Registers an address to which comet posts each message of the agent, in the selected protocol, in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -8090,9 +9109,9 @@ func (c *Client) StreamInbox(ctx context.Context, params *StreamInboxParams, req
 
 // ListAgents List agents
 //
-// Pages by `limit` and `offset` as documented, or by `cursor`, which costs the same at any depth; the `Link` header with `rel="next"` and `next_cursor` lead to the next page. Without `active` all agents are listed. `total` is counted unless a cursor is given.
+// Returns agents in pages, by `limit` and `offset` or by `cursor`, whose cost does not grow with the position. The `Link` header with `rel="next"` and `next_cursor` lead to the next page. `total` is counted unless a cursor is sent. Without `active` the list includes inactive agents.
 //
-// Needs the scope `agents:read`.
+// Requires the scope `agents:read`.
 //
 // Corresponds with GET /api/v1/agents (the `ListAgents` operationId).
 func (c *Client) ListAgents(ctx context.Context, params *ListAgentsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -8109,9 +9128,9 @@ func (c *Client) ListAgents(ctx context.Context, params *ListAgentsParams, reqEd
 
 // CreateAgentWithBody Create an agent
 //
-// A token with `agents:write` creates L2 and L3 agents; L1 needs `admin`. A capability that is neither predefined nor prefixed with `custom:` is accepted with an entry in `warnings`.
+// Creates an agent. The scope `agents:write` allows agents of level 2 and 3; level 1 requires `admin`. A capability that is neither predefined nor prefixed with `custom:` is accepted and listed in `warnings`.
 //
-// Needs the scope `agents:write`.
+// Requires the scope `agents:write`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -8130,9 +9149,9 @@ func (c *Client) CreateAgentWithBody(ctx context.Context, params *CreateAgentPar
 
 // CreateAgent Create an agent
 //
-// A token with `agents:write` creates L2 and L3 agents; L1 needs `admin`. A capability that is neither predefined nor prefixed with `custom:` is accepted with an entry in `warnings`.
+// Creates an agent. The scope `agents:write` allows agents of level 2 and 3; level 1 requires `admin`. A capability that is neither predefined nor prefixed with `custom:` is accepted and listed in `warnings`.
 //
-// Needs the scope `agents:write`.
+// Requires the scope `agents:write`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -8151,9 +9170,9 @@ func (c *Client) CreateAgent(ctx context.Context, params *CreateAgentParams, bod
 
 // DeleteAgent Delete an agent
 //
-// A soft delete: the agent stays with `is_active: false`. L0 and L1 agents and agents with active children are refused.
+// Deactivates the agent: its data stays, with `is_active: false`. Agents of level 0 and 1 and agents with active children cannot be deleted.
 //
-// Needs the scope `agents:write`.
+// Requires the scope `agents:write`.
 //
 // Corresponds with DELETE /api/v1/agents/{agent_id} (the `DeleteAgent` operationId).
 func (c *Client) DeleteAgent(ctx context.Context, agentID string, params *DeleteAgentParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -8170,9 +9189,9 @@ func (c *Client) DeleteAgent(ctx context.Context, agentID string, params *Delete
 
 // GetAgent Get an agent
 //
-// `children` are the active agents directly below, at most 1,000. `tokens_used_today` and `stats` count from midnight UTC; `tokens_used_today` is the same figure as `used_today` in the agent's usage.
+// Returns an agent. `children` contains its active direct children, at most 1,000. `tokens_used_today` and `stats` cover the current UTC day; `tokens_used_today` equals `used_today` of the agent's usage.
 //
-// Needs the scope `agents:read`.
+// Requires the scope `agents:read`.
 //
 // Corresponds with GET /api/v1/agents/{agent_id} (the `GetAgent` operationId).
 func (c *Client) GetAgent(ctx context.Context, agentID string, params *GetAgentParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -8189,9 +9208,9 @@ func (c *Client) GetAgent(ctx context.Context, agentID string, params *GetAgentP
 
 // UpdateAgentWithBody Update an agent
 //
-// Only members that are present change anything. `id`, `level` and `frequency_hz` are immutable: their own value is accepted, another is refused. `is_active: false` is the soft delete with its restrictions, `is_active: true` restores. L0 and L1 need the scope `admin`.
+// Changes only the members that the body contains. `id`, `level` and `frequency_hz` are immutable: a member with the current value is accepted, another value is an error. `is_active: false` deactivates the agent under the same conditions as DELETE; `is_active: true` restores it. Agents of level 0 and 1 require the scope `admin`.
 //
-// Needs the scope `agents:write`.
+// Requires the scope `agents:write`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -8210,9 +9229,9 @@ func (c *Client) UpdateAgentWithBody(ctx context.Context, agentID string, params
 
 // UpdateAgent Update an agent
 //
-// Only members that are present change anything. `id`, `level` and `frequency_hz` are immutable: their own value is accepted, another is refused. `is_active: false` is the soft delete with its restrictions, `is_active: true` restores. L0 and L1 need the scope `admin`.
+// Changes only the members that the body contains. `id`, `level` and `frequency_hz` are immutable: a member with the current value is accepted, another value is an error. `is_active: false` deactivates the agent under the same conditions as DELETE; `is_active: true` restores it. Agents of level 0 and 1 require the scope `admin`.
 //
-// Needs the scope `agents:write`.
+// Requires the scope `agents:write`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -8231,9 +9250,9 @@ func (c *Client) UpdateAgent(ctx context.Context, agentID string, params *Update
 
 // UpdateAgentWithApplicationMergePatchPlusJSONBody Update an agent
 //
-// Only members that are present change anything. `id`, `level` and `frequency_hz` are immutable: their own value is accepted, another is refused. `is_active: false` is the soft delete with its restrictions, `is_active: true` restores. L0 and L1 need the scope `admin`.
+// Changes only the members that the body contains. `id`, `level` and `frequency_hz` are immutable: a member with the current value is accepted, another value is an error. `is_active: false` deactivates the agent under the same conditions as DELETE; `is_active: true` restores it. Agents of level 0 and 1 require the scope `admin`.
 //
-// Needs the scope `agents:write`.
+// Requires the scope `agents:write`.
 //
 // Takes a body of the `application/merge-patch+json` content type.
 //
@@ -8252,9 +9271,9 @@ func (c *Client) UpdateAgentWithApplicationMergePatchPlusJSONBody(ctx context.Co
 
 // ListAncestors List an agent's ancestors
 //
-// The chain of command: the parent first, `nova` last; empty for `nova`.
+// Returns the agents above an agent, from its parent to `nova`; for `nova` the list is empty.
 //
-// Needs the scope `agents:read`.
+// Requires the scope `agents:read`.
 //
 // Corresponds with GET /api/v1/agents/{agent_id}/ancestors (the `ListAncestors` operationId).
 func (c *Client) ListAncestors(ctx context.Context, agentID string, params *ListAncestorsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -8269,11 +9288,11 @@ func (c *Client) ListAncestors(ctx context.Context, agentID string, params *List
 	return c.Client.Do(req)
 }
 
-// ListAuditEntries List an agent's audit trail
+// ListAuditEntries List an agent's audit log
 //
-// Who changed what, when, from what to what; newest first. What operators did about the agent's budget and usage is told with the `reason` they gave, at the version the agent had.
+// Returns the changes of an agent, newest first: when, by which token, and the old and new values. Operations on the agent's budget and usage are included with their `reason` and do not change the version.
 //
-// Needs the scope `agents:read`.
+// Requires the scope `agents:read`.
 //
 // Corresponds with GET /api/v1/agents/{agent_id}/audit (the `ListAuditEntries` operationId).
 func (c *Client) ListAuditEntries(ctx context.Context, agentID string, params *ListAuditEntriesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -8288,11 +9307,11 @@ func (c *Client) ListAuditEntries(ctx context.Context, agentID string, params *L
 	return c.Client.Do(req)
 }
 
-// ListBudgetAdditions List an agent's additional budgets
+// ListBudgetAdditions List an agent's temporary budgets
 //
-// The newest first: those that count now, or with `include_inactive` also those that have expired or were taken back.
+// Returns the temporary budgets that are in effect, newest first; with `include_inactive` also those that have expired or were removed.
 //
-// Needs the scope `agents:read`.
+// Requires the scope `agents:read`.
 //
 // Corresponds with GET /api/v1/agents/{agent_id}/budget/additions (the `ListBudgetAdditions` operationId).
 func (c *Client) ListBudgetAdditions(ctx context.Context, agentID string, params *ListBudgetAdditionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -8307,11 +9326,11 @@ func (c *Client) ListBudgetAdditions(ctx context.Context, agentID string, params
 	return c.Client.Do(req)
 }
 
-// CreateBudgetAdditionWithBody Add to an agent's budget for a time
+// CreateBudgetAdditionWithBody Create a temporary budget
 //
-// Raises what the agent may use in a day by `tokens`, at once and until `expires_at`. The reason is kept in the audit trail.
+// Raises the number of tokens that the agent may use per day by `tokens`, from now until `expires_at`. The reason is recorded in the audit log.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -8328,11 +9347,11 @@ func (c *Client) CreateBudgetAdditionWithBody(ctx context.Context, agentID strin
 	return c.Client.Do(req)
 }
 
-// CreateBudgetAddition Add to an agent's budget for a time
+// CreateBudgetAddition Create a temporary budget
 //
-// Raises what the agent may use in a day by `tokens`, at once and until `expires_at`. The reason is kept in the audit trail.
+// Raises the number of tokens that the agent may use per day by `tokens`, from now until `expires_at`. The reason is recorded in the audit log.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -8349,11 +9368,11 @@ func (c *Client) CreateBudgetAddition(ctx context.Context, agentID string, param
 	return c.Client.Do(req)
 }
 
-// DeleteBudgetAddition Take an additional budget back
+// DeleteBudgetAddition Remove a temporary budget
 //
-// It counts no longer. What was used of it stays used.
+// The temporary budget ends at once. Tokens that were used from it stay recorded.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Corresponds with DELETE /api/v1/agents/{agent_id}/budget/additions/{addition_id} (the `DeleteBudgetAddition` operationId).
 func (c *Client) DeleteBudgetAddition(ctx context.Context, agentID string, additionID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -8370,9 +9389,9 @@ func (c *Client) DeleteBudgetAddition(ctx context.Context, agentID string, addit
 
 // RevokeAgentKey Revoke an agent's key
 //
-// The key ends at once on this replica and within a second on the others. Without a key the agent need not sign, and cannot.
+// The key becomes invalid at once on this replica and within a second on the others. An agent without a key sends its messages unsigned.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Corresponds with DELETE /api/v1/agents/{agent_id}/key (the `RevokeAgentKey` operationId).
 func (c *Client) RevokeAgentKey(ctx context.Context, agentID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -8389,9 +9408,9 @@ func (c *Client) RevokeAgentKey(ctx context.Context, agentID string, reqEditors 
 
 // GetAgentKey Get an agent's key
 //
-// What the agent signs its lines of PROTOCOL_V5 with, without the key itself.
+// Returns the key that signs the agent's messages of PROTOCOL_V5, without the secret.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Corresponds with GET /api/v1/agents/{agent_id}/key (the `GetAgentKey` operationId).
 func (c *Client) GetAgentKey(ctx context.Context, agentID string, params *GetAgentKeyParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -8406,11 +9425,11 @@ func (c *Client) GetAgentKey(ctx context.Context, agentID string, params *GetAge
 	return c.Client.Do(req)
 }
 
-// UpdateAgentKeyWithBody Change what an agent's key is for
+// UpdateAgentKeyWithBody Update the settings of an agent's key
 //
-// The key stays. With `required` every line of PROTOCOL_V5 that the agent says has to be signed, at every door, and what it is told is signed too.
+// The key itself does not change. With `required` every message that the agent sends in PROTOCOL_V5 must be signed, on every transport, and comet signs the messages it sends to the agent.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -8427,11 +9446,11 @@ func (c *Client) UpdateAgentKeyWithBody(ctx context.Context, agentID string, con
 	return c.Client.Do(req)
 }
 
-// UpdateAgentKey Change what an agent's key is for
+// UpdateAgentKey Update the settings of an agent's key
 //
-// The key stays. With `required` every line of PROTOCOL_V5 that the agent says has to be signed, at every door, and what it is told is signed too.
+// The key itself does not change. With `required` every message that the agent sends in PROTOCOL_V5 must be signed, on every transport, and comet signs the messages it sends to the agent.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -8448,11 +9467,11 @@ func (c *Client) UpdateAgentKey(ctx context.Context, agentID string, body Update
 	return c.Client.Do(req)
 }
 
-// PutAgentKeyWithBody Give an agent a key
+// PutAgentKeyWithBody Create or replace an agent's key
 //
-// The agent signs its lines of PROTOCOL_V5 with it. Without `key` one is made, and shown this once; a key that was agreed on elsewhere is 16 to 128 bytes of text. The key that the agent had before ends at once on this replica and within a second on the others. `required` says that every line of the agent has to be signed; where it is left out it stays as it was, and is false for a first key.
+// The agent signs its messages of PROTOCOL_V5 with the key. Without `key` comet generates one and returns it once. A key of your own is a text of 16 to 128 bytes. A previous key becomes invalid at once on this replica and within a second on the others. If `required` is true, messages without a valid signature are rejected; if it is omitted, the previous setting stays (initially false).
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -8469,11 +9488,11 @@ func (c *Client) PutAgentKeyWithBody(ctx context.Context, agentID string, conten
 	return c.Client.Do(req)
 }
 
-// PutAgentKey Give an agent a key
+// PutAgentKey Create or replace an agent's key
 //
-// The agent signs its lines of PROTOCOL_V5 with it. Without `key` one is made, and shown this once; a key that was agreed on elsewhere is 16 to 128 bytes of text. The key that the agent had before ends at once on this replica and within a second on the others. `required` says that every line of the agent has to be signed; where it is left out it stays as it was, and is false for a first key.
+// The agent signs its messages of PROTOCOL_V5 with the key. Without `key` comet generates one and returns it once. A key of your own is a text of 16 to 128 bytes. A previous key becomes invalid at once on this replica and within a second on the others. If `required` is true, messages without a valid signature are rejected; if it is omitted, the previous setting stays (initially false).
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -8492,9 +9511,9 @@ func (c *Client) PutAgentKey(ctx context.Context, agentID string, body PutAgentK
 
 // ListReservations List an agent's reservations
 //
-// The newest first, ended ones too for as long as they are kept.
+// Returns the agent's reservations, newest first. Ended reservations are included until they are deleted at the end of their retention.
 //
-// Needs the scope `agents:read`.
+// Requires the scope `agents:read`.
 //
 // Corresponds with GET /api/v1/agents/{agent_id}/reservations (the `ListReservations` operationId).
 func (c *Client) ListReservations(ctx context.Context, agentID string, params *ListReservationsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -8511,9 +9530,9 @@ func (c *Client) ListReservations(ctx context.Context, agentID string, params *L
 
 // CreateReservationWithBody Reserve tokens
 //
-// Holds tokens of the agent's budget, and of every budget above it that is held against its subtree, until the reservation is settled, released or expires. Nobody is granted more than the budgets cover, whoever asks at the same time. A refusal is 429 with the problem type `budget-exceeded`; `Retry-After` counts to the midnight at which the budget begins anew.
+// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed.
 //
-// Needs the scope `usage:write`.
+// Requires the scope `usage:write`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -8532,9 +9551,9 @@ func (c *Client) CreateReservationWithBody(ctx context.Context, agentID string, 
 
 // CreateReservation Reserve tokens
 //
-// Holds tokens of the agent's budget, and of every budget above it that is held against its subtree, until the reservation is settled, released or expires. Nobody is granted more than the budgets cover, whoever asks at the same time. A refusal is 429 with the problem type `budget-exceeded`; `Retry-After` counts to the midnight at which the budget begins anew.
+// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed.
 //
-// Needs the scope `usage:write`.
+// Requires the scope `usage:write`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -8553,9 +9572,9 @@ func (c *Client) CreateReservation(ctx context.Context, agentID string, params *
 
 // ReleaseReservation Release a reservation
 //
-// Gives back what it holds. One that was released or has expired stays as it is.
+// Makes the reserved tokens available again. Releasing a reservation that was released or has expired has no effect.
 //
-// Needs the scope `usage:write`.
+// Requires the scope `usage:write`.
 //
 // Corresponds with DELETE /api/v1/agents/{agent_id}/reservations/{reservation_id} (the `ReleaseReservation` operationId).
 func (c *Client) ReleaseReservation(ctx context.Context, agentID string, reservationID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -8572,9 +9591,9 @@ func (c *Client) ReleaseReservation(ctx context.Context, agentID string, reserva
 
 // GetReservation Get a reservation
 //
-// Where the reservation stands.
+// Returns one reservation of an agent.
 //
-// Needs the scope `agents:read`.
+// Requires the scope `agents:read`.
 //
 // Corresponds with GET /api/v1/agents/{agent_id}/reservations/{reservation_id} (the `GetReservation` operationId).
 func (c *Client) GetReservation(ctx context.Context, agentID string, reservationID string, params *GetReservationParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -8591,9 +9610,9 @@ func (c *Client) GetReservation(ctx context.Context, agentID string, reservation
 
 // SettleReservationWithBody Settle a reservation
 //
-// Records what was really used, which may be less or more than was held, and gives the rest back; `tokens: 0` records nothing. An expired reservation can still be settled: what was used was used. Settled again with the same body it answers as before, with another it is refused.
+// Records the tokens that were used, which may be fewer or more than were reserved, and ends the reservation. `tokens: 0` records nothing. An expired reservation can be settled. A repetition with the same body returns the first result, one with another body is an error.
 //
-// Needs the scope `usage:write`.
+// Requires the scope `usage:write`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -8612,9 +9631,9 @@ func (c *Client) SettleReservationWithBody(ctx context.Context, agentID string, 
 
 // SettleReservation Settle a reservation
 //
-// Records what was really used, which may be less or more than was held, and gives the rest back; `tokens: 0` records nothing. An expired reservation can still be settled: what was used was used. Settled again with the same body it answers as before, with another it is refused.
+// Records the tokens that were used, which may be fewer or more than were reserved, and ends the reservation. `tokens: 0` records nothing. An expired reservation can be settled. A repetition with the same body returns the first result, one with another body is an error.
 //
-// Needs the scope `usage:write`.
+// Requires the scope `usage:write`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -8633,9 +9652,9 @@ func (c *Client) SettleReservation(ctx context.Context, agentID string, reservat
 
 // GetUsage Get an agent's usage
 //
-// What the agent used today and may still use, in UTC days. `budget` and `remaining` are null for `nova`, which has no limit. `remaining` is `budget` less what is used and reserved, and never below 0.
+// Returns the agent's budget and its usage of the current UTC day. `budget` and `remaining` are null for `nova`, which is unlimited. `remaining` is `budget` less the tokens used and reserved, and at least 0.
 //
-// Needs the scope `agents:read`.
+// Requires the scope `agents:read`.
 //
 // Corresponds with GET /api/v1/agents/{agent_id}/usage (the `GetUsage` operationId).
 func (c *Client) GetUsage(ctx context.Context, agentID string, params *GetUsageParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -8652,9 +9671,9 @@ func (c *Client) GetUsage(ctx context.Context, agentID string, params *GetUsageP
 
 // RecordUsageWithBody Record usage
 //
-// Records one fact, or up to 1,000 as `{"facts": [ … ]}`, all of them or none. What was used is always recorded, whatever the budget. A `request_id` makes a fact count once for its agent: repeated with the same content it answers with the first fact and `replayed: true`, with another content it is refused. A token bound to an agent records for that agent only.
+// Records one fact, or up to 1,000 as `{"facts": [ … ]}`, all or none. Usage is recorded even if it exceeds the budget. A fact with a `request_id` is recorded once per agent: a repetition with the same content returns the first fact with `replayed: true`, one with other content is an error. A token bound to an agent records usage of that agent only.
 //
-// Needs the scope `usage:write`.
+// Requires the scope `usage:write`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -8673,9 +9692,9 @@ func (c *Client) RecordUsageWithBody(ctx context.Context, agentID string, params
 
 // RecordUsage Record usage
 //
-// Records one fact, or up to 1,000 as `{"facts": [ … ]}`, all of them or none. What was used is always recorded, whatever the budget. A `request_id` makes a fact count once for its agent: repeated with the same content it answers with the first fact and `replayed: true`, with another content it is refused. A token bound to an agent records for that agent only.
+// Records one fact, or up to 1,000 as `{"facts": [ … ]}`, all or none. Usage is recorded even if it exceeds the budget. A fact with a `request_id` is recorded once per agent: a repetition with the same content returns the first fact with `replayed: true`, one with other content is an error. A token bound to an agent records usage of that agent only.
 //
-// Needs the scope `usage:write`.
+// Requires the scope `usage:write`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -8694,9 +9713,9 @@ func (c *Client) RecordUsage(ctx context.Context, agentID string, params *Record
 
 // GetUsageHistory Get an agent's usage over time
 //
-// The agent's own use in UTC hours or days: the windows that begin at or after `from` and before `to`, the oldest first, also those in which nothing was used; at most 1,000. `by` breaks each window down, the largest groups first; what has no label has the value `""`. A breakdown covers at most 31 days by the hour and 366 by the day. By default the last 24 hours, or the last 30 days.
+// Returns the agent's own usage per UTC hour or day: the windows that start at or after `from` and before `to`, oldest first, including windows without usage; at most 1,000. By default the last 24 hours, or the last 30 days. `group_by` breaks each window down, largest groups first; facts without the label have the value `""`. A breakdown covers at most 31 days by hour and 366 by day.
 //
-// Needs the scope `agents:read`.
+// Requires the scope `agents:read`.
 //
 // Corresponds with GET /api/v1/agents/{agent_id}/usage/history (the `GetUsageHistory` operationId).
 func (c *Client) GetUsageHistory(ctx context.Context, agentID string, params *GetUsageHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -8711,11 +9730,11 @@ func (c *Client) GetUsageHistory(ctx context.Context, agentID string, params *Ge
 	return c.Client.Do(req)
 }
 
-// ResetUsageWithBody Reset an agent's usage of today
+// ResetUsageWithBody Reset an agent's usage of the day
 //
-// Writes off what the agent used today, so that its budget begins anew before midnight; where the budget is held against the subtree, what the subtree used too. The facts stay, and so does what the agents above count. What is reserved stays reserved. The reason is kept in the audit trail.
+// Sets the usage that counts against the agent's budget today to zero; with `budget_scope: subtree` also the usage of the subtree. The recorded facts, the usage of agents above, and reservations do not change. The reason is recorded in the audit log.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -8732,11 +9751,11 @@ func (c *Client) ResetUsageWithBody(ctx context.Context, agentID string, params 
 	return c.Client.Do(req)
 }
 
-// ResetUsage Reset an agent's usage of today
+// ResetUsage Reset an agent's usage of the day
 //
-// Writes off what the agent used today, so that its budget begins anew before midnight; where the budget is held against the subtree, what the subtree used too. The facts stay, and so does what the agents above count. What is reserved stays reserved. The reason is kept in the audit trail.
+// Sets the usage that counts against the agent's budget today to zero; with `budget_scope: subtree` also the usage of the subtree. The recorded facts, the usage of agents above, and reservations do not change. The reason is recorded in the audit log.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -8753,17 +9772,17 @@ func (c *Client) ResetUsage(ctx context.Context, agentID string, params *ResetUs
 	return c.Client.Do(req)
 }
 
-// StreamEvents Follow the events
+// StreamEvents Stream events
 //
-// Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html), until the client goes or the server stops. Each has its position as `id`, its type as `event`, and as `data` one JSON object in a line: `id`, `position`, `type`, `key`, `at` and `data`. They are in the order of their positions. A comment comes every 15 seconds, and an `id` without data, which is no event, where the stream stands.
+// Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html) until the client disconnects or the server stops. The `id` of an event is its position, `event` its type, and `data` one JSON object: `id`, `position`, `type`, `key`, `at` and `data`. Events arrive in the order of their positions. Every 15 seconds the stream contains a comment and, if events were filtered out, an `id` without data that moves the position forward.
 //
-// Without a position the stream begins now. With `Last-Event-ID`, which a browser sends by itself when it comes back, it goes on behind that position, on any replica; 0 begins with the oldest event that is kept. Where events have been deleted since, the stream begins with `event: gap`, whose data is `{"after", "resumed_after"}`: the position asked for, and that behind which the stream goes on.
+// Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 //
-// The events of tasks, sessions and workers need the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`; without `types` a token hears of all that it may. `agent_id` selects what happens to an agent, what it does, and what becomes of what it asked for.
+// Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 //
-// With `format=v5`, `data` is one line of text in PROTOCOL_V5's log format (§10.3), as its door would say what happened, whichever protocol the task is done in: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`, TS in milliseconds since 1970. Agents and tasks that have no short names yet get them.
+// With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 //
-// Needs the scope `tasks:read`.
+// Requires the scope `tasks:read`.
 //
 // Corresponds with GET /api/v1/events (the `StreamEvents` operationId).
 func (c *Client) StreamEvents(ctx context.Context, params *StreamEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -8780,9 +9799,9 @@ func (c *Client) StreamEvents(ctx context.Context, params *StreamEventsParams, r
 
 // GetHierarchy Get the hierarchy
 //
-// The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it. It holds at most 50,000 agents. With `usage` every agent comes with its budget and with what it and its subtree used today.
+// Returns the tree of agents from `root`, `depth` levels deep, with at most 50,000 agents. With `usage=true` each agent has its budget and the tokens that it and its subtree used today.
 //
-// Needs the scope `agents:read`.
+// Requires the scope `agents:read`.
 //
 // Corresponds with GET /api/v1/hierarchy (the `GetHierarchy` operationId).
 func (c *Client) GetHierarchy(ctx context.Context, params *GetHierarchyParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -8799,9 +9818,9 @@ func (c *Client) GetHierarchy(ctx context.Context, params *GetHierarchyParams, r
 
 // VerifyLedger Verify the ledger
 //
-// Computes every sum of the ledger anew from the facts and reservations under it, as they stand at one moment, and names each that is not what they add up to. The answer is 200 whether or not there are differences; `total_differences` tells.
+// Recomputes all sums of the ledger from the facts and reservations of one moment and returns those that differ. The status is 200 with and without differences; check `total_differences`.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Corresponds with GET /api/v1/ledger/verify (the `VerifyLedger` operationId).
 func (c *Client) VerifyLedger(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -8816,9 +9835,9 @@ func (c *Client) VerifyLedger(ctx context.Context, reqEditors ...RequestEditorFn
 	return c.Client.Do(req)
 }
 
-// GetMe Who am I
+// GetMe Get the caller
 //
-// The caller's token, the agent it is bound to and that agent's chain of command.
+// Returns the caller's token, the agent it is bound to, and the agents above that one.
 //
 // Corresponds with GET /api/v1/me (the `GetMe` operationId).
 func (c *Client) GetMe(ctx context.Context, params *GetMeParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -8835,9 +9854,9 @@ func (c *Client) GetMe(ctx context.Context, params *GetMeParams, reqEditors ...R
 
 // ExportRoster Export the roster
 //
-// Every agent, or those below `root`, ordered by level and id, as a document that an import takes back. A roster holds at most 10,000 agents; a larger registry is exported in parts. YAML or JSON by `format`, else by `Accept`; JSON is the default.
+// Returns all agents, or those below `root`, ordered by level and id, as a document that `POST /api/v1/roster` accepts. A roster contains at most 10,000 agents; export a larger registry in parts. `format`, or else the `Accept` header, selects YAML or JSON; JSON is the default.
 //
-// Needs the scope `agents:read`.
+// Requires the scope `agents:read`.
 //
 // Corresponds with GET /api/v1/roster (the `ExportRoster` operationId).
 func (c *Client) ExportRoster(ctx context.Context, params *ExportRosterParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -8854,9 +9873,9 @@ func (c *Client) ExportRoster(ctx context.Context, params *ExportRosterParams, r
 
 // ImportRosterWithBody Import a roster
 //
-// Creates the agents that do not exist and changes those that do, all or none; agents the document does not list stay as they are. With `dry_run` nothing is changed and the answer lists every violation with its line. Changing L0 or L1 agents needs the scope `admin`.
+// Creates the agents that do not exist and updates the others, in one transaction: all or none. Agents that are not in the document do not change. With `dry_run` nothing changes and the response lists all violations with their lines. Changes of agents of level 0 and 1 require the scope `admin`.
 //
-// Needs the scope `agents:write`.
+// Requires the scope `agents:write`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -8875,9 +9894,9 @@ func (c *Client) ImportRosterWithBody(ctx context.Context, params *ImportRosterP
 
 // ImportRoster Import a roster
 //
-// Creates the agents that do not exist and changes those that do, all or none; agents the document does not list stay as they are. With `dry_run` nothing is changed and the answer lists every violation with its line. Changing L0 or L1 agents needs the scope `admin`.
+// Creates the agents that do not exist and updates the others, in one transaction: all or none. Agents that are not in the document do not change. With `dry_run` nothing changes and the response lists all violations with their lines. Changes of agents of level 0 and 1 require the scope `admin`.
 //
-// Needs the scope `agents:write`.
+// Requires the scope `agents:write`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -8896,9 +9915,9 @@ func (c *Client) ImportRoster(ctx context.Context, params *ImportRosterParams, b
 
 // ListSessions List sessions
 //
-// The newest first, closed ones too for as long as they are kept. A token with `tasks:read` sees every session, one with `messages:send` alone its own, here and everywhere.
+// Returns sessions, newest first. Closed sessions are included until they are deleted at the end of their retention. A token with `tasks:read` sees all sessions, a token with only `messages:send` its own, here and in all other operations.
 //
-// Needs the scope `tasks:read`.
+// Requires the scope `tasks:read`.
 //
 // Corresponds with GET /api/v1/sessions (the `ListSessions` operationId).
 func (c *Client) ListSessions(ctx context.Context, params *ListSessionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -8915,9 +9934,9 @@ func (c *Client) ListSessions(ctx context.Context, params *ListSessionsParams, r
 
 // OpenSessionWithBody Open a session
 //
-// Tasks that name it belong together. It is closed by request, or when nothing has happened in it for an hour.
+// Opens a session, which groups tasks: name it as `session_id` when you submit a task. A session is closed by request, or after an hour without activity.
 //
-// Needs the scope `messages:send`.
+// Requires the scope `messages:send`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -8936,9 +9955,9 @@ func (c *Client) OpenSessionWithBody(ctx context.Context, contentType string, bo
 
 // OpenSession Open a session
 //
-// Tasks that name it belong together. It is closed by request, or when nothing has happened in it for an hour.
+// Opens a session, which groups tasks: name it as `session_id` when you submit a task. A session is closed by request, or after an hour without activity.
 //
-// Needs the scope `messages:send`.
+// Requires the scope `messages:send`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -8957,9 +9976,9 @@ func (c *Client) OpenSession(ctx context.Context, body OpenSessionJSONRequestBod
 
 // GetSession Get a session
 //
-// The session with how many tasks it has; `GET /api/v1/tasks?session_id=…` lists them.
+// Returns a session with the number of its tasks; `GET /api/v1/tasks?session_id=…` lists them.
 //
-// Needs the scope `tasks:read`.
+// Requires the scope `tasks:read`.
 //
 // Corresponds with GET /api/v1/sessions/{session_id} (the `GetSession` operationId).
 func (c *Client) GetSession(ctx context.Context, sessionID string, params *GetSessionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -8976,9 +9995,9 @@ func (c *Client) GetSession(ctx context.Context, sessionID string, params *GetSe
 
 // CloseSession Close a session
 //
-// It takes no further tasks. One that is closed stays as it is. A token closes what it opened itself, one with `admin` every session.
+// Closes the session, so that no tasks can be submitted in it. Closing a closed session has no effect. A token closes sessions that it opened itself; a token with `admin` closes all.
 //
-// Needs the scope `messages:send`.
+// Requires the scope `messages:send`.
 //
 // Corresponds with POST /api/v1/sessions/{session_id}/close (the `CloseSession` operationId).
 func (c *Client) CloseSession(ctx context.Context, sessionID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -8995,9 +10014,9 @@ func (c *Client) CloseSession(ctx context.Context, sessionID string, reqEditors 
 
 // ListQuestions List a session's questions
 //
-// What the agents at work in the session have asked back and wait to be told, up to 1,000, the oldest task first (PROTOCOL_V5 §7.2).
+// Returns the questions for which the agents that work in the session wait for replies, at most 1,000, oldest task first.
 //
-// Needs the scope `tasks:read`.
+// Requires the scope `tasks:read`.
 //
 // Corresponds with GET /api/v1/sessions/{session_id}/questions (the `ListQuestions` operationId).
 func (c *Client) ListQuestions(ctx context.Context, sessionID string, params *ListQuestionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9012,11 +10031,11 @@ func (c *Client) ListQuestions(ctx context.Context, sessionID string, params *Li
 	return c.Client.Do(req)
 }
 
-// ReplyToSessionWithBody Answer a session's question
+// ReplyToSessionWithBody Reply to a session's question
 //
-// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+// Sends the reply to the agent that asked, as text or as the number of one of its options; the task then continues. A token replies for tasks that it requested itself; a token with `admin` for all.
 //
-// Needs the scope `messages:send`.
+// Requires the scope `messages:send`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -9033,11 +10052,11 @@ func (c *Client) ReplyToSessionWithBody(ctx context.Context, sessionID string, c
 	return c.Client.Do(req)
 }
 
-// ReplyToSession Answer a session's question
+// ReplyToSession Reply to a session's question
 //
-// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+// Sends the reply to the agent that asked, as text or as the number of one of its options; the task then continues. A token replies for tasks that it requested itself; a token with `admin` for all.
 //
-// Needs the scope `messages:send`.
+// Requires the scope `messages:send`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -9056,9 +10075,9 @@ func (c *Client) ReplyToSession(ctx context.Context, sessionID string, body Repl
 
 // ListTasks List tasks
 //
-// The newest first. A token with `tasks:read` sees every task, one with `messages:send` alone those it asked for itself, here and everywhere.
+// Returns tasks, newest first. A token with `tasks:read` sees all tasks, a token with only `messages:send` those that it requested itself, here and in all other operations.
 //
-// Needs the scope `tasks:read`.
+// Requires the scope `tasks:read`.
 //
 // Corresponds with GET /api/v1/tasks (the `ListTasks` operationId).
 func (c *Client) ListTasks(ctx context.Context, params *ListTasksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9075,11 +10094,11 @@ func (c *Client) ListTasks(ctx context.Context, params *ListTasksParams, reqEdit
 
 // SubmitTaskWithBody Submit a task
 //
-// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait; it is absent, and the answer comes at once, where as many requests wait as may.
+// Creates a task and assigns it to the best worker that is online, has a free slot and a budget that covers the task. If all suitable workers are busy, the task is queued; if they are offline, it is retried. The response is 202 with the task. With `Prefer: wait=N` the response is 200 with the task and its output as soon as it has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //
-// `Idempotency-Key` makes a repeated request answer as the first one did for 24 hours, and together with `Prefer: wait` wait for the same task. `request_id` makes the task once for the token: a repetition gets the task as it stands by then.
+// A repetition with the same `Idempotency-Key` returns the stored response for 24 hours; with `Prefer: wait` it waits for the same task. A repetition with the same `request_id` returns the task in its current state.
 //
-// Needs the scope `messages:send`.
+// Requires the scope `messages:send`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -9098,11 +10117,11 @@ func (c *Client) SubmitTaskWithBody(ctx context.Context, params *SubmitTaskParam
 
 // SubmitTask Submit a task
 //
-// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait; it is absent, and the answer comes at once, where as many requests wait as may.
+// Creates a task and assigns it to the best worker that is online, has a free slot and a budget that covers the task. If all suitable workers are busy, the task is queued; if they are offline, it is retried. The response is 202 with the task. With `Prefer: wait=N` the response is 200 with the task and its output as soon as it has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //
-// `Idempotency-Key` makes a repeated request answer as the first one did for 24 hours, and together with `Prefer: wait` wait for the same task. `request_id` makes the task once for the token: a repetition gets the task as it stands by then.
+// A repetition with the same `Idempotency-Key` returns the stored response for 24 hours; with `Prefer: wait` it waits for the same task. A repetition with the same `request_id` returns the task in its current state.
 //
-// Needs the scope `messages:send`.
+// Requires the scope `messages:send`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -9121,9 +10140,9 @@ func (c *Client) SubmitTask(ctx context.Context, params *SubmitTaskParams, body 
 
 // GetTask Get a task
 //
-// The task with its attempts, who could have taken it, and what happened to it. With `wait` the answer comes when the task has ended or, where `version` is given, when it has changed since, and after so many seconds in any case.
+// Returns a task with its attempts, the selection of its worker and its events. With `wait` the response is delayed until the task has ended or, if `version` is sent, until it has a higher version, but at most for `wait` seconds.
 //
-// Needs the scope `tasks:read`.
+// Requires the scope `tasks:read`.
 //
 // Corresponds with GET /api/v1/tasks/{task_id} (the `GetTask` operationId).
 func (c *Client) GetTask(ctx context.Context, taskID string, params *GetTaskParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9140,9 +10159,9 @@ func (c *Client) GetTask(ctx context.Context, taskID string, params *GetTaskPara
 
 // CancelTaskWithBody Cancel a task
 //
-// Ends a task that has not ended; the agent that has it is told. A cancelled task stays as it is. A token cancels what it asked for itself, one with `admin` every task.
+// Cancels a task that has not ended and notifies its worker. Cancelling a cancelled task has no effect. A token cancels tasks that it requested itself; a token with `admin` cancels all.
 //
-// Needs the scope `messages:send`.
+// Requires the scope `messages:send`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -9161,9 +10180,9 @@ func (c *Client) CancelTaskWithBody(ctx context.Context, taskID string, params *
 
 // CancelTask Cancel a task
 //
-// Ends a task that has not ended; the agent that has it is told. A cancelled task stays as it is. A token cancels what it asked for itself, one with `admin` every task.
+// Cancels a task that has not ended and notifies its worker. Cancelling a cancelled task has no effect. A token cancels tasks that it requested itself; a token with `admin` cancels all.
 //
-// Needs the scope `messages:send`.
+// Requires the scope `messages:send`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -9180,11 +10199,11 @@ func (c *Client) CancelTask(ctx context.Context, taskID string, params *CancelTa
 	return c.Client.Do(req)
 }
 
-// ListTaskMessages List the lines about a task
+// ListTaskMessages List the messages about a task
 //
-// What was said about the task in PROTOCOL_V5 (§10), by its agents, by who asked and by comet, in the order in which it was said: every line that was taken, in both directions. `parent_id` leads from a line to the one that caused it. Of a part that was handed off they are the lines of its task that are as deep, or deeper. A task that nobody spoke of in this protocol has none; lines are kept for as long as tasks that have ended are.
+// Returns the PROTOCOL_V5 messages about the task (§10) that comet accepted or sent, the oldest first. `parent_id` is the message that caused a message. For a subtask that was handed off, these are the messages about its root task at the depth of the subtask or deeper. A task without messages in this protocol has an empty list. Messages are stored as long as ended tasks.
 //
-// Needs the scope `tasks:read`.
+// Requires the scope `tasks:read`.
 //
 // Corresponds with GET /api/v1/tasks/{task_id}/messages (the `ListTaskMessages` operationId).
 func (c *Client) ListTaskMessages(ctx context.Context, taskID string, params *ListTaskMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9201,11 +10220,11 @@ func (c *Client) ListTaskMessages(ctx context.Context, taskID string, params *Li
 
 // GetTaskOutput Read a task's output
 //
-// The result of the task, or with `stream=log` what its agent told on the way, byte by byte as the agent sent it: of the attempt that succeeded, or else of the newest one. A single `Range` of bytes is answered with 206. Bytes that have not come yet, although later ones have, are NUL. While an agent of PROTOCOL_V5 says a result in pieces, those that there are come whole, and without ranges.
+// Returns the result of the task or, with `stream=log`, the log that its agent sent, of the successful attempt or else of the newest one. A single `Range` of bytes returns 206. Bytes that have not arrived although later ones have are NUL. While an agent sends a result in parts without known lengths, the parts are returned without gaps and ranges are not available.
 //
-// `follow=true` goes on until the task has ended, from the byte `from` on, and leaves `Range` aside; where an attempt, or a step that makes a result of its own, begins anew, what it puts out follows. An answer that ends before its time, because the server stops for instance, is cut off rather than ended.
+// `follow=true` streams the output from the byte `from` until the task has ended, and ignores `Range`. If the task is retried, the output of the new attempt follows that of the previous one. If the stream ends early, for example because the server stops, the connection is closed before the response is complete.
 //
-// Needs the scope `tasks:read`.
+// Requires the scope `tasks:read`.
 //
 // Corresponds with GET /api/v1/tasks/{task_id}/output (the `GetTaskOutput` operationId).
 func (c *Client) GetTaskOutput(ctx context.Context, taskID string, params *GetTaskOutputParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9220,11 +10239,11 @@ func (c *Client) GetTaskOutput(ctx context.Context, taskID string, params *GetTa
 	return c.Client.Do(req)
 }
 
-// ReplyToTaskWithBody Answer a task's agent
+// ReplyToTaskWithBody Reply to a task's question
 //
-// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+// Sends the reply to the worker, whose question is `question` of the task; the task then continues. A token replies for tasks that it requested itself; a token with `admin` for all.
 //
-// Needs the scope `messages:send`.
+// Requires the scope `messages:send`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -9241,11 +10260,11 @@ func (c *Client) ReplyToTaskWithBody(ctx context.Context, taskID string, content
 	return c.Client.Do(req)
 }
 
-// ReplyToTask Answer a task's agent
+// ReplyToTask Reply to a task's question
 //
-// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+// Sends the reply to the worker, whose question is `question` of the task; the task then continues. A token replies for tasks that it requested itself; a token with `admin` for all.
 //
-// Needs the scope `messages:send`.
+// Requires the scope `messages:send`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -9264,9 +10283,9 @@ func (c *Client) ReplyToTask(ctx context.Context, taskID string, body ReplyToTas
 
 // ListTokens List tokens
 //
-// Every token in the order of creation, revoked and expired ones too, without their secrets.
+// Returns all tokens in the order of creation, without their secrets, including revoked and expired ones.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Corresponds with GET /api/v1/tokens (the `ListTokens` operationId).
 func (c *Client) ListTokens(ctx context.Context, params *ListTokensParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9283,9 +10302,9 @@ func (c *Client) ListTokens(ctx context.Context, params *ListTokensParams, reqEd
 
 // CreateTokenWithBody Create a token
 //
-// `token` is the secret; only its SHA-256 is kept, so it is shown this once.
+// Creates a token. `token` is its secret; comet stores only the SHA-256, so the secret is returned only once.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -9304,9 +10323,9 @@ func (c *Client) CreateTokenWithBody(ctx context.Context, params *CreateTokenPar
 
 // CreateToken Create a token
 //
-// `token` is the secret; only its SHA-256 is kept, so it is shown this once.
+// Creates a token. `token` is its secret; comet stores only the SHA-256, so the secret is returned only once.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -9325,9 +10344,9 @@ func (c *Client) CreateToken(ctx context.Context, params *CreateTokenParams, bod
 
 // RevokeToken Revoke a token
 //
-// The token ends at once on this replica and within a second on the others. The last token with the scope `admin` cannot be revoked.
+// Revokes the token, at once on this replica and within a second on the others. The last token with the scope `admin` cannot be revoked.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Corresponds with DELETE /api/v1/tokens/{token_id} (the `RevokeToken` operationId).
 func (c *Client) RevokeToken(ctx context.Context, tokenID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9344,9 +10363,9 @@ func (c *Client) RevokeToken(ctx context.Context, tokenID string, reqEditors ...
 
 // GetToken Get a token
 //
-// The token without its secret.
+// Returns a token without its secret.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Corresponds with GET /api/v1/tokens/{token_id} (the `GetToken` operationId).
 func (c *Client) GetToken(ctx context.Context, tokenID string, params *GetTokenParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9363,9 +10382,9 @@ func (c *Client) GetToken(ctx context.Context, tokenID string, params *GetTokenP
 
 // RotateToken Rotate a token
 //
-// Gives the token a new secret; the old one ends at once.
+// Replaces the secret of the token. The previous secret becomes invalid at once.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Corresponds with POST /api/v1/tokens/{token_id}/rotate (the `RotateToken` operationId).
 func (c *Client) RotateToken(ctx context.Context, tokenID string, params *RotateTokenParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9380,11 +10399,11 @@ func (c *Client) RotateToken(ctx context.Context, tokenID string, params *Rotate
 	return c.Client.Do(req)
 }
 
-// DeleteToolPolicy Remove a token's policy for tools
+// DeleteToolPolicy Delete a token's tool policy
 //
-// The token may call every tool then.
+// Deletes the tool policy. The token may then call every tool.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Corresponds with DELETE /api/v1/tokens/{token_id}/tool-policy (the `DeleteToolPolicy` operationId).
 func (c *Client) DeleteToolPolicy(ctx context.Context, tokenID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9399,11 +10418,11 @@ func (c *Client) DeleteToolPolicy(ctx context.Context, tokenID string, reqEditor
 	return c.Client.Do(req)
 }
 
-// GetToolPolicy Get a token's policy for tools
+// GetToolPolicy Get a token's tool policy
 //
-// A token without one may call every tool, if it has the scope `tools:call`.
+// Returns the tool policy of a token. A token without a policy may call every tool, if it has the scope `tools:call`.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Corresponds with GET /api/v1/tokens/{token_id}/tool-policy (the `GetToolPolicy` operationId).
 func (c *Client) GetToolPolicy(ctx context.Context, tokenID string, params *GetToolPolicyParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9418,11 +10437,11 @@ func (c *Client) GetToolPolicy(ctx context.Context, tokenID string, params *GetT
 	return c.Client.Do(req)
 }
 
-// PutToolPolicyWithBody Set a token's policy for tools
+// PutToolPolicyWithBody Set a token's tool policy
 //
-// `allow` selects what the holder may call, `deny` what not, also where `allow` does; without `allow` that is everything. A rule is a pattern of `server:tool`, or of a server, in which `*` stands for any characters and `?` for one, and may ask for arguments: `{"tool": "filesystem:write_file", "arguments": {"path": "/srv/data/*"}}`. An argument that climbs with `..` matches no rule of `allow`. `classes` selects by what a tool may do. What a token may not call is not shown to it, and answered as unknown. Resources and prompts of a server are the tools `resource:<uri>` and `prompt:<name>`, of the class `read`. It counts at once on this replica and within a second on the others.
+// Sets which tools the token may call: those that match `allow` (all, if it is empty), except those that match `deny`, and only those of the given `classes`. A rule is a pattern of `server:tool`, or of a server, in which `*` matches any characters and `?` one, and may require arguments: `{"tool": "filesystem:write_file", "arguments": {"path": "/srv/data/*"}}`. An argument that contains `..` path segments matches no rule of `allow`. Tools that the token may not call are hidden from it and unknown to its calls. Resources and prompts of a server are the tools `resource:<uri>` and `prompt:<name>` of the class `read`. The policy takes effect at once on this replica and within a second on the others.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -9439,11 +10458,11 @@ func (c *Client) PutToolPolicyWithBody(ctx context.Context, tokenID string, cont
 	return c.Client.Do(req)
 }
 
-// PutToolPolicy Set a token's policy for tools
+// PutToolPolicy Set a token's tool policy
 //
-// `allow` selects what the holder may call, `deny` what not, also where `allow` does; without `allow` that is everything. A rule is a pattern of `server:tool`, or of a server, in which `*` stands for any characters and `?` for one, and may ask for arguments: `{"tool": "filesystem:write_file", "arguments": {"path": "/srv/data/*"}}`. An argument that climbs with `..` matches no rule of `allow`. `classes` selects by what a tool may do. What a token may not call is not shown to it, and answered as unknown. Resources and prompts of a server are the tools `resource:<uri>` and `prompt:<name>`, of the class `read`. It counts at once on this replica and within a second on the others.
+// Sets which tools the token may call: those that match `allow` (all, if it is empty), except those that match `deny`, and only those of the given `classes`. A rule is a pattern of `server:tool`, or of a server, in which `*` matches any characters and `?` one, and may require arguments: `{"tool": "filesystem:write_file", "arguments": {"path": "/srv/data/*"}}`. An argument that contains `..` path segments matches no rule of `allow`. Tools that the token may not call are hidden from it and unknown to its calls. Resources and prompts of a server are the tools `resource:<uri>` and `prompt:<name>` of the class `read`. The policy takes effect at once on this replica and within a second on the others.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -9462,9 +10481,9 @@ func (c *Client) PutToolPolicy(ctx context.Context, tokenID string, body PutTool
 
 // ListTools List tools
 //
-// The tools of all upstreams and comet's own, comet's first and then in the order of their ids, that the token may call.
+// Returns the tools that the token may call: comet's own tools first, then those of the upstreams in the order of their ids.
 //
-// Needs the scope `tools:call`.
+// Requires the scope `tools:call`.
 //
 // Corresponds with GET /api/v1/tools (the `ListTools` operationId).
 func (c *Client) ListTools(ctx context.Context, params *ListToolsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9481,9 +10500,9 @@ func (c *Client) ListTools(ctx context.Context, params *ListToolsParams, reqEdit
 
 // CallToolWithBody Call a tool
 //
-// Calls a tool by any of its names, comet's own too, as `tools/call` does over MCP: the policy of the token decides, the call is charged to the token's agent (or `nova`), and the audit trail keeps it. What the tool says of itself is 200, with `is_error` where it failed; what keeps it from being called is a problem whose `tool_error` is the code that MCP clients see.
+// Calls a tool of an upstream or of comet itself, like `tools/call` over MCP: the token's policy applies, the call is charged to the token's agent (or `nova`) and recorded in the audit log. The status is 200 if the tool responded; check `is_error`. If the tool was not called, the response is a problem whose `tool_error` is the error code of the MCP server.
 //
-// Needs the scope `tools:call`.
+// Requires the scope `tools:call`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -9502,9 +10521,9 @@ func (c *Client) CallToolWithBody(ctx context.Context, params *CallToolParams, c
 
 // CallTool Call a tool
 //
-// Calls a tool by any of its names, comet's own too, as `tools/call` does over MCP: the policy of the token decides, the call is charged to the token's agent (or `nova`), and the audit trail keeps it. What the tool says of itself is 200, with `is_error` where it failed; what keeps it from being called is a problem whose `tool_error` is the code that MCP clients see.
+// Calls a tool of an upstream or of comet itself, like `tools/call` over MCP: the token's policy applies, the call is charged to the token's agent (or `nova`) and recorded in the audit log. The status is 200 if the tool responded; check `is_error`. If the tool was not called, the response is a problem whose `tool_error` is the error code of the MCP server.
 //
-// Needs the scope `tools:call`.
+// Requires the scope `tools:call`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -9521,11 +10540,11 @@ func (c *Client) CallTool(ctx context.Context, params *CallToolParams, body Call
 	return c.Client.Do(req)
 }
 
-// ListToolCalls List the calls of tools
+// ListToolCalls List tool calls
 //
-// The audit trail, the newest first: who called which tool, by a digest with what, how it ended and what it cost. Everybody's needs the scope `admin`; any other token sees its own.
+// Returns the audit log of tool calls, newest first: caller, tool, digest of the arguments, outcome and cost. A token sees its own calls; `admin` sees all.
 //
-// Needs the scope `tools:call`.
+// Requires the scope `tools:call`.
 //
 // Corresponds with GET /api/v1/tools/calls (the `ListToolCalls` operationId).
 func (c *Client) ListToolCalls(ctx context.Context, params *ListToolCallsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9542,9 +10561,9 @@ func (c *Client) ListToolCalls(ctx context.Context, params *ListToolCallsParams,
 
 // SearchToolsWithBody Search tools
 //
-// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP. It is a call of that tool: the policy of the token decides, it is charged, and the audit trail keeps it.
+// Returns the tools that match `query`, a description of the purpose in English or French, like `agentcards:search_tools` over MCP. The search is a tool call itself: the token's policy applies, it is charged and recorded in the audit log.
 //
-// Needs the scope `tools:call`.
+// Requires the scope `tools:call`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -9563,9 +10582,9 @@ func (c *Client) SearchToolsWithBody(ctx context.Context, contentType string, bo
 
 // SearchTools Search tools
 //
-// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP. It is a call of that tool: the policy of the token decides, it is charged, and the audit trail keeps it.
+// Returns the tools that match `query`, a description of the purpose in English or French, like `agentcards:search_tools` over MCP. The search is a tool call itself: the token's policy applies, it is charged and recorded in the audit log.
 //
-// Needs the scope `tools:call`.
+// Requires the scope `tools:call`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -9584,9 +10603,9 @@ func (c *Client) SearchTools(ctx context.Context, body SearchToolsJSONRequestBod
 
 // ListUpstreams List upstreams
 //
-// The MCP servers behind the gateway as this replica has them, in the order of their ids, those that are down too and why: of those whose tools the token may call. How a server is reached, and what it writes to its standard error, only an admin sees.
+// Returns the MCP servers whose tools the token may call, in the order of their ids, with their state on this replica. Source, command, address and standard error are only returned to tokens with the scope `admin`.
 //
-// Needs the scope `tools:call`.
+// Requires the scope `tools:call`.
 //
 // Corresponds with GET /api/v1/upstreams (the `ListUpstreams` operationId).
 func (c *Client) ListUpstreams(ctx context.Context, params *ListUpstreamsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9601,11 +10620,11 @@ func (c *Client) ListUpstreams(ctx context.Context, params *ListUpstreamsParams,
 	return c.Client.Do(req)
 }
 
-// ReloadUpstreams Reload the file of upstreams
+// ReloadUpstreams Reload the upstreams' file
 //
-// Takes over the file that `mcp.servers` names now, instead of within two seconds: new servers are started, changed ones anew, missing ones stopped, the others not touched. A file with a mistake changes nothing.
+// Reloads the file that `mcp.servers` names at once instead of within two seconds: new servers are started, changed ones restarted, removed ones stopped. A file with an error changes nothing.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Corresponds with POST /api/v1/upstreams/reload (the `ReloadUpstreams` operationId).
 func (c *Client) ReloadUpstreams(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9620,11 +10639,11 @@ func (c *Client) ReloadUpstreams(ctx context.Context, reqEditors ...RequestEdito
 	return c.Client.Do(req)
 }
 
-// DeleteUpstream Remove an upstream
+// DeleteUpstream Delete an upstream
 //
-// Removes an MCP server that was added, on all replicas, with what was approved of its tools. Its agent stays in the registry, offline.
+// Deletes an MCP server that was created with this API, and the approved definitions of its tools, on all replicas. Its agent stays in the registry, offline.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Corresponds with DELETE /api/v1/upstreams/{upstream_id} (the `DeleteUpstream` operationId).
 func (c *Client) DeleteUpstream(ctx context.Context, upstreamID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9641,9 +10660,9 @@ func (c *Client) DeleteUpstream(ctx context.Context, upstreamID string, reqEdito
 
 // GetUpstream Get an upstream
 //
-// An MCP server behind the gateway, as this replica has it.
+// Returns an MCP server with its state on this replica.
 //
-// Needs the scope `tools:call`.
+// Requires the scope `tools:call`.
 //
 // Corresponds with GET /api/v1/upstreams/{upstream_id} (the `GetUpstream` operationId).
 func (c *Client) GetUpstream(ctx context.Context, upstreamID string, params *GetUpstreamParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9658,11 +10677,11 @@ func (c *Client) GetUpstream(ctx context.Context, upstreamID string, params *Get
 	return c.Client.Do(req)
 }
 
-// PutUpstreamWithBody Add or change an upstream
+// PutUpstreamWithBody Create or replace an upstream
 //
-// Adds an MCP server on all replicas, or changes one that was added so. The body is an entry of the `mcpServers` JSON that desktop clients use. A secret is not said but named, `${NAME}` for an environment variable of comet's and `${file:/path}` for a file; a value that looks like one is 400. Servers that are programs run on comet's machine, as comet: only an admin adds them, and `mcp.add_commands: false` has nobody.
+// Creates or replaces an MCP server on all replicas. The body is an entry of the `mcpServers` JSON that desktop clients use. Reference secrets, `${NAME}` for an environment variable of comet and `${file:/path}` for a file; a literal value that looks like a secret is rejected. Servers with a `command` run on comet's machine with comet's permissions; set `mcp.add_commands: false` to forbid them.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -9679,11 +10698,11 @@ func (c *Client) PutUpstreamWithBody(ctx context.Context, upstreamID string, con
 	return c.Client.Do(req)
 }
 
-// PutUpstream Add or change an upstream
+// PutUpstream Create or replace an upstream
 //
-// Adds an MCP server on all replicas, or changes one that was added so. The body is an entry of the `mcpServers` JSON that desktop clients use. A secret is not said but named, `${NAME}` for an environment variable of comet's and `${file:/path}` for a file; a value that looks like one is 400. Servers that are programs run on comet's machine, as comet: only an admin adds them, and `mcp.add_commands: false` has nobody.
+// Creates or replaces an MCP server on all replicas. The body is an entry of the `mcpServers` JSON that desktop clients use. Reference secrets, `${NAME}` for an environment variable of comet and `${file:/path}` for a file; a literal value that looks like a secret is rejected. Servers with a `command` run on comet's machine with comet's permissions; set `mcp.add_commands: false` to forbid them.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -9702,9 +10721,9 @@ func (c *Client) PutUpstream(ctx context.Context, upstreamID string, body PutUps
 
 // RestartUpstream Restart an upstream
 //
-// Ends the connection of this replica to an MCP server, its program too, and begins anew at once. Calls under way fail.
+// Closes this replica's connection to an MCP server, stops its program, and starts it again. Calls in progress fail.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Corresponds with POST /api/v1/upstreams/{upstream_id}/restart (the `RestartUpstream` operationId).
 func (c *Client) RestartUpstream(ctx context.Context, upstreamID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9719,11 +10738,11 @@ func (c *Client) RestartUpstream(ctx context.Context, upstreamID string, reqEdit
 	return c.Client.Do(req)
 }
 
-// ListToolDefinitions List the definitions of an upstream's tools
+// ListToolDefinitions List an upstream's tool definitions
 //
-// What is known about its tools, in the order of their names: what was approved, and what waits for approval where the upstream says something else now.
+// Returns the tools of an upstream in the order of their names: the approved definition and, if the upstream sends another one now, the definition that waits for approval.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Corresponds with GET /api/v1/upstreams/{upstream_id}/tools (the `ListToolDefinitions` operationId).
 func (c *Client) ListToolDefinitions(ctx context.Context, upstreamID string, params *ListToolDefinitionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9740,9 +10759,9 @@ func (c *Client) ListToolDefinitions(ctx context.Context, upstreamID string, par
 
 // ApproveToolWithBody Approve a tool's changed definition
 //
-// Takes the definition that a quarantined tool has now for the right one, so that it is shown and called again.
+// Approves the current definition of a quarantined tool, which makes it available again.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -9761,9 +10780,9 @@ func (c *Client) ApproveToolWithBody(ctx context.Context, upstreamID string, con
 
 // ApproveTool Approve a tool's changed definition
 //
-// Takes the definition that a quarantined tool has now for the right one, so that it is shown and called again.
+// Approves the current definition of a quarantined tool, which makes it available again.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -9782,9 +10801,9 @@ func (c *Client) ApproveTool(ctx context.Context, upstreamID string, body Approv
 
 // ClassifyToolWithBody Classify a tool
 //
-// Says what a tool may do, in the place of its annotations: `read`, `write` or `destructive`. The policies of tokens go by it.
+// Sets the class of a tool, `read`, `write` or `destructive`, instead of the one in its annotations. The tool policies of tokens apply to this class.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -9803,9 +10822,9 @@ func (c *Client) ClassifyToolWithBody(ctx context.Context, upstreamID string, co
 
 // ClassifyTool Classify a tool
 //
-// Says what a tool may do, in the place of its annotations: `read`, `write` or `destructive`. The policies of tokens go by it.
+// Sets the class of a tool, `read`, `write` or `destructive`, instead of the one in its annotations. The tool policies of tokens apply to this class.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -9824,9 +10843,9 @@ func (c *Client) ClassifyTool(ctx context.Context, upstreamID string, body Class
 
 // ListWebhooks List webhooks
 //
-// Every webhook in the order of creation, disabled ones too, without their secrets. A token that is bound to an agent sees the webhooks with that `agent_id` only, here and everywhere.
+// Returns all webhooks in the order of creation, without their secrets, including disabled ones. For a token bound to an agent only the webhooks with that `agent_id` exist, here and in all other operations.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Corresponds with GET /api/v1/webhooks (the `ListWebhooks` operationId).
 func (c *Client) ListWebhooks(ctx context.Context, params *ListWebhooksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9843,9 +10862,9 @@ func (c *Client) ListWebhooks(ctx context.Context, params *ListWebhooksParams, r
 
 // CreateWebhookWithBody Create a webhook
 //
-// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to. A token that is bound to an agent makes webhooks with that `agent_id` only.
+// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can only create webhooks with that `agent_id`.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -9864,9 +10883,9 @@ func (c *Client) CreateWebhookWithBody(ctx context.Context, params *CreateWebhoo
 
 // CreateWebhook Create a webhook
 //
-// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to. A token that is bound to an agent makes webhooks with that `agent_id` only.
+// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can only create webhooks with that `agent_id`.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -9885,9 +10904,9 @@ func (c *Client) CreateWebhook(ctx context.Context, params *CreateWebhookParams,
 
 // DeleteWebhook Delete a webhook
 //
-// Ends the webhook together with its deliveries, those that wait too. It is disabled at once and its deliveries go piece by piece, so where there are very many the request may run into the server's time limit; repeat it, and it goes on where it was.
+// Deletes the webhook and its deliveries, including pending ones. It is disabled at once; its deliveries are deleted in batches. With very many deliveries the request may exceed the server's time limit; repeat it to continue.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Corresponds with DELETE /api/v1/webhooks/{webhook_id} (the `DeleteWebhook` operationId).
 func (c *Client) DeleteWebhook(ctx context.Context, webhookID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9904,9 +10923,9 @@ func (c *Client) DeleteWebhook(ctx context.Context, webhookID string, reqEditors
 
 // GetWebhook Get a webhook
 //
-// The webhook without its secret.
+// Returns a webhook without its secret.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Corresponds with GET /api/v1/webhooks/{webhook_id} (the `GetWebhook` operationId).
 func (c *Client) GetWebhook(ctx context.Context, webhookID string, params *GetWebhookParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9923,9 +10942,9 @@ func (c *Client) GetWebhook(ctx context.Context, webhookID string, params *GetWe
 
 // UpdateWebhookWithBody Update a webhook
 //
-// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. Another `ordering` is refused while more than 5,000 deliveries are pending. The secret changes with `rotate-secret`.
+// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -9944,9 +10963,9 @@ func (c *Client) UpdateWebhookWithBody(ctx context.Context, webhookID string, co
 
 // UpdateWebhook Update a webhook
 //
-// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. Another `ordering` is refused while more than 5,000 deliveries are pending. The secret changes with `rotate-secret`.
+// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -9965,9 +10984,9 @@ func (c *Client) UpdateWebhook(ctx context.Context, webhookID string, body Updat
 
 // UpdateWebhookWithApplicationMergePatchPlusJSONBody Update a webhook
 //
-// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. Another `ordering` is refused while more than 5,000 deliveries are pending. The secret changes with `rotate-secret`.
+// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Takes a body of the `application/merge-patch+json` content type.
 //
@@ -9986,9 +11005,9 @@ func (c *Client) UpdateWebhookWithApplicationMergePatchPlusJSONBody(ctx context.
 
 // ListDeliveries List a webhook's deliveries
 //
-// One for each event, the newest first; ended ones are kept for as long as the server is configured to.
+// Returns one delivery per event, newest first. Ended deliveries are deleted after the retention that the server is configured with.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Corresponds with GET /api/v1/webhooks/{webhook_id}/deliveries (the `ListDeliveries` operationId).
 func (c *Client) ListDeliveries(ctx context.Context, webhookID string, params *ListDeliveriesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10005,9 +11024,9 @@ func (c *Client) ListDeliveries(ctx context.Context, webhookID string, params *L
 
 // GetDelivery Get a delivery
 //
-// The delivery with what became of each attempt, and the payload as it is sent.
+// Returns a delivery with the result of each attempt and the payload.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Corresponds with GET /api/v1/webhooks/{webhook_id}/deliveries/{delivery_id} (the `GetDelivery` operationId).
 func (c *Client) GetDelivery(ctx context.Context, webhookID string, deliveryID string, params *GetDeliveryParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10024,9 +11043,9 @@ func (c *Client) GetDelivery(ctx context.Context, webhookID string, deliveryID s
 
 // RedeliverDelivery Redeliver a delivery
 //
-// Makes the delivery due at once, with all its retries before it, whatever became of it. The event keeps its id, so a receiver that has it already can tell.
+// Schedules the delivery at once, in any state, with a full set of retries. The event keeps its id, so that receivers can recognize it.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Corresponds with POST /api/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver (the `RedeliverDelivery` operationId).
 func (c *Client) RedeliverDelivery(ctx context.Context, webhookID string, deliveryID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10041,11 +11060,11 @@ func (c *Client) RedeliverDelivery(ctx context.Context, webhookID string, delive
 	return c.Client.Do(req)
 }
 
-// RedeliverWebhookWithBody Redeliver what died
+// RedeliverWebhookWithBody Redeliver dead deliveries
 //
-// Makes every dead delivery of the webhook that was created at `since` or later due at once, with all its retries before it. The events keep their ids.
+// Schedules all dead deliveries of the webhook that were created at `since` or later at once, with a full set of retries. The events keep their ids.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -10062,11 +11081,11 @@ func (c *Client) RedeliverWebhookWithBody(ctx context.Context, webhookID string,
 	return c.Client.Do(req)
 }
 
-// RedeliverWebhook Redeliver what died
+// RedeliverWebhook Redeliver dead deliveries
 //
-// Makes every dead delivery of the webhook that was created at `since` or later due at once, with all its retries before it. The events keep their ids.
+// Schedules all dead deliveries of the webhook that were created at `since` or later at once, with a full set of retries. The events keep their ids.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -10085,9 +11104,9 @@ func (c *Client) RedeliverWebhook(ctx context.Context, webhookID string, body Re
 
 // RotateWebhookSecretWithBody Rotate a webhook's secret
 //
-// Gives the webhook a new secret, and a new signing key where it signs with one. For `grace_seconds` every delivery carries the signatures of the old keys too, so a receiver can change over at its leisure; 0 ends them at once. A second rotation within the grace period keeps the keys it replaces and drops the older ones.
+// Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 the previous keys become invalid at once. A second rotation within the grace period keeps the keys that it replaces and drops older ones.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -10106,9 +11125,9 @@ func (c *Client) RotateWebhookSecretWithBody(ctx context.Context, webhookID stri
 
 // RotateWebhookSecret Rotate a webhook's secret
 //
-// Gives the webhook a new secret, and a new signing key where it signs with one. For `grace_seconds` every delivery carries the signatures of the old keys too, so a receiver can change over at its leisure; 0 ends them at once. A second rotation within the grace period keeps the keys it replaces and drops the older ones.
+// Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 the previous keys become invalid at once. A second rotation within the grace period keeps the keys that it replaces and drops older ones.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -10127,9 +11146,9 @@ func (c *Client) RotateWebhookSecret(ctx context.Context, webhookID string, para
 
 // TestWebhook Test a webhook
 //
-// Delivers a `webhook.test` event on the same way as any other, once, to a disabled webhook too, and waits for its end, at most 15 s. Where the server makes as many attempts as it may, it waits for its turn first, and answers 503 if that does not come. The answer is 200 whatever became of it.
+// Sends a `webhook.test` event to the webhook, even if it is disabled, in a single attempt, and returns the result after at most 15 seconds. If the server has reached its limit of concurrent attempts, the request waits, and fails with 503 if no slot becomes free. The status is 200 even if the attempt failed; check `succeeded`.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Corresponds with POST /api/v1/webhooks/{webhook_id}/test (the `TestWebhook` operationId).
 func (c *Client) TestWebhook(ctx context.Context, webhookID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10146,9 +11165,9 @@ func (c *Client) TestWebhook(ctx context.Context, webhookID string, reqEditors .
 
 // ListWorkers List workers
 //
-// Every agent that ever came to take work, in the order of the ids, those that are away too.
+// Returns all agents that have ever connected to execute tasks, including those that are offline, in the order of their ids.
 //
-// Needs the scope `tasks:read`.
+// Requires the scope `tasks:read`.
 //
 // Corresponds with GET /api/v1/workers (the `ListWorkers` operationId).
 func (c *Client) ListWorkers(ctx context.Context, params *ListWorkersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10165,9 +11184,9 @@ func (c *Client) ListWorkers(ctx context.Context, params *ListWorkersParams, req
 
 // GetWorker Get a worker
 //
-// How an agent takes work; one that never came is not there, registered or not.
+// Returns the state of a worker. Agents that have never connected are not workers.
 //
-// Needs the scope `tasks:read`.
+// Requires the scope `tasks:read`.
 //
 // Corresponds with GET /api/v1/workers/{agent_id} (the `GetWorker` operationId).
 func (c *Client) GetWorker(ctx context.Context, agentID string, params *GetWorkerParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10243,7 +11262,7 @@ func (c *Client) GetPrompt(ctx context.Context, name GetPromptParamsName, params
 
 // GetDocs Read the API description in a browser
 //
-// A page that renders `/openapi.json` and can send requests to this server. It loads nothing from anywhere else.
+// A page that renders `/openapi.json` and can send requests to this server. It loads nothing from other servers.
 //
 // Corresponds with GET /docs (the `GetDocs` operationId).
 func (c *Client) GetDocs(ctx context.Context, params *GetDocsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10258,9 +11277,9 @@ func (c *Client) GetDocs(ctx context.Context, params *GetDocsParams, reqEditors 
 	return c.Client.Do(req)
 }
 
-// GetHealth Is the process alive
+// GetHealth Check that the process is alive
 //
-// Answers without asking anything else. A process that does not answer should be restarted.
+// Returns 200 as long as the process can serve requests; it checks nothing else. Restart a process that does not respond.
 //
 // Corresponds with GET /healthz (the `GetHealth` operationId).
 func (c *Client) GetHealth(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10275,9 +11294,9 @@ func (c *Client) GetHealth(ctx context.Context, reqEditors ...RequestEditorFn) (
 	return c.Client.Do(req)
 }
 
-// GetMetrics Metrics
+// GetMetrics Read the metrics
 //
-// Prometheus text format.
+// Metrics in the Prometheus text format.
 //
 // Corresponds with GET /metrics (the `GetMetrics` operationId).
 func (c *Client) GetMetrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10294,7 +11313,7 @@ func (c *Client) GetMetrics(ctx context.Context, reqEditors ...RequestEditorFn) 
 
 // GetOpenAPIJSON Read the API description as JSON
 //
-// The OpenAPI 3.0.3 description of this server.
+// The OpenAPI 3.0.3 description of this API.
 //
 // Corresponds with GET /openapi.json (the `GetOpenAPIJSON` operationId).
 func (c *Client) GetOpenAPIJSON(ctx context.Context, params *GetOpenAPIJSONParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10311,7 +11330,7 @@ func (c *Client) GetOpenAPIJSON(ctx context.Context, params *GetOpenAPIJSONParam
 
 // GetOpenAPIYAML Read the API description as YAML
 //
-// The same description as `/openapi.json`, as YAML.
+// The content of `/openapi.json` as YAML.
 //
 // Corresponds with GET /openapi.yaml (the `GetOpenAPIYAML` operationId).
 func (c *Client) GetOpenAPIYAML(ctx context.Context, params *GetOpenAPIYAMLParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10328,7 +11347,7 @@ func (c *Client) GetOpenAPIYAML(ctx context.Context, params *GetOpenAPIYAMLParam
 
 // GetProblemType Get a problem type
 //
-// Returns the title and the HTTP status of a problem code. The `type` of a problem document is this address.
+// Returns the title and the HTTP status of an error code. The `type` of a problem document is this address.
 //
 // Corresponds with GET /problems/{code} (the `GetProblemType` operationId).
 func (c *Client) GetProblemType(ctx context.Context, code string, params *GetProblemTypeParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10343,7 +11362,7 @@ func (c *Client) GetProblemType(ctx context.Context, code string, params *GetPro
 	return c.Client.Do(req)
 }
 
-// GetReadiness Is the server ready
+// GetReadiness Check that the server is ready
 //
 // Checks the database, its migrations and the event relay. A server that is shutting down is not ready.
 //
@@ -10493,6 +11512,18 @@ func NewPollInboxRequest(server string, params *PollInboxParams) (*http.Request,
 		if params.Versions != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "versions", *params.Versions, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Protocol != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "protocol", *params.Protocol, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -10748,6 +11779,18 @@ func NewStreamInboxRequest(server string, params *StreamInboxParams) (*http.Requ
 		if params.Versions != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "versions", *params.Versions, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Protocol != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "protocol", *params.Protocol, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -16062,7 +17105,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Opens a connection on which the agent receives and sends messages. Every text frame is a JSON object: a message, or a control frame about the connection. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. Messages that the agent does not acknowledge are delivered again on its next connection. A new connection of an agent replaces the older one.
 	//
-	// The subprotocol is `envelope.v1`, even if the agent offers none. Only tokens bound to an agent are accepted; any other is 5004.
+	// The subprotocol selects the protocol; it is `envelope.v1` if the agent offers none. A connection of a protocol without control frames carries messages only. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16071,7 +17114,7 @@ type ClientWithResponsesInterface interface {
 
 	// PollInboxWithResponse Poll the inbox
 	//
-	// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`transport.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
+	// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`transport.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A message of a protocol whose messages are text is an object with its `message_id` and its `text`. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16098,7 +17141,7 @@ type ClientWithResponsesInterface interface {
 
 	// SendMessageWithBodyWithResponse Send a message
 	//
-	// Receives one message of the envelope protocol, of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
+	// Receives a message of the protocol that `Content-Type` selects, the envelope protocol by default, which is described here: one message of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
 	//
 	// 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 	//
@@ -16111,7 +17154,7 @@ type ClientWithResponsesInterface interface {
 
 	// SendMessageWithResponse Send a message
 	//
-	// Receives one message of the envelope protocol, of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
+	// Receives a message of the protocol that `Content-Type` selects, the envelope protocol by default, which is described here: one message of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
 	//
 	// 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 	//
@@ -16142,7 +17185,7 @@ type ClientWithResponsesInterface interface {
 
 	// PutPushRegistrationWithBodyWithResponse Register a push address
 	//
-	// From now on comet posts each of the agent's messages to the address in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
+	// Registers an address to which comet posts each message of the agent, in the selected protocol, in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16151,7 +17194,7 @@ type ClientWithResponsesInterface interface {
 
 	// PutPushRegistrationWithResponse Register a push address
 	//
-	// From now on comet posts each of the agent's messages to the address in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
+	// Registers an address to which comet posts each message of the agent, in the selected protocol, in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16169,9 +17212,9 @@ type ClientWithResponsesInterface interface {
 
 	// ListAgentsWithResponse List agents
 	//
-	// Pages by `limit` and `offset` as documented, or by `cursor`, which costs the same at any depth; the `Link` header with `rel="next"` and `next_cursor` lead to the next page. Without `active` all agents are listed. `total` is counted unless a cursor is given.
+	// Returns agents in pages, by `limit` and `offset` or by `cursor`, whose cost does not grow with the position. The `Link` header with `rel="next"` and `next_cursor` lead to the next page. `total` is counted unless a cursor is sent. Without `active` the list includes inactive agents.
 	//
-	// Needs the scope `agents:read`.
+	// Requires the scope `agents:read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16180,9 +17223,9 @@ type ClientWithResponsesInterface interface {
 
 	// CreateAgentWithBodyWithResponse Create an agent
 	//
-	// A token with `agents:write` creates L2 and L3 agents; L1 needs `admin`. A capability that is neither predefined nor prefixed with `custom:` is accepted with an entry in `warnings`.
+	// Creates an agent. The scope `agents:write` allows agents of level 2 and 3; level 1 requires `admin`. A capability that is neither predefined nor prefixed with `custom:` is accepted and listed in `warnings`.
 	//
-	// Needs the scope `agents:write`.
+	// Requires the scope `agents:write`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16191,9 +17234,9 @@ type ClientWithResponsesInterface interface {
 
 	// CreateAgentWithResponse Create an agent
 	//
-	// A token with `agents:write` creates L2 and L3 agents; L1 needs `admin`. A capability that is neither predefined nor prefixed with `custom:` is accepted with an entry in `warnings`.
+	// Creates an agent. The scope `agents:write` allows agents of level 2 and 3; level 1 requires `admin`. A capability that is neither predefined nor prefixed with `custom:` is accepted and listed in `warnings`.
 	//
-	// Needs the scope `agents:write`.
+	// Requires the scope `agents:write`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16202,9 +17245,9 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteAgentWithResponse Delete an agent
 	//
-	// A soft delete: the agent stays with `is_active: false`. L0 and L1 agents and agents with active children are refused.
+	// Deactivates the agent: its data stays, with `is_active: false`. Agents of level 0 and 1 and agents with active children cannot be deleted.
 	//
-	// Needs the scope `agents:write`.
+	// Requires the scope `agents:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16213,9 +17256,9 @@ type ClientWithResponsesInterface interface {
 
 	// GetAgentWithResponse Get an agent
 	//
-	// `children` are the active agents directly below, at most 1,000. `tokens_used_today` and `stats` count from midnight UTC; `tokens_used_today` is the same figure as `used_today` in the agent's usage.
+	// Returns an agent. `children` contains its active direct children, at most 1,000. `tokens_used_today` and `stats` cover the current UTC day; `tokens_used_today` equals `used_today` of the agent's usage.
 	//
-	// Needs the scope `agents:read`.
+	// Requires the scope `agents:read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16224,9 +17267,9 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateAgentWithBodyWithResponse Update an agent
 	//
-	// Only members that are present change anything. `id`, `level` and `frequency_hz` are immutable: their own value is accepted, another is refused. `is_active: false` is the soft delete with its restrictions, `is_active: true` restores. L0 and L1 need the scope `admin`.
+	// Changes only the members that the body contains. `id`, `level` and `frequency_hz` are immutable: a member with the current value is accepted, another value is an error. `is_active: false` deactivates the agent under the same conditions as DELETE; `is_active: true` restores it. Agents of level 0 and 1 require the scope `admin`.
 	//
-	// Needs the scope `agents:write`.
+	// Requires the scope `agents:write`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16235,9 +17278,9 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateAgentWithResponse Update an agent
 	//
-	// Only members that are present change anything. `id`, `level` and `frequency_hz` are immutable: their own value is accepted, another is refused. `is_active: false` is the soft delete with its restrictions, `is_active: true` restores. L0 and L1 need the scope `admin`.
+	// Changes only the members that the body contains. `id`, `level` and `frequency_hz` are immutable: a member with the current value is accepted, another value is an error. `is_active: false` deactivates the agent under the same conditions as DELETE; `is_active: true` restores it. Agents of level 0 and 1 require the scope `admin`.
 	//
-	// Needs the scope `agents:write`.
+	// Requires the scope `agents:write`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16246,9 +17289,9 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateAgentWithApplicationMergePatchPlusJSONBodyWithResponse Update an agent
 	//
-	// Only members that are present change anything. `id`, `level` and `frequency_hz` are immutable: their own value is accepted, another is refused. `is_active: false` is the soft delete with its restrictions, `is_active: true` restores. L0 and L1 need the scope `admin`.
+	// Changes only the members that the body contains. `id`, `level` and `frequency_hz` are immutable: a member with the current value is accepted, another value is an error. `is_active: false` deactivates the agent under the same conditions as DELETE; `is_active: true` restores it. Agents of level 0 and 1 require the scope `admin`.
 	//
-	// Needs the scope `agents:write`.
+	// Requires the scope `agents:write`.
 	//
 	// Takes a body of the `application/merge-patch+json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16257,64 +17300,64 @@ type ClientWithResponsesInterface interface {
 
 	// ListAncestorsWithResponse List an agent's ancestors
 	//
-	// The chain of command: the parent first, `nova` last; empty for `nova`.
+	// Returns the agents above an agent, from its parent to `nova`; for `nova` the list is empty.
 	//
-	// Needs the scope `agents:read`.
+	// Requires the scope `agents:read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id}/ancestors (the `ListAncestors` operationId).
 	ListAncestorsWithResponse(ctx context.Context, agentID string, params *ListAncestorsParams, reqEditors ...RequestEditorFn) (*ListAncestorsResponse, error)
 
-	// ListAuditEntriesWithResponse List an agent's audit trail
+	// ListAuditEntriesWithResponse List an agent's audit log
 	//
-	// Who changed what, when, from what to what; newest first. What operators did about the agent's budget and usage is told with the `reason` they gave, at the version the agent had.
+	// Returns the changes of an agent, newest first: when, by which token, and the old and new values. Operations on the agent's budget and usage are included with their `reason` and do not change the version.
 	//
-	// Needs the scope `agents:read`.
+	// Requires the scope `agents:read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id}/audit (the `ListAuditEntries` operationId).
 	ListAuditEntriesWithResponse(ctx context.Context, agentID string, params *ListAuditEntriesParams, reqEditors ...RequestEditorFn) (*ListAuditEntriesResponse, error)
 
-	// ListBudgetAdditionsWithResponse List an agent's additional budgets
+	// ListBudgetAdditionsWithResponse List an agent's temporary budgets
 	//
-	// The newest first: those that count now, or with `include_inactive` also those that have expired or were taken back.
+	// Returns the temporary budgets that are in effect, newest first; with `include_inactive` also those that have expired or were removed.
 	//
-	// Needs the scope `agents:read`.
+	// Requires the scope `agents:read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id}/budget/additions (the `ListBudgetAdditions` operationId).
 	ListBudgetAdditionsWithResponse(ctx context.Context, agentID string, params *ListBudgetAdditionsParams, reqEditors ...RequestEditorFn) (*ListBudgetAdditionsResponse, error)
 
-	// CreateBudgetAdditionWithBodyWithResponse Add to an agent's budget for a time
+	// CreateBudgetAdditionWithBodyWithResponse Create a temporary budget
 	//
-	// Raises what the agent may use in a day by `tokens`, at once and until `expires_at`. The reason is kept in the audit trail.
+	// Raises the number of tokens that the agent may use per day by `tokens`, from now until `expires_at`. The reason is recorded in the audit log.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /api/v1/agents/{agent_id}/budget/additions (the `CreateBudgetAddition` operationId).
 	CreateBudgetAdditionWithBodyWithResponse(ctx context.Context, agentID string, params *CreateBudgetAdditionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateBudgetAdditionResponse, error)
 
-	// CreateBudgetAdditionWithResponse Add to an agent's budget for a time
+	// CreateBudgetAdditionWithResponse Create a temporary budget
 	//
-	// Raises what the agent may use in a day by `tokens`, at once and until `expires_at`. The reason is kept in the audit trail.
+	// Raises the number of tokens that the agent may use per day by `tokens`, from now until `expires_at`. The reason is recorded in the audit log.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /api/v1/agents/{agent_id}/budget/additions (the `CreateBudgetAddition` operationId).
 	CreateBudgetAdditionWithResponse(ctx context.Context, agentID string, params *CreateBudgetAdditionParams, body CreateBudgetAdditionJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateBudgetAdditionResponse, error)
 
-	// DeleteBudgetAdditionWithResponse Take an additional budget back
+	// DeleteBudgetAdditionWithResponse Remove a temporary budget
 	//
-	// It counts no longer. What was used of it stays used.
+	// The temporary budget ends at once. Tokens that were used from it stay recorded.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16323,9 +17366,9 @@ type ClientWithResponsesInterface interface {
 
 	// RevokeAgentKeyWithResponse Revoke an agent's key
 	//
-	// The key ends at once on this replica and within a second on the others. Without a key the agent need not sign, and cannot.
+	// The key becomes invalid at once on this replica and within a second on the others. An agent without a key sends its messages unsigned.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16334,53 +17377,53 @@ type ClientWithResponsesInterface interface {
 
 	// GetAgentKeyWithResponse Get an agent's key
 	//
-	// What the agent signs its lines of PROTOCOL_V5 with, without the key itself.
+	// Returns the key that signs the agent's messages of PROTOCOL_V5, without the secret.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id}/key (the `GetAgentKey` operationId).
 	GetAgentKeyWithResponse(ctx context.Context, agentID string, params *GetAgentKeyParams, reqEditors ...RequestEditorFn) (*GetAgentKeyResponse, error)
 
-	// UpdateAgentKeyWithBodyWithResponse Change what an agent's key is for
+	// UpdateAgentKeyWithBodyWithResponse Update the settings of an agent's key
 	//
-	// The key stays. With `required` every line of PROTOCOL_V5 that the agent says has to be signed, at every door, and what it is told is signed too.
+	// The key itself does not change. With `required` every message that the agent sends in PROTOCOL_V5 must be signed, on every transport, and comet signs the messages it sends to the agent.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PATCH /api/v1/agents/{agent_id}/key (the `UpdateAgentKey` operationId).
 	UpdateAgentKeyWithBodyWithResponse(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateAgentKeyResponse, error)
 
-	// UpdateAgentKeyWithResponse Change what an agent's key is for
+	// UpdateAgentKeyWithResponse Update the settings of an agent's key
 	//
-	// The key stays. With `required` every line of PROTOCOL_V5 that the agent says has to be signed, at every door, and what it is told is signed too.
+	// The key itself does not change. With `required` every message that the agent sends in PROTOCOL_V5 must be signed, on every transport, and comet signs the messages it sends to the agent.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PATCH /api/v1/agents/{agent_id}/key (the `UpdateAgentKey` operationId).
 	UpdateAgentKeyWithResponse(ctx context.Context, agentID string, body UpdateAgentKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateAgentKeyResponse, error)
 
-	// PutAgentKeyWithBodyWithResponse Give an agent a key
+	// PutAgentKeyWithBodyWithResponse Create or replace an agent's key
 	//
-	// The agent signs its lines of PROTOCOL_V5 with it. Without `key` one is made, and shown this once; a key that was agreed on elsewhere is 16 to 128 bytes of text. The key that the agent had before ends at once on this replica and within a second on the others. `required` says that every line of the agent has to be signed; where it is left out it stays as it was, and is false for a first key.
+	// The agent signs its messages of PROTOCOL_V5 with the key. Without `key` comet generates one and returns it once. A key of your own is a text of 16 to 128 bytes. A previous key becomes invalid at once on this replica and within a second on the others. If `required` is true, messages without a valid signature are rejected; if it is omitted, the previous setting stays (initially false).
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PUT /api/v1/agents/{agent_id}/key (the `PutAgentKey` operationId).
 	PutAgentKeyWithBodyWithResponse(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutAgentKeyResponse, error)
 
-	// PutAgentKeyWithResponse Give an agent a key
+	// PutAgentKeyWithResponse Create or replace an agent's key
 	//
-	// The agent signs its lines of PROTOCOL_V5 with it. Without `key` one is made, and shown this once; a key that was agreed on elsewhere is 16 to 128 bytes of text. The key that the agent had before ends at once on this replica and within a second on the others. `required` says that every line of the agent has to be signed; where it is left out it stays as it was, and is false for a first key.
+	// The agent signs its messages of PROTOCOL_V5 with the key. Without `key` comet generates one and returns it once. A key of your own is a text of 16 to 128 bytes. A previous key becomes invalid at once on this replica and within a second on the others. If `required` is true, messages without a valid signature are rejected; if it is omitted, the previous setting stays (initially false).
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16389,9 +17432,9 @@ type ClientWithResponsesInterface interface {
 
 	// ListReservationsWithResponse List an agent's reservations
 	//
-	// The newest first, ended ones too for as long as they are kept.
+	// Returns the agent's reservations, newest first. Ended reservations are included until they are deleted at the end of their retention.
 	//
-	// Needs the scope `agents:read`.
+	// Requires the scope `agents:read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16400,9 +17443,9 @@ type ClientWithResponsesInterface interface {
 
 	// CreateReservationWithBodyWithResponse Reserve tokens
 	//
-	// Holds tokens of the agent's budget, and of every budget above it that is held against its subtree, until the reservation is settled, released or expires. Nobody is granted more than the budgets cover, whoever asks at the same time. A refusal is 429 with the problem type `budget-exceeded`; `Retry-After` counts to the midnight at which the budget begins anew.
+	// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed.
 	//
-	// Needs the scope `usage:write`.
+	// Requires the scope `usage:write`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16411,9 +17454,9 @@ type ClientWithResponsesInterface interface {
 
 	// CreateReservationWithResponse Reserve tokens
 	//
-	// Holds tokens of the agent's budget, and of every budget above it that is held against its subtree, until the reservation is settled, released or expires. Nobody is granted more than the budgets cover, whoever asks at the same time. A refusal is 429 with the problem type `budget-exceeded`; `Retry-After` counts to the midnight at which the budget begins anew.
+	// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed.
 	//
-	// Needs the scope `usage:write`.
+	// Requires the scope `usage:write`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16422,9 +17465,9 @@ type ClientWithResponsesInterface interface {
 
 	// ReleaseReservationWithResponse Release a reservation
 	//
-	// Gives back what it holds. One that was released or has expired stays as it is.
+	// Makes the reserved tokens available again. Releasing a reservation that was released or has expired has no effect.
 	//
-	// Needs the scope `usage:write`.
+	// Requires the scope `usage:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16433,9 +17476,9 @@ type ClientWithResponsesInterface interface {
 
 	// GetReservationWithResponse Get a reservation
 	//
-	// Where the reservation stands.
+	// Returns one reservation of an agent.
 	//
-	// Needs the scope `agents:read`.
+	// Requires the scope `agents:read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16444,9 +17487,9 @@ type ClientWithResponsesInterface interface {
 
 	// SettleReservationWithBodyWithResponse Settle a reservation
 	//
-	// Records what was really used, which may be less or more than was held, and gives the rest back; `tokens: 0` records nothing. An expired reservation can still be settled: what was used was used. Settled again with the same body it answers as before, with another it is refused.
+	// Records the tokens that were used, which may be fewer or more than were reserved, and ends the reservation. `tokens: 0` records nothing. An expired reservation can be settled. A repetition with the same body returns the first result, one with another body is an error.
 	//
-	// Needs the scope `usage:write`.
+	// Requires the scope `usage:write`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16455,9 +17498,9 @@ type ClientWithResponsesInterface interface {
 
 	// SettleReservationWithResponse Settle a reservation
 	//
-	// Records what was really used, which may be less or more than was held, and gives the rest back; `tokens: 0` records nothing. An expired reservation can still be settled: what was used was used. Settled again with the same body it answers as before, with another it is refused.
+	// Records the tokens that were used, which may be fewer or more than were reserved, and ends the reservation. `tokens: 0` records nothing. An expired reservation can be settled. A repetition with the same body returns the first result, one with another body is an error.
 	//
-	// Needs the scope `usage:write`.
+	// Requires the scope `usage:write`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16466,9 +17509,9 @@ type ClientWithResponsesInterface interface {
 
 	// GetUsageWithResponse Get an agent's usage
 	//
-	// What the agent used today and may still use, in UTC days. `budget` and `remaining` are null for `nova`, which has no limit. `remaining` is `budget` less what is used and reserved, and never below 0.
+	// Returns the agent's budget and its usage of the current UTC day. `budget` and `remaining` are null for `nova`, which is unlimited. `remaining` is `budget` less the tokens used and reserved, and at least 0.
 	//
-	// Needs the scope `agents:read`.
+	// Requires the scope `agents:read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16477,9 +17520,9 @@ type ClientWithResponsesInterface interface {
 
 	// RecordUsageWithBodyWithResponse Record usage
 	//
-	// Records one fact, or up to 1,000 as `{"facts": [ … ]}`, all of them or none. What was used is always recorded, whatever the budget. A `request_id` makes a fact count once for its agent: repeated with the same content it answers with the first fact and `replayed: true`, with another content it is refused. A token bound to an agent records for that agent only.
+	// Records one fact, or up to 1,000 as `{"facts": [ … ]}`, all or none. Usage is recorded even if it exceeds the budget. A fact with a `request_id` is recorded once per agent: a repetition with the same content returns the first fact with `replayed: true`, one with other content is an error. A token bound to an agent records usage of that agent only.
 	//
-	// Needs the scope `usage:write`.
+	// Requires the scope `usage:write`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16488,9 +17531,9 @@ type ClientWithResponsesInterface interface {
 
 	// RecordUsageWithResponse Record usage
 	//
-	// Records one fact, or up to 1,000 as `{"facts": [ … ]}`, all of them or none. What was used is always recorded, whatever the budget. A `request_id` makes a fact count once for its agent: repeated with the same content it answers with the first fact and `replayed: true`, with another content it is refused. A token bound to an agent records for that agent only.
+	// Records one fact, or up to 1,000 as `{"facts": [ … ]}`, all or none. Usage is recorded even if it exceeds the budget. A fact with a `request_id` is recorded once per agent: a repetition with the same content returns the first fact with `replayed: true`, one with other content is an error. A token bound to an agent records usage of that agent only.
 	//
-	// Needs the scope `usage:write`.
+	// Requires the scope `usage:write`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16499,48 +17542,48 @@ type ClientWithResponsesInterface interface {
 
 	// GetUsageHistoryWithResponse Get an agent's usage over time
 	//
-	// The agent's own use in UTC hours or days: the windows that begin at or after `from` and before `to`, the oldest first, also those in which nothing was used; at most 1,000. `by` breaks each window down, the largest groups first; what has no label has the value `""`. A breakdown covers at most 31 days by the hour and 366 by the day. By default the last 24 hours, or the last 30 days.
+	// Returns the agent's own usage per UTC hour or day: the windows that start at or after `from` and before `to`, oldest first, including windows without usage; at most 1,000. By default the last 24 hours, or the last 30 days. `group_by` breaks each window down, largest groups first; facts without the label have the value `""`. A breakdown covers at most 31 days by hour and 366 by day.
 	//
-	// Needs the scope `agents:read`.
+	// Requires the scope `agents:read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id}/usage/history (the `GetUsageHistory` operationId).
 	GetUsageHistoryWithResponse(ctx context.Context, agentID string, params *GetUsageHistoryParams, reqEditors ...RequestEditorFn) (*GetUsageHistoryResponse, error)
 
-	// ResetUsageWithBodyWithResponse Reset an agent's usage of today
+	// ResetUsageWithBodyWithResponse Reset an agent's usage of the day
 	//
-	// Writes off what the agent used today, so that its budget begins anew before midnight; where the budget is held against the subtree, what the subtree used too. The facts stay, and so does what the agents above count. What is reserved stays reserved. The reason is kept in the audit trail.
+	// Sets the usage that counts against the agent's budget today to zero; with `budget_scope: subtree` also the usage of the subtree. The recorded facts, the usage of agents above, and reservations do not change. The reason is recorded in the audit log.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /api/v1/agents/{agent_id}/usage/reset (the `ResetUsage` operationId).
 	ResetUsageWithBodyWithResponse(ctx context.Context, agentID string, params *ResetUsageParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResetUsageResponse, error)
 
-	// ResetUsageWithResponse Reset an agent's usage of today
+	// ResetUsageWithResponse Reset an agent's usage of the day
 	//
-	// Writes off what the agent used today, so that its budget begins anew before midnight; where the budget is held against the subtree, what the subtree used too. The facts stay, and so does what the agents above count. What is reserved stays reserved. The reason is kept in the audit trail.
+	// Sets the usage that counts against the agent's budget today to zero; with `budget_scope: subtree` also the usage of the subtree. The recorded facts, the usage of agents above, and reservations do not change. The reason is recorded in the audit log.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /api/v1/agents/{agent_id}/usage/reset (the `ResetUsage` operationId).
 	ResetUsageWithResponse(ctx context.Context, agentID string, params *ResetUsageParams, body ResetUsageJSONRequestBody, reqEditors ...RequestEditorFn) (*ResetUsageResponse, error)
 
-	// StreamEventsWithResponse Follow the events
+	// StreamEventsWithResponse Stream events
 	//
-	// Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html), until the client goes or the server stops. Each has its position as `id`, its type as `event`, and as `data` one JSON object in a line: `id`, `position`, `type`, `key`, `at` and `data`. They are in the order of their positions. A comment comes every 15 seconds, and an `id` without data, which is no event, where the stream stands.
+	// Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html) until the client disconnects or the server stops. The `id` of an event is its position, `event` its type, and `data` one JSON object: `id`, `position`, `type`, `key`, `at` and `data`. Events arrive in the order of their positions. Every 15 seconds the stream contains a comment and, if events were filtered out, an `id` without data that moves the position forward.
 	//
-	// Without a position the stream begins now. With `Last-Event-ID`, which a browser sends by itself when it comes back, it goes on behind that position, on any replica; 0 begins with the oldest event that is kept. Where events have been deleted since, the stream begins with `event: gap`, whose data is `{"after", "resumed_after"}`: the position asked for, and that behind which the stream goes on.
+	// Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 	//
-	// The events of tasks, sessions and workers need the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`; without `types` a token hears of all that it may. `agent_id` selects what happens to an agent, what it does, and what becomes of what it asked for.
+	// Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 	//
-	// With `format=v5`, `data` is one line of text in PROTOCOL_V5's log format (§10.3), as its door would say what happened, whichever protocol the task is done in: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`, TS in milliseconds since 1970. Agents and tasks that have no short names yet get them.
+	// With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 	//
-	// Needs the scope `tasks:read`.
+	// Requires the scope `tasks:read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16549,9 +17592,9 @@ type ClientWithResponsesInterface interface {
 
 	// GetHierarchyWithResponse Get the hierarchy
 	//
-	// The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it. It holds at most 50,000 agents. With `usage` every agent comes with its budget and with what it and its subtree used today.
+	// Returns the tree of agents from `root`, `depth` levels deep, with at most 50,000 agents. With `usage=true` each agent has its budget and the tokens that it and its subtree used today.
 	//
-	// Needs the scope `agents:read`.
+	// Requires the scope `agents:read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16560,18 +17603,18 @@ type ClientWithResponsesInterface interface {
 
 	// VerifyLedgerWithResponse Verify the ledger
 	//
-	// Computes every sum of the ledger anew from the facts and reservations under it, as they stand at one moment, and names each that is not what they add up to. The answer is 200 whether or not there are differences; `total_differences` tells.
+	// Recomputes all sums of the ledger from the facts and reservations of one moment and returns those that differ. The status is 200 with and without differences; check `total_differences`.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/ledger/verify (the `VerifyLedger` operationId).
 	VerifyLedgerWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*VerifyLedgerResponse, error)
 
-	// GetMeWithResponse Who am I
+	// GetMeWithResponse Get the caller
 	//
-	// The caller's token, the agent it is bound to and that agent's chain of command.
+	// Returns the caller's token, the agent it is bound to, and the agents above that one.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16580,9 +17623,9 @@ type ClientWithResponsesInterface interface {
 
 	// ExportRosterWithResponse Export the roster
 	//
-	// Every agent, or those below `root`, ordered by level and id, as a document that an import takes back. A roster holds at most 10,000 agents; a larger registry is exported in parts. YAML or JSON by `format`, else by `Accept`; JSON is the default.
+	// Returns all agents, or those below `root`, ordered by level and id, as a document that `POST /api/v1/roster` accepts. A roster contains at most 10,000 agents; export a larger registry in parts. `format`, or else the `Accept` header, selects YAML or JSON; JSON is the default.
 	//
-	// Needs the scope `agents:read`.
+	// Requires the scope `agents:read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16591,9 +17634,9 @@ type ClientWithResponsesInterface interface {
 
 	// ImportRosterWithBodyWithResponse Import a roster
 	//
-	// Creates the agents that do not exist and changes those that do, all or none; agents the document does not list stay as they are. With `dry_run` nothing is changed and the answer lists every violation with its line. Changing L0 or L1 agents needs the scope `admin`.
+	// Creates the agents that do not exist and updates the others, in one transaction: all or none. Agents that are not in the document do not change. With `dry_run` nothing changes and the response lists all violations with their lines. Changes of agents of level 0 and 1 require the scope `admin`.
 	//
-	// Needs the scope `agents:write`.
+	// Requires the scope `agents:write`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16602,9 +17645,9 @@ type ClientWithResponsesInterface interface {
 
 	// ImportRosterWithResponse Import a roster
 	//
-	// Creates the agents that do not exist and changes those that do, all or none; agents the document does not list stay as they are. With `dry_run` nothing is changed and the answer lists every violation with its line. Changing L0 or L1 agents needs the scope `admin`.
+	// Creates the agents that do not exist and updates the others, in one transaction: all or none. Agents that are not in the document do not change. With `dry_run` nothing changes and the response lists all violations with their lines. Changes of agents of level 0 and 1 require the scope `admin`.
 	//
-	// Needs the scope `agents:write`.
+	// Requires the scope `agents:write`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16613,9 +17656,9 @@ type ClientWithResponsesInterface interface {
 
 	// ListSessionsWithResponse List sessions
 	//
-	// The newest first, closed ones too for as long as they are kept. A token with `tasks:read` sees every session, one with `messages:send` alone its own, here and everywhere.
+	// Returns sessions, newest first. Closed sessions are included until they are deleted at the end of their retention. A token with `tasks:read` sees all sessions, a token with only `messages:send` its own, here and in all other operations.
 	//
-	// Needs the scope `tasks:read`.
+	// Requires the scope `tasks:read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16624,9 +17667,9 @@ type ClientWithResponsesInterface interface {
 
 	// OpenSessionWithBodyWithResponse Open a session
 	//
-	// Tasks that name it belong together. It is closed by request, or when nothing has happened in it for an hour.
+	// Opens a session, which groups tasks: name it as `session_id` when you submit a task. A session is closed by request, or after an hour without activity.
 	//
-	// Needs the scope `messages:send`.
+	// Requires the scope `messages:send`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16635,9 +17678,9 @@ type ClientWithResponsesInterface interface {
 
 	// OpenSessionWithResponse Open a session
 	//
-	// Tasks that name it belong together. It is closed by request, or when nothing has happened in it for an hour.
+	// Opens a session, which groups tasks: name it as `session_id` when you submit a task. A session is closed by request, or after an hour without activity.
 	//
-	// Needs the scope `messages:send`.
+	// Requires the scope `messages:send`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16646,9 +17689,9 @@ type ClientWithResponsesInterface interface {
 
 	// GetSessionWithResponse Get a session
 	//
-	// The session with how many tasks it has; `GET /api/v1/tasks?session_id=…` lists them.
+	// Returns a session with the number of its tasks; `GET /api/v1/tasks?session_id=…` lists them.
 	//
-	// Needs the scope `tasks:read`.
+	// Requires the scope `tasks:read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16657,9 +17700,9 @@ type ClientWithResponsesInterface interface {
 
 	// CloseSessionWithResponse Close a session
 	//
-	// It takes no further tasks. One that is closed stays as it is. A token closes what it opened itself, one with `admin` every session.
+	// Closes the session, so that no tasks can be submitted in it. Closing a closed session has no effect. A token closes sessions that it opened itself; a token with `admin` closes all.
 	//
-	// Needs the scope `messages:send`.
+	// Requires the scope `messages:send`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16668,31 +17711,31 @@ type ClientWithResponsesInterface interface {
 
 	// ListQuestionsWithResponse List a session's questions
 	//
-	// What the agents at work in the session have asked back and wait to be told, up to 1,000, the oldest task first (PROTOCOL_V5 §7.2).
+	// Returns the questions for which the agents that work in the session wait for replies, at most 1,000, oldest task first.
 	//
-	// Needs the scope `tasks:read`.
+	// Requires the scope `tasks:read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/sessions/{session_id}/questions (the `ListQuestions` operationId).
 	ListQuestionsWithResponse(ctx context.Context, sessionID string, params *ListQuestionsParams, reqEditors ...RequestEditorFn) (*ListQuestionsResponse, error)
 
-	// ReplyToSessionWithBodyWithResponse Answer a session's question
+	// ReplyToSessionWithBodyWithResponse Reply to a session's question
 	//
-	// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+	// Sends the reply to the agent that asked, as text or as the number of one of its options; the task then continues. A token replies for tasks that it requested itself; a token with `admin` for all.
 	//
-	// Needs the scope `messages:send`.
+	// Requires the scope `messages:send`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /api/v1/sessions/{session_id}/reply (the `ReplyToSession` operationId).
 	ReplyToSessionWithBodyWithResponse(ctx context.Context, sessionID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReplyToSessionResponse, error)
 
-	// ReplyToSessionWithResponse Answer a session's question
+	// ReplyToSessionWithResponse Reply to a session's question
 	//
-	// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+	// Sends the reply to the agent that asked, as text or as the number of one of its options; the task then continues. A token replies for tasks that it requested itself; a token with `admin` for all.
 	//
-	// Needs the scope `messages:send`.
+	// Requires the scope `messages:send`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16701,9 +17744,9 @@ type ClientWithResponsesInterface interface {
 
 	// ListTasksWithResponse List tasks
 	//
-	// The newest first. A token with `tasks:read` sees every task, one with `messages:send` alone those it asked for itself, here and everywhere.
+	// Returns tasks, newest first. A token with `tasks:read` sees all tasks, a token with only `messages:send` those that it requested itself, here and in all other operations.
 	//
-	// Needs the scope `tasks:read`.
+	// Requires the scope `tasks:read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16712,11 +17755,11 @@ type ClientWithResponsesInterface interface {
 
 	// SubmitTaskWithBodyWithResponse Submit a task
 	//
-	// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait; it is absent, and the answer comes at once, where as many requests wait as may.
+	// Creates a task and assigns it to the best worker that is online, has a free slot and a budget that covers the task. If all suitable workers are busy, the task is queued; if they are offline, it is retried. The response is 202 with the task. With `Prefer: wait=N` the response is 200 with the task and its output as soon as it has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 	//
-	// `Idempotency-Key` makes a repeated request answer as the first one did for 24 hours, and together with `Prefer: wait` wait for the same task. `request_id` makes the task once for the token: a repetition gets the task as it stands by then.
+	// A repetition with the same `Idempotency-Key` returns the stored response for 24 hours; with `Prefer: wait` it waits for the same task. A repetition with the same `request_id` returns the task in its current state.
 	//
-	// Needs the scope `messages:send`.
+	// Requires the scope `messages:send`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16725,11 +17768,11 @@ type ClientWithResponsesInterface interface {
 
 	// SubmitTaskWithResponse Submit a task
 	//
-	// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait; it is absent, and the answer comes at once, where as many requests wait as may.
+	// Creates a task and assigns it to the best worker that is online, has a free slot and a budget that covers the task. If all suitable workers are busy, the task is queued; if they are offline, it is retried. The response is 202 with the task. With `Prefer: wait=N` the response is 200 with the task and its output as soon as it has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 	//
-	// `Idempotency-Key` makes a repeated request answer as the first one did for 24 hours, and together with `Prefer: wait` wait for the same task. `request_id` makes the task once for the token: a repetition gets the task as it stands by then.
+	// A repetition with the same `Idempotency-Key` returns the stored response for 24 hours; with `Prefer: wait` it waits for the same task. A repetition with the same `request_id` returns the task in its current state.
 	//
-	// Needs the scope `messages:send`.
+	// Requires the scope `messages:send`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16738,9 +17781,9 @@ type ClientWithResponsesInterface interface {
 
 	// GetTaskWithResponse Get a task
 	//
-	// The task with its attempts, who could have taken it, and what happened to it. With `wait` the answer comes when the task has ended or, where `version` is given, when it has changed since, and after so many seconds in any case.
+	// Returns a task with its attempts, the selection of its worker and its events. With `wait` the response is delayed until the task has ended or, if `version` is sent, until it has a higher version, but at most for `wait` seconds.
 	//
-	// Needs the scope `tasks:read`.
+	// Requires the scope `tasks:read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16749,9 +17792,9 @@ type ClientWithResponsesInterface interface {
 
 	// CancelTaskWithBodyWithResponse Cancel a task
 	//
-	// Ends a task that has not ended; the agent that has it is told. A cancelled task stays as it is. A token cancels what it asked for itself, one with `admin` every task.
+	// Cancels a task that has not ended and notifies its worker. Cancelling a cancelled task has no effect. A token cancels tasks that it requested itself; a token with `admin` cancels all.
 	//
-	// Needs the scope `messages:send`.
+	// Requires the scope `messages:send`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16760,20 +17803,20 @@ type ClientWithResponsesInterface interface {
 
 	// CancelTaskWithResponse Cancel a task
 	//
-	// Ends a task that has not ended; the agent that has it is told. A cancelled task stays as it is. A token cancels what it asked for itself, one with `admin` every task.
+	// Cancels a task that has not ended and notifies its worker. Cancelling a cancelled task has no effect. A token cancels tasks that it requested itself; a token with `admin` cancels all.
 	//
-	// Needs the scope `messages:send`.
+	// Requires the scope `messages:send`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /api/v1/tasks/{task_id}/cancel (the `CancelTask` operationId).
 	CancelTaskWithResponse(ctx context.Context, taskID string, params *CancelTaskParams, body CancelTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*CancelTaskResponse, error)
 
-	// ListTaskMessagesWithResponse List the lines about a task
+	// ListTaskMessagesWithResponse List the messages about a task
 	//
-	// What was said about the task in PROTOCOL_V5 (§10), by its agents, by who asked and by comet, in the order in which it was said: every line that was taken, in both directions. `parent_id` leads from a line to the one that caused it. Of a part that was handed off they are the lines of its task that are as deep, or deeper. A task that nobody spoke of in this protocol has none; lines are kept for as long as tasks that have ended are.
+	// Returns the PROTOCOL_V5 messages about the task (§10) that comet accepted or sent, the oldest first. `parent_id` is the message that caused a message. For a subtask that was handed off, these are the messages about its root task at the depth of the subtask or deeper. A task without messages in this protocol has an empty list. Messages are stored as long as ended tasks.
 	//
-	// Needs the scope `tasks:read`.
+	// Requires the scope `tasks:read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16782,33 +17825,33 @@ type ClientWithResponsesInterface interface {
 
 	// GetTaskOutputWithResponse Read a task's output
 	//
-	// The result of the task, or with `stream=log` what its agent told on the way, byte by byte as the agent sent it: of the attempt that succeeded, or else of the newest one. A single `Range` of bytes is answered with 206. Bytes that have not come yet, although later ones have, are NUL. While an agent of PROTOCOL_V5 says a result in pieces, those that there are come whole, and without ranges.
+	// Returns the result of the task or, with `stream=log`, the log that its agent sent, of the successful attempt or else of the newest one. A single `Range` of bytes returns 206. Bytes that have not arrived although later ones have are NUL. While an agent sends a result in parts without known lengths, the parts are returned without gaps and ranges are not available.
 	//
-	// `follow=true` goes on until the task has ended, from the byte `from` on, and leaves `Range` aside; where an attempt, or a step that makes a result of its own, begins anew, what it puts out follows. An answer that ends before its time, because the server stops for instance, is cut off rather than ended.
+	// `follow=true` streams the output from the byte `from` until the task has ended, and ignores `Range`. If the task is retried, the output of the new attempt follows that of the previous one. If the stream ends early, for example because the server stops, the connection is closed before the response is complete.
 	//
-	// Needs the scope `tasks:read`.
+	// Requires the scope `tasks:read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/tasks/{task_id}/output (the `GetTaskOutput` operationId).
 	GetTaskOutputWithResponse(ctx context.Context, taskID string, params *GetTaskOutputParams, reqEditors ...RequestEditorFn) (*GetTaskOutputResponse, error)
 
-	// ReplyToTaskWithBodyWithResponse Answer a task's agent
+	// ReplyToTaskWithBodyWithResponse Reply to a task's question
 	//
-	// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+	// Sends the reply to the worker, whose question is `question` of the task; the task then continues. A token replies for tasks that it requested itself; a token with `admin` for all.
 	//
-	// Needs the scope `messages:send`.
+	// Requires the scope `messages:send`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /api/v1/tasks/{task_id}/reply (the `ReplyToTask` operationId).
 	ReplyToTaskWithBodyWithResponse(ctx context.Context, taskID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReplyToTaskResponse, error)
 
-	// ReplyToTaskWithResponse Answer a task's agent
+	// ReplyToTaskWithResponse Reply to a task's question
 	//
-	// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+	// Sends the reply to the worker, whose question is `question` of the task; the task then continues. A token replies for tasks that it requested itself; a token with `admin` for all.
 	//
-	// Needs the scope `messages:send`.
+	// Requires the scope `messages:send`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16817,9 +17860,9 @@ type ClientWithResponsesInterface interface {
 
 	// ListTokensWithResponse List tokens
 	//
-	// Every token in the order of creation, revoked and expired ones too, without their secrets.
+	// Returns all tokens in the order of creation, without their secrets, including revoked and expired ones.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16828,9 +17871,9 @@ type ClientWithResponsesInterface interface {
 
 	// CreateTokenWithBodyWithResponse Create a token
 	//
-	// `token` is the secret; only its SHA-256 is kept, so it is shown this once.
+	// Creates a token. `token` is its secret; comet stores only the SHA-256, so the secret is returned only once.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16839,9 +17882,9 @@ type ClientWithResponsesInterface interface {
 
 	// CreateTokenWithResponse Create a token
 	//
-	// `token` is the secret; only its SHA-256 is kept, so it is shown this once.
+	// Creates a token. `token` is its secret; comet stores only the SHA-256, so the secret is returned only once.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16850,9 +17893,9 @@ type ClientWithResponsesInterface interface {
 
 	// RevokeTokenWithResponse Revoke a token
 	//
-	// The token ends at once on this replica and within a second on the others. The last token with the scope `admin` cannot be revoked.
+	// Revokes the token, at once on this replica and within a second on the others. The last token with the scope `admin` cannot be revoked.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16861,9 +17904,9 @@ type ClientWithResponsesInterface interface {
 
 	// GetTokenWithResponse Get a token
 	//
-	// The token without its secret.
+	// Returns a token without its secret.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16872,53 +17915,53 @@ type ClientWithResponsesInterface interface {
 
 	// RotateTokenWithResponse Rotate a token
 	//
-	// Gives the token a new secret; the old one ends at once.
+	// Replaces the secret of the token. The previous secret becomes invalid at once.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /api/v1/tokens/{token_id}/rotate (the `RotateToken` operationId).
 	RotateTokenWithResponse(ctx context.Context, tokenID string, params *RotateTokenParams, reqEditors ...RequestEditorFn) (*RotateTokenResponse, error)
 
-	// DeleteToolPolicyWithResponse Remove a token's policy for tools
+	// DeleteToolPolicyWithResponse Delete a token's tool policy
 	//
-	// The token may call every tool then.
+	// Deletes the tool policy. The token may then call every tool.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /api/v1/tokens/{token_id}/tool-policy (the `DeleteToolPolicy` operationId).
 	DeleteToolPolicyWithResponse(ctx context.Context, tokenID string, reqEditors ...RequestEditorFn) (*DeleteToolPolicyResponse, error)
 
-	// GetToolPolicyWithResponse Get a token's policy for tools
+	// GetToolPolicyWithResponse Get a token's tool policy
 	//
-	// A token without one may call every tool, if it has the scope `tools:call`.
+	// Returns the tool policy of a token. A token without a policy may call every tool, if it has the scope `tools:call`.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/tokens/{token_id}/tool-policy (the `GetToolPolicy` operationId).
 	GetToolPolicyWithResponse(ctx context.Context, tokenID string, params *GetToolPolicyParams, reqEditors ...RequestEditorFn) (*GetToolPolicyResponse, error)
 
-	// PutToolPolicyWithBodyWithResponse Set a token's policy for tools
+	// PutToolPolicyWithBodyWithResponse Set a token's tool policy
 	//
-	// `allow` selects what the holder may call, `deny` what not, also where `allow` does; without `allow` that is everything. A rule is a pattern of `server:tool`, or of a server, in which `*` stands for any characters and `?` for one, and may ask for arguments: `{"tool": "filesystem:write_file", "arguments": {"path": "/srv/data/*"}}`. An argument that climbs with `..` matches no rule of `allow`. `classes` selects by what a tool may do. What a token may not call is not shown to it, and answered as unknown. Resources and prompts of a server are the tools `resource:<uri>` and `prompt:<name>`, of the class `read`. It counts at once on this replica and within a second on the others.
+	// Sets which tools the token may call: those that match `allow` (all, if it is empty), except those that match `deny`, and only those of the given `classes`. A rule is a pattern of `server:tool`, or of a server, in which `*` matches any characters and `?` one, and may require arguments: `{"tool": "filesystem:write_file", "arguments": {"path": "/srv/data/*"}}`. An argument that contains `..` path segments matches no rule of `allow`. Tools that the token may not call are hidden from it and unknown to its calls. Resources and prompts of a server are the tools `resource:<uri>` and `prompt:<name>` of the class `read`. The policy takes effect at once on this replica and within a second on the others.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PUT /api/v1/tokens/{token_id}/tool-policy (the `PutToolPolicy` operationId).
 	PutToolPolicyWithBodyWithResponse(ctx context.Context, tokenID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutToolPolicyResponse, error)
 
-	// PutToolPolicyWithResponse Set a token's policy for tools
+	// PutToolPolicyWithResponse Set a token's tool policy
 	//
-	// `allow` selects what the holder may call, `deny` what not, also where `allow` does; without `allow` that is everything. A rule is a pattern of `server:tool`, or of a server, in which `*` stands for any characters and `?` for one, and may ask for arguments: `{"tool": "filesystem:write_file", "arguments": {"path": "/srv/data/*"}}`. An argument that climbs with `..` matches no rule of `allow`. `classes` selects by what a tool may do. What a token may not call is not shown to it, and answered as unknown. Resources and prompts of a server are the tools `resource:<uri>` and `prompt:<name>`, of the class `read`. It counts at once on this replica and within a second on the others.
+	// Sets which tools the token may call: those that match `allow` (all, if it is empty), except those that match `deny`, and only those of the given `classes`. A rule is a pattern of `server:tool`, or of a server, in which `*` matches any characters and `?` one, and may require arguments: `{"tool": "filesystem:write_file", "arguments": {"path": "/srv/data/*"}}`. An argument that contains `..` path segments matches no rule of `allow`. Tools that the token may not call are hidden from it and unknown to its calls. Resources and prompts of a server are the tools `resource:<uri>` and `prompt:<name>` of the class `read`. The policy takes effect at once on this replica and within a second on the others.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16927,9 +17970,9 @@ type ClientWithResponsesInterface interface {
 
 	// ListToolsWithResponse List tools
 	//
-	// The tools of all upstreams and comet's own, comet's first and then in the order of their ids, that the token may call.
+	// Returns the tools that the token may call: comet's own tools first, then those of the upstreams in the order of their ids.
 	//
-	// Needs the scope `tools:call`.
+	// Requires the scope `tools:call`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16938,9 +17981,9 @@ type ClientWithResponsesInterface interface {
 
 	// CallToolWithBodyWithResponse Call a tool
 	//
-	// Calls a tool by any of its names, comet's own too, as `tools/call` does over MCP: the policy of the token decides, the call is charged to the token's agent (or `nova`), and the audit trail keeps it. What the tool says of itself is 200, with `is_error` where it failed; what keeps it from being called is a problem whose `tool_error` is the code that MCP clients see.
+	// Calls a tool of an upstream or of comet itself, like `tools/call` over MCP: the token's policy applies, the call is charged to the token's agent (or `nova`) and recorded in the audit log. The status is 200 if the tool responded; check `is_error`. If the tool was not called, the response is a problem whose `tool_error` is the error code of the MCP server.
 	//
-	// Needs the scope `tools:call`.
+	// Requires the scope `tools:call`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16949,20 +17992,20 @@ type ClientWithResponsesInterface interface {
 
 	// CallToolWithResponse Call a tool
 	//
-	// Calls a tool by any of its names, comet's own too, as `tools/call` does over MCP: the policy of the token decides, the call is charged to the token's agent (or `nova`), and the audit trail keeps it. What the tool says of itself is 200, with `is_error` where it failed; what keeps it from being called is a problem whose `tool_error` is the code that MCP clients see.
+	// Calls a tool of an upstream or of comet itself, like `tools/call` over MCP: the token's policy applies, the call is charged to the token's agent (or `nova`) and recorded in the audit log. The status is 200 if the tool responded; check `is_error`. If the tool was not called, the response is a problem whose `tool_error` is the error code of the MCP server.
 	//
-	// Needs the scope `tools:call`.
+	// Requires the scope `tools:call`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /api/v1/tools/call (the `CallTool` operationId).
 	CallToolWithResponse(ctx context.Context, params *CallToolParams, body CallToolJSONRequestBody, reqEditors ...RequestEditorFn) (*CallToolResponse, error)
 
-	// ListToolCallsWithResponse List the calls of tools
+	// ListToolCallsWithResponse List tool calls
 	//
-	// The audit trail, the newest first: who called which tool, by a digest with what, how it ended and what it cost. Everybody's needs the scope `admin`; any other token sees its own.
+	// Returns the audit log of tool calls, newest first: caller, tool, digest of the arguments, outcome and cost. A token sees its own calls; `admin` sees all.
 	//
-	// Needs the scope `tools:call`.
+	// Requires the scope `tools:call`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16971,9 +18014,9 @@ type ClientWithResponsesInterface interface {
 
 	// SearchToolsWithBodyWithResponse Search tools
 	//
-	// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP. It is a call of that tool: the policy of the token decides, it is charged, and the audit trail keeps it.
+	// Returns the tools that match `query`, a description of the purpose in English or French, like `agentcards:search_tools` over MCP. The search is a tool call itself: the token's policy applies, it is charged and recorded in the audit log.
 	//
-	// Needs the scope `tools:call`.
+	// Requires the scope `tools:call`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16982,9 +18025,9 @@ type ClientWithResponsesInterface interface {
 
 	// SearchToolsWithResponse Search tools
 	//
-	// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP. It is a call of that tool: the policy of the token decides, it is charged, and the audit trail keeps it.
+	// Returns the tools that match `query`, a description of the purpose in English or French, like `agentcards:search_tools` over MCP. The search is a tool call itself: the token's policy applies, it is charged and recorded in the audit log.
 	//
-	// Needs the scope `tools:call`.
+	// Requires the scope `tools:call`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16993,31 +18036,31 @@ type ClientWithResponsesInterface interface {
 
 	// ListUpstreamsWithResponse List upstreams
 	//
-	// The MCP servers behind the gateway as this replica has them, in the order of their ids, those that are down too and why: of those whose tools the token may call. How a server is reached, and what it writes to its standard error, only an admin sees.
+	// Returns the MCP servers whose tools the token may call, in the order of their ids, with their state on this replica. Source, command, address and standard error are only returned to tokens with the scope `admin`.
 	//
-	// Needs the scope `tools:call`.
+	// Requires the scope `tools:call`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/upstreams (the `ListUpstreams` operationId).
 	ListUpstreamsWithResponse(ctx context.Context, params *ListUpstreamsParams, reqEditors ...RequestEditorFn) (*ListUpstreamsResponse, error)
 
-	// ReloadUpstreamsWithResponse Reload the file of upstreams
+	// ReloadUpstreamsWithResponse Reload the upstreams' file
 	//
-	// Takes over the file that `mcp.servers` names now, instead of within two seconds: new servers are started, changed ones anew, missing ones stopped, the others not touched. A file with a mistake changes nothing.
+	// Reloads the file that `mcp.servers` names at once instead of within two seconds: new servers are started, changed ones restarted, removed ones stopped. A file with an error changes nothing.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /api/v1/upstreams/reload (the `ReloadUpstreams` operationId).
 	ReloadUpstreamsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ReloadUpstreamsResponse, error)
 
-	// DeleteUpstreamWithResponse Remove an upstream
+	// DeleteUpstreamWithResponse Delete an upstream
 	//
-	// Removes an MCP server that was added, on all replicas, with what was approved of its tools. Its agent stays in the registry, offline.
+	// Deletes an MCP server that was created with this API, and the approved definitions of its tools, on all replicas. Its agent stays in the registry, offline.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -17026,31 +18069,31 @@ type ClientWithResponsesInterface interface {
 
 	// GetUpstreamWithResponse Get an upstream
 	//
-	// An MCP server behind the gateway, as this replica has it.
+	// Returns an MCP server with its state on this replica.
 	//
-	// Needs the scope `tools:call`.
+	// Requires the scope `tools:call`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/upstreams/{upstream_id} (the `GetUpstream` operationId).
 	GetUpstreamWithResponse(ctx context.Context, upstreamID string, params *GetUpstreamParams, reqEditors ...RequestEditorFn) (*GetUpstreamResponse, error)
 
-	// PutUpstreamWithBodyWithResponse Add or change an upstream
+	// PutUpstreamWithBodyWithResponse Create or replace an upstream
 	//
-	// Adds an MCP server on all replicas, or changes one that was added so. The body is an entry of the `mcpServers` JSON that desktop clients use. A secret is not said but named, `${NAME}` for an environment variable of comet's and `${file:/path}` for a file; a value that looks like one is 400. Servers that are programs run on comet's machine, as comet: only an admin adds them, and `mcp.add_commands: false` has nobody.
+	// Creates or replaces an MCP server on all replicas. The body is an entry of the `mcpServers` JSON that desktop clients use. Reference secrets, `${NAME}` for an environment variable of comet and `${file:/path}` for a file; a literal value that looks like a secret is rejected. Servers with a `command` run on comet's machine with comet's permissions; set `mcp.add_commands: false` to forbid them.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PUT /api/v1/upstreams/{upstream_id} (the `PutUpstream` operationId).
 	PutUpstreamWithBodyWithResponse(ctx context.Context, upstreamID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutUpstreamResponse, error)
 
-	// PutUpstreamWithResponse Add or change an upstream
+	// PutUpstreamWithResponse Create or replace an upstream
 	//
-	// Adds an MCP server on all replicas, or changes one that was added so. The body is an entry of the `mcpServers` JSON that desktop clients use. A secret is not said but named, `${NAME}` for an environment variable of comet's and `${file:/path}` for a file; a value that looks like one is 400. Servers that are programs run on comet's machine, as comet: only an admin adds them, and `mcp.add_commands: false` has nobody.
+	// Creates or replaces an MCP server on all replicas. The body is an entry of the `mcpServers` JSON that desktop clients use. Reference secrets, `${NAME}` for an environment variable of comet and `${file:/path}` for a file; a literal value that looks like a secret is rejected. Servers with a `command` run on comet's machine with comet's permissions; set `mcp.add_commands: false` to forbid them.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -17059,20 +18102,20 @@ type ClientWithResponsesInterface interface {
 
 	// RestartUpstreamWithResponse Restart an upstream
 	//
-	// Ends the connection of this replica to an MCP server, its program too, and begins anew at once. Calls under way fail.
+	// Closes this replica's connection to an MCP server, stops its program, and starts it again. Calls in progress fail.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /api/v1/upstreams/{upstream_id}/restart (the `RestartUpstream` operationId).
 	RestartUpstreamWithResponse(ctx context.Context, upstreamID string, reqEditors ...RequestEditorFn) (*RestartUpstreamResponse, error)
 
-	// ListToolDefinitionsWithResponse List the definitions of an upstream's tools
+	// ListToolDefinitionsWithResponse List an upstream's tool definitions
 	//
-	// What is known about its tools, in the order of their names: what was approved, and what waits for approval where the upstream says something else now.
+	// Returns the tools of an upstream in the order of their names: the approved definition and, if the upstream sends another one now, the definition that waits for approval.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -17081,9 +18124,9 @@ type ClientWithResponsesInterface interface {
 
 	// ApproveToolWithBodyWithResponse Approve a tool's changed definition
 	//
-	// Takes the definition that a quarantined tool has now for the right one, so that it is shown and called again.
+	// Approves the current definition of a quarantined tool, which makes it available again.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -17092,9 +18135,9 @@ type ClientWithResponsesInterface interface {
 
 	// ApproveToolWithResponse Approve a tool's changed definition
 	//
-	// Takes the definition that a quarantined tool has now for the right one, so that it is shown and called again.
+	// Approves the current definition of a quarantined tool, which makes it available again.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -17103,9 +18146,9 @@ type ClientWithResponsesInterface interface {
 
 	// ClassifyToolWithBodyWithResponse Classify a tool
 	//
-	// Says what a tool may do, in the place of its annotations: `read`, `write` or `destructive`. The policies of tokens go by it.
+	// Sets the class of a tool, `read`, `write` or `destructive`, instead of the one in its annotations. The tool policies of tokens apply to this class.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -17114,9 +18157,9 @@ type ClientWithResponsesInterface interface {
 
 	// ClassifyToolWithResponse Classify a tool
 	//
-	// Says what a tool may do, in the place of its annotations: `read`, `write` or `destructive`. The policies of tokens go by it.
+	// Sets the class of a tool, `read`, `write` or `destructive`, instead of the one in its annotations. The tool policies of tokens apply to this class.
 	//
-	// Needs the scope `admin`.
+	// Requires the scope `admin`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -17125,9 +18168,9 @@ type ClientWithResponsesInterface interface {
 
 	// ListWebhooksWithResponse List webhooks
 	//
-	// Every webhook in the order of creation, disabled ones too, without their secrets. A token that is bound to an agent sees the webhooks with that `agent_id` only, here and everywhere.
+	// Returns all webhooks in the order of creation, without their secrets, including disabled ones. For a token bound to an agent only the webhooks with that `agent_id` exist, here and in all other operations.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -17136,9 +18179,9 @@ type ClientWithResponsesInterface interface {
 
 	// CreateWebhookWithBodyWithResponse Create a webhook
 	//
-	// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to. A token that is bound to an agent makes webhooks with that `agent_id` only.
+	// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can only create webhooks with that `agent_id`.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -17147,9 +18190,9 @@ type ClientWithResponsesInterface interface {
 
 	// CreateWebhookWithResponse Create a webhook
 	//
-	// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to. A token that is bound to an agent makes webhooks with that `agent_id` only.
+	// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can only create webhooks with that `agent_id`.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -17158,9 +18201,9 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteWebhookWithResponse Delete a webhook
 	//
-	// Ends the webhook together with its deliveries, those that wait too. It is disabled at once and its deliveries go piece by piece, so where there are very many the request may run into the server's time limit; repeat it, and it goes on where it was.
+	// Deletes the webhook and its deliveries, including pending ones. It is disabled at once; its deliveries are deleted in batches. With very many deliveries the request may exceed the server's time limit; repeat it to continue.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -17169,9 +18212,9 @@ type ClientWithResponsesInterface interface {
 
 	// GetWebhookWithResponse Get a webhook
 	//
-	// The webhook without its secret.
+	// Returns a webhook without its secret.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -17180,9 +18223,9 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateWebhookWithBodyWithResponse Update a webhook
 	//
-	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. Another `ordering` is refused while more than 5,000 deliveries are pending. The secret changes with `rotate-secret`.
+	// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -17191,9 +18234,9 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateWebhookWithResponse Update a webhook
 	//
-	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. Another `ordering` is refused while more than 5,000 deliveries are pending. The secret changes with `rotate-secret`.
+	// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -17202,9 +18245,9 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateWebhookWithApplicationMergePatchPlusJSONBodyWithResponse Update a webhook
 	//
-	// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. Another `ordering` is refused while more than 5,000 deliveries are pending. The secret changes with `rotate-secret`.
+	// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Takes a body of the `application/merge-patch+json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -17213,9 +18256,9 @@ type ClientWithResponsesInterface interface {
 
 	// ListDeliveriesWithResponse List a webhook's deliveries
 	//
-	// One for each event, the newest first; ended ones are kept for as long as the server is configured to.
+	// Returns one delivery per event, newest first. Ended deliveries are deleted after the retention that the server is configured with.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -17224,9 +18267,9 @@ type ClientWithResponsesInterface interface {
 
 	// GetDeliveryWithResponse Get a delivery
 	//
-	// The delivery with what became of each attempt, and the payload as it is sent.
+	// Returns a delivery with the result of each attempt and the payload.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -17235,31 +18278,31 @@ type ClientWithResponsesInterface interface {
 
 	// RedeliverDeliveryWithResponse Redeliver a delivery
 	//
-	// Makes the delivery due at once, with all its retries before it, whatever became of it. The event keeps its id, so a receiver that has it already can tell.
+	// Schedules the delivery at once, in any state, with a full set of retries. The event keeps its id, so that receivers can recognize it.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /api/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver (the `RedeliverDelivery` operationId).
 	RedeliverDeliveryWithResponse(ctx context.Context, webhookID string, deliveryID string, reqEditors ...RequestEditorFn) (*RedeliverDeliveryResponse, error)
 
-	// RedeliverWebhookWithBodyWithResponse Redeliver what died
+	// RedeliverWebhookWithBodyWithResponse Redeliver dead deliveries
 	//
-	// Makes every dead delivery of the webhook that was created at `since` or later due at once, with all its retries before it. The events keep their ids.
+	// Schedules all dead deliveries of the webhook that were created at `since` or later at once, with a full set of retries. The events keep their ids.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /api/v1/webhooks/{webhook_id}/redeliver (the `RedeliverWebhook` operationId).
 	RedeliverWebhookWithBodyWithResponse(ctx context.Context, webhookID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RedeliverWebhookResponse, error)
 
-	// RedeliverWebhookWithResponse Redeliver what died
+	// RedeliverWebhookWithResponse Redeliver dead deliveries
 	//
-	// Makes every dead delivery of the webhook that was created at `since` or later due at once, with all its retries before it. The events keep their ids.
+	// Schedules all dead deliveries of the webhook that were created at `since` or later at once, with a full set of retries. The events keep their ids.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -17268,9 +18311,9 @@ type ClientWithResponsesInterface interface {
 
 	// RotateWebhookSecretWithBodyWithResponse Rotate a webhook's secret
 	//
-	// Gives the webhook a new secret, and a new signing key where it signs with one. For `grace_seconds` every delivery carries the signatures of the old keys too, so a receiver can change over at its leisure; 0 ends them at once. A second rotation within the grace period keeps the keys it replaces and drops the older ones.
+	// Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 the previous keys become invalid at once. A second rotation within the grace period keeps the keys that it replaces and drops older ones.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -17279,9 +18322,9 @@ type ClientWithResponsesInterface interface {
 
 	// RotateWebhookSecretWithResponse Rotate a webhook's secret
 	//
-	// Gives the webhook a new secret, and a new signing key where it signs with one. For `grace_seconds` every delivery carries the signatures of the old keys too, so a receiver can change over at its leisure; 0 ends them at once. A second rotation within the grace period keeps the keys it replaces and drops the older ones.
+	// Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 the previous keys become invalid at once. A second rotation within the grace period keeps the keys that it replaces and drops older ones.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -17290,9 +18333,9 @@ type ClientWithResponsesInterface interface {
 
 	// TestWebhookWithResponse Test a webhook
 	//
-	// Delivers a `webhook.test` event on the same way as any other, once, to a disabled webhook too, and waits for its end, at most 15 s. Where the server makes as many attempts as it may, it waits for its turn first, and answers 503 if that does not come. The answer is 200 whatever became of it.
+	// Sends a `webhook.test` event to the webhook, even if it is disabled, in a single attempt, and returns the result after at most 15 seconds. If the server has reached its limit of concurrent attempts, the request waits, and fails with 503 if no slot becomes free. The status is 200 even if the attempt failed; check `succeeded`.
 	//
-	// Needs the scope `webhooks:write`.
+	// Requires the scope `webhooks:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -17301,9 +18344,9 @@ type ClientWithResponsesInterface interface {
 
 	// ListWorkersWithResponse List workers
 	//
-	// Every agent that ever came to take work, in the order of the ids, those that are away too.
+	// Returns all agents that have ever connected to execute tasks, including those that are offline, in the order of their ids.
 	//
-	// Needs the scope `tasks:read`.
+	// Requires the scope `tasks:read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -17312,9 +18355,9 @@ type ClientWithResponsesInterface interface {
 
 	// GetWorkerWithResponse Get a worker
 	//
-	// How an agent takes work; one that never came is not there, registered or not.
+	// Returns the state of a worker. Agents that have never connected are not workers.
 	//
-	// Needs the scope `tasks:read`.
+	// Requires the scope `tasks:read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -17354,25 +18397,25 @@ type ClientWithResponsesInterface interface {
 
 	// GetDocsWithResponse Read the API description in a browser
 	//
-	// A page that renders `/openapi.json` and can send requests to this server. It loads nothing from anywhere else.
+	// A page that renders `/openapi.json` and can send requests to this server. It loads nothing from other servers.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /docs (the `GetDocs` operationId).
 	GetDocsWithResponse(ctx context.Context, params *GetDocsParams, reqEditors ...RequestEditorFn) (*GetDocsResponse, error)
 
-	// GetHealthWithResponse Is the process alive
+	// GetHealthWithResponse Check that the process is alive
 	//
-	// Answers without asking anything else. A process that does not answer should be restarted.
+	// Returns 200 as long as the process can serve requests; it checks nothing else. Restart a process that does not respond.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /healthz (the `GetHealth` operationId).
 	GetHealthWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetHealthResponse, error)
 
-	// GetMetricsWithResponse Metrics
+	// GetMetricsWithResponse Read the metrics
 	//
-	// Prometheus text format.
+	// Metrics in the Prometheus text format.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -17381,7 +18424,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetOpenAPIJSONWithResponse Read the API description as JSON
 	//
-	// The OpenAPI 3.0.3 description of this server.
+	// The OpenAPI 3.0.3 description of this API.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -17390,7 +18433,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetOpenAPIYAMLWithResponse Read the API description as YAML
 	//
-	// The same description as `/openapi.json`, as YAML.
+	// The content of `/openapi.json` as YAML.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -17399,14 +18442,14 @@ type ClientWithResponsesInterface interface {
 
 	// GetProblemTypeWithResponse Get a problem type
 	//
-	// Returns the title and the HTTP status of a problem code. The `type` of a problem document is this address.
+	// Returns the title and the HTTP status of an error code. The `type` of a problem document is this address.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /problems/{code} (the `GetProblemType` operationId).
 	GetProblemTypeWithResponse(ctx context.Context, code string, params *GetProblemTypeParams, reqEditors ...RequestEditorFn) (*GetProblemTypeResponse, error)
 
-	// GetReadinessWithResponse Is the server ready
+	// GetReadinessWithResponse Check that the server is ready
 	//
 	// Checks the database, its migrations and the event relay. A server that is shutting down is not ready.
 	//
@@ -21524,7 +22567,7 @@ type ListTaskMessagesResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *LoggedMessageList
+	JSON200 *TaskMessageList
 	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
 	ApplicationProblemJSON400 *Problem
 	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
@@ -21540,7 +22583,7 @@ type ListTaskMessagesResponse struct {
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r ListTaskMessagesResponse) GetJSON200() *LoggedMessageList {
+func (r ListTaskMessagesResponse) GetJSON200() *TaskMessageList {
 	return r.JSON200
 }
 
@@ -25069,7 +26112,7 @@ func (r GetReadinessResponse) ContentType() string {
 //
 // Opens a connection on which the agent receives and sends messages. Every text frame is a JSON object: a message, or a control frame about the connection. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. Messages that the agent does not acknowledge are delivered again on its next connection. A new connection of an agent replaces the older one.
 //
-// The subprotocol is `envelope.v1`, even if the agent offers none. Only tokens bound to an agent are accepted; any other is 5004.
+// The subprotocol selects the protocol; it is `envelope.v1` if the agent offers none. A connection of a protocol without control frames carries messages only. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25084,7 +26127,7 @@ func (c *ClientWithResponses) ConnectAgentWithResponse(ctx context.Context, para
 
 // PollInboxWithResponse Poll the inbox
 //
-// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`transport.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
+// Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`transport.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A message of a protocol whose messages are text is an object with its `message_id` and its `text`. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25129,7 +26172,7 @@ func (c *ClientWithResponses) AcknowledgeInboxWithResponse(ctx context.Context, 
 
 // SendMessageWithBodyWithResponse Send a message
 //
-// Receives one message of the envelope protocol, of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
+// Receives a message of the protocol that `Content-Type` selects, the envelope protocol by default, which is described here: one message of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
 //
 // 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 //
@@ -25148,7 +26191,7 @@ func (c *ClientWithResponses) SendMessageWithBodyWithResponse(ctx context.Contex
 
 // SendMessageWithResponse Send a message
 //
-// Receives one message of the envelope protocol, of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
+// Receives a message of the protocol that `Content-Type` selects, the envelope protocol by default, which is described here: one message of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.
 //
 // 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 //
@@ -25197,7 +26240,7 @@ func (c *ClientWithResponses) GetPushRegistrationWithResponse(ctx context.Contex
 
 // PutPushRegistrationWithBodyWithResponse Register a push address
 //
-// From now on comet posts each of the agent's messages to the address in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
+// Registers an address to which comet posts each message of the agent, in the selected protocol, in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25212,7 +26255,7 @@ func (c *ClientWithResponses) PutPushRegistrationWithBodyWithResponse(ctx contex
 
 // PutPushRegistrationWithResponse Register a push address
 //
-// From now on comet posts each of the agent's messages to the address in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
+// Registers an address to which comet posts each message of the agent, in the selected protocol, in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25242,9 +26285,9 @@ func (c *ClientWithResponses) StreamInboxWithResponse(ctx context.Context, param
 
 // ListAgentsWithResponse List agents
 //
-// Pages by `limit` and `offset` as documented, or by `cursor`, which costs the same at any depth; the `Link` header with `rel="next"` and `next_cursor` lead to the next page. Without `active` all agents are listed. `total` is counted unless a cursor is given.
+// Returns agents in pages, by `limit` and `offset` or by `cursor`, whose cost does not grow with the position. The `Link` header with `rel="next"` and `next_cursor` lead to the next page. `total` is counted unless a cursor is sent. Without `active` the list includes inactive agents.
 //
-// Needs the scope `agents:read`.
+// Requires the scope `agents:read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25259,9 +26302,9 @@ func (c *ClientWithResponses) ListAgentsWithResponse(ctx context.Context, params
 
 // CreateAgentWithBodyWithResponse Create an agent
 //
-// A token with `agents:write` creates L2 and L3 agents; L1 needs `admin`. A capability that is neither predefined nor prefixed with `custom:` is accepted with an entry in `warnings`.
+// Creates an agent. The scope `agents:write` allows agents of level 2 and 3; level 1 requires `admin`. A capability that is neither predefined nor prefixed with `custom:` is accepted and listed in `warnings`.
 //
-// Needs the scope `agents:write`.
+// Requires the scope `agents:write`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25276,9 +26319,9 @@ func (c *ClientWithResponses) CreateAgentWithBodyWithResponse(ctx context.Contex
 
 // CreateAgentWithResponse Create an agent
 //
-// A token with `agents:write` creates L2 and L3 agents; L1 needs `admin`. A capability that is neither predefined nor prefixed with `custom:` is accepted with an entry in `warnings`.
+// Creates an agent. The scope `agents:write` allows agents of level 2 and 3; level 1 requires `admin`. A capability that is neither predefined nor prefixed with `custom:` is accepted and listed in `warnings`.
 //
-// Needs the scope `agents:write`.
+// Requires the scope `agents:write`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25293,9 +26336,9 @@ func (c *ClientWithResponses) CreateAgentWithResponse(ctx context.Context, param
 
 // DeleteAgentWithResponse Delete an agent
 //
-// A soft delete: the agent stays with `is_active: false`. L0 and L1 agents and agents with active children are refused.
+// Deactivates the agent: its data stays, with `is_active: false`. Agents of level 0 and 1 and agents with active children cannot be deleted.
 //
-// Needs the scope `agents:write`.
+// Requires the scope `agents:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25310,9 +26353,9 @@ func (c *ClientWithResponses) DeleteAgentWithResponse(ctx context.Context, agent
 
 // GetAgentWithResponse Get an agent
 //
-// `children` are the active agents directly below, at most 1,000. `tokens_used_today` and `stats` count from midnight UTC; `tokens_used_today` is the same figure as `used_today` in the agent's usage.
+// Returns an agent. `children` contains its active direct children, at most 1,000. `tokens_used_today` and `stats` cover the current UTC day; `tokens_used_today` equals `used_today` of the agent's usage.
 //
-// Needs the scope `agents:read`.
+// Requires the scope `agents:read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25327,9 +26370,9 @@ func (c *ClientWithResponses) GetAgentWithResponse(ctx context.Context, agentID 
 
 // UpdateAgentWithBodyWithResponse Update an agent
 //
-// Only members that are present change anything. `id`, `level` and `frequency_hz` are immutable: their own value is accepted, another is refused. `is_active: false` is the soft delete with its restrictions, `is_active: true` restores. L0 and L1 need the scope `admin`.
+// Changes only the members that the body contains. `id`, `level` and `frequency_hz` are immutable: a member with the current value is accepted, another value is an error. `is_active: false` deactivates the agent under the same conditions as DELETE; `is_active: true` restores it. Agents of level 0 and 1 require the scope `admin`.
 //
-// Needs the scope `agents:write`.
+// Requires the scope `agents:write`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25344,9 +26387,9 @@ func (c *ClientWithResponses) UpdateAgentWithBodyWithResponse(ctx context.Contex
 
 // UpdateAgentWithResponse Update an agent
 //
-// Only members that are present change anything. `id`, `level` and `frequency_hz` are immutable: their own value is accepted, another is refused. `is_active: false` is the soft delete with its restrictions, `is_active: true` restores. L0 and L1 need the scope `admin`.
+// Changes only the members that the body contains. `id`, `level` and `frequency_hz` are immutable: a member with the current value is accepted, another value is an error. `is_active: false` deactivates the agent under the same conditions as DELETE; `is_active: true` restores it. Agents of level 0 and 1 require the scope `admin`.
 //
-// Needs the scope `agents:write`.
+// Requires the scope `agents:write`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25361,9 +26404,9 @@ func (c *ClientWithResponses) UpdateAgentWithResponse(ctx context.Context, agent
 
 // UpdateAgentWithApplicationMergePatchPlusJSONBodyWithResponse Update an agent
 //
-// Only members that are present change anything. `id`, `level` and `frequency_hz` are immutable: their own value is accepted, another is refused. `is_active: false` is the soft delete with its restrictions, `is_active: true` restores. L0 and L1 need the scope `admin`.
+// Changes only the members that the body contains. `id`, `level` and `frequency_hz` are immutable: a member with the current value is accepted, another value is an error. `is_active: false` deactivates the agent under the same conditions as DELETE; `is_active: true` restores it. Agents of level 0 and 1 require the scope `admin`.
 //
-// Needs the scope `agents:write`.
+// Requires the scope `agents:write`.
 //
 // Takes a body of the `application/merge-patch+json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25378,9 +26421,9 @@ func (c *ClientWithResponses) UpdateAgentWithApplicationMergePatchPlusJSONBodyWi
 
 // ListAncestorsWithResponse List an agent's ancestors
 //
-// The chain of command: the parent first, `nova` last; empty for `nova`.
+// Returns the agents above an agent, from its parent to `nova`; for `nova` the list is empty.
 //
-// Needs the scope `agents:read`.
+// Requires the scope `agents:read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25393,11 +26436,11 @@ func (c *ClientWithResponses) ListAncestorsWithResponse(ctx context.Context, age
 	return ParseListAncestorsResponse(rsp)
 }
 
-// ListAuditEntriesWithResponse List an agent's audit trail
+// ListAuditEntriesWithResponse List an agent's audit log
 //
-// Who changed what, when, from what to what; newest first. What operators did about the agent's budget and usage is told with the `reason` they gave, at the version the agent had.
+// Returns the changes of an agent, newest first: when, by which token, and the old and new values. Operations on the agent's budget and usage are included with their `reason` and do not change the version.
 //
-// Needs the scope `agents:read`.
+// Requires the scope `agents:read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25410,11 +26453,11 @@ func (c *ClientWithResponses) ListAuditEntriesWithResponse(ctx context.Context, 
 	return ParseListAuditEntriesResponse(rsp)
 }
 
-// ListBudgetAdditionsWithResponse List an agent's additional budgets
+// ListBudgetAdditionsWithResponse List an agent's temporary budgets
 //
-// The newest first: those that count now, or with `include_inactive` also those that have expired or were taken back.
+// Returns the temporary budgets that are in effect, newest first; with `include_inactive` also those that have expired or were removed.
 //
-// Needs the scope `agents:read`.
+// Requires the scope `agents:read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25427,11 +26470,11 @@ func (c *ClientWithResponses) ListBudgetAdditionsWithResponse(ctx context.Contex
 	return ParseListBudgetAdditionsResponse(rsp)
 }
 
-// CreateBudgetAdditionWithBodyWithResponse Add to an agent's budget for a time
+// CreateBudgetAdditionWithBodyWithResponse Create a temporary budget
 //
-// Raises what the agent may use in a day by `tokens`, at once and until `expires_at`. The reason is kept in the audit trail.
+// Raises the number of tokens that the agent may use per day by `tokens`, from now until `expires_at`. The reason is recorded in the audit log.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25444,11 +26487,11 @@ func (c *ClientWithResponses) CreateBudgetAdditionWithBodyWithResponse(ctx conte
 	return ParseCreateBudgetAdditionResponse(rsp)
 }
 
-// CreateBudgetAdditionWithResponse Add to an agent's budget for a time
+// CreateBudgetAdditionWithResponse Create a temporary budget
 //
-// Raises what the agent may use in a day by `tokens`, at once and until `expires_at`. The reason is kept in the audit trail.
+// Raises the number of tokens that the agent may use per day by `tokens`, from now until `expires_at`. The reason is recorded in the audit log.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25461,11 +26504,11 @@ func (c *ClientWithResponses) CreateBudgetAdditionWithResponse(ctx context.Conte
 	return ParseCreateBudgetAdditionResponse(rsp)
 }
 
-// DeleteBudgetAdditionWithResponse Take an additional budget back
+// DeleteBudgetAdditionWithResponse Remove a temporary budget
 //
-// It counts no longer. What was used of it stays used.
+// The temporary budget ends at once. Tokens that were used from it stay recorded.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25480,9 +26523,9 @@ func (c *ClientWithResponses) DeleteBudgetAdditionWithResponse(ctx context.Conte
 
 // RevokeAgentKeyWithResponse Revoke an agent's key
 //
-// The key ends at once on this replica and within a second on the others. Without a key the agent need not sign, and cannot.
+// The key becomes invalid at once on this replica and within a second on the others. An agent without a key sends its messages unsigned.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25497,9 +26540,9 @@ func (c *ClientWithResponses) RevokeAgentKeyWithResponse(ctx context.Context, ag
 
 // GetAgentKeyWithResponse Get an agent's key
 //
-// What the agent signs its lines of PROTOCOL_V5 with, without the key itself.
+// Returns the key that signs the agent's messages of PROTOCOL_V5, without the secret.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25512,11 +26555,11 @@ func (c *ClientWithResponses) GetAgentKeyWithResponse(ctx context.Context, agent
 	return ParseGetAgentKeyResponse(rsp)
 }
 
-// UpdateAgentKeyWithBodyWithResponse Change what an agent's key is for
+// UpdateAgentKeyWithBodyWithResponse Update the settings of an agent's key
 //
-// The key stays. With `required` every line of PROTOCOL_V5 that the agent says has to be signed, at every door, and what it is told is signed too.
+// The key itself does not change. With `required` every message that the agent sends in PROTOCOL_V5 must be signed, on every transport, and comet signs the messages it sends to the agent.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25529,11 +26572,11 @@ func (c *ClientWithResponses) UpdateAgentKeyWithBodyWithResponse(ctx context.Con
 	return ParseUpdateAgentKeyResponse(rsp)
 }
 
-// UpdateAgentKeyWithResponse Change what an agent's key is for
+// UpdateAgentKeyWithResponse Update the settings of an agent's key
 //
-// The key stays. With `required` every line of PROTOCOL_V5 that the agent says has to be signed, at every door, and what it is told is signed too.
+// The key itself does not change. With `required` every message that the agent sends in PROTOCOL_V5 must be signed, on every transport, and comet signs the messages it sends to the agent.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25546,11 +26589,11 @@ func (c *ClientWithResponses) UpdateAgentKeyWithResponse(ctx context.Context, ag
 	return ParseUpdateAgentKeyResponse(rsp)
 }
 
-// PutAgentKeyWithBodyWithResponse Give an agent a key
+// PutAgentKeyWithBodyWithResponse Create or replace an agent's key
 //
-// The agent signs its lines of PROTOCOL_V5 with it. Without `key` one is made, and shown this once; a key that was agreed on elsewhere is 16 to 128 bytes of text. The key that the agent had before ends at once on this replica and within a second on the others. `required` says that every line of the agent has to be signed; where it is left out it stays as it was, and is false for a first key.
+// The agent signs its messages of PROTOCOL_V5 with the key. Without `key` comet generates one and returns it once. A key of your own is a text of 16 to 128 bytes. A previous key becomes invalid at once on this replica and within a second on the others. If `required` is true, messages without a valid signature are rejected; if it is omitted, the previous setting stays (initially false).
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25563,11 +26606,11 @@ func (c *ClientWithResponses) PutAgentKeyWithBodyWithResponse(ctx context.Contex
 	return ParsePutAgentKeyResponse(rsp)
 }
 
-// PutAgentKeyWithResponse Give an agent a key
+// PutAgentKeyWithResponse Create or replace an agent's key
 //
-// The agent signs its lines of PROTOCOL_V5 with it. Without `key` one is made, and shown this once; a key that was agreed on elsewhere is 16 to 128 bytes of text. The key that the agent had before ends at once on this replica and within a second on the others. `required` says that every line of the agent has to be signed; where it is left out it stays as it was, and is false for a first key.
+// The agent signs its messages of PROTOCOL_V5 with the key. Without `key` comet generates one and returns it once. A key of your own is a text of 16 to 128 bytes. A previous key becomes invalid at once on this replica and within a second on the others. If `required` is true, messages without a valid signature are rejected; if it is omitted, the previous setting stays (initially false).
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25582,9 +26625,9 @@ func (c *ClientWithResponses) PutAgentKeyWithResponse(ctx context.Context, agent
 
 // ListReservationsWithResponse List an agent's reservations
 //
-// The newest first, ended ones too for as long as they are kept.
+// Returns the agent's reservations, newest first. Ended reservations are included until they are deleted at the end of their retention.
 //
-// Needs the scope `agents:read`.
+// Requires the scope `agents:read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25599,9 +26642,9 @@ func (c *ClientWithResponses) ListReservationsWithResponse(ctx context.Context, 
 
 // CreateReservationWithBodyWithResponse Reserve tokens
 //
-// Holds tokens of the agent's budget, and of every budget above it that is held against its subtree, until the reservation is settled, released or expires. Nobody is granted more than the budgets cover, whoever asks at the same time. A refusal is 429 with the problem type `budget-exceeded`; `Retry-After` counts to the midnight at which the budget begins anew.
+// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed.
 //
-// Needs the scope `usage:write`.
+// Requires the scope `usage:write`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25616,9 +26659,9 @@ func (c *ClientWithResponses) CreateReservationWithBodyWithResponse(ctx context.
 
 // CreateReservationWithResponse Reserve tokens
 //
-// Holds tokens of the agent's budget, and of every budget above it that is held against its subtree, until the reservation is settled, released or expires. Nobody is granted more than the budgets cover, whoever asks at the same time. A refusal is 429 with the problem type `budget-exceeded`; `Retry-After` counts to the midnight at which the budget begins anew.
+// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed.
 //
-// Needs the scope `usage:write`.
+// Requires the scope `usage:write`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25633,9 +26676,9 @@ func (c *ClientWithResponses) CreateReservationWithResponse(ctx context.Context,
 
 // ReleaseReservationWithResponse Release a reservation
 //
-// Gives back what it holds. One that was released or has expired stays as it is.
+// Makes the reserved tokens available again. Releasing a reservation that was released or has expired has no effect.
 //
-// Needs the scope `usage:write`.
+// Requires the scope `usage:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25650,9 +26693,9 @@ func (c *ClientWithResponses) ReleaseReservationWithResponse(ctx context.Context
 
 // GetReservationWithResponse Get a reservation
 //
-// Where the reservation stands.
+// Returns one reservation of an agent.
 //
-// Needs the scope `agents:read`.
+// Requires the scope `agents:read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25667,9 +26710,9 @@ func (c *ClientWithResponses) GetReservationWithResponse(ctx context.Context, ag
 
 // SettleReservationWithBodyWithResponse Settle a reservation
 //
-// Records what was really used, which may be less or more than was held, and gives the rest back; `tokens: 0` records nothing. An expired reservation can still be settled: what was used was used. Settled again with the same body it answers as before, with another it is refused.
+// Records the tokens that were used, which may be fewer or more than were reserved, and ends the reservation. `tokens: 0` records nothing. An expired reservation can be settled. A repetition with the same body returns the first result, one with another body is an error.
 //
-// Needs the scope `usage:write`.
+// Requires the scope `usage:write`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25684,9 +26727,9 @@ func (c *ClientWithResponses) SettleReservationWithBodyWithResponse(ctx context.
 
 // SettleReservationWithResponse Settle a reservation
 //
-// Records what was really used, which may be less or more than was held, and gives the rest back; `tokens: 0` records nothing. An expired reservation can still be settled: what was used was used. Settled again with the same body it answers as before, with another it is refused.
+// Records the tokens that were used, which may be fewer or more than were reserved, and ends the reservation. `tokens: 0` records nothing. An expired reservation can be settled. A repetition with the same body returns the first result, one with another body is an error.
 //
-// Needs the scope `usage:write`.
+// Requires the scope `usage:write`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25701,9 +26744,9 @@ func (c *ClientWithResponses) SettleReservationWithResponse(ctx context.Context,
 
 // GetUsageWithResponse Get an agent's usage
 //
-// What the agent used today and may still use, in UTC days. `budget` and `remaining` are null for `nova`, which has no limit. `remaining` is `budget` less what is used and reserved, and never below 0.
+// Returns the agent's budget and its usage of the current UTC day. `budget` and `remaining` are null for `nova`, which is unlimited. `remaining` is `budget` less the tokens used and reserved, and at least 0.
 //
-// Needs the scope `agents:read`.
+// Requires the scope `agents:read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25718,9 +26761,9 @@ func (c *ClientWithResponses) GetUsageWithResponse(ctx context.Context, agentID 
 
 // RecordUsageWithBodyWithResponse Record usage
 //
-// Records one fact, or up to 1,000 as `{"facts": [ … ]}`, all of them or none. What was used is always recorded, whatever the budget. A `request_id` makes a fact count once for its agent: repeated with the same content it answers with the first fact and `replayed: true`, with another content it is refused. A token bound to an agent records for that agent only.
+// Records one fact, or up to 1,000 as `{"facts": [ … ]}`, all or none. Usage is recorded even if it exceeds the budget. A fact with a `request_id` is recorded once per agent: a repetition with the same content returns the first fact with `replayed: true`, one with other content is an error. A token bound to an agent records usage of that agent only.
 //
-// Needs the scope `usage:write`.
+// Requires the scope `usage:write`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25735,9 +26778,9 @@ func (c *ClientWithResponses) RecordUsageWithBodyWithResponse(ctx context.Contex
 
 // RecordUsageWithResponse Record usage
 //
-// Records one fact, or up to 1,000 as `{"facts": [ … ]}`, all of them or none. What was used is always recorded, whatever the budget. A `request_id` makes a fact count once for its agent: repeated with the same content it answers with the first fact and `replayed: true`, with another content it is refused. A token bound to an agent records for that agent only.
+// Records one fact, or up to 1,000 as `{"facts": [ … ]}`, all or none. Usage is recorded even if it exceeds the budget. A fact with a `request_id` is recorded once per agent: a repetition with the same content returns the first fact with `replayed: true`, one with other content is an error. A token bound to an agent records usage of that agent only.
 //
-// Needs the scope `usage:write`.
+// Requires the scope `usage:write`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25752,9 +26795,9 @@ func (c *ClientWithResponses) RecordUsageWithResponse(ctx context.Context, agent
 
 // GetUsageHistoryWithResponse Get an agent's usage over time
 //
-// The agent's own use in UTC hours or days: the windows that begin at or after `from` and before `to`, the oldest first, also those in which nothing was used; at most 1,000. `by` breaks each window down, the largest groups first; what has no label has the value `""`. A breakdown covers at most 31 days by the hour and 366 by the day. By default the last 24 hours, or the last 30 days.
+// Returns the agent's own usage per UTC hour or day: the windows that start at or after `from` and before `to`, oldest first, including windows without usage; at most 1,000. By default the last 24 hours, or the last 30 days. `group_by` breaks each window down, largest groups first; facts without the label have the value `""`. A breakdown covers at most 31 days by hour and 366 by day.
 //
-// Needs the scope `agents:read`.
+// Requires the scope `agents:read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25767,11 +26810,11 @@ func (c *ClientWithResponses) GetUsageHistoryWithResponse(ctx context.Context, a
 	return ParseGetUsageHistoryResponse(rsp)
 }
 
-// ResetUsageWithBodyWithResponse Reset an agent's usage of today
+// ResetUsageWithBodyWithResponse Reset an agent's usage of the day
 //
-// Writes off what the agent used today, so that its budget begins anew before midnight; where the budget is held against the subtree, what the subtree used too. The facts stay, and so does what the agents above count. What is reserved stays reserved. The reason is kept in the audit trail.
+// Sets the usage that counts against the agent's budget today to zero; with `budget_scope: subtree` also the usage of the subtree. The recorded facts, the usage of agents above, and reservations do not change. The reason is recorded in the audit log.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25784,11 +26827,11 @@ func (c *ClientWithResponses) ResetUsageWithBodyWithResponse(ctx context.Context
 	return ParseResetUsageResponse(rsp)
 }
 
-// ResetUsageWithResponse Reset an agent's usage of today
+// ResetUsageWithResponse Reset an agent's usage of the day
 //
-// Writes off what the agent used today, so that its budget begins anew before midnight; where the budget is held against the subtree, what the subtree used too. The facts stay, and so does what the agents above count. What is reserved stays reserved. The reason is kept in the audit trail.
+// Sets the usage that counts against the agent's budget today to zero; with `budget_scope: subtree` also the usage of the subtree. The recorded facts, the usage of agents above, and reservations do not change. The reason is recorded in the audit log.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25801,17 +26844,17 @@ func (c *ClientWithResponses) ResetUsageWithResponse(ctx context.Context, agentI
 	return ParseResetUsageResponse(rsp)
 }
 
-// StreamEventsWithResponse Follow the events
+// StreamEventsWithResponse Stream events
 //
-// Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html), until the client goes or the server stops. Each has its position as `id`, its type as `event`, and as `data` one JSON object in a line: `id`, `position`, `type`, `key`, `at` and `data`. They are in the order of their positions. A comment comes every 15 seconds, and an `id` without data, which is no event, where the stream stands.
+// Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html) until the client disconnects or the server stops. The `id` of an event is its position, `event` its type, and `data` one JSON object: `id`, `position`, `type`, `key`, `at` and `data`. Events arrive in the order of their positions. Every 15 seconds the stream contains a comment and, if events were filtered out, an `id` without data that moves the position forward.
 //
-// Without a position the stream begins now. With `Last-Event-ID`, which a browser sends by itself when it comes back, it goes on behind that position, on any replica; 0 begins with the oldest event that is kept. Where events have been deleted since, the stream begins with `event: gap`, whose data is `{"after", "resumed_after"}`: the position asked for, and that behind which the stream goes on.
+// Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 //
-// The events of tasks, sessions and workers need the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`; without `types` a token hears of all that it may. `agent_id` selects what happens to an agent, what it does, and what becomes of what it asked for.
+// Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 //
-// With `format=v5`, `data` is one line of text in PROTOCOL_V5's log format (§10.3), as its door would say what happened, whichever protocol the task is done in: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`, TS in milliseconds since 1970. Agents and tasks that have no short names yet get them.
+// With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 //
-// Needs the scope `tasks:read`.
+// Requires the scope `tasks:read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25826,9 +26869,9 @@ func (c *ClientWithResponses) StreamEventsWithResponse(ctx context.Context, para
 
 // GetHierarchyWithResponse Get the hierarchy
 //
-// The whole tree from `nova`, or the part below `root`, cut off `depth` levels below it. It holds at most 50,000 agents. With `usage` every agent comes with its budget and with what it and its subtree used today.
+// Returns the tree of agents from `root`, `depth` levels deep, with at most 50,000 agents. With `usage=true` each agent has its budget and the tokens that it and its subtree used today.
 //
-// Needs the scope `agents:read`.
+// Requires the scope `agents:read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25843,9 +26886,9 @@ func (c *ClientWithResponses) GetHierarchyWithResponse(ctx context.Context, para
 
 // VerifyLedgerWithResponse Verify the ledger
 //
-// Computes every sum of the ledger anew from the facts and reservations under it, as they stand at one moment, and names each that is not what they add up to. The answer is 200 whether or not there are differences; `total_differences` tells.
+// Recomputes all sums of the ledger from the facts and reservations of one moment and returns those that differ. The status is 200 with and without differences; check `total_differences`.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25858,9 +26901,9 @@ func (c *ClientWithResponses) VerifyLedgerWithResponse(ctx context.Context, reqE
 	return ParseVerifyLedgerResponse(rsp)
 }
 
-// GetMeWithResponse Who am I
+// GetMeWithResponse Get the caller
 //
-// The caller's token, the agent it is bound to and that agent's chain of command.
+// Returns the caller's token, the agent it is bound to, and the agents above that one.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25875,9 +26918,9 @@ func (c *ClientWithResponses) GetMeWithResponse(ctx context.Context, params *Get
 
 // ExportRosterWithResponse Export the roster
 //
-// Every agent, or those below `root`, ordered by level and id, as a document that an import takes back. A roster holds at most 10,000 agents; a larger registry is exported in parts. YAML or JSON by `format`, else by `Accept`; JSON is the default.
+// Returns all agents, or those below `root`, ordered by level and id, as a document that `POST /api/v1/roster` accepts. A roster contains at most 10,000 agents; export a larger registry in parts. `format`, or else the `Accept` header, selects YAML or JSON; JSON is the default.
 //
-// Needs the scope `agents:read`.
+// Requires the scope `agents:read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25892,9 +26935,9 @@ func (c *ClientWithResponses) ExportRosterWithResponse(ctx context.Context, para
 
 // ImportRosterWithBodyWithResponse Import a roster
 //
-// Creates the agents that do not exist and changes those that do, all or none; agents the document does not list stay as they are. With `dry_run` nothing is changed and the answer lists every violation with its line. Changing L0 or L1 agents needs the scope `admin`.
+// Creates the agents that do not exist and updates the others, in one transaction: all or none. Agents that are not in the document do not change. With `dry_run` nothing changes and the response lists all violations with their lines. Changes of agents of level 0 and 1 require the scope `admin`.
 //
-// Needs the scope `agents:write`.
+// Requires the scope `agents:write`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25909,9 +26952,9 @@ func (c *ClientWithResponses) ImportRosterWithBodyWithResponse(ctx context.Conte
 
 // ImportRosterWithResponse Import a roster
 //
-// Creates the agents that do not exist and changes those that do, all or none; agents the document does not list stay as they are. With `dry_run` nothing is changed and the answer lists every violation with its line. Changing L0 or L1 agents needs the scope `admin`.
+// Creates the agents that do not exist and updates the others, in one transaction: all or none. Agents that are not in the document do not change. With `dry_run` nothing changes and the response lists all violations with their lines. Changes of agents of level 0 and 1 require the scope `admin`.
 //
-// Needs the scope `agents:write`.
+// Requires the scope `agents:write`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25926,9 +26969,9 @@ func (c *ClientWithResponses) ImportRosterWithResponse(ctx context.Context, para
 
 // ListSessionsWithResponse List sessions
 //
-// The newest first, closed ones too for as long as they are kept. A token with `tasks:read` sees every session, one with `messages:send` alone its own, here and everywhere.
+// Returns sessions, newest first. Closed sessions are included until they are deleted at the end of their retention. A token with `tasks:read` sees all sessions, a token with only `messages:send` its own, here and in all other operations.
 //
-// Needs the scope `tasks:read`.
+// Requires the scope `tasks:read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25943,9 +26986,9 @@ func (c *ClientWithResponses) ListSessionsWithResponse(ctx context.Context, para
 
 // OpenSessionWithBodyWithResponse Open a session
 //
-// Tasks that name it belong together. It is closed by request, or when nothing has happened in it for an hour.
+// Opens a session, which groups tasks: name it as `session_id` when you submit a task. A session is closed by request, or after an hour without activity.
 //
-// Needs the scope `messages:send`.
+// Requires the scope `messages:send`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25960,9 +27003,9 @@ func (c *ClientWithResponses) OpenSessionWithBodyWithResponse(ctx context.Contex
 
 // OpenSessionWithResponse Open a session
 //
-// Tasks that name it belong together. It is closed by request, or when nothing has happened in it for an hour.
+// Opens a session, which groups tasks: name it as `session_id` when you submit a task. A session is closed by request, or after an hour without activity.
 //
-// Needs the scope `messages:send`.
+// Requires the scope `messages:send`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -25977,9 +27020,9 @@ func (c *ClientWithResponses) OpenSessionWithResponse(ctx context.Context, body 
 
 // GetSessionWithResponse Get a session
 //
-// The session with how many tasks it has; `GET /api/v1/tasks?session_id=…` lists them.
+// Returns a session with the number of its tasks; `GET /api/v1/tasks?session_id=…` lists them.
 //
-// Needs the scope `tasks:read`.
+// Requires the scope `tasks:read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -25994,9 +27037,9 @@ func (c *ClientWithResponses) GetSessionWithResponse(ctx context.Context, sessio
 
 // CloseSessionWithResponse Close a session
 //
-// It takes no further tasks. One that is closed stays as it is. A token closes what it opened itself, one with `admin` every session.
+// Closes the session, so that no tasks can be submitted in it. Closing a closed session has no effect. A token closes sessions that it opened itself; a token with `admin` closes all.
 //
-// Needs the scope `messages:send`.
+// Requires the scope `messages:send`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -26011,9 +27054,9 @@ func (c *ClientWithResponses) CloseSessionWithResponse(ctx context.Context, sess
 
 // ListQuestionsWithResponse List a session's questions
 //
-// What the agents at work in the session have asked back and wait to be told, up to 1,000, the oldest task first (PROTOCOL_V5 §7.2).
+// Returns the questions for which the agents that work in the session wait for replies, at most 1,000, oldest task first.
 //
-// Needs the scope `tasks:read`.
+// Requires the scope `tasks:read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -26026,11 +27069,11 @@ func (c *ClientWithResponses) ListQuestionsWithResponse(ctx context.Context, ses
 	return ParseListQuestionsResponse(rsp)
 }
 
-// ReplyToSessionWithBodyWithResponse Answer a session's question
+// ReplyToSessionWithBodyWithResponse Reply to a session's question
 //
-// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+// Sends the reply to the agent that asked, as text or as the number of one of its options; the task then continues. A token replies for tasks that it requested itself; a token with `admin` for all.
 //
-// Needs the scope `messages:send`.
+// Requires the scope `messages:send`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26043,11 +27086,11 @@ func (c *ClientWithResponses) ReplyToSessionWithBodyWithResponse(ctx context.Con
 	return ParseReplyToSessionResponse(rsp)
 }
 
-// ReplyToSessionWithResponse Answer a session's question
+// ReplyToSessionWithResponse Reply to a session's question
 //
-// Tells an agent at work in the session what it asked back, in words or by the number of one of its options, and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+// Sends the reply to the agent that asked, as text or as the number of one of its options; the task then continues. A token replies for tasks that it requested itself; a token with `admin` for all.
 //
-// Needs the scope `messages:send`.
+// Requires the scope `messages:send`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26062,9 +27105,9 @@ func (c *ClientWithResponses) ReplyToSessionWithResponse(ctx context.Context, se
 
 // ListTasksWithResponse List tasks
 //
-// The newest first. A token with `tasks:read` sees every task, one with `messages:send` alone those it asked for itself, here and everywhere.
+// Returns tasks, newest first. A token with `tasks:read` sees all tasks, a token with only `messages:send` those that it requested itself, here and in all other operations.
 //
-// Needs the scope `tasks:read`.
+// Requires the scope `tasks:read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -26079,11 +27122,11 @@ func (c *ClientWithResponses) ListTasksWithResponse(ctx context.Context, params 
 
 // SubmitTaskWithBodyWithResponse Submit a task
 //
-// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait; it is absent, and the answer comes at once, where as many requests wait as may.
+// Creates a task and assigns it to the best worker that is online, has a free slot and a budget that covers the task. If all suitable workers are busy, the task is queued; if they are offline, it is retried. The response is 202 with the task. With `Prefer: wait=N` the response is 200 with the task and its output as soon as it has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //
-// `Idempotency-Key` makes a repeated request answer as the first one did for 24 hours, and together with `Prefer: wait` wait for the same task. `request_id` makes the task once for the token: a repetition gets the task as it stands by then.
+// A repetition with the same `Idempotency-Key` returns the stored response for 24 hours; with `Prefer: wait` it waits for the same task. A repetition with the same `request_id` returns the task in its current state.
 //
-// Needs the scope `messages:send`.
+// Requires the scope `messages:send`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26098,11 +27141,11 @@ func (c *ClientWithResponses) SubmitTaskWithBodyWithResponse(ctx context.Context
 
 // SubmitTaskWithResponse Submit a task
 //
-// Makes a task and gives it to the best agent that is there, has a place free and a budget that covers it. Where all who could do it are busy it waits in line, where they are away it is tried again. The answer is 202 with the task as it stands; with `Prefer: wait=N` it comes when the task has ended, as 200 with what it put out, or after N seconds, as 202. `Preference-Applied` tells how long the server was ready to wait; it is absent, and the answer comes at once, where as many requests wait as may.
+// Creates a task and assigns it to the best worker that is online, has a free slot and a budget that covers the task. If all suitable workers are busy, the task is queued; if they are offline, it is retried. The response is 202 with the task. With `Prefer: wait=N` the response is 200 with the task and its output as soon as it has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //
-// `Idempotency-Key` makes a repeated request answer as the first one did for 24 hours, and together with `Prefer: wait` wait for the same task. `request_id` makes the task once for the token: a repetition gets the task as it stands by then.
+// A repetition with the same `Idempotency-Key` returns the stored response for 24 hours; with `Prefer: wait` it waits for the same task. A repetition with the same `request_id` returns the task in its current state.
 //
-// Needs the scope `messages:send`.
+// Requires the scope `messages:send`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26117,9 +27160,9 @@ func (c *ClientWithResponses) SubmitTaskWithResponse(ctx context.Context, params
 
 // GetTaskWithResponse Get a task
 //
-// The task with its attempts, who could have taken it, and what happened to it. With `wait` the answer comes when the task has ended or, where `version` is given, when it has changed since, and after so many seconds in any case.
+// Returns a task with its attempts, the selection of its worker and its events. With `wait` the response is delayed until the task has ended or, if `version` is sent, until it has a higher version, but at most for `wait` seconds.
 //
-// Needs the scope `tasks:read`.
+// Requires the scope `tasks:read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -26134,9 +27177,9 @@ func (c *ClientWithResponses) GetTaskWithResponse(ctx context.Context, taskID st
 
 // CancelTaskWithBodyWithResponse Cancel a task
 //
-// Ends a task that has not ended; the agent that has it is told. A cancelled task stays as it is. A token cancels what it asked for itself, one with `admin` every task.
+// Cancels a task that has not ended and notifies its worker. Cancelling a cancelled task has no effect. A token cancels tasks that it requested itself; a token with `admin` cancels all.
 //
-// Needs the scope `messages:send`.
+// Requires the scope `messages:send`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26151,9 +27194,9 @@ func (c *ClientWithResponses) CancelTaskWithBodyWithResponse(ctx context.Context
 
 // CancelTaskWithResponse Cancel a task
 //
-// Ends a task that has not ended; the agent that has it is told. A cancelled task stays as it is. A token cancels what it asked for itself, one with `admin` every task.
+// Cancels a task that has not ended and notifies its worker. Cancelling a cancelled task has no effect. A token cancels tasks that it requested itself; a token with `admin` cancels all.
 //
-// Needs the scope `messages:send`.
+// Requires the scope `messages:send`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26166,11 +27209,11 @@ func (c *ClientWithResponses) CancelTaskWithResponse(ctx context.Context, taskID
 	return ParseCancelTaskResponse(rsp)
 }
 
-// ListTaskMessagesWithResponse List the lines about a task
+// ListTaskMessagesWithResponse List the messages about a task
 //
-// What was said about the task in PROTOCOL_V5 (§10), by its agents, by who asked and by comet, in the order in which it was said: every line that was taken, in both directions. `parent_id` leads from a line to the one that caused it. Of a part that was handed off they are the lines of its task that are as deep, or deeper. A task that nobody spoke of in this protocol has none; lines are kept for as long as tasks that have ended are.
+// Returns the PROTOCOL_V5 messages about the task (§10) that comet accepted or sent, the oldest first. `parent_id` is the message that caused a message. For a subtask that was handed off, these are the messages about its root task at the depth of the subtask or deeper. A task without messages in this protocol has an empty list. Messages are stored as long as ended tasks.
 //
-// Needs the scope `tasks:read`.
+// Requires the scope `tasks:read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -26185,11 +27228,11 @@ func (c *ClientWithResponses) ListTaskMessagesWithResponse(ctx context.Context, 
 
 // GetTaskOutputWithResponse Read a task's output
 //
-// The result of the task, or with `stream=log` what its agent told on the way, byte by byte as the agent sent it: of the attempt that succeeded, or else of the newest one. A single `Range` of bytes is answered with 206. Bytes that have not come yet, although later ones have, are NUL. While an agent of PROTOCOL_V5 says a result in pieces, those that there are come whole, and without ranges.
+// Returns the result of the task or, with `stream=log`, the log that its agent sent, of the successful attempt or else of the newest one. A single `Range` of bytes returns 206. Bytes that have not arrived although later ones have are NUL. While an agent sends a result in parts without known lengths, the parts are returned without gaps and ranges are not available.
 //
-// `follow=true` goes on until the task has ended, from the byte `from` on, and leaves `Range` aside; where an attempt, or a step that makes a result of its own, begins anew, what it puts out follows. An answer that ends before its time, because the server stops for instance, is cut off rather than ended.
+// `follow=true` streams the output from the byte `from` until the task has ended, and ignores `Range`. If the task is retried, the output of the new attempt follows that of the previous one. If the stream ends early, for example because the server stops, the connection is closed before the response is complete.
 //
-// Needs the scope `tasks:read`.
+// Requires the scope `tasks:read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -26202,11 +27245,11 @@ func (c *ClientWithResponses) GetTaskOutputWithResponse(ctx context.Context, tas
 	return ParseGetTaskOutputResponse(rsp)
 }
 
-// ReplyToTaskWithBodyWithResponse Answer a task's agent
+// ReplyToTaskWithBodyWithResponse Reply to a task's question
 //
-// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+// Sends the reply to the worker, whose question is `question` of the task; the task then continues. A token replies for tasks that it requested itself; a token with `admin` for all.
 //
-// Needs the scope `messages:send`.
+// Requires the scope `messages:send`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26219,11 +27262,11 @@ func (c *ClientWithResponses) ReplyToTaskWithBodyWithResponse(ctx context.Contex
 	return ParseReplyToTaskResponse(rsp)
 }
 
-// ReplyToTaskWithResponse Answer a task's agent
+// ReplyToTaskWithResponse Reply to a task's question
 //
-// Tells the agent what it asked back (`question` of the task), and its work goes on. A token answers for what it asked for itself, one with `admin` for every task.
+// Sends the reply to the worker, whose question is `question` of the task; the task then continues. A token replies for tasks that it requested itself; a token with `admin` for all.
 //
-// Needs the scope `messages:send`.
+// Requires the scope `messages:send`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26238,9 +27281,9 @@ func (c *ClientWithResponses) ReplyToTaskWithResponse(ctx context.Context, taskI
 
 // ListTokensWithResponse List tokens
 //
-// Every token in the order of creation, revoked and expired ones too, without their secrets.
+// Returns all tokens in the order of creation, without their secrets, including revoked and expired ones.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -26255,9 +27298,9 @@ func (c *ClientWithResponses) ListTokensWithResponse(ctx context.Context, params
 
 // CreateTokenWithBodyWithResponse Create a token
 //
-// `token` is the secret; only its SHA-256 is kept, so it is shown this once.
+// Creates a token. `token` is its secret; comet stores only the SHA-256, so the secret is returned only once.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26272,9 +27315,9 @@ func (c *ClientWithResponses) CreateTokenWithBodyWithResponse(ctx context.Contex
 
 // CreateTokenWithResponse Create a token
 //
-// `token` is the secret; only its SHA-256 is kept, so it is shown this once.
+// Creates a token. `token` is its secret; comet stores only the SHA-256, so the secret is returned only once.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26289,9 +27332,9 @@ func (c *ClientWithResponses) CreateTokenWithResponse(ctx context.Context, param
 
 // RevokeTokenWithResponse Revoke a token
 //
-// The token ends at once on this replica and within a second on the others. The last token with the scope `admin` cannot be revoked.
+// Revokes the token, at once on this replica and within a second on the others. The last token with the scope `admin` cannot be revoked.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -26306,9 +27349,9 @@ func (c *ClientWithResponses) RevokeTokenWithResponse(ctx context.Context, token
 
 // GetTokenWithResponse Get a token
 //
-// The token without its secret.
+// Returns a token without its secret.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -26323,9 +27366,9 @@ func (c *ClientWithResponses) GetTokenWithResponse(ctx context.Context, tokenID 
 
 // RotateTokenWithResponse Rotate a token
 //
-// Gives the token a new secret; the old one ends at once.
+// Replaces the secret of the token. The previous secret becomes invalid at once.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -26338,11 +27381,11 @@ func (c *ClientWithResponses) RotateTokenWithResponse(ctx context.Context, token
 	return ParseRotateTokenResponse(rsp)
 }
 
-// DeleteToolPolicyWithResponse Remove a token's policy for tools
+// DeleteToolPolicyWithResponse Delete a token's tool policy
 //
-// The token may call every tool then.
+// Deletes the tool policy. The token may then call every tool.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -26355,11 +27398,11 @@ func (c *ClientWithResponses) DeleteToolPolicyWithResponse(ctx context.Context, 
 	return ParseDeleteToolPolicyResponse(rsp)
 }
 
-// GetToolPolicyWithResponse Get a token's policy for tools
+// GetToolPolicyWithResponse Get a token's tool policy
 //
-// A token without one may call every tool, if it has the scope `tools:call`.
+// Returns the tool policy of a token. A token without a policy may call every tool, if it has the scope `tools:call`.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -26372,11 +27415,11 @@ func (c *ClientWithResponses) GetToolPolicyWithResponse(ctx context.Context, tok
 	return ParseGetToolPolicyResponse(rsp)
 }
 
-// PutToolPolicyWithBodyWithResponse Set a token's policy for tools
+// PutToolPolicyWithBodyWithResponse Set a token's tool policy
 //
-// `allow` selects what the holder may call, `deny` what not, also where `allow` does; without `allow` that is everything. A rule is a pattern of `server:tool`, or of a server, in which `*` stands for any characters and `?` for one, and may ask for arguments: `{"tool": "filesystem:write_file", "arguments": {"path": "/srv/data/*"}}`. An argument that climbs with `..` matches no rule of `allow`. `classes` selects by what a tool may do. What a token may not call is not shown to it, and answered as unknown. Resources and prompts of a server are the tools `resource:<uri>` and `prompt:<name>`, of the class `read`. It counts at once on this replica and within a second on the others.
+// Sets which tools the token may call: those that match `allow` (all, if it is empty), except those that match `deny`, and only those of the given `classes`. A rule is a pattern of `server:tool`, or of a server, in which `*` matches any characters and `?` one, and may require arguments: `{"tool": "filesystem:write_file", "arguments": {"path": "/srv/data/*"}}`. An argument that contains `..` path segments matches no rule of `allow`. Tools that the token may not call are hidden from it and unknown to its calls. Resources and prompts of a server are the tools `resource:<uri>` and `prompt:<name>` of the class `read`. The policy takes effect at once on this replica and within a second on the others.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26389,11 +27432,11 @@ func (c *ClientWithResponses) PutToolPolicyWithBodyWithResponse(ctx context.Cont
 	return ParsePutToolPolicyResponse(rsp)
 }
 
-// PutToolPolicyWithResponse Set a token's policy for tools
+// PutToolPolicyWithResponse Set a token's tool policy
 //
-// `allow` selects what the holder may call, `deny` what not, also where `allow` does; without `allow` that is everything. A rule is a pattern of `server:tool`, or of a server, in which `*` stands for any characters and `?` for one, and may ask for arguments: `{"tool": "filesystem:write_file", "arguments": {"path": "/srv/data/*"}}`. An argument that climbs with `..` matches no rule of `allow`. `classes` selects by what a tool may do. What a token may not call is not shown to it, and answered as unknown. Resources and prompts of a server are the tools `resource:<uri>` and `prompt:<name>`, of the class `read`. It counts at once on this replica and within a second on the others.
+// Sets which tools the token may call: those that match `allow` (all, if it is empty), except those that match `deny`, and only those of the given `classes`. A rule is a pattern of `server:tool`, or of a server, in which `*` matches any characters and `?` one, and may require arguments: `{"tool": "filesystem:write_file", "arguments": {"path": "/srv/data/*"}}`. An argument that contains `..` path segments matches no rule of `allow`. Tools that the token may not call are hidden from it and unknown to its calls. Resources and prompts of a server are the tools `resource:<uri>` and `prompt:<name>` of the class `read`. The policy takes effect at once on this replica and within a second on the others.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26408,9 +27451,9 @@ func (c *ClientWithResponses) PutToolPolicyWithResponse(ctx context.Context, tok
 
 // ListToolsWithResponse List tools
 //
-// The tools of all upstreams and comet's own, comet's first and then in the order of their ids, that the token may call.
+// Returns the tools that the token may call: comet's own tools first, then those of the upstreams in the order of their ids.
 //
-// Needs the scope `tools:call`.
+// Requires the scope `tools:call`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -26425,9 +27468,9 @@ func (c *ClientWithResponses) ListToolsWithResponse(ctx context.Context, params 
 
 // CallToolWithBodyWithResponse Call a tool
 //
-// Calls a tool by any of its names, comet's own too, as `tools/call` does over MCP: the policy of the token decides, the call is charged to the token's agent (or `nova`), and the audit trail keeps it. What the tool says of itself is 200, with `is_error` where it failed; what keeps it from being called is a problem whose `tool_error` is the code that MCP clients see.
+// Calls a tool of an upstream or of comet itself, like `tools/call` over MCP: the token's policy applies, the call is charged to the token's agent (or `nova`) and recorded in the audit log. The status is 200 if the tool responded; check `is_error`. If the tool was not called, the response is a problem whose `tool_error` is the error code of the MCP server.
 //
-// Needs the scope `tools:call`.
+// Requires the scope `tools:call`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26442,9 +27485,9 @@ func (c *ClientWithResponses) CallToolWithBodyWithResponse(ctx context.Context, 
 
 // CallToolWithResponse Call a tool
 //
-// Calls a tool by any of its names, comet's own too, as `tools/call` does over MCP: the policy of the token decides, the call is charged to the token's agent (or `nova`), and the audit trail keeps it. What the tool says of itself is 200, with `is_error` where it failed; what keeps it from being called is a problem whose `tool_error` is the code that MCP clients see.
+// Calls a tool of an upstream or of comet itself, like `tools/call` over MCP: the token's policy applies, the call is charged to the token's agent (or `nova`) and recorded in the audit log. The status is 200 if the tool responded; check `is_error`. If the tool was not called, the response is a problem whose `tool_error` is the error code of the MCP server.
 //
-// Needs the scope `tools:call`.
+// Requires the scope `tools:call`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26457,11 +27500,11 @@ func (c *ClientWithResponses) CallToolWithResponse(ctx context.Context, params *
 	return ParseCallToolResponse(rsp)
 }
 
-// ListToolCallsWithResponse List the calls of tools
+// ListToolCallsWithResponse List tool calls
 //
-// The audit trail, the newest first: who called which tool, by a digest with what, how it ended and what it cost. Everybody's needs the scope `admin`; any other token sees its own.
+// Returns the audit log of tool calls, newest first: caller, tool, digest of the arguments, outcome and cost. A token sees its own calls; `admin` sees all.
 //
-// Needs the scope `tools:call`.
+// Requires the scope `tools:call`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -26476,9 +27519,9 @@ func (c *ClientWithResponses) ListToolCallsWithResponse(ctx context.Context, par
 
 // SearchToolsWithBodyWithResponse Search tools
 //
-// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP. It is a call of that tool: the policy of the token decides, it is charged, and the audit trail keeps it.
+// Returns the tools that match `query`, a description of the purpose in English or French, like `agentcards:search_tools` over MCP. The search is a tool call itself: the token's policy applies, it is charged and recorded in the audit log.
 //
-// Needs the scope `tools:call`.
+// Requires the scope `tools:call`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26493,9 +27536,9 @@ func (c *ClientWithResponses) SearchToolsWithBodyWithResponse(ctx context.Contex
 
 // SearchToolsWithResponse Search tools
 //
-// Finds the tools that can do what `query` says, in English or French: what `agentcards:search_tools` does over MCP. It is a call of that tool: the policy of the token decides, it is charged, and the audit trail keeps it.
+// Returns the tools that match `query`, a description of the purpose in English or French, like `agentcards:search_tools` over MCP. The search is a tool call itself: the token's policy applies, it is charged and recorded in the audit log.
 //
-// Needs the scope `tools:call`.
+// Requires the scope `tools:call`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26510,9 +27553,9 @@ func (c *ClientWithResponses) SearchToolsWithResponse(ctx context.Context, body 
 
 // ListUpstreamsWithResponse List upstreams
 //
-// The MCP servers behind the gateway as this replica has them, in the order of their ids, those that are down too and why: of those whose tools the token may call. How a server is reached, and what it writes to its standard error, only an admin sees.
+// Returns the MCP servers whose tools the token may call, in the order of their ids, with their state on this replica. Source, command, address and standard error are only returned to tokens with the scope `admin`.
 //
-// Needs the scope `tools:call`.
+// Requires the scope `tools:call`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -26525,11 +27568,11 @@ func (c *ClientWithResponses) ListUpstreamsWithResponse(ctx context.Context, par
 	return ParseListUpstreamsResponse(rsp)
 }
 
-// ReloadUpstreamsWithResponse Reload the file of upstreams
+// ReloadUpstreamsWithResponse Reload the upstreams' file
 //
-// Takes over the file that `mcp.servers` names now, instead of within two seconds: new servers are started, changed ones anew, missing ones stopped, the others not touched. A file with a mistake changes nothing.
+// Reloads the file that `mcp.servers` names at once instead of within two seconds: new servers are started, changed ones restarted, removed ones stopped. A file with an error changes nothing.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -26542,11 +27585,11 @@ func (c *ClientWithResponses) ReloadUpstreamsWithResponse(ctx context.Context, r
 	return ParseReloadUpstreamsResponse(rsp)
 }
 
-// DeleteUpstreamWithResponse Remove an upstream
+// DeleteUpstreamWithResponse Delete an upstream
 //
-// Removes an MCP server that was added, on all replicas, with what was approved of its tools. Its agent stays in the registry, offline.
+// Deletes an MCP server that was created with this API, and the approved definitions of its tools, on all replicas. Its agent stays in the registry, offline.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -26561,9 +27604,9 @@ func (c *ClientWithResponses) DeleteUpstreamWithResponse(ctx context.Context, up
 
 // GetUpstreamWithResponse Get an upstream
 //
-// An MCP server behind the gateway, as this replica has it.
+// Returns an MCP server with its state on this replica.
 //
-// Needs the scope `tools:call`.
+// Requires the scope `tools:call`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -26576,11 +27619,11 @@ func (c *ClientWithResponses) GetUpstreamWithResponse(ctx context.Context, upstr
 	return ParseGetUpstreamResponse(rsp)
 }
 
-// PutUpstreamWithBodyWithResponse Add or change an upstream
+// PutUpstreamWithBodyWithResponse Create or replace an upstream
 //
-// Adds an MCP server on all replicas, or changes one that was added so. The body is an entry of the `mcpServers` JSON that desktop clients use. A secret is not said but named, `${NAME}` for an environment variable of comet's and `${file:/path}` for a file; a value that looks like one is 400. Servers that are programs run on comet's machine, as comet: only an admin adds them, and `mcp.add_commands: false` has nobody.
+// Creates or replaces an MCP server on all replicas. The body is an entry of the `mcpServers` JSON that desktop clients use. Reference secrets, `${NAME}` for an environment variable of comet and `${file:/path}` for a file; a literal value that looks like a secret is rejected. Servers with a `command` run on comet's machine with comet's permissions; set `mcp.add_commands: false` to forbid them.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26593,11 +27636,11 @@ func (c *ClientWithResponses) PutUpstreamWithBodyWithResponse(ctx context.Contex
 	return ParsePutUpstreamResponse(rsp)
 }
 
-// PutUpstreamWithResponse Add or change an upstream
+// PutUpstreamWithResponse Create or replace an upstream
 //
-// Adds an MCP server on all replicas, or changes one that was added so. The body is an entry of the `mcpServers` JSON that desktop clients use. A secret is not said but named, `${NAME}` for an environment variable of comet's and `${file:/path}` for a file; a value that looks like one is 400. Servers that are programs run on comet's machine, as comet: only an admin adds them, and `mcp.add_commands: false` has nobody.
+// Creates or replaces an MCP server on all replicas. The body is an entry of the `mcpServers` JSON that desktop clients use. Reference secrets, `${NAME}` for an environment variable of comet and `${file:/path}` for a file; a literal value that looks like a secret is rejected. Servers with a `command` run on comet's machine with comet's permissions; set `mcp.add_commands: false` to forbid them.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26612,9 +27655,9 @@ func (c *ClientWithResponses) PutUpstreamWithResponse(ctx context.Context, upstr
 
 // RestartUpstreamWithResponse Restart an upstream
 //
-// Ends the connection of this replica to an MCP server, its program too, and begins anew at once. Calls under way fail.
+// Closes this replica's connection to an MCP server, stops its program, and starts it again. Calls in progress fail.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -26627,11 +27670,11 @@ func (c *ClientWithResponses) RestartUpstreamWithResponse(ctx context.Context, u
 	return ParseRestartUpstreamResponse(rsp)
 }
 
-// ListToolDefinitionsWithResponse List the definitions of an upstream's tools
+// ListToolDefinitionsWithResponse List an upstream's tool definitions
 //
-// What is known about its tools, in the order of their names: what was approved, and what waits for approval where the upstream says something else now.
+// Returns the tools of an upstream in the order of their names: the approved definition and, if the upstream sends another one now, the definition that waits for approval.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -26646,9 +27689,9 @@ func (c *ClientWithResponses) ListToolDefinitionsWithResponse(ctx context.Contex
 
 // ApproveToolWithBodyWithResponse Approve a tool's changed definition
 //
-// Takes the definition that a quarantined tool has now for the right one, so that it is shown and called again.
+// Approves the current definition of a quarantined tool, which makes it available again.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26663,9 +27706,9 @@ func (c *ClientWithResponses) ApproveToolWithBodyWithResponse(ctx context.Contex
 
 // ApproveToolWithResponse Approve a tool's changed definition
 //
-// Takes the definition that a quarantined tool has now for the right one, so that it is shown and called again.
+// Approves the current definition of a quarantined tool, which makes it available again.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26680,9 +27723,9 @@ func (c *ClientWithResponses) ApproveToolWithResponse(ctx context.Context, upstr
 
 // ClassifyToolWithBodyWithResponse Classify a tool
 //
-// Says what a tool may do, in the place of its annotations: `read`, `write` or `destructive`. The policies of tokens go by it.
+// Sets the class of a tool, `read`, `write` or `destructive`, instead of the one in its annotations. The tool policies of tokens apply to this class.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26697,9 +27740,9 @@ func (c *ClientWithResponses) ClassifyToolWithBodyWithResponse(ctx context.Conte
 
 // ClassifyToolWithResponse Classify a tool
 //
-// Says what a tool may do, in the place of its annotations: `read`, `write` or `destructive`. The policies of tokens go by it.
+// Sets the class of a tool, `read`, `write` or `destructive`, instead of the one in its annotations. The tool policies of tokens apply to this class.
 //
-// Needs the scope `admin`.
+// Requires the scope `admin`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26714,9 +27757,9 @@ func (c *ClientWithResponses) ClassifyToolWithResponse(ctx context.Context, upst
 
 // ListWebhooksWithResponse List webhooks
 //
-// Every webhook in the order of creation, disabled ones too, without their secrets. A token that is bound to an agent sees the webhooks with that `agent_id` only, here and everywhere.
+// Returns all webhooks in the order of creation, without their secrets, including disabled ones. For a token bound to an agent only the webhooks with that `agent_id` exist, here and in all other operations.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -26731,9 +27774,9 @@ func (c *ClientWithResponses) ListWebhooksWithResponse(ctx context.Context, para
 
 // CreateWebhookWithBodyWithResponse Create a webhook
 //
-// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to. A token that is bound to an agent makes webhooks with that `agent_id` only.
+// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can only create webhooks with that `agent_id`.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26748,9 +27791,9 @@ func (c *ClientWithResponses) CreateWebhookWithBodyWithResponse(ctx context.Cont
 
 // CreateWebhookWithResponse Create a webhook
 //
-// From now on the URL hears of the events, in POST requests signed as Standard Webhooks 1.0 describes; `x-webhooks` shows them. `secret` is what verifies the signatures: bring your own or have one made; either way it is shown this once. A URL must be absolute, `http` or `https`, without credentials and fragment, and must not name an address that the server may not connect to. A token that is bound to an agent makes webhooks with that `agent_id` only.
+// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can only create webhooks with that `agent_id`.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26765,9 +27808,9 @@ func (c *ClientWithResponses) CreateWebhookWithResponse(ctx context.Context, par
 
 // DeleteWebhookWithResponse Delete a webhook
 //
-// Ends the webhook together with its deliveries, those that wait too. It is disabled at once and its deliveries go piece by piece, so where there are very many the request may run into the server's time limit; repeat it, and it goes on where it was.
+// Deletes the webhook and its deliveries, including pending ones. It is disabled at once; its deliveries are deleted in batches. With very many deliveries the request may exceed the server's time limit; repeat it to continue.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -26782,9 +27825,9 @@ func (c *ClientWithResponses) DeleteWebhookWithResponse(ctx context.Context, web
 
 // GetWebhookWithResponse Get a webhook
 //
-// The webhook without its secret.
+// Returns a webhook without its secret.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -26799,9 +27842,9 @@ func (c *ClientWithResponses) GetWebhookWithResponse(ctx context.Context, webhoo
 
 // UpdateWebhookWithBodyWithResponse Update a webhook
 //
-// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. Another `ordering` is refused while more than 5,000 deliveries are pending. The secret changes with `rotate-secret`.
+// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26816,9 +27859,9 @@ func (c *ClientWithResponses) UpdateWebhookWithBodyWithResponse(ctx context.Cont
 
 // UpdateWebhookWithResponse Update a webhook
 //
-// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. Another `ordering` is refused while more than 5,000 deliveries are pending. The secret changes with `rotate-secret`.
+// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26833,9 +27876,9 @@ func (c *ClientWithResponses) UpdateWebhookWithResponse(ctx context.Context, web
 
 // UpdateWebhookWithApplicationMergePatchPlusJSONBodyWithResponse Update a webhook
 //
-// Changes the members that are present. `agent_id: null` hears of every agent. `enabled: true` brings a disabled webhook back: what waited goes on, it hears of what happens from then on, and what died can be redelivered. Another `ordering` is refused while more than 5,000 deliveries are pending. The secret changes with `rotate-secret`.
+// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Takes a body of the `application/merge-patch+json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26850,9 +27893,9 @@ func (c *ClientWithResponses) UpdateWebhookWithApplicationMergePatchPlusJSONBody
 
 // ListDeliveriesWithResponse List a webhook's deliveries
 //
-// One for each event, the newest first; ended ones are kept for as long as the server is configured to.
+// Returns one delivery per event, newest first. Ended deliveries are deleted after the retention that the server is configured with.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -26867,9 +27910,9 @@ func (c *ClientWithResponses) ListDeliveriesWithResponse(ctx context.Context, we
 
 // GetDeliveryWithResponse Get a delivery
 //
-// The delivery with what became of each attempt, and the payload as it is sent.
+// Returns a delivery with the result of each attempt and the payload.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -26884,9 +27927,9 @@ func (c *ClientWithResponses) GetDeliveryWithResponse(ctx context.Context, webho
 
 // RedeliverDeliveryWithResponse Redeliver a delivery
 //
-// Makes the delivery due at once, with all its retries before it, whatever became of it. The event keeps its id, so a receiver that has it already can tell.
+// Schedules the delivery at once, in any state, with a full set of retries. The event keeps its id, so that receivers can recognize it.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -26899,11 +27942,11 @@ func (c *ClientWithResponses) RedeliverDeliveryWithResponse(ctx context.Context,
 	return ParseRedeliverDeliveryResponse(rsp)
 }
 
-// RedeliverWebhookWithBodyWithResponse Redeliver what died
+// RedeliverWebhookWithBodyWithResponse Redeliver dead deliveries
 //
-// Makes every dead delivery of the webhook that was created at `since` or later due at once, with all its retries before it. The events keep their ids.
+// Schedules all dead deliveries of the webhook that were created at `since` or later at once, with a full set of retries. The events keep their ids.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26916,11 +27959,11 @@ func (c *ClientWithResponses) RedeliverWebhookWithBodyWithResponse(ctx context.C
 	return ParseRedeliverWebhookResponse(rsp)
 }
 
-// RedeliverWebhookWithResponse Redeliver what died
+// RedeliverWebhookWithResponse Redeliver dead deliveries
 //
-// Makes every dead delivery of the webhook that was created at `since` or later due at once, with all its retries before it. The events keep their ids.
+// Schedules all dead deliveries of the webhook that were created at `since` or later at once, with a full set of retries. The events keep their ids.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26935,9 +27978,9 @@ func (c *ClientWithResponses) RedeliverWebhookWithResponse(ctx context.Context, 
 
 // RotateWebhookSecretWithBodyWithResponse Rotate a webhook's secret
 //
-// Gives the webhook a new secret, and a new signing key where it signs with one. For `grace_seconds` every delivery carries the signatures of the old keys too, so a receiver can change over at its leisure; 0 ends them at once. A second rotation within the grace period keeps the keys it replaces and drops the older ones.
+// Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 the previous keys become invalid at once. A second rotation within the grace period keeps the keys that it replaces and drops older ones.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26952,9 +27995,9 @@ func (c *ClientWithResponses) RotateWebhookSecretWithBodyWithResponse(ctx contex
 
 // RotateWebhookSecretWithResponse Rotate a webhook's secret
 //
-// Gives the webhook a new secret, and a new signing key where it signs with one. For `grace_seconds` every delivery carries the signatures of the old keys too, so a receiver can change over at its leisure; 0 ends them at once. A second rotation within the grace period keeps the keys it replaces and drops the older ones.
+// Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 the previous keys become invalid at once. A second rotation within the grace period keeps the keys that it replaces and drops older ones.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -26969,9 +28012,9 @@ func (c *ClientWithResponses) RotateWebhookSecretWithResponse(ctx context.Contex
 
 // TestWebhookWithResponse Test a webhook
 //
-// Delivers a `webhook.test` event on the same way as any other, once, to a disabled webhook too, and waits for its end, at most 15 s. Where the server makes as many attempts as it may, it waits for its turn first, and answers 503 if that does not come. The answer is 200 whatever became of it.
+// Sends a `webhook.test` event to the webhook, even if it is disabled, in a single attempt, and returns the result after at most 15 seconds. If the server has reached its limit of concurrent attempts, the request waits, and fails with 503 if no slot becomes free. The status is 200 even if the attempt failed; check `succeeded`.
 //
-// Needs the scope `webhooks:write`.
+// Requires the scope `webhooks:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -26986,9 +28029,9 @@ func (c *ClientWithResponses) TestWebhookWithResponse(ctx context.Context, webho
 
 // ListWorkersWithResponse List workers
 //
-// Every agent that ever came to take work, in the order of the ids, those that are away too.
+// Returns all agents that have ever connected to execute tasks, including those that are offline, in the order of their ids.
 //
-// Needs the scope `tasks:read`.
+// Requires the scope `tasks:read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -27003,9 +28046,9 @@ func (c *ClientWithResponses) ListWorkersWithResponse(ctx context.Context, param
 
 // GetWorkerWithResponse Get a worker
 //
-// How an agent takes work; one that never came is not there, registered or not.
+// Returns the state of a worker. Agents that have never connected are not workers.
 //
-// Needs the scope `tasks:read`.
+// Requires the scope `tasks:read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -27069,7 +28112,7 @@ func (c *ClientWithResponses) GetPromptWithResponse(ctx context.Context, name Ge
 
 // GetDocsWithResponse Read the API description in a browser
 //
-// A page that renders `/openapi.json` and can send requests to this server. It loads nothing from anywhere else.
+// A page that renders `/openapi.json` and can send requests to this server. It loads nothing from other servers.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -27082,9 +28125,9 @@ func (c *ClientWithResponses) GetDocsWithResponse(ctx context.Context, params *G
 	return ParseGetDocsResponse(rsp)
 }
 
-// GetHealthWithResponse Is the process alive
+// GetHealthWithResponse Check that the process is alive
 //
-// Answers without asking anything else. A process that does not answer should be restarted.
+// Returns 200 as long as the process can serve requests; it checks nothing else. Restart a process that does not respond.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -27097,9 +28140,9 @@ func (c *ClientWithResponses) GetHealthWithResponse(ctx context.Context, reqEdit
 	return ParseGetHealthResponse(rsp)
 }
 
-// GetMetricsWithResponse Metrics
+// GetMetricsWithResponse Read the metrics
 //
-// Prometheus text format.
+// Metrics in the Prometheus text format.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -27114,7 +28157,7 @@ func (c *ClientWithResponses) GetMetricsWithResponse(ctx context.Context, reqEdi
 
 // GetOpenAPIJSONWithResponse Read the API description as JSON
 //
-// The OpenAPI 3.0.3 description of this server.
+// The OpenAPI 3.0.3 description of this API.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -27129,7 +28172,7 @@ func (c *ClientWithResponses) GetOpenAPIJSONWithResponse(ctx context.Context, pa
 
 // GetOpenAPIYAMLWithResponse Read the API description as YAML
 //
-// The same description as `/openapi.json`, as YAML.
+// The content of `/openapi.json` as YAML.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -27144,7 +28187,7 @@ func (c *ClientWithResponses) GetOpenAPIYAMLWithResponse(ctx context.Context, pa
 
 // GetProblemTypeWithResponse Get a problem type
 //
-// Returns the title and the HTTP status of a problem code. The `type` of a problem document is this address.
+// Returns the title and the HTTP status of an error code. The `type` of a problem document is this address.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -27157,7 +28200,7 @@ func (c *ClientWithResponses) GetProblemTypeWithResponse(ctx context.Context, co
 	return ParseGetProblemTypeResponse(rsp)
 }
 
-// GetReadinessWithResponse Is the server ready
+// GetReadinessWithResponse Check that the server is ready
 //
 // Checks the database, its migrations and the event relay. A server that is shutting down is not ready.
 //
@@ -30658,7 +31701,7 @@ func ParseListTaskMessagesResponse(rsp *http.Response) (*ListTaskMessagesRespons
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest LoggedMessageList
+		var dest TaskMessageList
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

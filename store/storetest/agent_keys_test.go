@@ -17,69 +17,80 @@ func TestAgentKeys(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		save := func(k models.AgentKey) error {
-			return db.Write(t.Context(), func(tx *store.Tx) error { return tx.SaveAgentKey(k) })
+			return db.Write(t.Context(), func(tx *store.Tx) error { return tx.Tokens().SaveAgentKey(k) })
 		}
 		insert(t, db, nova(db), orchestrator(db, "ada", 1), orchestrator(db, "bob", 2))
-		_, err := db.AgentKey(t.Context(), "ada")
+		_, err := db.Tokens(t.Context()).AgentKey("ada", "hmac-sha256")
 		require.True(t, errs.Is(err, errs.NotFound), err)
-		first := models.AgentKey{AgentID: "ada", Secret: "clé ' | ü", CreatedAt: db.Now(), CreatedBy: "ops"}
+		first := models.AgentKey{AgentID: "ada", Algorithm: "hmac-sha256", Secret: "clé ' | ü", CreatedAt: db.Now(), CreatedBy: "ops"}
 		require.NoError(t, save(first))
-		got, err := db.AgentKey(t.Context(), "ada")
+		got, err := db.Tokens(t.Context()).AgentKey("ada", "hmac-sha256")
 		require.NoError(t, err)
 		require.Equal(t, first, got, "it has no number yet")
 
 		db.Clock.Advance(time.Minute)
-		second := models.AgentKey{AgentID: "ada", Secret: "another one", Required: true, CreatedAt: db.Now(), CreatedBy: "ops2", Number: 1}
+		second := models.AgentKey{AgentID: "ada", Algorithm: "hmac-sha256", Secret: "another one", Required: true, CreatedAt: db.Now(), CreatedBy: "ops2", Number: 1}
 		require.NoError(t, save(second))
 		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
-			if _, err := tx.AgentNumber("ada"); err != nil {
+			if _, err := tx.Agents().AssignNumber("ada"); err != nil {
 				return err
 			}
-			got, err = tx.AgentKey("ada")
+			got, err = tx.Tokens().AgentKey("ada", "hmac-sha256")
 			return err
 		}))
 		require.Equal(t, second, got, "in the place of the one before")
+		pinned := models.AgentKey{AgentID: "ada", Algorithm: "ed25519", PublicKey: "AAAA", CreatedAt: db.Now(), CreatedBy: "ops", Number: 1}
+		require.NoError(t, save(pinned))
+		got, err = db.Tokens(t.Context()).AgentKey("ada", "ed25519")
+		require.NoError(t, err)
+		require.Equal(t, pinned, got, "beside the key of another algorithm")
 
-		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error { return tx.DeleteAgentKey("ada") }))
-		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error { return tx.DeleteAgentKey("ada") }), "twice is fine")
-		err = db.Write(t.Context(), func(tx *store.Tx) error { _, err := tx.AgentKey("ada"); return err })
+		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error { return tx.Tokens().DeleteAgentKey("ada", "hmac-sha256") }))
+		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error { return tx.Tokens().DeleteAgentKey("ada", "hmac-sha256") }), "twice is fine")
+		err = db.Write(t.Context(), func(tx *store.Tx) error { _, err := tx.Tokens().AgentKey("ada", "hmac-sha256"); return err })
 		require.True(t, errs.Is(err, errs.NotFound), err)
-		require.True(t, errs.Is(save(models.AgentKey{AgentID: "nobody", Secret: "x"}), errs.Conflict))
+		require.True(t, errs.Is(save(models.AgentKey{AgentID: "missing", Algorithm: "hmac-sha256", Secret: "x"}), errs.Conflict))
 	})
 }
 
-func TestSignedLines(t *testing.T) {
+func TestSignatures(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		const window = time.Hour
 		note := func(agentID, mark string) (first bool) {
 			require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) (err error) {
-				first, err = tx.RecordSignature(agentID, []byte(mark), db.Now().Add(-window))
+				first, err = tx.Tokens().RecordSignature("v5", agentID, []byte(mark), db.Now().Add(-window))
 				return err
 			}))
 			return first
 		}
 		purge := func(before time.Time, limit int) (n int64) {
-			require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) (err error) { n, err = tx.PurgeSignatures(before, limit); return err }))
+			require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) (err error) { n, err = tx.Tokens().PurgeSignatures(before, limit); return err }))
 			return n
 		}
 		require.True(t, note("ada", "\x00\xff"))
 		require.False(t, note("ada", "\x00\xff"))
 		require.True(t, note("ada", "\x00\xfe"))
 		require.True(t, note("bob", "\x00\xff"), "of another agent")
+		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
+			first, err := tx.Tokens().RecordSignature("another", "bob", []byte("\x00\xff"), db.Now().Add(-window))
+			require.True(t, first, "in another scope")
+			return err
+		}))
+		require.EqualValues(t, 0, purge(db.Now(), 1))
 		db.Clock.Advance(window)
 		require.False(t, note("ada", "\x00\xff"), "for as long as the window")
 		db.Clock.Advance(time.Microsecond)
 		require.True(t, note("ada", "\x00\xff"), "and no longer, purged or not")
 		require.False(t, note("ada", "\x00\xff"))
 		require.EqualValues(t, 1, purge(db.Now(), 1))
-		require.EqualValues(t, 1, purge(db.Now(), 100))
+		require.EqualValues(t, 2, purge(db.Now(), 100))
 		require.Zero(t, purge(db.Now(), 100), "the one that is left is too new")
 	})
 }
 
-// TestSignedLinesTogether: of a line that comes to several replicas at once, one is the first.
-func TestSignedLinesTogether(t *testing.T) {
+// TestConcurrentSignatures: of a line that comes to several replicas at once, one is the first.
+func TestConcurrentSignatures(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		const times = 16
@@ -89,7 +100,7 @@ func TestSignedLinesTogether(t *testing.T) {
 		for i := range times {
 			all.Go(func() {
 				failures[i] = db.Write(t.Context(), func(tx *store.Tx) (err error) {
-					firsts[i], err = tx.RecordSignature("ada", []byte("mark"), since)
+					firsts[i], err = tx.Tokens().RecordSignature("v5", "ada", []byte("mark"), since)
 					return err
 				})
 			})

@@ -26,14 +26,14 @@ func TestInsertAgent(t *testing.T) {
 		a.CreatedAt = time.Date(2024, 2, 29, 23, 59, 59, 999_999_000, time.UTC)
 		a.UpdatedAt = a.CreatedAt.Add(time.Microsecond)
 		insert(t, db, a)
-		got, err := db.Agent(t.Context(), "everything")
+		got, err := db.Agents(t.Context()).Get("everything")
 		require.NoError(t, err)
 		require.Equal(t, a, got)
 	})
 
-	rule(t, "KeepsWhatIsNull", func(t *testing.T, db *storetest.DB) {
+	rule(t, "StoresNulls", func(t *testing.T, db *storetest.DB) {
 		insert(t, db, nova(db))
-		got, err := db.Agent(t.Context(), models.RootAgentID)
+		got, err := db.Agents(t.Context()).Get(models.RootAgentID)
 		require.NoError(t, err)
 		require.Equal(t, nova(db), got)
 		require.Nil(t, got.ParentID)
@@ -42,21 +42,21 @@ func TestInsertAgent(t *testing.T) {
 		require.NotNil(t, got.Capabilities)
 	})
 
-	rule(t, "KeepsNoCapabilitiesAsAnEmptyList", func(t *testing.T, db *storetest.DB) {
+	rule(t, "ReturnsAnEmptyListForNoCapabilities", func(t *testing.T, db *storetest.DB) {
 		a := nova(db)
 		a.Capabilities = nil
 		insert(t, db, a)
-		got, err := db.Agent(t.Context(), models.RootAgentID)
+		got, err := db.Agents(t.Context()).Get(models.RootAgentID)
 		require.NoError(t, err)
 		require.Equal(t, []string{}, got.Capabilities)
 	})
 
-	rule(t, "HoldsABudgetAgainstTheAgentsOwnUseUnlessToldOtherwise", func(t *testing.T, db *storetest.DB) {
+	rule(t, "HasTheBudgetScopeOwnByDefault", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		a := assistant(db, "unsaid", "finance")
 		a.BudgetScope = ""
 		insert(t, db, a)
-		got, err := db.Agent(t.Context(), "unsaid")
+		got, err := db.Agents(t.Context()).Get("unsaid")
 		require.NoError(t, err)
 		require.Equal(t, models.ScopeOwn, got.BudgetScope)
 	})
@@ -66,15 +66,15 @@ func TestInsertAgent(t *testing.T) {
 		other := assistant(db, "finance", "health")
 		other.Name = "another"
 		require.Equal(t, errs.AgentExists, tryInsert(db, other))
-		got, err := db.Agent(t.Context(), "finance")
+		got, err := db.Agents(t.Context()).Get("finance")
 		require.NoError(t, err)
 		require.Equal(t, specialist(db, "finance", "orch-a"), got, "the first one stays")
 	})
 
-	rule(t, "RefusesWhatTheTablesForbid", func(t *testing.T, db *storetest.DB) {
+	rule(t, "RefusesViolationsOfTheSchema", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		for name, change := range map[string]func(*models.Agent){
-			"an unknown parent":             func(a *models.Agent) { a.ParentID = new("nobody") },
+			"an unknown parent":             func(a *models.Agent) { a.ParentID = new("missing") },
 			"no parent":                     func(a *models.Agent) { a.ParentID = nil },
 			"no sphere":                     func(a *models.Agent) { a.SphereID = nil },
 			"sphere 10":                     func(a *models.Agent) { a.SphereID = new(10) },
@@ -97,7 +97,7 @@ func TestInsertAgent(t *testing.T) {
 func TestUpdateAgent(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "ChangesEveryFieldThatMayChange", func(t *testing.T, db *storetest.DB) {
+	rule(t, "ChangesEveryMutableField", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		want := assistant(db, "bills", "health")
 		want.Name, want.Description, want.Type = "Bills", "pays", "infra"
@@ -105,28 +105,28 @@ func TestUpdateAgent(t *testing.T) {
 		want.Capabilities, want.IsActive, want.Version = []string{"email"}, false, 2
 		want.UpdatedAt = db.Now().Add(time.Hour)
 		update(t, db, want)
-		got, err := db.Agent(t.Context(), "bills")
+		got, err := db.Agents(t.Context()).Get("bills")
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	})
 
-	rule(t, "LeavesAloneWhatIsImmutable", func(t *testing.T, db *storetest.DB) {
+	rule(t, "DoesNotChangeImmutableFields", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		changed := assistant(db, "bills", "finance")
 		changed.Level, changed.FrequencyHz, changed.CreatedAt = 2, 555, db.Now().Add(time.Hour)
 		update(t, db, changed)
-		got, err := db.Agent(t.Context(), "bills")
+		got, err := db.Agents(t.Context()).Get("bills")
 		require.NoError(t, err)
 		require.Equal(t, assistant(db, "bills", "finance"), got)
 	})
 
-	rule(t, "ForgetsTheRollUpWithAnotherBudgetScope", func(t *testing.T, db *storetest.DB) {
+	rule(t, "ClearsTheRollUpWithAnotherBudgetScope", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		rolledUp := func(ids ...string) (out map[string]bool) {
 			t.Helper()
 			out = map[string]bool{}
 			write(t, db, func(tx *store.Tx) error {
-				accounts, err := tx.LockAccounts(ids)
+				accounts, err := tx.Ledger().LockAccounts(ids)
 				for id, a := range accounts {
 					require.EqualValues(t, 70, a.SubtreeUsed, "the sums are the ledger's to replace")
 					require.EqualValues(t, 7, a.Used)
@@ -141,7 +141,7 @@ func TestUpdateAgent(t *testing.T) {
 			for _, id := range []string{"finance", "health"} {
 				accounts = append(accounts, models.Account{AgentID: id, Level: 2, Day: 20_463, Used: 7, Subtree: true, SubtreeUsed: 70})
 			}
-			return tx.SaveAccounts(accounts)
+			return tx.Ledger().SaveAccounts(accounts)
 		})
 
 		a := specialist(db, "finance", "orch-b")
@@ -153,7 +153,7 @@ func TestUpdateAgent(t *testing.T) {
 			update(t, db, a)
 			require.Equal(t, map[string]bool{"finance": false, "health": true}, rolledUp("finance", "health"), "now it is %s", scope)
 			write(t, db, func(tx *store.Tx) error {
-				return tx.SaveAccounts([]models.Account{{AgentID: "finance", Level: 2, Day: 20_463, Used: 7, Subtree: true, SubtreeUsed: 70}})
+				return tx.Ledger().SaveAccounts([]models.Account{{AgentID: "finance", Level: 2, Day: 20_463, Used: 7, Subtree: true, SubtreeUsed: 70}})
 			})
 		}
 		a.BudgetScope = ""
@@ -164,25 +164,25 @@ func TestUpdateAgent(t *testing.T) {
 	rule(t, "ReturnsNotFoundForAnUnknownID", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		ghost := assistant(db, "ghost", "finance")
-		err := db.Write(t.Context(), func(tx *store.Tx) error { return tx.UpdateAgent(ghost, ghost) })
+		err := db.Write(t.Context(), func(tx *store.Tx) error { return tx.Agents().Update(ghost, ghost) })
 		require.Equal(t, errs.NotFound, errs.CodeOf(err))
 	})
 
 	rule(t, "ReturnsConflictForAnUnknownParent", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
-		moved := assistant(db, "bills", "nobody")
-		err := db.Write(t.Context(), func(tx *store.Tx) error { return tx.UpdateAgent(moved, moved) })
+		moved := assistant(db, "bills", "missing")
+		err := db.Write(t.Context(), func(tx *store.Tx) error { return tx.Agents().Update(moved, moved) })
 		require.Equal(t, errs.Conflict, errs.CodeOf(err))
 	})
 
-	rule(t, "KeepsTheCapabilityIndexInStep", func(t *testing.T, db *storetest.DB) {
+	rule(t, "UpdatesTheCapabilityIndex", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		a := assistant(db, "bills", "finance")
 		for _, capabilities := range [][]string{{"email", "custom:x"}, {"x"}, {}, {"custom:x", "x"}, {"chat"}} {
 			a.Capabilities = capabilities
 			update(t, db, a)
 			for _, name := range []string{"plan", "email", "custom:email", "x", "custom:x", "chat"} {
-				page, err := db.Agents(t.Context(), models.AgentQuery{Capabilities: []string{name}, ParentID: new("finance"), Limit: 10, Count: true})
+				page, err := db.Agents(t.Context()).List(store.AgentQuery{Capabilities: []string{name}, ParentID: new("finance"), Limit: 10, Count: true})
 				require.NoError(t, err)
 				want := []string{}
 				if offers(a, name) {
@@ -199,11 +199,11 @@ func TestUpdateAgent(t *testing.T) {
 func update(t *testing.T, db *storetest.DB, a models.Agent) {
 	t.Helper()
 	write(t, db, func(tx *store.Tx) error {
-		before, err := tx.Agent(a.ID)
+		before, err := tx.Agents().Lock(a.ID)
 		if err != nil {
 			return err
 		}
-		return tx.UpdateAgent(before, a)
+		return tx.Agents().Update(before, a)
 	})
 }
 
@@ -213,11 +213,11 @@ func TestAgentInATransaction(t *testing.T) {
 	rule(t, "ReadsItsOwnWrites", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		write(t, db, func(tx *store.Tx) error {
-			require.NoError(t, tx.InsertAgent(assistant(db, "mine", "finance")))
-			got, err := tx.Agent("mine")
+			require.NoError(t, tx.Agents().Insert(assistant(db, "mine", "finance")))
+			got, err := tx.Agents().Lock("mine")
 			require.NoError(t, err)
 			require.Equal(t, "mine", got.ID)
-			shared, err := tx.AgentShared("mine")
+			shared, err := tx.Agents().LockShared("mine")
 			require.NoError(t, err)
 			require.Equal(t, got, shared)
 			return nil
@@ -227,23 +227,23 @@ func TestAgentInATransaction(t *testing.T) {
 	rule(t, "ReturnsNotFoundAndTheTransactionGoesOn", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		write(t, db, func(tx *store.Tx) error {
-			_, err := tx.Agent("nobody")
+			_, err := tx.Agents().Lock("missing")
 			require.Equal(t, errs.NotFound, errs.CodeOf(err))
-			_, err = tx.AgentShared("nobody")
+			_, err = tx.Agents().LockShared("missing")
 			require.Equal(t, errs.NotFound, errs.CodeOf(err))
-			return tx.InsertAgent(assistant(db, "after", "finance"))
+			return tx.Agents().Insert(assistant(db, "after", "finance"))
 		})
 		requireAgent(t, db, "after", true)
 	})
 
-	rule(t, "KnowsActiveChildren", func(t *testing.T, db *storetest.DB) {
+	rule(t, "ReportsActiveChildren", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		retired := assistant(db, "retired", "health")
 		retired.IsActive = false
 		insert(t, db, retired)
 		write(t, db, func(tx *store.Tx) error {
-			for id, want := range map[string]bool{"nova": true, "finance": true, "health": false, "bills": false, "nobody": false} {
-				got, err := tx.HasActiveChildren(id)
+			for id, want := range map[string]bool{"nova": true, "finance": true, "health": false, "bills": false, "missing": false} {
+				got, err := tx.Agents().HasActiveChildren(id)
 				require.NoError(t, err)
 				require.Equal(t, want, got, id)
 			}
@@ -260,13 +260,13 @@ func TestAgentInATransaction(t *testing.T) {
 				results <- func() error {
 					for range rounds {
 						err := db.Write(t.Context(), func(tx *store.Tx) error {
-							before, err := tx.Agent("finance")
+							before, err := tx.Agents().Lock("finance")
 							if err != nil {
 								return err
 							}
 							after := before
 							after.Version++
-							return tx.UpdateAgent(before, after)
+							return tx.Agents().Update(before, after)
 						})
 						if err != nil {
 							return err
@@ -279,24 +279,24 @@ func TestAgentInATransaction(t *testing.T) {
 		for range writers {
 			require.NoError(t, <-results)
 		}
-		got, err := db.Agent(t.Context(), "finance")
+		got, err := db.Agents(t.Context()).Get("finance")
 		require.NoError(t, err)
 		require.EqualValues(t, 1+writers*rounds, got.Version, "no increment was lost")
 	})
 }
 
-func TestAgentOfAnUnknownID(t *testing.T) {
+func TestUnknownAgent(t *testing.T) {
 	t.Parallel()
 	rule(t, "IsNotFound", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
-		for _, id := range []string{"", "nobody", "Nova", "nova ", "%", "no_a", "' OR 1=1 --", strings.Repeat("x", 10_000)} {
-			_, err := db.Agent(t.Context(), id)
+		for _, id := range []string{"", "missing", "Nova", "nova ", "%", "no_a", "' OR 1=1 --", strings.Repeat("x", 10_000)} {
+			_, err := db.Agents(t.Context()).Get(id)
 			require.Equal(t, errs.NotFound, errs.CodeOf(err), "%.20q", id)
-			_, err = db.AgentDetail(t.Context(), id, db.Now())
+			_, err = db.Agents(t.Context()).Detail(id, db.Now())
 			require.Equal(t, errs.NotFound, errs.CodeOf(err), "%.20q", id)
-			_, err = db.Ancestors(t.Context(), id)
+			_, err = db.Agents(t.Context()).Ancestors(id)
 			require.Equal(t, errs.NotFound, errs.CodeOf(err), "%.20q", id)
-			_, err = db.Subtree(t.Context(), id, 3, false, 100)
+			_, err = db.Agents(t.Context()).Subtree(id, 3, false, 100)
 			require.Equal(t, errs.NotFound, errs.CodeOf(err), "%.20q", id)
 		}
 	})

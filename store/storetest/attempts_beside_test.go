@@ -13,7 +13,7 @@ import (
 // TestAttemptsBeside are those at the other parts of a whole, each of them.
 func TestAttemptsBeside(t *testing.T) {
 	t.Parallel()
-	rule(t, "AreNotThoseOfThePartItselfOrOfAnotherWhole", func(t *testing.T, db *storetest.DB) {
+	rule(t, "AreThoseOfTheOtherSubtasksOfAParent", func(t *testing.T, db *storetest.DB) {
 		for _, whole := range []string{"w", "x"} {
 			insertTask(t, db, whole, nil)
 			for _, n := range []string{"1", "2", "3"} {
@@ -21,7 +21,7 @@ func TestAttemptsBeside(t *testing.T) {
 				insertTask(t, db, id, func(t *models.Task) { t.ParentID = &whole })
 				write(t, db, func(tx *store.Tx) error {
 					for attempt := range 2 {
-						err := tx.InsertAttempt(models.Attempt{TaskID: id, Attempt: attempt + 1, AgentID: "a" + id, State: models.AttemptFailed, AssignedAt: db.Now()})
+						err := tx.Tasks().InsertAttempt(models.Attempt{TaskID: id, Attempt: attempt + 1, AgentID: "a" + id, State: models.AttemptFailed, AssignedAt: db.Now()})
 						if err != nil {
 							return err
 						}
@@ -32,7 +32,7 @@ func TestAttemptsBeside(t *testing.T) {
 		}
 		var got []string
 		write(t, db, func(tx *store.Tx) error {
-			all, err := tx.AttemptsBeside("w", "w2")
+			all, err := tx.Tasks().AttemptsBeside("w", "w2")
 			for _, a := range all {
 				got = append(got, a.AgentID)
 			}

@@ -15,7 +15,7 @@ import (
 func TestAudit(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "KeepsWhoDidWhatWhen", func(t *testing.T, db *storetest.DB) {
+	rule(t, "StoresActorActionAndTime", func(t *testing.T, db *storetest.DB) {
 		want := models.AuditEntry{
 			AgentID: "bills", Actor: "ci-importer é", ActorID: "token-1", Action: models.AuditUpdated, RequestID: "request-1", Version: 3,
 			Changes: []models.Change{
@@ -25,8 +25,8 @@ func TestAudit(t *testing.T) {
 				{Field: "is_active", From: true, To: false},
 			},
 		}
-		write(t, db, func(tx *store.Tx) error { return tx.Audit(want) })
-		got, err := db.AuditTrail(t.Context(), "bills", 0, 10)
+		write(t, db, func(tx *store.Tx) error { return tx.Agents().Audit(want) })
+		got, err := db.Agents(t.Context()).AuditTrail("bills", 0, 10)
 		require.NoError(t, err)
 		require.Len(t, got, 1)
 		require.Positive(t, got[0].ID)
@@ -34,14 +34,14 @@ func TestAudit(t *testing.T) {
 		require.Equal(t, want, got[0])
 	})
 
-	rule(t, "KeepsWhyAndWhatTheLedgersOperatorsDo", func(t *testing.T, db *storetest.DB) {
+	rule(t, "StoresReasonsAndLedgerActions", func(t *testing.T, db *storetest.DB) {
 		for _, action := range []models.AuditAction{models.AuditBudgetAdded, models.AuditBudgetRemoved, models.AuditUsageReset} {
 			want := models.AuditEntry{
 				AgentID: "bills", Actor: "ops", ActorID: "token-2", Action: action, Version: 3, Reason: "month-end closing, é «日本»",
 				Changes: []models.Change{{Field: "additional_budget", From: 0.0, To: 5000.0}},
 			}
-			write(t, db, func(tx *store.Tx) error { return tx.Audit(want) })
-			got, err := db.AuditTrail(t.Context(), "bills", 0, 1)
+			write(t, db, func(tx *store.Tx) error { return tx.Agents().Audit(want) })
+			got, err := db.Agents(t.Context()).AuditTrail("bills", 0, 1)
 			require.NoError(t, err)
 			require.Len(t, got, 1)
 			want.ID, want.At = got[0].ID, db.Now()
@@ -49,11 +49,11 @@ func TestAudit(t *testing.T) {
 		}
 	})
 
-	rule(t, "PagesNewestFirstThroughOneAgentsLines", func(t *testing.T, db *storetest.DB) {
+	rule(t, "PagesNewestFirstThroughTheEntriesOfAnAgent", func(t *testing.T, db *storetest.DB) {
 		for i := range 25 {
 			for _, id := range []string{"bills", "bills-2"} {
 				write(t, db, func(tx *store.Tx) error {
-					return tx.Audit(models.AuditEntry{AgentID: id, Action: models.AuditCreated, RequestID: fmt.Sprint(id, i), Changes: []models.Change{}})
+					return tx.Agents().Audit(models.AuditEntry{AgentID: id, Action: models.AuditCreated, RequestID: fmt.Sprint(id, i), Changes: []models.Change{}})
 				})
 			}
 			db.Clock.Advance(time.Second)
@@ -61,7 +61,7 @@ func TestAudit(t *testing.T) {
 		var got []string
 		before := int64(0)
 		for {
-			page, err := db.AuditTrail(t.Context(), "bills", before, 10)
+			page, err := db.Agents(t.Context()).AuditTrail("bills", before, 10)
 			require.NoError(t, err)
 			if len(page) == 0 {
 				break
@@ -78,7 +78,7 @@ func TestAudit(t *testing.T) {
 	})
 
 	rule(t, "OfAnAgentWithoutHistoryIsEmpty", func(t *testing.T, db *storetest.DB) {
-		got, err := db.AuditTrail(t.Context(), "nobody", 0, 10)
+		got, err := db.Agents(t.Context()).AuditTrail("missing", 0, 10)
 		require.NoError(t, err)
 		require.Empty(t, got)
 		require.NotNil(t, got)

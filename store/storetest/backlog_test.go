@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"comet/models"
+	"comet/internal/events"
 	"comet/store"
 	"comet/store/storetest"
 )
@@ -16,29 +16,29 @@ import (
 func TestBacklog(t *testing.T) {
 	t.Parallel()
 
-	t.Run("ItCountsWhatIsCommittedAndWaits", func(t *testing.T) {
+	t.Run("CountsCommittedWork", func(t *testing.T) {
 		t.Parallel()
 		storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 			require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
 				for range 3 {
-					if err := tx.Emit(models.EventAgentCreated, "a", nil); err != nil {
+					if err := tx.Events().Emit(events.AgentCreated, "a", nil); err != nil {
 						return err
 					}
 				}
-				if _, err := tx.Enqueue(models.Job{Kind: "now"}); err != nil {
+				if _, err := tx.Jobs().Enqueue(store.Job{Kind: "now"}); err != nil {
 					return err
 				}
-				_, err := tx.Enqueue(models.Job{Kind: "later", RunAt: tx.Now().Add(time.Hour)})
+				_, err := tx.Jobs().Enqueue(store.Job{Kind: "later", RunAt: tx.Now().Add(time.Hour)})
 				return err
 			}))
 			waiting, err := db.Backlog(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, store.Backlog{Events: 3, Jobs: 1}, waiting)
 			require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
-				if _, err := tx.ClaimJobs([]string{"now"}, 10, time.Minute); err != nil {
+				if _, err := tx.Jobs().Claim([]string{"now"}, 10, time.Minute); err != nil {
 					return err
 				}
-				_, _, err := tx.NumberAtMost(1000)
+				_, _, err := tx.Events().Number(1000)
 				return err
 			}))
 			waiting, err = db.Backlog(t.Context())
@@ -47,7 +47,7 @@ func TestBacklog(t *testing.T) {
 		})
 	})
 
-	t.Run("CallersThatHaveNotBegunWait", func(t *testing.T) {
+	t.Run("CountsWaitingCallers", func(t *testing.T) {
 		t.Parallel()
 		s, err := store.Open(t.Context(), store.Options{Dir: t.TempDir()})
 		require.NoError(t, err)
@@ -74,7 +74,7 @@ func TestBacklog(t *testing.T) {
 	})
 }
 
-func TestOnCommitHearsOfEveryCommit(t *testing.T) {
+func TestOnCommitReceivesEveryCommit(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		var commits, callers atomic.Int64

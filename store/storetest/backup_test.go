@@ -14,6 +14,7 @@ import (
 	"comet/internal/errs"
 	"comet/migrations"
 	"comet/store"
+	"comet/store/sqlitefile"
 	"comet/store/storetest"
 )
 
@@ -54,10 +55,10 @@ func TestBackup(t *testing.T) {
 				default:
 				}
 				err := db.Write(t.Context(), func(tx *store.Tx) error { // two agents or none
-					if err := tx.InsertAgent(specialist(db, fmt.Sprintf("s-%d", n), "before")); err != nil {
+					if err := tx.Agents().Insert(specialist(db, fmt.Sprintf("s-%d", n), "before")); err != nil {
 						return err
 					}
-					return tx.InsertAgent(assistant(db, fmt.Sprintf("a-%d", n), fmt.Sprintf("s-%d", n)))
+					return tx.Agents().Insert(assistant(db, fmt.Sprintf("a-%d", n), fmt.Sprintf("s-%d", n)))
 				})
 				if err != nil {
 					t.Error(err)
@@ -71,12 +72,12 @@ func TestBackup(t *testing.T) {
 		})
 		<-begun
 		copied := filepath.Join(t.TempDir(), "copy.db")
-		err := store.Backup(t.Context(), db.Options.Dir, copied)
+		err := sqlitefile.Backup(t.Context(), db.Options.Dir, copied)
 		close(stop)
 		writers.Wait()
 		require.NoError(t, err)
 
-		info, err := store.VerifyBackup(t.Context(), copied)
+		info, err := sqlitefile.Verify(t.Context(), copied)
 		require.NoError(t, err)
 		require.Equal(t, migrations.Newest("sqlite"), info.Schema)
 		file, err := os.Stat(copied)
@@ -93,17 +94,17 @@ func TestBackup(t *testing.T) {
 	t.Run("a directory without a database is not found, and gets none", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
-		require.Equal(t, errs.NotFound, errs.CodeOf(store.Backup(t.Context(), dir, filepath.Join(t.TempDir(), "copy.db"))))
-		require.NoFileExists(t, store.DatabaseFile(dir))
+		require.Equal(t, errs.NotFound, errs.CodeOf(sqlitefile.Backup(t.Context(), dir, filepath.Join(t.TempDir(), "copy.db"))))
+		require.NoFileExists(t, sqlitefile.Path(dir))
 	})
 
 	t.Run("a name with characters of a URI is a name", func(t *testing.T) {
 		t.Parallel()
 		db := storetest.Open(t, "sqlite")
 		path := filepath.Join(t.TempDir(), "a?mode=memory&b=%20#c é")
-		require.NoError(t, store.Backup(t.Context(), db.Options.Dir, path))
+		require.NoError(t, sqlitefile.Backup(t.Context(), db.Options.Dir, path))
 		require.FileExists(t, path)
-		_, err := store.VerifyBackup(t.Context(), path)
+		_, err := sqlitefile.Verify(t.Context(), path)
 		require.NoError(t, err)
 	})
 }
@@ -143,9 +144,9 @@ func TestVerifyBackup(t *testing.T) {
 			db := storetest.Open(t, "sqlite")
 			insert(t, db, nova(db))
 			path := filepath.Join(t.TempDir(), "copy.db")
-			require.NoError(t, store.Backup(t.Context(), db.Options.Dir, path))
+			require.NoError(t, sqlitefile.Backup(t.Context(), db.Options.Dir, path))
 			c.spoil(t, path)
-			_, err := store.VerifyBackup(t.Context(), path)
+			_, err := sqlitefile.Verify(t.Context(), path)
 			require.Equal(t, c.code, errs.CodeOf(err), "%v", err)
 			if err != nil {
 				require.Contains(t, errs.From(err).Detail, c.detail)
@@ -160,21 +161,21 @@ func TestFoldLog(t *testing.T) {
 	opts.SkipMigrations = true
 	s, err := store.Open(t.Context(), opts)
 	require.NoError(t, err)
-	other := openFile(t, store.DatabaseFile(opts.Dir))
+	other := openFile(t, sqlitefile.Path(opts.Dir))
 	var agents int
 	require.NoError(t, other.QueryRowContext(t.Context(), "SELECT count(*) FROM agents").Scan(&agents))
 	require.NoError(t, s.Write(t.Context(), func(tx *store.Tx) error {
-		return tx.InsertAgent(nova(&storetest.DB{Store: s}))
+		return tx.Agents().Insert(nova(&storetest.DB{Store: s}))
 	}))
 	require.NoError(t, s.Close())
-	require.FileExists(t, store.DatabaseFile(opts.Dir)+"-wal")
-	require.Equal(t, errs.Busy, errs.CodeOf(store.FoldLog(t.Context(), opts.Dir)), "it is open elsewhere")
+	require.FileExists(t, sqlitefile.Path(opts.Dir)+"-wal")
+	require.Equal(t, errs.Busy, errs.CodeOf(sqlitefile.FoldLog(t.Context(), opts.Dir)), "it is open elsewhere")
 
 	require.NoError(t, other.Close())
-	require.NoError(t, store.FoldLog(t.Context(), opts.Dir))
-	require.NoFileExists(t, store.DatabaseFile(opts.Dir)+"-wal")
-	require.NoFileExists(t, store.DatabaseFile(opts.Dir)+"-shm")
-	require.NoError(t, openFile(t, store.DatabaseFile(opts.Dir)+"?mode=ro").QueryRowContext(t.Context(), "SELECT count(*) FROM agents").Scan(&agents))
+	require.NoError(t, sqlitefile.FoldLog(t.Context(), opts.Dir))
+	require.NoFileExists(t, sqlitefile.Path(opts.Dir)+"-wal")
+	require.NoFileExists(t, sqlitefile.Path(opts.Dir)+"-shm")
+	require.NoError(t, openFile(t, sqlitefile.Path(opts.Dir)+"?mode=ro").QueryRowContext(t.Context(), "SELECT count(*) FROM agents").Scan(&agents))
 	require.Equal(t, 1, agents)
 }
 

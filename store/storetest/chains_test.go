@@ -12,8 +12,8 @@ import (
 // SQLite has one writer, so the two sides of the lock have nothing to do there.
 func TestChains(t *testing.T) {
 	t.Parallel()
-	share := func(tx *store.Tx) error { return tx.ShareChains() }
-	lock := func(tx *store.Tx) error { return tx.LockChains() }
+	share := func(tx *store.Tx) error { return tx.Agents().ShareChains() }
+	lock := func(tx *store.Tx) error { return tx.Agents().LockChains() }
 
 	overlapping(t, "AreSharedByDecisions", func(t *testing.T, db *storetest.DB) {
 		first := hold(t, db, share)
@@ -25,21 +25,21 @@ func TestChains(t *testing.T) {
 		smallTree(t, db)
 		var before, after string
 		decision := hold(t, db, func(tx *store.Tx) error {
-			err := tx.ShareChains()
+			err := tx.Agents().ShareChains()
 			if err == nil {
 				before, err = parentOf(tx, "bills")
 			}
 			return err
 		})
 		move := behind(t, db, func(tx *store.Tx) error {
-			if err := tx.LockChains(); err != nil {
+			if err := tx.Agents().LockChains(); err != nil {
 				return err
 			}
-			a, err := tx.Agent("bills")
+			a, err := tx.Agents().Lock("bills")
 			if err != nil {
 				return err
 			}
-			return tx.UpdateAgent(a, assistant(db, "bills", "health"))
+			return tx.Agents().Update(a, assistant(db, "bills", "health"))
 		})
 		write(t, db, func(tx *store.Tx) (err error) { after, err = parentOf(tx, "bills"); return err })
 		require.Equal(t, []string{"finance", "finance"}, []string{before, after}, "the move waits")
@@ -61,6 +61,6 @@ func TestChains(t *testing.T) {
 }
 
 func parentOf(tx *store.Tx, id string) (string, error) {
-	above, err := tx.Spenders([]string{id})
+	above, err := tx.Ledger().Spenders([]string{id})
 	return above[id].ParentID, err
 }

@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
-	"comet/models"
 	"comet/store"
 	"comet/store/storetest"
 )
@@ -20,17 +19,17 @@ func TestAClosedStoreIsUnavailable(t *testing.T) {
 		calls := map[string]func() error{
 			"Ping":     func() error { return db.Ping(ctx) },
 			"Write":    func() error { return db.Write(ctx, func(*store.Tx) error { return nil }) },
-			"Agent":    func() error { _, err := db.Agent(ctx, "nova"); return err },
-			"Agents":   func() error { _, err := db.Agents(ctx, models.AgentQuery{Limit: 1, Count: true}); return err },
-			"Token":    func() error { _, err := db.Token(ctx, "t"); return err },
-			"Tokens":   func() error { _, err := db.Tokens(ctx, "", 1); return err },
-			"Audit":    func() error { _, err := db.AuditTrail(ctx, "nova", 0, 1); return err },
-			"Events":   func() error { _, err := db.EventsAfter(ctx, 0, 1); return err },
+			"Agent":    func() error { _, err := db.Agents(ctx).Get("nova"); return err },
+			"Agents":   func() error { _, err := db.Agents(ctx).List(store.AgentQuery{Limit: 1, Count: true}); return err },
+			"Token":    func() error { _, err := db.Tokens(ctx).Get("t"); return err },
+			"Tokens":   func() error { _, err := db.Tokens(ctx).List("", 1); return err },
+			"Audit":    func() error { _, err := db.Agents(ctx).AuditTrail("nova", 0, 1); return err },
+			"Events":   func() error { _, err := db.Events(ctx).After(0, 1); return err },
 			"Schema":   func() error { return db.CheckSchema(ctx) },
-			"ByHash":   func() error { _, _, err := db.TokenByHash(ctx, [32]byte{}); return err },
-			"Position": func() error { _, err := db.LastPosition(ctx); return err },
-			"Verify":   func() error { _, err := db.VerifyLedger(ctx); return err },
-			"Spending": func() error { _, err := db.Spending(ctx, "nova", db.Now()); return err },
+			"ByHash":   func() error { _, _, err := db.Tokens(ctx).ByHash([32]byte{}); return err },
+			"Position": func() error { _, err := db.Events(ctx).LastPosition(); return err },
+			"Verify":   func() error { _, err := db.Ledger(ctx).Verify(); return err },
+			"Spending": func() error { _, err := db.Ledger(ctx).Spending("nova", db.Now()); return err },
 		}
 		for name, call := range calls {
 			require.Equal(t, errs.Unavailable, errs.CodeOf(call()), name)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/events"
 	"comet/models"
 	"comet/store"
 	"comet/store/storetest"
@@ -17,7 +18,7 @@ import (
 func standing(t *testing.T, db *storetest.DB) string {
 	t.Helper()
 	var out []string
-	for _, d := range deliveries(t, db, models.DeliveryQuery{}) {
+	for _, d := range deliveries(t, db, store.DeliveryQuery{}) {
 		switch {
 		case d.State != models.DeliveryPending:
 			out = append(out, d.Key+"!")
@@ -33,18 +34,18 @@ func standing(t *testing.T, db *storetest.DB) string {
 // create is what the relay's transaction does for an event of the key "a".
 func create(position int64) func(*store.Tx) error {
 	return func(tx *store.Tx) error {
-		subs, err := tx.KeepSubscriptions([]string{"w"})
+		subs, err := tx.Webhooks().LockSubscriptions([]string{"w"})
 		if err != nil {
 			return err
 		}
 		busy, ordered := map[string]bool{}, subs[0].Ordering == models.OrderingAgent
 		if ordered {
-			if err := tx.UnfinishedKeys("w", []string{"a"}, busy); err != nil {
+			if err := tx.Deliveries().UnfinishedKeys("w", []string{"a"}, busy); err != nil {
 				return err
 			}
 		}
-		e := models.Event{ID: "created-" + string(rune('a'+position)), Position: position, Type: models.EventAgentUpdated, Key: "a", At: tx.Now(), Data: []byte("{}")}
-		return tx.InsertDeliveries([]store.NewDelivery{{WebhookID: "w", Event: &e, Ordered: ordered, Waiting: busy["a"]}})
+		e := models.Event{ID: "created-" + string(rune('a'+position)), Position: position, Type: events.AgentUpdated, Key: "a", At: tx.Now(), Data: []byte("{}")}
+		return tx.Deliveries().Insert([]store.NewDelivery{{WebhookID: "w", Event: &e, Ordered: ordered, Waiting: busy["a"]}})
 	}
 }
 
@@ -59,29 +60,29 @@ func end(d models.Delivery, lock func(*store.Tx) func(string) (models.Webhook, e
 		if err := succeed(tx, d); err != nil || hook.Ordering != models.OrderingAgent {
 			return err
 		}
-		return tx.PromoteDeliveries("w", []string{d.Key})
+		return tx.Deliveries().Promote("w", []string{d.Key})
 	}
 }
 
-func exclusive(tx *store.Tx) func(string) (models.Webhook, error) { return tx.Webhook }
+func exclusive(tx *store.Tx) func(string) (models.Webhook, error) { return tx.Webhooks().Lock }
 
-func shared(tx *store.Tx) func(string) (models.Webhook, error) { return tx.WebhookShared }
+func shared(tx *store.Tx) func(string) (models.Webhook, error) { return tx.Webhooks().LockShared }
 
 // order is what follows a change of the ordering.
 func order(tx *store.Tx) error {
-	hook, err := tx.Webhook("w")
+	hook, err := tx.Webhooks().Lock("w")
 	if err != nil {
 		return err
 	}
 	hook.Ordering = models.OrderingAgent
-	if err := tx.SaveWebhook(hook); err != nil {
+	if err := tx.Webhooks().Save(hook); err != nil {
 		return err
 	}
-	return tx.OrderDeliveries("w")
+	return tx.Deliveries().Order("w")
 }
 
-// TestOverlappingDeliveries: whoever reads what is unfinished and whoever changes it
-// go one after the other.
+// TestOverlappingDeliveries tests that transactions that read unfinished deliveries and
+// transactions that change them exclude each other.
 func TestOverlappingDeliveries(t *testing.T) {
 	t.Parallel()
 	// setup stores a webhook and a delivery of the key "a" for each of n events.
@@ -93,7 +94,7 @@ func TestOverlappingDeliveries(t *testing.T) {
 		for i := range n {
 			write(t, db, create(i+1))
 		}
-		return deliveries(t, db, models.DeliveryQuery{})[0]
+		return deliveries(t, db, store.DeliveryQuery{})[0]
 	}
 
 	overlapping(t, "AnEndWaitsForACreationBehindIt", func(t *testing.T, db *storetest.DB) {
@@ -128,7 +129,7 @@ func TestOverlappingDeliveries(t *testing.T) {
 		ordering := hold(t, db, order)
 		var seen models.Ordering
 		ending := behind(t, db, func(tx *store.Tx) error {
-			hook, err := tx.WebhookShared("w")
+			hook, err := tx.Webhooks().LockShared("w")
 			seen = hook.Ordering
 			if err != nil {
 				return err
@@ -148,7 +149,7 @@ func TestOverlappingDeliveries(t *testing.T) {
 		creation.commit(t)
 		require.NoError(t, <-ordering)
 		require.Equal(t, "a (a)", standing(t, db))
-		ending := hold(t, db, end(deliveries(t, db, models.DeliveryQuery{})[0], exclusive))
+		ending := hold(t, db, end(deliveries(t, db, store.DeliveryQuery{})[0], exclusive))
 		late := behind(t, db, create(3))
 		ending.commit(t)
 		require.NoError(t, <-late)
@@ -160,7 +161,7 @@ func TestOverlappingDeliveries(t *testing.T) {
 		creation := hold(t, db, create(3))
 		write(t, db, end(first, shared))
 		write(t, db, func(tx *store.Tx) error {
-			_, ok, err := tx.LeaseWebhook("w", "me", tx.Now().Add(time.Minute))
+			_, ok, err := tx.Webhooks().Lease("w", "me", tx.Now().Add(time.Minute))
 			require.True(t, ok, "a lease is taken meanwhile")
 			return err
 		})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/events"
 	"comet/models"
 	"comet/store"
 	"comet/store/storetest"
@@ -21,7 +22,7 @@ func numberAll(t *testing.T, db *storetest.DB) {
 	t.Helper()
 	for more := true; more; {
 		write(t, db, func(tx *store.Tx) error {
-			after, upTo, err := tx.NumberAtMost(1000)
+			after, upTo, err := tx.Events().Number(1000)
 			more = upTo > after
 			return err
 		})
@@ -35,7 +36,7 @@ func emit(t *testing.T, db *storetest.DB, keys ...string) {
 
 func emitAll(tx *store.Tx, keys ...string) error {
 	for _, key := range keys {
-		if err := tx.Emit(models.EventAgentUpdated, key, map[string]any{"key": key}); err != nil {
+		if err := tx.Events().Emit(events.AgentUpdated, key, map[string]any{"key": key}); err != nil {
 			return err
 		}
 	}
@@ -48,7 +49,7 @@ func allEvents(t *testing.T, db *storetest.DB) []models.Event {
 	var all []models.Event
 	after := int64(0)
 	for {
-		page, err := db.EventsAfter(t.Context(), after, 100)
+		page, err := db.Events(t.Context()).After(after, 100)
 		require.NoError(t, err)
 		if len(page) == 0 {
 			return all
@@ -78,13 +79,13 @@ func TestEvents(t *testing.T) {
 
 	rule(t, "KeepEveryField", func(t *testing.T, db *storetest.DB) {
 		write(t, db, func(tx *store.Tx) error {
-			return tx.Emit(models.EventTokenCreated, "clé", map[string]any{"é": nil, "n": 1, "s": "<\x00>"})
+			return tx.Events().Emit(events.TokenCreated, "clé", map[string]any{"é": nil, "n": 1, "s": "<\x00>"})
 		})
 		numberAll(t, db)
 		got := allEvents(t, db)
 		require.Len(t, got, 1)
 		require.Len(t, got[0].ID, 36)
-		want := models.Event{ID: got[0].ID, Position: 1, Type: models.EventTokenCreated, Key: "clé", At: db.Now()}
+		want := models.Event{ID: got[0].ID, Position: 1, Type: events.TokenCreated, Key: "clé", At: db.Now()}
 		require.JSONEq(t, `{"é": null, "n": 1, "s": "<\u0000>"}`, string(got[0].Data))
 		got[0].Data = nil
 		require.Equal(t, want, got[0])
@@ -93,12 +94,12 @@ func TestEvents(t *testing.T) {
 	rule(t, "AreInvisibleUntilNumbered", func(t *testing.T, db *storetest.DB) {
 		emit(t, db, "a", "b")
 		require.Empty(t, allEvents(t, db))
-		waiting, err := db.EventsUnnumbered(t.Context())
+		waiting, err := db.Events(t.Context()).Unnumbered()
 		require.NoError(t, err)
 		require.True(t, waiting)
 		numberAll(t, db)
 		require.Equal(t, []string{"a", "b"}, keysOf(allEvents(t, db)))
-		waiting, err = db.EventsUnnumbered(t.Context())
+		waiting, err = db.Events(t.Context()).Unnumbered()
 		require.NoError(t, err)
 		require.False(t, waiting)
 	})
@@ -130,7 +131,7 @@ func TestEvents(t *testing.T) {
 		})
 		for _, want := range []struct{ after, upTo int64 }{{0, 1000}, {1000, 1500}, {1500, 1500}} {
 			write(t, db, func(tx *store.Tx) error {
-				after, upTo, err := tx.NumberAtMost(1000)
+				after, upTo, err := tx.Events().Number(1000)
 				require.Equal(t, want.after, after)
 				require.Equal(t, want.upTo, upTo)
 				return err
@@ -142,7 +143,7 @@ func TestEvents(t *testing.T) {
 		require.IsIncreasing(t, keysOf(got))
 	})
 
-	rule(t, "AreToldOfAfterTheirCommit", func(t *testing.T, db *storetest.DB) {
+	rule(t, "AreSignalledAfterTheirCommit", func(t *testing.T, db *storetest.DB) {
 		require.ErrorIs(t, db.Write(t.Context(), func(tx *store.Tx) error { return errors.Join(emitAll(tx, "lost"), errStop) }), errStop)
 		require.Empty(t, db.EventsWritten(), "nothing was committed")
 		write(t, db, func(*store.Tx) error { return nil })
@@ -178,7 +179,7 @@ func TestEvents(t *testing.T) {
 					case <-stopped:
 						return
 					default:
-						_ = db.Write(context.Background(), func(tx *store.Tx) error { _, _, err := tx.NumberAtMost(1000); return err })
+						_ = db.Write(context.Background(), func(tx *store.Tx) error { _, _, err := tx.Events().Number(1000); return err })
 					}
 				}
 			})
@@ -204,16 +205,16 @@ func TestEvents(t *testing.T) {
 // bump counts an agent's version up and tells of it.
 func bump(db *storetest.DB, id string) error {
 	return db.Write(context.Background(), func(tx *store.Tx) error {
-		before, err := tx.Agent(id)
+		before, err := tx.Agents().Lock(id)
 		if err != nil {
 			return err
 		}
 		after := before
 		after.Version++
-		if err := tx.UpdateAgent(before, after); err != nil {
+		if err := tx.Agents().Update(before, after); err != nil {
 			return err
 		}
-		return tx.Emit(models.EventAgentUpdated, id, after.Version)
+		return tx.Events().Emit(events.AgentUpdated, id, after.Version)
 	})
 }
 
@@ -228,7 +229,7 @@ func TestPurgeEvents(t *testing.T) {
 		purge := func(before time.Time, limit int, want int64) {
 			t.Helper()
 			write(t, db, func(tx *store.Tx) error {
-				n, err := tx.PurgeEvents(before, limit)
+				n, err := tx.Events().Purge(before, limit)
 				require.Equal(t, want, n)
 				return err
 			})
@@ -239,7 +240,7 @@ func TestPurgeEvents(t *testing.T) {
 		purge(start.Add(3*time.Second), 2, 1)
 		require.Equal(t, []string{"3", "4"}, keysOf(allEvents(t, db)))
 		purge(db.Now().Add(time.Hour), 10, 2)
-		last, err := db.LastPosition(t.Context())
+		last, err := db.Events(t.Context()).LastPosition()
 		require.NoError(t, err)
 		require.EqualValues(t, 5, last)
 		emit(t, db, "next")

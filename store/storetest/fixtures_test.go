@@ -71,7 +71,7 @@ func insert(t *testing.T, db *storetest.DB, agents ...models.Agent) {
 	t.Helper()
 	write(t, db, func(tx *store.Tx) error {
 		for _, a := range agents {
-			if err := tx.InsertAgent(a); err != nil {
+			if err := tx.Agents().Insert(a); err != nil {
 				return err
 			}
 		}
@@ -94,12 +94,12 @@ func write(t *testing.T, db *storetest.DB, fn func(*store.Tx) error) {
 
 // tryInsert returns the code of an insert's error, "" for none.
 func tryInsert(db *storetest.DB, a models.Agent) errs.Code {
-	return errs.CodeOf(db.Write(context.Background(), func(tx *store.Tx) error { return tx.InsertAgent(a) }))
+	return errs.CodeOf(db.Write(context.Background(), func(tx *store.Tx) error { return tx.Agents().Insert(a) }))
 }
 
 func requireAgent(t *testing.T, db *storetest.DB, id string, want bool) {
 	t.Helper()
-	_, err := db.Agent(t.Context(), id)
+	_, err := db.Agents(t.Context()).Get(id)
 	if want {
 		require.NoError(t, err)
 	} else {

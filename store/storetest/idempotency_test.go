@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/models"
 	"comet/store"
 	"comet/store/storetest"
@@ -31,7 +32,7 @@ func once(principal, key, body string) *models.Idempotency {
 // request runs the request; its effect is an event, its result the given word.
 func request(db *storetest.DB, o *models.Idempotency, result string) error {
 	return db.Write(context.Background(), func(tx *store.Tx) error {
-		return tx.Idempotent(o, func() (any, error) { return result, tx.Emit(models.EventAgentCreated, result, nil) })
+		return tx.Idempotent(o, func() (any, error) { return result, tx.Events().Emit(events.AgentCreated, result, nil) })
 	})
 }
 
@@ -39,7 +40,7 @@ func request(db *storetest.DB, o *models.Idempotency, result string) error {
 func effects(t *testing.T, db *storetest.DB) int {
 	t.Helper()
 	numberAll(t, db)
-	n, err := db.LastPosition(t.Context())
+	n, err := db.Events(t.Context()).LastPosition()
 	require.NoError(t, err)
 	return int(n)
 }
@@ -47,7 +48,7 @@ func effects(t *testing.T, db *storetest.DB) int {
 func TestOnce(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "RunsTheFirstAndReplaysItsAnswer", func(t *testing.T, db *storetest.DB) {
+	rule(t, "RunsTheFirstRequestAndReplaysItsResponse", func(t *testing.T, db *storetest.DB) {
 		o := once("token", "key", "body")
 		require.NoError(t, request(db, o, "first"))
 		require.Nil(t, o.Replay)
@@ -73,9 +74,9 @@ func TestOnce(t *testing.T) {
 		require.Equal(t, 5, effects(t, db))
 	})
 
-	rule(t, "ForgetsAnAnswerAfter24Hours", func(t *testing.T, db *storetest.DB) {
+	rule(t, "DropsAResponseAfter24Hours", func(t *testing.T, db *storetest.DB) {
 		require.NoError(t, request(db, once("token", "key", "body"), "first"))
-		db.Clock.Advance(models.IdempotencyRetention)
+		db.Clock.Advance(store.IdempotencyRetention)
 		o := once("token", "key", "body")
 		require.NoError(t, request(db, o, "second"))
 		require.NotNil(t, o.Replay, "24 hours are still kept")
@@ -88,7 +89,7 @@ func TestOnce(t *testing.T) {
 		boom := errors.New("boom")
 		o := once("token", "key", "body")
 		for name, fail := range map[string]func(*store.Tx) (any, error){
-			"in the verb":      func(tx *store.Tx) (any, error) { return nil, errors.Join(tx.Emit("x", "x", nil), boom) },
+			"in the verb":      func(tx *store.Tx) (any, error) { return nil, errors.Join(tx.Events().Emit("x", "x", nil), boom) },
 			"in the rendering": func(*store.Tx) (any, error) { return boom, nil },
 		} {
 			render := o.Render
@@ -130,7 +131,7 @@ func TestOnce(t *testing.T) {
 		require.Equal(t, 1, effects(t, db))
 	})
 
-	rule(t, "AFailedRequestLetsTheOneThatWaitsRun", func(t *testing.T, db *storetest.DB) {
+	rule(t, "AWaitingRequestRunsAfterAFailedOne", func(t *testing.T, db *storetest.DB) {
 		boom := errors.New("boom")
 		started, results := make(chan struct{}), make(chan error, 2)
 		go func() {
@@ -149,7 +150,7 @@ func TestOnce(t *testing.T) {
 	})
 }
 
-func TestPurgeAnswers(t *testing.T) {
+func TestPurgeStoredResponses(t *testing.T) {
 	t.Parallel()
 	rule(t, "DeletesTheOldestUpToTheLimit", func(t *testing.T, db *storetest.DB) {
 		start := db.Now()

@@ -12,16 +12,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"comet/models"
 	"comet/store"
 	"comet/store/storetest"
 )
 
-func enqueue(t *testing.T, db *storetest.DB, jobs ...models.Job) {
+func enqueue(t *testing.T, db *storetest.DB, jobs ...store.Job) {
 	t.Helper()
 	write(t, db, func(tx *store.Tx) error {
 		for _, j := range jobs {
-			written, err := tx.Enqueue(j)
+			written, err := tx.Jobs().Enqueue(j)
 			if err != nil {
 				return err
 			}
@@ -32,17 +31,17 @@ func enqueue(t *testing.T, db *storetest.DB, jobs ...models.Job) {
 }
 
 // claim leases up to limit jobs of the kind "work" for a minute.
-func claim(t *testing.T, db *storetest.DB, limit int) []models.Job {
+func claim(t *testing.T, db *storetest.DB, limit int) []store.Job {
 	t.Helper()
-	var out []models.Job
+	var out []store.Job
 	write(t, db, func(tx *store.Tx) (err error) {
-		out, err = tx.ClaimJobs([]string{"work"}, limit, time.Minute)
+		out, err = tx.Jobs().Claim([]string{"work"}, limit, time.Minute)
 		return err
 	})
 	return out
 }
 
-func jobKeys(jobs []models.Job) []string {
+func jobKeys(jobs []store.Job) []string {
 	out := []string{}
 	for _, j := range jobs {
 		out = append(out, j.Key)
@@ -54,12 +53,12 @@ func TestEnqueue(t *testing.T) {
 	t.Parallel()
 
 	rule(t, "KeepsEveryField", func(t *testing.T, db *storetest.DB) {
-		enqueue(t, db, models.Job{Kind: "work", Key: "clé", Payload: json.RawMessage(`{"é": "<\u0000>"}`)}, models.Job{Kind: "other"})
+		enqueue(t, db, store.Job{Kind: "work", Key: "clé", Payload: json.RawMessage(`{"é": "<\u0000>"}`)}, store.Job{Kind: "other"})
 		got := claim(t, db, 10)
 		require.Len(t, got, 1)
 		require.Len(t, got[0].ID, 36)
 		require.NotEmpty(t, got[0].Lease)
-		require.Equal(t, models.Job{
+		require.Equal(t, store.Job{
 			ID: got[0].ID, Kind: "work", Key: "clé", Payload: json.RawMessage(`{"é": "<\u0000>"}`), Attempt: 1,
 			Lease: got[0].Lease, LeaseUntil: db.Now().Add(time.Minute),
 		}, got[0])
@@ -69,7 +68,7 @@ func TestEnqueue(t *testing.T) {
 		add := func(kind, key string) (written bool) {
 			t.Helper()
 			write(t, db, func(tx *store.Tx) (err error) {
-				written, err = tx.Enqueue(models.Job{Kind: kind, Key: key})
+				written, err = tx.Jobs().Enqueue(store.Job{Kind: kind, Key: key})
 				return err
 			})
 			return written
@@ -85,7 +84,7 @@ func TestEnqueue(t *testing.T) {
 		require.False(t, add("work", "a"), "a claimed job is not finished")
 		write(t, db, func(tx *store.Tx) error {
 			for _, j := range claimed {
-				if err := tx.FinishJob(j); err != nil {
+				if err := tx.Jobs().Finish(j); err != nil {
 					return err
 				}
 			}
@@ -102,7 +101,7 @@ func TestEnqueue(t *testing.T) {
 			wg.Go(func() {
 				var one bool
 				err := db.Write(context.Background(), func(tx *store.Tx) (err error) {
-					one, err = tx.Enqueue(models.Job{Kind: "work", Key: "a"})
+					one, err = tx.Jobs().Enqueue(store.Job{Kind: "work", Key: "a"})
 					return err
 				})
 				written <- one && err == nil
@@ -120,15 +119,15 @@ func TestEnqueue(t *testing.T) {
 		require.Len(t, claim(t, db, 10), 1)
 	})
 
-	rule(t, "CommitsWithTheStateAndIsToldOfAfterwards", func(t *testing.T, db *storetest.DB) {
+	rule(t, "CommitsWithTheStateAndIsSignalledAfterwards", func(t *testing.T, db *storetest.DB) {
 		err := db.Write(t.Context(), func(tx *store.Tx) error {
-			_, err := tx.Enqueue(models.Job{Kind: "work"})
+			_, err := tx.Jobs().Enqueue(store.Job{Kind: "work"})
 			return errors.Join(err, errStop)
 		})
 		require.ErrorIs(t, err, errStop)
 		require.Empty(t, db.JobsWritten())
 		require.Empty(t, claim(t, db, 10))
-		enqueue(t, db, models.Job{Kind: "work"})
+		enqueue(t, db, store.Job{Kind: "work"})
 		require.Len(t, db.JobsWritten(), 1)
 	})
 }
@@ -138,10 +137,10 @@ func TestClaimJobs(t *testing.T) {
 
 	rule(t, "TakesTheEarliestDueOfItsKinds", func(t *testing.T, db *storetest.DB) {
 		for i, key := range []string{"third", "first", "second"} {
-			enqueue(t, db, models.Job{Kind: "work", Key: key, RunAt: db.Now().Add(-time.Duration([]int{1, 3, 2}[i]) * time.Second)})
+			enqueue(t, db, store.Job{Kind: "work", Key: key, RunAt: db.Now().Add(-time.Duration([]int{1, 3, 2}[i]) * time.Second)})
 		}
-		enqueue(t, db, models.Job{Kind: "work", Key: "later", RunAt: db.Now().Add(time.Microsecond)},
-			models.Job{Kind: "unknown", RunAt: db.Now().Add(-time.Hour)})
+		enqueue(t, db, store.Job{Kind: "work", Key: "later", RunAt: db.Now().Add(time.Microsecond)},
+			store.Job{Kind: "unknown", RunAt: db.Now().Add(-time.Hour)})
 		require.ElementsMatch(t, []string{"first", "second"}, jobKeys(claim(t, db, 2)))
 		require.Equal(t, []string{"third"}, jobKeys(claim(t, db, 2)))
 		require.Empty(t, claim(t, db, 2))
@@ -150,16 +149,16 @@ func TestClaimJobs(t *testing.T) {
 	})
 
 	rule(t, "TakesNothingForNoKinds", func(t *testing.T, db *storetest.DB) {
-		enqueue(t, db, models.Job{Kind: "work"})
+		enqueue(t, db, store.Job{Kind: "work"})
 		write(t, db, func(tx *store.Tx) error {
-			got, err := tx.ClaimJobs(nil, 10, time.Minute)
+			got, err := tx.Jobs().Claim(nil, 10, time.Minute)
 			require.Empty(t, got)
 			return err
 		})
 	})
 
 	rule(t, "TakesAJobOverWhenItsLeaseRanOut", func(t *testing.T, db *storetest.DB) {
-		enqueue(t, db, models.Job{Kind: "work", Key: "a"})
+		enqueue(t, db, store.Job{Kind: "work", Key: "a"})
 		first := claim(t, db, 10)[0]
 		db.Clock.Advance(time.Minute - time.Microsecond)
 		require.Empty(t, claim(t, db, 10))
@@ -173,7 +172,7 @@ func TestClaimJobs(t *testing.T) {
 	rule(t, "NeverSharesAJobBetweenConcurrentClaimers", func(t *testing.T, db *storetest.DB) {
 		const jobs, claimers = 200, 8
 		for i := range jobs {
-			enqueue(t, db, models.Job{Kind: "work", Key: fmt.Sprint(i)})
+			enqueue(t, db, store.Job{Kind: "work", Key: fmt.Sprint(i)})
 		}
 		var mu sync.Mutex
 		claimed := map[string]int{}
@@ -182,9 +181,9 @@ func TestClaimJobs(t *testing.T) {
 		for range claimers {
 			wg.Go(func() {
 				for total := 0; total < jobs; {
-					var got []models.Job
+					var got []store.Job
 					err := db.Write(context.Background(), func(tx *store.Tx) (err error) {
-						got, err = tx.ClaimJobs([]string{"work"}, 7, time.Minute)
+						got, err = tx.Jobs().Claim([]string{"work"}, 7, time.Minute)
 						return err
 					})
 					if err != nil || len(got) > 7 {
@@ -211,18 +210,18 @@ func TestClaimJobs(t *testing.T) {
 
 func TestClaimedJobs(t *testing.T) {
 	t.Parallel()
-	operations := map[string]func(tx *store.Tx, j models.Job) error{
-		"FinishJob":  func(tx *store.Tx, j models.Job) error { return tx.FinishJob(j) },
-		"RetryJob":   func(tx *store.Tx, j models.Job) error { return tx.RetryJob(j, tx.Now(), "x") },
-		"ReleaseJob": func(tx *store.Tx, j models.Job) error { return tx.ReleaseJob(j) },
+	operations := map[string]func(tx *store.Tx, j store.Job) error{
+		"Finish":  func(tx *store.Tx, j store.Job) error { return tx.Jobs().Finish(j) },
+		"Retry":   func(tx *store.Tx, j store.Job) error { return tx.Jobs().Retry(j, tx.Now(), "x") },
+		"Release": func(tx *store.Tx, j store.Job) error { return tx.Jobs().Release(j) },
 	}
 	for name, do := range operations {
 		rule(t, name+"ReturnsErrLeaseLostOnceAnotherHasTheJob", func(t *testing.T, db *storetest.DB) {
-			enqueue(t, db, models.Job{Kind: "work"})
+			enqueue(t, db, store.Job{Kind: "work"})
 			first := claim(t, db, 10)[0]
 			db.Clock.Advance(time.Minute)
 			second := claim(t, db, 10)[0]
-			try := func(j models.Job) error {
+			try := func(j store.Job) error {
 				return db.Write(t.Context(), func(tx *store.Tx) error { return do(tx, j) })
 			}
 			require.ErrorIs(t, try(first), store.ErrLeaseLost)
@@ -230,8 +229,8 @@ func TestClaimedJobs(t *testing.T) {
 			require.ErrorIs(t, try(second), store.ErrLeaseLost, "it is over")
 		})
 
-		rule(t, name+"StillHoldsAfterTheLeaseIfNobodyTookOver", func(t *testing.T, db *storetest.DB) {
-			enqueue(t, db, models.Job{Kind: "work"})
+		rule(t, name+"WorksAfterTheLeaseUntilAnotherWorkerClaims", func(t *testing.T, db *storetest.DB) {
+			enqueue(t, db, store.Job{Kind: "work"})
 			j := claim(t, db, 10)[0]
 			db.Clock.Advance(time.Hour)
 			write(t, db, func(tx *store.Tx) error { return do(tx, j) })
@@ -239,32 +238,32 @@ func TestClaimedJobs(t *testing.T) {
 	}
 
 	rule(t, "AreDueAgainWhenRetried", func(t *testing.T, db *storetest.DB) {
-		enqueue(t, db, models.Job{Kind: "work", Key: "a"})
+		enqueue(t, db, store.Job{Kind: "work", Key: "a"})
 		j := claim(t, db, 10)[0]
 		<-db.JobsWritten()
-		write(t, db, func(tx *store.Tx) error { return tx.RetryJob(j, db.Now().Add(5*time.Second), "boom") })
-		require.Len(t, db.JobsWritten(), 1, "whoever waits must look again")
+		write(t, db, func(tx *store.Tx) error { return tx.Jobs().Retry(j, db.Now().Add(5*time.Second), "boom") })
+		require.Len(t, db.JobsWritten(), 1, "a waiting worker must look again")
 		require.Empty(t, claim(t, db, 10))
 		db.Clock.Advance(5 * time.Second)
 		require.Equal(t, 2, claim(t, db, 10)[0].Attempt)
 	})
 
 	rule(t, "AreDueAtOnceWhenReleasedAndTheAttemptIsNotCounted", func(t *testing.T, db *storetest.DB) {
-		enqueue(t, db, models.Job{Kind: "work", Key: "a"})
+		enqueue(t, db, store.Job{Kind: "work", Key: "a"})
 		j := claim(t, db, 10)[0]
 		<-db.JobsWritten()
-		write(t, db, func(tx *store.Tx) error { return tx.ReleaseJob(j) })
+		write(t, db, func(tx *store.Tx) error { return tx.Jobs().Release(j) })
 		require.Len(t, db.JobsWritten(), 1)
 		require.Equal(t, 1, claim(t, db, 10)[0].Attempt)
 	})
 
-	rule(t, "KeepAnyReasonForAFailure", func(t *testing.T, db *storetest.DB) {
+	rule(t, "StoreAnyReasonForAFailure", func(t *testing.T, db *storetest.DB) {
 		for _, reason := range []string{"", strings.Repeat("é", 900), "nul\x00", "\xff\xfe not UTF-8", strings.Repeat("日", 400)} {
-			enqueue(t, db, models.Job{Kind: "work"})
+			enqueue(t, db, store.Job{Kind: "work"})
 			j := claim(t, db, 1)[0]
-			write(t, db, func(tx *store.Tx) error { return tx.RetryJob(j, tx.Now(), reason) })
+			write(t, db, func(tx *store.Tx) error { return tx.Jobs().Retry(j, tx.Now(), reason) })
 			j = claim(t, db, 1)[0]
-			write(t, db, func(tx *store.Tx) error { return tx.FinishJob(j) })
+			write(t, db, func(tx *store.Tx) error { return tx.Jobs().Finish(j) })
 		}
 	})
 }
@@ -274,34 +273,34 @@ func TestNextJobAt(t *testing.T) {
 	rule(t, "IsTheNextDueTimeOrTheEndOfALease", func(t *testing.T, db *storetest.DB) {
 		next := func() time.Time {
 			t.Helper()
-			at, ok, err := db.NextJobAt(t.Context(), []string{"work", "more"})
+			at, ok, err := db.Jobs(t.Context()).NextAt([]string{"work", "more"})
 			require.NoError(t, err)
 			require.Equal(t, ok, at != time.Time{})
 			return at
 		}
 		require.Zero(t, next())
-		enqueue(t, db, models.Job{Kind: "unknown"})
+		enqueue(t, db, store.Job{Kind: "unknown"})
 		require.Zero(t, next())
-		enqueue(t, db, models.Job{Kind: "more", RunAt: db.Now().Add(time.Hour)})
+		enqueue(t, db, store.Job{Kind: "more", RunAt: db.Now().Add(time.Hour)})
 		require.Equal(t, db.Now().Add(time.Hour), next())
-		enqueue(t, db, models.Job{Kind: "work"})
+		enqueue(t, db, store.Job{Kind: "work"})
 		require.Equal(t, db.Now(), next())
 		claim(t, db, 1)
 		require.Equal(t, db.Now().Add(time.Minute), next())
 	})
 
-	rule(t, "KnowsDueJobsOfOtherKinds", func(t *testing.T, db *storetest.DB) {
-		enqueue(t, db, models.Job{Kind: "work"}, models.Job{Kind: "later", RunAt: db.Now().Add(time.Hour)},
-			models.Job{Kind: "b", RunAt: db.Now().Add(-1 * time.Second)}, models.Job{Kind: "a", RunAt: db.Now().Add(-2 * time.Second)})
+	rule(t, "ReportsDueJobsOfOtherKinds", func(t *testing.T, db *storetest.DB) {
+		enqueue(t, db, store.Job{Kind: "work"}, store.Job{Kind: "later", RunAt: db.Now().Add(time.Hour)},
+			store.Job{Kind: "b", RunAt: db.Now().Add(-1 * time.Second)}, store.Job{Kind: "a", RunAt: db.Now().Add(-2 * time.Second)})
 		known := []string{}
 		for _, want := range []string{"a", "b", "work"} {
-			kind, ok, err := db.OtherDueJob(t.Context(), known)
+			kind, ok, err := db.Jobs(t.Context()).OtherDue(known)
 			require.NoError(t, err)
 			require.True(t, ok)
 			require.Equal(t, want, kind)
 			known = append(known, kind)
 		}
-		_, ok, err := db.OtherDueJob(t.Context(), known)
+		_, ok, err := db.Jobs(t.Context()).OtherDue(known)
 		require.NoError(t, err)
 		require.False(t, ok)
 	})

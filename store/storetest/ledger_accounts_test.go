@@ -25,10 +25,10 @@ func accounts(t *testing.T, db *storetest.DB, of ...models.Spender) map[string]m
 	}
 	var out map[string]models.Account
 	write(t, db, func(tx *store.Tx) (err error) {
-		if err := tx.CreateAccounts(of); err != nil {
+		if _, err := tx.Ledger().CreateAccounts(of); err != nil {
 			return err
 		}
-		out, err = tx.LockAccounts(ids)
+		out, err = tx.Ledger().LockAccounts(ids)
 		return err
 	})
 	return out
@@ -38,34 +38,39 @@ func TestAccounts(t *testing.T) {
 	t.Parallel()
 	finance, bills := models.Spender{ID: "finance", Level: 2}, models.Spender{ID: "bills", Level: 3}
 	fresh := func(s models.Spender) models.Account {
-		return models.Account{AgentID: s.ID, Level: s.Level, ExtraUntil: time.UnixMicro(0).UTC(), WarnedDay: -1, ExceededDay: -1}
+		return models.Account{AgentID: s.ID, Level: s.Level, WarnedDay: -1, ExceededDay: -1}
 	}
 
-	rule(t, "BeginEmptyAndAreMadeOnce", func(t *testing.T, db *storetest.DB) {
+	rule(t, "StartEmptyAndAreCreatedOnce", func(t *testing.T, db *storetest.DB) {
 		want := map[string]models.Account{"finance": fresh(finance), "bills": fresh(bills)}
 		require.Equal(t, want, accounts(t, db, finance, bills, finance))
+		write(t, db, func(tx *store.Tx) error {
+			created, err := tx.Ledger().CreateAccounts([]models.Spender{bills, {ID: "help", Level: 3}})
+			require.Equal(t, map[string]models.Account{"help": fresh(models.Spender{ID: "help", Level: 3})}, created, "only the new account is created")
+			return err
+		})
 		spent := fresh(bills)
 		spent.Used = 5
-		write(t, db, func(tx *store.Tx) error { return tx.SaveAccounts([]models.Account{spent}) })
+		write(t, db, func(tx *store.Tx) error { return tx.Ledger().SaveAccounts([]models.Account{spent}) })
 		require.EqualValues(t, 5, accounts(t, db, bills)["bills"].Used, "an account that is there stays as it is")
 		require.Empty(t, accounts(t, db))
 	})
 
-	rule(t, "KeepEveryFieldOfTheirs", func(t *testing.T, db *storetest.DB) {
+	rule(t, "StoreEveryField", func(t *testing.T, db *storetest.DB) {
 		accounts(t, db, bills, finance)
 		full := models.Account{
 			AgentID: "bills", Level: 3, Day: 20_463, Used: 1, Forgiven: 2, Reserved: 3, Subtree: true, SubtreeUsed: 4, SubtreeForgiven: 5,
 			SubtreeReserved: 6, Extra: 7, ExtraUntil: db.Now(), WarnedDay: 8, ExceededDay: 9,
 		}
-		write(t, db, func(tx *store.Tx) error { return tx.SaveAccounts([]models.Account{full}) })
+		write(t, db, func(tx *store.Tx) error { return tx.Ledger().SaveAccounts([]models.Account{full}) })
 		write(t, db, func(tx *store.Tx) error {
-			got, err := tx.LockAccounts([]string{"bills", "finance", "nobody", "bills"})
+			got, err := tx.Ledger().LockAccounts([]string{"bills", "finance", "missing", "bills"})
 			require.Equal(t, map[string]models.Account{"bills": full, "finance": fresh(finance)}, got)
 			return err
 		})
 	})
 
-	rule(t, "AreFoundHoweverManyAreAskedFor", func(t *testing.T, db *storetest.DB) {
+	rule(t, "AreFoundByListsOfAnyLength", func(t *testing.T, db *storetest.DB) {
 		var all []models.Spender
 		for i := range 300 {
 			all = append(all, models.Spender{ID: fmt.Sprintf("a-%d", i), Level: models.Level(1 + i%3)})
@@ -79,29 +84,32 @@ func TestAccounts(t *testing.T) {
 	overlapping(t, "AreLockedUntilTheTransactionEnds", func(t *testing.T, db *storetest.DB) {
 		accounts(t, db, bills, finance)
 		first := hold(t, db, func(tx *store.Tx) error {
-			got, err := tx.LockAccounts([]string{"bills"})
+			got, err := tx.Ledger().LockAccounts([]string{"bills"})
 			if err == nil {
 				a := got["bills"]
 				a.Used = 7
-				err = tx.SaveAccounts([]models.Account{a})
+				err = tx.Ledger().SaveAccounts([]models.Account{a})
 			}
 			return err
 		})
 		var seen map[string]models.Account
-		second := behind(t, db, func(tx *store.Tx) (err error) { seen, err = tx.LockAccounts([]string{"finance", "bills"}); return err })
+		second := behind(t, db, func(tx *store.Tx) (err error) {
+			seen, err = tx.Ledger().LockAccounts([]string{"finance", "bills"})
+			return err
+		})
 		require.Empty(t, second, "it has not ended")
 		first.commit(t)
 		require.NoError(t, <-second)
 		require.EqualValues(t, 7, seen["bills"].Used, "what it waited for is what it sees")
 	})
 
-	// Whoever waits holds only accounts that come earlier in the order, so no two can
+	// A waiting transaction holds only accounts that come earlier in the order, so no two
 	// wait for each other.
 	overlapping(t, "AreLockedFromTheLowestLevelUpAndByID", func(t *testing.T, db *storetest.DB) {
 		a, b, top := models.Spender{ID: "a", Level: 3}, models.Spender{ID: "b", Level: 3}, models.Spender{ID: "0", Level: 1}
 		accounts(t, db, a, b, top)
 		lock := func(ids ...string) func(tx *store.Tx) error {
-			return func(tx *store.Tx) error { _, err := tx.LockAccounts(ids); return err }
+			return func(tx *store.Tx) error { _, err := tx.Ledger().LockAccounts(ids); return err }
 		}
 		middle := hold(t, db, lock("b"))
 		all := behind(t, db, lock("0", "b", "a"))
@@ -132,7 +140,7 @@ func requireWaiting(t *testing.T, db *storetest.DB, n int) {
 func TestSpenders(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "AreTheAgentsAndAllAboveThem", func(t *testing.T, db *storetest.DB) {
+	rule(t, "AreTheAgentsAndTheirAncestors", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		write(t, db, func(tx *store.Tx) error {
 			for _, c := range []struct {
@@ -141,34 +149,34 @@ func TestSpenders(t *testing.T) {
 				{[]string{"bills"}, []string{"bills", "finance", "nova", "orch-a"}},
 				{[]string{"bills", "health", "bills"}, []string{"bills", "finance", "health", "nova", "orch-a"}},
 				{[]string{"nova"}, []string{"nova"}},
-				{[]string{"orch-b", "nobody"}, []string{"nova", "orch-b"}},
-				{[]string{"nobody"}, nil},
+				{[]string{"orch-b", "missing"}, []string{"nova", "orch-b"}},
+				{[]string{"missing"}, nil},
 				{nil, nil},
 			} {
-				got, err := tx.Spenders(c.ids)
+				got, err := tx.Ledger().Spenders(c.ids)
 				if err != nil {
 					return err
 				}
 				require.Equal(t, c.want, slices.Sorted(maps.Keys(got)), "%v", c.ids)
 			}
-			got, err := tx.Spenders([]string{"bills"})
+			got, err := tx.Ledger().Spenders([]string{"bills"})
 			require.Equal(t, models.Spender{
 				ID: "bills", Level: 3, ParentID: "finance", TokenBudget: new(int64(5000)), BudgetScope: models.ScopeOwn, IsActive: true, Version: 1,
 			}, got["bills"])
 			require.Equal(t, models.Spender{ID: "nova", BudgetScope: models.ScopeOwn, IsActive: true, Version: 1}, got["nova"])
-			require.Equal(t, "nova/orch-a/finance/bills", store.Path(store.Chain(got, "bills")))
-			require.Empty(t, store.Chain(got, "nobody"))
+			require.Equal(t, "nova/orch-a/finance/bills", store.Path(got, "bills"))
+			require.Empty(t, store.Path(got, "missing"))
 			return err
 		})
 	})
 
-	rule(t, "AreFoundHoweverManyAreAskedFor", func(t *testing.T, db *storetest.DB) {
+	rule(t, "AreFoundByListsOfAnyLength", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		var ids []string
 		write(t, db, func(tx *store.Tx) error {
 			for i := range 300 {
 				ids = append(ids, fmt.Sprintf("s-%d", i))
-				if err := tx.InsertAgent(specialist(db, ids[i], "orch-a")); err != nil {
+				if err := tx.Agents().Insert(specialist(db, ids[i], "orch-a")); err != nil {
 					return err
 				}
 			}
@@ -176,7 +184,7 @@ func TestSpenders(t *testing.T) {
 		})
 		for _, n := range []int{127, 128, 129, 300} {
 			write(t, db, func(tx *store.Tx) error {
-				got, err := tx.Spenders(ids[:n])
+				got, err := tx.Ledger().Spenders(ids[:n])
 				require.Len(t, got, n+2)
 				return err
 			})
@@ -197,18 +205,18 @@ func TestActiveAdditions(t *testing.T) {
 				{AgentID: "health", Tokens: 4000, ExpiresAt: now.Add(time.Minute)},
 			} {
 				a.ID, a.CreatedAt = fmt.Sprint(i), now
-				if err := tx.InsertAddition(a); err != nil {
+				if err := tx.Ledger().InsertAddition(a); err != nil {
 					return err
 				}
 			}
 			for at, want := range map[time.Duration][2]int64{0: {320, 1}, time.Microsecond: {300, 3_600_000_000}, time.Hour: {0, 0}} {
-				tokens, until, err := tx.ActiveAdditions("bills", now.Add(at))
+				tokens, until, err := tx.Ledger().ActiveAdditions("bills", now.Add(at))
 				if err != nil {
 					return err
 				}
 				require.Equal(t, want[0], tokens, at)
 				if want[1] == 0 {
-					require.Equal(t, time.UnixMicro(0).UTC(), until)
+					require.Zero(t, until)
 				} else {
 					require.Equal(t, now.Add(time.Duration(want[1])*time.Microsecond), until)
 				}

@@ -26,22 +26,22 @@ func usedFact(db *storetest.DB, requestID string, tokens int64) models.Fact {
 func TestStoredFacts(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "AreFoundByTheirNames", func(t *testing.T, db *storetest.DB) {
+	rule(t, "AreFoundByRequestID", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		named, nameless, other := usedFact(db, "r-1", 5), usedFact(db, "", 6), usedFact(db, "r-1", 7)
 		other.AgentID = "health"
-		write(t, db, func(tx *store.Tx) error { return tx.InsertFacts([]models.Fact{named, nameless, other}) })
+		write(t, db, func(tx *store.Tx) error { return tx.Ledger().InsertFacts([]models.Fact{named, nameless, other}) })
 		write(t, db, func(tx *store.Tx) error {
-			got, err := tx.RecordedFacts([]store.FactKey{{AgentID: "bills", RequestID: "r-1"}, {AgentID: "bills", RequestID: "r-2"}, {AgentID: "bills"}})
-			require.Equal(t, map[store.FactKey]models.Fact{{AgentID: "bills", RequestID: "r-1"}: named}, got, "whole, and by a name only")
+			got, err := tx.Ledger().RecordedFacts([]store.LedgerKey{{AgentID: "bills", ID: "r-1"}, {AgentID: "bills", ID: "r-2"}, {AgentID: "bills"}})
+			require.Equal(t, map[store.LedgerKey]models.Fact{{AgentID: "bills", ID: "r-1"}: named}, got, "whole, and by a name only")
 			return err
 		})
 	})
 
-	rule(t, "HaveANameOnceForEachAgent", func(t *testing.T, db *storetest.DB) {
+	rule(t, "HaveUniqueRequestIDsPerAgent", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		insert := func(facts ...models.Fact) error {
-			return db.Write(t.Context(), func(tx *store.Tx) error { return tx.InsertFacts(facts) })
+			return db.Write(t.Context(), func(tx *store.Tx) error { return tx.Ledger().InsertFacts(facts) })
 		}
 		require.NoError(t, insert(usedFact(db, "r-1", 5), usedFact(db, "", 5), usedFact(db, "", 5)))
 		require.Equal(t, errs.Conflict, errs.CodeOf(insert(usedFact(db, "r-2", 5), usedFact(db, "r-1", 5))))
@@ -49,18 +49,18 @@ func TestStoredFacts(t *testing.T) {
 		require.Equal(t, errs.Conflict, errs.CodeOf(insert(usedFact(db, "", 0))), "a fact has tokens")
 	})
 
-	rule(t, "AreWrittenAndFoundHoweverManyThereAre", func(t *testing.T, db *storetest.DB) {
+	rule(t, "AreWrittenAndFoundInListsOfAnyLength", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		for _, n := range []int{1, 2, 3, 127, 128, 129, 200, 1000} {
 			var facts []models.Fact
-			var keys []store.FactKey
+			var keys []store.LedgerKey
 			for i := range n {
 				facts = append(facts, usedFact(db, fmt.Sprintf("r-%d-%d", n, i), int64(i+1)))
-				keys = append(keys, store.FactKey{AgentID: "bills", RequestID: facts[i].RequestID})
+				keys = append(keys, store.LedgerKey{AgentID: "bills", ID: facts[i].RequestID})
 			}
-			write(t, db, func(tx *store.Tx) error { return tx.InsertFacts(facts) })
+			write(t, db, func(tx *store.Tx) error { return tx.Ledger().InsertFacts(facts) })
 			write(t, db, func(tx *store.Tx) error {
-				got, err := tx.RecordedFacts(keys)
+				got, err := tx.Ledger().RecordedFacts(keys)
 				require.Len(t, got, n)
 				for i, k := range keys {
 					require.Equal(t, facts[i], got[k])
@@ -69,9 +69,9 @@ func TestStoredFacts(t *testing.T) {
 			})
 		}
 		write(t, db, func(tx *store.Tx) error {
-			got, err := tx.RecordedFacts(nil)
+			got, err := tx.Ledger().RecordedFacts(nil)
 			require.Empty(t, got)
-			return errors.Join(err, tx.InsertFacts(nil), tx.AddToWindows(nil), tx.SaveReservations(nil, db.Now()), tx.SaveAccounts(nil))
+			return errors.Join(err, tx.Ledger().InsertFacts(nil), tx.Ledger().AddToWindows(nil), tx.Ledger().SaveReservations(nil, db.Now()), tx.Ledger().SaveAccounts(nil))
 		})
 	})
 }
@@ -81,11 +81,11 @@ func TestRollUps(t *testing.T) {
 	const day = 20_463 // 2026-01-10
 
 	// The ids are each other's neighbours in the order of paths.
-	rule(t, "AreOfThePathsThroughAnAgentAndOfNoOthers", func(t *testing.T, db *storetest.DB) {
+	rule(t, "SumThePathsThroughAnAgent", func(t *testing.T, db *storetest.DB) {
 		insert(t, db, nova(db), orchestrator(db, "o", 1), orchestrator(db, "o-2", 2), orchestrator(db, "o0", 3),
 			specialist(db, "s", "o"), specialist(db, "s-2", "o"), specialist(db, "s0", "o"), assistant(db, "a", "s"))
 		use := func(tx *store.Tx, agent string, hour int64, path string, tokens int64) error {
-			return tx.AddToWindows(map[store.Window]int64{{AgentID: agent, Hour: hour, Path: path}: tokens})
+			return storetest.AddUsage(tx, agent, path, time.Unix(hour*3600, 0), tokens)
 		}
 		write(t, db, func(tx *store.Tx) error {
 			return errors.Join(
@@ -114,7 +114,7 @@ func TestRollUps(t *testing.T) {
 				{"nova", 0, 1<<11 - 1 + 1<<12}, {"o", 1, 2 + 4 + 8 + 16 + 64 + 128 + 256 + 1<<12}, {"o-2", 1, 32 + 1024}, {"o0", 1, 512},
 				{"s", 2, 8 + 16 + 32 + 1<<12}, {"s-2", 2, 64 + 128}, {"s0", 2, 256}, {"a", 3, 16 + 32 + 64},
 			} {
-				got, err := tx.SubtreeUsed(models.Spender{ID: c.id, Level: c.level}, day)
+				got, err := tx.Ledger().SubtreeUsed(models.Spender{ID: c.id, Level: c.level}, day)
 				if err != nil {
 					return err
 				}
@@ -124,24 +124,24 @@ func TestRollUps(t *testing.T) {
 		})
 	})
 
-	rule(t, "KnowTheLastDayOfWhatStoodBelow", func(t *testing.T, db *storetest.DB) {
+	rule(t, "ReturnTheLatestDayOfUseBelow", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		write(t, db, func(tx *store.Tx) error {
-			err := tx.AddToWindows(map[store.Window]int64{
-				{AgentID: "bills", Hour: (day + 2) * 24, Path: "nova/orch-a/finance/bills"}: 5,
-				{AgentID: "health", Hour: (day + 5) * 24, Path: "nova/orch-a/health"}:       5,
-			})
+			err := errors.Join(
+				storetest.AddUsage(tx, "bills", "nova/orch-a/finance/bills", time.Unix((day+2)*86_400, 0), 5),
+				storetest.AddUsage(tx, "health", "nova/orch-a/health", time.Unix((day+5)*86_400, 0), 5),
+			)
 			if err != nil {
 				return err
 			}
 			for id, want := range map[string]int64{"finance": day + 2, "bills": day + 2, "orch-a": day + 5, "nova": day + 5, "orch-b": day, "fin": day} {
-				got, err := tx.LatestDayBelow(id, day, 1<<40)
+				got, err := tx.Ledger().LatestDayBelow(id, day, 1<<40)
 				if err != nil {
 					return err
 				}
 				require.Equal(t, want, got, id)
 			}
-			got, err := tx.LatestDayBelow("orch-a", day+9, 1<<40)
+			got, err := tx.Ledger().LatestDayBelow("orch-a", day+9, 1<<40)
 			require.EqualValues(t, day+9, got, "never before the day that is asked of")
 			return err
 		})
@@ -154,11 +154,11 @@ func TestRollUps(t *testing.T) {
 			return errors.Join(
 				storetest.AddUsage(tx, "bills", "nova/orch-a/finance/bills", at, 1), storetest.AddUsage(tx, "bills", "nova/orch-a/finance/bills", at.Add(24*time.Hour-1), 2),
 				storetest.AddUsage(tx, "bills", "nova/orch-a/health/bills", at, 4), storetest.AddUsage(tx, "bills", "nova/orch-a/finance/bills", at.Add(-1), 8),
-				tx.InsertReset("bills", day, 3, 100), tx.InsertReset("bills", day, 1, 0), tx.InsertReset("bills", day-1, 50, 0),
+				tx.Ledger().InsertReset("bills", day, 3, 100), tx.Ledger().InsertReset("bills", day, 1, 0), tx.Ledger().InsertReset("bills", day-1, 50, 0),
 			)
 		})
 		got := map[string]int64{}
-		forgiven, err := db.UsageByPath(t.Context(), day, func(u store.PathUsage) { got[u.AgentID+" "+u.Path] += u.Tokens })
+		forgiven, err := db.Ledger(t.Context()).UsageByPath(day, func(agentID, path string, tokens int64) { got[agentID+" "+path] += tokens })
 		require.NoError(t, err)
 		require.Equal(t, map[string]int64{"bills nova/orch-a/finance/bills": 3, "bills nova/orch-a/health/bills": 4}, got)
 		require.Equal(t, map[string]int64{"bills": 4}, forgiven)

@@ -24,10 +24,10 @@ func TestStoredReservations(t *testing.T) {
 	}
 	save := func(t *testing.T, db *storetest.DB, at time.Time, list ...models.Reservation) {
 		t.Helper()
-		write(t, db, func(tx *store.Tx) error { return tx.SaveReservations(list, at) })
+		write(t, db, func(tx *store.Tx) error { return tx.Ledger().SaveReservations(list, at) })
 	}
 
-	rule(t, "KeepEveryFieldOfTheirs", func(t *testing.T, db *storetest.DB) {
+	rule(t, "StoreEveryField", func(t *testing.T, db *storetest.DB) {
 		a, b := held(db, "a", 5, time.Minute), held(db, "b", 6, time.Hour)
 		save(t, db, db.Now(), a, b)
 		settled := a
@@ -35,45 +35,45 @@ func TestStoredReservations(t *testing.T) {
 		settled.EndedAt = new(db.Now())
 		save(t, db, db.Now(), settled)
 		write(t, db, func(tx *store.Tx) error {
-			got, err := tx.Reservations([]store.ReservationKey{{AgentID: "bills", ID: "a"}, {AgentID: "bills", ID: "b"}, {AgentID: "bills", ID: "c"}, {AgentID: "x", ID: "a"}})
-			require.Equal(t, map[store.ReservationKey]models.Reservation{{AgentID: "bills", ID: "a"}: settled, {AgentID: "bills", ID: "b"}: b}, got)
+			got, err := tx.Ledger().NamedReservations([]store.LedgerKey{{AgentID: "bills", ID: "a"}, {AgentID: "bills", ID: "b"}, {AgentID: "bills", ID: "c"}, {AgentID: "x", ID: "a"}})
+			require.Equal(t, map[store.LedgerKey]models.Reservation{{AgentID: "bills", ID: "a"}: settled, {AgentID: "bills", ID: "b"}: b}, got)
 			return err
 		})
-		one, err := db.Reservation(t.Context(), "bills", "a")
+		one, err := db.Ledger(t.Context()).Reservation("bills", "a")
 		require.NoError(t, err)
 		require.Equal(t, settled, one)
 	})
 
-	rule(t, "ChangeOnlyHowTheyEnd", func(t *testing.T, db *storetest.DB) {
+	rule(t, "ChangeOnlyTheirEnd", func(t *testing.T, db *storetest.DB) {
 		a := held(db, "a", 5, time.Minute)
 		save(t, db, db.Now(), a)
 		changed := a
 		changed.Tokens, changed.Path, changed.ExpiresAt, changed.State = 500, "elsewhere", db.Now(), models.ReservationReleased
 		save(t, db, db.Now(), changed)
-		got, err := db.Reservation(t.Context(), "bills", "a")
+		got, err := db.Ledger(t.Context()).Reservation("bills", "a")
 		require.NoError(t, err)
 		a.State, a.EndedAt = models.ReservationReleased, new(db.Now())
 		require.Equal(t, a, got)
 	})
 
-	rule(t, "HaveAStateThatThereIs", func(t *testing.T, db *storetest.DB) {
+	rule(t, "RequireAKnownState", func(t *testing.T, db *storetest.DB) {
 		bad := held(db, "a", 5, time.Minute)
 		bad.State = "lost"
-		err := db.Write(t.Context(), func(tx *store.Tx) error { return tx.SaveReservations([]models.Reservation{bad}, db.Now()) })
+		err := db.Write(t.Context(), func(tx *store.Tx) error { return tx.Ledger().SaveReservations([]models.Reservation{bad}, db.Now()) })
 		require.Equal(t, errs.Conflict, errs.CodeOf(err))
 	})
 
-	rule(t, "AreOverdueLongestFirst", func(t *testing.T, db *storetest.DB) {
+	rule(t, "ReturnTheLongestOverdueFirst", func(t *testing.T, db *storetest.DB) {
 		ended := held(db, "ended", 5, 0)
 		ended.State = models.ReservationExpired
 		save(t, db, db.Now(), held(db, "later", 1, time.Minute), held(db, "now", 2, time.Second), held(db, "first", 3, 0), ended)
-		at, ok, err := db.NextReservationDue(t.Context())
+		at, ok, err := db.Ledger(t.Context()).NextReservationDue()
 		require.NoError(t, err)
 		require.True(t, ok)
 		require.Equal(t, db.Now(), at)
 		overdue := func(at time.Time, limit int) (ids []string) {
 			write(t, db, func(tx *store.Tx) error {
-				list, err := tx.OverdueReservations(at, limit)
+				list, err := tx.Ledger().OverdueReservations(at, limit)
 				ids = nil
 				for _, r := range list {
 					ids = append(ids, r.ID)
@@ -91,7 +91,7 @@ func TestStoredReservations(t *testing.T) {
 		ended := held(db, "ended", 5, 0)
 		ended.State = models.ReservationReleased
 		save(t, db, db.Now(), ended)
-		_, ok, err := db.NextReservationDue(t.Context())
+		_, ok, err := db.Ledger(t.Context()).NextReservationDue()
 		require.NoError(t, err)
 		require.False(t, ok)
 	})
@@ -104,7 +104,7 @@ func TestStoredReservations(t *testing.T) {
 		save(t, db, db.Now(), held(db, "a", 1, time.Hour), other, ended)
 		write(t, db, func(tx *store.Tx) error {
 			for id, want := range map[string]int64{"nova": 21, "orch-a": 21, "finance": 1, "finance-2": 20, "bills": 21, "fin": 0} {
-				got, err := tx.HeldBelow(id)
+				got, err := tx.Ledger().HeldBelow(id)
 				if err != nil {
 					return err
 				}
@@ -114,17 +114,17 @@ func TestStoredReservations(t *testing.T) {
 		})
 	})
 
-	rule(t, "AreWrittenAndFoundHoweverManyThereAre", func(t *testing.T, db *storetest.DB) {
+	rule(t, "AreWrittenAndFoundInListsOfAnyLength", func(t *testing.T, db *storetest.DB) {
 		for _, n := range []int{1, 3, 127, 128, 129, 300} {
 			var list []models.Reservation
-			var keys []store.ReservationKey
+			var keys []store.LedgerKey
 			for i := range n {
 				list = append(list, held(db, fmt.Sprintf("%d-%d", n, i), int64(i+1), time.Hour))
-				keys = append(keys, store.ReservationKey{AgentID: "bills", ID: list[i].ID})
+				keys = append(keys, store.LedgerKey{AgentID: "bills", ID: list[i].ID})
 			}
 			save(t, db, db.Now(), list...)
 			write(t, db, func(tx *store.Tx) error {
-				got, err := tx.Reservations(keys)
+				got, err := tx.Ledger().NamedReservations(keys)
 				require.Len(t, got, n)
 				return err
 			})
@@ -147,19 +147,19 @@ func TestSnapshots(t *testing.T) {
 				f := usedFact(db, "", int64(i+1))
 				f.ReservationID = ""
 				err := db.Write(context.Background(), func(tx *store.Tx) error {
-					a, err := tx.LockAccounts([]string{"bills"})
+					a, err := tx.Ledger().LockAccounts([]string{"bills"})
 					if err != nil {
 						return err
 					}
 					account := a["bills"]
 					account.AgentID, account.Level, account.Day, account.Used = "bills", 3, at.Unix()/86_400, account.Used+f.Tokens
-					if err := tx.SaveAccounts([]models.Account{account}); err != nil {
+					if err := tx.Ledger().SaveAccounts([]models.Account{account}); err != nil {
 						return err
 					}
-					if err := tx.InsertFacts([]models.Fact{f}); err != nil {
+					if err := tx.Ledger().InsertFacts([]models.Fact{f}); err != nil {
 						return err
 					}
-					return tx.AddToWindows(map[store.Window]int64{store.WindowOf(f): f.Tokens})
+					return tx.Ledger().AddToWindows([]models.Fact{f})
 				})
 				if err != nil {
 					t.Errorf("charge: %v", err)
@@ -172,22 +172,23 @@ func TestSnapshots(t *testing.T) {
 				more = false
 			default:
 			}
-			v, err := db.VerifyLedger(t.Context())
+			v, err := db.Ledger(t.Context()).Verify()
 			require.NoError(t, err)
 			require.Empty(t, v.Differences)
 		}
 	})
 
-	rule(t, "EndWithTheirFunction", func(t *testing.T, db *storetest.DB) {
+	rule(t, "LeaveTheirConnectionUsableWhenTheContextEnds", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
+		write(t, db, func(tx *store.Tx) error { return storetest.AddUsage(tx, "bills", "nova", db.Now(), 1) })
 		for range 20 { // more than there are connections
 			ctx, cancel := context.WithCancel(t.Context())
-			err := db.Snapshot(ctx, func(*store.Snapshot) error { cancel(); return context.Canceled })
-			require.ErrorIs(t, err, context.Canceled)
-			_, err = db.VerifyLedger(ctx)
+			_, err := db.Ledger(ctx).UsageByPath(db.Now().Unix()/86_400, func(string, string, int64) { cancel() })
+			require.Error(t, err)
+			_, err = db.Ledger(ctx).Verify()
 			require.ErrorIs(t, err, context.Canceled)
 		}
-		_, err := db.VerifyLedger(t.Context())
+		_, err := db.Ledger(t.Context()).Verify()
 		require.NoError(t, err)
 		write(t, db, func(tx *store.Tx) error { return storetest.AddUsage(tx, "bills", "nova", db.Now(), 1) })
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/models"
+	"comet/store"
 	"comet/store/storetest"
 )
 
@@ -60,7 +61,7 @@ func offers(a models.Agent, capability string) bool {
 }
 
 // selects is the filter a list must agree with.
-func selects(q models.AgentQuery, a models.Agent) bool {
+func selects(q store.AgentQuery, a models.Agent) bool {
 	contains := func(s string) bool { return strings.Contains(strings.ToLower(s), strings.ToLower(q.Text)) }
 	return (q.SphereID == nil || a.SphereID != nil && *a.SphereID == *q.SphereID) &&
 		(q.Level == nil || int(a.Level) == *q.Level) &&
@@ -72,7 +73,7 @@ func selects(q models.AgentQuery, a models.Agent) bool {
 }
 
 // expected returns what the whole list must be.
-func expected(all []models.Agent, q models.AgentQuery) []models.Agent {
+func expected(all []models.Agent, q store.AgentQuery) []models.Agent {
 	var out []models.Agent
 	for _, a := range all {
 		if selects(q, a) {
@@ -82,11 +83,11 @@ func expected(all []models.Agent, q models.AgentQuery) []models.Agent {
 	slices.SortFunc(out, func(a, b models.Agent) int {
 		var c int
 		switch q.Sort {
-		case models.SortName:
+		case "name":
 			c = bytes.Compare([]byte(a.Name), []byte(b.Name))
-		case models.SortLevel:
+		case "level":
 			c = cmp.Compare(a.Level, b.Level)
-		case models.SortCreatedAt:
+		case "created_at":
 			c = a.CreatedAt.Compare(b.CreatedAt)
 		}
 		c = cmp.Or(c, bytes.Compare([]byte(a.ID), []byte(b.ID)))
@@ -98,13 +99,13 @@ func expected(all []models.Agent, q models.AgentQuery) []models.Agent {
 	return out
 }
 
-func sorts() []models.AgentSort {
-	return []models.AgentSort{models.SortID, models.SortName, models.SortLevel, models.SortCreatedAt}
+func sorts() []string {
+	return []string{"id", "name", "level", "created_at"}
 }
 
 // randomQuery sets each filter with some chance.
-func randomQuery(r *rand.Rand, all []models.Agent) models.AgentQuery {
-	q := models.AgentQuery{Limit: 1 + r.IntN(60), Sort: sorts()[r.IntN(4)], Descending: r.IntN(2) == 0, Count: true}
+func randomQuery(r *rand.Rand, all []models.Agent) store.AgentQuery {
+	q := store.AgentQuery{Limit: 1 + r.IntN(60), Sort: sorts()[r.IntN(4)], Descending: r.IntN(2) == 0, Count: true}
 	chance := func(n int) bool { return r.IntN(n) == 0 }
 	if chance(4) {
 		q.SphereID = new(1 + r.IntN(9))
@@ -144,7 +145,7 @@ func TestListAgreesWithANaiveFilter(t *testing.T) {
 			}
 			want := expected(all, q)
 			selected += len(want)
-			page, err := db.Agents(t.Context(), q)
+			page, err := db.Agents(t.Context()).List(q)
 			require.NoError(t, err)
 			require.EqualValues(t, len(want), *page.Total, "%+v", q)
 			want = want[min(q.Offset, len(want)):]
@@ -159,7 +160,7 @@ func TestCursorPagesVisitEverythingOnce(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		all := population(t, db)
-		filters := map[string]models.AgentQuery{
+		filters := map[string]store.AgentQuery{
 			"everything": {},
 			"a sphere":   {SphereID: new(3)},
 			"active L3":  {Level: new(3), Active: new(true)},
@@ -179,11 +180,11 @@ func TestCursorPagesVisitEverythingOnce(t *testing.T) {
 }
 
 // walk follows the cursor to the end.
-func walk(t *testing.T, db *storetest.DB, q models.AgentQuery) []models.Agent {
+func walk(t *testing.T, db *storetest.DB, q store.AgentQuery) []models.Agent {
 	t.Helper()
 	var visited []models.Agent
 	for {
-		page, err := db.Agents(t.Context(), q)
+		page, err := db.Agents(t.Context()).List(q)
 		require.NoError(t, err)
 		require.Nil(t, page.Total, "a total is counted only when it is asked for")
 		visited = append(visited, page.Agents...)
@@ -192,7 +193,7 @@ func walk(t *testing.T, db *storetest.DB, q models.AgentQuery) []models.Agent {
 		}
 		require.Len(t, page.Agents, q.Limit)
 		last := page.Agents[q.Limit-1]
-		q.After = &models.AgentPosition{Name: last.Name, Level: int(last.Level), CreatedAt: last.CreatedAt, ID: last.ID}
+		q.After = &store.AgentPosition{Name: last.Name, Level: int(last.Level), CreatedAt: last.CreatedAt, ID: last.ID}
 		q.Offset = 5 // has no meaning beside After
 	}
 }
@@ -207,7 +208,7 @@ func TestListOrderIsBinary(t *testing.T) {
 			a.Name = name
 			insert(t, db, a)
 		}
-		page, err := db.Agents(t.Context(), models.AgentQuery{ParentID: new("health"), Sort: models.SortName, Limit: 100})
+		page, err := db.Agents(t.Context()).List(store.AgentQuery{ParentID: new("health"), Sort: "name", Limit: 100})
 		require.NoError(t, err)
 		var got []string
 		for _, a := range page.Agents {
@@ -215,20 +216,20 @@ func TestListOrderIsBinary(t *testing.T) {
 		}
 		slices.Sort(names)
 		require.Equal(t, names, got)
-		page, err = db.Agents(t.Context(), models.AgentQuery{Limit: 100})
+		page, err = db.Agents(t.Context()).List(store.AgentQuery{Limit: 100})
 		require.NoError(t, err)
 		require.IsIncreasing(t, ids(page.Agents))
 	})
 }
 
-func TestListOfNothing(t *testing.T) {
+func TestEmptyList(t *testing.T) {
 	t.Parallel()
 	rule(t, "IsAnEmptyListAndTheTotalZero", func(t *testing.T, db *storetest.DB) {
-		for _, q := range []models.AgentQuery{{}, {FrequencyHz: new(777)}, {Text: "x"}, {Offset: 10}} {
+		for _, q := range []store.AgentQuery{{}, {FrequencyHz: new(777)}, {Text: "x"}, {Offset: 10}} {
 			q.Limit, q.Count = 10, true
-			page, err := db.Agents(t.Context(), q)
+			page, err := db.Agents(t.Context()).List(q)
 			require.NoError(t, err)
-			require.Equal(t, models.AgentPage{Agents: []models.Agent{}, Total: new(int64(0))}, page)
+			require.Equal(t, store.AgentPage{Agents: []models.Agent{}, Total: new(int64(0))}, page)
 		}
 	})
 }
@@ -238,10 +239,10 @@ func TestEachAgent(t *testing.T) {
 	rule(t, "VisitsByLevelAndIDAndStopsAtAnError", func(t *testing.T, db *storetest.DB) {
 		all := population(t, db)
 		var got []models.Agent
-		require.NoError(t, db.EachAgent(t.Context(), func(a models.Agent) error { got = append(got, a); return nil }))
-		require.Equal(t, expected(all, models.AgentQuery{Sort: models.SortLevel}), got)
+		require.NoError(t, db.Agents(t.Context()).Each(func(a models.Agent) error { got = append(got, a); return nil }))
+		require.Equal(t, expected(all, store.AgentQuery{Sort: "level"}), got)
 		seen := 0
-		err := db.EachAgent(t.Context(), func(models.Agent) error {
+		err := db.Agents(t.Context()).Each(func(models.Agent) error {
 			if seen++; seen == 3 {
 				return errStop
 			}

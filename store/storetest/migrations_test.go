@@ -53,7 +53,7 @@ func TestMigrations(t *testing.T) {
 		undone, err := m.Down(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, undone, "there is nothing left to undo")
-		_, err = db.Agent(t.Context(), "nova")
+		_, err = db.Agents(t.Context()).Get("nova")
 		require.Error(t, err)
 		applied, err := m.Up(t.Context())
 		require.NoError(t, err)

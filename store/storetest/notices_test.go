@@ -16,7 +16,7 @@ import (
 func TestNotices(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "AreHeardOnceByEachAndTheNewestOfThemWait", func(t *testing.T, db *storetest.DB) {
+	rule(t, "AreProcessedOnceByEachAndTheNewestAreKept", func(t *testing.T, db *storetest.DB) {
 		const many = 300 // more than one statement takes
 		smallTree(t, db)
 		var ids []string
@@ -27,29 +27,29 @@ func TestNotices(t *testing.T) {
 		}
 		insert(t, db, agents...)
 		write(t, db, func(tx *store.Tx) error {
-			fresh, err := tx.MarkEachProcessed(ids[:2], "one")
+			fresh, err := tx.Inbox().MarkEachProcessed(ids[:2], "one")
 			require.ElementsMatch(t, ids[:2], fresh)
 			return err
 		})
 		write(t, db, func(tx *store.Tx) error {
-			fresh, err := tx.MarkEachProcessed(ids, "one")
+			fresh, err := tx.Inbox().MarkEachProcessed(ids, "one")
 			require.ElementsMatch(t, ids[2:], fresh)
 			if err != nil {
 				return err
 			}
-			fresh, err = tx.MarkEachProcessed(ids, "another")
+			fresh, err = tx.Inbox().MarkEachProcessed(ids, "another")
 			require.Len(t, fresh, many)
 			return err
 		})
 		for n := range 4 {
 			write(t, db, func(tx *store.Tx) error {
-				return tx.EnqueueMessages(ids, models.InboxMessage{Kind: models.MessageNotice, Priority: n % 2, Data: fmt.Appendf(nil, "%d", n)})
+				return tx.Inbox().EnqueueAll(ids, models.InboxMessage{Kind: models.MessageNotice, Priority: n % 2, Data: fmt.Appendf(nil, "%d", n)})
 			})
 		}
-		write(t, db, func(tx *store.Tx) error { return tx.KeepNotices(ids[1:], 2) })
+		write(t, db, func(tx *store.Tx) error { return tx.Inbox().KeepNotices(ids[1:], 2) })
 		// wait are the notices that wait for an agent, in the order in which they came.
 		wait := func(id string) (out []string) {
-			all, err := db.Inbox(t.Context(), id, 10)
+			all, err := db.Inbox(t.Context()).List(id, 10)
 			require.NoError(t, err)
 			slices.SortFunc(all, func(a, b models.InboxMessage) int { return strings.Compare(a.ID, b.ID) })
 			for _, m := range all {

@@ -17,7 +17,7 @@ import (
 func outputOf(t *testing.T, db *storetest.DB, task string, attempt int, stream models.OutputStream, from int64) []models.OutputChunk {
 	t.Helper()
 	out := []models.OutputChunk{}
-	require.NoError(t, db.Outputs(t.Context(), task, attempt, stream, from, func(o models.OutputChunk) error { out = append(out, o); return nil }))
+	require.NoError(t, db.Tasks(t.Context()).Outputs(task, attempt, stream, from, func(o models.OutputChunk) error { out = append(out, o); return nil }))
 	return out
 }
 
@@ -25,7 +25,7 @@ func addOutput(t *testing.T, db *storetest.DB, pieces ...models.OutputChunk) {
 	t.Helper()
 	write(t, db, func(tx *store.Tx) error {
 		for _, p := range pieces {
-			if err := tx.AddOutput("t", 1, p); err != nil {
+			if err := tx.Tasks().AddOutput("t", 1, p); err != nil {
 				return err
 			}
 		}
@@ -44,14 +44,14 @@ func spanning(start, span int64, text string) models.OutputChunk {
 // pieces returns where the pieces of a stream lie.
 func pieces(t *testing.T, db *storetest.DB, stream models.OutputStream) (out []models.OutputRange) {
 	t.Helper()
-	write(t, db, func(tx *store.Tx) (err error) { out, err = tx.OutputPieces("t", 1, stream); return err })
+	write(t, db, func(tx *store.Tx) (err error) { out, err = tx.Tasks().OutputPieces("t", 1, stream); return err })
 	return out
 }
 
 func TestAnOutput(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "IsKeptInPiecesInOrderOfTheirStart", func(t *testing.T, db *storetest.DB) {
+	rule(t, "IsStoredInChunksOrderedByStart", func(t *testing.T, db *storetest.DB) {
 		insertTask(t, db, "t", nil)
 		addOutput(t, db, result(5, "world"), result(0, "hello"), spanning(10, 4, "é!"), spanning(14, 2, "ab"))
 		require.Equal(t, []models.OutputRange{{Start: 0, End: 5, Bytes: 5}, {Start: 5, End: 10, Bytes: 5}, {Start: 10, End: 14, Bytes: 3}, {Start: 14, End: 16, Bytes: 2}},
@@ -63,14 +63,14 @@ func TestAnOutput(t *testing.T) {
 		require.Empty(t, outputOf(t, db, "other", 1, models.StreamResult, 0), "of another task")
 	})
 
-	rule(t, "KeepsTheFirstOfTwoPiecesWithOneStart", func(t *testing.T, db *storetest.DB) {
+	rule(t, "KeepsTheFirstOfTwoChunksWithOneStart", func(t *testing.T, db *storetest.DB) {
 		insertTask(t, db, "t", nil)
 		addOutput(t, db, result(0, "first"))
 		addOutput(t, db, result(0, "second"))
 		require.Equal(t, []models.OutputChunk{result(0, "first")}, outputOf(t, db, "t", 1, models.StreamResult, 0))
 	})
 
-	rule(t, "IsReadFromAnyByteOn", func(t *testing.T, db *storetest.DB) {
+	rule(t, "IsReadFromAnyByte", func(t *testing.T, db *storetest.DB) {
 		insertTask(t, db, "t", nil)
 		addOutput(t, db, result(0, "aaa"), result(3, "bbb"), result(6, "ccc"))
 		for from, want := range map[int64]string{0: "aaabbbccc", 2: "aaabbbccc", 3: "bbbccc", 5: "bbbccc", 6: "ccc", 8: "ccc", 9: "", 100: ""} {
@@ -82,7 +82,7 @@ func TestAnOutput(t *testing.T) {
 		}
 	})
 
-	rule(t, "OfManyPiecesIsReadAPageAtATime", func(t *testing.T, db *storetest.DB) {
+	rule(t, "OfManyChunksIsReadInPages", func(t *testing.T, db *storetest.DB) {
 		insertTask(t, db, "t", nil)
 		var all []models.OutputChunk
 		var want bytes.Buffer
@@ -107,11 +107,11 @@ func TestAnOutput(t *testing.T) {
 		require.True(t, bytes.Equal(want.Bytes(), got.Bytes()))
 	})
 
-	rule(t, "IsReadUntilItsReaderHasEnough", func(t *testing.T, db *storetest.DB) {
+	rule(t, "IsReadUntilTheReaderStops", func(t *testing.T, db *storetest.DB) {
 		insertTask(t, db, "t", nil)
 		addOutput(t, db, result(0, "a"), result(1, "b"), result(2, "c"))
 		enough, n := errors.New("enough"), 0
-		err := db.Outputs(t.Context(), "t", 1, models.StreamResult, 0, func(models.OutputChunk) error {
+		err := db.Tasks(t.Context()).Outputs("t", 1, models.StreamResult, 0, func(models.OutputChunk) error {
 			if n++; n == 2 {
 				return enough
 			}
@@ -121,17 +121,17 @@ func TestAnOutput(t *testing.T) {
 		require.Equal(t, 2, n)
 	})
 
-	rule(t, "IsCompactedToTheBytesThatItHas", func(t *testing.T, db *storetest.DB) {
+	rule(t, "IsCompactedToItsBytes", func(t *testing.T, db *storetest.DB) {
 		insertTask(t, db, "t", nil)
 		addOutput(t, db, spanning(0, 5, "longer than five"), spanning(5, 10, "abc"), result(15, "de"), spanning(40, 1, "xyz"))
 		var total int64
-		write(t, db, func(tx *store.Tx) (err error) { total, err = tx.CompactOutput("t", 1); return err })
+		write(t, db, func(tx *store.Tx) (err error) { total, err = tx.Tasks().CompactOutput("t", 1); return err })
 		require.EqualValues(t, 24, total)
 		require.Equal(t, []models.OutputChunk{result(0, "longer than five"), result(16, "abc"), result(19, "de"), result(21, "xyz")},
 			outputOf(t, db, "t", 1, models.StreamResult, 0))
-		write(t, db, func(tx *store.Tx) (err error) { total, err = tx.CompactOutput("t", 1); return err })
+		write(t, db, func(tx *store.Tx) (err error) { total, err = tx.Tasks().CompactOutput("t", 1); return err })
 		require.EqualValues(t, 24, total, "once more changes nothing")
-		write(t, db, func(tx *store.Tx) (err error) { total, err = tx.CompactOutput("t", 2); return err })
+		write(t, db, func(tx *store.Tx) (err error) { total, err = tx.Tasks().CompactOutput("t", 2); return err })
 		require.Zero(t, total)
 	})
 
@@ -141,7 +141,7 @@ func TestAnOutput(t *testing.T) {
 			return models.OutputChunk{Stream: models.StreamLog, Start: start, Data: []byte(text)}
 		}
 		addOutput(t, db, log(0, "before"), result(0, "ab"), result(2, "cd"))
-		write(t, db, func(tx *store.Tx) error { return tx.MoveToLog("t", 1, 6) })
+		write(t, db, func(tx *store.Tx) error { return tx.Tasks().MoveToLog("t", 1, 6) })
 		require.Empty(t, outputOf(t, db, "t", 1, models.StreamResult, 0))
 		require.Equal(t, []models.OutputChunk{log(0, "before"), log(6, "ab"), log(8, "cd")}, outputOf(t, db, "t", 1, models.StreamLog, 0))
 		addOutput(t, db, result(0, "new"))

@@ -66,7 +66,7 @@ func behind(t *testing.T, db *storetest.DB, fn func(*store.Tx) error) <-chan err
 
 func TestOverlappingEvents(t *testing.T) {
 	t.Parallel()
-	number := func(tx *store.Tx) error { _, _, err := tx.NumberAtMost(1000); return err }
+	number := func(tx *store.Tx) error { _, _, err := tx.Events().Number(1000); return err }
 
 	overlapping(t, "AreNumberedInCommitOrder", func(t *testing.T, db *storetest.DB) {
 		slow := hold(t, db, func(tx *store.Tx) error { return emitAll(tx, "slow") })
@@ -97,10 +97,10 @@ func TestOverlappingEvents(t *testing.T) {
 func TestOverlappingClaims(t *testing.T) {
 	t.Parallel()
 	overlapping(t, "PassEachOther", func(t *testing.T, db *storetest.DB) {
-		enqueue(t, db, models.Job{Kind: "work", Key: "a"}, models.Job{Kind: "work", Key: "b"}, models.Job{Kind: "work", Key: "c"})
-		var got []models.Job
+		enqueue(t, db, store.Job{Kind: "work", Key: "a"}, store.Job{Kind: "work", Key: "b"}, store.Job{Kind: "work", Key: "c"})
+		var got []store.Job
 		first := hold(t, db, func(tx *store.Tx) (err error) {
-			got, err = tx.ClaimJobs([]string{"work"}, 2, time.Minute)
+			got, err = tx.Jobs().Claim([]string{"work"}, 2, time.Minute)
 			return err
 		})
 		require.Equal(t, []string{"c"}, jobKeys(claim(t, db, 2)), "without waiting for the first")
@@ -117,7 +117,7 @@ func TestOverlappingRevocations(t *testing.T) {
 		save(t, db, token(db, "a", models.ScopeAdmin), token(db, "b", models.ScopeAdmin))
 		revoke := func(id string) func(*store.Tx) error {
 			return func(tx *store.Tx) error {
-				admins, err := tx.AdminTokens()
+				admins, err := tx.Tokens().LockAdmins()
 				if err != nil {
 					return err
 				}
@@ -126,7 +126,7 @@ func TestOverlappingRevocations(t *testing.T) {
 				}
 				victim := token(db, id, models.ScopeAdmin)
 				victim.RevokedAt = new(tx.Now())
-				return tx.SaveToken(victim)
+				return tx.Tokens().Save(victim)
 			}
 		}
 		first := hold(t, db, revoke("a"))
@@ -144,15 +144,15 @@ func TestOverlappingAgents(t *testing.T) {
 		retired := specialist(db, "health", "orch-a")
 		retired.IsActive = false
 		first := hold(t, db, func(tx *store.Tx) error {
-			before, err := tx.Agent("health")
-			return errors.Join(err, tx.UpdateAgent(before, retired))
+			before, err := tx.Agents().Lock("health")
+			return errors.Join(err, tx.Agents().Update(before, retired))
 		})
 		second := behind(t, db, func(tx *store.Tx) error {
-			parent, err := tx.AgentShared("health")
+			parent, err := tx.Agents().LockShared("health")
 			if err == nil && !parent.IsActive {
 				return errStop
 			}
-			return errors.Join(err, tx.InsertAgent(assistant(db, "late", "health")))
+			return errors.Join(err, tx.Agents().Insert(assistant(db, "late", "health")))
 		})
 		first.commit(t)
 		require.ErrorIs(t, <-second, errStop)
@@ -162,8 +162,8 @@ func TestOverlappingAgents(t *testing.T) {
 		smallTree(t, db)
 		add := func(id string) func(*store.Tx) error {
 			return func(tx *store.Tx) error {
-				_, err := tx.AgentShared("health")
-				return errors.Join(err, tx.InsertAgent(assistant(db, id, "health")))
+				_, err := tx.Agents().LockShared("health")
+				return errors.Join(err, tx.Agents().Insert(assistant(db, id, "health")))
 			}
 		}
 		first := hold(t, db, add("one"))
@@ -184,11 +184,11 @@ func TestADeadlockIsRunAgain(t *testing.T) {
 				meet := sync.OnceFunc(func() { bothHoldOne.Done(); bothHoldOne.Wait() })
 				return db.Write(context.Background(), func(tx *store.Tx) error {
 					runs.Add(1)
-					if _, err := tx.Agent(first); err != nil {
+					if _, err := tx.Agents().Lock(first); err != nil {
 						return err
 					}
 					meet()
-					_, err := tx.Agent(second)
+					_, err := tx.Agents().Lock(second)
 					if how == "Swallowed" {
 						return nil
 					}

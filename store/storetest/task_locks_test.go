@@ -13,19 +13,19 @@ import (
 	"comet/store/storetest"
 )
 
-// TestTheLockOfAWhole keeps nobody from changing a part: the whole is locked before its
-// parts, and whoever has a part must not wait for it.
-func TestTheLockOfAWhole(t *testing.T) {
+// TestParentLock tests that the lock of a parent does not block changes of its subtasks: the parent
+// is locked first, so a transaction that holds a subtask must not wait for it.
+func TestParentLock(t *testing.T) {
 	t.Parallel()
-	rule(t, "DoesNotStopWhoChangesAPartTwice", func(t *testing.T, db *storetest.DB) {
+	rule(t, "DoesNotBlockTwoChangesOfASubtask", func(t *testing.T, db *storetest.DB) {
 		whole := insertTask(t, db, "w", nil).ID
 		insertTask(t, db, "p", func(t *models.Task) { t.ParentID = &whole })
 		twice := func(tx *store.Tx) error {
-			part, err := tx.Task("p")
+			part, err := tx.Tasks().Lock("p")
 			for range 2 {
 				before := part
 				if part.Progress++; err == nil {
-					err = tx.SaveTask(before, &part)
+					err = tx.Tasks().Save(before, &part)
 				}
 			}
 			return err
@@ -35,7 +35,7 @@ func TestTheLockOfAWhole(t *testing.T) {
 			return
 		}
 		write(t, db, func(tx *store.Tx) error {
-			if _, err := tx.Task(whole); err != nil {
+			if _, err := tx.Tasks().Lock(whole); err != nil {
 				return err
 			}
 			done := make(chan error, 1)
@@ -47,7 +47,7 @@ func TestTheLockOfAWhole(t *testing.T) {
 				return errors.New("the change of the part waits for its whole")
 			}
 		})
-		part, err := db.Task(t.Context(), "p")
+		part, err := db.Tasks(t.Context()).Get("p")
 		require.NoError(t, err)
 		require.Equal(t, 2, part.Progress)
 	})

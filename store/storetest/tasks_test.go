@@ -40,7 +40,7 @@ func inputOf(id string) models.TaskInput {
 func insertTask(t *testing.T, db *storetest.DB, id string, change func(*models.Task)) models.Task {
 	t.Helper()
 	task := newTask(db, id, change)
-	write(t, db, func(tx *store.Tx) error { return tx.InsertTask(task, inputOf(id)) })
+	write(t, db, func(tx *store.Tx) error { return tx.Tasks().Insert(task, inputOf(id)) })
 	return task
 }
 
@@ -71,38 +71,38 @@ func TestATask(t *testing.T) {
 			TaskID: "t", Capabilities: []string{"plan", "é"}, AgentType: "infra", Sphere: 9, RequestedAgentID: "health",
 			Parameters: json.RawMessage(`{"é":"<\u0000>"}`), Policy: json.RawMessage(`{"retries":0}`), Meta: json.RawMessage(`{"m":1}`), Trace: "00-ab",
 		}
-		write(t, db, func(tx *store.Tx) error { return tx.InsertTask(want, in) })
-		got, err := db.Task(t.Context(), "t")
+		write(t, db, func(tx *store.Tx) error { return tx.Tasks().Insert(want, in) })
+		got, err := db.Tasks(t.Context()).Get("t")
 		require.NoError(t, err)
 		require.Equal(t, want, got)
-		input, err := db.TaskInput(t.Context(), "t")
+		input, err := db.Tasks(t.Context()).Input("t")
 		require.NoError(t, err)
 		require.Equal(t, in, input)
 		write(t, db, func(tx *store.Tx) error {
-			locked, err := tx.Task("t")
+			locked, err := tx.Tasks().Lock("t")
 			require.Equal(t, want, locked)
 			return err
 		})
 	})
 
-	rule(t, "ThatIsNotThereIsNotFound", func(t *testing.T, db *storetest.DB) {
-		_, err := db.Task(t.Context(), "none")
+	rule(t, "IsNotFoundWhenMissing", func(t *testing.T, db *storetest.DB) {
+		_, err := db.Tasks(t.Context()).Get("none")
 		require.Equal(t, errs.NotFound, errs.CodeOf(err))
-		_, err = db.TaskInput(t.Context(), "none")
+		_, err = db.Tasks(t.Context()).Input("none")
 		require.Equal(t, errs.NotFound, errs.CodeOf(err))
-		require.Equal(t, errs.NotFound, errs.CodeOf(db.Write(t.Context(), func(tx *store.Tx) error { _, err := tx.Task("none"); return err })))
+		require.Equal(t, errs.NotFound, errs.CodeOf(db.Write(t.Context(), func(tx *store.Tx) error { _, err := tx.Tasks().Lock("none"); return err })))
 	})
 
-	rule(t, "HasAnIDOfItsOwn", func(t *testing.T, db *storetest.DB) {
+	rule(t, "HasAUniqueID", func(t *testing.T, db *storetest.DB) {
 		first := insertTask(t, db, "t", func(t *models.Task) { t.Owner = "first" })
-		err := db.Write(t.Context(), func(tx *store.Tx) error { return tx.InsertTask(newTask(db, "t", nil), inputOf("t")) })
+		err := db.Write(t.Context(), func(tx *store.Tx) error { return tx.Tasks().Insert(newTask(db, "t", nil), inputOf("t")) })
 		require.Equal(t, errs.Conflict, errs.CodeOf(err))
-		got, err := db.Task(t.Context(), "t")
+		got, err := db.Tasks(t.Context()).Get("t")
 		require.NoError(t, err)
 		require.Equal(t, first, got)
 	})
 
-	rule(t, "TakesOnlyTheStepsOfItsStateMachine", func(t *testing.T, db *storetest.DB) {
+	rule(t, "FollowsItsStateMachine", func(t *testing.T, db *storetest.DB) {
 		legal := map[models.TaskState][]models.TaskState{ // PROTOCOL_V5 §4.1, and a retry's way back
 			models.TaskNew:     {models.TaskNew, models.TaskRunning, models.TaskFailed, models.TaskCancelled},
 			models.TaskRunning: {models.TaskRunning, models.TaskNew, models.TaskDone, models.TaskFailed, models.TaskCancelled},
@@ -114,8 +114,8 @@ func TestATask(t *testing.T) {
 				after := before
 				after.State, after.Step = to, 9
 				var refused error
-				write(t, db, func(tx *store.Tx) error { refused = tx.SaveTask(before, &after); return nil })
-				got, err := db.Task(t.Context(), id)
+				write(t, db, func(tx *store.Tx) error { refused = tx.Tasks().Save(before, &after); return nil })
+				got, err := db.Tasks(t.Context()).Get(id)
 				require.NoError(t, err)
 				if slices.Contains(legal[from], to) {
 					require.NoError(t, refused, id)
@@ -129,21 +129,21 @@ func TestATask(t *testing.T) {
 		}
 	})
 
-	rule(t, "IsWrittenOnceAVersion", func(t *testing.T, db *storetest.DB) {
+	rule(t, "RefusesAStaleVersion", func(t *testing.T, db *storetest.DB) {
 		before := insertTask(t, db, "t", nil)
 		db.Clock.Advance(time.Second)
 		first, second := before, before
 		first.Step, second.Step = 1, 2
-		write(t, db, func(tx *store.Tx) error { return tx.SaveTask(before, &first) })
+		write(t, db, func(tx *store.Tx) error { return tx.Tasks().Save(before, &first) })
 		require.Equal(t, db.Now(), first.UpdatedAt)
-		err := db.Write(t.Context(), func(tx *store.Tx) error { return tx.SaveTask(before, &second) })
+		err := db.Write(t.Context(), func(tx *store.Tx) error { return tx.Tasks().Save(before, &second) })
 		require.Equal(t, errs.Conflict, errs.CodeOf(err))
-		got, err := db.Task(t.Context(), "t")
+		got, err := db.Tasks(t.Context()).Get("t")
 		require.NoError(t, err)
 		require.Equal(t, first, got)
 	})
 
-	rule(t, "IsLockedByWhoeverReadsItToChangeIt", func(t *testing.T, db *storetest.DB) {
+	rule(t, "IsLockedByAReadInATransaction", func(t *testing.T, db *storetest.DB) {
 		const writers = 16
 		insertTask(t, db, "t", nil)
 		failed := make(chan error, writers)
@@ -151,13 +151,13 @@ func TestATask(t *testing.T) {
 		for range writers {
 			all.Go(func() {
 				failed <- db.Write(context.Background(), func(tx *store.Tx) error {
-					before, err := tx.Task("t")
+					before, err := tx.Tasks().Lock("t")
 					if err != nil {
 						return err
 					}
 					after := before
 					after.Step++
-					return tx.SaveTask(before, &after)
+					return tx.Tasks().Save(before, &after)
 				})
 			})
 		}
@@ -165,7 +165,7 @@ func TestATask(t *testing.T) {
 		for range writers {
 			require.NoError(t, <-failed)
 		}
-		got, err := db.Task(t.Context(), "t")
+		got, err := db.Tasks(t.Context()).Get("t")
 		require.NoError(t, err)
 		require.Equal(t, writers, got.Step)
 		require.EqualValues(t, writers+1, got.Version)
@@ -177,23 +177,23 @@ func served(t *testing.T, db *storetest.DB, route string) (ids []string) {
 	t.Helper()
 	for more := true; more; {
 		write(t, db, func(tx *store.Tx) error {
-			before, ok, err := tx.NextQueuedTask(route)
+			before, ok, err := tx.Tasks().NextQueued(route)
 			if more = ok; err != nil || !ok {
 				return err
 			}
 			ids = append(ids, before.ID)
 			after := before
 			after.WaitingFor = models.NotWaiting
-			return tx.SaveTask(before, &after)
+			return tx.Tasks().Save(before, &after)
 		})
 	}
 	return ids
 }
 
-func TestALine(t *testing.T) {
+func TestQueue(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "IsServedByPriorityAndThenByAge", func(t *testing.T, db *storetest.DB) {
+	rule(t, "IsOrderedByPriorityAndAge", func(t *testing.T, db *storetest.DB) {
 		for i, priority := range []int{1, 0, 3, 1, 3, 2} {
 			inLine(t, db, "r", fmt.Sprintf("t%d", 9-i), priority) // younger ones have smaller ids
 			db.Clock.Advance(time.Microsecond)
@@ -202,10 +202,10 @@ func TestALine(t *testing.T) {
 		insertTask(t, db, "with-agent", nil)
 		require.Equal(t, []string{"t7", "t5", "t4", "t9", "t6", "t8"}, served(t, db, "r"))
 		require.Equal(t, []string{"elsewhere"}, served(t, db, "other"))
-		require.Empty(t, served(t, db, "nobody"))
+		require.Empty(t, served(t, db, "missing"))
 	})
 
-	rule(t, "OfTheHighestPriorityComesFirstAndThenTheOldest", func(t *testing.T, db *storetest.DB) {
+	rule(t, "WithTheHighestPriorityComesFirst", func(t *testing.T, db *storetest.DB) {
 		for _, one := range []struct {
 			route    string
 			priority int
@@ -214,10 +214,10 @@ func TestALine(t *testing.T) {
 			inLine(t, db, one.route, fmt.Sprintf("%s%d", one.route, db.Now().Unix()), one.priority)
 		}
 		insertTask(t, db, "with-agent", nil)
-		lines, err := db.WaitingQueues(t.Context(), 10)
+		lines, err := db.Tasks(t.Context()).WaitingQueues(10)
 		require.NoError(t, err)
 		require.Equal(t, []models.QueuedRoute{{Route: "c", Tasks: 2}, {Route: "a", Tasks: 2}, {Route: "b", Tasks: 2}}, lines)
-		lines, err = db.WaitingQueues(t.Context(), 2)
+		lines, err = db.Tasks(t.Context()).WaitingQueues(2)
 		require.NoError(t, err)
 		require.Equal(t, []models.QueuedRoute{{Route: "c", Tasks: 2}, {Route: "a", Tasks: 2}}, lines)
 	})
@@ -228,16 +228,16 @@ func TestALine(t *testing.T) {
 		}
 		write(t, db, func(tx *store.Tx) error {
 			for limit, want := range map[int]int{3: 3, 5: 5, 9: 5} {
-				n, err := tx.CountWaiting("r", limit)
+				n, err := tx.Tasks().CountWaiting("r", limit)
 				require.NoError(t, err)
 				require.Equal(t, want, n)
 			}
 			for priority, want := range []bool{true, true, false, false} {
-				ahead, err := tx.WaitsAhead("r", priority)
+				ahead, err := tx.Tasks().WaitsAhead("r", priority)
 				require.NoError(t, err)
 				require.Equal(t, want, ahead, "of priority %d", priority)
 			}
-			ahead, err := tx.WaitsAhead("other", 0)
+			ahead, err := tx.Tasks().WaitsAhead("other", 0)
 			require.False(t, ahead)
 			return err
 		})
@@ -249,12 +249,12 @@ func TestALine(t *testing.T) {
 		inLine(t, db, "r", "second", 1)
 		errBack := errors.New("it stays in the line")
 		err := db.Write(t.Context(), func(tx *store.Tx) error {
-			first, ok, err := tx.NextQueuedTask("r")
+			first, ok, err := tx.Tasks().NextQueued("r")
 			require.NoError(t, err)
 			require.True(t, ok)
 			require.Equal(t, "first", first.ID)
 			write(t, db, func(other *store.Tx) error {
-				_, ok, err := other.NextQueuedTask("r")
+				_, ok, err := other.Tasks().NextQueued("r")
 				require.False(t, ok)
 				return err
 			})
@@ -268,7 +268,7 @@ func TestALine(t *testing.T) {
 func TestAListOfTasks(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "HasWhatIsAskedForTheNewestFirst", func(t *testing.T, db *storetest.DB) {
+	rule(t, "SelectsByItsFiltersNewestFirst", func(t *testing.T, db *storetest.DB) {
 		begin := db.Now()
 		insertTask(t, db, "a", func(t *models.Task) { t.AgentID, t.Owner, t.SessionID = "finance", "x", "s" })
 		insertTask(t, db, "b", func(t *models.Task) { t.State, t.AgentID = models.TaskDone, "finance" })
@@ -276,24 +276,24 @@ func TestAListOfTasks(t *testing.T) {
 		insertTask(t, db, "c", func(t *models.Task) { t.ParentID, t.State = new("a"), models.TaskRunning })
 		insertTask(t, db, "d", func(t *models.Task) { t.Owner, t.State = "x", models.TaskFailed })
 		for name, c := range map[string]struct {
-			q    models.TaskQuery
+			q    store.TaskQuery
 			want []string
 		}{
-			"all":         {models.TaskQuery{}, []string{"d", "c", "b", "a"}},
-			"new":         {models.TaskQuery{State: models.TaskNew}, []string{"a"}},
-			"done":        {models.TaskQuery{State: models.TaskDone}, []string{"b"}},
-			"agent":       {models.TaskQuery{AgentID: "finance"}, []string{"b", "a"}},
-			"owner":       {models.TaskQuery{Owner: "x"}, []string{"d", "a"}},
-			"session":     {models.TaskQuery{SessionID: "s"}, []string{"a"}},
-			"parent":      {models.TaskQuery{ParentID: "a"}, []string{"c"}},
-			"since":       {models.TaskQuery{Since: begin.Add(time.Hour)}, []string{"d", "c"}},
-			"until":       {models.TaskQuery{Until: begin.Add(time.Hour)}, []string{"b", "a"}},
-			"both":        {models.TaskQuery{Owner: "x", State: models.TaskFailed, Since: begin}, []string{"d"}},
-			"behind":      {models.TaskQuery{Before: models.TaskCursor{CreatedAt: begin.Add(time.Hour), ID: "d"}}, []string{"c", "b", "a"}},
-			"behind-last": {models.TaskQuery{Before: models.TaskCursor{CreatedAt: begin, ID: "a"}}, nil},
+			"all":         {store.TaskQuery{}, []string{"d", "c", "b", "a"}},
+			"new":         {store.TaskQuery{State: models.TaskNew}, []string{"a"}},
+			"done":        {store.TaskQuery{State: models.TaskDone}, []string{"b"}},
+			"agent":       {store.TaskQuery{AgentID: "finance"}, []string{"b", "a"}},
+			"owner":       {store.TaskQuery{Owner: "x"}, []string{"d", "a"}},
+			"session":     {store.TaskQuery{SessionID: "s"}, []string{"a"}},
+			"parent":      {store.TaskQuery{ParentID: "a"}, []string{"c"}},
+			"since":       {store.TaskQuery{Since: begin.Add(time.Hour)}, []string{"d", "c"}},
+			"until":       {store.TaskQuery{Until: begin.Add(time.Hour)}, []string{"b", "a"}},
+			"both":        {store.TaskQuery{Owner: "x", State: models.TaskFailed, Since: begin}, []string{"d"}},
+			"behind":      {store.TaskQuery{Before: store.TaskCursor{CreatedAt: begin.Add(time.Hour), ID: "d"}}, []string{"c", "b", "a"}},
+			"behind-last": {store.TaskQuery{Before: store.TaskCursor{CreatedAt: begin, ID: "a"}}, nil},
 		} {
 			c.q.Limit = 10
-			got, err := db.Tasks(t.Context(), c.q)
+			got, err := db.Tasks(t.Context()).List(c.q)
 			require.NoError(t, err, name)
 			var ids []string
 			for _, one := range got {
@@ -301,21 +301,21 @@ func TestAListOfTasks(t *testing.T) {
 			}
 			require.Equal(t, c.want, ids, name)
 		}
-		got, err := db.Tasks(t.Context(), models.TaskQuery{Limit: 1})
+		got, err := db.Tasks(t.Context()).List(store.TaskQuery{Limit: 1})
 		require.NoError(t, err)
 		require.Len(t, got, 1)
 	})
 
-	rule(t, "OfAnAgentHasWhatItIsAt", func(t *testing.T, db *storetest.DB) {
+	rule(t, "OfAnAgentHasItsOpenTasks", func(t *testing.T, db *storetest.DB) {
 		for i, waits := range []models.WaitReason{models.NotWaiting, models.WaitForWorker, models.WaitForRetry, models.WaitForReply} {
 			insertTask(t, db, fmt.Sprint(i), func(t *models.Task) { t.AgentID, t.WaitingFor = "finance", waits })
 		}
 		insertTask(t, db, "ended", func(t *models.Task) { t.AgentID, t.State = "finance", models.TaskDone })
 		insertTask(t, db, "other", func(t *models.Task) { t.AgentID = "health" })
-		ids, err := db.OpenTasksOf(t.Context(), "finance", 10)
+		ids, err := db.Tasks(t.Context()).OpenOf("finance", 10)
 		require.NoError(t, err)
 		require.Equal(t, []string{"0", "3"}, ids)
-		open, err := db.OpenTasks(t.Context())
+		open, err := db.Tasks(t.Context()).CountOpen()
 		require.NoError(t, err)
 		require.Equal(t, map[models.WaitReason]int{models.NotWaiting: 2, models.WaitForWorker: 1, models.WaitForRetry: 1, models.WaitForReply: 1}, open)
 	})
@@ -324,7 +324,7 @@ func TestAListOfTasks(t *testing.T) {
 func TestARequestForATask(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "MakesItOnceHoweverManyComeTogether", func(t *testing.T, db *storetest.DB) {
+	rule(t, "CreatesOneTaskForConcurrentRequests", func(t *testing.T, db *storetest.DB) {
 		const callers = 16
 		type answer struct {
 			earlier models.TaskRequest
@@ -338,16 +338,16 @@ func TestARequestForATask(t *testing.T) {
 				var a answer
 				a.err = db.Write(context.Background(), func(tx *store.Tx) (err error) {
 					r := models.TaskRequest{Owner: "ops", RequestID: "once", Digest: [32]byte{byte(i)}, TaskID: fmt.Sprintf("t%d", i)}
-					if a.earlier, a.fresh, err = tx.ClaimRequest(r); err != nil || !a.fresh {
+					if a.earlier, a.fresh, err = tx.Tasks().ClaimRequest(r); err != nil || !a.fresh {
 						return err
 					}
-					return tx.InsertTask(newTask(db, r.TaskID, nil), inputOf(r.TaskID)) // behind what refers to it
+					return tx.Tasks().Insert(newTask(db, r.TaskID, nil), inputOf(r.TaskID)) // behind what refers to it
 				})
 				answers <- a
 			})
 		}
 		all.Wait()
-		made, err := db.Tasks(t.Context(), models.TaskQuery{Limit: callers})
+		made, err := db.Tasks(t.Context()).List(store.TaskQuery{Limit: callers})
 		require.NoError(t, err)
 		require.Len(t, made, 1)
 		fresh := 0
@@ -363,14 +363,14 @@ func TestARequestForATask(t *testing.T) {
 		require.Equal(t, 1, fresh)
 	})
 
-	rule(t, "IsItsOwnersAndGoesWithItsTransaction", func(t *testing.T, db *storetest.DB) {
+	rule(t, "BelongsToItsOwnerAndRollsBackWithItsTransaction", func(t *testing.T, db *storetest.DB) {
 		claim := func(owner, task string, end error) (fresh bool) {
 			t.Helper()
 			err := db.Write(t.Context(), func(tx *store.Tx) (err error) {
-				if _, fresh, err = tx.ClaimRequest(models.TaskRequest{Owner: owner, RequestID: "r", TaskID: task}); err != nil || !fresh {
+				if _, fresh, err = tx.Tasks().ClaimRequest(models.TaskRequest{Owner: owner, RequestID: "r", TaskID: task}); err != nil || !fresh {
 					return err
 				}
-				return errors.Join(tx.InsertTask(newTask(db, task, nil), inputOf(task)), end)
+				return errors.Join(tx.Tasks().Insert(newTask(db, task, nil), inputOf(task)), end)
 			})
 			require.Equal(t, end != nil, err != nil)
 			return fresh
@@ -380,7 +380,7 @@ func TestARequestForATask(t *testing.T) {
 		require.True(t, claim("b", "t2", nil))
 		require.False(t, claim("a", "t3", nil))
 		require.Error(t, db.Write(t.Context(), func(tx *store.Tx) error {
-			_, _, err := tx.ClaimRequest(models.TaskRequest{Owner: "c", RequestID: "r", TaskID: "never-made"})
+			_, _, err := tx.Tasks().ClaimRequest(models.TaskRequest{Owner: "c", RequestID: "r", TaskID: "never-made"})
 			return err
 		}), "its task must be there at the commit")
 	})

@@ -26,7 +26,7 @@ func save(t *testing.T, db *storetest.DB, tokens ...models.Token) {
 	t.Helper()
 	write(t, db, func(tx *store.Tx) error {
 		for _, token := range tokens {
-			if err := tx.SaveToken(token); err != nil {
+			if err := tx.Tokens().Save(token); err != nil {
 				return err
 			}
 		}
@@ -46,10 +46,10 @@ func TestTokens(t *testing.T) {
 		full.RotatedAt = new(full.RotatedAt.Truncate(time.Microsecond))
 		save(t, db, bare, full)
 		for _, want := range []models.Token{bare, full} {
-			got, err := db.Token(t.Context(), want.ID)
+			got, err := db.Tokens(t.Context()).Get(want.ID)
 			require.NoError(t, err)
 			require.Equal(t, want, got)
-			got, _, err = db.TokenByHash(t.Context(), want.Hash)
+			got, _, err = db.Tokens(t.Context()).ByHash(want.Hash)
 			require.NoError(t, err)
 			require.Equal(t, want, got)
 		}
@@ -58,21 +58,21 @@ func TestTokens(t *testing.T) {
 	rule(t, "SaveChangesTheTokenOfThatID", func(t *testing.T, db *storetest.DB) {
 		save(t, db, token(db, "1", models.ScopeAdmin))
 		write(t, db, func(tx *store.Tx) error {
-			got, err := tx.Token("1")
+			got, err := tx.Tokens().Lock("1")
 			if err != nil {
 				return err
 			}
 			got.RevokedAt, got.Hash = new(tx.Now()), sha256.Sum256([]byte("rotated"))
-			return tx.SaveToken(got)
+			return tx.Tokens().Save(got)
 		})
-		_, _, err := db.TokenByHash(t.Context(), sha256.Sum256([]byte("1")))
+		_, _, err := db.Tokens(t.Context()).ByHash(sha256.Sum256([]byte("1")))
 		require.Equal(t, errs.NotFound, errs.CodeOf(err), "the old secret is gone")
-		got, _, err := db.TokenByHash(t.Context(), sha256.Sum256([]byte("rotated")))
+		got, _, err := db.Tokens(t.Context()).ByHash(sha256.Sum256([]byte("rotated")))
 		require.NoError(t, err)
 		require.Equal(t, new(db.Now()), got.RevokedAt, "a revoked one is returned like any other")
 	})
 
-	rule(t, "TellWhetherTheirAgentIsActive", func(t *testing.T, db *storetest.DB) {
+	rule(t, "ReportWhetherTheirAgentIsActive", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		retired := assistant(db, "retired", "finance")
 		retired.IsActive = false
@@ -81,7 +81,7 @@ func TestTokens(t *testing.T) {
 			bound := token(db, id, models.ScopeAgentsRead)
 			bound.AgentID = agent
 			save(t, db, bound)
-			_, active, err := db.TokenByHash(t.Context(), bound.Hash)
+			_, active, err := db.Tokens(t.Context()).ByHash(bound.Hash)
 			require.NoError(t, err)
 			require.Equal(t, id != "3", active, id)
 		}
@@ -89,16 +89,16 @@ func TestTokens(t *testing.T) {
 
 	rule(t, "AreNotFound", func(t *testing.T, db *storetest.DB) {
 		save(t, db, token(db, "1", models.ScopeAdmin))
-		_, err := db.Token(t.Context(), "2")
+		_, err := db.Tokens(t.Context()).Get("2")
 		require.Equal(t, errs.NotFound, errs.CodeOf(err))
-		_, _, err = db.TokenByHash(t.Context(), [32]byte{})
+		_, _, err = db.Tokens(t.Context()).ByHash([32]byte{})
 		require.Equal(t, errs.NotFound, errs.CodeOf(err))
 		write(t, db, func(tx *store.Tx) error {
-			_, err := tx.Token("2")
+			_, err := tx.Tokens().Lock("2")
 			require.Equal(t, errs.NotFound, errs.CodeOf(err))
-			return tx.SaveToken(token(db, "3")) // a row that is missing does not end the transaction
+			return tx.Tokens().Save(token(db, "3")) // a row that is missing does not end the transaction
 		})
-		_, err = db.Token(t.Context(), "3")
+		_, err = db.Tokens(t.Context()).Get("3")
 		require.NoError(t, err)
 	})
 
@@ -107,9 +107,9 @@ func TestTokens(t *testing.T) {
 		same := token(db, "2", models.ScopeAdmin)
 		same.Hash = sha256.Sum256([]byte("1"))
 		unknown := token(db, "3", models.ScopeAdmin)
-		unknown.AgentID = new("nobody")
+		unknown.AgentID = new("missing")
 		for _, bad := range []models.Token{same, unknown} {
-			err := db.Write(t.Context(), func(tx *store.Tx) error { return tx.SaveToken(bad) })
+			err := db.Write(t.Context(), func(tx *store.Tx) error { return tx.Tokens().Save(bad) })
 			require.Equal(t, errs.Conflict, errs.CodeOf(err), bad.ID)
 		}
 	})
@@ -122,7 +122,7 @@ func TestTokens(t *testing.T) {
 		}
 		after := ""
 		for {
-			page, err := db.Tokens(t.Context(), after, 10)
+			page, err := db.Tokens(t.Context()).List(after, 10)
 			require.NoError(t, err)
 			require.NotNil(t, page)
 			if len(page) == 0 {
@@ -141,14 +141,14 @@ func TestTokens(t *testing.T) {
 func TestAdminTokens(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "AreThoseThatMayBeUsedNow", func(t *testing.T, db *storetest.DB) {
+	rule(t, "AreUsable", func(t *testing.T, db *storetest.DB) {
 		expired, revoked := token(db, "expired", models.ScopeAdmin), token(db, "revoked", models.ScopeAdmin)
 		expired.ExpiresAt, revoked.RevokedAt = new(db.Now()), new(db.Now().Add(-time.Hour))
 		later := token(db, "later", models.ScopeAgentsRead, models.ScopeAdmin)
 		later.ExpiresAt = new(db.Now().Add(time.Microsecond))
 		save(t, db, expired, revoked, later, token(db, "plain", models.ScopeAdmin), token(db, "reader", models.ScopeAgentsRead))
 		write(t, db, func(tx *store.Tx) error {
-			got, err := tx.AdminTokens()
+			got, err := tx.Tokens().LockAdmins()
 			require.NoError(t, err)
 			require.Equal(t, []models.Token{later, token(db, "plain", models.ScopeAdmin)}, got)
 			return nil
@@ -162,7 +162,7 @@ func TestAdminTokens(t *testing.T) {
 		for _, id := range []string{"a", "b"} {
 			go func() {
 				results <- db.Write(context.Background(), func(tx *store.Tx) error {
-					admins, err := tx.AdminTokens()
+					admins, err := tx.Tokens().LockAdmins()
 					if err != nil {
 						return err
 					}
@@ -171,13 +171,13 @@ func TestAdminTokens(t *testing.T) {
 					}
 					victim := token(db, id, models.ScopeAdmin)
 					victim.RevokedAt = new(tx.Now())
-					return tx.SaveToken(victim)
+					return tx.Tokens().Save(victim)
 				})
 			}()
 		}
 		require.ErrorIs(t, errors.Join(<-results, <-results), errLast)
 		write(t, db, func(tx *store.Tx) error {
-			admins, err := tx.AdminTokens()
+			admins, err := tx.Tokens().LockAdmins()
 			require.Len(t, admins, 1)
 			return err
 		})

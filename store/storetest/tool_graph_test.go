@@ -18,7 +18,7 @@ import (
 // toolPairs returns the edges, the last one used first, as "a b 3".
 func toolPairs(t *testing.T, db *storetest.DB, limit int) (out []string) {
 	t.Helper()
-	all, err := db.ToolEdges(t.Context(), limit)
+	all, err := db.Tools(t.Context()).Edges(limit)
 	require.NoError(t, err)
 	for _, e := range all {
 		out = append(out, fmt.Sprint(e.From, " ", e.To, " ", e.Runs))
@@ -32,15 +32,15 @@ func TestToolGraph(t *testing.T) {
 		return models.ToolEdge{From: from, To: to, Runs: runs}
 	}
 
-	rule(t, "AddsRunsToEdgesAndSaysWhatTheyHaveThen", func(t *testing.T, db *storetest.DB) {
+	rule(t, "AddsRunsToEdgesAndReturnsTheSums", func(t *testing.T, db *storetest.DB) {
 		write(t, db, func(tx *store.Tx) error {
-			got, err := tx.AddToolEdges([]models.ToolEdge{edge("b", "a", 1), edge("a", "b", 2)})
+			got, err := tx.Tools().AddEdges([]models.ToolEdge{edge("b", "a", 1), edge("a", "b", 2)})
 			require.Equal(t, []models.ToolEdge{{From: "a", To: "b", Runs: 2, LastUsed: db.Now()}, {From: "b", To: "a", Runs: 1, LastUsed: db.Now()}}, got)
 			return err
 		})
 		db.Clock.Advance(time.Second)
 		write(t, db, func(tx *store.Tx) error {
-			got, err := tx.AddToolEdges([]models.ToolEdge{edge("a", "b", 40)})
+			got, err := tx.Tools().AddEdges([]models.ToolEdge{edge("a", "b", 40)})
 			require.Equal(t, []models.ToolEdge{{From: "a", To: "b", Runs: 42, LastUsed: db.Now()}}, got)
 			return err
 		})
@@ -53,25 +53,27 @@ func TestToolGraph(t *testing.T) {
 		for i := range 300 {
 			many = append(many, models.ToolNode{Tool: fmt.Sprintf("t%03d", i), Runs: 1})
 		}
-		write(t, db, func(tx *store.Tx) error { return tx.AddToolRuns(many) })
-		write(t, db, func(tx *store.Tx) error { return tx.AddToolRuns([]models.ToolNode{{Tool: "t000", Runs: 2, Failed: 3}}) })
+		write(t, db, func(tx *store.Tx) error { return tx.Tools().AddRuns(many) })
 		write(t, db, func(tx *store.Tx) error {
-			return tx.SetToolRanks([]models.ToolNode{{Tool: "t000", Rank: 0.25, Community: 7}, {Tool: "unknown", Rank: 1}})
+			return tx.Tools().AddRuns([]models.ToolNode{{Tool: "t000", Runs: 2, Failed: 3}})
 		})
-		nodes, err := db.ToolNodes(t.Context(), 1000)
+		write(t, db, func(tx *store.Tx) error {
+			return tx.Tools().SetRanks([]models.ToolNode{{Tool: "t000", Rank: 0.25, Community: 7}, {Tool: "unknown", Rank: 1}})
+		})
+		nodes, err := db.Tools(t.Context()).Nodes(1000)
 		require.NoError(t, err)
 		require.Len(t, nodes, 300)
 		require.Equal(t, models.ToolNode{Tool: "t000", Runs: 3, Failed: 3, LastUsed: db.Now(), Rank: 0.25, Community: 7}, nodes[0])
 		require.Equal(t, models.ToolNode{Tool: "t001", Runs: 1, LastUsed: db.Now(), Community: -1}, nodes[1], "nothing is computed yet")
 	})
 
-	rule(t, "PurgesWhatIsNotUsed", func(t *testing.T, db *storetest.DB) {
+	rule(t, "PurgesUnusedEdgesAndTools", func(t *testing.T, db *storetest.DB) {
 		add := func(list ...models.ToolEdge) {
 			write(t, db, func(tx *store.Tx) error {
-				if _, err := tx.AddToolEdges(list); err != nil {
+				if _, err := tx.Tools().AddEdges(list); err != nil {
 					return err
 				}
-				return tx.AddToolRuns([]models.ToolNode{{Tool: list[0].From, Runs: 1}})
+				return tx.Tools().AddRuns([]models.ToolNode{{Tool: list[0].From, Runs: 1}})
 			})
 			db.Clock.Advance(time.Second)
 		}
@@ -79,24 +81,24 @@ func TestToolGraph(t *testing.T) {
 		second := db.Now()
 		add(edge("b", "c", 1))
 		add(edge("a", "c", 1))
-		require.EqualValues(t, 1, purged(t, db, func(tx *store.Tx) (int64, error) { return tx.PurgeToolEdges(second, 10) }), "a c was used again")
+		require.EqualValues(t, 1, purged(t, db, func(tx *store.Tx) (int64, error) { return tx.Tools().PurgeEdges(second, 10) }), "a c was used again")
 		require.Equal(t, []string{"a c 2", "b c 1"}, toolPairs(t, db, 10))
-		require.EqualValues(t, 0, purged(t, db, func(tx *store.Tx) (int64, error) { return tx.TrimToolEdges(2, 10) }))
-		require.EqualValues(t, 1, purged(t, db, func(tx *store.Tx) (int64, error) { return tx.TrimToolEdges(1, 10) }))
+		require.EqualValues(t, 0, purged(t, db, func(tx *store.Tx) (int64, error) { return tx.Tools().TrimEdges(2, 10) }))
+		require.EqualValues(t, 1, purged(t, db, func(tx *store.Tx) (int64, error) { return tx.Tools().TrimEdges(1, 10) }))
 		require.Equal(t, []string{"a c 2"}, toolPairs(t, db, 10))
-		require.EqualValues(t, 1, purged(t, db, func(tx *store.Tx) (int64, error) { return tx.PurgeToolNodes(second.Add(time.Millisecond), 10) }))
+		require.EqualValues(t, 1, purged(t, db, func(tx *store.Tx) (int64, error) { return tx.Tools().PurgeNodes(second.Add(time.Millisecond), 10) }))
 	})
 
-	rule(t, "KeepsIdsThatBothDatabasesCan", func(t *testing.T, db *storetest.DB) {
+	rule(t, "StoresIDsThatBothDatabasesAccept", func(t *testing.T, db *storetest.DB) {
 		odd := "a\x00\xff" + strings.Repeat("é", 300)
 		write(t, db, func(tx *store.Tx) error {
-			if err := tx.AddToolRuns([]models.ToolNode{{Tool: odd, Runs: 1}}); err != nil {
+			if err := tx.Tools().AddRuns([]models.ToolNode{{Tool: odd, Runs: 1}}); err != nil {
 				return err
 			}
-			_, err := tx.AddToolEdges([]models.ToolEdge{edge(odd, "b", 1)})
+			_, err := tx.Tools().AddEdges([]models.ToolEdge{edge(odd, "b", 1)})
 			return err
 		})
-		all, err := db.ToolEdges(t.Context(), 10)
+		all, err := db.Tools(t.Context()).Edges(10)
 		require.NoError(t, err)
 		require.LessOrEqual(t, len(all[0].From), 256)
 	})
@@ -105,39 +107,39 @@ func TestToolGraph(t *testing.T) {
 func TestToolVectors(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "AreKeptToTheLastBit", func(t *testing.T, db *storetest.DB) {
+	rule(t, "AreStoredExactly", func(t *testing.T, db *storetest.DB) {
 		var all []models.ToolVector
 		var digests []string
 		for i := range 200 {
 			v := models.ToolVector{Digest: fmt.Sprintf("%064d", i), Vector: []float32{float32(i), -0.1, math.MaxFloat32, math.SmallestNonzeroFloat32}}
 			all, digests = append(all, v), append(digests, v.Digest)
 		}
-		write(t, db, func(tx *store.Tx) error { return tx.SaveToolVectors(all) })
-		write(t, db, func(tx *store.Tx) error { return tx.SaveToolVectors(all[:1]) })
-		got, err := db.ToolVectors(t.Context(), append(digests, "unknown"))
+		write(t, db, func(tx *store.Tx) error { return tx.Tools().SaveVectors(all) })
+		write(t, db, func(tx *store.Tx) error { return tx.Tools().SaveVectors(all[:1]) })
+		got, err := db.Tools(t.Context()).Vectors(append(digests, "unknown"))
 		require.NoError(t, err)
 		require.ElementsMatch(t, all, got)
-		none, err := db.ToolVectors(t.Context(), nil)
+		none, err := db.Tools(t.Context()).Vectors(nil)
 		require.NoError(t, err)
 		require.Empty(t, none)
 	})
 
 	rule(t, "ArePurgedUnlessTheyAreInUse", func(t *testing.T, db *storetest.DB) {
 		write(t, db, func(tx *store.Tx) error {
-			return tx.SaveToolVectors([]models.ToolVector{{Digest: "a", Vector: []float32{1}}, {Digest: "b", Vector: []float32{2}}})
+			return tx.Tools().SaveVectors([]models.ToolVector{{Digest: "a", Vector: []float32{1}}, {Digest: "b", Vector: []float32{2}}})
 		})
 		db.Clock.Advance(time.Hour)
-		write(t, db, func(tx *store.Tx) error { return tx.UseToolVectors([]string{"b", "unknown"}) })
-		require.EqualValues(t, 1, purged(t, db, func(tx *store.Tx) (int64, error) { return tx.PurgeToolVectors(db.Now(), 10) }))
-		got, err := db.ToolVectors(t.Context(), []string{"a", "b"})
+		write(t, db, func(tx *store.Tx) error { return tx.Tools().UseVectors([]string{"b", "unknown"}) })
+		require.EqualValues(t, 1, purged(t, db, func(tx *store.Tx) (int64, error) { return tx.Tools().PurgeVectors(db.Now(), 10) }))
+		got, err := db.Tools(t.Context()).Vectors([]string{"a", "b"})
 		require.NoError(t, err)
 		require.Equal(t, []models.ToolVector{{Digest: "b", Vector: []float32{2}}}, got)
 	})
 }
 
-func TestToolEdgesAtTheSameTime(t *testing.T) {
+func TestConcurrentToolEdges(t *testing.T) {
 	t.Parallel()
-	rule(t, "AreAddedUpAndNobodyWaitsForEver", func(t *testing.T, db *storetest.DB) {
+	rule(t, "AreAddedUpWithoutADeadlock", func(t *testing.T, db *storetest.DB) {
 		var all sync.WaitGroup
 		for n := range 4 {
 			all.Go(func() {
@@ -147,7 +149,7 @@ func TestToolEdgesAtTheSameTime(t *testing.T) {
 						list[0], list[2] = list[2], list[0]
 					}
 					write(t, db, func(tx *store.Tx) error {
-						_, err := tx.AddToolEdges(list)
+						_, err := tx.Tools().AddEdges(list)
 						return err
 					})
 				}

@@ -20,9 +20,9 @@ var errStop = errors.New("stop here")
 func TestAgentDetail(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "OfAnAgentThatDidNothing", func(t *testing.T, db *storetest.DB) {
+	rule(t, "OfAnUnusedAgent", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
-		got, err := db.AgentDetail(t.Context(), "bills", db.Now())
+		got, err := db.Agents(t.Context()).Detail("bills", db.Now())
 		require.NoError(t, err)
 		require.Equal(t, models.AgentDetail{Agent: assistant(db, "bills", "finance"), Children: []models.AgentRef{}}, got)
 		require.Nil(t, got.Stats.SuccessRate, "there is nothing to divide")
@@ -33,25 +33,25 @@ func TestAgentDetail(t *testing.T) {
 		retired := assistant(db, "a-retired", "finance")
 		retired.IsActive = false
 		insert(t, db, assistant(db, "z-last", "finance"), retired, assistant(db, "a-first", "finance"))
-		got, err := db.AgentDetail(t.Context(), "finance", db.Now())
+		got, err := db.Agents(t.Context()).Detail("finance", db.Now())
 		require.NoError(t, err)
 		require.Equal(t, []models.AgentRef{{ID: "a-first", Level: 3}, {ID: "bills", Level: 3}, {ID: "z-last", Level: 3}}, got.Children)
 		require.False(t, got.ChildrenTruncated)
 	})
 
-	rule(t, "ListsAThousandChildrenAtMost", func(t *testing.T, db *storetest.DB) {
+	rule(t, "ListsUpTo1000Children", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		var many []models.Agent
 		for i := range 1000 {
 			many = append(many, assistant(db, fmt.Sprintf("child-%04d", i), "health"))
 		}
 		insert(t, db, many...)
-		got, err := db.AgentDetail(t.Context(), "health", db.Now())
+		got, err := db.Agents(t.Context()).Detail("health", db.Now())
 		require.NoError(t, err)
 		require.Len(t, got.Children, 1000)
 		require.False(t, got.ChildrenTruncated)
 		insert(t, db, assistant(db, "child-9999", "health"))
-		got, err = db.AgentDetail(t.Context(), "health", db.Now())
+		got, err = db.Agents(t.Context()).Detail("health", db.Now())
 		require.NoError(t, err)
 		require.Len(t, got.Children, 1000)
 		require.Equal(t, "child-0999", got.Children[999].ID)
@@ -70,24 +70,24 @@ func TestAgentDetail(t *testing.T) {
 				storetest.AddUsage(tx, "health", "nova/orch-a/health", midnight.Add(15*time.Hour), 5000),
 			)
 		})
-		got, err := db.AgentDetail(t.Context(), "bills", db.Now())
+		got, err := db.Agents(t.Context()).Detail("bills", db.Now())
 		require.NoError(t, err)
-		require.EqualValues(t, 111, got.TokensUsedToday, "the whole day, on every path, and nobody else's")
-		got, err = db.AgentDetail(t.Context(), "bills", midnight.Add(-time.Hour).In(time.FixedZone("UTC+9", 9*3600)))
+		require.EqualValues(t, 111, got.TokensUsedToday, "the whole day, on every path, and no other agent's")
+		got, err = db.Agents(t.Context()).Detail("bills", midnight.Add(-time.Hour).In(time.FixedZone("UTC+9", 9*3600)))
 		require.NoError(t, err)
 		require.EqualValues(t, 1_000_000, got.TokensUsedToday, "the day before, whatever the zone")
 	})
 
-	rule(t, "LeavesOutWhatResetsWroteOffOfTheDay", func(t *testing.T, db *storetest.DB) {
+	rule(t, "SubtractsTheResetsOfTheDay", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		today := db.Now().Unix() / 86_400
 		write(t, db, func(tx *store.Tx) error {
 			return errors.Join(
 				storetest.AddUsage(tx, "bills", "nova/orch-a/finance/bills", db.Now(), 100),
 				storetest.AddUsage(tx, "finance", "nova/orch-a/finance", db.Now(), 1000),
-				tx.InsertReset("bills", today, 60, 0),
-				tx.InsertReset("bills", today, 30, 500),
-				tx.InsertReset("bills", today-1, 7, 0),
+				tx.Ledger().InsertReset("bills", today, 60, 0),
+				tx.Ledger().InsertReset("bills", today, 30, 500),
+				tx.Ledger().InsertReset("bills", today-1, 7, 0),
 			)
 		})
 		requireUsedToday(t, db, map[string]int64{"bills": 10, "finance": 1000, "orch-a": 0})
@@ -103,12 +103,12 @@ func TestAgentDetail(t *testing.T) {
 			return errors.Join(
 				storetest.AddUsage(tx, "bills", "nova/orch-a/finance/bills", db.Now(), 1000),
 				storetest.AddUsage(tx, "bills", "nova/orch-a/finance/bills", tomorrow, 100),
-				tx.InsertReset("bills", today, 500, 0),
-				tx.InsertReset("bills", today+1, 40, 0),
+				tx.Ledger().InsertReset("bills", today, 500, 0),
+				tx.Ledger().InsertReset("bills", today+1, 40, 0),
 				storetest.AddUsage(tx, "finance", "nova/orch-a/finance", yesterday, 1000),
 				storetest.AddUsage(tx, "finance", "nova/orch-a/finance", db.Now(), 5),
-				tx.InsertReset("finance", today-1, 900, 0),
-				tx.SaveAccounts([]models.Account{{AgentID: "bills", Level: 3, Day: today + 1}, {AgentID: "finance", Level: 2, Day: today - 1}}),
+				tx.Ledger().InsertReset("finance", today-1, 900, 0),
+				tx.Ledger().SaveAccounts([]models.Account{{AgentID: "bills", Level: 3, Day: today + 1}, {AgentID: "finance", Level: 2, Day: today - 1}}),
 			)
 		})
 		requireUsedToday(t, db, map[string]int64{"bills": 60, "finance": 5}, "the later of the two days")
@@ -118,9 +118,9 @@ func TestAgentDetail(t *testing.T) {
 
 	rule(t, "UsageAndOutcomesOfAnUnknownAgentAreRefused", func(t *testing.T, db *storetest.DB) {
 		for _, fn := range []func(*store.Tx) error{
-			func(tx *store.Tx) error { return storetest.AddUsage(tx, "nobody", "nova/nobody", tx.Now(), 1) },
+			func(tx *store.Tx) error { return storetest.AddUsage(tx, "missing", "nova/missing", tx.Now(), 1) },
 			func(tx *store.Tx) error {
-				return tx.AddOutcomes([]models.OutcomeRow{{AgentID: "nobody", SessionID: "s", Status: models.OutcomeSuccess, At: tx.Now()}})
+				return tx.Agents().AddOutcomes([]models.OutcomeRow{{AgentID: "missing", SessionID: "s", Status: "success", At: tx.Now()}})
 			},
 		} {
 			require.Equal(t, errs.Conflict, errs.CodeOf(db.Write(t.Context(), fn)))
@@ -132,11 +132,11 @@ func TestAgentDetail(t *testing.T) {
 func requireUsedToday(t *testing.T, db *storetest.DB, want map[string]int64, why ...any) {
 	t.Helper()
 	for id, tokens := range want {
-		got, err := db.AgentDetail(t.Context(), id, db.Now())
+		got, err := db.Agents(t.Context()).Detail(id, db.Now())
 		require.NoError(t, err)
 		require.Equal(t, tokens, got.TokensUsedToday, append(why, id))
 		write(t, db, func(tx *store.Tx) error {
-			inside, err := tx.AgentDetail(id)
+			inside, err := tx.Agents().Detail(id, tx.Now())
 			require.Equal(t, got, inside)
 			return err
 		})
@@ -145,16 +145,16 @@ func requireUsedToday(t *testing.T, db *storetest.DB, want map[string]int64, why
 
 func TestAncestors(t *testing.T) {
 	t.Parallel()
-	rule(t, "LeadFromTheParentToNova", func(t *testing.T, db *storetest.DB) {
+	rule(t, "AreOrderedFromTheParentToNova", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		for id, want := range map[string][]string{
 			"nova": {}, "orch-b": {"nova"}, "health": {"orch-a", "nova"}, "bills": {"finance", "orch-a", "nova"},
 		} {
-			got, err := db.Ancestors(t.Context(), id)
+			got, err := db.Agents(t.Context()).Ancestors(id)
 			require.NoError(t, err)
 			require.Equal(t, want, ids(got))
 		}
-		got, err := db.Ancestors(t.Context(), "orch-a")
+		got, err := db.Agents(t.Context()).Ancestors("orch-a")
 		require.NoError(t, err)
 		require.Equal(t, []models.Agent{nova(db)}, got, "each is whole")
 	})
@@ -162,7 +162,7 @@ func TestAncestors(t *testing.T) {
 
 func TestSubtree(t *testing.T) {
 	t.Parallel()
-	rule(t, "GoesDownToTheDepthLevelByLevelAndByID", func(t *testing.T, db *storetest.DB) {
+	rule(t, "IsOrderedByDepthAndID", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		for _, c := range []struct {
 			root  string
@@ -176,21 +176,21 @@ func TestSubtree(t *testing.T) {
 			{"orch-a", 99, []string{"orch-a", "finance", "health", "bills"}},
 			{"bills", 3, []string{"bills"}},
 		} {
-			got, err := db.Subtree(t.Context(), c.root, c.depth, false, 100)
+			got, err := db.Agents(t.Context()).Subtree(c.root, c.depth, false, 100)
 			require.NoError(t, err)
 			require.Equal(t, c.want, ids(got), "%s down %d", c.root, c.depth)
 		}
 	})
 
-	rule(t, "ActiveOnlyLeavesOutWhatStandsUnderAnInactiveAgent", func(t *testing.T, db *storetest.DB) {
+	rule(t, "WithoutInactiveAgentsEndsAtThem", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		retired := specialist(db, "finance", "orch-a")
 		retired.IsActive = false
 		update(t, db, retired)
-		got, err := db.Subtree(t.Context(), "nova", 3, true, 100)
+		got, err := db.Agents(t.Context()).Subtree("nova", 3, true, 100)
 		require.NoError(t, err)
 		require.Equal(t, []string{"nova", "orch-a", "orch-b", "health"}, ids(got))
-		got, err = db.Subtree(t.Context(), "finance", 3, true, 100)
+		got, err = db.Agents(t.Context()).Subtree("finance", 3, true, 100)
 		require.NoError(t, err)
 		require.Equal(t, []string{"finance", "bills"}, ids(got), "the root itself was asked for")
 	})
@@ -198,7 +198,7 @@ func TestSubtree(t *testing.T) {
 
 func TestLockAgents(t *testing.T) {
 	t.Parallel()
-	rule(t, "LetsNobodyElseChangeTheTreeMeanwhile", func(t *testing.T, db *storetest.DB) {
+	rule(t, "KeepsOthersFromChangingTheTree", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		const writers, rounds = 6, 8
 		results := make(chan error, 2*writers)
@@ -211,7 +211,7 @@ func TestLockAgents(t *testing.T) {
 						err = db.Write(context.Background(), judgeAndInsert(db))
 					} else {
 						err = db.Write(context.Background(), func(tx *store.Tx) error {
-							return tx.InsertAgent(assistant(db, fmt.Sprintf("single-%d-%d", w, i), "health"))
+							return tx.Agents().Insert(assistant(db, fmt.Sprintf("single-%d-%d", w, i), "health"))
 						})
 					}
 				}
@@ -228,13 +228,13 @@ func TestLockAgents(t *testing.T) {
 // taken already unless the tree stood still.
 func judgeAndInsert(db *storetest.DB) func(*store.Tx) error {
 	return func(tx *store.Tx) error {
-		if err := tx.LockAgents(); err != nil {
+		if err := tx.Agents().LockAll(); err != nil {
 			return err
 		}
-		all, err := tx.AllAgents()
+		all, err := tx.Agents().All()
 		if err != nil {
 			return err
 		}
-		return tx.InsertAgent(assistant(db, fmt.Sprintf("number-%d", len(all)), "finance"))
+		return tx.Agents().Insert(assistant(db, fmt.Sprintf("number-%d", len(all)), "finance"))
 	}
 }

@@ -10,6 +10,5 @@ import (
 // AddUsage adds tokens to the window of the hour that at lies in, as a fact of then would.
 // path is the chain of ancestors from nova down to the agent, joined with "/".
 func AddUsage(tx *store.Tx, agentID, path string, at time.Time, tokens int64) error {
-	w := store.WindowOf(models.Fact{AgentID: agentID, At: at, Path: path})
-	return tx.AddToWindows(map[store.Window]int64{w: tokens})
+	return tx.Ledger().AddToWindows([]models.Fact{{AgentID: agentID, At: at, Path: path, Tokens: tokens}})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/models"
 	"comet/store"
 	"comet/store/storetest"
@@ -17,7 +18,7 @@ import (
 
 func webhook(db *storetest.DB, id string) models.Webhook {
 	return models.Webhook{
-		ID: id, URL: "https://example.com/" + id, Events: []models.EventType{models.EventAgentUpdated}, Ordering: models.OrderingNone,
+		ID: id, URL: "https://example.com/" + id, Events: []models.EventType{events.AgentUpdated}, Ordering: models.OrderingNone,
 		Enabled: true, Keys: models.WebhookKeys{Secret: []byte("secret")}, CreatedBy: "ops", CreatedAt: db.Now(), UpdatedAt: db.Now(),
 	}
 }
@@ -26,7 +27,7 @@ func insertWebhooks(t *testing.T, db *storetest.DB, all ...models.Webhook) {
 	t.Helper()
 	write(t, db, func(tx *store.Tx) error {
 		for _, w := range all {
-			if err := tx.InsertWebhook(w); err != nil {
+			if err := tx.Webhooks().Insert(w); err != nil {
 				return err
 			}
 		}
@@ -40,7 +41,7 @@ func TestWebhooks(t *testing.T) {
 	rule(t, "KeepEveryField", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		w := webhook(db, "w")
-		w.Description, w.Events = "“línea” 1\n2 \\ '", models.WebhookEvents()
+		w.Description, w.Events = "“línea” 1\n2 \\ '", events.ForWebhooks()
 		w.AgentID, w.Subtree, w.Ordering, w.Enabled = new("finance"), true, models.OrderingAgent, false
 		w.DisabledReason, w.DisabledAt, w.FailingSince, w.Failures = "gone", new(db.Now()), new(db.Now().Add(-time.Hour)), 7
 		w.Keys = models.WebhookKeys{
@@ -49,25 +50,25 @@ func TestWebhooks(t *testing.T) {
 		plain := webhook(db, "x")
 		insertWebhooks(t, db, w, plain)
 		for _, want := range []models.Webhook{w, plain} {
-			got, err := db.Webhook(t.Context(), want.ID)
+			got, err := db.Webhooks(t.Context()).Get(want.ID)
 			require.NoError(t, err)
 			require.Equal(t, want, got)
 		}
 		plain.URL, plain.Description, plain.Events, plain.UpdatedAt = "http://other", "d", nil, db.Now().Add(time.Second)
 		w.Keys, w.AgentID, w.Subtree, w.Enabled, w.DisabledReason, w.DisabledAt, w.FailingSince, w.Failures = plain.Keys, nil, false, true, "", nil, nil, 0
-		write(t, db, func(tx *store.Tx) error { return errors.Join(tx.SaveWebhook(w), tx.SaveWebhook(plain)) })
+		write(t, db, func(tx *store.Tx) error { return errors.Join(tx.Webhooks().Save(w), tx.Webhooks().Save(plain)) })
 		plain.Events = []models.EventType{}
 		for _, want := range []models.Webhook{w, plain} {
 			write(t, db, func(tx *store.Tx) error {
-				got, err := tx.Webhook(want.ID)
+				got, err := tx.Webhooks().Lock(want.ID)
 				require.Equal(t, want, got)
 				return err
 			})
 		}
-		all, err := db.Webhooks(t.Context(), nil, "", 10)
+		all, err := db.Webhooks(t.Context()).List(nil, "", 10)
 		require.NoError(t, err)
 		require.Equal(t, []models.Webhook{w, plain}, all)
-		all, err = db.Webhooks(t.Context(), nil, "w", 10)
+		all, err = db.Webhooks(t.Context()).List(nil, "w", 10)
 		require.NoError(t, err)
 		require.Equal(t, []models.Webhook{plain}, all)
 	})
@@ -75,19 +76,19 @@ func TestWebhooks(t *testing.T) {
 	rule(t, "RefuseAnUnknownAgentAndATakenID", func(t *testing.T, db *storetest.DB) {
 		insertWebhooks(t, db, webhook(db, "w"))
 		stray := webhook(db, "x")
-		stray.AgentID = new("nobody")
+		stray.AgentID = new("missing")
 		for _, w := range []models.Webhook{stray, webhook(db, "w")} {
-			err := db.Write(t.Context(), func(tx *store.Tx) error { return tx.InsertWebhook(w) })
+			err := db.Write(t.Context(), func(tx *store.Tx) error { return tx.Webhooks().Insert(w) })
 			require.Equal(t, errs.Conflict, errs.CodeOf(err))
 		}
 	})
 
-	rule(t, "ThatAreNotThereAreNotFound", func(t *testing.T, db *storetest.DB) {
-		_, err := db.Webhook(t.Context(), "nobody")
+	rule(t, "AreNotFoundWhenMissing", func(t *testing.T, db *storetest.DB) {
+		_, err := db.Webhooks(t.Context()).Get("missing")
 		require.Equal(t, errs.NotFound, errs.CodeOf(err))
 		write(t, db, func(tx *store.Tx) error {
-			for _, read := range []func(string) (models.Webhook, error){tx.Webhook, tx.WebhookShared} {
-				_, err := read("nobody")
+			for _, read := range []func(string) (models.Webhook, error){tx.Webhooks().Lock, tx.Webhooks().LockShared} {
+				_, err := read("missing")
 				require.Equal(t, errs.NotFound, errs.CodeOf(err))
 			}
 			return nil
@@ -102,7 +103,7 @@ func TestWebhooks(t *testing.T) {
 			t.Helper()
 			write(t, db, func(tx *store.Tx) (err error) {
 				var w models.Webhook
-				w, ok, err = tx.LeaseWebhook(id, owner, tx.Now().Add(time.Minute))
+				w, ok, err = tx.Webhooks().Lease(id, owner, tx.Now().Add(time.Minute))
 				if ok {
 					require.Equal(t, webhook(db, "w").URL, w.URL)
 				}
@@ -110,7 +111,7 @@ func TestWebhooks(t *testing.T) {
 			})
 			return ok
 		}
-		require.False(t, lease("nobody", "a"))
+		require.False(t, lease("missing", "a"))
 		require.False(t, lease("off", "a"), "a disabled one needs no owner")
 		require.True(t, lease("w", "a"))
 		require.False(t, lease("w", "b"))
@@ -119,13 +120,13 @@ func TestWebhooks(t *testing.T) {
 		require.False(t, lease("w", "b"))
 		db.Clock.Advance(time.Microsecond)
 		require.True(t, lease("w", "b"), "it has run out")
-		write(t, db, func(tx *store.Tx) error { return tx.ReleaseWebhook("w", "a") })
+		write(t, db, func(tx *store.Tx) error { return tx.Webhooks().Release("w", "a") })
 		require.False(t, lease("w", "a"), "it was not its own any more")
-		write(t, db, func(tx *store.Tx) error { return tx.ReleaseWebhook("w", "b") })
+		write(t, db, func(tx *store.Tx) error { return tx.Webhooks().Release("w", "b") })
 		require.True(t, lease("w", "a"))
-		write(t, db, func(tx *store.Tx) error { return tx.SaveWebhook(webhook(db, "w")) })
+		write(t, db, func(tx *store.Tx) error { return tx.Webhooks().Save(webhook(db, "w")) })
 		require.False(t, lease("w", "b"), "a change leaves the lease alone")
-		write(t, db, func(tx *store.Tx) error { return tx.ReleaseWebhooks() })
+		write(t, db, func(tx *store.Tx) error { return tx.Webhooks().ReleaseAll() })
 		require.True(t, lease("w", "b"))
 	})
 }
@@ -136,28 +137,28 @@ func deliver(t *testing.T, db *storetest.DB, ordered bool, first int64, keys ...
 	write(t, db, func(tx *store.Tx) error {
 		busy := map[string]bool{}
 		if ordered {
-			if err := tx.UnfinishedKeys("w", keys, busy); err != nil {
+			if err := tx.Deliveries().UnfinishedKeys("w", keys, busy); err != nil {
 				return err
 			}
 		}
 		var all []store.NewDelivery
 		for i, key := range keys {
 			e := models.Event{
-				ID: fmt.Sprintf("event-%03d", first+int64(i)), Position: first + int64(i), Type: models.EventAgentUpdated, Key: key,
+				ID: fmt.Sprintf("event-%03d", first+int64(i)), Position: first + int64(i), Type: events.AgentUpdated, Key: key,
 				At: tx.Now().Add(-time.Second), Data: []byte(`{"id":"` + key + `"}`),
 			}
 			all = append(all, store.NewDelivery{WebhookID: "w", Event: &e, Ordered: ordered, Waiting: ordered && busy[key]})
 			busy[key] = true
 		}
-		return tx.InsertDeliveries(all)
+		return tx.Deliveries().Insert(all)
 	})
 }
 
 // deliveries lists those of "w", the oldest first.
-func deliveries(t *testing.T, db *storetest.DB, q models.DeliveryQuery) []models.Delivery {
+func deliveries(t *testing.T, db *storetest.DB, q store.DeliveryQuery) []models.Delivery {
 	t.Helper()
 	q.Limit = max(q.Limit, 1000)
-	all, err := db.Deliveries(t.Context(), "w", q)
+	all, err := db.Deliveries(t.Context()).List("w", q)
 	require.NoError(t, err)
 	for i, j := 0, len(all)-1; i < j; i, j = i+1, j-1 {
 		all[i], all[j] = all[j], all[i]
@@ -168,9 +169,9 @@ func deliveries(t *testing.T, db *storetest.DB, q models.DeliveryQuery) []models
 // ends ends the delivery with that place in the list.
 func ends(t *testing.T, db *storetest.DB, place int, how func(tx *store.Tx, d models.Delivery) error) {
 	t.Helper()
-	id := deliveries(t, db, models.DeliveryQuery{})[place].ID
+	id := deliveries(t, db, store.DeliveryQuery{})[place].ID
 	write(t, db, func(tx *store.Tx) error {
-		d, err := tx.Delivery("w", id)
+		d, err := tx.Deliveries().Lock("w", id)
 		if err != nil {
 			return err
 		}
@@ -179,28 +180,28 @@ func ends(t *testing.T, db *storetest.DB, place int, how func(tx *store.Tx, d mo
 }
 
 func succeed(tx *store.Tx, d models.Delivery) error {
-	return tx.SucceedDelivery(d, models.DeliveryAttempt{At: tx.Now(), Status: 200})
+	return tx.Deliveries().Succeed(d, models.DeliveryAttempt{At: tx.Now(), Status: 200})
 }
 
 func bury(tx *store.Tx, d models.Delivery) error {
-	return tx.MarkDeliveryDead(d, models.DeliveryAttempt{At: tx.Now(), Status: 500, Error: "no"})
+	return tx.Deliveries().MarkDead(d, models.DeliveryAttempt{At: tx.Now(), Status: 500, Error: "no"})
 }
 
 func TestDeliveries(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "KeepTheirEvent", func(t *testing.T, db *storetest.DB) {
+	rule(t, "StoreTheirEvent", func(t *testing.T, db *storetest.DB) {
 		insertWebhooks(t, db, webhook(db, "w"))
 		deliver(t, db, false, 1, "a")
-		listed := deliveries(t, db, models.DeliveryQuery{})[0]
+		listed := deliveries(t, db, store.DeliveryQuery{})[0]
 		require.Nil(t, listed.Data, "a list is without the data")
-		got, err := db.Delivery(t.Context(), "w", listed.ID)
+		got, err := db.Deliveries(t.Context()).Get("w", listed.ID)
 		require.NoError(t, err)
 		require.Equal(t, models.Delivery{
-			ID: listed.ID, WebhookID: "w", EventID: "event-001", Type: models.EventAgentUpdated, Key: "a", EventAt: db.Now().Add(-time.Second),
+			ID: listed.ID, WebhookID: "w", EventID: "event-001", Type: events.AgentUpdated, Key: "a", EventAt: db.Now().Add(-time.Second),
 			Data: []byte(`{"id":"a"}`), State: models.DeliveryPending, NextAttemptAt: new(db.Now()), CreatedAt: db.Now(),
 		}, got)
-		_, err = db.Delivery(t.Context(), "other", listed.ID)
+		_, err = db.Deliveries(t.Context()).Get("other", listed.ID)
 		require.Equal(t, errs.NotFound, errs.CodeOf(err))
 	})
 
@@ -208,10 +209,10 @@ func TestDeliveries(t *testing.T) {
 		insertWebhooks(t, db, webhook(db, "w"))
 		deliver(t, db, false, 1, "a", "b")
 		deliver(t, db, false, 2, "b", "c")
-		require.Len(t, deliveries(t, db, models.DeliveryQuery{}), 3)
+		require.Len(t, deliveries(t, db, store.DeliveryQuery{}), 3)
 	})
 
-	rule(t, "AreListedNewestFirstAsTheFiltersSay", func(t *testing.T, db *storetest.DB) {
+	rule(t, "AreListedByFiltersNewestFirst", func(t *testing.T, db *storetest.DB) {
 		insertWebhooks(t, db, webhook(db, "w"))
 		begun := db.Now()
 		for i := range 3 {
@@ -220,28 +221,28 @@ func TestDeliveries(t *testing.T) {
 		}
 		ends(t, db, 0, succeed)
 		ends(t, db, 5, bury)
-		positions := func(q models.DeliveryQuery) (out []string) {
+		positions := func(q store.DeliveryQuery) (out []string) {
 			for _, d := range deliveries(t, db, q) {
 				out = append(out, strings.TrimPrefix(d.EventID, "event-"))
 			}
 			return out
 		}
 		all := []string{"001", "002", "003", "004", "011", "012", "013", "014", "021", "022", "023", "024"}
-		require.Equal(t, all, positions(models.DeliveryQuery{}))
-		require.Equal(t, all[:1], positions(models.DeliveryQuery{State: models.DeliverySucceeded}))
-		require.Equal(t, all[5:6], positions(models.DeliveryQuery{State: models.DeliveryDead}))
-		require.Len(t, positions(models.DeliveryQuery{State: models.DeliveryPending}), 10)
-		require.Equal(t, all[4:], positions(models.DeliveryQuery{Since: begun.Add(1500 * time.Microsecond)}))
-		require.Equal(t, all[8:], positions(models.DeliveryQuery{Since: begun.Add(1501 * time.Microsecond)}))
-		require.Equal(t, all[:4], positions(models.DeliveryQuery{Until: begun.Add(1500 * time.Microsecond)}))
-		require.Equal(t, all[:8], positions(models.DeliveryQuery{Until: begun.Add(1501 * time.Microsecond)}))
-		require.Equal(t, all, positions(models.DeliveryQuery{Since: time.Unix(-1, 0)}))
-		require.Empty(t, positions(models.DeliveryQuery{Type: models.EventAgentCreated}))
-		require.Equal(t, all, positions(models.DeliveryQuery{Type: models.EventAgentUpdated}))
+		require.Equal(t, all, positions(store.DeliveryQuery{}))
+		require.Equal(t, all[:1], positions(store.DeliveryQuery{State: models.DeliverySucceeded}))
+		require.Equal(t, all[5:6], positions(store.DeliveryQuery{State: models.DeliveryDead}))
+		require.Len(t, positions(store.DeliveryQuery{State: models.DeliveryPending}), 10)
+		require.Equal(t, all[4:], positions(store.DeliveryQuery{Since: begun.Add(1500 * time.Microsecond)}))
+		require.Equal(t, all[8:], positions(store.DeliveryQuery{Since: begun.Add(1501 * time.Microsecond)}))
+		require.Equal(t, all[:4], positions(store.DeliveryQuery{Until: begun.Add(1500 * time.Microsecond)}))
+		require.Equal(t, all[:8], positions(store.DeliveryQuery{Until: begun.Add(1501 * time.Microsecond)}))
+		require.Equal(t, all, positions(store.DeliveryQuery{Since: time.Unix(-1, 0)}))
+		require.Empty(t, positions(store.DeliveryQuery{Type: events.AgentCreated}))
+		require.Equal(t, all, positions(store.DeliveryQuery{Type: events.AgentUpdated}))
 		var paged []string
 		before := ""
 		for {
-			page, err := db.Deliveries(t.Context(), "w", models.DeliveryQuery{Before: before, Limit: 5})
+			page, err := db.Deliveries(t.Context()).List("w", store.DeliveryQuery{Before: before, Limit: 5})
 			require.NoError(t, err)
 			if len(page) == 0 {
 				break
@@ -260,17 +261,17 @@ func TestDeliveries(t *testing.T) {
 		insertWebhooks(t, db, webhook(db, "w"), webhook(db, "idle"), off)
 		deliver(t, db, false, 1, "a", "b", "c", "d")
 		ends(t, db, 0, func(tx *store.Tx, d models.Delivery) error {
-			return tx.FailDelivery(d, models.DeliveryAttempt{At: tx.Now()}, tx.Now().Add(time.Minute))
+			return tx.Deliveries().Fail(d, models.DeliveryAttempt{At: tx.Now()}, tx.Now().Add(time.Minute))
 		})
 		ends(t, db, 1, succeed)
 		db.Clock.Advance(time.Second)
 		deliver(t, db, false, 5, "e")
 		keys := func(after store.DueCursor, limit int) (out []string, place store.DueCursor) {
 			t.Helper()
-			due, place, err := db.DueDeliveries(t.Context(), "w", db.Now(), after, limit)
+			due, place, err := db.Deliveries(t.Context()).Due("w", db.Now(), after, limit)
 			require.NoError(t, err)
 			for _, d := range due {
-				full, err := db.Delivery(t.Context(), "w", d.ID)
+				full, err := db.Deliveries(t.Context()).Get("w", d.ID)
 				require.NoError(t, err)
 				require.Equal(t, []any{full.EventID, full.Type, full.Data, full.EventAt, full.Attempts}, []any{d.EventID, d.Type, d.Data, d.EventAt, d.Attempts})
 				out = append(out, d.Key)
@@ -283,21 +284,21 @@ func TestDeliveries(t *testing.T) {
 		require.Equal(t, []string{"e"}, second)
 		none, place := keys(place, 2)
 		require.Empty(t, none)
-		endpoints, err := db.DueEndpoints(t.Context())
+		endpoints, err := db.Webhooks(t.Context()).DueEndpoints()
 		require.NoError(t, err)
-		require.Equal(t, []store.Endpoint{{WebhookID: "w", Due: db.Now().Add(-time.Second), LeaseUntil: time.Unix(0, 0).UTC()}}, endpoints)
+		require.Equal(t, []store.Endpoint{{WebhookID: "w", Due: db.Now().Add(-time.Second)}}, endpoints)
 		db.Clock.Advance(time.Minute)
 		behind, _ := keys(place, 2)
 		require.Equal(t, []string{"a"}, behind)
 	})
 
-	rule(t, "KeepTheirAttempts", func(t *testing.T, db *storetest.DB) {
+	rule(t, "StoreTheirAttempts", func(t *testing.T, db *storetest.DB) {
 		insertWebhooks(t, db, webhook(db, "w"))
 		deliver(t, db, false, 1, "a", "b", "c")
-		all := deliveries(t, db, models.DeliveryQuery{})
+		all := deliveries(t, db, store.DeliveryQuery{})
 		long := strings.Repeat("é", 600) + "\x00\xff"
 		failure := models.DeliveryAttempt{At: db.Now(), DurationMS: 7, Status: 503, Error: long, ResponseExcerpt: long}
-		ends(t, db, 0, func(tx *store.Tx, d models.Delivery) error { return tx.FailDelivery(d, failure, tx.Now()) })
+		ends(t, db, 0, func(tx *store.Tx, d models.Delivery) error { return tx.Deliveries().Fail(d, failure, tx.Now()) })
 		success := models.DeliveryAttempt{At: db.Now().Add(time.Second), DurationMS: 84, Status: 204, ResponseExcerpt: "ok"}
 		write(t, db, func(tx *store.Tx) error {
 			ended := func(ids ...string) (out []store.Ended) {
@@ -306,23 +307,23 @@ func TestDeliveries(t *testing.T) {
 				}
 				return out
 			}
-			rest, err := tx.SucceedDeliveries("w", ended(all[0].ID, all[1].ID, "gone", all[2].ID))
+			rest, err := tx.Deliveries().SucceedAll("w", ended(all[0].ID, all[1].ID, "gone", all[2].ID))
 			require.Equal(t, ended(all[0].ID, "gone"), rest, "what is not there, and what was tried before")
 			return err
 		})
-		ends(t, db, 0, func(tx *store.Tx, d models.Delivery) error { return tx.SucceedDelivery(d, success) })
-		ends(t, db, 0, func(tx *store.Tx, d models.Delivery) error { return tx.CountFailure(d, failure) })
+		ends(t, db, 0, func(tx *store.Tx, d models.Delivery) error { return tx.Deliveries().Succeed(d, success) })
+		ends(t, db, 0, func(tx *store.Tx, d models.Delivery) error { return tx.Deliveries().CountFailure(d, failure) })
 		for i, want := range []int{3, 1, 1} {
-			d, err := db.Delivery(t.Context(), "w", all[i].ID)
+			d, err := db.Deliveries(t.Context()).Get("w", all[i].ID)
 			require.NoError(t, err)
 			require.Equal(t, models.DeliverySucceeded, d.State)
 			require.Equal(t, db.Now(), *d.EndedAt)
 			require.Equal(t, []int{want, want}, []int{d.Attempts, d.Tries})
-			attempts, err := db.DeliveryAttempts(t.Context(), "w", d.ID)
+			attempts, err := db.Deliveries(t.Context()).Attempts("w", d.ID)
 			require.NoError(t, err)
 			require.Len(t, attempts, want)
 		}
-		attempts, err := db.DeliveryAttempts(t.Context(), "w", all[0].ID)
+		attempts, err := db.Deliveries(t.Context()).Attempts("w", all[0].ID)
 		require.NoError(t, err)
 		success.Attempt = 2
 		require.Equal(t, success, attempts[1])
@@ -333,26 +334,26 @@ func TestDeliveries(t *testing.T) {
 			require.True(t, strings.HasPrefix(long, got.ResponseExcerpt))
 			require.LessOrEqual(t, len(got.Error), 1000)
 		}
-		require.Empty(t, func() []models.DeliveryAttempt { a, _ := db.DeliveryAttempts(t.Context(), "x", all[0].ID); return a }())
+		require.Empty(t, func() []models.DeliveryAttempt { a, _ := db.Deliveries(t.Context()).Attempts("x", all[0].ID); return a }())
 	})
 
-	rule(t, "GoWithTheirWebhook", func(t *testing.T, db *storetest.DB) {
+	rule(t, "AreDeletedWithTheirWebhook", func(t *testing.T, db *storetest.DB) {
 		insertWebhooks(t, db, webhook(db, "w"))
 		deliver(t, db, false, 1, "a", "b", "c")
 		ends(t, db, 0, bury)
-		ends(t, db, 0, func(tx *store.Tx, d models.Delivery) error { return tx.RedeliverDelivery(d, models.OrderingNone) })
+		ends(t, db, 0, func(tx *store.Tx, d models.Delivery) error { return tx.Deliveries().Redeliver(d, models.OrderingNone) })
 		ends(t, db, 0, bury)
 		write(t, db, func(tx *store.Tx) error {
-			n, err := tx.DeleteDeliveries("w", 2)
+			n, err := tx.Deliveries().Delete("w", 2)
 			require.EqualValues(t, 2, n)
 			return err
 		})
-		require.Equal(t, "c", deliveries(t, db, models.DeliveryQuery{})[0].Key)
-		write(t, db, func(tx *store.Tx) error { return tx.DeleteWebhook("w") })
-		require.Empty(t, deliveries(t, db, models.DeliveryQuery{}))
+		require.Equal(t, "c", deliveries(t, db, store.DeliveryQuery{})[0].Key)
+		write(t, db, func(tx *store.Tx) error { return tx.Webhooks().Delete("w") })
+		require.Empty(t, deliveries(t, db, store.DeliveryQuery{}))
 	})
 
-	rule(t, "ArePurgedFromTheOldestOn", func(t *testing.T, db *storetest.DB) {
+	rule(t, "ArePurgedFromTheOldest", func(t *testing.T, db *storetest.DB) {
 		insertWebhooks(t, db, webhook(db, "w"))
 		deliver(t, db, false, 1, "pending", "a", "b", "c")
 		for i := range 3 {
@@ -361,7 +362,7 @@ func TestDeliveries(t *testing.T) {
 		}
 		purge := func(before time.Time) (n int64) {
 			write(t, db, func(tx *store.Tx) (err error) {
-				n, err = tx.PurgeDeliveries("w", before, 1)
+				n, err = tx.Deliveries().Purge("w", before, 1)
 				return err
 			})
 			return n
@@ -370,30 +371,30 @@ func TestDeliveries(t *testing.T) {
 		require.EqualValues(t, 1, purge(db.Now().Add(-time.Second)))
 		require.EqualValues(t, 1, purge(db.Now().Add(-time.Second)))
 		require.Zero(t, purge(db.Now().Add(-time.Second)))
-		left := deliveries(t, db, models.DeliveryQuery{})
+		left := deliveries(t, db, store.DeliveryQuery{})
 		require.Equal(t, []string{"pending", "c"}, []string{left[0].Key, left[1].Key})
 	})
 }
 
-func TestTheLineOfAnOrderedWebhook(t *testing.T) {
+func TestOrderedWebhook(t *testing.T) {
 	t.Parallel()
 	promote := func(keys ...string) func(*store.Tx) error {
-		return func(tx *store.Tx) error { return tx.PromoteDeliveries("w", keys) }
+		return func(tx *store.Tx) error { return tx.Deliveries().Promote("w", keys) }
 	}
 
-	rule(t, "MovesUpBehindWhatHasEnded", func(t *testing.T, db *storetest.DB) {
+	rule(t, "PromotesTheNextDeliveryOfAKey", func(t *testing.T, db *storetest.DB) {
 		insertWebhooks(t, db, webhook(db, "w"))
 		deliver(t, db, true, 1, "a", "b", "a", "a", "b")
 		require.Equal(t, "a b (a) (a) (b)", standing(t, db))
 		deliver(t, db, true, 6, "a", "c", "c")
 		require.Equal(t, "a b (a) (a) (b) (a) c (c)", standing(t, db))
-		write(t, db, promote("a", "b", "c", "nobody"))
+		write(t, db, promote("a", "b", "c", "missing"))
 		require.Equal(t, "a b (a) (a) (b) (a) c (c)", standing(t, db), "nothing has ended")
 		ends(t, db, 0, succeed)
 		ends(t, db, 1, bury)
 		write(t, db, promote("a", "b"))
 		require.Equal(t, "a! b! a (a) b (a) c (c)", standing(t, db))
-		ends(t, db, 3, succeed) // it was in flight when it was put in line
+		ends(t, db, 3, succeed) // it was in flight when the webhook became ordered
 		ends(t, db, 2, succeed)
 		write(t, db, promote("a"))
 		require.Equal(t, "a! b! a! a! b a c (c)", standing(t, db))
@@ -401,22 +402,22 @@ func TestTheLineOfAnOrderedWebhook(t *testing.T) {
 		require.Equal(t, "a! b! a! a! b a c (c) (a) d", standing(t, db))
 	})
 
-	rule(t, "IsMadeAndGivenUp", func(t *testing.T, db *storetest.DB) {
+	rule(t, "IsMadeOrderedAndUnordered", func(t *testing.T, db *storetest.DB) {
 		insertWebhooks(t, db, webhook(db, "w"))
 		deliver(t, db, false, 1, "a", "b", "a", "a", "b")
 		ends(t, db, 0, succeed)
-		write(t, db, func(tx *store.Tx) error { return tx.OrderDeliveries("w") })
+		write(t, db, func(tx *store.Tx) error { return tx.Deliveries().Order("w") })
 		require.Equal(t, "a! b a (a) (b)", standing(t, db))
-		write(t, db, func(tx *store.Tx) error { return tx.UnorderDeliveries("w") })
+		write(t, db, func(tx *store.Tx) error { return tx.Deliveries().Unorder("w") })
 		require.Equal(t, "a! b a a b", standing(t, db))
-		write(t, db, func(tx *store.Tx) error { return tx.OrderDeliveries("w") })
+		write(t, db, func(tx *store.Tx) error { return tx.Deliveries().Order("w") })
 		require.Equal(t, "a! b a (a) (b)", standing(t, db))
 	})
 
-	rule(t, "HasARedeliveredOneInItsPlace", func(t *testing.T, db *storetest.DB) {
+	rule(t, "OrdersARedeliveredDelivery", func(t *testing.T, db *storetest.DB) {
 		insertWebhooks(t, db, webhook(db, "w"))
 		deliver(t, db, true, 1, "a", "a", "a", "b")
-		again := func(tx *store.Tx, d models.Delivery) error { return tx.RedeliverDelivery(d, models.OrderingAgent) }
+		again := func(tx *store.Tx, d models.Delivery) error { return tx.Deliveries().Redeliver(d, models.OrderingAgent) }
 		ends(t, db, 0, succeed)
 		write(t, db, promote("a"))
 		require.Equal(t, "a! a (a) b", standing(t, db))
@@ -431,12 +432,12 @@ func TestTheLineOfAnOrderedWebhook(t *testing.T) {
 		require.Equal(t, "a! a! a b", standing(t, db))
 		ends(t, db, 3, bury)
 		write(t, db, func(tx *store.Tx) error {
-			n, err := tx.RedeliverDead("w", time.Time{}, models.OrderingAgent, 10)
+			n, err := tx.Deliveries().RedeliverDead("w", time.Time{}, models.OrderingAgent, 10)
 			require.EqualValues(t, 2, n)
 			return err
 		})
 		require.Equal(t, "a! a (a) b", standing(t, db))
-		for _, d := range deliveries(t, db, models.DeliveryQuery{})[1:] {
+		for _, d := range deliveries(t, db, store.DeliveryQuery{})[1:] {
 			require.Zero(t, d.Tries)
 		}
 	})

@@ -25,7 +25,7 @@ func joined(t *testing.T, db *storetest.DB, change func(*models.Worker)) models.
 	if change != nil {
 		change(&w)
 	}
-	write(t, db, func(tx *store.Tx) error { return tx.SaveWorker(&w) })
+	write(t, db, func(tx *store.Tx) error { return tx.Workers().Save(&w) })
 	return w
 }
 
@@ -39,24 +39,24 @@ func TestAWorker(t *testing.T) {
 				LastAssignedAt: db.Now().Add(time.Second), Failures: 4, BreakerUntil: db.Now().Add(time.Minute), Probing: true,
 			}
 		})
-		got, err := db.Worker(t.Context(), "finance")
+		got, err := db.Workers(t.Context()).Get("finance")
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 		require.EqualValues(t, 1, got.Version)
 		db.Clock.Advance(time.Second)
 		want.LastAssignedAt, want.BreakerUntil, want.Probing = time.Time{}, time.Time{}, false
-		write(t, db, func(tx *store.Tx) error { return tx.SaveWorker(&want) })
-		got, err = db.Worker(t.Context(), "finance")
+		write(t, db, func(tx *store.Tx) error { return tx.Workers().Save(&want) })
+		got, err = db.Workers(t.Context()).Get("finance")
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 		require.EqualValues(t, 2, got.Version)
 		require.Equal(t, db.Now(), got.UpdatedAt)
-		_, err = db.Worker(t.Context(), "health")
+		_, err = db.Workers(t.Context()).Get("health")
 		require.Equal(t, errs.NotFound, errs.CodeOf(err))
-		require.Error(t, db.Write(t.Context(), func(tx *store.Tx) error { return tx.SaveWorker(&models.Worker{AgentID: "nobody", Concurrency: 1}) }))
+		require.Error(t, db.Write(t.Context(), func(tx *store.Tx) error { return tx.Workers().Save(&models.Worker{AgentID: "missing", Concurrency: 1}) }))
 	})
 
-	rule(t, "HasNoMorePlacesThanItSaid", func(t *testing.T, db *storetest.DB) {
+	rule(t, "HasNoMoreSlotsThanItsConcurrency", func(t *testing.T, db *storetest.DB) {
 		const places, callers = 5, 16
 		joined(t, db, func(w *models.Worker) { w.Concurrency = places })
 		var mu sync.Mutex
@@ -67,7 +67,7 @@ func TestAWorker(t *testing.T) {
 				var w models.Worker
 				var ok bool
 				err := db.Write(context.Background(), func(tx *store.Tx) (err error) {
-					w, ok, err = tx.ClaimSlot("finance", true)
+					w, ok, err = tx.Workers().ClaimSlot("finance", true)
 					return err
 				})
 				mu.Lock()
@@ -79,7 +79,7 @@ func TestAWorker(t *testing.T) {
 		}
 		all.Wait()
 		require.ElementsMatch(t, []int{1, 2, 3, 4, 5}, taken)
-		got, err := db.Worker(t.Context(), "finance")
+		got, err := db.Workers(t.Context()).Get("finance")
 		require.NoError(t, err)
 		require.Equal(t, places, got.InFlight)
 		require.Equal(t, db.Now(), got.LastAssignedAt)
@@ -93,24 +93,24 @@ func TestAWorker(t *testing.T) {
 		"WhoseBreakerIsOverdue": func(w *models.Worker) { w.BreakerUntil = w.LastSeenAt.Add(-time.Minute) },
 		"ThatIsFull":            func(w *models.Worker) { w.Concurrency, w.InFlight = 2, 2 },
 	} {
-		rule(t, name+"HasNoPlace", func(t *testing.T, db *storetest.DB) {
+		rule(t, name+"HasNoSlot", func(t *testing.T, db *storetest.DB) {
 			want := joined(t, db, change)
 			write(t, db, func(tx *store.Tx) error {
-				_, ok, err := tx.ClaimSlot("finance", true)
+				_, ok, err := tx.Workers().ClaimSlot("finance", true)
 				require.False(t, ok)
 				return err
 			})
-			got, err := db.Worker(t.Context(), "finance")
+			got, err := db.Workers(t.Context()).Get("finance")
 			require.NoError(t, err)
 			require.Equal(t, want, got)
 		})
 	}
 
-	rule(t, "IsSilentWhenItShowsNoLife", func(t *testing.T, db *storetest.DB) {
+	rule(t, "IsSilentWithoutHeartbeats", func(t *testing.T, db *storetest.DB) {
 		joined(t, db, nil)
 		silent := func() []string {
 			t.Helper()
-			ids, err := db.SilentWorkers(t.Context(), db.Now().Add(-45*time.Second), 10)
+			ids, err := db.Workers(t.Context()).Silent(db.Now().Add(-45*time.Second), 10)
 			require.NoError(t, err)
 			return ids
 		}
@@ -119,7 +119,7 @@ func TestAWorker(t *testing.T) {
 		db.Clock.Advance(time.Microsecond)
 		require.Equal(t, []string{"finance"}, silent())
 		write(t, db, func(tx *store.Tx) error {
-			others, err := tx.Touch([]string{"finance", "health"})
+			others, err := tx.Workers().Touch([]string{"finance", "health"})
 			require.Empty(t, others)
 			return err
 		})
@@ -128,13 +128,13 @@ func TestAWorker(t *testing.T) {
 			"offline": func(w *models.Worker) { w.State = models.WorkerOffline },
 			"breaker": func(w *models.Worker) { w.BreakerUntil = db.Now() },
 		} {
-			w, err := db.Worker(t.Context(), "finance")
+			w, err := db.Workers(t.Context()).Get("finance")
 			require.NoError(t, err)
 			w.State, w.BreakerUntil = models.WorkerOnline, time.Time{}
 			change(&w)
-			write(t, db, func(tx *store.Tx) error { return tx.SaveWorker(&w) })
+			write(t, db, func(tx *store.Tx) error { return tx.Workers().Save(&w) })
 			write(t, db, func(tx *store.Tx) error {
-				others, err := tx.Touch([]string{"finance"})
+				others, err := tx.Workers().Touch([]string{"finance"})
 				require.Equal(t, []string{"finance"}, others, name)
 				return err
 			})
@@ -144,11 +144,11 @@ func TestAWorker(t *testing.T) {
 	rule(t, "AreListedByPages", func(t *testing.T, db *storetest.DB) {
 		joined(t, db, nil)
 		write(t, db, func(tx *store.Tx) error {
-			return tx.SaveWorker(&models.Worker{AgentID: "health", State: models.WorkerOffline, Concurrency: 1})
+			return tx.Workers().Save(&models.Worker{AgentID: "health", State: models.WorkerOffline, Concurrency: 1})
 		})
 		for after, want := range map[string][]string{"": {"finance", "health"}, "finance": {"health"}, "health": nil} {
 			for limit := 1; limit <= 2; limit++ {
-				page, err := db.WorkersAfter(t.Context(), after, limit)
+				page, err := db.Workers(t.Context()).List(after, limit)
 				require.NoError(t, err)
 				var got []string
 				for _, w := range page {
@@ -159,10 +159,10 @@ func TestAWorker(t *testing.T) {
 		}
 	})
 
-	rule(t, "ThatHasChangedSinceIsFound", func(t *testing.T, db *storetest.DB) {
+	rule(t, "IsFoundByTheTimeOfItsChange", func(t *testing.T, db *storetest.DB) {
 		joined(t, db, nil)
 		for since, want := range map[time.Time]int{{}: 1, db.Now(): 1, db.Now().Add(time.Microsecond): 0} {
-			got, err := db.Workers(t.Context(), since)
+			got, err := db.Workers(t.Context()).ChangedSince(since)
 			require.NoError(t, err)
 			require.Len(t, got, want)
 		}
@@ -175,7 +175,7 @@ func tell(t *testing.T, db *storetest.DB, all ...models.InboxMessage) {
 	write(t, db, func(tx *store.Tx) error {
 		for _, m := range all {
 			m.TaskID = "t"
-			if _, err := tx.EnqueueMessage(m); err != nil {
+			if _, err := tx.Inbox().Enqueue(m); err != nil {
 				return err
 			}
 		}
@@ -183,10 +183,10 @@ func tell(t *testing.T, db *storetest.DB, all ...models.InboxMessage) {
 	})
 }
 
-// inbox returns what an agent is to be told, in short.
+// inbox returns the messages of an agent in a short form.
 func inbox(t *testing.T, db *storetest.DB, agent string) []string {
 	t.Helper()
-	all, err := db.Inbox(t.Context(), agent, 100)
+	all, err := db.Inbox(t.Context()).List(agent, 100)
 	require.NoError(t, err)
 	out := []string{}
 	for _, m := range all {
@@ -198,27 +198,27 @@ func inbox(t *testing.T, db *storetest.DB, agent string) []string {
 func TestAnInbox(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "TellsWhatIsUrgentFirstAndThenWhatIsOld", func(t *testing.T, db *storetest.DB) {
+	rule(t, "IsOrderedByPriorityAndAge", func(t *testing.T, db *storetest.DB) {
 		insertTask(t, db, "t", nil)
 		for n, priority := range []int{1, 3, 0, 1, 3} {
 			tell(t, db, models.InboxMessage{AgentID: "finance", Kind: models.MessageAssign, Attempt: n, Priority: priority})
 		}
 		tell(t, db, models.InboxMessage{AgentID: "health", Kind: models.MessageReply, Data: json.RawMessage(`{"answer":"é"}`)})
 		require.Equal(t, []string{"assign1", "assign4", "assign0", "assign3", "assign2"}, inbox(t, db, "finance"))
-		some, err := db.Inbox(t.Context(), "finance", 2)
+		some, err := db.Inbox(t.Context()).List("finance", 2)
 		require.NoError(t, err)
 		require.Len(t, some, 2)
-		other, err := db.Inbox(t.Context(), "health", 2)
+		other, err := db.Inbox(t.Context()).List("health", 2)
 		require.NoError(t, err)
 		require.Equal(t, []models.InboxMessage{{
 			AgentID: "health", ID: other[0].ID, Kind: models.MessageReply, TaskID: "t", Data: json.RawMessage(`{"answer":"é"}`), CreatedAt: db.Now(),
 		}}, other)
 	})
 
-	rule(t, "KeepsWhatIsNotItsOwnersToAcknowledge", func(t *testing.T, db *storetest.DB) {
+	rule(t, "IgnoresAcknowledgementsOfOtherAgents", func(t *testing.T, db *storetest.DB) {
 		insertTask(t, db, "t", nil)
 		tell(t, db, models.InboxMessage{AgentID: "finance", Kind: models.MessageAssign}, models.InboxMessage{AgentID: "finance", Kind: models.MessageReply})
-		all, err := db.Inbox(t.Context(), "finance", 10)
+		all, err := db.Inbox(t.Context()).List("finance", 10)
 		require.NoError(t, err)
 		ids := []string{all[0].ID, "unknown", all[0].ID}
 		for _, c := range []struct {
@@ -226,7 +226,7 @@ func TestAnInbox(t *testing.T) {
 			want  int64
 		}{{"health", 0}, {"finance", 1}, {"finance", 0}} {
 			write(t, db, func(tx *store.Tx) error {
-				n, err := tx.Acknowledge(c.agent, ids)
+				n, err := tx.Inbox().Acknowledge(c.agent, ids)
 				require.Equal(t, c.want, n)
 				return err
 			})
@@ -234,12 +234,12 @@ func TestAnInbox(t *testing.T) {
 		require.Equal(t, []string{"answer0"}, inbox(t, db, "finance"))
 	})
 
-	rule(t, "IsToldNoMoreOfAnAttemptButItsCancellationAndTheEnd", func(t *testing.T, db *storetest.DB) {
+	rule(t, "KeepsOnlyCancellationsAndResultsOfACancelledAttempt", func(t *testing.T, db *storetest.DB) {
 		insertTask(t, db, "t", nil)
 		for _, kind := range []models.MessageKind{models.MessageAssign, models.MessageCancel, models.MessageReply, models.MessageTaskEnded} {
 			tell(t, db, models.InboxMessage{AgentID: "finance", Kind: kind, Attempt: 1}, models.InboxMessage{AgentID: "finance", Kind: kind, Attempt: 2})
 		}
-		write(t, db, func(tx *store.Tx) error { return tx.CancelMessages("t", 1) })
+		write(t, db, func(tx *store.Tx) error { return tx.Inbox().Cancel("t", 1) })
 		require.Equal(t, []string{"assign2", "cancel1", "cancel2", "answer2", "ended1", "ended2"}, inbox(t, db, "finance"))
 	})
 }
@@ -247,7 +247,7 @@ func TestAnInbox(t *testing.T) {
 func TestAMessage(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "IsHeardOnceByEachAgent", func(t *testing.T, db *storetest.DB) {
+	rule(t, "IsProcessedOnceByEachAgent", func(t *testing.T, db *storetest.DB) {
 		const callers = 16
 		fresh := make(chan bool, callers)
 		var all sync.WaitGroup
@@ -255,7 +255,7 @@ func TestAMessage(t *testing.T) {
 			all.Go(func() {
 				var first bool
 				err := db.Write(context.Background(), func(tx *store.Tx) (err error) {
-					first, err = tx.MarkProcessed("finance", "m1")
+					first, err = tx.Inbox().MarkProcessed("finance", "m1")
 					return err
 				})
 				fresh <- first && err == nil
@@ -272,7 +272,7 @@ func TestAMessage(t *testing.T) {
 		write(t, db, func(tx *store.Tx) error {
 			for _, other := range []string{"health m1", "finance m2"} {
 				agent, message, _ := strings.Cut(other, " ")
-				first, err := tx.MarkProcessed(agent, message)
+				first, err := tx.Inbox().MarkProcessed(agent, message)
 				require.NoError(t, err)
 				require.True(t, first, other)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/models"
 	"comet/store"
 	"comet/store/storetest"
@@ -38,21 +39,24 @@ func TestWriteStoresNothingOfAClosureThat(t *testing.T) {
 			func(t *testing.T, err error) { require.Equal(t, errs.Internal, errs.CodeOf(err)) },
 		},
 		"BreaksARule": {
-			func(tx *store.Tx) error { return storetest.AddUsage(tx, "nobody", "x", tx.Now(), 1) },
+			func(tx *store.Tx) error { return storetest.AddUsage(tx, "missing", "x", tx.Now(), 1) },
 			func(t *testing.T, err error) { require.Equal(t, errs.Conflict, errs.CodeOf(err)) },
 		},
 		"SwallowsAStatementsError": {
-			func(tx *store.Tx) error { _ = storetest.AddUsage(tx, "nobody", "x", tx.Now(), 1); return nil },
+			func(tx *store.Tx) error { _ = storetest.AddUsage(tx, "missing", "x", tx.Now(), 1); return nil },
 			func(t *testing.T, err error) { require.Equal(t, errs.Conflict, errs.CodeOf(err)) },
 		},
 		"SwallowsAnErrorOfTheObjectMapper": {
-			func(tx *store.Tx) error { _ = tx.SaveToken(models.Token{ID: "x", AgentID: new("nobody")}); return nil },
+			func(tx *store.Tx) error {
+				_ = tx.Tokens().Save(models.Token{ID: "x", AgentID: new("missing")})
+				return nil
+			},
 			func(t *testing.T, err error) { require.Equal(t, errs.Conflict, errs.CodeOf(err)) },
 		},
 		"WritesOnAfterAFailedStatement": {
 			func(tx *store.Tx) error {
-				_ = storetest.AddUsage(tx, "nobody", "x", tx.Now(), 1)
-				return tx.Emit("x", "x", nil)
+				_ = storetest.AddUsage(tx, "missing", "x", tx.Now(), 1)
+				return tx.Events().Emit("x", "x", nil)
 			},
 			func(t *testing.T, err error) { require.Error(t, err) },
 		},
@@ -61,13 +65,13 @@ func TestWriteStoresNothingOfAClosureThat(t *testing.T) {
 		rule(t, name, func(t *testing.T, db *storetest.DB) {
 			smallTree(t, db)
 			err := db.Write(t.Context(), func(tx *store.Tx) error {
-				if err := tx.InsertAgent(assistant(db, "broken", "finance")); err != nil {
+				if err := tx.Agents().Insert(assistant(db, "broken", "finance")); err != nil {
 					return err
 				}
-				if err := tx.Emit(models.EventAgentCreated, "broken", nil); err != nil {
+				if err := tx.Events().Emit(events.AgentCreated, "broken", nil); err != nil {
 					return err
 				}
-				if _, err := tx.Enqueue(models.Job{Kind: "work"}); err != nil {
+				if _, err := tx.Jobs().Enqueue(store.Job{Kind: "work"}); err != nil {
 					return err
 				}
 				return c.fail(tx)
@@ -98,7 +102,7 @@ func TestWrite(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		require.NoError(t, db.Write(ctx, func(tx *store.Tx) error {
 			cancel()
-			return tx.InsertAgent(assistant(db, "whole", "finance"))
+			return tx.Agents().Insert(assistant(db, "whole", "finance"))
 		}))
 		requireAgent(t, db, "whole", true)
 	})
@@ -113,16 +117,16 @@ func TestWrite(t *testing.T) {
 		})
 	})
 
-	rule(t, "LeavesNoUseForItsTransactionAfterwards", func(t *testing.T, db *storetest.DB) {
+	rule(t, "MakesItsTransactionUnusableAfterwards", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		var leaked *store.Tx
 		write(t, db, func(tx *store.Tx) error { leaked = tx; return nil })
-		require.Error(t, leaked.InsertAgent(assistant(db, "ghost", "finance")))
-		require.Error(t, leaked.SaveToken(token(db, "ghost")))
+		require.Error(t, leaked.Agents().Insert(assistant(db, "ghost", "finance")))
+		require.Error(t, leaked.Tokens().Save(token(db, "ghost")))
 		requireAgent(t, db, "ghost", false)
 	})
 
-	rule(t, "KeepsConcurrentWritersApart", func(t *testing.T, db *storetest.DB) {
+	rule(t, "IsolatesConcurrentWriters", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		const writers, rounds = 8, 12
 		var mu sync.Mutex
@@ -146,22 +150,22 @@ func TestWrite(t *testing.T) {
 		}
 	})
 
-	rule(t, "HasStoredWhatItAcknowledgedWhenTheDatabaseIsOpenedAgain", func(t *testing.T, db *storetest.DB) {
+	rule(t, "IsDurable", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		first, err := store.Open(t.Context(), db.Options)
 		require.NoError(t, err)
 		require.NoError(t, first.Write(t.Context(), func(tx *store.Tx) error {
-			return errors.Join(tx.InsertAgent(assistant(db, "durable", "finance")), tx.Emit("x", "durable", nil))
+			return errors.Join(tx.Agents().Insert(assistant(db, "durable", "finance")), tx.Events().Emit("x", "durable", nil))
 		}))
 		require.NoError(t, first.Close())
 		require.Error(t, first.Write(t.Context(), func(*store.Tx) error { return nil }), "a closed store takes no writes")
 		second, err := store.Open(t.Context(), db.Options)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, second.Close()) }()
-		got, err := second.Agent(t.Context(), "durable")
+		got, err := second.Agents(t.Context()).Get("durable")
 		require.NoError(t, err)
 		require.Equal(t, assistant(db, "durable", "finance"), got)
-		waiting, err := second.EventsUnnumbered(t.Context())
+		waiting, err := second.Events(t.Context()).Unnumbered()
 		require.NoError(t, err)
 		require.True(t, waiting)
 	})
@@ -170,7 +174,7 @@ func TestWrite(t *testing.T) {
 // misbehave is an insert that fails in one of several ways after its statement.
 func misbehave(db *storetest.DB, id string, how int) func(*store.Tx) error {
 	return func(tx *store.Tx) error {
-		if err := tx.InsertAgent(assistant(db, id, "finance")); err != nil {
+		if err := tx.Agents().Insert(assistant(db, id, "finance")); err != nil {
 			return err
 		}
 		switch how {
@@ -179,7 +183,7 @@ func misbehave(db *storetest.DB, id string, how int) func(*store.Tx) error {
 		case 2:
 			panic("boom")
 		case 3:
-			_ = storetest.AddUsage(tx, "nobody", "x", tx.Now(), 1)
+			_ = storetest.AddUsage(tx, "missing", "x", tx.Now(), 1)
 		}
 		return nil
 	}
@@ -192,22 +196,22 @@ func TestReads(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		reads := map[string]func() error{
-			"Agent":            func() error { _, err := db.Agent(ctx, "nova"); return err },
-			"AgentDetail":      func() error { _, err := db.AgentDetail(ctx, "nova", db.Now()); return err },
-			"Agents":           func() error { _, err := db.Agents(ctx, models.AgentQuery{Limit: 1}); return err },
-			"Ancestors":        func() error { _, err := db.Ancestors(ctx, "nova"); return err },
-			"Subtree":          func() error { _, err := db.Subtree(ctx, "nova", 1, false, 100); return err },
-			"EachAgent":        func() error { return db.EachAgent(ctx, func(models.Agent) error { return nil }) },
-			"AuditTrail":       func() error { _, err := db.AuditTrail(ctx, "nova", 0, 1); return err },
-			"Token":            func() error { _, err := db.Token(ctx, "x"); return err },
-			"TokenByHash":      func() error { _, _, err := db.TokenByHash(ctx, [32]byte{}); return err },
-			"Tokens":           func() error { _, err := db.Tokens(ctx, "", 1); return err },
-			"EventsAfter":      func() error { _, err := db.EventsAfter(ctx, 0, 1); return err },
-			"EventsUnnumbered": func() error { _, err := db.EventsUnnumbered(ctx); return err },
-			"LastPosition":     func() error { _, err := db.LastPosition(ctx); return err },
-			"NextJobAt":        func() error { _, _, err := db.NextJobAt(ctx, []string{"x"}); return err },
-			"OtherDueJob":      func() error { _, _, err := db.OtherDueJob(ctx, nil); return err },
-			"Ping":             func() error { return db.Ping(ctx) },
+			"Agent":             func() error { _, err := db.Agents(ctx).Get("nova"); return err },
+			"AgentDetail":       func() error { _, err := db.Agents(ctx).Detail("nova", db.Now()); return err },
+			"Agents":            func() error { _, err := db.Agents(ctx).List(store.AgentQuery{Limit: 1}); return err },
+			"Ancestors":         func() error { _, err := db.Agents(ctx).Ancestors("nova"); return err },
+			"Subtree":           func() error { _, err := db.Agents(ctx).Subtree("nova", 1, false, 100); return err },
+			"EachAgent":         func() error { return db.Agents(ctx).Each(func(models.Agent) error { return nil }) },
+			"AuditTrail":        func() error { _, err := db.Agents(ctx).AuditTrail("nova", 0, 1); return err },
+			"Token":             func() error { _, err := db.Tokens(ctx).Get("x"); return err },
+			"TokenByHash":       func() error { _, _, err := db.Tokens(ctx).ByHash([32]byte{}); return err },
+			"Tokens":            func() error { _, err := db.Tokens(ctx).List("", 1); return err },
+			"Events.After":      func() error { _, err := db.Events(ctx).After(0, 1); return err },
+			"Events.Unnumbered": func() error { _, err := db.Events(ctx).Unnumbered(); return err },
+			"LastPosition":      func() error { _, err := db.Events(ctx).LastPosition(); return err },
+			"Jobs.NextAt":       func() error { _, _, err := db.Jobs(ctx).NextAt([]string{"x"}); return err },
+			"Jobs.OtherDue":     func() error { _, _, err := db.Jobs(ctx).OtherDue(nil); return err },
+			"Ping":              func() error { return db.Ping(ctx) },
 		}
 		for name, read := range reads {
 			require.ErrorIs(t, read(), context.Canceled, name)

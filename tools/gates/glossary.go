@@ -14,7 +14,7 @@ const glossaryPage = "docs/glossary.md"
 // allowMark on a line states that a rejected word is a name of something else there.
 const allowMark = "glossary:allow"
 
-// rejected is a word or phrase that the code base does not use, and what it says instead.
+// rejected is a word or phrase that the code base does not use, with its replacement.
 type rejected struct {
 	phrase  string
 	instead string

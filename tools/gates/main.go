@@ -146,7 +146,7 @@ func (t *tree) over(gate, where string, value, limit int, what string) []finding
 	return []finding{{gate, where, text}}
 }
 
-// staleLimits reports entries of limits.txt that are no longer needed, or more than 2 % too high.
+// staleLimits reports entries of limits.txt that are no longer needed, or more than 2% too high.
 func (t *tree) staleLimits(gates []string) []finding {
 	var found []finding
 	for key, value := range t.limits {
@@ -183,12 +183,18 @@ func (t *tree) printMeasured() {
 func (t *tree) production() []string {
 	var files []string
 	for _, f := range t.files {
-		if strings.HasSuffix(f, ".go") && !strings.HasSuffix(f, "_test.go") && !strings.HasSuffix(f, ".gen.go") &&
+		if strings.HasSuffix(f, ".go") && !strings.HasSuffix(f, "_test.go") && !strings.HasSuffix(f, ".gen.go") && !isTestPackage(f) &&
 			!hasFolder(f, "testdata") && !strings.HasPrefix(f, "tools/") && !strings.HasPrefix(f, "third_party/") && !strings.HasPrefix(f, "openapi/client/") {
 			files = append(files, f)
 		}
 	}
 	return files
+}
+
+// isTestPackage reports whether a file is of a package that only tests import, such as
+// store/storetest.
+func isTestPackage(path string) bool {
+	return strings.HasSuffix(filepath.Dir(path), "test") || filepath.Base(filepath.Dir(path)) == "testkit"
 }
 
 func hasFolder(path, folder string) bool {

@@ -33,6 +33,7 @@ func convert(dirs []string) (doc *openapi3.T, names map[string]string, err error
 		return nil, nil, fmt.Errorf("annotations: %w", err)
 	}
 	swagger := parser.GetSwagger()
+	swagger.Consumes = []string{jsonType} // unless an annotation names another type
 	keepParamExamples(swagger)
 
 	text, err := json.Marshal(swagger)

@@ -7,11 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 )
 
-// member is what swag forgets about a field of a struct.
+// member has the properties of a struct field that swag omits.
 type member struct {
 	name string // in JSON
 	// optional is set for omitempty and omitzero.
@@ -27,14 +28,20 @@ type member struct {
 // structs maps a type, as package.Name, to its members in the order of the source.
 type structs map[string][]member
 
+// docs maps a type, as package.Name, to the text of its doc comment without its name.
+type docs map[string]string
+
+// routeNames maps a route, as "GET /path", to the name of the function whose comment describes it.
+type routeNames map[string]string
+
 // readFacts parses the Go files in dirs, tests aside.
-func readFacts(dirs []string) (structs, error) {
-	facts := structs{}
+func readFacts(dirs []string) (structs, docs, routeNames, error) {
+	facts, texts, routes := structs{}, docs{}, routeNames{}
 	embedded, names := map[string][]string{}, map[string]string{}
 	for _, dir := range dirs {
 		files, err := fs.Glob(os.DirFS(dir), "*.go")
 		if err != nil {
-			return nil, err
+			return nil, nil, nil, err
 		}
 		for _, name := range files {
 			if strings.HasSuffix(name, "_test.go") {
@@ -42,34 +49,56 @@ func readFacts(dirs []string) (structs, error) {
 			}
 			file, err := parser.ParseFile(token.NewFileSet(), dir+"/"+name, nil, parser.SkipObjectResolution|parser.ParseComments)
 			if err != nil {
-				return nil, err
+				return nil, nil, nil, err
 			}
-			collect(file, facts, embedded, names)
+			collect(file, facts, texts, embedded, names)
+			routes.collect(file)
 		}
 	}
 	for name := range embedded {
 		facts.flatten(name, embedded)
 	}
 	for schema, name := range names {
-		facts[schema] = facts[name]
+		facts[schema], texts[schema] = facts[name], texts[name]
 	}
-	return facts, nil
+	return facts, texts, routes, nil
 }
 
-func collect(file *ast.File, facts structs, embedded map[string][]string, names map[string]string) {
+var routerAnnotation = regexp.MustCompile(`(?m)^\s*@Router\s+(\S+)\s+\[(\w+)\]`)
+
+// collect adds the annotated functions of a file.
+func (r routeNames) collect(file *ast.File) {
+	for _, decl := range file.Decls {
+		f, ok := decl.(*ast.FuncDecl)
+		if !ok {
+			continue
+		}
+		for _, route := range routerAnnotation.FindAllStringSubmatch(f.Doc.Text(), -1) {
+			r[strings.ToUpper(route[2])+" "+route[1]] = f.Name.Name
+		}
+	}
+}
+
+func collect(file *ast.File, facts structs, texts docs, embedded map[string][]string, names map[string]string) {
 	pkg := file.Name.Name
 	ast.Inspect(file, func(n ast.Node) bool {
+		if decl, ok := n.(*ast.GenDecl); ok && len(decl.Specs) == 1 {
+			if spec, ok := decl.Specs[0].(*ast.TypeSpec); ok && spec.Doc == nil {
+				spec.Doc = decl.Doc
+			}
+		}
 		spec, ok := n.(*ast.TypeSpec)
 		if !ok {
 			return true
 		}
+		name := pkg + "." + spec.Name.Name
+		texts[name] = typeDescription(spec)
+		if schema := schemaName(spec); schema != "" {
+			names[schema] = name
+		}
 		body, ok := spec.Type.(*ast.StructType)
 		if !ok {
 			return true
-		}
-		name := pkg + "." + spec.Name.Name
-		if schema := schemaName(spec); schema != "" {
-			names[schema] = name
 		}
 		facts[name] = nil
 		for _, field := range body.Fields.List {
@@ -83,6 +112,20 @@ func collect(file *ast.File, facts structs, embedded map[string][]string, names 
 		}
 		return true
 	})
+}
+
+// typeDescription returns the first paragraph of a type's doc comment as a sentence without the
+// type's name: "agentItem is an agent in a list." becomes "An agent in a list."
+func typeDescription(spec *ast.TypeSpec) string {
+	text, _, _ := strings.Cut(strings.TrimSpace(spec.Doc.Text()), "\n\n")
+	text = strings.TrimPrefix(strings.Join(strings.Fields(text), " "), spec.Name.Name+" ")
+	for _, verb := range []string{"is ", "are "} {
+		text = strings.TrimPrefix(text, verb)
+	}
+	if text == "" {
+		return ""
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
 }
 
 // schemaName returns the name after @name in the comment behind a type, which swag gives to
@@ -110,12 +153,12 @@ func (s structs) flatten(name string, embedded map[string][]string) {
 }
 
 // renamed returns the facts under the names of the schemas.
-func (s structs) renamed(names map[string]string) structs {
-	out := make(structs, len(names))
+func renamed[T any](facts map[string]T, names map[string]string) map[string]T {
+	out := make(map[string]T, len(names))
 	for short, long := range names {
 		generic, _, _ := strings.Cut(long, "-")
-		if members, ok := s[generic]; ok {
-			out[short] = members
+		if fact, ok := facts[generic]; ok {
+			out[short] = fact
 		}
 	}
 	return out

@@ -255,9 +255,9 @@ func TestSchemas(t *testing.T) {
 		t.Parallel()
 		member("tags").is(object{"type": "array", "items": object{"type": "string"}, "example": []string{"a", "b"}})
 	})
-	t.Run("of enums name the values without the type, and keep examples beside the reference", func(t *testing.T) {
+	t.Run("of enums name the values without the type, have the comment of the type, and keep examples beside the reference", func(t *testing.T) {
 		t.Parallel()
-		schemas.at("Color").is(object{"type": "string", "enum": []string{"red", "green"}, "x-enum-varnames": []string{"Red", "Green"}})
+		schemas.at("Color").is(object{"description": "One of two.", "type": "string", "enum": []string{"red", "green"}, "x-enum-varnames": []string{"Red", "Green"}})
 		member("color").is(object{"allOf": []object{{"$ref": "#/components/schemas/Color"}}, "example": "green"})
 	})
 	t.Run("of generic types are named after both types", func(t *testing.T) {
@@ -343,11 +343,11 @@ func TestOperations(t *testing.T) {
 		t.Parallel()
 		add.at("security").is([]object{{"BearerAuth": []any{}}})
 		add.at("x-required-scopes").is([]string{"things:write"})
-		add.at("description").is("Adds it.\n\nNeeds the scope `things:write`.")
+		add.at("description").is("Adds it.\n\nRequires the scope `things:write`.")
 	})
 	t.Run("get the failures every such operation has", func(t *testing.T) {
 		t.Parallel()
-		require.Equal(t, []string{"200", "304", "404", "500", "default"}, get.at("responses").names())
+		require.Equal(t, []string{"200", "304", "400", "404", "500", "default"}, get.at("responses").names())
 		require.Equal(t, []string{"204", "401", "403", "413", "415", "429", "default"}, add.at("responses").names())
 		add.at("responses", "401").is(object{"$ref": "#/components/responses/Unauthenticated"})
 	})
@@ -486,5 +486,93 @@ func TestOutput(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, string(want), string(got))
 		}
+	})
+}
+
+// conventional is an API whose annotations state only what is special about an operation.
+const conventional = `package api
+
+type thing struct {
+	Name string ` + "`json:\"name\" example:\"x\"`" + `
+}
+
+//	@Summary		List things
+//	@Description	Lists them.
+//	@Tags			things
+//	@Security		BearerAuth[things:read]
+//	@Param			q		query	string	false	"Only with this"
+//	@Param			cursor	query	string	false	"Where the page starts"
+//	@Success		200	{object}	thing	"A page"
+//	@Router			/things [get]
+func listThings() {}
+
+//	@Summary		Add a thing
+//	@Description	Adds it.
+//	@Tags			things
+//	@Security		BearerAuth[things:write]
+//	@Param			Idempotency-Key	header	string	false	"A key"
+//	@Param			body			body	thing	true	"The thing"
+//	@Success		201	{object}	thing	"Added"
+//	@Failure		404	{object}	problem	"No such owner"
+//	@Router			/things [post]
+func (s *Server) addThing() {}
+
+type problem struct {
+	Title string ` + "`json:\"title\" example:\"x\"`" + `
+}
+
+//	@Summary		Get fresh things
+//	@Description	Gets them.
+//	@ID				freshThings
+//	@Tags			things
+//	@Security		BearerAuth[things:read]
+//	@Success		200	{object}	thing	"The thing"
+//	@Header			200	{string}	Cache-Control
+//	@Router			/fresh [get]
+func getFresh() {}
+`
+
+func TestConventions(t *testing.T) {
+	t.Parallel()
+	text, _, err := generate(write(t, general, conventional))
+	require.NoError(t, err)
+	var root any
+	require.NoError(t, json.Unmarshal(text, &root))
+	doc := node{t, root}
+	list, add, fresh := doc.at("paths", "/things", "get"), doc.at("paths", "/things", "post"), doc.at("paths", "/fresh", "get")
+	parameters := func(n node) (names []string) {
+		for _, p := range n.at("parameters").value.([]any) {
+			names = append(names, p.(object)["name"].(string))
+		}
+		return names
+	}
+
+	t.Run("an operation is named after its function, unless it has an id", func(t *testing.T) {
+		t.Parallel()
+		list.at("operationId").is("listThings")
+		add.at("operationId").is("addThing")
+		fresh.at("operationId").is("freshThings")
+	})
+	t.Run("a list with a cursor has a limit before it, and links", func(t *testing.T) {
+		t.Parallel()
+		require.Equal(t, []string{"q", "limit", "cursor", "If-None-Match"}, parameters(list))
+		list.at("responses", "200", "headers", "Link").is(object{"$ref": "#/components/headers/Link"})
+	})
+	t.Run("a read is conditional, unless it has rules of its own for caches", func(t *testing.T) {
+		t.Parallel()
+		list.at("responses", "200", "headers", "ETag").is(object{"$ref": "#/components/headers/ETag"})
+		require.Equal(t, []string{"200", "304", "400", "401", "403", "429", "default"}, list.at("responses").names())
+		require.Equal(t, []string{"200", "401", "403", "429", "default"}, fresh.at("responses").names())
+		require.NotContains(t, fresh.at("responses", "200", "headers").names(), "ETag")
+	})
+	t.Run("a request with an idempotency key can be a repetition, or a misuse of the key", func(t *testing.T) {
+		t.Parallel()
+		add.at("responses", "201", "headers", "Idempotency-Replayed").is(object{"$ref": "#/components/headers/Idempotency-Replayed"})
+		require.Contains(t, add.at("responses").names(), "409")
+	})
+	t.Run("bodies are JSON unless the annotations name another type", func(t *testing.T) {
+		t.Parallel()
+		require.Equal(t, []string{"application/json"}, add.at("requestBody", "content").names())
+		require.Equal(t, []string{"application/json"}, list.at("responses", "200", "content").names())
 	})
 }

@@ -1,10 +1,10 @@
 // Command openapigen writes comet's OpenAPI description. swag reads the
 // annotations on the handlers and makes a Swagger 2.0 document of them, kin-openapi
-// turns that into OpenAPI 3.0.3, and a normaliser adds what is lost or never known
-// on the way: nullable members, formats, required members of answers, problem
-// documents, shared headers, bearer tokens. The same input gives the same bytes.
+// turns that into OpenAPI 3.0.3, and a normaliser adds what swag and the conversion omit:
+// nullable members, formats, required members of responses, problem documents, shared
+// headers, bearer tokens. The output is deterministic.
 //
-// It lives in a module of its own so that none of this reaches the program.
+// It is a separate module, so that the program does not depend on these libraries.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 
 func main() {
 	api := flag.String("api", "../api", "folder of the annotated handlers; its doc.go holds the general part")
-	types := flag.String("types", "../models,../internal/errs,../internal/registry,../internal/transport,../internal/tools,../internal/wire/envelope/schema", "further folders with annotated handlers, or with types that handlers name, separated by commas")
+	types := flag.String("types", "../models,../internal/errs,../internal/registry,../internal/auth,../internal/usage,../webhooks,../store,../internal/transport,../internal/protocol/v5,../internal/tools/builtin,../internal/orchestrator,../internal/wire/envelope/schema", "further folders with annotated handlers, or with types that handlers name, separated by commas")
 	out := flag.String("out", "../openapi", "folder that gets openapi.json and openapi.yaml")
 	flag.Parse()
 
@@ -40,7 +40,7 @@ func run(api string, types []string, out string) error {
 
 // generate describes the API whose general part is in the first folder.
 func generate(dirs []string) (jsonText, yamlText []byte, err error) {
-	facts, err := readFacts(dirs)
+	facts, texts, routes, err := readFacts(dirs)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -48,8 +48,8 @@ func generate(dirs []string) (jsonText, yamlText []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	named := facts.renamed(names)
-	if err := normalise(doc, named); err != nil {
+	named := structs(renamed(facts, names))
+	if err := normalise(doc, named, renamed(texts, names), routes); err != nil {
 		return nil, nil, err
 	}
 	return render(doc, named)

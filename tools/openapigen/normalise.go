@@ -16,7 +16,10 @@ import (
 type normaliser struct {
 	doc   *openapi3.T
 	facts structs
-	errs  []error
+	texts docs
+	// routes has the function of each route.
+	routes routeNames
+	errs   []error
 }
 
 func (n *normaliser) reject(format string, args ...any) {
@@ -24,8 +27,8 @@ func (n *normaliser) reject(format string, args ...any) {
 }
 
 // normalise completes doc in place.
-func normalise(doc *openapi3.T, facts structs) error {
-	n := &normaliser{doc: doc, facts: facts}
+func normalise(doc *openapi3.T, facts structs, texts docs, routes routeNames) error {
+	n := &normaliser{doc: doc, facts: facts, texts: texts, routes: routes}
 	n.info()
 	n.webhooks()
 	n.unions()
@@ -55,7 +58,7 @@ func (n *normaliser) info() {
 		s.Description = "The default address of `comet serve`."
 	}
 	// The first entry is what a page that renders the description uses.
-	n.doc.Servers = append(openapi3.Servers{{URL: "/", Description: "The server this description comes from."}}, n.doc.Servers...)
+	n.doc.Servers = append(openapi3.Servers{{URL: "/", Description: "The server that this description was loaded from."}}, n.doc.Servers...)
 
 	// Swagger 2.0 knows no bearer tokens, so they are annotated as an API key.
 	for _, ref := range n.doc.Components.SecuritySchemes {

@@ -12,7 +12,7 @@ import (
 // operation completes one route; where names it in errors.
 func (n *normaliser) operation(where string, op *openapi3.Operation) {
 	if op.OperationID == "" {
-		n.reject("%s: no @ID", where)
+		op.OperationID = n.routes[where]
 	}
 	if op.Summary == "" || op.Description == "" {
 		n.reject("%s: no @Summary or no @Description", where)
@@ -25,6 +25,7 @@ func (n *normaliser) operation(where string, op *openapi3.Operation) {
 		return
 	}
 	n.scopes(where, op)
+	addConventions(where, op)
 	n.parameters(where, op)
 	n.body(op)
 	n.responses(where, op)
@@ -38,8 +39,8 @@ func firstOf[T any](list []T) (first T) {
 	return first
 }
 
-// scopes moves what a token must be allowed to where 3.0.3 can express it: a
-// bearer scheme takes no scopes.
+// scopes moves the required scopes to an extension and the description, because a bearer
+// scheme of OpenAPI 3.0.3 has no scopes.
 func (n *normaliser) scopes(where string, op *openapi3.Operation) {
 	var all []string
 	for _, requirement := range *op.Security {
@@ -59,7 +60,7 @@ func (n *normaliser) scopes(where string, op *openapi3.Operation) {
 		op.Extensions = map[string]any{}
 	}
 	op.Extensions["x-required-scopes"] = all
-	op.Description = strings.TrimRight(op.Description, "\n") + "\n\nNeeds the scope `" + strings.Join(all, "`, `") + "`."
+	op.Description = strings.TrimRight(op.Description, "\n") + "\n\nRequires the scope `" + strings.Join(all, "`, `") + "`."
 }
 
 func (n *normaliser) parameters(where string, op *openapi3.Operation) {

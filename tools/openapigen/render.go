@@ -21,8 +21,8 @@ const order = `
 	uniqueItems items properties additionalProperties example responses security x-required-scopes
 	paths x-webhooks components schemas securitySchemes`
 
-// holdsNames tells the members whose own members are names out of the API and not
-// out of OpenAPI.
+// holdsNames has the members whose own members are names of the API and not keywords of
+// OpenAPI.
 func holdsNames(member string) bool {
 	switch member {
 	case "paths", "x-webhooks", "responses", "headers", "schemas", "content", "properties", "securitySchemes", "example", "default":

@@ -23,6 +23,7 @@ func (n *normaliser) schemas() {
 		schema := n.doc.Components.Schemas[name].Value
 		n.members(name, schema, answers[name])
 		n.walk(name, schema)
+		n.describe(name, schema)
 	}
 	for path, item := range n.doc.Paths.Map() {
 		for method, op := range item.Operations() {
@@ -56,6 +57,24 @@ func (n *normaliser) members(name string, schema *openapi3.Schema, answer bool) 
 			if !answer {
 				describeDefault(ref.Value)
 			}
+		}
+	}
+}
+
+// describe adds the descriptions that the annotations leave out: that of the type, and those of
+// members that mean the same everywhere. A reference is described by its target.
+func (n *normaliser) describe(name string, schema *openapi3.Schema) {
+	if schema.Description == "" {
+		schema.Description = n.texts[name]
+	}
+	for member, text := range map[string]string{
+		"agent_id":   "The agent's id.",
+		"created_at": "When it was created.",
+		"created_by": "Name of the token that created it.",
+		"updated_at": "When it was last changed.",
+	} {
+		if ref := schema.Properties[member]; ref != nil && ref.Ref == "" && ref.Value.Description == "" {
+			ref.Value.Description = text
 		}
 	}
 }

@@ -28,20 +28,20 @@ func header(description, example string, schema *openapi3.Schema) *openapi3.Head
 func sharedHeaders() openapi3.Headers {
 	text, number := openapi3.NewStringSchema, openapi3.NewIntegerSchema
 	return openapi3.Headers{
-		"ETag":                header("The version of what was sent: a strong validator for If-Match and If-None-Match.", `"3.9f2c61d07b5ae418"`, text()),
-		"Link":                header("Neighbouring pages as RFC 8288 links: rel next, which the last page has not, and rel first.", `</api/v1/agents?cursor=eyJpZCI6Im5vdmEifQ&limit=100>; rel="next"`, text()),
-		"Location":            header("Where the new resource is.", "/api/v1/agents/custom-assistant", text().WithFormat("uri-reference")),
-		"X-Request-Id":        header("The request's id, as it stands in the logs.", "01890a5d-ac96-774b-bcce-b302099a8057", text()),
-		"Retry-After":         header("Seconds after which it is worth trying again.", "30", number()),
-		"RateLimit-Limit":     header("Requests the token may make in the current window. Only where rate limits are on.", "600", number()),
-		"RateLimit-Remaining": header("Requests left in the current window. Only where rate limits are on.", "599", number()),
-		"RateLimit-Reset":     header("Seconds until the window ends. Only where rate limits are on.", "42", number()),
-		"Preference-Applied":  header("What was made of Prefer: `wait` and the seconds the answer would have waited.", "wait=30", text()),
-		"WWW-Authenticate":    header("How to authenticate.", `Bearer realm="comet"`, text()),
-		"Idempotency-Replayed": header("`true` where the answer is the stored one of an earlier request with the same Idempotency-Key.", "true",
+		"ETag":                header("Strong entity tag of the response, for If-Match and If-None-Match.", `"3.9f2c61d07b5ae418"`, text()),
+		"Link":                header("Links to other pages (RFC 8288): `first`, and `next` except on the last page.", `</api/v1/agents?cursor=eyJpZCI6Im5vdmEifQ&limit=100>; rel="next"`, text()),
+		"Location":            header("Address of the resource.", "/api/v1/agents/custom-assistant", text().WithFormat("uri-reference")),
+		"X-Request-Id":        header("The request's id in the logs of the server.", "01890a5d-ac96-774b-bcce-b302099a8057", text()),
+		"Retry-After":         header("Seconds to wait before the next attempt.", "30", number()),
+		"RateLimit-Limit":     header("Requests that the token may make per window. Only if rate limits are enabled.", "600", number()),
+		"RateLimit-Remaining": header("Requests that remain in the current window. Only if rate limits are enabled.", "599", number()),
+		"RateLimit-Reset":     header("Seconds until the window ends. Only if rate limits are enabled.", "42", number()),
+		"Preference-Applied":  header("The granted preference: `wait` and the maximum wait in seconds.", "wait=30", text()),
+		"WWW-Authenticate":    header("The required authentication scheme.", `Bearer realm="comet"`, text()),
+		"Idempotency-Replayed": header("`true` if the response is the stored one of an earlier request with the same Idempotency-Key.", "true",
 			text().WithEnum("true")),
-		"Cache-Control":       header("For how long the answer may be kept.", "no-cache", text()),
-		"Content-Disposition": header("The file name to save the document under.", `attachment; filename="roster.yaml"`, text()),
+		"Cache-Control":       header("Whether and how long the response may be cached.", "no-cache", text()),
+		"Content-Disposition": header("The file name of the document.", `attachment; filename="roster.yaml"`, text()),
 	}
 }
 
@@ -62,12 +62,12 @@ func sharedResponses() []sharedResponse {
 	problems := func(op *openapi3.Operation) bool { return secured(op) && failuresOf(op) == "" }
 	return append(append(envelopeResponses(hasBody), lineResponses(hasBody)...), []sharedResponse{
 		{"401", "Unauthenticated", "The token is missing, unknown, expired or revoked.", []string{"WWW-Authenticate"}, secured, ""},
-		{"403", "Forbidden", "The token lacks a scope, which `scope` names, or its agent is inactive.", []string{"WWW-Authenticate"}, problems, ""},
-		{"413", "BodyTooLarge", "The body is larger than the route takes.", nil, hasBody, ""},
-		{"415", "UnsupportedMediaType", "The body is of a type the route does not take.", nil, hasBody, ""},
-		{"429", "TooManyRequests", "The token asks too often. Only where rate limits are on.",
+		{"403", "Forbidden", "The token lacks the scope in `scope`, or its agent is inactive.", []string{"WWW-Authenticate"}, problems, ""},
+		{"413", "BodyTooLarge", "The body exceeds the maximum size.", nil, hasBody, ""},
+		{"415", "UnsupportedMediaType", "The media type of the body is not supported.", nil, hasBody, ""},
+		{"429", "TooManyRequests", "The token exceeds its rate limit. Only if rate limits are enabled.",
 			[]string{"Retry-After", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}, secured, ""},
-		{"default", "Failure", "Any other failure; `type` and `status` tell which.", []string{"Retry-After"}, always, ""},
+		{"default", "Failure", "Any other error; see `code` and `status`.", []string{"Retry-After"}, always, ""},
 	}...)
 }
 
@@ -76,13 +76,13 @@ func lineResponses(hasBody func(*openapi3.Operation) bool) []sharedResponse {
 	applies := func(op *openapi3.Operation) bool { return failuresOf(op) == lineFailures }
 	withBody := func(op *openapi3.Operation) bool { return applies(op) && hasBody(op) }
 	return []sharedResponse{
-		{"401", "LineUnauthenticated", "E90: the token is missing, unknown, expired or revoked, or has no right to this, or its agent is inactive.",
+		{"401", "LineUnauthenticated", "E90: the token is missing, unknown, expired or revoked, lacks the required scope, or its agent is inactive.",
 			[]string{"WWW-Authenticate"}, applies, lineFailures},
-		{"413", "LineBodyTooLarge", "E10: the body is larger than the route takes.", nil, withBody, lineFailures},
-		{"415", "LineUnsupportedMediaType", "E10: the body is of a type the route does not take.", nil, withBody, lineFailures},
-		{"429", "LineTooManyRequests", "E31: the token asks too often, or too much waits to be done. E90: too many tokens that are not accepted came from the address. E17: no budget.",
+		{"413", "LineBodyTooLarge", "E10: the body exceeds the maximum size.", nil, withBody, lineFailures},
+		{"415", "LineUnsupportedMediaType", "E10: the media type of the body is not supported.", nil, withBody, lineFailures},
+		{"429", "LineTooManyRequests", "E31: the token exceeds its rate limit, or the queue is full. E90: too many requests with invalid tokens from this address. E17: the budget is exceeded.",
 			[]string{"Retry-After", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}, applies, lineFailures},
-		{"default", "LineFailure", "Any other failure; the seventh segment, ERR, tells which.", []string{"Retry-After"}, applies, lineFailures},
+		{"default", "LineFailure", "Any other error; see the seventh segment, ERR.", []string{"Retry-After"}, applies, lineFailures},
 	}
 }
 
@@ -93,13 +93,13 @@ func envelopeResponses(hasBody func(*openapi3.Operation) bool) []sharedResponse 
 	applies := func(op *openapi3.Operation) bool { return failuresOf(op) == schema }
 	withBody := func(op *openapi3.Operation) bool { return applies(op) && hasBody(op) }
 	return []sharedResponse{
-		{"401", "AgentUnauthenticated", "5004: the token is missing, unknown, expired or revoked, or has no right to this, or its agent is inactive.",
+		{"401", "AgentUnauthenticated", "5004: the token is missing, unknown, expired or revoked, lacks the required scope, or its agent is inactive.",
 			[]string{"WWW-Authenticate"}, applies, schema},
-		{"413", "AgentBodyTooLarge", "5003: the body is larger than the route takes.", nil, withBody, schema},
-		{"415", "AgentUnsupportedMediaType", "5003: the body is of a type the route does not take.", nil, withBody, schema},
-		{"429", "AgentTooManyRequests", "5002, of `orchestrator`: the token asks too often, or too much waits to be done. 5004: too many tokens that are not accepted came from the address. 5005: no budget, or another limit.",
+		{"413", "AgentBodyTooLarge", "5003: the body exceeds the maximum size.", nil, withBody, schema},
+		{"415", "AgentUnsupportedMediaType", "5003: the media type of the body is not supported.", nil, withBody, schema},
+		{"429", "AgentTooManyRequests", "5002 of `orchestrator`: the token exceeds its rate limit, or the queue is full. 5004: too many requests with invalid tokens from this address. 5005: the budget or another limit is exceeded.",
 			[]string{"Retry-After", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}, applies, schema},
-		{"default", "AgentFailure", "Any other failure; `error_code` tells which.", []string{"Retry-After"}, applies, schema},
+		{"default", "AgentFailure", "Any other error; see `error_code`.", []string{"Retry-After"}, applies, schema},
 	}
 }
 

@@ -38,8 +38,8 @@ func (n *normaliser) unions() {
 	}
 }
 
-// discriminator returns what tells alternatives apart: a member that each must have with
-// one value of its own. It is nil where there is none.
+// discriminator returns the member that distinguishes alternatives: each must have it with a
+// different constant value. It is nil if there is no such member.
 func (n *normaliser) discriminator(oneOf openapi3.SchemaRefs) *openapi3.Discriminator {
 	for _, name := range slices.Sorted(maps.Keys(n.target(oneOf[0]).Properties)) {
 		mapping := map[string]openapi3.MappingRef{}

@@ -77,9 +77,11 @@ func schemaOf(event string) string {
 
 func envelope(event string, op *openapi3.Operation, data *openapi3.SchemaRef) *openapi3.Schema {
 	at := openapi3.NewDateTimeSchema()
-	at.Description, at.Example = "When it happened.", "2026-01-10T15:30:00Z"
+	at.Description, at.Example = "When the event occurred.", "2026-01-10T15:30:00Z"
+	kind := openapi3.NewStringSchema().WithEnum(event)
+	kind.Description = "The type of the event."
 	s := openapi3.NewObjectSchema().
-		WithProperty("type", openapi3.NewStringSchema().WithEnum(event)).
+		WithProperty("type", kind).
 		WithProperty("timestamp", at).
 		WithPropertyRef("data", data)
 	s.Description = op.Summary + "."
@@ -98,23 +100,23 @@ func webhookHeaders() openapi3.Parameters {
 	}
 	text := openapi3.NewStringSchema
 	return openapi3.Parameters{
-		one("webhook-id", "The event's id, the same on every attempt: what came with an id you have seen is a repetition.",
+		one("webhook-id", "The event's id, the same for all attempts. Use it to recognize repeated deliveries.",
 			"01890a5d-ac96-774b-bcce-b302099a8059", text()),
-		one("webhook-timestamp", "When this attempt was made, in seconds since 1970. Refuse what is older than a few minutes.", "", openapi3.NewInt64Schema()),
-		one("webhook-signature", "One signature or several, separated by spaces: `v1,` and the HMAC-SHA256 of `id.timestamp.body` in base64; `v1a,` and an Ed25519 signature of the same. One that you can verify is enough.",
+		one("webhook-timestamp", "When this attempt was made, in seconds since 1970. Reject requests that are older than a few minutes.", "", openapi3.NewInt64Schema()),
+		one("webhook-signature", "One or more signatures, separated by spaces: `v1,` and the HMAC-SHA256 of `id.timestamp.body` in base64, or `v1a,` and the Ed25519 signature of the same text. Accept the request if one of them is valid.",
 			"v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=", text()),
 	}
 }
 
-// webhookAnswers are what comet makes of a receiver's answer.
+// webhookAnswers describe how comet interprets a receiver's response.
 func webhookAnswers() *openapi3.Responses {
 	answer := func(description string) *openapi3.ResponseRef {
 		return &openapi3.ResponseRef{Value: openapi3.NewResponse().WithDescription(description)}
 	}
 	r := openapi3.NewResponsesWithCapacity(3)
-	r.Set("2XX", answer("Taken. The body is not needed."))
-	r.Set("410", answer("Not wanted any more: the webhook is disabled."))
-	r.Set("default", answer("Anything else, redirects too, and no answer within 15 seconds is a failure. It is tried again after 5 s, 5 min, 30 min, 2 h, 5 h, 10 h and 10 h, not before `Retry-After`."))
+	r.Set("2XX", answer("The event was received. The body is ignored."))
+	r.Set("410", answer("The receiver wants no more events; comet disables the webhook."))
+	r.Set("default", answer("Any other response, including redirects, and none within 15 seconds is a failure. comet retries after 5 s, 5 min, 30 min, 2 h, 5 h, 10 h and 10 h, but not before `Retry-After`."))
 	return r
 }
 

@@ -45,10 +45,10 @@ func TestWebhooks(t *testing.T) {
 		hook.at("requestBody", "content", "application/json", "schema").is(object{"$ref": "#/components/schemas/ThingMadeNewEvent"})
 		event := doc.at("components", "schemas", "ThingMadeNewEvent")
 		event.at("required").is([]string{"type", "timestamp", "data"})
-		event.at("properties", "type").is(object{"type": "string", "enum": []string{"thing.made_new"}})
+		event.at("properties", "type").is(object{"description": "The type of the event.", "type": "string", "enum": []string{"thing.made_new"}})
 		event.at("properties", "timestamp", "format").is("date-time")
 		event.at("properties", "data").is(object{"$ref": "#/components/schemas/Made"})
-		require.Contains(t, string(text), "\"type\": {\n            \"type\": \"string\",\n            \"enum\": [\n              \"thing.made_new\"")
+		require.Contains(t, string(text), "\"type\": {\n            \"description\": \"The type of the event.\",\n            \"type\": \"string\",\n            \"enum\": [\n              \"thing.made_new\"")
 	})
 	t.Run("have data that is always whole, as an answer's is", func(t *testing.T) {
 		t.Parallel()

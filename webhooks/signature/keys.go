@@ -15,14 +15,13 @@ const (
 	MaxSecret = 64
 )
 
-// madeSecret is the length of a secret of our own: what SHA-256 puts out.
+// madeSecret is the length of a generated secret, that of a SHA-256 hash.
 const madeSecret = 32
 
-// The prefixes tell a person, and a program that searches for leaks, what it is.
+// The prefixes identify the kind of a key for users and for programs that search for leaks.
 const (
-	secretPrefix     = "whsec_"
-	signingKeyPrefix = "whsk_"
-	publicKeyPrefix  = "whpk_"
+	secretPrefix    = "whsec_"
+	publicKeyPrefix = "whpk_"
 )
 
 // NewSecret returns a random secret.
@@ -39,15 +38,6 @@ func ParseSecret(text string) ([]byte, error) {
 
 // NewSigningKey returns a random Ed25519 seed of 32 bytes.
 func NewSigningKey() []byte { return random(ed25519.SeedSize) }
-
-// FormatSigningKey writes an Ed25519 seed as whsk_….
-func FormatSigningKey(seed []byte) string { return format(signingKeyPrefix, seed) }
-
-// ParseSigningKey reads whsk_…, an Ed25519 seed of 32 bytes. The error is
-// errs.InvalidRequest; it does not repeat the key.
-func ParseSigningKey(text string) ([]byte, error) {
-	return parse(text, signingKeyPrefix, "a signing key", ed25519.SeedSize, ed25519.SeedSize)
-}
 
 // PublicKey returns the public half of an Ed25519 seed as whpk_….
 func PublicKey(seed []byte) string {
@@ -79,7 +69,7 @@ func parse(text, prefix, what string, shortest, longest int) ([]byte, error) {
 	}
 	key, err := base64.StdEncoding.DecodeString(rest)
 	if err != nil || format(prefix, key) != text {
-		return nil, errs.New(errs.InvalidRequest, "%s is %s and base64 (A-Z, a-z, 0-9, + and /, filled up with =)", what, prefix)
+		return nil, errs.New(errs.InvalidRequest, "%s is %s and base64 (A-Z, a-z, 0-9, + and /, padded with =)", what, prefix)
 	}
 	switch {
 	case shortest == longest && len(key) != shortest:

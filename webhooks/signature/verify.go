@@ -60,14 +60,14 @@ func (v *Verifier) Verify(header http.Header, body []byte, now time.Time) error 
 	id, timestamp := header.Get(HeaderID), header.Get(HeaderTimestamp)
 	// What is signed is joined with full stops: one in the id would move its border.
 	if id == "" || strings.Contains(id, ".") {
-		return errs.New(errs.InvalidHeader, "%s is missing or holds a full stop", HeaderID)
+		return errs.New(errs.InvalidHeader, "%s is missing or contains a full stop", HeaderID)
 	}
 	at, err := strconv.ParseInt(timestamp, 10, 64)
 	if err != nil || at < 0 || strconv.FormatInt(at, 10) != timestamp {
-		return errs.New(errs.InvalidHeader, "%s is missing or is no number of seconds", HeaderTimestamp)
+		return errs.New(errs.InvalidHeader, "%s is missing or is not a number of seconds", HeaderTimestamp)
 	}
 	if off := now.Unix() - at; max(off, -off) > int64(Tolerance/time.Second) {
-		return errs.New(errs.Unauthenticated, "the attempt was made too long ago, or one of the clocks is wrong: %s is more than 5 minutes from now", HeaderTimestamp)
+		return errs.New(errs.Unauthenticated, "%s differs from the current time by more than 5 minutes: the attempt is too old, or one of the clocks is wrong", HeaderTimestamp)
 	}
 	signatures := strings.Fields(header.Get(HeaderSignature))
 	if len(signatures) == 0 {

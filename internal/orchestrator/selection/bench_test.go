@@ -61,7 +61,7 @@ func BenchmarkSelect(b *testing.B) {
 // cache misses.
 func BenchmarkSelectOneCapability(b *testing.B) {
 	x, capabilities := index(100_000, 100)
-	for name, rank := range map[string]selection.Ranking{"ByScore": nil, "ByWeight": selection.ByWeight} {
+	for name, rank := range map[string]selection.Ranking{"ByScore": nil, "by load": byLoad} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

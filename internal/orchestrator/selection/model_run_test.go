@@ -148,7 +148,7 @@ func (g generator) live(a *selection.Agent) {
 }
 
 func (g generator) request() request {
-	r := request{weighted: g.oneIn(3)}
+	r := request{loadFirst: g.oneIn(3)}
 	if g.oneIn(5) {
 		r.Capabilities = []string{g.one("plan", "custom:plan", "reason")}
 		return r

@@ -52,23 +52,16 @@ func (e entry) score() *big.Rat {
 	return big.NewRat(int64(e.matched), int64(e.required))
 }
 
-// weight is the exact weight.
-func (e entry) weight() *big.Rat {
-	w := new(big.Rat).Mul(e.score(), big.NewRat(1, 2))
-	w.Add(w, big.NewRat(3, 10))
-	return w.Add(w, big.NewRat(int64(100-e.load()), 500))
-}
-
 // request is a request with the name of its ranking.
 type request struct {
 	selection.Request
 
-	weighted bool
+	loadFirst bool
 }
 
 func (r request) real() selection.Request {
-	if r.weighted {
-		r.Rank = selection.ByWeight
+	if r.loadFirst {
+		r.Rank = byLoad
 	}
 	return r.Request
 }
@@ -129,8 +122,8 @@ func (r request) sorted(entries []entry) []entry {
 		if a.reason != b.reason {
 			return strings.Index(order, string(a.reason)) > strings.Index(order, string(b.reason))
 		}
-		if c := a.weight().Cmp(b.weight()); r.weighted && c != 0 {
-			return c > 0
+		if r.loadFirst && a.load() != b.load() {
+			return a.load() < b.load()
 		}
 		if a.matched != b.matched {
 			return a.matched > b.matched

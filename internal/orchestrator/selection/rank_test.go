@@ -43,66 +43,6 @@ func TestScore(t *testing.T) {
 	require.Equal(t, 2, d.Eligible)
 }
 
-// TestWeight covers calculateScore of Genesis §Routing Algorithm for available agents, since only
-// those pass its filter.
-func TestWeight(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		similarity float64
-		load       int
-		want       float64
-	}{
-		{1, 0, 1},       // 0.5 + 0.3 + 0.2
-		{1, 100, 0.8},   // 0.5 + 0.3
-		{0, 0, 0.5},     // 0.3 + 0.2
-		{0, 100, 0.3},   // an available agent never scores below
-		{0.5, 50, 0.65}, // 0.25 + 0.3 + 0.1
-		{0.6, 25, 0.75}, // 0.3 + 0.3 + 0.15
-	} {
-		require.InDelta(t, c.want, (&selection.Ranked{Score: c.similarity, Load: c.load}).Weight(), 0, "%+v", c)
-	}
-}
-
-// TestByWeightBestThreeAndTwoAlternatives covers routeMessage of Genesis §Routing Algorithm; a
-// low load can make up for a worse match there.
-func TestByWeightBestThreeAndTwoAlternatives(t *testing.T) {
-	t.Parallel()
-	agent := func(id string, load int, capabilities ...string) selection.Agent {
-		return with(onlineAgent(id, capabilities...), func(a *selection.Agent) { a.Load = load })
-	}
-	five := []string{"c1", "c2", "c3", "c4", "c5"}
-	x := indexOf(
-		agent("match", 90, five...),      // 0.5 + 0.3 + 0.02 = 0.82
-		agent("idle", 0, five[:4]...),    // 0.4 + 0.3 + 0.2  = 0.90
-		agent("half", 5, five[:3]...),    // 0.3 + 0.3 + 0.19 = 0.79
-		agent("worse", 30, five[:3]...),  // 0.3 + 0.3 + 0.14 = 0.74
-		agent("worst", 60, five[1:4]...), // 0.3 + 0.3 + 0.08 = 0.68
-		agent("below", 0, five[1:3]...),  // similarity 0.4
-		with(agent("away", 0, five...), func(a *selection.Agent) { a.State = selection.Busy }),
-	)
-	request := selection.Request{Capabilities: five, Rank: selection.ByWeight}
-	d := x.Select(request)
-	require.Equal(t, []string{"idle", "match", "half"}, ids(d.Candidates[:3]))
-	require.Equal(t, []string{"worse", "worst"}, ids(d.Candidates[3:]))
-	require.InDelta(t, 0.9, d.Candidates[0].Weight(), 0, "the confidence")
-	require.InDelta(t, 0.8, d.Candidates[0].Score, 0, "the similarity alone")
-	require.Equal(t, []string{"away: busy", "below: below_threshold"}, reasons(d))
-
-	request.Rank = nil
-	require.Equal(t, "match", x.Select(request).Candidates[0].AgentID, "PROTOCOL_V5 looks at the match first")
-}
-
-// TestWeightHasNoRoundingErrors compares equal weights whose sums differ in the last bit: 4 of 25
-// capabilities weigh as much as 40 % of load, 0.5·4/25 = 0.2·40/100.
-func TestWeightHasNoRoundingErrors(t *testing.T) {
-	t.Parallel()
-	for load := range 61 {
-		a, b := selection.Ranked{Score: 19.0 / 25, Load: load}, selection.Ranked{Score: 23.0 / 25, Load: load + 40}
-		require.InDelta(t, a.Weight(), b.Weight(), 0, "load %d", load)
-		require.Positive(t, selection.ByWeight(&a, &b), "then the better match decides")
-	}
-}
-
 func TestCustomRanking(t *testing.T) {
 	t.Parallel()
 	x := indexOf(

@@ -2,7 +2,6 @@ package selection
 
 import (
 	"cmp"
-	"math"
 	"strings"
 	"time"
 )
@@ -33,24 +32,6 @@ func ByScore(a, b *Ranked) int {
 		return a.Load - b.Load
 	}
 	return a.LastAssignedAt.Compare(b.LastAssignedAt)
-}
-
-// ByWeight prefers the highest Weight, then continues as ByScore (Genesis §Routing Algorithm).
-func ByWeight(a, b *Ranked) int {
-	if c := cmp.Compare(b.weight(), a.weight()); c != 0 {
-		return c
-	}
-	return ByScore(a, b)
-}
-
-// Weight is Genesis's calculateScore, 0-1: 0.5 times the similarity, 0.3 for availability, which
-// every candidate has, and 0.2 times the free capacity.
-func (r *Ranked) Weight() float64 { return r.weight() / 1e9 }
-
-// weight is in whole billionths, so that mathematically equal sums are equal here as well and
-// rounding errors do not decide the order.
-func (r *Ranked) weight() float64 {
-	return math.RoundToEven((0.5*r.Score + 0.3 + 0.2*(1-float64(r.Load)/100)) * 1e9)
 }
 
 // judged is an agent with the result of its checks.

@@ -1,6 +1,6 @@
 // Package selection selects the agents that may take a task, best first. It holds an index of
-// agents by capability and the checks and rankings by which one of them is chosen (PROTOCOL_V5
-// §5.1; Genesis §Message Routing uses another ranking).
+// agents by capability and the checks and rankings by which one of them is chosen (PROTOCOL_V5 §5.1;
+// Genesis §Message Routing uses another ranking).
 //
 // It works in memory only, without a database, clock or goroutine. The orchestrator fills the
 // index from SQL, updates it from events and heartbeats, and queries it before every assignment.

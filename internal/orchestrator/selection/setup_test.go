@@ -1,6 +1,7 @@
 package selection_test
 
 import (
+	"cmp"
 	"time"
 
 	"comet/internal/orchestrator/selection"
@@ -41,4 +42,9 @@ func reasons(d selection.Decision) (out []string) {
 		out = append(out, r.AgentID+": "+string(r.Reason))
 	}
 	return out
+}
+
+// byLoad is a ranking of another protocol: the lowest load first.
+func byLoad(a, b *selection.Ranked) int {
+	return cmp.Or(cmp.Compare(a.Load, b.Load), selection.ByScore(a, b))
 }

@@ -1,25 +1,20 @@
 package envelope_test
 
 import (
-	"context"
 	"encoding/json"
 	"maps"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"comet/internal/jobs"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
 	"comet/internal/protocol/envelope"
-	"comet/internal/registry"
-	"comet/internal/usage"
+	"comet/internal/testkit"
 	wire "comet/internal/wire/envelope"
 	"comet/models"
-	"comet/store"
 	"comet/store/storetest"
 )
 
@@ -28,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fixture is the envelope protocol over an orchestrator with a database of its own.
 type fixture struct {
 	*envelope.Protocol
-	work *orchestrator.Orchestrator
+	work *testkit.Work
 	db   *storetest.DB
 }
 
@@ -43,39 +38,14 @@ func runCase(t *testing.T, name string, fn func(t *testing.T, f *fixture)) {
 
 func openFixture(t *testing.T, db *storetest.DB) *fixture {
 	t.Helper()
-	require.NoError(t, registry.New(db.Store, nil).Bootstrap(t.Context()))
-	work := orchestrator.New(db.Store, usage.New(db.Store, nil), &orchestrator.Options{
-		Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy()}, Poll: 2 * time.Millisecond,
-	})
-	runner := jobs.New(db.Store, &jobs.Options{Poll: 2 * time.Millisecond})
-	work.RegisterJobs(runner)
-	require.NoError(t, work.Start(t.Context()))
-	require.NoError(t, runner.Start(t.Context()))
-	t.Cleanup(func() {
-		require.NoError(t, runner.Stop(context.Background()))
-		require.NoError(t, work.Stop(context.Background()))
-	})
-	require.Eventually(t, func() bool { return work.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
-	return &fixture{envelope.New(work, nil), work, db}
-}
-
-// agent registers an agent with a type and capabilities.
-func (f *fixture) agent(t *testing.T, id, kind string, capabilities ...string) {
-	t.Helper()
-	now, parent, sphere, budget := f.db.Now(), "orch-my-team", 8, int64(50_000)
-	require.NoError(t, f.db.Write(t.Context(), func(tx *store.Tx) error {
-		return tx.InsertAgent(models.Agent{
-			ID: id, Name: id, Level: 2, SphereID: &sphere, FrequencyHz: 555, Capabilities: capabilities, Type: kind, ParentID: &parent, TokenBudget: &budget,
-			IsActive: true, Version: 1, CreatedAt: now, UpdatedAt: now,
-		})
-	}))
-	require.NoError(t, f.work.ReindexAgent(t.Context(), id))
+	work := testkit.StartWork(t, db, orchestrator.Options{Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy()}})
+	return &fixture{envelope.New(work.Orchestrator, nil), work, db}
 }
 
 // worker registers an agent and brings it online.
 func (f *fixture) worker(t *testing.T, id, kind string, capabilities ...string) {
 	t.Helper()
-	f.agent(t, id, kind, capabilities...)
+	f.work.AddAgent(t, id, kind, capabilities...)
 	_, err := f.work.Join(t.Context(), id, orchestrator.JoinRequest{Protocol: envelope.Name, Transport: "websocket", Concurrency: 4})
 	require.NoError(t, err)
 }
@@ -116,7 +86,7 @@ func request(t *testing.T, to, work string, hints, over map[string]any) (raw []b
 // receive passes a message to the protocol.
 func (f *fixture) receive(t *testing.T, from models.Principal, raw []byte) protocol.Reply {
 	t.Helper()
-	return f.Receive(t.Context(), from, raw, 0)
+	return f.Receive(t.Context(), protocol.Peer{Principal: from}, raw, 0)
 }
 
 // accepted is receive for a message that must be accepted.
@@ -151,10 +121,10 @@ func (f *fixture) drainInbox(t *testing.T, id string) (out []wire.Envelope) {
 	t.Helper()
 	all, err := f.work.Messages(t.Context(), id, 100)
 	require.NoError(t, err)
-	agent, err := f.db.Agent(t.Context(), id)
+	agent, err := f.db.Agents(t.Context()).Get(id)
 	require.NoError(t, err)
 	for _, m := range all {
-		parts, err := f.Render(t.Context(), agent, m, 0)
+		parts, err := f.Render(t.Context(), protocol.Peer{Agent: agent}, m, 0)
 		require.NoError(t, err)
 		for _, part := range parts {
 			out = append(out, read(t, part))
@@ -163,13 +133,4 @@ func (f *fixture) drainInbox(t *testing.T, id string) (out []wire.Envelope) {
 		require.NoError(t, err)
 	}
 	return out
-}
-
-// waitForEnd waits for a task to end.
-func (f *fixture) waitForEnd(t *testing.T, id string) models.Task {
-	t.Helper()
-	task, err := f.work.Wait(t.Context(), "", id, time.Minute)
-	require.NoError(t, err)
-	require.True(t, task.State.Ended(), "%+v", task)
-	return task
 }

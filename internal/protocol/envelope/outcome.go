@@ -1,6 +1,7 @@
 package envelope
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -157,9 +158,7 @@ func (p *Protocol) unavailable(ctx context.Context, t task, attempts []models.At
 	if t.Input.RequestedAgentID != "" {
 		name = t.Input.RequestedAgentID
 	}
-	if name == "" {
-		name = wire.Orchestrator
-	}
+	name = cmp.Or(name, wire.Orchestrator)
 	return wire.Unavailable(name, nil), nil
 }
 

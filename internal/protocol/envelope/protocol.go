@@ -4,10 +4,7 @@
 package envelope
 
 import (
-	"context"
-	"errors"
 	"log/slog"
-	"net/http"
 	"time"
 
 	"github.com/google/uuid"
@@ -59,20 +56,18 @@ func New(work *orchestrator.Orchestrator, opts *Options) *Protocol {
 	return p
 }
 
-// Name implements protocol.Protocol.
-func (p *Protocol) Name() string { return Name }
-
-// Subprotocol implements protocol.Protocol.
-func (p *Protocol) Subprotocol() string { return Subprotocol }
-
-// Unframed implements protocol.Protocol.
-func (p *Protocol) Unframed() bool { return false }
+// Info implements protocol.Protocol.
+func (p *Protocol) Info() protocol.Info {
+	return protocol.Info{
+		Name: Name, Subprotocols: []string{Subprotocol}, ContentTypes: []string{contentType}, Framed: true, Negotiate: negotiate,
+	}
+}
 
 // OrderingKey implements protocol.Protocol: the key is the task id.
 func (p *Protocol) OrderingKey(raw []byte) string { return wire.FindTaskID(raw) }
 
-// Negotiate implements protocol.Protocol (Chiffon §Protocol Versioning).
-func (p *Protocol) Negotiate(versions []string) (string, error) {
+// negotiate returns the version to use with an agent (Chiffon §Protocol Versioning).
+func negotiate(versions []string) (string, error) {
 	if len(versions) == 0 {
 		return wire.Version, nil
 	}
@@ -94,53 +89,6 @@ func (p *Protocol) Accepts(agent models.Agent) error {
 // Token implements protocol.Protocol (Chiffon §Authentication, “message field”).
 func (p *Protocol) Token(raw []byte) (token string, rest []byte) {
 	return wire.CutToken(raw)
-}
-
-// Receive implements protocol.Protocol.
-func (p *Protocol) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) protocol.Reply {
-	e, err := wire.Parse(raw)
-	if err != nil {
-		return p.refuse(e, err)
-	}
-	e.RemoveToken() // the token is for message queues only and must not be stored
-	s, err := p.senderOf(ctx, from, e)
-	if err != nil {
-		return p.refuse(e, err)
-	}
-	reply, err := p.receive(ctx, s, e, wait)
-	if err != nil {
-		return p.refuse(e, err)
-	}
-	reply.MessageID = e.MessageID.String()
-	return reply
-}
-
-func (p *Protocol) receive(ctx context.Context, s sender, e wire.Envelope, wait time.Duration) (protocol.Reply, error) {
-	switch payload := e.Payload.(type) {
-	case wire.WorkRequest:
-		if payload.WorkType == wire.WorkTypeCancel {
-			return p.cancel(ctx, s, e, payload)
-		}
-		return p.submit(ctx, s, e, payload, wait)
-	case wire.WorkStatus:
-		return p.progress(ctx, s, e, payload)
-	case wire.Heartbeat:
-		return p.heartbeat(ctx, s, payload)
-	case wire.WorkResult:
-		return p.complete(ctx, s, e, payload)
-	case wire.Failure:
-		return p.agentError(ctx, s, e, payload)
-	}
-	return protocol.Reply{}, errors.New("a valid envelope has no payload")
-}
-
-// accepted returns the reply to a message whose effect is committed.
-func accepted(taskID string) protocol.Reply {
-	reply := protocol.Reply{Status: http.StatusAccepted}
-	if taskID != "" {
-		reply.Location = "/api/v1/tasks/" + taskID
-	}
-	return reply
 }
 
 // newID returns the id of a new message.
@@ -178,37 +126,6 @@ type sender struct {
 
 // maySubmit reports whether the sender may submit tasks.
 func (s sender) maySubmit() bool { return s.Has(models.ScopeMessagesSend) }
-
-// senderOf returns the sender of a message. The token identifies the agent, and from_agent must be
-// the type of that agent. A token that is not bound to an agent acts as the orchestrator. A
-// mismatch is errs.Unauthenticated without details; the reason is logged.
-func (p *Protocol) senderOf(ctx context.Context, from models.Principal, e wire.Envelope) (sender, error) {
-	s := sender{Principal: from, agentType: wire.Orchestrator}
-	if from.AgentID == nil {
-		if !s.maySubmit() {
-			return s, p.rejectSender(ctx, s, e, "the token is not bound to an agent and lacks the scope messages:send")
-		}
-	} else {
-		agentType, ok, err := p.work.AgentType(ctx, *from.AgentID)
-		if err != nil {
-			return s, err
-		}
-		if !ok || agentType == "" {
-			return s, p.rejectSender(ctx, s, e, "the agent has no type or is inactive")
-		}
-		s.agentID, s.agentType = *from.AgentID, agentType
-	}
-	if e.From != s.agentType {
-		return s, p.rejectSender(ctx, s, e, "from_agent is not the type of the token's agent")
-	}
-	return s, nil
-}
-
-// rejectSender logs why a sender is rejected and returns an error that does not say why.
-func (p *Protocol) rejectSender(ctx context.Context, s sender, e wire.Envelope, reason string) error {
-	p.log.InfoContext(ctx, "a message was refused", "reason", reason, "token_id", s.TokenID, "agent", s.agentID, "type", s.agentType, "from_agent", e.From)
-	return errs.New(errs.Unauthenticated, "authentication failed")
-}
 
 // wrongField returns the error for a well-formed field with an impossible value.
 func wrongField(field, format string, args ...any) error {

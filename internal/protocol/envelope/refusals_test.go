@@ -10,12 +10,13 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
+	"comet/internal/testkit"
 	wire "comet/internal/wire/envelope"
 	"comet/models"
 )
 
 func submissionOf(capability string) orchestrator.Submission {
-	return orchestrator.Submission{Capabilities: []string{capability}, Priority: models.DefaultPriority}
+	return orchestrator.Submission{Capabilities: []string{capability}, Priority: orchestrator.DefaultPriority}
 }
 
 func contextOf(t *testing.T, failure wire.Failure) map[string]any {
@@ -31,7 +32,7 @@ func TestSender(t *testing.T) {
 	t.Parallel()
 	runCase(t, "a mismatch is 5004", func(t *testing.T, f *fixture) {
 		f.worker(t, "infra-1", "infra", "run_playbook")
-		f.agent(t, "plain", "", "run_playbook")
+		f.work.AddAgent(t, "plain", "", "run_playbook")
 		ask := func(from string) []byte {
 			return message(t, from, "infra", wire.TypeWorkRequest, map[string]any{"task_id": uuid.NewString(), "work_type": "run_playbook", "parameters": map[string]any{}}, nil)
 		}
@@ -177,7 +178,7 @@ func TestRefusals(t *testing.T) {
 			f.accepted(t, agentPrincipal("infra-1"), message(t, "infra", "orchestrator", wire.TypeError, map[string]any{
 				"error_code": code, "error_message": "no", "error_context": contexts[code],
 			}, map[string]any{"request_id": messages[0].RequestID}))
-			require.Equal(t, models.TaskFailed, f.waitForEnd(t, task).State)
+			require.Equal(t, models.TaskFailed, f.work.WaitForTask(t, task, testkit.Ended).State)
 			failure, a := f.refused(t, client("ci"), raw)
 			require.Equal(t, code, failure.Code)
 			require.Equal(t, want, a.Status)

@@ -11,12 +11,14 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
+	"comet/internal/protocol"
 	wire "comet/internal/wire/envelope"
 	"comet/models"
 )
 
 // Render implements protocol.Protocol.
-func (p *Protocol) Render(ctx context.Context, agent models.Agent, m models.InboxMessage, limit int) ([][]byte, error) {
+func (p *Protocol) Render(ctx context.Context, to protocol.Peer, m models.InboxMessage, limit int) ([][]byte, error) {
+	agent := to.Agent
 	stored, err := p.work.TaskWithInput(ctx, m.TaskID)
 	if errs.Is(err, errs.NotFound) {
 		return nil, nil

@@ -9,6 +9,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/protocol"
+	"comet/internal/testkit"
 	wire "comet/internal/wire/envelope"
 	"comet/models"
 )
@@ -100,7 +102,7 @@ func TestWork(t *testing.T) {
 		raw, task := request(t, "infra", "run_playbook", nil, nil)
 		ended := make(chan wire.Envelope, 1)
 		go func() {
-			e, _ := wire.Parse(f.Receive(t.Context(), client("ci"), raw, time.Minute).Body)
+			e, _ := wire.Parse(f.Receive(t.Context(), protocol.Peer{Principal: client("ci")}, raw, time.Minute).Body)
 			ended <- e
 		}()
 		require.Eventually(t, func() bool { _, err := f.work.Task(t.Context(), task); return err == nil }, time.Minute, time.Millisecond)
@@ -138,7 +140,7 @@ func TestWork(t *testing.T) {
 		require.Equal(t, out.Task.ID, messages[0].RequestID.String())
 		require.Equal(t, "550e8400-e29b-41d4-a716-446655440002", messages[0].TraceID.String())
 		f.accepted(t, agentPrincipal("infra-1"), result(t, out.Task.ID, "success", 0, "ok", 0))
-		require.Equal(t, models.TaskDone, f.waitForEnd(t, out.Task.ID).State)
+		require.Equal(t, models.TaskDone, f.work.WaitForTask(t, out.Task.ID, testkit.Ended).State)
 	})
 }
 
@@ -161,6 +163,6 @@ func TestCancel(t *testing.T) {
 		require.Equal(t, wire.WorkTypeCancel, messages[0].Payload.(wire.WorkRequest).WorkType)
 		require.Equal(t, task, messages[0].Payload.(wire.WorkRequest).TaskID.String())
 		f.accepted(t, agentPrincipal("infra-1"), result(t, task, "cancelled", 130, "", 5))
-		require.Equal(t, models.TaskCancelled, f.waitForEnd(t, task).State)
+		require.Equal(t, models.TaskCancelled, f.work.WaitForTask(t, task, testkit.Ended).State)
 	})
 }

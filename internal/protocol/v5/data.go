@@ -121,11 +121,11 @@ func isPiece(data wire.Data) bool { return has(data, keyPart) }
 func isAnswer(data wire.Data) bool { return has(data, keyAnswer) || has(data, "choice") }
 
 // rawRef is the reference to the result of a task.
-func rawRef(tid wire.Task) wire.Ref { return wire.Ref{Kind: wire.RefTask, Task: tid, Field: "raw"} }
+func rawRef(tid wire.Task) wire.Ref { return wire.Ref{Task: tid, Field: "raw"} }
 
 // paramsRef is the reference to the parameters of a task.
 func paramsRef(tid wire.Task) wire.Ref {
-	return wire.Ref{Kind: wire.RefTask, Task: tid, Field: "params"}
+	return wire.Ref{Task: tid, Field: "params"}
 }
 
 // isRequestPair reports whether a pair of a request is for O1.

@@ -1,6 +1,7 @@
 package v5
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -56,7 +57,7 @@ func errSubmitScope() error {
 // unknownSession returns E42 for a CTX without a session.
 func unknownSession(name string) error {
 	if name == "" || name == wire.SystemContext {
-		return errorf(codes.E42, "", "CTX must name a session, not %s", orDash(name))
+		return errorf(codes.E42, "", "CTX must name a session, not %s", cmp.Or(name, "-"))
 	}
 	return errorf(codes.E42, "", "there is no session %s", name)
 }
@@ -69,8 +70,7 @@ func notFoundAs(err error, code codes.Code, format string, args ...any) error {
 	return err
 }
 
-// isNotFound reports whether an error is errs.NotFound: what is looked for was never there, or
-// was purged.
+// isNotFound reports whether an error is errs.NotFound, also because of a purge.
 func isNotFound(err error) bool { return errs.Is(err, errs.NotFound) }
 
 // isSignatureError reports whether an error is that of a wrong signature.
@@ -109,21 +109,21 @@ func (p *Protocol) errorReply(m wire.Message, err error) protocol.Reply {
 	var invalid *wire.Error
 	var out wire.Message
 	if errors.As(err, &invalid) {
-		out = wire.Refuse(m, self, number, invalid)
+		out = invalid.Reply(m, self, number)
 	} else {
 		coded := p.toCodedError(err)
 		data, err := coded.data().Data()
 		if err != nil {
 			data = "-"
 		}
-		out = wire.Reply(m, self, number, wire.Failure, data)
+		out = m.Reply(self, number, wire.Failure, data)
 		out.State, out.Err = wire.Failed, coded.code
 	}
-	line, formatErr := wire.Format(out)
+	line, formatErr := out.Format()
 	if formatErr != nil { // segments of an invalid message may be invalid in the reply
-		plain := wire.Reply(wire.Message{From: m.From}, self, number, wire.Failure, out.Data)
+		plain := wire.Message{From: m.From}.Reply(self, number, wire.Failure, out.Data)
 		plain.State, plain.Err = out.State, out.Err
-		line, formatErr = wire.Format(plain)
+		line, formatErr = plain.Format()
 	}
 	if formatErr != nil {
 		p.log.Error("an error reply could not be written", "error", formatErr)
@@ -179,8 +179,8 @@ func (p *Protocol) toCodedError(err error) codedError {
 	return e
 }
 
-// authErrorText returns the text of an authentication error. A sender that has shown a token or a
-// name is not told what is wrong with it; a sender without any is told what is missing.
+// authErrorText returns the text of an authentication error. It does not say what is wrong with a
+// token or a name; it names what is missing if there is neither.
 func authErrorText(own *errs.Error) string {
 	switch {
 	case own.Meta["header"] != nil || own.Meta["missing"] != nil:

@@ -3,11 +3,14 @@ package v5
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"strings"
 
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/internal/orchestrator"
-	"comet/internal/telemetry"
+	"comet/internal/protocol/v5/logformat"
+	"comet/internal/protocol/v5/shortid"
 	wire "comet/internal/wire/v5"
 	"comet/models"
 )
@@ -20,11 +23,11 @@ func (p *Protocol) Event(ctx context.Context, e models.Event) (string, error) {
 	m, err := p.eventMessage(ctx, e)
 	switch {
 	case isNotFound(err):
-		return string(telemetry.AppendV5Note(nil, e.At, string(e.Type)+" "+e.Key)), nil
+		return string(logformat.AppendText(nil, e.At, slog.LevelInfo, string(e.Type)+" "+e.Key)), nil
 	case err != nil:
 		return "", err
 	}
-	return string(traceRecord(m).Append(nil, e.At, telemetry.V5Level(m.Type.String()))), nil
+	return string(traceRecord(m).Append(nil, e.At, logformat.Level(m.Type.String()))), nil
 }
 
 // parties are the two ends of a task's event.
@@ -49,9 +52,9 @@ func (ends parties) reportRoute() (from, to wire.Address) {
 // eventMessage returns the message about an event, or errs.NotFound where there is none.
 func (p *Protocol) eventMessage(ctx context.Context, event models.Event) (m wire.Message, err error) {
 	if !strings.HasPrefix(string(event.Type), "task.") {
-		return m, errs.New(errs.NotFound, "no message is about %s", event.Type)
+		return m, errs.New(errs.NotFound, "there is no message about %s", event.Type)
 	}
-	var e models.TaskChanged
+	var e orchestrator.TaskChanged
 	if err := json.Unmarshal(event.Data, &e); err != nil {
 		return m, err
 	}
@@ -63,32 +66,32 @@ func (p *Protocol) eventMessage(ctx context.Context, event models.Event) (m wire
 	if err != nil {
 		return m, err
 	}
-	m.Context, m.Task = models.ContextName(name.Context), wire.NewTask(name.Task)
+	m.Context, m.Task = shortid.ContextName(name.Context), wire.NewTask(name.Task)
 	ends, err := p.partiesOf(ctx, t, e)
 	if err != nil {
 		return m, err
 	}
 	t.Attempt, t.AgentID = e.Attempt, e.AgentID // as they were at the event
 	switch event.Type {
-	case models.EventTaskAssigned:
+	case events.TaskAssigned:
 		m.From, m.To = self, ends.worker
 		err = p.writeAssignment(ctx, &m, t)
-	case models.EventTaskCompleted:
+	case events.TaskCompleted:
 		m.From, m.To = ends.reportRoute()
 		err = p.writeOutcome(ctx, &m, t)
-	case models.EventTaskFailed:
+	case events.TaskFailed:
 		m.From, m.To = self, ends.requester
 		if e.AgentID != "" && (len(t.Detail) > 0 || t.ErrorCode == string(orchestrator.FailureWork)) { // the worker has reported it
 			m.From, m.To = ends.reportRoute()
 		}
 		err = p.writeOutcome(ctx, &m, t)
-	case models.EventTaskCancelled:
+	case events.TaskCancelled:
 		m.From, m.To = self, ends.worker
 		if e.AgentID == "" {
 			m.From, m.To = ends.requester, self
 		}
 		err = p.writeOutcome(ctx, &m, t)
-	case models.EventTaskCreated:
+	case events.TaskCreated:
 		err = p.writeTaskCreated(ctx, &m, ends, t)
 	default:
 		err = writeTaskEvent(&m, ends, event.Type, e)
@@ -97,7 +100,7 @@ func (p *Protocol) eventMessage(ctx context.Context, event models.Event) (m wire
 }
 
 // partiesOf returns the requester and the worker of a task at an event; without a worker it is O1.
-func (p *Protocol) partiesOf(ctx context.Context, t models.Task, e models.TaskChanged) (ends parties, err error) {
+func (p *Protocol) partiesOf(ctx context.Context, t models.Task, e orchestrator.TaskChanged) (ends parties, err error) {
 	ends.requester, ends.worker = wire.Address{Role: wire.User}, self
 	requester := t.OwnerAgent
 	if t.ParentID != nil {
@@ -125,7 +128,7 @@ func (p *Protocol) partiesOf(ctx context.Context, t models.Task, e models.TaskCh
 // (§5.3).
 func (p *Protocol) writeTaskCreated(ctx context.Context, m *wire.Message, ends parties, t models.Task) error {
 	if ends.shared { // no agent has sent a message about it
-		return errs.New(errs.NotFound, "no message is about a copy that O1 has made")
+		return errs.New(errs.NotFound, "there are no messages about a subtask that O1 created for several workers")
 	}
 	m.From, m.To, m.Type = ends.requester, self, wire.Request
 	order, err := p.orchestrator.TaskWithInput(ctx, t.ID)
@@ -145,26 +148,26 @@ func (p *Protocol) writeTaskCreated(ctx context.Context, m *wire.Message, ends p
 }
 
 // writeTaskEvent makes m the message about an event between a task's creation and its end.
-func writeTaskEvent(m *wire.Message, ends parties, kind models.EventType, e models.TaskChanged) (err error) {
+func writeTaskEvent(m *wire.Message, ends parties, kind models.EventType, e orchestrator.TaskChanged) (err error) {
 	m.From, m.To = ends.reportRoute()
 	if m.Data = "-"; ends.handedOff {
 		m.To = self
 	}
 	w := new(wire.Writer)
 	switch kind {
-	case models.EventTaskStarted:
+	case events.TaskStarted:
 		m.Type = wire.Ack
 		return nil
-	case models.EventTaskProgress:
+	case events.TaskProgress:
 		m.Type = wire.Update
 		m.Data, err = progressData(e.Progress, e.StepName).Data()
-	case models.EventTaskQuestion:
+	case events.TaskQuestion:
 		m.Type = wire.Clarify
 		m.Data = questionData(e)
-	case models.EventTaskReplied:
+	case events.TaskReplied:
 		m.From, m.To, m.Type = self, ends.worker, wire.Clarify
 		m.Data, err = w.Text(keyAnswer, e.Reply).Data()
-	case models.EventTaskRetried:
+	case events.TaskRetried:
 		m.Type, m.Err = wire.Failure, errorCode(models.Task{ErrorCode: e.Failure, Attempt: e.Attempt}, storedReport{})
 		if f := orchestrator.Failure(e.Failure); f == orchestrator.FailureTimeout || f == orchestrator.FailureUnavailable { // O1 has detected it
 			m.From, m.To = self, ends.worker
@@ -178,7 +181,7 @@ func writeTaskEvent(m *wire.Message, ends parties, kind models.EventType, e mode
 }
 
 // questionData returns the DATA of a worker's C, without its options where they do not fit.
-func questionData(e models.TaskChanged) wire.Data {
+func questionData(e orchestrator.TaskChanged) wire.Data {
 	w := new(wire.Writer).Text("question", e.Question)
 	data, err := w.Data()
 	if err != nil {

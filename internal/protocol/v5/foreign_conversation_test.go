@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
-	"comet/models"
+	"comet/internal/protocol/v5/shortid"
 )
 
 // TestForeignConversation: a sender can neither put messages into the conversation of others nor
@@ -30,7 +30,7 @@ func TestForeignConversation(t *testing.T) {
 			require.Contains(t, f.sendOne(t, who, "M3|User>W*|B|T1|-|-|-|0|S1|-|planted"), "|F|"+code+"|")
 		}
 		require.Equal(t, absent, f.sendOne(t, "user", "M9|User>O1|Q|-|-|-|-|0|S1|-|ref=#MSG:M3"))
-		require.Len(t, f.loggedMessages(t, models.ShortID{Context: 1, Task: 1}), 3)
+		require.Len(t, f.loggedMessages(t, shortid.ID{Context: 1, Task: 1}), 3)
 	})
 
 	testWithLog(t, "a message about no task does not enter it", "info", func(t *testing.T, f *logFixture) {
@@ -44,9 +44,9 @@ func TestForeignConversation(t *testing.T) {
 			require.True(t, errs.Is(err, errs.NotFound), "%v", err)
 		}
 		require.Contains(t, f.sendOne(t, "mole", "M3|W2>O1|U|T1|-|R|-|0|S1|-|planted"), "|F|E40|", "the task of another agent")
-		require.Len(t, f.loggedMessages(t, models.ShortID{Context: 1, Task: 1}), 3)
+		require.Len(t, f.loggedMessages(t, shortid.ID{Context: 1, Task: 1}), 3)
 		f.send(t, "digger", "M3|W1>O1|A|T1|-|R|-|0|S1|-|mine", 0)
-		require.Contains(t, f.loggedMessages(t, models.ShortID{Context: 1, Task: 1}), "W1>O1 A - mine")
+		require.Contains(t, f.loggedMessages(t, shortid.ID{Context: 1, Task: 1}), "W1>O1 A - mine")
 	})
 
 	testWithLog(t, "another user cannot read it", "info", func(t *testing.T, f *logFixture) {

@@ -1,7 +1,6 @@
 package v5_test
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,15 +12,14 @@ import (
 	"go.uber.org/goleak"
 
 	"comet/internal/auth"
-	"comet/internal/jobs"
 	"comet/internal/orchestrator"
+	"comet/internal/protocol"
 	v5 "comet/internal/protocol/v5"
 	"comet/internal/protocol/v5/messagelog"
-	"comet/internal/registry"
-	"comet/internal/usage"
+	"comet/internal/protocol/v5/references"
+	"comet/internal/testkit"
 	wire "comet/internal/wire/v5"
 	"comet/models"
-	"comet/store"
 	"comet/store/storetest"
 )
 
@@ -30,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fixture is the protocol over an orchestrator with a database of its own.
 type fixture struct {
 	*v5.Protocol
-	work *orchestrator.Orchestrator
+	work *testkit.Work
 	db   *storetest.DB
 	keys *auth.Keys
 }
@@ -46,35 +44,17 @@ func testOnDatabases(t *testing.T, name string, fn func(t *testing.T, f *fixture
 
 func open(t testing.TB, db *storetest.DB) *fixture {
 	t.Helper()
-	reg := registry.New(db.Store, nil)
-	require.NoError(t, reg.Bootstrap(t.Context()))
-	work := orchestrator.New(db.Store, usage.New(db.Store, nil), &orchestrator.Options{
-		Registry: reg, Classes: map[string]orchestrator.Policy{v5.Class: v5.Policy()}, Poll: 2 * time.Millisecond,
+	work := testkit.StartWork(t, db, orchestrator.Options{
+		Resolver: references.Resolver{}, Classes: map[string]orchestrator.Policy{v5.Class: v5.Policy()},
 	})
-	runner := jobs.New(db.Store, &jobs.Options{Poll: 2 * time.Millisecond})
-	work.RegisterJobs(runner)
-	require.NoError(t, work.Start(t.Context()))
-	require.NoError(t, runner.Start(t.Context()))
-	t.Cleanup(func() {
-		require.NoError(t, runner.Stop(context.Background()))
-		require.NoError(t, work.Stop(context.Background()))
-	})
-	require.Eventually(t, func() bool { return work.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
 	keys := auth.NewKeys(db.Store, &auth.KeysOptions{Clock: db.Now})
-	return &fixture{v5.New(work, &v5.Options{Keys: keys, MessageLog: messagelog.New(db.Store, nil)}), work, db, keys}
+	return &fixture{v5.New(work.Orchestrator, db.Store, &v5.Options{Keys: keys, MessageLog: messagelog.New(db.Store, nil)}), work, db, keys}
 }
 
 // agent registers an agent with capabilities.
 func (f *fixture) agent(t testing.TB, id string, capabilities ...string) {
 	t.Helper()
-	now, parent, sphere, budget := f.db.Now(), "orch-my-team", 8, int64(50_000)
-	require.NoError(t, f.db.Write(t.Context(), func(tx *store.Tx) error {
-		return tx.InsertAgent(models.Agent{
-			ID: id, Name: id, Level: 2, SphereID: &sphere, FrequencyHz: 555, Capabilities: capabilities, ParentID: &parent, TokenBudget: &budget,
-			IsActive: true, Version: 1, CreatedAt: now, UpdatedAt: now,
-		})
-	}))
-	require.NoError(t, f.work.ReindexAgent(t.Context(), id))
+	f.work.AddAgent(t, id, "", capabilities...)
 }
 
 // principal returns the principal of a name in a transcript: "user", "user2", "admin", or an
@@ -91,10 +71,13 @@ func principal(name string) models.Principal {
 	return p
 }
 
+// peer returns the peer of a name in a transcript.
+func peer(name string) protocol.Peer { return protocol.Peer{Principal: principal(name)} }
+
 // send sends a message and returns the replies.
 func (f *fixture) send(t testing.TB, who, line string, wait time.Duration) []string {
 	t.Helper()
-	a := f.Receive(t.Context(), principal(who), []byte(line), wait)
+	a := f.Receive(t.Context(), peer(who), []byte(line), wait)
 	if a.Joined && !a.IsError { // as a transport does
 		_, err := f.work.Join(t.Context(), who, orchestrator.JoinRequest{Protocol: v5.Name, ProtocolVersion: a.Version, Transport: "websocket", Concurrency: a.Concurrency, MaxDepth: a.MaxDepth})
 		require.NoError(t, err)

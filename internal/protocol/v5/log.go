@@ -9,8 +9,10 @@ import (
 	"github.com/google/uuid"
 
 	"comet/internal/protocol"
+	"comet/internal/protocol/v5/logformat"
+	"comet/internal/protocol/v5/messagelog"
+	"comet/internal/protocol/v5/shortid"
 	"comet/internal/redact"
-	"comet/internal/telemetry"
 	wire "comet/internal/wire/v5"
 	"comet/internal/wire/v5/codes"
 	"comet/models"
@@ -26,7 +28,7 @@ import (
 // incomingMessage is that of a message that is never stored.
 type incomingMessage struct {
 	protocol *Protocol
-	entry    models.LoggedMessage // only its id, time and peer until it is accepted
+	entry    messagelog.Message // only its id, time and peer until it is accepted
 	logged   bool
 	// firstReplyLogged is set when the first reply was logged before the others.
 	firstReplyLogged bool
@@ -101,7 +103,7 @@ func (p *Protocol) logReply(ctx context.Context, s sender, reply protocol.Reply)
 		}
 		p.trace(ctx, m)
 		if n, ok := conversationNumber(m); ok && stored {
-			p.addToLog(models.LoggedMessage{ID: newMessageID(), At: p.clock(), Peer: in.entry.Peer, Context: n, ParentID: in.entry.ID}, m)
+			p.addToLog(messagelog.Message{ID: newMessageID(), At: p.clock(), Peer: in.entry.Peer, Context: n, ParentID: in.entry.ID}, m)
 		}
 	}
 	return reply
@@ -116,11 +118,11 @@ func (p *Protocol) logFirstReply(ctx context.Context, s sender, first protocol.R
 	}
 }
 
-// logIncoming logs a received message with its authenticated sender. A rejected message from
-// another machine has none: it is not known to come from the agent it names.
-func (p *Protocol) logIncoming(ctx context.Context, s sender, m wire.Message, rejected error) {
+// logIncoming logs a received message with its authenticated sender. An anonymous message, which is
+// a rejected one from another machine, is not known to come from the agent it names.
+func (p *Protocol) logIncoming(ctx context.Context, s sender, m wire.Message, anonymous bool) {
 	m.From = s.address
-	if rejected != nil && protocol.ConnectionOf(ctx).Remote {
+	if anonymous {
 		m.From, m.To = wire.Address{}, wire.Address{}
 	}
 	p.trace(ctx, m)
@@ -130,12 +132,12 @@ func (p *Protocol) logIncoming(ctx context.Context, s sender, m wire.Message, re
 func (p *Protocol) logOutgoing(ctx context.Context, m wire.Message) {
 	p.trace(ctx, m)
 	if n, ok := conversationNumber(m); ok && p.messages != nil {
-		p.addToLog(models.LoggedMessage{ID: newMessageID(), At: p.clock(), Peer: m.To.String(), Context: n}, m)
+		p.addToLog(messagelog.Message{ID: newMessageID(), At: p.clock(), Peer: m.To.String(), Context: n}, m)
 	}
 }
 
 // addToLog completes an entry with the segments of m and stores it.
-func (p *Protocol) addToLog(entry models.LoggedMessage, m wire.Message) {
+func (p *Protocol) addToLog(entry messagelog.Message, m wire.Message) {
 	tid, _ := m.Task.Number()
 	entry.Task, entry.Depth, entry.Number = max(tid, 0), m.Depth, m.Number
 	entry.From, entry.To, entry.Type = m.From.String(), m.To.String(), m.Type.String()
@@ -159,14 +161,14 @@ func withoutSecrets(data wire.Data) wire.Data {
 
 // trace writes a message to the program's log (§13.1, rule 8).
 func (p *Protocol) trace(ctx context.Context, m wire.Message) {
-	if level := telemetry.V5Level(m.Type.String()); p.log.Enabled(ctx, level) {
+	if level := logformat.Level(m.Type.String()); p.log.Enabled(ctx, level) {
 		p.log.LogAttrs(ctx, level, "PROTOCOL_V5 message", slog.Any("v5", traceRecord(m)))
 	}
 }
 
 // traceRecord returns a message in the log format of §10.3, without secrets.
-func traceRecord(m wire.Message) telemetry.V5Line {
-	l := telemetry.V5Line{Context: m.Context, From: m.From.String(), To: m.To.String(), Type: m.Type.String(), Code: string(m.Err), Data: redact.Text(string(withoutSecrets(m.Data)))}
+func traceRecord(m wire.Message) logformat.Line {
+	l := logformat.Line{Context: m.Context, From: m.From.String(), To: m.To.String(), Type: m.Type.String(), Code: string(m.Err), Data: redact.Text(string(withoutSecrets(m.Data)))}
 	if _, ok := m.Task.Number(); ok {
 		l.Task = m.Task.String()
 	}
@@ -178,7 +180,7 @@ func conversationNumber(m wire.Message) (n int64, ok bool) {
 	if m.Context == wire.SystemContext {
 		return 0, false
 	}
-	return models.ContextNumber(m.Context)
+	return shortid.ContextNumber(m.Context)
 }
 
 // newMessageID returns an id that sorts by time.
@@ -195,7 +197,10 @@ func newMessageID() string {
 // the two endpoints in that CTX”). A user finds only the user's own messages; an admin without
 // such a message finds that of the conversation's owner.
 func (p *Protocol) messageByNumber(ctx context.Context, s sender, contextID int64, number int) (string, error) {
-	unknown := errorf(codes.E43, "", "there is no message M%d between %s and O1 in %s", number, s.address, models.ContextName(contextID))
+	if contextID == 0 {
+		return "", errorf(codes.E43, "", "there is no message M%d in a new session", number)
+	}
+	unknown := errorf(codes.E43, "", "there is no message M%d between %s and O1 in %s", number, s.address, shortid.ContextName(contextID))
 	if p.messages == nil {
 		return "", unknown
 	}
@@ -232,7 +237,7 @@ func (p *Protocol) readMessageReference(ctx context.Context, s sender, m wire.Me
 // task may read.
 func (p *Protocol) ownsConversation(ctx context.Context, s sender, contextID int64) (bool, error) {
 	if s.agentID != "" {
-		_, err := p.orchestrator.SessionOfContext(ctx, contextID)
+		_, err := shortid.SessionID(ctx, p.store, contextID)
 		return err == nil, err
 	}
 	owner, err := p.conversationOwner(ctx, contextID)
@@ -241,12 +246,12 @@ func (p *Protocol) ownsConversation(ctx context.Context, s sender, contextID int
 
 // conversationOwner returns the token that owns the session, or the task, of a context.
 func (p *Protocol) conversationOwner(ctx context.Context, contextID int64) (tokenID string, err error) {
-	id, err := p.orchestrator.SessionOfContext(ctx, contextID)
+	id, err := shortid.SessionID(ctx, p.store, contextID)
 	if err != nil {
 		return "", err
 	}
 	if id == "" {
-		t, err := p.orchestrator.TaskByShortID(ctx, models.ShortID{Context: contextID, Task: 1})
+		t, err := p.taskByShortID(ctx, shortid.ID{Context: contextID, Task: 1})
 		return t.Owner, err
 	}
 	session, err := p.orchestrator.Session(ctx, id)

@@ -2,6 +2,8 @@ package v5_test
 
 import (
 	"bytes"
+	"io"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -9,12 +11,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/events"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
 	v5 "comet/internal/protocol/v5"
+	"comet/internal/protocol/v5/logformat"
 	"comet/internal/protocol/v5/messagelog"
+	"comet/internal/protocol/v5/shortid"
 	"comet/internal/telemetry"
 	"comet/models"
+	"comet/store"
 )
 
 // logFixture is a fixture whose message log and program log can be read.
@@ -29,18 +35,18 @@ func testWithLog(t *testing.T, name, level string, fn func(t *testing.T, f *logF
 	t.Helper()
 	testOnDatabases(t, name, func(t *testing.T, inner *fixture) {
 		f := &logFixture{fixture: inner, messages: messagelog.New(inner.db.Store, nil), log: new(bytes.Buffer)}
-		log, err := telemetry.NewLogger(f.log, &telemetry.LogOptions{Format: "v5", Level: level})
+		log, err := telemetry.NewLogger(f.log, &telemetry.LogOptions{Format: "v5", Formats: map[string]func(io.Writer, *slog.HandlerOptions) slog.Handler{"v5": logformat.NewHandler}, Level: level})
 		require.NoError(t, err)
-		f.Protocol = v5.New(inner.work, &v5.Options{Keys: inner.keys, MessageLog: f.messages, Logger: log, Clock: inner.db.Now})
+		f.Protocol = v5.New(inner.work.Orchestrator, inner.db.Store, &v5.Options{Keys: inner.keys, MessageLog: f.messages, Logger: log, Clock: inner.db.Now})
 		fn(t, f)
 	})
 }
 
 // loggedMessages returns the stored messages about a task, each as "FROM>TO TYPE ERR DATA <- the
 // same of its cause".
-func (f *logFixture) loggedMessages(t *testing.T, name models.ShortID) (out []string) {
+func (f *logFixture) loggedMessages(t *testing.T, name shortid.ID) (out []string) {
 	t.Helper()
-	id, err := f.db.TaskByShortID(t.Context(), name)
+	id, err := shortid.TaskID(t.Context(), f.db.Store, name)
 	require.NoError(t, err)
 	task, err := f.work.Task(t.Context(), id)
 	require.NoError(t, err)
@@ -60,8 +66,8 @@ func (f *logFixture) loggedMessages(t *testing.T, name models.ShortID) (out []st
 }
 
 // summary returns a message without time, level, context and task.
-func summary(m models.LoggedMessage) string {
-	text := string(telemetry.V5Line{From: m.From, To: m.To, Type: m.Type, Code: m.Code, Data: m.Data}.Append(nil, m.At, 0))
+func summary(m messagelog.Message) string {
+	text := string(logformat.Line{From: m.From, To: m.To, Type: m.Type, Code: m.Code, Data: m.Data}.Append(nil, m.At, 0))
 	return text[strings.LastIndex(text, "] ")+2:]
 }
 
@@ -92,7 +98,7 @@ func TestMessageLog(t *testing.T) {
 			"W1>O1 U - progress=60%",
 			"W1>O1 S - pid=M6;result=42 <- W1>O1 U - progress=50%",
 			"O1>W1 A - noted <- W1>O1 S - pid=M6;result=42",
-		}, f.loggedMessages(t, models.ShortID{Context: 1, Task: 1}))
+		}, f.loggedMessages(t, shortid.ID{Context: 1, Task: 1}))
 		require.Contains(t, f.log.String(), "W1>O1 U - progress=60%\n", "a signed message")
 		require.NotContains(t, f.log.String(), "auth=")
 		require.NotContains(t, f.log.String(), "0123456789")
@@ -112,26 +118,26 @@ func TestMessageLog(t *testing.T) {
 			"O1>User A - accepted;worker=W1 <- User>O1 R - call=dig;keep",
 			"O1>W1 R - call=dig",
 			"W1>O1 U - wood=oak;step=3",
-		}, f.loggedMessages(t, models.ShortID{Context: 1, Task: 1}))
+		}, f.loggedMessages(t, shortid.ID{Context: 1, Task: 1}))
 	})
 
 	testWithLog(t, "has a request while its requester waits", "info", func(t *testing.T, f *logFixture) {
 		f.join(t, "digger", "W1")
 		ended := make(chan []byte)
 		go func() {
-			ended <- f.Receive(t.Context(), principal("user"), []byte("M1|User>O1|R|-|-|N|-|0|-|-|call=dig;keep"), time.Minute).Body
+			ended <- f.Receive(t.Context(), peer("user"), []byte("M1|User>O1|R|-|-|N|-|0|-|-|call=dig;keep"), time.Minute).Body
 		}()
 		f.receive(t, "digger")
 		const accepted = "O1>User A - accepted;worker=W1 <- User>O1 R - call=dig;keep"
 		var all []string
 		require.Eventually(t, func() bool { // the request and its first reply are stored when it is accepted
-			all = f.loggedMessages(t, models.ShortID{Context: 1, Task: 1})
+			all = f.loggedMessages(t, shortid.ID{Context: 1, Task: 1})
 			return len(all) == 3
 		}, time.Minute, time.Millisecond)
 		require.ElementsMatch(t, []string{"User>O1 R - call=dig;keep", accepted, "O1>W1 R - call=dig"}, all)
 		f.send(t, "digger", "M2|W1>O1|S|T1|-|D|-|0|S1|-|42", 0)
 		require.Equal(t, 1, bytes.Count(<-ended, []byte("\n")))
-		all = f.loggedMessages(t, models.ShortID{Context: 1, Task: 1})
+		all = f.loggedMessages(t, shortid.ID{Context: 1, Task: 1})
 		require.Contains(t, all, "O1>User S - 42 <- User>O1 R - call=dig;keep")
 		require.Less(t, slices.Index(all, accepted), slices.Index(all, "W1>O1 S - 42"), "it comes before the result")
 		require.Equal(t, 1, strings.Count(strings.Join(all, "\n"), "accepted;"), "and is there once")
@@ -147,12 +153,12 @@ func TestMessageLog(t *testing.T) {
 		handoff := f.receive(t, "helper")[0]
 		number, _, _ := strings.Cut(handoff, "|")
 		f.send(t, "helper", "M1|W2>O1|S|T1|-|D|-|1|S1|-|pid="+number+";7", 0)
-		all := f.loggedMessages(t, models.ShortID{Context: 1, Task: 1})
+		all := f.loggedMessages(t, shortid.ID{Context: 1, Task: 1})
 		require.Contains(t, all, "W1>W2 X - call=dig;reason=specialized")
 		require.Contains(t, all, "W2>O1 S - pid="+number+";7 <- W1>W2 X - call=dig;reason=specialized", "a forwarded message is stored with its receiver W2")
-		id, err := f.db.TaskByShortID(t.Context(), models.ShortID{Context: 1, Task: 1})
+		id, err := shortid.TaskID(t.Context(), f.db.Store, shortid.ID{Context: 1, Task: 1})
 		require.NoError(t, err)
-		subtasks, err := f.work.Tasks(t.Context(), models.TaskQuery{ParentID: id, Limit: 10})
+		subtasks, err := f.work.Tasks(t.Context(), store.TaskQuery{ParentID: id, Limit: 10})
 		require.NoError(t, err)
 		require.Len(t, subtasks, 1)
 		stored, err := f.messages.ByTask(t.Context(), subtasks[0], "", 100)
@@ -203,8 +209,8 @@ func TestProgramLog(t *testing.T) {
 		f.issueKey(t, "digger", false)
 		f.send(t, "digger", "M2|W9>O1|U|T1|-|R|-|0|S1|-|note=first", 0)
 		f.send(t, "user", "M2|W1>O1|U|T1|-|R|-|0|S1|-|note=second", 0)
-		remote := protocol.WithConnection(t.Context(), protocol.Connection{Remote: true})
-		f.Receive(remote, principal("digger"), []byte(sign(t, "M2|W1>O1|U|T1|-|R|-|0|S1|-|note=third", "another", "00aa")), 0)
+		remote := protocol.Peer{Principal: principal("digger"), Remote: true}
+		f.Receive(t.Context(), remote, []byte(sign(t, "M2|W1>O1|U|T1|-|R|-|0|S1|-|note=third", "another", "00aa")), 0)
 		require.Equal(t, []string{
 			"[INFO] [S1] [T1] W1>O1 U - note=first",
 			"[WARN] [S1] [T1] O1>W1 E E13 reason=from;desc=FROM must be W1, the address of the sender, not W9",
@@ -230,10 +236,10 @@ func TestEvents(t *testing.T) {
 	// eventLines returns all events of tasks, without their time.
 	eventLines := func(t *testing.T, f *logFixture) (out []string) {
 		t.Helper()
-		tasks, err := f.work.Tasks(t.Context(), models.TaskQuery{Limit: 100})
+		tasks, err := f.work.Tasks(t.Context(), store.TaskQuery{Limit: 100})
 		require.NoError(t, err)
 		for i := len(tasks) - 1; i >= 0; i-- {
-			all, err := f.db.Timeline(t.Context(), tasks[i].ID, 100)
+			all, err := f.db.Events(t.Context()).Timeline(tasks[i].ID, 100)
 			require.NoError(t, err)
 			for _, e := range all {
 				line, err := f.Event(t.Context(), e)
@@ -319,10 +325,10 @@ func TestEvents(t *testing.T) {
 
 	testWithLog(t, "have their type where the task was purged", "warn", func(t *testing.T, f *logFixture) {
 		at := time.UnixMilli(14523)
-		line, err := f.Event(t.Context(), models.Event{Type: models.EventTaskFailed, Key: "gone", At: at, Data: []byte(`{"task_id":"gone"}`)})
+		line, err := f.Event(t.Context(), models.Event{Type: events.TaskFailed, Key: "gone", At: at, Data: []byte(`{"task_id":"gone"}`)})
 		require.NoError(t, err)
 		require.Equal(t, "[14523] [INFO] [-] [-] - - - task.failed gone", line)
-		line, err = f.Event(t.Context(), models.Event{Type: models.EventWorkerChanged, Key: "digger", At: at, Data: []byte(`{}`)})
+		line, err = f.Event(t.Context(), models.Event{Type: events.WorkerChanged, Key: "digger", At: at, Data: []byte(`{}`)})
 		require.NoError(t, err)
 		require.Equal(t, "[14523] [INFO] [-] [-] - - - worker.changed digger", line)
 	})

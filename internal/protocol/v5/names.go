@@ -10,6 +10,8 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"comet/internal/orchestrator"
+	"comet/internal/protocol/v5/shortid"
 	wire "comet/internal/wire/v5"
 	"comet/internal/wire/v5/codes"
 	"comet/models"
@@ -21,6 +23,8 @@ type sender struct {
 	// agentID and address are "" and User for a user.
 	agentID string
 	address wire.Address
+	// traceparent is the W3C trace of the message, "" for none.
+	traceparent string
 	// v4 is set for a message of V4. task is the task that it is about, nil where it is about
 	// none or its CTX names the task.
 	v4   bool
@@ -112,12 +116,12 @@ func (p *Protocol) rootTask(ctx context.Context, t models.Task) (models.Task, er
 }
 
 // shortID returns the short id of a task's root.
-func (p *Protocol) shortID(ctx context.Context, t models.Task) (models.ShortID, error) {
+func (p *Protocol) shortID(ctx context.Context, t models.Task) (shortid.ID, error) {
 	root, err := p.rootTask(ctx, t)
 	if err != nil {
-		return models.ShortID{}, err
+		return shortid.ID{}, err
 	}
-	return p.orchestrator.ShortID(ctx, root.ID, root.SessionID)
+	return shortid.OfTask(ctx, p.store, root.ID, root.SessionID)
 }
 
 // namedTask returns the task at depth 0 that a message names by CTX and TID.
@@ -126,14 +130,14 @@ func (p *Protocol) namedTask(ctx context.Context, m wire.Message) (models.Task, 
 	if !ok || tid == 0 {
 		return models.Task{}, errorf(codes.E10, "", "TID must name a task, not %s", m.Task)
 	}
-	n, ok := models.ContextNumber(m.Context)
+	n, ok := shortid.ContextNumber(m.Context)
 	if !ok {
 		return models.Task{}, unknownSession(m.Context)
 	}
-	if _, err := p.orchestrator.SessionOfContext(ctx, n); err != nil {
+	if _, err := shortid.SessionID(ctx, p.store, n); err != nil {
 		return models.Task{}, notFoundAs(err, codes.E42, "there is no session %s", m.Context)
 	}
-	t, err := p.orchestrator.TaskByShortID(ctx, models.ShortID{Context: n, Task: tid})
+	t, err := p.taskByShortID(ctx, shortid.ID{Context: n, Task: tid})
 	return t, notFoundAs(err, codes.E40, "there is no task %s in %s", m.Task, m.Context)
 }
 
@@ -308,7 +312,7 @@ func (p *Protocol) newMessage(ctx context.Context, t models.Task) (wire.Message,
 		return wire.Message{}, err
 	}
 	m := wire.Message{
-		From: self, Task: wire.NewTask(name.Task), Context: models.ContextName(name.Context), Depth: min(t.Depth, wire.MaxDepth),
+		From: self, Task: wire.NewTask(name.Task), Context: shortid.ContextName(name.Context), Depth: min(t.Depth, wire.MaxDepth),
 		Priority: wirePriority(t.Priority), State: wireState(t),
 	}
 	if t.Budget != nil {
@@ -351,14 +355,7 @@ func corePriority(p wire.Priority) int {
 	case wire.P2:
 		return 0
 	}
-	return models.DefaultPriority
-}
-
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
+	return orchestrator.DefaultPriority
 }
 
 // messageNumbers counts our messages in each context (decisions: “Message numbers are per (CTX,

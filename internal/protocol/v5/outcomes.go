@@ -140,7 +140,7 @@ func (p *Protocol) statusReply(ctx context.Context, s sender, t models.Task) (pr
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	line, err := wire.Format(m)
+	line, err := m.Format()
 	return protocol.Reply{Status: status, Body: []byte(line), ContentType: contentType, SendBack: true}, err
 }
 
@@ -217,9 +217,10 @@ func (p *Protocol) resultData(ctx context.Context, tid wire.Task, t models.Task)
 
 // isData reports whether a text can be the DATA of a message unchanged.
 func isData(text string) bool {
-	line, err := wire.Format(wire.Message{
+	line, err := wire.Message{
 		Number: 1, From: self, To: wire.Address{Role: wire.User}, Type: wire.Success, Task: wire.NewTask(1), Data: wire.Data(text),
-	})
+	}.Format()
+
 	return err == nil && strings.HasSuffix(line, "|"+text)
 }
 

@@ -40,10 +40,23 @@ type promptWorker struct{ Address, Name, State, Caps string }
 // filled in with the live registry. language is “fr”, the documented text with the decided
 // corrections, or “en”; agentID is the agent whose prompt it is, "" for none. The error is
 // errs.NotFound for an unknown name, language or agent.
+//
+//	@Summary		Get a system prompt
+//	@Description	Returns one of the three system prompts of PROTOCOL_V5 §13, filled in with the registered agents. For a token bound to an agent, the worker prompt is that agent's.
+//	@ID				getPrompt
+//	@Tags			agent connections
+//	@Produce		plain
+//	@Security		BearerAuth
+//	@Param			name	path	string	true	"The role"	enums(orchestrator,worker,research)	example(worker)
+//	@Param			lang	query	string	false	"The language"	enums(fr,en)	default(fr)	example(en)
+//	@Success		200	{string}	string	"The prompt"
+//	@Failure		404	{string}	string	"E40: the prompt does not exist"
+//	@x-comet-failures	"line"
+//	@Router			/api/v5/prompts/{name} [get]
 func (p *Protocol) Prompt(ctx context.Context, name, language, agentID string) (string, error) {
 	text, err := promptFiles.ReadFile("prompts/" + name + "." + language + ".txt")
 	if err != nil || strings.ContainsAny(name+language, "/.") {
-		return "", errs.New(errs.NotFound, "there is no prompt %q in the language %q; there are orchestrator, worker and research in fr and en", name, language)
+		return "", errs.New(errs.NotFound, "there is no prompt %q in the language %q; the prompts are orchestrator, worker and research, in fr and en", name, language)
 	}
 	page, err := template.New(name).Parse(string(text))
 	if err != nil {

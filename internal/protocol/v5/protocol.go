@@ -13,6 +13,7 @@ package v5
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -22,13 +23,15 @@ import (
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
 	"comet/internal/protocol/v5/messagelog"
+	"comet/internal/protocol/v5/shortid"
 	wire "comet/internal/wire/v5"
 	"comet/models"
+	"comet/store"
 )
 
 const (
 	// Name is the protocol of a worker that speaks V5.
-	Name = "pipe"
+	Name = "v5"
 	// Class is the class of tasks that are requested in V5 (orchestrator.Options.Classes).
 	Class = Name
 	// Subprotocol is the WebSocket subprotocol.
@@ -70,6 +73,9 @@ type Options struct {
 	Keys *auth.Keys
 	// MessageLog stores the messages of conversations; without it no message can be referred to.
 	MessageLog *messagelog.Log
+	// Retention is how long short ids and logged messages are stored, default 30 days: as long as
+	// ended tasks.
+	Retention time.Duration
 	// Logger receives every message and our own failures; default discards.
 	Logger *slog.Logger
 }
@@ -77,8 +83,10 @@ type Options struct {
 // Protocol implements protocol.Protocol. It is safe for concurrent use.
 type Protocol struct {
 	orchestrator *orchestrator.Orchestrator
+	store        *store.Store
 	clock        func() time.Time
 	log          *slog.Logger
+	retention    time.Duration
 	keys         *auth.Keys      // nil for none
 	messages     *messagelog.Log // nil for none
 	numbers      *messageNumbers
@@ -87,11 +95,14 @@ type Protocol struct {
 
 var _ protocol.Protocol = (*Protocol)(nil)
 
-// New returns the protocol over the orchestrator.
-func New(work *orchestrator.Orchestrator, opts *Options) *Protocol {
-	p := &Protocol{orchestrator: work, clock: time.Now, log: slog.New(slog.DiscardHandler)}
+// New returns the protocol over the orchestrator, with its tables in the store.
+func New(work *orchestrator.Orchestrator, s *store.Store, opts *Options) *Protocol {
+	p := &Protocol{orchestrator: work, store: s, retention: defaultRetention, clock: time.Now, log: slog.New(slog.DiscardHandler)}
 	if opts != nil {
 		p.keys, p.messages = opts.Keys, opts.MessageLog
+		if opts.Retention > 0 {
+			p.retention = opts.Retention
+		}
 		if opts.Clock != nil {
 			p.clock = opts.Clock
 		}
@@ -103,14 +114,26 @@ func New(work *orchestrator.Orchestrator, opts *Options) *Protocol {
 	return p
 }
 
-// Name implements protocol.Protocol.
-func (p *Protocol) Name() string { return Name }
+const defaultRetention = 30 * 24 * time.Hour
 
-// Subprotocol implements protocol.Protocol.
-func (p *Protocol) Subprotocol() string { return Subprotocol }
+// Purge deletes expired rows: contexts of deleted sessions and tasks with their short ids, and
+// messages.
+func (p *Protocol) Purge(ctx context.Context) error {
+	before := p.store.Now().Add(-p.retention)
+	_, err := p.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) { return shortid.Purge(tx, before, limit) })
+	if err == nil {
+		_, err = p.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) { return messagelog.Purge(tx, before, limit) })
+	}
+	return err
+}
 
-// Unframed implements protocol.Protocol: a connection carries nothing but messages.
-func (p *Protocol) Unframed() bool { return true }
+// Info implements protocol.Protocol: a connection carries nothing but messages.
+func (p *Protocol) Info() protocol.Info {
+	return protocol.Info{
+		Name: Name, Subprotocols: []string{Subprotocol}, ContentTypes: []string{"text/plain"}, Path: "/api/v5/", KeyAlgorithm: auth.HMACSHA256, MaxBytes: wire.MaxLine,
+		Introduce: p.introduce, Verify: p.verify, Prompt: p.Prompt,
+	}
+}
 
 // OrderingKey implements protocol.Protocol with TID and CTX, the fourth and the ninth segment. A
 // join is ordered with everything, and so is a message of V4, which has no CTX.
@@ -130,9 +153,6 @@ func (p *Protocol) OrderingKey(raw []byte) string {
 	}
 }
 
-// Negotiate implements protocol.Protocol: the join states the version.
-func (p *Protocol) Negotiate([]string) (string, error) { return Version, nil }
-
 // Accepts implements protocol.Protocol: every agent can have a number.
 func (p *Protocol) Accepts(models.Agent) error { return nil }
 
@@ -147,7 +167,7 @@ func (p *Protocol) Token(raw []byte) (token string, rest []byte) {
 		return "", raw
 	}
 	m.Data = data
-	text, err := wire.Format(m)
+	text, err := m.Format()
 	if err != nil {
 		return "", raw
 	}
@@ -161,9 +181,9 @@ func (p *Protocol) reply(to wire.Message, t wire.Type, s wire.State, data *wire.
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	m := wire.Reply(to, self, p.numbers.next(to.Context), t, text)
+	m := to.Reply(self, p.numbers.next(to.Context), t, text)
 	m.State = s
-	line, err := wire.Format(m)
+	line, err := m.Format()
 	if err != nil {
 		return protocol.Reply{}, err
 	}

@@ -57,7 +57,7 @@ func (p *Protocol) handleAnswer(ctx context.Context, s sender, m wire.Message, w
 		return protocol.Reply{}, err
 	}
 	if !waits {
-		return protocol.Reply{}, stateError(errs.New(errs.TaskState, "no question is open").With("state", t.State), m)
+		return protocol.Reply{}, stateError(errs.New(errs.TaskState, "there is no open question").With("state", t.State), m)
 	}
 	text, err := p.answerText(ctx, m.Data, asking)
 	if err != nil {
@@ -98,7 +98,7 @@ func answerData(text string, tid wire.Task) (wire.Data, error) {
 	data, err := new(wire.Writer).Add(keyAnswer, text).Data()
 	var invalid *wire.Error
 	if errors.As(err, &invalid) {
-		ref := wire.Ref{Kind: wire.RefTask, Task: tid, Field: keyAnswer}
+		ref := wire.Ref{Task: tid, Field: keyAnswer}
 		return new(wire.Writer).Ref(keyAnswer, ref).Number("bytes", int64(len(text))).Data()
 	}
 	return data, err

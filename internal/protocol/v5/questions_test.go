@@ -10,6 +10,7 @@ import (
 
 	"comet/internal/orchestrator"
 	"comet/models"
+	"comet/store"
 )
 
 // answerQuestion makes W1 ask a question that is answered with a text, and returns what W1
@@ -21,7 +22,7 @@ func (f *fixture) answerQuestion(t *testing.T, join, question, text string) []st
 	f.send(t, "user", "M1|User>O1|R|-|P1|N|-|0|-|-|call=analyze_code", 0)
 	f.receive(t, "coder")
 	f.send(t, "coder", question, 0)
-	tasks, err := f.work.Tasks(t.Context(), models.TaskQuery{AgentID: "coder", Limit: 1})
+	tasks, err := f.work.Tasks(t.Context(), store.TaskQuery{AgentID: "coder", Limit: 1})
 	require.NoError(t, err)
 	_, err = f.work.Reply(t.Context(), tasks[0].ID, text)
 	require.NoError(t, err)

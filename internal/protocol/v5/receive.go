@@ -7,12 +7,32 @@ import (
 	"comet/internal/protocol"
 	wire "comet/internal/wire/v5"
 	"comet/internal/wire/v5/codes"
-	"comet/models"
 )
 
 // Receive implements protocol.Protocol.
-func (p *Protocol) Receive(ctx context.Context, from models.Principal, raw []byte, wait time.Duration) protocol.Reply {
-	v4 := p.repliesInV4(from, raw)
+//
+//	@Summary		Send PROTOCOL_V5 messages
+//	@Description	Receives one message per line, up to 1,000 messages and 1 MiB, processes them in order and responds with one line for each. A token bound to an agent sends as that agent, `W<n>`. A token that is not bound to an agent needs the scope `messages:send` and sends as `User`: it submits tasks to O1 with `R`. Empty lines are ignored. A line of eight segments, which is PROTOCOL_V4, gets a response of eight segments.
+//	@Description
+//	@Description	With `Prefer: wait` the response to an `R` has a second line once the task has ended (`S`, `E`) or the worker asks a question (`D`). A refused message gets an `E` with the document's code. If every message is refused, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; for an E from a worker, 502 instead of 401 and 500. Otherwise the status is that of the last accepted message, 200 or 202.
+//	@ID				sendV5Messages
+//	@Tags			agent connections
+//	@Accept			plain
+//	@Produce		plain
+//	@Security		BearerAuth
+//	@Param			Prefer	header	string	false	"How many seconds to wait for the end of the tasks, 60 at most in total (RFC 7240)"	example(wait=30)
+//	@Param			traceparent	header	string	false	"The W3C trace context of the submitted tasks; an invalid one is ignored"	example(00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01)
+//	@Param			lines	body	string	true	"The messages"	example(M1|User>O1|R|-|P1|N|-|0|-|B500|call=web_search;query=AI)
+//	@Success		200	{string}	string	"The responses, one per line"
+//	@Header			200	{string}	Preference-Applied
+//	@Success		202	{string}	string	"The responses; the last accepted message submitted a task"
+//	@Header			202	{string}	Location			"The task, under /api/v1/tasks"
+//	@Header			202	{string}	Preference-Applied
+//	@Failure		400	{string}	string	"E10 to E16: no message was accepted"
+//	@x-comet-failures	"line"
+//	@Router			/api/v5/messages [post]
+func (p *Protocol) Receive(ctx context.Context, from protocol.Peer, raw []byte, wait time.Duration) protocol.Reply {
+	v4 := p.repliesInV4(from.Principal, raw)
 	m, s, err := p.readMessage(ctx, from, raw, v4)
 	if err != nil {
 		return p.replyInVersion(v4, p.markUnauthenticated(ctx, from, p.logReply(ctx, s, p.errorReply(m, err))))
@@ -26,23 +46,24 @@ func (p *Protocol) Receive(ctx context.Context, from models.Principal, raw []byt
 	} else {
 		reply = p.errorReply(m, err)
 	}
-	return p.signReply(ctx, s.agentID, m, p.replyInVersion(v4, p.logReply(ctx, s, reply)))
+	return p.signReply(ctx, from, m, p.replyInVersion(v4, p.logReply(ctx, s, reply)))
 }
 
 // readMessage parses a message, identifies its sender and verifies its signature. Errors that do
 // not concern the sender are left to resolveTask, when the signature counts as used.
-func (p *Protocol) readMessage(ctx context.Context, from models.Principal, raw []byte, v4 bool) (m wire.Message, s sender, err error) {
+func (p *Protocol) readMessage(ctx context.Context, from protocol.Peer, raw []byte, v4 bool) (m wire.Message, s sender, err error) {
 	if m, err = parse(string(raw), v4); err != nil {
-		return p.withTokenSender(ctx, from, m), s, err
+		return p.withTokenSender(ctx, from.Principal, m), s, err
 	}
 	var hasToken bool
-	if m.Data, _, hasToken = m.Data.Cut(keyToken); hasToken && protocol.ConnectionOf(ctx).Remote {
+	if m.Data, _, hasToken = m.Data.Cut(keyToken); hasToken && from.Remote {
 		return m, s, errTokenOverNetwork()
 	}
-	if s, err = p.identifySender(ctx, from, m); err == nil {
-		err = p.verifySignature(ctx, s.agentID, m, raw)
+	if s, err = p.identifySender(ctx, from.Principal, m); err == nil {
+		err = p.verifySignature(ctx, from, m, raw)
 	}
-	p.logIncoming(ctx, s, m, err)
+	s.traceparent = from.Trace
+	p.logIncoming(ctx, s, m, err != nil && from.Remote)
 	if err == nil {
 		s.incoming = p.newIncoming(s, m)
 	}
@@ -141,22 +162,25 @@ func checkState(m wire.Message) error {
 	return errorf(codes.E15, codes.ReasonTransition, "the state of %s is %s, not %s", m.Type, want, m.State)
 }
 
-// Introduction returns the name= of a join, for an agent that is not registered yet. The error
-// is for Refuse: the message is no join, or its token may have been truncated.
-func (p *Protocol) Introduction(raw []byte) (name string, err error) {
+// introduce returns the name= of a join, for an agent that is not registered yet, and the agent
+// that a signed join names. It returns an error for another message and for a join whose token may
+// have been truncated.
+func (p *Protocol) introduce(ctx context.Context, from protocol.Peer, raw []byte) (intro protocol.Introduction, err error) {
 	m, err := parse(string(raw), isV4(raw))
 	if err != nil {
-		return "", err
+		return intro, err
 	}
 	if m.Type != wire.Join || m.From.Role != wire.Worker {
-		return "", errorf(codes.E13, "from", "the first message must be a worker's J, not %s from %s", m.Type, m.From)
+		return intro, errorf(codes.E13, "from", "the first message must be a worker's J, not %s from %s", m.Type, m.From)
 	}
-	if m.Warnings.Has(wire.DataTruncated) && !has(m.Data, keyToken) {
-		return "", errorf(codes.E10, "", "DATA has more than %d characters; a token after them is lost", wire.MaxData)
+	if m.Warnings.Truncated() && !has(m.Data, keyToken) {
+		return intro, errorf(codes.E10, "", "DATA has more than %d characters; a token after them is lost", wire.MaxData)
 	}
-	name, _ = m.Data.Get("name")
-	_, err = checkJoin(m)
-	return name, err
+	intro.Name, _ = m.Data.Get("name")
+	if _, err = checkJoin(m); err == nil {
+		intro.SignedBy, err = p.signer(ctx, from, raw)
+	}
+	return intro, err
 }
 
 // Refuse implements protocol.Protocol.

@@ -16,6 +16,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/protocol"
+	"comet/internal/protocol/v5/shortid"
 	wire "comet/internal/wire/v5"
 	"comet/internal/wire/v5/codes"
 	"comet/models"
@@ -33,8 +34,8 @@ const (
 	minCachedBytes = 4 << 10
 )
 
-// resolveReferences replaces the references among the parameters of a request in a context. A reference to a
-// task's result gets the task's id, which the core resolves; a field that only this protocol can
+// resolveReferences replaces the references among the parameters of a request in a context, 0 for
+// a new one. A reference to a task's result gets the task's id, which the core resolves; a field that only this protocol can
 // read, and a message, is replaced by its value.
 func (p *Protocol) resolveReferences(ctx context.Context, s sender, contextID int64, parameters json.RawMessage) (json.RawMessage, error) {
 	var values map[string]json.RawMessage
@@ -67,17 +68,17 @@ func (p *Protocol) resolveReferences(ctx context.Context, s sender, contextID in
 
 func (p *Protocol) resolveReference(ctx context.Context, s sender, contextID int64, text string) (string, error) {
 	ref, err := wire.ParseRef(text)
-	if err == nil && ref.Kind == wire.RefMessage {
+	if err == nil && ref.Number != 0 {
 		return p.messageByNumber(ctx, s, contextID, ref.Number)
 	}
-	if err != nil || ref.Kind != wire.RefTask {
+	if err != nil || ref.Context {
 		return text, err
 	}
 	tid, ok := ref.Task.Number()
 	if !ok {
 		return text, nil
 	}
-	t, err := p.orchestrator.TaskByShortID(ctx, models.ShortID{Context: contextID, Task: tid})
+	t, err := p.taskByShortID(ctx, shortid.ID{Context: contextID, Task: tid})
 	if err != nil {
 		return "", notFoundAs(err, codes.E43, "there is no task %s in the session", ref.Task)
 	}
@@ -118,11 +119,11 @@ func (p *Protocol) readReference(ctx context.Context, s sender, m wire.Message, 
 
 // referencedText returns the text that a reference in a Q refers to.
 func (p *Protocol) referencedText(ctx context.Context, s sender, m wire.Message, ref wire.Ref) (pagedText, error) {
-	if ref.Kind == wire.RefMessage {
+	if ref.Number != 0 {
 		value, err := p.readMessageReference(ctx, s, m, ref.Number)
 		return paginate(value), err
 	}
-	if tid, ok := m.Task.Number(); ref.Kind == wire.RefContext && (!ok || tid == 0) {
+	if tid, ok := m.Task.Number(); ref.Context && (!ok || tid == 0) {
 		value, err := p.contextFact(ctx, s, m.Context, ref.Field)
 		return paginate(value), err
 	}
@@ -130,7 +131,7 @@ func (p *Protocol) referencedText(ctx context.Context, s sender, m wire.Message,
 	if err != nil {
 		return pagedText{}, err
 	}
-	if ref.Kind == wire.RefTask {
+	if !ref.Context {
 		return p.cachedTaskField(ctx, t, name, ref.Field)
 	}
 	value, err := p.sessionFact(ctx, t, ref.Field)
@@ -141,7 +142,7 @@ func (p *Protocol) referencedText(ctx context.Context, s sender, m wire.Message,
 // in the reference. A task other than that of the Q is at DEPTH 0.
 func (p *Protocol) referencedTask(ctx context.Context, s sender, m wire.Message, ref wire.Ref) (models.Task, wire.Task, error) {
 	about := m
-	if about.Task = cmp.Or(ref.Task, m.Task); ref.Kind != wire.RefTask {
+	if about.Task = cmp.Or(ref.Task, m.Task); ref.Context {
 		about.Depth = 0 // all subtasks are in one session
 	}
 	if tid, ok := m.Task.Number(); ok && tid > 0 && about.Task != m.Task {

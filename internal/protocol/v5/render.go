@@ -7,13 +7,15 @@ import (
 	"unicode/utf8"
 
 	"comet/internal/orchestrator"
+	"comet/internal/protocol"
 	wire "comet/internal/wire/v5"
 	"comet/models"
 )
 
 // Render implements protocol.Protocol. A message that V4 cannot express fails the attempt of a V4
 // worker.
-func (p *Protocol) Render(ctx context.Context, agent models.Agent, m models.InboxMessage, _ int) ([][]byte, error) {
+func (p *Protocol) Render(ctx context.Context, to protocol.Peer, m models.InboxMessage, _ int) ([][]byte, error) {
+	agent := to.Agent
 	out, ok, err := p.renderMessage(ctx, agent, m)
 	if err != nil || !ok {
 		return nil, err
@@ -22,7 +24,7 @@ func (p *Protocol) Render(ctx context.Context, agent models.Agent, m models.Inbo
 	if p.knowsOnlyV4(agent.ID) {
 		line, err = p.renderV4(ctx, agent, m, out)
 	} else {
-		line, err = wire.Format(out)
+		line, err = out.Format()
 	}
 	if err != nil || line == "" {
 		return nil, err
@@ -30,7 +32,7 @@ func (p *Protocol) Render(ctx context.Context, agent models.Agent, m models.Inbo
 	if m.Kind != models.MessageNotice {
 		p.logOutgoing(ctx, out)
 	}
-	if line, err = p.sign(ctx, agent.ID, line); err != nil {
+	if line, err = p.sign(ctx, to, line); err != nil {
 		return nil, err
 	}
 	return [][]byte{[]byte(line)}, nil

@@ -1,6 +1,7 @@
 package v5
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -85,7 +86,7 @@ func parsePiece(s sender, m wire.Message, t models.Task) (*orchestrator.Chunk, e
 }
 
 func pieceText(m wire.Message) ([]byte, error) {
-	if m.Warnings.Has(wire.DataTruncated) {
+	if m.Warnings.Truncated() {
 		return nil, errorf(codes.E10, "", "DATA has more than %d characters; the end of the piece is lost", wire.MaxData)
 	}
 	text, _ := m.Data.Get(keyText)
@@ -155,7 +156,7 @@ func (p *Protocol) handleFailure(ctx context.Context, s sender, m wire.Message) 
 		return protocol.Reply{}, err
 	}
 	if m.Err == "" || m.Err == codes.E00 {
-		return protocol.Reply{}, errorf(codes.E10, "", "ERR must be the code of the error, such as E99, not %s", orDash(string(m.Err)))
+		return protocol.Reply{}, errorf(codes.E10, "", "ERR must be the code of the error, such as E99, not %s", cmp.Or(string(m.Err), "-"))
 	}
 	if _, err := resultInPieces(s, m, t); err != nil {
 		return protocol.Reply{}, err
@@ -224,7 +225,7 @@ func tokensPair(data wire.Data, key string) (n int64, stated bool, err error) {
 		return 0, false, nil
 	}
 	n, err = strconv.ParseInt(pair.Value(), 10, 64)
-	if err != nil || n < 0 || n > models.MaxTokens {
+	if err != nil || n < 0 || n > orchestrator.MaxBudget {
 		return 0, false, errorf(codes.E10, "", "%s must be a number of tokens, not %s", key, pair.Value())
 	}
 	return n, true, nil

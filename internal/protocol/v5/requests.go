@@ -1,6 +1,7 @@
 package v5
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,36 +9,31 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/google/uuid"
-
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
+	"comet/internal/protocol/v5/shortid"
 	wire "comet/internal/wire/v5"
 	"comet/internal/wire/v5/codes"
 	"comet/models"
+	"comet/store"
 )
 
 // maxRequestDepth is the highest DEPTH of a request or hand-off without justify= (decisions: “O1
 // accepts depth up to 3, and 4-5 with justify=”).
 const maxRequestDepth = 3
 
-// The same request can arrive on two connections at the same time. One gets the name; the other
-// looks for the task with that name, this often and in this interval.
-const (
-	duplicatePolls        = 40
-	duplicatePollInterval = 25 * time.Millisecond
-)
-
 // placement is the session and the short id of a request.
 type placement struct {
-	session    string
-	shortID    models.ShortID
-	newSession bool // the session was opened for the request
+	// session is the id of the session, "" to open one with facts in the request's transaction.
+	session string
+	facts   json.RawMessage
+	// id has no context for a new session, and no task for the next one of the context.
+	id shortid.ID
 }
 
-// handleRequest handles R (PROTOCOL_V5 §4.2). The requester is told that the request is accepted
-// and, where it waits, the outcome or the worker's question.
+// handleRequest handles R (PROTOCOL_V5 §4.2). The reply says that the request is accepted; if the
+// requester waits, the outcome or the worker's question follows.
 func (p *Protocol) handleRequest(ctx context.Context, s sender, m wire.Message, wait time.Duration) (protocol.Reply, error) {
 	switch {
 	case !s.maySubmit():
@@ -55,19 +51,22 @@ func (p *Protocol) handleRequest(ctx context.Context, s sender, m wire.Message, 
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	at, err := p.placeRequest(ctx, s, m, sub.ID)
-	if errs.Is(err, errs.Conflict) {
-		return p.followDuplicate(ctx, s, m, wait, err)
-	}
+	at, err := p.placeRequest(ctx, s, m)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	t, err := p.submit(ctx, s, m, at, sub)
+	t, id, err := p.submit(ctx, s, m, at, sub)
+	if errs.Is(err, errs.Conflict) { // the same request may have been committed on another connection
+		earlier, lookupErr := p.findEarlierRequest(ctx, s, m)
+		if lookupErr != nil || earlier == nil {
+			return protocol.Reply{}, cmp.Or(lookupErr, err)
+		}
+		return p.acceptedReply(ctx, s, m, *earlier, wait)
+	}
 	if err != nil {
-		p.releasePlacement(context.WithoutCancel(ctx), s, at, sub.ID)
 		return protocol.Reply{}, requestError(err)
 	}
-	m.Context, m.Task = models.ContextName(at.shortID.Context), wire.NewTask(at.shortID.Task)
+	m.Context, m.Task = shortid.ContextName(id.Context), wire.NewTask(id.Task)
 	return p.acceptedReply(ctx, s, m, t, wait)
 }
 
@@ -95,35 +94,11 @@ func (p *Protocol) findEarlierRequest(ctx context.Context, s sender, m wire.Mess
 	return &t, nil
 }
 
-// followDuplicate handles a request whose name was given a moment ago to a request that may not
-// be submitted yet. If that is the same request, the reply is about it; otherwise it is conflict.
-func (p *Protocol) followDuplicate(ctx context.Context, s sender, m wire.Message, wait time.Duration, conflict error) (protocol.Reply, error) {
-	for range duplicatePolls {
-		t, err := p.findEarlierRequest(ctx, s, m)
-		switch {
-		case err != nil:
-			return protocol.Reply{}, err
-		case t != nil:
-			return p.acceptedReply(ctx, s, m, *t, wait)
-		}
-		select {
-		case <-ctx.Done():
-			return protocol.Reply{}, ctx.Err()
-		case <-time.After(duplicatePollInterval):
-		}
-	}
-	return protocol.Reply{}, conflict
-}
-
 // newSubmission converts a request to a submission without session, name and resolved references.
-func (p *Protocol) newSubmission(ctx context.Context, s sender, m wire.Message) (orchestrator.Submission, error) {
-	id, err := uuid.NewV7()
-	if err != nil {
-		return orchestrator.Submission{}, err
-	}
+func (p *Protocol) newSubmission(ctx context.Context, s sender, m wire.Message) (_ orchestrator.Submission, err error) {
 	sub := orchestrator.Submission{
-		ID: id.String(), Class: Class, Priority: corePriority(m.Priority), Override: orchestrator.Override{Notify: s.agentID != ""},
-		Traceparent: protocol.TraceOf(ctx),
+		Class: Class, Priority: corePriority(m.Priority), Override: orchestrator.Override{Notify: s.agentID != ""},
+		Traceparent: s.traceparent,
 	}
 	if call := m.Data.Call(); call != "" {
 		sub.Capabilities = []string{call}
@@ -163,62 +138,64 @@ func (p *Protocol) newSubmission(ctx context.Context, s sender, m wire.Message) 
 	return sub, err
 }
 
-// placeRequest finds or opens the session of a request and names its task. The error is
-// errs.Conflict where another request has the name.
-func (p *Protocol) placeRequest(ctx context.Context, s sender, m wire.Message, taskID string) (at placement, err error) {
+// placeRequest finds the session of a request, or prepares to open one.
+func (p *Protocol) placeRequest(ctx context.Context, s sender, m wire.Message) (at placement, err error) {
 	if m.Context == "" || m.Context == wire.SystemContext {
-		at.newSession = true
-		facts, err := parseFacts(m.Data)
-		if err != nil {
-			return at, err
-		}
-		if at.shortID.Context, err = p.orchestrator.OpenContext(ctx, s.Principal, facts, models.ContextName); err != nil {
-			return at, err
-		}
-		at.session = models.ContextName(at.shortID.Context)
-	} else if err = rejectFacts(m.Data); err != nil {
-		return at, err
-	} else if at.shortID.Context, at.session, err = p.findSession(ctx, s, m.Context); err != nil {
-		return at, err
+		at.facts, err = parseFacts(m.Data)
+	} else if err = rejectFacts(m.Data); err == nil {
+		at.id.Context, at.session, err = p.findSession(ctx, s, m.Context)
 	}
-	tid, ok := m.Task.Number()
-	if s.v4 && at.newSession && (!ok || tid == 0) {
-		tid, ok = firstTaskNumberV4(at.shortID.Context), true
-	}
-	if !ok || tid == 0 {
-		at.shortID, err = p.orchestrator.ShortID(ctx, taskID, at.session)
-		return at, err
-	}
-	at.shortID.Task = tid
-	err = p.orchestrator.ClaimShortID(ctx, taskID, at.shortID)
-	if errs.Is(err, errs.Conflict) {
-		err = codedError{code: codes.E10, desc: fmt.Sprintf("another request has %s in %s", m.Task, m.Context), cause: err}
+	if tid, ok := m.Task.Number(); ok {
+		at.id.Task = tid
 	}
 	return at, err
 }
 
-// releasePlacement releases the name of a rejected request and the session opened for it.
-func (p *Protocol) releasePlacement(ctx context.Context, s sender, at placement, taskID string) {
-	err := p.orchestrator.DeleteShortID(ctx, taskID)
-	if at.newSession && err == nil {
-		err = p.orchestrator.DeleteSession(ctx, s.Principal, at.session)
+// submit submits a request. The session, if it is new, the task and its short id are committed in
+// one transaction. The error is errs.Conflict if another request has the short id.
+func (p *Protocol) submit(ctx context.Context, s sender, m wire.Message, at placement, sub orchestrator.Submission) (t models.Task, id shortid.ID, err error) {
+	newSession := at.session == ""
+	if sub.Parameters, err = p.resolveReferences(ctx, s, at.id.Context, sub.Parameters); err != nil {
+		return t, id, err
 	}
-	if err != nil {
-		p.log.Warn("the session and name of a rejected request could not be released", "session", at.session, "error", err)
+	if sub.Meta, err = json.Marshal(requestMeta{Data: m.Data, Closes: newSession && !has(m.Data, keyKeep), V4: s.v4}); err != nil {
+		return t, id, err
 	}
-}
-
-// submit submits a request that has its placement.
-func (p *Protocol) submit(ctx context.Context, s sender, m wire.Message, at placement, sub orchestrator.Submission) (t models.Task, err error) {
 	sub.SessionID = at.session
-	if sub.Parameters, err = p.resolveReferences(ctx, s, at.shortID.Context, sub.Parameters); err != nil {
-		return t, err
+	if newSession {
+		sub.Session = &orchestrator.NewSession{Facts: at.facts, ID: func(tx *store.Tx) (_ string, err error) {
+			id, err = shortid.OpenSession(tx, func(n int64) int { return firstTaskNumber(at.id.Task, n, s.v4) })
+			return shortid.ContextName(id.Context), err
+		}}
 	}
-	if sub.Meta, err = json.Marshal(requestMeta{Data: m.Data, Closes: at.newSession && !has(m.Data, keyKeep), V4: s.v4}); err != nil {
-		return t, err
+	sub.With = func(tx *store.Tx, t *models.Task) (err error) {
+		switch {
+		case newSession:
+			return shortid.InsertTask(tx, t.ID, id)
+		case at.id.Task == 0:
+			id, err = shortid.Assign(tx, t.ID, t.SessionID)
+			return err
+		}
+		id = at.id
+		if err = shortid.Claim(tx, t.ID, id); errs.Is(err, errs.Conflict) {
+			err = codedError{code: codes.E10, desc: fmt.Sprintf("another request has %s in %s", m.Task, m.Context), cause: err}
+		}
+		return err
 	}
 	submitted, err := p.orchestrator.Submit(ctx, s.Principal, sub, nil)
-	return submitted.Task, err
+	return submitted.Task, id, err
+}
+
+// firstTaskNumber returns the number of the first task of a new context: the requested one or, with
+// 0, that of the version.
+func firstTaskNumber(requested int, context int64, v4 bool) int {
+	switch {
+	case requested != 0:
+		return requested
+	case v4:
+		return firstTaskNumberV4(context)
+	}
+	return 1
 }
 
 // requestError gives the core's errors about a request their codes.
@@ -329,9 +306,9 @@ func parseWorkers(data wire.Data) (int, error) {
 }
 
 // parseOverrun reads what follows an E17, nil for nothing.
-func parseOverrun(data wire.Data, budget *int64) (*models.Overrun, error) {
+func parseOverrun(data wire.Data, budget *int64) (*orchestrator.Overrun, error) {
 	var words []string
-	for _, a := range models.OverrunActions() {
+	for _, a := range orchestrator.OverrunActions() {
 		words = append(words, string(a))
 	}
 	action, err := wordPair(data, keyOnBudget, words...)
@@ -340,17 +317,17 @@ func parseOverrun(data wire.Data, budget *int64) (*models.Overrun, error) {
 	}
 	text, limited := data.Get(keyMaxBudget)
 	switch {
-	case limited && action != string(models.OverrunRaise):
+	case limited && action != string(orchestrator.OverrunRaise):
 		return nil, errorf(codes.E10, "", "max_budget needs on_budget=raise")
 	case action == "":
 		return nil, nil //nolint:nilnil // nothing follows
-	case action == string(models.OverrunRaise) && budget == nil:
+	case action == string(orchestrator.OverrunRaise) && budget == nil:
 		return nil, errorf(codes.E10, "", "on_budget=raise needs a BUDGET to raise, not -")
 	}
-	out := &models.Overrun{Action: models.OverrunAction(action)}
+	out := &orchestrator.Overrun{Action: orchestrator.OverrunAction(action)}
 	if limited {
 		out.MaxBudget, err = strconv.ParseInt(text, 10, 64)
-		if err != nil || out.MaxBudget < 1 || out.MaxBudget > models.MaxTokens {
+		if err != nil || out.MaxBudget < 1 || out.MaxBudget > orchestrator.MaxBudget {
 			return nil, errorf(codes.E10, "", "max_budget must be a number of tokens, not %s", text)
 		}
 		if out.MaxBudget < *budget {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"comet/models"
+	"comet/internal/protocol/v5/shortid"
 )
 
 // twoWorkers makes W1 and W2 join, and assigns a task to W1 before W2 has its capability.
@@ -59,7 +59,7 @@ left > M4|W1>O1|E|T1|P1|F|E21|0|S1|B50|desc=execution timeout
 user > M2|User>O1|Q|T1|-|-|-|0|S1|-|-
 < M*|O1>User|E|T1|P1|F|E21|0|S1|B50|desc=execution timeout
 `)
-	after("E31 is retried with another worker, which is told of the first", twoWorkers+`
+	after("E31 is retried with another worker, whose request names the first", twoWorkers+`
 left > M2|W1>O1|E|T1|P1|F|E31|0|S1|B150|desc=agent saturated
 < M*|O1>W1|A|T1|P1|F|-|0|S1|B150|noted
 `, `
@@ -95,9 +95,9 @@ func TestSessionOfAnotherProtocol(t *testing.T) {
 	testOnDatabases(t, "it can be used, and its facts can be read", func(t *testing.T, f *fixture) {
 		_, err := f.work.OpenSession(t.Context(), principal("user"), "opened-elsewhere", json.RawMessage(`{"lang":"fr","who":{"name":"Ada"}}`))
 		require.NoError(t, err)
-		n, err := f.work.ShortID(t.Context(), "018f0000-0000-7000-8000-000000000001", "opened-elsewhere")
+		n, err := shortid.OfTask(t.Context(), f.db.Store, "018f0000-0000-7000-8000-000000000001", "opened-elsewhere")
 		require.NoError(t, err)
-		require.Equal(t, models.ShortID{Context: 1, Task: 1}, n)
+		require.Equal(t, shortid.ID{Context: 1, Task: 1}, n)
 		f.transcript(t, `
 agent writer summarize
 writer > M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=summarize;concurrency=2

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"comet/internal/errs"
+	"comet/internal/orchestrator"
+	"comet/internal/protocol/v5/shortid"
 	wire "comet/internal/wire/v5"
 	"comet/internal/wire/v5/codes"
 	"comet/models"
@@ -11,9 +13,9 @@ import (
 
 // findSession returns the session that a sender names and owns.
 func (p *Protocol) findSession(ctx context.Context, s sender, name string) (n int64, id string, err error) {
-	n, ok := models.ContextNumber(name)
+	n, ok := shortid.ContextNumber(name)
 	if ok {
-		id, err = p.orchestrator.SessionOfContext(ctx, n)
+		id, err = shortid.SessionID(ctx, p.store, n)
 	}
 	unknown := errorf(codes.E42, "", "there is no session %s; - opens one", name)
 	switch {
@@ -53,11 +55,11 @@ func (p *Protocol) closeSession(ctx context.Context, t models.Task) {
 // contextFact returns a fact of the session of a CTX. Its owner may read it, and the agents that
 // have or had a task in the session; for other senders the session does not exist.
 func (p *Protocol) contextFact(ctx context.Context, s sender, name, key string) (string, error) {
-	n, ok := models.ContextNumber(name)
+	n, ok := shortid.ContextNumber(name)
 	if !ok || name == wire.SystemContext {
 		return "", unknownSession(name)
 	}
-	id, err := p.orchestrator.SessionOfContext(ctx, n)
+	id, err := shortid.SessionID(ctx, p.store, n)
 	switch {
 	case isNotFound(err):
 		return "", unknownSession(name)
@@ -74,7 +76,7 @@ func (p *Protocol) contextFact(ctx context.Context, s sender, name, key string) 
 		if s.agentID == "" {
 			return "", unknownSession(name)
 		}
-		tasks, err := p.orchestrator.Tasks(ctx, models.TaskQuery{SessionID: id, AgentID: s.agentID, Limit: 1})
+		tasks, err := p.orchestrator.Tasks(ctx, orchestrator.TaskQuery{SessionID: id, AgentID: s.agentID, Limit: 1})
 		if err != nil {
 			return "", err
 		}
@@ -99,4 +101,13 @@ func factOf(session models.Session, key string) (string, error) {
 		return value, nil
 	}
 	return "", errorf(codes.E43, "", "the session has no fact %s", key)
+}
+
+// taskByShortID returns the task with a short id, or errs.NotFound.
+func (p *Protocol) taskByShortID(ctx context.Context, id shortid.ID) (models.Task, error) {
+	taskID, err := shortid.TaskID(ctx, p.store, id)
+	if err != nil {
+		return models.Task{}, err
+	}
+	return p.orchestrator.Task(ctx, taskID)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strings"
 
+	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/protocol"
 	wire "comet/internal/wire/v5"
@@ -14,25 +15,24 @@ import (
 	"comet/models"
 )
 
-// verifySignature verifies a message with the key of its sender, "" for a user (PROTOCOL_V5
+// verifySignature verifies a message with the key of its sender; a user has none (PROTOCOL_V5
 // §11). raw are the received bytes, which the signature covers. A signed message counts as used
 // when it returns, before the message has any effect. The errors are E90 with a reason.
-func (p *Protocol) verifySignature(ctx context.Context, agentID string, m wire.Message, raw []byte) error {
-	connection := protocol.ConnectionOf(ctx)
-	if connection.Verified {
+func (p *Protocol) verifySignature(ctx context.Context, from protocol.Peer, m wire.Message, raw []byte) error {
+	if from.Verified {
 		return nil
 	}
 	if pair, ok := m.Data.Pair(keyAuth); ok && !pair.Flag { // a space before it makes it no signature
 		return errorf(codes.E90, codes.ReasonAuth, "auth must be the last pair, without a space before it")
 	}
 	signed := m.Auth != wire.Auth{}
-	key, err := p.signingKey(ctx, agentID)
+	key, err := p.signingKey(ctx, from.AgentID())
 	switch {
 	case err != nil:
 		return err
 	case signed && key.Secret == "":
 		return errNoKey(m.From)
-	case !signed && (connection.Remote || key.Required):
+	case !signed && (from.Remote || key.Required):
 		return errorf(codes.E90, codes.ReasonUnsigned, "every message of %s must be signed", m.From)
 	case !signed:
 		return nil
@@ -41,9 +41,9 @@ func (p *Protocol) verifySignature(ctx context.Context, agentID string, m wire.M
 		return signatureError(err)
 	}
 	if m.Auth.Session != signedSession(m.Context) {
-		return errorf(codes.E90, codes.ReasonSession, "SID of auth must be %s, as CTX says", signedSession(m.Context))
+		return errorf(codes.E90, codes.ReasonSession, "SID of auth must be %s, the CTX of the message", signedSession(m.Context))
 	}
-	return p.rejectReplay(ctx, agentID, m, raw)
+	return p.rejectReplay(ctx, from.AgentID(), m, raw)
 }
 
 // rejectReplay records a signed message as used. NONCE distinguishes messages with the same CTX
@@ -51,7 +51,7 @@ func (p *Protocol) verifySignature(ctx context.Context, agentID string, m wire.M
 func (p *Protocol) rejectReplay(ctx context.Context, agentID string, m wire.Message, raw []byte) error {
 	body, _, _ := strings.Cut(string(raw), ";"+keyAuth+"=")
 	number, _, _ := strings.Cut(body, "|")
-	err := p.keys.TakeOnce(ctx, agentID,
+	err := p.keys.TakeOnce(ctx, Name, agentID,
 		"line "+body+" "+strings.ToLower(m.Auth.Signature),
 		"nonce "+m.Context+" "+number+" "+strings.ToLower(m.Auth.Nonce))
 	if errs.Is(err, errs.Conflict) {
@@ -65,7 +65,7 @@ func (p *Protocol) signingKey(ctx context.Context, agentID string) (models.Agent
 	if p.keys == nil || agentID == "" {
 		return models.AgentKey{}, nil
 	}
-	return p.keys.Signing(ctx, agentID)
+	return p.keys.Signing(ctx, agentID, auth.HMACSHA256)
 }
 
 func errNoKey(sender wire.Address) error {
@@ -92,10 +92,10 @@ func signatureError(err error) error {
 
 // markUnauthenticated marks the rejection of a message whose sender has to sign: the message is
 // not known to come from that sender.
-func (p *Protocol) markUnauthenticated(ctx context.Context, from models.Principal, reply protocol.Reply) protocol.Reply {
-	reply.Unauthenticated = protocol.ConnectionOf(ctx).Remote
-	if from.AgentID != nil && !reply.Unauthenticated {
-		key, err := p.signingKey(ctx, *from.AgentID)
+func (p *Protocol) markUnauthenticated(ctx context.Context, from protocol.Peer, reply protocol.Reply) protocol.Reply {
+	reply.Unauthenticated = from.Remote
+	if !from.Remote {
+		key, err := p.signingKey(ctx, from.AgentID())
 		reply.Unauthenticated = err != nil || key.Required
 	}
 	return reply
@@ -109,15 +109,15 @@ func signedSession(name string) string {
 	return name
 }
 
-// Signer returns the agent that a signed join without a token names with FROM, "" for another
+// signer returns the agent that a signed join without a token names with FROM, "" for another
 // join. A connection from another machine must begin with such a join. The signature is left to
-// Authenticate; the error is for Refuse.
-func (p *Protocol) Signer(ctx context.Context, raw []byte) (agentID string, err error) {
+// verify.
+func (p *Protocol) signer(ctx context.Context, from protocol.Peer, raw []byte) (agentID string, err error) {
 	m, err := wire.Parse(string(raw))
 	if err != nil {
 		return "", err
 	}
-	remote, token := protocol.ConnectionOf(ctx).Remote, has(m.Data, keyToken)
+	remote, token := from.Remote, has(m.Data, keyToken)
 	switch {
 	case remote && token:
 		return "", errTokenOverNetwork()
@@ -137,42 +137,26 @@ func (p *Protocol) Signer(ctx context.Context, raw []byte) (agentID string, err 
 	return agentID, err
 }
 
-// Authenticate verifies the signature of the first message of a connection and records it as
-// used, as Receive does with every other. The error is for Refuse; for a wrong signature it is
-// errs.Unauthenticated.
-func (p *Protocol) Authenticate(ctx context.Context, agentID string, raw []byte) error {
+// verify verifies the signature of the first message of a connection and records it as used, as
+// Receive does with every other. For a wrong signature it returns errs.Unauthenticated.
+func (p *Protocol) verify(ctx context.Context, from protocol.Peer, raw []byte) error {
 	m, err := wire.Parse(string(raw))
 	if err != nil {
 		return err
 	}
-	return p.verifySignature(ctx, agentID, m, raw)
-}
-
-// MustSign reports whether every message of an agent must be signed on any connection.
-func (p *Protocol) MustSign(ctx context.Context, agentID string) (bool, error) {
-	key, err := p.signingKey(ctx, agentID)
-	return key.Required, err
-}
-
-// HasKey returns errs.Unauthenticated for an agent without a signing key.
-func (p *Protocol) HasKey(ctx context.Context, agentID string) error {
-	key, err := p.signingKey(ctx, agentID)
-	if err == nil && key.Secret == "" {
-		err = errs.New(errs.Unauthenticated, "the agent %q has no key", agentID).With("tokenless", true)
-	}
-	return err
+	return p.verifySignature(ctx, from, m, raw)
 }
 
 // signReply signs every message of a reply where sign signs messages to the agent. A reply to an
 // unauthenticated message does not come here: otherwise anyone could obtain signed messages by
 // sending invalid ones. A reply that cannot be signed becomes an error.
-func (p *Protocol) signReply(ctx context.Context, agentID string, m wire.Message, reply protocol.Reply) protocol.Reply {
-	if agentID == "" || len(reply.Body) == 0 {
+func (p *Protocol) signReply(ctx context.Context, to protocol.Peer, m wire.Message, reply protocol.Reply) protocol.Reply {
+	if to.AgentID() == "" || len(reply.Body) == 0 {
 		return reply
 	}
 	lines := strings.Split(string(reply.Body), "\n")
 	for i, line := range lines {
-		signed, err := p.sign(ctx, agentID, line)
+		signed, err := p.sign(ctx, to, line)
 		if err != nil {
 			return p.errorReply(m, err)
 		}
@@ -184,18 +168,17 @@ func (p *Protocol) signReply(ctx context.Context, agentID string, m wire.Message
 
 // sign signs a message to an agent whose key is required or that is on another machine, and
 // returns any other message unchanged.
-func (p *Protocol) sign(ctx context.Context, agentID, line string) (string, error) {
-	key, err := p.signingKey(ctx, agentID)
-	remote := protocol.ConnectionOf(ctx).Remote
+func (p *Protocol) sign(ctx context.Context, to protocol.Peer, line string) (string, error) {
+	key, err := p.signingKey(ctx, to.AgentID())
 	switch {
 	case err != nil:
 		return "", err
-	case remote && key.Secret == "":
+	case to.Remote && key.Secret == "":
 		return "", codedError{
 			code: codes.E90, reason: codes.ReasonNoKey, desc: "the agent has no key",
-			cause: errs.New(errs.Unauthenticated, "the agent %q has no key", agentID),
+			cause: errs.New(errs.Unauthenticated, "the agent %q has no key", to.AgentID()),
 		}
-	case !remote && !key.Required:
+	case !to.Remote && !key.Required:
 		return line, nil
 	}
 	v4 := isV4([]byte(line))
@@ -203,15 +186,15 @@ func (p *Protocol) sign(ctx context.Context, agentID, line string) (string, erro
 	if err == nil && m.From == m.To { // otherwise it could be sent back to us as the agent's own
 		m.From = self
 		if v4 {
-			line, err = wire.FormatV4(m)
+			line, err = m.FormatV4()
 		} else {
-			line, err = wire.Format(m)
+			line, err = m.Format()
 		}
 	}
 	if err != nil {
 		return "", err
 	}
-	return wire.Sign(line, []byte(key.Secret), signedSession(m.Context), newNonce())
+	return wire.Auth{Session: signedSession(m.Context), Nonce: newNonce()}.Sign(line, []byte(key.Secret))
 }
 
 // newNonce returns 4 random hex digits.

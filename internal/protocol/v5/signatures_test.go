@@ -29,7 +29,7 @@ func sign(t *testing.T, line, key, nonce string) string {
 	if session == "" {
 		session = "S0"
 	}
-	signed, err := wire.Sign(line, []byte(key), session, nonce)
+	signed, err := wire.Auth{Session: session, Nonce: nonce}.Sign(line, []byte(key))
 	require.NoError(t, err)
 	return signed
 }
@@ -37,7 +37,7 @@ func sign(t *testing.T, line, key, nonce string) string {
 // issueKey gives an agent the shared key.
 func (f *fixture) issueKey(t *testing.T, id string, required bool) {
 	t.Helper()
-	_, err := f.keys.Issue(t.Context(), principal("admin"), id, models.AgentKeyDraft{Key: new(sharedKey), Required: &required})
+	_, err := f.keys.Issue(t.Context(), principal("admin"), id, auth.AgentKeyDraft{Key: new(sharedKey), Required: &required})
 	require.NoError(t, err)
 }
 
@@ -83,7 +83,7 @@ func TestSignedMessage(t *testing.T) {
 		require.Equal(t, joinReply, f.sendOne(t, "ada", sign(t, joinMessage, sharedKey, "00aa")))
 		next := *f
 		next.keys = auth.NewKeys(f.db.Store, &auth.KeysOptions{Clock: f.db.Now, Window: 24 * time.Hour})
-		next.Protocol = v5.New(f.work, &v5.Options{Keys: next.keys})
+		next.Protocol = v5.New(f.work.Orchestrator, f.db.Store, &v5.Options{Keys: next.keys})
 		require.Contains(t, next.sendOne(t, "ada", sign(t, joinMessage, sharedKey, "00aa")), signatureErrorPrefix(codes.ReasonReplay))
 		f.db.Clock.Advance(24 * time.Hour)
 		require.NoError(t, next.keys.Purge(t.Context()))
@@ -96,7 +96,7 @@ func TestSignedMessage(t *testing.T) {
 		f.agent(t, "ada")
 		f.issueKey(t, "ada", true)
 		good := sign(t, joinMessage, sharedKey, "00aa")
-		other, err := wire.Sign(joinMessage, []byte(sharedKey), "S1", "00aa")
+		other, err := wire.Auth{Session: "S1", Nonce: "00aa"}.Sign(joinMessage, []byte(sharedKey))
 		require.NoError(t, err)
 		for line, reason := range map[string]string{
 			joinMessage: codes.ReasonUnsigned,
@@ -111,7 +111,7 @@ func TestSignedMessage(t *testing.T) {
 			require.Contains(t, reply, signatureErrorPrefix(reason), line)
 			require.NotContains(t, reply, ";auth", "the reply to an unauthenticated message is not signed")
 		}
-		agent, err := f.db.Agent(t.Context(), "ada")
+		agent, err := f.db.Agents(t.Context()).Get("ada")
 		require.NoError(t, err)
 		require.Empty(t, agent.Capabilities)
 		require.Empty(t, f.work.CachedWorker("ada").State)
@@ -131,11 +131,11 @@ func TestSignedMessage(t *testing.T) {
 		f.agent(t, "ada")
 		f.issueKey(t, "ada", true)
 		require.Equal(t, joinReply, f.sendOne(t, "ada", sign(t, joinMessage, sharedKey, "00aa")))
-		next, err := f.keys.Issue(t.Context(), principal("admin"), "ada", models.AgentKeyDraft{})
+		next, err := f.keys.Issue(t.Context(), principal("admin"), "ada", auth.AgentKeyDraft{})
 		require.NoError(t, err)
 		require.Contains(t, f.sendOne(t, "ada", sign(t, heartbeatMessage, sharedKey, "00aa")), signatureErrorPrefix(codes.ReasonSignature))
 		require.Equal(t, heartbeatReply, f.sendOne(t, "ada", sign(t, heartbeatMessage, next.Secret, "00aa")), "the new key is required too")
-		require.NoError(t, f.keys.Revoke(t.Context(), principal("admin"), "ada"))
+		require.NoError(t, f.keys.Revoke(t.Context(), principal("admin"), "ada", auth.HMACSHA256))
 		require.Contains(t, f.sendOne(t, "ada", sign(t, heartbeatMessage, next.Secret, "00ab")), signatureErrorPrefix(codes.ReasonNoKey))
 		require.Equal(t, heartbeatReply, f.sendOne(t, "ada", heartbeatMessage))
 	})
@@ -144,13 +144,13 @@ func TestSignedMessage(t *testing.T) {
 		f.issueKey(t, "ada", true)
 		require.Equal(t, joinReply, f.sendOne(t, "ada", sign(t, joinMessage, sharedKey, "00aa")))
 		for i, line := range []string{"M2|W1>O1|A|T0|-|-|-|0|S0|-|pid=what", "M3|W1>O1|U|T9|-|R|-|50%"} {
-			signed, err := wire.Sign(line, []byte(sharedKey), "S0", fmt.Sprintf("00a%d", i))
+			signed, err := wire.Auth{Session: "S0", Nonce: fmt.Sprintf("00a%d", i)}.Sign(line, []byte(sharedKey))
 			require.NoError(t, err)
-			a := f.Receive(t.Context(), principal("ada"), []byte(signed), 0)
+			a := f.Receive(t.Context(), peer("ada"), []byte(signed), 0)
 			require.True(t, a.IsError)
 			require.False(t, a.Unauthenticated, string(a.Body))
 			require.NoError(t, wire.Verify(string(a.Body), []byte(sharedKey)), "the reply is signed: %s", a.Body)
-			a = f.Receive(t.Context(), principal("ada"), []byte(signed), 0)
+			a = f.Receive(t.Context(), peer("ada"), []byte(signed), 0)
 			require.Contains(t, string(a.Body), codes.ReasonReplay, "it was recorded as used")
 		}
 	})
@@ -201,12 +201,12 @@ func TestSignedReplies(t *testing.T) {
 	testOnDatabases(t, "are signed where the agent is on another machine", func(t *testing.T, f *fixture) {
 		f.agent(t, "ada", "web_search")
 		f.issueKey(t, "ada", false)
-		remote := protocol.WithConnection(t.Context(), protocol.Connection{Remote: true})
-		a := f.Receive(remote, principal("ada"), []byte(joinMessage), 0)
+		remote := protocol.Peer{Principal: principal("ada"), Agent: models.Agent{ID: "ada"}, Remote: true}
+		a := f.Receive(t.Context(), remote, []byte(joinMessage), 0)
 		require.Contains(t, string(a.Body), "reason="+codes.ReasonUnsigned)
-		a = f.Receive(remote, principal("ada"), []byte(sign(t, joinMessage+";token=sesame", sharedKey, "00aa")), 0)
+		a = f.Receive(t.Context(), remote, []byte(sign(t, joinMessage+";token=sesame", sharedKey, "00aa")), 0)
 		require.Contains(t, string(a.Body), "reason=token;", "a token must not cross the network")
-		a = f.Receive(remote, principal("ada"), []byte(sign(t, joinMessage, sharedKey, "00aa")), 0)
+		a = f.Receive(t.Context(), remote, []byte(sign(t, joinMessage, sharedKey, "00aa")), 0)
 		requireSigned(t, string(a.Body))
 		_, err := f.work.Join(t.Context(), "ada", orchestrator.JoinRequest{Protocol: v5.Name, Transport: "tcp", Concurrency: 1})
 		require.NoError(t, err)
@@ -217,11 +217,11 @@ func TestSignedReplies(t *testing.T) {
 			return err != nil || len(all) > 0
 		}, time.Minute, time.Millisecond)
 		require.NoError(t, err)
-		lines, err := f.Render(remote, models.Agent{ID: "ada"}, all[0], 0)
+		lines, err := f.Render(t.Context(), remote, all[0], 0)
 		require.NoError(t, err)
 		requireSigned(t, string(lines[0]))
-		require.NoError(t, f.keys.Revoke(t.Context(), principal("admin"), "ada"))
-		_, err = f.Render(remote, models.Agent{ID: "ada"}, all[0], 0)
+		require.NoError(t, f.keys.Revoke(t.Context(), principal("admin"), "ada", auth.HMACSHA256))
+		_, err = f.Render(t.Context(), remote, all[0], 0)
 		require.ErrorContains(t, err, "no key", "nothing is sent to another machine without a signature")
 	})
 	testOnDatabases(t, "cannot be sent back as the agent's own messages", func(t *testing.T, f *fixture) {
@@ -264,12 +264,4 @@ func TestSignatureIsNotStored(t *testing.T) {
 		require.NotContains(t, fmt.Sprintf("%s%s", open[0].Input.Parameters, open[0].Input.Meta), "auth")
 		require.NotContains(t, fmt.Sprintf("%s%s", open[0].Input.Parameters, open[0].Input.Meta), ":beef:")
 	})
-}
-
-// TestWorkerName: the core and the codec give a number the same name.
-func TestWorkerName(t *testing.T) {
-	t.Parallel()
-	for n := 1; n < 1000; n++ {
-		require.Equal(t, wire.WorkerAddress(n).String(), models.WorkerName(int64(n)))
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
+	"comet/internal/protocol/v5/shortid"
 	wire "comet/internal/wire/v5"
 	"comet/internal/wire/v5/codes"
 	"comet/models"
@@ -115,7 +116,7 @@ func (p *Protocol) findWorkV4(ctx context.Context, s *sender, tid int) error {
 	onlyV4 := p.knowsOnlyV4(s.agentID)
 	found, err := p.filterByTaskV4(ctx, tasks, tid, onlyV4)
 	if err == nil && len(found) == 0 && onlyV4 {
-		if tasks, err = p.orchestrator.Tasks(ctx, models.TaskQuery{AgentID: s.agentID, Limit: maxRecentTasks}); err == nil {
+		if tasks, err = p.orchestrator.Tasks(ctx, orchestrator.TaskQuery{AgentID: s.agentID, Limit: maxRecentTasks}); err == nil {
 			found, err = p.filterByTaskV4(ctx, tasks, tid, onlyV4)
 		}
 	}
@@ -141,7 +142,7 @@ func (p *Protocol) filterByTaskV4(ctx context.Context, tasks []models.Task, tid 
 		}
 		name := wire.NewTask(h.Task)
 		if onlyV4 {
-			name = taskV4(wire.Message{Task: name, Context: models.ContextName(h.Context), Depth: min(t.Depth, wire.MaxDepth)})
+			name = taskV4(wire.Message{Task: name, Context: shortid.ContextName(h.Context), Depth: min(t.Depth, wire.MaxDepth)})
 		}
 		if name == wire.NewTask(tid) {
 			found = append(found, t)
@@ -153,19 +154,19 @@ func (p *Protocol) filterByTaskV4(ctx context.Context, tasks []models.Task, tid 
 // findRequestV4 finds the task of a requester's message: the newest one with the TID that the
 // requester submitted in V4.
 func (p *Protocol) findRequestV4(ctx context.Context, s *sender, tid int) error {
-	tasks, err := p.orchestrator.TasksByNumber(ctx, s.TokenID, tid, maxRecentTasks)
+	ids, err := shortid.TaskIDsByNumber(ctx, p.store, s.TokenID, tid, maxRecentTasks)
 	if err != nil {
 		return err
 	}
-	for _, t := range tasks {
-		order, err := p.orchestrator.TaskWithInput(ctx, t.ID)
+	for _, id := range ids {
+		order, err := p.orchestrator.TaskWithInput(ctx, id)
 		if isNotFound(err) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		if meta, err := readRequestMeta(order.Input); err == nil && t.Class == Class && meta.V4 {
+		if meta, err := readRequestMeta(order.Input); err == nil && order.Task.Class == Class && meta.V4 {
 			s.task = &order.Task
 			return nil
 		}
@@ -174,11 +175,11 @@ func (p *Protocol) findRequestV4(ctx context.Context, s *sender, tid int) error 
 }
 
 // firstTaskNumberV4 returns the TID in V4 of the first task of a session.
-func firstTaskNumberV4(contextID int64) int { return int((contextID-1)%wire.MaxTask) + 1 }
+func firstTaskNumberV4(contextID int64) int { return int((contextID-1)%shortid.MaxTask) + 1 }
 
 // taskV4 returns the TID in V4 of the task that a V5 message is about.
 func taskV4(m wire.Message) wire.Task {
-	n, _ := models.ContextNumber(m.Context)
+	n, _ := shortid.ContextNumber(m.Context)
 	tid, _ := m.Task.Number()
 	return wire.NewTask(firstTaskNumberV4(n + taskStepV4*int64(tid-1) + depthStepV4*int64(m.Depth)))
 }
@@ -304,10 +305,10 @@ func (p *Protocol) failAttemptV4(ctx context.Context, agent models.Agent, in mod
 // there is no CTX.
 func (p *Protocol) formatV4(m wire.Message) string {
 	m.Number = p.numbers.next(VersionV4 + " " + m.To.String())
-	line, err := wire.FormatV4(m)
+	line, err := m.FormatV4()
 	if err != nil {
 		p.log.Error("a message cannot be converted to V4", "error", err)
-		line, _ = wire.FormatV4(wire.Message{Number: m.Number, From: self, To: m.To, Type: wire.Failure, Task: m.Task, State: wire.Failed, Err: codes.E99, Data: "-"})
+		line, _ = wire.Message{Number: m.Number, From: self, To: m.To, Type: wire.Failure, Task: m.Task, State: wire.Failed, Err: codes.E99, Data: "-"}.FormatV4()
 	}
 	return line
 }
@@ -375,8 +376,9 @@ func answerDataV4(text string) (wire.Data, error) {
 
 // isDataV4 reports whether V4 can express DATA.
 func isDataV4(data wire.Data) bool {
-	_, err := wire.FormatV4(wire.Message{
+	_, err := wire.Message{
 		Number: 1, From: self, To: wire.Address{Role: wire.User}, Type: wire.Success, Task: wire.NewTask(1), Data: data,
-	})
+	}.FormatV4()
+
 	return err == nil
 }

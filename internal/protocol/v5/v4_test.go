@@ -31,7 +31,7 @@ func (f *fixture) joinV4(t testing.TB, id string, capabilities ...string) {
 func (f *fixture) submit(t *testing.T, capability, parameters string) models.Task {
 	t.Helper()
 	out, err := f.work.Submit(t.Context(), principal("user"), orchestrator.Submission{
-		Capabilities: []string{capability}, Parameters: json.RawMessage(parameters), Priority: models.DefaultPriority,
+		Capabilities: []string{capability}, Parameters: json.RawMessage(parameters), Priority: orchestrator.DefaultPriority,
 	}, nil)
 	require.NoError(t, err)
 	return out.Task
@@ -40,12 +40,12 @@ func (f *fixture) submit(t *testing.T, capability, parameters string) models.Tas
 // render returns the messages that an agent receives now, if any.
 func (f *fixture) render(t testing.TB, id string) (out []string) {
 	t.Helper()
-	agent, err := f.db.Agent(t.Context(), id)
+	agent, err := f.db.Agents(t.Context()).Get(id)
 	require.NoError(t, err)
 	all, err := f.work.Messages(t.Context(), id, 100)
 	require.NoError(t, err)
 	for _, m := range all {
-		lines, err := f.Render(t.Context(), agent, m, 0)
+		lines, err := f.Render(t.Context(), protocol.Peer{Agent: agent}, m, 0)
 		require.NoError(t, err)
 		for _, line := range lines {
 			out = append(out, string(line))
@@ -126,7 +126,7 @@ func TestWaitingInV4(t *testing.T) {
 		f.agent(t, "writer", "generate_report")
 		f.send(t, "writer", "M1|W1>O1|J|T0|-|-|-|0|S0|-|version=V5", 0)
 		got := make(chan protocol.Reply, 1)
-		go func() { got <- f.Receive(t.Context(), principal("user"), []byte(request), time.Minute) }()
+		go func() { got <- f.Receive(t.Context(), peer("user"), []byte(request), time.Minute) }()
 		require.Len(t, f.receive(t, "writer"), 1)
 		for _, line := range work {
 			f.send(t, "writer", line, 0)
@@ -177,7 +177,7 @@ func TestWaitingInV4(t *testing.T) {
 		}
 		got := make(chan protocol.Reply, 1)
 		go func() {
-			got <- f.Receive(t.Context(), principal("user"), []byte("M1|User>O1|R|-|P1|N|-|call=dig"), time.Minute)
+			got <- f.Receive(t.Context(), peer("user"), []byte("M1|User>O1|R|-|P1|N|-|call=dig"), time.Minute)
 		}()
 		at := complete()
 		require.Contains(t, string((<-got).Body), "|S|T1|P1|D|-|"+at)
@@ -238,7 +238,7 @@ func FuzzReceiveV4(f *testing.F) {
 			return
 		}
 		for _, who := range []string{"user", "old", "young", "admin"} {
-			a := h.Receive(t.Context(), principal(who), []byte(line), 0)
+			a := h.Receive(t.Context(), peer(who), []byte(line), 0)
 			for reply := range strings.SplitSeq(string(a.Body), "\n") {
 				m, err := wire.ParseV4(reply)
 				require.NoError(t, err, "%s: %s", line, reply)

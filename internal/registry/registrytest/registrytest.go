@@ -1,6 +1,6 @@
-// Package registrytest says what must be true of the agents at any moment,
-// whatever was done to them and by how many at once. The tests of every package
-// that changes agents ask it; it shares no code with the registry's own rules.
+// Package registrytest checks the invariants of the agents, which hold after any sequence of
+// concurrent changes. The tests of every package that changes agents use it; it shares no code
+// with the rules of package registry.
 package registrytest
 
 import (

@@ -14,8 +14,8 @@ import (
 	"comet/models"
 )
 
-// row is an exported agent: its members in the order people write them, without
-// those that only say the usual.
+// row is an exported agent: its members in the usual order, without those that have their
+// default.
 type row struct {
 	ID           string             `json:"id"`
 	Name         string             `json:"name"`
@@ -70,9 +70,9 @@ func MarshalJSON(w io.Writer, agents []models.Agent) error {
 }
 
 // MarshalYAML writes the agents as a YAML roster that Parse reads back. Text
-// that any version of YAML could take for something else is quoted. The agents
-// are encoded one by one: the nodes of all of them at once would weigh many
-// times what they say.
+// that any version of YAML could interpret differently is quoted. The agents are encoded
+// one by one, because the nodes of all agents together would need many times the memory of
+// the document.
 func MarshalYAML(w io.Writer, agents []models.Agent) error {
 	head := fmt.Sprintf("version: %d\nagents:", Version)
 	if len(agents) == 0 {
@@ -143,7 +143,7 @@ func intNode(v int64) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!int", Value: strconv.FormatInt(v, 10)}
 }
 
-// harmless is text that no version of YAML takes for anything but text: words
+// harmless matches text that every version of YAML reads as a string: words
 // that begin with a letter, without a colon, a hash or a quote. reserved are the
 // words YAML 1.1 has another meaning for.
 var (

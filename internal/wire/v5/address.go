@@ -14,7 +14,7 @@ type Role byte
 const (
 	Orchestrator Role = 'O'
 	Worker       Role = 'W'
-	Router       Role = 'R'
+	router       Role = 'R'
 	Group        Role = 'G'
 	// User is a user who requests work from O1.
 	User Role = 'U'
@@ -132,7 +132,7 @@ func parseNamedAddress(text string) (a Address, problem string) {
 // limit returns the highest number of a role, 0 for a role without numbers.
 func (r Role) limit() uint8 {
 	switch r {
-	case Orchestrator, Router, Group:
+	case Orchestrator, router, Group:
 		return 9
 	case Worker:
 		return 99

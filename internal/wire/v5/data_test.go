@@ -169,15 +169,15 @@ func TestIsReserved(t *testing.T) {
 func TestRefs(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]v5.Ref{
-		"#REF:T1:S":      {Kind: v5.RefTask, Task: v5.NewTask(1), Field: "S"},
-		"#REF:T41:raw":   {Kind: v5.RefTask, Task: v5.NewTask(41), Field: "raw"},
-		"#REF:T1":        {Kind: v5.RefTask, Task: v5.NewTask(1)},
-		"#REF:id":        {Kind: v5.RefTask, Field: "id"},
-		"#REF:T1000":     {Kind: v5.RefTask, Field: "T1000"},
-		"#CTX:key":       {Kind: v5.RefContext, Field: "key"},
-		"#CTX:clé.a/b-c": {Kind: v5.RefContext, Field: "clé.a/b-c"},
-		"#MSG:M3":        {Kind: v5.RefMessage, Number: 3},
-		"#MSG:M9999":     {Kind: v5.RefMessage, Number: 9999},
+		"#REF:T1:S":      {Task: v5.NewTask(1), Field: "S"},
+		"#REF:T41:raw":   {Task: v5.NewTask(41), Field: "raw"},
+		"#REF:T1":        {Task: v5.NewTask(1)},
+		"#REF:id":        {Field: "id"},
+		"#REF:T1000":     {Field: "T1000"},
+		"#CTX:key":       {Context: true, Field: "key"},
+		"#CTX:clé.a/b-c": {Context: true, Field: "clé.a/b-c"},
+		"#MSG:M3":        {Number: 3},
+		"#MSG:M9999":     {Number: 9999},
 	} {
 		require.True(t, v5.IsRef(text))
 		r, err := v5.ParseRef(text)
@@ -196,8 +196,8 @@ func TestRefs(t *testing.T) {
 	}
 	require.False(t, v5.IsRef("see #REF:T1:raw"))
 	for _, invalid := range []v5.Ref{
-		{}, {Kind: v5.RefTask}, {Kind: v5.RefTask, Field: "T1"}, {Kind: v5.RefContext}, {Kind: v5.RefMessage}, {Kind: v5.RefContext, Field: "a b"},
-		{Kind: v5.RefMessage, Number: 10_000}, {Kind: v5.RefMessage, Number: 1, Field: "x"}, {Kind: v5.RefTask, Task: v5.NewTask(-1), Field: "x"},
+		{}, {Field: "T1"}, {Context: true}, {Context: true, Field: "a b"},
+		{Number: 10_000}, {Number: 1, Field: "x"}, {Task: v5.NewTask(-1), Field: "x"},
 	} {
 		require.Empty(t, invalid.String())
 	}

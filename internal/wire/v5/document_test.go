@@ -65,7 +65,7 @@ func TestDocumentExamples(t *testing.T) {
 				if err != nil || m.Warnings != 0 {
 					return
 				}
-				written, err := v5.Format(m)
+				written, err := m.Format()
 				require.NoError(t, err)
 				require.Equal(t, x.sent, written)
 			case "v4":

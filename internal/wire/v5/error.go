@@ -40,11 +40,11 @@ func (s segment) String() string {
 // Error is the error of an invalid message, or of a value that cannot be written into one.
 type Error struct {
 	// Problems are in the order of the checks of §3.5, at least one.
-	Problems []Problem
+	Problems []problem
 }
 
-// Problem is one failed check.
-type Problem struct {
+// problem is one failed check.
+type problem struct {
 	Code codes.Code
 	// Reason is a word where the code has several meanings, or "".
 	Reason string
@@ -92,7 +92,7 @@ func (e *Error) Data() Data {
 }
 
 func newError(code codes.Code, reason string, s segment, detail string) *Error {
-	return &Error{Problems: []Problem{{Code: code, Reason: reason, segment: s, Detail: detail}}}
+	return &Error{Problems: []problem{{Code: code, Reason: reason, segment: s, Detail: detail}}}
 }
 
 // quote returns a found text for a person. A pair in another segment than DATA is not shown: it

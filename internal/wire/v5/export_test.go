@@ -19,8 +19,17 @@ const (
 	SegmentData     = segmentData
 )
 
+// Problem is one failed check.
+type Problem = problem
+
+// Router is a role without a meaning outside of the package.
+const Router = router
+
 // Segment returns the segment of a problem.
-func (p Problem) Segment() Segment { return p.segment }
+func (p problem) Segment() Segment { return p.segment }
+
+// Has reports whether w is in the set.
+func (s Warnings) Has(w Warnings) bool { return s.has(w) }
 
 // Raw returns the value of a pair with its quotes.
 func (p Pair) Raw() string { return p.raw }
@@ -30,6 +39,7 @@ func (t Type) IsSystem() bool { return t.isSystem() }
 
 // The warnings that have no meaning outside of the package.
 const (
-	DepthMissing = depthMissing
-	QuoteOpen    = quoteOpen
+	DataTruncated = dataTruncated
+	DepthMissing  = depthMissing
+	QuoteOpen     = quoteOpen
 )

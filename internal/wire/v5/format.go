@@ -10,7 +10,7 @@ import (
 // Format writes a message as one line without a line break (PROTOCOL_V5 §3.1). Parse reads it as
 // the same message. An error is an *Error: Format rejects what Parse would reject, and DATA that
 // Parse would truncate, with codes.ReasonOverflow.
-func Format(m Message) (string, error) {
+func (m Message) Format() (string, error) {
 	var buffer [MaxData + 128]byte
 	line := string(m.append(buffer[:0]))
 	// Parsing it again costs little and keeps the rules in one place.
@@ -18,7 +18,7 @@ func Format(m Message) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if parsed.Warnings.Has(DataTruncated) {
+	if parsed.Warnings.Truncated() {
 		return "", errOverflow()
 	}
 	if parsed.Warnings = m.Warnings; parsed != m {

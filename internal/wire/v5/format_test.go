@@ -53,7 +53,7 @@ func TestFormatErrors(t *testing.T) {
 			t.Parallel()
 			m := parse(t, good)
 			c.change(&m)
-			line, err := v5.Format(m)
+			line, err := m.Format()
 			var e *v5.Error
 			require.ErrorAs(t, err, &e, line)
 			require.Empty(t, line)
@@ -68,7 +68,7 @@ func TestFormatIgnoresWarnings(t *testing.T) {
 	t.Parallel()
 	m := parse(t, good)
 	m.Warnings = v5.DataTruncated | v5.DepthMissing | v5.QuoteOpen
-	line, err := v5.Format(m)
+	line, err := m.Format()
 	require.NoError(t, err)
 	require.Equal(t, good, line)
 }

@@ -38,7 +38,7 @@ func FuzzParse(f *testing.F) {
 		}
 		require.LessOrEqual(t, utf8.RuneCountInString(string(m.Data)), v5.MaxData)
 		require.True(t, utf8.ValidString(line))
-		written, err := v5.Format(m)
+		written, err := m.Format()
 		require.NoError(t, err)
 		again, err := v5.Parse(written)
 		require.NoError(t, err)
@@ -48,7 +48,7 @@ func FuzzParse(f *testing.F) {
 			require.Equal(t, line, written)
 		}
 		if m.Auth == (v5.Auth{}) && !strings.ContainsAny(line, "\r\n") {
-			signed, err := v5.Sign(line, []byte("k"), "S1", "00aa")
+			signed, err := v5.Auth{Session: "S1", Nonce: "00aa"}.Sign(line, []byte("k"))
 			require.NoError(t, err)
 			require.NoError(t, v5.Verify(signed, []byte("k")))
 			again, err := v5.Parse(signed)
@@ -68,8 +68,8 @@ func requireReplyTo(t *testing.T, line string, m v5.Message, err error) {
 		require.True(t, 0 <= p.At && p.At <= len(line), "%d of %d", p.At, len(line))
 	}
 	require.True(t, m.From == v5.Address{} || strings.Contains(line, m.From.String()))
-	answer := v5.Refuse(m, v5.Address{Role: v5.Orchestrator, Number: 1}, 1, invalid)
-	written, err := v5.Format(answer)
+	answer := invalid.Reply(m, v5.Address{Role: v5.Orchestrator, Number: 1}, 1)
+	written, err := answer.Format()
 	if m.From == (v5.Address{}) {
 		require.Error(t, err)
 		return
@@ -93,7 +93,7 @@ func FuzzFormat(f *testing.F) {
 			Budget: v5.NewBudget(budget), Data: v5.Data(data), Auth: v5.Auth{Session: session, Nonce: nonce, Signature: signature},
 		}
 		m.To, _ = v5.ParseAddress(to)
-		written, err := v5.Format(m)
+		written, err := m.Format()
 		if err != nil {
 			require.Empty(t, written)
 			return

@@ -17,8 +17,8 @@ const (
 	MaxLine = 64 << 10
 	// MaxNumber is the highest message number; the next is 1 again.
 	MaxNumber = 9999
-	// MaxTask is the highest task number.
-	MaxTask = 999
+	// maxTask is the highest task number.
+	maxTask = 999
 	// MaxDepth is the highest DEPTH.
 	MaxDepth = 5
 	// MaxData is the length of the longest DATA without the pair auth, in characters (runes).
@@ -67,65 +67,67 @@ type Message struct {
 type Warnings uint8
 
 const (
-	// DataTruncated means that DATA was longer than MaxData and was cut (§3.5, check 12).
-	DataTruncated Warnings = 1 << iota
+	// dataTruncated: DATA was longer than MaxData and was cut (§3.5, check 12).
+	dataTruncated Warnings = 1 << iota
 	// depthMissing: DEPTH was "-" and is parsed as 0 (the handshake of §14.3).
 	depthMissing
 	// quoteOpen: DATA has an unpaired double quote, which protects nothing.
 	quoteOpen
 )
 
-// Has reports whether w is in the set.
-func (s Warnings) Has(w Warnings) bool { return s&w != 0 }
+// Truncated reports whether DATA was longer than MaxData and was cut (§3.5, check 12).
+func (s Warnings) Truncated() bool { return s.has(dataTruncated) }
+
+func (s Warnings) has(w Warnings) bool { return s&w != 0 }
 
 // String returns the names of the warnings with commas between them, "" for none.
 func (s Warnings) String() string {
 	var names []string
-	if s.Has(DataTruncated) {
+	if s.Truncated() {
 		names = append(names, "data_truncated")
 	}
-	if s.Has(depthMissing) {
+	if s.has(depthMissing) {
 		names = append(names, "depth_missing")
 	}
-	if s.Has(quoteOpen) {
+	if s.has(quoteOpen) {
 		names = append(names, "quote_open")
 	}
 	return strings.Join(names, ",")
 }
 
-// Reply returns a reply to a message, with its task, priority, depth, session and budget
-// (PROTOCOL_V5 §4.3, rule 6). from is the sender of the reply, which a message to many does not
-// name. Number is that of the reply; the caller sets State and Err.
+// Reply returns a reply to m, with its task, priority, depth, session and budget (PROTOCOL_V5 §4.3,
+// rule 6). from is the sender of the reply, which a message to many does not name. Number is that of
+// the reply; the caller sets State and Err.
 //
-// to may be the result of Parse with an error. Where its sender could not be parsed, Format
-// rejects the reply.
-func Reply(to Message, from Address, number int, t Type, data Data) Message {
-	m := Message{
+// m may be the result of Parse with an error. Where its sender could not be parsed, Format rejects
+// the reply.
+func (m Message) Reply(from Address, number int, t Type, data Data) Message {
+	r := Message{
 		Number:   number,
 		From:     from,
-		To:       to.From,
+		To:       m.From,
 		Type:     t,
-		Task:     to.Task,
-		Priority: to.Priority,
-		Depth:    to.Depth,
-		Context:  to.Context,
-		Budget:   to.Budget,
+		Task:     m.Task,
+		Priority: m.Priority,
+		Depth:    m.Depth,
+		Context:  m.Context,
+		Budget:   m.Budget,
 		Data:     data,
 	}
-	if n, ok := m.Task.Number(); ok && n == 0 && !t.isSystem() {
-		m.Task = Task{}
+	if n, ok := r.Task.Number(); ok && n == 0 && !t.isSystem() {
+		r.Task = Task{}
 	}
-	if m.Context == SystemContext && !t.isSystem() {
-		m.Context = ""
+	if r.Context == SystemContext && !t.isSystem() {
+		r.Context = ""
 	}
-	return m
+	return r
 }
 
-// Refuse returns the E that rejects an invalid message (§8.3): state F, the code of the first
-// failed check, and the problem as DATA.
-func Refuse(to Message, from Address, number int, err *Error) Message {
-	m := Reply(to, from, number, Failure, err.Data())
+// Reply returns the E that rejects an invalid message (§8.3): state F, the code of the first failed
+// check, and the problem as DATA.
+func (e *Error) Reply(to Message, from Address, number int) Message {
+	m := to.Reply(from, number, Failure, e.Data())
 	m.State = Failed
-	m.Err = err.Code()
+	m.Err = e.Code()
 	return m
 }

@@ -18,7 +18,7 @@ func TestErrorData(t *testing.T) {
 	for i := 0; i < len(archive.Files); i += 2 {
 		line, want := archive.Files[i], archive.Files[i+1]
 		m, e := rejected(t, string(line.Data))
-		reply, err := v5.Format(v5.Refuse(m, v5.Address{Role: v5.Orchestrator, Number: 1}, 8, e))
+		reply, err := e.Reply(m, v5.Address{Role: v5.Orchestrator, Number: 1}, 8).Format()
 		require.NoError(t, err, line.Name)
 		require.Equal(t, string(want.Data), reply+"\n", line.Name)
 		parse(t, reply)
@@ -38,17 +38,17 @@ func TestReply(t *testing.T) {
 	require.Equal(t, v5.Message{
 		Number: 12, From: o1, To: v5.WorkerAddress(1), Type: v5.Ack, Task: v5.NewTask(9), Priority: v5.P0,
 		Depth: 2, Context: "S7", Budget: v5.NewBudget(40), Data: "ok",
-	}, v5.Reply(request, o1, 12, v5.Ack, "ok"))
+	}, request.Reply(o1, 12, v5.Ack, "ok"))
 
 	join := parse(t, "M1|W3>O1|J|T0|-|-|-|0|S0|-|caps=a")
-	written, err := v5.Format(v5.Reply(join, o1, 2, v5.Ack, "registered;id=W3"))
+	written, err := join.Reply(o1, 2, v5.Ack, "registered;id=W3").Format()
 	require.NoError(t, err)
 	require.Equal(t, "M2|O1>W3|A|T0|-|-|-|0|S0|-|registered;id=W3", written, "the reply of §2.4")
-	clarified, err := v5.Format(v5.Reply(join, o1, 2, v5.Clarify, "question=which?"))
+	clarified, err := join.Reply(o1, 2, v5.Clarify, "question=which?").Format()
 	require.NoError(t, err)
 	require.Equal(t, "M2|O1>W3|C|-|-|-|-|0|-|-|question=which?", clarified)
 
 	unknown, e := rejected(t, "M1|?>O1|R|T1|P1|N|-|0|S1|-|x")
-	_, err = v5.Format(v5.Refuse(unknown, o1, 1, e))
+	_, err = e.Reply(unknown, o1, 1).Format()
 	require.Error(t, err, "there is no sender to reply to")
 }

@@ -42,12 +42,12 @@ type parser struct {
 	system bool
 	// muted is set where a problem makes later problems meaningless.
 	muted    bool
-	problems []Problem
+	problems []problem
 }
 
 func (p *parser) run() {
 	if len(p.line) > MaxLine {
-		p.fail(Problem{Code: codes.E10, At: MaxLine, Detail: fmt.Sprintf("the message is longer than %d bytes", MaxLine)})
+		p.fail(problem{Code: codes.E10, At: MaxLine, Detail: fmt.Sprintf("the message is longer than %d bytes", MaxLine)})
 		p.line = p.line[:MaxLine]
 		p.muted = true
 	}
@@ -102,7 +102,7 @@ func (p *parser) parseShort(count int) {
 	if p.line == "" {
 		detail = "the message is empty"
 	}
-	p.fail(Problem{Code: codes.E10, At: len(p.line), Detail: detail})
+	p.fail(problem{Code: codes.E10, At: len(p.line), Detail: detail})
 	p.muted = true
 	p.parseHead()
 	if count > int(segmentContext) { // otherwise that position has DATA
@@ -156,13 +156,13 @@ func (p *parser) parseRoute() {
 	}
 }
 
-func (p *parser) rejectAddress(at int, found, problem string) {
+func (p *parser) rejectAddress(at int, found, reason string) {
 	if p.muted {
 		return
 	}
-	p.fail(Problem{
+	p.fail(problem{
 		Code: codes.E13, segment: segmentRoute, At: p.offset(segmentRoute) + at,
-		Detail: segmentRoute.String() + ": " + quote(found) + " " + problem,
+		Detail: segmentRoute.String() + ": " + quote(found) + " " + reason,
 	})
 }
 
@@ -274,7 +274,7 @@ func (p *parser) parseData() {
 		return
 	case found.runes > MaxData:
 		text = firstRunes(text, MaxData)
-		p.m.Warnings |= DataTruncated
+		p.m.Warnings |= dataTruncated
 	}
 	if found.quotes%2 == 1 {
 		p.m.Warnings |= quoteOpen
@@ -283,7 +283,7 @@ func (p *parser) parseData() {
 }
 
 func (p *parser) rejectData(code codes.Code, reason string, at int, detail string) {
-	p.fail(Problem{
+	p.fail(problem{
 		Code: code, Reason: reason, segment: segmentData,
 		At: p.offset(segmentData) + at, Detail: segmentData.String() + " " + detail,
 	})
@@ -295,12 +295,12 @@ func (p *parser) reject(s segment, code codes.Code, reason, want string) {
 		return
 	}
 	detail := fmt.Sprintf("%s must be %s, not %s", s, want, quote(p.fields[s-1]))
-	p.fail(Problem{Code: code, Reason: reason, segment: s, At: p.offset(s), Detail: detail})
+	p.fail(problem{Code: code, Reason: reason, segment: s, At: p.offset(s), Detail: detail})
 }
 
-func (p *parser) fail(problem Problem) {
+func (p *parser) fail(found problem) {
 	if !p.muted {
-		p.problems = append(p.problems, problem)
+		p.problems = append(p.problems, found)
 	}
 }
 

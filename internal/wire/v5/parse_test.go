@@ -171,7 +171,7 @@ func TestDefaults(t *testing.T) {
 	require.Empty(t, m.Err)
 	require.Empty(t, m.Context)
 	require.Zero(t, m.Warnings)
-	written, err := v5.Format(m)
+	written, err := m.Format()
 	require.NoError(t, err)
 	require.Equal(t, line, written)
 	for _, p := range []string{"P0", "P1", "P2"} {
@@ -208,7 +208,7 @@ func TestSystemTraffic(t *testing.T) {
 // TestLeadingZeros: numbers can have leading zeros, as the patterns of §3.5 allow, and lose them.
 func TestLeadingZeros(t *testing.T) {
 	t.Parallel()
-	written, err := v5.Format(parse(t, "M0001|O1>W1|R|T001|P1|N|-|0|S1|B0500|call=web_search"))
+	written, err := parse(t, "M0001|O1>W1|R|T001|P1|N|-|0|S1|B0500|call=web_search").Format()
 	require.NoError(t, err)
 	require.Equal(t, good, written)
 }
@@ -220,7 +220,7 @@ func TestDepthMissing(t *testing.T) {
 	require.Zero(t, m.Depth)
 	require.True(t, m.Warnings.Has(v5.DepthMissing))
 	require.Equal(t, "depth_missing", m.Warnings.String())
-	written, err := v5.Format(m)
+	written, err := m.Format()
 	require.NoError(t, err)
 	require.Equal(t, good, written)
 	require.Equal(t, "data_truncated,depth_missing,quote_open", (v5.DataTruncated | v5.DepthMissing | v5.QuoteOpen).String())

@@ -7,20 +7,6 @@ import (
 	"comet/internal/wire/v5/codes"
 )
 
-// RefKind is the kind of a reference (PROTOCOL_V5 §6.3).
-type RefKind byte
-
-// The kinds of references.
-const (
-	// RefTask is #REF:T1:field, a field of a task's result; #REF:T1 is all of the result, and
-	// #REF:field (§3.4) names no task.
-	RefTask RefKind = iota + 1
-	// RefContext is #CTX:key, a fact of the current session.
-	RefContext
-	// RefMessage is #MSG:M3, the newest message with that number between two ends.
-	RefMessage
-)
-
 // The prefixes of references.
 const (
 	refTask    = "#REF:"
@@ -28,15 +14,17 @@ const (
 	refMessage = "#MSG:"
 )
 
-// Ref is one reference.
+// Ref is one reference (PROTOCOL_V5 §6.3): #MSG:M3 if Number is set, #CTX:key if Context is, and
+// otherwise #REF:T1:field.
 type Ref struct {
-	Kind RefKind
-	// Task is that of a RefTask, or none.
-	Task Task
-	// Field is the field of a RefTask, or "", and the key of a RefContext.
-	Field string
-	// Number is that of a RefMessage, 1 to MaxNumber.
+	// Number is that of a message, the newest with this number between two ends, 1 to MaxNumber.
 	Number int
+	// Context is set for a fact of the current session.
+	Context bool
+	// Task has ended, or none: #REF:field (§3.4) names no task.
+	Task Task
+	// Field is a field of the result of the task, "" for all of it, or the key of a fact.
+	Field string
 }
 
 // IsRef reports whether a value begins as a reference.
@@ -51,9 +39,8 @@ func ParseRef(value string) (Ref, error) {
 	if rest, found := strings.CutPrefix(value, refTask); found {
 		r, ok = parseTaskRef(rest)
 	} else if rest, found := strings.CutPrefix(value, refContext); found {
-		r, ok = Ref{Kind: RefContext, Field: rest}, isField(rest)
+		r, ok = Ref{Context: true, Field: rest}, isField(rest)
 	} else if rest, found := strings.CutPrefix(value, refMessage); found {
-		r.Kind = RefMessage
 		r.Number, ok = parseNumber(rest, 'M', 4)
 		ok = ok && r.Number > 0
 	}
@@ -68,27 +55,27 @@ func parseTaskRef(text string) (Ref, bool) {
 	task, ok := parseTask(head)
 	switch {
 	case ok && !more:
-		return Ref{Kind: RefTask, Task: task}, true
+		return Ref{Task: task}, true
 	case ok:
-		return Ref{Kind: RefTask, Task: task, Field: field}, isField(field)
+		return Ref{Task: task, Field: field}, isField(field)
 	}
-	return Ref{Kind: RefTask, Field: text}, isField(text)
+	return Ref{Field: text}, isField(text)
 }
 
 // String returns the reference as it is written in DATA, "" for an invalid one.
 func (r Ref) String() string {
 	var text string
 	switch {
-	case r.Kind == RefTask && r.Task == Task{}:
-		text = refTask + r.Field
-	case r.Kind == RefTask && r.Field == "":
-		text = refTask + r.Task.String()
-	case r.Kind == RefTask:
-		text = refTask + r.Task.String() + ":" + r.Field
-	case r.Kind == RefContext:
-		text = refContext + r.Field
-	case r.Kind == RefMessage:
+	case r.Number != 0:
 		text = refMessage + "M" + strconv.Itoa(r.Number)
+	case r.Context:
+		text = refContext + r.Field
+	case r.Task == Task{}:
+		text = refTask + r.Field
+	case r.Field == "":
+		text = refTask + r.Task.String()
+	default:
+		text = refTask + r.Task.String() + ":" + r.Field
 	}
 	if parsed, err := ParseRef(text); err != nil || parsed != r {
 		return ""

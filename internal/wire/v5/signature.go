@@ -31,18 +31,18 @@ type Auth struct {
 	Signature string
 }
 
-// Sign returns the message with the pair auth. The message may be one of V4; Sign does not parse
-// it, but it must have neither auth nor a line break. The error is an *Error with E90: one of
-// those, an empty key, or an invalid session or nonce.
-func Sign(line string, key []byte, session, nonce string) (string, error) {
+// Sign returns the message with the pair auth of a's session and nonce. The message may be one of
+// V4; Sign does not parse it, but it must have neither auth nor a line break. The error is an
+// *Error with E90: one of those, an empty key, or an invalid session or nonce.
+func (a Auth) Sign(line string, key []byte) (string, error) {
 	switch {
 	case line == "" || strings.Contains(line, authMark) || strings.ContainsAny(line, "\r\n"):
 		return "", newError(codes.E90, codes.ReasonAuth, wholeMessage, "the message to sign must have neither auth nor a line break")
-	case len(key) == 0 || !isContext(session) || !isHex(nonce, nonceLength):
+	case len(key) == 0 || !isContext(a.Session) || !isHex(a.Nonce, nonceLength):
 		return "", newError(codes.E90, codes.ReasonAuth, segmentData, "a signature needs a key, a session such as S1 and a nonce of 4 hex digits")
 	}
 	sum := signature(line, key)
-	return line + authMark + session + ":" + nonce + ":" + hex.EncodeToString(sum[:]), nil
+	return line + authMark + a.Session + ":" + a.Nonce + ":" + hex.EncodeToString(sum[:]), nil
 }
 
 // Verify verifies the signature of a received message, with or without its line break, in constant

@@ -24,7 +24,7 @@ func TestSign(t *testing.T) {
 	t.Parallel()
 	key := []byte("the shared key")
 	for line, want := range map[string]string{good: "7717ae71", "M1|O1>W1|R|T1|P1|N|-|data": "e03f0e41"} {
-		signed, err := v5.Sign(line, key, "S1", "00aF")
+		signed, err := v5.Auth{Session: "S1", Nonce: "00aF"}.Sign(line, key)
 		require.NoError(t, err)
 		require.Equal(t, line+";auth=S1:00aF:"+want, signed)
 		for _, end := range []string{"", ";", "\n", "\r\n", ";\r\n"} {
@@ -32,12 +32,12 @@ func TestSign(t *testing.T) {
 		}
 		require.NoError(t, v5.Verify(strings.Replace(signed, want, strings.ToUpper(want), 1), key))
 	}
-	signed, err := v5.Sign(good, key, "S1", "00aF")
+	signed, err := v5.Auth{Session: "S1", Nonce: "00aF"}.Sign(good, key)
 	require.NoError(t, err)
 	m := parse(t, signed)
 	require.Equal(t, v5.Auth{Session: "S1", Nonce: "00aF", Signature: "7717ae71"}, m.Auth)
 	require.Equal(t, parse(t, good).Data, m.Data, "auth is no part of DATA")
-	written, err := v5.Format(m)
+	written, err := m.Format()
 	require.NoError(t, err)
 	require.Equal(t, signed, written)
 }
@@ -46,7 +46,7 @@ func TestSign(t *testing.T) {
 func TestVerifyErrors(t *testing.T) {
 	t.Parallel()
 	key := []byte("the shared key")
-	signed, err := v5.Sign(good, key, "S1", "00aa")
+	signed, err := v5.Auth{Session: "S1", Nonce: "00aa"}.Sign(good, key)
 	require.NoError(t, err)
 	mark := strings.Index(signed, ";auth=")
 	for i := range mark {
@@ -73,7 +73,7 @@ func TestVerifyErrors(t *testing.T) {
 func TestSignErrors(t *testing.T) {
 	t.Parallel()
 	key := []byte("the shared key")
-	signed, err := v5.Sign(good, key, "S1", "00aa")
+	signed, err := v5.Auth{Session: "S1", Nonce: "00aa"}.Sign(good, key)
 	require.NoError(t, err)
 	for name, c := range map[string]struct {
 		line           string
@@ -90,7 +90,7 @@ func TestSignErrors(t *testing.T) {
 		"a short nonce":     {good, key, "S1", "0aa"},
 		"a nonce of no hex": {good, key, "S1", "00ag"},
 	} {
-		got, err := v5.Sign(c.line, c.key, c.session, c.nonce)
+		got, err := v5.Auth{Session: c.session, Nonce: c.nonce}.Sign(c.line, c.key)
 		requireReason(t, err, codes.ReasonAuth)
 		require.Empty(t, got, name)
 	}

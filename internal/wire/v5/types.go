@@ -102,9 +102,9 @@ type Task struct {
 	next int16
 }
 
-// NewTask returns the task with a number, 0 to MaxTask. Format rejects a task with any other.
+// NewTask returns the task with a number, 0 to maxTask. Format rejects a task with any other.
 func NewTask(number int) Task {
-	if number < 0 || number > MaxTask {
+	if number < 0 || number > maxTask {
 		return Task{next: -1}
 	}
 	return Task{next: int16(number) + 1}

@@ -45,12 +45,12 @@ func ParseV4(line string) (Message, error) {
 // FormatV4 writes a message in V4, without depth, session and budget. An error is an *Error as that
 // of Format, or one that names what V4 does not have. Auth is written as it is: it must be the
 // signature of the V4 message.
-func FormatV4(m Message) (string, error) {
+func (m Message) FormatV4() (string, error) {
 	if invalid := notInV4(m); invalid != nil {
 		return "", invalid
 	}
 	m.Depth, m.Context, m.Budget = 0, "", Budget{}
-	line, err := Format(m)
+	line, err := m.Format()
 	if err != nil {
 		return "", err
 	}

@@ -18,12 +18,12 @@ const goodV4 = "M1|O1>W1|R|T1|P1|N|-|data"
 // either the same after V4, without depth, session and budget, or V4 does not have it.
 func TestV4Document(t *testing.T) {
 	t.Parallel()
-	short, err := v5.FormatV4(parse(t, "M1|O1>W1|R|T1|P1|N|-|0|S1|B500|data"))
+	short, err := parse(t, "M1|O1>W1|R|T1|P1|N|-|0|S1|B500|data").FormatV4()
 	require.NoError(t, err)
 	require.Equal(t, goodV4, short)
 	m, err := v5.ParseV4(goodV4)
 	require.NoError(t, err)
-	long, err := v5.Format(m)
+	long, err := m.Format()
 	require.NoError(t, err)
 	require.Equal(t, "M1|O1>W1|R|T1|P1|N|-|0|-|-|data", long)
 
@@ -39,7 +39,7 @@ func TestV4Document(t *testing.T) {
 		if !strings.HasSuffix(file.Name, "/line") || err != nil {
 			continue
 		}
-		short, err := v5.FormatV4(m)
+		short, err := m.FormatV4()
 		if err != nil {
 			require.Contains(t, err.Error(), "V4 has no", line)
 			require.True(t, strings.ContainsAny(m.Type.String(), "JLKDXQ") || m.Err == codes.E17 || strings.Contains(line, "#REF:"), line)
@@ -75,15 +75,15 @@ func TestFormatV4Errors(t *testing.T) {
 		`M1|W1>O1|S|T1|-|D|-|0|S1|-|src="#CTX:key"`:           "DATA: V4 has no references, but there is one in src",
 		"M1|O1>W1|R|T1|-|N|-|0|S1|-|params=a:1,prev:#MSG:M3;": "DATA: V4 has no references, but there is one in prev",
 	} {
-		short, err := v5.FormatV4(parse(t, line))
+		short, err := parse(t, line).FormatV4()
 		var e *v5.Error
 		require.ErrorAs(t, err, &e, line)
 		require.Empty(t, short)
 		require.Equal(t, want, e.Problems[0].Detail)
 	}
-	_, err := v5.FormatV4(parse(t, "M1|O1>W1|R|T1|P1|N|-|0|-|-|see #REF:T1:raw"))
+	_, err := parse(t, "M1|O1>W1|R|T1|P1|N|-|0|-|-|see #REF:T1:raw").FormatV4()
 	require.NoError(t, err, "a text can mention references")
-	_, err = v5.FormatV4(v5.Message{})
+	_, err = v5.Message{}.FormatV4()
 	var e *v5.Error
 	require.ErrorAs(t, err, &e)
 }
@@ -138,11 +138,11 @@ func TestParseV4(t *testing.T) {
 func TestSignaturesInV4(t *testing.T) {
 	t.Parallel()
 	key := []byte("the shared key")
-	signed, err := v5.Sign(goodV4, key, "S1", "00aa")
+	signed, err := v5.Auth{Session: "S1", Nonce: "00aa"}.Sign(goodV4, key)
 	require.NoError(t, err)
 	m, err := v5.ParseV4(signed)
 	require.NoError(t, err)
-	written, err := v5.FormatV4(m)
+	written, err := m.FormatV4()
 	require.NoError(t, err)
 	require.Equal(t, signed, written)
 	require.NoError(t, v5.Verify(written, key))
@@ -161,7 +161,7 @@ func FuzzV4(f *testing.F) {
 			var e *v5.Error
 			require.ErrorAs(t, err, &e)
 			require.True(t, 0 <= e.Problems[0].At && e.Problems[0].At <= max(len(line), v5.MaxLine))
-			reply, err := v5.FormatV4(v5.Refuse(m, o1, 1, e))
+			reply, err := e.Reply(m, o1, 1).FormatV4()
 			require.Equal(t, m.From == v5.Address{}, err != nil, "%s: %v", reply, err)
 		} else {
 			requireSameInV4(t, m)
@@ -170,7 +170,7 @@ func FuzzV4(f *testing.F) {
 		if err != nil {
 			return
 		}
-		short, err := v5.FormatV4(m)
+		short, err := m.FormatV4()
 		if err != nil {
 			require.Contains(t, err.Error(), "V4 has no")
 			return
@@ -184,7 +184,7 @@ func FuzzV4(f *testing.F) {
 // requireSameInV4 requires that a message without depth, session and budget is the same after V4.
 func requireSameInV4(t *testing.T, m v5.Message) {
 	t.Helper()
-	written, err := v5.FormatV4(m)
+	written, err := m.FormatV4()
 	require.NoError(t, err)
 	parsed, err := v5.ParseV4(written)
 	require.NoError(t, err)

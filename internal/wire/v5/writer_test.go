@@ -20,7 +20,7 @@ func TestWriter(t *testing.T) {
 	require.Equal(t, v5.Data("-"), data)
 
 	w.Flag("registered").Add("id", "W3").Number("page", 2).Add("q", "a;b").Add("edge", " a ").Add("eq", "a=b,c").Add("none", "").
-		List("caps", "x", "y,z").List("empty").Ref("src", v5.Ref{Kind: v5.RefTask, Task: v5.NewTask(1), Field: "raw"})
+		List("caps", "x", "y,z").List("empty").Ref("src", v5.Ref{Task: v5.NewTask(1), Field: "raw"})
 	data, err = w.Data()
 	require.NoError(t, err)
 	require.Equal(t, v5.Data(`registered;id=W3;page=2;q="a;b";edge=" a ";eq=a=b,c;none=;caps=x,"y,z";empty=;src=#REF:T1:raw`), data)

@@ -11,29 +11,26 @@
 package messagelog
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"comet/internal/background"
 	"comet/internal/errs"
-	"comet/internal/lifecycle"
+	"comet/internal/protocol/v5/shortid"
 	"comet/models"
 	"comet/store"
 )
 
-const (
-	// maxTransaction is the number of messages that one transaction writes at most, because
-	// other writers wait for it.
-	maxTransaction = 500
-	// retryDelay is the pause after a write that failed.
-	retryDelay = time.Second
-)
+// maxTransaction is the number of messages that one transaction writes at most, because other writers
+// wait for it.
+const maxTransaction = 500
 
 // Options configures New; nil is the zero value.
 type Options struct {
@@ -58,99 +55,62 @@ func (o *Options) orDefaults() Options {
 	if o != nil {
 		out = *o
 	}
-	if out.FlushInterval <= 0 {
-		out.FlushInterval = 100 * time.Millisecond
-	}
-	if out.BatchSize <= 0 {
-		out.BatchSize = 200
-	}
-	if out.ReadTimeout <= 0 {
-		out.ReadTimeout = 10 * time.Second
-	}
-	if out.MaxBuffered <= 0 {
-		out.MaxBuffered = 20_000
-	}
-	if out.Logger == nil {
-		out.Logger = slog.New(slog.DiscardHandler)
-	}
+	out.FlushInterval = cmp.Or(out.FlushInterval, 100*time.Millisecond)
+	out.BatchSize = cmp.Or(out.BatchSize, 200)
+	out.ReadTimeout = cmp.Or(out.ReadTimeout, 10*time.Second)
+	out.MaxBuffered = cmp.Or(out.MaxBuffered, 20_000)
+	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	return out
 }
 
 // Log is the message log. It is safe for concurrent use.
 type Log struct {
+	*background.Batcher[Message]
 	store   *store.Store
 	opts    Options
 	metrics metrics
-	loop    *lifecycle.Loop
-
-	// writing holds one element while a batch is written, so that messages are written in
-	// their order.
-	writing chan struct{}
-	mu      sync.Mutex
-	buffer  []models.LoggedMessage
-	full    chan struct{} // receives an element when the buffer holds a batch
 }
 
 // New returns the log. Messages can be added before it is started; until then they are written
 // only by a read.
 func New(s *store.Store, opts *Options) *Log {
-	l := &Log{store: s, opts: opts.orDefaults(), writing: make(chan struct{}, 1), full: make(chan struct{}, 1)}
+	l := &Log{store: s, opts: opts.orDefaults()}
 	l.metrics = newMetrics(l.opts.Registerer)
-	l.loop = lifecycle.NewLoop(l.run)
+	l.Batcher = background.NewBatcher(background.BatcherOptions{
+		Task: "writing the message log", Logger: l.opts.Logger,
+		Interval: l.opts.FlushInterval, Size: l.opts.BatchSize, MaxBatch: maxTransaction, MaxPending: l.opts.MaxBuffered,
+	}, l.write)
 	return l
-}
-
-// Start implements lifecycle.Service.
-func (l *Log) Start(ctx context.Context) error { return l.loop.Start(ctx) }
-
-// Stop implements lifecycle.Service. It writes the buffer before it returns.
-func (l *Log) Stop(ctx context.Context) error {
-	if err := l.loop.Stop(ctx); err != nil {
-		return err
-	}
-	return l.Flush(ctx)
 }
 
 // Add puts a message into the buffer. It does not wait: a message that finds the buffer full is
 // dropped and counted.
-func (l *Log) Add(m models.LoggedMessage) {
-	l.mu.Lock()
-	n := len(l.buffer)
-	if n < l.opts.MaxBuffered {
-		l.buffer = append(l.buffer, m)
-	}
-	l.mu.Unlock()
-	switch {
-	case n >= l.opts.MaxBuffered:
+func (l *Log) Add(m Message) {
+	if !l.Batcher.Add(m) {
 		l.metrics.dropped.Inc()
-	case n+1 == l.opts.BatchSize:
-		select {
-		case l.full <- struct{}{}:
-		default:
-		}
 	}
 }
 
 // ByNumber returns the newest message with a number between O1 and a peer in a context
 // (PROTOCOL_V5 §6.3: #MSG:M3), or errs.NotFound.
-func (l *Log) ByNumber(ctx context.Context, contextID int64, peer string, number int) (models.LoggedMessage, error) {
+func (l *Log) ByNumber(ctx context.Context, contextID int64, peer string, number int) (Message, error) {
 	l.flushForRead(ctx)
-	return l.store.LoggedMessageByNumber(ctx, contextID, peer, number)
+	return byNumber(ctx, l.store, numberKey{contextID, peer, number})
 }
 
 // ByTask returns up to limit messages about a task after the message with an id ("" for the
 // first), in their order. For a subtask these are the messages about its root task at the depth
 // of the subtask or deeper. A task without a short id has none.
-func (l *Log) ByTask(ctx context.Context, t models.Task, after string, limit int) ([]models.LoggedMessage, error) {
+func (l *Log) ByTask(ctx context.Context, t models.Task, after string, limit int) ([]Message, error) {
 	depth := t.Depth
 	for t.ParentID != nil {
-		parent, err := l.store.Task(ctx, *t.ParentID)
+		parent, err := l.store.Tasks(ctx).Get(*t.ParentID)
 		if err != nil {
 			return nil, err
 		}
 		t = parent
 	}
-	name, err := l.store.TaskShortID(ctx, t.ID)
+	name, err := shortid.Find(ctx, l.store, t.ID)
 	if errs.Is(err, errs.NotFound) {
 		return nil, nil
 	}
@@ -158,10 +118,10 @@ func (l *Log) ByTask(ctx context.Context, t models.Task, after string, limit int
 		return nil, err
 	}
 	l.flushForRead(ctx)
-	return l.store.LoggedMessages(ctx, models.LoggedMessageQuery{ShortID: name, Depth: min(depth, models.MaxTaskDepth), After: after, Limit: limit})
+	return byTask(ctx, l.store, name, min(depth, models.MaxTaskDepth), after, limit)
 }
 
-// flushForRead writes the buffer before a read. Where that fails the read goes on: the log may
+// flushForRead writes the buffer before a read. If that fails, the read continues: the log may
 // lack its newest messages.
 func (l *Log) flushForRead(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, l.opts.ReadTimeout)
@@ -171,79 +131,41 @@ func (l *Log) flushForRead(ctx context.Context) {
 	}
 }
 
-// run writes the buffer at every interval and with every full batch until ctx ends.
-func (l *Log) run(ctx context.Context) {
-	timer := time.NewTimer(l.opts.FlushInterval)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-l.full:
-		case <-timer.C:
-		}
-		wait := l.opts.FlushInterval
-		if err := l.Flush(ctx); err != nil && ctx.Err() == nil {
-			l.opts.Logger.Warn("messages cannot be written to the message log; trying again", "error", err)
-			wait = retryDelay
-		}
-		timer.Reset(wait)
+// write writes a batch in one transaction.
+func (l *Log) write(ctx context.Context, batch []Message) (written int, err error) {
+	if len(batch) == 0 {
+		return 0, nil
 	}
-}
-
-// Flush writes the messages that are in the buffer when it is called. Where that fails, or ctx
-// ends before it is their turn, they stay in the buffer.
-func (l *Log) Flush(ctx context.Context) error {
-	select {
-	case l.writing <- struct{}{}:
-		defer func() { <-l.writing }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	l.mu.Lock()
-	left := len(l.buffer)
-	l.mu.Unlock()
-	for left > 0 {
-		l.mu.Lock()
-		batch := l.buffer[:min(left, maxTransaction)]
-		l.mu.Unlock()
-		if err := l.store.Write(ctx, func(tx *store.Tx) error { return writeMessages(tx, batch) }); err != nil {
-			return err
-		}
+	err = l.store.Write(ctx, func(tx *store.Tx) error { return writeMessages(tx, batch) })
+	if err == nil {
 		l.metrics.written.Add(float64(len(batch)))
-		left -= len(batch)
-		l.mu.Lock()
-		if l.buffer = l.buffer[len(batch):]; len(l.buffer) == 0 {
-			l.buffer = nil
-		}
-		l.mu.Unlock()
 	}
-	return nil
+	return 0, err
 }
 
 // writeMessages writes a batch in the order of the messages. A pid is resolved to the newest
 // message before it that has this number.
-func writeMessages(tx *store.Tx, batch []models.LoggedMessage) error {
+func writeMessages(tx *store.Tx, batch []Message) error {
 	out := slices.Clone(batch) // a transaction may be run again
-	slices.SortFunc(out, func(a, b models.LoggedMessage) int { return strings.Compare(a.ID, b.ID) })
-	var causes []store.LineKey
+	slices.SortFunc(out, func(a, b Message) int { return strings.Compare(a.ID, b.ID) })
+	var causes []numberKey
 	for _, m := range out {
 		if m.Parent != 0 {
-			causes = append(causes, store.LineKey{Context: m.Context, Peer: m.Peer, Number: m.Parent})
+			causes = append(causes, numberKey{m.Context, m.Peer, m.Parent})
 		}
 	}
-	newest, err := tx.LoggedMessagesByNumber(causes)
+	newest, err := newestByNumber(tx, causes)
 	if err != nil {
 		return err
 	}
 	for i := range out {
 		m := &out[i]
 		if m.Parent != 0 {
-			m.ParentID = newest[store.LineKey{Context: m.Context, Peer: m.Peer, Number: m.Parent}]
+			m.ParentID = newest[numberKey{m.Context, m.Peer, m.Parent}]
 		}
-		newest[store.LineKey{Context: m.Context, Peer: m.Peer, Number: m.Number}] = m.ID
+		newest[numberKey{m.Context, m.Peer, m.Number}] = m.ID
 	}
-	return tx.AddLoggedMessages(out)
+	return insert(tx, out)
 }
 
 // metrics counts written and dropped messages.

@@ -13,12 +13,12 @@ type WorkRequest struct {
 	Hints      *Hints         `json:"hints,omitempty"`
 }
 
-// Hints are what the requester knows about the task beforehand. Unknown hints are passed to the
+// Hints are limits of a task that the requester knows. Unknown hints are passed to the
 // agent.
 type Hints struct {
 	// How long an attempt may be silent, in seconds, instead of 30.
 	MaxDurationSeconds int64 `json:"max_duration_seconds,omitempty" minimum:"1" maximum:"2147483647" example:"300"`
-	MaxMemoryMB        int64 `json:"max_memory_mb,omitempty" minimum:"1" maximum:"2147483647" example:"512"`
+	MaxMemoryMB        int64 `json:"max_memory_mb,omitempty" minimum:"1" maximum:"2147483647" example:"512"` // Maximum memory of the task in MB.
 	// The task's budget in tokens.
 	MaxTokens int64 `json:"max_tokens,omitempty" minimum:"1" maximum:"1000000000000" example:"2000"`
 } // @name WorkHints
@@ -31,26 +31,26 @@ type WorkStatusPayload struct {
 
 // WorkStatus is the progress of a task.
 type WorkStatus struct {
-	TaskID          string `json:"task_id" validate:"required" format:"uuid" example:"550e8400-e29b-41d4-a716-446655440004"`
-	Status          string `json:"status" validate:"required" enums:"running,step_completed,paused" example:"running"`
-	ProgressPercent int    `json:"progress_percent" validate:"required" minimum:"0" maximum:"100" example:"50"`
+	TaskID          string `json:"task_id" validate:"required" format:"uuid" example:"550e8400-e29b-41d4-a716-446655440004"` // The task's id.
+	Status          string `json:"status" validate:"required" enums:"running,step_completed,paused" example:"running"`       // The state of the task.
+	ProgressPercent int    `json:"progress_percent" validate:"required" minimum:"0" maximum:"100" example:"50"`              // The progress in percent.
 	Step            *Step  `json:"step,omitempty"`
 }
 
 // Step is the current step of a task.
 type Step struct {
-	Number int    `json:"number" validate:"required" minimum:"0" maximum:"2147483647" example:"2"`
-	Name   string `json:"name" validate:"required" example:"Configure Kuma settings"`
+	Number int    `json:"number" validate:"required" minimum:"0" maximum:"2147483647" example:"2"` // The number of the step.
+	Name   string `json:"name" validate:"required" example:"Configure Kuma settings"`              // The name of the step.
 	// The output of the step, or the part of it that output_chunk names.
 	Output string `json:"output,omitempty" example:"Added uptime monitors: 3"`
 	// The position of the output within the whole output: half-open, at most 262,144 bytes.
 	OutputChunk string `json:"output_chunk,omitempty" example:"bytes 0-262144 of 524288"`
 } // @name WorkStep
 
-// Heartbeat says whether an agent takes tasks.
+// Heartbeat is the report of an agent that it is alive.
 type Heartbeat struct {
 	AgentID string `json:"agent_id" validate:"required,min=1,max=64" example:"infra-1"`
-	Status  string `json:"status" validate:"required" enums:"online,offline,busy" example:"online"`
+	Status  string `json:"status" validate:"required" enums:"online,offline,busy" example:"online"` // Whether the agent accepts tasks.
 	// In percent.
 	Load *int `json:"load,omitempty" minimum:"0" maximum:"100" example:"40"`
 	// How many tasks are waiting at the agent.
@@ -59,7 +59,7 @@ type Heartbeat struct {
 
 // WorkResult is the outcome of a task.
 type WorkResult struct {
-	TaskID string `json:"task_id" validate:"required" format:"uuid" example:"550e8400-e29b-41d4-a716-446655440004"`
+	TaskID string `json:"task_id" validate:"required" format:"uuid" example:"550e8400-e29b-41d4-a716-446655440004"` // The task's id.
 	// comet sends `success` and `failed`.
 	Status string `json:"status" validate:"required" enums:"success,failed,completed,cancelled" example:"success"`
 	// 0 for success and completed, not 0 for failed.
@@ -71,9 +71,9 @@ type WorkResult struct {
 
 // Resources are what a task used.
 type Resources struct {
-	DurationSeconds int64 `json:"duration_seconds,omitempty" minimum:"0" example:"87"`
-	GPUVRAMMB       int64 `json:"gpu_vram_mb,omitempty" minimum:"0" example:"0"`
-	CPUTimeMS       int64 `json:"cpu_time_ms,omitempty" minimum:"0" example:"12450"`
+	DurationSeconds int64 `json:"duration_seconds,omitempty" minimum:"0" example:"87"` // Duration in seconds.
+	GPUVRAMMB       int64 `json:"gpu_vram_mb,omitempty" minimum:"0" example:"0"`       // GPU memory in MB.
+	CPUTimeMS       int64 `json:"cpu_time_ms,omitempty" minimum:"0" example:"12450"`   // CPU time in milliseconds.
 	// Charged to the agent.
 	Tokens int64 `json:"tokens,omitempty" minimum:"0" maximum:"1000000000000" example:"1200"`
 } // @name ResourcesUsed
@@ -83,11 +83,11 @@ type WorkError struct {
 	// 5001 Timeout, 5002 Agent Unavailable, 5003 Invalid Message, 5004 Authentication Failed, 5005
 	// Resource Limit Exceeded, 5006 Unsupported Work Type; agents may send others.
 	ErrorCode    int           `json:"error_code" validate:"required" minimum:"5001" maximum:"5999" example:"5005"`
-	ErrorMessage string        `json:"error_message" validate:"required" example:"Resource limit exceeded"`
+	ErrorMessage string        `json:"error_message" validate:"required" example:"Resource limit exceeded"` // Text of the error.
 	ErrorContext *ErrorContext `json:"error_context,omitempty"`
 }
 
-// ErrorContext has the members that its code requires, and may have others.
+// ErrorContext is the context of an error: the members that its code requires, and others.
 type ErrorContext struct {
 	// For 5001.
 	AttemptedRetries *int64 `json:"attempted_retries,omitempty" minimum:"0" example:"3"`

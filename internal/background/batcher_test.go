@@ -1,0 +1,188 @@
+package background_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/background"
+)
+
+// batchWriter records the batches that a Batcher writes.
+type batchWriter struct {
+	mu      sync.Mutex
+	batches [][]int
+	written int // of a batch that fails
+	err     error
+}
+
+func (w *batchWriter) write(_ context.Context, batch []int) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(batch) > 0 {
+		w.batches = append(w.batches, batch)
+	}
+	return w.written, w.err
+}
+
+// fail makes the following writes fail after n items; nil ends that.
+func (w *batchWriter) fail(n int, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.written, w.err = n, err
+}
+
+// take returns the batches since the last call.
+func (w *batchWriter) take() [][]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := w.batches
+	w.batches = nil
+	return out
+}
+
+func newBatcher(w *batchWriter) *background.Batcher[int] {
+	return background.NewBatcher(background.BatcherOptions{
+		Task: "writing numbers", Logger: slog.New(slog.DiscardHandler), Interval: time.Minute, Size: 3, MaxBatch: 4, MaxPending: 6,
+	}, w.write)
+}
+
+func TestBatcher(t *testing.T) {
+	t.Parallel()
+	test := func(name string, run func(t *testing.T, b *background.Batcher[int], w *batchWriter)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := &batchWriter{}
+				b := newBatcher(w)
+				require.NoError(t, b.Start(t.Context()))
+				t.Cleanup(func() { require.NoError(t, b.Stop(context.Background())) })
+				synctest.Wait()
+				run(t, b, w)
+			})
+		})
+	}
+	pass := func(d time.Duration) {
+		time.Sleep(d) //nolint:forbidigo // the time of the bubble
+		synctest.Wait()
+	}
+
+	test("writes after the interval", func(t *testing.T, b *background.Batcher[int], w *batchWriter) {
+		require.True(t, b.Add(1))
+		require.True(t, b.Add(2))
+		pass(time.Minute - 1)
+		require.Empty(t, w.take())
+		pass(1)
+		require.Equal(t, [][]int{{1, 2}}, w.take())
+	})
+
+	test("writes earlier when there are enough items", func(t *testing.T, b *background.Batcher[int], w *batchWriter) {
+		for i := range 3 {
+			require.True(t, b.Add(i))
+		}
+		synctest.Wait()
+		require.Equal(t, [][]int{{0, 1, 2}}, w.take())
+	})
+
+	test("Stop writes what is pending", func(t *testing.T, b *background.Batcher[int], w *batchWriter) {
+		require.True(t, b.Add(1))
+		require.NoError(t, b.Stop(t.Context()))
+		require.Equal(t, [][]int{{1}}, w.take())
+	})
+
+	test("writes again what was not written, before newer items", func(t *testing.T, b *background.Batcher[int], w *batchWriter) {
+		boom := errors.New("boom")
+		w.fail(1, boom)
+		require.True(t, b.Add(1))
+		require.True(t, b.Add(2))
+		require.ErrorIs(t, b.Flush(t.Context()), boom)
+		w.fail(0, nil)
+		require.Equal(t, [][]int{{1, 2}}, w.take())
+		require.True(t, b.Add(3))
+		require.NoError(t, b.Flush(t.Context()))
+		require.Equal(t, [][]int{{2, 3}}, w.take())
+	})
+}
+
+func TestBatcherLimits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &batchWriter{}
+		b := newBatcher(w)
+		for i := range 6 {
+			require.True(t, b.Add(i))
+		}
+		require.False(t, b.Add(6))
+		waited := make(chan struct{})
+		go func() {
+			defer close(waited)
+			b.AddWait(7)
+		}()
+		synctest.Wait()
+		select {
+		case <-waited:
+			t.Error("AddWait did not wait")
+		default:
+		}
+		require.NoError(t, b.Flush(t.Context()))
+		<-waited
+		require.NoError(t, b.Flush(t.Context()))
+		require.Equal(t, [][]int{{0, 1, 2, 3}, {4, 5}, {7}}, w.take())
+	})
+}
+
+func TestFlushDoesNotWaitForABlockedWriterForever(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := background.NewBatcher(background.BatcherOptions{MaxBatch: 1, MaxPending: 1}, func(ctx context.Context, _ []int) (int, error) {
+			<-ctx.Done()
+			return 0, ctx.Err()
+		})
+		go func() { _ = b.Flush(context.Background()) }()
+		synctest.Wait()
+		ended, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begun := time.Now()
+		require.ErrorIs(t, b.Flush(ended), context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(begun))
+		time.Sleep(time.Minute) //nolint:forbidigo // the blocked write gives up
+	})
+}
+
+// TestBatcherWritesEachItemOnce adds and flushes concurrently.
+func TestBatcherWritesEachItemOnce(t *testing.T) {
+	t.Parallel()
+	w := &batchWriter{}
+	b := newBatcher(w)
+	require.NoError(t, b.Start(t.Context()))
+	var all sync.WaitGroup
+	for n := range 4 {
+		all.Go(func() {
+			for i := range 200 {
+				b.AddWait(1000*n + i)
+				if i%50 == 0 {
+					if err := b.Flush(context.Background()); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.NoError(t, b.Stop(context.Background()))
+	next := map[int]int{}
+	for _, batch := range w.take() {
+		for _, item := range batch {
+			require.Equal(t, next[item/1000], item%1000, fmt.Sprint("the order of sender ", item/1000))
+			next[item/1000]++
+		}
+	}
+	require.Equal(t, map[int]int{0: 200, 1: 200, 2: 200, 3: 200}, next)
+}

@@ -1,0 +1,75 @@
+package events
+
+import "comet/models"
+
+// The events of agents and budgets (CHE·NU §9). Their key is the agent's id.
+const (
+	AgentCreated     models.EventType = "agent.created"
+	AgentUpdated     models.EventType = "agent.updated"
+	AgentDeactivated models.EventType = "agent.deactivated"
+	// BudgetWarning is sent once a day when 80% of an agent's budget is used.
+	BudgetWarning models.EventType = "agent.budget_warning"
+	// BudgetExceeded is sent once a day when a budget does not cover a reservation or a fact exceeds
+	// it.
+	BudgetExceeded models.EventType = "agent.budget_exceeded"
+)
+
+// The events of tokens, keys and webhooks.
+const (
+	TokenCreated models.EventType = "token.created"
+	TokenRotated models.EventType = "token.rotated"
+	TokenRevoked models.EventType = "token.revoked"
+	KeyIssued    models.EventType = "key.issued"
+	KeyChanged   models.EventType = "key.changed"
+	KeyRevoked   models.EventType = "key.revoked"
+	// WebhookDisabled is sent when comet disables a webhook.
+	WebhookDisabled models.EventType = "webhook.disabled"
+	// WebhookTest is sent to a single webhook to test it; webhooks cannot subscribe to it.
+	WebhookTest models.EventType = "webhook.test"
+)
+
+// The events of tasks, whose key is the task's id, and of sessions and workers.
+const (
+	TaskCreated   models.EventType = "task.created"
+	TaskWaiting   models.EventType = "task.waiting"  // queued for a worker
+	TaskAssigned  models.EventType = "task.assigned" // a worker was selected
+	TaskStarted   models.EventType = "task.started"  // the worker has accepted it
+	TaskProgress  models.EventType = "task.progress"
+	TaskQuestion  models.EventType = "task.question" // its worker asks for clarification
+	TaskReplied   models.EventType = "task.replied"
+	TaskRetried   models.EventType = "task.retried" // another attempt will start
+	TaskCompleted models.EventType = "task.completed"
+	TaskFailed    models.EventType = "task.failed"
+	TaskCancelled models.EventType = "task.cancelled"
+	SessionClosed models.EventType = "session.closed"
+	// WorkerChanged is sent when a worker connects, disconnects or becomes busy.
+	WorkerChanged models.EventType = "worker.changed"
+	// BreakerOpened is sent when a worker's circuit breaker opens.
+	BreakerOpened models.EventType = "worker.breaker_opened"
+)
+
+// The events of tools and upstreams, whose key is their id, and of the usage graph, whose key is
+// "tools".
+const (
+	// ToolQuarantined is sent when a tool's definition differs from the approved one.
+	ToolQuarantined models.EventType = "tool.quarantined"
+	ToolApproved    models.EventType = "tool.approved"
+	ToolClassified  models.EventType = "tool.classified"
+	ToolCalled      models.EventType = "tool.called"
+	ToolFailed      models.EventType = "tool.failed"
+	UpstreamSaved   models.EventType = "upstream.saved"
+	UpstreamRemoved models.EventType = "upstream.removed"
+	// UpstreamUp and UpstreamDown are sent by each replica when its connection to an upstream is
+	// established or lost.
+	UpstreamUp     models.EventType = "upstream.up"
+	UpstreamDown   models.EventType = "upstream.down"
+	GraphSynced    models.EventType = "graph.synced"
+	EdgeCreated    models.EventType = "graph.edge_created"
+	EdgeUpdated    models.EventType = "graph.edge_updated"
+	MetricsUpdated models.EventType = "graph.metrics_updated"
+)
+
+// ForWebhooks returns the events that webhooks can subscribe to, those of CHE·NU §9 first.
+func ForWebhooks() []models.EventType {
+	return []models.EventType{AgentCreated, AgentUpdated, AgentDeactivated, BudgetWarning, BudgetExceeded, WebhookDisabled}
+}

@@ -1,0 +1,207 @@
+// Package httpkit is the HTTP code that all APIs share: authentication with throttling of wrong
+// tokens, rate limits, request bodies, preferences, streams and the access log.
+package httpkit
+
+import (
+	"context"
+	"crypto/sha256"
+	"math"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"comet/internal/auth"
+	"comet/internal/errs"
+	"comet/models"
+)
+
+// Identity is the principal of a request and its token.
+type Identity struct {
+	models.Principal
+	Token string
+}
+
+// AuthenticatorOptions configures NewAuthenticator; nil is the zero value.
+type AuthenticatorOptions struct {
+	// Limits are shared by the authenticators of all APIs; nil creates new ones.
+	Limits *Limits
+	// Clock returns the current time, default time.Now.
+	Clock func() time.Time
+	// OnFailure is called for each rejected token or signature; nil ignores them.
+	OnFailure func()
+}
+
+// Authenticator verifies the credentials of requests and applies the limits of tokens and of
+// addresses. It is safe for concurrent use. Bearer tokens are the only credentials so far; another
+// kind, such as the cookie of a session, is read in Authenticate.
+type Authenticator struct {
+	tokens *auth.Auth
+	opts   AuthenticatorOptions
+	limits *Limits
+}
+
+// NewAuthenticator returns an authenticator of the given tokens.
+func NewAuthenticator(tokens *auth.Auth, opts *AuthenticatorOptions) *Authenticator {
+	a := &Authenticator{tokens: tokens}
+	if opts != nil {
+		a.opts = *opts
+	}
+	if a.opts.Clock == nil {
+		a.opts.Clock = time.Now
+	}
+	if a.limits = a.opts.Limits; a.limits == nil {
+		a.limits = NewLimits(nil)
+	}
+	return a
+}
+
+// Authenticate returns the identity of a request, adds the token to the access log and counts the
+// request towards the rate limit of the token. The errors are those of VerifyToken and
+// errs.RateLimited with "retry_after" in seconds.
+func (a *Authenticator) Authenticate(w http.ResponseWriter, r *http.Request) (Identity, error) {
+	token, err := BearerToken(r.Header["Authorization"])
+	if err != nil {
+		return Identity{}, err
+	}
+	p, err := a.VerifyToken(r.Context(), token, ClientPrefix(r))
+	if err != nil {
+		return Identity{}, err
+	}
+	logToken(r.Context(), p.TokenID)
+	return Identity{p, token}, a.limits.rate.count(w, r, p.TokenID)
+}
+
+// VerifyToken returns the principal of a token that an address sent. A token that is not accepted
+// is errs.Unauthenticated or errs.AgentInactive. After too many of these the address is throttled:
+// its wrong tokens are errs.Unauthenticated with "retry_after" in seconds. A token that was
+// accepted before is exempt, and others are still verified, at a limited rate: a valid token is not
+// locked out because of wrong ones from the same address, which many agents may share.
+func (a *Authenticator) VerifyToken(ctx context.Context, token string, client netip.Prefix) (models.Principal, error) {
+	hash, wait := sha256.Sum256([]byte(token)), time.Duration(0)
+	accepted, known := a.limits.accepted.Get(hash)
+	if !accepted {
+		wait = a.AddressWait(client)
+	}
+	if wait > 0 && (known || !a.limits.addresses.allowAttempt(client, a.opts.Clock())) {
+		return models.Principal{}, throttled(wait)
+	}
+	p, err := a.tokens.Verify(ctx, token)
+	switch {
+	case err == nil:
+		a.limits.accepted.Add(hash, true)
+	case IsRejected(err) && wait > 0:
+		err = throttled(wait)
+	case IsRejected(err):
+		a.limits.accepted.Remove(hash)
+		a.countFailure(client)
+	}
+	return p, err
+}
+
+// Revoked reports whether a token that was accepted before is accepted no longer. Streams call it
+// to end with their token. It is false if the token cannot be verified at the moment.
+func (a *Authenticator) Revoked(ctx context.Context, token string) bool {
+	_, err := a.tokens.Verify(ctx, token)
+	return IsRejected(err)
+}
+
+// AddressWait returns how long the wrong tokens and signatures of an address are throttled, 0 if
+// they are not.
+func (a *Authenticator) AddressWait(client netip.Prefix) time.Duration {
+	return a.limits.addresses.wait(client, a.opts.Clock())
+}
+
+// AgentWait returns how long signatures of an agent without a token are not verified, 0 if they
+// are. It stops an attacker with many addresses.
+func (a *Authenticator) AgentWait(agentID string) time.Duration {
+	return a.limits.agents.wait(agentID, a.opts.Clock())
+}
+
+// CountBadSignature counts an invalid signature as a failure of the address and of the named agent,
+// and reports whether either is throttled now. The token, if any, may be stolen: it is rejected while
+// the address is throttled.
+func (a *Authenticator) CountBadSignature(client netip.Prefix, agentID, token string) (tooMany bool) {
+	if token != "" {
+		a.limits.accepted.Add(sha256.Sum256([]byte(token)), false)
+	}
+	a.countFailure(client)
+	a.limits.agents.add(agentID, a.opts.Clock())
+	return a.AddressWait(client) > 0 || a.AgentWait(agentID) > 0
+}
+
+func (a *Authenticator) countFailure(client netip.Prefix) {
+	if a.opts.OnFailure != nil {
+		a.opts.OnFailure()
+	}
+	a.limits.addresses.add(client, a.opts.Clock())
+}
+
+// retryAfter is the metadata key of an error that says when to try again, an int in seconds.
+const retryAfter = "retry_after"
+
+func throttled(wait time.Duration) error {
+	return errs.New(errs.Unauthenticated, "too many requests with invalid tokens from this address; try again later").
+		With(retryAfter, int(math.Ceil(wait.Seconds())))
+}
+
+// IsThrottled reports whether a token was rejected because its address is throttled.
+func IsThrottled(err error) bool {
+	e := errs.From(err)
+	return e.Code == errs.Unauthenticated && e.Meta[retryAfter] != nil
+}
+
+// AsRateLimited returns the error of a throttled token as errs.RateLimited, for APIs whose status
+// codes follow from the error code, and every other error unchanged.
+func AsRateLimited(err error) error {
+	if !IsThrottled(err) {
+		return err
+	}
+	e := errs.From(err)
+	return errs.New(errs.RateLimited, "%s", e.Detail).With(retryAfter, e.Meta[retryAfter])
+}
+
+// IsRejected reports whether a token was verified and not accepted, as opposed to a failed look-up.
+func IsRejected(err error) bool {
+	return errs.Is(err, errs.Unauthenticated) || errs.Is(err, errs.AgentInactive)
+}
+
+// BearerToken returns the token of an Authorization header (RFC 6750 §2.1).
+func BearerToken(values []string) (string, error) {
+	if len(values) == 0 {
+		return "", errs.New(errs.Unauthenticated, "send a token as \"Authorization: Bearer <token>\"")
+	}
+	scheme, token, ok := strings.Cut(values[0], " ")
+	token = strings.TrimSpace(token)
+	if len(values) > 1 || !ok || !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > models.MaxTokenLength {
+		return "", errs.New(errs.Unauthenticated, "the Authorization header must be \"Bearer <token>\"")
+	}
+	return token, nil
+}
+
+// ClientPrefix returns the address of a request as AddressPrefix does, the zero value if it is
+// unknown.
+func ClientPrefix(r *http.Request) netip.Prefix {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return AddressPrefix(addr)
+}
+
+// AddressPrefix returns the prefix by which failures of an address are counted: an IPv4 address, or
+// the /64 of an IPv6 address, which one subscriber usually has.
+func AddressPrefix(addr netip.Addr) netip.Prefix {
+	addr = addr.WithZone("").Unmap()
+	bits := 64
+	if addr.Is4() {
+		bits = 32
+	}
+	p, _ := addr.Prefix(bits) // the number of bits is valid for the address
+	return p
+}

@@ -1,0 +1,261 @@
+package mcp
+
+import (
+	stdjson "encoding/json"
+	"errors"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/mcp/stdio"
+)
+
+const (
+	// statelessVersion is the first protocol version without sessions.
+	statelessVersion = stdio.StatelessVersion
+	// lastWithBatches is the last protocol version with batches.
+	lastWithBatches = "2025-03-26"
+	// maxBatch limits the messages of a batch, which counts as one request.
+	maxBatch = 100
+)
+
+// paramsCheck returns the mistake in the parameters of a method, "" for none.
+type paramsCheck func(params []byte) string
+
+// paramsChecks returns the checks of all methods. Requests over HTTP and stdio are checked before
+// the SDK reads them, because its errors name Go types instead of parameters.
+func paramsChecks() map[string]paramsCheck {
+	return map[string]paramsCheck{
+		"initialize":          paramsOf(func(p *mcp.InitializeParams) string { return required("protocolVersion", p.ProtocolVersion) }),
+		"ping":                paramsOf[mcp.PingParams](nil),
+		"completion/complete": paramsOf(checkCompletion),
+		"logging/setLevel":    paramsOf(checkLevel),
+		"prompts/get": paramsOf(func(p *mcp.GetPromptParams) string {
+			return required("name", p.Name) + checkResponses(p.InputResponses)
+		}),
+		"prompts/list":   paramsOf[mcp.ListPromptsParams](nil),
+		"resources/list": paramsOf[mcp.ListResourcesParams](nil),
+		"resources/read": paramsOf(func(p *mcp.ReadResourceParams) string {
+			return required("uri", p.URI) + checkResponses(p.InputResponses)
+		}),
+		"resources/subscribe":      paramsOf(func(p *mcp.SubscribeParams) string { return required("uri", p.URI) }),
+		"resources/unsubscribe":    paramsOf(func(p *mcp.UnsubscribeParams) string { return required("uri", p.URI) }),
+		"resources/templates/list": paramsOf[mcp.ListResourceTemplatesParams](nil),
+		"server/discover":          paramsOf[mcp.DiscoverParams](nil),
+		"subscriptions/listen": paramsOf(func(p *mcp.SubscriptionsListenParams) string {
+			if p.Notifications == nil {
+				return "params.notifications is missing"
+			}
+			return ""
+		}),
+		"tools/call": paramsOf(func(p *mcp.CallToolParamsRaw) string {
+			return required("name", p.Name) + checkResponses(p.InputResponses)
+		}),
+		"tools/list": paramsOf[mcp.ListToolsParams](nil),
+	}
+}
+
+// paramsOf returns the check for parameters that the SDK reads into a T. rest checks what a T does
+// not say, nil for nothing.
+func paramsOf[T any](rest func(*T) string) paramsCheck {
+	return func(params []byte) string {
+		var p T
+		if err := json.Unmarshal(params, &p, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true), json.WithUnmarshalers(lenient())); err != nil {
+			return describeMistake(err)
+		}
+		if rest == nil {
+			return ""
+		}
+		return rest(&p)
+	}
+}
+
+// lenient returns the decoders of types whose own decoders return errors without a location.
+func lenient() *json.Unmarshalers {
+	return json.JoinUnmarshalers(
+		json.UnmarshalFromFunc(func(from *jsontext.Decoder, ref *mcp.CompleteReference) error {
+			type plain mcp.CompleteReference
+			return json.UnmarshalDecode(from, (*plain)(ref))
+		}),
+		json.UnmarshalFromFunc(func(from *jsontext.Decoder, responses *mcp.InputResponseMap) error {
+			var list map[string]struct {
+				mcp.ElicitResult
+				Roots []mcp.Root `json:"roots"` //nolint:staticcheck // revision 2025-11-25 has it
+			}
+			err := json.UnmarshalDecode(from, &list)
+			*responses = mcp.InputResponseMap{}
+			for name, r := range list {
+				(*responses)[name] = &r.ElicitResult
+			}
+			return err
+		}),
+	)
+}
+
+// required returns an error for a missing parameter.
+func required(name, value string) string {
+	if value == "" {
+		return "params." + name + " is missing"
+	}
+	return ""
+}
+
+func oneOf(name, value string, words ...string) string {
+	if value != "" && !slices.Contains(words, value) {
+		return "params." + name + " must be one of " + strings.Join(words, ", ")
+	}
+	return required(name, value)
+}
+
+func checkLevel(p *mcp.SetLoggingLevelParams) string { //nolint:staticcheck // revision 2025-11-25 has it
+	return oneOf("level", string(p.Level), "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+}
+
+// checkCompletion checks the reference of a completion: a prompt has a name only, and a resource
+// has a URI only.
+func checkCompletion(p *mcp.CompleteParams) string {
+	if p.Ref == nil {
+		return "params.ref is missing"
+	}
+	if mistake := oneOf("ref.type", p.Ref.Type, "ref/prompt", "ref/resource"); mistake != "" {
+		return mistake
+	}
+	switch {
+	case p.Ref.Type == "ref/prompt" && p.Ref.URI != "":
+		return "params.ref is a prompt and must not have a uri"
+	case p.Ref.Type == "ref/resource" && p.Ref.Name != "":
+		return "params.ref is a resource and must not have a name"
+	}
+	return required("argument.name", p.Argument.Name)
+}
+
+func checkResponses(list mcp.InputResponseMap) string {
+	for name, r := range list {
+		if e, ok := r.(*mcp.ElicitResult); ok && e.Action == "" {
+			return required("inputResponses."+printable(name)+".action", "")
+		}
+	}
+	return ""
+}
+
+// printable returns a name of a client for a sentence.
+func printable(name string) string { return clip(strings.ToValidUTF8(name, "?")) }
+
+// describeMistake returns a sentence with the location of a value of the wrong type.
+func describeMistake(err error) string {
+	at := "params"
+	var e *json.SemanticError
+	if !errors.As(err, &e) || e.GoType == nil {
+		return at + " is unreadable"
+	}
+	for token := range e.JSONPointer.Tokens() {
+		if _, err := strconv.Atoi(token); err == nil {
+			at += "[" + token + "]"
+		} else {
+			at += "." + printable(token)
+		}
+	}
+	nouns := map[reflect.Kind]string{reflect.String: "a string", reflect.Bool: "a boolean", reflect.Slice: "an array", reflect.Int: "a number", reflect.Int64: "a number", reflect.Float64: "a number"}
+	if noun, ok := nouns[e.GoType.Kind()]; ok {
+		return at + " must be " + noun
+	}
+	return at + " must be an object"
+}
+
+// requestChecker checks messages of clients.
+type requestChecker struct{ params map[string]paramsCheck }
+
+func newRequestChecker() requestChecker { return requestChecker{paramsChecks()} }
+
+// check returns the mistake of a request, nil for none. It accepts unknown methods.
+func (c requestChecker) check(req *jsonrpc.Request) *jsonrpc.Error {
+	check, known := c.params[req.Method]
+	switch {
+	case strings.HasPrefix(req.Method, "notifications/") && req.IsCall():
+		return stdio.InvalidRequest("%s is a notification and must not have an id", clip(req.Method))
+	case known && !req.IsCall():
+		return stdio.InvalidRequest("%s is a request and must have an id", req.Method)
+	case !known:
+		return nil
+	}
+	params := []byte(req.Params)
+	if len(params) == 0 {
+		params = []byte("{}")
+	}
+	if mistake := check(params); mistake != "" {
+		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: mistake}
+	}
+	return nil
+}
+
+// checkMessage decodes a message and returns the reply to an invalid one, nil for a valid one. req
+// is nil for responses.
+func (c requestChecker) checkMessage(raw []byte) (req *jsonrpc.Request, reply map[string]any) {
+	msg, err := jsonrpc.DecodeMessage(raw)
+	if err != nil {
+		id, mistake := stdio.DecodeError(raw)
+		return nil, stdio.ErrorResponse(id, mistake)
+	}
+	req, ok := msg.(*jsonrpc.Request)
+	if !ok {
+		return nil, nil
+	}
+	if mistake := c.check(req); mistake != nil {
+		return req, stdio.ErrorResponse(req.ID.Raw(), mistake)
+	}
+	return req, nil
+}
+
+// checkBatch returns the responses to a batch with a mistake, nil for a valid batch. Invalid
+// requests get their own error; the others get an error that nothing was done.
+func (c requestChecker) checkBatch(batch []stdjson.RawMessage) (replies []map[string]any) {
+	switch {
+	case len(batch) > maxBatch:
+		return []map[string]any{stdio.ErrorResponse(nil, stdio.InvalidRequest("a batch may have at most %d messages", maxBatch))}
+	case len(batch) == 0:
+		return []map[string]any{stdio.ErrorResponse(nil, stdio.InvalidRequest("the batch is empty"))}
+	}
+	wrong := false
+	for _, raw := range batch {
+		req, reply := c.checkMessage(raw)
+		switch {
+		case reply != nil:
+			replies, wrong = append(replies, reply), true
+		case req != nil && req.IsCall():
+			replies = append(replies, stdio.ErrorResponse(req.ID.Raw(), stdio.InvalidRequest("another message of the batch is invalid, so none is processed")))
+		}
+	}
+	if !wrong {
+		return nil
+	}
+	return replies
+}
+
+// checkLine is the stdio.Check of connections over stdio.
+func (c requestChecker) checkLine(line []byte, batches bool) (requests int, reply any) {
+	list := []stdjson.RawMessage{line}
+	if line[0] == '[' && stdjson.Unmarshal(line, &list) == nil {
+		if !batches {
+			return 0, stdio.ErrorResponse(nil, stdio.InvalidRequest("this protocol version has no batches: send one message per line"))
+		}
+		if replies := c.checkBatch(list); replies != nil {
+			return 0, replies
+		}
+	}
+	for _, raw := range list {
+		req, reply := c.checkMessage(raw)
+		if reply != nil {
+			return 0, reply
+		}
+		if req != nil && req.IsCall() && req.Method != "subscriptions/listen" { // which lasts until the end
+			requests++
+		}
+	}
+	return requests, nil
+}

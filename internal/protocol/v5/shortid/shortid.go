@@ -1,0 +1,184 @@
+// Package shortid stores the short ids of tasks in PROTOCOL_V5 (§3.2: CTX and TID, such as S1 and
+// T1). A context is a session, or a task without a session; the tasks of a context are numbered
+// from 1 to MaxTask. A session with more tasks has several contexts.
+//
+// The functions that change something run in the transaction of the caller, so that a task and its
+// short id are committed together.
+package shortid
+
+import (
+	"context"
+	"time"
+
+	"comet/internal/errs"
+	"comet/store"
+)
+
+// ID is the short id of a task: the numbers of its context and, in the context, of the task.
+type ID struct {
+	Context int64
+	Task    int
+}
+
+// MaxTask is the highest number of a task in a context.
+const MaxTask = 999
+
+// OpenSession creates a context for a session that is inserted in the same transaction. It returns
+// the short id of the first task, whose number firstTask chooses; InsertTask adds the task. The id
+// of the session is ContextName of the context, which no session has yet.
+func OpenSession(tx *store.Tx, firstTask func(contextNumber int64) int) (ID, error) {
+	for n := int64(1); ; n++ {
+		next, err := nextContext(tx)
+		if err != nil {
+			return ID{}, err
+		}
+		n = max(n, next)
+		if _, err := tx.Sessions().Lock(ContextName(n)); !errs.Is(err, errs.NotFound) {
+			if err != nil {
+				return ID{}, err
+			}
+			continue // a session of another protocol has this name
+		}
+		id := ID{Context: n, Task: firstTask(n)}
+		if created, err := insertContext(tx, id, ContextName(n)); err != nil || created {
+			return id, err
+		}
+	}
+}
+
+func nextContext(tx *store.Tx) (n int64, err error) {
+	err = tx.QueryRow("SELECT COALESCE(MAX(number), 0) + 1 FROM v5_contexts", nil, &n)
+	return n, err
+}
+
+// insertContext inserts a context whose last task has the number of id. It reports false if a
+// concurrent transaction has inserted the same context.
+func insertContext(tx *store.Tx, id ID, sessionID string) (bool, error) {
+	n, err := tx.Exec("INSERT INTO v5_contexts (number, session_id, tasks, created_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+		id.Context, sessionID, id.Task, store.Micros(tx.Now()))
+	return n > 0, err
+}
+
+// InsertTask inserts the short id of a task that has none. It returns errs.Conflict if another
+// task has it.
+func InsertTask(tx *store.Tx, taskID string, id ID) error {
+	_, err := tx.Exec("INSERT INTO v5_context_tasks (context, number, task_id) VALUES (?, ?, ?)", id.Context, id.Task, taskID)
+	return err
+}
+
+// Assign returns the short id of a task and assigns the next one to a task that has none: in the
+// newest context of its session or, without a session, in a context of its own.
+func Assign(tx *store.Tx, taskID, sessionID string) (ID, error) {
+	id, err := scanID(tx, "SELECT context, number FROM v5_context_tasks WHERE task_id = ?", taskID)
+	if !errs.Is(err, errs.NotFound) {
+		return id, err
+	}
+	if id, err = next(tx, sessionID); err != nil {
+		return id, err
+	}
+	n, err := tx.Exec("INSERT INTO v5_context_tasks (context, number, task_id) VALUES (?, ?, ?) ON CONFLICT (task_id) DO NOTHING", id.Context, id.Task, taskID)
+	if err == nil && n == 0 { // a concurrent transaction assigned one; this number stays unused
+		return scanID(tx, "SELECT context, number FROM v5_context_tasks WHERE task_id = ?", taskID)
+	}
+	return id, err
+}
+
+// next returns the next number in the newest context of a session. It creates a context if there
+// is none or if it is full.
+func next(tx *store.Tx, sessionID string) (ID, error) {
+	if sessionID != "" {
+		id, err := scanID(tx, `UPDATE v5_contexts SET tasks = tasks + 1 WHERE tasks < ? AND
+			number = (SELECT MAX(number) FROM v5_contexts WHERE session_id = ? AND session_id <> '') RETURNING number, tasks`,
+			MaxTask, sessionID)
+		if !errs.Is(err, errs.NotFound) {
+			return id, err
+		}
+	}
+	for {
+		n, err := nextContext(tx)
+		if err != nil {
+			return ID{}, err
+		}
+		id := ID{Context: n, Task: 1}
+		if created, err := insertContext(tx, id, sessionID); err != nil || created {
+			return id, err
+		}
+	}
+}
+
+// Claim assigns a short id in an existing context that the requester has chosen. It returns
+// errs.Conflict if another task has it, or if the task has another one.
+func Claim(tx *store.Tx, taskID string, id ID) error {
+	err := InsertTask(tx, taskID, id)
+	if err == nil {
+		_, err = tx.Exec("UPDATE v5_contexts SET tasks = ? WHERE number = ? AND tasks < ?", id.Task, id.Context, id.Task)
+	}
+	return err
+}
+
+func scanID(tx *store.Tx, query string, args ...any) (id ID, err error) {
+	err = tx.QueryRow(query, args, &id.Context, &id.Task)
+	return id, err
+}
+
+// Purge deletes up to limit contexts that were created before a time and whose session and tasks
+// are deleted, with their short ids, and returns how many. The newest context stays, so that no
+// number is used twice.
+func Purge(tx *store.Tx, before time.Time, limit int) (int64, error) {
+	const old = `SELECT number FROM v5_contexts AS c WHERE created_at < ? AND number < (SELECT MAX(number) FROM v5_contexts) AND
+		NOT EXISTS (SELECT 1 FROM sessions WHERE id = c.session_id) AND
+		NOT EXISTS (SELECT 1 FROM v5_context_tasks AS n JOIN tasks ON tasks.id = n.task_id WHERE n.context = c.number) ORDER BY created_at LIMIT ?`
+	if _, err := tx.Exec("DELETE FROM v5_context_tasks WHERE context IN ("+old+")", store.Micros(before), limit); err != nil {
+		return 0, err
+	}
+	return tx.Exec("DELETE FROM v5_contexts WHERE number IN ("+old+")", store.Micros(before), limit)
+}
+
+// OfTask returns the short id of a task, and assigns one to a task that has none.
+func OfTask(ctx context.Context, s *store.Store, taskID, sessionID string) (id ID, err error) {
+	id, err = Find(ctx, s, taskID)
+	if !errs.Is(err, errs.NotFound) {
+		return id, err
+	}
+	err = s.Write(ctx, func(tx *store.Tx) error {
+		id, err = Assign(tx, taskID, sessionID)
+		return err
+	})
+	return id, err
+}
+
+// Find returns the short id of a task, or errs.NotFound if it has none yet.
+func Find(ctx context.Context, s *store.Store, taskID string) (id ID, err error) {
+	err = s.QueryRow(ctx, "SELECT context, number FROM v5_context_tasks WHERE task_id = ?", []any{taskID}, &id.Context, &id.Task)
+	return id, err
+}
+
+// TaskID returns the id of the task with a short id, or errs.NotFound.
+func TaskID(ctx context.Context, s *store.Store, id ID) (taskID string, err error) {
+	err = s.QueryRow(ctx, "SELECT task_id FROM v5_context_tasks WHERE context = ? AND number = ?", []any{id.Context, id.Task}, &taskID)
+	return taskID, err
+}
+
+// SessionID returns the id of the session of a context, "" for the context of a task without a
+// session, or errs.NotFound.
+func SessionID(ctx context.Context, s *store.Store, number int64) (sessionID string, err error) {
+	err = s.QueryRow(ctx, "SELECT session_id FROM v5_contexts WHERE number = ?", []any{number}, &sessionID)
+	return sessionID, err
+}
+
+// maxSearched is the number of an owner's newest tasks that TaskIDsByNumber searches.
+const maxSearched = 1000
+
+// TaskIDsByNumber returns the ids of up to limit tasks of an owner, the newest first, whose short
+// ids have a number in any context. It searches the newest 1,000 tasks of the owner.
+func TaskIDsByNumber(ctx context.Context, s *store.Store, owner string, number, limit int) (ids []string, err error) {
+	const query = `SELECT t.id FROM (SELECT id, created_at FROM tasks WHERE owner = ? ORDER BY created_at DESC, id DESC LIMIT ?) AS t
+		JOIN v5_context_tasks AS c ON c.task_id = t.id WHERE c.number = ? ORDER BY t.created_at DESC, t.id DESC LIMIT ?`
+	err = s.Query(ctx, query, []any{owner, maxSearched, number, limit}, func(scan func(...any) error) error {
+		var id string
+		err := scan(&id)
+		ids = append(ids, id)
+		return err
+	})
+	return ids, err
+}

@@ -1,0 +1,92 @@
+package tools
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"maps"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// Value returns a tool's result as code receives it: the structured content, or the text,
+// decoded where it is JSON; several contents are a list. An error of the tool is thrown.
+func Value(res *mcp.CallToolResult) (json.RawMessage, error) {
+	if res.IsError {
+		var texts []string
+		for _, c := range res.Content {
+			if t, ok := c.(*mcp.TextContent); ok {
+				texts = append(texts, t.Text)
+			}
+		}
+		return nil, errors.New(cmp.Or(strings.Join(texts, "\n"), "the tool failed without a message"))
+	}
+	if res.StructuredContent != nil {
+		return json.Marshal(res.StructuredContent)
+	}
+	if len(res.Content) != 1 {
+		return json.Marshal(res.Content)
+	}
+	t, ok := res.Content[0].(*mcp.TextContent)
+	if !ok {
+		return json.Marshal(res.Content[0])
+	}
+	if text := strings.TrimSpace(t.Text); text != "" && strings.ContainsAny(text[:1], `{["`) && json.Valid([]byte(text)) {
+		return json.RawMessage(text), nil
+	}
+	return json.Marshal(t.Text)
+}
+
+// withoutServerInfo copies a result of an upstream without the metadata of the upstream's
+// protocol revision, which each API adds for its own client.
+func withoutServerInfo(r *mcp.CallToolResult) *mcp.CallToolResult {
+	return &mcp.CallToolResult{Meta: metaWithoutServerInfo(r.Meta), Content: r.Content, StructuredContent: r.StructuredContent, IsError: r.IsError}
+}
+
+// metaWithoutServerInfo copies metadata without the upstream's server info, because the server is
+// comet.
+func metaWithoutServerInfo(m mcp.Meta) mcp.Meta {
+	m = maps.Clone(m)
+	delete(m, mcp.MetaKeyServerInfo)
+	return m
+}
+
+// callText is the text of a call whose tokens are charged.
+type callText struct {
+	texts    []string
+	estimate int64 // tokens of the result
+}
+
+// textOf returns the text of a call: its arguments, and the parts of the result that a model
+// reads.
+func textOf(args json.RawMessage, res *mcp.CallToolResult) (s callText) {
+	s.texts = []string{string(args)}
+	if res == nil {
+		return s
+	}
+	size := 0
+	for _, c := range res.Content {
+		text := ""
+		switch c := c.(type) {
+		case *mcp.TextContent:
+			text = c.Text
+		case *mcp.EmbeddedResource:
+			if c.Resource != nil {
+				text = c.Resource.Text
+			}
+		}
+		if text != "" {
+			s.texts, size = append(s.texts, text), size+len(text)
+		}
+	}
+	if size == 0 && res.StructuredContent != nil {
+		if text, err := json.Marshal(res.StructuredContent); err == nil {
+			s.texts, size = append(s.texts, string(text)), len(text)
+		}
+	}
+	if size > 0 {
+		s.estimate = estimateTokens(size)
+	}
+	return s
+}

@@ -1,0 +1,194 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+
+	"comet/models"
+)
+
+// TokenReader reads tokens and agents' keys, on the read pool or in a transaction.
+type TokenReader struct{ from reader }
+
+// Tokens holds the operations of a transaction on tokens and agents' keys.
+type Tokens struct {
+	TokenReader
+	*transaction
+}
+
+// Tokens returns the operations on tokens and agents' keys.
+func (tx *Tx) Tokens() Tokens { return Tokens{TokenReader{tx.reader}, &tx.transaction} }
+
+// Tokens returns the reads of tokens and agents' keys.
+func (s *Store) Tokens(ctx context.Context) TokenReader { return TokenReader{s.on(ctx)} }
+
+// tokenRow is models.Token as gorm stores it.
+type tokenRow struct {
+	ID         string
+	Name       string
+	Hash       [32]byte `gorm:"serializer:stored"`
+	Configured []byte
+	Scopes     []models.Scope `gorm:"serializer:stored"`
+	AgentID    *string
+	CreatedBy  string
+	CreatedAt  time.Time  `gorm:"serializer:stored"`
+	RotatedAt  *time.Time `gorm:"serializer:stored"`
+	ExpiresAt  *time.Time `gorm:"serializer:stored"`
+	RevokedAt  *time.Time `gorm:"serializer:stored"`
+}
+
+// TableName implements gorm's schema.Tabler.
+func (tokenRow) TableName() string { return "tokens" }
+
+func (r tokenRow) token() models.Token { return models.Token(r) }
+
+// ByHash returns the token whose secret has that SHA-256 and whether the
+// agent it is bound to is active (true for none), or errs.NotFound. Expired and
+// revoked tokens are returned like any other.
+func (r TokenReader) ByHash(hash [32]byte) (t models.Token, agentActive bool, err error) {
+	var row struct {
+		Row         tokenRow `gorm:"embedded"`
+		AgentActive *bool
+	}
+	err = r.from.db().Table("tokens").
+		Select("tokens.*, agents.is_active AS agent_active").
+		Joins("LEFT JOIN agents ON agents.id = tokens.agent_id").
+		Where("tokens.hash = ?", hash[:]).Take(&row).Error
+	return row.Row.token(), row.AgentActive == nil || *row.AgentActive, err
+}
+
+// hashesAtOnce is how many secrets one statement of AcceptedTokens looks up.
+const hashesAtOnce = 500
+
+// Accepted returns which of the secrets, given by their SHA-256, are those of tokens that
+// may be used now: neither expired nor revoked, nor bound to an agent that is not active.
+func (r TokenReader) Accepted(hashes [][32]byte) (accepted map[[32]byte]bool, err error) {
+	accepted = map[[32]byte]bool{}
+	for some := range slices.Chunk(hashes, hashesAtOnce) {
+		keys := make([][]byte, 0, len(some))
+		for _, hash := range some {
+			keys = append(keys, hash[:])
+		}
+		var found [][]byte
+		err := r.from.db().Table("tokens").Joins("LEFT JOIN agents ON agents.id = tokens.agent_id").
+			Where("tokens.hash IN ? AND tokens.revoked_at IS NULL AND (tokens.expires_at IS NULL OR tokens.expires_at > ?) AND "+
+				"(tokens.agent_id IS NULL OR "+r.from.store.engine.isTrue("agents.is_active")+")", keys, Micros(r.from.now)).
+			Pluck("tokens.hash", &found).Error
+		if err != nil {
+			return nil, err
+		}
+		for _, hash := range found {
+			accepted[[32]byte(hash)] = true
+		}
+	}
+	return accepted, nil
+}
+
+// Get returns the token with that id, or errs.NotFound.
+func (r TokenReader) Get(id string) (models.Token, error) {
+	return findToken(r.from.db(), id)
+}
+
+// List returns up to limit tokens in the order of their ids, which is that of
+// their creation, after the id after ("" starts at the first).
+func (r TokenReader) List(after string, limit int) ([]models.Token, error) {
+	var rows []tokenRow
+	err := r.from.db().Where("id > ?", after).Order("id").Limit(limit).Find(&rows).Error
+	return convert(rows, tokenRow.token), err
+}
+
+// Lock returns the token with that id and locks it, or errs.NotFound.
+func (tx Tokens) Lock(id string) (models.Token, error) {
+	return findToken(forUpdate(tx.db()), id)
+}
+
+func findToken(db *gorm.DB, id string) (t models.Token, err error) {
+	err = db.Take((*tokenRow)(&t), "id = ?", id).Error
+	return t, orMissing(err, "there is no token %q", id)
+}
+
+// LockAll serializes the transactions that decide by the holders of the admin scope, where
+// there may be no row to lock yet. It must be the transaction's first statement.
+func (tx Tokens) LockAll() error { return tx.lock(lockTokens) }
+
+// LockAdmins returns every token with the admin scope that may be used now, and
+// locks them, so that two revocations cannot each spare the other's token. One
+// bound to an inactive agent may not be used.
+func (tx Tokens) LockAdmins() ([]models.Token, error) {
+	var rows []tokenRow
+	err := forUpdate(tx.db()).
+		Where("revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?) AND scopes LIKE ? AND "+
+			"(agent_id IS NULL OR agent_id IN (SELECT id FROM agents WHERE "+tx.engine.isTrue("is_active")+"))",
+			Micros(tx.now), `%"`+string(models.ScopeAdmin)+`"%`).Order("id").Find(&rows).Error
+	return convert(rows, tokenRow.token), err
+}
+
+// Insert stores a new token. It returns errs.Conflict when its id or its
+// secret is taken, by a transaction that ran beside this one too, and when its
+// agent is unknown.
+func (tx Tokens) Insert(t models.Token) error { return tx.db().Create((*tokenRow)(&t)).Error }
+
+// Save stores the changed form of a token that Lock returned. It returns
+// errs.Conflict when another token has the same secret.
+func (tx Tokens) Save(t models.Token) error {
+	return tx.db().Clauses(clause.OnConflict{UpdateAll: true}).Create((*tokenRow)(&t)).Error
+}
+
+// agentKeyRow is models.AgentKey as gorm stores it.
+type agentKeyRow struct {
+	AgentID     string `gorm:"primaryKey"`
+	Number      int64  `gorm:"->"` // of v5_agent_numbers
+	Algorithm   string `gorm:"primaryKey"`
+	Secret      string
+	PublicKey   string
+	Fingerprint string `gorm:"-"`
+	Required    bool
+	CreatedAt   time.Time `gorm:"serializer:stored;autoCreateTime:false"` // changes with the key
+	CreatedBy   string
+}
+
+// TableName implements gorm's schema.Tabler.
+func (agentKeyRow) TableName() string { return "agent_keys" }
+
+// AgentKey returns an agent's key as Tokens.AgentKey does.
+func (r TokenReader) AgentKey(agentID, algorithm string) (models.AgentKey, error) {
+	return findAgentKey(r.from.db(), agentID, algorithm)
+}
+
+func findAgentKey(db *gorm.DB, agentID, algorithm string) (k models.AgentKey, err error) {
+	err = db.Select("agent_keys.*, coalesce(n.number, 0) AS number").
+		Joins("LEFT JOIN v5_agent_numbers AS n ON n.agent_id = agent_keys.agent_id").
+		Take((*agentKeyRow)(&k), "agent_keys.agent_id = ? AND algorithm = ?", agentID, algorithm).Error
+	return k, orMissing(err, "the agent %q has no %s key", agentID, algorithm)
+}
+
+// SaveAgentKey stores an agent's key and replaces the one of the same algorithm. It returns
+// errs.Conflict for an unknown agent.
+func (tx Tokens) SaveAgentKey(k models.AgentKey) error {
+	return tx.db().Clauses(clause.OnConflict{UpdateAll: true}).Create((*agentKeyRow)(&k)).Error
+}
+
+// DeleteAgentKey deletes an agent's key of an algorithm.
+func (tx Tokens) DeleteAgentKey(agentID, algorithm string) error {
+	return tx.db().Delete(&agentKeyRow{}, "agent_id = ? AND algorithm = ?", agentID, algorithm).Error
+}
+
+// RecordSignature marks a signed message of an agent as accepted and reports whether it had no
+// mark since a time. Marks of different scopes are independent. Of two concurrent transactions the
+// second waits for the first.
+func (tx Tokens) RecordSignature(scope, agentID string, mark []byte, since time.Time) (bool, error) {
+	n, err := tx.exec(`INSERT INTO replay_marks (scope, agent_id, mark, at) VALUES (?, ?, ?, ?)
+		ON CONFLICT (scope, agent_id, mark) DO UPDATE SET at = excluded.at WHERE replay_marks.at < ?`,
+		scope, agentID, mark, Micros(tx.now), Micros(since))
+	return n == 1, err
+}
+
+// PurgeSignatures deletes up to limit marks older than before and returns how many.
+func (tx Tokens) PurgeSignatures(before time.Time, limit int) (int64, error) {
+	return tx.exec(`DELETE FROM replay_marks WHERE (scope, agent_id, mark) IN
+		(SELECT scope, agent_id, mark FROM replay_marks WHERE at < ? ORDER BY at LIMIT ?)`, Micros(before), limit)
+}

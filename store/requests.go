@@ -1,0 +1,77 @@
+package store
+
+import (
+	"encoding/json"
+	"time"
+
+	"comet/internal/errs"
+	"comet/models"
+)
+
+// Idempotent runs do unless a request with the same key was answered before, and
+// stores its response in this transaction. Otherwise once.Replay holds the stored
+// response. It returns errs.IdempotencyKeyReused when the key came with another
+// request, and the error of do or of once.Render as it is. A failed request
+// stores nothing, so its key may be tried again. A nil once only runs do.
+//
+// It must be the transaction's first statement: on PostgreSQL a second request
+// with the key waits here until the first has ended.
+func (tx *Tx) Idempotent(once *models.Idempotency, do func() (any, error)) error {
+	if once == nil {
+		_, err := do()
+		return err
+	}
+	once.Replay = nil
+	if err := tx.each("DELETE FROM idempotency WHERE principal = ? AND key = ? AND created_at < ?",
+		once.Principal, once.Key, Micros(tx.now.Add(-IdempotencyRetention))); err != nil {
+		return err
+	}
+	n, err := tx.exec("INSERT INTO idempotency (principal, key, request_hash, created_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+		once.Principal, once.Key, once.RequestHash[:], Micros(tx.now))
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return tx.replay(once)
+	}
+	result, err := do()
+	if err != nil {
+		return err
+	}
+	response, err := once.Render(result)
+	if err != nil {
+		return err
+	}
+	header, err := json.Marshal(response.Header)
+	if err != nil {
+		return err
+	}
+	return tx.each("UPDATE idempotency SET status = ?, header = ?, body = ? WHERE principal = ? AND key = ?",
+		response.Status, string(header), response.Body, once.Principal, once.Key)
+}
+
+func (tx *Tx) replay(once *models.Idempotency) error {
+	var hash [32]byte
+	var header string
+	var response models.StoredResponse
+	err := tx.queryRow("SELECT request_hash, status, header, body FROM idempotency WHERE principal = ? AND key = ?",
+		[]any{once.Principal, once.Key}, scanHash{&hash}, &response.Status, &header, &response.Body)
+	if err != nil {
+		return err
+	}
+	if hash != once.RequestHash {
+		return errs.New(errs.IdempotencyKeyReused, "the Idempotency-Key %q was already used with another request", once.Key)
+	}
+	once.Replay = &response
+	return json.Unmarshal([]byte(header), &response.Header)
+}
+
+// PurgeStoredResponses deletes up to limit stored responses older than before and returns
+// how many.
+func (tx *Tx) PurgeStoredResponses(before time.Time, limit int) (int64, error) {
+	return tx.exec(`DELETE FROM idempotency WHERE (principal, key) IN
+		(SELECT principal, key FROM idempotency WHERE created_at < ? ORDER BY created_at LIMIT ?)`, Micros(before), limit)
+}
+
+// IdempotencyRetention is how long responses are stored for their Idempotency-Keys.
+const IdempotencyRetention = 24 * time.Hour

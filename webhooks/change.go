@@ -1,0 +1,330 @@
+package webhooks
+
+import (
+	"context"
+	"reflect"
+	"time"
+
+	"github.com/google/uuid"
+
+	"comet/internal/errs"
+	"comet/internal/input"
+	"comet/models"
+	"comet/store"
+	"comet/webhooks/signature"
+)
+
+// Created is a webhook with its secret, which is shown once.
+type Created struct {
+	Webhook models.Webhook
+	Secret  string // whsec_…
+}
+
+// Create registers a webhook (CHE·NU §9). It reports all violations of the lowest class at once:
+// errs.ForeignAgent before errs.InvalidRequest before AddressRefused and LimitReached. With an
+// idempotency key a repeated request has no second effect; the caller stores the response without
+// the secret.
+func (w *Webhooks) Create(ctx context.Context, by models.Principal, d WebhookDraft, once *models.Idempotency) (Created, error) {
+	if err := checkBound(by, d.AgentID); err != nil {
+		return Created{}, err
+	}
+	v := input.Validate(d)
+	if d.URL != nil && !v.Has("/url") {
+		w.checkURL(&v, *d.URL)
+	}
+	checkEvents(&v, d.Events)
+	secret := checkSecret(&v, d.Secret)
+	var out Created
+	err := w.store.Write(ctx, func(tx *store.Tx) error {
+		return tx.Idempotent(once, func() (any, error) {
+			hook, err := fromDraft(tx, by, d, append(errs.Violations(nil), v...))
+			if err != nil {
+				return nil, err
+			}
+			hook.Keys.Secret = secret
+			out = Created{hook, signature.FormatSecret(secret)}
+			return out, tx.Webhooks().Insert(hook)
+		})
+	})
+	if err != nil {
+		return Created{}, err
+	}
+	if notReplayed(once) {
+		w.logChange(ctx, by, out.Webhook.ID, "a webhook was created")
+	}
+	return out, nil
+}
+
+// fromDraft returns the webhook that a draft describes; found are its violations.
+func fromDraft(tx *store.Tx, by models.Principal, d WebhookDraft, found errs.Violations) (models.Webhook, error) {
+	err := checkFilter(&found, d.AgentID, orFalse(d.Subtree), tx.Agents().Exists)
+	if err != nil {
+		return models.Webhook{}, err
+	}
+	if err := found.Err(); err != nil {
+		return models.Webhook{}, err
+	}
+	if err := checkWebhookLimit(tx); err != nil {
+		return models.Webhook{}, err
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return models.Webhook{}, err
+	}
+	hook := models.Webhook{
+		ID: id.String(), URL: *d.URL, Description: d.Description, Events: d.Events, AgentID: d.AgentID, Subtree: orFalse(d.Subtree),
+		Ordering: models.OrderingNone, Enabled: d.Enabled == nil || *d.Enabled, CreatedBy: by.Name, CreatedAt: tx.Now(), UpdatedAt: tx.Now(),
+	}
+	if d.Ordering != nil {
+		hook.Ordering = *d.Ordering
+	}
+	if !hook.Enabled {
+		hook.DisabledAt = new(tx.Now())
+	}
+	if orFalse(d.Asymmetric) {
+		hook.Keys.SigningKey = signature.NewSigningKey()
+	}
+	return hook, nil
+}
+
+func checkWebhookLimit(tx *store.Tx) error {
+	if err := tx.Webhooks().LockAll(); err != nil {
+		return err
+	}
+	n, err := tx.Webhooks().Count()
+	if err == nil && n >= MaxWebhooks {
+		return errs.New(errs.LimitReached, "there are %d webhooks, and there may be no more; delete one first", n)
+	}
+	return err
+}
+
+func orFalse(b *bool) bool { return b != nil && *b }
+
+// Update changes a webhook, or returns errs.NotFound before errs.ForeignAgent before
+// errs.InvalidRequest before errs.AddressRefused. An attempt in flight still counts. Enabling a
+// webhook, or changing its URL, clears its failures. Changing the ordering is errs.LimitReached
+// while too many deliveries are pending. A patch that changes nothing leaves no trace.
+func (w *Webhooks) Update(ctx context.Context, by models.Principal, id string, p WebhookPatch) (models.Webhook, error) {
+	found := w.checkPatch(p)
+	var out models.Webhook
+	changed := false
+	err := w.store.Write(ctx, func(tx *store.Tx) error {
+		before, err := lock(tx, by, id)
+		if err != nil {
+			return err
+		}
+		v := append(errs.Violations(nil), found...)
+		after := apply(before, p, tx)
+		if err := checkBound(by, after.AgentID); err != nil {
+			return err
+		}
+		if p.AgentID.Set || p.Subtree.Set {
+			if err := checkFilter(&v, after.AgentID, after.Subtree, tx.Agents().Exists); err != nil {
+				return err
+			}
+		}
+		if err := checkReorder(tx, &v, before, after); err != nil {
+			return err
+		}
+		if err := v.Err(); err != nil {
+			return err
+		}
+		if out, changed = after, !reflect.DeepEqual(before, after); !changed {
+			return nil
+		}
+		out.UpdatedAt = tx.Now()
+		if err := tx.Webhooks().Save(out); err != nil {
+			return err
+		}
+		return reorder(tx, before, after)
+	})
+	if err != nil {
+		return models.Webhook{}, err
+	}
+	w.markOutdated(id)
+	if changed {
+		w.logChange(ctx, by, id, "a webhook was changed")
+	}
+	return out, nil
+}
+
+// checkPatch validates a patch by itself; null is for members that may be empty.
+func (w *Webhooks) checkPatch(p WebhookPatch) errs.Violations {
+	v := input.Validate(p)
+	for _, m := range []struct {
+		name string
+		null bool
+	}{
+		{"url", p.URL.Null}, {"events", p.Events.Null}, {"subtree", p.Subtree.Null}, {"ordering", p.Ordering.Null},
+		{"enabled", p.Enabled.Null}, {"asymmetric", p.Asymmetric.Null},
+	} {
+		if m.null {
+			v.Add(errs.InvalidRequest, "/"+m.name, "not_null", "%s must not be null", m.name)
+		}
+	}
+	if p.URL.Set && !p.URL.Null {
+		w.checkURL(&v, p.URL.Value)
+	}
+	checkEvents(&v, p.Events.Value)
+	return v
+}
+
+// apply returns the webhook with the patch applied. Without an agent there is no subtree, so
+// removing agent_id clears subtree.
+func apply(hook models.Webhook, p WebhookPatch, tx *store.Tx) models.Webhook {
+	if p.URL.Set && p.URL.Value != hook.URL {
+		hook.URL, hook.FailingSince, hook.Failures = p.URL.Value, nil, 0
+	}
+	set(&hook.Events, p.Events)
+	set(&hook.Description, p.Description)
+	set(&hook.Ordering, p.Ordering)
+	if p.AgentID.Set {
+		hook.AgentID = p.AgentID.Pointer()
+		hook.Subtree = hook.Subtree && hook.AgentID != nil
+	}
+	set(&hook.Subtree, p.Subtree)
+	switch enabled := p.Enabled.Value; {
+	case !p.Enabled.Set || enabled == hook.Enabled:
+	case enabled:
+		hook.Enabled, hook.DisabledReason, hook.DisabledAt, hook.FailingSince, hook.Failures = true, "", nil, nil, 0
+	default:
+		hook.Enabled, hook.DisabledAt = false, new(tx.Now())
+	}
+	switch {
+	case !p.Asymmetric.Set:
+	case !p.Asymmetric.Value:
+		hook.Keys.SigningKey, hook.Keys.OldSigningKey = nil, nil
+	case hook.Keys.SigningKey == nil:
+		hook.Keys.SigningKey = signature.NewSigningKey()
+	}
+	return hook
+}
+
+func set[T any](field *T, o models.Optional[T]) {
+	if o.Set {
+		*field = o.Value
+	}
+}
+
+// maxReorder is how many pending deliveries a change of ordering may affect: meanwhile SQLite has
+// no other writer and PostgreSQL numbers no event.
+const maxReorder = 5000
+
+// checkReorder refuses a change of ordering that would take long.
+func checkReorder(tx *store.Tx, v *errs.Violations, before, after models.Webhook) error {
+	if before.Ordering == after.Ordering {
+		return nil
+	}
+	n, err := tx.Deliveries().CountUnfinished(before.ID, before.Ordering, maxReorder+1)
+	if err == nil && n > maxReorder {
+		v.Add(errs.LimitReached, "/ordering", "pending", "more than %d deliveries of this webhook are pending, "+
+			"too many to change their ordering; wait until fewer are, or make a new webhook and delete this one", maxReorder)
+	}
+	return err
+}
+
+// reorder applies the new ordering to existing deliveries.
+func reorder(tx *store.Tx, before, after models.Webhook) error {
+	switch {
+	case before.Ordering == after.Ordering:
+		return nil
+	case after.Ordering == models.OrderingAgent:
+		return tx.Deliveries().Order(after.ID)
+	}
+	return tx.Deliveries().Unorder(after.ID)
+}
+
+// Rotate gives a webhook a new secret and, if it has one, a new signing key. The previous keys
+// sign during the grace period; those of earlier rotations stop signing. It returns
+// errs.InvalidRequest before errs.NotFound.
+func (w *Webhooks) Rotate(ctx context.Context, by models.Principal, id string, d SecretRotation, once *models.Idempotency) (Created, error) {
+	found, grace := input.Validate(d), defaultGrace
+	if d.GraceSeconds != nil {
+		grace = time.Duration(*d.GraceSeconds) * time.Second
+	}
+	made := checkSecret(&found, d.Secret)
+	if err := found.Err(); err != nil {
+		return Created{}, err
+	}
+	var out Created
+	err := w.store.Write(ctx, func(tx *store.Tx) error {
+		return tx.Idempotent(once, func() (any, error) {
+			hook, err := lock(tx, by, id)
+			if err != nil {
+				return nil, err
+			}
+			hook.Keys, hook.UpdatedAt = rotated(hook.Keys, made, grace, tx.Now()), tx.Now()
+			out = Created{hook, signature.FormatSecret(made)}
+			return out, tx.Webhooks().Save(hook)
+		})
+	})
+	if err != nil {
+		return Created{}, err
+	}
+	w.markOutdated(id)
+	if notReplayed(once) {
+		w.logChange(ctx, by, id, "a webhook got a new secret")
+	}
+	return out, nil
+}
+
+func rotated(k models.WebhookKeys, secret []byte, grace time.Duration, now time.Time) models.WebhookKeys {
+	fresh := models.WebhookKeys{Secret: secret}
+	if k.SigningKey != nil {
+		fresh.SigningKey = signature.NewSigningKey()
+	}
+	if grace > 0 {
+		fresh.OldSecret, fresh.OldSigningKey, fresh.OldUntil = k.Secret, k.SigningKey, now.Add(grace)
+	}
+	return fresh
+}
+
+// Delete removes a webhook with its deliveries, or returns errs.NotFound. It disables the webhook
+// and then deletes a long history in batches: if ctx ends before that, the webhook still exists,
+// and the call can be repeated.
+func (w *Webhooks) Delete(ctx context.Context, by models.Principal, id string) error {
+	err := w.store.Write(ctx, func(tx *store.Tx) error {
+		hook, err := lock(tx, by, id)
+		if err != nil || !hook.Enabled {
+			return err
+		}
+		hook.Enabled, hook.DisabledAt, hook.UpdatedAt = false, new(tx.Now()), tx.Now()
+		return tx.Webhooks().Save(hook)
+	})
+	if err != nil {
+		return err
+	}
+	w.markOutdated(id)
+	_, err = w.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.Deliveries().Delete(id, limit) })
+	if err != nil {
+		return err
+	}
+	err = w.store.Write(ctx, func(tx *store.Tx) error {
+		if _, err := lock(tx, by, id); err != nil { // deleted by another request meanwhile
+			return err
+		}
+		return tx.Webhooks().Delete(id)
+	})
+	if err == nil {
+		w.logChange(ctx, by, id, "a webhook was deleted")
+	}
+	return err
+}
+
+// Purge deletes deliveries that ended longer ago than the retention, with their attempts. Call it
+// periodically.
+func (w *Webhooks) Purge(ctx context.Context) error {
+	hooks, err := w.store.Webhooks(ctx).List(nil, "", MaxWebhooks)
+	if err != nil {
+		return err
+	}
+	for _, hook := range hooks {
+		_, err := w.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) {
+			return tx.Deliveries().Purge(hook.ID, tx.Now().Add(-w.opts.Retention), limit)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,143 @@
+package webhooks
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+
+	"comet/internal/background"
+	"comet/internal/errs"
+	"comet/internal/events"
+	"comet/models"
+	"comet/store"
+)
+
+// DeliveryQuery is the parameter of Deliveries.
+type DeliveryQuery = store.DeliveryQuery
+
+// Deliveries returns a page of a webhook's deliveries, newest first, without their
+// data, or errs.NotFound.
+func (w *Webhooks) Deliveries(ctx context.Context, by models.Principal, id string, q store.DeliveryQuery) ([]models.Delivery, error) {
+	if _, err := w.Get(ctx, by, id); err != nil {
+		return nil, err
+	}
+	return w.store.Deliveries(ctx).List(id, q)
+}
+
+// Delivery returns a delivery with its attempts, the first one first, or errs.NotFound.
+func (w *Webhooks) Delivery(ctx context.Context, by models.Principal, id, deliveryID string) (models.Delivery, []models.DeliveryAttempt, error) {
+	if _, err := w.Get(ctx, by, id); err != nil {
+		return models.Delivery{}, nil, err
+	}
+	d, err := w.store.Deliveries(ctx).Get(id, deliveryID)
+	if err != nil {
+		return models.Delivery{}, nil, err
+	}
+	attempts, err := w.store.Deliveries(ctx).Attempts(id, deliveryID)
+	return d, attempts, err
+}
+
+// Redeliver makes a delivery due at once, whatever its state, with all its retries; its earlier
+// attempts stay in the history. A delivery that waits for an earlier event of its agent keeps
+// waiting. It returns errs.NotFound, or errs.WebhookDisabled.
+func (w *Webhooks) Redeliver(ctx context.Context, by models.Principal, id, deliveryID string) (models.Delivery, error) {
+	var out models.Delivery
+	err := w.store.Write(ctx, func(tx *store.Tx) error {
+		hook, err := lock(tx, by, id)
+		if err != nil {
+			return err
+		}
+		d, err := tx.Deliveries().Lock(id, deliveryID)
+		if err != nil {
+			return err
+		}
+		if err := requireEnabled(hook); err != nil {
+			return err
+		}
+		if err := tx.Deliveries().Redeliver(d, hook.Ordering); err != nil {
+			return err
+		}
+		out, err = tx.Deliveries().Lock(id, deliveryID)
+		return err
+	})
+	return out, err
+}
+
+// RedeliverSince makes every dead delivery created at or after since due at once and returns
+// their number. It returns errs.NotFound, or errs.WebhookDisabled.
+func (w *Webhooks) RedeliverSince(ctx context.Context, by models.Principal, id string, since time.Time) (int64, error) {
+	return w.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) {
+		hook, err := lock(tx, by, id)
+		if err != nil {
+			return 0, err
+		}
+		if err := requireEnabled(hook); err != nil {
+			return 0, err
+		}
+		return tx.Deliveries().RedeliverDead(id, since, hook.Ordering, limit)
+	})
+}
+
+func requireEnabled(hook models.Webhook) error {
+	if hook.Enabled {
+		return nil
+	}
+	return errs.New(errs.WebhookDisabled, "the webhook %q is disabled; enable it first", hook.ID)
+}
+
+// TestResult is the result of a test delivery.
+type TestResult struct {
+	Delivery models.Delivery
+	Attempt  models.DeliveryAttempt
+}
+
+// Test makes one attempt to deliver a webhook.test event, also to a disabled webhook, and waits
+// for the result. It is stored as a finished delivery and has no other consequences. It returns
+// errs.NotFound, or errs.Busy.
+func (w *Webhooks) Test(ctx context.Context, by models.Principal, id string) (TestResult, error) {
+	hook, err := w.Get(ctx, by, id)
+	if err != nil {
+		return TestResult{}, err
+	}
+	d, err := newPing(hook, w.store.Now())
+	if err != nil {
+		return TestResult{}, err
+	}
+	if background.AcquireWithin(ctx, w.attempts, w.opts.Timeout) != nil {
+		return TestResult{}, errs.New(errs.Busy, "so many deliveries are being made that the test could not begin; try again later")
+	}
+	out := w.makeAttempt(ctx, hook, d)
+	w.attempts.Release(1)
+	out.attempt.Attempt = 1
+	d.State = models.DeliveryDead
+	if out.succeeded {
+		d.State = models.DeliverySucceeded
+	}
+	// The attempt was made, so it is stored even if the caller has gone.
+	err = w.store.Write(context.WithoutCancel(ctx), func(tx *store.Tx) (err error) {
+		if _, err = tx.Webhooks().LockShared(id); err != nil {
+			return err
+		}
+		d, err = tx.Deliveries().InsertTest(d, out.attempt)
+		return err
+	})
+	return TestResult{Delivery: d, Attempt: out.attempt}, err
+}
+
+func newPing(hook models.Webhook, now time.Time) (models.Delivery, error) {
+	event, err := uuid.NewV7()
+	if err != nil {
+		return models.Delivery{}, err
+	}
+	data, err := json.Marshal(WebhookTest{WebhookID: hook.ID, Message: "This is a test: what arrives here is signed and sent like any event."})
+	return models.Delivery{WebhookID: hook.ID, EventID: event.String(), Type: events.WebhookTest, Key: hook.ID, EventAt: now, Data: data}, err
+}
+
+// makeAttempt makes one attempt now.
+func (w *Webhooks) makeAttempt(ctx context.Context, hook models.Webhook, d models.Delivery) attemptResult {
+	out := w.sender.send(ctx, hook, d, w.store.Now())
+	w.opts.OnAttempt(out.succeeded, time.Duration(out.attempt.DurationMS)*time.Millisecond)
+	return out
+}
