@@ -62,6 +62,7 @@ func main() {
 	if *verbose {
 		t.printMeasured()
 	}
+	sort.SliceStable(found, func(i, j int) bool { return found[i].where < found[j].where })
 	for _, f := range found {
 		fmt.Printf("%s: %s: %s\n", f.gate, f.where, f.text)
 	}
