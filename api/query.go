@@ -208,7 +208,7 @@ func (q *query) Enum(name, def string, allowed ...string) string {
 		return def
 	}
 	if !slices.Contains(allowed, text) {
-		q.Fail(name, "enum", "%s must be one of %s, not %s", name, strings.Join(allowed, ", "), input.Quote(text))
+		q.Fail(name, "enum", "%s must be one of %s, not %s%s", name, strings.Join(allowed, ", "), input.Quote(text), input.DidYouMean(text, allowed))
 		return def
 	}
 	return text

@@ -49,7 +49,7 @@ type reservationProblem struct {
 // createReservation reserves tokens.
 //
 //	@Summary		Reserve tokens
-//	@Description	Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed.
+//	@Description	Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed. Without `Retry-After` the amount is larger than the whole daily budget: reserve less or raise the budget.
 //	@Tags			usage
 //	@Security		BearerAuth[usage:write]
 //	@Param			agent_id		path	string					true	"The agent's id"	maxlength(64)	example(finance-personal)

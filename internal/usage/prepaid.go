@@ -200,7 +200,7 @@ func (a *prepaidAccount) statement(kind string, need, advance int64) (*prepay, e
 	fact.ReservationID = a.reservation.ID
 	return &prepay{
 		settle:  settle{closeReservation: closeReservation{agentID: a.agentID, id: a.reservation.ID}, fact: fact},
-		reserve: reserve{agentID: a.agentID, id: id.String(), ttl: prepaidTTL},
+		reserve: reserve{agentID: a.agentID, id: id.String(), earlier: a.held, ttl: prepaidTTL},
 		need:    need, held: a.held, advance: advance,
 	}, err
 }

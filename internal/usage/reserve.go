@@ -2,6 +2,7 @@ package usage
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -42,6 +43,7 @@ type reserve struct {
 	agentID string
 	id      string
 	tokens  int64
+	earlier int64 // the part of tokens that belongs to earlier requests, 0 unless it renews their holds
 	ttl     time.Duration
 	granted models.Reservation
 	err     error
@@ -83,36 +85,44 @@ func (op *reserve) judge(b *batch) error {
 			op.agentID, a.Used, a.Reserved, int64(MaxTokensADay))
 	}
 	b.warn(a, op.tokens)
+	limits := append([]*account{a}, counters...)
 	if !a.covers(a.own(), op.tokens) {
-		return op.refuse(b, a, a.own())
+		return op.refuse(b, a, a.own(), limits)
 	}
 	for _, c := range counters {
 		if !c.covers(c.subtree(), op.tokens) {
-			return op.refuse(b, c, c.subtree())
+			return op.refuse(b, c, c.subtree(), limits)
 		}
 	}
 	return nil
 }
 
-// refuse adds the event and returns the error.
-func (op *reserve) refuse(b *batch, a *account, u use) error {
+// refuse adds the event and returns the error. It is permanent if the whole daily budget of one of
+// the limits is less than what was requested.
+func (op *reserve) refuse(b *batch, a *account, u use, limits []*account) error {
 	b.exceed(a, u, op.tokens)
 	budget, _ := a.budget()
-	by, hint := "", ""
+	by, hint, permanent := "", "", false
 	if u.scope == models.ScopeSubtree {
 		by = " by its subtree"
 	}
-	switch {
-	case op.tokens > budget:
-		hint = "; this is more than the whole daily budget"
-	case budget-u.used >= op.tokens:
+	if budget-u.used >= op.tokens {
 		hint = "; what is reserved may be free before the next day"
 	}
-	return errs.New(errs.BudgetExceeded, "the budget of %s does not cover %d tokens: %d of %d are left today, %d are used%s and %d reserved%s",
+	for _, l := range limits {
+		if whole, limited := l.budget(); limited && op.tokens-op.earlier > whole {
+			permanent = true
+			hint = fmt.Sprintf("; the amount is larger than the whole daily budget of %s, %d tokens: reserve less or raise the budget", input.Quote(l.AgentID), whole)
+			break
+		}
+	}
+	e := errs.New(errs.BudgetExceeded, "the budget of %s does not cover %d tokens: %d of %d are left today, %d are used%s and %d reserved%s",
 		input.Quote(a.AgentID), op.tokens, remaining(budget, u), budget, u.used, by, u.reserved, hint).
 		With("agent_id", a.AgentID).With("scope", u.scope).With("budget", budget).With("used", u.used).
 		With("reserved", u.reserved).With("remaining", remaining(budget, u)).With("requested", op.tokens).
 		With("reset_at", startOf(a.Day+1))
+	e.Permanent = permanent
+	return e
 }
 
 // refusal adds the events of a refused reservation whose transaction was rolled back. The budget

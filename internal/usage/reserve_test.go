@@ -46,6 +46,25 @@ func TestReservations(t *testing.T) {
 		require.EqualValues(t, 2_000, f.usage(t, "help").Reserved, "nothing is held")
 	})
 
+	onEachDatabase(t, "of more than a whole daily budget are refused permanently", func(t *testing.T, f *fixture) {
+		permanent := func(agent string, tokens int64) *errs.Error {
+			_, err := f.reserve(agent, tokens)
+			requireCode(t, errs.BudgetExceeded, err)
+			return errs.From(err)
+		}
+		f.record(t, "help", 9_000)
+		require.False(t, permanent("help", 10_000).Permanent, "it fits into the budget of the next day")
+		e := permanent("help", 10_001)
+		require.True(t, e.Permanent)
+		require.Contains(t, e.Detail, `larger than the whole daily budget of "help", 10000 tokens: reserve less or raise the budget`)
+		f.change(t, "spec", func(a *models.Agent) {
+			a.BudgetScope, a.TokenBudget = models.ScopeSubtree, new(int64(5_000))
+		})
+		e = permanent("help", 6_000)
+		require.True(t, e.Permanent, "the budget above never covers it")
+		require.Contains(t, e.Detail, `larger than the whole daily budget of "spec", 5000 tokens`)
+	})
+
 	onEachDatabase(t, "OfADeactivatedAgentAreRefused", func(t *testing.T, f *fixture) {
 		held := f.hold(t, "help", 10)
 		f.change(t, "help", func(a *models.Agent) { a.IsActive = false })
