@@ -216,7 +216,6 @@ type ProblemType struct {
 //
 //	@Summary		Get a problem type
 //	@Description	Returns the title and the HTTP status of an error code. The `type` of a problem document is this address.
-//	@Tags			service
 //	@Security
 //	@Param			code			path	string	true	"The error code"	example(parent-not-found)
 //	@Param			If-None-Match	header	string	false	"Entity tag of your copy; the response is 304 if it is current"
