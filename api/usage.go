@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"comet/internal/errs"
-	"comet/internal/input"
 	"comet/internal/usage"
 	"comet/models"
 )
@@ -229,16 +228,13 @@ func historyQuery(q *query, now time.Time) usage.HistoryQuery {
 
 // OptInstant parses an RFC 3339 time or a date, which means its midnight UTC; nil if it is absent.
 func (q *query) OptInstant(name string) *time.Time {
-	text, ok := q.one(name)
-	if !ok {
-		return nil
+	if values := q.values[name]; len(values) == 1 {
+		if at, err := time.Parse(time.DateOnly, values[0]); err == nil {
+			return &at
+		}
 	}
-	if at, err := time.Parse(time.DateOnly, text); err == nil {
-		return &at
-	}
-	var at time.Time
-	if err := at.UnmarshalText([]byte(text)); err != nil { // stricter than time.Parse
-		q.Fail(name, "date_time", "%s must be a time such as 2026-01-10T15:30:00Z (a + is written %%2B) or a day such as 2026-01-10, not %s", name, input.Quote(text))
+	at := q.parseTime(name, "%s must be a time such as 2026-01-10T15:30:00Z (a + is written %%2B) or a day such as 2026-01-10, not %s")
+	if at == nil {
 		return nil
 	}
 	return new(at.UTC().Truncate(time.Microsecond))

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/go-chi/chi/v5/middleware"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -76,7 +77,7 @@ func (m *Metrics) Measure(route func(*http.Request) string) func(http.Handler) h
 			started, finished := time.Now(), false
 			known, ok := w.(statusWriter)
 			if !ok {
-				known = &recorder{ResponseWriter: w}
+				known = middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 			}
 			m.inFlight.Inc()
 			// Deferred, because a panic is an answer too.
@@ -111,30 +112,6 @@ type statusWriter interface {
 	http.ResponseWriter
 	Status() int
 }
-
-type recorder struct {
-	http.ResponseWriter
-	status int
-}
-
-func (w *recorder) Status() int { return w.status }
-
-func (w *recorder) WriteHeader(status int) {
-	if w.status == 0 && status >= http.StatusOK {
-		w.status = status
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *recorder) Write(p []byte) (int, error) {
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
-	return w.ResponseWriter.Write(p)
-}
-
-// Unwrap lets http.ResponseController reach the connection.
-func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Handler serves the metrics in the form the client asks for.
 func (m *Metrics) Handler() http.Handler {

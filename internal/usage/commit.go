@@ -21,7 +21,7 @@ func (l *Ledger) commitOne(ctx context.Context, op operation, once *models.Idemp
 			if err := l.decide(tx, []operation{op}); err != nil {
 				return nil, err
 			}
-			return result(op), op.failed()
+			return result(op), op.common().err
 		})
 	})
 }

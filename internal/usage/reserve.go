@@ -30,7 +30,7 @@ func (l *Ledger) Reserve(ctx context.Context, by models.Principal, agentID strin
 	if err != nil {
 		return models.Reservation{}, err
 	}
-	op := &reserve{agentID: agentID, id: id.String(), tokens: *d.Tokens, ttl: DefaultReservationTTL * time.Second}
+	op := &reserve{request: request{agentID: agentID}, id: id.String(), tokens: *d.Tokens, ttl: DefaultReservationTTL * time.Second}
 	if d.TTLSeconds != nil {
 		op.ttl = time.Duration(*d.TTLSeconds) * time.Second
 	}
@@ -40,19 +40,13 @@ func (l *Ledger) Reserve(ctx context.Context, by models.Principal, agentID strin
 
 // reserve is the operation behind Reserve.
 type reserve struct {
-	agentID string
+	request
 	id      string
 	tokens  int64
 	earlier int64 // the part of tokens that belongs to earlier requests, 0 unless it renews their holds
 	ttl     time.Duration
 	granted models.Reservation
-	err     error
 }
-
-func (op *reserve) agent() string        { return op.agentID }
-func (op *reserve) reservation() string  { return "" }
-func (op *reserve) requestIDs() []string { return nil }
-func (op *reserve) failed() error        { return op.err }
 
 func (op *reserve) decide(b *batch) {
 	op.granted, op.err = models.Reservation{}, op.judge(b)
@@ -128,25 +122,19 @@ func (op *reserve) refuse(b *batch, a *account, u use, limits []*account) error 
 // refusal adds the events of a refused reservation whose transaction was rolled back. The budget
 // may have become free meanwhile; the refusal was correct at its time, on its day.
 type refusal struct {
-	agentID string // whose budget refused
+	request // of the agent whose budget refused
 	scope   models.BudgetScope
 	day     int64
 	tokens  int64
-	err     error
 }
 
 func (op *reserve) refusal() *refusal {
 	m := errs.From(op.err).Meta
 	return &refusal{
-		agentID: m["agent_id"].(string), scope: m["scope"].(models.BudgetScope),
+		request: request{agentID: m["agent_id"].(string)}, scope: m["scope"].(models.BudgetScope),
 		day: dayOf(m["reset_at"].(time.Time)) - 1, tokens: op.tokens,
 	}
 }
-
-func (op *refusal) agent() string        { return op.agentID }
-func (op *refusal) reservation() string  { return "" }
-func (op *refusal) requestIDs() []string { return nil }
-func (op *refusal) failed() error        { return op.err }
 
 func (op *refusal) decide(b *batch) {
 	op.err = nil
