@@ -98,7 +98,7 @@ func (g *generator) record() step {
 		"record", fmt.Sprintf("%s records %s %q", id, show(drafts), key),
 		func() observed { return g.doRecord(id, drafts, key) },
 		func(m *model) observed {
-			return m.once(key, 0, func(m *model) observed { return m.record(id, drafts) })
+			return m.once(key, func(m *model) observed { return m.record(id, drafts) })
 		},
 	}
 }
@@ -148,7 +148,7 @@ func (g *generator) reserve() step {
 		"reserve", fmt.Sprintf("%s reserves %d for %d s %q", id, tokens, ttl, key),
 		func() observed { return g.doReserve(id, tokens, ttl, key) },
 		func(m *model) observed {
-			return m.once(key, tokens, func(m *model) observed { return m.reserve(id, tokens, time.Duration(ttl)*time.Second) })
+			return m.once(key, func(m *model) observed { return m.reserve(id, tokens, time.Duration(ttl)*time.Second) })
 		},
 	}
 }
@@ -182,7 +182,7 @@ func (g *generator) settle() step {
 		"settle", fmt.Sprintf("%s settles %d with %d %s %q", id, n, tokens, labels.Kind, key),
 		func() observed { return g.doSettle(id, n, tokens, labels, key) },
 		func(m *model) observed {
-			return m.once(key, 0, func(m *model) observed { return m.settle(id, n, tokens, labels) })
+			return m.once(key, func(m *model) observed { return m.settle(id, n, tokens, labels) })
 		},
 	}
 }
@@ -206,7 +206,7 @@ func (g *generator) operate() step {
 			"add", fmt.Sprintf("%s gets %d for %s %q", id, tokens, term, key),
 			func() observed { return g.doAdd(id, tokens, term, key) },
 			func(m *model) observed {
-				return m.once(key, 0, func(m *model) observed { return m.add(id, tokens, term) })
+				return m.once(key, func(m *model) observed { return m.add(id, tokens, term) })
 			},
 		}
 	case 1:
@@ -223,7 +223,7 @@ func (g *generator) operate() step {
 		return step{
 			"reset", fmt.Sprintf("%s is reset %q", id, key),
 			func() observed { return g.doReset(id, key) },
-			func(m *model) observed { return m.once(key, 0, func(m *model) observed { return m.reset(id) }) },
+			func(m *model) observed { return m.once(key, func(m *model) observed { return m.reset(id) }) },
 		}
 	}
 }

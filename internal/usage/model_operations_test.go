@@ -212,22 +212,9 @@ func (m *model) reset(id string) observed {
 	return observed{balance: new(m.balance(id))}
 }
 
-// refuse records the events of a refusal whose transaction was rolled back, on the day of the
-// refusal.
-func (m *model) refuse(h observed, day, tokens int64) {
-	m.open(h.whose, nil)
-	m.days[h.whose] = max(m.days[h.whose], day)
-	m.warn(h.whose, tokens)
-	u := m.own(h.whose)
-	if h.scope == models.ScopeSubtree {
-		u = m.subtree(h.whose)
-	}
-	m.exceed(h.whose, u, tokens)
-}
-
 // once runs an operation with an Idempotency-Key: it has one result, and an operation that fails
-// has no effect except the events of a refusal.
-func (m *model) once(key string, tokens int64, act func(*model) observed) observed {
+// has no effect, unless a budget refused it.
+func (m *model) once(key string, act func(*model) observed) observed {
 	if key == "" {
 		return act(m)
 	}
@@ -241,7 +228,7 @@ func (m *model) once(key string, tokens int64, act func(*model) observed) observ
 		attempt.keys[key] = m.now
 		*m = *attempt
 	case errs.BudgetExceeded:
-		m.refuse(out, attempt.days[out.whose], tokens)
+		*m = *attempt
 	}
 	return out
 }

@@ -104,8 +104,7 @@ func TestIdempotencyKeys(t *testing.T) {
 		require.Len(t, f.trail(t, "help"), 2)
 	})
 
-	// A refusal stores no response, so its transaction is rolled back, but its event must be
-	// written.
+	// A refusal stores no response, but its event.
 	onEachDatabase(t, "KeepTheEventOfARefusal", func(t *testing.T, f *fixture) {
 		f.record(t, "help", 9_000)
 		ask := func() error {
@@ -131,8 +130,7 @@ func TestIdempotencyKeys(t *testing.T) {
 		require.Len(t, f.alerts(t), 4)
 	})
 
-	// The refusing account was moved to the later day of a roll-up above it, which was rolled back,
-	// too.
+	// The refusing account is moved to the later day of a roll-up above it.
 	onEachDatabase(t, "KeepTheEventOfARefusalOnADayAhead", func(t *testing.T, f *fixture) {
 		f.record(t, "help", 20)
 		f.scope(t, "orch", models.ScopeSubtree)

@@ -119,39 +119,5 @@ func (op *reserve) refuse(b *batch, a *account, u use, limits []*account) error 
 	return e
 }
 
-// refusal adds the events of a refused reservation whose transaction was rolled back. The budget
-// may have become free meanwhile; the refusal was correct at its time, on its day.
-type refusal struct {
-	request // of the agent whose budget refused
-	scope   models.BudgetScope
-	day     int64
-	tokens  int64
-}
-
-func (op *reserve) refusal() *refusal {
-	m := errs.From(op.err).Meta
-	return &refusal{
-		request: request{agentID: m["agent_id"].(string)}, scope: m["scope"].(models.BudgetScope),
-		day: dayOf(m["reset_at"].(time.Time)) - 1, tokens: op.tokens,
-	}
-}
-
-func (op *refusal) decide(b *batch) {
-	op.err = nil
-	a := b.accounts[op.agentID]
-	if a != nil && a.Day < op.day { // an account that is ahead would have taken it along
-		op.err = b.enter(a, op.day)
-	}
-	if a == nil || a.Day != op.day || op.err != nil {
-		return
-	}
-	b.warn(a, op.tokens)
-	u := a.own()
-	if op.scope == models.ScopeSubtree {
-		u = a.subtree()
-	}
-	b.exceed(a, u, op.tokens)
-}
-
 // MaxReservationTTL is the maximum lifetime of a reservation in seconds.
 const MaxReservationTTL = 86_400
