@@ -60,16 +60,13 @@ func newDeliveryView(d models.Delivery) deliveryView {
 //
 //	@Summary		List a webhook's deliveries
 //	@Description	Returns one delivery per event, newest first. Ended deliveries are deleted after the retention that the server is configured with.
-//	@Tags			webhooks
 //	@Security		BearerAuth[webhooks:write]
-//	@Param			webhook_id		path	string	true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
 //	@Param			status			query	string	false	"Only deliveries in this state"	enums(pending,succeeded,dead)	example(dead)
 //	@Param			event			query	string	false	"Only deliveries of this event type"	enums(agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled,webhook.test)	example(agent.created)
 //	@Param			since			query	string	false	"Only deliveries created at this time or later"	format(date-time)	example(2026-01-10T00:00:00Z)
 //	@Param			until			query	string	false	"Only deliveries created before this time"	format(date-time)	example(2026-01-11T00:00:00Z)
 //	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(100)
 //	@Success		200	{object}	deliveryList	"A page of results"
-//	@Failure		404	"The webhook does not exist"
 //	@Router			/api/v1/webhooks/{webhook_id}/deliveries [get]
 func (s *Server) listDeliveries(r request) (any, error) {
 	q, err := deliveryQuery(r.Request)
@@ -105,12 +102,9 @@ func deliveryQuery(r *http.Request) (webhooks.DeliveryQuery, error) {
 //
 //	@Summary		Get a delivery
 //	@Description	Returns a delivery with the result of each attempt and the payload.
-//	@Tags			webhooks
 //	@Security		BearerAuth[webhooks:write]
 //	@Param			webhook_id		path	string	true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
-//	@Param			delivery_id		path	string	true	"The delivery's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
 //	@Success		200	{object}	deliveryDetail	"The delivery"
-//	@Failure		404	"The webhook or the delivery does not exist"
 //	@Router			/api/v1/webhooks/{webhook_id}/deliveries/{delivery_id} [get]
 func (s *Server) getDelivery(r request) (any, error) {
 	d, attempts, err := s.webhooks.Delivery(r.Context(), r.caller, r.id, r.subID)
@@ -124,13 +118,10 @@ func (s *Server) getDelivery(r request) (any, error) {
 //
 //	@Summary		Redeliver a delivery
 //	@Description	Schedules the delivery at once, in any state, with a full set of retries. The event keeps its id, so that receivers can recognize it.
-//	@Tags			webhooks
 //	@Security		BearerAuth[webhooks:write]
 //	@Param			webhook_id	path	string	true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
-//	@Param			delivery_id	path	string	true	"The delivery's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
 //	@Success		202	{object}	deliveryView	"The scheduled delivery"
 //	@Header			202	{string}	Location
-//	@Failure		404	"The webhook or the delivery does not exist"
 //	@Failure		409	"The webhook is disabled"
 //	@Router			/api/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver [post]
 func (s *Server) redeliverDelivery(r request, _ struct{}) (any, error) {
@@ -150,7 +141,6 @@ func (s *Server) redeliverDelivery(r request, _ struct{}) (any, error) {
 //	@Summary		An agent was created
 //	@Description	Sent when an agent is created by a request, an import or the first start of the server.
 //	@ID				onAgentCreated
-//	@Tags			webhooks
 //	@Param			data	body	registry.AgentSnapshot	true	"The created agent"
 //	@Router			/x-webhooks/agent.created [post]
 func _() {}
@@ -160,7 +150,6 @@ func _() {}
 //	@Summary		An agent was changed
 //	@Description	Sent when an agent is updated or restored (`is_active` from false to true). An update that also deactivates the agent sends two events with the same `version`: this one, then `agent.deactivated`.
 //	@ID				onAgentUpdated
-//	@Tags			webhooks
 //	@Param			data	body	registry.AgentChanged	true	"What changed"
 //	@Router			/x-webhooks/agent.updated [post]
 func _() {}
@@ -170,7 +159,6 @@ func _() {}
 //	@Summary		An agent was deactivated
 //	@Description	Sent when an agent is deactivated by `DELETE` or by `PATCH {"is_active": false}`.
 //	@ID				onAgentDeactivated
-//	@Tags			webhooks
 //	@Param			data	body	registry.AgentChanged	true	"What changed"
 //	@Router			/x-webhooks/agent.deactivated [post]
 func _() {}
@@ -180,7 +168,6 @@ func _() {}
 //	@Summary		80% of a budget has been used
 //	@Description	Sent once per UTC day and agent, when the tokens used reach 80% of the budget.
 //	@ID				onBudgetWarning
-//	@Tags			webhooks
 //	@Param			data	body	usage.BudgetAlert	true	"The state of the budget"
 //	@Router			/x-webhooks/agent.budget_warning [post]
 func _() {}
@@ -190,7 +177,6 @@ func _() {}
 //	@Summary		A budget has been exceeded
 //	@Description	Sent once per UTC day and agent, when a budget does not cover a reservation or a recorded fact exceeds it.
 //	@ID				onBudgetExceeded
-//	@Tags			webhooks
 //	@Param			data	body	usage.BudgetAlert	true	"The state of the budget"
 //	@Router			/x-webhooks/agent.budget_exceeded [post]
 func _() {}
@@ -200,7 +186,6 @@ func _() {}
 //	@Summary		A webhook was disabled
 //	@Description	Sent when comet disables a webhook, because all deliveries failed for five days and at least ten attempts, or because the receiver responded with 410.
 //	@ID				onWebhookDisabled
-//	@Tags			webhooks
 //	@Param			data	body	webhooks.WebhookDisabled	true	"The webhook and the reason"
 //	@Router			/x-webhooks/webhook.disabled [post]
 func _() {}
@@ -210,7 +195,6 @@ func _() {}
 //	@Summary		Test event
 //	@Description	Sent to one webhook by `POST /api/v1/webhooks/{webhook_id}/test`. It cannot be subscribed to.
 //	@ID				onWebhookTest
-//	@Tags			webhooks
 //	@Param			data	body	webhooks.WebhookTest	true	"The tested webhook"
 //	@Router			/x-webhooks/webhook.test [post]
 func _() {}
@@ -226,11 +210,8 @@ type webhookTested struct {
 //
 //	@Summary		Test a webhook
 //	@Description	Sends a `webhook.test` event to the webhook, even if it is disabled, in a single attempt, and returns the result after at most 15 seconds. If the server has reached its limit of concurrent attempts, the request waits, and fails with 503 if no slot becomes free. The status is 200 even if the attempt failed; check `succeeded`.
-//	@Tags			webhooks
 //	@Security		BearerAuth[webhooks:write]
-//	@Param			webhook_id	path	string	true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
 //	@Success		200	{object}	webhookTested	"The result of the test"
-//	@Failure		404	"The webhook does not exist"
 //	@Router			/api/v1/webhooks/{webhook_id}/test [post]
 func (s *Server) testWebhook(r request, _ struct{}) (any, error) {
 	tested, err := s.webhooks.Test(r.Context(), r.caller, r.id)
@@ -254,13 +235,10 @@ type redeliveryResult struct {
 //
 //	@Summary		Redeliver dead deliveries
 //	@Description	Schedules all dead deliveries of the webhook that were created at `since` or later at once, with a full set of retries. The events keep their ids.
-//	@Tags			webhooks
 //	@Security		BearerAuth[webhooks:write]
-//	@Param			webhook_id	path	string		true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
 //	@Param			body		body	redeliveryRequest	true	"The time of the first delivery to redeliver"
 //	@Success		202	{object}	redeliveryResult	"The number of deliveries"
 //	@Failure		400	"The time is missing or malformed"
-//	@Failure		404	"The webhook does not exist"
 //	@Failure		409	"The webhook is disabled"
 //	@Router			/api/v1/webhooks/{webhook_id}/redeliver [post]
 func (s *Server) redeliverWebhook(r request, d redeliveryRequest) (any, error) {

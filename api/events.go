@@ -32,7 +32,6 @@ const (
 //	@Description	Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 //	@Description
 //	@Description	With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
-//	@Tags			events
 //	@Produce		text/event-stream
 //	@Security		BearerAuth[tasks:read]
 //	@Param			types			query	string	false	"Only events of these types, separated by commas"	maxlength(1000)	example(task.completed,task.failed)
@@ -44,7 +43,6 @@ const (
 //	@Success		200	{string}	string	"The event stream"
 //	@Header			200	{string}	Cache-Control
 //	@Failure		503	"The server has reached its limit of concurrent streams"
-//	@Header			503	{integer}	Retry-After
 //	@Router			/api/v1/events [get]
 func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	q := newQuery(r, "types", "agent_id", "task_id", "last_event_id", "format")

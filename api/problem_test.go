@@ -108,6 +108,17 @@ func TestProblemDocument(t *testing.T) {
 	})
 }
 
+// TestFailuresAreCounted: each error response is counted by its code, a success is not.
+func TestFailuresAreCounted(t *testing.T) {
+	t.Parallel()
+	var counted []errs.Code
+	s := New(Services{}, &Options{OnFailure: func(code errs.Code) { counted = append(counted, code) }})
+	for _, path := range []string{"/healthz", "/unknown", "/api/v1/agents", "/problems/unknown"} {
+		s.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	}
+	require.Equal(t, []errs.Code{errs.NotFound, errs.Unauthenticated, errs.NotFound}, counted)
+}
+
 func TestErrorHeaders(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -129,6 +129,7 @@ func toKnownError(ctx context.Context, err error) *errs.Error {
 
 func (p *responder) writeProblem(w http.ResponseWriter, r *http.Request, status int, e *errs.Error) {
 	h := w.Header()
+	p.onFailure(e.Code)
 	p.setErrorHeaders(h, r, e)
 	doc := Problem{
 		Type: "/problems/" + string(e.Code), Title: e.Code.Title(), Status: status,
@@ -190,7 +191,9 @@ func (p *responder) setErrorHeaders(h http.Header, r *http.Request, e *errs.Erro
 			h.Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="comet", error="insufficient_scope", scope="%v"`, scope))
 		}
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
-		if seconds, ok := e.Meta["retry_after"]; ok {
+		if e.Permanent {
+			h.Del("Retry-After")
+		} else if seconds, ok := e.Meta["retry_after"]; ok {
 			h.Set("Retry-After", fmt.Sprint(seconds))
 		} else if at, ok := e.Meta["reset_at"].(time.Time); ok {
 			seconds := math.Ceil(at.Sub(p.now()).Seconds())
@@ -213,7 +216,6 @@ type ProblemType struct {
 //
 //	@Summary		Get a problem type
 //	@Description	Returns the title and the HTTP status of an error code. The `type` of a problem document is this address.
-//	@Tags			service
 //	@Security
 //	@Param			code			path	string	true	"The error code"	example(parent-not-found)
 //	@Param			If-None-Match	header	string	false	"Entity tag of your copy; the response is 304 if it is current"

@@ -208,7 +208,7 @@ func (q *query) Enum(name, def string, allowed ...string) string {
 		return def
 	}
 	if !slices.Contains(allowed, text) {
-		q.Fail(name, "enum", "%s must be one of %s, not %s", name, strings.Join(allowed, ", "), input.Quote(text))
+		q.Fail(name, "enum", "%s must be one of %s, not %s%s", name, strings.Join(allowed, ", "), input.Quote(text), input.DidYouMean(text, allowed))
 		return def
 	}
 	return text
@@ -267,13 +267,18 @@ func isDigits(text string) bool {
 
 // OptTime parses an RFC 3339 time, nil if it is absent.
 func (q *query) OptTime(name string) *time.Time {
+	return q.parseTime(name, "%s must be a date and time such as 2026-01-10T15:30:00Z (RFC 3339; a + is written %%2B), not %s")
+}
+
+// parseTime parses an RFC 3339 time, nil if it is absent. wrong is the sentence about a malformed one.
+func (q *query) parseTime(name, wrong string) *time.Time {
 	text, ok := q.one(name)
 	if !ok {
 		return nil
 	}
 	var t time.Time
 	if err := t.UnmarshalText([]byte(text)); err != nil { // stricter than time.Parse
-		q.Fail(name, "date_time", "%s must be a date and time such as 2026-01-10T15:30:00Z (RFC 3339; a + is written %%2B), not %s", name, input.Quote(text))
+		q.Fail(name, "date_time", wrong, name, input.Quote(text))
 		return nil
 	}
 	return &t

@@ -49,17 +49,12 @@ type reservationProblem struct {
 // createReservation reserves tokens.
 //
 //	@Summary		Reserve tokens
-//	@Description	Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed.
-//	@Tags			usage
+//	@Description	Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed. Without `Retry-After` the amount is larger than the whole daily budget: reserve less or raise the budget.
 //	@Security		BearerAuth[usage:write]
-//	@Param			agent_id		path	string					true	"The agent's id"	maxlength(64)	example(finance-personal)
 //	@Param			Idempotency-Key	header	string					false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response"	maxlength(255)
 //	@Param			body			body	usage.ReservationDraft	true	"The number of tokens and the lifetime of the reservation"
 //	@Success		201	{object}	models.Reservation	"The reservation"
-//	@Header			201	{string}	Location
-//	@Failure		400	"A field is missing or malformed"
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent"
-//	@Failure		404	"The agent does not exist"
 //	@Failure		409	"The agent is deactivated, or the Idempotency-Key was used with a different request"
 //	@Failure		429	{object}	budgetProblem	"A budget does not cover the tokens: `agent_id` and `scope` identify the budget, `budget`, `used`, `reserved`, `remaining`, `requested` and `reset_at` describe it. Or the token exceeds its rate limit"
 //	@Header			429	{integer}	Retry-After
@@ -79,13 +74,10 @@ func reservationReply(held models.Reservation) reply {
 //
 //	@Summary		List an agent's reservations
 //	@Description	Returns the agent's reservations, newest first. Ended reservations are included until they are deleted at the end of their retention.
-//	@Tags			usage
 //	@Security		BearerAuth[agents:read]
-//	@Param			agent_id		path	string	true	"The agent's id"	maxlength(64)	example(finance-personal)
 //	@Param			state			query	string	false	"Only reservations in this state"	enums(held,settled,released,expired)	example(held)
 //	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(100)
 //	@Success		200	{object}	reservationList	"A page of results"
-//	@Failure		404	"The agent does not exist"
 //	@Router			/api/v1/agents/{agent_id}/reservations [get]
 func (s *Server) listReservations(r request) (any, error) {
 	q := newQuery(r.Request, "state", "limit", "cursor")
@@ -104,12 +96,8 @@ func (s *Server) listReservations(r request) (any, error) {
 //
 //	@Summary		Get a reservation
 //	@Description	Returns one reservation of an agent.
-//	@Tags			usage
 //	@Security		BearerAuth[agents:read]
-//	@Param			agent_id		path	string	true	"The agent's id"	maxlength(64)	example(finance-personal)
-//	@Param			reservation_id	path	string	true	"The reservation's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
 //	@Success		200	{object}	models.Reservation	"The reservation"
-//	@Failure		404	"The agent or the reservation does not exist"
 //	@Router			/api/v1/agents/{agent_id}/reservations/{reservation_id} [get]
 func (s *Server) getReservation(r request) (any, error) {
 	return s.usage.Reservation(r.Context(), r.id, r.subID)
@@ -119,16 +107,11 @@ func (s *Server) getReservation(r request) (any, error) {
 //
 //	@Summary		Settle a reservation
 //	@Description	Records the tokens that were used, which may be fewer or more than were reserved, and ends the reservation. `tokens: 0` records nothing. An expired reservation can be settled. A repetition with the same body returns the first result, one with another body is an error.
-//	@Tags			usage
 //	@Security		BearerAuth[usage:write]
-//	@Param			agent_id		path	string				true	"The agent's id"	maxlength(64)	example(finance-personal)
-//	@Param			reservation_id	path	string				true	"The reservation's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
 //	@Param			Idempotency-Key	header	string				false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response"	maxlength(255)
 //	@Param			body			body	usage.Settlement	true	"The tokens that were used"
 //	@Success		200	{object}	reservationSettled	"The settled reservation and the agent's balance"
-//	@Failure		400	"A field is missing or malformed"
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent"
-//	@Failure		404	"The agent or the reservation does not exist"
 //	@Failure		409	{object}	reservationProblem	"The reservation was released or settled with another body, or the Idempotency-Key was used with a different request"
 //	@Failure		422	"The agent has reached the maximum usage that can be recorded per day"
 //	@Router			/api/v1/agents/{agent_id}/reservations/{reservation_id}/settle [post]
@@ -144,13 +127,9 @@ func settledReply(settled usage.Settled) reply {
 //
 //	@Summary		Release a reservation
 //	@Description	Makes the reserved tokens available again. Releasing a reservation that was released or has expired has no effect.
-//	@Tags			usage
 //	@Security		BearerAuth[usage:write]
-//	@Param			agent_id		path	string	true	"The agent's id"	maxlength(64)	example(finance-personal)
-//	@Param			reservation_id	path	string	true	"The reservation's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
 //	@Success		204	"Released"
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent"
-//	@Failure		404	"The agent or the reservation does not exist"
 //	@Failure		409	{object}	reservationProblem	"The reservation was settled"
 //	@Router			/api/v1/agents/{agent_id}/reservations/{reservation_id} [delete]
 func (s *Server) releaseReservation(r request) error {

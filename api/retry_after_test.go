@@ -12,6 +12,20 @@ import (
 	"comet/internal/errs"
 )
 
+// TestPermanentErrorsHaveNoRetryAfter: a client that obeys Retry-After does not repeat a request
+// that fails at any later time.
+func TestPermanentErrorsHaveNoRetryAfter(t *testing.T) {
+	t.Parallel()
+	p := newResponder(slog.New(slog.DiscardHandler))
+	e := errs.New(errs.BudgetExceeded, "x").With("reset_at", time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC))
+	e.Permanent = true
+	w := httptest.NewRecorder()
+	p.writeError(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil), e)
+	require.Equal(t, http.StatusTooManyRequests, w.Code)
+	require.NotContains(t, w.Header(), "Retry-After")
+	require.Contains(t, w.Body.String(), `"reset_at":"2026-01-11T00:00:00Z"`)
+}
+
 // TestRetryAfterCountsToTheReset checks that a client that waits for Retry-After retries on the
 // new day.
 func TestRetryAfterCountsToTheReset(t *testing.T) {

@@ -41,7 +41,6 @@ type rosterEntry struct {
 //
 //	@Summary		Export the roster
 //	@Description	Returns all agents, or those below `root`, ordered by level and id, as a document that `POST /api/v1/roster` accepts. A roster contains at most 10,000 agents; export a larger registry in parts. `format`, or else the `Accept` header, selects YAML or JSON; JSON is the default.
-//	@Tags			roster
 //	@Produce		json,application/yaml
 //	@Security		BearerAuth[agents:read]
 //	@Param			root			query	string	false	"Id of the agent at the top of the exported tree"	maxlength(64)	default(nova)
@@ -97,7 +96,6 @@ func acceptedFormat(r *http.Request) string {
 //
 //	@Summary		Import a roster
 //	@Description	Creates the agents that do not exist and updates the others, in one transaction: all or none. Agents that are not in the document do not change. With `dry_run` nothing changes and the response lists all violations with their lines. Changes of agents of level 0 and 1 require the scope `admin`.
-//	@Tags			roster
 //	@Accept			json,application/yaml
 //	@Security		BearerAuth[agents:write]
 //	@Param			dry_run			query	bool			false	"Whether to validate only"	default(false)

@@ -12,6 +12,7 @@ import (
 	jsonv1 "github.com/go-json-experiment/json/v1"
 
 	"comet/internal/auth"
+	"comet/internal/errs"
 	"comet/internal/events"
 	"comet/internal/httpkit"
 	"comet/internal/orchestrator"
@@ -34,6 +35,8 @@ type Options struct {
 	Metrics http.Handler
 	// Measure wraps the chain to count requests; nil leaves it out.
 	Measure func(http.Handler) http.Handler
+	// OnFailure is called with the code of each error response; nil ignores it.
+	OnFailure func(errs.Code)
 	// RequestTimeout is the time limit of a request, default 30 s.
 	RequestTimeout time.Duration
 	// MaxBody is the largest JSON body in bytes, default 1 MiB.
@@ -132,6 +135,9 @@ func New(core Services, opts *Options) *Server {
 	s.authenticator = httpkit.NewAuthenticator(core.Auth, &httpkit.AuthenticatorOptions{Limits: s.opts.Limits})
 	s.responder = newResponder(s.opts.Logger)
 	s.now = s.opts.Clock
+	if s.opts.OnFailure != nil {
+		s.onFailure = s.opts.OnFailure
+	}
 	s.handler = s.router()
 	return s
 }
@@ -160,13 +166,16 @@ type responder struct {
 	buffers *sync.Pool
 	json    json.Options
 	now     func() time.Time
+	// onFailure is called with the code of each error response.
+	onFailure func(errs.Code)
 }
 
 func newResponder(log *slog.Logger) *responder {
 	return &responder{
-		log:     log,
-		buffers: newBufferPool(),
-		now:     time.Now,
+		log:       log,
+		buffers:   newBufferPool(),
+		now:       time.Now,
+		onFailure: func(errs.Code) {},
 		// Struct tags have the meaning of encoding/json, and maps are sorted, so that equal
 		// responses have equal ETags.
 		json: json.JoinOptions(json.Deterministic(true), jsonv1.OmitEmptyWithLegacySemantics(true)),

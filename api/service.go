@@ -29,7 +29,6 @@ type healthStatus struct {
 //	@Summary		Check that the process is alive
 //	@Description	Returns 200 as long as the process can serve requests; it checks nothing else. Restart a process that does not respond.
 //	@ID				getHealth
-//	@Tags			service
 //	@Security
 //	@Success		200	{object}	healthStatus	"Alive"
 //	@Header			200	{string}	ETag
@@ -43,7 +42,6 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 //	@Summary		Check that the server is ready
 //	@Description	Checks the database, its migrations and the event relay. A server that is shutting down is not ready.
 //	@ID				getReadiness
-//	@Tags			service
 //	@Security
 //	@Success		200	{object}	healthStatus	"Ready"
 //	@Header			200	{string}	ETag
@@ -72,7 +70,6 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
 //	@Summary		Read the metrics
 //	@Description	Metrics in the Prometheus text format.
 //	@ID				getMetrics
-//	@Tags			service
 //	@Produce		plain
 //	@Security
 //	@Success		200	{string}	string	"The metrics"
@@ -127,7 +124,6 @@ func mustReadFile(files fs.FS, name string) []byte {
 //	@Summary		Read the API description as JSON
 //	@Description	The OpenAPI 3.0.3 description of this API.
 //	@ID				getOpenAPIJSON
-//	@Tags			service
 //	@Security
 //	@Param			If-None-Match	header		string			false	"Entity tag of your copy; the response is 304 if it is current"
 //	@Success		200				{object}	map[string]any	"The description"
@@ -144,7 +140,6 @@ func describeJSON() http.HandlerFunc {
 //	@Summary		Read the API description as YAML
 //	@Description	The content of `/openapi.json` as YAML.
 //	@ID				getOpenAPIYAML
-//	@Tags			service
 //	@Produce		application/yaml
 //	@Security
 //	@Param			If-None-Match	header		string			false	"Entity tag of your copy; the response is 304 if it is current"
@@ -162,7 +157,6 @@ func describeYAML() http.HandlerFunc {
 //	@Summary		Read the API description in a browser
 //	@Description	A page that renders `/openapi.json` and can send requests to this server. It loads nothing from other servers.
 //	@ID				getDocs
-//	@Tags			service
 //	@Produce		html
 //	@Security
 //	@Param			If-None-Match	header		string	false	"Entity tag of your copy; the response is 304 if it is current"

@@ -19,10 +19,8 @@ import (
 //	@Description	Returns the result of the task or, with `stream=log`, the log that its agent sent, of the successful attempt or else of the newest one. A single `Range` of bytes returns 206. Bytes that have not arrived although later ones have are NUL. While an agent sends a result in parts without known lengths, the parts are returned without gaps and ranges are not available.
 //	@Description
 //	@Description	`follow=true` streams the output from the byte `from` until the task has ended, and ignores `Range`. If the task is retried, the output of the new attempt follows that of the previous one. If the stream ends early, for example because the server stops, the connection is closed before the response is complete.
-//	@Tags			tasks
 //	@Produce		text/plain
 //	@Security		BearerAuth[tasks:read]
-//	@Param			task_id	path	string	true	"The task's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
 //	@Param			stream	query	string	false	"Which output to return"	enums(result,log)	default(result)
 //	@Param			follow	query	bool	false	"Stream until the task has ended"	default(false)
 //	@Param			from	query	int		false	"Offset of the first byte; only with `follow=true`"	minimum(0)	default(0)
@@ -32,11 +30,9 @@ import (
 //	@Success		206	{string}	string	"The requested range"
 //	@Header			206	{string}	Accept-Ranges	"Always `bytes`."
 //	@Header			206	{string}	Content-Range	"Range and total length, such as `bytes 0-1023/4096`."
-//	@Failure		404	"The task does not exist"
 //	@Failure		416	"The range starts after the end of the output"
 //	@Header			416	{string}	Content-Range	"Total length, such as `bytes */4096`."
 //	@Failure		503	"The server has reached its limit of concurrent streams"
-//	@Header			503	{integer}	Retry-After
 //	@Router			/api/v1/tasks/{task_id}/output [get]
 func (s *Server) getTaskOutput(w http.ResponseWriter, r *http.Request) error {
 	req, err := readPath(r)

@@ -85,7 +85,6 @@ func (d taskDraft) submission(r *http.Request) (orchestrator.Submission, error) 
 //	@Description	Creates a task and assigns it to the best worker that is online, has a free slot and a budget that covers the task. If all suitable workers are busy, the task is queued; if they are offline, it is retried. The response is 202 with the task. With `Prefer: wait=N` the response is 200 with the task and its output as soon as it has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //	@Description
 //	@Description	A repetition with the same `Idempotency-Key` returns the stored response for 24 hours; with `Prefer: wait` it waits for the same task. A repetition with the same `request_id` returns the task in its current state.
-//	@Tags			tasks
 //	@Security		BearerAuth[messages:send]
 //	@Param			Idempotency-Key	header	string		false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response"	maxlength(255)
 //	@Param			Prefer			header	string		false	"`wait=N` waits up to N seconds for the end of the task, at most 60 and less than the server's time limit for requests"	example(wait=10)
@@ -99,7 +98,6 @@ func (d taskDraft) submission(r *http.Request) (orchestrator.Submission, error) 
 //	@Header			202	{string}	ETag
 //	@Header			202	{string}	Location
 //	@Header			202	{string}	Preference-Applied	"The granted wait, such as `wait=10`."
-//	@Failure		400	"A field is missing or malformed"
 //	@Failure		404	"The session does not exist"
 //	@Failure		409	"The session is closed, or the Idempotency-Key or request_id was used with a different request"
 //	@Failure		422	"No registered agent has the capabilities; see `requested` and `supported`"

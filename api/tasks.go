@@ -19,7 +19,6 @@ import (
 //
 //	@Summary		List tasks
 //	@Description	Returns tasks, newest first. A token with `tasks:read` sees all tasks, a token with only `messages:send` those that it requested itself, here and in all other operations.
-//	@Tags			tasks
 //	@Security		BearerAuth[tasks:read]
 //	@Param			state			query	string	false	"Only tasks in this state"	enums(new,running,done,failed,cancelled)	example(running)
 //	@Param			agent_id		query	string	false	"Only tasks whose newest attempt is assigned to this agent"	maxlength(64)	example(research-web-01)
@@ -84,15 +83,11 @@ func (q *query) taskCursor() (place orchestrator.TaskCursor) {
 //
 //	@Summary		Get a task
 //	@Description	Returns a task with its attempts, the selection of its worker and its events. With `wait` the response is delayed until the task has ended or, if `version` is sent, until it has a higher version, but at most for `wait` seconds.
-//	@Tags			tasks
 //	@Security		BearerAuth[tasks:read]
-//	@Param			task_id			path	string	true	"The task's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
 //	@Param			wait			query	int		false	"Seconds to wait for the end or a change, limited by the server's time limit for requests"	minimum(0)	maximum(60)	default(0)
 //	@Param			version			query	int		false	"Wait for a version higher than this one"	minimum(0)	example(4)
 //	@Success		200	{object}	taskDetail	"The task"
-//	@Failure		404	"The task does not exist"
 //	@Failure		503	"The limit of waiting requests is reached"
-//	@Header			503	{integer}	Retry-After
 //	@Router			/api/v1/tasks/{task_id} [get]
 func (s *Server) getTask(r request) (any, error) {
 	q := newQuery(r.Request, "wait", "version")
@@ -207,9 +202,7 @@ type taskCancellation struct {
 //
 //	@Summary		Cancel a task
 //	@Description	Cancels a task that has not ended and notifies its worker. Cancelling a cancelled task has no effect. A token cancels tasks that it requested itself; a token with `admin` cancels all.
-//	@Tags			tasks
 //	@Security		BearerAuth[messages:send]
-//	@Param			task_id			path	string			true	"The task's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
 //	@Param			Idempotency-Key	header	string			false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response"	maxlength(255)
 //	@Param			body			body	taskCancellation	false	"The reason"
 //	@Success		200	{object}	taskView	"The cancelled task"
@@ -217,7 +210,6 @@ type taskCancellation struct {
 //	@Header			200	{string}	Location
 //	@Failure		400	"The reason is malformed"
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or another token requested the task"
-//	@Failure		404	"The task does not exist"
 //	@Failure		409	"The task has ended, see `state`; or the Idempotency-Key was used with a different request"
 //	@Router			/api/v1/tasks/{task_id}/cancel [post]
 func (s *Server) cancelTask(r request, d taskCancellation, once *models.Idempotency) (models.Task, error) {
@@ -240,16 +232,13 @@ type taskReply struct {
 //
 //	@Summary		Reply to a task's question
 //	@Description	Sends the reply to the worker, whose question is `question` of the task; the task then continues. A token replies for tasks that it requested itself; a token with `admin` for all.
-//	@Tags			tasks
 //	@Security		BearerAuth[messages:send]
-//	@Param			task_id	path	string	true	"The task's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
 //	@Param			body	body	taskReply	true	"The reply"
 //	@Success		200	{object}	taskView	"The task; the reply is being delivered"
 //	@Header			200	{string}	ETag
 //	@Header			200	{string}	Location
 //	@Failure		400	"The reply is missing or malformed"
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or another token requested the task"
-//	@Failure		404	"The task does not exist"
 //	@Failure		409	"The task has no open question; see `state`"
 //	@Router			/api/v1/tasks/{task_id}/reply [post]
 func (s *Server) replyToTask(r request, d taskReply) (any, error) {

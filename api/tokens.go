@@ -47,12 +47,10 @@ func newTokenView(t models.Token) tokenView {
 //
 //	@Summary		Create a token
 //	@Description	Creates a token. `token` is its secret; comet stores only the SHA-256, so the secret is returned only once.
-//	@Tags			tokens
 //	@Security		BearerAuth[admin]
 //	@Param			Idempotency-Key	header	string				false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response, without the secret"	maxlength(255)
 //	@Param			body			body	auth.TokenDraft	true	"The token to create"
 //	@Success		201	{object}	tokenIssued	"The token with its secret"
-//	@Header			201	{string}	Location
 //	@Failure		400	"A field is missing or malformed, the expiry has passed, or the agent does not exist"
 //	@Router			/api/v1/tokens [post]
 func (s *Server) createToken(r request, d auth.TokenDraft, once *models.Idempotency) (auth.Issued, error) {
@@ -63,13 +61,10 @@ func (s *Server) createToken(r request, d auth.TokenDraft, once *models.Idempote
 //
 //	@Summary		Rotate a token
 //	@Description	Replaces the secret of the token. The previous secret becomes invalid at once.
-//	@Tags			tokens
 //	@Security		BearerAuth[admin]
-//	@Param			token_id		path	string	true	"The token's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
 //	@Param			Idempotency-Key	header	string	false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response, without the secret"	maxlength(255)
 //	@Success		200	{object}	tokenIssued	"The token with its new secret"
 //	@Failure		400	"A header is malformed"
-//	@Failure		404	"The token does not exist"
 //	@Failure		409	"The token is revoked, or the Idempotency-Key was used with a different request"
 //	@Router			/api/v1/tokens/{token_id}/rotate [post]
 func (s *Server) rotateToken(r request, _ struct{}, once *models.Idempotency) (auth.Issued, error) {
@@ -93,7 +88,6 @@ func tokenReply(status int) func(auth.Issued) reply {
 //
 //	@Summary		List tokens
 //	@Description	Returns all tokens in the order of creation, without their secrets, including revoked and expired ones.
-//	@Tags			tokens
 //	@Security		BearerAuth[admin]
 //	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(100)
 //	@Success		200	{object}	tokenList	"A page of results"
@@ -113,11 +107,8 @@ func (s *Server) listTokens(r request) (any, error) {
 //
 //	@Summary		Get a token
 //	@Description	Returns a token without its secret.
-//	@Tags			tokens
 //	@Security		BearerAuth[admin]
-//	@Param			token_id		path	string	true	"The token's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
 //	@Success		200	{object}	tokenView	"The token"
-//	@Failure		404	"The token does not exist"
 //	@Router			/api/v1/tokens/{token_id} [get]
 func (s *Server) getToken(r request) (any, error) {
 	t, err := s.auth.Get(r.Context(), r.id)
@@ -128,11 +119,8 @@ func (s *Server) getToken(r request) (any, error) {
 //
 //	@Summary		Revoke a token
 //	@Description	Revokes the token, at once on this replica and within a second on the others. The last token with the scope `admin` cannot be revoked.
-//	@Tags			tokens
 //	@Security		BearerAuth[admin]
-//	@Param			token_id	path	string	true	"The token's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
 //	@Success		204	"Revoked"
-//	@Failure		404	"The token does not exist"
 //	@Failure		409	"It is the last token with the scope admin"
 //	@Router			/api/v1/tokens/{token_id} [delete]
 func (s *Server) revokeToken(r request) error { return s.auth.Revoke(r.Context(), r.caller, r.id) }
@@ -149,7 +137,6 @@ type callerIdentity struct {
 //
 //	@Summary		Get the caller
 //	@Description	Returns the caller's token, the agent it is bound to, and the agents above that one.
-//	@Tags			tokens
 //	@Security		BearerAuth
 //	@Success		200	{object}	callerIdentity	"The caller"
 //	@Router			/api/v1/me [get]

@@ -45,7 +45,6 @@ func newToolView(t *tools.Tool) toolView {
 //
 //	@Summary		List tools
 //	@Description	Returns the tools that the token may call: comet's own tools first, then those of the upstreams in the order of their ids.
-//	@Tags			tools
 //	@Security		BearerAuth[tools:call]
 //	@Param			server			query	string	false	"Only tools of this upstream"	maxlength(64)	example(filesystem)
 //	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(400)
@@ -70,7 +69,6 @@ func (s *Server) listTools(r request) (any, error) {
 //
 //	@Summary		Search tools
 //	@Description	Returns the tools that match `query`, a description of the purpose in English or French, like `agentcards:search_tools` over MCP. The search is a tool call itself: the token's policy applies, it is charged and recorded in the audit log.
-//	@Tags			tools
 //	@Security		BearerAuth[tools:call]
 //	@Param			body	body	builtin.SearchQuery	true	"The query"
 //	@Success		200	{object}	builtin.SearchResult	"The matching tools, best first"
@@ -106,7 +104,6 @@ type toolResult struct {
 //
 //	@Summary		Call a tool
 //	@Description	Calls a tool of an upstream or of comet itself, like `tools/call` over MCP: the token's policy applies, the call is charged to the token's agent (or `nova`) and recorded in the audit log. The status is 200 if the tool responded; check `is_error`. If the tool was not called, the response is a problem whose `tool_error` is the error code of the MCP server.
-//	@Tags			tools
 //	@Security		BearerAuth[tools:call]
 //	@Param			body		body	toolCallDraft	true	"The tool and its arguments"
 //	@Param			traceparent	header	string			false	"W3C trace context of the call"	example(00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01)
@@ -172,7 +169,6 @@ func newToolCallView(c models.ToolCall) toolCallView {
 //
 //	@Summary		List tool calls
 //	@Description	Returns the audit log of tool calls, newest first: caller, tool, digest of the arguments, outcome and cost. A token sees its own calls; `admin` sees all.
-//	@Tags			tools
 //	@Security		BearerAuth[tools:call]
 //	@Param			agent_id		query	string	false	"Only calls that were charged to this agent"	maxlength(64)	example(finance-personal)
 //	@Param			token_id		query	string	false	"Only calls with this token"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
@@ -220,7 +216,6 @@ func newToolPolicyView(id string, p models.ToolPolicy) toolPolicyView {
 //
 //	@Summary		Get a token's tool policy
 //	@Description	Returns the tool policy of a token. A token without a policy may call every tool, if it has the scope `tools:call`.
-//	@Tags			tokens
 //	@Security		BearerAuth[admin]
 //	@Param			token_id		path	string	true	"The token's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
 //	@Success		200	{object}	toolPolicyView	"The policy"
@@ -236,13 +231,11 @@ func (s *Server) getToolPolicy(r request) (any, error) {
 //
 //	@Summary		Set a token's tool policy
 //	@Description	Sets which tools the token may call: those that match `allow` (all, if it is empty), except those that match `deny`, and only those of the given `classes`. A rule is a pattern of `server:tool`, or of a server, in which `*` matches any characters and `?` one, and may require arguments: `{"tool": "filesystem:write_file", "arguments": {"path": "/srv/data/*"}}`. An argument that contains `..` path segments matches no rule of `allow`. Tools that the token may not call are hidden from it and unknown to its calls. Resources and prompts of a server are the tools `resource:<uri>` and `prompt:<name>` of the class `read`. The policy takes effect at once on this replica and within a second on the others.
-//	@Tags			tokens
 //	@Security		BearerAuth[admin]
 //	@Param			token_id	path	string				true	"The token's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
 //	@Param			body		body	models.ToolPolicy	true	"The policy"
 //	@Success		200	{object}	toolPolicyView	"The policy"
 //	@Failure		400	"A field is malformed"
-//	@Failure		404	"The token does not exist"
 //	@Router			/api/v1/tokens/{token_id}/tool-policy [put]
 func (s *Server) putToolPolicy(r request, p models.ToolPolicy) (any, error) {
 	if _, err := s.auth.Get(r.Context(), r.id); err != nil {
@@ -255,11 +248,9 @@ func (s *Server) putToolPolicy(r request, p models.ToolPolicy) (any, error) {
 //
 //	@Summary		Delete a token's tool policy
 //	@Description	Deletes the tool policy. The token may then call every tool.
-//	@Tags			tokens
 //	@Security		BearerAuth[admin]
 //	@Param			token_id	path	string	true	"The token's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
 //	@Success		204	"Deleted"
-//	@Failure		404	"The token does not exist"
 //	@Router			/api/v1/tokens/{token_id}/tool-policy [delete]
 func (s *Server) deleteToolPolicy(r request) error {
 	if _, err := s.auth.Get(r.Context(), r.id); err != nil {

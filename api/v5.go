@@ -95,12 +95,9 @@ type taskMessageList struct {
 //
 //	@Summary		List the messages about a task
 //	@Description	Returns the PROTOCOL_V5 messages about the task (§10) that comet accepted or sent, the oldest first. `parent_id` is the message that caused a message. For a subtask that was handed off, these are the messages about its root task at the depth of the subtask or deeper. A task without messages in this protocol has an empty list. Messages are stored as long as ended tasks.
-//	@Tags			tasks
 //	@Security		BearerAuth[tasks:read]
-//	@Param			task_id			path	string	true	"The task's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
 //	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(100)
 //	@Success		200	{object}	taskMessageList	"A page of results"
-//	@Failure		404	"The task does not exist"
 //	@Router			/api/v1/tasks/{task_id}/messages [get]
 func (s *Server) listTaskMessages(r request) (any, error) {
 	q := newQuery(r.Request, "limit", "cursor")
@@ -150,9 +147,7 @@ func newAgentKeyView(k models.AgentKey) agentKeyView {
 //
 //	@Summary		Get an agent's key
 //	@Description	Returns the key that signs the agent's messages of PROTOCOL_V5, without the secret.
-//	@Tags			tokens
 //	@Security		BearerAuth[admin]
-//	@Param			agent_id		path	string	true	"The agent's id"	maxlength(64)	example(finance-personal)
 //	@Success		200	{object}	agentKeyView	"The key"
 //	@Failure		404	"The agent does not exist or has no key"
 //	@Router			/api/v1/agents/{agent_id}/key [get]
@@ -165,14 +160,11 @@ func (s *Server) getAgentKey(r request) (any, error) {
 //
 //	@Summary		Create or replace an agent's key
 //	@Description	The agent signs its messages of PROTOCOL_V5 with the key. Without `key` comet generates one and returns it once. A key of your own is a text of 16 to 128 bytes. A previous key becomes invalid at once on this replica and within a second on the others. If `required` is true, messages without a valid signature are rejected; if it is omitted, the previous setting stays (initially false).
-//	@Tags			tokens
 //	@Security		BearerAuth[admin]
-//	@Param			agent_id	path	string					true	"The agent's id"	maxlength(64)	example(finance-personal)
 //	@Param			body		body	auth.AgentKeyDraft	false	"The key and whether signatures are required"
 //	@Success		200	{object}	agentKeyIssued	"The key was replaced"
 //	@Success		201	{object}	agentKeyIssued	"The agent's first key was created"
 //	@Failure		400	"A field is malformed, or the key is too short or too long"
-//	@Failure		404	"The agent does not exist"
 //	@Router			/api/v1/agents/{agent_id}/key [put]
 func (s *Server) putAgentKey(r request, d auth.AgentKeyDraft) (any, error) {
 	issued, err := s.keys.Issue(r.Context(), r.caller, r.id, d)
@@ -187,12 +179,9 @@ func (s *Server) putAgentKey(r request, d auth.AgentKeyDraft) (any, error) {
 //
 //	@Summary		Update the settings of an agent's key
 //	@Description	The key itself does not change. With `required` every message that the agent sends in PROTOCOL_V5 must be signed, on every transport, and comet signs the messages it sends to the agent.
-//	@Tags			tokens
 //	@Security		BearerAuth[admin]
-//	@Param			agent_id	path	string					true	"The agent's id"	maxlength(64)	example(finance-personal)
 //	@Param			body		body	auth.AgentKeyChange	true	"The new settings"
 //	@Success		200	{object}	agentKeyView	"The updated key"
-//	@Failure		400	"A field is missing or malformed"
 //	@Failure		404	"The agent does not exist or has no key"
 //	@Router			/api/v1/agents/{agent_id}/key [patch]
 func (s *Server) updateAgentKey(r request, d auth.AgentKeyChange) (any, error) {
@@ -204,9 +193,7 @@ func (s *Server) updateAgentKey(r request, d auth.AgentKeyChange) (any, error) {
 //
 //	@Summary		Revoke an agent's key
 //	@Description	The key becomes invalid at once on this replica and within a second on the others. An agent without a key sends its messages unsigned.
-//	@Tags			tokens
 //	@Security		BearerAuth[admin]
-//	@Param			agent_id	path	string	true	"The agent's id"	maxlength(64)	example(finance-personal)
 //	@Success		204	"Revoked"
 //	@Failure		404	"The agent does not exist or has no key"
 //	@Router			/api/v1/agents/{agent_id}/key [delete]

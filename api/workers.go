@@ -65,7 +65,6 @@ func (s *Server) newWorkerView(w models.Worker, number int64) workerView {
 //
 //	@Summary		List workers
 //	@Description	Returns all agents that have ever connected to execute tasks, including those that are offline, in the order of their ids.
-//	@Tags			tasks
 //	@Security		BearerAuth[tasks:read]
 //	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(100)
 //	@Param			v5_id			query	string	false	"Only the worker with this id in PROTOCOL_V5"	maxlength(10)	example(W41)
@@ -90,7 +89,6 @@ func (s *Server) listWorkers(r request) (any, error) {
 //
 //	@Summary		Get a worker
 //	@Description	Returns the state of a worker. Agents that have never connected are not workers.
-//	@Tags			tasks
 //	@Security		BearerAuth[tasks:read]
 //	@Param			agent_id		path	string	true	"The agent's id"	maxlength(64)	example(research-web-01)
 //	@Success		200	{object}	workerView	"The worker"

@@ -50,6 +50,12 @@ func (tx *Tx) Idempotent(once *models.Idempotency, do func() (any, error)) error
 		response.Status, string(header), response.Body, once.Principal, once.Key)
 }
 
+// Forget removes the key that Idempotent has recorded in this transaction, so that the transaction
+// can continue after an error of do without a stored response.
+func (tx *Tx) Forget(once *models.Idempotency) error {
+	return tx.each("DELETE FROM idempotency WHERE principal = ? AND key = ?", once.Principal, once.Key)
+}
+
 func (tx *Tx) replay(once *models.Idempotency) error {
 	var hash [32]byte
 	var header string

@@ -19,6 +19,7 @@ import (
 	"comet/internal/background"
 	"comet/internal/bus"
 	"comet/internal/config"
+	"comet/internal/errs"
 	"comet/internal/events"
 	"comet/internal/httpkit"
 	"comet/internal/jobs"
@@ -232,6 +233,7 @@ func (a *App) apiOptions(relay *events.Relay, natsBus *bus.Bus, work *orchestrat
 		},
 		Metrics:        a.metrics.Handler(),
 		Measure:        a.metrics.Measure(routeOf),
+		OnFailure:      func(code errs.Code) { a.metrics.CountFailure("rest", string(code)) },
 		RequestTimeout: a.cfg.HTTP.RequestTimeout,
 		MaxBody:        a.cfg.HTTP.MaxBodyBytes,
 		MaxRoster:      a.cfg.HTTP.MaxRosterBytes,

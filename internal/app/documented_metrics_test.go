@@ -46,6 +46,7 @@ func TestDocumentedMetrics(t *testing.T) {
 				`comet_attempt_duration_seconds_count{result="succeeded"} 1`,
 				`comet_tasks_open{waiting_for="result"} 1`, `comet_tasks_open{waiting_for="worker"} 0`,
 				`comet_workers{state="online"} 1`, `comet_worker_slots{use="taken"} 1`, `comet_worker_breakers{state="closed"} 1`,
+				`comet_failures_total{api="rest",code="not-found"} 1`,
 				`comet_ledger_facts_total 1`, `comet_ledger_tokens_total 70`, `comet_ledger_reservations_total{result="granted"} 3`,
 			)
 			require.Regexp(t, `(?m)^comet_transport_redeliveries_total\{transport="poll"\} [1-9]`, text)
@@ -88,6 +89,9 @@ func someWork(t *testing.T, c *client) {
 	status, body, err = c.do(t.Context(), http.MethodPost, "/api/v1/tasks/"+ids[1]+"/cancel", nil)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, status, "%s", body)
+	status, body, err = c.do(t.Context(), http.MethodGet, "/api/v1/agents/no-such-agent", nil)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusNotFound, status, "%s", body)
 }
 
 // eventuallyShows waits until the metrics have all of the lines and returns them.

@@ -1,6 +1,7 @@
 package background
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -29,7 +30,8 @@ type BatcherOptions struct {
 }
 
 // Batcher collects items in memory and writes them in batches, in their order. It is a Service that
-// writes periodically; Stop writes what is pending. It is safe for concurrent use.
+// writes periodically; Stop writes what is pending. No item is lost silently: each is written, refused
+// by Add, or reported in the log. It is safe for concurrent use.
 type Batcher[T any] struct {
 	*Loop
 	opts    BatcherOptions
@@ -41,11 +43,13 @@ type Batcher[T any] struct {
 	spaceFree *sync.Cond
 	pending   []T // the first ones are being written
 	inWrite   int
+	stopped   bool // nothing writes periodically any more
 }
 
 // NewBatcher returns a batcher. write must write a batch, which may be empty. If it fails, it returns
 // how many items need not be written again; the others stay pending.
 func NewBatcher[T any](opts BatcherOptions, write func(ctx context.Context, batch []T) (written int, err error)) *Batcher[T] {
+	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	b := &Batcher[T]{opts: opts, write: write, writing: semaphore.NewWeighted(1)}
 	b.spaceFree = sync.NewCond(&b.mu)
 	b.poller = NewPollLoop(PollOptions{Task: opts.Task, Logger: opts.Logger}, func(ctx context.Context) (time.Duration, error) {
@@ -55,33 +59,44 @@ func NewBatcher[T any](opts BatcherOptions, write func(ctx context.Context, batc
 	return b
 }
 
-// Stop implements Service. It writes what is pending although ctx may have ended.
+// Stop implements Service. It writes what is pending although ctx may have ended, after a write in
+// progress has ended.
 func (b *Batcher[T]) Stop(ctx context.Context) error {
-	if err := b.Loop.Stop(ctx); err != nil {
-		return err
-	}
+	_ = b.Loop.Stop(ctx) // a loop that takes longer is in a write, for which Flush waits
+	b.mu.Lock()
+	b.stopped = true
+	b.spaceFree.Broadcast()
+	b.mu.Unlock()
 	return b.Flush(context.WithoutCancel(ctx))
 }
 
-// Add adds an item, unless MaxPending items are pending.
+// Add adds an item, unless MaxPending items are pending or the batcher was stopped.
 func (b *Batcher[T]) Add(item T) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.pending) >= b.opts.MaxPending {
+	if b.stopped || len(b.pending) >= b.opts.MaxPending {
 		return false
 	}
 	b.add(item)
 	return true
 }
 
-// AddWait adds an item. It waits while MaxPending items are pending.
+// AddWait adds an item. It waits while MaxPending items are pending. After Stop it writes the item at
+// once, and logs an item that cannot be written.
 func (b *Batcher[T]) AddWait(item T) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	for len(b.pending) >= b.opts.MaxPending {
+	for len(b.pending) >= b.opts.MaxPending && !b.stopped {
 		b.spaceFree.Wait()
 	}
 	b.add(item)
+	stopped := b.stopped
+	b.mu.Unlock()
+	if !stopped {
+		return
+	}
+	if err := b.Flush(context.Background()); err != nil {
+		b.opts.Logger.Error("an item that was added after the shutdown is not written", "task", b.opts.Task, "error", err)
+	}
 }
 
 // add adds an item for a caller that holds the mutex.

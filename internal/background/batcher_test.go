@@ -1,10 +1,12 @@
 package background_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -97,6 +99,21 @@ func TestBatcher(t *testing.T) {
 		require.Equal(t, [][]int{{1}}, w.take())
 	})
 
+	test("Stop writes what is pending although the time for the shutdown is used up", func(t *testing.T, b *background.Batcher[int], w *batchWriter) {
+		require.True(t, b.Add(1))
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.NoError(t, b.Stop(ended))
+		require.Equal(t, [][]int{{1}}, w.take())
+	})
+
+	test("after Stop an item is refused or written at once", func(t *testing.T, b *background.Batcher[int], w *batchWriter) {
+		require.NoError(t, b.Stop(t.Context()))
+		require.False(t, b.Add(1))
+		b.AddWait(2)
+		require.Equal(t, [][]int{{2}}, w.take())
+	})
+
 	test("writes again what was not written, before newer items", func(t *testing.T, b *background.Batcher[int], w *batchWriter) {
 		boom := errors.New("boom")
 		w.fail(1, boom)
@@ -136,6 +153,48 @@ func TestBatcherLimits(t *testing.T) {
 		require.NoError(t, b.Flush(t.Context()))
 		require.Equal(t, [][]int{{0, 1, 2, 3}, {4, 5}, {7}}, w.take())
 	})
+}
+
+// TestStopWaitsForAWriteInProgress: items that are pending during a slow write are written, even if
+// the time for the shutdown is used up.
+func TestStopWaitsForAWriteInProgress(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var written []int
+		slow := 5 * time.Second
+		b := background.NewBatcher(background.BatcherOptions{Interval: time.Second, Size: 1, MaxBatch: 1, MaxPending: 9}, func(_ context.Context, batch []int) (int, error) {
+			time.Sleep(slow) //nolint:forbidigo // the time of the bubble
+			written = append(written, batch...)
+			return 0, nil
+		})
+		require.NoError(t, b.Start(t.Context()))
+		b.AddWait(1)
+		synctest.Wait() // the write of the first item is in progress
+		b.AddWait(2)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.NoError(t, b.Stop(ended))
+		require.Equal(t, []int{1, 2}, written)
+	})
+}
+
+// TestItemsAfterStopAreReported: an item that arrives after Stop and cannot be written is in the log.
+func TestItemsAfterStopAreReported(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	w := &batchWriter{}
+	b := background.NewBatcher(background.BatcherOptions{
+		Task: "writing numbers", Logger: slog.New(slog.NewTextHandler(&log, nil)), Interval: time.Minute, Size: 1, MaxBatch: 1, MaxPending: 1,
+	}, w.write)
+	require.NoError(t, b.Stop(t.Context()))
+	w.fail(0, errors.New("the database is closed"))
+	b.AddWait(1)
+	b.AddWait(2) // does not wait for space that nothing frees
+	require.Equal(t, 2, strings.Count(log.String(), "added after the shutdown is not written"))
+	require.Contains(t, log.String(), "the database is closed")
+	w.fail(0, nil)
+	require.NoError(t, b.Flush(t.Context()))
+	require.Equal(t, [][]int{{1}, {1}, {1}, {2}}, w.take(), "they stay pending")
 }
 
 func TestFlushDoesNotWaitForABlockedWriterForever(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"comet/internal/input"
 	"comet/models"
 )
 
@@ -18,8 +19,19 @@ const MinAdminTokenLength = 32
 // checks returns the checks that a check tag can name.
 func checks() map[string]func(any) string {
 	return map[string]func(any) string{
-		"notEmpty": notEmpty, "address": address, "optionalAddress": optionalAddress, "httpURL": httpURL,
-		"postgresURL": postgresURL, "natsURL": natsURL, "adminToken": adminToken, "logFormat": oneOf(logFormats()...), "networks": networks,
+		"notEmpty": notEmpty, "address": address, "optionalAddress": optional(address), "httpURL": optional(httpURL),
+		"postgresURL": optional(postgresURL), "natsURL": optional(natsURL), "adminToken": optional(adminToken),
+		"logFormat": oneOf(logFormats()...), "networks": networks,
+	}
+}
+
+// optional returns a check that also accepts an empty text.
+func optional(check func(any) string) func(any) string {
+	return func(value any) string {
+		if value.(string) == "" {
+			return ""
+		}
+		return check(value)
 	}
 }
 
@@ -39,7 +51,7 @@ func oneOf(words ...string) func(any) string {
 			return ""
 		}
 		last := len(words) - 1
-		return fmt.Sprintf("must be %s or %s", strings.Join(words[:last], ", "), words[last])
+		return fmt.Sprintf("must be %s or %s", strings.Join(words[:last], ", "), words[last]) + input.DidYouMean(value.(string), words)
 	}
 }
 
@@ -61,41 +73,22 @@ func address(value any) string {
 	return ""
 }
 
-func optionalAddress(value any) string {
-	if value.(string) == "" {
-		return ""
-	}
-	return address(value)
-}
-
 func httpURL(value any) string {
-	text := value.(string)
-	if text == "" {
-		return ""
-	}
-	if u, err := url.Parse(text); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || strings.Trim(u.Path, "/") != "" {
+	if u, err := url.Parse(value.(string)); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || strings.Trim(u.Path, "/") != "" {
 		return "must be a URL of the form http://host:4318"
 	}
 	return ""
 }
 
 func postgresURL(value any) string {
-	text := value.(string)
-	if text == "" {
-		return ""
-	}
-	if u, err := url.Parse(text); err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
+	if u, err := url.Parse(value.(string)); err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
 		return "must be a URL of the form postgres://user:password@host:5432/database"
 	}
 	return ""
 }
 
 func natsURL(value any) string {
-	text := value.(string)
-	if text == "" {
-		return ""
-	}
-	for one := range strings.SplitSeq(text, ",") {
+	for one := range strings.SplitSeq(value.(string), ",") {
 		u, err := url.Parse(strings.TrimSpace(one))
 		if err != nil || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) || u.Host == "" {
 			return "must be URLs of the form nats://host:4222, separated by commas"
@@ -106,9 +99,6 @@ func natsURL(value any) string {
 
 func adminToken(value any) string {
 	text := value.(string)
-	if text == "" {
-		return ""
-	}
 	for _, r := range text {
 		if r <= ' ' || r > '~' {
 			return "must be printable ASCII without spaces"

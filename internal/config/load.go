@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -32,16 +33,14 @@ func Load(src Sources) (Config, error) {
 			return Config{}, &Error{Problems: []string{fmt.Sprintf("The configuration file cannot be read: %v.", err)}}
 		}
 	}
-	env, problems := readEnviron(src.Environ)
-	flags, flagProblems := readFlags(src.Flags)
-	file, fileProblems := readFile(c.file, data)
-	if problems = append(append(problems, flagProblems...), fileProblems...); len(problems) > 0 {
+	env, flags, file := readEnviron(src.Environ), readFlags(src.Flags), readFile(c.file, data)
+	if problems := slices.Concat(env.problems, flags.problems, file.problems); len(problems) > 0 {
 		return Config{}, &Error{Problems: problems}
 	}
-	maps.Copy(file, env)
-	maps.Copy(file, flags)
+	maps.Copy(file.values, env.values)
+	maps.Copy(file.values, flags.values)
 	for _, s := range settings() {
-		if v, ok := file[s.key]; ok {
+		if v, ok := file.values[s.key]; ok {
 			s.set(&c, v.value)
 			c.origins[s.key] = v.origin
 		}

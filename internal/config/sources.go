@@ -42,12 +42,25 @@ func fromKubernetes(name, value string) bool {
 	return kubernetesNames.MatchString(name)
 }
 
-// layer holds the values of one source by key.
-type layer map[string]sourced
+// layer holds the values of one source by key, and its problems.
+type layer struct {
+	values   map[string]sourced
+	problems []string
+}
 
 type sourced struct {
 	value  any
 	origin string // e.g. "default", "env COMET_LISTEN", "comet.yaml:3"
+}
+
+// parse adds a value given as text; from is the source in the sentence about a problem.
+func (l *layer) parse(s setting, text, from, origin string) {
+	value, problem := s.parse(text, from)
+	if problem != "" {
+		l.problems = append(l.problems, problem)
+		return
+	}
+	l.values[s.key] = sourced{value, origin}
 }
 
 // Flags registers the flags of `comet serve` on fs.
@@ -79,36 +92,26 @@ func configPath(src Sources) string {
 	return ""
 }
 
-func readFlags(fs *pflag.FlagSet) (layer, []string) {
-	l := layer{}
-	var problems []string
+func readFlags(fs *pflag.FlagSet) *layer {
+	l := &layer{values: map[string]sourced{}}
 	if fs == nil {
-		return l, nil
+		return l
 	}
 	for _, s := range settings() {
-		f := fs.Lookup(s.flag)
-		if s.flag == "" || f == nil || !f.Changed {
-			continue
+		if f := fs.Lookup(s.flag); s.flag != "" && f != nil && f.Changed {
+			l.parse(s, f.Value.String(), "--"+s.flag, "flag --"+s.flag)
 		}
-		origin := "flag --" + s.flag
-		value, problem := s.parse(f.Value.String(), "--"+s.flag)
-		if problem != "" {
-			problems = append(problems, problem)
-			continue
-		}
-		l[s.key] = sourced{value, origin}
 	}
-	return l, problems
+	return l
 }
 
-func readEnviron(environ []string) (layer, []string) {
+func readEnviron(environ []string) *layer {
 	table, known := map[string]setting{}, []string{envConfig}
 	for _, s := range settings() {
 		table[s.env()] = s
 		known = append(known, s.env())
 	}
-	l := layer{}
-	var problems []string
+	l := &layer{values: map[string]sourced{}}
 	environ = slices.Clone(environ)
 	sort.Strings(environ)
 	for _, v := range environ {
@@ -120,21 +123,13 @@ func readEnviron(environ []string) (layer, []string) {
 		s, ok := table[name]
 		switch {
 		case !ok && fromKubernetes(name, text):
-			continue
 		case !ok:
-			problems = append(problems, unknown("The environment variable "+name, name, known))
-			continue
-		case text == "":
-			continue
+			l.problems = append(l.problems, unknown("The environment variable "+name, name, known))
+		case text != "":
+			l.parse(s, text, "environment variable "+name, "env "+name)
 		}
-		value, problem := s.parse(text, "environment variable "+name)
-		if problem != "" {
-			problems = append(problems, problem)
-			continue
-		}
-		l[s.key] = sourced{value, "env " + name}
 	}
-	return l, problems
+	return l
 }
 
 func unknown(what, name string, known []string) string {
@@ -145,8 +140,8 @@ func unknown(what, name string, known []string) string {
 }
 
 // readFile reads the settings in a YAML document.
-func readFile(path string, data []byte) (layer, []string) {
-	r := fileReader{path: path, table: map[string]setting{}, layer: layer{}, sections: map[string]bool{}}
+func readFile(path string, data []byte) *layer {
+	r := fileReader{path: path, table: map[string]setting{}, layer: layer{values: map[string]sourced{}}, sections: map[string]bool{}}
 	for _, s := range settings() {
 		r.table[s.key] = s
 		r.known = append(r.known, s.key)
@@ -166,16 +161,15 @@ func readFile(path string, data []byte) (layer, []string) {
 	default:
 		r.section(doc.Root, "")
 	}
-	return r.layer, r.problems
+	return &r.layer
 }
 
 type fileReader struct {
+	layer
 	path     string
 	table    map[string]setting
 	known    []string
 	sections map[string]bool
-	layer    layer
-	problems []string
 }
 
 func (r *fileReader) fail(line int, format string, args ...any) {
@@ -230,12 +224,7 @@ func (r *fileReader) setting(s setting, n *input.Node) {
 		r.problems = append(r.problems, s.problem(n.Text, r.origin(n), wrong))
 		return
 	}
-	value, problem := s.parse(n.Text, r.origin(n))
-	if problem != "" {
-		r.problems = append(r.problems, problem)
-		return
-	}
-	r.layer[s.key] = sourced{value, r.origin(n)}
+	r.parse(s, n.Text, r.origin(n), r.origin(n))
 }
 
 // list reads a list of strings; problems of an item are reported with its line.
@@ -256,7 +245,7 @@ func (r *fileReader) list(s setting, n *input.Node) {
 		entries = append(entries, item.Text)
 	}
 	if len(r.problems) == before {
-		r.layer[s.key] = sourced{entries, r.origin(n)}
+		r.values[s.key] = sourced{entries, r.origin(n)}
 	}
 }
 

@@ -19,6 +19,9 @@ type Error struct {
 	Fields []Field
 	// Meta holds further members of a problem document, e.g. "scope".
 	Meta map[string]any
+	// Permanent says that the same request fails at any later time, although its code is usually
+	// that of a temporary condition.
+	Permanent bool
 
 	cause error
 }

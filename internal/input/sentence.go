@@ -38,9 +38,24 @@ func sentence(pointer string, f validator.FieldError) string {
 	case "min", "gte", "max", "lte", "len":
 		return name + " must " + bound(f.Tag(), f.Param(), value)
 	case "oneof":
-		return fmt.Sprintf("%s must be one of %s, not %s", name, strings.Join(strings.Fields(f.Param()), ", "), show(value))
+		return oneOf(name, strings.Fields(f.Param()), value)
+	case "scope":
+		names := make([]string, 0, len(models.Scopes()))
+		for _, s := range models.Scopes() {
+			names = append(names, string(s))
+		}
+		return oneOf(name, names, value)
 	}
 	return name + " must " + wants(f.Tag()) + came(value)
+}
+
+// oneOf describes a value that is none of the known words.
+func oneOf(name string, known []string, value reflect.Value) string {
+	text := fmt.Sprintf("%s must be one of %s", name, strings.Join(known, ", ")) + came(value)
+	if value.Kind() == reflect.String {
+		text += DidYouMean(value.String(), known)
+	}
+	return text
 }
 
 // wants completes “… must” for the tags of this package.
@@ -52,12 +67,6 @@ func wants(tag string) string {
 		return fmt.Sprintf("be 1 to %d of the characters A-Z a-z 0-9 _ . : / - and begin with a letter or digit, also after custom:", MaxCapability)
 	case "word":
 		return fmt.Sprintf("be 1 to %d lowercase letters, digits, hyphens and underscores and begin with a letter or digit", maxWord)
-	case "scope":
-		names := make([]string, 0, len(models.Scopes()))
-		for _, s := range models.Scopes() {
-			names = append(names, string(s))
-		}
-		return "be one of " + strings.Join(names, ", ")
 	case "notblank":
 		return "not be blank"
 	case "printable":

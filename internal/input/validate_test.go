@@ -206,3 +206,23 @@ func BenchmarkStruct(b *testing.B) {
 		}
 	}
 }
+
+// TestNearestKnownWord: a sentence about a word that is not one of the known ones names the nearest.
+func TestNearestKnownWord(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		value any
+		want  string
+	}{
+		"a scope":               {auth.TokenDraft{Name: new("ci"), Scopes: []models.Scope{"agent:read"}}, "; did you mean agents:read?"},
+		"one of several words":  {usage.FactOutcome{Outcome: "sucess"}, `must be one of success, failed, timeout, cancelled, not "sucess"; did you mean success?`},
+		"a word that is unlike": {usage.FactOutcome{Outcome: "perhaps"}, `must be one of success, failed, timeout, cancelled, not "perhaps"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			found := input.Validate(c.value)
+			require.Len(t, found, 1)
+			require.True(t, strings.HasSuffix(found[0].Detail, c.want), found[0].Detail)
+		})
+	}
+}

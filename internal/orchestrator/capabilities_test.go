@@ -33,6 +33,22 @@ func (h *harness) requireUnsupported(t *testing.T, capability string) (supported
 	return errs.From(err).Meta["supported"]
 }
 
+// TestUnsupportedCapability: the error of a submission names the nearest capability that is offered.
+func TestUnsupportedCapability(t *testing.T) {
+	t.Parallel()
+
+	withRegistry(t, "suggests the nearest capability", func(t *testing.T, h *harness) {
+		h.worker(t, "a", 10, "web_search", "custom:dig")
+		for capability, want := range map[string]string{
+			"web-search": "no agent offers web-search; did you mean web_search?", "custom:digg": "no agent offers custom:digg; did you mean dig?",
+			"unlike": "no agent offers unlike",
+		} {
+			_, err := h.Submit(t.Context(), operator(), orchestrator.Submission{Capabilities: []string{capability}}, nil)
+			require.Equal(t, want, errs.From(err).Detail)
+		}
+	})
+}
+
 // TestUpdateCapabilities covers PROTOCOL_V5 §2.4.
 func TestUpdateCapabilities(t *testing.T) {
 	t.Parallel()

@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/internal/orchestrator/selection"
 	"comet/models"
 	"comet/store"
@@ -218,6 +220,12 @@ func (e *environment) unsupportedError(in models.TaskInput) error {
 	text, id := "no agent offers "+requirements(in), in.RequestedAgentID
 	if _, known := e.index.Agent(id); id != "" && !known {
 		text = fmt.Sprintf("there is no agent %q", id)
+	}
+	supported := e.index.CapabilitiesOf(in.AgentType)
+	for _, name := range in.Capabilities {
+		if key := models.CapabilityKey(name); !slices.Contains(supported, key) {
+			text += input.DidYouMean(key, supported)
+		}
 	}
 	return errs.New(errs.UnsupportedWork, "%s", text).With("requested", in.Capabilities).
 		With("supported", e.CapabilitiesOf(in.AgentType))

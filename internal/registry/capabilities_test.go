@@ -50,6 +50,21 @@ func TestCapabilities(t *testing.T) {
 		})
 	})
 
+	t.Run("a warning names the nearest predefined capability", func(t *testing.T) {
+		t.Parallel()
+		onEveryDatabase(t, func(t *testing.T, f *fixture) {
+			d := specialist("spec", "orch-social")
+			d.Capabilities = []string{"web-search", "odd"}
+			created, err := f.Create(t.Context(), writer(), d, nil)
+			require.NoError(t, err)
+			require.Equal(t, `"web-search" is not a predefined capability; did you mean web_search? Otherwise write "custom:web-search"`, created.Warnings[0].Detail)
+			require.Equal(t, `"odd" is not a predefined capability; write "custom:odd"`, created.Warnings[1].Detail)
+			updated, err := f.Update(t.Context(), writer(), "spec", registry.AgentPatch{Capabilities: models.Some([]string{"emial"})}, nil)
+			require.NoError(t, err)
+			require.Contains(t, updated.Warnings[0].Detail, "did you mean email?")
+		})
+	})
+
 	t.Run("AStrictServerRefusesIt", func(t *testing.T) {
 		t.Parallel()
 		storetest.Run(t, func(t *testing.T, db *storetest.DB) {

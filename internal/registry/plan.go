@@ -96,14 +96,9 @@ func (p *plan) describe(i int, e roster.Entry) models.Agent {
 	if d.FrequencyHz == nil {
 		d.FrequencyHz = new(int)
 	}
-	if *d.Level == models.LevelSystem {
-		a := fromDraft(d)
-		a.ParentID, a.IsActive = d.ParentID, e.Active()
-		return a
-	}
 	a := fromDraft(d)
-	if d.ParentID == nil && (*d.Level != models.LevelOrchestrator || p.isBad(i, "parent_id")) {
-		a.ParentID = nil
+	if *d.Level != models.LevelOrchestrator || p.isBad(i, "parent_id") { // no default parent
+		a.ParentID = d.ParentID
 	}
 	a.IsActive = e.Active()
 	return a

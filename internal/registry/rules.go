@@ -113,10 +113,11 @@ func capabilityWarnings(names []string) []errs.Field {
 	for i, name := range names {
 		if !isStandardCapability(name) && !strings.HasPrefix(name, models.CustomPrefix) {
 			shown := input.ClipTo(name, input.MaxCapability)
-			out = append(out, errs.Field{
-				Pointer: fmt.Sprintf("/capabilities/%d", i), Rule: "custom_prefix",
-				Detail: fmt.Sprintf("%q is not a predefined capability; write %q", shown, models.CustomPrefix+shown),
-			})
+			detail := fmt.Sprintf("%q is not a predefined capability; write %q", shown, models.CustomPrefix+shown)
+			if meant := input.DidYouMean(name, strings.Fields(standardCapabilities)); meant != "" {
+				detail = fmt.Sprintf("%q is not a predefined capability%s Otherwise write %q", shown, meant, models.CustomPrefix+shown)
+			}
+			out = append(out, errs.Field{Pointer: fmt.Sprintf("/capabilities/%d", i), Rule: "custom_prefix", Detail: detail})
 		}
 	}
 	return out

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/go-chi/chi/v5/middleware"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -18,6 +19,7 @@ type Metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	inFlight prometheus.Gauge
+	failures *prometheus.CounterVec
 }
 
 // NewMetrics returns metrics that include those of the Go runtime, the process and the
@@ -51,11 +53,19 @@ func NewMetrics(build Build) *Metrics {
 			Name: "comet_http_requests_in_flight",
 			Help: "HTTP requests being answered now.",
 		}),
+		failures: create.NewCounterVec(prometheus.CounterOpts{
+			Name: "comet_failures_total",
+			Help: "Requests that failed, by API and error code.",
+		}, []string{"api", "code"}),
 	}
 }
 
 // Registerer returns the registry to which other packages add their metrics.
 func (m *Metrics) Registerer() prometheus.Registerer { return m.registry }
+
+// CountFailure counts a request to an API, such as "rest", that failed. code is an error code of
+// package errs or of the API, whose number of values must be bounded.
+func (m *Metrics) CountFailure(api, code string) { m.failures.WithLabelValues(api, code).Inc() }
 
 // Measure returns a middleware that counts and times requests. route is called after the
 // handler has returned; it returns the pattern of the route, "" if no route matched, and
@@ -67,7 +77,7 @@ func (m *Metrics) Measure(route func(*http.Request) string) func(http.Handler) h
 			started, finished := time.Now(), false
 			known, ok := w.(statusWriter)
 			if !ok {
-				known = &recorder{ResponseWriter: w}
+				known = middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 			}
 			m.inFlight.Inc()
 			// Deferred, because a panic is an answer too.
@@ -102,30 +112,6 @@ type statusWriter interface {
 	http.ResponseWriter
 	Status() int
 }
-
-type recorder struct {
-	http.ResponseWriter
-	status int
-}
-
-func (w *recorder) Status() int { return w.status }
-
-func (w *recorder) WriteHeader(status int) {
-	if w.status == 0 && status >= http.StatusOK {
-		w.status = status
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *recorder) Write(p []byte) (int, error) {
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
-	return w.ResponseWriter.Write(p)
-}
-
-// Unwrap lets http.ResponseController reach the connection.
-func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Handler serves the metrics in the form the client asks for.
 func (m *Metrics) Handler() http.Handler {

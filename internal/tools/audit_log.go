@@ -74,8 +74,13 @@ func (l *auditLog) add(e callRecord) {
 	l.AddWait(&auditEntry{call: &e})
 }
 
-// addEvent queues an event. An event is dropped when too many entries are pending.
-func (l *auditLog) addEvent(e store.EventDraft) { l.Add(&auditEntry{event: &e}) }
+// addEvent queues an event. An event is dropped and logged when too many entries are pending, and
+// after Stop.
+func (l *auditLog) addEvent(e store.EventDraft) {
+	if !l.Add(&auditEntry{event: &e}) {
+		l.log.Warn("an event was dropped", "type", e.Type)
+	}
+}
 
 // write writes a batch and settles the accounts, in one transaction.
 func (l *auditLog) write(ctx context.Context, batch []*auditEntry) (written int, err error) {

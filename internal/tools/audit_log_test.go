@@ -23,15 +23,7 @@ func TestRejectedRecordDoesNotBlockOthers(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		var log bytes.Buffer
 		auditLog := newAuditLog(db.Store, usage.New(db.Store, nil), db.Now, slog.New(slog.NewTextHandler(&log, nil)))
-		record := func() callRecord {
-			id, err := uuid.NewV7()
-			require.NoError(t, err)
-			return callRecord{ToolCall: models.ToolCall{
-				ID: id.String(), At: db.Now(), Source: SourceMCP, TokenID: "t", Actor: "a", AgentID: "nova", Server: "paper", Tool: "echo",
-				Class: models.ToolRead, Digest: "d", Outcome: outcomeSuccess,
-			}}
-		}
-		first, rejected, last := record(), record(), record()
+		first, rejected, last := newRecord(t, db), newRecord(t, db), newRecord(t, db)
 		rejected.Error = "\x00" // PostgreSQL rejects this text, SQLite accepts it
 		for _, e := range []callRecord{first, rejected, last} {
 			auditLog.add(e)
@@ -51,5 +43,39 @@ func TestRejectedRecordDoesNotBlockOthers(t *testing.T) {
 		}
 		require.Zero(t, auditLog.pendingText.Load())
 		require.NoError(t, auditLog.Stop(context.Background()))
+	})
+}
+
+// newRecord returns the record of a call.
+func newRecord(t *testing.T, db *storetest.DB) callRecord {
+	t.Helper()
+	id, err := uuid.NewV7()
+	require.NoError(t, err)
+	return callRecord{ToolCall: models.ToolCall{
+		ID: id.String(), At: db.Now(), Source: SourceMCP, TokenID: "t", Actor: "a", AgentID: "nova", Server: "paper", Tool: "echo",
+		Class: models.ToolRead, Digest: "d", Outcome: outcomeSuccess,
+	}}
+}
+
+// TestCallsAroundAShutdownAreRecorded: a call is in the audit log if it is pending when the time for
+// the shutdown is used up, and if it ends after the shutdown.
+func TestCallsAroundAShutdownAreRecorded(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		auditLog := newAuditLog(db.Store, usage.New(db.Store, nil), db.Now, slog.New(slog.DiscardHandler))
+		pending, late := newRecord(t, db), newRecord(t, db)
+		auditLog.add(pending)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.NoError(t, auditLog.Stop(ended))
+		auditLog.add(late)
+
+		stored, err := db.Store.Tools(t.Context()).Calls(store.ToolCallQuery{Limit: 10})
+		require.NoError(t, err)
+		var ids []string
+		for _, c := range stored {
+			ids = append(ids, c.ID)
+		}
+		require.ElementsMatch(t, []string{pending.ID, late.ID}, ids)
 	})
 }

@@ -32,7 +32,6 @@ const (
 //	@Description
 //	@Description	Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003.
 //	@ID				sendMessage
-//	@Tags			agent connections
 //	@Accept			json
 //	@Produce		json
 //	@Security		BearerAuth

@@ -49,7 +49,6 @@ type textMessage struct {
 //	@Summary		Poll the inbox
 //	@Description	Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`transport.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A message of a protocol whose messages are text is an object with its `message_id` and its `text`. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
 //	@ID				pollInbox
-//	@Tags			agent connections
 //	@Produce		json
 //	@Security		BearerAuth
 //	@Param			wait		query	int		false	"How many seconds to wait for a message"	minimum(0)	maximum(60)	default(0)	example(30)
@@ -201,7 +200,6 @@ type acknowledged struct {
 //	@Summary		Acknowledge messages
 //	@Description	Removes messages from the inbox: they are not delivered again. Acknowledge a message when the agent has stored it, not when its task is done. Ids that are not in the inbox are ignored. Only tokens bound to an agent are accepted; any other is 5004.
 //	@ID				acknowledgeInbox
-//	@Tags			agent connections
 //	@Accept			json
 //	@Produce		json
 //	@Security		BearerAuth

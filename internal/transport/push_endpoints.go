@@ -55,7 +55,6 @@ func registrationOf(t models.PushTarget) pushRegistration {
 //	@Summary		Register a push address
 //	@Description	Registers an address to which comet posts each message of the agent, in the selected protocol, in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
 //	@ID				putPushRegistration
-//	@Tags			agent connections
 //	@Accept			json
 //	@Produce		json
 //	@Security		BearerAuth
@@ -106,7 +105,6 @@ func (s *Server) putPush(w http.ResponseWriter, r *http.Request, from httpkit.Id
 //	@Summary		Get the push address
 //	@Description	Returns the registration without its secret. Only tokens bound to an agent are accepted; any other is 5004.
 //	@ID				getPushRegistration
-//	@Tags			agent connections
 //	@Produce		json
 //	@Security		BearerAuth
 //	@Success		200	{object}	pushRegistration	"The registration"
@@ -126,7 +124,6 @@ func (s *Server) getPush(w http.ResponseWriter, r *http.Request, _ httpkit.Ident
 //	@Summary		Delete the push address
 //	@Description	The agent receives its messages when it connects in another way. Only tokens bound to an agent are accepted; any other is 5004.
 //	@ID				deletePushRegistration
-//	@Tags			agent connections
 //	@Produce		json
 //	@Security		BearerAuth
 //	@Success		204	"The registration was deleted"

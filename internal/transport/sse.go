@@ -23,7 +23,6 @@ type sseConnection struct {
 //	@Summary		Stream the inbox
 //	@Description	Sends server-sent events: first `hello`, then a `message` event for each message with its `message_id` as `id`, a comment every heartbeat, and `bye` before comet closes the stream. Acknowledge messages with `POST /api/agent/inbox/ack`; unacknowledged messages are delivered again on the next connection. `Last-Event-ID` acknowledges nothing. Only tokens bound to an agent are accepted; any other is 5004.
 //	@ID				streamInbox
-//	@Tags			agent connections
 //	@Produce		text/event-stream
 //	@Security		BearerAuth
 //	@Param			concurrency	query	int		false	"How many tasks the agent runs at a time"	minimum(1)	maximum(1000)	default(1)	example(4)

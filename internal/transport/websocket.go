@@ -23,7 +23,6 @@ import (
 //	@Description
 //	@Description	The subprotocol selects the protocol; it is `envelope.v1` if the agent offers none. A connection of a protocol without control frames carries messages only. Only tokens bound to an agent are accepted; any other is 5004.
 //	@ID				connectAgent
-//	@Tags			agent connections
 //	@Produce		json
 //	@Security		BearerAuth
 //	@Param			concurrency	query	int		false	"How many tasks the agent runs at a time"	minimum(1)	maximum(1000)	default(1)	example(4)

@@ -14,17 +14,21 @@ import (
 // operation is one request of one caller. It is decided on the batch of a transaction, which may
 // run several times, so decide sets every result again.
 type operation interface {
-	// agent returns the agent whose account the request concerns.
-	agent() string
-	// reservation returns the id of the reservation that it ends, "" for none.
-	reservation() string
-	// requestIDs returns the request ids of the facts it records.
-	requestIDs() []string
+	// common returns what all operations have.
+	common() *request
 	// decide judges the request and adds either all of its effects to the batch or none.
 	decide(b *batch)
-	// failed returns why the request was refused, nil otherwise.
-	failed() error
 }
+
+// request is the common part of operations.
+type request struct {
+	agentID     string   // the agent whose account the request concerns
+	reservation string   // the id of the reservation that it ends, "" for none
+	requestIDs  []string // the request ids of the facts it records
+	err         error    // why the request was refused
+}
+
+func (r *request) common() *request { return r }
 
 // batch holds what one ledger transaction has read and will write. All of its accounts are
 // locked, so no other transaction decides on them.
@@ -94,8 +98,8 @@ func openBatch(tx *store.Tx, ops []operation) (*batch, error) {
 func reservationKeys(ops []operation) []store.LedgerKey {
 	var keys []store.LedgerKey
 	for _, op := range ops {
-		if id := op.reservation(); id != "" {
-			keys = append(keys, store.LedgerKey{AgentID: op.agent(), ID: id})
+		if r := op.common(); r.reservation != "" {
+			keys = append(keys, store.LedgerKey{AgentID: r.agentID, ID: r.reservation})
 		}
 	}
 	return keys
@@ -104,8 +108,8 @@ func reservationKeys(ops []operation) []store.LedgerKey {
 func factKeys(ops []operation) []store.LedgerKey {
 	var keys []store.LedgerKey
 	for _, op := range ops {
-		for _, id := range op.requestIDs() {
-			keys = append(keys, store.LedgerKey{AgentID: op.agent(), ID: id})
+		for _, id := range op.common().requestIDs {
+			keys = append(keys, store.LedgerKey{AgentID: op.common().agentID, ID: id})
 		}
 	}
 	return keys
@@ -148,7 +152,7 @@ func (b *batch) lock(ops []operation, reservations map[store.LedgerKey]models.Re
 func (b *batch) involved(ops []operation, reservations map[store.LedgerKey]models.Reservation) ([]string, error) {
 	ids, wanted := map[string]bool{}, map[string]bool{}
 	for _, op := range ops {
-		ids[op.agent()], wanted[op.agent()] = true, true
+		ids[op.common().agentID], wanted[op.common().agentID] = true, true
 	}
 	for key, r := range reservations {
 		wanted[key.AgentID] = true

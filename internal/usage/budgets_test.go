@@ -119,7 +119,7 @@ func TestAdditionalBudgets(t *testing.T) {
 		f.add(t, "aid", 1, time.Hour)
 		f.db.Clock.Advance(time.Hour)
 		f.add(t, "help", 1, time.Hour)
-		require.EqualValues(t, 10_002, f.left(t, "help"), "those that ended do not count")
+		require.EqualValues(t, 10_002, f.left(t, "help"), "additions that have ended do not count")
 	})
 
 	onEachDatabase(t, "AreJudgedFieldByField", func(t *testing.T, f *fixture) {
@@ -166,7 +166,7 @@ func TestAdditionalBudgets(t *testing.T) {
 		require.Equal(t, []models.Change{{Field: "additional_budget", From: 1_500.0, To: 1_000.0}}, trail[0].Changes)
 	})
 
-	// What was seen to have ended stays so; what is shown is what decides.
+	// An addition that has ended stays ended, and the shown budget is the one that decides.
 	onEachDatabase(t, "DoNotBeginAgainWhenTheClockGoesBack", func(t *testing.T, f *fixture) {
 		f.add(t, "help", 1_000, time.Hour)
 		f.add(t, "help", 20, 2*time.Hour)
@@ -180,7 +180,7 @@ func TestAdditionalBudgets(t *testing.T) {
 	})
 }
 
-// trail returns an agent's audit trail, newest first.
+// trail returns an agent's audit log, newest first.
 func (f *fixture) trail(t *testing.T, id string) []models.AuditEntry {
 	t.Helper()
 	list, err := f.db.Agents(t.Context()).AuditTrail(id, 0, 1000)
@@ -202,7 +202,7 @@ func TestResets(t *testing.T) {
 		u := f.usage(t, "help")
 		require.Zero(t, u.UsedToday)
 		require.EqualValues(t, 9_000, u.ForgivenToday)
-		require.EqualValues(t, 9_000, u.SubtreeUsedToday, "the facts stay")
+		require.EqualValues(t, 9_000, u.SubtreeUsedToday, "a reset deletes no facts")
 		require.EqualValues(t, 9_000, f.subtree(t, "orch"), "the tokens were spent")
 		require.Equal(t, []int64{9_000}, f.days(t, "help", "2026-01-10", 1))
 		d, err := f.db.Agents(t.Context()).Detail("help", f.db.Now())
@@ -234,9 +234,9 @@ func TestResets(t *testing.T) {
 		f.reset(t, "spec")
 		require.EqualValues(t, 25_000, f.leftBelow(t, "spec"))
 		require.EqualValues(t, 25_000, f.left(t, "spec"))
-		require.EqualValues(t, 25_000, f.subtree(t, "spec"), "no reset changes it")
-		require.EqualValues(t, 75_000, f.leftBelow(t, "orch"), "what its ancestors count stays")
-		require.EqualValues(t, 1_000, f.left(t, "help"), "and so does what those below used")
+		require.EqualValues(t, 25_000, f.subtree(t, "spec"), "a reset does not change the roll-up")
+		require.EqualValues(t, 75_000, f.leftBelow(t, "orch"), "the sums of its ancestors do not change")
+		require.EqualValues(t, 1_000, f.left(t, "help"), "the usage of its descendants does not change")
 		f.hold(t, "aid", 10_000)
 		f.hold(t, "spec", 15_000)
 		require.Equal(t, "spec", f.refused(t, "help", 1))
@@ -258,7 +258,7 @@ func TestResets(t *testing.T) {
 		f.scope(t, "spec", models.ScopeOwn)
 		f.record(t, "spec", 3)
 		f.scope(t, "spec", models.ScopeSubtree)
-		require.EqualValues(t, 19_997, f.leftBelow(t, "spec"), "what was written off stays so")
+		require.EqualValues(t, 19_997, f.leftBelow(t, "spec"), "tokens that were written off stay written off")
 		f.hold(t, "aid", 5_000)
 	})
 

@@ -1,9 +1,11 @@
 package usage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
+	"comet/internal/errs"
 	"comet/models"
 	"comet/store"
 )
@@ -14,16 +16,24 @@ func (l *Ledger) commit(ctx context.Context, ops []operation) error {
 }
 
 // commitOne decides an operation in its own transaction, which also stores the response for its
-// Idempotency-Key. A repeated request only returns the stored response.
+// Idempotency-Key. A repeated request only returns the stored response. A refusal for a budget stores
+// no response, but its event.
 func (l *Ledger) commitOne(ctx context.Context, op operation, once *models.Idempotency) error {
-	return l.write(ctx, func(tx *store.Tx) error {
-		return tx.Idempotent(once, func() (any, error) {
+	r := op.common()
+	err := l.write(ctx, func(tx *store.Tx) error {
+		r.err = nil
+		err := tx.Idempotent(once, func() (any, error) {
 			if err := l.decide(tx, []operation{op}); err != nil {
 				return nil, err
 			}
-			return result(op), op.failed()
+			return result(op), r.err
 		})
+		if errs.Is(r.err, errs.BudgetExceeded) {
+			return tx.Forget(once)
+		}
+		return err
 	})
+	return cmp.Or(err, r.err)
 }
 
 // result returns what the caller of an operation receives.

@@ -16,7 +16,7 @@ import (
 	"comet/models"
 )
 
-// recordOnce lets every caller send the same facts, in batches of its own.
+// recordOnce has every caller record the same facts, each in different batches.
 func recordOnce(t *testing.T, c *crowd) {
 	const facts = 40
 	var fresh, replays atomic.Int64
@@ -31,7 +31,7 @@ func recordOnce(t *testing.T, c *crowd) {
 			names = names[n:]
 			out, err := l.Record(context.Background(), models.System(), "help", batch, nil)
 			if err != nil {
-				t.Errorf("facts are answered with %v", err)
+				t.Errorf("recording facts fails: %v", err)
 			}
 			for i, f := range out.Facts {
 				if f.Tokens != *batch[i].Tokens {
@@ -50,8 +50,7 @@ func recordOnce(t *testing.T, c *crowd) {
 	require.EqualValues(t, facts*(facts+1)/2, c.usage(t, "help").UsedToday)
 }
 
-// endOnce lets several callers end each of many reservations at once, before or after
-// their leases end.
+// endOnce has several callers end the same reservations concurrently, before or after they expire.
 func endOnce(t *testing.T, c *crowd, later time.Duration) {
 	const rivals, used = 8, 7
 	held := make([]models.Reservation, 400/costly)
@@ -73,7 +72,7 @@ func endOnce(t *testing.T, c *crowd, later time.Duration) {
 			released[n].Add(1)
 		}
 		if err != nil && !errs.Is(err, errs.ReservationEnded) {
-			t.Errorf("the end of a reservation is answered with %v", err)
+			t.Errorf("ending a reservation fails: %v", err)
 		}
 	})
 	var sum int64
@@ -81,7 +80,7 @@ func endOnce(t *testing.T, c *crowd, later time.Duration) {
 		got, err := c.Reservation(t.Context(), held[i].AgentID, held[i].ID)
 		require.NoError(t, err)
 		if got.State == models.ReservationSettled {
-			require.EqualValues(t, 1, settled[i].Load(), "once, and the others received a replay")
+			require.EqualValues(t, 1, settled[i].Load(), "one caller settled it, the others received a replay")
 			sum += used
 		} else {
 			require.Zero(t, settled[i].Load())
@@ -97,8 +96,8 @@ func endOnce(t *testing.T, c *crowd, later time.Duration) {
 	require.Equal(t, 6_000-sum, c.leftBelow(t, "spec"))
 }
 
-// shake changes the tree again and again until the function it returns is called.
-func (c *crowd) shake(t *testing.T) (stop func()) {
+// changeTree changes the tree repeatedly until the returned function is called.
+func (c *crowd) changeTree(t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	changes, done := 0, make(chan struct{})
@@ -115,7 +114,7 @@ func (c *crowd) shake(t *testing.T) (stop func()) {
 				}
 			})
 			if err != nil {
-				t.Errorf("a change of %s is answered with %v", id, err)
+				t.Errorf("changing %s fails: %v", id, err)
 			}
 		}
 	}()
@@ -127,9 +126,9 @@ func (c *crowd) shake(t *testing.T) (stop func()) {
 	}
 }
 
-// spendWhileTheTreeChanges moves agents about and switches scopes under the callers.
+// spendWhileTheTreeChanges moves agents and changes budget scopes while callers spend.
 func spendWhileTheTreeChanges(t *testing.T, c *crowd) {
-	stop := c.shake(t)
+	stop := c.changeTree(t)
 	var held sync.Map
 	c.all(scaled(callers*30), func(l *usage.Ledger, r *rand.Rand, i int) {
 		id := []string{"help", "aid", "spec", "other"}[r.IntN(4)]
@@ -137,7 +136,7 @@ func spendWhileTheTreeChanges(t *testing.T, c *crowd) {
 		if code := errs.CodeOf(err); code == errs.BudgetExceeded {
 			return
 		} else if code != "" {
-			t.Errorf("a reservation is answered with %v", err)
+			t.Errorf("a reservation fails: %v", err)
 			return
 		}
 		c.own[id].take(t, id, got.Tokens)
@@ -148,13 +147,13 @@ func spendWhileTheTreeChanges(t *testing.T, c *crowd) {
 		if r.IntN(2) == 0 {
 			c.own[id].out.Add(-got.Tokens)
 			if err := l.Release(context.Background(), models.System(), id, got.ID); err != nil {
-				t.Errorf("a release is answered with %v", err)
+				t.Errorf("a release fails: %v", err)
 			}
 			return
 		}
 		c.own[id].out.Add(1 - got.Tokens)
 		if _, err := l.Settle(context.Background(), models.System(), id, got.ID, usage.Settlement{Tokens: new(int64(1))}, nil); err != nil {
-			t.Errorf("a settlement is answered with %v", err)
+			t.Errorf("a settlement fails: %v", err)
 		}
 	})
 	stop()

@@ -22,8 +22,8 @@ import (
 	"comet/store/storetest"
 )
 
-// reservationsEnv names the environment variable with the number of reservations that
-// the callers of the first test below ask for, on each database.
+// reservationsEnv is the environment variable with the number of reservations that the callers of
+// TestConcurrentCallers request on each database.
 const reservationsEnv = "COMET_TEST_LEDGER_RESERVATIONS"
 
 const callers = 64
@@ -72,8 +72,8 @@ func (b *book) take(t *testing.T, whose string, tokens int64) {
 	}
 }
 
-// newCrowd makes a tree with small budgets: that of orch covers all below it, that of
-// spec too, so each request is decided by up to three of them.
+// newCrowd creates a tree with small budgets. The budgets of orch and spec limit their subtrees, so
+// up to three budgets decide each request.
 func newCrowd(t *testing.T, db *storetest.DB) *crowd {
 	t.Helper()
 	c := &crowd{fixture: setup(t, db), budgets: map[string]int64{"orch": 9_000, "spec": 6_000, "other": 5_000, "help": 4_000, "aid": 4_000}}
@@ -98,7 +98,7 @@ func newCrowd(t *testing.T, db *storetest.DB) *crowd {
 	return c
 }
 
-// open begins new books.
+// open resets the books.
 func (c *crowd) open() {
 	c.own, c.below, c.refused, c.settled = map[string]*book{}, map[string]*book{}, map[string]bool{}, map[string]int64{}
 	for id, budget := range c.budgets {
@@ -123,12 +123,12 @@ func (c *crowd) took(t *testing.T, id string, tokens int64) {
 	c.books(id, func(whose string, b *book) { b.take(t, whose, tokens) })
 }
 
-// gives subtracts tokens that will be returned. Call it before their return.
+// gives subtracts tokens that will be returned. Call it before they are returned.
 func (c *crowd) gives(id string, tokens int64) {
 	c.books(id, func(_ string, b *book) { b.out.Add(-tokens) })
 }
 
-// all lets the callers make n requests together and waits for them.
+// all has the callers make n requests in total and waits for them.
 func (c *crowd) all(n int, one func(l *usage.Ledger, r *rand.Rand, i int)) {
 	var wg sync.WaitGroup
 	for k := range callers {
@@ -146,7 +146,7 @@ func (c *crowd) anyAgent(r *rand.Rand) string {
 	return []string{"help", "aid", "help", "aid", "spec", "other", "orch"}[r.IntN(7)]
 }
 
-// ask reserves tokens; ok is false where a budget refused.
+// ask reserves tokens; ok is false if a budget refuses.
 func (c *crowd) ask(t *testing.T, l *usage.Ledger, id string, tokens int64) (held models.Reservation, ok bool) {
 	t.Helper()
 	held, err := l.Reserve(context.Background(), models.System(), id, usage.ReservationDraft{Tokens: &tokens}, nil)
@@ -161,7 +161,7 @@ func (c *crowd) ask(t *testing.T, l *usage.Ledger, id string, tokens int64) (hel
 		c.refused[errs.From(err).Meta["agent_id"].(string)] = true
 		c.mu.Unlock()
 	default:
-		t.Errorf("a reservation of %s is answered with %v", id, err)
+		t.Errorf("a reservation of %s fails: %v", id, err)
 	}
 	return held, false
 }
@@ -171,7 +171,7 @@ func (c *crowd) settle(t *testing.T, l *usage.Ledger, r models.Reservation, used
 	t.Helper()
 	c.gives(r.AgentID, r.Tokens-used)
 	if _, err := l.Settle(context.Background(), models.System(), r.AgentID, r.ID, usage.Settlement{Tokens: &used}, nil); err != nil {
-		t.Errorf("a settlement of %s is answered with %v", r.AgentID, err)
+		t.Errorf("a settlement of %s fails: %v", r.AgentID, err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -182,7 +182,7 @@ func (c *crowd) giveBack(t *testing.T, l *usage.Ledger, r models.Reservation) {
 	t.Helper()
 	c.gives(r.AgentID, r.Tokens)
 	if err := l.Release(context.Background(), models.System(), r.AgentID, r.ID); err != nil {
-		t.Errorf("a release of %s is answered with %v", r.AgentID, err)
+		t.Errorf("a release of %s fails: %v", r.AgentID, err)
 	}
 }
 
@@ -203,7 +203,7 @@ func (c *crowd) watch(t *testing.T) (stop func()) {
 			}
 			v, err := c.Verify(context.Background())
 			if err != nil || v.Total > 0 {
-				t.Errorf("in the middle of it: %+v, %v", v.Differences, err)
+				t.Errorf("while requests run, Verify returns %+v, %v", v.Differences, err)
 			}
 			runtime.Gosched()
 		}
@@ -215,8 +215,8 @@ func (c *crowd) watch(t *testing.T) (stop func()) {
 	}
 }
 
-// TestConcurrentCallers lets 64 callers ask at once, of one process on SQLite and of
-// three on one PostgreSQL.
+// TestConcurrentCallers has 64 callers send requests concurrently, to one process on SQLite and to
+// three processes on one PostgreSQL database.
 func TestConcurrentCallers(t *testing.T) {
 	t.Parallel()
 	run := func(name string, test func(t *testing.T, c *crowd)) {
@@ -247,7 +247,7 @@ func TestConcurrentCallers(t *testing.T) {
 				_, ok = c.ask(t, c.Ledger, id, 1)
 			}
 		}
-		require.Equal(t, int64(9_000), c.below["orch"].out.Load(), "not a token more, not a token less")
+		require.Equal(t, int64(9_000), c.below["orch"].out.Load(), "exactly the budget is granted")
 		require.Zero(t, c.leftBelow(t, "orch"))
 		for id, b := range c.own {
 			require.Equal(t, b.out.Load(), c.usage(t, id).Reserved, id)
@@ -259,7 +259,7 @@ func TestConcurrentCallers(t *testing.T) {
 	run("SpendWhileTheTreeChanges", spendWhileTheTreeChanges)
 }
 
-// day is n reservations that are settled, released or forgotten.
+// day makes n reservations, each of which is settled, released or left to expire.
 func (c *crowd) day(t *testing.T, n int) {
 	t.Helper()
 	const settled, target = 60, 8_000 // percent, tokens
@@ -305,8 +305,7 @@ func (c *crowd) day(t *testing.T, n int) {
 	c.requireTwiceFull(t)
 }
 
-// requireTwiceFull proves that no release was lost: what no fact has used can be
-// reserved to the last token.
+// requireTwiceFull requires that no release was lost: all tokens that no fact used can be reserved.
 func (c *crowd) requireTwiceFull(t *testing.T) {
 	t.Helper()
 	for _, id := range []string{"spec", "orch"} {
@@ -321,8 +320,8 @@ func (c *crowd) requireTwiceFull(t *testing.T) {
 	}
 }
 
-// requireEvents requires one warning and one event of excess for each agent and day
-// that called for them, and no others.
+// requireEvents requires exactly one budget_warning and one budget_exceeded for each agent and day
+// that reached the limit.
 func (c *crowd) requireEvents(t *testing.T, day int) {
 	t.Helper()
 	type key struct {

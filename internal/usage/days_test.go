@@ -41,7 +41,7 @@ func TestDays(t *testing.T) {
 		u := f.usage(t, "help")
 		require.EqualValues(t, 7, u.UsedThisHour)
 		require.EqualValues(t, 12, u.UsedToday)
-		require.Zero(t, f.usage(t, "spec").UsedThisHour, "an hour is the agent's own")
+		require.Zero(t, f.usage(t, "spec").UsedThisHour, "the hour counts the agent's own usage only")
 	})
 
 	onEachDatabase(t, "AreSpannedByAReservation", func(t *testing.T, f *fixture) {
@@ -51,13 +51,13 @@ func TestDays(t *testing.T) {
 		r := f.hold(t, "help", 4_000)
 		f.refused(t, "help", 1)
 		f.clock(t, "2026-01-11T00:00:00")
-		require.EqualValues(t, 4_000, f.usage(t, "help").Reserved, "it is held against the new day")
+		require.EqualValues(t, 4_000, f.usage(t, "help").Reserved, "it counts against the budget of the new day")
 		require.EqualValues(t, 6_000, f.left(t, "help"))
 		require.EqualValues(t, 21_000, f.leftBelow(t, "spec"))
 		f.refused(t, "help", 6_001)
 		s, err := f.settle("help", r.ID, 3_000)
 		require.NoError(t, err)
-		require.EqualValues(t, 3_000, s.Balance.UsedToday, "and counts on it")
+		require.EqualValues(t, 3_000, s.Balance.UsedToday, "and its settlement counts on the new day")
 		require.EqualValues(t, 7_000, f.left(t, "help"))
 		require.EqualValues(t, 22_000, f.leftBelow(t, "spec"))
 		days := f.days(t, "help", "2026-01-10", 2)
@@ -69,7 +69,7 @@ func TestDays(t *testing.T) {
 		f.record(t, "help", 100)
 		f.clock(t, "23:00:00")
 		u := f.usage(t, "help")
-		require.EqualValues(t, 100, u.UsedToday, "its day goes on")
+		require.EqualValues(t, 100, u.UsedToday, "the account stays on its day")
 		require.EqualValues(t, 100, u.UsedThisHour)
 		require.Equal(t, time.Date(2026, 1, 12, 0, 0, 0, 0, time.UTC), u.ResetAt)
 		got := f.record(t, "help", 10)
@@ -81,7 +81,7 @@ func TestDays(t *testing.T) {
 		require.EqualValues(t, 110, d.TokensUsedToday)
 
 		got = f.record(t, "aid", 5)
-		require.Equal(t, f.db.Now(), got.At, "an account that was not there yet is on its own day")
+		require.Equal(t, f.db.Now(), got.At, "a new account is on the day of the clock")
 		f.clock(t, "2026-01-11T00:00:02")
 		require.EqualValues(t, 110, f.usage(t, "help").UsedToday)
 		require.Zero(t, f.usage(t, "aid").UsedToday)
@@ -93,7 +93,7 @@ func TestDays(t *testing.T) {
 		f.record(t, "help", 100)
 		f.clock(t, "23:00:00")
 		got := f.record(t, "aid", 5)
-		require.Equal(t, time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC), got.At, "the roll-up's day drags it along")
+		require.Equal(t, time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC), got.At, "it is moved to the day of the roll-up")
 		require.EqualValues(t, 105, f.subtree(t, "spec"))
 		require.EqualValues(t, 5, f.usage(t, "aid").UsedToday)
 		other := f.record(t, "other", 1)
@@ -111,7 +111,7 @@ func TestDays(t *testing.T) {
 		got := f.record(t, "help", 5)
 		require.Equal(t, time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC), got.At)
 		require.EqualValues(t, 105, f.subtree(t, "orch"))
-		require.EqualValues(t, 5, f.subtree(t, "spec"), "with the nearer one it has gone to the later day")
+		require.EqualValues(t, 5, f.subtree(t, "spec"), "it moved to the later day together with the nearer account")
 		require.EqualValues(t, 24_995, f.leftBelow(t, "spec"))
 		require.Equal(t, "spec", f.refused(t, "spec", 24_996))
 	})
@@ -183,7 +183,7 @@ func TestDays(t *testing.T) {
 	})
 }
 
-// days returns what an agent used in so many days from one on.
+// days returns the usage of an agent on n days, beginning with the given one.
 func (f *fixture) days(t *testing.T, id, from string, n int) []int64 {
 	t.Helper()
 	first, err := time.Parse(time.DateOnly, from)

@@ -161,7 +161,7 @@ func (g *group) decide(calls []*call) {
 		if err != nil && len(ops) > 1 && !isGeneral(err) {
 			own = g.commit(ctx, []operation{c.op})
 		}
-		c.err = cmp.Or(own, c.op.failed())
+		c.err = cmp.Or(own, c.op.common().err)
 	}
 }
 

@@ -17,38 +17,34 @@ import (
 	"comet/internal/errs"
 )
 
-// wish is an operation that counts how often it was committed.
-type wish struct {
+// countedOperation is an operation that counts its commits.
+type countedOperation struct {
+	request
 	n         int
 	committed atomic.Int32
-	refused   error
 	breaks    error // the error of a commit that it is part of
 }
 
-func (w *wish) agent() string        { return "" }
-func (w *wish) reservation() string  { return "" }
-func (w *wish) requestIDs() []string { return nil }
-func (w *wish) failed() error        { return w.refused }
-func (w *wish) decide(*batch)        {}
+func (w *countedOperation) decide(*batch) {}
 
-// desk commits operations. Each commit waits for a signal if the test sends one.
-type desk struct {
+// committer commits operations. Each commit waits for a signal if the test sends one.
+type committer struct {
 	*group
-	begun  chan []int    // the wishes of a commit that has begun
-	let    chan struct{} // lets it end; nil lets all
+	begun  chan []int    // the operations of a commit that has begun
+	let    chan struct{} // a receive ends a commit; nil blocks none
 	before func(ops []operation) error
 }
 
-func newDesk() *desk {
-	d := &desk{begun: make(chan []int, 1000)}
+func newCommitter() *committer {
+	d := &committer{begun: make(chan []int, 1000)}
 	d.group = newGroup(d.commit)
 	return d
 }
 
-func (d *desk) commit(_ context.Context, ops []operation) error {
+func (d *committer) commit(_ context.Context, ops []operation) error {
 	var names []int
 	for _, op := range ops {
-		names = append(names, op.(*wish).n)
+		names = append(names, op.(*countedOperation).n)
 	}
 	d.begun <- names
 	if d.let != nil {
@@ -60,18 +56,18 @@ func (d *desk) commit(_ context.Context, ops []operation) error {
 		}
 	}
 	for _, op := range ops {
-		if w := op.(*wish); w.breaks != nil {
+		if w := op.(*countedOperation); w.breaks != nil {
 			return w.breaks
 		}
 	}
 	for _, op := range ops {
-		op.(*wish).committed.Add(1)
+		op.(*countedOperation).committed.Add(1)
 	}
 	return nil
 }
 
-// wait returns once n calls wait.
-func (d *desk) wait(t *testing.T, n int) {
+// wait returns when n calls are waiting.
+func (d *committer) wait(t *testing.T, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		d.mu.Lock()
@@ -80,9 +76,8 @@ func (d *desk) wait(t *testing.T, n int) {
 	}, time.Minute, 50*time.Microsecond)
 }
 
-// idle requires that in the end no call leads or waits, and that the next
-// call is served.
-func (d *desk) idle(t *testing.T) {
+// idle requires that no call leads or waits any more, and that a further call is committed.
+func (d *committer) idle(t *testing.T) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		d.mu.Lock()
@@ -90,18 +85,18 @@ func (d *desk) idle(t *testing.T) {
 		return !d.led && len(d.waiting) == 0
 	}, time.Minute, 50*time.Microsecond)
 	d.let, d.before = nil, nil
-	w := &wish{}
+	w := &countedOperation{}
 	require.NoError(t, d.do(t.Context(), w))
 	require.EqualValues(t, 1, w.committed.Load())
 }
 
-// line lets n wishes arrive one after the other while the first is being committed,
-// and returns what their callers receive.
-func (d *desk) line(t *testing.T, wishes ...*wish) []chan error {
+// line starts calls one after the other while the first is being committed, and returns their
+// results.
+func (d *committer) line(t *testing.T, countedOperations ...*countedOperation) []chan error {
 	t.Helper()
 	d.let = make(chan struct{})
-	answers := make([]chan error, len(wishes))
-	for i, w := range wishes {
+	answers := make([]chan error, len(countedOperations))
+	for i, w := range countedOperations {
 		answers[i] = make(chan error, 1)
 		go func() {
 			ended := false
@@ -123,10 +118,10 @@ func (d *desk) line(t *testing.T, wishes ...*wish) []chan error {
 	return answers
 }
 
-func wishes(n int) []*wish {
-	out := make([]*wish, n)
+func countedOperations(n int) []*countedOperation {
+	out := make([]*countedOperation, n)
 	for i := range out {
-		out[i] = &wish{n: i}
+		out[i] = &countedOperation{n: i}
 	}
 	return out
 }
@@ -136,7 +131,7 @@ func TestGroup(t *testing.T) {
 
 	t.Run("CommitsWaitingCallsInOrderOfArrival", func(t *testing.T) {
 		t.Parallel()
-		d, all := newDesk(), wishes(2*maxGroup+10)
+		d, all := newCommitter(), countedOperations(2*maxGroup+10)
 		answers := d.line(t, all...)
 		close(d.let)
 		for i, answer := range answers {
@@ -155,7 +150,7 @@ func TestGroup(t *testing.T) {
 
 	t.Run("LeavesNoCallBehind", func(t *testing.T) {
 		t.Parallel()
-		d, all := newDesk(), wishes(2)
+		d, all := newCommitter(), countedOperations(2)
 		answers := d.line(t, all...)
 		close(d.let)
 		require.NoError(t, <-answers[0])
@@ -165,8 +160,8 @@ func TestGroup(t *testing.T) {
 
 	t.Run("ReturnsARefusalToItsCallerOnly", func(t *testing.T) {
 		t.Parallel()
-		d, all := newDesk(), wishes(3)
-		all[1].refused = errs.New(errs.BudgetExceeded, "no")
+		d, all := newCommitter(), countedOperations(3)
+		all[1].err = errs.New(errs.BudgetExceeded, "no")
 		answers := d.line(t, all...)
 		close(d.let)
 		require.NoError(t, <-answers[0])
@@ -178,7 +173,7 @@ func TestGroup(t *testing.T) {
 
 	t.Run("FindsTheCallThatBreaksACommit", func(t *testing.T) {
 		t.Parallel()
-		d, all := newDesk(), wishes(4)
+		d, all := newCommitter(), countedOperations(4)
 		all[2].breaks = errs.New(errs.Conflict, "a row")
 		answers := d.line(t, all...)
 		close(d.let)
@@ -196,7 +191,7 @@ func TestGroup(t *testing.T) {
 	for _, code := range []errs.Code{errs.Unavailable, errs.Busy, errs.Timeout} {
 		t.Run("RepeatsNothingAfter/"+string(code), func(t *testing.T) {
 			t.Parallel()
-			d, all := newDesk(), wishes(4)
+			d, all := newCommitter(), countedOperations(4)
 			all[2].breaks = errs.New(code, "gone")
 			answers := d.line(t, all...)
 			close(d.let)
@@ -213,9 +208,9 @@ func TestGroup(t *testing.T) {
 	for name, end := range map[string]func(){"Panic": func() { panic("oops") }, "Goexit": runtime.Goexit} {
 		t.Run("LetsNoCallWaitForeverAfterA"+name, func(t *testing.T) {
 			t.Parallel()
-			d, all := newDesk(), wishes(4)
+			d, all := newCommitter(), countedOperations(4)
 			d.before = func(ops []operation) error {
-				if ops[0].(*wish).n == 1 {
+				if ops[0].(*countedOperation).n == 1 {
 					end()
 				}
 				return nil
@@ -241,14 +236,14 @@ func TestACallerWhoseContextEnds(t *testing.T) {
 
 	t.Run("LeavesTheQueue", func(t *testing.T) {
 		t.Parallel()
-		d, all := newDesk(), wishes(3)
+		d, all := newCommitter(), countedOperations(3)
 		answers := d.line(t, all[0])
 		ctx, cancel := context.WithCancel(t.Context())
 		left := make(chan error, 1)
 		go func() { left <- d.do(ctx, all[1]) }()
 		d.wait(t, 1)
 		cancel()
-		require.ErrorIs(t, <-left, context.Canceled, "while the commit before it is still under way")
+		require.ErrorIs(t, <-left, context.Canceled, "although the previous commit has not ended")
 		d.let <- struct{}{}
 		require.NoError(t, <-answers[0])
 		require.Zero(t, all[1].committed.Load())
@@ -257,7 +252,7 @@ func TestACallerWhoseContextEnds(t *testing.T) {
 
 	t.Run("WaitsForADecisionThatHasBegun", func(t *testing.T) {
 		t.Parallel()
-		d, all := newDesk(), wishes(3)
+		d, all := newCommitter(), countedOperations(3)
 		answers := d.line(t, all[:2]...)
 		ctx, cancel := context.WithCancel(t.Context())
 		third := make(chan error, 1)
@@ -276,10 +271,10 @@ func TestACallerWhoseContextEnds(t *testing.T) {
 	t.Run("IsNotDecidedAndPassesTheLeadOn", func(t *testing.T) {
 		t.Parallel()
 		for range 300 {
-			d := newDesk()
-			d.led = true // a leader is about to pass the lead
+			d := newCommitter()
+			d.led = true // as if another call led
 			ctx, cancel := context.WithCancel(context.Background())
-			ended, follower := &wish{n: 1}, &wish{n: 2}
+			ended, follower := &countedOperation{n: 1}, &countedOperation{n: 2}
 			first, second := make(chan error, 1), make(chan error, 1)
 			go func() { first <- d.do(ctx, ended) }()
 			d.wait(t, 1)
@@ -304,11 +299,11 @@ func TestACallerWhoseContextEnds(t *testing.T) {
 		}
 	})
 
-	// Whatever the interleaving: a caller that gets nil was committed once, one that gets the end of
-	// its context was not committed, and every caller gets a response.
+	// In every interleaving the operation of a call that returns nil was committed once, that of a
+	// call that returns the error of its context was not committed, and every call returns.
 	t.Run("GetsTheRealOutcomeUnderLoad", func(t *testing.T) {
 		t.Parallel()
-		d := newDesk()
+		d := newCommitter()
 		d.begun = make(chan []int, 1<<20)
 		d.before = func([]operation) error { runtime.Gosched(); return nil }
 		var wg sync.WaitGroup
@@ -326,7 +321,7 @@ func TestACallerWhoseContextEnds(t *testing.T) {
 							cancel()
 						}()
 					}
-					w := &wish{}
+					w := &countedOperation{}
 					switch err := d.do(ctx, w); {
 					case err == nil && w.committed.Load() == 1:
 						committed.Add(1)

@@ -11,7 +11,7 @@ import (
 	"comet/models"
 )
 
-// labelled gives a draft a model, a kind and a task.
+// labelled sets the model, the kind and the task of a draft.
 func labelled(model, kind, task string) func(*usage.FactDraft) {
 	return func(d *usage.FactDraft) { d.FactLabels = models.FactLabels{Model: model, Kind: kind, TaskID: task} }
 }
@@ -73,7 +73,7 @@ func TestHistory(t *testing.T) {
 		elsewhere := time.FixedZone("UTC+5:30", 19_800)
 		got, err := f.History(t.Context(), "spec", usage.HistoryQuery{Window: usage.WindowDay, From: at(0, 0).In(elsewhere), To: at(23, 0).In(elsewhere)})
 		require.NoError(t, err)
-		require.Equal(t, []usage.HistoryBucket{bucket(0, 15)}, got, "days are UTC's")
+		require.Equal(t, []usage.HistoryBucket{bucket(0, 15)}, got, "days are in UTC")
 	})
 
 	onEachDatabase(t, "IsBrokenDownByItsLabels", func(t *testing.T, f *fixture) {

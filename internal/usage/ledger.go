@@ -97,13 +97,5 @@ func (l *Ledger) do(ctx context.Context, op operation, once *models.Idempotency)
 	if once == nil {
 		return l.group.do(ctx, op)
 	}
-	err := l.commitOne(ctx, op, once)
-	if r, refused := op.(*reserve); refused && errs.Is(err, errs.BudgetExceeded) {
-		// A refused request stores no response: its transaction was rolled back, and with it the
-		// event about the refusal.
-		if err := l.group.do(ctx, r.refusal()); err != nil {
-			return err
-		}
-	}
-	return err
+	return l.commitOne(ctx, op, once)
 }

@@ -60,7 +60,7 @@ func TestUsage(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 25_000, f.usage(t, "spec").Reserved)
 		s, err := f.settle("spec", r.ID, 30_000)
-		require.NoError(t, err, "what was used is recorded whatever was held")
+		require.NoError(t, err, "the actual usage is recorded, whatever was held")
 		require.EqualValues(t, 30_000, s.Balance.UsedToday)
 		again, err := f.settle("spec", r.ID, 30_000)
 		require.NoError(t, err)

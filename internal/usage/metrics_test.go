@@ -11,8 +11,8 @@ import (
 	"comet/models"
 )
 
-// counted returns the ledger's counters as Prometheus finds them, each under its name
-// behind comet_ledger_ and its label.
+// counted returns the ledger's counters as collected by Prometheus, by their name without the
+// prefix comet_ledger_ and their label.
 func (f *fixture) counted(t *testing.T) map[string]int {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
@@ -68,6 +68,6 @@ func TestTheLedgersCounters(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, map[string]int{
 			"facts_total": 4 + 1, "tokens_total": 160 + 700, "settlements_total": 2, "reservations_total granted": 2, "reservations_total refused": 1,
-		}, f.counted(t), "what was used up to nothing is a settlement and no fact")
+		}, f.counted(t), "a settlement with 0 tokens is not a fact")
 	})
 }

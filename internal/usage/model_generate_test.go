@@ -30,7 +30,7 @@ func seed(t *testing.T) uint64 {
 	return s
 }
 
-// scaled makes a test shorter where the run is to be short or is slow.
+// scaled returns a smaller number of operations for short runs and under the race detector.
 func scaled(n int) int {
 	if testing.Short() {
 		n /= 8
@@ -38,7 +38,7 @@ func scaled(n int) int {
 	return n / costly
 }
 
-// step is one random operation: on the ledger, and on the model.
+// step is one random operation, on the ledger and on the model.
 type step struct {
 	verb string
 	text string
@@ -46,8 +46,8 @@ type step struct {
 	want func(*model) observed
 }
 
-// generator makes operations that collide often: few agents with small budgets, few
-// names, and mostly what was there before.
+// generator returns operations that often conflict: it has few agents with small budgets and few
+// request ids, and mostly refers to existing rows.
 type generator struct {
 	*rand.Rand
 	*modelRun
@@ -70,7 +70,7 @@ func (g *generator) key() string {
 	return "k-" + strconv.Itoa(g.IntN(40))
 }
 
-// next is a random operation.
+// next returns a random operation.
 func (g *generator) next() step {
 	switch n := g.IntN(100); {
 	case n < 28:
@@ -98,12 +98,12 @@ func (g *generator) record() step {
 		"record", fmt.Sprintf("%s records %s %q", id, show(drafts), key),
 		func() observed { return g.doRecord(id, drafts, key) },
 		func(m *model) observed {
-			return m.once(key, 0, func(m *model) observed { return m.record(id, drafts) })
+			return m.once(key, func(m *model) observed { return m.record(id, drafts) })
 		},
 	}
 }
 
-// draft makes a fact; of those with a name every other is one that was sent before.
+// draft returns a random fact. Half of those with a request_id were sent before.
 func (g *generator) draft(id string) usage.FactDraft {
 	d := fact(1 + g.Int64N(400))
 	if g.chance(30) {
@@ -130,7 +130,7 @@ func show(drafts []usage.FactDraft) string {
 	return text
 }
 
-// nameOf returns the request_id, "" for none.
+// nameOf returns the request_id of a fact, "" for none.
 func nameOf(d usage.FactDraft) string {
 	if d.RequestID == nil {
 		return ""
@@ -148,13 +148,12 @@ func (g *generator) reserve() step {
 		"reserve", fmt.Sprintf("%s reserves %d for %d s %q", id, tokens, ttl, key),
 		func() observed { return g.doReserve(id, tokens, ttl, key) },
 		func(m *model) observed {
-			return m.once(key, tokens, func(m *model) observed { return m.reserve(id, tokens, time.Duration(ttl)*time.Second) })
+			return m.once(key, func(m *model) observed { return m.reserve(id, tokens, time.Duration(ttl)*time.Second) })
 		},
 	}
 }
 
-// reservation names one that was granted, mostly one of the last, by its agent and
-// its place.
+// reservation returns the agent and the index of a granted reservation, usually a recent one.
 func (g *generator) reservation() (id string, n int) {
 	all := len(g.m.reservations)
 	if all == 0 || g.chance(2) {
@@ -183,7 +182,7 @@ func (g *generator) settle() step {
 		"settle", fmt.Sprintf("%s settles %d with %d %s %q", id, n, tokens, labels.Kind, key),
 		func() observed { return g.doSettle(id, n, tokens, labels, key) },
 		func(m *model) observed {
-			return m.once(key, 0, func(m *model) observed { return m.settle(id, n, tokens, labels) })
+			return m.once(key, func(m *model) observed { return m.settle(id, n, tokens, labels) })
 		},
 	}
 }
@@ -197,7 +196,7 @@ func (g *generator) release() step {
 	}
 }
 
-// operate is what an operator does.
+// operate returns a random operation of an operator.
 func (g *generator) operate() step {
 	id, key := g.agent(), g.key()
 	switch g.IntN(3) {
@@ -207,7 +206,7 @@ func (g *generator) operate() step {
 			"add", fmt.Sprintf("%s gets %d for %s %q", id, tokens, term, key),
 			func() observed { return g.doAdd(id, tokens, term, key) },
 			func(m *model) observed {
-				return m.once(key, 0, func(m *model) observed { return m.add(id, tokens, term) })
+				return m.once(key, func(m *model) observed { return m.add(id, tokens, term) })
 			},
 		}
 	case 1:
@@ -224,12 +223,12 @@ func (g *generator) operate() step {
 		return step{
 			"reset", fmt.Sprintf("%s is reset %q", id, key),
 			func() observed { return g.doReset(id, key) },
-			func(m *model) observed { return m.once(key, 0, func(m *model) observed { return m.reset(id) }) },
+			func(m *model) observed { return m.once(key, func(m *model) observed { return m.reset(id) }) },
 		}
 	}
 }
 
-// change is a change of the registry: a budget, a scope, a place, an activity.
+// change returns a random change of the registry: of a budget, a scope, a parent or an activity.
 func (g *generator) change() step {
 	s := g.m.agents[g.ids[1+g.IntN(len(g.ids)-1)]]
 	switch g.IntN(5) {
@@ -260,7 +259,7 @@ func (g *generator) change() step {
 	}
 }
 
-// above is an agent that one of the level may stand under.
+// above returns a possible parent of an agent of the level.
 func (g *generator) above(level models.Level) string {
 	for {
 		if id := g.ids[g.IntN(len(g.ids))]; g.m.agents[id].Level == level-1 {
@@ -269,8 +268,8 @@ func (g *generator) above(level models.Level) string {
 	}
 }
 
-// tick is how far the clock moves before an operation. It goes back now and then, some
-// days too, but not behind the end of an additional budget: those do not begin again.
+// tick returns how far the clock moves before an operation. Sometimes it goes back, also by days,
+// but not to before the end of an additional budget, which does not become active again.
 func (g *generator) tick() time.Duration {
 	now := g.m.now
 	toMidnight := startOf(dayOf(now) + 1).Sub(now)

@@ -16,23 +16,23 @@ import (
 	"comet/store/storetest"
 )
 
-// TestTheLedgerAnswersAsTheModelDoes makes random operations one after another, while
-// the clock moves, and compares what every caller receives and what the ledger shows with
-// the model: once from a seed that is known to meet every rule, once from a new one.
-func TestTheLedgerAnswersAsTheModelDoes(t *testing.T) {
+// TestLedgerMatchesModel runs random operations one after another while the clock
+// moves, and compares the result of each call and the state of the ledger with the model: once with
+// a seed that covers every rule, once with a new seed.
+func TestLedgerMatchesModel(t *testing.T) {
 	t.Parallel()
 	t.Run("KnownSeed", func(t *testing.T) {
 		t.Parallel()
-		storetest.Run(t, func(t *testing.T, db *storetest.DB) { requireVaried(t, answersAsTheModel(t, db, 1, scaled(1500))) })
+		storetest.Run(t, func(t *testing.T, db *storetest.DB) { requireVaried(t, matchesModel(t, db, 1, scaled(1500))) })
 	})
 	t.Run("NewSeed", func(t *testing.T) {
 		t.Parallel()
 		s := seed(t)
-		storetest.Run(t, func(t *testing.T, db *storetest.DB) { answersAsTheModel(t, db, s, scaled(900)) })
+		storetest.Run(t, func(t *testing.T, db *storetest.DB) { matchesModel(t, db, s, scaled(900)) })
 	})
 }
 
-// modelRun is a ledger and its model, and how each of them calls what it granted.
+// modelRun is a ledger and its model, with the ids that each gave to the same rows.
 type modelRun struct {
 	*usage.Ledger
 	t            *testing.T
@@ -44,9 +44,8 @@ type modelRun struct {
 	log          []string
 }
 
-// answersAsTheModel makes n operations and returns how often which verb was answered
-// how.
-func answersAsTheModel(t *testing.T, db *storetest.DB, s uint64, n int) map[string]map[errs.Code]int {
+// matchesModel runs n operations and returns how often each operation had each result.
+func matchesModel(t *testing.T, db *storetest.DB, s uint64, n int) map[string]map[errs.Code]int {
 	t.Helper()
 	r := newModelRun(t, db)
 	t.Cleanup(func() {
@@ -74,12 +73,12 @@ func answersAsTheModel(t *testing.T, db *storetest.DB, s uint64, n int) map[stri
 	return outcomes
 }
 
-// newModelRun makes a tree of 15 agents.
+// newModelRun creates a tree of 15 agents.
 func newModelRun(t *testing.T, db *storetest.DB) *modelRun {
 	t.Helper()
 	r := &modelRun{Ledger: usage.New(db.Store, nil), t: t, db: db, m: &model{
 		agents: map[string]models.Spender{}, days: map[string]int64{}, counting: map[string]bool{}, warned: map[string]int64{}, exceeded: map[string]int64{},
-		alerts: []alert{}, answered: map[string]time.Time{},
+		alerts: []alert{}, keys: map[string]time.Time{},
 	}}
 	for _, link := range []struct {
 		parent string
@@ -115,7 +114,7 @@ func (r *modelRun) insert(s models.Spender) {
 	require.NoError(r.t, r.db.Write(r.t.Context(), func(tx *store.Tx) error { return tx.Agents().Insert(a) }))
 }
 
-// requireSame compares everything the ledger shows with the model.
+// requireSame compares the whole state of the ledger with the model.
 func (r *modelRun) requireSame() {
 	r.t.Helper()
 	for _, id := range r.ids {
@@ -147,7 +146,7 @@ func (r *modelRun) requireSame() {
 	require.EqualValues(r.t, len(r.m.facts), v.Facts)
 }
 
-// requireVaried proves that the operations met what they were made for.
+// requireVaried requires that the operations covered the results that they were generated for.
 func requireVaried(t *testing.T, outcomes map[string]map[errs.Code]int) {
 	t.Helper()
 	if testing.Short() || costly > 1 {
@@ -175,7 +174,7 @@ func onceOf(key string) *models.Idempotency {
 // unlessReplayed returns the observation, unless the response is a stored one.
 func unlessReplayed(once *models.Idempotency, h observed) observed {
 	if once != nil && once.Replay != nil {
-		return observed{answered: true}
+		return observed{stored: true}
 	}
 	return h
 }
@@ -197,14 +196,14 @@ func (r *modelRun) doReserve(id string, tokens, ttl int64, key string) observed 
 	once := onceOf(key)
 	got, err := r.Reserve(r.t.Context(), models.System(), id, usage.ReservationDraft{Tokens: &tokens, TTLSeconds: &ttl}, once)
 	h := unlessReplayed(once, observe(err))
-	if err == nil && !h.answered {
+	if err == nil && !h.stored {
 		h.expires = got.ExpiresAt
 		r.reservations = append(r.reservations, got.ID)
 	}
 	return h
 }
 
-// reservationID is what the ledger calls the reservation n.
+// reservationID returns the id of the reservation n in the ledger.
 func (r *modelRun) reservationID(n int) string {
 	if n < 0 {
 		return uuid.NewString()
@@ -231,7 +230,7 @@ func (r *modelRun) doAdd(id string, tokens int64, term time.Duration, key string
 	d := usage.BudgetAdditionDraft{Tokens: &tokens, ExpiresAt: new(r.db.Now().Add(term)), Reason: new("why")}
 	a, err := r.AddBudget(r.t.Context(), models.System(), id, d, once)
 	h := unlessReplayed(once, observe(err))
-	if err == nil && !h.answered {
+	if err == nil && !h.stored {
 		r.additions = append(r.additions, a.ID)
 	}
 	return h

@@ -11,10 +11,9 @@ import (
 	"comet/store"
 )
 
-// model is a simple ledger: lists of all operations, from which every read computes its
-// numbers. In addition it stores
-// the day of each account, which does not follow a clock that goes back, and the day of
-// each agent's last events.
+// model is a simple ledger: lists of all operations, from which every read computes its numbers. It
+// also stores the day of each account, which does not go back with the clock, and the day of each
+// agent's last events.
 type model struct {
 	now          time.Time
 	agents       map[string]models.Spender
@@ -27,7 +26,7 @@ type model struct {
 	warned       map[string]int64
 	exceeded     map[string]int64
 	alerts       []alert
-	answered     map[string]time.Time // Idempotency-Keys
+	keys         map[string]time.Time // Idempotency-Keys
 }
 
 type modelFact struct {
@@ -67,10 +66,10 @@ func dayOf(t time.Time) int64 { return t.Unix() / aDay }
 
 func startOf(day int64) time.Time { return time.Unix(day*aDay, 0).UTC() }
 
-// clone is for what may be undone.
+// clone returns a copy, for operations that may be rolled back.
 func (m *model) clone() *model {
 	c := *m
-	c.agents, c.days, c.answered = maps.Clone(m.agents), maps.Clone(m.days), maps.Clone(m.answered)
+	c.agents, c.days, c.keys = maps.Clone(m.agents), maps.Clone(m.days), maps.Clone(m.keys)
 	c.counting = maps.Clone(m.counting)
 	c.warned, c.exceeded = maps.Clone(m.warned), maps.Clone(m.exceeded)
 	c.facts, c.reservations, c.additions = slices.Clone(m.facts), slices.Clone(m.reservations), slices.Clone(m.additions)
@@ -89,8 +88,8 @@ func (m *model) chain(id string) []string {
 
 func (m *model) counts(id string) bool { return m.agents[id].BudgetScope == models.ScopeSubtree }
 
-// counters are the links of a path whose budget counts their subtree, the nearest to
-// the agent first.
+// counters returns the agents of a path whose budget limits their subtree, the nearest to the agent
+// first.
 func (m *model) counters(path []string) []string {
 	var out []string
 	for _, id := range slices.Backward(path) {
@@ -115,7 +114,7 @@ func (m *model) used(id string, day int64) (tokens int64) {
 	return tokens
 }
 
-// rollUp is what was used on the paths through an agent.
+// rollUp returns the tokens that were used on the paths through an agent.
 func (m *model) rollUp(id string, day int64) (tokens int64) {
 	for _, f := range m.facts {
 		if slices.Contains(f.path, id) && dayOf(f.at) == day {
@@ -125,7 +124,7 @@ func (m *model) rollUp(id string, day int64) (tokens int64) {
 	return tokens
 }
 
-// owed is the part of the roll-up that no reset wrote off.
+// owed returns the part of the roll-up that no reset wrote off.
 func (m *model) owed(id string, day int64) int64 {
 	tokens := m.rollUp(id, day)
 	for _, r := range m.resets {
@@ -136,7 +135,7 @@ func (m *model) owed(id string, day int64) int64 {
 	return tokens
 }
 
-// running are the reservations that hold tokens now.
+// running returns the reservations that hold tokens now.
 func (m *model) running(counts func(modelReservation) bool) (tokens int64) {
 	for _, r := range m.reservations {
 		if r.state == models.ReservationHeld && r.expires.After(m.now) && counts(r) {
@@ -172,7 +171,7 @@ func (m *model) budget(id string) *int64 {
 	return new(*own + m.extra(id))
 }
 
-// modelUse is what a budget is compared with.
+// modelUse is a sum that is compared with a budget.
 type modelUse struct {
 	scope          models.BudgetScope
 	used, reserved int64
@@ -193,8 +192,8 @@ func left(budget *int64, u modelUse) *int64 {
 	return new(max(0, *budget-u.used-u.reserved))
 }
 
-// open begins a decision about an agent: leases that have ended are freed, and all
-// accounts that are looked at come to the present day.
+// open begins a decision about an agent: it releases expired reservations and moves all accounts of
+// the decision to the current day.
 func (m *model) open(id string, path []string) {
 	looked, accounts := [][]string{m.chain(id)}, []string{id}
 	for _, link := range path {
@@ -217,9 +216,9 @@ func (m *model) open(id string, path []string) {
 	}
 }
 
-// enter brings an account to the present day, back too from one that only a wrong clock
-// can have begun. One that begins to count its subtree is not behind any of the days on
-// which something was used there.
+// enter moves an account to the current day, also back from a day that only a wrong clock can have
+// begun. An account that begins to count its subtree is moved to the latest day on which tokens
+// were used in the subtree.
 func (m *model) enter(id string) {
 	if _, known := m.agents[id]; !known {
 		return
@@ -240,7 +239,7 @@ func (m *model) enter(id string) {
 	}
 }
 
-// day is the day an account is shown on.
+// day returns the day on which an account is shown.
 func (m *model) day(id string) int64 {
 	today := dayOf(m.now)
 	if day := m.days[id]; day > today && day <= today+store.MaxDayAhead {
@@ -249,7 +248,7 @@ func (m *model) day(id string) int64 {
 	return today
 }
 
-// together brings an agent and all that count on a path to the latest of their days.
+// together moves the account of an agent and the counters of a path to the latest of their days.
 func (m *model) together(id string, path []string) int64 {
 	all := append([]string{id}, m.counters(path)...)
 	var day int64
@@ -262,8 +261,8 @@ func (m *model) together(id string, path []string) int64 {
 	return day
 }
 
-// warn notes the events that the state of an account calls for; requested is what is
-// refused because of it, 0 for nothing.
+// warn records the events that follow from the state of an account. requested is the number of
+// tokens that it refuses, 0 for none.
 func (m *model) warn(id string, requested int64) {
 	budget := m.budget(id)
 	if budget == nil {

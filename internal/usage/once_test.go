@@ -13,7 +13,7 @@ import (
 	"comet/models"
 )
 
-// keyed makes an Idempotency-Key whose stored answer is the verb's result.
+// keyed returns an Idempotency-Key whose stored response is the result of the operation.
 func keyed(key string) *models.Idempotency {
 	return &models.Idempotency{
 		Principal: "token-1", Key: key, RequestHash: [32]byte{byte(len(key))},
@@ -24,7 +24,7 @@ func keyed(key string) *models.Idempotency {
 	}
 }
 
-// answer reads a stored answer.
+// answer reads a stored response.
 func answer[T any](t *testing.T, once *models.Idempotency) T {
 	t.Helper()
 	require.NotNil(t, once.Replay, "the request was answered before")
@@ -104,8 +104,7 @@ func TestIdempotencyKeys(t *testing.T) {
 		require.Len(t, f.trail(t, "help"), 2)
 	})
 
-	// A refusal stores no answer, so its transaction is undone; the event must be
-	// there all the same.
+	// A refusal stores no response, but its event.
 	onEachDatabase(t, "KeepTheEventOfARefusal", func(t *testing.T, f *fixture) {
 		f.record(t, "help", 9_000)
 		ask := func() error {
@@ -131,8 +130,7 @@ func TestIdempotencyKeys(t *testing.T) {
 		require.Len(t, f.alerts(t), 4)
 	})
 
-	// The refusing account was taken along to the later day of a roll-up above it, and
-	// that was undone too.
+	// The refusing account is moved to the later day of a roll-up above it.
 	onEachDatabase(t, "KeepTheEventOfARefusalOnADayAhead", func(t *testing.T, f *fixture) {
 		f.record(t, "help", 20)
 		f.scope(t, "orch", models.ScopeSubtree)
@@ -161,14 +159,14 @@ func TestIdempotencyKeys(t *testing.T) {
 		}
 		_, err = f.Record(t.Context(), models.System(), "help", []usage.FactDraft{fact(1)}, broken)
 		require.ErrorContains(t, err, "cannot be shown")
-		require.EqualValues(t, 5, f.usage(t, "help").UsedToday, "what could not be answered did not happen")
+		require.EqualValues(t, 5, f.usage(t, "help").UsedToday, "an operation whose response cannot be stored has no effect")
 		out, err := f.Record(t.Context(), models.System(), "help", []usage.FactDraft{fact(1)}, keyed("k"))
 		require.NoError(t, err)
 		require.EqualValues(t, 6, out.Balance.UsedToday)
 	})
 
-	// The first use of an agent and a heap of expired reservations are dealt with in
-	// transactions of their own; the key still counts once.
+	// New accounts and many expired reservations are written in transactions of their own, and the
+	// key still has one effect.
 	onEachDatabase(t, "WorkWithWhatMustBeDoneFirst", func(t *testing.T, f *fixture) {
 		for range 300 {
 			f.hold(t, "help", 1)

@@ -142,7 +142,7 @@ func (b *batch) audit(ctx context.Context, by models.Principal, agentID string, 
 
 // operate opens a batch for one account for an operator's action.
 func (l *Ledger) operate(ctx context.Context, agentID string, once *models.Idempotency, act func(*batch, *account) (any, error)) error {
-	ops := []operation{&lockAccount{agentID}}
+	ops := []operation{&lockAccount{request{agentID: agentID}}}
 	return l.write(ctx, func(tx *store.Tx) error {
 		return tx.Idempotent(once, func() (any, error) {
 			b, err := openBatch(tx, ops)
@@ -163,10 +163,6 @@ func (l *Ledger) operate(ctx context.Context, agentID string, once *models.Idemp
 }
 
 // lockAccount is an operation that only locks and reads the account.
-type lockAccount struct{ agentID string }
+type lockAccount struct{ request }
 
-func (op *lockAccount) agent() string        { return op.agentID }
-func (op *lockAccount) reservation() string  { return "" }
-func (op *lockAccount) requestIDs() []string { return nil }
-func (op *lockAccount) failed() error        { return nil }
-func (op *lockAccount) decide(*batch)        {}
+func (op *lockAccount) decide(*batch) {}

@@ -199,8 +199,9 @@ func (a *prepaidAccount) statement(kind string, need, advance int64) (*prepay, e
 	id, err := uuid.NewV7()
 	fact.ReservationID = a.reservation.ID
 	return &prepay{
-		settle:  settle{closeReservation: closeReservation{agentID: a.agentID, id: a.reservation.ID}, fact: fact},
-		reserve: reserve{agentID: a.agentID, id: id.String(), ttl: prepaidTTL},
+		request: request{agentID: a.agentID, reservation: a.reservation.ID},
+		settle:  settle{request: request{agentID: a.agentID, reservation: a.reservation.ID}, fact: fact},
+		reserve: reserve{request: request{agentID: a.agentID}, id: id.String(), earlier: a.held, ttl: prepaidTTL},
 		need:    need, held: a.held, advance: advance,
 	}, err
 }

@@ -46,6 +46,19 @@ func TestPrepaid(t *testing.T) {
 		require.Zero(t, f.usage(t, "help").Reserved)
 	})
 
+	onEachDatabase(t, "a hold is refused permanently only if it alone is larger than the whole budget", func(t *testing.T, f *fixture) {
+		p := f.prepaid(usage.PrepaidOptions{})
+		held, err := p.Hold(t.Context(), "help", 9_000)
+		require.NoError(t, err)
+		for tokens, permanent := range map[int64]bool{1_001: false, 10_000: false, 10_001: true} {
+			_, err = p.Hold(t.Context(), "help", tokens)
+			requireCode(t, errs.BudgetExceeded, err)
+			require.Equal(t, permanent, errs.From(err).Permanent, tokens)
+		}
+		held.Charge(0)
+		require.NoError(t, p.Close(t.Context(), nil))
+	})
+
 	onEachDatabase(t, "writes rows of the caller in the transaction of the charge", func(t *testing.T, f *fixture) {
 		p := f.prepaid(usage.PrepaidOptions{})
 		h, err := p.Hold(t.Context(), "help", 100)

@@ -67,7 +67,7 @@ func TestPurge(t *testing.T) {
 		_, err = f.Reservation(t.Context(), "help", ended.ID)
 		requireCode(t, errs.NotFound, err)
 		s, err := f.settle("help", held.ID, 20)
-		require.NoError(t, err, "it was not released before")
+		require.NoError(t, err, "the purge did not release it")
 		require.True(t, s.Late)
 		f.clock(t, "2026-02-12T23:59:59")
 		require.NoError(t, f.Purge(t.Context()))

@@ -35,11 +35,9 @@ func (l *Ledger) Record(ctx context.Context, by models.Principal, agentID string
 
 // record is the operation behind Record.
 type record struct {
-	agentID  string
+	request
 	drafts   []FactDraft
 	facts    []models.Fact // without time and path
-	ids      []string
-	err      error
 	recorded Recorded
 }
 
@@ -52,15 +50,10 @@ func newRecord(by models.Principal, agentID string, drafts []FactDraft) (*record
 		v.Add(errs.InvalidRequest, "/facts", "count", "facts must hold 1 to %d facts, not %d", MaxFacts, len(drafts))
 		return nil, v.Err()
 	}
-	op := &record{agentID: agentID, drafts: drafts, facts: make([]models.Fact, len(drafts))}
+	op := &record{request: request{agentID: agentID}, drafts: drafts, facts: make([]models.Fact, len(drafts))}
 	for i, d := range drafts {
 		fields := input.Validate(d)
-		if d.DurationMS != nil && d.Outcome == "" {
-			fields.Add(errs.InvalidRequest, "/duration_ms", "outcome", "duration_ms needs an outcome")
-		}
-		if d.SessionID != "" && d.Outcome == "" {
-			fields.Add(errs.InvalidRequest, "/session_id", "outcome", "session_id needs an outcome")
-		}
+		d.check(&fields)
 		v = append(v, under(fmt.Sprintf("/facts/%d", i), fields)...)
 	}
 	if err := v.Err(); err != nil {
@@ -74,10 +67,20 @@ func newRecord(by models.Principal, agentID string, drafts []FactDraft) (*record
 		}
 		if d.RequestID != nil {
 			op.facts[i].RequestID = *d.RequestID
-			op.ids = append(op.ids, *d.RequestID)
+			op.requestIDs = append(op.requestIDs, *d.RequestID)
 		}
 	}
 	return op, nil
+}
+
+// check requires the outcome that the other members describe.
+func (o FactOutcome) check(v *errs.Violations) {
+	if o.DurationMS != nil && o.Outcome == "" {
+		v.Add(errs.InvalidRequest, "/duration_ms", "outcome", "duration_ms needs an outcome")
+	}
+	if o.SessionID != "" && o.Outcome == "" {
+		v.Add(errs.InvalidRequest, "/session_id", "outcome", "session_id needs an outcome")
+	}
 }
 
 // newFact returns a fact without its time and path; content is what the request contained, to
@@ -95,11 +98,6 @@ func digestOf(said any) ([32]byte, error) {
 	text, err := json.Marshal(said)
 	return sha256.Sum256(text), err
 }
-
-func (op *record) agent() string        { return op.agentID }
-func (op *record) reservation() string  { return "" }
-func (op *record) requestIDs() []string { return op.ids }
-func (op *record) failed() error        { return op.err }
 
 func (op *record) decide(b *batch) {
 	op.recorded, op.err = Recorded{}, nil

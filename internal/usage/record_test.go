@@ -64,7 +64,7 @@ func TestFacts(t *testing.T) {
 		_, err = f.report("spec", fact(1, named("more")))
 		requireCode(t, errs.LimitReached, err)
 		out, err := f.report("spec", day[0])
-		require.NoError(t, err, "what was recorded is known")
+		require.NoError(t, err, "a recorded fact is recognised")
 		require.True(t, out.Facts[0].Replayed)
 		_, err = f.report("help", day[1:]...)
 		require.NoError(t, err)
@@ -93,7 +93,7 @@ func TestRequestIDs(t *testing.T) {
 		require.NoError(t, err)
 		want := first.Facts[0]
 		want.Replayed = true
-		require.Equal(t, want, again.Facts[0], "it is the fact of two days ago")
+		require.Equal(t, want, again.Facts[0], "the fact of two days ago is returned")
 		require.Zero(t, again.Balance.UsedToday)
 		require.Zero(t, f.usage(t, "help").UsedToday)
 	})
@@ -158,7 +158,7 @@ func TestRequestIDs(t *testing.T) {
 	})
 }
 
-// replayed tells of each fact whether it had been recorded before.
+// replayed returns for each fact whether it had been recorded before.
 func replayed(r usage.Recorded) []bool {
 	var out []bool
 	for _, f := range r.Facts {
@@ -293,7 +293,7 @@ func TestOutcomes(t *testing.T) {
 		)
 		require.NoError(t, err)
 		_, err = f.report("help", fact(1, ended(usage.OutcomeSuccess, new(int64(100)), "s-1", "t-1"), named("r-1")))
-		require.NoError(t, err, "a replay is no second piece of work")
+		require.NoError(t, err, "a replay adds no outcome")
 		d, err := f.db.Agents(t.Context()).Detail("help", f.db.Now())
 		require.NoError(t, err)
 		require.Equal(t, models.AgentStats{SessionsToday: 4, AvgResponseTimeMS: 133, SuccessRate: new(0.6)}, d.Stats)

@@ -2,6 +2,7 @@ package usage
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -29,7 +30,7 @@ func (l *Ledger) Reserve(ctx context.Context, by models.Principal, agentID strin
 	if err != nil {
 		return models.Reservation{}, err
 	}
-	op := &reserve{agentID: agentID, id: id.String(), tokens: *d.Tokens, ttl: DefaultReservationTTL * time.Second}
+	op := &reserve{request: request{agentID: agentID}, id: id.String(), tokens: *d.Tokens, ttl: DefaultReservationTTL * time.Second}
 	if d.TTLSeconds != nil {
 		op.ttl = time.Duration(*d.TTLSeconds) * time.Second
 	}
@@ -39,18 +40,13 @@ func (l *Ledger) Reserve(ctx context.Context, by models.Principal, agentID strin
 
 // reserve is the operation behind Reserve.
 type reserve struct {
-	agentID string
+	request
 	id      string
 	tokens  int64
+	earlier int64 // the part of tokens that belongs to earlier requests, 0 unless it renews their holds
 	ttl     time.Duration
 	granted models.Reservation
-	err     error
 }
-
-func (op *reserve) agent() string        { return op.agentID }
-func (op *reserve) reservation() string  { return "" }
-func (op *reserve) requestIDs() []string { return nil }
-func (op *reserve) failed() error        { return op.err }
 
 func (op *reserve) decide(b *batch) {
 	op.granted, op.err = models.Reservation{}, op.judge(b)
@@ -83,76 +79,44 @@ func (op *reserve) judge(b *batch) error {
 			op.agentID, a.Used, a.Reserved, int64(MaxTokensADay))
 	}
 	b.warn(a, op.tokens)
+	limits := append([]*account{a}, counters...)
 	if !a.covers(a.own(), op.tokens) {
-		return op.refuse(b, a, a.own())
+		return op.refuse(b, a, a.own(), limits)
 	}
 	for _, c := range counters {
 		if !c.covers(c.subtree(), op.tokens) {
-			return op.refuse(b, c, c.subtree())
+			return op.refuse(b, c, c.subtree(), limits)
 		}
 	}
 	return nil
 }
 
-// refuse adds the event and returns the error.
-func (op *reserve) refuse(b *batch, a *account, u use) error {
+// refuse adds the event and returns the error. It is permanent if the whole daily budget of one of
+// the limits is less than what was requested.
+func (op *reserve) refuse(b *batch, a *account, u use, limits []*account) error {
 	b.exceed(a, u, op.tokens)
 	budget, _ := a.budget()
-	by, hint := "", ""
+	by, hint, permanent := "", "", false
 	if u.scope == models.ScopeSubtree {
 		by = " by its subtree"
 	}
-	switch {
-	case op.tokens > budget:
-		hint = "; this is more than the whole daily budget"
-	case budget-u.used >= op.tokens:
+	if budget-u.used >= op.tokens {
 		hint = "; what is reserved may be free before the next day"
 	}
-	return errs.New(errs.BudgetExceeded, "the budget of %s does not cover %d tokens: %d of %d are left today, %d are used%s and %d reserved%s",
+	for _, l := range limits {
+		if whole, limited := l.budget(); limited && op.tokens-op.earlier > whole {
+			permanent = true
+			hint = fmt.Sprintf("; the amount is larger than the whole daily budget of %s, %d tokens: reserve less or raise the budget", input.Quote(l.AgentID), whole)
+			break
+		}
+	}
+	e := errs.New(errs.BudgetExceeded, "the budget of %s does not cover %d tokens: %d of %d are left today, %d are used%s and %d reserved%s",
 		input.Quote(a.AgentID), op.tokens, remaining(budget, u), budget, u.used, by, u.reserved, hint).
 		With("agent_id", a.AgentID).With("scope", u.scope).With("budget", budget).With("used", u.used).
 		With("reserved", u.reserved).With("remaining", remaining(budget, u)).With("requested", op.tokens).
 		With("reset_at", startOf(a.Day+1))
-}
-
-// refusal adds the events of a refused reservation whose transaction was rolled back. The budget
-// may have become free meanwhile; the refusal was correct at its time, on its day.
-type refusal struct {
-	agentID string // whose budget refused
-	scope   models.BudgetScope
-	day     int64
-	tokens  int64
-	err     error
-}
-
-func (op *reserve) refusal() *refusal {
-	m := errs.From(op.err).Meta
-	return &refusal{
-		agentID: m["agent_id"].(string), scope: m["scope"].(models.BudgetScope),
-		day: dayOf(m["reset_at"].(time.Time)) - 1, tokens: op.tokens,
-	}
-}
-
-func (op *refusal) agent() string        { return op.agentID }
-func (op *refusal) reservation() string  { return "" }
-func (op *refusal) requestIDs() []string { return nil }
-func (op *refusal) failed() error        { return op.err }
-
-func (op *refusal) decide(b *batch) {
-	op.err = nil
-	a := b.accounts[op.agentID]
-	if a != nil && a.Day < op.day { // an account that is ahead would have taken it along
-		op.err = b.enter(a, op.day)
-	}
-	if a == nil || a.Day != op.day || op.err != nil {
-		return
-	}
-	b.warn(a, op.tokens)
-	u := a.own()
-	if op.scope == models.ScopeSubtree {
-		u = a.subtree()
-	}
-	b.exceed(a, u, op.tokens)
+	e.Permanent = permanent
+	return e
 }
 
 // MaxReservationTTL is the maximum lifetime of a reservation in seconds.

@@ -46,13 +46,32 @@ func TestReservations(t *testing.T) {
 		require.EqualValues(t, 2_000, f.usage(t, "help").Reserved, "nothing is held")
 	})
 
+	onEachDatabase(t, "of more than a whole daily budget are refused permanently", func(t *testing.T, f *fixture) {
+		permanent := func(agent string, tokens int64) *errs.Error {
+			_, err := f.reserve(agent, tokens)
+			requireCode(t, errs.BudgetExceeded, err)
+			return errs.From(err)
+		}
+		f.record(t, "help", 9_000)
+		require.False(t, permanent("help", 10_000).Permanent, "it fits into the budget of the next day")
+		e := permanent("help", 10_001)
+		require.True(t, e.Permanent)
+		require.Contains(t, e.Detail, `larger than the whole daily budget of "help", 10000 tokens: reserve less or raise the budget`)
+		f.change(t, "spec", func(a *models.Agent) {
+			a.BudgetScope, a.TokenBudget = models.ScopeSubtree, new(int64(5_000))
+		})
+		e = permanent("help", 6_000)
+		require.True(t, e.Permanent, "the budget above never covers it")
+		require.Contains(t, e.Detail, `larger than the whole daily budget of "spec", 5000 tokens`)
+	})
+
 	onEachDatabase(t, "OfADeactivatedAgentAreRefused", func(t *testing.T, f *fixture) {
 		held := f.hold(t, "help", 10)
 		f.change(t, "help", func(a *models.Agent) { a.IsActive = false })
 		_, err := f.reserve("help", 1)
 		requireCode(t, errs.AgentDeactivated, err)
 		_, err = f.settle("help", held.ID, 10)
-		require.NoError(t, err, "what was granted may be settled")
+		require.NoError(t, err, "a granted reservation can be settled")
 		f.change(t, "help", func(a *models.Agent) { a.IsActive = true })
 		f.hold(t, "help", 1)
 	})
@@ -180,7 +199,7 @@ func TestSettlements(t *testing.T) {
 	onEachDatabase(t, "OfWhatWasReleasedAreRefused", func(t *testing.T, f *fixture) {
 		r := f.hold(t, "help", 1_000)
 		require.NoError(t, f.release("help", r.ID))
-		require.NoError(t, f.release("help", r.ID), "it is given back already")
+		require.NoError(t, f.release("help", r.ID), "it is released already")
 		_, err := f.settle("help", r.ID, 1)
 		requireCode(t, errs.ReservationEnded, err)
 		require.Equal(t, models.ReservationReleased, errs.From(err).Meta["state"])
@@ -199,7 +218,7 @@ func TestSettlements(t *testing.T) {
 		shown, err := f.Reservation(t.Context(), "help", late.ID)
 		require.NoError(t, err)
 		require.Equal(t, models.ReservationExpired, shown.State)
-		require.NoError(t, f.release("help", late.ID), "nothing is left to give back")
+		require.NoError(t, f.release("help", late.ID), "it holds no tokens any more")
 		s, err = f.settle("help", late.ID, 20)
 		require.NoError(t, err)
 		require.True(t, s.Late)
@@ -217,8 +236,8 @@ func TestSettlements(t *testing.T) {
 func TestExpiredReservations(t *testing.T) {
 	t.Parallel()
 
-	// More are overdue than one transaction frees, and what is asked for was held by
-	// the last of them.
+	// More reservations are overdue than one transaction releases, and the request needs the tokens
+	// of the last one.
 	onEachDatabase(t, "DoNotBlockOthersHoweverManyThereAre", func(t *testing.T, f *fixture) {
 		for range 300 {
 			f.hold(t, "help", 1)
@@ -231,8 +250,8 @@ func TestExpiredReservations(t *testing.T) {
 		require.Zero(t, f.usage(t, "help").Reserved)
 	})
 
-	// The ancestor has no account when a reservation below it expires: it never spent,
-	// and began to count its subtree only later.
+	// The ancestor has no account when a reservation below it expires: it never spent, and began to
+	// count its subtree later.
 	onEachDatabase(t, "AreFreedUnderAnAncestorWithoutAnAccount", func(t *testing.T, f *fixture) {
 		f.hold(t, "help", 10)
 		f.scope(t, "spec", models.ScopeSubtree)
@@ -243,7 +262,7 @@ func TestExpiredReservations(t *testing.T) {
 		require.EqualValues(t, 15_000, f.leftBelow(t, "spec"))
 	})
 
-	// They are released without any operation.
+	// The running ledger releases them without any operation.
 	onEachDatabase(t, "AreFreedByTheRunningLedger", func(t *testing.T, f *fixture) {
 		f.scope(t, "spec", models.ScopeSubtree)
 		for range 300 {

@@ -26,7 +26,7 @@ func TestSubtreeBudgets(t *testing.T) {
 		require.EqualValues(t, 25_000-9_500, f.leftBelow(t, "spec"))
 		require.EqualValues(t, 100_000-10_570, f.leftBelow(t, "orch"))
 		require.Nil(t, f.usage(t, "other").SubtreeRemaining)
-		require.EqualValues(t, 23_000, f.left(t, "spec"), "remaining is the agent's own")
+		require.EqualValues(t, 23_000, f.left(t, "spec"), "remaining counts the agent's own usage only")
 	})
 
 	onEachDatabase(t, "RefuseTheNearestFirstAndItsOwnBeforeThat", func(t *testing.T, f *fixture) {
@@ -175,7 +175,7 @@ func TestMoves(t *testing.T) {
 		require.EqualValues(t, 30, f.subtree(t, "rival"))
 		f.scope(t, "spec", models.ScopeOwn)
 		f.scope(t, "spec", models.ScopeSubtree)
-		require.EqualValues(t, 25_000-1_239, f.leftBelow(t, "spec"), "counted again it is the same")
+		require.EqualValues(t, 25_000-1_239, f.leftBelow(t, "spec"), "a new sum of the subtree has the same value")
 		f.hold(t, "aid", 1)
 		require.EqualValues(t, 25_000-1_240, f.leftBelow(t, "spec"))
 	})

@@ -21,12 +21,7 @@ func (l *Ledger) Settle(ctx context.Context, by models.Principal, agentID, id st
 		return Settled{}, err
 	}
 	v := input.Validate(d)
-	if d.DurationMS != nil && d.Outcome == "" {
-		v.Add(errs.InvalidRequest, "/duration_ms", "outcome", "duration_ms needs an outcome")
-	}
-	if d.SessionID != "" && d.Outcome == "" {
-		v.Add(errs.InvalidRequest, "/session_id", "outcome", "session_id needs an outcome")
-	}
+	d.check(&v)
 	if err := v.Err(); err != nil {
 		return Settled{}, err
 	}
@@ -35,7 +30,7 @@ func (l *Ledger) Settle(ctx context.Context, by models.Principal, agentID, id st
 		return Settled{}, err
 	}
 	fact.ReservationID = id
-	op := &settle{closeReservation: closeReservation{agentID: agentID, id: id}, fact: fact, outcome: d.FactOutcome}
+	op := &settle{request: request{agentID: agentID, reservation: id}, fact: fact, outcome: d.FactOutcome}
 	err = l.do(ctx, op, once)
 	return op.settled, err
 }
@@ -46,31 +41,20 @@ func (l *Ledger) Release(ctx context.Context, by models.Principal, agentID, id s
 	if err := requireOwn(by, agentID); err != nil {
 		return err
 	}
-	return l.do(ctx, &release{closeReservation{agentID: agentID, id: id}}, nil)
+	return l.do(ctx, &release{request{agentID: agentID, reservation: id}}, nil)
 }
 
-// closeReservation is the common part of Settle and Release.
-type closeReservation struct {
-	agentID, id string
-	err         error
-}
-
-func (e *closeReservation) agent() string        { return e.agentID }
-func (e *closeReservation) reservation() string  { return e.id }
-func (e *closeReservation) requestIDs() []string { return nil }
-func (e *closeReservation) failed() error        { return e.err }
-
-// find returns the reservation and the account that holds it.
-func (e *closeReservation) find(b *batch) (models.Reservation, *account, error) {
-	a, err := b.find(e.agentID)
+// find returns the reservation that a request ends and the account that holds it.
+func (r *request) find(b *batch) (models.Reservation, *account, error) {
+	a, err := b.find(r.agentID)
 	if err != nil {
 		return models.Reservation{}, nil, err
 	}
-	r, found := b.reservations[store.LedgerKey{AgentID: e.agentID, ID: e.id}]
+	held, found := b.reservations[store.LedgerKey{AgentID: r.agentID, ID: r.reservation}]
 	if !found {
-		return r, nil, errs.New(errs.NotFound, "%q has no reservation %q", e.agentID, e.id)
+		return held, nil, errs.New(errs.NotFound, "%q has no reservation %q", r.agentID, r.reservation)
 	}
-	return r, a, nil
+	return held, a, nil
 }
 
 func ended(r models.Reservation) error {
@@ -78,7 +62,7 @@ func ended(r models.Reservation) error {
 }
 
 type settle struct {
-	closeReservation
+	request
 	fact    models.Fact
 	outcome FactOutcome
 	settled Settled
@@ -127,7 +111,7 @@ func (op *settle) enter(b *batch) error {
 	return nil
 }
 
-type release struct{ closeReservation }
+type release struct{ request }
 
 func (op *release) decide(b *batch) {
 	r, a, err := op.find(b)

@@ -54,8 +54,8 @@ func setup(t *testing.T, db *storetest.DB) *fixture {
 	return f
 }
 
-// onEachDatabase runs one case on a fresh ledger over every database. In the end every sum
-// must be what its rows add up to.
+// onEachDatabase runs one case with a new ledger on every database. At the end every stored sum
+// must equal the sum of its rows.
 func onEachDatabase(t *testing.T, name string, test func(t *testing.T, f *fixture)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
@@ -68,8 +68,8 @@ func onEachDatabase(t *testing.T, name string, test func(t *testing.T, f *fixtur
 	})
 }
 
-// clock sets the clock to a time on the day of the fixture, such as "15:30:00", or
-// to one such as "2026-01-11T00:00:00.000001".
+// clock sets the clock to a time on the day of the fixture, such as "15:30:00", or to a date and
+// time such as "2026-01-11T00:00:00.000001".
 func (f *fixture) clock(t *testing.T, text string) time.Time {
 	t.Helper()
 	if !strings.Contains(text, "T") {
@@ -127,12 +127,12 @@ func fact(tokens int64, set ...func(*usage.FactDraft)) usage.FactDraft {
 	return d
 }
 
-// named gives a draft a request_id.
+// named sets the request_id of a draft.
 func named(requestID string) func(*usage.FactDraft) {
 	return func(d *usage.FactDraft) { d.RequestID = &requestID }
 }
 
-// hold reserves tokens that must be granted.
+// hold reserves tokens and requires that they are granted.
 func (f *fixture) hold(t *testing.T, id string, tokens int64) models.Reservation {
 	t.Helper()
 	r, err := f.reserve(id, tokens)
@@ -140,7 +140,7 @@ func (f *fixture) hold(t *testing.T, id string, tokens int64) models.Reservation
 	return r
 }
 
-// refused reserves tokens that must be refused, and returns whose budget refused.
+// refused requires that a reservation is refused, and returns the agent whose budget refused it.
 func (f *fixture) refused(t *testing.T, id string, tokens int64) string {
 	t.Helper()
 	_, err := f.reserve(id, tokens)
@@ -176,31 +176,31 @@ func (f *fixture) reset(t *testing.T, id string) usage.Balance {
 	return b
 }
 
-// scope changes what an agent's budget is held against.
+// scope changes the budget scope of an agent.
 func (f *fixture) scope(t *testing.T, id string, scope models.BudgetScope) {
 	t.Helper()
 	f.change(t, id, func(a *models.Agent) { a.BudgetScope = scope })
 }
 
-// move puts an agent under another parent.
+// move changes the parent of an agent.
 func (f *fixture) move(t *testing.T, id, parent string) {
 	t.Helper()
 	f.change(t, id, func(a *models.Agent) { a.ParentID = &parent })
 }
 
-// subtree returns what counts on the roll-up of an agent today.
+// subtree returns today's usage of an agent and its descendants.
 func (f *fixture) subtree(t *testing.T, id string) int64 {
 	t.Helper()
 	return f.usage(t, id).SubtreeUsedToday
 }
 
-// left returns what an agent may still use of its own budget.
+// left returns the remaining tokens of an agent's own budget.
 func (f *fixture) left(t *testing.T, id string) int64 {
 	t.Helper()
 	return *f.usage(t, id).Remaining
 }
 
-// leftBelow returns what an agent and those below it may still use together.
+// leftBelow returns the remaining tokens of an agent and its descendants together.
 func (f *fixture) leftBelow(t *testing.T, id string) int64 {
 	t.Helper()
 	u := f.usage(t, id)
@@ -215,7 +215,7 @@ func (f *fixture) usage(t *testing.T, id string) usage.AgentUsage {
 	return u
 }
 
-// sound fails unless every sum is what its rows add up to.
+// sound requires that every stored sum equals the sum of its rows.
 func (f *fixture) sound(t *testing.T) {
 	t.Helper()
 	v, err := f.Verify(t.Context())

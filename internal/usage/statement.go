@@ -14,6 +14,7 @@ var errUncounted = errors.New("tokens of finished work must be counted first")
 // reservation, or charges what was used where there is none any more, and reserves the tokens for
 // the time until the next statement.
 type prepay struct {
+	request // its error is why the used tokens are not charged
 	settle  settle
 	reserve reserve
 	// held are the tokens of open holds, need those of the hold that waits, and advance those that
@@ -24,17 +25,11 @@ type prepay struct {
 
 	granted models.Reservation
 	refused error // why need is not granted
-	err     error // why the used tokens are not charged
 }
-
-func (op *prepay) agent() string        { return op.settle.agentID }
-func (op *prepay) reservation() string  { return op.settle.id }
-func (op *prepay) requestIDs() []string { return nil }
-func (op *prepay) failed() error        { return op.err }
 
 func (op *prepay) decide(b *batch) {
 	op.granted, op.refused = models.Reservation{}, nil
-	a, err := b.find(op.agent())
+	a, err := b.find(op.agentID)
 	if err == nil {
 		err = op.charge(b, a)
 	}
@@ -45,7 +40,7 @@ func (op *prepay) decide(b *batch) {
 
 // charge charges what was used. A reservation that was ended by another request does not stop it.
 func (op *prepay) charge(b *batch, a *account) error {
-	if op.settle.id != "" {
+	if op.reservation != "" {
 		op.settle.decide(b)
 		if !errs.Is(op.settle.err, errs.ReservationEnded) && !errs.Is(op.settle.err, errs.NotFound) {
 			return op.settle.err
@@ -90,7 +85,7 @@ func (op *prepay) count(n *counts) {
 	switch {
 	case op.err != nil:
 		return
-	case op.settle.id != "" && op.settle.err == nil:
+	case op.reservation != "" && op.settle.err == nil:
 		n.add(&op.settle)
 	case op.settle.fact.Tokens > 0:
 		n.facts, n.tokens = n.facts+1, n.tokens+op.settle.fact.Tokens

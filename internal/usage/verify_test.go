@@ -12,8 +12,8 @@ import (
 	"comet/store/storetest"
 )
 
-// busy puts something into every sum that Verify compares: spec counts its subtree,
-// and something of it is used, written off and held.
+// busy makes every sum that Verify compares nonzero: spec counts its subtree, of which some tokens
+// are used, written off and held.
 func (f *fixture) busy(t *testing.T) {
 	t.Helper()
 	f.scope(t, "spec", models.ScopeSubtree)
@@ -24,7 +24,7 @@ func (f *fixture) busy(t *testing.T) {
 	f.hold(t, "help", 300)
 }
 
-// account changes an account by hand.
+// account changes a stored account directly.
 func (f *fixture) account(t *testing.T, id string, set func(*models.Account)) {
 	t.Helper()
 	f.write(t, func(tx *store.Tx) error {
@@ -148,7 +148,7 @@ func TestVerify(t *testing.T) {
 			v, err := f.Verify(t.Context())
 			require.NoError(t, err)
 			require.Len(t, v.Differences, 100)
-			require.EqualValues(t, 151, v.Total, "and help has no account")
+			require.EqualValues(t, 151, v.Total, "and one for the missing account of help")
 		})
 	})
 }

@@ -25,7 +25,7 @@ func (l *Ledger) ReserveIn(tx *store.Tx, agentID string, tokens int64, ttl time.
 	if err != nil {
 		return models.Reservation{}, err
 	}
-	op := &reserve{agentID: agentID, id: id.String(), tokens: tokens, ttl: min(ttl, MaxReservationTTL*time.Second)}
+	op := &reserve{request: request{agentID: agentID}, id: id.String(), tokens: tokens, ttl: min(ttl, MaxReservationTTL*time.Second)}
 	err = l.decideOne(tx, op)
 	return op.granted, err
 }
@@ -37,12 +37,12 @@ func (l *Ledger) SettleIn(tx *store.Tx, agentID, reservationID string, d Settlem
 		return err
 	}
 	fact.ReservationID = reservationID
-	return l.decideOne(tx, &settle{closeReservation: closeReservation{agentID: agentID, id: reservationID}, fact: fact, outcome: d.FactOutcome})
+	return l.decideOne(tx, &settle{request: request{agentID: agentID, reservation: reservationID}, fact: fact, outcome: d.FactOutcome})
 }
 
 // ReleaseIn is Release in the caller's transaction.
 func (l *Ledger) ReleaseIn(tx *store.Tx, agentID, reservationID string) error {
-	return l.decideOne(tx, &release{closeReservation{agentID: agentID, id: reservationID}})
+	return l.decideOne(tx, &release{request{agentID: agentID, reservation: reservationID}})
 }
 
 // ChargeIn records a fact in the caller's transaction.
@@ -51,7 +51,7 @@ func (l *Ledger) ChargeIn(tx *store.Tx, agentID string, d FactDraft) error {
 	if err != nil {
 		return err
 	}
-	return l.decideOne(tx, &record{agentID: agentID, drafts: []FactDraft{d}, facts: []models.Fact{fact}})
+	return l.decideOne(tx, &record{request: request{agentID: agentID}, drafts: []FactDraft{d}, facts: []models.Fact{fact}})
 }
 
 // LockIn locks the accounts of several agents, and of all their ancestors, until the caller's
@@ -61,7 +61,7 @@ func (l *Ledger) LockIn(tx *store.Tx, agentIDs []string) error {
 	ops := make([]operation, 0, len(agentIDs))
 	for _, id := range agentIDs {
 		if id != "" {
-			ops = append(ops, &release{closeReservation{agentID: id}})
+			ops = append(ops, &lockAccount{request{agentID: id}})
 		}
 	}
 	_, err := openBatch(tx, ops)
@@ -72,5 +72,5 @@ func (l *Ledger) decideOne(tx *store.Tx, op operation) error {
 	if err := l.decide(tx, []operation{op}); err != nil {
 		return err
 	}
-	return op.failed()
+	return op.common().err
 }

@@ -7978,7 +7978,7 @@ type ClientInterface interface {
 
 	// CreateReservationWithBody Reserve tokens
 	//
-	// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed.
+	// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed. Without `Retry-After` the amount is larger than the whole daily budget: reserve less or raise the budget.
 	//
 	// Requires the scope `usage:write`.
 	//
@@ -7989,7 +7989,7 @@ type ClientInterface interface {
 
 	// CreateReservation Reserve tokens
 	//
-	// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed.
+	// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed. Without `Retry-After` the amount is larger than the whole daily budget: reserve less or raise the budget.
 	//
 	// Requires the scope `usage:write`.
 	//
@@ -9530,7 +9530,7 @@ func (c *Client) ListReservations(ctx context.Context, agentID string, params *L
 
 // CreateReservationWithBody Reserve tokens
 //
-// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed.
+// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed. Without `Retry-After` the amount is larger than the whole daily budget: reserve less or raise the budget.
 //
 // Requires the scope `usage:write`.
 //
@@ -9551,7 +9551,7 @@ func (c *Client) CreateReservationWithBody(ctx context.Context, agentID string, 
 
 // CreateReservation Reserve tokens
 //
-// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed.
+// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed. Without `Retry-After` the amount is larger than the whole daily budget: reserve less or raise the budget.
 //
 // Requires the scope `usage:write`.
 //
@@ -17443,7 +17443,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateReservationWithBodyWithResponse Reserve tokens
 	//
-	// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed.
+	// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed. Without `Retry-After` the amount is larger than the whole daily budget: reserve less or raise the budget.
 	//
 	// Requires the scope `usage:write`.
 	//
@@ -17454,7 +17454,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateReservationWithResponse Reserve tokens
 	//
-	// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed.
+	// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed. Without `Retry-After` the amount is larger than the whole daily budget: reserve less or raise the budget.
 	//
 	// Requires the scope `usage:write`.
 	//
@@ -26642,7 +26642,7 @@ func (c *ClientWithResponses) ListReservationsWithResponse(ctx context.Context, 
 
 // CreateReservationWithBodyWithResponse Reserve tokens
 //
-// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed.
+// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed. Without `Retry-After` the amount is larger than the whole daily budget: reserve less or raise the budget.
 //
 // Requires the scope `usage:write`.
 //
@@ -26659,7 +26659,7 @@ func (c *ClientWithResponses) CreateReservationWithBodyWithResponse(ctx context.
 
 // CreateReservationWithResponse Reserve tokens
 //
-// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed.
+// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed. Without `Retry-After` the amount is larger than the whole daily budget: reserve less or raise the budget.
 //
 // Requires the scope `usage:write`.
 //

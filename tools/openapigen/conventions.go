@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -13,7 +14,12 @@ func addConventions(where string, op *openapi3.Operation) {
 	if failuresOf(op) != "" {
 		return
 	}
+	addPathParameters(where, op)
+	addBodyFailure(op)
 	ok := op.Responses.Value("200")
+	if created := op.Responses.Value("201"); created != nil && ok == nil {
+		addHeaders(created.Value, "Location")
+	}
 	if op.Parameters.GetByInAndName(openapi3.ParameterInQuery, "cursor") != nil {
 		addPages(op, ok)
 	}
@@ -32,6 +38,58 @@ func addConventions(where string, op *openapi3.Operation) {
 			}
 		}
 		addResponse(op, "409", "The Idempotency-Key was used with a different request")
+	}
+}
+
+// addTag adds the tag of an operation, which follows from its path.
+func addTag(where string, op *openapi3.Operation) {
+	path := where[strings.Index(where, "/"):]
+	for _, t := range []struct{ prefix, tag string }{
+		{"/api/v1/agents/{agent_id}/ancestors", "hierarchy"},
+		{"/api/v1/agents/{agent_id}/budget", "budgets"}, {"/api/v1/agents/{agent_id}/usage/reset", "budgets"},
+		{"/api/v1/agents/{agent_id}/key", "tokens"}, {"/api/v1/tokens", "tokens"}, {"/api/v1/me", "tokens"},
+		{"/api/v1/agents/{agent_id}/usage", "usage"}, {"/api/v1/agents/{agent_id}/reservations", "usage"}, {"/api/v1/ledger", "usage"},
+		{"/api/v1/agents", "agents"}, {"/api/v1/hierarchy", "hierarchy"}, {"/api/v1/roster", "roster"},
+		{"/api/v1/tasks", "tasks"}, {"/api/v1/sessions", "tasks"}, {"/api/v1/workers", "tasks"},
+		{"/api/v1/tools", "tools"}, {"/api/v1/upstreams", "tools"}, {"/api/v1/webhooks", "webhooks"}, {"/x-webhooks", "webhooks"},
+		{"/api/v1/events", "events"}, {"/api/agent/", "agent connections"}, {"/api/v5/", "agent connections"},
+		{"/healthz", "service"}, {"/readyz", "service"}, {"/metrics", "service"}, {"/openapi.", "service"}, {"/docs", "service"}, {"/problems", "service"},
+	} {
+		if len(op.Tags) == 0 && strings.HasPrefix(path, t.prefix) {
+			op.Tags = []string{t.tag}
+		}
+	}
+}
+
+// addPathParameters adds the ids in the path, and the failure of an operation on a resource that
+// does not exist. PUT of a resource creates it.
+func addPathParameters(where string, op *openapi3.Operation) {
+	examples := map[string]string{"agent": "finance-personal", "upstream": "filesystem", "session": "01890a5d-ac96-774b-bcce-b302099a8058"}
+	var missing []string
+	for part := range strings.SplitSeq(where, "/") {
+		name, ok := strings.CutSuffix(strings.Trim(part, "{}"), "_id")
+		if !ok || !strings.HasPrefix(part, "{") {
+			continue
+		}
+		schema := openapi3.NewStringSchema().WithMaxLength(64)
+		p := openapi3.NewPathParameter(name + "_id").WithSchema(schema).WithDescription("The " + name + "'s id")
+		p.Example = cmp.Or(examples[name], "01890a5d-ac96-774b-bcce-b302099a8057")
+		addParameter(op, len(missing), p)
+		missing = append(missing, "the "+name)
+	}
+	if len(missing) > 0 && !(strings.HasPrefix(where, "PUT ") && strings.HasSuffix(where, "_id}")) {
+		addResponse(op, "404", "T"+strings.Join(missing, " or ")[1:]+" does not exist")
+	}
+}
+
+// addBodyFailure adds the failure of an operation with an invalid JSON body.
+func addBodyFailure(op *openapi3.Operation) {
+	switch {
+	case op.RequestBody == nil:
+	case op.RequestBody.Value.Required:
+		addResponse(op, "400", "A field is missing or malformed")
+	default:
+		addResponse(op, "400", "A field is malformed")
 	}
 }
 

@@ -348,7 +348,7 @@ func TestOperations(t *testing.T) {
 	t.Run("get the failures every such operation has", func(t *testing.T) {
 		t.Parallel()
 		require.Equal(t, []string{"200", "304", "400", "404", "500", "default"}, get.at("responses").names())
-		require.Equal(t, []string{"204", "401", "403", "413", "415", "429", "default"}, add.at("responses").names())
+		require.Equal(t, []string{"204", "400", "401", "403", "413", "415", "429", "default"}, add.at("responses").names())
 		add.at("responses", "401").is(object{"$ref": "#/components/responses/Unauthenticated"})
 	})
 	t.Run("answer failures with problem documents", func(t *testing.T) {

@@ -17,6 +17,7 @@ func (n *normaliser) operation(where string, op *openapi3.Operation) {
 	if op.Summary == "" || op.Description == "" {
 		n.reject("%s: no @Summary or no @Description", where)
 	}
+	addTag(where, op)
 	if len(op.Tags) != 1 || n.doc.Tags.Get(firstOf(op.Tags)) == nil {
 		n.reject("%s: needs exactly one @Tags entry, one that doc.go declares", where)
 	}

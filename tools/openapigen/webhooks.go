@@ -44,6 +44,7 @@ func (n *normaliser) webhooks() {
 }
 
 func (n *normaliser) webhook(where, event string, op *openapi3.Operation) {
+	addTag(where, op)
 	if op.OperationID == "" || op.Summary == "" || op.Description == "" || len(op.Tags) != 1 {
 		n.reject("%s: needs @ID, @Summary, @Description and one @Tags entry", where)
 	}

@@ -44,7 +44,6 @@ type promptWorker struct{ Address, Name, State, Caps string }
 //	@Summary		Get a system prompt
 //	@Description	Returns one of the three system prompts of PROTOCOL_V5 §13, filled in with the registered agents. For a token bound to an agent, the worker prompt is that agent's.
 //	@ID				getPrompt
-//	@Tags			agent connections
 //	@Produce		plain
 //	@Security		BearerAuth
 //	@Param			name	path	string	true	"The role"	enums(orchestrator,worker,research)	example(worker)

@@ -16,7 +16,6 @@ import (
 //	@Description
 //	@Description	With `Prefer: wait` the response to an `R` has a second line once the task has ended (`S`, `E`) or the worker asks a question (`D`). A refused message gets an `E` with the document's code. If every message is refused, the status is that of the first: E10 to E16 400, E15 409, E17 and E31 429, E19 422, E2x 504, E30 and E32 503, E33 and E4x 404, E90 401, E99 500; for an E from a worker, 502 instead of 401 and 500. Otherwise the status is that of the last accepted message, 200 or 202.
 //	@ID				sendV5Messages
-//	@Tags			agent connections
 //	@Accept			plain
 //	@Produce		plain
 //	@Security		BearerAuth

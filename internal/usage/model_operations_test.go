@@ -20,7 +20,7 @@ type observed struct {
 	at       []time.Time // of facts
 	late     bool
 	expires  time.Time
-	answered bool // before: nothing happened
+	stored   bool // the result is the stored response of an earlier request
 }
 
 func (m *model) find(id string) errs.Code {
@@ -62,8 +62,8 @@ func (m *model) record(id string, drafts []usage.FactDraft) observed {
 	return out
 }
 
-// named looks for a fact of the same request_id among those that were recorded and
-// those that will be.
+// named returns the fact with the same request_id among the recorded facts and those of this
+// request.
 func (m *model) named(f modelFact, fresh []modelFact) (earlier modelFact, found bool, code errs.Code) {
 	if f.name == "" {
 		return modelFact{}, false, ""
@@ -212,35 +212,23 @@ func (m *model) reset(id string) observed {
 	return observed{balance: new(m.balance(id))}
 }
 
-// refuse notes the events of a refusal that was undone, on its day.
-func (m *model) refuse(h observed, day, tokens int64) {
-	m.open(h.whose, nil)
-	m.days[h.whose] = max(m.days[h.whose], day)
-	m.warn(h.whose, tokens)
-	u := m.own(h.whose)
-	if h.scope == models.ScopeSubtree {
-		u = m.subtree(h.whose)
-	}
-	m.exceed(h.whose, u, tokens)
-}
-
-// once is an operation with an Idempotency-Key: an answer is given once, and what
-// fails does not happen, but for the events of a refusal.
-func (m *model) once(key string, tokens int64, act func(*model) observed) observed {
+// once runs an operation with an Idempotency-Key: it has one result, and an operation that fails
+// has no effect, unless a budget refused it.
+func (m *model) once(key string, act func(*model) observed) observed {
 	if key == "" {
 		return act(m)
 	}
-	if at, known := m.answered[key]; known && !at.Before(m.now.Add(-store.IdempotencyRetention)) {
-		return observed{answered: true}
+	if at, known := m.keys[key]; known && !at.Before(m.now.Add(-store.IdempotencyRetention)) {
+		return observed{stored: true}
 	}
 	attempt := m.clone()
 	out := act(attempt)
 	switch out.code {
 	case "":
-		attempt.answered[key] = m.now
+		attempt.keys[key] = m.now
 		*m = *attempt
 	case errs.BudgetExceeded:
-		m.refuse(out, attempt.days[out.whose], tokens)
+		*m = *attempt
 	}
 	return out
 }
