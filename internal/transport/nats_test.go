@@ -301,3 +301,20 @@ func TestEnvelopesOverNATS(t *testing.T) {
 		require.Equal(t, second.ID, (<-inbox)["payload"].(map[string]any)["task_id"], "it is connected again")
 	})
 }
+
+// TestNATSJoinsAgain: an agent of an unframed protocol declares its limits when it joins, and may
+// change them by joining again.
+func TestNATSJoinsAgain(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		f := openLinesFixture(t, db, false)
+		worker := natsLines(t, f)
+		first := f.WaitForWorker(t, "ada", func(w models.Worker) bool { return online(w) && w.Concurrency == 2 })
+		require.Equal(t, "joined", worker.send("join 2"))
+		require.Equal(t, first.ConnectionID, f.CachedWorker("ada").ConnectionID, "the same values change nothing")
+		require.Equal(t, "joined", worker.send("join 5"))
+		second := f.WaitForWorker(t, "ada", func(w models.Worker) bool { return online(w) && w.Concurrency == 5 })
+		require.NotEqual(t, first.ConnectionID, second.ConnectionID)
+		f.waitForMetric(t, 1, "comet_transport_connections", "nats")
+	})
+}
