@@ -28,8 +28,8 @@ const (
 	WakeEverything Kind = "comet.wake.all"
 )
 
-// Subjects that agents use in the message-queue form of the envelope protocol (Chiffon
-// §Authentication). Each message is one envelope.
+// Subjects that agents use (Chiffon §Authentication, “message queue”). Each message is one of their
+// protocol.
 const (
 	// AgentInboxes carries messages of comet to an agent: comet.agents.<agent>.inbox.
 	AgentInboxes Kind = "comet.agents.*.inbox"
