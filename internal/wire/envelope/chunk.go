@@ -98,6 +98,9 @@ func (r Range) String() string {
 	return fmt.Sprintf("bytes %d-%d of %d", r.From, r.To, r.Total)
 }
 
+// MarshalText implements encoding.TextMarshaler.
+func (r Range) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
 // Split cuts an output into chunks of at most MaxChunk bytes, at character boundaries. An empty
 // output has no chunks.
 func Split(output string) []Chunk {
