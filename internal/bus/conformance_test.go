@@ -75,14 +75,13 @@ func TestAWildcardReceivesMatchingSubjects(t *testing.T) {
 		b := f.open(t)
 		received := receive(t, b, string(bus.AgentOutboxes))
 		for _, subject := range []string{
-			bus.AgentOutbox("a-1"), bus.AgentInbox("a-1"), bus.WakeInbox("a-1"), bus.AgentOutbox("dots. and spaces"), "comet.agents.x.y.outbox", bus.AgentOutbox("end"),
+			bus.AgentOutboxes.Of("a-1"), bus.AgentInboxes.Of("a-1"), bus.WakeInboxes.Of("a-1"), bus.AgentOutboxes.Of("dots. and spaces"), "comet.agents.x.y.outbox", bus.AgentOutboxes.Of("end"),
 		} {
 			require.NoError(t, b.Publish(subject, nil))
 		}
 		for _, agent := range []string{"a-1", "dots. and spaces", "end"} {
-			kind, name, ok := bus.Parse(next(t, received).Subject)
+			name, ok := bus.AgentOutboxes.NameIn(next(t, received).Subject)
 			require.True(t, ok)
-			require.Equal(t, bus.AgentOutboxes, kind)
 			require.Equal(t, agent, name)
 		}
 		require.Empty(t, received)

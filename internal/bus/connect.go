@@ -113,12 +113,12 @@ func (b *Bus) settle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	_ = b.Flush(ctx)
-	_ = b.Publish(WakeAll(), []byte(b.id))
+	_ = b.Publish(string(WakeEverything), []byte(b.id))
 }
 
 // subscribeToReconnects subscribes to the reconnections of other replicas.
 func (b *Bus) subscribeToReconnects(conn *nats.Conn) error {
-	_, err := conn.Subscribe(WakeAll(), func(m *nats.Msg) {
+	_, err := conn.Subscribe(string(WakeEverything), func(m *nats.Msg) {
 		if string(m.Data) != b.id {
 			b.gaps.report(Gap{Reason: OthersReconnected})
 		}

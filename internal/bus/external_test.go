@@ -40,8 +40,8 @@ func TestTwoBusesOnOneServerExchangeMessages(t *testing.T) {
 	t.Parallel()
 	server := bustest.Start(t, bustest.Settings{})
 	one, two := start(t, &bus.Options{URL: server.URL()}), start(t, &bus.Options{URL: server.URL()})
-	receivedByOne, receivedByTwo := receive(t, one, bus.WakeDispatch()), receive(t, two, bus.WakeDispatch())
-	require.NoError(t, one.Publish(bus.WakeDispatch(), nil))
+	receivedByOne, receivedByTwo := receive(t, one, string(bus.WakeDispatches)), receive(t, two, string(bus.WakeDispatches))
+	require.NoError(t, one.Publish(string(bus.WakeDispatches), nil))
 	next(t, receivedByOne)
 	next(t, receivedByTwo)
 
@@ -54,7 +54,7 @@ func TestTwoBusesOnOneServerExchangeMessages(t *testing.T) {
 
 	// Messages that were published before Stop are delivered.
 	for i := range 1000 {
-		require.NoError(t, one.Publish(bus.WakeDispatch(), []byte(strconv.Itoa(i))))
+		require.NoError(t, one.Publish(string(bus.WakeDispatches), []byte(strconv.Itoa(i))))
 	}
 	stop(t, one)
 	for i := range 1000 {

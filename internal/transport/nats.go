@@ -100,7 +100,7 @@ func (n *natsTransport) subscribe(ctx context.Context) *bus.Subscription {
 // agents of other lanes. If the lane is full the message is refused, and a message sent as a
 // request gets a reply that says so.
 func (n *natsTransport) dispatch(msg bus.Message) {
-	_, agentID, _ := bus.Parse(msg.Subject)
+	agentID, _ := bus.AgentOutboxes.NameIn(msg.Subject)
 	l, size := n.lanes[maphash.String(n.seed, agentID)%lanes], int64(len(msg.Data))
 	if total := l.bytes.Add(size); total <= laneBytes || total == size {
 		select {
@@ -163,7 +163,7 @@ const (
 
 // receive processes one message. It removes the token from the message first.
 func (n *natsTransport) receive(ctx context.Context, msg bus.Message) {
-	_, agentID, _ := bus.Parse(msg.Subject)
+	agentID, _ := bus.AgentOutboxes.NameIn(msg.Subject)
 	var acks natsAck
 	isAck := hasFirstMember(msg.Data, "ack", "auth_token") && json.Unmarshal(msg.Data, &acks) == nil
 	proto, unsupported := n.protocolOf(msg, agentID)
@@ -347,7 +347,7 @@ func (n *natsTransport) publish(c *connection, out outbound, maxBytes int) error
 		header = map[string][]string{headerContentType: c.protocol.info.ContentTypes[:1], headerMessageID: {out.id}}
 	}
 	for _, part := range out.parts {
-		err := n.server.core.Bus.PublishWithHeader(bus.AgentInbox(c.agentID), header, part)
+		err := n.server.core.Bus.PublishWithHeader(bus.AgentInboxes.Of(c.agentID), header, part)
 		if errs.Is(err, errs.BodyTooLarge) { // the limit has changed since the check
 			n.server.logWarning("a message is too long for the message bus; it stays in the inbox", c.agentID, err)
 			return errDoesNotFit
