@@ -73,7 +73,7 @@ func (w *wakeups) Start(ctx context.Context) error {
 			return err
 		}
 	}
-	w.stop = w.bus.OnGap(func(bus.Gap) { w.orchestrator.OnWakeAll() })
+	w.stop = w.bus.OnGap(w.orchestrator.OnWakeAll)
 	_ = w.bus.Flush(ctx) // a wake-up that is lost meanwhile is found by polling
 	return nil
 }

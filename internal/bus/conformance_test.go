@@ -180,7 +180,7 @@ func TestASubscriptionSurvivesTheLossOfTheServer(t *testing.T) {
 
 		for range 3 {
 			f.outage(t, b)
-			require.Equal(t, bus.Gap{Reason: bus.Reconnected}, next(t, gaps))
+			next(t, gaps)
 			require.NoError(t, b.Publish("still.there", nil))
 			require.Equal(t, "still.there", next(t, received).Subject)
 			_, err := b.Request(t.Context(), "still.queued", nil)
@@ -200,7 +200,7 @@ func TestNoMessageIsLostAfterOnGap(t *testing.T) {
 		b := f.open(t)
 		received := receive(t, b, "between")
 		read := make(chan struct{}, 10)
-		b.OnGap(func(bus.Gap) {
+		b.OnGap(func() {
 			flush(t, b)
 			read <- struct{}{}
 		})
@@ -301,13 +301,12 @@ func TestDroppedMessagesAreReportedAsAGap(t *testing.T) {
 			}
 			flush(t, b)
 		}
-		want := bus.Gap{Reason: bus.Dropped, Subject: "slow"}
 		flood(20)
-		require.Equal(t, want, next(t, gaps), "at the first dropped message")
+		next(t, gaps) // at the first dropped message
 		flood(80)
 		require.Empty(t, gaps, "not again while the handler is blocked")
 		close(release)
-		require.Equal(t, want, next(t, gaps), "when the handler has processed its backlog")
+		next(t, gaps) // when the handler has processed its backlog
 		require.InDelta(t, 91, metric(t, b, "comet_bus_messages_dropped_total"), 0)
 		require.Len(t, entered, 9)
 
@@ -331,7 +330,7 @@ func TestTheBacklogIsLimitedInBytes(t *testing.T) {
 			require.NoError(t, b.Publish("big", make([]byte, 1000)))
 		}
 		flush(t, b)
-		require.Equal(t, bus.Gap{Reason: bus.Dropped, Subject: "big"}, next(t, gaps))
+		next(t, gaps)
 		close(release)
 		for range 10 {
 			next(t, entered)
@@ -366,7 +365,7 @@ func TestStopOfOnGapEndsTheCalls(t *testing.T) {
 	testBoth(t, func(t *testing.T, f fixture) {
 		b := f.open(t)
 		var calls atomic.Int32
-		end := b.OnGap(func(bus.Gap) { calls.Add(1) })
+		end := b.OnGap(func() { calls.Add(1) })
 		gaps := gapsOf(b)
 		f.outage(t, b)
 		next(t, gaps)

@@ -86,7 +86,7 @@ func (b *Bus) connected(conn *nats.Conn) {
 		return
 	}
 	b.log.Info("NATS is reachable again", "server", conn.ConnectedUrlRedacted())
-	b.gaps.report(Gap{Reason: Reconnected})
+	b.gaps.reportReconnection()
 }
 
 // failed handles errors outside of a call.
@@ -120,7 +120,7 @@ func (b *Bus) settle(ctx context.Context) {
 func (b *Bus) subscribeToReconnects(conn *nats.Conn) error {
 	_, err := conn.Subscribe(string(WakeEverything), func(m *nats.Msg) {
 		if string(m.Data) != b.id {
-			b.gaps.report(Gap{Reason: OthersReconnected})
+			b.gaps.report()
 		}
 	})
 	return err

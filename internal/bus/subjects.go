@@ -24,7 +24,7 @@ const (
 	// WakeAgentIndexes reports that agents or their capabilities have changed.
 	WakeAgentIndexes Kind = "comet.wake.agents"
 	// WakeEverything reports that other wake-ups may have been lost. The bus sends it, with its
-	// own id, after it was disconnected, and turns it into a Gap.
+	// own id, after it was disconnected, and turns it into a gap.
 	WakeEverything Kind = "comet.wake.all"
 )
 
