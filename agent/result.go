@@ -138,7 +138,7 @@ func (a outcome) payloads(request envelope.WorkRequest, last envelope.WorkStatus
 		return []envelope.Payload{result}
 	}
 	var all []envelope.Payload
-	for _, c := range envelope.Split(a.Output) {
+	for _, c := range envelope.Split(a.Output, envelope.MaxChunk) {
 		status := last
 		status.Step = &envelope.Step{Number: 1, Name: "result", Output: c.Text, Chunk: c.Range}
 		if last.Step != nil {

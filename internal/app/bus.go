@@ -41,48 +41,39 @@ func agentOf(tokens *httpkit.Authenticator) func(context.Context, string, netip.
 // and subscribes to the wake-ups of other replicas.
 type wakeups struct {
 	bus          *bus.Bus
+	subjects     map[orchestrator.WakeKind]bus.Kind
 	orchestrator *orchestrator.Orchestrator
 	stop         func()
+}
+
+// wakeSubjects returns the subjects of the wake-ups.
+func wakeSubjects() map[orchestrator.WakeKind]bus.Kind {
+	return map[orchestrator.WakeKind]bus.Kind{
+		orchestrator.WakeInbox: bus.WakeInboxes, orchestrator.WakeTask: bus.WakeTasks,
+		orchestrator.WakeQueue: bus.WakeDispatches, orchestrator.WakeWorker: bus.WakeAgentIndexes,
+	}
 }
 
 // Wake implements orchestrator.Waker. A wake-up that cannot be published is lost; the other
 // replicas poll.
 func (w *wakeups) Wake(kind orchestrator.WakeKind, id string) {
-	if subject := subjectOf(kind, id); subject != "" {
-		_ = w.bus.Publish(subject, nil)
+	if subject, ok := w.subjects[kind]; ok {
+		_ = w.bus.Publish(subject.Of(id), nil)
 	}
-}
-
-func subjectOf(kind orchestrator.WakeKind, id string) string {
-	switch kind {
-	case orchestrator.WakeInbox:
-		return bus.WakeInbox(id)
-	case orchestrator.WakeTask:
-		return bus.WakeTask(id)
-	case orchestrator.WakeQueue:
-		return bus.WakeDispatch()
-	case orchestrator.WakeWorker:
-		return bus.WakeAgents()
-	}
-	return ""
 }
 
 // Start implements background.Service. The bus must have been started.
 func (w *wakeups) Start(ctx context.Context) error {
-	kinds := map[bus.Kind]orchestrator.WakeKind{
-		bus.WakeInboxes: orchestrator.WakeInbox, bus.WakeTasks: orchestrator.WakeTask,
-		bus.WakeDispatches: orchestrator.WakeQueue, bus.WakeAgentIndexes: orchestrator.WakeWorker,
-	}
-	for subject, kind := range kinds {
+	for kind, subject := range w.subjects {
 		_, err := w.bus.Subscribe(string(subject), func(m bus.Message) {
-			_, name, _ := bus.Parse(m.Subject)
+			name, _ := subject.NameIn(m.Subject)
 			w.orchestrator.OnWake(kind, name)
 		})
 		if err != nil {
 			return err
 		}
 	}
-	w.stop = w.bus.OnGap(func(bus.Gap) { w.orchestrator.OnWakeAll() })
+	w.stop = w.bus.OnGap(w.orchestrator.OnWakeAll)
 	_ = w.bus.Flush(ctx) // a wake-up that is lost meanwhile is found by polling
 	return nil
 }

@@ -191,7 +191,7 @@ func (a *App) tracer(pkg string) trace.Tracer {
 // newOrchestrator returns the orchestrator and the service that carries its wake-ups to and from
 // other replicas.
 func (a *App) newOrchestrator(reg *registry.Registry, ledger *usage.Ledger, feed *events.Feed, natsBus *bus.Bus) (*orchestrator.Orchestrator, background.Service) {
-	w := &wakeups{bus: natsBus}
+	w := &wakeups{bus: natsBus, subjects: wakeSubjects()}
 	opts := &orchestrator.Options{
 		Classes: classes(), Resolver: references.Resolver{}, Tracer: a.tracer("orchestrator"), Registry: reg, Feed: feed,
 		Retention: a.cfg.Tasks.Retention, OfflineAfter: a.offlineAfter(), Logger: a.log,

@@ -102,7 +102,7 @@ func (b *Batcher[T]) AddWait(item T) {
 // add adds an item for a caller that holds the mutex.
 func (b *Batcher[T]) add(item T) {
 	b.pending = append(b.pending, item)
-	if len(b.pending)-b.inWrite == b.opts.Size {
+	if len(b.pending)-b.inWrite >= b.opts.Size { // more than Size after a failed write
 		b.poller.Wake()
 	}
 }

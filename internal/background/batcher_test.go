@@ -23,9 +23,24 @@ type batchWriter struct {
 	batches [][]int
 	written int // of a batch that fails
 	err     error
+	blocked chan struct{} // nil unless writes wait until it is closed
+}
+
+// block makes the following writes wait until the channel is closed.
+func (w *batchWriter) block() chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.blocked = make(chan struct{})
+	return w.blocked
 }
 
 func (w *batchWriter) write(_ context.Context, batch []int) (int, error) {
+	w.mu.Lock()
+	blocked := w.blocked
+	w.mu.Unlock()
+	if blocked != nil {
+		<-blocked
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(batch) > 0 {
@@ -85,12 +100,32 @@ func TestBatcher(t *testing.T) {
 		require.Equal(t, [][]int{{1, 2}}, w.take())
 	})
 
-	test("writes earlier when there are enough items", func(t *testing.T, b *background.Batcher[int], w *batchWriter) {
+	test("a full batch is written before the interval ends", func(t *testing.T, b *background.Batcher[int], w *batchWriter) {
 		for i := range 3 {
 			require.True(t, b.Add(i))
 		}
 		synctest.Wait()
 		require.Equal(t, [][]int{{0, 1, 2}}, w.take())
+	})
+
+	test("more than a full batch is written before the interval ends", func(t *testing.T, b *background.Batcher[int], w *batchWriter) {
+		boom := errors.New("boom")
+		release := w.block()
+		w.fail(0, boom)
+		require.True(t, b.Add(1))
+		failed := make(chan error)
+		go func() { failed <- b.Flush(t.Context()) }()
+		synctest.Wait()
+		for i := range 2 { // during the write, so that the failure leaves three items
+			require.True(t, b.Add(i+2))
+		}
+		close(release)
+		require.ErrorIs(t, <-failed, boom)
+		w.fail(0, nil)
+		w.take()
+		require.True(t, b.Add(4))
+		synctest.Wait()
+		require.Equal(t, [][]int{{1, 2, 3, 4}}, w.take())
 	})
 
 	test("Stop writes what is pending", func(t *testing.T, b *background.Batcher[int], w *batchWriter) {

@@ -19,7 +19,7 @@ func benchmarkBoth(b *testing.B, run func(b *testing.B, on *bus.Bus)) {
 func BenchmarkWake(b *testing.B) {
 	benchmarkBoth(b, func(b *testing.B, on *bus.Bus) {
 		received := receive(b, on, string(bus.WakeInboxes))
-		subject := bus.WakeInbox("orch-business")
+		subject := bus.WakeInboxes.Of("orch-business")
 		b.ReportAllocs()
 		for b.Loop() {
 			if err := on.Publish(subject, nil); err != nil {
@@ -49,7 +49,7 @@ func BenchmarkRequest(b *testing.B) {
 // BenchmarkPublish is the time of Publish.
 func BenchmarkPublish(b *testing.B) {
 	benchmarkBoth(b, func(b *testing.B, on *bus.Bus) {
-		subject := bus.WakeInbox("orch-business")
+		subject := bus.WakeInboxes.Of("orch-business")
 		b.ReportAllocs()
 		for b.Loop() {
 			if err := on.Publish(subject, nil); err != nil {
@@ -63,7 +63,7 @@ func BenchmarkPublish(b *testing.B) {
 // BenchmarkSubject formats and parses a subject.
 func BenchmarkSubject(b *testing.B) {
 	for b.Loop() {
-		if _, _, ok := bus.Parse(bus.AgentOutbox("orch-business")); !ok {
+		if _, ok := bus.AgentOutboxes.NameIn(bus.AgentOutboxes.Of("orch-business")); !ok {
 			b.Fatal("not parsed")
 		}
 	}

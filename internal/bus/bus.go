@@ -157,10 +157,12 @@ func (b *Bus) isConnected() bool {
 	return conn != nil && conn.IsConnected()
 }
 
-// OnGap calls fn after messages may have been lost, once new ones arrive again. It may be called at
-// any time. The calls run one after the other on a goroutine of the bus; equal pending gaps are one
-// call. stop ends the calls, but not one in progress.
-func (b *Bus) OnGap(fn func(Gap)) (stop func()) { return b.gaps.add(fn) }
+// OnGap calls fn after messages may have been lost, once new ones arrive again: after this replica or
+// another one has reconnected, at the first message that was dropped because a handler was too slow,
+// and when that handler has processed its backlog. It may be called at any time. The calls run one
+// after the other on a goroutine of the bus; pending gaps are one call. stop ends the calls, but not
+// one in progress.
+func (b *Bus) OnGap(fn func()) (stop func()) { return b.gaps.add(fn) }
 
 // Describe implements prometheus.Collector.
 func (b *Bus) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(b, to) }

@@ -104,9 +104,9 @@ func receive(t testing.TB, b *bus.Bus, subject string) <-chan bus.Message {
 }
 
 // listen returns the gaps of a bus.
-func gapsOf(b *bus.Bus) <-chan bus.Gap {
-	gaps := make(chan bus.Gap, 10000)
-	b.OnGap(func(g bus.Gap) { gaps <- g })
+func gapsOf(b *bus.Bus) <-chan struct{} {
+	gaps := make(chan struct{}, 10000)
+	b.OnGap(func() { gaps <- struct{}{} })
 	return gaps
 }
 

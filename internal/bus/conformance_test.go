@@ -75,14 +75,13 @@ func TestAWildcardReceivesMatchingSubjects(t *testing.T) {
 		b := f.open(t)
 		received := receive(t, b, string(bus.AgentOutboxes))
 		for _, subject := range []string{
-			bus.AgentOutbox("a-1"), bus.AgentInbox("a-1"), bus.WakeInbox("a-1"), bus.AgentOutbox("dots. and spaces"), "comet.agents.x.y.outbox", bus.AgentOutbox("end"),
+			bus.AgentOutboxes.Of("a-1"), bus.AgentInboxes.Of("a-1"), bus.WakeInboxes.Of("a-1"), bus.AgentOutboxes.Of("dots. and spaces"), "comet.agents.x.y.outbox", bus.AgentOutboxes.Of("end"),
 		} {
 			require.NoError(t, b.Publish(subject, nil))
 		}
 		for _, agent := range []string{"a-1", "dots. and spaces", "end"} {
-			kind, name, ok := bus.Parse(next(t, received).Subject)
+			name, ok := bus.AgentOutboxes.NameIn(next(t, received).Subject)
 			require.True(t, ok)
-			require.Equal(t, bus.AgentOutboxes, kind)
 			require.Equal(t, agent, name)
 		}
 		require.Empty(t, received)
@@ -181,7 +180,7 @@ func TestASubscriptionSurvivesTheLossOfTheServer(t *testing.T) {
 
 		for range 3 {
 			f.outage(t, b)
-			require.Equal(t, bus.Gap{Reason: bus.Reconnected}, next(t, gaps))
+			next(t, gaps)
 			require.NoError(t, b.Publish("still.there", nil))
 			require.Equal(t, "still.there", next(t, received).Subject)
 			_, err := b.Request(t.Context(), "still.queued", nil)
@@ -201,7 +200,7 @@ func TestNoMessageIsLostAfterOnGap(t *testing.T) {
 		b := f.open(t)
 		received := receive(t, b, "between")
 		read := make(chan struct{}, 10)
-		b.OnGap(func(bus.Gap) {
+		b.OnGap(func() {
 			flush(t, b)
 			read <- struct{}{}
 		})
@@ -302,13 +301,12 @@ func TestDroppedMessagesAreReportedAsAGap(t *testing.T) {
 			}
 			flush(t, b)
 		}
-		want := bus.Gap{Reason: bus.Dropped, Subject: "slow"}
 		flood(20)
-		require.Equal(t, want, next(t, gaps), "at the first dropped message")
+		next(t, gaps) // at the first dropped message
 		flood(80)
 		require.Empty(t, gaps, "not again while the handler is blocked")
 		close(release)
-		require.Equal(t, want, next(t, gaps), "when the handler has processed its backlog")
+		next(t, gaps) // when the handler has processed its backlog
 		require.InDelta(t, 91, metric(t, b, "comet_bus_messages_dropped_total"), 0)
 		require.Len(t, entered, 9)
 
@@ -332,7 +330,7 @@ func TestTheBacklogIsLimitedInBytes(t *testing.T) {
 			require.NoError(t, b.Publish("big", make([]byte, 1000)))
 		}
 		flush(t, b)
-		require.Equal(t, bus.Gap{Reason: bus.Dropped, Subject: "big"}, next(t, gaps))
+		next(t, gaps)
 		close(release)
 		for range 10 {
 			next(t, entered)
@@ -367,7 +365,7 @@ func TestStopOfOnGapEndsTheCalls(t *testing.T) {
 	testBoth(t, func(t *testing.T, f fixture) {
 		b := f.open(t)
 		var calls atomic.Int32
-		end := b.OnGap(func(bus.Gap) { calls.Add(1) })
+		end := b.OnGap(func() { calls.Add(1) })
 		gaps := gapsOf(b)
 		f.outage(t, b)
 		next(t, gaps)

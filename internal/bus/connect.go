@@ -86,7 +86,7 @@ func (b *Bus) connected(conn *nats.Conn) {
 		return
 	}
 	b.log.Info("NATS is reachable again", "server", conn.ConnectedUrlRedacted())
-	b.gaps.report(Gap{Reason: Reconnected})
+	b.gaps.reportReconnection()
 }
 
 // failed handles errors outside of a call.
@@ -113,14 +113,14 @@ func (b *Bus) settle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	_ = b.Flush(ctx)
-	_ = b.Publish(WakeAll(), []byte(b.id))
+	_ = b.Publish(string(WakeEverything), []byte(b.id))
 }
 
 // subscribeToReconnects subscribes to the reconnections of other replicas.
 func (b *Bus) subscribeToReconnects(conn *nats.Conn) error {
-	_, err := conn.Subscribe(WakeAll(), func(m *nats.Msg) {
+	_, err := conn.Subscribe(string(WakeEverything), func(m *nats.Msg) {
 		if string(m.Data) != b.id {
-			b.gaps.report(Gap{Reason: OthersReconnected})
+			b.gaps.report()
 		}
 	})
 	return err

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -40,8 +41,8 @@ func TestTwoBusesOnOneServerExchangeMessages(t *testing.T) {
 	t.Parallel()
 	server := bustest.Start(t, bustest.Settings{})
 	one, two := start(t, &bus.Options{URL: server.URL()}), start(t, &bus.Options{URL: server.URL()})
-	receivedByOne, receivedByTwo := receive(t, one, bus.WakeDispatch()), receive(t, two, bus.WakeDispatch())
-	require.NoError(t, one.Publish(bus.WakeDispatch(), nil))
+	receivedByOne, receivedByTwo := receive(t, one, string(bus.WakeDispatches)), receive(t, two, string(bus.WakeDispatches))
+	require.NoError(t, one.Publish(string(bus.WakeDispatches), nil))
 	next(t, receivedByOne)
 	next(t, receivedByTwo)
 
@@ -54,7 +55,7 @@ func TestTwoBusesOnOneServerExchangeMessages(t *testing.T) {
 
 	// Messages that were published before Stop are delivered.
 	for i := range 1000 {
-		require.NoError(t, one.Publish(bus.WakeDispatch(), []byte(strconv.Itoa(i))))
+		require.NoError(t, one.Publish(string(bus.WakeDispatches), []byte(strconv.Itoa(i))))
 	}
 	stop(t, one)
 	for i := range 1000 {
@@ -71,7 +72,7 @@ func TestAReconnectionIsAGapForOtherReplicas(t *testing.T) {
 	flush(t, two)
 	gaps := gapsOf(two)
 	require.NoError(t, one.Break())
-	require.Equal(t, bus.Gap{Reason: bus.OthersReconnected}, next(t, gaps))
+	next(t, gaps)
 }
 
 func TestABusStartsBeforeItsServer(t *testing.T) {
@@ -89,7 +90,7 @@ func TestABusStartsBeforeItsServer(t *testing.T) {
 	require.NoError(t, b.Publish("early", []byte("buffered")))
 
 	server.Restart(t)
-	require.Equal(t, bus.Gap{Reason: bus.Reconnected}, next(t, gaps))
+	next(t, gaps)
 	require.Equal(t, "buffered", string(next(t, received).Data))
 	require.NoError(t, b.Check(t.Context()))
 	require.Equal(t, 1, bytes.Count([]byte(log.String()), []byte("NATS is unreachable")), "%s", &log)
@@ -160,7 +161,6 @@ func TestPublishersSurviveRestartsOfTheServer(t *testing.T) {
 	server := bustest.Start(t, bustest.Settings{})
 	b := start(t, &bus.Options{URL: server.URL()})
 	other := start(t, &bus.Options{URL: server.URL()})
-	gaps := gapsOf(other)
 	received := make(chan string, 1)
 	_, err := other.Subscribe("load.*", func(m bus.Message) {
 		if m.Subject != "load.end" {
@@ -186,12 +186,10 @@ func TestPublishersSurviveRestartsOfTheServer(t *testing.T) {
 			}
 		})
 	}
-	for range 3 {
+	for n := range 3 {
 		server.Kill()
 		server.Restart(t)
-		for next(t, gaps).Reason != bus.Reconnected { // its queue may overflow meanwhile
-			continue
-		}
+		require.Eventually(t, func() bool { return metric(t, other, "comet_bus_reconnects_total") > float64(n) }, timeout, time.Millisecond)
 	}
 	close(done)
 	all.Wait()

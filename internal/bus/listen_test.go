@@ -49,11 +49,11 @@ func TestAnAgentUsesItsInboxAndOutbox(t *testing.T) {
 	received := receive(t, b, string(bus.AgentOutboxes))
 	conn, err := agent(t, b)
 	require.NoError(t, err)
-	inbox, err := conn.SubscribeSync(bus.AgentInbox("infra-1"))
+	inbox, err := conn.SubscribeSync(bus.AgentInboxes.Of("infra-1"))
 	require.NoError(t, err)
-	require.NoError(t, conn.Publish(bus.AgentOutbox("infra-1"), []byte("up")))
+	require.NoError(t, conn.Publish(bus.AgentOutboxes.Of("infra-1"), []byte("up")))
 	require.Equal(t, "up", string(next(t, received).Data))
-	require.NoError(t, b.Publish(bus.AgentInbox("infra-1"), []byte("down")))
+	require.NoError(t, b.Publish(bus.AgentInboxes.Of("infra-1"), []byte("down")))
 	m, err := inbox.NextMsg(timeout)
 	require.NoError(t, err)
 	require.Equal(t, "down", string(m.Data))
@@ -67,18 +67,18 @@ func TestAnAgentMayUseNoOtherSubjects(t *testing.T) {
 			b := start(t, &bus.Options{Listen: "localhost:0", Authenticate: authenticate})
 			conn, err := agent(t, b, nats.Token("token of infra-1"), nats.PermissionErrOnSubscribe(true))
 			require.NoError(t, err)
-			for _, subject := range []string{">", "comet.>", bus.WakeDispatch(), "comet.wake.>", "comet.agents.>", "_INBOX.>", bus.AgentOutbox("infra-1")} {
+			for _, subject := range []string{">", "comet.>", string(bus.WakeDispatches), "comet.wake.>", "comet.agents.>", "_INBOX.>", bus.AgentOutboxes.Of("infra-1")} {
 				sub, err := conn.SubscribeSync(subject)
 				require.NoError(t, err)
 				_, err = sub.NextMsg(timeout)
 				require.ErrorIs(t, err, nats.ErrPermissionViolation, subject)
 			}
 			received := receive(t, b, ">")
-			for _, subject := range []string{bus.WakeDispatch(), bus.WakeAll(), bus.AgentInbox("infra-1"), "other"} {
+			for _, subject := range []string{string(bus.WakeDispatches), string(bus.WakeEverything), bus.AgentInboxes.Of("infra-1"), "other"} {
 				require.NoError(t, conn.Publish(subject, nil))
 			}
-			require.NoError(t, conn.Publish(bus.AgentOutbox("infra-1"), nil))
-			require.Equal(t, bus.AgentOutbox("infra-1"), next(t, received).Subject, "the other messages were rejected")
+			require.NoError(t, conn.Publish(bus.AgentOutboxes.Of("infra-1"), nil))
+			require.Equal(t, bus.AgentOutboxes.Of("infra-1"), next(t, received).Subject, "the other messages were rejected")
 		})
 	}
 }
@@ -92,15 +92,15 @@ func TestATokenPermitsTheSubjectsOfItsAgentOnly(t *testing.T) {
 	}
 	conn, err := agent(t, b, nats.UserInfo("any name", "token of infra-1"), nats.PermissionErrOnSubscribe(true))
 	require.NoError(t, err)
-	for _, other := range []string{bus.AgentInbox("infra-2"), string(bus.AgentInboxes)} {
+	for _, other := range []string{bus.AgentInboxes.Of("infra-2"), string(bus.AgentInboxes)} {
 		sub, err := conn.SubscribeSync(other)
 		require.NoError(t, err)
 		_, err = sub.NextMsg(timeout)
 		require.ErrorIs(t, err, nats.ErrPermissionViolation, other)
 	}
 	received := receive(t, b, string(bus.AgentOutboxes))
-	require.NoError(t, conn.Publish(bus.AgentOutbox("infra-2"), []byte("forged")))
-	require.NoError(t, conn.Publish(bus.AgentOutbox("infra-1"), []byte("own")))
+	require.NoError(t, conn.Publish(bus.AgentOutboxes.Of("infra-2"), []byte("forged")))
+	require.NoError(t, conn.Publish(bus.AgentOutboxes.Of("infra-1"), []byte("own")))
 	require.Equal(t, "own", string(next(t, received).Data))
 }
 
@@ -113,13 +113,13 @@ func TestResponsesGoToSubjectsOfTheSenderOnly(t *testing.T) {
 	flush(t, b)
 	conn, err := agent(t, b, nats.Token("token of infra-1"), nats.CustomInboxPrefix("comet.agents.infra-1.reply"))
 	require.NoError(t, err)
-	m, err := conn.Request(bus.AgentOutbox("infra-1"), nil, timeout)
+	m, err := conn.Request(bus.AgentOutboxes.Of("infra-1"), nil, timeout)
 	require.NoError(t, err)
 	require.Equal(t, "ok", string(m.Data))
 	require.NoError(t, next(t, answered))
 
-	for _, forged := range []string{bus.AgentInbox("infra-2"), bus.WakeAll(), "comet", "comet.agents.infra-2.reply.1", "comet.agents.infra-1.reply"} {
-		require.NoError(t, conn.PublishRequest(bus.AgentOutbox("infra-1"), forged, nil))
+	for _, forged := range []string{bus.AgentInboxes.Of("infra-2"), string(bus.WakeEverything), "comet", "comet.agents.infra-2.reply.1", "comet.agents.infra-1.reply"} {
+		require.NoError(t, conn.PublishRequest(bus.AgentOutboxes.Of("infra-1"), forged, nil))
 		require.True(t, errs.Is(next(t, answered), errs.InvalidRequest), forged)
 	}
 }
@@ -204,7 +204,7 @@ func TestManyAgentsConnectConcurrently(t *testing.T) {
 		all.Go(func() {
 			conn, err := nats.Connect("nats://"+b.Addr(), nats.Token("token of a"))
 			if err == nil {
-				err = errors.Join(conn.Publish(bus.AgentOutbox("a"), nil), conn.FlushTimeout(timeout))
+				err = errors.Join(conn.Publish(bus.AgentOutboxes.Of("a"), nil), conn.FlushTimeout(timeout))
 				conn.Close()
 			}
 			require.NoError(t, err)

@@ -24,12 +24,12 @@ const (
 	// WakeAgentIndexes reports that agents or their capabilities have changed.
 	WakeAgentIndexes Kind = "comet.wake.agents"
 	// WakeEverything reports that other wake-ups may have been lost. The bus sends it, with its
-	// own id, after it was disconnected, and turns it into a Gap.
+	// own id, after it was disconnected, and turns it into a gap.
 	WakeEverything Kind = "comet.wake.all"
 )
 
-// Subjects that agents use in the message-queue form of the envelope protocol (Chiffon
-// §Authentication). Each message is one envelope.
+// Subjects that agents use (Chiffon §Authentication, “message queue”). Each message is one of their
+// protocol.
 const (
 	// AgentInboxes carries messages of comet to an agent: comet.agents.<agent>.inbox.
 	AgentInboxes Kind = "comet.agents.*.inbox"
@@ -39,48 +39,12 @@ const (
 	AgentOutboxes Kind = "comet.agents.*.outbox"
 )
 
-// Kinds returns every kind.
-func Kinds() []Kind {
-	return []Kind{
-		WakeInboxes, WakeTasks, WakeDispatches, WakeAgentIndexes, WakeEverything, AgentInboxes, AgentOutboxes,
-	}
-}
+// Of returns the subject of a name. A kind without a name has one subject.
+func (k Kind) Of(name string) string { return strings.Replace(string(k), "*", word(name), 1) }
 
-// WakeInbox is the subject of WakeInboxes for one agent.
-func WakeInbox(agent string) string { return WakeInboxes.of(agent) }
-
-// WakeTask is the subject of WakeTasks for one task.
-func WakeTask(task string) string { return WakeTasks.of(task) }
-
-// WakeDispatch is the subject of WakeDispatches.
-func WakeDispatch() string { return string(WakeDispatches) }
-
-// WakeAgents is the subject of WakeAgentIndexes.
-func WakeAgents() string { return string(WakeAgentIndexes) }
-
-// WakeAll is the subject of WakeEverything.
-func WakeAll() string { return string(WakeEverything) }
-
-// AgentInbox is the subject of AgentInboxes for one agent.
-func AgentInbox(agent string) string { return AgentInboxes.of(agent) }
-
-// AgentOutbox is the subject of AgentOutboxes for one agent.
-func AgentOutbox(agent string) string { return AgentOutboxes.of(agent) }
-
-// Parse returns the kind of a subject and the name in it, "" if the kind has none. ok is false
-// for a subject that none of the functions above returns.
-func Parse(subject string) (kind Kind, name string, ok bool) {
-	for _, k := range Kinds() {
-		if name, ok := k.nameIn(subject); ok {
-			return k, name, true
-		}
-	}
-	return "", "", false
-}
-
-func (k Kind) of(name string) string { return strings.Replace(string(k), "*", word(name), 1) }
-
-func (k Kind) nameIn(subject string) (name string, ok bool) {
+// NameIn returns the name in a subject, "" if the kind has none. ok is false for a subject that Of does
+// not return.
+func (k Kind) NameIn(subject string) (name string, ok bool) {
 	before, after, named := strings.Cut(string(k), "*")
 	if !named {
 		return "", subject == string(k)
@@ -108,7 +72,7 @@ func mayReply(subject, reply string) bool {
 	if reply != "comet" && !strings.HasPrefix(reply, "comet.") {
 		return true
 	}
-	agent, ok := AgentOutboxes.nameIn(subject)
+	agent, ok := AgentOutboxes.NameIn(subject)
 	return ok && strings.HasPrefix(reply, repliesTo(agent)+".")
 }
 

@@ -117,7 +117,7 @@ func (s *Subscription) reportDropped(handled bool) {
 	lost, isDue := s.loss.update(dropped, waiting, s.bus.opts.PendingMessages)
 	s.bus.metrics.dropped.Add(float64(max(0, lost)))
 	if isDue {
-		s.bus.gaps.report(Gap{Reason: Dropped, Subject: s.nats.Subject})
+		s.bus.gaps.report()
 	}
 }
 

@@ -19,7 +19,7 @@ type Question struct {
 }
 
 // Clarify records a question of an agent: the task waits for a reply. A question above the limit
-// of the policy ends the attempt (E18).
+// of the policy ends the attempt.
 func (o *Orchestrator) Clarify(ctx context.Context, agentID, taskID string, q Question) (out models.Task, err error) {
 	err = o.transact(ctx, func(op *operation) error {
 		out, err = op.clarify(agentID, taskID, q)

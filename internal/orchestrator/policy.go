@@ -56,24 +56,24 @@ type Failure string
 
 // The failures.
 const (
-	// FailureTimeout: the agent was silent for too long (5001, E20-E22).
+	// FailureTimeout: the agent was silent for too long.
 	FailureTimeout Failure = "timeout"
-	// FailureUnavailable: the agent is offline or has left (5002, E30).
+	// FailureUnavailable: the agent is offline or has left.
 	FailureUnavailable Failure = "unavailable"
-	// FailureSaturated: the task waited too long in its queue (5002, E31).
+	// FailureSaturated: the task waited too long in its queue.
 	FailureSaturated Failure = "saturated"
-	// FailureResource: the agent reached one of its limits (5005, E32).
+	// FailureResource: the agent reached one of its limits.
 	FailureResource Failure = "resource_limit"
-	// FailureBudget: the budget does not cover the work (5005, E17).
+	// FailureBudget: the budget does not cover the work.
 	FailureBudget Failure = "budget_exceeded"
-	// FailureUnsupported: the agent does not do this work (5006, E19).
+	// FailureUnsupported: the agent does not do this work.
 	FailureUnsupported Failure = "unsupported"
-	// FailureInvalid: the agent could not read the task (5003, E10).
+	// FailureInvalid: the agent could not read the task.
 	FailureInvalid Failure = "invalid"
 	// FailureWork: the work itself failed, for example with an exit code.
 	FailureWork Failure = "failed"
-	// FailureQuestions: the agent asked more questions than allowed (E18). FailureUnanswered: a
-	// question got no reply in time (E23).
+	// FailureQuestions: the agent asked more questions than allowed. FailureUnanswered: a
+	// question got no reply in time.
 	FailureQuestions  Failure = "too_many_questions"
 	FailureUnanswered Failure = "unanswered"
 )

@@ -75,8 +75,8 @@ func (op *operation) lockSession(id string) (models.Session, error) {
 	return session, err
 }
 
-// enterSession opens or joins the session of a submission, if it has one, and sets its id and the
-// parameters with resolved references.
+// enterSession opens or joins the session of a submission, if it has one, and sets its id. It sets
+// the parameters with resolved references.
 func (op *operation) enterSession(by models.Principal, sub *Submission) (err error) {
 	switch {
 	case sub.Session != nil:
@@ -85,8 +85,6 @@ func (op *operation) enterSession(by models.Principal, sub *Submission) (err err
 		}
 	case sub.SessionID != "":
 		err = op.joinSession(by, *sub)
-	default:
-		return nil
 	}
 	if err == nil {
 		sub.Parameters, err = sub.resolvedParameters, sub.resolveErr

@@ -55,6 +55,9 @@ type Submission struct {
 	// runs after the task was inserted, not for a repeated request, and again if the transaction
 	// does. Its error rolls everything back.
 	With func(tx *store.Tx, t *models.Task) error `json:"-"`
+	// Resolver resolves references in Parameters in place of Options.Resolver, also without a session;
+	// nil for that one.
+	Resolver Resolver `json:"-"`
 
 	parentID       *string // the task that hands it off, or its parallel task
 	depth          int

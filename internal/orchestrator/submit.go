@@ -41,22 +41,28 @@ func (o *Orchestrator) Submit(ctx context.Context, by models.Principal, sub Subm
 	return out, err
 }
 
-// resolveReferences stores the resolved parameters in sub, or the error. The transaction decides
-// whether the error matters: it does not for a repeated request.
+// resolveReferences stores the resolved parameters in sub, or the error. Resolved values are final.
+// The transaction decides whether the error matters: it does not for a repeated request.
 func (o *Orchestrator) resolveReferences(ctx context.Context, by models.Principal, sub *Submission) {
 	sub.resolvedParameters = sub.Parameters
-	if sub.Session == nil && sub.SessionID == "" || o.opts.Resolver == nil || !o.opts.Resolver.MayRefer(sub.Parameters) {
+	resolver := sub.Resolver
+	if resolver == nil && (sub.Session != nil || sub.SessionID != "") {
+		resolver = o.opts.Resolver
+	}
+	if resolver == nil || !resolver.MayRefer(sub.Parameters) {
 		return
 	}
 	var session models.Session
 	var err error
 	if sub.Session != nil {
 		session.Facts = sub.Session.Facts
-	} else if session, err = o.Session(ctx, sub.SessionID); err == nil {
-		err = sub.checkSession(by, session)
+	} else if sub.SessionID != "" {
+		if session, err = o.Session(ctx, sub.SessionID); err == nil {
+			err = sub.checkSession(by, session)
+		}
 	}
 	if err == nil {
-		sub.resolvedParameters, err = o.opts.Resolver.Resolve(ctx, o, session, sub.Parameters)
+		sub.resolvedParameters, err = resolver.Resolve(ctx, o, session, sub.Parameters)
 	}
 	sub.resolveErr = err
 }

@@ -251,8 +251,8 @@ func (op *operation) releaseSlot(agentID string, r attemptEnd, p Policy) error {
 // breakerKind is the kind of the job that runs when the pause of a breaker is over.
 const breakerKind = "worker.breaker"
 
-// openBreaker stops new assignments to a worker that failed too often in a row (Chiffon
-// §Timeouts). Its attempts continue.
+// openBreaker stops new assignments to a worker that failed too often in a row (Chiffon §Timeouts).
+// Its attempts continue.
 func (op *operation) openBreaker(w *models.Worker, p Policy) error {
 	w.BreakerUntil, w.Probing = op.tx.Now().Add(p.BreakerPause), false
 	if err := op.tx.Jobs().Delete(breakerKind, w.AgentID); err != nil {

@@ -39,10 +39,10 @@ type Protocol interface {
 // Info describes a protocol to the transports. The functions are optional capabilities, nil if the
 // protocol does not have them; their errors are for Refuse.
 type Info struct {
-	// Name is the value of models.Worker.Protocol, for example "envelope".
+	// Name is the value of models.Worker.Protocol, for example "example".
 	Name string
 	// Subprotocols are the names that select the protocol when an agent connects, the preferred one
-	// first, for example "envelope.v1".
+	// first, for example "example.v1".
 	Subprotocols []string
 	// ContentTypes are the media types of its messages over HTTP, the preferred one first. Messages
 	// of a JSON media type are JSON values, all others are text.

@@ -25,8 +25,10 @@ type deliverer struct {
 	// With backoff the delay doubles each time, up to maxBackoffFactor.
 	redeliverAfter time.Duration
 	backoff        bool
-	// maxBytes is the size limit of a message, 0 for none.
-	maxBytes int
+	// retryAfter is the delay after a message could not be sent, 0 to end the connection instead.
+	retryAfter time.Duration
+	// maxBytes returns the size limit of a message; nil for none.
+	maxBytes func() int
 }
 
 // outbound is a message as it is sent. One message may have several parts.
@@ -74,8 +76,11 @@ func (d *deliverer) run(ctx context.Context, onHeartbeat func(context.Context) e
 			}
 		}
 		next, err := d.deliverPending(ctx, d.conn.concurrency+maxNotices, send)
-		if err != nil {
+		if err != nil && d.retryAfter == 0 {
 			return err
+		}
+		if err != nil {
+			next = d.retryAfter
 		}
 		if next > 0 {
 			timer.Reset(next)
@@ -179,7 +184,11 @@ func (d *deliverer) forgetRemoved(ctx context.Context, inbox []models.InboxMessa
 // deliver sends one message and reports whether it was sent. An obsolete message is acknowledged
 // instead, and one that cannot be rendered is left in the inbox.
 func (d *deliverer) deliver(ctx context.Context, m models.InboxMessage, prev delivery, send func(outbound) error) (bool, error) {
-	parts, err := d.conn.protocol.Render(ctx, d.conn.peer, m, d.maxBytes)
+	limit := 0
+	if d.maxBytes != nil {
+		limit = d.maxBytes()
+	}
+	parts, err := d.conn.protocol.Render(ctx, d.conn.peer, m, limit)
 	if err != nil {
 		d.server.logWarning("cannot render a message; it stays in the inbox", m.AgentID, err)
 		return false, nil

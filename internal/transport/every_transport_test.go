@@ -337,7 +337,7 @@ func pushLines(t *testing.T, f *linesFixture) linesWorker {
 
 func natsLines(t *testing.T, f *linesFixture) linesWorker {
 	inbox := make(chan string, 10_000)
-	sub, err := f.bus.Subscribe(bus.AgentInbox("ada"), func(m bus.Message) {
+	sub, err := f.bus.Subscribe(bus.AgentInboxes.Of("ada"), func(m bus.Message) {
 		if len(m.Header["Message-Id"]) == 1 && strings.Contains(string(m.Data), m.Header["Message-Id"][0]) {
 			inbox <- string(m.Data)
 		}
@@ -357,7 +357,7 @@ func natsLines(t *testing.T, f *linesFixture) linesWorker {
 		},
 		send: func(line string) (reply string) {
 			require.Eventually(t, func() bool {
-				m, err := f.bus.Request(context.Background(), bus.AgentOutbox("ada"), []byte("token="+f.agents+" "+line))
+				m, err := f.bus.Request(context.Background(), bus.AgentOutboxes.Of("ada"), []byte("token="+f.agents+" "+line))
 				reply = string(m.Data)
 				return err == nil
 			}, testTimeout, time.Millisecond)
@@ -366,7 +366,7 @@ func natsLines(t *testing.T, f *linesFixture) linesWorker {
 		close: func() { sub.Unsubscribe() },
 	}
 	publish := func(line string) {
-		require.NoError(t, f.bus.PublishWithHeader(bus.AgentOutbox("ada"), map[string][]string{
+		require.NoError(t, f.bus.PublishWithHeader(bus.AgentOutboxes.Of("ada"), map[string][]string{
 			"Authorization": {"Bearer " + f.agents}, "Content-Type": {"text/x-lines"},
 		}, []byte(line)))
 	}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,7 +23,7 @@ import (
 // is a line of words:
 //
 //	submit CAPABILITY TEXT   submits a task; the reply is "task TASK", or "ended TASK OUTPUT"
-//	join                     takes tasks on this connection
+//	join [CONCURRENCY]       takes tasks on this connection, 2 at a time by default
 //	accept TASK              accepts a task
 //	done TASK OUTPUT         completes a task
 //	fail TASK TEXT           fails a task
@@ -115,6 +116,9 @@ func (p *linesProtocol) receive(ctx context.Context, from protocol.Peer, text st
 	case verb == "join":
 		reply := p.reply(http.StatusOK, "joined")
 		reply.Joined, reply.Concurrency = true, 2
+		if n, err := strconv.Atoi(subject); err == nil {
+			reply.Concurrency = n
+		}
 		return reply, nil
 	case verb == "accept":
 		_, err := p.work.Accept(ctx, agentID, subject)

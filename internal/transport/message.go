@@ -22,8 +22,8 @@ const (
 	maxBatchBytes    = 1 << 20
 )
 
-// postMessage receives one message of an agent or of a client that may send messages (Chiffon
-// §Authentication, "REST").
+// postMessage receives one message of an agent or of a client that may send messages
+// (Chiffon §Authentication, "REST").
 //
 //	@Summary		Send a message
 //	@Description	Receives a message of the protocol that `Content-Type` selects, the envelope protocol by default, which is described here: one message of up to 8 MiB. A token bound to an agent sends as that agent, and `from_agent` must be the agent's type. A token that is not bound to an agent needs the scope `messages:send` and sends as `orchestrator`: it submits tasks. Without that scope an agent may send `work_status`, `work_result` and `error`.

@@ -3,6 +3,7 @@ package transport
 import (
 	"cmp"
 	"context"
+	"errors"
 	"hash/maphash"
 	"net/netip"
 	"slices"
@@ -100,7 +101,7 @@ func (n *natsTransport) subscribe(ctx context.Context) *bus.Subscription {
 // agents of other lanes. If the lane is full the message is refused, and a message sent as a
 // request gets a reply that says so.
 func (n *natsTransport) dispatch(msg bus.Message) {
-	_, agentID, _ := bus.Parse(msg.Subject)
+	agentID, _ := bus.AgentOutboxes.NameIn(msg.Subject)
 	l, size := n.lanes[maphash.String(n.seed, agentID)%lanes], int64(len(msg.Data))
 	if total := l.bytes.Add(size); total <= laneBytes || total == size {
 		select {
@@ -163,7 +164,7 @@ const (
 
 // receive processes one message. It removes the token from the message first.
 func (n *natsTransport) receive(ctx context.Context, msg bus.Message) {
-	_, agentID, _ := bus.Parse(msg.Subject)
+	agentID, _ := bus.AgentOutboxes.NameIn(msg.Subject)
 	var acks natsAck
 	isAck := hasFirstMember(msg.Data, "ack", "auth_token") && json.Unmarshal(msg.Data, &acks) == nil
 	proto, unsupported := n.protocolOf(msg, agentID)
@@ -297,40 +298,27 @@ func (n *natsTransport) isServed(ctx context.Context, w models.Worker) (bool, er
 
 // publishLoop publishes the messages of the agent until its connection ends.
 func (n *natsTransport) publishLoop(ctx context.Context, c *connection) {
-	inboxChanged, stop := n.server.core.Work.Inbox(c.agentID)
-	defer stop()
-	d := &deliverer{server: n.server, conn: c, redeliverAfter: n.server.opts.Republish, backoff: true}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-inboxChanged:
-		case <-c.wakeUp:
-		case <-timer.C:
-		case <-c.done:
-			if c.reason == endDraining { // the next process that receives from the agent serves it
-				n.server.disconnect(ctx, c)
-			}
-			return
-		case <-ctx.Done():
-			return
-		}
-		if c.heartbeatDue.Swap(false) && n.server.core.Work.CachedWorker(c.agentID).State == models.WorkerOffline {
-			return // it declared itself offline or timed out
-		}
-		d.maxBytes = n.server.core.Bus.MaxPayload() // it may differ after a reconnect
+	d := &deliverer{server: n.server, conn: c, redeliverAfter: n.server.opts.Republish, backoff: true, retryAfter: busRetryInterval}
+	d.maxBytes = func() int { // it may differ after a reconnect
 		if c.protocol.isText() {
-			d.maxBytes -= maxHeaderBytes
+			return n.server.core.Bus.MaxPayload() - maxHeaderBytes
 		}
-		next, err := d.deliverPending(ctx, c.concurrency+maxNotices, func(out outbound) error { return n.publish(c, out, d.maxBytes) })
-		if err != nil {
-			next = busRetryInterval
+		return n.server.core.Bus.MaxPayload()
+	}
+	onHeartbeat := func(context.Context) error {
+		if n.server.core.Work.CachedWorker(c.agentID).State == models.WorkerOffline {
+			return errOffline
 		}
-		if next > 0 {
-			timer.Reset(next)
-		}
+		return nil
+	}
+	err := d.run(ctx, onHeartbeat, func(out outbound) error { return n.publish(c, out, d.maxBytes()) })
+	if err == nil && c.reason == endDraining { // the next process that receives from the agent serves it
+		n.server.disconnect(ctx, c)
 	}
 }
+
+// errOffline says that an agent declared itself offline or timed out.
+var errOffline = errors.New("the agent is offline")
 
 // publish publishes all parts of a message or none. It returns errDoesNotFit if a part exceeds the
 // limit of the bus.
@@ -347,7 +335,7 @@ func (n *natsTransport) publish(c *connection, out outbound, maxBytes int) error
 		header = map[string][]string{headerContentType: c.protocol.info.ContentTypes[:1], headerMessageID: {out.id}}
 	}
 	for _, part := range out.parts {
-		err := n.server.core.Bus.PublishWithHeader(bus.AgentInbox(c.agentID), header, part)
+		err := n.server.core.Bus.PublishWithHeader(bus.AgentInboxes.Of(c.agentID), header, part)
 		if errs.Is(err, errs.BodyTooLarge) { // the limit has changed since the check
 			n.server.logWarning("a message is too long for the message bus; it stays in the inbox", c.agentID, err)
 			return errDoesNotFit

@@ -51,7 +51,7 @@ type natsClient struct {
 func newNATSClient(t *testing.T, b *bus.Bus, id, token string) *natsClient {
 	t.Helper()
 	c := &natsClient{t, b, id, token, make(chan note, 1000)}
-	_, err := b.Subscribe(bus.AgentInbox(id), func(m bus.Message) {
+	_, err := b.Subscribe(bus.AgentInboxes.Of(id), func(m bus.Message) {
 		var n note
 		_ = json.Unmarshal(m.Data, &n)
 		c.inbox <- n
@@ -68,7 +68,7 @@ func (c *natsClient) request(n note) (s wsFrame) {
 	body, err := json.Marshal(n)
 	require.NoError(c.t, err)
 	require.Eventually(c.t, func() bool {
-		m, err := c.bus.Request(context.Background(), bus.AgentOutbox(c.id), body)
+		m, err := c.bus.Request(context.Background(), bus.AgentOutboxes.Of(c.id), body)
 		return err == nil && json.Unmarshal(m.Data, &s) == nil
 	}, time.Minute, time.Millisecond)
 	return s
@@ -125,14 +125,14 @@ func TestNATS(t *testing.T) {
 		require.Equal(t, task.ID, f.WaitForInbox(t, "ada", 2)[0].TaskID)
 		ack, err := json.Marshal(map[string]any{"ack": []string{first.ID, second.ID}, "auth_token": c.token})
 		require.NoError(t, err)
-		require.NoError(t, b.Publish(bus.AgentOutbox("ada"), ack))
+		require.NoError(t, b.Publish(bus.AgentOutboxes.Of("ada"), ack))
 		f.WaitForInbox(t, "ada", 0)
 	})
 	runNATSCase(t, "ignores an acknowledgement with the token of another agent", nil, func(t *testing.T, f *fixture, b *bus.Bus) {
 		c := newNATSClient(t, b, "ada", f.agent(t, "ada"))
 		f.enqueue(t, "ada", 1)
 		id := f.WaitForInbox(t, "ada", 1)[0].ID
-		m, err := b.Request(t.Context(), bus.AgentOutbox(c.id), []byte(`{"ack":["`+id+`"],"auth_token":"`+f.agent(t, "eve")+`"}`))
+		m, err := b.Request(t.Context(), bus.AgentOutboxes.Of(c.id), []byte(`{"ack":["`+id+`"],"auth_token":"`+f.agent(t, "eve")+`"}`))
 		require.NoError(t, err)
 		require.Contains(t, string(m.Data), "unauthenticated")
 		f.WaitForInbox(t, "ada", 1)
@@ -226,13 +226,13 @@ func TestNATS(t *testing.T) {
 		body, err := json.Marshal(note{ID: "m", Do: "slow", Token: ada.token, Text: strings.Repeat("x", 900<<10)})
 		require.NoError(t, err)
 		for range 12 {
-			require.NoError(t, b.Publish(bus.AgentOutbox("ada"), body))
+			require.NoError(t, b.Publish(bus.AgentOutboxes.Of("ada"), body))
 		}
 		require.Equal(t, "unavailable", ada.request(note{ID: "m1", Text: strings.Repeat("x", 900<<10)}).Refused)
 		received := make(chan string, len(others))
 		for _, one := range others {
 			go func() {
-				m, err := b.Request(context.Background(), bus.AgentOutbox(one.id), []byte(`{"id":"m2","token":"`+one.token+`"}`))
+				m, err := b.Request(context.Background(), bus.AgentOutboxes.Of(one.id), []byte(`{"id":"m2","token":"`+one.token+`"}`))
 				if err == nil {
 					received <- string(m.Data)
 				}
@@ -252,7 +252,7 @@ func TestEnvelopesOverNATS(t *testing.T) {
 			c.Bus, c.Protocols = b, []protocol.Protocol{envelope.New(c.Work, nil)}
 		})
 		token, inbox := f.agent(t, "ada"), make(chan map[string]any, 10)
-		_, err := b.Subscribe(bus.AgentInbox("ada"), func(m bus.Message) {
+		_, err := b.Subscribe(bus.AgentInboxes.Of("ada"), func(m bus.Message) {
 			var e map[string]any
 			_ = json.Unmarshal(m.Data, &e)
 			inbox <- e
@@ -267,7 +267,7 @@ func TestEnvelopesOverNATS(t *testing.T) {
 			})
 			require.NoError(t, err)
 			require.Eventually(t, func() bool {
-				m, err := b.Request(context.Background(), bus.AgentOutbox("ada"), body)
+				m, err := b.Request(context.Background(), bus.AgentOutboxes.Of("ada"), body)
 				return err == nil && json.Unmarshal(m.Data, &reply) == nil
 			}, time.Minute, time.Millisecond)
 			return reply
@@ -299,5 +299,22 @@ func TestEnvelopesOverNATS(t *testing.T) {
 		presence("online")
 		second := f.submit(t, "ada")
 		require.Equal(t, second.ID, (<-inbox)["payload"].(map[string]any)["task_id"], "it is connected again")
+	})
+}
+
+// TestNATSJoinsAgain: an agent of an unframed protocol declares its limits when it joins, and may
+// change them by joining again.
+func TestNATSJoinsAgain(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		f := openLinesFixture(t, db, false)
+		worker := natsLines(t, f)
+		first := f.WaitForWorker(t, "ada", func(w models.Worker) bool { return online(w) && w.Concurrency == 2 })
+		require.Equal(t, "joined", worker.send("join 2"))
+		require.Equal(t, first.ConnectionID, f.CachedWorker("ada").ConnectionID, "the same values change nothing")
+		require.Equal(t, "joined", worker.send("join 5"))
+		second := f.WaitForWorker(t, "ada", func(w models.Worker) bool { return online(w) && w.Concurrency == 5 })
+		require.NotEqual(t, first.ConnectionID, second.ConnectionID)
+		f.waitForMetric(t, 1, "comet_transport_connections", "nats")
 	})
 }

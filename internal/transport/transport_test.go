@@ -1,10 +1,13 @@
 package transport_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -91,4 +94,34 @@ func TestInboxFailureIsLoggedOnceAMinute(t *testing.T) {
 		}
 		require.Equal(t, 2, strings.Count(log.String(), text))
 	})
+}
+
+// brokenWriter is the response writer of an agent that has disconnected after its request.
+type brokenWriter struct{ *httptest.ResponseRecorder }
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, net.ErrClosed }
+
+// Hijack returns a connection that the agent has closed.
+func (brokenWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	server, agent := net.Pipe()
+	err := agent.Close()
+	return server, bufio.NewReadWriter(bufio.NewReader(server), bufio.NewWriter(server)), err
+}
+
+// TestFailedHello: an agent that cannot receive the hello frame has joined, and goes offline.
+func TestFailedHello(t *testing.T) {
+	t.Parallel()
+	for via, path := range map[string]string{transport.WebSocket: "connect", transport.SSE: "stream"} {
+		runCase(t, "takes the agent offline/"+via, nil, func(t *testing.T, f *fixture) {
+			req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/agent/"+path, nil)
+			req.Header = http.Header{
+				"Authorization": {"Bearer " + f.agent(t, "ada")}, "Connection": {"Upgrade"}, "Upgrade": {"websocket"},
+				"Sec-Websocket-Version": {"13"}, "Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="},
+			}
+			f.server.Config.Handler.ServeHTTP(brokenWriter{httptest.NewRecorder()}, req)
+			w := f.WaitForWorker(t, "ada", offline)
+			require.Equal(t, via, w.Transport, "it had joined")
+			f.waitForMetric(t, 0, "comet_transport_connections", via)
+		})
+	}
 }

@@ -18,6 +18,17 @@ CREATE TABLE v5_contexts (
 CREATE INDEX v5_contexts_session ON v5_contexts (session_id, number) WHERE session_id <> '';
 CREATE INDEX v5_contexts_created ON v5_contexts (created_at);
 
+-- The number of the next context: the first one that no concurrent transaction has taken, so that
+-- transactions do not wait for each other. Unlike that of a sequence, the number of a refused request
+-- is used by the next one. 119105 is the namespace of the locks, "V5".
+CREATE VIEW v5_next_context AS
+SELECT number FROM (
+    SELECT generate_series(last.number + 1, last.number + 1000) AS number
+    FROM (SELECT COALESCE(MAX(number), 0) AS number FROM v5_contexts) AS last
+) AS candidates
+WHERE pg_try_advisory_xact_lock(119105, (number % 2147483647)::INTEGER)
+LIMIT 1;
+
 -- The tasks of a context are numbered from 1 to 999.
 CREATE TABLE v5_context_tasks (
     context BIGINT           NOT NULL REFERENCES v5_contexts (number),
@@ -51,5 +62,6 @@ CREATE INDEX v5_messages_number ON v5_messages (context, peer, number, id);
 -- +goose Down
 DROP TABLE v5_messages;
 DROP TABLE v5_context_tasks;
+DROP VIEW v5_next_context;
 DROP TABLE v5_contexts;
 DROP TABLE v5_agent_numbers;

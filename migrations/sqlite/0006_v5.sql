@@ -18,6 +18,9 @@ CREATE TABLE v5_contexts (
 CREATE INDEX v5_contexts_session ON v5_contexts (session_id, number) WHERE session_id <> '';
 CREATE INDEX v5_contexts_created ON v5_contexts (created_at);
 
+-- The number of the next context; there is one writer.
+CREATE VIEW v5_next_context AS SELECT COALESCE(MAX(number), 0) + 1 AS number FROM v5_contexts;
+
 -- The tasks of a context are numbered from 1 to 999.
 CREATE TABLE v5_context_tasks (
     context INTEGER NOT NULL REFERENCES v5_contexts (number),
@@ -51,5 +54,6 @@ CREATE INDEX v5_messages_number ON v5_messages (context, peer, number, id);
 -- +goose Down
 DROP TABLE v5_messages;
 DROP TABLE v5_context_tasks;
+DROP VIEW v5_next_context;
 DROP TABLE v5_contexts;
 DROP TABLE v5_agent_numbers;

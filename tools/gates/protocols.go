@@ -15,7 +15,7 @@ type protocolRule struct {
 }
 
 // citation is the section of a document that a comment implements. Documents are cited anywhere.
-var citation = regexp.MustCompile(`PROTOCOL_V5 §[0-9.]+(, §[0-9.]+)*`)
+var citation = regexp.MustCompile(`PROTOCOL_V5 §[0-9.]+(, §[0-9.]+)*|Chiffon\s+§[\w ]+`)
 
 // isPublicName reports whether a line describes a member or an operation of the public API, which
 // names protocols to its users.
@@ -28,8 +28,12 @@ func isPublicName(line string) bool {
 func protocolRules() []protocolRule {
 	return []protocolRule{{
 		name:    "V5",
-		words:   regexp.MustCompile(`PROTOCOL_V5|\bV5\b|[a-z]V5|\bV5[A-Z]|\bv5\b|#REF|#CTX|ShortID|LoggedMessage|ContextName|WorkerNumber`),
+		words:   regexp.MustCompile(`PROTOCOL_V5|\bE[1-49][0-9]\b|\bV5\b|[a-z]V5|\bV5[A-Z]|\bv5\b|#REF|#CTX|ShortID|LoggedMessage|ContextName|WorkerNumber`),
 		allowed: []string{"internal/protocol/v5/", "internal/wire/v5/", "internal/app/", "internal/config/protocols.go", "api/v5.go"},
+	}, {
+		name:    "envelope",
+		words:   regexp.MustCompile(`work_request|work_status|work_result|from_agent|to_agent|x_custom_fields|Chiffon|\b500[1-6]\b|envelope\.v1`),
+		allowed: []string{"internal/protocol/envelope/", "internal/wire/envelope/", "internal/app/", "agent/", "cmd/comet/send.go", "cmd/comet/worker.go"},
 	}}
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"strings"
 	"unicode/utf8"
 
@@ -174,23 +173,4 @@ func (t task) failureDetail() failureDetail {
 	var f failureDetail
 	_ = json.Unmarshal(t.Task.Detail, &f) // another protocol may store another detail
 	return f
-}
-
-// metaStrings and metaNumber return values from the metadata of an error.
-func metaStrings(err error, key string) []string {
-	values, _ := metaOfError(err)[key].([]string)
-	return values
-}
-
-func metaNumber(err error, key string) int64 {
-	n, _ := metaOfError(err)[key].(int64)
-	return n
-}
-
-func metaOfError(err error) map[string]any {
-	var e *errs.Error
-	if !errors.As(err, &e) {
-		return nil
-	}
-	return e.Meta
 }

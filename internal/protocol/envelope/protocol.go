@@ -126,10 +126,3 @@ type sender struct {
 
 // maySubmit reports whether the sender may submit tasks.
 func (s sender) maySubmit() bool { return s.Has(models.ScopeMessagesSend) }
-
-// wrongField returns the error for a well-formed field with an impossible value.
-func wrongField(field, format string, args ...any) error {
-	var v errs.Violations
-	v.Add(errs.InvalidRequest, field, "invalid", format, args...)
-	return v.Err()
-}

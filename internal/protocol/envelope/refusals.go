@@ -24,7 +24,10 @@ func (r refusal) Error() string { return r.Message }
 // Unwrap returns the cause, nil if there is none.
 func (r refusal) Unwrap() error { return r.cause }
 
-func asError(err error, target **errs.Error) bool { return errors.As(err, target) }
+// invalidField returns the refusal of a message because of a member.
+func invalidField(cause error, field, detail string) error {
+	return refusal{wire.InvalidMessage(wire.Problem{Field: field, Detail: detail}), cause}
+}
 
 // Refuse implements protocol.Protocol.
 func (p *Protocol) Refuse(err error, raw []byte) protocol.Reply {
@@ -48,7 +51,7 @@ func (p *Protocol) refuse(e wire.Envelope, err error) protocol.Reply {
 	}
 	var coded *errs.Error
 	switch {
-	case !asError(err, &coded):
+	case !errors.As(err, &coded):
 	case coded.Code == errs.BodyTooLarge:
 		reply.Status = http.StatusRequestEntityTooLarge
 	case coded.Code == errs.RateLimited || coded.Code == errs.Busy:
@@ -113,6 +116,6 @@ func retryAfter(err error) time.Duration {
 	if errs.Is(err, errs.Busy) || errs.Is(err, errs.Unavailable) || errors.Is(err, context.DeadlineExceeded) {
 		return time.Second
 	}
-	seconds, _ := metaOfError(err)["retry_after"].(int)
+	seconds, _ := errs.From(err).Meta["retry_after"].(int)
 	return time.Duration(seconds) * time.Second
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -118,7 +117,7 @@ func (p *Protocol) renderEnd(ctx context.Context, agent models.Agent, t task, m 
 		if err != nil {
 			return nil, err
 		}
-		for i, c := range split(text, limit) {
+		for i, c := range wire.Split(text, maxText(limit)) {
 			step := wire.Step{Number: 1, Name: "output", Output: c.Text, Chunk: c.Range}
 			message, err := wire.Format(p.envelope(agent, t, chunkID(m.ID, i), wire.WorkStatus{TaskID: t.id, Status: wire.StatusRunning, Progress: 100, Step: &step}))
 			if err != nil {
@@ -162,27 +161,12 @@ func (p *Protocol) envelope(agent models.Agent, t task, id uuid.UUID, payload wi
 // REST API.
 const maxChunked = 8 << 20
 
-// split cuts an output into chunks whose messages are at most limit bytes long, unless limit is 0.
-// JSON may escape a byte as six (\u0007).
-func split(text string, limit int) []wire.Chunk {
-	all := wire.Split(text)
-	const envelope, escaped = 2048, 6
-	maxText := (limit - envelope) / escaped
-	if limit <= 0 || maxText >= wire.MaxChunk {
-		return all
+// maxText returns the longest text of a chunk whose message is at most limit bytes long, unless limit is
+// 0. JSON may escape a byte as six (\u0007).
+func maxText(limit int) int {
+	const envelope, escaped, least = 2048, 6, 1024
+	if limit <= 0 {
+		return wire.MaxChunk
 	}
-	maxText = max(maxText, 1024)
-	var out []wire.Chunk
-	for _, c := range all {
-		for start := 0; start < len(c.Text); {
-			end := min(start+maxText, len(c.Text))
-			for end < len(c.Text) && end > start+1 && !utf8.RuneStart(c.Text[end]) {
-				end--
-			}
-			from := c.From + int64(start)
-			out = append(out, wire.Chunk{Range: wire.Range{From: from, To: from + int64(end-start), Total: c.Total}, Text: c.Text[start:end]})
-			start = end
-		}
-	}
-	return out
+	return max((limit-envelope)/escaped, least)
 }

@@ -15,14 +15,10 @@ import (
 // to the orchestrator.
 func requireAgent(s sender, e wire.Envelope) error {
 	if s.agentID == "" {
-		return refusal{wire.InvalidMessage(wire.Problem{
-			Field: "from_agent", Detail: "from_agent: only an agent may send " + string(e.Type) + ", with its own token",
-		}), nil}
+		return invalidField(nil, "from_agent", "from_agent: only an agent may send "+string(e.Type)+", with its own token")
 	}
 	if e.To != wire.Orchestrator {
-		return refusal{wire.InvalidMessage(wire.Problem{
-			Field: "to_agent", Detail: "to_agent must be orchestrator if the type is " + string(e.Type) + ", not " + e.To,
-		}), nil}
+		return invalidField(nil, "to_agent", "to_agent must be orchestrator if the type is "+string(e.Type)+", not "+e.To)
 	}
 	return nil
 }
@@ -129,9 +125,7 @@ func (p *Protocol) agentError(ctx context.Context, s sender, e wire.Envelope, pa
 	if processed, err := p.work.IsProcessed(ctx, s.agentID, e.MessageID.String()); err != nil || processed {
 		return accepted(""), err // the message was processed before
 	}
-	return protocol.Reply{}, refusal{wire.InvalidMessage(wire.Problem{
-		Field: "request_id", Detail: "request_id " + e.RequestID.String() + " belongs to none of your tasks",
-	}), nil}
+	return protocol.Reply{}, invalidField(nil, "request_id", "request_id "+e.RequestID.String()+" belongs to none of your tasks")
 }
 
 func (p *Protocol) failTask(ctx context.Context, s sender, e wire.Envelope, t task, payload wire.Failure) (protocol.Reply, error) {
@@ -170,11 +164,8 @@ func failureOf(c wire.Code) orchestrator.Failure {
 // taskError converts an error about a task that does not exist, belongs to another sender or has
 // ended.
 func taskError(err error) error {
-	var coded *errs.Error
 	if errs.Is(err, errs.NotFound) || errs.Is(err, errs.TaskState) {
-		if asError(err, &coded) {
-			return refusal{wire.InvalidMessage(wire.Problem{Field: "payload.task_id", Detail: coded.Detail}), err}
-		}
+		return invalidField(err, "payload.task_id", errs.From(err).Detail)
 	}
 	return err
 }

@@ -26,7 +26,7 @@ func (p *Protocol) submit(ctx context.Context, s sender, e wire.Envelope, req wi
 	}
 	done, err := p.work.Submit(ctx, s.Principal, sub, nil)
 	if errs.Is(err, errs.TaskExists) {
-		return protocol.Reply{}, wrongField("/task_id", "task_id %s is used by another request", req.TaskID)
+		return protocol.Reply{}, invalidField(err, "payload.task_id", "task_id "+req.TaskID.String()+" is used by another request")
 	}
 	if err != nil {
 		return protocol.Reply{}, requestError(err, e, req)
@@ -69,15 +69,17 @@ func submission(s sender, e wire.Envelope, req wire.WorkRequest) (orchestrator.S
 
 // requestError adds the context that the protocol requires to an error about a request.
 func requestError(err error, e wire.Envelope, req wire.WorkRequest) error {
+	meta := errs.From(err).Meta
 	switch {
 	case errs.Is(err, errs.RequestIDReused):
-		return refusal{wire.InvalidMessage(wire.Problem{
-			Field: "request_id", Detail: "request_id " + e.RequestID.String() + " was used before for another request",
-		}), err}
+		return invalidField(err, "request_id", "request_id "+e.RequestID.String()+" was used before for another request")
 	case errs.Is(err, errs.UnsupportedWork):
-		return refusal{wire.UnsupportedWorkType(req.WorkType, metaStrings(err, "supported")), err}
+		supported, _ := meta["supported"].([]string)
+		return refusal{wire.UnsupportedWorkType(req.WorkType, supported), err}
 	case errs.Is(err, errs.BudgetExceeded):
-		return refusal{wire.ResourceLimit(limitTokens, metaNumber(err, "remaining"), metaNumber(err, "requested")), err}
+		remaining, _ := meta["remaining"].(int64)
+		requested, _ := meta["requested"].(int64)
+		return refusal{wire.ResourceLimit(limitTokens, remaining, requested), err}
 	case errs.Is(err, errs.Busy):
 		return refusal{wire.Unavailable(e.To, nil), err}
 	}

@@ -258,25 +258,35 @@ func dataOfPieces(t models.Task) wire.Data {
 	return ""
 }
 
+// failureCodes are the codes of the core's failures (PROTOCOL_V5 §8.2).
+var failureCodes = map[orchestrator.Failure]codes.Code{ //nolint:gochecknoglobals // a constant
+	orchestrator.FailureTimeout:     codes.E21,
+	orchestrator.FailureUnavailable: codes.E30,
+	orchestrator.FailureSaturated:   codes.E31,
+	orchestrator.FailureResource:    codes.E32,
+	orchestrator.FailureBudget:      codes.E17,
+	orchestrator.FailureUnsupported: codes.E19,
+	orchestrator.FailureInvalid:     codes.E10,
+	orchestrator.FailureQuestions:   codes.E18,
+	orchestrator.FailureUnanswered:  codes.E23,
+	orchestrator.FailureWork:        codes.E99,
+}
+
 // coreFailure converts the code of a worker's E (PROTOCOL_V5 §8.2).
 func coreFailure(c codes.Code) orchestrator.Failure {
+	if c == codes.E23 { // no worker waits for a user
+		return orchestrator.FailureWork
+	}
+	for failure, code := range failureCodes {
+		if code == c {
+			return failure
+		}
+	}
 	switch {
-	case c == codes.E17:
-		return orchestrator.FailureBudget
-	case c == codes.E18:
-		return orchestrator.FailureQuestions
-	case c == codes.E19:
-		return orchestrator.FailureUnsupported
 	case c >= codes.E10 && c < codes.E20:
 		return orchestrator.FailureInvalid
-	case c >= codes.E20 && c < codes.E30 && c != codes.E23:
+	case c >= codes.E20 && c < codes.E30:
 		return orchestrator.FailureTimeout
-	case c == codes.E30:
-		return orchestrator.FailureUnavailable
-	case c == codes.E31:
-		return orchestrator.FailureSaturated
-	case c == codes.E32:
-		return orchestrator.FailureResource
 	}
 	return orchestrator.FailureWork
 }
@@ -284,32 +294,12 @@ func coreFailure(c codes.Code) orchestrator.Failure {
 // errorCode returns the code of a failed task: that of its worker's E, where it reported one, and
 // otherwise that of the core's failure.
 func errorCode(t models.Task, report storedReport) codes.Code {
-	if report.Code != "" && string(coreFailure(report.Code)) == t.ErrorCode {
+	failure := orchestrator.Failure(t.ErrorCode)
+	switch {
+	case report.Code != "" && coreFailure(report.Code) == failure:
 		return report.Code
+	case failure == orchestrator.FailureTimeout && t.Attempt == 0:
+		return codes.E20
 	}
-	switch orchestrator.Failure(t.ErrorCode) {
-	case orchestrator.FailureTimeout:
-		if t.Attempt == 0 {
-			return codes.E20
-		}
-		return codes.E21
-	case orchestrator.FailureUnavailable:
-		return codes.E30
-	case orchestrator.FailureSaturated:
-		return codes.E31
-	case orchestrator.FailureResource:
-		return codes.E32
-	case orchestrator.FailureBudget:
-		return codes.E17
-	case orchestrator.FailureUnsupported:
-		return codes.E19
-	case orchestrator.FailureInvalid:
-		return codes.E10
-	case orchestrator.FailureQuestions:
-		return codes.E18
-	case orchestrator.FailureUnanswered:
-		return codes.E23
-	case orchestrator.FailureWork:
-	}
-	return codes.E99
+	return cmp.Or(failureCodes[failure], codes.E99)
 }

@@ -80,9 +80,7 @@ func (p *Protocol) newHandoff(ctx context.Context, s sender, m wire.Message, par
 	if err != nil {
 		return sub, err
 	}
-	if sub.Parameters, err = p.resolveReferences(ctx, s, name.Context, sub.Parameters); err != nil {
-		return sub, err
-	}
+	sub.Resolver = p.resolver(s, name.Context)
 	sub.Meta, err = json.Marshal(requestMeta{Data: m.Data})
 	return sub, err
 }

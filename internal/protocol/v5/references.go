@@ -15,7 +15,9 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"comet/internal/errs"
+	"comet/internal/orchestrator"
 	"comet/internal/protocol"
+	"comet/internal/protocol/v5/references"
 	"comet/internal/protocol/v5/shortid"
 	wire "comet/internal/wire/v5"
 	"comet/internal/wire/v5/codes"
@@ -34,62 +36,39 @@ const (
 	minCachedBytes = 4 << 10
 )
 
-// resolveReferences replaces the references among the parameters of a request in a context, 0 for
-// a new one. A reference to a task's result gets the task's id, which the core resolves; a field that only this protocol can
-// read, and a message, is replaced by its value.
-func (p *Protocol) resolveReferences(ctx context.Context, s sender, contextID int64, parameters json.RawMessage) (json.RawMessage, error) {
-	var values map[string]json.RawMessage
-	if err := json.Unmarshal(parameters, &values); err != nil {
-		return nil, err
-	}
-	changed := false
-	for name, raw := range values {
-		var text string
-		if json.Unmarshal(raw, &text) != nil || !wire.IsRef(text) {
-			continue
-		}
-		value, err := p.resolveReference(ctx, s, contextID, text)
-		if err != nil {
-			return nil, err
-		}
-		if value == text {
-			continue
-		}
-		changed = true
-		if values[name], err = json.Marshal(value); err != nil {
-			return nil, err
-		}
-	}
-	if !changed {
-		return parameters, nil
-	}
-	return json.Marshal(values)
+// resolver returns the resolver of a request in a context, 0 for a new one.
+func (p *Protocol) resolver(s sender, contextID int64) orchestrator.Resolver {
+	return references.Resolver{Translate: func(ctx context.Context, text string) (string, bool, error) {
+		return p.translateReference(ctx, s, contextID, text)
+	}}
 }
 
-func (p *Protocol) resolveReference(ctx context.Context, s sender, contextID int64, text string) (string, error) {
+// translateReference translates a reference of a request. One to a task's result gets the task's id,
+// and the core resolves it; a message, and a field that only this protocol can read, is replaced by its
+// value.
+func (p *Protocol) translateReference(ctx context.Context, s sender, contextID int64, text string) (translated string, isValue bool, err error) {
 	ref, err := wire.ParseRef(text)
 	if err == nil && ref.Number != 0 {
-		return p.messageByNumber(ctx, s, contextID, ref.Number)
-	}
-	if err != nil || ref.Context {
-		return text, err
+		translated, err = p.messageByNumber(ctx, s, contextID, ref.Number)
+		return translated, true, err
 	}
 	tid, ok := ref.Task.Number()
-	if !ok {
-		return text, nil
+	if err != nil || !ok {
+		return text, false, err
 	}
 	t, err := p.taskByShortID(ctx, shortid.ID{Context: contextID, Task: tid})
 	if err != nil {
-		return "", notFoundAs(err, codes.E43, "there is no task %s in the session", ref.Task)
+		return "", false, notFoundAs(err, codes.E43, "there is no task %s in the session", ref.Task)
 	}
 	if !t.State.Ended() {
-		return "", errorf(codes.E43, "", "%s has not ended", ref.Task)
+		return "", false, errorf(codes.E43, "", "%s has not ended", ref.Task)
 	}
 	switch ref.Field {
 	case "", "S", "raw", "result", "state", "exit_code", "error", "tokens", "log":
-		return "#REF:" + t.ID + ":" + ref.Field, nil
+		return "#REF:" + t.ID + ":" + ref.Field, false, nil
 	}
-	return p.taskField(ctx, t, ref.Task, ref.Field)
+	translated, err = p.taskField(ctx, t, ref.Task, ref.Field)
+	return translated, true, err
 }
 
 // readReference replies to a Q with a page of what a reference refers to: ref=T1:raw;page=2

@@ -155,9 +155,7 @@ func (p *Protocol) placeRequest(ctx context.Context, s sender, m wire.Message) (
 // one transaction. The error is errs.Conflict if another request has the short id.
 func (p *Protocol) submit(ctx context.Context, s sender, m wire.Message, at placement, sub orchestrator.Submission) (t models.Task, id shortid.ID, err error) {
 	newSession := at.session == ""
-	if sub.Parameters, err = p.resolveReferences(ctx, s, at.id.Context, sub.Parameters); err != nil {
-		return t, id, err
-	}
+	sub.Resolver = p.resolver(s, at.id.Context)
 	if sub.Meta, err = json.Marshal(requestMeta{Data: m.Data, Closes: newSession && !has(m.Data, keyKeep), V4: s.v4}); err != nil {
 		return t, id, err
 	}

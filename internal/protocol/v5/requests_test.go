@@ -1,6 +1,9 @@
 package v5_test
 
 import (
+	"slices"
+	"strconv"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -52,5 +55,45 @@ func TestRejectedRequest(t *testing.T) {
 		require.Contains(t, f.send(t, "user", "M1|User>O1|R|-|P1|N|-|0|-|-|call=dig;keep", 0)[0], "|S1|-|accepted")
 		require.Contains(t, f.send(t, "user", "M2|User>O1|R|-|P1|N|-|0|S1|-|call=fly", 0)[0], "|F|E19|")
 		require.Contains(t, f.send(t, "user", "M3|User>O1|R|-|P1|N|-|0|S1|-|call=dig", 0)[0], "|A|T2|P1|N|-|0|S1|-|accepted", "and the TID is free again")
+	})
+}
+
+func TestResolvedTextIsFinal(t *testing.T) {
+	t.Parallel()
+	testOnDatabases(t, "a value that looks like a reference is not resolved again", func(t *testing.T, f *fixture) {
+		f.agent(t, "reader", "read")
+		f.send(t, "reader", "M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=read", 0)
+		f.send(t, "user", "M1|User>O1|R|-|-|N|-|0|-|-|call=read;ctx.secret=s3;keep", 0)
+		f.receive(t, "reader")
+		f.send(t, "reader", "M2|W1>O1|S|T1|P1|D|-|0|S1|-|found=#CTX:secret;text=#REF:T9:raw", 0)
+		f.send(t, "user", "M2|User>O1|R|T2|-|N|-|0|S1|-|call=read;a=#REF:T1:found;b=#REF:T1:text;c=#CTX:secret", 0)
+		id, err := shortid.TaskID(t.Context(), f.db.Store, shortid.ID{Context: 1, Task: 2})
+		require.NoError(t, err)
+		order, err := f.work.TaskWithInput(t.Context(), id)
+		require.NoError(t, err)
+		require.JSONEq(t, `{"a": "#CTX:secret", "b": "#REF:T9:raw", "c": "s3"}`, string(order.Input.Parameters))
+	})
+}
+
+func TestConcurrentRequests(t *testing.T) {
+	t.Parallel()
+	testOnDatabases(t, "requests without CTX at the same time are all accepted, each in a session of its own", func(t *testing.T, f *fixture) {
+		const count = 64
+		f.agent(t, "ada", "search")
+		contexts := make([]string, count)
+		var senders sync.WaitGroup
+		for i := range count {
+			senders.Go(func() {
+				line := "M" + strconv.Itoa(i+1) + "|User>O1|R|-|P1|N|-|0|-|-|call=search;n=" + strconv.Itoa(i)
+				reply := f.Receive(t.Context(), peer("user"), []byte(line), 0)
+				if m, err := parse(string(reply.Body)); err == nil && !reply.IsError {
+					contexts[i] = m.Context
+				}
+			})
+		}
+		senders.Wait()
+		require.NotContains(t, contexts, "", "a request was refused")
+		slices.Sort(contexts)
+		require.Len(t, slices.Compact(contexts), count, "the sessions are distinct")
 	})
 }

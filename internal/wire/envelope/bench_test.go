@@ -45,7 +45,7 @@ func benchmarks(b *testing.B) []example {
 	b.Helper()
 	all := examples(b)
 	task := uuid.MustParse(taskID)
-	chunk := envelope.Split(strings.Repeat("0123456 line of a log\n", envelope.MaxChunk))[1]
+	chunk := envelope.Split(strings.Repeat("0123456 line of a log\n", envelope.MaxChunk), envelope.MaxChunk)[1]
 	full, err := envelope.Format(around(envelope.WorkStatus{
 		TaskID: task, Status: envelope.StatusRunning, Step: &envelope.Step{Name: "s", Output: chunk.Text, Chunk: chunk.Range},
 	}))

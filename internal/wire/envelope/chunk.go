@@ -98,15 +98,19 @@ func (r Range) String() string {
 	return fmt.Sprintf("bytes %d-%d of %d", r.From, r.To, r.Total)
 }
 
-// Split cuts an output into chunks of at most MaxChunk bytes, at character boundaries. An empty
-// output has no chunks.
-func Split(output string) []Chunk {
+// MarshalText implements encoding.TextMarshaler.
+func (r Range) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// Split cuts an output into chunks of at most limit bytes, at most MaxChunk, at character boundaries.
+// An empty output has no chunks.
+func Split(output string, limit int) []Chunk {
+	limit = min(limit, MaxChunk)
 	total := int64(len(output))
 	var chunks []Chunk
 	for from := int64(0); from < total; {
 		text := output[from:]
-		if len(text) > MaxChunk {
-			text = text[:cut(text)]
+		if len(text) > limit {
+			text = text[:cut(text, limit)]
 		}
 		to := from + int64(len(text))
 		chunks = append(chunks, Chunk{Range{from, to, total}, text})
@@ -115,12 +119,12 @@ func Split(output string) []Chunk {
 	return chunks
 }
 
-// cut returns the last character boundary up to MaxChunk. Invalid UTF-8 is cut anywhere.
-func cut(text string) int {
-	for end := MaxChunk; end > MaxChunk-utf8.UTFMax; end-- {
+// cut returns the last character boundary up to limit. Invalid UTF-8 is cut anywhere.
+func cut(text string, limit int) int {
+	for end := limit; end > max(limit-utf8.UTFMax, 0); end-- {
 		if utf8.RuneStart(text[end]) {
 			return end
 		}
 	}
-	return MaxChunk
+	return limit
 }

@@ -96,7 +96,7 @@ func TestSplitCutsBetweenCharacters(t *testing.T) {
 			t.Parallel()
 			var sizes []int
 			var whole strings.Builder
-			for _, chunk := range envelope.Split(c.output) {
+			for _, chunk := range envelope.Split(c.output, envelope.MaxChunk) {
 				require.Equal(t, int64(whole.Len()), chunk.From)
 				require.Equal(t, int64(len(chunk.Text)), chunk.To-chunk.From)
 				require.Equal(t, int64(len(c.output)), chunk.Total)

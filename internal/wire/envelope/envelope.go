@@ -40,31 +40,29 @@ const (
 
 // Envelope is one message (Chiffon §Message Envelope).
 type Envelope struct {
-	ProtocolVersion string
-	MessageID       uuid.UUID
+	ProtocolVersion string    `json:"protocol_version"`
+	MessageID       uuid.UUID `json:"message_id"`
 	// From and To are agent types, not ids.
-	From string
-	To   string
+	From string `json:"from_agent"`
+	To   string `json:"to_agent"`
 	// Timestamp is when the message was sent, in UTC.
-	Timestamp time.Time
+	Timestamp time.Time `json:"timestamp"`
 	// TraceID and RequestID are uuid.Nil only in an error about a message whose ids could not be
 	// read.
-	TraceID   uuid.UUID
-	RequestID uuid.UUID
-	Type      Type
-	Payload   Payload
+	TraceID   uuid.UUID `json:"trace_id"`
+	RequestID uuid.UUID `json:"request_id"`
+	Type      Type      `json:"type"`
+	Payload   Payload   `json:"payload"`
 	// Raw is the payload as it was received, including unknown members. Format ignores it.
-	Raw json.RawMessage
+	Raw json.RawMessage `json:"-"`
 	// Custom is x_custom_fields as it was received, nil if it is missing.
-	Custom json.RawMessage
+	Custom json.RawMessage `json:"x_custom_fields,omitzero"`
 }
 
 // Payload is one of WorkRequest, WorkStatus, Heartbeat, WorkResult and Failure.
 type Payload interface {
 	// Type returns the type of the envelope around the payload.
 	Type() Type
-
-	writeMembers(w *writer)
 }
 
 // unknownAgent is the recipient of an error whose sender could not be read.

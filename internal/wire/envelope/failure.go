@@ -5,6 +5,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // tokenStatus is the token_status of every 5004: a more specific value would help an attacker.
@@ -13,87 +16,83 @@ const tokenStatus = "invalid"
 // Timeout returns a 5001: no response within the deadline. lastAttempt is when the message was sent
 // last.
 func Timeout(attemptedRetries int, lastAttempt time.Time) Failure {
-	return failure(CodeTimeout, "Timeout: no response within the deadline", func(w *writer) {
-		w.integer("attempted_retries", int64(attemptedRetries))
-		w.time("last_attempt", lastAttempt)
-	})
+	return failure(CodeTimeout, "Timeout: no response within the deadline", struct {
+		Retries     int       `json:"attempted_retries"`
+		LastAttempt time.Time `json:"last_attempt"`
+	}{attemptedRetries, lastAttempt.UTC()})
 }
 
 // Unavailable returns a 5002: the agent cannot be reached. agentID is an agent, or a type without
 // online agents. lastHeartbeat is nil if there was none.
 func Unavailable(agentID string, lastHeartbeat *time.Time) Failure {
-	return failure(CodeUnavailable, "Agent unavailable", func(w *writer) {
-		w.string("agent_id", agentID)
-		if lastHeartbeat == nil {
-			w.null("last_heartbeat")
-			return
-		}
-		w.time("last_heartbeat", *lastHeartbeat)
-	})
+	if lastHeartbeat != nil {
+		lastHeartbeat = new(lastHeartbeat.UTC())
+	}
+	return failure(CodeUnavailable, "Agent unavailable", struct {
+		AgentID       string     `json:"agent_id"`
+		LastHeartbeat *time.Time `json:"last_heartbeat"`
+	}{agentID, lastHeartbeat})
 }
 
 // InvalidMessage returns a 5003. The field is that of the first problem; the context contains all
 // details.
 func InvalidMessage(problems ...Problem) Failure {
-	text, field := joinProblems(problems), ""
-	if len(problems) > 0 {
-		field = problems[0].Field
+	text := joinProblems(problems)
+	var field *string
+	if len(problems) > 0 && problems[0].Field != "" {
+		field = &problems[0].Field
 	}
-	return failure(CodeInvalidMessage, "Invalid message: "+text, func(w *writer) {
-		w.string("validation_error", text)
-		if field == "" {
-			w.null("field_name")
-			return
-		}
-		w.string("field_name", field)
-	})
+	return failure(CodeInvalidMessage, "Invalid message: "+text, struct {
+		Text  string  `json:"validation_error"`
+		Field *string `json:"field_name"`
+	}{text, field})
 }
 
 // AuthenticationFailed returns a 5004, which never says why. agentID is the claimed sender, "" if
 // there is none.
 func AuthenticationFailed(agentID string) Failure {
-	return failure(CodeAuthenticationFailed, "Authentication failed", func(w *writer) {
-		w.string("agent_id", agentID)
-		w.string("token_status", tokenStatus)
-	})
+	return failure(CodeAuthenticationFailed, "Authentication failed", struct {
+		AgentID string `json:"agent_id"`
+		Status  string `json:"token_status"`
+	}{agentID, tokenStatus})
 }
 
 // ResourceLimit returns a 5005: a resource is insufficient. limit is the name of the resource with
 // its unit, such as gpu_vram_mb.
 func ResourceLimit(limit string, available, required int64) Failure {
-	return failure(CodeResourceLimit, "Resource limit exceeded", func(w *writer) {
-		w.string("limit_name", limit)
-		w.integer("available", available)
-		w.integer("required", required)
-	})
+	return failure(CodeResourceLimit, "Resource limit exceeded", struct {
+		Limit     string `json:"limit_name"`
+		Available int64  `json:"available"`
+		Required  int64  `json:"required"`
+	}{limit, available, required})
 }
 
 // UnsupportedWorkType returns a 5006: no available agent offers the work type.
 func UnsupportedWorkType(requested string, supported []string) Failure {
-	return failure(CodeUnsupportedWorkType, "Unsupported work type", func(w *writer) {
-		w.string("work_type_requested", requested)
-		w.strings("supported_types", supported)
-	})
+	return unsupported("Unsupported work type", requested, supported)
 }
 
 // UnsupportedVersion returns the 5006 for another protocol version (Chiffon §Protocol Versioning).
 func UnsupportedVersion(requested string, supported []string) Failure {
 	const prefix = "protocol_version "
-	message := "Unsupported work type: protocol version " + requested + " is not supported, only " + strings.Join(supported, ", ")
-	return failure(CodeUnsupportedWorkType, message, func(w *writer) {
-		types := slices.Clone(supported)
-		for i := range types {
-			types[i] = prefix + types[i]
-		}
-		w.string("work_type_requested", prefix+requested)
-		w.strings("supported_types", types)
-	})
+	types := slices.Clone(supported)
+	for i := range types {
+		types[i] = prefix + types[i]
+	}
+	return unsupported("Unsupported work type: protocol version "+requested+" is not supported, only "+strings.Join(supported, ", "), prefix+requested, types)
+}
+
+func unsupported(message, requested string, supported []string) Failure {
+	return failure(CodeUnsupportedWorkType, message, struct {
+		Requested string   `json:"work_type_requested"`
+		Supported []string `json:"supported_types"`
+	}{requested, supported})
 }
 
 // failure returns the payload of an error message. It replaces text that a message cannot contain,
 // because an error about an error helps no one.
-func failure(code Code, message string, context func(w *writer)) Failure {
-	raw, _ := objectWriter{fill: context, replaceInvalid: true}.bytes() // fails for no valid UTF-8, number or time
+func failure(code Code, message string, context any) Failure {
+	raw, _ := json.Marshal(context, jsontext.AllowInvalidUTF8(true)) // fails for no text, number or time
 	message = strings.ReplaceAll(validUTF8(message), "\x00", replacement)
 	return Failure{Code: code, Message: message, Context: raw}
 }

@@ -23,7 +23,7 @@ func TestFormatRefusesWhatParseRefuses(t *testing.T) {
 		"no version":               {func(e *envelope.Envelope) { e.ProtocolVersion = "" }, "protocol_version", "must be two numbers"},
 		"no id":                    {func(e *envelope.Envelope) { e.MessageID = uuid.Nil }, "message_id", "must not be the nil UUID"},
 		"no time":                  {func(e *envelope.Envelope) { e.Timestamp = time.Time{} }, "timestamp", "is required"},
-		"a year over 9999":         {func(e *envelope.Envelope) { e.Timestamp = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) }, "timestamp", "must be an RFC 3339 time"},
+		"a year over 9999":         {func(e *envelope.Envelope) { e.Timestamp = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) }, "timestamp", "cannot be written: year outside of range"},
 		"no sender":                {func(e *envelope.Envelope) { e.From = "" }, "from_agent", "must be an agent type"},
 		"custom that is a list":    {func(e *envelope.Envelope) { e.Custom = []byte(`[]`) }, "x_custom_fields", "must be an object"},
 		"custom that is malformed": {func(e *envelope.Envelope) { e.Custom = []byte(`{`) }, "x_custom_fields", "cannot be written"},

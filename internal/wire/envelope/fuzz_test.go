@@ -88,7 +88,7 @@ func FuzzSplit(f *testing.F) {
 		text := head + strings.Repeat(unit, times)
 		whole := utf8.ValidString(text)
 		at := int64(0)
-		for _, c := range envelope.Split(text) {
+		for _, c := range envelope.Split(text, envelope.MaxChunk) {
 			require.Equal(t, at, c.From)
 			require.Equal(t, text[c.From:c.To], c.Text)
 			require.LessOrEqual(t, len(c.Text), envelope.MaxChunk)

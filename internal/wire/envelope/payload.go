@@ -24,12 +24,12 @@ const WorkTypeCancel = "cancel_task"
 
 // WorkRequest submits a task (Chiffon §work_request).
 type WorkRequest struct {
-	TaskID uuid.UUID
+	TaskID uuid.UUID `json:"task_id"`
 	// WorkType is the name of a capability: at most 128 letters, digits and _.:/-
-	WorkType string
+	WorkType string `json:"work_type"`
 	// Parameters is a JSON object as it was received, nil if it is missing.
-	Parameters json.RawMessage
-	Hints      Hints
+	Parameters json.RawMessage `json:"parameters,omitzero"`
+	Hints      Hints           `json:"hints,omitzero"`
 }
 
 // Hints are what the sender knows about the task beforehand. 0 means not given.
@@ -60,22 +60,22 @@ const (
 
 // WorkStatus reports progress of a task (Chiffon §work_status).
 type WorkStatus struct {
-	TaskID uuid.UUID
-	Status Status
+	TaskID uuid.UUID `json:"task_id"`
+	Status Status    `json:"status"`
 	// Progress is in percent, 0 to 100.
-	Progress int
+	Progress int `json:"progress_percent"`
 	// Step is nil if it is not given.
-	Step *Step
+	Step *Step `json:"step,omitzero"`
 }
 
 // Step is the current step of a task.
 type Step struct {
-	Number int
-	Name   string
+	Number int    `json:"number"`
+	Name   string `json:"name"`
 	// Output is the step's output, or the part of it that Chunk names.
-	Output string
+	Output string `json:"output"`
 	// Chunk is zero if Output is complete.
-	Chunk Range
+	Chunk Range `json:"output_chunk,omitzero"`
 }
 
 // Presence says whether an agent takes tasks.
@@ -90,12 +90,12 @@ const (
 
 // Heartbeat is a work_status that names an agent and no task.
 type Heartbeat struct {
-	AgentID string
-	Status  Presence
+	AgentID string   `json:"agent_id"`
+	Status  Presence `json:"status"`
 	// Load is in percent, 0 to 100. Queue is the number of tasks waiting at the agent. Both are nil
 	// if they are not given.
-	Load  *int
-	Queue *int
+	Load  *int `json:"load,omitzero"`
+	Queue *int `json:"queue,omitzero"`
 }
 
 // Outcome is how a task ended.
@@ -111,30 +111,30 @@ const (
 
 // WorkResult ends a task (Chiffon §work_result).
 type WorkResult struct {
-	TaskID uuid.UUID
-	Status Outcome
+	TaskID uuid.UUID `json:"task_id"`
+	Status Outcome   `json:"status"`
 	// ExitCode is 0 for the statuses success and completed, and not 0 for failed.
-	ExitCode int64
+	ExitCode int64 `json:"exit_code"`
 	// Output is empty if it was sent in chunks before.
-	Output    string
-	Resources Resources
+	Output    string    `json:"output"`
+	Resources Resources `json:"resources_used"`
 }
 
 // Resources is what a task used. 0 means none or not given.
 type Resources struct {
-	DurationSeconds int64
-	GPUVRAMMB       int64
-	CPUTimeMS       int64
-	Tokens          int64
+	DurationSeconds int64 `json:"duration_seconds"`
+	GPUVRAMMB       int64 `json:"gpu_vram_mb"`
+	CPUTimeMS       int64 `json:"cpu_time_ms"`
+	Tokens          int64 `json:"tokens,omitzero"`
 }
 
 // Failure is the payload of an error message (Chiffon §error). The functions named like the codes
 // return one with the context that its code requires.
 type Failure struct {
-	Code    Code
-	Message string
+	Code    Code   `json:"error_code"`
+	Message string `json:"error_message"`
 	// Context is a JSON object, nil if it is missing.
-	Context json.RawMessage
+	Context json.RawMessage `json:"error_context,omitzero"`
 }
 
 // Type implements Payload.

@@ -67,7 +67,7 @@ func (a Address) WorkerNumber() (n int, ok bool) {
 func ParseAddress(text string) (Address, error) {
 	a, problem := parseAddress(text)
 	if problem != "" {
-		return Address{}, newError(codes.E13, "", segmentRoute, quote(text)+" "+problem)
+		return Address{}, newError(codes.E13, "", quote(text)+" "+problem)
 	}
 	return a, nil
 }

@@ -233,7 +233,7 @@ func (d Data) agent(key string) (Address, error) {
 }
 
 func pairError(code codes.Code, key, want, found string) error {
-	return newError(code, "", segmentData, key+" in DATA must be "+want+", not "+quote(found))
+	return newError(code, "", key+" in DATA must be "+want+", not "+quote(found))
 }
 
 // nextPair parses the first pair of a text. more is whether a semicolon follows it, and ok false

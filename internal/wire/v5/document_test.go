@@ -85,7 +85,7 @@ func describe(m v5.Message, err error) string {
 	var invalid *v5.Error
 	if errors.As(err, &invalid) {
 		for _, p := range invalid.Problems {
-			fmt.Fprintf(&b, "%s at byte %d: %s\n", p.Code, p.At, p.Detail)
+			fmt.Fprintf(&b, "%s: %s\n", p.Code, p.Detail)
 		}
 		return b.String()
 	}

@@ -7,13 +7,11 @@ import (
 	"comet/internal/wire/v5/codes"
 )
 
-// segment is the position of a segment in a message, from 1 (PROTOCOL_V5 §3.2). The zero segment is
-// the whole message.
+// segment is the position of a segment in a message, from 1 (PROTOCOL_V5 §3.2).
 type segment int
 
 const (
-	wholeMessage segment = iota
-	segmentMessage
+	segmentMessage segment = iota + 1
 	segmentRoute
 	segmentType
 	segmentTask
@@ -34,7 +32,7 @@ const (
 
 // String returns the name of the segment in the document.
 func (s segment) String() string {
-	return [...]string{"the message", "MSG", "ROUTE", "TYPE", "TID", "PRI", "STATE", "ERR", "DEPTH", "CTX", "BUDGET", "DATA"}[s]
+	return [...]string{"", "MSG", "ROUTE", "TYPE", "TID", "PRI", "STATE", "ERR", "DEPTH", "CTX", "BUDGET", "DATA"}[s]
 }
 
 // Error is the error of an invalid message, or of a value that cannot be written into one.
@@ -48,12 +46,8 @@ type problem struct {
 	Code codes.Code
 	// Reason is a word where the code has several meanings, or "".
 	Reason string
-	// At is the byte of the message at which the problem is, from 0.
-	At int
 	// Detail is one sentence for a person, with the name of the segment.
 	Detail string
-
-	segment segment
 }
 
 // Code returns the code of the reply: that of the first failed check.
@@ -91,8 +85,8 @@ func (e *Error) Data() Data {
 	return data
 }
 
-func newError(code codes.Code, reason string, s segment, detail string) *Error {
-	return &Error{Problems: []problem{{Code: code, Reason: reason, segment: s, Detail: detail}}}
+func newError(code codes.Code, reason, detail string) *Error {
+	return &Error{Problems: []problem{{code, reason, detail}}}
 }
 
 // quote returns a found text for a person. A pair in another segment than DATA is not shown: it

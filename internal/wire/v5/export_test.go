@@ -5,7 +5,6 @@ type Segment = segment
 
 // The segments.
 const (
-	WholeMessage    = wholeMessage
 	SegmentMessage  = segmentMessage
 	SegmentRoute    = segmentRoute
 	SegmentType     = segmentType
@@ -24,9 +23,6 @@ type Problem = problem
 
 // Router is a role without a meaning outside of the package.
 const Router = router
-
-// Segment returns the segment of a problem.
-func (p problem) Segment() Segment { return p.segment }
 
 // Has reports whether w is in the set.
 func (s Warnings) Has(w Warnings) bool { return s.has(w) }

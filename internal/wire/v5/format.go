@@ -22,13 +22,13 @@ func (m Message) Format() (string, error) {
 		return "", errOverflow()
 	}
 	if parsed.Warnings = m.Warnings; parsed != m {
-		return "", newError(codes.E10, "", wholeMessage, "the message would be parsed as another one than "+quote(line))
+		return "", newError(codes.E10, "", "the message would be parsed as another one than "+quote(line))
 	}
 	return line, nil
 }
 
 func errOverflow() *Error {
-	return newError(codes.E10, codes.ReasonOverflow, segmentData, fmt.Sprintf("DATA is longer than %d characters", MaxData))
+	return newError(codes.E10, codes.ReasonOverflow, fmt.Sprintf("DATA is longer than %d characters", MaxData))
 }
 
 func (m *Message) append(line []byte) []byte {

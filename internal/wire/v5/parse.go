@@ -47,7 +47,7 @@ type parser struct {
 
 func (p *parser) run() {
 	if len(p.line) > MaxLine {
-		p.fail(problem{Code: codes.E10, At: MaxLine, Detail: fmt.Sprintf("the message is longer than %d bytes", MaxLine)})
+		p.fail(codes.E10, "", fmt.Sprintf("the message is longer than %d bytes", MaxLine))
 		p.line = p.line[:MaxLine]
 		p.muted = true
 	}
@@ -102,7 +102,7 @@ func (p *parser) parseShort(count int) {
 	if p.line == "" {
 		detail = "the message is empty"
 	}
-	p.fail(problem{Code: codes.E10, At: len(p.line), Detail: detail})
+	p.fail(codes.E10, "", detail)
 	p.muted = true
 	p.parseHead()
 	if count > int(segmentContext) { // otherwise that position has DATA
@@ -146,24 +146,18 @@ func (p *parser) parseRoute() {
 	}
 	var problem string
 	if p.m.From, problem = parseAddress(from); problem != "" {
-		p.rejectAddress(0, from, problem)
+		p.rejectAddress(from, problem)
 	} else if p.m.From.IsMulticast() {
 		p.m.From = Address{}
-		p.rejectAddress(0, from, "can only be a destination")
+		p.rejectAddress(from, "can only be a destination")
 	}
 	if p.m.To, problem = parseAddress(to); problem != "" {
-		p.rejectAddress(len(from)+1, to, problem)
+		p.rejectAddress(to, problem)
 	}
 }
 
-func (p *parser) rejectAddress(at int, found, reason string) {
-	if p.muted {
-		return
-	}
-	p.fail(problem{
-		Code: codes.E13, segment: segmentRoute, At: p.offset(segmentRoute) + at,
-		Detail: segmentRoute.String() + ": " + quote(found) + " " + reason,
-	})
+func (p *parser) rejectAddress(found, reason string) {
+	p.fail(codes.E13, "", segmentRoute.String()+": "+quote(found)+" "+reason)
 }
 
 func (p *parser) parseTask() {
@@ -255,22 +249,22 @@ func (p *parser) parseBudget() {
 func (p *parser) parseData() {
 	text, auth, ok := cutAuth(p.fields[segmentData-1])
 	if !ok {
-		p.rejectData(codes.E90, codes.ReasonAuth, max(0, strings.Index(p.fields[segmentData-1], authMark)),
+		p.rejectData(codes.E90, codes.ReasonAuth,
 			"must have auth as the last of two or more pairs: a session, 4 hex digits and 8, with colons between them")
 		return
 	}
 	if text == "" {
-		p.rejectData(codes.E10, "", 0, "must not be empty; - is DATA without content")
+		p.rejectData(codes.E10, "", "must not be empty; - is DATA without content")
 		return
 	}
 	found := inspect(text)
 	switch {
 	case found.defect == notUTF8:
-		p.rejectData(codes.E10, "", found.at, "is not valid UTF-8")
+		p.rejectData(codes.E10, "", "is not valid UTF-8")
 		return
 	case found.defect == forbidden:
 		c, _ := utf8.DecodeRuneInString(text[found.at:])
-		p.rejectData(codes.E12, "", found.at, fmt.Sprintf("must not have %q in it", c))
+		p.rejectData(codes.E12, "", fmt.Sprintf("must not have %q in it", c))
 		return
 	case found.runes > MaxData:
 		text = firstRunes(text, MaxData)
@@ -282,33 +276,17 @@ func (p *parser) parseData() {
 	p.m.Data, p.m.Auth = Data(text), auth
 }
 
-func (p *parser) rejectData(code codes.Code, reason string, at int, detail string) {
-	p.fail(problem{
-		Code: code, Reason: reason, segment: segmentData,
-		At: p.offset(segmentData) + at, Detail: segmentData.String() + " " + detail,
-	})
+func (p *parser) rejectData(code codes.Code, reason, detail string) {
+	p.fail(code, reason, segmentData.String()+" "+detail)
 }
 
 // reject adds the problem that a segment is not what it must be.
 func (p *parser) reject(s segment, code codes.Code, reason, want string) {
-	if p.muted {
-		return
-	}
-	detail := fmt.Sprintf("%s must be %s, not %s", s, want, quote(p.fields[s-1]))
-	p.fail(problem{Code: code, Reason: reason, segment: s, At: p.offset(s), Detail: detail})
+	p.fail(code, reason, fmt.Sprintf("%s must be %s, not %s", s, want, quote(p.fields[s-1])))
 }
 
-func (p *parser) fail(found problem) {
+func (p *parser) fail(code codes.Code, reason, detail string) {
 	if !p.muted {
-		p.problems = append(p.problems, found)
+		p.problems = append(p.problems, problem{code, reason, detail})
 	}
-}
-
-// offset returns the byte of the message at which a segment begins.
-func (p *parser) offset(s segment) int {
-	at := 0
-	for _, field := range p.fields[:s-1] {
-		at += len(field) + 1
-	}
-	return at
 }

@@ -45,7 +45,7 @@ func ParseRef(value string) (Ref, error) {
 		ok = ok && r.Number > 0
 	}
 	if !ok {
-		return Ref{}, newError(codes.E43, "", segmentData, quote(value)+" must be a reference such as #REF:T1:raw, #CTX:key or #MSG:M3")
+		return Ref{}, newError(codes.E43, "", quote(value)+" must be a reference such as #REF:T1:raw, #CTX:key or #MSG:M3")
 	}
 	return r, nil
 }

@@ -37,9 +37,9 @@ type Auth struct {
 func (a Auth) Sign(line string, key []byte) (string, error) {
 	switch {
 	case line == "" || strings.Contains(line, authMark) || strings.ContainsAny(line, "\r\n"):
-		return "", newError(codes.E90, codes.ReasonAuth, wholeMessage, "the message to sign must have neither auth nor a line break")
+		return "", newError(codes.E90, codes.ReasonAuth, "the message to sign must have neither auth nor a line break")
 	case len(key) == 0 || !isContext(a.Session) || !isHex(a.Nonce, nonceLength):
-		return "", newError(codes.E90, codes.ReasonAuth, segmentData, "a signature needs a key, a session such as S1 and a nonce of 4 hex digits")
+		return "", newError(codes.E90, codes.ReasonAuth, "a signature needs a key, a session such as S1 and a nonce of 4 hex digits")
 	}
 	sum := signature(line, key)
 	return line + authMark + a.Session + ":" + a.Nonce + ":" + hex.EncodeToString(sum[:]), nil
@@ -53,14 +53,14 @@ func Verify(line string, key []byte) error {
 	body, auth, ok := cutAuth(line)
 	switch {
 	case !ok:
-		return newError(codes.E90, codes.ReasonAuth, segmentData, "auth must be the last pair: a session, 4 hex digits and 8, with colons between them")
+		return newError(codes.E90, codes.ReasonAuth, "auth must be the last pair: a session, 4 hex digits and 8, with colons between them")
 	case auth == Auth{}:
-		return newError(codes.E90, codes.ReasonUnsigned, segmentData, "the message is not signed")
+		return newError(codes.E90, codes.ReasonUnsigned, "the message is not signed")
 	}
 	given, err := hex.DecodeString(auth.Signature)
 	want := signature(body, key)
 	if len(key) == 0 || err != nil || !hmac.Equal(given, want[:]) {
-		return newError(codes.E90, codes.ReasonSignature, segmentData, "the signature does not match the message")
+		return newError(codes.E90, codes.ReasonSignature, "the signature does not match the message")
 	}
 	return nil
 }

@@ -24,22 +24,13 @@ func ParseV4(line string) (Message, error) {
 		return m, invalid
 	}
 	m, invalid := parse(line[:at] + addedSegments + line[at:])
+	if invalid == nil {
+		invalid = notInV4(m)
+	}
 	if invalid != nil {
-		for i := range invalid.Problems {
-			if p := &invalid.Problems[i]; p.At >= at+len(addedSegments) {
-				p.At -= len(addedSegments)
-			}
-		}
 		return m, invalid
 	}
-	if invalid = notInV4(m); invalid == nil {
-		return m, nil
-	}
-	p := &invalid.Problems[0]
-	if p.At = at; p.segment != segmentData {
-		p.At = segmentOffset(line, p.segment)
-	}
-	return m, invalid
+	return m, nil
 }
 
 // FormatV4 writes a message in V4, without depth, session and budget. An error is an *Error as that
@@ -63,13 +54,13 @@ func (m Message) FormatV4() (string, error) {
 func notInV4(m Message) *Error {
 	switch m.Type {
 	case Join, Leave, Caps, Disambiguate, Handoff, Query:
-		return newError(codes.E14, "", segmentType, "TYPE: V4 has no type "+m.Type.String())
+		return newError(codes.E14, "", "TYPE: V4 has no type "+m.Type.String())
 	}
 	if m.Err.V4() != m.Err {
-		return newError(codes.E10, "", segmentErr, "ERR: V4 has no code "+string(m.Err))
+		return newError(codes.E10, "", "ERR: V4 has no code "+string(m.Err))
 	}
 	if key, ok := findReference(m.Data); ok {
-		return newError(codes.E43, "", segmentData, "DATA: V4 has no references, but there is one in "+key)
+		return newError(codes.E43, "", "DATA: V4 has no references, but there is one in "+key)
 	}
 	return nil
 }
@@ -94,13 +85,8 @@ func dataOffsetV4(line string) int {
 	if strings.Count(line, "|") < SegmentsV4-1 {
 		return -1
 	}
-	return segmentOffset(line, segment(SegmentsV4))
-}
-
-// segmentOffset returns the byte at which the n-th segment begins.
-func segmentOffset(line string, n segment) int {
 	at := 0
-	for range n - 1 {
+	for range SegmentsV4 - 1 {
 		at += strings.IndexByte(line[at:], '|') + 1
 	}
 	return at

@@ -191,7 +191,7 @@ func (w *Writer) isEncodable(key, value string) bool {
 
 func (w *Writer) fail(key, what string) {
 	if w.err == nil {
-		w.err = newError(codes.E12, codes.ReasonNotEncodable, segmentData, "DATA cannot hold "+what+" in "+key)
+		w.err = newError(codes.E12, codes.ReasonNotEncodable, "DATA cannot hold "+what+" in "+key)
 	}
 }
 

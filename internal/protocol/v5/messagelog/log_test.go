@@ -132,18 +132,6 @@ func TestLog(t *testing.T) {
 		require.Equal(t, 1201, int(metric(t, metrics, "comet_v5_messages_logged_total")))
 	})
 
-	testOnDatabases(t, "a full batch is written before the interval ends", func(t *testing.T, db *storetest.DB) {
-		log := messagelog.New(db.Store, &messagelog.Options{FlushInterval: time.Hour, BatchSize: 10})
-		require.NoError(t, log.Start(t.Context()))
-		t.Cleanup(func() { require.NoError(t, log.Stop(context.Background())) })
-		for i := range 10 {
-			log.Add(message(t, "W1", i+1, 0))
-		}
-		require.Eventually(t, func() bool {
-			return countMessages(t, db) == 10
-		}, time.Minute, time.Millisecond)
-	})
-
 	testOnDatabases(t, "messages beyond the buffer are dropped and counted", func(t *testing.T, db *storetest.DB) {
 		metrics := prometheus.NewRegistry()
 		log := messagelog.New(db.Store, &messagelog.Options{MaxBuffered: 2, Registerer: metrics})

@@ -16,6 +16,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -29,6 +30,8 @@ import (
 const (
 	contextMark   = "#CTX:"
 	referenceMark = "#REF:"
+	// messageMark is known to a Translate function only.
+	messageMark = "#MSG:"
 )
 
 // Limits for the references of one request.
@@ -40,26 +43,33 @@ const (
 	maxWalked = 8 * models.MaxTaskParameters
 )
 
-// Resolver implements orchestrator.Resolver.
-type Resolver struct{}
+// Resolver implements orchestrator.Resolver. A resolved value is final: it is not resolved again if it
+// looks like a reference.
+type Resolver struct {
+	// Translate translates a reference with short names, also #MSG:number: to its value if isValue is
+	// set, and otherwise to a reference of this package. nil leaves every reference as it is.
+	Translate func(ctx context.Context, text string) (translated string, isValue bool, err error)
+}
 
 // MayRefer implements orchestrator.Resolver.
 func (Resolver) MayRefer(parameters json.RawMessage) bool {
-	return bytes.Contains(parameters, []byte(contextMark)) || bytes.Contains(parameters, []byte(referenceMark))
+	return slices.ContainsFunc([]string{contextMark, referenceMark, messageMark}, func(mark string) bool { return bytes.Contains(parameters, []byte(mark)) })
 }
 
 // Resolve implements orchestrator.Resolver. It returns errs.InvalidRequest for a reference to
 // nothing and errs.TaskState for a task that has not ended.
-func (Resolver) Resolve(ctx context.Context, o *orchestrator.Orchestrator, session models.Session, parameters json.RawMessage) (json.RawMessage, error) {
-	r := &request{
-		orchestrator: o, session: session, dec: jsontext.NewDecoder(bytes.NewReader(parameters), jsontext.AllowDuplicateNames(true)),
+func (r Resolver) Resolve(ctx context.Context, o *orchestrator.Orchestrator, session models.Session, parameters json.RawMessage) (json.RawMessage, error) {
+	q := &request{
+		Resolver: r, orchestrator: o, session: session, dec: jsontext.NewDecoder(bytes.NewReader(parameters), jsontext.AllowDuplicateNames(true)),
 		tasks: map[string]models.Task{}, outputs: map[outputKey]string{},
 	}
-	return r.resolve(ctx)
+	return q.resolve(ctx)
 }
 
 // request resolves the references of one request.
 type request struct {
+	Resolver
+
 	orchestrator *orchestrator.Orchestrator
 	session      models.Session    // without an id if it is new
 	dec          *jsontext.Decoder // is after the reference
@@ -87,7 +97,7 @@ func (r *request) resolve(ctx context.Context) (json.RawMessage, error) {
 			return bytes.TrimSpace(out.Bytes()), nil
 		case err != nil:
 			return nil, r.invalid("the parameters are not JSON")
-		case !text || !isReference(token.String()):
+		case !text || !r.isReference(token.String()):
 			err = enc.WriteToken(token)
 		default:
 			if n++; n > maxReferences {
@@ -113,8 +123,8 @@ func isName(dec *jsontext.Decoder) bool {
 	return kind == '{' && length%2 == 0
 }
 
-func isReference(text string) bool {
-	return strings.HasPrefix(text, contextMark) || strings.HasPrefix(text, referenceMark)
+func (r *request) isReference(text string) bool {
+	return strings.HasPrefix(text, contextMark) || strings.HasPrefix(text, referenceMark) || r.Translate != nil && strings.HasPrefix(text, messageMark)
 }
 
 // invalid returns the error for the reference that was read last.
@@ -128,6 +138,15 @@ func (r *request) invalid(format string, args ...any) error {
 func (r *request) resolveValue(ctx context.Context, text string) (jsontext.Value, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
+	}
+	if r.Translate != nil {
+		translated, isValue, err := r.Translate(ctx, text)
+		if err != nil {
+			return nil, err
+		}
+		if text = translated; isValue {
+			return jsontext.AppendQuote(nil, strings.ToValidUTF8(text, "\uFFFD"))
+		}
 	}
 	if key, is := strings.CutPrefix(text, contextMark); is {
 		value, err := r.memberAt(string(r.session.Facts), key)

@@ -27,36 +27,37 @@ const MaxTask = 999
 // the short id of the first task, whose number firstTask chooses; InsertTask adds the task. The id
 // of the session is ContextName of the context, which no session has yet.
 func OpenSession(tx *store.Tx, firstTask func(contextNumber int64) int) (ID, error) {
-	for n := int64(1); ; n++ {
-		next, err := nextContext(tx)
-		if err != nil {
-			return ID{}, err
-		}
-		n = max(n, next)
-		if _, err := tx.Sessions().Lock(ContextName(n)); !errs.Is(err, errs.NotFound) {
-			if err != nil {
-				return ID{}, err
+	for {
+		id, err := createContext(tx, func(n int64) (int, string, error) {
+			_, err := tx.Sessions().Lock(ContextName(n))
+			if errs.Is(err, errs.NotFound) {
+				return firstTask(n), ContextName(n), nil
 			}
-			continue // a session of another protocol has this name
-		}
-		id := ID{Context: n, Task: firstTask(n)}
-		if created, err := insertContext(tx, id, ContextName(n)); err != nil || created {
+			return 0, ContextName(n), err // the context of another protocol's session, which has this name
+		})
+		if err != nil || id.Task != 0 {
 			return id, err
 		}
 	}
 }
 
-func nextContext(tx *store.Tx) (n int64, err error) {
-	err = tx.QueryRow("SELECT COALESCE(MAX(number), 0) + 1 FROM v5_contexts", nil, &n)
-	return n, err
-}
-
-// insertContext inserts a context whose last task has the number of id. It reports false if a
-// concurrent transaction has inserted the same context.
-func insertContext(tx *store.Tx, id ID, sessionID string) (bool, error) {
-	n, err := tx.Exec("INSERT INTO v5_contexts (number, session_id, tasks, created_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-		id.Context, sessionID, id.Task, store.Micros(tx.Now()))
-	return n > 0, err
+// createContext creates a context. describe returns the number of its last task and the id of its
+// session. Concurrent transactions do not wait for each other.
+func createContext(tx *store.Tx, describe func(number int64) (tasks int, sessionID string, err error)) (id ID, err error) {
+	for {
+		if err = tx.QueryRow("SELECT number FROM v5_next_context", nil, &id.Context); err != nil {
+			return id, err
+		}
+		var sessionID string
+		if id.Task, sessionID, err = describe(id.Context); err != nil {
+			return id, err
+		}
+		n, err := tx.Exec("INSERT INTO v5_contexts (number, session_id, tasks, created_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+			id.Context, sessionID, id.Task, store.Micros(tx.Now()))
+		if err != nil || n > 0 { // otherwise a transaction that took the number has been committed meanwhile
+			return id, err
+		}
+	}
 }
 
 // InsertTask inserts the short id of a task that has none. It returns errs.Conflict if another
@@ -94,16 +95,7 @@ func next(tx *store.Tx, sessionID string) (ID, error) {
 			return id, err
 		}
 	}
-	for {
-		n, err := nextContext(tx)
-		if err != nil {
-			return ID{}, err
-		}
-		id := ID{Context: n, Task: 1}
-		if created, err := insertContext(tx, id, sessionID); err != nil || created {
-			return id, err
-		}
-	}
+	return createContext(tx, func(int64) (int, string, error) { return 1, sessionID, nil })
 }
 
 // Claim assigns a short id in an existing context that the requester has chosen. It returns

@@ -121,6 +121,29 @@ func TestShortIDs(t *testing.T) {
 		require.EqualValues(t, 3, f.openSession(t))
 	})
 
+	testOnDatabases(t, "transactions do not wait for each other's new contexts", func(t *testing.T, f fixture) {
+		if f.Store.Alone() {
+			return // there is one writer
+		}
+		open := func(tx *store.Tx) (shortid.ID, error) {
+			if _, err := tx.Exec("SET LOCAL lock_timeout = '1ms'"); err != nil {
+				return shortid.ID{}, err
+			}
+			return shortid.OpenSession(tx, func(int64) int { return 1 })
+		}
+		f.write(t, func(tx *store.Tx) error {
+			first, err := open(tx)
+			require.NoError(t, err)
+			f.write(t, func(other *store.Tx) error { // while the first context is not committed
+				second, err := open(other)
+				require.NoError(t, err)
+				require.NotEqual(t, first.Context, second.Context)
+				return nil
+			})
+			return nil
+		})
+	})
+
 	testOnDatabases(t, "a context is deleted after its session and tasks", func(t *testing.T, f fixture) {
 		f.idOf(t, f.task(t, "o", ""), "")
 		f.openSession(t)

@@ -2,6 +2,8 @@
 // meanings.
 package codes
 
+import "cmp"
+
 // Code is an error code such as E10. The zero Code, "", is that of a message without an error.
 type Code string
 
@@ -62,75 +64,43 @@ func (c Code) Valid() bool {
 	return len(c) == 3 && c[0] == 'E' && c[1]-'0' <= 9 && c[2]-'0' <= 9
 }
 
+// meanings are the meanings of the codes of the document, and with one digit those of categories.
+var meanings = map[Code]string{ //nolint:gochecknoglobals // a constant
+	E00:  "no error",
+	E10:  "invalid message format",
+	E11:  "invalid priority",
+	E12:  "DATA has forbidden characters",
+	E13:  "invalid route",
+	E14:  "unknown message type",
+	E15:  "invalid state or transition",
+	E16:  "invalid depth or maximum depth exceeded",
+	E17:  "insufficient budget",
+	E18:  "maximum of clarifications reached",
+	E19:  "capability not supported",
+	E20:  "overall timeout",
+	E21:  "worker response timeout",
+	E22:  "heartbeat timeout",
+	E23:  "user clarification timeout",
+	E30:  "worker unavailable",
+	E31:  "worker busy",
+	E32:  "external resource unavailable",
+	E33:  "file not found",
+	E40:  "unknown task",
+	E41:  "unknown agent",
+	E42:  "unknown session",
+	E43:  "invalid reference",
+	E90:  "incompatible protocol version or authentication failed",
+	E99:  "uncategorised error",
+	"E2": "timeout", "E3": "resource unavailable", "E4": "logic error", "E9": "system error",
+}
+
 // Meaning returns the meaning of a code in a few words: that of its category for a code that the
 // document does not list, and "" for an invalid code.
 func (c Code) Meaning() string {
-	switch c {
-	case E00:
-		return "no error"
-	case E10:
-		return "invalid message format"
-	case E11:
-		return "invalid priority"
-	case E12:
-		return "DATA has forbidden characters"
-	case E13:
-		return "invalid route"
-	case E14:
-		return "unknown message type"
-	case E15:
-		return "invalid state or transition"
-	case E16:
-		return "invalid depth or maximum depth exceeded"
-	case E17:
-		return "insufficient budget"
-	case E18:
-		return "maximum of clarifications reached"
-	case E19:
-		return "capability not supported"
-	case E20:
-		return "overall timeout"
-	case E21:
-		return "worker response timeout"
-	case E22:
-		return "heartbeat timeout"
-	case E23:
-		return "user clarification timeout"
-	case E30:
-		return "worker unavailable"
-	case E31:
-		return "worker busy"
-	case E32:
-		return "external resource unavailable"
-	case E33:
-		return "file not found"
-	case E40:
-		return "unknown task"
-	case E41:
-		return "unknown agent"
-	case E42:
-		return "unknown session"
-	case E43:
-		return "invalid reference"
-	case E90:
-		return "incompatible protocol version or authentication failed"
-	case E99:
-		return "uncategorised error"
-	}
 	if !c.Valid() {
 		return ""
 	}
-	switch c[1] {
-	case '2':
-		return "timeout"
-	case '3':
-		return "resource unavailable"
-	case '4':
-		return "logic error"
-	case '9':
-		return "system error"
-	}
-	return "error without a category"
+	return cmp.Or(meanings[c], meanings[c[:2]], "error without a category")
 }
 
 // V4 returns the code that replaces c in a message of V4: E99 for E16 to E19, which V5 has added,
