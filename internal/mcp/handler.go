@@ -158,7 +158,7 @@ func IsStreaming(r *http.Request) bool { return r.URL.Path == Path }
 func (d *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// A call takes as long as its tool, and a stream as long as its client. The body and the token
 	// must arrive in time.
-	a := newResultFilter(w, r, d.writeTimeout)
+	a := newResultFilter(w, r, d.writeTimeout, d.server.countFailure)
 	defer a.finish()
 	if !d.knowsHost(r) {
 		writeHTTPError(a, http.StatusForbidden, nil, errs.InvalidHeader, "the host "+clip(r.Host)+" is not a name of this server; behind a proxy, list it in mcp.hosts")

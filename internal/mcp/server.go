@@ -22,6 +22,9 @@ type Options struct {
 	PageSize int
 	// Version is the version of comet as sent to clients.
 	Version string
+	// OnFailure is called with the code of each failed request: that of the JSON-RPC error, or the
+	// name of a tool call's error. The codes have few values. nil ignores them.
+	OnFailure func(code string)
 	// Logger receives failures; default discards.
 	Logger *slog.Logger
 	// Clock returns the current time, default time.Now.

@@ -18,6 +18,7 @@ type Metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	inFlight prometheus.Gauge
+	failures *prometheus.CounterVec
 }
 
 // NewMetrics returns metrics that include those of the Go runtime, the process and the
@@ -51,11 +52,19 @@ func NewMetrics(build Build) *Metrics {
 			Name: "comet_http_requests_in_flight",
 			Help: "HTTP requests being answered now.",
 		}),
+		failures: create.NewCounterVec(prometheus.CounterOpts{
+			Name: "comet_failures_total",
+			Help: "Requests that failed, by API and error code.",
+		}, []string{"api", "code"}),
 	}
 }
 
 // Registerer returns the registry to which other packages add their metrics.
 func (m *Metrics) Registerer() prometheus.Registerer { return m.registry }
+
+// CountFailure counts a request to an API, such as "rest", that failed. code is an error code of
+// package errs or of the API, whose number of values must be bounded.
+func (m *Metrics) CountFailure(api, code string) { m.failures.WithLabelValues(api, code).Inc() }
 
 // Measure returns a middleware that counts and times requests. route is called after the
 // handler has returned; it returns the pattern of the route, "" if no route matched, and
