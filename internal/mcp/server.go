@@ -4,6 +4,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -36,15 +37,8 @@ func (o *Options) orDefaults() Options {
 	if o != nil {
 		out = *o
 	}
-	if out.PageSize <= 0 {
-		out.PageSize = 200
-	}
-	if out.Version == "" {
-		out.Version = "unknown"
-	}
-	if out.Logger == nil {
-		out.Logger = slog.New(slog.DiscardHandler)
-	}
+	out.PageSize, out.Version = cmp.Or(out.PageSize, 200), cmp.Or(out.Version, "unknown")
+	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	if out.Clock == nil {
 		out.Clock = time.Now
 	}
