@@ -155,15 +155,6 @@ func TestSearch(t *testing.T) {
 		require.Empty(t, search(t, x, "fork"), "fork is a word of the vocabulary, even though no tool has it")
 	})
 
-	t.Run("searches keywords", func(t *testing.T) {
-		t.Parallel()
-		with := tool("run", "Runs it")
-		with.Keywords = []string{"backup", "sauvegarde"}
-		x := indexOne(with, tool("other", "Does something else"))
-		require.Equal(t, []string{"fs:run"}, search(t, x, "backup"))
-		require.Equal(t, []string{"fs:run"}, search(t, x, "sauvegarde"))
-	})
-
 	t.Run("ranks deprecated tools lower", func(t *testing.T) {
 		t.Parallel()
 		x := indexOne(tool("read_old", "Reads a file. DEPRECATED: use read_new"), tool("read_new", "Reads a file. Fast and well"))
