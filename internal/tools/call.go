@@ -8,7 +8,6 @@ import (
 	"errors"
 	"runtime/debug"
 
-	"github.com/google/uuid"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"comet/internal/auth"
@@ -16,42 +15,6 @@ import (
 	"comet/internal/upstream"
 	"comet/models"
 )
-
-// Values of Caller.Source, as the audit log records them.
-const (
-	SourceMCP  = "mcp"
-	SourceREST = "rest"
-	SourceCode = "code"
-	SourceTask = "task"
-)
-
-// Caller is the client that calls a tool.
-type Caller struct {
-	Principal models.Principal
-	Source    string
-	// Session groups the calls of one client; "" groups the calls of its token.
-	Session string
-	// Parent is the id of the call that makes this one, and TaskID the task; "" for none.
-	Parent  string
-	TaskID  string
-	TraceID string
-	// Payer is the agent that is charged; "" for the agent of the token, or nova.
-	Payer string
-}
-
-// payer returns the agent that is charged: the caller's agent, or nova for a token without one.
-func (c Caller) payer() string {
-	switch {
-	case c.Payer != "":
-		return c.Payer
-	case c.Principal.AgentID != nil:
-		return *c.Principal.AgentID
-	}
-	return models.RootAgentID
-}
-
-// CallOptions are optional features of a call; nil is the zero value.
-type CallOptions = upstream.CallOptions
 
 // Call calls a tool by any of its names. args is a JSON object or empty. The error is an
 // *errs.Error with a name where the tool was not reached or did not return a result; a cancelled
@@ -81,19 +44,6 @@ func (svc *Service) Call(ctx context.Context, by Caller, name string, args json.
 		return nil, err
 	}
 	return res, nil
-}
-
-// newInvocation returns an invocation whose tool is not known yet, after a check of the caller's
-// scope.
-func (svc *Service) newInvocation(by Caller, args json.RawMessage) (*Invocation, error) {
-	if err := auth.Require(by.Principal, models.ScopeToolsCall); err != nil {
-		return nil, toCallError(err)
-	}
-	id, err := uuid.NewV7()
-	if err != nil {
-		return nil, toCallError(err)
-	}
-	return &Invocation{ID: id.String(), at: svc.opts.Clock(), Caller: by, Arguments: args}, nil
 }
 
 // perform charges, executes and records an invocation that is allowed. do returns the texts that a
