@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/app"
@@ -32,6 +33,7 @@ func TestDocumentedMetrics(t *testing.T) {
 			t.Cleanup(func() { require.NoError(t, a.Stop(context.Background())) })
 			c := newClient(t, a.URL(), adminToken(t, cfg.Data))
 			someWork(t, c)
+			failOverMCP(t, c)
 
 			for _, d := range documented(t) {
 				eventually(t, func() bool { // the counters follow the commits
@@ -47,6 +49,7 @@ func TestDocumentedMetrics(t *testing.T) {
 				`comet_tasks_open{waiting_for="result"} 1`, `comet_tasks_open{waiting_for="worker"} 0`,
 				`comet_workers{state="online"} 1`, `comet_worker_slots{use="taken"} 1`, `comet_worker_breakers{state="closed"} 1`,
 				`comet_failures_total{api="rest",code="not-found"} 1`,
+				`comet_failures_total{api="mcp",code="-32602"} 1`, `comet_failures_total{api="mcp",code="TOOL_NOT_FOUND"} 1`,
 				`comet_ledger_facts_total 1`, `comet_ledger_tokens_total 70`, `comet_ledger_reservations_total{result="granted"} 3`,
 			)
 			require.Regexp(t, `(?m)^comet_transport_redeliveries_total\{transport="poll"\} [1-9]`, text)
@@ -92,6 +95,15 @@ func someWork(t *testing.T, c *client) {
 	status, body, err = c.do(t.Context(), http.MethodGet, "/api/v1/agents/no-such-agent", nil)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusNotFound, status, "%s", body)
+}
+
+// failOverMCP sends an invalid request and a call of an unknown tool.
+func failOverMCP(t *testing.T, c *client) {
+	t.Helper()
+	s := c.speak(t, sessions, nil)
+	_, err := s.CallTool(t.Context(), &mcp.CallToolParams{})
+	require.Error(t, err)
+	requireFailed(t, "TOOL_NOT_FOUND", called(t, s, "none:none", nil))
 }
 
 // eventuallyShows waits until the metrics have all of the lines and returns them.

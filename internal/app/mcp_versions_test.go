@@ -265,11 +265,15 @@ func TestMCPEndpoint(t *testing.T) {
 
 func TestMCPHostNames(t *testing.T) {
 	t.Parallel()
+	const page = "https://app.example.com"
 	h := openHub(t, "sqlite", func(cfg *config.Config) {
-		cfg.MCP.Hosts, cfg.MCP.PublicURL = []string{"comet.example.com"}, "https://comet.example.com"
+		cfg.MCP.Hosts, cfg.MCP.PublicURL, cfg.MCP.Origins = []string{"comet.example.com"}, "https://comet.example.com", []string{page}
 	})
+	w := h.modern(t, "tools/list", "", "", "Host", "comet.example.com", "Origin", page, "Sec-Fetch-Site", "cross-site")
+	require.Equal(t, http.StatusOK, w.status, w.body)
+	require.Equal(t, page, w.header.Get("Access-Control-Allow-Origin"))
 	require.Equal(t, http.StatusForbidden, h.modern(t, "tools/list", "", "").status, "127.0.0.1 is not in mcp.hosts")
-	w := h.modern(t, "tools/list", "", "", "Host", "comet.example.com", "Authorization", "")
+	w = h.modern(t, "tools/list", "", "", "Host", "comet.example.com", "Authorization", "")
 	require.Equal(t, http.StatusUnauthorized, w.status)
 	require.Contains(t, w.header.Get("WWW-Authenticate"), `resource_metadata="https://comet.example.com/.well-known/oauth-protected-resource/mcp"`)
 }

@@ -56,7 +56,9 @@ func (a *App) newToolStack(reg *registry.Registry, ledger *usage.Ledger, work *o
 		Store: a.store, Registry: reg, Usage: ledger, Orchestrator: work, Feed: feed, Upstreams: t.upstreams, Index: t.index,
 	}, a.toolsOptions(func(c tools.Change) { t.server.OnChange(c) }))
 	builtin.Register(builtin.Dependencies{Tools: t.service, Orchestrator: work, Index: t.index, Sandbox: t.sandbox, Clock: a.opts.Clock})
-	t.server = mcp.New(t.service, &mcp.Options{Version: version, Clock: a.opts.Clock, Logger: a.log})
+	t.server = mcp.New(t.service, &mcp.Options{
+		Version: version, OnFailure: func(code string) { a.metrics.CountFailure("mcp", code) }, Clock: a.opts.Clock, Logger: a.log,
+	})
 	t.handler, err = mcp.NewHandler(t.server, a.tokens, &mcp.HandlerOptions{
 		Origins: a.cfg.MCP.Origins, Hosts: a.cfg.MCP.Hosts, PublicURL: a.cfg.MCP.PublicURL, AuthorizationServers: a.cfg.MCP.AuthorizationServers,
 		MaxBody: a.cfg.MCP.MaxBodyBytes, Limits: limits,

@@ -54,7 +54,7 @@ func (g *Server) newSDKServer(fixed *models.Principal) *mcp.Server {
 		},
 	})
 	s.AddTool(&mcp.Tool{Name: dispatchTool, InputSchema: json.RawMessage(`{"type":"object"}`)}, g.handleToolCall)
-	s.AddReceivingMiddleware(g.dispatch(fixed), addSession)
+	s.AddReceivingMiddleware(g.countFailures, g.dispatch(fixed), addSession)
 	g.serversMu.Lock()
 	defer g.serversMu.Unlock()
 	g.servers = append(g.servers, s)
@@ -180,10 +180,14 @@ func (g *Server) handleToolCall(ctx context.Context, req *mcp.CallToolRequest) (
 	res, err := g.callTool(ctx, m.by, m.name, req)
 	switch {
 	case err == nil || tools.ErrorName(err) == "":
+		if res != nil && res.IsError {
+			g.countFailure("TOOL_ERROR")
+		}
 		return res, err
 	case errors.Is(err, tools.ErrInvalidArguments):
 		return nil, toRPCError(err)
 	}
+	g.countFailure(tools.ErrorName(err))
 	return toolResult(err), nil
 }
 

@@ -1,10 +1,13 @@
 package mcp
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -59,12 +62,46 @@ func toRPCError(err error) error {
 	return &jsonrpc.Error{Code: code, Message: e.Detail, Data: data}
 }
 
+// countFailure reports the code of a failed request to Options.OnFailure.
+func (g *Server) countFailure(code string) {
+	if g.opts.OnFailure != nil {
+		g.opts.OnFailure(code)
+	}
+}
+
+// countFailures is a middleware that counts JSON-RPC errors. The cancellation of a request is no
+// failure.
+func (g *Server) countFailures(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		res, err := next(ctx, method, req)
+		if err != nil && !errors.Is(err, context.Canceled) {
+			problem := &jsonrpc.Error{Code: jsonrpc.CodeInternalError}
+			errors.As(err, &problem)
+			g.countFailure(failureCode(problem))
+		}
+		return res, err
+	}
+}
+
+// failureCode returns the code of an error, "other" for one that only the SDK has.
+func failureCode(e *jsonrpc.Error) string {
+	switch e.Code {
+	case jsonrpc.CodeParseError, jsonrpc.CodeInvalidRequest, jsonrpc.CodeMethodNotFound, jsonrpc.CodeInvalidParams, jsonrpc.CodeInternalError,
+		codeHTTPError, codeNoSession:
+		return strconv.FormatInt(e.Code, 10)
+	}
+	return "other"
+}
+
 // writeRPCError responds to a request with an error. id is nil if the request has none.
 func writeRPCError(w http.ResponseWriter, status int, id any, problem *jsonrpc.Error) {
 	if problem.Data == nil && status >= http.StatusBadRequest {
 		problem.Data = errorData(status, map[int64]errs.Code{
 			jsonrpc.CodeParseError: errs.MalformedJSON, jsonrpc.CodeInvalidRequest: errs.InvalidRequest, jsonrpc.CodeInvalidParams: errs.InvalidParameter,
 		}[problem.Code])
+	}
+	if a, ok := w.(*resultFilter); ok {
+		a.countFailure(failureCode(problem))
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

@@ -56,8 +56,6 @@ type Handler struct {
 	// writeTimeout limits how long a client may read nothing of its response.
 	writeTimeout time.Duration
 	handler      http.Handler
-	draining     context.Context
-	startDrain   context.CancelFunc
 }
 
 // NewHandler returns the HTTP handler. Version 2026-07-28 has no sessions and older ones have: each
@@ -68,7 +66,6 @@ func NewHandler(g *Server, tokens *auth.Auth, opts *HandlerOptions) (*Handler, e
 		d.opts = *opts
 	}
 	d.authenticator = httpkit.NewAuthenticator(tokens, &httpkit.AuthenticatorOptions{Limits: d.opts.Limits})
-	d.draining, d.startDrain = context.WithCancel(context.Background())
 	server := func(*http.Request) *mcp.Server { return g.mcp }
 	without := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{
 		Stateless: true, Logger: sdkLogger(g.log), MaxRequestBodyBytes: d.opts.MaxBody, PropagateRequestCancellation: true, DisableLocalhostProtection: true,
@@ -102,21 +99,18 @@ func NewHandler(g *Server, tokens *auth.Auth, opts *HandlerOptions) (*Handler, e
 // and with its token; a call is always answered.
 func (d *Handler) serveLimited(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	who, _ := r.Context().Value(identityKey{}).(identity)
-	listens := r.Header.Get("Mcp-Protocol-Version") >= statelessVersion && r.Header.Get("Mcp-Method") == "subscriptions/listen"
+	listens := r.Method == http.MethodPost && r.Header.Get("Mcp-Protocol-Version") >= statelessVersion && r.Header.Get("Mcp-Method") == "subscriptions/listen"
 	switch {
-	case r.Method == http.MethodGet:
-		ctx, cancel := d.untilDrained(r.Context())
-		defer cancel()
-		defer d.add(who.token, cancel)()
-		r = r.WithContext(ctx)
-	case r.Method == http.MethodPost && listens:
-		release, err := d.reserve(who.token)
-		if err != nil {
-			d.writeLimitReached(w, err)
-			return
+	case r.Method == http.MethodGet, listens:
+		if listens { // the stream of a session counts with it
+			release, err := d.reserve(who.token)
+			if err != nil {
+				d.writeLimitReached(w, err)
+				return
+			}
+			defer release()
 		}
-		defer release()
-		ctx, cancel := d.untilDrained(r.Context())
+		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		defer d.add(who.token, cancel)()
 		r = r.WithContext(ctx)
@@ -132,13 +126,6 @@ func (d *Handler) serveLimited(w http.ResponseWriter, r *http.Request, next http
 		defer d.beginRequest(r.Header.Get("Mcp-Session-Id"))()
 	}
 	next.ServeHTTP(w, r)
-}
-
-// untilDrained returns a context that ends when the server drains.
-func (d *Handler) untilDrained(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(d.draining, cancel)
-	return ctx, func() { stop(); cancel() }
 }
 
 // writeLimitReached responds to a request that gets no slot.
@@ -158,7 +145,7 @@ func IsStreaming(r *http.Request) bool { return r.URL.Path == Path }
 func (d *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// A call takes as long as its tool, and a stream as long as its client. The body and the token
 	// must arrive in time.
-	a := newResultFilter(w, r, d.writeTimeout)
+	a := newResultFilter(w, r, d.writeTimeout, d.server.countFailure)
 	defer a.finish()
 	if !d.knowsHost(r) {
 		writeHTTPError(a, http.StatusForbidden, nil, errs.InvalidHeader, "the host "+clip(r.Host)+" is not a name of this server; behind a proxy, list it in mcp.hosts")
@@ -171,12 +158,9 @@ func (d *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.handler.ServeHTTP(a, r)
 }
 
-// Drain ends the streams and sessions, because the HTTP server waits for them when it stops. It may
-// be called twice.
-func (d *Handler) Drain() {
-	d.startDrain()
-	d.drain()
-}
+// Drain ends the streams and sessions, also later ones, because the HTTP server waits for them when it
+// stops. It may be called twice.
+func (d *Handler) Drain() { d.drain() }
 
 // knowsHost reports whether the Host of a request is a name of the server. Without a list, a name
 // of another machine is rejected at a loopback address: it is a sign of DNS rebinding.

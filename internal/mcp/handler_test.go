@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
@@ -42,7 +43,7 @@ func setup(t *testing.T, change func(*Handler)) *fixture {
 		SubscribeHandler:   func(context.Context, *mcp.SubscribeRequest) error { return nil },
 		UnsubscribeHandler: func(context.Context, *mcp.UnsubscribeRequest) error { return nil },
 	})
-	g.mcp.AddReceivingMiddleware(addSession)
+	g.mcp.AddReceivingMiddleware(g.countFailures, addSession)
 	g.mcp.AddTool(&mcp.Tool{Name: "ping", InputSchema: json.RawMessage(`{"type":"object"}`)}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "pong"}}}, nil
 	})
@@ -141,6 +142,29 @@ func TestHandler(t *testing.T) {
 			resp, _ := h.post(t, two, initialize)
 			return resp.StatusCode == http.StatusOK
 		}, soon, time.Millisecond)
+	})
+
+	t.Run("reports the codes of failed requests", func(t *testing.T) {
+		t.Parallel()
+		var codes []string
+		h := setup(t, func(d *Handler) {
+			d.server.opts.OnFailure = func(code string) { codes = append(codes, code) }
+		})
+		token := h.token(t)
+		session := h.begin(t, token)
+		for _, c := range []struct{ token, body, code string }{
+			{"wrong", `{"jsonrpc":"2.0","id":1,"method":"ping"}`, "-32000"},
+			{token, `{`, "-32700"},
+			{token, `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":5}}`, "-32602"},
+			{token, `{"jsonrpc":"2.0","id":1,"method":"none"}`, "-32601"},
+			{token, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"none"}}`, "-32602"}, // by the SDK
+			{token, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ping"}}`, ""},
+		} {
+			codes = nil
+			h.post(t, c.token, c.body, "Mcp-Session-Id", session)
+			require.Equal(t, c.code, strings.Join(codes, " "), c.body)
+		}
+		require.Equal(t, "other", failureCode(&jsonrpc.Error{Code: -1}), "upstreams cannot add codes")
 	})
 
 	t.Run("does not count requests that start no session", func(t *testing.T) {

@@ -19,6 +19,8 @@ type resultFilter struct {
 	http.ResponseWriter
 	stream *httpkit.Stream
 	r      *http.Request
+	// countFailure is called with the code of each error.
+	countFailure func(code string)
 	// id is the id of the request, nil until it is read.
 	id any
 
@@ -137,8 +139,8 @@ const (
 
 // newResultFilter returns a response writer without a total deadline. The request must arrive within
 // bodyTimeout, and its client must keep reading.
-func newResultFilter(w http.ResponseWriter, r *http.Request, timeout time.Duration) *resultFilter {
-	a := &resultFilter{ResponseWriter: w, stream: httpkit.NewStream(w, timeout), r: r}
+func newResultFilter(w http.ResponseWriter, r *http.Request, timeout time.Duration, countFailure func(code string)) *resultFilter {
+	a := &resultFilter{ResponseWriter: w, stream: httpkit.NewStream(w, timeout), r: r, countFailure: countFailure}
 	control := http.NewResponseController(w) // fails only for the writer of a test
 	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout))
 	_ = control.SetWriteDeadline(time.Time{})

@@ -17,7 +17,7 @@ func TestResultFilter(t *testing.T) {
 	serve := func(fn http.HandlerFunc) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodPost, Path, nil)
-		a := newResultFilter(w, r, time.Minute)
+		a := newResultFilter(w, r, time.Minute, func(string) {})
 		a.id = json.RawMessage("5")
 		fn(a, r)
 		a.finish()
@@ -49,7 +49,7 @@ func TestResultFilter(t *testing.T) {
 	t.Run("passes streams at once", func(t *testing.T) {
 		t.Parallel()
 		w := httptest.NewRecorder()
-		a := newResultFilter(w, httptest.NewRequest(http.MethodPost, Path, nil), time.Minute)
+		a := newResultFilter(w, httptest.NewRequest(http.MethodPost, Path, nil), time.Minute, func(string) {})
 		a.Header().Set("Content-Type", "text/event-stream")
 		_, err := a.Write([]byte("data: 1\n\n"))
 		require.NoError(t, err)
@@ -76,7 +76,7 @@ func (d *deadlines) SetWriteDeadline(at time.Time) error {
 func TestResultFilterExtendsTheDeadlineAtTheEnd(t *testing.T) {
 	t.Parallel()
 	w := &deadlines{ResponseWriter: httptest.NewRecorder()}
-	a := newResultFilter(w, httptest.NewRequest(http.MethodPost, Path, nil), time.Minute)
+	a := newResultFilter(w, httptest.NewRequest(http.MethodPost, Path, nil), time.Minute, func(string) {})
 	_, err := a.Write([]byte("data: 1\n\n"))
 	require.NoError(t, err)
 	written := len(w.set)

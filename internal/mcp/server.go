@@ -4,6 +4,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -22,6 +23,9 @@ type Options struct {
 	PageSize int
 	// Version is the version of comet as sent to clients.
 	Version string
+	// OnFailure is called with the code of each failed request: that of the JSON-RPC error, or the
+	// name of a tool call's error. The codes have few values. nil ignores them.
+	OnFailure func(code string)
 	// Logger receives failures; default discards.
 	Logger *slog.Logger
 	// Clock returns the current time, default time.Now.
@@ -33,15 +37,8 @@ func (o *Options) orDefaults() Options {
 	if o != nil {
 		out = *o
 	}
-	if out.PageSize <= 0 {
-		out.PageSize = 200
-	}
-	if out.Version == "" {
-		out.Version = "unknown"
-	}
-	if out.Logger == nil {
-		out.Logger = slog.New(slog.DiscardHandler)
-	}
+	out.PageSize, out.Version = cmp.Or(out.PageSize, 200), cmp.Or(out.Version, "unknown")
+	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	if out.Clock == nil {
 		out.Clock = time.Now
 	}

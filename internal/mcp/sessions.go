@@ -41,6 +41,7 @@ type sessionTable struct {
 	mu       sync.Mutex
 	open     map[*openEntry]bool
 	sessions map[string]*session // by session id
+	draining bool                // new streams and sessions end at once
 	stopped  bool
 	running  sync.WaitGroup // sessions and their closing
 }
@@ -86,6 +87,9 @@ func (t *sessionTable) add(token tokenHash, end func()) (remove func()) {
 func (t *sessionTable) insert(token tokenHash, end func()) (remove func()) {
 	e := &openEntry{token, end}
 	t.open[e] = true
+	if t.draining {
+		end()
+	}
 	return func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -129,8 +133,11 @@ func (t *sessionTable) endWhere(selected func(tokenHash) bool) {
 	}
 }
 
-// drain ends all sessions and streams. It may be called twice.
+// drain ends all sessions and streams, also those that start later. It may be called twice.
 func (t *sessionTable) drain() {
+	t.mu.Lock()
+	t.draining = true
+	t.mu.Unlock()
 	t.endWhere(func(tokenHash) bool { return true })
 }
 

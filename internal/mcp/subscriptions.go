@@ -32,7 +32,8 @@ type subscriptions struct {
 	updated *background.Pending[string]
 	swept   time.Time // when disconnected clients were removed
 
-	mu sync.Mutex
+	changing sync.Mutex // one request of a client at a time, as in package tools
+	mu       sync.Mutex // guards ends
 	// ends has the functions that end the subscriptions of each client, by URI.
 	ends map[*mcp.ServerSession]map[string]func(context.Context)
 }
@@ -47,54 +48,48 @@ func newSubscriptions(g *Server) *subscriptions {
 
 // subscribe subscribes a client to a resource.
 func (g *Server) subscribe(ctx context.Context, r *mcp.SubscribeRequest) error {
-	by, _ := ctx.Value(callerKey{}).(tools.Caller)
-	if added, err := g.subs.reserve(r.Session, r.Params.URI); !added {
+	g.subs.changing.Lock()
+	defer g.subs.changing.Unlock()
+	if known, err := g.subs.has(r.Session, r.Params.URI); known || err != nil {
 		return err
 	}
+	by, _ := ctx.Value(callerKey{}).(tools.Caller)
 	end, err := g.tools.SubscribeResource(ctx, by, r.Params.URI)
 	if err != nil {
-		g.subs.remove(ctx, r.Session, r.Params.URI)
 		return toRPCError(err)
 	}
-	if !g.subs.set(r.Session, r.Params.URI, end) {
-		end(ctx)
-	}
+	g.subs.add(r.Session, r.Params.URI, end)
 	return nil
 }
 
 // unsubscribe ends a subscription.
 func (g *Server) unsubscribe(ctx context.Context, r *mcp.UnsubscribeRequest) error {
+	g.subs.changing.Lock()
+	defer g.subs.changing.Unlock()
 	g.subs.remove(ctx, r.Session, r.Params.URI)
 	return nil
 }
 
-// reserve adds a subscription whose end is not known yet. added is false if the client has it already
-// or has reached the limit, which is an error.
-func (s *subscriptions) reserve(of *mcp.ServerSession, uri string) (added bool, err error) {
+// has reports whether a client has a subscription. A client at the limit of subscriptions gets an
+// error for a further one.
+func (s *subscriptions) has(of *mcp.ServerSession, uri string) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ends[of][uri] != nil {
-		return false, nil
-	}
-	if len(s.ends[of]) >= maxSubscriptions {
+	known := s.ends[of][uri] != nil
+	if !known && len(s.ends[of]) >= maxSubscriptions {
 		return false, invalidParams("a client may subscribe to %d resources", maxSubscriptions)
 	}
+	return known, nil
+}
+
+// add adds a subscription, which end ends.
+func (s *subscriptions) add(of *mcp.ServerSession, uri string, end func(context.Context)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.ends[of] == nil {
 		s.ends[of] = map[string]func(context.Context){}
 	}
-	s.ends[of][uri] = func(context.Context) {}
-	return true, nil
-}
-
-// set sets the end of a reserved subscription. It returns false if the client has removed it.
-func (s *subscriptions) set(of *mcp.ServerSession, uri string, end func(context.Context)) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ends[of][uri] == nil {
-		return false
-	}
 	s.ends[of][uri] = end
-	return true
 }
 
 // remove ends a subscription of a client.

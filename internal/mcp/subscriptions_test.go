@@ -45,10 +45,10 @@ func TestSweep(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = c.Close() })
 		require.NoError(t, ups.Subscribe(t.Context(), "library", uri))
-		added, err := g.subs.reserve(s, uri)
+		known, err := g.subs.has(s, uri)
 		require.NoError(t, err)
-		require.True(t, added)
-		require.True(t, g.subs.set(s, uri, func(ctx context.Context) { _ = ups.Unsubscribe(ctx, "library", uri) }))
+		require.False(t, known)
+		g.subs.add(s, uri, func(ctx context.Context) { _ = ups.Unsubscribe(ctx, "library", uri) })
 		return s
 	}
 	library.AddResource(&mcp.Resource{URI: "lib://b", Name: "b"}, nil)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"comet/internal/background"
 	"comet/internal/errs"
 	"comet/internal/tools"
 )
@@ -27,7 +28,8 @@ const (
 // the upstream continues in between (MCP 2026-07-28, multi round-trip requests).
 type suspendedCalls struct {
 	clock    func() time.Time
-	running  sync.WaitGroup // running calls
+	limit    *background.Limiter[string] // by token
+	running  sync.WaitGroup              // running calls
 	stopping context.Context
 	cancel   context.CancelFunc // ends stopping
 
@@ -39,6 +41,7 @@ type suspendedCalls struct {
 type suspendedCall struct {
 	tokenID, name string
 	since         time.Time
+	release       func() // frees its slot of the limit
 	question      chan *mcp.ElicitParams
 	answer        chan *mcp.ElicitResult
 	done          chan callOutcome
@@ -51,7 +54,7 @@ type callOutcome struct {
 }
 
 func newSuspendedCalls(clock func() time.Time) *suspendedCalls {
-	p := &suspendedCalls{clock: clock, calls: map[string]*suspendedCall{}}
+	p := &suspendedCalls{clock: clock, limit: background.NewLimiter[string](maxSuspended, maxSuspendedPerToken), calls: map[string]*suspendedCall{}}
 	p.stopping, p.cancel = context.WithCancel(context.Background())
 	return p
 }
@@ -117,20 +120,19 @@ func (p *suspendedCalls) next(ctx context.Context, w *suspendedCall) (res *mcp.C
 func (p *suspendedCalls) suspend(w *suspendedCall) (state string, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now, own := p.clock(), 0
+	now := p.clock()
 	for key, old := range p.calls {
-		switch {
-		case now.Sub(old.since) > suspendTimeout:
+		if now.Sub(old.since) > suspendTimeout {
 			old.cancel()
+			old.release()
 			delete(p.calls, key)
-		case old.tokenID == w.tokenID:
-			own++
 		}
 	}
-	if len(p.calls) >= maxSuspended || own >= maxSuspendedPerToken {
+	release, err := p.limit.Acquire(w.tokenID)
+	if err != nil {
 		return "", false
 	}
-	state, w.since = rand.Text(), now
+	state, w.since, w.release = rand.Text(), now, release
 	p.calls[state] = w
 	return state, true
 }
@@ -144,6 +146,7 @@ func (p *suspendedCalls) resume(ctx context.Context, tokenID, name, state string
 		w = nil
 	}
 	if w != nil {
+		w.release()
 		delete(p.calls, state)
 	}
 	p.mu.Unlock()

@@ -58,6 +58,9 @@ func (d *Handler) rejectInvalid(w http.ResponseWriter, r *http.Request, body []b
 		}
 		replies := d.requests.checkBatch(batch)
 		if replies != nil {
+			for _, reply := range replies {
+				d.server.countFailure(failureCode(reply["error"].(*jsonrpc.Error)))
+			}
 			w.Header().Set("Content-Type", "application/json")
 			_ = json.NewEncoder(w).Encode(replies)
 		}

@@ -2,16 +2,12 @@ package tools
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"comet/internal/errs"
-	"comet/internal/input"
 	"comet/models"
 )
 
@@ -87,46 +83,4 @@ func connectedServers(visible []*Tool) string {
 		servers = servers[:most]
 	}
 	return " Connected servers: " + strings.Join(servers, ", ") + more + "."
-}
-
-// Invocation is a call in progress.
-type Invocation struct {
-	ID        string
-	Caller    Caller
-	Arguments json.RawMessage
-	Options   CallOptions
-
-	at        time.Time
-	tool      *Tool
-	policy    *policy // of the caller's token
-	catalogue *catalogue
-}
-
-// Visible returns the tools that the caller may see, comet's own first, in order.
-func (c *Invocation) Visible() []*Tool { return c.catalogue.visible(c.policy) }
-
-// Find returns the tool that has a name in any of its forms, nil where there is none or the caller
-// may not see it.
-func (c *Invocation) Find(name string) *Tool {
-	if t := c.catalogue.find(name); t != nil && t.visibleTo(c.policy) {
-		return t
-	}
-	return nil
-}
-
-// Decode decodes the arguments, rejects unknown members and checks the fields.
-func (c *Invocation) Decode(v any) error {
-	err := input.DecodeJSON(c.Arguments, v)
-	if err == nil {
-		err = input.Validate(v).Err()
-	}
-	if err != nil {
-		return c.Invalid("%s: %s", c.tool.ID, Detail(err))
-	}
-	return nil
-}
-
-// Invalid returns an error for invalid arguments: INVALID_PARAMS (AgentCards, “Codes d'erreur”).
-func (c *Invocation) Invalid(format string, args ...any) error {
-	return errs.Wrap(errs.InvalidRequest, ErrInvalidArguments, format, args...).With(memberName, "INVALID_ARGUMENTS")
 }

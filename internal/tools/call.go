@@ -7,121 +7,70 @@ import (
 	"encoding/json"
 	"errors"
 	"runtime/debug"
-	"time"
 
-	"github.com/google/uuid"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/upstream"
-	"comet/internal/usage"
 	"comet/models"
 )
-
-// Values of Caller.Source, as the audit log records them.
-const (
-	SourceMCP  = "mcp"
-	SourceREST = "rest"
-	SourceCode = "code"
-	SourceTask = "task"
-)
-
-// Caller is the client that calls a tool.
-type Caller struct {
-	Principal models.Principal
-	Source    string
-	// Session groups the calls of one client; "" groups the calls of its token.
-	Session string
-	// Parent is the id of the call that makes this one, and TaskID the task; "" for none.
-	Parent  string
-	TaskID  string
-	TraceID string
-	// Payer is the agent that is charged; "" for the agent of the token, or nova.
-	Payer string
-}
-
-// payer returns the agent that is charged: the caller's agent, or nova for a token without one.
-func (c Caller) payer() string {
-	switch {
-	case c.Payer != "":
-		return c.Payer
-	case c.Principal.AgentID != nil:
-		return *c.Principal.AgentID
-	}
-	return models.RootAgentID
-}
-
-// CallOptions are optional features of a call; nil is the zero value.
-type CallOptions struct {
-	// Progress receives the progress of an upstream, from one goroutine.
-	Progress func(upstream.Progress)
-	// Elicit asks the client a question of an upstream; nil declines.
-	Elicit func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)
-	// Timeout limits the duration of the call; 0 is the timeout of the upstream's definition.
-	Timeout time.Duration
-}
 
 // Call calls a tool by any of its names. args is a JSON object or empty. The error is an
 // *errs.Error with a name where the tool was not reached or did not return a result; a cancelled
 // context returns its own error.
 func (svc *Service) Call(ctx context.Context, by Caller, name string, args json.RawMessage, opts *CallOptions) (*mcp.CallToolResult, error) {
-	c := &Invocation{at: svc.opts.Clock(), Caller: by, Arguments: args}
+	c, err := svc.newInvocation(by, args)
+	if err != nil {
+		return nil, err
+	}
 	if opts != nil {
 		c.Options = *opts
 	}
-	if err := auth.Require(by.Principal, models.ScopeToolsCall); err != nil {
-		return nil, toCallError(err)
+	if err := svc.resolve(ctx, c, name); err != nil {
+		return nil, svc.callError(ctx, c, svc.recordRefusal(c, name, err))
 	}
-	id, err := uuid.NewV7()
-	if err != nil {
-		return nil, toCallError(err)
-	}
-	c.ID = id.String()
-	res, err := svc.execute(ctx, c, name)
-	if ctx.Err() != nil && err != nil {
-		return nil, ctx.Err()
-	}
-	if err != nil {
-		failed := toCallError(err)
-		if failed.Code == errs.Internal {
-			svc.log.Error("a tool call failed", "call", c.ID, "tool", clip(name), "error", err)
+	var res *mcp.CallToolResult
+	err = svc.perform(ctx, c, func() (_ []string, err error) {
+		if c.tool.IsBuiltin() {
+			res, err = c.tool.builtin.Execute(ctx, c)
+		} else {
+			res, err = svc.forward(ctx, c)
 		}
-		return nil, failed
+		c.failed = res != nil && res.IsError
+		return textsOf(res), err
+	})
+	if err != nil {
+		return nil, err
 	}
 	return res, nil
 }
 
-// execute takes a call through all steps.
-func (svc *Service) execute(ctx context.Context, c *Invocation, name string) (*mcp.CallToolResult, error) {
-	err := svc.resolve(ctx, c, name)
-	if err != nil {
-		return nil, svc.recordRefusal(c, name, err)
-	}
+// perform charges, executes and records an invocation that is allowed. do returns the texts that a
+// model reads.
+func (svc *Service) perform(ctx context.Context, c *Invocation, do func() (texts []string, err error)) (err error) {
 	reserved := estimateTokens(len(c.Arguments))
-	var hold *usage.Hold
+	record := callRecord{}
 	if c.Caller.Source != SourceTask { // a task is charged when it completes
-		if hold, err = svc.auditLog.prepaid.Hold(ctx, c.Caller.payer(), reserved); err != nil {
-			return nil, svc.recordRefusal(c, name, err)
+		if record.hold, err = svc.auditLog.prepaid.Hold(ctx, c.Caller.payer(), reserved); err != nil {
+			return svc.callError(ctx, c, svc.recordRefusal(c, c.tool.ID, err))
 		}
 	}
-	res, err := withRecovery(svc, c, func() (*mcp.CallToolResult, error) {
-		if c.tool.IsBuiltin() {
-			return c.tool.builtin.Execute(ctx, c)
+	texts, err := svc.recoverPanic(c, do)
+	record.texts = append([]string{string(c.Arguments)}, texts...)
+	if record.hold != nil {
+		if size := int(record.textSize()) - len(c.Arguments); size > 0 {
+			reserved += estimateTokens(size)
 		}
-		return svc.forward(ctx, c)
-	})
-	text := textOf(c.Arguments, res)
-	if hold != nil {
-		hold.Estimate(reserved + text.estimate)
+		record.hold.Estimate(reserved)
 	}
-	svc.finish(c, callRecord{ToolCall: svc.auditRecord(c, res, err), texts: text.texts, hold: hold})
-	return res, err
+	record.ToolCall = svc.auditRecord(c, err)
+	svc.finish(c, record)
+	return svc.callError(ctx, c, err)
 }
 
-// withRecovery executes a call and turns a panic into an error, so that the reservation is
-// released.
-func withRecovery[T any](svc *Service, c *Invocation, do func() (T, error)) (out T, err error) {
+// recoverPanic turns a panic of do into an error, so that the reservation is released.
+func (svc *Service) recoverPanic(c *Invocation, do func() ([]string, error)) (texts []string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			svc.log.Error("a tool call panicked", "call", c.ID, "tool", c.tool.ID, "panic", p, "stack", string(debug.Stack()))
@@ -129,6 +78,21 @@ func withRecovery[T any](svc *Service, c *Invocation, do func() (T, error)) (out
 		}
 	}()
 	return do()
+}
+
+// callError returns the error of an invocation as its caller sees it.
+func (svc *Service) callError(ctx context.Context, c *Invocation, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	failed := toCallError(err)
+	if failed.Code == errs.Internal {
+		svc.log.Error("a tool call failed", "call", c.ID, "tool", clip(toolID(c.tool.Server, c.tool.Name)), "error", err)
+	}
+	return failed
 }
 
 // resolve finds the tool and checks whether the caller may call it with these arguments.
@@ -193,9 +157,7 @@ func argumentObject(args json.RawMessage) (json.RawMessage, error) {
 
 // forward calls the tool of an upstream.
 func (svc *Service) forward(ctx context.Context, c *Invocation) (*mcp.CallToolResult, error) {
-	res, err := svc.upstreams.Call(ctx, c.tool.Server, c.tool.Name, c.Arguments, &upstream.CallOptions{
-		Progress: c.Options.Progress, Elicit: c.Options.Elicit, Timeout: c.Options.Timeout,
-	})
+	res, err := svc.upstreams.Call(ctx, c.tool.Server, c.tool.Name, c.Arguments, &c.Options)
 	if err != nil {
 		return nil, svc.upstreamError(c.tool.ID, err)
 	}

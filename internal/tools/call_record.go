@@ -7,7 +7,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"comet/models"
@@ -23,14 +22,14 @@ func (svc *Service) recordRefusal(c *Invocation, name string, err error) error {
 		}
 		c.tool.Server, c.tool.Name = truncate(server, MaxToolName), truncate(bare, MaxToolName)
 	}
-	record := svc.auditRecord(c, nil, err)
+	record := svc.auditRecord(c, err)
 	record.Outcome = outcomeRejected
 	svc.finish(c, callRecord{ToolCall: record})
 	return err
 }
 
 // auditRecord returns the audit record of a finished call.
-func (svc *Service) auditRecord(c *Invocation, res *mcp.CallToolResult, err error) models.ToolCall {
+func (svc *Service) auditRecord(c *Invocation, err error) models.ToolCall {
 	sum := sha256.Sum256(c.Arguments)
 	out := models.ToolCall{
 		ID: c.ID, At: c.at.UTC().Truncate(time.Microsecond), Source: c.Caller.Source, TokenID: c.Caller.Principal.TokenID, Actor: c.Caller.Principal.Name, AgentID: c.Caller.payer(),
@@ -47,7 +46,7 @@ func (svc *Service) auditRecord(c *Invocation, res *mcp.CallToolResult, err erro
 		if isRefusal(e) {
 			out.Outcome = outcomeRejected
 		}
-	case res != nil && res.IsError:
+	case c.failed:
 		out.Outcome, out.Error = outcomeError, "TOOL_ERROR"
 	}
 	return out

@@ -3,7 +3,6 @@ package tools
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -129,54 +128,37 @@ func indexEntries(tools []*Tool) []toolsearch.Tool {
 	return out
 }
 
-// refreshSoon schedules a refresh of a server's tools.
-func (svc *Service) refreshSoon(server string) {
-	svc.staleMu.Lock()
-	svc.stale[server] = true
-	svc.staleMu.Unlock()
-	svc.refresher.Wake()
-}
-
 // retryAfter is the pause after a failed refresh; it doubles up to maxRetry.
 const retryAfter, maxRetry = 2 * time.Second, time.Minute
 
 // newRefresher returns the loop that refreshes the tools of stale servers.
 func (svc *Service) newRefresher() *background.PollLoop {
 	pause := retryAfter
-	return background.NewPollLoop(background.PollOptions{}, func(ctx context.Context) (time.Duration, error) {
-		if again := svc.refreshAll(ctx); again {
-			pause = min(2*pause, maxRetry)
-		} else {
+	var failed []string
+	return background.NewPollLoop(background.PollOptions{Signal: svc.stale.Signal}, func(ctx context.Context) (time.Duration, error) {
+		if failed = svc.refreshAll(ctx, slices.Concat(failed, svc.stale.Take())); len(failed) == 0 {
 			pause = retryAfter
+		} else {
+			pause = min(2*pause, maxRetry)
 		}
 		return pause, nil
 	})
 }
 
-// refreshAll refreshes the tools of stale servers and reports whether one has to be retried.
-func (svc *Service) refreshAll(ctx context.Context) (again bool) {
-	svc.staleMu.Lock()
-	servers := slices.Sorted(maps.Keys(svc.stale))
-	clear(svc.stale)
-	svc.staleMu.Unlock()
-	if len(servers) == 0 {
-		return false
-	}
+// refreshAll refreshes the tools of servers and returns those that have to be retried.
+func (svc *Service) refreshAll(ctx context.Context, servers []string) (failed []string) {
 	changed := false
-	for _, id := range servers {
+	for _, id := range slices.Compact(slices.Sorted(slices.Values(servers))) {
 		differs, err := svc.refresh(ctx, id)
 		if changed = changed || differs; err != nil {
 			svc.log.Warn("refresh the tools of an upstream; retrying", "upstream", id, "error", err)
-			svc.staleMu.Lock()
-			svc.stale[id] = true
-			svc.staleMu.Unlock()
-			again = true
+			failed = append(failed, id)
 		}
 	}
 	if changed {
 		svc.publish()
 	}
-	return again
+	return failed
 }
 
 // refresh updates the tools of a server, none where it is not ready, and reports whether they
@@ -210,7 +192,7 @@ func (svc *Service) refresh(ctx context.Context, id string) (differs bool, err e
 func (svc *Service) refreshNow(ctx context.Context, id string) {
 	differs, err := svc.refresh(ctx, id)
 	if err != nil {
-		svc.refreshSoon(id)
+		svc.stale.Add(id)
 	}
 	if differs {
 		svc.publish()

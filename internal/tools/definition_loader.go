@@ -84,7 +84,7 @@ func (l *definitionLoader) followEvents(ctx context.Context) (time.Duration, err
 		changed = false
 		for _, e := range batch {
 			if server, _, ok := splitID(e.Key); ok && strings.HasPrefix(string(e.Type), "tool.") {
-				l.svc.refreshSoon(server)
+				l.svc.stale.Add(server)
 				continue
 			}
 			changed = true
@@ -110,9 +110,7 @@ func (l *definitionLoader) loadStored(ctx context.Context) error {
 		servers = append(servers, server)
 	}
 	applied, err := l.svc.upstreams.Apply(ctx, apiSource, servers)
-	for _, id := range applied.Stopped {
-		l.svc.refreshSoon(id)
-	}
+	l.svc.stale.Add(applied.Stopped...)
 	if err != nil {
 		l.svc.log.Warn("start upstreams", "error", err)
 	}
@@ -164,9 +162,7 @@ func (l *definitionLoader) loadFile(ctx context.Context) error {
 		l.svc.log.Warn("the upstreams file", "file", l.path, "warning", w)
 	}
 	applied, err := l.svc.upstreams.Apply(ctx, l.path, servers)
-	for _, id := range applied.Stopped {
-		l.svc.refreshSoon(id)
-	}
+	l.svc.stale.Add(applied.Stopped...)
 	return err
 }
 

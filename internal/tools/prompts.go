@@ -17,8 +17,8 @@ func (svc *Service) Prompt(ctx context.Context, by Caller, p *mcp.GetPromptParam
 		return nil, err
 	}
 	args, _ := json.Marshal(p.Arguments) // never fails for strings
-	err = svc.forwardRequest(ctx, by, server, promptPrefix+name, args, func(ctx context.Context) (texts []string, err error) {
-		out, err = svc.upstreams.GetPrompt(ctx, server, name, p.Arguments, nil)
+	err = svc.forwardRequest(ctx, by, server, promptPrefix+name, args, func() (texts []string, err error) {
+		out, err = svc.upstreams.GetPrompt(ctx, server, name, p.Arguments)
 		if err != nil {
 			return nil, svc.upstreamError(p.Name, err)
 		}
@@ -66,8 +66,8 @@ func (svc *Service) Complete(ctx context.Context, by Caller, p *mcp.CompletePara
 	}
 	sent.Ref, sent.Meta = &ref, nil
 	args, _ := json.Marshal(map[string]string{p.Argument.Name: p.Argument.Value}) // never fails for strings
-	err = svc.forwardRequest(ctx, by, server, name, args, func(ctx context.Context) (texts []string, err error) {
-		if out, err = svc.upstreams.Complete(ctx, server, &sent, nil); err != nil {
+	err = svc.forwardRequest(ctx, by, server, name, args, func() (texts []string, err error) {
+		if out, err = svc.upstreams.Complete(ctx, server, &sent); err != nil {
 			return nil, svc.upstreamError(ref.Name+ref.URI, err)
 		}
 		return out.Completion.Values, nil

@@ -3,11 +3,9 @@ package tools
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 	"sync"
 
-	"github.com/google/uuid"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/yosida95/uritemplate/v3"
 
@@ -67,8 +65,8 @@ func (svc *Service) ReadResource(ctx context.Context, by Caller, uri string) (ou
 		return nil, err
 	}
 	args, _ := json.Marshal(map[string]string{"uri": uri}) // never fails for strings
-	err = svc.forwardRequest(ctx, by, server, resourcePrefix+uri, args, func(ctx context.Context) (texts []string, err error) {
-		out, err = svc.upstreams.ReadResource(ctx, server, uri, nil)
+	err = svc.forwardRequest(ctx, by, server, resourcePrefix+uri, args, func() (texts []string, err error) {
+		out, err = svc.upstreams.ReadResource(ctx, server, uri)
 		if err != nil {
 			return nil, svc.upstreamError(uri, err)
 		}
@@ -157,38 +155,20 @@ func (svc *Service) unsubscribe(ctx context.Context, server, uri string) {
 }
 
 // forwardRequest executes a request that is not a tool call with the same checks: tokens are
-// reserved and the audit log records it. fn returns the texts that a model reads.
-func (svc *Service) forwardRequest(ctx context.Context, by Caller, server, name string, args json.RawMessage, fn func(context.Context) ([]string, error)) error {
-	id, err := uuid.NewV7()
+// reserved and the audit log records it. do returns the texts that a model reads.
+func (svc *Service) forwardRequest(ctx context.Context, by Caller, server, name string, args json.RawMessage, do func() ([]string, error)) error {
+	c, err := svc.newInvocation(by, args)
 	if err != nil {
 		return err
 	}
-	c := &Invocation{ID: id.String(), at: svc.opts.Clock(), Caller: by, Arguments: args, tool: &Tool{Server: server, Name: truncate(name, maxPattern), Class: models.ToolRead}}
+	c.tool = &Tool{Server: server, Name: truncate(name, maxPattern), Class: models.ToolRead}
 	p, err := svc.policyOf(ctx, by)
 	if err != nil {
 		return err
 	}
 	if !p.allowsArguments(c.tool, args) {
-		return toCallError(svc.recordRefusal(c, name, errs.New(errs.ToolDenied, "the token %q may not request %s with these arguments", by.Principal.Name, clip(name))))
-	}
-	reserved := estimateTokens(len(args))
-	hold, err := svc.auditLog.prepaid.Hold(ctx, by.payer(), reserved)
-	if err != nil {
+		err = errs.New(errs.ToolDenied, "the token %q may not request %s with these arguments", by.Principal.Name, clip(name))
 		return toCallError(svc.recordRefusal(c, name, err))
 	}
-	texts, err := withRecovery(svc, c, func() ([]string, error) { return fn(ctx) })
-	size := 0
-	for _, t := range texts {
-		size += len(t)
-	}
-	estimate := reserved
-	if size > 0 {
-		estimate += estimateTokens(size)
-	}
-	hold.Estimate(estimate)
-	svc.finish(c, callRecord{ToolCall: svc.auditRecord(c, nil, err), texts: append([]string{string(args)}, texts...), hold: hold})
-	if err != nil && !errors.Is(err, context.Canceled) {
-		return toCallError(err)
-	}
-	return err
+	return svc.perform(ctx, c, do)
 }

@@ -52,41 +52,25 @@ func metaWithoutServerInfo(m mcp.Meta) mcp.Meta {
 	return m
 }
 
-// callText is the text of a call whose tokens are charged.
-type callText struct {
-	texts    []string
-	estimate int64 // tokens of the result
-}
-
-// textOf returns the text of a call: its arguments, and the parts of the result that a model
-// reads.
-func textOf(args json.RawMessage, res *mcp.CallToolResult) (s callText) {
-	s.texts = []string{string(args)}
+// textsOf returns the parts of a result that a model reads, none for nil.
+func textsOf(res *mcp.CallToolResult) (texts []string) {
 	if res == nil {
-		return s
+		return nil
 	}
-	size := 0
 	for _, c := range res.Content {
-		text := ""
 		switch c := c.(type) {
 		case *mcp.TextContent:
-			text = c.Text
+			texts = append(texts, c.Text)
 		case *mcp.EmbeddedResource:
 			if c.Resource != nil {
-				text = c.Resource.Text
+				texts = append(texts, c.Resource.Text)
 			}
 		}
-		if text != "" {
-			s.texts, size = append(s.texts, text), size+len(text)
-		}
 	}
-	if size == 0 && res.StructuredContent != nil {
+	if strings.Join(texts, "") == "" && res.StructuredContent != nil {
 		if text, err := json.Marshal(res.StructuredContent); err == nil {
-			s.texts, size = append(s.texts, string(text)), len(text)
+			texts = []string{string(text)}
 		}
 	}
-	if size > 0 {
-		s.estimate = estimateTokens(size)
-	}
-	return s
+	return texts
 }

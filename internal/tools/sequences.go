@@ -1,7 +1,6 @@
 package tools
 
 import (
-	"context"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -51,7 +50,7 @@ func (svc *Service) RecordRun(tools []string) {
 	if len(tools) < 2 {
 		return
 	}
-	if err := svc.index.Record(context.Background(), tools, true); err != nil {
+	if err := svc.index.Record(tools); err != nil {
 		svc.log.Debug("record a run in the usage graph", "error", err)
 	}
 }

@@ -8,6 +8,7 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -75,23 +76,14 @@ func (o *Options) withDefaults() Options {
 	if o != nil {
 		out = *o
 	}
-	if out.Names == "" {
-		out.Names = NamesPortable
-	}
-	if out.Expose == "" {
-		out.Expose = ExposeMeta
-	}
+	out.Names, out.Expose = cmp.Or(out.Names, NamesPortable), cmp.Or(out.Expose, ExposeMeta)
 	if out.ParentAgent == "" {
 		out.ParentAgent, out.Sphere = "orch-my-team", 8
 	}
-	if out.Retention <= 0 {
-		out.Retention = 30 * 24 * time.Hour
-	}
+	out.Retention = cmp.Or(out.Retention, 30*24*time.Hour)
+	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	if out.OnChange == nil {
 		out.OnChange = func(Change) {}
-	}
-	if out.Logger == nil {
-		out.Logger = slog.New(slog.DiscardHandler)
 	}
 	if out.Clock == nil {
 		out.Clock = time.Now
@@ -140,10 +132,8 @@ type Service struct {
 	builtins      []*Tool
 	finder        string // the id of the tool that finds others
 
-	// stale are the servers whose tools need a refresh, which refresher does.
-	staleMu   sync.Mutex
-	stale     map[string]bool
-	refresher *background.PollLoop
+	// stale are the servers whose tools need a refresh.
+	stale *background.Pending[string]
 
 	upstreamAgents *upstreamAgents
 	loader         *definitionLoader
@@ -155,7 +145,7 @@ type Service struct {
 func New(p Dependencies, opts *Options) *Service {
 	svc := &Service{
 		store: p.Store, registry: p.Registry, orchestrator: p.Orchestrator, feed: p.Feed, upstreams: p.Upstreams, index: p.Index,
-		opts: opts.withDefaults(), upstreamTools: map[string][]*Tool{}, stale: map[string]bool{},
+		opts: opts.withDefaults(), upstreamTools: map[string][]*Tool{}, stale: background.NewPending[string](),
 	}
 	svc.log = svc.opts.Logger
 	svc.metrics = newCallMetrics(svc.opts.Registerer)
@@ -165,10 +155,9 @@ func New(p Dependencies, opts *Options) *Service {
 	svc.upstreamAgents = newUpstreamAgents(svc)
 	svc.loader = newDefinitionLoader(svc, svc.opts.UpstreamsFile)
 	svc.catalogue.Store(newCatalogue(nil, nil))
-	svc.refresher = svc.newRefresher()
 
 	svc.services.Add("the audit log of tools", svc.auditLog)
-	svc.services.Add("the catalogue of tools", background.NewLoop(svc.refresher.Run))
+	svc.services.Add("the catalogue of tools", background.NewLoop(svc.newRefresher().Run))
 	svc.services.Add("the agents of upstreams", svc.upstreamAgents)
 	svc.services.Add("the definitions of upstreams", svc.loader)
 	return svc
@@ -180,7 +169,7 @@ func (svc *Service) Start(ctx context.Context) error {
 		return err
 	}
 	for _, s := range svc.upstreams.Servers() {
-		svc.refreshSoon(s.ID)
+		svc.stale.Add(s.ID)
 	}
 	return svc.services.Start(ctx)
 }
@@ -215,22 +204,18 @@ func (svc *Service) OnUpstreamChange(c upstream.Change) {
 	case upstream.Up:
 		svc.publishUpstreamEvent(events.UpstreamUp, upstreamChanged{ID: c.Server, Tools: len(svc.upstreams.Tools(c.Server))})
 	case upstream.Down:
-		svc.publishUpstreamEvent(events.UpstreamDown, upstreamChanged{ID: c.Server, Reason: svc.downReason(c.Server)})
+		s, _ := svc.status(c.Server)
+		svc.publishUpstreamEvent(events.UpstreamDown, upstreamChanged{ID: c.Server, Reason: s.Error})
 	case upstream.Prompts:
 		svc.opts.OnChange(Change{Kind: PromptsChanged})
 	case upstream.Resources:
 		svc.opts.OnChange(Change{Kind: ResourcesChanged})
 	}
-	svc.refreshSoon(c.Server)
+	svc.stale.Add(c.Server)
 }
 
 func (svc *Service) publishUpstreamEvent(kind models.EventType, data upstreamChanged) {
 	svc.auditLog.addEvent(store.EventDraft{Type: kind, Key: data.ID, Data: data})
-}
-
-func (svc *Service) downReason(server string) string {
-	s, _ := svc.status(server)
-	return s.Error
 }
 
 // OnGraphChange publishes a change of the usage graph as an event. It does not block.

@@ -43,7 +43,7 @@ func (w *upstreamWorker) run(ctx context.Context) {
 	wake, over := w.svc.orchestrator.Inbox(w.agentID)
 	defer over()
 	var tasks sync.WaitGroup
-	running := &attempts{tasks: map[string]map[int]context.CancelFunc{}}
+	running := &attempts{running: map[attempt]context.CancelFunc{}}
 	defer tasks.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -88,41 +88,41 @@ func (w *upstreamWorker) stayJoined(ctx context.Context, joined bool) bool {
 	return err == nil
 }
 
-// attempts are the running attempts of a worker, by task and number.
-type attempts struct {
-	mu    sync.Mutex
-	tasks map[string]map[int]context.CancelFunc
+// attempt is an attempt of a task.
+type attempt struct {
+	task   string
+	number int
 }
 
-func (u *attempts) add(task string, attempt int, cancel context.CancelFunc) {
+// attempts are the running attempts of a worker.
+type attempts struct {
+	mu      sync.Mutex
+	running map[attempt]context.CancelFunc
+}
+
+func (u *attempts) add(a attempt, cancel context.CancelFunc) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.tasks[task] == nil {
-		u.tasks[task] = map[int]context.CancelFunc{}
-	}
-	u.tasks[task][attempt] = cancel
+	u.running[a] = cancel
 }
 
 // finish ends one attempt.
-func (u *attempts) finish(task string, attempt int) {
+func (u *attempts) finish(a attempt) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if cancel := u.tasks[task][attempt]; cancel != nil {
+	if cancel := u.running[a]; cancel != nil {
 		cancel()
 	}
-	delete(u.tasks[task], attempt)
-	if len(u.tasks[task]) == 0 {
-		delete(u.tasks, task)
-	}
+	delete(u.running, a)
 }
 
-// cancelUpTo cancels the attempts of a task up to a number, and reports whether there was any.
-func (u *attempts) cancelUpTo(task string, upTo int) bool {
+// cancelUpTo cancels the attempts of a task up to a number, 0 for all, and reports whether there was
+// any.
+func (u *attempts) cancelUpTo(upTo attempt) (found bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	found := false
-	for attempt, cancel := range u.tasks[task] {
-		if upTo == 0 || attempt <= upTo {
+	for a, cancel := range u.running {
+		if a.task == upTo.task && (upTo.number == 0 || a.number <= upTo.number) {
 			found = true
 			cancel()
 		}
@@ -139,7 +139,8 @@ func (w *upstreamWorker) processInbox(ctx context.Context, running *attempts, ta
 		return
 	}
 	for _, m := range all {
-		if m.Kind == models.MessageCancel && !running.cancelUpTo(m.TaskID, m.Attempt) && w.svc.opts.Clock().Sub(m.CreatedAt) < orphanedAfter {
+		this := attempt{m.TaskID, m.Attempt}
+		if m.Kind == models.MessageCancel && !running.cancelUpTo(this) && w.svc.opts.Clock().Sub(m.CreatedAt) < orphanedAfter {
 			continue // another replica has the attempt and handles the message
 		}
 		n, err := w.svc.orchestrator.Acknowledge(ctx, w.agentID, []string{m.ID})
@@ -147,9 +148,9 @@ func (w *upstreamWorker) processInbox(ctx context.Context, running *attempts, ta
 			continue
 		}
 		inner, cancel := context.WithCancel(ctx)
-		running.add(m.TaskID, m.Attempt, cancel)
+		running.add(this, cancel)
 		tasks.Go(func() {
-			defer running.finish(m.TaskID, m.Attempt)
+			defer running.finish(this)
 			w.runTask(inner, m.TaskID)
 		})
 	}
@@ -193,8 +194,8 @@ func (w *upstreamWorker) call(ctx context.Context, task orchestrator.TaskWithInp
 	wake := upstream.NewLatestProgress(func(p upstream.Progress) { w.progress(ctx, task.Task.ID, p) })
 	defer wake.Close()
 	res, err := w.svc.Call(ctx, by, name, task.Input.Parameters, &CallOptions{Progress: wake.Update})
-	text := textOf(task.Input.Parameters, res)
-	return res, w.svc.auditLog.tokens.count(text.texts...), err
+	texts := append([]string{string(task.Input.Parameters)}, textsOf(res)...)
+	return res, w.svc.auditLog.tokens.count(texts...), err
 }
 
 func (w *upstreamWorker) progress(ctx context.Context, taskID string, p upstream.Progress) {

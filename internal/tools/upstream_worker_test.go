@@ -9,21 +9,21 @@ import (
 
 func TestAttempts(t *testing.T) {
 	t.Parallel()
-	u := &attempts{tasks: map[string]map[int]context.CancelFunc{}}
-	begin := func(task string, attempt int) context.Context {
+	u := &attempts{running: map[attempt]context.CancelFunc{}}
+	begin := func(task string, number int) context.Context {
 		ctx, cancel := context.WithCancel(t.Context())
-		u.add(task, attempt, cancel)
+		u.add(attempt{task, number}, cancel)
 		return ctx
 	}
 	first, second, other := begin("t", 1), begin("t", 2), begin("o", 1)
-	u.finish("t", 1)
+	u.finish(attempt{"t", 1})
 	require.Error(t, first.Err())
 	require.NoError(t, second.Err(), "the end of one attempt does not cancel the next")
-	require.False(t, u.cancelUpTo("unknown", 0), "another replica may have the task")
-	require.True(t, u.cancelUpTo("t", 2))
+	require.False(t, u.cancelUpTo(attempt{"unknown", 0}), "another replica may have the task")
+	require.True(t, u.cancelUpTo(attempt{"t", 2}))
 	require.Error(t, second.Err())
 	require.NoError(t, other.Err())
-	u.finish("t", 2)
-	u.finish("o", 1)
-	require.Empty(t, u.tasks)
+	u.finish(attempt{"t", 2})
+	u.finish(attempt{"o", 1})
+	require.Empty(t, u.running)
 }

@@ -112,7 +112,7 @@ func (svc *Service) RemoveUpstream(ctx context.Context, by models.Principal, id 
 	})
 	if err == nil && known {
 		err = svc.upstreams.Remove(ctx, apiSource, id)
-		svc.refreshSoon(id)
+		svc.stale.Add(id)
 	}
 	return err
 }

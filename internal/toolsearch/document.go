@@ -2,6 +2,7 @@ package toolsearch
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -17,8 +18,6 @@ type Tool struct {
 	// InputSchema is a JSON Schema; the names and descriptions of its parameters are indexed.
 	// Invalid JSON is ignored.
 	InputSchema json.RawMessage
-	// Keywords are further words that find the tool, set by an operator.
-	Keywords []string
 }
 
 // field is a part of a tool that is searched.
@@ -70,7 +69,7 @@ func newDocument(v *vocabulary, t *Tool) *document {
 	name := tokenize(t.Name)
 	d.action = v.actionOfName(name)
 	all := [fields][]string{
-		nameField: append(name, tokenize(strings.Join(t.Keywords, " "))...), serverField: tokenize(t.Server), titleField: tokenize(t.Title),
+		nameField: name, serverField: tokenize(t.Server), titleField: tokenize(t.Title),
 		summaryField: tokenize(summary), descriptionField: tokenize(rest), parameterField: tokenize(parameters), parameterTextField: tokenize(texts),
 	}
 	l := v.languageOf(slices.Concat(all[summaryField], all[descriptionField], all[titleField]))
@@ -147,12 +146,7 @@ func (s *schema) walk(depth int, left *int, names, texts *strings.Builder) {
 	if s == nil || depth == 0 {
 		return
 	}
-	keys := make([]string, 0, len(s.Properties))
-	for k := range s.Properties {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	for _, k := range keys {
+	for _, k := range slices.Sorted(maps.Keys(s.Properties)) {
 		if *left--; *left < 0 {
 			return
 		}

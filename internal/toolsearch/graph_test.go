@@ -54,7 +54,7 @@ func newIndex(db *storetest.DB, opts *toolsearch.Options) *toolsearch.Index {
 func record(t *testing.T, x *toolsearch.Index, times int, tools string) {
 	t.Helper()
 	for range times {
-		require.NoError(t, x.Record(t.Context(), strings.Fields(tools), true))
+		require.NoError(t, x.Record(strings.Fields(tools)))
 	}
 	require.NoError(t, x.Flush(t.Context()))
 }
@@ -92,20 +92,6 @@ func TestRecord(t *testing.T) {
 		require.EqualValues(t, 4, edges(t, db)["fs:read_x fs:parse"])
 	})
 
-	onDatabases(t, "adds no edge for a failed run", func(t *testing.T, db *storetest.DB) {
-		x := newIndex(db, nil)
-		require.NoError(t, x.Record(t.Context(), []string{"fs:read_x", "fs:parse"}, false))
-		require.NoError(t, x.Flush(t.Context()))
-		require.Empty(t, edges(t, db))
-		nodes, err := db.Tools(t.Context()).Nodes(10)
-		require.NoError(t, err)
-		require.Len(t, nodes, 2)
-		for _, n := range nodes {
-			require.EqualValues(t, 1, n.Failed)
-			require.Zero(t, n.Runs)
-		}
-	})
-
 	onDatabases(t, "connects only tools that are close in a run", func(t *testing.T, db *storetest.DB) {
 		x := newIndex(db, nil)
 		record(t, x, 1, "a b c d e f")
@@ -116,21 +102,21 @@ func TestRecord(t *testing.T) {
 
 	onDatabases(t, "rejects runs over the limits", func(t *testing.T, db *storetest.DB) {
 		x := newIndex(db, &toolsearch.Options{MaxPending: 50})
-		require.NoError(t, x.Record(t.Context(), repeat("a", toolsearch.MaxRun), true))
-		require.True(t, errs.Is(x.Record(t.Context(), repeat("a", toolsearch.MaxRun+1), true), errs.InvalidRequest))
-		require.NoError(t, x.Record(t.Context(), []string{strings.Repeat("a", 256)}, true))
-		require.True(t, errs.Is(x.Record(t.Context(), []string{strings.Repeat("a", 257)}, true), errs.InvalidRequest))
-		require.True(t, errs.Is(x.Record(t.Context(), []string{""}, true), errs.InvalidRequest))
-		require.NoError(t, x.Record(t.Context(), nil, true))
+		require.NoError(t, x.Record(repeat("a", toolsearch.MaxRun)))
+		require.True(t, errs.Is(x.Record(repeat("a", toolsearch.MaxRun+1)), errs.InvalidRequest))
+		require.NoError(t, x.Record([]string{strings.Repeat("a", 256)}))
+		require.True(t, errs.Is(x.Record([]string{strings.Repeat("a", 257)}), errs.InvalidRequest))
+		require.True(t, errs.Is(x.Record([]string{""}), errs.InvalidRequest))
+		require.NoError(t, x.Record(nil))
 		for i := 0; ; i++ { // without a flush
-			if err := x.Record(t.Context(), []string{fmt.Sprint("a", i), fmt.Sprint("b", i)}, true); err != nil {
+			if err := x.Record([]string{fmt.Sprint("a", i), fmt.Sprint("b", i)}); err != nil {
 				require.True(t, errs.Is(err, errs.Busy), "%v", err)
 				break
 			}
 			require.Less(t, i, 50)
 		}
 		require.NoError(t, x.Flush(t.Context()))
-		require.NoError(t, x.Record(t.Context(), []string{"a", "b"}, true))
+		require.NoError(t, x.Record([]string{"a", "b"}))
 	})
 
 	onDatabases(t, "adds up the runs of replicas", func(t *testing.T, db *storetest.DB) {
@@ -139,8 +125,8 @@ func TestRecord(t *testing.T) {
 			x := newIndex(db, nil)
 			all.Go(func() {
 				for range 25 {
-					require.NoError(t, x.Record(context.Background(), []string{"fs:read_x", "fs:parse", "fs:write"}, true))
-					require.NoError(t, x.Record(context.Background(), []string{"fs:write", "fs:parse", "fs:read_x"}, true))
+					require.NoError(t, x.Record([]string{"fs:read_x", "fs:parse", "fs:write"}))
+					require.NoError(t, x.Record([]string{"fs:write", "fs:parse", "fs:read_x"}))
 					require.NoError(t, x.Flush(context.Background()))
 				}
 			})
@@ -154,7 +140,7 @@ func TestRecord(t *testing.T) {
 
 	onDatabases(t, "keeps runs that cannot be written", func(t *testing.T, db *storetest.DB) {
 		x := newIndex(db, nil)
-		require.NoError(t, x.Record(t.Context(), []string{"fs:read_x", "fs:parse"}, true))
+		require.NoError(t, x.Record([]string{"fs:read_x", "fs:parse"}))
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		require.Error(t, x.Flush(ended))
@@ -165,7 +151,7 @@ func TestRecord(t *testing.T) {
 	onDatabases(t, "writes pending runs on Stop", func(t *testing.T, db *storetest.DB) {
 		x := newIndex(db, &toolsearch.Options{FlushInterval: time.Hour})
 		require.NoError(t, x.Start(t.Context()))
-		require.NoError(t, x.Record(t.Context(), []string{"fs:read_x", "fs:parse"}, true))
+		require.NoError(t, x.Record([]string{"fs:read_x", "fs:parse"}))
 		require.NoError(t, x.Stop(context.Background()))
 		require.NoError(t, x.Stop(context.Background()))
 		require.Len(t, edges(t, db), 1)
@@ -264,7 +250,7 @@ func TestGraph(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "fs:read_z", a.Hits[0].ID)
 
-		require.NoError(t, x.Record(t.Context(), []string{"fs:parse", "fs:read_z", "fs:write"}, true))
+		require.NoError(t, x.Record([]string{"fs:parse", "fs:read_z", "fs:write"}))
 		require.Eventually(t, func() bool { return len(seen.of(toolsearch.EdgeCreated)) == 2 }, time.Minute, time.Millisecond)
 		updated := seen.of(toolsearch.EdgeUpdated)
 		require.Len(t, updated, 1)

@@ -148,19 +148,11 @@ func TestSearch(t *testing.T) {
 
 	t.Run("does not correct known words", func(t *testing.T) {
 		t.Parallel()
-		x := indexOne(tool("add_node", "Adds one"), tool("weather", "Tells the forecast"))
+		x := indexOne(tool("add_node", "Adds one"), tool("weather", "Tells the forecast"), tool("shout", "Is loud"))
 		require.Empty(t, search(t, x, "whether"), "two mistakes in seven letters")
+		require.Empty(t, search(t, x, "shoud zzz"), "should is a stop word and as near as shout")
 		x = indexOne(tool("branch_list", "Lists them"), tool("fold", "Folds"))
 		require.Empty(t, search(t, x, "fork"), "fork is a word of the vocabulary, even though no tool has it")
-	})
-
-	t.Run("searches keywords", func(t *testing.T) {
-		t.Parallel()
-		with := tool("run", "Runs it")
-		with.Keywords = []string{"backup", "sauvegarde"}
-		x := indexOne(with, tool("other", "Does something else"))
-		require.Equal(t, []string{"fs:run"}, search(t, x, "backup"))
-		require.Equal(t, []string{"fs:run"}, search(t, x, "sauvegarde"))
 	})
 
 	t.Run("ranks deprecated tools lower", func(t *testing.T) {

@@ -8,8 +8,9 @@ import (
 )
 
 const (
-	// saturation is how soon further occurrences of a word add nothing: k1 of BM25.
-	saturation = 0.8
+	// saturation is how soon further occurrences of a word add nothing: k1 of BM25, with its usual
+	// value.
+	saturation = 1.2
 	// unknownWeight is how much a word that no tool has weighs against the others: it is mostly
 	// a name of a person or a file.
 	unknownWeight = 0.25

@@ -1,6 +1,7 @@
 package toolsearch
 
 import (
+	"math"
 	"math/bits"
 	"slices"
 
@@ -70,7 +71,8 @@ func (s *snapshot) corrected(v *vocabulary, mistyped *queryTerm, meant *spelling
 	return out
 }
 
-// nearestSpelling returns the word with the fewest mistakes, of several the one that most tools have.
+// nearestSpelling returns the word with the fewest mistakes, of several a stop word or else the one
+// that most tools have.
 func (s *snapshot) nearestSpelling(v *vocabulary, mistyped *queryTerm) (best spelling, ok bool) {
 	word := mistyped.word
 	if len(word) < minCorrected {
@@ -95,7 +97,11 @@ func (s *snapshot) nearestSpelling(v *vocabulary, mistyped *queryTerm) (best spe
 			if d > fewest {
 				continue
 			}
-			if use := len(s.postings[k.term]); d < fewest || use > bestUse {
+			use := len(s.postings[k.term])
+			if k.word == "" {
+				use = math.MaxInt // a stop word
+			}
+			if d < fewest || use > bestUse {
 				best, ok, fewest, bestUse = *k, true, d, use
 			}
 		}

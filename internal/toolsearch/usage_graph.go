@@ -117,7 +117,7 @@ func (p *pendingRuns) add(edges []models.ToolEdge, nodes []models.ToolNode) {
 	}
 	for _, n := range nodes {
 		old := p.nodes[n.Tool]
-		n.Runs, n.Failed = n.Runs+old.Runs, n.Failed+old.Failed
+		n.Runs += old.Runs
 		p.nodes[n.Tool] = n
 	}
 }
@@ -129,12 +129,11 @@ func (p *pendingRuns) full(limit int) bool {
 }
 
 // Record adds the tools of one run to the usage graph, in the order of their calls: a run of
-// code, a workflow, or consecutive calls of one session. A successful run strengthens the edges
-// between tools that are close to each other in it, once per pair; a failed run is only counted.
-// Record returns before the run is written; a process that is killed loses the runs of the last
-// flush interval. The error is errs.InvalidRequest for a run over a limit, and errs.Busy when
-// too many runs are pending.
-func (u *usageGraph) Record(_ context.Context, tools []string, succeeded bool) error {
+// code, a workflow, or consecutive calls of one session, that succeeded. It strengthens the edges
+// between tools that are close to each other in it, once per pair. Record returns before the run is
+// written; a process that is killed loses the runs of the last flush interval. The error is
+// errs.InvalidRequest for a run over a limit, and errs.Busy when too many runs are pending.
+func (u *usageGraph) Record(tools []string) error {
 	if len(tools) > MaxRun {
 		return errs.New(errs.InvalidRequest, "the run has %d calls, at most %d are allowed", len(tools), MaxRun)
 	}
@@ -153,10 +152,6 @@ func (u *usageGraph) Record(_ context.Context, tools []string, succeeded bool) e
 	var edges []models.ToolEdge
 	var nodes []models.ToolNode
 	for i, id := range distinct {
-		if !succeeded {
-			nodes = append(nodes, models.ToolNode{Tool: id, Failed: 1})
-			continue
-		}
 		nodes = append(nodes, models.ToolNode{Tool: id, Runs: 1})
 		for _, next := range distinct[i+1 : min(len(distinct), i+1+window)] {
 			edges = append(edges, models.ToolEdge{From: id, To: next, Runs: 1})

@@ -74,38 +74,36 @@ func orWarning[T any](l list[T], err error) list[T] {
 
 func (s *session) toolPage(ctx context.Context, cursor string) ([]*mcp.Tool, string, error) {
 	res, err := s.client.ListTools(ctx, &mcp.ListToolsParams{Cursor: cursor})
-	if err != nil {
-		return nil, "", err
-	}
-	return res.Tools, res.NextCursor, nil
+	return pageOf(res, err, func(r *mcp.ListToolsResult) ([]*mcp.Tool, string) { return r.Tools, r.NextCursor })
 }
 
 func (s *session) resourcePage(ctx context.Context, cursor string) ([]*mcp.Resource, string, error) {
 	res, err := s.client.ListResources(ctx, &mcp.ListResourcesParams{Cursor: cursor})
-	if err != nil {
-		return nil, "", err
-	}
-	return res.Resources, res.NextCursor, nil
+	return pageOf(res, err, func(r *mcp.ListResourcesResult) ([]*mcp.Resource, string) { return r.Resources, r.NextCursor })
 }
 
 func (s *session) templatePage(ctx context.Context, cursor string) ([]*mcp.ResourceTemplate, string, error) {
 	res, err := s.client.ListResourceTemplates(ctx, &mcp.ListResourceTemplatesParams{Cursor: cursor})
 	var rpc *jsonrpc.Error
-	switch {
-	case errors.As(err, &rpc) && rpc.Code == jsonrpc.CodeMethodNotFound:
+	if errors.As(err, &rpc) && rpc.Code == jsonrpc.CodeMethodNotFound {
 		return nil, "", nil // many servers have resources without templates
-	case err != nil:
-		return nil, "", err
 	}
-	return res.ResourceTemplates, res.NextCursor, nil
+	return pageOf(res, err, func(r *mcp.ListResourceTemplatesResult) ([]*mcp.ResourceTemplate, string) {
+		return r.ResourceTemplates, r.NextCursor
+	})
 }
 
 func (s *session) promptPage(ctx context.Context, cursor string) ([]*mcp.Prompt, string, error) {
 	res, err := s.client.ListPrompts(ctx, &mcp.ListPromptsParams{Cursor: cursor})
-	if err != nil {
-		return nil, "", err
+	return pageOf(res, err, func(r *mcp.ListPromptsResult) ([]*mcp.Prompt, string) { return r.Prompts, r.NextCursor })
+}
+
+// pageOf returns the items and the next cursor of a page.
+func pageOf[R, T any](res *R, err error, of func(*R) ([]T, string)) (items []T, next string, _ error) {
+	if err == nil {
+		items, next = of(res)
 	}
-	return res.Prompts, res.NextCursor, nil
+	return items, next, err
 }
 
 // readList reads a list page by page, within the limits.

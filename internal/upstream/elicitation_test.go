@@ -4,7 +4,6 @@ package upstream_test
 
 import (
 	"context"
-	"encoding/json"
 	"testing"
 	"time"
 
@@ -96,13 +95,4 @@ func TestQuestionsOfAnOlderUpstream(t *testing.T) {
 		requireReason(t, upstream.ReasonDown, <-done)
 		b.ready(t, "a")
 	})
-}
-
-func TestMetaIsPassedOnWithoutTheProtocolsOwnNames(t *testing.T) {
-	t.Parallel()
-	b := setup(t, upstream.Options{}, fakeServer("a", "sdk"))
-	_, err := b.Call(t.Context(), "a", "echo", json.RawMessage("{}"), &upstream.CallOptions{Meta: map[string]any{
-		"io.modelcontextprotocol/protocolVersion": "1999-01-01", "progressToken": "x", "traceparent": "00-1-1-00",
-	}})
-	require.NoError(t, err, "the upstream would refuse that revision")
 }

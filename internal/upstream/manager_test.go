@@ -229,19 +229,19 @@ func everything(t *testing.T, b *bench) {
 	require.Equal(t, "greet", b.Prompts("a")[0].Name)
 	require.JSONEq(t, `{"x":1}`, b.call(t, "a", "echo", `{"x":1}`))
 
-	res, err := b.ReadResource(t.Context(), "a", "file:///a", nil)
+	res, err := b.ReadResource(t.Context(), "a", "file:///a")
 	require.NoError(t, err)
 	require.Equal(t, "content", res.Contents[0].Text)
-	prompt, err := b.GetPrompt(t.Context(), "a", "greet", map[string]string{"who": "you"}, nil)
+	prompt, err := b.GetPrompt(t.Context(), "a", "greet", map[string]string{"who": "you"})
 	require.NoError(t, err)
 	require.Equal(t, "hello you", prompt.Description)
 	completed, err := b.Complete(t.Context(), "a", &mcp.CompleteParams{
 		Ref: &mcp.CompleteReference{Type: "ref/prompt", Name: "greet"}, Argument: mcp.CompleteParamsArgument{Name: "who", Value: "y"},
-	}, nil)
+	})
 	require.NoError(t, err)
 	require.Equal(t, []string{"y!"}, completed.Completion.Values)
 
-	_, err = b.ReadResource(t.Context(), "a", "file:///b/c", nil)
+	_, err = b.ReadResource(t.Context(), "a", "file:///b/c")
 	requireReason(t, upstream.ReasonProtocol, err)
 	_, err = b.Call(t.Context(), "a", "big", nil, nil)
 	requireReason(t, upstream.ReasonTooLarge, err)

@@ -2,13 +2,12 @@ package upstream
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"maps"
 	"net/url"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -27,8 +26,6 @@ type CallOptions struct {
 	// Elicit passes a question of the upstream to the caller. The timeout is paused until it
 	// returns. If it is nil, questions are declined.
 	Elicit func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)
-	// Meta is sent as _meta, without the names that the protocol reserves.
-	Meta map[string]any
 	// Timeout limits the request, default the timeout of the upstream.
 	Timeout time.Duration
 }
@@ -67,12 +64,12 @@ func (m *Manager) Call(ctx context.Context, id, tool string, args json.RawMessag
 }
 
 // ReadResource reads a resource.
-func (m *Manager) ReadResource(ctx context.Context, id, uri string, o *CallOptions) (*mcp.ReadResourceResult, error) {
+func (m *Manager) ReadResource(ctx context.Context, id, uri string) (*mcp.ReadResourceResult, error) {
 	s, err := m.readySession(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	return runRounds(ctx, s.session, "the resource "+input.Quote(uri), o, func(ctx context.Context, r round) (*mcp.ReadResourceResult, error) {
+	return runRounds(ctx, s.session, "the resource "+input.Quote(uri), nil, func(ctx context.Context, r round) (*mcp.ReadResourceResult, error) {
 		return s.client.ReadResource(ctx, &mcp.ReadResourceParams{
 			Meta: r.meta, URI: uri, InputResponses: r.answers, RequestState: r.state,
 		})
@@ -80,12 +77,12 @@ func (m *Manager) ReadResource(ctx context.Context, id, uri string, o *CallOptio
 }
 
 // GetPrompt renders a prompt.
-func (m *Manager) GetPrompt(ctx context.Context, id, name string, args map[string]string, o *CallOptions) (*mcp.GetPromptResult, error) {
+func (m *Manager) GetPrompt(ctx context.Context, id, name string, args map[string]string) (*mcp.GetPromptResult, error) {
 	s, err := m.readySession(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	return runRounds(ctx, s.session, "the prompt "+input.Quote(name), o, func(ctx context.Context, r round) (*mcp.GetPromptResult, error) {
+	return runRounds(ctx, s.session, "the prompt "+input.Quote(name), nil, func(ctx context.Context, r round) (*mcp.GetPromptResult, error) {
 		return s.client.GetPrompt(ctx, &mcp.GetPromptParams{
 			Meta: r.meta, Name: name, Arguments: args, InputResponses: r.answers, RequestState: r.state,
 		})
@@ -93,12 +90,12 @@ func (m *Manager) GetPrompt(ctx context.Context, id, name string, args map[strin
 }
 
 // Complete completes an argument of a prompt or of a resource template.
-func (m *Manager) Complete(ctx context.Context, id string, params *mcp.CompleteParams, o *CallOptions) (*mcp.CompleteResult, error) {
+func (m *Manager) Complete(ctx context.Context, id string, params *mcp.CompleteParams) (*mcp.CompleteResult, error) {
 	s, err := m.readySession(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	return runRequest(ctx, s.session, "a completion", o, func(ctx context.Context, c *call) (*mcp.CompleteResult, error) {
+	return runRequest(ctx, s.session, "a completion", nil, func(ctx context.Context, c *call) (*mcp.CompleteResult, error) {
 		p := *params
 		p.Meta = c.meta()
 		return s.client.Complete(ctx, &p)
@@ -173,18 +170,6 @@ func (s *session) hasEnded() bool {
 	return true
 }
 
-// forwardableMeta returns meta without the names that the protocol reserves.
-func forwardableMeta(meta map[string]any) mcp.Meta {
-	out := maps.Clone(meta)
-	maps.DeleteFunc(out, func(name string, _ any) bool {
-		return name == "progressToken" || strings.HasPrefix(name, "io.modelcontextprotocol/")
-	})
-	if out == nil {
-		out = map[string]any{}
-	}
-	return out
-}
-
 // calls are the running requests of a session.
 type calls struct {
 	mu            sync.Mutex
@@ -221,7 +206,7 @@ func (s *session) begin(ctx context.Context, o *CallOptions) (c *call, runs cont
 	c = &call{session: s, timeout: s.launch.timeout()}
 	if o != nil {
 		c.CallOptions = *o
-		c.timeout = defaultDuration(o.Timeout, c.timeout)
+		c.timeout = cmp.Or(o.Timeout, c.timeout)
 	}
 	if !s.calls.add(c) {
 		return nil, nil, failure(ReasonBusy, s.launch.ID, "has %d running requests, the limit", MaxCalls)
@@ -311,7 +296,7 @@ func (c *call) finish(lingers bool) {
 
 // meta returns the _meta of each round of the request.
 func (c *call) meta() mcp.Meta {
-	meta := forwardableMeta(c.Meta)
+	meta := mcp.Meta{}
 	if c.Progress != nil {
 		meta["progressToken"] = c.token
 	}

@@ -79,7 +79,7 @@ func (s Server) transport() Transport {
 	return Stdio
 }
 
-func (s Server) timeout() time.Duration { return defaultDuration(s.Timeout, DefaultTimeout) }
+func (s Server) timeout() time.Duration { return cmp.Or(s.Timeout, DefaultTimeout) }
 
 // equal reports whether two definitions have the same meaning, so that a restart is not needed.
 func (s Server) equal(other Server) bool {

@@ -4,6 +4,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
@@ -73,9 +74,7 @@ func (o *Options) orDefaults() Options {
 	if o != nil {
 		out = *o
 	}
-	if out.Logger == nil {
-		out.Logger = slog.New(slog.DiscardHandler)
-	}
+	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	if out.OnChange == nil {
 		out.OnChange = func(Change) {}
 	}
@@ -85,25 +84,14 @@ func (o *Options) orDefaults() Options {
 	if out.IsProtected == nil {
 		out.IsProtected = func(string) bool { return false }
 	}
-	if out.Version == "" {
-		out.Version = "dev"
-	}
-	if out.MaxMessage <= 0 {
-		out.MaxMessage = 10 << 20
-	}
-	out.StartTimeout = defaultDuration(out.StartTimeout, time.Minute)
-	out.StopGrace = defaultDuration(out.StopGrace, 2*time.Second)
-	out.RelistInterval = defaultDuration(out.RelistInterval, 5*time.Minute)
-	out.ChangeDelay = defaultDuration(out.ChangeDelay, 200*time.Millisecond)
-	out.Backoff = defaultDuration(out.Backoff, 500*time.Millisecond)
-	out.MaxBackoff = defaultDuration(out.MaxBackoff, 30*time.Second)
-	out.FirstStartWait = defaultDuration(out.FirstStartWait, 2*time.Second)
+	out.Version = cmp.Or(out.Version, "dev")
+	out.MaxMessage = cmp.Or(out.MaxMessage, 10<<20)
+	out.StartTimeout = cmp.Or(out.StartTimeout, time.Minute)
+	out.StopGrace = cmp.Or(out.StopGrace, 2*time.Second)
+	out.RelistInterval = cmp.Or(out.RelistInterval, 5*time.Minute)
+	out.ChangeDelay = cmp.Or(out.ChangeDelay, 200*time.Millisecond)
+	out.Backoff = cmp.Or(out.Backoff, 500*time.Millisecond)
+	out.MaxBackoff = cmp.Or(out.MaxBackoff, 30*time.Second)
+	out.FirstStartWait = cmp.Or(out.FirstStartWait, 2*time.Second)
 	return out
-}
-
-func defaultDuration(d, otherwise time.Duration) time.Duration {
-	if d <= 0 {
-		return otherwise
-	}
-	return d
 }

@@ -1,7 +1,6 @@
 package stdio
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -15,6 +14,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"comet/internal/input"
 )
 
 // streamRetryDelay is the delay before the stream of a session is opened again.
@@ -277,7 +278,14 @@ func responseMessages(res *http.Response) iter.Seq[[]byte] {
 	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	switch kind {
 	case "text/event-stream":
-		return eventData(res.Body)
+		return func(yield func([]byte) bool) {
+			events := input.NewEventReader(res.Body, maxEvent)
+			for e, err := events.Next(); err == nil; e, err = events.Next() {
+				if len(e.Data) > 0 && !yield(e.Data) {
+					return
+				}
+			}
+		}
 	case "application/json":
 		return func(yield func([]byte) bool) {
 			var all []byte
@@ -292,27 +300,3 @@ func responseMessages(res *http.Response) iter.Seq[[]byte] {
 
 // maxEvent is the size limit of an event, in bytes.
 const maxEvent = 16 << 20
-
-// eventData yields the data of each event of a stream (server-sent events).
-func eventData(stream io.Reader) iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
-		lines := bufio.NewScanner(stream)
-		lines.Buffer(nil, maxEvent)
-		var data []byte
-		for lines.Scan() {
-			line := lines.Bytes()
-			switch value, ok := bytes.CutPrefix(line, []byte("data:")); {
-			case ok:
-				if len(data) > 0 {
-					data = append(data, '\n')
-				}
-				data = append(data, bytes.TrimPrefix(value, []byte(" "))...)
-			case len(line) == 0 && len(data) > 0:
-				if !yield(data) {
-					return
-				}
-				data = nil
-			}
-		}
-	}
-}

@@ -46,8 +46,11 @@ func (b *builtins) awaitTask(ctx context.Context, c *tools.Invocation, t models.
 		reported = t.Progress
 		if t.WaitingFor == models.WaitForReply {
 			replied, err := b.elicitReply(ctx, c, t)
-			if err != nil || !replied {
-				return b.taskResultOr(ctx, t, err)
+			if err != nil {
+				return nil, err
+			}
+			if !replied {
+				break
 			}
 		}
 		left := until.Sub(b.clock())
@@ -86,13 +89,6 @@ func (b *builtins) taskResultOf(ctx context.Context, t models.Task) (*mcp.CallTo
 		out.NextAction = "call comet:task_status with this task_id"
 	}
 	return jsonResult(out)
-}
-
-func (b *builtins) taskResultOr(ctx context.Context, t models.Task, err error) (*mcp.CallToolResult, error) {
-	if err != nil {
-		return nil, err
-	}
-	return b.taskResultOf(ctx, t)
 }
 
 // elicitReply asks the client a question of the task's agent, where the client supports that.

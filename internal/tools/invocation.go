@@ -1,0 +1,106 @@
+package tools
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+
+	"comet/internal/auth"
+	"comet/internal/errs"
+	"comet/internal/input"
+	"comet/internal/upstream"
+	"comet/models"
+)
+
+// Values of Caller.Source, as the audit log records them.
+const (
+	SourceMCP  = "mcp"
+	SourceREST = "rest"
+	SourceCode = "code"
+	SourceTask = "task"
+)
+
+// Caller is the client that calls a tool.
+type Caller struct {
+	Principal models.Principal
+	Source    string
+	// Session groups the calls of one client; "" groups the calls of its token.
+	Session string
+	// Parent is the id of the call that makes this one, and TaskID the task; "" for none.
+	Parent  string
+	TaskID  string
+	TraceID string
+	// Payer is the agent that is charged; "" for the agent of the token, or nova.
+	Payer string
+}
+
+// payer returns the agent that is charged: the caller's agent, or nova for a token without one.
+func (c Caller) payer() string {
+	switch {
+	case c.Payer != "":
+		return c.Payer
+	case c.Principal.AgentID != nil:
+		return *c.Principal.AgentID
+	}
+	return models.RootAgentID
+}
+
+// CallOptions are optional features of a call; nil is the zero value.
+type CallOptions = upstream.CallOptions
+
+// Invocation is a call in progress.
+type Invocation struct {
+	ID        string
+	Caller    Caller
+	Arguments json.RawMessage
+	Options   CallOptions
+
+	at        time.Time
+	tool      *Tool
+	policy    *policy // of the caller's token
+	failed    bool    // the tool returned an error as its result
+	catalogue *catalogue
+}
+
+// Visible returns the tools that the caller may see, comet's own first, in order.
+func (c *Invocation) Visible() []*Tool { return c.catalogue.visible(c.policy) }
+
+// Find returns the tool that has a name in any of its forms, nil where there is none or the caller
+// may not see it.
+func (c *Invocation) Find(name string) *Tool {
+	if t := c.catalogue.find(name); t != nil && t.visibleTo(c.policy) {
+		return t
+	}
+	return nil
+}
+
+// Decode decodes the arguments, rejects unknown members and checks the fields.
+func (c *Invocation) Decode(v any) error {
+	err := input.DecodeJSON(c.Arguments, v)
+	if err == nil {
+		err = input.Validate(v).Err()
+	}
+	if err != nil {
+		return c.Invalid("%s: %s", c.tool.ID, Detail(err))
+	}
+	return nil
+}
+
+// Invalid returns an error for invalid arguments: INVALID_PARAMS (AgentCards, “Codes d'erreur”).
+func (c *Invocation) Invalid(format string, args ...any) error {
+	return errs.Wrap(errs.InvalidRequest, ErrInvalidArguments, format, args...).With(memberName, "INVALID_ARGUMENTS")
+}
+
+// newInvocation returns an invocation whose tool is not known yet, after a check of the caller's
+// scope.
+func (svc *Service) newInvocation(by Caller, args json.RawMessage) (*Invocation, error) {
+	if err := auth.Require(by.Principal, models.ScopeToolsCall); err != nil {
+		return nil, toCallError(err)
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return nil, toCallError(err)
+	}
+	return &Invocation{ID: id.String(), at: svc.opts.Clock(), Caller: by, Arguments: args}, nil
+}
