@@ -4,14 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -21,7 +21,10 @@ import (
 // param is an argument or a flag of a command in the table.
 type param struct {
 	name string // "--search -q" is a flag with a shorthand, "TOKENS" an argument
-	to   string // the name of the parameter, the header or the member of the body; "a.b" is member b of a
+	// to is the name of the parameter, the header or the member of the body, and "?name" a
+	// parameter of a request with a body; "a.b" is member b of a. "*" is the whole body, and "" is
+	// not sent.
+	to   string
 	kind kind
 	help string
 }
@@ -32,37 +35,42 @@ type kind struct {
 	choices     []string // the values that there are, nil for any
 	list        bool     // the flag may be repeated
 	array       bool     // the flag may be repeated, and commas do not separate
+	joined      bool     // a list is sent as one text
 	separator   string   // of name and value in an array of pairs
 	boolean     bool     // the flag needs no value
-	local       bool     // the request does not have it
 	unit        string   // of the number that the API has for it
-	byDefault   string
-	// parse returns what is sent. Its errors are clauses, such as `"x" is not a number`.
+	byDefault   string   // of a flag that is not sent
+	// parse returns the value. Its errors are clauses, such as `"x" is not a number`.
 	parse func(s *session, text string) (any, error)
 }
 
 // The kinds of parameters.
 var (
-	text       = kind{placeholder: "text", parse: func(_ *session, text string) (any, error) { return text, nil }}
-	number     = kind{placeholder: "number", parse: func(_ *session, text string) (any, error) { return parseNumber(text) }}
-	yesOrNo    = kind{boolean: true, parse: func(_ *session, text string) (any, error) { return parseBool(text) }}
-	textList   = kind{placeholder: "list", list: true}
-	words      = kind{list: true} // an argument: all the words that are left
-	seconds    = kind{placeholder: "duration", unit: "in seconds", parse: func(_ *session, text string) (any, error) { return parseUnits(text, time.Second) }}
-	millis     = kind{placeholder: "duration", unit: "in milliseconds", parse: func(_ *session, text string) (any, error) { return parseUnits(text, time.Millisecond) }}
-	timestamp  = kind{placeholder: "time", parse: func(_ *session, text string) (any, error) { return parseTime(text) }}
-	timeOrAgo  = kind{placeholder: "time", parse: func(_ *session, text string) (any, error) { return parseTimeOrAgo(text) }}
-	fromNow    = kind{placeholder: "duration", parse: func(_ *session, text string) (any, error) { return parseFromNow(text) }}
-	textOrNil  = kind{placeholder: "text", parse: func(_ *session, text string) (any, error) { return nilIfEmpty(text), nil }}
-	jsonValue  = kind{placeholder: "object", parse: parseJSON}
-	secretIn   = kind{placeholder: "secret", parse: parseSecret}
-	keyFile    = kind{placeholder: "file", parse: func(s *session, text string) (any, error) { return readKey(s.in, text) }}
-	document   = kind{placeholder: "file", parse: func(s *session, text string) (any, error) { return readInput(s.in, text) }}
-	notSet     = kind{boolean: true, parse: parseNot}
-	goDuration = kind{placeholder: "duration", parse: parseGoDuration}
-	local      = kind{placeholder: "text", local: true}
-	localList  = kind{placeholder: "list", list: true, local: true}
-	switchOn   = kind{boolean: true, local: true}
+	text         = kind{placeholder: "text", parse: func(_ *session, text string) (any, error) { return text, nil }}
+	number       = kind{placeholder: "number", parse: func(_ *session, text string) (any, error) { return parseNumber(text) }}
+	yesOrNo      = kind{boolean: true, parse: func(_ *session, text string) (any, error) { return parseBool(text) }}
+	notSet       = kind{boolean: true, parse: parseNot}
+	textList     = kind{placeholder: "list", list: true}
+	commaList    = kind{placeholder: "list", list: true, joined: true}
+	words        = kind{list: true} // an argument: all the words that are left
+	duration     = kind{placeholder: "duration", parse: func(_ *session, text string) (any, error) { return parseDuration(text) }}
+	seconds      = kind{placeholder: "duration", unit: "in seconds", parse: func(_ *session, text string) (any, error) { return parseUnits(text, time.Second) }}
+	millis       = kind{placeholder: "duration", unit: "in milliseconds", parse: func(_ *session, text string) (any, error) { return parseUnits(text, time.Millisecond) }}
+	goDuration   = kind{placeholder: "duration", parse: parseGoDuration}
+	timestamp    = kind{placeholder: "time", parse: func(_ *session, text string) (any, error) { return parseTime(text) }}
+	timeOrAgo    = kind{placeholder: "time", parse: func(_ *session, text string) (any, error) { return parseTimeOrAgo(text) }}
+	fromNow      = kind{placeholder: "duration", parse: func(_ *session, text string) (any, error) { return parseFromNow(text) }}
+	textOrNil    = kind{placeholder: "text", parse: func(_ *session, text string) (any, error) { return nilIf("", text), nil }}
+	uuidText     = kind{placeholder: "UUID", parse: parseUUID}
+	jsonValue    = kind{placeholder: "object", parse: parseJSON}
+	secretIn     = kind{placeholder: "secret", parse: parseSecret}
+	keyFile      = kind{placeholder: "file", parse: parseKeyFile}
+	document     = kind{placeholder: "file", parse: func(s *session, text string) (any, error) { return s.readInput(text) }}
+	textFile     = kind{placeholder: "file", parse: parseTextFile}
+	objectFile   = kind{placeholder: "file", parse: func(s *session, text string) (any, error) { return s.parameters(text, nil) }}
+	format       = oneOf(formatTable, formatJSON, formatYAML)
+	rosterFormat = oneOf(formatYAML, formatJSON)
+	toolClass    = kind{choices: toolClasses(), parse: parseToolClass}
 )
 
 // array is a flag whose values may have commas. With a separator they are pairs, which are
@@ -75,19 +83,19 @@ func (k kind) named(placeholder string) kind {
 	return k
 }
 
-// oneOf is a text that must be one of these.
+// or returns the kind with a default, for a flag that is not sent.
+func (k kind) or(byDefault string) kind {
+	k.byDefault = byDefault
+	return k
+}
+
+// oneOf is a text that must be one of these, which the server checks.
 func oneOf(choices ...string) kind {
 	return kind{placeholder: "text", choices: choices, parse: text.parse}
 }
 
 // fileFlag is --file with the whole request.
-var fileFlag = param{"--file -f", "", document, "JSON `file` with the request, - for standard input; instead of the other flags"}
-
-// limitOf is --limit with a default.
-func limitOf(byDefault string) param {
-	k := kind{placeholder: "number", local: true, byDefault: byDefault}
-	return param{"--limit", "", k, "at most this many; 0 is all"}
-}
+var fileFlag = param{"--file -f", "*", document, "JSON `file` with the request, - for standard input; instead of the other flags"}
 
 // flag is the name of a flag without dashes, "" for an argument.
 func (p param) flag() string {
@@ -181,11 +189,14 @@ func (c *call) valueOf(p param) (v any, ok bool, err error) {
 		return v, true, err
 	}
 	switch f := c.cmd.Flags().Lookup(p.flag()); {
-	case !f.Changed:
+	case !f.Changed && p.kind.byDefault == "":
 		return nil, false, nil
 	case p.kind.list || p.kind.array:
 		values := f.Value.(pflag.SliceValue).GetSlice() //nolint:forcetypeassert // register made it one
-		if p.kind.separator == "" {
+		switch {
+		case p.kind.joined:
+			return strings.Join(values, ","), true, nil
+		case p.kind.separator == "":
 			return values, true, nil
 		}
 		v, err = parsePairs(values, p.kind.separator)
@@ -199,19 +210,10 @@ func (c *call) valueOf(p param) (v any, ok bool, err error) {
 // changed reports whether a flag was given.
 func (c *call) changed(flag string) bool { return c.cmd.Flags().Changed(flag) }
 
-// flagText is the text of a flag, "" if it was not given.
-func (c *call) flagText(flag string) string {
-	f := c.cmd.Flags().Lookup(flag)
-	if f.Value.Type() == "bool" && f.Value.String() != "true" {
-		return ""
-	}
-	return f.Value.String()
-}
-
 // rename replaces the name that the API has for the parameter, if it cannot be an English word:
 // at the beginning of the text, or with an underscore.
 func (p param) rename(detail string) string {
-	name := p.to[strings.LastIndexByte(p.to, '.')+1:]
+	name := strings.TrimPrefix(p.to[strings.LastIndexByte(p.to, '.')+1:], "?")
 	pattern := `^` + name + `(\[\d+\])?\b`
 	if strings.Contains(name, "_") {
 		pattern = `\b` + name + `(\[\d+\])?\b`
@@ -332,22 +334,39 @@ func parseFromNow(text string) (any, error) {
 	return time.Now().UTC().Add(d).Format(time.RFC3339), err
 }
 
-func nilIfEmpty(text string) any {
-	if text == "" {
+// nilIf returns nil, which is null in the request, for the text that stands for it.
+func nilIf(nothing, text string) any {
+	if text == nothing {
 		return nil
 	}
 	return text
 }
+
+func parseUUID(_ *session, text string) (any, error) {
+	id, err := uuid.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%q is not a UUID", text)
+	}
+	return id, nil
+}
+
+// parseToolClass reads the class of a tool; with none its annotations decide.
+func parseToolClass(_ *session, text string) (any, error) {
+	if !slices.Contains(toolClasses(), text) {
+		return nil, fmt.Errorf("%q is not read, write, destructive or none", text)
+	}
+	return nilIf("none", text), nil
+}
+
+func toolClasses() []string { return []string{"read", "write", "destructive", "none"} }
 
 // parseJSON reads a JSON value: the text, the file that it names after @, or standard input if
 // it is "-".
 func parseJSON(s *session, text string) (any, error) {
 	data := []byte(text)
 	var err error
-	if name, ok := strings.CutPrefix(text, "@"); ok {
-		data, err = os.ReadFile(name)
-	} else if text == "-" {
-		data, err = io.ReadAll(s.in)
+	if name, ok := strings.CutPrefix(text, "@"); ok || text == "-" {
+		data, err = s.readInput(name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the value cannot be read: %w", err)
@@ -363,9 +382,27 @@ func parseSecret(s *session, text string) (any, error) {
 	if text != "-" {
 		return text, nil
 	}
-	data, err := io.ReadAll(s.in)
+	data, err := s.readInput(text)
+	return strings.TrimSpace(string(data)), err
+}
+
+func parseTextFile(s *session, name string) (any, error) {
+	data, err := s.readInput(name)
+	return string(data), err
+}
+
+// parseKeyFile reads a key from a file. One trailing line break is not part of the key.
+func parseKeyFile(s *session, name string) (any, error) {
+	data, err := s.readInput(name)
 	if err != nil {
-		return nil, fmt.Errorf("the secret cannot be read: %w", err)
+		return "", err
 	}
-	return strings.TrimSpace(string(data)), nil
+	key := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
+	switch {
+	case !utf8.ValidString(key): // JSON cannot hold it unchanged
+		return "", errors.New("the key must be text in UTF-8")
+	case key == "":
+		return "", fmt.Errorf("the file %s contains no key", name)
+	}
+	return key, nil
 }

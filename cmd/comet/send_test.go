@@ -28,9 +28,9 @@ func TestSendParameters(t *testing.T) {
 		want  string
 	}{
 		"none are an empty object":                    {"", nil, `{}`},
-		"text is text, also where it looks like JSON": {"", []string{"n=1", "e=", "eq=a=b"}, `{"n":"1","e":"","eq":"a=b"}`},
-		"JSON is as it was written":                   {"", []string{`v:={"a":[1.50]}`, "n:=null"}, `{"v":{"a":[1.50]},"n":null}`},
-		"a file's come first and may be replaced":     {file, []string{"a=new", "c:=2"}, `{"b":1e2,"a":"new","c":2}`},
+		"text is text, also where it looks like JSON": {"", []string{"n=1", "e=", "eq=a=b"}, `{"e":"","eq":"a=b","n":"1"}`},
+		"JSON is as it was written":                   {"", []string{`v:={"a":[1.50]}`, "n:=null"}, `{"n":null,"v":{"a":[1.50]}}`},
+		"a file's come first and may be replaced":     {file, []string{"a=new", "c:=2"}, `{"a":"new","b":1e2,"c":2}`},
 		"the last one counts":                         {"", []string{"a=1", "a=2"}, `{"a":"2"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestSendThroughARestart(t *testing.T) {
 	require.NoError(t, err)
 	var out, notes bytes.Buffer
 	s := &session{out: output{w: &out, format: formatTable}, messages: &notes}
-	require.NoError(t, s.send(t.Context(), c, &agent.Request{WorkType: "echo"}, sendFlags{}))
+	require.NoError(t, s.sendRequest(t.Context(), c, &agent.Request{WorkType: "echo"}, 0, false))
 	require.Equal(t, "hello\n", out.String())
 	require.Equal(t, 2, asked)
 }
@@ -113,7 +113,7 @@ func TestSendEnds(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, c.want, exitCode(errorOf(c.reply)))
+			require.Equal(t, c.want, exitCode((&session{}).errorOf(t.Context(), &agent.Request{}, c.reply)))
 		})
 	}
 }
