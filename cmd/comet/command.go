@@ -198,7 +198,7 @@ func (c *call) send(ctx context.Context) ([]byte, error) {
 	}
 	body, err := c.readResponse(c.http.Do(req))
 	if err != nil {
-		return nil, c.nameParams(err)
+		return nil, c.suggest(ctx, c.nameParams(err))
 	}
 	var warned struct{ Warnings []client.FieldError }
 	if req.Method != http.MethodGet && bytes.HasPrefix(body, []byte("{")) && json.Unmarshal(body, &warned) == nil {

@@ -17,9 +17,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
-	"comet/internal/input"
 	"comet/internal/sandbox"
 	"comet/internal/telemetry"
 )
@@ -281,32 +279,4 @@ func argumentNames(use string) (names []string) {
 		names = append(names, strings.Trim(name, "[].|"))
 	}
 	return names
-}
-
-// unknownCommand is the error of a word that is no command, with the nearest one.
-func unknownCommand(cmd *cobra.Command, word string) error {
-	var names []string
-	for _, sub := range cmd.Commands() {
-		names = append(append(names, sub.Name()), sub.Aliases...)
-	}
-	return fmt.Errorf("unknown command %q for %q%s", word, cmd.CommandPath(), didYouMean(word, names, ""))
-}
-
-func didYouMean(word string, names []string, prefix string) string {
-	if near, ok := input.Nearest(word, names); ok {
-		return "; did you mean " + prefix + near + "?"
-	}
-	return ""
-}
-
-// flagError words an error of parsing flags.
-func flagError(cmd *cobra.Command, err error) error {
-	var missing *pflag.NotExistError
-	if errors.As(err, &missing) && missing.GetSpecifiedShortnames() == "" {
-		var names []string
-		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-		name := missing.GetSpecifiedName()
-		return fmt.Errorf("unknown flag --%s%s", name, didYouMean(name, names, "--"))
-	}
-	return err
 }

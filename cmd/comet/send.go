@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -203,27 +202,13 @@ func (s *session) failureText(ctx context.Context, r *agent.Request, reply agent
 		text = fmt.Sprintf("no agent%s offers %q", kind, r.WorkType)
 	}
 	if len(supported) > 0 {
-		return fmt.Sprintf("%s; agents%s offer %s%s", text, kind, strings.Join(supported, ", "), didYouMean(r.WorkType, supported, ""))
+		return fmt.Sprintf("%s; agents%s offer %s%s", text, kind, someOf(supported), didYouMean(r.WorkType, supported, ""))
 	}
-	if types := s.agentTypes(ctx); r.To != "" && len(types) > 0 {
-		text += fmt.Sprintf("; there are agents of the types %s%s", strings.Join(types, ", "), didYouMean(r.To, types, ""))
+	types := s.agentNames(ctx, typeOf)
+	if r.To != "" && len(types) > 0 {
+		text += fmt.Sprintf("; there are agents of the types %s%s", someOf(types), didYouMean(r.To, types, ""))
 	}
 	return text + `. "comet agents list" shows what agents offer; "comet worker" offers more`
-}
-
-// agentTypes are the types of the agents, nil if the token may not list them.
-func (s *session) agentTypes(ctx context.Context) (types []string) {
-	var page struct{ Agents []client.AgentItem }
-	if _, err := s.do(ctx, http.MethodGet, "/api/v1/agents?limit=1000&active=true&total=false", nil, &page); err != nil {
-		return nil // the types only complete another error
-	}
-	for _, a := range page.Agents {
-		if kind := typeOf(a); kind != "" {
-			types = append(types, kind)
-		}
-	}
-	slices.Sort(types)
-	return slices.Compact(types)
 }
 
 // exitOfCode is the exit code for an error of the envelope protocol.

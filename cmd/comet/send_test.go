@@ -151,6 +151,30 @@ func TestDisplay(t *testing.T) {
 		require.Equal(t, "  0%  waiting for a worker\n 10%  a\n 50%  \\u001b[2J\n", notes.String())
 	})
 
+	t.Run("says once that no worker is connected, and how to start one", func(t *testing.T) {
+		t.Parallel()
+		for _, shown := range []bool{true, false} { // also with -o json, which shows no progress
+			var notes bytes.Buffer
+			d := newDisplay(io.Discard, &notes, shown)
+			d.missing = "no worker for it is connected. Start one: " + workerCommand(&agent.Request{To: "infra", WorkType: "run"})
+			for range 2 {
+				require.NoError(t, d.task(agent.Task{State: "new", WaitingFor: "retry"}))
+			}
+			const note = "The task is queued: no worker for it is connected. Start one: comet worker --type infra --capability run -- COMMAND\n"
+			require.True(t, strings.HasPrefix(notes.String(), note), notes.String())
+			require.Equal(t, 1, strings.Count(notes.String(), "queued"))
+		}
+	})
+
+	t.Run("says nothing of the kind while the workers are busy or an attempt failed", func(t *testing.T) {
+		t.Parallel()
+		d, _, notes := setup()
+		d.missing = "no worker"
+		require.NoError(t, d.task(agent.Task{State: "new", WaitingFor: "worker"}))
+		require.NoError(t, d.task(agent.Task{State: "new", WaitingFor: "retry", AgentID: "a"}))
+		require.NotContains(t, notes.String(), "queued")
+	})
+
 	t.Run("clears the bar before output on a terminal", func(t *testing.T) {
 		t.Parallel()
 		d, out, notes := setup()

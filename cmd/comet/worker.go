@@ -20,6 +20,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"comet/agent"
+	"comet/agent/program"
 	"comet/openapi/client"
 )
 
@@ -56,8 +57,8 @@ func (f workerFlags) check(command []string) error {
 
 // work runs a command for each task until ctx ends.
 func work(ctx context.Context, c *call) error {
-	s, f, command := c.session, workerFlagsOf(c), c.args
-	if err := f.check(command); err != nil {
+	s, f := c.session, workerFlagsOf(c)
+	if err := f.check(c.args); err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP) // the terminal was closed
@@ -69,18 +70,22 @@ func work(ctx context.Context, c *call) error {
 	if f.state == "" {
 		f.state = filepath.Join("comet-worker-state", who.ID)
 	}
-	st, err := openState(f.state)
+	cache, unlock, err := openState(f.state)
 	if err != nil {
 		return err
 	}
-	defer st.unlock()
-	for _, id := range st.ended {
+	defer unlock()
+	if f.state, err = filepath.Abs(f.state); err != nil {
+		return err
+	}
+	for _, id := range program.KillLeftover(f.state) {
 		printLine(s.messages, "killed processes that an earlier worker had left running for the task %s", id)
 	}
-	r := newRunner(command, f, s.messages)
-	r.groups = st.groups
+	r := program.New(c.args, &program.Options{
+		Grace: f.grace, MaxOutput: f.maxOutput, State: f.state, Log: func(line string) { printLine(s.messages, "%s", line) },
+	})
 	a, err := agent.New(s.server, s.token, &agent.Options{
-		Concurrency: f.concurrency, Cache: st.cache, NoRerun: !f.rerun, Drain: orNever(f.drain), Grace: f.grace + 5*time.Second, KeepAlive: orNever(f.quiet),
+		Concurrency: f.concurrency, Cache: cache, NoRerun: !f.rerun, Drain: orNever(f.drain), Grace: f.grace + 5*time.Second, KeepAlive: orNever(f.quiet),
 		OnConnect: func(h agent.Hello) {
 			printLine(s.messages, "connected to %s as %s (%s): %s", s.server, h.AgentID, h.AgentType, count(f.concurrency, "slot", "slots"))
 		},
@@ -90,11 +95,11 @@ func work(ctx context.Context, c *call) error {
 		return usageError{err}
 	}
 	for _, name := range who.Capabilities {
-		a.Handle(name, r.run)
+		a.Handle(name, r.Run)
 	}
 	defer onSecondSignal(func() {
 		a.Interrupt()
-		r.kill()
+		r.Kill()
 	})()
 	return s.rejectedAgent(a.Run(ctx))
 }
@@ -227,37 +232,23 @@ func hasScope(t client.TokenView, scope string) bool {
 	return false
 }
 
-// state is what a worker stores for the next one.
-type state struct {
-	cache  *agent.DirCache
-	groups *groups
-	// ended are the tasks for which an earlier worker had left processes running.
-	ended  []string
-	unlock func()
-}
-
-// openState opens the directory with results for this process alone, and kills processes that a
-// killed worker has left running.
-func openState(dir string) (st *state, err error) {
+// openState opens the directory with results for this process alone, until unlock is called.
+func openState(dir string) (cache *agent.DirCache, unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, usagef("the state directory cannot be created: %w", err)
+		return nil, nil, usagef("the state directory cannot be created: %w", err)
 	}
 	lock := flock.New(filepath.Join(dir, "lock"))
 	switch locked, err := lock.TryLock(); {
 	case err != nil:
-		return nil, usagef("the state directory cannot be locked: %w", err)
+		return nil, nil, usagef("the state directory cannot be locked: %w", err)
 	case !locked:
-		return nil, fmt.Errorf("another worker uses %s; set another directory with --state", dir)
+		return nil, nil, fmt.Errorf("another worker uses %s; set another directory with --state", dir)
 	}
-	st = &state{unlock: func() { _ = lock.Unlock() }}
-	if st.groups, st.ended, err = openGroups(filepath.Join(dir, "groups")); err == nil {
-		st.cache, err = agent.OpenCache(filepath.Join(dir, "requests"), 0)
+	unlock = func() { _ = lock.Unlock() }
+	if cache, err = agent.OpenCache(filepath.Join(dir, "requests"), 0); err != nil {
+		unlock()
 	}
-	if err != nil {
-		st.unlock()
-		return nil, err
-	}
-	return st, nil
+	return cache, unlock, err
 }
 
 // checkExecutable reports a missing command before the first task fails.
