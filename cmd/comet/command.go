@@ -16,9 +16,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
-	"comet/internal/config"
 	"comet/openapi/client"
 )
 
@@ -113,17 +111,6 @@ func addTable(root *cobra.Command, groups []commandGroup, table []command) {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error { return runRow(cmd, f, row, args) }
 		parents[above].AddCommand(cmd)
 	}
-}
-
-// addSettings registers flags of the server's configuration.
-func addSettings(cmd *cobra.Command, names string) {
-	all := pflag.NewFlagSet("", pflag.ContinueOnError)
-	config.Flags(all)
-	all.VisitAll(func(f *pflag.Flag) {
-		if names == "all" || slices.Contains(strings.Split(names, ","), f.Name) {
-			cmd.Flags().AddFlag(f)
-		}
-	})
 }
 
 func runRow(cmd *cobra.Command, flags *clientFlags, row command, args []string) error {

@@ -7,7 +7,12 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"comet/internal/app"
 	"comet/internal/config"
@@ -164,4 +169,15 @@ func restore(ctx context.Context, c *call) error {
 
 func describeBackup(report app.BackupReport) string {
 	return fmt.Sprintf("%d bytes, schema %d, verified", report.Bytes, report.Schema)
+}
+
+// addSettings registers flags of the server's configuration.
+func addSettings(cmd *cobra.Command, names string) {
+	all := pflag.NewFlagSet("", pflag.ContinueOnError)
+	config.Flags(all)
+	all.VisitAll(func(f *pflag.Flag) {
+		if names == "all" || slices.Contains(strings.Split(names, ","), f.Name) {
+			cmd.Flags().AddFlag(f)
+		}
+	})
 }

@@ -149,7 +149,7 @@ func parseJSON(s *session, text string) (any, error) {
 		data, err = s.readInput(name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the value cannot be read: %w", err)
+		return nil, err
 	}
 	if !json.Valid(data) {
 		return nil, errors.New(`the value is not JSON such as '{"page": 1}'`)
