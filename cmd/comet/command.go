@@ -2,16 +2,17 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,16 +20,19 @@ import (
 	"comet/openapi/client"
 )
 
-// command is a row of the table of commands: it sends one request to the API, made of its
-// arguments and flags, and prints the response. TestCommandTable compares every row with the
-// API description.
+// command is a row of the table of commands. Most send one request to the API, made of their
+// arguments and flags, and print the response. TestCommandTable compares every row with the API
+// description.
 type command struct {
 	// use is the command line after "comet": the words of the command, then its arguments, such
 	// as "webhooks delivery ID DELIVERY". Arguments without a parameter fill the placeholders of
-	// the request's path in order.
+	// the request's path in order. If the arguments begin with [flags], flags must precede them.
 	use                  string
 	aliases              []string
 	short, long, example string
+
+	group    string // "server" or "other"; "" for commands that talk to a server
+	settings string // the flags of the server's configuration that it has, "all" or their names
 
 	request  string // method and path, such as "GET /api/v1/agents/{agent_id}"
 	params   []param
@@ -36,15 +40,17 @@ type command struct {
 	fixed    map[string]any // parameters or members that every request has
 
 	// The response is printed as one of these, or as several in this order.
-	message string                           // a template; on standard error if the row has secret or no response
-	secret  string                           // the member that is printed alone on standard output
-	fields  []column                         // the members of one object
-	pages   string                           // the member with the entries of a list that has pages
-	rows    string                           // the member with the entries of a list in one response
-	columns []column                         // of the list
-	empty   string                           // a note about an empty list
-	after   func(c *call, body []byte) error // prints more below it
-	show    func(s *session, body []byte) error
+	message string   // a template; on standard error if the row has secret or no response
+	secret  string   // the member that is printed alone on standard output
+	fields  []column // the members of one object
+	pages   string   // the member with the entries of a list that has pages
+	rows    string   // the member with the entries of a list in one response
+	columns []column // of the list
+	empty   string   // a template, printed on standard error instead of an empty list
+	table   string   // a template of lines with cells between tabs; the first line has the headers
+	after   string   // a template
+	// failed is a template for the error of a response that reports a failure, empty for none.
+	failed string
 
 	// run replaces sending the request and printing the response.
 	run func(ctx context.Context, c *call) error
@@ -52,10 +58,8 @@ type command struct {
 
 // commandGroup holds commands that begin with the same words.
 type commandGroup struct {
-	name    string
-	aliases []string
-	short   string
-	more    []func(*clientFlags) *cobra.Command // its commands that are not in the table
+	name, short, long, group string
+	aliases                  []string
 }
 
 // call is one run of a command of the table.
@@ -64,6 +68,11 @@ type call struct {
 	command
 	cmd  *cobra.Command
 	args []string
+	// sent has the values of the request, by the names that the API has for them; "*" is the
+	// whole body. local has the values of flags that are not sent, by their names.
+	sent, local map[string]any
+	// file is the name of the document that is sent, for errors, "" for none.
+	file string
 }
 
 // addTable adds the groups and the commands of the table to root.
@@ -71,13 +80,12 @@ func addTable(root *cobra.Command, groups []commandGroup, table []command) {
 	parents, flags := map[string]*cobra.Command{"": root}, map[string]*clientFlags{}
 	for _, g := range groups {
 		above, name := cutLast(g.name)
-		cmd := &cobra.Command{Use: name, Aliases: g.aliases, Short: g.short}
+		cmd := &cobra.Command{Use: name, Aliases: g.aliases, Short: g.short, Long: g.long}
 		if flags[g.name] = flags[above]; above == "" {
-			cmd.GroupID = groupClient
-			flags[g.name] = addClientFlags(cmd)
+			cmd.GroupID = cmp.Or(g.group, groupClient)
 		}
-		for _, add := range g.more {
-			cmd.AddCommand(add(flags[g.name]))
+		if cmd.GroupID == groupClient {
+			flags[g.name] = addClientFlags(cmd)
 		}
 		parents[above].AddCommand(cmd)
 		parents[g.name] = cmd
@@ -88,22 +96,73 @@ func addTable(root *cobra.Command, groups []commandGroup, table []command) {
 		cmd := &cobra.Command{
 			Use: strings.TrimSpace(name + " " + arguments), Aliases: row.aliases, Short: row.short, Long: row.long, Example: row.example,
 		}
+		if above == "" && row.group != groupOther {
+			cmd.GroupID = cmp.Or(row.group, groupClient)
+		}
 		f := flags[above]
-		if above == "" {
-			cmd.GroupID = groupClient
+		if f == nil && row.settings == "" && row.group != groupOther {
 			f = addClientFlags(cmd)
 		}
+		addSettings(cmd, row.settings)
+		cmd.Flags().SetInterspersed(!strings.HasPrefix(arguments, "[flags]"))
 		for _, p := range row.params {
 			p.register(cmd)
 		}
-		run := row.run
-		if run == nil {
-			run = sendAndShow
-		}
-		parents[above].AddCommand(clientCommand(f, cmd, func(ctx context.Context, s *session, args []string) error {
-			return run(ctx, &call{session: s, command: row, cmd: cmd, args: args})
-		}))
+		cmd.RunE = func(cmd *cobra.Command, args []string) error { return runRow(cmd, f, row, args) }
+		parents[above].AddCommand(cmd)
 	}
+}
+
+func runRow(cmd *cobra.Command, flags *clientFlags, row command, args []string) error {
+	s, err := newSession(cmd, flags)
+	if err != nil {
+		return err
+	}
+	c := &call{session: s, command: row, cmd: cmd, args: args}
+	if err := c.parse(); err != nil {
+		return err
+	}
+	if c.run != nil {
+		return c.run(cmd.Context(), c)
+	}
+	return sendAndShow(cmd.Context(), c)
+}
+
+// parse reads the values of the arguments and flags.
+func (c *call) parse() error {
+	c.sent, c.local = map[string]any{}, map[string]any{}
+	maps.Copy(c.sent, c.fixed)
+	given := map[string]string{}
+	for _, p := range c.params {
+		v, ok, err := c.valueOf(p)
+		switch name := p.display(); {
+		case errors.As(err, new(*fs.PathError)):
+			return usageError{err} // it names the file
+		case err != nil:
+			return usagef("%s: %w", name, err)
+		case !ok:
+		case p.to == "":
+			c.local[strings.TrimPrefix(name, "--")] = v
+		case given[p.to] != "":
+			return usagef("give %s or %s, not both", given[p.to], name)
+		default:
+			c.sent[p.to], given[p.to] = v, name
+		}
+	}
+	for _, names := range c.required {
+		all := strings.Split(names, "|")
+		if !slices.ContainsFunc(all, func(name string) bool { return c.changed(name[2:]) }) {
+			return usagef("missing %s", strings.Join(all, " or "))
+		}
+	}
+	return nil
+}
+
+// given is the value of a flag that is not sent, the zero value if it was not given and has no
+// default.
+func given[T any](c *call, flag string) T {
+	v, _ := c.local[flag].(T)
+	return v
 }
 
 // sendAndShow is what a command does that has no run function of its own.
@@ -111,60 +170,52 @@ func sendAndShow(ctx context.Context, c *call) error {
 	if c.pages != "" {
 		return c.list(ctx)
 	}
-	body, err := c.send(ctx, c.request)
+	body, err := c.send(ctx)
 	if err != nil {
 		return err
 	}
 	return c.printResponse(body)
 }
 
-// send sends a request with the parameters that were given and returns the body of the response.
-func (c *call) send(ctx context.Context, request string) ([]byte, error) {
-	req, err := c.newRequest(ctx, request)
+// send sends the request and returns the body of the response.
+func (c *call) send(ctx context.Context) ([]byte, error) {
+	req, err := c.newRequest(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return c.do(req)
-}
-
-func (c *call) do(req *http.Request) ([]byte, error) {
-	body, err := c.readResponse(c.api.Client.Do(req))
+	body, err := c.readResponse(c.http.Do(req))
 	if err != nil {
-		return nil, c.nameParams(err)
+		return nil, c.suggest(ctx, c.nameParams(err))
 	}
-	var warned struct {
-		Warnings *[]client.FieldError `json:"warnings"`
-	}
-	if len(body) > 0 && body[0] == '{' && json.Unmarshal(body, &warned) == nil && req.Method != http.MethodGet {
-		c.warn(warned.Warnings)
+	var warned struct{ Warnings []client.FieldError }
+	if req.Method != http.MethodGet && bytes.HasPrefix(body, []byte("{")) && json.Unmarshal(body, &warned) == nil {
+		c.warn(warned.Warnings, c.file)
 	}
 	return body, nil
 }
 
-// newRequest makes a request of the arguments and flags.
-func (c *call) newRequest(ctx context.Context, request string) (*http.Request, error) {
-	values, err := c.values()
-	if err != nil {
-		return nil, err
-	}
-	method, path, _ := strings.Cut(request, " ")
-	path, err = c.fillPath(path, values)
+// newRequest makes the request.
+func (c *call) newRequest(ctx context.Context) (*http.Request, error) {
+	values := maps.Clone(c.sent)
+	method, path, _ := strings.Cut(c.request, " ")
+	path, err := c.fillPath(path, values)
 	if err != nil {
 		return nil, err
 	}
 	query, header := url.Values{}, http.Header{}
-	body, isDocument := values[""].([]byte)
-	delete(values, "")
+	body, isDocument := values["*"].([]byte)
+	delete(values, "*")
 	members := map[string]any{}
 	for to, v := range values {
+		name, inQuery := strings.CutPrefix(to, "?")
 		switch {
 		case isHeader(to):
 			header.Set(to, fmt.Sprint(v))
-		case method != http.MethodGet:
+		case !inQuery && method != http.MethodGet:
 			setMember(members, strings.Split(to, "."), v)
 		default:
 			for _, text := range texts(v) {
-				query.Add(to, text)
+				query.Add(name, text)
 			}
 		}
 	}
@@ -173,7 +224,7 @@ func (c *call) newRequest(ctx context.Context, request string) (*http.Request, e
 		return nil, usagef("--file replaces the arguments and flags that describe the request; give one or the other")
 	case method == http.MethodPatch && len(members) == 0 && !isDocument:
 		return nil, usagef("there is nothing to change; see --help for the flags")
-	case !isDocument && method != http.MethodGet && c.hasBody():
+	case !isDocument && method != http.MethodGet && (len(members) > 0 || c.hasBody()):
 		if body, err = json.Marshal(members); err != nil {
 			return nil, err
 		}
@@ -184,27 +235,9 @@ func (c *call) newRequest(ctx context.Context, request string) (*http.Request, e
 	return c.httpRequest(ctx, method, path, header, body)
 }
 
-// httpRequest makes a request to the server; body may be nil.
-func (s *session) httpRequest(ctx context.Context, method, path string, header http.Header, body []byte) (*http.Request, error) {
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(s.server, "/")+path, bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	req.Header = header
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	for _, edit := range s.api.RequestEditors {
-		if err := edit(ctx, req); err != nil {
-			return nil, err
-		}
-	}
-	return req, nil
-}
-
 // hasBody reports whether the request has a body, even if it has no members.
 func (c *call) hasBody() bool {
-	return slices.ContainsFunc(c.params, func(p param) bool { return !p.kind.local && !isHeader(p.to) }) || len(c.fixed) > 0
+	return slices.ContainsFunc(c.params, func(p param) bool { return p.to != "" && !isHeader(p.to) }) || len(c.fixed) > 0
 }
 
 // isHeader reports whether a parameter is sent in a header, such as Idempotency-Key.
@@ -268,54 +301,23 @@ func texts(v any) []string {
 	return []string{fmt.Sprint(v)}
 }
 
-// values are the parameters that were given, by the names that the API has for them. The
-// document that --file names is there as "".
-func (c *call) values() (map[string]any, error) {
-	out, given := map[string]any{}, map[string]string{}
-	maps.Copy(out, c.fixed)
-	for _, p := range c.params {
-		if p.kind.local {
-			continue
-		}
-		v, ok, err := c.valueOf(p)
-		if err != nil {
-			return nil, usagef("%s: %w", p.display(), err)
-		}
-		if !ok {
-			continue
-		}
-		if other, twice := given[p.to]; twice {
-			return nil, usagef("give %s or %s, not both", other, p.display())
-		}
-		out[p.to], given[p.to] = v, p.display()
-	}
-	for _, names := range c.required {
-		all := strings.Split(names, "|")
-		if !slices.ContainsFunc(all, func(name string) bool { return c.cmd.Flags().Changed(name[2:]) }) {
-			return nil, usagef("missing %s", strings.Join(all, " or "))
-		}
-	}
-	return out, nil
-}
-
-// nameParams replaces the names that the API has for parameters by those of the command.
+// nameParams replaces the names that the API has for parameters by those of the command, and adds
+// the name of the file that was sent.
 func (c *call) nameParams(err error) error {
 	var refused *apiError
 	if !errors.As(err, &refused) {
 		return err
 	}
-	for _, p := range c.params {
-		if p.to == "" && c.cmd.Flags().Changed("file") {
-			return err // the names are those of the file
-		}
+	refused.file = c.file
+	if _, ok := c.sent["*"]; ok {
+		return err // the names are those of the file
 	}
-	detail := refused.problem.Detail
 	for _, p := range c.params {
-		if p.to == "" || isHeader(p.to) {
+		if p.to == "" || p.to == "*" || isHeader(p.to) {
 			continue
 		}
-		if detail != nil {
-			detail = new(p.rename(*detail))
+		if detail := refused.problem.Detail; detail != nil {
+			refused.problem.Detail = new(p.rename(*detail))
 		}
 		if fields := refused.problem.Errors; fields != nil {
 			for i := range *fields {
@@ -323,64 +325,65 @@ func (c *call) nameParams(err error) error {
 			}
 		}
 	}
-	refused.problem.Detail = detail
 	return err
 }
 
-// list prints a list that has pages.
+// list prints a list that has pages: it follows the list's cursors up to --limit entries.
 func (c *call) list(ctx context.Context) error {
-	limit, err := c.limit()
-	if err != nil {
-		return err
+	const most = 1000
+	limit := given[int64](c, "limit")
+	if limit < 0 {
+		return usagef("--limit must be 0 (no limit) or more, not \"%d\"", limit)
 	}
-	entries, err := c.fetchPages(limit, c.pages, func(size int, cursor *string) (*http.Response, error) {
-		req, err := c.newRequest(ctx, c.request)
+	all := []json.RawMessage{}
+	for {
+		c.sent["limit"] = int64(most)
+		if limit > 0 {
+			c.sent["limit"] = min(most, limit-int64(len(all)))
+		}
+		body, err := c.send(ctx)
 		if err != nil {
-			return nil, err
-		}
-		query := req.URL.Query()
-		query.Set("limit", fmt.Sprint(size))
-		if cursor != nil {
-			query.Set("cursor", *cursor)
-		}
-		req.URL.RawQuery = query.Encode()
-		return c.api.Client.Do(req)
-	})
-	if err != nil {
-		return c.nameParams(err)
-	}
-	body, err := listBody(c.pages, entries)
-	if err != nil {
-		return err
-	}
-	return c.printResponse(body)
-}
-
-// limit is the value of --limit, 0 for all entries.
-func (c *call) limit() (int, error) {
-	f := c.cmd.Flags().Lookup("limit")
-	if f == nil || f.Value.String() == "" {
-		return 0, nil
-	}
-	n, err := strconv.Atoi(f.Value.String())
-	if err != nil || n < 0 {
-		return 0, usagef("--limit must be 0 (no limit) or more, not %q", f.Value.String())
-	}
-	return n, nil
-}
-
-// printResponse prints the body of a response in the format of -o.
-func (c *call) printResponse(body []byte) error {
-	if len(body) == 0 {
-		return c.printMessage(c.messages, map[string]any{})
-	}
-	return c.out.show(body, func() error {
-		if c.show != nil {
-			return c.show(c.session, body)
-		}
-		if err := c.printView(body); err != nil || c.after == nil {
 			return err
 		}
-		return c.after(c, body)
-	})
+		var page map[string]json.RawMessage
+		var entries []json.RawMessage
+		if err := decode(body, &page); err != nil {
+			return err
+		}
+		if err := decode(page[c.pages], &entries); err != nil {
+			return err
+		}
+		all = append(all, entries...)
+		if page["next_cursor"] == nil || limit > 0 && int64(len(all)) >= limit {
+			break
+		}
+		var cursor string
+		if err := decode(page["next_cursor"], &cursor); err != nil {
+			return err
+		}
+		c.sent["cursor"] = cursor
+	}
+	var body bytes.Buffer
+	enc := json.NewEncoder(&body)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(map[string]any{c.pages: all}); err != nil {
+		return err
+	}
+	return c.printResponse(body.Bytes())
+}
+
+// printResponse prints the body of a response in the format of -o. Its error is the failure that
+// the response reports.
+func (c *call) printResponse(body []byte) error {
+	data, err := c.viewData(body)
+	if err != nil {
+		return err
+	}
+	if len(body) == 0 {
+		return printText(c.messages, c.message, data)
+	}
+	if err := c.out.show(body, func() error { return c.printView(data) }); err != nil {
+		return err
+	}
+	return failure(c.failed, data)
 }

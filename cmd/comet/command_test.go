@@ -21,15 +21,19 @@ func TestCommandTable(t *testing.T) {
 	for _, row := range commandTable() {
 		t.Run(row.use, func(t *testing.T) {
 			t.Parallel()
+			if row.request == "" {
+				require.NotNil(t, row.run, "a command without a request runs a function")
+				return
+			}
 			method, path, _ := strings.Cut(row.request, " ")
 			op := api.at("paths", path, strings.ToLower(method))
 			require.NotNil(t, op, "the API has no %s", row.request)
 			schemas := api.parameters(op)
 			for _, p := range row.params {
-				if p.kind.local || p.to == "" {
+				if p.to == "*" || p.to == "" {
 					continue
 				}
-				schema := api.member(schemas, p.to)
+				schema := api.member(schemas, strings.TrimPrefix(p.to, "?"))
 				if assert.NotNil(t, schema, "%s: the request has no %s", p.name, p.to) {
 					requireKind(t, p, schema)
 				}
@@ -50,13 +54,16 @@ func TestCommandTable(t *testing.T) {
 // requireKind checks the kind of a parameter and its choices.
 func requireKind(t *testing.T, p param, schema object) {
 	t.Helper()
+	if len(schema) == 0 || isHeader(p.to) {
+		return // the API does not describe it, or as text
+	}
 	want := "string"
 	switch {
 	case p.kind.boolean:
 		want = "boolean"
 	case p.kind.separator != "":
 		want = "object"
-	case p.kind.list && p.flag() != "", p.kind.array:
+	case p.kind.list && p.flag() != "" && !p.kind.joined, p.kind.array:
 		want = "array"
 	case p.kind.unit != "", p.kind.placeholder == "number":
 		want = "integer"
@@ -86,7 +93,7 @@ func requireKind(t *testing.T, p param, schema object) {
 // that has the required members alone.
 func requireView(t *testing.T, api description, row command, schema object) {
 	t.Helper()
-	if row.run != nil && row.message+row.rows+row.pages == "" && row.fields == nil || row.show != nil {
+	if row.message+row.rows+row.pages+row.table+row.after == "" && row.fields == nil {
 		return
 	}
 	arguments := map[string]any{}
@@ -103,14 +110,25 @@ func requireView(t *testing.T, api description, row command, schema object) {
 			entries, _ = data[member].([]any)
 			require.NotEmpty(t, entries, "the response has no %s", member)
 		}
+		var object any = data
+		if row.run != nil && len(row.columns) > 0 {
+			object = entries[0] // the function chooses between a list and one of its entries
+		}
 		for _, c := range row.fields {
-			requireColumn(t, c, data, complete)
+			requireColumn(t, c, object, complete)
 		}
 		for _, c := range row.columns {
 			requireColumn(t, c, entries[0], complete)
 		}
 		maps.Copy(data, arguments)
-		requireColumn(t, column{"message", row.message}, data, complete)
+		body, err := json.Marshal(data)
+		require.NoError(t, err)
+		data["BODY"] = string(body)
+		for name, text := range map[string]string{
+			"message": row.message, "empty": row.empty, "table": row.table, "after": row.after, "failed": row.failed,
+		} {
+			requireColumn(t, column{name, text}, data, complete)
+		}
 		if row.secret != "" && complete {
 			require.Contains(t, data, row.secret)
 		}
@@ -226,7 +244,7 @@ func (d description) member(schemas object, path string) object {
 	var schema object
 	for i, name := range strings.Split(path, ".") {
 		if i > 0 && len(schemas) == 0 {
-			return object{"type": "string"} // the API describes no members
+			return object{} // the API describes no members
 		}
 		if schemas[name] == nil {
 			return nil
@@ -248,9 +266,14 @@ func (d description) response(op object) object {
 	return nil
 }
 
+// maxDepth ends the sample of a schema that contains itself.
+const maxDepth = 8
+
 // sample is a value of a schema: a complete one, or one without optional members and with null
 // where it may be.
-func (d description) sample(v any, complete bool) any {
+func (d description) sample(v any, complete bool) any { return d.sampleAt(v, complete, 0) }
+
+func (d description) sampleAt(v any, complete bool, depth int) any {
 	schema := d.resolve(v)
 	if schema["nullable"] == true && !complete {
 		return nil
@@ -265,13 +288,16 @@ func (d description) sample(v any, complete bool) any {
 	case "string":
 		return strings.Repeat("x", 64)
 	case "array":
-		return []any{d.sample(schema["items"], complete)}
+		if depth > maxDepth {
+			return []any{}
+		}
+		return []any{d.sampleAt(schema["items"], complete, depth+1)}
 	}
 	out := map[string]any{}
 	required, _ := schema["required"].([]any)
 	for name, member := range d.properties(schema) {
 		if complete || slices.Contains(required, any(name)) {
-			out[name] = d.sample(member, complete)
+			out[name] = d.sampleAt(member, complete, depth+1)
 		}
 	}
 	return out

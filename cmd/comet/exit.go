@@ -46,16 +46,6 @@ func (e *unreachableError) Error() string {
 
 func (e *unreachableError) Unwrap() error { return e.cause }
 
-// invalidError is a document in which a dry run found mistakes.
-type invalidError struct {
-	file       string
-	violations []client.FieldError
-}
-
-func (e *invalidError) Error() string {
-	return fmt.Sprintf("%s has %s", e.file, count(len(e.violations), "mistake", "mistakes"))
-}
-
 // apiError is an error response.
 type apiError struct {
 	status     int
@@ -88,36 +78,65 @@ func newAPIError(resp *http.Response, body []byte) *apiError {
 
 // exitCode returns the code for err.
 func exitCode(err error) int {
+	code, _ := explain(err)
+	return code
+}
+
+// report prints an error for a person and returns the exit code.
+func report(w io.Writer, err error) int {
+	code, lines := explain(err)
+	for i, line := range lines {
+		if i == 0 {
+			line = "comet: " + line
+		}
+		printLine(w, "%s", line)
+	}
+	return code
+}
+
+// explain returns the exit code of an error and the lines that describe it to a person.
+func explain(err error) (code int, lines []string) {
 	var (
+		api         *apiError
+		unreachable *unreachableError
 		usage       usageError
 		cfg         *config.Error
-		unreachable *unreachableError
-		invalid     *invalidError
-		api         *apiError
 		ended       *endedError
 		mistake     *errs.Error
 	)
 	switch {
 	case err == nil:
-		return exitOK
+		return exitOK, nil
 	case errors.As(err, &ended):
-		return ended.code
-	case errors.As(err, &usage), errors.As(err, &cfg):
-		return exitUsage
-	case errors.As(err, &mistake) && mistake.Code == errs.InvalidRequest:
-		return exitUsage
-	case errors.As(err, &mistake) && mistake.Code == errs.NotFound:
-		return exitNotFound
-	case errors.As(err, &mistake) && mistake.Code == errs.Conflict:
-		return exitConflict
+		return ended.code, []string{err.Error()}
+	case errors.As(err, &cfg):
+		lines = []string{"the configuration is invalid"}
+		for _, p := range cfg.Problems {
+			lines = append(lines, "  "+p)
+		}
+		return exitUsage, lines
+	case errors.As(err, &usage):
+		lines = []string{usage.Error()}
+		if file := (*fs.PathError)(nil); !errors.As(err, &file) { // the help does not help with files
+			lines = append(lines, "Run the command with --help for its usage.")
+		}
+		return exitUsage, lines
+	case errors.As(err, &mistake): // in what a command on this machine was given
+		known := map[errs.Code]int{errs.InvalidRequest: exitUsage, errs.NotFound: exitNotFound, errs.Conflict: exitConflict}
+		if code, ok := known[mistake.Code]; ok {
+			return code, []string{mistake.Detail}
+		}
 	case errors.As(err, &unreachable):
-		return exitUnavailable
-	case errors.As(err, &invalid):
-		return exitInvalid
+		return exitUnavailable, []string{
+			unreachable.Error(),
+			`  Is it running? "comet serve" starts one here; --server, COMET_SERVER or the client configuration names another.`,
+		}
 	case errors.As(err, &api):
-		return exitCodeOf(api.status)
+		return exitCodeOf(api.status), problemLines(api)
+	case errors.Is(err, context.Canceled):
+		return exitFailure, []string{"interrupted"}
 	}
-	return exitFailure
+	return exitFailure, []string{err.Error()}
 }
 
 func exitCodeOf(status int) int {
@@ -136,68 +155,29 @@ func exitCodeOf(status int) int {
 	return exitFailure
 }
 
-// report prints an error for a person and returns the exit code.
-func report(w io.Writer, err error) int {
-	var (
-		api         *apiError
-		unreachable *unreachableError
-		invalid     *invalidError
-		usage       usageError
-		cfg         *config.Error
-		mistake     *errs.Error
-	)
-	switch {
-	case err == nil:
-	case errors.As(err, &cfg):
-		printLine(w, "comet: the configuration is invalid")
-		for _, p := range cfg.Problems {
-			printLine(w, "  %s", p)
-		}
-	case errors.As(err, &api):
-		reportProblem(w, api)
-	case errors.As(err, &invalid):
-		printLine(w, "comet: %s", invalid.Error())
-		reportFields(w, invalid.violations, invalid.file)
-	case errors.As(err, &usage):
-		printLine(w, "comet: %s", usage.Error())
-		if file := (*fs.PathError)(nil); !errors.As(err, &file) { // the help does not help with files
-			printLine(w, `Run the command with --help for its usage.`)
-		}
-	case errors.As(err, &unreachable):
-		printLine(w, "comet: %s", unreachable.Error())
-		printLine(w, `  Is it running? "comet serve" starts one here; --server, COMET_SERVER or the client configuration names another.`)
-	case errors.Is(err, context.Canceled):
-		printLine(w, "comet: interrupted")
-	case errors.As(err, &mistake) && exitCode(err) != exitFailure: // in what a command on this machine was given
-		printLine(w, "comet: %s", mistake.Detail)
-	default:
-		printLine(w, "comet: %s", err.Error())
-	}
-	return exitCode(err)
-}
-
-func reportProblem(w io.Writer, e *apiError) {
-	printLine(w, "comet: %s", e.Error())
+func problemLines(e *apiError) []string {
+	lines := []string{e.Error()}
 	if fields := e.problem.Errors; fields != nil {
 		// A single field often repeats the detail.
 		lone := len(*fields) == 1 && (*fields)[0].Line == nil && e.problem.Detail != nil && (*fields)[0].Detail == *e.problem.Detail
 		if !lone {
-			reportFields(w, *fields, e.file)
+			lines = append(lines, fieldLines(*fields, e.file)...)
 		}
 	}
 	if e.retryAfter != "" {
-		printLine(w, "  Try again in %s s.", e.retryAfter)
+		lines = append(lines, fmt.Sprintf("  Try again in %s s.", e.retryAfter))
 	}
 	if e.status == http.StatusUnauthorized {
-		printLine(w, "  Give a token with --token, COMET_TOKEN or the client configuration (comet --help).")
+		lines = append(lines, "  Give a token with --token, COMET_TOKEN or the client configuration (comet --help).")
 	}
 	if id := e.problem.RequestID; id != nil && e.status >= http.StatusInternalServerError {
-		printLine(w, "  The request id is %s.", *id)
+		lines = append(lines, fmt.Sprintf("  The request id is %s.", *id))
 	}
+	return lines
 }
 
-// reportFields lists the invalid values: of a file as file:line, otherwise by their place.
-func reportFields(w io.Writer, fields []client.FieldError, file string) {
+// fieldLines lists the invalid values: of a file as file:line, otherwise by their place.
+func fieldLines(fields []client.FieldError, file string) (lines []string) {
 	for _, f := range fields {
 		place := ""
 		for _, p := range []*string{f.Pointer, f.Parameter, f.Header} {
@@ -214,8 +194,9 @@ func reportFields(w io.Writer, fields []client.FieldError, file string) {
 		if strings.HasPrefix(f.Detail, strings.TrimSuffix(place, ": ")+" ") {
 			place = "" // the detail names it
 		}
-		printLine(w, "  %s%s", place, f.Detail)
+		lines = append(lines, "  "+place+f.Detail)
 	}
+	return lines
 }
 
 // printLine prints a line; control characters in text arguments are escaped.

@@ -23,7 +23,7 @@ func TestExitCode(t *testing.T) {
 		exitForbidden: {&apiError{status: 401}, &apiError{status: 403}},
 		exitNotFound:  {&apiError{status: 404}},
 		exitConflict:  {&apiError{status: 409}, &apiError{status: 412}},
-		exitInvalid:   {&apiError{status: 400}, &apiError{status: 413}, &apiError{status: 415}, &apiError{status: 422}, &invalidError{file: "x"}},
+		exitInvalid:   {&apiError{status: 400}, &apiError{status: 413}, &apiError{status: 415}, &apiError{status: 422}},
 		exitUnavailable: {
 			&apiError{status: 429}, &apiError{status: 502}, &apiError{status: 503}, &apiError{status: 504},
 			&unreachableError{server: "x", cause: errors.New("y")},
@@ -65,7 +65,7 @@ func TestReport(t *testing.T) {
 
 	t.Run("prints file and line of a mistake in a document", func(t *testing.T) {
 		t.Parallel()
-		err := &invalidError{file: "a.yaml", violations: []client.FieldError{{Detail: "x", Line: new(7)}}}
+		err := &apiError{status: 422, file: "a.yaml", problem: client.Problem{Title: "a.yaml has 1 mistake", Errors: &[]client.FieldError{{Detail: "x", Line: new(7)}}}}
 		require.Equal(t, "comet: a.yaml has 1 mistake\n  a.yaml:7: x\n", reported(err))
 	})
 

@@ -3,16 +3,14 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"os"
-	"os/signal"
 	"syscall"
 	"time"
-
-	"github.com/spf13/cobra"
 
 	"comet/openapi/client"
 	"comet/webhooks/signature"
@@ -25,74 +23,38 @@ const (
 	removePause   = 300 * time.Millisecond
 )
 
-// listenFlags are the flags of "comet webhooks listen".
-type listenFlags struct {
-	events                 []string
-	agent, listen, forward string
-	subtree                bool
-}
-
-func newListenCommand(flags *clientFlags) *cobra.Command {
-	var f listenFlags
-	cmd := &cobra.Command{
-		Use:   "listen",
-		Short: "Receive events on this machine, print and forward them",
-		Long: `Receive events on this machine: listen on a port, register a webhook for it, verify
-every signature and print the events, one JSON document per line with -o json. With
---forward each request is forwarded unchanged and gets the response of that server.
-The webhook is removed when the command ends.
-
-The server must be able, and allowed, to connect to this machine. By default it does
-not connect to loopback addresses; for development start it with
-  ` + allowLoopback,
-		Example: `  comet webhooks listen
-  comet webhooks listen --events agent.budget_warning,agent.budget_exceeded --agent orch-personnel --subtree
-  comet webhooks listen --forward http://127.0.0.1:3000/webhook`,
-	}
-	fs := cmd.Flags()
-	fs.StringSliceVar(&f.events, "events", nil, "the `events` to receive; repeatable, or separated by commas (default: all)")
-	fs.StringVar(&f.agent, "agent", "", "only events of this `agent`")
-	fs.BoolVar(&f.subtree, "subtree", false, "also events of the agents below --agent")
-	fs.StringVar(&f.listen, "listen", "127.0.0.1:0", "`address` to listen on; port 0 picks a free one")
-	fs.StringVar(&f.forward, "forward", "", "`URL` to forward every request to")
-	return clientCommand(flags, cmd, func(ctx context.Context, s *session, _ []string) error {
-		return s.listen(ctx, cmd, f)
-	})
-}
-
 // listen receives events until ctx ends, which is no error.
-func (s *session) listen(ctx context.Context, cmd *cobra.Command, f listenFlags) (err error) {
-	forward, err := newForwarder(f.forward)
+func listen(ctx context.Context, c *call) (err error) {
+	forward, err := newForwarder(given[string](c, "forward"))
 	if err != nil {
 		return err
 	}
-	socket, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
+	socket, err := (&net.ListenConfig{}).Listen(ctx, "tcp", given[string](c, "listen"))
 	if err != nil {
-		return usagef("cannot listen on %s: %w", f.listen, err)
+		return usagef("cannot listen on %s: %w", given[string](c, "listen"), err)
 	}
 	secret := signature.FormatSecret(signature.NewSecret())
 	verifier, err := signature.NewVerifier(secret)
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP) // the terminal was closed
+	ctx, stop := untilClosed(ctx)
 	defer stop()
-	signal.Ignore(syscall.SIGPIPE) // a closed pipe ends the command in good order
-	r := newReceiver(verifier, forward, newPrinter(s.out, s.messages))
+	r := newReceiver(verifier, forward, newPrinter(c.out, c.messages))
 	server := &http.Server{Handler: r, ReadHeaderTimeout: removeTimeout, ReadTimeout: forwardTimeout}
 	go func() { r.fail(server.Serve(socket)) }()
 	defer func() { _ = server.Close() }()
 
-	hook, err := s.register(ctx, cmd, f, s.addressOf(ctx, socket.Addr()), secret)
+	hook, err := c.registerListener(ctx, c.addressOf(ctx, socket.Addr()), secret)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.unregister(ctx, hook.ID, removeTimeout)) }()
-	if err := s.testDelivery(ctx, hook); err != nil && ctx.Err() == nil {
+	defer func() { err = errors.Join(err, c.unregister(ctx, hook.ID, removeTimeout)) }()
+	if err := c.testDelivery(ctx, hook); err != nil && ctx.Err() == nil {
 		return err
 	}
 	if r.started.Store(true); ctx.Err() == nil {
-		printLine(s.messages, "listening on %s as webhook %s; Ctrl-C removes it", hook.URL, hook.ID)
+		printLine(c.messages, "listening on %s as webhook %s; Ctrl-C removes it", hook.URL, hook.ID)
 	}
 	select {
 	case <-ctx.Done():
@@ -134,30 +96,27 @@ func (s *session) localAddress(ctx context.Context) netip.Addr {
 	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
 }
 
-// register creates the webhook. It is not interrupted, because the id would be unknown and the
-// webhook could not be removed.
-func (s *session) register(ctx context.Context, cmd *cobra.Command, f listenFlags, address, secret string) (client.WebhookIssued, error) {
+// registerListener creates the webhook. It is not interrupted, because the id would be unknown and
+// the webhook could not be removed.
+func (c *call) registerListener(ctx context.Context, address, secret string) (hook client.WebhookIssued, err error) {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "this machine"
 	}
-	draft := client.WebhookDraft{
-		URL: address, Secret: &secret, Description: new("comet webhooks listen on " + host),
-		AgentID: flagValue(cmd, "agent", f.agent), Subtree: flagValue(cmd, "subtree", f.subtree), Ordering: new(client.DeliveryOrderingAgent),
-		Events: everyEvent(),
-	}
-	if cmd.Flags().Changed("events") {
-		draft.Events = nil
-		for _, e := range f.events {
-			draft.Events = append(draft.Events, client.WebhookDraftEvents(e))
-		}
+	c.sent["url"], c.sent["secret"], c.sent["ordering"] = address, secret, client.DeliveryOrderingAgent
+	c.sent["description"] = "comet webhooks listen on " + host
+	if !c.changed("events") {
+		c.sent["events"] = everyEvent()
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()
-	hook, _, err := decodeAs[client.WebhookIssued](s.readResponse(s.api.CreateWebhook(ctx, nil, draft)))
+	body, err := c.send(ctx)
 	var refused *apiError
 	if errors.As(err, &refused) && refused.problem.Code == "address-refused" {
-		s.explain(address)
+		c.explain(address)
+	}
+	if err == nil {
+		err = decode(body, &hook)
 	}
 	return hook, err
 }
@@ -172,15 +131,17 @@ func everyEvent() []client.WebhookDraftEvents {
 
 // testDelivery makes the server send a test event, to find out whether it reaches the listener.
 func (s *session) testDelivery(ctx context.Context, hook client.WebhookIssued) error {
-	t, _, err := decodeAs[client.WebhookTested](s.readResponse(s.api.TestWebhook(ctx, hook.ID)))
-	if err != nil {
-		return err
+	var tested map[string]any
+	body, err := s.do(ctx, http.MethodPost, "/api/v1/webhooks/"+hook.ID+"/test", nil, nil)
+	if err == nil {
+		err = decodeView(body, &tested)
 	}
-	if !t.Succeeded {
+	attempt, isMap := tested["attempt"].(map[string]any)
+	if err == nil && isMap && tested["succeeded"] != true {
 		s.explain(hook.URL)
-		return undelivered(t)
+		err = fmt.Errorf("the test was not delivered: %s", attemptText(attempt))
 	}
-	return nil
+	return err
 }
 
 const allowLoopback = `COMET_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8,::1/128 comet serve`
@@ -227,6 +188,19 @@ func (s *session) unregister(ctx context.Context, id string, timeout time.Durati
 func (s *session) removeOnce(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, removeAttempt)
 	defer cancel()
-	_, err := s.readResponse(s.api.DeleteWebhook(ctx, id))
+	_, err := s.do(ctx, http.MethodDelete, "/api/v1/webhooks/"+id, nil, nil)
 	return err
+}
+
+// redeliver sends one delivery of a webhook again, or all since a time.
+func redeliver(ctx context.Context, c *call) error {
+	one := len(c.args) == 2
+	if c.changed("since") == one {
+		return usagef("give a DELIVERY or --since, one of the two")
+	}
+	if one {
+		c.params = nil
+		c.request, c.message = "POST /api/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver", "{{.DELIVERY}} is due again"
+	}
+	return sendAndShow(ctx, c)
 }

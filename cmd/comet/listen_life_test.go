@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"comet/openapi/client"
 )
 
 // removing runs unregister against a server that responds with these statuses, one after the
@@ -34,10 +32,8 @@ func removing(t *testing.T, timeout time.Duration, statuses ...int) (string, err
 		w.WriteHeader(status)
 	}))
 	t.Cleanup(server.Close)
-	api, err := client.NewClient(server.URL)
-	require.NoError(t, err)
 	var notes bytes.Buffer
-	err = (&session{api: api, server: server.URL, messages: &notes}).unregister(t.Context(), "w1", timeout)
+	err := (&session{http: server.Client(), server: server.URL, messages: &notes}).unregister(t.Context(), "w1", timeout)
 	return strings.ReplaceAll(notes.String(), server.URL, "SERVER"), err
 }
 

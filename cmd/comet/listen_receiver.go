@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +19,6 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"comet/internal/errs"
-	"comet/internal/telemetry"
 	"comet/webhooks/signature"
 )
 
@@ -219,42 +218,14 @@ func hopByHop() []string {
 	return []string{"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
 }
 
-// The colours of a terminal.
-const (
-	plain   = ""
-	dim     = "\x1b[2m"
-	red     = "\x1b[31m"
-	green   = "\x1b[32m"
-	yellow  = "\x1b[33m"
-	magenta = "\x1b[35m"
-	cyan    = "\x1b[36m"
-	reset   = "\x1b[0m"
-)
-
 // printer prints events, each in one write.
 type printer struct {
 	mu       sync.Mutex
 	out      output
 	messages io.Writer
-	colour   bool
 }
 
-// newPrinter prints in colour on a terminal unless NO_COLOR is set.
-func newPrinter(out output, notes io.Writer) *printer {
-	return &printer{out: out, messages: notes, colour: colourful(out.w)}
-}
-
-func colourful(w io.Writer) bool {
-	return telemetry.IsTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-}
-
-// paint is text in a colour.
-func (p *printer) paint(colour, text string) string {
-	if text = printable(text); !p.colour || colour == plain {
-		return text
-	}
-	return colour + text + reset
-}
+func newPrinter(out output, notes io.Writer) *printer { return &printer{out: out, messages: notes} }
 
 // printRejected prints a note about an invalid request.
 func (p *printer) printRejected(from string, err error) {
@@ -273,69 +244,54 @@ func detailOf(err error) string {
 
 // printEvent prints one event; with -o json as one line.
 func (p *printer) printEvent(e received) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.out.format == formatTable {
-		_, err := io.WriteString(p.out.w, p.formatForPeople(e))
-		return err
-	}
 	var line bytes.Buffer
 	enc := json.NewEncoder(&line)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(e); err != nil {
 		return err
 	}
-	if p.out.format == formatJSON {
-		_, err := p.out.w.Write(line.Bytes())
+	return p.printDocument(line.Bytes(), func() error {
+		_, err := io.WriteString(p.out.w, e.forPeople())
 		return err
-	}
-	if _, err := io.WriteString(p.out.w, "---\n"); err != nil {
-		return err
-	}
-	return p.out.yaml(line.Bytes())
+	})
 }
 
-// formatForPeople is an event for people: its time, type, subject and forwarding result, then its data on
-// a second line.
-func (p *printer) formatForPeople(e received) string {
+// printDocument prints a JSON document of one line in the format of -o; people prints it for
+// people.
+func (p *printer) printDocument(line []byte, people func() error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch p.out.format {
+	case formatJSON:
+		_, err := fmt.Fprintf(p.out.w, "%s\n", bytes.TrimSpace(line))
+		return err
+	case formatYAML:
+		if _, err := io.WriteString(p.out.w, "---\n"); err != nil {
+			return err
+		}
+		return p.out.yaml(line)
+	}
+	return people()
+}
+
+// forPeople is an event for people: its time, type, subject and forwarding result, then its data
+// on a second line.
+func (e received) forPeople() string {
 	var subject struct {
 		ID      string `json:"id"`
 		AgentID string `json:"agent_id"`
 	}
 	_ = json.Unmarshal(e.Data, &subject) // without a subject it is empty
-	if subject.AgentID != "" {
-		subject.ID = subject.AgentID
-	}
-	line := p.paint(dim, e.Timestamp) + "  " + p.paint(colourOf(e.Type), e.Type) + "  " + printable(subject.ID)
+	line := e.Timestamp + "  " + e.Type + "  " + cmp.Or(subject.AgentID, subject.ID)
 	if f := e.Forwarded; f != nil {
-		colour, result := red, f.Error
-		if f.Error == "" {
+		result := f.Error
+		if result == "" {
 			result = strings.TrimSpace(fmt.Sprintf("%d %s", f.Status, http.StatusText(f.Status)))
 		}
-		if f.Status >= 200 && f.Status < 300 {
-			colour = green
-		}
-		line += "  " + p.paint(colour, fmt.Sprintf("-> %s in %d ms", result, f.DurationMS))
+		line += fmt.Sprintf("  -> %s in %d ms", result, f.DurationMS)
 	}
-	var data bytes.Buffer
-	if json.Compact(&data, e.Data) != nil {
-		return line + "\n"
+	if line = printable(line) + "\n"; len(e.Data) == 0 {
+		return line
 	}
-	return line + "\n  " + p.paint(dim, data.String()) + "\n"
-}
-
-func colourOf(event string) string {
-	switch event {
-	case "agent.created":
-		return green
-	case "agent.updated":
-		return cyan
-	case "agent.deactivated", "agent.budget_warning":
-		return yellow
-	case "agent.budget_exceeded", "webhook.disabled":
-		return red
-	case "webhook.test":
-		return magenta
-	}
-	return plain
+	return line + "  " + printable(string(e.Data)) + "\n"
 }

@@ -1,6 +1,6 @@
 // Command comet is a control plane for AI agents: server, client and tools in one binary. It is a
-// thin layer: server commands call package app, client commands call the REST API. Most client
-// commands are rows of one table (command.go).
+// thin layer: server commands call package app, client commands call the REST API. All commands are
+// rows of one table (commands.yaml, command.go).
 package main
 
 import (
@@ -13,14 +13,11 @@ import (
 	"regexp"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
-	"comet/internal/input"
 	"comet/internal/sandbox"
 	"comet/internal/telemetry"
 )
@@ -168,10 +165,11 @@ Exit codes:
   143  ended by SIGTERM
 `
 
-// The groups of commands in "comet --help".
+// The groups of commands; those of groupOther come last in "comet --help".
 const (
 	groupServer = "server"
 	groupClient = "client"
+	groupOther  = "other"
 )
 
 // newRootCommand returns the command tree, and whether a command has started to run: an error before
@@ -189,10 +187,7 @@ func newRootCommand() (root *cobra.Command, started *bool) {
 		&cobra.Group{ID: groupClient, Title: "Client commands:"},
 		&cobra.Group{ID: groupServer, Title: "Server commands:"},
 	)
-	inGroup(root, groupServer, newServeCommand(), newMCPCommand(), newBackupCommand(), newRestoreCommand(), newMigrateCommand(), newConfigCommand(), newHealthcheckCommand())
-	inGroup(root, groupClient, newImportCommand(), newExportCommand(), newTailCommand(), newRunCommand(), newSendCommand(), newWorkerCommand())
 	addTable(root, commandGroups(), commandTable())
-	root.AddCommand(newVersionCommand())
 	root.SetHelpCommand(newHelpCommand(root))
 	root.InitDefaultCompletionCmd()
 	root.SetFlagErrorFunc(flagError)
@@ -200,13 +195,6 @@ func newRootCommand() (root *cobra.Command, started *bool) {
 	started = new(false)
 	prepare(root, started)
 	return root, started
-}
-
-func inGroup(root *cobra.Command, group string, commands ...*cobra.Command) {
-	for _, c := range commands {
-		c.GroupID = group
-		root.AddCommand(c)
-	}
 }
 
 // newHelpCommand is "comet help", which fails for a command that does not exist.
@@ -291,45 +279,4 @@ func argumentNames(use string) (names []string) {
 		names = append(names, strings.Trim(name, "[].|"))
 	}
 	return names
-}
-
-// unknownCommand is the error of a word that is no command, with the nearest one.
-func unknownCommand(cmd *cobra.Command, word string) error {
-	var names []string
-	for _, sub := range cmd.Commands() {
-		names = append(append(names, sub.Name()), sub.Aliases...)
-	}
-	return fmt.Errorf("unknown command %q for %q%s", word, cmd.CommandPath(), didYouMean(word, names, ""))
-}
-
-func didYouMean(word string, names []string, prefix string) string {
-	if near, ok := input.Nearest(word, names); ok {
-		return "; did you mean " + prefix + near + "?"
-	}
-	return ""
-}
-
-// flagError words an error of parsing flags.
-func flagError(cmd *cobra.Command, err error) error {
-	var missing *pflag.NotExistError
-	if errors.As(err, &missing) && missing.GetSpecifiedShortnames() == "" {
-		var names []string
-		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-		name := missing.GetSpecifiedName()
-		return fmt.Errorf("unknown flag --%s%s", name, didYouMean(name, names, "--"))
-	}
-	var invalid *pflag.InvalidValueError
-	if !errors.As(err, &invalid) {
-		return err
-	}
-	clause := errors.Unwrap(err)
-	switch f, text := invalid.GetFlag(), invalid.GetValue(); {
-	case f.Value.Type() == "duration":
-		_, clause = parseDuration(text)
-	case f.Value.Type() == "bool":
-		_, clause = parseBool(text)
-	case errors.Is(err, strconv.ErrSyntax):
-		_, clause = parseNumber(text)
-	}
-	return fmt.Errorf("--%s: %w", invalid.GetFlag().Name, clause)
 }

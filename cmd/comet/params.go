@@ -1,14 +1,8 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"os"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -21,7 +15,10 @@ import (
 // param is an argument or a flag of a command in the table.
 type param struct {
 	name string // "--search -q" is a flag with a shorthand, "TOKENS" an argument
-	to   string // the name of the parameter, the header or the member of the body; "a.b" is member b of a
+	// to is the name of the parameter, the header or the member of the body, and "?name" a
+	// parameter of a request with a body; "a.b" is member b of a. "*" is the whole body, and "" is
+	// not sent.
+	to   string
 	kind kind
 	help string
 }
@@ -32,37 +29,42 @@ type kind struct {
 	choices     []string // the values that there are, nil for any
 	list        bool     // the flag may be repeated
 	array       bool     // the flag may be repeated, and commas do not separate
+	joined      bool     // a list is sent as one text
 	separator   string   // of name and value in an array of pairs
 	boolean     bool     // the flag needs no value
-	local       bool     // the request does not have it
 	unit        string   // of the number that the API has for it
-	byDefault   string
-	// parse returns what is sent. Its errors are clauses, such as `"x" is not a number`.
+	byDefault   string   // of a flag that is not sent
+	// parse returns the value. Its errors are clauses, such as `"x" is not a number`.
 	parse func(s *session, text string) (any, error)
 }
 
 // The kinds of parameters.
 var (
-	text       = kind{placeholder: "text", parse: func(_ *session, text string) (any, error) { return text, nil }}
-	number     = kind{placeholder: "number", parse: func(_ *session, text string) (any, error) { return parseNumber(text) }}
-	yesOrNo    = kind{boolean: true, parse: func(_ *session, text string) (any, error) { return parseBool(text) }}
-	textList   = kind{placeholder: "list", list: true}
-	words      = kind{list: true} // an argument: all the words that are left
-	seconds    = kind{placeholder: "duration", unit: "in seconds", parse: func(_ *session, text string) (any, error) { return parseUnits(text, time.Second) }}
-	millis     = kind{placeholder: "duration", unit: "in milliseconds", parse: func(_ *session, text string) (any, error) { return parseUnits(text, time.Millisecond) }}
-	timestamp  = kind{placeholder: "time", parse: func(_ *session, text string) (any, error) { return parseTime(text) }}
-	timeOrAgo  = kind{placeholder: "time", parse: func(_ *session, text string) (any, error) { return parseTimeOrAgo(text) }}
-	fromNow    = kind{placeholder: "duration", parse: func(_ *session, text string) (any, error) { return parseFromNow(text) }}
-	textOrNil  = kind{placeholder: "text", parse: func(_ *session, text string) (any, error) { return nilIfEmpty(text), nil }}
-	jsonValue  = kind{placeholder: "object", parse: parseJSON}
-	secretIn   = kind{placeholder: "secret", parse: parseSecret}
-	keyFile    = kind{placeholder: "file", parse: func(s *session, text string) (any, error) { return readKey(s.in, text) }}
-	document   = kind{placeholder: "file", parse: func(s *session, text string) (any, error) { return readInput(s.in, text) }}
-	notSet     = kind{boolean: true, parse: parseNot}
-	goDuration = kind{placeholder: "duration", parse: parseGoDuration}
-	local      = kind{placeholder: "text", local: true}
-	localList  = kind{placeholder: "list", list: true, local: true}
-	switchOn   = kind{boolean: true, local: true}
+	text         = kind{placeholder: "text", parse: func(_ *session, text string) (any, error) { return text, nil }}
+	number       = kind{placeholder: "number", parse: func(_ *session, text string) (any, error) { return parseNumber(text) }}
+	yesOrNo      = kind{boolean: true, parse: func(_ *session, text string) (any, error) { return parseBool(text) }}
+	notSet       = kind{boolean: true, parse: parseNot}
+	textList     = kind{placeholder: "list", list: true}
+	commaList    = kind{placeholder: "list", list: true, joined: true}
+	words        = kind{list: true} // an argument: all the words that are left
+	duration     = kind{placeholder: "duration", parse: func(_ *session, text string) (any, error) { return parseDuration(text) }}
+	seconds      = kind{placeholder: "duration", unit: "in seconds", parse: func(_ *session, text string) (any, error) { return parseUnits(text, time.Second) }}
+	millis       = kind{placeholder: "duration", unit: "in milliseconds", parse: func(_ *session, text string) (any, error) { return parseUnits(text, time.Millisecond) }}
+	goDuration   = kind{placeholder: "duration", parse: parseGoDuration}
+	timestamp    = kind{placeholder: "time", parse: func(_ *session, text string) (any, error) { return parseTime(text) }}
+	timeOrAgo    = kind{placeholder: "time", parse: func(_ *session, text string) (any, error) { return parseTimeOrAgo(text) }}
+	fromNow      = kind{placeholder: "duration", parse: func(_ *session, text string) (any, error) { return parseFromNow(text) }}
+	textOrNil    = kind{placeholder: "text", parse: func(_ *session, text string) (any, error) { return nilIf("", text), nil }}
+	uuidText     = kind{placeholder: "UUID", parse: parseUUID}
+	jsonValue    = kind{placeholder: "object", parse: parseJSON}
+	secretIn     = kind{placeholder: "secret", parse: parseSecret}
+	keyFile      = kind{placeholder: "file", parse: parseKeyFile}
+	document     = kind{placeholder: "file", parse: func(s *session, text string) (any, error) { return s.readInput(text) }}
+	textFile     = kind{placeholder: "file", parse: parseTextFile}
+	objectFile   = kind{placeholder: "file", parse: func(s *session, text string) (any, error) { return s.parameters(text, nil) }}
+	format       = oneOf(formatTable, formatJSON, formatYAML)
+	rosterFormat = oneOf(formatYAML, formatJSON)
+	toolClass    = kind{choices: toolClasses(), parse: parseToolClass}
 )
 
 // array is a flag whose values may have commas. With a separator they are pairs, which are
@@ -75,19 +77,19 @@ func (k kind) named(placeholder string) kind {
 	return k
 }
 
-// oneOf is a text that must be one of these.
+// or returns the kind with a default, for a flag that is not sent.
+func (k kind) or(byDefault string) kind {
+	k.byDefault = byDefault
+	return k
+}
+
+// oneOf is a text that must be one of these, which the server checks.
 func oneOf(choices ...string) kind {
 	return kind{placeholder: "text", choices: choices, parse: text.parse}
 }
 
 // fileFlag is --file with the whole request.
-var fileFlag = param{"--file -f", "", document, "JSON `file` with the request, - for standard input; instead of the other flags"}
-
-// limitOf is --limit with a default.
-func limitOf(byDefault string) param {
-	k := kind{placeholder: "number", local: true, byDefault: byDefault}
-	return param{"--limit", "", k, "at most this many; 0 is all"}
-}
+var fileFlag = param{"--file -f", "*", document, "JSON `file` with the request, - for standard input; instead of the other flags"}
 
 // flag is the name of a flag without dashes, "" for an argument.
 func (p param) flag() string {
@@ -181,11 +183,14 @@ func (c *call) valueOf(p param) (v any, ok bool, err error) {
 		return v, true, err
 	}
 	switch f := c.cmd.Flags().Lookup(p.flag()); {
-	case !f.Changed:
+	case !f.Changed && p.kind.byDefault == "":
 		return nil, false, nil
 	case p.kind.list || p.kind.array:
 		values := f.Value.(pflag.SliceValue).GetSlice() //nolint:forcetypeassert // register made it one
-		if p.kind.separator == "" {
+		switch {
+		case p.kind.joined:
+			return strings.Join(values, ","), true, nil
+		case p.kind.separator == "":
 			return values, true, nil
 		}
 		v, err = parsePairs(values, p.kind.separator)
@@ -199,19 +204,10 @@ func (c *call) valueOf(p param) (v any, ok bool, err error) {
 // changed reports whether a flag was given.
 func (c *call) changed(flag string) bool { return c.cmd.Flags().Changed(flag) }
 
-// flagText is the text of a flag, "" if it was not given.
-func (c *call) flagText(flag string) string {
-	f := c.cmd.Flags().Lookup(flag)
-	if f.Value.Type() == "bool" && f.Value.String() != "true" {
-		return ""
-	}
-	return f.Value.String()
-}
-
 // rename replaces the name that the API has for the parameter, if it cannot be an English word:
 // at the beginning of the text, or with an underscore.
 func (p param) rename(detail string) string {
-	name := p.to[strings.LastIndexByte(p.to, '.')+1:]
+	name := strings.TrimPrefix(p.to[strings.LastIndexByte(p.to, '.')+1:], "?")
 	pattern := `^` + name + `(\[\d+\])?\b`
 	if strings.Contains(name, "_") {
 		pattern = `\b` + name + `(\[\d+\])?\b`
@@ -230,142 +226,4 @@ func (p param) renameField(f *client.FieldError) {
 	if f.Parameter != nil && *f.Parameter == p.to || f.Pointer != nil && (*f.Pointer == pointer || strings.HasPrefix(*f.Pointer, pointer+"/")) {
 		f.Pointer, f.Parameter = nil, new(p.display())
 	}
-}
-
-func parseNumber(text string) (any, error) {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return nil, fmt.Errorf("%q is not a whole number", text)
-	}
-	return n, nil
-}
-
-func parseBool(text string) (any, error) {
-	v, err := strconv.ParseBool(text)
-	if err != nil {
-		return nil, fmt.Errorf("%q is not true or false", text)
-	}
-	return v, nil
-}
-
-// parseDuration reads a duration such as 90s, 1h30m or 2d; a day has 24 hours.
-func parseDuration(text string) (time.Duration, error) {
-	inHours := regexp.MustCompile(`(\d+)d`).ReplaceAllStringFunc(text, func(days string) string {
-		n, err := strconv.Atoi(strings.TrimSuffix(days, "d"))
-		if err != nil || n > 100_000 {
-			return days
-		}
-		return strconv.Itoa(24*n) + "h"
-	})
-	d, err := time.ParseDuration(inHours)
-	if err != nil {
-		return 0, fmt.Errorf("%q is not a duration such as 90s, 2h or 3d", text)
-	}
-	return d, nil
-}
-
-// parseUnits reads a duration as a whole number of units.
-func parseUnits(text string, unit time.Duration) (any, error) {
-	d, err := parseDuration(text)
-	if err != nil {
-		return nil, err
-	}
-	if d%unit != 0 {
-		return nil, fmt.Errorf("%q is not a whole number of %s", text, map[time.Duration]string{time.Second: "seconds", time.Millisecond: "milliseconds"}[unit])
-	}
-	return int64(d / unit), nil
-}
-
-// parseGoDuration reads a duration that is sent as text.
-func parseGoDuration(_ *session, text string) (any, error) {
-	d, err := parseDuration(text)
-	return d.String(), err
-}
-
-// parseNot reads a flag that sends the opposite.
-func parseNot(_ *session, text string) (any, error) {
-	v, err := strconv.ParseBool(text)
-	return !v, err
-}
-
-// parsePairs reads NAME=value or 'Name: value'. Its errors do not repeat the pair, which may
-// be a secret.
-func parsePairs(pairs []string, separator string) (any, error) {
-	out := map[string]string{}
-	for _, pair := range pairs {
-		name, value, ok := strings.Cut(pair, separator)
-		if !ok || name == "" {
-			form := map[string]string{"=": "NAME=value", ":": "'Name: value'"}[separator]
-			return nil, fmt.Errorf("a value must have the form %s", form)
-		}
-		if separator == ":" {
-			value = strings.TrimSpace(value)
-		}
-		out[name] = value
-	}
-	return out, nil
-}
-
-func parseTime(text string) (any, error) {
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return nil, fmt.Errorf("%q is not a time such as 2026-01-11T00:00:00Z", text)
-	}
-	return at.Format(time.RFC3339), nil
-}
-
-// parseTimeOrAgo reads a time, or how long ago it was.
-func parseTimeOrAgo(text string) (any, error) {
-	if ago, err := parseDuration(text); err == nil {
-		return time.Now().UTC().Add(-ago).Format(time.RFC3339), nil
-	}
-	at, err := parseTime(text)
-	if err != nil {
-		return nil, fmt.Errorf("%q is not a time such as 2026-01-11T00:00:00Z, or a duration such as 2h", text)
-	}
-	return at, nil
-}
-
-// parseFromNow reads how long from now a time is.
-func parseFromNow(text string) (any, error) {
-	d, err := parseDuration(text)
-	return time.Now().UTC().Add(d).Format(time.RFC3339), err
-}
-
-func nilIfEmpty(text string) any {
-	if text == "" {
-		return nil
-	}
-	return text
-}
-
-// parseJSON reads a JSON value: the text, the file that it names after @, or standard input if
-// it is "-".
-func parseJSON(s *session, text string) (any, error) {
-	data := []byte(text)
-	var err error
-	if name, ok := strings.CutPrefix(text, "@"); ok {
-		data, err = os.ReadFile(name)
-	} else if text == "-" {
-		data, err = io.ReadAll(s.in)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("the value cannot be read: %w", err)
-	}
-	if !json.Valid(data) {
-		return nil, errors.New(`the value is not JSON such as '{"page": 1}'`)
-	}
-	return json.RawMessage(data), nil
-}
-
-// parseSecret returns the text, or reads standard input if it is "-".
-func parseSecret(s *session, text string) (any, error) {
-	if text != "-" {
-		return text, nil
-	}
-	data, err := io.ReadAll(s.in)
-	if err != nil {
-		return nil, fmt.Errorf("the secret cannot be read: %w", err)
-	}
-	return strings.TrimSpace(string(data)), nil
 }

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/spf13/cobra"
 
 	"comet/agent"
 	"comet/internal/input"
@@ -35,77 +37,35 @@ type endedError struct {
 
 func (e *endedError) Error() string { return e.text }
 
-// sendFlags are the flags of "comet send".
-type sendFlags struct {
-	to, requestID, traceID, paramFile string
-	hints                             []string
-	wait                              time.Duration
-	cancelOnInterrupt                 bool
-}
-
-func newSendCommand() *cobra.Command {
-	var f sendFlags
-	cmd := &cobra.Command{
-		Use:   "send WORK-TYPE [NAME=TEXT | NAME:=JSON]...",
-		Short: "Submit a task, stream its output and exit with its status",
-		Long: `Submit a task, stream its output and exit with its status. Parameters are NAME=TEXT or
-NAME:=JSON; they are added to those of --param-file. The output of the agent goes to standard
-output as it arrives, its progress to standard error.
-
-Exit codes: 0 the task succeeded; 1-125 it failed with this exit code; 124 it took longer
-than --wait or was silent for too long; 130 the command was interrupted. Errors of the
-protocol have the exit codes of other commands: 3 not allowed, 6 invalid or unsupported
-work, 7 no agent is available or a limit is reached.`,
-		Example: `  comet send --to infra run_playbook playbook=deploy.yml extra_vars:='{"version":"1.4.0"}' --wait 5m
-  comet send echo text=hello --hint max_duration_seconds=60
-  comet send --to research summarize --param-file request.json -o json | jq -r .payload.output`,
+// send submits a task, follows it and returns its status as an error.
+func send(ctx context.Context, c *call) error {
+	api, err := agent.NewClient(c.server, c.token, nil)
+	if err != nil {
+		return usageError{err}
 	}
-	fs := cmd.Flags()
-	fs.StringVar(&f.to, "to", "", "the `type` of agent that executes the task (default: any suitable agent)")
-	fs.StringVar(&f.paramFile, "param-file", "", "`file` with the parameters, a JSON object; - reads standard input")
-	fs.StringSliceVar(&f.hints, "hint", nil, "`NAME=VALUE`: max_duration_seconds, max_memory_mb, max_tokens or another; repeatable")
-	fs.StringVar(&f.requestID, "request-id", "", "`UUID` of the request; repeating it finds the same task (default: a new one)")
-	fs.StringVar(&f.traceID, "trace-id", "", "`UUID` that identifies the task in other systems (default: a new one)")
-	fs.DurationVar(&f.wait, "wait", 0, "how long to wait for the end; the task continues after that (default: no limit)")
-	fs.BoolVar(&f.cancelOnInterrupt, "cancel-on-interrupt", false, "cancel the task if the command is interrupted")
-	flags := addClientFlags(cmd)
-	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
-		c, err := agent.NewClient(s.server, s.token, nil)
-		if err != nil {
-			return usageError{err}
-		}
-		r, err := s.requestOf(ctx, f, args)
-		if err != nil {
-			return err
-		}
-		return s.send(ctx, c, r, f)
-	})
+	r, err := c.taskRequest(ctx)
+	if err != nil {
+		return err
+	}
+	return c.sendRequest(ctx, api, r, given[time.Duration](c, "wait"), given[bool](c, "cancel-on-interrupt"))
 }
 
-// requestOf is the request that the flags and arguments describe.
-func (s *session) requestOf(ctx context.Context, f sendFlags, args []string) (*agent.Request, error) {
-	r := &agent.Request{To: f.to, WorkType: args[0]}
-	var err error
-	for _, id := range []struct {
-		flag, text string
-		into       *uuid.UUID
-	}{{"request-id", f.requestID, &r.RequestID}, {"trace-id", f.traceID, &r.TraceID}} {
-		if id.text == "" {
-			*id.into = uuid.New()
-		} else if *id.into, err = uuid.Parse(id.text); err != nil {
-			return nil, usagef("--%s must be a UUID, not %q", id.flag, id.text)
-		}
+// taskRequest is the request that the flags and arguments describe.
+func (c *call) taskRequest(ctx context.Context) (r *agent.Request, err error) {
+	r = &agent.Request{To: given[string](c, "to"), WorkType: c.args[0], RequestID: given[uuid.UUID](c, "request-id"), TraceID: given[uuid.UUID](c, "trace-id")}
+	if r.RequestID == uuid.Nil {
+		r.RequestID = uuid.New()
 	}
 	// A repeated request must name the same task.
 	r.TaskID = uuid.NewSHA1(r.RequestID, []byte("task"))
-	if r.Parameters, err = s.parameters(f.paramFile, args[1:]); err != nil {
+	if r.Parameters, err = c.parameters(given[string](c, "param-file"), c.args[1:]); err != nil {
 		return nil, err
 	}
-	if r.Hints, err = parseHints(f.hints); err != nil {
+	if r.Hints, err = parseHints(given[[]string](c, "hint")); err != nil {
 		return nil, err
 	}
-	me, _, err := decodeAs[client.CallerIdentity](s.readResponse(s.api.GetMe(ctx, nil)))
-	if err != nil {
+	var me client.CallerIdentity
+	if _, err := c.do(ctx, http.MethodGet, "/api/v1/me", nil, &me); err != nil {
 		return nil, err
 	}
 	if me.Agent != nil {
@@ -114,15 +74,16 @@ func (s *session) requestOf(ctx context.Context, f sendFlags, args []string) (*a
 	return r, nil
 }
 
-// send submits a task, follows it and returns its status as an error.
-func (s *session) send(ctx context.Context, c *agent.Client, r *agent.Request, f sendFlags) error {
+// sendRequest submits a task and waits for its end, up to a time unless that is 0.
+func (s *session) sendRequest(ctx context.Context, c *agent.Client, r *agent.Request, wait time.Duration, cancelOnInterrupt bool) error {
 	awaited := ctx
-	if f.wait > 0 {
+	if wait > 0 {
 		var cancel context.CancelFunc
-		awaited, cancel = context.WithTimeout(ctx, f.wait)
+		awaited, cancel = context.WithTimeout(ctx, wait)
 		defer cancel()
 	}
 	show := newDisplay(s.out.w, s.messages, s.out.format == formatTable)
+	show.missing = "no worker for it is connected. Start one: " + workerCommand(r)
 	reply, err := c.Submit(awaited, r)
 	known := err == nil
 	if known && !reply.Ended {
@@ -133,11 +94,11 @@ func (s *session) send(ctx context.Context, c *agent.Client, r *agent.Request, f
 	show.end()
 	switch {
 	case ctx.Err() != nil:
-		return s.interrupted(ctx, c, r, f)
+		return s.interrupted(ctx, c, r, cancelOnInterrupt)
 	case awaited.Err() != nil && !known:
-		return &endedError{exitTimeout, fmt.Sprintf("the server has not responded for %s; it may have accepted the task %s", f.wait, r.TaskID)}
+		return &endedError{exitTimeout, fmt.Sprintf("the server has not responded for %s; it may have accepted the task %s", wait, r.TaskID)}
 	case awaited.Err() != nil && !reply.Ended:
-		return &endedError{exitTimeout, fmt.Sprintf("the task %s has not ended after %s; it continues", r.TaskID, f.wait)}
+		return &endedError{exitTimeout, fmt.Sprintf("the task %s has not ended after %s; it continues", r.TaskID, wait)}
 	case err != nil:
 		return s.rejectedRequest(err)
 	}
@@ -146,25 +107,28 @@ func (s *session) send(ctx context.Context, c *agent.Client, r *agent.Request, f
 	} else {
 		err = show.result(reply.Output)
 	}
-	return errors.Join(err, errorOf(reply))
+	return errors.Join(err, s.errorOf(ctx, r, reply))
+}
+
+// workerCommand is the command that starts a worker for a request.
+func workerCommand(r *agent.Request) string {
+	command := "comet worker"
+	if r.To != "" {
+		command += " --type " + shellWord(r.To)
+	}
+	return command + " --capability " + shellWord(r.WorkType) + " -- COMMAND"
 }
 
 // follow prints output and progress of a task until the function it returns is called; with ended
 // it prints the rest of the output first.
 func (s *session) follow(ctx context.Context, c *agent.Client, r *agent.Request, show *display) (stop func(ended bool)) {
-	if s.out.format != formatTable {
-		return func(bool) {}
-	}
 	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{}, 2)
-	go func() {
-		_, _ = c.Follow(ctx, r.TaskID, show.task) // the result of the request reports the error
-		done <- struct{}{}
-	}()
-	go func() {
-		_ = c.Log(ctx, r.TaskID, show) // the same
-		done <- struct{}{}
-	}()
+	var following sync.WaitGroup
+	// The result of the request reports the errors of both.
+	following.Go(func() { _, _ = c.Follow(ctx, r.TaskID, show.task) })
+	if s.out.format == formatTable {
+		following.Go(func() { _ = c.Log(ctx, r.TaskID, show) })
+	}
 	return func(ended bool) {
 		const lastWords = 5 * time.Second
 		if ended {
@@ -172,15 +136,14 @@ func (s *session) follow(ctx context.Context, c *agent.Client, r *agent.Request,
 		} else {
 			cancel()
 		}
-		<-done
-		<-done
+		following.Wait()
 		cancel()
 	}
 }
 
 // interrupted cancels the task if that is wanted.
-func (s *session) interrupted(ctx context.Context, c *agent.Client, r *agent.Request, f sendFlags) error {
-	if !f.cancelOnInterrupt {
+func (s *session) interrupted(ctx context.Context, c *agent.Client, r *agent.Request, cancelTask bool) error {
+	if !cancelTask {
 		return &endedError{exitInterrupted, fmt.Sprintf("interrupted; the task %s continues", r.TaskID)}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
@@ -201,18 +164,51 @@ func (s *session) rejectedRequest(err error) error {
 }
 
 // errorOf is the error of a task that did not succeed.
-func errorOf(r agent.Response) error {
+func (s *session) errorOf(ctx context.Context, r *agent.Request, reply agent.Response) error {
 	switch {
-	case r.Succeeded:
+	case reply.Succeeded:
 		return nil
-	case r.Code != 0:
-		return &endedError{exitOfCode(r.Code), strings.TrimSpace(fmt.Sprintf("error %d: %s %s", r.Code, r.Message, r.Context))}
+	case reply.Code != 0:
+		return &endedError{exitOfCode(reply.Code), fmt.Sprintf("error %d: %s", reply.Code, s.failureText(ctx, r, reply))}
 	}
-	code := r.ExitCode
+	code := reply.ExitCode
 	if code < 1 || code > maxTaskExit {
 		code = exitFailure
 	}
-	return &endedError{code, fmt.Sprintf("the work failed with exit code %d", r.ExitCode)}
+	return &endedError{code, fmt.Sprintf("the work failed with exit code %d", reply.ExitCode)}
+}
+
+// unsupportedWork is the code of work that no agent offers.
+const unsupportedWork = 5006
+
+// failureText describes an error of the envelope protocol: what is wrong, and what exists.
+func (s *session) failureText(ctx context.Context, r *agent.Request, reply agent.Response) string {
+	var details map[string]any
+	if json.Unmarshal(reply.Context, &details) != nil || len(details) == 0 {
+		return reply.Message
+	}
+	list, isList := details["supported_types"].([]any)
+	if reply.Code != unsupportedWork || !isList {
+		maps.DeleteFunc(details, func(_ string, v any) bool { return v == nil })
+		return strings.TrimSuffix(fmt.Sprintf("%s (%s)", reply.Message, pairsText(details)), " ()")
+	}
+	supported := make([]string, len(list))
+	for i, name := range list {
+		supported[i] = fmt.Sprint(name)
+	}
+	text, kind := fmt.Sprintf("no agent offers %q", r.WorkType), ""
+	if r.To != "" {
+		kind = fmt.Sprintf(" of the type %q", r.To)
+		text = fmt.Sprintf("no agent%s offers %q", kind, r.WorkType)
+	}
+	if len(supported) > 0 {
+		return fmt.Sprintf("%s; agents%s offer %s%s", text, kind, someOf(supported), didYouMean(r.WorkType, supported, ""))
+	}
+	types := s.agentNames(ctx, typeOf)
+	if r.To != "" && len(types) > 0 {
+		text += fmt.Sprintf("; there are agents of the types %s%s", someOf(types), didYouMean(r.To, types, ""))
+	}
+	return text + `. "comet agents list" shows what agents offer; "comet worker" offers more`
 }
 
 // exitOfCode is the exit code for an error of the envelope protocol.
@@ -240,14 +236,12 @@ func parseHints(pairs []string) (h agent.Hints, err error) {
 		var n int64
 		into := map[string]*int64{"max_duration_seconds": &n, "max_memory_mb": &h.MaxMemoryMB, "max_tokens": &h.MaxTokens}[name]
 		if into == nil {
-			if !json.Valid([]byte(value)) {
-				text := input.Node{Kind: input.String, Text: strings.ToValidUTF8(value, "\uFFFD")}
-				value = string(text.JSON())
-			}
 			if h.Other == nil {
 				h.Other = map[string]json.RawMessage{}
 			}
-			h.Other[name] = json.RawMessage(value)
+			if h.Other[name] = json.RawMessage(value); !json.Valid(h.Other[name]) {
+				h.Other[name] = jsonText(value)
+			}
 			continue
 		}
 		if err := json.Unmarshal([]byte(value), into); err != nil || *into < 1 {
@@ -260,19 +254,18 @@ func parseHints(pairs []string) (h agent.Hints, err error) {
 	return h, nil
 }
 
-// parameters combines those of a file and those of the command line, in this order. The last
-// value of a name counts.
+// jsonText is a text as JSON; what is not UTF-8 is replaced.
+func jsonText(text string) json.RawMessage {
+	node := input.Node{Kind: input.String, Text: strings.ToValidUTF8(text, "\uFFFD")}
+	return node.JSON()
+}
+
+// parameters combines those of a file and those of the command line. The last value of a name
+// counts.
 func (s *session) parameters(file string, pairs []string) (json.RawMessage, error) {
-	var names []string
-	values := map[string]input.Node{}
-	put := func(name string, value input.Node) {
-		if _, known := values[name]; !known {
-			names = append(names, name)
-		}
-		values[name] = value
-	}
+	values := map[string]json.RawMessage{}
 	if file != "" {
-		data, err := readInput(s.in, file)
+		data, err := s.readInput(file)
 		if err != nil {
 			return nil, err
 		}
@@ -281,7 +274,7 @@ func (s *session) parameters(file string, pairs []string) (json.RawMessage, erro
 			return nil, err
 		}
 		for _, m := range object.Members {
-			put(m.Name, m.Value)
+			values[m.Name] = m.Value.JSON()
 		}
 	}
 	for _, pair := range pairs {
@@ -291,20 +284,14 @@ func (s *session) parameters(file string, pairs []string) (json.RawMessage, erro
 		case !ok || raw == "":
 			return nil, usagef("a parameter must be of the form NAME=TEXT or NAME:=JSON, not %q", pair)
 		case !isJSON:
-			put(name, input.Node{Kind: input.String, Text: strings.ToValidUTF8(value, "\uFFFD")})
+			values[name] = jsonText(value)
+		case !json.Valid([]byte(value)):
+			return nil, usagef("the parameter %s must be JSON, not %q; use %s=… for text", raw, value, raw)
 		default:
-			doc := input.Parse([]byte(value), input.JSON)
-			if len(doc.Violations()) > 0 {
-				return nil, usagef("the parameter %s must be JSON, not %q; use %s=… for text", raw, value, raw)
-			}
-			put(raw, *doc.Root)
+			values[raw] = json.RawMessage(value)
 		}
 	}
-	object := input.Node{Kind: input.Object}
-	for _, name := range names {
-		object.Members = append(object.Members, input.Member{Name: name, Value: values[name]})
-	}
-	return object.JSON(), nil
+	return json.Marshal(values)
 }
 
 // readObject parses the JSON object in data. name describes its source in errors.

@@ -22,8 +22,9 @@ const (
 // otherwise one line per step.
 type display struct {
 	out, messages  io.Writer
-	clean, drawing bool // on terminals
-	enabled        bool
+	clean, drawing bool   // on terminals
+	enabled        bool   // progress is shown
+	missing        string // a note that no worker is connected
 
 	mu      sync.Mutex
 	bar     string
@@ -77,6 +78,11 @@ func (d *display) escaped(p []byte) []byte {
 func (d *display) task(t agent.Task) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if t.WaitingFor == "retry" && t.AgentID == "" && d.missing != "" {
+		d.clear()
+		printLine(d.messages, "The task is queued: %s", d.missing)
+		d.missing = ""
+	}
 	if !d.enabled || t.Ended() {
 		return nil
 	}

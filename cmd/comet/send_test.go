@@ -28,9 +28,9 @@ func TestSendParameters(t *testing.T) {
 		want  string
 	}{
 		"none are an empty object":                    {"", nil, `{}`},
-		"text is text, also where it looks like JSON": {"", []string{"n=1", "e=", "eq=a=b"}, `{"n":"1","e":"","eq":"a=b"}`},
-		"JSON is as it was written":                   {"", []string{`v:={"a":[1.50]}`, "n:=null"}, `{"v":{"a":[1.50]},"n":null}`},
-		"a file's come first and may be replaced":     {file, []string{"a=new", "c:=2"}, `{"b":1e2,"a":"new","c":2}`},
+		"text is text, also where it looks like JSON": {"", []string{"n=1", "e=", "eq=a=b"}, `{"e":"","eq":"a=b","n":"1"}`},
+		"JSON is as it was written":                   {"", []string{`v:={"a":[1.50]}`, "n:=null"}, `{"n":null,"v":{"a":[1.50]}}`},
+		"a file's come first and may be replaced":     {file, []string{"a=new", "c:=2"}, `{"a":"new","b":1e2,"c":2}`},
 		"the last one counts":                         {"", []string{"a=1", "a=2"}, `{"a":"2"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestSendThroughARestart(t *testing.T) {
 	require.NoError(t, err)
 	var out, notes bytes.Buffer
 	s := &session{out: output{w: &out, format: formatTable}, messages: &notes}
-	require.NoError(t, s.send(t.Context(), c, &agent.Request{WorkType: "echo"}, sendFlags{}))
+	require.NoError(t, s.sendRequest(t.Context(), c, &agent.Request{WorkType: "echo"}, 0, false))
 	require.Equal(t, "hello\n", out.String())
 	require.Equal(t, 2, asked)
 }
@@ -113,7 +113,7 @@ func TestSendEnds(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, c.want, exitCode(errorOf(c.reply)))
+			require.Equal(t, c.want, exitCode((&session{}).errorOf(t.Context(), &agent.Request{}, c.reply)))
 		})
 	}
 }
@@ -149,6 +149,30 @@ func TestDisplay(t *testing.T) {
 			require.NoError(t, d.task(task))
 		}
 		require.Equal(t, "  0%  waiting for a worker\n 10%  a\n 50%  \\u001b[2J\n", notes.String())
+	})
+
+	t.Run("says once that no worker is connected, and how to start one", func(t *testing.T) {
+		t.Parallel()
+		for _, shown := range []bool{true, false} { // also with -o json, which shows no progress
+			var notes bytes.Buffer
+			d := newDisplay(io.Discard, &notes, shown)
+			d.missing = "no worker for it is connected. Start one: " + workerCommand(&agent.Request{To: "infra", WorkType: "run"})
+			for range 2 {
+				require.NoError(t, d.task(agent.Task{State: "new", WaitingFor: "retry"}))
+			}
+			const note = "The task is queued: no worker for it is connected. Start one: comet worker --type infra --capability run -- COMMAND\n"
+			require.True(t, strings.HasPrefix(notes.String(), note), notes.String())
+			require.Equal(t, 1, strings.Count(notes.String(), "queued"))
+		}
+	})
+
+	t.Run("says nothing of the kind while the workers are busy or an attempt failed", func(t *testing.T) {
+		t.Parallel()
+		d, _, notes := setup()
+		d.missing = "no worker"
+		require.NoError(t, d.task(agent.Task{State: "new", WaitingFor: "worker"}))
+		require.NoError(t, d.task(agent.Task{State: "new", WaitingFor: "retry", AgentID: "a"}))
+		require.NotContains(t, notes.String(), "queued")
 	})
 
 	t.Run("clears the bar before output on a terminal", func(t *testing.T) {

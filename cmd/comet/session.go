@@ -27,56 +27,73 @@ import (
 // network that fails silently.
 const requestTimeout = 2 * time.Minute
 
-// session is the context of a client command: the API, and where results and messages are
-// printed.
+// session is the context of a command: where results and messages are printed and, for a client
+// command, the server.
 type session struct {
-	api      *client.Client
+	http     *http.Client
 	server   string
 	token    string
 	out      output
 	in       io.Reader
+	inIsRead bool
 	messages io.Writer
 }
 
-// clientCommand makes a command that talks to a server.
-func clientCommand(flags *clientFlags, cmd *cobra.Command, run func(ctx context.Context, s *session, args []string) error) *cobra.Command {
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		s, err := newSession(cmd, flags)
-		if err != nil {
-			return err
-		}
-		return run(cmd.Context(), s, args)
-	}
-	return cmd
-}
-
+// newSession returns the session of a command; flags is nil for one that talks to no server.
 func newSession(cmd *cobra.Command, flags *clientFlags) (*session, error) {
+	s := &session{
+		http: &http.Client{Timeout: requestTimeout}, out: output{w: cmd.OutOrStdout(), format: formatTable},
+		in: untilDone(cmd.Context(), cmd.InOrStdin()), messages: cmd.ErrOrStderr(),
+	}
+	if flags == nil {
+		return s, nil
+	}
 	set, err := loadSettings(cmd.Flags(), flags)
 	if err != nil {
 		return nil, err
 	}
-	out, err := newOutput(cmd.OutOrStdout(), set.output, flags.noHeaders)
-	if err != nil {
-		return nil, err
-	}
-	agent := "comet/" + telemetry.ReadBuild(version).Version
-	api, err := client.NewClient(set.server,
-		client.WithHTTPClient(&http.Client{Timeout: requestTimeout}),
-		client.WithRequestEditorFn(func(_ context.Context, req *http.Request) error {
-			req.Header.Set("User-Agent", agent)
-			if set.token != "" {
-				req.Header.Set("Authorization", "Bearer "+set.token)
-			}
-			return nil
-		}))
-	if err != nil {
-		return nil, err
-	}
-	return &session{api: api, server: set.server, token: set.token, out: out, in: untilDone(cmd.Context(), cmd.InOrStdin()), messages: cmd.ErrOrStderr()}, nil
+	s.server, s.token = set.server, set.token
+	s.out, err = newOutput(cmd.OutOrStdout(), set.output, flags.noHeaders)
+	return s, err
 }
 
-// readResponse reads the body of a response. Its arguments are the results of a method of the generated
-// client; its errors are *apiError and *unreachableError.
+// httpRequest makes a request to the server; body may be nil.
+func (s *session) httpRequest(ctx context.Context, method, path string, header http.Header, body []byte) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(s.server, "/")+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header = header
+	if body != nil && header.Get("Content-Type") == "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	req.Header.Set("User-Agent", "comet/"+telemetry.ReadBuild(version).Version)
+	if s.token != "" {
+		req.Header.Set("Authorization", "Bearer "+s.token)
+	}
+	return req, nil
+}
+
+// do sends a request with a JSON body, none if in is nil, and decodes the response into out,
+// unless that is nil. It returns the body of the response.
+func (s *session) do(ctx context.Context, method, path string, in, out any) (body []byte, err error) {
+	var data []byte
+	if in != nil {
+		if data, err = json.Marshal(in); err != nil {
+			return nil, err
+		}
+	}
+	req, err := s.httpRequest(ctx, method, path, http.Header{}, data)
+	if err != nil {
+		return nil, err
+	}
+	if body, err = s.readResponse(s.http.Do(req)); err == nil && out != nil {
+		err = decode(body, out)
+	}
+	return body, err
+}
+
+// readResponse reads the body of a response. Its errors are *apiError and *unreachableError.
 func (s *session) readResponse(resp *http.Response, err error) ([]byte, error) {
 	if err != nil {
 		return nil, s.unreachable(err)
@@ -90,6 +107,19 @@ func (s *session) readResponse(resp *http.Response, err error) ([]byte, error) {
 		return nil, newAPIError(resp, body)
 	}
 	return body, nil
+}
+
+// stream returns the body of a response that goes on, without a time limit.
+func (s *session) stream(req *http.Request) (io.ReadCloser, error) {
+	resp, err := (&http.Client{}).Do(req)
+	if err != nil {
+		return nil, s.unreachable(err)
+	}
+	if resp.StatusCode >= http.StatusBadRequest {
+		_, err := s.readResponse(resp, nil)
+		return nil, err
+	}
+	return resp.Body, nil
 }
 
 // unreachable is the error of a request without a response, without the method and the URL that
@@ -113,67 +143,14 @@ func decode(body []byte, v any) error {
 	return nil
 }
 
-// decodeAs decodes the body that readResponse returned, and returns the body, too.
-func decodeAs[T any](body []byte, err error) (v T, _ []byte, _ error) {
-	if err == nil {
-		err = decode(body, &v)
-	}
-	return v, body, err
-}
-
-// fetchPages follows a list's cursors and returns up to limit entries; 0 is all. fetch requests a
-// page of a size after a cursor, which is nil for the first page.
-func (s *session) fetchPages(limit int, member string, fetch func(size int, cursor *string) (*http.Response, error)) ([]json.RawMessage, error) {
-	const most = 1000
-	if limit < 0 {
-		return nil, usagef("--limit must not be negative; 0 is all")
-	}
-	var all []json.RawMessage
-	var cursor *string
-	for {
-		size := most
-		if limit > 0 {
-			size = min(most, limit-len(all))
-		}
-		body, err := s.readResponse(fetch(size, cursor))
-		if err != nil {
-			return nil, err
-		}
-		var page map[string]json.RawMessage
-		var entries []json.RawMessage
-		if err := decode(body, &page); err != nil {
-			return nil, err
-		}
-		if err := decode(page[member], &entries); err != nil {
-			return nil, err
-		}
-		all = append(all, entries...)
-		if page["next_cursor"] == nil || (limit > 0 && len(all) >= limit) {
-			return all, nil
-		}
-		cursor = new(string)
-		if err := decode(page["next_cursor"], cursor); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// listBody is a list as a member of an object.
-func listBody(member string, entries []json.RawMessage) ([]byte, error) {
-	if entries == nil {
-		entries = []json.RawMessage{}
-	}
-	var body bytes.Buffer
-	enc := json.NewEncoder(&body)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(map[string][]json.RawMessage{member: entries})
-	return body.Bytes(), err
-}
-
-// readInput reads a file, or standard input for "-".
-func readInput(in io.Reader, path string) ([]byte, error) {
+// readInput reads a file, or standard input for "-", which only one flag or argument can have.
+func (s *session) readInput(path string) ([]byte, error) {
 	if path == "-" {
-		return io.ReadAll(in)
+		if s.inIsRead {
+			return nil, usagef("standard input can be read for one flag or argument, not both")
+		}
+		s.inIsRead = true
+		return io.ReadAll(s.in)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -182,22 +159,15 @@ func readInput(in io.Reader, path string) ([]byte, error) {
 	return data, nil
 }
 
-// warn prints the server's warnings about a request that it accepted.
-func (s *session) warn(warnings *[]client.FieldError) {
-	if warnings == nil {
-		return
+// warn prints the server's warnings about a request that it accepted. file is the name of the
+// document that was sent, "" for none.
+func (s *session) warn(warnings []client.FieldError, file string) {
+	for i := range warnings {
+		warnings[i].Pointer, warnings[i].Parameter = nil, nil // the detail names it
 	}
-	for _, w := range *warnings {
-		printLine(s.messages, "warning: %s", w.Detail)
+	for _, line := range fieldLines(warnings, file) {
+		printLine(s.messages, "warning: %s", strings.TrimSpace(line))
 	}
-}
-
-// flagValue returns the value of a flag, nil if it was not given.
-func flagValue[T any](cmd *cobra.Command, flag string, value T) *T {
-	if !cmd.Flags().Changed(flag) {
-		return nil
-	}
-	return &value
 }
 
 const defaultServer = "http://127.0.0.1:8080"

@@ -50,14 +50,14 @@ func TestInterruption(t *testing.T) {
 		t.Parallel()
 		silent, writer := io.Pipe()
 		defer writer.Close()
-		_, err := readInput(untilDone(by(syscall.SIGINT), silent), "-")
+		_, err := (&session{in: untilDone(by(syscall.SIGINT), silent)}).readInput("-")
 		require.ErrorIs(t, err, context.Canceled)
 	})
 
 	t.Run("reads complete input without an interruption", func(t *testing.T) {
 		t.Parallel()
 		input := strings.Repeat("comet ", 10_000)
-		got, err := readInput(untilDone(context.Background(), strings.NewReader(input)), "-")
+		got, err := (&session{in: untilDone(context.Background(), strings.NewReader(input))}).readInput("-")
 		require.NoError(t, err)
 		require.Equal(t, input, string(got))
 	})

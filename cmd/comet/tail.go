@@ -6,17 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os/signal"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/spf13/cobra"
-
-	"comet/openapi/client"
 )
 
 const (
@@ -28,57 +21,27 @@ const (
 	maxTailPause = 15 * time.Second
 )
 
-// tailFlags are the flags of "comet tail".
-type tailFlags struct {
-	types       []string
-	agent, task string
-	after       int
-	limit       int
-}
-
-// newTailCommand is "comet tail".
-func newTailCommand() *cobra.Command {
-	var f tailFlags
-	cmd := &cobra.Command{
-		Use:   "tail",
-		Short: "Follow the events of agents, tasks, sessions and workers",
-		Long: `Print events as they happen, one JSON document per line with -o json. If the connection is
-lost, the command reconnects and continues after the last event.`,
-		Example: `  comet tail
-  comet tail --types task.completed,task.failed --agent research-web-01
-  comet tail --after 0 --limit 100 -o json`,
-	}
-	flags := addClientFlags(cmd)
-	fs := cmd.Flags()
-	fs.StringSliceVar(&f.types, "types", nil, "only events of these `types`, such as task.failed; repeatable, or separated by commas")
-	fs.StringVar(&f.agent, "agent", "", "only events that concern this `agent`")
-	fs.StringVar(&f.task, "task", "", "only events of this `task`")
-	fs.IntVar(&f.after, "after", 0, "start after this `position` instead of now; 0 starts with the oldest stored event")
-	fs.IntVar(&f.limit, "limit", 0, "end after this many events; 0 means no limit")
-	return clientCommand(flags, cmd, func(ctx context.Context, s *session, _ []string) error {
-		ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP) // the terminal was closed
-		defer stop()
-		signal.Ignore(syscall.SIGPIPE) // a closed pipe ends the command in good order
-		t := &follower{session: s, print: newPrinter(s.out, s.messages), limit: f.limit}
-		t.params = client.StreamEventsParams{AgentID: flagValue(cmd, "agent", f.agent), TaskID: flagValue(cmd, "task", f.task)}
-		if len(f.types) > 0 {
-			t.params.Types = new(strings.Join(f.types, ","))
-		}
-		if cmd.Flags().Changed("after") {
-			t.params.LastEventIDHeader = new(strconv.Itoa(f.after))
-		}
-		return t.run(ctx)
-	})
-}
-
 // follower follows the events over lost connections.
 type follower struct {
-	*session
+	*call
 
-	print  *printer
-	params client.StreamEventsParams
-	limit  int // remaining events, 0 for no end
-	came   bool
+	print *printer
+	limit int64 // remaining events, 0 for no end
+	came  bool
+}
+
+// tailEvents prints the events of the server as they happen.
+func tailEvents(ctx context.Context, c *call) error {
+	ctx, stop := untilClosed(ctx)
+	defer stop()
+	return (&follower{call: c, print: newPrinter(c.out, c.messages), limit: given[int64](c, "limit")}).run(ctx)
+}
+
+// untilClosed ends a context when the terminal is closed. A closed pipe does not end the program
+// any more, so that the command can end in good order.
+func untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
+	signal.Ignore(syscall.SIGPIPE)
+	return signal.NotifyContext(ctx, syscall.SIGHUP)
 }
 
 // errTailed ends a tail after --limit events.
@@ -93,7 +56,7 @@ func (t *follower) run(ctx context.Context) error {
 		if ctx.Err() != nil || errors.Is(err, errTailed) || errors.Is(err, syscall.EPIPE) {
 			return nil //nolint:nilerr // comet tail | head
 		}
-		if code := exitCode(err); err != nil && (t.params.LastEventIDHeader == nil || code != exitUnavailable && code != exitFailure) {
+		if code := exitCode(err); err != nil && (t.sent["Last-Event-ID"] == nil || code != exitUnavailable && code != exitFailure) {
 			return err
 		}
 		if t.came {
@@ -114,16 +77,16 @@ func (t *follower) once(ctx context.Context) error {
 	defer cancel()
 	lost := time.AfterFunc(tailSilence, cancel)
 	defer lost.Stop()
-	resp, err := t.streaming().StreamEvents(ctx, &t.params)
+	req, err := t.newRequest(ctx)
 	if err != nil {
-		return t.unreachable(err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode >= http.StatusBadRequest {
-		_, err := t.readResponse(resp, nil)
 		return err
 	}
-	lines := bufio.NewReader(resp.Body)
+	body, err := t.stream(req)
+	if err != nil {
+		return t.nameParams(err)
+	}
+	defer body.Close()
+	lines := bufio.NewReader(body)
 	var m streamMessage
 	for {
 		line, err := lines.ReadString('\n')
@@ -172,50 +135,24 @@ func (t *follower) handle(m streamMessage) error {
 		}
 	}
 	if m.id != "" {
-		t.params.LastEventIDHeader = &m.id
+		t.sent["Last-Event-ID"] = m.id
 	}
 	return nil
 }
 
 // tailed prints an event of the stream; with -o json each is a document.
 func (p *printer) tailed(m streamMessage) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch p.out.format {
-	case formatJSON:
-		_, err := fmt.Fprintln(p.out.w, m.data)
-		return err
-	case formatYAML:
-		if _, err := io.WriteString(p.out.w, "---\n"); err != nil {
+	return p.printDocument([]byte(m.data), func() error {
+		var e struct {
+			Position int64           `json:"position"`
+			Key      string          `json:"key"`
+			At       string          `json:"at"`
+			Data     json.RawMessage `json:"data"`
+		}
+		if err := decode([]byte(m.data), &e); err != nil {
 			return err
 		}
-		return p.out.yaml([]byte(m.data))
-	}
-	var e struct {
-		Position int64           `json:"position"`
-		Key      string          `json:"key"`
-		At       string          `json:"at"`
-		Data     json.RawMessage `json:"data"`
-	}
-	if err := decode([]byte(m.data), &e); err != nil {
+		_, err := fmt.Fprintf(p.out.w, "%d  %s\n  %s\n", e.Position, printable(e.At+"  "+m.event+"  "+e.Key), printable(string(e.Data)))
 		return err
-	}
-	_, err := fmt.Fprintf(p.out.w, "%s  %s  %s  %s\n  %s\n",
-		p.paint(dim, fmt.Sprint(e.Position)), p.paint(dim, e.At), p.paint(tailColour(m.event), m.event), printable(e.Key), p.paint(dim, string(e.Data)))
-	return err
-}
-
-func tailColour(event string) string {
-	switch event {
-	case "task.completed":
-		return green
-	case "task.failed", "worker.breaker_opened":
-		return red
-	case "task.cancelled", "task.retried", "task.question":
-		return yellow
-	}
-	if strings.HasPrefix(event, "task.") || strings.HasPrefix(event, "worker.") {
-		return cyan
-	}
-	return colourOf(event)
+	})
 }

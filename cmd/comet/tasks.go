@@ -5,137 +5,107 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
+	"net/url"
 	"time"
 	"unicode/utf8"
 
 	"comet/internal/telemetry"
-	"comet/openapi/client"
 )
 
-func printTaskOutput(ctx context.Context, c *call) error {
-	params := &client.GetTaskOutputParams{}
-	if c.changed("follow") {
-		params.Follow = new(c.flagText("follow") != "")
-	}
-	if c.flagText("log") != "" {
-		params.Stream = new(client.GetTaskOutputParamsStreamLog)
-	}
-	return c.printOutput(ctx, c.args[0], params)
-}
-
 func submitTask(ctx context.Context, c *call) error {
-	body, err := c.send(ctx, c.request)
+	body, err := c.send(ctx)
 	if err != nil {
 		return err
 	}
-	if c.flagText("wait") == "" {
+	if !given[bool](c, "wait") {
+		c.failed = ""
 		return c.printResponse(body)
 	}
-	var submitted client.TaskView
+	var submitted struct{ ID string }
 	if err := decode(body, &submitted); err != nil {
 		return err
 	}
-	body, t, err := c.waitFor(ctx, submitted.ID, 0)
+	if body, err = c.waitFor(ctx, submitted.ID, 0); err != nil {
+		return err
+	}
+	data, err := c.viewData(body)
 	if err != nil {
 		return err
 	}
-	err = c.out.show(body, func() error { return c.printOutput(ctx, t.ID, &client.GetTaskOutputParams{}) })
-	if err == nil {
-		err = unsuccessful(t)
+	if err := c.out.show(body, func() error { return c.printOutput(ctx, "/api/v1/tasks/"+submitted.ID+"/output") }); err != nil {
+		return err
 	}
-	return err
+	return failure(c.failed, data)
 }
 
 func waitForTask(ctx context.Context, c *call) error {
-	timeout := time.Duration(0)
-	if text := c.flagText("timeout"); text != "" {
-		var err error
-		if timeout, err = parseDuration(text); err != nil {
-			return usagef("--timeout: %w", err)
-		}
-	}
-	body, t, err := c.waitFor(ctx, c.args[0], timeout)
+	body, err := c.waitFor(ctx, c.args[0], given[time.Duration](c, "timeout"))
 	if err != nil {
 		return err
 	}
-	err = c.out.show(body, func() error {
-		printLine(c.out.w, "%s", stateOf(t))
-		return nil
-	})
-	if err == nil {
-		err = unsuccessful(t)
-	}
-	return err
+	return c.printResponse(body)
 }
 
-// maxWait is how long one request waits, in seconds; the server may allow less.
-const maxWait = 60
+// maxWait is how long one request waits; the server may allow less.
+const maxWait = time.Minute
 
 // waitFor requests a task again and again until it has ended or the timeout has passed; 0 is
 // no timeout.
-func (s *session) waitFor(ctx context.Context, id string, timeout time.Duration) (body []byte, t client.TaskDetail, err error) {
+func (s *session) waitFor(ctx context.Context, id string, timeout time.Duration) (body []byte, err error) {
 	for begin := time.Now(); ; {
 		wait := maxWait
 		if timeout > 0 {
-			left := timeout - time.Since(begin)
-			wait = max(min(wait, int((left+time.Second-1)/time.Second)), 0)
+			wait = max(min(wait, timeout-time.Since(begin)), 0)
 		}
-		t, body, err = decodeAs[client.TaskDetail](s.readResponse(s.api.GetTask(ctx, id, &client.GetTaskParams{Wait: &wait})))
+		var t struct {
+			EndedAt *time.Time `json:"ended_at"`
+		}
+		seconds := int(math.Ceil(wait.Seconds()))
+		body, err = s.do(ctx, http.MethodGet, fmt.Sprintf("/api/v1/tasks/%s?wait=%d", url.PathEscape(id), seconds), nil, &t)
 		if err != nil || t.EndedAt != nil || wait == 0 {
-			return body, t, err
+			return body, err
 		}
 	}
 }
 
-// stateOf is a task's state with what it waits for.
-func stateOf(t client.TaskDetail) string {
-	if t.WaitingFor == nil {
-		return string(t.State)
+func printTaskOutput(ctx context.Context, c *call) error {
+	if given[bool](c, "log") {
+		c.sent["stream"] = "log"
 	}
-	return string(t.State) + ", " + waitsText(string(*t.WaitingFor))
-}
-
-// unsuccessful is the error of a task that did not succeed, nil if it did.
-func unsuccessful(t client.TaskDetail) error {
-	switch {
-	case t.EndedAt == nil:
-		return fmt.Errorf("the task has not ended: it is %s", stateOf(t))
-	case t.State == client.TaskDetailStateDone:
-		return nil
-	case t.Failure != nil:
-		return fmt.Errorf("the task failed (%s): %s", printable(*t.Failure), printable(t.Error))
+	req, err := c.newRequest(ctx)
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("the task is %s: %s", t.State, printable(t.Error))
+	return c.copyOutput(ctx, req)
 }
 
 // printOutput copies a task's output to standard output.
-func (s *session) printOutput(ctx context.Context, id string, params *client.GetTaskOutputParams) error {
-	resp, err := s.streaming().GetTaskOutput(ctx, id, params)
+func (s *session) printOutput(ctx context.Context, path string) error {
+	req, err := s.httpRequest(ctx, http.MethodGet, path, http.Header{}, nil)
 	if err != nil {
-		return s.unreachable(err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode >= http.StatusBadRequest {
-		_, err := s.readResponse(resp, nil)
 		return err
 	}
+	return s.copyOutput(ctx, req)
+}
+
+// copyOutput copies a task's output to standard output unchanged, or escaped for a terminal.
+func (s *session) copyOutput(ctx context.Context, req *http.Request) error {
+	body, err := s.stream(req)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
 	if telemetry.IsTerminal(s.out.w) {
-		err = copyPrintable(s.out.w, resp.Body)
+		err = copyPrintable(s.out.w, body)
 	} else {
-		_, err = io.Copy(s.out.w, resp.Body)
+		_, err = io.Copy(s.out.w, body)
 	}
 	if err != nil && ctx.Err() == nil {
 		err = fmt.Errorf("the output was cut off: %w", err)
 	}
 	return err
-}
-
-// streaming is the API without a time limit, for responses that go on.
-func (s *session) streaming() *client.Client {
-	c := *s.api
-	c.Client = &http.Client{}
-	return &c
 }
 
 // copyPrintable copies text as it comes, and shows control characters instead of sending them

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/spf13/cobra"
 
 	"comet/internal/telemetry"
 )
@@ -20,53 +18,31 @@ import (
 // longestCall is the server's limit for the duration of a tool call.
 const longestCall = time.Hour
 
-func newToolsCallCommand(flags *clientFlags) *cobra.Command {
-	var (
-		file    string
-		timeout time.Duration
-	)
-	cmd := &cobra.Command{
-		Use:   "call NAME [JSON | - | NAME=TEXT | NAME:=JSON]...",
-		Short: "Call a tool, by any of its names",
-		Long: `Call a tool, by any of its names. Its arguments are one JSON object, on the command line, in a
-file or on standard input (-), or NAME=TEXT and NAME:=JSON, which are added to those of --args.
-The result goes to standard output unchanged. If the tool fails, its error text goes to
-standard error and the exit code is 1.`,
-		Example: `  comet tools call filesystem:read_text_file path=/srv/data/notes.txt head:=10
-  comet tools call memory:search_nodes '{"query": "comets"}' -o json`,
+// callTool calls a tool and prints its result unchanged.
+func callTool(ctx context.Context, c *call) (err error) {
+	if ms, ok := c.sent["timeout_ms"].(int64); ok && (ms < 1 || ms > longestCall.Milliseconds()) {
+		return usagef("--timeout must be from 1ms to 1h, not %s", time.Duration(ms)*time.Millisecond)
 	}
-	cmd.Flags().StringVar(&file, "args", "", "JSON `file` with the arguments; - is standard input")
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "time limit of the call, at most 1h (default: that of its MCP server)")
-	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
-		arguments, err := s.arguments(file, args[1:])
-		if err != nil {
-			return err
-		}
-		request := map[string]any{"tool": args[0], "arguments": arguments}
-		if cmd.Flags().Changed("timeout") {
-			if timeout < time.Millisecond || timeout > longestCall {
-				return usagef("--timeout must be from 1ms to 1h, not %s", timeout)
-			}
-			request["timeout_ms"] = timeout.Milliseconds()
-		}
-		body, result, err := s.callTool(ctx, request)
-		if err != nil {
-			return err
-		}
-		to := s.out.w
-		if result.IsError {
-			to = s.messages
-			err = fmt.Errorf("%s reports a failure", printable(args[0]))
-		}
-		shown := error(nil)
-		if result.IsError || s.out.format == formatTable {
-			shown = s.printContent(to, result.Content)
-		}
-		if s.out.format != formatTable {
-			shown = errors.Join(shown, s.out.show(body, nil))
-		}
-		return errors.Join(shown, err)
-	})
+	if c.sent["arguments"], err = c.arguments(given[string](c, "args"), c.args[1:]); err != nil {
+		return err
+	}
+	body, result, err := c.sendCall(ctx)
+	if err != nil {
+		return err
+	}
+	to := c.out.w
+	if result.IsError {
+		to = c.messages
+		err = fmt.Errorf("%s reports a failure", printable(c.args[0]))
+	}
+	shown := error(nil)
+	if result.IsError || c.out.format == formatTable {
+		shown = c.printContent(to, result.Content)
+	}
+	if c.out.format != formatTable {
+		shown = errors.Join(shown, c.out.show(body, nil))
+	}
+	return errors.Join(shown, err)
 }
 
 // arguments combines those of a file, of standard input and of the command line.
@@ -103,17 +79,13 @@ type content struct {
 	Resource *content `json:"resource"`
 }
 
-// callTool calls a tool. A call that the server rejects is an *apiError whose title is the error
-// name that MCP clients see, if there is one; a call that was made and failed is a *failedCall.
-func (s *session) callTool(ctx context.Context, request map[string]any) (body []byte, result toolResult, err error) {
-	data, err := json.Marshal(request)
-	if err != nil {
-		return nil, toolResult{}, err
-	}
+// sendCall calls a tool. A call that the server rejects is an *apiError whose title is the error
+// name that MCP clients see, if there is one; a call that was made and failed is a *toolFailure.
+func (c *call) sendCall(ctx context.Context) (body []byte, result toolResult, err error) {
 	ctx, cancel := context.WithTimeout(ctx, longestCall+requestTimeout)
 	defer cancel()
-	body, err = s.readResponse(s.streaming().CallToolWithBody(ctx, nil, "application/json", bytes.NewReader(data)))
-	if err != nil {
+	c.http = &http.Client{}
+	if body, err = c.send(ctx); err != nil {
 		return nil, toolResult{}, withToolError(err)
 	}
 	return body, result, decode(body, &result)
@@ -177,80 +149,13 @@ func (s *session) print(w io.Writer, text string) error {
 	return err
 }
 
-// runFlags are the flags of "comet run".
-type runFlags struct {
-	intent, context string
-	timeout         time.Duration
-	memory          int
-	readPaths       []string
-}
-
-// newRunCommand is "comet run".
-func newRunCommand() *cobra.Command {
-	var f runFlags
-	cmd := &cobra.Command{
-		Use:   "run FILE",
-		Short: "Run TypeScript that calls tools, in the server's sandbox",
-		Long: `Run TypeScript or JavaScript in the server's sandbox; FILE - reads standard input. The code
-can call your tools as functions: await filesystem.readTextFile({path}). The return value goes
-to standard output, text unchanged and everything else as JSON; the log goes to standard
-error. If the code fails, the exit code is 1.`,
-		Example: `  comet run report.ts --context data.json
-  echo '6 * 7' | comet run -`,
-	}
-	flags := addClientFlags(cmd)
-	fs := cmd.Flags()
-	fs.StringVar(&f.intent, "intent", "", "the purpose of the code, in your own `words`; matching tools can be called without the name of their server")
-	fs.StringVar(&f.context, "context", "", "JSON `file` with an object, whose members are variables of the code; - is standard input")
-	fs.DurationVar(&f.timeout, "timeout", 0, "time limit of the code (default 30s)")
-	fs.IntVar(&f.memory, "memory", 0, "memory limit of the code in `MB` (default 512)")
-	fs.StringArrayVar(&f.readPaths, "read-path", nil, "a `path` on the server's machine that the code may read, if the server allows it; repeatable")
-	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
-		arguments, err := f.arguments(cmd, s, args[0])
-		if err != nil {
-			return err
-		}
-		_, result, err := s.callTool(ctx, map[string]any{"tool": "agentcards:execute_code", "arguments": arguments})
-		if err != nil {
-			return s.codeFailed(err)
-		}
-		return s.showRun(result)
-	})
-}
-
-// arguments are the arguments of agentcards:execute_code.
-func (f *runFlags) arguments(cmd *cobra.Command, s *session, file string) (map[string]any, error) {
-	if file == "-" && f.context == "-" {
-		return nil, usagef("standard input can be the code or the context, not both")
-	}
-	code, err := readInput(s.in, file)
+// runCode runs code in the sandbox of the server.
+func runCode(ctx context.Context, c *call) error {
+	_, result, err := c.sendCall(ctx)
 	if err != nil {
-		return nil, err
+		return c.codeFailed(err)
 	}
-	out, config := map[string]any{"code": string(code)}, map[string]any{}
-	if cmd.Flags().Changed("context") {
-		data, err := s.parameters(f.context, nil)
-		if err != nil {
-			return nil, err
-		}
-		out["context"] = data
-	}
-	for flag, v := range map[string]struct {
-		into   map[string]any
-		member string
-		value  any
-	}{
-		"intent": {out, "intent", f.intent}, "timeout": {config, "timeout", f.timeout.Milliseconds()},
-		"memory": {config, "memoryLimit", f.memory}, "read-path": {config, "allowedReadPaths", f.readPaths},
-	} {
-		if cmd.Flags().Changed(flag) {
-			v.into[v.member] = v.value
-		}
-	}
-	if len(config) > 0 {
-		out["sandbox_config"] = config
-	}
-	return out, nil
+	return c.showRun(result)
 }
 
 // codeLog is a line of the code's log.

@@ -10,8 +10,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-
-	"comet/openapi/client"
 )
 
 // The limits of one request; a body may be a mebibyte.
@@ -20,65 +18,48 @@ const (
 	batchBytes = 1 << 19
 )
 
-// recordUsage records one fact from flags, or the facts of a file.
+// recordUsage records one fact from flags, or the facts of a file in batches.
 func recordUsage(ctx context.Context, c *call) error {
-	file := c.flagText("file")
+	file := given[string](c, "file")
 	if file == "" {
 		return sendAndShow(ctx, c)
 	}
-	given, err := c.values()
-	if err != nil {
-		return err
-	}
-	key, _ := given["Idempotency-Key"].(string)
-	if delete(given, "Idempotency-Key"); len(given) > 0 {
+	key, hasKey := c.sent["Idempotency-Key"]
+	if delete(c.sent, "Idempotency-Key"); len(c.sent) > 0 {
 		return usagef("--file replaces the flags that describe a fact; give one or the other")
 	}
-	return c.recordFile(ctx, c.args[0], file, key)
-}
-
-// record sends a report of usage.
-func (s *session) record(ctx context.Context, agent, key string, body []byte) ([]byte, error) {
-	params := &client.RecordUsageParams{}
-	if key != "" {
-		params.IdempotencyKey = &key
-	}
-	return s.readResponse(s.api.RecordUsageWithBody(ctx, agent, params, "application/json", bytes.NewReader(body)))
-}
-
-// recordFile sends the facts of a file in batches.
-func (s *session) recordFile(ctx context.Context, agent, file, key string) error {
-	data, err := readInput(s.in, file)
+	data, err := c.readInput(file)
 	if err != nil {
 		return err
 	}
+	c.file = nameOf(file)
 	facts, err := readFacts(data)
 	if err != nil {
-		return usagef("%s: %w", nameOf(file), err)
+		return usagef("%s: %w", c.file, err)
 	}
 	all := recordedBatches{Facts: []json.RawMessage{}}
 	for i, batch := range batches(facts) {
-		batchKey := key
-		if key != "" {
-			batchKey = fmt.Sprintf("%s-%d", key, i+1)
+		c.sent["*"] = batchBody(batch)
+		if hasKey {
+			c.sent["Idempotency-Key"] = fmt.Sprintf("%s-%d", key, i+1)
 		}
-		body, err := s.record(ctx, agent, batchKey, batchBody(batch))
+		body, err := c.send(ctx)
 		if err == nil {
 			err = all.add(body)
 		}
 		if err != nil {
 			if i > 0 {
-				printLine(s.messages, "the first %d facts are recorded; the others are not", len(all.Facts))
+				printLine(c.messages, "the first %d facts are recorded; the others are not", len(all.Facts))
 			}
-			return withLines(err, nameOf(file), batch)
+			return withLines(err, batch)
 		}
 	}
 	body, err := json.Marshal(all)
 	if err != nil {
 		return err
 	}
-	return s.out.show(body, func() error {
-		printLine(s.out.w, "recorded %s, %d already recorded; %s", count(all.Recorded, "fact", "facts"), all.Replayed, remainingText(all.balance))
+	return c.out.show(body, func() error {
+		printLine(c.out.w, "recorded %s, %d already recorded; %s", count(all.Recorded, "fact", "facts"), all.Replayed, remainingText(all.balance))
 		return nil
 	})
 }
@@ -175,21 +156,12 @@ func batchBody(batch []factText) []byte {
 	return b.Bytes()
 }
 
-// nameOf is the name of a file in messages.
-func nameOf(file string) string {
-	if file == "-" {
-		return "standard input"
-	}
-	return file
-}
-
 // withLines replaces places in a batch by lines of the file.
-func withLines(err error, file string, batch []factText) error {
+func withLines(err error, batch []factText) error {
 	var refused *apiError
 	if !errors.As(err, &refused) || refused.problem.Errors == nil {
 		return err
 	}
-	refused.file = file
 	place := regexp.MustCompile(`^/facts/(\d+)`)
 	for i := range *refused.problem.Errors {
 		f := &(*refused.problem.Errors)[i]

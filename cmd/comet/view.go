@@ -3,12 +3,19 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"net/http"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"text/template"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // column is a column of a table, or a field of one object. The value is a member of the
@@ -17,28 +24,57 @@ type column struct{ head, value string }
 
 // viewFuncs are the functions of the templates.
 var viewFuncs = template.FuncMap{
-	"join": joinAny, "json": compact, "budget": budgetText, "yesno": yesNo, "count": countText,
+	"join": joinAny, "json": compact, "budget": budgetText, "yesno": yesNo, "count": countText, "upper": strings.ToUpper,
 	"remaining": remainingText, "percent": percentText, "oneLine": oneLine, "waits": waitsText,
-	"duration": durationText, "ms": milliseconds, "add": func(a, b any) int64 { return toInt(a) + toInt(b) },
+	"duration": durationText, "fixed": fixed, "add": func(a, b any) int64 { return toInt(a) + toInt(b) },
+	"tree": tree, "today": budgetToday, "attempt": attemptText, "pairs": pairsText, "indented": indented,
+}
+
+// viewData is the data of the templates: the response, and the arguments by their names.
+func (c *call) viewData(body []byte) (map[string]any, error) {
+	data := map[string]any{}
+	if len(body) > 0 {
+		if err := decodeView(body, &data); err != nil {
+			return nil, err
+		}
+	}
+	for i, name := range argumentNames(c.use) {
+		if i < len(c.args) {
+			data[strings.ReplaceAll(name, ":", "_")] = printable(c.args[i])
+		}
+	}
+	data["BODY"] = string(body)
+	return data, nil
 }
 
 // printView prints a response as the row says.
-func (c *call) printView(body []byte) error {
-	var data map[string]any
-	if err := decodeView(body, &data); err != nil {
-		return err
+func (c *call) printView(data map[string]any) error {
+	to := c.out.w
+	if c.secret != "" {
+		to = c.messages
 	}
-	if err := c.printMessage(c.messagesTo(), data); err != nil {
+	if err := printText(to, c.message, data); err != nil {
 		return err
 	}
 	if secret, ok := data[c.secret].(string); ok {
-		printLine(c.session.out.w, "%s", secret)
+		printLine(c.out.w, "%s", secret)
 	}
 	if len(c.fields) > 0 {
 		if err := c.printFields(c.fields, data); err != nil {
 			return err
 		}
 	}
+	if err := c.printEntries(data); err != nil {
+		return err
+	}
+	if err := c.printTemplateTable(data); err != nil {
+		return err
+	}
+	return printText(c.out.w, c.after, data)
+}
+
+// printEntries prints the entries of a list.
+func (c *call) printEntries(data map[string]any) error {
 	if c.rows+c.pages == "" {
 		return nil
 	}
@@ -47,31 +83,38 @@ func (c *call) printView(body []byte) error {
 	}
 	entries, _ := data[c.rows+c.pages].([]any)
 	if len(entries) == 0 && c.empty != "" {
-		printLine(c.messages, "%s", c.empty)
+		return printText(c.messages, c.empty, data)
 	}
 	return c.printTable(c.columns, entries)
 }
 
-func (c *call) messagesTo() io.Writer {
-	if c.secret != "" {
-		return c.messages
+// printTemplateTable prints the table that a template makes.
+func (c *call) printTemplateTable(data map[string]any) error {
+	text, err := render(c.table, data)
+	if err != nil || text == "" {
+		return err
 	}
-	return c.out.w
+	var rows [][]string
+	for line := range strings.Lines(text) {
+		rows = append(rows, strings.Split(strings.TrimSuffix(line, "\n"), "\t"))
+	}
+	return c.out.table(rows[0], rows[1:])
 }
 
-// printMessage prints the message of the row, whose template may use the arguments as well.
-func (c *call) printMessage(w io.Writer, data map[string]any) error {
-	if c.message == "" {
-		return nil
-	}
-	for i, name := range argumentNames(c.use) {
-		if i < len(c.args) {
-			data[strings.ReplaceAll(name, ":", "_")] = printable(c.args[i])
-		}
-	}
-	text, err := render(c.message, data)
+// printText prints the lines of a template.
+func printText(w io.Writer, template string, data map[string]any) error {
+	text, err := render(template, data)
 	for line := range strings.Lines(text) {
 		printLine(w, "%s", strings.TrimSuffix(line, "\n"))
+	}
+	return err
+}
+
+// failure is the error that a template makes of a response, nil if it is empty.
+func failure(template string, data map[string]any) error {
+	text, err := render(template, data)
+	if err == nil && text != "" {
+		err = errors.New(text)
 	}
 	return err
 }
@@ -142,8 +185,8 @@ func render(text string, data any) (string, error) {
 	return b.String(), err
 }
 
-// decodeView reads a response for people: times are shown to the second in UTC, and texts do
-// nothing to a terminal. Numbers are int64 or float64.
+// decodeView reads a response for people: times are shown to the second in UTC, and texts, which
+// may have several lines, do nothing to a terminal. Numbers are int64 or float64.
 func decodeView(body []byte, v *map[string]any) error {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.UseNumber()
@@ -176,7 +219,11 @@ func viewOf(v any) any {
 		if at, err := time.Parse(time.RFC3339, v); err == nil {
 			return at.UTC().Format(time.RFC3339)
 		}
-		return printable(v)
+		lines := strings.Split(v, "\n")
+		for i := range lines {
+			lines[i] = printable(lines[i])
+		}
+		return strings.Join(lines, "\n")
 	}
 	return v
 }
@@ -217,13 +264,14 @@ func remainingText(balance map[string]any) string {
 }
 
 func percentText(part any) string {
-	if f, ok := part.(float64); ok {
-		return fmt.Sprintf("%.1f%%", 100*f)
+	f, ok := part.(float64)
+	switch n, isInt := part.(int64); {
+	case isInt:
+		f = float64(n)
+	case !ok:
+		return "-"
 	}
-	if n, ok := part.(int64); ok {
-		return fmt.Sprintf("%d.0%%", 100*n)
-	}
-	return "-"
+	return fixed(1, 100*f) + "%"
 }
 
 // oneLine is a text, which may have pages, in one line.
@@ -231,12 +279,13 @@ func oneLine(text string) string { return strings.Join(strings.Fields(text), " "
 
 func durationText(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
 
-// milliseconds is a number with one decimal.
-func milliseconds(ms any) string {
-	if f, ok := ms.(float64); ok {
-		return fmt.Sprintf("%.1f", f)
+// fixed is a number with so many decimals.
+func fixed(decimals int, v any) string {
+	f, ok := v.(float64)
+	if !ok {
+		f = float64(toInt(v))
 	}
-	return fmt.Sprintf("%d.0", ms)
+	return strconv.FormatFloat(f, 'f', decimals, 64)
 }
 
 func toInt(v any) int64 {
@@ -254,10 +303,66 @@ func waitsText(waits string) string {
 	return map[string]string{"worker": "waiting for a worker", "retry": "waiting to retry", "reply": "waiting for a reply"}[waits]
 }
 
-// moment is a time in UTC, "-" for none.
-func moment(t *time.Time) string {
-	if t == nil {
-		return "-"
+// tree lists a node and the nodes below it, each with the "branch" that is drawn before it.
+func tree(root any) (list []any) {
+	var add func(node any, branch, indent string)
+	add = func(v any, branch, indent string) {
+		node, ok := v.(map[string]any)
+		if !ok {
+			return
+		}
+		node["branch"] = branch
+		list = append(list, node)
+		children, _ := node["children"].([]any)
+		for i, child := range children {
+			if i == len(children)-1 {
+				add(child, indent+"└── ", indent+"    ")
+			} else {
+				add(child, indent+"├── ", indent+"│   ")
+			}
+		}
 	}
-	return t.UTC().Format(time.RFC3339)
+	add(root, "", "")
+	return list
+}
+
+// budgetToday is what an agent may use today, with temporary additions.
+func budgetToday(usage map[string]any) string {
+	if usage["token_budget"] == nil {
+		return budgetText(nil)
+	}
+	return fmt.Sprint(toInt(usage["token_budget"]) + toInt(usage["additional_budget"]))
+}
+
+// attemptText describes the result of an attempt to deliver an event.
+func attemptText(attempt map[string]any) string {
+	result := "unknown"
+	if status := toInt(attempt["status"]); status > 0 {
+		result = fmt.Sprintf("%d %s", status, http.StatusText(int(status)))
+	}
+	if err, ok := attempt["error"].(string); ok {
+		result = err
+	}
+	return fmt.Sprintf("%s after %v ms", result, attempt["duration_ms"])
+}
+
+// pairsText lists the members of an object as name=value, in the order of the names.
+func pairsText(object any) string {
+	members, _ := object.(map[string]any)
+	var pairs []string
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		pairs = append(pairs, fmt.Sprintf("%s=%v", name, members[name]))
+	}
+	return strings.Join(pairs, " ")
+}
+
+// indented is a member of a response as it was received, but indented.
+func indented(body, member string) (string, error) {
+	var members map[string]jsontext.Value
+	if err := decode([]byte(body), &members); err != nil {
+		return "", err
+	}
+	value := members[member]
+	err := value.Indent(jsontext.WithIndent("  "))
+	return string(value), err
 }

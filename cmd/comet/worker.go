@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -19,9 +18,9 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
-	"github.com/spf13/cobra"
 
 	"comet/agent"
+	"comet/agent/program"
 	"comet/openapi/client"
 )
 
@@ -36,57 +35,12 @@ type workerFlags struct {
 	rerun               bool
 }
 
-func newWorkerCommand() *cobra.Command {
-	var f workerFlags
-	cmd := &cobra.Command{
-		Use:   "worker [flags] -- COMMAND [ARG...]",
-		Short: "Run a command for each task of an agent",
-		Long: `Execute the tasks of an agent by running a command for each. The token must be bound to the
-agent. The command gets the parameters of the task, a JSON object, on its standard input, and
-these variables in its environment:
-
-  COMET_TASK_ID, COMET_REQUEST_ID, COMET_TRACE_ID, COMET_WORK_TYPE
-  COMET_PARAMETERS      the parameters again, up to 64 KiB
-  COMET_PARAM_<NAME>    each parameter that is text, a number, true or false
-
-It also inherits the worker's environment, except variables that begin with COMET_. Its output
-is sent as it is printed; two kinds of lines on its standard output are directives:
-
-  ::progress 40 pulling images     the progress in percent, and the step
-  ::tokens 1234 [model]            the tokens that were used
-
-Exit code 0 is success, any other is a failure. If a task is cancelled, or takes longer than
-its hint max_duration_seconds, the command's process group gets SIGTERM, and SIGKILL after
---grace. If it uses more memory than its hint max_memory_mb, the group gets SIGKILL and the
-task fails with error 5005. Processes that the command leaves in its group are killed.
-
-If the worker itself is killed, processes that a command has started continue; the next worker
-with the same --state kills them (Linux).
-
-A task that is delivered again gets its result from --state and does not run again. A task
-that was running when the worker ended runs again, unless --rerun=false.
-
-After SIGINT or SIGTERM the worker accepts no new tasks. Running tasks may finish within
---drain; after that they are stopped and can be assigned to another agent. A second signal
-kills them at once.`,
-		Example: `  comet worker --type infra --capability run_playbook -- ./deploy.py
-  comet worker --concurrency 4 -- sh -c 'echo "hello $COMET_PARAM_NAME"'`,
+func workerFlagsOf(c *call) workerFlags {
+	return workerFlags{
+		kind: given[string](c, "type"), capabilities: given[[]string](c, "capability"), concurrency: int(given[int64](c, "concurrency")),
+		state: given[string](c, "state"), maxOutput: int(given[int64](c, "max-output")), grace: given[time.Duration](c, "grace"),
+		drain: given[time.Duration](c, "drain"), quiet: given[time.Duration](c, "keep-alive"), rerun: given[bool](c, "rerun"),
 	}
-	fs := cmd.Flags()
-	fs.SetInterspersed(false)
-	fs.StringVar(&f.kind, "type", "", "the agent's `type`, such as infra, desktop, code or research (default: that of the registry)")
-	fs.StringSliceVar(&f.capabilities, "capability", nil, "the capabilities of the command; repeatable, or a `list` separated by commas (default: those of the registry)")
-	fs.IntVar(&f.concurrency, "concurrency", 1, "how many tasks may run at once")
-	fs.StringVar(&f.state, "state", "", "`directory` that stores results (default ./comet-worker-state/AGENT)")
-	fs.IntVar(&f.maxOutput, "max-output", 256<<10, "number of `bytes` from the end of the output that are sent as the result")
-	fs.DurationVar(&f.grace, "grace", 10*time.Second, "time between SIGTERM and SIGKILL")
-	fs.DurationVar(&f.drain, "drain", 30*time.Second, "time for running tasks to finish when the worker stops")
-	fs.DurationVar(&f.quiet, "keep-alive", 10*time.Second, "interval of status messages for a command that prints nothing; with 0 such tasks time out")
-	fs.BoolVar(&f.rerun, "rerun", true, "run tasks again that were running when the worker ended")
-	flags := addClientFlags(cmd)
-	return clientCommand(flags, cmd, func(ctx context.Context, s *session, args []string) error {
-		return s.work(ctx, f, args)
-	})
 }
 
 func (f workerFlags) check(command []string) error {
@@ -101,9 +55,10 @@ func (f workerFlags) check(command []string) error {
 	return checkExecutable(command[0])
 }
 
-// work runs tasks until ctx ends.
-func (s *session) work(ctx context.Context, f workerFlags, command []string) error {
-	if err := f.check(command); err != nil {
+// work runs a command for each task until ctx ends.
+func work(ctx context.Context, c *call) error {
+	s, f := c.session, workerFlagsOf(c)
+	if err := f.check(c.args); err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP) // the terminal was closed
@@ -115,18 +70,22 @@ func (s *session) work(ctx context.Context, f workerFlags, command []string) err
 	if f.state == "" {
 		f.state = filepath.Join("comet-worker-state", who.ID)
 	}
-	st, err := openState(f.state)
+	cache, unlock, err := openState(f.state)
 	if err != nil {
 		return err
 	}
-	defer st.unlock()
-	for _, id := range st.ended {
+	defer unlock()
+	if f.state, err = filepath.Abs(f.state); err != nil {
+		return err
+	}
+	for _, id := range program.KillLeftover(f.state) {
 		printLine(s.messages, "killed processes that an earlier worker had left running for the task %s", id)
 	}
-	r := newRunner(command, f, s.messages)
-	r.groups = st.groups
+	r := program.New(c.args, &program.Options{
+		Grace: f.grace, MaxOutput: f.maxOutput, State: f.state, Log: func(line string) { printLine(s.messages, "%s", line) },
+	})
 	a, err := agent.New(s.server, s.token, &agent.Options{
-		Concurrency: f.concurrency, Cache: st.cache, NoRerun: !f.rerun, Drain: orNever(f.drain), Grace: f.grace + 5*time.Second, KeepAlive: orNever(f.quiet),
+		Concurrency: f.concurrency, Cache: cache, NoRerun: !f.rerun, Drain: orNever(f.drain), Grace: f.grace + 5*time.Second, KeepAlive: orNever(f.quiet),
 		OnConnect: func(h agent.Hello) {
 			printLine(s.messages, "connected to %s as %s (%s): %s", s.server, h.AgentID, h.AgentType, count(f.concurrency, "slot", "slots"))
 		},
@@ -136,11 +95,11 @@ func (s *session) work(ctx context.Context, f workerFlags, command []string) err
 		return usageError{err}
 	}
 	for _, name := range who.Capabilities {
-		a.Handle(name, r.run)
+		a.Handle(name, r.Run)
 	}
 	defer onSecondSignal(func() {
 		a.Interrupt()
-		r.kill()
+		r.Kill()
 	})()
 	return s.rejectedAgent(a.Run(ctx))
 }
@@ -181,8 +140,8 @@ func onSecondSignal(act func()) (off func()) {
 // workerIdentity is the worker's agent in the registry. If the flags differ and the token has the
 // scope, it updates the registry.
 func (s *session) workerIdentity(ctx context.Context, f workerFlags) (client.AgentItem, error) {
-	me, _, err := decodeAs[client.CallerIdentity](s.readResponse(s.api.GetMe(ctx, nil)))
-	if err != nil {
+	var me client.CallerIdentity
+	if _, err := s.do(ctx, http.MethodGet, "/api/v1/me", nil, &me); err != nil {
 		return client.AgentItem{}, err
 	}
 	if me.Agent == nil {
@@ -201,14 +160,14 @@ func (s *session) workerIdentity(ctx context.Context, f workerFlags) (client.Age
 		return who, usagef(`the registry differs for %s, and the token may not change it; with the scope agents:write run: curl -X PATCH %s/api/v1/agents/%s -H "Authorization: Bearer $TOKEN" -H "Content-Type: application/json" -d '%s'`,
 			who.ID, strings.TrimSuffix(s.server, "/"), who.ID, strings.ReplaceAll(string(text), "'", `'\''`))
 	}
-	updated, _, err := decodeAs[struct {
+	var updated struct {
 		client.AgentItem
-		Warnings *[]client.FieldError `json:"warnings"`
-	}](s.readResponse(s.api.UpdateAgentWithBody(ctx, who.ID, &client.UpdateAgentParams{}, "application/json", bytes.NewReader(text))))
-	if err != nil {
+		Warnings []client.FieldError `json:"warnings"`
+	}
+	if _, err := s.do(ctx, http.MethodPatch, "/api/v1/agents/"+who.ID, change, &updated); err != nil {
 		return who, err
 	}
-	s.warn(updated.Warnings)
+	s.warn(updated.Warnings, "")
 	printLine(s.messages, "updated %s in the registry: %s", who.ID, string(text))
 	return updated.AgentItem, workerReady(updated.AgentItem)
 }
@@ -273,37 +232,23 @@ func hasScope(t client.TokenView, scope string) bool {
 	return false
 }
 
-// state is what a worker stores for the next one.
-type state struct {
-	cache  *agent.DirCache
-	groups *groups
-	// ended are the tasks for which an earlier worker had left processes running.
-	ended  []string
-	unlock func()
-}
-
-// openState opens the directory with results for this process alone, and kills processes that a
-// killed worker has left running.
-func openState(dir string) (st *state, err error) {
+// openState opens the directory with results for this process alone, until unlock is called.
+func openState(dir string) (cache *agent.DirCache, unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, usagef("the state directory cannot be created: %w", err)
+		return nil, nil, usagef("the state directory cannot be created: %w", err)
 	}
 	lock := flock.New(filepath.Join(dir, "lock"))
 	switch locked, err := lock.TryLock(); {
 	case err != nil:
-		return nil, usagef("the state directory cannot be locked: %w", err)
+		return nil, nil, usagef("the state directory cannot be locked: %w", err)
 	case !locked:
-		return nil, fmt.Errorf("another worker uses %s; set another directory with --state", dir)
+		return nil, nil, fmt.Errorf("another worker uses %s; set another directory with --state", dir)
 	}
-	st = &state{unlock: func() { _ = lock.Unlock() }}
-	if st.groups, st.ended, err = openGroups(filepath.Join(dir, "groups")); err == nil {
-		st.cache, err = agent.OpenCache(filepath.Join(dir, "requests"), 0)
+	unlock = func() { _ = lock.Unlock() }
+	if cache, err = agent.OpenCache(filepath.Join(dir, "requests"), 0); err != nil {
+		unlock()
 	}
-	if err != nil {
-		st.unlock()
-		return nil, err
-	}
-	return st, nil
+	return cache, unlock, err
 }
 
 // checkExecutable reports a missing command before the first task fails.

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/agent"
+	"comet/agent/program"
 	"comet/internal/app"
 	"comet/internal/config"
 	"comet/store/storetest"
@@ -249,16 +250,16 @@ func (f *testServer) newWorker(t *testing.T) *testWorker {
 func (w *testWorker) run(t *testing.T, script string) {
 	t.Helper()
 	w.stop()
-	st, err := openState(w.state)
+	cache, unlock, err := openState(w.state)
 	require.NoError(t, err)
-	r := newRunner([]string{"/bin/sh", "-c", script}, workerFlags{grace: time.Minute, maxOutput: 256 << 10}, io.Discard)
+	r := program.New([]string{"/bin/sh", "-c", script}, &program.Options{Grace: time.Minute, MaxOutput: 256 << 10})
 	transport := &http.Transport{}
 	a, err := agent.New(w.url, w.own, &agent.Options{
-		Cache: st.cache, Drain: -1, Grace: time.Minute, KeepAlive: w.keepAlive, Client: &http.Client{Transport: transport},
+		Cache: cache, Drain: -1, Grace: time.Minute, KeepAlive: w.keepAlive, Client: &http.Client{Transport: transport},
 		Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	require.NoError(t, err)
-	a.Handle("run", r.run)
+	a.Handle("run", r.Run)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = a.Run(ctx) })
@@ -266,7 +267,7 @@ func (w *testWorker) run(t *testing.T, script string) {
 		cancel()
 		running.Wait()
 		transport.CloseIdleConnections()
-		st.unlock()
+		unlock()
 	})
 	t.Cleanup(w.stop)
 }

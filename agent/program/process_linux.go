@@ -1,4 +1,4 @@
-package main
+package program
 
 import (
 	"bytes"
@@ -6,6 +6,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
+
+	"comet/internal/background"
 )
 
 // groupMemory is the memory of a process group in bytes: the resident sets of its processes and
@@ -42,9 +45,8 @@ func processes() map[int]procStat {
 
 // procStat is a part of /proc/PID/stat.
 type procStat struct {
-	parent, group int
-	started       int64 // in ticks since the system booted
-	pages         int64
+	parent, group, session int
+	pages                  int64
 }
 
 // readProcess reads /proc/PID/stat (proc_pid_stat(5)). The second field, the name, may hold any
@@ -58,7 +60,7 @@ func readProcess(stat []byte) (p procStat) {
 		v, _ := strconv.ParseInt(string(fields[n-3]), 10, 64)
 		return v
 	}
-	return procStat{parent: int(number(4)), group: int(number(5)), started: number(22), pages: number(24)}
+	return procStat{parent: int(number(4)), group: int(number(5)), session: int(number(6)), pages: number(24)}
 }
 
 func descends(all map[int]procStat, pid, from int) bool {
@@ -71,37 +73,30 @@ func descends(all map[int]procStat, pid, from int) bool {
 	return false
 }
 
-// startOf returns when a process was started and the id of the boot; ok is false if it has ended.
-func startOf(pid int) (started int64, boot string, ok bool) {
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0, "", false
-	}
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return readProcess(stat).started, string(bytes.TrimSpace(id)), err == nil
-}
-
-// lives reports whether a process of the group is alive. If the leader exists, its start shows
-// whether it is the same one. Otherwise its pid may belong to another group by now, which a
-// remaining process of the same task disproves: while it lives the kernel does not reuse the pid.
-func (g group) lives() bool {
-	started, boot, there := startOf(g.Leader)
-	if there {
-		return boot == g.Boot && started == g.Started
-	}
+// KillLeftover kills the process groups that a killed worker with the same state directory has
+// left running, and returns their tasks. The variables of their environment identify them. A
+// process with a session of its own is a daemon that outlives its task on purpose.
+func KillLeftover(state string) (tasks []string) {
 	for pid, p := range processes() {
-		if p.group == g.Leader && p.started >= g.Started && isOfTask(pid, g.Task) {
-			return true
+		variables := environOf(pid)
+		if p.group <= 1 || p.group == p.session || !slices.Contains(variables, stateVariable+state) || background.KillProcessGroup(p.group) != nil {
+			continue
+		}
+		for _, entry := range variables {
+			if task, ok := strings.CutPrefix(entry, taskVariable); ok && !slices.Contains(tasks, task) {
+				tasks = append(tasks, task)
+			}
 		}
 	}
-	return false
+	return tasks
 }
 
-// isOfTask reports whether a process was started for a task.
-func isOfTask(pid int, task string) bool {
-	environ, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+// environOf is the environment with which a process was started, nil for another user's process
+// and for one that has ended.
+func environOf(pid int) []string {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
-		return false // another user's process, or it has ended
+		return nil
 	}
-	return slices.ContainsFunc(bytes.Split(environ, []byte{0}), func(entry []byte) bool { return string(entry) == taskVariable+task })
+	return strings.Split(string(data), "\x00")
 }

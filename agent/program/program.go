@@ -1,19 +1,16 @@
-package main
+// Package program executes the work of an agent by running a command for each piece: the work's
+// parameters are its input and its environment, and its output is sent as it is printed. It is what
+// "comet worker" does.
+package program
 
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -34,41 +31,57 @@ const (
 	megabyte       = 1 << 20
 )
 
-// runner runs a command for each task.
-type runner struct {
-	command   []string
-	grace     time.Duration
-	maxOutput int
-	environ   []string
-	messages  io.Writer
-	groups    *groups // nil records none
+// Options configures New; nil is the zero value.
+type Options struct {
+	// Grace is the time between SIGTERM and SIGKILL for a command that must end.
+	Grace time.Duration
+	// MaxOutput is how many bytes from the end of the output a result has.
+	MaxOutput int
+	// State is the absolute path of the worker's state directory, "" for none. KillLeftover finds
+	// by it what a killed worker has left running.
+	State string
+	// Log is called with a line about each piece of work that has ended; nil discards them.
+	Log func(line string)
+}
 
+// Runner runs a command for each piece of work.
+type Runner struct {
+	command []string
+	opts    Options
+	environ []string
+
+	log    sync.Mutex
 	killed chan struct{} // closed to kill every command
 	once   sync.Once
 }
 
-func newRunner(command []string, f workerFlags, notes io.Writer) *runner {
-	return &runner{
-		command: command, grace: f.grace, maxOutput: f.maxOutput, environ: inherited(os.Environ()), messages: &lockedWriter{w: notes},
-		killed: make(chan struct{}),
+// New returns a Runner of a program and its arguments.
+func New(command []string, opts *Options) *Runner {
+	r := &Runner{command: command, environ: inherited(os.Environ()), killed: make(chan struct{})}
+	if opts != nil {
+		r.opts = *opts
 	}
+	if r.opts.State != "" {
+		r.environ = append(r.environ, stateVariable+r.opts.State)
+	}
+	return r
 }
 
-// kill kills every command.
-func (r *runner) kill() { r.once.Do(func() { close(r.killed) }) }
+// Kill kills every command, now and later.
+func (r *Runner) Kill() { r.once.Do(func() { close(r.killed) }) }
 
-// run is the agent's handler for every work type.
-func (r *runner) run(ctx context.Context, w *agent.Work) (agent.Result, error) {
+// Run is an agent.Handler for every work type.
+func (r *Runner) Run(ctx context.Context, w *agent.Work) (agent.Result, error) {
 	return r.runTask(ctx, w)
 }
 
-func (r *runner) runTask(ctx context.Context, w task) (agent.Result, error) {
+func (r *Runner) runTask(ctx context.Context, w task) (agent.Result, error) {
 	// The kernel kills the command when the thread that started it ends (Pdeathsig), so that it
 	// does not outlive the worker; the thread must live as long as the command.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	began := time.Now()
-	out := newCommandOutput(w, r.maxOutput)
+	out := newCommandOutput(w, r.opts.MaxOutput)
 	result, used, err := r.execute(ctx, w, out)
 	result.Output = out.tail.String()
 	verdict := "success"
@@ -80,13 +93,17 @@ func (r *runner) runTask(ctx context.Context, w task) (agent.Result, error) {
 	if err != nil {
 		line += "  " + err.Error()
 	}
-	printLine(r.messages, "%s", line)
+	if r.opts.Log != nil {
+		r.log.Lock()
+		defer r.log.Unlock()
+		r.opts.Log(line)
+	}
 	return result, err
 }
 
 // execute runs the command and returns its result, with its peak memory in bytes. The error is
 // why it was ended.
-func (r *runner) execute(ctx context.Context, w task, out *commandOutput) (agent.Result, int64, error) {
+func (r *Runner) execute(ctx context.Context, w task, out *commandOutput) (agent.Result, int64, error) {
 	//nolint:noctx // a context would kill the command alone, and not its group
 	cmd := exec.Command(r.command[0], r.command[1:]...)
 	cmd.Env = environment(r.environ, w)
@@ -101,10 +118,6 @@ func (r *runner) execute(ctx context.Context, w task, out *commandOutput) (agent
 		pumps.abandon()
 		return agent.Result{ExitCode: exitNotStarted}, 0, fmt.Errorf("the command cannot be started: %w", err)
 	}
-	removed, err := r.groups.add(cmd.Process.Pid, w.TaskID().String())
-	if err != nil {
-		printLine(r.messages, "%s", err)
-	}
 	pumps.start()
 	exited := make(chan struct{})
 	go func() {
@@ -112,9 +125,6 @@ func (r *runner) execute(ctx context.Context, w task, out *commandOutput) (agent
 		background.WaitProcessGroup(cmd) // kills what the command left running
 	}()
 	why := r.watch(ctx, cmd.Process.Pid, w.Hints().MaxMemoryMB, exited)
-	if err := removed(); err != nil {
-		printLine(r.messages, "%s", err)
-	}
 	pumps.finish()
 	state := cmd.ProcessState
 	return agent.Result{ExitCode: exitStatus(state), CPUTime: state.UserTime() + state.SystemTime()}, maxMemory(state), why
@@ -122,7 +132,7 @@ func (r *runner) execute(ctx context.Context, w task, out *commandOutput) (agent
 
 // watch waits for the end of a command, and ends it when it must. It returns why it ended the
 // command, nil if it did not.
-func (r *runner) watch(ctx context.Context, pid int, limitMB int64, exited <-chan struct{}) (why error) {
+func (r *Runner) watch(ctx context.Context, pid int, limitMB int64, exited <-chan struct{}) (why error) {
 	done, killed := ctx.Done(), r.killed
 	var late, look <-chan time.Time
 	if limitMB > 0 {
@@ -137,7 +147,7 @@ func (r *runner) watch(ctx context.Context, pid int, limitMB int64, exited <-cha
 		case <-done:
 			done, why = nil, firstError(why, context.Cause(ctx))
 			_ = background.TerminateProcessGroup(pid) // it may have ended
-			late = time.After(r.grace)
+			late = time.After(r.opts.Grace)
 		case <-late:
 			_ = background.KillProcessGroup(pid)
 		case <-killed:
@@ -159,23 +169,13 @@ func firstError(a, b error) error {
 	return b
 }
 
-// lockedWriter lets several tasks write to w.
-type lockedWriter struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-// Write implements io.Writer.
-func (l *lockedWriter) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(p)
-}
-
 const (
 	cometPrefix  = "COMET_"
 	paramPrefix  = "COMET_PARAM_"
 	taskVariable = "COMET_TASK_ID="
+	// stateVariable has the absolute path of the state directory. The next worker with the same
+	// directory finds by it what a killed one has left running.
+	stateVariable = "COMET_WORKER_STATE="
 	// maxVariable and maxVariables limit the environment of a command, in bytes; the system
 	// starts no command with much more. Standard input has all parameters.
 	maxVariable  = 64 << 10
@@ -248,79 +248,4 @@ func variableName(name string) string {
 		}
 		return '_'
 	}, name)
-}
-
-const suffixGroup = ".json"
-
-// group is the process group of a task. The leader's pid alone does not identify it, because pids
-// are reused.
-type group struct {
-	Leader int `json:"leader"`
-	// Started is the leader's start in clock ticks since the system booted, and Boot is the id of
-	// that boot.
-	Started int64  `json:"started"`
-	Boot    string `json:"boot"`
-	Task    string `json:"task"`
-}
-
-// groups records the running process groups in a directory, one file each: if a worker is killed,
-// the kernel kills its commands, but not the processes that these have started. The next worker
-// does. A nil *groups records nothing, nor does one on a system that does not report when a
-// process was started.
-type groups struct{ dir string }
-
-// openGroups kills what an earlier worker left running and returns the tasks of it.
-func openGroups(dir string) (g *groups, ended []string, err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, nil, err
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, e := range entries {
-		if _, err := strconv.Atoi(strings.TrimSuffix(e.Name(), suffixGroup)); err != nil {
-			continue // a foreign file
-		}
-		path := filepath.Join(dir, e.Name())
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return nil, ended, err
-		}
-		var left group
-		if json.Unmarshal(data, &left) == nil && left.Leader > 1 && left.lives() && background.KillProcessGroup(left.Leader) == nil {
-			ended = append(ended, left.Task)
-		}
-		if err := os.Remove(path); err != nil {
-			return nil, ended, err
-		}
-	}
-	return &groups{dir: dir}, ended, nil
-}
-
-// add records the group of a command that has started. The function it returns must be called
-// when the group is empty.
-func (g *groups) add(leader int, task string) (remove func() error, err error) {
-	nothing := func() error { return nil }
-	if g == nil {
-		return nothing, nil
-	}
-	started, boot, ok := startOf(leader)
-	if !ok {
-		return nothing, nil
-	}
-	data, err := json.Marshal(group{Leader: leader, Started: started, Boot: boot, Task: task})
-	if err != nil {
-		return nothing, err
-	}
-	path := filepath.Join(g.dir, strconv.Itoa(leader)+suffixGroup)
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		return nothing, fmt.Errorf("the process group of a task cannot be recorded: %w", err)
-	}
-	return func() error {
-		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
-	}, nil
 }

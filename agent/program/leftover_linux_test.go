@@ -1,0 +1,81 @@
+package program
+
+import (
+	"bufio"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/background"
+)
+
+// TestKillLeftover starts commands as a worker does, and the next worker with the same state.
+func TestKillLeftover(t *testing.T) {
+	t.Parallel()
+	const task = "550e8400-e29b-41d4-a716-446655440004"
+	// begin starts a command of a worker with this state directory that has started a process.
+	begin := func(t *testing.T, state string, prepare func(*exec.Cmd)) (cmd *exec.Cmd, child int) {
+		t.Helper()
+		cmd = exec.CommandContext(t.Context(), "/bin/sh", "-c", "sleep 600 & echo $!; wait")
+		cmd.Env = append(New(nil, &Options{State: state}).environ, taskVariable+task)
+		background.SetProcessGroup(cmd)
+		cmd.SysProcAttr.Pdeathsig = 0 // the test's threads come and go
+		prepare(cmd)
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		t.Cleanup(func() { _ = background.KillProcessGroup(cmd.Process.Pid) })
+		line, err := bufio.NewReader(out).ReadString('\n')
+		require.NoError(t, err)
+		child, err = strconv.Atoi(strings.TrimSpace(line))
+		require.NoError(t, err)
+		return cmd, child
+	}
+	unchanged := func(*exec.Cmd) {}
+	requireEnd := func(t *testing.T, pid int) {
+		t.Helper()
+		require.Eventually(t, func() bool { return !alive(pid) }, time.Minute, time.Millisecond)
+	}
+
+	t.Run("kills processes whose command was killed with its worker", func(t *testing.T) {
+		t.Parallel()
+		state := t.TempDir()
+		cmd, child := begin(t, state, unchanged)
+		require.NoError(t, cmd.Process.Kill())
+		_ = cmd.Wait()
+		require.True(t, alive(child))
+		require.Equal(t, []string{task}, KillLeftover(state))
+		requireEnd(t, child)
+	})
+
+	t.Run("kills a command that outlived its worker", func(t *testing.T) {
+		t.Parallel()
+		state := t.TempDir()
+		cmd, child := begin(t, state, unchanged)
+		require.Equal(t, []string{task}, KillLeftover(state))
+		require.Error(t, cmd.Wait())
+		requireEnd(t, child)
+		require.Empty(t, KillLeftover(state))
+	})
+
+	t.Run("spares the commands of a worker with another state", func(t *testing.T) {
+		t.Parallel()
+		cmd, child := begin(t, t.TempDir(), unchanged)
+		require.Empty(t, KillLeftover(t.TempDir()))
+		require.True(t, alive(cmd.Process.Pid))
+		require.True(t, alive(child))
+	})
+
+	t.Run("spares a daemon, which has a session of its own", func(t *testing.T) {
+		t.Parallel()
+		state := t.TempDir()
+		cmd, child := begin(t, state, func(cmd *exec.Cmd) { cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Setsid = false, true })
+		require.Empty(t, KillLeftover(state))
+		require.True(t, alive(cmd.Process.Pid))
+		require.True(t, alive(child))
+	})
+}
