@@ -9,14 +9,13 @@ import (
 	"comet/internal/jobs"
 	"comet/internal/orchestrator/selection"
 	"comet/internal/usage"
-	"comet/models"
 	"comet/store"
 )
 
 // New returns an orchestrator whose tasks spend from the ledger.
 func New(s *store.Store, ledger *usage.Ledger, opts *Options) *Orchestrator {
 	o := &Orchestrator{store: s, waiters: newWaiters(), gauges: newGauges(), environment: environment{
-		ledger: ledger, opts: opts.orDefaults(), index: selection.New(), workerCache: &workerCache{byID: map[string]models.Worker{}},
+		ledger: ledger, opts: opts.orDefaults(), index: selection.New(),
 		queues: newQueueCache(), counters: newCounters(), tracesEnabled: opts != nil && opts.Tracer != nil,
 	}}
 	o.log, o.waitLimit = o.opts.Logger, background.NewLimiter[string](o.opts.MaxWaiters, o.opts.MaxWaitersPerToken)
