@@ -181,29 +181,27 @@ func (op *operation) dispatch(t *models.Task, p Policy) error {
 	t.State, t.WaitingFor, t.Deadline = models.TaskNew, models.NotWaiting, op.tx.Now().Add(p.Timeout)
 	t.Progress, t.Step, t.StepName, t.OutputBytes, t.LogBytes = 0, 0, "", 0, 0
 	t.ExitCode, t.Detail = nil, nil
-	_, err := op.tx.Inbox().Enqueue(models.InboxMessage{AgentID: t.AgentID, Kind: models.MessageAssign, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
-	if err != nil {
+	if err := op.send(t.AgentID, models.MessageAssign, *t, nil); err != nil {
 		return err
 	}
-	op.wakeAfterCommit(WakeInbox, t.AgentID)
 	return op.emitTaskEvent(events.TaskAssigned, *t, nil)
 }
 
-// assignOrQueue assigns a task, queues it or schedules a retry. If none of that is possible it
-// returns the failure with which the task ends.
-func (op *operation) assignOrQueue(t *models.Task, in models.TaskInput, p Policy, exclude []string) (Failure, error) {
+// assignOrQueue assigns a task, queues it, schedules a retry or, if none of that is possible, fails
+// it.
+func (op *operation) assignOrQueue(t *models.Task, in models.TaskInput, p Policy, exclude []string) error {
 	verdict, err := op.assign(t, in, p, exclude)
 	switch {
 	case err == nil && verdict == selection.Unavailable && !op.refreshed:
-		return "", errStaleWorkers
+		return errStaleWorkers
 	case err != nil || verdict == selection.Chosen:
-		return "", err
+		return err
 	case verdict == verdictOverBudget:
-		return FailureBudget, nil
+		return op.failTask(t, FailureBudget, "no agent's budget covers it")
 	case verdict == selection.Unsupported:
-		return FailureUnsupported, nil
+		return op.failTask(t, FailureUnsupported, "no agent offers this work any more")
 	case verdict == selection.Saturated:
-		return "", op.enqueue(t, p)
+		return op.enqueue(t, p)
 	}
 	return op.recordUnavailable(t, p)
 }
@@ -218,32 +216,24 @@ func (op *operation) enqueue(t *models.Task, p Policy) error {
 	return op.emitTaskEvent(events.TaskWaiting, *t, nil)
 }
 
-const noAgentText = "no agent was available"
-
-// assignFailureText returns the error text of a task that could not be assigned.
-func assignFailureText(f Failure) string {
-	switch f {
-	case FailureBudget:
-		return "no agent's budget covers it"
-	case FailureUnsupported:
-		return "no agent offers this work any more"
-	}
-	return noAgentText
-}
-
-// recordUnavailable records a failed attempt because no agent was available.
-func (op *operation) recordUnavailable(t *models.Task, p Policy) (Failure, error) {
+// recordUnavailable records a failed attempt because no agent was available, and schedules the next
+// one or fails the task.
+func (op *operation) recordUnavailable(t *models.Task, p Policy) error {
+	const text = "no agent was available"
 	now := op.tx.Now()
 	t.Attempt++
 	t.AgentID, t.ExitCode, t.Detail = "", nil, nil
 	err := op.tx.Tasks().InsertAttempt(models.Attempt{
-		TaskID: t.ID, Attempt: t.Attempt, State: models.AttemptFailed, ErrorCode: string(FailureUnavailable), Error: noAgentText,
+		TaskID: t.ID, Attempt: t.Attempt, State: models.AttemptFailed, ErrorCode: string(FailureUnavailable), Error: text,
 		AssignedAt: now, EndedAt: &now,
 	})
-	if err != nil || !p.allowsRetry(FailureUnavailable, *t) {
-		return FailureUnavailable, err
+	switch {
+	case err != nil:
+		return err
+	case p.allowsRetry(FailureUnavailable, *t):
+		return op.scheduleRetry(t, p, FailureUnavailable)
 	}
-	return "", op.scheduleRetry(t, p, FailureUnavailable)
+	return op.failTask(t, FailureUnavailable, text)
 }
 
 // scheduleRetry sets the time of the next attempt.

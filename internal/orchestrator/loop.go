@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"comet/internal/errs"
 	"comet/models"
 	"comet/store"
 )
@@ -52,18 +51,7 @@ func (o *Orchestrator) markSilentOffline(ctx context.Context) error {
 		if err != nil {
 			break
 		}
-		err = o.transact(ctx, func(op *operation) error {
-			w, err := op.tx.Workers().Lock(id)
-			if errs.Is(err, errs.NotFound) || err == nil && (w.State == models.WorkerOffline || !w.LastSeenAt.Before(before)) {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			was := w.State
-			w.State = models.WorkerOffline
-			return op.saveWorker(&w, was)
-		})
+		err = o.setOffline(ctx, id, func(w models.Worker) bool { return w.LastSeenAt.Before(before) })
 	}
 	return err
 }

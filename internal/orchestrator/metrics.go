@@ -45,7 +45,9 @@ func (c *counters) all() []prometheus.Collector {
 }
 
 // count runs fn after the commit.
-func (op *operation) count(fn func(c *counters)) { op.counts = append(op.counts, fn) }
+func (op *operation) count(fn func(c *counters)) {
+	op.commitHooks = append(op.commitHooks, func(context.Context) { fn(op.counters) })
+}
 
 func (op *operation) countEnd(t models.Task) {
 	op.count(func(c *counters) {

@@ -24,7 +24,6 @@ type operation struct {
 	timerSet       bool
 	// insertingID is the id of a task that is not inserted yet.
 	insertingID string
-	counts      []func(*counters)
 	commitHooks []func(context.Context) // run after the commit
 	// maxRemaining is the largest remaining budget among those that did not cover the task.
 	maxRemaining int64
@@ -82,9 +81,6 @@ func (o *Orchestrator) transactOnce(ctx context.Context, once *models.Idempotenc
 // afterCommit updates the index of this replica and wakes waiting goroutines here and on other
 // replicas.
 func (o *Orchestrator) afterCommit(ctx context.Context, op *operation) {
-	for _, count := range op.counts {
-		count(o.counters)
-	}
 	for _, fn := range op.commitHooks {
 		fn(ctx)
 	}
@@ -166,8 +162,24 @@ func (op *operation) onTaskEnd(t models.Task) error {
 	if err != nil || t.OwnerAgent == "" || !o.Notify {
 		return err
 	}
-	op.wakeAfterCommit(WakeInbox, t.OwnerAgent)
-	_, err = op.tx.Inbox().Enqueue(models.InboxMessage{AgentID: t.OwnerAgent, Kind: models.MessageTaskEnded, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
+	return op.send(t.OwnerAgent, models.MessageTaskEnded, t, nil)
+}
+
+// send puts a message about a task into the inbox of an agent. data is encoded as JSON, nil for none.
+func (op *operation) send(agentID string, kind models.MessageKind, t models.Task, data map[string]string) error {
+	m := models.InboxMessage{AgentID: agentID, Kind: kind, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt}
+	if kind == models.MessageCancel {
+		m.Priority = MaxPriority
+	}
+	if data != nil {
+		text, err := json.Marshal(data)
+		if err != nil {
+			return err
+		}
+		m.Data = text
+	}
+	op.wakeAfterCommit(WakeInbox, agentID)
+	_, err := op.tx.Inbox().Enqueue(m)
 	return err
 }
 

@@ -153,15 +153,12 @@ func (op *operation) createTask(t models.Task, in models.TaskInput, p Policy, st
 	if err := op.emitTaskEvent(events.TaskCreated, t, nil); err != nil {
 		return t, err
 	}
-	failure, err := op.assignOrQueue(&t, in, p, nil)
+	err := op.assignOrQueue(&t, in, p, nil)
 	if err == nil && strict {
-		err = op.submissionError(t, in, failure)
+		err = op.submissionError(t, in)
 	}
 	if err == nil && t.WaitingFor == models.WaitForWorker {
 		err = op.checkQueueLimit(t)
-	}
-	if err == nil && failure != "" {
-		err = op.failTask(&t, failure, assignFailureText(failure))
 	}
 	if err == nil {
 		err = op.insertTask(t, in)
@@ -182,9 +179,9 @@ func (op *operation) insertTask(t models.Task, in models.TaskInput) error {
 	return err
 }
 
-// submissionError returns the error for a failure that rejects the submission.
-func (op *operation) submissionError(t models.Task, in models.TaskInput, f Failure) error {
-	switch f {
+// submissionError returns the error for a failure of a new task that rejects the submission.
+func (op *operation) submissionError(t models.Task, in models.TaskInput) error {
+	switch Failure(t.ErrorCode) {
 	case FailureUnsupported:
 		return op.unsupportedError(in)
 	case FailureBudget:
