@@ -44,22 +44,27 @@ func (op *operation) assign(t *models.Task, in models.TaskInput, p Policy, exclu
 			d.Verdict = selection.Saturated
 		}
 	}
-	tried, refused, eligible, full := len(exclude), 0, d.Eligible, hasFullAgent(d)
+	tried, eligible, full, refused := len(exclude), d.Eligible, hasFullAgent(d), 0
 	for d.Verdict == selection.Chosen {
-		chosen, overBudget, err := op.claimFirstSlot(t, &d)
-		if err != nil {
-			return "", err
-		}
-		if chosen {
-			if t.Decision, err = json.Marshal(d); err != nil {
+		for i, c := range d.Candidates {
+			reason, err := op.claimSlot(t, c.AgentID)
+			if err != nil {
 				return "", err
 			}
-			return selection.Chosen, op.dispatch(t, p)
+			if reason == "" { // the candidates before it are rejected
+				d.Candidates = d.Candidates[i:]
+				if t.Decision, err = json.Marshal(d); err != nil {
+					return "", err
+				}
+				return selection.Chosen, op.dispatch(t, p)
+			}
+			if reason == ReasonOverBudget {
+				refused++
+			}
+			d.Rejected = append(d.Rejected, selection.Rejection{Ranked: c, Reason: reason})
+			exclude = append(exclude, c.AgentID)
 		}
-		refused += overBudget
-		for _, r := range d.Rejected {
-			exclude = append(exclude, r.AgentID)
-		}
+		d.Candidates = nil
 		if eligible <= selection.MaxListed || len(exclude)-tried >= maxClaims {
 			break
 		}
@@ -84,37 +89,11 @@ func (op *operation) assign(t *models.Task, in models.TaskInput, p Policy, exclu
 // hasFullAgent reports whether an agent could do the work but has no free slot. Such agents are
 // the nearest misses, which a decision lists first.
 func hasFullAgent(d selection.Decision) bool {
-	if len(d.Rejected) == 0 {
-		return false
-	}
-	why := d.Rejected[0].Reason
-	return why == selection.ReasonSaturated || why == selection.ReasonBusy
+	return len(d.Rejected) > 0 && slices.Contains([]selection.Reason{selection.ReasonSaturated, selection.ReasonBusy}, d.Rejected[0].Reason)
 }
 
 // maxClaims limits how many agents one assignment tries to claim a slot of.
 const maxClaims = 100
-
-// claimFirstSlot claims a slot of the first candidate that has one and whose budget covers the
-// task, and moves it to the front. The candidates before it become rejected; overBudget is how many of
-// them were rejected for their budgets.
-func (op *operation) claimFirstSlot(t *models.Task, d *selection.Decision) (chosen bool, overBudget int, err error) {
-	for i, c := range d.Candidates {
-		reason, err := op.claimSlot(t, c.AgentID)
-		if err != nil {
-			return false, overBudget, err
-		}
-		if reason == "" {
-			d.Candidates = d.Candidates[i:]
-			return true, overBudget, nil
-		}
-		if reason == ReasonOverBudget {
-			overBudget++
-		}
-		d.Rejected = append(d.Rejected, selection.Rejection{Ranked: c, Reason: reason})
-	}
-	d.Candidates = nil
-	return false, overBudget, nil
-}
 
 // verdictOverBudget means that no suitable agent's budget covers the task.
 const verdictOverBudget selection.Verdict = "over_budget"

@@ -183,6 +183,9 @@ func (op *operation) send(agentID string, kind models.MessageKind, t models.Task
 	return err
 }
 
+// timerKind is the kind of the job that every open task has once.
+const timerKind = "task.timer"
+
 // armTimer sets the one timer of a task to its deadline.
 func (op *operation) armTimer(t models.Task) error {
 	if err := op.tx.Jobs().Delete(timerKind, t.ID); err != nil {

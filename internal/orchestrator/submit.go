@@ -113,11 +113,14 @@ func (op *operation) claimRequest(by models.Principal, sub Submission) (out Subm
 	earlier, fresh, err := op.tx.Tasks().ClaimRequest(models.TaskRequest{
 		Owner: by.TokenID, RequestID: sub.RequestID, Digest: sub.digest(), TaskID: sub.ID,
 	})
-	if err == nil && fresh {
-		return out, false, nil
+	switch {
+	case err != nil || fresh:
+		return out, false, err
+	case earlier.Digest != sub.digest():
+		return out, false, errs.New(errs.RequestIDReused, "the request_id %q was already used with different content", sub.RequestID)
 	}
-	out, err = op.replayRequest(earlier, sub, err)
-	return out, true, err
+	t, err := op.lockTask(earlier.TaskID)
+	return SubmitResult{Task: t, Replayed: true}, true, err
 }
 
 func (op *operation) submit(by models.Principal, sub Submission) (SubmitResult, error) {
@@ -201,16 +204,4 @@ func (op *operation) checkQueueLimit(t models.Task) error {
 		err = errs.New(errs.Busy, "%d tasks are already waiting for such an agent; try again later", n)
 	}
 	return err
-}
-
-// replayRequest returns the task of an earlier submission with the same request id.
-func (op *operation) replayRequest(earlier models.TaskRequest, sub Submission, err error) (SubmitResult, error) {
-	if err != nil {
-		return SubmitResult{}, err
-	}
-	if earlier.Digest != sub.digest() {
-		return SubmitResult{}, errs.New(errs.RequestIDReused, "the request_id %q was already used with different content", sub.RequestID)
-	}
-	t, err := op.lockTask(earlier.TaskID)
-	return SubmitResult{Task: t, Replayed: true}, err
 }
