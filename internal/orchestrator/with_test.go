@@ -67,20 +67,20 @@ func TestRowsOfTheCaller(t *testing.T) {
 
 	withHarness(t, "an error leaves nothing, whatever it is", func(t *testing.T, h *harness) {
 		h.worker(t, "w-1", 1, "read")
-		tables := []string{"tasks", "task_inputs", "task_requests", "attempts", "inbox", "events", "jobs", "sessions", "idempotency", "usage_reservations", "v5_context_tasks"}
+		tables := []string{"tasks", "task_inputs", "task_requests", "attempts", "inbox", "events", "jobs", "sessions", "v5_contexts", "idempotency", "usage_reservations", "v5_context_tasks"}
 		before := map[string]int{}
 		for _, table := range tables {
 			before[table] = count(t, h, table)
 		}
-		rejected := errs.New(errs.BudgetExceeded, "rejected") // as from a budget that the submission does not have
-		sub := orchestrator.Submission{Capabilities: []string{"read"}, RequestID: "r-1", OnEnd: &orchestrator.EndJob{Kind: "step.ended"}}
+		rejected := error(errs.New(errs.BudgetExceeded, "rejected")) // as from a budget that the submission does not have
+		sub := orchestrator.Submission{Capabilities: []string{"read"}, RequestID: "r-1", Session: newSession("{}"), OnEnd: &orchestrator.EndJob{Kind: "step.ended"}}
 		for name, change := range map[string]func(*orchestrator.Submission){
 			"one worker":      func(*orchestrator.Submission) {},
 			"a budget":        func(sub *orchestrator.Submission) { sub.Budget = new(int64(100)) },
 			"several workers": func(sub *orchestrator.Submission) { sub.Override.Workers = 2 },
 		} {
 			failing := sub
-			failing.With = func(tx *store.Tx, task *models.Task) error { return errors.Join(write(tx, task), rejected) }
+			failing.With = func(tx *store.Tx, task *models.Task) error { return cmp.Or(write(tx, task), rejected) }
 			change(&failing)
 			out, err := h.Submit(t.Context(), operator(), failing, &models.Idempotency{Principal: "ops", Key: "once"})
 			require.ErrorIs(t, err, rejected, name)
