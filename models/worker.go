@@ -16,17 +16,11 @@ const (
 	WorkerBusy WorkerState = "busy"
 )
 
-// Worker is an agent that executes tasks, with its connection and its state.
+// Worker is an agent that executes tasks, with its connection and its state. What every assignment
+// reads comes first, to be close together in memory.
 type Worker struct {
 	AgentID string
 	State   WorkerState
-	// Protocol is the protocol of its messages, Transport the transport of its connection.
-	Protocol  string
-	Transport string
-	// ProtocolVersion is the negotiated version of the protocol, "" for its newest.
-	ProtocolVersion string
-	// ConnectionID is the id of its connection, "" for none.
-	ConnectionID string
 	// MaxDepth is the first depth at which it accepts no subtasks, 0 if it did not declare
 	// one (PROTOCOL_V5 §2.4).
 	MaxDepth int
@@ -35,14 +29,21 @@ type Worker struct {
 	InFlight    int
 	// Load is the load in percent that the agent reports.
 	Load           int
-	LastSeenAt     time.Time
 	LastAssignedAt time.Time // the last assignment, zero before the first
-	// Failures counts the timeouts and lost connections since the last success.
-	Failures int
 	// BreakerUntil is the time until which the open breaker blocks new tasks, zero if the
 	// breaker is closed. Probing is set from that time until the next sign of presence.
 	BreakerUntil time.Time
 	Probing      bool
+	// Failures counts the timeouts and lost connections since the last success.
+	Failures int
+	// Protocol is the protocol of its messages, Transport the transport of its connection.
+	Protocol  string
+	Transport string
+	// ProtocolVersion is the negotiated version of the protocol, "" for its newest.
+	ProtocolVersion string
+	// ConnectionID is the id of its connection, "" for none.
+	ConnectionID string
+	LastSeenAt   time.Time
 	Version      int64
 	UpdatedAt    time.Time
 }

@@ -32,6 +32,9 @@ const (
 // TestReceiversOfEveryKind runs receivers that fail in different ways at the same time, with
 // two replicas where the database allows it. Each gets every event that it can get.
 func TestReceiversOfEveryKind(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it makes thousands of deliveries to receivers that fail")
+	}
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		opts := options()

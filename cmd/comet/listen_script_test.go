@@ -14,10 +14,12 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"comet/internal/testkit"
 )
 
 // waitTimeout limits how long a script waits for another process.
-const waitTimeout = 20 * time.Second
+const waitTimeout = testkit.Timeout
 
 // listenerKey is the key of a script's listener.
 type listenerKey struct{}

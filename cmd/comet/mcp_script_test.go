@@ -25,7 +25,7 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: until regexp command [args...]")
 	}
 	wanted := regexp.MustCompile("(?m)" + args[0])
-	for late := time.After(3 * waitTimeout); ; {
+	for late := time.After(waitTimeout); ; {
 		err := ts.Exec(args[1], args[2:]...)
 		output := ts.ReadFile("stdout")
 		if err == nil && wanted.MatchString(output) {
@@ -60,7 +60,7 @@ func converse(ts *testscript.TestScript, neg bool, args []string) {
 	out, err := cmd.StdoutPipe()
 	ts.Check(err)
 	ts.Check(cmd.Start())
-	late := time.AfterFunc(3*waitTimeout, func() { _ = cmd.Process.Kill() })
+	late := time.AfterFunc(waitTimeout, func() { _ = cmd.Process.Kill() })
 	defer late.Stop()
 	lines := bufio.NewScanner(io.TeeReader(out, answers))
 	lines.Buffer(nil, 1<<20)

@@ -16,6 +16,9 @@ import (
 // testdata/costs, on both databases. Each operation runs alone on a separate server, so that no
 // callers share a commit.
 func TestCosts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it starts a server for each operation, and waits for heartbeats")
+	}
 	t.Parallel()
 	t.Run("operations", func(t *testing.T) {
 		t.Run("create agent", costOfCreateAgent)

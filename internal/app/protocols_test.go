@@ -24,6 +24,9 @@ func v5WorkerKinds() []string { return []string{"websocket", "tcp"} }
 // Each behaviour is tested for every pair of them. The cases run in parallel, because most of their
 // time is spent in pauses before retries.
 func TestProtocolsInterwork(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it runs every behaviour with every pair of protocols")
+	}
 	t.Parallel()
 	every := append([]string{"envelope"}, v5WorkerKinds()...)
 	behaviours := []struct {

@@ -44,22 +44,27 @@ func (op *operation) assign(t *models.Task, in models.TaskInput, p Policy, exclu
 			d.Verdict = selection.Saturated
 		}
 	}
-	tried, refused, eligible, full := len(exclude), 0, d.Eligible, hasFullAgent(d)
+	tried, eligible, full, refused := len(exclude), d.Eligible, hasFullAgent(d), 0
 	for d.Verdict == selection.Chosen {
-		chosen, overBudget, err := op.claimFirstSlot(t, &d)
-		if err != nil {
-			return "", err
-		}
-		if chosen {
-			if t.Decision, err = json.Marshal(d); err != nil {
+		for i, c := range d.Candidates {
+			reason, err := op.claimSlot(t, c.AgentID)
+			if err != nil {
 				return "", err
 			}
-			return selection.Chosen, op.dispatch(t, p)
+			if reason == "" { // the candidates before it are rejected
+				d.Candidates = d.Candidates[i:]
+				if t.Decision, err = json.Marshal(d); err != nil {
+					return "", err
+				}
+				return selection.Chosen, op.dispatch(t, p)
+			}
+			if reason == ReasonOverBudget {
+				refused++
+			}
+			d.Rejected = append(d.Rejected, selection.Rejection{Ranked: c, Reason: reason})
+			exclude = append(exclude, c.AgentID)
 		}
-		refused += overBudget
-		for _, r := range d.Rejected {
-			exclude = append(exclude, r.AgentID)
-		}
+		d.Candidates = nil
 		if eligible <= selection.MaxListed || len(exclude)-tried >= maxClaims {
 			break
 		}
@@ -84,37 +89,11 @@ func (op *operation) assign(t *models.Task, in models.TaskInput, p Policy, exclu
 // hasFullAgent reports whether an agent could do the work but has no free slot. Such agents are
 // the nearest misses, which a decision lists first.
 func hasFullAgent(d selection.Decision) bool {
-	if len(d.Rejected) == 0 {
-		return false
-	}
-	why := d.Rejected[0].Reason
-	return why == selection.ReasonSaturated || why == selection.ReasonBusy
+	return len(d.Rejected) > 0 && slices.Contains([]selection.Reason{selection.ReasonSaturated, selection.ReasonBusy}, d.Rejected[0].Reason)
 }
 
 // maxClaims limits how many agents one assignment tries to claim a slot of.
 const maxClaims = 100
-
-// claimFirstSlot claims a slot of the first candidate that has one and whose budget covers the
-// task, and moves it to the front. The candidates before it become rejected; overBudget is how many of
-// them were rejected for their budgets.
-func (op *operation) claimFirstSlot(t *models.Task, d *selection.Decision) (chosen bool, overBudget int, err error) {
-	for i, c := range d.Candidates {
-		reason, err := op.claimSlot(t, c.AgentID)
-		if err != nil {
-			return false, overBudget, err
-		}
-		if reason == "" {
-			d.Candidates = d.Candidates[i:]
-			return true, overBudget, nil
-		}
-		if reason == ReasonOverBudget {
-			overBudget++
-		}
-		d.Rejected = append(d.Rejected, selection.Rejection{Ranked: c, Reason: reason})
-	}
-	d.Candidates = nil
-	return false, overBudget, nil
-}
 
 // verdictOverBudget means that no suitable agent's budget covers the task.
 const verdictOverBudget selection.Verdict = "over_budget"
@@ -181,29 +160,27 @@ func (op *operation) dispatch(t *models.Task, p Policy) error {
 	t.State, t.WaitingFor, t.Deadline = models.TaskNew, models.NotWaiting, op.tx.Now().Add(p.Timeout)
 	t.Progress, t.Step, t.StepName, t.OutputBytes, t.LogBytes = 0, 0, "", 0, 0
 	t.ExitCode, t.Detail = nil, nil
-	_, err := op.tx.Inbox().Enqueue(models.InboxMessage{AgentID: t.AgentID, Kind: models.MessageAssign, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
-	if err != nil {
+	if err := op.send(t.AgentID, models.MessageAssign, *t, nil); err != nil {
 		return err
 	}
-	op.wakeAfterCommit(WakeInbox, t.AgentID)
 	return op.emitTaskEvent(events.TaskAssigned, *t, nil)
 }
 
-// assignOrQueue assigns a task, queues it or schedules a retry. If none of that is possible it
-// returns the failure with which the task ends.
-func (op *operation) assignOrQueue(t *models.Task, in models.TaskInput, p Policy, exclude []string) (Failure, error) {
+// assignOrQueue assigns a task, queues it, schedules a retry or, if none of that is possible, fails
+// it.
+func (op *operation) assignOrQueue(t *models.Task, in models.TaskInput, p Policy, exclude []string) error {
 	verdict, err := op.assign(t, in, p, exclude)
 	switch {
 	case err == nil && verdict == selection.Unavailable && !op.refreshed:
-		return "", errStaleWorkers
+		return errStaleWorkers
 	case err != nil || verdict == selection.Chosen:
-		return "", err
+		return err
 	case verdict == verdictOverBudget:
-		return FailureBudget, nil
+		return op.failTask(t, FailureBudget, "no agent's budget covers it")
 	case verdict == selection.Unsupported:
-		return FailureUnsupported, nil
+		return op.failTask(t, FailureUnsupported, "no agent offers this work any more")
 	case verdict == selection.Saturated:
-		return "", op.enqueue(t, p)
+		return op.enqueue(t, p)
 	}
 	return op.recordUnavailable(t, p)
 }
@@ -218,32 +195,24 @@ func (op *operation) enqueue(t *models.Task, p Policy) error {
 	return op.emitTaskEvent(events.TaskWaiting, *t, nil)
 }
 
-const noAgentText = "no agent was available"
-
-// assignFailureText returns the error text of a task that could not be assigned.
-func assignFailureText(f Failure) string {
-	switch f {
-	case FailureBudget:
-		return "no agent's budget covers it"
-	case FailureUnsupported:
-		return "no agent offers this work any more"
-	}
-	return noAgentText
-}
-
-// recordUnavailable records a failed attempt because no agent was available.
-func (op *operation) recordUnavailable(t *models.Task, p Policy) (Failure, error) {
+// recordUnavailable records a failed attempt because no agent was available, and schedules the next
+// one or fails the task.
+func (op *operation) recordUnavailable(t *models.Task, p Policy) error {
+	const text = "no agent was available"
 	now := op.tx.Now()
 	t.Attempt++
 	t.AgentID, t.ExitCode, t.Detail = "", nil, nil
 	err := op.tx.Tasks().InsertAttempt(models.Attempt{
-		TaskID: t.ID, Attempt: t.Attempt, State: models.AttemptFailed, ErrorCode: string(FailureUnavailable), Error: noAgentText,
+		TaskID: t.ID, Attempt: t.Attempt, State: models.AttemptFailed, ErrorCode: string(FailureUnavailable), Error: text,
 		AssignedAt: now, EndedAt: &now,
 	})
-	if err != nil || !p.allowsRetry(FailureUnavailable, *t) {
-		return FailureUnavailable, err
+	switch {
+	case err != nil:
+		return err
+	case p.allowsRetry(FailureUnavailable, *t):
+		return op.scheduleRetry(t, p, FailureUnavailable)
 	}
-	return "", op.scheduleRetry(t, p, FailureUnavailable)
+	return op.failTask(t, FailureUnavailable, text)
 }
 
 // scheduleRetry sets the time of the next attempt.

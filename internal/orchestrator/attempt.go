@@ -2,7 +2,6 @@ package orchestrator
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 
 	"comet/internal/errs"
@@ -133,13 +132,5 @@ func (op *operation) cancelAttempt(t *models.Task, a *models.Attempt, why string
 	if err := op.endAttempt(t, a, r, p); err != nil || a.AgentID == "" {
 		return err
 	}
-	data, err := json.Marshal(map[string]string{"reason": why})
-	if err != nil {
-		return err
-	}
-	op.wakeAfterCommit(WakeInbox, a.AgentID)
-	_, err = op.tx.Inbox().Enqueue(models.InboxMessage{
-		AgentID: a.AgentID, Kind: models.MessageCancel, Priority: MaxPriority, TaskID: t.ID, Attempt: a.Attempt, Data: data,
-	})
-	return err
+	return op.send(a.AgentID, models.MessageCancel, *t, map[string]string{"reason": why})
 }

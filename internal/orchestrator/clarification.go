@@ -50,30 +50,25 @@ func (op *operation) clarify(agentID, taskID string, q Question) (models.Task, e
 		return t, err
 	}
 	t.WaitingFor, t.Deadline = models.WaitForReply, op.tx.Now().Add(p.ReplyTimeout)
-	if err := op.wakeParents(t); err != nil {
-		return t, err
-	}
 	err = op.emitTaskEvent(events.TaskQuestion, t, func(d *TaskChanged) { d.Question, d.Options = q.Text, q.Options })
 	if err == nil {
 		err = op.notifyQuestion(t)
 	}
-	if err != nil {
-		return t, err
+	if err == nil {
+		err = op.saveTask(before, &t)
 	}
-	err = op.saveTask(before, &t)
 	return t, err
 }
 
-// notifyQuestion sends a question to the agent that submitted the root task, if it asked for
-// notifications.
-func (op *operation) notifyQuestion(t models.Task) error {
+// notifyQuestion wakes the goroutines that wait for the parents of a task, and sends its question to
+// the agent that submitted the root task, if it asked for notifications.
+func (op *operation) notifyQuestion(t models.Task) (err error) {
 	root := t
 	for root.ParentID != nil {
-		source, err := op.tx.Tasks().Get(*root.ParentID)
-		if err != nil {
+		op.wakeAfterCommit(WakeTask, *root.ParentID)
+		if root, err = op.tx.Tasks().Get(*root.ParentID); err != nil {
 			return err
 		}
-		root = source
 	}
 	if root.OwnerAgent == "" {
 		return nil
@@ -85,9 +80,7 @@ func (op *operation) notifyQuestion(t models.Task) error {
 	if o, err := overrideOf(in); err != nil || !o.Notify {
 		return err
 	}
-	op.wakeAfterCommit(WakeInbox, root.OwnerAgent)
-	_, err = op.tx.Inbox().Enqueue(models.InboxMessage{AgentID: root.OwnerAgent, Kind: models.MessageQuestion, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
-	return err
+	return op.send(root.OwnerAgent, models.MessageQuestion, t, nil)
 }
 
 // Reply replies to the question of a task's agent or, if it asked none, of an agent of one of its
@@ -126,18 +119,10 @@ func (o *Orchestrator) Reply(ctx context.Context, taskID, answer string) (out mo
 
 // deliverReply sends a reply to a task's agent. The task is not saved yet.
 func (op *operation) deliverReply(t *models.Task, answer string, p Policy) error {
-	data, err := json.Marshal(map[string]string{"answer": answer})
-	if err != nil {
-		return err
-	}
 	t.WaitingFor, t.Deadline = models.NotWaiting, op.tx.Now().Add(p.Timeout)
-	_, err = op.tx.Inbox().Enqueue(models.InboxMessage{
-		AgentID: t.AgentID, Kind: models.MessageReply, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt, Data: data,
-	})
-	if err != nil {
+	if err := op.send(t.AgentID, models.MessageReply, *t, map[string]string{"answer": answer}); err != nil {
 		return err
 	}
-	op.wakeAfterCommit(WakeInbox, t.AgentID)
 	return op.emitTaskEvent(events.TaskReplied, *t, func(d *TaskChanged) { d.Reply = answer })
 }
 
@@ -232,17 +217,4 @@ func (o *Orchestrator) WaitForChangeOrQuestion(ctx context.Context, tokenID stri
 		_, asking, err := o.TaskAwaitingReply(ctx, now)
 		return asking && err == nil
 	})
-}
-
-// wakeParents wakes the goroutines that wait for the parents of a task.
-func (op *operation) wakeParents(t models.Task) error {
-	for t.ParentID != nil {
-		op.wakeAfterCommit(WakeTask, *t.ParentID)
-		source, err := op.tx.Tasks().Get(*t.ParentID)
-		if err != nil {
-			return err
-		}
-		t = source
-	}
-	return nil
 }

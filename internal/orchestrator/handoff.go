@@ -100,7 +100,7 @@ func (op *operation) handOff(by models.Principal, agentID, taskID string, sub Su
 // maxDepthOf returns the depth from which on an agent accepts no hand-offs: its own limit or else
 // the policy's (PROTOCOL_V5 §2.4, §5.4).
 func (op *operation) maxDepthOf(agentID string, p Policy) int {
-	if w := op.workerCache.get(agentID); agentID != "" && w.MaxDepth != 0 {
+	if w := op.index.Worker(agentID); agentID != "" && w.MaxDepth != 0 {
 		return min(w.MaxDepth, models.MaxTaskDepth+1)
 	}
 	return p.MaxDepth

@@ -65,7 +65,7 @@ const (
 // another protocol, is errs.NotFound.
 func (o *Orchestrator) Broadcast(ctx context.Context, a Broadcast) (recipients int, err error) {
 	if a.AgentID != "" {
-		if w := o.workerCache.get(a.AgentID); w.Protocol != a.Protocol || w.State == models.WorkerOffline {
+		if w := o.index.Worker(a.AgentID); w.Protocol != a.Protocol || w.State == models.WorkerOffline {
 			return 0, errs.New(errs.NotFound, "the agent %q is not online", a.AgentID)
 		}
 		return 1, o.transact(ctx, func(op *operation) error { return op.sendBroadcast(a, []string{a.AgentID}) })

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"comet/internal/orchestrator/selection"
 	"comet/models"
 )
 
@@ -44,7 +45,9 @@ func (c *counters) all() []prometheus.Collector {
 }
 
 // count runs fn after the commit.
-func (op *operation) count(fn func(c *counters)) { op.counts = append(op.counts, fn) }
+func (op *operation) count(fn func(c *counters)) {
+	op.commitHooks = append(op.commitHooks, func(context.Context) { fn(op.counters) })
+}
 
 func (op *operation) countEnd(t models.Task) {
 	op.count(func(c *counters) {
@@ -93,7 +96,7 @@ func (o *Orchestrator) Collect(to chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, n int, label string) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), label)
 	}
-	c := o.workerCache.counts(o.store.Now())
+	c := countWorkers(o.index, o.store.Now())
 	for _, s := range []models.WorkerState{models.WorkerOffline, models.WorkerOnline, models.WorkerBusy} {
 		gauge(o.gauges.workers, c.states[s], string(s))
 	}
@@ -124,11 +127,9 @@ type workerCounts struct {
 	closed, open, halfOpen, inUse, free int
 }
 
-func (c *workerCache) counts(now time.Time) workerCounts {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func countWorkers(index *selection.Index, now time.Time) workerCounts {
 	out := workerCounts{states: map[models.WorkerState]int{}}
-	for _, w := range c.byID {
+	index.Workers(func(w *models.Worker) {
 		out.states[w.State]++
 		switch {
 		case w.BreakerUntil.IsZero():
@@ -142,7 +143,7 @@ func (c *workerCache) counts(now time.Time) workerCounts {
 			out.inUse += w.InFlight
 			out.free += max(w.Concurrency-w.InFlight, 0)
 		}
-	}
+	})
 	return out
 }
 

@@ -26,7 +26,6 @@ type operation struct {
 	timerSet       bool
 	// insertingID is the id of a task that is not inserted yet.
 	insertingID string
-	counts      []func(*counters)
 	commitHooks []func(context.Context) // run after the commit
 	// maxRemaining is the largest remaining budget among those that did not cover the task.
 	maxRemaining int64
@@ -84,9 +83,6 @@ func (o *Orchestrator) transactOnce(ctx context.Context, once *models.Idempotenc
 // afterCommit updates the index of this replica and wakes waiting goroutines here and on other
 // replicas.
 func (o *Orchestrator) afterCommit(ctx context.Context, op *operation) {
-	for _, count := range op.counts {
-		count(o.counters)
-	}
 	for _, fn := range op.commitHooks {
 		fn(ctx)
 	}
@@ -168,10 +164,29 @@ func (op *operation) onTaskEnd(t models.Task) error {
 	if err != nil || t.OwnerAgent == "" || !o.Notify {
 		return err
 	}
-	op.wakeAfterCommit(WakeInbox, t.OwnerAgent)
-	_, err = op.tx.Inbox().Enqueue(models.InboxMessage{AgentID: t.OwnerAgent, Kind: models.MessageTaskEnded, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt})
+	return op.send(t.OwnerAgent, models.MessageTaskEnded, t, nil)
+}
+
+// send puts a message about a task into the inbox of an agent. data is encoded as JSON, nil for none.
+func (op *operation) send(agentID string, kind models.MessageKind, t models.Task, data map[string]string) error {
+	m := models.InboxMessage{AgentID: agentID, Kind: kind, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt}
+	if kind == models.MessageCancel {
+		m.Priority = MaxPriority
+	}
+	if data != nil {
+		text, err := json.Marshal(data)
+		if err != nil {
+			return err
+		}
+		m.Data = text
+	}
+	op.wakeAfterCommit(WakeInbox, agentID)
+	_, err := op.tx.Inbox().Enqueue(m)
 	return err
 }
+
+// timerKind is the kind of the job that every open task has once.
+const timerKind = "task.timer"
 
 // armTimer sets the one timer of a task to its deadline.
 func (op *operation) armTimer(t models.Task) error {
@@ -218,7 +233,7 @@ func selectionRequest(depth int, in models.TaskInput, p Policy, exclude []string
 // unsupportedError is the error for work that no agent offers.
 func (e *environment) unsupportedError(in models.TaskInput) error {
 	text, id := "no agent offers "+requirements(in), in.RequestedAgentID
-	if _, known := e.index.Agent(id); id != "" && !known {
+	if a, _ := e.index.Agent(id); id != "" && a.Version == 0 {
 		text = fmt.Sprintf("there is no agent %q", id)
 	}
 	supported := e.index.CapabilitiesOf(in.AgentType)

@@ -26,7 +26,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"maps"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -135,10 +134,6 @@ type Orchestrator struct {
 	// registryStale counts the requests to read the whole registry; registryFresh is the last of
 	// them that was done.
 	registryStale, registryFresh atomic.Int64
-	// reindexMu is held while an agent is read into the index. reindexed lists the agents that
-	// were read while loadIndex runs, nil at other times.
-	reindexMu sync.Mutex
-	reindexed []string
 	// workersChanged is set when another replica has changed workers.
 	workersChanged atomic.Bool
 }
@@ -146,12 +141,11 @@ type Orchestrator struct {
 // environment is what operations use besides their transaction. It has no store: an operation reads
 // in its transaction only.
 type environment struct {
-	ledger      *usage.Ledger
-	opts        Options
-	index       *selection.Index
-	workerCache *workerCache
-	queues      *queueCache // what the queued tasks require
-	counters    *counters
+	ledger   *usage.Ledger
+	opts     Options
+	index    *selection.Index // the agents and their newest states as workers
+	queues   *queueCache      // what the queued tasks require
+	counters *counters
 
 	tracesEnabled bool // without it nothing is read for spans
 	// startedAt is when Start was called, by the store's clock in microseconds.

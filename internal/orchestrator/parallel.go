@@ -260,12 +260,8 @@ func (op *operation) completeParent(before, t models.Task, subtask models.Task) 
 	if t.OutputBytes, err = op.tx.Tasks().CopyOutput(subtask.ID, t.ID, t.Attempt); err != nil {
 		return err
 	}
-	t.State, t.Progress, t.ExitCode, t.EndedAt = models.TaskDone, 100, subtask.ExitCode, new(op.tx.Now())
-	err = op.emitTaskEvent(events.TaskCompleted, t, func(d *TaskChanged) { d.ExitCode, d.Tokens = t.ExitCode, t.Tokens })
-	if err != nil {
-		return err
-	}
-	return op.saveTask(before, &t)
+	t.ExitCode = subtask.ExitCode
+	return op.completeTask(before, &t)
 }
 
 // failParent ends a parent task without a result.

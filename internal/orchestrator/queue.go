@@ -130,12 +130,9 @@ func (op *operation) assignQueued(route string, t models.Task) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	failure, err := op.assignOrQueue(&t, in, p, exclude)
-	if err == nil && failure == "" && t.WaitingFor == models.WaitForWorker && len(exclude) > 0 { // its preference must not block the tasks after it
-		failure, err = op.assignOrQueue(&t, in, p, nil)
-	}
-	if err == nil && failure != "" {
-		err = op.failTask(&t, failure, assignFailureText(failure))
+	err = op.assignOrQueue(&t, in, p, exclude)
+	if err == nil && t.WaitingFor == models.WaitForWorker && len(exclude) > 0 { // its preference must not block the tasks after it
+		err = op.assignOrQueue(&t, in, p, nil)
 	}
 	if err != nil || t.WaitingFor == models.WaitForWorker {
 		return false, err

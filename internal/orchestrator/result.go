@@ -102,6 +102,11 @@ func (op *operation) applyResult(before models.Task, t *models.Task, a models.At
 		}
 		return op.saveTask(before, t)
 	}
+	return op.completeTask(before, t)
+}
+
+// completeTask ends a task that has succeeded.
+func (op *operation) completeTask(before models.Task, t *models.Task) error {
 	t.State, t.WaitingFor, t.Progress, t.EndedAt = models.TaskDone, models.NotWaiting, 100, new(op.tx.Now())
 	if err := op.emitTaskEvent(events.TaskCompleted, *t, func(d *TaskChanged) { d.ExitCode, d.Tokens = t.ExitCode, t.Tokens }); err != nil {
 		return err

@@ -13,10 +13,20 @@ import (
 	"comet/store"
 )
 
+const (
+	// maxAssignedTogether is how many tasks of a queue are assigned in one transaction.
+	maxAssignedTogether = 32
+	// refreshOverlap is how far back changed workers are read again: clocks of replicas differ,
+	// and a commit may be later than the times in its rows.
+	refreshOverlap = 10 * time.Second
+	// reindexInterval is how often all agents are read again, for changes without an event.
+	reindexInterval = time.Minute
+)
+
 // New returns an orchestrator whose tasks spend from the ledger.
 func New(s *store.Store, ledger *usage.Ledger, opts *Options) *Orchestrator {
 	o := &Orchestrator{store: s, waiters: newWaiters(), gauges: newGauges(), environment: environment{
-		ledger: ledger, opts: opts.orDefaults(), index: selection.New(), workerCache: &workerCache{byID: map[string]models.Worker{}},
+		ledger: ledger, opts: opts.orDefaults(), index: selection.New(),
 		queues: newQueueCache(), counters: newCounters(), tracesEnabled: opts != nil && opts.Tracer != nil,
 	}}
 	o.log, o.waitLimit = o.opts.Logger, background.NewLimiter[string](o.opts.MaxWaiters, o.opts.MaxWaitersPerToken)
@@ -25,6 +35,13 @@ func New(s *store.Store, ledger *usage.Ledger, opts *Options) *Orchestrator {
 	o.failures = background.NewFailureLog(o.log)
 	o.Loop = background.NewLoop(o.run)
 	return o
+}
+
+// RegisterJobs registers the handlers of the orchestrator's jobs.
+func (o *Orchestrator) RegisterJobs(r *jobs.Runner) {
+	r.Handle(timerKind, o.handleTimer, jobs.Policy{MaxBackoff: 10 * time.Second})
+	r.Handle(subtaskKind, o.updateParent, jobs.Policy{MaxBackoff: 10 * time.Second})
+	r.Handle(breakerKind, o.probeWorker, jobs.Policy{MaxBackoff: 10 * time.Second})
 }
 
 // run polls, and follows the registry, until ctx ends.
@@ -41,12 +58,61 @@ func (o *Orchestrator) run(ctx context.Context) {
 	background.NewPollLoop(background.PollOptions{Task: "assigning tasks", Logger: o.log, Signal: queue}, o.poll).Run(ctx)
 }
 
-// timerKind is the kind of the job that every open task has once.
-const timerKind = "task.timer"
+// poll updates the index, detects silent workers and assigns queued tasks. A step that fails does not
+// prevent the others.
+func (o *Orchestrator) poll(ctx context.Context) (idle time.Duration, err error) {
+	if want := o.registryStale.Load(); want != o.registryFresh.Load() || time.Since(o.reindexedAt) >= reindexInterval {
+		err := o.loadIndex(ctx)
+		if err == nil {
+			o.registryFresh.Store(want)
+			o.reindexedAt = time.Now()
+		}
+		o.failures.Report(ctx, "reading the agents", err)
+	}
+	if o.workersChanged.Swap(false) || time.Since(o.refreshedAt) >= o.opts.Poll {
+		o.refreshedAt = time.Now()
+		o.failures.Report(ctx, "reading the workers", o.refreshWorkers(ctx))
+		o.failures.Report(ctx, "looking for silent workers", o.markSilentOffline(ctx))
+		o.failures.Report(ctx, "closing idle sessions", o.closeIdleSessions(ctx))
+	}
+	o.failures.Report(ctx, "assigning queued tasks", o.serveQueues(ctx))
+	return o.opts.Poll - time.Since(o.refreshedAt), nil
+}
 
-// RegisterJobs registers the handlers of the orchestrator's jobs.
-func (o *Orchestrator) RegisterJobs(r *jobs.Runner) {
-	r.Handle(timerKind, o.handleTimer, jobs.Policy{MaxBackoff: 10 * time.Second})
-	r.Handle(subtaskKind, o.updateParent, jobs.Policy{MaxBackoff: 10 * time.Second})
-	r.Handle(breakerKind, o.probeWorker, jobs.Policy{MaxBackoff: 10 * time.Second})
+// markSilentOffline marks workers as offline that were silent for OfflineAfter. Their attempts
+// continue until their own deadlines.
+func (o *Orchestrator) markSilentOffline(ctx context.Context) error {
+	before := o.store.Now().Add(-o.opts.OfflineAfter)
+	if before.Before(time.UnixMicro(o.startedAt.Load())) {
+		return nil // they may have sent heartbeats while no server ran
+	}
+	ids, err := o.store.Workers(ctx).Silent(before, 100)
+	for _, id := range ids {
+		if err != nil {
+			break
+		}
+		err = o.setOffline(ctx, id, func(w models.Worker) bool { return w.LastSeenAt.Before(before) })
+	}
+	return err
+}
+
+// replayFor is how long request ids and message ids are remembered.
+const replayFor = 24 * time.Hour
+
+// Purge deletes expired rows: tasks and sessions that ended before Options.Retention, request ids and message ids that cannot be repeated any more, and broadcasts
+// that were pending for a day.
+func (o *Orchestrator) Purge(ctx context.Context) error {
+	ended, replayed := o.store.Now().Add(-o.opts.Retention), o.store.Now().Add(-replayFor)
+	for _, purge := range []func(tx *store.Tx, limit int) (int64, error){
+		func(tx *store.Tx, limit int) (int64, error) { return tx.Tasks().Purge(ended, limit) },
+		func(tx *store.Tx, limit int) (int64, error) { return tx.Sessions().Purge(ended, limit) },
+		func(tx *store.Tx, limit int) (int64, error) { return tx.Tasks().PurgeRequests(replayed, limit) },
+		func(tx *store.Tx, limit int) (int64, error) { return tx.Inbox().PurgeProcessed(replayed, limit) },
+		func(tx *store.Tx, limit int) (int64, error) { return tx.Inbox().PurgeNotices(replayed, limit) },
+	} {
+		if _, err := o.store.InBatches(ctx, purge); err != nil {
+			return err
+		}
+	}
+	return nil
 }

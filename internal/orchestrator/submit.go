@@ -119,11 +119,14 @@ func (op *operation) claimRequest(by models.Principal, sub Submission) (out Subm
 	earlier, fresh, err := op.tx.Tasks().ClaimRequest(models.TaskRequest{
 		Owner: by.TokenID, RequestID: sub.RequestID, Digest: sub.digest(), TaskID: sub.ID,
 	})
-	if err == nil && fresh {
-		return out, false, nil
+	switch {
+	case err != nil || fresh:
+		return out, false, err
+	case earlier.Digest != sub.digest():
+		return out, false, errs.New(errs.RequestIDReused, "the request_id %q was already used with different content", sub.RequestID)
 	}
-	out, err = op.replayRequest(earlier, sub, err)
-	return out, true, err
+	t, err := op.lockTask(earlier.TaskID)
+	return SubmitResult{Task: t, Replayed: true}, true, err
 }
 
 func (op *operation) submit(by models.Principal, sub Submission) (SubmitResult, error) {
@@ -159,15 +162,12 @@ func (op *operation) createTask(t models.Task, in models.TaskInput, p Policy, st
 	if err := op.emitTaskEvent(events.TaskCreated, t, nil); err != nil {
 		return t, err
 	}
-	failure, err := op.assignOrQueue(&t, in, p, nil)
+	err := op.assignOrQueue(&t, in, p, nil)
 	if err == nil && strict {
-		err = op.submissionError(t, in, failure)
+		err = op.submissionError(t, in)
 	}
 	if err == nil && t.WaitingFor == models.WaitForWorker {
 		err = op.checkQueueLimit(t)
-	}
-	if err == nil && failure != "" {
-		err = op.failTask(&t, failure, assignFailureText(failure))
 	}
 	if err == nil {
 		err = op.insertTask(t, in)
@@ -188,9 +188,9 @@ func (op *operation) insertTask(t models.Task, in models.TaskInput) error {
 	return err
 }
 
-// submissionError returns the error for a failure that rejects the submission.
-func (op *operation) submissionError(t models.Task, in models.TaskInput, f Failure) error {
-	switch f {
+// submissionError returns the error for a failure of a new task that rejects the submission.
+func (op *operation) submissionError(t models.Task, in models.TaskInput) error {
+	switch Failure(t.ErrorCode) {
 	case FailureUnsupported:
 		return op.unsupportedError(in)
 	case FailureBudget:
@@ -210,16 +210,4 @@ func (op *operation) checkQueueLimit(t models.Task) error {
 		err = errs.New(errs.Busy, "%d tasks are already waiting for such an agent; try again later", n)
 	}
 	return err
-}
-
-// replayRequest returns the task of an earlier submission with the same request id.
-func (op *operation) replayRequest(earlier models.TaskRequest, sub Submission, err error) (SubmitResult, error) {
-	if err != nil {
-		return SubmitResult{}, err
-	}
-	if earlier.Digest != sub.digest() {
-		return SubmitResult{}, errs.New(errs.RequestIDReused, "the request_id %q was already used with different content", sub.RequestID)
-	}
-	t, err := op.lockTask(earlier.TaskID)
-	return SubmitResult{Task: t, Replayed: true}, err
 }

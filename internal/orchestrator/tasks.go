@@ -113,19 +113,6 @@ func succeededAttempt(t models.Task, all []models.Attempt) int {
 	return t.Attempt
 }
 
-// AgentType returns the type of an active agent, "" for none; ok is false for an agent that is
-// unknown or not active.
-func (o *Orchestrator) AgentType(ctx context.Context, agentID string) (kind string, ok bool, err error) {
-	if a, known := o.index.Agent(agentID); known && a.Active {
-		return a.Type, true, nil
-	}
-	a, err := o.store.Agents(ctx).Get(agentID)
-	if errs.Is(err, errs.NotFound) {
-		return "", false, nil
-	}
-	return a.Type, err == nil && a.IsActive, err
-}
-
 // TaskWithInput is a task with its input.
 type TaskWithInput struct {
 	Task  models.Task
@@ -164,13 +151,6 @@ func (o *Orchestrator) OpenTasksOf(ctx context.Context, agentID string) (out []T
 // Attempts returns the attempts at a task, the first one first.
 func (o *Orchestrator) Attempts(ctx context.Context, taskID string) ([]models.Attempt, error) {
 	return o.store.Tasks(ctx).Attempts(taskID)
-}
-
-// CapabilitiesOf returns the capabilities of the active agents of a type, of all for "".
-func (e *environment) CapabilitiesOf(agentType string) []string {
-	const most = 50
-	all := e.index.CapabilitiesOf(agentType)
-	return all[:min(len(all), most)]
 }
 
 // IsProcessed reports whether a message of an agent has taken effect.

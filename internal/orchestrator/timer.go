@@ -2,7 +2,6 @@ package orchestrator
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -113,11 +112,7 @@ func (op *operation) startRetry(t *models.Task, in models.TaskInput, p Policy) e
 	if taken, err := op.assignFallback(t, in, p, exclude); err != nil || taken {
 		return err
 	}
-	failure, err := op.assignOrQueue(t, in, p, exclude)
-	if err != nil || failure == "" {
-		return err
-	}
-	return op.failTask(t, failure, assignFailureText(failure))
+	return op.assignOrQueue(t, in, p, exclude)
 }
 
 // assignFallback assigns a task that failed before to its fallback agent, and reports whether
@@ -138,29 +133,14 @@ func (op *operation) failAttempt(t *models.Task, r attemptEnd, p Policy) error {
 	if err != nil {
 		return err
 	}
-	agent := a.AgentID
 	t.Detail = nil // the detail belongs to an earlier attempt
 	if err := op.endAttempt(t, &a, r, p); err != nil {
 		return err
 	}
-	if err := op.sendCancel(*t, a, agent, r.failure); err != nil {
-		return err
+	if a.AcceptedAt != nil { // its agent may still work on it
+		if err := op.send(a.AgentID, models.MessageCancel, *t, map[string]string{"reason": string(r.failure)}); err != nil {
+			return err
+		}
 	}
 	return op.retryOrFail(t, r, p)
-}
-
-// sendCancel notifies an agent, which may still work on an attempt, that it has ended.
-func (op *operation) sendCancel(t models.Task, a models.Attempt, agent string, why Failure) error {
-	if a.AcceptedAt == nil { // it never accepted the attempt
-		return nil
-	}
-	data, err := json.Marshal(map[string]string{"reason": string(why)})
-	if err != nil {
-		return err
-	}
-	op.wakeAfterCommit(WakeInbox, agent)
-	_, err = op.tx.Inbox().Enqueue(models.InboxMessage{
-		AgentID: agent, Kind: models.MessageCancel, Priority: MaxPriority, TaskID: t.ID, Attempt: a.Attempt, Data: data,
-	})
-	return err
 }

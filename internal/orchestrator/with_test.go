@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -62,6 +63,81 @@ func TestRowsOfTheCaller(t *testing.T) {
 		for _, table := range []string{"tasks", "sessions", "v5_contexts", "v5_context_tasks", "attempts", "inbox"} {
 			require.Zero(t, count(t, h, table), table)
 		}
+	})
+
+	withHarness(t, "an error leaves nothing, whatever it is", func(t *testing.T, h *harness) {
+		h.worker(t, "w-1", 1, "read")
+		tables := []string{"tasks", "task_inputs", "task_requests", "attempts", "inbox", "events", "jobs", "sessions", "v5_contexts", "idempotency", "usage_reservations", "v5_context_tasks"}
+		before := map[string]int{}
+		for _, table := range tables {
+			before[table] = count(t, h, table)
+		}
+		rejected := error(errs.New(errs.BudgetExceeded, "rejected")) // as from a budget that the submission does not have
+		sub := orchestrator.Submission{Capabilities: []string{"read"}, RequestID: "r-1", Session: newSession("{}"), OnEnd: &orchestrator.EndJob{Kind: "step.ended"}}
+		for name, change := range map[string]func(*orchestrator.Submission){
+			"one worker":      func(*orchestrator.Submission) {},
+			"a budget":        func(sub *orchestrator.Submission) { sub.Budget = new(int64(100)) },
+			"several workers": func(sub *orchestrator.Submission) { sub.Override.Workers = 2 },
+		} {
+			failing := sub
+			failing.With = func(tx *store.Tx, task *models.Task) error { return cmp.Or(write(tx, task), rejected) }
+			change(&failing)
+			out, err := h.Submit(t.Context(), operator(), failing, &models.Idempotency{Principal: "ops", Key: "once"})
+			require.ErrorIs(t, err, rejected, name)
+			require.False(t, out.Replayed, name)
+			for _, table := range tables {
+				require.Equal(t, before[table], count(t, h, table), "%s: %s", name, table)
+			}
+			w, err := h.Worker(t.Context(), "w-1")
+			require.NoError(t, err)
+			require.Zero(t, w.InFlight, name)
+			require.Zero(t, h.CachedWorker("w-1").InFlight, name)
+		}
+		again, err := h.Submit(t.Context(), operator(), sub, nil) // the request id is free
+		require.NoError(t, err)
+		require.False(t, again.Replayed)
+	})
+
+	withHarness(t, "a job that tasks share follows the last end", func(t *testing.T, h *harness) {
+		h.worker(t, "w-1", 2, "read")
+		shared := &orchestrator.EndJob{Kind: "step.ended", Key: "flow"}
+		claim := func() (out []store.Job) {
+			require.NoError(t, h.DB.Write(t.Context(), func(tx *store.Tx) (err error) {
+				out, err = tx.Jobs().Claim([]string{shared.Kind}, 10, time.Hour)
+				return err
+			}))
+			return out
+		}
+		finish := func(j store.Job) error {
+			return h.DB.Write(t.Context(), func(tx *store.Tx) error { return tx.Jobs().Finish(j) })
+		}
+		share := func(sub *orchestrator.Submission) { sub.OnEnd = shared }
+		first, second, third := h.submit(t, "read", share), h.submit(t, "read", share), h.submit(t, "read", share)
+		end := func(task models.Task) {
+			_, err := h.Cancel(t.Context(), task.ID, "no longer needed", nil)
+			require.NoError(t, err)
+		}
+		end(first)
+		running := claim()
+		require.Len(t, running, 1)
+		require.Equal(t, "flow", running[0].Key)
+		end(second) // while the job of the first end runs, which may not see it
+		end(third)
+		require.ErrorIs(t, finish(running[0]), store.ErrLeaseLost)
+		running = claim()
+		require.Len(t, running, 1, "it runs once more, for both")
+		require.NoError(t, finish(running[0]))
+		require.Empty(t, claim())
+	})
+
+	withHarness(t, "the kind of the job is a name of the caller's own", func(t *testing.T, h *harness) {
+		h.worker(t, "w-1", 1, "read")
+		for _, kind := range []string{"", "step/ended", "task.timer", "task.subtask"} {
+			_, err := h.Submit(t.Context(), operator(), orchestrator.Submission{Capabilities: []string{"read"}, OnEnd: &orchestrator.EndJob{Kind: kind, Key: "flow"}}, nil)
+			require.True(t, errs.Is(err, errs.InvalidRequest), "%q: %v", kind, err)
+			require.ErrorContains(t, err, "the kind of the job", kind)
+		}
+		require.Zero(t, count(t, h, "tasks"))
 	})
 
 	withHarness(t, "a job follows the end", func(t *testing.T, h *harness) {

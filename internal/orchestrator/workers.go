@@ -119,6 +119,7 @@ func (o *Orchestrator) Leave(ctx context.Context, agentID string, gone bool) err
 	return o.failOpenAttempts(ctx, agentID)
 }
 
+// setOffline makes a worker offline if a condition still applies to it. It ignores an unknown one.
 func (o *Orchestrator) setOffline(ctx context.Context, agentID string, still func(models.Worker) bool) error {
 	return o.transact(ctx, func(op *operation) error {
 		w, err := op.tx.Workers().Lock(agentID)

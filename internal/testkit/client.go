@@ -12,8 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Timeout limits the wait for something that must happen.
-const Timeout = time.Minute
+// Timeout limits the wait for something that must happen. Only a test that fails reaches it, however
+// busy the machine is.
+const Timeout = 3 * time.Minute
 
 // Client sends HTTP requests to one server. Goroutines of a test may use the methods that return
 // errors.

@@ -68,7 +68,7 @@ func TestBacklog(t *testing.T) {
 		require.Eventually(t, func() bool {
 			waiting, err := s.Backlog(t.Context())
 			return err == nil && waiting.Writes == 1
-		}, 5*time.Second, time.Millisecond)
+		}, time.Minute, time.Millisecond)
 		close(release)
 		wg.Wait()
 	})

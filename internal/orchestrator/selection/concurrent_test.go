@@ -15,18 +15,18 @@ import (
 func TestConcurrentUpdatesAreAllApplied(t *testing.T) {
 	t.Parallel()
 	const counters, counts = 4, 500
-	x := indexOf(with(onlineAgent("w1", "plan"), func(a *selection.Agent) { a.Concurrency = counters * counts }))
+	x := indexOf(with(onlineAgent("w1", "plan"), func(a *selection.Agent) { a.Worker.Concurrency = counters * counts }))
 	var all sync.WaitGroup
 	for range counters {
 		all.Go(func() {
 			for range counts {
-				x.Update("w1", func(a *selection.Agent) { a.InFlight++ })
+				update(x, "w1", func(a *selection.Agent) { a.Worker.InFlight++ })
 			}
 		})
 	}
 	all.Go(func() {
 		for i := range counts {
-			x.Update("w1", func(a *selection.Agent) { a.Capabilities = []string{"plan", fmt.Sprint("c", i)} })
+			update(x, "w1", func(a *selection.Agent) { a.Capabilities = []string{"plan", fmt.Sprint("c", i)} })
 		}
 	})
 	all.Wait()
@@ -35,7 +35,7 @@ func TestConcurrentUpdatesAreAllApplied(t *testing.T) {
 }
 
 // TestSelectSeesConsistentAgents switches agents between two combinations of capability, sphere
-// and type, and replaces all of them. No Select may see a mixture.
+// and type, one by one and all at once. No Select may see a mixture.
 func TestSelectSeesConsistentAgents(t *testing.T) {
 	t.Parallel()
 	const agents, rounds = 20, 300
@@ -57,11 +57,13 @@ func TestSelectSeesConsistentAgents(t *testing.T) {
 	var all sync.WaitGroup
 	done := make(chan struct{})
 	for _, change := range []func(n int){
-		func(n int) { x.Put(form(n%agents, n/agents)) },
-		func(n int) { x.Update(form(n%agents, 0).ID, func(a *selection.Agent) { a.InFlight = n % 4 }) },
+		func(n int) { put(x, form(n%agents, n/agents)) },
+		func(n int) { update(x, form(n%agents, 0).ID, func(a *selection.Agent) { a.Worker.InFlight = n % 4 }) },
 		func(n int) {
 			if n%50 == 0 {
-				x.Replace(roster(n / 50))
+				for _, a := range roster(n / 50) {
+					put(x, a)
+				}
 			}
 		},
 	} {
@@ -87,7 +89,9 @@ func TestSelectSeesConsistentAgents(t *testing.T) {
 	all.Wait()
 	close(done)
 	readers.Wait()
-	x.Replace(roster(0))
+	for _, a := range roster(0) {
+		put(x, a)
+	}
 	require.Equal(t, 20, x.Select(selection.Request{Capabilities: []string{"plan"}, AgentType: "infra", SphereID: 1}).Eligible)
 	require.NoError(t, selection.Verify(x))
 }
@@ -129,11 +133,11 @@ func TestSelectDoesNotBlockUpdates(t *testing.T) {
 		}})
 	})
 	<-inside
-	x.Put(onlineAgent("w3", "plan"))
-	x.Update("w1", func(a *selection.Agent) { a.Capabilities = []string{"reason"} })
-	x.Update("w2", func(a *selection.Agent) { a.Load = 50 })
+	put(x, onlineAgent("w3", "plan"))
+	update(x, "w1", func(a *selection.Agent) { a.Capabilities = []string{"reason"} })
+	update(x, "w2", func(a *selection.Agent) { a.Worker.Load = 50 })
 	require.Equal(t, []string{"w3", "w2"}, candidateIDs(x, "plan"))
-	x.Replace(nil)
+	update(x, "w2", func(a *selection.Agent) { a.Capabilities = nil })
 	close(goOn)
 	all.Wait()
 	require.Equal(t, []string{"w1", "w2"}, ids(held.Candidates), "as at the start of the Select")

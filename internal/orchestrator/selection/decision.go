@@ -1,5 +1,12 @@
 package selection
 
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+)
+
 // Verdict is the result of a Select.
 type Verdict string
 
@@ -38,6 +45,9 @@ const (
 	ReasonSaturated      Reason = "saturated"
 )
 
+// MaxListed is the maximum number of candidates, and of rejected agents, in a decision.
+const MaxListed = 10
+
 // Decision is the result of a Select. Its JSON form is stored in the task.
 type Decision struct {
 	Verdict Verdict `json:"verdict"`
@@ -53,6 +63,18 @@ type Decision struct {
 	Rejected []Rejection `json:"rejected"`
 }
 
+// Ranked is an agent as a Ranking compares it, and as the decision stores it.
+type Ranked struct {
+	AgentID string `json:"agent_id"`
+	// Score is the share of the required capabilities that the agent has, 0-1; 1 if none is
+	// required.
+	Score float64 `json:"score"`
+	// Load is the greater of the reported load and the share of slots in use, in percent, 0-100.
+	Load int `json:"load"`
+	// LastAssignedAt is omitted for an agent that never had a task.
+	LastAssignedAt time.Time `json:"last_used,omitzero"`
+}
+
 // Rejection is a considered agent that is not eligible.
 type Rejection struct {
 	Ranked
@@ -60,33 +82,94 @@ type Rejection struct {
 	Reason Reason `json:"reason"`
 }
 
-// reason returns the reason for a rejection at a stage.
-func (s stage) reason() Reason {
-	return [...]Reason{
-		stageInactive:  ReasonInactive,
-		stageType:      ReasonWrongType,
-		stageSphere:    ReasonWrongSphere,
-		stageRequested: ReasonNotRequested,
-		stageThreshold: ReasonBelowThreshold,
-		stageDepth:     ReasonTooDeep,
-		stageOffline:   ReasonOffline,
-		stageBreaker:   ReasonBreakerOpen,
-		stageExcluded:  ReasonExcluded,
-		stageBusy:      ReasonBusy,
-		stageSaturated: ReasonSaturated,
-	}[s]
+// Ranking orders two eligible agents: negative if a is better than b. Equal ones are ordered by
+// id. It must not keep the pointers, and is called without locks.
+type Ranking func(a, b *Ranked) int
+
+// ByScore prefers the highest score, then the lowest load, then the least recently used agent
+// (PROTOCOL_V5 §5.1).
+func ByScore(a, b *Ranked) int {
+	switch {
+	case a.Score != b.Score:
+		return cmp.Compare(b.Score, a.Score)
+	case a.Load != b.Load:
+		return a.Load - b.Load
+	}
+	return a.LastAssignedAt.Compare(b.LastAssignedAt)
 }
 
-// verdict returns the verdict for the numbers of agents by the stage of their rejection.
-func verdict(ended *[stageCount]int) Verdict {
+// judged is an agent with how many checks it has passed.
+type judged struct {
+	Ranked
+
+	passed int
+}
+
+// judge checks an agent.
+func (r *Request) judge(a *Agent, score float64) judged {
+	return judged{Ranked{a.ID, score, a.load(), a.Worker.LastAssignedAt}, r.check(a, score)}
+}
+
+// compare orders by checks passed, then as ranked, then by id.
+func (j *judged) compare(other *judged, rank Ranking) int {
+	if j.passed != other.passed {
+		return other.passed - j.passed
+	}
+	if c := rank(&j.Ranked, &other.Ranked); c != 0 {
+		return c
+	}
+	return strings.Compare(j.AgentID, other.AgentID)
+}
+
+// decide ranks the agents.
+func decide(rows []judged, rank Ranking) Decision {
+	why := reasons()
+	d := Decision{Verdict: Unsupported, Considered: len(rows)}
+	best, rejected := make([]*judged, 0, MaxListed), make([]*judged, 0, MaxListed)
+	for i := range rows {
+		if why[rows[i].passed] == "" {
+			best = insertRanked(best, &rows[i], rank)
+			d.Eligible++
+		} else {
+			rejected = insertRanked(rejected, &rows[i], rank)
+		}
+	}
+	d.Candidates, d.Rejected = make([]Ranked, len(best)), make([]Rejection, len(rejected))
+	for i, row := range best {
+		d.Candidates[i] = row.Ranked
+	}
+	for i, row := range rejected {
+		d.Rejected[i] = Rejection{row.Ranked, why[row.passed]}
+	}
 	switch {
-	case ended[stageEligible] > 0:
-		return Chosen
-	case ended[stageBusy]+ended[stageSaturated] > 0:
+	case len(best) > 0:
+		d.Verdict = Chosen
+	case len(rejected) > 0:
+		d.Verdict = d.Rejected[0].Reason.verdict()
+	}
+	return d
+}
+
+// insertRanked adds a row at its position, if it is among the first MaxListed.
+func insertRanked(rows []*judged, row *judged, rank Ranking) []*judged {
+	at := len(rows)
+	for at > 0 && row.compare(rows[at-1], rank) < 0 {
+		at--
+	}
+	if at == MaxListed {
+		return rows
+	}
+	return slices.Insert(rows[:min(len(rows), MaxListed-1)], at, row)
+}
+
+// verdict returns the verdict if r is the reason of the agent that passed most checks.
+func (r Reason) verdict() Verdict {
+	switch r {
+	case ReasonBusy, ReasonSaturated:
 		return Saturated
-	case ended[stageExcluded] > 0:
+	case ReasonExcluded:
 		return Excluded
-	case ended[stageOffline]+ended[stageBreaker] > 0:
+	case ReasonOffline, ReasonBreakerOpen:
 		return Unavailable
 	}
 	return Unsupported

@@ -5,37 +5,43 @@ import (
 	"slices"
 )
 
-// Verify checks what no Select shows: wrong memberships, empty groups, lost positions, marks
-// that were not reset. The index must not be in use.
+// Verify checks what no Select shows: wrong memberships, empty groups and wrong counts. The index
+// must not be in use.
 func Verify(x *Index) error {
-	t := x.table
-	if n := (len(t.positions) + chunkSize - 1) / chunkSize; n != len(t.chunks) {
-		return fmt.Errorf("%d positions in %d chunks", len(t.positions), len(t.chunks))
-	}
-	members := 0
-	for k, g := range t.groups {
-		if g.key != k || len(g.members) == 0 {
-			return fmt.Errorf("the group %v is called %v and has %d members", k, g.key, len(g.members))
+	members, offers := 0, map[key]int{}
+	for k, g := range x.groups {
+		if len(g) == 0 {
+			return fmt.Errorf("the group %v is empty", k)
 		}
-		members += len(g.members)
+		members += len(g)
 	}
-	for id, pos := range t.positions {
-		s := t.record(pos).agent.Load()
-		if t.record(pos).id != id || s.ID != id {
-			return fmt.Errorf("the position of %q has %q and %q", id, t.record(pos).id, s.ID)
+	for id, e := range x.agents {
+		if e.ID != id {
+			return fmt.Errorf("the entry of %q has %q", id, e.ID)
 		}
-		members -= len(s.memberships)
-		for _, p := range s.memberships {
-			if t.groups[p.group.key] != p.group || p.at >= len(p.group.members) || p.group.members[p.at] != pos {
-				return fmt.Errorf("%q is not at index %d of %v", id, p.at, p.group.key)
+		for _, k := range e.keys() {
+			if !slices.Contains(x.groups[k], e) {
+				return fmt.Errorf("%q is not in %v", id, k)
+			}
+			members--
+			if !e.Active || k.capability == "" {
+				continue
+			}
+			if offers[k]++; e.Type != "" {
+				offers[key{e.Type, k.capability}]++
 			}
 		}
 	}
 	if members != 0 {
 		return fmt.Errorf("%d memberships have no agent", members)
 	}
-	if s, ok := x.scratches.Get().(*scratch); ok && slices.ContainsFunc(s.marks, func(m uint32) bool { return m != 0 }) {
-		return fmt.Errorf("marks were not reset")
+	for k, n := range offers {
+		if x.offers[k] != n {
+			return fmt.Errorf("%d agents offer %v, not %d", n, k, x.offers[k])
+		}
+	}
+	if len(offers) != len(x.offers) {
+		return fmt.Errorf("%d offers are counted, not %d", len(x.offers), len(offers))
 	}
 	return nil
 }

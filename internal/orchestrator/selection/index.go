@@ -3,91 +3,214 @@ package selection
 import (
 	"slices"
 	"sync"
+
+	"comet/models"
 )
 
 // Index holds agents by their capabilities and types. It is safe for concurrent use.
 type Index struct {
-	// changeMu serializes changes. It is taken before mu.
-	changeMu sync.Mutex
-	// mu guards the table, but not the snapshots of records: they are replaced atomically.
-	mu        sync.RWMutex
-	table     *agentTable
-	scratches sync.Pool
+	mu     sync.RWMutex
+	agents map[string]*entry
+	// groups are the agents of a type, or with a capability, unordered.
+	groups map[key][]*entry
+	// offers counts the active agents with a capability: those of a type, and all under the type "".
+	offers map[key]int
 }
+
+// entry is an agent with its capabilities in canonical form.
+type entry struct {
+	Agent
+
+	names []string
+}
+
+type key struct{ agentType, capability string }
 
 // New returns an empty index.
-func New() *Index { return &Index{table: newAgentTable(0)} }
+func New() *Index {
+	return &Index{agents: map[string]*entry{}, groups: map[key][]*entry{}, offers: map[key]int{}}
+}
 
-// Replace replaces all agents; of two with the same id the later one counts. Changes since the
-// agents were read are lost, unless they are applied again.
-func (x *Index) Replace(all []Agent) {
-	t := newAgentTable(len(all))
-	for _, a := range all {
-		t.put(a)
-	}
-	x.changeMu.Lock()
-	defer x.changeMu.Unlock()
+// Change calls fn with an agent, of which only the ID is set if it is unknown, and stores what fn
+// has changed if it returns true. fn must not use the index, write into Capabilities (it may replace
+// them) or change the ID.
+func (x *Index) Change(id string, fn func(*Agent) bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.table = t
-}
-
-// Put adds or replaces an agent.
-func (x *Index) Put(a Agent) {
-	x.changeMu.Lock()
-	defer x.changeMu.Unlock()
-	x.put(x.table.find(a.ID), a)
-}
-
-// Update changes an agent and reports whether it is known. fn is called once, without concurrent
-// changes. It must not change the index, nor write into Capabilities (it may replace them); a
-// change of the ID is ignored.
-func (x *Index) Update(id string, fn func(*Agent)) bool {
-	x.changeMu.Lock()
-	defer x.changeMu.Unlock()
-	r := x.table.find(id)
-	if r == nil {
-		return false
+	e, known := x.agents[id]
+	if !known {
+		e = &entry{Agent: Agent{ID: id}}
 	}
-	a := r.agent.Load().Agent
-	fn(&a)
+	a := e.Agent
+	if !fn(&a) {
+		return
+	}
 	a.ID = id
-	x.put(r, a)
-	return true
+	if known && a.Type == e.Type && a.Active == e.Active && slices.Equal(a.Capabilities, e.Capabilities) {
+		a.Capabilities = e.Capabilities
+		e.Agent = a
+		return
+	}
+	x.unlink(e)
+	a.Capabilities = slices.Clone(a.Capabilities)
+	e.Agent, e.names = a, canonical(a.Capabilities)
+	x.agents[id] = e
+	x.link(e)
 }
 
-// put publishes a new snapshot of an agent; r is its record if it is known. Only a change of its
-// memberships blocks readers.
-func (x *Index) put(r *record, a Agent) {
-	if r != nil {
-		if old := r.agent.Load(); sameMemberships(&old.Agent, &a) {
-			a.Capabilities = old.Capabilities
-			r.publish(&snapshot{a, old.memberships})
-			return
+// keys returns the groups of an agent.
+func (e *entry) keys() []key {
+	keys := make([]key, 0, len(e.names)+1)
+	if e.Type != "" {
+		keys = append(keys, key{agentType: e.Type})
+	}
+	for _, name := range e.names {
+		keys = append(keys, key{capability: name})
+	}
+	return keys
+}
+
+// link adds an agent to its groups.
+func (x *Index) link(e *entry) {
+	for _, k := range e.keys() {
+		x.groups[k] = append(x.groups[k], e)
+	}
+	x.countOffers(e, 1)
+}
+
+// unlink removes an agent from its groups.
+func (x *Index) unlink(e *entry) {
+	for _, k := range e.keys() {
+		members := x.groups[k]
+		last := len(members) - 1
+		members[slices.Index(members, e)] = members[last]
+		members[last] = nil
+		if x.groups[k] = members[:last]; last == 0 {
+			delete(x.groups, k)
 		}
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.table.put(a)
+	x.countOffers(e, -1)
+}
+
+// countOffers adds n, 1 or -1, for each capability of an active agent.
+func (x *Index) countOffers(e *entry, n int) {
+	if !e.Active {
+		return
+	}
+	for _, name := range e.names {
+		for _, k := range slices.Compact([]key{{"", name}, {e.Type, name}}) {
+			if x.offers[k] += n; x.offers[k] == 0 {
+				delete(x.offers, k)
+			}
+		}
+	}
+}
+
+// canonical returns the names in canonical form, sorted and without duplicates.
+func canonical(names []string) []string {
+	out := make([]string, len(names))
+	for i, name := range names {
+		out[i] = models.CapabilityKey(name)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // Agent returns an agent.
 func (x *Index) Agent(id string) (Agent, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	r := x.table.find(id)
-	if r == nil {
+	e, ok := x.agents[id]
+	if !ok {
 		return Agent{}, false
 	}
-	a := r.agent.Load().Agent
+	a := e.Agent
 	a.Capabilities = slices.Clone(a.Capabilities)
 	return a, true
 }
 
+// Worker returns the state of an agent as a worker; the zero value is an agent that never joined.
+func (x *Index) Worker(id string) models.Worker {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if e, ok := x.agents[id]; ok {
+		return e.Worker
+	}
+	return models.Worker{}
+}
+
+// Workers calls each with the agents that have joined. each must not use the index.
+func (x *Index) Workers(each func(*models.Worker)) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for _, e := range x.agents {
+		if e.Worker.AgentID != "" {
+			each(&e.Worker)
+		}
+	}
+}
+
 // CapabilitiesOf returns the capabilities of the active agents of a type, of all for "", sorted
-// and without their prefix custom:. They are listed when unsupported work is rejected.
+// and without their prefix custom:, never nil. They are listed when unsupported work is rejected.
 func (x *Index) CapabilitiesOf(agentType string) []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	return x.table.offers.of(agentType)
+	out := []string{}
+	for k := range x.offers {
+		if k.agentType == agentType {
+			out = append(out, k.capability)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Select returns the agents that may get a task. Its time grows with the number of agents that
+// have one of the required capabilities, and with the length of Exclude.
+func (x *Index) Select(r Request) Decision {
+	if r.Rank == nil {
+		r.Rank = ByScore
+	}
+	if !(r.Threshold > 0) {
+		r.Threshold = DefaultThreshold
+	}
+	return decide(x.judge(&r), r.Rank)
+}
+
+// judge checks the agents that have any of the required capabilities or, if none is required, the
+// requested agent or the agents of the type.
+func (x *Index) judge(r *Request) (rows []judged) {
+	names := canonical(r.Capabilities)
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for i, name := range names {
+		members := x.groups[key{capability: name}]
+		rows = slices.Grow(rows, len(members))
+		for _, e := range members {
+			if e.countOf(names[:i]) == 0 { // it was not found by an earlier name
+				score := float64(1+e.countOf(names[i+1:])) / float64(len(names))
+				rows = append(rows, r.judge(&e.Agent, score))
+			}
+		}
+	}
+	switch e, known := x.agents[r.AgentID]; {
+	case len(names) > 0 || r.AgentID != "" && !known:
+	case known:
+		rows = append(rows, r.judge(&e.Agent, 1))
+	case r.AgentType != "":
+		for _, e := range x.groups[key{agentType: r.AgentType}] {
+			rows = append(rows, r.judge(&e.Agent, 1))
+		}
+	}
+	return rows
+}
+
+// countOf returns how many of the capabilities the agent has.
+func (e *entry) countOf(names []string) (n int) {
+	for _, name := range names {
+		if slices.Contains(e.names, name) {
+			n++
+		}
+	}
+	return n
 }

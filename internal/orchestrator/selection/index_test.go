@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/orchestrator/selection"
+	"comet/models"
 )
 
 func candidateIDs(x *selection.Index, capabilities ...string) []string {
@@ -15,17 +16,17 @@ func candidateIDs(x *selection.Index, capabilities ...string) []string {
 func TestPutAddsOrReplaces(t *testing.T) {
 	t.Parallel()
 	x := selection.New()
-	x.Put(onlineAgent("w1", "plan", "reason"))
-	x.Put(onlineAgent("w2", "plan"))
+	put(x, onlineAgent("w1", "plan", "reason"))
+	put(x, onlineAgent("w2", "plan"))
 	require.Equal(t, []string{"w1", "w2"}, candidateIDs(x, "plan"))
 
-	x.Put(with(onlineAgent("w1", "reason", "summarize"), func(a *selection.Agent) { a.Load = 9 }))
+	put(x, with(onlineAgent("w1", "reason", "summarize"), func(a *selection.Agent) { a.Worker.Load = 9 }))
 	require.Equal(t, []string{"w2"}, candidateIDs(x, "plan"))
 	require.Equal(t, []string{"w1"}, candidateIDs(x, "reason"))
 	require.Equal(t, []string{"w1"}, candidateIDs(x, "summarize"))
 	got, ok := x.Agent("w1")
 	require.True(t, ok)
-	require.Equal(t, with(onlineAgent("w1", "reason", "summarize"), func(a *selection.Agent) { a.Load = 9 }), got)
+	require.Equal(t, with(onlineAgent("w1", "reason", "summarize"), func(a *selection.Agent) { a.Worker.Load = 9 }), got)
 }
 
 // TestUpdateChangesEveryField changes one field after the other, with Put and with Update, and
@@ -43,23 +44,23 @@ func TestUpdateChangesEveryField(t *testing.T) {
 		"no type":      {func(a *selection.Agent) { a.Type = "" }, selection.Request{AgentType: "infra"}, selection.Chosen, selection.Unsupported},
 		"sphere":       {func(a *selection.Agent) { a.SphereID = 9 }, selection.Request{Capabilities: []string{"plan"}, SphereID: 9}, selection.Unsupported, selection.Chosen},
 		"active":       {func(a *selection.Agent) { a.Active = false }, selection.Request{AgentID: "w1"}, selection.Chosen, selection.Unsupported},
-		"state":        {func(a *selection.Agent) { a.State = selection.Offline }, selection.Request{AgentID: "w1"}, selection.Chosen, selection.Unavailable},
-		"window":       {func(a *selection.Agent) { a.Concurrency = 0 }, selection.Request{AgentID: "w1"}, selection.Chosen, selection.Saturated},
-		"in flight":    {func(a *selection.Agent) { a.InFlight = 4 }, selection.Request{AgentID: "w1"}, selection.Chosen, selection.Saturated},
-		"breaker":      {func(a *selection.Agent) { a.BreakerUntil = minute(1) }, selection.Request{AgentID: "w1"}, selection.Chosen, selection.Unavailable},
+		"state":        {func(a *selection.Agent) { a.Worker.State = models.WorkerOffline }, selection.Request{AgentID: "w1"}, selection.Chosen, selection.Unavailable},
+		"window":       {func(a *selection.Agent) { a.Worker.Concurrency = 0 }, selection.Request{AgentID: "w1"}, selection.Chosen, selection.Saturated},
+		"in flight":    {func(a *selection.Agent) { a.Worker.InFlight = 4 }, selection.Request{AgentID: "w1"}, selection.Chosen, selection.Saturated},
+		"breaker":      {func(a *selection.Agent) { a.Worker.BreakerUntil = minute(1) }, selection.Request{AgentID: "w1"}, selection.Chosen, selection.Unavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			was := with(onlineAgent("w1", "plan"), func(a *selection.Agent) { a.Type, a.SphereID = "infra", 1 })
 			for way, change := range map[string]func(x *selection.Index){
-				"Put":    func(x *selection.Index) { x.Put(with(was, c.change)) },
-				"Update": func(x *selection.Index) { require.True(t, x.Update("w1", c.change)) },
+				"Put":    func(x *selection.Index) { put(x, with(was, c.change)) },
+				"Update": func(x *selection.Index) { require.True(t, update(x, "w1", c.change)) },
 			} {
 				x := indexOf(was)
 				require.Equal(t, c.before, x.Select(c.request).Verdict, way)
 				change(x)
 				require.Equal(t, c.after, x.Select(c.request).Verdict, way)
-				x.Put(was)
+				put(x, was)
 				require.Equal(t, c.before, x.Select(c.request).Verdict, way)
 			}
 		})
@@ -69,7 +70,7 @@ func TestUpdateChangesEveryField(t *testing.T) {
 func TestUpdateIgnoresUnknownAgent(t *testing.T) {
 	t.Parallel()
 	x := indexOf(onlineAgent("w1", "plan"))
-	require.False(t, x.Update("w2", func(*selection.Agent) { t.Error("called") }))
+	require.False(t, update(x, "w2", func(*selection.Agent) { t.Error("called") }))
 	_, ok := x.Agent("w2")
 	require.False(t, ok)
 }
@@ -77,38 +78,26 @@ func TestUpdateIgnoresUnknownAgent(t *testing.T) {
 func TestUpdateKeepsID(t *testing.T) {
 	t.Parallel()
 	x := indexOf(onlineAgent("w1", "plan"))
-	require.True(t, x.Update("w1", func(a *selection.Agent) { a.ID, a.Load = "w2", 5 }))
+	require.True(t, update(x, "w1", func(a *selection.Agent) { a.ID, a.Worker.Load = "w2", 5 }))
 	_, ok := x.Agent("w2")
 	require.False(t, ok)
 	require.Equal(t, []string{"w1"}, candidateIDs(x, "plan"))
-}
-
-func TestReplaceRemovesOtherAgents(t *testing.T) {
-	t.Parallel()
-	x := indexOf(onlineAgent("w1", "plan"), onlineAgent("w2", "plan"))
-	x.Replace([]selection.Agent{onlineAgent("w2", "reason"), onlineAgent("w3", "plan"), onlineAgent("w3", "plan", "summarize")})
-	require.Equal(t, []string{"w3"}, candidateIDs(x, "plan"))
-	require.Equal(t, []string{"w2"}, candidateIDs(x, "reason"))
-	require.Equal(t, []string{"w3"}, candidateIDs(x, "summarize"), "of two with the same id, the later")
-	x.Replace(nil)
-	require.Empty(t, candidateIDs(x, "plan"))
-	require.Empty(t, x.CapabilitiesOf(""))
 }
 
 // TestIndexCopiesItsInput changes the input and the output of the index, which must have no
 // effect.
 func TestIndexCopiesItsInput(t *testing.T) {
 	t.Parallel()
-	put, replaced, updated := []string{"plan"}, []string{"plan"}, []string{"plan"}
-	x := indexOf(onlineAgent("w1", replaced...), onlineAgent("w3"))
-	x.Put(onlineAgent("w2", put...))
-	require.True(t, x.Update("w3", func(a *selection.Agent) { a.Capabilities = updated }))
+	added, first, updated := []string{"plan"}, []string{"plan"}, []string{"plan"}
+	x := indexOf(onlineAgent("w1", first...), onlineAgent("w3"))
+	put(x, onlineAgent("w2", added...))
+	require.True(t, update(x, "w3", func(a *selection.Agent) { a.Capabilities = updated }))
 	got, _ := x.Agent("w1")
-	put[0], replaced[0], updated[0], got.Capabilities[0] = "reason", "reason", "reason", "reason"
+	added[0], first[0], updated[0], got.Capabilities[0] = "reason", "reason", "reason", "reason"
 	for _, id := range []string{"w1", "w2", "w3"} {
 		a, _ := x.Agent(id)
 		require.Equal(t, []string{"plan"}, a.Capabilities)
-		require.True(t, x.Update(id, func(a *selection.Agent) { a.Active = false }))
+		require.True(t, update(x, id, func(a *selection.Agent) { a.Active = false }))
 	}
 	require.Empty(t, x.CapabilitiesOf(""))
 
@@ -121,8 +110,8 @@ func TestIndexCopiesItsInput(t *testing.T) {
 func TestCapabilitiesOfActiveAgents(t *testing.T) {
 	t.Parallel()
 	x := indexOf(
-		with(onlineAgent("w1", "custom:run_playbook"), func(a *selection.Agent) { a.Type, a.State = "infra", selection.Offline }),
-		with(onlineAgent("w2", "run_playbook", "plan"), func(a *selection.Agent) { a.Type, a.BreakerUntil = "code", minute(1) }),
+		with(onlineAgent("w1", "custom:run_playbook"), func(a *selection.Agent) { a.Type, a.Worker.State = "infra", models.WorkerOffline }),
+		with(onlineAgent("w2", "run_playbook", "plan"), func(a *selection.Agent) { a.Type, a.Worker.BreakerUntil = "code", minute(1) }),
 		with(onlineAgent("w3", "reason", "run_playbook", "custom:reason"), func(a *selection.Agent) { a.Active = false }),
 		onlineAgent("w4", "summarize"),
 	)
@@ -132,11 +121,11 @@ func TestCapabilitiesOfActiveAgents(t *testing.T) {
 	require.NotNil(t, x.CapabilitiesOf("desktop"))
 	require.Empty(t, x.CapabilitiesOf("desktop"))
 
-	require.True(t, x.Update("w3", func(a *selection.Agent) { a.Active = true }))
+	require.True(t, update(x, "w3", func(a *selection.Agent) { a.Active = true }))
 	require.Contains(t, x.CapabilitiesOf(""), "reason")
-	require.True(t, x.Update("w1", func(a *selection.Agent) { a.Active = false }))
+	require.True(t, update(x, "w1", func(a *selection.Agent) { a.Active = false }))
 	require.Contains(t, x.CapabilitiesOf(""), "run_playbook", "other agents still have it")
 	require.Empty(t, x.CapabilitiesOf("infra"))
-	require.True(t, x.Update("w4", func(a *selection.Agent) { a.Active = false }))
+	require.True(t, update(x, "w4", func(a *selection.Agent) { a.Active = false }))
 	require.NotContains(t, x.CapabilitiesOf(""), "summarize")
 }

@@ -15,9 +15,9 @@ import (
 func TestDecisionJSON(t *testing.T) {
 	t.Parallel()
 	x := indexOf(
-		with(onlineAgent("w1", "plan"), func(a *selection.Agent) { a.Load, a.LastAssignedAt = 20, minute(21) }),
+		with(onlineAgent("w1", "plan"), func(a *selection.Agent) { a.Worker.Load, a.Worker.LastAssignedAt = 20, minute(21) }),
 		onlineAgent("w2", "plan", "reason"),
-		with(onlineAgent("w3", "plan"), func(a *selection.Agent) { a.InFlight, a.LastAssignedAt = 4, minute(1) }),
+		with(onlineAgent("w3", "plan"), func(a *selection.Agent) { a.Worker.InFlight, a.Worker.LastAssignedAt = 4, minute(1) }),
 	)
 	for want, d := range map[string]selection.Decision{
 		`{"verdict":"chosen","considered":3,"eligible":2,` +

@@ -2,10 +2,8 @@ package selection_test
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -13,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/orchestrator/selection"
+	"comet/models"
 )
 
 // seedEnv is the variable with the seed that repeats a run.
@@ -58,7 +57,7 @@ func decidesAsTheModel(t *testing.T, seed uint64) map[string]int {
 	met := map[string]int{}
 	for world := range 12 {
 		x, m := selection.New(), model{}
-		g.replace(x, m)
+		g.putMany(x, m)
 		for i := range 120 {
 			what := g.change(x, m)
 			for range 3 {
@@ -133,17 +132,17 @@ func (g generator) agent(id string) selection.Agent {
 
 // live changes the load of an agent to one of a few values, so that there are ties.
 func (g generator) live(a *selection.Agent) {
-	a.State = selection.Online
+	a.Worker.State = models.WorkerOnline
 	if g.oneIn(3) {
-		a.State = selection.State(g.IntN(3))
+		a.Worker.State = []models.WorkerState{models.WorkerOffline, models.WorkerOnline, models.WorkerBusy}[g.IntN(3)]
 	}
-	a.Concurrency, a.InFlight, a.Load = 1+g.IntN(5), g.IntN(3), 20*g.IntN(6)
-	a.LastAssignedAt, a.BreakerUntil = time.Time{}, time.Time{}
+	a.Worker.Concurrency, a.Worker.InFlight, a.Worker.Load = 1+g.IntN(5), g.IntN(3), 20*g.IntN(6)
+	a.Worker.LastAssignedAt, a.Worker.BreakerUntil = time.Time{}, time.Time{}
 	if g.oneIn(2) {
-		a.LastAssignedAt = minute(g.IntN(3))
+		a.Worker.LastAssignedAt = minute(g.IntN(3))
 	}
 	if g.oneIn(8) {
-		a.BreakerUntil = minute(g.IntN(3))
+		a.Worker.BreakerUntil = minute(g.IntN(3))
 	}
 }
 
@@ -175,38 +174,33 @@ func (g generator) change(x *selection.Index, m model) string {
 	id := g.id()
 	switch g.IntN(12) {
 	case 0, 1:
-		x.Update(id, func(a *selection.Agent) { a.Active = false; m[id] = *a })
+		update(x, id, func(a *selection.Agent) { a.Active = false; m[id] = *a })
 		return "deactivate " + id
 	case 2, 3, 4, 5:
 		_, known := m[id]
-		require.Equal(g.t, known, x.Update(id, func(a *selection.Agent) { g.live(a); m[id] = *a }))
+		require.Equal(g.t, known, update(x, id, func(a *selection.Agent) { g.live(a); m[id] = *a }))
 		return "update " + id
 	case 6:
-		if x.Update(id, func(a *selection.Agent) { *a = g.agent(id); m[id] = *a }) {
+		if update(x, id, func(a *selection.Agent) { *a = g.agent(id); m[id] = *a }) {
 			return "change " + id
 		}
 	case 7:
 		if g.oneIn(4) {
-			g.replace(x, m)
-			return "replace"
+			g.putMany(x, m)
+			return "put many"
 		}
 	}
 	a := g.agent(id)
-	x.Put(a)
+	put(x, a)
 	m[id] = a
 	return "put " + id
 }
 
-// replace replaces half of the agents.
-func (g generator) replace(x *selection.Index, m model) {
-	for _, id := range slices.Sorted(maps.Keys(m)) {
-		if g.oneIn(2) {
-			delete(m, id)
-		}
-	}
+// putMany adds or replaces many agents.
+func (g generator) putMany(x *selection.Index, m model) {
 	for range 30 {
 		id := g.id()
 		m[id] = g.agent(id)
+		put(x, m[id])
 	}
-	x.Replace(slices.Collect(maps.Values(m)))
 }

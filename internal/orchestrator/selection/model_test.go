@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"comet/internal/orchestrator/selection"
+	"comet/models"
 )
 
 // model is a simple implementation of the index: it checks all agents and sorts all results.
@@ -30,14 +31,14 @@ type entry struct {
 }
 
 func (e entry) load() int {
-	if e.agent.InFlight >= e.agent.Concurrency {
+	if e.agent.Worker.InFlight >= e.agent.Worker.Concurrency {
 		return 100
 	}
-	return max(e.agent.Load, e.agent.InFlight*100/e.agent.Concurrency)
+	return max(e.agent.Worker.Load, e.agent.Worker.InFlight*100/e.agent.Worker.Concurrency)
 }
 
 func (e entry) ranked() selection.Ranked {
-	r := selection.Ranked{AgentID: e.agent.ID, Score: 1, Load: e.load(), LastAssignedAt: e.agent.LastAssignedAt}
+	r := selection.Ranked{AgentID: e.agent.ID, Score: 1, Load: e.load(), LastAssignedAt: e.agent.Worker.LastAssignedAt}
 	if e.required > 0 {
 		r.Score = float64(e.matched) / float64(e.required)
 	}
@@ -101,11 +102,11 @@ func (r request) reason(e entry) selection.Reason {
 		"wrong_sphere":    r.SphereID != 0 && r.SphereID != a.SphereID,
 		"not_wanted":      r.AgentID != "" && r.AgentID != a.ID,
 		"below_threshold": e.score().Cmp(new(big.Rat).SetFloat64(threshold)) < 0,
-		"offline":         a.State == selection.Offline,
-		"breaker_open":    !a.BreakerUntil.IsZero(),
+		"offline":         a.Worker.State == models.WorkerOffline,
+		"breaker_open":    !a.Worker.BreakerUntil.IsZero(),
 		"excluded":        slices.Contains(r.Exclude, a.ID),
-		"busy":            a.State == selection.Busy,
-		"saturated":       a.InFlight >= a.Concurrency,
+		"busy":            a.Worker.State == models.WorkerBusy,
+		"saturated":       a.Worker.InFlight >= a.Worker.Concurrency,
 	}
 	for _, reason := range strings.Fields(order) {
 		if broken[reason] {
@@ -131,8 +132,8 @@ func (r request) sorted(entries []entry) []entry {
 		if a.load() != b.load() {
 			return a.load() < b.load()
 		}
-		if !a.agent.LastAssignedAt.Equal(b.agent.LastAssignedAt) {
-			return a.agent.LastAssignedAt.Before(b.agent.LastAssignedAt)
+		if !a.agent.Worker.LastAssignedAt.Equal(b.agent.Worker.LastAssignedAt) {
+			return a.agent.Worker.LastAssignedAt.Before(b.agent.Worker.LastAssignedAt)
 		}
 		return a.agent.ID < b.agent.ID
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/orchestrator/selection"
+	"comet/models"
 )
 
 // TestByScoreOrder covers step 4 of PROTOCOL_V5 §5.1: score descending, then load ascending, then
@@ -16,7 +17,7 @@ import (
 func TestByScoreOrder(t *testing.T) {
 	t.Parallel()
 	agent := func(id string, load int, used time.Time, capabilities ...string) selection.Agent {
-		return with(onlineAgent(id, capabilities...), func(a *selection.Agent) { a.Load, a.LastAssignedAt = load, used })
+		return with(onlineAgent(id, capabilities...), func(a *selection.Agent) { a.Worker.Load, a.Worker.LastAssignedAt = load, used })
 	}
 	x := indexOf(
 		agent("f", 0, time.Time{}, "web_search"), // half of the capabilities: last, although it is idle
@@ -46,9 +47,9 @@ func TestScore(t *testing.T) {
 func TestCustomRanking(t *testing.T) {
 	t.Parallel()
 	x := indexOf(
-		with(onlineAgent("w1", "plan"), func(a *selection.Agent) { a.LastAssignedAt = minute(1) }),
-		with(onlineAgent("w2", "plan"), func(a *selection.Agent) { a.LastAssignedAt = minute(2) }),
-		with(onlineAgent("w3", "plan"), func(a *selection.Agent) { a.LastAssignedAt = minute(3) }),
+		with(onlineAgent("w1", "plan"), func(a *selection.Agent) { a.Worker.LastAssignedAt = minute(1) }),
+		with(onlineAgent("w2", "plan"), func(a *selection.Agent) { a.Worker.LastAssignedAt = minute(2) }),
+		with(onlineAgent("w3", "plan"), func(a *selection.Agent) { a.Worker.LastAssignedAt = minute(3) }),
 	)
 	d := x.Select(selection.Request{Capabilities: []string{"plan"}, Rank: func(a, b *selection.Ranked) int { return b.LastAssignedAt.Compare(a.LastAssignedAt) }})
 	require.Equal(t, []string{"w3", "w2", "w1"}, ids(d.Candidates))
@@ -62,11 +63,11 @@ func TestDecisionListsTen(t *testing.T) {
 	x := selection.New()
 	for i := range 40 {
 		a := onlineAgent(fmt.Sprintf("w%02d", i), "plan")
-		a.Load = (i * 17) % 40 // all different
+		a.Worker.Load = (i * 17) % 40 // all different
 		if i%2 == 1 {
-			a.State = selection.Busy
+			a.Worker.State = models.WorkerBusy
 		}
-		x.Put(a)
+		put(x, a)
 	}
 	d := x.Select(selection.Request{Capabilities: []string{"plan"}})
 	require.Equal(t, 40, d.Considered)
@@ -83,9 +84,9 @@ func TestDecisionListsTen(t *testing.T) {
 // rejected as well.
 func TestNearestMissesFirst(t *testing.T) {
 	t.Parallel()
-	x := indexOf(with(onlineAgent("wanted", "plan"), func(a *selection.Agent) { a.State, a.Load = selection.Offline, 100 }))
+	x := indexOf(with(onlineAgent("wanted", "plan"), func(a *selection.Agent) { a.Worker.State, a.Worker.Load = models.WorkerOffline, 100 }))
 	for i := range 30 {
-		x.Put(onlineAgent(fmt.Sprintf("w%02d", i), "plan"))
+		put(x, onlineAgent(fmt.Sprintf("w%02d", i), "plan"))
 	}
 	d := x.Select(selection.Request{Capabilities: []string{"plan"}, AgentID: "wanted"})
 	require.Equal(t, []string{"wanted: offline", "w00: not_wanted", "w01: not_wanted"}, reasons(d)[:3])
@@ -97,8 +98,8 @@ func TestRankingMayReadTheIndex(t *testing.T) {
 	t.Parallel()
 	x := indexOf(onlineAgent("w1", "plan"), onlineAgent("w2", "plan"))
 	d := x.Select(selection.Request{Capabilities: []string{"plan"}, Rank: func(a, b *selection.Ranked) int {
-		x.Put(onlineAgent("w3", "reason"))
-		x.Update("w4", func(a *selection.Agent) { a.Active = false })
+		put(x, onlineAgent("w3", "reason"))
+		update(x, "w4", func(a *selection.Agent) { a.Active = false })
 		one, _ := x.Agent(a.AgentID)
 		other, _ := x.Agent(b.AgentID)
 		return cmp.Compare(other.ID, one.ID)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/orchestrator/selection"
+	"comet/models"
 )
 
 // baseRequest is a request that the agent w1 of type infra in sphere 3 matches.
@@ -34,11 +35,11 @@ func TestFirstFailedCheckIsTheReason(t *testing.T) {
 		verdict selection.Verdict
 		breakIt func()
 	}{
-		{selection.ReasonSaturated, selection.Saturated, func() { a.InFlight = a.Concurrency }},
-		{selection.ReasonBusy, selection.Saturated, func() { a.State = selection.Busy }},
+		{selection.ReasonSaturated, selection.Saturated, func() { a.Worker.InFlight = a.Worker.Concurrency }},
+		{selection.ReasonBusy, selection.Saturated, func() { a.Worker.State = models.WorkerBusy }},
 		{selection.ReasonExcluded, selection.Excluded, func() { r.Exclude = append(r.Exclude, "w1") }},
-		{selection.ReasonBreakerOpen, selection.Unavailable, func() { a.BreakerUntil = minute(1) }},
-		{selection.ReasonOffline, selection.Unavailable, func() { a.State = selection.Offline }},
+		{selection.ReasonBreakerOpen, selection.Unavailable, func() { a.Worker.BreakerUntil = minute(1) }},
+		{selection.ReasonOffline, selection.Unavailable, func() { a.Worker.State = models.WorkerOffline }},
 		{selection.ReasonBelowThreshold, selection.Unsupported, func() { a.Capabilities = []string{"summarize"}; r.Threshold = 0.51 }},
 		{selection.ReasonNotRequested, selection.Unsupported, func() { r.AgentID = "w2" }},
 		{selection.ReasonWrongSphere, selection.Unsupported, func() { a.SphereID = 4 }},
@@ -46,7 +47,7 @@ func TestFirstFailedCheckIsTheReason(t *testing.T) {
 		{selection.ReasonInactive, selection.Unsupported, func() { a.Active = false }},
 	} {
 		c.breakIt()
-		x.Put(a)
+		put(x, a)
 		d := x.Select(r)
 		require.Equal(t, c.verdict, d.Verdict, c.reason)
 		require.Equal(t, []string{"w1: " + string(c.reason)}, reasons(d))
@@ -67,11 +68,11 @@ func TestEachReasonRejectsAlone(t *testing.T) {
 		selection.ReasonWrongSphere:    {request: func(r *selection.Request) { r.SphereID = 1 }},
 		selection.ReasonNotRequested:   {request: func(r *selection.Request) { r.AgentID = "w2" }},
 		selection.ReasonBelowThreshold: {request: func(r *selection.Request) { r.Capabilities = append(r.Capabilities, "a", "b", "c") }},
-		selection.ReasonOffline:        {agent: func(a *selection.Agent) { a.State = selection.Offline }},
-		selection.ReasonBreakerOpen:    {agent: func(a *selection.Agent) { a.BreakerUntil = minute(-60) }},
+		selection.ReasonOffline:        {agent: func(a *selection.Agent) { a.Worker.State = models.WorkerOffline }},
+		selection.ReasonBreakerOpen:    {agent: func(a *selection.Agent) { a.Worker.BreakerUntil = minute(-60) }},
 		selection.ReasonExcluded:       {request: func(r *selection.Request) { r.Exclude = []string{"w0", "w1"} }},
-		selection.ReasonBusy:           {agent: func(a *selection.Agent) { a.State = selection.Busy }},
-		selection.ReasonSaturated:      {agent: func(a *selection.Agent) { a.InFlight = 5 }},
+		selection.ReasonBusy:           {agent: func(a *selection.Agent) { a.Worker.State = models.WorkerBusy }},
+		selection.ReasonSaturated:      {agent: func(a *selection.Agent) { a.Worker.InFlight = 5 }},
 	} {
 		t.Run(string(reason), func(t *testing.T) {
 			t.Parallel()
@@ -91,7 +92,7 @@ func TestAgentWithoutTypeDoesNotMatchAType(t *testing.T) {
 	t.Parallel()
 	x := indexOf(onlineAgent("w1", "plan"))
 	require.Equal(t, []string{"w1: wrong_type"}, reasons(x.Select(selection.Request{Capabilities: []string{"plan"}, AgentType: "infra"})), "no agent has the type")
-	x.Put(with(onlineAgent("w2", "plan"), func(a *selection.Agent) { a.Type = "infra" }))
+	put(x, with(onlineAgent("w2", "plan"), func(a *selection.Agent) { a.Type = "infra" }))
 	d := x.Select(selection.Request{Capabilities: []string{"plan"}, AgentType: "infra"})
 	require.Equal(t, []string{"w2"}, ids(d.Candidates))
 	require.Equal(t, []string{"w1: wrong_type"}, reasons(d), "another agent has it")
@@ -99,7 +100,7 @@ func TestAgentWithoutTypeDoesNotMatchAType(t *testing.T) {
 
 func TestNoConcurrencyTakesNothing(t *testing.T) {
 	t.Parallel()
-	x := indexOf(with(onlineAgent("w1", "plan"), func(a *selection.Agent) { a.Concurrency = 0 }))
+	x := indexOf(with(onlineAgent("w1", "plan"), func(a *selection.Agent) { a.Worker.Concurrency = 0 }))
 	require.Equal(t, []string{"w1: saturated"}, reasons(x.Select(selection.Request{Capabilities: []string{"plan"}})))
 }
 

@@ -7,24 +7,14 @@
 // The result depends only on the index and the request, so replicas with the same agents decide
 // the same.
 //
-// # Performance
-//
-// A Select reads only the agents that have one of the required capabilities. Selects do not block
-// each other. Changes of load, state or breaker replace a snapshot of one agent and block
-// nothing. Only a change of an agent's capabilities, type, sphere or activity, or of the set of
-// agents, takes the lock of the index for a moment.
+// A Select reads only the agents that have one of the required capabilities, so its time does not
+// depend on the number of agents. It ranks them without the lock of the index.
 package selection
 
-import "time"
+import (
+	"slices"
 
-// State is the state of an agent.
-type State uint8
-
-// The states; the zero value is Offline.
-const (
-	Offline State = iota
-	Online
-	Busy // connected, but accepts no tasks
+	"comet/models"
 )
 
 // Agent is an agent in the index.
@@ -34,39 +24,92 @@ type Agent struct {
 	Type string
 	// SphereID is 1-9, 0 for none.
 	SphereID int
-	// Capabilities are as registered. They match with or without the prefix custom:.
-	Capabilities []string
-	// MaxDepth is the depth from which on it accepts no hand-offs, 1 to 6; 0 for the limit of the
-	// request.
-	MaxDepth int
 	// Active is false for an agent that was deactivated in the registry.
 	Active bool
-	State  State
-	// Concurrency is how many assignments it takes at the same time; with 0 it takes none.
-	Concurrency int
-	InFlight    int
-	// Load is the percentage that it reported, 0-100.
-	Load           int
-	LastAssignedAt time.Time // zero for never
-	LastSeenAt     time.Time
-	// BreakerUntil is when an open breaker becomes half-open; zero is a closed one. It stays set,
-	// and rejects the agent, until a probe or a heartbeat closes the breaker. No task is used as
-	// a probe.
-	BreakerUntil time.Time
+	// Worker is its state as a worker, the zero value for an agent that never joined. An open
+	// breaker rejects the agent until a probe or a heartbeat closes it: no task is used as a probe.
+	Worker models.Worker
+	// Capabilities are as registered. They match with or without the prefix custom:.
+	Capabilities []string
+	// Version is the version of the registered agent, 0 for one that is not registered.
+	Version int64
 }
 
-// BreakerClosed reports whether the agent's breaker is closed, that is neither open nor
-// half-open.
-func (a *Agent) BreakerClosed() bool { return a.BreakerUntil.IsZero() }
+// saturated reports whether the agent has no free slot.
+func (a *Agent) saturated() bool { return a.Worker.InFlight >= a.Worker.Concurrency }
 
-// Saturated reports whether the agent has no free slot.
-func (a *Agent) Saturated() bool { return a.InFlight >= a.Concurrency }
-
-// EffectiveLoad is the greater of the reported load and the share of slots in use, in whole
-// percent, rounded down, 0-100.
-func (a *Agent) EffectiveLoad() int {
-	if a.Saturated() {
+// load is the greater of the reported load and the share of slots in use, in whole percent,
+// rounded down, 0-100.
+func (a *Agent) load() int {
+	if a.saturated() {
 		return 100
 	}
-	return min(100, max(0, a.Load, 100*a.InFlight/a.Concurrency))
+	return min(100, max(0, a.Worker.Load, 100*a.Worker.InFlight/a.Worker.Concurrency))
+}
+
+// DefaultThreshold is the minimum share of the required capabilities (PROTOCOL_V5 §5.1).
+const DefaultThreshold = 0.5
+
+// Request describes what a task requires of an agent. Without capabilities it must name an agent
+// or a type; otherwise nothing matches.
+type Request struct {
+	// Capabilities are required. A name matches with or without the prefix custom:, and counts
+	// once.
+	Capabilities []string
+	// AgentType is the required type, "" for any.
+	AgentType string
+	// SphereID is the required sphere, 0 for any.
+	SphereID int
+	// Depth is the number of hand-offs above the task. MaxDepth is the limit for agents without
+	// one of their own, 0 for any depth.
+	Depth, MaxDepth int
+	// AgentID is the id of the required agent, "" for any.
+	AgentID string
+	// Exclude lists agents that failed the task before, or whose budget did not cover it.
+	Exclude []string
+	// Threshold is the minimum score of a candidate; 0 is DefaultThreshold. A small value accepts
+	// any match.
+	Threshold float64
+	// Rank orders the candidates; nil is ByScore.
+	Rank Ranking
+}
+
+// tooDeep reports whether the depth of the task reaches the limit of an agent, or MaxDepth if that
+// is 0 (PROTOCOL_V5 §4.3, §5.4).
+func (r *Request) tooDeep(limit int) bool {
+	if limit == 0 {
+		limit = r.MaxDepth
+	}
+	return limit != 0 && r.Depth > 0 && r.Depth >= limit
+}
+
+// check returns how many checks the agent passes before the first that it does not; reasons lists
+// them.
+func (r *Request) check(a *Agent, score float64) (passed int) {
+	w := &a.Worker
+	failed := [...]bool{
+		!a.Active,
+		r.AgentType != "" && a.Type != r.AgentType,
+		r.SphereID != 0 && a.SphereID != r.SphereID,
+		r.AgentID != "" && a.ID != r.AgentID,
+		score < r.Threshold,
+		r.tooDeep(w.MaxDepth),
+		w.State != models.WorkerOnline && w.State != models.WorkerBusy,
+		!w.BreakerUntil.IsZero(),
+		slices.Contains(r.Exclude, a.ID),
+		w.State == models.WorkerBusy,
+		a.saturated(),
+		true,
+	}
+	return slices.Index(failed[:], true)
+}
+
+// reasons returns the reasons in the order of the checks, "" for an agent that passes all. Exclusion
+// is checked before saturation, because waiting for an excluded agent is useless, and after
+// availability, because lifting the exclusion does not bring an agent online.
+func reasons() [12]Reason {
+	return [...]Reason{
+		ReasonInactive, ReasonWrongType, ReasonWrongSphere, ReasonNotRequested, ReasonBelowThreshold, ReasonTooDeep,
+		ReasonOffline, ReasonBreakerOpen, ReasonExcluded, ReasonBusy, ReasonSaturated, "",
+	}
 }

@@ -5,11 +5,12 @@ import (
 	"time"
 
 	"comet/internal/orchestrator/selection"
+	"comet/models"
 )
 
 // onlineAgent returns an agent with free slots.
 func onlineAgent(id string, capabilities ...string) selection.Agent {
-	return selection.Agent{ID: id, Capabilities: capabilities, Active: true, State: selection.Online, Concurrency: 4}
+	return selection.Agent{ID: id, Capabilities: capabilities, Active: true, Worker: models.Worker{AgentID: id, State: models.WorkerOnline, Concurrency: 4}}
 }
 
 // with returns a changed agent.
@@ -20,8 +21,27 @@ func with(a selection.Agent, change func(*selection.Agent)) selection.Agent {
 
 func indexOf(agents ...selection.Agent) *selection.Index {
 	x := selection.New()
-	x.Replace(agents)
+	for _, a := range agents {
+		put(x, a)
+	}
 	return x
+}
+
+// put adds or replaces an agent.
+func put(x *selection.Index, a selection.Agent) {
+	x.Change(a.ID, func(now *selection.Agent) bool { *now = a; return true })
+}
+
+// update changes an agent and reports whether it is known.
+func update(x *selection.Index, id string, fn func(*selection.Agent)) bool {
+	_, known := x.Agent(id)
+	x.Change(id, func(a *selection.Agent) bool {
+		if known {
+			fn(a)
+		}
+		return known
+	})
+	return known
 }
 
 // minute returns a minute of the day of the tests.

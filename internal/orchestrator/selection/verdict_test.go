@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/orchestrator/selection"
+	"comet/models"
 )
 
 // TestVerdict covers several agents that are rejected for different reasons.
@@ -13,13 +14,13 @@ func TestVerdict(t *testing.T) {
 	t.Parallel()
 	var (
 		free     = onlineAgent("free", "plan")
-		full     = with(onlineAgent("full", "plan"), func(a *selection.Agent) { a.InFlight = 4 })
-		busy     = with(onlineAgent("busy", "plan"), func(a *selection.Agent) { a.State = selection.Busy })
+		full     = with(onlineAgent("full", "plan"), func(a *selection.Agent) { a.Worker.InFlight = 4 })
+		busy     = with(onlineAgent("busy", "plan"), func(a *selection.Agent) { a.Worker.State = models.WorkerBusy })
 		failed   = onlineAgent("failed", "plan")
-		failFull = with(onlineAgent("failed", "plan"), func(a *selection.Agent) { a.InFlight = 4 })
-		failDown = with(onlineAgent("failed", "plan"), func(a *selection.Agent) { a.State = selection.Offline })
-		down     = with(onlineAgent("down", "plan"), func(a *selection.Agent) { a.State = selection.Offline })
-		broken   = with(onlineAgent("broken", "plan"), func(a *selection.Agent) { a.BreakerUntil = minute(1) })
+		failFull = with(onlineAgent("failed", "plan"), func(a *selection.Agent) { a.Worker.InFlight = 4 })
+		failDown = with(onlineAgent("failed", "plan"), func(a *selection.Agent) { a.Worker.State = models.WorkerOffline })
+		down     = with(onlineAgent("down", "plan"), func(a *selection.Agent) { a.Worker.State = models.WorkerOffline })
+		broken   = with(onlineAgent("broken", "plan"), func(a *selection.Agent) { a.Worker.BreakerUntil = minute(1) })
 		gone     = with(onlineAgent("gone", "plan"), func(a *selection.Agent) { a.Active = false })
 		other    = onlineAgent("other", "reason")
 	)
@@ -55,7 +56,7 @@ func TestVerdict(t *testing.T) {
 // unavailable only if it matches the rest of the request.
 func TestMismatchIsUnsupported(t *testing.T) {
 	t.Parallel()
-	x := indexOf(with(onlineAgent("w1", "plan"), func(a *selection.Agent) { a.Type, a.SphereID, a.State = "infra", 3, selection.Offline }))
+	x := indexOf(with(onlineAgent("w1", "plan"), func(a *selection.Agent) { a.Type, a.SphereID, a.Worker.State = "infra", 3, models.WorkerOffline }))
 	for name, c := range map[string]struct {
 		request selection.Request
 		want    selection.Verdict
