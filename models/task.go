@@ -58,7 +58,7 @@ type Task struct {
 	Class string
 	// Owner is the id of the token that submitted the task, OwnerAgent its agent, "" for none.
 	Owner      string
-	OwnerAgent string
+	OwnerAgent string `gorm:"column:owner_agent_id"`
 	// QueueKey is derived from the requirements of the task: tasks with the same requirements
 	// share a queue.
 	QueueKey string
@@ -106,10 +106,10 @@ type Task struct {
 type TaskInput struct {
 	TaskID string
 	// Capabilities is what an agent must be able to do.
-	Capabilities []string
+	Capabilities []string `gorm:"serializer:json"`
 	// AgentType, Sphere and Wanted restrict the agents of the task; "", 0 and "" do not.
 	AgentType        string
-	Sphere           int
+	Sphere           int `gorm:"column:sphere_id"`
 	RequestedAgentID string
 	// Parameters is a JSON object.
 	Parameters json.RawMessage

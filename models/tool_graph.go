@@ -5,7 +5,8 @@ import "time"
 // ToolEdge says that two tools were used in one run, the one before the other. A tool is
 // named serverId:toolName.
 type ToolEdge struct {
-	From, To string
+	From string `gorm:"column:from_tool"`
+	To   string `gorm:"column:to_tool"`
 	// Runs is in how many successful runs they were used so.
 	Runs     int64
 	LastUsed time.Time

@@ -18,7 +18,7 @@ const (
 
 // Worker is an agent that executes tasks, with its connection and its state.
 type Worker struct {
-	AgentID string
+	AgentID string `gorm:"primaryKey"`
 	State   WorkerState
 	// Protocol is the protocol of its messages, Transport the transport of its connection.
 	Protocol  string

@@ -3,12 +3,10 @@ package store
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
-	"time"
+	"sync"
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
@@ -16,22 +14,18 @@ import (
 	"gorm.io/gorm/schema"
 
 	"comet/internal/errs"
-	"comet/models"
 )
-
-// A row type of gorm has the fields of its model and, in tags, what gorm has to know of the columns.
-// Go converts the one into the other without a copy by hand, and the compiler reports a difference.
 
 // openORM opens gorm on a database.
 func openORM(d gorm.Dialector) (*gorm.DB, error) {
-	schema.RegisterSerializer("stored", storedColumn{})
 	orm, err := gorm.Open(d, &gorm.Config{
 		SkipDefaultTransaction: true,
 		DisableAutomaticPing:   true,
+		NamingStrategy:         tableNames{},
 		Logger:                 logger.Discard,
 	})
 	if err == nil {
-		err = registerErrors(orm)
+		err = registerCallbacks(orm)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the object mapper: %w", err)
@@ -39,9 +33,42 @@ func openORM(d gorm.Dialector) (*gorm.DB, error) {
 	return orm, nil
 }
 
-// registerErrors has gorm return errors with codes. An error that gorm met while it read rows ends
-// the transaction, whose connection did not see it.
-func registerErrors(orm *gorm.DB) error {
+// tableNames names the tables of types: in the plural, except those listed here.
+type tableNames struct{ schema.NamingStrategy }
+
+// TableName implements schema.Namer.
+func (n tableNames) TableName(name string) string {
+	switch name {
+	case "Account":
+		return "usage_accounts"
+	case "AuditEntry":
+		return "audit"
+	case "Fact":
+		return "usage_facts"
+	case "InboxMessage":
+		return "inbox"
+	case "OutcomeRow":
+		return "outcomes"
+	case "deliveryRow":
+		return "deliveries"
+	case "reservationRow":
+		return "usage_reservations"
+	case "toolPolicyRow":
+		return "tool_policies"
+	}
+	return n.NamingStrategy.TableName(name)
+}
+
+// registerCallbacks has gorm store columns like every other statement and return errors with codes. An
+// error that gorm met while it read rows ends the transaction, whose connection did not see it.
+func registerCallbacks(orm *gorm.DB) error {
+	var adapted sync.Map // by schema
+	begin := func(db *gorm.DB) {
+		if s := db.Statement.Schema; s != nil {
+			once, _ := adapted.LoadOrStore(s, new(sync.Once))
+			once.(*sync.Once).Do(func() { adaptColumns(s) })
+		}
+	}
 	finish := func(db *gorm.DB) {
 		c, ok := db.Statement.ConnPool.(*txConn)
 		if ok && db.Error != nil && !errors.Is(db.Error, gorm.ErrRecordNotFound) {
@@ -51,14 +78,47 @@ func registerErrors(orm *gorm.DB) error {
 	}
 	cb := orm.Callback()
 	return errors.Join(
-		cb.Create().Register("comet:errors", finish),
-		cb.Query().Register("comet:errors", finish),
-		cb.Update().Register("comet:errors", finish),
-		cb.Delete().Register("comet:errors", finish),
+		cb.Create().Before("*").Register("comet:columns", begin), cb.Create().Register("comet:errors", finish),
+		cb.Query().Before("*").Register("comet:columns", begin), cb.Query().Register("comet:errors", finish),
+		cb.Update().Before("*").Register("comet:columns", begin), cb.Update().Register("comet:errors", finish),
+		cb.Delete().Before("*").Register("comet:columns", begin), cb.Delete().Register("comet:errors", finish),
 	)
 }
 
-// db returns gorm on the reader's connection. Its time stamps are the callers' own.
+// adaptColumns has gorm read and write the columns of a type of rows as package store does. Time stamps
+// are the callers' own.
+func adaptColumns(s *schema.Schema) {
+	for _, f := range s.Fields {
+		f.AutoCreateTime, f.AutoUpdateTime, f.NewValuePool = 0, 0, columnPool{}
+		f.ValueOf = func(ctx context.Context, row reflect.Value) (any, bool) {
+			field := f.ReflectValueOf(ctx, row)
+			v, err := stored(field.Interface())
+			if err != nil {
+				v = err // storedArgs returns it
+			}
+			return v, field.IsZero()
+		}
+		f.Set = func(ctx context.Context, row reflect.Value, v any) error {
+			field := f.ReflectValueOf(ctx, row)
+			if scanned, ok := v.(*any); ok {
+				return column{field.Addr().Interface()}.Scan(*scanned)
+			}
+			field.Set(reflect.ValueOf(v))
+			return nil
+		}
+	}
+}
+
+// columnPool has gorm scan columns as the driver returns them.
+type columnPool struct{}
+
+// Get implements schema.FieldNewValuePool.
+func (columnPool) Get() any { return new(any) }
+
+// Put implements schema.FieldNewValuePool.
+func (columnPool) Put(any) {}
+
+// db returns gorm on the reader's connection.
 func (r reader) db() *gorm.DB {
 	db := r.store.orm.Session(&gorm.Session{NewDB: true, Context: r.ctx, SkipHooks: true})
 	db.Statement.ConnPool = r.conn
@@ -80,7 +140,7 @@ func (p readPool) ExecContext(ctx context.Context, query string, args ...any) (s
 
 // QueryContext implements gorm.ConnPool.
 func (p readPool) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	if err := p.usable(); err != nil {
+	if err := errors.Join(p.usable(), storedArgs(args)); err != nil {
 		return nil, err
 	}
 	st, err := p.prepare(ctx, query)
@@ -95,60 +155,15 @@ func (p readPool) QueryRowContext(ctx context.Context, query string, args ...any
 	return p.reads.QueryRowContext(ctx, query, args...)
 }
 
-// storedColumn is the serializer "stored": how columns hold the types that both databases do not
-// store in the same way. Times are microseconds, the zero time is 0. A state is its index, a hash its
-// bytes, json.RawMessage its text, and any other type JSON.
-type storedColumn struct{}
+// snapshotConn is a connection of the read pool. It implements gorm.ConnPool.
+type snapshotConn struct{ *sql.Conn }
 
-// Scan implements schema.SerializerInterface.
-func (storedColumn) Scan(ctx context.Context, field *schema.Field, row reflect.Value, v any) error {
-	switch into := field.ReflectValueOf(ctx, row).Addr().Interface().(type) {
-	case *time.Time:
-		*into = orZero(v)
-	case **time.Time:
-		*into = momentOf(v)
-	case *json.RawMessage:
-		return scanJSON{into}.Scan(v)
-	case *models.SessionState:
-		*into = sessionStates()[whole(v)]
-	case *[32]byte:
-		hash, _ := v.([]byte)
-		copy(into[:], hash)
-	default:
-		text, _ := v.(string)
-		return json.Unmarshal([]byte(text), into)
+// QueryContext implements gorm.ConnPool.
+func (c snapshotConn) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	if err := storedArgs(args); err != nil {
+		return nil, err
 	}
-	return nil
-}
-
-// Value implements schema.SerializerInterface.
-func (storedColumn) Value(_ context.Context, _ *schema.Field, _ reflect.Value, value any) (any, error) {
-	switch v := value.(type) {
-	case time.Time:
-		return orNone(v), nil
-	case *time.Time:
-		return nullable(microsPtr(v)), nil
-	case json.RawMessage:
-		return string(v), nil
-	case models.SessionState:
-		return int64(slices.Index(sessionStates(), v)), nil
-	case [32]byte:
-		return v[:], nil
-	}
-	text, err := json.Marshal(value)
-	if string(text) == "null" { // no slice
-		text = []byte("[]")
-	}
-	return string(text), err
-}
-
-// convert returns the models of rows.
-func convert[R, M any](rows []R, model func(R) M) []M {
-	out := make([]M, len(rows))
-	for i, r := range rows {
-		out[i] = model(r)
-	}
-	return out
+	return c.Conn.QueryContext(ctx, query, args...)
 }
 
 // forUpdate locks the rows that a statement reads. gorm leaves locks out on SQLite.

@@ -32,7 +32,7 @@ func ledgerQueries(on *engine) []ledgerQuery {
 	now, day := time.Now().UnixMicro(), time.Now().Unix()/86400
 	queries := []ledgerQuery{
 		{
-			name: "OverdueReservations", query: overdueQuery, args: []any{now, 256}, scanned: "usage_reservations",
+			name: "OverdueReservations", query: overdueQuery(), args: []any{now, 256}, scanned: "usage_reservations",
 			sqlite:   []string{"SEARCH usage_reservations USING INDEX usage_reservations_due (state=? AND due<?)"},
 			postgres: []string{"Index Scan using usage_reservations_due", "Index Cond: ((state = 0) AND (due <= "},
 		},
@@ -48,23 +48,21 @@ func ledgerQueries(on *engine) []ledgerQuery {
 		},
 	}
 	for n := 1; n <= maxRows; n *= 8 {
-		list := "(VALUES (?, ?)" + strings.Repeat(", (?, ?)", n-1) + ")"
-		ids := make([]any, n)
-		pairs := make([]any, 0, 2*n)
+		ids, keys := make([]string, n), make([]LedgerKey, n)
 		for i := range ids {
 			ids[i] = fmt.Sprintf("s-%d", i)
-			pairs = append(pairs, ids[i], fmt.Sprintf("r-%d", i))
+			keys[i] = LedgerKey{ids[i], fmt.Sprintf("r-%d", i)}
 		}
 		queries = append(queries, ledgerQuery{
-			name: fmt.Sprintf("RequestIDs/%d", n), query: strings.Replace(namedFacts, "(keys)", list, 1), args: pairs, scanned: "usage_facts",
+			name: fmt.Sprintf("RequestIDs/%d", n), query: namedFacts(on), args: []any{pairs(keys)}, scanned: "usage_facts",
 			sqlite:   []string{"SEARCH usage_facts USING INDEX usage_facts_request (agent_id=? AND request_id=?)"},
 			postgres: []string{"Index Scan using usage_facts_request"},
 		}, ledgerQuery{
-			name: fmt.Sprintf("NamedReservations/%d", n), query: strings.Replace(namedReservations, "(keys)", list, 1), args: pairs, scanned: "usage_reservations",
+			name: fmt.Sprintf("NamedReservations/%d", n), query: namedReservations(on), args: []any{pairs(keys)}, scanned: "usage_reservations",
 			sqlite:   []string{"SEARCH usage_reservations USING PRIMARY KEY (agent_id=? AND id=?)"},
 			postgres: []string{"Index Scan using usage_reservations_pkey"},
 		}, ledgerQuery{
-			name: fmt.Sprintf("AccountsToLock/%d", n), query: lockQuery("(?"+strings.Repeat(", ?", n-1)+")", on), args: ids, scanned: "usage_accounts",
+			name: fmt.Sprintf("AccountsToLock/%d", n), query: lockQuery(on), args: []any{ids}, scanned: "usage_accounts",
 			sqlite:   []string{"SEARCH usage_accounts USING PRIMARY KEY (agent_id=?)"},
 			postgres: []string{"LockRows", "usage_accounts_pkey"},
 		})
@@ -172,6 +170,7 @@ func explainPostgres(t *testing.T, s *Store, mode, query string, args []any) str
 	conn, err := s.reads.Conn(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
+	require.NoError(t, storedArgs(args))
 	values := make([]string, len(args))
 	for i, arg := range args {
 		if values[i] = fmt.Sprint(arg); values[i] != "" {

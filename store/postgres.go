@@ -122,7 +122,7 @@ func (w *postgresWriter) once(ctx context.Context, fn func(*Tx) error) error {
 		return translate(err)
 	}
 	tx := w.store.newTx(ctx, sqlTx)
-	if err := tx.run(fn); err != nil {
+	if err := tx.runClosure(fn); err != nil {
 		if e := sqlTx.Rollback(); e != nil && !errors.Is(e, sql.ErrTxDone) {
 			w.store.log.Warn("a rollback failed; the connection is dropped", "error", e)
 		}

@@ -213,16 +213,16 @@ func (s *Store) DeliveriesWritten() <-chan struct{} { return s.deliveriesWritten
 
 // committed notifies the listeners of the commits of tx.
 func (s *Store) committed(tx *Tx) {
-	if tx.wroteEvents {
+	if tx.state.wroteEvents {
 		s.eventsWritten.Set()
 	}
-	if tx.wroteJobs {
+	if tx.state.wroteJobs {
 		s.jobsWritten.Set()
 	}
-	if tx.wroteDeliveries {
+	if tx.state.wroteDeliveries {
 		s.deliveriesWritten.Set()
 	}
-	for _, fn := range tx.after {
+	for _, fn := range tx.state.after {
 		fn()
 	}
 }
@@ -253,17 +253,4 @@ func (s *Store) runPrepared(ctx context.Context, st *sql.Stmt, query string, arg
 		}
 	}
 	return rows, err
-}
-
-func eachRow(rows *sql.Rows, err error, scan func(*sql.Rows) error) error {
-	if err != nil {
-		return translate(err)
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		if err := scan(rows); err != nil {
-			return translate(err)
-		}
-	}
-	return translate(rows.Err())
 }

@@ -237,7 +237,7 @@ func (w *groupWriter) alone(r *writeRequest) {
 	err := w.conn.control(begin)
 	if err == nil {
 		r.tx = w.store.newTx(r.ctx, w.conn)
-		if r.err = r.tx.run(r.fn); r.err != nil {
+		if r.err = r.tx.runClosure(r.fn); r.err != nil {
 			w.conn.abort()
 			r.result <- r.err
 			return
