@@ -9,6 +9,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/models"
+	"comet/store/columns"
 )
 
 // BenchmarkREST in internal/bench compares reads and creations of agents with raw statements. They
@@ -120,7 +121,7 @@ func (tx Agents) Insert(a models.Agent) error {
 // again at its next decision.
 func (tx Agents) Update(before, after models.Agent) error {
 	row := storedAgentOf(after)
-	n, err := update(tx.reader, row, columnsExcept[storedAgent]("id", "level", "frequency_hz", "created_at"), "id = ?", after.ID)
+	n, err := update(tx.reader, row, columns.Except[storedAgent]("id", "level", "frequency_hz", "created_at"), "id = ?", after.ID)
 	if err == nil && n == 0 {
 		err = agentMissing(translate(sql.ErrNoRows), after.ID)
 	}
@@ -205,7 +206,7 @@ func detailQuery(on *engine) string {
 		o.sessions, o.average, o.successes, o.total
 		FROM agents
 		CROSS JOIN (SELECT coalesce((SELECT day FROM usage_accounts WHERE agent_id = ? AND day = ?), ?) AS since) AS d
-		CROSS JOIN (SELECT count(DISTINCT session_id) AS sessions, avg(duration_ms) AS average,
+		CROSS JOIN (SELECT count(DISTINCT session_id) AS sessions, coalesce(avg(duration_ms), 0) AS average,
 			coalesce(sum(CASE WHEN status = 'success' THEN 1 ELSE 0 END), 0) AS successes,
 			coalesce(sum(CASE WHEN status <> 'cancelled' THEN 1 ELSE 0 END), 0) AS total
 			FROM outcomes WHERE agent_id = ? AND at >= ?) AS o

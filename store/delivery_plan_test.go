@@ -67,7 +67,7 @@ func TestDeliveryPlans(t *testing.T) {
 		t.Parallel()
 		for query, args := range map[string][]any{
 			waitQuery + s.engine.in: {"w", []string{"a"}},
-			promoteAllQuery: {"w", "w", "w"},
+			promoteAllQuery:         {"w", "w", "w"},
 			"SELECT DISTINCT key FROM deliveries WHERE webhook_id = ? AND " + unfinishedOrdered + " AND key " + s.engine.in: {"w", []string{"a"}},
 		} {
 			plan := explain(t, s, query, args)

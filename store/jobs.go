@@ -43,7 +43,7 @@ func (tx Jobs) Claim(kinds []string, limit int, lease time.Duration) ([]Job, err
 	return list[Job](tx.reader, `WITH due AS MATERIALIZED
 		(SELECT id FROM jobs WHERE run_at <= ? AND kind IN `+in+` ORDER BY run_at, id LIMIT ?`+tx.engine.skipLocked+`)
 		UPDATE jobs SET lease = ?, run_at = ?, attempt = attempt + 1 WHERE id IN (SELECT id FROM due)
-		RETURNING id, kind, key, payload, run_at, attempt, lease, run_at`, args...)
+		RETURNING id, kind, key, payload, 0, attempt, lease, run_at`, args...)
 }
 
 // Finish deletes a claimed job. It returns ErrLeaseLost when the lease ran

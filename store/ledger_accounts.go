@@ -9,6 +9,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/models"
+	"comet/store/columns"
 )
 
 // Spenders returns the agents with those ids and all their ancestors, by id; ids
@@ -68,7 +69,7 @@ func lockQuery(on *engine) string {
 
 // SaveAccounts writes accounts that LockAccounts returned.
 func (tx Ledger) SaveAccounts(accounts []models.Account) error {
-	return create(tx.reader, replacing[models.Account](columnsExcept[models.Account]("agent_id", "level")...), accounts...)
+	return create(tx.reader, replacing[models.Account](columns.Except[models.Account]("agent_id", "level")...), accounts...)
 }
 
 // ActiveAdditions returns the sum of an agent's additional budgets that count at

@@ -5,15 +5,14 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"reflect"
 	"sync"
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 	"gorm.io/gorm/logger"
-	"gorm.io/gorm/schema"
 
 	"comet/internal/errs"
+	"comet/store/columns"
 )
 
 // openORM opens gorm on a database.
@@ -21,7 +20,7 @@ func openORM(d gorm.Dialector) (*gorm.DB, error) {
 	orm, err := gorm.Open(d, &gorm.Config{
 		SkipDefaultTransaction: true,
 		DisableAutomaticPing:   true,
-		NamingStrategy:         tableNames{},
+		NamingStrategy:         columns.Names{},
 		Logger:                 logger.Discard,
 	})
 	if err == nil {
@@ -33,32 +32,6 @@ func openORM(d gorm.Dialector) (*gorm.DB, error) {
 	return orm, nil
 }
 
-// tableNames names the tables of types: in the plural, except those listed here.
-type tableNames struct{ schema.NamingStrategy }
-
-// TableName implements schema.Namer.
-func (n tableNames) TableName(name string) string {
-	switch name {
-	case "Account":
-		return "usage_accounts"
-	case "AuditEntry":
-		return "audit"
-	case "Fact":
-		return "usage_facts"
-	case "InboxMessage":
-		return "inbox"
-	case "OutcomeRow":
-		return "outcomes"
-	case "deliveryRow":
-		return "deliveries"
-	case "reservationRow":
-		return "usage_reservations"
-	case "toolPolicyRow":
-		return "tool_policies"
-	}
-	return n.NamingStrategy.TableName(name)
-}
-
 // registerCallbacks has gorm store columns like every other statement and return errors with codes. An
 // error that gorm met while it read rows ends the transaction, whose connection did not see it.
 func registerCallbacks(orm *gorm.DB) error {
@@ -66,7 +39,7 @@ func registerCallbacks(orm *gorm.DB) error {
 	begin := func(db *gorm.DB) {
 		if s := db.Statement.Schema; s != nil {
 			once, _ := adapted.LoadOrStore(s, new(sync.Once))
-			once.(*sync.Once).Do(func() { adaptColumns(s) })
+			once.(*sync.Once).Do(func() { columns.Adapt(s) })
 		}
 	}
 	finish := func(db *gorm.DB) {
@@ -84,39 +57,6 @@ func registerCallbacks(orm *gorm.DB) error {
 		cb.Delete().Before("*").Register("comet:columns", begin), cb.Delete().Register("comet:errors", finish),
 	)
 }
-
-// adaptColumns has gorm read and write the columns of a type of rows as package store does. Time stamps
-// are the callers' own.
-func adaptColumns(s *schema.Schema) {
-	for _, f := range s.Fields {
-		f.AutoCreateTime, f.AutoUpdateTime, f.NewValuePool = 0, 0, columnPool{}
-		f.ValueOf = func(ctx context.Context, row reflect.Value) (any, bool) {
-			field := f.ReflectValueOf(ctx, row)
-			v, err := stored(field.Interface())
-			if err != nil {
-				v = err // storedArgs returns it
-			}
-			return v, field.IsZero()
-		}
-		f.Set = func(ctx context.Context, row reflect.Value, v any) error {
-			field := f.ReflectValueOf(ctx, row)
-			if scanned, ok := v.(*any); ok {
-				return column{field.Addr().Interface()}.Scan(*scanned)
-			}
-			field.Set(reflect.ValueOf(v))
-			return nil
-		}
-	}
-}
-
-// columnPool has gorm scan columns as the driver returns them.
-type columnPool struct{}
-
-// Get implements schema.FieldNewValuePool.
-func (columnPool) Get() any { return new(any) }
-
-// Put implements schema.FieldNewValuePool.
-func (columnPool) Put(any) {}
 
 // db returns gorm on the reader's connection.
 func (r reader) db() *gorm.DB {
@@ -140,7 +80,7 @@ func (p readPool) ExecContext(ctx context.Context, query string, args ...any) (s
 
 // QueryContext implements gorm.ConnPool.
 func (p readPool) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	if err := errors.Join(p.usable(), storedArgs(args)); err != nil {
+	if err := errors.Join(p.usable(), columns.Values(args)); err != nil {
 		return nil, err
 	}
 	st, err := p.prepare(ctx, query)
@@ -160,7 +100,7 @@ type snapshotConn struct{ *sql.Conn }
 
 // QueryContext implements gorm.ConnPool.
 func (c snapshotConn) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	if err := storedArgs(args); err != nil {
+	if err := columns.Values(args); err != nil {
 		return nil, err
 	}
 	return c.Conn.QueryContext(ctx, query, args...)

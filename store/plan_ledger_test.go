@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/models"
+	"comet/store/columns"
 )
 
 // ledgerQuery is a statement of the ledger, and what its plan must look like on each
@@ -170,7 +171,7 @@ func explainPostgres(t *testing.T, s *Store, mode, query string, args []any) str
 	conn, err := s.reads.Conn(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
-	require.NoError(t, storedArgs(args))
+	require.NoError(t, columns.Values(args))
 	values := make([]string, len(args))
 	for i, arg := range args {
 		if values[i] = fmt.Sprint(arg); values[i] != "" {

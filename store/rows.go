@@ -3,81 +3,19 @@ package store
 import (
 	"context"
 	"database/sql"
-	"fmt"
-	"reflect"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"gorm.io/gorm"
-	"gorm.io/gorm/schema"
+
+	"comet/store/columns"
 )
 
-// Statements written by hand and gorm share one description of a table: gorm's schema of the Go
-// type of its rows. A struct has one column for each field, in snake case.
-
-// layout is what statements need to know of a type of rows.
-type layout struct {
-	table   string
-	columns []string
-	fields  []*schema.Field // of the columns
-	created []*schema.Field // those that an INSERT sets
-	byName  map[string]*schema.Field
-	keys    []string
-	// selects is "SELECT columns FROM table ", inserts "INSERT INTO table (columns) ".
-	selects, inserts string
-}
-
-//nolint:gochecknoglobals // caches of what never changes
-var layouts, schemas sync.Map
-
-// layoutOf returns the layout of a type of rows. A mistake in a type is a mistake of the program.
-func layoutOf[T any]() *layout {
-	t := reflect.TypeFor[T]()
-	if known, ok := layouts.Load(t); ok {
-		return known.(*layout)
-	}
-	s, err := schema.Parse(new(T), &schemas, tableNames{})
-	if err != nil {
-		panic(fmt.Sprintf("the columns of %s: %v", t, err))
-	}
-	l := &layout{table: s.Table, byName: s.FieldsByDBName, keys: s.PrimaryFieldDBNames}
-	var created []string
-	for _, f := range s.Fields {
-		if f.DBName == "" {
-			continue
-		}
-		l.columns, l.fields = append(l.columns, f.DBName), append(l.fields, f)
-		if f.Creatable {
-			l.created, created = append(l.created, f), append(created, f.DBName)
-		}
-	}
-	l.selects = "SELECT " + strings.Join(l.columns, ", ") + " FROM " + l.table + " "
-	l.inserts = "INSERT INTO " + l.table + " (" + strings.Join(created, ", ") + ") "
-	layouts.Store(t, l)
-	return l
-}
-
 // selectRows returns a SELECT of all columns of a type of rows; rest follows the table.
-func selectRows[T any](rest string) string { return layoutOf[T]().selects + rest }
+func selectRows[T any](rest string) string { return columns.Of[T]().Selects + rest }
 
 // columnsOf returns the columns of a type of rows, as a list.
-func columnsOf[T any]() string { return strings.Join(layoutOf[T]().columns, ", ") }
-
-// targetsOf returns the scan targets of a row: of each field of a struct, or of a single value.
-func targetsOf[T any](row *T) []any {
-	value := reflect.ValueOf(row).Elem()
-	if value.Kind() != reflect.Struct || value.Type() == reflect.TypeFor[time.Time]() {
-		return []any{target(row)}
-	}
-	l := layoutOf[T]()
-	out := make([]any, len(l.fields))
-	for i, f := range l.fields {
-		out[i] = target(f.ReflectValueOf(context.Background(), value).Addr().Interface())
-	}
-	return out
-}
+func columnsOf[T any]() string { return strings.Join(columns.Of[T]().Columns, ", ") }
 
 // reader runs queries on a transaction, a snapshot or the read pool.
 type reader struct {
@@ -129,7 +67,7 @@ func eachRow(rows *sql.Rows, err error, scan func(*sql.Rows) error) error {
 // each calls do for each row of a query, whose columns are those of T in order.
 func each[T any](r reader, do func(T) error, query string, args ...any) error {
 	var row T
-	into := targetsOf(&row)
+	into := columns.Targets(&row)
 	return r.query(query, args, func(rows *sql.Rows) error {
 		if err := rows.Scan(into...); err != nil {
 			return err
@@ -150,7 +88,7 @@ func list[T any](r reader, query string, args ...any) ([]T, error) {
 
 // one returns the first row of a query, or errs.NotFound.
 func one[T any](r reader, query string, args ...any) (row T, err error) {
-	into, found := targetsOf(&row), false
+	into, found := columns.Targets(&row), false
 	err = r.query(query, args, func(rows *sql.Rows) error {
 		if found {
 			return nil
@@ -198,46 +136,30 @@ func convert[R, M any](rows []R, model func(R) M) []M {
 
 // create stores new rows; conflict follows their values.
 func create[T any](tx reader, conflict string, rows ...T) error {
-	l := layoutOf[T]()
-	args := make([]any, 0, len(l.created)*len(rows))
+	l, width := columns.Of[T](), 0
+	var args []any
 	for i := range rows {
-		row := reflect.ValueOf(&rows[i]).Elem()
-		for _, f := range l.created {
-			args = append(args, f.ReflectValueOf(tx.ctx, row).Interface())
-		}
+		values := columns.Created(&rows[i])
+		args, width = append(args, values...), len(values)
 	}
-	return tx.insertRows(l.inserts, conflict, len(l.created), args)
+	return tx.insertRows(l.Inserts, conflict, width, args)
 }
 
 // createOne stores a new row and returns how many rows it has changed.
 func createOne[T any](tx reader, conflict string, row T) (int64, error) {
-	l, value := layoutOf[T](), reflect.ValueOf(&row).Elem()
-	args := make([]any, len(l.created))
-	for i, f := range l.created {
-		args[i] = f.ReflectValueOf(tx.ctx, value).Interface()
-	}
-	return tx.exec(l.inserts+"VALUES (?"+strings.Repeat(", ?", len(args)-1)+") "+conflict, args...)
+	args := columns.Created(&row)
+	return tx.exec(columns.Of[T]().Inserts+"VALUES (?"+strings.Repeat(", ?", len(args)-1)+") "+conflict, args...)
 }
 
 // update stores some columns of a row and returns the number of rows that where selects.
-func update[T any](tx reader, row T, columns []string, where string, args ...any) (int64, error) {
-	l, value := layoutOf[T](), reflect.ValueOf(&row).Elem()
-	values := make([]any, 0, len(columns)+len(args))
-	for _, c := range columns {
-		values = append(values, l.byName[c].ReflectValueOf(tx.ctx, value).Interface())
-	}
-	return tx.exec("UPDATE "+l.table+" SET "+strings.Join(columns, " = ?, ")+" = ? WHERE "+where, append(values, args...)...)
+func update[T any](tx reader, row T, changed []string, where string, args ...any) (int64, error) {
+	return tx.exec("UPDATE "+columns.Of[T]().Table+" SET "+strings.Join(changed, " = ?, ")+" = ? WHERE "+where, append(columns.Some(&row, changed), args...)...)
 }
 
 // replacing is the conflict clause of an insert that replaces columns of the rows that are there.
-func replacing[T any](columns ...string) string {
-	set := convert(columns, func(c string) string { return c + " = excluded." + c })
-	return "ON CONFLICT (" + strings.Join(layoutOf[T]().keys, ", ") + ") DO UPDATE SET " + strings.Join(set, ", ")
-}
-
-// columnsExcept returns the columns of a type of rows that are not in a list.
-func columnsExcept[T any](excluded ...string) []string {
-	return slices.DeleteFunc(slices.Clone(layoutOf[T]().columns), func(c string) bool { return slices.Contains(excluded, c) })
+func replacing[T any](changed ...string) string {
+	set := convert(changed, func(c string) string { return c + " = excluded." + c })
+	return "ON CONFLICT (" + strings.Join(columns.Of[T]().Keys, ", ") + ") DO UPDATE SET " + strings.Join(set, ", ")
 }
 
 // snapshot calls read with the database as it is now, whatever is committed meanwhile; in a

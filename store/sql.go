@@ -4,6 +4,10 @@ import (
 	"context"
 	"strconv"
 	"strings"
+	"time"
+	"unicode/utf8"
+
+	"comet/store/columns"
 )
 
 // engine holds what the SQL of the two databases does not share.
@@ -166,7 +170,7 @@ const (
 // insertRows runs "head VALUES (?, …), … tail" over all rows, whose values lie one
 // after the other in args, width values a row. A column has values of one type.
 func (r reader) insertRows(head, tail string, width int, args []any) error {
-	if err := storedArgs(args); err != nil {
+	if err := columns.Values(args); err != nil {
 		return err
 	}
 	row := "(?" + strings.Repeat(", ?", width-1) + ")"
@@ -222,4 +226,28 @@ func (f *filter) where() string {
 // planner may look at; engine.in is for keys.
 func inList[T any](values []T) (string, []any) {
 	return "(?" + strings.Repeat(", ?", len(values)-1) + ")", convert(values, func(v T) any { return v })
+}
+
+// jsonText returns the text of a JSON column that is never empty: null for none.
+func jsonText(data []byte) string {
+	if len(data) == 0 {
+		return "null"
+	}
+	return string(data)
+}
+
+// hour is the number of the hour t lies in, since 1970 UTC.
+func hour(t time.Time) int64 { return t.Unix() / 3600 }
+
+// StorableText returns text that both databases can store: at most limit bytes of valid UTF-8
+// without NUL.
+func StorableText(s string, limit int) string {
+	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+	if len(s) <= limit {
+		return s
+	}
+	for !utf8.RuneStart(s[limit]) {
+		limit--
+	}
+	return s[:limit]
 }

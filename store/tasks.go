@@ -1,13 +1,12 @@
 package store
 
 import (
-	"reflect"
-	"slices"
-	"strconv"
+	"fmt"
 	"time"
 
 	"comet/internal/errs"
 	"comet/models"
+	"comet/store/columns"
 )
 
 // BenchmarkAccept and BenchmarkRoundTrip in internal/bench measure the statements on tasks, attempts
@@ -104,7 +103,7 @@ func (r TaskReader) List(q TaskQuery) ([]models.Task, error) {
 func tasksQuery(q TaskQuery) (string, []any) {
 	var where filter
 	if q.State != "" { // as a literal, which is how the planner finds the index of the open ones
-		where.and("state = " + strconv.Itoa(slices.Index(enumeration(reflect.TypeOf(q.State)), string(q.State))))
+		where.and(fmt.Sprintf("state = %d", columns.Index(q.State)))
 		if !q.State.Ended() {
 			where.and("state < 2")
 		}

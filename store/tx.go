@@ -12,6 +12,7 @@ import (
 	"gorm.io/gorm"
 
 	"comet/internal/errs"
+	"comet/store/columns"
 )
 
 // Tx is one caller's transaction. It must not be used after its closure has
@@ -148,7 +149,7 @@ func (c *txConn) PrepareContext(ctx context.Context, query string) (*sql.Stmt, e
 
 // ExecContext implements gorm.ConnPool.
 func (c *txConn) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	if err := errors.Join(c.usable(), storedArgs(args)); err != nil {
+	if err := errors.Join(c.usable(), columns.Values(args)); err != nil {
 		return nil, err
 	}
 	res, err := c.ConnPool.ExecContext(ctx, query, args...)
@@ -157,7 +158,7 @@ func (c *txConn) ExecContext(ctx context.Context, query string, args ...any) (sq
 
 // QueryContext implements gorm.ConnPool.
 func (c *txConn) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	if err := errors.Join(c.usable(), storedArgs(args)); err != nil {
+	if err := errors.Join(c.usable(), columns.Values(args)); err != nil {
 		return nil, err
 	}
 	rows, err := c.ConnPool.QueryContext(ctx, query, args...)

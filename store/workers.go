@@ -7,6 +7,7 @@ import (
 	"gorm.io/gorm/clause"
 
 	"comet/models"
+	"comet/store/columns"
 )
 
 // BenchmarkAccept in internal/bench measures the statements on workers, which are written by hand.
@@ -31,7 +32,7 @@ func (tx Workers) LockAll(agentIDs []string) error {
 // version up. It returns errs.Conflict for an unknown agent.
 func (tx Workers) Save(w *models.Worker) error {
 	w.Version, w.UpdatedAt = w.Version+1, tx.now
-	return create(tx.reader, replacing[models.Worker](columnsExcept[models.Worker]("agent_id")...), *w)
+	return create(tx.reader, replacing[models.Worker](columns.Except[models.Worker]("agent_id")...), *w)
 }
 
 // ClaimSlot adds one attempt to a worker that is online, has a free slot and a closed breaker; ok

@@ -1,4 +1,6 @@
-package store
+// Package columns is how Go values lie in the columns of both databases, the same whether gorm or a
+// statement written by hand carries them. It runs no statements.
+package columns
 
 import (
 	"bytes"
@@ -7,13 +9,11 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"comet/models"
 )
 
-// A column stores a value by its Go type, the same on both databases, whether gorm or a statement
-// written by hand carries it:
+// A column stores a value by its Go type:
 //
 //	time.Time, *time.Time      microseconds since 1970 UTC; the zero time is 0, nil is NULL
 //	time.Duration              microseconds
@@ -45,6 +45,11 @@ func enumeration(t reflect.Type) []string {
 	return nil
 }
 
+// Index returns the number by which a value of an enumeration is stored, -1 for what is none.
+func Index[T ~string](value T) int {
+	return slices.Index(enumeration(reflect.TypeFor[T]()), string(value))
+}
+
 func texts[T ~string](values ...T) []string {
 	out := make([]string, len(values))
 	for i, v := range values {
@@ -53,10 +58,10 @@ func texts[T ~string](values ...T) []string {
 	return out
 }
 
-// storedArgs replaces the arguments of a statement with what their columns store.
-func storedArgs(args []any) error {
+// Values replaces the arguments of a statement with what their columns store.
+func Values(args []any) error {
 	for i, arg := range args {
-		v, err := stored(arg)
+		v, err := Value(arg)
 		if err != nil {
 			return err
 		}
@@ -65,8 +70,8 @@ func storedArgs(args []any) error {
 	return nil
 }
 
-// stored returns what a column stores for a value.
-func stored(value any) (any, error) {
+// Value returns what a column stores for a value.
+func Value(value any) (any, error) {
 	switch v := value.(type) {
 	case nil, string, int64, bool, float64, []byte, []any:
 		return v, nil
@@ -93,7 +98,7 @@ func stored(value any) (any, error) {
 		if v.IsNil() {
 			return nil, nil
 		}
-		return stored(v.Elem().Interface())
+		return Value(v.Elem().Interface())
 	case reflect.String:
 		if values := enumeration(v.Type()); values != nil {
 			return int64(slices.Index(values, v.String())), nil
@@ -112,8 +117,8 @@ func stored(value any) (any, error) {
 // column is the scan target of a stored value, a pointer. It keeps nothing of what it scans.
 type column struct{ into any }
 
-// target returns what database/sql scans a column into. It handles the commonest types itself.
-func target(into any) any {
+// Target returns what database/sql scans a column into. It handles the commonest types itself.
+func Target(into any) any {
 	switch into.(type) {
 	case *string, *int64, *bool, *float64, **string, *[]byte:
 		return into
@@ -232,28 +237,4 @@ func decodeStrings(s string) ([]string, error) {
 	var out []string
 	err := json.Unmarshal([]byte(s), &out)
 	return out, err
-}
-
-// jsonText returns the text of a JSON column that is never empty: null for none.
-func jsonText(data []byte) string {
-	if len(data) == 0 {
-		return "null"
-	}
-	return string(data)
-}
-
-// hour is the number of the hour t lies in, since 1970 UTC.
-func hour(t time.Time) int64 { return t.Unix() / 3600 }
-
-// StorableText returns text that both databases can store: at most limit bytes of valid UTF-8
-// without NUL.
-func StorableText(s string, limit int) string {
-	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
-	if len(s) <= limit {
-		return s
-	}
-	for !utf8.RuneStart(s[limit]) {
-		limit--
-	}
-	return s[:limit]
 }
