@@ -41,9 +41,9 @@ type (
 	TokenReader struct{ reader }
 	// Tokens holds the operations of a transaction on tokens and agents' keys.
 	Tokens struct{ TokenReader }
-	// ToolReader reads tools, their upstreams, calls and usage graph.
+	// ToolReader reads tools, their upstreams and calls.
 	ToolReader struct{ reader }
-	// Tools holds the operations of a transaction on tools, their upstreams, calls and usage graph.
+	// Tools holds the operations of a transaction on tools, their upstreams and calls.
 	Tools struct{ ToolReader }
 	// WebhookReader reads webhooks.
 	WebhookReader struct{ reader }
@@ -109,10 +109,10 @@ func (tx *Tx) Tokens() Tokens { return Tokens{TokenReader{tx.reader}} }
 // Tokens returns the reads of tokens and agents' keys.
 func (s *Store) Tokens(ctx context.Context) TokenReader { return TokenReader{s.on(ctx)} }
 
-// Tools returns the operations on tools, their upstreams, calls and usage graph.
+// Tools returns the operations on tools, their upstreams and calls.
 func (tx *Tx) Tools() Tools { return Tools{ToolReader{tx.reader}} }
 
-// Tools returns the reads of tools, their upstreams, calls and usage graph.
+// Tools returns the reads of tools, their upstreams and calls.
 func (s *Store) Tools(ctx context.Context) ToolReader { return ToolReader{s.on(ctx)} }
 
 // Webhooks returns the operations on webhooks.

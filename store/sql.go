@@ -134,6 +134,15 @@ func Insert[T any](tx *Tx, conflict string, rows ...T) error {
 // Columns returns the columns of T, as a list.
 func Columns[T any]() string { return columnsOf[T]() }
 
+// In returns what follows a column whose value is one of a []string, the argument.
+func In(from Source) string { return from.source().engine.in }
+
+// InsertRows inserts rows of width columns with "head VALUES (…), … tail". args holds the values of
+// one row after the other; a column has values of one type.
+func (tx *Tx) InsertRows(head, tail string, width int, args []any) error {
+	return tx.insertRows(head, tail, width, args)
+}
+
 // Exec runs a statement and returns the number of affected rows.
 func (tx *Tx) Exec(query string, args ...any) (int64, error) { return tx.exec(query, args...) }
 
