@@ -121,15 +121,6 @@ type TaskInput struct {
 	Trace string
 }
 
-// TaskRequest names a request, so that its repetition finds the task.
-type TaskRequest struct {
-	Owner     string
-	RequestID string
-	// Digest is the SHA-256 of the request.
-	Digest [32]byte
-	TaskID string
-}
-
 // AttemptState is the state of an attempt.
 type AttemptState string
 
@@ -191,13 +182,4 @@ func (o OutputChunk) End() int64 {
 		return o.Start + o.Span
 	}
 	return o.Start + int64(len(o.Data))
-}
-
-// OutputRange is the range [Start, End) of a chunk in a stream, and the number of its bytes.
-type OutputRange struct{ Start, End, Bytes int64 }
-
-// QueuedRoute is a queue with waiting tasks.
-type QueuedRoute struct {
-	Route string
-	Tasks int64
 }

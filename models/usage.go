@@ -74,48 +74,6 @@ type Reservation struct {
 	Digest [32]byte `json:"-" gorm:"-"`
 }
 
-// Account is the ledger row of an agent: the sums on which decisions are based. The Subtree
-// sums are valid only while Subtree is set.
-type Account struct {
-	AgentID string `gorm:"primaryKey"`
-	Level   Level
-	// Day is the UTC day the sums belong to, in days since 1970. It does not follow a
-	// clock that goes back.
-	Day             int64
-	Used            int64 // tokens of the day's facts
-	Forgiven        int64 // the part of them that resets wrote off
-	Reserved        int64 // held tokens, whatever the day
-	Subtree         bool
-	SubtreeUsed     int64
-	SubtreeForgiven int64
-	SubtreeReserved int64
-	Extra           int64     // additional budgets, until ExtraUntil
-	ExtraUntil      time.Time // when Extra has to be summed up again
-	WarnedDay       int64     // the last day of an agent.budget_warning, -1 for none
-	ExceededDay     int64     // the last day of an agent.budget_exceeded, -1 for none
-}
-
-// Spender has the fields of an agent that the ledger needs, for one agent of a chain of ancestors.
-type Spender struct {
-	ID          string
-	Level       Level
-	ParentID    string // "" for nova
-	TokenBudget *int64
-	BudgetScope BudgetScope
-	IsActive    bool
-	Version     int64 // of the agent's row
-}
-
-// OutcomeRow is the outcome of one piece of an agent's work.
-type OutcomeRow struct {
-	AgentID   string
-	SessionID string
-	Status    string // an outcome of package usage
-	// DurationMS is nil if it was not measured.
-	DurationMS *int64
-	At         time.Time
-}
-
 // BudgetAddition is a temporary budget: it raises an agent's daily budget until it expires.
 type BudgetAddition struct {
 	ID        string    `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057" gorm:"primaryKey"` // The id of the temporary budget.

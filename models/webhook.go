@@ -1,9 +1,9 @@
 package models
 
-import "time"
-
-// MaxResponseExcerpt is how much of a response is kept, in bytes.
-const MaxResponseExcerpt = 1024
+import (
+	"encoding/json"
+	"time"
+)
 
 // Ordering is the order in which a webhook receives its events.
 type Ordering string // @name DeliveryOrdering
@@ -74,7 +74,7 @@ type Delivery struct {
 	Type    EventType
 	Key     string
 	EventAt time.Time
-	Data    []byte        // JSON
+	Data    json.RawMessage
 	State   DeliveryState `gorm:"-"`
 	// NextAttemptAt is nil unless it is pending and not behind another.
 	NextAttemptAt *time.Time `gorm:"-"`

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"time"
+
 	"github.com/google/uuid"
 
 	"comet/models"
@@ -26,7 +28,7 @@ func (r AgentReader) AuditTrail(agentID string, before int64, limit int) ([]mode
 
 // AddOutcomes records how pieces of work ended, in few statements. It returns
 // errs.Conflict for an unknown agent or status, or a negative duration.
-func (tx Agents) AddOutcomes(outcomes []models.OutcomeRow) error {
+func (tx Agents) AddOutcomes(outcomes []OutcomeRow) error {
 	rows := make([]outcomeRow, len(outcomes))
 	for i, o := range outcomes {
 		id, err := uuid.NewV7()
@@ -41,5 +43,15 @@ func (tx Agents) AddOutcomes(outcomes []models.OutcomeRow) error {
 // outcomeRow is an outcome with its id.
 type outcomeRow struct {
 	ID string
-	models.OutcomeRow
+	OutcomeRow
+}
+
+// OutcomeRow is the outcome of one piece of an agent's work.
+type OutcomeRow struct {
+	AgentID   string
+	SessionID string
+	Status    string // an outcome of package usage
+	// DurationMS is nil if it was not measured.
+	DurationMS *int64
+	At         time.Time
 }

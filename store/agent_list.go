@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"comet/models"
+	"comet/store/columns"
+	"comet/store/sqlerr"
 )
 
 // List returns one page of the agents that q selects. Pages after a position
@@ -134,7 +136,7 @@ func (r AgentReader) pageQuery(q AgentQuery) (string, []any) {
 	if column != "id" {
 		order = column + direction + ", " + order
 	}
-	query := "SELECT " + columnsOf[models.Agent]() + " FROM " + from + where.where() + " ORDER BY " + order + " LIMIT ?"
+	query := "SELECT " + columns.List[models.Agent]() + " FROM " + from + where.where() + " ORDER BY " + order + " LIMIT ?"
 	args := append(where.args, q.Limit+1)
 	if q.Offset > 0 && q.After == nil {
 		query += " OFFSET ?"
@@ -181,12 +183,12 @@ func (r AgentReader) Ancestors(id string) ([]models.Agent, error) {
 			SELECT id, parent_id, 0 FROM agents WHERE id = ?
 			UNION ALL
 			SELECT a.id, a.parent_id, depth + 1 FROM agents a JOIN chain ON a.id = chain.pid WHERE depth < 8)
-		SELECT `+columnsOf[models.Agent]()+` FROM chain JOIN agents ON id = cid ORDER BY depth`, id)
+		SELECT `+columns.List[models.Agent]()+` FROM chain JOIN agents ON id = cid ORDER BY depth`, id)
 	if err != nil {
 		return nil, err
 	}
 	if len(chain) == 0 {
-		return nil, agentMissing(translate(sql.ErrNoRows), id)
+		return nil, agentMissing(sqlerr.Translate(sql.ErrNoRows), id)
 	}
 	return chain[1:], nil
 }
@@ -203,9 +205,9 @@ func (r AgentReader) Subtree(root string, depth int, activeOnly bool, limit int)
 			SELECT id, 0 FROM agents WHERE id = ?
 			UNION ALL
 			SELECT a.id, depth + 1 FROM agents a JOIN tree ON a.parent_id = tree.tid WHERE depth < ?`+only+`)
-		SELECT `+columnsOf[models.Agent]()+` FROM tree JOIN agents ON id = tid ORDER BY depth, id LIMIT ?`, root, depth, limit)
+		SELECT `+columns.List[models.Agent]()+` FROM tree JOIN agents ON id = tid ORDER BY depth, id LIMIT ?`, root, depth, limit)
 	if err == nil && len(all) == 0 {
-		return nil, agentMissing(translate(sql.ErrNoRows), root)
+		return nil, agentMissing(sqlerr.Translate(sql.ErrNoRows), root)
 	}
 	return all, err
 }

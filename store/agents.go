@@ -10,6 +10,7 @@ import (
 	"comet/internal/errs"
 	"comet/models"
 	"comet/store/columns"
+	"comet/store/sqlerr"
 )
 
 // BenchmarkREST in internal/bench compares reads and creations of agents with raw statements. They
@@ -123,7 +124,7 @@ func (tx Agents) Update(before, after models.Agent) error {
 	row := storedAgentOf(after)
 	n, err := update(tx.reader, row, columns.Except[storedAgent]("id", "level", "frequency_hz", "created_at"), "id = ?", after.ID)
 	if err == nil && n == 0 {
-		err = agentMissing(translate(sql.ErrNoRows), after.ID)
+		err = agentMissing(sqlerr.Translate(sql.ErrNoRows), after.ID)
 	}
 	if err != nil {
 		return err
@@ -198,7 +199,7 @@ type agentDetailRow struct {
 // detailQuery counts the tokens of the day of the agent's account if that is the
 // one after today: the clock went back, and the ledger's day does not.
 func detailQuery(on *engine) string {
-	return `SELECT ` + columnsOf[models.Agent]() + `,
+	return `SELECT ` + columns.List[models.Agent]() + `,
 		(SELECT coalesce(sum(tokens), 0) FROM usage_windows WHERE agent_id = ? AND hour >= 24 * d.since AND hour < 24 * d.since + 24) -
 		(SELECT coalesce(sum(own), 0) FROM usage_resets WHERE agent_id = ? AND day = d.since),
 		(SELECT ` + on.childList + ` FROM (SELECT id, level FROM agents

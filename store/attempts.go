@@ -100,9 +100,9 @@ func (tx Tasks) MoveToLog(taskID string, attempt int, at int64) error {
 }
 
 // OutputPieces returns the ranges of the chunks of a stream, in order.
-func (r TaskReader) OutputPieces(taskID string, attempt int, stream models.OutputStream) ([]models.OutputRange, error) {
+func (r TaskReader) OutputPieces(taskID string, attempt int, stream models.OutputStream) ([]OutputRange, error) {
 	const query = "SELECT start, start + coalesce(span, length(data)), length(data) FROM task_outputs WHERE task_id = ? AND attempt = ? AND stream = ? ORDER BY start"
-	return list[models.OutputRange](r.reader, query, taskID, attempt, stream)
+	return list[OutputRange](r.reader, query, taskID, attempt, stream)
 }
 
 // Limits of a page of a stream: a slow reader must not hold a connection.
@@ -158,3 +158,6 @@ func (r TaskReader) HasUnassigned(taskID string, attempt int, stream models.Outp
 		coalesce(span, 0) <> 0 AND span <> length(data))`
 	return one[bool](r.reader, query, taskID, attempt, stream)
 }
+
+// OutputRange is the range [Start, End) of a chunk in a stream, and the number of its bytes.
+type OutputRange struct{ Start, End, Bytes int64 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"comet/models"
+	"comet/store/columns"
 )
 
 // maxAttemptError is the maximum length of an attempt's stored error, in bytes.
@@ -81,7 +82,7 @@ func (tx Deliveries) succeedEach(webhookID string, all []Ended) (rest []Ended, e
 // lastAttempt are the values of the columns of the newest attempt.
 func lastAttempt(a models.DeliveryAttempt) []any {
 	return []any{
-		a.At, a.DurationMS, a.Status, StorableText(a.Error, maxAttemptError), StorableText(a.ResponseExcerpt, models.MaxResponseExcerpt),
+		a.At, a.DurationMS, a.Status, columns.Text(a.Error, maxAttemptError), columns.Text(a.ResponseExcerpt, MaxResponseExcerpt),
 	}
 }
 
@@ -130,7 +131,7 @@ func (tx Deliveries) InsertTest(d models.Delivery, a models.DeliveryAttempt) (mo
 		state = stateSucceeded
 	}
 	d.ID, d.CreatedAt, d.EndedAt, d.Attempts, d.Tries = uuid7(tx.now, 0), tx.now, &tx.now, 1, 1
-	args := append([]any{d.WebhookID, d.ID, d.EventID, d.Type, d.Key, d.EventAt, string(d.Data), tx.now, tx.now, state}, lastAttempt(a)...)
+	args := append([]any{d.WebhookID, d.ID, d.EventID, d.Type, d.Key, d.EventAt, d.Data, tx.now, tx.now, state}, lastAttempt(a)...)
 	return d, tx.run("INSERT INTO deliveries ("+newDeliveryColumns+`, last_at, last_ms, last_status, last_error, last_response, attempts, tries)
 		VALUES (?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, 1, 1)`, args...)
 }
@@ -195,3 +196,6 @@ func (tx Deliveries) Delete(webhookID string, limit int) (int64, error) {
 	return tx.exec(`DELETE FROM deliveries WHERE webhook_id = ? AND id IN
 		(SELECT id FROM deliveries WHERE webhook_id = ? ORDER BY id LIMIT ?)`, webhookID, webhookID, limit)
 }
+
+// MaxResponseExcerpt is how much of a response is kept, in bytes.
+const MaxResponseExcerpt = 1024

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"comet/models"
+	"comet/store/columns"
 )
 
 // BenchmarkREST, BenchmarkAccept and BenchmarkWebhooks in internal/bench measure the statements on
@@ -27,7 +28,7 @@ const maxEventKey = 300
 func (tx Events) EmitAll(list []EventDraft) error {
 	drafts := slices.Clone(list)
 	for i := range drafts {
-		drafts[i].Key = StorableText(drafts[i].Key, maxEventKey)
+		drafts[i].Key = columns.Text(drafts[i].Key, maxEventKey)
 	}
 	return tx.emit(drafts...)
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"comet/store/columns"
 )
 
 // BenchmarkAccept in internal/bench measures the statements on jobs, which are written by hand.
@@ -57,7 +59,7 @@ func (tx Jobs) Finish(j Job) error {
 func (tx Jobs) Retry(j Job, at time.Time, reason string) error {
 	tx.state.wroteJobs = true
 	return tx.execLeased("UPDATE jobs SET run_at = ?, lease = '', last_error = ? WHERE id = ? AND lease = ?",
-		at, StorableText(reason, 1000), j.ID, j.Lease)
+		at, columns.Text(reason, 1000), j.ID, j.Lease)
 }
 
 // Release makes a claimed job due at once and takes the attempt back, for a

@@ -15,9 +15,9 @@ import (
 // Spenders returns the agents with those ids and all their ancestors, by id; ids
 // that name no agent are left out. The caller holds ShareChains, so what it
 // returns stays true.
-func (r LedgerReader) Spenders(ids []string) (map[string]models.Spender, error) {
-	found, err := list[models.Spender](r.reader, chainsQuery(r.engine.in), ids)
-	return byKey(found, func(s models.Spender) string { return s.ID }), err
+func (r LedgerReader) Spenders(ids []string) (map[string]Spender, error) {
+	found, err := list[Spender](r.reader, chainsQuery(r.engine.in), ids)
+	return byKey(found, func(s Spender) string { return s.ID }), err
 }
 
 // chainsQuery looks up the agents of a list, their parents, and so on up to nova, which
@@ -33,17 +33,17 @@ func chainsQuery(in string) string {
 // CreateAccounts inserts the accounts of agents that have none, with the sums of day 0, in the
 // order of LockAccounts. It returns the new accounts by id; they are locked like those of
 // LockAccounts. An account that another transaction created is missing from the result.
-func (tx Ledger) CreateAccounts(of []models.Spender) (map[string]models.Account, error) {
+func (tx Ledger) CreateAccounts(of []Spender) (map[string]Account, error) {
 	of = slices.Clone(of)
-	slices.SortFunc(of, func(a, b models.Spender) int { return cmp.Or(cmp.Compare(b.Level, a.Level), cmp.Compare(a.ID, b.ID)) })
-	created := make(map[string]models.Account, len(of))
+	slices.SortFunc(of, func(a, b Spender) int { return cmp.Or(cmp.Compare(b.Level, a.Level), cmp.Compare(a.ID, b.ID)) })
+	created := make(map[string]Account, len(of))
 	for _, s := range of {
 		n, err := tx.exec("INSERT INTO usage_accounts (agent_id, level, day) VALUES (?, ?, 0) ON CONFLICT DO NOTHING", s.ID, s.Level)
 		if err != nil {
 			return nil, err
 		}
 		if n > 0 {
-			created[s.ID] = models.Account{AgentID: s.ID, Level: s.Level, WarnedDay: -1, ExceededDay: -1}
+			created[s.ID] = Account{AgentID: s.ID, Level: s.Level, WarnedDay: -1, ExceededDay: -1}
 		}
 	}
 	return created, nil
@@ -52,24 +52,24 @@ func (tx Ledger) CreateAccounts(of []models.Spender) (map[string]models.Account,
 // LockAccounts returns the accounts of the agents, by id, and locks them in the
 // order (level descending, id) until the transaction ends. Agents without an account are
 // left out.
-func (tx Ledger) LockAccounts(ids []string) (map[string]models.Account, error) {
+func (tx Ledger) LockAccounts(ids []string) (map[string]Account, error) {
 	// One statement locks them all in order; several would each begin again.
 	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
 	if len(ids) == 0 {
-		return map[string]models.Account{}, nil
+		return map[string]Account{}, nil
 	}
-	accounts, err := list[models.Account](tx.reader, lockQuery(tx.engine), ids)
-	return byKey(accounts, func(a models.Account) string { return a.AgentID }), err
+	accounts, err := list[Account](tx.reader, lockQuery(tx.engine), ids)
+	return byKey(accounts, func(a Account) string { return a.AgentID }), err
 }
 
 // lockQuery locks a list of accounts in order.
 func lockQuery(on *engine) string {
-	return selectRows[models.Account]("WHERE agent_id "+on.in) + " ORDER BY level DESC, agent_id" + on.forUpdate
+	return selectRows[Account]("WHERE agent_id "+on.in) + " ORDER BY level DESC, agent_id" + on.forUpdate
 }
 
 // SaveAccounts writes accounts that LockAccounts returned.
-func (tx Ledger) SaveAccounts(accounts []models.Account) error {
-	return create(tx.reader, replacing[models.Account](columns.Except[models.Account]("agent_id", "level")...), accounts...)
+func (tx Ledger) SaveAccounts(accounts []Account) error {
+	return create(tx.reader, replacing[Account](columns.Except[Account]("agent_id", "level")...), accounts...)
 }
 
 // ActiveAdditions returns the sum of an agent's additional budgets that count at
@@ -161,4 +161,36 @@ func (tx Ledger) Purge(day int64, limit int) (int64, error) {
 		all += n
 	}
 	return all, nil
+}
+
+// Account is the ledger row of an agent: the sums on which decisions are based. The Subtree
+// sums are valid only while Subtree is set.
+type Account struct {
+	AgentID string `gorm:"primaryKey"`
+	Level   models.Level
+	// Day is the UTC day the sums belong to, in days since 1970. It does not follow a
+	// clock that goes back.
+	Day             int64
+	Used            int64 // tokens of the day's facts
+	Forgiven        int64 // the part of them that resets wrote off
+	Reserved        int64 // held tokens, whatever the day
+	Subtree         bool
+	SubtreeUsed     int64
+	SubtreeForgiven int64
+	SubtreeReserved int64
+	Extra           int64     // additional budgets, until ExtraUntil
+	ExtraUntil      time.Time // when Extra has to be summed up again
+	WarnedDay       int64     // the last day of an agent.budget_warning, -1 for none
+	ExceededDay     int64     // the last day of an agent.budget_exceeded, -1 for none
+}
+
+// Spender has the fields of an agent that the ledger needs, for one agent of a chain of ancestors.
+type Spender struct {
+	ID          string
+	Level       models.Level
+	ParentID    string // "" for nova
+	TokenBudget *int64
+	BudgetScope models.BudgetScope
+	IsActive    bool
+	Version     int64 // of the agent's row
 }

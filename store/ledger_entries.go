@@ -52,7 +52,7 @@ func (tx Ledger) AddToWindows(facts []models.Fact) error {
 
 // SubtreeUsed returns what was used in a day, in days since 1970 UTC, by the agent
 // and by those that stood below it then.
-func (r LedgerReader) SubtreeUsed(of models.Spender, day int64) (int64, error) {
+func (r LedgerReader) SubtreeUsed(of Spender, day int64) (int64, error) {
 	query, args := subtreeUsed(of, day)
 	return one[int64](r.reader, query, args...)
 }
@@ -61,7 +61,7 @@ func (r LedgerReader) SubtreeUsed(of models.Spender, day int64) (int64, error) {
 // those below it. A path is nova, an L1, an L2 and an L3, so the agent's level says
 // where in the path it stands. What lies below an L1 is one range of paths, and what
 // lies below an L2 is one under each L1 it may have stood under that day.
-func subtreeUsed(of models.Spender, day int64) (query string, args []any) {
+func subtreeUsed(of Spender, day int64) (query string, args []any) {
 	if of.Level == models.LevelSystem {
 		return "SELECT coalesce(sum(tokens), 0) FROM usage_windows WHERE hour / 24 = ?", []any{day}
 	}
@@ -116,7 +116,7 @@ func (r LedgerReader) SubtreeForgiven(agentID string, day int64) (int64, error) 
 }
 
 // Path joins the ids from nova down to an agent, as the ledger stores chains of ancestors.
-func Path(spenders map[string]models.Spender, id string) string {
+func Path(spenders map[string]Spender, id string) string {
 	var chain []string
 	for s, ok := spenders[id]; ok; s, ok = spenders[s.ParentID] {
 		chain = append(chain, s.ID)

@@ -10,8 +10,8 @@ import (
 // Spending is the state of an agent's ledger at one moment. Overdue sums are
 // held tokens whose lease has ended and that are not freed yet.
 type Spending struct {
-	Spender models.Spender
-	Account models.Account // the zero account with day 0 before the first use
+	Spender Spender
+	Account Account // the zero account with day 0 before the first use
 	spendingSums
 	SubtreeUsed int64
 	SubtreeHeld int64 // 0 unless the scope is subtree; without what is overdue
@@ -35,11 +35,11 @@ func (r LedgerReader) Spending(id string, now time.Time) (Spending, error) {
 }
 
 func spending(r reader, id string, now time.Time) (Spending, error) {
-	spender, err := one[models.Spender](r, "SELECT id, level, coalesce(parent_id, ''), token_budget, budget_scope, is_active, version FROM agents WHERE id = ?", id)
+	spender, err := one[Spender](r, "SELECT id, level, coalesce(parent_id, ''), token_budget, budget_scope, is_active, version FROM agents WHERE id = ?", id)
 	if err != nil {
 		return Spending{}, agentMissing(err, id)
 	}
-	account, err := one[models.Account](r, selectRows[models.Account]("WHERE agent_id = ?"), id)
+	account, err := one[Account](r, selectRows[Account]("WHERE agent_id = ?"), id)
 	if err = exceptMissing(err); err != nil {
 		return Spending{}, err
 	}
@@ -71,7 +71,7 @@ func spending(r reader, id string, now time.Time) (Spending, error) {
 }
 
 // heldBelow is what is held on a roll-up and not overdue.
-func heldBelow(r reader, a models.Account, id string, now time.Time) (int64, error) {
+func heldBelow(r reader, a Account, id string, now time.Time) (int64, error) {
 	if !a.Subtree {
 		return sumOnPath(r, id, heldQuery+" AND due > ?", now)
 	}

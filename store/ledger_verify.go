@@ -3,8 +3,6 @@ package store
 import (
 	"strings"
 	"time"
-
-	"comet/models"
 )
 
 // maxDifferences is how many differences a verification names.
@@ -113,7 +111,7 @@ func ledgerChecks(from int64, now time.Time) []ledgerCheck {
 // verifySubtrees compares the roll-ups that are kept with the windows, which have been
 // compared with the facts, and with what is held.
 func verifySubtrees(r reader, from int64, differ func(Difference) error) error {
-	accounts, err := list[models.Account](r, selectRows[models.Account]("WHERE subtree = TRUE ORDER BY agent_id"))
+	accounts, err := list[Account](r, selectRows[Account]("WHERE subtree = TRUE ORDER BY agent_id"))
 	if err != nil || len(accounts) == 0 {
 		return err
 	}
@@ -128,7 +126,7 @@ func verifySubtrees(r reader, from int64, differ func(Difference) error) error {
 		return err
 	}
 	for _, a := range accounts {
-		query, args := subtreeUsed(models.Spender{ID: a.AgentID, Level: a.Level}, a.Day)
+		query, args := subtreeUsed(Spender{ID: a.AgentID, Level: a.Level}, a.Day)
 		used, err := one[int64](r, query, args...)
 		if err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/store/columns"
+	"comet/store/sqlerr"
 )
 
 // openORM opens gorm on a database.
@@ -47,7 +48,7 @@ func registerCallbacks(orm *gorm.DB) error {
 		if ok && db.Error != nil && !errors.Is(db.Error, gorm.ErrRecordNotFound) {
 			_ = c.fail(db.Error)
 		}
-		db.Error = translate(db.Error)
+		db.Error = sqlerr.Translate(db.Error)
 	}
 	cb := orm.Callback()
 	return errors.Join(
@@ -66,33 +67,21 @@ func (r reader) db() *gorm.DB {
 }
 
 // readPool is the read pool with its prepared statements. It implements gorm.ConnPool.
-type readPool struct{ *Store }
-
-// PrepareContext implements gorm.ConnPool; the caller closes the statement.
-func (p readPool) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
-	return p.reads.PrepareContext(ctx, query)
-}
-
-// ExecContext implements gorm.ConnPool.
-func (p readPool) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	return p.reads.ExecContext(ctx, query, args...)
+type readPool struct {
+	*sql.DB
+	store *Store
 }
 
 // QueryContext implements gorm.ConnPool.
 func (p readPool) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	if err := errors.Join(p.usable(), columns.Values(args)); err != nil {
+	if err := errors.Join(p.store.usable(), columns.Values(args)); err != nil {
 		return nil, err
 	}
-	st, err := p.prepare(ctx, query)
+	st, err := p.store.prepare(ctx, query)
 	if err != nil {
 		return nil, err
 	}
-	return p.runPrepared(ctx, st, query, args)
-}
-
-// QueryRowContext implements gorm.ConnPool.
-func (p readPool) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
-	return p.reads.QueryRowContext(ctx, query, args...)
+	return p.store.runPrepared(ctx, st, query, args)
 }
 
 // snapshotConn is a connection of the read pool. It implements gorm.ConnPool.

@@ -69,7 +69,7 @@ func ledgerQueries(on *engine) []ledgerQuery {
 		})
 	}
 	for level, id := range []string{"nova", "o-1", "s-1"} {
-		query, args := subtreeUsed(models.Spender{ID: id, Level: models.Level(level)}, day)
+		query, args := subtreeUsed(Spender{ID: id, Level: models.Level(level)}, day)
 		q := ledgerQuery{
 			name: "RollUpOf/" + id, query: query, args: args, scanned: "usage_windows",
 			sqlite:   []string{"USING COVERING INDEX usage_windows_rollup (<expr>=? AND path>? AND path<?)"},

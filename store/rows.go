@@ -8,14 +8,13 @@ import (
 
 	"gorm.io/gorm"
 
+	"comet/internal/errs"
 	"comet/store/columns"
+	"comet/store/sqlerr"
 )
 
 // selectRows returns a SELECT of all columns of a type of rows; rest follows the table.
 func selectRows[T any](rest string) string { return columns.Of[T]().Selects + rest }
-
-// columnsOf returns the columns of a type of rows, as a list.
-func columnsOf[T any]() string { return strings.Join(columns.Of[T]().Columns, ", ") }
 
 // reader runs queries on a transaction, a snapshot or the read pool.
 type reader struct {
@@ -29,7 +28,7 @@ type reader struct {
 
 // on returns the read pool with a context.
 func (s *Store) on(ctx context.Context) reader {
-	return reader{store: s, engine: s.engine, ctx: ctx, conn: readPool{s}, now: s.Now()}
+	return reader{store: s, engine: s.engine, ctx: ctx, conn: readPool{s.reads, s}, now: s.Now()}
 }
 
 // point returns a reader for a row that is read by its key. On SQLite such a read takes less time
@@ -53,15 +52,15 @@ func (r reader) query(query string, args []any, scan func(*sql.Rows) error) erro
 
 func eachRow(rows *sql.Rows, err error, scan func(*sql.Rows) error) error {
 	if err != nil {
-		return translate(err)
+		return sqlerr.Translate(err)
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		if err := scan(rows); err != nil {
-			return translate(err)
+			return sqlerr.Translate(err)
 		}
 	}
-	return translate(rows.Err())
+	return sqlerr.Translate(rows.Err())
 }
 
 // each calls do for each row of a query, whose columns are those of T in order.
@@ -97,9 +96,25 @@ func one[T any](r reader, query string, args ...any) (row T, err error) {
 		return rows.Scan(into...)
 	})
 	if err == nil && !found {
-		err = translate(sql.ErrNoRows)
+		err = sqlerr.Translate(sql.ErrNoRows)
 	}
 	return row, err
+}
+
+// orMissing gives errs.NotFound a detail.
+func orMissing(err error, format string, args ...any) error {
+	if errs.Is(err, errs.NotFound) {
+		return errs.New(errs.NotFound, format, args...)
+	}
+	return err
+}
+
+// exceptMissing returns nil for errs.NotFound.
+func exceptMissing(err error) error {
+	if errs.Is(err, errs.NotFound) {
+		return nil
+	}
+	return err
 }
 
 // sums returns the rows of a query of (agent, sum).
@@ -173,11 +188,11 @@ func (r reader) snapshot(read func(reader) error) error {
 	}
 	conn, err := r.store.reads.Conn(r.ctx)
 	if err != nil {
-		return translate(err)
+		return sqlerr.Translate(err)
 	}
 	defer func() { _ = conn.Close() }()
 	if _, err := conn.ExecContext(r.ctx, r.engine.beginSnapshot); err != nil {
-		return translate(err)
+		return sqlerr.Translate(err)
 	}
 	defer func() { _, _ = conn.ExecContext(context.WithoutCancel(r.ctx), rollback) }()
 	r.conn = snapshotConn{conn}

@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"comet/store/columns"
 )
@@ -79,7 +78,7 @@ func postgresEngine() *engine {
 		childList:     "coalesce(json_agg(json_build_object('id', id, 'level', level)), '[]')",
 		beginSnapshot: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
 		joinsValues:   true,
-		asArrays:      unnest,
+		asArrays:      columns.Arrays,
 		numbered:      true,
 	}
 }
@@ -130,9 +129,6 @@ func Row[T any](from Source, query string, args ...any) (T, error) {
 func Insert[T any](tx *Tx, conflict string, rows ...T) error {
 	return create(tx.reader, conflict, rows...)
 }
-
-// Columns returns the columns of T, as a list.
-func Columns[T any]() string { return columnsOf[T]() }
 
 // In returns what follows a column whose value is one of a []string, the argument.
 func In(from Source) string { return from.source().engine.in }
@@ -247,16 +243,3 @@ func jsonText(data []byte) string {
 
 // hour is the number of the hour t lies in, since 1970 UTC.
 func hour(t time.Time) int64 { return t.Unix() / 3600 }
-
-// StorableText returns text that both databases can store: at most limit bytes of valid UTF-8
-// without NUL.
-func StorableText(s string, limit int) string {
-	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
-	if len(s) <= limit {
-		return s
-	}
-	for !utf8.RuneStart(s[limit]) {
-		limit--
-	}
-	return s[:limit]
-}

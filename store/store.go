@@ -28,6 +28,7 @@ import (
 
 	"comet/internal/background"
 	"comet/internal/errs"
+	"comet/store/sqlerr"
 )
 
 // Options configures Open. The zero value keeps a SQLite file in the current
@@ -170,7 +171,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	}
 	var one int
 	if err := s.reads.QueryRowContext(ctx, "SELECT 1").Scan(&one); err != nil {
-		return translate(err)
+		return sqlerr.Translate(err)
 	}
 	return nil
 }

@@ -152,9 +152,9 @@ func (r TaskReader) CountWaiting(queue string, limit int) (int, error) {
 
 // WaitingQueues returns up to limit queues with waiting tasks, those with the highest
 // priority first, then those with the longest wait.
-func (r TaskReader) WaitingQueues(limit int) ([]models.QueuedRoute, error) {
+func (r TaskReader) WaitingQueues(limit int) ([]QueuedRoute, error) {
 	const query = "SELECT queue_key, count(*) FROM tasks WHERE waiting_for = 1 GROUP BY queue_key ORDER BY max(priority) DESC, min(created_at) LIMIT ?"
-	return list[models.QueuedRoute](r.reader, query, limit)
+	return list[QueuedRoute](r.reader, query, limit)
 }
 
 // OpenOf returns up to limit tasks whose newest attempt is running at an agent.
@@ -188,13 +188,13 @@ func (tx Tasks) Purge(before time.Time, limit int) (int64, error) {
 // ClaimRequest stores that a request made a task. If the owner has used its request_id before, it
 // returns the earlier request and false. Of two concurrent transactions the second waits for the
 // first.
-func (tx Tasks) ClaimRequest(r models.TaskRequest) (models.TaskRequest, bool, error) {
+func (tx Tasks) ClaimRequest(r TaskRequest) (TaskRequest, bool, error) {
 	n, err := tx.exec("INSERT INTO task_requests (owner, request_id, digest, task_id, created_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
 		r.Owner, r.RequestID, r.Digest, r.TaskID, tx.now)
 	if err != nil || n == 1 {
 		return r, err == nil, err
 	}
-	earlier, err := one[models.TaskRequest](tx.reader, selectRows[models.TaskRequest]("WHERE owner = ? AND request_id = ?"), r.Owner, r.RequestID)
+	earlier, err := one[TaskRequest](tx.reader, selectRows[TaskRequest]("WHERE owner = ? AND request_id = ?"), r.Owner, r.RequestID)
 	if errs.Is(err, errs.NotFound) { // purged between the two
 		err = errs.New(errs.Busy, "the stored request is being deleted; try again")
 	}
@@ -225,4 +225,19 @@ type TaskQuery struct {
 type TaskCursor struct {
 	CreatedAt time.Time
 	ID        string
+}
+
+// QueuedRoute is a queue with waiting tasks.
+type QueuedRoute struct {
+	Route string
+	Tasks int64
+}
+
+// TaskRequest names a request, so that its repetition finds the task.
+type TaskRequest struct {
+	Owner     string
+	RequestID string
+	// Digest is the SHA-256 of the request.
+	Digest [32]byte
+	TaskID string
 }

@@ -8,6 +8,7 @@ import (
 	"gorm.io/gorm/clause"
 
 	"comet/models"
+	"comet/store/columns"
 )
 
 // SaveUpstream stores an upstream and sets its version and times. It replaces the upstream before,
@@ -101,7 +102,7 @@ func (tx Tools) AddCalls(list []models.ToolCall) error {
 	for i := range rows {
 		// Names come from clients and may hold text that a database refuses.
 		for _, text := range []*string{&rows[i].Actor, &rows[i].Server, &rows[i].Tool, &rows[i].TaskID, &rows[i].TraceID} {
-			*text = StorableText(*text, maxCallText)
+			*text = columns.Text(*text, maxCallText)
 		}
 	}
 	return create(tx.reader, "ON CONFLICT DO NOTHING", rows...)

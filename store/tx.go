@@ -13,6 +13,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/store/columns"
+	"comet/store/sqlerr"
 )
 
 // Tx is one caller's transaction. It must not be used after its closure has
@@ -45,10 +46,10 @@ func (tx *Tx) Now() time.Time { return tx.now }
 func (r reader) exec(query string, args ...any) (int64, error) {
 	res, err := r.conn.ExecContext(r.ctx, r.engine.bind(query), args...)
 	if err != nil {
-		return 0, translate(err)
+		return 0, sqlerr.Translate(err)
 	}
 	n, err := res.RowsAffected()
-	return n, translate(err)
+	return n, sqlerr.Translate(err)
 }
 
 // run is exec for statements about any number of rows.
@@ -133,18 +134,9 @@ func (c *txConn) usable() error {
 
 func (c *txConn) fail(err error) error {
 	if err != nil && c.failed == nil {
-		c.failed = translate(err)
+		c.failed = sqlerr.Translate(err)
 	}
 	return err
-}
-
-// PrepareContext implements gorm.ConnPool.
-func (c *txConn) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
-	if err := c.usable(); err != nil {
-		return nil, err
-	}
-	st, err := c.ConnPool.PrepareContext(ctx, query)
-	return st, c.fail(err)
 }
 
 // ExecContext implements gorm.ConnPool.

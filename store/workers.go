@@ -46,7 +46,7 @@ func (tx Workers) ClaimSlot(agentID string, wait bool) (w models.Worker, ok bool
 	}
 	w, err = one[models.Worker](tx.reader, "UPDATE workers SET in_flight = in_flight + 1, last_assigned_at = ?, version = version + 1, updated_at = ? "+
 		"WHERE "+free+" AND state = 1 AND in_flight < concurrency AND breaker_until = 0 AND "+
-		"EXISTS (SELECT 1 FROM agents WHERE id = workers.agent_id AND is_active) RETURNING "+columnsOf[models.Worker](), tx.now, tx.now, agentID)
+		"EXISTS (SELECT 1 FROM agents WHERE id = workers.agent_id AND is_active) RETURNING "+columns.List[models.Worker](), tx.now, tx.now, agentID)
 	return w, err == nil, exceptMissing(err)
 }
 

@@ -110,7 +110,7 @@ func (op *operation) claimRequest(by models.Principal, sub Submission) (out Subm
 	if sub.RequestID == "" || sub.requestClaimed {
 		return out, false, nil
 	}
-	earlier, fresh, err := op.tx.Tasks().ClaimRequest(models.TaskRequest{
+	earlier, fresh, err := op.tx.Tasks().ClaimRequest(store.TaskRequest{
 		Owner: by.TokenID, RequestID: sub.RequestID, Digest: sub.digest(), TaskID: sub.ID,
 	})
 	if err == nil && fresh {
@@ -207,7 +207,7 @@ func (op *operation) checkQueueLimit(t models.Task) error {
 }
 
 // replayRequest returns the task of an earlier submission with the same request id.
-func (op *operation) replayRequest(earlier models.TaskRequest, sub Submission, err error) (SubmitResult, error) {
+func (op *operation) replayRequest(earlier store.TaskRequest, sub Submission, err error) (SubmitResult, error) {
 	if err != nil {
 		return SubmitResult{}, err
 	}

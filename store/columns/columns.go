@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"comet/models"
 )
@@ -237,4 +238,55 @@ func decodeStrings(s string) ([]string, error) {
 	var out []string
 	err := json.Unmarshal([]byte(s), &out)
 	return out, err
+}
+
+// Text returns text that both databases can store: at most limit bytes of valid UTF-8
+// without NUL.
+func Text(s string, limit int) string {
+	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+	if len(s) <= limit {
+		return s
+	}
+	for !utf8.RuneStart(s[limit]) {
+		limit--
+	}
+	return s[:limit]
+}
+
+// Arrays makes a source for PostgreSQL of rows out of their values, width values a row. It cannot say
+// what type a column is of in which every value is NULL.
+func Arrays(width int, args []any) (source string, columns []any, ok bool) {
+	if len(args) <= width {
+		return "", nil, false
+	}
+	types := make([]string, width)
+	columns = make([]any, width)
+	for c := range width {
+		column := make([]any, 0, len(args)/width)
+		for i := c; i < len(args); i += width {
+			column = append(column, args[i])
+			if types[c] == "" {
+				types[c] = arrayOf(args[i])
+			}
+		}
+		if columns[c] = column; types[c] == "" {
+			return "", nil, false
+		}
+	}
+	return "unnest(" + strings.Join(types, ", ") + ")", columns, true
+}
+
+// arrayOf is the placeholder of a column that holds v, "" for NULL.
+func arrayOf(v any) string {
+	switch v.(type) {
+	case string:
+		return "?::text[]"
+	case int, int64:
+		return "?::bigint[]"
+	case bool:
+		return "?::boolean[]"
+	case []byte:
+		return "?::bytea[]"
+	}
+	return ""
 }

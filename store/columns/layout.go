@@ -58,6 +58,9 @@ func Of[T any]() *Layout {
 	return l
 }
 
+// List returns the columns of a type of rows as a list.
+func List[T any]() string { return strings.Join(Of[T]().Columns, ", ") }
+
 // Except returns the columns of a type of rows that are not in a list.
 func Except[T any](excluded ...string) []string {
 	return slices.DeleteFunc(slices.Clone(Of[T]().Columns), func(c string) bool { return slices.Contains(excluded, c) })
@@ -143,10 +146,12 @@ func Adapt(s *schema.Schema) {
 		f.Set = func(ctx context.Context, row reflect.Value, v any) error {
 			field := f.ReflectValueOf(ctx, row)
 			if scanned, ok := v.(*any); ok {
-				return column{field.Addr().Interface()}.Scan(*scanned)
+				v = *scanned
+			} else if value := reflect.ValueOf(v); value.IsValid() && value.Type() == field.Type() {
+				field.Set(value)
+				return nil
 			}
-			field.Set(reflect.ValueOf(v))
-			return nil
+			return column{field.Addr().Interface()}.Scan(v)
 		}
 	}
 }

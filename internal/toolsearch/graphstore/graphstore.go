@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"comet/store"
+	"comet/store/columns"
 )
 
 // Edge says that two tools were used in one run, the one before the other. A tool is
@@ -58,7 +59,7 @@ func AddEdges(tx *store.Tx, edges []Edge) ([]Edge, error) {
 	slices.SortFunc(out, func(a, b Edge) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To)) })
 	for i := range out {
 		e := &out[i]
-		e.From, e.To = store.StorableText(e.From, maxToolID), store.StorableText(e.To, maxToolID)
+		e.From, e.To = columns.Text(e.From, maxToolID), columns.Text(e.To, maxToolID)
 		saved, err := store.Row[Edge](tx, `INSERT INTO tool_edges (from_tool, to_tool, runs, last_used) VALUES (?, ?, ?, ?)
 			ON CONFLICT (from_tool, to_tool) DO UPDATE SET runs = tool_edges.runs + excluded.runs, last_used = excluded.last_used
 			RETURNING from_tool, to_tool, runs, last_used`, e.From, e.To, e.Runs, tx.Now())
@@ -77,7 +78,7 @@ func AddRuns(tx *store.Tx, nodes []Node) error {
 	const width = 4
 	args := make([]any, 0, width*len(nodes))
 	for _, n := range slices.SortedFunc(slices.Values(nodes), byTool) {
-		args = append(args, store.StorableText(n.Tool, maxToolID), n.Runs, n.Failed, tx.Now())
+		args = append(args, columns.Text(n.Tool, maxToolID), n.Runs, n.Failed, tx.Now())
 	}
 	return tx.InsertRows("INSERT INTO tool_nodes (tool, runs, failed, last_used)", `ON CONFLICT (tool) DO UPDATE SET
 		runs = tool_nodes.runs + excluded.runs, failed = tool_nodes.failed + excluded.failed, last_used = excluded.last_used`, width, args)
@@ -95,12 +96,12 @@ func SetRanks(tx *store.Tx, nodes []Node) error {
 
 // Edges returns up to limit edges, the last used ones first.
 func Edges(ctx context.Context, s *store.Store, limit int) ([]Edge, error) {
-	return store.Rows[Edge](s.Reads(ctx), "SELECT "+store.Columns[Edge]()+" FROM tool_edges ORDER BY last_used DESC, from_tool, to_tool LIMIT ?", limit)
+	return store.Rows[Edge](s.Reads(ctx), "SELECT "+columns.List[Edge]()+" FROM tool_edges ORDER BY last_used DESC, from_tool, to_tool LIMIT ?", limit)
 }
 
 // Nodes returns up to limit used tools, the last used ones first.
 func Nodes(ctx context.Context, s *store.Store, limit int) ([]Node, error) {
-	return store.Rows[Node](s.Reads(ctx), "SELECT "+store.Columns[Node]()+" FROM tool_nodes ORDER BY last_used DESC, tool LIMIT ?", limit)
+	return store.Rows[Node](s.Reads(ctx), "SELECT "+columns.List[Node]()+" FROM tool_nodes ORDER BY last_used DESC, tool LIMIT ?", limit)
 }
 
 // PurgeEdges deletes up to limit edges that were not used since before and returns how

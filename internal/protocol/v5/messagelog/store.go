@@ -9,6 +9,7 @@ import (
 
 	"comet/internal/protocol/v5/shortid"
 	"comet/store"
+	"comet/store/columns"
 )
 
 // Message is a message of PROTOCOL_V5 that was sent to the orchestrator or by it (§10).
@@ -30,7 +31,7 @@ type Message struct {
 	Number int
 	From   string `gorm:"column:sender"`
 	To     string `gorm:"column:receiver"`
-	Type     string
+	Type   string
 	// State and Code are "" for "-".
 	State, Code string
 	// Data contains no secrets.
@@ -52,7 +53,7 @@ func (Message) TableName() string { return "v5_messages" }
 func insert(tx *store.Tx, messages []Message) error {
 	rows := slices.Clone(messages)
 	for i := range rows {
-		rows[i].Data = store.StorableText(rows[i].Data, maxData)
+		rows[i].Data = columns.Text(rows[i].Data, maxData)
 	}
 	return store.Insert(tx, "ON CONFLICT DO NOTHING", rows...)
 }
@@ -93,7 +94,7 @@ func newestByNumber(tx *store.Tx, keys []numberKey) (map[numberKey]string, error
 	return out, nil
 }
 
-func selectMessages() string { return "SELECT " + store.Columns[Message]() + " FROM v5_messages " }
+func selectMessages() string { return "SELECT " + columns.List[Message]() + " FROM v5_messages " }
 
 // byNumber returns the newest message with a number that was exchanged with peer in a context, or
 // errs.NotFound.
