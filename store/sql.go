@@ -175,7 +175,7 @@ const (
 // insertRows runs "head VALUES (?, …), … tail" over all rows, whose values lie one
 // after the other in args, width values a row. A column has values of one type.
 func (r reader) insertRows(head, tail string, width int, args []any) error {
-	if err := columns.Values(args); err != nil {
+	if err := columns.Values(args); err != nil || len(args) == 0 {
 		return err
 	}
 	row := "(?" + strings.Repeat(", ?", width-1) + ")"
