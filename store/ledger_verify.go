@@ -1,6 +1,7 @@
 package store
 
 import (
+	"strconv"
 	"strings"
 	"time"
 )
@@ -38,6 +39,13 @@ func verify(r reader) (Verification, error) {
 		return out, err
 	}
 	differ := func(d Difference) error {
+		if number, path, _ := strings.Cut(d.Where, " "); d.What == "window" {
+			hour, err := strconv.ParseInt(number, 10, 64)
+			if err != nil {
+				return err
+			}
+			d.Where = time.Unix(hour*3600, 0).UTC().Format(time.RFC3339) + " " + path
+		}
 		out.Total++
 		if len(out.Differences) < maxDifferences {
 			out.Differences = append(out.Differences, d)
