@@ -170,9 +170,9 @@ func (p *transcriptPlayer) tamper(path string, tokens int64) {
 func (p *transcriptPlayer) seedOutcomes(id string, sessions, n, successes, milliseconds int) {
 	p.t.Helper()
 	require.NoError(p.t, p.h.db.Write(p.t.Context(), func(tx *store.Tx) error {
-		rows := make([]models.OutcomeRow, n)
+		rows := make([]store.OutcomeRow, n)
 		for i := range rows {
-			rows[i] = models.OutcomeRow{
+			rows[i] = store.OutcomeRow{
 				AgentID: id, SessionID: fmt.Sprintf("session-%d", i%sessions), Status: "failed", DurationMS: new(int64(milliseconds)), At: tx.Now(),
 			}
 			if i < successes {

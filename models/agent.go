@@ -14,7 +14,7 @@ type Agent struct {
 	Level        Level
 	SphereID     *int // nil only for L0
 	FrequencyHz  int
-	Capabilities []string
+	Capabilities []string `gorm:"serializer:json"`
 	Description  string
 	// Type is the agent's type in the envelope protocol (infra, desktop, code,
 	// research, or another word); "" where it has none.

@@ -24,7 +24,7 @@ const (
 
 // AuditEntry is an entry of an agent's audit log.
 type AuditEntry struct {
-	ID      int64       `json:"id" example:"42"` // The id of the entry.
+	ID      int64       `json:"id" example:"42" gorm:"->"` // The id of the entry.
 	AgentID string      `json:"agent_id" example:"finance-personal"`
 	At      time.Time   `json:"at" example:"2026-01-10T15:30:00Z"`                                                                                                                // When the change was made.
 	Actor   string      `json:"actor" example:"ci-importer"`                                                                                                                      // Name of the token that made the change.
@@ -32,7 +32,7 @@ type AuditEntry struct {
 	Action  AuditAction `json:"action" example:"updated" enums:"created,updated,deactivated,restored,budget_added,budget_removed,usage_reset,key_issued,key_changed,key_revoked"` // What was done.
 	// The X-Request-Id of the request.
 	RequestID string   `json:"request_id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`
-	Changes   []Change `json:"changes"` // The changed fields.
+	Changes   []Change `json:"changes" gorm:"serializer:json"` // The changed fields.
 	// The reason that the caller gave, for actions that require one.
 	Reason string `json:"reason,omitempty" example:"month-end closing"`
 	// The agent's version after the change.

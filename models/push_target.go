@@ -4,7 +4,7 @@ import "time"
 
 // PushTarget is the URL to which an agent's messages are pushed.
 type PushTarget struct {
-	AgentID  string
+	AgentID  string `gorm:"primaryKey"`
 	URL      string
 	Protocol string
 	// Concurrency is the maximum number of attempts that the agent executes at a time.
@@ -14,6 +14,6 @@ type PushTarget struct {
 	Secret string
 	// Owner is the id of the token that registered the target. The target ends with that token.
 	Owner     string
-	CreatedAt time.Time
+	CreatedAt time.Time `gorm:"<-:create"`
 	UpdatedAt time.Time
 }

@@ -58,7 +58,7 @@ type Task struct {
 	Class string
 	// Owner is the id of the token that submitted the task, OwnerAgent its agent, "" for none.
 	Owner      string
-	OwnerAgent string
+	OwnerAgent string `gorm:"column:owner_agent_id"`
 	// QueueKey is derived from the requirements of the task: tasks with the same requirements
 	// share a queue.
 	QueueKey string
@@ -106,10 +106,10 @@ type Task struct {
 type TaskInput struct {
 	TaskID string
 	// Capabilities is what an agent must be able to do.
-	Capabilities []string
+	Capabilities []string `gorm:"serializer:json"`
 	// AgentType, Sphere and Wanted restrict the agents of the task; "", 0 and "" do not.
 	AgentType        string
-	Sphere           int
+	Sphere           int `gorm:"column:sphere_id"`
 	RequestedAgentID string
 	// Parameters is a JSON object.
 	Parameters json.RawMessage
@@ -119,15 +119,6 @@ type TaskInput struct {
 	Meta json.RawMessage
 	// Trace is the W3C traceparent the task came with, "" for none.
 	Trace string
-}
-
-// TaskRequest names a request, so that its repetition finds the task.
-type TaskRequest struct {
-	Owner     string
-	RequestID string
-	// Digest is the SHA-256 of the request.
-	Digest [32]byte
-	TaskID string
 }
 
 // AttemptState is the state of an attempt.
@@ -191,13 +182,4 @@ func (o OutputChunk) End() int64 {
 		return o.Start + o.Span
 	}
 	return o.Start + int64(len(o.Data))
-}
-
-// OutputRange is the range [Start, End) of a chunk in a stream, and the number of its bytes.
-type OutputRange struct{ Start, End, Bytes int64 }
-
-// QueuedRoute is a queue with waiting tasks.
-type QueuedRoute struct {
-	Route string
-	Tasks int64
 }

@@ -39,7 +39,7 @@ type Token struct {
 	// Configured is the SHA-256 of the COMET_ADMIN_TOKEN that the bootstrap token
 	// was last set from; nil for every other token. Rotation leaves it as it is.
 	Configured []byte
-	Scopes     []Scope
+	Scopes     []Scope `gorm:"serializer:json"`
 	AgentID    *string // the agent that holds it, nil for none
 	CreatedBy  string  // name of the principal
 	CreatedAt  time.Time

@@ -18,8 +18,8 @@ const (
 // ToolDefinition is what is known about a tool of an upstream: what was approved, and what
 // the upstream says now where that is something else.
 type ToolDefinition struct {
-	Server string
-	Name   string
+	Server string `gorm:"primaryKey"`
+	Name   string `gorm:"primaryKey"`
 	State  string // approved or quarantined
 	// Digest is the SHA-256 of what was approved, in hexadecimal; Definition is that.
 	Digest     string
@@ -29,7 +29,7 @@ type ToolDefinition struct {
 	Pending       json.RawMessage
 	// Class replaces what the annotations say; "" does not.
 	Class      ToolClass
-	SeenAt     time.Time // when it was seen first
+	SeenAt     time.Time `gorm:"<-:create"` // when it was seen first
 	ChangedAt  time.Time // when it was quarantined last, zero for never
 	ApprovedAt time.Time
 	ApprovedBy string

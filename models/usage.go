@@ -34,7 +34,7 @@ type Fact struct {
 	// The reservation that the fact settled.
 	ReservationID string `json:"reservation_id,omitempty" example:"01890a5d-ac96-774b-bcce-b302099a8058"`
 	// True if the request_id had been recorded before.
-	Replayed bool `json:"replayed,omitempty" example:"true"`
+	Replayed bool `json:"replayed,omitempty" example:"true" gorm:"-"`
 
 	// Path is the chain of ancestors the fact counts on, from nova down to the
 	// agent, joined with "/".
@@ -57,74 +57,32 @@ const (
 
 // Reservation holds tokens of a budget until it is settled, released or expires.
 type Reservation struct {
-	ID        string           `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"` // The reservation's id.
-	AgentID   string           `json:"agent_id" example:"finance-personal"`
+	ID        string           `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057" gorm:"primaryKey"` // The reservation's id.
+	AgentID   string           `json:"agent_id" example:"finance-personal" gorm:"primaryKey"`
 	Tokens    int64            `json:"tokens" example:"2000"`                                      // Number of reserved tokens.
 	State     ReservationState `json:"state" example:"held" enums:"held,settled,released,expired"` // The state of the reservation.
 	CreatedAt time.Time        `json:"created_at" example:"2026-01-10T15:30:00Z"`
 	ExpiresAt time.Time        `json:"expires_at" example:"2026-01-10T15:35:00Z"` // When the reservation expires.
 	// Number of tokens that it was settled with; absent unless it was settled.
-	SettledTokens *int64 `json:"settled_tokens,omitempty" example:"1730"`
+	SettledTokens *int64 `json:"settled_tokens,omitempty" example:"1730" gorm:"-"`
 	// EndedAt is when it was settled, released or freed; nil while it is held.
-	EndedAt *time.Time `json:"-"`
+	EndedAt *time.Time `json:"-" gorm:"-"`
 
 	// Path is the chain of ancestors that granted it.
 	Path string `json:"-"`
 	// Digest is the SHA-256 of the settlement.
-	Digest [32]byte `json:"-"`
-}
-
-// Account is the ledger row of an agent: the sums on which decisions are based. The Subtree
-// sums are valid only while Subtree is set.
-type Account struct {
-	AgentID string
-	Level   Level
-	// Day is the UTC day the sums belong to, in days since 1970. It does not follow a
-	// clock that goes back.
-	Day             int64
-	Used            int64 // tokens of the day's facts
-	Forgiven        int64 // the part of them that resets wrote off
-	Reserved        int64 // held tokens, whatever the day
-	Subtree         bool
-	SubtreeUsed     int64
-	SubtreeForgiven int64
-	SubtreeReserved int64
-	Extra           int64     // additional budgets, until ExtraUntil
-	ExtraUntil      time.Time // when Extra has to be summed up again
-	WarnedDay       int64     // the last day of an agent.budget_warning, -1 for none
-	ExceededDay     int64     // the last day of an agent.budget_exceeded, -1 for none
-}
-
-// Spender has the fields of an agent that the ledger needs, for one agent of a chain of ancestors.
-type Spender struct {
-	ID          string
-	Level       Level
-	ParentID    string // "" for nova
-	TokenBudget *int64
-	BudgetScope BudgetScope
-	IsActive    bool
-	Version     int64 // of the agent's row
-}
-
-// OutcomeRow is the outcome of one piece of an agent's work.
-type OutcomeRow struct {
-	AgentID   string
-	SessionID string
-	Status    string // an outcome of package usage
-	// DurationMS is nil if it was not measured.
-	DurationMS *int64
-	At         time.Time
+	Digest [32]byte `json:"-" gorm:"-"`
 }
 
 // BudgetAddition is a temporary budget: it raises an agent's daily budget until it expires.
 type BudgetAddition struct {
-	ID        string    `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"` // The id of the temporary budget.
-	AgentID   string    `json:"agent_id" example:"finance-personal"`
+	ID        string    `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057" gorm:"primaryKey"` // The id of the temporary budget.
+	AgentID   string    `json:"agent_id" example:"finance-personal" gorm:"primaryKey"`
 	Tokens    int64     `json:"tokens" example:"50000"`                    // Tokens per UTC day that it adds to the budget.
 	Reason    string    `json:"reason" example:"month-end closing"`        // The reason.
 	ExpiresAt time.Time `json:"expires_at" example:"2026-01-11T00:00:00Z"` // When it ends.
 	CreatedAt time.Time `json:"created_at" example:"2026-01-10T15:30:00Z"`
 	CreatedBy string    `json:"created_by" example:"ops"`
 	// Whether it is in effect.
-	Active bool `json:"active" example:"true"`
+	Active bool `json:"active" example:"true" gorm:"-"`
 }

@@ -1,9 +1,9 @@
 package models
 
-import "time"
-
-// MaxResponseExcerpt is how much of a response is kept, in bytes.
-const MaxResponseExcerpt = 1024
+import (
+	"encoding/json"
+	"time"
+)
 
 // Ordering is the order in which a webhook receives its events.
 type Ordering string // @name DeliveryOrdering
@@ -22,8 +22,8 @@ type Webhook struct {
 	ID          string
 	URL         string
 	Description string
-	Events      []EventType
-	AgentID     *string // nil for all agents
+	Events      []EventType `gorm:"serializer:json"`
+	AgentID     *string     // nil for all agents
 	Subtree     bool
 	Ordering    Ordering
 	Enabled     bool
@@ -34,7 +34,7 @@ type Webhook struct {
 	FailingSince *time.Time
 	// Failures counts the failures since then, the first few only.
 	Failures  int
-	Keys      WebhookKeys
+	Keys      WebhookKeys `gorm:"embedded"`
 	CreatedBy string
 	CreatedAt time.Time
 	UpdatedAt time.Time
@@ -49,7 +49,7 @@ type WebhookKeys struct {
 	// OldSecret and OldSigningKey sign too until OldUntil.
 	OldSecret     []byte
 	OldSigningKey []byte
-	OldUntil      time.Time `gorm:"serializer:stored"`
+	OldUntil      time.Time
 }
 
 // DeliveryState is the state of a delivery.
@@ -74,11 +74,11 @@ type Delivery struct {
 	Type    EventType
 	Key     string
 	EventAt time.Time
-	Data    []byte // JSON
-	State   DeliveryState
+	Data    json.RawMessage
+	State   DeliveryState `gorm:"-"`
 	// NextAttemptAt is nil unless it is pending and not behind another.
-	NextAttemptAt *time.Time
-	EndedAt       *time.Time
+	NextAttemptAt *time.Time `gorm:"-"`
+	EndedAt       *time.Time `gorm:"-"`
 	// Attempts counts all attempts, Tries those since it was created or redelivered.
 	Attempts  int
 	Tries     int

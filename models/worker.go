@@ -19,7 +19,7 @@ const (
 // Worker is an agent that executes tasks, with its connection and its state. What every assignment
 // reads comes first, to be close together in memory.
 type Worker struct {
-	AgentID string
+	AgentID string `gorm:"primaryKey"`
 	State   WorkerState
 	// MaxDepth is the first depth at which it accepts no subtasks, 0 if it did not declare
 	// one (PROTOCOL_V5 §2.4).

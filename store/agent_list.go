@@ -6,22 +6,24 @@ import (
 	"time"
 
 	"comet/models"
+	"comet/store/columns"
+	"comet/store/sqlerr"
 )
 
 // List returns one page of the agents that q selects. Pages after a position
 // cost the same at any depth; an offset costs what it skips.
 func (r AgentReader) List(q AgentQuery) (page AgentPage, err error) {
-	if q.Count {
-		page.Total = new(int64)
-	}
 	if q.FrequencyHz != nil {
 		if _, ok := levelOfFrequency(*q.FrequencyHz); !ok { // reserved: no agent has it
 			page.Agents = []models.Agent{}
+			if q.Count {
+				page.Total = new(int64)
+			}
 			return page, nil
 		}
 	}
 	query, args := r.pageQuery(q)
-	if page.Agents, err = list(r.from, query, args, agentDest); err != nil {
+	if page.Agents, err = list[models.Agent](r.reader, query, args...); err != nil {
 		return page, err
 	}
 	if len(page.Agents) > q.Limit {
@@ -29,7 +31,9 @@ func (r AgentReader) List(q AgentQuery) (page AgentPage, err error) {
 	}
 	if q.Count {
 		query, args := r.countQuery(q)
-		err = r.from.queryRow(query, args, page.Total)
+		total, err := one[int64](r.reader, query, args...)
+		page.Total = &total
+		return page, err
 	}
 	return page, err
 }
@@ -72,14 +76,14 @@ func (r AgentReader) conditions(q AgentQuery) []condition {
 		equal("frequency_hz", *q.FrequencyHz)
 	}
 	if q.Active != nil {
-		truth := r.from.engine.isTrue("is_active")
+		truth := "is_active = TRUE"
 		if !*q.Active {
-			truth = r.from.engine.isFalse("is_active")
+			truth = "is_active = FALSE"
 		}
 		cs = append(cs, condition{"", truth, nil})
 	}
 	if q.Text != "" {
-		cs = append(cs, condition{"", r.from.engine.contains("search_text"), []any{strings.ToLower(q.Text)}})
+		cs = append(cs, condition{"", r.engine.contains + "(search_text, ?) > 0", []any{strings.ToLower(q.Text)}})
 	}
 	return cs
 }
@@ -91,7 +95,7 @@ func byCapability(q AgentQuery) bool { return len(q.Capabilities) > 0 && q.Paren
 // source returns the tables of the list and the column that orders it by id.
 func (r AgentReader) source(q AgentQuery) (from, id string) {
 	if byCapability(q) {
-		return "agent_capabilities " + r.from.engine.joinInOrder + " agents ON id = agent_id", "agent_id"
+		return "agent_capabilities " + r.engine.joinInOrder + " agents ON id = agent_id", "agent_id"
 	}
 	return "agents", "id"
 }
@@ -103,15 +107,15 @@ func (r AgentReader) source(q AgentQuery) (from, id string) {
 func (r AgentReader) pageQuery(q AgentQuery) (string, []any) {
 	from, id := r.source(q)
 	column, ascending := sortColumn(q.Sort), !q.Descending
-	where, args := []string{}, []any{}
+	var where filter
 	indexed := byCapability(q)
 	for _, c := range r.conditions(q) {
 		text := c.sql
 		if c.column != "" && (indexed || (column != "id" && c.column != "parent_id")) {
-			text = r.from.engine.noIndex + text
+			text = r.engine.noIndex + text
 		}
 		indexed = indexed || c.column != ""
-		where, args = append(where, text), append(args, c.args...)
+		where.and(text, c.args...)
 	}
 	if q.After != nil {
 		compare := " > "
@@ -119,10 +123,9 @@ func (r AgentReader) pageQuery(q AgentQuery) (string, []any) {
 			compare = " < "
 		}
 		if column == "id" {
-			where, args = append(where, id+compare+"?"), append(args, q.After.ID)
+			where.and(id+compare+"?", q.After.ID)
 		} else {
-			where = append(where, "("+column+", id)"+compare+"(?, ?)")
-			args = append(args, sortKey(q.Sort, *q.After), q.After.ID)
+			where.and("("+column+", id)"+compare+"(?, ?)", sortKey(q.Sort, *q.After), q.After.ID)
 		}
 	}
 	direction := ""
@@ -133,8 +136,8 @@ func (r AgentReader) pageQuery(q AgentQuery) (string, []any) {
 	if column != "id" {
 		order = column + direction + ", " + order
 	}
-	query := "SELECT " + agentColumns + " FROM " + from + whereClause(where) + " ORDER BY " + order + " LIMIT ?"
-	args = append(args, q.Limit+1)
+	query := "SELECT " + columns.List[models.Agent]() + " FROM " + from + where.where() + " ORDER BY " + order + " LIMIT ?"
+	args := append(where.args, q.Limit+1)
 	if q.Offset > 0 && q.After == nil {
 		query += " OFFSET ?"
 		args = append(args, q.Offset)
@@ -143,23 +146,15 @@ func (r AgentReader) pageQuery(q AgentQuery) (string, []any) {
 }
 
 func (r AgentReader) countQuery(q AgentQuery) (string, []any) {
-	var where []string
-	var args []any
+	var where filter
 	for _, c := range r.conditions(q) {
-		where, args = append(where, c.sql), append(args, c.args...)
+		where.and(c.sql, c.args...)
 	}
 	from, _ := r.source(q)
-	if byCapability(q) && len(where) == 1 { // its index knows how many there are
+	if byCapability(q) && len(where.terms) == 1 { // its index knows how many there are
 		from = "agent_capabilities"
 	}
-	return "SELECT count(*) FROM " + from + whereClause(where), args
-}
-
-func whereClause(terms []string) string {
-	if len(terms) == 0 {
-		return ""
-	}
-	return " WHERE " + strings.Join(terms, " AND ")
+	return "SELECT count(*) FROM " + from + where.where(), where.args
 }
 
 func sortColumn(sort string) string {
@@ -177,23 +172,23 @@ func sortKey(sort string, p AgentPosition) any {
 	case "level":
 		return p.Level
 	default:
-		return Micros(p.CreatedAt)
+		return p.CreatedAt
 	}
 }
 
 // Ancestors returns the agents above id, its parent first and nova last; an
 // empty list for nova, errs.NotFound for an unknown id.
 func (r AgentReader) Ancestors(id string) ([]models.Agent, error) {
-	chain, err := list(r.from, `WITH RECURSIVE chain (cid, pid, depth) AS (
+	chain, err := list[models.Agent](r.reader, `WITH RECURSIVE chain (cid, pid, depth) AS (
 			SELECT id, parent_id, 0 FROM agents WHERE id = ?
 			UNION ALL
 			SELECT a.id, a.parent_id, depth + 1 FROM agents a JOIN chain ON a.id = chain.pid WHERE depth < 8)
-		SELECT `+agentColumns+` FROM chain JOIN agents ON id = cid ORDER BY depth`, []any{id}, agentDest)
+		SELECT `+columns.List[models.Agent]()+` FROM chain JOIN agents ON id = cid ORDER BY depth`, id)
 	if err != nil {
 		return nil, err
 	}
 	if len(chain) == 0 {
-		return nil, agentMissing(translate(sql.ErrNoRows), id)
+		return nil, agentMissing(sqlerr.Translate(sql.ErrNoRows), id)
 	}
 	return chain[1:], nil
 }
@@ -202,17 +197,17 @@ func (r AgentReader) Ancestors(id string) ([]models.Agent, error) {
 // level by level and by id, or errs.NotFound. activeOnly leaves out inactive agents
 // below the root and all agents below them.
 func (r AgentReader) Subtree(root string, depth int, activeOnly bool, limit int) ([]models.Agent, error) {
-	filter := ""
+	only := ""
 	if activeOnly {
-		filter = " AND " + r.from.engine.isTrue("a.is_active")
+		only = " AND a.is_active = TRUE"
 	}
-	all, err := list(r.from, `WITH RECURSIVE tree (tid, depth) AS (
+	all, err := list[models.Agent](r.reader, `WITH RECURSIVE tree (tid, depth) AS (
 			SELECT id, 0 FROM agents WHERE id = ?
 			UNION ALL
-			SELECT a.id, depth + 1 FROM agents a JOIN tree ON a.parent_id = tree.tid WHERE depth < ?`+filter+`)
-		SELECT `+agentColumns+` FROM tree JOIN agents ON id = tid ORDER BY depth, id LIMIT ?`, []any{root, depth, limit}, agentDest)
+			SELECT a.id, depth + 1 FROM agents a JOIN tree ON a.parent_id = tree.tid WHERE depth < ?`+only+`)
+		SELECT `+columns.List[models.Agent]()+` FROM tree JOIN agents ON id = tid ORDER BY depth, id LIMIT ?`, root, depth, limit)
 	if err == nil && len(all) == 0 {
-		return nil, agentMissing(translate(sql.ErrNoRows), root)
+		return nil, agentMissing(sqlerr.Translate(sql.ErrNoRows), root)
 	}
 	return all, err
 }
@@ -220,15 +215,15 @@ func (r AgentReader) Subtree(root string, depth int, activeOnly bool, limit int)
 // Chains returns, for each of the agents that exist, the agent itself and those above it, as they
 // stand now.
 func (r AgentReader) Chains(ids []string) (map[string][]string, error) {
-	type link struct{ leaf, id string }
-	links, err := listIn(r.from, ids, func(l *link) []any { return []any{&l.leaf, &l.id} }, `WITH RECURSIVE chain (leaf, cid, pid, depth) AS (
-			SELECT id, id, parent_id, 0 FROM agents WHERE id IN (keys)
+	type link struct{ Leaf, ID string }
+	links, err := list[link](r.reader, `WITH RECURSIVE chain (leaf, cid, pid, depth) AS (
+			SELECT id, id, parent_id, 0 FROM agents WHERE id `+r.engine.in+`
 			UNION ALL
 			SELECT leaf, a.id, a.parent_id, depth + 1 FROM agents a JOIN chain ON a.id = chain.pid WHERE depth < 8)
-		SELECT leaf, cid FROM chain`)
+		SELECT leaf, cid FROM chain`, ids)
 	chains := make(map[string][]string, len(ids))
 	for _, l := range links {
-		chains[l.leaf] = append(chains[l.leaf], l.id)
+		chains[l.Leaf] = append(chains[l.Leaf], l.ID)
 	}
 	return chains, err
 }

@@ -1,78 +1,53 @@
 package store
 
 import (
-	"database/sql"
 	"errors"
-	"slices"
 
 	"comet/models"
 )
 
-const attemptColumns = "task_id, attempt, agent_id, state, reservation_id, tokens, error_code, error, assigned_at, accepted_at, ended_at, chunk_step, chunk_total"
-
-// attemptStates are numbered by their index.
-func attemptStates() []models.AttemptState {
-	return []models.AttemptState{
-		models.AttemptAssigned, models.AttemptRunning, models.AttemptSucceeded, models.AttemptFailed, models.AttemptTimedOut, models.AttemptCancelled,
-	}
-}
-
-// attemptDest returns the scan targets of attemptColumns.
-func attemptDest(a *models.Attempt) []any {
-	return []any{
-		&a.TaskID, intInto(&a.Attempt), &a.AgentID, enumInto(&a.State, attemptStates()), &a.ReservationID, &a.Tokens, &a.ErrorCode, &a.Error,
-		ScanTime{&a.AssignedAt}, scanTimePtr{&a.AcceptedAt}, scanTimePtr{&a.EndedAt}, intInto(&a.ChunkStep), &a.ChunkTotal,
-	}
-}
-
 // InsertAttempt stores a new attempt.
 func (tx Tasks) InsertAttempt(a models.Attempt) error {
-	return tx.each("INSERT INTO attempts ("+attemptColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-		a.TaskID, a.Attempt, a.AgentID, slices.Index(attemptStates(), a.State), a.ReservationID, a.Tokens, a.ErrorCode, a.Error,
-		Micros(a.AssignedAt), nullable(microsPtr(a.AcceptedAt)), nullable(microsPtr(a.EndedAt)), a.ChunkStep, a.ChunkTotal)
+	return create(tx.reader, "", a)
 }
 
 // SaveAttempt stores what has changed of an attempt, whose task the caller has locked.
 func (tx Tasks) SaveAttempt(a models.Attempt) error {
-	return tx.each("UPDATE attempts SET state = ?, tokens = ?, error_code = ?, error = ?, accepted_at = ?, ended_at = ?, chunk_step = ?, chunk_total = ? WHERE task_id = ? AND attempt = ?",
-		slices.Index(attemptStates(), a.State), a.Tokens, a.ErrorCode, a.Error, nullable(microsPtr(a.AcceptedAt)), nullable(microsPtr(a.EndedAt)), a.ChunkStep, a.ChunkTotal,
-		a.TaskID, a.Attempt)
+	changed := []string{"state", "tokens", "error_code", "error", "accepted_at", "ended_at", "chunk_step", "chunk_total"}
+	_, err := update(tx.reader, a, changed, "task_id = ? AND attempt = ?", a.TaskID, a.Attempt)
+	return err
 }
 
 // Attempt returns one attempt at a task, or errs.NotFound.
 func (r TaskReader) Attempt(taskID string, n int) (models.Attempt, error) {
-	return one(r.from, "SELECT "+attemptColumns+" FROM attempts WHERE task_id = ? AND attempt = ?", []any{taskID, n}, attemptDest)
+	return one[models.Attempt](r.reader, selectRows[models.Attempt]("WHERE task_id = ? AND attempt = ?"), taskID, n)
 }
-
-const selectAttempts = "SELECT " + attemptColumns + " FROM attempts WHERE task_id = ? ORDER BY attempt"
 
 // Attempts returns the attempts at a task, the first one first.
 func (r TaskReader) Attempts(taskID string) ([]models.Attempt, error) {
-	return list(r.from, selectAttempts, []any{taskID}, attemptDest)
+	return list[models.Attempt](r.reader, selectRows[models.Attempt]("WHERE task_id = ? ORDER BY attempt"), taskID)
 }
 
 // AttemptsBeside returns the committed attempts at the other subtasks of a parent.
 func (r TaskReader) AttemptsBeside(parentID, subtaskID string) ([]models.Attempt, error) {
-	const query = "SELECT " + attemptColumns + " FROM attempts WHERE task_id IN (SELECT id FROM tasks WHERE parent_id = ? AND id <> ?) ORDER BY task_id, attempt"
-	return list(r.from, query, []any{parentID, subtaskID}, attemptDest)
+	const beside = "WHERE task_id IN (SELECT id FROM tasks WHERE parent_id = ? AND id <> ?) ORDER BY task_id, attempt"
+	return list[models.Attempt](r.reader, selectRows[models.Attempt](beside), parentID, subtaskID)
 }
 
 // CountChildren returns the number of subtasks of a task, up to most.
 func (r TaskReader) CountChildren(taskID string, most int) (int, error) {
-	return value[int](r.from, "SELECT count(*) FROM (SELECT 1 FROM tasks WHERE parent_id = ? LIMIT ?) AS c", taskID, most)
+	return one[int](r.reader, "SELECT count(*) FROM (SELECT 1 FROM tasks WHERE parent_id = ? LIMIT ?) AS c", taskID, most)
 }
 
 // OpenChildren returns the subtasks of a task that have not ended, in the order in which they are
 // locked.
 func (r TaskReader) OpenChildren(taskID string) ([]string, error) {
-	return list(r.from, "SELECT id FROM tasks WHERE parent_id = ? AND state < 2 ORDER BY id", []any{taskID}, column[string])
+	return list[string](r.reader, "SELECT id FROM tasks WHERE parent_id = ? AND state < 2 ORDER BY id", taskID)
 }
-
-const selectChildren = "SELECT " + taskColumns + " FROM tasks WHERE parent_id = ? ORDER BY id"
 
 // Children returns the subtasks of a task in the order of their creation.
 func (r TaskReader) Children(taskID string) ([]models.Task, error) {
-	return list(r.from, selectChildren, []any{taskID}, taskDest)
+	return list[models.Task](r.reader, selectRows[models.Task]("WHERE parent_id = ? ORDER BY id"), taskID)
 }
 
 // AddOutput stores a chunk of the output of an attempt. Of two chunks with the same
@@ -82,8 +57,8 @@ func (tx Tasks) AddOutput(taskID string, attempt int, o models.OutputChunk) erro
 	if o.Span != 0 && o.Span != int64(len(o.Data)) {
 		span = o.Span
 	}
-	return tx.each("INSERT INTO task_outputs (task_id, attempt, stream, start, span, data) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-		taskID, attempt, int(o.Stream), o.Start, span, o.Data)
+	return tx.run("INSERT INTO task_outputs (task_id, attempt, stream, start, span, data) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+		taskID, attempt, o.Stream, o.Start, span, o.Data)
 }
 
 // CompactOutput moves the chunks of an attempt's result to the positions of their bytes, one behind
@@ -91,13 +66,13 @@ func (tx Tasks) AddOutput(taskID string, attempt int, o models.OutputChunk) erro
 func (tx Tasks) CompactOutput(taskID string, attempt int) (total int64, err error) {
 	const where = " task_id = ? AND attempt = ? AND stream = 0"
 	// A new position may be that of a chunk that has not moved yet.
-	err = tx.each(`UPDATE task_outputs SET span = NULL, start = -1 - placed.at FROM
+	err = tx.run(`UPDATE task_outputs SET span = NULL, start = -1 - placed.at FROM
 		(SELECT start AS was, sum(length(data)) OVER (ORDER BY start) - length(data) AS at FROM task_outputs WHERE`+where+`) AS placed
 		WHERE start = placed.was AND`+where, taskID, attempt, taskID, attempt)
 	if err != nil {
 		return 0, err
 	}
-	if err = tx.each("UPDATE task_outputs SET start = -1 - start WHERE start < 0 AND"+where, taskID, attempt); err != nil {
+	if err = tx.run("UPDATE task_outputs SET start = -1 - start WHERE start < 0 AND"+where, taskID, attempt); err != nil {
 		return 0, err
 	}
 	return tx.resultLength(taskID, attempt)
@@ -106,9 +81,9 @@ func (tx Tasks) CompactOutput(taskID string, attempt int) (total int64, err erro
 // CopyOutput makes the result of the successful attempt at a task the result of an attempt at another
 // one, and returns its length in bytes.
 func (tx Tasks) CopyOutput(from, to string, attempt int) (length int64, err error) {
-	err = tx.each(`INSERT INTO task_outputs (task_id, attempt, stream, start, span, data)
+	err = tx.run(`INSERT INTO task_outputs (task_id, attempt, stream, start, span, data)
 		SELECT ?, ?, o.stream, o.start, o.span, o.data FROM task_outputs AS o JOIN attempts AS a ON a.task_id = o.task_id AND a.attempt = o.attempt
-		WHERE o.task_id = ? AND o.stream = 0 AND a.state = ?`, to, attempt, from, slices.Index(attemptStates(), models.AttemptSucceeded))
+		WHERE o.task_id = ? AND o.stream = 0 AND a.state = ?`, to, attempt, from, models.AttemptSucceeded)
 	if err != nil {
 		return 0, err
 	}
@@ -116,18 +91,18 @@ func (tx Tasks) CopyOutput(from, to string, attempt int) (length int64, err erro
 }
 
 func (r TaskReader) resultLength(taskID string, attempt int) (int64, error) {
-	return value[int64](r.from, "SELECT coalesce(sum(length(data)), 0) FROM task_outputs WHERE task_id = ? AND attempt = ? AND stream = 0", taskID, attempt)
+	return one[int64](r.reader, "SELECT coalesce(sum(length(data)), 0) FROM task_outputs WHERE task_id = ? AND attempt = ? AND stream = 0", taskID, attempt)
 }
 
 // MoveToLog appends the chunks of an attempt's result to its log, from a byte on.
 func (tx Tasks) MoveToLog(taskID string, attempt int, at int64) error {
-	return tx.each("UPDATE task_outputs SET stream = 1, start = start + ? WHERE task_id = ? AND attempt = ? AND stream = 0", at, taskID, attempt)
+	return tx.run("UPDATE task_outputs SET stream = 1, start = start + ? WHERE task_id = ? AND attempt = ? AND stream = 0", at, taskID, attempt)
 }
 
 // OutputPieces returns the ranges of the chunks of a stream, in order.
-func (r TaskReader) OutputPieces(taskID string, attempt int, stream models.OutputStream) ([]models.OutputRange, error) {
+func (r TaskReader) OutputPieces(taskID string, attempt int, stream models.OutputStream) ([]OutputRange, error) {
 	const query = "SELECT start, start + coalesce(span, length(data)), length(data) FROM task_outputs WHERE task_id = ? AND attempt = ? AND stream = ? ORDER BY start"
-	return list(r.from, query, []any{taskID, attempt, int(stream)}, func(p *models.OutputRange) []any { return []any{&p.Start, &p.End, &p.Bytes} })
+	return list[OutputRange](r.reader, query, taskID, attempt, stream)
 }
 
 // Limits of a page of a stream: a slow reader must not hold a connection.
@@ -155,21 +130,19 @@ func (r TaskReader) Outputs(taskID string, attempt int, stream models.OutputStre
 
 // outputPage returns the next chunks that reach beyond from.
 func (r TaskReader) outputPage(taskID string, attempt int, stream models.OutputStream, from int64) (page []models.OutputChunk, err error) {
-	const query = `SELECT start, coalesce(span, 0), data FROM task_outputs WHERE task_id = ? AND attempt = ? AND stream = ? AND start >= coalesce(
+	const query = `SELECT stream, start, coalesce(span, 0), data FROM task_outputs WHERE task_id = ? AND attempt = ? AND stream = ? AND start >= coalesce(
 		(SELECT max(start) FROM task_outputs WHERE task_id = ? AND attempt = ? AND stream = ? AND start <= ?), 0) ORDER BY start LIMIT ?`
-	args := []any{taskID, attempt, int(stream), taskID, attempt, int(stream), from, outputPageRows + 1} // the first one may end at from
 	size := 0
-	err = r.from.query(query, args, func(rows *sql.Rows) error {
-		o := models.OutputChunk{Stream: stream}
-		if err := rows.Scan(&o.Start, &o.Span, &o.Data); err != nil || o.End() <= from {
-			return err
+	err = each(r.reader, func(o models.OutputChunk) error {
+		if o.End() <= from { // the first one may
+			return nil
 		}
 		if size += len(o.Data); size > outputPageBytes && len(page) > 0 {
 			return errPageFull
 		}
 		page = append(page, o)
 		return nil
-	})
+	}, query, taskID, attempt, stream, taskID, attempt, stream, from, outputPageRows+1)
 	if errors.Is(err, errPageFull) {
 		err = nil
 	}
@@ -183,5 +156,8 @@ var errPageFull = errors.New("the page is full")
 func (r TaskReader) HasUnassigned(taskID string, attempt int, stream models.OutputStream) (bool, error) {
 	const query = `SELECT EXISTS (SELECT 1 FROM task_outputs WHERE task_id = ? AND attempt = ? AND stream = ? AND
 		coalesce(span, 0) <> 0 AND span <> length(data))`
-	return value[bool](r.from, query, taskID, attempt, int(stream))
+	return one[bool](r.reader, query, taskID, attempt, stream)
 }
+
+// OutputRange is the range [Start, End) of a chunk in a stream, and the number of its bytes.
+type OutputRange struct{ Start, End, Bytes int64 }

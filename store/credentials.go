@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -11,54 +10,19 @@ import (
 	"comet/models"
 )
 
-// TokenReader reads tokens and agents' keys, on the read pool or in a transaction.
-type TokenReader struct{ from reader }
-
-// Tokens holds the operations of a transaction on tokens and agents' keys.
-type Tokens struct {
-	TokenReader
-	*transaction
-}
-
-// Tokens returns the operations on tokens and agents' keys.
-func (tx *Tx) Tokens() Tokens { return Tokens{TokenReader{tx.reader}, &tx.transaction} }
-
-// Tokens returns the reads of tokens and agents' keys.
-func (s *Store) Tokens(ctx context.Context) TokenReader { return TokenReader{s.on(ctx)} }
-
-// tokenRow is models.Token as gorm stores it.
-type tokenRow struct {
-	ID         string
-	Name       string
-	Hash       [32]byte `gorm:"serializer:stored"`
-	Configured []byte
-	Scopes     []models.Scope `gorm:"serializer:stored"`
-	AgentID    *string
-	CreatedBy  string
-	CreatedAt  time.Time  `gorm:"serializer:stored"`
-	RotatedAt  *time.Time `gorm:"serializer:stored"`
-	ExpiresAt  *time.Time `gorm:"serializer:stored"`
-	RevokedAt  *time.Time `gorm:"serializer:stored"`
-}
-
-// TableName implements gorm's schema.Tabler.
-func (tokenRow) TableName() string { return "tokens" }
-
-func (r tokenRow) token() models.Token { return models.Token(r) }
-
 // ByHash returns the token whose secret has that SHA-256 and whether the
 // agent it is bound to is active (true for none), or errs.NotFound. Expired and
 // revoked tokens are returned like any other.
 func (r TokenReader) ByHash(hash [32]byte) (t models.Token, agentActive bool, err error) {
 	var row struct {
-		Row         tokenRow `gorm:"embedded"`
+		models.Token
 		AgentActive *bool
 	}
-	err = r.from.db().Table("tokens").
+	err = r.db().Table("tokens").
 		Select("tokens.*, agents.is_active AS agent_active").
 		Joins("LEFT JOIN agents ON agents.id = tokens.agent_id").
 		Where("tokens.hash = ?", hash[:]).Take(&row).Error
-	return row.Row.token(), row.AgentActive == nil || *row.AgentActive, err
+	return row.Token, row.AgentActive == nil || *row.AgentActive, err
 }
 
 // hashesAtOnce is how many secrets one statement of AcceptedTokens looks up.
@@ -74,9 +38,9 @@ func (r TokenReader) Accepted(hashes [][32]byte) (accepted map[[32]byte]bool, er
 			keys = append(keys, hash[:])
 		}
 		var found [][]byte
-		err := r.from.db().Table("tokens").Joins("LEFT JOIN agents ON agents.id = tokens.agent_id").
+		err := r.db().Table("tokens").Joins("LEFT JOIN agents ON agents.id = tokens.agent_id").
 			Where("tokens.hash IN ? AND tokens.revoked_at IS NULL AND (tokens.expires_at IS NULL OR tokens.expires_at > ?) AND "+
-				"(tokens.agent_id IS NULL OR "+r.from.store.engine.isTrue("agents.is_active")+")", keys, Micros(r.from.now)).
+				"(tokens.agent_id IS NULL OR agents.is_active = TRUE)", keys, r.now).
 			Pluck("tokens.hash", &found).Error
 		if err != nil {
 			return nil, err
@@ -90,15 +54,14 @@ func (r TokenReader) Accepted(hashes [][32]byte) (accepted map[[32]byte]bool, er
 
 // Get returns the token with that id, or errs.NotFound.
 func (r TokenReader) Get(id string) (models.Token, error) {
-	return findToken(r.from.db(), id)
+	return findToken(r.db(), id)
 }
 
 // List returns up to limit tokens in the order of their ids, which is that of
 // their creation, after the id after ("" starts at the first).
 func (r TokenReader) List(after string, limit int) ([]models.Token, error) {
-	var rows []tokenRow
-	err := r.from.db().Where("id > ?", after).Order("id").Limit(limit).Find(&rows).Error
-	return convert(rows, tokenRow.token), err
+	tokens := []models.Token{}
+	return tokens, r.db().Where("id > ?", after).Order("id").Limit(limit).Find(&tokens).Error
 }
 
 // Lock returns the token with that id and locks it, or errs.NotFound.
@@ -107,7 +70,7 @@ func (tx Tokens) Lock(id string) (models.Token, error) {
 }
 
 func findToken(db *gorm.DB, id string) (t models.Token, err error) {
-	err = db.Take((*tokenRow)(&t), "id = ?", id).Error
+	err = db.Take(&t, "id = ?", id).Error
 	return t, orMissing(err, "there is no token %q", id)
 }
 
@@ -119,62 +82,45 @@ func (tx Tokens) LockAll() error { return tx.lock(lockTokens) }
 // locks them, so that two revocations cannot each spare the other's token. One
 // bound to an inactive agent may not be used.
 func (tx Tokens) LockAdmins() ([]models.Token, error) {
-	var rows []tokenRow
-	err := forUpdate(tx.db()).
+	admins := []models.Token{}
+	return admins, forUpdate(tx.db()).
 		Where("revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?) AND scopes LIKE ? AND "+
-			"(agent_id IS NULL OR agent_id IN (SELECT id FROM agents WHERE "+tx.engine.isTrue("is_active")+"))",
-			Micros(tx.now), `%"`+string(models.ScopeAdmin)+`"%`).Order("id").Find(&rows).Error
-	return convert(rows, tokenRow.token), err
+			"(agent_id IS NULL OR agent_id IN (SELECT id FROM agents WHERE is_active = TRUE))",
+			tx.now, `%"`+string(models.ScopeAdmin)+`"%`).Order("id").Find(&admins).Error
 }
 
 // Insert stores a new token. It returns errs.Conflict when its id or its
 // secret is taken, by a transaction that ran beside this one too, and when its
 // agent is unknown.
-func (tx Tokens) Insert(t models.Token) error { return tx.db().Create((*tokenRow)(&t)).Error }
+func (tx Tokens) Insert(t models.Token) error { return tx.db().Create(&t).Error }
 
 // Save stores the changed form of a token that Lock returned. It returns
 // errs.Conflict when another token has the same secret.
 func (tx Tokens) Save(t models.Token) error {
-	return tx.db().Clauses(clause.OnConflict{UpdateAll: true}).Create((*tokenRow)(&t)).Error
+	return tx.db().Clauses(clause.OnConflict{UpdateAll: true}).Create(&t).Error
 }
-
-// agentKeyRow is models.AgentKey as gorm stores it.
-type agentKeyRow struct {
-	AgentID     string `gorm:"primaryKey"`
-	Number      int64  `gorm:"->"` // of v5_agent_numbers
-	Algorithm   string `gorm:"primaryKey"`
-	Secret      string
-	PublicKey   string
-	Fingerprint string `gorm:"-"`
-	Required    bool
-	CreatedAt   time.Time `gorm:"serializer:stored;autoCreateTime:false"` // changes with the key
-	CreatedBy   string
-}
-
-// TableName implements gorm's schema.Tabler.
-func (agentKeyRow) TableName() string { return "agent_keys" }
 
 // AgentKey returns an agent's key as Tokens.AgentKey does.
 func (r TokenReader) AgentKey(agentID, algorithm string) (models.AgentKey, error) {
-	return findAgentKey(r.from.db(), agentID, algorithm)
+	return findAgentKey(r.db(), agentID, algorithm)
 }
 
 func findAgentKey(db *gorm.DB, agentID, algorithm string) (k models.AgentKey, err error) {
 	err = db.Select("agent_keys.*, coalesce(n.number, 0) AS number").
 		Joins("LEFT JOIN v5_agent_numbers AS n ON n.agent_id = agent_keys.agent_id").
-		Take((*agentKeyRow)(&k), "agent_keys.agent_id = ? AND algorithm = ?", agentID, algorithm).Error
+		Take(&k, "agent_keys.agent_id = ? AND algorithm = ?", agentID, algorithm).Error
 	return k, orMissing(err, "the agent %q has no %s key", agentID, algorithm)
 }
 
 // SaveAgentKey stores an agent's key and replaces the one of the same algorithm. It returns
 // errs.Conflict for an unknown agent.
 func (tx Tokens) SaveAgentKey(k models.AgentKey) error {
-	return tx.db().Clauses(clause.OnConflict{UpdateAll: true}).Create((*agentKeyRow)(&k)).Error
+	return tx.db().Clauses(clause.OnConflict{UpdateAll: true}).Create(&k).Error
 }
 
 // DeleteAgentKey deletes an agent's key of an algorithm.
 func (tx Tokens) DeleteAgentKey(agentID, algorithm string) error {
-	return tx.db().Delete(&agentKeyRow{}, "agent_id = ? AND algorithm = ?", agentID, algorithm).Error
+	return tx.db().Delete(&models.AgentKey{}, "agent_id = ? AND algorithm = ?", agentID, algorithm).Error
 }
 
 // RecordSignature marks a signed message of an agent as accepted and reports whether it had no
@@ -183,12 +129,12 @@ func (tx Tokens) DeleteAgentKey(agentID, algorithm string) error {
 func (tx Tokens) RecordSignature(scope, agentID string, mark []byte, since time.Time) (bool, error) {
 	n, err := tx.exec(`INSERT INTO replay_marks (scope, agent_id, mark, at) VALUES (?, ?, ?, ?)
 		ON CONFLICT (scope, agent_id, mark) DO UPDATE SET at = excluded.at WHERE replay_marks.at < ?`,
-		scope, agentID, mark, Micros(tx.now), Micros(since))
+		scope, agentID, mark, tx.now, since)
 	return n == 1, err
 }
 
 // PurgeSignatures deletes up to limit marks older than before and returns how many.
 func (tx Tokens) PurgeSignatures(before time.Time, limit int) (int64, error) {
 	return tx.exec(`DELETE FROM replay_marks WHERE (scope, agent_id, mark) IN
-		(SELECT scope, agent_id, mark FROM replay_marks WHERE at < ? ORDER BY at LIMIT ?)`, Micros(before), limit)
+		(SELECT scope, agent_id, mark FROM replay_marks WHERE at < ? ORDER BY at LIMIT ?)`, before, limit)
 }

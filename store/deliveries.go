@@ -1,33 +1,15 @@
 package store
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"encoding/json"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
 	"comet/models"
 )
-
-// DeliveryReader reads deliveries, on the read pool or in a transaction.
-type DeliveryReader struct{ from reader }
-
-// Deliveries holds the operations of a transaction on deliveries.
-type Deliveries struct {
-	DeliveryReader
-	*transaction
-}
-
-// Deliveries returns the operations on deliveries.
-func (tx *Tx) Deliveries() Deliveries { return Deliveries{DeliveryReader{tx.reader}, &tx.transaction} }
-
-// Deliveries returns the reads of deliveries.
-func (s *Store) Deliveries(ctx context.Context) DeliveryReader { return DeliveryReader{s.on(ctx)} }
 
 // BenchmarkWebhooks in internal/bench measures the statements on deliveries, which are written
 // by hand.
@@ -41,35 +23,28 @@ const (
 	stateDead      = 3
 )
 
+// The columns of a deliveryRow; pages leave out the data.
 const (
-	deliveryFacts   = "webhook_id, id, event_id, type, key, event_at, state, due, attempts, tries, created_at"
-	deliveryColumns = deliveryFacts + ", data"
+	selectDelivery   = "SELECT id, webhook_id, event_id, type, key, event_at, data, attempts, tries, created_at, state, due FROM deliveries WHERE webhook_id = ?"
+	selectDeliveries = "SELECT id, webhook_id, event_id, type, key, event_at, '', attempts, tries, created_at, state, due FROM deliveries"
 )
 
-// deliveryRow is a row of deliveryColumns.
+// deliveryRow is a delivery as it is stored.
 type deliveryRow struct {
 	models.Delivery
-	state int
-	due   time.Time
-}
-
-func (r *deliveryRow) dest() []any {
-	d := &r.Delivery
-	return []any{
-		&d.WebhookID, &d.ID, &d.EventID, &d.Type, &d.Key, ScanTime{&d.EventAt}, intInto(&r.state), ScanTime{&r.due}, intInto(&d.Attempts), intInto(&d.Tries),
-		ScanTime{&d.CreatedAt}, scanJSON{(*json.RawMessage)(&d.Data)},
-	}
+	State int
+	Due   time.Time
 }
 
 func (r deliveryRow) delivery() models.Delivery {
 	d := r.Delivery
-	switch d.State = models.DeliveryPending; r.state {
+	switch d.State = models.DeliveryPending; r.State {
 	case stateReady:
-		d.NextAttemptAt = &r.due
+		d.NextAttemptAt = &r.Due
 	case stateSucceeded:
-		d.State, d.EndedAt = models.DeliverySucceeded, &r.due
+		d.State, d.EndedAt = models.DeliverySucceeded, &r.Due
 	case stateDead:
-		d.State, d.EndedAt = models.DeliveryDead, &r.due
+		d.State, d.EndedAt = models.DeliveryDead, &r.Due
 	}
 	return d
 }
@@ -78,54 +53,50 @@ func (r deliveryRow) delivery() models.Delivery {
 // without their data. It is empty for an unknown webhook.
 func (r DeliveryReader) List(webhookID string, q DeliveryQuery) ([]models.Delivery, error) {
 	query, args := deliveriesQuery(webhookID, q)
-	rows, err := list(r.from, query, args, (*deliveryRow).dest)
+	rows, err := list[deliveryRow](r.reader, query, args...)
 	return convert(rows, deliveryRow.delivery), err
 }
 
 // deliveriesQuery builds the statement of a page. The ids carry the time of creation,
 // so bounds of time are bounds of the index.
 func deliveriesQuery(webhookID string, q DeliveryQuery) (string, []any) {
-	query, args := "SELECT "+deliveryFacts+", '' FROM deliveries WHERE webhook_id = ?", []any{webhookID}
-	and := func(term string, more ...any) { query, args = query+" AND "+term, append(args, more...) }
+	var where filter
+	where.and("webhook_id = ?", webhookID)
 	switch q.State {
 	case models.DeliveryPending:
 		// Either half has an index of its own, so the history is not read.
-		and("id IN (SELECT id FROM deliveries WHERE webhook_id = ? AND state = 1 UNION ALL SELECT id FROM deliveries WHERE webhook_id = ? AND state = 0 AND "+
+		where.and("id IN (SELECT id FROM deliveries WHERE webhook_id = ? AND state = 1 UNION ALL SELECT id FROM deliveries WHERE webhook_id = ? AND state = 0 AND "+
 			unfinishedOrdered+")", webhookID, webhookID)
 	case models.DeliverySucceeded:
-		and("state = 2")
+		where.and("state = 2")
 	case models.DeliveryDead:
-		and("state = 3")
+		where.and("state = 3")
 	}
-	if q.Type != "" {
-		and("type = ?", string(q.Type))
-	}
+	where.equal("type", string(q.Type))
 	if !q.Since.IsZero() {
-		and("id >= ? AND created_at >= ?", firstUUID7(q.Since), Micros(q.Since))
+		where.and("id >= ? AND created_at >= ?", firstUUID7(q.Since), q.Since)
 	}
 	if !q.Until.IsZero() {
-		and("id < ? AND created_at < ?", firstUUID7(q.Until.Add(time.Millisecond)), Micros(q.Until))
+		where.and("id < ? AND created_at < ?", firstUUID7(q.Until.Add(time.Millisecond)), q.Until)
 	}
 	if q.Before != "" {
-		and("id < ?", q.Before)
+		where.and("id < ?", q.Before)
 	}
-	return query + " ORDER BY id DESC LIMIT ?", append(args, q.Limit)
+	return selectDeliveries + where.where() + " ORDER BY id DESC LIMIT ?", append(where.args, q.Limit)
 }
-
-const selectDelivery = "SELECT " + deliveryColumns + " FROM deliveries WHERE webhook_id = ? AND id = ?"
 
 // Get returns a delivery of a webhook, or errs.NotFound.
 func (r DeliveryReader) Get(webhookID, id string) (models.Delivery, error) {
-	return findDelivery(r.from.point(), selectDelivery, webhookID, id)
+	return findDelivery(r.point(), "", webhookID, id)
 }
 
 // Lock returns a delivery of a webhook and locks it, or errs.NotFound.
 func (tx Deliveries) Lock(webhookID, id string) (models.Delivery, error) {
-	return findDelivery(tx.reader, selectDelivery+tx.engine.forUpdate, webhookID, id)
+	return findDelivery(tx.reader, tx.engine.forUpdate, webhookID, id)
 }
 
-func findDelivery(from reader, query, webhookID, id string) (models.Delivery, error) {
-	row, err := one(from, query, []any{webhookID, id}, (*deliveryRow).dest)
+func findDelivery(from reader, lock, webhookID, id string) (models.Delivery, error) {
+	row, err := one[deliveryRow](from, selectDelivery+" AND id = ?"+lock, webhookID, id)
 	return row.delivery(), orMissing(err, "the webhook %q has no delivery %q", webhookID, id)
 }
 
@@ -136,9 +107,7 @@ func (r DeliveryReader) Attempts(webhookID, id string) ([]models.DeliveryAttempt
 		WHERE webhook_id = ? AND delivery_id = ?
 		UNION ALL SELECT attempts, last_at, last_ms, last_status, last_error, last_response FROM deliveries
 		WHERE webhook_id = ? AND id = ? AND attempts > 0 ORDER BY 1`
-	return list(r.from, query, []any{webhookID, id, webhookID, id}, func(a *models.DeliveryAttempt) []any {
-		return []any{intInto(&a.Attempt), ScanTime{&a.At}, &a.DurationMS, intInto(&a.Status), &a.Error, &a.ResponseExcerpt}
-	})
+	return list[models.DeliveryAttempt](r.reader, query, webhookID, id, webhookID, id)
 }
 
 // NewDelivery is an event's delivery to one webhook that is to be written.
@@ -157,7 +126,6 @@ const newDeliveryColumns = "webhook_id, id, event_id, position, type, key, event
 func (tx Deliveries) Insert(all []NewDelivery) error {
 	const width = 12
 	args := make([]any, 0, width*len(all))
-	now := Micros(tx.now)
 	for _, d := range all {
 		state, ordered := stateReady, 0
 		if d.Waiting {
@@ -167,10 +135,9 @@ func (tx Deliveries) Insert(all []NewDelivery) error {
 			ordered = 1
 		}
 		e := d.Event
-		args = append(args, d.WebhookID, uuid7(tx.now, e.Position), e.ID, e.Position, string(e.Type), e.Key, Micros(e.At), string(e.Data),
-			now, now, state, ordered)
+		args = append(args, d.WebhookID, uuid7(tx.now, e.Position), e.ID, e.Position, e.Type, e.Key, e.At, e.Data, tx.now, tx.now, state, ordered)
 	}
-	tx.wroteDeliveries = tx.wroteDeliveries || len(all) > 0
+	tx.state.wroteDeliveries = tx.state.wroteDeliveries || len(all) > 0
 	return tx.insertRows("INSERT INTO deliveries ("+newDeliveryColumns+")", "ON CONFLICT (webhook_id, event_id) DO NOTHING", width, args)
 }
 
@@ -202,17 +169,13 @@ type Endpoint struct {
 }
 
 // dueQuery looks once into the index for each webhook.
-func (r WebhookReader) dueQuery() string {
-	return "SELECT id, lease_owner, lease_until, (SELECT min(due) FROM deliveries WHERE webhook_id = webhooks.id AND state = 1) FROM webhooks WHERE " +
-		r.from.store.engine.isTrue("enabled")
-}
+const dueQuery = `SELECT id, (SELECT min(due) FROM deliveries WHERE webhook_id = webhooks.id AND state = 1), lease_owner, lease_until
+	FROM webhooks WHERE enabled = TRUE`
 
 // DueEndpoints returns every enabled webhook with a delivery that is ready, in no
 // particular order.
 func (r WebhookReader) DueEndpoints() ([]Endpoint, error) {
-	out, err := list(r.from, r.dueQuery(), nil, func(e *Endpoint) []any {
-		return []any{&e.WebhookID, &e.LeaseOwner, ScanTime{&e.LeaseUntil}, ScanTime{&e.Due}}
-	})
+	out, err := list[Endpoint](r.reader, dueQuery)
 	return slices.DeleteFunc(out, func(e Endpoint) bool { return e.Due.IsZero() }), err
 }
 
@@ -224,14 +187,23 @@ type DueCursor struct{ due, position int64 }
 // at now, after a position, in the order of their due time and then of their events, with
 // what an attempt needs to know of them, and the position of the last.
 func (r DeliveryReader) Due(webhookID string, now time.Time, after DueCursor, limit int) ([]models.Delivery, DueCursor, error) {
-	out, err := list(r.from, duePageQuery, []any{webhookID, Micros(now), after.due, after.position, limit}, func(d *models.Delivery) []any {
-		d.WebhookID, d.State = webhookID, models.DeliveryPending
-		return []any{&after.due, &after.position, &d.ID, &d.EventID, &d.Type, &d.Key, ScanTime{&d.EventAt}, intInto(&d.Attempts), scanJSON{(*json.RawMessage)(&d.Data)}}
-	})
-	return out, after, err
+	rows, err := list[dueRow](r.reader, duePageQuery, webhookID, now, after.due, after.position, limit)
+	if len(rows) > 0 {
+		after = DueCursor{rows[len(rows)-1].Due, rows[len(rows)-1].Position}
+	}
+	return convert(rows, func(r dueRow) models.Delivery {
+		r.State = models.DeliveryPending
+		return r.Delivery
+	}), after, err
 }
 
-const duePageQuery = `SELECT due, position, id, event_id, type, key, event_at, attempts, data FROM deliveries
+// dueRow is a row of duePageQuery.
+type dueRow struct {
+	models.Delivery
+	Due, Position int64
+}
+
+const duePageQuery = `SELECT id, webhook_id, event_id, type, key, event_at, data, attempts, tries, created_at, due, position FROM deliveries
 	WHERE webhook_id = ? AND state = 1 AND due <= ? AND (due, position) > (?, ?) ORDER BY due, position LIMIT ?`
 
 // In an ordered webhook only the first unfinished delivery of a key is ready; the others
@@ -246,8 +218,7 @@ const unfinishedOrdered = "state < 2 AND ordered = 1"
 // UnfinishedKeys adds to into those of the keys that an ordered webhook has unfinished
 // deliveries of.
 func (r DeliveryReader) UnfinishedKeys(webhookID string, keys []string, into map[string]bool) error {
-	found, err := listIn(r.from, keys, column[string],
-		"SELECT DISTINCT key FROM deliveries WHERE webhook_id = ? AND "+unfinishedOrdered+" AND key IN (keys)", webhookID)
+	found, err := list[string](r.reader, "SELECT DISTINCT key FROM deliveries WHERE webhook_id = ? AND "+unfinishedOrdered+" AND key "+r.engine.in, webhookID, keys)
 	for _, key := range found {
 		into[key] = true
 	}
@@ -256,34 +227,27 @@ func (r DeliveryReader) UnfinishedKeys(webhookID string, keys []string, into map
 
 // Promote makes the first unfinished delivery of each of the keys ready.
 func (tx Deliveries) Promote(webhookID string, keys []string) error {
-	return EachKeys(anys(keys), 1, func(list string, args []any) error {
-		return tx.each(promoteQuery(list), append(args, webhookID, webhookID)...)
-	})
+	return tx.run("WITH ended (key) AS ("+tx.engine.keys+")"+promoteEnded, keys, webhookID, webhookID)
 }
 
-// promoteQuery looks once into the index for each key, however many deliveries wait.
-func promoteQuery(list string) string {
-	rows := strings.ReplaceAll(list[1:len(list)-1], "?", "(?)")
-	return "WITH ended (key) AS (VALUES " + rows + ")" + promoteEnded
-}
-
+// promoteEnded looks once into the index for each key, however many deliveries wait.
 const promoteEnded = ` UPDATE deliveries SET state = 1 WHERE webhook_id = ? AND state = 0 AND id IN
 	(SELECT (SELECT d.id FROM deliveries AS d WHERE d.webhook_id = ? AND d.key = ended.key AND ` + unfinishedOrdered + ` ORDER BY d.position LIMIT 1) FROM ended)`
 
-// promoteAllQuery is promoteQuery for every key there is.
+// promoteAllQuery is the statement of Promote for every key there is.
 const promoteAllQuery = "WITH ended (key) AS (SELECT DISTINCT key FROM deliveries WHERE webhook_id = ? AND " + unfinishedOrdered + ")" + promoteEnded
 
 // orderKeys orders the deliveries of the keys: the first unfinished one of each is ready,
 // the others wait.
 func (tx Deliveries) orderKeys(webhookID string, keys []string) error {
-	if _, err := tx.execIn(keys, waitQuery, webhookID); err != nil {
+	if err := tx.run(waitQuery+tx.engine.in, webhookID, keys); err != nil {
 		return err
 	}
 	return tx.Promote(webhookID, keys)
 }
 
 // waitQuery makes all deliveries of the keys wait.
-const waitQuery = "UPDATE deliveries SET state = 0 WHERE webhook_id = ? AND state = 1 AND " + unfinishedOrdered + " AND key IN (keys)"
+const waitQuery = "UPDATE deliveries SET state = 0 WHERE webhook_id = ? AND state = 1 AND " + unfinishedOrdered + " AND key "
 
 // CountUnfinished returns how many deliveries of a webhook with that ordering have not ended,
 // up to most.
@@ -292,24 +256,24 @@ func (r DeliveryReader) CountUnfinished(webhookID string, ordering models.Orderi
 	if ordering == models.OrderingAgent {
 		which = unfinishedOrdered
 	}
-	return value[int](r.from, "SELECT count(*) FROM (SELECT 1 FROM deliveries WHERE webhook_id = ? AND "+which+" LIMIT ?) AS unfinished", webhookID, most)
+	return one[int](r.reader, "SELECT count(*) FROM (SELECT 1 FROM deliveries WHERE webhook_id = ? AND "+which+" LIMIT ?) AS unfinished", webhookID, most)
 }
 
 // Order orders all deliveries of a webhook that was not ordered. A running
 // attempt at a delivery that waits from now on still counts. Its duration grows with the
 // number of unfinished deliveries.
 func (tx Deliveries) Order(webhookID string) error {
-	if err := tx.each("UPDATE deliveries SET state = 0, ordered = 1 WHERE webhook_id = ? AND state = 1", webhookID); err != nil {
+	if err := tx.run("UPDATE deliveries SET state = 0, ordered = 1 WHERE webhook_id = ? AND state = 1", webhookID); err != nil {
 		return err
 	}
-	return tx.each(promoteAllQuery, webhookID, webhookID, webhookID)
+	return tx.run(promoteAllQuery, webhookID, webhookID, webhookID)
 }
 
 // Unorder makes every waiting delivery of a webhook ready. Its duration grows
 // with the number of unfinished deliveries.
 func (tx Deliveries) Unorder(webhookID string) error {
-	tx.wroteDeliveries = true
-	return tx.each("UPDATE deliveries SET state = 1, ordered = 0 WHERE webhook_id = ? AND "+unfinishedOrdered, webhookID)
+	tx.state.wroteDeliveries = true
+	return tx.run("UPDATE deliveries SET state = 1, ordered = 0 WHERE webhook_id = ? AND "+unfinishedOrdered, webhookID)
 }
 
 // DeliveryQuery selects a page of a webhook's deliveries, newest first.

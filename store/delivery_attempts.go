@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"comet/models"
+	"comet/store/columns"
 )
 
 // maxAttemptError is the maximum length of an attempt's stored error, in bytes.
@@ -30,7 +31,7 @@ func (tx Deliveries) SucceedAll(webhookID string, all []Ended) (rest []Ended, er
 			n /= 2
 		}
 		query, args := tx.succeedQuery(webhookID, left[:n])
-		ids, err := list(tx.reader, query, args, column[string])
+		ids, err := list[string](tx.reader, query, args...)
 		if err != nil {
 			return nil, err
 		}
@@ -59,16 +60,15 @@ func (tx Deliveries) succeedQuery(webhookID string, all []Ended) (string, []any)
 		UPDATE deliveries SET state = 2, due = ?, attempts = 1, tries = 1,
 			last_at = at, last_ms = ms, last_status = status, last_error = error, last_response = response
 		FROM made WHERE webhook_id = ? AND id = mid AND attempts = 0 AND id IN (?` + strings.Repeat(", ?", more) + `) RETURNING id`,
-		append(append(args, Micros(tx.now), webhookID), ids...)
+		append(append(args, tx.now, webhookID), ids...)
 }
 
 // succeedEach is SucceedDeliveries with a statement for each.
 func (tx Deliveries) succeedEach(webhookID string, all []Ended) (rest []Ended, err error) {
-	now := Micros(tx.now)
 	for _, e := range all {
 		n, err := tx.exec(`UPDATE deliveries SET last_at = ?, last_ms = ?, last_status = ?, last_error = ?, last_response = ?,
 			state = 2, due = ?, attempts = 1, tries = 1 WHERE webhook_id = ? AND id = ? AND attempts = 0`,
-			append(lastAttempt(e.Attempt), now, webhookID, e.DeliveryID)...)
+			append(lastAttempt(e.Attempt), tx.now, webhookID, e.DeliveryID)...)
 		if err != nil {
 			return nil, err
 		}
@@ -82,25 +82,25 @@ func (tx Deliveries) succeedEach(webhookID string, all []Ended) (rest []Ended, e
 // lastAttempt are the values of the columns of the newest attempt.
 func lastAttempt(a models.DeliveryAttempt) []any {
 	return []any{
-		Micros(a.At), a.DurationMS, int64(a.Status), StorableText(a.Error, maxAttemptError), StorableText(a.ResponseExcerpt, models.MaxResponseExcerpt),
+		a.At, a.DurationMS, a.Status, columns.Text(a.Error, maxAttemptError), columns.Text(a.ResponseExcerpt, MaxResponseExcerpt),
 	}
 }
 
 // Succeed ends a delivery that Delivery returned with a successful attempt.
 func (tx Deliveries) Succeed(d models.Delivery, a models.DeliveryAttempt) error {
-	return tx.saveAttempt(d, a, "due = ?, state = 2", Micros(tx.now))
+	return tx.saveAttempt(d, a, "due = ?, state = 2", tx.now)
 }
 
 // Fail stores a failed attempt at a delivery that Delivery returned and sets
 // its next one.
 func (tx Deliveries) Fail(d models.Delivery, a models.DeliveryAttempt, next time.Time) error {
-	return tx.saveAttempt(d, a, "due = ?", Micros(next))
+	return tx.saveAttempt(d, a, "due = ?", next)
 }
 
 // MarkDead stores a failed attempt at a delivery that Delivery returned and gives
 // the delivery up.
 func (tx Deliveries) MarkDead(d models.Delivery, a models.DeliveryAttempt) error {
-	return tx.saveAttempt(d, a, "due = ?, state = 3", Micros(tx.now))
+	return tx.saveAttempt(d, a, "due = ?, state = 3", tx.now)
 }
 
 // CountFailure stores a failed attempt at a delivery that has ended otherwise.
@@ -111,7 +111,7 @@ func (tx Deliveries) CountFailure(d models.Delivery, a models.DeliveryAttempt) e
 // saveAttempt makes a the newest attempt and sets further columns.
 func (tx Deliveries) saveAttempt(d models.Delivery, a models.DeliveryAttempt, set string, args ...any) error {
 	if d.Attempts > 0 {
-		err := tx.each(`INSERT INTO delivery_attempts (webhook_id, delivery_id, attempt, at, duration_ms, status, error, response)
+		err := tx.run(`INSERT INTO delivery_attempts (webhook_id, delivery_id, attempt, at, duration_ms, status, error, response)
 			SELECT webhook_id, id, attempts, last_at, last_ms, last_status, last_error, last_response FROM deliveries WHERE webhook_id = ? AND id = ?`,
 			d.WebhookID, d.ID)
 		if err != nil {
@@ -119,7 +119,7 @@ func (tx Deliveries) saveAttempt(d models.Delivery, a models.DeliveryAttempt, se
 		}
 	}
 	args = append(append(lastAttempt(a), args...), d.WebhookID, d.ID)
-	return tx.each(`UPDATE deliveries SET attempts = attempts + 1, tries = tries + 1,
+	return tx.run(`UPDATE deliveries SET attempts = attempts + 1, tries = tries + 1,
 		last_at = ?, last_ms = ?, last_status = ?, last_error = ?, last_response = ?, `+set+" WHERE webhook_id = ? AND id = ?", args...)
 }
 
@@ -131,9 +131,8 @@ func (tx Deliveries) InsertTest(d models.Delivery, a models.DeliveryAttempt) (mo
 		state = stateSucceeded
 	}
 	d.ID, d.CreatedAt, d.EndedAt, d.Attempts, d.Tries = uuid7(tx.now, 0), tx.now, &tx.now, 1, 1
-	now := Micros(tx.now)
-	args := append([]any{d.WebhookID, d.ID, d.EventID, string(d.Type), d.Key, Micros(d.EventAt), string(d.Data), now, now, state}, lastAttempt(a)...)
-	return d, tx.each("INSERT INTO deliveries ("+newDeliveryColumns+`, last_at, last_ms, last_status, last_error, last_response, attempts, tries)
+	args := append([]any{d.WebhookID, d.ID, d.EventID, d.Type, d.Key, d.EventAt, d.Data, tx.now, tx.now, state}, lastAttempt(a)...)
+	return d, tx.run("INSERT INTO deliveries ("+newDeliveryColumns+`, last_at, last_ms, last_status, last_error, last_response, attempts, tries)
 		VALUES (?, ?, ?, 0, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, 1, 1)`, args...)
 }
 
@@ -141,13 +140,13 @@ func (tx Deliveries) InsertTest(d models.Delivery, a models.DeliveryAttempt) (mo
 // One that waits behind another keeps waiting; in an ordered webhook one that had ended waits
 // for its turn again.
 func (tx Deliveries) Redeliver(d models.Delivery, ordering models.Ordering) error {
-	tx.wroteDeliveries = true
-	set, args := "due = ?, tries = 0", []any{Micros(tx.now)}
+	tx.state.wroteDeliveries = true
+	set, args := "due = ?, tries = 0", []any{tx.now}
 	if d.State != models.DeliveryPending {
 		state, ordered := redelivered(ordering)
 		set, args = set+", state = ?, ordered = ?", append(args, state, ordered)
 	}
-	if err := tx.each("UPDATE deliveries SET "+set+" WHERE webhook_id = ? AND id = ?", append(args, d.WebhookID, d.ID)...); err != nil {
+	if err := tx.run("UPDATE deliveries SET "+set+" WHERE webhook_id = ? AND id = ?", append(args, d.WebhookID, d.ID)...); err != nil {
 		return err
 	}
 	if ordering == models.OrderingAgent && d.State != models.DeliveryPending {
@@ -167,11 +166,11 @@ func redelivered(ordering models.Ordering) (state, ordered int) {
 // RedeliverDead makes up to limit of a webhook's dead deliveries of events that were
 // created at or after since due at once and returns how many. It leaves tests out.
 func (tx Deliveries) RedeliverDead(webhookID string, since time.Time, ordering models.Ordering, limit int) (n int64, err error) {
-	tx.wroteDeliveries = true
+	tx.state.wroteDeliveries = true
 	state, ordered := redelivered(ordering)
-	keys, err := list(tx.reader, `UPDATE deliveries SET due = ?, tries = 0, state = ?, ordered = ? WHERE webhook_id = ? AND state = 3 AND id IN
+	keys, err := list[string](tx.reader, `UPDATE deliveries SET due = ?, tries = 0, state = ?, ordered = ? WHERE webhook_id = ? AND state = 3 AND id IN
 			(SELECT id FROM deliveries WHERE webhook_id = ? AND state = 3 AND position > 0 AND id >= ? AND created_at >= ? ORDER BY id LIMIT ?)
-		RETURNING key`, []any{Micros(tx.now), state, ordered, webhookID, webhookID, firstUUID7(since), Micros(since), limit}, column[string])
+		RETURNING key`, tx.now, state, ordered, webhookID, webhookID, firstUUID7(since), since, limit)
 	n = int64(len(keys))
 	if err != nil || ordering != models.OrderingAgent {
 		return n, err
@@ -183,7 +182,7 @@ func (tx Deliveries) RedeliverDead(webhookID string, since time.Time, ordering m
 // Purge deletes up to limit deliveries of a webhook that ended before the
 // given time, with their attempts, and returns how many.
 func (tx Deliveries) Purge(webhookID string, before time.Time, limit int) (int64, error) {
-	return tx.exec(purgeDeliveriesQuery, webhookID, webhookID, firstUUID7(before.Add(time.Millisecond)), Micros(before), limit)
+	return tx.exec(purgeDeliveriesQuery, webhookID, webhookID, firstUUID7(before.Add(time.Millisecond)), before, limit)
 }
 
 // purgeDeliveriesQuery starts with the oldest: a delivery that ended before a time was
@@ -197,3 +196,6 @@ func (tx Deliveries) Delete(webhookID string, limit int) (int64, error) {
 	return tx.exec(`DELETE FROM deliveries WHERE webhook_id = ? AND id IN
 		(SELECT id FROM deliveries WHERE webhook_id = ? ORDER BY id LIMIT ?)`, webhookID, webhookID, limit)
 }
+
+// MaxResponseExcerpt is how much of a response is kept, in bytes.
+const MaxResponseExcerpt = 1024

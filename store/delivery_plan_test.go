@@ -1,7 +1,6 @@
 package store
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -15,11 +14,11 @@ import (
 func TestDeliveryPlans(t *testing.T) {
 	t.Parallel()
 	s, _ := openSQLiteForTest(t)
-	now := Micros(time.Now())
+	now := time.Now()
 
 	t.Run("TheFirstDueDeliveryOfEachWebhookIsOneIndexLookup", func(t *testing.T) {
 		t.Parallel()
-		plan := explain(t, s, s.Webhooks(t.Context()).dueQuery(), nil)
+		plan := explain(t, s, dueQuery, nil)
 		require.Contains(t, plan, "SEARCH deliveries USING COVERING INDEX deliveries_due (webhook_id=?)")
 		require.NotContains(t, plan, "SCAN deliveries")
 	})
@@ -33,7 +32,7 @@ func TestDeliveryPlans(t *testing.T) {
 
 	t.Run("ThePromotionHasOneLookupPerKey", func(t *testing.T) {
 		t.Parallel()
-		plan := explain(t, s, promoteQuery("(?, ?)"), []any{"a", "b", "w", "w"})
+		plan := explain(t, s, "WITH ended (key) AS ("+s.engine.keys+")"+promoteEnded, []any{[]string{"a", "b"}, "w", "w"})
 		require.Contains(t, plan, "SEARCH d USING INDEX deliveries_ordered (webhook_id=? AND key=?)")
 		require.Contains(t, plan, "SEARCH deliveries USING INDEX sqlite_autoindex_deliveries_1 (webhook_id=? AND id=?)")
 		require.NotContains(t, plan, "TEMP B-TREE")
@@ -67,9 +66,9 @@ func TestDeliveryPlans(t *testing.T) {
 	t.Run("OrderedDeliveriesAreFoundByIndex", func(t *testing.T) {
 		t.Parallel()
 		for query, args := range map[string][]any{
-			strings.Replace(waitQuery, "(keys)", "(?)", 1): {"w", "a"},
-			promoteAllQuery: {"w", "w", "w"},
-			"SELECT DISTINCT key FROM deliveries WHERE webhook_id = ? AND " + unfinishedOrdered + " AND key IN (?)": {"w", "a"},
+			waitQuery + s.engine.in: {"w", []string{"a"}},
+			promoteAllQuery:         {"w", "w", "w"},
+			"SELECT DISTINCT key FROM deliveries WHERE webhook_id = ? AND " + unfinishedOrdered + " AND key " + s.engine.in: {"w", []string{"a"}},
 		} {
 			plan := explain(t, s, query, args)
 			require.Contains(t, plan, "deliveries_ordered (webhook_id=?", query)

@@ -7,22 +7,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"comet/store/columns"
 )
-
-// JobReader reads jobs, on the read pool or in a transaction.
-type JobReader struct{ from reader }
-
-// Jobs holds the operations of a transaction on jobs.
-type Jobs struct {
-	JobReader
-	*transaction
-}
-
-// Jobs returns the operations on jobs.
-func (tx *Tx) Jobs() Jobs { return Jobs{JobReader{tx.reader}, &tx.transaction} }
-
-// Jobs returns the reads of jobs.
-func (s *Store) Jobs(ctx context.Context) JobReader { return JobReader{s.on(ctx)} }
 
 // BenchmarkAccept in internal/bench measures the statements on jobs, which are written by hand.
 
@@ -38,8 +25,8 @@ func (tx Jobs) Enqueue(j Job) (bool, error) {
 		j.RunAt = tx.now
 	}
 	n, err := tx.exec("INSERT INTO jobs (id, kind, key, payload, run_at, created_at) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-		id.String(), j.Kind, j.Key, orNull(j.Payload), Micros(j.RunAt), Micros(tx.now))
-	tx.wroteJobs = true
+		id.String(), j.Kind, j.Key, jsonText(j.Payload), j.RunAt, tx.now)
+	tx.state.wroteJobs = true
 	return n == 1, err
 }
 
@@ -52,17 +39,13 @@ func (tx Jobs) Claim(kinds []string, limit int, lease time.Duration) ([]Job, err
 	}
 	token, until := uuid.NewString(), tx.now.Add(lease)
 	in, args := inList(kinds)
-	args = append(append([]any{Micros(tx.now)}, args...), limit, token, Micros(until))
+	args = append(append([]any{tx.now}, args...), limit, token, until)
 	// Without MATERIALIZED, PostgreSQL may run the inner statement again and
 	// lock more than limit.
-	return list(tx.reader, `WITH due AS MATERIALIZED
+	return list[Job](tx.reader, `WITH due AS MATERIALIZED
 		(SELECT id FROM jobs WHERE run_at <= ? AND kind IN `+in+` ORDER BY run_at, id LIMIT ?`+tx.engine.skipLocked+`)
 		UPDATE jobs SET lease = ?, run_at = ?, attempt = attempt + 1 WHERE id IN (SELECT id FROM due)
-		RETURNING id, kind, key, payload, attempt`, args,
-		func(j *Job) []any {
-			j.Lease, j.LeaseUntil = token, until
-			return []any{&j.ID, &j.Kind, &j.Key, scanJSON{&j.Payload}, intInto(&j.Attempt)}
-		})
+		RETURNING id, kind, key, payload, 0, attempt, lease, run_at`, args...)
 }
 
 // Finish deletes a claimed job. It returns ErrLeaseLost when the lease ran
@@ -74,17 +57,17 @@ func (tx Jobs) Finish(j Job) error {
 // Retry makes a claimed job due again at at and keeps why it failed, at most
 // 1,000 bytes of it. It returns ErrLeaseLost like Finish.
 func (tx Jobs) Retry(j Job, at time.Time, reason string) error {
-	tx.wroteJobs = true
+	tx.state.wroteJobs = true
 	return tx.execLeased("UPDATE jobs SET run_at = ?, lease = '', last_error = ? WHERE id = ? AND lease = ?",
-		Micros(at), StorableText(reason, 1000), j.ID, j.Lease)
+		at, columns.Text(reason, 1000), j.ID, j.Lease)
 }
 
 // Release makes a claimed job due at once and takes the attempt back, for a
 // worker that was stopped. It returns ErrLeaseLost like Finish.
 func (tx Jobs) Release(j Job) error {
-	tx.wroteJobs = true
+	tx.state.wroteJobs = true
 	return tx.execLeased("UPDATE jobs SET run_at = ?, lease = '', attempt = attempt - 1 WHERE id = ? AND lease = ?",
-		Micros(tx.now), j.ID, j.Lease)
+		tx.now, j.ID, j.Lease)
 }
 
 // NextAt returns when the next job of the given kinds is due; ok is false
@@ -94,19 +77,19 @@ func (r JobReader) NextAt(kinds []string) (at time.Time, ok bool, err error) {
 		return at, false, nil
 	}
 	in, args := inList(kinds)
-	err = r.from.queryRow("SELECT run_at FROM jobs WHERE kind IN "+in+" ORDER BY run_at, id LIMIT 1", args, ScanTime{&at})
+	at, err = one[time.Time](r.reader, "SELECT run_at FROM jobs WHERE kind IN "+in+" ORDER BY run_at, id LIMIT 1", args...)
 	return at, err == nil, exceptMissing(err)
 }
 
 // OtherDue returns the kind of a due job that is of none of the given kinds;
 // ok is false when there is none.
 func (r JobReader) OtherDue(kinds []string) (kind string, ok bool, err error) {
-	query, args := "SELECT kind FROM jobs WHERE run_at <= ?", []any{Micros(r.from.now)}
+	query, args := "SELECT kind FROM jobs WHERE run_at <= ?", []any{r.now}
 	if len(kinds) > 0 {
 		in, more := inList(kinds)
 		query, args = query+" AND kind NOT IN "+in, append(args, more...)
 	}
-	kind, err = value[string](r.from, query+" ORDER BY run_at, id LIMIT 1", args...)
+	kind, err = one[string](r.reader, query+" ORDER BY run_at, id LIMIT 1", args...)
 	return kind, err == nil, exceptMissing(err)
 }
 
@@ -125,7 +108,7 @@ func (tx Jobs) execLeased(query string, args ...any) error {
 // Delete deletes the unfinished job of a kind with a key, if there is one. A worker that
 // runs it has lost its lease.
 func (tx Jobs) Delete(kind, key string) error {
-	return tx.each("DELETE FROM jobs WHERE kind = ? AND key = ? AND key <> ''", kind, key)
+	return tx.run("DELETE FROM jobs WHERE kind = ? AND key = ? AND key <> ''", kind, key)
 }
 
 // Backlog counts committed work that waits.
@@ -140,9 +123,8 @@ type Backlog struct {
 
 // Backlog counts the waiting jobs.
 func (s *Store) Backlog(ctx context.Context) (Backlog, error) {
-	b := Backlog{Writes: int64(s.writes.waiting())}
-	err := s.on(ctx).queryRow(`SELECT (SELECT count(*) FROM events WHERE position IS NULL),
-		(SELECT count(*) FROM jobs WHERE run_at <= ?)`, []any{Micros(s.Now())}, &b.Events, &b.Jobs)
+	b, err := one[Backlog](s.on(ctx), `SELECT (SELECT count(*) FROM events WHERE position IS NULL),
+		(SELECT count(*) FROM jobs WHERE run_at <= ?), CAST(? AS BIGINT)`, s.Now(), s.writes.waiting())
 	return b, err
 }
 

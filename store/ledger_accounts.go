@@ -2,70 +2,48 @@ package store
 
 import (
 	"cmp"
-	"context"
-	"database/sql"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
 	"comet/internal/errs"
 	"comet/models"
+	"comet/store/columns"
 )
-
-// LedgerReader reads the ledger, on the read pool or in a transaction.
-type LedgerReader struct{ from reader }
-
-// Ledger holds the operations of a transaction on the ledger.
-type Ledger struct {
-	LedgerReader
-	*transaction
-}
-
-// Ledger returns the operations on the ledger.
-func (tx *Tx) Ledger() Ledger { return Ledger{LedgerReader{tx.reader}, &tx.transaction} }
-
-// Ledger returns the reads of the ledger.
-func (s *Store) Ledger(ctx context.Context) LedgerReader { return LedgerReader{s.on(ctx)} }
-
-const accountColumns = `agent_id, level, day, used, forgiven, reserved, subtree, subtree_used, subtree_forgiven, subtree_reserved,
-	extra, extra_until, warned_day, exceeded_day`
 
 // Spenders returns the agents with those ids and all their ancestors, by id; ids
 // that name no agent are left out. The caller holds ShareChains, so what it
 // returns stays true.
-func (r LedgerReader) Spenders(ids []string) (map[string]models.Spender, error) {
-	found, err := listIn(r.from, ids, func(s *models.Spender) []any {
-		return []any{&s.ID, intInto(&s.Level), &s.ParentID, intPtrInto(&s.TokenBudget), &s.BudgetScope, &s.IsActive, &s.Version}
-	}, chainsQuery("(keys)"))
-	return byKey(found, func(s models.Spender) string { return s.ID }), err
+func (r LedgerReader) Spenders(ids []string) (map[string]Spender, error) {
+	found, err := list[Spender](r.reader, chainsQuery(r.engine.in), ids)
+	return byKey(found, func(s Spender) string { return s.ID }), err
 }
 
 // chainsQuery looks up the agents of a list, their parents, and so on up to nova, which
 // is at most three steps away. A recursive query says the same, but PostgreSQL expects
 // ten times as many rows of it as there are, and then reads all agents to find a few.
-func chainsQuery(list string) string {
-	const find = "(SELECT id, level, coalesce(parent_id, '') AS parent_id, token_budget, budget_scope, is_active, version FROM agents WHERE id IN "
-	return "WITH l3 AS MATERIALIZED " + find + list + "), l2 AS MATERIALIZED " + find + "(SELECT parent_id FROM l3)), l1 AS MATERIALIZED " + find +
-		"(SELECT parent_id FROM l2)), l0 AS " + find + `(SELECT parent_id FROM l1))
+func chainsQuery(in string) string {
+	const find = "(SELECT id, level, coalesce(parent_id, '') AS parent_id, token_budget, budget_scope, is_active, version FROM agents WHERE id "
+	return "WITH l3 AS MATERIALIZED " + find + in + "), l2 AS MATERIALIZED " + find + "IN (SELECT parent_id FROM l3)), l1 AS MATERIALIZED " + find +
+		"IN (SELECT parent_id FROM l2)), l0 AS " + find + `IN (SELECT parent_id FROM l1))
 		SELECT * FROM l3 UNION ALL SELECT * FROM l2 UNION ALL SELECT * FROM l1 UNION ALL SELECT * FROM l0`
 }
 
 // CreateAccounts inserts the accounts of agents that have none, with the sums of day 0, in the
 // order of LockAccounts. It returns the new accounts by id; they are locked like those of
 // LockAccounts. An account that another transaction created is missing from the result.
-func (tx Ledger) CreateAccounts(of []models.Spender) (map[string]models.Account, error) {
+func (tx Ledger) CreateAccounts(of []Spender) (map[string]Account, error) {
 	of = slices.Clone(of)
-	slices.SortFunc(of, func(a, b models.Spender) int { return cmp.Or(cmp.Compare(b.Level, a.Level), cmp.Compare(a.ID, b.ID)) })
-	created := make(map[string]models.Account, len(of))
+	slices.SortFunc(of, func(a, b Spender) int { return cmp.Or(cmp.Compare(b.Level, a.Level), cmp.Compare(a.ID, b.ID)) })
+	created := make(map[string]Account, len(of))
 	for _, s := range of {
-		n, err := tx.exec("INSERT INTO usage_accounts (agent_id, level, day) VALUES (?, ?, 0) ON CONFLICT DO NOTHING", s.ID, int(s.Level))
+		n, err := tx.exec("INSERT INTO usage_accounts (agent_id, level, day) VALUES (?, ?, 0) ON CONFLICT DO NOTHING", s.ID, s.Level)
 		if err != nil {
 			return nil, err
 		}
 		if n > 0 {
-			created[s.ID] = models.Account{AgentID: s.ID, Level: s.Level, WarnedDay: -1, ExceededDay: -1}
+			created[s.ID] = Account{AgentID: s.ID, Level: s.Level, WarnedDay: -1, ExceededDay: -1}
 		}
 	}
 	return created, nil
@@ -74,121 +52,66 @@ func (tx Ledger) CreateAccounts(of []models.Spender) (map[string]models.Account,
 // LockAccounts returns the accounts of the agents, by id, and locks them in the
 // order (level descending, id) until the transaction ends. Agents without an account are
 // left out.
-func (tx Ledger) LockAccounts(ids []string) (map[string]models.Account, error) {
+func (tx Ledger) LockAccounts(ids []string) (map[string]Account, error) {
 	// One statement locks them all in order; several would each begin again.
 	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
 	if len(ids) == 0 {
-		return map[string]models.Account{}, nil
+		return map[string]Account{}, nil
 	}
-	in, args := inList(ids)
-	if len(ids) <= maxRows {
-		if err := EachKeys(anys(ids), 1, func(list string, a []any) error { in, args = list, a; return nil }); err != nil {
-			return nil, err
-		}
-	}
-	accounts, err := list(tx.reader, lockQuery(in, tx.engine), args, accountDest)
-	return byKey(accounts, func(a models.Account) string { return a.AgentID }), err
+	accounts, err := list[Account](tx.reader, lockQuery(tx.engine), ids)
+	return byKey(accounts, func(a Account) string { return a.AgentID }), err
 }
 
 // lockQuery locks a list of accounts in order.
-func lockQuery(list string, on *engine) string {
-	return "SELECT " + accountColumns + " FROM usage_accounts WHERE agent_id IN " + list + " ORDER BY level DESC, agent_id" + on.forUpdate
-}
-
-// accountDest returns the scan targets of accountColumns.
-func accountDest(a *models.Account) []any {
-	return []any{
-		&a.AgentID, intInto(&a.Level), &a.Day, &a.Used, &a.Forgiven, &a.Reserved, &a.Subtree, &a.SubtreeUsed, &a.SubtreeForgiven, &a.SubtreeReserved,
-		&a.Extra, ScanTime{&a.ExtraUntil}, &a.WarnedDay, &a.ExceededDay,
-	}
+func lockQuery(on *engine) string {
+	return selectRows[Account]("WHERE agent_id "+on.in) + " ORDER BY level DESC, agent_id" + on.forUpdate
 }
 
 // SaveAccounts writes accounts that LockAccounts returned.
-func (tx Ledger) SaveAccounts(accounts []models.Account) error {
-	args := make([]any, 0, 14*len(accounts))
-	for _, a := range accounts {
-		args = append(args, a.AgentID, int(a.Level), a.Day, a.Used, a.Forgiven, a.Reserved,
-			a.Subtree, a.SubtreeUsed, a.SubtreeForgiven, a.SubtreeReserved, a.Extra, orNone(a.ExtraUntil), a.WarnedDay, a.ExceededDay)
-	}
-	return tx.insertRows("INSERT INTO usage_accounts ("+accountColumns+")", saveAccounts(), 14, args)
-}
-
-func saveAccounts() string {
-	var set []string
-	for c := range strings.SplitSeq(accountColumns, ",") {
-		if c = strings.TrimSpace(c); c != "agent_id" && c != "level" {
-			set = append(set, c+" = excluded."+c)
-		}
-	}
-	return "ON CONFLICT (agent_id) DO UPDATE SET " + strings.Join(set, ", ")
+func (tx Ledger) SaveAccounts(accounts []Account) error {
+	return create(tx.reader, replacing[Account](columns.Except[Account]("agent_id", "level")...), accounts...)
 }
 
 // ActiveAdditions returns the sum of an agent's additional budgets that count at
 // now and when the first of them ends, the zero time for none.
 func (r LedgerReader) ActiveAdditions(agentID string, now time.Time) (tokens int64, until time.Time, err error) {
-	err = r.from.queryRow("SELECT coalesce(sum(tokens), 0), coalesce(min(expires_at), 0) FROM budget_additions WHERE agent_id = ? AND expires_at > ?",
-		[]any{agentID, Micros(now)}, &tokens, ScanTime{&until})
-	return tokens, until, err
+	type additions struct {
+		Tokens int64
+		Until  time.Time
+	}
+	sum, err := one[additions](r.reader, "SELECT coalesce(sum(tokens), 0), coalesce(min(expires_at), 0) FROM budget_additions WHERE agent_id = ? AND expires_at > ?", agentID, now)
+	return sum.Tokens, sum.Until, err
 }
-
-// budgetAdditionRow is models.BudgetAddition as gorm stores it.
-type budgetAdditionRow struct {
-	ID        string `gorm:"primaryKey"`
-	AgentID   string `gorm:"primaryKey"`
-	Tokens    int64
-	Reason    string
-	ExpiresAt time.Time `gorm:"serializer:stored"`
-	CreatedAt time.Time `gorm:"serializer:stored"`
-	CreatedBy string
-	Active    bool `gorm:"-"`
-}
-
-// TableName implements gorm's schema.Tabler.
-func (budgetAdditionRow) TableName() string { return "budget_additions" }
 
 // InsertAddition stores an additional budget. The caller has locked the account.
 func (tx Ledger) InsertAddition(a models.BudgetAddition) error {
-	return tx.db().Create((*budgetAdditionRow)(&a)).Error
+	return tx.db().Create(&a).Error
 }
 
 // Additions returns the additional budgets of an agent, newest first, at most 1,000: those that
 // count now, or all.
 func (r LedgerReader) Additions(agentID string, all bool) ([]models.BudgetAddition, error) {
-	db, now := r.from.db().Where("agent_id = ?", agentID), r.from.now
+	additions, db := []models.BudgetAddition{}, r.db().Where("agent_id = ?", agentID)
 	if !all {
-		db = db.Where("expires_at > ?", Micros(now))
+		db = db.Where("expires_at > ?", r.now)
 	}
-	var rows []budgetAdditionRow
-	err := db.Order("id DESC").Limit(1000).Find(&rows).Error
-	return convert(rows, func(r budgetAdditionRow) models.BudgetAddition {
-		r.Active = r.ExpiresAt.After(now)
-		return models.BudgetAddition(r)
-	}), err
+	err := db.Order("id DESC").Limit(1000).Find(&additions).Error
+	for i := range additions {
+		additions[i].Active = additions[i].ExpiresAt.After(r.now)
+	}
+	return additions, err
 }
 
 // AdditionsByAgent returns the sums of the additional budgets that count now.
 func (r LedgerReader) AdditionsByAgent() (map[string]int64, error) {
-	sums := map[string]int64{}
-	err := r.from.query("SELECT agent_id, sum(tokens) FROM budget_additions WHERE expires_at > ? GROUP BY agent_id", []any{Micros(r.from.now)}, scanSums(sums))
-	return sums, err
-}
-
-// scanSums reads rows of (agent, sum).
-func scanSums(sums map[string]int64) func(*sql.Rows) error {
-	return func(rows *sql.Rows) error {
-		var agentID string
-		var sum int64
-		err := rows.Scan(&agentID, &sum)
-		sums[agentID] = sum
-		return err
-	}
+	return sums(r.reader, "SELECT agent_id, sum(tokens) FROM budget_additions WHERE expires_at > ? GROUP BY agent_id", r.now)
 }
 
 // EndAddition ends an active additional budget. It returns errs.NotFound
 // for one that does not.
 func (tx Ledger) EndAddition(agentID, id string) error {
 	n, err := tx.exec("UPDATE budget_additions SET expires_at = ? WHERE agent_id = ? AND id = ? AND expires_at > ?",
-		Micros(tx.now), agentID, id, Micros(tx.now))
+		tx.now, agentID, id, tx.now)
 	if err == nil && n == 0 {
 		return errs.New(errs.NotFound, "%q has no active additional budget %q", agentID, id)
 	}
@@ -201,24 +124,24 @@ func (tx Ledger) InsertReset(agentID string, day, own, subtree int64) error {
 	if err != nil {
 		return err
 	}
-	return tx.each("INSERT INTO usage_resets (agent_id, day, id, at, own, subtree) VALUES (?, ?, ?, ?, ?, ?)",
-		agentID, day, id.String(), Micros(tx.now), own, subtree)
+	return tx.run("INSERT INTO usage_resets (agent_id, day, id, at, own, subtree) VALUES (?, ?, ?, ?, ?, ?)",
+		agentID, day, id.String(), tx.now, own, subtree)
 }
 
 // ForgetBefore notes that facts and windows of days before day may be gone. It
 // never goes back.
 func (tx Ledger) ForgetBefore(day int64) error {
-	return tx.each("UPDATE usage_retention SET from_day = ? WHERE id = 1 AND from_day < ?", day, day)
+	return tx.run("UPDATE usage_retention SET from_day = ? WHERE id = 1 AND from_day < ?", day, day)
 }
 
 // Purge deletes up to limit rows of each kind that belong to days before day,
 // and returns how many.
 func (tx Ledger) Purge(day int64, limit int) (int64, error) {
-	before := Micros(time.Unix(day*86400, 0))
+	before := time.Unix(day*86400, 0)
 	var all int64
 	for _, d := range []struct {
 		statement string
-		bound     int64
+		bound     any
 	}{
 		{`DELETE FROM usage_facts WHERE (agent_id, at, id) IN (SELECT f.agent_id, f.at, f.id
 			FROM usage_accounts a CROSS JOIN usage_facts f WHERE f.agent_id = a.agent_id AND f.at < ? LIMIT ?)`, before},
@@ -238,4 +161,36 @@ func (tx Ledger) Purge(day int64, limit int) (int64, error) {
 		all += n
 	}
 	return all, nil
+}
+
+// Account is the ledger row of an agent: the sums on which decisions are based. The Subtree
+// sums are valid only while Subtree is set.
+type Account struct {
+	AgentID string `gorm:"primaryKey"`
+	Level   models.Level
+	// Day is the UTC day the sums belong to, in days since 1970. It does not follow a
+	// clock that goes back.
+	Day             int64
+	Used            int64 // tokens of the day's facts
+	Forgiven        int64 // the part of them that resets wrote off
+	Reserved        int64 // held tokens, whatever the day
+	Subtree         bool
+	SubtreeUsed     int64
+	SubtreeForgiven int64
+	SubtreeReserved int64
+	Extra           int64     // additional budgets, until ExtraUntil
+	ExtraUntil      time.Time // when Extra has to be summed up again
+	WarnedDay       int64     // the last day of an agent.budget_warning, -1 for none
+	ExceededDay     int64     // the last day of an agent.budget_exceeded, -1 for none
+}
+
+// Spender has the fields of an agent that the ledger needs, for one agent of a chain of ancestors.
+type Spender struct {
+	ID          string
+	Level       models.Level
+	ParentID    string // "" for nova
+	TokenBudget *int64
+	BudgetScope models.BudgetScope
+	IsActive    bool
+	Version     int64 // of the agent's row
 }

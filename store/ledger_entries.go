@@ -1,7 +1,6 @@
 package store
 
 import (
-	"database/sql"
 	"slices"
 	"strings"
 	"time"
@@ -9,34 +8,26 @@ import (
 	"comet/models"
 )
 
-const factColumns = "agent_id, at, id, path, tokens, model, kind, task_id, request_id, reservation_id, digest"
-
 // LedgerKey names a reservation of an agent by its id, or a fact by the request_id of its caller.
 type LedgerKey struct{ AgentID, ID string }
 
 // RecordedFacts returns the facts that were recorded under these names.
 func (r LedgerReader) RecordedFacts(keys []LedgerKey) (map[LedgerKey]models.Fact, error) {
-	facts, err := listIn(r.from, keys, factDest, namedFacts)
+	facts, err := list[models.Fact](r.reader, namedFacts(r.engine), pairs(keys))
 	return byKey(facts, func(f models.Fact) LedgerKey { return LedgerKey{f.AgentID, f.RequestID} }), err
 }
 
-const namedFacts = "SELECT " + factColumns + " FROM usage_facts WHERE request_id <> '' AND (agent_id, request_id) IN (keys)"
+func namedFacts(on *engine) string {
+	return selectRows[models.Fact]("WHERE request_id <> '' AND (agent_id, request_id) " + on.inPairs)
+}
 
-// factDest returns the scan targets of factColumns.
-func factDest(f *models.Fact) []any {
-	return []any{
-		&f.AgentID, ScanTime{&f.At}, &f.ID, &f.Path, &f.Tokens, &f.Model, &f.Kind, &f.TaskID, &f.RequestID, &f.ReservationID, scanHash{&f.Digest},
-	}
+// pairs returns keys as the argument of engine.inPairs.
+func pairs(keys []LedgerKey) [][2]string {
+	return convert(keys, func(k LedgerKey) [2]string { return [2]string{k.AgentID, k.ID} })
 }
 
 // InsertFacts stores facts. It returns errs.Conflict for a request_id that is taken.
-func (tx Ledger) InsertFacts(facts []models.Fact) error {
-	args := make([]any, 0, 11*len(facts))
-	for _, f := range facts {
-		args = append(args, f.AgentID, Micros(f.At), f.ID, f.Path, f.Tokens, f.Model, f.Kind, f.TaskID, f.RequestID, f.ReservationID, f.Digest[:])
-	}
-	return tx.insertRows("INSERT INTO usage_facts ("+factColumns+")", "", 11, args)
-}
+func (tx Ledger) InsertFacts(facts []models.Fact) error { return create(tx.reader, "", facts...) }
 
 // AddToWindows adds the tokens of facts to the windows that they count in: sums of use of an agent,
 // in an hour, on a chain of ancestors. The caller has locked the agents' accounts. It returns
@@ -61,16 +52,16 @@ func (tx Ledger) AddToWindows(facts []models.Fact) error {
 
 // SubtreeUsed returns what was used in a day, in days since 1970 UTC, by the agent
 // and by those that stood below it then.
-func (r LedgerReader) SubtreeUsed(of models.Spender, day int64) (int64, error) {
+func (r LedgerReader) SubtreeUsed(of Spender, day int64) (int64, error) {
 	query, args := subtreeUsed(of, day)
-	return value[int64](r.from, query, args...)
+	return one[int64](r.reader, query, args...)
 }
 
 // subtreeUsed sums the windows of a day whose path holds the agent: its own, and
 // those below it. A path is nova, an L1, an L2 and an L3, so the agent's level says
 // where in the path it stands. What lies below an L1 is one range of paths, and what
 // lies below an L2 is one under each L1 it may have stood under that day.
-func subtreeUsed(of models.Spender, day int64) (query string, args []any) {
+func subtreeUsed(of Spender, day int64) (query string, args []any) {
 	if of.Level == models.LevelSystem {
 		return "SELECT coalesce(sum(tokens), 0) FROM usage_windows WHERE hour / 24 = ?", []any{day}
 	}
@@ -92,9 +83,12 @@ func subtreeUsed(of models.Spender, day int64) (query string, args []any) {
 
 // OwnUsed returns what an agent itself used in a day and what resets wrote off of it.
 func (r LedgerReader) OwnUsed(agentID string, day int64) (used, forgiven int64, err error) {
-	err = r.from.queryRow(ownUsed, []any{agentID, day * 24, day*24 + 24, agentID, day}, &used, &forgiven)
-	return used, forgiven, err
+	own, err := one[ownUse](r.reader, ownUsed, agentID, day*24, day*24+24, agentID, day)
+	return own.Used, own.Forgiven, err
 }
+
+// ownUse is a row of ownUsed.
+type ownUse struct{ Used, Forgiven int64 }
 
 const ownUsed = `SELECT (SELECT coalesce(sum(tokens), 0) FROM usage_windows WHERE agent_id = ? AND hour >= ? AND hour < ?),
 	(SELECT coalesce(sum(own), 0) FROM usage_resets WHERE agent_id = ? AND day = ?)`
@@ -102,26 +96,27 @@ const ownUsed = `SELECT (SELECT coalesce(sum(tokens), 0) FROM usage_windows WHER
 // LatestDayBelow returns the last day of [day, most] on which the agent or one that
 // stood below it used something, day without one.
 func (r LedgerReader) LatestDayBelow(agentID string, day, most int64) (int64, error) {
+	type window struct {
+		Day  int64
+		Path string
+	}
 	latest := day
-	err := r.from.query("SELECT hour / 24, path FROM usage_windows WHERE hour / 24 > ? AND hour / 24 <= ?", []any{day, most}, func(rows *sql.Rows) error {
-		var d int64
-		var path string
-		err := rows.Scan(&d, &path)
-		if err == nil && slices.Contains(strings.Split(path, "/"), agentID) {
-			latest = max(latest, d)
+	err := each(r.reader, func(w window) error {
+		if slices.Contains(strings.Split(w.Path, "/"), agentID) {
+			latest = max(latest, w.Day)
 		}
-		return err
-	})
+		return nil
+	}, "SELECT hour / 24, path FROM usage_windows WHERE hour / 24 > ? AND hour / 24 <= ?", day, most)
 	return latest, err
 }
 
 // SubtreeForgiven returns what resets wrote off of an agent's roll-up in a day.
 func (r LedgerReader) SubtreeForgiven(agentID string, day int64) (int64, error) {
-	return value[int64](r.from, "SELECT coalesce(sum(subtree), 0) FROM usage_resets WHERE agent_id = ? AND day = ?", agentID, day)
+	return one[int64](r.reader, "SELECT coalesce(sum(subtree), 0) FROM usage_resets WHERE agent_id = ? AND day = ?", agentID, day)
 }
 
 // Path joins the ids from nova down to an agent, as the ledger stores chains of ancestors.
-func Path(spenders map[string]models.Spender, id string) string {
+func Path(spenders map[string]Spender, id string) string {
 	var chain []string
 	for s, ok := spenders[id]; ok; s, ok = spenders[s.ParentID] {
 		chain = append(chain, s.ID)
@@ -131,107 +126,94 @@ func Path(spenders map[string]models.Spender, id string) string {
 }
 
 const (
-	reservationColumns = "agent_id, id, path, tokens, state, due, expires_at, created_at, settled, digest"
-
-	namedReservations = "SELECT " + reservationColumns + " FROM usage_reservations WHERE (agent_id, id) IN (keys)"
-	overdueQuery      = "SELECT " + reservationColumns + " FROM usage_reservations WHERE state = 0 AND due <= ? ORDER BY due LIMIT ?"
-	nextDueQuery      = "SELECT due FROM usage_reservations WHERE state = 0 ORDER BY due LIMIT 1"
-	heldQuery         = "SELECT path, tokens FROM usage_reservations WHERE state = 0"
+	nextDueQuery = "SELECT due FROM usage_reservations WHERE state = 0 ORDER BY due LIMIT 1"
+	heldQuery    = "SELECT path, tokens FROM usage_reservations WHERE state = 0"
 )
 
-// reservationStates are numbered by their place.
-func reservationStates() [4]models.ReservationState {
-	return [4]models.ReservationState{models.ReservationHeld, models.ReservationSettled, models.ReservationReleased, models.ReservationExpired}
+func namedReservations(on *engine) string {
+	return selectRows[reservationRow]("WHERE (agent_id, id) " + on.inPairs)
 }
 
-// stateNumber is -1 for what is no state.
-func stateNumber(s models.ReservationState) int {
-	states := reservationStates()
-	return slices.Index(states[:], s)
+func overdueQuery() string {
+	return selectRows[reservationRow]("WHERE state = 0 AND due <= ? ORDER BY due LIMIT ?")
 }
 
 // NamedReservations returns the reservations with these names; unknown ones are left
 // out. They stay as they are while the caller holds the agents' accounts.
 func (r LedgerReader) NamedReservations(keys []LedgerKey) (map[LedgerKey]models.Reservation, error) {
-	rows, err := listIn(r.from, keys, (*reservationRow).dest, namedReservations)
-	list := convert(rows, reservationRow.reservation)
+	list, err := listReservations(r.reader, namedReservations(r.engine), pairs(keys))
 	return byKey(list, func(r models.Reservation) LedgerKey { return LedgerKey{r.AgentID, r.ID} }), err
 }
 
-// reservationRow is a row of reservationColumns.
+// reservationRow is a reservation as it is stored.
 type reservationRow struct {
 	models.Reservation
-	due     time.Time
-	settled int64
-}
-
-func (r *reservationRow) dest() []any {
-	states := reservationStates()
-	return []any{
-		&r.AgentID, &r.ID, &r.Path, &r.Tokens, enumInto(&r.State, states[:]), ScanTime{&r.due}, ScanTime{&r.ExpiresAt}, ScanTime{&r.CreatedAt},
-		&r.settled, scanHash{&r.Digest},
-	}
+	Due     time.Time
+	Settled int64
+	Digest  []byte // NULL unless it was settled
 }
 
 func (r reservationRow) reservation() models.Reservation {
 	if r.State != models.ReservationHeld {
-		r.EndedAt = &r.due
+		r.EndedAt = &r.Due
 	}
 	if r.State == models.ReservationSettled {
-		r.SettledTokens = &r.settled
+		r.SettledTokens = &r.Settled
 	}
+	copy(r.Reservation.Digest[:], r.Digest)
 	return r.Reservation
 }
 
 func listReservations(from reader, query string, args ...any) ([]models.Reservation, error) {
-	rows, err := list(from, query, args, (*reservationRow).dest)
+	rows, err := list[reservationRow](from, query, args...)
 	return convert(rows, reservationRow.reservation), err
 }
 
 // SaveReservations writes reservations, new ones and changed ones. at is when those
 // that have ended ended.
 func (tx Ledger) SaveReservations(list []models.Reservation, at time.Time) error {
-	args := make([]any, 0, 10*len(list))
-	for _, r := range list {
-		due, settled, digest := r.ExpiresAt, int64(0), []byte(nil)
+	rows := make([]reservationRow, len(list))
+	for i, r := range list {
+		row := reservationRow{Reservation: r, Due: r.ExpiresAt}
 		if r.State != models.ReservationHeld {
-			due = at
+			row.Due = at
 		}
 		if r.EndedAt != nil {
-			due = *r.EndedAt
+			row.Due = *r.EndedAt
 		}
 		if r.SettledTokens != nil {
-			settled, digest = *r.SettledTokens, r.Digest[:]
+			row.Settled, row.Digest = *r.SettledTokens, r.Digest[:]
 		}
-		args = append(args, r.AgentID, r.ID, r.Path, r.Tokens, stateNumber(r.State), Micros(due),
-			Micros(r.ExpiresAt), Micros(r.CreatedAt), settled, digest)
+		rows[i] = row
 	}
-	return tx.insertRows("INSERT INTO usage_reservations ("+reservationColumns+")",
-		"ON CONFLICT (agent_id, id) DO UPDATE SET state = excluded.state, due = excluded.due, settled = excluded.settled, digest = excluded.digest", 10, args)
+	return create(tx.reader, replacing[reservationRow]("state", "due", "settled", "digest"), rows...)
 }
 
 // OverdueReservations returns up to limit held reservations whose lease has ended
 // by now, the longest overdue first.
 func (r LedgerReader) OverdueReservations(now time.Time, limit int) ([]models.Reservation, error) {
-	return listReservations(r.from, overdueQuery, Micros(now), limit)
+	return listReservations(r.reader, overdueQuery(), now, limit)
 }
 
 // HeldBelow returns the sum of what is held by the agent and by those that stood
 // below it when it was granted.
 func (r LedgerReader) HeldBelow(agentID string) (int64, error) {
-	return sumOnPath(r.from, agentID, heldQuery)
+	return sumOnPath(r.reader, agentID, heldQuery)
 }
 
 // sumOnPath adds the sums of those rows of (path, sum) whose path contains an agent.
 func sumOnPath(r reader, agentID, query string, args ...any) (total int64, err error) {
-	err = r.query(query, args, func(rows *sql.Rows) error {
-		var path string
-		var n int64
-		err := rows.Scan(&path, &n)
-		if slices.Contains(strings.Split(path, "/"), agentID) {
-			total += n
+	err = each(r, func(s pathSum) error {
+		if slices.Contains(strings.Split(s.Path, "/"), agentID) {
+			total += s.Tokens
 		}
-		return err
-	})
+		return nil
+	}, query, args...)
 	return total, err
+}
+
+// pathSum is a sum of tokens on a chain of ancestors.
+type pathSum struct {
+	Path   string
+	Tokens int64
 }

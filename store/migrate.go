@@ -130,8 +130,8 @@ func migrationError(err error) error {
 // CheckSchema returns errs.Unavailable unless every migration this program
 // brings has been applied.
 func (s *Store) CheckSchema(ctx context.Context) error {
-	var version int64
-	if err := s.on(ctx).queryRow("SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE "+s.engine.isTrue("is_applied"), nil, &version); err != nil {
+	version, err := one[int64](s.on(ctx), "SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied")
+	if err != nil {
 		return err
 	}
 	if newest := migrations.Newest(s.engine.name); version < newest {

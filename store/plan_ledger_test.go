@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/models"
+	"comet/store/columns"
 )
 
 // ledgerQuery is a statement of the ledger, and what its plan must look like on each
@@ -32,7 +33,7 @@ func ledgerQueries(on *engine) []ledgerQuery {
 	now, day := time.Now().UnixMicro(), time.Now().Unix()/86400
 	queries := []ledgerQuery{
 		{
-			name: "OverdueReservations", query: overdueQuery, args: []any{now, 256}, scanned: "usage_reservations",
+			name: "OverdueReservations", query: overdueQuery(), args: []any{now, 256}, scanned: "usage_reservations",
 			sqlite:   []string{"SEARCH usage_reservations USING INDEX usage_reservations_due (state=? AND due<?)"},
 			postgres: []string{"Index Scan using usage_reservations_due", "Index Cond: ((state = 0) AND (due <= "},
 		},
@@ -48,29 +49,27 @@ func ledgerQueries(on *engine) []ledgerQuery {
 		},
 	}
 	for n := 1; n <= maxRows; n *= 8 {
-		list := "(VALUES (?, ?)" + strings.Repeat(", (?, ?)", n-1) + ")"
-		ids := make([]any, n)
-		pairs := make([]any, 0, 2*n)
+		ids, keys := make([]string, n), make([]LedgerKey, n)
 		for i := range ids {
 			ids[i] = fmt.Sprintf("s-%d", i)
-			pairs = append(pairs, ids[i], fmt.Sprintf("r-%d", i))
+			keys[i] = LedgerKey{ids[i], fmt.Sprintf("r-%d", i)}
 		}
 		queries = append(queries, ledgerQuery{
-			name: fmt.Sprintf("RequestIDs/%d", n), query: strings.Replace(namedFacts, "(keys)", list, 1), args: pairs, scanned: "usage_facts",
+			name: fmt.Sprintf("RequestIDs/%d", n), query: namedFacts(on), args: []any{pairs(keys)}, scanned: "usage_facts",
 			sqlite:   []string{"SEARCH usage_facts USING INDEX usage_facts_request (agent_id=? AND request_id=?)"},
 			postgres: []string{"Index Scan using usage_facts_request"},
 		}, ledgerQuery{
-			name: fmt.Sprintf("NamedReservations/%d", n), query: strings.Replace(namedReservations, "(keys)", list, 1), args: pairs, scanned: "usage_reservations",
+			name: fmt.Sprintf("NamedReservations/%d", n), query: namedReservations(on), args: []any{pairs(keys)}, scanned: "usage_reservations",
 			sqlite:   []string{"SEARCH usage_reservations USING PRIMARY KEY (agent_id=? AND id=?)"},
 			postgres: []string{"Index Scan using usage_reservations_pkey"},
 		}, ledgerQuery{
-			name: fmt.Sprintf("AccountsToLock/%d", n), query: lockQuery("(?"+strings.Repeat(", ?", n-1)+")", on), args: ids, scanned: "usage_accounts",
+			name: fmt.Sprintf("AccountsToLock/%d", n), query: lockQuery(on), args: []any{ids}, scanned: "usage_accounts",
 			sqlite:   []string{"SEARCH usage_accounts USING PRIMARY KEY (agent_id=?)"},
 			postgres: []string{"LockRows", "usage_accounts_pkey"},
 		})
 	}
 	for level, id := range []string{"nova", "o-1", "s-1"} {
-		query, args := subtreeUsed(models.Spender{ID: id, Level: models.Level(level)}, day)
+		query, args := subtreeUsed(Spender{ID: id, Level: models.Level(level)}, day)
 		q := ledgerQuery{
 			name: "RollUpOf/" + id, query: query, args: args, scanned: "usage_windows",
 			sqlite:   []string{"USING COVERING INDEX usage_windows_rollup (<expr>=? AND path>? AND path<?)"},
@@ -172,6 +171,7 @@ func explainPostgres(t *testing.T, s *Store, mode, query string, args []any) str
 	conn, err := s.reads.Conn(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
+	require.NoError(t, columns.Values(args))
 	values := make([]string, len(args))
 	for i, arg := range args {
 		if values[i] = fmt.Sprint(arg); values[i] != "" {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
+
+	"comet/models"
 )
 
 // listFilter is one filter of the agent list.
@@ -152,7 +154,7 @@ func TestOwnerPlans(t *testing.T) {
 	s, _ := openSQLiteForTest(t)
 	for name, before := range map[string]TaskCursor{"first page": {}, "later page": {ID: "m", CreatedAt: time.Now()}} {
 		sessionsQuery := func(owner string) (string, []any) {
-			dry := sessionsPage(s.orm.Session(&gorm.Session{DryRun: true}), owner, before, 100).Find(&[]sessionRow{}).Statement
+			dry := sessionsPage(s.orm.Session(&gorm.Session{DryRun: true}), owner, before, 100).Find(&[]models.Session{}).Statement
 			return dry.SQL.String(), dry.Vars
 		}
 		query, args := tasksQuery(TaskQuery{Owner: "ops", Before: before, Limit: 100})

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"maps"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	gormpostgres "gorm.io/driver/postgres"
 
 	"comet/internal/errs"
+	"comet/store/sqlerr"
 )
 
 // postgresWriteTries bounds how often a closure is run again after a deadlock.
@@ -59,7 +59,7 @@ func (s *Store) openPostgres(ctx context.Context, opts Options) error {
 		return errs.Wrap(errs.Unavailable, err, "PostgreSQL cannot be reached")
 	}
 	s.reads = db
-	if s.orm, err = openORM(gormpostgres.New(gormpostgres.Config{Conn: readPool{s}})); err != nil {
+	if s.orm, err = openORM(gormpostgres.New(gormpostgres.Config{Conn: readPool{s.reads, s}})); err != nil {
 		return err
 	}
 	// A quarter of the pool is the readers' own: writers that wait for a lock hold
@@ -90,7 +90,7 @@ func (w *postgresWriter) write(ctx context.Context, fn func(*Tx) error) error {
 	wait.InitialInterval, wait.MaxInterval = 2*time.Millisecond, 200*time.Millisecond
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		err := w.once(ctx, fn)
-		if err != nil && !retryable(err) {
+		if err != nil && !sqlerr.Retryable(err) {
 			err = backoff.Permanent(err)
 		}
 		return struct{}{}, err
@@ -113,66 +113,28 @@ func (w *postgresWriter) once(ctx context.Context, fn func(*Tx) error) error {
 	defer w.slots.Release(1)
 	conn, err := w.db.Conn(ctx)
 	if err != nil {
-		return translate(err)
+		return sqlerr.Translate(err)
 	}
 	defer func() { _ = conn.Close() }()
 	begun := time.Now()
 	sqlTx, err := conn.BeginTx(context.WithoutCancel(ctx), nil)
 	if err != nil {
-		return translate(err)
+		return sqlerr.Translate(err)
 	}
 	tx := w.store.newTx(ctx, sqlTx)
-	if err := tx.run(fn); err != nil {
+	if err := tx.runClosure(fn); err != nil {
 		if e := sqlTx.Rollback(); e != nil && !errors.Is(e, sql.ErrTxDone) {
 			w.store.log.Warn("a rollback failed; the connection is dropped", "error", e)
 		}
 		return err
 	}
 	if err := sqlTx.Commit(); err != nil {
-		if retryable(err) || errors.Is(err, pgx.ErrTxCommitRollback) {
-			return translate(err)
+		if sqlerr.Retryable(err) || errors.Is(err, pgx.ErrTxCommitRollback) {
+			return sqlerr.Translate(err)
 		}
 		return errs.Wrap(errs.Unavailable, err, "the connection to the database was lost during the commit; whether the change was stored is unknown")
 	}
 	w.store.onCommit(1, time.Since(begun))
 	w.store.committed(tx)
 	return nil
-}
-
-// unnest makes a source of rows out of their values, width values a row. It cannot say
-// what type a column is of in which every value is NULL.
-func unnest(width int, args []any) (source string, columns []any, ok bool) {
-	if len(args) <= width {
-		return "", nil, false
-	}
-	types := make([]string, width)
-	columns = make([]any, width)
-	for c := range width {
-		column := make([]any, 0, len(args)/width)
-		for i := c; i < len(args); i += width {
-			column = append(column, args[i])
-			if types[c] == "" {
-				types[c] = arrayOf(args[i])
-			}
-		}
-		if columns[c] = column; types[c] == "" {
-			return "", nil, false
-		}
-	}
-	return "unnest(" + strings.Join(types, ", ") + ")", columns, true
-}
-
-// arrayOf is the placeholder of a column that holds v, "" for NULL.
-func arrayOf(v any) string {
-	switch v.(type) {
-	case string:
-		return "?::text[]"
-	case int, int64:
-		return "?::bigint[]"
-	case bool:
-		return "?::boolean[]"
-	case []byte:
-		return "?::bytea[]"
-	}
-	return ""
 }

@@ -22,12 +22,12 @@ func (tx *Tx) Idempotent(once *models.Idempotency, do func() (any, error)) error
 		return err
 	}
 	once.Replay = nil
-	if err := tx.each("DELETE FROM idempotency WHERE principal = ? AND key = ? AND created_at < ?",
-		once.Principal, once.Key, Micros(tx.now.Add(-IdempotencyRetention))); err != nil {
+	if err := tx.run("DELETE FROM idempotency WHERE principal = ? AND key = ? AND created_at < ?",
+		once.Principal, once.Key, tx.now.Add(-IdempotencyRetention)); err != nil {
 		return err
 	}
 	n, err := tx.exec("INSERT INTO idempotency (principal, key, request_hash, created_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-		once.Principal, once.Key, once.RequestHash[:], Micros(tx.now))
+		once.Principal, once.Key, once.RequestHash, tx.now)
 	if err != nil {
 		return err
 	}
@@ -46,37 +46,41 @@ func (tx *Tx) Idempotent(once *models.Idempotency, do func() (any, error)) error
 	if err != nil {
 		return err
 	}
-	return tx.each("UPDATE idempotency SET status = ?, header = ?, body = ? WHERE principal = ? AND key = ?",
+	return tx.run("UPDATE idempotency SET status = ?, header = ?, body = ? WHERE principal = ? AND key = ?",
 		response.Status, string(header), response.Body, once.Principal, once.Key)
 }
 
 // Forget removes the key that Idempotent has recorded in this transaction, so that the transaction
 // can continue after an error of do without a stored response.
 func (tx *Tx) Forget(once *models.Idempotency) error {
-	return tx.each("DELETE FROM idempotency WHERE principal = ? AND key = ?", once.Principal, once.Key)
+	return tx.run("DELETE FROM idempotency WHERE principal = ? AND key = ?", once.Principal, once.Key)
 }
 
 func (tx *Tx) replay(once *models.Idempotency) error {
-	var hash [32]byte
-	var header string
-	var response models.StoredResponse
-	err := tx.queryRow("SELECT request_hash, status, header, body FROM idempotency WHERE principal = ? AND key = ?",
-		[]any{once.Principal, once.Key}, scanHash{&hash}, &response.Status, &header, &response.Body)
+	stored, err := one[storedRequest](tx.reader, "SELECT request_hash, status, header, body FROM idempotency WHERE principal = ? AND key = ?", once.Principal, once.Key)
 	if err != nil {
 		return err
 	}
-	if hash != once.RequestHash {
+	if stored.RequestHash != once.RequestHash {
 		return errs.New(errs.IdempotencyKeyReused, "the Idempotency-Key %q was already used with another request", once.Key)
 	}
-	once.Replay = &response
-	return json.Unmarshal([]byte(header), &response.Header)
+	once.Replay = &models.StoredResponse{Status: stored.Status, Body: stored.Body}
+	return json.Unmarshal(stored.Header, &once.Replay.Header)
+}
+
+// storedRequest is a request that was answered, with its response.
+type storedRequest struct {
+	RequestHash [32]byte
+	Status      int
+	Header      json.RawMessage
+	Body        []byte
 }
 
 // PurgeStoredResponses deletes up to limit stored responses older than before and returns
 // how many.
 func (tx *Tx) PurgeStoredResponses(before time.Time, limit int) (int64, error) {
 	return tx.exec(`DELETE FROM idempotency WHERE (principal, key) IN
-		(SELECT principal, key FROM idempotency WHERE created_at < ? ORDER BY created_at LIMIT ?)`, Micros(before), limit)
+		(SELECT principal, key FROM idempotency WHERE created_at < ? ORDER BY created_at LIMIT ?)`, before, limit)
 }
 
 // IdempotencyRetention is how long responses are stored for their Idempotency-Keys.

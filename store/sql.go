@@ -2,13 +2,11 @@ package store
 
 import (
 	"context"
-	"database/sql"
-	"encoding/json"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
+
+	"comet/store/columns"
 )
 
 // engine holds what the SQL of the two databases does not share.
@@ -29,8 +27,13 @@ type engine struct {
 	noIndex string
 	// joinInOrder joins two tables of which the left one leads.
 	joinInOrder string
-	// contains is true where the second argument is part of the first.
-	contains func(column string) string
+	// contains is a function that is positive where its second argument is part of the first.
+	contains string
+	// in follows a column whose value is one of a []string, the argument; inPairs follows two
+	// columns whose values are one of a [][2]string. A statement is the same for any number of keys.
+	in, inPairs string
+	// keys selects the values of a []string, the argument.
+	keys string
 	// childList makes a JSON array of {id, level} of a subquery's rows.
 	childList string
 	// beginSnapshot begins a transaction that reads one moment.
@@ -38,9 +41,6 @@ type engine struct {
 	// joinsValues is set where an UPDATE finds the rows of a list of values by their
 	// index; SQLite reads the whole table, and a statement costs it little.
 	joinsValues bool
-	// isTrue and isFalse test a boolean column.
-	isTrue  func(column string) string
-	isFalse func(column string) string
 	// asArrays returns a source of rows whose placeholders take a whole column each, and
 	// the columns; ok is false where rows have to be given one by one.
 	asArrays func(width int, args []any) (source string, columns []any, ok bool)
@@ -53,9 +53,10 @@ func sqliteEngine() *engine {
 		noIndex:       "+",
 		beginSnapshot: "BEGIN DEFERRED",
 		joinInOrder:   "CROSS JOIN",
-		contains:      func(c string) string { return "instr(" + c + ", ?) > 0" },
-		isTrue:        func(c string) string { return c + " = 1" },
-		isFalse:       func(c string) string { return c + " = 0" },
+		contains:      "instr",
+		keys:          "SELECT value FROM json_each(?)",
+		in:            "IN (SELECT value FROM json_each(?))",
+		inPairs:       "IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))",
 		childList:     "json_group_array(json_object('id', id, 'level', level))",
 		asArrays:      func(int, []any) (string, []any, bool) { return "", nil, false },
 	}
@@ -70,13 +71,14 @@ func postgresEngine() *engine {
 		forNoKey:      " FOR NO KEY UPDATE",
 		skipLocked:    " FOR UPDATE SKIP LOCKED",
 		joinInOrder:   "JOIN",
-		contains:      func(c string) string { return "strpos(" + c + ", ?) > 0" },
+		contains:      "strpos",
+		keys:          "SELECT json_array_elements_text(?)",
+		in:            "= ANY (ARRAY(SELECT json_array_elements_text(?)))",
+		inPairs:       "IN (SELECT pair ->> 0, pair ->> 1 FROM json_array_elements(?) AS pair)",
 		childList:     "coalesce(json_agg(json_build_object('id', id, 'level', level)), '[]')",
-		isTrue:        func(c string) string { return c },
-		isFalse:       func(c string) string { return "NOT " + c },
 		beginSnapshot: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
 		joinsValues:   true,
-		asArrays:      unnest,
+		asArrays:      columns.Arrays,
 		numbered:      true,
 	}
 }
@@ -102,21 +104,34 @@ func (d *engine) bind(query string) string {
 	return b.String()
 }
 
-// Packages that own tables, such as those of a protocol, run their statements with the methods
+// Packages that own tables, such as those of a protocol, run their statements with the functions
 // below. Placeholders are question marks on both databases; errors are those of package errs.
 
-// Exec runs a statement and returns the number of affected rows.
-func (tx *Tx) Exec(query string, args ...any) (int64, error) { return tx.exec(query, args...) }
+// Source is what statements read: a transaction, or the read pool.
+type Source interface{ source() reader }
 
-// QueryRow runs a query and scans its only row; without one it returns errs.NotFound.
-func (tx *Tx) QueryRow(query string, args []any, dest ...any) error {
-	return tx.queryRow(query, args, dest...)
+func (r reader) source() reader { return r }
+
+// Reads returns the read pool with a context.
+func (s *Store) Reads(ctx context.Context) Source { return s.on(ctx) }
+
+// Rows returns the rows of a query, whose columns are the fields of T in order, or the only column.
+func Rows[T any](from Source, query string, args ...any) ([]T, error) {
+	return list[T](from.source(), query, args...)
 }
 
-// Query runs a query and calls row for each row, which reads its columns with scan.
-func (tx *Tx) Query(query string, args []any, row func(scan func(dest ...any) error) error) error {
-	return tx.query(query, args, func(rows *sql.Rows) error { return row(rows.Scan) })
+// Row returns the first row of a query as Rows does, or errs.NotFound.
+func Row[T any](from Source, query string, args ...any) (T, error) {
+	return one[T](from.source(), query, args...)
 }
+
+// Insert stores new rows in the table that T names; conflict follows their values.
+func Insert[T any](tx *Tx, conflict string, rows ...T) error {
+	return create(tx.reader, conflict, rows...)
+}
+
+// In returns what follows a column whose value is one of a []string, the argument.
+func In(from Source) string { return from.source().engine.in }
 
 // InsertRows inserts rows of width columns with "head VALUES (…), … tail". args holds the values of
 // one row after the other; a column has values of one type.
@@ -124,16 +139,8 @@ func (tx *Tx) InsertRows(head, tail string, width int, args []any) error {
 	return tx.insertRows(head, tail, width, args)
 }
 
-// QueryRow runs a query on the read pool and scans its only row; without one it returns
-// errs.NotFound.
-func (s *Store) QueryRow(ctx context.Context, query string, args []any, dest ...any) error {
-	return s.on(ctx).queryRow(query, args, dest...)
-}
-
-// Query runs a query on the read pool and calls row for each row, which reads its columns with scan.
-func (s *Store) Query(ctx context.Context, query string, args []any, row func(scan func(dest ...any) error) error) error {
-	return s.on(ctx).query(query, args, func(rows *sql.Rows) error { return row(rows.Scan) })
-}
+// Exec runs a statement and returns the number of affected rows.
+func (tx *Tx) Exec(query string, args ...any) (int64, error) { return tx.exec(query, args...) }
 
 // batchRows is the number of rows that one transaction of InBatches may change: other writers must
 // not wait long.
@@ -157,25 +164,25 @@ func (s *Store) InBatches(ctx context.Context, do func(tx *Tx, limit int) (int64
 	}
 }
 
-// Statements over many rows come in few sizes, so that the statement caches hold
-// them: an insert is cut into powers of two, a list of keys is filled up to one. Where
-// a database takes columns as arrays, one insert is for any number of rows.
-
 const (
-	// maxRows is how many rows one statement takes.
+	// maxRows is how many rows one INSERT takes. It is cut into powers of two, so that the statement
+	// caches hold it.
 	maxRows = 128
-	// maxArray is how many it takes as arrays.
+	// maxArray is how many it takes where the database takes columns as arrays.
 	maxArray = 1000
 )
 
 // insertRows runs "head VALUES (?, …), … tail" over all rows, whose values lie one
 // after the other in args, width values a row. A column has values of one type.
-func (tx *transaction) insertRows(head, tail string, width int, args []any) error {
+func (r reader) insertRows(head, tail string, width int, args []any) error {
+	if err := columns.Values(args); err != nil || len(args) == 0 {
+		return err
+	}
 	row := "(?" + strings.Repeat(", ?", width-1) + ")"
 	for len(args) > 0 {
 		group := args[:min(len(args), maxArray*width)]
-		if source, columns, ok := tx.engine.asArrays(width, group); ok {
-			if _, err := tx.exec(head+" SELECT * FROM "+source+" "+tail, columns...); err != nil {
+		if source, columns, ok := r.engine.asArrays(width, group); ok {
+			if err := r.run(head+" SELECT * FROM "+source+" "+tail, columns...); err != nil {
 				return err
 			}
 			args = args[len(group):]
@@ -186,7 +193,7 @@ func (tx *transaction) insertRows(head, tail string, width int, args []any) erro
 			n /= 2
 		}
 		query := head + " VALUES " + row + strings.Repeat(", "+row, n-1) + " " + tail
-		if _, err := tx.exec(query, args[:n*width]...); err != nil {
+		if err := r.run(query, args[:n*width]...); err != nil {
 			return err
 		}
 		args = args[n*width:]
@@ -194,153 +201,45 @@ func (tx *transaction) insertRows(head, tail string, width int, args []any) erro
 	return nil
 }
 
-// execIn runs a statement that names keys as "IN (keys)", behind its other arguments, and returns
-// the number of affected rows.
-func (tx *transaction) execIn(keys []string, query string, args ...any) (total int64, err error) {
-	err = EachKeys(anys(keys), 1, func(names string, some []any) error {
-		n, err := tx.exec(strings.Replace(query, "(keys)", names, 1), append(slices.Clip(args), some...)...)
-		total += n
-		return err
-	})
-	return total, err
+// filter is a WHERE clause that grows.
+type filter struct {
+	terms []string
+	args  []any
 }
 
-// EachKeys calls do for the keys in groups that one statement can take, with the placeholders of a
-// list and its arguments. keys holds the width columns of one key after the other.
-func EachKeys(keys []any, width int, do func(list string, args []any) error) error {
-	row := "?"
-	if width > 1 {
-		row = "(?" + strings.Repeat(", ?", width-1) + ")"
-	}
-	for len(keys) > 0 {
-		group := keys[:min(len(keys), maxRows*width)]
-		keys = keys[len(group):]
-		n := 1
-		for n*width < len(group) {
-			n *= 2
-		}
-		args := append(make([]any, 0, n*width), group...)
-		for len(args) < n*width { // the last key again
-			args = append(args, group[len(group)-width:]...)
-		}
-		list := "(" + row + strings.Repeat(", "+row, n-1) + ")"
-		if width > 1 {
-			list = "(VALUES " + row + strings.Repeat(", "+row, n-1) + ")"
-		}
-		if err := do(list, args); err != nil {
-			return err
-		}
-	}
-	return nil
+// and adds a term.
+func (f *filter) and(term string, args ...any) {
+	f.terms, f.args = append(f.terms, term), append(f.args, args...)
 }
 
-func anys[T any](list []T) []any {
-	out := make([]any, len(list))
-	for i, v := range list {
-		out[i] = v
+// equal adds the equality of a column and a value unless the value is "".
+func (f *filter) equal(column, value string) {
+	if value != "" {
+		f.and(column+" = ?", value)
 	}
-	return out
 }
 
-// Micros returns a time as it is stored: whole microseconds since 1970, UTC.
-func Micros(t time.Time) int64 { return t.UnixMicro() }
+// where returns the clause, "" without a term.
+func (f *filter) where() string {
+	if len(f.terms) == 0 {
+		return ""
+	}
+	return " WHERE " + strings.Join(f.terms, " AND ")
+}
 
-func fromMicros(us int64) time.Time { return time.UnixMicro(us).UTC() }
+// inList returns the placeholders of an IN list and their arguments. It is for few values, which the
+// planner may look at; engine.in is for keys.
+func inList[T any](values []T) (string, []any) {
+	return "(?" + strings.Repeat(", ?", len(values)-1) + ")", convert(values, func(v T) any { return v })
+}
+
+// jsonText returns the text of a JSON column that is never empty: null for none.
+func jsonText(data []byte) string {
+	if len(data) == 0 {
+		return "null"
+	}
+	return string(data)
+}
 
 // hour is the number of the hour t lies in, since 1970 UTC.
 func hour(t time.Time) int64 { return t.Unix() / 3600 }
-
-// nullable passes a pointer's value to the driver, nil as NULL.
-func nullable[T any](p *T) any {
-	if p == nil {
-		return nil
-	}
-	return *p
-}
-
-// encodeStrings makes the JSON array that decodeStrings reads; nil is an empty one.
-func encodeStrings(list []string) (string, error) {
-	if len(list) == 0 {
-		return "[]", nil
-	}
-	b, err := json.Marshal(list)
-	return string(b), err
-}
-
-// decodeStrings reads a JSON array of strings as encodeStrings writes it. Without
-// escapes, which is the common case, every quotation mark is one around a string,
-// and cutting the text up is ten times faster than a decoder.
-func decodeStrings(s string) ([]string, error) {
-	if s == "[]" {
-		return []string{}, nil
-	}
-	if inner, ok := strings.CutPrefix(s, `["`); ok && !strings.Contains(inner, `\`) {
-		if inner, ok := strings.CutSuffix(inner, `"]`); ok {
-			if list := strings.Split(inner, `","`); strings.Count(inner, `"`) == 2*(len(list)-1) {
-				return list, nil
-			}
-		}
-	}
-	var out []string
-	err := json.Unmarshal([]byte(s), &out)
-	return out, err
-}
-
-// whole returns a whole number that a driver filled into an interface, 0 for NULL.
-func whole(v any) int64 {
-	n, _ := v.(int64)
-	return n
-}
-
-// inList returns the placeholders of an IN list and their arguments.
-func inList[T ~string](values []T) (string, []any) {
-	args := make([]any, len(values))
-	for i, v := range values {
-		args[i] = string(v)
-	}
-	return "(?" + strings.Repeat(", ?", len(values)-1) + ")", args
-}
-
-// StorableText returns text that both databases can store: at most limit bytes of valid UTF-8
-// without NUL.
-func StorableText(s string, limit int) string {
-	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
-	if len(s) <= limit {
-		return s
-	}
-	for !utf8.RuneStart(s[limit]) {
-		limit--
-	}
-	return s[:limit]
-}
-
-// momentOf is the time in a column that a driver filled into an interface, nil for NULL.
-func momentOf(v any) *time.Time {
-	if v == nil {
-		return nil
-	}
-	return new(fromMicros(whole(v)))
-}
-
-// orZero reads a time of which 0 is none.
-func orZero(v any) time.Time {
-	if us := whole(v); us != 0 {
-		return fromMicros(us)
-	}
-	return time.Time{}
-}
-
-// orNone is what orZero reads.
-func orNone(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return Micros(t)
-}
-
-func microsPtr(t *time.Time) *int64 {
-	if t == nil {
-		return nil
-	}
-	return new(Micros(*t))
-}

@@ -28,6 +28,7 @@ import (
 
 	"comet/internal/background"
 	"comet/internal/errs"
+	"comet/store/sqlerr"
 )
 
 // Options configures Open. The zero value keeps a SQLite file in the current
@@ -170,7 +171,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	}
 	var one int
 	if err := s.reads.QueryRowContext(ctx, "SELECT 1").Scan(&one); err != nil {
-		return translate(err)
+		return sqlerr.Translate(err)
 	}
 	return nil
 }
@@ -213,16 +214,16 @@ func (s *Store) DeliveriesWritten() <-chan struct{} { return s.deliveriesWritten
 
 // committed notifies the listeners of the commits of tx.
 func (s *Store) committed(tx *Tx) {
-	if tx.wroteEvents {
+	if tx.state.wroteEvents {
 		s.eventsWritten.Set()
 	}
-	if tx.wroteJobs {
+	if tx.state.wroteJobs {
 		s.jobsWritten.Set()
 	}
-	if tx.wroteDeliveries {
+	if tx.state.wroteDeliveries {
 		s.deliveriesWritten.Set()
 	}
-	for _, fn := range tx.after {
+	for _, fn := range tx.state.after {
 		fn()
 	}
 }
@@ -253,17 +254,4 @@ func (s *Store) runPrepared(ctx context.Context, st *sql.Stmt, query string, arg
 		}
 	}
 	return rows, err
-}
-
-func eachRow(rows *sql.Rows, err error, scan func(*sql.Rows) error) error {
-	if err != nil {
-		return translate(err)
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		if err := scan(rows); err != nil {
-			return translate(err)
-		}
-	}
-	return translate(rows.Err())
 }

@@ -12,15 +12,16 @@ import (
 	"gorm.io/gorm"
 
 	"comet/internal/errs"
+	"comet/store/columns"
+	"comet/store/sqlerr"
 )
 
 // Tx is one caller's transaction. It must not be used after its closure has
 // returned, nor by two goroutines at once.
-type Tx struct{ transaction }
+type Tx struct{ reader }
 
-// transaction is what Tx and the operations on aggregates share.
+// transaction is what the readers of a transaction share.
 type transaction struct {
-	reader
 	conn *txConn
 
 	wroteEvents     bool
@@ -31,28 +32,29 @@ type transaction struct {
 
 func (s *Store) newTx(ctx context.Context, conn gorm.ConnPool) *Tx {
 	c := &txConn{ConnPool: conn}
-	return &Tx{transaction{reader: reader{s, s.engine, context.WithoutCancel(ctx), c, s.Now()}, conn: c}}
+	return &Tx{reader{s, s.engine, context.WithoutCancel(ctx), c, s.Now(), &transaction{conn: c}}}
 }
 
 // After has fn called once the transaction is committed, and not at all where it is not.
 // The writer waits for it, so it only counts or signals.
-func (tx *Tx) After(fn func()) { tx.after = append(tx.after, fn) }
+func (tx *Tx) After(fn func()) { tx.state.after = append(tx.state.after, fn) }
 
 // Now is the transaction's time, the same for everything it writes.
 func (tx *Tx) Now() time.Time { return tx.now }
 
-func (tx *transaction) exec(query string, args ...any) (int64, error) {
-	res, err := tx.conn.ExecContext(tx.ctx, tx.engine.bind(query), args...)
+// exec runs a statement of a transaction and returns the number of affected rows.
+func (r reader) exec(query string, args ...any) (int64, error) {
+	res, err := r.conn.ExecContext(r.ctx, r.engine.bind(query), args...)
 	if err != nil {
-		return 0, translate(err)
+		return 0, sqlerr.Translate(err)
 	}
 	n, err := res.RowsAffected()
-	return n, translate(err)
+	return n, sqlerr.Translate(err)
 }
 
-// each is exec for statements about any number of rows.
-func (tx *transaction) each(query string, args ...any) error {
-	_, err := tx.exec(query, args...)
+// run is exec for statements about any number of rows.
+func (r reader) run(query string, args ...any) error {
+	_, err := r.exec(query, args...)
 	return err
 }
 
@@ -66,16 +68,16 @@ const (
 )
 
 // lock runs a statement that locks on PostgreSQL.
-func (tx *transaction) lock(statement string) error {
-	if tx.store.Alone() {
+func (r reader) lock(statement string) error {
+	if r.store.Alone() {
 		return nil
 	}
-	return tx.each(statement)
+	return r.run(statement)
 }
 
-// run is call in a goroutine of its own, so that a Goexit in fn ends nothing
+// runClosure is call in a goroutine of its own, so that a Goexit in fn ends nothing
 // else and can be reported as its error.
-func (tx *Tx) run(fn func(*Tx) error) error {
+func (tx *Tx) runClosure(fn func(*Tx) error) error {
 	err, done := goexitError(), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -89,13 +91,13 @@ func (tx *Tx) run(fn func(*Tx) error) error {
 // the statement error it swallowed as its error.
 func (tx *Tx) call(fn func(*Tx) error) (err error) {
 	defer func() {
-		tx.conn.over.Store(true)
+		tx.state.conn.over.Store(true)
 		if p := recover(); p != nil {
 			err = errs.Wrap(errs.Internal, fmt.Errorf("panic in a write: %v\n%s", p, debug.Stack()), "an internal error occurred")
 		}
 	}()
 	if err = fn(tx); err == nil {
-		err = tx.conn.failed
+		err = tx.state.conn.failed
 	}
 	return err
 }
@@ -132,23 +134,14 @@ func (c *txConn) usable() error {
 
 func (c *txConn) fail(err error) error {
 	if err != nil && c.failed == nil {
-		c.failed = translate(err)
+		c.failed = sqlerr.Translate(err)
 	}
 	return err
 }
 
-// PrepareContext implements gorm.ConnPool.
-func (c *txConn) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
-	if err := c.usable(); err != nil {
-		return nil, err
-	}
-	st, err := c.ConnPool.PrepareContext(ctx, query)
-	return st, c.fail(err)
-}
-
 // ExecContext implements gorm.ConnPool.
 func (c *txConn) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	if err := c.usable(); err != nil {
+	if err := errors.Join(c.usable(), columns.Values(args)); err != nil {
 		return nil, err
 	}
 	res, err := c.ConnPool.ExecContext(ctx, query, args...)
@@ -157,7 +150,7 @@ func (c *txConn) ExecContext(ctx context.Context, query string, args ...any) (sq
 
 // QueryContext implements gorm.ConnPool.
 func (c *txConn) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	if err := c.usable(); err != nil {
+	if err := errors.Join(c.usable(), columns.Values(args)); err != nil {
 		return nil, err
 	}
 	rows, err := c.ConnPool.QueryContext(ctx, query, args...)

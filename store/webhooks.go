@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"time"
 
 	"gorm.io/gorm"
@@ -10,61 +9,20 @@ import (
 	"comet/models"
 )
 
-// WebhookReader reads webhooks, on the read pool or in a transaction.
-type WebhookReader struct{ from reader }
-
-// Webhooks holds the operations of a transaction on webhooks.
-type Webhooks struct {
-	WebhookReader
-	*transaction
-}
-
-// Webhooks returns the operations on webhooks.
-func (tx *Tx) Webhooks() Webhooks { return Webhooks{WebhookReader{tx.reader}, &tx.transaction} }
-
-// Webhooks returns the reads of webhooks.
-func (s *Store) Webhooks(ctx context.Context) WebhookReader { return WebhookReader{s.on(ctx)} }
-
-// webhookRow is models.Webhook as gorm stores it. It leaves out the lease, which is the
-// dispatchers' own and changes beside everything else.
-type webhookRow struct {
-	ID             string
-	URL            string
-	Description    string
-	Events         []models.EventType `gorm:"serializer:stored"`
-	AgentID        *string
-	Subtree        bool
-	Ordering       models.Ordering
-	Enabled        bool
-	DisabledReason string
-	DisabledAt     *time.Time `gorm:"serializer:stored"`
-	FailingSince   *time.Time `gorm:"serializer:stored"`
-	Failures       int
-	Keys           models.WebhookKeys `gorm:"embedded"`
-	CreatedBy      string
-	CreatedAt      time.Time `gorm:"serializer:stored"`
-	UpdatedAt      time.Time `gorm:"serializer:stored"`
-}
-
-// TableName implements gorm's schema.Tabler.
-func (webhookRow) TableName() string { return "webhooks" }
-
 // Get returns the webhook with that id, or errs.NotFound.
 func (r WebhookReader) Get(id string) (models.Webhook, error) {
-	return findWebhook(r.from.db(), id)
+	return findWebhook(r.db(), id)
 }
 
 // List returns up to limit webhooks in the order of their ids, which is that of
 // their creation, after the id after ("" starts at the first); of an agent only its
 // own, nil for all.
 func (r WebhookReader) List(agentID *string, after string, limit int) ([]models.Webhook, error) {
-	db := r.from.db().Where("id > ?", after)
+	hooks, db := []models.Webhook{}, r.db().Where("id > ?", after).Order("id").Limit(limit)
 	if agentID != nil {
 		db = db.Where("agent_id = ?", *agentID)
 	}
-	var rows []webhookRow
-	err := db.Order("id").Limit(limit).Find(&rows).Error
-	return convert(rows, func(r webhookRow) models.Webhook { return models.Webhook(r) }), err
+	return hooks, db.Find(&hooks).Error
 }
 
 // Lock returns the webhook with that id, or errs.NotFound, and locks it: until the
@@ -80,7 +38,7 @@ func (tx Webhooks) LockShared(id string) (models.Webhook, error) {
 }
 
 func findWebhook(db *gorm.DB, id string) (w models.Webhook, err error) {
-	err = db.Take((*webhookRow)(&w), "id = ?", id).Error
+	err = db.Take(&w, "id = ?", id).Error
 	return w, orMissing(err, "there is no webhook %q", id)
 }
 
@@ -89,61 +47,61 @@ func (tx Webhooks) LockAll() error { return tx.lock(lockWebhooks) }
 
 // Count returns how many webhooks there are.
 func (r WebhookReader) Count() (int, error) {
-	return value[int](r.from, "SELECT count(*) FROM webhooks")
+	return one[int](r.reader, "SELECT count(*) FROM webhooks")
 }
 
 // CountEnabled returns how many webhooks are enabled.
 func (r WebhookReader) CountEnabled() (int, error) {
-	return value[int](r.from, "SELECT count(*) FROM webhooks WHERE "+r.from.engine.isTrue("enabled"))
+	return one[int](r.reader, "SELECT count(*) FROM webhooks WHERE enabled = TRUE")
 }
 
 // Insert stores a new webhook. It returns errs.Conflict when its id is taken
 // or its agent unknown.
-func (tx Webhooks) Insert(w models.Webhook) error { return tx.db().Create((*webhookRow)(&w)).Error }
+func (tx Webhooks) Insert(w models.Webhook) error { return tx.db().Create(&w).Error }
 
 // Save stores the changed form of a webhook that Webhook returned. It returns
 // errs.Conflict when its agent is unknown.
 func (tx Webhooks) Save(w models.Webhook) error {
-	tx.wroteDeliveries = true // it may have been enabled
-	return tx.db().Select("*").Updates((*webhookRow)(&w)).Error
+	tx.state.wroteDeliveries = true // it may have been enabled
+	return tx.db().Select("*").Updates(&w).Error
 }
 
 // SaveFailing stores since when a webhook has failed, nil for one that works, and the number of
 // failures since then.
 func (tx Webhooks) SaveFailing(id string, since *time.Time, failures int) error {
-	return tx.db().Model(&webhookRow{}).Where("id = ?", id).Select("failing_since", "failures").
-		Updates(webhookRow{FailingSince: since, Failures: failures}).Error
+	return tx.db().Model(&models.Webhook{}).Where("id = ?", id).Select("failing_since", "failures").
+		Updates(models.Webhook{FailingSince: since, Failures: failures}).Error
 }
 
 // Delete deletes a webhook that Webhook returned, with its deliveries.
 func (tx Webhooks) Delete(id string) error {
-	return tx.db().Delete(&webhookRow{}, "id = ?", id).Error
+	return tx.db().Delete(&models.Webhook{}, "id = ?", id).Error
 }
 
 // Lease leases an enabled webhook to owner until the given time, or renews the
 // owner's lease; ok is false while another owner holds it.
 func (tx Webhooks) Lease(id, owner string, until time.Time) (w models.Webhook, ok bool, err error) {
-	db := tx.db().Model((*webhookRow)(&w)).Clauses(clause.Returning{}).
-		Where("id = ? AND enabled = ? AND (lease_owner = '' OR lease_owner = ? OR lease_until <= ?)", id, true, owner, Micros(tx.now)).
-		Updates(map[string]any{"lease_owner": owner, "lease_until": Micros(until)})
+	db := tx.db().Model(&w).Clauses(clause.Returning{}).
+		Where("id = ? AND enabled = ? AND (lease_owner = '' OR lease_owner = ? OR lease_until <= ?)", id, true, owner, tx.now).
+		Updates(map[string]any{"lease_owner": owner, "lease_until": until})
 	return w, db.RowsAffected > 0, db.Error
 }
 
 // Release ends the owner's lease, if it still has it.
 func (tx Webhooks) Release(id, owner string) error {
-	tx.wroteDeliveries = true // another may go on
-	return tx.each("UPDATE webhooks SET lease_owner = '', lease_until = 0 WHERE id = ? AND lease_owner = ?", id, owner)
+	tx.state.wroteDeliveries = true // another may go on
+	return tx.run("UPDATE webhooks SET lease_owner = '', lease_until = 0 WHERE id = ? AND lease_owner = ?", id, owner)
 }
 
 // ReleaseAll ends every lease, for a database that no other process has open.
 func (tx Webhooks) ReleaseAll() error {
-	return tx.each("UPDATE webhooks SET lease_owner = '', lease_until = 0 WHERE lease_owner <> ''")
+	return tx.run("UPDATE webhooks SET lease_owner = '', lease_until = 0 WHERE lease_owner <> ''")
 }
 
 // Subscription selects the events of an enabled webhook.
 type Subscription struct {
 	WebhookID string
-	Events    []models.EventType
+	Events    []models.EventType `gorm:"serializer:json"`
 	AgentID   *string
 	Subtree   bool
 	Ordering  models.Ordering
@@ -154,31 +112,14 @@ type Subscription struct {
 
 // Subscriptions returns those of every enabled webhook, ordered by id.
 func (r WebhookReader) Subscriptions() ([]Subscription, error) {
-	return list(r.from, r.selectSubscriptions()+" ORDER BY id", nil, subscriptionDest)
+	return list[Subscription](r.reader, selectSubscriptions+" ORDER BY id")
 }
 
 // LockSubscriptions returns the subscriptions of the enabled webhooks among ids, which
 // are in order, and locks them: until the transaction ends no other transaction changes
 // these webhooks or ends deliveries of an ordered one.
 func (tx Webhooks) LockSubscriptions(ids []string) ([]Subscription, error) {
-	return listIn(tx.reader, ids, subscriptionDest, tx.selectSubscriptions()+" AND id IN (keys) ORDER BY id"+tx.engine.forKeyShare)
+	return list[Subscription](tx.reader, selectSubscriptions+" AND id "+tx.engine.in+" ORDER BY id"+tx.engine.forKeyShare, ids)
 }
 
-func (r WebhookReader) selectSubscriptions() string {
-	return "SELECT id, events, agent_id, subtree, ordering FROM webhooks WHERE " + r.from.engine.isTrue("enabled")
-}
-
-func subscriptionDest(s *Subscription) []any {
-	return []any{&s.WebhookID, scanTypes{&s.Events}, &s.AgentID, &s.Subtree, &s.Ordering}
-}
-
-// scanTypes reads a list of event types.
-type scanTypes struct{ into *[]models.EventType }
-
-// Scan implements sql.Scanner.
-func (s scanTypes) Scan(v any) error {
-	text, _ := v.(string)
-	names, err := decodeStrings(text)
-	*s.into = convert(names, func(name string) models.EventType { return models.EventType(name) })
-	return err
-}
+const selectSubscriptions = "SELECT id, events, agent_id, subtree, ordering FROM webhooks WHERE enabled = TRUE"

@@ -237,7 +237,7 @@ func (w *groupWriter) alone(r *writeRequest) {
 	err := w.conn.control(begin)
 	if err == nil {
 		r.tx = w.store.newTx(r.ctx, w.conn)
-		if r.err = r.tx.run(r.fn); r.err != nil {
+		if r.err = r.tx.runClosure(r.fn); r.err != nil {
 			w.conn.abort()
 			r.result <- r.err
 			return
@@ -267,8 +267,8 @@ const (
 // pinnedConn is one SQLite connection with its own statement cache. It
 // implements gorm.ConnPool.
 type pinnedConn struct {
+	*sql.Conn
 	db    *sql.DB
-	conn  *sql.Conn
 	cache *lru.Cache[string, *sql.Stmt]
 	// failControl lets a test make a control statement fail.
 	failControl func(statement string) error
@@ -283,12 +283,12 @@ func pinConn(ctx context.Context, db *sql.DB) (*pinnedConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pinnedConn{db: db, conn: conn, cache: cache}, nil
+	return &pinnedConn{Conn: conn, db: db, cache: cache}, nil
 }
 
 func (p *pinnedConn) close() error {
 	p.cache.Purge()
-	return errors.Join(p.conn.Close(), p.db.Close())
+	return errors.Join(p.Conn.Close(), p.db.Close())
 }
 
 func (p *pinnedConn) control(statement string) error {
@@ -308,19 +308,19 @@ func (p *pinnedConn) control(statement string) error {
 // that the connection is lost; then it is replaced.
 func (p *pinnedConn) abort() {
 	ctx := context.Background()
-	if _, err := p.conn.ExecContext(ctx, rollback); err == nil {
+	if _, err := p.Conn.ExecContext(ctx, rollback); err == nil {
 		return
 	}
-	if _, err := p.conn.ExecContext(ctx, begin); err == nil {
-		if _, err = p.conn.ExecContext(ctx, rollback); err == nil {
+	if _, err := p.Conn.ExecContext(ctx, begin); err == nil {
+		if _, err = p.Conn.ExecContext(ctx, rollback); err == nil {
 			return
 		}
 	}
 	p.cache.Purge()
-	_ = p.conn.Raw(func(any) error { return driver.ErrBadConn })
-	_ = p.conn.Close()
+	_ = p.Conn.Raw(func(any) error { return driver.ErrBadConn })
+	_ = p.Conn.Close()
 	if conn, err := p.db.Conn(ctx); err == nil {
-		p.conn = conn
+		p.Conn = conn
 	}
 }
 
@@ -328,16 +328,11 @@ func (p *pinnedConn) stmt(ctx context.Context, query string) (*sql.Stmt, error) 
 	if st, ok := p.cache.Get(query); ok {
 		return st, nil
 	}
-	st, err := p.conn.PrepareContext(ctx, query)
+	st, err := p.Conn.PrepareContext(ctx, query)
 	if err == nil {
 		p.cache.Add(query, st)
 	}
 	return st, err
-}
-
-// PrepareContext implements gorm.ConnPool; the caller closes the statement.
-func (p *pinnedConn) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
-	return p.conn.PrepareContext(ctx, query)
 }
 
 // ExecContext implements gorm.ConnPool.
@@ -356,9 +351,4 @@ func (p *pinnedConn) QueryContext(ctx context.Context, query string, args ...any
 		return nil, err
 	}
 	return st.QueryContext(ctx, args...)
-}
-
-// QueryRowContext implements gorm.ConnPool.
-func (p *pinnedConn) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
-	return p.conn.QueryRowContext(ctx, query, args...)
 }

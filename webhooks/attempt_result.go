@@ -19,6 +19,7 @@ import (
 	"comet/internal/errs"
 	"comet/internal/input"
 	"comet/models"
+	"comet/store"
 )
 
 const (
@@ -90,7 +91,7 @@ func excerpt(resp *http.Response) string {
 	if resp.ContentLength == 0 { // also after 101, where the body is the connection itself
 		return ""
 	}
-	size := int64(models.MaxResponseExcerpt)
+	size := int64(store.MaxResponseExcerpt)
 	if resp.ContentLength > 0 {
 		size = min(size, resp.ContentLength)
 	}
@@ -105,11 +106,11 @@ func excerpt(resp *http.Response) string {
 // excerptText turns the beginning of a body into valid UTF-8 without control characters, which
 // databases and terminals do not accept.
 func excerptText(begin []byte) string {
-	if len(begin) == models.MaxResponseExcerpt {
+	if len(begin) == store.MaxResponseExcerpt {
 		begin = begin[:len(begin)-cutRune(begin)]
 	}
 	text := printable(string(begin))
-	for len(text) > models.MaxResponseExcerpt { // a replacement character is longer than the byte it replaces
+	for len(text) > store.MaxResponseExcerpt { // a replacement character is longer than the byte it replaces
 		_, last := utf8.DecodeLastRuneInString(text)
 		text = text[:len(text)-last]
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"comet/models"
+	"comet/store"
 )
 
 func TestExcerpt(t *testing.T) {
@@ -65,13 +65,13 @@ func FuzzShown(f *testing.F) {
 	f.Add([]byte(strings.Repeat("é", 512)))
 	f.Add([]byte(strings.Repeat("\x00\xff", 512)))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		text := excerptText(body[:min(len(body), models.MaxResponseExcerpt)])
+		text := excerptText(body[:min(len(body), store.MaxResponseExcerpt)])
 		require.True(t, utf8.ValidString(text))
-		require.LessOrEqual(t, len(text), models.MaxResponseExcerpt)
+		require.LessOrEqual(t, len(text), store.MaxResponseExcerpt)
 		for _, r := range text {
 			require.True(t, r == '\n' || r == '\t' || !unicode.IsControl(r), "%q", text)
 		}
-		if utf8.Valid(body) && len(body) < models.MaxResponseExcerpt && !strings.ContainsFunc(string(body), unicode.IsControl) {
+		if utf8.Valid(body) && len(body) < store.MaxResponseExcerpt && !strings.ContainsFunc(string(body), unicode.IsControl) {
 			require.Equal(t, string(body), text)
 		}
 	})

@@ -13,6 +13,7 @@ import (
 
 	"comet/internal/usage"
 	"comet/models"
+	"comet/store"
 )
 
 // The statements of the store, for one row each.
@@ -105,7 +106,7 @@ func (l *rawLedger) transact(ctx context.Context, fn func(ctx context.Context, b
 func (l *rawLedger) now() time.Time { return l.clock().UTC().Truncate(time.Microsecond) }
 
 // open reads the agent with its ancestors and locks its account.
-func (b *rawStatements) open(ctx context.Context, id string) (a models.Account, path string, budget int64, err error) {
+func (b *rawStatements) open(ctx context.Context, id string) (a store.Account, path string, budget int64, err error) {
 	rows, err := b.chain.QueryContext(ctx, id)
 	if err != nil {
 		return a, "", 0, err
@@ -139,7 +140,7 @@ func (b *rawStatements) open(ctx context.Context, id string) (a models.Account, 
 	return a, path, budget, err
 }
 
-func (b *rawStatements) save(ctx context.Context, a models.Account) error {
+func (b *rawStatements) save(ctx context.Context, a store.Account) error {
 	_, err := b.saveAccount.ExecContext(ctx, a.AgentID, int(a.Level), a.Day, a.Used, a.Forgiven, a.Reserved,
 		a.Subtree, a.SubtreeUsed, a.SubtreeForgiven, a.SubtreeReserved, a.Extra, a.ExtraUntil.UnixMicro(), a.WarnedDay, a.ExceededDay)
 	return err
@@ -156,7 +157,7 @@ func (b *rawStatements) charge(ctx context.Context, f models.Fact) error {
 	return err
 }
 
-func balance(a models.Account, budget int64) usage.Balance {
+func balance(a store.Account, budget int64) usage.Balance {
 	used := a.Used - a.Forgiven
 	return usage.Balance{
 		Budget: &budget, UsedToday: used, Reserved: a.Reserved, Remaining: new(max(0, budget-used-a.Reserved)),

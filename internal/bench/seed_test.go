@@ -73,13 +73,13 @@ func seedFamily(tx *store.Tx, n int, orchestrators []string) error {
 	if err := storetest.AddUsage(tx, head.ID, "nova/"+orchestrators[sphere]+"/"+head.ID, tx.Now(), 3450); err != nil {
 		return err
 	}
-	outcomes := make([]models.OutcomeRow, 15)
+	outcomes := make([]store.OutcomeRow, 15)
 	for i := range outcomes { // as many sessions as in the example of CHE·NU §2.5
 		status := "success"
 		if i == 0 {
 			status = "failed"
 		}
-		outcomes[i] = models.OutcomeRow{AgentID: head.ID, SessionID: fmt.Sprint("session-", i), Status: status, DurationMS: new(int64(234)), At: tx.Now()}
+		outcomes[i] = store.OutcomeRow{AgentID: head.ID, SessionID: fmt.Sprint("session-", i), Status: status, DurationMS: new(int64(234)), At: tx.Now()}
 	}
 	return tx.Agents().AddOutcomes(outcomes)
 }

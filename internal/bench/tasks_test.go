@@ -180,7 +180,7 @@ func (m *taskServer) sameRows(caller, turn int) error {
 			ID: id, Class: envelope.Class, Owner: "bootstrap-admin", QueueKey: "0123456789abcdef0123456789abcdef", Priority: 1, State: models.TaskNew,
 			Attempt: 1, AgentID: agentID, Deadline: now.Add(time.Hour), CreatedAt: now, UpdatedAt: now, Version: 1, Decision: decision(),
 		}
-		if _, _, err := tx.Tasks().ClaimRequest(models.TaskRequest{Owner: "bootstrap-admin", RequestID: uuid.NewString(), TaskID: id}); err != nil {
+		if _, _, err := tx.Tasks().ClaimRequest(store.TaskRequest{Owner: "bootstrap-admin", RequestID: uuid.NewString(), TaskID: id}); err != nil {
 			return err
 		}
 		data := orchestrator.TaskChanged{TaskID: id, State: t.State, Attempt: 1, AgentID: agentID, Version: 1}

@@ -8,6 +8,7 @@ import (
 	"comet/internal/events"
 	"comet/internal/usage"
 	"comet/models"
+	"comet/store"
 )
 
 // attemptEnd describes how an attempt ended, as reported by its agent or a timer.
@@ -62,7 +63,7 @@ func (op *operation) chargeAttempt(t models.Task, a models.Attempt, r attemptEnd
 	if r.tokens > 0 {
 		return op.ledger.ChargeIn(op.tx, a.AgentID, usage.FactDraft{Tokens: &r.tokens, FactLabels: r.labels, FactOutcome: outcome})
 	}
-	return op.tx.Agents().AddOutcomes([]models.OutcomeRow{{AgentID: a.AgentID, SessionID: session, Status: string(r.outcome), DurationMS: &duration, At: op.tx.Now()}})
+	return op.tx.Agents().AddOutcomes([]store.OutcomeRow{{AgentID: a.AgentID, SessionID: session, Status: string(r.outcome), DurationMS: &duration, At: op.tx.Now()}})
 }
 
 // retryOrFail schedules another attempt after a failed one, or fails the task.

@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"comet/internal/errs"
 	"comet/models"
+	"comet/store"
 )
 
 // MaxOutput is the maximum size of each output stream of an attempt, in bytes.
@@ -91,7 +92,7 @@ func (op *operation) addResultChunk(t *models.Task, attempt int, o models.Output
 
 // subtractRanges cuts the stored ranges from a chunk, in order. A chunk whose span differs from
 // its length cannot be cut: it is stored completely or not at all.
-func subtractRanges(o models.OutputChunk, there []models.OutputRange) (out []models.OutputChunk, err error) {
+func subtractRanges(o models.OutputChunk, there []store.OutputRange) (out []models.OutputChunk, err error) {
 	at, end := o.Start, o.End()
 	cut := func(to int64) {
 		if to = min(to, end); at < to {
@@ -183,7 +184,7 @@ func (op *operation) finishResultChunks(t *models.Task, a models.Attempt) error 
 
 // contiguousEnd returns the end of the chunks, which are in order and must have no gap; odd
 // reports whether the span of one differs from its length.
-func contiguousEnd(pieces []models.OutputRange, total int64) (end int64, odd bool, err error) {
+func contiguousEnd(pieces []store.OutputRange, total int64) (end int64, odd bool, err error) {
 	for _, p := range pieces {
 		if p.Start > end {
 			return end, odd, chunkError("bytes %d-%d of the output are missing", end, p.Start)

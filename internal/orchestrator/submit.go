@@ -116,7 +116,7 @@ func (op *operation) claimRequest(by models.Principal, sub Submission) (out Subm
 	if sub.RequestID == "" || sub.requestClaimed {
 		return out, false, nil
 	}
-	earlier, fresh, err := op.tx.Tasks().ClaimRequest(models.TaskRequest{
+	earlier, fresh, err := op.tx.Tasks().ClaimRequest(store.TaskRequest{
 		Owner: by.TokenID, RequestID: sub.RequestID, Digest: sub.digest(), TaskID: sub.ID,
 	})
 	switch {

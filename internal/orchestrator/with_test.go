@@ -29,9 +29,10 @@ func TestRowsOfTheCaller(t *testing.T) {
 			return "talk", err
 		}}
 	}
-	count := func(t *testing.T, h *harness, table string) (n int) {
+	count := func(t *testing.T, h *harness, table string) int {
 		t.Helper()
-		require.NoError(t, h.DB.QueryRow(t.Context(), "SELECT count(*) FROM "+table, nil, &n))
+		n, err := store.Row[int](h.DB.Reads(t.Context()), "SELECT count(*) FROM "+table)
+		require.NoError(t, err)
 		return n
 	}
 
@@ -48,8 +49,8 @@ func TestRowsOfTheCaller(t *testing.T) {
 		order, err := h.TaskWithInput(t.Context(), out.Task.ID)
 		require.NoError(t, err)
 		require.JSONEq(t, `{"lang":"fr"}`, string(order.Input.Parameters))
-		var id string
-		require.NoError(t, h.DB.QueryRow(t.Context(), "SELECT task_id FROM v5_context_tasks", nil, &id))
+		id, err := store.Row[string](h.DB.Reads(t.Context()), "SELECT task_id FROM v5_context_tasks")
+		require.NoError(t, err)
 		require.Equal(t, out.Task.ID, id)
 	})
 
@@ -148,9 +149,9 @@ func TestRowsOfTheCaller(t *testing.T) {
 		}{"a key of its own": {&orchestrator.EndJob{Kind: "step.ended", Key: "flow/step"}, "flow/step"}, "the id of the task": {&orchestrator.EndJob{Kind: "other.ended"}, ""}} {
 			out, err := h.Submit(t.Context(), operator(), orchestrator.Submission{Capabilities: []string{"read"}, OnEnd: c.job}, nil)
 			require.NoError(t, err, name)
-			var n int
 			count := func() int {
-				require.NoError(t, h.DB.QueryRow(t.Context(), "SELECT count(*) FROM jobs WHERE kind = ? AND key = ?", []any{c.job.Kind, cmp.Or(c.key, out.Task.ID)}, &n))
+				n, err := store.Row[int](h.DB.Reads(t.Context()), "SELECT count(*) FROM jobs WHERE kind = ? AND key = ?", c.job.Kind, cmp.Or(c.key, out.Task.ID))
+				require.NoError(t, err)
 				return n
 			}
 			require.Zero(t, count(), name)

@@ -231,7 +231,7 @@ func charge(tx *store.Tx) error {
 	}
 	path := store.Path(spenders, "help")
 	chain := strings.Split(path, "/")
-	links := make([]models.Spender, 0, len(chain))
+	links := make([]store.Spender, 0, len(chain))
 	for _, id := range chain {
 		links = append(links, spenders[id])
 	}
@@ -242,7 +242,7 @@ func charge(tx *store.Tx) error {
 	if err != nil {
 		return err
 	}
-	saved := make([]models.Account, 0, len(accounts))
+	saved := make([]store.Account, 0, len(accounts))
 	for id, a := range accounts {
 		a.Subtree = spenders[id].BudgetScope == models.ScopeSubtree
 		a.SubtreeUsed += 5
@@ -251,7 +251,7 @@ func charge(tx *store.Tx) error {
 	return errors.Join(
 		tx.Ledger().SaveAccounts(saved),
 		storetest.AddUsage(tx, "help", path, tx.Now(), 5),
-		tx.Agents().AddOutcomes([]models.OutcomeRow{{AgentID: "help", SessionID: "s", Status: "success", At: tx.Now()}}),
+		tx.Agents().AddOutcomes([]store.OutcomeRow{{AgentID: "help", SessionID: "s", Status: "success", At: tx.Now()}}),
 	)
 }
 

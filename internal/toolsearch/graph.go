@@ -11,7 +11,7 @@ import (
 	"gonum.org/v1/gonum/graph/network"
 	"gonum.org/v1/gonum/graph/simple"
 
-	"comet/models"
+	"comet/internal/toolsearch/graphstore"
 )
 
 const (
@@ -37,8 +37,8 @@ type neighbour struct {
 type graph struct {
 	number    uint64
 	at        time.Time // of the weights
-	source    []models.ToolEdge
-	stats     []models.ToolNode
+	source    []graphstore.Edge
+	stats     []graphstore.Node
 	ids       []string // sorted
 	nodes     map[string]int32
 	adjacent  [][]neighbour // by id
@@ -50,7 +50,7 @@ type graph struct {
 }
 
 // newGraph returns the graph of edges. stats may lack nodes and may have others.
-func newGraph(edges []models.ToolEdge, stats []models.ToolNode, now time.Time) *graph {
+func newGraph(edges []graphstore.Edge, stats []graphstore.Node, now time.Time) *graph {
 	g := &graph{at: now, source: edges, nodes: map[string]int32{}}
 	for i := range edges {
 		g.ids = append(g.ids, edges[i].From, edges[i].To)
@@ -88,13 +88,13 @@ func newGraph(edges []models.ToolEdge, stats []models.ToolNode, now time.Time) *
 
 // edgeWeight grows with the logarithm of the runs and halves with each halfLife since the last
 // one.
-func edgeWeight(e *models.ToolEdge, now time.Time) float64 {
+func edgeWeight(e *graphstore.Edge, now time.Time) float64 {
 	age := max(now.Sub(e.LastUsed), 0)
 	return math.Log2(1+float64(e.Runs)) * math.Exp2(-float64(age)/float64(halfLife))
 }
 
 // setStats sets ranks and communities and sorts the neighbours by proximity.
-func (g *graph) setStats(stats []models.ToolNode) {
+func (g *graph) setStats(stats []graphstore.Node) {
 	g.stats = stats
 	g.rank, g.community = make([]float64, len(g.ids)), make([]int, len(g.ids))
 	for i := range g.community {
@@ -203,13 +203,13 @@ func (g *graph) adamicAdar(a, b int32) float64 {
 
 // computeStats returns the PageRank of each tool and its community by Louvain's method.
 // Communities are numbered by their first tool, so the same graph always has the same ones.
-func (g *graph) computeStats() []models.ToolNode {
-	out := make([]models.ToolNode, len(g.ids))
+func (g *graph) computeStats() []graphstore.Node {
+	out := make([]graphstore.Node, len(g.ids))
 	if len(out) == 0 {
 		return out
 	}
 	for i, rank := range g.pageRank() {
-		out[i] = models.ToolNode{Tool: g.ids[i], Rank: rank}
+		out[i] = graphstore.Node{Tool: g.ids[i], Rank: rank}
 	}
 	for number, members := range g.communities() {
 		for _, i := range members {

@@ -12,7 +12,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/toolsearch"
-	"comet/models"
+	"comet/internal/toolsearch/graphstore"
 	"comet/store"
 	"comet/store/storetest"
 )
@@ -61,7 +61,7 @@ func record(t *testing.T, x *toolsearch.Index, times int, tools string) {
 
 func edges(t *testing.T, db *storetest.DB) map[string]int64 {
 	t.Helper()
-	all, err := db.Tools(t.Context()).Edges(1000)
+	all, err := graphstore.Edges(t.Context(), db.Store, 1000)
 	require.NoError(t, err)
 	out := map[string]int64{}
 	for _, e := range all {
@@ -268,9 +268,9 @@ func TestGraph(t *testing.T) {
 			all := seen.of(toolsearch.MetricsUpdated)
 			return len(all) > 0 && all[len(all)-1].Communities == 2
 		}, time.Minute, time.Millisecond)
-		nodes, err := db.Tools(t.Context()).Nodes(10)
+		nodes, err := graphstore.Nodes(t.Context(), db.Store, 10)
 		require.NoError(t, err)
-		byTool := map[string]models.ToolNode{}
+		byTool := map[string]graphstore.Node{}
 		for _, n := range nodes {
 			byTool[n.Tool] = n
 			require.Positive(t, n.Rank, n.Tool)
@@ -291,7 +291,7 @@ func TestGraph(t *testing.T) {
 		}
 		start(t, newIndex(db, &toolsearch.Options{MaxEdges: 3}))
 		require.Eventually(t, func() bool {
-			nodes, err := db.Tools(t.Context()).Nodes(100)
+			nodes, err := graphstore.Nodes(t.Context(), db.Store, 100)
 			return err == nil && len(nodes) == 10
 		}, time.Minute, time.Millisecond)
 		require.Equal(t, map[string]int64{"n2 m2": 1, "n3 m3": 1, "n4 m4": 1}, edges(t, db))
@@ -299,7 +299,7 @@ func TestGraph(t *testing.T) {
 
 	onDatabases(t, "weighs old edges less", func(t *testing.T, db *storetest.DB) {
 		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
-			_, err := tx.Tools().AddEdges([]models.ToolEdge{{From: "fs:parse", To: "fs:read_x", Runs: 1}})
+			_, err := graphstore.AddEdges(tx, []graphstore.Edge{{From: "fs:parse", To: "fs:read_x", Runs: 1}})
 			return err
 		}))
 		db.Clock.Advance(29 * 24 * time.Hour)

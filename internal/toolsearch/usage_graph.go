@@ -13,7 +13,7 @@ import (
 
 	"comet/internal/background"
 	"comet/internal/errs"
-	"comet/models"
+	"comet/internal/toolsearch/graphstore"
 	"comet/store"
 )
 
@@ -81,7 +81,7 @@ func newUsageGraph(db *store.Store, opts *Options) *usageGraph {
 // edge is a directed pair of tools.
 type edge struct{ from, to string }
 
-func compareEdges(a, b models.ToolEdge) int {
+func compareEdges(a, b graphstore.Edge) int {
 	return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
 }
 
@@ -89,19 +89,19 @@ func compareEdges(a, b models.ToolEdge) int {
 type pendingRuns struct {
 	mu    sync.Mutex
 	edges map[edge]int64
-	nodes map[string]models.ToolNode
+	nodes map[string]graphstore.Node
 }
 
 func (p *pendingRuns) reset() {
-	p.edges, p.nodes = map[edge]int64{}, map[string]models.ToolNode{}
+	p.edges, p.nodes = map[edge]int64{}, map[string]graphstore.Node{}
 }
 
 // drain returns the pending edges, sorted, and nodes, and removes them.
-func (p *pendingRuns) drain() (edges []models.ToolEdge, nodes []models.ToolNode) {
+func (p *pendingRuns) drain() (edges []graphstore.Edge, nodes []graphstore.Node) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for e, n := range p.edges {
-		edges = append(edges, models.ToolEdge{From: e.from, To: e.to, Runs: n})
+		edges = append(edges, graphstore.Edge{From: e.from, To: e.to, Runs: n})
 	}
 	slices.SortFunc(edges, compareEdges)
 	nodes = slices.Collect(maps.Values(p.nodes))
@@ -109,7 +109,7 @@ func (p *pendingRuns) drain() (edges []models.ToolEdge, nodes []models.ToolNode)
 	return edges, nodes
 }
 
-func (p *pendingRuns) add(edges []models.ToolEdge, nodes []models.ToolNode) {
+func (p *pendingRuns) add(edges []graphstore.Edge, nodes []graphstore.Node) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, e := range edges {
@@ -149,12 +149,12 @@ func (u *usageGraph) Record(tools []string) error {
 	if u.pending.full(u.opts.MaxPending) {
 		return errs.New(errs.Busy, "too many runs are waiting to be written to the usage graph")
 	}
-	var edges []models.ToolEdge
-	var nodes []models.ToolNode
+	var edges []graphstore.Edge
+	var nodes []graphstore.Node
 	for i, id := range distinct {
-		nodes = append(nodes, models.ToolNode{Tool: id, Runs: 1})
+		nodes = append(nodes, graphstore.Node{Tool: id, Runs: 1})
 		for _, next := range distinct[i+1 : min(len(distinct), i+1+window)] {
-			edges = append(edges, models.ToolEdge{From: id, To: next, Runs: 1})
+			edges = append(edges, graphstore.Edge{From: id, To: next, Runs: 1})
 		}
 	}
 	u.pending.add(edges, nodes)
@@ -178,12 +178,12 @@ func (u *usageGraph) flush(ctx context.Context) error {
 	var err error
 	for len(edges)+len(nodes) > 0 {
 		e, n := edges[:min(len(edges), maxWritten)], nodes[:min(len(nodes), maxWritten)]
-		var totals []models.ToolEdge
+		var totals []graphstore.Edge
 		err = u.store.Write(ctx, func(tx *store.Tx) (err error) {
-			if totals, err = tx.Tools().AddEdges(e); err != nil {
+			if totals, err = graphstore.AddEdges(tx, e); err != nil {
 				return err
 			}
-			return tx.Tools().AddRuns(n)
+			return graphstore.AddRuns(tx, n)
 		})
 		if err != nil {
 			u.pending.add(edges, nodes)
@@ -202,7 +202,7 @@ func (u *usageGraph) flush(ctx context.Context) error {
 
 // writtenEdge is an edge with its total in SQL.
 type writtenEdge struct {
-	models.ToolEdge
+	graphstore.Edge
 	created bool
 }
 
@@ -253,11 +253,11 @@ func (u *usageGraph) replace(g *graph) {
 
 // reload reads the graph from SQL, with the runs of other replicas.
 func (u *usageGraph) reload(ctx context.Context) error {
-	edges, err := u.store.Tools(ctx).Edges(u.opts.MaxEdges)
+	edges, err := graphstore.Edges(ctx, u.store, u.opts.MaxEdges)
 	if err != nil {
 		return err
 	}
-	nodes, err := u.store.Tools(ctx).Nodes(2 * u.opts.MaxEdges)
+	nodes, err := graphstore.Nodes(ctx, u.store, 2*u.opts.MaxEdges)
 	if err != nil {
 		return err
 	}
@@ -270,21 +270,21 @@ func (u *usageGraph) reload(ctx context.Context) error {
 	return nil
 }
 
-func sortedEdges(list []models.ToolEdge) []models.ToolEdge {
+func sortedEdges(list []graphstore.Edge) []graphstore.Edge {
 	return slices.SortedFunc(slices.Values(list), compareEdges)
 }
 
 // apply updates the graph with written edges and publishes the changes.
 func (u *usageGraph) apply(all []writtenEdge) {
 	old := u.graph.Load()
-	edges := make(map[edge]models.ToolEdge, len(old.source)+len(all))
+	edges := make(map[edge]graphstore.Edge, len(old.source)+len(all))
 	for _, e := range old.source {
 		edges[edge{e.From, e.To}] = e
 	}
 	for _, w := range all {
-		edges[edge{w.From, w.To}] = w.ToolEdge
+		edges[edge{w.From, w.To}] = w.Edge
 	}
-	list := slices.SortedFunc(maps.Values(edges), func(a, b models.ToolEdge) int {
+	list := slices.SortedFunc(maps.Values(edges), func(a, b graphstore.Edge) int {
 		return cmp.Or(b.LastUsed.Compare(a.LastUsed), compareEdges(a, b))
 	})
 	g := newGraph(list[:min(len(list), u.opts.MaxEdges)], old.stats, u.store.Now())
@@ -304,7 +304,7 @@ func (u *usageGraph) apply(all []writtenEdge) {
 func (u *usageGraph) recompute(ctx context.Context, g *graph) (uint64, error) {
 	nodes := g.computeStats()
 	for batch := range slices.Chunk(nodes, maxWritten) {
-		if err := u.store.Write(ctx, func(tx *store.Tx) error { return tx.Tools().SetRanks(batch) }); err != nil {
+		if err := u.store.Write(ctx, func(tx *store.Tx) error { return graphstore.SetRanks(tx, batch) }); err != nil {
 			return 0, err
 		}
 	}
@@ -327,10 +327,10 @@ func (g *graph) change(k ChangeKind) Change {
 func (u *usageGraph) purge(ctx context.Context) error {
 	before := u.store.Now().Add(-u.opts.Retention)
 	for _, purge := range []func(tx *store.Tx, limit int) (int64, error){
-		func(tx *store.Tx, limit int) (int64, error) { return tx.Tools().PurgeEdges(before, limit) },
-		func(tx *store.Tx, limit int) (int64, error) { return tx.Tools().TrimEdges(u.opts.MaxEdges, limit) },
-		func(tx *store.Tx, limit int) (int64, error) { return tx.Tools().PurgeNodes(before, limit) },
-		func(tx *store.Tx, limit int) (int64, error) { return tx.Tools().PurgeVectors(before, limit) },
+		func(tx *store.Tx, limit int) (int64, error) { return graphstore.PurgeEdges(tx, before, limit) },
+		func(tx *store.Tx, limit int) (int64, error) { return graphstore.TrimEdges(tx, u.opts.MaxEdges, limit) },
+		func(tx *store.Tx, limit int) (int64, error) { return graphstore.PurgeNodes(tx, before, limit) },
+		func(tx *store.Tx, limit int) (int64, error) { return graphstore.PurgeVectors(tx, before, limit) },
 	} {
 		if _, err := u.store.InBatches(ctx, purge); err != nil {
 			return err

@@ -16,7 +16,7 @@ import (
 
 	"comet/internal/background"
 	"comet/internal/errs"
-	"comet/models"
+	"comet/internal/toolsearch/graphstore"
 	"comet/store"
 )
 
@@ -211,7 +211,7 @@ func (v *vectors) embedTools(ctx context.Context) error {
 		texts[d.digest] = d.embedded
 	}
 	digests := slices.Sorted(maps.Keys(texts))
-	stored, err := v.store.Tools(ctx).Vectors(digests)
+	stored, err := graphstore.Vectors(ctx, v.store, digests)
 	if err != nil {
 		return err
 	}
@@ -222,11 +222,11 @@ func (v *vectors) embedTools(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return v.store.Write(ctx, func(tx *store.Tx) error { return tx.Tools().UseVectors(digests) })
+	return v.store.Write(ctx, func(tx *store.Tx) error { return graphstore.UseVectors(tx, digests) })
 }
 
 // embedMissing embeds, stores and publishes the vectors that are missing.
-func (v *vectors) embedMissing(ctx context.Context, texts map[string]string, digests []string, stored []models.ToolVector) error {
+func (v *vectors) embedMissing(ctx context.Context, texts map[string]string, digests []string, stored []graphstore.Vector) error {
 	set := &vectorSet{number: v.current.Load().number, by: map[string][]float32{}}
 	if err := set.checkWidth(stored); err != nil {
 		return err
@@ -246,7 +246,7 @@ func (v *vectors) embedMissing(ctx context.Context, texts map[string]string, dig
 		if err != nil {
 			return err
 		}
-		if err := v.store.Write(ctx, func(tx *store.Tx) error { return tx.Tools().SaveVectors(made) }); err != nil {
+		if err := v.store.Write(ctx, func(tx *store.Tx) error { return graphstore.SaveVectors(tx, made) }); err != nil {
 			return err
 		}
 		set = v.publish(set, made)
@@ -254,7 +254,7 @@ func (v *vectors) embedMissing(ctx context.Context, texts map[string]string, dig
 	return nil
 }
 
-func (v *vectors) embed(ctx context.Context, digests []string, texts map[string]string) ([]models.ToolVector, error) {
+func (v *vectors) embed(ctx context.Context, digests []string, texts map[string]string) ([]graphstore.Vector, error) {
 	list := make([]string, len(digests))
 	for i, d := range digests {
 		list[i] = texts[d]
@@ -266,9 +266,9 @@ func (v *vectors) embed(ctx context.Context, digests []string, texts map[string]
 	if len(made) != len(list) {
 		return nil, errs.New(errs.Unavailable, "the embedder returned %d vectors for %d texts", len(made), len(list))
 	}
-	out := make([]models.ToolVector, len(made))
+	out := make([]graphstore.Vector, len(made))
 	for i, v := range made {
-		out[i] = models.ToolVector{Digest: digests[i], Vector: v}
+		out[i] = graphstore.Vector{Digest: digests[i], Vector: v}
 	}
 	return out, nil
 }
@@ -277,7 +277,7 @@ func (v *vectors) embed(ctx context.Context, digests []string, texts map[string]
 var errWidth = errors.New("vectors of different lengths")
 
 // checkWidth returns an error unless more vectors have the length of the others.
-func (v *vectorSet) checkWidth(more []models.ToolVector) error {
+func (v *vectorSet) checkWidth(more []graphstore.Vector) error {
 	width := v.width
 	for _, m := range more {
 		if width == 0 {
@@ -291,7 +291,7 @@ func (v *vectorSet) checkWidth(more []models.ToolVector) error {
 }
 
 // publish adds vectors to those that searches use.
-func (v *vectors) publish(before *vectorSet, more []models.ToolVector) *vectorSet {
+func (v *vectors) publish(before *vectorSet, more []graphstore.Vector) *vectorSet {
 	next := &vectorSet{number: before.number + 1, width: before.width, by: maps.Clone(before.by)}
 	for _, m := range more {
 		next.width, next.by[m.Digest] = len(m.Vector), unit(m.Vector)

@@ -15,6 +15,7 @@ import (
 
 	"comet/internal/toolsearch"
 	"comet/internal/toolsearch/embeddings"
+	"comet/internal/toolsearch/graphstore"
 	"comet/store/storetest"
 )
 
@@ -131,7 +132,7 @@ func TestEmbeddings(t *testing.T) {
 		m := newModel(t)
 		x := indexWithCar(t, db, retryOften(m, t))
 		require.Eventually(t, used(t, x), time.Minute, time.Millisecond)
-		vectors, err := db.Tools(t.Context()).Vectors(nil)
+		vectors, err := graphstore.Vectors(t.Context(), db.Store, nil)
 		require.NoError(t, err)
 		require.Empty(t, vectors)
 		before := m.texts.Load()

@@ -4,12 +4,13 @@ import (
 	"time"
 
 	"comet/models"
+	"comet/store"
 )
 
 // account is a locked account with the agent it belongs to.
 type account struct {
-	models.Account
-	spender models.Spender
+	store.Account
+	spender store.Spender
 	changed bool
 }
 

@@ -35,14 +35,14 @@ func (r *request) common() *request { return r }
 type batch struct {
 	tx           *store.Tx
 	now          time.Time
-	spenders     map[string]models.Spender
+	spenders     map[string]store.Spender
 	accounts     map[string]*account
 	reservations map[store.LedgerKey]models.Reservation
 	recorded     map[store.LedgerKey]models.Fact
 
 	facts    []models.Fact
 	ended    map[store.LedgerKey]models.Reservation // granted or changed
-	outcomes []models.OutcomeRow
+	outcomes []store.OutcomeRow
 	alerts   []alert
 }
 
@@ -126,7 +126,7 @@ func (b *batch) lock(ops []operation, reservations map[store.LedgerKey]models.Re
 	if err != nil {
 		return err
 	}
-	var missing []models.Spender
+	var missing []store.Spender
 	for _, id := range wanted {
 		if _, found := locked[id]; !found {
 			missing = append(missing, b.spenders[id])

@@ -116,7 +116,7 @@ func (b *batch) save() error {
 	if err := b.tx.Agents().AddOutcomes(b.outcomes); err != nil {
 		return err
 	}
-	var changed []models.Account
+	var changed []store.Account
 	for _, a := range b.accounts {
 		if a.changed {
 			changed = append(changed, a.Account)

@@ -77,7 +77,7 @@ func matchesModel(t *testing.T, db *storetest.DB, s uint64, n int) map[string]ma
 func newModelRun(t *testing.T, db *storetest.DB) *modelRun {
 	t.Helper()
 	r := &modelRun{Ledger: usage.New(db.Store, nil), t: t, db: db, m: &model{
-		agents: map[string]models.Spender{}, days: map[string]int64{}, counting: map[string]bool{}, warned: map[string]int64{}, exceeded: map[string]int64{},
+		agents: map[string]store.Spender{}, days: map[string]int64{}, counting: map[string]bool{}, warned: map[string]int64{}, exceeded: map[string]int64{},
 		alerts: []alert{}, keys: map[string]time.Time{},
 	}}
 	for _, link := range []struct {
@@ -89,15 +89,15 @@ func newModelRun(t *testing.T, db *storetest.DB) *modelRun {
 		{"o1", 5_000, []string{"s1", "s2"}}, {"o2", 5_000, []string{"s3", "s4"}},
 		{"s1", 2_000, []string{"a1", "a2", "a3"}}, {"s2", 2_000, []string{"a4", "a5"}}, {"s3", 2_000, []string{"a6", "a7"}}, {"s4", 2_000, []string{"a8"}},
 	} {
-		r.insert(models.Spender{ID: "nova"})
+		r.insert(store.Spender{ID: "nova"})
 		for _, id := range link.ids {
-			r.insert(models.Spender{ID: id, Level: r.m.agents[link.parent].Level + 1, ParentID: link.parent, TokenBudget: &link.budget})
+			r.insert(store.Spender{ID: id, Level: r.m.agents[link.parent].Level + 1, ParentID: link.parent, TokenBudget: &link.budget})
 		}
 	}
 	return r
 }
 
-func (r *modelRun) insert(s models.Spender) {
+func (r *modelRun) insert(s store.Spender) {
 	r.t.Helper()
 	if _, there := r.m.agents[s.ID]; there {
 		return
@@ -254,7 +254,7 @@ func (r *modelRun) doReset(id, key string) observed {
 	return unlessReplayed(once, h)
 }
 
-func (r *modelRun) doChange(s models.Spender) observed {
+func (r *modelRun) doChange(s store.Spender) observed {
 	return observe(r.db.Write(r.t.Context(), func(tx *store.Tx) error {
 		if err := tx.Agents().LockChains(); err != nil {
 			return err

@@ -16,7 +16,7 @@ import (
 // agent's last events.
 type model struct {
 	now          time.Time
-	agents       map[string]models.Spender
+	agents       map[string]store.Spender
 	days         map[string]int64
 	counting     map[string]bool // whose roll-up counts since its scope became subtree
 	facts        []modelFact

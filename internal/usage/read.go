@@ -88,8 +88,16 @@ func (l *Ledger) History(ctx context.Context, agentID string, q HistoryQuery) ([
 		return buckets, nil
 	}
 	end := from.Add(time.Duration(len(buckets)) * width)
-	fill := func(r store.HistoryRow) {
-		b := &buckets[(r.Hour-from.Unix()/3600)/int64(width/time.Hour)]
+	hours, ledger := int64(width/time.Hour), l.store.Ledger(ctx)
+	var rows []store.HistoryRow
+	var err error
+	if q.By == ByNothing {
+		rows, err = ledger.History(agentID, from, end, hours)
+	} else {
+		rows, err = ledger.Breakdown(agentID, string(q.By), from, end, hours, q.Top)
+	}
+	for _, r := range rows {
+		b := &buckets[(r.Hour-from.Unix()/3600)/hours]
 		b.Tokens += r.Tokens
 		switch {
 		case q.By == ByNothing:
@@ -99,10 +107,7 @@ func (l *Ledger) History(ctx context.Context, agentID string, q HistoryQuery) ([
 			b.OtherTokens += r.Tokens
 		}
 	}
-	if q.By == ByNothing {
-		return buckets, l.store.Ledger(ctx).History(agentID, from, end, int64(width/time.Hour), fill)
-	}
-	return buckets, l.store.Ledger(ctx).Breakdown(agentID, string(q.By), from, end, int64(width/time.Hour), q.Top, fill)
+	return buckets, err
 }
 
 // maxBuckets is the largest number of windows in a history.

@@ -170,7 +170,7 @@ func (b *batch) outcome(f models.Fact, at time.Time, o FactOutcome) {
 	session := o.SessionID
 	session = cmp.Or(session, f.TaskID)
 	session = cmp.Or(session, f.ID)
-	b.outcomes = append(b.outcomes, models.OutcomeRow{
+	b.outcomes = append(b.outcomes, store.OutcomeRow{
 		AgentID: f.AgentID, SessionID: session, Status: string(o.Outcome), DurationMS: o.DurationMS, At: at,
 	})
 }

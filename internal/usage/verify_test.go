@@ -25,7 +25,7 @@ func (f *fixture) busy(t *testing.T) {
 }
 
 // account changes a stored account directly.
-func (f *fixture) account(t *testing.T, id string, set func(*models.Account)) {
+func (f *fixture) account(t *testing.T, id string, set func(*store.Account)) {
 	t.Helper()
 	f.write(t, func(tx *store.Tx) error {
 		all, err := tx.Ledger().LockAccounts([]string{id})
@@ -34,7 +34,7 @@ func (f *fixture) account(t *testing.T, id string, set func(*models.Account)) {
 		}
 		a := all[id]
 		set(&a)
-		return tx.Ledger().SaveAccounts([]models.Account{a})
+		return tx.Ledger().SaveAccounts([]store.Account{a})
 	})
 }
 
@@ -52,7 +52,7 @@ func TestVerify(t *testing.T) {
 			f.write(t, func(tx *store.Tx) error {
 				return storetest.AddUsage(tx, "other", "nova/orch/other", startOf(today).Add(15*time.Hour), 7)
 			})
-			f.account(t, "other", func(a *models.Account) { a.AgentID, a.Level, a.Day = "other", 2, today })
+			f.account(t, "other", func(a *store.Account) { a.AgentID, a.Level, a.Day = "other", 2, today })
 		}, []store.Difference{{AgentID: "other", What: "window", Where: "2026-01-10T15:00:00Z nova/orch/other", Stored: 7}}},
 		{"AFactThatNoWindowCounts", func(t *testing.T, f *fixture) {
 			lost := kept
@@ -68,22 +68,22 @@ func TestVerify(t *testing.T) {
 			f.write(t, func(tx *store.Tx) error { return tx.Ledger().InsertFacts([]models.Fact{lost}) })
 		}, []store.Difference{{AgentID: "help", What: "window", Where: "2025-01-10T03:00:00Z nova/orch/spec/help", Computed: 9}}},
 		{"WhatAnAccountUsed", func(t *testing.T, f *fixture) {
-			f.account(t, "help", func(a *models.Account) { a.Used-- })
+			f.account(t, "help", func(a *store.Account) { a.Used-- })
 		}, []store.Difference{{AgentID: "help", What: "used", Stored: 999, Computed: 1_000}}},
 		{"WhatAnAccountForgave", func(t *testing.T, f *fixture) {
-			f.account(t, "help", func(a *models.Account) { a.Forgiven = 1 })
+			f.account(t, "help", func(a *store.Account) { a.Forgiven = 1 })
 		}, []store.Difference{{AgentID: "help", What: "forgiven", Stored: 1}}},
 		{"WhatAnAccountReserved", func(t *testing.T, f *fixture) {
-			f.account(t, "help", func(a *models.Account) { a.Reserved += 5 })
+			f.account(t, "help", func(a *store.Account) { a.Reserved += 5 })
 		}, []store.Difference{{AgentID: "help", What: "reserved", Stored: 305, Computed: 300}}},
 		{"WhatASubtreeUsed", func(t *testing.T, f *fixture) {
-			f.account(t, "spec", func(a *models.Account) { a.SubtreeUsed = 0 })
+			f.account(t, "spec", func(a *store.Account) { a.SubtreeUsed = 0 })
 		}, []store.Difference{{AgentID: "spec", What: "subtree_used", Computed: 1_054}}},
 		{"WhatASubtreeForgave", func(t *testing.T, f *fixture) {
-			f.account(t, "spec", func(a *models.Account) { a.SubtreeForgiven++ })
+			f.account(t, "spec", func(a *store.Account) { a.SubtreeForgiven++ })
 		}, []store.Difference{{AgentID: "spec", What: "subtree_forgiven", Stored: 1_051, Computed: 1_050}}},
 		{"WhatASubtreeReserved", func(t *testing.T, f *fixture) {
-			f.account(t, "spec", func(a *models.Account) { a.SubtreeReserved-- })
+			f.account(t, "spec", func(a *store.Account) { a.SubtreeReserved-- })
 		}, []store.Difference{{AgentID: "spec", What: "subtree_reserved", Stored: 299, Computed: 300}}},
 		{"ASettlementWithoutItsFact", func(t *testing.T, f *fixture) {
 			r := models.Reservation{
@@ -93,7 +93,7 @@ func TestVerify(t *testing.T) {
 			f.write(t, func(tx *store.Tx) error { return tx.Ledger().SaveReservations([]models.Reservation{r}, f.db.Now()) })
 		}, []store.Difference{{AgentID: "help", What: "settled", Where: "x", Stored: 7}}},
 		{"AnUnknownAdditionalBudget", func(t *testing.T, f *fixture) {
-			f.account(t, "help", func(a *models.Account) { a.Extra, a.ExtraUntil = 500, f.db.Now().Add(time.Hour) })
+			f.account(t, "help", func(a *store.Account) { a.Extra, a.ExtraUntil = 500, f.db.Now().Add(time.Hour) })
 		}, []store.Difference{{AgentID: "help", What: "extra", Stored: 500}}},
 		{"UseWithoutAnAccount", func(t *testing.T, f *fixture) {
 			lost := kept

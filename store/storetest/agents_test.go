@@ -137,9 +137,9 @@ func TestUpdateAgent(t *testing.T) {
 			return out
 		}
 		write(t, db, func(tx *store.Tx) error {
-			var accounts []models.Account
+			var accounts []store.Account
 			for _, id := range []string{"finance", "health"} {
-				accounts = append(accounts, models.Account{AgentID: id, Level: 2, Day: 20_463, Used: 7, Subtree: true, SubtreeUsed: 70})
+				accounts = append(accounts, store.Account{AgentID: id, Level: 2, Day: 20_463, Used: 7, Subtree: true, SubtreeUsed: 70})
 			}
 			return tx.Ledger().SaveAccounts(accounts)
 		})
@@ -153,7 +153,7 @@ func TestUpdateAgent(t *testing.T) {
 			update(t, db, a)
 			require.Equal(t, map[string]bool{"finance": false, "health": true}, rolledUp("finance", "health"), "now it is %s", scope)
 			write(t, db, func(tx *store.Tx) error {
-				return tx.Ledger().SaveAccounts([]models.Account{{AgentID: "finance", Level: 2, Day: 20_463, Used: 7, Subtree: true, SubtreeUsed: 70}})
+				return tx.Ledger().SaveAccounts([]store.Account{{AgentID: "finance", Level: 2, Day: 20_463, Used: 7, Subtree: true, SubtreeUsed: 70}})
 			})
 		}
 		a.BudgetScope = ""

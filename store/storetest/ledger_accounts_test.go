@@ -17,13 +17,13 @@ import (
 )
 
 // accounts makes accounts and returns them as they are stored.
-func accounts(t *testing.T, db *storetest.DB, of ...models.Spender) map[string]models.Account {
+func accounts(t *testing.T, db *storetest.DB, of ...store.Spender) map[string]store.Account {
 	t.Helper()
 	ids := make([]string, 0, len(of))
 	for _, s := range of {
 		ids = append(ids, s.ID)
 	}
-	var out map[string]models.Account
+	var out map[string]store.Account
 	write(t, db, func(tx *store.Tx) (err error) {
 		if _, err := tx.Ledger().CreateAccounts(of); err != nil {
 			return err
@@ -36,44 +36,44 @@ func accounts(t *testing.T, db *storetest.DB, of ...models.Spender) map[string]m
 
 func TestAccounts(t *testing.T) {
 	t.Parallel()
-	finance, bills := models.Spender{ID: "finance", Level: 2}, models.Spender{ID: "bills", Level: 3}
-	fresh := func(s models.Spender) models.Account {
-		return models.Account{AgentID: s.ID, Level: s.Level, WarnedDay: -1, ExceededDay: -1}
+	finance, bills := store.Spender{ID: "finance", Level: 2}, store.Spender{ID: "bills", Level: 3}
+	fresh := func(s store.Spender) store.Account {
+		return store.Account{AgentID: s.ID, Level: s.Level, WarnedDay: -1, ExceededDay: -1}
 	}
 
 	rule(t, "StartEmptyAndAreCreatedOnce", func(t *testing.T, db *storetest.DB) {
-		want := map[string]models.Account{"finance": fresh(finance), "bills": fresh(bills)}
+		want := map[string]store.Account{"finance": fresh(finance), "bills": fresh(bills)}
 		require.Equal(t, want, accounts(t, db, finance, bills, finance))
 		write(t, db, func(tx *store.Tx) error {
-			created, err := tx.Ledger().CreateAccounts([]models.Spender{bills, {ID: "help", Level: 3}})
-			require.Equal(t, map[string]models.Account{"help": fresh(models.Spender{ID: "help", Level: 3})}, created, "only the new account is created")
+			created, err := tx.Ledger().CreateAccounts([]store.Spender{bills, {ID: "help", Level: 3}})
+			require.Equal(t, map[string]store.Account{"help": fresh(store.Spender{ID: "help", Level: 3})}, created, "only the new account is created")
 			return err
 		})
 		spent := fresh(bills)
 		spent.Used = 5
-		write(t, db, func(tx *store.Tx) error { return tx.Ledger().SaveAccounts([]models.Account{spent}) })
+		write(t, db, func(tx *store.Tx) error { return tx.Ledger().SaveAccounts([]store.Account{spent}) })
 		require.EqualValues(t, 5, accounts(t, db, bills)["bills"].Used, "an account that is there stays as it is")
 		require.Empty(t, accounts(t, db))
 	})
 
 	rule(t, "StoreEveryField", func(t *testing.T, db *storetest.DB) {
 		accounts(t, db, bills, finance)
-		full := models.Account{
+		full := store.Account{
 			AgentID: "bills", Level: 3, Day: 20_463, Used: 1, Forgiven: 2, Reserved: 3, Subtree: true, SubtreeUsed: 4, SubtreeForgiven: 5,
 			SubtreeReserved: 6, Extra: 7, ExtraUntil: db.Now(), WarnedDay: 8, ExceededDay: 9,
 		}
-		write(t, db, func(tx *store.Tx) error { return tx.Ledger().SaveAccounts([]models.Account{full}) })
+		write(t, db, func(tx *store.Tx) error { return tx.Ledger().SaveAccounts([]store.Account{full}) })
 		write(t, db, func(tx *store.Tx) error {
 			got, err := tx.Ledger().LockAccounts([]string{"bills", "finance", "missing", "bills"})
-			require.Equal(t, map[string]models.Account{"bills": full, "finance": fresh(finance)}, got)
+			require.Equal(t, map[string]store.Account{"bills": full, "finance": fresh(finance)}, got)
 			return err
 		})
 	})
 
 	rule(t, "AreFoundByListsOfAnyLength", func(t *testing.T, db *storetest.DB) {
-		var all []models.Spender
+		var all []store.Spender
 		for i := range 300 {
-			all = append(all, models.Spender{ID: fmt.Sprintf("a-%d", i), Level: models.Level(1 + i%3)})
+			all = append(all, store.Spender{ID: fmt.Sprintf("a-%d", i), Level: models.Level(1 + i%3)})
 		}
 		accounts(t, db, all...)
 		for _, n := range []int{1, 2, 3, 127, 128, 129, 255, 256, 257, 300} {
@@ -88,11 +88,11 @@ func TestAccounts(t *testing.T) {
 			if err == nil {
 				a := got["bills"]
 				a.Used = 7
-				err = tx.Ledger().SaveAccounts([]models.Account{a})
+				err = tx.Ledger().SaveAccounts([]store.Account{a})
 			}
 			return err
 		})
-		var seen map[string]models.Account
+		var seen map[string]store.Account
 		second := behind(t, db, func(tx *store.Tx) (err error) {
 			seen, err = tx.Ledger().LockAccounts([]string{"finance", "bills"})
 			return err
@@ -106,7 +106,7 @@ func TestAccounts(t *testing.T) {
 	// A waiting transaction holds only accounts that come earlier in the order, so no two
 	// wait for each other.
 	overlapping(t, "AreLockedFromTheLowestLevelUpAndByID", func(t *testing.T, db *storetest.DB) {
-		a, b, top := models.Spender{ID: "a", Level: 3}, models.Spender{ID: "b", Level: 3}, models.Spender{ID: "0", Level: 1}
+		a, b, top := store.Spender{ID: "a", Level: 3}, store.Spender{ID: "b", Level: 3}, store.Spender{ID: "0", Level: 1}
 		accounts(t, db, a, b, top)
 		lock := func(ids ...string) func(tx *store.Tx) error {
 			return func(tx *store.Tx) error { _, err := tx.Ledger().LockAccounts(ids); return err }
@@ -160,10 +160,10 @@ func TestSpenders(t *testing.T) {
 				require.Equal(t, c.want, slices.Sorted(maps.Keys(got)), "%v", c.ids)
 			}
 			got, err := tx.Ledger().Spenders([]string{"bills"})
-			require.Equal(t, models.Spender{
+			require.Equal(t, store.Spender{
 				ID: "bills", Level: 3, ParentID: "finance", TokenBudget: new(int64(5000)), BudgetScope: models.ScopeOwn, IsActive: true, Version: 1,
 			}, got["bills"])
-			require.Equal(t, models.Spender{ID: "nova", BudgetScope: models.ScopeOwn, IsActive: true, Version: 1}, got["nova"])
+			require.Equal(t, store.Spender{ID: "nova", BudgetScope: models.ScopeOwn, IsActive: true, Version: 1}, got["nova"])
 			require.Equal(t, "nova/orch-a/finance/bills", store.Path(got, "bills"))
 			require.Empty(t, store.Path(got, "missing"))
 			return err

@@ -114,7 +114,7 @@ func TestRollUps(t *testing.T) {
 				{"nova", 0, 1<<11 - 1 + 1<<12}, {"o", 1, 2 + 4 + 8 + 16 + 64 + 128 + 256 + 1<<12}, {"o-2", 1, 32 + 1024}, {"o0", 1, 512},
 				{"s", 2, 8 + 16 + 32 + 1<<12}, {"s-2", 2, 64 + 128}, {"s0", 2, 256}, {"a", 3, 16 + 32 + 64},
 			} {
-				got, err := tx.Ledger().SubtreeUsed(models.Spender{ID: c.id, Level: c.level}, day)
+				got, err := tx.Ledger().SubtreeUsed(store.Spender{ID: c.id, Level: c.level}, day)
 				if err != nil {
 					return err
 				}

@@ -153,7 +153,7 @@ func TestSnapshots(t *testing.T) {
 					}
 					account := a["bills"]
 					account.AgentID, account.Level, account.Day, account.Used = "bills", 3, at.Unix()/86_400, account.Used+f.Tokens
-					if err := tx.Ledger().SaveAccounts([]models.Account{account}); err != nil {
+					if err := tx.Ledger().SaveAccounts([]store.Account{account}); err != nil {
 						return err
 					}
 					if err := tx.Ledger().InsertFacts([]models.Fact{f}); err != nil {

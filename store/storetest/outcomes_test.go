@@ -15,11 +15,11 @@ import (
 )
 
 // outcome is one of finance.
-func outcome(session string, status string, milliseconds *int64, at time.Time) models.OutcomeRow {
-	return models.OutcomeRow{AgentID: "finance", SessionID: session, Status: status, DurationMS: milliseconds, At: at}
+func outcome(session string, status string, milliseconds *int64, at time.Time) store.OutcomeRow {
+	return store.OutcomeRow{AgentID: "finance", SessionID: session, Status: status, DurationMS: milliseconds, At: at}
 }
 
-func addOutcomes(t *testing.T, db *storetest.DB, rows ...models.OutcomeRow) {
+func addOutcomes(t *testing.T, db *storetest.DB, rows ...store.OutcomeRow) {
 	t.Helper()
 	write(t, db, func(tx *store.Tx) error { return tx.Agents().AddOutcomes(rows) })
 }
@@ -72,7 +72,7 @@ func TestOutcomes(t *testing.T) {
 	rule(t, "AreWrittenTogetherAndCountedEach", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		const n = 1000
-		rows := make([]models.OutcomeRow, n)
+		rows := make([]store.OutcomeRow, n)
 		for i := range rows {
 			rows[i] = outcome(fmt.Sprint("s", i), "success", new(int64(i)), db.Now())
 			if i%4 == 0 {
@@ -88,17 +88,17 @@ func TestOutcomes(t *testing.T) {
 	rule(t, "AreRefusedTogetherWhenOneIsInvalid", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		good := outcome("s", "success", new(int64(1)), db.Now())
-		for name, spoil := range map[string]func(*models.OutcomeRow){
-			"an unknown agent":    func(o *models.OutcomeRow) { o.AgentID = "missing" },
-			"an unknown status":   func(o *models.OutcomeRow) { o.Status = "well" },
-			"no status":           func(o *models.OutcomeRow) { o.Status = "" },
-			"a negative duration": func(o *models.OutcomeRow) { o.DurationMS = new(int64(-1)) },
+		for name, spoil := range map[string]func(*store.OutcomeRow){
+			"an unknown agent":    func(o *store.OutcomeRow) { o.AgentID = "missing" },
+			"an unknown status":   func(o *store.OutcomeRow) { o.Status = "well" },
+			"no status":           func(o *store.OutcomeRow) { o.Status = "" },
+			"a negative duration": func(o *store.OutcomeRow) { o.DurationMS = new(int64(-1)) },
 		} {
 			bad := good
 			spoil(&bad)
-			err := db.Write(context.Background(), func(tx *store.Tx) error { return tx.Agents().AddOutcomes([]models.OutcomeRow{good, bad}) })
+			err := db.Write(context.Background(), func(tx *store.Tx) error { return tx.Agents().AddOutcomes([]store.OutcomeRow{good, bad}) })
 			require.Equal(t, errs.Conflict, errs.CodeOf(err), name)
-			err = db.Write(context.Background(), func(tx *store.Tx) error { return tx.Agents().AddOutcomes([]models.OutcomeRow{bad}) })
+			err = db.Write(context.Background(), func(tx *store.Tx) error { return tx.Agents().AddOutcomes([]store.OutcomeRow{bad}) })
 			require.Equal(t, errs.Conflict, errs.CodeOf(err), name)
 		}
 		requireStats(t, db, "finance", models.AgentStats{})

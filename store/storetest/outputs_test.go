@@ -42,7 +42,7 @@ func spanning(start, span int64, text string) models.OutputChunk {
 }
 
 // pieces returns where the pieces of a stream lie.
-func pieces(t *testing.T, db *storetest.DB, stream models.OutputStream) (out []models.OutputRange) {
+func pieces(t *testing.T, db *storetest.DB, stream models.OutputStream) (out []store.OutputRange) {
 	t.Helper()
 	write(t, db, func(tx *store.Tx) (err error) { out, err = tx.Tasks().OutputPieces("t", 1, stream); return err })
 	return out
@@ -54,7 +54,7 @@ func TestAnOutput(t *testing.T) {
 	rule(t, "IsStoredInChunksOrderedByStart", func(t *testing.T, db *storetest.DB) {
 		insertTask(t, db, "t", nil)
 		addOutput(t, db, result(5, "world"), result(0, "hello"), spanning(10, 4, "é!"), spanning(14, 2, "ab"))
-		require.Equal(t, []models.OutputRange{{Start: 0, End: 5, Bytes: 5}, {Start: 5, End: 10, Bytes: 5}, {Start: 10, End: 14, Bytes: 3}, {Start: 14, End: 16, Bytes: 2}},
+		require.Equal(t, []store.OutputRange{{Start: 0, End: 5, Bytes: 5}, {Start: 5, End: 10, Bytes: 5}, {Start: 10, End: 14, Bytes: 3}, {Start: 14, End: 16, Bytes: 2}},
 			pieces(t, db, models.StreamResult))
 		require.Equal(t, []models.OutputChunk{result(0, "hello"), result(5, "world"), spanning(10, 4, "é!"), result(14, "ab")},
 			outputOf(t, db, "t", 1, models.StreamResult, 0), "a span that is the length is not one")

@@ -70,7 +70,7 @@ func TestAPurge(t *testing.T) {
 	rule(t, "OfATaskDeletesItsDependentRows", func(t *testing.T, db *storetest.DB) {
 		for _, id := range []string{"gone", "kept"} {
 			write(t, db, func(tx *store.Tx) error {
-				if _, _, err := tx.Tasks().ClaimRequest(models.TaskRequest{Owner: "ops", RequestID: id, TaskID: id}); err != nil {
+				if _, _, err := tx.Tasks().ClaimRequest(store.TaskRequest{Owner: "ops", RequestID: id, TaskID: id}); err != nil {
 					return err
 				}
 				if _, err := tx.Inbox().Enqueue(models.InboxMessage{AgentID: "finance", Kind: models.MessageAssign, TaskID: id, Attempt: 1}); err != nil {
@@ -126,7 +126,7 @@ func TestAPurge(t *testing.T) {
 		for i := range 5 {
 			id := fmt.Sprint(i)
 			write(t, db, func(tx *store.Tx) error {
-				if _, _, err := tx.Tasks().ClaimRequest(models.TaskRequest{Owner: "ops", RequestID: id, TaskID: id}); err != nil {
+				if _, _, err := tx.Tasks().ClaimRequest(store.TaskRequest{Owner: "ops", RequestID: id, TaskID: id}); err != nil {
 					return err
 				}
 				if _, err := tx.Inbox().MarkProcessed("finance", id); err != nil {
@@ -164,8 +164,8 @@ func TestMigrationsWithTasks(t *testing.T) {
 
 	rule(t, "KeepTasksWhenLaterOnesGoDownAndUpAgain", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
-		requests := func(tx *store.Tx, task string) (models.TaskRequest, bool, error) {
-			return tx.Tasks().ClaimRequest(models.TaskRequest{Owner: "ops", RequestID: "r", Digest: [32]byte{7}, TaskID: task})
+		requests := func(tx *store.Tx, task string) (store.TaskRequest, bool, error) {
+			return tx.Tasks().ClaimRequest(store.TaskRequest{Owner: "ops", RequestID: "r", Digest: [32]byte{7}, TaskID: task})
 		}
 		task := insertTask(t, db, "t", func(t *models.Task) { t.SessionID, t.AgentID, t.Attempt = "s", "finance", 1 })
 		worker := models.Worker{AgentID: "finance", State: models.WorkerOnline, Protocol: "envelope", Concurrency: 3, LastSeenAt: db.Now()}
@@ -209,7 +209,7 @@ func TestMigrationsWithTasks(t *testing.T) {
 			return err
 		})
 		write(t, db, func(tx *store.Tx) error { // still checked at the commit only
-			if _, _, err := tx.Tasks().ClaimRequest(models.TaskRequest{Owner: "ops", RequestID: "r2", TaskID: "t2"}); err != nil {
+			if _, _, err := tx.Tasks().ClaimRequest(store.TaskRequest{Owner: "ops", RequestID: "r2", TaskID: "t2"}); err != nil {
 				return err
 			}
 			return tx.Tasks().Insert(newTask(db, "t2", nil), inputOf("t2"))

@@ -216,10 +216,10 @@ func TestQueue(t *testing.T) {
 		insertTask(t, db, "with-agent", nil)
 		lines, err := db.Tasks(t.Context()).WaitingQueues(10)
 		require.NoError(t, err)
-		require.Equal(t, []models.QueuedRoute{{Route: "c", Tasks: 2}, {Route: "a", Tasks: 2}, {Route: "b", Tasks: 2}}, lines)
+		require.Equal(t, []store.QueuedRoute{{Route: "c", Tasks: 2}, {Route: "a", Tasks: 2}, {Route: "b", Tasks: 2}}, lines)
 		lines, err = db.Tasks(t.Context()).WaitingQueues(2)
 		require.NoError(t, err)
-		require.Equal(t, []models.QueuedRoute{{Route: "c", Tasks: 2}, {Route: "a", Tasks: 2}}, lines)
+		require.Equal(t, []store.QueuedRoute{{Route: "c", Tasks: 2}, {Route: "a", Tasks: 2}}, lines)
 	})
 
 	rule(t, "IsCountedUpToALimitAndNotOvertaken", func(t *testing.T, db *storetest.DB) {
@@ -327,7 +327,7 @@ func TestARequestForATask(t *testing.T) {
 	rule(t, "CreatesOneTaskForConcurrentRequests", func(t *testing.T, db *storetest.DB) {
 		const callers = 16
 		type answer struct {
-			earlier models.TaskRequest
+			earlier store.TaskRequest
 			fresh   bool
 			err     error
 		}
@@ -337,7 +337,7 @@ func TestARequestForATask(t *testing.T) {
 			all.Go(func() {
 				var a answer
 				a.err = db.Write(context.Background(), func(tx *store.Tx) (err error) {
-					r := models.TaskRequest{Owner: "ops", RequestID: "once", Digest: [32]byte{byte(i)}, TaskID: fmt.Sprintf("t%d", i)}
+					r := store.TaskRequest{Owner: "ops", RequestID: "once", Digest: [32]byte{byte(i)}, TaskID: fmt.Sprintf("t%d", i)}
 					if a.earlier, a.fresh, err = tx.Tasks().ClaimRequest(r); err != nil || !a.fresh {
 						return err
 					}
@@ -367,7 +367,7 @@ func TestARequestForATask(t *testing.T) {
 		claim := func(owner, task string, end error) (fresh bool) {
 			t.Helper()
 			err := db.Write(t.Context(), func(tx *store.Tx) (err error) {
-				if _, fresh, err = tx.Tasks().ClaimRequest(models.TaskRequest{Owner: owner, RequestID: "r", TaskID: task}); err != nil || !fresh {
+				if _, fresh, err = tx.Tasks().ClaimRequest(store.TaskRequest{Owner: owner, RequestID: "r", TaskID: task}); err != nil || !fresh {
 					return err
 				}
 				return errors.Join(tx.Tasks().Insert(newTask(db, task, nil), inputOf(task)), end)
@@ -380,7 +380,7 @@ func TestARequestForATask(t *testing.T) {
 		require.True(t, claim("b", "t2", nil))
 		require.False(t, claim("a", "t3", nil))
 		require.Error(t, db.Write(t.Context(), func(tx *store.Tx) error {
-			_, _, err := tx.Tasks().ClaimRequest(models.TaskRequest{Owner: "c", RequestID: "r", TaskID: "never-made"})
+			_, _, err := tx.Tasks().ClaimRequest(store.TaskRequest{Owner: "c", RequestID: "r", TaskID: "never-made"})
 			return err
 		}), "its task must be there at the commit")
 	})

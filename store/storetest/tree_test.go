@@ -108,7 +108,7 @@ func TestAgentDetail(t *testing.T) {
 				storetest.AddUsage(tx, "finance", "nova/orch-a/finance", yesterday, 1000),
 				storetest.AddUsage(tx, "finance", "nova/orch-a/finance", db.Now(), 5),
 				tx.Ledger().InsertReset("finance", today-1, 900, 0),
-				tx.Ledger().SaveAccounts([]models.Account{{AgentID: "bills", Level: 3, Day: today + 1}, {AgentID: "finance", Level: 2, Day: today - 1}}),
+				tx.Ledger().SaveAccounts([]store.Account{{AgentID: "bills", Level: 3, Day: today + 1}, {AgentID: "finance", Level: 2, Day: today - 1}}),
 			)
 		})
 		requireUsedToday(t, db, map[string]int64{"bills": 60, "finance": 5}, "the later of the two days")
@@ -120,7 +120,7 @@ func TestAgentDetail(t *testing.T) {
 		for _, fn := range []func(*store.Tx) error{
 			func(tx *store.Tx) error { return storetest.AddUsage(tx, "missing", "nova/missing", tx.Now(), 1) },
 			func(tx *store.Tx) error {
-				return tx.Agents().AddOutcomes([]models.OutcomeRow{{AgentID: "missing", SessionID: "s", Status: "success", At: tx.Now()}})
+				return tx.Agents().AddOutcomes([]store.OutcomeRow{{AgentID: "missing", SessionID: "s", Status: "success", At: tx.Now()}})
 			},
 		} {
 			require.Equal(t, errs.Conflict, errs.CodeOf(db.Write(t.Context(), fn)))

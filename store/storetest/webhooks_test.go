@@ -330,7 +330,7 @@ func TestDeliveries(t *testing.T) {
 		for i, number := range map[int]int{0: 1, 2: 3} {
 			got := attempts[i]
 			require.Equal(t, number, got.Attempt)
-			require.LessOrEqual(t, len(got.ResponseExcerpt), models.MaxResponseExcerpt)
+			require.LessOrEqual(t, len(got.ResponseExcerpt), store.MaxResponseExcerpt)
 			require.True(t, strings.HasPrefix(long, got.ResponseExcerpt))
 			require.LessOrEqual(t, len(got.Error), 1000)
 		}

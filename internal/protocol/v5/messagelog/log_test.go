@@ -50,9 +50,10 @@ func task(t *testing.T, db *storetest.DB) models.Task {
 }
 
 // countMessages counts the stored messages without writing the buffer.
-func countMessages(t *testing.T, db *storetest.DB) (n int) {
+func countMessages(t *testing.T, db *storetest.DB) int {
 	t.Helper()
-	require.NoError(t, db.QueryRow(t.Context(), "SELECT count(*) FROM v5_messages", nil, &n))
+	n, err := store.Row[int](db.Reads(t.Context()), "SELECT count(*) FROM v5_messages")
+	require.NoError(t, err)
 	return n
 }
 

@@ -3,11 +3,13 @@ package messagelog
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"comet/internal/protocol/v5/shortid"
 	"comet/store"
+	"comet/store/columns"
 )
 
 // Message is a message of PROTOCOL_V5 that was sent to the orchestrator or by it (§10).
@@ -26,9 +28,10 @@ type Message struct {
 	// Depth is the number of hand-offs above the subtask that the message is about.
 	Depth int
 	// Number is MSG; each sender counts its messages in a context.
-	Number   int
-	From, To string
-	Type     string
+	Number int
+	From   string `gorm:"column:sender"`
+	To     string `gorm:"column:receiver"`
+	Type   string
 	// State and Code are "" for "-".
 	State, Code string
 	// Data contains no secrets.
@@ -44,72 +47,66 @@ type Message struct {
 // maxData is the stored length of DATA in bytes: 200 characters.
 const maxData = 800
 
-const columns = "id, at, peer, context, task, depth, number, sender, receiver, type, state, code, data, parent, parent_id"
+// TableName implements gorm's schema.Tabler.
+func (Message) TableName() string { return "v5_messages" }
 
 func insert(tx *store.Tx, messages []Message) error {
-	const width = 15
-	args := make([]any, 0, width*len(messages))
-	for _, m := range messages {
-		args = append(args, m.ID, store.Micros(m.At), m.Peer, m.Context, int64(m.Task), int64(m.Depth), int64(m.Number),
-			m.From, m.To, m.Type, m.State, m.Code, store.StorableText(m.Data, maxData), int64(m.Parent), m.ParentID)
+	rows := slices.Clone(messages)
+	for i := range rows {
+		rows[i].Data = columns.Text(rows[i].Data, maxData)
 	}
-	return tx.InsertRows("INSERT INTO v5_messages ("+columns+")", "ON CONFLICT DO NOTHING", width, args)
+	return store.Insert(tx, "ON CONFLICT DO NOTHING", rows...)
 }
 
 // numberKey is a message number of a peer in a context.
 type numberKey struct {
-	context int64
-	peer    string
-	number  int
+	Context int64
+	Peer    string
+	Number  int
 }
+
+// keysAtOnce is the number of keys that one statement looks up.
+const keysAtOnce = 64
 
 // newestByNumber returns the id of the newest message for each of the keys that have one.
 func newestByNumber(tx *store.Tx, keys []numberKey) (map[numberKey]string, error) {
-	const width, one = 3, "SELECT context, peer, number, max(id) FROM v5_messages WHERE context = ? AND peer = ? AND number = ? GROUP BY context, peer, number"
-	out := make(map[numberKey]string, len(keys))
-	args := make([]any, 0, width*len(keys))
-	for _, k := range keys {
-		args = append(args, k.context, k.peer, int64(k.number))
+	type newest struct {
+		Context int64
+		Peer    string
+		Number  int
+		ID      string
 	}
-	err := store.EachKeys(args, width, func(_ string, args []any) error {
-		return tx.Query(one+strings.Repeat(" UNION ALL "+one, len(args)/width-1), args, func(scan func(...any) error) error {
-			var k numberKey
-			var id string
-			err := scan(&k.context, &k.peer, &k.number, &id)
-			out[k] = id
-			return err
-		})
-	})
-	return out, err
+	const one = "SELECT context, peer, number, max(id) FROM v5_messages WHERE context = ? AND peer = ? AND number = ? GROUP BY context, peer, number"
+	out := make(map[numberKey]string, len(keys))
+	for some := range slices.Chunk(keys, keysAtOnce) {
+		var args []any
+		for _, k := range some {
+			args = append(args, k.Context, k.Peer, k.Number)
+		}
+		found, err := store.Rows[newest](tx, one+strings.Repeat(" UNION ALL "+one, len(some)-1), args...)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range found {
+			out[numberKey{m.Context, m.Peer, m.Number}] = m.ID
+		}
+	}
+	return out, nil
 }
+
+func selectMessages() string { return "SELECT " + columns.List[Message]() + " FROM v5_messages " }
 
 // byNumber returns the newest message with a number that was exchanged with peer in a context, or
 // errs.NotFound.
-func byNumber(ctx context.Context, s *store.Store, k numberKey) (m Message, err error) {
-	const query = "SELECT " + columns + " FROM v5_messages WHERE context = ? AND peer = ? AND number = ? ORDER BY id DESC LIMIT 1"
-	err = s.QueryRow(ctx, query, []any{k.context, k.peer, k.number}, fields(&m)...)
-	return m, err
+func byNumber(ctx context.Context, s *store.Store, k numberKey) (Message, error) {
+	return store.Row[Message](s.Reads(ctx), selectMessages()+"WHERE context = ? AND peer = ? AND number = ? ORDER BY id DESC LIMIT 1", k.Context, k.Peer, k.Number)
 }
 
 // byTask returns up to limit messages about a task at a depth or deeper after the message with an
 // id, in their order.
-func byTask(ctx context.Context, s *store.Store, of shortid.ID, depth int, after string, limit int) (out []Message, err error) {
-	const query = "SELECT " + columns + " FROM v5_messages WHERE context = ? AND task = ? AND id > ? AND depth >= ? ORDER BY id LIMIT ?"
-	err = s.Query(ctx, query, []any{of.Context, of.Task, after, depth, limit}, func(scan func(...any) error) error {
-		var m Message
-		err := scan(fields(&m)...)
-		out = append(out, m)
-		return err
-	})
-	return out, err
-}
-
-// fields returns the destinations of a row of columns.
-func fields(m *Message) []any {
-	return []any{
-		&m.ID, store.ScanTime{Into: &m.At}, &m.Peer, &m.Context, &m.Task, &m.Depth, &m.Number, &m.From, &m.To, &m.Type, &m.State, &m.Code, &m.Data,
-		&m.Parent, &m.ParentID,
-	}
+func byTask(ctx context.Context, s *store.Store, of shortid.ID, depth int, after string, limit int) ([]Message, error) {
+	return store.Rows[Message](s.Reads(ctx), selectMessages()+"WHERE context = ? AND task = ? AND id > ? AND depth >= ? ORDER BY id LIMIT ?",
+		of.Context, of.Task, after, depth, limit)
 }
 
 // Purge deletes up to limit messages that were exchanged before a time, and returns how many.

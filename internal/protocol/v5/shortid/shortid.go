@@ -45,7 +45,7 @@ func OpenSession(tx *store.Tx, firstTask func(contextNumber int64) int) (ID, err
 // session. Concurrent transactions do not wait for each other.
 func createContext(tx *store.Tx, describe func(number int64) (tasks int, sessionID string, err error)) (id ID, err error) {
 	for {
-		if err = tx.QueryRow("SELECT number FROM v5_next_context", nil, &id.Context); err != nil {
+		if id.Context, err = store.Row[int64](tx, "SELECT number FROM v5_next_context"); err != nil {
 			return id, err
 		}
 		var sessionID string
@@ -53,7 +53,7 @@ func createContext(tx *store.Tx, describe func(number int64) (tasks int, session
 			return id, err
 		}
 		n, err := tx.Exec("INSERT INTO v5_contexts (number, session_id, tasks, created_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-			id.Context, sessionID, id.Task, store.Micros(tx.Now()))
+			id.Context, sessionID, id.Task, tx.Now())
 		if err != nil || n > 0 { // otherwise a transaction that took the number has been committed meanwhile
 			return id, err
 		}
@@ -70,7 +70,7 @@ func InsertTask(tx *store.Tx, taskID string, id ID) error {
 // Assign returns the short id of a task and assigns the next one to a task that has none: in the
 // newest context of its session or, without a session, in a context of its own.
 func Assign(tx *store.Tx, taskID, sessionID string) (ID, error) {
-	id, err := scanID(tx, "SELECT context, number FROM v5_context_tasks WHERE task_id = ?", taskID)
+	id, err := store.Row[ID](tx, "SELECT context, number FROM v5_context_tasks WHERE task_id = ?", taskID)
 	if !errs.Is(err, errs.NotFound) {
 		return id, err
 	}
@@ -79,7 +79,7 @@ func Assign(tx *store.Tx, taskID, sessionID string) (ID, error) {
 	}
 	n, err := tx.Exec("INSERT INTO v5_context_tasks (context, number, task_id) VALUES (?, ?, ?) ON CONFLICT (task_id) DO NOTHING", id.Context, id.Task, taskID)
 	if err == nil && n == 0 { // a concurrent transaction assigned one; this number stays unused
-		return scanID(tx, "SELECT context, number FROM v5_context_tasks WHERE task_id = ?", taskID)
+		return store.Row[ID](tx, "SELECT context, number FROM v5_context_tasks WHERE task_id = ?", taskID)
 	}
 	return id, err
 }
@@ -88,7 +88,7 @@ func Assign(tx *store.Tx, taskID, sessionID string) (ID, error) {
 // is none or if it is full.
 func next(tx *store.Tx, sessionID string) (ID, error) {
 	if sessionID != "" {
-		id, err := scanID(tx, `UPDATE v5_contexts SET tasks = tasks + 1 WHERE tasks < ? AND
+		id, err := store.Row[ID](tx, `UPDATE v5_contexts SET tasks = tasks + 1 WHERE tasks < ? AND
 			number = (SELECT MAX(number) FROM v5_contexts WHERE session_id = ? AND session_id <> '') RETURNING number, tasks`,
 			MaxTask, sessionID)
 		if !errs.Is(err, errs.NotFound) {
@@ -108,11 +108,6 @@ func Claim(tx *store.Tx, taskID string, id ID) error {
 	return err
 }
 
-func scanID(tx *store.Tx, query string, args ...any) (id ID, err error) {
-	err = tx.QueryRow(query, args, &id.Context, &id.Task)
-	return id, err
-}
-
 // Purge deletes up to limit contexts that were created before a time and whose session and tasks
 // are deleted, with their short ids, and returns how many. The newest context stays, so that no
 // number is used twice.
@@ -120,10 +115,10 @@ func Purge(tx *store.Tx, before time.Time, limit int) (int64, error) {
 	const old = `SELECT number FROM v5_contexts AS c WHERE created_at < ? AND number < (SELECT MAX(number) FROM v5_contexts) AND
 		NOT EXISTS (SELECT 1 FROM sessions WHERE id = c.session_id) AND
 		NOT EXISTS (SELECT 1 FROM v5_context_tasks AS n JOIN tasks ON tasks.id = n.task_id WHERE n.context = c.number) ORDER BY created_at LIMIT ?`
-	if _, err := tx.Exec("DELETE FROM v5_context_tasks WHERE context IN ("+old+")", store.Micros(before), limit); err != nil {
+	if _, err := tx.Exec("DELETE FROM v5_context_tasks WHERE context IN ("+old+")", before, limit); err != nil {
 		return 0, err
 	}
-	return tx.Exec("DELETE FROM v5_contexts WHERE number IN ("+old+")", store.Micros(before), limit)
+	return tx.Exec("DELETE FROM v5_contexts WHERE number IN ("+old+")", before, limit)
 }
 
 // OfTask returns the short id of a task, and assigns one to a task that has none.
@@ -140,22 +135,19 @@ func OfTask(ctx context.Context, s *store.Store, taskID, sessionID string) (id I
 }
 
 // Find returns the short id of a task, or errs.NotFound if it has none yet.
-func Find(ctx context.Context, s *store.Store, taskID string) (id ID, err error) {
-	err = s.QueryRow(ctx, "SELECT context, number FROM v5_context_tasks WHERE task_id = ?", []any{taskID}, &id.Context, &id.Task)
-	return id, err
+func Find(ctx context.Context, s *store.Store, taskID string) (ID, error) {
+	return store.Row[ID](s.Reads(ctx), "SELECT context, number FROM v5_context_tasks WHERE task_id = ?", taskID)
 }
 
 // TaskID returns the id of the task with a short id, or errs.NotFound.
-func TaskID(ctx context.Context, s *store.Store, id ID) (taskID string, err error) {
-	err = s.QueryRow(ctx, "SELECT task_id FROM v5_context_tasks WHERE context = ? AND number = ?", []any{id.Context, id.Task}, &taskID)
-	return taskID, err
+func TaskID(ctx context.Context, s *store.Store, id ID) (string, error) {
+	return store.Row[string](s.Reads(ctx), "SELECT task_id FROM v5_context_tasks WHERE context = ? AND number = ?", id.Context, id.Task)
 }
 
 // SessionID returns the id of the session of a context, "" for the context of a task without a
 // session, or errs.NotFound.
-func SessionID(ctx context.Context, s *store.Store, number int64) (sessionID string, err error) {
-	err = s.QueryRow(ctx, "SELECT session_id FROM v5_contexts WHERE number = ?", []any{number}, &sessionID)
-	return sessionID, err
+func SessionID(ctx context.Context, s *store.Store, number int64) (string, error) {
+	return store.Row[string](s.Reads(ctx), "SELECT session_id FROM v5_contexts WHERE number = ?", number)
 }
 
 // maxSearched is the number of an owner's newest tasks that TaskIDsByNumber searches.
@@ -163,14 +155,8 @@ const maxSearched = 1000
 
 // TaskIDsByNumber returns the ids of up to limit tasks of an owner, the newest first, whose short
 // ids have a number in any context. It searches the newest 1,000 tasks of the owner.
-func TaskIDsByNumber(ctx context.Context, s *store.Store, owner string, number, limit int) (ids []string, err error) {
+func TaskIDsByNumber(ctx context.Context, s *store.Store, owner string, number, limit int) ([]string, error) {
 	const query = `SELECT t.id FROM (SELECT id, created_at FROM tasks WHERE owner = ? ORDER BY created_at DESC, id DESC LIMIT ?) AS t
 		JOIN v5_context_tasks AS c ON c.task_id = t.id WHERE c.number = ? ORDER BY t.created_at DESC, t.id DESC LIMIT ?`
-	err = s.Query(ctx, query, []any{owner, maxSearched, number, limit}, func(scan func(...any) error) error {
-		var id string
-		err := scan(&id)
-		ids = append(ids, id)
-		return err
-	})
-	return ids, err
+	return store.Rows[string](s.Reads(ctx), query, owner, maxSearched, number, limit)
 }

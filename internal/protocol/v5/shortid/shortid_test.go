@@ -181,7 +181,7 @@ func TestShortIDs(t *testing.T) {
 			want          []string
 		}{
 			{"mine", 1, 9, []string{tasks["b"], tasks["a"]}}, {"mine", 1, 1, []string{tasks["b"]}}, {"mine", 2, 9, []string{tasks["c"]}},
-			{"mine", 3, 9, nil}, {"others", 1, 9, []string{tasks["d"]}}, {"unknown", 1, 9, nil},
+			{"mine", 3, 9, []string{}}, {"others", 1, 9, []string{tasks["d"]}}, {"unknown", 1, 9, []string{}},
 		} {
 			got, err := shortid.TaskIDsByNumber(t.Context(), f.Store, c.owner, c.number, c.limit)
 			require.NoError(t, err)

@@ -1,4 +1,5 @@
-package store
+// Package sqlerr gives the errors of the database drivers codes, by their numbers and never by their text.
+package sqlerr
 
 import (
 	"context"
@@ -41,7 +42,7 @@ const (
 	pgUntranslatable       = "22021" // text with a NUL or that is not UTF-8
 )
 
-// translate turns a driver's error into one with a code, by its number:
+// Translate turns a driver's error into one with a code, by its number:
 //
 //	no row                                  errs.NotFound
 //	unique, foreign key or check violation  errs.Conflict
@@ -50,7 +51,7 @@ const (
 //	text PostgreSQL cannot keep             errs.InvalidRequest
 //
 // The end of a context passes through, and so does an error that has a code.
-func translate(err error) error {
+func Translate(err error) error {
 	var coded *errs.Error
 	switch {
 	case err == nil, errors.As(err, &coded),
@@ -109,25 +110,9 @@ func classify(err error) (errs.Code, string) {
 	return "", ""
 }
 
-// retryable reports whether the database undid a transaction only because of the
+// Retryable reports whether the database undid a transaction only because of the
 // others that ran beside it.
-func retryable(err error) bool {
+func Retryable(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (pg.Code == pgSerializationFailure || pg.Code == pgDeadlock)
-}
-
-// orMissing gives errs.NotFound a detail.
-func orMissing(err error, format string, args ...any) error {
-	if errs.Is(err, errs.NotFound) {
-		return errs.New(errs.NotFound, format, args...)
-	}
-	return err
-}
-
-// exceptMissing returns nil for errs.NotFound.
-func exceptMissing(err error) error {
-	if errs.Is(err, errs.NotFound) {
-		return nil
-	}
-	return err
 }

@@ -1,4 +1,4 @@
-package store
+package sqlerr_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"gorm.io/gorm"
 
 	"comet/internal/errs"
+	"comet/store/sqlerr"
 )
 
 func TestTranslate(t *testing.T) {
@@ -28,7 +29,7 @@ func TestTranslate(t *testing.T) {
 			"22021": errs.InvalidRequest,
 			"42P01": errs.Internal, "": errs.Internal,
 		} {
-			err := translate(fmt.Errorf("query: %w", &pgconn.PgError{Code: state, Message: "unique constraint"}))
+			err := sqlerr.Translate(fmt.Errorf("query: %w", &pgconn.PgError{Code: state, Message: "unique constraint"}))
 			require.Equal(t, want, errs.CodeOf(err), "SQLSTATE %q", state)
 		}
 	})
@@ -46,14 +47,14 @@ func TestTranslate(t *testing.T) {
 			{&net.OpError{Op: "read", Err: errors.New("connection reset")}, errs.Unavailable},
 			{&pgconn.ConnectError{}, errs.Unavailable},
 		} {
-			require.Equal(t, c.want, errs.CodeOf(translate(fmt.Errorf("query: %w", c.err))), "%T", c.err)
+			require.Equal(t, c.want, errs.CodeOf(sqlerr.Translate(fmt.Errorf("query: %w", c.err))), "%T", c.err)
 		}
 	})
 
 	t.Run("ContextsAndCodesPassThrough", func(t *testing.T) {
 		t.Parallel()
 		for _, err := range []error{nil, context.Canceled, context.DeadlineExceeded, errs.New(errs.AgentExists, "taken")} {
-			require.Equal(t, err, translate(err))
+			require.Equal(t, err, sqlerr.Translate(err))
 		}
 	})
 }
