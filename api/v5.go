@@ -11,13 +11,17 @@ import (
 	"comet/models"
 )
 
-// MessageLog is what the API reads from PROTOCOL_V5. The zero value disables the protocol.
-type MessageLog struct {
-	// FormatEvent formats an event as a line of the protocol's log; without it the format is
-	// unknown.
+// V5 is what the API reads from PROTOCOL_V5; all functions are required.
+type V5 struct {
+	// AgentNumber returns the number of an agent, and assigns one to an agent that has none.
+	AgentNumber func(ctx context.Context, agentID string) (int64, error)
+	// AgentNumbers returns the numbers of agents, without the agents that have none yet.
+	AgentNumbers func(ctx context.Context, agentIDs []string) (map[string]int64, error)
+	// AgentID returns the id of the agent with a number, or errs.NotFound.
+	AgentID func(ctx context.Context, number int64) (string, error)
+	// FormatEvent formats an event as a line of the protocol's log.
 	FormatEvent func(context.Context, models.Event) (string, error)
-	// TaskMessages returns up to limit logged messages about a task after the message with an id;
-	// without it no task has messages.
+	// TaskMessages returns up to limit logged messages about a task after the message with an id.
 	TaskMessages func(ctx context.Context, t models.Task, after string, limit int) ([]TaskMessage, error)
 }
 
@@ -26,11 +30,8 @@ func (s *Server) eventEncoder(q *query) eventEncoder {
 	if q.Enum("format", "json", "json", "v5") == "json" {
 		return s.encodeEventJSON
 	}
-	if s.messageLog.FormatEvent == nil {
-		q.Fail("format", "enum", "format must be json, because PROTOCOL_V5 is disabled on this server")
-	}
 	return func(ctx context.Context, e models.Event) ([]byte, error) {
-		line, err := s.messageLog.FormatEvent(ctx, e)
+		line, err := s.v5.FormatEvent(ctx, e)
 		return []byte(line), err
 	}
 }
@@ -109,10 +110,7 @@ func (s *Server) listTaskMessages(r request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := []TaskMessage{}
-	if s.messageLog.TaskMessages != nil {
-		found, err = s.messageLog.TaskMessages(r.Context(), t, after, limit+1)
-	}
+	found, err := s.v5.TaskMessages(r.Context(), t, after, limit+1)
 	found, next := cutPage(found, limit, func(m TaskMessage) string { return m.ID })
 	return reply{next: next, body: taskMessageList{found, next}}, err
 }
@@ -136,11 +134,16 @@ type agentKeyIssued struct {
 	Key string `json:"key,omitempty" example:"5f0c9d1e8a7b6c5d4e3f2a1b0c9d8e7f6a5b4c3d2e1f0a9b8c7d6e5f4a3b2c1d"`
 }
 
-func newAgentKeyView(k models.AgentKey) agentKeyView {
-	return agentKeyView{
-		AgentID: k.AgentID, WorkerID: workerID(k.Number), Algorithm: k.Algorithm, Fingerprint: k.Fingerprint, Required: k.Required,
-		CreatedBy: k.CreatedBy, CreatedAt: k.CreatedAt,
+// newAgentKeyView returns the view of a key, unless err is set.
+func (s *Server) newAgentKeyView(ctx context.Context, k models.AgentKey, err error) (agentKeyView, error) {
+	var number int64
+	if err == nil {
+		number, err = s.v5.AgentNumber(ctx, k.AgentID)
 	}
+	return agentKeyView{
+		AgentID: k.AgentID, WorkerID: workerID(number), Algorithm: k.Algorithm, Fingerprint: k.Fingerprint, Required: k.Required,
+		CreatedBy: k.CreatedBy, CreatedAt: k.CreatedAt,
+	}, err
 }
 
 // getAgentKey returns an agent's key without the secret.
@@ -153,7 +156,7 @@ func newAgentKeyView(k models.AgentKey) agentKeyView {
 //	@Router			/api/v1/agents/{agent_id}/key [get]
 func (s *Server) getAgentKey(r request) (any, error) {
 	key, err := s.keys.Get(r.Context(), r.id, auth.HMACSHA256)
-	return newAgentKeyView(key), err
+	return s.newAgentKeyView(r.Context(), key, err)
 }
 
 // putAgentKey creates or replaces an agent's key.
@@ -168,7 +171,8 @@ func (s *Server) getAgentKey(r request) (any, error) {
 //	@Router			/api/v1/agents/{agent_id}/key [put]
 func (s *Server) putAgentKey(r request, d auth.AgentKeyDraft) (any, error) {
 	issued, err := s.keys.Issue(r.Context(), r.caller, r.id, d)
-	out := reply{noStore: true, body: agentKeyIssued{newAgentKeyView(issued.Key), issued.Secret}}
+	view, err := s.newAgentKeyView(r.Context(), issued.Key, err)
+	out := reply{noStore: true, body: agentKeyIssued{view, issued.Secret}}
 	if issued.First {
 		out.status = http.StatusCreated
 	}
@@ -186,7 +190,7 @@ func (s *Server) putAgentKey(r request, d auth.AgentKeyDraft) (any, error) {
 //	@Router			/api/v1/agents/{agent_id}/key [patch]
 func (s *Server) updateAgentKey(r request, d auth.AgentKeyChange) (any, error) {
 	key, err := s.keys.Require(r.Context(), r.caller, r.id, auth.HMACSHA256, d)
-	return newAgentKeyView(key), err
+	return s.newAgentKeyView(r.Context(), key, err)
 }
 
 // revokeAgentKey revokes an agent's key.

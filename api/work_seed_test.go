@@ -13,6 +13,7 @@ import (
 	"comet/internal/events"
 	"comet/internal/jobs"
 	"comet/internal/orchestrator"
+	"comet/internal/protocol/v5/shortid"
 	"comet/models"
 	"comet/store"
 )
@@ -88,7 +89,7 @@ func (p *transcriptPlayer) seedWork(command string, words []string) bool {
 	case command == "join" && n == 2:
 		p.h.joinWorker(p.t, words[0], p.number(words[1]))
 	case command == "number" && n == 1: // as PROTOCOL_V5 needs it
-		_, err = work.AgentNumber(ctx, words[0])
+		_, err = shortid.AgentNumber(ctx, p.h.db.Store, words[0])
 	case command == "accept" && n == 2:
 		_, err = work.Accept(ctx, words[0], words[1])
 	case command == "progress" && n >= 3:

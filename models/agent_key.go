@@ -7,8 +7,6 @@ import "time"
 // APIs return it only when it is issued.
 type AgentKey struct {
 	AgentID string `gorm:"primaryKey"`
-	// Number is the number of the agent in short ids.
-	Number int64 `gorm:"->"`
 	// Algorithm is "hmac-sha256" or "ed25519".
 	Algorithm string `gorm:"primaryKey"`
 	// Secret is the key of hmac-sha256: text, whose bytes are the key. It is "" for ed25519.

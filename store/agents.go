@@ -213,34 +213,3 @@ func detailQuery(on *engine) string {
 			FROM outcomes WHERE agent_id = ? AND at >= ?) AS o
 		WHERE id = ?`
 }
-
-// AssignNumber returns the number of an agent and assigns the next number to an agent that has
-// none; it never changes. An unknown agent is errs.Conflict.
-func (tx Agents) AssignNumber(agentID string) (n int64, err error) {
-	for {
-		if n, err = tx.Number(agentID); !errs.Is(err, errs.NotFound) {
-			return n, err
-		}
-		// If two transactions insert the same number, one of them inserts nothing and tries again.
-		err = tx.run(`INSERT INTO v5_agent_numbers (number, agent_id) SELECT COALESCE(MAX(number), 0) + 1, CAST(? AS TEXT) FROM v5_agent_numbers
-			WHERE true ON CONFLICT DO NOTHING`, agentID)
-		if err != nil {
-			return 0, err
-		}
-	}
-}
-
-// Number returns the number of an agent, or errs.NotFound if it has none yet.
-func (r AgentReader) Number(agentID string) (int64, error) {
-	return one[int64](r.reader, "SELECT number FROM v5_agent_numbers WHERE agent_id = ?", agentID)
-}
-
-// Numbers returns the numbers of agents, without those that have none yet.
-func (r AgentReader) Numbers(agentIDs []string) (map[string]int64, error) {
-	return sums(r.reader, "SELECT agent_id, number FROM v5_agent_numbers WHERE agent_id "+r.engine.in, agentIDs)
-}
-
-// OfNumber returns the id of the agent with a number, or errs.NotFound.
-func (r AgentReader) OfNumber(number int64) (string, error) {
-	return one[string](r.reader, "SELECT agent_id FROM v5_agent_numbers WHERE number = ?", number)
-}

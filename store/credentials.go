@@ -100,15 +100,9 @@ func (tx Tokens) Save(t models.Token) error {
 	return tx.db().Clauses(clause.OnConflict{UpdateAll: true}).Create(&t).Error
 }
 
-// AgentKey returns an agent's key as Tokens.AgentKey does.
-func (r TokenReader) AgentKey(agentID, algorithm string) (models.AgentKey, error) {
-	return findAgentKey(r.db(), agentID, algorithm)
-}
-
-func findAgentKey(db *gorm.DB, agentID, algorithm string) (k models.AgentKey, err error) {
-	err = db.Select("agent_keys.*, coalesce(n.number, 0) AS number").
-		Joins("LEFT JOIN v5_agent_numbers AS n ON n.agent_id = agent_keys.agent_id").
-		Take(&k, "agent_keys.agent_id = ? AND algorithm = ?", agentID, algorithm).Error
+// AgentKey returns an agent's key of an algorithm, or errs.NotFound.
+func (r TokenReader) AgentKey(agentID, algorithm string) (k models.AgentKey, err error) {
+	err = r.db().Take(&k, "agent_id = ? AND algorithm = ?", agentID, algorithm).Error
 	return k, orMissing(err, "the agent %q has no %s key", agentID, algorithm)
 }
 

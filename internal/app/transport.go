@@ -63,6 +63,19 @@ func (a *App) newV5(work *orchestrator.Orchestrator, messages *messagelog.Log) *
 	})
 }
 
+// v5ForAPI returns what the API reads from PROTOCOL_V5.
+func (a *App) v5ForAPI(protocol *v5.Protocol, messages *messagelog.Log) api.V5 {
+	return api.V5{
+		AgentNumber: func(ctx context.Context, id string) (int64, error) { return shortid.AgentNumber(ctx, a.store, id) },
+		AgentNumbers: func(ctx context.Context, ids []string) (map[string]int64, error) {
+			return shortid.AgentNumbers(ctx, a.store, ids)
+		},
+		AgentID:      func(ctx context.Context, number int64) (string, error) { return shortid.AgentID(ctx, a.store, number) },
+		FormatEvent:  protocol.Event,
+		TaskMessages: taskMessages(messages),
+	}
+}
+
 // taskMessages returns the reader of the message log that the API calls.
 func taskMessages(log *messagelog.Log) func(context.Context, models.Task, string, int) ([]api.TaskMessage, error) {
 	return func(ctx context.Context, t models.Task, after string, limit int) ([]api.TaskMessage, error) {

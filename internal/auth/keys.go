@@ -139,12 +139,8 @@ func (k *Keys) Issue(ctx context.Context, by models.Principal, agentID string, d
 	}
 	err = k.change(ctx, keyID{agentID, key.Algorithm}, func(tx *store.Tx, agent models.Agent, before models.AgentKey) error {
 		out.First = before == models.AgentKey{}
-		n, err := tx.Agents().AssignNumber(agentID)
-		if err != nil {
-			return err
-		}
 		after := key
-		after.Number, after.Required, after.CreatedAt = n, before.Required, tx.Now()
+		after.Required, after.CreatedAt = before.Required, tx.Now()
 		if d.Required != nil {
 			after.Required = *d.Required
 		}

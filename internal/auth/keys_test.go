@@ -65,7 +65,7 @@ func TestAKey(t *testing.T) {
 		got, err := keys.Get(t.Context(), keyed, auth.HMACSHA256)
 		require.NoError(t, err)
 		require.Equal(t, models.AgentKey{
-			AgentID: keyed, Number: 1, Algorithm: auth.HMACSHA256, Fingerprint: "3b8c1787", Required: true, CreatedAt: db.Now(), CreatedBy: "ops",
+			AgentID: keyed, Algorithm: auth.HMACSHA256, Fingerprint: "3b8c1787", Required: true, CreatedAt: db.Now(), CreatedBy: "ops",
 		}, got)
 		require.Equal(t, got, issued.Key)
 	})

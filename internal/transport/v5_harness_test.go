@@ -22,6 +22,7 @@ import (
 	"comet/internal/protocol"
 	v5 "comet/internal/protocol/v5"
 	"comet/internal/protocol/v5/references"
+	"comet/internal/protocol/v5/shortid"
 	"comet/internal/testkit"
 	"comet/internal/transport"
 	"comet/models"
@@ -260,7 +261,7 @@ func (c *v5Client) readUntilClosed() (all []string) {
 func (f *v5Fixture) firstAgent(t *testing.T, id string) string {
 	t.Helper()
 	token := f.agent(t, id)
-	n, err := f.AgentNumber(t.Context(), id)
+	n, err := shortid.AgentNumber(t.Context(), f.DB.Store, id)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, n)
 	return token

@@ -69,7 +69,6 @@ CREATE INDEX tool_edges_used ON tool_edges (last_used);
 CREATE TABLE tool_nodes (
     tool      TEXT COLLATE "C" NOT NULL PRIMARY KEY,
     runs      BIGINT           NOT NULL,
-    failed    BIGINT           NOT NULL,
     last_used BIGINT           NOT NULL,
     rank      DOUBLE PRECISION NOT NULL DEFAULT 0,
     community BIGINT           NOT NULL DEFAULT -1 -- -1 until it is computed

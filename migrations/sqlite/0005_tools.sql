@@ -69,7 +69,6 @@ CREATE INDEX tool_edges_used ON tool_edges (last_used);
 CREATE TABLE tool_nodes (
     tool      TEXT    NOT NULL PRIMARY KEY,
     runs      INTEGER NOT NULL,
-    failed    INTEGER NOT NULL,
     last_used INTEGER NOT NULL,
     rank      REAL    NOT NULL DEFAULT 0,
     community INTEGER NOT NULL DEFAULT -1 -- -1 until it is computed

@@ -89,7 +89,7 @@ func (s sender) owns(t models.Task) bool { return t.Owner == s.TokenID || s.Has(
 
 // agentAddress returns the address of an agent.
 func (p *Protocol) agentAddress(ctx context.Context, agentID string) (wire.Address, error) {
-	n, err := p.orchestrator.AgentNumber(ctx, agentID)
+	n, err := shortid.AgentNumber(ctx, p.store, agentID)
 	return wire.WorkerAddress(int(n)), err
 }
 
@@ -99,7 +99,7 @@ func (p *Protocol) agentByAddress(ctx context.Context, a wire.Address) (string, 
 	if !ok {
 		return "", errorf(codes.E41, "", "%s is no worker", a)
 	}
-	id, err := p.orchestrator.AgentByNumber(ctx, int64(n))
+	id, err := shortid.AgentID(ctx, p.store, int64(n))
 	return id, notFoundAs(err, codes.E41, "there is no %s", a)
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"comet/internal/protocol"
+	"comet/internal/protocol/v5/shortid"
 	wire "comet/internal/wire/v5"
 	"comet/internal/wire/v5/codes"
 	"comet/models"
@@ -51,7 +52,7 @@ func (p *Protocol) listWorkers(ctx context.Context, m wire.Message) (protocol.Re
 		}
 		for _, w := range workers {
 			after = w.AgentID
-			n, err := p.orchestrator.AgentNumber(ctx, w.AgentID)
+			n, err := shortid.AgentNumber(ctx, p.store, w.AgentID)
 			if err != nil {
 				return protocol.Reply{}, err
 			}

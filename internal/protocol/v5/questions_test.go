@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/orchestrator"
+	"comet/internal/protocol/v5/shortid"
 	"comet/models"
 	"comet/store"
 )
@@ -83,7 +84,7 @@ func TestResultOfAnotherProtocol(t *testing.T) {
 		f.send(t, "coder", "M1|W1>O1|J|T0|-|-|-|0|S0|-|-", 0)
 		_, err := f.work.Join(t.Context(), "digger", orchestrator.JoinRequest{Protocol: "envelope", Transport: "poll"})
 		require.NoError(t, err)
-		number, err := f.work.AgentNumber(t.Context(), "digger")
+		number, err := shortid.AgentNumber(t.Context(), f.db.Store, "digger")
 		require.NoError(t, err)
 		require.Equal(t, int64(2), number)
 		f.send(t, "user", "M1|User>O1|R|-|P1|N|-|0|-|-|call=analyze_code", 0)

@@ -27,9 +27,9 @@ type Edge struct {
 // Node is what is known of a tool's use.
 type Node struct {
 	Tool string
-	// Runs and Failed are in how many successful and failed runs it was used.
-	Runs, Failed int64
-	LastUsed     time.Time
+	// Runs is in how many successful runs it was used.
+	Runs     int64
+	LastUsed time.Time
 	// Rank is its PageRank, and Community the number of those it is used with; -1 where
 	// they have not been computed.
 	Rank      float64
@@ -75,13 +75,13 @@ func byTool(a, b Node) int { return cmp.Compare(a.Tool, b.Tool) }
 
 // AddRuns adds runs and failures to tools.
 func AddRuns(tx *store.Tx, nodes []Node) error {
-	const width = 4
+	const width = 3
 	args := make([]any, 0, width*len(nodes))
 	for _, n := range slices.SortedFunc(slices.Values(nodes), byTool) {
-		args = append(args, columns.Text(n.Tool, maxToolID), n.Runs, n.Failed, tx.Now())
+		args = append(args, columns.Text(n.Tool, maxToolID), n.Runs, tx.Now())
 	}
-	return tx.InsertRows("INSERT INTO tool_nodes (tool, runs, failed, last_used)", `ON CONFLICT (tool) DO UPDATE SET
-		runs = tool_nodes.runs + excluded.runs, failed = tool_nodes.failed + excluded.failed, last_used = excluded.last_used`, width, args)
+	return tx.InsertRows("INSERT INTO tool_nodes (tool, runs, last_used)", `ON CONFLICT (tool) DO UPDATE SET
+		runs = tool_nodes.runs + excluded.runs, last_used = excluded.last_used`, width, args)
 }
 
 // SetRanks stores the ranks and communities of known tools.

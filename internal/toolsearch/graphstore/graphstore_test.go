@@ -78,7 +78,7 @@ func TestToolGraph(t *testing.T) {
 		}
 		write(t, db, func(tx *store.Tx) error { return graphstore.AddRuns(tx, many) })
 		write(t, db, func(tx *store.Tx) error {
-			return graphstore.AddRuns(tx, []graphstore.Node{{Tool: "t000", Runs: 2, Failed: 3}})
+			return graphstore.AddRuns(tx, []graphstore.Node{{Tool: "t000", Runs: 2}})
 		})
 		write(t, db, func(tx *store.Tx) error {
 			return graphstore.SetRanks(tx, []graphstore.Node{{Tool: "t000", Rank: 0.25, Community: 7}, {Tool: "unknown", Rank: 1}})
@@ -86,7 +86,7 @@ func TestToolGraph(t *testing.T) {
 		nodes, err := graphstore.Nodes(t.Context(), db.Store, 1000)
 		require.NoError(t, err)
 		require.Len(t, nodes, 300)
-		require.Equal(t, graphstore.Node{Tool: "t000", Runs: 3, Failed: 3, LastUsed: db.Now(), Rank: 0.25, Community: 7}, nodes[0])
+		require.Equal(t, graphstore.Node{Tool: "t000", Runs: 3, LastUsed: db.Now(), Rank: 0.25, Community: 7}, nodes[0])
 		require.Equal(t, graphstore.Node{Tool: "t001", Runs: 1, LastUsed: db.Now(), Community: -1}, nodes[1], "nothing is computed yet")
 	})
 
