@@ -220,7 +220,7 @@ func (r AgentReader) Chains(ids []string) (map[string][]string, error) {
 			SELECT id, id, parent_id, 0 FROM agents WHERE id `+r.engine.in+`
 			UNION ALL
 			SELECT leaf, a.id, a.parent_id, depth + 1 FROM agents a JOIN chain ON a.id = chain.pid WHERE depth < 8)
-		SELECT leaf, cid FROM chain`, ids)
+		SELECT leaf, cid FROM chain`, Keys(ids))
 	chains := make(map[string][]string, len(ids))
 	for _, l := range links {
 		chains[l.Leaf] = append(chains[l.Leaf], l.ID)

@@ -237,7 +237,7 @@ func (r AgentReader) Number(agentID string) (int64, error) {
 
 // Numbers returns the numbers of agents, without those that have none yet.
 func (r AgentReader) Numbers(agentIDs []string) (map[string]int64, error) {
-	return sums(r.reader, "SELECT agent_id, number FROM v5_agent_numbers WHERE agent_id "+r.engine.in, agentIDs)
+	return sums(r.reader, "SELECT agent_id, number FROM v5_agent_numbers WHERE agent_id "+r.engine.in, Keys(agentIDs))
 }
 
 // OfNumber returns the id of the agent with a number, or errs.NotFound.

@@ -218,7 +218,7 @@ const unfinishedOrdered = "state < 2 AND ordered = 1"
 // UnfinishedKeys adds to into those of the keys that an ordered webhook has unfinished
 // deliveries of.
 func (r DeliveryReader) UnfinishedKeys(webhookID string, keys []string, into map[string]bool) error {
-	found, err := list[string](r.reader, "SELECT DISTINCT key FROM deliveries WHERE webhook_id = ? AND "+unfinishedOrdered+" AND key "+r.engine.in, webhookID, keys)
+	found, err := list[string](r.reader, "SELECT DISTINCT key FROM deliveries WHERE webhook_id = ? AND "+unfinishedOrdered+" AND key "+r.engine.in, webhookID, Keys(keys))
 	for _, key := range found {
 		into[key] = true
 	}
@@ -227,7 +227,7 @@ func (r DeliveryReader) UnfinishedKeys(webhookID string, keys []string, into map
 
 // Promote makes the first unfinished delivery of each of the keys ready.
 func (tx Deliveries) Promote(webhookID string, keys []string) error {
-	return tx.run("WITH ended (key) AS ("+tx.engine.keys+")"+promoteEnded, keys, webhookID, webhookID)
+	return tx.run("WITH ended (key) AS ("+tx.engine.keys+")"+promoteEnded, Keys(keys), webhookID, webhookID)
 }
 
 // promoteEnded looks once into the index for each key, however many deliveries wait.
@@ -240,7 +240,7 @@ const promoteAllQuery = "WITH ended (key) AS (SELECT DISTINCT key FROM deliverie
 // orderKeys orders the deliveries of the keys: the first unfinished one of each is ready,
 // the others wait.
 func (tx Deliveries) orderKeys(webhookID string, keys []string) error {
-	if err := tx.run(waitQuery+tx.engine.in, webhookID, keys); err != nil {
+	if err := tx.run(waitQuery+tx.engine.in, webhookID, Keys(keys)); err != nil {
 		return err
 	}
 	return tx.Promote(webhookID, keys)

@@ -16,7 +16,7 @@ import (
 // that name no agent are left out. The caller holds ShareChains, so what it
 // returns stays true.
 func (r LedgerReader) Spenders(ids []string) (map[string]Spender, error) {
-	found, err := list[Spender](r.reader, chainsQuery(r.engine.in), ids)
+	found, err := list[Spender](r.reader, chainsQuery(r.engine.in), Keys(ids))
 	return byKey(found, func(s Spender) string { return s.ID }), err
 }
 
@@ -58,7 +58,7 @@ func (tx Ledger) LockAccounts(ids []string) (map[string]Account, error) {
 	if len(ids) == 0 {
 		return map[string]Account{}, nil
 	}
-	accounts, err := list[Account](tx.reader, lockQuery(tx.engine), ids)
+	accounts, err := list[Account](tx.reader, lockQuery(tx.engine), Keys(ids))
 	return byKey(accounts, func(a Account) string { return a.AgentID }), err
 }
 

@@ -22,7 +22,7 @@ func namedFacts(on *engine) string {
 }
 
 // pairs returns keys as the argument of engine.inPairs.
-func pairs(keys []LedgerKey) [][2]string {
+func pairs(keys []LedgerKey) keyPairs {
 	return convert(keys, func(k LedgerKey) [2]string { return [2]string{k.AgentID, k.ID} })
 }
 

@@ -119,7 +119,7 @@ func (r WebhookReader) Subscriptions() ([]Subscription, error) {
 // are in order, and locks them: until the transaction ends no other transaction changes
 // these webhooks or ends deliveries of an ordered one.
 func (tx Webhooks) LockSubscriptions(ids []string) ([]Subscription, error) {
-	return list[Subscription](tx.reader, selectSubscriptions+" AND id "+tx.engine.in+" ORDER BY id"+tx.engine.forKeyShare, ids)
+	return list[Subscription](tx.reader, selectSubscriptions+" AND id "+tx.engine.in+" ORDER BY id"+tx.engine.forKeyShare, Keys(ids))
 }
 
 const selectSubscriptions = "SELECT id, events, agent_id, subtree, ordering FROM webhooks WHERE enabled = TRUE"

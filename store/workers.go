@@ -21,10 +21,7 @@ func (tx Workers) Lock(agentID string) (models.Worker, error) {
 // all transactions lock them. Unknown ids and "" are ignored.
 func (tx Workers) LockAll(agentIDs []string) error {
 	ids := slices.Compact(slices.Sorted(slices.Values(agentIDs)))
-	if len(ids) == 0 {
-		return nil
-	}
-	_, err := list[string](tx.reader, "SELECT agent_id FROM workers WHERE agent_id "+tx.engine.in+" ORDER BY agent_id"+tx.engine.forUpdate, ids)
+	_, err := list[string](tx.reader, "SELECT agent_id FROM workers WHERE agent_id "+tx.engine.in+" ORDER BY agent_id"+tx.engine.forUpdate, Keys(ids))
 	return err
 }
 
@@ -76,10 +73,10 @@ func (r WorkerReader) Silent(before time.Time, limit int) ([]string, error) {
 // Touch sets the time of the last heartbeat of workers to now. It returns those of them that are
 // offline or have an open breaker, which need more than that.
 func (tx Workers) Touch(ids []string) ([]string, error) {
-	if err := tx.run("UPDATE workers SET last_seen_at = ? WHERE agent_id "+tx.engine.in, tx.now, ids); err != nil {
+	if err := tx.run("UPDATE workers SET last_seen_at = ? WHERE agent_id "+tx.engine.in, tx.now, Keys(ids)); err != nil {
 		return nil, err
 	}
-	return list[string](tx.reader, "SELECT agent_id FROM workers WHERE agent_id "+tx.engine.in+" AND (state = 0 OR breaker_until <> 0)", ids)
+	return list[string](tx.reader, "SELECT agent_id FROM workers WHERE agent_id "+tx.engine.in+" AND (state = 0 OR breaker_until <> 0)", Keys(ids))
 }
 
 // Audience returns up to limit active agents with ids above after whose workers use a protocol
