@@ -69,13 +69,13 @@ func (tx Inbox) PurgeNotices(before time.Time, limit int) (int64, error) {
 
 // List returns up to limit messages that an agent has not acknowledged, those of
 // higher priority first, then the oldest.
-func (r InboxReader) List(agentID string, limit int) ([]models.InboxMessage, error) {
+func (r inboxReader) List(agentID string, limit int) ([]models.InboxMessage, error) {
 	const query = "SELECT agent_id, id, kind, priority, coalesce(task_id, ''), attempt, data, created_at FROM inbox WHERE agent_id = ? ORDER BY priority DESC, id LIMIT ?"
 	return list[models.InboxMessage](r.reader, query, agentID, limit)
 }
 
 // Pending returns those of the messages that are in an agent's inbox.
-func (r InboxReader) Pending(agentID string, ids []string) ([]string, error) {
+func (r inboxReader) Pending(agentID string, ids []string) ([]string, error) {
 	return list[string](r.reader, "SELECT id FROM inbox WHERE agent_id = ? AND id "+r.engine.in, agentID, Keys(ids))
 }
 
@@ -94,7 +94,7 @@ func (tx Inbox) MarkEachProcessed(agentIDs []string, messageID string) ([]string
 }
 
 // IsProcessed reports whether a message of an agent is marked as processed.
-func (r InboxReader) IsProcessed(agentID, messageID string) (bool, error) {
+func (r inboxReader) IsProcessed(agentID, messageID string) (bool, error) {
 	const query = "SELECT EXISTS (SELECT 1 FROM processed_messages WHERE agent_id = ? AND message_id = ?)"
 	return one[bool](r.reader, query, agentID, messageID)
 }
