@@ -18,7 +18,7 @@ func (tx Agents) Audit(e models.AuditEntry) error {
 // AuditTrail returns up to limit entries of an agent's audit log, newest first,
 // before the entry with the id before (0 starts at the newest). It is empty for an
 // agent without entries, known or not.
-func (r AgentReader) AuditTrail(agentID string, before int64, limit int) ([]models.AuditEntry, error) {
+func (r agentReader) AuditTrail(agentID string, before int64, limit int) ([]models.AuditEntry, error) {
 	entries, db := []models.AuditEntry{}, r.db().Where("agent_id = ?", agentID).Order("id DESC").Limit(limit)
 	if before > 0 {
 		db = db.Where("id < ?", before)

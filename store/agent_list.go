@@ -12,7 +12,7 @@ import (
 
 // List returns one page of the agents that q selects. Pages after a position
 // cost the same at any depth; an offset costs what it skips.
-func (r AgentReader) List(q AgentQuery) (page AgentPage, err error) {
+func (r agentReader) List(q AgentQuery) (page AgentPage, err error) {
 	if q.FrequencyHz != nil {
 		if _, ok := levelOfFrequency(*q.FrequencyHz); !ok { // reserved: no agent has it
 			page.Agents = []models.Agent{}
@@ -46,7 +46,7 @@ type condition struct {
 }
 
 // conditions lists the filters of q, the most selective first.
-func (r AgentReader) conditions(q AgentQuery) []condition {
+func (r agentReader) conditions(q AgentQuery) []condition {
 	var cs []condition
 	equal := func(column string, value any) {
 		cs = append(cs, condition{column, column + " = ?", []any{value}})
@@ -93,7 +93,7 @@ func (r AgentReader) conditions(q AgentQuery) []condition {
 func byCapability(q AgentQuery) bool { return len(q.Capabilities) > 0 && q.ParentID == nil }
 
 // source returns the tables of the list and the column that orders it by id.
-func (r AgentReader) source(q AgentQuery) (from, id string) {
+func (r agentReader) source(q AgentQuery) (from, id string) {
 	if byCapability(q) {
 		return "agent_capabilities " + r.engine.joinInOrder + " agents ON id = agent_id", "agent_id"
 	}
@@ -104,7 +104,7 @@ func (r AgentReader) source(q AgentQuery) (from, id string) {
 // which keeps no statistics, only one equality may choose an index: the first,
 // because the index that starts with it is also in id order. Otherwise the
 // planner would rather sort a sphere than walk it.
-func (r AgentReader) pageQuery(q AgentQuery) (string, []any) {
+func (r agentReader) pageQuery(q AgentQuery) (string, []any) {
 	from, id := r.source(q)
 	column, ascending := sortColumn(q.Sort), !q.Descending
 	var where filter
@@ -145,7 +145,7 @@ func (r AgentReader) pageQuery(q AgentQuery) (string, []any) {
 	return query, args
 }
 
-func (r AgentReader) countQuery(q AgentQuery) (string, []any) {
+func (r agentReader) countQuery(q AgentQuery) (string, []any) {
 	var where filter
 	for _, c := range r.conditions(q) {
 		where.and(c.sql, c.args...)
@@ -178,7 +178,7 @@ func sortKey(sort string, p AgentPosition) any {
 
 // Ancestors returns the agents above id, its parent first and nova last; an
 // empty list for nova, errs.NotFound for an unknown id.
-func (r AgentReader) Ancestors(id string) ([]models.Agent, error) {
+func (r agentReader) Ancestors(id string) ([]models.Agent, error) {
 	chain, err := list[models.Agent](r.reader, `WITH RECURSIVE chain (cid, pid, depth) AS (
 			SELECT id, parent_id, 0 FROM agents WHERE id = ?
 			UNION ALL
@@ -196,7 +196,7 @@ func (r AgentReader) Ancestors(id string) ([]models.Agent, error) {
 // Subtree returns up to limit agents from root down to depth levels below it,
 // level by level and by id, or errs.NotFound. activeOnly leaves out inactive agents
 // below the root and all agents below them.
-func (r AgentReader) Subtree(root string, depth int, activeOnly bool, limit int) ([]models.Agent, error) {
+func (r agentReader) Subtree(root string, depth int, activeOnly bool, limit int) ([]models.Agent, error) {
 	only := ""
 	if activeOnly {
 		only = " AND a.is_active = TRUE"
@@ -214,13 +214,13 @@ func (r AgentReader) Subtree(root string, depth int, activeOnly bool, limit int)
 
 // Chains returns, for each of the agents that exist, the agent itself and those above it, as they
 // stand now.
-func (r AgentReader) Chains(ids []string) (map[string][]string, error) {
+func (r agentReader) Chains(ids []string) (map[string][]string, error) {
 	type link struct{ Leaf, ID string }
 	links, err := list[link](r.reader, `WITH RECURSIVE chain (leaf, cid, pid, depth) AS (
 			SELECT id, id, parent_id, 0 FROM agents WHERE id `+r.engine.in+`
 			UNION ALL
 			SELECT leaf, a.id, a.parent_id, depth + 1 FROM agents a JOIN chain ON a.id = chain.pid WHERE depth < 8)
-		SELECT leaf, cid FROM chain`, ids)
+		SELECT leaf, cid FROM chain`, Keys(ids))
 	chains := make(map[string][]string, len(ids))
 	for _, l := range links {
 		chains[l.Leaf] = append(chains[l.Leaf], l.ID)

@@ -34,7 +34,7 @@ func storedAgentOf(a models.Agent) storedAgent {
 }
 
 // Get returns the agent with that id, or errs.NotFound.
-func (r AgentReader) Get(id string) (models.Agent, error) {
+func (r agentReader) Get(id string) (models.Agent, error) {
 	return findAgent(r.point(), id, "")
 }
 
@@ -58,13 +58,13 @@ func findAgent(from reader, id, lock string) (models.Agent, error) {
 func agentMissing(err error, id string) error { return orMissing(err, "there is no agent %q", id) }
 
 // Exists reports whether an agent has the id, without locking it.
-func (r AgentReader) Exists(id string) (bool, error) {
+func (r agentReader) Exists(id string) (bool, error) {
 	return one[bool](r.reader, "SELECT EXISTS (SELECT 1 FROM agents WHERE id = ?)", id)
 }
 
 // HasActiveChildren reports whether id has an active child; an unknown
 // id has none. The caller has locked id, so no child can be added meanwhile.
-func (r AgentReader) HasActiveChildren(id string) (bool, error) {
+func (r agentReader) HasActiveChildren(id string) (bool, error) {
 	return one[bool](r.reader, "SELECT EXISTS (SELECT 1 FROM agents WHERE parent_id = ? AND is_active = TRUE)", id)
 }
 
@@ -88,13 +88,13 @@ func (tx Agents) LockChains() error { return tx.lock(lockChains) }
 func (tx Agents) ShareChains() error { return tx.lock(shareChains) }
 
 // All returns every agent, ordered by (level, id).
-func (r AgentReader) All() ([]models.Agent, error) {
+func (r agentReader) All() ([]models.Agent, error) {
 	return list[models.Agent](r.reader, selectRows[models.Agent]("ORDER BY level, id"))
 }
 
 // Each calls fn for every agent in the order (level, id), without holding
 // all of them, and stops at the first error of fn, which it returns.
-func (r AgentReader) Each(fn func(models.Agent) error) error {
+func (r agentReader) Each(fn func(models.Agent) error) error {
 	return each(r.reader, fn, selectRows[models.Agent]("ORDER BY level, id"))
 }
 
@@ -167,7 +167,7 @@ const maxChildren = 1000
 
 // Detail returns the agent with its use and activity since the UTC day of
 // now began, in one statement, or errs.NotFound.
-func (r AgentReader) Detail(id string, now time.Time) (models.AgentDetail, error) {
+func (r agentReader) Detail(id string, now time.Time) (models.AgentDetail, error) {
 	day := now.UTC().Truncate(24 * time.Hour)
 	since := hour(day) / 24
 	row, err := one[agentDetailRow](r.point(), detailQuery(r.engine), id, id, id, maxChildren+1, id, since+MaxDayAhead, since, id, day, id)

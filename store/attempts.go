@@ -19,34 +19,34 @@ func (tx Tasks) SaveAttempt(a models.Attempt) error {
 }
 
 // Attempt returns one attempt at a task, or errs.NotFound.
-func (r TaskReader) Attempt(taskID string, n int) (models.Attempt, error) {
+func (r taskReader) Attempt(taskID string, n int) (models.Attempt, error) {
 	return one[models.Attempt](r.reader, selectRows[models.Attempt]("WHERE task_id = ? AND attempt = ?"), taskID, n)
 }
 
 // Attempts returns the attempts at a task, the first one first.
-func (r TaskReader) Attempts(taskID string) ([]models.Attempt, error) {
+func (r taskReader) Attempts(taskID string) ([]models.Attempt, error) {
 	return list[models.Attempt](r.reader, selectRows[models.Attempt]("WHERE task_id = ? ORDER BY attempt"), taskID)
 }
 
 // AttemptsBeside returns the committed attempts at the other subtasks of a parent.
-func (r TaskReader) AttemptsBeside(parentID, subtaskID string) ([]models.Attempt, error) {
+func (r taskReader) AttemptsBeside(parentID, subtaskID string) ([]models.Attempt, error) {
 	const beside = "WHERE task_id IN (SELECT id FROM tasks WHERE parent_id = ? AND id <> ?) ORDER BY task_id, attempt"
 	return list[models.Attempt](r.reader, selectRows[models.Attempt](beside), parentID, subtaskID)
 }
 
 // CountChildren returns the number of subtasks of a task, up to most.
-func (r TaskReader) CountChildren(taskID string, most int) (int, error) {
+func (r taskReader) CountChildren(taskID string, most int) (int, error) {
 	return one[int](r.reader, "SELECT count(*) FROM (SELECT 1 FROM tasks WHERE parent_id = ? LIMIT ?) AS c", taskID, most)
 }
 
 // OpenChildren returns the subtasks of a task that have not ended, in the order in which they are
 // locked.
-func (r TaskReader) OpenChildren(taskID string) ([]string, error) {
+func (r taskReader) OpenChildren(taskID string) ([]string, error) {
 	return list[string](r.reader, "SELECT id FROM tasks WHERE parent_id = ? AND state < 2 ORDER BY id", taskID)
 }
 
 // Children returns the subtasks of a task in the order of their creation.
-func (r TaskReader) Children(taskID string) ([]models.Task, error) {
+func (r taskReader) Children(taskID string) ([]models.Task, error) {
 	return list[models.Task](r.reader, selectRows[models.Task]("WHERE parent_id = ? ORDER BY id"), taskID)
 }
 
@@ -90,7 +90,7 @@ func (tx Tasks) CopyOutput(from, to string, attempt int) (length int64, err erro
 	return tx.resultLength(to, attempt)
 }
 
-func (r TaskReader) resultLength(taskID string, attempt int) (int64, error) {
+func (r taskReader) resultLength(taskID string, attempt int) (int64, error) {
 	return one[int64](r.reader, "SELECT coalesce(sum(length(data)), 0) FROM task_outputs WHERE task_id = ? AND attempt = ? AND stream = 0", taskID, attempt)
 }
 
@@ -100,7 +100,7 @@ func (tx Tasks) MoveToLog(taskID string, attempt int, at int64) error {
 }
 
 // OutputPieces returns the ranges of the chunks of a stream, in order.
-func (r TaskReader) OutputPieces(taskID string, attempt int, stream models.OutputStream) ([]OutputRange, error) {
+func (r taskReader) OutputPieces(taskID string, attempt int, stream models.OutputStream) ([]OutputRange, error) {
 	const query = "SELECT start, start + coalesce(span, length(data)), length(data) FROM task_outputs WHERE task_id = ? AND attempt = ? AND stream = ? ORDER BY start"
 	return list[OutputRange](r.reader, query, taskID, attempt, stream)
 }
@@ -113,7 +113,7 @@ const (
 
 // Outputs calls each with the chunks of a stream that reach beyond from, in order, until
 // it returns an error.
-func (r TaskReader) Outputs(taskID string, attempt int, stream models.OutputStream, from int64, each func(models.OutputChunk) error) error {
+func (r taskReader) Outputs(taskID string, attempt int, stream models.OutputStream, from int64, each func(models.OutputChunk) error) error {
 	for {
 		page, err := r.outputPage(taskID, attempt, stream, from)
 		if err != nil || len(page) == 0 {
@@ -129,7 +129,7 @@ func (r TaskReader) Outputs(taskID string, attempt int, stream models.OutputStre
 }
 
 // outputPage returns the next chunks that reach beyond from.
-func (r TaskReader) outputPage(taskID string, attempt int, stream models.OutputStream, from int64) (page []models.OutputChunk, err error) {
+func (r taskReader) outputPage(taskID string, attempt int, stream models.OutputStream, from int64) (page []models.OutputChunk, err error) {
 	const query = `SELECT stream, start, coalesce(span, 0), data FROM task_outputs WHERE task_id = ? AND attempt = ? AND stream = ? AND start >= coalesce(
 		(SELECT max(start) FROM task_outputs WHERE task_id = ? AND attempt = ? AND stream = ? AND start <= ?), 0) ORDER BY start LIMIT ?`
 	size := 0
@@ -153,7 +153,7 @@ var errPageFull = errors.New("the page is full")
 
 // HasUnassigned reports whether a stream of an attempt has a chunk whose span is not its length, so
 // that the position of no later byte is known.
-func (r TaskReader) HasUnassigned(taskID string, attempt int, stream models.OutputStream) (bool, error) {
+func (r taskReader) HasUnassigned(taskID string, attempt int, stream models.OutputStream) (bool, error) {
 	const query = `SELECT EXISTS (SELECT 1 FROM task_outputs WHERE task_id = ? AND attempt = ? AND stream = ? AND
 		coalesce(span, 0) <> 0 AND span <> length(data))`
 	return one[bool](r.reader, query, taskID, attempt, stream)

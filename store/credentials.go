@@ -13,7 +13,7 @@ import (
 // ByHash returns the token whose secret has that SHA-256 and whether the
 // agent it is bound to is active (true for none), or errs.NotFound. Expired and
 // revoked tokens are returned like any other.
-func (r TokenReader) ByHash(hash [32]byte) (t models.Token, agentActive bool, err error) {
+func (r tokenReader) ByHash(hash [32]byte) (t models.Token, agentActive bool, err error) {
 	var row struct {
 		models.Token
 		AgentActive *bool
@@ -30,7 +30,7 @@ const hashesAtOnce = 500
 
 // Accepted returns which of the secrets, given by their SHA-256, are those of tokens that
 // may be used now: neither expired nor revoked, nor bound to an agent that is not active.
-func (r TokenReader) Accepted(hashes [][32]byte) (accepted map[[32]byte]bool, err error) {
+func (r tokenReader) Accepted(hashes [][32]byte) (accepted map[[32]byte]bool, err error) {
 	accepted = map[[32]byte]bool{}
 	for some := range slices.Chunk(hashes, hashesAtOnce) {
 		keys := make([][]byte, 0, len(some))
@@ -53,13 +53,13 @@ func (r TokenReader) Accepted(hashes [][32]byte) (accepted map[[32]byte]bool, er
 }
 
 // Get returns the token with that id, or errs.NotFound.
-func (r TokenReader) Get(id string) (models.Token, error) {
+func (r tokenReader) Get(id string) (models.Token, error) {
 	return findToken(r.db(), id)
 }
 
 // List returns up to limit tokens in the order of their ids, which is that of
 // their creation, after the id after ("" starts at the first).
-func (r TokenReader) List(after string, limit int) ([]models.Token, error) {
+func (r tokenReader) List(after string, limit int) ([]models.Token, error) {
 	tokens := []models.Token{}
 	return tokens, r.db().Where("id > ?", after).Order("id").Limit(limit).Find(&tokens).Error
 }
@@ -101,7 +101,7 @@ func (tx Tokens) Save(t models.Token) error {
 }
 
 // AgentKey returns an agent's key of an algorithm, or errs.NotFound.
-func (r TokenReader) AgentKey(agentID, algorithm string) (k models.AgentKey, err error) {
+func (r tokenReader) AgentKey(agentID, algorithm string) (k models.AgentKey, err error) {
 	err = r.db().Take(&k, "agent_id = ? AND algorithm = ?", agentID, algorithm).Error
 	return k, orMissing(err, "the agent %q has no %s key", agentID, algorithm)
 }

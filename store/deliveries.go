@@ -51,7 +51,7 @@ func (r deliveryRow) delivery() models.Delivery {
 
 // List returns the page of a webhook's deliveries that q selects, newest first,
 // without their data. It is empty for an unknown webhook.
-func (r DeliveryReader) List(webhookID string, q DeliveryQuery) ([]models.Delivery, error) {
+func (r deliveryReader) List(webhookID string, q DeliveryQuery) ([]models.Delivery, error) {
 	query, args := deliveriesQuery(webhookID, q)
 	rows, err := list[deliveryRow](r.reader, query, args...)
 	return convert(rows, deliveryRow.delivery), err
@@ -86,7 +86,7 @@ func deliveriesQuery(webhookID string, q DeliveryQuery) (string, []any) {
 }
 
 // Get returns a delivery of a webhook, or errs.NotFound.
-func (r DeliveryReader) Get(webhookID, id string) (models.Delivery, error) {
+func (r deliveryReader) Get(webhookID, id string) (models.Delivery, error) {
 	return findDelivery(r.point(), "", webhookID, id)
 }
 
@@ -102,7 +102,7 @@ func findDelivery(from reader, lock, webhookID, id string) (models.Delivery, err
 
 // Attempts returns the attempts of a delivery, the first one first; it is
 // empty for an unknown one.
-func (r DeliveryReader) Attempts(webhookID, id string) ([]models.DeliveryAttempt, error) {
+func (r deliveryReader) Attempts(webhookID, id string) ([]models.DeliveryAttempt, error) {
 	const query = `SELECT attempt, at, duration_ms, status, error, response FROM delivery_attempts
 		WHERE webhook_id = ? AND delivery_id = ?
 		UNION ALL SELECT attempts, last_at, last_ms, last_status, last_error, last_response FROM deliveries
@@ -174,7 +174,7 @@ const dueQuery = `SELECT id, (SELECT min(due) FROM deliveries WHERE webhook_id =
 
 // DueEndpoints returns every enabled webhook with a delivery that is ready, in no
 // particular order.
-func (r WebhookReader) DueEndpoints() ([]Endpoint, error) {
+func (r webhookReader) DueEndpoints() ([]Endpoint, error) {
 	out, err := list[Endpoint](r.reader, dueQuery)
 	return slices.DeleteFunc(out, func(e Endpoint) bool { return e.Due.IsZero() }), err
 }
@@ -186,7 +186,7 @@ type DueCursor struct{ due, position int64 }
 // Due returns up to limit of a webhook's deliveries that are ready and due
 // at now, after a position, in the order of their due time and then of their events, with
 // what an attempt needs to know of them, and the position of the last.
-func (r DeliveryReader) Due(webhookID string, now time.Time, after DueCursor, limit int) ([]models.Delivery, DueCursor, error) {
+func (r deliveryReader) Due(webhookID string, now time.Time, after DueCursor, limit int) ([]models.Delivery, DueCursor, error) {
 	rows, err := list[dueRow](r.reader, duePageQuery, webhookID, now, after.due, after.position, limit)
 	if len(rows) > 0 {
 		after = DueCursor{rows[len(rows)-1].Due, rows[len(rows)-1].Position}
@@ -217,8 +217,8 @@ const unfinishedOrdered = "state < 2 AND ordered = 1"
 
 // UnfinishedKeys adds to into those of the keys that an ordered webhook has unfinished
 // deliveries of.
-func (r DeliveryReader) UnfinishedKeys(webhookID string, keys []string, into map[string]bool) error {
-	found, err := list[string](r.reader, "SELECT DISTINCT key FROM deliveries WHERE webhook_id = ? AND "+unfinishedOrdered+" AND key "+r.engine.in, webhookID, keys)
+func (r deliveryReader) UnfinishedKeys(webhookID string, keys []string, into map[string]bool) error {
+	found, err := list[string](r.reader, "SELECT DISTINCT key FROM deliveries WHERE webhook_id = ? AND "+unfinishedOrdered+" AND key "+r.engine.in, webhookID, Keys(keys))
 	for _, key := range found {
 		into[key] = true
 	}
@@ -227,7 +227,7 @@ func (r DeliveryReader) UnfinishedKeys(webhookID string, keys []string, into map
 
 // Promote makes the first unfinished delivery of each of the keys ready.
 func (tx Deliveries) Promote(webhookID string, keys []string) error {
-	return tx.run("WITH ended (key) AS ("+tx.engine.keys+")"+promoteEnded, keys, webhookID, webhookID)
+	return tx.run("WITH ended (key) AS ("+tx.engine.keys+")"+promoteEnded, Keys(keys), webhookID, webhookID)
 }
 
 // promoteEnded looks once into the index for each key, however many deliveries wait.
@@ -240,7 +240,7 @@ const promoteAllQuery = "WITH ended (key) AS (SELECT DISTINCT key FROM deliverie
 // orderKeys orders the deliveries of the keys: the first unfinished one of each is ready,
 // the others wait.
 func (tx Deliveries) orderKeys(webhookID string, keys []string) error {
-	if err := tx.run(waitQuery+tx.engine.in, webhookID, keys); err != nil {
+	if err := tx.run(waitQuery+tx.engine.in, webhookID, Keys(keys)); err != nil {
 		return err
 	}
 	return tx.Promote(webhookID, keys)
@@ -251,7 +251,7 @@ const waitQuery = "UPDATE deliveries SET state = 0 WHERE webhook_id = ? AND stat
 
 // CountUnfinished returns how many deliveries of a webhook with that ordering have not ended,
 // up to most.
-func (r DeliveryReader) CountUnfinished(webhookID string, ordering models.Ordering, most int) (int, error) {
+func (r deliveryReader) CountUnfinished(webhookID string, ordering models.Ordering, most int) (int, error) {
 	which := "state = 1"
 	if ordering == models.OrderingAgent {
 		which = unfinishedOrdered

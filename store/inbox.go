@@ -44,7 +44,7 @@ func (tx Inbox) EnqueueAll(agentIDs []string, m models.InboxMessage) error {
 
 // Acknowledge removes messages from an agent's inbox and returns how many were there.
 func (tx Inbox) Acknowledge(agentID string, ids []string) (int64, error) {
-	return tx.exec("DELETE FROM inbox WHERE agent_id = ? AND id "+tx.engine.in, agentID, ids)
+	return tx.exec("DELETE FROM inbox WHERE agent_id = ? AND id "+tx.engine.in, agentID, Keys(ids))
 }
 
 // Cancel removes the messages of an attempt from the inboxes, except cancellations and
@@ -58,7 +58,7 @@ func (tx Inbox) Cancel(taskID string, attempt int) error {
 func (tx Inbox) KeepNotices(agentIDs []string, most int) error {
 	return tx.run(`DELETE FROM inbox WHERE (agent_id, id) IN (SELECT agent_id, id FROM
 		(SELECT agent_id, id, row_number() OVER (PARTITION BY agent_id ORDER BY id DESC) AS newer FROM inbox
-		WHERE task_id IS NULL AND agent_id `+tx.engine.in+`) AS notices WHERE newer > ?)`, agentIDs, most)
+		WHERE task_id IS NULL AND agent_id `+tx.engine.in+`) AS notices WHERE newer > ?)`, Keys(agentIDs), most)
 }
 
 // PurgeNotices deletes up to limit messages that belong to no task and are older than before, and
@@ -69,14 +69,14 @@ func (tx Inbox) PurgeNotices(before time.Time, limit int) (int64, error) {
 
 // List returns up to limit messages that an agent has not acknowledged, those of
 // higher priority first, then the oldest.
-func (r InboxReader) List(agentID string, limit int) ([]models.InboxMessage, error) {
+func (r inboxReader) List(agentID string, limit int) ([]models.InboxMessage, error) {
 	const query = "SELECT agent_id, id, kind, priority, coalesce(task_id, ''), attempt, data, created_at FROM inbox WHERE agent_id = ? ORDER BY priority DESC, id LIMIT ?"
 	return list[models.InboxMessage](r.reader, query, agentID, limit)
 }
 
 // Pending returns those of the messages that are in an agent's inbox.
-func (r InboxReader) Pending(agentID string, ids []string) ([]string, error) {
-	return list[string](r.reader, "SELECT id FROM inbox WHERE agent_id = ? AND id "+r.engine.in, agentID, ids)
+func (r inboxReader) Pending(agentID string, ids []string) ([]string, error) {
+	return list[string](r.reader, "SELECT id FROM inbox WHERE agent_id = ? AND id "+r.engine.in, agentID, Keys(ids))
 }
 
 // MarkProcessed marks a message of an agent as processed by this transaction and reports whether
@@ -90,11 +90,11 @@ func (tx Inbox) MarkProcessed(agentID, messageID string) (bool, error) {
 // which it was unmarked, in any order.
 func (tx Inbox) MarkEachProcessed(agentIDs []string, messageID string) ([]string, error) {
 	return list[string](tx.reader, `INSERT INTO processed_messages (agent_id, message_id, at)
-		SELECT id, CAST(? AS TEXT), CAST(? AS BIGINT) FROM agents WHERE id `+tx.engine.in+` ON CONFLICT DO NOTHING RETURNING agent_id`, messageID, tx.now, agentIDs)
+		SELECT id, CAST(? AS TEXT), CAST(? AS BIGINT) FROM agents WHERE id `+tx.engine.in+` ON CONFLICT DO NOTHING RETURNING agent_id`, messageID, tx.now, Keys(agentIDs))
 }
 
 // IsProcessed reports whether a message of an agent is marked as processed.
-func (r InboxReader) IsProcessed(agentID, messageID string) (bool, error) {
+func (r inboxReader) IsProcessed(agentID, messageID string) (bool, error) {
 	const query = "SELECT EXISTS (SELECT 1 FROM processed_messages WHERE agent_id = ? AND message_id = ?)"
 	return one[bool](r.reader, query, agentID, messageID)
 }

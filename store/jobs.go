@@ -72,7 +72,7 @@ func (tx Jobs) Release(j Job) error {
 
 // NextAt returns when the next job of the given kinds is due; ok is false
 // when there is none.
-func (r JobReader) NextAt(kinds []string) (at time.Time, ok bool, err error) {
+func (r jobReader) NextAt(kinds []string) (at time.Time, ok bool, err error) {
 	if len(kinds) == 0 {
 		return at, false, nil
 	}
@@ -83,7 +83,7 @@ func (r JobReader) NextAt(kinds []string) (at time.Time, ok bool, err error) {
 
 // OtherDue returns the kind of a due job that is of none of the given kinds;
 // ok is false when there is none.
-func (r JobReader) OtherDue(kinds []string) (kind string, ok bool, err error) {
+func (r jobReader) OtherDue(kinds []string) (kind string, ok bool, err error) {
 	query, args := "SELECT kind FROM jobs WHERE run_at <= ?", []any{r.now}
 	if len(kinds) > 0 {
 		in, more := inList(kinds)

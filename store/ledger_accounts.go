@@ -15,8 +15,8 @@ import (
 // Spenders returns the agents with those ids and all their ancestors, by id; ids
 // that name no agent are left out. The caller holds ShareChains, so what it
 // returns stays true.
-func (r LedgerReader) Spenders(ids []string) (map[string]Spender, error) {
-	found, err := list[Spender](r.reader, chainsQuery(r.engine.in), ids)
+func (r ledgerReader) Spenders(ids []string) (map[string]Spender, error) {
+	found, err := list[Spender](r.reader, chainsQuery(r.engine.in), Keys(ids))
 	return byKey(found, func(s Spender) string { return s.ID }), err
 }
 
@@ -58,7 +58,7 @@ func (tx Ledger) LockAccounts(ids []string) (map[string]Account, error) {
 	if len(ids) == 0 {
 		return map[string]Account{}, nil
 	}
-	accounts, err := list[Account](tx.reader, lockQuery(tx.engine), ids)
+	accounts, err := list[Account](tx.reader, lockQuery(tx.engine), Keys(ids))
 	return byKey(accounts, func(a Account) string { return a.AgentID }), err
 }
 
@@ -74,7 +74,7 @@ func (tx Ledger) SaveAccounts(accounts []Account) error {
 
 // ActiveAdditions returns the sum of an agent's additional budgets that count at
 // now and when the first of them ends, the zero time for none.
-func (r LedgerReader) ActiveAdditions(agentID string, now time.Time) (tokens int64, until time.Time, err error) {
+func (r ledgerReader) ActiveAdditions(agentID string, now time.Time) (tokens int64, until time.Time, err error) {
 	type additions struct {
 		Tokens int64
 		Until  time.Time
@@ -90,7 +90,7 @@ func (tx Ledger) InsertAddition(a models.BudgetAddition) error {
 
 // Additions returns the additional budgets of an agent, newest first, at most 1,000: those that
 // count now, or all.
-func (r LedgerReader) Additions(agentID string, all bool) ([]models.BudgetAddition, error) {
+func (r ledgerReader) Additions(agentID string, all bool) ([]models.BudgetAddition, error) {
 	additions, db := []models.BudgetAddition{}, r.db().Where("agent_id = ?", agentID)
 	if !all {
 		db = db.Where("expires_at > ?", r.now)
@@ -103,7 +103,7 @@ func (r LedgerReader) Additions(agentID string, all bool) ([]models.BudgetAdditi
 }
 
 // AdditionsByAgent returns the sums of the additional budgets that count now.
-func (r LedgerReader) AdditionsByAgent() (map[string]int64, error) {
+func (r ledgerReader) AdditionsByAgent() (map[string]int64, error) {
 	return sums(r.reader, "SELECT agent_id, sum(tokens) FROM budget_additions WHERE expires_at > ? GROUP BY agent_id", r.now)
 }
 

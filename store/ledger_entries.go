@@ -12,7 +12,7 @@ import (
 type LedgerKey struct{ AgentID, ID string }
 
 // RecordedFacts returns the facts that were recorded under these names.
-func (r LedgerReader) RecordedFacts(keys []LedgerKey) (map[LedgerKey]models.Fact, error) {
+func (r ledgerReader) RecordedFacts(keys []LedgerKey) (map[LedgerKey]models.Fact, error) {
 	facts, err := list[models.Fact](r.reader, namedFacts(r.engine), pairs(keys))
 	return byKey(facts, func(f models.Fact) LedgerKey { return LedgerKey{f.AgentID, f.RequestID} }), err
 }
@@ -22,7 +22,7 @@ func namedFacts(on *engine) string {
 }
 
 // pairs returns keys as the argument of engine.inPairs.
-func pairs(keys []LedgerKey) [][2]string {
+func pairs(keys []LedgerKey) keyPairs {
 	return convert(keys, func(k LedgerKey) [2]string { return [2]string{k.AgentID, k.ID} })
 }
 
@@ -52,7 +52,7 @@ func (tx Ledger) AddToWindows(facts []models.Fact) error {
 
 // SubtreeUsed returns what was used in a day, in days since 1970 UTC, by the agent
 // and by those that stood below it then.
-func (r LedgerReader) SubtreeUsed(of Spender, day int64) (int64, error) {
+func (r ledgerReader) SubtreeUsed(of Spender, day int64) (int64, error) {
 	query, args := subtreeUsed(of, day)
 	return one[int64](r.reader, query, args...)
 }
@@ -82,7 +82,7 @@ func subtreeUsed(of Spender, day int64) (query string, args []any) {
 }
 
 // OwnUsed returns what an agent itself used in a day and what resets wrote off of it.
-func (r LedgerReader) OwnUsed(agentID string, day int64) (used, forgiven int64, err error) {
+func (r ledgerReader) OwnUsed(agentID string, day int64) (used, forgiven int64, err error) {
 	own, err := one[ownUse](r.reader, ownUsed, agentID, day*24, day*24+24, agentID, day)
 	return own.Used, own.Forgiven, err
 }
@@ -95,7 +95,7 @@ const ownUsed = `SELECT (SELECT coalesce(sum(tokens), 0) FROM usage_windows WHER
 
 // LatestDayBelow returns the last day of [day, most] on which the agent or one that
 // stood below it used something, day without one.
-func (r LedgerReader) LatestDayBelow(agentID string, day, most int64) (int64, error) {
+func (r ledgerReader) LatestDayBelow(agentID string, day, most int64) (int64, error) {
 	type window struct {
 		Day  int64
 		Path string
@@ -111,7 +111,7 @@ func (r LedgerReader) LatestDayBelow(agentID string, day, most int64) (int64, er
 }
 
 // SubtreeForgiven returns what resets wrote off of an agent's roll-up in a day.
-func (r LedgerReader) SubtreeForgiven(agentID string, day int64) (int64, error) {
+func (r ledgerReader) SubtreeForgiven(agentID string, day int64) (int64, error) {
 	return one[int64](r.reader, "SELECT coalesce(sum(subtree), 0) FROM usage_resets WHERE agent_id = ? AND day = ?", agentID, day)
 }
 
@@ -140,7 +140,7 @@ func overdueQuery() string {
 
 // NamedReservations returns the reservations with these names; unknown ones are left
 // out. They stay as they are while the caller holds the agents' accounts.
-func (r LedgerReader) NamedReservations(keys []LedgerKey) (map[LedgerKey]models.Reservation, error) {
+func (r ledgerReader) NamedReservations(keys []LedgerKey) (map[LedgerKey]models.Reservation, error) {
 	list, err := listReservations(r.reader, namedReservations(r.engine), pairs(keys))
 	return byKey(list, func(r models.Reservation) LedgerKey { return LedgerKey{r.AgentID, r.ID} }), err
 }
@@ -191,13 +191,13 @@ func (tx Ledger) SaveReservations(list []models.Reservation, at time.Time) error
 
 // OverdueReservations returns up to limit held reservations whose lease has ended
 // by now, the longest overdue first.
-func (r LedgerReader) OverdueReservations(now time.Time, limit int) ([]models.Reservation, error) {
+func (r ledgerReader) OverdueReservations(now time.Time, limit int) ([]models.Reservation, error) {
 	return listReservations(r.reader, overdueQuery(), now, limit)
 }
 
 // HeldBelow returns the sum of what is held by the agent and by those that stood
 // below it when it was granted.
-func (r LedgerReader) HeldBelow(agentID string) (int64, error) {
+func (r ledgerReader) HeldBelow(agentID string) (int64, error) {
 	return sumOnPath(r.reader, agentID, heldQuery)
 }
 

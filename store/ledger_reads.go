@@ -25,7 +25,7 @@ type spendingSums struct {
 }
 
 // Spending returns what an agent spends at now, or errs.NotFound.
-func (r LedgerReader) Spending(id string, now time.Time) (Spending, error) {
+func (r ledgerReader) Spending(id string, now time.Time) (Spending, error) {
 	var out Spending
 	err := r.snapshot(func(at reader) (err error) {
 		out, err = spending(at, id, now)
@@ -81,7 +81,7 @@ func heldBelow(r reader, a Account, id string, now time.Time) (int64, error) {
 
 // UsageByPath calls do with what was used in a day, by agent and path, and returns
 // what resets wrote off that day, by agent.
-func (r LedgerReader) UsageByPath(day int64, do func(agentID, path string, tokens int64)) (forgiven map[string]int64, err error) {
+func (r ledgerReader) UsageByPath(day int64, do func(agentID, path string, tokens int64)) (forgiven map[string]int64, err error) {
 	err = r.snapshot(func(at reader) error {
 		err := each(at, func(w pathUse) error {
 			do(w.AgentID, w.Path, w.Tokens)
@@ -113,7 +113,7 @@ type HistoryRow struct {
 
 // History returns what an agent used in [from, to) by windows of so
 // many hours, in order.
-func (r LedgerReader) History(agentID string, from, to time.Time, hours int64) ([]HistoryRow, error) {
+func (r ledgerReader) History(agentID string, from, to time.Time, hours int64) ([]HistoryRow, error) {
 	return list[HistoryRow](r.reader, `SELECT hour / ? * ? AS start, '', FALSE, sum(tokens), 0 FROM usage_windows
 		WHERE agent_id = ? AND hour >= ? AND hour < ? GROUP BY start ORDER BY start`,
 		hours, hours, agentID, hour(from), hour(to.Add(time.Hour-1)))
@@ -122,7 +122,7 @@ func (r LedgerReader) History(agentID string, from, to time.Time, hours int64) (
 // Breakdown is History by a label of the facts: in each window the top
 // largest sums first, and then what the others come to, marked as other. The database
 // ranks them, so that no process holds every label in memory.
-func (r LedgerReader) Breakdown(agentID string, label string, from, to time.Time, hours int64, top int) ([]HistoryRow, error) {
+func (r ledgerReader) Breakdown(agentID string, label string, from, to time.Time, hours int64, top int) ([]HistoryRow, error) {
 	column := map[string]string{"model": "model", "kind": "kind", "task": "task_id"}[label]
 	if column == "" {
 		return nil, errs.New(errs.InvalidParameter, "a history cannot be broken down by %q", label)
@@ -137,7 +137,7 @@ func (r LedgerReader) Breakdown(agentID string, label string, from, to time.Time
 }
 
 // Reservation returns a reservation, or errs.NotFound.
-func (r LedgerReader) Reservation(agentID, id string) (models.Reservation, error) {
+func (r ledgerReader) Reservation(agentID, id string) (models.Reservation, error) {
 	row, err := one[reservationRow](r.reader, selectRows[reservationRow]("WHERE agent_id = ? AND id = ?"), agentID, id)
 	return row.reservation(), orMissing(err, "%q has no reservation %q", agentID, id)
 }
@@ -145,7 +145,7 @@ func (r LedgerReader) Reservation(agentID, id string) (models.Reservation, error
 // Reservations returns up to limit reservations of an agent, newest first, behind
 // the one with the id before; "" begins with the newest, and the state "" is all.
 // One whose lease has ended by now is among the expired, freed or not.
-func (r LedgerReader) Reservations(
+func (r ledgerReader) Reservations(
 	agentID string, state models.ReservationState, before string, limit int,
 ) ([]models.Reservation, error) {
 	var where filter
@@ -168,7 +168,7 @@ func (r LedgerReader) Reservations(
 
 // NextReservationDue returns when the next held reservation expires; ok is false
 // when none is held.
-func (r LedgerReader) NextReservationDue() (at time.Time, ok bool, err error) {
+func (r ledgerReader) NextReservationDue() (at time.Time, ok bool, err error) {
 	at, err = one[time.Time](r.reader, nextDueQuery)
 	return at, err == nil, exceptMissing(err)
 }

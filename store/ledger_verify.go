@@ -16,7 +16,7 @@ const (
 
 // Verify computes every sum of the ledger again from its facts, reservations
 // and resets, as they are at one moment, and returns where a stored sum differs.
-func (r LedgerReader) Verify() (out Verification, err error) {
+func (r ledgerReader) Verify() (out Verification, err error) {
 	err = r.snapshot(func(at reader) error {
 		out, err = verify(at)
 		return err
@@ -139,7 +139,7 @@ func verifySubtrees(r reader, from int64, differ func(Difference) error) error {
 		if err != nil {
 			return err
 		}
-		forgiven, err := LedgerReader{r}.SubtreeForgiven(a.AgentID, a.Day)
+		forgiven, err := ledgerReader{r}.SubtreeForgiven(a.AgentID, a.Day)
 		if err != nil {
 			return err
 		}

@@ -42,6 +42,9 @@ func (r reader) point() reader {
 
 // query runs a query and calls scan for each row. In a transaction an error ends the transaction.
 func (r reader) query(query string, args []any, scan func(*sql.Rows) error) error {
+	if namesNoRow(args) {
+		return nil
+	}
 	rows, err := r.conn.QueryContext(r.ctx, r.engine.bind(query), args...)
 	err = eachRow(rows, err, scan)
 	if r.state != nil {

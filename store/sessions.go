@@ -24,14 +24,14 @@ func (tx Sessions) Save(s models.Session) error {
 }
 
 // Get returns a session, or errs.NotFound.
-func (r SessionReader) Get(id string) (out models.Session, err error) {
+func (r sessionReader) Get(id string) (out models.Session, err error) {
 	err = r.db().Take(&out, "id = ?", id).Error
 	return out, err
 }
 
 // List returns up to limit sessions, the newest first, that are older than before; an
 // owner of "" selects all owners.
-func (r SessionReader) List(owner string, before TaskCursor, limit int) ([]models.Session, error) {
+func (r sessionReader) List(owner string, before TaskCursor, limit int) ([]models.Session, error) {
 	sessions := []models.Session{}
 	return sessions, sessionsPage(r.db(), owner, before, limit).Find(&sessions).Error
 }
@@ -48,7 +48,7 @@ func sessionsPage(db *gorm.DB, owner string, before TaskCursor, limit int) *gorm
 
 // Idle returns up to limit open sessions without an open task that have not changed
 // since before.
-func (r SessionReader) Idle(before time.Time, limit int) (ids []string, err error) {
+func (r sessionReader) Idle(before time.Time, limit int) (ids []string, err error) {
 	err = r.db().Model(&models.Session{}).Where("state = 0 AND updated_at < ? AND open_tasks = 0", before).
 		Order("updated_at").Limit(limit).Pluck("id", &ids).Error
 	return ids, err

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,10 +30,10 @@ type engine struct {
 	joinInOrder string
 	// contains is a function that is positive where its second argument is part of the first.
 	contains string
-	// in follows a column whose value is one of a []string, the argument; inPairs follows two
-	// columns whose values are one of a [][2]string. A statement is the same for any number of keys.
+	// in follows a column whose value is one of Keys, the argument; inPairs follows two
+	// columns whose values are one of keyPairs. A statement is the same for any number of keys.
 	in, inPairs string
-	// keys selects the values of a []string, the argument.
+	// keys selects the values of Keys, the argument.
 	keys string
 	// childList makes a JSON array of {id, level} of a subquery's rows.
 	childList string
@@ -130,7 +131,7 @@ func Insert[T any](tx *Tx, conflict string, rows ...T) error {
 	return create(tx.reader, conflict, rows...)
 }
 
-// In returns what follows a column whose value is one of a []string, the argument.
+// In returns what follows a column whose value is one of some Keys, the argument.
 func In(from Source) string { return from.source().engine.in }
 
 // InsertRows inserts rows of width columns with "head VALUES (…), … tail". args holds the values of
@@ -162,6 +163,25 @@ func (s *Store) InBatches(ctx context.Context, do func(tx *Tx, limit int) (int64
 			return total, nil
 		}
 	}
+}
+
+// Keys are the argument of a statement about rows with these keys. Without keys it is not run.
+type Keys []string
+
+// keyPairs are Keys of two columns.
+type keyPairs [][2]string
+
+// namesNoRow reports whether an argument of a statement has no keys.
+func namesNoRow(args []any) bool {
+	return slices.ContainsFunc(args, func(arg any) bool {
+		switch keys := arg.(type) {
+		case Keys:
+			return len(keys) == 0
+		case keyPairs:
+			return len(keys) == 0
+		}
+		return false
+	})
 }
 
 const (

@@ -9,6 +9,7 @@ import (
 	gormsqlite "gorm.io/driver/sqlite"
 	"modernc.org/sqlite" // the pure Go driver
 
+	"comet/store/pinned"
 	"comet/store/sqlitefile"
 )
 
@@ -50,7 +51,7 @@ func (s *Store) openSQLite(ctx context.Context, opts Options) error {
 	if err != nil {
 		return err
 	}
-	conn, err := pinConn(ctx, writeDB)
+	conn, err := pinned.New(ctx, writeDB)
 	if err != nil {
 		_ = writeDB.Close()
 		return fmt.Errorf("open %s: %w", sqlitefile.Path(opts.Dir), err)

@@ -45,7 +45,7 @@ func (tx Tasks) Lock(id string) (models.Task, error) {
 
 // Get returns a task, or errs.NotFound. In a transaction only its immutable fields, such as its
 // parent, may be relied on: it does not lock the task.
-func (r TaskReader) Get(id string) (models.Task, error) {
+func (r taskReader) Get(id string) (models.Task, error) {
 	return one[models.Task](r.reader, selectRows[models.Task]("WHERE id = ?"), id)
 }
 
@@ -90,12 +90,12 @@ func (tx Tasks) AddTokens(taskID string, n int64) error {
 }
 
 // Input returns the input of a task, or errs.NotFound.
-func (r TaskReader) Input(id string) (models.TaskInput, error) {
+func (r taskReader) Input(id string) (models.TaskInput, error) {
 	return one[models.TaskInput](r.reader, selectRows[models.TaskInput]("WHERE task_id = ?"), id)
 }
 
 // List returns the page of tasks that q selects, the newest first.
-func (r TaskReader) List(q TaskQuery) ([]models.Task, error) {
+func (r taskReader) List(q TaskQuery) ([]models.Task, error) {
 	query, args := tasksQuery(q)
 	return list[models.Task](r.reader, query, args...)
 }
@@ -141,30 +141,30 @@ func (tx Tasks) NextQueued(queue string, but ...string) (t models.Task, ok bool,
 
 // WaitsAhead reports whether a queue holds a task that a new task with the priority may not
 // overtake.
-func (r TaskReader) WaitsAhead(queue string, priority int) (bool, error) {
+func (r taskReader) WaitsAhead(queue string, priority int) (bool, error) {
 	return one[bool](r.reader, "SELECT EXISTS (SELECT 1 FROM tasks WHERE queue_key = ? AND waiting_for = 1 AND priority >= ?)", queue, priority)
 }
 
 // CountWaiting returns the length of a queue, up to limit.
-func (r TaskReader) CountWaiting(queue string, limit int) (int, error) {
+func (r taskReader) CountWaiting(queue string, limit int) (int, error) {
 	return one[int](r.reader, "SELECT count(*) FROM (SELECT 1 FROM tasks WHERE queue_key = ? AND waiting_for = 1 LIMIT ?) AS queued", queue, limit)
 }
 
 // WaitingQueues returns up to limit queues with waiting tasks, those with the highest
 // priority first, then those with the longest wait.
-func (r TaskReader) WaitingQueues(limit int) ([]QueuedRoute, error) {
+func (r taskReader) WaitingQueues(limit int) ([]QueuedRoute, error) {
 	const query = "SELECT queue_key, count(*) FROM tasks WHERE waiting_for = 1 GROUP BY queue_key ORDER BY max(priority) DESC, min(created_at) LIMIT ?"
 	return list[QueuedRoute](r.reader, query, limit)
 }
 
 // OpenOf returns up to limit tasks whose newest attempt is running at an agent.
-func (r TaskReader) OpenOf(agentID string, limit int) ([]string, error) {
+func (r taskReader) OpenOf(agentID string, limit int) ([]string, error) {
 	const query = "SELECT id FROM tasks WHERE agent_id = ? AND state < 2 AND waiting_for IN (0, 3) ORDER BY created_at, id LIMIT ?"
 	return list[string](r.reader, query, agentID, limit)
 }
 
 // CountOpen counts the tasks that have not ended by what they wait for.
-func (r TaskReader) CountOpen() (map[models.WaitReason]int, error) {
+func (r taskReader) CountOpen() (map[models.WaitReason]int, error) {
 	type waiting struct {
 		WaitingFor models.WaitReason
 		Tasks      int

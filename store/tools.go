@@ -26,7 +26,7 @@ func (tx Tools) DeleteUpstream(id string) error {
 }
 
 // Upstreams returns the upstreams that were added, ordered by id.
-func (r ToolReader) Upstreams() ([]models.Upstream, error) {
+func (r toolReader) Upstreams() ([]models.Upstream, error) {
 	upstreams := []models.Upstream{}
 	return upstreams, r.db().Order("id").Find(&upstreams).Error
 }
@@ -52,7 +52,7 @@ func (tx Tools) DeletePolicy(tokenID string) error {
 }
 
 // Policy returns a token's policy, or errs.NotFound if it has none.
-func (r ToolReader) Policy(tokenID string) (models.ToolPolicy, error) {
+func (r toolReader) Policy(tokenID string) (models.ToolPolicy, error) {
 	var row toolPolicyRow
 	err := r.db().Take(&row, "token_id = ?", tokenID).Error
 	return row.Policy, err
@@ -60,7 +60,7 @@ func (r ToolReader) Policy(tokenID string) (models.ToolPolicy, error) {
 
 // Definitions returns the definitions of the tools of a server ordered by name, or those of
 // all servers for "".
-func (r ToolReader) Definitions(server string) ([]models.ToolDefinition, error) {
+func (r toolReader) Definitions(server string) ([]models.ToolDefinition, error) {
 	definitions := []models.ToolDefinition{}
 	return definitions, r.db().Where("server = ? OR ? = ''", server, server).Order("server, name").Find(&definitions).Error
 }
@@ -109,7 +109,7 @@ func (tx Tools) AddCalls(list []models.ToolCall) error {
 }
 
 // Calls returns the calls that q selects, the newest first.
-func (r ToolReader) Calls(q ToolCallQuery) ([]models.ToolCall, error) {
+func (r toolReader) Calls(q ToolCallQuery) ([]models.ToolCall, error) {
 	var where filter
 	where.equal("agent_id", q.AgentID)
 	where.equal("token_id", q.TokenID)

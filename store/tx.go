@@ -44,6 +44,9 @@ func (tx *Tx) Now() time.Time { return tx.now }
 
 // exec runs a statement of a transaction and returns the number of affected rows.
 func (r reader) exec(query string, args ...any) (int64, error) {
+	if namesNoRow(args) {
+		return 0, nil
+	}
 	res, err := r.conn.ExecContext(r.ctx, r.engine.bind(query), args...)
 	if err != nil {
 		return 0, sqlerr.Translate(err)

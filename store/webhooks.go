@@ -10,14 +10,14 @@ import (
 )
 
 // Get returns the webhook with that id, or errs.NotFound.
-func (r WebhookReader) Get(id string) (models.Webhook, error) {
+func (r webhookReader) Get(id string) (models.Webhook, error) {
 	return findWebhook(r.db(), id)
 }
 
 // List returns up to limit webhooks in the order of their ids, which is that of
 // their creation, after the id after ("" starts at the first); of an agent only its
 // own, nil for all.
-func (r WebhookReader) List(agentID *string, after string, limit int) ([]models.Webhook, error) {
+func (r webhookReader) List(agentID *string, after string, limit int) ([]models.Webhook, error) {
 	hooks, db := []models.Webhook{}, r.db().Where("id > ?", after).Order("id").Limit(limit)
 	if agentID != nil {
 		db = db.Where("agent_id = ?", *agentID)
@@ -46,12 +46,12 @@ func findWebhook(db *gorm.DB, id string) (w models.Webhook, err error) {
 func (tx Webhooks) LockAll() error { return tx.lock(lockWebhooks) }
 
 // Count returns how many webhooks there are.
-func (r WebhookReader) Count() (int, error) {
+func (r webhookReader) Count() (int, error) {
 	return one[int](r.reader, "SELECT count(*) FROM webhooks")
 }
 
 // CountEnabled returns how many webhooks are enabled.
-func (r WebhookReader) CountEnabled() (int, error) {
+func (r webhookReader) CountEnabled() (int, error) {
 	return one[int](r.reader, "SELECT count(*) FROM webhooks WHERE enabled = TRUE")
 }
 
@@ -111,7 +111,7 @@ type Subscription struct {
 // internal/bench).
 
 // Subscriptions returns those of every enabled webhook, ordered by id.
-func (r WebhookReader) Subscriptions() ([]Subscription, error) {
+func (r webhookReader) Subscriptions() ([]Subscription, error) {
 	return list[Subscription](r.reader, selectSubscriptions+" ORDER BY id")
 }
 
@@ -119,7 +119,7 @@ func (r WebhookReader) Subscriptions() ([]Subscription, error) {
 // are in order, and locks them: until the transaction ends no other transaction changes
 // these webhooks or ends deliveries of an ordered one.
 func (tx Webhooks) LockSubscriptions(ids []string) ([]Subscription, error) {
-	return list[Subscription](tx.reader, selectSubscriptions+" AND id "+tx.engine.in+" ORDER BY id"+tx.engine.forKeyShare, ids)
+	return list[Subscription](tx.reader, selectSubscriptions+" AND id "+tx.engine.in+" ORDER BY id"+tx.engine.forKeyShare, Keys(ids))
 }
 
 const selectSubscriptions = "SELECT id, events, agent_id, subtree, ordering FROM webhooks WHERE enabled = TRUE"

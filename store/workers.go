@@ -21,10 +21,7 @@ func (tx Workers) Lock(agentID string) (models.Worker, error) {
 // all transactions lock them. Unknown ids and "" are ignored.
 func (tx Workers) LockAll(agentIDs []string) error {
 	ids := slices.Compact(slices.Sorted(slices.Values(agentIDs)))
-	if len(ids) == 0 {
-		return nil
-	}
-	_, err := list[string](tx.reader, "SELECT agent_id FROM workers WHERE agent_id "+tx.engine.in+" ORDER BY agent_id"+tx.engine.forUpdate, ids)
+	_, err := list[string](tx.reader, "SELECT agent_id FROM workers WHERE agent_id "+tx.engine.in+" ORDER BY agent_id"+tx.engine.forUpdate, Keys(ids))
 	return err
 }
 
@@ -51,24 +48,24 @@ func (tx Workers) ClaimSlot(agentID string, wait bool) (w models.Worker, ok bool
 }
 
 // Get returns a worker, or errs.NotFound for an agent that never joined.
-func (r WorkerReader) Get(agentID string) (models.Worker, error) {
+func (r workerReader) Get(agentID string) (models.Worker, error) {
 	return one[models.Worker](r.reader, selectRows[models.Worker]("WHERE agent_id = ?"), agentID)
 }
 
 // ChangedSince returns the workers that have changed at or after since; the zero time selects all.
-func (r WorkerReader) ChangedSince(since time.Time) ([]models.Worker, error) {
+func (r workerReader) ChangedSince(since time.Time) ([]models.Worker, error) {
 	return list[models.Worker](r.reader, selectRows[models.Worker]("WHERE updated_at >= ?"), since)
 }
 
 // List returns up to limit workers ordered by agent, after the one with the id after, ""
 // for the first.
-func (r WorkerReader) List(after string, limit int) ([]models.Worker, error) {
+func (r workerReader) List(after string, limit int) ([]models.Worker, error) {
 	return list[models.Worker](r.reader, selectRows[models.Worker]("WHERE agent_id > ? ORDER BY agent_id LIMIT ?"), after, limit)
 }
 
 // Silent returns up to limit workers that are not offline and have sent no heartbeat since
 // before.
-func (r WorkerReader) Silent(before time.Time, limit int) ([]string, error) {
+func (r workerReader) Silent(before time.Time, limit int) ([]string, error) {
 	const query = "SELECT agent_id FROM workers WHERE state > 0 AND last_seen_at < ? ORDER BY last_seen_at LIMIT ?"
 	return list[string](r.reader, query, before, limit)
 }
@@ -76,15 +73,15 @@ func (r WorkerReader) Silent(before time.Time, limit int) ([]string, error) {
 // Touch sets the time of the last heartbeat of workers to now. It returns those of them that are
 // offline or have an open breaker, which need more than that.
 func (tx Workers) Touch(ids []string) ([]string, error) {
-	if err := tx.run("UPDATE workers SET last_seen_at = ? WHERE agent_id "+tx.engine.in, tx.now, ids); err != nil {
+	if err := tx.run("UPDATE workers SET last_seen_at = ? WHERE agent_id "+tx.engine.in, tx.now, Keys(ids)); err != nil {
 		return nil, err
 	}
-	return list[string](tx.reader, "SELECT agent_id FROM workers WHERE agent_id "+tx.engine.in+" AND (state = 0 OR breaker_until <> 0)", ids)
+	return list[string](tx.reader, "SELECT agent_id FROM workers WHERE agent_id "+tx.engine.in+" AND (state = 0 OR breaker_until <> 0)", Keys(ids))
 }
 
 // Audience returns up to limit active agents with ids above after whose workers use a protocol
 // and are not offline, ordered by id. A sphere of 0 selects all spheres.
-func (r WorkerReader) Audience(protocol string, sphere int, after string, limit int) ([]string, error) {
+func (r workerReader) Audience(protocol string, sphere int, after string, limit int) ([]string, error) {
 	const query = "SELECT w.agent_id FROM workers AS w JOIN agents AS a ON a.id = w.agent_id WHERE w.agent_id > ? AND w.protocol = ? AND w.state > 0 AND a.is_active" +
 		" AND (? = 0 OR a.sphere_id = ?) ORDER BY w.agent_id LIMIT ?"
 	return list[string](r.reader, query, after, protocol, sphere, sphere, limit)
@@ -105,13 +102,13 @@ func (tx Workers) DeletePushTarget(agentID, secret string) (bool, error) {
 }
 
 // PushTargets returns every target, ordered by agent.
-func (r WorkerReader) PushTargets() ([]models.PushTarget, error) {
+func (r workerReader) PushTargets() ([]models.PushTarget, error) {
 	targets := []models.PushTarget{}
 	return targets, r.db().Order("agent_id").Find(&targets).Error
 }
 
 // PushTarget returns an agent's target, or errs.NotFound.
-func (r WorkerReader) PushTarget(agentID string) (t models.PushTarget, err error) {
+func (r workerReader) PushTarget(agentID string) (t models.PushTarget, err error) {
 	err = r.db().Take(&t, "agent_id = ?", agentID).Error
 	return t, orMissing(err, "the agent %q has no push target", agentID)
 }

@@ -2,18 +2,13 @@ package store
 
 import (
 	"context"
-	"database/sql"
-	"database/sql/driver"
-	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
-
 	"comet/internal/errs"
+	"comet/store/pinned"
 )
 
 // maxBatch bounds how many callers share one commit, and so how long the first
@@ -31,7 +26,7 @@ const maxBatch = 256
 // rolled back and each of its closures is run again in a separate transaction.
 type groupWriter struct {
 	store *Store
-	conn  *pinnedConn
+	conn  *pinned.Conn
 	log   *slog.Logger
 
 	mu     sync.RWMutex // held for reading while sending to queue
@@ -67,7 +62,7 @@ func (r *writeRequest) start() bool {
 	return r.state.CompareAndSwap(waiting, started)
 }
 
-func newGroupWriter(s *Store, conn *pinnedConn) *groupWriter {
+func newGroupWriter(s *Store, conn *pinned.Conn) *groupWriter {
 	w := &groupWriter{
 		store: s, conn: conn, log: s.log,
 		queue: make(chan *writeRequest, maxBatch),
@@ -121,7 +116,7 @@ func (w *groupWriter) close() error {
 	}
 	w.mu.Unlock()
 	<-w.done
-	return w.conn.close()
+	return w.conn.Close()
 }
 
 func (w *groupWriter) loop() {
@@ -141,12 +136,12 @@ type batch struct {
 // batch runs first and the other waiting requests in one transaction.
 func (w *groupWriter) batch(first *writeRequest) {
 	begun, b := time.Now(), &batch{next: first}
-	b.err = w.conn.control(begin)
+	b.err = w.conn.Control(begin)
 	for b.err == nil && b.next != nil {
 		w.fill(b)
 	}
 	if b.err == nil {
-		b.err = w.conn.control(commit)
+		b.err = w.conn.Control(commit)
 	}
 	if b.err == nil {
 		w.store.onCommit(len(b.members), time.Since(begun))
@@ -159,7 +154,7 @@ func (w *groupWriter) batch(first *writeRequest) {
 		}
 	}
 	w.log.Warn("a write batch was rolled back; its members run again alone", "members", len(b.members), "error", b.err)
-	w.conn.abort()
+	w.conn.Abort()
 	for _, r := range b.members {
 		w.alone(r)
 	}
@@ -203,7 +198,7 @@ func (w *groupWriter) next(n int) *writeRequest {
 // r.err, that of a control statement in b.err, also if the closure ends the
 // goroutine.
 func (w *groupWriter) member(b *batch, r *writeRequest) {
-	if b.err = w.conn.control(savepoint); b.err != nil {
+	if b.err = w.conn.Control(savepoint); b.err != nil {
 		return
 	}
 	defer func() { b.err = w.leave(r) }()
@@ -215,11 +210,11 @@ func (w *groupWriter) member(b *batch, r *writeRequest) {
 // leave ends the savepoint of a closure.
 func (w *groupWriter) leave(r *writeRequest) error {
 	if r.err != nil {
-		if err := w.conn.control(rollbackTo); err != nil {
+		if err := w.conn.Control(rollbackTo); err != nil {
 			return err
 		}
 	}
-	return w.conn.control(release)
+	return w.conn.Control(release)
 }
 
 func (w *groupWriter) answer(members []*writeRequest) {
@@ -234,18 +229,18 @@ func (w *groupWriter) answer(members []*writeRequest) {
 // alone runs a closure in a transaction of its own.
 func (w *groupWriter) alone(r *writeRequest) {
 	begun := time.Now()
-	err := w.conn.control(begin)
+	err := w.conn.Control(begin)
 	if err == nil {
 		r.tx = w.store.newTx(r.ctx, w.conn)
 		if r.err = r.tx.runClosure(r.fn); r.err != nil {
-			w.conn.abort()
+			w.conn.Abort()
 			r.result <- r.err
 			return
 		}
-		err = w.conn.control(commit)
+		err = w.conn.Control(commit)
 	}
 	if err != nil {
-		w.conn.abort()
+		w.conn.Abort()
 		r.result <- errs.Wrap(errs.Unavailable, err, "the database refused the write; nothing was stored")
 		return
 	}
@@ -263,92 +258,3 @@ const (
 	commit     = "COMMIT"
 	rollback   = "ROLLBACK"
 )
-
-// pinnedConn is one SQLite connection with its own statement cache. It
-// implements gorm.ConnPool.
-type pinnedConn struct {
-	*sql.Conn
-	db    *sql.DB
-	cache *lru.Cache[string, *sql.Stmt]
-	// failControl lets a test make a control statement fail.
-	failControl func(statement string) error
-}
-
-func pinConn(ctx context.Context, db *sql.DB) (*pinnedConn, error) {
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("open the write connection: %w", err)
-	}
-	cache, err := lru.NewWithEvict(256, func(_ string, st *sql.Stmt) { _ = st.Close() })
-	if err != nil {
-		return nil, err
-	}
-	return &pinnedConn{Conn: conn, db: db, cache: cache}, nil
-}
-
-func (p *pinnedConn) close() error {
-	p.cache.Purge()
-	return errors.Join(p.Conn.Close(), p.db.Close())
-}
-
-func (p *pinnedConn) control(statement string) error {
-	if p.failControl != nil {
-		if err := p.failControl(statement); err != nil {
-			return err
-		}
-	}
-	_, err := p.ExecContext(context.Background(), statement)
-	if err != nil {
-		return fmt.Errorf("%s: %w", statement, err)
-	}
-	return nil
-}
-
-// abort leaves whatever transaction is open. An error means that none was, or
-// that the connection is lost; then it is replaced.
-func (p *pinnedConn) abort() {
-	ctx := context.Background()
-	if _, err := p.Conn.ExecContext(ctx, rollback); err == nil {
-		return
-	}
-	if _, err := p.Conn.ExecContext(ctx, begin); err == nil {
-		if _, err = p.Conn.ExecContext(ctx, rollback); err == nil {
-			return
-		}
-	}
-	p.cache.Purge()
-	_ = p.Conn.Raw(func(any) error { return driver.ErrBadConn })
-	_ = p.Conn.Close()
-	if conn, err := p.db.Conn(ctx); err == nil {
-		p.Conn = conn
-	}
-}
-
-func (p *pinnedConn) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
-	if st, ok := p.cache.Get(query); ok {
-		return st, nil
-	}
-	st, err := p.Conn.PrepareContext(ctx, query)
-	if err == nil {
-		p.cache.Add(query, st)
-	}
-	return st, err
-}
-
-// ExecContext implements gorm.ConnPool.
-func (p *pinnedConn) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	st, err := p.stmt(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	return st.ExecContext(ctx, args...)
-}
-
-// QueryContext implements gorm.ConnPool.
-func (p *pinnedConn) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	st, err := p.stmt(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	return st.QueryContext(ctx, args...)
-}

@@ -171,7 +171,7 @@ func TestGroupWriterControlStatements(t *testing.T) {
 			s, w := openSQLiteForTest(t)
 			var failed atomic.Bool
 			seen := 0
-			w.conn.failControl = func(st string) error {
+			w.conn.FailControl = func(st string) error {
 				if st == statement {
 					seen++
 				}
@@ -192,7 +192,7 @@ func TestGroupWriterControlStatements(t *testing.T) {
 	t.Run("ADatabaseThatCannotCommitIsReportedToEveryCaller", func(t *testing.T) {
 		t.Parallel()
 		s, w := openSQLiteForTest(t)
-		w.conn.failControl = func(st string) error {
+		w.conn.FailControl = func(st string) error {
 			if st == commit {
 				return errors.New("disk I/O error")
 			}
@@ -275,7 +275,7 @@ func TestGroupWriterUnderChaos(t *testing.T) {
 	t.Parallel()
 	s, w := openSQLiteForTest(t)
 	var failures atomic.Int64
-	w.conn.failControl = func(string) error {
+	w.conn.FailControl = func(string) error {
 		if failures.Add(1)%97 == 0 {
 			return errors.New("a control statement failed")
 		}

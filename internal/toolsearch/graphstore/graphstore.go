@@ -130,7 +130,7 @@ func PurgeNodes(tx *store.Tx, before time.Time, limit int) (int64, error) {
 // Vectors returns the stored vectors among those with the digests.
 func Vectors(ctx context.Context, s *store.Store, digests []string) ([]Vector, error) {
 	from := s.Reads(ctx)
-	rows, err := store.Rows[vectorRow](from, "SELECT digest, vector FROM tool_vectors WHERE digest "+store.In(from), digests)
+	rows, err := store.Rows[vectorRow](from, "SELECT digest, vector FROM tool_vectors WHERE digest "+store.In(from), store.Keys(digests))
 	vectors := make([]Vector, len(rows))
 	for i, row := range rows {
 		vectors[i] = row.vector()
@@ -155,7 +155,7 @@ func SaveVectors(tx *store.Tx, vectors []Vector) error {
 
 // UseVectors marks vectors as used, so that they are not purged.
 func UseVectors(tx *store.Tx, digests []string) error {
-	_, err := tx.Exec("UPDATE tool_vectors SET last_used = ? WHERE digest "+store.In(tx), tx.Now(), slices.Sorted(slices.Values(digests)))
+	_, err := tx.Exec("UPDATE tool_vectors SET last_used = ? WHERE digest "+store.In(tx), tx.Now(), store.Keys(slices.Sorted(slices.Values(digests))))
 	return err
 }
 

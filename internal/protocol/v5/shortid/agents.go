@@ -50,7 +50,7 @@ func AgentNumbers(ctx context.Context, s *store.Store, agentIDs []string) (map[s
 		Number  int64
 	}
 	reads := s.Reads(ctx)
-	rows, err := store.Rows[row](reads, "SELECT agent_id, number FROM v5_agent_numbers WHERE agent_id "+store.In(reads), agentIDs)
+	rows, err := store.Rows[row](reads, "SELECT agent_id, number FROM v5_agent_numbers WHERE agent_id "+store.In(reads), store.Keys(agentIDs))
 	numbers := make(map[string]int64, len(rows))
 	for _, r := range rows {
 		numbers[r.AgentID] = r.Number
