@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"comet/internal/protocol"
 	"comet/internal/protocol/envelope"
 	v5 "comet/internal/protocol/v5"
+	"comet/internal/protocol/v5/shortid"
 	"comet/internal/registry"
 	"comet/internal/transport"
 	"comet/internal/usage"
@@ -73,7 +75,7 @@ func newDescribedServer(t *testing.T) *describedServer {
 	reg, tokens := registry.New(s, nil), auth.New(s, nil)
 	require.NoError(t, reg.Bootstrap(t.Context()))
 	ledger, feed := usage.New(s, nil), events.NewFeed(s, nil)
-	core := Services{
+	core := Services{V5: testV5(s),
 		Registry: reg, Auth: tokens, Usage: ledger, Webhooks: webhooks.New(s, nil), Feed: feed,
 		Orchestrator: orchestrator.New(s, ledger, &orchestrator.Options{
 			Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), v5.Class: v5.Policy()}, Feed: feed, Poll: 10 * time.Millisecond,
@@ -170,4 +172,16 @@ func TestSecurityMatchesTheDescription(t *testing.T) {
 			require.Equal(t, string(op.Scopes[0]), problem.Meta["scope"])
 		})
 	})
+}
+
+// testV5 returns the short ids of PROTOCOL_V5, without messages.
+func testV5(s *store.Store) V5 {
+	return V5{
+		AgentNumber: func(ctx context.Context, id string) (int64, error) { return shortid.AgentNumber(ctx, s, id) },
+		AgentNumbers: func(ctx context.Context, ids []string) (map[string]int64, error) {
+			return shortid.AgentNumbers(ctx, s, ids)
+		},
+		AgentID:      func(ctx context.Context, number int64) (string, error) { return shortid.AgentID(ctx, s, number) },
+		TaskMessages: func(context.Context, models.Task, string, int) ([]TaskMessage, error) { return nil, nil },
+	}
 }

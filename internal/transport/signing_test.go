@@ -16,6 +16,7 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/httpkit"
+	"comet/internal/protocol/v5/shortid"
 	"comet/internal/transport"
 	wire "comet/internal/wire/v5"
 	"comet/internal/wire/v5/codes"
@@ -34,6 +35,8 @@ func allRemote() transport.TCPOptions {
 func (f *v5Fixture) issueKey(t *testing.T, id string, required bool) {
 	t.Helper()
 	_, err := f.keys.Issue(t.Context(), models.System(), id, auth.AgentKeyDraft{Key: new(sharedKey), Required: &required})
+	require.NoError(t, err)
+	_, err = shortid.AgentNumber(t.Context(), f.DB.Store, id) // as the API does with a new key
 	require.NoError(t, err)
 }
 
