@@ -312,7 +312,7 @@ func (n *natsTransport) publishLoop(ctx context.Context, c *connection) {
 		return nil
 	}
 	err := d.run(ctx, onHeartbeat, func(out outbound) error { return n.publish(c, out, d.maxBytes()) })
-	if err == nil && c.reason == endDraining { // the next process that receives from the agent serves it
+	if err == nil && c.reason() == endDraining { // the next process that receives from the agent serves it
 		n.server.disconnect(ctx, c)
 	}
 }

@@ -134,7 +134,7 @@ func (s *Server) waitForMessages(ctx context.Context, c *connection, limit int, 
 		case <-time.After(minPositive(s.opts.Heartbeat, next)):
 		case <-timeout:
 			wait = 0 // check once more, then return
-		case <-c.done:
+		case <-c.done.Done():
 			return []jsontext.Value{}, nil
 		case <-ctx.Done():
 			return []jsontext.Value{}, nil

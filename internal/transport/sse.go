@@ -77,7 +77,7 @@ func (s *sseConnection) serve(ctx context.Context, version string) {
 	}
 	d := &deliverer{server: s.server, conn: s.connection}
 	if d.run(ctx, s.onHeartbeat, s.deliver) == nil {
-		_ = s.writeEvent("bye", "", frame{Bye: &bye{s.reason}}.encode())
+		_ = s.writeEvent("bye", "", frame{Bye: &bye{s.reason()}}.encode())
 	}
 }
 
