@@ -1,12 +1,16 @@
 package transport
 
 import (
+	"cmp"
 	"mime"
 	"net/http"
 	"slices"
 	"strings"
 
+	"github.com/go-chi/chi/v5"
+
 	"comet/internal/errs"
+	"comet/internal/httpkit"
 	"comet/internal/input"
 	"comet/internal/protocol"
 	"comet/models"
@@ -138,4 +142,21 @@ func (l protocolList) ofRequest(r *http.Request) *describedProtocol {
 		return p
 	}
 	return l[0]
+}
+
+// getPrompt returns a system prompt of a protocol.
+func getPrompt(proto *describedProtocol) handler {
+	return func(w http.ResponseWriter, r *http.Request, from httpkit.Identity) error {
+		if err := maySend(from.Principal); err != nil && !from.Has(models.ScopeAgentsRead) {
+			return err
+		}
+		language := cmp.Or(r.URL.Query().Get("lang"), "fr")
+		peer := protocol.Peer{Principal: from.Principal}
+		text, err := proto.info.Prompt(r.Context(), chi.URLParam(r, "name"), language, peer.AgentID())
+		if err != nil {
+			return err
+		}
+		writeReply(w, protocol.Reply{Status: http.StatusOK, Body: []byte(text), ContentType: "text/plain; charset=utf-8"})
+		return nil
+	}
 }
