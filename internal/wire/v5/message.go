@@ -6,6 +6,8 @@
 package v5
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 
 	"comet/internal/wire/v5/codes"
@@ -83,14 +85,10 @@ func (s Warnings) has(w Warnings) bool { return s&w != 0 }
 // String returns the names of the warnings with commas between them, "" for none.
 func (s Warnings) String() string {
 	var names []string
-	if s.Truncated() {
-		names = append(names, "data_truncated")
-	}
-	if s.has(depthMissing) {
-		names = append(names, "depth_missing")
-	}
-	if s.has(quoteOpen) {
-		names = append(names, "quote_open")
+	for bit, name := range []string{"data_truncated", "depth_missing", "quote_open"} {
+		if s.has(1 << bit) {
+			names = append(names, name)
+		}
 	}
 	return strings.Join(names, ",")
 }
@@ -102,18 +100,9 @@ func (s Warnings) String() string {
 // m may be the result of Parse with an error. Where its sender could not be parsed, Format rejects
 // the reply.
 func (m Message) Reply(from Address, number int, t Type, data Data) Message {
-	r := Message{
-		Number:   number,
-		From:     from,
-		To:       m.From,
-		Type:     t,
-		Task:     m.Task,
-		Priority: m.Priority,
-		Depth:    m.Depth,
-		Context:  m.Context,
-		Budget:   m.Budget,
-		Data:     data,
-	}
+	r := m
+	r.Number, r.From, r.To, r.Type, r.Data = number, from, m.From, t, data
+	r.State, r.Err, r.Auth, r.Warnings = 0, "", Auth{}, 0
 	if n, ok := r.Task.Number(); ok && n == 0 && !t.isSystem() {
 		r.Task = Task{}
 	}
@@ -130,4 +119,52 @@ func (e *Error) Reply(to Message, from Address, number int) Message {
 	m.State = Failed
 	m.Err = e.Code()
 	return m
+}
+
+// Format writes a message as one line without a line break (PROTOCOL_V5 §3.1). Parse reads it as
+// the same message. An error is an *Error: Format rejects what Parse would reject, and DATA that
+// Parse would truncate, with codes.ReasonOverflow.
+func (m Message) Format() (string, error) {
+	var buffer [MaxData + 128]byte
+	line := string(m.append(buffer[:0]))
+	// Parsing it again costs little and keeps the rules in one place.
+	parsed, err := Parse(line)
+	if err != nil {
+		return "", err
+	}
+	if parsed.Warnings.Truncated() {
+		return "", errOverflow()
+	}
+	if parsed.Warnings = m.Warnings; parsed != m {
+		return "", newError(codes.E10, "", "the message would be parsed as another one than "+quote(line))
+	}
+	return line, nil
+}
+
+func errOverflow() *Error {
+	return newError(codes.E10, codes.ReasonOverflow, fmt.Sprintf("DATA is longer than %d characters", MaxData))
+}
+
+func (m *Message) append(line []byte) []byte {
+	line = strconv.AppendInt(append(line, 'M'), int64(m.Number), 10)
+	line = m.From.append(append(line, '|'))
+	line = m.To.append(append(line, '>'))
+	line = append(line, '|', byte(m.Type), '|')
+	line = m.Task.append(line)
+	line = append(append(line, '|'), m.Priority.String()...)
+	line = append(append(line, '|'), m.State.String()...)
+	line = appendOrNone(append(line, '|'), string(m.Err))
+	line = strconv.AppendInt(append(line, '|'), int64(m.Depth), 10)
+	line = appendOrNone(append(line, '|'), m.Context)
+	line = m.Budget.append(append(line, '|'))
+	line = append(append(line, '|'), m.Data...)
+	return m.Auth.append(line)
+}
+
+// appendOrNone appends a segment that is "" for none.
+func appendOrNone(line []byte, s string) []byte {
+	if s == "" {
+		s = none
+	}
+	return append(line, s...)
 }
