@@ -19,6 +19,9 @@ import (
 // maxMissedHeartbeats is how many heartbeats an agent may leave unanswered.
 const maxMissedHeartbeats = 2
 
+// firstMessageTimeout is how long an agent that must sign may take to send its first message.
+const firstMessageTimeout = 10 * time.Second
+
 // socket is a bidirectional connection: WebSocket or TCP. Its own goroutine delivers messages and
 // sends pings; another one reads.
 type socket struct {
@@ -70,6 +73,35 @@ func (s *socket) start(version string, refusal error) {
 		return
 	}
 	go s.run(s.server.ctx, version)
+}
+
+// checkFirstMessage reads the first message of an agent that must sign and verifies its signature,
+// unless the handshake has done so. It reports false if it closed the connection.
+func (s *socket) checkFirstMessage() bool {
+	if s.protocol.info.KeyAlgorithm == "" || s.firstVerified {
+		return true
+	}
+	key, err := s.server.signingKey(s.server.ctx, s.agentID, s.protocol)
+	if err != nil {
+		s.reject(err, websocket.StatusTryAgainLater)
+		return false
+	}
+	if !key.Required {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(s.server.ctx, firstMessageTimeout)
+	defer cancel()
+	if s.first, err = s.conn.read(ctx); err != nil {
+		s.conn.cut()
+		return false
+	}
+	if err := s.server.verifySignature(ctx, s.protocol, s.peer, s.first, s.from, s.token); err != nil {
+		_, s.first = s.protocol.Token(s.first)
+		s.reject(err, websocket.StatusPolicyViolation)
+		return false
+	}
+	s.firstVerified = true
+	return true
 }
 
 // reject refuses a connection and closes it.
