@@ -90,9 +90,9 @@ type Options struct {
 	HTTPSOnly bool
 	// SingleProcess says that no other process serves the same agents.
 	SingleProcess bool
-	// PushTimeout limits one push request, default 10 s. PushBackoff and MaxPushBackoff are the
-	// first and the longest pause after a failed push, default 1 s and 1 min.
-	PushTimeout, PushBackoff, MaxPushBackoff time.Duration
+	// PushBackoff and MaxPushBackoff are the first and the longest pause after a failed push,
+	// default 1 s and 1 min.
+	PushBackoff, MaxPushBackoff time.Duration
 	// UserAgent is the User-Agent header of push requests, default "comet".
 	UserAgent string
 	// Clock returns the current time, default time.Now.
@@ -113,7 +113,6 @@ func (o *Options) orDefaults() Options {
 	out.Republish = cmp.Or(out.Republish, 10*time.Second)
 	out.WriteTimeout = cmp.Or(out.WriteTimeout, 10*time.Second)
 	out.CloseTimeout = cmp.Or(out.CloseTimeout, 2*time.Second)
-	out.PushTimeout = cmp.Or(out.PushTimeout, 10*time.Second)
 	out.PushBackoff = cmp.Or(out.PushBackoff, time.Second)
 	out.MaxPushBackoff = cmp.Or(out.MaxPushBackoff, time.Minute)
 	out.MaxConnections = cmp.Or(out.MaxConnections, 20_000)
