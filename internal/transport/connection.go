@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -82,7 +83,8 @@ func newConnection(agent models.Agent, transport string, proto *describedProtoco
 
 // reason returns why the connection ended, endDisconnected as long as it has not.
 func (c *connection) reason() endReason {
-	reason, _ := context.Cause(c.done).(endReason)
+	var reason endReason
+	errors.As(context.Cause(c.done), &reason)
 	return reason
 }
 
