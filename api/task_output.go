@@ -298,9 +298,6 @@ func byteRange(r *http.Request, size int64) (from, to int64, partial bool) {
 
 // bytePosition parses digits; a number that overflows becomes the maximum.
 func bytePosition(text string) (int64, bool) {
-	if !isDigits(text) || strings.HasPrefix(text, "-") {
-		return 0, false
-	}
-	n, _ := strconv.ParseInt(text, 10, 64) // the maximum on overflow
-	return n, true
+	n, err := strconv.ParseUint(text, 10, 63) // the maximum on overflow
+	return int64(n), err == nil || errors.Is(err, strconv.ErrRange)
 }

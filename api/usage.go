@@ -228,7 +228,7 @@ func historyQuery(q *query, now time.Time) usage.HistoryQuery {
 
 // OptInstant parses an RFC 3339 time or a date, which means its midnight UTC; nil if it is absent.
 func (q *query) OptInstant(name string) *time.Time {
-	if values := q.values[name]; len(values) == 1 {
+	if values := q.Values(name); len(values) == 1 {
 		if at, err := time.Parse(time.DateOnly, values[0]); err == nil {
 			return &at
 		}

@@ -1,12 +1,10 @@
 package webhooks
 
 import (
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"comet/internal/errs"
 	"comet/internal/events"
@@ -19,44 +17,11 @@ import (
 const defaultGrace = 24 * time.Hour
 
 // checkURL validates a URL as far as possible without name resolution; addresses are checked at
-// every connection. Path and query may contain a secret, so no message repeats them.
+// every connection.
 func (w *Webhooks) checkURL(v *errs.Violations, text string) {
-	refuse := func(rule, sentence string) { v.Add(errs.InvalidRequest, "/url", rule, "%s", sentence) }
-	if len(text) > MaxWebhookURL {
-		v.Add(errs.InvalidRequest, "/url", "max", "url must have at most %d bytes, not %d", MaxWebhookURL, len(text))
-		return
+	if rule, err := w.opts.Guard.CheckURL(text, MaxWebhookURL, w.opts.HTTPSOnly); err != nil {
+		v.Add(errs.CodeOf(err), "/url", rule, "%s", errs.From(err).Detail)
 	}
-	u, err := url.Parse(text)
-	switch {
-	case strings.ContainsFunc(text, unicode.IsSpace):
-		refuse("url", "url must not hold blanks; write %20")
-	case err != nil:
-		refuse("url", "url cannot be read as a URL")
-	case u.Scheme != "https" && u.Scheme != "http":
-		refuse("url", "url must be absolute and begin with https:// or http://")
-	case u.Hostname() == "":
-		refuse("url", "url must name a host")
-	case !goodPort(u):
-		refuse("url", "url must have a port of 1 to 65535, or none")
-	case u.User != nil:
-		refuse("credentials", "url must not hold a user or password; deliveries are signed instead")
-	case strings.Contains(text, "#"):
-		refuse("fragment", "url must not have a fragment, which is never sent")
-	case w.opts.HTTPSOnly && u.Scheme != "https":
-		refuse("https", "url must begin with https://; this server delivers to nothing else")
-	default:
-		if err := w.opts.Guard.CheckHost(u.Hostname()); err != nil {
-			v.Add(errs.AddressRefused, "/url", "address", "%s", errs.From(err).Detail)
-		}
-	}
-}
-
-func goodPort(u *url.URL) bool {
-	if u.Port() == "" {
-		return true
-	}
-	port, err := strconv.ParseUint(u.Port(), 10, 16)
-	return err == nil && port > 0
 }
 
 // checkEvents accepts the known event types.

@@ -8,9 +8,12 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"net/url"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
 	"comet/internal/errs"
 	"comet/internal/input"
@@ -76,6 +79,44 @@ func (g *Guard) Check(addr netip.Addr) error {
 		return nil
 	}
 	return errs.New(errs.AddressRefused, "%s is %s; comet connects to it only if %s permits it", addr, reason, setting)
+}
+
+// CheckURL checks an http or https URL of at most limit bytes as far as possible without name
+// resolution. It returns the name of the broken rule with its error, errs.InvalidRequest or
+// errs.AddressRefused. Path and query may contain a secret, so no message repeats them.
+func (g *Guard) CheckURL(text string, limit int, httpsOnly bool) (rule string, err error) {
+	invalid := func(rule, format string, args ...any) (string, error) {
+		return rule, errs.New(errs.InvalidRequest, format, args...)
+	}
+	if len(text) > limit {
+		return invalid("max", "url must have at most %d bytes, not %d", limit, len(text))
+	}
+	u, err := url.Parse(text)
+	switch {
+	case strings.ContainsFunc(text, unicode.IsSpace):
+		return invalid("url", "url must not hold blanks; write %%20")
+	case err != nil:
+		return invalid("url", "url cannot be read as a URL")
+	case u.Scheme != "https" && u.Scheme != "http":
+		return invalid("url", "url must be absolute and begin with https:// or http://")
+	case u.Hostname() == "":
+		return invalid("url", "url must name a host")
+	case !isPort(u.Port()):
+		return invalid("url", "url must have a port of 1 to 65535, or none")
+	case u.User != nil:
+		return invalid("credentials", "url must not hold a user or password; deliveries are signed and pushes have a token instead")
+	case strings.Contains(text, "#"):
+		return invalid("fragment", "url must not have a fragment, which is never sent")
+	case httpsOnly && u.Scheme != "https":
+		return invalid("https", "url must begin with https://; this server permits no other scheme")
+	}
+	return "address", g.CheckHost(u.Hostname())
+}
+
+// isPort reports whether text is a port, or empty.
+func isPort(text string) bool {
+	port, err := strconv.ParseUint(text, 10, 16)
+	return text == "" || err == nil && port > 0
 }
 
 // CheckHost checks the host of a URL without name resolution, so that a literal address that

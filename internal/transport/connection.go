@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,9 @@ import (
 
 // endReason is why a connection ends. It is sent to the agent.
 type endReason string
+
+// Error implements error.
+func (r endReason) Error() string { return string(r) }
 
 // The reasons why this process closes a connection. endDisconnected means that the agent closed it.
 const (
@@ -40,10 +44,10 @@ type connection struct {
 	// inFlight holds the delivered messages.
 	inFlight *inFlight
 
-	// negotiated is what the agent's last join message declared, nil before the first one.
-	negotiated atomic.Pointer[negotiated]
+	// terms are what the agent joins with. An agent may join again with other ones.
+	terms atomic.Pointer[orchestrator.JoinRequest]
 
-	// joined is set once the agent's worker row names this connection.
+	// joined is set once the agent's worker row names this connection. Nothing is delivered before.
 	joined atomic.Bool
 	// alive is set when the agent shows that it is alive. missedHeartbeats counts the heartbeats
 	// without that.
@@ -53,11 +57,10 @@ type connection struct {
 	heartbeatDue atomic.Bool
 	wakeUp       background.Signal
 
-	// done is closed when the connection must end, after reason was set.
-	done    chan struct{}
-	endOnce sync.Once
-	reason  endReason
-	slice   uint8
+	// done ends when the connection must end; its cause is an endReason.
+	done  context.Context
+	end   context.CancelCauseFunc
+	slice uint8
 	// recordedAt is when the agent was last recorded as alive. Only runHeartbeats uses it.
 	recordedAt time.Time
 }
@@ -70,29 +73,19 @@ func newConnection(agent models.Agent, transport string, proto *describedProtoco
 	id := uuid.New()
 	c := &connection{
 		id: id.String(), agentID: agent.ID, peer: protocol.Peer{Agent: agent, Transport: transport}, protocol: proto, concurrency: concurrency,
-		inFlight: &inFlight{}, recordedAt: now,
-		wakeUp: background.NewSignal(), done: make(chan struct{}), slice: id[15] % heartbeatSlices,
+		inFlight: &inFlight{}, recordedAt: now, wakeUp: background.NewSignal(), slice: id[15] % heartbeatSlices,
 	}
+	c.done, c.end = context.WithCancelCause(context.Background())
+	c.terms.Store(&orchestrator.JoinRequest{Protocol: proto.info.Name, Transport: transport, Concurrency: concurrency})
 	c.alive.Store(true)
 	return c
 }
 
-// end asks the connection to end. Only the first reason counts.
-func (c *connection) end(reason endReason) {
-	c.endOnce.Do(func() {
-		c.reason = reason
-		close(c.done)
-	})
-}
-
-// ended reports whether end was called.
-func (c *connection) ended() bool {
-	select {
-	case <-c.done:
-		return true
-	default:
-		return false
-	}
+// reason returns why the connection ended, endDisconnected as long as it has not.
+func (c *connection) reason() endReason {
+	var reason endReason
+	errors.As(context.Cause(c.done), &reason)
+	return reason
 }
 
 // wake makes the connection check its inbox.
@@ -192,30 +185,23 @@ func (r *connectionRegistry) drain() {
 	}
 }
 
-// negotiated is what an agent declared when it joined: the protocol version, its concurrency and
-// its depth limit. An agent may join again on the same connection with other values.
-type negotiated struct {
-	version     string
-	concurrency int
-	maxDepth    int
-}
-
 // setNegotiated records what a join message declared. The concurrency stays as it was when the
 // connection began, unless an older version limits it further.
 func (c *connection) setNegotiated(reply protocol.Reply) {
-	n := &negotiated{version: reply.Version, concurrency: c.concurrency, maxDepth: reply.MaxDepth}
-	if reply.Version != "" && reply.Concurrency > 0 {
-		n.concurrency = min(n.concurrency, reply.Concurrency)
+	terms := orchestrator.JoinRequest{
+		Protocol: c.protocol.info.Name, Transport: c.peer.Transport, Concurrency: c.concurrency,
+		ProtocolVersion: reply.Version, MaxDepth: reply.MaxDepth,
 	}
-	c.negotiated.Store(n)
+	if reply.Version != "" && reply.Concurrency > 0 {
+		terms.Concurrency = min(terms.Concurrency, reply.Concurrency)
+	}
+	c.terms.Store(&terms)
 }
 
 // joinRequest returns the request that makes the agent join on this connection. connectionID is ""
 // to leave the agent to other processes.
 func (c *connection) joinRequest(connectionID string) orchestrator.JoinRequest {
-	req := orchestrator.JoinRequest{Protocol: c.protocol.info.Name, Transport: c.peer.Transport, ConnectionID: connectionID, Concurrency: c.concurrency}
-	if n := c.negotiated.Load(); n != nil {
-		req.ProtocolVersion, req.Concurrency, req.MaxDepth = n.version, n.concurrency, n.maxDepth
-	}
+	req := *c.terms.Load()
+	req.ConnectionID = connectionID
 	return req
 }

@@ -49,8 +49,8 @@ func (o outbound) size() (n int) {
 // and is tried again like an unacknowledged message.
 var errDoesNotFit = errors.New("the message does not fit the connection")
 
-// run delivers messages as they arrive, using send, and calls onHeartbeat every heartbeat. It
-// returns nil when the connection ends, ctx.Err() when ctx ends, and otherwise the error of
+// run delivers messages as they arrive, once the agent has joined, using send, and calls
+// onHeartbeat every heartbeat. It returns nil when the connection ends, ctx.Err() when ctx ends, and otherwise the error of
 // onHeartbeat or send.
 func (d *deliverer) run(ctx context.Context, onHeartbeat func(context.Context) error, send func(outbound) error) error {
 	inboxChanged, stop := d.server.core.Work.Inbox(d.conn.agentID)
@@ -62,7 +62,7 @@ func (d *deliverer) run(ctx context.Context, onHeartbeat func(context.Context) e
 		case <-inboxChanged:
 		case <-d.conn.wakeUp:
 		case <-timer.C:
-		case <-d.conn.done:
+		case <-d.conn.done.Done():
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
@@ -71,9 +71,12 @@ func (d *deliverer) run(ctx context.Context, onHeartbeat func(context.Context) e
 			if err := onHeartbeat(ctx); err != nil {
 				return err
 			}
-			if d.conn.ended() {
+			if d.conn.done.Err() != nil {
 				return nil
 			}
+		}
+		if !d.conn.joined.Load() {
+			continue
 		}
 		next, err := d.deliverPending(ctx, d.conn.concurrency+maxNotices, send)
 		if err != nil && d.retryAfter == 0 {

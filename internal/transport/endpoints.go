@@ -6,8 +6,6 @@ import (
 	"io"
 	"math"
 	"net/http"
-	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,7 +15,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/httpkit"
-	"comet/internal/input"
+	"comet/internal/orchestrator"
 	"comet/internal/protocol"
 )
 
@@ -214,51 +212,31 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	return raw, err
 }
 
-// query parses the parameters of a request. It keeps the first error.
-type query struct {
-	values url.Values
-	err    error
-}
-
-func parseQuery(r *http.Request, known ...string) *query {
-	q := &query{}
-	q.values, q.err = url.ParseQuery(r.URL.RawQuery)
-	if q.err != nil {
-		q.err = errs.Wrap(errs.InvalidParameter, q.err, "the query string is malformed")
+// requestedConnection returns the connection and the protocol version that the parameters
+// concurrency, protocol and versions select. q holds further parameters that were read before.
+func (s *Server) requestedConnection(r *http.Request, q *httpkit.Query, transport, agentID string) (c *connection, version string, err error) {
+	concurrency, versions := q.Int("concurrency", 1, orchestrator.MaxConcurrency, 1), listParam(q, "versions")
+	name, _ := q.Value("protocol")
+	if err := q.Err(); err != nil {
+		return nil, "", err
 	}
-	for name, all := range q.values {
-		switch {
-		case !slices.Contains(known, name):
-			q.fail("unknown parameter %s; the parameters are %s", input.Quote(name), strings.Join(known, ", "))
-		case len(all) > 1:
-			q.fail("the parameter %s appears more than once", name)
-		}
+	proto, err := s.protocols.required(name)
+	if err != nil {
+		return nil, "", err
 	}
-	return q
-}
-
-func (q *query) fail(format string, args ...any) {
-	if q.err == nil {
-		q.err = errs.New(errs.InvalidParameter, format, args...)
+	if version, err = proto.negotiate(versions); err != nil {
+		return nil, "", err
 	}
-}
-
-// intParam returns an integer parameter between lowest and highest, fallback if it is missing.
-func (q *query) intParam(name string, lowest, highest, fallback int) int {
-	text := q.values.Get(name)
-	if text == "" {
-		return fallback
+	agent, err := s.acceptedAgent(r.Context(), proto, agentID)
+	if err != nil {
+		return nil, "", err
 	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < lowest || n > highest {
-		q.fail("%s must be an integer from %d to %d, not %s", name, lowest, highest, input.Quote(text))
-	}
-	return n
+	return newConnection(agent, transport, proto, concurrency, s.opts.Clock()), version, nil
 }
 
 // listParam returns the values of a comma-separated parameter.
-func (q *query) listParam(name string) []string {
-	text := q.values.Get(name)
+func listParam(q *httpkit.Query, name string) []string {
+	text, _ := q.Value(name)
 	if text == "" {
 		return nil
 	}

@@ -25,21 +25,20 @@ func (s *Server) runHeartbeats(ctx context.Context) {
 func (s *Server) heartbeat(ctx context.Context, all []*connection, slice uint8) {
 	var alive []*connection
 	for _, c := range all {
-		if !c.joined.Load() {
-			continue
-		}
-		w := s.core.Work.CachedWorker(c.agentID)
-		if w.ConnectionID != c.id {
+		joined, w := c.joined.Load(), s.core.Work.CachedWorker(c.agentID)
+		if joined && w.ConnectionID != c.id {
 			c.end(endReplaced)
 			continue
 		}
-		if c.slice != slice && !w.Probing {
+		if c.slice != slice && !(joined && w.Probing) {
 			continue
 		}
 		switch {
 		case c.alive.Swap(false):
 			c.missedHeartbeats.Store(0)
-			alive = append(alive, c)
+			if joined {
+				alive = append(alive, c)
+			}
 		case c.slice == slice:
 			c.missedHeartbeats.Add(1)
 		}

@@ -111,8 +111,8 @@ func (n *natsTransport) dispatch(msg bus.Message) {
 		}
 	}
 	l.bytes.Add(-size)
-	if count, ok := n.fullLog.allow(n.server.opts.Clock()); ok {
-		n.server.log.Warn("messages on the message bus arrive faster than they are processed; some are refused", "agent", agentID, "since_last", count)
+	if n.fullLog.allow(n.server.opts.Clock()) {
+		n.server.log.Warn("messages on the message bus arrive faster than they are processed; some are refused", "agent", agentID)
 	}
 	proto, err := n.protocolOf(msg, agentID)
 	if err != nil {
@@ -312,7 +312,7 @@ func (n *natsTransport) publishLoop(ctx context.Context, c *connection) {
 		return nil
 	}
 	err := d.run(ctx, onHeartbeat, func(out outbound) error { return n.publish(c, out, d.maxBytes()) })
-	if err == nil && c.reason == endDraining { // the next process that receives from the agent serves it
+	if err == nil && c.reason() == endDraining { // the next process that receives from the agent serves it
 		n.server.disconnect(ctx, c)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"comet/internal/errs"
 	"comet/internal/httpkit"
 	"comet/internal/input"
-	"comet/internal/orchestrator"
 	"comet/models"
 )
 
@@ -63,24 +62,13 @@ type textMessage struct {
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/inbox [get]
 func (s *Server) getInbox(w http.ResponseWriter, r *http.Request, _ httpkit.Identity, agentID string) error {
-	q := parseQuery(r, "wait", "limit", "concurrency", "versions", "protocol")
-	wait := time.Duration(q.intParam("wait", 0, int(maxWait/time.Second), 0)) * time.Second
-	limit, concurrency := q.intParam("limit", 1, maxInboxMessages, 100), q.intParam("concurrency", 1, orchestrator.MaxConcurrency, 1)
-	if q.err != nil {
-		return q.err
-	}
-	proto, err := s.protocols.required(q.values.Get("protocol"))
+	q := httpkit.NewQuery(r, "wait", "limit", "concurrency", "versions", "protocol")
+	wait := time.Duration(q.Int("wait", 0, int(maxWait/time.Second), 0)) * time.Second
+	limit := q.Int("limit", 1, maxInboxMessages, 100)
+	c, _, err := s.requestedConnection(r, q, Poll, agentID)
 	if err != nil {
 		return err
 	}
-	if _, err := proto.negotiate(q.listParam("versions")); err != nil {
-		return err
-	}
-	agent, err := s.acceptedAgent(r.Context(), proto, agentID)
-	if err != nil {
-		return err
-	}
-	c := newConnection(agent, Poll, proto, concurrency, s.opts.Clock())
 	c.id, c.inFlight = pollConnectionID, s.pollerOf(agentID).inFlight
 	if err := s.connections.add(c); err != nil {
 		return err
@@ -134,7 +122,7 @@ func (s *Server) waitForMessages(ctx context.Context, c *connection, limit int, 
 		case <-time.After(minPositive(s.opts.Heartbeat, next)):
 		case <-timeout:
 			wait = 0 // check once more, then return
-		case <-c.done:
+		case <-c.done.Done():
 			return []jsontext.Value{}, nil
 		case <-ctx.Done():
 			return []jsontext.Value{}, nil

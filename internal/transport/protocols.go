@@ -1,12 +1,20 @@
 package transport
 
 import (
+	"cmp"
+	"context"
+	"math"
 	"mime"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
 
 	"comet/internal/errs"
+	"comet/internal/httpkit"
 	"comet/internal/input"
 	"comet/internal/protocol"
 	"comet/models"
@@ -138,4 +146,47 @@ func (l protocolList) ofRequest(r *http.Request) *describedProtocol {
 		return p
 	}
 	return l[0]
+}
+
+// getPrompt returns a system prompt of a protocol.
+func getPrompt(proto *describedProtocol) handler {
+	return func(w http.ResponseWriter, r *http.Request, from httpkit.Identity) error {
+		if err := maySend(from.Principal); err != nil && !from.Has(models.ScopeAgentsRead) {
+			return err
+		}
+		language := cmp.Or(r.URL.Query().Get("lang"), "fr")
+		peer := protocol.Peer{Principal: from.Principal}
+		text, err := proto.info.Prompt(r.Context(), chi.URLParam(r, "name"), language, peer.AgentID())
+		if err != nil {
+			return err
+		}
+		writeReply(w, protocol.Reply{Status: http.StatusOK, Body: []byte(text), ContentType: "text/plain; charset=utf-8"})
+		return nil
+	}
+}
+
+// signingKey returns the key with which an agent signs the messages of a protocol, the zero key for
+// none.
+func (s *Server) signingKey(ctx context.Context, agentID string, proto *describedProtocol) (models.AgentKey, error) {
+	if s.core.Keys == nil || proto.info.KeyAlgorithm == "" {
+		return models.AgentKey{}, nil
+	}
+	return s.core.Keys.Signing(ctx, agentID, proto.info.KeyAlgorithm)
+}
+
+// verifySignature verifies the signature of a first message and counts an invalid one.
+func (s *Server) verifySignature(ctx context.Context, proto *describedProtocol, from protocol.Peer, raw []byte, client netip.Prefix, token string) error {
+	if proto.info.KeyAlgorithm == "" {
+		return nil
+	}
+	err := proto.info.Verify(ctx, from, raw)
+	if errs.Is(err, errs.Unauthenticated) {
+		s.authenticator.CountBadSignature(client, from.AgentID(), token)
+	}
+	return err
+}
+
+// errTooManyBadSignatures is the error for a throttled address or agent.
+func errTooManyBadSignatures(wait time.Duration) error {
+	return errs.New(errs.RateLimited, "too many invalid signatures from this address").With("retry_after", int(math.Ceil(wait.Seconds())))
 }

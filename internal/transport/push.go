@@ -96,6 +96,8 @@ type pusher struct {
 	cancel   context.CancelFunc
 	// backoff is the pause after the next failure.
 	backoff time.Duration
+	// lastPush is when the agent was pushed to or probed.
+	lastPush time.Time
 }
 
 // run pushes until ctx ends.
@@ -180,21 +182,16 @@ func (p *pusher) holdConnection(ctx context.Context) error {
 }
 
 func (p *pusher) serve(ctx context.Context, c *connection) error {
-	d, lastPush := &deliverer{server: p.server, conn: c}, p.server.opts.Clock()
+	p.lastPush = p.server.opts.Clock()
 	onHeartbeat := func(ctx context.Context) error {
-		err := p.onHeartbeat(ctx, c.agentID, &lastPush)
+		err := p.onHeartbeat(ctx, c.agentID)
 		if err == nil {
 			c.alive.Store(true)
 		}
 		return err
 	}
-	err := d.run(ctx, onHeartbeat, func(out outbound) error {
-		err := p.pushMessage(ctx, c.agentID, out)
-		if err == nil {
-			lastPush, p.backoff = p.server.opts.Clock(), p.server.opts.PushBackoff
-		}
-		return err
-	})
+	d := &deliverer{server: p.server, conn: c}
+	err := d.run(ctx, onHeartbeat, func(out outbound) error { return p.pushMessage(ctx, c.agentID, out) })
 	if err == nil {
 		return errReplaced
 	}
@@ -203,15 +200,15 @@ func (p *pusher) serve(ctx context.Context, c *connection) error {
 
 // onHeartbeat probes the agent if nothing was pushed for a while or if the circuit breaker waits
 // for a sign of life.
-func (p *pusher) onHeartbeat(ctx context.Context, agentID string, lastPush *time.Time) error {
+func (p *pusher) onHeartbeat(ctx context.Context, agentID string) error {
 	if err := p.checkOwner(ctx); err != nil {
 		return err
 	}
 	now := p.server.opts.Clock()
-	if now.Sub(*lastPush) < p.server.opts.MaxPushBackoff && !p.server.core.Work.CachedWorker(agentID).Probing {
+	if now.Sub(p.lastPush) < p.server.opts.MaxPushBackoff && !p.server.core.Work.CachedWorker(agentID).Probing {
 		return nil
 	}
-	*lastPush = now
+	p.lastPush = now
 	return p.client.probe(ctx, p.target)
 }
 
@@ -222,6 +219,7 @@ func (p *pusher) pushMessage(ctx context.Context, agentID string, out outbound) 
 			return err
 		}
 	}
+	p.lastPush, p.backoff = p.server.opts.Clock(), p.server.opts.PushBackoff
 	_, err := p.server.acknowledgeAll(context.WithoutCancel(ctx), agentID, []string{out.id})
 	p.server.logWarning("cannot record an acknowledgement", agentID, err)
 	return nil

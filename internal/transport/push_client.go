@@ -18,6 +18,8 @@ const (
 	// bytes.
 	maxResponseRead = 64 << 10
 	idleTimeout     = 90 * time.Second
+	// pushTimeout limits one request.
+	pushTimeout = 10 * time.Second
 )
 
 // errGone says that the target wants no more messages.
@@ -34,11 +36,11 @@ func newPushClient(o *Options) *pushClient {
 	return &pushClient{opts: o, transport: &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			// The transport continues to connect after the request has ended.
-			ctx, cancel := context.WithTimeout(ctx, o.PushTimeout)
+			ctx, cancel := context.WithTimeout(ctx, pushTimeout)
 			defer cancel()
 			return o.Guard.DialContext(ctx, network, address)
 		},
-		TLSHandshakeTimeout:    o.PushTimeout,
+		TLSHandshakeTimeout:    pushTimeout,
 		ForceAttemptHTTP2:      true,
 		DisableCompression:     true,
 		MaxIdleConns:           1024,
@@ -81,7 +83,7 @@ func statusError(status int, err error) error {
 }
 
 func (c *pushClient) request(ctx context.Context, t models.PushTarget, method, contentType string, body []byte) (status int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, c.opts.PushTimeout)
+	ctx, cancel := context.WithTimeout(ctx, pushTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, t.URL, bytes.NewReader(body))
 	if err != nil {

@@ -2,11 +2,7 @@ package transport
 
 import (
 	"net/http"
-	"net/url"
-	"strconv"
-	"strings"
 	"time"
-	"unicode"
 
 	"comet/internal/auth"
 	"comet/internal/errs"
@@ -84,7 +80,7 @@ func (s *Server) putPush(w http.ResponseWriter, r *http.Request, from httpkit.Id
 	if t.Concurrency < 1 || t.Concurrency > orchestrator.MaxConcurrency {
 		return errs.New(errs.InvalidRequest, "concurrency must be 1 to %d, not %d", orchestrator.MaxConcurrency, t.Concurrency)
 	}
-	if err := s.checkPushURL(t.URL); err != nil {
+	if _, err := s.opts.Guard.CheckURL(t.URL, maxPushURL, s.opts.HTTPSOnly); err != nil {
 		return err
 	}
 	if _, err := s.acceptedAgent(r.Context(), proto, agentID); err != nil {
@@ -141,28 +137,4 @@ func (s *Server) deletePush(w http.ResponseWriter, r *http.Request, _ httpkit.Id
 	s.pushers.reload()
 	w.WriteHeader(http.StatusNoContent)
 	return nil
-}
-
-// checkPushURL checks an address as far as possible without a DNS lookup. The guard checks the rest
-// at every connection. No error repeats the address, because it may contain a secret.
-func (s *Server) checkPushURL(address string) error {
-	u, err := url.Parse(address)
-	switch {
-	case address == "" || len(address) > maxPushURL:
-		return errs.New(errs.InvalidRequest, "url must have 1 to %d bytes, not %d", maxPushURL, len(address))
-	case err != nil || strings.ContainsFunc(address, unicode.IsSpace):
-		return errs.New(errs.InvalidRequest, "url is not a valid URL")
-	case u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || !isPort(u.Port()):
-		return errs.New(errs.InvalidRequest, "url must be of the form https://host/path or http://host/path")
-	case u.User != nil || strings.Contains(address, "#"):
-		return errs.New(errs.InvalidRequest, "url must not contain a user, password or fragment")
-	case s.opts.HTTPSOnly && u.Scheme != "https":
-		return errs.New(errs.InvalidRequest, "url must begin with https://; this server pushes over HTTPS only")
-	}
-	return s.opts.Guard.CheckHost(u.Hostname())
-}
-
-func isPort(text string) bool {
-	port, err := strconv.ParseUint(text, 10, 16)
-	return text == "" || err == nil && port > 0
 }

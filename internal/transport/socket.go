@@ -19,6 +19,9 @@ import (
 // maxMissedHeartbeats is how many heartbeats an agent may leave unanswered.
 const maxMissedHeartbeats = 2
 
+// firstMessageTimeout is how long an agent that must sign may take to send its first message.
+const firstMessageTimeout = 10 * time.Second
+
 // socket is a bidirectional connection: WebSocket or TCP. Its own goroutine delivers messages and
 // sends pings; another one reads.
 type socket struct {
@@ -34,8 +37,6 @@ type socket struct {
 	// from is the address of the agent, and token its bearer token, "" for none.
 	from  netip.Prefix
 	token string
-	// joinedCh is closed when the agent has joined.
-	joinedCh chan struct{}
 	// group contains the reader and the pings in progress.
 	group sync.WaitGroup
 
@@ -48,7 +49,7 @@ type socket struct {
 
 // newSocket returns the socket of a connection. The caller sets conn and calls start.
 func (s *Server) newSocket(c *connection, verify func(context.Context) (models.Principal, error)) *socket {
-	return &socket{connection: c, server: s, verify: verify, joinedCh: make(chan struct{})}
+	return &socket{connection: c, server: s, verify: verify}
 }
 
 // tokenVerifier returns a function that verifies a token again.
@@ -72,6 +73,35 @@ func (s *socket) start(version string, refusal error) {
 		return
 	}
 	go s.run(s.server.ctx, version)
+}
+
+// checkFirstMessage reads the first message of an agent that must sign and verifies its signature,
+// unless the handshake has done so. It reports false if it closed the connection.
+func (s *socket) checkFirstMessage() bool {
+	if s.protocol.info.KeyAlgorithm == "" || s.firstVerified {
+		return true
+	}
+	key, err := s.server.signingKey(s.server.ctx, s.agentID, s.protocol)
+	if err != nil {
+		s.reject(err, websocket.StatusTryAgainLater)
+		return false
+	}
+	if !key.Required {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(s.server.ctx, firstMessageTimeout)
+	defer cancel()
+	if s.first, err = s.conn.read(ctx); err != nil {
+		s.conn.cut()
+		return false
+	}
+	if err := s.server.verifySignature(ctx, s.protocol, s.peer, s.first, s.from, s.token); err != nil {
+		_, s.first = s.protocol.Token(s.first)
+		s.reject(err, websocket.StatusPolicyViolation)
+		return false
+	}
+	s.firstVerified = true
+	return true
 }
 
 // reject refuses a connection and closes it.
@@ -116,17 +146,13 @@ func (s *socket) join(ctx context.Context) error {
 	if _, err := s.server.join(ctx, s.connection); err != nil {
 		return err
 	}
-	if !s.joined.Swap(true) {
-		close(s.joinedCh)
-	}
+	s.joined.Store(true)
+	s.wake()
 	return nil
 }
 
 // serve delivers messages until the connection ends.
 func (s *socket) serve(ctx context.Context) {
-	if !s.waitForJoin(ctx) {
-		return
-	}
 	d := &deliverer{server: s.server, conn: s.connection}
 	err := d.run(ctx, s.onHeartbeat, s.deliver)
 	switch {
@@ -135,31 +161,6 @@ func (s *socket) serve(ctx context.Context) {
 		s.end(endDraining)
 	default:
 		s.end(endDisconnected)
-	}
-}
-
-// waitForJoin waits until the agent has joined, and sends pings in the meantime. It reports false
-// if the connection ends first.
-func (s *socket) waitForJoin(ctx context.Context) bool {
-	ticker := time.NewTicker(s.server.opts.Heartbeat)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-s.joinedCh:
-			return true
-		case <-s.done:
-			return false
-		case <-ctx.Done():
-			s.end(endDraining)
-			return false
-		case <-ticker.C:
-			if s.alive.Swap(false) {
-				s.missedHeartbeats.Store(0)
-			} else {
-				s.missedHeartbeats.Add(1)
-			}
-			_ = s.onHeartbeat(ctx) // it ends the connection itself
-		}
 	}
 }
 
@@ -215,7 +216,7 @@ func (s *socket) close(cut context.CancelFunc) {
 	timer := time.AfterFunc(s.server.opts.CloseTimeout, cut)
 	defer timer.Stop()
 	code := websocket.StatusNormalClosure
-	switch s.reason {
+	switch s.reason() {
 	case endDisconnected, endSilent:
 		cut()
 		return
@@ -224,8 +225,8 @@ func (s *socket) close(cut context.CancelFunc) {
 	case endTokenRejected:
 		code = websocket.StatusPolicyViolation
 	}
-	if !s.protocol.info.Framed || s.write(frame{Bye: &bye{s.reason}}.encode()) == nil {
-		s.conn.close(code, string(s.reason))
+	if !s.protocol.info.Framed || s.write(frame{Bye: &bye{s.reason()}}.encode()) == nil {
+		s.conn.close(code, string(s.reason()))
 	}
 }
 

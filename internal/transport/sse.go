@@ -6,7 +6,6 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/httpkit"
-	"comet/internal/orchestrator"
 )
 
 // sseConnection is the connection of an agent that reads server-sent events. The agent sends
@@ -36,26 +35,11 @@ type sseConnection struct {
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/stream [get]
 func (s *Server) streamInbox(w http.ResponseWriter, r *http.Request, from httpkit.Identity, agentID string) error {
-	q := parseQuery(r, "concurrency", "versions", "protocol")
-	concurrency := q.intParam("concurrency", 1, orchestrator.MaxConcurrency, 1)
-	if q.err != nil {
-		return q.err
-	}
-	proto, err := s.protocols.required(q.values.Get("protocol"))
+	conn, version, err := s.requestedConnection(r, httpkit.NewQuery(r, "concurrency", "versions", "protocol"), SSE, agentID)
 	if err != nil {
 		return err
 	}
-	version, err := proto.negotiate(q.listParam("versions"))
-	if err != nil {
-		return err
-	}
-	agent, err := s.acceptedAgent(r.Context(), proto, agentID)
-	if err != nil {
-		return err
-	}
-	c := &sseConnection{
-		connection: newConnection(agent, SSE, proto, concurrency, s.opts.Clock()), server: s, token: from.Token,
-	}
+	c := &sseConnection{connection: conn, server: s, token: from.Token}
 	if err := s.connections.add(c.connection); err != nil {
 		return err
 	}
@@ -77,7 +61,7 @@ func (s *sseConnection) serve(ctx context.Context, version string) {
 	}
 	d := &deliverer{server: s.server, conn: s.connection}
 	if d.run(ctx, s.onHeartbeat, s.deliver) == nil {
-		_ = s.writeEvent("bye", "", frame{Bye: &bye{s.reason}}.encode())
+		_ = s.writeEvent("bye", "", frame{Bye: &bye{s.reason()}}.encode())
 	}
 }
 

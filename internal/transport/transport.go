@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -89,9 +90,9 @@ type Options struct {
 	HTTPSOnly bool
 	// SingleProcess says that no other process serves the same agents.
 	SingleProcess bool
-	// PushTimeout limits one push request, default 10 s. PushBackoff and MaxPushBackoff are the
-	// first and the longest pause after a failed push, default 1 s and 1 min.
-	PushTimeout, PushBackoff, MaxPushBackoff time.Duration
+	// PushBackoff and MaxPushBackoff are the first and the longest pause after a failed push,
+	// default 1 s and 1 min.
+	PushBackoff, MaxPushBackoff time.Duration
 	// UserAgent is the User-Agent header of push requests, default "comet".
 	UserAgent string
 	// Clock returns the current time, default time.Now.
@@ -112,7 +113,6 @@ func (o *Options) orDefaults() Options {
 	out.Republish = cmp.Or(out.Republish, 10*time.Second)
 	out.WriteTimeout = cmp.Or(out.WriteTimeout, 10*time.Second)
 	out.CloseTimeout = cmp.Or(out.CloseTimeout, 2*time.Second)
-	out.PushTimeout = cmp.Or(out.PushTimeout, 10*time.Second)
 	out.PushBackoff = cmp.Or(out.PushBackoff, time.Second)
 	out.MaxPushBackoff = cmp.Or(out.MaxPushBackoff, time.Minute)
 	out.MaxConnections = cmp.Or(out.MaxConnections, 20_000)
@@ -214,10 +214,67 @@ func (s *Server) logWarning(message, agentID string, err error) {
 // logInboxFailure logs that an inbox could not be read. It logs once a minute, because every
 // connection tries again every second.
 func (s *Server) logInboxFailure(agentID string, err error) {
-	if s.ctx.Err() != nil {
-		return
+	if s.ctx.Err() == nil && s.inboxFailures.allow(s.opts.Clock()) {
+		s.log.Warn("cannot read inboxes; trying again every second", "agent", agentID, "error", err)
 	}
-	if n, ok := s.inboxFailures.allow(s.opts.Clock()); ok {
-		s.log.Warn("cannot read inboxes; trying again every second", "agent", agentID, "since_last", n, "error", err)
+}
+
+// metrics are the metrics of the transports.
+type metrics struct {
+	connections *prometheus.GaugeVec
+	messages    *prometheus.CounterVec
+	redelivered *prometheus.CounterVec
+	failures    prometheus.Counter
+}
+
+// The values of the label direction.
+const (
+	toAgent   = "out"
+	fromAgent = "in"
+)
+
+// newMetrics returns the metrics and registers them, unless registerer is nil.
+func newMetrics(registerer prometheus.Registerer) *metrics {
+	m := &metrics{
+		connections: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "comet_transport_connections", Help: "Connections of agents to this process.",
+		}, []string{"transport"}),
+		messages: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "comet_transport_messages_total", Help: "Messages from agents (in) and to agents (out).",
+		}, []string{"transport", "direction"}),
+		redelivered: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "comet_transport_redeliveries_total", Help: "Messages delivered again because they were not acknowledged in time.",
+		}, []string{"transport"}),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "comet_transport_authentication_failures_total", Help: "Rejected tokens and signatures of agents.",
+		}),
 	}
+	if registerer != nil {
+		registerer.MustRegister(m.connections, m.messages, m.redelivered, m.failures)
+	}
+	return m
+}
+
+func (m *metrics) countReceived(transport string) {
+	m.messages.WithLabelValues(transport, fromAgent).Inc()
+}
+
+func (m *metrics) countDelivered(transport string, redelivered bool) {
+	m.messages.WithLabelValues(transport, toAgent).Inc()
+	if redelivered {
+		m.redelivered.WithLabelValues(transport).Inc()
+	}
+}
+
+// logInterval is the shortest time between two log entries of a logThrottle.
+const logInterval = time.Minute
+
+// logThrottle limits the log entries about an event that may happen often. The zero value is ready
+// to use. It is safe for concurrent use.
+type logThrottle struct{ next atomic.Int64 }
+
+// allow reports whether to log an event.
+func (t *logThrottle) allow(now time.Time) bool {
+	next := t.next.Load()
+	return now.UnixNano() >= next && t.next.CompareAndSwap(next, now.Add(logInterval).UnixNano())
 }

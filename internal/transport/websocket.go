@@ -37,10 +37,11 @@ import (
 //	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/connect [get]
 func (s *Server) connectWebSocket(w http.ResponseWriter, r *http.Request, from httpkit.Identity, agentID string) error {
-	q := parseQuery(r, "concurrency", "versions")
-	concurrency := q.intParam("concurrency", 1, orchestrator.MaxConcurrency, 1)
-	if q.err != nil {
-		return q.err
+	q := httpkit.NewQuery(r, "concurrency", "versions")
+	concurrency := q.Int("concurrency", 1, orchestrator.MaxConcurrency, 1)
+	versions := listParam(q, "versions")
+	if err := q.Err(); err != nil {
+		return err
 	}
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		w.Header().Set("Connection", "Upgrade")
@@ -61,7 +62,7 @@ func (s *Server) connectWebSocket(w http.ResponseWriter, r *http.Request, from h
 	if err != nil {
 		return err
 	}
-	version, refusal := proto.negotiate(q.listParam("versions"))
+	version, refusal := proto.negotiate(versions)
 	sock := s.newSocket(newConnection(agent, WebSocket, proto, concurrency, s.opts.Clock()), s.tokenVerifier(from.Token))
 	sock.from, sock.token = httpkit.ClientPrefix(r), from.Token
 	opts := &websocket.AcceptOptions{

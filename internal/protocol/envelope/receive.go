@@ -32,8 +32,17 @@ func (p *Protocol) Receive(ctx context.Context, from protocol.Peer, raw []byte, 
 }
 
 func (p *Protocol) receive(ctx context.Context, s sender, e wire.Envelope, wait time.Duration) (protocol.Reply, error) {
+	switch e.Payload.(type) {
+	case wire.WorkStatus, wire.WorkResult, wire.Failure:
+		if err := requireAgent(s, e); err != nil {
+			return protocol.Reply{}, err
+		}
+	}
 	switch payload := e.Payload.(type) {
 	case wire.WorkRequest:
+		if !s.maySubmit() {
+			return protocol.Reply{}, p.rejectSender(ctx, s, e, "the token lacks the scope messages:send")
+		}
 		if payload.WorkType == wire.WorkTypeCancel {
 			return p.cancel(ctx, s, e, payload)
 		}

@@ -103,7 +103,11 @@ func failureFor(e wire.Envelope, err error) wire.Failure {
 func problems(coded *errs.Error) []wire.Problem {
 	var out []wire.Problem
 	for _, f := range coded.Fields {
-		out = append(out, wire.Problem{Field: "payload" + strings.ReplaceAll(f.Pointer, "/", "."), Detail: f.Detail})
+		problem := wire.Problem{Detail: f.Detail}
+		if f.Parameter == "" {
+			problem.Field = "payload" + strings.ReplaceAll(f.Pointer, "/", ".")
+		}
+		out = append(out, problem)
 	}
 	if len(out) == 0 {
 		out = []wire.Problem{{Detail: coded.Detail}}

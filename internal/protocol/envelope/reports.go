@@ -26,9 +26,6 @@ func requireAgent(s sender, e wire.Envelope) error {
 // progress processes a work_status (Chiffon §work_status). The first one accepts the task; each one
 // shows that the agent is alive.
 func (p *Protocol) progress(ctx context.Context, s sender, e wire.Envelope, payload wire.WorkStatus) (protocol.Reply, error) {
-	if err := requireAgent(s, e); err != nil {
-		return protocol.Reply{}, err
-	}
 	report := orchestrator.Progress{Percent: &payload.Progress, MessageID: e.MessageID.String()}
 	if payload.Step != nil {
 		report.Step, report.StepName = payload.Step.Number, payload.Step.Name
@@ -74,9 +71,6 @@ func (p *Protocol) heartbeat(ctx context.Context, s sender, payload wire.Heartbe
 // complete processes a work_result (Chiffon §work_result). A result for a task that has ended in
 // another way is accepted too: its usage is charged.
 func (p *Protocol) complete(ctx context.Context, s sender, e wire.Envelope, payload wire.WorkResult) (protocol.Reply, error) {
-	if err := requireAgent(s, e); err != nil {
-		return protocol.Reply{}, err
-	}
 	exit := int(payload.ExitCode)
 	detail, err := json.Marshal(resources{payload.Resources.DurationSeconds, payload.Resources.GPUVRAMMB, payload.Resources.CPUTimeMS})
 	if err != nil {
@@ -91,7 +85,12 @@ func (p *Protocol) complete(ctx context.Context, s sender, e wire.Envelope, payl
 	case wire.OutcomeCancelled:
 		r.Failure, r.Text = orchestrator.FailureWork, "the agent cancelled the work"
 	}
-	t, err := p.work.Complete(ctx, s.agentID, payload.TaskID.String(), r)
+	return p.endTask(ctx, s, payload.TaskID.String(), r)
+}
+
+// endTask ends a task of an agent; a task that has ended already does not change.
+func (p *Protocol) endTask(ctx context.Context, s sender, taskID string, r orchestrator.Result) (protocol.Reply, error) {
+	t, err := p.work.Complete(ctx, s.agentID, taskID, r)
 	if err != nil && !errs.Is(err, errs.TaskState) {
 		return protocol.Reply{}, taskError(err)
 	}
@@ -101,9 +100,6 @@ func (p *Protocol) complete(ctx context.Context, s sender, e wire.Envelope, payl
 // agentError processes an error from an agent (Chiffon §error). The error names no task, but it
 // echoes the request_id of one.
 func (p *Protocol) agentError(ctx context.Context, s sender, e wire.Envelope, payload wire.Failure) (protocol.Reply, error) {
-	if err := requireAgent(s, e); err != nil {
-		return protocol.Reply{}, err
-	}
 	open, err := p.work.OpenTasksOf(ctx, s.agentID)
 	if err != nil {
 		return protocol.Reply{}, err
@@ -136,11 +132,7 @@ func (p *Protocol) failTask(ctx context.Context, s sender, e wire.Envelope, t ta
 		return protocol.Reply{}, err
 	}
 	r := orchestrator.Result{Failure: failureOf(payload.Code), Text: payload.Message, Detail: detail, MessageID: e.MessageID.String()}
-	ended, err := p.work.Complete(ctx, s.agentID, t.Task.ID, r)
-	if err != nil && !errs.Is(err, errs.TaskState) {
-		return protocol.Reply{}, taskError(err)
-	}
-	return accepted(ended.ID), nil
+	return p.endTask(ctx, s, t.Task.ID, r)
 }
 
 // failureOf converts an error code to a failure of the core. An unknown code, or one about the

@@ -6,12 +6,16 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/google/uuid"
 
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
+	"comet/internal/registry"
 	wire "comet/internal/wire/v5"
 	"comet/internal/wire/v5/codes"
 	"comet/models"
@@ -134,23 +138,6 @@ func (p *Protocol) handleHeartbeat(ctx context.Context, s sender, m wire.Message
 	return p.acknowledge(m, "alive", false)
 }
 
-// handleAck handles A: the agent has received what it was sent about a task, and has accepted
-// the task where it was assigned.
-func (p *Protocol) handleAck(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
-	if tid, ok := m.Task.Number(); !ok || tid == 0 {
-		return p.acknowledge(m, "noted", false)
-	}
-	t, err := p.workerTask(ctx, s, m)
-	if err != nil {
-		return protocol.Reply{}, err
-	}
-	if _, err := p.orchestrator.Accept(ctx, s.agentID, t.ID); err != nil && !errs.Is(err, errs.TaskState) {
-		return protocol.Reply{}, reportError(err, s, m)
-	}
-	s.incoming.setContext(m)
-	return p.acknowledge(m, "noted", false)
-}
-
 // storedBroadcast is stored for each agent that receives a broadcast.
 type storedBroadcast struct {
 	To   string    `json:"to"`
@@ -206,4 +193,47 @@ func (p *Protocol) broadcastMessage(m models.InboxMessage) (wire.Message, error)
 	return wire.Message{
 		Number: p.numbers.next(""), From: self, To: to, Type: wire.Broadcast, Priority: wirePriority(m.Priority), Data: b.Data,
 	}, err
+}
+
+// selfRegisteredPrefix begins the ids of agents that have registered themselves. A program that
+// connects with such a name is accepted as this agent, because only programs on this machine can.
+const selfRegisteredPrefix = "v5-"
+
+// selfRegisteredDescription is the description of such an agent. Once it is changed, the agent
+// needs a token.
+const selfRegisteredDescription = "registered itself over TCP"
+
+// IsSelfRegistered reports whether an agent has registered itself and needs no token.
+func IsSelfRegistered(a models.Agent) bool {
+	return strings.HasPrefix(a.ID, selfRegisteredPrefix) && a.Description == selfRegisteredDescription
+}
+
+// SelfRegistration returns a function that registers an agent without a token: L2, 555 Hz, sphere
+// 8, below orch-my-team (decisions: “Agents that register themselves”).
+func SelfRegistration(reg *registry.Registry) func(ctx context.Context, name string) (agentID string, err error) {
+	word := regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+	return func(ctx context.Context, name string) (string, error) {
+		if name == "" {
+			name = uuid.NewString()
+		}
+		if len(name) > 40 || !word.MatchString(name) {
+			return "", errs.New(errs.InvalidRequest, "name must be up to 40 lowercase letters, digits and hyphens, not %q", name)
+		}
+		id, level, sphere, frequency, parent := selfRegisteredPrefix+name, models.LevelSpecialist, 8, 555, "orch-my-team"
+		_, err := reg.Create(ctx, models.System(), models.AgentDraft{
+			ID: &id, Name: &name, Level: &level, SphereID: &sphere, FrequencyHz: &frequency, ParentID: &parent,
+			Description: selfRegisteredDescription,
+		}, nil)
+		if errs.Is(err, errs.AgentExists) {
+			var known models.AgentDetail
+			if known, err = reg.Get(ctx, id); err == nil && known.Description != selfRegisteredDescription {
+				err = errs.New(errs.Unauthenticated, "the agent %q has not registered itself; it needs token=", id).With("missing", "token")
+			}
+			return id, err
+		}
+		if err != nil {
+			return "", fmt.Errorf("register the agent %s: %w", id, err)
+		}
+		return id, nil
+	}
 }

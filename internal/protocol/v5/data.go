@@ -124,9 +124,7 @@ func isAnswer(data wire.Data) bool { return has(data, keyAnswer) || has(data, "c
 func rawRef(tid wire.Task) wire.Ref { return wire.Ref{Task: tid, Field: "raw"} }
 
 // paramsRef is the reference to the parameters of a task.
-func paramsRef(tid wire.Task) wire.Ref {
-	return wire.Ref{Task: tid, Field: "params"}
-}
+func paramsRef(tid wire.Task) wire.Ref { return wire.Ref{Task: tid, Field: "params"} }
 
 // isRequestPair reports whether a pair of a request is for O1.
 func isRequestPair(key string) bool {
@@ -175,22 +173,18 @@ func parseParameters(data wire.Data) (json.RawMessage, error) {
 			add(pair.Key, jsonValue(pair.Value(), pair.IsQuoted()))
 		}
 	}
-	var out bytes.Buffer
-	out.WriteByte('{')
+	out := []byte{'{'}
 	for i, name := range names {
 		if i > 0 {
-			out.WriteByte(',')
+			out = append(out, ',')
 		}
-		quoted, err := json.Marshal(name)
-		if err != nil {
+		var err error
+		if out, err = jsontext.AppendQuote(out, name); err != nil {
 			return nil, err
 		}
-		out.Write(quoted)
-		out.WriteByte(':')
-		out.Write(values[name])
+		out = append(append(out, ':'), values[name]...)
 	}
-	out.WriteByte('}')
-	return out.Bytes(), nil
+	return append(out, '}'), nil
 }
 
 // jsonValue returns a value of DATA in JSON.

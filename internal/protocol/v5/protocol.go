@@ -19,6 +19,8 @@ import (
 	"strings"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+
 	"comet/internal/auth"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
@@ -90,7 +92,9 @@ type Protocol struct {
 	keys         *auth.Keys      // nil for none
 	messages     *messagelog.Log // nil for none
 	numbers      *messageNumbers
-	pageCache    pageCache
+	// pageCache holds long texts that are being read, so that each of thousands of pages neither
+	// reads the text from the database nor splits it.
+	pageCache *lru.Cache[string, pagedText]
 }
 
 var _ protocol.Protocol = (*Protocol)(nil)
@@ -110,7 +114,8 @@ func New(work *orchestrator.Orchestrator, s *store.Store, opts *Options) *Protoc
 			p.log = opts.Logger
 		}
 	}
-	p.numbers, p.pageCache = newMessageNumbers(p.clock()), newPageCache()
+	p.numbers = newMessageNumbers(p.clock())
+	p.pageCache, _ = lru.New[string, pagedText](maxCachedTexts) // fails only for a size that is not positive
 	return p
 }
 

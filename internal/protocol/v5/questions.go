@@ -17,15 +17,11 @@ import (
 )
 
 // handleQuestion handles a worker's C (§7.1): question= and options=, a list.
-func (p *Protocol) handleQuestion(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
-	t, err := p.workerTask(ctx, s, m)
-	if err != nil {
-		return protocol.Reply{}, err
-	}
-	q := orchestrator.Question{}
+func (p *Protocol) handleQuestion(ctx context.Context, s sender, m wire.Message, t models.Task) error {
+	var q orchestrator.Question
 	var ok bool
 	if q.Text, ok = m.Data.Get("question"); !ok {
-		return protocol.Reply{}, errorf(codes.E10, "", "DATA must have question, such as question=which format?;options=json,txt")
+		return errorf(codes.E10, "", "DATA must have question, such as question=which format?;options=json,txt")
 	}
 	if options, ok := m.Data.Pair("options"); ok {
 		q.Options = slices.Collect(options.List())
@@ -35,15 +31,11 @@ func (p *Protocol) handleQuestion(ctx context.Context, s sender, m wire.Message)
 			q.Options = append(q.Options, text)
 		}
 	}
-	t, err = p.orchestrator.Clarify(ctx, s.agentID, t.ID, q)
-	if err != nil {
-		return protocol.Reply{}, reportError(err, s, m)
+	t, err := p.orchestrator.Clarify(ctx, s.agentID, t.ID, q)
+	if err == nil && t.ErrorCode == string(orchestrator.FailureQuestions) {
+		err = errorf(codes.E18, "", "%s has asked too many questions and the task has failed", s.address)
 	}
-	if t.ErrorCode == string(orchestrator.FailureQuestions) {
-		return protocol.Reply{}, errorf(codes.E18, "", "%s has asked too many questions and the task has failed", s.address)
-	}
-	s.incoming.setContext(m)
-	return p.acknowledge(m, "asked", true)
+	return err
 }
 
 // handleAnswer handles a requester's C: answer= as it is, or choice=opt2.

@@ -120,24 +120,19 @@ func (p *Protocol) handleAgentMessage(ctx context.Context, s sender, m wire.Mess
 		return p.handleCaps(ctx, s, m)
 	case wire.Heartbeat:
 		return p.handleHeartbeat(ctx, s, m)
-	case wire.Ack:
-		return p.handleAck(ctx, s, m)
-	case wire.Update:
-		if m.State == wire.Cancelled {
-			return p.handleCancel(ctx, s, m) // of a task that the agent requested
-		}
-		return p.handleUpdate(ctx, s, m)
-	case wire.Success:
-		return p.handleSuccess(ctx, s, m)
-	case wire.Failure:
-		return p.handleFailure(ctx, s, m)
-	case wire.Clarify:
-		if isAnswer(m.Data) {
-			return p.handleAnswer(ctx, s, m, 0)
-		}
-		return p.handleQuestion(ctx, s, m)
 	case wire.Handoff:
 		return p.handleHandoff(ctx, s, m)
+	case wire.Ack, wire.Update, wire.Success, wire.Failure, wire.Clarify:
+		tid, ok := m.Task.Number()
+		switch {
+		case m.Type == wire.Ack && (!ok || tid == 0):
+			return p.acknowledge(m, "noted", false)
+		case m.Type == wire.Update && m.State == wire.Cancelled: // of a task that the agent requested
+			return p.handleCancel(ctx, s, m)
+		case m.Type == wire.Clarify && isAnswer(m.Data):
+			return p.handleAnswer(ctx, s, m, 0)
+		}
+		return p.handleReport(ctx, s, m)
 	}
 	return protocol.Reply{}, errorf(codes.E14, "", "only O1 sends %s", m.Type)
 }

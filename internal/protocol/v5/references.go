@@ -12,7 +12,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
-	lru "github.com/hashicorp/golang-lru/v2"
 
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
@@ -265,23 +264,12 @@ func (p *Protocol) taskOutput(ctx context.Context, t models.Task, stream models.
 	return b.String(), err
 }
 
-// pageCache holds long texts that are being read, so that each of thousands of pages neither
-// reads the text from the database nor splits it. It is safe for concurrent use.
-type pageCache struct {
-	cache *lru.Cache[string, pagedText]
-}
-
-func newPageCache() pageCache {
-	cache, _ := lru.New[string, pagedText](maxCachedTexts) // fails only for a size that is not positive
-	return pageCache{cache}
-}
-
 // cachedTaskField returns taskField in pages.
 func (p *Protocol) cachedTaskField(ctx context.Context, t models.Task, name wire.Task, field string) (pagedText, error) {
 	// The parameters of a task never change, the rest does not change after its end.
 	cacheable := field == "params" || t.State.Ended()
 	key := t.ID + "/" + strconv.FormatInt(t.Version, 10) + "/" + field
-	if all, ok := p.pageCache.cache.Get(key); ok && cacheable {
+	if all, ok := p.pageCache.Get(key); ok && cacheable {
 		return all, nil
 	}
 	text, err := p.taskField(ctx, t, name, field)
@@ -290,7 +278,7 @@ func (p *Protocol) cachedTaskField(ctx context.Context, t models.Task, name wire
 	}
 	all := paginate(text)
 	if cacheable && len(text) > minCachedBytes {
-		p.pageCache.cache.Add(key, all)
+		p.pageCache.Add(key, all)
 	}
 	return all, nil
 }

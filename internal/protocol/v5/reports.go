@@ -25,13 +25,37 @@ const reasonMissing = "missing"
 // more than an attempt may output.
 const maxParts = orchestrator.MaxOutput / (4 * wire.MaxData)
 
-// handleUpdate handles U (PROTOCOL_V5 §12.1): progress=50% is the progress, step= or desc= the
-// current step, and all of DATA goes into the task's log. With part= it is a piece of the result.
-func (p *Protocol) handleUpdate(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
+// handleReport handles what a worker sends about its task.
+func (p *Protocol) handleReport(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
 	t, err := p.workerTask(ctx, s, m)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
+	word, sendBack := "noted", false
+	switch m.Type {
+	case wire.Ack: // the worker has accepted the task where it was assigned
+		if _, err = p.orchestrator.Accept(ctx, s.agentID, t.ID); errs.Is(err, errs.TaskState) {
+			err = nil
+		}
+	case wire.Update:
+		err = p.handleUpdate(ctx, s, m, t)
+	case wire.Success:
+		sendBack, err = true, p.handleSuccess(ctx, s, m, t)
+	case wire.Failure:
+		sendBack, err = true, p.handleFailure(ctx, s, m, t)
+	default:
+		word, sendBack, err = "asked", true, p.handleQuestion(ctx, s, m, t)
+	}
+	if err != nil {
+		return protocol.Reply{}, reportError(err, s, m)
+	}
+	s.incoming.setContext(m)
+	return p.acknowledge(m, word, sendBack)
+}
+
+// handleUpdate handles U (PROTOCOL_V5 §12.1): progress=50% is the progress, step= or desc= the
+// current step, and all of DATA goes into the task's log. With part= it is a piece of the result.
+func (p *Protocol) handleUpdate(ctx context.Context, s sender, m wire.Message, t models.Task) (err error) {
 	progress := orchestrator.Progress{MessageID: messageKey(m, t)}
 	if m.Data != "-" {
 		progress.Log = []byte(string(m.Data) + "\n")
@@ -39,7 +63,7 @@ func (p *Protocol) handleUpdate(ctx context.Context, s sender, m wire.Message) (
 	if text, ok := m.Data.Get("progress"); ok {
 		n, ok := parsePercent(text)
 		if !ok {
-			return protocol.Reply{}, errorf(codes.E10, "", "progress must be 0%% to 100%%, not %s", text)
+			return errorf(codes.E10, "", "progress must be 0%% to 100%%, not %s", text)
 		}
 		progress.Percent = &n
 	}
@@ -55,14 +79,11 @@ func (p *Protocol) handleUpdate(ctx context.Context, s sender, m wire.Message) (
 		// A repeated piece is recognised by its number, not by its message.
 		progress.MessageID, progress.Log = "", nil
 		if progress.Chunk, err = parsePiece(s, m, t); err != nil {
-			return protocol.Reply{}, err
+			return err
 		}
 	}
-	if _, err := p.orchestrator.Progress(ctx, s.agentID, t.ID, progress); err != nil {
-		return protocol.Reply{}, reportError(err, s, m)
-	}
-	s.incoming.setContext(m)
-	return p.acknowledge(m, "noted", false)
+	_, err = p.orchestrator.Progress(ctx, s.agentID, t.ID, progress)
+	return err
 }
 
 // parsePiece reads a piece of a result. In the core a piece covers one position whatever its
@@ -106,14 +127,10 @@ func pieceText(m wire.Message) ([]byte, error) {
 
 // handleSuccess handles S: DATA is the result, or refers to its pieces. An S for a task that has
 // ended otherwise is accepted too: the tokens that it used are charged.
-func (p *Protocol) handleSuccess(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
-	t, err := p.workerTask(ctx, s, m)
-	if err != nil {
-		return protocol.Reply{}, err
-	}
+func (p *Protocol) handleSuccess(ctx context.Context, s sender, m wire.Message, t models.Task) (err error) {
 	var r orchestrator.Result
 	if r.Tokens, err = usedTokens(t, m); err != nil {
-		return protocol.Reply{}, err
+		return err
 	}
 	inPieces, err := resultInPieces(s, m, t)
 	switch {
@@ -123,7 +140,7 @@ func (p *Protocol) handleSuccess(ctx context.Context, s sender, m wire.Message) 
 		r.Output = []byte(m.Data)
 	}
 	if err != nil {
-		return protocol.Reply{}, err
+		return err
 	}
 	return p.completeTask(ctx, s, m, t, r)
 }
@@ -150,38 +167,29 @@ func resultInPieces(s sender, m wire.Message, t models.Task) (bool, error) {
 }
 
 // handleFailure handles E (§8.3).
-func (p *Protocol) handleFailure(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
-	t, err := p.workerTask(ctx, s, m)
-	if err != nil {
-		return protocol.Reply{}, err
-	}
+func (p *Protocol) handleFailure(ctx context.Context, s sender, m wire.Message, t models.Task) (err error) {
 	if m.Err == "" || m.Err == codes.E00 {
-		return protocol.Reply{}, errorf(codes.E10, "", "ERR must be the code of the error, such as E99, not %s", cmp.Or(string(m.Err), "-"))
+		return errorf(codes.E10, "", "ERR must be the code of the error, such as E99, not %s", cmp.Or(string(m.Err), "-"))
 	}
 	if _, err := resultInPieces(s, m, t); err != nil {
-		return protocol.Reply{}, err
+		return err
 	}
-	tokens, err := usedTokens(t, m)
-	if err != nil {
-		return protocol.Reply{}, err
+	r := orchestrator.Result{Failure: coreFailure(m.Err), Text: string(m.Data), ExitCode: exitCodePair(m.Data)}
+	if r.Tokens, err = usedTokens(t, m); err != nil {
+		return err
 	}
-	var needed int64
 	if m.Err == codes.E17 { // with another code it is any pair
-		if needed, _, err = tokensPair(m.Data, "needed"); err != nil {
-			return protocol.Reply{}, err
+		if r.Needed, _, err = tokensPair(m.Data, "needed"); err != nil {
+			return err
 		}
 	}
-	raw, err := json.Marshal(storedReport{Code: m.Err, Data: m.Data})
-	if err != nil {
-		return protocol.Reply{}, err
+	if r.Detail, err = json.Marshal(storedReport{Code: m.Err, Data: m.Data}); err != nil {
+		return err
 	}
-	text, ok := m.Data.Get("desc")
-	if !ok {
-		text = string(m.Data)
+	if text, ok := m.Data.Get("desc"); ok {
+		r.Text = text
 	}
-	return p.completeTask(ctx, s, m, t, orchestrator.Result{
-		Failure: coreFailure(m.Err), Text: text, Detail: raw, Tokens: tokens, Needed: needed, ExitCode: exitCodePair(m.Data),
-	})
+	return p.completeTask(ctx, s, m, t, r)
 }
 
 // exitCodePair returns the exit_code= of an E, nil for none.
@@ -194,13 +202,13 @@ func exitCodePair(data wire.Data) *int {
 	return &n
 }
 
-func (p *Protocol) completeTask(ctx context.Context, s sender, m wire.Message, t models.Task, r orchestrator.Result) (protocol.Reply, error) {
+// completeTask ends a task. For a task that has ended already it has no effect but the charge.
+func (p *Protocol) completeTask(ctx context.Context, s sender, m wire.Message, t models.Task, r orchestrator.Result) error {
 	r.MessageID = messageKey(m, t)
-	if _, err := p.orchestrator.Complete(ctx, s.agentID, t.ID, r); err != nil && !errs.Is(err, errs.TaskState) {
-		return protocol.Reply{}, reportError(err, s, m)
+	if _, err := p.orchestrator.Complete(ctx, s.agentID, t.ID, r); !errs.Is(err, errs.TaskState) {
+		return err
 	}
-	s.incoming.setContext(m)
-	return p.acknowledge(m, "noted", true)
+	return nil
 }
 
 // usedTokens returns the tokens that a worker has used: tokens= where it is stated, and otherwise

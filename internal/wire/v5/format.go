@@ -37,28 +37,14 @@ func (m *Message) append(line []byte) []byte {
 	line = m.To.append(append(line, '>'))
 	line = append(line, '|', byte(m.Type), '|')
 	line = m.Task.append(line)
-	line = m.Priority.append(append(line, '|'))
-	line = m.State.append(append(line, '|'))
+	line = append(append(line, '|'), m.Priority.String()...)
+	line = append(append(line, '|'), m.State.String()...)
 	line = appendOrNone(append(line, '|'), string(m.Err))
 	line = strconv.AppendInt(append(line, '|'), int64(m.Depth), 10)
 	line = appendOrNone(append(line, '|'), m.Context)
 	line = m.Budget.append(append(line, '|'))
 	line = append(append(line, '|'), m.Data...)
 	return m.Auth.append(line)
-}
-
-func (p Priority) append(line []byte) []byte {
-	if p == 0 {
-		return append(line, none...)
-	}
-	return append(line, 'P', byte(p))
-}
-
-func (s State) append(line []byte) []byte {
-	if s == 0 {
-		return append(line, none...)
-	}
-	return append(line, byte(s))
 }
 
 // appendOrNone appends a segment that is "" for none.

@@ -83,14 +83,10 @@ func (s Warnings) has(w Warnings) bool { return s&w != 0 }
 // String returns the names of the warnings with commas between them, "" for none.
 func (s Warnings) String() string {
 	var names []string
-	if s.Truncated() {
-		names = append(names, "data_truncated")
-	}
-	if s.has(depthMissing) {
-		names = append(names, "depth_missing")
-	}
-	if s.has(quoteOpen) {
-		names = append(names, "quote_open")
+	for bit, name := range []string{"data_truncated", "depth_missing", "quote_open"} {
+		if s.has(1 << bit) {
+			names = append(names, name)
+		}
 	}
 	return strings.Join(names, ",")
 }
@@ -102,18 +98,9 @@ func (s Warnings) String() string {
 // m may be the result of Parse with an error. Where its sender could not be parsed, Format rejects
 // the reply.
 func (m Message) Reply(from Address, number int, t Type, data Data) Message {
-	r := Message{
-		Number:   number,
-		From:     from,
-		To:       m.From,
-		Type:     t,
-		Task:     m.Task,
-		Priority: m.Priority,
-		Depth:    m.Depth,
-		Context:  m.Context,
-		Budget:   m.Budget,
-		Data:     data,
-	}
+	r := m
+	r.Number, r.From, r.To, r.Type, r.Data = number, from, m.From, t, data
+	r.State, r.Err, r.Auth, r.Warnings = 0, "", Auth{}, 0
 	if n, ok := r.Task.Number(); ok && n == 0 && !t.isSystem() {
 		r.Task = Task{}
 	}

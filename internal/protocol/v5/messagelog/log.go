@@ -28,16 +28,14 @@ import (
 	"comet/store"
 )
 
-// maxTransaction is the number of messages that one transaction writes at most, because other writers
-// wait for it.
-const maxTransaction = 500
+// batchSize is the number of buffered messages that starts a write at once. maxTransaction is the
+// number that one transaction writes at most, because other writers wait for it.
+const batchSize, maxTransaction = 200, 500
 
 // Options configures New; nil is the zero value.
 type Options struct {
 	// FlushInterval is how long a message stays in the buffer at most, default 100 ms.
 	FlushInterval time.Duration
-	// BatchSize is the number of buffered messages that starts a write at once, default 200.
-	BatchSize int
 	// ReadTimeout is how long a read waits for the buffer to be written, default 10 s. After
 	// that it reads without the newest messages.
 	ReadTimeout time.Duration
@@ -56,7 +54,6 @@ func (o *Options) orDefaults() Options {
 		out = *o
 	}
 	out.FlushInterval = cmp.Or(out.FlushInterval, 100*time.Millisecond)
-	out.BatchSize = cmp.Or(out.BatchSize, 200)
 	out.ReadTimeout = cmp.Or(out.ReadTimeout, 10*time.Second)
 	out.MaxBuffered = cmp.Or(out.MaxBuffered, 20_000)
 	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
@@ -78,7 +75,7 @@ func New(s *store.Store, opts *Options) *Log {
 	l.metrics = newMetrics(l.opts.Registerer)
 	l.Batcher = background.NewBatcher(background.BatcherOptions{
 		Task: "writing the message log", Logger: l.opts.Logger,
-		Interval: l.opts.FlushInterval, Size: l.opts.BatchSize, MaxBatch: maxTransaction, MaxPending: l.opts.MaxBuffered,
+		Interval: l.opts.FlushInterval, Size: batchSize, MaxBatch: maxTransaction, MaxPending: l.opts.MaxBuffered,
 	}, l.write)
 	return l
 }
