@@ -181,7 +181,7 @@ func (p *process) memory() int64 { return peakMemory(p.cmd.Process.Pid) }
 // ends. It begins with the first run: a server that runs no code has no children.
 func (s *Sandbox) keepChildReady(ctx context.Context) {
 	select {
-	case <-s.needed:
+	case <-s.needed.Done():
 	case <-ctx.Done():
 		return
 	}

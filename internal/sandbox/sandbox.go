@@ -134,17 +134,16 @@ type Sandbox struct {
 	mu         sync.Mutex
 	stopping   context.Context // ends with the sandbox; nil before Start
 	stop       context.CancelFunc
-	running    sync.WaitGroup // runs and goroutines that keep children ready
-	reaping    sync.WaitGroup // children that are ending
-	needed     chan struct{}  // closed with the first run
-	neededOnce sync.Once
+	running    sync.WaitGroup  // runs and goroutines that keep children ready
+	reaping    sync.WaitGroup  // children that are ending
+	needed     context.Context // ends with the first run
+	markNeeded context.CancelFunc
 }
 
 // New returns a sandbox that is not started.
 func New(opts *Options) (*Sandbox, error) {
-	s := &Sandbox{
-		opts: opts.withDefaults(), warm: make(chan *process), needed: make(chan struct{}),
-	}
+	s := &Sandbox{opts: opts.withDefaults(), warm: make(chan *process)}
+	s.needed, s.markNeeded = context.WithCancel(context.Background())
 	if err := s.opts.check(); err != nil {
 		return nil, err
 	}

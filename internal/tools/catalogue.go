@@ -166,7 +166,7 @@ func (svc *Service) refreshAll(ctx context.Context, servers []string) (failed []
 func (svc *Service) refresh(ctx context.Context, id string) (differs bool, err error) {
 	svc.refreshing.Lock()
 	defer svc.refreshing.Unlock()
-	s, known := svc.status(id)
+	s, known := svc.upstreams.Server(id)
 	var tools []*Tool
 	if known && s.State == upstream.Ready {
 		if tools, err = svc.checkDefinitions(ctx, id, svc.upstreams.Tools(id)); err != nil {

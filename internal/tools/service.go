@@ -204,7 +204,7 @@ func (svc *Service) OnUpstreamChange(c upstream.Change) {
 	case upstream.Up:
 		svc.publishUpstreamEvent(events.UpstreamUp, upstreamChanged{ID: c.Server, Tools: len(svc.upstreams.Tools(c.Server))})
 	case upstream.Down:
-		s, _ := svc.status(c.Server)
+		s, _ := svc.upstreams.Server(c.Server)
 		svc.publishUpstreamEvent(events.UpstreamDown, upstreamChanged{ID: c.Server, Reason: s.Error})
 	case upstream.Prompts:
 		svc.opts.OnChange(Change{Kind: PromptsChanged})
