@@ -209,7 +209,7 @@ func (svc *Service) publish() {
 	svc.catalogueMu.Lock()
 	svc.catalogue.Store(newCatalogue(svc.builtins, svc.upstreamTools))
 	svc.catalogueMu.Unlock()
-	svc.opts.OnChange(Change{Kind: ToolsChanged})
+	svc.opts.OnChange(upstream.Change{Kind: upstream.Tools})
 }
 
 // WaitForUpstreams waits until every upstream has started or failed for the first time, at most
