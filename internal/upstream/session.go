@@ -114,7 +114,7 @@ func (s *session) transport() (mcp.Transport, error) {
 func (s *session) newClient() *mcp.Client {
 	capabilities := &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}}}
 	if len(s.launch.Roots) > 0 {
-		capabilities.RootsV2 = &mcp.RootCapabilities{}
+		capabilities.RootsV2 = &mcp.RootCapabilities{} //nolint:staticcheck // see roots
 	}
 	c := mcp.NewClient(&mcp.Implementation{Name: "comet", Version: s.opts.Version}, &mcp.ClientOptions{
 		Capabilities:               capabilities,
@@ -130,7 +130,7 @@ func (s *session) newClient() *mcp.Client {
 		},
 	})
 	c.AddReceivingMiddleware(guarded, s.receiveAcknowledgements)
-	c.AddRoots(s.roots()...)
+	c.AddRoots(s.roots()...) //nolint:staticcheck // see roots
 	return c
 }
 
