@@ -2,6 +2,8 @@ package background
 
 import (
 	"context"
+	"os/exec"
+	"runtime"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -29,6 +31,42 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// WaitFor returns when wait has returned, or with the error of ctx if that ends earlier.
+func WaitFor(ctx context.Context, wait func()) error {
+	ended := make(chan struct{})
+	go func() { wait(); close(ended) }()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// StartProcess starts a command in its own process group, which the kernel of Linux kills when this
+// process ends, however it ends. prepare, if not nil, changes the thread that starts the command;
+// the thread ends with the command. exited is closed when the command has ended and the rest of its
+// group is killed; cmd.ProcessState has the result.
+func StartProcess(cmd *exec.Cmd, prepare func() error) (exited <-chan struct{}, err error) {
+	SetProcessGroup(cmd)
+	started, ended := make(chan error, 1), make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // for good, because prepare has changed the thread
+		defer close(ended)
+		var err error
+		if prepare != nil {
+			err = prepare()
+		}
+		if err == nil {
+			err = cmd.Start()
+		}
+		if started <- err; err == nil {
+			WaitProcessGroup(cmd)
+		}
+	}()
+	return ended, <-started
 }
 
 // MaxBackoff is the usual longest wait between attempts that fail.

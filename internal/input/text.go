@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // MaxName is the maximum length of a member's name in a document, in bytes. A longer name is an
@@ -34,6 +35,18 @@ func ClipTo(s string, most int) string {
 		count++
 	}
 	return s
+}
+
+// ClipBytes returns s, or at most its first most bytes and an ellipsis, cut between characters and
+// with invalid UTF-8 replaced.
+func ClipBytes(s string, most int) string {
+	if len(s) > most {
+		for most > 0 && !utf8.RuneStart(s[most]) {
+			most--
+		}
+		s = s[:most] + "…"
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
 // Quote returns Clip(s) in double quotes, with unprintable characters escaped.

@@ -82,3 +82,10 @@ func TestDuration(t *testing.T) {
 		require.Equal(t, want, input.Duration(d))
 	}
 }
+
+func TestClipBytesKeepsWholeCharacters(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "aé", input.ClipBytes("aé", 3))
+	require.Equal(t, "a…", input.ClipBytes("aéb", 2))
+	require.Equal(t, "aé…", input.ClipBytes("aéb", 3))
+}

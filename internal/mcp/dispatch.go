@@ -53,12 +53,17 @@ func (g *Server) newSDKServer(fixed *models.Principal) *mcp.Server {
 			return res, toRPCError(err)
 		},
 	})
-	s.AddTool(&mcp.Tool{Name: dispatchTool, InputSchema: json.RawMessage(`{"type":"object"}`)}, g.handleToolCall)
+	g.addDispatchTool(s)
 	s.AddReceivingMiddleware(g.countFailures, g.dispatch(fixed), addSession)
 	g.serversMu.Lock()
 	defer g.serversMu.Unlock()
 	g.servers = append(g.servers, s)
 	return s
+}
+
+// addDispatchTool adds the tool that all calls are for.
+func (g *Server) addDispatchTool(s *mcp.Server) {
+	s.AddTool(&mcp.Tool{Name: dispatchTool, InputSchema: json.RawMessage(`{"type":"object"}`)}, g.handleToolCall)
 }
 
 // sdkServers returns the SDK servers with clients.
@@ -117,7 +122,7 @@ func (g *Server) dispatch(fixed *models.Principal) mcp.Middleware {
 				params := *p
 				params.Name = dispatchTool
 				r.Params = &params
-				return next(context.WithValue(ctx, callTargetKey{}, callTarget{by, p.Name}), method, &r)
+				return next(context.WithValue(ctx, calledToolKey{}, p.Name), method, &r)
 			case *mcp.ListToolsParams:
 				return g.listTools(ctx, by, paramsOrZero(p))
 			case *mcp.ListPromptsParams:
@@ -163,21 +168,17 @@ func paramsOrZero[T any](p *T) *T {
 // callerKey is the context key of the caller. The SDK's subscription requests do not contain it.
 type callerKey struct{}
 
-type callTargetKey struct{}
-
-// callTarget is the tool that a call of dispatchTool is for.
-type callTarget struct {
-	by   tools.Caller
-	name string
-}
+// calledToolKey is the context key of the name of the tool that a call of dispatchTool is for.
+type calledToolKey struct{}
 
 // handleToolCall handles a tool call of a client.
 func (g *Server) handleToolCall(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-	m, ok := ctx.Value(callTargetKey{}).(callTarget)
+	by, _ := ctx.Value(callerKey{}).(tools.Caller)
+	name, ok := ctx.Value(calledToolKey{}).(string)
 	if !ok {
 		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the call has no target"}
 	}
-	res, err := g.callTool(ctx, m.by, m.name, req)
+	res, err := g.callTool(ctx, by, name, req)
 	switch {
 	case err == nil || tools.ErrorName(err) == "":
 		if res != nil && res.IsError {

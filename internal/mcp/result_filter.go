@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"comet/internal/errs"
 	"comet/internal/httpkit"
 )
@@ -75,25 +77,13 @@ func (a *resultFilter) finish() {
 
 // explainSDKError returns the code of an error of the SDK and a sentence with a remedy.
 func explainSDKError(r *http.Request, status int, said string) (code errs.Code, sentence string) {
+	if status == http.StatusMethodNotAllowed && r.Header.Get("Mcp-Protocol-Version") >= statelessVersion {
+		return errs.MethodNotAllowed, "this protocol version has no sessions and only supports POST"
+	}
 	for _, w := range sdkErrors() {
 		if w.status == status && strings.Contains(said, w.contains) {
 			return w.code, w.sentence
 		}
-	}
-	switch status {
-	case http.StatusNotFound:
-		return errs.NotFound, "the session is unknown: it has ended, or the server was restarted; start one with initialize"
-	case http.StatusMethodNotAllowed:
-		if r.Header.Get("Mcp-Protocol-Version") >= statelessVersion {
-			return errs.MethodNotAllowed, "this protocol version has no sessions and only supports POST"
-		}
-		return errs.MethodNotAllowed, "POST sends a message, GET opens the stream of a session, DELETE ends a session; other methods are not supported"
-	case http.StatusUnsupportedMediaType:
-		return errs.UnsupportedMediaType, "a message must be JSON: send Content-Type: application/json"
-	case http.StatusConflict:
-		return errs.Conflict, "the session already has a stream"
-	case http.StatusRequestEntityTooLarge:
-		return errs.BodyTooLarge, "the request is too large"
 	}
 	if status >= http.StatusInternalServerError {
 		return errs.Internal, "comet failed; see its log"
@@ -101,7 +91,7 @@ func explainSDKError(r *http.Request, status int, said string) (code errs.Code, 
 	return errs.InvalidRequest, "the request is invalid (MCP, Streamable HTTP)"
 }
 
-// sdkError identifies an error of the SDK by a part of its text.
+// sdkError identifies an error of the SDK by its status and a part of its text.
 type sdkError struct {
 	status   int
 	contains string
@@ -113,20 +103,20 @@ func sdkErrors() []sdkError {
 	const wrong = http.StatusBadRequest
 	return []sdkError{
 		{http.StatusForbidden, "session user mismatch", errs.ForeignAgent, "the session belongs to another token; start one with initialize"},
-		{wrong, "Unsupported protocol version", errs.InvalidHeader, "Mcp-Protocol-Version names a protocol version that comet does not support; it supports " + strings.Join(protocolVersions(), ", ")},
+		{wrong, "Unsupported protocol version", errs.InvalidHeader, "Mcp-Protocol-Version names a protocol version that comet does not support; it supports " + strings.Join(mcp.SupportedProtocolVersions(), ", ")},
 		{wrong, "Accept must contain both", errs.NotAcceptable, "the response is JSON or a stream: send Accept: application/json, text/event-stream"},
 		{wrong, "for GET requests", errs.NotAcceptable, "the response is a stream: send Accept: text/event-stream"},
 		{wrong, "GET requires", errs.InvalidHeader, "the stream belongs to a session: send its Mcp-Session-Id"},
 		{wrong, "DELETE requires", errs.InvalidHeader, "DELETE ends a session: send its Mcp-Session-Id"},
 		{wrong, "Last-Event-ID", errs.InvalidHeader, "streams cannot be resumed: remove Last-Event-ID"},
 		{wrong, "replay", errs.InvalidHeader, "streams cannot be resumed: remove Last-Event-ID"},
+		{http.StatusNotFound, "", errs.NotFound, "the session is unknown: it has ended, or the server was restarted; start one with initialize"},
+		{http.StatusMethodNotAllowed, "", errs.MethodNotAllowed, "POST sends a message, GET opens the stream of a session, DELETE ends a session; other methods are not supported"},
+		{http.StatusUnsupportedMediaType, "", errs.UnsupportedMediaType, "a message must be JSON: send Content-Type: application/json"},
+		{http.StatusConflict, "", errs.Conflict, "the session already has a stream"},
+		{http.StatusRequestEntityTooLarge, "", errs.BodyTooLarge, "the request is too large"},
 		{wrong, "batching", errs.InvalidRequest, "this protocol version has no batches: send one message per request"},
 	}
-}
-
-// protocolVersions returns the supported protocol versions, newest first.
-func protocolVersions() []string {
-	return []string{statelessVersion, "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}
 }
 
 const (

@@ -153,14 +153,7 @@ func (t *sessionTable) Stop(ctx context.Context) error {
 	}
 	t.stopped = true
 	t.mu.Unlock()
-	ended := make(chan struct{})
-	go func() { t.running.Wait(); close(ended) }()
-	select {
-	case <-ended:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return background.WaitFor(ctx, t.running.Wait)
 }
 
 // session is an open session. The SDK discards the responses to running calls of a session that it

@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"context"
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"comet/internal/background"
 	"comet/internal/tools"
+	"comet/internal/upstream"
 )
 
 const (
@@ -151,40 +151,25 @@ func (s *subscriptions) sweep(ctx context.Context) {
 	}
 }
 
-// OnChange notifies clients of a change of the tools. It does not block.
-func (g *Server) OnChange(c tools.Change) {
-	switch c.Kind {
-	case tools.ToolsChanged:
-		g.notifyTools()
-	case tools.PromptsChanged:
-		g.notifyPrompts()
-	case tools.ResourcesChanged:
-		g.notifyResources()
-	case tools.ResourceUpdated:
+// OnChange notifies clients of a change of the tools. It does not block. The SDK notifies its clients
+// of a changed list when an item is added.
+func (g *Server) OnChange(c upstream.Change) {
+	if c.Kind == upstream.ResourceUpdated {
 		g.subs.resourceUpdated(c.URI)
+		return
 	}
-}
-
-// notifyTools, notifyPrompts and notifyResources make the SDK notify its clients of a changed list.
-// The SDK does so when an item is added.
-func (g *Server) notifyTools() {
 	for _, s := range g.sdkServers() {
-		s.AddTool(&mcp.Tool{Name: dispatchTool, InputSchema: json.RawMessage(`{"type":"object"}`)}, g.handleToolCall)
-	}
-}
-
-func (g *Server) notifyPrompts() {
-	for _, s := range g.sdkServers() {
-		s.AddPrompt(&mcp.Prompt{Name: placeholderPrompt}, func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
-			return nil, invalidParams("unknown prompt")
-		})
-	}
-}
-
-func (g *Server) notifyResources() {
-	for _, s := range g.sdkServers() {
-		s.AddResource(&mcp.Resource{URI: placeholderResource, Name: placeholderResource}, func(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
-			return nil, mcp.ResourceNotFoundError(r.Params.URI)
-		})
+		switch c.Kind {
+		case upstream.Tools:
+			g.addDispatchTool(s)
+		case upstream.Prompts:
+			s.AddPrompt(&mcp.Prompt{Name: placeholderPrompt}, func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+				return nil, invalidParams("unknown prompt")
+			})
+		case upstream.Resources:
+			s.AddResource(&mcp.Resource{URI: placeholderResource, Name: placeholderResource}, func(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+				return nil, mcp.ResourceNotFoundError(r.Params.URI)
+			})
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"comet/internal/errs"
 	"comet/internal/httpkit"
@@ -84,10 +85,10 @@ func (d *Handler) rejectInvalid(w http.ResponseWriter, r *http.Request, body []b
 		a.id = req.ID.Raw()
 	}
 	newest := revision >= statelessVersion
-	if !newest && revision != "" && !slices.Contains(protocolVersions(), revision) {
+	if !newest && revision != "" && !slices.Contains(mcp.SupportedProtocolVersions(), revision) {
 		return false // the SDK rejects it
 	}
-	if !newest && rejectMisplaced(w, r, req) {
+	if !newest && d.rejectMisplaced(w, r, req) {
 		return true
 	}
 	mistake := d.requests.check(req)
@@ -104,11 +105,12 @@ func (d *Handler) rejectInvalid(w http.ResponseWriter, r *http.Request, body []b
 
 // rejectMisplaced responds to unknown methods and to requests without the session that they need.
 // The SDK would reject them as invalid HTTP requests.
-func rejectMisplaced(w http.ResponseWriter, r *http.Request, req *jsonrpc.Request) bool {
+func (d *Handler) rejectMisplaced(w http.ResponseWriter, r *http.Request, req *jsonrpc.Request) bool {
+	known := d.requests.isKnownMethod(req.Method)
 	switch {
-	case !slices.Contains(knownMethods(), req.Method) && req.IsCall():
+	case !known && req.IsCall():
 		writeRPCError(w, http.StatusOK, req.ID.Raw(), &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: fmt.Sprintf("unknown method %q", clip(req.Method))})
-	case !slices.Contains(knownMethods(), req.Method): // an unknown notification
+	case !known: // an unknown notification
 		w.WriteHeader(http.StatusAccepted)
 	case req.IsCall() && r.Header.Get("Mcp-Session-Id") == "" && !slices.Contains([]string{"initialize", "ping", "server/discover", "subscriptions/listen"}, req.Method):
 		writeRPCError(w, http.StatusBadRequest, req.ID.Raw(), &jsonrpc.Error{
@@ -121,13 +123,10 @@ func rejectMisplaced(w http.ResponseWriter, r *http.Request, req *jsonrpc.Reques
 	return true
 }
 
-// knownMethods returns the methods of the versions with sessions, and those of the newest one that
-// a client may try.
-func knownMethods() []string {
-	return []string{
-		"initialize", "ping", "tools/list", "tools/call", "prompts/list", "prompts/get", "completion/complete", "logging/setLevel",
-		"resources/list", "resources/read", "resources/templates/list", "resources/subscribe", "resources/unsubscribe",
+// isKnownMethod reports whether a method belongs to the versions with sessions, or to the newest one
+// and clients may try it.
+func (c requestChecker) isKnownMethod(method string) bool {
+	return c.params[method] != nil || slices.Contains([]string{
 		"notifications/initialized", "notifications/cancelled", "notifications/progress", "notifications/roots/list_changed",
-		"server/discover", "subscriptions/listen",
-	}
+	}, method)
 }

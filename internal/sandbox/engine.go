@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"modernc.org/quickjs"
+
+	"comet/internal/input"
 )
 
 // prelude is the code that adds the environment to the engine.
@@ -144,7 +146,7 @@ func (e *engine) fail(name, message, stack string) {
 
 // exceptionFailure returns the failure of an uncaught exception.
 func exceptionFailure(name, message, stack string) failedFrame {
-	f := failedFrame{Name: Error, Message: clip(message, maxMessage), Stack: clip(stack, 4*maxMessage)}
+	f := failedFrame{Name: Error, Message: input.ClipBytes(message, maxMessage), Stack: input.ClipBytes(stack, 4*maxMessage)}
 	switch {
 	case name == "" && message == "":
 		f.Message, f.Null = "the code threw null", true
@@ -153,7 +155,7 @@ func exceptionFailure(name, message, stack string) failedFrame {
 	case name == PathDenied:
 		f.Name = PathDenied
 	case name != "":
-		f.Message = clip(name, 200) + ": " + f.Message
+		f.Message = input.ClipBytes(name, 200) + ": " + f.Message
 	}
 	return f
 }
@@ -175,7 +177,7 @@ func (e *engine) sendLog(level, message string) {
 	if e.logsTruncated {
 		return
 	}
-	l := Log{Level: level, Message: clip(message, maxMessage-8)}
+	l := Log{Level: level, Message: input.ClipBytes(message, maxMessage-8)}
 	if e.logs++; e.logs > maxLogs || e.logBytes+len(l.Message) > e.child.request.Logs {
 		e.logsTruncated = true
 		l = Log{Level: "warn", Message: "[further output is omitted]"}
@@ -195,7 +197,7 @@ func (e *engine) call(server, tool, args string) int {
 }
 
 func (e *engine) read(path string) int {
-	return e.enqueue(kindRead, func(id int) any { return readFrame{id, clip(path, 4<<10)} })
+	return e.enqueue(kindRead, func(id int) any { return readFrame{id, input.ClipBytes(path, 4<<10)} })
 }
 
 func (e *engine) enqueue(kind byte, body func(id int) any) int {

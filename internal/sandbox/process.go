@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -25,31 +24,10 @@ type process struct {
 	stdin  *os.File
 	stdout *os.File
 	stderr *prefixBuffer
-	frames chan frame    // closed after the last frame
-	exited chan struct{} // closed when the process has ended
+	frames chan frame      // closed after the last frame
+	exited <-chan struct{} // closed when the process has ended
 	killed sync.Once
 	write  sync.Mutex
-}
-
-// launchRequest requests the start of a process on the thread that starts all children.
-type launchRequest struct {
-	p    *process
-	done chan error
-}
-
-// launchChildren starts processes from one thread that outlives all of them: the kernel kills a
-// child when the thread that started it ends, which also happens when this process is killed. The
-// thread gives up privileges for good, so it stays locked and ends with this function.
-func (s *Sandbox) launchChildren() {
-	runtime.LockOSThread()
-	err := setNoNewPrivileges()
-	for l := range s.launch {
-		if err == nil {
-			l.done <- l.p.cmd.Start()
-		} else {
-			l.done <- err
-		}
-	}
 }
 
 // startChild starts a child and waits until it is ready. The caller ends it with retire.
@@ -86,21 +64,17 @@ func (s *Sandbox) launchChild() (*process, error) {
 	command := s.opts.Command
 	p := &process{
 		cmd: exec.Command(command[0], command[1:]...), stdin: stdin, stdout: stdout, //nolint:noctx // it outlives the request it is started for
-		stderr: &prefixBuffer{}, frames: make(chan frame), exited: make(chan struct{}),
+		stderr: &prefixBuffer{}, frames: make(chan frame),
 	}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = in, out, p.stderr
 	p.cmd.Env = []string{"TZ=UTC"} // the child gets nothing of the server's environment
 	p.cmd.WaitDelay = time.Second  // for processes that inherited its standard error
-	background.SetProcessGroup(p.cmd)
-	l := launchRequest{p, make(chan error, 1)}
-	s.launch <- l
-	err = <-l.done
+	p.exited, err = background.StartProcess(p.cmd, setNoNewPrivileges)
 	err = errors.Join(err, in.Close(), out.Close()) // the child has its own copies
 	if err != nil {
 		return nil, errors.Join(err, stdin.Close(), stdout.Close())
 	}
 	s.reaping.Go(func() { p.read(max(s.opts.MaxResult, 2*maxCompiled) + 64<<10) })
-	s.reaping.Go(p.reap)
 	return p, nil
 }
 
@@ -115,11 +89,6 @@ func (p *process) read(limit int) {
 		}
 		p.frames <- f
 	}
-}
-
-func (p *process) reap() {
-	background.WaitProcessGroup(p.cmd)
-	close(p.exited)
 }
 
 // send writes a frame to the child. An error means that the child is ending.
@@ -212,7 +181,7 @@ func (p *process) memory() int64 { return peakMemory(p.cmd.Process.Pid) }
 // ends. It begins with the first run: a server that runs no code has no children.
 func (s *Sandbox) keepChildReady(ctx context.Context) {
 	select {
-	case <-s.needed:
+	case <-s.needed.Done():
 	case <-ctx.Done():
 		return
 	}

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"comet/internal/input"
 )
 
 // grace is how long a run may exceed its timeout to report its position. Then its process is
@@ -31,7 +33,7 @@ func (s *Sandbox) Run(ctx context.Context, req Request) (Result, error) {
 	if f := req.validate(&s.opts); f != nil {
 		return Result{}, f
 	}
-	s.neededOnce.Do(func() { close(s.needed) })
+	s.markNeeded()
 	files, f := openFiles(req.ReadPaths, s.opts.ReadPaths, s.opts.Protected)
 	if f != nil {
 		return Result{}, f
@@ -53,14 +55,6 @@ func (s *Sandbox) Run(ctx context.Context, req Request) (Result, error) {
 	return newRun(s, &req, p, files, warm).converse(ctx)
 }
 
-// cachedCode returns compiled code from the cache.
-func (s *Sandbox) cachedCode(key digest) (compiled, bool) {
-	if s.cache == nil {
-		return compiled{}, false
-	}
-	return s.cache.Get(key)
-}
-
 // runFrame returns the frame that starts the run.
 func (r *run) runFrame() runFrame {
 	opts, req := &r.sandbox.opts, r.request
@@ -68,11 +62,11 @@ func (r *run) runFrame() runFrame {
 		Context: req.Context, Servers: serversOf(req.Tools), Timeout: req.Timeout.Milliseconds(), MemoryMB: req.MemoryMB,
 		Result: opts.MaxResult, Logs: opts.MaxLogs, Calls: opts.MaxToolCalls,
 	}
-	if c, ok := r.sandbox.cachedCode(r.key); ok {
-		f.Compiled = &c
-		return f
+	if r.compiling {
+		f.Code = req.Code
+	} else {
+		f.Compiled = &r.cached
 	}
-	f.Code = req.Code
 	return f
 }
 
@@ -113,12 +107,11 @@ func timeoutMessage(limit time.Duration) string {
 // childEnded ends a run whose child has ended or sent an invalid frame.
 func (r *run) childEnded() (Result, error) {
 	name, why := r.process.exitReason()
-	if name == Syntax && r.compiling {
-		return r.finish(nil, &Failure{Name: name, Message: why})
+	if name == Syntax && !r.compiling {
+		name = Crashed
 	}
-	if name == Crashed || name == Syntax {
+	if name == Crashed {
 		r.sandbox.log.Warn("sandbox: a child ended during a run", "reason", why, "stderr", r.process.stderr.String())
-		return r.finish(nil, &Failure{Name: Crashed, Message: why})
 	}
 	return r.finish(nil, &Failure{Name: name, Message: why})
 }
@@ -149,7 +142,8 @@ type run struct {
 	cpu     time.Duration // of the child before the run
 	memory  int64         // the same
 
-	compiling bool // the child has not compiled the code yet
+	cached    compiled
+	compiling bool // the code is not cached, and the child has not compiled it yet
 	lastID    int
 	toolCalls int
 	tools     map[Tool]bool
@@ -162,8 +156,12 @@ type run struct {
 }
 
 func newRun(s *Sandbox, req *Request, p *process, f *files, warm bool) *run {
+	known := false
 	r := &run{sandbox: s, request: req, process: p, files: f, key: sha256.Sum256([]byte(req.Code)), warm: warm, tools: map[Tool]bool{}}
-	r.compiling = s.cache == nil || !s.cache.Contains(r.key)
+	if s.cache != nil {
+		r.cached, known = s.cache.Get(r.key)
+	}
+	r.compiling = !known
 	for _, t := range req.Tools {
 		r.tools[t] = true
 	}
@@ -182,9 +180,10 @@ func (r *run) handleFrame(ctx context.Context, f frame) (value json.RawMessage, 
 		err = r.startCall(ctx, f)
 	case kindDone:
 		var result doneFrame
-		if result, err = decode[doneFrame](f.body); err == nil {
-			return r.checkResult(result.Value)
+		if result, err = decode[doneFrame](f.body); err == nil && len(result.Value) > 0 && len(result.Value) <= r.sandbox.opts.MaxResult {
+			return result.Value, true, nil
 		}
+		err = errors.Join(err, errFrame)
 	case kindFailed:
 		var failed failedFrame
 		if failed, err = decode[failedFrame](f.body); err == nil {
@@ -280,7 +279,7 @@ func (r *run) callTool(ctx context.Context, q callFrame) responseFrame {
 	value, err := r.request.Call(ctx, q.Server, q.Tool, q.Args)
 	switch {
 	case err != nil:
-		return responseFrame{Name: "ToolError", Error: clip(err.Error(), maxMessage)}
+		return responseFrame{Name: "ToolError", Error: input.ClipBytes(err.Error(), maxMessage)}
 	case len(value) > maxResponse:
 		return responseFrame{Name: "ToolError", Error: fmt.Sprintf("the result has %d bytes, at most %d are allowed", len(value), maxResponse)}
 	case len(value) == 0:
@@ -295,28 +294,21 @@ func (r *run) readFile(path string) responseFrame {
 	text, err := r.files.read(path)
 	if errors.Is(err, errDenied) {
 		r.denied.Store(true)
-		return responseFrame{Name: PathDenied, Error: fmt.Sprintf("%s: %s", errDenied, clip(path, 500))}
+		return responseFrame{Name: PathDenied, Error: fmt.Sprintf("%s: %s", errDenied, input.ClipBytes(path, 500))}
 	}
 	var value []byte
 	if err == nil {
 		value, err = json.Marshal(text)
 	}
 	if err != nil {
-		return responseFrame{Name: "ReadError", Error: clip(err.Error(), maxMessage)}
+		return responseFrame{Name: "ReadError", Error: input.ClipBytes(err.Error(), maxMessage)}
 	}
 	return responseFrame{Value: value}
 }
 
-func (r *run) checkResult(value json.RawMessage) (json.RawMessage, bool, *Failure) {
-	if len(value) > r.sandbox.opts.MaxResult || len(value) == 0 {
-		return nil, true, &Failure{Name: Crashed, Message: "the process that ran the code violated its protocol"}
-	}
-	return value, true, nil
-}
-
 // failureOf returns the failure that the child reports, restricted to what a child may report.
 func (r *run) failureOf(f failedFrame) *Failure {
-	out := &Failure{Name: f.Name, Message: clip(f.Message, maxMessage), Line: max(0, f.Line), Column: max(0, f.Column), Stack: clip(f.Stack, maxMessage)}
+	out := &Failure{Name: f.Name, Message: input.ClipBytes(f.Message, maxMessage), Line: max(0, f.Line), Column: max(0, f.Column), Stack: input.ClipBytes(f.Stack, maxMessage)}
 	switch f.Name {
 	case Timeout:
 		out.Message = timeoutMessage(r.request.Timeout)
@@ -334,15 +326,4 @@ func (r *run) failureOf(f failedFrame) *Failure {
 		}
 	}
 	return out
-}
-
-// clip cuts a text to at most n bytes, between two characters.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && s[n]&0xC0 == 0x80 {
-		n--
-	}
-	return s[:n] + "…"
 }

@@ -42,6 +42,8 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/sync/semaphore"
+
+	"comet/internal/background"
 )
 
 // ChildArgument is the only argument of a program that acts as a child: see Child.
@@ -123,29 +125,25 @@ func (o *Options) check() error {
 
 // Sandbox is safe for concurrent use.
 type Sandbox struct {
-	opts   Options
-	log    *slog.Logger
-	slots  *semaphore.Weighted // one for each run
-	warm   chan *process       // children that are ready; without a buffer
-	launch chan launchRequest  // received by the thread that starts processes
-	cache  *lru.Cache[digest, compiled]
+	opts  Options
+	log   *slog.Logger
+	slots *semaphore.Weighted // one for each run
+	warm  chan *process       // children that are ready; without a buffer
+	cache *lru.Cache[digest, compiled]
 
 	mu         sync.Mutex
 	stopping   context.Context // ends with the sandbox; nil before Start
 	stop       context.CancelFunc
-	running    sync.WaitGroup // runs and goroutines that keep children ready
-	reaping    sync.WaitGroup // children that are ending
-	stopped    chan struct{}
-	needed     chan struct{} // closed with the first run
-	neededOnce sync.Once
+	running    sync.WaitGroup  // runs and goroutines that keep children ready
+	reaping    sync.WaitGroup  // children that are ending
+	needed     context.Context // ends with the first run
+	markNeeded context.CancelFunc
 }
 
 // New returns a sandbox that is not started.
 func New(opts *Options) (*Sandbox, error) {
-	s := &Sandbox{
-		opts: opts.withDefaults(), warm: make(chan *process), launch: make(chan launchRequest),
-		stopped: make(chan struct{}), needed: make(chan struct{}),
-	}
+	s := &Sandbox{opts: opts.withDefaults(), warm: make(chan *process)}
+	s.needed, s.markNeeded = context.WithCancel(context.Background())
 	if err := s.opts.check(); err != nil {
 		return nil, err
 	}
@@ -180,26 +178,12 @@ func thisProgram() (string, error) {
 func (s *Sandbox) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopping != nil {
-		return nil
+	if s.stopping == nil {
+		s.stopping, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+		for range s.opts.Warm {
+			s.running.Go(func() { s.keepChildReady(s.stopping) })
+		}
 	}
-	s.stopping, s.stop = context.WithCancel(context.WithoutCancel(ctx))
-	launched := make(chan struct{})
-	go func() {
-		defer close(launched)
-		s.launchChildren()
-	}()
-	for range s.opts.Warm {
-		s.running.Go(func() { s.keepChildReady(s.stopping) })
-	}
-	go func() {
-		defer close(s.stopped)
-		<-s.stopping.Done()
-		s.running.Wait()
-		s.reaping.Wait()
-		close(s.launch) // no run or goroutine is left that starts children
-		<-launched
-	}()
 	return nil
 }
 
@@ -207,20 +191,14 @@ func (s *Sandbox) Start(ctx context.Context) error {
 // is left.
 func (s *Sandbox) Stop(ctx context.Context) error {
 	s.mu.Lock()
-	started := s.stopping != nil
-	if started {
+	if s.stop != nil {
 		s.stop()
 	}
 	s.mu.Unlock()
-	if !started {
-		return nil
-	}
-	select {
-	case <-s.stopped:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return background.WaitFor(ctx, func() {
+		s.running.Wait()
+		s.reaping.Wait()
+	})
 }
 
 // beginRun registers a run, or returns ErrStopped. The context ends with the caller's and with the

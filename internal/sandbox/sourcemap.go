@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"comet/internal/input"
 )
 
 // sourceMap maps positions in the JavaScript to the caller's code.
@@ -115,6 +117,6 @@ func (m *sourceMap) locate(f failedFrame) failedFrame {
 		f.Line, f.Column = m.find(f.Line, f.Column)
 		f.Stack = ""
 	}
-	f.Message, f.Stack = clip(f.Message, maxMessage), clip(f.Stack, maxMessage)
+	f.Message, f.Stack = input.ClipBytes(f.Message, maxMessage), input.ClipBytes(f.Stack, maxMessage)
 	return f
 }

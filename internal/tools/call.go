@@ -131,7 +131,7 @@ func (svc *Service) missingTool(c *Invocation, name string) error {
 	if !ok || !c.policy.allowsTool(server, bare, models.ToolRead) {
 		return svc.toolNotFound(name)
 	}
-	s, known := svc.status(server)
+	s, known := svc.upstreams.Server(server)
 	if !known || s.State == upstream.Ready {
 		return svc.toolNotFound(name)
 	}

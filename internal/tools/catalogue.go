@@ -166,7 +166,7 @@ func (svc *Service) refreshAll(ctx context.Context, servers []string) (failed []
 func (svc *Service) refresh(ctx context.Context, id string) (differs bool, err error) {
 	svc.refreshing.Lock()
 	defer svc.refreshing.Unlock()
-	s, known := svc.status(id)
+	s, known := svc.upstreams.Server(id)
 	var tools []*Tool
 	if known && s.State == upstream.Ready {
 		if tools, err = svc.checkDefinitions(ctx, id, svc.upstreams.Tools(id)); err != nil {
@@ -209,7 +209,7 @@ func (svc *Service) publish() {
 	svc.catalogueMu.Lock()
 	svc.catalogue.Store(newCatalogue(svc.builtins, svc.upstreamTools))
 	svc.catalogueMu.Unlock()
-	svc.opts.OnChange(Change{Kind: ToolsChanged})
+	svc.opts.OnChange(upstream.Change{Kind: upstream.Tools})
 }
 
 // WaitForUpstreams waits until every upstream has started or failed for the first time, at most

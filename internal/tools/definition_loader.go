@@ -109,8 +109,8 @@ func (l *definitionLoader) loadStored(ctx context.Context) error {
 		}
 		servers = append(servers, server)
 	}
-	applied, err := l.svc.upstreams.Apply(ctx, apiSource, servers)
-	l.svc.stale.Add(applied.Stopped...)
+	stopped, err := l.svc.upstreams.Apply(ctx, apiSource, servers)
+	l.svc.stale.Add(stopped...)
 	if err != nil {
 		l.svc.log.Warn("start upstreams", "error", err)
 	}
@@ -154,15 +154,15 @@ func (l *definitionLoader) loadFile(ctx context.Context) error {
 		}
 	}
 	for _, s := range servers {
-		if other, ok := l.svc.status(s.ID); ok && other.Source != l.path {
+		if other, ok := l.svc.upstreams.Server(s.ID); ok && other.Source != l.path {
 			return errs.New(errs.Conflict, "the upstreams file %s: the id %q is already used by an upstream of the API; remove one of them", l.path, s.ID)
 		}
 	}
 	for _, w := range warnings {
 		l.svc.log.Warn("the upstreams file", "file", l.path, "warning", w)
 	}
-	applied, err := l.svc.upstreams.Apply(ctx, l.path, servers)
-	l.svc.stale.Add(applied.Stopped...)
+	stopped, err := l.svc.upstreams.Apply(ctx, l.path, servers)
+	l.svc.stale.Add(stopped...)
 	return err
 }
 

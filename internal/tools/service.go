@@ -61,8 +61,8 @@ type Options struct {
 	Sphere      int
 	// Retention is how long audit records are kept, default 30 days.
 	Retention time.Duration
-	// OnChange receives changes of the lists that clients have. It must not block.
-	OnChange func(Change)
+	// OnChange receives changes of the lists that clients have, and of resources. It must not block.
+	OnChange func(upstream.Change)
 	// Registerer registers the metrics; nil registers none.
 	Registerer prometheus.Registerer
 	// Logger receives failures; default discards them.
@@ -83,7 +83,7 @@ func (o *Options) withDefaults() Options {
 	out.Retention = cmp.Or(out.Retention, 30*24*time.Hour)
 	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	if out.OnChange == nil {
-		out.OnChange = func(Change) {}
+		out.OnChange = func(upstream.Change) {}
 	}
 	if out.Clock == nil {
 		out.Clock = time.Now
@@ -177,39 +177,19 @@ func (svc *Service) Start(ctx context.Context) error {
 // Stop implements background.Service.
 func (svc *Service) Stop(ctx context.Context) error { return svc.services.Stop(ctx) }
 
-// ChangeKind is a kind of Change.
-type ChangeKind int
-
-// Kinds of changes. After the first three, the lists of clients may be out of date.
-const (
-	ToolsChanged ChangeKind = iota
-	PromptsChanged
-	ResourcesChanged
-	// ResourceUpdated is an update of the resource Change.URI.
-	ResourceUpdated
-)
-
-// Change is a change that clients are notified of.
-type Change struct {
-	Kind ChangeKind
-	URI  string // of ResourceUpdated
-}
-
 // OnUpstreamChange handles a change of an upstream. It does not block.
 func (svc *Service) OnUpstreamChange(c upstream.Change) {
 	switch c.Kind {
 	case upstream.ResourceUpdated:
-		svc.opts.OnChange(Change{ResourceUpdated, c.URI})
+		svc.opts.OnChange(c)
 		return
 	case upstream.Up:
 		svc.publishUpstreamEvent(events.UpstreamUp, upstreamChanged{ID: c.Server, Tools: len(svc.upstreams.Tools(c.Server))})
 	case upstream.Down:
-		s, _ := svc.status(c.Server)
+		s, _ := svc.upstreams.Server(c.Server)
 		svc.publishUpstreamEvent(events.UpstreamDown, upstreamChanged{ID: c.Server, Reason: s.Error})
-	case upstream.Prompts:
-		svc.opts.OnChange(Change{Kind: PromptsChanged})
-	case upstream.Resources:
-		svc.opts.OnChange(Change{Kind: ResourcesChanged})
+	case upstream.Prompts, upstream.Resources:
+		svc.opts.OnChange(c)
 	}
 	svc.stale.Add(c.Server)
 }

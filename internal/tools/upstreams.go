@@ -54,17 +54,11 @@ func (svc *Service) UpstreamFor(ctx context.Context, by models.Principal, id str
 
 // Upstream returns the status of an upstream, or errs.NotFound.
 func (svc *Service) Upstream(id string) (upstream.Status, error) {
-	s, ok := svc.status(id)
+	s, ok := svc.upstreams.Server(id)
 	if !ok {
 		return s, errs.New(errs.NotFound, "there is no upstream %q", clip(id))
 	}
 	return s, nil
-}
-
-// status returns the status of an upstream, and whether it exists.
-func (svc *Service) status(id string) (upstream.Status, bool) {
-	s, err := svc.upstreams.Server(id)
-	return s, err == nil
 }
 
 // PutUpstream creates or replaces an upstream of the API. config is an entry of "mcpServers"
@@ -78,7 +72,7 @@ func (svc *Service) PutUpstream(ctx context.Context, by models.Principal, id str
 	}
 	svc.loader.applying.Lock() // a load in progress does not know of it
 	defer svc.loader.applying.Unlock()
-	if s, known := svc.status(id); known && s.Source != apiSource {
+	if s, known := svc.upstreams.Server(id); known && s.Source != apiSource {
 		return u, errs.New(errs.Conflict, "the upstream %q is defined by %s; change it there", id, s.Source)
 	}
 	err = svc.store.Write(ctx, func(tx *store.Tx) error {
@@ -97,7 +91,7 @@ func (svc *Service) PutUpstream(ctx context.Context, by models.Principal, id str
 func (svc *Service) RemoveUpstream(ctx context.Context, by models.Principal, id string) error {
 	svc.loader.applying.Lock()
 	defer svc.loader.applying.Unlock()
-	s, known := svc.status(id)
+	s, known := svc.upstreams.Server(id)
 	if known && s.Source != apiSource {
 		return errs.New(errs.Conflict, "the upstream %q is defined by %s; remove it there", id, s.Source)
 	}

@@ -156,44 +156,24 @@ func (c *call) answer(ctx context.Context, questions mcp.InputRequestMap) (mcp.I
 	}
 	answers := mcp.InputResponseMap{}
 	for _, name := range slices.Sorted(maps.Keys(questions)) {
-		if roots, ok := c.session.answerRoots(questions[name]); ok {
-			answers[name] = roots
-			continue
-		}
-		question, ok := questions[name].(*mcp.ElicitParams)
-		if !ok {
+		switch question := questions[name].(type) {
+		case *mcp.ListRootsParams:
+			answers[name] = &mcp.ListRootsResult{Roots: c.session.roots()}
+		case *mcp.ElicitParams:
+			res, err := c.elicit(ctx, question)
+			if err != nil {
+				return nil, fmt.Errorf("its question could not be passed on: %w", err)
+			}
+			answers[name] = res
+		default:
 			return nil, errors.New("it requests sampling, which comet rejects")
 		}
-		res, err := c.elicit(ctx, question)
-		if err != nil {
-			return nil, fmt.Errorf("its question could not be passed on: %w", err)
-		}
-		answers[name] = res
 	}
 	return answers, nil
 }
 
-// Roots are deprecated since 2026-07-28, but common servers such as the filesystem server request
-// them.
-
-// offerRoots declares the roots capability if the definition has roots.
-func (s *session) offerRoots(c *mcp.ClientCapabilities) {
-	if len(s.launch.Roots) > 0 {
-		c.RootsV2 = &mcp.RootCapabilities{}
-	}
-}
-
-// addRoots adds the roots of the definition to the client.
-func (s *session) addRoots(c *mcp.Client) { c.AddRoots(s.roots()...) }
-
-// answerRoots answers a request for roots. It returns false for other requests.
-func (s *session) answerRoots(q mcp.InputRequest) (answer mcp.InputResponse, ok bool) {
-	if _, ok := q.(*mcp.ListRootsParams); !ok {
-		return nil, false
-	}
-	return &mcp.ListRootsResult{Roots: s.roots()}, true
-}
-
+// roots returns the roots of the definition. They are deprecated since 2026-07-28, but common servers
+// such as the filesystem server request them.
 func (s *session) roots() []*mcp.Root {
 	roots := make([]*mcp.Root, len(s.launch.Roots))
 	for i, path := range s.launch.Roots {

@@ -99,10 +99,3 @@ func TestEvents(t *testing.T) {
 		})
 	}
 }
-
-func TestClipBytesKeepsWholeCharacters(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, "aé", clipBytes("aé", 3))
-	require.Equal(t, "a…", clipBytes("aéb", 2))
-	require.Equal(t, "aé…", clipBytes("aéb", 3))
-}

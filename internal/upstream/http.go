@@ -52,13 +52,11 @@ func newHTTPClient(l *resolvedServer, opts *Options, garbage *invalidMessages, a
 		w.headers.Set("Authorization", "Bearer "+l.Bearer)
 	}
 	w.life, w.end = context.WithCancel(context.Background())
+	// The addresses are not restricted: the author of the file of upstreams could also start a program.
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 	w.base = &http.Transport{
 		DialContext: dialer.DialContext, Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
 		TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 64, MaxResponseHeaderBytes: 1 << 20,
-	}
-	if opts.DialContext != nil {
-		w.base.DialContext, w.base.Proxy = opts.DialContext, nil
 	}
 	return w, nil
 }

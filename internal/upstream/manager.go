@@ -11,6 +11,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"comet/internal/background"
 	"comet/internal/errs"
 )
 
@@ -92,7 +93,7 @@ func (m *Manager) readySession(ctx context.Context, id string) (*ready, error) {
 	patience := time.NewTimer(m.opts.FirstStartWait)
 	defer patience.Stop()
 	select {
-	case <-u.firstAttempt:
+	case <-u.firstAttempt.Done():
 	case <-patience.C:
 	case <-ctx.Done():
 		return nil, cancelled(id, "was not called: the caller has cancelled")
@@ -136,13 +137,13 @@ func (m *Manager) Servers() []Status {
 	return out
 }
 
-// Server returns the status of one upstream.
-func (m *Manager) Server(id string) (Status, error) {
+// Server returns the status of one upstream, and whether it exists.
+func (m *Manager) Server(id string) (Status, bool) {
 	u, err := m.find(id)
 	if err != nil {
-		return Status{}, err
+		return Status{}, false
 	}
-	return u.status(), nil
+	return u.status(), true
 }
 
 // Restart ends the session of an upstream, or its wait for the next attempt, and starts another
@@ -189,17 +190,13 @@ func itemsOf[T any](m *Manager, id string, of func(*catalogue) []T) []T {
 	return of(r.catalogue)
 }
 
-// ApplyResult is the effect of Apply: sorted ids.
-type ApplyResult struct{ Started, Changed, Stopped, Unchanged []string }
-
 // Apply replaces all upstreams of one source, e.g. a file: it starts new ones, restarts changed
 // ones, stops missing ones, and does not wait for any of them. A definition that is invalid, or
 // whose id another source has, is left out and named in the error; an upstream of this source with
-// the same id stays.
-func (m *Manager) Apply(_ context.Context, source string, servers []Server) (ApplyResult, error) {
+// the same id stays. stopped are the ids of the missing ones.
+func (m *Manager) Apply(_ context.Context, source string, servers []Server) (stopped []string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var out ApplyResult
 	var failures []error
 	wanted := map[string]bool{}
 	for _, s := range servers {
@@ -208,25 +205,22 @@ func (m *Manager) Apply(_ context.Context, source string, servers []Server) (App
 			continue
 		}
 		wanted[s.ID] = true
-		failures = append(failures, m.put(source, s, &out))
+		failures = append(failures, m.put(source, s))
 	}
 	for id, u := range m.upstreams {
 		if u.source == source && !wanted[id] {
 			m.remove(u)
-			out.Stopped = append(out.Stopped, id)
+			stopped = append(stopped, id)
 		}
 	}
-	for _, ids := range [][]string{out.Started, out.Changed, out.Stopped, out.Unchanged} {
-		slices.Sort(ids)
-	}
-	return out, errors.Join(failures...)
+	return stopped, errors.Join(failures...)
 }
 
 // Put adds one upstream to a source, or changes it.
 func (m *Manager) Put(_ context.Context, source string, s Server) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.put(source, s, &ApplyResult{})
+	return m.put(source, s)
 }
 
 // Remove stops and removes one upstream of a source. It does not wait for its end.
@@ -245,7 +239,7 @@ func (m *Manager) Remove(_ context.Context, source, id string) error {
 }
 
 // put adds, changes or keeps one upstream. The caller holds m.mu.
-func (m *Manager) put(source string, s Server, out *ApplyResult) error {
+func (m *Manager) put(source string, s Server) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
@@ -258,13 +252,9 @@ func (m *Manager) put(source string, s Server, out *ApplyResult) error {
 	case old != nil && old.source != source:
 		return newError(errs.Conflict, s.ID, "is already defined by %s", old.source)
 	case old != nil && old.server.equal(s):
-		out.Unchanged = append(out.Unchanged, s.ID)
 		return nil
 	case old != nil:
 		m.remove(old)
-		out.Changed = append(out.Changed, s.ID)
-	default:
-		out.Started = append(out.Started, s.ID)
 	}
 	u := newSupervisor(s, source, &m.opts, m.notifier.enqueue, m.stoppingWithID(s.ID))
 	m.upstreams[s.ID] = u
@@ -295,4 +285,63 @@ func (m *Manager) remove(u *supervisor) {
 		defer m.mu.Unlock()
 		m.stopping = slices.DeleteFunc(m.stopping, func(x *supervisor) bool { return x == u })
 	})
+}
+
+// ChangeKind is the kind of a change.
+type ChangeKind string
+
+// The kinds of changes.
+const (
+	Up              ChangeKind = "up"
+	Down            ChangeKind = "down"
+	Tools           ChangeKind = "tools"
+	Resources       ChangeKind = "resources" // or the templates of resources
+	Prompts         ChangeKind = "prompts"
+	ResourceUpdated ChangeKind = "resource_updated"
+)
+
+// Change is a change of an upstream.
+type Change struct {
+	Server string
+	Kind   ChangeKind
+	// URI is the resource of ResourceUpdated.
+	URI string
+}
+
+// maxPending limits the distinct changes that wait for delivery. Further updates of resources are
+// dropped.
+const maxPending = 10_000
+
+// changeNotifier calls notify from its own goroutine, so that a slow receiver blocks no upstream.
+// Equal pending changes are merged into the last one, so that the last notification describes the
+// current state.
+type changeNotifier struct {
+	*background.Loop
+	notify  func(Change)
+	pending *background.Pending[Change]
+}
+
+func newChangeNotifier(notify func(Change)) *changeNotifier {
+	t := &changeNotifier{notify: notify, pending: background.NewPending[Change]()}
+	t.Loop = background.NewLoop(t.run)
+	return t
+}
+
+func (t *changeNotifier) enqueue(c Change) {
+	if c.Kind != ResourceUpdated || t.pending.Len() < maxPending {
+		t.pending.Add(c)
+	}
+}
+
+// run delivers changes until ctx ends, then those that are still pending.
+func (t *changeNotifier) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		select {
+		case <-t.pending.Signal:
+		case <-ctx.Done():
+		}
+		for _, c := range t.pending.Take() {
+			t.notify(c)
+		}
+	}
 }

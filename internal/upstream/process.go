@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -32,11 +31,10 @@ const (
 type process struct {
 	cmd                   *exec.Cmd
 	stdin, stdout, stderr *os.File // our ends of the pipes
-	exited                chan struct{}
+	exited                <-chan struct{}
 }
 
-// startProcess starts the program of l. On Linux the kernel kills it when this process ends,
-// however it ends.
+// startProcess starts the program of l.
 func startProcess(l *resolvedServer, lookup func(string) (string, bool)) (*process, error) {
 	path, err := findProgram(l)
 	if err != nil {
@@ -46,38 +44,26 @@ func startProcess(l *resolvedServer, lookup func(string) (string, bool)) (*proce
 	cmd := exec.Command(path, l.Args...)
 	cmd.Args[0] = l.Command
 	cmd.Dir, cmd.Env = l.Dir, environment(l.Env, lookup)
-	background.SetProcessGroup(cmd)
-	p := &process{cmd: cmd, exited: make(chan struct{})}
+	p := &process{cmd: cmd}
 	theirs, err := p.pipes()
 	if err != nil {
 		return nil, err
 	}
-	started := make(chan error, 1)
-	go p.run(started)
-	err = <-started
+	p.exited, err = background.StartProcess(cmd, nil)
 	for _, f := range theirs {
 		_ = f.Close()
 	}
 	if err != nil {
-		<-p.exited
 		p.closePipes()
 		return nil, l.startError(err)
 	}
+	go p.limitOutput()
 	return p, nil
 }
 
-// run starts the program and waits for its end on one OS thread: Linux delivers the parent-death
-// signal when the starting thread ends, not when the process ends.
-func (p *process) run(started chan<- error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	defer close(p.exited)
-	err := p.cmd.Start()
-	started <- err
-	if err != nil {
-		return
-	}
-	background.WaitProcessGroup(p.cmd)
+// limitOutput ends the reads of the output a moment after the program.
+func (p *process) limitOutput() {
+	<-p.exited
 	until := time.Now().Add(outputTimeout)
 	_ = p.stdout.SetReadDeadline(until)
 	_ = p.stderr.SetReadDeadline(until)

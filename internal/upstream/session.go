@@ -113,7 +113,9 @@ func (s *session) transport() (mcp.Transport, error) {
 // newClient returns the SDK client of the session.
 func (s *session) newClient() *mcp.Client {
 	capabilities := &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}}}
-	s.offerRoots(capabilities)
+	if len(s.launch.Roots) > 0 {
+		capabilities.RootsV2 = &mcp.RootCapabilities{} //nolint:staticcheck // see roots
+	}
 	c := mcp.NewClient(&mcp.Implementation{Name: "comet", Version: s.opts.Version}, &mcp.ClientOptions{
 		Capabilities:               capabilities,
 		MultiRoundTrip:             &mcp.MultiRoundTripOptions{Disabled: true}, // see runRounds
@@ -128,7 +130,7 @@ func (s *session) newClient() *mcp.Client {
 		},
 	})
 	c.AddReceivingMiddleware(guarded, s.receiveAcknowledgements)
-	s.addRoots(c)
+	c.AddRoots(s.roots()...) //nolint:staticcheck // see roots
 	return c
 }
 

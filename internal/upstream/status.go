@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
+	"comet/internal/input"
 	"comet/internal/redact"
 )
 
@@ -87,9 +87,9 @@ func (r *ready) describe(out *Status) {
 	}
 	if res := r.client.InitializeResult(); res != nil {
 		out.Protocol = res.ProtocolVersion
-		out.Instructions = hide(clipBytes(res.Instructions, maxInstructions))
+		out.Instructions = hide(input.ClipBytes(res.Instructions, maxInstructions))
 		if res.ServerInfo != nil {
-			out.ServerName, out.ServerVersion = hide(clipBytes(res.ServerInfo.Name, MaxName)), hide(clipBytes(res.ServerInfo.Version, MaxName))
+			out.ServerName, out.ServerVersion = hide(input.ClipBytes(res.ServerInfo.Name, MaxName)), hide(input.ClipBytes(res.ServerInfo.Version, MaxName))
 		}
 	}
 	c := r.catalogue
@@ -98,17 +98,6 @@ func (r *ready) describe(out *Status) {
 	if w := r.invalid.warning(r.launch.secrets); w != "" {
 		out.Warnings = append(out.Warnings, w)
 	}
-}
-
-// clipBytes returns at most n bytes of s, cut between characters and with invalid UTF-8 replaced.
-func clipBytes(s string, n int) string {
-	if len(s) > n {
-		for n > 0 && !utf8.RuneStart(s[n]) {
-			n--
-		}
-		s = s[:n] + "…"
-	}
-	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
 // displayURL returns an address without its user, query and fragment, which may be secret.

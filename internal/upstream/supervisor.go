@@ -21,15 +21,15 @@ const healthy = time.Minute
 // supervisor keeps one session with one server.
 type supervisor struct {
 	*background.Loop
-	server       Server
-	source       string
-	opts         *Options
-	notify       func(Change)
-	predecessor  *supervisor   // the previous upstream with the id, which must end first
-	firstAttempt chan struct{} // closed when the first start has succeeded or failed
-	restart      background.Signal
+	server      Server
+	source      string
+	opts        *Options
+	notify      func(Change)
+	predecessor *supervisor // the previous upstream with the id, which must end first
+	restart     background.Signal
 
-	firstAttemptOnce sync.Once // closes firstAttempt
+	firstAttempt    context.Context // ends when the first start has succeeded or failed
+	endFirstAttempt context.CancelFunc
 
 	mu            sync.Mutex
 	state         State
@@ -52,8 +52,9 @@ type ready struct {
 func newSupervisor(s Server, source string, opts *Options, tell func(Change), before *supervisor) *supervisor {
 	u := &supervisor{
 		server: s, source: source, opts: opts, notify: tell, predecessor: before,
-		firstAttempt: make(chan struct{}), restart: background.NewSignal(), state: Starting, since: time.Now(), subscribed: map[string]int{}, stderr: newStderrLines(),
+		restart: background.NewSignal(), state: Starting, since: time.Now(), subscribed: map[string]int{}, stderr: newStderrLines(),
 	}
+	u.firstAttempt, u.endFirstAttempt = context.WithCancel(context.Background())
 	if s.Disabled {
 		u.state = Disabled
 	}
@@ -89,8 +90,6 @@ func (u *supervisor) run(ctx context.Context) {
 		u.waitForRetry(ctx)
 	}
 }
-
-func (u *supervisor) endFirstAttempt() { u.firstAttemptOnce.Do(func() { close(u.firstAttempt) }) }
 
 // markLost marks a session as lost before it is closed, so that no new request starts in it.
 func (u *supervisor) markLost(ctx context.Context, err error) {

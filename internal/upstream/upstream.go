@@ -5,9 +5,7 @@ package upstream
 
 import (
 	"cmp"
-	"context"
 	"log/slog"
-	"net"
 	"os"
 	"time"
 )
@@ -43,10 +41,6 @@ type Options struct {
 	LookupEnv func(name string) (value string, set bool)
 	// IsProtected reports whether ${file:/path} must not open a file; by default it may open any.
 	IsProtected func(path string) bool
-	// DialContext connects to addresses; a netguard.Guard has one. The default connects anywhere,
-	// and through the proxy of the environment: the author of the file of upstreams could also
-	// start a program.
-	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
 	// Version is comet's version as sent to upstreams, default "dev".
 	Version string
 	// MaxMessage limits a message in either direction, in bytes, default 10 MiB.

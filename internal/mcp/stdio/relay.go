@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"golang.org/x/sync/semaphore"
 
+	"comet/internal/background"
 	"comet/internal/input"
 )
 
@@ -229,13 +230,9 @@ func (r *relay) endRequest(id json.RawMessage) {
 
 // drain waits for the pending responses.
 func (r *relay) drain(ctx context.Context) {
-	answered := make(chan struct{})
-	r.running.Go(func() { r.unanswered.Wait(); close(answered) })
-	select {
-	case <-answered:
-	case <-time.After(drainTimeout):
-	case <-ctx.Done():
-	}
+	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+	defer cancel()
+	_ = background.WaitFor(ctx, r.unanswered.Wait)
 }
 
 // writeMessage writes a message to the client.

@@ -92,12 +92,8 @@ func (b *builtins) executeCode(ctx context.Context, c *tools.Invocation) (*mcp.C
 	case err != nil:
 		return nil, err
 	}
-	b.tools.RecordRun(used.list())
-	logs := out.Logs
-	if logs == nil {
-		logs = []sandbox.Log{}
-	}
-	return jsonResult(CodeResult{Result: out.Value, Logs: logs, Metrics: metricsOf(out.Metrics)})
+	b.tools.RecordRun(used.ids) // no call is in progress any more
+	return jsonResult(CodeResult{Result: out.Value, Logs: append([]sandbox.Log{}, out.Logs...), Metrics: metricsOf(out.Metrics)})
 }
 
 // explainUndefined adds to the error of an undefined name which servers of the code are not
@@ -213,11 +209,7 @@ func codeError(f *sandbox.Failure) *errs.Error {
 	if strings.HasSuffix(f.Name, "_BUSY") {
 		code = errs.Busy
 	}
-	logs := f.Logs
-	if logs == nil {
-		logs = []sandbox.Log{}
-	}
-	details := map[string]any{"logs": logs, "metrics": metricsOf(f.Metrics)}
+	details := map[string]any{"logs": append([]sandbox.Log{}, f.Logs...), "metrics": metricsOf(f.Metrics)}
 	if f.Line > 0 {
 		details["line"], details["column"] = f.Line, f.Column
 	}
@@ -239,10 +231,4 @@ func (u *toolsUsed) add(id string) {
 	if !slices.Contains(u.ids, id) && len(u.ids) < 50 {
 		u.ids = append(u.ids, id)
 	}
-}
-
-func (u *toolsUsed) list() []string {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return slices.Clone(u.ids)
 }
