@@ -100,7 +100,6 @@ func detailReply(d models.AgentDetail, warnings []errs.Field) reply {
 //
 //	@Summary		List agents
 //	@Description	Returns agents in pages, by `limit` and `offset` or by `cursor`, whose cost does not grow with the position. The `Link` header with `rel="next"` and `next_cursor` lead to the next page. `total` is counted unless a cursor is sent. Without `active` the list includes inactive agents.
-//	@Security		BearerAuth[agents:read]
 //	@Param			sphere_id		query	int			false	"Only agents of this sphere"	minimum(1)	maximum(9)	example(1)
 //	@Param			level			query	int			false	"Only agents of this level"	enums(0,1,2,3)	example(3)
 //	@Param			frequency		query	int			false	"Only agents at this frequency in Hz; reserved frequencies select no agents"	minimum(0)	maximum(999)	example(555)
@@ -115,7 +114,6 @@ func detailReply(d models.AgentDetail, warnings []errs.Field) reply {
 //	@Param			total			query	bool		false	"Whether to return `total`; by default only without a cursor"
 //	@Success		200	{object}	agentList	"A page of results"
 //	@Failure		400	"A query parameter is unknown, repeated or invalid"
-//	@Router			/api/v1/agents [get]
 func (s *Server) listAgents(r request) (any, error) {
 	q, err := agentQuery(r.Request)
 	if err != nil {
@@ -136,15 +134,12 @@ func (s *Server) listAgents(r request) (any, error) {
 //
 //	@Summary		Create an agent
 //	@Description	Creates an agent. The scope `agents:write` allows agents of level 2 and 3; level 1 requires `admin`. A capability that is neither predefined nor prefixed with `custom:` is accepted and listed in `warnings`.
-//	@Security		BearerAuth[agents:write]
-//	@Param			Idempotency-Key	header	string				false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response"	maxlength(255)
 //	@Param			body			body	models.AgentDraft	true	"The agent to create"
 //	@Success		201	{object}	agentCreated	"Created"
 //	@Header			201	{string}	ETag
 //	@Failure		400	"Invalid frequency for level, Parent not found, Invalid parent level, or a field is missing or malformed"
 //	@Failure		409	"Agent ID already exists, the parent is inactive, an agent of level 0 exists, or the Idempotency-Key was used with a different request"
 //	@Failure		422	"Token budget exceeds maximum"
-//	@Router			/api/v1/agents [post]
 func (s *Server) createAgent(r request, d models.AgentDraft, once *models.Idempotency) (registry.Created, error) {
 	return s.registry.Create(r.Context(), r.caller, d, once)
 }
@@ -159,9 +154,7 @@ func createdAgent(c registry.Created) reply {
 //
 //	@Summary		Get an agent
 //	@Description	Returns an agent. `children` contains its active direct children, at most 1,000. `tokens_used_today` and `stats` cover the current UTC day; `tokens_used_today` equals `used_today` of the agent's usage.
-//	@Security		BearerAuth[agents:read]
 //	@Success		200	{object}	agentDetail	"The agent"
-//	@Router			/api/v1/agents/{agent_id} [get]
 func (s *Server) getAgent(r request) (any, error) {
 	d, err := s.registry.Get(r.Context(), r.id)
 	return detailReply(d, nil), err
@@ -172,7 +165,6 @@ func (s *Server) getAgent(r request) (any, error) {
 //	@Summary		Update an agent
 //	@Description	Changes only the members that the body contains. `id`, `level` and `frequency_hz` are immutable: a member with the current value is accepted, another value is an error. `is_active: false` deactivates the agent under the same conditions as DELETE; `is_active: true` restores it. Agents of level 0 and 1 require the scope `admin`.
 //	@Accept			json,application/merge-patch+json
-//	@Security		BearerAuth[agents:write]
 //	@Param			agent_id	path	string				true	"The agent's id"	maxlength(64)	example(custom-assistant)
 //	@Param			If-Match	header	string				false	"Update the agent only if this entity tag has its current version"
 //	@Param			body		body	registry.AgentPatch	true	"The members to change"
@@ -182,7 +174,6 @@ func (s *Server) getAgent(r request) (any, error) {
 //	@Failure		409	"The agent has active children or is protected, or its parent is inactive"
 //	@Failure		412	"The agent has another version"
 //	@Failure		422	"Token budget exceeds maximum"
-//	@Router			/api/v1/agents/{agent_id} [patch]
 func (s *Server) updateAgent(r request, p registry.AgentPatch) (any, error) {
 	pre, err := precondition(r.Request)
 	if err != nil {
@@ -196,14 +187,12 @@ func (s *Server) updateAgent(r request, p registry.AgentPatch) (any, error) {
 //
 //	@Summary		Delete an agent
 //	@Description	Deactivates the agent: its data stays, with `is_active: false`. Agents of level 0 and 1 and agents with active children cannot be deleted.
-//	@Security		BearerAuth[agents:write]
 //	@Param			agent_id	path	string	true	"The agent's id"	maxlength(64)	example(custom-assistant)
 //	@Param			If-Match	header	string	false	"Delete the agent only if this entity tag has its current version"
 //	@Success		204	"Deactivated"
 //	@Failure		400	"A header is malformed"
 //	@Failure		409	"The agent has active children or is protected"
 //	@Failure		412	"The agent has another version"
-//	@Router			/api/v1/agents/{agent_id} [delete]
 func (s *Server) deleteAgent(r request) error {
 	pre, err := precondition(r.Request)
 	if err != nil {

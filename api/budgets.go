@@ -17,13 +17,10 @@ type budgetAdditionList struct {
 //
 //	@Summary		Create a temporary budget
 //	@Description	Raises the number of tokens that the agent may use per day by `tokens`, from now until `expires_at`. The reason is recorded in the audit log.
-//	@Security		BearerAuth[admin]
-//	@Param			Idempotency-Key	header	string						false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response"	maxlength(255)
 //	@Param			body			body	usage.BudgetAdditionDraft	true	"The number of tokens, the expiry and the reason"
 //	@Success		201	{object}	models.BudgetAddition	"The temporary budget"
 //	@Failure		400	"A field is missing or malformed, the expiry has passed or is more than 366 days ahead, or the agent's budget is unlimited"
 //	@Failure		422	"The agent already has 100 temporary budgets"
-//	@Router			/api/v1/agents/{agent_id}/budget/additions [post]
 func (s *Server) createBudgetAddition(r request, d usage.BudgetAdditionDraft, once *models.Idempotency) (models.BudgetAddition, error) {
 	return s.usage.AddBudget(r.Context(), r.caller, r.id, d, once)
 }
@@ -36,10 +33,8 @@ func additionReply(added models.BudgetAddition) reply {
 //
 //	@Summary		List an agent's temporary budgets
 //	@Description	Returns the temporary budgets that are in effect, newest first; with `include_inactive` also those that have expired or were removed.
-//	@Security		BearerAuth[agents:read]
 //	@Param			include_inactive		query	bool	false	"Also return temporary budgets that are not in effect"	default(false)
 //	@Success		200	{object}	budgetAdditionList	"The temporary budgets"
-//	@Router			/api/v1/agents/{agent_id}/budget/additions [get]
 func (s *Server) listBudgetAdditions(r request) (any, error) {
 	q := newQuery(r.Request, "include_inactive")
 	all := q.Bool("include_inactive")
@@ -54,10 +49,8 @@ func (s *Server) listBudgetAdditions(r request) (any, error) {
 //
 //	@Summary		Remove a temporary budget
 //	@Description	The temporary budget ends at once. Tokens that were used from it stay recorded.
-//	@Security		BearerAuth[admin]
 //	@Success		204	"Removed"
 //	@Failure		404	"The agent does not exist, or has no such temporary budget in effect"
-//	@Router			/api/v1/agents/{agent_id}/budget/additions/{addition_id} [delete]
 func (s *Server) deleteBudgetAddition(r request) error {
 	return s.usage.RemoveBudget(r.Context(), r.caller, r.id, r.subID)
 }
@@ -66,12 +59,9 @@ func (s *Server) deleteBudgetAddition(r request) error {
 //
 //	@Summary		Reset an agent's usage of the day
 //	@Description	Sets the usage that counts against the agent's budget today to zero; with `budget_scope: subtree` also the usage of the subtree. The recorded facts, the usage of agents above, and reservations do not change. The reason is recorded in the audit log.
-//	@Security		BearerAuth[admin]
-//	@Param			Idempotency-Key	header	string				false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response"	maxlength(255)
 //	@Param			body			body	usage.ResetDraft	true	"The reason for the reset"
 //	@Success		200	{object}	usage.Balance	"The agent's balance after the reset"
 //	@Failure		400	"The reason is missing or malformed"
-//	@Router			/api/v1/agents/{agent_id}/usage/reset [post]
 func (s *Server) resetUsage(r request, d usage.ResetDraft, once *models.Idempotency) (usage.Balance, error) {
 	return s.usage.Reset(r.Context(), r.caller, r.id, d, once)
 }
@@ -80,10 +70,8 @@ func (s *Server) resetUsage(r request, d usage.ResetDraft, once *models.Idempote
 //
 //	@Summary		Verify the ledger
 //	@Description	Recomputes all sums of the ledger from the facts and reservations of one moment and returns those that differ. The status is 200 with and without differences; check `total_differences`.
-//	@Security		BearerAuth[admin]
 //	@Success		200	{object}	store.Verification	"The result of the comparison"
 //	@Header			200	{string}	Cache-Control
-//	@Router			/api/v1/ledger/verify [get]
 func (s *Server) verifyLedger(r request) (any, error) {
 	v, err := s.usage.Verify(r.Context())
 	return reply{noStore: true, body: v}, err

@@ -60,14 +60,12 @@ func newDeliveryView(d models.Delivery) deliveryView {
 //
 //	@Summary		List a webhook's deliveries
 //	@Description	Returns one delivery per event, newest first. Ended deliveries are deleted after the retention that the server is configured with.
-//	@Security		BearerAuth[webhooks:write]
 //	@Param			status			query	string	false	"Only deliveries in this state"	enums(pending,succeeded,dead)	example(dead)
 //	@Param			event			query	string	false	"Only deliveries of this event type"	enums(agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled,webhook.test)	example(agent.created)
 //	@Param			since			query	string	false	"Only deliveries created at this time or later"	format(date-time)	example(2026-01-10T00:00:00Z)
 //	@Param			until			query	string	false	"Only deliveries created before this time"	format(date-time)	example(2026-01-11T00:00:00Z)
 //	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(100)
 //	@Success		200	{object}	deliveryList	"A page of results"
-//	@Router			/api/v1/webhooks/{webhook_id}/deliveries [get]
 func (s *Server) listDeliveries(r request) (any, error) {
 	q, err := deliveryQuery(r.Request)
 	if err != nil {
@@ -102,10 +100,8 @@ func deliveryQuery(r *http.Request) (webhooks.DeliveryQuery, error) {
 //
 //	@Summary		Get a delivery
 //	@Description	Returns a delivery with the result of each attempt and the payload.
-//	@Security		BearerAuth[webhooks:write]
 //	@Param			webhook_id		path	string	true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
 //	@Success		200	{object}	deliveryDetail	"The delivery"
-//	@Router			/api/v1/webhooks/{webhook_id}/deliveries/{delivery_id} [get]
 func (s *Server) getDelivery(r request) (any, error) {
 	d, attempts, err := s.webhooks.Delivery(r.Context(), r.caller, r.id, r.subID)
 	return deliveryDetail{
@@ -118,12 +114,10 @@ func (s *Server) getDelivery(r request) (any, error) {
 //
 //	@Summary		Redeliver a delivery
 //	@Description	Schedules the delivery at once, in any state, with a full set of retries. The event keeps its id, so that receivers can recognize it.
-//	@Security		BearerAuth[webhooks:write]
 //	@Param			webhook_id	path	string	true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
 //	@Success		202	{object}	deliveryView	"The scheduled delivery"
 //	@Header			202	{string}	Location
 //	@Failure		409	"The webhook is disabled"
-//	@Router			/api/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver [post]
 func (s *Server) redeliverDelivery(r request, _ struct{}) (any, error) {
 	d, err := s.webhooks.Redeliver(r.Context(), r.caller, r.id, r.subID)
 	return reply{
@@ -210,9 +204,7 @@ type webhookTested struct {
 //
 //	@Summary		Test a webhook
 //	@Description	Sends a `webhook.test` event to the webhook, even if it is disabled, in a single attempt, and returns the result after at most 15 seconds. If the server has reached its limit of concurrent attempts, the request waits, and fails with 503 if no slot becomes free. The status is 200 even if the attempt failed; check `succeeded`.
-//	@Security		BearerAuth[webhooks:write]
 //	@Success		200	{object}	webhookTested	"The result of the test"
-//	@Router			/api/v1/webhooks/{webhook_id}/test [post]
 func (s *Server) testWebhook(r request, _ struct{}) (any, error) {
 	tested, err := s.webhooks.Test(r.Context(), r.caller, r.id)
 	return webhookTested{
@@ -235,12 +227,10 @@ type redeliveryResult struct {
 //
 //	@Summary		Redeliver dead deliveries
 //	@Description	Schedules all dead deliveries of the webhook that were created at `since` or later at once, with a full set of retries. The events keep their ids.
-//	@Security		BearerAuth[webhooks:write]
 //	@Param			body		body	redeliveryRequest	true	"The time of the first delivery to redeliver"
 //	@Success		202	{object}	redeliveryResult	"The number of deliveries"
 //	@Failure		400	"The time is missing or malformed"
 //	@Failure		409	"The webhook is disabled"
-//	@Router			/api/v1/webhooks/{webhook_id}/redeliver [post]
 func (s *Server) redeliverWebhook(r request, d redeliveryRequest) (any, error) {
 	n, err := s.webhooks.RedeliverSince(r.Context(), r.caller, r.id, *d.Since)
 	return reply{status: http.StatusAccepted, body: redeliveryResult{n}}, err

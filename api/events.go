@@ -33,7 +33,6 @@ const (
 //	@Description
 //	@Description	With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 //	@Produce		text/event-stream
-//	@Security		BearerAuth[tasks:read]
 //	@Param			types			query	string	false	"Only events of these types, separated by commas"	maxlength(1000)	example(task.completed,task.failed)
 //	@Param			agent_id		query	string	false	"Only events about this agent, its work, or the tasks it requested"	maxlength(64)	example(research-web-01)
 //	@Param			task_id			query	string	false	"Only events of this task"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
@@ -43,7 +42,6 @@ const (
 //	@Success		200	{string}	string	"The event stream"
 //	@Header			200	{string}	Cache-Control
 //	@Failure		503	"The server has reached its limit of concurrent streams"
-//	@Router			/api/v1/events [get]
 func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	q := newQuery(r, "types", "agent_id", "task_id", "last_event_id", "format")
 	write := s.eventEncoder(q)

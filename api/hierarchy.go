@@ -64,14 +64,12 @@ type auditLog struct {
 //
 //	@Summary		Get the hierarchy
 //	@Description	Returns the tree of agents from `root`, `depth` levels deep, with at most 50,000 agents. With `usage=true` each agent has its budget and the tokens that it and its subtree used today.
-//	@Security		BearerAuth[agents:read]
 //	@Param			root			query	string	false	"Id of the agent at the top of the tree"	maxlength(64)	default(nova)
 //	@Param			depth			query	int		false	"Number of levels below the root"	minimum(0)	maximum(3)	default(3)
 //	@Param			active_only		query	bool	false	"Whether to omit inactive agents"	default(false)
 //	@Param			usage			query	bool	false	"Whether to include budgets and today's usage"	default(false)
 //	@Success		200	{object}	hierarchy	"The tree"
 //	@Failure		404	"The root does not exist"
-//	@Router			/api/v1/hierarchy [get]
 func (s *Server) getHierarchy(r request) (any, error) {
 	q := newQuery(r.Request, "root", "depth", "active_only", "usage")
 	root := rosterRoot(q)
@@ -114,10 +112,8 @@ func newHierarchyNode(n *registry.Node) hierarchyNode {
 //
 //	@Summary		List an agent's ancestors
 //	@Description	Returns the agents above an agent, from its parent to `nova`; for `nova` the list is empty.
-//	@Security		BearerAuth[agents:read]
 //	@Param			agent_id		path	string	true	"The agent's id"	maxlength(64)	example(budget-assistant)
 //	@Success		200	{object}	agentAncestry	"The agents above"
-//	@Router			/api/v1/agents/{agent_id}/ancestors [get]
 func (s *Server) listAncestors(r request) (any, error) {
 	above, err := s.registry.Ancestors(r.Context(), r.id)
 	return agentAncestry{r.id, views(above, newAncestorView)}, err
@@ -131,10 +127,8 @@ func newAncestorView(a models.Agent) ancestorView {
 //
 //	@Summary		List an agent's audit log
 //	@Description	Returns the changes of an agent, newest first: when, by which token, and the old and new values. Operations on the agent's budget and usage are included with their `reason` and do not change the version.
-//	@Security		BearerAuth[agents:read]
 //	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(100)
 //	@Success		200	{object}	auditLog	"A page of results"
-//	@Router			/api/v1/agents/{agent_id}/audit [get]
 func (s *Server) listAuditEntries(r request) (any, error) {
 	q := newQuery(r.Request, "limit", "cursor")
 	limit, before := q.pageLimit(), q.numberCursor()

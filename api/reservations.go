@@ -50,8 +50,6 @@ type reservationProblem struct {
 //
 //	@Summary		Reserve tokens
 //	@Description	Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed. Without `Retry-After` the amount is larger than the whole daily budget: reserve less or raise the budget.
-//	@Security		BearerAuth[usage:write]
-//	@Param			Idempotency-Key	header	string					false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response"	maxlength(255)
 //	@Param			body			body	usage.ReservationDraft	true	"The number of tokens and the lifetime of the reservation"
 //	@Success		201	{object}	models.Reservation	"The reservation"
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent"
@@ -61,7 +59,6 @@ type reservationProblem struct {
 //	@Header			429	{integer}	RateLimit-Limit
 //	@Header			429	{integer}	RateLimit-Remaining
 //	@Header			429	{integer}	RateLimit-Reset
-//	@Router			/api/v1/agents/{agent_id}/reservations [post]
 func (s *Server) createReservation(r request, d usage.ReservationDraft, once *models.Idempotency) (models.Reservation, error) {
 	return s.usage.Reserve(r.Context(), r.caller, r.id, d, once)
 }
@@ -74,11 +71,9 @@ func reservationReply(held models.Reservation) reply {
 //
 //	@Summary		List an agent's reservations
 //	@Description	Returns the agent's reservations, newest first. Ended reservations are included until they are deleted at the end of their retention.
-//	@Security		BearerAuth[agents:read]
 //	@Param			state			query	string	false	"Only reservations in this state"	enums(held,settled,released,expired)	example(held)
 //	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(100)
 //	@Success		200	{object}	reservationList	"A page of results"
-//	@Router			/api/v1/agents/{agent_id}/reservations [get]
 func (s *Server) listReservations(r request) (any, error) {
 	q := newQuery(r.Request, "state", "limit", "cursor")
 	state := q.Enum("state", "", string(models.ReservationHeld), string(models.ReservationSettled),
@@ -96,9 +91,7 @@ func (s *Server) listReservations(r request) (any, error) {
 //
 //	@Summary		Get a reservation
 //	@Description	Returns one reservation of an agent.
-//	@Security		BearerAuth[agents:read]
 //	@Success		200	{object}	models.Reservation	"The reservation"
-//	@Router			/api/v1/agents/{agent_id}/reservations/{reservation_id} [get]
 func (s *Server) getReservation(r request) (any, error) {
 	return s.usage.Reservation(r.Context(), r.id, r.subID)
 }
@@ -107,14 +100,11 @@ func (s *Server) getReservation(r request) (any, error) {
 //
 //	@Summary		Settle a reservation
 //	@Description	Records the tokens that were used, which may be fewer or more than were reserved, and ends the reservation. `tokens: 0` records nothing. An expired reservation can be settled. A repetition with the same body returns the first result, one with another body is an error.
-//	@Security		BearerAuth[usage:write]
-//	@Param			Idempotency-Key	header	string				false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response"	maxlength(255)
 //	@Param			body			body	usage.Settlement	true	"The tokens that were used"
 //	@Success		200	{object}	reservationSettled	"The settled reservation and the agent's balance"
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent"
 //	@Failure		409	{object}	reservationProblem	"The reservation was released or settled with another body, or the Idempotency-Key was used with a different request"
 //	@Failure		422	"The agent has reached the maximum usage that can be recorded per day"
-//	@Router			/api/v1/agents/{agent_id}/reservations/{reservation_id}/settle [post]
 func (s *Server) settleReservation(r request, d usage.Settlement, once *models.Idempotency) (usage.Settled, error) {
 	return s.usage.Settle(r.Context(), r.caller, r.id, r.subID, d, once)
 }
@@ -127,11 +117,9 @@ func settledReply(settled usage.Settled) reply {
 //
 //	@Summary		Release a reservation
 //	@Description	Makes the reserved tokens available again. Releasing a reservation that was released or has expired has no effect.
-//	@Security		BearerAuth[usage:write]
 //	@Success		204	"Released"
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent"
 //	@Failure		409	{object}	reservationProblem	"The reservation was settled"
-//	@Router			/api/v1/agents/{agent_id}/reservations/{reservation_id} [delete]
 func (s *Server) releaseReservation(r request) error {
 	return s.usage.Release(r.Context(), r.caller, r.id, r.subID)
 }

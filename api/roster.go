@@ -42,13 +42,11 @@ type rosterEntry struct {
 //	@Summary		Export the roster
 //	@Description	Returns all agents, or those below `root`, ordered by level and id, as a document that `POST /api/v1/roster` accepts. A roster contains at most 10,000 agents; export a larger registry in parts. `format`, or else the `Accept` header, selects YAML or JSON; JSON is the default.
 //	@Produce		json,application/yaml
-//	@Security		BearerAuth[agents:read]
 //	@Param			root			query	string	false	"Id of the agent at the top of the exported tree"	maxlength(64)	default(nova)
 //	@Param			format			query	string	false	"Format of the document"	enums(json,yaml)
 //	@Success		200	{object}	rosterDocument	"The roster"
 //	@Failure		400	"A query parameter is unknown or invalid, or there are more than 10,000 agents"
 //	@Failure		404	"The root does not exist"
-//	@Router			/api/v1/roster [get]
 func (s *Server) exportRoster(w http.ResponseWriter, r *http.Request) error {
 	q := newQuery(r, "root", "format")
 	root := rosterRoot(q)
@@ -97,7 +95,6 @@ func acceptedFormat(r *http.Request) string {
 //	@Summary		Import a roster
 //	@Description	Creates the agents that do not exist and updates the others, in one transaction: all or none. Agents that are not in the document do not change. With `dry_run` nothing changes and the response lists all violations with their lines. Changes of agents of level 0 and 1 require the scope `admin`.
 //	@Accept			json,application/yaml
-//	@Security		BearerAuth[agents:write]
 //	@Param			dry_run			query	bool			false	"Whether to validate only"	default(false)
 //	@Param			Idempotency-Key	header	string			false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response"	maxlength(255)
 //	@Param			body			body	rosterDocument	true	"The roster"
@@ -105,7 +102,6 @@ func acceptedFormat(r *http.Request) string {
 //	@Failure		400	"The document is invalid; `errors` lists the violations with their lines"
 //	@Failure		409	"The document conflicts with existing agents, or the Idempotency-Key was used with a different request"
 //	@Failure		422	"Token budget exceeds maximum"
-//	@Router			/api/v1/roster [post]
 func (s *Server) importRoster(w http.ResponseWriter, r *http.Request) error {
 	q := newQuery(r, "dry_run")
 	dryRun := q.Bool("dry_run")

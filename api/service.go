@@ -29,10 +29,8 @@ type healthStatus struct {
 //	@Summary		Check that the process is alive
 //	@Description	Returns 200 as long as the process can serve requests; it checks nothing else. Restart a process that does not respond.
 //	@ID				getHealth
-//	@Security
 //	@Success		200	{object}	healthStatus	"Alive"
 //	@Header			200	{string}	ETag
-//	@Router			/healthz [get]
 func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 	return s.writeJSON(w, r, healthStatus{Status: "alive"})
 }
@@ -42,11 +40,9 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
 //	@Summary		Check that the server is ready
 //	@Description	Checks the database, its migrations and the event relay. A server that is shutting down is not ready.
 //	@ID				getReadiness
-//	@Security
 //	@Success		200	{object}	healthStatus	"Ready"
 //	@Header			200	{string}	ETag
 //	@Failure		503	{object}	Problem			"Not ready; `checks` contains the failed checks"
-//	@Router			/readyz [get]
 func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), readyWithin)
 	defer cancel()
@@ -71,9 +67,7 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
 //	@Description	Metrics in the Prometheus text format.
 //	@ID				getMetrics
 //	@Produce		plain
-//	@Security
 //	@Success		200	{string}	string	"The metrics"
-//	@Router			/metrics [get]
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) { s.opts.Metrics.ServeHTTP(w, r) }
 
 // docsPage contains the files of the page besides those of Swagger UI.
@@ -124,13 +118,11 @@ func mustReadFile(files fs.FS, name string) []byte {
 //	@Summary		Read the API description as JSON
 //	@Description	The OpenAPI 3.0.3 description of this API.
 //	@ID				getOpenAPIJSON
-//	@Security
 //	@Param			If-None-Match	header		string			false	"Entity tag of your copy; the response is 304 if it is current"
 //	@Success		200				{object}	map[string]any	"The description"
 //	@Header			200				{string}	ETag
 //	@Header			200				{string}	Cache-Control
 //	@Success		304				"Not modified; your copy is current"
-//	@Router			/openapi.json [get]
 func describeJSON() http.HandlerFunc {
 	return newStaticDocument(contentTypeJSON, openapi.JSON()).ServeHTTP
 }
@@ -141,13 +133,11 @@ func describeJSON() http.HandlerFunc {
 //	@Description	The content of `/openapi.json` as YAML.
 //	@ID				getOpenAPIYAML
 //	@Produce		application/yaml
-//	@Security
 //	@Param			If-None-Match	header		string			false	"Entity tag of your copy; the response is 304 if it is current"
 //	@Success		200				{object}	map[string]any	"The description"
 //	@Header			200				{string}	ETag
 //	@Header			200				{string}	Cache-Control
 //	@Success		304				"Not modified; your copy is current"
-//	@Router			/openapi.yaml [get]
 func describeYAML() http.HandlerFunc {
 	return newStaticDocument("application/yaml", openapi.YAML()).ServeHTTP
 }
@@ -158,13 +148,11 @@ func describeYAML() http.HandlerFunc {
 //	@Description	A page that renders `/openapi.json` and can send requests to this server. It loads nothing from other servers.
 //	@ID				getDocs
 //	@Produce		html
-//	@Security
 //	@Param			If-None-Match	header		string	false	"Entity tag of your copy; the response is 304 if it is current"
 //	@Success		200				{string}	string	"The page"
 //	@Header			200				{string}	ETag
 //	@Header			200				{string}	Cache-Control
 //	@Success		304				"Not modified; your copy is current"
-//	@Router			/docs [get]
 func readDocs() http.HandlerFunc {
 	page := newStaticDocument("text/html; charset=utf-8", mustReadFile(docsPage, "docs/index.html"))
 	return func(w http.ResponseWriter, r *http.Request) {

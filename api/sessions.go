@@ -56,11 +56,9 @@ type sessionDraft struct {
 //
 //	@Summary		Open a session
 //	@Description	Opens a session, which groups tasks: name it as `session_id` when you submit a task. A session is closed by request, or after an hour without activity.
-//	@Security		BearerAuth[messages:send]
 //	@Param			body	body	sessionDraft	false	"The id and the context; both are optional"
 //	@Success		201	{object}	sessionView	"The session"
 //	@Failure		409	"A session with this id exists"
-//	@Router			/api/v1/sessions [post]
 func (s *Server) openSession(r request, d sessionDraft) (any, error) {
 	v := input.Validate(d)
 	if d.Context != nil && d.Context.Kind() != '{' {
@@ -82,11 +80,9 @@ func (s *Server) openSession(r request, d sessionDraft) (any, error) {
 //
 //	@Summary		List sessions
 //	@Description	Returns sessions, newest first. Closed sessions are included until they are deleted at the end of their retention. A token with `tasks:read` sees all sessions, a token with only `messages:send` its own, here and in all other operations.
-//	@Security		BearerAuth[tasks:read]
 //	@Param			mine			query	bool	false	"Only sessions that this token opened"	default(false)
 //	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(200)
 //	@Success		200	{object}	sessionList	"A page of results"
-//	@Router			/api/v1/sessions [get]
 func (s *Server) listSessions(r request) (any, error) {
 	q := newQuery(r.Request, "mine", "limit", "cursor")
 	mine, limit, before := q.Bool("mine"), q.pageLimit(), q.taskCursor()
@@ -102,9 +98,7 @@ func (s *Server) listSessions(r request) (any, error) {
 //
 //	@Summary		Get a session
 //	@Description	Returns a session with the number of its tasks; `GET /api/v1/tasks?session_id=…` lists them.
-//	@Security		BearerAuth[tasks:read]
 //	@Success		200	{object}	sessionView	"The session"
-//	@Router			/api/v1/sessions/{session_id} [get]
 func (s *Server) getSession(r request) (any, error) {
 	session, err := s.visibleSession(r)
 	return newSessionView(session), err
@@ -114,11 +108,9 @@ func (s *Server) getSession(r request) (any, error) {
 //
 //	@Summary		Close a session
 //	@Description	Closes the session, so that no tasks can be submitted in it. Closing a closed session has no effect. A token closes sessions that it opened itself; a token with `admin` closes all.
-//	@Security		BearerAuth[messages:send]
 //	@Success		200	{object}	sessionView	"The closed session"
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or another token opened the session"
 //	@Failure		409	"The session has tasks that have not ended"
-//	@Router			/api/v1/sessions/{session_id}/close [post]
 func (s *Server) closeSession(r request, _ struct{}) (any, error) {
 	session, err := s.visibleSession(r)
 	if err == nil {
@@ -155,9 +147,7 @@ func newQuestionView(q orchestrator.OpenQuestion) questionView {
 //
 //	@Summary		List a session's questions
 //	@Description	Returns the questions for which the agents that work in the session wait for replies, at most 1,000, oldest task first.
-//	@Security		BearerAuth[tasks:read]
 //	@Success		200	{object}	questionList	"The open questions"
-//	@Router			/api/v1/sessions/{session_id}/questions [get]
 func (s *Server) listQuestions(r request) (any, error) {
 	if _, err := s.visibleSession(r); err != nil {
 		return nil, err
@@ -180,7 +170,6 @@ type sessionReply struct {
 //
 //	@Summary		Reply to a session's question
 //	@Description	Sends the reply to the agent that asked, as text or as the number of one of its options; the task then continues. A token replies for tasks that it requested itself; a token with `admin` for all.
-//	@Security		BearerAuth[messages:send]
 //	@Param			body		body	sessionReply	true	"The reply"
 //	@Success		200	{object}	taskView	"The task; the reply is being delivered"
 //	@Header			200	{string}	ETag
@@ -188,7 +177,6 @@ type sessionReply struct {
 //	@Failure		400	"Neither or both of reply and choice, an unknown option, or several open questions and no task_id"
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or another token requested the task"
 //	@Failure		409	"The session, or the given task, has no open question"
-//	@Router			/api/v1/sessions/{session_id}/reply [post]
 func (s *Server) replyToSession(r request, d sessionReply) (any, error) {
 	v := input.Validate(d)
 	if (d.Reply == nil) == (d.Choice == nil) {

@@ -20,7 +20,6 @@ import (
 //	@Description
 //	@Description	`follow=true` streams the output from the byte `from` until the task has ended, and ignores `Range`. If the task is retried, the output of the new attempt follows that of the previous one. If the stream ends early, for example because the server stops, the connection is closed before the response is complete.
 //	@Produce		text/plain
-//	@Security		BearerAuth[tasks:read]
 //	@Param			stream	query	string	false	"Which output to return"	enums(result,log)	default(result)
 //	@Param			follow	query	bool	false	"Stream until the task has ended"	default(false)
 //	@Param			from	query	int		false	"Offset of the first byte; only with `follow=true`"	minimum(0)	default(0)
@@ -33,7 +32,6 @@ import (
 //	@Failure		416	"The range starts after the end of the output"
 //	@Header			416	{string}	Content-Range	"Total length, such as `bytes */4096`."
 //	@Failure		503	"The server has reached its limit of concurrent streams"
-//	@Router			/api/v1/tasks/{task_id}/output [get]
 func (s *Server) getTaskOutput(w http.ResponseWriter, r *http.Request) error {
 	req, err := readPath(r)
 	if err != nil {

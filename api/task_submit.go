@@ -85,7 +85,6 @@ func (d taskDraft) submission(r *http.Request) (orchestrator.Submission, error) 
 //	@Description	Creates a task and assigns it to the best worker that is online, has a free slot and a budget that covers the task. If all suitable workers are busy, the task is queued; if they are offline, it is retried. The response is 202 with the task. With `Prefer: wait=N` the response is 200 with the task and its output as soon as it has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //	@Description
 //	@Description	A repetition with the same `Idempotency-Key` returns the stored response for 24 hours; with `Prefer: wait` it waits for the same task. A repetition with the same `request_id` returns the task in its current state.
-//	@Security		BearerAuth[messages:send]
 //	@Param			Idempotency-Key	header	string		false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response"	maxlength(255)
 //	@Param			Prefer			header	string		false	"`wait=N` waits up to N seconds for the end of the task, at most 60 and less than the server's time limit for requests"	example(wait=10)
 //	@Param			traceparent		header	string		false	"W3C trace context of the task; ignored if it is invalid"	example(00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01)
@@ -107,7 +106,6 @@ func (d taskDraft) submission(r *http.Request) (orchestrator.Submission, error) 
 //	@Header			429	{integer}	RateLimit-Remaining
 //	@Header			429	{integer}	RateLimit-Reset
 //	@Failure		503	"The queue for suitable workers is full"
-//	@Router			/api/v1/tasks [post]
 func (s *Server) submitTask(w http.ResponseWriter, r *http.Request) error {
 	var d taskDraft
 	req, body, err := s.readRequest(w, r, jsonBody, &d)

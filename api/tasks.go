@@ -19,7 +19,6 @@ import (
 //
 //	@Summary		List tasks
 //	@Description	Returns tasks, newest first. A token with `tasks:read` sees all tasks, a token with only `messages:send` those that it requested itself, here and in all other operations.
-//	@Security		BearerAuth[tasks:read]
 //	@Param			state			query	string	false	"Only tasks in this state"	enums(new,running,done,failed,cancelled)	example(running)
 //	@Param			agent_id		query	string	false	"Only tasks whose newest attempt is assigned to this agent"	maxlength(64)	example(research-web-01)
 //	@Param			session_id		query	string	false	"Only tasks of this session"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
@@ -29,7 +28,6 @@ import (
 //	@Param			mine			query	bool	false	"Only tasks that this token requested"	default(false)
 //	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(200)
 //	@Success		200	{object}	taskList	"A page of results"
-//	@Router			/api/v1/tasks [get]
 func (s *Server) listTasks(r request) (any, error) {
 	q, err := taskQuery(r)
 	if err != nil {
@@ -83,12 +81,10 @@ func (q *query) taskCursor() (place orchestrator.TaskCursor) {
 //
 //	@Summary		Get a task
 //	@Description	Returns a task with its attempts, the selection of its worker and its events. With `wait` the response is delayed until the task has ended or, if `version` is sent, until it has a higher version, but at most for `wait` seconds.
-//	@Security		BearerAuth[tasks:read]
 //	@Param			wait			query	int		false	"Seconds to wait for the end or a change, limited by the server's time limit for requests"	minimum(0)	maximum(60)	default(0)
 //	@Param			version			query	int		false	"Wait for a version higher than this one"	minimum(0)	example(4)
 //	@Success		200	{object}	taskDetail	"The task"
 //	@Failure		503	"The limit of waiting requests is reached"
-//	@Router			/api/v1/tasks/{task_id} [get]
 func (s *Server) getTask(r request) (any, error) {
 	q := newQuery(r.Request, "wait", "version")
 	patience, version := s.boundWait(q.Int("wait", 0, int(maxWait.Seconds()), 0)), q.OptInt("version", 0, 1<<53)
@@ -202,8 +198,6 @@ type taskCancellation struct {
 //
 //	@Summary		Cancel a task
 //	@Description	Cancels a task that has not ended and notifies its worker. Cancelling a cancelled task has no effect. A token cancels tasks that it requested itself; a token with `admin` cancels all.
-//	@Security		BearerAuth[messages:send]
-//	@Param			Idempotency-Key	header	string			false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response"	maxlength(255)
 //	@Param			body			body	taskCancellation	false	"The reason"
 //	@Success		200	{object}	taskView	"The cancelled task"
 //	@Header			200	{string}	ETag
@@ -211,7 +205,6 @@ type taskCancellation struct {
 //	@Failure		400	"The reason is malformed"
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or another token requested the task"
 //	@Failure		409	"The task has ended, see `state`; or the Idempotency-Key was used with a different request"
-//	@Router			/api/v1/tasks/{task_id}/cancel [post]
 func (s *Server) cancelTask(r request, d taskCancellation, once *models.Idempotency) (models.Task, error) {
 	if err := input.Validate(d).Err(); err != nil {
 		return models.Task{}, err
@@ -232,7 +225,6 @@ type taskReply struct {
 //
 //	@Summary		Reply to a task's question
 //	@Description	Sends the reply to the worker, whose question is `question` of the task; the task then continues. A token replies for tasks that it requested itself; a token with `admin` for all.
-//	@Security		BearerAuth[messages:send]
 //	@Param			body	body	taskReply	true	"The reply"
 //	@Success		200	{object}	taskView	"The task; the reply is being delivered"
 //	@Header			200	{string}	ETag
@@ -240,7 +232,6 @@ type taskReply struct {
 //	@Failure		400	"The reply is missing or malformed"
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or another token requested the task"
 //	@Failure		409	"The task has no open question; see `state`"
-//	@Router			/api/v1/tasks/{task_id}/reply [post]
 func (s *Server) replyToTask(r request, d taskReply) (any, error) {
 	if err := s.requireTaskOwner(r); err != nil {
 		return nil, err

@@ -47,12 +47,9 @@ func newTokenView(t models.Token) tokenView {
 //
 //	@Summary		Create a token
 //	@Description	Creates a token. `token` is its secret; comet stores only the SHA-256, so the secret is returned only once.
-//	@Security		BearerAuth[admin]
-//	@Param			Idempotency-Key	header	string				false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response, without the secret"	maxlength(255)
 //	@Param			body			body	auth.TokenDraft	true	"The token to create"
 //	@Success		201	{object}	tokenIssued	"The token with its secret"
 //	@Failure		400	"A field is missing or malformed, the expiry has passed, or the agent does not exist"
-//	@Router			/api/v1/tokens [post]
 func (s *Server) createToken(r request, d auth.TokenDraft, once *models.Idempotency) (auth.Issued, error) {
 	return s.auth.Create(r.Context(), r.caller, d, once)
 }
@@ -61,12 +58,9 @@ func (s *Server) createToken(r request, d auth.TokenDraft, once *models.Idempote
 //
 //	@Summary		Rotate a token
 //	@Description	Replaces the secret of the token. The previous secret becomes invalid at once.
-//	@Security		BearerAuth[admin]
-//	@Param			Idempotency-Key	header	string	false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response, without the secret"	maxlength(255)
 //	@Success		200	{object}	tokenIssued	"The token with its new secret"
 //	@Failure		400	"A header is malformed"
 //	@Failure		409	"The token is revoked, or the Idempotency-Key was used with a different request"
-//	@Router			/api/v1/tokens/{token_id}/rotate [post]
 func (s *Server) rotateToken(r request, _ struct{}, once *models.Idempotency) (auth.Issued, error) {
 	return s.auth.Rotate(r.Context(), r.caller, r.id, once)
 }
@@ -88,10 +82,8 @@ func tokenReply(status int) func(auth.Issued) reply {
 //
 //	@Summary		List tokens
 //	@Description	Returns all tokens in the order of creation, without their secrets, including revoked and expired ones.
-//	@Security		BearerAuth[admin]
 //	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(100)
 //	@Success		200	{object}	tokenList	"A page of results"
-//	@Router			/api/v1/tokens [get]
 func (s *Server) listTokens(r request) (any, error) {
 	q := newQuery(r.Request, "limit", "cursor")
 	limit, after := q.pageLimit(), q.idCursor()
@@ -107,9 +99,7 @@ func (s *Server) listTokens(r request) (any, error) {
 //
 //	@Summary		Get a token
 //	@Description	Returns a token without its secret.
-//	@Security		BearerAuth[admin]
 //	@Success		200	{object}	tokenView	"The token"
-//	@Router			/api/v1/tokens/{token_id} [get]
 func (s *Server) getToken(r request) (any, error) {
 	t, err := s.auth.Get(r.Context(), r.id)
 	return newTokenView(t), err
@@ -119,10 +109,8 @@ func (s *Server) getToken(r request) (any, error) {
 //
 //	@Summary		Revoke a token
 //	@Description	Revokes the token, at once on this replica and within a second on the others. The last token with the scope `admin` cannot be revoked.
-//	@Security		BearerAuth[admin]
 //	@Success		204	"Revoked"
 //	@Failure		409	"It is the last token with the scope admin"
-//	@Router			/api/v1/tokens/{token_id} [delete]
 func (s *Server) revokeToken(r request) error { return s.auth.Revoke(r.Context(), r.caller, r.id) }
 
 // callerIdentity describes the caller.
@@ -137,9 +125,7 @@ type callerIdentity struct {
 //
 //	@Summary		Get the caller
 //	@Description	Returns the caller's token, the agent it is bound to, and the agents above that one.
-//	@Security		BearerAuth
 //	@Success		200	{object}	callerIdentity	"The caller"
-//	@Router			/api/v1/me [get]
 func (s *Server) getMe(r request) (any, error) {
 	t, err := s.auth.Get(r.Context(), r.caller.TokenID)
 	if err != nil {

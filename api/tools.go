@@ -45,11 +45,9 @@ func newToolView(t *tools.Tool) toolView {
 //
 //	@Summary		List tools
 //	@Description	Returns the tools that the token may call: comet's own tools first, then those of the upstreams in the order of their ids.
-//	@Security		BearerAuth[tools:call]
 //	@Param			server			query	string	false	"Only tools of this upstream"	maxlength(64)	example(filesystem)
 //	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(400)
 //	@Success		200	{object}	toolList	"A page of results"
-//	@Router			/api/v1/tools [get]
 func (s *Server) listTools(r request) (any, error) {
 	q := newQuery(r.Request, "server", "limit", "cursor")
 	server, limit := orZero(q.OptString("server", input.MaxID)), q.pageLimit()
@@ -69,11 +67,9 @@ func (s *Server) listTools(r request) (any, error) {
 //
 //	@Summary		Search tools
 //	@Description	Returns the tools that match `query`, a description of the purpose in English or French, like `agentcards:search_tools` over MCP. The search is a tool call itself: the token's policy applies, it is charged and recorded in the audit log.
-//	@Security		BearerAuth[tools:call]
 //	@Param			body	body	builtin.SearchQuery	true	"The query"
 //	@Success		200	{object}	builtin.SearchResult	"The matching tools, best first"
 //	@Failure		400	"The query is empty or a field is out of range"
-//	@Router			/api/v1/tools/search [post]
 func (s *Server) searchTools(r request, q builtin.SearchQuery) (any, error) {
 	return builtin.Search(r.Context(), s.tools, toolCaller(r.Request), q)
 }
@@ -104,7 +100,6 @@ type toolResult struct {
 //
 //	@Summary		Call a tool
 //	@Description	Calls a tool of an upstream or of comet itself, like `tools/call` over MCP: the token's policy applies, the call is charged to the token's agent (or `nova`) and recorded in the audit log. The status is 200 if the tool responded; check `is_error`. If the tool was not called, the response is a problem whose `tool_error` is the error code of the MCP server.
-//	@Security		BearerAuth[tools:call]
 //	@Param			body		body	toolCallDraft	true	"The tool and its arguments"
 //	@Param			traceparent	header	string			false	"W3C trace context of the call"	example(00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01)
 //	@Success		200	{object}	toolResult	"The result of the tool"
@@ -114,7 +109,6 @@ type toolResult struct {
 //	@Failure		429	"The budget does not cover the call, or the token exceeds its rate limit"
 //	@Failure		502	"The upstream is not available, failed or timed out; it may have executed the call"
 //	@Failure		503	"The ledger is not available; the tool was not called"
-//	@Router			/api/v1/tools/call [post]
 func (s *Server) callTool(w http.ResponseWriter, r *http.Request) error {
 	var d toolCallDraft
 	if _, _, err := s.readRequest(w, r, validBody, &d); err != nil {
@@ -169,7 +163,6 @@ func newToolCallView(c models.ToolCall) toolCallView {
 //
 //	@Summary		List tool calls
 //	@Description	Returns the audit log of tool calls, newest first: caller, tool, digest of the arguments, outcome and cost. A token sees its own calls; `admin` sees all.
-//	@Security		BearerAuth[tools:call]
 //	@Param			agent_id		query	string	false	"Only calls that were charged to this agent"	maxlength(64)	example(finance-personal)
 //	@Param			token_id		query	string	false	"Only calls with this token"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
 //	@Param			server			query	string	false	"Only calls of this upstream's tools"	maxlength(64)	example(filesystem)
@@ -179,7 +172,6 @@ func newToolCallView(c models.ToolCall) toolCallView {
 //	@Param			outcome			query	string	false	"Only calls with this outcome"	enums(success,error,refused)
 //	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(100)
 //	@Success		200	{object}	toolCallList	"A page of results"
-//	@Router			/api/v1/tools/calls [get]
 func (s *Server) listToolCalls(r request) (any, error) {
 	q := newQuery(r.Request, "agent_id", "token_id", "server", "tool", "task_id", "parent_id", "outcome", "limit", "cursor")
 	text := func(name string, most int) string { return orZero(q.OptString(name, most)) }
@@ -216,12 +208,10 @@ func newToolPolicyView(id string, p models.ToolPolicy) toolPolicyView {
 //
 //	@Summary		Get a token's tool policy
 //	@Description	Returns the tool policy of a token. A token without a policy may call every tool, if it has the scope `tools:call`.
-//	@Security		BearerAuth[admin]
 //	@Param			token_id		path	string	true	"The token's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
 //	@Success		200	{object}	toolPolicyView	"The policy"
 //	@Success		304	"The token does not exist or has no policy"
 //	@Failure		404	"The token does not exist or has no policy"
-//	@Router			/api/v1/tokens/{token_id}/tool-policy [get]
 func (s *Server) getToolPolicy(r request) (any, error) {
 	p, err := s.tools.Policy(r.Context(), r.id)
 	return newToolPolicyView(r.id, p), err
@@ -231,12 +221,10 @@ func (s *Server) getToolPolicy(r request) (any, error) {
 //
 //	@Summary		Set a token's tool policy
 //	@Description	Sets which tools the token may call: those that match `allow` (all, if it is empty), except those that match `deny`, and only those of the given `classes`. A rule is a pattern of `server:tool`, or of a server, in which `*` matches any characters and `?` one, and may require arguments: `{"tool": "filesystem:write_file", "arguments": {"path": "/srv/data/*"}}`. An argument that contains `..` path segments matches no rule of `allow`. Tools that the token may not call are hidden from it and unknown to its calls. Resources and prompts of a server are the tools `resource:<uri>` and `prompt:<name>` of the class `read`. The policy takes effect at once on this replica and within a second on the others.
-//	@Security		BearerAuth[admin]
 //	@Param			token_id	path	string				true	"The token's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
 //	@Param			body		body	models.ToolPolicy	true	"The policy"
 //	@Success		200	{object}	toolPolicyView	"The policy"
 //	@Failure		400	"A field is malformed"
-//	@Router			/api/v1/tokens/{token_id}/tool-policy [put]
 func (s *Server) putToolPolicy(r request, p models.ToolPolicy) (any, error) {
 	if _, err := s.auth.Get(r.Context(), r.id); err != nil {
 		return nil, err
@@ -248,10 +236,8 @@ func (s *Server) putToolPolicy(r request, p models.ToolPolicy) (any, error) {
 //
 //	@Summary		Delete a token's tool policy
 //	@Description	Deletes the tool policy. The token may then call every tool.
-//	@Security		BearerAuth[admin]
 //	@Param			token_id	path	string	true	"The token's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
 //	@Success		204	"Deleted"
-//	@Router			/api/v1/tokens/{token_id}/tool-policy [delete]
 func (s *Server) deleteToolPolicy(r request) error {
 	if _, err := s.auth.Get(r.Context(), r.id); err != nil {
 		return err

@@ -66,9 +66,7 @@ func (s *Server) newUpstreamView(u upstream.Status, by models.Principal) upstrea
 //
 //	@Summary		List upstreams
 //	@Description	Returns the MCP servers whose tools the token may call, in the order of their ids, with their state on this replica. Source, command, address and standard error are only returned to tokens with the scope `admin`.
-//	@Security		BearerAuth[tools:call]
 //	@Success		200	{object}	upstreamList	"The upstreams"
-//	@Router			/api/v1/upstreams [get]
 func (s *Server) listUpstreams(r request) (any, error) {
 	shown, err := s.tools.Upstreams(r.Context(), r.caller)
 	return upstreamList{views(shown, func(u upstream.Status) upstreamView { return s.newUpstreamView(u, r.caller) })}, err
@@ -78,9 +76,7 @@ func (s *Server) listUpstreams(r request) (any, error) {
 //
 //	@Summary		Get an upstream
 //	@Description	Returns an MCP server with its state on this replica.
-//	@Security		BearerAuth[tools:call]
 //	@Success		200	{object}	upstreamView	"The upstream"
-//	@Router			/api/v1/upstreams/{upstream_id} [get]
 func (s *Server) getUpstream(r request) (any, error) {
 	u, err := s.tools.UpstreamFor(r.Context(), r.caller, r.id)
 	return s.newUpstreamView(u, r.caller), err
@@ -116,14 +112,12 @@ type upstreamConfig struct {
 //
 //	@Summary		Create or replace an upstream
 //	@Description	Creates or replaces an MCP server on all replicas. The body is an entry of the `mcpServers` JSON that desktop clients use. Reference secrets, `${NAME}` for an environment variable of comet and `${file:/path}` for a file; a literal value that looks like a secret is rejected. Servers with a `command` run on comet's machine with comet's permissions; set `mcp.add_commands: false` to forbid them.
-//	@Security		BearerAuth[admin]
 //	@Param			upstream_id	path	string			true	"The upstream's id: letters, digits and hyphens"	maxlength(64)	example(filesystem)
 //	@Param			body		body	upstreamConfig	true	"The entry"
 //	@Success		200	{object}	upstreamSaved	"The upstream was replaced"
 //	@Success		201	{object}	upstreamSaved	"The upstream was created"
 //	@Failure		400	"The entry is invalid, or contains a literal secret"
 //	@Failure		409	"The upstream is configured by a file"
-//	@Router			/api/v1/upstreams/{upstream_id} [put]
 func (s *Server) putUpstream(r request, entry jsontext.Value) (any, error) {
 	u, err := s.tools.PutUpstream(r.Context(), r.caller, r.id, []byte(entry))
 	out := reply{body: upstreamSaved{ID: u.ID, Version: u.Version, CreatedBy: u.CreatedBy, CreatedAt: u.CreatedAt, UpdatedAt: u.UpdatedAt}}
@@ -137,10 +131,8 @@ func (s *Server) putUpstream(r request, entry jsontext.Value) (any, error) {
 //
 //	@Summary		Delete an upstream
 //	@Description	Deletes an MCP server that was created with this API, and the approved definitions of its tools, on all replicas. Its agent stays in the registry, offline.
-//	@Security		BearerAuth[admin]
 //	@Success		204	"Deleted"
 //	@Failure		409	"The upstream is configured by a file"
-//	@Router			/api/v1/upstreams/{upstream_id} [delete]
 func (s *Server) deleteUpstream(r request) error {
 	return s.tools.RemoveUpstream(r.Context(), r.caller, r.id)
 }
@@ -149,19 +141,15 @@ func (s *Server) deleteUpstream(r request) error {
 //
 //	@Summary		Restart an upstream
 //	@Description	Closes this replica's connection to an MCP server, stops its program, and starts it again. Calls in progress fail.
-//	@Security		BearerAuth[admin]
 //	@Success		204	"The upstream is starting"
-//	@Router			/api/v1/upstreams/{upstream_id}/restart [post]
 func (s *Server) restartUpstream(r request) error { return s.tools.RestartUpstream(r.id) }
 
 // reloadUpstreams reloads the file of upstreams.
 //
 //	@Summary		Reload the upstreams' file
 //	@Description	Reloads the file that `mcp.servers` names at once instead of within two seconds: new servers are started, changed ones restarted, removed ones stopped. A file with an error changes nothing.
-//	@Security		BearerAuth[admin]
 //	@Success		204	"Reloaded"
 //	@Failure		400	"The file is invalid; `errors` contains each error with its line"
-//	@Router			/api/v1/upstreams/reload [post]
 func (s *Server) reloadUpstreams(r request) error { return s.tools.ReloadUpstreams(r.Context()) }
 
 // toolDefinitionView is the stored definition of a tool.
@@ -203,9 +191,7 @@ func newToolDefinitionView(d models.ToolDefinition) toolDefinitionView {
 //
 //	@Summary		List an upstream's tool definitions
 //	@Description	Returns the tools of an upstream in the order of their names: the approved definition and, if the upstream sends another one now, the definition that waits for approval.
-//	@Security		BearerAuth[admin]
 //	@Success		200	{object}	toolDefinitionList	"The tool definitions"
-//	@Router			/api/v1/upstreams/{upstream_id}/tools [get]
 func (s *Server) listToolDefinitions(r request) (any, error) {
 	list, err := s.tools.ToolDefinitions(r.Context(), r.id)
 	return toolDefinitionList{views(list, newToolDefinitionView)}, err
@@ -222,12 +208,10 @@ type toolApproval struct {
 //
 //	@Summary		Approve a tool's changed definition
 //	@Description	Approves the current definition of a quarantined tool, which makes it available again.
-//	@Security		BearerAuth[admin]
 //	@Param			body		body	toolApproval	true	"The tool to approve"
 //	@Success		200	{object}	toolDefinitionView	"The approved definition"
 //	@Failure		404	"The tool does not exist"
 //	@Failure		412	"The definition has changed since the given digest"
-//	@Router			/api/v1/upstreams/{upstream_id}/tools/approve [post]
 func (s *Server) approveTool(r request, d toolApproval) (any, error) {
 	out, err := s.tools.Approve(r.Context(), r.caller, r.id, d.Tool, d.Digest)
 	return newToolDefinitionView(out), err
@@ -244,11 +228,9 @@ type toolClassification struct {
 //
 //	@Summary		Classify a tool
 //	@Description	Sets the class of a tool, `read`, `write` or `destructive`, instead of the one in its annotations. The tool policies of tokens apply to this class.
-//	@Security		BearerAuth[admin]
 //	@Param			body		body	toolClassification	true	"The tool and its class"
 //	@Success		200	{object}	toolDefinitionView	"The tool"
 //	@Failure		404	"The tool does not exist"
-//	@Router			/api/v1/upstreams/{upstream_id}/tools/classify [post]
 func (s *Server) classifyTool(r request, d toolClassification) (any, error) {
 	out, err := s.tools.Classify(r.Context(), r.caller, r.id, d.Tool, orZero(d.Class))
 	return newToolDefinitionView(out), err

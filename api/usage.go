@@ -52,17 +52,13 @@ type usageFactsRecorded struct {
 //
 //	@Summary		Get an agent's usage
 //	@Description	Returns the agent's budget and its usage of the current UTC day. `budget` and `remaining` are null for `nova`, which is unlimited. `remaining` is `budget` less the tokens used and reserved, and at least 0.
-//	@Security		BearerAuth[agents:read]
 //	@Success		200	{object}	usage.AgentUsage	"The usage"
-//	@Router			/api/v1/agents/{agent_id}/usage [get]
 func (s *Server) getUsage(r request) (any, error) { return s.usage.Usage(r.Context(), r.id) }
 
 // recordUsage records the usage of an agent.
 //
 //	@Summary		Record usage
 //	@Description	Records one fact, or up to 1,000 as `{"facts": [ … ]}`, all or none. Usage is recorded even if it exceeds the budget. A fact with a `request_id` is recorded once per agent: a repetition with the same content returns the first fact with `replayed: true`, one with other content is an error. A token bound to an agent records usage of that agent only.
-//	@Security		BearerAuth[usage:write]
-//	@Param			Idempotency-Key	header	string		false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response"	maxlength(255)
 //	@Param			body			body	usageReport	true	"The usage"
 //	@Success		200	{object}	usageRecorded	"All facts had been recorded before"
 //	@Success		201	{object}	usageRecorded	"Recorded"
@@ -70,7 +66,6 @@ func (s *Server) getUsage(r request) (any, error) { return s.usage.Usage(r.Conte
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent"
 //	@Failure		409	"A request_id or the Idempotency-Key was used with different content"
 //	@Failure		422	"The agent has reached the maximum usage that can be recorded per day"
-//	@Router			/api/v1/agents/{agent_id}/usage [post]
 func (s *Server) recordUsage(w http.ResponseWriter, r *http.Request) error {
 	var both usageDocument
 	req, body, err := s.readRequest(w, r, jsonBody, &both)
@@ -175,14 +170,12 @@ type usageHistory struct {
 //
 //	@Summary		Get an agent's usage over time
 //	@Description	Returns the agent's own usage per UTC hour or day: the windows that start at or after `from` and before `to`, oldest first, including windows without usage; at most 1,000. By default the last 24 hours, or the last 30 days. `group_by` breaks each window down, largest groups first; facts without the label have the value `""`. A breakdown covers at most 31 days by hour and 366 by day.
-//	@Security		BearerAuth[agents:read]
 //	@Param			window			query	string	false	"Width of a window"	enums(hour,day)	default(hour)
 //	@Param			group_by				query	string	false	"Label to break the windows down by"	enums(model,kind,task)	example(model)
 //	@Param			from			query	string	false	"Start, in RFC 3339 or as YYYY-MM-DD"	maxlength(40)	example(2026-01-10)
 //	@Param			to				query	string	false	"End, in RFC 3339 or as YYYY-MM-DD; by default now"	maxlength(40)	example(2026-01-11T00:00:00Z)
 //	@Param			top				query	int		false	"Maximum number of groups per window; the usage of the others is `other_tokens`"	minimum(1)	maximum(100)	default(10)
 //	@Success		200	{object}	usageHistory	"The history"
-//	@Router			/api/v1/agents/{agent_id}/usage/history [get]
 func (s *Server) getUsageHistory(r request) (any, error) {
 	q := newQuery(r.Request, "window", "group_by", "from", "to", "top")
 	h := historyQuery(q, s.now())

@@ -96,10 +96,8 @@ type taskMessageList struct {
 //
 //	@Summary		List the messages about a task
 //	@Description	Returns the PROTOCOL_V5 messages about the task (§10) that comet accepted or sent, the oldest first. `parent_id` is the message that caused a message. For a subtask that was handed off, these are the messages about its root task at the depth of the subtask or deeper. A task without messages in this protocol has an empty list. Messages are stored as long as ended tasks.
-//	@Security		BearerAuth[tasks:read]
 //	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(100)
 //	@Success		200	{object}	taskMessageList	"A page of results"
-//	@Router			/api/v1/tasks/{task_id}/messages [get]
 func (s *Server) listTaskMessages(r request) (any, error) {
 	q := newQuery(r.Request, "limit", "cursor")
 	limit, after := q.pageLimit(), q.idCursor()
@@ -150,10 +148,8 @@ func (s *Server) newAgentKeyView(ctx context.Context, k models.AgentKey, err err
 //
 //	@Summary		Get an agent's key
 //	@Description	Returns the key that signs the agent's messages of PROTOCOL_V5, without the secret.
-//	@Security		BearerAuth[admin]
 //	@Success		200	{object}	agentKeyView	"The key"
 //	@Failure		404	"The agent does not exist or has no key"
-//	@Router			/api/v1/agents/{agent_id}/key [get]
 func (s *Server) getAgentKey(r request) (any, error) {
 	key, err := s.keys.Get(r.Context(), r.id, auth.HMACSHA256)
 	return s.newAgentKeyView(r.Context(), key, err)
@@ -163,12 +159,10 @@ func (s *Server) getAgentKey(r request) (any, error) {
 //
 //	@Summary		Create or replace an agent's key
 //	@Description	The agent signs its messages of PROTOCOL_V5 with the key. Without `key` comet generates one and returns it once. A key of your own is a text of 16 to 128 bytes. A previous key becomes invalid at once on this replica and within a second on the others. If `required` is true, messages without a valid signature are rejected; if it is omitted, the previous setting stays (initially false).
-//	@Security		BearerAuth[admin]
 //	@Param			body		body	auth.AgentKeyDraft	false	"The key and whether signatures are required"
 //	@Success		200	{object}	agentKeyIssued	"The key was replaced"
 //	@Success		201	{object}	agentKeyIssued	"The agent's first key was created"
 //	@Failure		400	"A field is malformed, or the key is too short or too long"
-//	@Router			/api/v1/agents/{agent_id}/key [put]
 func (s *Server) putAgentKey(r request, d auth.AgentKeyDraft) (any, error) {
 	issued, err := s.keys.Issue(r.Context(), r.caller, r.id, d)
 	view, err := s.newAgentKeyView(r.Context(), issued.Key, err)
@@ -183,11 +177,9 @@ func (s *Server) putAgentKey(r request, d auth.AgentKeyDraft) (any, error) {
 //
 //	@Summary		Update the settings of an agent's key
 //	@Description	The key itself does not change. With `required` every message that the agent sends in PROTOCOL_V5 must be signed, on every transport, and comet signs the messages it sends to the agent.
-//	@Security		BearerAuth[admin]
 //	@Param			body		body	auth.AgentKeyChange	true	"The new settings"
 //	@Success		200	{object}	agentKeyView	"The updated key"
 //	@Failure		404	"The agent does not exist or has no key"
-//	@Router			/api/v1/agents/{agent_id}/key [patch]
 func (s *Server) updateAgentKey(r request, d auth.AgentKeyChange) (any, error) {
 	key, err := s.keys.Require(r.Context(), r.caller, r.id, auth.HMACSHA256, d)
 	return s.newAgentKeyView(r.Context(), key, err)
@@ -197,10 +189,8 @@ func (s *Server) updateAgentKey(r request, d auth.AgentKeyChange) (any, error) {
 //
 //	@Summary		Revoke an agent's key
 //	@Description	The key becomes invalid at once on this replica and within a second on the others. An agent without a key sends its messages unsigned.
-//	@Security		BearerAuth[admin]
 //	@Success		204	"Revoked"
 //	@Failure		404	"The agent does not exist or has no key"
-//	@Router			/api/v1/agents/{agent_id}/key [delete]
 func (s *Server) revokeAgentKey(r request) error {
 	return s.keys.Revoke(r.Context(), r.caller, r.id, auth.HMACSHA256)
 }

@@ -15,15 +15,12 @@ const webhooksPath = "/api/v1/webhooks"
 //
 //	@Summary		Create a webhook
 //	@Description	Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can only create webhooks with that `agent_id`.
-//	@Security		BearerAuth[webhooks:write]
-//	@Param			Idempotency-Key	header	string				false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response, without the secret"	maxlength(255)
 //	@Param			body			body	webhooks.WebhookDraft	true	"The webhook to create"
 //	@Success		201	{object}	webhookIssued	"Created"
 //	@Header			201	{string}	Cache-Control
 //	@Failure		400	"A field is missing or malformed, an event is unknown, or the agent does not exist"
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent than agent_id"
 //	@Failure		422	"The server may not connect to the address, or there are already 1,000 webhooks"
-//	@Router			/api/v1/webhooks [post]
 func (s *Server) createWebhook(r request, d webhooks.WebhookDraft, once *models.Idempotency) (webhooks.Created, error) {
 	return s.webhooks.Create(r.Context(), r.caller, d, once)
 }
@@ -45,10 +42,8 @@ func (s *Server) webhookReply(status int) func(webhooks.Created) reply {
 //
 //	@Summary		List webhooks
 //	@Description	Returns all webhooks in the order of creation, without their secrets, including disabled ones. For a token bound to an agent only the webhooks with that `agent_id` exist, here and in all other operations.
-//	@Security		BearerAuth[webhooks:write]
 //	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(100)
 //	@Success		200	{object}	webhookList	"A page of results"
-//	@Router			/api/v1/webhooks [get]
 func (s *Server) listWebhooks(r request) (any, error) {
 	q := newQuery(r.Request, "limit", "cursor")
 	limit, after := q.pageLimit(), q.idCursor()
@@ -64,9 +59,7 @@ func (s *Server) listWebhooks(r request) (any, error) {
 //
 //	@Summary		Get a webhook
 //	@Description	Returns a webhook without its secret.
-//	@Security		BearerAuth[webhooks:write]
 //	@Success		200	{object}	webhookView	"The webhook"
-//	@Router			/api/v1/webhooks/{webhook_id} [get]
 func (s *Server) getWebhook(r request) (any, error) {
 	hook, err := s.webhooks.Get(r.Context(), r.caller, r.id)
 	return s.newWebhookView(hook), err
@@ -77,13 +70,11 @@ func (s *Server) getWebhook(r request) (any, error) {
 //	@Summary		Update a webhook
 //	@Description	Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
 //	@Accept			json,application/merge-patch+json
-//	@Security		BearerAuth[webhooks:write]
 //	@Param			body		body	webhooks.WebhookPatch	true	"The members to change"
 //	@Success		200	{object}	webhookView	"The updated webhook"
 //	@Failure		400	"A field is malformed, an event is unknown, or the agent does not exist"
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent than agent_id"
 //	@Failure		422	"The server may not connect to the address, or too many deliveries are pending to change the ordering"
-//	@Router			/api/v1/webhooks/{webhook_id} [patch]
 func (s *Server) updateWebhook(r request, p webhooks.WebhookPatch) (any, error) {
 	if err := rejectIfMatch(r.Request); err != nil {
 		return nil, err
@@ -96,9 +87,7 @@ func (s *Server) updateWebhook(r request, p webhooks.WebhookPatch) (any, error) 
 //
 //	@Summary		Delete a webhook
 //	@Description	Deletes the webhook and its deliveries, including pending ones. It is disabled at once; its deliveries are deleted in batches. With very many deliveries the request may exceed the server's time limit; repeat it to continue.
-//	@Security		BearerAuth[webhooks:write]
 //	@Success		204	"Deleted"
-//	@Router			/api/v1/webhooks/{webhook_id} [delete]
 func (s *Server) deleteWebhook(r request) error {
 	if err := rejectIfMatch(r.Request); err != nil {
 		return err
@@ -180,13 +169,10 @@ func (s *Server) newWebhookView(w models.Webhook) webhookView {
 //
 //	@Summary		Rotate a webhook's secret
 //	@Description	Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 the previous keys become invalid at once. A second rotation within the grace period keeps the keys that it replaces and drops older ones.
-//	@Security		BearerAuth[webhooks:write]
-//	@Param			Idempotency-Key	header	string		false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response, without the secret"	maxlength(255)
 //	@Param			body			body	webhooks.SecretRotation	false	"The new secret and the grace period"
 //	@Success		200	{object}	webhookIssued	"The webhook with its new secret"
 //	@Header			200	{string}	Location
 //	@Header			200	{string}	Cache-Control
-//	@Router			/api/v1/webhooks/{webhook_id}/rotate-secret [post]
 func (s *Server) rotateWebhookSecret(r request, d webhooks.SecretRotation, once *models.Idempotency) (webhooks.Created, error) {
 	return s.webhooks.Rotate(r.Context(), r.caller, r.id, d, once)
 }

@@ -65,11 +65,9 @@ func (s *Server) newWorkerView(w models.Worker, number int64) workerView {
 //
 //	@Summary		List workers
 //	@Description	Returns all agents that have ever connected to execute tasks, including those that are offline, in the order of their ids.
-//	@Security		BearerAuth[tasks:read]
 //	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(100)
 //	@Param			v5_id			query	string	false	"Only the worker with this id in PROTOCOL_V5"	maxlength(10)	example(W41)
 //	@Success		200	{object}	workerList	"A page of results"
-//	@Router			/api/v1/workers [get]
 func (s *Server) listWorkers(r request) (any, error) {
 	q := newQuery(r.Request, "limit", "cursor", "v5_id")
 	limit, after, number := q.pageLimit(), q.idCursor(), q.workerNumber("v5_id")
@@ -89,11 +87,9 @@ func (s *Server) listWorkers(r request) (any, error) {
 //
 //	@Summary		Get a worker
 //	@Description	Returns the state of a worker. Agents that have never connected are not workers.
-//	@Security		BearerAuth[tasks:read]
 //	@Param			agent_id		path	string	true	"The agent's id"	maxlength(64)	example(research-web-01)
 //	@Success		200	{object}	workerView	"The worker"
 //	@Failure		404	"The worker does not exist"
-//	@Router			/api/v1/workers/{agent_id} [get]
 func (s *Server) getWorker(r request) (any, error) {
 	worker, err := s.orchestrator.Worker(r.Context(), r.id)
 	if err != nil {

@@ -23,6 +23,16 @@ func (o Optional[T]) Pointer() *T {
 	return &o.Value
 }
 
+// Apply sets field to the value of a present member; null is the zero value.
+func (o Optional[T]) Apply(field *T) {
+	if o.Set {
+		*field = o.Value
+	}
+}
+
+// IsNull reports whether the member is present and null.
+func (o Optional[T]) IsNull() bool { return o.Null }
+
 // UnmarshalJSONFrom implements json.UnmarshalerFrom; it is only called for a
 // member that is present.
 func (o *Optional[T]) UnmarshalJSONFrom(dec *jsontext.Decoder) error {

@@ -148,20 +148,9 @@ func (w *Webhooks) Update(ctx context.Context, by models.Principal, id string, p
 	return out, nil
 }
 
-// checkPatch validates a patch by itself; null is for members that may be empty.
+// checkPatch validates a patch by itself.
 func (w *Webhooks) checkPatch(p WebhookPatch) errs.Violations {
-	v := input.Validate(p)
-	for _, m := range []struct {
-		name string
-		null bool
-	}{
-		{"url", p.URL.Null}, {"events", p.Events.Null}, {"subtree", p.Subtree.Null}, {"ordering", p.Ordering.Null},
-		{"enabled", p.Enabled.Null}, {"asymmetric", p.Asymmetric.Null},
-	} {
-		if m.null {
-			v.Add(errs.InvalidRequest, "/"+m.name, "not_null", "%s must not be null", m.name)
-		}
-	}
+	v := input.ValidatePatch(p)
 	if p.URL.Set && !p.URL.Null {
 		w.checkURL(&v, p.URL.Value)
 	}
@@ -175,14 +164,14 @@ func apply(hook models.Webhook, p WebhookPatch, tx *store.Tx) models.Webhook {
 	if p.URL.Set && p.URL.Value != hook.URL {
 		hook.URL, hook.FailingSince, hook.Failures = p.URL.Value, nil, 0
 	}
-	set(&hook.Events, p.Events)
-	set(&hook.Description, p.Description)
-	set(&hook.Ordering, p.Ordering)
+	p.Events.Apply(&hook.Events)
+	p.Description.Apply(&hook.Description)
+	p.Ordering.Apply(&hook.Ordering)
 	if p.AgentID.Set {
 		hook.AgentID = p.AgentID.Pointer()
 		hook.Subtree = hook.Subtree && hook.AgentID != nil
 	}
-	set(&hook.Subtree, p.Subtree)
+	p.Subtree.Apply(&hook.Subtree)
 	switch enabled := p.Enabled.Value; {
 	case !p.Enabled.Set || enabled == hook.Enabled:
 	case enabled:
@@ -198,12 +187,6 @@ func apply(hook models.Webhook, p WebhookPatch, tx *store.Tx) models.Webhook {
 		hook.Keys.SigningKey = signature.NewSigningKey()
 	}
 	return hook
-}
-
-func set[T any](field *T, o models.Optional[T]) {
-	if o.Set {
-		*field = o.Value
-	}
 }
 
 // maxReorder is how many pending deliveries a change of ordering may affect: meanwhile SQLite has

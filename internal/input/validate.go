@@ -22,6 +22,21 @@ import (
 // concurrent use.
 func Validate(v any) errs.Violations { return violations(instance().Struct(v)) }
 
+// ValidatePatch is Validate for a partial update. It also rejects null for members whose tag does
+// not declare them as x-nullable.
+func ValidatePatch(v any) errs.Violations {
+	all := Validate(v)
+	value := reflect.ValueOf(v)
+	for i := range value.NumField() {
+		tag := value.Type().Field(i).Tag
+		member, ok := value.Field(i).Interface().(interface{ IsNull() bool })
+		if ok && member.IsNull() && tag.Get("extensions") != "x-nullable" {
+			all.Add(errs.InvalidRequest, "/"+tag.Get("json"), "not_null", "%s must not be null", tag.Get("json"))
+		}
+	}
+	return all
+}
+
 // instance is the shared validator, which caches the tags of each type.
 var instance = sync.OnceValue(newValidator) //nolint:gochecknoglobals // built once, never changed
 

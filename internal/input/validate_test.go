@@ -226,3 +226,9 @@ func TestNearestKnownWord(t *testing.T) {
 		})
 	}
 }
+
+func TestANullMemberOfAPatchNeedsATagThatAllowsIt(t *testing.T) {
+	t.Parallel()
+	null := models.Optional[string]{Set: true, Null: true}
+	requireViolations(t, []string{"/name not_null"}, "name must not be null", input.ValidatePatch(registry.AgentPatch{Name: null, Type: null, ParentID: null}))
+}

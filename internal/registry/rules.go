@@ -2,6 +2,7 @@ package registry
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -49,7 +50,7 @@ func fromDraft(d models.AgentDraft) models.Agent {
 		Capabilities: d.Capabilities, Description: d.Description, Type: d.Type, ParentID: d.ParentID,
 		TokenBudget: d.TokenBudget.Pointer(), BudgetScope: models.ScopeOwn, IsActive: true, Version: 1,
 	}
-	setValue(&a.BudgetScope, d.BudgetScope)
+	d.BudgetScope.Apply(&a.BudgetScope)
 	if a.Capabilities == nil {
 		a.Capabilities = []string{}
 	}
@@ -146,46 +147,47 @@ func checkParent(v *errs.Violations, a models.Agent, lookup func(string) (models
 	return nil
 }
 
-// diff lists the changed fields of an agent in the order of the specification.
-func diff(before, after models.Agent) []models.Change {
-	var out []models.Change
-	add := func(field string, from, to any, same bool) {
-		if !same {
-			out = append(out, models.Change{Field: field, From: from, To: to})
-		}
-	}
-	add("name", before.Name, after.Name, before.Name == after.Name)
-	add("sphere_id", deref(before.SphereID), deref(after.SphereID), equal(before.SphereID, after.SphereID))
-	add("capabilities", before.Capabilities, after.Capabilities, slices.Equal(before.Capabilities, after.Capabilities))
-	add("description", before.Description, after.Description, before.Description == after.Description)
-	add("type", before.Type, after.Type, before.Type == after.Type)
-	add("parent_id", deref(before.ParentID), deref(after.ParentID), equal(before.ParentID, after.ParentID))
-	add("token_budget", deref(before.TokenBudget), deref(after.TokenBudget), equal(before.TokenBudget, after.TokenBudget))
-	add("budget_scope", before.BudgetScope, after.BudgetScope, before.BudgetScope == after.BudgetScope)
-	add("is_active", before.IsActive, after.IsActive, before.IsActive == after.IsActive)
-	return out
-}
-
-// creation lists a new agent's fields as changes from nothing.
-func creation(a models.Agent) []models.Change {
-	out := []models.Change{
+// members lists the fields of an agent in the order of the specification, as changes from nothing.
+func members(a models.Agent) []models.Change {
+	return []models.Change{
 		{Field: "name", To: a.Name},
 		{Field: "level", To: a.Level},
 		{Field: "sphere_id", To: deref(a.SphereID)},
 		{Field: "frequency_hz", To: a.FrequencyHz},
-		{Field: "capabilities", To: a.Capabilities},
+		{Field: "capabilities", To: append([]string{}, a.Capabilities...)},
+		{Field: "description", To: a.Description},
+		{Field: "type", To: a.Type},
 		{Field: "parent_id", To: deref(a.ParentID)},
 		{Field: "token_budget", To: deref(a.TokenBudget)},
 		{Field: "budget_scope", To: a.BudgetScope},
 		{Field: "is_active", To: a.IsActive},
 	}
-	if a.Description != "" {
-		out = append(out, models.Change{Field: "description", To: a.Description})
-	}
-	if a.Type != "" {
-		out = append(out, models.Change{Field: "type", To: a.Type})
+}
+
+// diff lists the changed fields of an agent.
+func diff(before, after models.Agent) []models.Change {
+	var out []models.Change
+	was := members(before)
+	for i, m := range members(after) {
+		if !reflect.DeepEqual(was[i].To, m.To) {
+			out = append(out, models.Change{Field: m.Field, From: was[i].To, To: m.To})
+		}
 	}
 	return out
+}
+
+// creation lists a new agent's fields, the optional ones last.
+func creation(a models.Agent) []models.Change {
+	var out, optional []models.Change
+	for _, m := range members(a) {
+		switch {
+		case m.Field != "description" && m.Field != "type":
+			out = append(out, m)
+		case m.To != "":
+			optional = append(optional, m)
+		}
+	}
+	return append(out, optional...)
 }
 
 func deref[T any](p *T) any {
@@ -193,13 +195,6 @@ func deref[T any](p *T) any {
 		return nil
 	}
 	return *p
-}
-
-func equal[T comparable](a, b *T) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return *a == *b
 }
 
 // Spheres are numbered MinSphere to MaxSphere (CHE·NU §2.2).

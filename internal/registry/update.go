@@ -24,8 +24,7 @@ type Updated struct {
 // checked in the order 404, 403, 400, 409, 422, and the precondition last. A patch that
 // changes nothing writes no audit entry and no event.
 func (r *Registry) Update(ctx context.Context, by models.Principal, id string, p AgentPatch, pre Precondition) (Updated, error) {
-	fields := input.Validate(p)
-	checkNulls(&fields, p)
+	fields := input.ValidatePatch(p)
 	if p.Capabilities.Set {
 		r.checkCapabilities(&fields, p.Capabilities.Value)
 	}
@@ -105,21 +104,6 @@ func movesChains(p AgentPatch) bool {
 	return p.ParentID.Set || p.TokenBudget.Set || p.BudgetScope.Set || p.IsActive.Set
 }
 
-// checkNulls refuses null for members that have no empty value.
-func checkNulls(v *errs.Violations, p AgentPatch) {
-	for _, m := range []struct {
-		pointer string
-		null    bool
-	}{
-		{"/name", p.Name.Null}, {"/capabilities", p.Capabilities.Null}, {"/is_active", p.IsActive.Null},
-		{"/budget_scope", p.BudgetScope.Null}, {"/id", p.ID.Null}, {"/level", p.Level.Null}, {"/frequency_hz", p.FrequencyHz.Null},
-	} {
-		if m.null {
-			v.Add(errs.InvalidRequest, m.pointer, "not_null", "%s must not be null", m.pointer[1:])
-		}
-	}
-}
-
 // checkImmutable accepts id, level and frequency_hz with the value they have.
 func checkImmutable(v *errs.Violations, a models.Agent, p AgentPatch) {
 	refuse := func(field string, has, wanted any) {
@@ -162,11 +146,11 @@ func checkImmutable(v *errs.Violations, a models.Agent, p AgentPatch) {
 
 // apply returns the agent with the patch's members in place; null empties text.
 func apply(a models.Agent, p AgentPatch) models.Agent {
-	set(&a.Name, p.Name)
-	set(&a.Description, p.Description)
-	set(&a.Type, p.Type)
-	set(&a.IsActive, p.IsActive)
-	setValue(&a.BudgetScope, p.BudgetScope)
+	p.Name.Apply(&a.Name)
+	p.Description.Apply(&a.Description)
+	p.Type.Apply(&a.Type)
+	p.IsActive.Apply(&a.IsActive)
+	p.BudgetScope.Apply(&a.BudgetScope)
 	if p.Capabilities.Set && !p.Capabilities.Null {
 		a.Capabilities = p.Capabilities.Value
 		if a.Capabilities == nil {
@@ -177,18 +161,6 @@ func apply(a models.Agent, p AgentPatch) models.Agent {
 	setPointer(&a.ParentID, p.ParentID)
 	setPointer(&a.TokenBudget, p.TokenBudget)
 	return a
-}
-
-func set[T any](field *T, o models.Optional[T]) {
-	if o.Set {
-		*field = o.Value
-	}
-}
-
-func setValue[T any](field *T, o models.Optional[T]) {
-	if o.Set && !o.Null {
-		*field = o.Value
-	}
 }
 
 func setPointer[T any](field **T, o models.Optional[T]) {
@@ -205,7 +177,7 @@ func checkChange(tx *store.Tx, v *errs.Violations, before, after models.Agent, p
 	if p.TokenBudget.Set {
 		checkBudget(v, after.Level, after.TokenBudget)
 	}
-	moved := !equal(before.ParentID, after.ParentID)
+	moved := deref(before.ParentID) != deref(after.ParentID)
 	restored := after.IsActive && !before.IsActive
 	if (moved || restored) && !v.Has("/parent_id") {
 		if err := checkParent(v, after, tx.Agents().LockShared); err != nil {

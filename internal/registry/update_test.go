@@ -46,7 +46,7 @@ func TestUpdate(t *testing.T) {
 					BudgetScope: null[models.BudgetScope](),
 				})
 				require.Equal(t, []string{
-					"invalid-request", "not_null@/name", "not_null@/capabilities", "not_null@/is_active", "not_null@/budget_scope", "not_null@/id",
+					"invalid-request", "not_null@/name", "not_null@/capabilities", "not_null@/budget_scope", "not_null@/is_active", "not_null@/id",
 					"not_null@/level", "not_null@/frequency_hz", "not_null@/sphere_id", "not_null@/parent_id", "not_null@/token_budget",
 				}, broken(err))
 			})

@@ -60,13 +60,3 @@ func percent(used, budget int64) int64 {
 	}
 	return used/budget*100 + used%budget*100/budget
 }
-
-// writeAlerts writes the events after the accounts they describe.
-func (b *batch) writeAlerts() error {
-	for _, a := range b.alerts {
-		if err := b.tx.Events().Emit(a.kind, a.data.AgentID, a.data); err != nil {
-			return err
-		}
-	}
-	return nil
-}

@@ -44,6 +44,7 @@ type batch struct {
 	ended    map[store.LedgerKey]models.Reservation // granted or changed
 	outcomes []store.OutcomeRow
 	alerts   []alert
+	refused  int // reservations that a budget does not cover
 }
 
 // errAccountsCreated ends a transaction of which another one created an account meanwhile. To

@@ -125,5 +125,10 @@ func (b *batch) save() error {
 	if err := b.tx.Ledger().SaveAccounts(changed); err != nil {
 		return err
 	}
-	return b.writeAlerts()
+	for _, a := range b.alerts {
+		if err := b.tx.Events().Emit(a.kind, a.data.AgentID, a.data); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"comet/internal/errs"
+	"comet/models"
+	"comet/store"
 )
 
 const (
@@ -175,4 +177,50 @@ func isGeneral(err error) bool {
 		return true
 	}
 	return false
+}
+
+// do decides an operation together with others that wait at the same time and returns its result
+// after the commit. With an Idempotency-Key it runs in its own transaction, which also stores the
+// response: a repeated request only returns the stored response. A refusal for a budget stores no
+// response, but its event.
+func do[T any](ctx context.Context, l *Ledger, op operation, result *T, once *models.Idempotency) (T, error) {
+	if once == nil {
+		err := l.group.do(ctx, op)
+		return *result, err
+	}
+	r := op.common()
+	err := l.Write(ctx, func(tx *store.Tx) error {
+		r.err = nil
+		err := tx.Idempotent(once, func() (any, error) {
+			if err := l.decide(tx, []operation{op}); err != nil {
+				return nil, err
+			}
+			return *result, r.err
+		})
+		if errs.Is(r.err, errs.BudgetExceeded) {
+			return tx.Forget(once)
+		}
+		return err
+	})
+	return *result, cmp.Or(err, r.err)
+}
+
+// commit decides operations in one transaction, in the given order.
+func (l *Ledger) commit(ctx context.Context, ops []operation) error {
+	return l.Write(ctx, func(tx *store.Tx) error { return l.decide(tx, ops) })
+}
+
+func (l *Ledger) decide(tx *store.Tx, ops []operation) error {
+	b, err := openBatch(tx, ops)
+	if err != nil {
+		return err
+	}
+	for _, op := range ops {
+		op.decide(b)
+	}
+	if err := b.save(); err != nil {
+		return err
+	}
+	l.counters.after(b)
+	return nil
 }

@@ -20,6 +20,7 @@
 package usage
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -60,16 +61,10 @@ func New(s *store.Store, opts *Options) *Ledger {
 	if opts != nil {
 		o = *opts
 	}
-	if o.Poll <= 0 {
-		o.Poll = time.Second
+	l := &Ledger{
+		store: s, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), poll: cmp.Or(o.Poll, time.Second),
+		retention: max(cmp.Or(o.Retention, 400*day), 2*day), counters: newCounters(),
 	}
-	if o.Retention <= 0 {
-		o.Retention = 400 * day
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	l := &Ledger{store: s, log: o.Logger, poll: o.Poll, retention: max(o.Retention, 2*day), counters: newCounters()}
 	l.group = newGroup(l.commit)
 	l.Loop = background.NewLoop(background.NewPollLoop(background.PollOptions{Task: "freeing expired reservations", Logger: l.log}, l.expireDue).Run)
 	return l
@@ -91,11 +86,31 @@ func requireOwn(by models.Principal, agentID string) error {
 	return errs.New(errs.ForeignAgent, "this token is bound to the agent %q and writes usage for that agent only", *by.AgentID)
 }
 
-// do decides an operation together with others that wait at the same time and returns after the
-// commit. With an Idempotency-Key it runs in its own transaction, which also stores the response.
-func (l *Ledger) do(ctx context.Context, op operation, once *models.Idempotency) error {
-	if once == nil {
-		return l.group.do(ctx, op)
+// expireDue releases reservations whose lease has ended while no operation does it, and returns when
+// to look again. It only reads while there are none.
+func (l *Ledger) expireDue(ctx context.Context) (time.Duration, error) {
+	for {
+		due, held, err := l.store.Ledger(ctx).NextReservationDue()
+		if err != nil || !held {
+			return l.poll, err
+		}
+		if early := due.Sub(l.store.Now()); early > 0 {
+			return min(early, l.poll), nil
+		}
+		if err := l.commit(ctx, nil); err != nil {
+			return l.poll, err
+		}
 	}
-	return l.commitOne(ctx, op, once)
+}
+
+// Purge deletes facts, windows, outcomes, ended reservations, resets and additional budgets of
+// days before the retention, one batch per transaction. Call it periodically. A request_id is
+// forgotten with its fact.
+func (l *Ledger) Purge(ctx context.Context) error {
+	before := dayOf(l.store.Now().Add(-l.retention))
+	if err := l.store.Write(ctx, func(tx *store.Tx) error { return tx.Ledger().ForgetBefore(before) }); err != nil {
+		return err
+	}
+	_, err := l.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.Ledger().Purge(before, limit) })
+	return err
 }

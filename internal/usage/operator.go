@@ -143,7 +143,7 @@ func (b *batch) audit(ctx context.Context, by models.Principal, agentID string, 
 // operate opens a batch for one account for an operator's action.
 func (l *Ledger) operate(ctx context.Context, agentID string, once *models.Idempotency, act func(*batch, *account) (any, error)) error {
 	ops := []operation{&lockAccount{request{agentID: agentID}}}
-	return l.write(ctx, func(tx *store.Tx) error {
+	return l.Write(ctx, func(tx *store.Tx) error {
 		return tx.Idempotent(once, func() (any, error) {
 			b, err := openBatch(tx, ops)
 			if err != nil {

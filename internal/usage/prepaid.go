@@ -91,9 +91,7 @@ func NewPrepaid(l *Ledger, opts *PrepaidOptions) *Prepaid {
 	if opts != nil {
 		p.opts = *opts
 	}
-	if p.opts.Logger == nil {
-		p.opts.Logger = slog.New(slog.DiscardHandler)
-	}
+	p.opts.Logger = cmp.Or(p.opts.Logger, slog.New(slog.DiscardHandler))
 	if p.opts.Clock == nil {
 		p.opts.Clock = time.Now
 	}
@@ -265,7 +263,7 @@ func (p *Prepaid) Close(ctx context.Context, with func(*store.Tx) error) error {
 func (p *Prepaid) settle(ctx context.Context, idle time.Duration, with func(*store.Tx) error) error {
 	due, ops, err := p.due(ctx, idle)
 	if err == nil && (len(due) > 0 || with != nil) {
-		err = p.ledger.write(ctx, func(tx *store.Tx) error {
+		err = p.ledger.Write(ctx, func(tx *store.Tx) error {
 			if with != nil {
 				if err := with(tx); err != nil {
 					return err

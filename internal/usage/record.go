@@ -29,8 +29,7 @@ func (l *Ledger) Record(ctx context.Context, by models.Principal, agentID string
 	if err != nil {
 		return Recorded{}, err
 	}
-	err = l.do(ctx, op, once)
-	return op.recorded, err
+	return do(ctx, l, op, &op.recorded, once)
 }
 
 // record is the operation behind Record.

@@ -26,16 +26,15 @@ func (l *Ledger) Reserve(ctx context.Context, by models.Principal, agentID strin
 	if err := v.Err(); err != nil {
 		return models.Reservation{}, err
 	}
-	id, err := uuid.NewV7()
+	ttl := DefaultReservationTTL * time.Second
+	if d.TTLSeconds != nil {
+		ttl = time.Duration(*d.TTLSeconds) * time.Second
+	}
+	op, err := newReserve(agentID, *d.Tokens, ttl)
 	if err != nil {
 		return models.Reservation{}, err
 	}
-	op := &reserve{request: request{agentID: agentID}, id: id.String(), tokens: *d.Tokens, ttl: DefaultReservationTTL * time.Second}
-	if d.TTLSeconds != nil {
-		op.ttl = time.Duration(*d.TTLSeconds) * time.Second
-	}
-	err = l.do(ctx, op, once)
-	return op.granted, err
+	return do(ctx, l, op, &op.granted, once)
 }
 
 // reserve is the operation behind Reserve.
@@ -46,6 +45,11 @@ type reserve struct {
 	earlier int64 // the part of tokens that belongs to earlier requests, 0 unless it renews their holds
 	ttl     time.Duration
 	granted models.Reservation
+}
+
+func newReserve(agentID string, tokens int64, ttl time.Duration) (*reserve, error) {
+	id, err := uuid.NewV7()
+	return &reserve{request: request{agentID: agentID}, id: id.String(), tokens: tokens, ttl: ttl}, err
 }
 
 func (op *reserve) decide(b *batch) {
@@ -94,6 +98,7 @@ func (op *reserve) judge(b *batch) error {
 // refuse adds the event and returns the error. It is permanent if the whole daily budget of one of
 // the limits is less than what was requested.
 func (op *reserve) refuse(b *batch, a *account, u use, limits []*account) error {
+	b.refused++
 	b.exceed(a, u, op.tokens)
 	budget, _ := a.budget()
 	by, hint, permanent := "", "", false

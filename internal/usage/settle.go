@@ -25,14 +25,11 @@ func (l *Ledger) Settle(ctx context.Context, by models.Principal, agentID, id st
 	if err := v.Err(); err != nil {
 		return Settled{}, err
 	}
-	fact, err := newFact(agentID, *d.Tokens, d.FactLabels, d)
+	op, err := newSettle(agentID, id, d)
 	if err != nil {
 		return Settled{}, err
 	}
-	fact.ReservationID = id
-	op := &settle{request: request{agentID: agentID, reservation: id}, fact: fact, outcome: d.FactOutcome}
-	err = l.do(ctx, op, once)
-	return op.settled, err
+	return do(ctx, l, op, &op.settled, once)
 }
 
 // Release releases what a reservation held. For an expired or released reservation it does
@@ -41,7 +38,7 @@ func (l *Ledger) Release(ctx context.Context, by models.Principal, agentID, id s
 	if err := requireOwn(by, agentID); err != nil {
 		return err
 	}
-	return l.do(ctx, &release{request{agentID: agentID, reservation: id}}, nil)
+	return l.group.do(ctx, &release{request{agentID: agentID, reservation: id}})
 }
 
 // find returns the reservation that a request ends and the account that holds it.
@@ -66,6 +63,12 @@ type settle struct {
 	fact    models.Fact
 	outcome FactOutcome
 	settled Settled
+}
+
+func newSettle(agentID, reservationID string, d Settlement) (*settle, error) {
+	fact, err := newFact(agentID, *d.Tokens, d.FactLabels, d)
+	fact.ReservationID = reservationID
+	return &settle{request: request{agentID: agentID, reservation: reservationID}, fact: fact, outcome: d.FactOutcome}, err
 }
 
 func (op *settle) decide(b *batch) {

@@ -80,24 +80,6 @@ func (op *prepay) renew(b *batch, a *account) {
 	}
 }
 
-// count adds what the statement has done.
-func (op *prepay) count(n *counts) {
-	switch {
-	case op.err != nil:
-		return
-	case op.reservation != "" && op.settle.err == nil:
-		n.add(&op.settle)
-	case op.settle.fact.Tokens > 0:
-		n.facts, n.tokens = n.facts+1, n.tokens+op.settle.fact.Tokens
-	}
-	if op.granted.ID != "" {
-		n.granted++
-	}
-	if errs.Is(op.refused, errs.BudgetExceeded) {
-		n.refused++
-	}
-}
-
 // grant decides a reservation.
 func (op *reserve) grant(b *batch) (models.Reservation, error) {
 	op.decide(b)

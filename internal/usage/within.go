@@ -2,9 +2,8 @@ package usage
 
 import (
 	"context"
+	"errors"
 	"time"
-
-	"github.com/google/uuid"
 
 	"comet/models"
 	"comet/store"
@@ -15,29 +14,42 @@ import (
 // operation first, the ledger's accounts last.
 
 // Write is store.Write for a transaction in which ReserveIn, SettleIn, ReleaseIn or ChargeIn are
-// called. Any error of theirs except a refusal must end it.
-func (l *Ledger) Write(ctx context.Context, fn func(*store.Tx) error) error { return l.write(ctx, fn) }
+// called. Any error of theirs except a refusal must end it. If openBatch requires that, Write runs
+// the transaction again, after it has released expired reservations in a transaction of their own.
+func (l *Ledger) Write(ctx context.Context, fn func(*store.Tx) error) error {
+	for {
+		err := l.store.Write(ctx, fn)
+		switch {
+		case errors.Is(err, errAccountsCreated):
+			err = ctx.Err()
+		case errors.Is(err, errOverdue):
+			err = l.commit(ctx, nil)
+		default:
+			return err
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
 
 // ReserveIn is Reserve in the caller's transaction. After errs.BudgetExceeded the transaction may
 // continue; it keeps the event about the refusal.
 func (l *Ledger) ReserveIn(tx *store.Tx, agentID string, tokens int64, ttl time.Duration) (models.Reservation, error) {
-	id, err := uuid.NewV7()
-	if err != nil {
-		return models.Reservation{}, err
+	op, err := newReserve(agentID, tokens, min(ttl, MaxReservationTTL*time.Second))
+	if err == nil {
+		err = l.decideOne(tx, op)
 	}
-	op := &reserve{request: request{agentID: agentID}, id: id.String(), tokens: tokens, ttl: min(ttl, MaxReservationTTL*time.Second)}
-	err = l.decideOne(tx, op)
 	return op.granted, err
 }
 
 // SettleIn is Settle in the caller's transaction.
 func (l *Ledger) SettleIn(tx *store.Tx, agentID, reservationID string, d Settlement) error {
-	fact, err := newFact(agentID, *d.Tokens, d.FactLabels, d)
+	op, err := newSettle(agentID, reservationID, d)
 	if err != nil {
 		return err
 	}
-	fact.ReservationID = reservationID
-	return l.decideOne(tx, &settle{request: request{agentID: agentID, reservation: reservationID}, fact: fact, outcome: d.FactOutcome})
+	return l.decideOne(tx, op)
 }
 
 // ReleaseIn is Release in the caller's transaction.

@@ -40,6 +40,15 @@ func run(api string, types []string, out string) error {
 
 // generate describes the API whose general part is in the first folder.
 func generate(dirs []string) (jsonText, yamlText []byte, err error) {
+	annotated, err := os.MkdirTemp("", "openapigen")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer os.RemoveAll(annotated)
+	if err := annotateRoutes(dirs[0], annotated); err != nil {
+		return nil, nil, err
+	}
+	dirs = append([]string{annotated}, dirs[1:]...)
 	facts, texts, routes, err := readFacts(dirs)
 	if err != nil {
 		return nil, nil, err
