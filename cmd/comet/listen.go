@@ -25,7 +25,7 @@ const (
 
 // listen receives events until ctx ends, which is no error.
 func listen(ctx context.Context, c *call) (err error) {
-	forward, err := newForwarder(given[string](c, "forward"))
+	forward, err := parseForward(given[string](c, "forward"))
 	if err != nil {
 		return err
 	}
