@@ -14,7 +14,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/term"
 
@@ -29,10 +28,6 @@ const (
 )
 
 func formats() []string { return []string{formatTable, formatJSON, formatYAML} }
-
-func addOutputFlag(fs *pflag.FlagSet, into *string) {
-	fs.StringVarP(into, "output", "o", "", "output `format`: table, json or yaml (COMET_OUTPUT; default table)")
-}
 
 // output prints results: a table for people, or the response as JSON or YAML for programs.
 type output struct {

@@ -202,11 +202,11 @@ func (s *session) failureText(ctx context.Context, r *agent.Request, reply agent
 		text = fmt.Sprintf("no agent%s offers %q", kind, r.WorkType)
 	}
 	if len(supported) > 0 {
-		return fmt.Sprintf("%s; agents%s offer %s%s", text, kind, someOf(supported), didYouMean(r.WorkType, supported, ""))
+		return fmt.Sprintf("%s; agents%s offer %s%s", text, kind, someOf(supported), input.DidYouMean(r.WorkType, supported))
 	}
 	types := s.agentNames(ctx, typeOf)
 	if r.To != "" && len(types) > 0 {
-		text += fmt.Sprintf("; there are agents of the types %s%s", someOf(types), didYouMean(r.To, types, ""))
+		text += fmt.Sprintf("; there are agents of the types %s%s", someOf(types), input.DidYouMean(r.To, types))
 	}
 	return text + `. "comet agents list" shows what agents offer; "comet worker" offers more`
 }

@@ -1,15 +1,15 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
+
+	"comet/internal/input"
 )
 
 const (
@@ -19,6 +19,8 @@ const (
 	// tailPause and maxTailPause are the pauses before a lost stream is requested again.
 	tailPause    = time.Second
 	maxTailPause = 15 * time.Second
+	// maxTailed is the longest event that is shown, in bytes.
+	maxTailed = 16 << 20
 )
 
 // follower follows the events over lost connections.
@@ -86,73 +88,54 @@ func (t *follower) once(ctx context.Context) error {
 		return t.nameParams(err)
 	}
 	defer body.Close()
-	lines := bufio.NewReader(body)
-	var m streamMessage
+	events := input.NewEventReader(body, maxTailed)
 	for {
-		line, err := lines.ReadString('\n')
+		e, err := events.Next()
 		if err != nil {
 			return nil // the stream has ended
 		}
 		lost.Reset(tailSilence)
 		t.came = true
-		if line = strings.TrimRight(line, "\r\n"); line != "" {
-			m.add(line)
-			continue
-		}
-		if err := t.handle(m); err != nil {
+		if err := t.handle(e); err != nil {
 			return err
 		}
-		m = streamMessage{}
 	}
 }
 
-// streamMessage is one message of the stream.
-type streamMessage struct{ id, event, data string }
-
-func (m *streamMessage) add(line string) {
-	name, value, _ := strings.Cut(line, ":")
-	value = strings.TrimPrefix(value, " ")
-	switch name {
-	case "id":
-		m.id = value
-	case "event":
-		m.event = value
-	case "data":
-		m.data = value
-	}
-}
-
-// handle prints a message and remembers its position.
-func (t *follower) handle(m streamMessage) error {
-	if m.event == "gap" {
-		printLine(t.messages, "events were deleted before they could be sent: %s", m.data)
-	} else if m.data != "" {
-		if err := t.print.tailed(m); err != nil {
+// handle prints an event and remembers its position.
+func (t *follower) handle(e input.Event) error {
+	switch {
+	case string(e.Name) == "gap":
+		printLine(t.messages, "events were deleted before they could be sent: %s", string(e.Data))
+	case e.Long != nil:
+		printLine(t.messages, "the event %s is longer than %d bytes and is not shown", string(e.ID), maxTailed)
+	case e.Data != nil:
+		if err := t.print.tailed(e); err != nil {
 			return err
 		}
 		if t.limit--; t.limit == 0 {
 			return errTailed
 		}
 	}
-	if m.id != "" {
-		t.sent["Last-Event-ID"] = m.id
+	if e.ID != nil {
+		t.sent["Last-Event-ID"] = string(e.ID)
 	}
 	return nil
 }
 
 // tailed prints an event of the stream; with -o json each is a document.
-func (p *printer) tailed(m streamMessage) error {
-	return p.printDocument([]byte(m.data), func() error {
+func (p *printer) tailed(event input.Event) error {
+	return p.printDocument(event.Data, func() error {
 		var e struct {
 			Position int64           `json:"position"`
 			Key      string          `json:"key"`
 			At       string          `json:"at"`
 			Data     json.RawMessage `json:"data"`
 		}
-		if err := decode([]byte(m.data), &e); err != nil {
+		if err := decode(event.Data, &e); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintf(p.out.w, "%d  %s\n  %s\n", e.Position, printable(e.At+"  "+m.event+"  "+e.Key), printable(string(e.Data)))
+		_, err := fmt.Fprintf(p.out.w, "%d  %s\n  %s\n", e.Position, printable(e.At+"  "+string(event.Name)+"  "+e.Key), printable(string(e.Data)))
 		return err
 	})
 }
