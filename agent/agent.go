@@ -173,12 +173,10 @@ func (a *Agent) drain() error {
 
 // waitAtMost waits for a channel to be closed, and reports whether that was in time.
 func waitAtMost(done <-chan struct{}, timeout time.Duration) bool {
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
 	select {
 	case <-done:
 		return true
-	case <-timer.C:
+	case <-time.After(timeout):
 		return false
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"comet/internal/background"
 	"comet/internal/wire/envelope"
 )
 
@@ -17,8 +18,8 @@ type job struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	work   *Work
-	// repeated holds one token if the request arrived again.
-	repeated chan struct{}
+	// repeated is set if the request arrived again.
+	repeated background.Signal
 	// The agent's mutex guards the following. newest is the newest message of the request, which
 	// the result replies to; messages are those not acknowledged yet. recorded is whether the
 	// cache knows the request, so that they may be.

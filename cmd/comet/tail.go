@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"comet/internal/background"
 	"comet/internal/input"
 )
 
@@ -16,8 +17,7 @@ const (
 	// tailSilence is how long a stream may be silent before its connection counts as lost. It has
 	// a heartbeat every 15 s.
 	tailSilence = time.Minute
-	// tailPause and maxTailPause are the pauses before a lost stream is requested again.
-	tailPause    = time.Second
+	// maxTailPause is the longest pause before a lost stream is requested again.
 	maxTailPause = 15 * time.Second
 	// maxTailed is the longest event that is shown, in bytes.
 	maxTailed = 16 << 20
@@ -52,7 +52,7 @@ var errTailed = errors.New("limit reached")
 // run follows until ctx ends, which is no error. A rejection by the server is an error, and so is
 // a failure of the first connection.
 func (t *follower) run(ctx context.Context) error {
-	for pause := tailPause; ; pause = min(2*pause, maxTailPause) {
+	for pause := background.NewBackoff(maxTailPause); ; {
 		t.came = false
 		err := t.once(ctx)
 		if ctx.Err() != nil || errors.Is(err, errTailed) || errors.Is(err, syscall.EPIPE) {
@@ -62,13 +62,12 @@ func (t *follower) run(ctx context.Context) error {
 			return err
 		}
 		if t.came {
-			pause = tailPause
+			pause.Reset()
 		}
-		printLine(t.messages, "the stream ended; connecting again in %s", fmt.Sprint(pause))
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return nil
+		wait := pause.NextBackOff().Round(time.Millisecond)
+		printLine(t.messages, "the stream ended; connecting again in %s", wait.String())
+		if background.Sleep(ctx, wait) != nil {
+			return nil //nolint:nilerr // the end of ctx is no error
 		}
 	}
 }

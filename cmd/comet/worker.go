@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -77,7 +76,7 @@ func work(ctx context.Context, c *call) error {
 		a.Interrupt()
 		r.Kill()
 	})()
-	return rejectedAgent(a.Run(ctx))
+	return rejected("the server rejects the worker", a.Run(ctx))
 }
 
 // onSecondSignal calls act at a second SIGINT or SIGTERM; a third one ends the program. The
@@ -216,15 +215,4 @@ func openState(dir string) (cache *agent.DirCache, unlock func(), err error) {
 		unlock()
 	}
 	return cache, unlock, err
-}
-
-// rejectedAgent gives a rejected connection the exit code of a rejected request.
-func rejectedAgent(err error) error {
-	var refused *agent.ResponseError
-	if !errors.As(err, &refused) {
-		return err
-	}
-	return &apiError{status: refused.Status, problem: client.Problem{
-		Title: "the server rejects the worker", Detail: new(cmp.Or(refused.Detail, http.StatusText(refused.Status))),
-	}}
 }
