@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -88,16 +87,6 @@ func New(server, token string, opts *Options) (*Agent, error) {
 func (a *Agent) Handle(workType string, h Handler) { a.handlers[withoutPrefix(workType)] = h }
 
 func withoutPrefix(workType string) string { return strings.TrimPrefix(workType, customPrefix) }
-
-// workTypes are the registered work types, sorted.
-func (a *Agent) workTypes() []string {
-	var all []string
-	for name := range a.handlers {
-		all = append(all, name)
-	}
-	slices.Sort(all)
-	return all
-}
 
 // Run takes work until ctx ends, and then waits up to Options.Drain for running work while it
 // rejects new work. It returns nil after that. It returns an error at once if the server rejects

@@ -163,7 +163,7 @@ func (c *DirCache) End(request Key, result []byte) error {
 	if err := c.write(request, suffixResult, result); err != nil {
 		return err
 	}
-	if err := c.remove(request, suffixRunning); err != nil {
+	if err := remove(c.path(request, suffixRunning)); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -176,11 +176,12 @@ func (c *DirCache) End(request Key, result []byte) error {
 
 // Forget implements Cache.
 func (c *DirCache) Forget(request Key) error {
-	return errors.Join(c.remove(request, suffixRunning), c.remove(request, suffixResult))
+	return errors.Join(remove(c.path(request, suffixRunning)), remove(c.path(request, suffixResult)))
 }
 
-func (c *DirCache) remove(request Key, suffix string) error {
-	if err := os.Remove(c.path(request, suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// remove removes a file, which may be gone.
+func remove(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
@@ -227,11 +228,11 @@ func (c *DirCache) prune() error {
 		}
 		switch late := c.now().Sub(info.ModTime()) >= cacheTTL; {
 		case late:
-			err = os.Remove(filepath.Join(c.dir, e.Name()))
+			err = remove(filepath.Join(c.dir, e.Name()))
 		case strings.HasSuffix(e.Name(), suffixResult):
 			results = append(results, info)
 		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err != nil {
 			return err
 		}
 	}
@@ -239,7 +240,7 @@ func (c *DirCache) prune() error {
 		return cmp.Or(a.ModTime().Compare(b.ModTime()), strings.Compare(a.Name(), b.Name()))
 	})
 	for _, info := range results[:max(len(results)-c.maxResults, 0)] {
-		if err := os.Remove(filepath.Join(c.dir, info.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := remove(filepath.Join(c.dir, info.Name())); err != nil {
 			return err
 		}
 	}

@@ -36,14 +36,11 @@ type job struct {
 func (a *Agent) handleRequest(life context.Context, j *job) {
 	id := j.work.key()
 	known, err := a.opts.Cache.Begin(id)
-	if err != nil {
-		a.log.Error("the cache cannot be read", "request_id", id.Request, "task_id", id.Task, "error", err)
-		a.acknowledgeRequest(j)
-		a.sendResult(life, j, outcome{Error: new(envelope.Unavailable(j.work.agentID, nil))})
-		return
-	}
 	a.acknowledgeRequest(j)
 	switch before, ok := decodeOutcome(known.Result); {
+	case err != nil:
+		a.log.Error("the cache cannot be read", "request_id", id.Request, "task_id", id.Task, "error", err)
+		a.sendResult(life, j, outcome{Error: new(envelope.Unavailable(j.work.agentID, nil))})
 	case ok:
 		a.sendResult(life, j, before)
 	case known.Interrupted && a.opts.NoRerun:

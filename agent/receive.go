@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -86,7 +88,7 @@ func (a *Agent) startWork(life context.Context, e envelope.Envelope, p envelope.
 	}
 	switch known := a.handlers[withoutPrefix(p.WorkType)]; {
 	case known == nil:
-		a.sendFailure(life, e, envelope.UnsupportedWorkType(p.WorkType, a.workTypes()))
+		a.sendFailure(life, e, envelope.UnsupportedWorkType(p.WorkType, slices.Sorted(maps.Keys(a.handlers))))
 	case a.draining:
 		a.sendFailure(life, e, envelope.Unavailable(a.hello.AgentID, nil))
 	case len(a.jobs) >= 2*a.opts.Concurrency:

@@ -16,10 +16,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"comet/agent"
 	"comet/internal/background"
+	"comet/internal/input"
 )
 
 const (
@@ -203,27 +202,13 @@ func environment(base []string, w task) []string {
 // variables are the parameters that are text, numbers or booleans. If several have the same
 // variable name the last counts.
 func variables(parameters []byte) (entries []string) {
-	dec := jsontext.NewDecoder(bytes.NewReader(parameters))
-	if t, err := dec.ReadToken(); err != nil || t.Kind() != '{' {
+	root := input.Parse(parameters, input.JSON).Root
+	if root == nil || root.Kind != input.Object {
 		return nil
 	}
-	for dec.PeekKind() == '"' {
-		name, err := dec.ReadToken()
-		if err != nil {
-			return entries
-		}
-		variable := paramPrefix + variableName(name.String())
-		switch dec.PeekKind() {
-		case '"', '0', 't', 'f':
-			value, err := dec.ReadToken()
-			if err != nil {
-				return entries
-			}
-			entries = append(entries, variable+"="+value.String())
-		default:
-			if dec.SkipValue() != nil {
-				return entries
-			}
+	for _, m := range root.Members {
+		if kind := m.Value.Kind; kind == input.String || kind == input.Number || kind == input.Boolean {
+			entries = append(entries, paramPrefix+variableName(m.Name)+"="+m.Value.Text)
 		}
 	}
 	return entries

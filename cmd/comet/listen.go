@@ -45,7 +45,7 @@ func listen(ctx context.Context, c *call) (err error) {
 	}
 	ctx, stop := untilClosed(ctx)
 	defer stop()
-	r := newReceiver(verifier, forward, newPrinter(c.out, c.messages))
+	r := newReceiver(verifier, forward, &printer{out: c.out, messages: c.messages})
 	server := &http.Server{Handler: r, ReadHeaderTimeout: removeTimeout, ReadTimeout: forwardTimeout}
 	go func() { r.fail(server.Serve(socket)) }()
 	defer func() { _ = server.Close() }()

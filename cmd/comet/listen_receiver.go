@@ -187,8 +187,6 @@ type printer struct {
 	messages io.Writer
 }
 
-func newPrinter(out output, notes io.Writer) *printer { return &printer{out: out, messages: notes} }
-
 // printRejected prints a note about an invalid request.
 func (p *printer) printRejected(from string, err error) {
 	p.mu.Lock()

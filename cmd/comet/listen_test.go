@@ -56,7 +56,7 @@ func listening(t *testing.T, format, forward string) *listenerFixture {
 	require.NoError(t, err)
 	out, err := newOutput(&e.out, format, false)
 	require.NoError(t, err)
-	e.receiver = newReceiver(verifier, f, newPrinter(out, &e.notes))
+	e.receiver = newReceiver(verifier, f, &printer{out: out, messages: &e.notes})
 	e.started.Store(true)
 	return e
 }

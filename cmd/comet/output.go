@@ -142,13 +142,6 @@ func printable(s string) string {
 func isControl(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
 
 // optional is a value that may be missing, "-" if it is.
-func optional[T any](v *T) string {
-	if v == nil {
-		return "-"
-	}
-	return fmt.Sprint(*v)
-}
-
 func yesNo(v bool) string {
 	if v {
 		return "yes"

@@ -36,7 +36,7 @@ type follower struct {
 func tailEvents(ctx context.Context, c *call) error {
 	ctx, stop := untilClosed(ctx)
 	defer stop()
-	return (&follower{call: c, print: newPrinter(c.out, c.messages), limit: given[int64](c, "limit")}).run(ctx)
+	return (&follower{call: c, print: &printer{out: c.out, messages: c.messages}, limit: given[int64](c, "limit")}).run(ctx)
 }
 
 // untilClosed ends a context when the terminal is closed. A closed pipe does not end the program

@@ -84,23 +84,16 @@ func work(ctx context.Context, c *call) error {
 func onSecondSignal(act func()) (off func()) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for range 2 {
-			select {
-			case <-signals:
-			case <-done:
-				return
-			}
+	go func() { // ends when off closes the channel
+		<-signals
+		if _, second := <-signals; second {
+			signal.Stop(signals)
+			act()
 		}
-		signal.Stop(signals)
-		act()
 	}()
 	return func() {
-		signal.Stop(signals)
-		close(done)
-		<-ended
+		signal.Stop(signals) // nothing is sent afterwards
+		close(signals)
 	}
 }
 
