@@ -34,7 +34,7 @@ func listen(ctx context.Context, c *call) (err error) {
 	if err != nil {
 		return usagef("cannot listen on %s: %w", given[string](c, "listen"), err)
 	}
-	defer socket.Close()
+	defer func() { _ = socket.Close() }()
 	if address := socket.Addr().(*net.TCPAddr); address.IP.IsUnspecified() {
 		return usagef("--listen must have an address at which the server can reach this machine, not %s", address)
 	}

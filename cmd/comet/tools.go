@@ -239,10 +239,10 @@ func changeTool(ctx context.Context, c *call) error {
 func changePolicy(ctx context.Context, c *call) (err error) {
 	_, path, _ := strings.Cut(c.request, " ")
 	rules := c.changed("allow") || c.changed("deny") || c.changed("class")
-	switch set, clear := c.changed("set"), c.changed("clear"); {
-	case set && clear || rules && (set || clear):
+	switch set, cleared := c.changed("set"), c.changed("clear"); {
+	case set && cleared || rules && (set || cleared):
 		return usagef("give --set, --clear, or --allow, --deny and --class, not both")
-	case clear:
+	case cleared:
 		c.request, c.message = "DELETE "+path, `cleared the policy of {{index . "TOKEN-ID"}}`
 	case set:
 		c.request = "PUT " + path
