@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -89,16 +88,6 @@ func (a *Agent) Handle(workType string, h Handler) { a.handlers[withoutPrefix(wo
 
 func withoutPrefix(workType string) string { return strings.TrimPrefix(workType, customPrefix) }
 
-// workTypes are the registered work types, sorted.
-func (a *Agent) workTypes() []string {
-	var all []string
-	for name := range a.handlers {
-		all = append(all, name)
-	}
-	slices.Sort(all)
-	return all
-}
-
 // Run takes work until ctx ends, and then waits up to Options.Drain for running work while it
 // rejects new work. It returns nil after that. It returns an error at once if the server rejects
 // the first connection; later connections are retried for ever.
@@ -173,12 +162,10 @@ func (a *Agent) drain() error {
 
 // waitAtMost waits for a channel to be closed, and reports whether that was in time.
 func waitAtMost(done <-chan struct{}, timeout time.Duration) bool {
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
 	select {
 	case <-done:
 		return true
-	case <-timer.C:
+	case <-time.After(timeout):
 		return false
 	}
 }

@@ -16,7 +16,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 )
 
-// The defaults of how long and of how many requests results are kept.
+// How long a DirCache keeps results, and the default of how many a cache keeps.
 const (
 	cacheTTL  = 24 * time.Hour
 	cacheSize = 10_000
@@ -48,48 +48,30 @@ type CacheEntry struct {
 }
 
 // MemoryCache is a Cache in memory.
-type MemoryCache struct {
-	now     func() time.Time
-	results *lru.Cache[Key, cachedResult]
-}
+type MemoryCache struct{ results *lru.Cache[Key, []byte] }
 
-type cachedResult struct {
-	data []byte
-	at   time.Time
-}
-
-// NewMemoryCache returns a cache of up to count results, for 24 hours; 0 is 10,000.
+// NewMemoryCache returns a cache of the newest count results; 0 is 10,000.
 func NewMemoryCache(count int) *MemoryCache {
 	if count <= 0 {
 		count = cacheSize
 	}
-	results, err := lru.New[Key, cachedResult](count)
+	results, err := lru.New[Key, []byte](count)
 	if err != nil {
 		panic(err) // only for a count below 1
 	}
-	return &MemoryCache{now: time.Now, results: results}
+	return &MemoryCache{results}
 }
-
-func (c *MemoryCache) isFresh(r cachedResult) bool { return c.now().Sub(r.at) < cacheTTL }
 
 // Begin implements Cache.
 func (c *MemoryCache) Begin(request Key) (CacheEntry, error) {
-	if r, ok := c.results.Peek(request); ok && c.isFresh(r) {
-		return CacheEntry{Result: r.data}, nil
-	}
-	return CacheEntry{}, nil
+	result, _ := c.results.Peek(request)
+	return CacheEntry{Result: result}, nil
 }
 
 // End implements Cache.
 func (c *MemoryCache) End(request Key, result []byte) error {
-	c.results.Add(request, cachedResult{result, c.now()})
-	for {
-		oldest, r, ok := c.results.GetOldest()
-		if !ok || c.isFresh(r) {
-			return nil
-		}
-		c.results.Remove(oldest)
-	}
+	c.results.Add(request, result)
+	return nil
 }
 
 // Forget implements Cache.
@@ -181,7 +163,7 @@ func (c *DirCache) End(request Key, result []byte) error {
 	if err := c.write(request, suffixResult, result); err != nil {
 		return err
 	}
-	if err := c.remove(request, suffixRunning); err != nil {
+	if err := remove(c.path(request, suffixRunning)); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -194,11 +176,12 @@ func (c *DirCache) End(request Key, result []byte) error {
 
 // Forget implements Cache.
 func (c *DirCache) Forget(request Key) error {
-	return errors.Join(c.remove(request, suffixRunning), c.remove(request, suffixResult))
+	return errors.Join(remove(c.path(request, suffixRunning)), remove(c.path(request, suffixResult)))
 }
 
-func (c *DirCache) remove(request Key, suffix string) error {
-	if err := os.Remove(c.path(request, suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// remove removes a file, which may be gone.
+func remove(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
@@ -245,11 +228,11 @@ func (c *DirCache) prune() error {
 		}
 		switch late := c.now().Sub(info.ModTime()) >= cacheTTL; {
 		case late:
-			err = os.Remove(filepath.Join(c.dir, e.Name()))
+			err = remove(filepath.Join(c.dir, e.Name()))
 		case strings.HasSuffix(e.Name(), suffixResult):
 			results = append(results, info)
 		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err != nil {
 			return err
 		}
 	}
@@ -257,7 +240,7 @@ func (c *DirCache) prune() error {
 		return cmp.Or(a.ModTime().Compare(b.ModTime()), strings.Compare(a.Name(), b.Name()))
 	})
 	for _, info := range results[:max(len(results)-c.maxResults, 0)] {
-		if err := os.Remove(filepath.Join(c.dir, info.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := remove(filepath.Join(c.dir, info.Name())); err != nil {
 			return err
 		}
 	}

@@ -106,7 +106,7 @@ func newHTTPClient() *http.Client {
 // ResponseError, and after a ResponseError with Status 503 or 429.
 func (c *Client) Send(ctx context.Context, r *Request, wait time.Duration) (Response, error) {
 	r.fill()
-	data, err := envelope.Format(r.envelope(r.WorkType, r.RequestID, r.parameters(), r.hints()))
+	data, err := envelope.Format(r.envelope(r.WorkType, r.RequestID, r.Parameters, r.hints()))
 	if err != nil {
 		return Response{}, err
 	}
@@ -217,8 +217,11 @@ func (c *Client) request(ctx context.Context, method, path string, body io.Reade
 	return req, nil
 }
 
-// fill sets the ids that were not given.
+// fill sets the ids and the parameters that were not given.
 func (r *Request) fill() {
+	if len(r.Parameters) == 0 {
+		r.Parameters = json.RawMessage("{}")
+	}
 	for _, id := range []*uuid.UUID{&r.TaskID, &r.RequestID, &r.TraceID} {
 		if *id == uuid.Nil {
 			*id = uuid.New()
@@ -233,13 +236,6 @@ func (r *Request) envelope(workType string, request uuid.UUID, parameters json.R
 		TraceID: r.TraceID, RequestID: request, Type: envelope.TypeWorkRequest,
 		Payload: envelope.WorkRequest{TaskID: r.TaskID, WorkType: workType, Parameters: parameters, Hints: hints},
 	}
-}
-
-func (r *Request) parameters() json.RawMessage {
-	if len(r.Parameters) == 0 {
-		return json.RawMessage("{}")
-	}
-	return r.Parameters
 }
 
 func (r *Request) hints() envelope.Hints {
@@ -321,9 +317,4 @@ func isServerUnavailable(f envelope.Failure) bool {
 		AgentID string `json:"agent_id"`
 	}
 	return f.Code == envelope.CodeUnavailable && json.Unmarshal(f.Context, &about) == nil && about.AgentID == envelope.Orchestrator
-}
-
-// failureResponse is the error of a connection that the server ends with an error envelope.
-func failureResponse(f envelope.Failure) *ResponseError {
-	return &ResponseError{Status: f.Code.HTTPStatus(), Code: int(f.Code), Detail: f.Message}
 }

@@ -222,7 +222,7 @@ func (a *Agent) sendAll(ctx context.Context, conn *websocket.Conn) error {
 		if !ok {
 			return nil
 		}
-		if err := a.writeMessage(ctx, conn, p.data); err != nil {
+		if err := writeMessage(ctx, conn, p.data); err != nil {
 			return err
 		}
 		if err := a.sendAcks(ctx, conn); err != nil {
@@ -237,11 +237,15 @@ func (a *Agent) sendAcks(ctx context.Context, conn *websocket.Conn) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	return a.writeMessage(ctx, conn, ackFrame(ids))
+	data, err := json.Marshal(map[string][]uuid.UUID{"ack": ids})
+	if err != nil {
+		return err
+	}
+	return writeMessage(ctx, conn, data)
 }
 
 // writeMessage sends a message.
-func (a *Agent) writeMessage(ctx context.Context, conn *websocket.Conn, data []byte) error {
+func writeMessage(ctx context.Context, conn *websocket.Conn, data []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	return conn.Write(ctx, websocket.MessageText, data)
@@ -255,18 +259,11 @@ func ping(ctx context.Context, conn *websocket.Conn) error {
 
 // sendHeartbeat sends a heartbeat. It is not kept for the next connection, which sends its own.
 func (a *Agent) sendHeartbeat(ctx context.Context, conn *websocket.Conn) error {
-	p := a.presence()
-	a.mu.Lock()
-	from := a.hello.AgentType
-	a.mu.Unlock()
-	data, err := envelope.Format(envelope.Envelope{
-		ProtocolVersion: envelope.Version, MessageID: uuid.New(), From: from, To: envelope.Orchestrator, Timestamp: time.Now(),
-		TraceID: uuid.New(), RequestID: uuid.New(), Type: p.Type(), Payload: p,
-	})
+	data, err := envelope.Format(a.newEnvelope(envelope.Envelope{TraceID: uuid.New(), RequestID: uuid.New()}, a.presence()))
 	if err != nil {
 		return err
 	}
-	return a.writeMessage(ctx, conn, data)
+	return writeMessage(ctx, conn, data)
 }
 
 // Hello is the first frame from the server on a connection.
@@ -283,9 +280,9 @@ type Hello struct {
 
 // frame is a frame of a connection: an envelope, or a control frame.
 type frame struct {
-	Type  *string         `json:"type"`
-	Hello json.RawMessage `json:"hello"`
-	Ack   []uuid.UUID     `json:"ack"`
+	Type  *string     `json:"type"`
+	Hello *Hello      `json:"hello"`
+	Ack   []uuid.UUID `json:"ack"`
 	Bye   *struct {
 		Reason string `json:"reason"`
 	} `json:"bye"`
@@ -305,29 +302,18 @@ func readHello(data []byte) (h Hello, err error) {
 	}
 	if f.Type != nil {
 		if e, err := envelope.Parse(data); err == nil && e.Type == envelope.TypeError {
-			return h, failureResponse(e.Payload.(envelope.Failure))
+			f := e.Payload.(envelope.Failure)
+			return h, &ResponseError{Status: f.Code.HTTPStatus(), Code: int(f.Code), Detail: f.Message}
 		}
 	}
 	if f.Hello == nil {
 		return h, fmt.Errorf("the first frame from the server is not a hello")
 	}
-	if err := json.Unmarshal(f.Hello, &h); err != nil {
-		return h, fmt.Errorf("the server's hello is invalid: %w", err)
-	}
-	if h.AgentID == "" || h.AgentType == "" {
+	if h = *f.Hello; h.AgentID == "" || h.AgentType == "" {
 		return h, fmt.Errorf("the server's hello has no agent_id or no agent_type")
 	}
 	if h.Version != "" && h.Version != envelope.Version {
 		return h, fmt.Errorf("the server chose protocol version %s; this agent offers only %s", h.Version, envelope.Version)
 	}
 	return h, nil
-}
-
-// ackFrame is a frame that acknowledges messages.
-func ackFrame(ids []uuid.UUID) []byte {
-	data, err := json.Marshal(map[string][]uuid.UUID{"ack": ids})
-	if err != nil {
-		panic(err) // UUIDs are always encodable
-	}
-	return data
 }

@@ -10,6 +10,3 @@ func (o *Options) Backoff(first, longest time.Duration) *Options {
 
 // Clock replaces the clock of the cache.
 func (c *DirCache) Clock(now func() time.Time) { c.now = now }
-
-// Clock replaces the clock of the cache.
-func (c *MemoryCache) Clock(now func() time.Time) { c.now = now }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"comet/internal/background"
 	"comet/internal/wire/envelope"
 )
 
@@ -17,8 +18,8 @@ type job struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	work   *Work
-	// repeated holds one token if the request arrived again.
-	repeated chan struct{}
+	// repeated is set if the request arrived again.
+	repeated background.Signal
 	// The agent's mutex guards the following. newest is the newest message of the request, which
 	// the result replies to; messages are those not acknowledged yet. recorded is whether the
 	// cache knows the request, so that they may be.
@@ -35,14 +36,11 @@ type job struct {
 func (a *Agent) handleRequest(life context.Context, j *job) {
 	id := j.work.key()
 	known, err := a.opts.Cache.Begin(id)
-	if err != nil {
-		a.log.Error("the cache cannot be read", "request_id", id.Request, "task_id", id.Task, "error", err)
-		a.acknowledgeRequest(j)
-		a.sendResult(life, j, outcome{Error: new(envelope.Unavailable(j.work.agentID, nil))})
-		return
-	}
 	a.acknowledgeRequest(j)
 	switch before, ok := decodeOutcome(known.Result); {
+	case err != nil:
+		a.log.Error("the cache cannot be read", "request_id", id.Request, "task_id", id.Task, "error", err)
+		a.sendResult(life, j, outcome{Error: new(envelope.Unavailable(j.work.agentID, nil))})
 	case ok:
 		a.sendResult(life, j, before)
 	case known.Interrupted && a.opts.NoRerun:

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 
+	"comet/internal/background"
 	"comet/internal/wire/envelope"
 )
 
@@ -80,15 +83,12 @@ func (a *Agent) startWork(life context.Context, e envelope.Envelope, p envelope.
 		} else {
 			j.messages = append(j.messages, e.MessageID)
 		}
-		select {
-		case j.repeated <- struct{}{}:
-		default:
-		}
+		j.repeated.Set()
 		return
 	}
 	switch known := a.handlers[withoutPrefix(p.WorkType)]; {
 	case known == nil:
-		a.sendFailure(life, e, envelope.UnsupportedWorkType(p.WorkType, a.workTypes()))
+		a.sendFailure(life, e, envelope.UnsupportedWorkType(p.WorkType, slices.Sorted(maps.Keys(a.handlers))))
 	case a.draining:
 		a.sendFailure(life, e, envelope.Unavailable(a.hello.AgentID, nil))
 	case len(a.jobs) >= 2*a.opts.Concurrency:
@@ -105,7 +105,7 @@ func (a *Agent) startWork(life context.Context, e envelope.Envelope, p envelope.
 
 func (a *Agent) newJob(life context.Context, e envelope.Envelope, p envelope.WorkRequest) *job {
 	ctx, cancel := context.WithCancelCause(life)
-	j := &job{ctx: ctx, cancel: cancel, repeated: make(chan struct{}, 1), newest: e, messages: []uuid.UUID{e.MessageID}}
+	j := &job{ctx: ctx, cancel: cancel, repeated: background.NewSignal(), newest: e, messages: []uuid.UUID{e.MessageID}}
 	j.work = &Work{agentID: a.hello.AgentID, request: e, payload: p, status: envelope.WorkStatus{TaskID: p.TaskID, Status: envelope.StatusRunning}}
 	j.work.send = func(s envelope.WorkStatus) error { return a.sendStatus(ctx, j, s) }
 	return j

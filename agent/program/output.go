@@ -1,8 +1,10 @@
 package program
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -35,17 +37,16 @@ type task interface {
 
 // commandOutput collects the lines of both streams of a command.
 type commandOutput struct {
-	to task
+	to      task
+	pumps   []*pump
+	reading sync.WaitGroup
+	ended   atomic.Bool // the command has ended
 
 	mu   sync.Mutex
 	tail tail
 	// openLine is the stream whose last line is incomplete: a line of the other stream starts a new
 	// line.
 	openLine *pump
-}
-
-func newCommandOutput(to task, keep int) *commandOutput {
-	return &commandOutput{to: to, tail: tail{keep: keep}}
 }
 
 // writeLine handles a line, complete or not. Output that cannot be sent any more is kept for the
@@ -124,91 +125,63 @@ func (t *tail) String() string {
 
 // pump reads one stream of a command.
 type pump struct {
-	from       *os.File
+	from, into *os.File
 	directives bool // lines may be directives
 	out        *commandOutput
-	ended      *atomic.Bool // the command has ended
-}
-
-// pumps read both streams.
-type pumps struct {
-	all     []*pump
-	writers []*os.File
-	ended   atomic.Bool
-	wait    sync.WaitGroup
 }
 
 // attach connects a command before it is started.
-func (o *commandOutput) attach(cmd *exec.Cmd) (*pumps, error) {
-	p := &pumps{}
-	for i, into := range []*io.Writer{&cmd.Stdout, &cmd.Stderr} {
+func (o *commandOutput) attach(cmd *exec.Cmd) error {
+	for i, stream := range []*io.Writer{&cmd.Stdout, &cmd.Stderr} {
 		r, w, err := os.Pipe()
 		if err != nil {
-			p.abandon()
-			return nil, err
+			o.abandon()
+			return err
 		}
-		*into = w
-		p.all = append(p.all, &pump{from: r, directives: i == 0, out: o, ended: &p.ended})
-		p.writers = append(p.writers, w)
+		*stream = w
+		o.pumps = append(o.pumps, &pump{from: r, into: w, directives: i == 0, out: o})
 	}
-	return p, nil
+	return nil
 }
 
 // abandon closes the streams of a command that did not start.
-func (p *pumps) abandon() {
-	for i := range p.writers {
-		_, _ = p.writers[i].Close(), p.all[i].from.Close()
+func (o *commandOutput) abandon() {
+	for _, p := range o.pumps {
+		_, _ = p.into.Close(), p.from.Close()
 	}
 }
 
 // start reads from a command that has started.
-func (p *pumps) start() {
-	for i := range p.all {
-		_ = p.writers[i].Close()
-		p.wait.Go(p.all[i].run)
+func (o *commandOutput) start() {
+	for _, p := range o.pumps {
+		_ = p.into.Close()
+		o.reading.Go(p.run)
 	}
 }
 
 // finish waits for the output of a command that has ended. A process outside of its group may
 // hold a stream open; finish does not wait for it.
-func (p *pumps) finish() {
-	p.ended.Store(true)
-	for _, one := range p.all {
-		_ = one.from.SetReadDeadline(time.Now().Add(outputDelay))
+func (o *commandOutput) finish() {
+	o.ended.Store(true)
+	for _, p := range o.pumps {
+		_ = p.from.SetReadDeadline(time.Now().Add(outputDelay))
 	}
-	p.wait.Wait()
+	o.reading.Wait()
 }
 
+// run handles the lines of the stream. A line that is too long is handled in parts.
 func (p *pump) run() {
 	defer func() { _ = p.from.Close() }()
-	var line []byte
-	buffer := make([]byte, maxLine)
-	for {
-		n, err := p.from.Read(buffer)
-		line = p.writeLines(append(line, buffer[:n]...))
-		if err != nil {
-			if len(line) > 0 {
-				p.out.writeLine(p, line)
-			}
+	for in := bufio.NewReaderSize(p.from, maxLine); ; {
+		line, err := in.ReadSlice('\n')
+		if len(line) > 0 {
+			p.out.writeLine(p, line)
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			return
 		}
-		if p.ended.Load() { // sending to the server may have blocked
+		if p.out.ended.Load() { // sending to the server may have blocked
 			_ = p.from.SetReadDeadline(time.Now().Add(outputDelay))
 		}
-	}
-}
-
-// writeLines handles the complete lines of a text and returns the rest.
-func (p *pump) writeLines(text []byte) (rest []byte) {
-	for {
-		end := bytes.IndexByte(text, '\n') + 1
-		if end == 0 && len(text) < maxLine {
-			return text
-		}
-		if end == 0 {
-			end = len(text)
-		}
-		p.out.writeLine(p, text[:end])
-		text = text[end:]
 	}
 }

@@ -5,6 +5,7 @@ package program
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -15,10 +16,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"comet/agent"
 	"comet/internal/background"
+	"comet/internal/input"
 )
 
 const (
@@ -81,7 +81,7 @@ func (r *Runner) runTask(ctx context.Context, w task) (agent.Result, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	began := time.Now()
-	out := newCommandOutput(w, r.opts.MaxOutput)
+	out := &commandOutput{to: w, tail: tail{keep: r.opts.MaxOutput}}
 	result, used, err := r.execute(ctx, w, out)
 	result.Output = out.tail.String()
 	verdict := "success"
@@ -110,22 +110,21 @@ func (r *Runner) execute(ctx context.Context, w task, out *commandOutput) (agent
 	cmd.Stdin = bytes.NewReader(w.Parameters())
 	cmd.WaitDelay = outputDelay // for a command that does not read its input
 	background.SetProcessGroup(cmd)
-	pumps, err := out.attach(cmd)
-	if err != nil {
+	if err := out.attach(cmd); err != nil {
 		return agent.Result{ExitCode: exitNotStarted}, 0, err
 	}
 	if err := cmd.Start(); err != nil {
-		pumps.abandon()
+		out.abandon()
 		return agent.Result{ExitCode: exitNotStarted}, 0, fmt.Errorf("the command cannot be started: %w", err)
 	}
-	pumps.start()
+	out.start()
 	exited := make(chan struct{})
 	go func() {
 		defer close(exited)
 		background.WaitProcessGroup(cmd) // kills what the command left running
 	}()
 	why := r.watch(ctx, cmd.Process.Pid, w.Hints().MaxMemoryMB, exited)
-	pumps.finish()
+	out.finish()
 	state := cmd.ProcessState
 	return agent.Result{ExitCode: exitStatus(state), CPUTime: state.UserTime() + state.SystemTime()}, maxMemory(state), why
 }
@@ -145,28 +144,21 @@ func (r *Runner) watch(ctx context.Context, pid int, limitMB int64, exited <-cha
 		case <-exited:
 			return why
 		case <-done:
-			done, why = nil, firstError(why, context.Cause(ctx))
+			done, why = nil, cmp.Or(why, context.Cause(ctx))
 			_ = background.TerminateProcessGroup(pid) // it may have ended
 			late = time.After(r.opts.Grace)
 		case <-late:
 			_ = background.KillProcessGroup(pid)
 		case <-killed:
-			killed, why = nil, firstError(why, agent.ErrStopping)
+			killed, why = nil, cmp.Or(why, agent.ErrStopping)
 			_ = background.KillProcessGroup(pid)
 		case <-look:
 			if used := groupMemory(pid); used > limitMB*megabyte {
-				look, why = nil, firstError(why, agent.ResourceLimit("memory_mb", limitMB, (used+megabyte-1)/megabyte))
+				look, why = nil, cmp.Or(why, agent.ResourceLimit("memory_mb", limitMB, (used+megabyte-1)/megabyte))
 				_ = background.KillProcessGroup(pid)
 			}
 		}
 	}
-}
-
-func firstError(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
 }
 
 const (
@@ -210,27 +202,13 @@ func environment(base []string, w task) []string {
 // variables are the parameters that are text, numbers or booleans. If several have the same
 // variable name the last counts.
 func variables(parameters []byte) (entries []string) {
-	dec := jsontext.NewDecoder(bytes.NewReader(parameters))
-	if t, err := dec.ReadToken(); err != nil || t.Kind() != '{' {
+	root := input.Parse(parameters, input.JSON).Root
+	if root == nil || root.Kind != input.Object {
 		return nil
 	}
-	for dec.PeekKind() == '"' {
-		name, err := dec.ReadToken()
-		if err != nil {
-			return entries
-		}
-		variable := paramPrefix + variableName(name.String())
-		switch dec.PeekKind() {
-		case '"', '0', 't', 'f':
-			value, err := dec.ReadToken()
-			if err != nil {
-				return entries
-			}
-			entries = append(entries, variable+"="+value.String())
-		default:
-			if dec.SkipValue() != nil {
-				return entries
-			}
+	for _, m := range root.Members {
+		if kind := m.Value.Kind; kind == input.String || kind == input.Number || kind == input.Boolean {
+			entries = append(entries, paramPrefix+variableName(m.Name)+"="+m.Value.Text)
 		}
 	}
 	return entries

@@ -209,7 +209,7 @@ func printLine(w io.Writer, format string, args ...any) {
 	_, _ = fmt.Fprintf(w, format+"\n", args...)
 }
 
-func count(n int, one, many string) string {
+func count[N int | int64](n N, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"comet/internal/background"
 	"comet/openapi/client"
 	"comet/webhooks/signature"
 )
@@ -25,13 +26,17 @@ const (
 
 // listen receives events until ctx ends, which is no error.
 func listen(ctx context.Context, c *call) (err error) {
-	forward, err := newForwarder(given[string](c, "forward"))
+	forward, err := parseForward(given[string](c, "forward"))
 	if err != nil {
 		return err
 	}
 	socket, err := (&net.ListenConfig{}).Listen(ctx, "tcp", given[string](c, "listen"))
 	if err != nil {
 		return usagef("cannot listen on %s: %w", given[string](c, "listen"), err)
+	}
+	defer func() { _ = socket.Close() }()
+	if address := socket.Addr().(*net.TCPAddr); address.IP.IsUnspecified() {
+		return usagef("--listen must have an address at which the server can reach this machine, not %s", address)
 	}
 	secret := signature.FormatSecret(signature.NewSecret())
 	verifier, err := signature.NewVerifier(secret)
@@ -40,12 +45,12 @@ func listen(ctx context.Context, c *call) (err error) {
 	}
 	ctx, stop := untilClosed(ctx)
 	defer stop()
-	r := newReceiver(verifier, forward, newPrinter(c.out, c.messages))
+	r := newReceiver(verifier, forward, &printer{out: c.out, messages: c.messages})
 	server := &http.Server{Handler: r, ReadHeaderTimeout: removeTimeout, ReadTimeout: forwardTimeout}
 	go func() { r.fail(server.Serve(socket)) }()
 	defer func() { _ = server.Close() }()
 
-	hook, err := c.registerListener(ctx, c.addressOf(ctx, socket.Addr()), secret)
+	hook, err := c.registerListener(ctx, "http://"+socket.Addr().String()+"/", secret)
 	if err != nil {
 		return err
 	}
@@ -65,35 +70,6 @@ func listen(ctx context.Context, c *call) (err error) {
 		}
 		return err
 	}
-}
-
-// addressOf is the URL under which the server reaches the listener. A listener on all addresses
-// has the address that this machine uses towards the server.
-func (s *session) addressOf(ctx context.Context, listening net.Addr) string {
-	addr := listening.(*net.TCPAddr).AddrPort()
-	host := addr.Addr().Unmap()
-	if host.IsUnspecified() {
-		host = s.localAddress(ctx)
-	}
-	return (&url.URL{Scheme: "http", Host: netip.AddrPortFrom(host, addr.Port()).String(), Path: "/"}).String()
-}
-
-func (s *session) localAddress(ctx context.Context) netip.Addr {
-	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	server, err := url.Parse(s.server)
-	if err != nil {
-		return loopback
-	}
-	port := server.Port()
-	if port == "" {
-		port = "443" // any port: nothing is sent
-	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", net.JoinHostPort(server.Hostname(), port))
-	if err != nil {
-		return loopback
-	}
-	defer func() { _ = conn.Close() }()
-	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
 }
 
 // registerListener creates the webhook. It is not interrupted, because the id would be unknown and
@@ -172,12 +148,8 @@ func (s *session) unregister(ctx context.Context, id string, timeout time.Durati
 		case err == nil || code == exitNotFound:
 			printLine(s.messages, "removed webhook %s", id)
 			return nil
-		case code == exitUnavailable || code == exitFailure: // the server may come back
-			select {
-			case <-time.After(removePause):
-				continue
-			case <-ctx.Done():
-			}
+		case (code == exitUnavailable || code == exitFailure) && background.Sleep(ctx, removePause) == nil:
+			continue // the server may come back
 		}
 		printLine(s.messages, "The webhook %s still exists. Remove it with", id)
 		printLine(s.messages, "  comet webhooks delete %s --server %s", id, s.server)

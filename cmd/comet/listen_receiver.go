@@ -9,8 +9,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httputil"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -47,15 +47,12 @@ type forwarded struct {
 	Status     int    `json:"status,omitempty"`
 	DurationMS int64  `json:"duration_ms"`
 	Error      string `json:"error,omitempty"`
-
-	header http.Header
-	body   []byte
 }
 
 // receiver handles comet's requests.
 type receiver struct {
 	verifier *signature.Verifier
-	forward  *forwarder // nil forwards nothing
+	forward  *url.URL // nil forwards nothing
 	printer  *printer
 	failed   chan error // the first fatal error
 
@@ -63,7 +60,7 @@ type receiver struct {
 	seen    *lru.Cache[string, struct{}]
 }
 
-func newReceiver(verifier *signature.Verifier, forward *forwarder, p *printer) *receiver {
+func newReceiver(verifier *signature.Verifier, forward *url.URL, p *printer) *receiver {
 	seen, err := lru.New[string, struct{}](maxSeen)
 	if err != nil {
 		panic(err) // only for a size below 1
@@ -106,11 +103,9 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	event.ID = req.Header.Get(signature.HeaderID)
-	if r.isHandled(event) {
-		w.WriteHeader(http.StatusOK)
-		return
+	if !r.isHandled(event) {
+		r.handleEvent(w, req, event, body)
 	}
-	r.handleEvent(w, req, event, body)
 }
 
 // isHandled reports whether the event needs no handling: it was handled before, or it is the
@@ -119,31 +114,19 @@ func (r *receiver) isHandled(event received) bool {
 	return r.seen.Contains(event.ID) || !r.started.Load() && event.Type == "webhook.test"
 }
 
-// handleEvent forwards an event if there is a forwarder, prints it and responds. An event that the other
-// server rejected is not remembered, so that its redelivery is forwarded again.
+// handleEvent forwards an event, if that is wanted, and prints it. An event that the other server
+// rejected is not remembered, so that its redelivery is forwarded again.
 func (r *receiver) handleEvent(w http.ResponseWriter, req *http.Request, event received, body []byte) {
-	status := http.StatusOK
+	accepted := true
 	if r.forward != nil {
-		event.Forwarded = r.forward.forward(req.Context(), req.Header, body)
-		for _, name := range []string{"Content-Type", "Retry-After"} {
-			if values := event.Forwarded.header.Values(name); len(values) > 0 {
-				w.Header()[name] = values
-			}
-		}
-		if status = event.Forwarded.Status; status == 0 {
-			status = http.StatusBadGateway
-		}
+		event.Forwarded = forwardTo(r.forward, w, req, body)
+		accepted = event.Forwarded.Status >= 200 && event.Forwarded.Status < 300
 	}
-	if status >= 200 && status < 300 && !r.remember(event.ID) {
-		w.WriteHeader(http.StatusOK) // the same event arrived twice at the same time
-		return
+	if accepted && !r.remember(event.ID) {
+		return // the same event arrived twice at the same time
 	}
 	if err := r.printer.printEvent(event); err != nil {
 		r.fail(err)
-	}
-	w.WriteHeader(status)
-	if event.Forwarded != nil && status != http.StatusNoContent && status != http.StatusNotModified {
-		_, _ = w.Write(event.Forwarded.body)
 	}
 }
 
@@ -153,14 +136,8 @@ func (r *receiver) remember(id string) bool {
 	return !known
 }
 
-// forwarder forwards requests to another server.
-type forwarder struct {
-	url    string
-	client *http.Client
-}
-
-// newForwarder returns nil for an empty URL.
-func newForwarder(address string) (*forwarder, error) {
+// parseForward reads the URL that events are forwarded to, nil for an empty one.
+func parseForward(address string) (*url.URL, error) {
 	if address == "" {
 		return nil, nil //nolint:nilnil // forwarding is optional
 	}
@@ -168,54 +145,39 @@ func newForwarder(address string) (*forwarder, error) {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, usagef("--forward must be a URL such as http://127.0.0.1:3000/webhook")
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.DisableCompression = true // the response is returned unchanged
-	return &forwarder{u.String(), &http.Client{
-		Timeout: forwardTimeout, Transport: transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
+	return u, nil
 }
 
-// forward sends the same request to the other server.
-func (f *forwarder) forward(ctx context.Context, header http.Header, body []byte) *forwarded {
+// forwardTo sends the same request to another server and returns the response of that.
+func forwardTo(to *url.URL, w http.ResponseWriter, req *http.Request, body []byte) *forwarded {
 	begun, out := time.Now(), &forwarded{}
-	err := f.send(ctx, header, body, out)
-	if inURL := (*url.Error)(nil); errors.As(err, &inURL) {
-		err = inURL.Err // without the address, which may hold a password
+	ctx, cancel := context.WithTimeout(req.Context(), forwardTimeout)
+	defer cancel()
+	req = req.WithContext(ctx)
+	req.Body = io.NopCloser(bytes.NewReader(body))
+	proxy := httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL, r.Out.Host = to, ""
+			if to.User != nil {
+				password, _ := to.User.Password()
+				r.Out.SetBasicAuth(to.User.Username(), password)
+			}
+		},
+		ModifyResponse: func(resp *http.Response) error {
+			defer resp.Body.Close()
+			text, err := io.ReadAll(io.LimitReader(resp.Body, maxForwarded))
+			out.Status, resp.Body = resp.StatusCode, io.NopCloser(bytes.NewReader(text))
+			resp.Header.Del("Content-Length") // of the whole body
+			return err
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			out.Status, out.Error = 0, err.Error()
+			w.WriteHeader(http.StatusBadGateway)
+		},
 	}
-	if err != nil {
-		*out = forwarded{Error: err.Error()}
-	}
+	proxy.ServeHTTP(w, req)
 	out.DurationMS = time.Since(begun).Milliseconds()
 	return out
-}
-
-func (f *forwarder) send(ctx context.Context, header http.Header, body []byte, out *forwarded) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.url, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	for name, values := range header {
-		if !slices.Contains(hopByHop(), name) {
-			req.Header[name] = values
-		}
-	}
-	if req.Header.Get("User-Agent") == "" {
-		req.Header.Set("User-Agent", "") // removes Go's default
-	}
-	resp, err := f.client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	out.body, err = io.ReadAll(io.LimitReader(resp.Body, maxForwarded))
-	out.Status, out.header = resp.StatusCode, resp.Header
-	return err
-}
-
-// hopByHop are the headers of a single connection (RFC 9110 §7.6.1).
-func hopByHop() []string {
-	return []string{"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
 }
 
 // printer prints events, each in one write.
@@ -224,8 +186,6 @@ type printer struct {
 	out      output
 	messages io.Writer
 }
-
-func newPrinter(out output, notes io.Writer) *printer { return &printer{out: out, messages: notes} }
 
 // printRejected prints a note about an invalid request.
 func (p *printer) printRejected(from string, err error) {

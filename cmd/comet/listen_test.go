@@ -52,11 +52,11 @@ func listening(t *testing.T, format, forward string) *listenerFixture {
 	e := &listenerFixture{secret: signature.NewSecret()}
 	verifier, err := signature.NewVerifier(signature.FormatSecret(e.secret))
 	require.NoError(t, err)
-	f, err := newForwarder(forward)
+	f, err := parseForward(forward)
 	require.NoError(t, err)
 	out, err := newOutput(&e.out, format, false)
 	require.NoError(t, err)
-	e.receiver = newReceiver(verifier, f, newPrinter(out, &e.notes))
+	e.receiver = newReceiver(verifier, f, &printer{out: out, messages: &e.notes})
 	e.started.Store(true)
 	return e
 }
@@ -242,7 +242,7 @@ func TestListenerForwards(t *testing.T) {
 	t.Run("requires a URL", func(t *testing.T) {
 		t.Parallel()
 		for _, address := range []string{"localhost:3000", "/webhook", "ftp://127.0.0.1/", "http://", "%"} {
-			_, err := newForwarder(address)
+			_, err := parseForward(address)
 			require.Equal(t, exitUsage, exitCode(err), address)
 		}
 	})

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"regexp"
@@ -113,34 +112,6 @@ func interrupted(ctx context.Context, err error) error {
 		return &endedError{bySignal + int(by.signal), by.Error()}
 	}
 	return err
-}
-
-// readerFunc is a reader made of a function.
-type readerFunc func([]byte) (int, error)
-
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
-
-// untilDone reads from r until ctx ends, even if a read from a terminal blocks. Input that
-// arrives after that is lost, as the program ends.
-func untilDone(ctx context.Context, r io.Reader) io.Reader {
-	type piece struct {
-		data []byte
-		err  error
-	}
-	return readerFunc(func(p []byte) (int, error) {
-		read := make(chan piece, 1)
-		go func() { // ends with the read, or with the program
-			data := make([]byte, len(p))
-			n, err := r.Read(data)
-			read <- piece{data[:n], err}
-		}()
-		select {
-		case got := <-read:
-			return copy(p, got.data), got.err
-		case <-ctx.Done():
-			return 0, context.Cause(ctx)
-		}
-	})
 }
 
 const rootLong = `comet is a control plane for AI agents: a registry of agents, their budgets, their tasks and

@@ -14,7 +14,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/term"
 
@@ -29,10 +28,6 @@ const (
 )
 
 func formats() []string { return []string{formatTable, formatJSON, formatYAML} }
-
-func addOutputFlag(fs *pflag.FlagSet, into *string) {
-	fs.StringVarP(into, "output", "o", "", "output `format`: table, json or yaml (COMET_OUTPUT; default table)")
-}
 
 // output prints results: a table for people, or the response as JSON or YAML for programs.
 type output struct {
@@ -147,13 +142,6 @@ func printable(s string) string {
 func isControl(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
 
 // optional is a value that may be missing, "-" if it is.
-func optional[T any](v *T) string {
-	if v == nil {
-		return "-"
-	}
-	return fmt.Sprint(*v)
-}
-
 func yesNo(v bool) string {
 	if v {
 		return "yes"

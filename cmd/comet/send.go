@@ -100,7 +100,7 @@ func (s *session) sendRequest(ctx context.Context, c *agent.Client, r *agent.Req
 	case awaited.Err() != nil && !reply.Ended:
 		return &endedError{exitTimeout, fmt.Sprintf("the task %s has not ended after %s; it continues", r.TaskID, wait)}
 	case err != nil:
-		return s.rejectedRequest(err)
+		return rejected("the server rejects the request", usageError{err})
 	}
 	if s.out.format != formatTable {
 		err = s.out.show(reply.Raw, nil)
@@ -154,13 +154,13 @@ func (s *session) interrupted(ctx context.Context, c *agent.Client, r *agent.Req
 	return &endedError{exitInterrupted, fmt.Sprintf("interrupted; the task %s is cancelled", r.TaskID)}
 }
 
-// rejectedRequest gives a rejected request the exit code of other commands.
-func (s *session) rejectedRequest(err error) error {
+// rejected gives an error of the agent's package the exit code of a rejected request.
+func rejected(title string, err error) error {
 	var refused *agent.ResponseError
 	if errors.As(err, &refused) {
-		return &apiError{status: refused.Status, problem: client.Problem{Title: refused.Error()}}
+		return &apiError{status: refused.Status, problem: client.Problem{Title: title, Detail: new(refused.Error())}}
 	}
-	return usageError{err}
+	return err
 }
 
 // errorOf is the error of a task that did not succeed.
@@ -202,11 +202,11 @@ func (s *session) failureText(ctx context.Context, r *agent.Request, reply agent
 		text = fmt.Sprintf("no agent%s offers %q", kind, r.WorkType)
 	}
 	if len(supported) > 0 {
-		return fmt.Sprintf("%s; agents%s offer %s%s", text, kind, someOf(supported), didYouMean(r.WorkType, supported, ""))
+		return fmt.Sprintf("%s; agents%s offer %s%s", text, kind, someOf(supported), input.DidYouMean(r.WorkType, supported))
 	}
 	types := s.agentNames(ctx, typeOf)
 	if r.To != "" && len(types) > 0 {
-		text += fmt.Sprintf("; there are agents of the types %s%s", someOf(types), didYouMean(r.To, types, ""))
+		text += fmt.Sprintf("; there are agents of the types %s%s", someOf(types), input.DidYouMean(r.To, types))
 	}
 	return text + `. "comet agents list" shows what agents offer; "comet worker" offers more`
 }

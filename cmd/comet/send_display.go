@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"strings"
 	"sync"
-	"unicode/utf8"
 
 	"comet/agent"
 	"comet/internal/telemetry"
@@ -21,10 +19,10 @@ const (
 // display shows the output and the progress of a task: a bar that is redrawn on a terminal,
 // otherwise one line per step.
 type display struct {
-	out, messages  io.Writer
-	clean, drawing bool   // on terminals
-	enabled        bool   // progress is shown
-	missing        string // a note that no worker is connected
+	out, messages io.Writer
+	drawing       bool   // on a terminal
+	enabled       bool   // progress is shown
+	missing       string // a note that no worker is connected
 
 	mu      sync.Mutex
 	bar     string
@@ -34,7 +32,10 @@ type display struct {
 }
 
 func newDisplay(out, notes io.Writer, wanted bool) *display {
-	return &display{out: out, messages: notes, clean: telemetry.IsTerminal(out), drawing: telemetry.IsTerminal(notes), enabled: wanted}
+	if telemetry.IsTerminal(out) {
+		out = &plainWriter{to: out}
+	}
+	return &display{out: out, messages: notes, drawing: telemetry.IsTerminal(notes), enabled: wanted}
 }
 
 // Write shows output of the task.
@@ -42,7 +43,7 @@ func (d *display) Write(p []byte) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.clear()
-	if _, err := d.out.Write(d.escaped(p)); err != nil {
+	if _, err := d.out.Write(p); err != nil {
 		return 0, err
 	}
 	d.shown = append(d.shown, p...)
@@ -53,25 +54,6 @@ func (d *display) Write(p []byte) (int, error) {
 		d.draw()
 	}
 	return len(p), nil
-}
-
-// escaped is text without control characters for a terminal. A character may be split between
-// two calls; control characters have one byte or are never split.
-func (d *display) escaped(p []byte) []byte {
-	if !d.clean || !bytes.ContainsFunc(p, isControl) {
-		return p
-	}
-	var out []byte
-	for len(p) > 0 {
-		r, size := utf8.DecodeRune(p)
-		if r == '\n' || r == '\t' || !isControl(r) {
-			out = append(out, p[:size]...)
-		} else {
-			out = append(out, printable(string(r))...)
-		}
-		p = p[size:]
-	}
-	return out
 }
 
 // task shows the state of the task.

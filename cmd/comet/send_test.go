@@ -21,7 +21,7 @@ func TestSendParameters(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "p.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"b": 1e2, "a": {"x": 1}}`), 0o600))
-	s := &session{in: strings.NewReader(`{"in": true}`)}
+	s := &session{in: func() ([]byte, error) { return []byte(`{"in": true}`), nil }}
 	for name, c := range map[string]struct {
 		file  string
 		pairs []string
@@ -178,7 +178,7 @@ func TestDisplay(t *testing.T) {
 	t.Run("clears the bar before output on a terminal", func(t *testing.T) {
 		t.Parallel()
 		d, out, notes := setup()
-		d.drawing, d.clean = true, true
+		d.drawing, d.out = true, &plainWriter{to: out}
 		require.NoError(t, d.task(agent.Task{State: "running", Progress: 50, StepName: "a"}))
 		_, err := d.Write([]byte("line\tof \x1b[2Joutput\n"))
 		require.NoError(t, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"comet/internal/config"
+	"comet/internal/errs"
 	"comet/internal/input"
 	"comet/internal/telemetry"
 	"comet/openapi/client"
@@ -34,8 +35,7 @@ type session struct {
 	server   string
 	token    string
 	out      output
-	in       io.Reader
-	inIsRead bool
+	in       func() ([]byte, error) // reads standard input; nil when it was read
 	messages io.Writer
 }
 
@@ -43,7 +43,7 @@ type session struct {
 func newSession(cmd *cobra.Command, flags *clientFlags) (*session, error) {
 	s := &session{
 		http: &http.Client{Timeout: requestTimeout}, out: output{w: cmd.OutOrStdout(), format: formatTable},
-		in: untilDone(cmd.Context(), cmd.InOrStdin()), messages: cmd.ErrOrStderr(),
+		in: func() ([]byte, error) { return readUntilDone(cmd.Context(), cmd.InOrStdin()) }, messages: cmd.ErrOrStderr(),
 	}
 	if flags == nil {
 		return s, nil
@@ -52,8 +52,8 @@ func newSession(cmd *cobra.Command, flags *clientFlags) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.server, s.token = set.server, set.token
-	s.out, err = newOutput(cmd.OutOrStdout(), set.output, flags.noHeaders)
+	s.server, s.token = set.Server, set.Token
+	s.out, err = newOutput(cmd.OutOrStdout(), set.Output, flags.noHeaders)
 	return s, err
 }
 
@@ -146,17 +146,34 @@ func decode(body []byte, v any) error {
 // readInput reads a file, or standard input for "-", which only one flag or argument can have.
 func (s *session) readInput(path string) ([]byte, error) {
 	if path == "-" {
-		if s.inIsRead {
+		read := s.in
+		if s.in = nil; read == nil {
 			return nil, usagef("standard input can be read for one flag or argument, not both")
 		}
-		s.inIsRead = true
-		return io.ReadAll(s.in)
+		return read()
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, usageError{err}
 	}
 	return data, nil
+}
+
+// readUntilDone reads r to its end, or until ctx ends: a read from a terminal blocks.
+func readUntilDone(ctx context.Context, r io.Reader) ([]byte, error) {
+	var all []byte
+	var failed error
+	read := make(chan struct{})
+	go func() { // ends with the read, or with the program
+		defer close(read)
+		all, failed = io.ReadAll(r)
+	}()
+	select {
+	case <-read:
+		return all, failed
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // warn prints the server's warnings about a request that it accepted. file is the name of the
@@ -193,7 +210,7 @@ func addClientFlags(cmd *cobra.Command) *clientFlags {
 	fs.StringVar(&f.server, "server", "", "`address` of the server (COMET_SERVER; default "+defaultServer+")")
 	fs.StringVar(&f.token, "token", "", "bearer `token` (COMET_TOKEN; other users of the machine cannot see the variable)")
 	fs.StringVar(&f.configFile, "client-config", "", "`file` with server, token, token_file and output (COMET_CLIENT_CONFIG; default ~/.config/comet/client.yaml)")
-	addOutputFlag(fs, &f.output)
+	fs.StringVarP(&f.output, "output", "o", "", "output `format`: table, json or yaml (COMET_OUTPUT; default table)")
 	fs.BoolVar(&f.noHeaders, "no-headers", false, "omit table headers")
 	if err := cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // the flag is registered two lines above
@@ -202,12 +219,17 @@ func addClientFlags(cmd *cobra.Command) *clientFlags {
 }
 
 // settings are what clientFlags, the environment and the client configuration set.
-type settings struct{ server, token, output string }
+type settings struct {
+	Server    string `json:"server"`
+	Token     string `json:"token"`
+	TokenFile string `json:"token_file"`
+	Output    string `json:"output"`
+}
 
 // loadSettings combines them: a flag overrides the environment, which overrides the file, which
 // overrides the default. An empty variable counts as not set.
 func loadSettings(flags *pflag.FlagSet, f *clientFlags) (settings, error) {
-	s := settings{server: defaultServer}
+	s := settings{Server: defaultServer}
 	path, wanted := configPath(flags, f)
 	if path != "" {
 		if err := s.readFile(path, wanted); err != nil {
@@ -218,9 +240,9 @@ func loadSettings(flags *pflag.FlagSet, f *clientFlags) (settings, error) {
 		flag, env, value string
 		into             *string
 	}{
-		{"server", envServer, f.server, &s.server},
-		{"token", envToken, f.token, &s.token},
-		{"output", envOutput, f.output, &s.output},
+		{"server", envServer, f.server, &s.Server},
+		{"token", envToken, f.token, &s.Token},
+		{"output", envOutput, f.output, &s.Output},
 	} {
 		if v := os.Getenv(source.env); v != "" {
 			*source.into = v
@@ -234,14 +256,14 @@ func loadSettings(flags *pflag.FlagSet, f *clientFlags) (settings, error) {
 
 // check rejects an address or a token that cannot be sent.
 func (s *settings) check() error {
-	u, err := url.Parse(s.server)
+	u, err := url.Parse(s.Server)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
 		return usagef("the server's address must be of the form %s", defaultServer)
 	}
 	if u.User != nil {
 		return usagef("the server's address must not contain credentials; use a token instead")
 	}
-	for _, r := range s.token {
+	for _, r := range s.Token {
 		if r <= ' ' || r > '~' {
 			return usagef("the token must be printable ASCII without spaces")
 		}
@@ -277,49 +299,24 @@ func (s *settings) readFile(path string, named bool) error {
 	case err != nil:
 		return usagef("the client configuration cannot be read: %w", err)
 	}
-	tokenFile := ""
-	known := map[string]*string{"server": &s.server, "token": &s.token, "token_file": &tokenFile, "output": &s.output}
-	problems := readClientSettings(path, input.Parse(data, input.YAML), known)
-	if s.token != "" && tokenFile != "" {
-		problems = append(problems, fmt.Sprintf("%s: token and token_file exclude each other.", path))
+	doc := input.Parse(data, input.YAML)
+	if err := doc.Decode(s); err != nil {
+		return err
+	}
+	if s.Token != "" && s.TokenFile != "" {
+		doc.Report(doc.Line("/token_file"), errs.InvalidRequest, "/token_file", "exclusive", "token and token_file exclude each other")
+	}
+	var problems []string
+	for _, v := range doc.Violations() {
+		problems = append(problems, fmt.Sprintf("%s:%d: %s.", path, v.Line, v.Detail))
 	}
 	if len(problems) > 0 {
 		return &config.Error{Problems: problems}
 	}
-	if tokenFile == "" {
-		return nil
+	if s.TokenFile != "" {
+		s.Token, err = readToken(path, s.TokenFile)
 	}
-	s.token, err = readToken(path, tokenFile)
 	return err
-}
-
-// readClientSettings sets the known settings and returns the problems.
-func readClientSettings(path string, doc *input.Document, known map[string]*string) (problems []string) {
-	for _, v := range doc.Violations() {
-		problems = append(problems, fmt.Sprintf("%s:%d: %s.", path, v.Line, v.Detail))
-	}
-	if doc.Root == nil || len(problems) > 0 {
-		return problems
-	}
-	if doc.Root.Kind != input.Object {
-		return []string{fmt.Sprintf("%s:%d: the file must contain settings of the form key: value.", path, doc.Root.Line)}
-	}
-	for _, m := range doc.Root.Members {
-		into, ok := known[m.Name]
-		switch {
-		case !ok:
-			problem := "known are output, server, token and token_file."
-			if near, ok := input.Nearest(m.Name, []string{"server", "token", "token_file", "output"}); ok {
-				problem = "did you mean " + near + "?"
-			}
-			problems = append(problems, fmt.Sprintf("%s:%d: %s is not a setting; %s", path, m.Line, m.Name, problem))
-		case m.Value.Kind != input.String || m.Value.Text == "":
-			problems = append(problems, fmt.Sprintf("%s:%d: %s must be text; put it in quotes if it looks like a number.", path, m.Value.Line, m.Name))
-		default:
-			*into = m.Value.Text
-		}
-	}
-	return problems
 }
 
 // readToken reads a token from a file; its path is relative to the configuration.

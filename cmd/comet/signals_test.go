@@ -50,14 +50,14 @@ func TestInterruption(t *testing.T) {
 		t.Parallel()
 		silent, writer := io.Pipe()
 		defer writer.Close()
-		_, err := (&session{in: untilDone(by(syscall.SIGINT), silent)}).readInput("-")
+		_, err := readUntilDone(by(syscall.SIGINT), silent)
 		require.ErrorIs(t, err, context.Canceled)
 	})
 
 	t.Run("reads complete input without an interruption", func(t *testing.T) {
 		t.Parallel()
 		input := strings.Repeat("comet ", 10_000)
-		got, err := (&session{in: untilDone(context.Background(), strings.NewReader(input))}).readInput("-")
+		got, err := readUntilDone(context.Background(), strings.NewReader(input))
 		require.NoError(t, err)
 		require.Equal(t, input, string(got))
 	})

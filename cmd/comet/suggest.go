@@ -17,21 +17,13 @@ import (
 	"comet/openapi/client"
 )
 
-// didYouMean suggests the known name that is nearest to a word, "" if none is near.
-func didYouMean(word string, names []string, prefix string) string {
-	if near, ok := input.Nearest(word, names); ok {
-		return "; did you mean " + prefix + near + "?"
-	}
-	return ""
-}
-
 // unknownCommand is the error of a word that is no command, with the nearest one.
 func unknownCommand(cmd *cobra.Command, word string) error {
 	var names []string
 	for _, sub := range cmd.Commands() {
 		names = append(append(names, sub.Name()), sub.Aliases...)
 	}
-	return fmt.Errorf("unknown command %q for %q%s", word, cmd.CommandPath(), didYouMean(word, names, ""))
+	return fmt.Errorf("unknown command %q for %q%s", word, cmd.CommandPath(), input.DidYouMean(word, names))
 }
 
 // flagError words an error of parsing flags.
@@ -41,9 +33,9 @@ func flagError(cmd *cobra.Command, err error) error {
 		return err
 	}
 	var names []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	name := missing.GetSpecifiedName()
-	return fmt.Errorf("unknown flag --%s%s", name, didYouMean(name, names, "--"))
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+	name := "--" + missing.GetSpecifiedName()
+	return fmt.Errorf("unknown flag %s%s", name, input.DidYouMean(name, names))
 }
 
 // noAgent is how the API names an agent that does not exist.
@@ -57,13 +49,13 @@ func (s *session) suggest(ctx context.Context, err error) error {
 	}
 	near := ""
 	if name := noAgent.FindStringSubmatch(*refused.problem.Detail); name != nil {
-		near = didYouMean(name[1], s.agentNames(ctx, func(a client.AgentItem) string { return a.ID }), "")
+		near = input.DidYouMean(name[1], s.agentNames(ctx, func(a client.AgentItem) string { return a.ID }))
 	}
 	var work struct{ Requested, Supported []string }
 	if json.Unmarshal(refused.body, &work) == nil && near == "" {
 		for _, name := range work.Requested {
 			if !slices.Contains(work.Supported, name) && near == "" {
-				near = didYouMean(name, work.Supported, "")
+				near = input.DidYouMean(name, work.Supported)
 			}
 		}
 	}

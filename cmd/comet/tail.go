@@ -1,24 +1,26 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
+
+	"comet/internal/background"
+	"comet/internal/input"
 )
 
 const (
 	// tailSilence is how long a stream may be silent before its connection counts as lost. It has
 	// a heartbeat every 15 s.
 	tailSilence = time.Minute
-	// tailPause and maxTailPause are the pauses before a lost stream is requested again.
-	tailPause    = time.Second
+	// maxTailPause is the longest pause before a lost stream is requested again.
 	maxTailPause = 15 * time.Second
+	// maxTailed is the longest event that is shown, in bytes.
+	maxTailed = 16 << 20
 )
 
 // follower follows the events over lost connections.
@@ -34,7 +36,7 @@ type follower struct {
 func tailEvents(ctx context.Context, c *call) error {
 	ctx, stop := untilClosed(ctx)
 	defer stop()
-	return (&follower{call: c, print: newPrinter(c.out, c.messages), limit: given[int64](c, "limit")}).run(ctx)
+	return (&follower{call: c, print: &printer{out: c.out, messages: c.messages}, limit: given[int64](c, "limit")}).run(ctx)
 }
 
 // untilClosed ends a context when the terminal is closed. A closed pipe does not end the program
@@ -50,7 +52,7 @@ var errTailed = errors.New("limit reached")
 // run follows until ctx ends, which is no error. A rejection by the server is an error, and so is
 // a failure of the first connection.
 func (t *follower) run(ctx context.Context) error {
-	for pause := tailPause; ; pause = min(2*pause, maxTailPause) {
+	for pause := background.NewBackoff(maxTailPause); ; {
 		t.came = false
 		err := t.once(ctx)
 		if ctx.Err() != nil || errors.Is(err, errTailed) || errors.Is(err, syscall.EPIPE) {
@@ -60,13 +62,12 @@ func (t *follower) run(ctx context.Context) error {
 			return err
 		}
 		if t.came {
-			pause = tailPause
+			pause.Reset()
 		}
-		printLine(t.messages, "the stream ended; connecting again in %s", fmt.Sprint(pause))
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return nil
+		wait := pause.NextBackOff().Round(time.Millisecond)
+		printLine(t.messages, "the stream ended; connecting again in %s", wait.String())
+		if background.Sleep(ctx, wait) != nil {
+			return nil //nolint:nilerr // the end of ctx is no error
 		}
 	}
 }
@@ -86,73 +87,54 @@ func (t *follower) once(ctx context.Context) error {
 		return t.nameParams(err)
 	}
 	defer body.Close()
-	lines := bufio.NewReader(body)
-	var m streamMessage
+	events := input.NewEventReader(body, maxTailed)
 	for {
-		line, err := lines.ReadString('\n')
+		e, err := events.Next()
 		if err != nil {
 			return nil // the stream has ended
 		}
 		lost.Reset(tailSilence)
 		t.came = true
-		if line = strings.TrimRight(line, "\r\n"); line != "" {
-			m.add(line)
-			continue
-		}
-		if err := t.handle(m); err != nil {
+		if err := t.handle(e); err != nil {
 			return err
 		}
-		m = streamMessage{}
 	}
 }
 
-// streamMessage is one message of the stream.
-type streamMessage struct{ id, event, data string }
-
-func (m *streamMessage) add(line string) {
-	name, value, _ := strings.Cut(line, ":")
-	value = strings.TrimPrefix(value, " ")
-	switch name {
-	case "id":
-		m.id = value
-	case "event":
-		m.event = value
-	case "data":
-		m.data = value
-	}
-}
-
-// handle prints a message and remembers its position.
-func (t *follower) handle(m streamMessage) error {
-	if m.event == "gap" {
-		printLine(t.messages, "events were deleted before they could be sent: %s", m.data)
-	} else if m.data != "" {
-		if err := t.print.tailed(m); err != nil {
+// handle prints an event and remembers its position.
+func (t *follower) handle(e input.Event) error {
+	switch {
+	case string(e.Name) == "gap":
+		printLine(t.messages, "events were deleted before they could be sent: %s", string(e.Data))
+	case e.Long != nil:
+		printLine(t.messages, "the event %s is longer than %d bytes and is not shown", string(e.ID), maxTailed)
+	case e.Data != nil:
+		if err := t.print.tailed(e); err != nil {
 			return err
 		}
 		if t.limit--; t.limit == 0 {
 			return errTailed
 		}
 	}
-	if m.id != "" {
-		t.sent["Last-Event-ID"] = m.id
+	if e.ID != nil {
+		t.sent["Last-Event-ID"] = string(e.ID)
 	}
 	return nil
 }
 
 // tailed prints an event of the stream; with -o json each is a document.
-func (p *printer) tailed(m streamMessage) error {
-	return p.printDocument([]byte(m.data), func() error {
+func (p *printer) tailed(event input.Event) error {
+	return p.printDocument(event.Data, func() error {
 		var e struct {
 			Position int64           `json:"position"`
 			Key      string          `json:"key"`
 			At       string          `json:"at"`
 			Data     json.RawMessage `json:"data"`
 		}
-		if err := decode([]byte(m.data), &e); err != nil {
+		if err := decode(event.Data, &e); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintf(p.out.w, "%d  %s\n  %s\n", e.Position, printable(e.At+"  "+m.event+"  "+e.Key), printable(string(e.Data)))
+		_, err := fmt.Fprintf(p.out.w, "%d  %s\n  %s\n", e.Position, printable(e.At+"  "+string(event.Name)+"  "+e.Key), printable(string(e.Data)))
 		return err
 	})
 }

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
 	"math"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -108,33 +108,40 @@ func (s *session) copyOutput(ctx context.Context, req *http.Request) error {
 	return err
 }
 
-// copyPrintable copies text as it comes, and shows control characters instead of sending them
-// to a terminal. It ends the last line.
-func copyPrintable(w io.Writer, r io.Reader) error {
-	in, out := bufio.NewReader(r), bufio.NewWriter(w)
-	for last := '\n'; ; {
-		c, size, err := in.ReadRune()
-		if err != nil {
-			if last != '\n' {
-				_ = out.WriteByte('\n') // Flush returns its error
-			}
-			_ = out.Flush()
-			if err == io.EOF { //nolint:errorlint // as io.Reader promises it
-				return nil
-			}
-			return err
+// plainWriter shows control characters instead of sending them to a terminal.
+type plainWriter struct {
+	to   io.Writer
+	rest []byte // an incomplete character
+	last rune
+}
+
+// Write implements io.Writer.
+func (p *plainWriter) Write(text []byte) (int, error) {
+	var out []byte
+	all := append(p.rest, text...) //nolint:gocritic // the rest is taken
+	for utf8.FullRune(all) {
+		r, size := utf8.DecodeRune(all)
+		if r == utf8.RuneError && size == 1 || isControl(r) && r != '\n' && r != '\t' {
+			out = fmt.Appendf(out, `\u%04x`, r)
+		} else {
+			out = append(out, all[:size]...)
 		}
-		last = c
-		switch {
-		case c == utf8.RuneError && size == 1, isControl(c) && c != '\n' && c != '\t':
-			_, _ = fmt.Fprintf(out, `\u%04x`, c) // Flush returns its error
-		default:
-			_, _ = out.WriteRune(c)
-		}
-		if in.Buffered() == 0 {
-			if err := out.Flush(); err != nil {
-				return err
-			}
-		}
+		all, p.last = all[size:], r
 	}
+	p.rest = all
+	_, err := p.to.Write(out)
+	return len(text), err
+}
+
+// copyPrintable copies text as it comes to a terminal, and ends its last line.
+func copyPrintable(w io.Writer, r io.Reader) error {
+	out := &plainWriter{to: w, last: '\n'}
+	if _, err := io.Copy(out, r); err != nil {
+		return err
+	}
+	if out.last == '\n' && len(out.rest) == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "%s\n", strings.ToValidUTF8(string(out.rest), `\ufffd`))
+	return err
 }

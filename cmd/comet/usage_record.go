@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // The limits of one request; a body may be a mebibyte.
@@ -92,38 +94,27 @@ type factText struct {
 // readFacts splits a file into facts: the entries of an array, or consecutive values. The server
 // validates them.
 func readFacts(data []byte) (facts []factText, err error) {
-	dec := json.NewDecoder(bytes.NewReader(data))
-	isArray := bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("["))
+	dec := jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	isArray := dec.PeekKind() == '['
 	if isArray {
-		if _, err := dec.Token(); err != nil {
-			return nil, err
-		}
+		_, _ = dec.ReadToken() // PeekKind has read it
 	}
 	line, counted := 1, 0
-	for {
-		if isArray && !dec.More() {
-			break
-		}
-		var f factText
-		err := dec.Decode(&f.text)
+	for !isArray || dec.PeekKind() != ']' {
+		value, err := dec.ReadValue()
 		if !isArray && errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
 			return nil, fmt.Errorf("fact %d is not JSON: %w", len(facts)+1, err)
 		}
-		begin := int(dec.InputOffset()) - len(f.text)
+		end := int(dec.InputOffset())
+		begin := end - len(value)
 		line += bytes.Count(data[counted:begin], []byte("\n"))
-		f.line, counted = line, begin
-		facts = append(facts, f)
+		facts, counted = append(facts, factText{data[begin:end], line}), begin
 	}
-	if isArray {
-		if _, err := dec.Token(); err != nil {
-			return nil, fmt.Errorf("the array does not end: %w", err)
-		}
-		if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-			return nil, errors.New("there is more after the array")
-		}
+	if isArray && len(bytes.TrimSpace(data[dec.InputOffset():])) != len("]") {
+		return nil, errors.New("there is more after the array")
 	}
 	if len(facts) == 0 {
 		return nil, errors.New("there are no facts in it")

@@ -24,7 +24,7 @@ type column struct{ head, value string }
 
 // viewFuncs are the functions of the templates.
 var viewFuncs = template.FuncMap{
-	"join": joinAny, "json": compact, "budget": budgetText, "yesno": yesNo, "count": countText, "upper": strings.ToUpper,
+	"join": joinAny, "json": compact, "budget": budgetText, "yesno": yesNo, "count": count[int64], "upper": strings.ToUpper,
 	"remaining": remainingText, "percent": percentText, "oneLine": oneLine, "waits": waitsText,
 	"duration": durationText, "fixed": fixed, "add": func(a, b any) int64 { return toInt(a) + toInt(b) },
 	"tree": tree, "today": budgetToday, "attempt": attemptText, "pairs": pairsText, "indented": indented,
@@ -252,8 +252,6 @@ func budgetText(tokens any) string {
 	}
 	return fmt.Sprint(tokens)
 }
-
-func countText(n int64, one, many string) string { return count(int(n), one, many) }
 
 // remainingText describes the remaining tokens of a budget.
 func remainingText(balance map[string]any) string {

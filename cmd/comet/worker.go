@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -24,72 +23,48 @@ import (
 	"comet/openapi/client"
 )
 
-// workerFlags are the flags of "comet worker".
-type workerFlags struct {
-	kind                string
-	capabilities        []string
-	concurrency         int
-	state               string
-	maxOutput           int
-	grace, drain, quiet time.Duration
-	rerun               bool
-}
-
-func workerFlagsOf(c *call) workerFlags {
-	return workerFlags{
-		kind: given[string](c, "type"), capabilities: given[[]string](c, "capability"), concurrency: int(given[int64](c, "concurrency")),
-		state: given[string](c, "state"), maxOutput: int(given[int64](c, "max-output")), grace: given[time.Duration](c, "grace"),
-		drain: given[time.Duration](c, "drain"), quiet: given[time.Duration](c, "keep-alive"), rerun: given[bool](c, "rerun"),
-	}
-}
-
-func (f workerFlags) check(command []string) error {
-	switch {
-	case f.concurrency < 1 || f.concurrency > 1000:
-		return usagef("--concurrency must be from 1 to 1000, not %d", f.concurrency)
-	case f.maxOutput < 0 || f.maxOutput > 64<<20:
-		return usagef("--max-output must be from 0 to 67108864, not %d", f.maxOutput)
-	case f.grace < 0 || f.drain < 0 || f.quiet < 0:
-		return usagef("--grace, --drain and --keep-alive must not be negative")
-	}
-	return checkExecutable(command[0])
-}
-
 // work runs a command for each task until ctx ends.
 func work(ctx context.Context, c *call) error {
-	s, f := c.session, workerFlagsOf(c)
-	if err := f.check(c.args); err != nil {
-		return err
+	concurrency, maxOutput := int(given[int64](c, "concurrency")), int(given[int64](c, "max-output"))
+	grace, drain, quiet := given[time.Duration](c, "grace"), given[time.Duration](c, "drain"), given[time.Duration](c, "keep-alive")
+	switch {
+	case concurrency < 1 || concurrency > 1000:
+		return usagef("--concurrency must be from 1 to 1000, not %d", concurrency)
+	case maxOutput < 0 || maxOutput > 64<<20:
+		return usagef("--max-output must be from 0 to 67108864, not %d", maxOutput)
+	case grace < 0 || drain < 0 || quiet < 0:
+		return usagef("--grace, --drain and --keep-alive must not be negative")
+	}
+	if _, err := exec.LookPath(c.args[0]); err != nil {
+		return usagef("the command cannot be run: %w", err) // before the first task fails
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP) // the terminal was closed
 	defer stop()
-	who, err := s.workerIdentity(ctx, f)
+	who, err := c.workerIdentity(ctx, change{given[string](c, "type"), given[[]string](c, "capability")})
 	if err != nil {
 		return err
 	}
-	if f.state == "" {
-		f.state = filepath.Join("comet-worker-state", who.ID)
-	}
-	cache, unlock, err := openState(f.state)
+	state := cmp.Or(given[string](c, "state"), filepath.Join("comet-worker-state", who.ID))
+	cache, unlock, err := openState(state)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if f.state, err = filepath.Abs(f.state); err != nil {
+	if state, err = filepath.Abs(state); err != nil {
 		return err
 	}
-	for _, id := range program.KillLeftover(f.state) {
-		printLine(s.messages, "killed processes that an earlier worker had left running for the task %s", id)
+	for _, id := range program.KillLeftover(state) {
+		printLine(c.messages, "killed processes that an earlier worker had left running for the task %s", id)
 	}
 	r := program.New(c.args, &program.Options{
-		Grace: f.grace, MaxOutput: f.maxOutput, State: f.state, Log: func(line string) { printLine(s.messages, "%s", line) },
+		Grace: grace, MaxOutput: maxOutput, State: state, Log: func(line string) { printLine(c.messages, "%s", line) },
 	})
-	a, err := agent.New(s.server, s.token, &agent.Options{
-		Concurrency: f.concurrency, Cache: cache, NoRerun: !f.rerun, Drain: orNever(f.drain), Grace: f.grace + 5*time.Second, KeepAlive: orNever(f.quiet),
+	a, err := agent.New(c.server, c.token, &agent.Options{
+		Concurrency: concurrency, Cache: cache, NoRerun: !given[bool](c, "rerun"), Drain: cmp.Or(drain, -1), Grace: grace + 5*time.Second, KeepAlive: cmp.Or(quiet, -1),
 		OnConnect: func(h agent.Hello) {
-			printLine(s.messages, "connected to %s as %s (%s): %s", s.server, h.AgentID, h.AgentType, count(f.concurrency, "slot", "slots"))
+			printLine(c.messages, "connected to %s as %s (%s): %s", c.server, h.AgentID, h.AgentType, count(concurrency, "slot", "slots"))
 		},
-		Logger: slog.New(slog.NewTextHandler(s.messages, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Logger: slog.New(slog.NewTextHandler(c.messages, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {
 		return usageError{err}
@@ -101,15 +76,7 @@ func work(ctx context.Context, c *call) error {
 		a.Interrupt()
 		r.Kill()
 	})()
-	return s.rejectedAgent(a.Run(ctx))
-}
-
-// orNever replaces 0 by the negative value that means never in the agent's options.
-func orNever(d time.Duration) time.Duration {
-	if d == 0 {
-		return -1
-	}
-	return d
+	return rejected("the server rejects the worker", a.Run(ctx))
 }
 
 // onSecondSignal calls act at a second SIGINT or SIGTERM; a third one ends the program. The
@@ -117,29 +84,22 @@ func orNever(d time.Duration) time.Duration {
 func onSecondSignal(act func()) (off func()) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for range 2 {
-			select {
-			case <-signals:
-			case <-done:
-				return
-			}
+	go func() { // ends when off closes the channel
+		<-signals
+		if _, second := <-signals; second {
+			signal.Stop(signals)
+			act()
 		}
-		signal.Stop(signals)
-		act()
 	}()
 	return func() {
-		signal.Stop(signals)
-		close(done)
-		<-ended
+		signal.Stop(signals) // nothing is sent afterwards
+		close(signals)
 	}
 }
 
-// workerIdentity is the worker's agent in the registry. If the flags differ and the token has the
-// scope, it updates the registry.
-func (s *session) workerIdentity(ctx context.Context, f workerFlags) (client.AgentItem, error) {
+// workerIdentity is the worker's agent in the registry. If the wanted values differ and the token
+// has the scope, it updates the registry.
+func (s *session) workerIdentity(ctx context.Context, wanted change) (client.AgentItem, error) {
 	var me client.CallerIdentity
 	if _, err := s.do(ctx, http.MethodGet, "/api/v1/me", nil, &me); err != nil {
 		return client.AgentItem{}, err
@@ -148,11 +108,11 @@ func (s *session) workerIdentity(ctx context.Context, f workerFlags) (client.Age
 		return client.AgentItem{}, usagef(`the token is not bound to an agent; create one: comet tokens create NAME --agent AGENT --scope messages:send`)
 	}
 	who := *me.Agent
-	change := workerChange(who, f)
-	if change == nil {
+	difference := wanted.from(who)
+	if difference == nil {
 		return who, workerReady(who)
 	}
-	text, err := json.Marshal(change)
+	text, err := json.Marshal(difference)
 	if err != nil {
 		return who, err
 	}
@@ -164,7 +124,7 @@ func (s *session) workerIdentity(ctx context.Context, f workerFlags) (client.Age
 		client.AgentItem
 		Warnings []client.FieldError `json:"warnings"`
 	}
-	if _, err := s.do(ctx, http.MethodPatch, "/api/v1/agents/"+who.ID, change, &updated); err != nil {
+	if _, err := s.do(ctx, http.MethodPatch, "/api/v1/agents/"+who.ID, difference, &updated); err != nil {
 		return who, err
 	}
 	s.warn(updated.Warnings, "")
@@ -172,23 +132,22 @@ func (s *session) workerIdentity(ctx context.Context, f workerFlags) (client.Age
 	return updated.AgentItem, workerReady(updated.AgentItem)
 }
 
-// change is a change of the agent in the registry.
+// change is a change of the agent in the registry; zero values change nothing.
 type change struct {
 	Type         string   `json:"type,omitempty"`
 	Capabilities []string `json:"capabilities,omitempty"`
 }
 
-// workerChange is how the flags differ from the registry, nil if they do not. The prefix
-// "custom:" of a capability makes no difference.
-func workerChange(who client.AgentItem, f workerFlags) *change {
-	var c change
-	if f.kind != "" && f.kind != typeOf(who) {
-		c.Type = f.kind
+// from is the part that differs from the registry, nil if nothing does. The prefix "custom:" of a
+// capability makes no difference.
+func (c change) from(who client.AgentItem) *change {
+	if c.Type == typeOf(who) {
+		c.Type = ""
 	}
-	if len(f.capabilities) > 0 && !slices.Equal(withoutPrefix(f.capabilities), withoutPrefix(who.Capabilities)) {
-		c.Capabilities = f.capabilities
+	if slices.Equal(withoutPrefix(c.Capabilities), withoutPrefix(who.Capabilities)) {
+		c.Capabilities = nil
 	}
-	if c.Type == "" && c.Capabilities == nil {
+	if c.Type == "" && len(c.Capabilities) == 0 {
 		return nil
 	}
 	return &c
@@ -249,23 +208,4 @@ func openState(dir string) (cache *agent.DirCache, unlock func(), err error) {
 		unlock()
 	}
 	return cache, unlock, err
-}
-
-// checkExecutable reports a missing command before the first task fails.
-func checkExecutable(name string) error {
-	if _, err := exec.LookPath(name); err != nil {
-		return usagef("the command cannot be run: %w", err)
-	}
-	return nil
-}
-
-// rejectedAgent gives a rejected connection the exit code of a rejected request.
-func (s *session) rejectedAgent(err error) error {
-	var refused *agent.ResponseError
-	if !errors.As(err, &refused) {
-		return err
-	}
-	return &apiError{status: refused.Status, problem: client.Problem{
-		Title: "the server rejects the worker", Detail: new(cmp.Or(refused.Detail, http.StatusText(refused.Status))),
-	}}
 }

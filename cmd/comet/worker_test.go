@@ -12,10 +12,10 @@ import (
 func TestWorkerIdentity(t *testing.T) {
 	t.Parallel()
 	who := client.AgentItem{ID: "deployer", IsActive: true, Type: new("infra"), Capabilities: []string{"custom:run_playbook", "deploy"}}
-	require.Nil(t, workerChange(who, workerFlags{}), "no flags")
-	require.Nil(t, workerChange(who, workerFlags{kind: "infra", capabilities: []string{"deploy", "run_playbook"}}), "the same values")
-	require.Equal(t, &change{Capabilities: []string{"deploy"}}, workerChange(who, workerFlags{kind: "infra", capabilities: []string{"deploy"}}))
-	require.Equal(t, &change{Type: "code"}, workerChange(who, workerFlags{kind: "code"}))
+	require.Nil(t, change{}.from(who), "no flags")
+	require.Nil(t, change{"infra", []string{"deploy", "run_playbook"}}.from(who), "the same values")
+	require.Equal(t, &change{Capabilities: []string{"deploy"}}, change{"infra", []string{"deploy"}}.from(who))
+	require.Equal(t, &change{Type: "code"}, change{Type: "code"}.from(who))
 	require.NoError(t, workerReady(who))
 	who.Type = nil
 	require.ErrorContains(t, workerReady(who), "--type")
