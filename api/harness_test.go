@@ -89,7 +89,7 @@ func newReplica(t testing.TB, db *storetest.DB, s *store.Store, opts fixtureOpti
 		h.startWork(t, s, feed)
 	}
 	h.server = api.New(
-		api.Services{Registry: h.registry, Auth: h.auth, Keys: auth.NewKeys(s, nil), Usage: h.ledger, Webhooks: h.webhooks, Orchestrator: h.orchestrator, Feed: feed, V5: h.v5(s),
+		api.Services{Registry: h.registry, Auth: h.auth, Keys: auth.NewKeys(s, nil), Usage: h.ledger, Webhooks: h.webhooks, Orchestrator: h.orchestrator, Feed: feed, Messages: h.v5(s),
 			Tools: api.NewTestTools(t, s, h.registry, h.ledger, h.orchestrator, feed)},
 		&api.Options{Limits: httpkit.NewLimits(&httpkit.LimitOptions{RateLimit: opts.rateLimit, RateWindow: time.Hour, MaxFailures: 1000}), Clock: s.Now, MaxStreams: opts.streams, Heartbeat: opts.heartbeat, StreamWriteTimeout: opts.writeTimeout})
 	server := httptest.NewServer(h.server)
@@ -101,8 +101,8 @@ func newReplica(t testing.TB, db *storetest.DB, s *store.Store, opts fixtureOpti
 }
 
 // v5 returns the short ids of PROTOCOL_V5 and the messages of the fixture.
-func (h *fixture) v5(s *store.Store) api.V5 {
-	return api.V5{
+func (h *fixture) v5(s *store.Store) api.MessageProtocol {
+	return api.MessageProtocol{
 		AgentNumber: func(ctx context.Context, id string) (int64, error) { return shortid.AgentNumber(ctx, s, id) },
 		AgentNumbers: func(ctx context.Context, ids []string) (map[string]int64, error) {
 			return shortid.AgentNumbers(ctx, s, ids)

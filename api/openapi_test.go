@@ -75,7 +75,7 @@ func newDescribedServer(t *testing.T) *describedServer {
 	reg, tokens := registry.New(s, nil), auth.New(s, nil)
 	require.NoError(t, reg.Bootstrap(t.Context()))
 	ledger, feed := usage.New(s, nil), events.NewFeed(s, nil)
-	core := Services{V5: testV5(s),
+	core := Services{Messages: testV5(s),
 		Registry: reg, Auth: tokens, Usage: ledger, Webhooks: webhooks.New(s, nil), Feed: feed,
 		Orchestrator: orchestrator.New(s, ledger, &orchestrator.Options{
 			Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), v5.Class: v5.Policy()}, Feed: feed, Poll: 10 * time.Millisecond,
@@ -175,8 +175,8 @@ func TestSecurityMatchesTheDescription(t *testing.T) {
 }
 
 // testV5 returns the short ids of PROTOCOL_V5, without messages.
-func testV5(s *store.Store) V5 {
-	return V5{
+func testV5(s *store.Store) MessageProtocol {
+	return MessageProtocol{
 		AgentNumber: func(ctx context.Context, id string) (int64, error) { return shortid.AgentNumber(ctx, s, id) },
 		AgentNumbers: func(ctx context.Context, ids []string) (map[string]int64, error) {
 			return shortid.AgentNumbers(ctx, s, ids)

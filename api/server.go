@@ -75,7 +75,7 @@ type Services struct {
 	Webhooks     *webhooks.Webhooks
 	Orchestrator *orchestrator.Orchestrator
 	Feed         *events.Feed
-	V5           V5
+	Messages     MessageProtocol
 	Tools        *tools.Service
 }
 
@@ -89,7 +89,7 @@ type Server struct {
 	webhooks      *webhooks.Webhooks
 	orchestrator  *orchestrator.Orchestrator
 	feed          *events.Feed
-	v5            V5
+	messages      MessageProtocol
 	tools         *tools.Service
 	streams       *httpkit.StreamLimits
 	eventCache    *eventCache
@@ -102,7 +102,7 @@ type Server struct {
 func New(core Services, opts *Options) *Server {
 	s := &Server{
 		registry: core.Registry, auth: core.Auth, keys: core.Keys, usage: core.Usage, webhooks: core.Webhooks, orchestrator: core.Orchestrator, feed: core.Feed,
-		v5: core.V5, tools: core.Tools,
+		messages: core.Messages, tools: core.Tools,
 	}
 	if opts != nil {
 		s.opts = *opts

@@ -11,8 +11,8 @@ import (
 	"comet/models"
 )
 
-// V5 is what the API reads from PROTOCOL_V5; all functions are required.
-type V5 struct {
+// MessageProtocol is what the API reads from PROTOCOL_V5; all functions are required.
+type MessageProtocol struct {
 	// AgentNumber returns the number of an agent, and assigns one to an agent that has none.
 	AgentNumber func(ctx context.Context, agentID string) (int64, error)
 	// AgentNumbers returns the numbers of agents, without the agents that have none yet.
@@ -31,7 +31,7 @@ func (s *Server) eventEncoder(q *query) eventEncoder {
 		return s.encodeEventJSON
 	}
 	return func(ctx context.Context, e models.Event) ([]byte, error) {
-		line, err := s.v5.FormatEvent(ctx, e)
+		line, err := s.messages.FormatEvent(ctx, e)
 		return []byte(line), err
 	}
 }
@@ -108,7 +108,7 @@ func (s *Server) listTaskMessages(r request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.v5.TaskMessages(r.Context(), t, after, limit+1)
+	found, err := s.messages.TaskMessages(r.Context(), t, after, limit+1)
 	found, next := cutPage(found, limit, func(m TaskMessage) string { return m.ID })
 	return reply{next: next, body: taskMessageList{found, next}}, err
 }
@@ -136,7 +136,7 @@ type agentKeyIssued struct {
 func (s *Server) newAgentKeyView(ctx context.Context, k models.AgentKey, err error) (agentKeyView, error) {
 	var number int64
 	if err == nil {
-		number, err = s.v5.AgentNumber(ctx, k.AgentID)
+		number, err = s.messages.AgentNumber(ctx, k.AgentID)
 	}
 	return agentKeyView{
 		AgentID: k.AgentID, WorkerID: workerID(number), Algorithm: k.Algorithm, Fingerprint: k.Fingerprint, Required: k.Required,

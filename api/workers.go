@@ -104,7 +104,7 @@ func (s *Server) workersPage(ctx context.Context, number int64, after string, li
 	if number == 0 {
 		return s.orchestrator.Workers(ctx, after, limit)
 	}
-	id, err := s.v5.AgentID(ctx, number)
+	id, err := s.messages.AgentID(ctx, number)
 	if err == nil && id > after {
 		var w models.Worker
 		if w, err = s.orchestrator.Worker(ctx, id); err == nil {
@@ -119,6 +119,6 @@ func (s *Server) workersPage(ctx context.Context, number int64, after string, li
 
 // newWorkerViews returns the views of workers with their short ids.
 func (s *Server) newWorkerViews(ctx context.Context, workers []models.Worker) ([]workerView, error) {
-	numbers, err := s.v5.AgentNumbers(ctx, views(workers, func(w models.Worker) string { return w.AgentID }))
+	numbers, err := s.messages.AgentNumbers(ctx, views(workers, func(w models.Worker) string { return w.AgentID }))
 	return views(workers, func(w models.Worker) workerView { return s.newWorkerView(w, numbers[w.AgentID]) }), err
 }

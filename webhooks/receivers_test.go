@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/events"
+	"comet/internal/testkit"
 	"comet/models"
 	"comet/store"
 	"comet/store/storetest"
@@ -32,9 +33,7 @@ const (
 // TestReceiversOfEveryKind runs receivers that fail in different ways at the same time, with
 // two replicas where the database allows it. Each gets every event that it can get.
 func TestReceiversOfEveryKind(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it makes thousands of deliveries to receivers that fail")
-	}
+	testkit.SkipIfShort(t, "it makes thousands of deliveries to receivers that fail")
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		opts := options()

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"comet/internal/testkit"
 )
 
 // The scripts run this test binary as the program comet.
@@ -27,9 +29,7 @@ func TestMain(m *testing.M) {
 // TestScripts runs testdata/script: each file is a scenario of commands, mostly against a server
 // of its own.
 func TestScripts(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it starts a server and many commands for each script")
-	}
+	testkit.SkipIfShort(t, "it starts a server and many commands for each script")
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",

@@ -10,15 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/config"
+	"comet/internal/testkit"
 )
 
 // TestCosts compares the commits, statements and rows of operations with the files in
 // testdata/costs, on both databases. Each operation runs alone on a separate server, so that no
 // callers share a commit.
 func TestCosts(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it starts a server for each operation, and waits for heartbeats")
-	}
+	testkit.SkipIfShort(t, "it starts a server for each operation, and waits for heartbeats")
 	t.Parallel()
 	t.Run("operations", func(t *testing.T) {
 		t.Run("create agent", costOfCreateAgent)

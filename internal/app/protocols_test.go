@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/app"
+	"comet/internal/testkit"
 	"comet/store/storetest"
 )
 
@@ -24,9 +25,7 @@ func v5WorkerKinds() []string { return []string{"websocket", "tcp"} }
 // Each behaviour is tested for every pair of them. The cases run in parallel, because most of their
 // time is spent in pauses before retries.
 func TestProtocolsInterwork(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it runs every behaviour with every pair of protocols")
-	}
+	testkit.SkipIfShort(t, "it runs every behaviour with every pair of protocols")
 	t.Parallel()
 	every := append([]string{"envelope"}, v5WorkerKinds()...)
 	behaviours := []struct {

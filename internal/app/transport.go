@@ -64,8 +64,8 @@ func (a *App) newV5(work *orchestrator.Orchestrator, messages *messagelog.Log) *
 }
 
 // v5ForAPI returns what the API reads from PROTOCOL_V5.
-func (a *App) v5ForAPI(protocol *v5.Protocol, messages *messagelog.Log) api.V5 {
-	return api.V5{
+func (a *App) v5ForAPI(protocol *v5.Protocol, messages *messagelog.Log) api.MessageProtocol {
+	return api.MessageProtocol{
 		AgentNumber: func(ctx context.Context, id string) (int64, error) { return shortid.AgentNumber(ctx, a.store, id) },
 		AgentNumbers: func(ctx context.Context, ids []string) (map[string]int64, error) {
 			return shortid.AgentNumbers(ctx, a.store, ids)

@@ -1,7 +1,6 @@
 package input_test
 
 import (
-	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -19,7 +18,7 @@ func TestEventReader(t *testing.T) {
 			e, err := r.Next()
 			out = append(out, e)
 			if err != nil {
-				require.True(t, errors.Is(err, io.EOF), "%v", err)
+				require.ErrorIs(t, err, io.EOF)
 				return out
 			}
 		}

@@ -16,6 +16,14 @@ import (
 // busy the machine is.
 const Timeout = 3 * time.Minute
 
+// SkipIfShort skips a slow test with go test -short.
+func SkipIfShort(t testing.TB, reason string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip(reason) //nolint:forbidigo // nothing is missing: go test without -short runs it
+	}
+}
+
 // Client sends HTTP requests to one server. Goroutines of a test may use the methods that return
 // errors.
 type Client struct {
