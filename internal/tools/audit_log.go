@@ -74,10 +74,10 @@ func (l *auditLog) add(e callRecord) {
 	l.AddWait(&auditEntry{call: &e})
 }
 
-// addEvent queues an event. An event is dropped and logged when too many entries are pending, and
-// after Stop.
+// addEvent queues an event. An event is dropped and logged when too many entries are pending. It is
+// dropped silently after Stop: then only the shutdown itself ends upstreams.
 func (l *auditLog) addEvent(e store.EventDraft) {
-	if !l.Add(&auditEntry{event: &e}) {
+	if !l.closing.Load() && !l.Add(&auditEntry{event: &e}) {
 		l.log.Warn("an event was dropped", "type", e.Type)
 	}
 }

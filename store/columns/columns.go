@@ -1,5 +1,5 @@
-// Package columns is how Go values lie in the columns of both databases, the same whether gorm or a
-// statement written by hand carries them. It runs no statements.
+// Package columns converts Go values to column values of both databases and back, for gorm and for
+// hand-written statements alike. It runs no statements.
 package columns
 
 import (

@@ -1,4 +1,5 @@
-// Package sqlerr gives the errors of the database drivers codes, by their numbers and never by their text.
+// Package sqlerr converts errors of the database drivers to error codes by their numbers, never by
+// their text.
 package sqlerr
 
 import (
