@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/auth"
+	"comet/internal/errs"
 	"comet/internal/registry"
 	"comet/models"
 	"comet/store/storetest"
@@ -18,7 +19,7 @@ import (
 func TestLapsed(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		a := auth.New(db.Store, nil)
+		a := auth.New(db.Store, &auth.Options{Clock: db.Now}) // a cached verification does not age
 		reg := registry.New(db.Store, nil)
 		require.NoError(t, reg.Bootstrap(t.Context()))
 		_, err := reg.Create(t.Context(), models.System(), models.AgentDraft{
@@ -45,7 +46,14 @@ func TestLapsed(t *testing.T) {
 
 		_, err = a.Rotate(t.Context(), models.System(), rotated.Token.ID, nil)
 		require.NoError(t, err)
+		_, err = a.Verify(t.Context(), bound.Secret)
+		require.NoError(t, err)
 		require.NoError(t, reg.Deactivate(t.Context(), models.System(), "helper", nil))
+		lapsed, err = a.Lapsed(t.Context(), [][32]byte{hash(bound.Secret)})
+		require.NoError(t, err)
+		require.Len(t, lapsed, 1)
+		_, err = a.Verify(t.Context(), bound.Secret)
+		require.True(t, errs.Is(err, errs.AgentInactive), err)
 		db.Clock.Advance(time.Hour)
 		var unknown [][32]byte
 		for i := range 1100 {
