@@ -119,7 +119,7 @@ func (s *Server) listAgents(r request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	page, err := s.registry.List(r.Context(), q)
+	page, err := s.core.Registry.List(r.Context(), q)
 	list := agentList{Agents: views(page.Agents, newAgentItem), Total: page.Total, Limit: q.Limit}
 	if q.After == nil {
 		list.Offset = &q.Offset
@@ -141,7 +141,7 @@ func (s *Server) listAgents(r request) (any, error) {
 //	@Failure		409	"Agent ID already exists, the parent is inactive, an agent of level 0 exists, or the Idempotency-Key was used with a different request"
 //	@Failure		422	"Token budget exceeds maximum"
 func (s *Server) createAgent(r request, d models.AgentDraft, once *models.Idempotency) (registry.Created, error) {
-	return s.registry.Create(r.Context(), r.caller, d, once)
+	return s.core.Registry.Create(r.Context(), r.caller, d, once)
 }
 
 func createdAgent(c registry.Created) reply {
@@ -156,7 +156,7 @@ func createdAgent(c registry.Created) reply {
 //	@Description	Returns an agent. `children` contains its active direct children, at most 1,000. `tokens_used_today` and `stats` cover the current UTC day; `tokens_used_today` equals `used_today` of the agent's usage.
 //	@Success		200	{object}	agentDetail	"The agent"
 func (s *Server) getAgent(r request) (any, error) {
-	d, err := s.registry.Get(r.Context(), r.id)
+	d, err := s.core.Registry.Get(r.Context(), r.id)
 	return detailReply(d, nil), err
 }
 
@@ -179,7 +179,7 @@ func (s *Server) updateAgent(r request, p registry.AgentPatch) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	updated, err := s.registry.Update(r.Context(), r.caller, r.id, p, pre)
+	updated, err := s.core.Registry.Update(r.Context(), r.caller, r.id, p, pre)
 	return detailReply(updated.Detail, updated.Warnings), err
 }
 
@@ -198,7 +198,7 @@ func (s *Server) deleteAgent(r request) error {
 	if err != nil {
 		return err
 	}
-	return withoutPointers(s.registry.Deactivate(r.Context(), r.caller, r.id, pre))
+	return withoutPointers(s.core.Registry.Deactivate(r.Context(), r.caller, r.id, pre))
 }
 
 // withoutPointers removes the JSON pointers from the error of a request without a body.

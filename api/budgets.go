@@ -22,7 +22,7 @@ type budgetAdditionList struct {
 //	@Failure		400	"A field is missing or malformed, the expiry has passed or is more than 366 days ahead, or the agent's budget is unlimited"
 //	@Failure		422	"The agent already has 100 temporary budgets"
 func (s *Server) createBudgetAddition(r request, d usage.BudgetAdditionDraft, once *models.Idempotency) (models.BudgetAddition, error) {
-	return s.usage.AddBudget(r.Context(), r.caller, r.id, d, once)
+	return s.core.Usage.AddBudget(r.Context(), r.caller, r.id, d, once)
 }
 
 func additionReply(added models.BudgetAddition) reply {
@@ -41,7 +41,7 @@ func (s *Server) listBudgetAdditions(r request) (any, error) {
 	if err := q.Err(); err != nil {
 		return nil, err
 	}
-	found, err := s.usage.Budgets(r.Context(), r.id, all)
+	found, err := s.core.Usage.Budgets(r.Context(), r.id, all)
 	return budgetAdditionList{r.id, found}, err
 }
 
@@ -52,7 +52,7 @@ func (s *Server) listBudgetAdditions(r request) (any, error) {
 //	@Success		204	"Removed"
 //	@Failure		404	"The agent does not exist, or has no such temporary budget in effect"
 func (s *Server) deleteBudgetAddition(r request) error {
-	return s.usage.RemoveBudget(r.Context(), r.caller, r.id, r.subID)
+	return s.core.Usage.RemoveBudget(r.Context(), r.caller, r.id, r.subID)
 }
 
 // resetUsage resets the usage of the current day.
@@ -63,7 +63,7 @@ func (s *Server) deleteBudgetAddition(r request) error {
 //	@Success		200	{object}	usage.Balance	"The agent's balance after the reset"
 //	@Failure		400	"The reason is missing or malformed"
 func (s *Server) resetUsage(r request, d usage.ResetDraft, once *models.Idempotency) (usage.Balance, error) {
-	return s.usage.Reset(r.Context(), r.caller, r.id, d, once)
+	return s.core.Usage.Reset(r.Context(), r.caller, r.id, d, once)
 }
 
 // verifyLedger compares the ledger's sums with its facts.
@@ -73,6 +73,6 @@ func (s *Server) resetUsage(r request, d usage.ResetDraft, once *models.Idempote
 //	@Success		200	{object}	store.Verification	"The result of the comparison"
 //	@Header			200	{string}	Cache-Control
 func (s *Server) verifyLedger(r request) (any, error) {
-	v, err := s.usage.Verify(r.Context())
+	v, err := s.core.Usage.Verify(r.Context())
 	return reply{noStore: true, body: v}, err
 }

@@ -73,7 +73,7 @@ func (s *Server) listDeliveries(r request) (any, error) {
 	}
 	limit := q.Limit
 	q.Limit++ // one more than the page shows whether there is a next page
-	deliveries, err := s.webhooks.Deliveries(r.Context(), r.caller, r.id, q)
+	deliveries, err := s.core.Webhooks.Deliveries(r.Context(), r.caller, r.id, q)
 	deliveries, next := cutPage(deliveries, limit, func(d models.Delivery) string { return d.ID })
 	return reply{next: next, body: deliveryList{views(deliveries, newDeliveryView), next}}, err
 }
@@ -103,7 +103,7 @@ func deliveryQuery(r *http.Request) (webhooks.DeliveryQuery, error) {
 //	@Param			webhook_id		path	string	true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
 //	@Success		200	{object}	deliveryDetail	"The delivery"
 func (s *Server) getDelivery(r request) (any, error) {
-	d, attempts, err := s.webhooks.Delivery(r.Context(), r.caller, r.id, r.subID)
+	d, attempts, err := s.core.Webhooks.Delivery(r.Context(), r.caller, r.id, r.subID)
 	return deliveryDetail{
 		deliveryView: newDeliveryView(d), Attempts: orEmpty(attempts),
 		Payload: deliveryPayload{Type: d.Type, Timestamp: d.EventAt, Data: jsontext.Value(d.Data)},
@@ -119,7 +119,7 @@ func (s *Server) getDelivery(r request) (any, error) {
 //	@Header			202	{string}	Location
 //	@Failure		409	"The webhook is disabled"
 func (s *Server) redeliverDelivery(r request, _ struct{}) (any, error) {
-	d, err := s.webhooks.Redeliver(r.Context(), r.caller, r.id, r.subID)
+	d, err := s.core.Webhooks.Redeliver(r.Context(), r.caller, r.id, r.subID)
 	return reply{
 		status: http.StatusAccepted, location: webhookURL(r.id) + "/deliveries/" + d.ID, body: newDeliveryView(d),
 	}, err
@@ -206,7 +206,7 @@ type webhookTested struct {
 //	@Description	Sends a `webhook.test` event to the webhook, even if it is disabled, in a single attempt, and returns the result after at most 15 seconds. If the server has reached its limit of concurrent attempts, the request waits, and fails with 503 if no slot becomes free. The status is 200 even if the attempt failed; check `succeeded`.
 //	@Success		200	{object}	webhookTested	"The result of the test"
 func (s *Server) testWebhook(r request, _ struct{}) (any, error) {
-	tested, err := s.webhooks.Test(r.Context(), r.caller, r.id)
+	tested, err := s.core.Webhooks.Test(r.Context(), r.caller, r.id)
 	return webhookTested{
 		DeliveryID: tested.Delivery.ID, Succeeded: tested.Delivery.State == models.DeliverySucceeded, Attempt: tested.Attempt,
 	}, err
@@ -232,6 +232,6 @@ type redeliveryResult struct {
 //	@Failure		400	"The time is missing or malformed"
 //	@Failure		409	"The webhook is disabled"
 func (s *Server) redeliverWebhook(r request, d redeliveryRequest) (any, error) {
-	n, err := s.webhooks.RedeliverSince(r.Context(), r.caller, r.id, *d.Since)
+	n, err := s.core.Webhooks.RedeliverSince(r.Context(), r.caller, r.id, *d.Since)
 	return reply{status: http.StatusAccepted, body: redeliveryResult{n}}, err
 }

@@ -70,7 +70,7 @@ func TestSlowStreamsReadFromTheDatabase(t *testing.T) {
 		_, err := feed.Subscribe(9).Next(t.Context(), 1)
 		require.NoError(t, err)
 
-		s := &Server{feed: feed, eventCache: &eventCache{feed: feed}}
+		s := &Server{core: Services{Feed: feed}, eventCache: &eventCache{feed: feed}}
 		kept, leave, err := s.eventCache.join(t.Context())
 		require.NoError(t, err)
 		again, leaveToo, err := s.eventCache.join(t.Context())

@@ -216,7 +216,7 @@ func (s *Server) nextEvents(ctx context.Context, kept *recentEvents, at int64, l
 	for {
 		batch, fresh, ok := kept.after(at, limit)
 		if !ok {
-			return s.feed.Subscribe(at).Next(ctx, limit)
+			return s.core.Feed.Subscribe(at).Next(ctx, limit)
 		}
 		if len(batch) > 0 {
 			return batch, nil

@@ -100,10 +100,10 @@ func lastEventID(r *http.Request, after *int) (*int, error) {
 func (s *Server) startPosition(ctx context.Context, after *int) (from int64, hello []byte, err error) {
 	missed := false
 	if after != nil {
-		from, missed, err = s.feed.Missed(ctx, int64(*after))
+		from, missed, err = s.core.Feed.Missed(ctx, int64(*after))
 	} else {
 		var sub *events.Subscription
-		if sub, err = s.feed.SubscribeNew(ctx); err == nil {
+		if sub, err = s.core.Feed.SubscribeNew(ctx); err == nil {
 			from = sub.Position()
 		}
 	}

@@ -78,13 +78,13 @@ func (s *Server) getHierarchy(r request) (any, error) {
 	if err := q.Err(); err != nil {
 		return nil, err
 	}
-	node, total, err := s.registry.Hierarchy(r.Context(), root, depth, active)
+	node, total, err := s.core.Registry.Hierarchy(r.Context(), root, depth, active)
 	if err != nil {
 		return nil, err
 	}
 	out := hierarchy{newHierarchyNode(node), total}
 	if withUsage {
-		used, err := s.usage.Tree(r.Context())
+		used, err := s.core.Usage.Tree(r.Context())
 		if err != nil {
 			return nil, err
 		}
@@ -115,7 +115,7 @@ func newHierarchyNode(n *registry.Node) hierarchyNode {
 //	@Param			agent_id		path	string	true	"The agent's id"	maxlength(64)	example(budget-assistant)
 //	@Success		200	{object}	agentAncestry	"The agents above"
 func (s *Server) listAncestors(r request) (any, error) {
-	above, err := s.registry.Ancestors(r.Context(), r.id)
+	above, err := s.core.Registry.Ancestors(r.Context(), r.id)
 	return agentAncestry{r.id, views(above, newAncestorView)}, err
 }
 
@@ -135,7 +135,7 @@ func (s *Server) listAuditEntries(r request) (any, error) {
 	if err := q.Err(); err != nil {
 		return nil, err
 	}
-	entries, err := s.registry.AuditTrail(r.Context(), r.id, before, limit+1)
+	entries, err := s.core.Registry.AuditTrail(r.Context(), r.id, before, limit+1)
 	entries, next := cutPage(entries, limit, func(e models.AuditEntry) string { return strconv.FormatInt(e.ID, 10) })
 	return reply{next: next, body: auditLog{r.id, entries, next}}, err
 }

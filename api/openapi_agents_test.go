@@ -101,7 +101,7 @@ func TestRateLimitCountsForAllEndpoints(t *testing.T) {
 	var log bytes.Buffer
 	limits := httpkit.NewLimits(&httpkit.LimitOptions{RateLimit: 2, RateWindow: time.Hour})
 	lines := transport.New(transport.Core{
-		Work: d.orchestrator, Auth: d.auth, Protocols: []protocol.Protocol{envelope.New(d.orchestrator, nil)},
+		Work: d.core.Orchestrator, Auth: d.auth, Protocols: []protocol.Protocol{envelope.New(d.core.Orchestrator, nil)},
 	}, &transport.Options{Limits: limits})
 	server := New(d.core, &Options{
 		Logger: slog.New(slog.NewTextHandler(&log, nil)), Limits: limits, MountPublic: lines.Mount, Untimed: lines.IsStreaming,

@@ -20,15 +20,15 @@ import (
 func newTaskServer(t *testing.T) *webhookServer {
 	t.Helper()
 	d := &webhookServer{newDescribedServer(t), readDescription(t)}
-	relay := events.NewRelay(d.store, d.feed, &events.Options{Poll: 10 * time.Millisecond})
-	for _, service := range []background.Service{relay, d.orchestrator} {
+	relay := events.NewRelay(d.store, d.core.Feed, &events.Options{Poll: 10 * time.Millisecond})
+	for _, service := range []background.Service{relay, d.core.Orchestrator} {
 		require.NoError(t, service.Start(t.Context()))
 		t.Cleanup(func() { require.NoError(t, service.Stop(context.Background())) })
 	}
-	require.Eventually(t, func() bool { return d.orchestrator.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return d.core.Orchestrator.Check(t.Context()) == nil }, time.Minute, time.Millisecond)
 	d.ask(t, "POST", "/api/v1/agents", "/api/v1/agents", `{"id":"reader","name":"Reader","level":2,"sphere_id":1,"frequency_hz":555,"capabilities":["custom:read"],"type":"infra","parent_id":"orch-personnel"}`, 201)
-	require.NoError(t, d.orchestrator.ReindexAgent(t.Context(), "reader"))
-	_, err := d.orchestrator.Join(t.Context(), "reader", orchestrator.JoinRequest{Protocol: "envelope", Transport: "websocket", Concurrency: 2})
+	require.NoError(t, d.core.Orchestrator.ReindexAgent(t.Context(), "reader"))
+	_, err := d.core.Orchestrator.Join(t.Context(), "reader", orchestrator.JoinRequest{Protocol: "envelope", Transport: "websocket", Concurrency: 2})
 	require.NoError(t, err)
 	return d
 }
@@ -56,16 +56,16 @@ func TestTaskResponsesMatchTheDescription(t *testing.T) {
 	d.ask(t, "GET", one, first, "", 200)
 
 	id := first[len(all)+1:]
-	_, err := d.orchestrator.Progress(t.Context(), "reader", id, orchestrator.Progress{Percent: new(5), Step: 1, StepName: "x", Log: []byte("log")})
+	_, err := d.core.Orchestrator.Progress(t.Context(), "reader", id, orchestrator.Progress{Percent: new(5), Step: 1, StepName: "x", Log: []byte("log")})
 	require.NoError(t, err)
 	d.ask(t, "POST", one+"/reply", first+"/reply", `{"reply":"x"}`, 409)
-	_, err = d.orchestrator.Clarify(t.Context(), "reader", id, orchestrator.Question{Text: "?", Options: nil})
+	_, err = d.core.Orchestrator.Clarify(t.Context(), "reader", id, orchestrator.Question{Text: "?", Options: nil})
 	require.NoError(t, err)
 	d.ask(t, "GET", one, first+"?wait=1&version=1", "", 200)
 	d.ask(t, "POST", one+"/reply", first+"/reply", `{}`, 400)
 	d.ask(t, "POST", one+"/reply", first+"/reply", `{"reply":"x"}`, 200)
 	d.ask(t, "POST", sessions+"/{session_id}/close", sessions+"/s/close", "", 409)
-	_, err = d.orchestrator.Complete(t.Context(), "reader", id, orchestrator.Result{
+	_, err = d.core.Orchestrator.Complete(t.Context(), "reader", id, orchestrator.Result{
 		Failure: orchestrator.FailureWork, Text: "no", Detail: []byte(`{"code":5003}`), ExitCode: new(1), Output: []byte("out"), Tokens: 7,
 	})
 	require.NoError(t, err)
@@ -87,7 +87,7 @@ func TestTaskResponsesMatchTheDescription(t *testing.T) {
 	d.ask(t, "GET", workers+"/{agent_id}", workers+"/nova", "", 404)
 
 	waited := http.Header{"Prefer": {"wait=1"}}
-	require.NoError(t, d.orchestrator.Leave(t.Context(), "reader", true))
+	require.NoError(t, d.core.Orchestrator.Leave(t.Context(), "reader", true))
 	d.askWith(t, "POST", all, all, `{"capabilities":["read"],"retries":0}`, waited, 200)
 	d.askWith(t, "POST", all, all, `{"capabilities":["read"]}`, waited, 202)
 }
@@ -98,7 +98,7 @@ func TestStreamResponsesMatchTheDescription(t *testing.T) {
 	const output, stream = "/api/v1/tasks/{task_id}/output", "/api/v1/events"
 	d := newTaskServer(t)
 	id := d.ask(t, "POST", "/api/v1/tasks", "/api/v1/tasks", `{"capabilities":["read"]}`, 202)["id"].(string)
-	_, err := d.orchestrator.Complete(t.Context(), "reader", id, orchestrator.Result{Output: []byte("out")})
+	_, err := d.core.Orchestrator.Complete(t.Context(), "reader", id, orchestrator.Result{Output: []byte("out")})
 	require.NoError(t, err)
 	at := "/api/v1/tasks/" + id + "/output"
 	d.askWith(t, "GET", output, at, "", nil, 200)

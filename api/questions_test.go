@@ -27,7 +27,7 @@ func TestSessionQuestions(t *testing.T) {
 	asks := func(text string, options ...string) string {
 		t.Helper()
 		id := d.ask(t, "POST", "/api/v1/tasks", "/api/v1/tasks", `{"capabilities":["read"],"session_id":"s"}`, 202)["id"].(string)
-		_, err := d.orchestrator.Clarify(t.Context(), "reader", id, orchestrator.Question{Text: text, Options: options})
+		_, err := d.core.Orchestrator.Clarify(t.Context(), "reader", id, orchestrator.Question{Text: text, Options: options})
 		require.NoError(t, err)
 		return id
 	}
@@ -57,7 +57,7 @@ func TestSessionQuestions(t *testing.T) {
 
 	task := say(`{"task_id":"`+first+`","choice":2}`, http.StatusOK)
 	require.Equal(t, first, task["id"])
-	told, err := d.orchestrator.Messages(t.Context(), "reader", 10)
+	told, err := d.core.Orchestrator.Messages(t.Context(), "reader", 10)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"answer":"2026"}`, string(told[len(told)-1].Data))
 	say(`{"reply":"because"}`, http.StatusOK) // the only one that is left

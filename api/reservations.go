@@ -60,7 +60,7 @@ type reservationProblem struct {
 //	@Header			429	{integer}	RateLimit-Remaining
 //	@Header			429	{integer}	RateLimit-Reset
 func (s *Server) createReservation(r request, d usage.ReservationDraft, once *models.Idempotency) (models.Reservation, error) {
-	return s.usage.Reserve(r.Context(), r.caller, r.id, d, once)
+	return s.core.Usage.Reserve(r.Context(), r.caller, r.id, d, once)
 }
 
 func reservationReply(held models.Reservation) reply {
@@ -82,7 +82,7 @@ func (s *Server) listReservations(r request) (any, error) {
 	if err := q.Err(); err != nil {
 		return nil, err
 	}
-	found, err := s.usage.Reservations(r.Context(), r.id, models.ReservationState(state), before, limit+1)
+	found, err := s.core.Usage.Reservations(r.Context(), r.id, models.ReservationState(state), before, limit+1)
 	found, next := cutPage(found, limit, func(r models.Reservation) string { return r.ID })
 	return reply{next: next, body: reservationList{r.id, found, next}}, err
 }
@@ -93,7 +93,7 @@ func (s *Server) listReservations(r request) (any, error) {
 //	@Description	Returns one reservation of an agent.
 //	@Success		200	{object}	models.Reservation	"The reservation"
 func (s *Server) getReservation(r request) (any, error) {
-	return s.usage.Reservation(r.Context(), r.id, r.subID)
+	return s.core.Usage.Reservation(r.Context(), r.id, r.subID)
 }
 
 // settleReservation turns a reservation into usage.
@@ -106,7 +106,7 @@ func (s *Server) getReservation(r request) (any, error) {
 //	@Failure		409	{object}	reservationProblem	"The reservation was released or settled with another body, or the Idempotency-Key was used with a different request"
 //	@Failure		422	"The agent has reached the maximum usage that can be recorded per day"
 func (s *Server) settleReservation(r request, d usage.Settlement, once *models.Idempotency) (usage.Settled, error) {
-	return s.usage.Settle(r.Context(), r.caller, r.id, r.subID, d, once)
+	return s.core.Usage.Settle(r.Context(), r.caller, r.id, r.subID, d, once)
 }
 
 func settledReply(settled usage.Settled) reply {
@@ -121,5 +121,5 @@ func settledReply(settled usage.Settled) reply {
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent"
 //	@Failure		409	{object}	reservationProblem	"The reservation was settled"
 func (s *Server) releaseReservation(r request) error {
-	return s.usage.Release(r.Context(), r.caller, r.id, r.subID)
+	return s.core.Usage.Release(r.Context(), r.caller, r.id, r.subID)
 }

@@ -54,7 +54,7 @@ func (s *Server) exportRoster(w http.ResponseWriter, r *http.Request) error {
 	if err := q.Err(); err != nil {
 		return err
 	}
-	agents, err := s.registry.Export(r.Context(), root)
+	agents, err := s.core.Registry.Export(r.Context(), root)
 	if err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (s *Server) importRoster(w http.ResponseWriter, r *http.Request) error {
 		if err := unreadableRoster(violations); err != nil {
 			return registry.ImportReport{}, err
 		}
-		return s.registry.Import(r.Context(), caller(r), doc, violations, dryRun, once)
+		return s.core.Registry.Import(r.Context(), caller(r), doc, violations, dryRun, once)
 	}, reportReply)
 }
 

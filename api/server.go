@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -82,15 +83,7 @@ type Services struct {
 // Server is the REST API.
 type Server struct {
 	*responder
-	registry      *registry.Registry
-	auth          *auth.Auth
-	keys          *auth.Keys
-	usage         *usage.Ledger
-	webhooks      *webhooks.Webhooks
-	orchestrator  *orchestrator.Orchestrator
-	feed          *events.Feed
-	messages      MessageProtocol
-	tools         *tools.Service
+	core          Services
 	streams       *httpkit.StreamLimits
 	eventCache    *eventCache
 	authenticator *httpkit.Authenticator
@@ -100,36 +93,20 @@ type Server struct {
 
 // New returns the REST API of the core.
 func New(core Services, opts *Options) *Server {
-	s := &Server{
-		registry: core.Registry, auth: core.Auth, keys: core.Keys, usage: core.Usage, webhooks: core.Webhooks, orchestrator: core.Orchestrator, feed: core.Feed,
-		messages: core.Messages, tools: core.Tools,
-	}
+	s := &Server{core: core}
 	if opts != nil {
 		s.opts = *opts
 	}
-	if s.opts.Logger == nil {
-		s.opts.Logger = slog.New(slog.DiscardHandler)
-	}
-	if s.opts.RequestTimeout <= 0 {
-		s.opts.RequestTimeout = defaultTimeout
-	}
-	if s.opts.MaxBody <= 0 {
-		s.opts.MaxBody = 1 << 20
-	}
-	if s.opts.MaxRoster <= 0 {
-		s.opts.MaxRoster = 8 << 20
-	}
-	if s.opts.MaxStreams <= 0 {
-		s.opts.MaxStreams = 1000
-	}
-	if s.opts.Heartbeat <= 0 {
-		s.opts.Heartbeat = 15 * time.Second
-	}
-	if s.opts.StreamWriteTimeout <= 0 {
-		s.opts.StreamWriteTimeout = 30 * time.Second
-	}
-	if s.opts.Clock == nil {
-		s.opts.Clock = time.Now
+	o := &s.opts
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.RequestTimeout = cmp.Or(o.RequestTimeout, defaultTimeout)
+	o.MaxBody = cmp.Or(o.MaxBody, 1<<20)
+	o.MaxRoster = cmp.Or(o.MaxRoster, 8<<20)
+	o.MaxStreams = cmp.Or(o.MaxStreams, 1000)
+	o.Heartbeat = cmp.Or(o.Heartbeat, 15*time.Second)
+	o.StreamWriteTimeout = cmp.Or(o.StreamWriteTimeout, 30*time.Second)
+	if o.Clock == nil {
+		o.Clock = time.Now
 	}
 	s.streams, s.eventCache = httpkit.NewStreamLimits(s.opts.MaxStreams), &eventCache{feed: core.Feed}
 	s.authenticator = httpkit.NewAuthenticator(core.Auth, &httpkit.AuthenticatorOptions{Limits: s.opts.Limits})

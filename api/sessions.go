@@ -67,7 +67,7 @@ func (s *Server) openSession(r request, d sessionDraft) (any, error) {
 	if err := v.Err(); err != nil {
 		return nil, err
 	}
-	session, err := s.orchestrator.OpenSession(r.Context(), r.caller, orZero(d.ID), json.RawMessage(orZero(d.Context)))
+	session, err := s.core.Orchestrator.OpenSession(r.Context(), r.caller, orZero(d.ID), json.RawMessage(orZero(d.Context)))
 	if errs.Is(err, errs.Conflict) {
 		err = errs.New(errs.Conflict, "a session with the id %q already exists; choose another id or omit it", orZero(d.ID))
 	}
@@ -89,7 +89,7 @@ func (s *Server) listSessions(r request) (any, error) {
 	if err := q.Err(); err != nil {
 		return nil, err
 	}
-	sessions, err := s.orchestrator.Sessions(r.Context(), ownerOf(r.caller, mine), before, limit+1)
+	sessions, err := s.core.Orchestrator.Sessions(r.Context(), ownerOf(r.caller, mine), before, limit+1)
 	sessions, next := cutPage(sessions, limit, func(s models.Session) string { return creationPosition(s.CreatedAt, s.ID) })
 	return reply{next: next, body: sessionList{views(sessions, newSessionView), next}}, err
 }
@@ -117,7 +117,7 @@ func (s *Server) closeSession(r request, _ struct{}) (any, error) {
 		err = requireOwner(r.caller, session.Owner)
 	}
 	if err == nil {
-		session, err = s.orchestrator.CloseSession(r.Context(), r.id)
+		session, err = s.core.Orchestrator.CloseSession(r.Context(), r.id)
 	}
 	return newSessionView(session), err
 }
@@ -152,7 +152,7 @@ func (s *Server) listQuestions(r request) (any, error) {
 	if _, err := s.visibleSession(r); err != nil {
 		return nil, err
 	}
-	asked, err := s.orchestrator.Questions(r.Context(), r.id)
+	asked, err := s.core.Orchestrator.Questions(r.Context(), r.id)
 	return questionList{views(asked, newQuestionView)}, err
 }
 
@@ -188,7 +188,7 @@ func (s *Server) replyToSession(r request, d sessionReply) (any, error) {
 	if _, err := s.visibleSession(r); err != nil {
 		return nil, err
 	}
-	asked, err := s.orchestrator.Questions(r.Context(), r.id)
+	asked, err := s.core.Orchestrator.Questions(r.Context(), r.id)
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +203,7 @@ func (s *Server) replyToSession(r request, d sessionReply) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.orchestrator.Reply(r.Context(), question.Task.ID, text)
+	t, err := s.core.Orchestrator.Reply(r.Context(), question.Task.ID, text)
 	return changedTask(t), err
 }
 

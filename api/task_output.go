@@ -69,7 +69,7 @@ const contentTypeText = "text/plain; charset=utf-8"
 // writeOutput writes the stored output, or a range of it.
 func (s *Server) writeOutput(w http.ResponseWriter, r *http.Request, t models.Task, which models.OutputStream) error {
 	if !t.State.Ended() {
-		if unplaced, err := s.orchestrator.HasUnalignedOutput(r.Context(), t, which); err != nil || unplaced {
+		if unplaced, err := s.core.Orchestrator.HasUnalignedOutput(r.Context(), t, which); err != nil || unplaced {
 			if err == nil {
 				s.writeUnalignedOutput(w, r, t, which)
 			}
@@ -134,7 +134,7 @@ func (s *Server) followOutput(w http.ResponseWriter, r *http.Request, id string,
 	c := &outputCopy{to: out, at: at, sent: at, whole: true}
 	attempt, seen := 0, int64(0)
 	for {
-		t, err := s.orchestrator.Task(ctx, id)
+		t, err := s.core.Orchestrator.Task(ctx, id)
 		if err != nil {
 			panic(http.ErrAbortHandler)
 		}
@@ -154,7 +154,7 @@ func (s *Server) followOutput(w http.ResponseWriter, r *http.Request, id string,
 			return
 		}
 		if err == nil {
-			_, err = s.orchestrator.WaitForChange(ctx, "", id, t.Version, s.opts.Heartbeat)
+			_, err = s.core.Orchestrator.WaitForChange(ctx, "", id, t.Version, s.opts.Heartbeat)
 		}
 		if err != nil || ctx.Err() != nil || s.tokenRevoked(r) {
 			panic(http.ErrAbortHandler)
@@ -191,7 +191,7 @@ func (s *Server) copyOutput(ctx context.Context, c *outputCopy, id string, which
 	if c.at >= c.end {
 		return nil
 	}
-	err := s.orchestrator.Output(ctx, id, which, c.at, c.writeChunk)
+	err := s.core.Orchestrator.Output(ctx, id, which, c.at, c.writeChunk)
 	if errors.Is(err, errRangeWritten) {
 		err = nil
 	}

@@ -124,7 +124,7 @@ func (s *Server) submitTask(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out, err := s.orchestrator.Submit(r.Context(), req.caller, sub, once)
+	out, err := s.core.Orchestrator.Submit(r.Context(), req.caller, sub, once)
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (s *Server) writeWhenEnded(w http.ResponseWriter, r *http.Request, t models
 		t.ID = first.ID
 		w.Header().Set("Idempotency-Replayed", "true")
 	}
-	t, err := s.waitForTask(r, t.ID, patience, s.orchestrator.Wait)
+	t, err := s.waitForTask(r, t.ID, patience, s.core.Orchestrator.Wait)
 	switch {
 	case err == nil:
 		w.Header().Set("Preference-Applied", "wait="+strconv.Itoa(int(patience.Seconds())))
@@ -199,7 +199,7 @@ func (s *Server) waitForTask(r *http.Request, id string, patience time.Duration,
 	defer stop()
 	t, err := wait(ctx, caller(r).TokenID, id, patience)
 	if err != nil && s.streams.Draining() { // interrupted by the shutdown
-		t, err = s.orchestrator.Task(r.Context(), id)
+		t, err = s.core.Orchestrator.Task(r.Context(), id)
 	}
 	return t, err
 }
@@ -220,7 +220,7 @@ func (s *Server) outputText(r *http.Request, t models.Task) (*string, error) {
 		return nil, nil //nolint:nilnil // available from the output endpoint
 	}
 	text := make([]byte, 0, t.OutputBytes)
-	err := s.orchestrator.Output(r.Context(), t.ID, models.StreamResult, 0, func(o models.OutputChunk) error {
+	err := s.core.Orchestrator.Output(r.Context(), t.ID, models.StreamResult, 0, func(o models.OutputChunk) error {
 		text = append(text, o.Data...)
 		return nil
 	})

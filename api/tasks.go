@@ -35,7 +35,7 @@ func (s *Server) listTasks(r request) (any, error) {
 	}
 	limit := q.Limit
 	q.Limit++ // one more than the page shows whether there is a next page
-	tasks, err := s.orchestrator.Tasks(r.Context(), q)
+	tasks, err := s.core.Orchestrator.Tasks(r.Context(), q)
 	tasks, next := cutPage(tasks, limit, func(t models.Task) string { return creationPosition(t.CreatedAt, t.ID) })
 	return reply{next: next, body: taskList{views(tasks, newTaskView), next}}, err
 }
@@ -99,7 +99,7 @@ func (s *Server) getTask(r request) (any, error) {
 			return nil, err
 		}
 	}
-	found, err := s.orchestrator.Detail(r.Context(), r.id)
+	found, err := s.core.Orchestrator.Detail(r.Context(), r.id)
 	if err != nil {
 		return nil, err
 	}
@@ -110,10 +110,10 @@ func (s *Server) getTask(r request) (any, error) {
 // waitForChange waits for a version after the given one, or for the end if it is nil.
 func (s *Server) waitForChange(version *int) waitFunc {
 	if version == nil {
-		return s.orchestrator.Wait
+		return s.core.Orchestrator.Wait
 	}
 	return func(ctx context.Context, who, id string, patience time.Duration) (models.Task, error) {
-		return s.orchestrator.WaitForChange(ctx, who, id, int64(*version), patience)
+		return s.core.Orchestrator.WaitForChange(ctx, who, id, int64(*version), patience)
 	}
 }
 
@@ -163,7 +163,7 @@ func requireOwner(p models.Principal, owner string) error {
 
 // visibleTask returns the task in the path if the caller sees it.
 func (s *Server) visibleTask(r request) (models.Task, error) {
-	t, err := s.orchestrator.Task(r.Context(), r.id)
+	t, err := s.core.Orchestrator.Task(r.Context(), r.id)
 	if err == nil && !canRead(r.caller, t.Owner) {
 		err = errs.New(errs.NotFound, "there is no task %q", r.id)
 	}
@@ -181,7 +181,7 @@ func (s *Server) requireTaskOwner(r request) error {
 
 // visibleSession returns the session in the path if the caller sees it.
 func (s *Server) visibleSession(r request) (models.Session, error) {
-	session, err := s.orchestrator.Session(r.Context(), r.id)
+	session, err := s.core.Orchestrator.Session(r.Context(), r.id)
 	if err == nil && !canRead(r.caller, session.Owner) {
 		err = errs.New(errs.NotFound, "there is no session %q", r.id)
 	}
@@ -213,7 +213,7 @@ func (s *Server) cancelTask(r request, d taskCancellation, once *models.Idempote
 		return models.Task{}, err
 	}
 	reason := cmp.Or(orZero(d.Reason), "cancelled by "+r.caller.Name)
-	return s.orchestrator.Cancel(r.Context(), r.id, reason, once)
+	return s.core.Orchestrator.Cancel(r.Context(), r.id, reason, once)
 }
 
 // taskReply is the reply to a worker's question.
@@ -236,7 +236,7 @@ func (s *Server) replyToTask(r request, d taskReply) (any, error) {
 	if err := s.requireTaskOwner(r); err != nil {
 		return nil, err
 	}
-	t, err := s.orchestrator.Reply(r.Context(), r.id, *d.Reply)
+	t, err := s.core.Orchestrator.Reply(r.Context(), r.id, *d.Reply)
 	return changedTask(t), err
 }
 

@@ -51,7 +51,7 @@ func newTokenView(t models.Token) tokenView {
 //	@Success		201	{object}	tokenIssued	"The token with its secret"
 //	@Failure		400	"A field is missing or malformed, the expiry has passed, or the agent does not exist"
 func (s *Server) createToken(r request, d auth.TokenDraft, once *models.Idempotency) (auth.Issued, error) {
-	return s.auth.Create(r.Context(), r.caller, d, once)
+	return s.core.Auth.Create(r.Context(), r.caller, d, once)
 }
 
 // rotateToken replaces the secret of a token.
@@ -62,7 +62,7 @@ func (s *Server) createToken(r request, d auth.TokenDraft, once *models.Idempote
 //	@Failure		400	"A header is malformed"
 //	@Failure		409	"The token is revoked, or the Idempotency-Key was used with a different request"
 func (s *Server) rotateToken(r request, _ struct{}, once *models.Idempotency) (auth.Issued, error) {
-	return s.auth.Rotate(r.Context(), r.caller, r.id, once)
+	return s.core.Auth.Rotate(r.Context(), r.caller, r.id, once)
 }
 
 // withoutSecret returns the body for a repeated Idempotency-Key.
@@ -90,7 +90,7 @@ func (s *Server) listTokens(r request) (any, error) {
 	if err := q.Err(); err != nil {
 		return nil, err
 	}
-	tokens, err := s.auth.List(r.Context(), after, limit+1)
+	tokens, err := s.core.Auth.List(r.Context(), after, limit+1)
 	tokens, next := cutPage(tokens, limit, func(t models.Token) string { return t.ID })
 	return reply{next: next, body: tokenList{views(tokens, newTokenView), next}}, err
 }
@@ -101,7 +101,7 @@ func (s *Server) listTokens(r request) (any, error) {
 //	@Description	Returns a token without its secret.
 //	@Success		200	{object}	tokenView	"The token"
 func (s *Server) getToken(r request) (any, error) {
-	t, err := s.auth.Get(r.Context(), r.id)
+	t, err := s.core.Auth.Get(r.Context(), r.id)
 	return newTokenView(t), err
 }
 
@@ -111,7 +111,7 @@ func (s *Server) getToken(r request) (any, error) {
 //	@Description	Revokes the token, at once on this replica and within a second on the others. The last token with the scope `admin` cannot be revoked.
 //	@Success		204	"Revoked"
 //	@Failure		409	"It is the last token with the scope admin"
-func (s *Server) revokeToken(r request) error { return s.auth.Revoke(r.Context(), r.caller, r.id) }
+func (s *Server) revokeToken(r request) error { return s.core.Auth.Revoke(r.Context(), r.caller, r.id) }
 
 // callerIdentity describes the caller.
 type callerIdentity struct {
@@ -127,7 +127,7 @@ type callerIdentity struct {
 //	@Description	Returns the caller's token, the agent it is bound to, and the agents above that one.
 //	@Success		200	{object}	callerIdentity	"The caller"
 func (s *Server) getMe(r request) (any, error) {
-	t, err := s.auth.Get(r.Context(), r.caller.TokenID)
+	t, err := s.core.Auth.Get(r.Context(), r.caller.TokenID)
 	if err != nil {
 		return nil, err
 	}
@@ -135,11 +135,11 @@ func (s *Server) getMe(r request) (any, error) {
 	if t.AgentID == nil {
 		return out, nil
 	}
-	d, err := s.registry.Get(r.Context(), *t.AgentID)
+	d, err := s.core.Registry.Get(r.Context(), *t.AgentID)
 	if err != nil {
 		return nil, err
 	}
-	above, err := s.registry.Ancestors(r.Context(), *t.AgentID)
+	above, err := s.core.Registry.Ancestors(r.Context(), *t.AgentID)
 	out.Agent, out.ChainOfCommand = new(newAgentItem(d.Agent)), views(above, newAncestorView)
 	return out, err
 }

@@ -58,7 +58,7 @@ func (s *Server) listTools(r request) (any, error) {
 	if err := q.Err(); err != nil {
 		return nil, err
 	}
-	list, err := s.tools.Tools(r.Context(), r.caller, server, after, limit+1)
+	list, err := s.core.Tools.Tools(r.Context(), r.caller, server, after, limit+1)
 	list, next := cutPage(list, limit, (*tools.Tool).Position)
 	return reply{next: next, body: toolList{views(list, newToolView), next}}, err
 }
@@ -71,7 +71,7 @@ func (s *Server) listTools(r request) (any, error) {
 //	@Success		200	{object}	builtin.SearchResult	"The matching tools, best first"
 //	@Failure		400	"The query is empty or a field is out of range"
 func (s *Server) searchTools(r request, q builtin.SearchQuery) (any, error) {
-	return builtin.Search(r.Context(), s.tools, toolCaller(r.Request), q)
+	return builtin.Search(r.Context(), s.core.Tools, toolCaller(r.Request), q)
 }
 
 // toolCaller returns the caller of a tool call.
@@ -116,7 +116,7 @@ func (s *Server) callTool(w http.ResponseWriter, r *http.Request) error {
 	}
 	opts := tools.CallOptions{Timeout: time.Duration(orZero(d.TimeoutMS)) * time.Millisecond}
 	ctx, done := withoutTimeout(w, r) // limited only by the timeout of the tool
-	res, err := s.tools.Call(ctx, toolCaller(r), d.Tool, json.RawMessage(orZero(d.Arguments)), &opts)
+	res, err := s.core.Tools.Call(ctx, toolCaller(r), d.Tool, json.RawMessage(orZero(d.Arguments)), &opts)
 	done()
 	if err != nil {
 		return err
@@ -188,7 +188,7 @@ func (s *Server) listToolCalls(r request) (any, error) {
 		return nil, err
 	}
 	wanted.Limit = limit + 1
-	calls, err := s.tools.Calls(r.Context(), r.caller, wanted)
+	calls, err := s.core.Tools.Calls(r.Context(), r.caller, wanted)
 	calls, next := cutPage(calls, limit, func(c models.ToolCall) string { return c.ID })
 	return reply{next: next, body: toolCallList{views(calls, newToolCallView), next}}, err
 }
@@ -213,7 +213,7 @@ func newToolPolicyView(id string, p models.ToolPolicy) toolPolicyView {
 //	@Success		304	"The token does not exist or has no policy"
 //	@Failure		404	"The token does not exist or has no policy"
 func (s *Server) getToolPolicy(r request) (any, error) {
-	p, err := s.tools.Policy(r.Context(), r.id)
+	p, err := s.core.Tools.Policy(r.Context(), r.id)
 	return newToolPolicyView(r.id, p), err
 }
 
@@ -226,10 +226,10 @@ func (s *Server) getToolPolicy(r request) (any, error) {
 //	@Success		200	{object}	toolPolicyView	"The policy"
 //	@Failure		400	"A field is malformed"
 func (s *Server) putToolPolicy(r request, p models.ToolPolicy) (any, error) {
-	if _, err := s.auth.Get(r.Context(), r.id); err != nil {
+	if _, err := s.core.Auth.Get(r.Context(), r.id); err != nil {
 		return nil, err
 	}
-	return newToolPolicyView(r.id, p), s.tools.SetPolicy(r.Context(), r.caller, r.id, p)
+	return newToolPolicyView(r.id, p), s.core.Tools.SetPolicy(r.Context(), r.caller, r.id, p)
 }
 
 // deleteToolPolicy deletes the tool policy of a token.
@@ -239,8 +239,8 @@ func (s *Server) putToolPolicy(r request, p models.ToolPolicy) (any, error) {
 //	@Param			token_id	path	string	true	"The token's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
 //	@Success		204	"Deleted"
 func (s *Server) deleteToolPolicy(r request) error {
-	if _, err := s.auth.Get(r.Context(), r.id); err != nil {
+	if _, err := s.core.Auth.Get(r.Context(), r.id); err != nil {
 		return err
 	}
-	return s.tools.DeletePolicy(r.Context(), r.id)
+	return s.core.Tools.DeletePolicy(r.Context(), r.id)
 }

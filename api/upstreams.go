@@ -50,7 +50,7 @@ type upstreamList struct {
 // error.
 func (s *Server) newUpstreamView(u upstream.Status, by models.Principal) upstreamView {
 	v := upstreamView{
-		ID: u.ID, AgentID: s.tools.AgentOf(u.ID), Source: u.Source, Transport: string(u.Transport), State: string(u.State), Error: u.Error,
+		ID: u.ID, AgentID: s.core.Tools.AgentOf(u.ID), Source: u.Source, Transport: string(u.Transport), State: string(u.State), Error: u.Error,
 		Since: u.Since.UTC(), NextTry: orNull(u.NextAttempt), Restarts: u.Restarts, PID: u.PID, Command: u.Command, URL: u.URL,
 		Env: orEmpty(u.EnvNames), Headers: orEmpty(u.HeaderNames), TimeoutMS: u.Timeout.Milliseconds(), ProtocolRevision: u.Protocol,
 		Name: u.ServerName, Version: u.ServerVersion, Tools: u.Tools, Resources: u.Resources, Templates: u.Templates, Prompts: u.Prompts,
@@ -68,7 +68,7 @@ func (s *Server) newUpstreamView(u upstream.Status, by models.Principal) upstrea
 //	@Description	Returns the MCP servers whose tools the token may call, in the order of their ids, with their state on this replica. Source, command, address and standard error are only returned to tokens with the scope `admin`.
 //	@Success		200	{object}	upstreamList	"The upstreams"
 func (s *Server) listUpstreams(r request) (any, error) {
-	shown, err := s.tools.Upstreams(r.Context(), r.caller)
+	shown, err := s.core.Tools.Upstreams(r.Context(), r.caller)
 	return upstreamList{views(shown, func(u upstream.Status) upstreamView { return s.newUpstreamView(u, r.caller) })}, err
 }
 
@@ -78,7 +78,7 @@ func (s *Server) listUpstreams(r request) (any, error) {
 //	@Description	Returns an MCP server with its state on this replica.
 //	@Success		200	{object}	upstreamView	"The upstream"
 func (s *Server) getUpstream(r request) (any, error) {
-	u, err := s.tools.UpstreamFor(r.Context(), r.caller, r.id)
+	u, err := s.core.Tools.UpstreamFor(r.Context(), r.caller, r.id)
 	return s.newUpstreamView(u, r.caller), err
 }
 
@@ -119,7 +119,7 @@ type upstreamConfig struct {
 //	@Failure		400	"The entry is invalid, or contains a literal secret"
 //	@Failure		409	"The upstream is configured by a file"
 func (s *Server) putUpstream(r request, entry jsontext.Value) (any, error) {
-	u, err := s.tools.PutUpstream(r.Context(), r.caller, r.id, []byte(entry))
+	u, err := s.core.Tools.PutUpstream(r.Context(), r.caller, r.id, []byte(entry))
 	out := reply{body: upstreamSaved{ID: u.ID, Version: u.Version, CreatedBy: u.CreatedBy, CreatedAt: u.CreatedAt, UpdatedAt: u.UpdatedAt}}
 	if u.Version == 1 {
 		out.status = http.StatusCreated
@@ -134,7 +134,7 @@ func (s *Server) putUpstream(r request, entry jsontext.Value) (any, error) {
 //	@Success		204	"Deleted"
 //	@Failure		409	"The upstream is configured by a file"
 func (s *Server) deleteUpstream(r request) error {
-	return s.tools.RemoveUpstream(r.Context(), r.caller, r.id)
+	return s.core.Tools.RemoveUpstream(r.Context(), r.caller, r.id)
 }
 
 // restartUpstream restarts an upstream.
@@ -142,7 +142,7 @@ func (s *Server) deleteUpstream(r request) error {
 //	@Summary		Restart an upstream
 //	@Description	Closes this replica's connection to an MCP server, stops its program, and starts it again. Calls in progress fail.
 //	@Success		204	"The upstream is starting"
-func (s *Server) restartUpstream(r request) error { return s.tools.RestartUpstream(r.id) }
+func (s *Server) restartUpstream(r request) error { return s.core.Tools.RestartUpstream(r.id) }
 
 // reloadUpstreams reloads the file of upstreams.
 //
@@ -150,7 +150,7 @@ func (s *Server) restartUpstream(r request) error { return s.tools.RestartUpstre
 //	@Description	Reloads the file that `mcp.servers` names at once instead of within two seconds: new servers are started, changed ones restarted, removed ones stopped. A file with an error changes nothing.
 //	@Success		204	"Reloaded"
 //	@Failure		400	"The file is invalid; `errors` contains each error with its line"
-func (s *Server) reloadUpstreams(r request) error { return s.tools.ReloadUpstreams(r.Context()) }
+func (s *Server) reloadUpstreams(r request) error { return s.core.Tools.ReloadUpstreams(r.Context()) }
 
 // toolDefinitionView is the stored definition of a tool.
 type toolDefinitionView struct {
@@ -193,7 +193,7 @@ func newToolDefinitionView(d models.ToolDefinition) toolDefinitionView {
 //	@Description	Returns the tools of an upstream in the order of their names: the approved definition and, if the upstream sends another one now, the definition that waits for approval.
 //	@Success		200	{object}	toolDefinitionList	"The tool definitions"
 func (s *Server) listToolDefinitions(r request) (any, error) {
-	list, err := s.tools.ToolDefinitions(r.Context(), r.id)
+	list, err := s.core.Tools.ToolDefinitions(r.Context(), r.id)
 	return toolDefinitionList{views(list, newToolDefinitionView)}, err
 }
 
@@ -213,7 +213,7 @@ type toolApproval struct {
 //	@Failure		404	"The tool does not exist"
 //	@Failure		412	"The definition has changed since the given digest"
 func (s *Server) approveTool(r request, d toolApproval) (any, error) {
-	out, err := s.tools.Approve(r.Context(), r.caller, r.id, d.Tool, d.Digest)
+	out, err := s.core.Tools.Approve(r.Context(), r.caller, r.id, d.Tool, d.Digest)
 	return newToolDefinitionView(out), err
 }
 
@@ -232,6 +232,6 @@ type toolClassification struct {
 //	@Success		200	{object}	toolDefinitionView	"The tool"
 //	@Failure		404	"The tool does not exist"
 func (s *Server) classifyTool(r request, d toolClassification) (any, error) {
-	out, err := s.tools.Classify(r.Context(), r.caller, r.id, d.Tool, orZero(d.Class))
+	out, err := s.core.Tools.Classify(r.Context(), r.caller, r.id, d.Tool, orZero(d.Class))
 	return newToolDefinitionView(out), err
 }

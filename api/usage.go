@@ -53,7 +53,7 @@ type usageFactsRecorded struct {
 //	@Summary		Get an agent's usage
 //	@Description	Returns the agent's budget and its usage of the current UTC day. `budget` and `remaining` are null for `nova`, which is unlimited. `remaining` is `budget` less the tokens used and reserved, and at least 0.
 //	@Success		200	{object}	usage.AgentUsage	"The usage"
-func (s *Server) getUsage(r request) (any, error) { return s.usage.Usage(r.Context(), r.id) }
+func (s *Server) getUsage(r request) (any, error) { return s.core.Usage.Usage(r.Context(), r.id) }
 
 // recordUsage records the usage of an agent.
 //
@@ -77,7 +77,7 @@ func (s *Server) recordUsage(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return runOnce(s, w, r, body, func(once *models.Idempotency) (usage.Recorded, error) {
-		recorded, err := s.usage.Record(r.Context(), req.caller, req.id, report.drafts(), once)
+		recorded, err := s.core.Usage.Record(r.Context(), req.caller, req.id, report.drafts(), once)
 		return recorded, report.locate(err)
 	}, report.reply)
 }
@@ -182,7 +182,7 @@ func (s *Server) getUsageHistory(r request) (any, error) {
 	if err := q.Err(); err != nil {
 		return nil, err
 	}
-	buckets, err := s.usage.History(r.Context(), r.id, h)
+	buckets, err := s.core.Usage.History(r.Context(), r.id, h)
 	return usageHistory{r.id, string(h.Window), string(h.By), h.From, h.To, buckets}, err
 }
 

@@ -31,7 +31,7 @@ func (s *Server) eventEncoder(q *query) eventEncoder {
 		return s.encodeEventJSON
 	}
 	return func(ctx context.Context, e models.Event) ([]byte, error) {
-		line, err := s.messages.FormatEvent(ctx, e)
+		line, err := s.core.Messages.FormatEvent(ctx, e)
 		return []byte(line), err
 	}
 }
@@ -108,7 +108,7 @@ func (s *Server) listTaskMessages(r request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.messages.TaskMessages(r.Context(), t, after, limit+1)
+	found, err := s.core.Messages.TaskMessages(r.Context(), t, after, limit+1)
 	found, next := cutPage(found, limit, func(m TaskMessage) string { return m.ID })
 	return reply{next: next, body: taskMessageList{found, next}}, err
 }
@@ -136,7 +136,7 @@ type agentKeyIssued struct {
 func (s *Server) newAgentKeyView(ctx context.Context, k models.AgentKey, err error) (agentKeyView, error) {
 	var number int64
 	if err == nil {
-		number, err = s.messages.AgentNumber(ctx, k.AgentID)
+		number, err = s.core.Messages.AgentNumber(ctx, k.AgentID)
 	}
 	return agentKeyView{
 		AgentID: k.AgentID, WorkerID: workerID(number), Algorithm: k.Algorithm, Fingerprint: k.Fingerprint, Required: k.Required,
@@ -151,7 +151,7 @@ func (s *Server) newAgentKeyView(ctx context.Context, k models.AgentKey, err err
 //	@Success		200	{object}	agentKeyView	"The key"
 //	@Failure		404	"The agent does not exist or has no key"
 func (s *Server) getAgentKey(r request) (any, error) {
-	key, err := s.keys.Get(r.Context(), r.id, auth.HMACSHA256)
+	key, err := s.core.Keys.Get(r.Context(), r.id, auth.HMACSHA256)
 	return s.newAgentKeyView(r.Context(), key, err)
 }
 
@@ -164,7 +164,7 @@ func (s *Server) getAgentKey(r request) (any, error) {
 //	@Success		201	{object}	agentKeyIssued	"The agent's first key was created"
 //	@Failure		400	"A field is malformed, or the key is too short or too long"
 func (s *Server) putAgentKey(r request, d auth.AgentKeyDraft) (any, error) {
-	issued, err := s.keys.Issue(r.Context(), r.caller, r.id, d)
+	issued, err := s.core.Keys.Issue(r.Context(), r.caller, r.id, d)
 	view, err := s.newAgentKeyView(r.Context(), issued.Key, err)
 	out := reply{noStore: true, body: agentKeyIssued{view, issued.Secret}}
 	if issued.First {
@@ -181,7 +181,7 @@ func (s *Server) putAgentKey(r request, d auth.AgentKeyDraft) (any, error) {
 //	@Success		200	{object}	agentKeyView	"The updated key"
 //	@Failure		404	"The agent does not exist or has no key"
 func (s *Server) updateAgentKey(r request, d auth.AgentKeyChange) (any, error) {
-	key, err := s.keys.Require(r.Context(), r.caller, r.id, auth.HMACSHA256, d)
+	key, err := s.core.Keys.Require(r.Context(), r.caller, r.id, auth.HMACSHA256, d)
 	return s.newAgentKeyView(r.Context(), key, err)
 }
 
@@ -192,5 +192,5 @@ func (s *Server) updateAgentKey(r request, d auth.AgentKeyChange) (any, error) {
 //	@Success		204	"Revoked"
 //	@Failure		404	"The agent does not exist or has no key"
 func (s *Server) revokeAgentKey(r request) error {
-	return s.keys.Revoke(r.Context(), r.caller, r.id, auth.HMACSHA256)
+	return s.core.Keys.Revoke(r.Context(), r.caller, r.id, auth.HMACSHA256)
 }

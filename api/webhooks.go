@@ -22,7 +22,7 @@ const webhooksPath = "/api/v1/webhooks"
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent than agent_id"
 //	@Failure		422	"The server may not connect to the address, or there are already 1,000 webhooks"
 func (s *Server) createWebhook(r request, d webhooks.WebhookDraft, once *models.Idempotency) (webhooks.Created, error) {
-	return s.webhooks.Create(r.Context(), r.caller, d, once)
+	return s.core.Webhooks.Create(r.Context(), r.caller, d, once)
 }
 
 // withoutSecret returns the body for a repeated Idempotency-Key.
@@ -50,7 +50,7 @@ func (s *Server) listWebhooks(r request) (any, error) {
 	if err := q.Err(); err != nil {
 		return nil, err
 	}
-	hooks, err := s.webhooks.List(r.Context(), r.caller, after, limit+1)
+	hooks, err := s.core.Webhooks.List(r.Context(), r.caller, after, limit+1)
 	hooks, next := cutPage(hooks, limit, func(w models.Webhook) string { return w.ID })
 	return reply{next: next, body: webhookList{views(hooks, s.newWebhookView), next}}, err
 }
@@ -61,7 +61,7 @@ func (s *Server) listWebhooks(r request) (any, error) {
 //	@Description	Returns a webhook without its secret.
 //	@Success		200	{object}	webhookView	"The webhook"
 func (s *Server) getWebhook(r request) (any, error) {
-	hook, err := s.webhooks.Get(r.Context(), r.caller, r.id)
+	hook, err := s.core.Webhooks.Get(r.Context(), r.caller, r.id)
 	return s.newWebhookView(hook), err
 }
 
@@ -79,7 +79,7 @@ func (s *Server) updateWebhook(r request, p webhooks.WebhookPatch) (any, error) 
 	if err := rejectIfMatch(r.Request); err != nil {
 		return nil, err
 	}
-	hook, err := s.webhooks.Update(r.Context(), r.caller, r.id, p)
+	hook, err := s.core.Webhooks.Update(r.Context(), r.caller, r.id, p)
 	return s.newWebhookView(hook), err
 }
 
@@ -92,7 +92,7 @@ func (s *Server) deleteWebhook(r request) error {
 	if err := rejectIfMatch(r.Request); err != nil {
 		return err
 	}
-	return s.webhooks.Delete(r.Context(), r.caller, r.id)
+	return s.core.Webhooks.Delete(r.Context(), r.caller, r.id)
 }
 
 func webhookURL(id string) string { return webhooksPath + "/" + id }
@@ -174,5 +174,5 @@ func (s *Server) newWebhookView(w models.Webhook) webhookView {
 //	@Header			200	{string}	Location
 //	@Header			200	{string}	Cache-Control
 func (s *Server) rotateWebhookSecret(r request, d webhooks.SecretRotation, once *models.Idempotency) (webhooks.Created, error) {
-	return s.webhooks.Rotate(r.Context(), r.caller, r.id, d, once)
+	return s.core.Webhooks.Rotate(r.Context(), r.caller, r.id, d, once)
 }

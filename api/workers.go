@@ -91,7 +91,7 @@ func (s *Server) listWorkers(r request) (any, error) {
 //	@Success		200	{object}	workerView	"The worker"
 //	@Failure		404	"The worker does not exist"
 func (s *Server) getWorker(r request) (any, error) {
-	worker, err := s.orchestrator.Worker(r.Context(), r.id)
+	worker, err := s.core.Orchestrator.Worker(r.Context(), r.id)
 	if err != nil {
 		return nil, err
 	}
@@ -102,12 +102,12 @@ func (s *Server) getWorker(r request) (any, error) {
 // workersPage returns up to limit workers after an id, or the worker with a number, if it exists.
 func (s *Server) workersPage(ctx context.Context, number int64, after string, limit int) ([]models.Worker, error) {
 	if number == 0 {
-		return s.orchestrator.Workers(ctx, after, limit)
+		return s.core.Orchestrator.Workers(ctx, after, limit)
 	}
-	id, err := s.messages.AgentID(ctx, number)
+	id, err := s.core.Messages.AgentID(ctx, number)
 	if err == nil && id > after {
 		var w models.Worker
-		if w, err = s.orchestrator.Worker(ctx, id); err == nil {
+		if w, err = s.core.Orchestrator.Worker(ctx, id); err == nil {
 			return []models.Worker{w}, nil
 		}
 	}
@@ -119,6 +119,6 @@ func (s *Server) workersPage(ctx context.Context, number int64, after string, li
 
 // newWorkerViews returns the views of workers with their short ids.
 func (s *Server) newWorkerViews(ctx context.Context, workers []models.Worker) ([]workerView, error) {
-	numbers, err := s.messages.AgentNumbers(ctx, views(workers, func(w models.Worker) string { return w.AgentID }))
+	numbers, err := s.core.Messages.AgentNumbers(ctx, views(workers, func(w models.Worker) string { return w.AgentID }))
 	return views(workers, func(w models.Worker) workerView { return s.newWorkerView(w, numbers[w.AgentID]) }), err
 }

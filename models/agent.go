@@ -2,7 +2,10 @@
 // and imports no other package of the module.
 package models
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // RootAgentID is the id of the single L0 agent (CHE·NU §1).
 const RootAgentID = "nova"
@@ -79,3 +82,10 @@ type AgentDraft struct {
 	// agents below it (`subtree`).
 	BudgetScope Optional[BudgetScope] `json:"budget_scope" validate:"omitnil,oneof=own subtree" swaggertype:"string" example:"subtree" enums:"own,subtree" default:"own"`
 }
+
+// CustomPrefix is the prefix of capabilities that are not predefined (CHE·NU §6.2).
+const CustomPrefix = "custom:"
+
+// CapabilityKey returns the name without the prefix custom:. Names with equal keys are the same
+// capability.
+func CapabilityKey(name string) string { return strings.TrimPrefix(name, CustomPrefix) }

@@ -14,6 +14,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -100,18 +101,12 @@ type transactor interface {
 // the store. The caller must Close it. It returns errs.InvalidRequest for a URL
 // that cannot be read and errs.Unavailable when PostgreSQL does not answer.
 func Open(ctx context.Context, opts Options) (*Store, error) {
-	if opts.ReadConnections <= 0 {
-		opts.ReadConnections = 4
-	}
-	if opts.MaxConnections <= 0 {
-		opts.MaxConnections = 20
-	}
+	opts.ReadConnections = cmp.Or(opts.ReadConnections, 4)
+	opts.MaxConnections = cmp.Or(opts.MaxConnections, 20)
 	if opts.Clock == nil {
 		opts.Clock = time.Now
 	}
-	if opts.Logger == nil {
-		opts.Logger = slog.New(slog.DiscardHandler)
-	}
+	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	if opts.OnCommit == nil {
 		opts.OnCommit = func(int, time.Duration) {}
 	}

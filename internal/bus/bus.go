@@ -178,3 +178,63 @@ var (
 	_ background.Service   = (*Bus)(nil)
 	_ prometheus.Collector = (*Bus)(nil)
 )
+
+// translate converts errors of the client library to errs.
+func translate(conn *nats.Conn, err error) error {
+	switch {
+	case errors.Is(err, context.Canceled):
+		return err
+	case errors.Is(err, context.DeadlineExceeded):
+		return errs.Wrap(errs.Timeout, err, "there was no response in time")
+	case errors.Is(err, nats.ErrNoResponders):
+		return errs.Wrap(errs.Unavailable, err, "the subject has no subscriber")
+	case errors.Is(err, nats.ErrMaxPayload):
+		return errs.Wrap(errs.BodyTooLarge, err, "the message exceeds the NATS server's limit of %d bytes", conn.MaxPayload())
+	case errors.Is(err, nats.ErrReconnectBufExceeded):
+		return errs.Wrap(errs.Unavailable, err, "NATS is unreachable, and the buffer for messages is full")
+	}
+	return errs.Wrap(errs.Unavailable, err, "NATS is unreachable")
+}
+
+// isWriteError reports an error of the connection, as opposed to a message that the client library
+// rejects.
+func isWriteError(err error) bool {
+	for _, rejection := range []error{
+		nats.ErrConnectionClosed, nats.ErrConnectionDraining, nats.ErrReconnectBufExceeded, nats.ErrMaxPayload, nats.ErrBadSubject,
+	} {
+		if errors.Is(err, rejection) {
+			return false
+		}
+	}
+	return true
+}
+
+// metrics are the metrics of a bus. The counters count since New.
+type metrics struct {
+	published, failures, reconnects, dropped prometheus.Counter
+	connected                                prometheus.GaugeFunc
+}
+
+func newMetrics(isConnected func() bool) metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	return metrics{
+		published:  counter("comet_bus_messages_published_total", "Messages handed to NATS."),
+		failures:   counter("comet_bus_publish_failures_total", "Messages that could not be handed to NATS."),
+		reconnects: counter("comet_bus_reconnects_total", "Connections to NATS that were lost and made again."),
+		dropped:    counter("comet_bus_messages_dropped_total", "Messages dropped because their handler was too slow."),
+		connected: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "comet_bus_connected", Help: "1 while there is a connection to NATS, else 0.",
+		}, func() float64 {
+			if isConnected() {
+				return 1
+			}
+			return 0
+		}),
+	}
+}
+
+func (m metrics) all() []prometheus.Collector {
+	return []prometheus.Collector{m.published, m.failures, m.reconnects, m.dropped, m.connected}
+}

@@ -78,9 +78,7 @@ func (o *Options) orDefaults() Options {
 	out.PublishBuffer = cmp.Or(out.PublishBuffer, 4<<20)
 	out.ConnectTimeout = cmp.Or(out.ConnectTimeout, 2*time.Second)
 	out.Recheck = cmp.Or(out.Recheck, 15*time.Second)
-	if out.Logger == nil {
-		out.Logger = slog.New(slog.DiscardHandler)
-	}
+	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	return out
 }
 

@@ -4,6 +4,8 @@
 package events
 
 import (
+	"cmp"
+	"context"
 	"log/slog"
 	"time"
 
@@ -32,17 +34,47 @@ func (o *Options) orDefaults() Options {
 	if o != nil {
 		out = *o
 	}
-	if out.Poll <= 0 {
-		out.Poll = 500 * time.Millisecond
-	}
+	out.Poll = cmp.Or(out.Poll, 500*time.Millisecond)
 	if out.OnNumbered == nil {
 		out.OnNumbered = func(*store.Tx, int64, int64) error { return nil }
 	}
 	if out.PerEvent == nil {
 		out.PerEvent = func(*store.Tx) (int, error) { return 1, nil }
 	}
-	if out.Logger == nil {
-		out.Logger = slog.New(slog.DiscardHandler)
-	}
+	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	return out
+}
+
+// Missed reports whether a returning reader missed events: events above its position were purged,
+// or this database has not reached the position. resume is the position from which it continues,
+// after itself if it missed nothing.
+func (f *Feed) Missed(ctx context.Context, after int64) (resume int64, missed bool, err error) {
+	head, err := f.store.Events(ctx).LastPosition()
+	if err != nil || after == head {
+		return after, false, err
+	}
+	if after > head {
+		return head, true, nil
+	}
+	oldest, err := f.store.Events(ctx).After(after, 1)
+	switch {
+	case err != nil:
+		return after, false, err
+	case len(oldest) == 0:
+		return head, true, nil
+	case oldest[0].Position > after+1:
+		return oldest[0].Position - 1, true, nil
+	}
+	return after, false, nil
+}
+
+// Purge returns a job that deletes numbered events older than retention. Positions are never
+// reused; a subscriber that returns later than retention misses deleted events.
+func Purge(s *store.Store, retention time.Duration) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := s.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) {
+			return tx.Events().Purge(tx.Now().Add(-retention), limit)
+		})
+		return err
+	}
 }

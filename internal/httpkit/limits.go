@@ -1,6 +1,7 @@
 package httpkit
 
 import (
+	"cmp"
 	"math"
 	"net/http"
 	"net/netip"
@@ -44,9 +45,7 @@ func NewLimits(opts *LimitOptions) *Limits {
 	if opts != nil {
 		o = *opts
 	}
-	if o.MaxFailures <= 0 {
-		o.MaxFailures = 10
-	}
+	o.MaxFailures = cmp.Or(o.MaxFailures, 10)
 	l := &Limits{
 		addresses: newFailureCounter[netip.Prefix](o.MaxFailures), agents: newFailureCounter[string](o.MaxFailures),
 		rate: newRateLimit(o.RateLimit, o.RateWindow),
@@ -127,9 +126,7 @@ func newRateLimit(limit int, window time.Duration) *rateLimit {
 	if limit <= 0 {
 		return nil
 	}
-	if window <= 0 {
-		window = time.Minute
-	}
+	window = cmp.Or(window, time.Minute)
 	return &rateLimit{limit, window, httprate.NewRateLimiter(limit, window, httprate.WithResponseHeaders(httprate.ResponseHeaders{
 		Limit: "RateLimit-Limit", Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset",
 	}))}

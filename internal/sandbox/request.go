@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -90,12 +91,8 @@ func (req *Request) validate(opts *Options) *Failure {
 	if len(req.Code) > MaxCode {
 		return &Failure{Name: CodeTooLarge, Message: fmt.Sprintf("the code has %d bytes, at most %d are allowed", len(req.Code), MaxCode)}
 	}
-	if req.Timeout == 0 {
-		req.Timeout = opts.Timeout
-	}
-	if req.MemoryMB == 0 {
-		req.MemoryMB = opts.MemoryMB
-	}
+	req.Timeout = cmp.Or(req.Timeout, opts.Timeout)
+	req.MemoryMB = cmp.Or(req.MemoryMB, opts.MemoryMB)
 	if len(req.Context) == 0 {
 		req.Context = json.RawMessage("{}")
 	}

@@ -108,9 +108,7 @@ func (q *Query) check() error {
 	case len(q.ContextTools) > MaxContext:
 		return errs.New(errs.InvalidRequest, "context_tools has %d tools, at most %d are allowed", len(q.ContextTools), MaxContext)
 	}
-	if q.Limit == 0 {
-		q.Limit = DefaultLimit
-	}
+	q.Limit = cmp.Or(q.Limit, DefaultLimit)
 	return nil
 }
 

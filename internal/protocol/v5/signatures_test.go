@@ -12,6 +12,7 @@ import (
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
 	v5 "comet/internal/protocol/v5"
+	"comet/internal/protocol/v5/shortid"
 	wire "comet/internal/wire/v5"
 	"comet/internal/wire/v5/codes"
 	"comet/models"
@@ -38,6 +39,8 @@ func sign(t *testing.T, line, key, nonce string) string {
 func (f *fixture) issueKey(t *testing.T, id string, required bool) {
 	t.Helper()
 	_, err := f.keys.Issue(t.Context(), principal("admin"), id, auth.AgentKeyDraft{Key: new(sharedKey), Required: &required})
+	require.NoError(t, err)
+	_, err = shortid.AgentNumber(t.Context(), f.db.Store, id) // as the API does with a new key
 	require.NoError(t, err)
 }
 

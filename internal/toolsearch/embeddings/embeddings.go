@@ -4,6 +4,7 @@
 package embeddings
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/http"
@@ -48,18 +49,12 @@ func (o *Options) withDefaults() Options {
 	if out.Batch <= 0 || out.Batch > maxTexts {
 		out.Batch = 64
 	}
-	if out.Timeout <= 0 {
-		out.Timeout = 10 * time.Second
-	}
+	out.Timeout = cmp.Or(out.Timeout, 10*time.Second)
 	if out.Tries <= 0 || out.Tries > maxTries {
 		out.Tries = 3
 	}
-	if out.Pause <= 0 {
-		out.Pause = 200 * time.Millisecond
-	}
-	if out.MaxBody <= 0 {
-		out.MaxBody = 32 << 20
-	}
+	out.Pause = cmp.Or(out.Pause, 200*time.Millisecond)
+	out.MaxBody = cmp.Or(out.MaxBody, 32<<20)
 	if out.DialContext == nil {
 		out.DialContext = (&net.Dialer{Timeout: out.Timeout}).DialContext
 	}
@@ -89,9 +84,7 @@ func New(base, model string, opts *Options) (*Client, error) {
 		return nil, errs.New(errs.InvalidRequest, "the embeddings server needs the name of a model")
 	}
 	path := strings.TrimSuffix(u.Path, "/")
-	if path == "" {
-		path = "/v1"
-	}
+	path = cmp.Or(path, "/v1")
 	u.Path = path + "/embeddings"
 	c := &Client{url: u.String(), model: model, opts: opts.withDefaults()}
 	c.http = &http.Client{
