@@ -159,7 +159,7 @@ func (s *session) readInput(path string) ([]byte, error) {
 	return data, nil
 }
 
-// readUntilDone reads r to its end, or until ctx ends: a read from a terminal blocks.
+// readUntilDone reads r to its end, or until ctx ends, because a read from a terminal blocks.
 func readUntilDone(ctx context.Context, r io.Reader) ([]byte, error) {
 	var all []byte
 	var failed error

@@ -133,7 +133,7 @@ func (p *plainWriter) Write(text []byte) (int, error) {
 	return len(text), err
 }
 
-// copyPrintable copies text as it comes to a terminal, and ends its last line.
+// copyPrintable copies text to a terminal as it arrives, and ends its last line.
 func copyPrintable(w io.Writer, r io.Reader) error {
 	out := &plainWriter{to: w, last: '\n'}
 	if _, err := io.Copy(out, r); err != nil {

@@ -107,7 +107,7 @@ func LogFormats() map[string]func(io.Writer, *slog.HandlerOptions) slog.Handler 
 	return map[string]func(io.Writer, *slog.HandlerOptions) slog.Handler{"v5": logformat.NewHandler}
 }
 
-// Migrations is the schema of the configured database.
+// Migrations migrates the schema of the configured database.
 type Migrations = store.Migrator
 
 // WithMigrations calls use with the migrations of the configured database. For SQLite it holds the

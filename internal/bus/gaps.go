@@ -44,7 +44,7 @@ func (g *gaps) add(fn func()) (stop func()) {
 // report reports a gap later, once while it is pending.
 func (g *gaps) report() { g.added.Set() }
 
-// reportReconnection reports that a connection was lost and made again.
+// reportReconnection reports that a connection was lost and re-established.
 func (g *gaps) reportReconnection() {
 	g.reconnected.Store(true)
 	g.added.Set()

@@ -28,8 +28,8 @@ const (
 	WakeEverything Kind = "comet.wake.all"
 )
 
-// Subjects that agents use (Chiffon §Authentication, “message queue”). Each message is one of their
-// protocol.
+// Subjects that agents use (Chiffon §Authentication, “message queue”). Each message is in the
+// agent's protocol.
 const (
 	// AgentInboxes carries messages of comet to an agent: comet.agents.<agent>.inbox.
 	AgentInboxes Kind = "comet.agents.*.inbox"

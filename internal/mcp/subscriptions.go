@@ -82,7 +82,7 @@ func (s *subscriptions) has(of *mcp.ServerSession, uri string) (bool, error) {
 	return known, nil
 }
 
-// add adds a subscription, which end ends.
+// add adds a subscription; calling end ends it.
 func (s *subscriptions) add(of *mcp.ServerSession, uri string, end func(context.Context)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -99,8 +99,8 @@ func (o *Orchestrator) markSilentOffline(ctx context.Context) error {
 // replayFor is how long request ids and message ids are remembered.
 const replayFor = 24 * time.Hour
 
-// Purge deletes expired rows: tasks and sessions that ended before Options.Retention, request ids and message ids that cannot be repeated any more, and broadcasts
-// that were pending for a day.
+// Purge deletes expired rows: tasks and sessions that ended before Options.Retention, remembered
+// request and message ids, and broadcasts that were pending for a day.
 func (o *Orchestrator) Purge(ctx context.Context) error {
 	ended, replayed := o.store.Now().Add(-o.opts.Retention), o.store.Now().Add(-replayFor)
 	for _, purge := range []func(tx *store.Tx, limit int) (int64, error){

@@ -50,8 +50,8 @@ func (a *Agent) load() int {
 // DefaultThreshold is the minimum share of the required capabilities (PROTOCOL_V5 §5.1).
 const DefaultThreshold = 0.5
 
-// Request describes what a task requires of an agent. Without capabilities it must name an agent
-// or a type; otherwise nothing matches.
+// Request describes the requirements of a task. Without capabilities it must name an agent or a
+// type; otherwise nothing matches.
 type Request struct {
 	// Capabilities are required. A name matches with or without the prefix custom:, and counts
 	// once.
@@ -83,8 +83,8 @@ func (r *Request) tooDeep(limit int) bool {
 	return limit != 0 && r.Depth > 0 && r.Depth >= limit
 }
 
-// check returns how many checks the agent passes before the first that it does not; reasons lists
-// them.
+// check returns the number of checks that the agent passes before the first that fails; reasons
+// lists them.
 func (r *Request) check(a *Agent, score float64) (passed int) {
 	w := &a.Worker
 	failed := [...]bool{
