@@ -31,7 +31,7 @@ func (storedAgent) TableName() string { return "agents" }
 // storedAgentOf returns the row of an agent.
 func storedAgentOf(a models.Agent) storedAgent {
 	a.BudgetScope = cmp.Or(a.BudgetScope, models.ScopeOwn)
-	// No match spans two of the searched fields: none of them may hold this character.
+	// A match never spans two searched fields, because no field may contain this character.
 	return storedAgent{a, strings.ToLower(a.ID + "\x1f" + a.Name + "\x1f" + a.Description)}
 }
 

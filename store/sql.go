@@ -247,8 +247,8 @@ func (f *filter) where() string {
 	return " WHERE " + strings.Join(f.terms, " AND ")
 }
 
-// inList returns the placeholders of an IN list and their arguments. It is for few values, which the
-// planner may look at; engine.in is for keys.
+// inList returns the placeholders of an IN list and their arguments. It is for few values, which
+// the planner may look at; engine.in is for keys.
 func inList[T any](values []T) (string, []any) {
 	return "(?" + strings.Repeat(", ?", len(values)-1) + ")", convert(values, func(v T) any { return v })
 }

@@ -109,7 +109,7 @@ func (s *session) readResponse(resp *http.Response, err error) ([]byte, error) {
 	return body, nil
 }
 
-// stream returns the body of a response that goes on, without a time limit.
+// stream returns the body of a response that does not end, without a time limit.
 func (s *session) stream(req *http.Request) (io.ReadCloser, error) {
 	resp, err := (&http.Client{}).Do(req)
 	if err != nil {

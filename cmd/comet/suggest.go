@@ -38,7 +38,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("unknown flag %s%s", name, input.DidYouMean(name, names))
 }
 
-// noAgent is how the API names an agent that does not exist.
+// noAgent matches the API's text about an agent that does not exist.
 var noAgent = regexp.MustCompile(`no agent "([^"]+)"`)
 
 // suggest adds the nearest name to an error about an agent or a capability that does not exist.

@@ -48,7 +48,7 @@ func waitForTask(ctx context.Context, c *call) error {
 	return c.printResponse(body)
 }
 
-// maxWait is how long one request waits; the server may allow less.
+// maxWait is the longest wait of one request; the server may allow less.
 const maxWait = time.Minute
 
 // waitFor requests a task again and again until it has ended or the timeout has passed; 0 is

@@ -62,7 +62,7 @@ func NewBatcher[T any](opts BatcherOptions, write func(ctx context.Context, batc
 // Stop implements Service. It writes the pending items after a write in progress, even if ctx has
 // ended.
 func (b *Batcher[T]) Stop(ctx context.Context) error {
-	_ = b.Loop.Stop(ctx) // a loop that takes longer is in a write, for which Flush waits
+	_ = b.Loop.Stop(ctx) // a loop that takes longer is in a write; Flush waits for it
 	b.mu.Lock()
 	b.stopped = true
 	b.spaceFree.Broadcast()
@@ -81,8 +81,8 @@ func (b *Batcher[T]) Add(item T) bool {
 	return true
 }
 
-// AddWait adds an item. It waits while MaxPending items are pending. After Stop it writes the item at
-// once, and logs an item that cannot be written.
+// AddWait adds an item. It waits while MaxPending items are pending. After Stop it writes the item
+// at once, and logs an item that cannot be written.
 func (b *Batcher[T]) AddWait(item T) {
 	b.mu.Lock()
 	for len(b.pending) >= b.opts.MaxPending && !b.stopped {

@@ -82,8 +82,8 @@ type loss struct {
 }
 
 // update takes the number of messages dropped so far and the number waiting. It returns how many
-// were dropped since the last call, and whether to report them: at the first one, when the backlog has
-// been handled, and every limit handled messages in between.
+// were dropped since the last call, and whether to report them: at the first one, when the backlog
+// has been handled, and every limit handled messages in between.
 func (l *loss) update(dropped, waiting, limit int) (lost int, isDue bool) {
 	lost = dropped - l.counted
 	l.counted = dropped

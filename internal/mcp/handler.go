@@ -160,8 +160,8 @@ func (d *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.handler.ServeHTTP(a, r)
 }
 
-// Drain ends the streams and sessions, also later ones, because the HTTP server waits for them when it
-// stops. It may be called twice.
+// Drain ends the streams and sessions, also later ones, because the HTTP server waits for them when
+// it stops. It may be called twice.
 func (d *Handler) Drain() { d.drain() }
 
 // knowsHost reports whether the Host of a request is a name of the server. Without a list, a name

@@ -151,8 +151,8 @@ func (s *subscriptions) sweep(ctx context.Context) {
 	}
 }
 
-// OnChange notifies clients of a change of the tools. It does not block. The SDK notifies its clients
-// of a changed list when an item is added.
+// OnChange notifies clients of a change of the tools. It does not block. The SDK notifies its
+// clients of a changed list when an item is added.
 func (g *Server) OnChange(c upstream.Change) {
 	if c.Kind == upstream.ResourceUpdated {
 		g.subs.resourceUpdated(c.URI)

@@ -27,7 +27,7 @@ import (
 // No field needs a tag for this, except a slice: gorm's serializer:json makes gorm treat it as a
 // column and not as a relation.
 
-// enumeration returns the values of a type that is stored as the index in them, nil for other types.
+// enumeration returns the values of an enumeration, stored as their index; nil for other types.
 func enumeration(t reflect.Type) []string {
 	switch t {
 	case reflect.TypeFor[models.TaskState]():

@@ -13,7 +13,7 @@ type Index struct {
 	agents map[string]*entry
 	// groups are the agents of a type, or with a capability, unordered.
 	groups map[key][]*entry
-	// offers counts the active agents with a capability: those of a type, and all under the type "".
+	// offers counts the active agents with a capability: by type, and all under the type "".
 	offers map[key]int
 }
 

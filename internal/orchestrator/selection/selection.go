@@ -104,9 +104,9 @@ func (r *Request) check(a *Agent, score float64) (passed int) {
 	return slices.Index(failed[:], true)
 }
 
-// reasons returns the reasons in the order of the checks, "" for an agent that passes all. Exclusion
-// is checked before saturation, because waiting for an excluded agent is useless, and after
-// availability, because lifting the exclusion does not bring an agent online.
+// reasons returns the reasons in the order of the checks, "" for an agent that passes all.
+// Exclusion is checked before saturation, because waiting for an excluded agent is useless, and
+// after availability, because lifting the exclusion does not bring an agent online.
 func reasons() [12]Reason {
 	return [...]Reason{
 		ReasonInactive, ReasonWrongType, ReasonWrongSphere, ReasonNotRequested, ReasonBelowThreshold, ReasonTooDeep,
