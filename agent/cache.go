@@ -16,7 +16,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 )
 
-// How long a DirCache keeps results, and the default of how many a cache keeps.
+// The lifetime of results in a DirCache, and the default number of results in a cache.
 const (
 	cacheTTL  = 24 * time.Hour
 	cacheSize = 10_000
@@ -179,7 +179,7 @@ func (c *DirCache) Forget(request Key) error {
 	return errors.Join(remove(c.path(request, suffixRunning)), remove(c.path(request, suffixResult)))
 }
 
-// remove removes a file, which may be gone.
+// remove removes a file, which may already be missing.
 func remove(path string) error {
 	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -4,9 +4,9 @@
 // router.go lists the middleware chain and all routes.
 //
 // The annotations of a handler describe its operation. tools/openapigen/conventions.go adds what
-// operations have in common: their id (the name of the handler), the tag and the parameters of their
-// path, JSON bodies, entity tags of reads, limit and Link of lists with a cursor, and errors that any
-// such operation can have.
+// operations have in common: their id (the name of the handler), the tag and the parameters of
+// their path, JSON bodies, entity tags of reads, limit and Link of lists with a cursor, and errors
+// that any such operation can have.
 package api
 
 //	@title			comet

@@ -152,7 +152,8 @@ func (q *query) OptTime(name string) *time.Time {
 	return q.parseTime(name, "%s must be a date and time such as 2026-01-10T15:30:00Z (RFC 3339; a + is written %%2B), not %s")
 }
 
-// parseTime parses an RFC 3339 time, nil if it is absent. wrong is the sentence about a malformed one.
+// parseTime parses an RFC 3339 time, nil if it is absent. wrong is the error text for an invalid
+// time.
 func (q *query) parseTime(name, wrong string) *time.Time {
 	text, ok := q.Value(name)
 	if !ok {

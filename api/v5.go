@@ -11,7 +11,7 @@ import (
 	"comet/models"
 )
 
-// MessageProtocol is what the API reads from PROTOCOL_V5; all functions are required.
+// MessageProtocol is the part of PROTOCOL_V5 that the API reads; all functions are required.
 type MessageProtocol struct {
 	// AgentNumber returns the number of an agent, and assigns one to an agent that has none.
 	AgentNumber func(ctx context.Context, agentID string) (int64, error)

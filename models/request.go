@@ -44,17 +44,17 @@ func (o *Optional[T]) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return json.UnmarshalDecode(dec, &o.Value)
 }
 
-// Idempotency makes a mutating request happen at most once for its Idempotency-Key. It
-// is passed down to the verb, whose transaction stores the answer; a repeated
-// request gets the stored answer instead of a second effect.
+// Idempotency makes a mutating request take effect at most once per Idempotency-Key. It is passed
+// to the operation, whose transaction stores the response; a repeated request gets the stored
+// response instead of a second effect.
 type Idempotency struct {
 	// Principal is the token the key belongs to.
 	Principal string
 	Key       string
 	// RequestHash is the SHA-256 of method, path and body.
 	RequestHash [32]byte
-	// Render turns the verb's result into the answer to store; it leaves out
-	// what must be shown only once. It runs inside the transaction.
+	// Render turns the operation's result into the response to store, without the secrets that are
+	// shown only once. It runs inside the transaction.
 	Render func(result any) (StoredResponse, error)
 	// Replay is set by the store when the request was already answered.
 	Replay *StoredResponse

@@ -82,12 +82,12 @@ type ToolCall struct {
 	TraceID  string
 }
 
-// Upstream is an MCP server that was added at run time, as it is kept. Those of a file are
-// not: the file is what tells of them.
+// Upstream is the stored form of an MCP server that was added at run time. Servers that are defined
+// in a file are not stored.
 type Upstream struct {
-	// ID is [A-Za-z0-9-]+, what names of its tools begin with.
+	// ID matches [A-Za-z0-9-]+. The names of its tools begin with it.
 	ID string
-	// Config is its entry in the JSON of "mcpServers". It names secrets and holds none.
+	// Config is its entry in the JSON of "mcpServers". It refers to secrets and contains none.
 	Config json.RawMessage
 	// Version counts the changes, from 1.
 	Version   int64

@@ -16,8 +16,8 @@ const (
 	WorkerBusy WorkerState = "busy"
 )
 
-// Worker is an agent that executes tasks, with its connection and its state. What every assignment
-// reads comes first, to be close together in memory.
+// Worker is an agent that executes tasks, with its connection and its state. The fields that every
+// assignment reads come first, to be close together in memory.
 type Worker struct {
 	AgentID string `gorm:"primaryKey"`
 	State   WorkerState

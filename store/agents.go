@@ -31,7 +31,7 @@ func (storedAgent) TableName() string { return "agents" }
 // storedAgentOf returns the row of an agent.
 func storedAgentOf(a models.Agent) storedAgent {
 	a.BudgetScope = cmp.Or(a.BudgetScope, models.ScopeOwn)
-	// No match spans two of the searched fields: none of them may hold this character.
+	// A match never spans two searched fields, because no field may contain this character.
 	return storedAgent{a, strings.ToLower(a.ID + "\x1f" + a.Name + "\x1f" + a.Description)}
 }
 
@@ -216,8 +216,8 @@ func detailQuery(on *engine) string {
 		WHERE id = ?`
 }
 
-// Audit writes an entry of an agent's audit log; its id and time are the store's own. It is
-// written by hand: every change of an agent runs it (BenchmarkREST in internal/bench).
+// Audit writes an entry of an agent's audit log; the store sets its id and time. The statement is
+// written by hand, because every change of an agent runs it (BenchmarkREST in internal/bench).
 func (tx Agents) Audit(e models.AuditEntry) error {
 	e.At = tx.now
 	return create(tx.reader, "", e)
@@ -234,8 +234,8 @@ func (r agentReader) AuditTrail(agentID string, before int64, limit int) ([]mode
 	return entries, db.Find(&entries).Error
 }
 
-// AddOutcomes records how pieces of work ended, in few statements. It returns
-// errs.Conflict for an unknown agent or status, or a negative duration.
+// AddOutcomes records outcomes in few statements. It returns errs.Conflict for an unknown agent or
+// status, or a negative duration.
 func (tx Agents) AddOutcomes(outcomes []OutcomeRow) error {
 	rows := make([]outcomeRow, len(outcomes))
 	for i, o := range outcomes {

@@ -230,11 +230,11 @@ func (tx Deliveries) Promote(webhookID string, keys []string) error {
 	return tx.run("WITH ended (key) AS ("+tx.engine.keys+")"+promoteEnded, Keys(keys), webhookID, webhookID)
 }
 
-// promoteEnded looks once into the index for each key, however many deliveries wait.
+// promoteEnded looks up each key once in the index, however many deliveries wait.
 const promoteEnded = ` UPDATE deliveries SET state = 1 WHERE webhook_id = ? AND state = 0 AND id IN
 	(SELECT (SELECT d.id FROM deliveries AS d WHERE d.webhook_id = ? AND d.key = ended.key AND ` + unfinishedOrdered + ` ORDER BY d.position LIMIT 1) FROM ended)`
 
-// promoteAllQuery is the statement of Promote for every key there is.
+// promoteAllQuery is the statement of Promote for all keys.
 const promoteAllQuery = "WITH ended (key) AS (SELECT DISTINCT key FROM deliveries WHERE webhook_id = ? AND " + unfinishedOrdered + ")" + promoteEnded
 
 // orderKeys orders the deliveries of the keys: the first unfinished one of each is ready,

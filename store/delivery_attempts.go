@@ -197,5 +197,5 @@ func (tx Deliveries) Delete(webhookID string, limit int) (int64, error) {
 		(SELECT id FROM deliveries WHERE webhook_id = ? ORDER BY id LIMIT ?)`, webhookID, webhookID, limit)
 }
 
-// MaxResponseExcerpt is how much of a response is kept, in bytes.
+// MaxResponseExcerpt is the maximum length of a stored response, in bytes.
 const MaxResponseExcerpt = 1024

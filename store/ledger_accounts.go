@@ -173,7 +173,7 @@ type Account struct {
 	Day             int64
 	Used            int64 // tokens of the day's facts
 	Forgiven        int64 // the part of them that resets wrote off
-	Reserved        int64 // held tokens, whatever the day
+	Reserved        int64 // held tokens of any day
 	Subtree         bool
 	SubtreeUsed     int64
 	SubtreeForgiven int64

@@ -14,7 +14,7 @@ type Spending struct {
 	Account Account // the zero account with day 0 before the first use
 	spendingSums
 	SubtreeUsed int64
-	SubtreeHeld int64 // 0 unless the scope is subtree; without what is overdue
+	SubtreeHeld int64 // 0 unless the scope is subtree; without overdue reservations
 }
 
 type spendingSums struct {
@@ -79,8 +79,8 @@ func heldBelow(r reader, a Account, id string, now time.Time) (int64, error) {
 	return a.SubtreeReserved - overdue, err // the account knows the sum of all
 }
 
-// UsageByPath calls do with what was used in a day, by agent and path, and returns
-// what resets wrote off that day, by agent.
+// UsageByPath calls do with the tokens that were used in a day, by agent and path, and returns the
+// tokens that resets wrote off that day, by agent.
 func (r ledgerReader) UsageByPath(day int64, do func(agentID, path string, tokens int64)) (forgiven map[string]int64, err error) {
 	err = r.snapshot(func(at reader) error {
 		err := each(at, func(w pathUse) error {
@@ -96,7 +96,7 @@ func (r ledgerReader) UsageByPath(day int64, do func(agentID, path string, token
 	return forgiven, err
 }
 
-// pathUse is what an agent used on a chain of ancestors.
+// pathUse is an agent's usage on a chain of ancestors.
 type pathUse struct {
 	AgentID, Path string
 	Tokens        int64
@@ -111,8 +111,7 @@ type HistoryRow struct {
 	Tokens, Facts int64
 }
 
-// History returns what an agent used in [from, to) by windows of so
-// many hours, in order.
+// History returns the usage of an agent in [from, to), in order, by windows of that many hours.
 func (r ledgerReader) History(agentID string, from, to time.Time, hours int64) ([]HistoryRow, error) {
 	return list[HistoryRow](r.reader, `SELECT hour / ? * ? AS start, '', FALSE, sum(tokens), 0 FROM usage_windows
 		WHERE agent_id = ? AND hour >= ? AND hour < ? GROUP BY start ORDER BY start`,
@@ -120,8 +119,8 @@ func (r ledgerReader) History(agentID string, from, to time.Time, hours int64) (
 }
 
 // Breakdown is History by a label of the facts: in each window the top
-// largest sums first, and then what the others come to, marked as other. The database
-// ranks them, so that no process holds every label in memory.
+// largest sums first, then the sum of the others, marked as other. The database ranks them, so that
+// no process holds every label in memory.
 func (r ledgerReader) Breakdown(agentID string, label string, from, to time.Time, hours int64, top int) ([]HistoryRow, error) {
 	column := map[string]string{"model": "model", "kind": "kind", "task": "task_id"}[label]
 	if column == "" {

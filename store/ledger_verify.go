@@ -69,10 +69,10 @@ type ledgerCheck struct {
 	args  []any
 }
 
-// ledgerChecks are those of all sums but the roll-ups. Facts are complete from a day on.
+// ledgerChecks returns the checks of all sums but the roll-ups. Facts are complete from a day on.
 func ledgerChecks(from int64, now time.Time) []ledgerCheck {
-	// Where the ledger's day is ahead of the clock the fact of a settlement is of a later day, so that at
-	// the edge of the retention one of the two may already be deleted; these are not compared.
+	// If the ledger's day is ahead of the clock, the fact of a settlement is of a later day, so that
+	// at the edge of the retention one of the two may already be deleted; these are not compared.
 	edge := int64(0)
 	if from > 0 {
 		edge = (from + MaxDayAhead + 1) * dayMicros
@@ -101,7 +101,7 @@ func ledgerChecks(from int64, now time.Time) []ledgerCheck {
 			UNION ALL
 			SELECT agent_id, 0, tokens FROM usage_reservations WHERE state = 0) AS sums
 			GROUP BY agent_id HAVING sum(stored) <> sum(computed) ORDER BY agent_id`, nil},
-		// What each reservation was settled with and the fact of that.
+		// The tokens of each settlement and of its fact.
 		{`SELECT agent_id, 'settled', id, sum(stored), sum(computed) FROM (
 			SELECT agent_id, id, settled AS stored, 0 AS computed, due AS at FROM usage_reservations WHERE state = 1 AND due >= ?
 			UNION ALL
@@ -116,8 +116,8 @@ func ledgerChecks(from int64, now time.Time) []ledgerCheck {
 	}
 }
 
-// verifySubtrees compares the roll-ups that are kept with the windows, which have been
-// compared with the facts, and with what is held.
+// verifySubtrees compares the stored roll-ups with the windows, which have been compared with the
+// facts, and with the held tokens.
 func verifySubtrees(r reader, from int64, differ func(Difference) error) error {
 	accounts, err := list[Account](r, selectRows[Account]("WHERE subtree = TRUE ORDER BY agent_id"))
 	if err != nil || len(accounts) == 0 {

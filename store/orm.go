@@ -33,8 +33,9 @@ func openORM(d gorm.Dialector) (*gorm.DB, error) {
 	return orm, nil
 }
 
-// registerCallbacks has gorm store columns like every other statement and return errors with codes. An
-// error that gorm met while it read rows ends the transaction, whose connection did not see it.
+// registerCallbacks has gorm store columns like every other statement and return errors with codes.
+// An error of gorm while it reads rows also ends the transaction, because its connection does not
+// see that error.
 func registerCallbacks(orm *gorm.DB) error {
 	var adapted sync.Map // by schema
 	begin := func(db *gorm.DB) {

@@ -31,8 +31,8 @@ func (s *Store) on(ctx context.Context) reader {
 	return reader{store: s, engine: s.engine, ctx: ctx, conn: readPool{s.reads, s}, now: s.Now()}
 }
 
-// point returns a reader for a row that is read by its key. On SQLite such a read takes less time
-// than the watch on a cancellable context, so it is not cancelled once it has begun.
+// point returns a reader for a row that is read by its key. On SQLite such a read is cheaper than
+// watching a cancellable context, so it is not cancelled once it has begun.
 func (r reader) point() reader {
 	if r.store.Alone() && r.ctx.Err() == nil {
 		r.ctx = context.WithoutCancel(r.ctx)
@@ -104,7 +104,7 @@ func one[T any](r reader, query string, args ...any) (row T, err error) {
 	return row, err
 }
 
-// orMissing gives errs.NotFound a detail.
+// orMissing adds a detail to errs.NotFound.
 func orMissing(err error, format string, args ...any) error {
 	if errs.Is(err, errs.NotFound) {
 		return errs.New(errs.NotFound, format, args...)
@@ -143,7 +143,7 @@ func byKey[K comparable, T any](rows []T, key func(T) K) map[K]T {
 	return out
 }
 
-// convert returns what a function makes of each row.
+// convert returns the result of a function for each row.
 func convert[R, M any](rows []R, model func(R) M) []M {
 	out := make([]M, len(rows))
 	for i, r := range rows {
@@ -163,7 +163,7 @@ func create[T any](tx reader, conflict string, rows ...T) error {
 	return tx.insertRows(l.Inserts, conflict, width, args)
 }
 
-// createOne stores a new row and returns how many rows it has changed.
+// createOne stores a new row and returns the number of changed rows.
 func createOne[T any](tx reader, conflict string, row T) (int64, error) {
 	args := columns.Created(&row)
 	return tx.exec(columns.Of[T]().Inserts+"VALUES (?"+strings.Repeat(", ?", len(args)-1)+") "+conflict, args...)
@@ -180,7 +180,7 @@ func replacing[T any](changed ...string) string {
 	return "ON CONFLICT (" + strings.Join(columns.Of[T]().Keys, ", ") + ") DO UPDATE SET " + strings.Join(set, ", ")
 }
 
-// snapshot calls read with the database as it is now, whatever is committed meanwhile; in a
+// snapshot calls read with the current state of the database, regardless of later commits; in a
 // transaction, with the transaction.
 func (r reader) snapshot(read func(reader) error) error {
 	if r.state != nil {

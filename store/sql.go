@@ -28,10 +28,10 @@ type engine struct {
 	noIndex string
 	// joinInOrder joins two tables of which the left one leads.
 	joinInOrder string
-	// contains is a function that is positive where its second argument is part of the first.
+	// contains is a function that is positive if its first argument contains the second.
 	contains string
-	// in follows a column whose value is one of Keys, the argument; inPairs follows two
-	// columns whose values are one of keyPairs. A statement is the same for any number of keys.
+	// in is the condition after a column, with Keys as its argument; inPairs is the condition after
+	// two columns, with keyPairs. A statement is the same for any number of keys.
 	in, inPairs string
 	// keys selects the values of Keys, the argument.
 	keys string
@@ -108,7 +108,7 @@ func (d *engine) bind(query string) string {
 // Packages that own tables, such as those of a protocol, run their statements with the functions
 // below. Placeholders are question marks on both databases; errors are those of package errs.
 
-// Source is what statements read: a transaction, or the read pool.
+// Source is the source of reads: a transaction or the read pool.
 type Source interface{ source() reader }
 
 func (r reader) source() reader { return r }
@@ -131,7 +131,7 @@ func Insert[T any](tx *Tx, conflict string, rows ...T) error {
 	return create(tx.reader, conflict, rows...)
 }
 
-// In returns what follows a column whose value is one of some Keys, the argument.
+// In returns the condition that follows a column, with Keys as its argument.
 func In(from Source) string { return from.source().engine.in }
 
 // InsertRows inserts rows of width columns with "head VALUES (…), … tail". args holds the values of
@@ -185,10 +185,10 @@ func namesNoRow(args []any) bool {
 }
 
 const (
-	// maxRows is how many rows one INSERT takes. It is cut into powers of two, so that the statement
-	// caches hold it.
+	// maxRows is the maximum number of rows of one INSERT. Inserts are cut into powers of two, so
+	// that the statement caches hold them.
 	maxRows = 128
-	// maxArray is how many it takes where the database takes columns as arrays.
+	// maxArray is the maximum if the database accepts columns as arrays.
 	maxArray = 1000
 )
 
@@ -221,7 +221,7 @@ func (r reader) insertRows(head, tail string, width int, args []any) error {
 	return nil
 }
 
-// filter is a WHERE clause that grows.
+// filter builds a WHERE clause.
 type filter struct {
 	terms []string
 	args  []any
@@ -247,8 +247,8 @@ func (f *filter) where() string {
 	return " WHERE " + strings.Join(f.terms, " AND ")
 }
 
-// inList returns the placeholders of an IN list and their arguments. It is for few values, which the
-// planner may look at; engine.in is for keys.
+// inList returns the placeholders of an IN list and their arguments. It is for few values, which
+// the planner may look at; engine.in is for keys.
 func inList[T any](values []T) (string, []any) {
 	return "(?" + strings.Repeat(", ?", len(values)-1) + ")", convert(values, func(v T) any { return v })
 }
@@ -261,5 +261,5 @@ func jsonText(data []byte) string {
 	return string(data)
 }
 
-// hour is the number of the hour t lies in, since 1970 UTC.
+// hour returns the number of the hour of t since 1970 UTC.
 func hour(t time.Time) int64 { return t.Unix() / 3600 }

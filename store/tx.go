@@ -20,7 +20,7 @@ import (
 // returned, nor by two goroutines at once.
 type Tx struct{ reader }
 
-// transaction is what the readers of a transaction share.
+// transaction is the state that the readers of a transaction share.
 type transaction struct {
 	conn *txConn
 
@@ -78,8 +78,8 @@ func (r reader) lock(statement string) error {
 	return r.run(statement)
 }
 
-// runClosure is call in a goroutine of its own, so that a Goexit in fn ends nothing
-// else and can be reported as its error.
+// runClosure runs fn in its own goroutine, so that a Goexit in fn ends only that and is reported as
+// an error.
 func (tx *Tx) runClosure(fn func(*Tx) error) error {
 	err, done := goexitError(), make(chan struct{})
 	go func() {

@@ -110,7 +110,7 @@ func excerptText(begin []byte) string {
 		begin = begin[:len(begin)-cutRune(begin)]
 	}
 	text := printable(string(begin))
-	for len(text) > store.MaxResponseExcerpt { // a replacement character is longer than the byte it replaces
+	for len(text) > store.MaxResponseExcerpt { // a replacement character is longer than the replaced byte
 		_, last := utf8.DecodeLastRuneInString(text)
 		text = text[:len(text)-last]
 	}

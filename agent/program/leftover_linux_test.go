@@ -17,7 +17,7 @@ import (
 func TestKillLeftover(t *testing.T) {
 	t.Parallel()
 	const task = "550e8400-e29b-41d4-a716-446655440004"
-	// begin starts a command of a worker with this state directory that has started a process.
+	// begin starts a command of a worker with this state, and returns when its child has started.
 	begin := func(t *testing.T, state string, prepare func(*exec.Cmd)) (cmd *exec.Cmd, child int) {
 		t.Helper()
 		cmd = exec.CommandContext(t.Context(), "/bin/sh", "-c", "sleep 600 & echo $!; wait")

@@ -74,8 +74,8 @@ func descends(all map[int]procStat, pid, from int) bool {
 }
 
 // KillLeftover kills the process groups that a killed worker with the same state directory has
-// left running, and returns their tasks. The variables of their environment identify them. A
-// process with a session of its own is a daemon that outlives its task on purpose.
+// left running, and returns their tasks. Their environment variables identify them. A process with
+// a session of its own is a daemon that outlives its task on purpose.
 func KillLeftover(state string) (tasks []string) {
 	for pid, p := range processes() {
 		variables := environOf(pid)
@@ -91,8 +91,8 @@ func KillLeftover(state string) (tasks []string) {
 	return tasks
 }
 
-// environOf is the environment with which a process was started, nil for another user's process
-// and for one that has ended.
+// environOf returns the environment with which a process was started, nil for another user's
+// process and for one that has ended.
 func environOf(pid int) []string {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {

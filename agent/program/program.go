@@ -1,6 +1,6 @@
-// Package program executes the work of an agent by running a command for each piece: the work's
-// parameters are its input and its environment, and its output is sent as it is printed. It is what
-// "comet worker" does.
+// Package program executes the work of an agent by running a command for each piece: the parameters
+// are the command's input and environment, and its output is sent as it is printed. "comet worker"
+// uses it.
 package program
 
 import (
@@ -35,10 +35,10 @@ const (
 type Options struct {
 	// Grace is the time between SIGTERM and SIGKILL for a command that must end.
 	Grace time.Duration
-	// MaxOutput is how many bytes from the end of the output a result has.
+	// MaxOutput is the number of bytes, from the end of the output, in a result.
 	MaxOutput int
-	// State is the absolute path of the worker's state directory, "" for none. KillLeftover finds
-	// by it what a killed worker has left running.
+	// State is the absolute path of the worker's state directory, "" for none. KillLeftover uses it
+	// to find the processes that a killed worker has left running.
 	State string
 	// Log is called with a line about each piece of work that has ended; nil discards them.
 	Log func(line string)
@@ -166,7 +166,7 @@ const (
 	paramPrefix  = "COMET_PARAM_"
 	taskVariable = "COMET_TASK_ID="
 	// stateVariable has the absolute path of the state directory. The next worker with the same
-	// directory finds by it what a killed one has left running.
+	// directory uses it to find the processes that a killed one has left running.
 	stateVariable = "COMET_WORKER_STATE="
 	// maxVariable and maxVariables limit the environment of a command, in bytes; the system
 	// starts no command with much more. Standard input has all parameters.

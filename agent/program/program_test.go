@@ -196,7 +196,7 @@ func TestCommand(t *testing.T) {
 
 func TestCommandIsEnded(t *testing.T) {
 	t.Parallel()
-	// begin runs a script until it has printed ready and the pid of a child of its.
+	// begin runs a script until it has printed ready and the pid of its child.
 	begin := func(t *testing.T, r *Runner, w *fakeTask) (cancel context.CancelCauseFunc, child int, ended func() (agent.Result, error)) {
 		t.Helper()
 		w.parameters = "{}"

@@ -20,9 +20,9 @@ import (
 	"comet/openapi/client"
 )
 
-// command is a row of the table of commands. Most send one request to the API, made of their
-// arguments and flags, and print the response. TestCommandTable compares every row with the API
-// description.
+// command is a row of the command table. Most commands send one request to the API, built from
+// their arguments and flags, and print the response. TestCommandTable compares every row with the
+// API description.
 type command struct {
 	// use is the command line after "comet": the words of the command, then its arguments, such
 	// as "webhooks delivery ID DELIVERY". Arguments without a parameter fill the placeholders of
@@ -32,7 +32,7 @@ type command struct {
 	short, long, example string
 
 	group    string // "server" or "other"; "" for commands that talk to a server
-	settings string // the flags of the server's configuration that it has, "all" or their names
+	settings string // its flags of the server's configuration: "all" or their names
 
 	request  string // method and path, such as "GET /api/v1/agents/{agent_id}"
 	params   []param
@@ -40,7 +40,7 @@ type command struct {
 	fixed    map[string]any // parameters or members that every request has
 
 	// The response is printed as one of these, or as several in this order.
-	message string   // a template; on standard error if the row has secret or no response
+	message string   // a template; printed on standard error if the row has a secret or no response
 	secret  string   // the member that is printed alone on standard output
 	fields  []column // the members of one object
 	pages   string   // the member with the entries of a list that has pages
@@ -68,10 +68,10 @@ type call struct {
 	command
 	cmd  *cobra.Command
 	args []string
-	// sent has the values of the request, by the names that the API has for them; "*" is the
-	// whole body. local has the values of flags that are not sent, by their names.
+	// sent has the values of the request by their API names; "*" is the whole body. local has the
+	// values of flags that are not sent, by their names.
 	sent, local map[string]any
-	// file is the name of the document that is sent, for errors, "" for none.
+	// file is the name of the sent document, used in errors; "" for none.
 	file string
 }
 
@@ -158,7 +158,7 @@ func (c *call) parse() error {
 	return nil
 }
 
-// given is the value of a flag that is not sent, the zero value if it was not given and has no
+// given returns the value of a flag that is not sent, the zero value if it was not given and has no
 // default.
 func given[T any](c *call, flag string) T {
 	v, _ := c.local[flag].(T)
@@ -194,7 +194,7 @@ func (c *call) send(ctx context.Context) ([]byte, error) {
 	return body, nil
 }
 
-// newRequest makes the request.
+// newRequest builds the request.
 func (c *call) newRequest(ctx context.Context) (*http.Request, error) {
 	values := maps.Clone(c.sent)
 	method, path, _ := strings.Cut(c.request, " ")
@@ -301,8 +301,8 @@ func texts(v any) []string {
 	return []string{fmt.Sprint(v)}
 }
 
-// nameParams replaces the names that the API has for parameters by those of the command, and adds
-// the name of the file that was sent.
+// nameParams replaces the API's parameter names by those of the command, and adds the name of the
+// file that was sent.
 func (c *call) nameParams(err error) error {
 	var refused *apiError
 	if !errors.As(err, &refused) {

@@ -266,7 +266,7 @@ func (d description) response(op object) object {
 	return nil
 }
 
-// maxDepth ends the sample of a schema that contains itself.
+// maxDepth limits the sample of a recursive schema.
 const maxDepth = 8
 
 // sample is a value of a schema: a complete one, or one without optional members and with null

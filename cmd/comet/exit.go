@@ -121,7 +121,7 @@ func explain(err error) (code int, lines []string) {
 			lines = append(lines, "Run the command with --help for its usage.")
 		}
 		return exitUsage, lines
-	case errors.As(err, &mistake): // in what a command on this machine was given
+	case errors.As(err, &mistake): // a mistake in the input of a local command
 		known := map[errs.Code]int{errs.InvalidRequest: exitUsage, errs.NotFound: exitNotFound, errs.Conflict: exitConflict}
 		if code, ok := known[mistake.Code]; ok {
 			return code, []string{mistake.Detail}
@@ -176,7 +176,7 @@ func problemLines(e *apiError) []string {
 	return lines
 }
 
-// fieldLines lists the invalid values: of a file as file:line, otherwise by their place.
+// fieldLines lists the invalid values: those of a file as file:line, others by their location.
 func fieldLines(fields []client.FieldError, file string) (lines []string) {
 	for _, f := range fields {
 		place := ""

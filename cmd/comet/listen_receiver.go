@@ -148,7 +148,7 @@ func parseForward(address string) (*url.URL, error) {
 	return u, nil
 }
 
-// forwardTo sends the same request to another server and returns the response of that.
+// forwardTo sends the same request to another server and returns its response.
 func forwardTo(to *url.URL, w http.ResponseWriter, req *http.Request, body []byte) *forwarded {
 	begun, out := time.Now(), &forwarded{}
 	ctx, cancel := context.WithTimeout(req.Context(), forwardTimeout)
@@ -216,8 +216,8 @@ func (p *printer) printEvent(e received) error {
 	})
 }
 
-// printDocument prints a JSON document of one line in the format of -o; people prints it for
-// people.
+// printDocument prints a one-line JSON document in the format of -o; people prints the table
+// format.
 func (p *printer) printDocument(line []byte, people func() error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -234,8 +234,8 @@ func (p *printer) printDocument(line []byte, people func() error) error {
 	return people()
 }
 
-// forPeople is an event for people: its time, type, subject and forwarding result, then its data
-// on a second line.
+// forPeople formats an event for people: its time, type, subject and forwarding result, then its
+// data on a second line.
 func (e received) forPeople() string {
 	var subject struct {
 		ID      string `json:"id"`

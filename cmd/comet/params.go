@@ -15,9 +15,8 @@ import (
 // param is an argument or a flag of a command in the table.
 type param struct {
 	name string // "--search -q" is a flag with a shorthand, "TOKENS" an argument
-	// to is the name of the parameter, the header or the member of the body, and "?name" a
-	// parameter of a request with a body; "a.b" is member b of a. "*" is the whole body, and "" is
-	// not sent.
+	// to is the name of the parameter, the header or the body member. "?name" is a parameter of a
+	// request with a body, "a.b" is member b of a, "*" is the whole body, and "" is not sent.
 	to   string
 	kind kind
 	help string

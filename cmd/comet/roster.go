@@ -43,7 +43,7 @@ func importRoster(ctx context.Context, c *call) error {
 	return &apiError{status: http.StatusUnprocessableEntity, problem: client.Problem{Title: title, Errors: &report.Violations}, file: c.file}
 }
 
-// rosterType is the media type of a roster: by --format, by the file name, or by the first
+// rosterType returns the media type of a roster, given by --format, the file name or the first
 // character.
 func rosterType(format, path string, data []byte) (string, error) {
 	if format == "" {
@@ -79,7 +79,7 @@ func exportRoster(ctx context.Context, c *call) error {
 	return err
 }
 
-// nameOf is the name of a file in messages.
+// nameOf returns the name of a file for messages.
 func nameOf(file string) string {
 	if file == "-" {
 		return "standard input"

@@ -50,7 +50,7 @@ func send(ctx context.Context, c *call) error {
 	return c.sendRequest(ctx, api, r, given[time.Duration](c, "wait"), given[bool](c, "cancel-on-interrupt"))
 }
 
-// taskRequest is the request that the flags and arguments describe.
+// taskRequest builds a request from the flags and arguments.
 func (c *call) taskRequest(ctx context.Context) (r *agent.Request, err error) {
 	r = &agent.Request{To: given[string](c, "to"), WorkType: c.args[0], RequestID: given[uuid.UUID](c, "request-id"), TraceID: given[uuid.UUID](c, "trace-id")}
 	if r.RequestID == uuid.Nil {
@@ -74,7 +74,7 @@ func (c *call) taskRequest(ctx context.Context) (r *agent.Request, err error) {
 	return r, nil
 }
 
-// sendRequest submits a task and waits for its end, up to a time unless that is 0.
+// sendRequest submits a task and waits for its end, for at most wait; 0 means no limit.
 func (s *session) sendRequest(ctx context.Context, c *agent.Client, r *agent.Request, wait time.Duration, cancelOnInterrupt bool) error {
 	awaited := ctx
 	if wait > 0 {
@@ -110,7 +110,7 @@ func (s *session) sendRequest(ctx context.Context, c *agent.Client, r *agent.Req
 	return errors.Join(err, s.errorOf(ctx, r, reply))
 }
 
-// workerCommand is the command that starts a worker for a request.
+// workerCommand returns the command that starts a worker for a request.
 func workerCommand(r *agent.Request) string {
 	command := "comet worker"
 	if r.To != "" {
@@ -154,7 +154,7 @@ func (s *session) interrupted(ctx context.Context, c *agent.Client, r *agent.Req
 	return &endedError{exitInterrupted, fmt.Sprintf("interrupted; the task %s is cancelled", r.TaskID)}
 }
 
-// rejected gives an error of the agent's package the exit code of a rejected request.
+// rejected adds the exit code of a rejected request to an error of package agent.
 func rejected(title string, err error) error {
 	var refused *agent.ResponseError
 	if errors.As(err, &refused) {
@@ -181,7 +181,7 @@ func (s *session) errorOf(ctx context.Context, r *agent.Request, reply agent.Res
 // unsupportedWork is the code of work that no agent offers.
 const unsupportedWork = 5006
 
-// failureText describes an error of the envelope protocol: what is wrong, and what exists.
+// failureText describes an error of the envelope protocol: the mistake and the existing names.
 func (s *session) failureText(ctx context.Context, r *agent.Request, reply agent.Response) string {
 	var details map[string]any
 	if json.Unmarshal(reply.Context, &details) != nil || len(details) == 0 {
@@ -254,7 +254,7 @@ func parseHints(pairs []string) (h agent.Hints, err error) {
 	return h, nil
 }
 
-// jsonText is a text as JSON; what is not UTF-8 is replaced.
+// jsonText returns a text as JSON; invalid UTF-8 is replaced.
 func jsonText(text string) json.RawMessage {
 	node := input.Node{Kind: input.String, Text: strings.ToValidUTF8(text, "\uFFFD")}
 	return node.JSON()

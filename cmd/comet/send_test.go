@@ -166,7 +166,7 @@ func TestDisplay(t *testing.T) {
 		}
 	})
 
-	t.Run("says nothing of the kind while the workers are busy or an attempt failed", func(t *testing.T) {
+	t.Run("does not say so while the workers are busy or after a failed attempt", func(t *testing.T) {
 		t.Parallel()
 		d, _, notes := setup()
 		d.missing = "no worker"

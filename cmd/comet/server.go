@@ -38,7 +38,7 @@ func serve(ctx context.Context, c *call) error {
 	return app.Run(ctx, cfg, &app.Options{Logger: log, Build: telemetry.ReadBuild(version), Out: c.out.w})
 }
 
-// serverConfig is the configuration of the server: flags, environment and file.
+// serverConfig returns the configuration of the server: flags, environment and file.
 func (c *call) serverConfig() (config.Config, error) {
 	return config.Load(config.Sources{Flags: c.cmd.Flags(), Environ: os.Environ()})
 }
@@ -104,7 +104,7 @@ func (c *call) printDone(ctx context.Context, verb string, run func(context.Cont
 	return nil
 }
 
-// checkHealth is for containers without a shell.
+// checkHealth checks the server's health, for containers without a shell.
 func checkHealth(ctx context.Context, c *call) error {
 	cfg, err := c.serverConfig()
 	if err != nil {
@@ -174,7 +174,7 @@ func describeBackup(report app.BackupReport) string {
 	return fmt.Sprintf("%d bytes, schema %d, verified", report.Bytes, report.Schema)
 }
 
-// serveMCP is an MCP server for one client over standard input and output.
+// serveMCP runs an MCP server for one client over standard input and output.
 func serveMCP(ctx context.Context, c *call) error {
 	if c.changed("config") && c.changed("server") {
 		return usagef("give --config or --server, not both")
@@ -198,8 +198,8 @@ func serveMCP(ctx context.Context, c *call) error {
 	return app.RunStdio(ctx, cfg, os.Stdin, os.Stdout, opts)
 }
 
-// mcpConfig is the configuration of a server that runs here: the environment counts as for comet
-// serve.
+// mcpConfig returns the configuration of a server in this process; the environment applies as for
+// comet serve.
 func (c *call) mcpConfig() (config.Config, error) {
 	flags := pflag.NewFlagSet("mcp", pflag.ContinueOnError)
 	config.Flags(flags)
@@ -221,7 +221,7 @@ func (c *call) mcpConfig() (config.Config, error) {
 	return config.Load(config.Sources{Flags: flags, Environ: os.Environ()})
 }
 
-// dataOf is the default data directory for an mcpServers file.
+// dataOf returns the default data directory for an mcpServers file.
 func dataOf(servers string) (string, error) {
 	path, err := filepath.Abs(servers)
 	if err != nil {

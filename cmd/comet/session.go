@@ -109,7 +109,7 @@ func (s *session) readResponse(resp *http.Response, err error) ([]byte, error) {
 	return body, nil
 }
 
-// stream returns the body of a response that goes on, without a time limit.
+// stream returns the body of a response that does not end, without a time limit.
 func (s *session) stream(req *http.Request) (io.ReadCloser, error) {
 	resp, err := (&http.Client{}).Do(req)
 	if err != nil {
@@ -159,7 +159,7 @@ func (s *session) readInput(path string) ([]byte, error) {
 	return data, nil
 }
 
-// readUntilDone reads r to its end, or until ctx ends: a read from a terminal blocks.
+// readUntilDone reads r to its end, or until ctx ends, because a read from a terminal blocks.
 func readUntilDone(ctx context.Context, r io.Reader) ([]byte, error) {
 	var all []byte
 	var failed error

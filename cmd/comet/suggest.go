@@ -17,7 +17,7 @@ import (
 	"comet/openapi/client"
 )
 
-// unknownCommand is the error of a word that is no command, with the nearest one.
+// unknownCommand returns the error for an unknown command, with the nearest known one.
 func unknownCommand(cmd *cobra.Command, word string) error {
 	var names []string
 	for _, sub := range cmd.Commands() {
@@ -38,7 +38,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("unknown flag %s%s", name, input.DidYouMean(name, names))
 }
 
-// noAgent is how the API names an agent that does not exist.
+// noAgent matches the API's text about an agent that does not exist.
 var noAgent = regexp.MustCompile(`no agent "([^"]+)"`)
 
 // suggest adds the nearest name to an error about an agent or a capability that does not exist.
@@ -63,8 +63,8 @@ func (s *session) suggest(ctx context.Context, err error) error {
 	return err
 }
 
-// agentNames are the ids or types of the agents, sorted; nil if the token may not list them: they
-// only complete another error.
+// agentNames returns the ids or types of the agents, sorted; nil if the token may not list them:
+// they only complete another error.
 func (s *session) agentNames(ctx context.Context, nameOf func(client.AgentItem) string) (names []string) {
 	var page struct{ Agents []client.AgentItem }
 	if _, err := s.do(ctx, http.MethodGet, "/api/v1/agents?limit=1000&total=false", nil, &page); err != nil {

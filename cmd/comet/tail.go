@@ -23,7 +23,7 @@ const (
 	maxTailed = 16 << 20
 )
 
-// follower follows the events over lost connections.
+// follower follows the events across lost connections.
 type follower struct {
 	*call
 
@@ -39,8 +39,8 @@ func tailEvents(ctx context.Context, c *call) error {
 	return (&follower{call: c, print: &printer{out: c.out, messages: c.messages}, limit: given[int64](c, "limit")}).run(ctx)
 }
 
-// untilClosed ends a context when the terminal is closed. A closed pipe does not end the program
-// any more, so that the command can end in good order.
+// untilClosed ends a context when the terminal is closed. A closed pipe no longer kills the
+// program, so that the command can shut down cleanly.
 func untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
 	signal.Ignore(syscall.SIGPIPE)
 	return signal.NotifyContext(ctx, syscall.SIGHUP)

@@ -48,7 +48,7 @@ func waitForTask(ctx context.Context, c *call) error {
 	return c.printResponse(body)
 }
 
-// maxWait is how long one request waits; the server may allow less.
+// maxWait is the longest wait of one request; the server may allow less.
 const maxWait = time.Minute
 
 // waitFor requests a task again and again until it has ended or the timeout has passed; 0 is
@@ -133,7 +133,7 @@ func (p *plainWriter) Write(text []byte) (int, error) {
 	return len(text), err
 }
 
-// copyPrintable copies text as it comes to a terminal, and ends its last line.
+// copyPrintable copies text to a terminal as it arrives, and ends its last line.
 func copyPrintable(w io.Writer, r io.Reader) error {
 	out := &plainWriter{to: w, last: '\n'}
 	if _, err := io.Copy(out, r); err != nil {

@@ -99,7 +99,7 @@ type toolFailure struct {
 
 func (e *toolFailure) Error() string { return e.text }
 
-// withToolError gives the error of a call the name that MCP clients see.
+// withToolError adds the name that MCP clients see to the error of a call.
 func withToolError(err error) error {
 	var api *apiError
 	if errors.As(err, &api) {
@@ -200,7 +200,7 @@ func (s *session) printLogs(logs []codeLog) error {
 	return nil
 }
 
-// codeFailed prints the log of code that failed, and adds the place to its error.
+// codeFailed prints the log of code that failed, and adds the location to its error.
 func (s *session) codeFailed(err error) error {
 	var failed *toolFailure
 	if !errors.As(err, &failed) {

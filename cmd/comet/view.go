@@ -88,7 +88,7 @@ func (c *call) printEntries(data map[string]any) error {
 	return c.printTable(c.columns, entries)
 }
 
-// printTemplateTable prints the table that a template makes.
+// printTemplateTable prints the table that a template produces.
 func (c *call) printTemplateTable(data map[string]any) error {
 	text, err := render(c.table, data)
 	if err != nil || text == "" {
@@ -110,7 +110,7 @@ func printText(w io.Writer, template string, data map[string]any) error {
 	return err
 }
 
-// failure is the error that a template makes of a response, nil if it is empty.
+// failure returns the text of a template as an error, nil if it is empty.
 func failure(template string, data map[string]any) error {
 	text, err := render(template, data)
 	if err == nil && text != "" {
@@ -186,7 +186,7 @@ func render(text string, data any) (string, error) {
 }
 
 // decodeView reads a response for people: times are shown to the second in UTC, and texts, which
-// may have several lines, do nothing to a terminal. Numbers are int64 or float64.
+// may have several lines, are safe for a terminal. Numbers are int64 or float64.
 func decodeView(body []byte, v *map[string]any) error {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.UseNumber()
@@ -277,7 +277,7 @@ func oneLine(text string) string { return strings.Join(strings.Fields(text), " "
 
 func durationText(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
 
-// fixed is a number with so many decimals.
+// fixed formats a number with that many decimals.
 func fixed(decimals int, v any) string {
 	f, ok := v.(float64)
 	if !ok {
@@ -324,7 +324,7 @@ func tree(root any) (list []any) {
 	return list
 }
 
-// budgetToday is what an agent may use today, with temporary additions.
+// budgetToday returns today's budget of an agent, with temporary additions.
 func budgetToday(usage map[string]any) string {
 	if usage["token_budget"] == nil {
 		return budgetText(nil)
@@ -354,7 +354,7 @@ func pairsText(object any) string {
 	return strings.Join(pairs, " ")
 }
 
-// indented is a member of a response as it was received, but indented.
+// indented returns a member of a response as received, but indented.
 func indented(body, member string) (string, error) {
 	var members map[string]jsontext.Value
 	if err := decode([]byte(body), &members); err != nil {

@@ -97,8 +97,8 @@ func onSecondSignal(act func()) (off func()) {
 	}
 }
 
-// workerIdentity is the worker's agent in the registry. If the wanted values differ and the token
-// has the scope, it updates the registry.
+// workerIdentity returns the worker's agent in the registry. If the wanted values differ and the
+// token has the scope, it updates the registry.
 func (s *session) workerIdentity(ctx context.Context, wanted change) (client.AgentItem, error) {
 	var me client.CallerIdentity
 	if _, err := s.do(ctx, http.MethodGet, "/api/v1/me", nil, &me); err != nil {
@@ -138,8 +138,8 @@ type change struct {
 	Capabilities []string `json:"capabilities,omitempty"`
 }
 
-// from is the part that differs from the registry, nil if nothing does. The prefix "custom:" of a
-// capability makes no difference.
+// from returns the part that differs from the registry, nil if nothing does. The prefix "custom:"
+// of a capability makes no difference.
 func (c change) from(who client.AgentItem) *change {
 	if c.Type == typeOf(who) {
 		c.Type = ""

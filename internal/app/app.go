@@ -107,12 +107,12 @@ func LogFormats() map[string]func(io.Writer, *slog.HandlerOptions) slog.Handler 
 	return map[string]func(io.Writer, *slog.HandlerOptions) slog.Handler{"v5": logformat.NewHandler}
 }
 
-// Migrations is the schema of the configured database.
+// Migrations migrates the schema of the configured database.
 type Migrations = store.Migrator
 
 // WithMigrations calls use with the migrations of the configured database. For SQLite it holds the
-// lock on the data directory, so it fails while a server runs. Without create a SQLite database must
-// exist.
+// lock on the data directory, so it fails while a server runs. Without create a SQLite database
+// must exist.
 func WithMigrations(cfg config.Config, create bool, use func(*Migrations) error) error {
 	if cfg.DatabaseURL == "" {
 		if _, err := os.Stat(sqlitefile.Path(cfg.Data)); !create && errors.Is(err, fs.ErrNotExist) {

@@ -63,7 +63,7 @@ func (a *App) newV5(work *orchestrator.Orchestrator, messages *messagelog.Log) *
 	})
 }
 
-// v5ForAPI returns what the API reads from PROTOCOL_V5.
+// v5ForAPI returns the part of PROTOCOL_V5 that the API reads.
 func (a *App) v5ForAPI(protocol *v5.Protocol, messages *messagelog.Log) api.MessageProtocol {
 	return api.MessageProtocol{
 		AgentNumber: func(ctx context.Context, id string) (int64, error) { return shortid.AgentNumber(ctx, a.store, id) },

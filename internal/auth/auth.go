@@ -96,8 +96,8 @@ func (a *Auth) Verify(ctx context.Context, secret string) (models.Principal, err
 }
 
 // Lapsed returns those of the secrets, given by their SHA-256, that Verify would refuse. It reads
-// the store each time; owners of open streams and sessions use it. From then on Verify refuses these
-// secrets, too, so that a client does not meet a session that has ended with a token that is accepted.
+// the store each time; owners of open streams and sessions use it. From then on Verify also refuses
+// these secrets, so that a token whose session was ended is not accepted.
 func (a *Auth) Lapsed(ctx context.Context, hashes [][32]byte) (lapsed [][32]byte, err error) {
 	accepted, err := a.store.Tokens(ctx).Accepted(hashes)
 	if err != nil {

@@ -335,7 +335,7 @@ type KeyChanged struct {
 	Actor       string `json:"actor"`
 }
 
-// markLength is how many bytes of a digest are stored per signed message.
+// markLength is the number of bytes of a digest that are stored per signed message.
 const markLength = 16
 
 // TakeOnce records that a signed message of an agent is accepted. It returns errs.Conflict, and

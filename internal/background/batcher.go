@@ -30,8 +30,8 @@ type BatcherOptions struct {
 }
 
 // Batcher collects items in memory and writes them in batches, in their order. It is a Service that
-// writes periodically; Stop writes what is pending. No item is lost silently: each is written, refused
-// by Add, or reported in the log. It is safe for concurrent use.
+// writes periodically; Stop writes the pending items. No item is lost silently: each is written,
+// refused by Add, or reported in the log. It is safe for concurrent use.
 type Batcher[T any] struct {
 	*Loop
 	opts    BatcherOptions
@@ -43,7 +43,7 @@ type Batcher[T any] struct {
 	spaceFree *sync.Cond
 	pending   []T // the first ones are being written
 	inWrite   int
-	stopped   bool // nothing writes periodically any more
+	stopped   bool // the periodic writes have ended
 }
 
 // NewBatcher returns a batcher. write must write a batch, which may be empty. If it fails, it returns
@@ -59,10 +59,10 @@ func NewBatcher[T any](opts BatcherOptions, write func(ctx context.Context, batc
 	return b
 }
 
-// Stop implements Service. It writes what is pending although ctx may have ended, after a write in
-// progress has ended.
+// Stop implements Service. It writes the pending items after a write in progress, even if ctx has
+// ended.
 func (b *Batcher[T]) Stop(ctx context.Context) error {
-	_ = b.Loop.Stop(ctx) // a loop that takes longer is in a write, for which Flush waits
+	_ = b.Loop.Stop(ctx) // a loop that takes longer is in a write; Flush waits for it
 	b.mu.Lock()
 	b.stopped = true
 	b.spaceFree.Broadcast()
@@ -81,8 +81,8 @@ func (b *Batcher[T]) Add(item T) bool {
 	return true
 }
 
-// AddWait adds an item. It waits while MaxPending items are pending. After Stop it writes the item at
-// once, and logs an item that cannot be written.
+// AddWait adds an item. It waits while MaxPending items are pending. After Stop it writes the item
+// at once, and logs an item that cannot be written.
 func (b *Batcher[T]) AddWait(item T) {
 	b.mu.Lock()
 	for len(b.pending) >= b.opts.MaxPending && !b.stopped {

@@ -213,7 +213,7 @@ func TestStopWaitsForAWriteInProgress(t *testing.T) {
 	})
 }
 
-// TestItemsAfterStopAreReported: an item that arrives after Stop and cannot be written is in the log.
+// TestItemsAfterStopAreReported: an item that arrives after Stop and cannot be written is logged.
 func TestItemsAfterStopAreReported(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer

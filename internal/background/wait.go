@@ -45,9 +45,9 @@ func WaitFor(ctx context.Context, wait func()) error {
 	}
 }
 
-// StartProcess starts a command in its own process group, which the kernel of Linux kills when this
-// process ends, however it ends. prepare, if not nil, changes the thread that starts the command;
-// the thread ends with the command. exited is closed when the command has ended and the rest of its
+// StartProcess starts a command in its own process group, which the Linux kernel kills when this
+// process ends for any reason. prepare, if not nil, changes the thread that starts the command; the
+// thread ends with the command. exited is closed when the command has ended and the rest of its
 // group is killed; cmd.ProcessState has the result.
 func StartProcess(cmd *exec.Cmd, prepare func() error) (exited <-chan struct{}, err error) {
 	SetProcessGroup(cmd)

@@ -157,11 +157,11 @@ func (b *Bus) isConnected() bool {
 	return conn != nil && conn.IsConnected()
 }
 
-// OnGap calls fn after messages may have been lost, once new ones arrive again: after this replica or
-// another one has reconnected, at the first message that was dropped because a handler was too slow,
-// and when that handler has processed its backlog. It may be called at any time. The calls run one
-// after the other on a goroutine of the bus; pending gaps are one call. stop ends the calls, but not
-// one in progress.
+// OnGap calls fn after messages may have been lost, once new ones arrive again: after this replica
+// or another one has reconnected, at the first message that was dropped because a handler was too
+// slow, and when that handler has processed its backlog. It may be called at any time. The calls
+// run one after the other on a goroutine of the bus; pending gaps are merged into one. stop
+// prevents further calls, but does not end one in progress.
 func (b *Bus) OnGap(fn func()) (stop func()) { return b.gaps.add(fn) }
 
 // Describe implements prometheus.Collector.

@@ -44,7 +44,7 @@ func (g *gaps) add(fn func()) (stop func()) {
 // report reports a gap later, once while it is pending.
 func (g *gaps) report() { g.added.Set() }
 
-// reportReconnection reports that a connection was lost and made again.
+// reportReconnection reports that a connection was lost and re-established.
 func (g *gaps) reportReconnection() {
 	g.reconnected.Store(true)
 	g.added.Set()
@@ -82,8 +82,8 @@ type loss struct {
 }
 
 // update takes the number of messages dropped so far and the number waiting. It returns how many
-// were dropped since the last call, and whether to report them: at the first one, when the backlog has
-// been handled, and every limit handled messages in between.
+// were dropped since the last call, and whether to report them: at the first one, when the backlog
+// has been handled, and every limit handled messages in between.
 func (l *loss) update(dropped, waiting, limit int) (lost int, isDue bool) {
 	lost = dropped - l.counted
 	l.counted = dropped

@@ -28,8 +28,8 @@ const (
 	WakeEverything Kind = "comet.wake.all"
 )
 
-// Subjects that agents use (Chiffon §Authentication, “message queue”). Each message is one of their
-// protocol.
+// Subjects that agents use (Chiffon §Authentication, “message queue”). Each message is in the
+// agent's protocol.
 const (
 	// AgentInboxes carries messages of comet to an agent: comet.agents.<agent>.inbox.
 	AgentInboxes Kind = "comet.agents.*.inbox"
@@ -42,8 +42,8 @@ const (
 // Of returns the subject of a name. A kind without a name has one subject.
 func (k Kind) Of(name string) string { return strings.Replace(string(k), "*", word(name), 1) }
 
-// NameIn returns the name in a subject, "" if the kind has none. ok is false for a subject that Of does
-// not return.
+// NameIn returns the name in a subject, "" if the kind has none. ok is false for a subject that Of
+// does not return.
 func (k Kind) NameIn(subject string) (name string, ok bool) {
 	before, after, named := strings.Cut(string(k), "*")
 	if !named {

@@ -151,7 +151,7 @@ func networks(value any) string {
 	return "must hold addresses and ranges such as 127.0.0.1 or 10.0.0.0/8: " + strings.Join(bad, "; ")
 }
 
-// network parses an address or a range, or returns what is wrong with it.
+// network parses an address or a range; wrong describes an invalid one.
 func network(text string) (p netip.Prefix, wrong string) {
 	if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
 		return netip.PrefixFrom(addr, addr.BitLen()), ""

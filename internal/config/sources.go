@@ -53,7 +53,7 @@ type sourced struct {
 	origin string // e.g. "default", "env COMET_LISTEN", "comet.yaml:3"
 }
 
-// parse adds a value given as text; from is the source in the sentence about a problem.
+// parse adds a value given as text; from names the source in error texts.
 func (l *layer) parse(s setting, text, from, origin string) {
 	value, problem := s.parse(text, from)
 	if problem != "" {

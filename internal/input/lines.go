@@ -73,8 +73,8 @@ func (t *LongText) Add(part []byte) {
 // Event is one server-sent event.
 type Event struct {
 	Name, ID, Retry []byte
-	// Data is nil for an event without data, and for one over the limit, of which Long has the two
-	// ends.
+	// Data is nil for an event without data and for one over the limit; Long has the two ends of the
+	// latter.
 	Data []byte
 	Long *LongText
 }
@@ -91,8 +91,8 @@ func NewEventReader(r io.Reader, limit int) *EventReader {
 	return &EventReader{NewLineReader(r, limit+len("data: ")), limit}
 }
 
-// Next returns the next event, which may be empty. The error is that of the reader; with it comes
-// the last event, whose end is missing.
+// Next returns the next event, which may be empty. The error is that of the reader; it is returned
+// with the last, incomplete event.
 func (r *EventReader) Next() (e Event, err error) {
 	for {
 		line, long, err := r.lines.Next()

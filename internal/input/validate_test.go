@@ -207,7 +207,7 @@ func BenchmarkStruct(b *testing.B) {
 	}
 }
 
-// TestNearestKnownWord: a sentence about a word that is not one of the known ones names the nearest.
+// TestNearestKnownWord: the error about an unknown word names the nearest known one.
 func TestNearestKnownWord(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -61,7 +61,7 @@ func (g *Server) newSDKServer(fixed *models.Principal) *mcp.Server {
 	return s
 }
 
-// addDispatchTool adds the tool that all calls are for.
+// addDispatchTool adds the tool that receives all calls.
 func (g *Server) addDispatchTool(s *mcp.Server) {
 	s.AddTool(&mcp.Tool{Name: dispatchTool, InputSchema: json.RawMessage(`{"type":"object"}`)}, g.handleToolCall)
 }
@@ -168,7 +168,7 @@ func paramsOrZero[T any](p *T) *T {
 // callerKey is the context key of the caller. The SDK's subscription requests do not contain it.
 type callerKey struct{}
 
-// calledToolKey is the context key of the name of the tool that a call of dispatchTool is for.
+// calledToolKey is the context key of the name of the tool that is called through dispatchTool.
 type calledToolKey struct{}
 
 // handleToolCall handles a tool call of a client.

@@ -104,7 +104,7 @@ func (d *Handler) serveLimited(w http.ResponseWriter, r *http.Request, next http
 	listens := r.Method == http.MethodPost && r.Header.Get("Mcp-Protocol-Version") >= statelessVersion && r.Header.Get("Mcp-Method") == "subscriptions/listen"
 	switch {
 	case r.Method == http.MethodGet, listens:
-		if listens { // the stream of a session counts with it
+		if listens { // the stream of a session is counted with the session
 			release, err := d.reserve(who.token)
 			if err != nil {
 				d.writeLimitReached(w, err)
@@ -160,8 +160,8 @@ func (d *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.handler.ServeHTTP(a, r)
 }
 
-// Drain ends the streams and sessions, also later ones, because the HTTP server waits for them when it
-// stops. It may be called twice.
+// Drain ends the streams and sessions, also later ones, because the HTTP server waits for them when
+// it stops. It may be called twice.
 func (d *Handler) Drain() { d.drain() }
 
 // knowsHost reports whether the Host of a request is a name of the server. Without a list, a name
@@ -244,7 +244,7 @@ type identity struct {
 	token     tokenHash
 }
 
-// authenticate passes requests on whose token may call tools.
+// authenticate forwards the requests whose token may call tools.
 func (d *Handler) authenticate(next http.Handler) http.Handler {
 	// The SDK reads the token with its own verifier. The token is verified already, so the verifier
 	// takes the identity from the context.

@@ -82,7 +82,7 @@ func (s *subscriptions) has(of *mcp.ServerSession, uri string) (bool, error) {
 	return known, nil
 }
 
-// add adds a subscription, which end ends.
+// add adds a subscription; calling end ends it.
 func (s *subscriptions) add(of *mcp.ServerSession, uri string, end func(context.Context)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,8 +151,8 @@ func (s *subscriptions) sweep(ctx context.Context) {
 	}
 }
 
-// OnChange notifies clients of a change of the tools. It does not block. The SDK notifies its clients
-// of a changed list when an item is added.
+// OnChange notifies clients of a change of the tools. It does not block. The SDK notifies its
+// clients of a changed list when an item is added.
 func (g *Server) OnChange(c upstream.Change) {
 	if c.Kind == upstream.ResourceUpdated {
 		g.subs.resourceUpdated(c.URI)

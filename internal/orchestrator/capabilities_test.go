@@ -33,7 +33,7 @@ func (h *harness) requireUnsupported(t *testing.T, capability string) (supported
 	return errs.From(err).Meta["supported"]
 }
 
-// TestUnsupportedCapability: the error of a submission names the nearest capability that is offered.
+// TestUnsupportedCapability: the error of a submission names the nearest offered capability.
 func TestUnsupportedCapability(t *testing.T) {
 	t.Parallel()
 

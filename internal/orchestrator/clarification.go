@@ -60,8 +60,8 @@ func (op *operation) clarify(agentID, taskID string, q Question) (models.Task, e
 	return t, err
 }
 
-// notifyQuestion wakes the goroutines that wait for the parents of a task, and sends its question to
-// the agent that submitted the root task, if it asked for notifications.
+// notifyQuestion wakes the goroutines that wait for the parents of a task, and sends its question
+// to the agent that submitted the root task, if it asked for notifications.
 func (op *operation) notifyQuestion(t models.Task) (err error) {
 	root := t
 	for root.ParentID != nil {

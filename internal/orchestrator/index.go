@@ -32,8 +32,8 @@ func (o *Orchestrator) loadIndex(ctx context.Context) error {
 	return err
 }
 
-// indexAgent puts a registered agent into the index, unless that has a newer version: rows arrive in
-// any order, from commits of this process and of other replicas, and all at once.
+// indexAgent puts a registered agent into the index, unless that has a newer version: rows arrive
+// in any order, from commits of this process and of other replicas, and all at once.
 func (o *Orchestrator) indexAgent(a models.Agent) {
 	o.index.Change(a.ID, func(now *selection.Agent) bool {
 		now.Type, now.Capabilities, now.Active, now.SphereID = a.Type, a.Capabilities, a.IsActive, 0

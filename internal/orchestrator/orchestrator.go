@@ -144,7 +144,7 @@ type environment struct {
 	ledger   *usage.Ledger
 	opts     Options
 	index    *selection.Index // the agents and their newest states as workers
-	queues   *queueCache      // what the queued tasks require
+	queues   *queueCache      // the requirements of the queued tasks
 	counters *counters
 
 	tracesEnabled bool // without it nothing is read for spans

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// maxAssignedTogether is how many tasks of a queue are assigned in one transaction.
+	// maxAssignedTogether is the number of tasks of a queue that one transaction assigns.
 	maxAssignedTogether = 32
-	// refreshOverlap is how far back changed workers are read again: clocks of replicas differ,
-	// and a commit may be later than the times in its rows.
+	// refreshOverlap is the period for which changed workers are read again: clocks of replicas
+	// differ, and a commit may be later than the times in its rows.
 	refreshOverlap = 10 * time.Second
-	// reindexInterval is how often all agents are read again, for changes without an event.
+	// reindexInterval is the interval of reading all agents, for changes without an event.
 	reindexInterval = time.Minute
 )
 
@@ -58,8 +58,8 @@ func (o *Orchestrator) run(ctx context.Context) {
 	background.NewPollLoop(background.PollOptions{Task: "assigning tasks", Logger: o.log, Signal: queue}, o.poll).Run(ctx)
 }
 
-// poll updates the index, detects silent workers and assigns queued tasks. A step that fails does not
-// prevent the others.
+// poll updates the index, detects silent workers and assigns queued tasks. A step that fails does
+// not prevent the others.
 func (o *Orchestrator) poll(ctx context.Context) (idle time.Duration, err error) {
 	if want := o.registryStale.Load(); want != o.registryFresh.Load() || time.Since(o.reindexedAt) >= reindexInterval {
 		err := o.loadIndex(ctx)
@@ -96,11 +96,11 @@ func (o *Orchestrator) markSilentOffline(ctx context.Context) error {
 	return err
 }
 
-// replayFor is how long request ids and message ids are remembered.
+// replayFor is the time for which request ids and message ids are remembered.
 const replayFor = 24 * time.Hour
 
-// Purge deletes expired rows: tasks and sessions that ended before Options.Retention, request ids and message ids that cannot be repeated any more, and broadcasts
-// that were pending for a day.
+// Purge deletes expired rows: tasks and sessions that ended before Options.Retention, remembered
+// request and message ids, and broadcasts that were pending for a day.
 func (o *Orchestrator) Purge(ctx context.Context) error {
 	ended, replayed := o.store.Now().Add(-o.opts.Retention), o.store.Now().Add(-replayFor)
 	for _, purge := range []func(tx *store.Tx, limit int) (int64, error){

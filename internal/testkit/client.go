@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Timeout limits the wait for something that must happen. Only a test that fails reaches it, however
-// busy the machine is.
+// Timeout limits the wait for something that must happen. Only a test that fails reaches it,
+// however busy the machine is.
 const Timeout = 3 * time.Minute
 
 // SkipIfShort skips a slow test with go test -short.

@@ -57,8 +57,8 @@ func newRecord(t *testing.T, db *storetest.DB) callRecord {
 	}}
 }
 
-// TestCallsAroundAShutdownAreRecorded: a call is in the audit log if it is pending when the time for
-// the shutdown is used up, and if it ends after the shutdown.
+// TestCallsAroundAShutdownAreRecorded: a call is in the audit log if it is pending when the time
+// for the shutdown is used up, and if it ends after the shutdown.
 func TestCallsAroundAShutdownAreRecorded(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {

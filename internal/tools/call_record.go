@@ -98,7 +98,7 @@ func (c callMetrics) count(record models.ToolCall) {
 }
 
 const (
-	// maxSequences is how many clients are tracked, and sequenceGap the pause after which a
+	// maxSequences is the number of clients that are tracked, and sequenceGap the pause after which a
 	// client's next call begins a new sequence.
 	maxSequences = 2000
 	sequenceGap  = 5 * time.Minute

@@ -116,8 +116,8 @@ func (u *attempts) finish(a attempt) {
 	delete(u.running, a)
 }
 
-// cancelUpTo cancels the attempts of a task up to a number, 0 for all, and reports whether there was
-// any.
+// cancelUpTo cancels the attempts of a task up to a number, 0 for all, and reports whether there
+// was any.
 func (u *attempts) cancelUpTo(upTo attempt) (found bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -8,8 +8,7 @@ import (
 )
 
 const (
-	// saturation is how soon further occurrences of a word add nothing: k1 of BM25, with its usual
-	// value.
+	// saturation limits the weight of repeated words: k1 of BM25, with its usual value.
 	saturation = 1.2
 	// unknownWeight is how much a word that no tool has weighs against the others: it is mostly
 	// a name of a person or a file.

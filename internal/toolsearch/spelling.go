@@ -71,8 +71,8 @@ func (s *snapshot) corrected(v *vocabulary, mistyped *queryTerm, meant *spelling
 	return out
 }
 
-// nearestSpelling returns the word with the fewest mistakes, of several a stop word or else the one
-// that most tools have.
+// nearestSpelling returns the word with the fewest mistakes. Of several it prefers a stop word,
+// then the word that most tools have.
 func (s *snapshot) nearestSpelling(v *vocabulary, mistyped *queryTerm) (best spelling, ok bool) {
 	word := mistyped.word
 	if len(word) < minCorrected {

@@ -44,7 +44,7 @@ type connection struct {
 	// inFlight holds the delivered messages.
 	inFlight *inFlight
 
-	// terms are what the agent joins with. An agent may join again with other ones.
+	// terms are the agent's settings when it joins. It may join again with other ones.
 	terms atomic.Pointer[orchestrator.JoinRequest]
 
 	// joined is set once the agent's worker row names this connection. Nothing is delivered before.

@@ -50,8 +50,8 @@ func (o outbound) size() (n int) {
 var errDoesNotFit = errors.New("the message does not fit the connection")
 
 // run delivers messages as they arrive, once the agent has joined, using send, and calls
-// onHeartbeat every heartbeat. It returns nil when the connection ends, ctx.Err() when ctx ends, and otherwise the error of
-// onHeartbeat or send.
+// onHeartbeat every heartbeat. It returns nil when the connection ends, ctx.Err() when ctx ends,
+// and otherwise the error of onHeartbeat or send.
 func (d *deliverer) run(ctx context.Context, onHeartbeat func(context.Context) error, send func(outbound) error) error {
 	inboxChanged, stop := d.server.core.Work.Inbox(d.conn.agentID)
 	defer stop()

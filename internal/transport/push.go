@@ -96,7 +96,7 @@ type pusher struct {
 	cancel   context.CancelFunc
 	// backoff is the pause after the next failure.
 	backoff time.Duration
-	// lastPush is when the agent was pushed to or probed.
+	// lastPush is the time of the last push or probe.
 	lastPush time.Time
 }
 

@@ -19,7 +19,7 @@ import (
 // maxMissedHeartbeats is how many heartbeats an agent may leave unanswered.
 const maxMissedHeartbeats = 2
 
-// firstMessageTimeout is how long an agent that must sign may take to send its first message.
+// firstMessageTimeout is the time limit for the first message of an agent that must sign.
 const firstMessageTimeout = 10 * time.Second
 
 // socket is a bidirectional connection: WebSocket or TCP. Its own goroutine delivers messages and

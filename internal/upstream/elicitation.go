@@ -172,8 +172,8 @@ func (c *call) answer(ctx context.Context, questions mcp.InputRequestMap) (mcp.I
 	return answers, nil
 }
 
-// roots returns the roots of the definition. They are deprecated since 2026-07-28, but common servers
-// such as the filesystem server request them.
+// roots returns the roots of the definition. They are deprecated since 2026-07-28, but common
+// servers such as the filesystem server request them.
 func (s *session) roots() []*mcp.Root {
 	roots := make([]*mcp.Root, len(s.launch.Roots))
 	for i, path := range s.launch.Roots {

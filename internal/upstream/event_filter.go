@@ -98,9 +98,9 @@ func encodeEvent(e input.Event) []byte {
 	return b.Bytes()
 }
 
-// responseIDOf returns the id of the request that a message over the limit answers. Servers write the
-// id of a response before or after its result, so one of the ends has it. It returns false for requests
-// and notifications, and where neither end shows the id.
+// responseIDOf returns the id of the request that a message over the limit answers. Servers write
+// the id of a response before or after its result, so one of the ends has it. It returns false for
+// requests and notifications, and where neither end shows the id.
 func responseIDOf(o *input.LongText) (jsonrpc.ID, bool) {
 	raw, isRequest := idInHead(o.Head)
 	if last := trailingID().FindSubmatch(o.Tail); raw == nil && last != nil {

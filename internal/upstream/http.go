@@ -52,7 +52,7 @@ func newHTTPClient(l *resolvedServer, opts *Options, garbage *invalidMessages, a
 		w.headers.Set("Authorization", "Bearer "+l.Bearer)
 	}
 	w.life, w.end = context.WithCancel(context.Background())
-	// The addresses are not restricted: the author of the file of upstreams could also start a program.
+	// The addresses are not restricted: the author of the upstreams file could also start a program.
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 	w.base = &http.Transport{
 		DialContext: dialer.DialContext, Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,

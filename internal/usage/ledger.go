@@ -88,8 +88,8 @@ func requireOwn(by models.Principal, agentID string) error {
 	return errs.New(errs.ForeignAgent, "this token is bound to the agent %q and writes usage for that agent only", *by.AgentID)
 }
 
-// expireDue releases reservations whose lease has ended while no operation does it, and returns when
-// to look again. It only reads while there are none.
+// expireDue releases expired reservations that no operation has released, and returns the time of
+// the next check. It only reads if there are none.
 func (l *Ledger) expireDue(ctx context.Context) (time.Duration, error) {
 	for {
 		due, held, err := l.store.Ledger(ctx).NextReservationDue()

@@ -72,7 +72,7 @@ func newRecord(by models.Principal, agentID string, drafts []FactDraft) (*record
 	return op, nil
 }
 
-// check requires the outcome that the other members describe.
+// check requires an outcome if one of its details is set.
 func (o FactOutcome) check(v *errs.Violations) {
 	if o.DurationMS != nil && o.Outcome == "" {
 		v.Add(errs.InvalidRequest, "/duration_ms", "outcome", "duration_ms needs an outcome")

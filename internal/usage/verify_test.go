@@ -12,7 +12,7 @@ import (
 	"comet/store/storetest"
 )
 
-// busy makes every sum that Verify compares nonzero: spec counts its subtree, of which some tokens
+// busy makes every sum that Verify compares nonzero: spec counts its subtree, in which some tokens
 // are used, written off and held.
 func (f *fixture) busy(t *testing.T) {
 	t.Helper()

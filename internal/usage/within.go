@@ -14,8 +14,9 @@ import (
 // operation first, the ledger's accounts last.
 
 // Write is store.Write for a transaction in which ReserveIn, SettleIn, ReleaseIn or ChargeIn are
-// called. Any error of theirs except a refusal must end it. If openBatch requires that, Write runs
-// the transaction again, after it has released expired reservations in a transaction of their own.
+// called. Any error of these functions except a refusal must end the transaction. If openBatch
+// requires it, Write first releases expired reservations in a separate transaction and runs this
+// one again.
 func (l *Ledger) Write(ctx context.Context, fn func(*store.Tx) error) error {
 	for {
 		err := l.store.Write(ctx, fn)

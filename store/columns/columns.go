@@ -22,12 +22,12 @@ import (
 //	[32]byte                   its bytes
 //	the states of enumeration  their index
 //	other slices and structs   JSON
-//	everything else            as it is, a pointer as what it points to
+//	other types                unchanged, a pointer as its target
 //
-// No field has to say so. A slice is marked with gorm's serializer:json, so that gorm takes it for a
-// column and not for a relation.
+// No field needs a tag for this, except a slice: gorm's serializer:json makes gorm treat it as a
+// column and not as a relation.
 
-// enumeration returns the values of a type that is stored as the index in them, nil for other types.
+// enumeration returns the values of an enumeration, stored as their index; nil for other types.
 func enumeration(t reflect.Type) []string {
 	switch t {
 	case reflect.TypeFor[models.TaskState]():
@@ -46,7 +46,7 @@ func enumeration(t reflect.Type) []string {
 	return nil
 }
 
-// Index returns the number by which a value of an enumeration is stored, -1 for what is none.
+// Index returns the number that is stored for a value of an enumeration, -1 for an invalid value.
 func Index[T ~string](value T) int {
 	return slices.Index(enumeration(reflect.TypeFor[T]()), string(value))
 }
@@ -59,7 +59,7 @@ func texts[T ~string](values ...T) []string {
 	return out
 }
 
-// Values replaces the arguments of a statement with what their columns store.
+// Values replaces the arguments of a statement with their column values.
 func Values(args []any) error {
 	for i, arg := range args {
 		v, err := Value(arg)
@@ -71,7 +71,7 @@ func Values(args []any) error {
 	return nil
 }
 
-// Value returns what a column stores for a value.
+// Value returns the column value of a Go value.
 func Value(value any) (any, error) {
 	switch v := value.(type) {
 	case nil, string, int64, bool, float64, []byte, []any:
@@ -115,10 +115,10 @@ func Value(value any) (any, error) {
 	return string(text), err
 }
 
-// column is the scan target of a stored value, a pointer. It keeps nothing of what it scans.
+// column is the scan target of a stored value. It keeps no reference to the driver's memory.
 type column struct{ into any }
 
-// Target returns what database/sql scans a column into. It handles the commonest types itself.
+// Target returns the scan target of a column. database/sql handles the commonest types itself.
 func Target(into any) any {
 	switch into.(type) {
 	case *string, *int64, *bool, *float64, **string, *[]byte:
@@ -157,7 +157,7 @@ func (c column) Scan(v any) (err error) {
 	return err
 }
 
-// load sets a variable of any other type to what its column stores.
+// load sets a variable of any other type from its column value.
 func load(into reflect.Value, v any) error {
 	switch t := into.Type(); {
 	case v == nil:
@@ -253,8 +253,8 @@ func Text(s string, limit int) string {
 	return s[:limit]
 }
 
-// Arrays makes a source for PostgreSQL of rows out of their values, width values a row. It cannot say
-// what type a column is of in which every value is NULL.
+// Arrays returns a source of rows for PostgreSQL from their values, width values per row. It cannot
+// tell the type of a column in which every value is NULL.
 func Arrays(width int, args []any) (source string, columns []any, ok bool) {
 	if len(args) <= width {
 		return "", nil, false

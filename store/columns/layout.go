@@ -12,8 +12,8 @@ import (
 	"gorm.io/gorm/schema"
 )
 
-// Layout is what statements need to know of a type of rows: one column for each field of a struct, in
-// snake case, as gorm's schema of the type has them.
+// Layout describes a type of rows for statements: one column for each field of a struct, in snake
+// case, as in gorm's schema of the type.
 type Layout struct {
 	Table   string
 	Columns []string
@@ -31,7 +31,7 @@ type Layout struct {
 //nolint:gochecknoglobals // caches of what never changes
 var layouts, schemas sync.Map
 
-// Of returns the layout of a type of rows. It panics for a type that is none.
+// Of returns the layout of a type of rows. It panics for any other type.
 func Of[T any]() *Layout {
 	t := reflect.TypeFor[T]()
 	if known, ok := layouts.Load(t); ok {
@@ -130,8 +130,8 @@ func (n Names) TableName(name string) string {
 	return n.NamingStrategy.TableName(name)
 }
 
-// Adapt has gorm read and write the columns of a type of rows like every other statement. Time stamps
-// are the callers' own.
+// Adapt has gorm read and write the columns of a type of rows like every other statement. The
+// callers set the time stamps.
 func Adapt(s *schema.Schema) {
 	for _, f := range s.Fields {
 		f.AutoCreateTime, f.AutoUpdateTime, f.NewValuePool = 0, 0, columnPool{}

@@ -54,8 +54,8 @@ func (p *Conn) Control(statement string) error {
 	return nil
 }
 
-// Abort leaves whatever transaction is open. An error means that none was, or
-// that the connection is lost; then it is replaced.
+// Abort rolls back any open transaction. A failed rollback means that none was open, or that the
+// connection is lost; a lost connection is replaced.
 func (p *Conn) Abort() {
 	ctx := context.Background()
 	if _, err := p.Conn.ExecContext(ctx, "ROLLBACK"); err == nil {

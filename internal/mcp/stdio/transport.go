@@ -162,7 +162,7 @@ const maxLine = 16 << 20
 // StatelessVersion is the first protocol version without sessions.
 const StatelessVersion = "2026-07-28"
 
-// ErrorResponse returns an error response to a request, whose id is nil where it cannot be read.
+// ErrorResponse returns an error response to a request; id is nil if it cannot be read.
 func ErrorResponse(id any, e *jsonrpc.Error) map[string]any {
 	if raw, ok := id.(json.RawMessage); ok && len(raw) == 0 {
 		id = nil
@@ -180,7 +180,7 @@ func lineTooLong() *jsonrpc.Error {
 	return InvalidRequest("a message may have at most %d bytes", maxLine)
 }
 
-// DecodeError returns the mistake of an invalid message, and its id, nil if the id cannot be read.
+// DecodeError returns the mistake in an invalid message, and the message's id, nil if unreadable.
 func DecodeError(raw []byte) (id json.RawMessage, mistake *jsonrpc.Error) {
 	var m map[string]json.RawMessage
 	err := json.Unmarshal(raw, &m)

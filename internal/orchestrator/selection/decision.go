@@ -98,7 +98,7 @@ func ByScore(a, b *Ranked) int {
 	return a.LastAssignedAt.Compare(b.LastAssignedAt)
 }
 
-// judged is an agent with how many checks it has passed.
+// judged is an agent with the number of checks it has passed.
 type judged struct {
 	Ranked
 

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Verify checks what no Select shows: wrong memberships, empty groups and wrong counts. The index
-// must not be in use.
+// Verify finds errors that no Select shows: wrong memberships, empty groups and wrong counts. The
+// index must not be in use.
 func Verify(x *Index) error {
 	members, offers := 0, map[key]int{}
 	for k, g := range x.groups {

@@ -13,7 +13,7 @@ type Index struct {
 	agents map[string]*entry
 	// groups are the agents of a type, or with a capability, unordered.
 	groups map[key][]*entry
-	// offers counts the active agents with a capability: those of a type, and all under the type "".
+	// offers counts the active agents with a capability: by type, and all under the type "".
 	offers map[key]int
 }
 
@@ -31,9 +31,9 @@ func New() *Index {
 	return &Index{agents: map[string]*entry{}, groups: map[key][]*entry{}, offers: map[key]int{}}
 }
 
-// Change calls fn with an agent, of which only the ID is set if it is unknown, and stores what fn
-// has changed if it returns true. fn must not use the index, write into Capabilities (it may replace
-// them) or change the ID.
+// Change calls fn with an agent (only the ID is set if it is unknown) and stores the changed agent
+// if fn returns true. fn must not use the index, write into Capabilities (it may replace them) or
+// change the ID.
 func (x *Index) Change(id string, fn func(*Agent) bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -50,8 +50,8 @@ func (a *Agent) load() int {
 // DefaultThreshold is the minimum share of the required capabilities (PROTOCOL_V5 §5.1).
 const DefaultThreshold = 0.5
 
-// Request describes what a task requires of an agent. Without capabilities it must name an agent
-// or a type; otherwise nothing matches.
+// Request describes the requirements of a task. Without capabilities it must name an agent or a
+// type; otherwise nothing matches.
 type Request struct {
 	// Capabilities are required. A name matches with or without the prefix custom:, and counts
 	// once.
@@ -83,8 +83,8 @@ func (r *Request) tooDeep(limit int) bool {
 	return limit != 0 && r.Depth > 0 && r.Depth >= limit
 }
 
-// check returns how many checks the agent passes before the first that it does not; reasons lists
-// them.
+// check returns the number of checks that the agent passes before the first that fails; reasons
+// lists them.
 func (r *Request) check(a *Agent, score float64) (passed int) {
 	w := &a.Worker
 	failed := [...]bool{
@@ -104,9 +104,9 @@ func (r *Request) check(a *Agent, score float64) (passed int) {
 	return slices.Index(failed[:], true)
 }
 
-// reasons returns the reasons in the order of the checks, "" for an agent that passes all. Exclusion
-// is checked before saturation, because waiting for an excluded agent is useless, and after
-// availability, because lifting the exclusion does not bring an agent online.
+// reasons returns the reasons in the order of the checks, "" for an agent that passes all.
+// Exclusion is checked before saturation, because waiting for an excluded agent is useless, and
+// after availability, because lifting the exclusion does not bring an agent online.
 func reasons() [12]Reason {
 	return [...]Reason{
 		ReasonInactive, ReasonWrongType, ReasonWrongSphere, ReasonNotRequested, ReasonBelowThreshold, ReasonTooDeep,

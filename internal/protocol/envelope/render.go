@@ -161,8 +161,8 @@ func (p *Protocol) envelope(agent models.Agent, t task, id uuid.UUID, payload wi
 // REST API.
 const maxChunked = 8 << 20
 
-// maxText returns the longest text of a chunk whose message is at most limit bytes long, unless limit is
-// 0. JSON may escape a byte as six (\u0007).
+// maxText returns the longest text of a chunk whose message is at most limit bytes long, unless
+// limit is 0. JSON may escape a byte as six (\u0007).
 func maxText(limit int) int {
 	const envelope, escaped, least = 2048, 6, 1024
 	if limit <= 0 {

@@ -92,8 +92,8 @@ type Protocol struct {
 	keys         *auth.Keys      // nil for none
 	messages     *messagelog.Log // nil for none
 	numbers      *messageNumbers
-	// pageCache holds long texts that are being read, so that each of thousands of pages neither
-	// reads the text from the database nor splits it.
+	// pageCache holds long texts that are being read, so that the text is not read from the database
+	// and split again for each of its pages.
 	pageCache *lru.Cache[string, pagedText]
 }
 

@@ -42,9 +42,9 @@ func (p *Protocol) resolver(s sender, contextID int64) orchestrator.Resolver {
 	}}
 }
 
-// translateReference translates a reference of a request. One to a task's result gets the task's id,
-// and the core resolves it; a message, and a field that only this protocol can read, is replaced by its
-// value.
+// translateReference translates a reference of a request. A reference to a result gets the task's
+// id, and the core resolves it; one to a message, or to a field that only this protocol can read,
+// is replaced by its value.
 func (p *Protocol) translateReference(ctx context.Context, s sender, contextID int64, text string) (translated string, isValue bool, err error) {
 	ref, err := wire.ParseRef(text)
 	if err == nil && ref.Number != 0 {

@@ -25,7 +25,7 @@ const reasonMissing = "missing"
 // more than an attempt may output.
 const maxParts = orchestrator.MaxOutput / (4 * wire.MaxData)
 
-// handleReport handles what a worker sends about its task.
+// handleReport handles a worker's message about its task.
 func (p *Protocol) handleReport(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
 	t, err := p.workerTask(ctx, s, m)
 	if err != nil {

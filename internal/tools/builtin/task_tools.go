@@ -158,7 +158,7 @@ func (b *builtins) taskToChange(ctx context.Context, c *tools.Invocation, id str
 	return t, err
 }
 
-// waitOf returns the wait of a call, the given default in seconds where it names none.
+// waitOf returns how long a call waits, the given default in seconds if it does not say.
 func waitOf(seconds *float64, otherwise float64) time.Duration {
 	if seconds == nil {
 		seconds = &otherwise

@@ -14,29 +14,28 @@ import (
 	"comet/store/columns"
 )
 
-// Edge says that two tools were used in one run, the one before the other. A tool is
-// named serverId:toolName.
+// Edge records that From was used before To in a run. A tool is named serverId:toolName.
 type Edge struct {
 	From string `gorm:"column:from_tool"`
 	To   string `gorm:"column:to_tool"`
-	// Runs is in how many successful runs they were used so.
+	// Runs is the number of successful runs with this edge.
 	Runs     int64
 	LastUsed time.Time
 }
 
-// Node is what is known of a tool's use.
+// Node is the recorded use of a tool.
 type Node struct {
 	Tool string
-	// Runs is in how many successful runs it was used.
+	// Runs is the number of successful runs that used the tool.
 	Runs     int64
 	LastUsed time.Time
-	// Rank is its PageRank, and Community the number of those it is used with; -1 where
-	// they have not been computed.
+	// Rank is its PageRank, 0 until it is computed. Community is the number of its group of tools
+	// that are used together, -1 until it is computed.
 	Rank      float64
 	Community int
 }
 
-// Vector is what a model made of the text of a tool.
+// Vector is a model's embedding of the text of a tool.
 type Vector struct {
 	// Digest is the SHA-256 of the model's name and the text, in hexadecimal digits.
 	Digest string
@@ -104,14 +103,14 @@ func Nodes(ctx context.Context, s *store.Store, limit int) ([]Node, error) {
 	return store.Rows[Node](s.Reads(ctx), "SELECT "+columns.List[Node]()+" FROM tool_nodes ORDER BY last_used DESC, tool LIMIT ?", limit)
 }
 
-// PurgeEdges deletes up to limit edges that were not used since before and returns how
+// PurgeEdges deletes up to limit edges that were last used earlier than before, and returns how
 // many.
 func PurgeEdges(tx *store.Tx, before time.Time, limit int) (int64, error) {
 	return tx.Exec(`DELETE FROM tool_edges WHERE (from_tool, to_tool) IN
 		(SELECT from_tool, to_tool FROM tool_edges WHERE last_used < ? ORDER BY last_used LIMIT ?)`, before, limit)
 }
 
-// TrimEdges deletes all but the newest edges, and at most limit, and returns how many.
+// TrimEdges keeps the newest edges, deletes at most limit of the others, and returns how many.
 func TrimEdges(tx *store.Tx, newest, limit int) (int64, error) {
 	n, err := store.Row[int64](tx, "SELECT count(*) FROM tool_edges")
 	if err != nil || n <= int64(newest) {
@@ -121,7 +120,7 @@ func TrimEdges(tx *store.Tx, newest, limit int) (int64, error) {
 		(SELECT from_tool, to_tool FROM tool_edges ORDER BY last_used, from_tool, to_tool LIMIT ?)`, min(n-int64(newest), int64(limit)))
 }
 
-// PurgeNodes deletes up to limit tools that were not used since before and returns how
+// PurgeNodes deletes up to limit tools that were last used earlier than before, and returns how
 // many.
 func PurgeNodes(tx *store.Tx, before time.Time, limit int) (int64, error) {
 	return tx.Exec("DELETE FROM tool_nodes WHERE tool IN (SELECT tool FROM tool_nodes WHERE last_used < ? ORDER BY last_used LIMIT ?)", before, limit)
@@ -138,7 +137,7 @@ func Vectors(ctx context.Context, s *store.Store, digests []string) ([]Vector, e
 	return vectors, err
 }
 
-// SaveVectors stores vectors and replaces those before.
+// SaveVectors stores vectors and replaces existing ones.
 func SaveVectors(tx *store.Tx, vectors []Vector) error {
 	for _, v := range vectors {
 		raw := make([]byte, 0, 4*len(v.Vector))
@@ -159,8 +158,8 @@ func UseVectors(tx *store.Tx, digests []string) error {
 	return err
 }
 
-// PurgeVectors deletes up to limit vectors that were not used since before and returns
-// how many.
+// PurgeVectors deletes up to limit vectors that were last used earlier than before, and returns how
+// many.
 func PurgeVectors(tx *store.Tx, before time.Time, limit int) (int64, error) {
 	return tx.Exec("DELETE FROM tool_vectors WHERE digest IN (SELECT digest FROM tool_vectors WHERE last_used < ? ORDER BY last_used LIMIT ?)",
 		before, limit)

@@ -101,8 +101,8 @@ func (r Range) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (r Range) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// Split cuts an output into chunks of at most limit bytes, at most MaxChunk, at character boundaries.
-// An empty output has no chunks.
+// Split cuts an output into chunks of at most limit bytes, at most MaxChunk, at character
+// boundaries. An empty output has no chunks.
 func Split(output string, limit int) []Chunk {
 	limit = min(limit, MaxChunk)
 	total := int64(len(output))

@@ -92,7 +92,7 @@ func unsupported(message, requested string, supported []string) Failure {
 // failure returns the payload of an error message. It replaces text that a message cannot contain,
 // because an error about an error helps no one.
 func failure(code Code, message string, context any) Failure {
-	raw, _ := json.Marshal(context, jsontext.AllowInvalidUTF8(true)) // fails for no text, number or time
+	raw, _ := json.Marshal(context, jsontext.AllowInvalidUTF8(true)) // cannot fail for these types
 	message = strings.ReplaceAll(validUTF8(message), "\x00", replacement)
 	return Failure{Code: code, Message: message, Context: raw}
 }

@@ -43,8 +43,8 @@ const (
 	maxWalked = 8 * models.MaxTaskParameters
 )
 
-// Resolver implements orchestrator.Resolver. A resolved value is final: it is not resolved again if it
-// looks like a reference.
+// Resolver implements orchestrator.Resolver. A resolved value is final: it is not resolved again if
+// it looks like a reference.
 type Resolver struct {
 	// Translate translates a reference with short names, also #MSG:number: to its value if isValue is
 	// set, and otherwise to a reference of this package. nil leaves every reference as it is.

@@ -64,7 +64,7 @@ func (c Code) Valid() bool {
 	return len(c) == 3 && c[0] == 'E' && c[1]-'0' <= 9 && c[2]-'0' <= 9
 }
 
-// meanings are the meanings of the codes of the document, and with one digit those of categories.
+// meanings are the meanings of the document's codes; a code with one digit is a category.
 var meanings = map[Code]string{ //nolint:gochecknoglobals // a constant
 	E00:  "no error",
 	E10:  "invalid message format",
