@@ -2,6 +2,8 @@ package program
 
 import (
 	"bufio"
+	"fmt"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -78,4 +80,35 @@ func TestKillLeftover(t *testing.T) {
 		require.True(t, alive(cmd.Process.Pid))
 		require.True(t, alive(child))
 	})
+
+	t.Run("spares the jobs of a daemon, which have groups of their own", func(t *testing.T) {
+		t.Parallel()
+		state := t.TempDir()
+		_, child := begin(t, state, func(cmd *exec.Cmd) {
+			cmd.Path, cmd.Args = os.Args[0], []string{os.Args[0], "-test.run=^TestDaemonWithJob$"}
+			cmd.Env = append(cmd.Env, daemonVariable+"=1")
+			cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Setsid = false, true
+		})
+		t.Cleanup(func() { _ = background.KillProcessGroup(child) })
+		require.Equal(t, child, processes()[child].group)
+		require.Empty(t, KillLeftover(state))
+		require.True(t, alive(child))
+	})
+}
+
+const daemonVariable = "TEST_DAEMON"
+
+// TestDaemonWithJob is the daemon that TestKillLeftover starts: it starts a job with a process group
+// of its own, as a shell with job control does, and prints its process id.
+func TestDaemonWithJob(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(daemonVariable) == "" {
+		return
+	}
+	job := exec.CommandContext(t.Context(), "sleep", "600")
+	background.SetProcessGroup(job)
+	job.SysProcAttr.Pdeathsig = 0
+	require.NoError(t, job.Start())
+	_, _ = fmt.Println(job.Process.Pid)
+	_ = job.Wait()
 }

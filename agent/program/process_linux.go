@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"comet/internal/background"
 )
@@ -74,12 +75,14 @@ func descends(all map[int]procStat, pid, from int) bool {
 }
 
 // KillLeftover kills the process groups that a killed worker with the same state directory has
-// left running, and returns their tasks. Their environment variables identify them. A process with
-// a session of its own is a daemon that outlives its task on purpose.
+// left running, and returns their tasks. Their environment variables identify them. Processes of a
+// session that a command has started are daemons, which outlive their task on purpose.
 func KillLeftover(state string) (tasks []string) {
+	mark := stateVariable + state
 	for pid, p := range processes() {
 		variables := environOf(pid)
-		if p.group <= 1 || p.group == p.session || !slices.Contains(variables, stateVariable+state) || background.KillProcessGroup(p.group) != nil {
+		if !slices.Contains(variables, mark) || !sharesDirectory(pid, state) || p.group <= 1 || p.group == syscall.Getpgrp() ||
+			p.group == p.session || slices.Contains(environOf(p.session), mark) || background.KillProcessGroup(p.group) != nil {
 			continue
 		}
 		for _, entry := range variables {
@@ -89,6 +92,14 @@ func KillLeftover(state string) (tasks []string) {
 		}
 	}
 	return tasks
+}
+
+// sharesDirectory reports whether a path is the same directory for another process, which may be in
+// another container.
+func sharesDirectory(pid int, path string) bool {
+	own, err := os.Stat(path)
+	other, otherErr := os.Stat(filepath.Join("/proc", strconv.Itoa(pid), "root", path))
+	return err == nil && otherErr == nil && os.SameFile(own, other)
 }
 
 // environOf returns the environment with which a process was started, nil for another user's

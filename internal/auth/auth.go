@@ -109,12 +109,15 @@ func (a *Auth) Lapsed(ctx context.Context, hashes [][32]byte) (lapsed [][32]byte
 		}
 	}
 	if len(lapsed) > 0 {
-		a.forget()
+		a.revocations.Add(1) // a look-up that has begun is not cached
+	}
+	for _, hash := range lapsed {
+		a.verified.Remove(hash)
 	}
 	return lapsed, nil
 }
 
-// forget clears the cache after a change was committed or found.
+// forget clears the cache after a committed change.
 func (a *Auth) forget() {
 	a.revocations.Add(1)
 	a.verified.Purge()

@@ -197,7 +197,7 @@ func do[T any](ctx context.Context, l *Ledger, op operation, result *T, once *mo
 			}
 			return *result, r.err
 		})
-		if errs.Is(r.err, errs.BudgetExceeded) {
+		if errs.Is(err, errs.BudgetExceeded) && errors.Is(err, r.err) {
 			return tx.Forget(once)
 		}
 		return err

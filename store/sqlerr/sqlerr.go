@@ -41,6 +41,7 @@ const (
 	pgLockNotAvailable     = "55P03"
 	pgQueryCanceled        = "57014"
 	pgUntranslatable       = "22021" // text with a NUL or that is not UTF-8
+	pgNULInJSON            = "22P05"
 )
 
 // Translate turns a driver's error into one with a code, by its number:
@@ -94,7 +95,7 @@ func classify(err error) (errs.Code, string) {
 			return errs.Conflict, conflict
 		case pgSerializationFailure, pgDeadlock, pgLockNotAvailable, pgQueryCanceled:
 			return errs.Busy, busy
-		case pgUntranslatable:
+		case pgUntranslatable, pgNULInJSON:
 			return errs.InvalidRequest, "a text holds a character that cannot be stored"
 		}
 		switch pg.Code[:min(2, len(pg.Code))] { // connection, resources, operator, system

@@ -16,7 +16,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -52,8 +51,9 @@ type Resolver struct {
 }
 
 // MayRefer implements orchestrator.Resolver.
-func (Resolver) MayRefer(parameters json.RawMessage) bool {
-	return slices.ContainsFunc([]string{contextMark, referenceMark, messageMark}, func(mark string) bool { return bytes.Contains(parameters, []byte(mark)) })
+func (r Resolver) MayRefer(parameters json.RawMessage) bool {
+	contains := func(mark string) bool { return bytes.Contains(parameters, []byte(mark)) }
+	return contains(contextMark) || contains(referenceMark) || r.Translate != nil && contains(messageMark)
 }
 
 // Resolve implements orchestrator.Resolver. It returns errs.InvalidRequest for a reference to

@@ -47,7 +47,11 @@ func OpenSession(tx *store.Tx, firstTask func(contextNumber int64) int) (ID, err
 // session. Concurrent transactions do not wait for each other.
 func createContext(tx *store.Tx, describe func(number int64) (tasks int, sessionID string, err error)) (id ID, err error) {
 	for {
-		if id.Context, err = store.Row[int64](tx, "SELECT number FROM v5_next_context"); err != nil {
+		id.Context, err = store.Row[int64](tx, "SELECT number FROM v5_next_context")
+		if errs.Is(err, errs.NotFound) {
+			return id, errs.New(errs.Busy, "too many transactions create contexts; try again")
+		}
+		if err != nil {
 			return id, err
 		}
 		var sessionID string
