@@ -28,8 +28,8 @@ type Layout struct {
 	byName  map[string]*schema.Field
 }
 
-//nolint:gochecknoglobals // caches of what never changes
-var layouts, schemas sync.Map
+//nolint:gochecknoglobals // a cache of what never changes
+var layouts sync.Map
 
 // Of returns the layout of a type of rows. It panics for any other type.
 func Of[T any]() *Layout {
@@ -37,7 +37,7 @@ func Of[T any]() *Layout {
 	if known, ok := layouts.Load(t); ok {
 		return known.(*Layout)
 	}
-	s, err := schema.Parse(new(T), &schemas, Names{})
+	s, err := schema.Parse(new(T), &sync.Map{}, Names{}) // a shared cache would wait on channels
 	if err != nil {
 		panic(fmt.Sprintf("the columns of %s: %v", t, err))
 	}
