@@ -8,6 +8,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -44,7 +45,7 @@ func generate(dirs []string) (jsonText, yamlText []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	defer os.RemoveAll(annotated)
+	defer func() { err = errors.Join(err, os.RemoveAll(annotated)) }()
 	if err := annotateRoutes(dirs[0], annotated); err != nil {
 		return nil, nil, err
 	}
