@@ -66,7 +66,7 @@ func openTaskServerWith(b *testing.B, database string, logs bool) *taskServer {
 	require.NoError(b, err)
 	feed := events.NewFeed(m.store, nil)
 	m.work = orchestrator.New(m.store, m.ledger, &orchestrator.Options{
-		Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), v5.Class: v5.Policy()}, Registry: m.registry, Feed: feed, MaxQueue: 1 << 30,
+		Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), v5.Class: v5.Policy()}, Registry: m.registry, Feed: feed, MaxQueue: 1 << 30, MaxWaiters: 1 << 30, MaxWaitersPerToken: 1 << 30,
 	})
 	runner := jobs.New(m.store, nil)
 	m.work.RegisterJobs(runner)

@@ -5,9 +5,11 @@ package columns
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -20,35 +22,28 @@ import (
 //	time.Duration              microseconds
 //	json.RawMessage            its text, '' for nil
 //	[32]byte                   its bytes
-//	the states of enumeration  their index
-//	other slices and structs   JSON
+//	the types of enumerations  their index
+//	other slices, structs      JSON, [] for a nil slice
 //	other types                unchanged, a pointer as its target
 //
 // No field needs a tag for this, except a slice: gorm's serializer:json makes gorm treat it as a
 // column and not as a relation.
 
-// enumeration returns the values of an enumeration, stored as their index; nil for other types.
-func enumeration(t reflect.Type) []string {
-	switch t {
-	case reflect.TypeFor[models.TaskState]():
-		return texts(models.TaskNew, models.TaskRunning, models.TaskDone, models.TaskFailed, models.TaskCancelled)
-	case reflect.TypeFor[models.WaitReason]():
-		return texts(models.NotWaiting, models.WaitForWorker, models.WaitForRetry, models.WaitForReply)
-	case reflect.TypeFor[models.AttemptState]():
-		return texts(models.AttemptAssigned, models.AttemptRunning, models.AttemptSucceeded, models.AttemptFailed, models.AttemptTimedOut, models.AttemptCancelled)
-	case reflect.TypeFor[models.WorkerState]():
-		return texts(models.WorkerOffline, models.WorkerOnline, models.WorkerBusy)
-	case reflect.TypeFor[models.SessionState]():
-		return texts(models.SessionOpen, models.SessionClosed)
-	case reflect.TypeFor[models.ReservationState]():
-		return texts(models.ReservationHeld, models.ReservationSettled, models.ReservationReleased, models.ReservationExpired)
+// enumerations has the values of each enumeration, which are stored as their index.
+var enumerations = sync.OnceValue(func() map[reflect.Type][]string { //nolint:gochecknoglobals // built once, never changed
+	return map[reflect.Type][]string{
+		reflect.TypeFor[models.TaskState]():        texts(models.TaskNew, models.TaskRunning, models.TaskDone, models.TaskFailed, models.TaskCancelled),
+		reflect.TypeFor[models.WaitReason]():       texts(models.NotWaiting, models.WaitForWorker, models.WaitForRetry, models.WaitForReply),
+		reflect.TypeFor[models.AttemptState]():     texts(models.AttemptAssigned, models.AttemptRunning, models.AttemptSucceeded, models.AttemptFailed, models.AttemptTimedOut, models.AttemptCancelled),
+		reflect.TypeFor[models.WorkerState]():      texts(models.WorkerOffline, models.WorkerOnline, models.WorkerBusy),
+		reflect.TypeFor[models.SessionState]():     texts(models.SessionOpen, models.SessionClosed),
+		reflect.TypeFor[models.ReservationState](): texts(models.ReservationHeld, models.ReservationSettled, models.ReservationReleased, models.ReservationExpired),
 	}
-	return nil
-}
+})
 
 // Index returns the number that is stored for a value of an enumeration, -1 for an invalid value.
 func Index[T ~string](value T) int {
-	return slices.Index(enumeration(reflect.TypeFor[T]()), string(value))
+	return slices.Index(enumerations()[reflect.TypeFor[T]()], string(value))
 }
 
 func texts[T ~string](values ...T) []string {
@@ -101,24 +96,26 @@ func Value(value any) (any, error) {
 		}
 		return Value(v.Elem().Interface())
 	case reflect.String:
-		if values := enumeration(v.Type()); values != nil {
-			return int64(slices.Index(values, v.String())), nil
+		if values := enumerations()[v.Type()]; values != nil {
+			return int64(slices.Index(values, v.String())), nil // the columns' CHECK refuses -1
 		}
 		return v.String(), nil
 	case reflect.Int, reflect.Int64:
 		return v.Int(), nil
+	case reflect.Slice:
+		if v.IsNil() {
+			return "[]", nil
+		}
 	}
 	text, err := json.Marshal(value)
-	if string(text) == "null" { // no slice
-		text = []byte("[]")
-	}
 	return string(text), err
 }
 
 // column is the scan target of a stored value. It keeps no reference to the driver's memory.
 type column struct{ into any }
 
-// Target returns the scan target of a column. database/sql handles the commonest types itself.
+// Target returns the scan target of a column. database/sql scans the commonest types itself and fails
+// for NULL, which their columns do not contain, except *string and []byte.
 func Target(into any) any {
 	switch into.(type) {
 	case *string, *int64, *bool, *float64, **string, *[]byte:
@@ -127,7 +124,7 @@ func Target(into any) any {
 	return column{into}
 }
 
-// Scan implements sql.Scanner; NULL is the zero value.
+// Scan implements sql.Scanner. NULL becomes the zero value.
 func (c column) Scan(v any) (err error) {
 	switch into := c.into.(type) {
 	case *time.Time:
@@ -174,11 +171,16 @@ func load(into reflect.Value, v any) error {
 		f, _ := v.(float64)
 		into.SetFloat(f)
 	case t.Kind() == reflect.String:
-		if values := enumeration(t); values != nil {
-			into.SetString(values[whole(v)])
+		values := enumerations()[t]
+		if values == nil {
+			into.SetString(string(bytesOf(v)))
 			return nil
 		}
-		into.SetString(string(bytesOf(v)))
+		index := whole(v)
+		if index < 0 || index >= int64(len(values)) {
+			return fmt.Errorf("%d is not the index of a value of %s", index, t)
+		}
+		into.SetString(values[index])
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.String:
 		list, err := decodeStrings(string(bytesOf(v)))
 		into.Set(reflect.MakeSlice(t, len(list), len(list)))
