@@ -72,7 +72,7 @@ func (m *taskServer) startV5Worker(b *testing.B) {
 		Subprotocols: []string{"v5"}, HTTPHeader: http.Header{"Authorization": {"Bearer " + m.registerWorkerFor(b, "worker-v5", "custom:v5")}},
 	})
 	require.NoError(b, err)
-	require.NoError(b, conn.Write(ctx, websocket.MessageText, []byte("M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=v5;places=256")))
+	require.NoError(b, conn.Write(ctx, websocket.MessageText, []byte("M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=v5;concurrency=256")))
 	var running sync.WaitGroup
 	running.Go(func() {
 		for n := 1; ; n = n%v5.MaxNumber + 1 {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,14 +23,14 @@ const (
 )
 
 // group collects operations that wait at the same time. One of the callers leads: it commits all
-// of them in one transaction and then passes the lead to a caller that arrived meanwhile. A
-// process therefore has one ledger transaction at a time and needs no goroutine for it.
+// of them in one transaction. A process therefore has one ledger transaction at a time and needs
+// no goroutine for it.
 type group struct {
 	commit func(ctx context.Context, ops []operation) error
+	leader chan struct{} // has an element while a caller leads; the oldest waiting caller leads next
 
 	mu      sync.Mutex
 	waiting []*call
-	led     bool
 }
 
 // call is one caller's operation.
@@ -37,87 +38,73 @@ type call struct {
 	ctx  context.Context
 	op   operation
 	err  error
-	done chan bool // true when decided, false to take the lead
+	done chan struct{} // closed when decided
 }
 
-func newGroup(commit func(context.Context, []operation) error) *group { return &group{commit: commit} }
+func newGroup(commit func(context.Context, []operation) error) *group {
+	return &group{commit: commit, leader: make(chan struct{}, 1)}
+}
 
 // do returns the operation's own error, or why the group could not be committed.
 func (g *group) do(ctx context.Context, op operation) error {
-	c := &call{ctx: ctx, op: op, done: make(chan bool, 1)}
-	if !g.join(c) {
-		select {
-		case decided := <-c.done:
-			if decided {
-				return c.err
-			}
-		case <-ctx.Done():
-			if g.leave(c) {
-				return ctx.Err()
-			}
-			if <-c.done {
-				return c.err
-			}
+	c := &call{ctx: ctx, op: op, done: make(chan struct{})}
+	g.mu.Lock()
+	g.waiting = append(g.waiting, c)
+	g.mu.Unlock()
+	select {
+	case <-c.done:
+	case g.leader <- struct{}{}:
+		defer func() { <-g.leader }()
+		g.lead(c)
+	case <-ctx.Done():
+		if g.leave(c) {
+			return ctx.Err()
 		}
+		<-c.done // a leader has taken it
 	}
-	g.lead(c)
 	return c.err
 }
 
-// join adds a call and reports whether it leads.
-func (g *group) join(c *call) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.waiting = append(g.waiting, c)
-	if g.led {
-		return false
-	}
-	g.led = true
-	return true
-}
-
-// leave removes a call that no leader has taken.
+// leave removes a call, unless a leader has taken it.
 func (g *group) leave(c *call) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for i, w := range g.waiting {
-		if w == c && len(c.done) == 0 {
-			g.waiting = append(g.waiting[:i], g.waiting[i+1:]...)
-			return true
-		}
+	i := slices.Index(g.waiting, c)
+	if i >= 0 {
+		g.waiting = slices.Delete(g.waiting, i, i+1)
 	}
-	return false
+	return i >= 0
 }
 
-// lead commits the group of c and passes the lead on.
+// lead commits the group of c, unless an earlier leader has decided c.
 func (g *group) lead(c *call) {
 	calls := g.takeGroup(c)
-	defer g.passLead()
 	// Deferred, so that a panic of the decision does not leave the others waiting.
 	defer func() {
-		for _, other := range calls {
-			if other != c {
-				other.done <- true
-			}
+		for _, decided := range calls {
+			close(decided.done)
 		}
 	}()
 	g.decide(calls)
 }
 
 // takeGroup removes the calls of the next group, the leader's own included. Calls that do not fit
-// may be overtaken once: the oldest waiting call leads next.
-func (g *group) takeGroup(leader *call) []*call {
+// may be overtaken once: the oldest waiting call leads next. It is empty if c is not waiting.
+func (g *group) takeGroup(c *call) []*call {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	calls, left := []*call{leader}, g.waiting[:0]
-	capacity := maxGroupFacts - facts(leader.op)
-	for _, c := range g.waiting {
-		switch n := facts(c.op); {
-		case c == leader:
+	if !slices.Contains(g.waiting, c) {
+		return nil
+	}
+	calls, left := []*call{c}, g.waiting[:0]
+	capacity := maxGroupFacts - facts(c.op)
+	for _, other := range g.waiting {
+		switch n := facts(other.op); {
+		case other == c:
 		case len(calls) < maxGroup && n <= capacity:
-			calls, capacity = append(calls, c), capacity-n
+			calls, capacity = append(calls, other), capacity-n
 		default:
-			left = append(left, c)
+			left = append(left, other)
 		}
 	}
 	clear(g.waiting[len(left):])
@@ -131,15 +118,6 @@ func facts(op operation) int {
 		return len(r.facts)
 	}
 	return 1
-}
-
-// passLead makes the oldest waiting call the leader.
-func (g *group) passLead() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.led = len(g.waiting) > 0; g.led {
-		g.waiting[0].done <- false
-	}
 }
 
 // decide commits the calls together. If a statement fails, each call runs alone to find the

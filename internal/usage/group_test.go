@@ -82,7 +82,7 @@ func (d *committer) idle(t *testing.T) {
 	require.Eventually(t, func() bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		return !d.led && len(d.waiting) == 0
+		return len(d.leader) == 0 && len(d.waiting) == 0
 	}, time.Minute, 50*time.Microsecond)
 	d.let, d.before = nil, nil
 	w := &countedOperation{}
@@ -272,7 +272,7 @@ func TestACallerWhoseContextEnds(t *testing.T) {
 		t.Parallel()
 		for range 300 {
 			d := newCommitter()
-			d.led = true // as if another call led
+			d.leader <- struct{}{} // as if another call led
 			ctx, cancel := context.WithCancel(context.Background())
 			ended, follower := &countedOperation{n: 1}, &countedOperation{n: 2}
 			first, second := make(chan error, 1), make(chan error, 1)
@@ -282,9 +282,9 @@ func TestACallerWhoseContextEnds(t *testing.T) {
 			d.wait(t, 2)
 			if rand.IntN(2) == 0 {
 				cancel()
-				d.passLead()
+				<-d.leader
 			} else {
-				d.passLead()
+				<-d.leader
 				cancel()
 			}
 			require.NoError(t, <-second)

@@ -121,6 +121,10 @@ func Target(into any) any {
 	case *string, *int64, *bool, *float64, **string, *[]byte:
 		return into
 	}
+	value := reflect.ValueOf(into)
+	if t := value.Type().Elem(); t.Kind() == reflect.String && enumerations()[t] == nil {
+		into = value.Convert(reflect.TypeFor[*string]()).Interface() // Scan needs no reflection for it
+	}
 	return column{into}
 }
 
@@ -147,7 +151,19 @@ func (c column) Scan(v any) (err error) {
 		*into = [32]byte{}
 		copy(into[:], bytesOf(v))
 	case *[]string:
-		*into, err = decodeStrings(string(bytesOf(v)))
+		*into, err = decodeStrings(textOf(v))
+	case *string:
+		*into = textOf(v)
+	case *int:
+		*into = int(whole(v))
+	case **int:
+		if *into = nil; v != nil {
+			*into = new(int(whole(v)))
+		}
+	case **int64:
+		if *into = nil; v != nil {
+			*into = new(whole(v))
+		}
 	default:
 		err = load(reflect.ValueOf(c.into).Elem(), v)
 	}
@@ -173,7 +189,7 @@ func load(into reflect.Value, v any) error {
 	case t.Kind() == reflect.String:
 		values := enumerations()[t]
 		if values == nil {
-			into.SetString(string(bytesOf(v)))
+			into.SetString(textOf(v))
 			return nil
 		}
 		index := whole(v)
@@ -182,7 +198,7 @@ func load(into reflect.Value, v any) error {
 		}
 		into.SetString(values[index])
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.String:
-		list, err := decodeStrings(string(bytesOf(v)))
+		list, err := decodeStrings(textOf(v))
 		into.Set(reflect.MakeSlice(t, len(list), len(list)))
 		for i, text := range list {
 			into.Index(i).SetString(text)
@@ -212,6 +228,14 @@ func bytesOf(v any) []byte {
 		return bytes.Clone(v)
 	}
 	return nil
+}
+
+// textOf returns a text that a driver returned, "" for NULL.
+func textOf(v any) string {
+	if text, ok := v.(string); ok {
+		return text
+	}
+	return string(bytesOf(v))
 }
 
 // encodeStrings makes the JSON array that decodeStrings reads; nil is an empty one.
