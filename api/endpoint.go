@@ -227,14 +227,12 @@ func (s *Server) readRequest(w http.ResponseWriter, r *http.Request, rule bodyRu
 	switch rule {
 	case withoutBody:
 		err = rejectBody(r)
-	case jsonBody:
-		body, err = s.decode(w, r, v)
 	case validBody:
-		if body, err = s.decode(w, r, v); err == nil {
+		if body, err = s.decode(w, r, v, false); err == nil {
 			err = input.Validate(v).Err()
 		}
-	case optionalBody:
-		body, err = s.decodeOptional(w, r, v)
+	default:
+		body, err = s.decode(w, r, v, rule == optionalBody)
 	}
 	return req, body, err
 }
@@ -274,22 +272,13 @@ func rejectBody(r *http.Request) error {
 const contentTypeMergePatch = "application/merge-patch+json"
 
 // decode reads a JSON body into v and returns the raw body. It checks types, not values.
-func (s *Server) decode(w http.ResponseWriter, r *http.Request, v any) ([]byte, error) {
+func (s *Server) decode(w http.ResponseWriter, r *http.Request, v any, optional bool) ([]byte, error) {
 	accepted := []string{contentTypeJSON}
 	if r.Method == http.MethodPatch {
 		accepted = append(accepted, contentTypeMergePatch)
 	}
 	body, _, err := httpkit.ReadBody(w, r, httpkit.BodyRules{Limit: s.opts.MaxBody, MediaTypes: accepted})
-	if err != nil {
-		return nil, err
-	}
-	return body, input.DecodeJSON(body, v)
-}
-
-// decodeOptional is decode for a request whose body is optional.
-func (s *Server) decodeOptional(w http.ResponseWriter, r *http.Request, v any) ([]byte, error) {
-	body, _, err := httpkit.ReadBody(w, r, httpkit.BodyRules{Limit: s.opts.MaxBody, MediaTypes: []string{contentTypeJSON}})
-	if err != nil || len(bytes.TrimSpace(body)) == 0 {
+	if err != nil || optional && len(bytes.TrimSpace(body)) == 0 {
 		return body, err
 	}
 	return body, input.DecodeJSON(body, v)

@@ -48,14 +48,14 @@ func TestParseTags(t *testing.T) {
 		strings.Repeat(`"`, 7):  {},
 		strings.Repeat(`,`, 99): {},
 	} {
-		tags, star, ok := parseTags([]string{line})
+		c, ok := parseCondition([]string{line})
 		require.Equal(t, want.ok, ok, line)
-		require.Equal(t, want.star, star, line)
-		require.Equal(t, want.tags, tags, line)
+		require.Equal(t, want.star, c.star, line)
+		require.Equal(t, want.tags, c.tags, line)
 	}
-	tags, _, ok := parseTags([]string{`"a"`, `"b"`})
+	c, ok := parseCondition([]string{`"a"`, `"b"`})
 	require.True(t, ok)
-	require.Len(t, tags, 2, "several header values are one list")
+	require.Len(t, c.tags, 2, "several header values are one list")
 }
 
 func TestIfNoneMatch(t *testing.T) {
@@ -230,28 +230,28 @@ func TestStoredResponses(t *testing.T) {
 	require.Empty(t, head.body)
 }
 
-// FuzzParseTags checks that what is read as a list of tags reads the same when it
+// FuzzParseCondition checks that what is read as a list of tags reads the same when it
 // is written again.
-func FuzzParseTags(f *testing.F) {
+func FuzzParseCondition(f *testing.F) {
 	for _, seed := range []string{`"a"`, `W/"a", "b"`, `*`, `"a" "b"`, `W/`, `"`, `,"",`} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
-		tags, star, ok := parseTags([]string{line})
-		if !ok || star {
-			require.Empty(t, tags)
+		c, ok := parseCondition([]string{line})
+		if !ok || c.star {
+			require.Empty(t, c.tags)
 			return
 		}
 		var written []string
-		for _, tag := range tags {
+		for _, tag := range c.tags {
 			prefix := ""
 			if tag.weak {
 				prefix = "W/"
 			}
 			written = append(written, prefix+`"`+tag.opaque+`"`)
 		}
-		again, _, ok := parseTags(written)
+		again, ok := parseCondition(written)
 		require.True(t, ok)
-		require.Equal(t, tags, again)
+		require.Equal(t, c.tags, again.tags)
 	})
 }

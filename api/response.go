@@ -137,32 +137,38 @@ func (t tagRef) version() (int64, bool) {
 	return v, err == nil && v > 0
 }
 
-// parseTags parses the values of an If-Match or If-None-Match header (RFC 9110 §8.8.3, §13.1). ok
-// is false if they are malformed.
-func parseTags(lines []string) (tags []tagRef, star, ok bool) {
+// condition is the value of If-Match or If-None-Match: * or a list of tags.
+type condition struct {
+	star bool
+	tags []tagRef
+}
+
+// parseCondition parses the values of an If-Match or If-None-Match header (RFC 9110 §8.8.3, §13.1).
+// ok is false if they are malformed.
+func parseCondition(lines []string) (c condition, ok bool) {
 	rest := strings.TrimSpace(strings.Join(lines, ","))
 	if rest == "*" {
-		return nil, true, true
+		return condition{star: true}, true
 	}
 	for {
 		rest = strings.TrimLeft(rest, ", \t")
 		if rest == "" {
-			return tags, false, len(tags) > 0
+			return c, len(c.tags) > 0
 		}
 		var t tagRef
 		rest, t.weak = strings.CutPrefix(rest, "W/")
 		if rest == "" || rest[0] != '"' {
-			return nil, false, false
+			return condition{}, false
 		}
 		end := strings.IndexByte(rest[1:], '"')
 		if end < 0 || strings.ContainsFunc(rest[1:1+end], notTagChar) {
-			return nil, false, false
+			return condition{}, false
 		}
 		t.opaque, rest = rest[1:1+end], strings.TrimLeft(rest[end+2:], " \t")
 		if rest != "" && rest[0] != ',' {
-			return nil, false, false
+			return condition{}, false
 		}
-		tags = append(tags, t)
+		c.tags = append(c.tags, t)
 	}
 }
 
@@ -172,15 +178,12 @@ func notTagChar(r rune) bool { return r <= 0x20 || r == 0x7F }
 // the tag of the compressed form as equal. It returns the tag to send with the 304. A malformed
 // header matches nothing, because the full response is always correct.
 func matchingTag(lines []string, tag string) (known string, ok bool) {
-	tags, star, ok := parseTags(lines)
-	if !ok {
-		return "", false
-	}
-	if star {
-		return tag, true
+	c, ok := parseCondition(lines)
+	if !ok || c.star {
+		return tag, ok
 	}
 	opaque := strings.Trim(tag, `"`)
-	for _, t := range tags {
+	for _, t := range c.tags {
 		if strings.TrimSuffix(t.opaque, gzipSuffix) == opaque {
 			return `"` + t.opaque + `"`, true
 		}
@@ -214,23 +217,18 @@ func precondition(r *http.Request) (registry.Precondition, error) {
 	}, nil
 }
 
-// condition is the value of If-Match or If-None-Match.
-type condition struct {
-	star bool
-	tags []tagRef
-}
-
+// conditionOf reads If-Match or If-None-Match, nil without the header.
 func conditionOf(r *http.Request, header string) (*condition, error) {
 	lines := r.Header.Values(header)
 	if len(lines) == 0 {
 		return nil, nil
 	}
-	tags, star, ok := parseTags(lines)
+	c, ok := parseCondition(lines)
 	if !ok {
 		return nil, invalidHeader(header, "entity_tag",
 			`%s must be * or a list of entity tags in double quotes, such as "3.a1b2c3d4e5f60718"`, header)
 	}
-	return &condition{star, tags}, nil
+	return &c, nil
 }
 
 // matches reports whether the condition contains the version.

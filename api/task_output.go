@@ -5,8 +5,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"regexp"
 	"strconv"
-	"strings"
 
 	"comet/internal/errs"
 	"comet/internal/httpkit"
@@ -265,37 +265,29 @@ func byteRange(r *http.Request, size int64) (from, to int64, partial bool) {
 	if len(lines) != 1 || r.Header.Get("If-Range") != "" {
 		return 0, size, false
 	}
-	unit, spec, _ := strings.Cut(lines[0], "=")
-	first, last, ok := strings.Cut(strings.TrimSpace(spec), "-")
-	if !ok || !strings.EqualFold(strings.TrimSpace(unit), "bytes") {
+	m := rangeForm.FindStringSubmatch(lines[0])
+	if m == nil || m[1]+m[2] == "" {
 		return 0, size, false
 	}
-	if first == "" { // a suffix range
-		n, ok := bytePosition(last)
-		if !ok {
-			return 0, size, false
-		}
-		if n == 0 {
-			return size, size, true
-		}
-		return max(size-n, 0), size, true
-	}
-	from, ok = bytePosition(first)
-	if !ok {
+	first, last := bytePosition(m[1]), bytePosition(m[2])
+	switch {
+	case m[1] == "" && last == 0:
+		return size, size, true
+	case m[1] == "": // a suffix range
+		return max(size-last, 0), size, true
+	case m[2] == "":
+		return first, size, true
+	case last < first:
 		return 0, size, false
 	}
-	if last == "" {
-		return from, size, true
-	}
-	end, ok := bytePosition(last)
-	if !ok || end < from {
-		return 0, size, false
-	}
-	return from, min(end, size-1) + 1, true
+	return first, min(last, size-1) + 1, true
 }
 
-// bytePosition parses digits; a number that overflows becomes the maximum.
-func bytePosition(text string) (int64, bool) {
-	n, err := strconv.ParseUint(text, 10, 63) // the maximum on overflow
-	return int64(n), err == nil || errors.Is(err, strconv.ErrRange)
+// rangeForm matches a single range of bytes.
+var rangeForm = regexp.MustCompile(`^\s*(?i:bytes)\s*=\s*(\d*)-(\d*)\s*$`)
+
+// bytePosition parses digits. A number that overflows becomes the maximum, "" becomes 0.
+func bytePosition(digits string) int64 {
+	n, _ := strconv.ParseUint(digits, 10, 63) // the maximum on overflow
+	return int64(n)
 }
