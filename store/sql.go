@@ -165,7 +165,8 @@ func (s *Store) InBatches(ctx context.Context, do func(tx *Tx, limit int) (int64
 	}
 }
 
-// Keys are the argument of a statement about rows with these keys. Without keys it is not run.
+// Keys are the argument of a statement about rows with these keys. Without keys it is not run: it
+// changes and finds no row, so Row returns errs.NotFound.
 type Keys []string
 
 // keyPairs are Keys of two columns.
