@@ -185,7 +185,9 @@ func (x *Index) judge(r *Request) (rows []judged) {
 	defer x.mu.RUnlock()
 	for i, name := range names {
 		members := x.groups[key{capability: name}]
-		rows = slices.Grow(rows, len(members))
+		if i == 0 {
+			rows = make([]judged, 0, len(members))
+		}
 		for _, e := range members {
 			if e.countOf(names[:i]) == 0 { // it was not found by an earlier name
 				score := float64(1+e.countOf(names[i+1:])) / float64(len(names))
