@@ -147,22 +147,21 @@ func (tx *Tx) Exec(query string, args ...any) (int64, error) { return tx.exec(qu
 // not wait long.
 const batchRows = 1000
 
-// InBatches calls do, each time in a transaction of its own and with the number of rows that it may
-// change, until do changes fewer. It returns the number of all.
-func (s *Store) InBatches(ctx context.Context, do func(tx *Tx, limit int) (int64, error)) (total int64, err error) {
-	for {
-		var n int64
-		err := s.Write(ctx, func(tx *Tx) (err error) {
-			n, err = do(tx, batchRows)
-			return err
-		})
-		if err != nil {
-			return total, err
-		}
-		if total += n; n < batchRows {
-			return total, nil
+// InBatches calls each step, each time in a transaction of its own and with the number of rows that
+// it may change, until it changes fewer. It returns the number of all.
+func (s *Store) InBatches(ctx context.Context, steps ...func(tx *Tx, limit int) (int64, error)) (total int64, err error) {
+	for _, step := range steps {
+		for n := int64(batchRows); n >= batchRows; total += n {
+			err := s.Write(ctx, func(tx *Tx) (err error) {
+				n, err = step(tx, batchRows)
+				return err
+			})
+			if err != nil {
+				return total, err
+			}
 		}
 	}
+	return total, nil
 }
 
 // Keys are the argument of a statement about rows with these keys. Without keys it is not run: it

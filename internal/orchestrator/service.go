@@ -103,16 +103,12 @@ const replayFor = 24 * time.Hour
 // request and message ids, and broadcasts that were pending for a day.
 func (o *Orchestrator) Purge(ctx context.Context) error {
 	ended, replayed := o.store.Now().Add(-o.opts.Retention), o.store.Now().Add(-replayFor)
-	for _, purge := range []func(tx *store.Tx, limit int) (int64, error){
+	_, err := o.store.InBatches(ctx,
 		func(tx *store.Tx, limit int) (int64, error) { return tx.Tasks().Purge(ended, limit) },
 		func(tx *store.Tx, limit int) (int64, error) { return tx.Sessions().Purge(ended, limit) },
 		func(tx *store.Tx, limit int) (int64, error) { return tx.Tasks().PurgeRequests(replayed, limit) },
 		func(tx *store.Tx, limit int) (int64, error) { return tx.Inbox().PurgeProcessed(replayed, limit) },
 		func(tx *store.Tx, limit int) (int64, error) { return tx.Inbox().PurgeNotices(replayed, limit) },
-	} {
-		if _, err := o.store.InBatches(ctx, purge); err != nil {
-			return err
-		}
-	}
-	return nil
+	)
+	return err
 }

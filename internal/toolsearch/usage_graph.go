@@ -326,15 +326,11 @@ func (g *graph) change(k ChangeKind) Change {
 // purge deletes unused edges, nodes and vectors, and edges over MaxEdges.
 func (u *usageGraph) purge(ctx context.Context) error {
 	before := u.store.Now().Add(-u.opts.Retention)
-	for _, purge := range []func(tx *store.Tx, limit int) (int64, error){
+	_, err := u.store.InBatches(ctx,
 		func(tx *store.Tx, limit int) (int64, error) { return graphstore.PurgeEdges(tx, before, limit) },
 		func(tx *store.Tx, limit int) (int64, error) { return graphstore.TrimEdges(tx, u.opts.MaxEdges, limit) },
 		func(tx *store.Tx, limit int) (int64, error) { return graphstore.PurgeNodes(tx, before, limit) },
 		func(tx *store.Tx, limit int) (int64, error) { return graphstore.PurgeVectors(tx, before, limit) },
-	} {
-		if _, err := u.store.InBatches(ctx, purge); err != nil {
-			return err
-		}
-	}
-	return nil
+	)
+	return err
 }

@@ -125,10 +125,10 @@ const defaultRetention = 30 * 24 * time.Hour
 // messages.
 func (p *Protocol) Purge(ctx context.Context) error {
 	before := p.store.Now().Add(-p.retention)
-	_, err := p.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) { return shortid.Purge(tx, before, limit) })
-	if err == nil {
-		_, err = p.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) { return messagelog.Purge(tx, before, limit) })
-	}
+	_, err := p.store.InBatches(ctx,
+		func(tx *store.Tx, limit int) (int64, error) { return shortid.Purge(tx, before, limit) },
+		func(tx *store.Tx, limit int) (int64, error) { return messagelog.Purge(tx, before, limit) },
+	)
 	return err
 }
 
