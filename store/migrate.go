@@ -12,6 +12,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/migrations"
+	"comet/store/sqlerr"
 	"comet/store/sqlitefile"
 )
 
@@ -27,6 +28,7 @@ type MigrationStatus struct {
 type Migrator struct {
 	db       *sql.DB
 	provider *goose.Provider
+	database string // names the database in errors
 }
 
 // OpenMigrator opens the database that opts name. The caller must Close it.
@@ -39,7 +41,7 @@ func OpenMigrator(opts Options) (*Migrator, error) {
 		if err != nil {
 			return nil, err
 		}
-		return newMigrator(db, goose.DialectSQLite3) // glossary:allow
+		return newMigrator(db, sqlitefile.Path(opts.Dir), goose.DialectSQLite3) // glossary:allow
 	}
 	opts.MaxConnections = 2
 	db, err := openPostgresPool(opts, map[string]string{"lock_timeout": "0", "statement_timeout": "0"}) // an index may take its time
@@ -50,10 +52,10 @@ func OpenMigrator(opts Options) (*Migrator, error) {
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	return newMigrator(db, goose.DialectPostgres, goose.WithSessionLocker(locker)) // glossary:allow
+	return newMigrator(db, "PostgreSQL", goose.DialectPostgres, goose.WithSessionLocker(locker)) // glossary:allow
 }
 
-func newMigrator(db *sql.DB, d goose.Dialect, opts ...goose.ProviderOption) (*Migrator, error) { // glossary:allow
+func newMigrator(db *sql.DB, name string, d goose.Dialect, opts ...goose.ProviderOption) (*Migrator, error) { // glossary:allow
 	files := migrations.SQLite()
 	if d == goose.DialectPostgres { // glossary:allow
 		files = migrations.Postgres()
@@ -63,15 +65,25 @@ func newMigrator(db *sql.DB, d goose.Dialect, opts ...goose.ProviderOption) (*Mi
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("read the migrations: %w", err), db.Close())
 	}
-	return &Migrator{db: db, provider: p}, nil
+	return &Migrator{db, p, name}, nil
 }
 
 // Close closes the connection.
 func (m *Migrator) Close() error { return m.db.Close() }
 
-// Up applies every pending migration and returns their names.
+// Up applies every pending migration and returns their names. It returns errs.Conflict for the schema
+// of a newer program.
 func (m *Migrator) Up(ctx context.Context) ([]string, error) {
-	return names(m.provider.Up(ctx))
+	applied, err := m.names(m.provider.Up(ctx))
+	if err != nil {
+		return nil, err
+	}
+	sources := m.provider.ListSources()
+	version, err := m.provider.GetDBVersion(ctx)
+	if newest := sources[len(sources)-1].Version; err == nil && version > newest {
+		return nil, errs.New(errs.Conflict, "the schema of the database %s is %d, but this program supports schemas up to %d: use a newer comet", m.database, version, newest)
+	}
+	return applied, m.wrap(err)
 }
 
 // Down undoes the newest applied migration and returns its name.
@@ -80,14 +92,14 @@ func (m *Migrator) Down(ctx context.Context) ([]string, error) {
 	if errors.Is(err, goose.ErrNoNextVersion) {
 		return nil, nil
 	}
-	return names([]*goose.MigrationResult{r}, err)
+	return m.names([]*goose.MigrationResult{r}, err)
 }
 
 // Status lists every migration, oldest first.
 func (m *Migrator) Status(ctx context.Context) ([]MigrationStatus, error) {
 	all, err := m.provider.Status(ctx)
 	if err != nil {
-		return nil, migrationError(err)
+		return nil, m.wrap(err)
 	}
 	out := make([]MigrationStatus, 0, len(all))
 	for _, s := range all {
@@ -109,9 +121,9 @@ func migrateUp(ctx context.Context, opts Options) error {
 	return errors.Join(err, m.Close())
 }
 
-func names(results []*goose.MigrationResult, err error) ([]string, error) {
+func (m *Migrator) names(results []*goose.MigrationResult, err error) ([]string, error) {
 	if err != nil {
-		return nil, migrationError(err)
+		return nil, m.wrap(err)
 	}
 	out := make([]string, 0, len(results))
 	for _, r := range results {
@@ -120,11 +132,15 @@ func names(results []*goose.MigrationResult, err error) ([]string, error) {
 	return out, nil
 }
 
-func migrationError(err error) error {
+// wrap adds the database to an error.
+func (m *Migrator) wrap(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("migrate the database: %w", err)
+	if named := sqlerr.Open(err, m.database); named != nil {
+		return named
+	}
+	return fmt.Errorf("migrate the database %s: %w", m.database, err)
 }
 
 // CheckSchema returns errs.Unavailable unless every migration this program

@@ -25,6 +25,7 @@ const (
 	sqliteIOErr      = 10
 	sqliteFull       = 13
 	sqliteCantOpen   = 14
+	sqliteNotADB     = 26
 	sqliteCheck      = 275
 	sqliteForeignKey = 787
 	sqlitePrimaryKey = 1555
@@ -43,6 +44,22 @@ const (
 	pgUntranslatable       = "22021" // text with a NUL or that is not UTF-8
 	pgNULInJSON            = "22P05"
 )
+
+// Open returns errs.Unavailable with a remedy if err means that a database, a file or a server, cannot be
+// opened; nil for other errors.
+func Open(err error, database string) error {
+	var failed *sqlite.Error
+	var connect *pgconn.ConnectError
+	switch {
+	case errors.As(err, &failed) && failed.Code()&0xff == sqliteCantOpen:
+		return errs.Wrap(errs.Unavailable, err, "the database %s cannot be opened: check the owner and the mode of the file and its directory, or name another directory with --data", database)
+	case errors.As(err, &failed) && failed.Code()&0xff == sqliteNotADB:
+		return errs.Wrap(errs.Unavailable, err, "%s is not a database: restore a backup with \"comet restore FILE --force\", or name another directory with --data", database)
+	case errors.As(err, &connect):
+		return errs.Wrap(errs.Unavailable, err, "%s cannot be reached at %s; check --database-url: %v", database, connect.Config.Host, connect.Unwrap())
+	}
+	return nil
+}
 
 // Translate turns a driver's error into one with a code, by its number:
 //

@@ -3,10 +3,14 @@ package storetest_test
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/errs"
 	"comet/store"
 	"comet/store/storetest"
 )
@@ -77,6 +81,40 @@ func TestMigrations(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, applied)
 	})
+}
+
+func TestSchemaOfANewerProgramIsRefused(t *testing.T) {
+	t.Parallel()
+	rule(t, "ByUpAndOpen", func(t *testing.T, db *storetest.DB) {
+		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
+			_, err := tx.Exec("INSERT INTO goose_db_version (version_id, is_applied) VALUES (999, ?)", true)
+			return err
+		}))
+		_, err := migrator(t, db).Up(t.Context())
+		require.ErrorContains(t, err, "is 999, but this program supports schemas up to")
+		require.Equal(t, errs.Conflict, errs.CodeOf(err))
+		opts := db.Options
+		opts.SkipMigrations = false
+		_, err = store.Open(t.Context(), opts)
+		require.ErrorContains(t, err, "use a newer comet")
+	})
+}
+
+// TestUnusableFile starts with files that are no databases; the errors name the file and a remedy.
+func TestUnusableFile(t *testing.T) {
+	t.Parallel()
+	text := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(text, "comet.db"), []byte(strings.Repeat("not a database ", 20)), 0o600))
+	_, err := store.Open(t.Context(), store.Options{Dir: text})
+	require.ErrorContains(t, err, filepath.Join(text, "comet.db")+" is not a database: restore a backup")
+	dir := t.TempDir()
+	path := filepath.Join(dir, "comet.db")
+	require.NoError(t, os.Mkdir(path, 0o700))
+	_, err = store.Open(t.Context(), store.Options{Dir: dir})
+	require.ErrorContains(t, err, "the database "+path+" cannot be opened: check the owner")
+	_, err = store.Open(t.Context(), store.Options{DatabaseURL: "postgres://user:secret@127.0.0.1:1/comet"})
+	require.ErrorContains(t, err, "PostgreSQL cannot be reached at 127.0.0.1; check --database-url")
+	require.NotContains(t, err.Error(), "secret")
 }
 
 func TestReplicasMigrateTogether(t *testing.T) {
