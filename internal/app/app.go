@@ -73,8 +73,15 @@ type App struct {
 	freshToken string
 }
 
-// Start starts the background work and the listeners, and returns.
-func (a *App) Start(ctx context.Context) error { return a.services.Start(ctx) }
+// Start starts the background work and the listeners, and returns. The first admin token is generated
+// last, so that a start that fails has not used up the one time that it is printed.
+func (a *App) Start(ctx context.Context) (err error) {
+	if err := a.services.Start(ctx); err != nil || a.cfg.AdminToken != "" {
+		return err
+	}
+	a.freshToken, err = ensureAdmin(ctx, a.tokens, a.cfg.Data)
+	return err
+}
 
 // URL returns the URL of the server for clients on this machine. Call it after Start.
 func (a *App) URL() string { return a.http.url() }

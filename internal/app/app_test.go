@@ -100,6 +100,7 @@ func TestApp(t *testing.T) {
 		require.NoError(t, err)
 		require.ErrorContains(t, a.Start(t.Context()), "--listen")
 		require.NoError(t, a.Stop(t.Context()))
+		require.NoFileExists(t, filepath.Join(cfg.Data, "admin.token"), "the start that succeeds prints the token")
 		require.NoError(t, started(t, cfg).Stop(t.Context()))
 	})
 
@@ -114,8 +115,10 @@ func TestApp(t *testing.T) {
 	withoutLeaks(t, "a failed first start can be repeated", func(t *testing.T, cfg config.Config) {
 		token := filepath.Join(cfg.Data, "admin.token")
 		require.NoError(t, os.Mkdir(token, 0o700)) // the path is taken
-		_, err := app.New(t.Context(), cfg, nil)
-		require.ErrorContains(t, err, token)
+		failed, err := app.New(t.Context(), cfg, nil)
+		require.NoError(t, err)
+		require.ErrorContains(t, failed.Start(t.Context()), token)
+		require.NoError(t, failed.Stop(t.Context()))
 		require.NoError(t, os.Remove(token))
 		a := started(t, cfg)
 		require.Equal(t, http.StatusOK, newClient(t, a.URL(), adminToken(t, cfg.Data)).status(t, "/api/v1/tokens"))

@@ -79,10 +79,10 @@ func (a *App) open(ctx context.Context) (err error) {
 		return fmt.Errorf("create the founding agents: %w", err)
 	}
 	a.tokens, a.keys = auth.New(a.store, &auth.Options{Clock: a.opts.Clock}), auth.NewKeys(a.store, &auth.KeysOptions{Clock: a.opts.Clock, Window: a.cfg.Transport.V5ReplayWindow})
-	if a.freshToken, err = ensureAdmin(ctx, a.tokens, a.cfg); err != nil {
-		return err
-	}
 	if a.cfg.AdminToken != "" {
+		if _, err := a.tokens.EnsureAdmin(ctx, a.cfg.AdminToken, true); err != nil {
+			return fmt.Errorf("store the admin token: %w", err)
+		}
 		if _, err := a.tokens.Verify(ctx, a.cfg.AdminToken); err != nil {
 			a.log.Warn("COMET_ADMIN_TOKEN was rotated or revoked and is not valid; set another value", "error", err)
 		}

@@ -14,7 +14,6 @@ import (
 	"github.com/gofrs/flock"
 
 	"comet/internal/auth"
-	"comet/internal/config"
 	"comet/internal/errs"
 	"comet/store/sqlitefile"
 )
@@ -153,21 +152,14 @@ func syncDir(dir string) error {
 // adminTokenFile holds the admin token of the first start, inside the data directory.
 const adminTokenFile = "admin.token"
 
-// ensureAdmin makes sure that an admin token exists: the configured one, or one that the first
-// start generates. It is written to its file before it is stored, so that it is not lost in a
-// crash. ensureAdmin returns the token if it was generated now.
-func ensureAdmin(ctx context.Context, tokens *auth.Auth, cfg config.Config) (string, error) {
-	if cfg.AdminToken != "" {
-		if _, err := tokens.EnsureAdmin(ctx, cfg.AdminToken, true); err != nil {
-			return "", fmt.Errorf("store the admin token: %w", err)
-		}
-		return "", nil
-	}
+// ensureAdmin generates an admin token if none exists, and returns it. The token is written to its
+// file before it is stored, so that it is not lost in a crash.
+func ensureAdmin(ctx context.Context, tokens *auth.Auth, dir string) (string, error) {
 	has, err := tokens.HasAdmin(ctx)
 	if has || err != nil {
 		return "", err
 	}
-	path := filepath.Join(cfg.Data, adminTokenFile)
+	path := filepath.Join(dir, adminTokenFile)
 	secret, inFile := unusedToken(ctx, tokens, path)
 	if !inFile {
 		if err := writeSecret(path, secret); err != nil {

@@ -57,7 +57,7 @@ func TestMCPCode(t *testing.T) {
 		require.Equal(t, http.StatusCreated, status, body)
 		eventually(t, func() bool { state, _ := h.state(t, "gone"); return state == "failed" }, "it is down")
 		text := requireFailed(t, "SANDBOX_ERROR", run(t, s, "return await gone.anything({})", nil))
-		require.Contains(t, text, `the MCP server "gone" is failed: `)
+		require.Contains(t, text, `the MCP server "gone" has failed: `)
 		require.NotContains(t, requireFailed(t, "SANDBOX_ERROR", run(t, s, "return nothing", nil)), "MCP server")
 	})
 
