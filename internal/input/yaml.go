@@ -3,8 +3,10 @@ package input
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"regexp"
+	"sort"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -79,7 +81,9 @@ func (d *Document) failYAML(err error, data []byte) {
 		if fromParser(message) {
 			line++
 			if !strings.HasSuffix(message, "content") && !strings.HasSuffix(message, "start>") {
-				message += ", in the value that begins on this line"
+				begin := line
+				line = max(line, firstFailure(data, err))
+				message += fmt.Sprintf(" in the value that begins on line %d; check the indentation and the brackets of this line", begin)
 			}
 		}
 	}
@@ -94,6 +98,29 @@ func (d *Document) failYAML(err error, data []byte) {
 		return
 	}
 	d.fail(line, errs.MalformedYAML, "", "syntax", "the document is not valid YAML: %s", ClipTo(message, maxMessage))
+}
+
+// maxSearched is the maximum size in bytes of a document in which firstFailure searches: it parses the
+// document about 20 times.
+const maxSearched = 1 << 20
+
+// firstFailure returns the line at which a document begins to have an error: the last line of its
+// shortest beginning that has the same error. It is 0 for a large document.
+func firstFailure(data []byte, failure error) int {
+	if len(data) > maxSearched {
+		return 0
+	}
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	ends := make([]int, len(lines))
+	for i, end := 0, 0; i < len(lines); i++ {
+		end += len(lines[i])
+		ends[i] = end
+	}
+	return 1 + sort.Search(len(lines)-1, func(i int) bool {
+		var doc yaml.Node
+		err := yaml.Unmarshal(data[:ends[i]], &doc)
+		return err != nil && err.Error() == failure.Error()
+	})
 }
 
 // fromParser reports whether the message is from the library's parser, not its scanner.

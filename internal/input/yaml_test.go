@@ -35,6 +35,7 @@ func TestParseYAMLRejects(t *testing.T) {
 		"a tab for indentation":     {"a:\n\tb: 1\n", 2, "", "syntax", "tab"},
 		"an unclosed bracket":       {"a: 1\nb: [1, 2\n", 2, "", "syntax", "not valid YAML"},
 		"nesting that is too deep":  {strings.Repeat("[", 80) + strings.Repeat("]", 80), 1, strings.Repeat("/0", 65), "depth", "64"},
+		"a wrong indentation":       {"agents:\n  - a: 1\n    b: 2\n  - a: 1\n   b: 2\n  - a: 1\n", 5, "", "syntax", "in the value that begins on line 2; check the indentation"},
 		"a second document's error": {"a: 1\n---\n[\n", 3, "", "syntax", "not valid YAML"},
 	} {
 		t.Run(name, func(t *testing.T) {
