@@ -149,7 +149,7 @@ func encodeCursor(key string) string { return base64.RawURLEncoding.EncodeToStri
 
 // OptTime parses an RFC 3339 time, nil if it is absent.
 func (q *query) OptTime(name string) *time.Time {
-	return q.parseTime(name, "%s must be a date and time such as 2026-01-10T15:30:00Z (RFC 3339; a + is written %%2B), not %s")
+	return q.parseTime(name, "%s must be a date and time such as 2026-01-10T15:30:00Z (RFC 3339), not %s")
 }
 
 // parseTime parses an RFC 3339 time, nil if it is absent. wrong is the error text for an invalid
@@ -161,6 +161,9 @@ func (q *query) parseTime(name, wrong string) *time.Time {
 	}
 	var t time.Time
 	if err := t.UnmarshalText([]byte(text)); err != nil { // stricter than time.Parse
+		if strings.Contains(text, " ") { // a plus sign that was not escaped
+			wrong += "; write + as %%2B in a URL"
+		}
 		q.Fail(name, "date_time", wrong, name, input.Quote(text))
 		return nil
 	}

@@ -226,7 +226,7 @@ func (q *query) OptInstant(name string) *time.Time {
 			return &at
 		}
 	}
-	at := q.parseTime(name, "%s must be a time such as 2026-01-10T15:30:00Z (a + is written %%2B) or a day such as 2026-01-10, not %s")
+	at := q.parseTime(name, "%s must be a time such as 2026-01-10T15:30:00Z or a day such as 2026-01-10, not %s")
 	if at == nil {
 		return nil
 	}

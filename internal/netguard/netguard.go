@@ -104,7 +104,7 @@ func (g *Guard) CheckURL(text string, limit int, httpsOnly bool) (rule string, e
 	case !isPort(u.Port()):
 		return invalid("url", "url must have a port of 1 to 65535, or none")
 	case u.User != nil:
-		return invalid("credentials", "url must not hold a user or password; deliveries are signed and pushes have a token instead")
+		return invalid("credentials", "url must not contain a user name or a password")
 	case strings.Contains(text, "#"):
 		return invalid("fragment", "url must not have a fragment, which is never sent")
 	case httpsOnly && u.Scheme != "https":

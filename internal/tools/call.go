@@ -2,10 +2,10 @@ package tools
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"runtime/debug"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -135,7 +135,15 @@ func (svc *Service) missingTool(c *Invocation, name string) error {
 	if !known || s.State == upstream.Ready {
 		return svc.toolNotFound(name)
 	}
-	return errs.New(errs.UpstreamFailed, "the MCP server %q is %s: %s", server, s.State, cmp.Or(s.Error, "it has not started yet"))
+	return errs.New(errs.UpstreamFailed, "%s", Unready(s))
+}
+
+// Unready describes a server that is not ready, as a clause.
+func Unready(s upstream.Status) string {
+	if s.State == upstream.Failed {
+		return fmt.Sprintf("the MCP server %q has failed: %s", s.ID, s.Error)
+	}
+	return fmt.Sprintf("the MCP server %q is %s; its tools can be called when it is ready", s.ID, s.State)
 }
 
 // toolNotFound is the error for a tool that does not exist or is hidden from the caller.

@@ -1,11 +1,9 @@
 package builtin
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -108,7 +106,7 @@ func (b *builtins) explainUndefined(ctx context.Context, c *tools.Invocation, co
 	}
 	for _, s := range servers {
 		if s.State != upstream.Ready && mentionsServer(code, s.ID) {
-			failed.Detail += fmt.Sprintf("; the MCP server %q is %s: %s", s.ID, s.State, cmp.Or(s.Error, "it has not started yet"))
+			failed.Detail += "; " + tools.Unready(s)
 		}
 	}
 	return failed
