@@ -141,7 +141,7 @@ func (w *Webhooks) Update(ctx context.Context, by models.Principal, id string, p
 	if err != nil {
 		return models.Webhook{}, err
 	}
-	w.markOutdated(id)
+	w.notify(id, true)
 	if changed {
 		w.logChange(ctx, by, id, "a webhook was changed")
 	}
@@ -244,7 +244,7 @@ func (w *Webhooks) Rotate(ctx context.Context, by models.Principal, id string, d
 	if err != nil {
 		return Created{}, err
 	}
-	w.markOutdated(id)
+	w.notify(id, true)
 	if notReplayed(once) {
 		w.logChange(ctx, by, id, "a webhook got a new secret")
 	}
@@ -277,7 +277,7 @@ func (w *Webhooks) Delete(ctx context.Context, by models.Principal, id string) e
 	if err != nil {
 		return err
 	}
-	w.markOutdated(id)
+	w.notify(id, true)
 	_, err = w.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.Deliveries().Delete(id, limit) })
 	if err != nil {
 		return err

@@ -19,10 +19,9 @@ const (
 
 // result is a finished attempt at a delivery.
 type result struct {
+	job
 	attemptResult
-	skipped  bool            // the attempt was not made
-	hook     *models.Webhook // the webhook at the time of the attempt
-	delivery models.Delivery
+	skipped bool // the attempt was not made
 }
 
 // goneFrom reports whether the webhook's current URL is gone, not only an earlier one.
