@@ -98,9 +98,7 @@ func (s *Server) joinPoller(ctx context.Context, c *connection) error {
 			return nil
 		}
 	}
-	_, err := s.join(ctx, c)
-	c.joined.Store(err == nil)
-	return err
+	return s.join(ctx, c)
 }
 
 // waitForMessages waits until a message can be delivered and returns the deliverable messages. A

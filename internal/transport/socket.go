@@ -143,10 +143,9 @@ func (s *socket) begin(ctx context.Context, version string) error {
 
 // join makes the agent available for tasks on this connection.
 func (s *socket) join(ctx context.Context) error {
-	if _, err := s.server.join(ctx, s.connection); err != nil {
+	if err := s.server.join(ctx, s.connection); err != nil {
 		return err
 	}
-	s.joined.Store(true)
 	s.wake()
 	return nil
 }
