@@ -37,7 +37,7 @@ func (p *pushers) reload() { p.poller.Wake() }
 
 // run keeps one pusher for each target until ctx ends.
 func (p *pushers) run(ctx context.Context) {
-	defer p.client.close()
+	defer p.client.transport.CloseIdleConnections()
 	defer p.group.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

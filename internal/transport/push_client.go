@@ -34,8 +34,6 @@ func newPushClient(o *Options) *pushClient {
 	return &pushClient{transport: o.Guard.Transport(pushTimeout), userAgent: o.UserAgent}
 }
 
-func (c *pushClient) close() { c.transport.CloseIdleConnections() }
-
 // probe checks that the target responds, with HEAD, or with an empty POST if HEAD fails.
 func (c *pushClient) probe(ctx context.Context, t models.PushTarget) error {
 	status, err := c.request(ctx, t, http.MethodHead, "", nil)

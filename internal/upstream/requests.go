@@ -44,7 +44,7 @@ func (m *Manager) Call(ctx context.Context, id, tool string, args json.RawMessag
 	if err != nil {
 		return nil, err
 	}
-	if !s.catalogue.names[tool] {
+	if !s.catalogue.Load().names[tool] {
 		return nil, newError(errs.NotFound, id, "has no tool %s", input.Quote(tool))
 	}
 	if args = bytes.TrimSpace(args); len(args) == 0 {
@@ -56,7 +56,7 @@ func (m *Manager) Call(ctx context.Context, id, tool string, args json.RawMessag
 	case args[0] != '{' || !json.Valid(args):
 		return nil, newError(errs.InvalidRequest, id, "requires arguments that are a JSON object")
 	}
-	return runRounds(ctx, s.session, "the tool "+input.Clip(tool), o, func(ctx context.Context, r round) (*mcp.CallToolResult, error) {
+	return runRounds(ctx, s, "the tool "+input.Clip(tool), o, func(ctx context.Context, r round) (*mcp.CallToolResult, error) {
 		return s.client.CallTool(ctx, &mcp.CallToolParams{
 			Meta: r.meta, Name: tool, Arguments: args, InputResponses: r.answers, RequestState: r.state,
 		})
@@ -69,7 +69,7 @@ func (m *Manager) ReadResource(ctx context.Context, id, uri string) (*mcp.ReadRe
 	if err != nil {
 		return nil, err
 	}
-	return runRounds(ctx, s.session, "the resource "+input.Quote(uri), nil, func(ctx context.Context, r round) (*mcp.ReadResourceResult, error) {
+	return runRounds(ctx, s, "the resource "+input.Quote(uri), nil, func(ctx context.Context, r round) (*mcp.ReadResourceResult, error) {
 		return s.client.ReadResource(ctx, &mcp.ReadResourceParams{
 			Meta: r.meta, URI: uri, InputResponses: r.answers, RequestState: r.state,
 		})
@@ -82,7 +82,7 @@ func (m *Manager) GetPrompt(ctx context.Context, id, name string, args map[strin
 	if err != nil {
 		return nil, err
 	}
-	return runRounds(ctx, s.session, "the prompt "+input.Quote(name), nil, func(ctx context.Context, r round) (*mcp.GetPromptResult, error) {
+	return runRounds(ctx, s, "the prompt "+input.Quote(name), nil, func(ctx context.Context, r round) (*mcp.GetPromptResult, error) {
 		return s.client.GetPrompt(ctx, &mcp.GetPromptParams{
 			Meta: r.meta, Name: name, Arguments: args, InputResponses: r.answers, RequestState: r.state,
 		})
@@ -95,7 +95,7 @@ func (m *Manager) Complete(ctx context.Context, id string, params *mcp.CompleteP
 	if err != nil {
 		return nil, err
 	}
-	return runRequest(ctx, s.session, "a completion", nil, func(ctx context.Context, c *call) (*mcp.CompleteResult, error) {
+	return runRequest(ctx, s, "a completion", nil, func(ctx context.Context, c *call) (*mcp.CompleteResult, error) {
 		p := *params
 		p.Meta = c.meta()
 		return s.client.Complete(ctx, &p)
