@@ -6,14 +6,7 @@ import (
 	"time"
 
 	"comet/internal/background"
-	"comet/models"
 )
-
-// job is a delivery for a runner.
-type job struct {
-	hook     *models.Webhook // at the time of the attempt
-	delivery models.Delivery
-}
 
 // runners make the attempts of one worker in parallel. They take deliveries and store results
 // without waking the worker each time, which is cheaper.

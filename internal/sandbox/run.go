@@ -74,8 +74,7 @@ func (r *run) converse(ctx context.Context) (Result, error) {
 	defer r.process.kill()
 	defer cancel()
 	r.begin, r.cpu, r.memory = time.Now(), r.process.cpu(), r.process.memory()
-	limit := time.NewTimer(r.request.Timeout + grace)
-	defer limit.Stop()
+	limit := time.After(r.request.Timeout + grace)
 	start := r.runFrame()
 	r.calls.Go(func() { // in the background, because the child may not read it
 		_ = r.process.send(kindRun, start) // an error means that the child has ended, and so its frames
@@ -89,7 +88,7 @@ func (r *run) converse(ctx context.Context) (Result, error) {
 			if value, done, failure := r.handleFrame(ctx, f); done {
 				return r.finish(value, failure)
 			}
-		case <-limit.C:
+		case <-limit:
 			return r.finish(nil, &Failure{Name: Timeout, Message: timeoutMessage(r.request.Timeout)})
 		case <-ctx.Done():
 			return Result{}, context.Cause(ctx)

@@ -43,7 +43,7 @@ func (s *Server) heartbeat(ctx context.Context, all []*connection, slice uint8) 
 			c.missedHeartbeats.Add(1)
 		}
 		c.heartbeatDue.Store(true)
-		c.wake()
+		c.wakeUp.Set()
 	}
 	s.recordAlive(ctx, alive)
 }

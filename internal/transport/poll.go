@@ -222,7 +222,7 @@ func (s *Server) acknowledgeAll(ctx context.Context, agentID string, ids []strin
 	}
 	if c := s.connections.get(agentID); c != nil {
 		c.inFlight.markAcked(ids)
-		c.wake()
+		c.wakeUp.Set()
 	}
 	return n, nil
 }

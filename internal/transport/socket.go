@@ -146,7 +146,7 @@ func (s *socket) join(ctx context.Context) error {
 	if err := s.server.join(ctx, s.connection); err != nil {
 		return err
 	}
-	s.wake()
+	s.wakeUp.Set()
 	return nil
 }
 
@@ -327,7 +327,7 @@ func (s *socket) receive(ctx context.Context, raw []byte, verified bool) (authen
 func (s *socket) reply(ctx context.Context, reply protocol.Reply, raw []byte) error {
 	if !s.protocol.info.Framed {
 		if _, tasks := s.inFlight.count(); s.joined.Load() && tasks >= s.concurrency {
-			s.wake() // the message may have freed a slot
+			s.wakeUp.Set() // the message may have freed a slot
 		}
 		return s.replyUnframed(ctx, reply, raw)
 	}

@@ -290,27 +290,6 @@ func (m *Manager) remove(u *supervisor) {
 	})
 }
 
-// ChangeKind is the kind of a change.
-type ChangeKind string
-
-// The kinds of changes.
-const (
-	Up              ChangeKind = "up"
-	Down            ChangeKind = "down"
-	Tools           ChangeKind = "tools"
-	Resources       ChangeKind = "resources" // or the templates of resources
-	Prompts         ChangeKind = "prompts"
-	ResourceUpdated ChangeKind = "resource_updated"
-)
-
-// Change is a change of an upstream.
-type Change struct {
-	Server string
-	Kind   ChangeKind
-	// URI is the resource of ResourceUpdated.
-	URI string
-}
-
 // maxPending limits the distinct changes that wait for delivery. Further updates of resources are
 // dropped.
 const maxPending = 10_000

@@ -130,7 +130,7 @@ func (s *session) describeFailure(ctx context.Context, c *call, what string, err
 	case rpc != nil && rpc.Code == codeTooLarge:
 		return failure(ReasonTooLarge, id, "responded to %s with more than %d bytes", what, s.opts.MaxMessage)
 	case c.hasExpired():
-		s.requestCheck()
+		s.checkRequested.Set()
 		return failure(ReasonTimeout, id, "did not respond to %s within %s", what, c.timeout)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return failure(ReasonTimeout, id, "did not respond to %s before the deadline of the caller", what)
@@ -139,7 +139,7 @@ func (s *session) describeFailure(ctx context.Context, c *call, what string, err
 	case s.hasEnded():
 		return failure(ReasonDown, id, "ended before it responded to %s", what)
 	case errors.As(err, &transport), rpc != nil && rpc.Code == codeRejected:
-		s.requestCheck()
+		s.checkRequested.Set()
 		return failure(ReasonDown, id, "cannot be reached for %s: %s", what, hidden(err.Error()))
 	case rpc != nil:
 		return failure(ReasonProtocol, id, "refused %s: %s (%d)", what, hidden(input.ClipTo(rpc.Message, maxLine)), rpc.Code).
@@ -149,9 +149,6 @@ func (s *session) describeFailure(ctx context.Context, c *call, what string, err
 	}
 	return failure(ReasonProtocol, id, "returned an invalid response to %s: %s", what, hidden(input.ClipTo(err.Error(), maxLine)))
 }
-
-// requestCheck requests a check of the session, which may have ended without notice.
-func (s *session) requestCheck() { s.checkRequested.Set() }
 
 // hasEnded reports whether the session has ended. Requests fail a moment before the end of the
 // connection is noticed.

@@ -24,7 +24,7 @@ type session struct {
 	catalogue         atomic.Pointer[catalogue] // set before the session is ready
 	acks              sync.Map                  // a channel for each URI whose subscription is not acknowledged yet
 	staleLists        *background.Pending[ChangeKind]
-	checkRequested    background.Signal // the session may have ended
+	checkRequested    background.Signal // the session may have ended without notice
 	notificationsLost atomic.Bool       // list changes may not be announced any more
 
 	process *process // nil for an address

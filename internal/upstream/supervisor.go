@@ -203,7 +203,7 @@ func (u *supervisor) follow(ctx context.Context, s *session) error {
 		case <-relist.C:
 			s.staleLists.Add(s.unannouncedLists()...)
 			if s.http != nil {
-				s.requestCheck() // an address does not announce its end
+				s.checkRequested.Set() // an address does not announce its end
 			}
 		case <-s.staleLists.Signal:
 			if settled == nil {
@@ -244,7 +244,7 @@ func (u *supervisor) refresh(ctx context.Context, s *session) {
 	fresh, err := s.readCatalogue(ctx, old, s.staleLists.Take()...)
 	if err != nil {
 		u.opts.Logger.Warn("the lists of an upstream cannot be read again", "upstream", u.server.ID, "error", err)
-		s.requestCheck()
+		s.checkRequested.Set()
 		return
 	}
 	var changed []ChangeKind

@@ -29,6 +29,27 @@ const (
 	maxItem      = 1 << 20  // bytes of one tool, about
 )
 
+// ChangeKind is the kind of a change.
+type ChangeKind string
+
+// The kinds of changes.
+const (
+	Up              ChangeKind = "up"
+	Down            ChangeKind = "down"
+	Tools           ChangeKind = "tools"
+	Resources       ChangeKind = "resources" // or the templates of resources
+	Prompts         ChangeKind = "prompts"
+	ResourceUpdated ChangeKind = "resource_updated"
+)
+
+// Change is a change of an upstream.
+type Change struct {
+	Server string
+	Kind   ChangeKind
+	// URI is the resource of ResourceUpdated.
+	URI string
+}
+
 // Options configures New; nil is the zero value.
 type Options struct {
 	// Logger receives starts, failures and the standard error of upstreams; default discards.
