@@ -34,23 +34,34 @@ func (w *Webhooks) Create(ctx context.Context, by models.Principal, d WebhookDra
 	}
 	checkEvents(&v, d.Events)
 	secret := checkSecret(&v, d.Secret)
-	var out Created
-	err := w.store.Write(ctx, func(tx *store.Tx) error {
+	return w.giveSecret(ctx, by, secret, once, "a webhook was created", func(tx *store.Tx) (models.Webhook, error) {
+		hook, err := fromDraft(tx, by, d, append(errs.Violations(nil), v...))
+		if err != nil {
+			return hook, err
+		}
+		hook.Keys.Secret = secret
+		return hook, tx.Webhooks().Insert(hook)
+	})
+}
+
+// giveSecret runs a change that stores a secret in a webhook, unless it was run for the idempotency
+// key before. message is the log entry of the change.
+func (w *Webhooks) giveSecret(ctx context.Context, by models.Principal, secret []byte, once *models.Idempotency, message string,
+	change func(*store.Tx) (models.Webhook, error),
+) (out Created, err error) {
+	err = w.store.Write(ctx, func(tx *store.Tx) error {
 		return tx.Idempotent(once, func() (any, error) {
-			hook, err := fromDraft(tx, by, d, append(errs.Violations(nil), v...))
-			if err != nil {
-				return nil, err
-			}
-			hook.Keys.Secret = secret
+			hook, err := change(tx)
 			out = Created{hook, signature.FormatSecret(secret)}
-			return out, tx.Webhooks().Insert(hook)
+			return out, err
 		})
 	})
 	if err != nil {
 		return Created{}, err
 	}
-	if notReplayed(once) {
-		w.logChange(ctx, by, out.Webhook.ID, "a webhook was created")
+	if once == nil || once.Replay == nil {
+		w.notify(out.Webhook.ID, true)
+		w.logChange(ctx, by, out.Webhook.ID, message)
 	}
 	return out, nil
 }
@@ -141,7 +152,7 @@ func (w *Webhooks) Update(ctx context.Context, by models.Principal, id string, p
 	if err != nil {
 		return models.Webhook{}, err
 	}
-	w.markOutdated(id)
+	w.notify(id, true)
 	if changed {
 		w.logChange(ctx, by, id, "a webhook was changed")
 	}
@@ -229,26 +240,14 @@ func (w *Webhooks) Rotate(ctx context.Context, by models.Principal, id string, d
 	if err := found.Err(); err != nil {
 		return Created{}, err
 	}
-	var out Created
-	err := w.store.Write(ctx, func(tx *store.Tx) error {
-		return tx.Idempotent(once, func() (any, error) {
-			hook, err := lock(tx, by, id)
-			if err != nil {
-				return nil, err
-			}
-			hook.Keys, hook.UpdatedAt = rotated(hook.Keys, made, grace, tx.Now()), tx.Now()
-			out = Created{hook, signature.FormatSecret(made)}
-			return out, tx.Webhooks().Save(hook)
-		})
+	return w.giveSecret(ctx, by, made, once, "a webhook got a new secret", func(tx *store.Tx) (models.Webhook, error) {
+		hook, err := lock(tx, by, id)
+		if err != nil {
+			return hook, err
+		}
+		hook.Keys, hook.UpdatedAt = rotated(hook.Keys, made, grace, tx.Now()), tx.Now()
+		return hook, tx.Webhooks().Save(hook)
 	})
-	if err != nil {
-		return Created{}, err
-	}
-	w.markOutdated(id)
-	if notReplayed(once) {
-		w.logChange(ctx, by, id, "a webhook got a new secret")
-	}
-	return out, nil
 }
 
 func rotated(k models.WebhookKeys, secret []byte, grace time.Duration, now time.Time) models.WebhookKeys {
@@ -277,7 +276,7 @@ func (w *Webhooks) Delete(ctx context.Context, by models.Principal, id string) e
 	if err != nil {
 		return err
 	}
-	w.markOutdated(id)
+	w.notify(id, true)
 	_, err = w.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.Deliveries().Delete(id, limit) })
 	if err != nil {
 		return err

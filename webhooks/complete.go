@@ -17,12 +17,17 @@ const (
 	reasonFailing = "no delivery succeeded for 5 days"
 )
 
+// job is a delivery for a runner.
+type job struct {
+	hook     *models.Webhook // at the time of the attempt
+	delivery models.Delivery
+}
+
 // result is a finished attempt at a delivery.
 type result struct {
+	job
 	attemptResult
-	skipped  bool            // the attempt was not made
-	hook     *models.Webhook // the webhook at the time of the attempt
-	delivery models.Delivery
+	skipped bool // the attempt was not made
 }
 
 // goneFrom reports whether the webhook's current URL is gone, not only an earlier one.

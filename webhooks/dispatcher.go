@@ -46,7 +46,7 @@ func (w *Webhooks) startDueWorkers(ctx context.Context) (idle time.Duration, err
 		switch {
 		case e.Due.After(now):
 			idle = min(idle, e.Due.Sub(now))
-		case w.wake(e.WebhookID):
+		case w.notify(e.WebhookID, false):
 		case e.LeaseOwner != "" && e.LeaseOwner != w.owner && e.LeaseUntil.After(now): // another replica delivers
 		default:
 			free = append(free, e.WebhookID)
@@ -97,21 +97,17 @@ func (w *Webhooks) startWorkers(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// wake notifies the worker of a webhook of due deliveries; it reports whether there is one.
-func (w *Webhooks) wake(id string) bool { return w.notify(id, func(*worker) {}) }
-
-// markOutdated notifies the worker of a webhook that the webhook was changed.
-func (w *Webhooks) markOutdated(id string) {
-	w.notify(id, func(k *worker) { k.outdated.Store(true) })
-}
-
-// notify changes the worker of a webhook and wakes it; it reports whether there is one.
-func (w *Webhooks) notify(id string, change func(*worker)) bool {
+// notify wakes the worker of a webhook that has due deliveries or, with changed, was changed; it
+// reports whether there is a worker.
+func (w *Webhooks) notify(id string, changed bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	k, ok := w.workers[id]
 	if ok {
-		change(k)
+		if changed {
+			k.outdated.Store(true)
+		}
+		k.due.Store(true)
 		k.wake.Set()
 	}
 	return ok

@@ -49,6 +49,3 @@ func lock(tx *store.Tx, by models.Principal, id string) (models.Webhook, error) 
 func (w *Webhooks) logChange(ctx context.Context, by models.Principal, id, what string) {
 	w.opts.Logger.InfoContext(ctx, what, "webhook", id, "actor", by.Name)
 }
-
-// notReplayed reports whether a successful operation had an effect, or only found its stored response.
-func notReplayed(once *models.Idempotency) bool { return once == nil || once.Replay == nil }

@@ -6,24 +6,16 @@ import (
 	"time"
 
 	"comet/internal/background"
-	"comet/models"
 )
-
-// job is a delivery for a runner.
-type job struct {
-	hook     *models.Webhook
-	delivery models.Delivery
-}
 
 // runners make the attempts of one worker in parallel. They take deliveries and store results
 // without waking the worker each time, which is cheaper.
 type runners struct {
-	jobs    chan job
-	crew    sync.WaitGroup
-	size    int          // number of runners
-	halt    atomic.Bool  // return deliveries that have not begun
-	until   atomic.Int64 // end of the lease
-	arrived background.Signal
+	jobs  chan job
+	crew  sync.WaitGroup
+	size  int          // number of runners
+	halt  atomic.Bool  // return deliveries that have not begun
+	until atomic.Int64 // end of the lease
 
 	mu        sync.Mutex
 	results   []result
@@ -41,7 +33,7 @@ func (r *runners) submit(k *worker, j job) {
 
 func (r *runners) runner(k *worker) {
 	for j := range r.jobs {
-		out := result{hook: j.hook, delivery: j.delivery, skipped: true}
+		out := result{job: j, skipped: true}
 		if r.mayBegin(k) && background.AcquireWithin(k.ctx, k.attempts, k.lease) == nil {
 			if r.mayBegin(k) { // it may have waited for long
 				out.skipped, out.attemptResult = false, k.makeAttempt(k.work, *j.hook, j.delivery)
@@ -52,7 +44,7 @@ func (r *runners) runner(k *worker) {
 			k.attempts.Release(1)
 		}
 		if r.addResult(out) > gather || len(r.jobs) <= k.opts.Concurrency || r.halt.Load() {
-			r.arrived.Set()
+			k.wake.Set()
 		}
 	}
 }

@@ -3,7 +3,6 @@ package webhooks
 import (
 	"bytes"
 	"context"
-	"net"
 	"net/http"
 	"time"
 
@@ -11,15 +10,8 @@ import (
 	"comet/webhooks/signature"
 )
 
-const (
-	// bodyTimeout limits the wait for the body of a response.
-	bodyTimeout = time.Second
-
-	idleConnections = 64 // per host: about as many as parallel deliveries
-	allIdle         = 1024
-	idleTimeout     = 90 * time.Second
-	maxHeaderBytes  = 64 << 10
-)
+// bodyTimeout limits the wait for the body of a response.
+const bodyTimeout = time.Second
 
 // sender makes attempts, both of tests and of deliveries. It is safe for concurrent use and keeps
 // no state except idle connections.
@@ -30,27 +22,7 @@ type sender struct {
 }
 
 func newSender(o Options) *sender {
-	return &sender{
-		timeout:   o.Timeout,
-		userAgent: []string{o.UserAgent},
-		// No proxy: it would make the connections that the guard must check.
-		transport: &http.Transport{
-			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-				// The transport continues to connect after the attempt has ended.
-				ctx, cancel := context.WithTimeout(ctx, o.Timeout)
-				defer cancel()
-				return o.Guard.DialContext(ctx, network, address)
-			},
-			TLSHandshakeTimeout:    o.Timeout,
-			ForceAttemptHTTP2:      true,
-			HTTP2:                  &http.HTTP2Config{SendPingTimeout: o.Timeout, PingTimeout: o.Timeout}, // otherwise a dead connection is reused
-			DisableCompression:     true,
-			MaxIdleConnsPerHost:    idleConnections,
-			MaxIdleConns:           allIdle,
-			IdleConnTimeout:        idleTimeout,
-			MaxResponseHeaderBytes: maxHeaderBytes,
-		},
-	}
+	return &sender{timeout: o.Timeout, userAgent: []string{o.UserAgent}, transport: o.Guard.Transport(o.Timeout)}
 }
 
 // close closes the idle connections.

@@ -79,7 +79,7 @@ func TestWithoutAResponseTheErrorSaysWhy(t *testing.T) {
 		}, `^the request failed: malformed HTTP response "SSH-2\.0`},
 		"a server whose header has no end": {func(_ int, c *net.TCPConn) {
 			request(c)
-			says(c, "HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", 2*maxHeaderBytes)+"\r\n\r\n")
+			says(c, "HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", 128<<10)+"\r\n\r\n")
 			gone(c)
 		}, "^the request failed: .*headers exceeded"},
 	} {

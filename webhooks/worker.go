@@ -36,7 +36,8 @@ const (
 )
 
 // worker delivers to one webhook that this replica has leased, until nothing is due. Its fields
-// belong to the goroutine of run, except the last ones.
+// belong to the goroutine of run, except the last ones. Whatever may let run continue sets wake; only
+// the end of a transaction has a channel of its own.
 //
 // A delivery is busy from its submission to a runner until its result is stored; no second
 // attempt starts meanwhile. The same goroutine reads pages and clears busy, so it never reads a
@@ -58,22 +59,20 @@ type worker struct {
 	unstored []result // results that are not stored
 	saving   int      // results that are being stored
 	saved    chan saveResult
-	flush    <-chan time.Time // fires when results have waited long enough
-	flushed  bool
+	flushAt  time.Time // when unstored results have waited long enough; zero if none waits
+	retryAt  time.Time // when to ask a failing database again
+	backoff  *backoff.ExponentialBackOff
 
-	retry   <-chan time.Time // when to ask a failing database again
-	backoff *backoff.ExponentialBackOff
-
-	wake     background.Signal // there may be more to do
-	outdated atomic.Bool       // the webhook was changed
+	wake     background.Signal
+	due      atomic.Bool // there may be more due deliveries
+	outdated atomic.Bool // the webhook was changed
 	runners
 }
 
 func newWorker(w *Webhooks, hook models.Webhook, until time.Time) *worker {
 	k := &worker{
 		Webhooks: w, hook: &hook, more: true, maxAttempts: 1, busy: map[string]bool{}, backoff: background.NewBackoff(background.MaxBackoff),
-		wake: background.NewSignal(), saved: make(chan saveResult, 1),
-		runners: runners{jobs: make(chan job, queuedPerAttempt*w.opts.Concurrency), arrived: background.NewSignal()},
+		wake: background.NewSignal(), saved: make(chan saveResult, 1), runners: runners{jobs: make(chan job, queuedPerAttempt*w.opts.Concurrency)},
 	}
 	k.until.Store(until.UnixMicro())
 	return k
@@ -85,8 +84,13 @@ func (k *worker) run(ctx context.Context) {
 	k.ctx = ctx
 	defer k.release()
 	defer k.stop()
-	stop := ctx.Done()
+	defer context.AfterFunc(ctx, k.wake.Set)()
+	defer context.AfterFunc(k.work, k.wake.Set)()
 	for {
+		for _, r := range k.collect() {
+			k.collectResult(r)
+		}
+		k.more = k.due.Swap(false) || k.more
 		k.startAttempts()
 		k.save()
 		if k.idle() {
@@ -96,49 +100,42 @@ func (k *worker) run(ctx context.Context) {
 			continue
 		}
 		select {
-		case <-k.arrived:
-			for _, r := range k.collect() {
-				k.collectResult(r)
-			}
+		case <-k.wake:
 		case s := <-k.saved:
 			k.finishSave(s)
-		case <-k.wake:
-			k.more = true
-		case <-k.flush:
-			k.flush, k.flushed = nil, true
-		case <-k.retry:
-			k.retry = nil
-		case <-k.stopSignal():
-			k.retry = nil
-		case <-stop:
-			stop = nil
 		}
 	}
 }
 
-// stopSignal ends a wait for the database when the worker must end.
-func (k *worker) stopSignal() <-chan struct{} {
-	if k.retry == nil {
-		return nil
-	}
-	return k.work.Done()
+// wakeAfter wakes the worker after d and returns that time.
+func (k *worker) wakeAfter(d time.Duration) time.Time {
+	at := time.Now().Add(d)
+	time.AfterFunc(d, k.wake.Set)
+	return at
 }
 
 func (k *worker) idle() bool {
-	return k.inFlight == 0 && k.saving == 0 && len(k.unstored) == 0 && len(k.page) == 0 && !k.more && k.retry == nil
+	return k.inFlight == 0 && k.saving == 0 && len(k.unstored) == 0 && len(k.page) == 0 && !k.more
 }
+
+// backsOff reports whether the worker waits before the next use of a failing database. It does not
+// when the attempts must end.
+func (k *worker) backsOff() bool { return time.Now().Before(k.retryAt) && k.work.Err() == nil }
 
 // waitForMore waits for more deliveries, which saves leasing the webhook again for each event of a
 // slow stream.
 func (k *worker) waitForMore() bool {
-	select {
-	case <-k.wake:
-		k.more = k.ctx.Err() == nil
-		return k.more
-	case <-time.After(k.opts.Poll):
-	case <-k.ctx.Done():
+	timeout := time.After(k.opts.Poll)
+	for !k.due.Load() {
+		select {
+		case <-k.wake:
+		case <-timeout:
+			return false
+		case <-k.ctx.Done():
+			return false
+		}
 	}
-	return false
+	return k.ctx.Err() == nil
 }
 
 // startAttempts submits as many deliveries to the runners as allowed.
@@ -153,7 +150,7 @@ func (k *worker) startAttempts() {
 		if k.inFlight == 0 {
 			k.halt.Store(false)
 		}
-		if k.halt.Load() || k.retry != nil || k.inFlight >= k.allowed() || len(k.unstored)+k.saving >= maxUnstored {
+		if k.halt.Load() || k.backsOff() || k.inFlight >= k.allowed() || len(k.unstored)+k.saving >= maxUnstored {
 			return
 		}
 		switch {

@@ -18,18 +18,19 @@ type saveResult struct {
 // save starts to store results, in one transaction at a time, so that results that arrive
 // meanwhile share the next one.
 func (k *worker) save() {
-	if k.saving > 0 || len(k.unstored) == 0 || k.retry != nil {
+	if k.saving > 0 || len(k.unstored) == 0 || k.backsOff() {
 		return
 	}
-	urgent := k.flushed || k.inFlight == 0 || k.hook.Ordering == models.OrderingAgent || k.ctx.Err() != nil
+	gathered := !k.flushAt.IsZero() && !time.Now().Before(k.flushAt)
+	urgent := gathered || k.inFlight == 0 || k.hook.Ordering == models.OrderingAgent || k.ctx.Err() != nil
 	if !urgent && len(k.unstored) < groupSize {
-		if k.flush == nil {
-			k.flush = time.After(gather)
+		if k.flushAt.IsZero() {
+			k.flushAt = k.wakeAfter(gather)
 		}
 		return
 	}
 	hook, batch := k.hook, k.unstored
-	k.unstored, k.saving, k.flush, k.flushed = nil, len(batch), nil, false
+	k.unstored, k.saving, k.flushAt = nil, len(batch), time.Time{}
 	go func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(k.work), storeTimeout)
 		defer cancel()
@@ -64,7 +65,7 @@ func (k *worker) backOff(ctx context.Context, err error) {
 		return // stopping
 	}
 	k.opts.Logger.WarnContext(ctx, "the database fails a webhook's deliveries and is asked again", "webhook", k.hook.ID, "error", err)
-	k.retry = time.After(k.backoff.NextBackOff())
+	k.retryAt = k.wakeAfter(k.backoff.NextBackOff())
 }
 
 // renewLease renews the lease in time and reports whether an attempt that starts now ends before it
@@ -73,7 +74,7 @@ func (k *worker) renewLease() bool {
 	if k.leaseLeft() < k.lease/2 {
 		k.renew(k.ctx)
 	}
-	return !k.stopping && k.retry == nil && k.fitsLease()
+	return !k.stopping && !k.backsOff() && k.fitsLease()
 }
 
 // leaseLeft returns the remaining time of the lease.

@@ -91,7 +91,7 @@ func (a *App) sandboxOptions(cache int) *sandbox.Options {
 		warm = -1
 	}
 	return &sandbox.Options{
-		Timeout: c.Timeout, MaxTimeout: max(c.MaxTimeout, c.Timeout), MemoryMB: c.MemoryMB, MaxMemoryMB: c.MemoryMB, MaxRuns: c.Running, Warm: warm,
+		Timeout: c.Timeout, MaxTimeout: max(c.MaxTimeout, c.Timeout), MemoryMB: c.MemoryMB, MaxRuns: c.Running, Warm: warm,
 		ReadPaths: c.ReadPaths, Protected: inDir(a.cfg.Data), CacheSize: cache, Logger: a.log,
 	}
 }

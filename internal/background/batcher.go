@@ -1,8 +1,8 @@
 package background
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -12,6 +12,9 @@ import (
 
 // writeTimeout limits Flush.
 const writeTimeout = 10 * time.Second
+
+// ErrStopped reports that AddWait did not add an item, because the batcher was stopped.
+var ErrStopped = errors.New("the batcher was stopped, so the item was not added")
 
 // BatcherOptions configures NewBatcher.
 type BatcherOptions struct {
@@ -31,7 +34,8 @@ type BatcherOptions struct {
 
 // Batcher collects items in memory and writes them in batches, in their order. It is a Service that
 // writes periodically; Stop writes the pending items. No item is lost silently: each is written,
-// refused by Add, or reported in the log. It is safe for concurrent use.
+// refused by Add or AddWait, or still pending when Flush and Stop return an error. It is safe for
+// concurrent use.
 type Batcher[T any] struct {
 	*Loop
 	opts    BatcherOptions
@@ -49,7 +53,6 @@ type Batcher[T any] struct {
 // NewBatcher returns a batcher. write must write a batch, which may be empty. If it fails, it returns
 // how many items need not be written again; the others stay pending.
 func NewBatcher[T any](opts BatcherOptions, write func(ctx context.Context, batch []T) (written int, err error)) *Batcher[T] {
-	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	b := &Batcher[T]{opts: opts, write: write, writing: semaphore.NewWeighted(1)}
 	b.spaceFree = sync.NewCond(&b.mu)
 	b.poller = NewPollLoop(PollOptions{Task: opts.Task, Logger: opts.Logger}, func(ctx context.Context) (time.Duration, error) {
@@ -81,22 +84,19 @@ func (b *Batcher[T]) Add(item T) bool {
 	return true
 }
 
-// AddWait adds an item. It waits while MaxPending items are pending. After Stop it writes the item
-// at once, and logs an item that cannot be written.
-func (b *Batcher[T]) AddWait(item T) {
+// AddWait adds an item. It waits while MaxPending items are pending. After Stop, also if that ends
+// the wait, it returns ErrStopped at once and does not add the item.
+func (b *Batcher[T]) AddWait(item T) error {
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	for len(b.pending) >= b.opts.MaxPending && !b.stopped {
 		b.spaceFree.Wait()
 	}
+	if b.stopped {
+		return ErrStopped
+	}
 	b.add(item)
-	stopped := b.stopped
-	b.mu.Unlock()
-	if !stopped {
-		return
-	}
-	if err := b.Flush(context.Background()); err != nil {
-		b.opts.Logger.Error("an item that was added after the shutdown is not written", "task", b.opts.Task, "error", err)
-	}
+	return nil
 }
 
 // add adds an item for a caller that holds the mutex.

@@ -1,12 +1,10 @@
 package background_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -142,11 +140,12 @@ func TestBatcher(t *testing.T) {
 		require.Equal(t, [][]int{{1}}, w.take())
 	})
 
-	test("after Stop an item is refused or written at once", func(t *testing.T, b *background.Batcher[int], w *batchWriter) {
+	test("after Stop an item is refused", func(t *testing.T, b *background.Batcher[int], w *batchWriter) {
 		require.NoError(t, b.Stop(t.Context()))
 		require.False(t, b.Add(1))
-		b.AddWait(2)
-		require.Equal(t, [][]int{{2}}, w.take())
+		require.ErrorIs(t, b.AddWait(2), background.ErrStopped)
+		require.NoError(t, b.Flush(t.Context()))
+		require.Empty(t, w.take())
 	})
 
 	test("writes again what was not written, before newer items", func(t *testing.T, b *background.Batcher[int], w *batchWriter) {
@@ -175,7 +174,9 @@ func TestBatcherLimits(t *testing.T) {
 		waited := make(chan struct{})
 		go func() {
 			defer close(waited)
-			b.AddWait(7)
+			if err := b.AddWait(7); err != nil {
+				t.Error(err)
+			}
 		}()
 		synctest.Wait()
 		select {
@@ -203,9 +204,9 @@ func TestStopWaitsForAWriteInProgress(t *testing.T) {
 			return 0, nil
 		})
 		require.NoError(t, b.Start(t.Context()))
-		b.AddWait(1)
+		require.NoError(t, b.AddWait(1))
 		synctest.Wait() // the write of the first item is in progress
-		b.AddWait(2)
+		require.NoError(t, b.AddWait(2))
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		require.NoError(t, b.Stop(ended))
@@ -213,23 +214,40 @@ func TestStopWaitsForAWriteInProgress(t *testing.T) {
 	})
 }
 
-// TestItemsAfterStopAreReported: an item that arrives after Stop and cannot be written is logged.
-func TestItemsAfterStopAreReported(t *testing.T) {
+// TestAddWaitFailsAtOnceAfterStop: neither a full buffer nor a write in progress delays the error of
+// a call after Stop, and Stop ends a wait for space with the same error.
+func TestAddWaitFailsAtOnceAfterStop(t *testing.T) {
 	t.Parallel()
-	var log bytes.Buffer
-	w := &batchWriter{}
-	b := background.NewBatcher(background.BatcherOptions{
-		Task: "writing numbers", Logger: slog.New(slog.NewTextHandler(&log, nil)), Interval: time.Minute, Size: 1, MaxBatch: 1, MaxPending: 1,
-	}, w.write)
-	require.NoError(t, b.Stop(t.Context()))
-	w.fail(0, errors.New("the database is closed"))
-	b.AddWait(1)
-	b.AddWait(2) // does not wait for space that nothing frees
-	require.Equal(t, 2, strings.Count(log.String(), "added after the shutdown is not written"))
-	require.Contains(t, log.String(), "the database is closed")
-	w.fail(0, nil)
-	require.NoError(t, b.Flush(t.Context()))
-	require.Equal(t, [][]int{{1}, {1}, {1}, {2}}, w.take(), "they stay pending")
+	synctest.Test(t, func(t *testing.T) {
+		w := &batchWriter{}
+		b := background.NewBatcher(background.BatcherOptions{
+			Task: "writing numbers", Interval: time.Minute, Size: 1, MaxBatch: 1, MaxPending: 1,
+		}, w.write)
+		boom := errors.New("the database is closed")
+		w.fail(0, boom)
+		require.NoError(t, b.AddWait(1))
+		waited := make(chan error, 1)
+		go func() { waited <- b.AddWait(2) }()
+		synctest.Wait()
+		require.Empty(t, waited, "AddWait waits for space")
+
+		require.ErrorIs(t, b.Stop(t.Context()), boom)
+		require.ErrorIs(t, <-waited, background.ErrStopped)
+
+		release := w.block()
+		flushed := make(chan error, 1)
+		go func() { flushed <- b.Flush(t.Context()) }()
+		synctest.Wait() // the write is in progress, and the buffer is full
+		begun := time.Now()
+		require.ErrorIs(t, b.AddWait(3), background.ErrStopped)
+		require.Zero(t, time.Since(begun))
+		require.ErrorContains(t, b.AddWait(4), "was stopped")
+
+		w.fail(0, nil)
+		close(release)
+		require.NoError(t, <-flushed)
+		require.Equal(t, [][]int{{1}, {1}}, w.take(), "the refused items are not written, the pending one is")
+	})
 }
 
 func TestFlushDoesNotWaitForABlockedWriterForever(t *testing.T) {
@@ -260,7 +278,9 @@ func TestBatcherWritesEachItemOnce(t *testing.T) {
 	for n := range 4 {
 		all.Go(func() {
 			for i := range 200 {
-				b.AddWait(1000*n + i)
+				if err := b.AddWait(1000*n + i); err != nil {
+					t.Error(err)
+				}
 				if i%50 == 0 {
 					if err := b.Flush(context.Background()); err != nil {
 						t.Error(err)

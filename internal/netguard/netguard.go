@@ -7,6 +7,7 @@ package netguard
 import (
 	"context"
 	"net"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"strconv"
@@ -22,8 +23,17 @@ import (
 // setting is the setting that permits a range; error messages name it.
 const setting = "webhooks.allow_networks"
 
-// keepAlive is how often an idle connection is probed.
-const keepAlive = 30 * time.Second
+const (
+	// keepAlive is how often an idle connection is probed.
+	keepAlive = 30 * time.Second
+	// idleTimeout is how long an HTTP transport keeps an unused connection, idlePerHost and allIdle
+	// how many it keeps for one host and in total.
+	idleTimeout = 90 * time.Second
+	idlePerHost = 64
+	allIdle     = 1024
+	// maxHeaderBytes limits the headers of a response.
+	maxHeaderBytes = 64 << 10
+)
 
 // Guard decides which addresses comet may connect to. It is safe for concurrent use.
 type Guard struct {
@@ -73,12 +83,15 @@ func (g *Guard) Refused(addr netip.Addr) (reason string, refused bool) {
 
 // Check returns errs.AddressRefused if Refused reports true. The message names the address,
 // its kind and the setting that permits it.
-func (g *Guard) Check(addr netip.Addr) error {
+func (g *Guard) Check(addr netip.Addr) error { return g.check(addr.String()+" is", addr) }
+
+// check is Check with another beginning of the message, such as "10.0.0.1 is".
+func (g *Guard) check(subject string, addr netip.Addr) error {
 	reason, refused := g.Refused(addr)
 	if !refused {
 		return nil
 	}
-	return errs.New(errs.AddressRefused, "%s is %s; comet connects to it only if %s permits it", addr, reason, setting)
+	return errs.New(errs.AddressRefused, "%s %s; comet connects to it only if %s permits it", subject, reason, setting)
 }
 
 // CheckURL checks an http or https URL of at most limit bytes as far as possible without name
@@ -172,6 +185,28 @@ func (g *Guard) DialContext(ctx context.Context, network, address string) (net.C
 	return nil, errs.New(errs.AddressRefused, "comet makes TCP connections only, not %s", input.Quote(network))
 }
 
+// Transport returns an HTTP transport that connects with DialContext. timeout limits connecting, the
+// TLS handshake, and the response to a ping. It uses no proxy, which would make the connections
+// that the guard must check.
+func (g *Guard) Transport(timeout time.Duration) *http.Transport {
+	return &http.Transport{
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			// The transport continues to connect after the request has ended.
+			ctx, cancel := context.WithTimeout(ctx, timeout)
+			defer cancel()
+			return g.DialContext(ctx, network, address)
+		},
+		TLSHandshakeTimeout:    timeout,
+		ForceAttemptHTTP2:      true,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: timeout, PingTimeout: timeout}, // otherwise a dead connection is reused
+		DisableCompression:     true,
+		MaxIdleConnsPerHost:    idlePerHost,
+		MaxIdleConns:           allIdle,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: maxHeaderBytes,
+	}
+}
+
 // control is called with the address of each connection before it is made.
 func (g *Guard) control(ctx context.Context, _, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
@@ -179,7 +214,7 @@ func (g *Guard) control(ctx context.Context, _, address string, _ syscall.RawCon
 		return errs.Wrap(errs.AddressRefused, err, "%s is not the address of a TCP connection", input.Quote(address))
 	}
 	if name, ok := ctx.Value(nameKey{}).(string); ok {
-		return g.checkNamed(name, to.Addr())
+		return g.check(input.Quote(name)+" resolves to", to.Addr())
 	}
 	return g.Check(to.Addr())
 }
@@ -190,13 +225,4 @@ type nameKey struct{}
 func isName(host string) bool {
 	_, err := netip.ParseAddr(host)
 	return host != "" && err != nil
-}
-
-// checkNamed is Check for one of the addresses of a name.
-func (g *Guard) checkNamed(name string, addr netip.Addr) error {
-	reason, refused := g.Refused(addr)
-	if !refused {
-		return nil
-	}
-	return errs.New(errs.AddressRefused, "%s resolves to %s; comet connects to it only if %s permits it", input.Quote(name), reason, setting)
 }

@@ -159,31 +159,24 @@ func (c *child) run(js string) error {
 // the engine.
 func (c *child) waitForEvent() error {
 	e := c.engine
-	var due <-chan time.Time
-	if at, ok := e.timers.next(); ok {
-		t := time.NewTimer(max(0, min(time.Until(at), time.Until(c.deadline))))
-		defer t.Stop()
-		due = t.C
-	}
-	switch {
-	case e.moreJobs:
+	if e.moreJobs {
 		select {
 		case r := <-c.responses:
 			return e.settleCall(r)
 		default:
 			return nil
 		}
-	case e.pending == 0 && due == nil:
+	}
+	until := c.deadline
+	if at, ok := e.timers.next(); ok && at.Before(until) {
+		until = at
+	} else if !ok && e.pending == 0 {
 		return errNeverSettles
-	case due == nil:
-		t := time.NewTimer(max(0, time.Until(c.deadline)))
-		defer t.Stop()
-		due = t.C
 	}
 	select {
 	case r := <-c.responses:
 		return e.settleCall(r)
-	case <-due:
+	case <-time.After(time.Until(until)):
 		return e.fire(time.Now())
 	}
 }

@@ -131,8 +131,8 @@ func (e *engine) succeed(value string) {
 	if e.outcome != nil {
 		return
 	}
-	if limit := e.child.request.Result; len(value) > limit {
-		e.outcome = failedFrame{Name: ResultTooLarge, Message: fmt.Sprintf("the result has %d bytes as JSON, at most %d are allowed", len(value), limit)}
+	if len(value) > maxResult {
+		e.outcome = failedFrame{Name: ResultTooLarge, Message: fmt.Sprintf("the result has %d bytes as JSON, at most %d are allowed", len(value), maxResult)}
 		return
 	}
 	e.outcome = doneFrame{json.RawMessage(value)}
@@ -178,7 +178,7 @@ func (e *engine) sendLog(level, message string) {
 		return
 	}
 	l := Log{Level: level, Message: input.ClipBytes(message, maxMessage-8)}
-	if e.logs++; e.logs > maxLogs || e.logBytes+len(l.Message) > e.child.request.Logs {
+	if e.logs++; e.logs > maxLogs || e.logBytes+len(l.Message) > maxLogBytes {
 		e.logsTruncated = true
 		l = Log{Level: "warn", Message: "[further output is omitted]"}
 	}
@@ -190,7 +190,7 @@ func (e *engine) sendLog(level, message string) {
 // of the request, or -1 where it is too large.
 
 func (e *engine) call(server, tool, args string) int {
-	if len(args) > e.child.request.Result {
+	if len(args) > maxResult {
 		return -1
 	}
 	return e.enqueue(kindCall, func(id int) any { return callFrame{id, server, tool, json.RawMessage(args)} })
@@ -202,7 +202,7 @@ func (e *engine) read(path string) int {
 
 func (e *engine) enqueue(kind byte, body func(id int) any) int {
 	e.asked++
-	if e.asked > e.child.request.Calls && e.outcome == nil {
+	if e.asked > maxToolCalls && e.outcome == nil {
 		e.outcome = failedFrame{Name: ToolCalls}
 	}
 	if e.outcome != nil {

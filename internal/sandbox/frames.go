@@ -51,9 +51,6 @@ type runFrame struct {
 	Servers  []server        `json:"servers"`
 	Timeout  int64           `json:"timeout_ms"`
 	MemoryMB int             `json:"memory_mb"`
-	Result   int             `json:"max_result"`
-	Logs     int             `json:"max_logs"`
-	Calls    int             `json:"max_calls"`
 }
 
 // compiled is JavaScript with the mappings to the lines of the TypeScript.

@@ -74,7 +74,7 @@ func (s *Sandbox) launchChild() (*process, error) {
 	if err != nil {
 		return nil, errors.Join(err, stdin.Close(), stdout.Close())
 	}
-	s.reaping.Go(func() { p.read(max(s.opts.MaxResult, 2*maxCompiled) + 64<<10) })
+	s.reaping.Go(func() { p.read(max(maxResult, 2*maxCompiled) + 64<<10) })
 	return p, nil
 }
 

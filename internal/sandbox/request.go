@@ -10,18 +10,20 @@ import (
 	"time"
 )
 
-// Limits that are not configurable. Options.MaxResult limits the arguments of a call and the result.
+// Limits that are not configurable.
 const (
-	minTimeout     = time.Millisecond
-	minMemoryMB    = 16
-	maxResultLimit = 64 << 20
-	maxContext     = 8 << 20 // bytes of JSON
-	maxResponse    = 8 << 20 // bytes of a tool's result, as JSON
-	maxFile        = 4 << 20 // bytes of a file
-	maxTools       = 20_000
-	maxPaths       = 100
-	maxLogs        = 1000 // messages
-	maxMessage     = 8 << 10
+	minTimeout   = time.Millisecond
+	minMemoryMB  = 16
+	maxResult    = 1 << 20 // bytes of the result, and of the arguments of a call, as JSON
+	maxContext   = 8 << 20 // bytes of JSON
+	maxResponse  = 8 << 20 // bytes of a tool's result, as JSON
+	maxFile      = 4 << 20 // bytes of a file
+	maxTools     = 20_000
+	maxPaths     = 100
+	maxLogs      = 1000     // messages
+	maxLogBytes  = 64 << 10 // bytes of all messages
+	maxToolCalls = 1000     // tool calls and file reads together
+	maxMessage   = 8 << 10
 	// maxConcurrentCalls is how many calls of a run are in progress at once. The child queues
 	// further ones.
 	maxConcurrentCalls = 16
@@ -99,8 +101,8 @@ func (req *Request) validate(opts *Options) *Failure {
 	switch {
 	case req.Timeout < minTimeout || req.Timeout > opts.MaxTimeout:
 		return configFailure("the timeout must be from 1 to %d ms", opts.MaxTimeout.Milliseconds())
-	case req.MemoryMB < minMemoryMB || req.MemoryMB > opts.MaxMemoryMB:
-		return configFailure("the memory limit must be from %d to %d MB", minMemoryMB, opts.MaxMemoryMB)
+	case req.MemoryMB < minMemoryMB || req.MemoryMB > opts.MemoryMB:
+		return configFailure("the memory limit must be from %d to %d MB", minMemoryMB, opts.MemoryMB)
 	case len(req.Context) > maxContext:
 		return configFailure("the context has %d bytes, at most %d are allowed", len(req.Context), maxContext)
 	case !isObject(req.Context):

@@ -57,11 +57,8 @@ func (s *Sandbox) Run(ctx context.Context, req Request) (Result, error) {
 
 // runFrame returns the frame that starts the run.
 func (r *run) runFrame() runFrame {
-	opts, req := &r.sandbox.opts, r.request
-	f := runFrame{
-		Context: req.Context, Servers: serversOf(req.Tools), Timeout: req.Timeout.Milliseconds(), MemoryMB: req.MemoryMB,
-		Result: opts.MaxResult, Logs: opts.MaxLogs, Calls: opts.MaxToolCalls,
-	}
+	req := r.request
+	f := runFrame{Context: req.Context, Servers: serversOf(req.Tools), Timeout: req.Timeout.Milliseconds(), MemoryMB: req.MemoryMB}
 	if r.compiling {
 		f.Code = req.Code
 	} else {
@@ -77,8 +74,7 @@ func (r *run) converse(ctx context.Context) (Result, error) {
 	defer r.process.kill()
 	defer cancel()
 	r.begin, r.cpu, r.memory = time.Now(), r.process.cpu(), r.process.memory()
-	limit := time.NewTimer(r.request.Timeout + grace)
-	defer limit.Stop()
+	limit := time.After(r.request.Timeout + grace)
 	start := r.runFrame()
 	r.calls.Go(func() { // in the background, because the child may not read it
 		_ = r.process.send(kindRun, start) // an error means that the child has ended, and so its frames
@@ -92,7 +88,7 @@ func (r *run) converse(ctx context.Context) (Result, error) {
 			if value, done, failure := r.handleFrame(ctx, f); done {
 				return r.finish(value, failure)
 			}
-		case <-limit.C:
+		case <-limit:
 			return r.finish(nil, &Failure{Name: Timeout, Message: timeoutMessage(r.request.Timeout)})
 		case <-ctx.Done():
 			return Result{}, context.Cause(ctx)
@@ -180,7 +176,7 @@ func (r *run) handleFrame(ctx context.Context, f frame) (value json.RawMessage, 
 		err = r.startCall(ctx, f)
 	case kindDone:
 		var result doneFrame
-		if result, err = decode[doneFrame](f.body); err == nil && len(result.Value) > 0 && len(result.Value) <= r.sandbox.opts.MaxResult {
+		if result, err = decode[doneFrame](f.body); err == nil && len(result.Value) > 0 && len(result.Value) <= maxResult {
 			return result.Value, true, nil
 		}
 		err = errors.Join(err, errFrame)
@@ -192,7 +188,7 @@ func (r *run) handleFrame(ctx context.Context, f frame) (value json.RawMessage, 
 	}
 	switch {
 	case errors.Is(err, errTooMany):
-		return nil, true, &Failure{Name: ToolCalls, Message: toolCallsMessage(r.sandbox.opts.MaxToolCalls)}
+		return nil, true, &Failure{Name: ToolCalls, Message: toolCallsMessage()}
 	case err != nil:
 		r.sandbox.log.Warn("sandbox: a child violated the protocol", "kind", string(rune(f.kind)), "error", err)
 		return nil, true, &Failure{Name: Crashed, Message: "the process that ran the code violated its protocol"}
@@ -221,7 +217,7 @@ func (r *run) addLog(f frame) error {
 		return err
 	}
 	r.logBytes += len(l.Message)
-	if len(r.logs) > maxLogs || r.logBytes > r.sandbox.opts.MaxLogs+maxMessage || !slices.Contains(levels(), l.Level) {
+	if len(r.logs) > maxLogs || r.logBytes > maxLogBytes+maxMessage || !slices.Contains(levels(), l.Level) {
 		return errFrame
 	}
 	r.logs = append(r.logs, l)
@@ -232,8 +228,8 @@ func levels() []string { return []string{"log", "info", "warn", "error", "debug"
 
 var errTooMany = errors.New("too many calls")
 
-func toolCallsMessage(limit int) string {
-	return fmt.Sprintf("the code made more than %d tool calls and file reads", limit)
+func toolCallsMessage() string {
+	return fmt.Sprintf("the code made more than %d tool calls and file reads", maxToolCalls)
 }
 
 // startCall starts a call or a read, whose response is sent later.
@@ -244,7 +240,7 @@ func (r *run) startCall(ctx context.Context, f frame) error {
 		return err
 	case id != r.lastID+1:
 		return errFrame
-	case id > r.sandbox.opts.MaxToolCalls:
+	case id > maxToolCalls:
 		return errTooMany
 	case r.pending.Add(1) > maxConcurrentCalls:
 		return errFrame
@@ -269,7 +265,7 @@ func (r *run) parseCall(ctx context.Context, f frame) (do func() responseFrame, 
 		return func() responseFrame { return r.readFile(q.Path) }, q.ID, err
 	}
 	q, err := decode[callFrame](f.body)
-	if err == nil && (!r.tools[Tool{q.Server, q.Tool}] || len(q.Args) > r.sandbox.opts.MaxResult) {
+	if err == nil && (!r.tools[Tool{q.Server, q.Tool}] || len(q.Args) > maxResult) {
 		err = errFrame
 	}
 	return func() responseFrame { return r.callTool(ctx, q) }, q.ID, err
@@ -313,7 +309,7 @@ func (r *run) failureOf(f failedFrame) *Failure {
 	case Timeout:
 		out.Message = timeoutMessage(r.request.Timeout)
 	case ToolCalls:
-		out.Message = toolCallsMessage(r.sandbox.opts.MaxToolCalls)
+		out.Message = toolCallsMessage()
 	case Memory, Syntax, ResultTooLarge:
 	case PathDenied:
 		if !r.denied.Load() {

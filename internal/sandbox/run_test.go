@@ -133,7 +133,7 @@ func TestFailurePositions(t *testing.T) {
 
 func TestLogs(t *testing.T) {
 	t.Parallel()
-	s := started(t, &sandbox.Options{MaxLogs: 1000})
+	s := started(t, nil)
 	got, err := s.Run(t.Context(), sandbox.Request{Code: `
 		console.log('plain', 1, true, null, undefined, 10n)
 		console.info({ a: [1, 'x', { b: { c: { d: 1 } } }], 'b-c': new Date(0), get g() { throw 1 } })
@@ -153,8 +153,9 @@ func TestLogs(t *testing.T) {
 
 	got, err = s.Run(t.Context(), sandbox.Request{Code: `for (let i = 0; i < 10_000; i++) console.log('x'.repeat(100)); return 1`})
 	require.NoError(t, err)
-	require.Len(t, got.Logs, 11)
-	require.Equal(t, sandbox.Log{Level: "warn", Message: "[further output is omitted]"}, got.Logs[10])
+	const fit = 64 << 10 / 100
+	require.Len(t, got.Logs, fit+1)
+	require.Equal(t, sandbox.Log{Level: "warn", Message: "[further output is omitted]"}, got.Logs[fit])
 
 	f := fails(t, s, sandbox.Request{Code: `console.log('before'); throw 1`})
 	require.Equal(t, []sandbox.Log{{Level: "log", Message: "before"}}, f.Logs)
@@ -178,7 +179,7 @@ func TestMetrics(t *testing.T) {
 
 func TestRequestLimits(t *testing.T) {
 	t.Parallel()
-	s := started(t, &sandbox.Options{MaxResult: 1000})
+	s := started(t, nil)
 	for _, c := range []struct {
 		name, failure string
 		req           sandbox.Request
@@ -191,14 +192,14 @@ func TestRequestLimits(t *testing.T) {
 		{"a context that is no object", sandbox.Config, sandbox.Request{Context: json.RawMessage(`[]`)}},
 		{"a context that is no JSON", sandbox.Config, sandbox.Request{Context: json.RawMessage(`{`)}},
 		{"a context that is too large", sandbox.Config, sandbox.Request{Context: json.RawMessage(`{"a":"` + strings.Repeat("a", 8<<20) + `"}`)}},
-		{"Result", sandbox.ResultTooLarge, sandbox.Request{Code: `"x".repeat(999)`}},
+		{"Result", sandbox.ResultTooLarge, sandbox.Request{Code: `"x".repeat(2 ** 20 - 1)`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			require.Equal(t, c.failure, fails(t, s, c.req).Name)
 		})
 	}
-	require.Len(t, run(t, s, `"x".repeat(998)`), 1000)
+	require.Len(t, run(t, s, `"x".repeat(2 ** 20 - 2)`), 1<<20)
 	require.Equal(t, "1", run(t, s, "return 1"+strings.Repeat(" ", sandbox.MaxCode-8)))
 	got, err := s.Run(t.Context(), sandbox.Request{Code: `context.a.length`, Context: json.RawMessage(`{"a":"` + strings.Repeat("a", 8<<20-8) + `"}`), MemoryMB: 512, Timeout: 300e9})
 	require.NoError(t, err)

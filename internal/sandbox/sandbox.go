@@ -64,20 +64,15 @@ type Options struct {
 	// Timeout applies to requests without one, default 30 s; MaxTimeout is the longest timeout
 	// of a request, default 5 min.
 	Timeout, MaxTimeout time.Duration
-	// MemoryMB is the memory of the engine in MiB for requests without one, default 512;
-	// MaxMemoryMB is the most a request may have, default MemoryMB.
-	MemoryMB, MaxMemoryMB int
+	// MemoryMB is the memory of the engine in MiB for requests without one, and the most that a
+	// request may have, default 512.
+	MemoryMB int
 	// ReadPaths are the directories and files that requests may read, with everything below
 	// them; none by default.
 	ReadPaths []string
 	// Protected reports whether no request may read a file, even below ReadPaths; default none
 	// is. The path is absolute and clean.
 	Protected func(path string) bool
-	// MaxResult is the longest result as JSON, and the longest arguments of a call, in bytes,
-	// default 1 MiB. MaxLogs is how much output is kept, in bytes, default 64 KiB.
-	MaxResult, MaxLogs int
-	// MaxToolCalls is the number of tool calls and file reads of a run together, default 1,000.
-	MaxToolCalls int
 	// CacheSize is the number of compiled codes in the cache, default 100; -1 disables it.
 	CacheSize int
 	// Logger receives failures of children; default discards them.
@@ -94,10 +89,6 @@ func (o *Options) withDefaults() Options {
 	out.Timeout = cmp.Or(out.Timeout, 30*time.Second)
 	out.MaxTimeout = cmp.Or(out.MaxTimeout, max(5*time.Minute, out.Timeout))
 	out.MemoryMB = cmp.Or(out.MemoryMB, 512)
-	out.MaxMemoryMB = cmp.Or(out.MaxMemoryMB, out.MemoryMB)
-	out.MaxResult = cmp.Or(out.MaxResult, 1<<20)
-	out.MaxLogs = cmp.Or(out.MaxLogs, 64<<10)
-	out.MaxToolCalls = cmp.Or(out.MaxToolCalls, 1000)
 	out.CacheSize = cmp.Or(out.CacheSize, 100)
 	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	if out.Protected == nil {
@@ -109,14 +100,12 @@ func (o *Options) withDefaults() Options {
 // check rejects invalid options.
 func (o *Options) check() error {
 	switch {
-	case o.MaxRuns < 1, o.MaxResult < 1, o.MaxLogs < 1, o.MaxToolCalls < 1:
-		return errors.New("sandbox: a limit is below 1")
+	case o.MaxRuns < 1:
+		return errors.New("sandbox: the number of concurrent runs is below 1")
 	case o.Timeout < minTimeout, o.MaxTimeout < o.Timeout:
 		return errors.New("sandbox: the timeout must be between 1 ms and the longest timeout")
-	case o.MemoryMB < minMemoryMB, o.MaxMemoryMB < o.MemoryMB:
-		return errors.New("sandbox: the memory must be between 16 MB and the maximum")
-	case o.MaxResult > maxResultLimit:
-		return errors.New("sandbox: the maximum result must be at most 64 MiB")
+	case o.MemoryMB < minMemoryMB:
+		return errors.New("sandbox: the memory must be at least 16 MB")
 	case slices.ContainsFunc(o.ReadPaths, func(p string) bool { return !filepath.IsAbs(p) }):
 		return errors.New("sandbox: read paths must be absolute")
 	}

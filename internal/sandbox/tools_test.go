@@ -97,7 +97,7 @@ func TestCallsAreConcurrent(t *testing.T) {
 
 func TestConcurrentCallsAreLimited(t *testing.T) {
 	t.Parallel()
-	s := started(t, &sandbox.Options{MaxToolCalls: 300})
+	s := started(t, nil)
 	var mu sync.Mutex
 	waiting, most := 0, 0
 	call := func(context.Context, string, string, json.RawMessage) (json.RawMessage, error) {
@@ -113,15 +113,15 @@ func TestConcurrentCallsAreLimited(t *testing.T) {
 		return json.RawMessage(`1`), nil
 	}
 	req := sandbox.Request{Code: "const all = await Promise.all(Array.from({length: context.n}, () => a.b()))\nreturn all.length", Tools: []sandbox.Tool{{Server: "a", Name: "b"}}, Call: call}
-	req.Context = json.RawMessage(`{"n": 300}`)
+	req.Context = json.RawMessage(`{"n": 1000}`)
 	got, err := s.Run(t.Context(), req)
 	require.NoError(t, err)
-	require.Equal(t, `300`, string(got.Value))
+	require.Equal(t, `1000`, string(got.Value))
 	require.LessOrEqual(t, most, 16)
-	req.Context = json.RawMessage(`{"n": 301}`)
+	req.Context = json.RawMessage(`{"n": 1001}`)
 	f := fails(t, s, req)
 	require.Equal(t, sandbox.ToolCalls, f.Name)
-	require.Equal(t, "the code made more than 300 tool calls and file reads", f.Message)
+	require.Equal(t, "the code made more than 1000 tool calls and file reads", f.Message)
 }
 
 func TestCallsEndWithTheRun(t *testing.T) {

@@ -66,12 +66,21 @@ func (l *auditLog) Stop(ctx context.Context) error {
 	return l.Flush(context.WithoutCancel(ctx)) // settles accounts whose last statement had to be repeated
 }
 
-// add queues a finished call. It waits while too many calls are pending, so that none is lost.
+// add queues a finished call. It waits while too many calls are pending, so that none is lost. After
+// Stop it writes the call itself, and logs a call that cannot be written.
 func (l *auditLog) add(e callRecord) {
 	if l.pendingText.Add(e.textSize()) > maxPendingText { // the caller counts the tokens of a large text itself
 		l.countTokens(&e)
 	}
-	l.AddWait(&auditEntry{call: &e})
+	entry := &auditEntry{call: &e}
+	if l.AddWait(entry) == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	defer cancel()
+	if _, err := l.write(ctx, []*auditEntry{entry}); err != nil {
+		l.log.Error("a tool call that ended after the shutdown is missing from the audit log", "call", e.ID, "agent", e.AgentID, "error", err)
+	}
 }
 
 // addEvent queues an event. An event is dropped and logged when too many entries are pending. It is

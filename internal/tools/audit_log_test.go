@@ -79,3 +79,21 @@ func TestCallsAroundAShutdownAreRecorded(t *testing.T) {
 		require.ElementsMatch(t, []string{pending.ID, late.ID}, ids)
 	})
 }
+
+// TestLateCallThatCannotBeWrittenIsLogged: a call that ends after the shutdown and finds the
+// database closed is reported with its id.
+func TestLateCallThatCannotBeWrittenIsLogged(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		var log bytes.Buffer
+		s, err := store.Open(t.Context(), db.Options)
+		require.NoError(t, err)
+		auditLog := newAuditLog(s, usage.New(s, nil), db.Now, slog.New(slog.NewTextHandler(&log, nil)))
+		require.NoError(t, auditLog.Stop(t.Context()))
+		require.NoError(t, s.Close())
+		late := newRecord(t, db)
+		auditLog.add(late)
+		require.Contains(t, log.String(), "a tool call that ended after the shutdown is missing from the audit log")
+		require.Contains(t, log.String(), late.ID)
+	})
+}

@@ -55,7 +55,8 @@ type connection struct {
 	missedHeartbeats atomic.Int32
 	// heartbeatDue is set every heartbeat, before wakeUp receives a value.
 	heartbeatDue atomic.Bool
-	wakeUp       background.Signal
+	// wakeUp makes the connection check its inbox.
+	wakeUp background.Signal
 
 	// done ends when the connection must end; its cause is an endReason.
 	done  context.Context
@@ -87,9 +88,6 @@ func (c *connection) reason() endReason {
 	errors.As(context.Cause(c.done), &reason)
 	return reason
 }
-
-// wake makes the connection check its inbox.
-func (c *connection) wake() { c.wakeUp.Set() }
 
 // connectionRegistry holds the connections of this process, at most one for each agent.
 type connectionRegistry struct {

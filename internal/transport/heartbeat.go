@@ -43,7 +43,7 @@ func (s *Server) heartbeat(ctx context.Context, all []*connection, slice uint8) 
 			c.missedHeartbeats.Add(1)
 		}
 		c.heartbeatDue.Store(true)
-		c.wake()
+		c.wakeUp.Set()
 	}
 	s.recordAlive(ctx, alive)
 }
@@ -68,8 +68,7 @@ func (s *Server) recordAlive(ctx context.Context, alive []*connection) {
 	for _, id := range offline {
 		// An agent that was recorded all the time has declared itself offline.
 		if c := byAgent[id]; now.Sub(c.recordedAt) > 2*s.opts.Heartbeat {
-			_, err := s.join(ctx, c)
-			s.logWarning("cannot bring an agent back online", id, err)
+			s.logWarning("cannot bring an agent back online", id, s.join(ctx, c))
 		}
 	}
 	for _, c := range alive {
@@ -77,9 +76,26 @@ func (s *Server) recordAlive(ctx context.Context, alive []*connection) {
 	}
 }
 
-// join makes the agent of a connection available for tasks.
-func (s *Server) join(ctx context.Context, c *connection) (models.Worker, error) {
-	return s.core.Work.Join(ctx, c.agentID, c.joinRequest(c.id))
+// join makes the agent of a connection available for tasks, which are delivered from then on.
+func (s *Server) join(ctx context.Context, c *connection) error {
+	_, err := s.core.Work.Join(ctx, c.agentID, c.joinRequest(c.id))
+	if err == nil {
+		c.joined.Store(true)
+	}
+	return err
+}
+
+// hold registers a connection, joins, and serves the agent until serve returns.
+func (s *Server) hold(ctx context.Context, c *connection, serve func() error) error {
+	if err := s.connections.add(c); err != nil {
+		return err
+	}
+	defer s.connections.remove(c)
+	if err := s.join(ctx, c); err != nil {
+		return err
+	}
+	defer s.disconnect(ctx, c)
+	return serve()
 }
 
 // acceptedAgent returns a registered agent that the protocol can address.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strconv"
 	"time"
@@ -77,16 +76,22 @@ func (s *Server) receiveMessages(w http.ResponseWriter, r *http.Request, from ht
 	defer stop()
 	remaining, deadline := wait, time.Now().Add(wait)
 	peer := protocol.Peer{Principal: from.Principal, Transport: "http", Trace: traceparentOf(r)}
-	receive := s.messageReceiver(proto, peer, from.Token, httpkit.ClientPrefix(r))
+	client := httpkit.ClientPrefix(r)
 	var out protocol.Reply
 	var firstStatus int
-	refused, accepted := true, false
+	refused, accepted, throttled := true, false, false
 	for i, raw := range messages {
 		s.metrics.countReceived(peer.Transport)
 		if i > 0 {
 			remaining = max(time.Until(deadline), 0)
 		}
-		reply := receive(ctx, raw, remaining)
+		var reply protocol.Reply
+		if throttled { // after too many invalid signatures
+			reply = proto.Refuse(errTooManyBadSignatures(s.authenticator.AddressWait(client)), raw)
+		} else {
+			reply = proto.Receive(ctx, peer, raw, remaining)
+			throttled = reply.BadSignature && s.authenticator.CountBadSignature(client, peer.AgentID(), from.Token)
+		}
 		failed := reply.IsError || reply.Status >= http.StatusBadRequest // the message was accepted but its task has failed
 		if refused = refused && failed; firstStatus == 0 {
 			firstStatus, out.RetryAfter = reply.Status, reply.RetryAfter
@@ -113,20 +118,6 @@ func (s *Server) receiveMessages(w http.ResponseWriter, r *http.Request, from ht
 	}
 	writeReply(w, out)
 	return nil
-}
-
-// messageReceiver returns a function that receives the messages of one request. It refuses the rest
-// after too many invalid signatures.
-func (s *Server) messageReceiver(proto *describedProtocol, from protocol.Peer, token string, client netip.Prefix) func(ctx context.Context, raw []byte, wait time.Duration) protocol.Reply {
-	throttled := false
-	return func(ctx context.Context, raw []byte, wait time.Duration) protocol.Reply {
-		if throttled {
-			return proto.Refuse(errTooManyBadSignatures(s.authenticator.AddressWait(client)), raw)
-		}
-		reply := proto.Receive(ctx, from, raw, wait)
-		throttled = reply.BadSignature && s.authenticator.CountBadSignature(client, from.AgentID(), token)
-		return reply
-	}
 }
 
 // traceparentOf returns the W3C traceparent of a request. An invalid value or more than one value is

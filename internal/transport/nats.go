@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"golang.org/x/time/rate"
 
 	"comet/internal/background"
 	"comet/internal/bus"
@@ -53,11 +54,11 @@ type natsTransport struct {
 	lanes  [lanes]*lane
 	group  sync.WaitGroup
 	// fullLog throttles the log entry for a full lane.
-	fullLog logThrottle
+	fullLog *rate.Limiter
 }
 
 func newNATSTransport(s *Server) *natsTransport {
-	n := &natsTransport{server: s, seed: maphash.MakeSeed()}
+	n := &natsTransport{server: s, seed: maphash.MakeSeed(), fullLog: newLogLimiter()}
 	for i := range n.lanes {
 		n.lanes[i] = &lane{messages: make(chan bus.Message, laneLength)}
 	}
@@ -111,7 +112,7 @@ func (n *natsTransport) dispatch(msg bus.Message) {
 		}
 	}
 	l.bytes.Add(-size)
-	if n.fullLog.allow(n.server.opts.Clock()) {
+	if n.fullLog.AllowN(n.server.opts.Clock(), 1) {
 		n.server.log.Warn("messages on the message bus arrive faster than they are processed; some are refused", "agent", agentID)
 	}
 	proto, err := n.protocolOf(msg, agentID)
@@ -267,14 +268,13 @@ func (n *natsTransport) attachAgent(ctx context.Context, proto *describedProtoco
 	if err := n.server.connections.add(c); err != nil {
 		return err
 	}
-	if _, err := n.server.join(ctx, c); err != nil {
+	if err := n.server.join(ctx, c); err != nil {
 		n.server.connections.remove(c)
 		return err
 	}
 	if w.State == models.WorkerBusy { // joining has reset the state
 		_, err = n.server.core.Work.Heartbeat(ctx, agentID, orchestrator.Heartbeat{State: w.State})
 	}
-	c.joined.Store(true)
 	n.group.Go(func() {
 		defer n.server.connections.remove(c)
 		n.publishLoop(ctx, c)

@@ -98,9 +98,7 @@ func (s *Server) joinPoller(ctx context.Context, c *connection) error {
 			return nil
 		}
 	}
-	_, err := s.join(ctx, c)
-	c.joined.Store(err == nil)
-	return err
+	return s.join(ctx, c)
 }
 
 // waitForMessages waits until a message can be delivered and returns the deliverable messages. A
@@ -224,7 +222,7 @@ func (s *Server) acknowledgeAll(ctx context.Context, agentID string, ids []strin
 	}
 	if c := s.connections.get(agentID); c != nil {
 		c.inFlight.markAcked(ids)
-		c.wake()
+		c.wakeUp.Set()
 	}
 	return n, nil
 }

@@ -37,7 +37,7 @@ func (p *pushers) reload() { p.poller.Wake() }
 
 // run keeps one pusher for each target until ctx ends.
 func (p *pushers) run(ctx context.Context) {
-	defer p.client.close()
+	defer p.client.transport.CloseIdleConnections()
 	defer p.group.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -169,58 +169,41 @@ func (p *pusher) holdConnection(ctx context.Context) error {
 		return err
 	}
 	c := newConnection(agent, Push, p.protocol, p.target.Concurrency, p.server.opts.Clock())
-	if err := p.server.connections.add(c); err != nil {
-		return err
-	}
-	defer p.server.connections.remove(c)
-	if _, err := p.server.join(ctx, c); err != nil {
-		return err
-	}
-	c.joined.Store(true)
-	defer p.server.disconnect(ctx, c)
-	return p.serve(ctx, c)
-}
-
-func (p *pusher) serve(ctx context.Context, c *connection) error {
-	p.lastPush = p.server.opts.Clock()
-	onHeartbeat := func(ctx context.Context) error {
-		err := p.onHeartbeat(ctx, c.agentID)
-		if err == nil {
-			c.alive.Store(true)
+	return p.server.hold(ctx, c, func() error {
+		p.lastPush = p.server.opts.Clock()
+		d := &deliverer{server: p.server, conn: c}
+		onHeartbeat := func(ctx context.Context) error { return p.onHeartbeat(ctx, c) }
+		if err := d.run(ctx, onHeartbeat, func(out outbound) error { return p.pushMessage(ctx, out) }); err != nil {
+			return err
 		}
-		return err
-	}
-	d := &deliverer{server: p.server, conn: c}
-	err := d.run(ctx, onHeartbeat, func(out outbound) error { return p.pushMessage(ctx, c.agentID, out) })
-	if err == nil {
 		return errReplaced
-	}
-	return err
+	})
 }
 
 // onHeartbeat probes the agent if nothing was pushed for a while or if the circuit breaker waits
 // for a sign of life.
-func (p *pusher) onHeartbeat(ctx context.Context, agentID string) error {
-	if err := p.checkOwner(ctx); err != nil {
-		return err
-	}
+func (p *pusher) onHeartbeat(ctx context.Context, c *connection) error {
+	err := p.checkOwner(ctx)
 	now := p.server.opts.Clock()
-	if now.Sub(p.lastPush) < p.server.opts.MaxPushBackoff && !p.server.core.Work.CachedWorker(agentID).Probing {
-		return nil
+	if err == nil && (now.Sub(p.lastPush) >= p.server.opts.MaxPushBackoff || p.server.core.Work.CachedWorker(c.agentID).Probing) {
+		p.lastPush = now
+		err = p.client.probe(ctx, p.target)
 	}
-	p.lastPush = now
-	return p.client.probe(ctx, p.target)
+	if err == nil {
+		c.alive.Store(true)
+	}
+	return err
 }
 
 // pushMessage pushes a message and acknowledges it on behalf of the agent.
-func (p *pusher) pushMessage(ctx context.Context, agentID string, out outbound) error {
+func (p *pusher) pushMessage(ctx context.Context, out outbound) error {
 	for _, part := range out.parts {
 		if err := p.client.post(ctx, p.target, p.protocol.info.ContentTypes[0], part); err != nil {
 			return err
 		}
 	}
 	p.lastPush, p.backoff = p.server.opts.Clock(), p.server.opts.PushBackoff
-	_, err := p.server.acknowledgeAll(context.WithoutCancel(ctx), agentID, []string{out.id})
-	p.server.logWarning("cannot record an acknowledgement", agentID, err)
+	_, err := p.server.acknowledgeAll(context.WithoutCancel(ctx), p.target.AgentID, []string{out.id})
+	p.server.logWarning("cannot record an acknowledgement", p.target.AgentID, err)
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"time"
 
@@ -17,7 +16,6 @@ const (
 	// maxResponseRead is how much of a response is read so that its connection can be reused, in
 	// bytes.
 	maxResponseRead = 64 << 10
-	idleTimeout     = 90 * time.Second
 	// pushTimeout limits one request.
 	pushTimeout = 10 * time.Second
 )
@@ -25,32 +23,16 @@ const (
 // errGone says that the target wants no more messages.
 var errGone = errors.New("the address returned 410 Gone")
 
-// pushClient sends requests to push targets. It follows no redirects and uses no proxy, because
-// either would bypass the guard.
+// pushClient sends requests to push targets. It follows no redirects, which would bypass the check
+// of the target.
 type pushClient struct {
 	transport *http.Transport
-	opts      *Options
+	userAgent string
 }
 
 func newPushClient(o *Options) *pushClient {
-	return &pushClient{opts: o, transport: &http.Transport{
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			// The transport continues to connect after the request has ended.
-			ctx, cancel := context.WithTimeout(ctx, pushTimeout)
-			defer cancel()
-			return o.Guard.DialContext(ctx, network, address)
-		},
-		TLSHandshakeTimeout:    pushTimeout,
-		ForceAttemptHTTP2:      true,
-		DisableCompression:     true,
-		MaxIdleConns:           1024,
-		MaxIdleConnsPerHost:    64,
-		IdleConnTimeout:        idleTimeout,
-		MaxResponseHeaderBytes: 64 << 10,
-	}}
+	return &pushClient{transport: o.Guard.Transport(pushTimeout), userAgent: o.UserAgent}
 }
-
-func (c *pushClient) close() { c.transport.CloseIdleConnections() }
 
 // probe checks that the target responds, with HEAD, or with an empty POST if HEAD fails.
 func (c *pushClient) probe(ctx context.Context, t models.PushTarget) error {
@@ -90,7 +72,7 @@ func (c *pushClient) request(ctx context.Context, t models.PushTarget, method, c
 		return 0, err
 	}
 	req.Header.Set("Authorization", "Bearer "+t.Secret)
-	req.Header.Set("User-Agent", c.opts.UserAgent)
+	req.Header.Set("User-Agent", c.userAgent)
 	if contentType != "" {
 		req.Header.Set("Content-Type", contentType)
 	}

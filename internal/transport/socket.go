@@ -143,11 +143,10 @@ func (s *socket) begin(ctx context.Context, version string) error {
 
 // join makes the agent available for tasks on this connection.
 func (s *socket) join(ctx context.Context) error {
-	if _, err := s.server.join(ctx, s.connection); err != nil {
+	if err := s.server.join(ctx, s.connection); err != nil {
 		return err
 	}
-	s.joined.Store(true)
-	s.wake()
+	s.wakeUp.Set()
 	return nil
 }
 
@@ -328,7 +327,7 @@ func (s *socket) receive(ctx context.Context, raw []byte, verified bool) (authen
 func (s *socket) reply(ctx context.Context, reply protocol.Reply, raw []byte) error {
 	if !s.protocol.info.Framed {
 		if _, tasks := s.inFlight.count(); s.joined.Load() && tasks >= s.concurrency {
-			s.wake() // the message may have freed a slot
+			s.wakeUp.Set() // the message may have freed a slot
 		}
 		return s.replyUnframed(ctx, reply, raw)
 	}

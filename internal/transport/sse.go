@@ -39,19 +39,11 @@ func (s *Server) streamInbox(w http.ResponseWriter, r *http.Request, from httpki
 	if err != nil {
 		return err
 	}
-	c := &sseConnection{connection: conn, server: s, token: from.Token}
-	if err := s.connections.add(c.connection); err != nil {
-		return err
-	}
-	defer s.connections.remove(c.connection)
-	if _, err := s.join(r.Context(), c.connection); err != nil {
-		return err
-	}
-	c.joined.Store(true)
-	defer s.disconnect(r.Context(), c.connection)
-	c.stream = httpkit.NewEventStream(w, s.opts.WriteTimeout)
-	c.serve(r.Context(), version)
-	return nil
+	return s.hold(r.Context(), conn, func() error {
+		c := &sseConnection{connection: conn, server: s, token: from.Token, stream: httpkit.NewEventStream(w, s.opts.WriteTimeout)}
+		c.serve(r.Context(), version)
+		return nil
+	})
 }
 
 // serve writes events until the connection ends or the agent is gone.

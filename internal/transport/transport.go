@@ -19,11 +19,11 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"comet/internal/auth"
 	"comet/internal/background"
@@ -140,13 +140,16 @@ type Server struct {
 	pollers *lru.Cache[string, *poller]
 	pushers *pushers
 	// inboxFailures throttles the log entry for an inbox that cannot be read.
-	inboxFailures logThrottle
+	inboxFailures *rate.Limiter
 
 	loop *background.Loop
 	// ctx ends when the connections must end.
 	ctx    context.Context
 	cancel context.CancelFunc
 }
+
+// newLogLimiter allows one log entry a minute about an event that may happen often.
+func newLogLimiter() *rate.Limiter { return rate.NewLimiter(rate.Every(time.Minute), 1) }
 
 // maxPollers limits how many polling agents are remembered. An agent that was evicted may receive
 // its unacknowledged messages again.
@@ -155,7 +158,7 @@ const maxPollers = 20_000
 // New returns a server for the agents of core. Call Mount to add its routes and Start to run its
 // background loops.
 func New(core Core, opts *Options) *Server {
-	s := &Server{core: core, protocols: describe(core.Protocols), opts: opts.orDefaults()}
+	s := &Server{core: core, protocols: describe(core.Protocols), opts: opts.orDefaults(), inboxFailures: newLogLimiter()}
 	s.log = s.opts.Logger
 	s.metrics = newMetrics(s.opts.Registerer)
 	s.authenticator = httpkit.NewAuthenticator(core.Auth, &httpkit.AuthenticatorOptions{Limits: s.opts.Limits, Clock: s.opts.Clock, OnFailure: s.metrics.failures.Inc})
@@ -184,23 +187,18 @@ func (s *Server) Drain() { s.connections.drain() }
 // Stop drains the server and returns when every connection has ended.
 func (s *Server) Stop(ctx context.Context) error {
 	s.connections.drain()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		s.connections.running.Wait()
-	}()
-	select {
-	case <-ended:
-	case <-ctx.Done():
-	}
-	s.cancel()
+	late := background.WaitFor(ctx, s.connections.running.Wait)
+	s.cancel() // cuts the remaining connections
 	err := s.loop.Stop(ctx)
-	select {
-	case <-ended:
+	if late == nil {
 		return err
-	case <-time.After(s.opts.CloseTimeout): // the remaining connections were cut just now
-		return ctx.Err()
 	}
+	cut, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.CloseTimeout)
+	defer cancel()
+	if background.WaitFor(cut, s.connections.running.Wait) != nil {
+		return late
+	}
+	return err
 }
 
 // logWarning logs a failure on behalf of an agent. It does nothing if err is nil or the server has
@@ -214,7 +212,7 @@ func (s *Server) logWarning(message, agentID string, err error) {
 // logInboxFailure logs that an inbox could not be read. It logs once a minute, because every
 // connection tries again every second.
 func (s *Server) logInboxFailure(agentID string, err error) {
-	if s.ctx.Err() == nil && s.inboxFailures.allow(s.opts.Clock()) {
+	if s.ctx.Err() == nil && s.inboxFailures.AllowN(s.opts.Clock(), 1) {
 		s.log.Warn("cannot read inboxes; trying again every second", "agent", agentID, "error", err)
 	}
 }
@@ -264,17 +262,4 @@ func (m *metrics) countDelivered(transport string, redelivered bool) {
 	if redelivered {
 		m.redelivered.WithLabelValues(transport).Inc()
 	}
-}
-
-// logInterval is the shortest time between two log entries of a logThrottle.
-const logInterval = time.Minute
-
-// logThrottle limits the log entries about an event that may happen often. The zero value is ready
-// to use. It is safe for concurrent use.
-type logThrottle struct{ next atomic.Int64 }
-
-// allow reports whether to log an event.
-func (t *logThrottle) allow(now time.Time) bool {
-	next := t.next.Load()
-	return now.UnixNano() >= next && t.next.CompareAndSwap(next, now.Add(logInterval).UnixNano())
 }

@@ -18,8 +18,12 @@ import (
 // Manager manages the upstreams. It is a background.Service and safe for concurrent use. Only Stop
 // waits for an upstream without a limit of its own.
 type Manager struct {
-	opts     Options
-	notifier *changeNotifier
+	opts Options
+	// changes wait for notifier, which calls OnChange from its own goroutine, so that a slow receiver
+	// blocks no upstream. Equal pending changes are merged into the last one, so that the last
+	// notification describes the current state.
+	changes  *background.Pending[Change]
+	notifier *background.Loop
 
 	mu        sync.RWMutex
 	started   bool
@@ -31,8 +35,8 @@ type Manager struct {
 
 // New returns a manager without upstreams.
 func New(o *Options) *Manager {
-	m := &Manager{opts: o.orDefaults(), upstreams: map[string]*supervisor{}}
-	m.notifier = newChangeNotifier(m.opts.OnChange)
+	m := &Manager{opts: o.orDefaults(), changes: background.NewPending[Change](), upstreams: map[string]*supervisor{}}
+	m.notifier = background.NewLoop(m.notify)
 	return m
 }
 
@@ -82,29 +86,28 @@ func (m *Manager) find(id string) (*supervisor, error) {
 
 // readySession returns the session of a ready upstream, or an error with the reason. It waits for the
 // first start up to Options.FirstStartWait.
-func (m *Manager) readySession(ctx context.Context, id string) (*ready, error) {
+func (m *Manager) readySession(ctx context.Context, id string) (*session, error) {
 	u, err := m.find(id)
 	if err != nil {
 		return nil, err
 	}
-	if r := u.ready(); r != nil {
-		return r, nil
+	if s := u.ready(); s != nil {
+		return s, nil
 	}
-	patience := time.NewTimer(m.opts.FirstStartWait)
-	defer patience.Stop()
 	select {
 	case <-u.firstAttempt.Done():
-	case <-patience.C:
+	case <-time.After(m.opts.FirstStartWait):
 	case <-ctx.Done():
 		return nil, cancelled(id, "was not called: the caller has cancelled")
 	}
-	if r := u.ready(); r != nil {
-		return r, nil
+	if s := u.ready(); s != nil {
+		return s, nil
 	}
 	return nil, u.unavailable()
 }
 
-func (u *supervisor) ready() *ready {
+// ready returns the session, nil unless the upstream is ready.
+func (u *supervisor) ready() *session {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.current
@@ -183,11 +186,11 @@ func itemsOf[T any](m *Manager, id string, of func(*catalogue) []T) []T {
 	if err != nil {
 		return nil
 	}
-	r := u.ready()
-	if r == nil {
+	s := u.ready()
+	if s == nil {
 		return nil
 	}
-	return of(r.catalogue)
+	return of(s.catalogue.Load())
 }
 
 // Apply replaces all upstreams of one source, e.g. a file: it starts new ones, restarts changed
@@ -256,7 +259,7 @@ func (m *Manager) put(source string, s Server) error {
 	case old != nil:
 		m.remove(old)
 	}
-	u := newSupervisor(s, source, &m.opts, m.notifier.enqueue, m.stoppingWithID(s.ID))
+	u := newSupervisor(s, source, &m.opts, m.enqueue, m.stoppingWithID(s.ID))
 	m.upstreams[s.ID] = u
 	if m.started {
 		_ = u.Start(context.Background()) // it never fails
@@ -287,61 +290,25 @@ func (m *Manager) remove(u *supervisor) {
 	})
 }
 
-// ChangeKind is the kind of a change.
-type ChangeKind string
-
-// The kinds of changes.
-const (
-	Up              ChangeKind = "up"
-	Down            ChangeKind = "down"
-	Tools           ChangeKind = "tools"
-	Resources       ChangeKind = "resources" // or the templates of resources
-	Prompts         ChangeKind = "prompts"
-	ResourceUpdated ChangeKind = "resource_updated"
-)
-
-// Change is a change of an upstream.
-type Change struct {
-	Server string
-	Kind   ChangeKind
-	// URI is the resource of ResourceUpdated.
-	URI string
-}
-
 // maxPending limits the distinct changes that wait for delivery. Further updates of resources are
 // dropped.
 const maxPending = 10_000
 
-// changeNotifier calls notify from its own goroutine, so that a slow receiver blocks no upstream.
-// Equal pending changes are merged into the last one, so that the last notification describes the
-// current state.
-type changeNotifier struct {
-	*background.Loop
-	notify  func(Change)
-	pending *background.Pending[Change]
-}
-
-func newChangeNotifier(notify func(Change)) *changeNotifier {
-	t := &changeNotifier{notify: notify, pending: background.NewPending[Change]()}
-	t.Loop = background.NewLoop(t.run)
-	return t
-}
-
-func (t *changeNotifier) enqueue(c Change) {
-	if c.Kind != ResourceUpdated || t.pending.Len() < maxPending {
-		t.pending.Add(c)
+func (m *Manager) enqueue(c Change) {
+	if c.Kind != ResourceUpdated || m.changes.Len() < maxPending {
+		m.changes.Add(c)
 	}
 }
 
-// run delivers changes until ctx ends, then those that are still pending.
-func (t *changeNotifier) run(ctx context.Context) {
+// notify delivers changes until ctx ends, then those that are still pending.
+func (m *Manager) notify(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
-		case <-t.pending.Signal:
+		case <-m.changes.Signal:
 		case <-ctx.Done():
 		}
-		for _, c := range t.pending.Take() {
-			t.notify(c)
+		for _, c := range m.changes.Take() {
+			m.opts.OnChange(c)
 		}
 	}
 }

@@ -103,12 +103,10 @@ func (p *process) stop(grace time.Duration) {
 		wait time.Duration
 		then func(int) error
 	}{{grace, background.TerminateProcessGroup}, {grace, background.KillProcessGroup}, {killTimeout, nil}} {
-		timer := time.NewTimer(next.wait)
 		select {
 		case <-p.exited:
-			timer.Stop()
 			return
-		case <-timer.C:
+		case <-time.After(next.wait):
 		}
 		if next.then != nil {
 			_ = next.then(pid) // the program may just have ended

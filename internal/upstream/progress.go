@@ -1,11 +1,13 @@
 package upstream
 
 import (
+	"context"
 	"encoding/json"
-	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/background"
 )
 
 // progress passes a progress notification to its call. The SDK would do so on another goroutine,
@@ -38,28 +40,25 @@ func (s *session) progress(msg jsonrpc.Message) (taken bool) {
 // the receiver. Of several pending updates only the newest is delivered.
 type LatestProgress struct {
 	pending chan Progress // holds the newest undelivered update
-	closed  chan struct{}
-	running sync.WaitGroup
+	loop    *background.Loop
 }
 
 // NewLatestProgress calls tell with each update until Close.
 func NewLatestProgress(tell func(Progress)) *LatestProgress {
-	l := &LatestProgress{pending: make(chan Progress, 1), closed: make(chan struct{})}
-	l.running.Go(func() {
-		for {
+	l := &LatestProgress{pending: make(chan Progress, 1)}
+	l.loop = background.NewLoop(func(ctx context.Context) {
+		for ctx.Err() == nil {
 			select {
 			case p := <-l.pending:
 				tell(p)
-			case <-l.closed:
-				select {
-				case p := <-l.pending:
-					tell(p)
-				default:
-				}
-				return
+			case <-ctx.Done():
 			}
 		}
+		if len(l.pending) > 0 {
+			tell(<-l.pending)
+		}
 	})
+	_ = l.loop.Start(context.Background()) // it never fails
 	return l
 }
 
@@ -77,6 +76,5 @@ func (l *LatestProgress) Update(p Progress) {
 
 // Close delivers the pending update and returns when that is done.
 func (l *LatestProgress) Close() {
-	close(l.closed)
-	l.running.Wait()
+	_ = l.loop.Stop(context.Background()) // its context does not end
 }

@@ -44,7 +44,7 @@ func (m *Manager) Call(ctx context.Context, id, tool string, args json.RawMessag
 	if err != nil {
 		return nil, err
 	}
-	if !s.catalogue.names[tool] {
+	if !s.catalogue.Load().names[tool] {
 		return nil, newError(errs.NotFound, id, "has no tool %s", input.Quote(tool))
 	}
 	if args = bytes.TrimSpace(args); len(args) == 0 {
@@ -56,7 +56,7 @@ func (m *Manager) Call(ctx context.Context, id, tool string, args json.RawMessag
 	case args[0] != '{' || !json.Valid(args):
 		return nil, newError(errs.InvalidRequest, id, "requires arguments that are a JSON object")
 	}
-	return runRounds(ctx, s.session, "the tool "+input.Clip(tool), o, func(ctx context.Context, r round) (*mcp.CallToolResult, error) {
+	return runRounds(ctx, s, "the tool "+input.Clip(tool), o, func(ctx context.Context, r round) (*mcp.CallToolResult, error) {
 		return s.client.CallTool(ctx, &mcp.CallToolParams{
 			Meta: r.meta, Name: tool, Arguments: args, InputResponses: r.answers, RequestState: r.state,
 		})
@@ -69,7 +69,7 @@ func (m *Manager) ReadResource(ctx context.Context, id, uri string) (*mcp.ReadRe
 	if err != nil {
 		return nil, err
 	}
-	return runRounds(ctx, s.session, "the resource "+input.Quote(uri), nil, func(ctx context.Context, r round) (*mcp.ReadResourceResult, error) {
+	return runRounds(ctx, s, "the resource "+input.Quote(uri), nil, func(ctx context.Context, r round) (*mcp.ReadResourceResult, error) {
 		return s.client.ReadResource(ctx, &mcp.ReadResourceParams{
 			Meta: r.meta, URI: uri, InputResponses: r.answers, RequestState: r.state,
 		})
@@ -82,7 +82,7 @@ func (m *Manager) GetPrompt(ctx context.Context, id, name string, args map[strin
 	if err != nil {
 		return nil, err
 	}
-	return runRounds(ctx, s.session, "the prompt "+input.Quote(name), nil, func(ctx context.Context, r round) (*mcp.GetPromptResult, error) {
+	return runRounds(ctx, s, "the prompt "+input.Quote(name), nil, func(ctx context.Context, r round) (*mcp.GetPromptResult, error) {
 		return s.client.GetPrompt(ctx, &mcp.GetPromptParams{
 			Meta: r.meta, Name: name, Arguments: args, InputResponses: r.answers, RequestState: r.state,
 		})
@@ -95,7 +95,7 @@ func (m *Manager) Complete(ctx context.Context, id string, params *mcp.CompleteP
 	if err != nil {
 		return nil, err
 	}
-	return runRequest(ctx, s.session, "a completion", nil, func(ctx context.Context, c *call) (*mcp.CompleteResult, error) {
+	return runRequest(ctx, s, "a completion", nil, func(ctx context.Context, c *call) (*mcp.CompleteResult, error) {
 		p := *params
 		p.Meta = c.meta()
 		return s.client.Complete(ctx, &p)
@@ -130,7 +130,7 @@ func (s *session) describeFailure(ctx context.Context, c *call, what string, err
 	case rpc != nil && rpc.Code == codeTooLarge:
 		return failure(ReasonTooLarge, id, "responded to %s with more than %d bytes", what, s.opts.MaxMessage)
 	case c.hasExpired():
-		s.requestCheck()
+		s.checkRequested.Set()
 		return failure(ReasonTimeout, id, "did not respond to %s within %s", what, c.timeout)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return failure(ReasonTimeout, id, "did not respond to %s before the deadline of the caller", what)
@@ -139,7 +139,7 @@ func (s *session) describeFailure(ctx context.Context, c *call, what string, err
 	case s.hasEnded():
 		return failure(ReasonDown, id, "ended before it responded to %s", what)
 	case errors.As(err, &transport), rpc != nil && rpc.Code == codeRejected:
-		s.requestCheck()
+		s.checkRequested.Set()
 		return failure(ReasonDown, id, "cannot be reached for %s: %s", what, hidden(err.Error()))
 	case rpc != nil:
 		return failure(ReasonProtocol, id, "refused %s: %s (%d)", what, hidden(input.ClipTo(rpc.Message, maxLine)), rpc.Code).
@@ -149,9 +149,6 @@ func (s *session) describeFailure(ctx context.Context, c *call, what string, err
 	}
 	return failure(ReasonProtocol, id, "returned an invalid response to %s: %s", what, hidden(input.ClipTo(err.Error(), maxLine)))
 }
-
-// requestCheck requests a check of the session, which may have ended without notice.
-func (s *session) requestCheck() { s.checkRequested.Set() }
 
 // hasEnded reports whether the session has ended. Requests fail a moment before the end of the
 // connection is noticed.

@@ -21,9 +21,10 @@ type session struct {
 	invalid           *invalidMessages
 	stderr            *stderrLines
 	calls             calls
-	acks              sync.Map // a channel for each URI whose subscription is not acknowledged yet
+	catalogue         atomic.Pointer[catalogue] // set before the session is ready
+	acks              sync.Map                  // a channel for each URI whose subscription is not acknowledged yet
 	staleLists        *background.Pending[ChangeKind]
-	checkRequested    background.Signal // the session may have ended
+	checkRequested    background.Signal // the session may have ended without notice
 	notificationsLost atomic.Bool       // list changes may not be announced any more
 
 	process *process // nil for an address
@@ -178,14 +179,12 @@ func (s *session) close() {
 // describeEnd returns an error that describes the end of the session, with secrets masked.
 func (s *session) describeEnd(err error) error {
 	if s.process != nil {
-		soon := time.NewTimer(outputTimeout)
-		defer soon.Stop()
 		select { // usually the program has ended too
 		case <-s.process.exited:
 			err = s.process.exitError()
 			<-s.stderr.ended
 		case <-s.life.Done():
-		case <-soon.C:
+		case <-time.After(outputTimeout):
 		}
 		if lines := s.stderr.lines(); len(lines) > 0 {
 			err = fmt.Errorf("%w; its last output: %s", err, lines[len(lines)-1])

@@ -80,22 +80,22 @@ func (u *supervisor) status() Status {
 }
 
 // describe adds the fields of a session.
-func (r *ready) describe(out *Status) {
-	hide := r.launch.secrets.mask
-	if r.process != nil {
-		out.PID = r.process.cmd.Process.Pid
+func (s *session) describe(out *Status) {
+	hide := s.launch.secrets.mask
+	if s.process != nil {
+		out.PID = s.process.cmd.Process.Pid
 	}
-	if res := r.client.InitializeResult(); res != nil {
+	if res := s.client.InitializeResult(); res != nil {
 		out.Protocol = res.ProtocolVersion
 		out.Instructions = hide(input.ClipBytes(res.Instructions, maxInstructions))
 		if res.ServerInfo != nil {
 			out.ServerName, out.ServerVersion = hide(input.ClipBytes(res.ServerInfo.Name, MaxName)), hide(input.ClipBytes(res.ServerInfo.Version, MaxName))
 		}
 	}
-	c := r.catalogue
+	c := s.catalogue.Load()
 	out.Tools, out.Resources, out.Templates, out.Prompts = len(c.tools.items), len(c.resources.items), len(c.templates.items), len(c.prompts.items)
 	out.Warnings = c.warnings()
-	if w := r.invalid.warning(r.launch.secrets); w != "" {
+	if w := s.invalid.warning(s.launch.secrets); w != "" {
 		out.Warnings = append(out.Warnings, w)
 	}
 }

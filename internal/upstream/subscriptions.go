@@ -2,6 +2,8 @@ package upstream
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -17,7 +19,7 @@ const (
 // Subscribe reports changes of a resource as ResourceUpdated, also in later sessions. Subscriptions
 // are counted: each Subscribe needs an Unsubscribe.
 func (m *Manager) Subscribe(ctx context.Context, id, uri string) error {
-	r, err := m.readySession(ctx, id)
+	s, err := m.readySession(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -29,7 +31,7 @@ func (m *Manager) Subscribe(ctx context.Context, id, uri string) error {
 	if err != nil || !first {
 		return err
 	}
-	if err := r.subscribe(ctx, uri); err != nil {
+	if err := s.subscribe(ctx, uri); err != nil {
 		u.removeSubscription(uri)
 		return err
 	}
@@ -42,14 +44,14 @@ func (m *Manager) Unsubscribe(ctx context.Context, id, uri string) error {
 	if err != nil {
 		return err
 	}
-	r := u.ready()
-	if last := u.removeSubscription(uri); !last || r == nil {
+	s := u.ready()
+	if last := u.removeSubscription(uri); !last || s == nil {
 		return nil
 	}
 	// Servers of the Go SDK (1.8.0) end all subscriptions of a session with one of them.
-	r.notificationsLost.Store(true)
-	_, err = runRequest(ctx, r.session, "the end of a subscription", nil, func(ctx context.Context, _ *call) (struct{}, error) {
-		return struct{}{}, r.client.Unsubscribe(ctx, &mcp.UnsubscribeParams{URI: uri})
+	s.notificationsLost.Store(true)
+	_, err = runRequest(ctx, s, "the end of a subscription", nil, func(ctx context.Context, _ *call) (struct{}, error) {
+		return struct{}{}, s.client.Unsubscribe(ctx, &mcp.UnsubscribeParams{URI: uri})
 	})
 	return err
 }
@@ -104,10 +106,7 @@ func (u *supervisor) removeSubscription(uri string) (last bool) {
 // resubscribe repeats the subscriptions of the last session in a new one.
 func (u *supervisor) resubscribe(ctx context.Context, s *session) {
 	u.mu.Lock()
-	uris := make([]string, 0, len(u.subscribed))
-	for uri := range u.subscribed {
-		uris = append(uris, uri)
-	}
+	uris := slices.Collect(maps.Keys(u.subscribed))
 	u.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, u.opts.StartTimeout)
 	defer cancel()

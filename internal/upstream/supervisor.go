@@ -15,8 +15,12 @@ import (
 	"comet/internal/background"
 )
 
-// healthy is the length of a session after which the backoff is reset.
-const healthy = time.Minute
+const (
+	// healthy is the length of a session after which the backoff is reset.
+	healthy = time.Minute
+	// relistInterval is the interval for reading lists whose changes an upstream does not announce.
+	relistInterval = 5 * time.Minute
+)
 
 // supervisor keeps one session with one server.
 type supervisor struct {
@@ -39,14 +43,8 @@ type supervisor struct {
 	starts        int
 	nextAttempt   time.Time
 	stderr        *stderrLines // of the last session
-	current       *ready       // while Ready
+	current       *session     // while Ready
 	subscribed    map[string]int
-}
-
-// ready is a session with its catalogue.
-type ready struct {
-	*session
-	catalogue *catalogue
 }
 
 func newSupervisor(s Server, source string, opts *Options, tell func(Change), before *supervisor) *supervisor {
@@ -72,7 +70,7 @@ func (u *supervisor) run(ctx context.Context) {
 	if u.server.Disabled {
 		return
 	}
-	defer u.setState(Stopped, nil, nil)
+	defer u.setState(Stopped, nil, "")
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval, b.MaxInterval, b.Multiplier = u.opts.Backoff, u.opts.MaxBackoff, 2
 	legacy := false
@@ -86,66 +84,59 @@ func (u *supervisor) run(ctx context.Context) {
 		if reached && time.Since(began) > healthy {
 			b.Reset()
 		}
-		u.markFailed(err, min(b.NextBackOff(), u.opts.MaxBackoff))
-		u.waitForRetry(ctx)
+		wait := min(b.NextBackOff(), u.opts.MaxBackoff)
+		u.markFailed(err, wait)
+		select {
+		case <-time.After(wait):
+		case <-u.restart:
+		case <-ctx.Done():
+		}
 	}
 }
 
 // markLost marks a session as lost before it is closed, so that no new request starts in it.
 func (u *supervisor) markLost(ctx context.Context, err error) {
 	if ctx.Err() != nil {
-		u.setState(Stopped, nil, nil)
+		u.setState(Stopped, nil, "")
 		return
 	}
-	u.setState(Failed, nil, nil)
-	u.mu.Lock()
-	u.failure = err.Error()
-	u.mu.Unlock()
+	u.setState(Failed, nil, err.Error())
 }
 
 // markFailed records why there is no session and when the next attempt follows.
 func (u *supervisor) markFailed(err error, wait time.Duration) {
-	u.setState(Failed, nil, nil)
+	u.setState(Failed, nil, err.Error())
 	u.mu.Lock()
 	level := slog.LevelWarn
 	if u.loggedFailure == err.Error() { // already logged
 		level = slog.LevelDebug
 	}
 	u.loggedFailure = err.Error()
-	u.failure, u.nextAttempt = err.Error(), time.Now().Add(wait)
+	u.nextAttempt = time.Now().Add(wait)
 	u.mu.Unlock()
 	u.endFirstAttempt()
 	u.opts.Logger.Log(context.Background(), level, "an upstream is down", "upstream", u.server.ID, "error", err, "retry_in", wait.Round(time.Millisecond).String())
 }
 
-// waitForRetry waits for the next attempt or for Restart.
-func (u *supervisor) waitForRetry(ctx context.Context) {
-	u.mu.Lock()
-	wait := time.Until(u.nextAttempt)
-	u.mu.Unlock()
-	select {
-	case <-time.After(wait):
-	case <-u.restart:
-	case <-ctx.Done():
-	}
-}
-
-// setState enters a state, with or without a session.
-func (u *supervisor) setState(state State, r *ready, kinds []ChangeKind) {
+// setState enters a state, with or without a session, and reports the kinds of changes. failure is
+// the reason for the end of the last session, "" to keep the known one.
+func (u *supervisor) setState(state State, s *session, failure string, kinds ...ChangeKind) {
 	u.mu.Lock()
 	was := u.current != nil
 	if u.state != state {
 		u.state, u.since = state, time.Now()
 	}
-	u.current = r
+	u.current = s
 	switch {
-	case r != nil:
+	case s != nil:
 		u.failure, u.loggedFailure = "", ""
+	case failure != "":
+		u.failure = failure
 	case state == Starting:
 		u.starts++
 	}
 	u.mu.Unlock()
-	if was && r == nil {
+	if was && s == nil {
 		kinds = []ChangeKind{Down}
 	}
 	for _, k := range kinds {
@@ -156,7 +147,7 @@ func (u *supervisor) setState(state State, r *ready, kinds []ChangeKind) {
 // serve runs one session. reached reports whether the upstream became ready; the error is the
 // reason of the end.
 func (u *supervisor) serve(ctx context.Context, legacy bool) (reached bool, err error) {
-	u.setState(Starting, nil, nil)
+	u.setState(Starting, nil, "")
 	launch, err := u.server.resolve(u.opts.LookupEnv, u.opts.IsProtected)
 	if err != nil {
 		return false, err
@@ -180,21 +171,20 @@ func (u *supervisor) serve(ctx context.Context, legacy bool) (reached bool, err 
 		return false, s.describeEnd(err)
 	}
 	cancel()
-	r := &ready{s, first}
-	u.setState(Ready, r, []ChangeKind{Up})
+	s.catalogue.Store(first)
+	u.setState(Ready, s, "", Up)
 	u.endFirstAttempt()
 	u.opts.Logger.Info("an upstream is ready", "upstream", u.server.ID, "tools", len(first.tools.items))
 	u.resubscribe(ctx, s)
-	return true, u.follow(ctx, r)
+	return true, u.follow(ctx, s)
 }
 
 // checkTimeout limits the response to a check.
 const checkTimeout = 10 * time.Second
 
 // follow keeps the catalogue up to date until the session ends, and returns the reason.
-func (u *supervisor) follow(ctx context.Context, r *ready) error {
-	s := r.session
-	relist := time.NewTicker(u.opts.RelistInterval)
+func (u *supervisor) follow(ctx context.Context, s *session) error {
+	relist := time.NewTicker(relistInterval)
 	defer relist.Stop()
 	var settled <-chan time.Time
 	wait := u.opts.ChangeDelay
@@ -213,7 +203,7 @@ func (u *supervisor) follow(ctx context.Context, r *ready) error {
 		case <-relist.C:
 			s.staleLists.Add(s.unannouncedLists()...)
 			if s.http != nil {
-				s.requestCheck() // an address does not announce its end
+				s.checkRequested.Set() // an address does not announce its end
 			}
 		case <-s.staleLists.Signal:
 			if settled == nil {
@@ -222,7 +212,7 @@ func (u *supervisor) follow(ctx context.Context, r *ready) error {
 		case <-settled:
 			settled = nil
 			began := time.Now()
-			r = u.refresh(ctx, r)
+			u.refresh(ctx, s)
 			wait = max(u.opts.ChangeDelay, 5*time.Since(began)) // limits reading to a sixth of the time
 		}
 	}
@@ -249,30 +239,28 @@ func (s *session) unannouncedLists() []ChangeKind {
 }
 
 // refresh reads the stale lists again. If that fails, the catalogue stays as it was.
-func (u *supervisor) refresh(ctx context.Context, old *ready) *ready {
-	fresh, err := old.readCatalogue(ctx, old.catalogue, old.staleLists.Take()...)
+func (u *supervisor) refresh(ctx context.Context, s *session) {
+	old := s.catalogue.Load()
+	fresh, err := s.readCatalogue(ctx, old, s.staleLists.Take()...)
 	if err != nil {
 		u.opts.Logger.Warn("the lists of an upstream cannot be read again", "upstream", u.server.ID, "error", err)
-		old.requestCheck()
-		return old
+		s.checkRequested.Set()
+		return
 	}
 	var changed []ChangeKind
 	for kind, differs := range map[ChangeKind]bool{
-		Tools: !reflect.DeepEqual(old.catalogue.tools, fresh.tools),
-		Resources: !reflect.DeepEqual(old.catalogue.resources, fresh.resources) ||
-			!reflect.DeepEqual(old.catalogue.templates, fresh.templates),
-		Prompts: !reflect.DeepEqual(old.catalogue.prompts, fresh.prompts),
+		Tools:     !reflect.DeepEqual(old.tools, fresh.tools),
+		Resources: !reflect.DeepEqual(old.resources, fresh.resources) || !reflect.DeepEqual(old.templates, fresh.templates),
+		Prompts:   !reflect.DeepEqual(old.prompts, fresh.prompts),
 	} {
 		if differs {
 			changed = append(changed, kind)
 		}
 	}
-	if len(changed) == 0 {
-		return old
+	if len(changed) > 0 {
+		s.catalogue.Store(fresh)
+		u.setState(Ready, s, "", changed...)
 	}
-	next := &ready{old.session, fresh}
-	u.setState(Ready, next, changed)
-	return next
 }
 
 // check sends a ping. Any response counts, because the newest version has no ping.

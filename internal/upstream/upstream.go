@@ -29,6 +29,27 @@ const (
 	maxItem      = 1 << 20  // bytes of one tool, about
 )
 
+// ChangeKind is the kind of a change.
+type ChangeKind string
+
+// The kinds of changes.
+const (
+	Up              ChangeKind = "up"
+	Down            ChangeKind = "down"
+	Tools           ChangeKind = "tools"
+	Resources       ChangeKind = "resources" // or the templates of resources
+	Prompts         ChangeKind = "prompts"
+	ResourceUpdated ChangeKind = "resource_updated"
+)
+
+// Change is a change of an upstream.
+type Change struct {
+	Server string
+	Kind   ChangeKind
+	// URI is the resource of ResourceUpdated.
+	URI string
+}
+
 // Options configures New; nil is the zero value.
 type Options struct {
 	// Logger receives starts, failures and the standard error of upstreams; default discards.
@@ -51,9 +72,6 @@ type Options struct {
 	// StopGrace is the time between closing the input of a program and SIGTERM, and between SIGTERM
 	// and SIGKILL, default 2 s.
 	StopGrace time.Duration
-	// RelistInterval is the interval for reading lists whose changes an upstream does not announce,
-	// default 5 min.
-	RelistInterval time.Duration
 	// ChangeDelay is the delay between a change of a list and reading it again, default 200 ms.
 	ChangeDelay time.Duration
 	// Backoff is the delay before the second start, default 0.5 s. It doubles up to MaxBackoff,
@@ -82,7 +100,6 @@ func (o *Options) orDefaults() Options {
 	out.MaxMessage = cmp.Or(out.MaxMessage, 10<<20)
 	out.StartTimeout = cmp.Or(out.StartTimeout, time.Minute)
 	out.StopGrace = cmp.Or(out.StopGrace, 2*time.Second)
-	out.RelistInterval = cmp.Or(out.RelistInterval, 5*time.Minute)
 	out.ChangeDelay = cmp.Or(out.ChangeDelay, 200*time.Millisecond)
 	out.Backoff = cmp.Or(out.Backoff, 500*time.Millisecond)
 	out.MaxBackoff = cmp.Or(out.MaxBackoff, 30*time.Second)
