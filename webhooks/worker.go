@@ -164,7 +164,7 @@ func (k *worker) startAttempts() {
 			k.busy[d.ID] = true
 			k.inFlight++
 			k.submit(k, job{k.hook, d})
-		default:
+		case !k.stopping: // the lease is lost if the worker is stopping
 			return
 		}
 	}
