@@ -251,7 +251,7 @@ func (r *relay) closeSession() {
 	}
 }
 
-// response is a message of the server, with the members that the transport needs. A batch has none.
+// response is a message of a server, with the members that a transport needs. A batch has none.
 type response struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"` // of a request or notification
@@ -261,7 +261,7 @@ type response struct {
 	} `json:"result"`
 }
 
-// parseResponse reads a message of the server, which is JSON.
+// parseResponse reads a message of a server, which is JSON.
 func parseResponse(msg []byte) (m response) {
 	_ = json.Unmarshal(msg, &m) // members of another type are left out
 	return m
