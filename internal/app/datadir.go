@@ -126,10 +126,7 @@ func writeSecret(path, secret string) (err error) {
 	if err = errors.Join(f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	if err = os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
+	return publish(f.Name(), path, true)
 }
 
 // syncDir makes renames inside a directory durable.
