@@ -140,16 +140,9 @@ func (a *Agent) drain() error {
 	greeted := a.greeted
 	a.mu.Unlock()
 	a.presenceChanged.Set()
-	ended := make(chan struct{})
-	go func() {
-		a.handling.Wait()
-		close(ended)
-	}()
-	if a.opts.Drain > 0 {
-		waitAtMost(ended, a.opts.Drain)
-	}
+	_ = a.awaitHandlers(a.opts.Drain)
 	a.Interrupt()
-	if !waitAtMost(ended, a.opts.Grace) {
+	if a.awaitHandlers(a.opts.Grace) != nil {
 		return errors.New("agent: a handler did not return after its context had ended")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), linger)
@@ -160,14 +153,11 @@ func (a *Agent) drain() error {
 	return nil
 }
 
-// waitAtMost waits for a channel to be closed, and reports whether that was in time.
-func waitAtMost(done <-chan struct{}, timeout time.Duration) bool {
-	select {
-	case <-done:
-		return true
-	case <-time.After(timeout):
-		return false
-	}
+// awaitHandlers waits for the running handlers. It fails if they do not return in time.
+func (a *Agent) awaitHandlers(timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	return background.WaitFor(ctx, a.handling.Wait)
 }
 
 // presence is what heartbeats report about the agent.

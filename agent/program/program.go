@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -76,10 +75,6 @@ func (r *Runner) Run(ctx context.Context, w *agent.Work) (agent.Result, error) {
 }
 
 func (r *Runner) runTask(ctx context.Context, w task) (agent.Result, error) {
-	// The kernel kills the command when the thread that started it ends (Pdeathsig), so that it
-	// does not outlive the worker; the thread must live as long as the command.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	began := time.Now()
 	out := &commandOutput{to: w, tail: tail{keep: r.opts.MaxOutput}}
 	result, used, err := r.execute(ctx, w, out)
@@ -109,20 +104,15 @@ func (r *Runner) execute(ctx context.Context, w task, out *commandOutput) (agent
 	cmd.Env = environment(r.environ, w)
 	cmd.Stdin = bytes.NewReader(w.Parameters())
 	cmd.WaitDelay = outputDelay // for a command that does not read its input
-	background.SetProcessGroup(cmd)
 	if err := out.attach(cmd); err != nil {
 		return agent.Result{ExitCode: exitNotStarted}, 0, err
 	}
-	if err := cmd.Start(); err != nil {
+	exited, err := background.StartProcess(cmd, nil) // it does not outlive the worker
+	if err != nil {
 		out.abandon()
 		return agent.Result{ExitCode: exitNotStarted}, 0, fmt.Errorf("the command cannot be started: %w", err)
 	}
 	out.start()
-	exited := make(chan struct{})
-	go func() {
-		defer close(exited)
-		background.WaitProcessGroup(cmd) // kills what the command left running
-	}()
 	why := r.watch(ctx, cmd.Process.Pid, w.Hints().MaxMemoryMB, exited)
 	out.finish()
 	state := cmd.ProcessState

@@ -11,12 +11,14 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"comet/internal/config"
 	"comet/openapi/client"
 )
 
@@ -73,6 +75,8 @@ type call struct {
 	sent, local map[string]any
 	// file is the name of the sent document, used in errors; "" for none.
 	file string
+	// config is the configuration of the server, for a row with settings: flags, environment and file.
+	config config.Config
 }
 
 // addTable adds the groups and the commands of the table to root.
@@ -121,6 +125,11 @@ func runRow(cmd *cobra.Command, flags *clientFlags, row command, args []string) 
 	c := &call{session: s, command: row, cmd: cmd, args: args}
 	if err := c.parse(); err != nil {
 		return err
+	}
+	if c.settings != "" {
+		if c.config, err = config.Load(config.Sources{Flags: cmd.Flags(), Environ: os.Environ()}); err != nil {
+			return err
+		}
 	}
 	if c.run != nil {
 		return c.run(cmd.Context(), c)

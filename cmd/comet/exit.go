@@ -9,9 +9,11 @@ import (
 	"io/fs"
 	"net/http"
 	"strings"
+	"time"
 
 	"comet/internal/config"
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/openapi/client"
 )
 
@@ -164,8 +166,10 @@ func problemLines(e *apiError) []string {
 			lines = append(lines, fieldLines(*fields, e.file)...)
 		}
 	}
-	if e.retryAfter != "" {
-		lines = append(lines, fmt.Sprintf("  Try again in %s s.", e.retryAfter))
+	if wait, err := time.ParseDuration(e.retryAfter + "s"); err == nil {
+		lines = append(lines, fmt.Sprintf("  Try again in %s.", input.Duration(wait)))
+	} else if e.retryAfter != "" { // a proxy may send a date
+		lines = append(lines, fmt.Sprintf("  Try again after %s.", e.retryAfter))
 	}
 	if e.status == http.StatusUnauthorized {
 		lines = append(lines, "  Give a token with --token, COMET_TOKEN or the client configuration (comet --help).")

@@ -72,7 +72,17 @@ func TestReport(t *testing.T) {
 	t.Run("prints the status of a response without a problem document", func(t *testing.T) {
 		t.Parallel()
 		resp := &http.Response{StatusCode: 502, Status: "502 Bad Gateway", Header: http.Header{"Content-Type": {"text/html"}, "Retry-After": {"5"}}}
-		require.Equal(t, "comet: the server responded 502 Bad Gateway without a problem document\n  Try again in 5 s.\n", reported(newAPIError(resp, []byte("<html>"))))
+		require.Equal(t, "comet: the server responded 502 Bad Gateway without a problem document\n  Try again in 5s.\n", reported(newAPIError(resp, []byte("<html>"))))
+	})
+
+	t.Run("prints when to try again in hours, minutes and seconds", func(t *testing.T) {
+		t.Parallel()
+		for retryAfter, want := range map[string]string{
+			"5": "in 5s", "90": "in 1m30s", "3600": "in 1h", "56931": "in 15h48m51s", "Wed, 21 Oct 2026 07:28:00 GMT": "after Wed, 21 Oct 2026 07:28:00 GMT",
+		} {
+			err := &apiError{status: 429, retryAfter: retryAfter, problem: client.Problem{Title: "Rate limited"}}
+			require.Equal(t, "comet: Rate limited\n  Try again "+want+".\n", reported(err))
+		}
 	})
 
 	t.Run("prints the request id of an internal error", func(t *testing.T) {

@@ -141,7 +141,6 @@ func printable(s string) string {
 // isControl reports whether r is a control character for a terminal.
 func isControl(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
 
-// optional is a value that may be missing, "-" if it is.
 func yesNo(v bool) string {
 	if v {
 		return "yes"

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -204,11 +205,12 @@ func (s *session) failureText(ctx context.Context, r *agent.Request, reply agent
 	if len(supported) > 0 {
 		return fmt.Sprintf("%s; agents%s offer %s%s", text, kind, someOf(supported), input.DidYouMean(r.WorkType, supported))
 	}
-	types := s.agentNames(ctx, typeOf)
+	types, end := s.agentNames(ctx, typeOf), "."
 	if r.To != "" && len(types) > 0 {
-		text += fmt.Sprintf("; there are agents of the types %s%s", someOf(types), input.DidYouMean(r.To, types))
+		text += "; there are agents of the types " + someOf(types)
+		end = cmp.Or(input.DidYouMean(r.To, types), end)
 	}
-	return text + `. "comet agents list" shows what agents offer; "comet worker" offers more`
+	return text + end + ` "comet agents list" shows what agents offer; "comet worker" offers more`
 }
 
 // exitOfCode is the exit code for an error of the envelope protocol.

@@ -24,31 +24,18 @@ import (
 
 // serve runs the server until SIGINT or SIGTERM, then drains.
 func serve(ctx context.Context, c *call) error {
-	cfg, err := c.serverConfig()
-	if err != nil {
-		return err
-	}
 	log, err := telemetry.NewLogger(c.messages, &telemetry.LogOptions{
-		Level: cfg.Log.Level, Format: cfg.Log.Format, Formats: app.LogFormats(), Secrets: []string{cfg.AdminToken},
+		Level: c.config.Log.Level, Format: c.config.Log.Format, Formats: app.LogFormats(), Secrets: []string{c.config.AdminToken},
 	})
 	if err != nil {
 		return err
 	}
 	collectGarbageLess()
-	return app.Run(ctx, cfg, &app.Options{Logger: log, Build: telemetry.ReadBuild(version), Out: c.out.w})
-}
-
-// serverConfig returns the configuration of the server: flags, environment and file.
-func (c *call) serverConfig() (config.Config, error) {
-	return config.Load(config.Sources{Flags: c.cmd.Flags(), Environ: os.Environ()})
+	return app.Run(ctx, c.config, &app.Options{Logger: log, Build: telemetry.ReadBuild(version), Out: c.out.w})
 }
 
 func showConfig(_ context.Context, c *call) error {
-	cfg, err := c.serverConfig()
-	if err != nil {
-		return err
-	}
-	text, err := cfg.Effective()
+	text, err := c.config.Effective()
 	if err != nil {
 		return err
 	}
@@ -57,7 +44,7 @@ func showConfig(_ context.Context, c *call) error {
 }
 
 func showMigrations(ctx context.Context, c *call) error {
-	return c.withMigrations(false, func(m *app.Migrations) error {
+	return app.WithMigrations(c.config, false, func(m *app.Migrations) error {
 		all, err := m.Status(ctx)
 		if err != nil {
 			return err
@@ -75,19 +62,11 @@ func showMigrations(ctx context.Context, c *call) error {
 }
 
 func migrateUp(ctx context.Context, c *call) error {
-	return c.withMigrations(true, func(m *app.Migrations) error { return c.printDone(ctx, "applied", m.Up) })
+	return app.WithMigrations(c.config, true, func(m *app.Migrations) error { return c.printDone(ctx, "applied", m.Up) })
 }
 
 func migrateDown(ctx context.Context, c *call) error {
-	return c.withMigrations(false, func(m *app.Migrations) error { return c.printDone(ctx, "undone", m.Down) })
-}
-
-func (c *call) withMigrations(create bool, run func(*app.Migrations) error) error {
-	cfg, err := c.serverConfig()
-	if err != nil {
-		return err
-	}
-	return app.WithMigrations(cfg, create, run)
+	return app.WithMigrations(c.config, false, func(m *app.Migrations) error { return c.printDone(ctx, "undone", m.Down) })
 }
 
 func (c *call) printDone(ctx context.Context, verb string, run func(context.Context) ([]string, error)) error {
@@ -106,11 +85,7 @@ func (c *call) printDone(ctx context.Context, verb string, run func(context.Cont
 
 // checkHealth checks the server's health, for containers without a shell.
 func checkHealth(ctx context.Context, c *call) error {
-	cfg, err := c.serverConfig()
-	if err != nil {
-		return err
-	}
-	host, port, err := net.SplitHostPort(cfg.Listen)
+	host, port, err := net.SplitHostPort(c.config.Listen)
 	if err != nil {
 		return err
 	}
@@ -141,12 +116,8 @@ func showVersion(_ context.Context, c *call) error {
 }
 
 func backup(ctx context.Context, c *call) error {
-	cfg, err := c.serverConfig()
-	if err != nil {
-		return err
-	}
 	path := given[string](c, "output")
-	report, err := app.Backup(ctx, cfg, path, given[bool](c, "force"))
+	report, err := app.Backup(ctx, c.config, path, given[bool](c, "force"))
 	if err != nil {
 		return err
 	}
@@ -155,11 +126,7 @@ func backup(ctx context.Context, c *call) error {
 }
 
 func restore(ctx context.Context, c *call) error {
-	cfg, err := c.serverConfig()
-	if err != nil {
-		return err
-	}
-	report, err := app.Restore(ctx, cfg, c.args[0], given[bool](c, "force"))
+	report, err := app.Restore(ctx, c.config, c.args[0], given[bool](c, "force"))
 	if err != nil {
 		return err
 	}

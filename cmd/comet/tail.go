@@ -27,9 +27,10 @@ const (
 type follower struct {
 	*call
 
-	print *printer
-	limit int64 // remaining events, 0 for no end
-	came  bool
+	print     *printer
+	limit     int64 // remaining events, 0 for no end
+	connected bool  // the server has accepted a connection
+	came      bool  // something came on the current connection
 }
 
 // tailEvents prints the events of the server as they happen.
@@ -58,7 +59,7 @@ func (t *follower) run(ctx context.Context) error {
 		if ctx.Err() != nil || errors.Is(err, errTailed) || errors.Is(err, syscall.EPIPE) {
 			return nil //nolint:nilerr // comet tail | head
 		}
-		if code := exitCode(err); err != nil && (t.sent["Last-Event-ID"] == nil || code != exitUnavailable && code != exitFailure) {
+		if code := exitCode(err); err != nil && (!t.connected || code != exitUnavailable && code != exitFailure) {
 			return err
 		}
 		if t.came {
@@ -87,6 +88,7 @@ func (t *follower) once(ctx context.Context) error {
 		return t.nameParams(err)
 	}
 	defer body.Close()
+	t.connected = true
 	events := input.NewEventReader(body, maxTailed)
 	for {
 		e, err := events.Next()

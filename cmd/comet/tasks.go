@@ -34,7 +34,9 @@ func submitTask(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.out.show(body, func() error { return c.printOutput(ctx, "/api/v1/tasks/"+submitted.ID+"/output") }); err != nil {
+	if err := c.out.show(body, func() error {
+		return c.copyOutput(c.httpRequest(ctx, http.MethodGet, "/api/v1/tasks/"+submitted.ID+"/output", http.Header{}, nil))
+	}); err != nil {
 		return err
 	}
 	return failure(c.failed, data)
@@ -74,24 +76,15 @@ func printTaskOutput(ctx context.Context, c *call) error {
 	if given[bool](c, "log") {
 		c.sent["stream"] = "log"
 	}
-	req, err := c.newRequest(ctx)
+	return c.copyOutput(c.newRequest(ctx))
+}
+
+// copyOutput requests a task's output and copies it to standard output unchanged, or escaped for a
+// terminal. err is the error of making the request.
+func (s *session) copyOutput(req *http.Request, err error) error {
 	if err != nil {
 		return err
 	}
-	return c.copyOutput(ctx, req)
-}
-
-// printOutput copies a task's output to standard output.
-func (s *session) printOutput(ctx context.Context, path string) error {
-	req, err := s.httpRequest(ctx, http.MethodGet, path, http.Header{}, nil)
-	if err != nil {
-		return err
-	}
-	return s.copyOutput(ctx, req)
-}
-
-// copyOutput copies a task's output to standard output unchanged, or escaped for a terminal.
-func (s *session) copyOutput(ctx context.Context, req *http.Request) error {
 	body, err := s.stream(req)
 	if err != nil {
 		return err
@@ -102,7 +95,7 @@ func (s *session) copyOutput(ctx context.Context, req *http.Request) error {
 	} else {
 		_, err = io.Copy(s.out.w, body)
 	}
-	if err != nil && ctx.Err() == nil {
+	if err != nil && req.Context().Err() == nil {
 		err = fmt.Errorf("the output was cut off: %w", err)
 	}
 	return err

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -135,16 +136,11 @@ func batches(facts []factText) (all [][]factText) {
 }
 
 func batchBody(batch []factText) []byte {
-	var b bytes.Buffer
-	b.WriteString(`{"facts":[`)
+	texts := make([][]byte, len(batch))
 	for i, f := range batch {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.Write(f.text)
+		texts[i] = f.text
 	}
-	b.WriteString("]}")
-	return b.Bytes()
+	return slices.Concat([]byte(`{"facts":[`), bytes.Join(texts, []byte(",")), []byte("]}"))
 }
 
 // withLines replaces places in a batch by lines of the file.

@@ -262,14 +262,13 @@ func remainingText(balance map[string]any) string {
 }
 
 func percentText(part any) string {
-	f, ok := part.(float64)
-	switch n, isInt := part.(int64); {
-	case isInt:
-		f = float64(n)
-	case !ok:
-		return "-"
+	switch part := part.(type) {
+	case float64:
+		return fixed(1, 100*part) + "%"
+	case int64:
+		return fixed(1, 100*part) + "%"
 	}
-	return fixed(1, 100*f) + "%"
+	return "-"
 }
 
 // oneLine is a text, which may have pages, in one line.

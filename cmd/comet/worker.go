@@ -183,12 +183,7 @@ func workerReady(who client.AgentItem) error {
 }
 
 func hasScope(t client.TokenView, scope string) bool {
-	for _, s := range t.Scopes {
-		if string(s) == scope || string(s) == "admin" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.Scopes, func(s client.TokenScope) bool { return string(s) == scope || string(s) == "admin" })
 }
 
 // openState opens the directory with results for this process alone, until unlock is called.

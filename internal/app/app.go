@@ -11,6 +11,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/gofrs/flock"
+
 	"comet/internal/auth"
 	"comet/internal/background"
 	"comet/internal/config"
@@ -58,7 +60,7 @@ type App struct {
 	opts      Options
 	log       *slog.Logger
 	metrics   *telemetry.Metrics
-	lock      *dirLock
+	lock      *flock.Flock // of the data directory
 	store     *store.Store
 	tokens    *auth.Auth
 	keys      *auth.Keys
@@ -103,7 +105,7 @@ func (a *App) Stop(ctx context.Context) error {
 		a.store = nil
 	}
 	if a.lock != nil {
-		err = errors.Join(err, a.lock.unlock())
+		err = errors.Join(err, a.lock.Unlock())
 		a.lock = nil
 	}
 	return err
@@ -129,7 +131,7 @@ func WithMigrations(cfg config.Config, create bool, use func(*Migrations) error)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = lock.unlock() }()
+		defer func() { _ = lock.Unlock() }()
 		if err := checkDatabase(cfg.Data); err != nil {
 			return err
 		}

@@ -125,7 +125,7 @@ func Restore(ctx context.Context, cfg config.Config, path string, force bool) (r
 	} else if err != nil {
 		return report, err
 	}
-	defer func() { _ = lock.unlock() }()
+	defer func() { _ = lock.Unlock() }()
 	existing, err := os.Lstat(report.Database)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

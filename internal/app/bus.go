@@ -46,14 +46,6 @@ type wakeups struct {
 	stop         func()
 }
 
-// wakeSubjects returns the subjects of the wake-ups.
-func wakeSubjects() map[orchestrator.WakeKind]bus.Kind {
-	return map[orchestrator.WakeKind]bus.Kind{
-		orchestrator.WakeInbox: bus.WakeInboxes, orchestrator.WakeTask: bus.WakeTasks,
-		orchestrator.WakeQueue: bus.WakeDispatches, orchestrator.WakeWorker: bus.WakeAgentIndexes,
-	}
-}
-
 // Wake implements orchestrator.Waker. A wake-up that cannot be published is lost; the other
 // replicas poll.
 func (w *wakeups) Wake(kind orchestrator.WakeKind, id string) {

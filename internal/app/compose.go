@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -90,7 +91,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	ledger := usage.New(a.store, &usage.Options{Retention: a.cfg.Usage.Retention, Logger: a.log})
 	a.metrics.Registerer().MustRegister(ledger)
 	hooks := a.newWebhooks()
-	feed := a.newFeed()
+	feed := events.NewFeed(a.store, &events.Options{Poll: a.cfg.Events.PollInterval, Logger: a.log})
 	relay := a.newRelay(feed, hooks)
 	limits := httpkit.NewLimits(&httpkit.LimitOptions{
 		MaxFailures: a.cfg.HTTP.MaxAuthFailures, RateLimit: a.cfg.HTTP.RateLimit.Requests, RateWindow: a.cfg.HTTP.RateLimit.Window,
@@ -111,7 +112,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	agents := a.newTransport(work, natsBus, protocolV5, limits)
 	options := a.apiOptions(relay, natsBus, work)
 	options.Limits = limits
-	options.Untimed = anyOf(agents.IsStreaming, mcp.IsStreaming)
+	options.Untimed = func(r *http.Request) bool { return agents.IsStreaming(r) || mcp.IsStreaming(r) }
 	options.MountPublic = func(r chi.Router) {
 		agents.Mount(r)
 		stack.mount(r)
@@ -170,10 +171,6 @@ func (a *App) newWebhooks() *webhooks.Webhooks {
 	})
 }
 
-func (a *App) newFeed() *events.Feed {
-	return events.NewFeed(a.store, &events.Options{Poll: a.cfg.Events.PollInterval, Logger: a.log})
-}
-
 func (a *App) newRelay(feed *events.Feed, hooks *webhooks.Webhooks) *events.Relay {
 	return events.NewRelay(a.store, feed, &events.Options{
 		Poll: a.cfg.Events.PollInterval, OnNumbered: hooks.Numbered, PerEvent: hooks.PerEvent, Logger: a.log,
@@ -191,7 +188,10 @@ func (a *App) tracer(pkg string) trace.Tracer {
 // newOrchestrator returns the orchestrator and the service that carries its wake-ups to and from
 // other replicas.
 func (a *App) newOrchestrator(reg *registry.Registry, ledger *usage.Ledger, feed *events.Feed, natsBus *bus.Bus) (*orchestrator.Orchestrator, background.Service) {
-	w := &wakeups{bus: natsBus, subjects: wakeSubjects()}
+	w := &wakeups{bus: natsBus, subjects: map[orchestrator.WakeKind]bus.Kind{
+		orchestrator.WakeInbox: bus.WakeInboxes, orchestrator.WakeTask: bus.WakeTasks,
+		orchestrator.WakeQueue: bus.WakeDispatches, orchestrator.WakeWorker: bus.WakeAgentIndexes,
+	}}
 	opts := &orchestrator.Options{
 		Classes: classes(), Resolver: references.Resolver{}, Tracer: a.tracer("orchestrator"), Registry: reg, Feed: feed,
 		Retention: a.cfg.Tasks.Retention, OfflineAfter: a.offlineAfter(), Logger: a.log,

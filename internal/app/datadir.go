@@ -20,15 +20,12 @@ import (
 
 const lockFile = "comet.lock"
 
-// dirLock is the lock on a data directory. Only one process can hold it.
-type dirLock struct{ file *flock.Flock }
-
 // errLocked is returned for a data directory that another process has locked.
 var errLocked = errors.New("another comet already runs on the data directory")
 
-// lockDir creates the data directory if it is missing, and locks it. The lock file holds the id of
-// the process.
-func lockDir(dir string) (*dirLock, error) {
+// lockDir creates the data directory if it is missing, and locks it. Only one process can hold the
+// lock; its file holds the id of the process.
+func lockDir(dir string) (*flock.Flock, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create the data directory %s: %w; choose another with --data", dir, err)
 	}
@@ -42,7 +39,7 @@ func lockDir(dir string) (*dirLock, error) {
 	}
 	// The id is a hint for people: without it the lock holds as well.
 	_ = os.WriteFile(f.Path(), []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600)
-	return &dirLock{f}, nil
+	return f, nil
 }
 
 // lockHolder names the process that has locked a data directory, "" if it is unknown.
@@ -83,8 +80,6 @@ func isEmptyFile(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular() && info.Size() == 0
 }
-
-func (l *dirLock) unlock() error { return l.file.Unlock() }
 
 // inDir returns a function that reports whether a path leads to a file in a directory, also
 // through symbolic links. A path to a missing file does not. comet opens no file that a client or
@@ -130,10 +125,7 @@ func writeSecret(path, secret string) (err error) {
 	if err = errors.Join(f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	if err = os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
+	return publish(f.Name(), path, true)
 }
 
 // syncDir makes renames inside a directory durable.

@@ -2,7 +2,6 @@ package app
 
 import (
 	"cmp"
-	"net/http"
 	"os"
 	"strings"
 
@@ -120,17 +119,5 @@ func (t *toolStack) addServices(a *App) {
 func (t *toolStack) mount(r chi.Router) {
 	for _, path := range t.handler.Paths() {
 		r.Handle(path, t.handler)
-	}
-}
-
-// anyOf reports whether one of the predicates is true for a request.
-func anyOf(predicates ...func(*http.Request) bool) func(*http.Request) bool {
-	return func(r *http.Request) bool {
-		for _, is := range predicates {
-			if is(r) {
-				return true
-			}
-		}
-		return false
 	}
 }

@@ -136,18 +136,17 @@ func (s *subscriptions) sweep(ctx context.Context) {
 			alive[session] = true
 		}
 	}
-	gone := map[*mcp.ServerSession][]string{}
+	var ended []func(context.Context)
 	s.mu.Lock()
-	for session, uris := range s.ends {
+	for session, ends := range s.ends {
 		if !alive[session] {
-			gone[session] = slices.Collect(maps.Keys(uris))
+			ended = slices.AppendSeq(ended, maps.Values(ends))
+			delete(s.ends, session)
 		}
 	}
 	s.mu.Unlock()
-	for session, uris := range gone {
-		for _, uri := range uris {
-			s.remove(ctx, session, uri)
-		}
+	for _, end := range ended {
+		end(ctx)
 	}
 }
 

@@ -34,10 +34,11 @@ const (
 func Relay(ctx context.Context, in io.ReadCloser, out io.Writer, url, token string, log *slog.Logger) error {
 	ctx, cancel := context.WithCancel(ctx)
 	r := &relay{
-		life: ctx, out: out, url: url, token: token, log: log, calls: map[string]context.CancelFunc{}, slots: semaphore.NewWeighted(maxInFlight),
+		life: ctx, out: out, url: url, token: token, log: log, slots: semaphore.NewWeighted(maxInFlight),
 		http: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, // the token is for this server
 	}
 	defer r.running.Wait()
+	defer r.unanswered.Wait()
 	defer cancel()
 	lines, ended := make(chan json.RawMessage), make(chan struct{})
 	go func() { // a read of a terminal or pipe cannot be interrupted
@@ -66,14 +67,14 @@ type relay struct {
 	url, token string
 	log        *slog.Logger
 	http       *http.Client
-	running    sync.WaitGroup
-	unanswered sync.WaitGroup      // the running requests that get a response
+	unanswered sync.WaitGroup      // requests without a response
+	running    sync.WaitGroup      // streams and subscriptions, which last until the client disconnects
 	slots      *semaphore.Weighted // one for each running request
+	calls      sync.Map            // the context.CancelFunc of each running request by its id
 
 	writing      sync.Mutex // one message to the client at a time
 	initializing sync.Mutex // one initialization at a time
 	mu           sync.Mutex
-	calls        map[string]context.CancelFunc // running requests by id
 	session      relaySession
 }
 
@@ -89,14 +90,14 @@ type message struct {
 	raw    json.RawMessage
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
-	params struct {
+	Params struct {
 		Name      string          `json:"name"`
 		URI       string          `json:"uri"`
 		RequestID json.RawMessage `json:"requestId"`
 		Meta      struct {
 			Revision string `json:"io.modelcontextprotocol/protocolVersion"`
 		} `json:"_meta"`
-	}
+	} `json:"params"`
 }
 
 // parseMessage reads a message. The server validates its parameters.
@@ -108,15 +109,7 @@ func parseMessage(line json.RawMessage) (*message, error) {
 	if _, err := jsonrpc.DecodeMessage(line); err != nil {
 		return nil, err
 	}
-	if err := json.Unmarshal(line, m); err != nil {
-		return nil, err
-	}
-	var rest struct {
-		Params json.RawMessage `json:"params"`
-	}
-	if json.Unmarshal(line, &rest) == nil {
-		_ = json.Unmarshal(rest.Params, &m.params)
-	}
+	_ = json.Unmarshal(line, m) // it is valid; parameters of another type are left out
 	return m, nil
 }
 
@@ -158,73 +151,50 @@ func (r *relay) forward(ctx context.Context, line json.RawMessage) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
+	r.mu.Lock()
 	switch m.Method {
 	case "initialize":
-		r.mu.Lock()
 		r.session = relaySession{opener: m}
-		r.mu.Unlock()
-		r.send(ctx, m)
 	case "notifications/cancelled":
-		r.endRequest(m.params.RequestID) // this cancels it in versions without sessions
-		r.send(ctx, m)
+		r.endRequest(m.Params.RequestID) // this cancels it in versions without sessions
 	case "notifications/initialized":
-		r.mu.Lock()
 		r.session.opened = m
-		r.mu.Unlock()
-		r.send(ctx, m)
-	default:
-		r.send(ctx, m)
 	}
+	r.mu.Unlock()
+	r.send(ctx, m)
 }
 
-// forwardRequest sends a request in the background, because its response may take long.
+// forwardRequest sends a request in the background, because its response may take long. A batch has
+// no id.
 func (r *relay) forwardRequest(ctx context.Context, m *message) {
 	if r.slots.Acquire(ctx, 1) != nil {
 		return
 	}
-	ctx, cancel, ok := r.beginRequest(ctx, m)
-	if !ok {
-		r.slots.Release(1)
-		r.writeError(m.ID, InvalidRequest("another running request has the same id"))
-		return
+	ctx, cancel := context.WithCancel(ctx)
+	if m.isRequest() {
+		if _, taken := r.calls.LoadOrStore(string(m.ID), cancel); taken {
+			cancel()
+			r.slots.Release(1)
+			r.writeError(m.ID, InvalidRequest("another running request has the same id"))
+			return
+		}
 	}
-	lasts := m.Method == "subscriptions/listen" // lasts until the client disconnects
-	if !lasts {
-		r.unanswered.Add(1)
+	group := &r.unanswered
+	if m.Method == "subscriptions/listen" {
+		group = &r.running
 	}
-	r.running.Go(func() {
+	group.Go(func() {
 		r.send(ctx, m)
 		r.endRequest(m.ID)
 		cancel()
 		r.slots.Release(1)
-		if !lasts {
-			r.unanswered.Done()
-		}
 	})
-}
-
-// beginRequest registers a request by its id; a batch has none. It returns false for an id in use.
-func (r *relay) beginRequest(ctx context.Context, m *message) (inner context.Context, cancel context.CancelFunc, ok bool) {
-	inner, cancel = context.WithCancel(ctx)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if m.isRequest() {
-		if r.calls[string(m.ID)] != nil {
-			cancel()
-			return nil, nil, false
-		}
-		r.calls[string(m.ID)] = cancel
-	}
-	return inner, cancel, true
 }
 
 // endRequest cancels and removes a request.
 func (r *relay) endRequest(id json.RawMessage) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if cancel := r.calls[string(id)]; cancel != nil {
-		cancel()
-		delete(r.calls, string(id))
+	if cancel, ok := r.calls.LoadAndDelete(string(id)); ok {
+		cancel.(context.CancelFunc)()
 	}
 }
 

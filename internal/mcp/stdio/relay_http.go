@@ -2,6 +2,7 @@ package stdio
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,7 +27,7 @@ const streamRetryDelay = time.Second
 func (r *relay) send(ctx context.Context, m *message) {
 	sent := r.current().id
 	answered, status, err := r.post(ctx, m, r.writeMessage)
-	if status == http.StatusNotFound && sent != "" && m.revision("") < StatelessVersion {
+	if status == http.StatusNotFound && sent != "" && !m.isStateless() {
 		if err = r.reinitialize(sent); err == nil {
 			answered, _, err = r.post(ctx, m, r.writeMessage)
 		}
@@ -59,13 +60,8 @@ func (r *relay) current() relaySession {
 	return r.session
 }
 
-// revision returns the protocol version of a message.
-func (m *message) revision(otherwise string) string {
-	if m.params.Meta.Revision != "" {
-		return m.params.Meta.Revision
-	}
-	return otherwise
-}
+// isStateless reports whether the protocol version of a message has no sessions.
+func (m *message) isStateless() bool { return m.Params.Meta.Revision >= StatelessVersion }
 
 // request returns a message as an HTTP request (MCP, Streamable HTTP).
 func (r *relay) request(ctx context.Context, method string, m *message, s relaySession) (*http.Request, error) {
@@ -78,7 +74,7 @@ func (r *relay) request(ctx context.Context, method string, m *message, s relayS
 	if r.token != "" {
 		req.Header.Set("Authorization", "Bearer "+r.token)
 	}
-	revision := m.revision(s.revision)
+	revision := cmp.Or(m.Params.Meta.Revision, s.revision)
 	if revision != "" && m.Method != "initialize" {
 		req.Header.Set("Mcp-Protocol-Version", revision)
 	}
@@ -87,9 +83,9 @@ func (r *relay) request(ctx context.Context, method string, m *message, s relayS
 		req.Header.Set("Mcp-Method", m.Method)
 		switch m.Method {
 		case "tools/call", "prompts/get":
-			req.Header.Set("Mcp-Name", m.params.Name)
+			req.Header.Set("Mcp-Name", m.Params.Name)
 		case "resources/read":
-			req.Header.Set("Mcp-Name", m.params.URI)
+			req.Header.Set("Mcp-Name", m.Params.URI)
 		}
 	case s.id != "" && m.Method != "initialize":
 		req.Header.Set("Mcp-Session-Id", s.id)
@@ -111,16 +107,17 @@ func (r *relay) post(ctx context.Context, m *message, write func([]byte)) (answe
 	defer func() { _ = res.Body.Close() }()
 	var refusal []byte
 	for msg := range responseMessages(res) {
-		if res.StatusCode == http.StatusNotFound && isError(msg) && m.revision("") < StatelessVersion {
+		reply := parseResponse(msg)
+		if res.StatusCode == http.StatusNotFound && reply.isError() && !m.isStateless() {
 			break // the session is not known any more
 		}
-		isResponse := isResponseTo(msg, m)
+		isResponse := reply.isTo(m)
 		if res.StatusCode >= http.StatusMultipleChoices && !isResponse {
 			refusal = bytes.Clone(msg) // an error without the id of the request
 			continue
 		}
-		if isResponse && m.Method == "initialize" && !isError(msg) {
-			r.beginSession(res.Header.Get("Mcp-Session-Id"), msg)
+		if isResponse && m.Method == "initialize" && !reply.isError() {
+			r.beginSession(res.Header.Get("Mcp-Session-Id"), reply.Result.ProtocolVersion)
 		}
 		answered = answered || isResponse
 		write(msg)
@@ -156,15 +153,10 @@ func responseError(res *http.Response, refusal []byte) error {
 }
 
 // beginSession stores the session that the response to initialize began and opens its stream.
-func (r *relay) beginSession(id string, answer []byte) {
-	var m struct {
-		Result struct {
-			ProtocolVersion string `json:"protocolVersion"`
-		} `json:"result"`
-	}
-	_ = json.Unmarshal(answer, &m) // it is JSON; without a version the server rejects what follows
+// Without a revision the server rejects what follows.
+func (r *relay) beginSession(id, revision string) {
 	r.mu.Lock()
-	r.session.id, r.session.revision = id, m.Result.ProtocolVersion
+	r.session.id, r.session.revision = id, revision
 	r.mu.Unlock()
 	if id != "" {
 		r.running.Go(func() { r.readStreams(r.life, id) })
@@ -191,7 +183,7 @@ func (r *relay) reinitialize(forgotten string) error {
 	switch {
 	case err != nil:
 		return err
-	case !answered, isError(answer):
+	case !answered, parseResponse(answer).isError():
 		return fmt.Errorf("it does not initialize a new session: %s", answer)
 	}
 	if s.opened != nil {
@@ -259,18 +251,27 @@ func (r *relay) closeSession() {
 	}
 }
 
-// isResponseTo reports whether msg is the response to a message.
-func isResponseTo(msg []byte, to *message) bool {
-	var m message
-	return json.Unmarshal(msg, &m) == nil && m.Method == "" && (to.raw[0] == '[' || bytes.Equal(m.ID, to.ID))
+// response is a message of a server, with the members that a transport needs. A batch has none.
+type response struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"` // of a request or notification
+	Error  json.RawMessage `json:"error"`
+	Result struct {
+		ProtocolVersion string `json:"protocolVersion"`
+	} `json:"result"`
 }
 
-// isError reports whether a message is an error response.
-func isError(msg []byte) bool {
-	var m struct {
-		Error json.RawMessage `json:"error"`
-	}
-	return json.Unmarshal(msg, &m) == nil && len(m.Error) > 0
+// parseResponse reads a message of a server, which is JSON.
+func parseResponse(msg []byte) (m response) {
+	_ = json.Unmarshal(msg, &m) // members of another type are left out
+	return m
+}
+
+func (m response) isError() bool { return len(m.Error) > 0 }
+
+// isTo reports whether the message is the response to one of the client.
+func (m response) isTo(asked *message) bool {
+	return m.Method == "" && (asked.raw[0] == '[' || bytes.Equal(m.ID, asked.ID))
 }
 
 // responseMessages yields the messages of an HTTP response: one message or a stream.

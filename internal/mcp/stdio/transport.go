@@ -132,14 +132,8 @@ func (w connectionWriter) Write(line []byte) (int, error) {
 
 // noteResponse counts a response to the client.
 func (w connectionWriter) noteResponse(raw json.RawMessage) {
-	var m struct {
-		ID     json.RawMessage `json:"id"`
-		Method string          `json:"method"`
-		Result struct {
-			ProtocolVersion string `json:"protocolVersion"`
-		} `json:"result"`
-	}
-	if _ = json.Unmarshal(raw, &m); m.Method != "" || len(m.ID) == 0 {
+	m := parseResponse(raw)
+	if m.Method != "" || len(m.ID) == 0 {
 		return
 	}
 	if v := m.Result.ProtocolVersion; v != "" {
