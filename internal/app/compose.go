@@ -193,7 +193,7 @@ func (a *App) tracer(pkg string) trace.Tracer {
 func (a *App) newOrchestrator(reg *registry.Registry, ledger *usage.Ledger, feed *events.Feed, natsBus *bus.Bus) (*orchestrator.Orchestrator, background.Service) {
 	w := &wakeups{bus: natsBus, subjects: wakeSubjects()}
 	opts := &orchestrator.Options{
-		Classes: classes(), Resolver: references.Resolver{}, Tracer: a.tracer("orchestrator"), Registry: reg, Feed: feed,
+		Classes: classes(), Resolver: references.Resolver{}, ReservedSessionID: v5.ReservesSession, Tracer: a.tracer("orchestrator"), Registry: reg, Feed: feed,
 		Retention: a.cfg.Tasks.Retention, OfflineAfter: a.offlineAfter(), Logger: a.log,
 	}
 	if a.cfg.NATSURL != "" { // an embedded bus has no other replicas

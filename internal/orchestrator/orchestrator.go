@@ -52,6 +52,9 @@ type Options struct {
 	Feed *events.Feed
 	// Resolver resolves references in the parameters of tasks with a session; nil leaves them as text.
 	Resolver Resolver
+	// ReservedSessionID reports whether only a protocol may give an id to a session, as NewSession.ID
+	// does; default none.
+	ReservedSessionID func(id string) bool
 	// Waker wakes other replicas; default none.
 	Waker Waker
 	// Poll is the interval of looking for changes without a wake-up, default 500 ms.

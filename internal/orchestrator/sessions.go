@@ -13,7 +13,8 @@ import (
 )
 
 // OpenSession creates a session; an id of "" is generated. facts is a JSON object, nil for an
-// empty one. It returns errs.Conflict for an id that exists.
+// empty one. It returns errs.Conflict for an id that exists, and errs.InvalidRequest for one that
+// is reserved.
 func (o *Orchestrator) OpenSession(ctx context.Context, by models.Principal, id string, facts json.RawMessage) (out models.Session, err error) {
 	if id == "" {
 		made, err := uuid.NewV7()
@@ -21,6 +22,10 @@ func (o *Orchestrator) OpenSession(ctx context.Context, by models.Principal, id 
 			return out, err
 		}
 		id = made.String()
+	} else if reserved := o.opts.ReservedSessionID; reserved != nil && reserved(id) {
+		var v errs.Violations
+		v.Add(errs.InvalidRequest, "/id", "reserved", "%q is an id that comet gives to sessions; choose another id or omit it", id)
+		return out, v.Err()
 	}
 	if facts = orEmpty(facts); !isObject(facts) {
 		return out, errs.New(errs.InvalidRequest, "context must be a JSON object")
