@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -154,9 +155,12 @@ func (op *operation) closeSession(session *models.Session, why string) error {
 	return op.tx.Events().Emit(events.SessionClosed, session.ID, sessionChanged{SessionID: session.ID, Tasks: session.Tasks, Reason: why})
 }
 
-// closeIdleSessions closes sessions without tasks for SessionIdle (PROTOCOL_V5 §6.2).
+// sessionIdle is how long a session without open tasks stays open.
+const sessionIdle = time.Hour
+
+// closeIdleSessions closes sessions without tasks for sessionIdle (PROTOCOL_V5 §6.2).
 func (o *Orchestrator) closeIdleSessions(ctx context.Context) error {
-	before := o.store.Now().Add(-o.opts.SessionIdle)
+	before := o.store.Now().Add(-sessionIdle)
 	ids, err := o.store.Sessions(ctx).Idle(before, 100)
 	for _, id := range ids {
 		if err != nil {

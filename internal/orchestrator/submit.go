@@ -244,9 +244,12 @@ func (op *operation) unavailableAgentCovers(t models.Task, in models.TaskInput, 
 	return len(rejected) == selection.MaxListed, nil
 }
 
+// maxQueuedTotal is the maximum number of tasks in all queues together.
+const maxQueuedTotal = 20_000
+
 // checkQueueLimit returns errs.Busy if the queue of the task is full.
 func (op *operation) checkQueueLimit(t models.Task) error {
-	if n := op.queues.queued.Load(); n >= int64(op.opts.MaxQueuedTotal) {
+	if n := op.queues.queued.Load(); n >= maxQueuedTotal {
 		return errs.New(errs.Busy, "%d tasks are already waiting for agents; try again later", n)
 	}
 	n, err := op.tx.Tasks().CountWaiting(t.QueueKey, op.opts.MaxQueue)

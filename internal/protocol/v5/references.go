@@ -237,12 +237,8 @@ func resultField(text, field string) (string, bool) {
 	if !value.IsValid() || value.Kind() != '{' {
 		return wire.Data(text).Get(field)
 	}
-	for name := range strings.SplitSeq(field, ".") {
-		var members map[string]jsontext.Value
-		if json.Unmarshal(value, &members) != nil || members[name] == nil {
-			return "", false
-		}
-		value = members[name]
+	if value = references.Member(text, field); value == nil {
+		return "", false
 	}
 	var plain string
 	if json.Unmarshal(value, &plain) == nil {
@@ -254,7 +250,7 @@ func resultField(text, field string) (string, bool) {
 // taskOutput reads a task's output, up to maxReadable bytes.
 func (p *Protocol) taskOutput(ctx context.Context, t models.Task, stream models.OutputStream) (string, error) {
 	var b strings.Builder
-	err := p.orchestrator.OutputOf(ctx, t, stream, 0, func(o models.OutputChunk) error {
+	err := p.orchestrator.Output(ctx, t, stream, 0, func(o models.OutputChunk) error {
 		if b.Len()+len(o.Data) > maxReadable {
 			return errs.New(errs.LimitReached, "the text is longer than %d bytes; GET /api/v1/tasks/%s/output has it", maxReadable, t.ID)
 		}

@@ -236,7 +236,7 @@ func (r *request) outputText(ctx context.Context, t models.Task, stream models.O
 		return text, nil
 	}
 	var data []byte
-	err := r.orchestrator.OutputOf(ctx, t, stream, 0, func(o models.OutputChunk) error {
+	err := r.orchestrator.Output(ctx, t, stream, 0, func(o models.OutputChunk) error {
 		data = append(data, o.Data...)
 		return r.countValue(len(o.Data))
 	})
@@ -279,15 +279,22 @@ func (r *request) memberAt(text, path string) (jsontext.Value, error) {
 	if err := r.countJSON(text); err != nil {
 		return nil, err
 	}
+	return member(text, names), nil
+}
+
+// Member returns the member of a JSON text at a path, nil if there is none or the text is not JSON.
+func Member(text, path string) jsontext.Value { return member(text, strings.Split(path, ".")) }
+
+func member(text string, names []string) jsontext.Value {
 	dec := jsontext.NewDecoder(strings.NewReader(text), jsontext.AllowDuplicateNames(true))
 	value, err := walkPath(dec, names)
 	if err == nil {
 		_, err = dec.ReadToken()
 	}
 	if !errors.Is(err, io.EOF) {
-		return nil, nil //nolint:nilnil // it has no members
+		return nil // it has no members
 	}
-	return value, nil
+	return value
 }
 
 // walkPath reads the next value and returns its member at a path, nil if there is none. Of
