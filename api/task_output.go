@@ -97,7 +97,7 @@ func (s *Server) writeOutput(w http.ResponseWriter, r *http.Request, t models.Ta
 		return nil
 	}
 	c := &outputCopy{to: out, at: from, end: to, fill: true}
-	if err := s.copyOutput(r.Context(), c, t.ID, which); err != nil || c.at < to {
+	if err := s.copyOutput(r.Context(), c, t, which); err != nil || c.at < to {
 		panic(http.ErrAbortHandler) // the response is shorter than its Content-Length
 	}
 	return nil
@@ -114,7 +114,7 @@ func (s *Server) writeUnalignedOutput(w http.ResponseWriter, r *http.Request, t 
 		return
 	}
 	c := &outputCopy{to: out, end: streamLength(t, which), fill: true, whole: true}
-	if err := s.copyOutput(r.Context(), c, t.ID, which); err != nil || c.at < c.end {
+	if err := s.copyOutput(r.Context(), c, t, which); err != nil || c.at < c.end {
 		panic(http.ErrAbortHandler)
 	}
 }
@@ -147,7 +147,7 @@ func (s *Server) followOutput(w http.ResponseWriter, r *http.Request, id string,
 		if t.State == models.TaskDone {
 			c.at = c.sent // all offsets are known now
 		}
-		if err = s.copyOutput(ctx, c, id, which); err == nil {
+		if err = s.copyOutput(ctx, c, t, which); err == nil {
 			err = out.Flush()
 		}
 		if err == nil && t.State.Ended() {
@@ -187,11 +187,11 @@ type outputCopy struct {
 var errRangeWritten = errors.New("enough was read")
 
 // copyOutput writes the stored output.
-func (s *Server) copyOutput(ctx context.Context, c *outputCopy, id string, which models.OutputStream) error {
+func (s *Server) copyOutput(ctx context.Context, c *outputCopy, t models.Task, which models.OutputStream) error {
 	if c.at >= c.end {
 		return nil
 	}
-	err := s.core.Orchestrator.Output(ctx, id, which, c.at, c.writeChunk)
+	err := s.core.Orchestrator.Output(ctx, t, which, c.at, c.writeChunk)
 	if errors.Is(err, errRangeWritten) {
 		err = nil
 	}

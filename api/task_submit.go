@@ -220,7 +220,7 @@ func (s *Server) outputText(r *http.Request, t models.Task) (*string, error) {
 		return nil, nil //nolint:nilnil // available from the output endpoint
 	}
 	text := make([]byte, 0, t.OutputBytes)
-	err := s.core.Orchestrator.Output(r.Context(), t.ID, models.StreamResult, 0, func(o models.OutputChunk) error {
+	err := s.core.Orchestrator.Output(r.Context(), t, models.StreamResult, 0, func(o models.OutputChunk) error {
 		text = append(text, o.Data...)
 		return nil
 	})

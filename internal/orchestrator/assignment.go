@@ -2,7 +2,6 @@ package orchestrator
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -44,7 +43,7 @@ func (op *operation) assign(t *models.Task, in models.TaskInput, p Policy, exclu
 			d.Verdict = selection.Saturated
 		}
 	}
-	tried, eligible, full, refused := len(exclude), d.Eligible, hasFullAgent(d), 0
+	tried, eligible, full, refused := len(exclude), d.Eligible, d.WithoutCandidates() == selection.Saturated, 0
 	for d.Verdict == selection.Chosen {
 		for i, c := range d.Candidates {
 			reason, err := op.claimSlot(t, c.AgentID)
@@ -86,12 +85,6 @@ func (op *operation) assign(t *models.Task, in models.TaskInput, p Policy, exclu
 	return d.Verdict, err
 }
 
-// hasFullAgent reports whether an agent could do the work but has no free slot. Such agents are
-// the nearest misses, which a decision lists first.
-func hasFullAgent(d selection.Decision) bool {
-	return len(d.Rejected) > 0 && slices.Contains([]selection.Reason{selection.ReasonSaturated, selection.ReasonBusy}, d.Rejected[0].Reason)
-}
-
 // maxClaims limits how many agents one assignment tries to claim a slot of.
 const maxClaims = 100
 
@@ -129,7 +122,7 @@ func (op *operation) claimSlot(t *models.Task, agentID string) (selection.Reason
 			if errs.Is(err, errs.AgentDeactivated) {
 				return selection.ReasonInactive, nil
 			}
-			op.maxRemaining, op.overBudget = max(op.maxRemaining, remainingTokens(err)), true
+			op.budgetErrors = append(op.budgetErrors, errs.From(err))
 			op.refusedBy = append(op.refusedBy, agentID)
 			return ReasonOverBudget, nil
 		}
@@ -143,16 +136,6 @@ func (op *operation) claimSlot(t *models.Task, agentID string) (selection.Reason
 	return "", op.tx.Tasks().InsertAttempt(models.Attempt{
 		TaskID: t.ID, Attempt: t.Attempt, AgentID: agentID, State: models.AttemptAssigned, ReservationID: reservation, AssignedAt: op.tx.Now(),
 	})
-}
-
-// remainingTokens returns the remaining budget from an error of the ledger.
-func remainingTokens(err error) int64 {
-	var e *errs.Error
-	if !errors.As(err, &e) {
-		return 0
-	}
-	n, _ := e.Meta["remaining"].(int64)
-	return n
 }
 
 // dispatch sends the task to its agent and sets the deadline.

@@ -117,6 +117,40 @@ func TestBudget(t *testing.T) {
 		requireSame(t, slices.DeleteFunc(before, isAccount), slices.DeleteFunc(allRows(t, h), isAccount), "Submit")
 	})
 
+	withHarness(t, "a refusal says whether the next day changes it", func(t *testing.T, h *harness) {
+		h.worker(t, "a", 1, "work")
+		refuse := func(tokens int64) *errs.Error {
+			_, err := h.Submit(t.Context(), operator(), orchestrator.Submission{Capabilities: []string{"work"}, Budget: &tokens}, nil)
+			require.Equal(t, errs.BudgetExceeded, errs.CodeOf(err))
+			return errs.From(err)
+		}
+		h.recordUsage(t, "a", 49_500)
+		e := refuse(50_000)
+		require.False(t, e.Permanent, "the whole budget covers it")
+		require.Equal(t, h.DB.Now().Truncate(24*time.Hour).Add(24*time.Hour), e.Meta["reset_at"])
+		e = refuse(50_001)
+		require.True(t, e.Permanent)
+		require.NotContains(t, e.Meta, "reset_at")
+		require.Equal(t, "no agent that offers work has a daily budget of 50001 tokens: submit the task with a smaller budget, or raise the budget of an agent", e.Detail)
+
+		h.worker(t, "b", 1, "work")
+		require.NoError(t, h.Leave(t.Context(), "b", true))
+		require.True(t, refuse(50_001).Permanent, "the budget of the agent that is offline is no larger")
+		require.NoError(t, h.DB.Write(t.Context(), func(tx *store.Tx) error {
+			before, err := tx.Agents().Lock("b")
+			after := before
+			after.TokenBudget, after.Version = new(int64(60_000)), before.Version+1
+			if err == nil {
+				err = tx.Agents().Update(before, after)
+			}
+			return err
+		}))
+		e = refuse(50_001)
+		require.False(t, e.Permanent, "it is assigned when the agent is online")
+		require.NotContains(t, e.Meta, "reset_at")
+		require.True(t, refuse(60_001).Permanent)
+	})
+
 	withHarness(t, "fails a queued task after the budget was spent", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		first := h.submit(t, "work", nil).ID

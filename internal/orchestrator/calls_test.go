@@ -219,8 +219,10 @@ func TestRepeatedMessage(t *testing.T) {
 // output returns the output of a task.
 func (h *harness) output(t *testing.T, id string, stream models.OutputStream) string {
 	t.Helper()
+	task, err := h.Task(t.Context(), id)
+	require.NoError(t, err)
 	var text []byte
-	require.NoError(t, h.Output(t.Context(), id, stream, 0, func(o models.OutputChunk) error { text = append(text, o.Data...); return nil }))
+	require.NoError(t, h.Output(t.Context(), task, stream, 0, func(o models.OutputChunk) error { text = append(text, o.Data...); return nil }))
 	return string(text)
 }
 

@@ -54,7 +54,7 @@ func TestTaskLifecycle(t *testing.T) {
 		}, kinds)
 		require.Equal(t, models.AttemptSucceeded, detail.Attempts[0].State)
 		var text []byte
-		require.NoError(t, h.Output(t.Context(), task.ID, models.StreamResult, 0, func(o models.OutputChunk) error { text = append(text, o.Data...); return nil }))
+		require.NoError(t, h.Output(t.Context(), detail.Task, models.StreamResult, 0, func(o models.OutputChunk) error { text = append(text, o.Data...); return nil }))
 		require.Equal(t, "done", string(text))
 	})
 

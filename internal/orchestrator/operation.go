@@ -27,11 +27,10 @@ type operation struct {
 	// insertingID is the id of a task that is not inserted yet.
 	insertingID string
 	commitHooks []func(context.Context) // run after the commit
-	// maxRemaining is the largest remaining budget among those that did not cover the task.
-	maxRemaining int64
-	// overBudget is set when a budget did not cover the task; refusedBy lists the agents.
-	overBudget bool
-	refusedBy  []string
+	// budgetErrors are the ledger's errors about budgets that did not cover the task; refusedBy lists
+	// the agents.
+	budgetErrors []*errs.Error
+	refusedBy    []string
 	// withoutSubtasks is the id of a task that has no open subtasks.
 	withoutSubtasks string
 	// allowedWorkers are the only workers that may get a slot claimed, nil for any; they are

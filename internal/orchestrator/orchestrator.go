@@ -52,6 +52,9 @@ type Options struct {
 	Feed *events.Feed
 	// Resolver resolves references in the parameters of tasks with a session; nil leaves them as text.
 	Resolver Resolver
+	// ReservedSessionID reports whether only a protocol may give an id to a session, as NewSession.ID
+	// does; default none.
+	ReservedSessionID func(id string) bool
 	// Waker wakes other replicas; default none.
 	Waker Waker
 	// Poll is the interval of looking for changes without a wake-up, default 500 ms.
@@ -61,13 +64,9 @@ type Options struct {
 	OfflineAfter time.Duration
 	// MaxQueue is the maximum number of tasks in one queue, default 10,000.
 	MaxQueue int
-	// MaxQueuedTotal is the maximum number of tasks in all queues together, default 20,000.
-	MaxQueuedTotal int
 	// MaxWaiters is the maximum number of requests that wait for tasks, default 5,000;
 	// MaxWaitersPerToken is the maximum for one token, default 1,000.
 	MaxWaiters, MaxWaitersPerToken int
-	// SessionIdle is how long a session without open tasks stays open, default 1 h.
-	SessionIdle time.Duration
 	// Retention is how long an ended task is kept, default 30 days.
 	Retention time.Duration
 	// Tracer starts the spans of tasks; default none.
@@ -100,9 +99,7 @@ func (o *Options) orDefaults() Options {
 	out.Poll = cmp.Or(out.Poll, 500*time.Millisecond)
 	out.OfflineAfter = cmp.Or(out.OfflineAfter, 45*time.Second)
 	out.Retention = cmp.Or(out.Retention, 30*24*time.Hour)
-	out.SessionIdle = cmp.Or(out.SessionIdle, time.Hour)
 	out.MaxQueue = cmp.Or(out.MaxQueue, 10_000)
-	out.MaxQueuedTotal = cmp.Or(out.MaxQueuedTotal, 20_000)
 	out.MaxWaiters = cmp.Or(out.MaxWaiters, 5000)
 	out.MaxWaitersPerToken = cmp.Or(out.MaxWaitersPerToken, 1000)
 	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))

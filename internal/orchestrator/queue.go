@@ -100,9 +100,9 @@ func (op *operation) assignNext(route string) (more bool, err error) {
 		if err != nil || !found {
 			return false, err
 		}
-		op.overBudget = false
+		op.budgetErrors = nil
 		more, err := op.assignQueued(route, t)
-		if err != nil || more || !op.overBudget {
+		if err != nil || more || len(op.budgetErrors) == 0 {
 			return more, err
 		}
 		passed = append(passed, t.ID)

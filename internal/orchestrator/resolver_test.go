@@ -1,7 +1,9 @@
 package orchestrator_test
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -9,6 +11,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
+	"comet/internal/protocol/v5/references"
 	"comet/models"
 )
 
@@ -90,15 +93,65 @@ func TestReferenceLimits(t *testing.T) {
 
 	withHarness(t, "outputs are read once and up to a limit", func(t *testing.T, h *harness) {
 		r := newReferenceFixture(t, h, "{}")
-		large := `{"a":{"b":1},"rest":"` + strings.Repeat("x", 5<<20) + `"}`
+		names := strings.Split("cdefghijklmn", "")
+		large := `{"a":{"b":1},"` + strings.Join(names, `":1,"`) + `":1,"rest":"` + strings.Repeat("x", 5<<20) + `"}`
 		first, second := r.endedTask(t, large), r.endedTask(t, large)
 		got, err := r.submitWith(t, `{"a":"#REF:`+first+`:a","b":"#REF:`+first+`:a.b"}`)
 		require.NoError(t, err)
 		require.Equal(t, `{"a":{"b":1},"b":1}`, got)
 		_, err = r.submitWith(t, `{"a":"#REF:`+first+`:a","b":"#REF:`+second+`:a"}`)
-		requireRefused(t, err, "the referenced outputs are longer than 8388608 bytes in total")
-		_, err = r.submitWith(t, `{"a":["#REF:`+first+`:a"`+strings.Repeat(`,"#REF:`+first+`:a"`, 12)+`]}`)
+		requireRefused(t, err, "the referenced values are longer than 8388608 bytes in total")
+		_, err = r.submitWith(t, `{"a":["#REF:`+first+`:`+strings.Join(names, `","#REF:`+first+`:`)+`","#REF:`+first+`:a"]}`)
 		requireRefused(t, err, "need more than 67108864 bytes of JSON")
+	})
+
+	withHarness(t, "a reference is resolved once", func(t *testing.T, h *harness) {
+		r := newReferenceFixture(t, h, "{}")
+		large := r.endedTask(t, `{"a":1,"rest":"`+strings.Repeat("x", 5<<20)+`"}`)
+		got, err := r.submitWith(t, `{"a":["#REF:`+large+`:a"`+strings.Repeat(`,"#REF:`+large+`:a"`, 13)+`]}`)
+		require.NoError(t, err, "it is parsed once")
+		require.Equal(t, `{"a":[1`+strings.Repeat(`,1`, 13)+`]}`, got)
+	})
+
+	withHarness(t, "translated values count, and so do the outputs that they are part of", func(t *testing.T, h *harness) {
+		r := newReferenceFixture(t, h, "{}")
+		const size = 5 << 20
+		task, err := r.Task(t.Context(), r.endedTask(t, strings.Repeat("x", size)))
+		require.NoError(t, err)
+		translated := map[string]int{}
+		resolver := references.Resolver{Translate: func(ctx context.Context, text string, read references.ReadOutput) (string, bool, error) {
+			translated[text]++
+			switch kind, _, _ := strings.Cut(strings.TrimPrefix(text, "#MSG:"), "-"); kind {
+			case "long":
+				return strings.Repeat("v", size), true, nil
+			case "output":
+				output, err := read(ctx, task, models.StreamResult)
+				return output, true, err
+			case "part":
+				output, err := read(ctx, task, models.StreamResult)
+				return output[:min(1, len(output))], true, err
+			}
+			return "short", true, nil
+		}}
+		submit := func(references ...string) error {
+			parameters, err := json.Marshal(map[string][]string{"a": references})
+			require.NoError(t, err)
+			_, err = r.Submit(t.Context(), operator(), orchestrator.Submission{
+				Capabilities: []string{"code_write"}, SessionID: r.session, Parameters: parameters, Resolver: resolver,
+			}, nil)
+			return err
+		}
+		require.NoError(t, submit("#MSG:short", "#MSG:short", "#MSG:short"))
+		require.Equal(t, map[string]int{"#MSG:short": 1}, translated, "each is translated once")
+		require.NoError(t, submit("#MSG:output", "#MSG:part-1", "#MSG:part-2"), "the output counts once")
+		const tooLong = "the referenced values are longer than 8388608 bytes in total"
+		requireRefused(t, submit("#MSG:long-1", "#MSG:long-2"), tooLong)
+		requireRefused(t, submit("#MSG:part-1", "#MSG:long-1"), tooLong)
+		var parts []string
+		for n := range 14 {
+			parts = append(parts, fmt.Sprint("#MSG:part-", n))
+		}
+		requireRefused(t, submit(parts...), "need more than 67108864 bytes of JSON")
 	})
 
 	withHarness(t, "64 references", func(t *testing.T, h *harness) {

@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -13,7 +14,8 @@ import (
 )
 
 // OpenSession creates a session; an id of "" is generated. facts is a JSON object, nil for an
-// empty one. It returns errs.Conflict for an id that exists.
+// empty one. It returns errs.Conflict for an id that exists, and errs.InvalidRequest for one that
+// is reserved.
 func (o *Orchestrator) OpenSession(ctx context.Context, by models.Principal, id string, facts json.RawMessage) (out models.Session, err error) {
 	if id == "" {
 		made, err := uuid.NewV7()
@@ -21,6 +23,10 @@ func (o *Orchestrator) OpenSession(ctx context.Context, by models.Principal, id 
 			return out, err
 		}
 		id = made.String()
+	} else if reserved := o.opts.ReservedSessionID; reserved != nil && reserved(id) {
+		var v errs.Violations
+		v.Add(errs.InvalidRequest, "/id", "reserved", "%q is an id that comet gives to sessions; choose another id or omit it", id)
+		return out, v.Err()
 	}
 	if facts = orEmpty(facts); !isObject(facts) {
 		return out, errs.New(errs.InvalidRequest, "context must be a JSON object")
@@ -149,9 +155,12 @@ func (op *operation) closeSession(session *models.Session, why string) error {
 	return op.tx.Events().Emit(events.SessionClosed, session.ID, sessionChanged{SessionID: session.ID, Tasks: session.Tasks, Reason: why})
 }
 
-// closeIdleSessions closes sessions without tasks for SessionIdle (PROTOCOL_V5 §6.2).
+// sessionIdle is how long a session without open tasks stays open.
+const sessionIdle = time.Hour
+
+// closeIdleSessions closes sessions without tasks for sessionIdle (PROTOCOL_V5 §6.2).
 func (o *Orchestrator) closeIdleSessions(ctx context.Context) error {
-	before := o.store.Now().Add(-o.opts.SessionIdle)
+	before := o.store.Now().Add(-sessionIdle)
 	ids, err := o.store.Sessions(ctx).Idle(before, 100)
 	for _, id := range ids {
 		if err != nil {

@@ -1,13 +1,16 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"comet/internal/errs"
 	"comet/internal/events"
+	"comet/internal/orchestrator/selection"
 	"comet/models"
 	"comet/store"
 )
@@ -164,7 +167,7 @@ func (op *operation) createTask(t models.Task, in models.TaskInput, p Policy, st
 	}
 	err := op.assignOrQueue(&t, in, p, nil)
 	if err == nil && strict {
-		err = op.submissionError(t, in)
+		err = op.submissionError(t, in, p)
 	}
 	if err == nil && t.WaitingFor == models.WaitForWorker {
 		err = op.checkQueueLimit(t)
@@ -189,20 +192,64 @@ func (op *operation) insertTask(t models.Task, in models.TaskInput) error {
 }
 
 // submissionError returns the error for a failure of a new task that rejects the submission.
-func (op *operation) submissionError(t models.Task, in models.TaskInput) error {
+func (op *operation) submissionError(t models.Task, in models.TaskInput, p Policy) error {
 	switch Failure(t.ErrorCode) {
 	case FailureUnsupported:
 		return op.unsupportedError(in)
 	case FailureBudget:
-		return errs.New(errs.BudgetExceeded, "no agent that offers %s has %d tokens left today", requirements(in), *t.Budget).
-			With("requested", *t.Budget).With("remaining", op.maxRemaining)
+		return op.budgetError(t, in, p)
 	}
 	return nil
 }
 
+// budgetError is the error for a task that no agent's budget covers. It is permanent if no agent
+// that offers the work has a daily budget of the size.
+func (op *operation) budgetError(t models.Task, in models.TaskInput, p Policy) error {
+	e := errs.New(errs.BudgetExceeded, "no agent that offers %s has %d tokens left today", requirements(in), *t.Budget).With("requested", *t.Budget)
+	most, usedUp := int64(0), false
+	for _, refusal := range op.budgetErrors {
+		remaining, _ := refusal.Meta["remaining"].(int64)
+		if most = max(most, remaining); !refusal.Permanent {
+			usedUp = true
+			e = e.With("reset_at", refusal.Meta["reset_at"])
+		}
+	}
+	e = e.With("remaining", most)
+	if usedUp {
+		return e
+	}
+	later, err := op.unavailableAgentCovers(t, in, p)
+	if err != nil || later {
+		return cmp.Or[error](err, e)
+	}
+	e.Permanent = true
+	e.Detail = fmt.Sprintf("no agent that offers %s has a daily budget of %d tokens: submit the task with a smaller budget, or raise the budget of an agent",
+		requirements(in), *t.Budget)
+	return e
+}
+
+// unavailableAgentCovers reports whether an agent that is full or offline has a daily budget that
+// covers the task. If there are more such agents than a decision lists, it assumes so.
+func (op *operation) unavailableAgentCovers(t models.Task, in models.TaskInput, p Policy) (bool, error) {
+	rejected := op.index.Select(selectionRequest(t.Depth, in, p, nil)).Rejected
+	for _, r := range rejected {
+		if r.Reason.Verdict() == selection.Unsupported { // and so are all after it
+			return false, nil
+		}
+		a, err := op.tx.Agents().Get(r.AgentID)
+		if err != nil || a.TokenBudget == nil || *a.TokenBudget >= *t.Budget {
+			return err == nil, err
+		}
+	}
+	return len(rejected) == selection.MaxListed, nil
+}
+
+// maxQueuedTotal is the maximum number of tasks in all queues together.
+const maxQueuedTotal = 20_000
+
 // checkQueueLimit returns errs.Busy if the queue of the task is full.
 func (op *operation) checkQueueLimit(t models.Task) error {
-	if n := op.queues.queued.Load(); n >= int64(op.opts.MaxQueuedTotal) {
+	if n := op.queues.queued.Load(); n >= maxQueuedTotal {
 		return errs.New(errs.Busy, "%d tasks are already waiting for agents; try again later", n)
 	}
 	n, err := op.tx.Tasks().CountWaiting(t.QueueKey, op.opts.MaxQueue)

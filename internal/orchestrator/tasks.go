@@ -74,17 +74,8 @@ func (o *Orchestrator) Sessions(ctx context.Context, owner string, before store.
 }
 
 // Output calls each with the chunks of the newest attempt's output, from a byte offset on, in
-// order. It returns errs.NotFound for an unknown task.
-func (o *Orchestrator) Output(ctx context.Context, id string, stream models.OutputStream, from int64, each func(models.OutputChunk) error) error {
-	t, err := o.Task(ctx, id)
-	if err != nil {
-		return err
-	}
-	return o.OutputOf(ctx, t, stream, from, each)
-}
-
-// OutputOf is Output for a task that was read before.
-func (o *Orchestrator) OutputOf(ctx context.Context, t models.Task, stream models.OutputStream, from int64, each func(models.OutputChunk) error) error {
+// order.
+func (o *Orchestrator) Output(ctx context.Context, t models.Task, stream models.OutputStream, from int64, each func(models.OutputChunk) error) error {
 	attempt := t.Attempt
 	if t.State == models.TaskDone && t.Attempt > 1 { // the attempt that succeeded may not be the newest
 		all, err := o.store.Tasks(ctx).Attempts(t.ID)

@@ -150,20 +150,8 @@ func (o *Orchestrator) KeepAlive(ctx context.Context, agentIDs []string) (offlin
 		if err != nil {
 			break
 		}
-		away := false
-		err = o.transact(ctx, func(op *operation) error {
-			w, err := op.tx.Workers().Lock(id)
-			if err != nil {
-				return err
-			}
-			if away = w.State == models.WorkerOffline; away {
-				return nil
-			}
-			op.recordHeartbeat(&w)
-			return op.saveWorker(&w, w.State)
-		})
-		if away {
-			offline = append(offline, id)
+		if _, err = o.Heartbeat(ctx, id, Heartbeat{Present: true}); errs.Is(err, errs.NotFound) {
+			offline, err = append(offline, id), nil
 		}
 	}
 	return offline, err

@@ -114,10 +114,7 @@ type lastCall struct {
 }
 
 func newCallSequences() *callSequences {
-	last, err := lru.New[string, lastCall](maxSequences)
-	if err != nil {
-		panic(err) // only for a size that is not positive
-	}
+	last, _ := lru.New[string, lastCall](maxSequences) // fails only for a size that is not positive
 	return &callSequences{last}
 }
 

@@ -40,10 +40,7 @@ type cachedPolicy struct {
 }
 
 func newPolicyCache(s *store.Store, clock func() time.Time) *policyCache {
-	known, err := lru.New[string, cachedPolicy](maxPolicies)
-	if err != nil {
-		panic(err) // only for a size that is not positive
-	}
+	known, _ := lru.New[string, cachedPolicy](maxPolicies) // fails only for a size that is not positive
 	return &policyCache{store: s, clock: clock, known: known}
 }
 

@@ -60,7 +60,7 @@ func collectItems[T any](ctx context.Context, svc *Service, by Caller, of func(i
 // ReadResource reads a resource from the first upstream that has it or a template for it. The
 // error is that of Call.
 func (svc *Service) ReadResource(ctx context.Context, by Caller, uri string) (out *mcp.ReadResourceResult, err error) {
-	server, err := svc.resourceServer(ctx, by, uri)
+	server, err := svc.resourceServer(ctx, by, uri, false)
 	if err != nil {
 		return nil, err
 	}
@@ -79,8 +79,8 @@ func (svc *Service) ReadResource(ctx context.Context, by Caller, uri string) (ou
 	return out, err
 }
 
-// resourceServer returns the upstream that has a resource.
-func (svc *Service) resourceServer(ctx context.Context, by Caller, uri string) (string, error) {
+// resourceServer returns the upstream that has a resource, or first a template if isTemplate is set.
+func (svc *Service) resourceServer(ctx context.Context, by Caller, uri string, isTemplate bool) (string, error) {
 	policy, err := svc.policyOf(ctx, by)
 	if err != nil {
 		return "", err
@@ -88,37 +88,23 @@ func (svc *Service) resourceServer(ctx context.Context, by Caller, uri string) (
 	servers := slices.DeleteFunc(slices.Clone(svc.catalogue.Load().servers), func(id string) bool {
 		return !policy.allowsTool(id, resourcePrefix+uri, models.ToolRead)
 	})
-	for _, id := range servers {
-		if slices.ContainsFunc(svc.upstreams.Resources(id), func(r *mcp.Resource) bool { return r.URI == uri }) {
-			return id, nil
+	for _, has := range []func(id string) bool{
+		func(id string) bool {
+			return isTemplate && slices.ContainsFunc(svc.upstreams.ResourceTemplates(id), func(r *mcp.ResourceTemplate) bool { return r.URITemplate == uri })
+		},
+		func(id string) bool {
+			return slices.ContainsFunc(svc.upstreams.Resources(id), func(r *mcp.Resource) bool { return r.URI == uri })
+		},
+		func(id string) bool {
+			return slices.ContainsFunc(svc.upstreams.ResourceTemplates(id), func(r *mcp.ResourceTemplate) bool { return matchesTemplate(r.URITemplate, uri) })
+		},
+	} {
+		if i := slices.IndexFunc(servers, has); i >= 0 {
+			return servers[i], nil
 		}
 	}
-	for _, id := range servers {
-		if slices.ContainsFunc(svc.upstreams.ResourceTemplates(id), func(r *mcp.ResourceTemplate) bool { return matchesTemplate(r.URITemplate, uri) }) {
-			return id, nil
-		}
-	}
-	return "", resourceNotFound(uri)
-}
-
-// templateServer returns the upstream that has a template or a resource.
-func (svc *Service) templateServer(ctx context.Context, by Caller, uri string) (string, error) {
-	policy, err := svc.policyOf(ctx, by)
-	if err != nil {
-		return "", err
-	}
-	for _, id := range svc.catalogue.Load().servers {
-		if policy.allowsTool(id, resourcePrefix+uri, models.ToolRead) &&
-			slices.ContainsFunc(svc.upstreams.ResourceTemplates(id), func(r *mcp.ResourceTemplate) bool { return r.URITemplate == uri }) {
-			return id, nil
-		}
-	}
-	return svc.resourceServer(ctx, by, uri)
-}
-
-// resourceNotFound is the error for a resource that does not exist or is hidden from the caller.
-func resourceNotFound(uri string) error {
-	return WithDetails(NewError(errs.NotFound, "RESOURCE_NOT_FOUND", "there is no resource %q", clip(uri)), map[string]any{"uri": clip(uri)})
+	// It does not exist or is hidden from the caller.
+	return "", WithDetails(NewError(errs.NotFound, "RESOURCE_NOT_FOUND", "there is no resource %q", clip(uri)), map[string]any{"uri": clip(uri)})
 }
 
 // matchesTemplate reports whether a URI matches a template (RFC 6570).
@@ -133,7 +119,7 @@ func matchesTemplate(template, uri string) bool {
 // SubscribeResource sends updates of a resource to Options.OnChange until end is called; end may
 // be called twice. Upstreams count the subscriptions of all APIs. The error is that of Call.
 func (svc *Service) SubscribeResource(ctx context.Context, by Caller, uri string) (end func(context.Context), err error) {
-	server, err := svc.resourceServer(ctx, by, uri)
+	server, err := svc.resourceServer(ctx, by, uri, false)
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +207,7 @@ func (svc *Service) Complete(ctx context.Context, by Caller, p *mcp.CompletePara
 		server, ref.Name, err = svc.findPrompt(ctx, by, ref.Name)
 		name = promptPrefix + ref.Name
 	} else {
-		server, err = svc.templateServer(ctx, by, ref.URI)
+		server, err = svc.resourceServer(ctx, by, ref.URI, true)
 		name = resourcePrefix + ref.URI
 	}
 	if err != nil {

@@ -24,8 +24,6 @@ type Options struct {
 	// RecomputeInterval is the least time between two computations of ranks and communities,
 	// default 10 s; they follow a change of the graph.
 	RecomputeInterval time.Duration
-	// ReloadInterval is how often the runs of other replicas are read, default 1 min.
-	ReloadInterval time.Duration
 	// Retention is how long an unused edge is kept, default 30 days, and MaxEdges how many are
 	// kept, default 20,000: the least recently used are removed first.
 	Retention time.Duration
@@ -54,7 +52,6 @@ func (o *Options) withDefaults() Options {
 	out.CacheSize = cmp.Or(out.CacheSize, 100)
 	out.FlushInterval = cmp.Or(out.FlushInterval, time.Second)
 	out.RecomputeInterval = cmp.Or(out.RecomputeInterval, 10*time.Second)
-	out.ReloadInterval = cmp.Or(out.ReloadInterval, time.Minute)
 	out.Retention = cmp.Or(out.Retention, 30*24*time.Hour)
 	out.MaxEdges = cmp.Or(out.MaxEdges, 20_000)
 	out.MaxPending = cmp.Or(out.MaxPending, 10_000)

@@ -28,8 +28,9 @@ const (
 	window = 4
 	// maxWritten is how many edges one transaction writes; a longer one would delay others.
 	maxWritten = 500
-	// purgeInterval is how often unused edges are deleted.
-	purgeInterval = time.Hour
+	// reloadInterval is how often the runs of other replicas are read, and purgeInterval how often
+	// unused edges are deleted.
+	reloadInterval, purgeInterval = time.Minute, time.Hour
 )
 
 // ChangeKind is a kind of change of the usage graph.
@@ -229,7 +230,7 @@ func (u *usageGraph) step(ctx context.Context, now time.Time) error {
 		}
 		u.purged, u.reloaded = now, time.Time{}
 	}
-	if now.Sub(u.reloaded) >= u.opts.ReloadInterval {
+	if now.Sub(u.reloaded) >= reloadInterval {
 		if err := u.reload(ctx); err != nil {
 			return err
 		}

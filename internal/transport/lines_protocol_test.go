@@ -158,7 +158,7 @@ func (p *linesProtocol) submit(ctx context.Context, from protocol.Peer, capabili
 
 func (p *linesProtocol) output(ctx context.Context, t models.Task) (string, error) {
 	var b strings.Builder
-	err := p.work.OutputOf(ctx, t, models.StreamResult, 0, func(o models.OutputChunk) error {
+	err := p.work.Output(ctx, t, models.StreamResult, 0, func(o models.OutputChunk) error {
 		_, err := b.Write(o.Data)
 		return err
 	})

@@ -124,7 +124,7 @@ func (j *judged) compare(other *judged, rank Ranking) int {
 // decide ranks the agents.
 func decide(rows []judged, rank Ranking) Decision {
 	why := reasons()
-	d := Decision{Verdict: Unsupported, Considered: len(rows)}
+	d := Decision{Considered: len(rows)}
 	best, rejected := make([]*judged, 0, MaxListed), make([]*judged, 0, MaxListed)
 	for i := range rows {
 		if why[rows[i].passed] == "" {
@@ -141,13 +141,19 @@ func decide(rows []judged, rank Ranking) Decision {
 	for i, row := range rejected {
 		d.Rejected[i] = Rejection{row.Ranked, why[row.passed]}
 	}
-	switch {
-	case len(best) > 0:
+	if d.Verdict = d.WithoutCandidates(); len(best) > 0 {
 		d.Verdict = Chosen
-	case len(rejected) > 0:
-		d.Verdict = d.Rejected[0].Reason.verdict()
 	}
 	return d
+}
+
+// WithoutCandidates returns the verdict if no candidate gets the task. The agents that passed most
+// checks are listed first.
+func (d Decision) WithoutCandidates() Verdict {
+	if len(d.Rejected) == 0 {
+		return Unsupported
+	}
+	return d.Rejected[0].Reason.Verdict()
 }
 
 // insertRanked adds a row at its position, if it is among the first MaxListed.
@@ -162,8 +168,8 @@ func insertRanked(rows []*judged, row *judged, rank Ranking) []*judged {
 	return slices.Insert(rows[:min(len(rows), MaxListed-1)], at, row)
 }
 
-// verdict returns the verdict if r is the reason of the agent that passed most checks.
-func (r Reason) verdict() Verdict {
+// Verdict returns the verdict if r is the reason of the agent that passed most checks.
+func (r Reason) Verdict() Verdict {
 	switch r {
 	case ReasonBusy, ReasonSaturated:
 		return Saturated

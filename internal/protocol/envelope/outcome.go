@@ -87,7 +87,7 @@ func (p *Protocol) output(ctx context.Context, t models.Task) (string, error) {
 		return "", nil
 	}
 	var b strings.Builder
-	err := p.work.OutputOf(ctx, t, models.StreamResult, 0, func(o models.OutputChunk) error {
+	err := p.work.Output(ctx, t, models.StreamResult, 0, func(o models.OutputChunk) error {
 		b.Write(o.Data)
 		return nil
 	})

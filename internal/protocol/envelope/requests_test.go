@@ -79,8 +79,10 @@ func TestWork(t *testing.T) {
 			TaskID: uuid.MustParse(task), Status: wire.OutcomeSuccess, Output: "Deployment completed successfully.",
 			Resources: wire.Resources{DurationSeconds: 87, CPUTimeMS: 12450, Tokens: 1200},
 		}, end)
+		ended, err := f.work.Task(t.Context(), task)
+		require.NoError(t, err)
 		var log strings.Builder
-		require.NoError(t, f.work.Output(t.Context(), task, models.StreamLog, 0, func(o models.OutputChunk) error { log.Write(o.Data); return nil }))
+		require.NoError(t, f.work.Output(t.Context(), ended, models.StreamLog, 0, func(o models.OutputChunk) error { log.Write(o.Data); return nil }))
 		require.Equal(t, strings.Repeat("line\n", 5), log.String())
 	})
 

@@ -46,6 +46,7 @@ func open(t testing.TB, db *storetest.DB) *fixture {
 	t.Helper()
 	work := testkit.StartWork(t, db, orchestrator.Options{
 		Resolver: references.Resolver{}, Classes: map[string]orchestrator.Policy{v5.Class: v5.Policy()},
+		ReservedSessionID: v5.ReservesSession,
 	})
 	keys := auth.NewKeys(db.Store, &auth.KeysOptions{Clock: db.Now})
 	return &fixture{v5.New(work.Orchestrator, db.Store, &v5.Options{Keys: keys, MessageLog: messagelog.New(db.Store, nil)}), work, db, keys}

@@ -37,15 +37,15 @@ const (
 
 // resolver returns the resolver of a request in a context, 0 for a new one.
 func (p *Protocol) resolver(s sender, contextID int64) orchestrator.Resolver {
-	return references.Resolver{Translate: func(ctx context.Context, text string) (string, bool, error) {
-		return p.translateReference(ctx, s, contextID, text)
+	return references.Resolver{Translate: func(ctx context.Context, text string, read references.ReadOutput) (string, bool, error) {
+		return p.translateReference(ctx, s, contextID, text, read)
 	}}
 }
 
 // translateReference translates a reference of a request. A reference to a result gets the task's
 // id, and the core resolves it; one to a message, or to a field that only this protocol can read,
 // is replaced by its value.
-func (p *Protocol) translateReference(ctx context.Context, s sender, contextID int64, text string) (translated string, isValue bool, err error) {
+func (p *Protocol) translateReference(ctx context.Context, s sender, contextID int64, text string, read references.ReadOutput) (translated string, isValue bool, err error) {
 	ref, err := wire.ParseRef(text)
 	if err == nil && ref.Number != 0 {
 		translated, err = p.messageByNumber(ctx, s, contextID, ref.Number)
@@ -66,7 +66,7 @@ func (p *Protocol) translateReference(ctx context.Context, s sender, contextID i
 	case "", "S", "raw", "result", "state", "exit_code", "error", "tokens", "log":
 		return "#REF:" + t.ID + ":" + ref.Field, false, nil
 	}
-	translated, err = p.taskField(ctx, t, ref.Task, ref.Field)
+	translated, err = p.taskField(ctx, t, ref.Task, ref.Field, read)
 	return translated, true, err
 }
 
@@ -168,14 +168,14 @@ func (p *Protocol) mayRead(ctx context.Context, s sender, t models.Task) (bool, 
 // taskField returns what a field of a reference to a task refers to: the result for raw and S,
 // the parameters for params, the log for log, the state for state, fields of the task, the last
 // answer to the worker for answer, and otherwise a pair or JSON member of the result. Before the
-// task has ended all but params, log, state and answer are E43.
-func (p *Protocol) taskField(ctx context.Context, t models.Task, name wire.Task, field string) (string, error) {
+// task has ended all but params, log, state and answer are E43. It reads outputs with read.
+func (p *Protocol) taskField(ctx context.Context, t models.Task, name wire.Task, field string, read references.ReadOutput) (string, error) {
 	switch field {
 	case "params":
 		order, err := p.orchestrator.TaskWithInput(ctx, t.ID)
 		return string(order.Input.Parameters), err
 	case "log":
-		return p.taskOutput(ctx, t, models.StreamLog)
+		return read(ctx, t, models.StreamLog)
 	case "state":
 		return string(t.State), nil
 	}
@@ -192,7 +192,7 @@ func (p *Protocol) taskField(ctx context.Context, t models.Task, name wire.Task,
 	if value, ok := fieldOfPieces(t, field); ok {
 		return value, nil
 	}
-	text, err := p.taskOutput(ctx, t, models.StreamResult)
+	text, err := read(ctx, t, models.StreamResult)
 	if err != nil || field == "" || field == "raw" || field == "S" {
 		return text, err
 	}
@@ -237,12 +237,8 @@ func resultField(text, field string) (string, bool) {
 	if !value.IsValid() || value.Kind() != '{' {
 		return wire.Data(text).Get(field)
 	}
-	for name := range strings.SplitSeq(field, ".") {
-		var members map[string]jsontext.Value
-		if json.Unmarshal(value, &members) != nil || members[name] == nil {
-			return "", false
-		}
-		value = members[name]
+	if value = references.Member(text, field); value == nil {
+		return "", false
 	}
 	var plain string
 	if json.Unmarshal(value, &plain) == nil {
@@ -254,7 +250,7 @@ func resultField(text, field string) (string, bool) {
 // taskOutput reads a task's output, up to maxReadable bytes.
 func (p *Protocol) taskOutput(ctx context.Context, t models.Task, stream models.OutputStream) (string, error) {
 	var b strings.Builder
-	err := p.orchestrator.OutputOf(ctx, t, stream, 0, func(o models.OutputChunk) error {
+	err := p.orchestrator.Output(ctx, t, stream, 0, func(o models.OutputChunk) error {
 		if b.Len()+len(o.Data) > maxReadable {
 			return errs.New(errs.LimitReached, "the text is longer than %d bytes; GET /api/v1/tasks/%s/output has it", maxReadable, t.ID)
 		}
@@ -272,7 +268,7 @@ func (p *Protocol) cachedTaskField(ctx context.Context, t models.Task, name wire
 	if all, ok := p.pageCache.Get(key); ok && cacheable {
 		return all, nil
 	}
-	text, err := p.taskField(ctx, t, name, field)
+	text, err := p.taskField(ctx, t, name, field, p.taskOutput)
 	if err != nil {
 		return pagedText{}, err
 	}

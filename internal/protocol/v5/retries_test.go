@@ -2,11 +2,13 @@ package v5_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/errs"
 	"comet/internal/protocol/v5/shortid"
 )
 
@@ -86,6 +88,35 @@ left > M2|W1>O1|E|T1|P1|F|E19|0|S1|B200|desc=not this one
 user > M2|User>O1|Q|T1|-|-|-|0|S1|-|-
 < M*|O1>User|E|T1|P1|F|E19|0|S1|B200|desc=not this one
 `)
+}
+
+// TestReservedSessionNames: with one of these names, a session of another protocol would block the
+// next R without CTX.
+func TestReservedSessionNames(t *testing.T) {
+	t.Parallel()
+	testOnDatabases(t, "no session outside of V5 has the name of a context", func(t *testing.T, f *fixture) {
+		for n := range 100 {
+			_, err := f.work.OpenSession(t.Context(), principal("user"), fmt.Sprint("S", n), nil)
+			require.True(t, errs.Is(err, errs.InvalidRequest), "%v", err)
+			require.Equal(t, "/id", errs.From(err).Fields[0].Pointer)
+			require.Contains(t, errs.From(err).Detail, "choose another id or omit it")
+		}
+		_, err := f.work.OpenSession(t.Context(), principal("user"), "Sa000000", nil)
+		require.True(t, errs.Is(err, errs.InvalidRequest), "the name after S9999999: %v", err)
+		for _, other := range []string{"S", "s1", "S01", "S1a", "Session", "SA000000"} {
+			_, err := f.work.OpenSession(t.Context(), principal("user"), other, nil)
+			require.NoError(t, err, other)
+		}
+		f.transcript(t, `
+agent digger dig
+digger > M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=dig;concurrency=2
+< M*|O1>W1|A|T0|-|D|-|0|S0|-|registered;id=W1;status=active;version=V5
+user > M1|User>O1|R|-|P1|N|-|0|-|-|call=dig
+< M*|O1>User|A|T1|P1|N|-|0|S1|-|accepted;worker=W1
+user > M2|User>O1|R|-|P1|N|-|0|-|-|call=dig
+< M*|O1>User|A|T1|P1|N|-|0|S2|-|accepted;worker=W1
+`)
+	})
 }
 
 // TestSessionOfAnotherProtocol (§6): a session that was opened through the core, with facts and

@@ -11,6 +11,13 @@ import (
 	"comet/models"
 )
 
+// ReservesSession reports whether only this protocol gives an id to sessions: S1, S2 and on.
+// Otherwise another session could have the name of the next context.
+func ReservesSession(id string) bool {
+	_, is := shortid.ContextNumber(id)
+	return is
+}
+
 // findSession returns the session that a sender names and owns.
 func (p *Protocol) findSession(ctx context.Context, s sender, name string) (n int64, id string, err error) {
 	n, ok := shortid.ContextNumber(name)

@@ -1,6 +1,7 @@
 package v5
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -103,12 +104,7 @@ func (p *Protocol) markUnauthenticated(ctx context.Context, from protocol.Peer, 
 }
 
 // signedSession returns the SID of a signature for a CTX.
-func signedSession(name string) string {
-	if name == "" {
-		return wire.SystemContext
-	}
-	return name
-}
+func signedSession(name string) string { return cmp.Or(name, wire.SystemContext) }
 
 // signer returns the agent that a signed join without a token names with FROM, "" for another
 // join. A connection from another machine must begin with such a join. The signature is left to

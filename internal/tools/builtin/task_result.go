@@ -125,7 +125,7 @@ func (b *builtins) elicitReply(ctx context.Context, c *tools.Invocation, t model
 // taskOutput returns the output of a task, at most maxTaskOutput bytes.
 func (b *builtins) taskOutput(ctx context.Context, t models.Task) (result any, truncated bool, err error) {
 	var text []byte
-	err = b.orchestrator.OutputOf(ctx, t, models.StreamResult, 0, func(o models.OutputChunk) error {
+	err = b.orchestrator.Output(ctx, t, models.StreamResult, 0, func(o models.OutputChunk) error {
 		if free := maxTaskOutput - len(text); len(o.Data) > free {
 			o.Data, truncated = o.Data[:free], true
 		}

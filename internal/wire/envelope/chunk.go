@@ -1,9 +1,11 @@
 package envelope
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -38,34 +40,30 @@ type Chunk struct {
 // subject.
 func parseRange(text string) (Range, error) {
 	const expected = `must be a range such as "bytes 0-262144 of 524288" or "bytes 0-256k"`
-	rest, isBytes := strings.CutPrefix(text, "bytes ")
-	ends, total, hasTotal := strings.Cut(rest, " of ")
-	from, to, isRange := strings.Cut(ends, "-")
-	if !isBytes || !isRange {
+	match := rangePattern.FindStringSubmatch(text)
+	if match == nil {
 		return Range{}, errors.New(expected)
 	}
-	var r Range
-	var ok [3]bool
-	r.From, ok[0] = parseOffset(from)
-	r.To, ok[1] = parseOffset(to)
-	if ok[2] = true; hasTotal {
-		r.Total, ok[2] = parseOffset(total)
+	var numbers [3]int64
+	for i, text := range match[1:] {
+		var ok bool
+		if numbers[i], ok = parseOffset(text); !ok {
+			return Range{}, errors.New(expected)
+		}
 	}
-	if ok != [3]bool{true, true, true} {
-		return Range{}, errors.New(expected)
-	}
-	if hasTotal && r.Total == 0 {
+	r := Range{From: numbers[0], To: numbers[1], Total: numbers[2]}
+	if match[3] != "" && r.Total == 0 {
 		return Range{}, errors.New("must name a total of at least 1 byte")
 	}
 	return r, r.check()
 }
 
-// parseOffset parses a number of bytes. check rejects numbers that are too high.
+// rangePattern matches a range, in which the total may be missing.
+var rangePattern = regexp.MustCompile(`^bytes ([0-9]+k?)-([0-9]+k?)(?: of ([0-9]+k?))?$`)
+
+// parseOffset parses a number of bytes, 0 for "". check rejects numbers that are too high.
 func parseOffset(text string) (int64, bool) {
-	digits, short := strings.CutSuffix(text, "k")
-	if digits == "" || !all([]byte(digits), isDigit) {
-		return 0, false
-	}
+	digits, short := strings.CutSuffix(cmp.Or(text, "0"), "k")
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || n > math.MaxInt64/kilo {
 		return 0, false

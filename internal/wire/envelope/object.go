@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -139,19 +140,12 @@ func oneOf[T ~string](o *object, name string, allowed ...T) T {
 			return a
 		}
 	}
-	o.report(name, "must be one of %s, not %s", joinStrings(allowed), quote(string(text)))
-	return ""
-}
-
-func joinStrings[T ~string](all []T) string {
-	var b bytes.Buffer
-	for i, s := range all {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(string(s))
+	names := make([]string, len(allowed))
+	for i, a := range allowed {
+		names[i] = string(a)
 	}
-	return b.String()
+	o.report(name, "must be one of %s, not %s", strings.Join(names, ", "), quote(string(text)))
+	return ""
 }
 
 // integer returns an integer from lowest to highest, 0 if it is missing.

@@ -43,7 +43,7 @@ func (o *object) envelope() Envelope {
 	kind := o.find("type")
 	isError := kind != nil && kindOf(kind) == '"' && string(unquote(kind)) == string(TypeError)
 	return Envelope{
-		ProtocolVersion: o.matching("protocol_version", "two numbers with a full stop between them, such as "+Version, isVersion),
+		ProtocolVersion: o.matching("protocol_version", "two numbers with a full stop between them, such as "+Version, versionPattern.Match),
 		MessageID:       o.uuid("message_id", false),
 		From:            o.agentType("from_agent"),
 		To:              o.agentType("to_agent"),
@@ -55,7 +55,7 @@ func (o *object) envelope() Envelope {
 }
 
 func (o *object) agentType(name string) string {
-	return o.matching(name, "an agent type (orchestrator, infra, desktop, code, research or another word of lower-case letters, digits, - and _)", isAgentType)
+	return o.matching(name, "an agent type (orchestrator, infra, desktop, code, research or another word of lower-case letters, digits, - and _)", agentTypePattern.Match)
 }
 
 func (o *object) custom() json.RawMessage { return o.raw("x_custom_fields", optional) }

@@ -8,7 +8,7 @@ import (
 func (o *object) workRequest() WorkRequest {
 	p := WorkRequest{
 		TaskID:   o.taskID(),
-		WorkType: o.matching("work_type", "the name of a capability (at most 128 letters, digits and _.:/-)", isWorkType),
+		WorkType: o.matching("work_type", "the name of a capability (at most 128 letters, digits and _.:/-)", workTypePattern.Match),
 	}
 	p.Parameters = o.raw("parameters", p.WorkType != WorkTypeCancel)
 	if hints, ok := o.inner("hints", optional); ok {

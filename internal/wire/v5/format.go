@@ -1,6 +1,7 @@
 package v5
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 
@@ -39,18 +40,10 @@ func (m *Message) append(line []byte) []byte {
 	line = m.Task.append(line)
 	line = append(append(line, '|'), m.Priority.String()...)
 	line = append(append(line, '|'), m.State.String()...)
-	line = appendOrNone(append(line, '|'), string(m.Err))
+	line = append(append(line, '|'), cmp.Or(string(m.Err), none)...)
 	line = strconv.AppendInt(append(line, '|'), int64(m.Depth), 10)
-	line = appendOrNone(append(line, '|'), m.Context)
+	line = append(append(line, '|'), cmp.Or(m.Context, none)...)
 	line = m.Budget.append(append(line, '|'))
 	line = append(append(line, '|'), m.Data...)
 	return m.Auth.append(line)
-}
-
-// appendOrNone appends a segment that is "" for none.
-func appendOrNone(line []byte, s string) []byte {
-	if s == "" {
-		s = none
-	}
-	return append(line, s...)
 }

@@ -159,21 +159,14 @@ func (b Budget) append(line []byte) []byte {
 	return strconv.AppendInt(append(line, 'B'), int64(b.next)-1, 10)
 }
 
-// parseNumber parses a letter and up to a number of digits. The first digit may be 0: M\d{1,4} of
+// parseNumber parses a letter and up to a number of digits, at most 4. The first digit may be 0: M\d{1,4} of
 // §3.5 matches M0001 too.
 func parseNumber(text string, letter byte, digits int) (int, bool) {
 	if len(text) < 2 || len(text) > digits+1 || text[0] != letter {
 		return 0, false
 	}
-	n := 0
-	for i := 1; i < len(text); i++ {
-		digit := text[i] - '0'
-		if digit > 9 {
-			return 0, false
-		}
-		n = n*10 + int(digit)
-	}
-	return n, true
+	n, err := strconv.ParseUint(text[1:], 10, 16)
+	return int(n), err == nil
 }
 
 // isContext reports whether text is a session id (§6.1).

@@ -36,7 +36,7 @@ const (
 // Limits for the references of one request.
 const (
 	maxReferences = 64
-	// maxValues is the number of bytes of output that are read.
+	// maxValues is the number of bytes of outputs and translated values that are read.
 	maxValues = models.MaxTaskParameters
 	// maxWalked is the number of bytes of JSON that are parsed.
 	maxWalked = 8 * models.MaxTaskParameters
@@ -46,9 +46,13 @@ const (
 // it looks like a reference.
 type Resolver struct {
 	// Translate translates a reference with short names, also #MSG:number: to its value if isValue is
-	// set, and otherwise to a reference of this package. nil leaves every reference as it is.
-	Translate func(ctx context.Context, text string) (translated string, isValue bool, err error)
+	// set, and otherwise to a reference of this package. It reads outputs with read. nil leaves every
+	// reference as it is.
+	Translate func(ctx context.Context, text string, read ReadOutput) (translated string, isValue bool, err error)
 }
+
+// ReadOutput returns an output of a task as text. A text that is too long is an error.
+type ReadOutput func(ctx context.Context, t models.Task, stream models.OutputStream) (string, error)
 
 // MayRefer implements orchestrator.Resolver.
 func (r Resolver) MayRefer(parameters json.RawMessage) bool {
@@ -61,7 +65,7 @@ func (r Resolver) MayRefer(parameters json.RawMessage) bool {
 func (r Resolver) Resolve(ctx context.Context, o *orchestrator.Orchestrator, session models.Session, parameters json.RawMessage) (json.RawMessage, error) {
 	q := &request{
 		Resolver: r, orchestrator: o, session: session, dec: jsontext.NewDecoder(bytes.NewReader(parameters), jsontext.AllowDuplicateNames(true)),
-		tasks: map[string]models.Task{}, outputs: map[outputKey]string{},
+		tasks: map[string]models.Task{}, outputs: map[outputKey]string{}, values: map[string]jsontext.Value{},
 	}
 	return q.resolve(ctx)
 }
@@ -75,8 +79,9 @@ type request struct {
 	dec          *jsontext.Decoder // is after the reference
 	tasks        map[string]models.Task
 	outputs      map[outputKey]string
-	outputBytes  int   // read so far
-	jsonBytes    int64 // parsed so far
+	values       map[string]jsontext.Value // by reference
+	valueBytes   int                       // read so far
+	jsonBytes    int64                     // parsed so far
 }
 
 // outputKey identifies an output.
@@ -103,9 +108,12 @@ func (r *request) resolve(ctx context.Context) (json.RawMessage, error) {
 			if n++; n > maxReferences {
 				return nil, r.invalid("there are more than %d references", maxReferences)
 			}
-			var value jsontext.Value
-			if value, err = r.resolveValue(ctx, token.String()); err == nil {
-				err = enc.WriteValue(value)
+			reference := token.String()
+			if _, known := r.values[reference]; !known {
+				r.values[reference], err = r.resolveValue(ctx, reference)
+			}
+			if err == nil {
+				err = enc.WriteValue(r.values[reference])
 			}
 		}
 		if err != nil {
@@ -140,7 +148,18 @@ func (r *request) resolveValue(ctx context.Context, text string) (jsontext.Value
 		return nil, err
 	}
 	if r.Translate != nil {
-		translated, isValue, err := r.Translate(ctx, text)
+		ofOutput := false // its bytes are counted when it is read
+		translated, isValue, err := r.Translate(ctx, text, func(ctx context.Context, t models.Task, stream models.OutputStream) (string, error) {
+			ofOutput = true
+			output, err := r.outputText(ctx, t, stream)
+			if err == nil {
+				err = r.countJSON(output)
+			}
+			return output, err
+		})
+		if err == nil && isValue && !ofOutput {
+			err = r.countValue(len(translated))
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -217,18 +236,31 @@ func (r *request) outputText(ctx context.Context, t models.Task, stream models.O
 		return text, nil
 	}
 	var data []byte
-	err := r.orchestrator.OutputOf(ctx, t, stream, 0, func(o models.OutputChunk) error {
-		if r.outputBytes += len(o.Data); r.outputBytes > maxValues {
-			return r.invalid("the referenced outputs are longer than %d bytes in total", maxValues)
-		}
+	err := r.orchestrator.Output(ctx, t, stream, 0, func(o models.OutputChunk) error {
 		data = append(data, o.Data...)
-		return nil
+		return r.countValue(len(o.Data))
 	})
 	if err != nil {
 		return "", err
 	}
 	r.outputs[of] = strings.ToValidUTF8(string(data), "\uFFFD")
 	return r.outputs[of], nil
+}
+
+// countValue counts bytes of an output or of a translated value.
+func (r *request) countValue(bytes int) error {
+	if r.valueBytes += bytes; r.valueBytes > maxValues {
+		return r.invalid("the referenced values are longer than %d bytes in total", maxValues)
+	}
+	return nil
+}
+
+// countJSON counts a text that is parsed next.
+func (r *request) countJSON(text string) error {
+	if r.jsonBytes += int64(len(text)); r.jsonBytes > maxWalked {
+		return r.invalid("the references need more than %d bytes of JSON to be parsed", maxWalked)
+	}
+	return nil
 }
 
 // Limits for the path of a reference.
@@ -244,18 +276,25 @@ func (r *request) memberAt(text, path string) (jsontext.Value, error) {
 	if len(path) > maxPathBytes || len(names) > maxPathNames {
 		return nil, r.invalid("the path of a reference may have at most %d names and %d bytes", maxPathNames, maxPathBytes)
 	}
-	if r.jsonBytes += int64(len(text)); r.jsonBytes > maxWalked {
-		return nil, r.invalid("the references need more than %d bytes of JSON to be parsed", maxWalked)
+	if err := r.countJSON(text); err != nil {
+		return nil, err
 	}
+	return member(text, names), nil
+}
+
+// Member returns the member of a JSON text at a path, nil if there is none or the text is not JSON.
+func Member(text, path string) jsontext.Value { return member(text, strings.Split(path, ".")) }
+
+func member(text string, names []string) jsontext.Value {
 	dec := jsontext.NewDecoder(strings.NewReader(text), jsontext.AllowDuplicateNames(true))
 	value, err := walkPath(dec, names)
 	if err == nil {
 		_, err = dec.ReadToken()
 	}
 	if !errors.Is(err, io.EOF) {
-		return nil, nil //nolint:nilnil // it has no members
+		return nil // it has no members
 	}
-	return value, nil
+	return value
 }
 
 // walkPath reads the next value and returns its member at a path, nil if there is none. Of

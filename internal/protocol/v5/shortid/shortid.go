@@ -27,25 +27,15 @@ const MaxTask = 999
 
 // OpenSession creates a context for a session that is inserted in the same transaction. It returns
 // the short id of the first task, whose number firstTask chooses; InsertTask adds the task. The id
-// of the session is ContextName of the context, which no session has yet.
+// of the session is ContextName of the context, which only this function gives to a session
+// (orchestrator.Options.ReservedSessionID).
 func OpenSession(tx *store.Tx, firstTask func(contextNumber int64) int) (ID, error) {
-	for {
-		id, err := createContext(tx, func(n int64) (int, string, error) {
-			_, err := tx.Sessions().Lock(ContextName(n))
-			if errs.Is(err, errs.NotFound) {
-				return firstTask(n), ContextName(n), nil
-			}
-			return 0, ContextName(n), err // the context of another protocol's session, which has this name
-		})
-		if err != nil || id.Task != 0 {
-			return id, err
-		}
-	}
+	return createContext(tx, func(n int64) (int, string) { return firstTask(n), ContextName(n) })
 }
 
 // createContext creates a context. describe returns the number of its last task and the id of its
 // session. Concurrent transactions do not wait for each other.
-func createContext(tx *store.Tx, describe func(number int64) (tasks int, sessionID string, err error)) (id ID, err error) {
+func createContext(tx *store.Tx, describe func(number int64) (tasks int, sessionID string)) (id ID, err error) {
 	for {
 		id.Context, err = store.Row[int64](tx, "SELECT number FROM v5_next_context")
 		if errs.Is(err, errs.NotFound) {
@@ -55,9 +45,7 @@ func createContext(tx *store.Tx, describe func(number int64) (tasks int, session
 			return id, err
 		}
 		var sessionID string
-		if id.Task, sessionID, err = describe(id.Context); err != nil {
-			return id, err
-		}
+		id.Task, sessionID = describe(id.Context)
 		n, err := tx.Exec("INSERT INTO v5_contexts (number, session_id, tasks, created_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
 			id.Context, sessionID, id.Task, tx.Now())
 		if err != nil || n > 0 { // otherwise a transaction that took the number has been committed meanwhile
@@ -101,7 +89,7 @@ func next(tx *store.Tx, sessionID string) (ID, error) {
 			return id, err
 		}
 	}
-	return createContext(tx, func(int64) (int, string, error) { return 1, sessionID, nil })
+	return createContext(tx, func(int64) (int, string) { return 1, sessionID })
 }
 
 // Claim assigns a short id in an existing context that the requester has chosen. It returns

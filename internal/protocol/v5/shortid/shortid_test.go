@@ -115,12 +115,6 @@ func TestShortIDs(t *testing.T) {
 		require.True(t, errs.Is(err, errs.Conflict), err)
 	})
 
-	testOnDatabases(t, "a new session skips the names of existing ones", func(t *testing.T, f fixture) {
-		f.session(t, "S1")
-		f.session(t, "S2")
-		require.EqualValues(t, 3, f.openSession(t))
-	})
-
 	testOnDatabases(t, "transactions do not wait for each other's new contexts", func(t *testing.T, f fixture) {
 		if f.Store.Alone() {
 			return // there is one writer
