@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	comet "comet/agent"
+	"comet/internal/testkit/mcptest"
 )
 
 // toolTask is the result of a task over REST.
@@ -43,31 +44,16 @@ func (c *client) ends(t *testing.T, id string) (out toolTask) {
 	return out
 }
 
-// held adds a tool that runs until its call is cancelled. It signals its start and its end.
-func (f *fake) held() (began chan struct{}, ended chan error) {
-	began, ended = make(chan struct{}, 10), make(chan error, 10)
-	f.tool(&mcp.Tool{Name: "held"}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		if token := r.Params.GetProgressToken(); token != nil {
-			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: 1, Total: 4, Message: "a quarter"})
-		}
-		began <- struct{}{}
-		<-ctx.Done()
-		ended <- ctx.Err()
-		return nil, ctx.Err()
-	})
-	return began, ended
-}
-
 func TestMCPUpstreamIsAnAgent(t *testing.T) {
 	t.Parallel()
 	hubs(t, func(t *testing.T, database string) {
-		paper := newPaper(t, "Paper-1")
-		paper.tool(&mcp.Tool{Name: "fail"}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			res := texts("the printer is on fire")
+		paper := mcptest.NewPaper(t, "Paper-1")
+		paper.Tool(&mcp.Tool{Name: "fail"}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			res := mcptest.Texts("the printer is on fire")
 			res.IsError = true
 			return res, nil
 		})
-		began, over := paper.held()
+		began, over := paper.Held()
 		h := openHub(t, database, nil, paper)
 		var up struct {
 			AgentID string `json:"agent_id"`
@@ -121,11 +107,11 @@ func TestMCPUpstreamIsAnAgent(t *testing.T) {
 		t.Run("TheToolPolicyOfTheRequesterApplies", func(t *testing.T) {
 			who := h.holder(t, "", "tools:call", "messages:send", "tasks:read")
 			h.policy(t, who, `{"deny":[{"tool":"Paper-1:note"}]}`)
-			before := paper.calls.Load()
+			before := paper.Calls()
 			task := who.submits(t, "custom:Paper-1:note", nil)
 			require.Equal(t, "failed", task.State)
 			require.Contains(t, task.ErrorText, "TOOL_NOT_FOUND")
-			require.Equal(t, before, paper.calls.Load())
+			require.Equal(t, before, paper.Calls())
 		})
 
 		t.Run("ACancelledTaskEndsTheCall", func(t *testing.T) {
@@ -140,7 +126,7 @@ func TestMCPUpstreamIsAnAgent(t *testing.T) {
 		})
 
 		t.Run("ARemovedUpstreamGetsNoTasks", func(t *testing.T) {
-			writeServers(t, h.cfg.MCP.Servers)
+			mcptest.WriteServers(t, h.cfg.MCP.Servers)
 			h.must(t, http.StatusNoContent, http.MethodPost, "/api/v1/upstreams/reload", nil)
 			eventually(t, func() bool {
 				return get[struct{ State string }](t, h.client, "/api/v1/workers/"+up.AgentID).State == "offline"
@@ -176,12 +162,12 @@ func TestMCPSubmitTask(t *testing.T) {
 					Tokens  int64  `json:"tokens_used"`
 					Result  string
 				}
-				require.NoError(t, json.Unmarshal([]byte(textOf(t, res)), &out))
+				require.NoError(t, json.Unmarshal([]byte(mcptest.TextOf(t, res)), &out))
 				require.Equal(t, []any{"done", "worker", int64(7), "job 3"}, []any{out.State, out.AgentID, out.Tokens, out.Result})
 				require.NotEmpty(t, told)
 
 				status := called(t, s, "comet:task_status", map[string]any{"task_id": out.TaskID})
-				require.Contains(t, textOf(t, status), `"state":"done"`)
+				require.Contains(t, mcptest.TextOf(t, status), `"state":"done"`)
 				otherAgent := h.holder(t, "").speak(t, revision, nil)
 				requireFailed(t, "INVALID_ARGUMENTS", called(t, otherAgent, "comet:task_status", map[string]any{"task_id": out.TaskID}))
 				requireFailed(t, "PERMISSION_DENIED", called(t, otherAgent, "comet:submit_task", map[string]any{"capabilities": []string{"job"}}))
@@ -200,7 +186,7 @@ func TestMCPSubmitTask(t *testing.T) {
 						return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"reply": "txt"}}, nil
 					}})
 					ask := map[string]any{"agent_id": painter.id, "parameters": map[string]any{"do": "ask"}, "wait_seconds": 60}
-					require.Contains(t, textOf(t, called(t, s, "comet:submit_task", ask)), "in txt")
+					require.Contains(t, mcptest.TextOf(t, called(t, s, "comet:submit_task", ask)), "in txt")
 
 					mute := who.speak(t, revision, nil)
 					var asked struct {
@@ -208,11 +194,11 @@ func TestMCPSubmitTask(t *testing.T) {
 						Question string
 						Options  []string
 					}
-					require.NoError(t, json.Unmarshal([]byte(textOf(t, called(t, mute, "comet:submit_task", ask))), &asked))
+					require.NoError(t, json.Unmarshal([]byte(mcptest.TextOf(t, called(t, mute, "comet:submit_task", ask))), &asked))
 					require.Equal(t, "which format?", asked.Question)
 					require.Equal(t, []string{"json", "txt"}, asked.Options)
 					answer := called(t, mute, "comet:reply_task", map[string]any{"task_id": asked.TaskID, "reply": "json"})
-					require.Contains(t, textOf(t, answer), "in json", "who cannot be asked answers with a call")
+					require.Contains(t, mcptest.TextOf(t, answer), "in json", "who cannot be asked answers with a call")
 				})
 			}
 		})
@@ -220,7 +206,7 @@ func TestMCPSubmitTask(t *testing.T) {
 		t.Run("AnUnsupportedCapabilityIsReported", func(t *testing.T) {
 			s := h.speak(t, newest, nil)
 			res := called(t, s, "comet:submit_task", map[string]any{"capabilities": []string{"juggling"}, "wait_seconds": 0})
-			require.True(t, res.IsError, textOf(t, res))
+			require.True(t, res.IsError, mcptest.TextOf(t, res))
 			res = called(t, s, "comet:submit_task", map[string]any{"agent_id": "worker", "capabilities": []string{"job"}, "parameters": map[string]any{"n": "x"}})
 			require.Contains(t, requireFailed(t, "TASK_FAILED", res), "failed")
 		})

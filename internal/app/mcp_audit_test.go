@@ -12,6 +12,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
+
+	"comet/internal/testkit/mcptest"
 )
 
 // auditLine is a record of the audit log.
@@ -95,9 +97,9 @@ func (s *sse) next(t *testing.T) (name string, data map[string]any) {
 func TestMCPAudit(t *testing.T) {
 	t.Parallel()
 	hubs(t, func(t *testing.T, database string) {
-		paper := newPaper(t, "paper")
-		paper.tool(&mcp.Tool{Name: "fail"}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			res := texts("no")
+		paper := mcptest.NewPaper(t, "paper")
+		paper.Tool(&mcp.Tool{Name: "fail"}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			res := mcptest.Texts("no")
 			res.IsError = true
 			return res, nil
 		})
@@ -159,7 +161,7 @@ func TestMCPAudit(t *testing.T) {
 func TestMCPEvents(t *testing.T) {
 	t.Parallel()
 	hubs(t, func(t *testing.T, database string) {
-		h := openHub(t, database, nil, newPaper(t, "paper"))
+		h := openHub(t, database, nil, mcptest.NewPaper(t, "paper"))
 		h.agent(t, "reader", 100_000)
 		who, other := h.holder(t, "reader"), h.holder(t, "")
 		mine, all := who.follow(t, "/api/v1/events"), h.follow(t, "/api/v1/events?types=tool.called,tool.failed,upstream.down")
@@ -186,7 +188,7 @@ func TestMCPEvents(t *testing.T) {
 		_, data = mine.next(t)
 		require.Equal(t, "paper:shred", data["tool"], "others' calls are not the agent's to hear")
 
-		writeServers(t, h.cfg.MCP.Servers)
+		mcptest.WriteServers(t, h.cfg.MCP.Servers)
 		h.must(t, http.StatusNoContent, http.MethodPost, "/api/v1/upstreams/reload", nil)
 		for name != "upstream.down" {
 			name, data = all.next(t)

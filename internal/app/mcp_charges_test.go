@@ -11,6 +11,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
+
+	"comet/internal/testkit/mcptest"
 )
 
 // spent returns the total cost of the calls.
@@ -35,7 +37,7 @@ func (c *client) budget(t *testing.T, id string) budget {
 
 func requireDone(t *testing.T, res *mcp.CallToolResult) {
 	t.Helper()
-	require.False(t, res.IsError, textOf(t, res))
+	require.False(t, res.IsError, mcptest.TextOf(t, res))
 }
 
 func TestMCPCharges(t *testing.T) {
@@ -43,7 +45,7 @@ func TestMCPCharges(t *testing.T) {
 	hubs(t, func(t *testing.T, database string) {
 		// A token is estimated as four bytes before it is counted: one text has more bytes per
 		// token, the other fewer.
-		paper := newPaper(t, "paper").says("essay", strings.Repeat("many words, ", 200), reads()).says("prose", strings.Repeat(" internationalization responsibilities", 40), reads())
+		paper := mcptest.NewPaper(t, "paper").Says("essay", strings.Repeat("many words, ", 200), mcptest.Reads()).Says("prose", strings.Repeat(" internationalization responsibilities", 40), mcptest.Reads())
 		h := openHub(t, database, nil, paper)
 
 		t.Run("ACallCostsTheTokensOfItsArgumentsAndItsResult", func(t *testing.T) {
@@ -117,13 +119,13 @@ func TestMCPCharges(t *testing.T) {
 				}
 				who.calls(t, "?limit=1") // what was said is counted and charged
 			}
-			before := paper.calls.Load()
+			before := paper.Calls()
 			for range 3 {
 				requireFailed(t, "BUDGET_EXCEEDED", called(t, s, "paper:echo", nil))
 			}
 			p := who.restCall(t, http.StatusTooManyRequests, "paper:note", nil)
 			require.Equal(t, "BUDGET_EXCEEDED", p["tool_error"])
-			require.Equal(t, before, paper.calls.Load())
+			require.Equal(t, before, paper.Calls())
 			require.Equal(t, spent(who.calls(t, "?limit=1000")), h.used(t, "poor"))
 		})
 
@@ -175,7 +177,7 @@ func TestMCPCharges(t *testing.T) {
 func TestMCPStopWritesAllCharges(t *testing.T) {
 	t.Parallel()
 	hubs(t, func(t *testing.T, database string) {
-		paper := newPaper(t, "paper")
+		paper := mcptest.NewPaper(t, "paper")
 		h := openHub(t, database, nil, paper)
 		h.agent(t, "reader", 100_000)
 		who := h.holder(t, "reader")

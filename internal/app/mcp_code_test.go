@@ -1,7 +1,6 @@
 package app_test
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -11,23 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/config"
+	"comet/internal/testkit/mcptest"
 )
-
-// newGithub is an upstream that lists commits.
-func newGithub(t *testing.T) *fake {
-	t.Helper()
-	f := newFake(t, "github")
-	return f.tool(&mcp.Tool{
-		Name: "list_commits", Description: "List the commits of a GitHub repository", Annotations: reads(),
-		InputSchema: json.RawMessage(`{"type":"object","properties":{"limit":{"type":"number"}}}`),
-	}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		return texts(`[{"author":"alice"},{"author":"bob"},{"author":"alice"}]`), nil
-	}).says("create_issue", "created", nil)
-}
 
 func TestMCPCode(t *testing.T) {
 	t.Parallel()
-	paper, github := newPaper(t, "paper"), newGithub(t)
+	paper, github := mcptest.NewPaper(t, "paper"), mcptest.NewGithub(t)
 	h := openHub(t, "sqlite", func(cfg *config.Config) { cfg.Sandbox.Running = 4 }, paper, github)
 
 	t.Run("CodeThatNamesAServerCanUseItsTools", func(t *testing.T) {
@@ -93,7 +81,7 @@ func TestMCPCode(t *testing.T) {
 		}()
 		others, during := h.holder(t, "").speak(t, newest, nil), 0
 		for {
-			requireSays(t, "noted", called(t, others, "paper:note", nil))
+			mcptest.RequireSays(t, "noted", called(t, others, "paper:note", nil))
 			select {
 			case res := <-ended:
 				requireFailed(t, "SANDBOX_TIMEOUT", res)

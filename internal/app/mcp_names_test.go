@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/config"
+	"comet/internal/testkit/mcptest"
 )
 
 // listed returns the names of all pages of tools/list.
@@ -27,8 +28,8 @@ func listed(t *testing.T, s *mcp.ClientSession) (names []string, descriptions ma
 
 func TestMCPNames(t *testing.T) {
 	t.Parallel()
-	paper := newFake(t, "paper").echo().says("read.page", "a page", reads()).says(strings.Repeat("long_", 20), "long", nil)
-	ink := newFake(t, "ink-2").echo()
+	paper := mcptest.New(t, "paper").Echo().Says("read.page", "a page", mcptest.Reads()).Says(strings.Repeat("long_", 20), "long", nil)
+	ink := mcptest.New(t, "ink-2").Echo()
 	meta := []string{"agentcards__search_tools", "agentcards__execute_code", "comet__submit_task"}
 
 	t.Run("EveryFormOfANameCanBeCalled", func(t *testing.T) {
@@ -36,7 +37,7 @@ func TestMCPNames(t *testing.T) {
 		h := openHub(t, "sqlite", func(cfg *config.Config) { cfg.Tools.Expose = "all" }, paper, ink)
 		s := h.speak(t, sessions, nil)
 		for _, name := range []string{"paper:echo", "paper__echo", "ink-2:echo", "ink-2__echo"} {
-			requireSays(t, `{"a":1}`, called(t, s, name, map[string]any{"a": 1}))
+			mcptest.RequireSays(t, `{"a":1}`, called(t, s, name, map[string]any{"a": 1}))
 		}
 		names, _ := listed(t, s)
 		for _, name := range names {
@@ -45,7 +46,7 @@ func TestMCPNames(t *testing.T) {
 		i := slices.IndexFunc(names, func(n string) bool { return strings.HasPrefix(n, "paper__read_page_") })
 		require.GreaterOrEqual(t, i, 0, names)
 		for _, name := range []string{"paper:read.page", names[i]} {
-			requireSays(t, "a page", called(t, s, name, nil))
+			mcptest.RequireSays(t, "a page", called(t, s, name, nil))
 		}
 		for _, name := range []string{"agentcards:search_tools", "agentcards__search_tools"} {
 			require.False(t, called(t, s, name, map[string]any{"query": "page"}).IsError)
@@ -77,11 +78,11 @@ func TestMCPNames(t *testing.T) {
 
 	t.Run("AllAreListedPageByPageInTheOrderOfTheirIds", func(t *testing.T) {
 		t.Parallel()
-		big := newFake(t, "big")
+		big := mcptest.New(t, "big")
 		var want []string
 		for n := range 450 {
 			name := fmt.Sprintf("t%03d", n)
-			big.says(name, name, nil)
+			big.Says(name, name, nil)
 			want = append(want, "big:"+name)
 		}
 		h := openHub(t, "sqlite", func(cfg *config.Config) { cfg.Tools.Expose, cfg.Tools.Names = "all", "documented" }, ink, big, paper)
@@ -96,7 +97,7 @@ func TestMCPNames(t *testing.T) {
 		require.Equal(t, []string{"ink-2:echo", "paper:echo", "paper:" + strings.Repeat("long_", 20), "paper:read.page"}, names[456:])
 		again, _ := listed(t, s)
 		require.Equal(t, names, again)
-		requireSays(t, "{}", called(t, s, "ink-2__echo", nil))
+		mcptest.RequireSays(t, "{}", called(t, s, "ink-2__echo", nil))
 	})
 }
 
@@ -104,7 +105,7 @@ func TestMCPNames(t *testing.T) {
 // another token is rejected.
 func TestMCPToolPages(t *testing.T) {
 	t.Parallel()
-	h := openHub(t, "sqlite", nil, newPaper(t, "paper"))
+	h := openHub(t, "sqlite", nil, mcptest.NewPaper(t, "paper"))
 	all, got := h.tools(t, ""), []string{}
 	for path := "/api/v1/tools?limit=2"; path != ""; {
 		page := get[struct {

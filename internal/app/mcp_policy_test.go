@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/config"
+	"comet/internal/testkit/mcptest"
 )
 
 // found returns the tools that a search finds.
@@ -36,29 +37,23 @@ func run(t *testing.T, s *mcp.ClientSession, code string, more map[string]any) *
 func result(t *testing.T, res *mcp.CallToolResult) any {
 	t.Helper()
 	var out struct{ Result any }
-	require.False(t, res.IsError, textOf(t, res))
-	require.NoError(t, json.Unmarshal([]byte(textOf(t, res)), &out))
+	require.False(t, res.IsError, mcptest.TextOf(t, res))
+	require.NoError(t, json.Unmarshal([]byte(mcptest.TextOf(t, res)), &out))
 	return out.Result
-}
-
-// newPaper starts an upstream with a tool of each class.
-func newPaper(t *testing.T, id string) *fake {
-	t.Helper()
-	return newFake(t, id).echo().says("note", "noted", writes()).says("shred", "shredded", nil)
 }
 
 func TestMCPPolicy(t *testing.T) {
 	t.Parallel()
 	hubs(t, func(t *testing.T, database string) {
-		paper, ink := newPaper(t, "paper"), newPaper(t, "ink")
+		paper, ink := mcptest.NewPaper(t, "paper"), mcptest.NewPaper(t, "ink")
 		h := openHub(t, database, func(cfg *config.Config) { cfg.Tools.Expose = "all" }, paper, ink)
 
 		t.Run("ADeniedToolIsHiddenInEveryAPI", func(t *testing.T) {
 			who := h.holder(t, "", "tools:call", "messages:send", "tasks:read")
 			s := who.speak(t, newest, nil)
-			requireSays(t, "shredded", called(t, s, "paper:shred", nil))
+			mcptest.RequireSays(t, "shredded", called(t, s, "paper:shred", nil))
 			h.policy(t, who, `{"deny":[{"tool":"paper:shred"},{"tool":"ink"},{"tool":"comet:submit_*"}]}`)
-			before := paper.calls.Load() + ink.calls.Load()
+			before := paper.Calls() + ink.Calls()
 
 			names, descriptions := listed(t, s)
 			require.Contains(t, names, "paper__note")
@@ -81,7 +76,7 @@ func TestMCPPolicy(t *testing.T) {
 			require.Equal(t, "no such function", result(t, run(t, s, `try { await paper.shred({}); return "called" } catch (e) { return "no such function" }`, nil)))
 			task := who.submits(t, "custom:paper:shred", nil)
 			require.Equal(t, "failed", task.State, "%+v", task)
-			require.Equal(t, before, paper.calls.Load()+ink.calls.Load(), "nothing was forwarded")
+			require.Equal(t, before, paper.Calls()+ink.Calls(), "nothing was forwarded")
 		})
 
 		t.Run("RulesMayDependOnArguments", func(t *testing.T) {
@@ -90,7 +85,7 @@ func TestMCPPolicy(t *testing.T) {
 			h.policy(t, who, `{"allow":[{"tool":"paper:*","arguments":{"path":"/srv/*"}}],"deny":[{"tool":"paper:echo","arguments":{"path":"/srv/secret*"}}]}`)
 			require.Equal(t, []string{"agentcards:search_tools", "agentcards:execute_code", "paper:echo", "paper:note", "paper:shred"}, who.tools(t, ""),
 				"a tool that the policy allows is available to all")
-			requireSays(t, `{"path":"/srv/a"}`, called(t, s, "paper:echo", map[string]any{"path": "/srv/a"}))
+			mcptest.RequireSays(t, `{"path":"/srv/a"}`, called(t, s, "paper:echo", map[string]any{"path": "/srv/a"}))
 			for _, path := range []string{"/srv/secrets", "/srv/./secret", "/etc/passwd", "/srv/../etc/passwd"} {
 				requireFailed(t, "PERMISSION_DENIED", called(t, s, "paper:echo", map[string]any{"path": path}))
 			}
@@ -118,7 +113,7 @@ func TestMCPPolicy(t *testing.T) {
 			who := h.holder(t, "")
 			s := who.speak(t, sessions, nil)
 			for range 3 {
-				requireSays(t, "noted", called(t, s, "paper:note", nil))
+				mcptest.RequireSays(t, "noted", called(t, s, "paper:note", nil))
 				h.policy(t, who, `{"deny":[{"tool":"*"}]}`)
 				requireFailed(t, "TOOL_NOT_FOUND", called(t, s, "paper:note", nil))
 				names, _ := listed(t, s)
@@ -151,10 +146,10 @@ func (c *client) definition(t *testing.T, server, tool string) (d definition) {
 func TestMCPQuarantine(t *testing.T) {
 	t.Parallel()
 	hubs(t, func(t *testing.T, database string) {
-		paper := newFake(t, "paper").echo().says("note", "first", nil)
+		paper := mcptest.New(t, "paper").Echo().Says("note", "first", nil)
 		h := openHub(t, database, nil, paper)
 		s := h.speak(t, newest, nil)
-		says := func(text string) { paper.says("note", text, nil) } // its description changes with it
+		says := func(text string) { paper.Says("note", text, nil) } // its description changes with it
 		state := func(want string) (d definition) {
 			t.Helper()
 			eventually(t, func() bool {
@@ -169,18 +164,18 @@ func TestMCPQuarantine(t *testing.T) {
 		}
 		refused := func() {
 			t.Helper()
-			before := paper.calls.Load()
+			before := paper.Calls()
 			text := requireFailed(t, "TOOL_NOT_FOUND", called(t, s, "paper:note", nil))
 			require.Contains(t, text, "see comet upstreams tools paper")
 			require.NotContains(t, text, "approve paper", "who calls is not who approves")
 			require.NotContains(t, found(t, h.client, "note says"), "paper:note")
-			require.Equal(t, before, paper.calls.Load())
+			require.Equal(t, before, paper.Calls())
 		}
 		approve := func(status int, digest string) {
 			t.Helper()
 			h.must(t, status, http.MethodPost, "/api/v1/upstreams/paper/tools/approve", map[string]any{"tool": "note", "digest": digest})
 		}
-		requireSays(t, "first", called(t, s, "paper:note", nil))
+		mcptest.RequireSays(t, "first", called(t, s, "paper:note", nil))
 		approved := state("approved")
 
 		says("second")
@@ -188,7 +183,7 @@ func TestMCPQuarantine(t *testing.T) {
 		require.Equal(t, approved.Digest, second.Digest)
 		seen(false)
 		refused()
-		requireSays(t, "{}", called(t, s, "paper:echo", nil)) // the others go on
+		mcptest.RequireSays(t, "{}", called(t, s, "paper:echo", nil)) // the others go on
 
 		says("third") // while the second is under review
 		eventually(t, func() bool { return h.definition(t, "paper", "note").PendingDigest != second.PendingDigest }, "it has changed again")
@@ -198,7 +193,7 @@ func TestMCPQuarantine(t *testing.T) {
 		approve(http.StatusOK, third.PendingDigest)
 		require.Equal(t, third.PendingDigest, state("approved").Digest)
 		seen(true)
-		requireSays(t, "third", called(t, s, "paper:note", nil))
+		mcptest.RequireSays(t, "third", called(t, s, "paper:note", nil))
 		approve(http.StatusOK, "") // again is fine
 
 		says("fourth")
@@ -207,7 +202,7 @@ func TestMCPQuarantine(t *testing.T) {
 		says("third")
 		require.Equal(t, third.PendingDigest, state("approved").Digest, "an approved definition needs no approval")
 		seen(true)
-		requireSays(t, "third", called(t, s, "paper:note", nil))
+		mcptest.RequireSays(t, "third", called(t, s, "paper:note", nil))
 		h.must(t, http.StatusNotFound, http.MethodPost, "/api/v1/upstreams/paper/tools/approve", map[string]any{"tool": "nothing"})
 
 		t.Run("QuarantineSurvivesARestart", func(t *testing.T) {
@@ -222,12 +217,12 @@ func TestMCPQuarantine(t *testing.T) {
 
 	t.Run("TrustedChangesAreNotQuarantined", func(t *testing.T) {
 		t.Parallel()
-		paper := newFake(t, "paper").says("note", "first", nil)
+		paper := mcptest.New(t, "paper").Says("note", "first", nil)
 		h := openHub(t, "sqlite", func(cfg *config.Config) { cfg.Tools.TrustChanges = true }, paper)
 		before := h.definition(t, "paper", "note").Digest
-		paper.says("note", "second", nil)
+		paper.Says("note", "second", nil)
 		eventually(t, func() bool { return h.definition(t, "paper", "note").Digest != before }, "the new one is known")
 		require.Equal(t, "approved", h.definition(t, "paper", "note").State)
-		requireSays(t, "second", called(t, h.speak(t, newest, nil), "paper:note", nil))
+		mcptest.RequireSays(t, "second", called(t, h.speak(t, newest, nil), "paper:note", nil))
 	})
 }

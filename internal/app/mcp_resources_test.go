@@ -6,37 +6,14 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
-)
 
-// library gives a server a resource, a template, a prompt and completions of its own. Its
-// responses may be cached publicly, and name it as the server.
-func library(t *testing.T, id, revision string) *fake {
-	t.Helper()
-	f := newFakeWith(t, id, revision, &mcp.ServerOptions{
-		CompletionHandler: func(_ context.Context, r *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
-			return &mcp.CompleteResult{Completion: mcp.CompletionResultDetails{Values: []string{id + r.Params.Argument.Value}}}, nil
-		},
-		SubscribeHandler:   func(context.Context, *mcp.SubscribeRequest) error { return nil },
-		UnsubscribeHandler: func(context.Context, *mcp.UnsubscribeRequest) error { return nil },
-	}).echo()
-	read := func(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
-		return &mcp.ReadResourceResult{
-			Cacheable: mcp.Cacheable{TTLMs: 1000, CacheScope: "public"},
-			Contents:  []*mcp.ResourceContents{{URI: r.Params.URI, MIMEType: "text/plain", Text: id + " has " + r.Params.URI}},
-		}, nil
-	}
-	f.AddResource(&mcp.Resource{URI: id + "://index", Name: "index", MIMEType: "text/plain"}, read)
-	f.AddResourceTemplate(&mcp.ResourceTemplate{URITemplate: id + "://book/{n}", Name: "book"}, read)
-	f.AddPrompt(&mcp.Prompt{Name: "ask", Arguments: []*mcp.PromptArgument{{Name: "what"}}}, func(_ context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
-		return &mcp.GetPromptResult{Messages: []*mcp.PromptMessage{{Role: "user", Content: &mcp.TextContent{Text: id + " is asked " + r.Params.Arguments["what"]}}}}, nil
-	})
-	return f
-}
+	"comet/internal/testkit/mcptest"
+)
 
 // TestMCPResources checks resources, prompts and completions in every pair of revisions.
 func TestMCPResources(t *testing.T) {
 	t.Parallel()
-	older, newer := library(t, "older", sessions), library(t, "newer", newest)
+	older, newer := mcptest.NewLibrary(t, "older", sessions), mcptest.NewLibrary(t, "newer", newest)
 	h := openHub(t, "sqlite", nil, older, newer)
 	servers := []string{"newer", "older"}
 
@@ -82,12 +59,12 @@ func TestMCPResources(t *testing.T) {
 
 		t.Run("NotifiesOfChangesIn"+revision, func(t *testing.T) {
 			t.Parallel()
-			for _, f := range []*fake{older, newer} {
+			for _, f := range []*mcptest.Server{older, newer} {
 				changed := make(chan string, 100)
 				s := h.speak(t, revision, &mcp.ClientOptions{ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) {
 					changed <- r.Params.URI
 				}})
-				uri := f.id + "://index"
+				uri := f.ID + "://index"
 				require.NoError(t, s.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}))
 				eventually(t, func() bool {
 					require.NoError(t, f.ResourceUpdated(t.Context(), &mcp.ResourceUpdatedNotificationParams{URI: uri}))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/testkit/mcptest"
 	"comet/internal/tools/builtin"
 )
 
@@ -13,7 +14,7 @@ import (
 // every client lists it: once, and without a declaration, because code cannot call it.
 func TestMCPSearchFindsExecuteCode(t *testing.T) {
 	t.Parallel()
-	h := openHub(t, "sqlite", nil, newFake(t, "paper").echo())
+	h := openHub(t, "sqlite", nil, mcptest.New(t, "paper").Echo())
 	s := h.speak(t, newest, nil)
 	text, err := json.Marshal(called(t, s, "agentcards:search_tools", map[string]any{"query": "run javascript code", "limit": 100, "include_stubs": true}).StructuredContent)
 	require.NoError(t, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/config"
+	"comet/internal/testkit/mcptest"
 	"comet/store/storetest"
 )
 
@@ -38,19 +39,19 @@ func (c *client) state(t *testing.T, id string) (state, why string) {
 func TestMCPUpstreams(t *testing.T) {
 	t.Parallel()
 	hubs(t, func(t *testing.T, database string) {
-		paper, ink, other := newPaper(t, "paper"), newFake(t, "ink").echo(), newFake(t, "ink").says("blot", "blotted", nil)
+		paper, ink, other := mcptest.NewPaper(t, "paper"), mcptest.New(t, "ink").Echo(), mcptest.New(t, "ink").Says("blot", "blotted", nil)
 		h := openHub(t, database, nil, paper)
 		s := h.speak(t, newest, nil)
 
 		t.Run("TheAPIAddsChangesAndRemovesAnUpstream", func(t *testing.T) {
-			status, body := h.add(t, "ink", map[string]any{"url": ink.http.URL})
+			status, body := h.add(t, "ink", map[string]any{"url": ink.URL})
 			require.Equal(t, http.StatusCreated, status, body)
 			h.awaitTools(t, "ink")
-			requireSays(t, "{}", called(t, s, "ink:echo", nil))
-			status, body = h.add(t, "ink", map[string]any{"url": other.http.URL})
+			mcptest.RequireSays(t, "{}", called(t, s, "ink:echo", nil))
+			status, body = h.add(t, "ink", map[string]any{"url": other.URL})
 			require.Equal(t, http.StatusOK, status, body)
 			eventually(t, func() bool { ids := h.tools(t, "ink"); return len(ids) == 1 && ids[0] == "ink:blot" }, "its tools are those of the other")
-			requireSays(t, "blotted", called(t, s, "ink:blot", nil))
+			mcptest.RequireSays(t, "blotted", called(t, s, "ink:blot", nil))
 			h.must(t, http.StatusNoContent, http.MethodDelete, "/api/v1/upstreams/ink", nil)
 			eventually(t, func() bool { return len(h.tools(t, "ink")) == 0 }, "its tools go with it")
 			requireFailed(t, "TOOL_NOT_FOUND", called(t, s, "ink:blot", nil))
@@ -63,16 +64,16 @@ func TestMCPUpstreams(t *testing.T) {
 			status int
 			says   string
 		}{
-			"ASecretInAHeaderIsRefused":     {"ink", map[string]any{"url": ink.http.URL, "headers": map[string]string{"Authorization": "Bearer s3cret"}}, http.StatusBadRequest, "${AUTHORIZATION}"},
+			"ASecretInAHeaderIsRefused":     {"ink", map[string]any{"url": ink.URL, "headers": map[string]string{"Authorization": "Bearer s3cret"}}, http.StatusBadRequest, "${AUTHORIZATION}"},
 			"ASecretInTheEnvironmentIs":     {"ink", map[string]any{"command": "true", "env": map[string]string{"GITHUB_TOKEN": "s3cret"}}, http.StatusBadRequest, "${GITHUB_TOKEN}"},
-			"ABearerInClearIs":              {"ink", map[string]any{"url": ink.http.URL, "comet": map[string]any{"bearer": "s3cret"}}, http.StatusBadRequest, "${BEARER_TOKEN}"},
-			"AnIdOfCometsOwnIs":             {"agentcards", map[string]any{"url": ink.http.URL}, http.StatusBadRequest, "comet's own"},
-			"TheOtherIdOfCometsOwnIs":       {"comet", map[string]any{"url": ink.http.URL}, http.StatusBadRequest, "comet's own"},
-			"AnIdOfTheFileIsAConflict":      {"paper", map[string]any{"url": ink.http.URL}, http.StatusConflict, "servers.json"},
+			"ABearerInClearIs":              {"ink", map[string]any{"url": ink.URL, "comet": map[string]any{"bearer": "s3cret"}}, http.StatusBadRequest, "${BEARER_TOKEN}"},
+			"AnIdOfCometsOwnIs":             {"agentcards", map[string]any{"url": ink.URL}, http.StatusBadRequest, "comet's own"},
+			"TheOtherIdOfCometsOwnIs":       {"comet", map[string]any{"url": ink.URL}, http.StatusBadRequest, "comet's own"},
+			"AnIdOfTheFileIsAConflict":      {"paper", map[string]any{"url": ink.URL}, http.StatusConflict, "servers.json"},
 			"AnEntryWithoutCommandAndURLIs": {"ink", map[string]any{}, http.StatusBadRequest, "command"},
-			"AnIdWithOtherCharactersIs":     {"in_k", map[string]any{"url": ink.http.URL}, http.StatusBadRequest, "in_k"},
+			"AnIdWithOtherCharactersIs":     {"in_k", map[string]any{"url": ink.URL}, http.StatusBadRequest, "in_k"},
 			"AnAddressThatIsNoneIs":         {"ink", map[string]any{"url": "ftp://127.0.0.1/"}, http.StatusBadRequest, "url"},
-			"AnEntryWithAnUnknownMemberIs":  {"ink", map[string]any{"url": ink.http.URL, "comet": map[string]any{"colour": "red"}}, http.StatusBadRequest, "colour"},
+			"AnEntryWithAnUnknownMemberIs":  {"ink", map[string]any{"url": ink.URL, "comet": map[string]any{"colour": "red"}}, http.StatusBadRequest, "colour"},
 		} {
 			t.Run(rule, func(t *testing.T) {
 				status, body := h.add(t, c.id, c.entry)
@@ -87,7 +88,7 @@ func TestMCPUpstreams(t *testing.T) {
 
 		t.Run("OnlyAnAdminChangesUpstreams", func(t *testing.T) {
 			who := h.holder(t, "")
-			status, body := who.add(t, "ink", map[string]any{"url": ink.http.URL})
+			status, body := who.add(t, "ink", map[string]any{"url": ink.URL})
 			require.Equal(t, http.StatusForbidden, status, body)
 			require.Equal(t, http.StatusOK, who.status(t, "/api/v1/upstreams/paper"), "and every token sees its state")
 		})
@@ -106,34 +107,34 @@ func TestMCPUpstreams(t *testing.T) {
 			requireFailed(t, "MCP_SERVER_ERROR", called(t, s, "gone__anything", nil))
 			p := h.restCall(t, http.StatusBadGateway, "gone:anything", nil)
 			require.Equal(t, "MCP_SERVER_ERROR", p["tool_error"])
-			requireSays(t, "noted", called(t, s, "paper:note", nil))
+			mcptest.RequireSays(t, "noted", called(t, s, "paper:note", nil))
 			h.must(t, http.StatusNoContent, http.MethodDelete, "/api/v1/upstreams/gone", nil)
 		})
 
 		t.Run("AFileWithAMistakeChangesNothing", func(t *testing.T) {
-			for _, text := range []string{`{"mcpServers":`, `{"mcpServers":{"paper":{}}}`, `{"mcpServers":{"comet":{"url":"` + ink.http.URL + `"}}}`} {
+			for _, text := range []string{`{"mcpServers":`, `{"mcpServers":{"paper":{}}}`, `{"mcpServers":{"comet":{"url":"` + ink.URL + `"}}}`} {
 				require.NoError(t, os.WriteFile(h.cfg.MCP.Servers, []byte(text), 0o600))
 				h.must(t, http.StatusBadRequest, http.MethodPost, "/api/v1/upstreams/reload", nil)
-				requireSays(t, "noted", called(t, s, "paper:note", nil))
+				mcptest.RequireSays(t, "noted", called(t, s, "paper:note", nil))
 			}
-			writeServers(t, h.cfg.MCP.Servers, ink)
+			mcptest.WriteServers(t, h.cfg.MCP.Servers, ink)
 			h.must(t, http.StatusNoContent, http.MethodPost, "/api/v1/upstreams/reload", nil)
 			h.awaitTools(t, "ink")
 			eventually(t, func() bool { return len(h.tools(t, "paper")) == 0 }, "what it no longer names goes")
 		})
 
 		t.Run("AFileWithTheIdOfAnAddedUpstreamChangesNothing", func(t *testing.T) {
-			status, body := h.add(t, "added", map[string]any{"url": ink.http.URL})
+			status, body := h.add(t, "added", map[string]any{"url": ink.URL})
 			require.Equal(t, http.StatusCreated, status, body)
-			added := newFake(t, "added").echo()
-			writeServers(t, h.cfg.MCP.Servers, paper, added)
+			added := mcptest.New(t, "added").Echo()
+			mcptest.WriteServers(t, h.cfg.MCP.Servers, paper, added)
 			require.Contains(t, string(h.must(t, http.StatusConflict, http.MethodPost, "/api/v1/upstreams/reload", nil)), "added")
 			require.NotEmpty(t, h.tools(t, "ink"), "what the file no longer names stays")
 			h.must(t, http.StatusNoContent, http.MethodDelete, "/api/v1/upstreams/added", nil)
 		})
 
 		t.Run("AChangeOfTheFileIsAppliedAutomatically", func(t *testing.T) {
-			writeServers(t, h.cfg.MCP.Servers, paper, ink)
+			mcptest.WriteServers(t, h.cfg.MCP.Servers, paper, ink)
 			h.awaitTools(t, "paper")
 		})
 	})
@@ -179,13 +180,13 @@ func gatewayReplicas(t *testing.T) {
 		both = append(both, &hub{client: newClient(t, a.URL(), admin), app: a, cfg: cfg})
 	}
 	one, two := both[0], both[1]
-	paper := newPaper(t, "paper").says("essay", "a short essay about nothing at all", reads())
+	paper := mcptest.NewPaper(t, "paper").Says("essay", "a short essay about nothing at all", mcptest.Reads())
 
-	status, body := one.add(t, "paper", map[string]any{"url": paper.http.URL})
+	status, body := one.add(t, "paper", map[string]any{"url": paper.URL})
 	require.Equal(t, http.StatusCreated, status, body)
 	for _, h := range both {
 		h.awaitTools(t, "paper")
-		requireSays(t, "noted", called(t, h.speak(t, newest, nil), "paper:note", nil))
+		mcptest.RequireSays(t, "noted", called(t, h.speak(t, newest, nil), "paper:note", nil))
 	}
 
 	one.agent(t, "crowd", 10_000)
@@ -221,7 +222,7 @@ func gatewayReplicas(t *testing.T) {
 	require.GreaterOrEqual(t, refused.Load(), int64(16))
 
 	require.NoError(t, one.app.Stop(t.Context()))
-	requireSays(t, "noted", called(t, two.speak(t, newest, nil), "paper:note", nil))
+	mcptest.RequireSays(t, "noted", called(t, two.speak(t, newest, nil), "paper:note", nil))
 	two.must(t, http.StatusNoContent, http.MethodDelete, "/api/v1/upstreams/paper", nil)
 	eventually(t, func() bool { return len(two.tools(t, "paper")) == 0 }, "it goes")
 }
