@@ -185,6 +185,25 @@ func requireFailed(t *testing.T, code string, res *mcp.CallToolResult) string {
 	return text
 }
 
+// run returns the response to code that is run over MCP.
+func run(t *testing.T, s *mcp.ClientSession, code string, more map[string]any) *mcp.CallToolResult {
+	t.Helper()
+	args := map[string]any{"code": code}
+	for name, value := range more {
+		args[name] = value
+	}
+	return called(t, s, "agentcards:execute_code", args)
+}
+
+// result returns the return value of the code.
+func result(t *testing.T, res *mcp.CallToolResult) any {
+	t.Helper()
+	var out struct{ Result any }
+	require.False(t, res.IsError, mcptest.TextOf(t, res))
+	require.NoError(t, json.Unmarshal([]byte(mcptest.TextOf(t, res)), &out))
+	return out.Result
+}
+
 // restCall is a call over REST.
 func (c *client) restCall(t *testing.T, status int, name string, args any) map[string]any {
 	t.Helper()
