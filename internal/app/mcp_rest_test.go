@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -96,4 +97,26 @@ func TestRESTApproval(t *testing.T) {
 		h.must(t, http.StatusOK, http.MethodPost, "/api/v1/upstreams/paper/tools/classify", map[string]any{"tool": "note", "class": class})
 		eventually(t, func() bool { return len(who.tools(t, "paper")) == 2-i }, "the class of the tool changes")
 	}
+}
+
+// TestRESTToolErrors checks the status and the problem of calls over REST that fail.
+func TestRESTToolErrors(t *testing.T) {
+	t.Parallel()
+	h := openHub(t, "sqlite", nil, mcptest.NewPaper(t, "paper"))
+	h.agent(t, "poor", 1000)
+	poor := h.holder(t, "poor")
+	long := map[string]any{"n": strings.Repeat("many words, ", 1000)}
+	p := poor.restCall(t, http.StatusTooManyRequests, "paper:echo", long)
+	require.Equal(t, "BUDGET_EXCEEDED", p["tool_error"])
+	require.Contains(t, p, "reset_at")
+
+	p = h.restCall(t, http.StatusUnprocessableEntity, "agentcards:execute_code", map[string]any{"code": "return ("})
+	require.Equal(t, "SANDBOX_SYNTAX", p["tool_error"])
+
+	h.must(t, http.StatusCreated, http.MethodPut, "/api/v1/upstreams/gone", map[string]any{"url": "http://127.0.0.1:1/mcp"})
+	eventually(t, func() bool {
+		return get[struct{ Error string }](t, h.client, "/api/v1/upstreams/gone").Error != ""
+	}, "the reason is reported")
+	p = h.restCall(t, http.StatusBadGateway, "gone:anything", nil)
+	require.Equal(t, "MCP_SERVER_ERROR", p["tool_error"])
 }

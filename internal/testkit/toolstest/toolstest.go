@@ -47,6 +47,7 @@ type Tools struct {
 	Work     *testkit.Work
 	Registry *registry.Registry
 	Tokens   *auth.Auth
+	Feed     *events.Feed
 	// File is the path of the mcpServers file.
 	File string
 
@@ -78,8 +79,8 @@ func New(t testing.TB, db *storetest.DB, opts *Options, upstreams ...*mcptest.Se
 // compose creates the parts and adds them to the services in the order in which they start.
 func (s *Tools) compose(t testing.TB) {
 	t.Helper()
-	feed := events.NewFeed(s.DB.Store, &events.Options{Poll: poll})
-	s.Work = testkit.StartWork(t, s.DB, orchestrator.Options{Feed: feed})
+	s.Feed = events.NewFeed(s.DB.Store, &events.Options{Poll: poll})
+	s.Work = testkit.StartWork(t, s.DB, orchestrator.Options{Feed: s.Feed})
 	manager := upstream.New(&upstream.Options{
 		OnChange:    func(c upstream.Change) { s.OnUpstreamChange(c) },
 		ChangeDelay: poll, Backoff: poll, MaxBackoff: 10 * poll,
@@ -96,10 +97,10 @@ func (s *Tools) compose(t testing.TB) {
 		}
 	}
 	s.Service = tools.New(tools.Dependencies{
-		Store: s.DB.Store, Registry: s.Registry, Usage: s.Work.Ledger, Orchestrator: s.Work.Orchestrator, Feed: feed, Upstreams: manager, Index: index,
+		Store: s.DB.Store, Registry: s.Registry, Usage: s.Work.Ledger, Orchestrator: s.Work.Orchestrator, Feed: s.Feed, Upstreams: manager, Index: index,
 	}, &opts)
 	builtin.Register(builtin.Dependencies{Tools: s.Service, Orchestrator: s.Work.Orchestrator, Index: index, Sandbox: box, Clock: opts.Clock})
-	s.services.Add("the event relay", events.NewRelay(s.DB.Store, feed, &events.Options{Poll: poll}))
+	s.services.Add("the event relay", events.NewRelay(s.DB.Store, s.Feed, &events.Options{Poll: poll}))
 	s.services.Add("the index of tools", index)
 	s.services.Add("the code sandbox", box)
 	s.services.Add("the upstreams", manager)
