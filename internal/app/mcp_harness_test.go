@@ -167,6 +167,18 @@ func called(t *testing.T, s *mcp.ClientSession, name string, args any) *mcp.Call
 	return res
 }
 
+// listed returns the names of all pages of tools/list.
+func listed(t *testing.T, s *mcp.ClientSession) (names []string, descriptions map[string]string) {
+	t.Helper()
+	descriptions = map[string]string{}
+	for tool, err := range s.Tools(t.Context(), nil) {
+		require.NoError(t, err)
+		names = append(names, tool.Name)
+		descriptions[tool.Name] = tool.Description
+	}
+	return names, descriptions
+}
+
 // requireFailed requires that a call failed with a code of the document, in the text and in the
 // structured content.
 func requireFailed(t *testing.T, code string, res *mcp.CallToolResult) string {

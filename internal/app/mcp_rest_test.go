@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -119,4 +120,53 @@ func TestRESTToolErrors(t *testing.T) {
 	}, "the reason is reported")
 	p = h.restCall(t, http.StatusBadGateway, "gone:anything", nil)
 	require.Equal(t, "MCP_SERVER_ERROR", p["tool_error"])
+}
+
+// TestMCPToolPages checks that over REST a cursor returns the next page, and that the cursor of
+// another token is rejected.
+func TestMCPToolPages(t *testing.T) {
+	t.Parallel()
+	h := openHub(t, "sqlite", nil, mcptest.NewPaper(t, "paper"))
+	all, got := h.tools(t, ""), []string{}
+	for path := "/api/v1/tools?limit=2"; path != ""; {
+		page := get[struct {
+			Tools      []struct{ ID string }
+			NextCursor string `json:"next_cursor"`
+		}](t, h.client, path)
+		for _, tool := range page.Tools {
+			got = append(got, tool.ID)
+		}
+		if path = ""; page.NextCursor != "" {
+			path = "/api/v1/tools?limit=2&cursor=" + page.NextCursor
+		}
+	}
+	require.Greater(t, len(all), 4)
+	require.Equal(t, all, got)
+	for _, cursor := range []string{"zzz", "bm9uc2Vuc2U", "%20", "~"} {
+		require.Contains(t, string(h.must(t, http.StatusBadRequest, http.MethodGet, "/api/v1/tools?cursor="+cursor, nil)), "cursor", cursor)
+	}
+}
+
+// TestMCPListPages checks the pages of tools/list: a page has 200 tools, and the pages together have
+// all in the same order as before.
+func TestMCPListPages(t *testing.T) {
+	t.Parallel()
+	big := mcptest.New(t, "big")
+	var want []string
+	for n := range 450 {
+		name := fmt.Sprintf("t%03d", n)
+		big.Says(name, name, nil)
+		want = append(want, "big:"+name)
+	}
+	h := openHub(t, "sqlite", func(cfg *config.Config) { cfg.Tools.Expose, cfg.Tools.Names = "all", "documented" }, big)
+	s := h.speak(t, newest, nil)
+	first, err := s.ListTools(t.Context(), nil)
+	require.NoError(t, err)
+	require.Len(t, first.Tools, 200)
+	require.NotEmpty(t, first.NextCursor)
+	names, _ := listed(t, s)
+	require.Equal(t, []string{"agentcards:search_tools", "agentcards:execute_code", "comet:submit_task", "comet:task_status", "comet:reply_task", "comet:cancel_task"}, names[:6])
+	require.Equal(t, want, names[6:])
+	again, _ := listed(t, s)
+	require.Equal(t, names, again)
 }
