@@ -83,7 +83,7 @@ func (s *Tools) compose(t testing.TB) {
 	s.Work = testkit.StartWork(t, s.DB, orchestrator.Options{Feed: s.Feed})
 	manager := upstream.New(&upstream.Options{
 		OnChange:    func(c upstream.Change) { s.OnUpstreamChange(c) },
-		ChangeDelay: poll, Backoff: poll, MaxBackoff: 10 * poll,
+		ChangeDelay: poll, Backoff: time.Hour, MaxBackoff: time.Hour, // one that fails stays failed
 	})
 	index := toolsearch.New(s.DB.Store, &toolsearch.Options{OnChange: func(c toolsearch.Change) { s.OnGraphChange(c) }})
 	box, err := sandbox.New(&sandbox.Options{Warm: -1, MaxRuns: s.opts.MaxRuns})
