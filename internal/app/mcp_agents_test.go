@@ -44,94 +44,33 @@ func (c *client) ends(t *testing.T, id string) (out toolTask) {
 	return out
 }
 
-func TestMCPUpstreamIsAnAgent(t *testing.T) {
+// TestMCPUpstreamExecutesTasks checks that the agent of an upstream is in the REST API, and that it
+// executes tasks from REST and requests of envelopes.
+func TestMCPUpstreamExecutesTasks(t *testing.T) {
 	t.Parallel()
 	hubs(t, func(t *testing.T, database string) {
 		paper := mcptest.NewPaper(t, "Paper-1")
-		paper.Tool(&mcp.Tool{Name: "fail"}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			res := mcptest.Texts("the printer is on fire")
-			res.IsError = true
-			return res, nil
-		})
-		began, over := paper.Held()
 		h := openHub(t, database, nil, paper)
-		var up struct {
+		agentID := get[struct {
 			AgentID string `json:"agent_id"`
-		}
-		require.NoError(t, json.Unmarshal(h.must(t, http.StatusOK, http.MethodGet, "/api/v1/upstreams/Paper-1", nil), &up))
+		}](t, h.client, "/api/v1/upstreams/Paper-1").AgentID
+		eventually(t, func() bool { return len(get[agent](t, h.client, "/api/v1/agents/"+agentID).Capabilities) == 3 }, "its tools are its capabilities")
+		task := h.submits(t, "custom:Paper-1:echo", map[string]any{"a": 1})
+		require.Equal(t, "done", task.State, "%+v", task)
+		require.JSONEq(t, `{"a":1}`, task.output)
+		calls := h.calls(t, "?task_id="+task.ID)
+		require.Len(t, calls, 1)
+		require.Equal(t, agentID, calls[0].AgentID)
 
-		t.Run("ItIsInTheRegistry", func(t *testing.T) {
-			var a agent
-			eventually(t, func() bool {
-				a = get[agent](t, h.client, "/api/v1/agents/"+up.AgentID)
-				return len(a.Capabilities) == 5
-			}, "its tools are its capabilities")
-			require.EqualValues(t, 2, a.Level)
-			require.Equal(t, 8, *a.SphereID)
-			require.Equal(t, 555, a.FrequencyHz)
-			require.Equal(t, "orch-my-team", *a.ParentID)
-			require.Equal(t, []string{"custom:Paper-1:echo", "custom:Paper-1:fail", "custom:Paper-1:held", "custom:Paper-1:note", "custom:Paper-1:shred"}, a.Capabilities)
+		speak, err := comet.NewClient(h.URL, h.Token, h.HTTP)
+		require.NoError(t, err)
+		reply, err := speak.Await(t.Context(), &comet.Request{
+			To: "orchestrator", WorkType: "custom:Paper-1:echo", Parameters: json.RawMessage(`{"b":2}`), Hints: comet.Hints{MaxDuration: long},
+			TaskID: uuid.New(), RequestID: uuid.New(), TraceID: uuid.New(),
 		})
-
-		t.Run("AToolExecutesATask", func(t *testing.T) {
-			before := h.used(t, up.AgentID)
-			task := h.submits(t, "custom:Paper-1:echo", map[string]any{"a": 1})
-			require.Equal(t, "done", task.State, "%+v", task)
-			require.JSONEq(t, `{"a":1}`, task.output)
-			require.Positive(t, task.Tokens)
-			require.Equal(t, before+task.Tokens, h.used(t, up.AgentID), "its agent pays, as for any task")
-			calls := h.calls(t, "?task_id="+task.ID)
-			require.Len(t, calls, 1)
-			require.Equal(t, "task", calls[0].Source)
-			require.Equal(t, up.AgentID, calls[0].AgentID)
-		})
-
-		t.Run("AToolExecutesAnEnvelopeRequest", func(t *testing.T) {
-			speak, err := comet.NewClient(h.URL, h.Token, h.HTTP)
-			require.NoError(t, err)
-			reply, err := speak.Await(t.Context(), &comet.Request{
-				To: "orchestrator", WorkType: "custom:Paper-1:echo", Parameters: json.RawMessage(`{"b":2}`), Hints: comet.Hints{MaxDuration: long},
-				TaskID: uuid.New(), RequestID: uuid.New(), TraceID: uuid.New(),
-			})
-			require.NoError(t, err)
-			require.Zero(t, reply.Code, "%+v", reply)
-			require.Contains(t, reply.Output, `{"b":2}`)
-		})
-
-		t.Run("AToolThatFailsFailsTheTask", func(t *testing.T) {
-			task := h.submits(t, "custom:Paper-1:fail", nil)
-			require.Equal(t, "failed", task.State)
-			require.Contains(t, task.ErrorText, "the printer is on fire")
-		})
-
-		t.Run("TheToolPolicyOfTheRequesterApplies", func(t *testing.T) {
-			who := h.holder(t, "", "tools:call", "messages:send", "tasks:read")
-			h.policy(t, who, `{"deny":[{"tool":"Paper-1:note"}]}`)
-			before := paper.Calls()
-			task := who.submits(t, "custom:Paper-1:note", nil)
-			require.Equal(t, "failed", task.State)
-			require.Contains(t, task.ErrorText, "TOOL_NOT_FOUND")
-			require.Equal(t, before, paper.Calls())
-		})
-
-		t.Run("ACancelledTaskEndsTheCall", func(t *testing.T) {
-			made := into[struct{ ID string }](t, h.client, http.StatusAccepted, http.MethodPost, "/api/v1/tasks", map[string]any{"capabilities": []string{"custom:Paper-1:held"}})
-			<-began
-			eventually(t, func() bool {
-				return get[struct{ Progress int }](t, h.client, "/api/v1/tasks/"+made.ID).Progress == 25
-			}, "its progress is the task's")
-			h.must(t, http.StatusOK, http.MethodPost, "/api/v1/tasks/"+made.ID+"/cancel", map[string]any{})
-			require.ErrorIs(t, <-over, context.Canceled)
-			require.Equal(t, "cancelled", h.ends(t, made.ID).State)
-		})
-
-		t.Run("ARemovedUpstreamGetsNoTasks", func(t *testing.T) {
-			mcptest.WriteServers(t, h.cfg.MCP.Servers)
-			h.must(t, http.StatusNoContent, http.MethodPost, "/api/v1/upstreams/reload", nil)
-			eventually(t, func() bool {
-				return get[struct{ State string }](t, h.client, "/api/v1/workers/"+up.AgentID).State == "offline"
-			}, "its worker leaves")
-		})
+		require.NoError(t, err)
+		require.Zero(t, reply.Code, "%+v", reply)
+		require.Contains(t, reply.Output, `{"b":2}`)
 	})
 }
 

@@ -96,39 +96,6 @@ func TestMCPResources(t *testing.T) {
 		}
 	})
 
-	t.Run("TheToolPolicyAppliesToResources", func(t *testing.T) {
-		t.Parallel()
-		who := h.holder(t, "")
-		h.policy(t, who, `{"allow":[{"tool":"newer:*"}],"deny":[{"tool":"newer:prompt:ask"},{"tool":"newer:resource:newer://book/*"}]}`)
-		s := who.speak(t, newest, nil)
-		resources, err := s.ListResources(t.Context(), nil)
-		require.NoError(t, err)
-		require.Len(t, resources.Resources, 1)
-		prompts, err := s.ListPrompts(t.Context(), nil)
-		require.NoError(t, err)
-		require.Empty(t, prompts.Prompts)
-		for _, uri := range []string{"older://index", "newer://book/7"} {
-			_, err = s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri})
-			require.Error(t, err, uri)
-		}
-		_, err = s.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "newer__ask"})
-		require.Error(t, err)
-	})
-
-	t.Run("RequestsAreChargedAndLogged", func(t *testing.T) {
-		t.Parallel()
-		h.agent(t, "reader", 1000)
-		who := h.holder(t, "reader")
-		_, err := who.speak(t, sessions, nil).ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "older://book/7"})
-		require.NoError(t, err)
-		lines := h.calls(t, "?agent_id=reader")
-		require.Len(t, lines, 1)
-		require.Equal(t, "older:resource:older://book/7", lines[0].Tool)
-		require.Equal(t, "success", lines[0].Outcome)
-		require.Positive(t, lines[0].Tokens)
-		require.Equal(t, lines[0].Tokens, h.used(t, "reader"))
-	})
-
 	t.Run("ACursorOfAnotherTokenIsRejected", func(t *testing.T) {
 		t.Parallel()
 		w := h.modern(t, "resources/list", "", `"cursor":"nonsense"`)
