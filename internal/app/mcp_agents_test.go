@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	comet "comet/agent"
+	"comet/internal/testkit/mcptest"
 )
 
 // toolTask is the result of a task over REST.
@@ -43,109 +44,33 @@ func (c *client) ends(t *testing.T, id string) (out toolTask) {
 	return out
 }
 
-// held adds a tool that runs until its call is cancelled. It signals its start and its end.
-func (f *fake) held() (began chan struct{}, ended chan error) {
-	began, ended = make(chan struct{}, 10), make(chan error, 10)
-	f.tool(&mcp.Tool{Name: "held"}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		if token := r.Params.GetProgressToken(); token != nil {
-			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: 1, Total: 4, Message: "a quarter"})
-		}
-		began <- struct{}{}
-		<-ctx.Done()
-		ended <- ctx.Err()
-		return nil, ctx.Err()
-	})
-	return began, ended
-}
-
-func TestMCPUpstreamIsAnAgent(t *testing.T) {
+// TestMCPUpstreamExecutesTasks checks that the agent of an upstream is in the REST API, and that it
+// executes tasks from REST and requests of envelopes.
+func TestMCPUpstreamExecutesTasks(t *testing.T) {
 	t.Parallel()
 	hubs(t, func(t *testing.T, database string) {
-		paper := newPaper(t, "Paper-1")
-		paper.tool(&mcp.Tool{Name: "fail"}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			res := texts("the printer is on fire")
-			res.IsError = true
-			return res, nil
-		})
-		began, over := paper.held()
+		paper := mcptest.NewPaper(t, "Paper-1")
 		h := openHub(t, database, nil, paper)
-		var up struct {
+		agentID := get[struct {
 			AgentID string `json:"agent_id"`
-		}
-		require.NoError(t, json.Unmarshal(h.must(t, http.StatusOK, http.MethodGet, "/api/v1/upstreams/Paper-1", nil), &up))
+		}](t, h.client, "/api/v1/upstreams/Paper-1").AgentID
+		eventually(t, func() bool { return len(get[agent](t, h.client, "/api/v1/agents/"+agentID).Capabilities) == 3 }, "its tools are its capabilities")
+		task := h.submits(t, "custom:Paper-1:echo", map[string]any{"a": 1})
+		require.Equal(t, "done", task.State, "%+v", task)
+		require.JSONEq(t, `{"a":1}`, task.output)
+		calls := h.calls(t, "?task_id="+task.ID)
+		require.Len(t, calls, 1)
+		require.Equal(t, agentID, calls[0].AgentID)
 
-		t.Run("ItIsInTheRegistry", func(t *testing.T) {
-			var a agent
-			eventually(t, func() bool {
-				a = get[agent](t, h.client, "/api/v1/agents/"+up.AgentID)
-				return len(a.Capabilities) == 5
-			}, "its tools are its capabilities")
-			require.EqualValues(t, 2, a.Level)
-			require.Equal(t, 8, *a.SphereID)
-			require.Equal(t, 555, a.FrequencyHz)
-			require.Equal(t, "orch-my-team", *a.ParentID)
-			require.Equal(t, []string{"custom:Paper-1:echo", "custom:Paper-1:fail", "custom:Paper-1:held", "custom:Paper-1:note", "custom:Paper-1:shred"}, a.Capabilities)
+		speak, err := comet.NewClient(h.URL, h.Token, h.HTTP)
+		require.NoError(t, err)
+		reply, err := speak.Await(t.Context(), &comet.Request{
+			To: "orchestrator", WorkType: "custom:Paper-1:echo", Parameters: json.RawMessage(`{"b":2}`), Hints: comet.Hints{MaxDuration: long},
+			TaskID: uuid.New(), RequestID: uuid.New(), TraceID: uuid.New(),
 		})
-
-		t.Run("AToolExecutesATask", func(t *testing.T) {
-			before := h.used(t, up.AgentID)
-			task := h.submits(t, "custom:Paper-1:echo", map[string]any{"a": 1})
-			require.Equal(t, "done", task.State, "%+v", task)
-			require.JSONEq(t, `{"a":1}`, task.output)
-			require.Positive(t, task.Tokens)
-			require.Equal(t, before+task.Tokens, h.used(t, up.AgentID), "its agent pays, as for any task")
-			calls := h.calls(t, "?task_id="+task.ID)
-			require.Len(t, calls, 1)
-			require.Equal(t, "task", calls[0].Source)
-			require.Equal(t, up.AgentID, calls[0].AgentID)
-		})
-
-		t.Run("AToolExecutesAnEnvelopeRequest", func(t *testing.T) {
-			speak, err := comet.NewClient(h.URL, h.Token, h.HTTP)
-			require.NoError(t, err)
-			reply, err := speak.Await(t.Context(), &comet.Request{
-				To: "orchestrator", WorkType: "custom:Paper-1:echo", Parameters: json.RawMessage(`{"b":2}`), Hints: comet.Hints{MaxDuration: long},
-				TaskID: uuid.New(), RequestID: uuid.New(), TraceID: uuid.New(),
-			})
-			require.NoError(t, err)
-			require.Zero(t, reply.Code, "%+v", reply)
-			require.Contains(t, reply.Output, `{"b":2}`)
-		})
-
-		t.Run("AToolThatFailsFailsTheTask", func(t *testing.T) {
-			task := h.submits(t, "custom:Paper-1:fail", nil)
-			require.Equal(t, "failed", task.State)
-			require.Contains(t, task.ErrorText, "the printer is on fire")
-		})
-
-		t.Run("TheToolPolicyOfTheRequesterApplies", func(t *testing.T) {
-			who := h.holder(t, "", "tools:call", "messages:send", "tasks:read")
-			h.policy(t, who, `{"deny":[{"tool":"Paper-1:note"}]}`)
-			before := paper.calls.Load()
-			task := who.submits(t, "custom:Paper-1:note", nil)
-			require.Equal(t, "failed", task.State)
-			require.Contains(t, task.ErrorText, "TOOL_NOT_FOUND")
-			require.Equal(t, before, paper.calls.Load())
-		})
-
-		t.Run("ACancelledTaskEndsTheCall", func(t *testing.T) {
-			made := into[struct{ ID string }](t, h.client, http.StatusAccepted, http.MethodPost, "/api/v1/tasks", map[string]any{"capabilities": []string{"custom:Paper-1:held"}})
-			<-began
-			eventually(t, func() bool {
-				return get[struct{ Progress int }](t, h.client, "/api/v1/tasks/"+made.ID).Progress == 25
-			}, "its progress is the task's")
-			h.must(t, http.StatusOK, http.MethodPost, "/api/v1/tasks/"+made.ID+"/cancel", map[string]any{})
-			require.ErrorIs(t, <-over, context.Canceled)
-			require.Equal(t, "cancelled", h.ends(t, made.ID).State)
-		})
-
-		t.Run("ARemovedUpstreamGetsNoTasks", func(t *testing.T) {
-			writeServers(t, h.cfg.MCP.Servers)
-			h.must(t, http.StatusNoContent, http.MethodPost, "/api/v1/upstreams/reload", nil)
-			eventually(t, func() bool {
-				return get[struct{ State string }](t, h.client, "/api/v1/workers/"+up.AgentID).State == "offline"
-			}, "its worker leaves")
-		})
+		require.NoError(t, err)
+		require.Zero(t, reply.Code, "%+v", reply)
+		require.Contains(t, reply.Output, `{"b":2}`)
 	})
 }
 
@@ -176,12 +101,12 @@ func TestMCPSubmitTask(t *testing.T) {
 					Tokens  int64  `json:"tokens_used"`
 					Result  string
 				}
-				require.NoError(t, json.Unmarshal([]byte(textOf(t, res)), &out))
+				require.NoError(t, json.Unmarshal([]byte(mcptest.TextOf(t, res)), &out))
 				require.Equal(t, []any{"done", "worker", int64(7), "job 3"}, []any{out.State, out.AgentID, out.Tokens, out.Result})
 				require.NotEmpty(t, told)
 
 				status := called(t, s, "comet:task_status", map[string]any{"task_id": out.TaskID})
-				require.Contains(t, textOf(t, status), `"state":"done"`)
+				require.Contains(t, mcptest.TextOf(t, status), `"state":"done"`)
 				otherAgent := h.holder(t, "").speak(t, revision, nil)
 				requireFailed(t, "INVALID_ARGUMENTS", called(t, otherAgent, "comet:task_status", map[string]any{"task_id": out.TaskID}))
 				requireFailed(t, "PERMISSION_DENIED", called(t, otherAgent, "comet:submit_task", map[string]any{"capabilities": []string{"job"}}))
@@ -200,7 +125,7 @@ func TestMCPSubmitTask(t *testing.T) {
 						return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"reply": "txt"}}, nil
 					}})
 					ask := map[string]any{"agent_id": painter.id, "parameters": map[string]any{"do": "ask"}, "wait_seconds": 60}
-					require.Contains(t, textOf(t, called(t, s, "comet:submit_task", ask)), "in txt")
+					require.Contains(t, mcptest.TextOf(t, called(t, s, "comet:submit_task", ask)), "in txt")
 
 					mute := who.speak(t, revision, nil)
 					var asked struct {
@@ -208,11 +133,11 @@ func TestMCPSubmitTask(t *testing.T) {
 						Question string
 						Options  []string
 					}
-					require.NoError(t, json.Unmarshal([]byte(textOf(t, called(t, mute, "comet:submit_task", ask))), &asked))
+					require.NoError(t, json.Unmarshal([]byte(mcptest.TextOf(t, called(t, mute, "comet:submit_task", ask))), &asked))
 					require.Equal(t, "which format?", asked.Question)
 					require.Equal(t, []string{"json", "txt"}, asked.Options)
 					answer := called(t, mute, "comet:reply_task", map[string]any{"task_id": asked.TaskID, "reply": "json"})
-					require.Contains(t, textOf(t, answer), "in json", "who cannot be asked answers with a call")
+					require.Contains(t, mcptest.TextOf(t, answer), "in json", "who cannot be asked answers with a call")
 				})
 			}
 		})
@@ -220,7 +145,7 @@ func TestMCPSubmitTask(t *testing.T) {
 		t.Run("AnUnsupportedCapabilityIsReported", func(t *testing.T) {
 			s := h.speak(t, newest, nil)
 			res := called(t, s, "comet:submit_task", map[string]any{"capabilities": []string{"juggling"}, "wait_seconds": 0})
-			require.True(t, res.IsError, textOf(t, res))
+			require.True(t, res.IsError, mcptest.TextOf(t, res))
 			res = called(t, s, "comet:submit_task", map[string]any{"agent_id": "worker", "capabilities": []string{"job"}, "parameters": map[string]any{"n": "x"}})
 			require.Contains(t, requireFailed(t, "TASK_FAILED", res), "failed")
 		})

@@ -6,12 +6,16 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
+
+	"comet/internal/testkit/mcptest"
 )
 
 // auditLine is a record of the audit log.
@@ -43,6 +47,14 @@ func (c *client) calls(t *testing.T, query string) (all []auditLine) {
 		}
 	}
 	return all
+}
+
+// spent returns the total cost of the calls.
+func spent(all []auditLine) (sum int64) {
+	for _, l := range all {
+		sum += l.Tokens
+	}
+	return sum
 }
 
 func digestOf(args string) string {
@@ -92,74 +104,43 @@ func (s *sse) next(t *testing.T) (name string, data map[string]any) {
 	return "", nil
 }
 
+// TestMCPAudit checks the records of calls over MCP and over REST, page by page.
 func TestMCPAudit(t *testing.T) {
 	t.Parallel()
 	hubs(t, func(t *testing.T, database string) {
-		paper := newPaper(t, "paper")
-		paper.tool(&mcp.Tool{Name: "fail"}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			res := texts("no")
-			res.IsError = true
-			return res, nil
-		})
-		h := openHub(t, database, nil, paper)
+		h := openHub(t, database, nil, mcptest.NewPaper(t, "paper"))
 		who := h.holder(t, "")
 		s := who.speak(t, newest, nil)
-
-		t.Run("EveryCallHasOneRecord", func(t *testing.T) {
-			called(t, s, "paper__echo", map[string]any{"a": 1})
-			called(t, s, "paper:fail", nil)
-			called(t, s, "paper:nothing", nil)
-			who.must(t, http.StatusOK, http.MethodPost, "/api/v1/tools/call", map[string]any{"tool": "paper:note"}, "traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
-			all := who.calls(t, "?limit=2")
-			require.Len(t, all, 4)
-			var seen [][]string
-			for _, l := range all {
-				require.Equal(t, who.id, l.TokenID)
-				require.Equal(t, "holder", l.Actor)
-				require.Equal(t, "nova", l.AgentID)
-				seen = append(seen, []string{l.Source, l.Tool, l.Class, l.Outcome, l.Error, l.TraceID, l.Digest})
-			}
-			nothing := digestOf("{}")
-			require.Equal(t, [][]string{
-				{"rest", "paper:note", "write", "success", "", "4bf92f3577b34da6a3ce929d0e0e4736", nothing},
-				{"mcp", "paper:nothing", "", "refused", "TOOL_NOT_FOUND", "", nothing},
-				{"mcp", "paper:fail", "destructive", "error", "TOOL_ERROR", "", nothing},
-				{"mcp", "paper:echo", "read", "success", "", "", digestOf(`{"a":1}`)},
-			}, seen, "the newest first")
-			require.Zero(t, all[1].Tokens, "what reached no tool costs nothing")
-			for _, n := range []int{0, 2, 3} {
-				require.Positive(t, all[n].Tokens)
-				require.Positive(t, all[n].DurationMS)
-			}
-		})
-
-		t.Run("CallsOfCodeNameTheirRun", func(t *testing.T) {
-			coder := h.holder(t, "")
-			require.InDelta(t, 2, result(t, run(t, coder.speak(t, newest, nil), `await paper.note({}); await paper.echo({x: 1}); return 2`, nil)), 0)
-			all := coder.calls(t, "?limit=100")
-			require.Len(t, all, 3)
-			runs := coder.calls(t, "?tool=execute_code")
-			require.Len(t, runs, 1)
-			inner := coder.calls(t, "?parent_id="+runs[0].ID)
-			require.Len(t, inner, 2)
-			require.Equal(t, []string{"paper:echo", "paper:note"}, []string{inner[0].Tool, inner[1].Tool})
-			require.Equal(t, "code", inner[0].Source)
-			require.Equal(t, digestOf(`{"x":1}`), inner[0].Digest)
-		})
-
-		t.Run("OnlyAnAdminSeesCallsOfOtherTokens", func(t *testing.T) {
-			otherAgent := h.holder(t, "")
-			require.Empty(t, otherAgent.calls(t, "?limit=100"))
-			require.Empty(t, otherAgent.calls(t, "?token_id="+who.id))
-			require.NotEmpty(t, h.calls(t, "?token_id="+who.id))
-		})
+		called(t, s, "paper__echo", map[string]any{"a": 1})
+		called(t, s, "paper:nothing", nil)
+		who.must(t, http.StatusOK, http.MethodPost, "/api/v1/tools/call", map[string]any{"tool": "paper:note"}, "traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+		all := who.calls(t, "?limit=2")
+		require.Len(t, all, 3)
+		var seen [][]string
+		for _, l := range all {
+			require.Equal(t, who.id, l.TokenID)
+			require.Equal(t, "holder", l.Actor)
+			require.Equal(t, "nova", l.AgentID)
+			seen = append(seen, []string{l.Source, l.Tool, l.Class, l.Outcome, l.Error, l.TraceID, l.Digest})
+		}
+		require.Equal(t, [][]string{
+			{"rest", "paper:note", "write", "success", "", "4bf92f3577b34da6a3ce929d0e0e4736", digestOf("{}")},
+			{"mcp", "paper:nothing", "", "refused", "TOOL_NOT_FOUND", "", digestOf("{}")},
+			{"mcp", "paper:echo", "read", "success", "", "", digestOf(`{"a":1}`)},
+		}, seen, "the newest first")
+		require.Positive(t, all[0].Tokens)
+		require.Positive(t, all[0].DurationMS)
+		require.Len(t, who.calls(t, "?tool=echo"), 1)
+		require.Len(t, who.calls(t, "?outcome=refused"), 1)
+		require.Empty(t, h.holder(t, "").calls(t, "?token_id="+who.id))
+		require.NotEmpty(t, h.calls(t, "?token_id="+who.id))
 	})
 }
 
 func TestMCPEvents(t *testing.T) {
 	t.Parallel()
 	hubs(t, func(t *testing.T, database string) {
-		h := openHub(t, database, nil, newPaper(t, "paper"))
+		h := openHub(t, database, nil, mcptest.NewPaper(t, "paper"))
 		h.agent(t, "reader", 100_000)
 		who, other := h.holder(t, "reader"), h.holder(t, "")
 		mine, all := who.follow(t, "/api/v1/events"), h.follow(t, "/api/v1/events?types=tool.called,tool.failed,upstream.down")
@@ -186,11 +167,48 @@ func TestMCPEvents(t *testing.T) {
 		_, data = mine.next(t)
 		require.Equal(t, "paper:shred", data["tool"], "others' calls are not the agent's to hear")
 
-		writeServers(t, h.cfg.MCP.Servers)
+		mcptest.WriteServers(t, h.cfg.MCP.Servers)
 		h.must(t, http.StatusNoContent, http.MethodPost, "/api/v1/upstreams/reload", nil)
 		for name != "upstream.down" {
 			name, data = all.next(t)
 		}
 		require.Equal(t, "paper", data["id"])
+	})
+}
+
+// TestMCPStopWritesAllCharges checks the order in which the server stops: every call that it still
+// answered over HTTP is in the audit log and in the ledger after the next start.
+func TestMCPStopWritesAllCharges(t *testing.T) {
+	t.Parallel()
+	hubs(t, func(t *testing.T, database string) {
+		paper := mcptest.NewPaper(t, "paper")
+		h := openHub(t, database, nil, paper)
+		h.agent(t, "reader", 100_000)
+		who := h.holder(t, "reader")
+		ctx, cancel := context.WithCancel(t.Context())
+		var answered atomic.Int64
+		var all sync.WaitGroup
+		for n := range 8 {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					status, _, err := who.do(ctx, http.MethodPost, "/api/v1/tools/call", map[string]any{"tool": "paper:echo", "arguments": map[string]any{"n": fmt.Sprint(n)}})
+					if err != nil {
+						return
+					}
+					if status == http.StatusOK {
+						answered.Add(1)
+					}
+				}
+			})
+		}
+		eventually(t, func() bool { return answered.Load() > 200 }, "calls are under way")
+		require.NoError(t, h.app.Stop(t.Context()))
+		cancel()
+		all.Wait()
+		next := startHub(t, h.cfg, paper)
+		trail := next.calls(t, "?limit=1000&agent_id=reader")
+		require.GreaterOrEqual(t, int64(len(trail)), answered.Load(), "every call that was answered has its line")
+		require.Equal(t, spent(trail), next.used(t, "reader"))
+		require.Zero(t, get[struct{ Reserved int64 }](t, next.client, "/api/v1/agents/reader/usage").Reserved)
 	})
 }

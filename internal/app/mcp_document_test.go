@@ -14,35 +14,37 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/stretchr/testify/require"
+
+	"comet/internal/testkit/mcptest"
 )
 
 // exampleServers are the servers that the document's examples use.
-func exampleServers(t *testing.T) []*fake {
+func exampleServers(t *testing.T) []*mcptest.Server {
 	t.Helper()
 	text := func(description string, schema string) *mcp.Tool {
-		return &mcp.Tool{Description: description, InputSchema: json.RawMessage(schema), Annotations: reads()}
+		return &mcp.Tool{Description: description, InputSchema: json.RawMessage(schema), Annotations: mcptest.Reads()}
 	}
 	named := func(name string, d *mcp.Tool) *mcp.Tool { d.Name = name; return d }
 	path := `{"type":"object","properties":{"path":{"type":"string"}},"required":["path"]}`
-	files := newFake(t, "filesystem").tool(named("read_file", text("Read file contents", path)), func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	files := mcptest.New(t, "filesystem").Tool(named("read_file", text("Read file contents", path)), func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		var args struct{ Path string }
 		err := json.Unmarshal(r.Params.Arguments, &args)
-		return texts("the contents of " + args.Path), err
-	}).tool(named("read_directory", text("Read the entries of a directory", path)), func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		return texts("a", "b"), nil
+		return mcptest.Texts("the contents of " + args.Path), err
+	}).Tool(named("read_directory", text("Read the entries of a directory", path)), func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return mcptest.Texts("a", "b"), nil
 	})
-	github := newGithub(t).tool(&mcp.Tool{Name: "create_issue", Description: "Create an issue in a GitHub repository"}, repeats(`"number":1`))
-	memory := newFake(t, "memory").tool(named("search_nodes", text("Search for nodes in the memory", `{"type":"object","properties":{"query":{"type":"string"}}}`)), repeats(`"entities":[]`)).
-		tool(&mcp.Tool{Name: "broken", Description: "Fails by the protocol"}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	github := mcptest.NewGithub(t).Tool(&mcp.Tool{Name: "create_issue", Description: "Create an issue in a GitHub repository"}, repeats(`"number":1`))
+	memory := mcptest.New(t, "memory").Tool(named("search_nodes", text("Search for nodes in the memory", `{"type":"object","properties":{"query":{"type":"string"}}}`)), repeats(`"entities":[]`)).
+		Tool(&mcp.Tool{Name: "broken", Description: "Fails by the protocol"}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the disk is full"}
 		})
-	return []*fake{files, github, memory}
+	return []*mcptest.Server{files, github, memory}
 }
 
 // repeats adds a tool that returns JSON: a fixed member and its arguments.
 func repeats(member string) mcp.ToolHandler {
 	return func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		return texts("{" + member + "," + strings.TrimPrefix(string(r.Params.Arguments), "{")), nil
+		return mcptest.Texts("{" + member + "," + strings.TrimPrefix(string(r.Params.Arguments), "{")), nil
 	}
 }
 
@@ -107,7 +109,7 @@ func replay(t *testing.T, s *mcp.ClientSession, archive *txtar.Archive) {
 // requireAnswer compares a response with the one that the step expects.
 func requireAnswer(t *testing.T, n int, step map[string]string, res *mcp.CallToolResult) {
 	t.Helper()
-	got := textOf(t, res)
+	got := mcptest.TextOf(t, res)
 	require.False(t, res.IsError, "step %d: %s", n, got)
 	var printed struct{ Content []struct{ Type, Text string } }
 	require.NoError(t, json.Unmarshal([]byte(step["response"]), &printed), "step %d", n)

@@ -8,30 +8,9 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
-)
 
-// asking adds a tool that sends a question to its caller, as the server's revision defines it,
-// and returns the reply.
-func (f *fake) asking(revision string) *fake {
-	question := &mcp.ElicitParams{Mode: "form", Message: "shred it?", RequestedSchema: json.RawMessage(`{"type":"object","properties":{"sure":{"type":"boolean"}}}`)}
-	says := func(a *mcp.ElicitResult) *mcp.CallToolResult {
-		text, _ := json.Marshal(a.Content)
-		return texts(a.Action + " " + string(text))
-	}
-	return f.tool(&mcp.Tool{Name: "ask"}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		if revision != newest {
-			a, err := r.Session.Elicit(ctx, question)
-			if err != nil {
-				return nil, err
-			}
-			return says(a), nil
-		}
-		if a, ok := r.Params.InputResponses["q"].(*mcp.ElicitResult); ok && r.Params.RequestState == "mine" {
-			return says(a), nil
-		}
-		return &mcp.CallToolResult{RequestState: "mine", InputRequests: mcp.InputRequestMap{"q": question}}, nil
-	})
-}
+	"comet/internal/testkit/mcptest"
+)
 
 // agrees returns a client that accepts that question.
 func agrees() *mcp.ClientOptions {
@@ -45,24 +24,24 @@ func agrees() *mcp.ClientOptions {
 
 func TestMCPElicitation(t *testing.T) {
 	t.Parallel()
-	old, modernUp := newFakeOf(t, "old", sessions).asking(sessions), newFake(t, "new").asking(newest)
-	beganOld, overOld := old.held()
-	beganNew, overNew := modernUp.held()
+	old, modernUp := mcptest.NewOf(t, "old", sessions).Asking(sessions), mcptest.New(t, "new").Asking(newest)
+	beganOld, overOld := old.Held()
+	beganNew, overNew := modernUp.Held()
 	h := openHub(t, "sqlite", nil, old, modernUp)
 
-	for _, up := range []*fake{old, modernUp} {
+	for _, up := range []*mcptest.Server{old, modernUp} {
 		for _, revision := range []string{newest, sessions} {
-			t.Run("AQuestionOfAServerOfThe"+up.id+"KindReachesAClientOf"+revision, func(t *testing.T) {
+			t.Run("AQuestionOfAServerOfThe"+up.ID+"KindReachesAClientOf"+revision, func(t *testing.T) {
 				s := h.holder(t, "").speak(t, revision, agrees())
-				requireSays(t, `accept {"sure":true}`, called(t, s, up.id+":ask", nil))
-				require.Equal(t, `accept {"sure":true}`, result(t, run(t, s, `return await mcp["`+up.id+`"].ask({})`, nil)), "also where code calls")
+				mcptest.RequireSays(t, `accept {"sure":true}`, called(t, s, up.ID+":ask", nil))
+				require.Equal(t, `accept {"sure":true}`, result(t, run(t, s, `return await mcp["`+up.ID+`"].ask({})`, nil)), "also where code calls")
 			})
-			t.Run("AClientOf"+revision+"WithoutElicitationDeclinesQuestionsOfAServerOfThe"+up.id+"Kind", func(t *testing.T) {
-				requireSays(t, "decline null", called(t, h.holder(t, "").speak(t, revision, nil), up.id+":ask", nil))
+			t.Run("AClientOf"+revision+"WithoutElicitationDeclinesQuestionsOfAServerOfThe"+up.ID+"Kind", func(t *testing.T) {
+				mcptest.RequireSays(t, "decline null", called(t, h.holder(t, "").speak(t, revision, nil), up.ID+":ask", nil))
 			})
 		}
-		t.Run("RESTDeclinesToAServerOfThe"+up.id+"Kind", func(t *testing.T) {
-			answer := h.restCall(t, http.StatusOK, up.id+":ask", nil)
+		t.Run("RESTDeclinesToAServerOfThe"+up.ID+"Kind", func(t *testing.T) {
+			answer := h.restCall(t, http.StatusOK, up.ID+":ask", nil)
 			text, err := json.Marshal(answer["content"])
 			require.NoError(t, err)
 			require.Contains(t, string(text), "decline")
@@ -90,24 +69,24 @@ func TestMCPElicitation(t *testing.T) {
 		}
 		requireFailed(t, "INVALID_ARGUMENTS", answer(thief, "new:ask"))
 		requireFailed(t, "INVALID_ARGUMENTS", answer(s, "old:ask"))
-		requireSays(t, `accept {"sure":true}`, answer(s, "new:ask"))
+		mcptest.RequireSays(t, `accept {"sure":true}`, answer(s, "new:ask"))
 		requireFailed(t, "INVALID_ARGUMENTS", answer(s, "new:ask"))
 	})
 
 	for _, revision := range []string{newest, sessions} {
 		for _, up := range []struct {
-			*fake
+			*mcptest.Server
 			began chan struct{}
 			over  chan error
 		}{{old, beganOld, overOld}, {modernUp, beganNew, overNew}} {
-			t.Run("ProgressAndCancellationPassBetweenAServerOfThe"+up.id+"KindAndAClientOf"+revision, func(t *testing.T) {
+			t.Run("ProgressAndCancellationPassBetweenAServerOfThe"+up.ID+"KindAndAClientOf"+revision, func(t *testing.T) {
 				told := make(chan *mcp.ProgressNotificationParams, 10)
 				who := h.holder(t, "")
 				s := who.speak(t, revision, &mcp.ClientOptions{ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
 					told <- r.Params
 				}})
 				ctx, cancel := context.WithCancel(t.Context())
-				params := &mcp.CallToolParams{Name: up.id + ":held"}
+				params := &mcp.CallToolParams{Name: up.ID + ":held"}
 				params.SetProgressToken("mine")
 				gone := make(chan error, 1)
 				go func() {

@@ -4,11 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -16,90 +13,15 @@ import (
 
 	"comet/internal/app"
 	"comet/internal/config"
+	"comet/internal/testkit/mcptest"
 	"comet/store/storetest"
 )
 
 // The tested revisions of MCP: the newest, which has no sessions, and the last one with sessions.
 const (
-	newest   = "2026-07-28"
-	sessions = "2025-11-25"
+	newest   = mcptest.Newest
+	sessions = mcptest.Sessions
 )
-
-// anything is the schema of a tool that takes any object.
-var anything = json.RawMessage(`{"type":"object"}`)
-
-// fake is an MCP server over HTTP that a test controls. It counts its requests.
-type fake struct {
-	*mcp.Server
-	id    string
-	http  *httptest.Server
-	calls atomic.Int64
-}
-
-// newFake starts a server of the newest revision.
-func newFake(t *testing.T, id string) *fake {
-	t.Helper()
-	return newFakeOf(t, id, newest)
-}
-
-// newFakeOf starts a server that supports revisions up to the given one.
-func newFakeOf(t *testing.T, id, revision string) *fake {
-	t.Helper()
-	return newFakeWith(t, id, revision, &mcp.ServerOptions{
-		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: true}},
-	})
-}
-
-// newFakeWith starts a server with more capabilities than tools.
-func newFakeWith(t *testing.T, id, revision string, can *mcp.ServerOptions) *fake {
-	t.Helper()
-	f := &fake{id: id, Server: mcp.NewServer(&mcp.Implementation{Name: id, Version: "1"}, can)}
-	f.http = httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return f.Server },
-		&mcp.StreamableHTTPOptions{Stateless: revision == newest, PropagateRequestCancellation: revision == newest}))
-	t.Cleanup(func() {
-		f.http.CloseClientConnections()
-		f.http.Close()
-	})
-	return f
-}
-
-// tool adds a tool, or replaces the tool with the same name.
-func (f *fake) tool(d *mcp.Tool, do mcp.ToolHandler) *fake {
-	if d.InputSchema == nil {
-		d.InputSchema = anything
-	}
-	f.AddTool(d, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		f.calls.Add(1)
-		return do(ctx, r)
-	})
-	return f
-}
-
-// says adds a tool of a class that always returns the same text.
-func (f *fake) says(name, text string, a *mcp.ToolAnnotations) *fake {
-	return f.tool(&mcp.Tool{Name: name, Description: "Says " + text, Annotations: a}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		return texts(text), nil
-	})
-}
-
-// echo adds a tool that returns its argument.
-func (f *fake) echo() *fake {
-	return f.tool(&mcp.Tool{Name: "echo", Description: "Says what it is given", Annotations: reads()}, func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		return texts(string(r.Params.Arguments)), nil
-	})
-}
-
-func reads() *mcp.ToolAnnotations { return &mcp.ToolAnnotations{ReadOnlyHint: true} }
-
-func writes() *mcp.ToolAnnotations { return &mcp.ToolAnnotations{DestructiveHint: new(false)} }
-
-func texts(list ...string) *mcp.CallToolResult {
-	res := &mcp.CallToolResult{Content: []mcp.Content{}}
-	for _, text := range list {
-		res.Content = append(res.Content, &mcp.TextContent{Text: text})
-	}
-	return res
-}
 
 // hub is a server with a gateway, and its admin.
 type hub struct {
@@ -120,39 +42,27 @@ func hubs(t *testing.T, fn func(t *testing.T, database string)) {
 }
 
 // openHub starts a server with upstreams from a file and waits until their tools can be called.
-func openHub(t *testing.T, database string, change func(*config.Config), fakes ...*fake) *hub {
+func openHub(t *testing.T, database string, change func(*config.Config), fakes ...*mcptest.Server) *hub {
 	t.Helper()
 	cfg := configured(t, database)
 	cfg.MCP.Servers = filepath.Join(cfg.Data, "servers.json")
 	cfg.Sandbox.Warm = 0
-	writeServers(t, cfg.MCP.Servers, fakes...)
+	mcptest.WriteServers(t, cfg.MCP.Servers, fakes...)
 	if change != nil {
 		change(&cfg)
 	}
 	return startHub(t, cfg, fakes...)
 }
 
-func startHub(t *testing.T, cfg config.Config, fakes ...*fake) *hub {
+func startHub(t *testing.T, cfg config.Config, fakes ...*mcptest.Server) *hub {
 	t.Helper()
 	a := started(t, cfg)
 	t.Cleanup(func() { require.NoError(t, a.Stop(context.WithoutCancel(t.Context()))) })
 	h := &hub{client: newClient(t, a.URL(), adminToken(t, cfg.Data)), app: a, cfg: cfg}
 	for _, f := range fakes {
-		h.awaitTools(t, f.id)
+		h.awaitTools(t, f.ID)
 	}
 	return h
-}
-
-// writeServers writes an mcpServers file in the format of desktop clients.
-func writeServers(t *testing.T, path string, fakes ...*fake) {
-	t.Helper()
-	servers := map[string]any{}
-	for _, f := range fakes {
-		servers[f.id] = map[string]any{"url": f.http.URL}
-	}
-	text, err := json.Marshal(map[string]any{"mcpServers": servers})
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(path, text, 0o600))
 }
 
 // awaitTools waits until a server's tools can be called.
@@ -257,27 +167,23 @@ func called(t *testing.T, s *mcp.ClientSession, name string, args any) *mcp.Call
 	return res
 }
 
-// textOf returns the text of a response that has exactly one.
-func textOf(t *testing.T, res *mcp.CallToolResult) string {
+// listed returns the names of all pages of tools/list.
+func listed(t *testing.T, s *mcp.ClientSession) (names []string, descriptions map[string]string) {
 	t.Helper()
-	require.Len(t, res.Content, 1)
-	text, ok := res.Content[0].(*mcp.TextContent)
-	require.True(t, ok, "%T", res.Content[0])
-	return text.Text
-}
-
-// requireSays requires that a tool returned a text.
-func requireSays(t *testing.T, want string, res *mcp.CallToolResult) {
-	t.Helper()
-	require.Equal(t, want, textOf(t, res))
-	require.False(t, res.IsError)
+	descriptions = map[string]string{}
+	for tool, err := range s.Tools(t.Context(), nil) {
+		require.NoError(t, err)
+		names = append(names, tool.Name)
+		descriptions[tool.Name] = tool.Description
+	}
+	return names, descriptions
 }
 
 // requireFailed requires that a call failed with a code of the document, in the text and in the
 // structured content.
 func requireFailed(t *testing.T, code string, res *mcp.CallToolResult) string {
 	t.Helper()
-	text := textOf(t, res)
+	text := mcptest.TextOf(t, res)
 	require.True(t, res.IsError, text)
 	require.True(t, strings.HasPrefix(text, code+": "), text)
 	inner, err := json.Marshal(res.StructuredContent)
@@ -289,6 +195,25 @@ func requireFailed(t *testing.T, code string, res *mcp.CallToolResult) string {
 	require.Equal(t, code, structured.Error.Code)
 	require.Equal(t, code+": "+structured.Error.Message, text)
 	return text
+}
+
+// run returns the response to code that is run over MCP.
+func run(t *testing.T, s *mcp.ClientSession, code string, more map[string]any) *mcp.CallToolResult {
+	t.Helper()
+	args := map[string]any{"code": code}
+	for name, value := range more {
+		args[name] = value
+	}
+	return called(t, s, "agentcards:execute_code", args)
+}
+
+// result returns the return value of the code.
+func result(t *testing.T, res *mcp.CallToolResult) any {
+	t.Helper()
+	var out struct{ Result any }
+	require.False(t, res.IsError, mcptest.TextOf(t, res))
+	require.NoError(t, json.Unmarshal([]byte(mcptest.TextOf(t, res)), &out))
+	return out.Result
 }
 
 // restCall is a call over REST.

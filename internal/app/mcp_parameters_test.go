@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"comet/internal/testkit/mcptest"
 )
 
 // mistake is a request with an invalid parameter and the expected error.
@@ -106,7 +108,7 @@ func (m mistake) body(id int, rest string) string {
 // with status 200; the newest revision has its own status for it.
 func TestMCPInvalidParameters(t *testing.T) {
 	t.Parallel()
-	h := openHub(t, "sqlite", nil, library(t, "paper", newest))
+	h := openHub(t, "sqlite", nil, mcptest.NewLibrary(t, "paper", newest))
 	header := h.initialize(t)
 	requireSaid := func(t *testing.T, m mistake, w wire, status int) {
 		t.Helper()
@@ -159,10 +161,10 @@ func TestMCPInvalidParameters(t *testing.T) {
 // TestMCPStdioInvalidMessages sends invalid messages to a standalone comet mcp and to a relay.
 func TestMCPStdioInvalidMessages(t *testing.T) {
 	t.Parallel()
-	paper := library(t, "paper", newest)
+	paper := mcptest.NewLibrary(t, "paper", newest)
 	h := openHub(t, "sqlite", nil, paper)
 	file := filepath.Join(t.TempDir(), "servers.json")
-	writeServers(t, file, paper)
+	mcptest.WriteServers(t, file, paper)
 	token := "COMET_TOKEN=" + h.holder(t, "").Token
 	for kind, args := range map[string][]string{"Alone": {"--config", file, "--data", t.TempDir()}, "AsALinkToAServer": {"--server", h.URL}} {
 		t.Run(kind, func(t *testing.T) {

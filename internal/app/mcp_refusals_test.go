@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/config"
+	"comet/internal/testkit/mcptest"
 )
 
 // refused has the parts of a rejection at /mcp that a client can read.
@@ -59,7 +60,7 @@ func requireNoGo(t *testing.T, said string) {
 // that clients depend on.
 func TestMCPRefusals(t *testing.T) {
 	t.Parallel()
-	h := openHub(t, "sqlite", func(cfg *config.Config) { cfg.MCP.MaxBodyBytes = 4096 }, newFake(t, "paper").echo())
+	h := openHub(t, "sqlite", func(cfg *config.Config) { cfg.MCP.MaxBodyBytes = 4096 }, mcptest.New(t, "paper").Echo())
 	long := `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"x":"` + strings.Repeat("x", 4096) + `"}}}`
 
 	for revision, inRevision := range map[string]func(t *testing.T, who *client) []string{

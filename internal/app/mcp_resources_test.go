@@ -6,37 +6,14 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
-)
 
-// library gives a server a resource, a template, a prompt and completions of its own. Its
-// responses may be cached publicly, and name it as the server.
-func library(t *testing.T, id, revision string) *fake {
-	t.Helper()
-	f := newFakeWith(t, id, revision, &mcp.ServerOptions{
-		CompletionHandler: func(_ context.Context, r *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
-			return &mcp.CompleteResult{Completion: mcp.CompletionResultDetails{Values: []string{id + r.Params.Argument.Value}}}, nil
-		},
-		SubscribeHandler:   func(context.Context, *mcp.SubscribeRequest) error { return nil },
-		UnsubscribeHandler: func(context.Context, *mcp.UnsubscribeRequest) error { return nil },
-	}).echo()
-	read := func(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
-		return &mcp.ReadResourceResult{
-			Cacheable: mcp.Cacheable{TTLMs: 1000, CacheScope: "public"},
-			Contents:  []*mcp.ResourceContents{{URI: r.Params.URI, MIMEType: "text/plain", Text: id + " has " + r.Params.URI}},
-		}, nil
-	}
-	f.AddResource(&mcp.Resource{URI: id + "://index", Name: "index", MIMEType: "text/plain"}, read)
-	f.AddResourceTemplate(&mcp.ResourceTemplate{URITemplate: id + "://book/{n}", Name: "book"}, read)
-	f.AddPrompt(&mcp.Prompt{Name: "ask", Arguments: []*mcp.PromptArgument{{Name: "what"}}}, func(_ context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
-		return &mcp.GetPromptResult{Messages: []*mcp.PromptMessage{{Role: "user", Content: &mcp.TextContent{Text: id + " is asked " + r.Params.Arguments["what"]}}}}, nil
-	})
-	return f
-}
+	"comet/internal/testkit/mcptest"
+)
 
 // TestMCPResources checks resources, prompts and completions in every pair of revisions.
 func TestMCPResources(t *testing.T) {
 	t.Parallel()
-	older, newer := library(t, "older", sessions), library(t, "newer", newest)
+	older, newer := mcptest.NewLibrary(t, "older", sessions), mcptest.NewLibrary(t, "newer", newest)
 	h := openHub(t, "sqlite", nil, older, newer)
 	servers := []string{"newer", "older"}
 
@@ -82,12 +59,12 @@ func TestMCPResources(t *testing.T) {
 
 		t.Run("NotifiesOfChangesIn"+revision, func(t *testing.T) {
 			t.Parallel()
-			for _, f := range []*fake{older, newer} {
+			for _, f := range []*mcptest.Server{older, newer} {
 				changed := make(chan string, 100)
 				s := h.speak(t, revision, &mcp.ClientOptions{ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) {
 					changed <- r.Params.URI
 				}})
-				uri := f.id + "://index"
+				uri := f.ID + "://index"
 				require.NoError(t, s.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}))
 				eventually(t, func() bool {
 					require.NoError(t, f.ResourceUpdated(t.Context(), &mcp.ResourceUpdatedNotificationParams{URI: uri}))
@@ -117,39 +94,6 @@ func TestMCPResources(t *testing.T) {
 				require.NotContains(t, res, "resultType", "%s of %s", method, id)
 			}
 		}
-	})
-
-	t.Run("TheToolPolicyAppliesToResources", func(t *testing.T) {
-		t.Parallel()
-		who := h.holder(t, "")
-		h.policy(t, who, `{"allow":[{"tool":"newer:*"}],"deny":[{"tool":"newer:prompt:ask"},{"tool":"newer:resource:newer://book/*"}]}`)
-		s := who.speak(t, newest, nil)
-		resources, err := s.ListResources(t.Context(), nil)
-		require.NoError(t, err)
-		require.Len(t, resources.Resources, 1)
-		prompts, err := s.ListPrompts(t.Context(), nil)
-		require.NoError(t, err)
-		require.Empty(t, prompts.Prompts)
-		for _, uri := range []string{"older://index", "newer://book/7"} {
-			_, err = s.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri})
-			require.Error(t, err, uri)
-		}
-		_, err = s.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "newer__ask"})
-		require.Error(t, err)
-	})
-
-	t.Run("RequestsAreChargedAndLogged", func(t *testing.T) {
-		t.Parallel()
-		h.agent(t, "reader", 1000)
-		who := h.holder(t, "reader")
-		_, err := who.speak(t, sessions, nil).ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "older://book/7"})
-		require.NoError(t, err)
-		lines := h.calls(t, "?agent_id=reader")
-		require.Len(t, lines, 1)
-		require.Equal(t, "older:resource:older://book/7", lines[0].Tool)
-		require.Equal(t, "success", lines[0].Outcome)
-		require.Positive(t, lines[0].Tokens)
-		require.Equal(t, lines[0].Tokens, h.used(t, "reader"))
 	})
 
 	t.Run("ACursorOfAnotherTokenIsRejected", func(t *testing.T) {

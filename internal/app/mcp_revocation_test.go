@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/app"
+	"comet/internal/testkit/mcptest"
 )
 
 // lasting has the open streams of a token: the stream of a session, and one of the newest revision.
@@ -108,14 +109,14 @@ func TestMCPRevokedToken(t *testing.T) {
 }
 
 // slow starts a server whose tool returns when the test releases it.
-func slow(t *testing.T) (paper *fake, began, goOn chan struct{}) {
+func slow(t *testing.T) (paper *mcptest.Server, began, goOn chan struct{}) {
 	t.Helper()
 	began, goOn = make(chan struct{}, 10), make(chan struct{})
-	paper = newFake(t, "paper").tool(&mcp.Tool{Name: "slow"}, func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	paper = mcptest.New(t, "paper").Tool(&mcp.Tool{Name: "slow"}, func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		began <- struct{}{}
 		select {
 		case <-goOn:
-			return texts("done"), nil
+			return mcptest.Texts("done"), nil
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}

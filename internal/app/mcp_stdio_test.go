@@ -15,6 +15,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
+
+	"comet/internal/testkit/mcptest"
 )
 
 // overStdio connects to the program over its standard input and output. Any other output there
@@ -37,9 +39,9 @@ func overStdio(t *testing.T, revision string, opts *mcp.ClientOptions, environme
 
 func TestMCPStdio(t *testing.T) {
 	t.Parallel()
-	paper := newPaper(t, "paper").asking(newest)
+	paper := mcptest.NewPaper(t, "paper").Asking(newest)
 	file := filepath.Join(t.TempDir(), "servers.json")
-	writeServers(t, file, paper)
+	mcptest.WriteServers(t, file, paper)
 	h := openHub(t, "sqlite", nil, paper)
 	who := h.holder(t, "")
 
@@ -58,10 +60,10 @@ func TestMCPStdio(t *testing.T) {
 				names, descriptions := listed(t, s)
 				require.Equal(t, []string{"agentcards__search_tools", "agentcards__execute_code", "comet__submit_task"}, names)
 				require.Contains(t, descriptions["agentcards__search_tools"], "Connected servers: paper.", "the first list has them already")
-				requireSays(t, `{"a":1}`, called(t, s, "paper__echo", map[string]any{"a": 1}))
+				mcptest.RequireSays(t, `{"a":1}`, called(t, s, "paper__echo", map[string]any{"a": 1}))
 				requireFailed(t, "TOOL_NOT_FOUND", called(t, s, "paper:nothing", nil))
 				require.Equal(t, "noted", result(t, run(t, s, "await paper.note({})", nil)))
-				requireSays(t, `accept {"sure":true}`, called(t, s, "paper:ask", nil))
+				mcptest.RequireSays(t, `accept {"sure":true}`, called(t, s, "paper:ask", nil))
 				require.NoError(t, s.Close())
 			})
 		}
@@ -115,10 +117,10 @@ const (
 // output.
 func TestMCPStdioAnswersEverything(t *testing.T) {
 	t.Parallel()
-	paper := newFake(t, "paper").echo()
+	paper := mcptest.New(t, "paper").Echo()
 	h := openHub(t, "sqlite", nil, paper)
 	file := filepath.Join(t.TempDir(), "servers.json")
-	writeServers(t, file, paper)
+	mcptest.WriteServers(t, file, paper)
 	token := "COMET_TOKEN=" + h.holder(t, "").Token
 	for kind, args := range map[string][]string{"Alone": {"--config", file, "--data", t.TempDir()}, "AsALinkToAServer": {"--server", h.URL}} {
 		t.Run(kind, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/config"
+	"comet/internal/testkit/mcptest"
 )
 
 // meta is the _meta member of every request of the newest revision.
@@ -51,7 +52,7 @@ const listTools = `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}`
 
 func TestMCPVersions(t *testing.T) {
 	t.Parallel()
-	h := openHub(t, "sqlite", nil, newFake(t, "paper").echo())
+	h := openHub(t, "sqlite", nil, mcptest.New(t, "paper").Echo())
 	own := []string{"agentcards__search_tools", "agentcards__execute_code", "comet__submit_task"}
 
 	for _, revision := range []string{newest, sessions, "2025-06-18", "2025-03-26", "2024-11-05"} {
@@ -65,7 +66,7 @@ func TestMCPVersions(t *testing.T) {
 				names = append(names, tool.Name)
 			}
 			require.Equal(t, own, names)
-			requireSays(t, `{"a":1}`, called(t, s, "paper__echo", map[string]any{"a": 1}))
+			mcptest.RequireSays(t, `{"a":1}`, called(t, s, "paper__echo", map[string]any{"a": 1}))
 			requireFailed(t, "TOOL_NOT_FOUND", called(t, s, "paper__nothing", nil))
 			require.Contains(t, s.InitializeResult().Instructions, "agentcards:search_tools")
 		})
@@ -139,14 +140,14 @@ func TestMCPVersions(t *testing.T) {
 		for _, revision := range []string{newest, sessions} {
 			t.Run(revision, func(t *testing.T) {
 				t.Parallel()
-				growing := newFake(t, "growing-"+strings.ReplaceAll(revision, "-", "")).echo()
+				growing := mcptest.New(t, "growing-"+strings.ReplaceAll(revision, "-", "")).Echo()
 				h := openHub(t, "sqlite", nil, growing)
 				changed := make(chan struct{}, 100)
 				h.speak(t, revision, &mcp.ClientOptions{ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
 					changed <- struct{}{}
 				}})
-				growing.says("later", "later", reads())
-				eventually(t, func() bool { return len(h.tools(t, growing.id)) == 2 }, "the new tool comes")
+				growing.Says("later", "later", mcptest.Reads())
+				eventually(t, func() bool { return len(h.tools(t, growing.ID)) == 2 }, "the new tool comes")
 				eventually(t, func() bool { return len(changed) > 0 }, "the client is notified")
 			})
 		}
@@ -157,7 +158,7 @@ func TestMCPEndpoint(t *testing.T) {
 	t.Parallel()
 	h := openHub(t, "sqlite", func(cfg *config.Config) {
 		cfg.MCP.Origins, cfg.MCP.MaxBodyBytes = []string{"https://app.example.com"}, 4096
-	}, newFake(t, "paper").echo())
+	}, mcptest.New(t, "paper").Echo())
 
 	t.Run("WithoutATokenTheResponseRefersToTheMetadata", func(t *testing.T) {
 		t.Parallel()

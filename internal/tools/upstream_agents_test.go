@@ -1,0 +1,105 @@
+package tools_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/errs"
+	"comet/internal/testkit"
+	"comet/internal/testkit/mcptest"
+	"comet/internal/testkit/toolstest"
+	"comet/internal/tools"
+	"comet/models"
+	"comet/store/storetest"
+)
+
+func TestAnUpstreamIsAnAgent(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		paper := mcptest.NewPaper(t, "Paper-1").Fails("the printer is on fire")
+		began, ended := paper.Held()
+		s := toolstest.Start(t, db, nil, paper)
+		agentID, admin := s.AgentOf("Paper-1"), testkit.Admin()
+		s.Work.WaitForWorker(t, agentID, func(w models.Worker) bool { return w.State != models.WorkerOffline })
+
+		t.Run("it is in the registry", func(t *testing.T) {
+			var a models.AgentDetail
+			toolstest.Eventually(t, func() bool {
+				var err error
+				a, err = s.Registry.Get(t.Context(), agentID)
+				return err == nil && len(a.Capabilities) == 5
+			}, "its tools are its capabilities")
+			require.EqualValues(t, 2, a.Level)
+			require.Equal(t, 8, *a.SphereID)
+			require.Equal(t, 555, a.FrequencyHz)
+			require.Equal(t, "orch-my-team", *a.ParentID)
+			require.Equal(t, []string{"custom:Paper-1:echo", "custom:Paper-1:fail", "custom:Paper-1:held", "custom:Paper-1:note", "custom:Paper-1:shred"}, a.Capabilities)
+		})
+
+		t.Run("a tool executes a task", func(t *testing.T) {
+			before := s.Used(t, agentID)
+			task := submitAndWait(t, s, admin, "custom:Paper-1:echo", `{"a":1}`)
+			require.Equal(t, models.TaskDone, task.State, "%+v", task)
+			require.JSONEq(t, `{"a":1}`, output(t, s, task))
+			require.Positive(t, task.Tokens)
+			require.Equal(t, before+task.Tokens, s.Used(t, agentID), "its agent pays, as for any task")
+			calls := s.Admin().Calls(t, tools.ToolCallQuery{TaskID: task.ID})
+			require.Len(t, calls, 1)
+			require.Equal(t, tools.SourceTask, calls[0].Source)
+			require.Equal(t, agentID, calls[0].AgentID)
+		})
+
+		t.Run("a tool that fails fails the task", func(t *testing.T) {
+			task := submitAndWait(t, s, admin, "custom:Paper-1:fail", "{}")
+			require.Equal(t, models.TaskFailed, task.State)
+			require.Contains(t, task.Error, "the printer is on fire")
+		})
+
+		t.Run("the tool policy of the requester applies", func(t *testing.T) {
+			c := s.Client(t, "", models.ScopeToolsCall, models.ScopeMessagesSend, models.ScopeTasksRead)
+			c.SetPolicy(t, `{"deny":[{"tool":"Paper-1:note"}]}`)
+			before := paper.Calls()
+			task := submitAndWait(t, s, c.Principal, "custom:Paper-1:note", "{}")
+			require.Equal(t, models.TaskFailed, task.State)
+			require.Contains(t, task.Error, "TOOL_NOT_FOUND")
+			require.Equal(t, before, paper.Calls())
+		})
+
+		t.Run("a cancelled task ends the call", func(t *testing.T) {
+			task := submit(t, s, admin, "custom:Paper-1:held", "{}")
+			<-began
+			s.Work.WaitForTask(t, task.ID, func(task models.Task) bool { return task.Progress == 25 })
+			_, err := s.Work.Cancel(t.Context(), task.ID, "no longer needed", nil)
+			require.NoError(t, err)
+			require.ErrorIs(t, <-ended, context.Canceled)
+			require.Equal(t, models.TaskCancelled, s.Work.WaitForTask(t, task.ID, testkit.Ended).State)
+		})
+
+		t.Run("a removed upstream gets no tasks", func(t *testing.T) {
+			mcptest.WriteServers(t, s.File)
+			require.NoError(t, s.ReloadUpstreams(t.Context()))
+			s.Work.WaitForWorker(t, agentID, func(w models.Worker) bool { return w.State == models.WorkerOffline })
+		})
+	})
+}
+
+// TestAnAgentOfAnotherKindKeepsItsID checks that an upstream does not take over an agent with the id
+// of its own agent: its tools can be called, but not with tasks.
+func TestAnAgentOfAnotherKindKeepsItsID(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		paper := mcptest.NewPaper(t, "paper")
+		s := toolstest.New(t, db, nil, paper)
+		s.AddAgent(t, s.AgentOf("paper"), 1000)
+		require.NoError(t, s.StartServices(t))
+		s.WaitForTools(t, "paper")
+		a, err := s.Registry.Get(t.Context(), s.AgentOf("paper"))
+		require.NoError(t, err)
+		require.Empty(t, a.Capabilities)
+		s.Admin().RequireSays(t, "noted", "paper:note", nil)
+		_, err = s.Registry.Get(t.Context(), s.AgentOf("ink"))
+		toolstest.RequireError(t, err, errs.NotFound)
+	})
+}
