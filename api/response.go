@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/go-json-experiment/json"
@@ -23,10 +22,6 @@ const (
 
 // maxPooledBuffer is the capacity in bytes above which a buffer is not reused.
 const maxPooledBuffer = 256 << 10
-
-func newBufferPool() *sync.Pool {
-	return &sync.Pool{New: func() any { return new(bytes.Buffer) }}
-}
 
 // withBuffer calls use with an empty buffer from the pool.
 func (p *responder) withBuffer(use func(*bytes.Buffer) error) error {

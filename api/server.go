@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"log/slog"
@@ -150,7 +151,7 @@ type responder struct {
 func newResponder(log *slog.Logger) *responder {
 	return &responder{
 		log:       log,
-		buffers:   newBufferPool(),
+		buffers:   &sync.Pool{New: func() any { return new(bytes.Buffer) }},
 		now:       time.Now,
 		onFailure: func(errs.Code) {},
 		// Struct tags have the meaning of encoding/json, and maps are sorted, so that equal

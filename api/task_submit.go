@@ -204,11 +204,6 @@ func (s *Server) waitForTask(r *http.Request, id string, patience time.Duration,
 	return t, err
 }
 
-// boundWait limits a wait in seconds to the maximum.
-func (s *Server) boundWait(seconds int) time.Duration {
-	return min(time.Duration(seconds)*time.Second, s.maxWait())
-}
-
 // maxWait returns the maximum wait of a request.
 func (s *Server) maxWait() time.Duration {
 	return max(min(maxWait, s.opts.RequestTimeout-afterWait), 0).Truncate(time.Second)

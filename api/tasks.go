@@ -87,14 +87,14 @@ func (q *query) taskCursor() (place orchestrator.TaskCursor) {
 //	@Failure		503	"The limit of waiting requests is reached"
 func (s *Server) getTask(r request) (any, error) {
 	q := newQuery(r.Request, "wait", "version")
-	patience, version := s.boundWait(q.Int("wait", 0, int(maxWait.Seconds()), 0)), q.OptInt("version", 0, 1<<53)
+	seconds, version := q.Int("wait", 0, int(maxWait.Seconds()), 0), q.OptInt("version", 0, 1<<53)
 	if err := q.Err(); err != nil {
 		return nil, err
 	}
 	if _, err := s.visibleTask(r); err != nil {
 		return nil, err
 	}
-	if patience > 0 {
+	if patience := min(time.Duration(seconds)*time.Second, s.maxWait()); patience > 0 {
 		if _, err := s.waitForTask(r.Request, r.id, patience, s.waitForChange(version)); err != nil {
 			return nil, err
 		}

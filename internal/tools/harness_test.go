@@ -58,7 +58,7 @@ func submitAndWait(t *testing.T, s *toolstest.Tools, by models.Principal, capabi
 // output returns the output of a task.
 func output(t *testing.T, s *toolstest.Tools, task models.Task) (text string) {
 	t.Helper()
-	require.NoError(t, s.Work.OutputOf(t.Context(), task, models.StreamResult, 0, func(c models.OutputChunk) error {
+	require.NoError(t, s.Work.Output(t.Context(), task, models.StreamResult, 0, func(c models.OutputChunk) error {
 		text += string(c.Data)
 		return nil
 	}))

@@ -24,10 +24,8 @@ type Options struct {
 	// RecomputeInterval is the least time between two computations of ranks and communities,
 	// default 10 s; they follow a change of the graph.
 	RecomputeInterval time.Duration
-	// Retention is how long an unused edge is kept, default 30 days, and MaxEdges how many are
-	// kept, default 20,000: the least recently used are removed first.
-	Retention time.Duration
-	MaxEdges  int
+	// MaxEdges is how many edges are kept, default 20,000: the least recently used are removed first.
+	MaxEdges int
 	// MaxPending is how many edges may wait to be written, default 10,000; further runs are
 	// rejected.
 	MaxPending int
@@ -44,6 +42,9 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// retention is how long an unused edge, node or vector is kept.
+const retention = 30 * 24 * time.Hour
+
 func (o *Options) withDefaults() Options {
 	var out Options
 	if o != nil {
@@ -52,7 +53,6 @@ func (o *Options) withDefaults() Options {
 	out.CacheSize = cmp.Or(out.CacheSize, 100)
 	out.FlushInterval = cmp.Or(out.FlushInterval, time.Second)
 	out.RecomputeInterval = cmp.Or(out.RecomputeInterval, 10*time.Second)
-	out.Retention = cmp.Or(out.Retention, 30*24*time.Hour)
 	out.MaxEdges = cmp.Or(out.MaxEdges, 20_000)
 	out.MaxPending = cmp.Or(out.MaxPending, 10_000)
 	out.EmbedTimeout = cmp.Or(out.EmbedTimeout, 300*time.Millisecond)

@@ -199,7 +199,7 @@ func (v *vectors) maintain(ctx context.Context) {
 			v.failed(err)
 			return v.opts.EmbedPause, nil
 		}
-		return v.opts.Retention / 4, nil
+		return retention / 4, nil
 	}).Run(ctx)
 }
 

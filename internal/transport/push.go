@@ -26,7 +26,7 @@ type pushers struct {
 }
 
 func newPushers(s *Server) *pushers {
-	p := &pushers{server: s, client: newPushClient(&s.opts), byAgent: map[string]*pusher{}}
+	p := &pushers{server: s, client: &pushClient{s.opts.Guard.Transport(pushTimeout), s.opts.UserAgent}, byAgent: map[string]*pusher{}}
 	p.poller = background.NewPollLoop(background.PollOptions{Task: "reading the push targets", Logger: s.log},
 		func(ctx context.Context) (time.Duration, error) { return reloadInterval, p.syncTargets(ctx) })
 	return p

@@ -30,10 +30,6 @@ type pushClient struct {
 	userAgent string
 }
 
-func newPushClient(o *Options) *pushClient {
-	return &pushClient{transport: o.Guard.Transport(pushTimeout), userAgent: o.UserAgent}
-}
-
 // probe checks that the target responds, with HEAD, or with an empty POST if HEAD fails.
 func (c *pushClient) probe(ctx context.Context, t models.PushTarget) error {
 	status, err := c.request(ctx, t, http.MethodHead, "", nil)
