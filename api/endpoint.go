@@ -272,6 +272,7 @@ func rejectBody(r *http.Request) error {
 const contentTypeMergePatch = "application/merge-patch+json"
 
 // decode reads a JSON body into v and returns the raw body. It checks types, not values.
+// If optional is set, the body may be empty.
 func (s *Server) decode(w http.ResponseWriter, r *http.Request, v any, optional bool) ([]byte, error) {
 	accepted := []string{contentTypeJSON}
 	if r.Method == http.MethodPatch {

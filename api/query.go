@@ -162,7 +162,7 @@ func (q *query) parseTime(name, wrong string) *time.Time {
 	var t time.Time
 	if err := t.UnmarshalText([]byte(text)); err != nil { // stricter than time.Parse
 		if strings.Contains(text, " ") { // a plus sign that was not escaped
-			wrong += "; write + as %%2B in a URL"
+			wrong += "; encode + as %%2B in a URL"
 		}
 		q.Fail(name, "date_time", wrong, name, input.Quote(text))
 		return nil

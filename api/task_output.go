@@ -238,22 +238,13 @@ func (c *outputCopy) writeData(o models.OutputChunk) error {
 	return c.writeZeros(upTo - c.at) // if the data is shorter than the span
 }
 
-func (c *outputCopy) writeZeros(count int64) error {
-	if count <= 0 {
-		return nil
+func (c *outputCopy) writeZeros(count int64) (err error) {
+	zeros := make([]byte, min(max(count, 0), 32<<10))
+	for n := 0; count > 0 && err == nil; count -= int64(n) {
+		n, err = c.to.Write(zeros[:min(count, int64(len(zeros)))])
+		c.at, c.sent = c.at+int64(n), c.sent+int64(n)
 	}
-	n, err := io.CopyN(c.to, zeroReader{}, count)
-	c.at, c.sent = c.at+n, c.sent+n
 	return err
-}
-
-// zeroReader returns only NULs.
-type zeroReader struct{}
-
-// Read implements io.Reader.
-func (zeroReader) Read(p []byte) (int, error) {
-	clear(p)
-	return len(p), nil
 }
 
 // byteRange parses a Range header (RFC 9110 §14.2) for a body of size bytes and returns the bytes

@@ -71,8 +71,8 @@ func newMigrator(db *sql.DB, name string, d goose.Dialect, opts ...goose.Provide
 // Close closes the connection.
 func (m *Migrator) Close() error { return m.db.Close() }
 
-// Up applies every pending migration and returns their names. It returns errs.Conflict for the schema
-// of a newer program.
+// Up applies every pending migration and returns their names. It returns errs.Conflict for the
+// schema of a newer program.
 func (m *Migrator) Up(ctx context.Context) ([]string, error) {
 	applied, err := m.names(m.provider.Up(ctx))
 	if err != nil {

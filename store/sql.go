@@ -147,8 +147,8 @@ func (tx *Tx) Exec(query string, args ...any) (int64, error) { return tx.exec(qu
 // not wait long.
 const batchRows = 1000
 
-// InBatches calls each step, each time in a transaction of its own and with the number of rows that
-// it may change, until it changes fewer. It returns the number of all.
+// InBatches runs the steps in order. It repeats each step, each time in a new transaction, until
+// the step changes fewer than limit rows. It returns the total number of changed rows.
 func (s *Store) InBatches(ctx context.Context, steps ...func(tx *Tx, limit int) (int64, error)) (total int64, err error) {
 	for _, step := range steps {
 		for n := int64(batchRows); n >= batchRows; total += n {

@@ -34,7 +34,7 @@ func (w *Webhooks) Create(ctx context.Context, by models.Principal, d WebhookDra
 	}
 	checkEvents(&v, d.Events)
 	secret := checkSecret(&v, d.Secret)
-	return w.giveSecret(ctx, by, secret, once, "a webhook was created", func(tx *store.Tx) (models.Webhook, error) {
+	return w.storeSecret(ctx, by, secret, once, "a webhook was created", func(tx *store.Tx) (models.Webhook, error) {
 		hook, err := fromDraft(tx, by, d, append(errs.Violations(nil), v...))
 		if err != nil {
 			return hook, err
@@ -44,9 +44,9 @@ func (w *Webhooks) Create(ctx context.Context, by models.Principal, d WebhookDra
 	})
 }
 
-// giveSecret runs a change that stores a secret in a webhook, unless it was run for the idempotency
+// storeSecret runs a change that stores a secret in a webhook, unless it was run for the idempotency
 // key before. message is the log entry of the change.
-func (w *Webhooks) giveSecret(ctx context.Context, by models.Principal, secret []byte, once *models.Idempotency, message string,
+func (w *Webhooks) storeSecret(ctx context.Context, by models.Principal, secret []byte, once *models.Idempotency, message string,
 	change func(*store.Tx) (models.Webhook, error),
 ) (out Created, err error) {
 	err = w.store.Write(ctx, func(tx *store.Tx) error {
@@ -240,7 +240,7 @@ func (w *Webhooks) Rotate(ctx context.Context, by models.Principal, id string, d
 	if err := found.Err(); err != nil {
 		return Created{}, err
 	}
-	return w.giveSecret(ctx, by, made, once, "a webhook got a new secret", func(tx *store.Tx) (models.Webhook, error) {
+	return w.storeSecret(ctx, by, made, once, "a webhook got a new secret", func(tx *store.Tx) (models.Webhook, error) {
 		hook, err := lock(tx, by, id)
 		if err != nil {
 			return hook, err

@@ -97,7 +97,7 @@ func (w *Webhooks) startWorkers(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// notify wakes the worker of a webhook that has due deliveries or, with changed, was changed; it
+// notify wakes the worker of a webhook. changed makes the worker read the webhook again. notify
 // reports whether there is a worker.
 func (w *Webhooks) notify(id string, changed bool) bool {
 	w.mu.Lock()

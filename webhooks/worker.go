@@ -36,7 +36,7 @@ const (
 )
 
 // worker delivers to one webhook that this replica has leased, until nothing is due. Its fields
-// belong to the goroutine of run, except the last ones. Whatever may let run continue sets wake; only
+// belong to the goroutine of run, except the last ones. Every event for run sets wake; only
 // the end of a transaction has a channel of its own.
 //
 // A delivery is busy from its submission to a runner until its result is stored; no second
@@ -118,7 +118,7 @@ func (k *worker) idle() bool {
 	return k.inFlight == 0 && k.saving == 0 && len(k.unstored) == 0 && len(k.page) == 0 && !k.more
 }
 
-// backsOff reports whether the worker waits before the next use of a failing database. It does not
+// backsOff reports whether the worker waits before it uses a failing database again. It is false
 // when the attempts must end.
 func (k *worker) backsOff() bool { return time.Now().Before(k.retryAt) && k.work.Err() == nil }
 

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net/http"
 	"strings"
+	"syscall"
 	"time"
 
 	"comet/internal/config"
@@ -43,10 +44,18 @@ type unreachableError struct {
 }
 
 func (e *unreachableError) Error() string {
+	if e.disconnected() {
+		return fmt.Sprintf("the connection to the server at %s ended before the response: %v", e.server, e.cause)
+	}
 	return fmt.Sprintf("the server at %s cannot be reached: %v", e.server, e.cause)
 }
 
 func (e *unreachableError) Unwrap() error { return e.cause }
+
+// disconnected reports whether the request may have reached the server.
+func (e *unreachableError) disconnected() bool {
+	return errors.Is(e.cause, io.EOF) || errors.Is(e.cause, io.ErrUnexpectedEOF) || errors.Is(e.cause, syscall.ECONNRESET)
+}
 
 // apiError is an error response.
 type apiError struct {
@@ -129,10 +138,11 @@ func explain(err error) (code int, lines []string) {
 			return code, []string{mistake.Detail}
 		}
 	case errors.As(err, &unreachable):
-		return exitUnavailable, []string{
-			unreachable.Error(),
-			`  Is it running? "comet serve" starts one here; --server, COMET_SERVER or the client configuration names another.`,
+		hint := `  Is it running? "comet serve" starts one here; --server, COMET_SERVER or the client configuration names another.`
+		if unreachable.disconnected() {
+			hint = "  A requested change may have been made. Check it, or repeat the command with the same --idempotency-key."
 		}
+		return exitUnavailable, []string{unreachable.Error(), hint}
 	case errors.As(err, &api):
 		return exitCodeOf(api.status), problemLines(api)
 	case errors.Is(err, context.Canceled):

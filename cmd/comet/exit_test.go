@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -55,6 +57,14 @@ func TestReport(t *testing.T) {
 		err := newAPIError(resp, []byte(`{"type":"/p","title":"Invalid request","status":400,"code":"invalid-request","detail":"two things",
 			"errors":[{"pointer":"/id","rule":"r","detail":"id must be short"},{"parameter":"limit","rule":"r","detail":"limit must be small"}]}`))
 		require.Equal(t, "comet: Invalid request: two things\n  /id: id must be short\n  limit must be small\n", reported(err))
+	})
+
+	t.Run("says that a change may have been made after the connection was lost", func(t *testing.T) {
+		t.Parallel()
+		text := reported(&unreachableError{server: "http://x", cause: fmt.Errorf("Post: %w", io.EOF)})
+		require.Equal(t, "comet: the connection to the server at http://x ended before the response: Post: EOF\n"+
+			"  A requested change may have been made. Check it, or repeat the command with the same --idempotency-key.\n", text)
+		require.Contains(t, reported(&unreachableError{server: "http://x", cause: syscall.ECONNREFUSED}), "Is it running?")
 	})
 
 	t.Run("prints a field that repeats the detail once", func(t *testing.T) {

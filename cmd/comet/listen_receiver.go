@@ -103,15 +103,10 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	event.ID = req.Header.Get(signature.HeaderID)
-	if !r.isHandled(event) {
+	isOwnTest := !r.started.Load() && event.Type == "webhook.test"
+	if !isOwnTest && !r.seen.Contains(event.ID) {
 		r.handleEvent(w, req, event, body)
 	}
-}
-
-// isHandled reports whether the event needs no handling: it was handled before, or it is the
-// listener's own test event.
-func (r *receiver) isHandled(event received) bool {
-	return r.seen.Contains(event.ID) || !r.started.Load() && event.Type == "webhook.test"
 }
 
 // handleEvent forwards an event, if that is wanted, and prints it. An event that the other server

@@ -210,7 +210,7 @@ func (s *session) failureText(ctx context.Context, r *agent.Request, reply agent
 		text += "; there are agents of the types " + someOf(types)
 		end = cmp.Or(input.DidYouMean(r.To, types), end)
 	}
-	return text + end + ` "comet agents list" shows what agents offer; "comet worker" offers more`
+	return text + end + ` "comet agents list" shows what agents offer; "comet worker" adds a worker`
 }
 
 // exitOfCode is the exit code for an error of the envelope protocol.

@@ -105,7 +105,7 @@ func TestTailReconnectsBeforeTheFirstEvent(t *testing.T) {
 	}
 }
 
-// TestTailFailsWithoutAFirstConnection proves that --after is no sign of a connection.
+// TestTailFailsWithoutAFirstConnection checks that a failed first connection is not retried.
 func TestTailFailsWithoutAFirstConnection(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())

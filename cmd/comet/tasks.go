@@ -80,7 +80,7 @@ func printTaskOutput(ctx context.Context, c *call) error {
 }
 
 // copyOutput requests a task's output and copies it to standard output unchanged, or escaped for a
-// terminal. err is the error of making the request.
+// terminal. It returns err, the error of creating req, if err is not nil.
 func (s *session) copyOutput(req *http.Request, err error) error {
 	if err != nil {
 		return err

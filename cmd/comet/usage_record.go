@@ -107,7 +107,8 @@ func readFacts(data []byte) (facts []factText, err error) {
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("fact %d is not JSON: %w", len(facts)+1, err)
+			at := 1 + bytes.Count(data[:dec.InputOffset()], []byte("\n"))
+			return nil, fmt.Errorf("fact %d on line %d is not JSON: %w", len(facts)+1, at, err)
 		}
 		end := int(dec.InputOffset())
 		begin := end - len(value)

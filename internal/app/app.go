@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -73,16 +74,25 @@ type App struct {
 
 	// freshToken is the admin token that this start generated, "" for none.
 	freshToken string
+	started    atomic.Bool
 }
 
 // Start starts the background work and the listeners, and returns. The first admin token is generated
-// last, so that a start that fails has not used up the one time that it is printed.
+// last: it is printed only once, and a start that fails must not use it up.
 func (a *App) Start(ctx context.Context) (err error) {
-	if err := a.services.Start(ctx); err != nil || a.cfg.AdminToken != "" {
-		return err
+	if err = a.services.Start(ctx); err == nil && a.cfg.AdminToken == "" {
+		a.freshToken, err = ensureAdmin(context.WithoutCancel(ctx), a.tokens, a.cfg.Data)
 	}
-	a.freshToken, err = ensureAdmin(ctx, a.tokens, a.cfg.Data)
+	a.started.Store(err == nil)
 	return err
+}
+
+// ready returns an error until Start has returned, and while the server drains.
+func (a *App) ready(ctx context.Context) error {
+	if !a.started.Load() {
+		return errs.New(errs.Unavailable, "the server is starting")
+	}
+	return a.http.ready(ctx)
 }
 
 // URL returns the URL of the server for clients on this machine. Call it after Start.

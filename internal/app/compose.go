@@ -224,7 +224,7 @@ func (a *App) apiOptions(relay *events.Relay, natsBus *bus.Bus, work *orchestrat
 		Clock:        a.opts.Clock,
 		AccessSample: a.cfg.Log.Sample,
 		Checks: map[string]func(context.Context) error{
-			"server":     func(ctx context.Context) error { return a.http.ready(ctx) },
+			"server":     a.ready,
 			"database":   a.store.Ping,
 			"migrations": a.store.CheckSchema,
 			"events":     relay.Check,

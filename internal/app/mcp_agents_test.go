@@ -137,7 +137,7 @@ func TestMCPSubmitTask(t *testing.T) {
 					require.Equal(t, "which format?", asked.Question)
 					require.Equal(t, []string{"json", "txt"}, asked.Options)
 					answer := called(t, mute, "comet:reply_task", map[string]any{"task_id": asked.TaskID, "reply": "json"})
-					require.Contains(t, mcptest.TextOf(t, answer), "in json", "who cannot be asked answers with a call")
+					require.Contains(t, mcptest.TextOf(t, answer), "in json", "a client without elicitation replies with a call")
 				})
 			}
 		})

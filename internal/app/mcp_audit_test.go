@@ -177,7 +177,7 @@ func TestMCPEvents(t *testing.T) {
 }
 
 // TestMCPStopWritesAllCharges checks the order in which the server stops: every call that it still
-// answered over HTTP is in the audit log and in the ledger after the next start.
+// responded to over HTTP is in the audit log and in the ledger after the next start.
 func TestMCPStopWritesAllCharges(t *testing.T) {
 	t.Parallel()
 	hubs(t, func(t *testing.T, database string) {
@@ -207,7 +207,7 @@ func TestMCPStopWritesAllCharges(t *testing.T) {
 		all.Wait()
 		next := startHub(t, h.cfg, paper)
 		trail := next.calls(t, "?limit=1000&agent_id=reader")
-		require.GreaterOrEqual(t, int64(len(trail)), answered.Load(), "every call that was answered has its line")
+		require.GreaterOrEqual(t, int64(len(trail)), answered.Load(), "every call that got a response has an audit record")
 		require.Equal(t, spent(trail), next.used(t, "reader"))
 		require.Zero(t, get[struct{ Reserved int64 }](t, next.client, "/api/v1/agents/reader/usage").Reserved)
 	})

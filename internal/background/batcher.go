@@ -34,7 +34,7 @@ type BatcherOptions struct {
 
 // Batcher collects items in memory and writes them in batches, in their order. It is a Service that
 // writes periodically; Stop writes the pending items. No item is lost silently: each is written,
-// refused by Add or AddWait, or still pending when Flush and Stop return an error. It is safe for
+// refused by Add or AddWait, or still pending when Flush or Stop returns an error. It is safe for
 // concurrent use.
 type Batcher[T any] struct {
 	*Loop
@@ -84,7 +84,7 @@ func (b *Batcher[T]) Add(item T) bool {
 	return true
 }
 
-// AddWait adds an item. It waits while MaxPending items are pending. After Stop, also if that ends
+// AddWait adds an item. It waits while MaxPending items are pending. After Stop, and if Stop ends
 // the wait, it returns ErrStopped at once and does not add the item.
 func (b *Batcher[T]) AddWait(item T) error {
 	b.mu.Lock()

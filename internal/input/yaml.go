@@ -80,10 +80,10 @@ func (d *Document) failYAML(err error, data []byte) {
 		message = m[2]
 		if fromParser(message) {
 			line++
-			if !strings.HasSuffix(message, "content") && !strings.HasSuffix(message, "start>") {
+			if strings.HasSuffix(message, "expected key") || strings.HasSuffix(message, "indicator") {
 				begin := line
 				line = max(line, firstFailure(data, err))
-				message += fmt.Sprintf(" in the value that begins on line %d; check the indentation and the brackets of this line", begin)
+				message += fmt.Sprintf(" in the value that begins on line %d; check its indentation and brackets", begin)
 			}
 		}
 	}
@@ -100,27 +100,26 @@ func (d *Document) failYAML(err error, data []byte) {
 	d.fail(line, errs.MalformedYAML, "", "syntax", "the document is not valid YAML: %s", ClipTo(message, maxMessage))
 }
 
-// maxSearched is the maximum size in bytes of a document in which firstFailure searches: it parses the
+// maxSearched is the maximum size in bytes of a document that firstFailure searches. It parses the
 // document about 20 times.
-const maxSearched = 1 << 20
+const maxSearched = 512 << 10
 
-// firstFailure returns the line at which a document begins to have an error: the last line of its
-// shortest beginning that has the same error. It is 0 for a large document.
+// firstFailure returns the number of the line that causes failure: the last line of the shortest
+// prefix of data that fails with the same error. It returns 0 if data is longer than maxSearched.
 func firstFailure(data []byte, failure error) int {
 	if len(data) > maxSearched {
 		return 0
 	}
 	lines := bytes.SplitAfter(data, []byte("\n"))
-	ends := make([]int, len(lines))
-	for i, end := 0, 0; i < len(lines); i++ {
-		end += len(lines[i])
-		ends[i] = end
-	}
-	return 1 + sort.Search(len(lines)-1, func(i int) bool {
+	n := sort.Search(len(lines), func(i int) bool {
 		var doc yaml.Node
-		err := yaml.Unmarshal(data[:ends[i]], &doc)
+		err := yaml.Unmarshal(bytes.Join(lines[:i+1], nil), &doc)
 		return err != nil && err.Error() == failure.Error()
 	})
+	if n == len(lines) { // the error is in a second document
+		return 0
+	}
+	return n + 1
 }
 
 // fromParser reports whether the message is from the library's parser, not its scanner.

@@ -130,6 +130,9 @@ func (s *subscriptions) send(ctx context.Context) (time.Duration, error) {
 
 // sweep removes the subscriptions of disconnected clients, which the SDK drops without notice.
 func (s *subscriptions) sweep(ctx context.Context) {
+	s.mu.Lock()
+	known := slices.Collect(maps.Keys(s.ends)) // a session that is added meanwhile may be missing in alive
+	s.mu.Unlock()
 	alive := map[*mcp.ServerSession]bool{}
 	for _, server := range s.server.sdkServers() {
 		for session := range server.Sessions() {
@@ -138,9 +141,9 @@ func (s *subscriptions) sweep(ctx context.Context) {
 	}
 	var ended []func(context.Context)
 	s.mu.Lock()
-	for session, ends := range s.ends {
+	for _, session := range known {
 		if !alive[session] {
-			ended = slices.AppendSeq(ended, maps.Values(ends))
+			ended = slices.AppendSeq(ended, maps.Values(s.ends[session]))
 			delete(s.ends, session)
 		}
 	}

@@ -85,7 +85,7 @@ func (g *Guard) Refused(addr netip.Addr) (reason string, refused bool) {
 // its kind and the setting that permits it.
 func (g *Guard) Check(addr netip.Addr) error { return g.check(addr.String()+" is", addr) }
 
-// check is Check with another beginning of the message, such as "10.0.0.1 is".
+// check is Check with an error message that begins with subject, such as "10.0.0.1 is".
 func (g *Guard) check(subject string, addr netip.Addr) error {
 	reason, refused := g.Refused(addr)
 	if !refused {

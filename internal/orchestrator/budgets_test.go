@@ -131,7 +131,7 @@ func TestBudget(t *testing.T) {
 		e = refuse(50_001)
 		require.True(t, e.Permanent)
 		require.NotContains(t, e.Meta, "reset_at")
-		require.Equal(t, "no agent that offers work has a daily budget of 50001 tokens: submit the task with a smaller budget, or raise the budget of an agent", e.Detail)
+		require.Equal(t, "no agent that offers work has a daily budget of at least 50001 tokens: submit the task with a smaller budget, or raise the budget of an agent", e.Detail)
 
 		h.worker(t, "b", 1, "work")
 		require.NoError(t, h.Leave(t.Context(), "b", true))

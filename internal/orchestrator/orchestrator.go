@@ -52,8 +52,8 @@ type Options struct {
 	Feed *events.Feed
 	// Resolver resolves references in the parameters of tasks with a session; nil leaves them as text.
 	Resolver Resolver
-	// ReservedSessionID reports whether only a protocol may give an id to a session, as NewSession.ID
-	// does; default none.
+	// ReservedSessionID reports whether OpenSession rejects an id because only NewSession.ID may
+	// return it; default none.
 	ReservedSessionID func(id string) bool
 	// Waker wakes other replicas; default none.
 	Waker Waker

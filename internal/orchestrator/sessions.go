@@ -25,7 +25,7 @@ func (o *Orchestrator) OpenSession(ctx context.Context, by models.Principal, id 
 		id = made.String()
 	} else if reserved := o.opts.ReservedSessionID; reserved != nil && reserved(id) {
 		var v errs.Violations
-		v.Add(errs.InvalidRequest, "/id", "reserved", "%q is an id that comet gives to sessions; choose another id or omit it", id)
+		v.Add(errs.InvalidRequest, "/id", "reserved", "the id %q is reserved; choose another id or omit it", id)
 		return out, v.Err()
 	}
 	if facts = orEmpty(facts); !isObject(facts) {

@@ -203,7 +203,7 @@ func (op *operation) submissionError(t models.Task, in models.TaskInput, p Polic
 }
 
 // budgetError is the error for a task that no agent's budget covers. It is permanent if no agent
-// that offers the work has a daily budget of the size.
+// that offers the work has a daily budget that is large enough.
 func (op *operation) budgetError(t models.Task, in models.TaskInput, p Policy) error {
 	e := errs.New(errs.BudgetExceeded, "no agent that offers %s has %d tokens left today", requirements(in), *t.Budget).With("requested", *t.Budget)
 	most, usedUp := int64(0), false
@@ -223,17 +223,17 @@ func (op *operation) budgetError(t models.Task, in models.TaskInput, p Policy) e
 		return cmp.Or[error](err, e)
 	}
 	e.Permanent = true
-	e.Detail = fmt.Sprintf("no agent that offers %s has a daily budget of %d tokens: submit the task with a smaller budget, or raise the budget of an agent",
+	e.Detail = fmt.Sprintf("no agent that offers %s has a daily budget of at least %d tokens: submit the task with a smaller budget, or raise the budget of an agent",
 		requirements(in), *t.Budget)
 	return e
 }
 
 // unavailableAgentCovers reports whether an agent that is full or offline has a daily budget that
-// covers the task. If there are more such agents than a decision lists, it assumes so.
+// covers the task. It returns true if a decision cannot list all such agents.
 func (op *operation) unavailableAgentCovers(t models.Task, in models.TaskInput, p Policy) (bool, error) {
 	rejected := op.index.Select(selectionRequest(t.Depth, in, p, nil)).Rejected
 	for _, r := range rejected {
-		if r.Reason.Verdict() == selection.Unsupported { // and so are all after it
+		if r.Reason.Verdict() == selection.Unsupported { // the remaining ones are unsupported too
 			return false, nil
 		}
 		a, err := op.tx.Agents().Get(r.AgentID)

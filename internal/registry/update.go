@@ -30,7 +30,8 @@ func (r *Registry) Update(ctx context.Context, by models.Principal, id string, p
 	}
 	var out Updated
 	err := r.store.Write(ctx, func(tx *store.Tx) error {
-		if movesChains(p) {
+		// The ledger's decisions depend on these fields, and it locks chains before agents.
+		if p.ParentID.Set || p.TokenBudget.Set || p.BudgetScope.Set || p.IsActive.Set {
 			if err := tx.Agents().LockChains(); err != nil {
 				return err
 			}
@@ -96,12 +97,6 @@ func (r *Registry) Deactivate(ctx context.Context, by models.Principal, id strin
 		}
 		return save(ctx, tx, by, before, after)
 	})
-}
-
-// movesChains reports whether a patch changes fields on which decisions of the ledger
-// depend. The ledger locks chains before agents, so such a patch must do the same.
-func movesChains(p AgentPatch) bool {
-	return p.ParentID.Set || p.TokenBudget.Set || p.BudgetScope.Set || p.IsActive.Set
 }
 
 // checkImmutable accepts id, level and frequency_hz with the value they have.

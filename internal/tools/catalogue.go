@@ -175,7 +175,9 @@ func (svc *Service) refresh(ctx context.Context, id string) (differs bool, err e
 	}
 	svc.catalogueMu.Lock()
 	before, had := svc.upstreamTools[id]
-	differs = had != (tools != nil) || !slices.EqualFunc(before, tools, sameTool)
+	differs = had != (tools != nil) || !slices.EqualFunc(before, tools, func(a, b *Tool) bool {
+		return a.ID == b.ID && a.digest == b.digest && a.Class == b.Class && a.quarantined == b.quarantined
+	})
 	if tools == nil {
 		delete(svc.upstreamTools, id)
 	} else {
@@ -197,11 +199,6 @@ func (svc *Service) refreshNow(ctx context.Context, id string) {
 	if differs {
 		svc.publish()
 	}
-}
-
-// sameTool reports whether two tools are the same for callers.
-func sameTool(a, b *Tool) bool {
-	return a.ID == b.ID && a.digest == b.digest && a.Class == b.Class && a.quarantined == b.quarantined
 }
 
 // publish builds the catalogue and notifies clients.

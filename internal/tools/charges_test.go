@@ -122,7 +122,7 @@ func TestCharges(t *testing.T) {
 	})
 }
 
-func TestConcurrentCallsOverspendByTheCallsInProgressAtMost(t *testing.T) {
+func TestConcurrentCallsOverspendAtMostByTheCallsInProgress(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		s := toolstest.Start(t, db, nil, newEssays(t))
@@ -153,7 +153,7 @@ func TestConcurrentCallsOverspendByTheCallsInProgressAtMost(t *testing.T) {
 	})
 }
 
-// TestStopWritesAllCharges checks that every call that stopping tools still answered is in the audit
+// TestStopWritesAllCharges checks that each call that succeeds before Stop returns is in the audit
 // log and in the ledger after the next start.
 func TestStopWritesAllCharges(t *testing.T) {
 	t.Parallel()

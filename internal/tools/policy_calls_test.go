@@ -21,7 +21,7 @@ func TestPolicyOfCalls(t *testing.T) {
 		paper, ink := mcptest.NewPaper(t, "paper"), mcptest.NewPaper(t, "ink")
 		s := toolstest.Start(t, db, &toolstest.Options{Tools: tools.Options{Expose: tools.ExposeAll}}, paper, ink)
 
-		t.Run("a denied tool is hidden from its token and unknown to its calls", func(t *testing.T) {
+		t.Run("a denied tool is not listed, and a call of it fails as if it did not exist", func(t *testing.T) {
 			c := s.Client(t, "", models.ScopeToolsCall, models.ScopeMessagesSend, models.ScopeTasksRead)
 			c.RequireSays(t, "shredded", "paper:shred", nil)
 			c.SetPolicy(t, `{"deny":[{"tool":"paper:shred"},{"tool":"ink"},{"tool":"comet:submit_*"}]}`)

@@ -45,7 +45,7 @@ func (q quarantined) requireRejected(t *testing.T) {
 	before := q.paper.Calls()
 	text := q.Admin().RequireFails(t, "TOOL_NOT_FOUND", "paper:note", nil)
 	require.Contains(t, text, "see comet upstreams tools paper")
-	require.NotContains(t, text, "approve paper", "the caller is not the one who approves")
+	require.NotContains(t, text, "approve paper", "the error does not tell a caller to approve the tool")
 	require.NotContains(t, q.Admin().Search(t, "note says"), "paper:note")
 	require.Equal(t, before, q.paper.Calls())
 }

@@ -79,7 +79,7 @@ func (svc *Service) ReadResource(ctx context.Context, by Caller, uri string) (ou
 	return out, err
 }
 
-// resourceServer returns the upstream that has a resource, or first a template if isTemplate is set.
+// resourceServer returns the upstream that has a resource. With isTemplate, uri may be a template.
 func (svc *Service) resourceServer(ctx context.Context, by Caller, uri string, isTemplate bool) (string, error) {
 	policy, err := svc.policyOf(ctx, by)
 	if err != nil {

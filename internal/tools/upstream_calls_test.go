@@ -81,7 +81,7 @@ func TestUpstreamsOfTheAPI(t *testing.T) {
 			})
 		}
 
-		t.Run("one that is down hides only its tools and shows the reason", func(t *testing.T) {
+		t.Run("a failed upstream hides only its own tools and reports the reason", func(t *testing.T) {
 			require.NoError(t, s.Put(t, "gone", map[string]any{"url": "http://127.0.0.1:1/mcp"}))
 			toolstest.Eventually(t, func() bool {
 				u, err := s.Upstream("gone")

@@ -84,7 +84,9 @@ func newSnapshot(number uint64, docs []*document) *snapshot {
 	}
 	s.spellings = toolSpellings(docs)
 	n := len(docs)
-	s.accumulators = &sync.Pool{New: func() any { return newAccumulator(n) }}
+	s.accumulators = &sync.Pool{New: func() any {
+		return &accumulator{total: make([]float32, n), best: make([]float32, n), covered: make([]float32, n), inName: make([]float32, n)}
+	}}
 	return s
 }
 
@@ -137,10 +139,6 @@ type accumulator struct {
 
 	best, inName []float32 // of the term at hand
 	seen         []int32   // documents with a best
-}
-
-func newAccumulator(n int) *accumulator {
-	return &accumulator{total: make([]float32, n), best: make([]float32, n), covered: make([]float32, n), inName: make([]float32, n)}
 }
 
 func (a *accumulator) reset() {

@@ -188,7 +188,7 @@ func (s *Server) Drain() { s.connections.drain() }
 func (s *Server) Stop(ctx context.Context) error {
 	s.connections.drain()
 	late := background.WaitFor(ctx, s.connections.running.Wait)
-	s.cancel() // cuts the remaining connections
+	s.cancel() // closes the remaining connections
 	err := s.loop.Stop(ctx)
 	if late == nil {
 		return err

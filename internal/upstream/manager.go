@@ -19,7 +19,7 @@ import (
 // waits for an upstream without a limit of its own.
 type Manager struct {
 	opts Options
-	// changes wait for notifier, which calls OnChange from its own goroutine, so that a slow receiver
+	// changes are delivered to OnChange by notifier in its own goroutine, so that a slow receiver
 	// blocks no upstream. Equal pending changes are merged into the last one, so that the last
 	// notification describes the current state.
 	changes  *background.Pending[Change]

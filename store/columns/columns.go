@@ -114,8 +114,8 @@ func Value(value any) (any, error) {
 // column is the scan target of a stored value. It keeps no reference to the driver's memory.
 type column struct{ into any }
 
-// Target returns the scan target of a column. database/sql scans the commonest types itself and fails
-// for NULL, which their columns do not contain, except *string and []byte.
+// Target returns the scan target of a column. database/sql scans the commonest types itself and
+// fails for NULL, except into **string and *[]byte. The columns of the other types contain no NULL.
 func Target(into any) any {
 	switch into.(type) {
 	case *string, *int64, *bool, *float64, **string, *[]byte:

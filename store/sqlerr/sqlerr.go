@@ -45,16 +45,16 @@ const (
 	pgNULInJSON            = "22P05"
 )
 
-// Open returns errs.Unavailable with a remedy if err means that a database, a file or a server, cannot be
-// opened; nil for other errors.
+// Open returns errs.Unavailable with a remedy if err means that a database, a file or a server,
+// cannot be opened, and nil for other errors.
 func Open(err error, database string) error {
 	var failed *sqlite.Error
 	var connect *pgconn.ConnectError
 	switch {
 	case errors.As(err, &failed) && failed.Code()&0xff == sqliteCantOpen:
-		return errs.Wrap(errs.Unavailable, err, "the database %s cannot be opened: check the owner and the mode of the file and its directory, or name another directory with --data", database)
+		return errs.Wrap(errs.Unavailable, err, "the database %s cannot be opened: check the owner and the permissions of the file and its directory, or choose another directory with --data", database)
 	case errors.As(err, &failed) && failed.Code()&0xff == sqliteNotADB:
-		return errs.Wrap(errs.Unavailable, err, "%s is not a database: restore a backup with \"comet restore FILE --force\", or name another directory with --data", database)
+		return errs.Wrap(errs.Unavailable, err, "%s is not a database: restore a backup with \"comet restore FILE --force\", or choose another directory with --data", database)
 	case errors.As(err, &connect):
 		return errs.Wrap(errs.Unavailable, err, "%s cannot be reached at %s; check --database-url: %v", database, connect.Config.Host, connect.Unwrap())
 	}

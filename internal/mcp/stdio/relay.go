@@ -67,7 +67,7 @@ type relay struct {
 	url, token string
 	log        *slog.Logger
 	http       *http.Client
-	unanswered sync.WaitGroup      // requests without a response
+	unanswered sync.WaitGroup      // requests whose response is pending
 	running    sync.WaitGroup      // streams and subscriptions, which last until the client disconnects
 	slots      *semaphore.Weighted // one for each running request
 	calls      sync.Map            // the context.CancelFunc of each running request by its id

@@ -153,7 +153,7 @@ func responseError(res *http.Response, refusal []byte) error {
 }
 
 // beginSession stores the session that the response to initialize began and opens its stream.
-// Without a revision the server rejects what follows.
+// If revision is "", the server rejects the next requests.
 func (r *relay) beginSession(id, revision string) {
 	r.mu.Lock()
 	r.session.id, r.session.revision = id, revision
@@ -269,7 +269,7 @@ func parseResponse(msg []byte) (m response) {
 
 func (m response) isError() bool { return len(m.Error) > 0 }
 
-// isTo reports whether the message is the response to one of the client.
+// isTo reports whether m is the response to asked, a message of the client.
 func (m response) isTo(asked *message) bool {
 	return m.Method == "" && (asked.raw[0] == '[' || bytes.Equal(m.ID, asked.ID))
 }

@@ -103,7 +103,7 @@ func TestReservedSessionNames(t *testing.T) {
 		}
 		_, err := f.work.OpenSession(t.Context(), principal("user"), "Sa000000", nil)
 		require.True(t, errs.Is(err, errs.InvalidRequest), "the name after S9999999: %v", err)
-		for _, other := range []string{"S", "s1", "S01", "S1a", "Session", "SA000000"} {
+		for _, other := range []string{"S", "s1", "S01", "S1a", "Session", "Session1", "Schedule", "Sprint2024", "S-5", "SA000000"} {
 			_, err := f.work.OpenSession(t.Context(), principal("user"), other, nil)
 			require.NoError(t, err, other)
 		}

@@ -11,11 +11,15 @@ import (
 	"comet/models"
 )
 
-// ReservesSession reports whether only this protocol gives an id to sessions: S1, S2 and on.
-// Otherwise another session could have the name of the next context.
+// reservedContexts is the number of contexts whose names are reserved. Names such as Schedule, which
+// only later contexts have, are not.
+const reservedContexts = 100_000_000
+
+// ReservesSession reports whether an id is reserved for the sessions of this protocol: S1, S2, etc.
+// Without the reservation, the session of another API could have the id of a future context.
 func ReservesSession(id string) bool {
-	_, is := shortid.ContextNumber(id)
-	return is
+	n, is := shortid.ContextNumber(id)
+	return is && n >= 0 && n < reservedContexts
 }
 
 // findSession returns the session that a sender names and owns.

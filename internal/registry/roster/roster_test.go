@@ -192,7 +192,7 @@ func TestParseYAMLRefuses(t *testing.T) {
 		"more agents than a document may have":  {good, "version: 1\nagents: [" + strings.Repeat("{},", 10_001) + "]", 2, "/agents", "max", "at most 10000 entries, not 10001"},
 		"a member whose name needs escaping":    {"    name: NOVA", "    name: NOVA\n    a/b~c: 1", 5, "/agents/0/a~1b~0c", "unknown_field", "a/b~c is not a known member"},
 		"a tag that hides a number":             {"level: 2", "level: !x 2", 14, "/agents/1/level", "tag", "!x"},
-		"a misplaced closing bracket somewhere": {"[budgeting, \"savings\"]", "[budgeting, \"savings\"]]", 20, "", "syntax", "did not find expected key in the value that begins on line 12; check the indentation and the brackets of this line"},
+		"a misplaced closing bracket somewhere": {"[budgeting, \"savings\"]", "[budgeting, \"savings\"]]", 20, "", "syntax", "did not find expected key in the value that begins on line 12; check its indentation and brackets"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -1,4 +1,4 @@
-// Package mcptest has MCP servers over HTTP that a test controls, for the tests of packages that
+// Package mcptest provides MCP servers over HTTP that a test controls, for tests of packages that
 // call tools of upstreams.
 package mcptest
 

@@ -82,7 +82,7 @@ func (c *Client) RequireSays(t testing.TB, want, name string, args any) {
 	mcptest.RequireSays(t, want, c.Call(t, name, args))
 }
 
-// RequireFails calls a tool and requires an error with a name of the document. It returns the error
+// RequireFails calls a tool and requires an error with the given name. It returns the error text
 // as a model reads it.
 func (c *Client) RequireFails(t testing.TB, code, name string, args any) string {
 	t.Helper()

@@ -127,7 +127,7 @@ func TestCodeIsLimited(t *testing.T) {
 			}
 		})
 
-		t.Run("failures have the names of the document", func(t *testing.T) {
+		t.Run("failures have the documented error names", func(t *testing.T) {
 			c := s.Client(t, "")
 			c.RequireRunFails(t, "SANDBOX_SYNTAX", "return (", nil)
 			c.RequireRunFails(t, "SANDBOX_ERROR", `throw new Error("mine")`, nil)

@@ -159,7 +159,8 @@ func (b Budget) append(line []byte) []byte {
 	return strconv.AppendInt(append(line, 'B'), int64(b.next)-1, 10)
 }
 
-// parseNumber parses a letter and up to a number of digits, at most 4. The first digit may be 0: M\d{1,4} of
+// parseNumber parses letter and 1 to digits digits; digits is at most 4. Leading zeros are valid:
+// M\d{1,4} of
 // §3.5 matches M0001 too.
 func parseNumber(text string, letter byte, digits int) (int, bool) {
 	if len(text) < 2 || len(text) > digits+1 || text[0] != letter {

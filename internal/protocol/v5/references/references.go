@@ -51,7 +51,7 @@ type Resolver struct {
 	Translate func(ctx context.Context, text string, read ReadOutput) (translated string, isValue bool, err error)
 }
 
-// ReadOutput returns an output of a task as text. A text that is too long is an error.
+// ReadOutput returns an output of a task as text. It returns an error if the text is too long.
 type ReadOutput func(ctx context.Context, t models.Task, stream models.OutputStream) (string, error)
 
 // MayRefer implements orchestrator.Resolver.
@@ -247,7 +247,7 @@ func (r *request) outputText(ctx context.Context, t models.Task, stream models.O
 	return r.outputs[of], nil
 }
 
-// countValue counts bytes of an output or of a translated value.
+// countValue adds to the size of the values that were read; it returns an error above maxValues.
 func (r *request) countValue(bytes int) error {
 	if r.valueBytes += bytes; r.valueBytes > maxValues {
 		return r.invalid("the referenced values are longer than %d bytes in total", maxValues)
