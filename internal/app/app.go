@@ -74,7 +74,8 @@ type App struct {
 
 	// freshToken is the admin token that this start generated, "" for none.
 	freshToken string
-	started    atomic.Bool
+	// started is set when Start has succeeded; the server is not ready before.
+	started atomic.Bool
 }
 
 // Start starts the background work and the listeners, and returns. The first admin token is generated
