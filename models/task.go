@@ -84,17 +84,34 @@ type Task struct {
 	StepName string
 	// Questions counts the clarifications its agents have asked for.
 	Questions int
+	// Subtasks is the number of tasks that were handed off from it, or that are its parts.
+	Subtasks int
 	// OutputBytes and LogBytes are the lengths of the result and the log of the newest attempt.
 	OutputBytes int64
 	LogBytes    int64
-	ExitCode    *int
+	// Output is a short result; nil if there is none, or if it is stored in chunks.
+	Output   []byte
+	ExitCode *int
 	// ErrorCode and Error say why the task failed, "" unless it did.
 	ErrorCode string
 	Error     string
 	// Detail is JSON with details of the failure from the worker's protocol, nil for none.
 	Detail json.RawMessage
 	// Decision has the candidates for the task and the selected agent, as JSON.
-	Decision  json.RawMessage
+	Decision json.RawMessage
+	// MessageID is the id of the message that assigns the newest attempt, "" once its agent has
+	// acknowledged or accepted it.
+	MessageID string
+	// The newest attempt, unless AttemptState is AttemptNone: then all attempts are rows of their own.
+	// It ends with the task.
+	AttemptState  AttemptState
+	ReservationID string
+	AttemptTokens int64
+	AssignedAt    time.Time
+	AcceptedAt    *time.Time
+	ChunkStep     int
+	ChunkTotal    int64
+
 	Version   int64
 	CreatedAt time.Time
 	StartedAt *time.Time
@@ -102,9 +119,24 @@ type Task struct {
 	EndedAt   *time.Time
 }
 
+// NewestAttempt returns the newest attempt. ok is false if it has its own row, or if there is none.
+func (t *Task) NewestAttempt() (a Attempt, ok bool) {
+	return Attempt{
+		TaskID: t.ID, Attempt: t.Attempt, AgentID: t.AgentID, State: t.AttemptState, ReservationID: t.ReservationID, Tokens: t.AttemptTokens,
+		ErrorCode: t.ErrorCode, Error: t.Error, AssignedAt: t.AssignedAt, AcceptedAt: t.AcceptedAt, EndedAt: t.EndedAt,
+		ChunkStep: t.ChunkStep, ChunkTotal: t.ChunkTotal,
+	}, t.AttemptState != AttemptNone
+}
+
+// SetNewestAttempt sets what has changed of the newest attempt.
+func (t *Task) SetNewestAttempt(a Attempt) {
+	t.AttemptState, t.ReservationID, t.AttemptTokens, t.AssignedAt, t.AcceptedAt = a.State, a.ReservationID, a.Tokens, a.AssignedAt, a.AcceptedAt
+	t.ChunkStep, t.ChunkTotal = a.ChunkStep, a.ChunkTotal
+}
+
 // TaskInput is the input of a task. It never changes.
 type TaskInput struct {
-	TaskID string
+	TaskID string `gorm:"-"`
 	// Capabilities is what an agent must be able to do.
 	Capabilities []string `gorm:"serializer:json"`
 	// AgentType, Sphere and Wanted restrict the agents of the task; "", 0 and "" do not.
@@ -132,6 +164,8 @@ const (
 	AttemptFailed    AttemptState = "failed"
 	AttemptTimedOut  AttemptState = "timed_out"
 	AttemptCancelled AttemptState = "cancelled"
+	// AttemptNone is the state of no attempt.
+	AttemptNone AttemptState = ""
 )
 
 // Ended reports whether the attempt is over.

@@ -6,37 +6,28 @@ import (
 	"comet/models"
 )
 
-// InsertAttempt stores a new attempt.
+// InsertAttempt stores an attempt that has ended and is followed by another one. The newest attempt
+// is part of the row of its task.
 func (tx Tasks) InsertAttempt(a models.Attempt) error {
 	return create(tx.reader, "", a)
 }
 
-// SaveAttempt stores what has changed of an attempt, whose task the caller has locked.
+// SaveAttempt stores what has changed of an attempt that InsertAttempt has stored.
 func (tx Tasks) SaveAttempt(a models.Attempt) error {
-	changed := []string{"state", "tokens", "error_code", "error", "accepted_at", "ended_at", "chunk_step", "chunk_total"}
-	_, err := update(tx.reader, a, changed, "task_id = ? AND attempt = ?", a.TaskID, a.Attempt)
+	_, err := update(tx.reader, a, []string{"state", "tokens", "error_code", "error"}, "task_id = ? AND attempt = ?", a.TaskID, a.Attempt)
 	return err
 }
 
-// Attempt returns one attempt at a task, or errs.NotFound.
-func (r taskReader) Attempt(taskID string, n int) (models.Attempt, error) {
-	return one[models.Attempt](r.reader, selectRows[models.Attempt]("WHERE task_id = ? AND attempt = ?"), taskID, n)
-}
-
-// Attempts returns the attempts at a task, the first one first.
-func (r taskReader) Attempts(taskID string) ([]models.Attempt, error) {
+// EarlierAttempts returns the stored attempts at a task, the first one first.
+func (r taskReader) EarlierAttempts(taskID string) ([]models.Attempt, error) {
 	return list[models.Attempt](r.reader, selectRows[models.Attempt]("WHERE task_id = ? ORDER BY attempt"), taskID)
 }
 
-// AttemptsBeside returns the committed attempts at the other subtasks of a parent.
-func (r taskReader) AttemptsBeside(parentID, subtaskID string) ([]models.Attempt, error) {
-	const beside = "WHERE task_id IN (SELECT id FROM tasks WHERE parent_id = ? AND id <> ?) ORDER BY task_id, attempt"
-	return list[models.Attempt](r.reader, selectRows[models.Attempt](beside), parentID, subtaskID)
-}
-
-// CountChildren returns the number of subtasks of a task, up to most.
-func (r taskReader) CountChildren(taskID string, most int) (int, error) {
-	return one[int](r.reader, "SELECT count(*) FROM (SELECT 1 FROM tasks WHERE parent_id = ? LIMIT ?) AS c", taskID, most)
+// AgentsBeside returns the agents of the attempts at the other subtasks of a parent, each once.
+func (r taskReader) AgentsBeside(parentID, subtaskID string) ([]string, error) {
+	return list[string](r.reader, `SELECT agent_id FROM tasks WHERE parent_id = ? AND id <> ? AND agent_id <> '' UNION
+		SELECT agent_id FROM attempts WHERE task_id IN (SELECT id FROM tasks WHERE parent_id = ? AND id <> ?) AND agent_id <> ''`,
+		parentID, subtaskID, parentID, subtaskID)
 }
 
 // OpenChildren returns the subtasks of a task that have not ended, in the order in which they are
@@ -78,12 +69,11 @@ func (tx Tasks) CompactOutput(taskID string, attempt int) (total int64, err erro
 	return tx.resultLength(taskID, attempt)
 }
 
-// CopyOutput makes the result of the successful attempt at a task the result of an attempt at another
-// one, and returns its length in bytes.
-func (tx Tasks) CopyOutput(from, to string, attempt int) (length int64, err error) {
+// CopyOutput makes the result of an attempt at a task the result of an attempt at another one, and
+// returns its length in bytes.
+func (tx Tasks) CopyOutput(from string, fromAttempt int, to string, attempt int) (length int64, err error) {
 	err = tx.run(`INSERT INTO task_outputs (task_id, attempt, stream, start, span, data)
-		SELECT ?, ?, o.stream, o.start, o.span, o.data FROM task_outputs AS o JOIN attempts AS a ON a.task_id = o.task_id AND a.attempt = o.attempt
-		WHERE o.task_id = ? AND o.stream = 0 AND a.state = ?`, to, attempt, from, models.AttemptSucceeded)
+		SELECT ?, ?, stream, start, span, data FROM task_outputs WHERE task_id = ? AND attempt = ? AND stream = 0`, to, attempt, from, fromAttempt)
 	if err != nil {
 		return 0, err
 	}

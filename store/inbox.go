@@ -44,7 +44,12 @@ func (tx Inbox) EnqueueAll(agentIDs []string, m models.InboxMessage) error {
 
 // Acknowledge removes messages from an agent's inbox and returns how many were there.
 func (tx Inbox) Acknowledge(agentID string, ids []string) (int64, error) {
-	return tx.exec("DELETE FROM inbox WHERE agent_id = ? AND id "+tx.engine.in, agentID, Keys(ids))
+	n, err := tx.exec("DELETE FROM inbox WHERE agent_id = ? AND id "+tx.engine.in, agentID, Keys(ids))
+	if err != nil || n == int64(len(ids)) {
+		return n, err
+	}
+	assigned, err := tx.exec("UPDATE tasks SET message_id = '' WHERE agent_id = ? AND message_id <> '' AND message_id "+tx.engine.in, agentID, Keys(ids))
+	return n + assigned, err
 }
 
 // Cancel removes the messages of an attempt from the inboxes, except cancellations and
@@ -68,15 +73,18 @@ func (tx Inbox) PurgeNotices(before time.Time, limit int) (int64, error) {
 }
 
 // List returns up to limit messages that an agent has not acknowledged, those of
-// higher priority first, then the oldest.
+// higher priority first, then the oldest. An assigned task is its own message.
 func (r inboxReader) List(agentID string, limit int) ([]models.InboxMessage, error) {
-	const query = "SELECT agent_id, id, kind, priority, coalesce(task_id, ''), attempt, data, created_at FROM inbox WHERE agent_id = ? ORDER BY priority DESC, id LIMIT ?"
-	return list[models.InboxMessage](r.reader, query, agentID, limit)
+	const query = `SELECT agent_id, id, kind, priority, coalesce(task_id, ''), attempt, data, created_at FROM inbox WHERE agent_id = ? UNION ALL
+		SELECT agent_id, message_id, 'assign', priority, id, attempt, '', assigned_at FROM tasks WHERE agent_id = ? AND message_id <> ''
+		ORDER BY 4 DESC, 2 LIMIT ?`
+	return list[models.InboxMessage](r.reader, query, agentID, agentID, limit)
 }
 
 // Pending returns those of the messages that are in an agent's inbox.
 func (r inboxReader) Pending(agentID string, ids []string) ([]string, error) {
-	return list[string](r.reader, "SELECT id FROM inbox WHERE agent_id = ? AND id "+r.engine.in, agentID, Keys(ids))
+	return list[string](r.reader, "SELECT id FROM inbox WHERE agent_id = ? AND id "+r.engine.in+
+		" UNION ALL SELECT message_id FROM tasks WHERE agent_id = ? AND message_id <> '' AND message_id "+r.engine.in, agentID, Keys(ids), agentID, Keys(ids))
 }
 
 // MarkProcessed marks a message of an agent as processed by this transaction and reports whether

@@ -2,9 +2,12 @@ package store
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql"
+	"database/sql/driver"
 	"fmt"
 	"net/url"
+	"sync"
 
 	gormsqlite "gorm.io/driver/sqlite"
 	"modernc.org/sqlite" // the pure Go driver
@@ -32,6 +35,9 @@ func sqliteDSN(dir string, pragmas ...string) string {
 
 // openSQLitePool opens connections to a database whose file sqlitefile.Create has created.
 func openSQLitePool(opts Options, size int, pragmas ...string) (*sql.DB, error) {
+	if err := registerFunctions(); err != nil {
+		return nil, err
+	}
 	connector, err := sqlite.NewConnector(sqliteDSN(opts.Dir, pragmas...))
 	if err != nil {
 		return nil, fmt.Errorf("open SQLite: %w", err)
@@ -41,6 +47,17 @@ func openSQLitePool(opts Options, size int, pragmas ...string) (*sql.DB, error) 
 	db.SetMaxIdleConns(size)
 	return db, nil
 }
+
+// registerFunctions registers the SQL functions of migrations, once for all connections: sha256, as
+// PostgreSQL has it.
+//
+//nolint:gochecknoglobals // runs once in a process
+var registerFunctions = sync.OnceValue(func() error {
+	return sqlite.RegisterDeterministicScalarFunction("sha256", 1, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+		sum := sha256.Sum256(fmt.Append(nil, args[0]))
+		return sum[:], nil
+	})
+})
 
 func (s *Store) openSQLite(ctx context.Context, opts Options) error {
 	s.engine = sqliteEngine()

@@ -1,6 +1,9 @@
 package store
 
 import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -20,20 +23,46 @@ func mayFollow(from, to models.TaskState) bool {
 	case to:
 		return !from.Ended()
 	case models.TaskNew:
-		return to == models.TaskRunning || to == models.TaskFailed || to == models.TaskCancelled
+		return to != models.TaskNew // a result implies that the task was running
 	case models.TaskRunning:
 		return to == models.TaskDone || to == models.TaskFailed || to == models.TaskCancelled || to == models.TaskNew
 	}
 	return false
 }
 
-// Insert stores a new task with its input. It returns errs.Conflict for an id that is taken.
-func (tx Tasks) Insert(t models.Task, in models.TaskInput) error {
-	if err := create(tx.reader, "", t); err != nil {
-		return err
+// maxInlineInput is the largest input, in bytes of parameters and meta, that is stored with its task.
+// A longer one has its own row, so that a change of the task does not write it again.
+const maxInlineInput = 4 << 10
+
+// taskRow is the row of a task.
+type taskRow struct {
+	models.Task      `gorm:"embedded"`
+	models.TaskInput `gorm:"embedded"`
+	RequestKey       []byte // NULL without a request id
+	RequestDigest    []byte
+}
+
+// Insert stores a new task with its input and the request that made it. It returns errs.Conflict for
+// an id that is taken, and ErrRequestExists if another task was made by the same request.
+func (tx Tasks) Insert(t models.Task, in models.TaskInput, request TaskRequest) error {
+	row := taskRow{Task: t, TaskInput: in}
+	if request.RequestID != "" {
+		row.RequestKey, row.RequestDigest = request.key(), request.Digest[:]
 	}
-	in.TaskID = t.ID
-	return create(tx.reader, "", in)
+	long := len(in.Parameters)+len(in.Meta) > maxInlineInput
+	if long {
+		row.Parameters, row.Meta = nil, nil
+	}
+	n, err := createOne(tx.reader, "ON CONFLICT (request_key) WHERE request_key IS NOT NULL DO NOTHING", row)
+	switch {
+	case err != nil:
+		return err
+	case n == 0:
+		return ErrRequestExists
+	case long:
+		return tx.run("INSERT INTO task_inputs (task_id, parameters, meta) VALUES (?, ?, ?)", t.ID, in.Parameters, in.Meta)
+	}
+	return nil
 }
 
 // Lock returns a task and locks it until the transaction ends, or errs.NotFound. A parent is
@@ -49,14 +78,6 @@ func (r taskReader) Get(id string) (models.Task, error) {
 	return one[models.Task](r.reader, selectRows[models.Task]("WHERE id = ?"), id)
 }
 
-// changingTask returns the columns of a task that change.
-func changingTask() []string {
-	return []string{
-		"state", "waiting_for", "attempt", "agent_id", "tokens", "deadline", "progress", "step", "step_name", "questions", "output_bytes", "log_bytes",
-		"exit_code", "error_code", "error", "detail", "decision", "version", "started_at", "updated_at", "ended_at",
-	}
-}
-
 // Save stores what has changed of a task that Lock returned and counts its version
 // up. A transition that PROTOCOL_V5 §4.1 does not allow is errs.TaskState.
 func (tx Tasks) Save(before models.Task, after *models.Task) error {
@@ -64,35 +85,58 @@ func (tx Tasks) Save(before models.Task, after *models.Task) error {
 		return errs.New(errs.TaskState, "a task that is %s cannot become %s", before.State, after.State).With("state", before.State)
 	}
 	after.Version, after.UpdatedAt = before.Version+1, tx.now
-	n, err := update(tx.reader, *after, changingTask(), "id = ? AND version = ?", before.ID, before.Version)
+	changed := columns.Changed(&before, after)
+	n, err := update(tx.reader, *after, changed, "id = ? AND version = ?", before.ID, before.Version)
 	if err == nil && n == 0 {
 		err = errs.New(errs.Conflict, "another request has changed the task")
 	}
 	return err
 }
 
-// SetBudget changes the budget that all attempts at a task share.
-func (tx Tasks) SetBudget(taskID string, budget int64) error {
-	return tx.run("UPDATE tasks SET budget = ? WHERE id = ?", budget, taskID)
-}
-
-// Rebudget changes the budget that all attempts at a task share and the reservation of an attempt.
-func (tx Tasks) Rebudget(taskID string, budget int64, attempt int, reservationID string) error {
-	if err := tx.SetBudget(taskID, budget); err != nil {
-		return err
+// AddTokens adds to the tokens that a task has used, and to those of its newest attempt if newest is
+// set; the task may have ended.
+func (tx Tasks) AddTokens(taskID string, n int64, newest bool) error {
+	attempt := int64(0)
+	if newest {
+		attempt = n
 	}
-	return tx.run("UPDATE attempts SET reservation_id = ? WHERE task_id = ? AND attempt = ?", reservationID, taskID, attempt)
+	return tx.run("UPDATE tasks SET tokens = tokens + ?, attempt_tokens = attempt_tokens + ? WHERE id = ?", n, attempt, taskID)
 }
 
-// AddTokens adds to the tokens that a task has used; the task may have ended.
-func (tx Tasks) AddTokens(taskID string, n int64) error {
-	return tx.run("UPDATE tasks SET tokens = tokens + ? WHERE id = ?", n, taskID)
+// Postpone moves the deadline of a task that could not be handled.
+func (tx Tasks) Postpone(taskID string, to time.Time) error {
+	return tx.run("UPDATE tasks SET deadline = ? WHERE id = ? AND state < 2", to, taskID)
+}
+
+// Due returns up to limit open tasks whose deadline has passed, the earliest first.
+func (r taskReader) Due(limit int) ([]string, error) {
+	return list[string](r.reader, "SELECT id FROM tasks WHERE state < 2 AND deadline <= ? ORDER BY deadline LIMIT ?", r.now, limit)
+}
+
+// NextDeadline returns the earliest deadline of an open task; ok is false if there is none.
+func (r taskReader) NextDeadline() (at time.Time, ok bool, err error) {
+	at, err = one[time.Time](r.reader, "SELECT deadline FROM tasks WHERE state < 2 ORDER BY deadline LIMIT 1")
+	return at, err == nil, exceptMissing(err)
 }
 
 // Input returns the input of a task, or errs.NotFound.
-func (r taskReader) Input(id string) (models.TaskInput, error) {
-	return one[models.TaskInput](r.reader, selectRows[models.TaskInput]("WHERE task_id = ?"), id)
+func (r taskReader) Input(id string) (in models.TaskInput, err error) {
+	if in, err = one[models.TaskInput](r.reader, selectRows[models.TaskInput]("WHERE id = ?"), id); err != nil {
+		return in, err
+	}
+	in.TaskID = id
+	if in.Parameters == nil {
+		long, err := one[longInput](r.reader, "SELECT parameters, meta FROM task_inputs WHERE task_id = ?", id)
+		if err != nil {
+			return in, err
+		}
+		in.Parameters, in.Meta = long.Parameters, long.Meta
+	}
+	return in, nil
 }
+
+// longInput is the part of an input that has its own row.
+type longInput struct{ Parameters, Meta json.RawMessage }
 
 // List returns the page of tasks that q selects, the newest first.
 func (r taskReader) List(q TaskQuery) ([]models.Task, error) {
@@ -177,35 +221,28 @@ func (r taskReader) CountOpen() (map[models.WaitReason]int, error) {
 	return out, err
 }
 
-// Purge deletes up to limit tasks that ended before a time, with their attempts and outputs,
-// and returns how many. A task with subtasks or with an open parent stays.
+// Purge deletes up to limit tasks that were created and ended before a time, with their attempts and
+// outputs, and returns how many. A task with subtasks or with an open parent stays.
 func (tx Tasks) Purge(before time.Time, limit int) (int64, error) {
-	return tx.exec(`DELETE FROM tasks WHERE id IN (SELECT id FROM tasks AS t WHERE state >= 2 AND ended_at < ? AND
+	return tx.exec(`DELETE FROM tasks WHERE id IN (SELECT id FROM tasks AS t WHERE created_at < ? AND state >= 2 AND ended_at < ? AND
 		NOT EXISTS (SELECT 1 FROM tasks AS child WHERE child.parent_id = t.id) AND
-		NOT EXISTS (SELECT 1 FROM tasks AS parent WHERE parent.id = t.parent_id AND parent.state < 2) ORDER BY ended_at LIMIT ?)`, before, limit)
+		NOT EXISTS (SELECT 1 FROM tasks AS parent WHERE parent.id = t.parent_id AND parent.state < 2) ORDER BY created_at LIMIT ?)`, before, before, limit)
 }
 
-// ClaimRequest stores that a request made a task. If the owner has used its request_id before, it
-// returns the earlier request and false. Of two concurrent transactions the second waits for the
-// first.
-func (tx Tasks) ClaimRequest(r TaskRequest) (TaskRequest, bool, error) {
-	n, err := tx.exec("INSERT INTO task_requests (owner, request_id, digest, task_id, created_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-		r.Owner, r.RequestID, r.Digest, r.TaskID, tx.now)
-	if err != nil || n == 1 {
-		return r, err == nil, err
+// Requested returns the id of the task that a request has made and the digest of that request, or
+// errs.NotFound.
+func (r taskReader) Requested(request TaskRequest) (TaskRequest, error) {
+	type made struct {
+		ID            string
+		RequestDigest [32]byte
 	}
-	earlier, err := one[TaskRequest](tx.reader, selectRows[TaskRequest]("WHERE owner = ? AND request_id = ?"), r.Owner, r.RequestID)
-	if errs.Is(err, errs.NotFound) { // purged between the two
-		err = errs.New(errs.Busy, "the stored request is being deleted; try again")
-	}
-	return earlier, false, err
+	m, err := one[made](r.reader, "SELECT id, request_digest FROM tasks WHERE request_key = ?", request.key())
+	request.TaskID, request.Digest = m.ID, m.RequestDigest
+	return request, err
 }
 
-// PurgeRequests deletes up to limit task requests made before a time and returns how many.
-func (tx Tasks) PurgeRequests(before time.Time, limit int) (int64, error) {
-	return tx.exec(`DELETE FROM task_requests WHERE (owner, request_id) IN
-		(SELECT owner, request_id FROM task_requests WHERE created_at < ? ORDER BY created_at LIMIT ?)`, before, limit)
-}
+// ErrRequestExists means that a concurrent request with the same id has made a task.
+var ErrRequestExists = errors.New("a concurrent request has made the task")
 
 // TaskQuery selects a page of tasks, newest first. Zero fields do not filter.
 type TaskQuery struct {
@@ -233,11 +270,17 @@ type QueuedRoute struct {
 	Tasks int64
 }
 
-// TaskRequest names a request, so that its repetition finds the task.
+// TaskRequest names a request, so that its repetition finds the task. A RequestID of "" names none.
 type TaskRequest struct {
 	Owner     string
 	RequestID string
 	// Digest is the SHA-256 of the request.
 	Digest [32]byte
 	TaskID string
+}
+
+// key returns the key of the request in the table of tasks: 16 bytes of a hash of the owner and the id.
+func (r TaskRequest) key() []byte {
+	sum := sha256.Sum256([]byte(r.Owner + "/" + r.RequestID))
+	return sum[:16]
 }

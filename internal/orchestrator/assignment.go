@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"comet/internal/errs"
 	"comet/internal/events"
 	"comet/internal/orchestrator/selection"
@@ -133,20 +135,25 @@ func (op *operation) claimSlot(t *models.Task, agentID string) (selection.Reason
 	}
 	op.changedWorkers = append(op.changedWorkers, w)
 	t.Attempt++
-	return "", op.tx.Tasks().InsertAttempt(models.Attempt{
-		TaskID: t.ID, Attempt: t.Attempt, AgentID: agentID, State: models.AttemptAssigned, ReservationID: reservation, AssignedAt: op.tx.Now(),
-	})
+	t.SetNewestAttempt(models.Attempt{State: models.AttemptAssigned, ReservationID: reservation, AssignedAt: op.tx.Now()})
+	return "", nil
 }
 
-// dispatch sends the task to its agent and sets the deadline.
+// dispatch sends the task to its agent and sets the deadline. Its row is the message.
 func (op *operation) dispatch(t *models.Task, p Policy) error {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return err
+	}
+	t.MessageID = id.String()
+	op.wakeAfterCommit(WakeInbox, t.AgentID)
 	t.State, t.WaitingFor, t.Deadline = models.TaskNew, models.NotWaiting, op.tx.Now().Add(p.Timeout)
 	t.Progress, t.Step, t.StepName, t.OutputBytes, t.LogBytes = 0, 0, "", 0, 0
 	t.ExitCode, t.Detail = nil, nil
-	if err := op.send(t.AgentID, models.MessageAssign, *t, nil); err != nil {
-		return err
+	if t.ID != op.insertingID { // task.created names the first agent
+		op.emitTaskEvent(events.TaskAssigned, *t, nil)
 	}
-	return op.emitTaskEvent(events.TaskAssigned, *t, nil)
+	return nil
 }
 
 // assignOrQueue assigns a task, queues it, schedules a retry or, if none of that is possible, fails
@@ -159,23 +166,25 @@ func (op *operation) assignOrQueue(t *models.Task, in models.TaskInput, p Policy
 	case err != nil || verdict == selection.Chosen:
 		return err
 	case verdict == verdictOverBudget:
-		return op.failTask(t, FailureBudget, "no agent's budget covers it")
+		op.failTask(t, FailureBudget, "no agent's budget covers it")
 	case verdict == selection.Unsupported:
-		return op.failTask(t, FailureUnsupported, "no agent offers this work any more")
+		op.failTask(t, FailureUnsupported, "no agent offers this work any more")
 	case verdict == selection.Saturated:
-		return op.enqueue(t, p)
+		op.enqueue(t, p)
+	default:
+		return op.recordUnavailable(t, p)
 	}
-	return op.recordUnavailable(t, p)
+	return nil
 }
 
 // enqueue puts a task into its queue. A task that is queued already keeps its deadline.
-func (op *operation) enqueue(t *models.Task, p Policy) error {
+func (op *operation) enqueue(t *models.Task, p Policy) {
 	if t.WaitingFor == models.WaitForWorker {
-		return nil
+		return
 	}
 	t.State, t.WaitingFor, t.AgentID, t.Deadline = models.TaskNew, models.WaitForWorker, "", op.tx.Now().Add(p.QueueTimeout)
 	op.wakeAfterCommit(WakeQueue, "") // a slot may have become free since the selection
-	return op.emitTaskEvent(events.TaskWaiting, *t, nil)
+	op.emitTaskEvent(events.TaskWaiting, *t, nil)
 }
 
 // recordUnavailable records a failed attempt because no agent was available, and schedules the next
@@ -189,19 +198,18 @@ func (op *operation) recordUnavailable(t *models.Task, p Policy) error {
 		TaskID: t.ID, Attempt: t.Attempt, State: models.AttemptFailed, ErrorCode: string(FailureUnavailable), Error: text,
 		AssignedAt: now, EndedAt: &now,
 	})
-	switch {
-	case err != nil:
-		return err
-	case p.allowsRetry(FailureUnavailable, *t):
-		return op.scheduleRetry(t, p, FailureUnavailable)
+	if err == nil && p.allowsRetry(FailureUnavailable, *t) {
+		op.scheduleRetry(t, p, FailureUnavailable)
+	} else {
+		op.failTask(t, FailureUnavailable, text)
 	}
-	return op.failTask(t, FailureUnavailable, text)
+	return err
 }
 
 // scheduleRetry sets the time of the next attempt.
-func (op *operation) scheduleRetry(t *models.Task, p Policy, why Failure) error {
+func (op *operation) scheduleRetry(t *models.Task, p Policy, why Failure) {
 	t.State, t.WaitingFor, t.Deadline = models.TaskNew, models.WaitForRetry, op.tx.Now().Add(p.retryDelay(t.Attempt))
-	return op.emitTaskEvent(events.TaskRetried, *t, func(d *TaskChanged) { d.Failure, d.NextAttemptAt = string(why), &t.Deadline })
+	op.emitTaskEvent(events.TaskRetried, *t, func(d *TaskChanged) { d.Failure, d.NextAttemptAt = string(why), &t.Deadline })
 }
 
 // requirements describes what a task requires of an agent, for error messages.

@@ -22,20 +22,21 @@ type attemptEnd struct {
 	outcome usage.Outcome
 }
 
-// endAttempt ends an attempt: it releases the worker's slot, settles the reservation, records the
+// endAttempt ends the newest attempt: it releases the worker's slot, settles the reservation, records the
 // outcome for the statistics, and cancels pending messages. The task is locked.
 func (op *operation) endAttempt(t *models.Task, a *models.Attempt, r attemptEnd, p Policy) error {
 	now := op.tx.Now()
 	a.State, a.Tokens, a.ErrorCode, a.Error, a.EndedAt = r.state, r.tokens, string(r.failure), r.text, &now
-	if err := op.tx.Tasks().SaveAttempt(*a); err != nil {
-		return err
-	}
+	t.SetNewestAttempt(*a)
+	t.MessageID = ""
 	op.countAttempt(*a)
 	if err := op.traceAttempt(*t, *a); err != nil {
 		return err
 	}
-	if err := op.tx.Inbox().Cancel(t.ID, a.Attempt); err != nil {
-		return err
+	if t.Questions > 0 { // a reply may be pending
+		if err := op.tx.Inbox().Cancel(t.ID, a.Attempt); err != nil {
+			return err
+		}
 	}
 	if a.AgentID == "" {
 		return nil
@@ -66,21 +67,42 @@ func (op *operation) chargeAttempt(t models.Task, a models.Attempt, r attemptEnd
 	return op.tx.Agents().AddOutcomes([]store.OutcomeRow{{AgentID: a.AgentID, SessionID: session, Status: string(r.outcome), DurationMS: &duration, At: op.tx.Now()}})
 }
 
-// retryOrFail schedules another attempt after a failed one, or fails the task.
-func (op *operation) retryOrFail(t *models.Task, r attemptEnd, p Policy) error {
-	if again, err := op.handleOverrun(t, r, p); err != nil || again {
+// retryOrFail schedules another attempt after a failed one, which is stored, or fails the task.
+func (op *operation) retryOrFail(t *models.Task, a models.Attempt, r attemptEnd, p Policy) error {
+	again, err := op.handleOverrun(t, r, p)
+	if err != nil {
 		return err
 	}
-	if p.allowsRetry(r.failure, *t) && (t.Budget == nil || t.Tokens < *t.Budget) {
-		return op.scheduleRetry(t, p, r.failure)
+	if !again && p.allowsRetry(r.failure, *t) && (t.Budget == nil || t.Tokens < *t.Budget) {
+		op.scheduleRetry(t, p, r.failure)
+		again = true
 	}
-	return op.failTask(t, r.failure, r.text)
+	if again {
+		return op.storeAttempt(t, a)
+	}
+	op.failTask(t, r.failure, r.text)
+	return nil
+}
+
+// storeAttempt gives an ended attempt, which is part of the row of its task, its own row.
+func (op *operation) storeAttempt(t *models.Task, a models.Attempt) error {
+	t.SetNewestAttempt(models.Attempt{})
+	return op.tx.Tasks().InsertAttempt(a)
+}
+
+// heldAttempt returns the newest attempt, which has not ended.
+func (op *operation) heldAttempt(t models.Task) (models.Attempt, error) {
+	a, ok := t.NewestAttempt()
+	if !ok {
+		return a, errs.New(errs.Internal, "the task %q has no open attempt", t.ID)
+	}
+	return a, nil
 }
 
 // failTask ends a task; it is not saved yet.
-func (op *operation) failTask(t *models.Task, f Failure, text string) error {
+func (op *operation) failTask(t *models.Task, f Failure, text string) {
 	t.State, t.WaitingFor, t.ErrorCode, t.Error, t.EndedAt = models.TaskFailed, models.NotWaiting, string(f), text, new(op.tx.Now())
-	return op.emitTaskEvent(events.TaskFailed, *t, func(d *TaskChanged) { d.Failure, d.Error = string(f), text })
+	op.emitTaskEvent(events.TaskFailed, *t, func(d *TaskChanged) { d.Failure, d.Error = string(f), text })
 }
 
 // agentsToAvoid returns the agents that should not get the next attempt.
@@ -88,7 +110,7 @@ func (op *operation) agentsToAvoid(t models.Task, p Policy) ([]string, error) {
 	if t.Attempt == 0 {
 		return nil, nil
 	}
-	all, err := op.tx.Tasks().Attempts(t.ID)
+	all, err := op.tx.Tasks().EarlierAttempts(t.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -104,15 +126,16 @@ func (op *operation) agentsToAvoid(t models.Task, p Policy) ([]string, error) {
 // latestAttempt returns the newest attempt of an agent at a task. It returns errs.NotFound, as
 // for an unknown task, if the agent never had one.
 func (op *operation) latestAttempt(t models.Task, agentID string) (models.Attempt, error) {
-	if t.AgentID == agentID && t.Attempt > 0 {
-		a, err := op.tx.Tasks().Attempt(t.ID, t.Attempt)
-		if err != nil || a.AgentID == agentID { // another agent's attempt if an older one succeeded late
-			return a, err
-		}
+	newest, held := t.NewestAttempt()
+	if held && newest.AgentID == agentID {
+		return newest, nil
 	}
-	all, err := op.tx.Tasks().Attempts(t.ID)
-	if err != nil {
-		return models.Attempt{}, err
+	var all []models.Attempt
+	if t.Attempt > 1 || !held {
+		var err error
+		if all, err = op.tx.Tasks().EarlierAttempts(t.ID); err != nil {
+			return models.Attempt{}, err
+		}
 	}
 	for _, a := range slices.Backward(all) {
 		if a.AgentID == agentID {

@@ -38,9 +38,7 @@ func (op *operation) clarify(agentID, taskID string, q Question) (models.Task, e
 		return t, err
 	}
 	before := t
-	if err := op.markAccepted(&before, &t, &a); err != nil {
-		return t, err
-	}
+	op.markAccepted(&t, &a)
 	if t.Questions++; t.Questions > p.MaxQuestions {
 		r := attemptEnd{state: models.AttemptFailed, failure: FailureQuestions, text: "the agent asked too many questions", outcome: usage.OutcomeFailed}
 		if err := op.failAttempt(&t, r, p); err != nil {
@@ -50,11 +48,8 @@ func (op *operation) clarify(agentID, taskID string, q Question) (models.Task, e
 		return t, err
 	}
 	t.WaitingFor, t.Deadline = models.WaitForReply, op.tx.Now().Add(p.ReplyTimeout)
-	err = op.emitTaskEvent(events.TaskQuestion, t, func(d *TaskChanged) { d.Question, d.Options = q.Text, q.Options })
-	if err == nil {
-		err = op.notifyQuestion(t)
-	}
-	if err == nil {
+	op.emitTaskEvent(events.TaskQuestion, t, func(d *TaskChanged) { d.Question, d.Options = q.Text, q.Options })
+	if err = op.notifyQuestion(t); err == nil {
 		err = op.saveTask(before, &t)
 	}
 	return t, err
@@ -123,7 +118,8 @@ func (op *operation) deliverReply(t *models.Task, answer string, p Policy) error
 	if err := op.send(t.AgentID, models.MessageReply, *t, map[string]string{"answer": answer}); err != nil {
 		return err
 	}
-	return op.emitTaskEvent(events.TaskReplied, *t, func(d *TaskChanged) { d.Reply = answer })
+	op.emitTaskEvent(events.TaskReplied, *t, func(d *TaskChanged) { d.Reply = answer })
+	return nil
 }
 
 // maxQuestions limits how many open questions of a session are listed.

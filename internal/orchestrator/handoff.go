@@ -55,12 +55,10 @@ func (op *operation) handOff(by models.Principal, agentID, taskID string, sub Su
 	if err != nil {
 		return SubmitResult{}, err
 	}
-	owner := by // the agent may repeat the message with another token
-	owner.TokenID = "agent:" + agentID
-	if out, replayed, err := op.claimRequest(owner, sub); err != nil || replayed {
+	sub.handedOffBy = agentID
+	if out, replayed, err := op.findRequest(by, sub); err != nil || replayed {
 		return out, err
 	}
-	sub.requestClaimed = true
 	a, p, err := op.openAttempt(t, agentID, op.lockForHandOff)
 	if err != nil {
 		return SubmitResult{}, err
@@ -70,11 +68,7 @@ func (op *operation) handOff(by models.Principal, agentID, taskID string, sub Su
 		return SubmitResult{}, errs.New(errs.LimitReached, "the task %q is %d hand-offs deep; at most %d are allowed", t.ID, t.Depth, most-1).
 			With("depth", t.Depth).With("max_depth", most)
 	}
-	n, err := op.tx.Tasks().CountChildren(t.ID, maxChildren)
-	if err != nil {
-		return SubmitResult{}, err
-	}
-	if n >= maxChildren {
+	if t.Subtasks >= maxChildren {
 		return SubmitResult{}, errs.New(errs.LimitReached, "a task may have at most %d subtasks", maxChildren).With("limit", maxChildren)
 	}
 	if err := op.lockCandidates(sub, t, t.Depth+1, 1, agentID); err != nil { // before the account of the parent
@@ -83,9 +77,8 @@ func (op *operation) handOff(by models.Principal, agentID, taskID string, sub Su
 	if err := op.carveBudget(&t, &a, sub.Budget); err != nil {
 		return SubmitResult{}, err
 	}
-	if err := op.markAccepted(&before, &t, &a); err != nil {
-		return SubmitResult{}, err
-	}
+	op.markAccepted(&t, &a)
+	t.Subtasks++
 	if t.WaitingFor == models.NotWaiting { // the agent is alive
 		t.Deadline = op.tx.Now().Add(p.Timeout)
 	}
@@ -94,7 +87,7 @@ func (op *operation) handOff(by models.Principal, agentID, taskID string, sub Su
 	}
 	sub.SessionID, sub.parentID, sub.depth = t.SessionID, &t.ID, t.Depth+1
 	by.AgentID = &agentID
-	return op.submit(by, sub)
+	return op.submitNew(by, sub)
 }
 
 // maxDepthOf returns the depth from which on an agent accepts no hand-offs: its own limit or else
@@ -127,8 +120,9 @@ func (op *operation) carveBudget(t *models.Task, a *models.Attempt, budget *int6
 			return err
 		}
 		a.ReservationID = r.ID
+		t.SetNewestAttempt(*a)
 	}
-	return op.tx.Tasks().Rebudget(t.ID, *t.Budget, a.Attempt, a.ReservationID)
+	return nil
 }
 
 // lockSubtasks locks the open subtasks of a task, and theirs: tasks are locked before workers. It

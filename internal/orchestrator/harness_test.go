@@ -76,3 +76,11 @@ func (h *harness) inbox(t *testing.T, agentID string) []models.InboxMessage {
 	require.NoError(t, err)
 	return all
 }
+
+// task returns a task as it is now.
+func (h *harness) task(t *testing.T, id string) models.Task {
+	t.Helper()
+	out, err := h.Task(t.Context(), id)
+	require.NoError(t, err)
+	return out
+}

@@ -50,7 +50,7 @@ func TestTaskLifecycle(t *testing.T) {
 			kinds = append(kinds, e.Type)
 		}
 		require.Equal(t, []models.EventType{
-			events.TaskCreated, events.TaskAssigned, events.TaskStarted, events.TaskProgress, events.TaskCompleted,
+			events.TaskCreated, events.TaskStarted, events.TaskProgress, events.TaskCompleted,
 		}, kinds)
 		require.Equal(t, models.AttemptSucceeded, detail.Attempts[0].State)
 		var text []byte

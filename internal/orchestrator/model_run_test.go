@@ -298,7 +298,7 @@ func (r *modelRun) indexIsCurrent() bool {
 // rows returns the rows of the database in the form of the model.
 func (r *modelRun) rows() []string {
 	out := r.query(r.t, "SELECT id, state, waiting_for, agent_id, tokens, questions, error_code, CASE WHEN state < 2 THEN deadline ELSE 0 END FROM tasks ORDER BY created_at, id")
-	out = append(out, r.query(r.t, "SELECT task_id, attempt, agent_id, state, error_code, tokens FROM attempts ORDER BY task_id, attempt")...)
+	out = append(out, r.query(r.t, "SELECT task_id, attempt, agent_id, state, error_code, tokens FROM all_attempts AS a ORDER BY task_id, attempt")...)
 	out = append(out, r.query(r.t, "SELECT agent_id, state, concurrency, in_flight, failures, breaker_until FROM workers ORDER BY agent_id")...)
 	return append(out, r.query(r.t, "SELECT agent_id, used, reserved FROM usage_accounts ORDER BY agent_id")...)
 }

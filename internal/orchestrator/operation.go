@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"comet/internal/errs"
 	"comet/internal/input"
@@ -23,7 +24,10 @@ type operation struct {
 	tx             *store.Tx
 	wakes          []wake
 	changedWorkers []models.Worker
-	timerSet       bool
+	// events are written at the end of the transaction, in one statement.
+	events []store.EventDraft
+	// deadline is the earliest deadline that the operation has set.
+	deadline time.Time
 	// insertingID is the id of a task that is not inserted yet.
 	insertingID string
 	commitHooks []func(context.Context) // run after the commit
@@ -31,8 +35,6 @@ type operation struct {
 	// the agents.
 	budgetErrors []*errs.Error
 	refusedBy    []string
-	// withoutSubtasks is the id of a task that has no open subtasks.
-	withoutSubtasks string
 	// allowedWorkers are the only workers that may get a slot claimed, nil for any; they are
 	// locked. claimed is set after the first claim, because that worker stays locked.
 	allowedWorkers []string
@@ -52,10 +54,16 @@ func (o *Orchestrator) transact(ctx context.Context, fn func(*operation) error) 
 	run := func(refreshed bool) error {
 		return o.ledger.Write(ctx, func(tx *store.Tx) error {
 			op = &operation{environment: &o.environment, tx: tx, refreshed: refreshed}
-			return fn(op)
+			if err := fn(op); err != nil {
+				return err
+			}
+			return tx.Events().EmitAll(op.events)
 		})
 	}
 	err := run(false)
+	if errors.Is(err, store.ErrRequestExists) { // it is committed now
+		err = run(false)
+	}
 	if errors.Is(err, errStaleWorkers) {
 		if err = o.refreshWorkers(ctx); err == nil {
 			err = run(true)
@@ -89,6 +97,7 @@ func (o *Orchestrator) afterCommit(ctx context.Context, op *operation) {
 		o.indexWorker(ctx, w)
 		op.wakeAfterCommit(WakeWorker, w.AgentID)
 	}
+	o.timers.set(op.deadline)
 	for _, w := range op.wakes {
 		o.waiters.wake(w)
 		if o.opts.Waker != nil && w.kind != WakeEnd {
@@ -117,23 +126,25 @@ func (op *operation) saveTask(before models.Task, t *models.Task) error {
 		return err
 	}
 	op.wakeAfterCommit(WakeTask, t.ID)
-	switch {
-	case t.State.Ended():
-		if err := op.tx.Jobs().Delete(timerKind, t.ID); err != nil {
-			return err
-		}
+	if t.State.Ended() {
 		return op.onTaskEnd(*t)
-	case t.WaitingFor != before.WaitingFor || t.Attempt != before.Attempt || t.Deadline.Before(before.Deadline):
-		return op.armTimer(*t)
 	}
-	return nil // a timer that fires too early is set again
+	op.setTimer(*t)
+	return nil
+}
+
+// setTimer has the timers run at the deadline of a task.
+func (op *operation) setTimer(t models.Task) {
+	if op.deadline.IsZero() || t.Deadline.Before(op.deadline) {
+		op.deadline = t.Deadline
+	}
 }
 
 // onTaskEnd does everything that follows the end of a task.
 func (op *operation) onTaskEnd(t models.Task) error {
 	op.wakeAfterCommit(WakeEnd, t.ID)
 	op.countEnd(t)
-	if op.withoutSubtasks != t.ID {
+	if t.Subtasks > 0 {
 		if err := op.cancelSubtasks(t.ID, "the parent task has ended"); err != nil {
 			return err
 		}
@@ -184,21 +195,8 @@ func (op *operation) send(agentID string, kind models.MessageKind, t models.Task
 	return err
 }
 
-// timerKind is the kind of the job that every open task has once.
-const timerKind = "task.timer"
-
-// armTimer sets the one timer of a task to its deadline.
-func (op *operation) armTimer(t models.Task) error {
-	if err := op.tx.Jobs().Delete(timerKind, t.ID); err != nil {
-		return err
-	}
-	op.timerSet = true
-	_, err := op.tx.Jobs().Enqueue(store.Job{Kind: timerKind, Key: t.ID, RunAt: t.Deadline})
-	return err
-}
-
-// emitTaskEvent writes an event about a task that is saved next.
-func (op *operation) emitTaskEvent(kind models.EventType, t models.Task, set func(*TaskChanged)) error {
+// emitTaskEvent emits an event about a task that is saved next.
+func (op *operation) emitTaskEvent(kind models.EventType, t models.Task, set func(*TaskChanged)) {
 	version := t.Version + 1 // the version that the next save makes
 	if t.ID == op.insertingID {
 		version = t.Version
@@ -210,7 +208,12 @@ func (op *operation) emitTaskEvent(kind models.EventType, t models.Task, set fun
 	if set != nil {
 		set(&data)
 	}
-	return op.tx.Events().Emit(kind, t.ID, data)
+	op.emit(kind, t.ID, data)
+}
+
+// emit emits an event about a row that the operation has locked or writes.
+func (op *operation) emit(kind models.EventType, key string, data any) {
+	op.events = append(op.events, store.EventDraft{Type: kind, Key: key, Data: data})
 }
 
 // overrideOf returns what the task sets differently from its class.

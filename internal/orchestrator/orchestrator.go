@@ -8,16 +8,16 @@
 //
 // Each method that changes something is one transaction, an operation. It changes the task and
 // everything that follows from that: the attempt, the slots of the worker, the reservation in the
-// ledger, the outcome for the statistics, the messages in the agent's inbox, the next timer (a
-// job), and the events. Rows are locked in one order: task, session, worker, ledger account.
+// ledger, the outcome for the statistics, the messages in the agent's inbox, the deadline, and the
+// events. Rows are locked in one order: task, session, worker, ledger account.
 // After the commit, waiting goroutines are woken. A lost wake-up only costs time, because every
 // waiting goroutine also polls.
 //
 // # Tasks
 //
 // A task is new until its agent accepts it, running until it ends, and it ends once: done, failed
-// or cancelled. Until it ends, WaitingFor is the reason why it waits, and one timer runs at its
-// Deadline.
+// or cancelled. Until it ends, WaitingFor is the reason why it waits, and its timer runs at its
+// Deadline. The row of a task contains its newest attempt and the message that assigns it.
 package orchestrator
 
 import (
@@ -143,6 +143,7 @@ type environment struct {
 	index    *selection.Index // the agents and their newest states as workers
 	queues   *queueCache      // the requirements of the queued tasks
 	counters *counters
+	timers   *timers
 
 	tracesEnabled bool // without it nothing is read for spans
 	// startedAt is when Start was called, by the store's clock in microseconds.

@@ -9,6 +9,9 @@ import (
 // MaxOutput is the maximum size of each output stream of an attempt, in bytes.
 const MaxOutput = 256 << 20
 
+// maxInlineOutput is the largest result, in bytes, that is stored in the row of its task.
+const maxInlineOutput = 4 << 10
+
 // storeOutput stores the log and the chunk of a progress report.
 func (op *operation) storeOutput(t *models.Task, a *models.Attempt, p Progress) error {
 	if err := op.appendLog(t, a.Attempt, p.Log); err != nil || p.Chunk == nil {
@@ -38,7 +41,6 @@ func (op *operation) storeChunk(t *models.Task, a *models.Attempt, c Chunk) erro
 	if c.Start < 0 || c.Span < 0 || c.Total < 0 || c.Start > MaxOutput || c.Span > MaxOutput || c.Span > 0 && len(c.Data) == 0 {
 		return chunkError("a chunk of step %d with %d bytes cannot be bytes %d-%d", c.Step, len(c.Data), c.Start, c.Start+c.Span)
 	}
-	before := *a
 	if c.Step > a.ChunkStep {
 		if err := op.moveResultToLog(t, *a); err != nil {
 			return err
@@ -55,11 +57,7 @@ func (op *operation) storeChunk(t *models.Task, a *models.Attempt, c Chunk) erro
 	if a.ChunkTotal != 0 && max(o.End(), t.OutputBytes) > a.ChunkTotal {
 		return chunkError("the output of step %d ends at byte %d, after its total of %d", c.Step, max(o.End(), t.OutputBytes), a.ChunkTotal)
 	}
-	if *a != before {
-		if err := op.tx.Tasks().SaveAttempt(*a); err != nil {
-			return err
-		}
-	}
+	t.SetNewestAttempt(*a)
 	return op.addResultChunk(t, a.Attempt, o)
 }
 
@@ -150,6 +148,10 @@ func (op *operation) finishOutput(t *models.Task, a models.Attempt, data []byte)
 	}
 	if err := op.moveResultToLog(t, a); err != nil {
 		return err
+	}
+	if len(data) <= maxInlineOutput {
+		t.Output, t.OutputBytes = data, int64(len(data))
+		return nil
 	}
 	return op.addResultChunk(t, a.Attempt, models.OutputChunk{Stream: models.StreamResult, Data: data})
 }

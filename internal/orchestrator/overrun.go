@@ -37,17 +37,18 @@ func (op *operation) handleOverrun(t *models.Task, r attemptEnd, p Policy) (agai
 	}
 	switch p.Overrun.Action {
 	case OverrunRaise:
-		again, err = op.raiseBudget(t, r.needed, p.Overrun.MaxBudget)
+		again = raiseBudget(t, r.needed, p.Overrun.MaxBudget)
 	case OverrunSimplify:
-		var all []models.Attempt
-		all, err = op.tx.Tasks().Attempts(t.ID)
-		again = countOverruns(all) == 1
+		var earlier []models.Attempt
+		earlier, err = op.tx.Tasks().EarlierAttempts(t.ID)
+		again = countOverruns(earlier) == 0
 	}
 	if err != nil || !again {
 		return false, err
 	}
 	p.Backoff = nil // waiting does not help
-	return true, op.scheduleRetry(t, p, r.failure)
+	op.scheduleRetry(t, p, r.failure)
+	return true, nil
 }
 
 // countOverruns returns the number of attempts that the budget did not cover.
@@ -70,9 +71,9 @@ func WantsSimplerResult(in models.TaskInput, attempts []models.Attempt) (bool, e
 // raiseBudget raises the budget to what the agent needs plus the tokens used before; if the agent
 // does not state a need above the present budget, it doubles the budget. ok is false if that is
 // not allowed.
-func (op *operation) raiseBudget(t *models.Task, needed, most int64) (ok bool, err error) {
+func raiseBudget(t *models.Task, needed, most int64) (ok bool) {
 	if t.Budget == nil {
-		return false, nil
+		return false
 	}
 	want := 2 * *t.Budget
 	if needed > *t.Budget-t.Tokens {
@@ -81,10 +82,10 @@ func (op *operation) raiseBudget(t *models.Task, needed, most int64) (ok bool, e
 		want = min(want, most)
 	}
 	if want <= *t.Budget || want > MaxBudget || most != 0 && want > most {
-		return false, nil
+		return false
 	}
 	t.Budget = &want
-	return true, op.tx.Tasks().SetBudget(t.ID, want)
+	return true
 }
 
 // OverrunAction is what happens if a worker reports that the budget does not cover a task.

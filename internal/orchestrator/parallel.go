@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"comet/internal/orchestrator/selection"
 	"comet/internal/usage"
 	"comet/models"
+	"comet/store"
 )
 
 // A parallel task (Override.Workers > 1) has no agent of its own. It has subtasks: tasks
@@ -59,70 +59,64 @@ func (sub *Submission) checkWorkers(wrong func(at, rule, format string, args ...
 // submitParallel submits a task for several workers. The first subtask is assigned like any
 // task, so it may wait for a worker; each further one is made only if another worker is free
 // now.
-func (op *operation) submitParallel(by models.Principal, sub Submission) (models.Task, error) {
+func (op *operation) submitParallel(by models.Principal, sub Submission, request store.TaskRequest) (models.Task, error) {
 	t, in, err := sub.newTask(by, op.tx.Now())
 	if err != nil {
 		return t, err
 	}
 	t.WaitingFor, t.Attempt, t.Deadline = models.NotWaiting, 1, op.tx.Now().Add(parentDeadline)
+	t.SetNewestAttempt(models.Attempt{State: models.AttemptAssigned, AssignedAt: op.tx.Now()})
 	op.insertingID = t.ID
-	if err := op.emitTaskEvent(events.TaskCreated, t, nil); err != nil {
-		return t, err
-	}
-	if err := op.insertTask(t, in); err != nil {
+	op.emitTaskEvent(events.TaskCreated, t, nil)
+	if err := op.insertTask(t, in, request); err != nil {
 		return t, taskExistsError(err, t.ID)
 	}
 	op.insertingID = ""
-	err = op.tx.Tasks().InsertAttempt(models.Attempt{TaskID: t.ID, Attempt: 1, State: models.AttemptAssigned, AssignedAt: op.tx.Now()})
-	if err == nil {
-		err = op.submitSubtasks(by, sub, t)
-	}
-	if err != nil {
+	before := t
+	if t.Subtasks, err = op.submitSubtasks(by, sub, t); err != nil {
 		return t, err
 	}
-	before := t
 	t.State, t.StartedAt = models.TaskRunning, new(op.tx.Now())
-	if err = op.emitTaskEvent(events.TaskStarted, t, nil); err == nil {
-		err = op.saveTask(before, &t)
-	}
+	op.emitTaskEvent(events.TaskStarted, t, nil)
+	err = op.saveTask(before, &t)
 	return t, err
 }
 
-// submitSubtasks submits the subtasks of a parallel task.
-func (op *operation) submitSubtasks(by models.Principal, sub Submission, parent models.Task) error {
+// submitSubtasks submits the subtasks of a parallel task and returns their number.
+func (op *operation) submitSubtasks(by models.Principal, sub Submission, parent models.Task) (made int, err error) {
 	workers := sub.Override.Workers
 	sub.RequestID, sub.parentID, sub.depth = "", &parent.ID, parent.Depth
 	sub.Override.Workers, sub.Override.Notify, sub.OnEnd = 0, false, &EndJob{Kind: subtaskKind}
 	sub.divideBudget(workers)
 	if err := op.lockCandidates(sub, parent, parent.Depth, workers, ""); err != nil {
-		return err
+		return 0, err
 	}
 	var assigned []string
 	for n := range workers {
 		id, err := uuid.NewV7()
 		if err != nil {
-			return err
+			return n, err
 		}
 		sub.ID = id.String()
 		t, in, err := sub.newTask(by, op.tx.Now())
 		if err != nil {
-			return err
+			return n, err
 		}
 		p := op.policyOf(t, sub.Override)
 		if n > 0 && op.index.Select(selectionRequest(t.Depth, in, p, assigned)).Verdict != selection.Chosen {
-			return nil
+			return n, nil
 		}
 		if sub.SessionID != "" {
 			if err := op.joinSession(by, sub); err != nil {
-				return err
+				return n, err
 			}
 		}
-		if t, err = op.createTask(t, in, p, n == 0); err != nil || t.AgentID == "" {
-			return err
+		if t, err = op.createTask(t, in, p, store.TaskRequest{}, n == 0); err != nil || t.AgentID == "" {
+			return n + 1, err
 		}
 		assigned = append(assigned, t.AgentID)
 	}
-	return nil
+	return workers, nil
 }
 
 // divideBudget reduces the budget, and its limit, to the share of one of several workers, so that
@@ -229,7 +223,7 @@ func (op *operation) decideParent(t models.Task, subtasks []models.Task) error {
 		}
 	}
 	if t.State.Ended() { // late tokens count all the same
-		return op.tx.Tasks().AddTokens(t.ID, max(tokens-t.Tokens, 0))
+		return op.tx.Tasks().AddTokens(t.ID, max(tokens-t.Tokens, 0), false)
 	}
 	before := t
 	t.Tokens = max(t.Tokens, tokens)
@@ -245,9 +239,7 @@ func (op *operation) decideParent(t models.Task, subtasks []models.Task) error {
 		return op.failParent(before, t, cmp.Or(Failure(last.ErrorCode), FailureUnavailable), text) // no code: it was cancelled
 	}
 	t.Progress = max(t.Progress, 100*(len(subtasks)-open)/len(subtasks))
-	if err := op.emitTaskEvent(events.TaskProgress, t, nil); err != nil {
-		return err
-	}
+	op.emitTaskEvent(events.TaskProgress, t, nil)
 	return op.saveTask(before, &t)
 }
 
@@ -257,22 +249,26 @@ func (op *operation) completeParent(before, t models.Task, subtask models.Task) 
 	if err != nil {
 		return err
 	}
-	if t.OutputBytes, err = op.tx.Tasks().CopyOutput(subtask.ID, t.ID, t.Attempt); err != nil {
-		return err
+	t.ExitCode, t.Output, t.OutputBytes = subtask.ExitCode, subtask.Output, subtask.OutputBytes
+	if t.Output == nil && t.OutputBytes > 0 {
+		from, err := succeededAttempt(subtask, op.tx.Tasks().EarlierAttempts)
+		if err == nil {
+			t.OutputBytes, err = op.tx.Tasks().CopyOutput(subtask.ID, from, t.ID, t.Attempt)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	t.ExitCode = subtask.ExitCode
 	return op.completeTask(before, &t)
 }
 
 // failParent ends a parent task without a result.
 func (op *operation) failParent(before, t models.Task, f Failure, text string) error {
 	err := op.endParentAttempt(&t, attemptEnd{state: models.AttemptFailed, failure: f, text: text, outcome: usage.OutcomeFailed})
-	if err == nil {
-		err = op.failTask(&t, f, text)
-	}
 	if err != nil {
 		return err
 	}
+	op.failTask(&t, f, text)
 	return op.saveTask(before, &t)
 }
 
@@ -285,7 +281,7 @@ func (op *operation) endParentAttempt(t *models.Task, r attemptEnd) error {
 	if err := op.cancelSubtasks(t.ID, "the parent task has ended"); err != nil {
 		return err
 	}
-	a, err := op.tx.Tasks().Attempt(t.ID, t.Attempt)
+	a, err := op.heldAttempt(*t)
 	if err != nil {
 		return err
 	}
@@ -307,14 +303,7 @@ func (op *operation) siblingAgents(t models.Task) ([]string, error) {
 	if t.OnEnd != subtaskKind {
 		return nil, nil
 	}
-	attempts, err := op.tx.Tasks().AttemptsBeside(*t.ParentID, t.ID)
-	var out []string
-	for _, a := range attempts {
-		if a.AgentID != "" && !slices.Contains(out, a.AgentID) {
-			out = append(out, a.AgentID)
-		}
-	}
-	return out, err
+	return op.tx.Tasks().AgentsBeside(*t.ParentID, t.ID)
 }
 
 // taskExistsError replaces a conflict by an error that names the task id.

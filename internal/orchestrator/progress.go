@@ -65,9 +65,7 @@ func (op *operation) progress(agentID, taskID string, p Progress) (models.Task, 
 		return t, err
 	}
 	before := t
-	if err := op.markAccepted(&before, &t, &a); err != nil {
-		return t, err
-	}
+	op.markAccepted(&t, &a)
 	if err := op.storeOutput(&t, &a, p); err != nil {
 		return t, err
 	}
@@ -82,10 +80,7 @@ func (op *operation) progress(agentID, taskID string, p Progress) (models.Task, 
 		t.Deadline = op.tx.Now().Add(policy.Timeout)
 	}
 	if reported {
-		err = op.emitTaskEvent(events.TaskProgress, t, func(d *TaskChanged) { d.Step, d.StepName = t.Step, t.StepName })
-	}
-	if err != nil {
-		return t, err
+		op.emitTaskEvent(events.TaskProgress, t, func(d *TaskChanged) { d.Step, d.StepName = t.Step, t.StepName })
 	}
 	err = op.saveTask(before, &t)
 	return t, err
@@ -106,30 +101,26 @@ func (op *operation) extendDeadline(t *models.Task, agentID string) error {
 	return op.saveTask(before, t)
 }
 
-// markAccepted makes an assigned attempt a running one. It saves the task and updates before.
-func (op *operation) markAccepted(before, t *models.Task, a *models.Attempt) error {
+// markAccepted makes an assigned attempt a running one and emits the event. The task is not saved yet.
+func (op *operation) markAccepted(t *models.Task, a *models.Attempt) {
+	if op.setAccepted(t, a) {
+		op.emitTaskEvent(events.TaskStarted, *t, nil)
+	}
+}
+
+// setAccepted makes an assigned attempt a running one, and reports whether it was assigned.
+func (op *operation) setAccepted(t *models.Task, a *models.Attempt) bool {
 	if a.State != models.AttemptAssigned {
-		return nil
+		return false
 	}
 	now := op.tx.Now()
 	a.State, a.AcceptedAt = models.AttemptRunning, &now
-	if err := op.tx.Tasks().SaveAttempt(*a); err != nil {
-		return err
-	}
-	if err := op.tx.Inbox().Cancel(t.ID, a.Attempt); err != nil {
-		return err
-	}
+	t.SetNewestAttempt(*a)
+	t.MessageID = ""
 	if t.State = models.TaskRunning; t.StartedAt == nil {
 		t.StartedAt = &now
 	}
-	if err := op.emitTaskEvent(events.TaskStarted, *t, nil); err != nil {
-		return err
-	}
-	if err := op.tx.Tasks().Save(*before, t); err != nil {
-		return err
-	}
-	*before = *t
-	return nil
+	return true
 }
 
 // lockForMessage locks the task that a message is about. fresh reports whether the message has

@@ -51,7 +51,11 @@ func (o *Orchestrator) Complete(ctx context.Context, agentID, taskID string, r R
 }
 
 func (op *operation) complete(agentID, taskID string, r Result) (t models.Task, late bool, err error) {
-	t, fresh, err := op.lockForMessage(agentID, taskID, r.MessageID)
+	id := r.MessageID
+	if r.Failure == "" {
+		id = "" // a repeated success changes nothing
+	}
+	t, fresh, err := op.lockForMessage(agentID, taskID, id)
 	if err != nil || !fresh {
 		return t, false, err
 	}
@@ -79,9 +83,7 @@ func (op *operation) complete(agentID, taskID string, r Result) (t models.Task, 
 		err = op.adoptLateSuccess(before, &t, &a, r, rep, p)
 		return t, false, err
 	}
-	if err := op.markAccepted(&before, &t, &a); err != nil {
-		return t, false, err
-	}
+	op.setAccepted(&t, &a) // a result without a report before it needs no event of its own
 	if err := op.endAttempt(&t, &a, rep, p); err != nil {
 		return t, false, err
 	}
@@ -97,7 +99,7 @@ func (op *operation) applyResult(before models.Task, t *models.Task, a models.At
 	}
 	t.Detail = r.Detail
 	if r.Failure != "" {
-		if err := op.retryOrFail(t, rep, p); err != nil {
+		if err := op.retryOrFail(t, a, rep, p); err != nil {
 			return err
 		}
 		return op.saveTask(before, t)
@@ -108,20 +110,21 @@ func (op *operation) applyResult(before models.Task, t *models.Task, a models.At
 // completeTask ends a task that has succeeded.
 func (op *operation) completeTask(before models.Task, t *models.Task) error {
 	t.State, t.WaitingFor, t.Progress, t.EndedAt = models.TaskDone, models.NotWaiting, 100, new(op.tx.Now())
-	if err := op.emitTaskEvent(events.TaskCompleted, *t, func(d *TaskChanged) { d.ExitCode, d.Tokens = t.ExitCode, t.Tokens }); err != nil {
-		return err
-	}
+	op.emitTaskEvent(events.TaskCompleted, *t, func(d *TaskChanged) { d.ExitCode, d.Tokens = t.ExitCode, t.Tokens })
 	return op.saveTask(before, t)
 }
 
 // adoptLateSuccess ends a task with a success that came after its attempt was ended.
 func (op *operation) adoptLateSuccess(before models.Task, t *models.Task, a *models.Attempt, r Result, rep attemptEnd, p Policy) error {
 	if t.AgentID != "" && (t.WaitingFor == models.NotWaiting || t.WaitingFor == models.WaitForReply) {
-		other, err := op.tx.Tasks().Attempt(t.ID, t.Attempt)
-		if err != nil {
-			return err
+		other, err := op.heldAttempt(*t)
+		if err == nil {
+			err = op.cancelAttempt(t, &other, "another attempt has succeeded", p)
 		}
-		if err := op.cancelAttempt(t, &other, "another attempt has succeeded", p); err != nil {
+		if err == nil {
+			err = op.storeAttempt(t, other)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -133,13 +136,6 @@ func (op *operation) adoptLateSuccess(before models.Task, t *models.Task, a *mod
 	if err := op.tx.Tasks().SaveAttempt(*a); err != nil {
 		return err
 	}
-	if t.State == models.TaskNew { // it must have been running before it ends
-		t.State = models.TaskRunning
-		if err := op.saveTask(before, t); err != nil {
-			return err
-		}
-		before = *t
-	}
 	return op.applyResult(before, t, *a, r, rep, p)
 }
 
@@ -150,12 +146,15 @@ func (op *operation) chargeLate(t *models.Task, a *models.Attempt, r attemptEnd)
 		return nil
 	}
 	a.Tokens = r.tokens
-	if err := op.tx.Tasks().SaveAttempt(*a); err != nil {
+	t.Tokens += r.tokens
+	held := t.AttemptState != models.AttemptNone && a.Attempt == t.Attempt
+	if err := op.tx.Tasks().AddTokens(t.ID, r.tokens, held); err != nil {
 		return err
 	}
-	t.Tokens += r.tokens
-	if err := op.tx.Tasks().AddTokens(t.ID, r.tokens); err != nil {
-		return err
+	if !held {
+		if err := op.tx.Tasks().SaveAttempt(*a); err != nil {
+			return err
+		}
 	}
 	if t.ParentID != nil { // the tokens of a parallel task are those of its subtasks
 		late := store.Job{Kind: subtaskKind, Key: t.ID + lateMark + strconv.Itoa(a.Attempt)} // the job of its end may be running now
@@ -207,12 +206,11 @@ func (op *operation) lockForHandOff(t models.Task) (in models.TaskInput, p Polic
 // lockForEnd is loadPolicy for an operation that may end the task. It also locks the open
 // subtasks, then the session, then the agents of all of them.
 func (op *operation) lockForEnd(t models.Task) (in models.TaskInput, p Policy, err error) {
-	agents, err := op.lockSubtasks(t.ID)
-	if err != nil {
-		return in, p, err
-	}
-	if len(agents) == 0 {
-		op.withoutSubtasks = t.ID
+	var agents []string
+	if t.Subtasks > 0 {
+		if agents, err = op.lockSubtasks(t.ID); err != nil {
+			return in, p, err
+		}
 	}
 	if in, p, err = op.lockForHandOff(t); err == nil && len(agents) > 0 {
 		err = op.lockAgents(append(agents, t.AgentID))
@@ -244,7 +242,7 @@ func (op *operation) cancel(taskID, why string) (models.Task, error) {
 		return t, err
 	}
 	if t.WaitingFor != models.WaitForWorker && t.WaitingFor != models.WaitForRetry {
-		a, err := op.tx.Tasks().Attempt(t.ID, t.Attempt)
+		a, err := op.heldAttempt(t)
 		if err != nil {
 			return t, err
 		}
@@ -252,13 +250,13 @@ func (op *operation) cancel(taskID, why string) (models.Task, error) {
 			return t, err
 		}
 	}
-	if err := op.cancelSubtasks(t.ID, why); err != nil {
-		return t, err
+	if t.Subtasks > 0 {
+		if err := op.cancelSubtasks(t.ID, why); err != nil {
+			return t, err
+		}
 	}
 	t.State, t.WaitingFor, t.Error, t.EndedAt = models.TaskCancelled, models.NotWaiting, why, new(op.tx.Now())
-	if err := op.emitTaskEvent(events.TaskCancelled, t, func(d *TaskChanged) { d.Error = why }); err != nil {
-		return t, err
-	}
+	op.emitTaskEvent(events.TaskCancelled, t, func(d *TaskChanged) { d.Error = why })
 	err = op.saveTask(before, &t)
 	return t, err
 }

@@ -32,7 +32,7 @@ func TestUseFirstOption(t *testing.T) {
 		require.Len(t, messages, 1)
 		require.Equal(t, models.MessageReply, messages[0].Kind)
 		require.JSONEq(t, `{"answer":"quick"}`, string(messages[0].Data))
-		require.Equal(t, h.DB.Now().Add(30*time.Second), h.waitUntilTimed(t, id).Deadline, "it continues")
+		require.Equal(t, h.DB.Now().Add(30*time.Second), h.task(t, id).Deadline, "it continues")
 		requireSound(t, h)
 		requireLegalEvents(t, h)
 	})

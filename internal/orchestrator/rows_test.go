@@ -34,9 +34,14 @@ func openRaw(t *testing.T, db *storetest.DB) *sql.DB {
 	return pool
 }
 
+// allAttempts selects the attempts at all tasks: the newest one is part of the row of its task.
+const allAttempts = `(SELECT task_id, attempt, agent_id, state, reservation_id, tokens, error_code FROM attempts UNION ALL
+	SELECT id, attempt, agent_id, attempt_state, reservation_id, attempt_tokens, error_code FROM tasks WHERE attempt_state < 6)`
+
 // query runs a query without the store and returns the rows as text.
 func (h *harness) query(t *testing.T, query string) []string {
 	t.Helper()
+	query = strings.ReplaceAll(query, "all_attempts", allAttempts)
 	rows, err := h.raw.QueryContext(context.Background(), query)
 	require.NoError(t, err, query)
 	defer func() { require.NoError(t, rows.Close()) }()
@@ -66,7 +71,7 @@ func (h *harness) query(t *testing.T, query string) []string {
 func allRows(t *testing.T, h *harness) (out []string) {
 	t.Helper()
 	for _, table := range []string{
-		"tasks", "task_inputs", "task_requests", "attempts", "task_outputs", "workers", "inbox", "processed_messages", "sessions", "outcomes",
+		"tasks", "task_inputs", "attempts", "task_outputs", "workers", "inbox", "processed_messages", "sessions", "outcomes",
 		"usage_facts", "usage_accounts", "usage_windows", "usage_reservations", "idempotency",
 	} {
 		for _, row := range h.query(t, "SELECT * FROM "+table) {
@@ -109,30 +114,30 @@ func requireNone(t *testing.T, h *harness, why, query string) {
 func requireSound(t *testing.T, h *harness) {
 	t.Helper()
 	requireNone(t, h, "the slots in use of a worker are its open attempts", `SELECT w.agent_id, w.in_flight FROM workers w
-		WHERE w.in_flight <> (SELECT count(*) FROM attempts a WHERE a.agent_id = w.agent_id AND a.state < 2)`)
-	requireNone(t, h, "only the newest attempt at an open task is open", `SELECT a.task_id, a.attempt FROM attempts a JOIN tasks t ON t.id = a.task_id
+		WHERE w.in_flight <> (SELECT count(*) FROM all_attempts a WHERE a.agent_id = w.agent_id AND a.state < 2)`)
+	requireNone(t, h, "only the newest attempt at an open task is open", `SELECT a.task_id, a.attempt FROM all_attempts a JOIN tasks t ON t.id = a.task_id
 		WHERE a.state < 2 AND (t.state >= 2 OR a.attempt <> t.attempt OR t.waiting_for IN (1, 2))`)
 	requireNone(t, h, "an assigned task has an open attempt of its agent", `SELECT t.id FROM tasks t WHERE t.state < 2 AND t.waiting_for IN (0, 3)
-		AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.task_id = t.id AND a.attempt = t.attempt AND a.agent_id = t.agent_id AND a.state < 2)`)
+		AND NOT EXISTS (SELECT 1 FROM all_attempts a WHERE a.task_id = t.id AND a.attempt = t.attempt AND a.agent_id = t.agent_id AND a.state < 2)`)
 	requireNone(t, h, "reservations belong to open attempts", `SELECT r.agent_id, r.id FROM usage_reservations r WHERE r.state = 0
-		AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.agent_id = r.agent_id AND a.reservation_id = r.id AND a.state < 2)`)
-	requireNone(t, h, "an open task has one timer, no later than its deadline", `SELECT t.id FROM tasks t WHERE t.state < 2
-		AND 1 <> (SELECT count(*) FROM jobs j WHERE j.kind = 'task.timer' AND j.key = t.id AND (j.run_at <= t.deadline OR j.lease <> ''))`)
-	requireNone(t, h, "an ended task has no timer", `SELECT j.key FROM jobs j JOIN tasks t ON t.id = j.key WHERE j.kind = 'task.timer' AND t.state >= 2`)
-	requireNone(t, h, "no message is about an ended attempt", `SELECT i.agent_id, i.kind, i.task_id FROM inbox i JOIN attempts a ON a.task_id = i.task_id AND a.attempt = i.attempt
+		AND NOT EXISTS (SELECT 1 FROM all_attempts a WHERE a.agent_id = r.agent_id AND a.reservation_id = r.id AND a.state < 2)`)
+	requireNone(t, h, "only an assigned task is a message", "SELECT id FROM tasks WHERE message_id <> '' AND (state <> 0 OR waiting_for <> 0 OR attempt_state <> 0)")
+	requireNone(t, h, "the newest attempt ends with its task", "SELECT id FROM tasks WHERE attempt_state BETWEEN 2 AND 5 AND state < 2 OR attempt_state < 2 AND state >= 2")
+	requireNone(t, h, "a task counts its subtasks", "SELECT t.id FROM tasks t WHERE t.subtasks <> (SELECT count(*) FROM tasks c WHERE c.parent_id = t.id)")
+	requireNone(t, h, "no message is about an ended attempt", `SELECT i.agent_id, i.kind, i.task_id FROM inbox i JOIN all_attempts a ON a.task_id = i.task_id AND a.attempt = i.attempt
 		WHERE i.kind IN ('assign', 'answer') AND a.state >= 2`)
 	requireNone(t, h, "a session counts its open tasks", `SELECT s.id FROM sessions s WHERE s.open_tasks <> (SELECT count(*) FROM tasks t WHERE t.session_id = s.id AND t.state < 2)
 		OR s.tasks <> (SELECT count(*) FROM tasks t WHERE t.session_id = s.id)`)
-	const apart = ` AND NOT EXISTS (SELECT 1 FROM task_inputs i WHERE i.task_id = t.id AND i.policy LIKE '%"workers":%')` // whose subtasks have used the tokens
+	const apart = ` AND t.policy NOT LIKE '%"workers":%'` // whose subtasks have used the tokens
 	requireNone(t, h, "the tokens of a task are those of its attempts", `SELECT t.id, t.tokens FROM tasks t
-		WHERE t.tokens <> (SELECT coalesce(sum(a.tokens), 0) FROM attempts a WHERE a.task_id = t.id)`+apart)
+		WHERE t.tokens <> (SELECT coalesce(sum(a.tokens), 0) FROM all_attempts a WHERE a.task_id = t.id)`+apart)
 	requireNone(t, h, "the tokens of an attempt are charged to its agent once", `SELECT t.id FROM tasks t WHERE
-		(SELECT coalesce(sum(a.tokens), 0) FROM attempts a WHERE a.task_id = t.id) <> (SELECT coalesce(sum(f.tokens), 0) FROM usage_facts f WHERE f.task_id = t.id)`)
+		(SELECT coalesce(sum(a.tokens), 0) FROM all_attempts a WHERE a.task_id = t.id) <> (SELECT coalesce(sum(f.tokens), 0) FROM usage_facts f WHERE f.task_id = t.id)`)
 	requireNone(t, h, "and to no other agent", `SELECT f.task_id, f.agent_id FROM usage_facts f WHERE f.task_id <> ''
-		AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.task_id = f.task_id AND a.agent_id = f.agent_id AND a.tokens > 0)`)
-	requireNone(t, h, "no agent has, or had, two subtasks of one task", `SELECT t.parent_id, a.agent_id FROM attempts a JOIN tasks t ON t.id = a.task_id
-		JOIN task_inputs i ON i.task_id = t.id AND i.policy LIKE '%"subtask":true%' WHERE a.agent_id <> '' GROUP BY t.parent_id, a.agent_id HAVING count(DISTINCT t.id) > 1`)
-	require.Equal(t, h.query(t, "SELECT agent_id, count(*) FROM attempts WHERE agent_id <> '' AND state >= 2 GROUP BY agent_id ORDER BY agent_id"),
+		AND NOT EXISTS (SELECT 1 FROM all_attempts a WHERE a.task_id = f.task_id AND a.agent_id = f.agent_id AND a.tokens > 0)`)
+	requireNone(t, h, "no agent has, or had, two subtasks of one task", `SELECT t.parent_id, a.agent_id FROM all_attempts a JOIN tasks t ON t.id = a.task_id
+		WHERE t.on_end = 'task.subtask' AND a.agent_id <> '' GROUP BY t.parent_id, a.agent_id HAVING count(DISTINCT t.id) > 1`)
+	require.Equal(t, h.query(t, "SELECT agent_id, count(*) FROM all_attempts AS a WHERE agent_id <> '' AND state >= 2 GROUP BY agent_id ORDER BY agent_id"),
 		h.query(t, "SELECT agent_id, count(*) FROM outcomes GROUP BY agent_id ORDER BY agent_id"), "each ended attempt has one outcome")
 	v, err := h.Ledger.Verify(t.Context())
 	require.NoError(t, err)
@@ -148,9 +153,9 @@ func requireLegalEvents(t *testing.T, h *harness) {
 	progress, question, answered, retried := events.TaskProgress, events.TaskQuestion, events.TaskReplied, events.TaskRetried
 	completed, failed, cancelled := events.TaskCompleted, events.TaskFailed, events.TaskCancelled
 	follow := open{
-		none: {created}, created: {waiting, assigned, retried, failed, started}, // started: a parallel task
+		none: {created}, created: {waiting, retried, failed, started, progress, question, completed, cancelled},
 		waiting:  {assigned, failed, cancelled, completed, retried},
-		assigned: {started, retried, failed, cancelled, completed}, // completed: by an older attempt
+		assigned: {started, retried, failed, cancelled, completed},
 		started:  {progress, question, retried, completed, failed, cancelled}, progress: {progress, question, answered, retried, completed, failed, cancelled},
 		question: {progress, question, answered, retried, completed, failed, cancelled}, answered: {progress, question, retried, completed, failed, cancelled},
 		retried: {assigned, waiting, retried, failed, cancelled, completed}, completed: nil, failed: nil, cancelled: nil,

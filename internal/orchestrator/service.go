@@ -27,7 +27,7 @@ const (
 func New(s *store.Store, ledger *usage.Ledger, opts *Options) *Orchestrator {
 	o := &Orchestrator{store: s, waiters: newWaiters(), gauges: newGauges(), environment: environment{
 		ledger: ledger, opts: opts.orDefaults(), index: selection.New(),
-		queues: newQueueCache(), counters: newCounters(), tracesEnabled: opts != nil && opts.Tracer != nil,
+		queues: newQueueCache(), counters: newCounters(), timers: newTimers(), tracesEnabled: opts != nil && opts.Tracer != nil,
 	}}
 	o.log, o.waitLimit = o.opts.Logger, background.NewLimiter[string](o.opts.MaxWaiters, o.opts.MaxWaitersPerToken)
 	o.registryStale.Store(1)
@@ -39,7 +39,6 @@ func New(s *store.Store, ledger *usage.Ledger, opts *Options) *Orchestrator {
 
 // RegisterJobs registers the handlers of the orchestrator's jobs.
 func (o *Orchestrator) RegisterJobs(r *jobs.Runner) {
-	r.Handle(timerKind, o.handleTimer, jobs.Policy{MaxBackoff: 10 * time.Second})
 	r.Handle(subtaskKind, o.updateParent, jobs.Policy{MaxBackoff: 10 * time.Second})
 	r.Handle(breakerKind, o.probeWorker, jobs.Policy{MaxBackoff: 10 * time.Second})
 }
@@ -49,11 +48,13 @@ func (o *Orchestrator) run(ctx context.Context) {
 	o.startedAt.Store(o.store.Now().UnixMicro())
 	queue, stop := o.waiters.subscribe(WakeQueue, "")
 	defer stop()
-	var followers sync.WaitGroup
-	defer followers.Wait()
+	var loops sync.WaitGroup
+	defer loops.Wait()
+	timers := background.NewPollLoop(background.PollOptions{Task: "running the timers of tasks", Logger: o.log, Signal: o.timers.changed}, o.runTimers)
+	loops.Go(func() { timers.Run(ctx) })
 	if o.opts.Feed != nil {
 		follow := background.NewPollLoop(background.PollOptions{Task: "following the registry", Logger: o.log}, o.followRegistry)
-		followers.Go(func() { follow.Run(ctx) })
+		loops.Go(func() { follow.Run(ctx) })
 	}
 	background.NewPollLoop(background.PollOptions{Task: "assigning tasks", Logger: o.log, Signal: queue}, o.poll).Run(ctx)
 }
@@ -96,17 +97,17 @@ func (o *Orchestrator) markSilentOffline(ctx context.Context) error {
 	return err
 }
 
-// replayFor is the time for which request ids and message ids are remembered.
+// replayFor is the time for which message ids are remembered. Request ids are remembered as long as
+// their tasks, and at least as long.
 const replayFor = 24 * time.Hour
 
 // Purge deletes expired rows: tasks and sessions that ended before Options.Retention, remembered
-// request and message ids, and broadcasts that were pending for a day.
+// message ids, and broadcasts that were pending for a day.
 func (o *Orchestrator) Purge(ctx context.Context) error {
-	ended, replayed := o.store.Now().Add(-o.opts.Retention), o.store.Now().Add(-replayFor)
+	ended, replayed := o.store.Now().Add(-max(o.opts.Retention, replayFor)), o.store.Now().Add(-replayFor)
 	_, err := o.store.InBatches(ctx,
 		func(tx *store.Tx, limit int) (int64, error) { return tx.Tasks().Purge(ended, limit) },
 		func(tx *store.Tx, limit int) (int64, error) { return tx.Sessions().Purge(ended, limit) },
-		func(tx *store.Tx, limit int) (int64, error) { return tx.Tasks().PurgeRequests(replayed, limit) },
 		func(tx *store.Tx, limit int) (int64, error) { return tx.Inbox().PurgeProcessed(replayed, limit) },
 		func(tx *store.Tx, limit int) (int64, error) { return tx.Inbox().PurgeNotices(replayed, limit) },
 	)

@@ -152,7 +152,8 @@ func (op *operation) closeSession(session *models.Session, why string) error {
 	if err := op.tx.Sessions().Save(*session); err != nil {
 		return err
 	}
-	return op.tx.Events().Emit(events.SessionClosed, session.ID, sessionChanged{SessionID: session.ID, Tasks: session.Tasks, Reason: why})
+	op.emit(events.SessionClosed, session.ID, sessionChanged{SessionID: session.ID, Tasks: session.Tasks, Reason: why})
+	return nil
 }
 
 // sessionIdle is how long a session without open tasks stays open.

@@ -59,9 +59,9 @@ type Submission struct {
 	// nil for that one.
 	Resolver Resolver `json:"-"`
 
-	parentID       *string // the task that hands it off, or its parallel task
-	depth          int
-	requestClaimed bool // the request id is claimed
+	parentID    *string // the task that hands it off, or its parallel task
+	depth       int
+	handedOffBy string // the agent that hands it off, "" for none
 
 	resolvedParameters json.RawMessage // Parameters with resolved references
 	resolveErr         error           // why they could not be resolved

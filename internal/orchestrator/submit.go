@@ -113,19 +113,32 @@ func (o *Orchestrator) withCurrentIndex(ctx context.Context, run func() error) e
 	return err
 }
 
-// claimRequest reserves the request id of a submission. For a repeated one it returns the first
-// result.
-func (op *operation) claimRequest(by models.Principal, sub Submission) (out SubmitResult, replayed bool, err error) {
-	if sub.RequestID == "" || sub.requestClaimed {
+// request returns the request of a submission. A task that is handed off belongs to its agent: that
+// may repeat the message with another token.
+func (op *operation) request(by models.Principal, sub Submission) store.TaskRequest {
+	r := store.TaskRequest{Owner: by.TokenID, RequestID: sub.RequestID}
+	if sub.handedOffBy != "" {
+		r.Owner = "agent:" + sub.handedOffBy
+	}
+	if r.RequestID != "" {
+		r.Digest = sub.digest()
+	}
+	return r
+}
+
+// findRequest returns the result of the first request for a repeated one.
+func (op *operation) findRequest(by models.Principal, sub Submission) (out SubmitResult, replayed bool, err error) {
+	if sub.RequestID == "" {
 		return out, false, nil
 	}
-	earlier, fresh, err := op.tx.Tasks().ClaimRequest(store.TaskRequest{
-		Owner: by.TokenID, RequestID: sub.RequestID, Digest: sub.digest(), TaskID: sub.ID,
-	})
+	request := op.request(by, sub)
+	earlier, err := op.tx.Tasks().Requested(request)
 	switch {
-	case err != nil || fresh:
+	case errs.Is(err, errs.NotFound):
+		return out, false, nil
+	case err != nil:
 		return out, false, err
-	case earlier.Digest != sub.digest():
+	case earlier.Digest != request.Digest:
 		return out, false, errs.New(errs.RequestIDReused, "the request_id %q was already used with different content", sub.RequestID)
 	}
 	t, err := op.lockTask(earlier.TaskID)
@@ -133,13 +146,19 @@ func (op *operation) claimRequest(by models.Principal, sub Submission) (out Subm
 }
 
 func (op *operation) submit(by models.Principal, sub Submission) (SubmitResult, error) {
-	if out, replayed, err := op.claimRequest(by, sub); err != nil || replayed {
+	if out, replayed, err := op.findRequest(by, sub); err != nil || replayed {
 		return out, err
 	}
+	return op.submitNew(by, sub)
+}
+
+// submitNew creates the task of a submission whose request is new.
+func (op *operation) submitNew(by models.Principal, sub Submission) (SubmitResult, error) {
+	request := op.request(by, sub) // of the parameters before references are resolved
 	if err := op.enterSession(by, &sub); err != nil {
 		return SubmitResult{}, err
 	}
-	t, err := op.submitTask(by, sub)
+	t, err := op.submitTask(by, sub, request)
 	if err == nil && sub.With != nil {
 		err = sub.With(op.tx, &t)
 	}
@@ -147,25 +166,28 @@ func (op *operation) submit(by models.Principal, sub Submission) (SubmitResult, 
 }
 
 // submitTask creates the task of a submission, or the tasks of several workers.
-func (op *operation) submitTask(by models.Principal, sub Submission) (models.Task, error) {
+func (op *operation) submitTask(by models.Principal, sub Submission, request store.TaskRequest) (models.Task, error) {
 	if sub.Override.Workers != 0 {
-		return op.submitParallel(by, sub)
+		return op.submitParallel(by, sub, request)
 	}
 	t, in, err := sub.newTask(by, op.tx.Now())
 	if err != nil {
 		return t, err
 	}
-	return op.createTask(t, in, op.policyOf(t, sub.Override), true)
+	return op.createTask(t, in, op.policyOf(t, sub.Override), request, true)
 }
 
 // createTask assigns or queues a new task and inserts it. A task that no agent can do is an error
 // if strict, and otherwise fails.
-func (op *operation) createTask(t models.Task, in models.TaskInput, p Policy, strict bool) (models.Task, error) {
+func (op *operation) createTask(t models.Task, in models.TaskInput, p Policy, request store.TaskRequest, strict bool) (models.Task, error) {
 	op.insertingID = t.ID
-	if err := op.emitTaskEvent(events.TaskCreated, t, nil); err != nil {
-		return t, err
-	}
+	created := len(op.events)
+	op.emitTaskEvent(events.TaskCreated, t, nil)
 	err := op.assignOrQueue(&t, in, p, nil)
+	if t.WaitingFor == models.NotWaiting && !t.State.Ended() { // one event says who has got it
+		op.events = op.events[:created]
+		op.emitTaskEvent(events.TaskCreated, t, nil)
+	}
 	if err == nil && strict {
 		err = op.submissionError(t, in, p)
 	}
@@ -173,22 +195,22 @@ func (op *operation) createTask(t models.Task, in models.TaskInput, p Policy, st
 		err = op.checkQueueLimit(t)
 	}
 	if err == nil {
-		err = op.insertTask(t, in)
+		err = op.insertTask(t, in, request)
 	}
 	return t, taskExistsError(err, t.ID)
 }
 
 // insertTask inserts a new task. Rows written before refer to it.
-func (op *operation) insertTask(t models.Task, in models.TaskInput) error {
-	if err := op.tx.Tasks().Insert(t, in); err != nil {
+func (op *operation) insertTask(t models.Task, in models.TaskInput, request store.TaskRequest) error {
+	if err := op.tx.Tasks().Insert(t, in, request); err != nil {
 		return err
 	}
 	op.count(func(c *counters) { c.submitted.WithLabelValues(t.Class).Inc() })
 	if t.State.Ended() {
 		return op.onTaskEnd(t)
 	}
-	_, err := op.tx.Jobs().Enqueue(store.Job{Kind: timerKind, Key: t.ID, RunAt: t.Deadline})
-	return err
+	op.setTimer(t)
+	return nil
 }
 
 // submissionError returns the error for a failure of a new task that rejects the submission.

@@ -39,7 +39,7 @@ func (o *Orchestrator) Detail(ctx context.Context, id string) (d Detail, err err
 	if d.Input, err = o.store.Tasks(ctx).Input(id); err != nil {
 		return d, err
 	}
-	if d.Attempts, err = o.store.Tasks(ctx).Attempts(id); err != nil {
+	if d.Attempts, err = o.attemptsOf(ctx, d.Task); err != nil {
 		return d, err
 	}
 	if d.Timeline, err = o.store.Events(ctx).Timeline(id, maxTimeline); err != nil {
@@ -76,13 +76,15 @@ func (o *Orchestrator) Sessions(ctx context.Context, owner string, before store.
 // Output calls each with the chunks of the newest attempt's output, from a byte offset on, in
 // order.
 func (o *Orchestrator) Output(ctx context.Context, t models.Task, stream models.OutputStream, from int64, each func(models.OutputChunk) error) error {
-	attempt := t.Attempt
-	if t.State == models.TaskDone && t.Attempt > 1 { // the attempt that succeeded may not be the newest
-		all, err := o.store.Tasks(ctx).Attempts(t.ID)
-		if err != nil {
-			return err
+	if stream == models.StreamResult && t.Output != nil {
+		if from >= t.OutputBytes {
+			return nil
 		}
-		attempt = succeededAttempt(t, all)
+		return each(models.OutputChunk{Stream: stream, Start: from, Data: t.Output[from:]})
+	}
+	attempt, err := succeededAttempt(t, o.store.Tasks(ctx).EarlierAttempts)
+	if err != nil {
+		return err
 	}
 	return o.store.Tasks(ctx).Outputs(t.ID, attempt, stream, from, each)
 }
@@ -94,14 +96,19 @@ func (o *Orchestrator) HasUnalignedOutput(ctx context.Context, t models.Task, st
 	return o.store.Tasks(ctx).HasUnassigned(t.ID, t.Attempt, stream)
 }
 
-// succeededAttempt returns the number of the attempt that succeeded, else of the newest one.
-func succeededAttempt(t models.Task, all []models.Attempt) int {
+// succeededAttempt returns the number of the attempt that succeeded, else of the newest one. It may
+// not be the newest if its result was late.
+func succeededAttempt(t models.Task, earlier func(taskID string) ([]models.Attempt, error)) (int, error) {
+	if t.State != models.TaskDone || t.AttemptState != models.AttemptNone {
+		return t.Attempt, nil
+	}
+	all, err := earlier(t.ID)
 	for _, a := range all {
 		if a.State == models.AttemptSucceeded {
-			return a.Attempt
+			return a.Attempt, err
 		}
 	}
-	return t.Attempt
+	return t.Attempt, err
 }
 
 // TaskWithInput is a task with its input.
@@ -141,7 +148,22 @@ func (o *Orchestrator) OpenTasksOf(ctx context.Context, agentID string) (out []T
 
 // Attempts returns the attempts at a task, the first one first.
 func (o *Orchestrator) Attempts(ctx context.Context, taskID string) ([]models.Attempt, error) {
-	return o.store.Tasks(ctx).Attempts(taskID)
+	t, err := o.Task(ctx, taskID)
+	if err != nil {
+		return nil, err
+	}
+	return o.attemptsOf(ctx, t)
+}
+
+func (o *Orchestrator) attemptsOf(ctx context.Context, t models.Task) (all []models.Attempt, err error) {
+	newest, held := t.NewestAttempt()
+	if t.Attempt > 1 || !held {
+		all, err = o.store.Tasks(ctx).EarlierAttempts(t.ID)
+	}
+	if held {
+		all = append(all, newest)
+	}
+	return all, err
 }
 
 // IsProcessed reports whether a message of an agent has taken effect.

@@ -3,28 +3,92 @@ package orchestrator
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
+	"comet/internal/background"
 	"comet/internal/errs"
-	"comet/internal/jobs"
 	"comet/internal/orchestrator/selection"
 	"comet/internal/usage"
 	"comet/models"
+	"comet/store"
 )
 
-// handleTimer runs at the deadline of a task: it fails a silent attempt, ends a wait in the queue
-// or for a reply, or starts the next attempt. If the deadline has moved, it sets the timer again.
-func (o *Orchestrator) handleTimer(ctx context.Context, job *jobs.Job) error {
+// timers knows when the earliest deadline of the open tasks is.
+type timers struct {
+	changed background.Signal // receives when next has become earlier
+	mu      sync.Mutex
+	next    time.Time // the next time at which the timers run
+}
+
+func newTimers() *timers { return &timers{changed: background.NewSignal()} }
+
+// set has the timers run at a deadline, unless they run earlier. The zero time changes nothing.
+func (t *timers) set(deadline time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !deadline.IsZero() && deadline.Before(t.next) {
+		t.next = deadline
+		t.changed.Set()
+	}
+}
+
+func (t *timers) setNext(next time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.next = next
+}
+
+const (
+	// timersBatch is how many due tasks are read together.
+	timersBatch = 100
+	// timerRetry is the delay after a deadline could not be handled.
+	timerRetry = 10 * time.Second
+)
+
+// runTimers handles the deadlines that have passed: it fails silent attempts, ends waits in queues
+// or for replies, and starts next attempts.
+func (o *Orchestrator) runTimers(ctx context.Context) (time.Duration, error) {
+	o.timers.setNext(o.store.Now().Add(o.opts.Poll)) // before the read, so that no deadline is missed
+	for {
+		due, err := o.store.Tasks(ctx).Due(timersBatch)
+		if err != nil {
+			return 0, err
+		}
+		for _, id := range due {
+			if err := o.handleDeadline(ctx, id); err != nil {
+				if err := o.postpone(ctx, id, err); err != nil {
+					return 0, err
+				}
+			}
+		}
+		if len(due) < timersBatch {
+			break
+		}
+	}
+	next, ok, err := o.store.Tasks(ctx).NextDeadline()
+	if err != nil || !ok {
+		return o.opts.Poll, err
+	}
+	o.timers.set(next)
+	return min(max(next.Sub(o.store.Now()), time.Millisecond), o.opts.Poll), nil
+}
+
+// postpone logs why a deadline could not be handled, and moves it, so that it does not delay others.
+func (o *Orchestrator) postpone(ctx context.Context, taskID string, cause error) error {
+	o.log.WarnContext(ctx, "handling the deadline of a task failed", "task", taskID, "error", cause)
+	return o.store.Write(ctx, func(tx *store.Tx) error { return tx.Tasks().Postpone(taskID, tx.Now().Add(timerRetry)) })
+}
+
+// handleDeadline handles the deadline of a task, unless it has moved.
+func (o *Orchestrator) handleDeadline(ctx context.Context, taskID string) error {
 	return o.transact(ctx, func(op *operation) error {
-		t, err := op.tx.Tasks().Lock(job.Key) // before its timer, as in every operation
-		if err != nil && !errs.Is(err, errs.NotFound) {
+		t, err := op.tx.Tasks().Lock(taskID)
+		if errs.Is(err, errs.NotFound) || err == nil && (t.State.Ended() || op.tx.Now().Before(t.Deadline)) {
+			return nil
+		}
+		if err != nil {
 			return err
-		}
-		if e := job.Finish(op.tx); e != nil || err != nil || t.State.Ended() {
-			return e
-		}
-		if op.tx.Now().Before(t.Deadline) {
-			return op.armTimer(t)
 		}
 		if op.missedWhileStopped(t) {
 			return op.grantRestartGrace(t)
@@ -52,10 +116,7 @@ func (op *operation) missedWhileStopped(t models.Task) bool {
 func (op *operation) grantRestartGrace(t models.Task) error {
 	before := t
 	t.Deadline = op.tx.Now().Add(restartGrace)
-	if err := op.saveTask(before, &t); err != nil {
-		return err
-	}
-	return op.armTimer(t)
+	return op.saveTask(before, &t)
 }
 
 // onDeadline handles the deadline of a task.
@@ -67,7 +128,7 @@ func (op *operation) onDeadline(t models.Task) error {
 	}
 	switch t.WaitingFor {
 	case models.WaitForWorker:
-		err = op.failTask(&t, FailureSaturated, "no agent had a free slot in time")
+		op.failTask(&t, FailureSaturated, "no agent had a free slot in time")
 	case models.WaitForRetry:
 		err = op.startRetry(&t, in, p)
 	case models.WaitForReply:
@@ -81,10 +142,7 @@ func (op *operation) onDeadline(t models.Task) error {
 	if err != nil {
 		return err
 	}
-	if err := op.saveTask(before, &t); err != nil || t.State.Ended() || op.timerSet {
-		return err
-	}
-	return op.armTimer(t) // the old timer has run
+	return op.saveTask(before, &t)
 }
 
 // onReplyTimeout replies with the first option of an unanswered question, if the policy says so
@@ -129,7 +187,7 @@ func (op *operation) assignFallback(t *models.Task, in models.TaskInput, p Polic
 
 // failAttempt ends the newest attempt with a failure and retries or fails the task.
 func (op *operation) failAttempt(t *models.Task, r attemptEnd, p Policy) error {
-	a, err := op.tx.Tasks().Attempt(t.ID, t.Attempt)
+	a, err := op.heldAttempt(*t)
 	if err != nil {
 		return err
 	}
@@ -142,5 +200,5 @@ func (op *operation) failAttempt(t *models.Task, r attemptEnd, p Policy) error {
 			return err
 		}
 	}
-	return op.retryOrFail(t, r, p)
+	return op.retryOrFail(t, a, r, p)
 }

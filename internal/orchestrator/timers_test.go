@@ -1,7 +1,6 @@
 package orchestrator_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -20,25 +19,6 @@ func waitsFor(what models.WaitReason) func(models.Task) bool {
 	return func(t models.Task) bool { return t.WaitingFor == what }
 }
 
-// waitUntilTimed waits until the timer of a task is set to its deadline, and returns the task.
-func (h *harness) waitUntilTimed(t *testing.T, id string) (out models.Task) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		var err error
-		if out, err = h.Task(t.Context(), id); err != nil {
-			return false
-		}
-		at := h.query(t, "SELECT key, run_at FROM jobs WHERE kind = 'task.timer'")
-		for _, one := range at {
-			if one == fmt.Sprintf("%s %d", id, out.Deadline.UnixMicro()) {
-				return true
-			}
-		}
-		return false
-	}, time.Minute, time.Millisecond)
-	return out
-}
-
 // waitForWorker waits until the cached worker satisfies a condition.
 func (h *harness) waitForWorker(t *testing.T, agentID string, right func(models.Worker) bool) {
 	t.Helper()
@@ -53,10 +33,10 @@ func TestTimers(t *testing.T) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
 		for n, pause := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
-			require.Equal(t, h.DB.Now().Add(30*time.Second), h.waitUntilTimed(t, id).Deadline)
+			require.Equal(t, h.DB.Now().Add(30*time.Second), h.task(t, id).Deadline)
 			task := h.advanceUntil(t, id, 30*time.Second, waitsFor(models.WaitForRetry))
 			require.Equal(t, models.TaskNew, task.State)
-			require.Equal(t, h.DB.Now().Add(pause), h.waitUntilTimed(t, id).Deadline)
+			require.Equal(t, h.DB.Now().Add(pause), h.task(t, id).Deadline)
 			task = h.advanceUntil(t, id, pause, waitsFor(models.NotWaiting))
 			require.Equal(t, n+2, task.Attempt)
 		}
@@ -71,14 +51,14 @@ func TestTimers(t *testing.T) {
 	withHarness(t, "progress extends the deadline, a heartbeat does not", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID
-		first := h.waitUntilTimed(t, id)
+		first := h.task(t, id)
 		h.DB.Clock.Advance(20 * time.Second)
 		moved, err := h.Progress(t.Context(), "a", id, orchestrator.Progress{Percent: new(10)})
 		require.NoError(t, err)
 		require.Equal(t, h.DB.Now().Add(30*time.Second), moved.Deadline)
 		h.DB.Clock.Advance(10 * time.Second)
 		require.Equal(t, first.Deadline, h.DB.Now(), "the old timer is due")
-		require.Equal(t, moved, h.waitUntilTimed(t, id), "it was set again")
+		require.Equal(t, moved, h.task(t, id), "it was set again")
 		_, err = h.Heartbeat(t.Context(), "a", orchestrator.Heartbeat{})
 		require.NoError(t, err)
 		after, err := h.Task(t.Context(), id)
@@ -93,7 +73,7 @@ func TestTimers(t *testing.T) {
 		h.submit(t, "work", longTimeout)
 		task := h.submit(t, "work", nil)
 		require.Equal(t, models.WaitForWorker, task.WaitingFor)
-		require.Equal(t, h.DB.Now().Add(10*time.Minute), h.waitUntilTimed(t, task.ID).Deadline)
+		require.Equal(t, h.DB.Now().Add(10*time.Minute), h.task(t, task.ID).Deadline)
 		task = h.advanceUntil(t, task.ID, 10*time.Minute, testkit.Ended)
 		require.Equal(t, string(orchestrator.FailureSaturated), task.ErrorCode)
 		require.Zero(t, task.Attempt)
@@ -106,7 +86,7 @@ func TestTimers(t *testing.T) {
 		id := h.submit(t, "work", nil).ID
 		_, err := h.Clarify(t.Context(), "a", id, orchestrator.Question{Text: "?"})
 		require.NoError(t, err)
-		require.Equal(t, h.DB.Now().Add(time.Minute), h.waitUntilTimed(t, id).Deadline)
+		require.Equal(t, h.DB.Now().Add(time.Minute), h.task(t, id).Deadline)
 		task := h.advanceUntil(t, id, time.Minute, testkit.Ended)
 		require.Equal(t, string(orchestrator.FailureUnanswered), task.ErrorCode)
 		requireSound(t, h)

@@ -31,7 +31,7 @@ func TestEventVersions(t *testing.T) {
 			got[e.Type] = data.Version
 		}
 		require.Equal(t, map[models.EventType]int64{
-			events.TaskCreated: 1, events.TaskAssigned: 1, events.TaskStarted: 2,
+			events.TaskCreated: 1, events.TaskStarted: progressed.Version,
 			events.TaskProgress: progressed.Version, events.TaskCompleted: done.Version,
 		}, got)
 		require.Equal(t, d.Task.Version, done.Version)

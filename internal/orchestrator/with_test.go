@@ -68,7 +68,7 @@ func TestRowsOfTheCaller(t *testing.T) {
 
 	withHarness(t, "an error leaves nothing, whatever it is", func(t *testing.T, h *harness) {
 		h.worker(t, "w-1", 1, "read")
-		tables := []string{"tasks", "task_inputs", "task_requests", "attempts", "inbox", "events", "jobs", "sessions", "v5_contexts", "idempotency", "usage_reservations", "v5_context_tasks"}
+		tables := []string{"tasks", "task_inputs", "attempts", "inbox", "events", "jobs", "sessions", "v5_contexts", "idempotency", "usage_reservations", "v5_context_tasks"}
 		before := map[string]int{}
 		for _, table := range tables {
 			before[table] = count(t, h, table)
@@ -133,7 +133,7 @@ func TestRowsOfTheCaller(t *testing.T) {
 
 	withHarness(t, "the kind of the job is a name of the caller's own", func(t *testing.T, h *harness) {
 		h.worker(t, "w-1", 1, "read")
-		for _, kind := range []string{"", "step/ended", "task.timer", "task.subtask"} {
+		for _, kind := range []string{"", "step/ended", "task.subtask"} {
 			_, err := h.Submit(t.Context(), operator(), orchestrator.Submission{Capabilities: []string{"read"}, OnEnd: &orchestrator.EndJob{Kind: kind, Key: "flow"}}, nil)
 			require.True(t, errs.Is(err, errs.InvalidRequest), "%q: %v", kind, err)
 			require.ErrorContains(t, err, "the kind of the job", kind)

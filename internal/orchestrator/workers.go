@@ -209,9 +209,10 @@ func (op *operation) saveWorker(w *models.Worker, was models.WorkerState) error 
 	if w.State == was {
 		return nil
 	}
-	return op.tx.Events().Emit(events.WorkerChanged, w.AgentID, WorkerChanged{
+	op.emit(events.WorkerChanged, w.AgentID, WorkerChanged{
 		AgentID: w.AgentID, State: w.State, PreviousState: was, Protocol: w.Protocol, Transport: w.Transport, Concurrency: w.Concurrency,
 	})
+	return nil
 }
 
 // releaseSlot releases a slot of a worker and counts the failure for its breaker.
@@ -251,7 +252,8 @@ func (op *operation) openBreaker(w *models.Worker, p Policy) error {
 		return err
 	}
 	op.count(func(c *counters) { c.breakers.Inc() })
-	return op.tx.Events().Emit(events.BreakerOpened, w.AgentID, breakerOpened{AgentID: w.AgentID, Failures: w.Failures, Until: w.BreakerUntil})
+	op.emit(events.BreakerOpened, w.AgentID, breakerOpened{AgentID: w.AgentID, Failures: w.Failures, Until: w.BreakerUntil})
+	return nil
 }
 
 // probeWorker requests a heartbeat: the transport pings the worker, or its next heartbeat closes

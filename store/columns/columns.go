@@ -22,6 +22,7 @@ import (
 //	time.Duration              microseconds
 //	json.RawMessage            its text, '' for nil
 //	[32]byte                   its bytes
+//	[]byte                     unchanged, nil is NULL
 //	the types of enumerations  their index
 //	other slices, structs      JSON, [] for a nil slice
 //	other types                unchanged, a pointer as its target
@@ -34,7 +35,7 @@ var enumerations = sync.OnceValue(func() map[reflect.Type][]string { //nolint:go
 	return map[reflect.Type][]string{
 		reflect.TypeFor[models.TaskState]():        texts(models.TaskNew, models.TaskRunning, models.TaskDone, models.TaskFailed, models.TaskCancelled),
 		reflect.TypeFor[models.WaitReason]():       texts(models.NotWaiting, models.WaitForWorker, models.WaitForRetry, models.WaitForReply),
-		reflect.TypeFor[models.AttemptState]():     texts(models.AttemptAssigned, models.AttemptRunning, models.AttemptSucceeded, models.AttemptFailed, models.AttemptTimedOut, models.AttemptCancelled),
+		reflect.TypeFor[models.AttemptState]():     texts(models.AttemptAssigned, models.AttemptRunning, models.AttemptSucceeded, models.AttemptFailed, models.AttemptTimedOut, models.AttemptCancelled, models.AttemptNone),
 		reflect.TypeFor[models.WorkerState]():      texts(models.WorkerOffline, models.WorkerOnline, models.WorkerBusy),
 		reflect.TypeFor[models.SessionState]():     texts(models.SessionOpen, models.SessionClosed),
 		reflect.TypeFor[models.ReservationState](): texts(models.ReservationHeld, models.ReservationSettled, models.ReservationReleased, models.ReservationExpired),
@@ -69,7 +70,12 @@ func Values(args []any) error {
 // Value returns the column value of a Go value.
 func Value(value any) (any, error) {
 	switch v := value.(type) {
-	case nil, string, int64, bool, float64, []byte, []any:
+	case nil, string, int64, bool, float64, []any:
+		return v, nil
+	case []byte:
+		if v == nil {
+			return nil, nil
+		}
 		return v, nil
 	case error:
 		return nil, v

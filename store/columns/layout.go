@@ -1,6 +1,7 @@
 package columns
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"reflect"
@@ -95,6 +96,29 @@ func Some[T any](row *T, columns []string) []any {
 	return values(fields, row)
 }
 
+// Changed returns the columns in which two rows differ.
+func Changed[T any](before, after *T) (changed []string) {
+	l := Of[T]()
+	old, now := reflect.ValueOf(before).Elem(), reflect.ValueOf(after).Elem()
+	for i, f := range l.fields {
+		if !equal(f.ReflectValueOf(context.Background(), old), f.ReflectValueOf(context.Background(), now)) {
+			changed = append(changed, l.Columns[i])
+		}
+	}
+	return changed
+}
+
+// equal reports whether two fields have equal values, pointers equal targets.
+func equal(a, b reflect.Value) bool {
+	if a.Kind() == reflect.Pointer && !a.IsNil() && !b.IsNil() {
+		a, b = a.Elem(), b.Elem()
+	}
+	if a.Kind() == reflect.Slice {
+		return bytes.Equal(a.Bytes(), b.Bytes())
+	}
+	return a.Equal(b)
+}
+
 func values[T any](fields []*schema.Field, row *T) []any {
 	value := reflect.ValueOf(row).Elem()
 	out := make([]any, len(fields))
@@ -118,6 +142,8 @@ func (n Names) TableName(name string) string {
 		return "usage_facts"
 	case "InboxMessage":
 		return "inbox"
+	case "taskRow", "TaskInput":
+		return "tasks"
 	case "outcomeRow":
 		return "outcomes"
 	case "deliveryRow":
