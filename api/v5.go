@@ -19,7 +19,7 @@ type MessageProtocol struct {
 	AgentNumbers func(ctx context.Context, agentIDs []string) (map[string]int64, error)
 	// AgentID returns the id of the agent with a number, or errs.NotFound.
 	AgentID func(ctx context.Context, number int64) (string, error)
-	// FormatEvent formats an event as a line of the protocol's log.
+	// FormatEvent formats an event as lines of the protocol's log.
 	FormatEvent func(context.Context, models.Event) (string, error)
 	// TaskMessages returns up to limit logged messages about a task after the message with an id.
 	TaskMessages func(ctx context.Context, t models.Task, after string, limit int) ([]TaskMessage, error)

@@ -180,30 +180,14 @@ func (m *taskServer) sameRows(caller, turn int) error {
 			ID: id, Class: envelope.Class, Owner: "bootstrap-admin", QueueKey: "0123456789abcdef0123456789abcdef", Priority: 1, State: models.TaskNew,
 			Attempt: 1, AgentID: agentID, Deadline: now.Add(time.Hour), CreatedAt: now, UpdatedAt: now, Version: 1, Decision: decision(),
 		}
-		if _, _, err := tx.Tasks().ClaimRequest(store.TaskRequest{Owner: "bootstrap-admin", RequestID: uuid.NewString(), TaskID: id}); err != nil {
-			return err
-		}
-		data := orchestrator.TaskChanged{TaskID: id, State: t.State, Attempt: 1, AgentID: agentID, Version: 1}
-		if err := tx.Events().Emit(events.TaskCreated, id, data); err != nil {
-			return err
-		}
 		if _, _, err := tx.Workers().ClaimSlot(agentID, true); err != nil {
 			return err
 		}
-		if err := tx.Tasks().InsertAttempt(models.Attempt{TaskID: id, Attempt: 1, AgentID: agentID, State: models.AttemptAssigned, AssignedAt: now}); err != nil {
+		t.AttemptState, t.AssignedAt, t.MessageID = models.AttemptAssigned, now, uuid.NewString()
+		if err := tx.Tasks().Insert(t, in, store.TaskRequest{Owner: "bootstrap-admin", RequestID: uuid.NewString()}); err != nil {
 			return err
 		}
-		if _, err := tx.Inbox().Enqueue(models.InboxMessage{AgentID: agentID, Kind: models.MessageAssign, Priority: 1, TaskID: id, Attempt: 1}); err != nil {
-			return err
-		}
-		if err := tx.Events().Emit(events.TaskAssigned, id, data); err != nil {
-			return err
-		}
-		if err := tx.Tasks().Insert(t, in); err != nil {
-			return err
-		}
-		_, err := tx.Jobs().Enqueue(store.Job{Kind: "bench.timer", Key: id, RunAt: now.Add(time.Hour)})
-		return err
+		return tx.Events().Emit(events.TaskCreated, id, orchestrator.TaskChanged{TaskID: id, State: t.State, Attempt: 1, AgentID: agentID, Version: 1})
 	})
 }
 

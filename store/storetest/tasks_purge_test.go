@@ -3,6 +3,7 @@ package storetest_test
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,9 +71,6 @@ func TestAPurge(t *testing.T) {
 	rule(t, "OfATaskDeletesItsDependentRows", func(t *testing.T, db *storetest.DB) {
 		for _, id := range []string{"gone", "kept"} {
 			write(t, db, func(tx *store.Tx) error {
-				if _, _, err := tx.Tasks().ClaimRequest(store.TaskRequest{Owner: "ops", RequestID: id, TaskID: id}); err != nil {
-					return err
-				}
 				if _, err := tx.Inbox().Enqueue(models.InboxMessage{AgentID: "finance", Kind: models.MessageAssign, TaskID: id, Attempt: 1}); err != nil {
 					return err
 				}
@@ -80,7 +78,7 @@ func TestAPurge(t *testing.T) {
 					return err
 				}
 				task := newTask(db, id, func(t *models.Task) { t.State, t.EndedAt = models.TaskDone, new(db.Now()) })
-				if err := tx.Tasks().Insert(task, inputOf(id)); err != nil {
+				if err := tx.Tasks().Insert(task, inputOf(id), store.TaskRequest{Owner: "ops", RequestID: id}); err != nil {
 					return err
 				}
 				return tx.Tasks().AddOutput(id, 1, models.OutputChunk{Data: []byte("x")})
@@ -90,7 +88,7 @@ func TestAPurge(t *testing.T) {
 		border := db.Now().Add(-time.Hour)
 		require.EqualValues(t, 1, purged(t, db, func(tx *store.Tx) (int64, error) { return tx.Tasks().Purge(border, 10) }))
 		for id, want := range map[string]int{"gone": 0, "kept": 1} {
-			attempts, err := db.Tasks(t.Context()).Attempts(id)
+			attempts, err := db.Tasks(t.Context()).EarlierAttempts(id)
 			require.NoError(t, err)
 			require.Len(t, attempts, want, id)
 			require.Len(t, outputOf(t, db, id, 1, models.StreamResult, 0), want, id)
@@ -101,7 +99,8 @@ func TestAPurge(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, told, 1)
 		require.Equal(t, "kept", told[0].TaskID)
-		require.EqualValues(t, 1, purged(t, db, func(tx *store.Tx) (int64, error) { return tx.Tasks().PurgeRequests(db.Now(), 10) }), "only one is left")
+		_, err = db.Tasks(t.Context()).Requested(store.TaskRequest{Owner: "ops", RequestID: "gone"})
+		require.Equal(t, errs.NotFound, errs.CodeOf(err))
 	})
 
 	rule(t, "OfSessionsKeepsOpenOnesAndThoseWithTasks", func(t *testing.T, db *storetest.DB) {
@@ -122,32 +121,19 @@ func TestAPurge(t *testing.T) {
 		require.NoError(t, err)
 	})
 
-	rule(t, "OfRequestsAndMessagesDeletesOldOnesInBatches", func(t *testing.T, db *storetest.DB) {
+	rule(t, "OfMessagesDeletesOldOnesInBatches", func(t *testing.T, db *storetest.DB) {
 		for i := range 5 {
-			id := fmt.Sprint(i)
-			write(t, db, func(tx *store.Tx) error {
-				if _, _, err := tx.Tasks().ClaimRequest(store.TaskRequest{Owner: "ops", RequestID: id, TaskID: id}); err != nil {
-					return err
-				}
-				if _, err := tx.Inbox().MarkProcessed("finance", id); err != nil {
-					return err
-				}
-				return tx.Tasks().Insert(newTask(db, id, nil), inputOf(id))
-			})
+			write(t, db, func(tx *store.Tx) error { _, err := tx.Inbox().MarkProcessed("finance", fmt.Sprint(i)); return err })
 			db.Clock.Advance(time.Second)
 		}
 		border := db.Now().Add(-time.Second) // the newest is not before it
-		for _, purge := range []func(tx *store.Tx) (int64, error){
-			func(tx *store.Tx) (int64, error) { return tx.Tasks().PurgeRequests(border, 3) },
-			func(tx *store.Tx) (int64, error) { return tx.Inbox().PurgeProcessed(border, 3) },
-		} {
-			write(t, db, func(tx *store.Tx) error {
-				n, err := purge(tx)
-				require.EqualValues(t, 3, n)
-				return err
-			})
-			require.EqualValues(t, 1, purged(t, db, purge))
-		}
+		purge := func(tx *store.Tx) (int64, error) { return tx.Inbox().PurgeProcessed(border, 3) }
+		write(t, db, func(tx *store.Tx) error {
+			n, err := purge(tx)
+			require.EqualValues(t, 3, n)
+			return err
+		})
+		require.EqualValues(t, 1, purged(t, db, purge))
 		write(t, db, func(tx *store.Tx) error {
 			for id, want := range map[string]bool{"0": true, "3": true, "4": false} {
 				fresh, err := tx.Inbox().MarkProcessed("finance", id)
@@ -164,16 +150,20 @@ func TestMigrationsWithTasks(t *testing.T) {
 
 	rule(t, "KeepTasksWhenLaterOnesGoDownAndUpAgain", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
-		requests := func(tx *store.Tx, task string) (store.TaskRequest, bool, error) {
-			return tx.Tasks().ClaimRequest(store.TaskRequest{Owner: "ops", RequestID: "r", Digest: [32]byte{7}, TaskID: task})
-		}
-		task := insertTask(t, db, "t", func(t *models.Task) { t.SessionID, t.AgentID, t.Attempt = "s", "finance", 1 })
+		task := insertTask(t, db, "t", func(t *models.Task) {
+			t.SessionID, t.AgentID, t.Attempt, t.MessageID, t.AssignedAt = "s", "finance", 2, "m", db.Now()
+			t.AttemptState, t.ReservationID, t.ChunkStep, t.ChunkTotal = models.AttemptRunning, "r", 3, 4
+		})
+		done := insertTask(t, db, "done", func(t *models.Task) {
+			t.AgentID, t.Attempt, t.State, t.EndedAt, t.Output, t.OutputBytes = "finance", 1, models.TaskDone, new(db.Now()), []byte("short"), 5
+			t.AttemptState, t.AssignedAt = models.AttemptSucceeded, db.Now()
+		})
+		long := inputOf("long")
+		long.Parameters = json.RawMessage(`{"text":"` + strings.Repeat("x", 5000) + `"}`)
+		write(t, db, func(tx *store.Tx) error { return tx.Tasks().Insert(newTask(db, "long", nil), long, store.TaskRequest{}) })
 		worker := models.Worker{AgentID: "finance", State: models.WorkerOnline, Protocol: "envelope", Concurrency: 3, LastSeenAt: db.Now()}
 		write(t, db, func(tx *store.Tx) error {
-			if _, _, err := requests(tx, "t"); err != nil {
-				return err
-			}
-			if err := tx.Tasks().InsertAttempt(models.Attempt{TaskID: "t", Attempt: 1, AgentID: "finance", State: models.AttemptRunning, AssignedAt: tx.Now()}); err != nil {
+			if err := tx.Tasks().InsertAttempt(models.Attempt{TaskID: "t", Attempt: 1, AgentID: "finance", State: models.AttemptFailed, AssignedAt: tx.Now(), EndedAt: new(tx.Now())}); err != nil {
 				return err
 			}
 			if err := tx.Tasks().AddOutput("t", 1, models.OutputChunk{Data: []byte("piece")}); err != nil {
@@ -191,28 +181,29 @@ func TestMigrationsWithTasks(t *testing.T) {
 		}
 		_, err = m.Up(t.Context())
 		require.NoError(t, err)
-		got, err := db.Tasks(t.Context()).Get("t")
+		read := db.Tasks(t.Context())
+		got, err := read.Get("t")
 		require.NoError(t, err)
 		require.Equal(t, task, got)
-		attempts, err := db.Tasks(t.Context()).Attempts("t")
+		attempts, err := read.EarlierAttempts("t")
 		require.NoError(t, err)
 		require.Len(t, attempts, 1)
+		require.Equal(t, 1, attempts[0].Attempt)
 		require.Equal(t, "piece", string(outputOf(t, db, "t", 1, models.StreamResult, 0)[0].Data))
+		got, err = read.Get("done")
+		require.NoError(t, err)
+		require.Equal(t, "short", string(outputOf(t, db, "done", 1, models.StreamResult, 0)[0].Data), "it is a chunk now")
+		done.Output = nil
+		require.Equal(t, done, got)
+		input, err := read.Input("long")
+		require.NoError(t, err)
+		require.Equal(t, long, input)
+		input, err = read.Input("t")
+		require.NoError(t, err)
+		require.Equal(t, inputOf("t"), input)
 		joined, err := db.Workers(t.Context()).Get("finance")
 		require.NoError(t, err)
 		require.Equal(t, worker, joined)
-		write(t, db, func(tx *store.Tx) error {
-			earlier, fresh, err := requests(tx, "another")
-			require.False(t, fresh)
-			require.Equal(t, "t", earlier.TaskID)
-			require.Equal(t, [32]byte{7}, earlier.Digest)
-			return err
-		})
-		write(t, db, func(tx *store.Tx) error { // still checked at the commit only
-			if _, _, err := tx.Tasks().ClaimRequest(store.TaskRequest{Owner: "ops", RequestID: "r2", TaskID: "t2"}); err != nil {
-				return err
-			}
-			return tx.Tasks().Insert(newTask(db, "t2", nil), inputOf("t2"))
-		})
+		require.Equal(t, []string{"assign2"}, inbox(t, db, "finance"))
 	})
 }

@@ -40,7 +40,7 @@ func inputOf(id string) models.TaskInput {
 func insertTask(t *testing.T, db *storetest.DB, id string, change func(*models.Task)) models.Task {
 	t.Helper()
 	task := newTask(db, id, change)
-	write(t, db, func(tx *store.Tx) error { return tx.Tasks().Insert(task, inputOf(id)) })
+	write(t, db, func(tx *store.Tx) error { return tx.Tasks().Insert(task, inputOf(id), store.TaskRequest{}) })
 	return task
 }
 
@@ -64,14 +64,15 @@ func TestATask(t *testing.T) {
 			ID: "t", SessionID: "s", ParentID: &parent.ID, Depth: 2, Class: "envelope", Owner: "token", OwnerAgent: "finance", QueueKey: "clé", Priority: 3,
 			State: models.TaskRunning, WaitingFor: models.WaitForReply, Attempt: 2, AgentID: "health", Budget: new(int64(1 << 40)), Tokens: 7, Deadline: later,
 			Progress: 99, Step: 3, StepName: "é", Questions: 1, OutputBytes: 1 << 40, LogBytes: 5, ExitCode: new(-1), ErrorCode: "failed", Error: "«why»",
-			Detail: json.RawMessage(`{"a":1}`), Decision: json.RawMessage(`{"b":2}`), Version: 4,
+			Detail: json.RawMessage(`{"a":1}`), Decision: json.RawMessage(`{"b":2}`), Version: 4, Subtasks: 2, Output: []byte("out"), MessageID: "m",
+			AttemptState: models.AttemptRunning, ReservationID: "r", AttemptTokens: 3, AssignedAt: later, AcceptedAt: &later, ChunkStep: 1, ChunkTotal: 2,
 			CreatedAt: db.Now(), StartedAt: &later, UpdatedAt: later, EndedAt: &later,
 		}
 		in := models.TaskInput{
 			TaskID: "t", Capabilities: []string{"plan", "é"}, AgentType: "infra", Sphere: 9, RequestedAgentID: "health",
 			Parameters: json.RawMessage(`{"é":"<\u0000>"}`), Policy: json.RawMessage(`{"retries":0}`), Meta: json.RawMessage(`{"m":1}`), Trace: "00-ab",
 		}
-		write(t, db, func(tx *store.Tx) error { return tx.Tasks().Insert(want, in) })
+		write(t, db, func(tx *store.Tx) error { return tx.Tasks().Insert(want, in, store.TaskRequest{}) })
 		got, err := db.Tasks(t.Context()).Get("t")
 		require.NoError(t, err)
 		require.Equal(t, want, got)
@@ -95,7 +96,7 @@ func TestATask(t *testing.T) {
 
 	rule(t, "HasAUniqueID", func(t *testing.T, db *storetest.DB) {
 		first := insertTask(t, db, "t", func(t *models.Task) { t.Owner = "first" })
-		err := db.Write(t.Context(), func(tx *store.Tx) error { return tx.Tasks().Insert(newTask(db, "t", nil), inputOf("t")) })
+		err := db.Write(t.Context(), func(tx *store.Tx) error { return tx.Tasks().Insert(newTask(db, "t", nil), inputOf("t"), store.TaskRequest{}) })
 		require.Equal(t, errs.Conflict, errs.CodeOf(err))
 		got, err := db.Tasks(t.Context()).Get("t")
 		require.NoError(t, err)
@@ -104,7 +105,7 @@ func TestATask(t *testing.T) {
 
 	rule(t, "FollowsItsStateMachine", func(t *testing.T, db *storetest.DB) {
 		legal := map[models.TaskState][]models.TaskState{ // PROTOCOL_V5 §4.1, and a retry's way back
-			models.TaskNew:     {models.TaskNew, models.TaskRunning, models.TaskFailed, models.TaskCancelled},
+			models.TaskNew:     {models.TaskNew, models.TaskRunning, models.TaskDone, models.TaskFailed, models.TaskCancelled}, // a result implies that it was running
 			models.TaskRunning: {models.TaskRunning, models.TaskNew, models.TaskDone, models.TaskFailed, models.TaskCancelled},
 		}
 		for _, from := range taskStates() {
@@ -326,24 +327,14 @@ func TestARequestForATask(t *testing.T) {
 
 	rule(t, "CreatesOneTaskForConcurrentRequests", func(t *testing.T, db *storetest.DB) {
 		const callers = 16
-		type answer struct {
-			earlier store.TaskRequest
-			fresh   bool
-			err     error
-		}
-		answers := make(chan answer, callers)
+		outcomes := make(chan error, callers)
 		var all sync.WaitGroup
 		for i := range callers {
 			all.Go(func() {
-				var a answer
-				a.err = db.Write(context.Background(), func(tx *store.Tx) (err error) {
-					r := store.TaskRequest{Owner: "ops", RequestID: "once", Digest: [32]byte{byte(i)}, TaskID: fmt.Sprintf("t%d", i)}
-					if a.earlier, a.fresh, err = tx.Tasks().ClaimRequest(r); err != nil || !a.fresh {
-						return err
-					}
-					return tx.Tasks().Insert(newTask(db, r.TaskID, nil), inputOf(r.TaskID)) // behind what refers to it
+				id := fmt.Sprintf("t%d", i)
+				outcomes <- db.Write(context.Background(), func(tx *store.Tx) error {
+					return tx.Tasks().Insert(newTask(db, id, nil), inputOf(id), store.TaskRequest{Owner: "ops", RequestID: "once", Digest: [32]byte{byte(i)}})
 				})
-				answers <- a
 			})
 		}
 		all.Wait()
@@ -352,36 +343,30 @@ func TestARequestForATask(t *testing.T) {
 		require.Len(t, made, 1)
 		fresh := 0
 		for range callers {
-			a := <-answers
-			require.NoError(t, a.err)
-			require.Equal(t, made[0].ID, a.earlier.TaskID)
-			require.Equal(t, made[0].ID, fmt.Sprintf("t%d", a.earlier.Digest[0]), "the digest is the earlier one's")
-			if a.fresh {
+			if err := <-outcomes; err == nil {
 				fresh++
+			} else {
+				require.ErrorIs(t, err, store.ErrRequestExists)
 			}
 		}
 		require.Equal(t, 1, fresh)
+		first, err := db.Tasks(t.Context()).Requested(store.TaskRequest{Owner: "ops", RequestID: "once"})
+		require.NoError(t, err)
+		require.Equal(t, made[0].ID, first.TaskID)
+		require.Equal(t, made[0].ID, fmt.Sprintf("t%d", first.Digest[0]), "the digest is that of the first one")
 	})
 
 	rule(t, "BelongsToItsOwnerAndRollsBackWithItsTransaction", func(t *testing.T, db *storetest.DB) {
-		claim := func(owner, task string, end error) (fresh bool) {
-			t.Helper()
-			err := db.Write(t.Context(), func(tx *store.Tx) (err error) {
-				if _, fresh, err = tx.Tasks().ClaimRequest(store.TaskRequest{Owner: owner, RequestID: "r", TaskID: task}); err != nil || !fresh {
-					return err
-				}
-				return errors.Join(tx.Tasks().Insert(newTask(db, task, nil), inputOf(task)), end)
+		insert := func(owner, task string, end error) error {
+			return db.Write(t.Context(), func(tx *store.Tx) error {
+				return errors.Join(tx.Tasks().Insert(newTask(db, task, nil), inputOf(task), store.TaskRequest{Owner: owner, RequestID: "r"}), end)
 			})
-			require.Equal(t, end != nil, err != nil)
-			return fresh
 		}
-		require.True(t, claim("a", "lost", errors.New("rolled back")))
-		require.True(t, claim("a", "t1", nil))
-		require.True(t, claim("b", "t2", nil))
-		require.False(t, claim("a", "t3", nil))
-		require.Error(t, db.Write(t.Context(), func(tx *store.Tx) error {
-			_, _, err := tx.Tasks().ClaimRequest(store.TaskRequest{Owner: "c", RequestID: "r", TaskID: "never-made"})
-			return err
-		}), "its task must be there at the commit")
+		require.Error(t, insert("a", "lost", errors.New("rolled back")))
+		require.NoError(t, insert("a", "t1", nil))
+		require.NoError(t, insert("b", "t2", nil))
+		require.ErrorIs(t, insert("a", "t3", nil), store.ErrRequestExists)
+		_, err := db.Tasks(t.Context()).Requested(store.TaskRequest{Owner: "c", RequestID: "r"})
+		require.Equal(t, errs.NotFound, errs.CodeOf(err))
 	})
 }

@@ -18,8 +18,22 @@ import (
 // Event returns an event of the core as a line of the log (PROTOCOL_V5 §10.3). An event of a task
 // becomes the V5 message about it, whichever protocol its agents speak; agents and tasks get
 // short names for that. Another event, and one of a purged task, is written with its type and
-// key.
+// key. A task that was assigned when it was created has two lines: its request and its assignment.
 func (p *Protocol) Event(ctx context.Context, e models.Event) (string, error) {
+	text, err := p.eventLine(ctx, e)
+	if err != nil || e.Type != events.TaskCreated {
+		return text, err
+	}
+	var created orchestrator.TaskChanged
+	if err := json.Unmarshal(e.Data, &created); err != nil || created.AgentID == "" {
+		return text, err
+	}
+	e.Type = events.TaskAssigned
+	assignment, err := p.eventLine(ctx, e)
+	return text + "\n" + assignment, err
+}
+
+func (p *Protocol) eventLine(ctx context.Context, e models.Event) (string, error) {
 	m, err := p.eventMessage(ctx, e)
 	switch {
 	case isNotFound(err):
@@ -92,6 +106,7 @@ func (p *Protocol) eventMessage(ctx context.Context, event models.Event) (m wire
 		}
 		err = p.writeOutcome(ctx, &m, t)
 	case events.TaskCreated:
+		ends.worker = self
 		err = p.writeTaskCreated(ctx, &m, ends, t)
 	default:
 		err = writeTaskEvent(&m, ends, event.Type, e)

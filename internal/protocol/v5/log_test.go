@@ -244,8 +244,10 @@ func TestEvents(t *testing.T) {
 			for _, e := range all {
 				line, err := f.Event(t.Context(), e)
 				require.NoError(t, err)
-				_, rest, _ := strings.Cut(line, "] ")
-				out = append(out, rest)
+				for each := range strings.Lines(line) {
+					_, rest, _ := strings.Cut(strings.TrimSuffix(each, "\n"), "] ")
+					out = append(out, rest)
+				}
 			}
 		}
 		return out
@@ -297,11 +299,9 @@ func TestEvents(t *testing.T) {
 		require.Equal(t, []string{
 			"[INFO] [S1] [T1] User>O1 R - call=dig;deep=3",
 			"[INFO] [S1] [T1] O1>W1 R - call=dig;deep=3",
-			"[INFO] [S1] [T1] W1>O1 A - -",
 			"[INFO] [S1] [T1] W1>O1 S - src=#REF:T1:raw;bytes=7",
 			"[INFO] [S2] [T1] User>O1 R - call=dig;params=#REF:T1:params",
 			"[INFO] [S2] [T1] O1>W1 R - call=dig;params=#REF:T1:params",
-			"[INFO] [S2] [T1] W1>O1 A - -",
 			"[WARN] [S2] [T1] O1>User E E31 desc=worker busy;details=too much",
 			"[INFO] [S3] [T1] User>O1 R - call=dig",
 			"[INFO] [S3] [T1] O1>W1 R - call=dig",

@@ -29,7 +29,7 @@ func (f fixture) task(t *testing.T, owner, session string) string {
 	f.write(t, func(tx *store.Tx) error {
 		return tx.Tasks().Insert(models.Task{
 			ID: id, SessionID: session, Class: "default", Owner: owner, QueueKey: "r", State: models.TaskNew, Deadline: now, CreatedAt: now, UpdatedAt: now, Version: 1,
-		}, models.TaskInput{TaskID: id, Parameters: []byte("{}"), Policy: []byte("{}"), Meta: []byte("{}")})
+		}, models.TaskInput{TaskID: id, Parameters: []byte("{}"), Policy: []byte("{}"), Meta: []byte("{}")}, store.TaskRequest{})
 	})
 	return id
 }
