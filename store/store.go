@@ -207,19 +207,25 @@ func (s *Store) JobsWritten() <-chan struct{} { return s.jobsWritten }
 // DeliveriesWritten receives after commits that left deliveries to be made.
 func (s *Store) DeliveriesWritten() <-chan struct{} { return s.deliveriesWritten }
 
-// committed notifies the listeners of the commits of tx.
-func (s *Store) committed(tx *Tx) {
-	if tx.state.wroteEvents {
+// committed notifies the listeners of a commit, once for all its transactions.
+func (s *Store) committed(txs ...*Tx) {
+	var events, jobs, deliveries bool
+	for _, tx := range txs {
+		events, jobs, deliveries = events || tx.state.wroteEvents, jobs || tx.state.wroteJobs, deliveries || tx.state.wroteDeliveries
+	}
+	if events {
 		s.eventsWritten.Set()
 	}
-	if tx.state.wroteJobs {
+	if jobs {
 		s.jobsWritten.Set()
 	}
-	if tx.state.wroteDeliveries {
+	if deliveries {
 		s.deliveriesWritten.Set()
 	}
-	for _, fn := range tx.state.after {
-		fn()
+	for _, tx := range txs {
+		for _, fn := range tx.state.after {
+			fn()
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -118,22 +119,35 @@ var (
 // txConn is the connection of one Tx. It remembers the first statement that
 // failed and refuses every later one, on SQLite as PostgreSQL does by itself:
 // after some failures SQLite has rolled back the whole transaction, and a
-// statement sent then would commit by itself.
+// statement sent then would commit by itself. So would those after a control statement,
+// which it refuses.
 type txConn struct {
 	gorm.ConnPool
 	failed error
+	wrote  bool // a statement was run that may have changed rows
 	over   atomic.Bool
 }
 
-func (c *txConn) usable() error {
+// usable returns why the transaction does not run a statement, nil if it does.
+func (c *txConn) usable(query string) error {
 	if c.over.Load() {
 		return errTxOver
 	}
 	if c.failed != nil {
 		return fmt.Errorf("the transaction has failed: %w", c.failed)
 	}
+	switch word, _, _ := strings.Cut(query, " "); word {
+	case "BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE":
+		return c.fail(errors.New("a control statement in a write"))
+	case "SELECT":
+	default:
+		c.wrote = c.wrote || !strings.HasPrefix(query, "WITH RECURSIVE")
+	}
 	return nil
 }
+
+// changed reports whether the transaction may have changed rows, or may have been rolled back.
+func (c *txConn) changed() bool { return c.wrote || c.failed != nil }
 
 func (c *txConn) fail(err error) error {
 	if err != nil && c.failed == nil {
@@ -144,7 +158,7 @@ func (c *txConn) fail(err error) error {
 
 // ExecContext implements gorm.ConnPool.
 func (c *txConn) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	if err := errors.Join(c.usable(), columns.Values(args)); err != nil {
+	if err := errors.Join(c.usable(query), columns.Values(args)); err != nil {
 		return nil, err
 	}
 	res, err := c.ConnPool.ExecContext(ctx, query, args...)
@@ -153,7 +167,7 @@ func (c *txConn) ExecContext(ctx context.Context, query string, args ...any) (sq
 
 // QueryContext implements gorm.ConnPool.
 func (c *txConn) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	if err := errors.Join(c.usable(), columns.Values(args)); err != nil {
+	if err := errors.Join(c.usable(query), columns.Values(args)); err != nil {
 		return nil, err
 	}
 	rows, err := c.ConnPool.QueryContext(ctx, query, args...)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -15,19 +16,27 @@ import (
 // of them waits for the last.
 const maxBatch = 256
 
+// savepointBatches is how many batches use savepoints after a closure has failed that had
+// written, so that a client whose requests always fail does not make every batch run twice.
+const savepointBatches = 64
+
 // groupWriter is SQLite's only writer. It pins one connection and runs the
-// closures that wait at the same moment in one transaction, each in its own
-// savepoint, so that they share one fsync. Write returns to each caller after that
-// commit, even if its own closure failed: the closure may have read uncommitted rows of
-// another closure.
+// closures that wait at the same moment in one transaction, so that they share one
+// fsync. Write returns to each caller after that commit, even if its own closure
+// failed: the closure may have read uncommitted rows of another closure.
 //
-// Every control statement (BEGIN, SAVEPOINT, ROLLBACK TO, RELEASE, COMMIT) must
-// succeed. When one fails, the content of the transaction is unknown: the batch is
-// rolled back and each of its closures is run again in a separate transaction.
+// When a closure fails after it has written, the batch is rolled back and run again with
+// a savepoint for each closure; the next batches have savepoints, too. Every control
+// statement (BEGIN, SAVEPOINT, ROLLBACK TO, RELEASE, COMMIT) must succeed. When one fails,
+// the content of the transaction is unknown and the batch is rolled back and run again, too.
+// When a batch with savepoints is rolled back, each of its closures is run again in a
+// separate transaction.
 type groupWriter struct {
 	store *Store
 	conn  *pinned.Conn
 	log   *slog.Logger
+
+	savepoints int // how many of the next batches have savepoints
 
 	mu     sync.RWMutex // held for reading while sending to queue
 	closed bool
@@ -51,8 +60,12 @@ const (
 	abandoned
 )
 
-// start claims the request for the writer; it fails when the caller has left.
+// start claims the request for the writer; it fails when the caller has left. A request that runs
+// again stays claimed.
 func (r *writeRequest) start() bool {
+	if r.state.Load() == started {
+		return true
+	}
 	if r.ctx.Err() != nil {
 		if r.state.CompareAndSwap(waiting, abandoned) {
 			r.result <- r.ctx.Err()
@@ -128,36 +141,60 @@ func (w *groupWriter) loop() {
 
 // batch is one transaction of the writer.
 type batch struct {
-	members []*writeRequest
-	next    *writeRequest // nil when none waits any more
-	err     error         // of a control statement
+	todo       []*writeRequest // to run before those that wait in the queue
+	members    []*writeRequest // begun
+	full       bool            // no request follows
+	savepoints bool            // each member has one
+	err        error           // of a control statement, or errWrote
 }
+
+// errWrote ends a batch without savepoints: a member failed after it had written.
+var errWrote = errors.New("a member failed after it had written")
 
 // batch runs first and the other waiting requests in one transaction.
 func (w *groupWriter) batch(first *writeRequest) {
-	begun, b := time.Now(), &batch{next: first}
+	b := &batch{todo: []*writeRequest{first}, savepoints: w.savepoints > 0}
+	w.savepoints = max(0, w.savepoints-1)
+	if w.run(b) {
+		return
+	}
+	if errors.Is(b.err, errWrote) && len(b.members) == 1 { // its rows are gone and no other read them
+		b.members[0].result <- b.members[0].err
+		return
+	}
+	if !b.savepoints {
+		w.savepoints = savepointBatches
+		b = &batch{todo: append(b.members, b.todo...), savepoints: true}
+		if w.run(b) {
+			return
+		}
+	}
+	w.log.Warn("a write batch was rolled back; its members run again alone", "members", len(b.members), "error", b.err)
+	for _, r := range append(b.members, b.todo...) {
+		if r.start() {
+			w.alone(r)
+		}
+	}
+}
+
+// run runs a batch, answers its members and reports whether it was committed; otherwise it is
+// rolled back.
+func (w *groupWriter) run(b *batch) bool {
+	begun := time.Now()
 	b.err = w.conn.Control(begin)
-	for b.err == nil && b.next != nil {
+	for b.err == nil && !b.full {
 		w.fill(b)
 	}
 	if b.err == nil {
 		b.err = w.conn.Control(commit)
 	}
-	if b.err == nil {
-		w.store.onCommit(len(b.members), time.Since(begun))
-		w.answer(b.members)
-		return
+	if b.err != nil {
+		w.conn.Abort()
+		return false
 	}
-	if len(b.members) == 0 { // BEGIN failed
-		if first.start() {
-			b.members = append(b.members, first)
-		}
-	}
-	w.log.Warn("a write batch was rolled back; its members run again alone", "members", len(b.members), "error", b.err)
-	w.conn.Abort()
-	for _, r := range b.members {
-		w.alone(r)
-	}
+	w.store.onCommit(len(b.members), time.Since(begun))
+	w.answer(b.members...)
+	return true
 }
 
 // fill runs the closures one after the other on a goroutine that they share; one
@@ -167,61 +204,79 @@ func (w *groupWriter) fill(b *batch) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for b.next != nil {
-			if b.next.start() {
-				b.members = append(b.members, b.next)
-				w.member(b, b.next)
+		for b.err == nil { // otherwise the others stay in the queue
+			r := w.next(b)
+			if b.full = r == nil; b.full {
+				return
 			}
-			if b.err != nil {
-				return // the others stay in the queue
-			}
-			b.next = w.next(len(b.members))
+			w.member(b, r)
 		}
 	}()
 	<-ended
 }
 
-// next returns a request that is already waiting, nil when there is none.
-func (w *groupWriter) next(n int) *writeRequest {
-	if n >= maxBatch {
-		return nil
+// next returns the next member, nil when no request waits.
+func (w *groupWriter) next(b *batch) *writeRequest {
+	for len(b.members) < maxBatch {
+		var r *writeRequest
+		if len(b.todo) > 0 {
+			r, b.todo = b.todo[0], b.todo[1:]
+		} else {
+			select {
+			case r = <-w.queue: // nil once the queue is closed and empty
+			default:
+			}
+		}
+		if r == nil {
+			return nil
+		}
+		if r.start() {
+			b.members = append(b.members, r)
+			return r
+		}
 	}
-	select {
-	case r := <-w.queue: // nil once the queue is closed and empty
-		return r
-	default:
-		return nil
-	}
+	return nil
 }
 
-// member runs one closure in its savepoint. The closure's own error is kept in
-// r.err, that of a control statement in b.err, also if the closure ends the
-// goroutine.
+// member runs one closure. The closure's own error is kept in r.err, that of a control statement
+// in b.err, also if the closure ends the goroutine.
 func (w *groupWriter) member(b *batch, r *writeRequest) {
-	if b.err = w.conn.Control(savepoint); b.err != nil {
-		return
+	if b.savepoints {
+		if b.err = w.conn.Control(savepoint); b.err != nil {
+			return
+		}
 	}
-	defer func() { b.err = w.leave(r) }()
+	defer func() { b.err = w.leave(b, r) }()
 	r.tx = w.store.newTx(r.ctx, w.conn)
 	r.err = goexitError()
 	r.err = r.tx.call(r.fn)
 }
 
-// leave ends the savepoint of a closure.
-func (w *groupWriter) leave(r *writeRequest) error {
-	if r.err != nil {
+// leave ends a closure's part of the transaction, without what it wrote if it failed.
+func (w *groupWriter) leave(b *batch, r *writeRequest) error {
+	switch {
+	case b.savepoints && r.err != nil:
 		if err := w.conn.Control(rollbackTo); err != nil {
 			return err
 		}
+	case !b.savepoints && r.err != nil && r.tx.state.conn.changed():
+		return errWrote
+	case !b.savepoints:
+		return nil
 	}
 	return w.conn.Control(release)
 }
 
-func (w *groupWriter) answer(members []*writeRequest) {
+// answer tells members of a committed batch what happened.
+func (w *groupWriter) answer(members ...*writeRequest) {
+	var txs []*Tx
 	for _, r := range members {
 		if r.err == nil {
-			w.store.committed(r.tx)
+			txs = append(txs, r.tx)
 		}
+	}
+	w.store.committed(txs...)
+	for _, r := range members {
 		r.result <- r.err
 	}
 }
@@ -245,8 +300,7 @@ func (w *groupWriter) alone(r *writeRequest) {
 		return
 	}
 	w.store.onCommit(1, time.Since(begun))
-	w.store.committed(r.tx)
-	r.result <- nil
+	w.answer(r)
 }
 
 // The control statements.

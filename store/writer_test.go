@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -78,6 +79,17 @@ func oneBatch(t *testing.T, w *groupWriter, fns ...func(*Tx) error) []error {
 	return out
 }
 
+// modes runs a case with and without savepoints.
+func modes(t *testing.T, run func(t *testing.T, savepoints int)) {
+	t.Helper()
+	for name, savepoints := range map[string]int{"Without": 0, "With": 1000} {
+		t.Run(name+"Savepoints", func(t *testing.T) {
+			t.Parallel()
+			run(t, savepoints)
+		})
+	}
+}
+
 func TestGroupWriterIsolatesMembers(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("boom")
@@ -138,10 +150,21 @@ func TestGroupWriterIsolatesMembers(t *testing.T) {
 		"RollsTheWholeTransactionBackItself": {
 			func(tx *Tx) error {
 				_ = insert("broken")(tx)
-				_, _ = tx.exec("ROLLBACK") // as SQLite does after an interrupt or a full disk
+				_, _ = tx.exec("INSERT OR ROLLBACK INTO agents SELECT * FROM agents") // as SQLite does after an interrupt or a full disk
 				return nil
 			},
-			func(t *testing.T, err error) { require.Error(t, err) },
+			func(t *testing.T, err error) { require.Equal(t, errs.Conflict, errs.CodeOf(err)) },
+		},
+		"RollsTheTransactionBackBehindTheWritersBack": {
+			func(tx *Tx) error { _, _ = tx.exec("ROLLBACK"); return nil },
+			func(t *testing.T, err error) { require.ErrorContains(t, err, "a control statement in a write") },
+		},
+		"HasOnlyReadBeforeItFails": {
+			func(tx *Tx) error {
+				_, err := tx.Agents().Get("before")
+				return errors.Join(err, boom)
+			},
+			func(t *testing.T, err error) { require.Equal(t, "boom", err.Error()) },
 		},
 		"CommitsBehindTheWritersBack": {
 			func(tx *Tx) error { _, _ = tx.exec("RELEASE member"); return boom },
@@ -151,15 +174,52 @@ func TestGroupWriterIsolatesMembers(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, w := openSQLiteForTest(t)
-			out := oneBatch(t, w, insert("before"), c.fail, insert("after"))
-			require.NoError(t, out[0])
-			require.NoError(t, out[2])
-			c.check(t, out[1])
-			requireExists(t, s, "before", true)
-			requireExists(t, s, "after", true)
-			requireExists(t, s, "broken", false)
+			modes(t, func(t *testing.T, savepoints int) {
+				s, w := openSQLiteForTest(t)
+				w.savepoints = savepoints
+				out := oneBatch(t, w, insert("before"), c.fail, insert("after"))
+				require.NoError(t, out[0])
+				require.NoError(t, out[2])
+				c.check(t, out[1])
+				requireExists(t, s, "before", true)
+				requireExists(t, s, "after", true)
+				requireExists(t, s, "broken", false)
+			})
 		})
+	}
+}
+
+// TestGroupWriterUsesSavepointsAfterAFailure counts the control statements of batches of three.
+func TestGroupWriterUsesSavepointsAfterAFailure(t *testing.T) {
+	t.Parallel()
+	boom := errors.New("boom")
+	reads := func(tx *Tx) error { _, err := tx.Agents().Get("nova"); return errors.Join(err, boom) }
+	writes := func(tx *Tx) error { return errors.Join(insert("broken")(tx), boom) }
+	s, w := openSQLiteForTest(t)
+	counts := map[string]int{}
+	w.conn.FailControl = func(st string) error { counts[st]++; return nil }
+	batch := func(want map[string]int, fns ...func(*Tx) error) {
+		t.Helper()
+		clear(counts)
+		oneBatch(t, w, fns...)
+		require.NoError(t, s.Write(t.Context(), func(*Tx) error { return nil }), "the writer has ended the batch")
+		want[begin]++
+		want[commit]++
+		require.Equal(t, want, counts)
+	}
+	batch(map[string]int{begin: 1, commit: 1}, insert("a"), insert("b"), insert("c"))
+	batch(map[string]int{begin: 1, commit: 1}, insert("d"), reads, insert("e"))
+	batch(map[string]int{begin: 1}, writes)
+	requireExists(t, s, "broken", false)
+	batch(map[string]int{begin: 2, commit: 1, savepoint: 4, rollbackTo: 1, release: 4}, insert("f"), writes, insert("g"))
+	require.Equal(t, savepointBatches-1, w.savepoints)
+	batch(map[string]int{begin: 1, commit: 1, savepoint: 4, rollbackTo: 1, release: 4}, insert("h"), writes, insert("i"))
+	for w.savepoints > 0 {
+		require.NoError(t, s.Write(t.Context(), func(*Tx) error { return nil }))
+	}
+	batch(map[string]int{begin: 1, commit: 1}, insert("j"), insert("k"), insert("l"))
+	for _, id := range strings.Split("abcdefghijkl", "") {
+		requireExists(t, s, id, true)
 	}
 }
 
@@ -169,6 +229,9 @@ func TestGroupWriterControlStatements(t *testing.T) {
 		t.Run("AFailed"+statement[:5]+"LosesNoWrite", func(t *testing.T) {
 			t.Parallel()
 			s, w := openSQLiteForTest(t)
+			if statement == savepoint || statement == release {
+				w.savepoints = 1
+			}
 			var failed atomic.Bool
 			seen := 0
 			w.conn.FailControl = func(st string) error {
@@ -290,7 +353,7 @@ func TestGroupWriterUnderChaos(t *testing.T) {
 			for i := range writes {
 				id := fmt.Sprintf("agent-%d-%d", c, i)
 				ctx, cancel := context.WithCancel(context.Background())
-				err := s.Write(ctx, chaos(id, (c+i)%8, cancel))
+				err := s.Write(ctx, chaos(id, (c+i)%9, cancel))
 				cancel()
 				mu.Lock()
 				acknowledged[id] = err == nil
@@ -323,6 +386,8 @@ func chaos(id string, how int, cancel context.CancelFunc) func(*Tx) error {
 		case 5:
 			return errors.New("changed my mind")
 		case 6:
+			_, _ = tx.exec("INSERT OR ROLLBACK INTO agents SELECT * FROM agents")
+		case 7:
 			_, _ = tx.exec("ROLLBACK")
 		}
 		return nil

@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"context"
 	"regexp"
 	"runtime"
 	"slices"
@@ -25,8 +26,8 @@ func (s statement) shape() string {
 	return strings.TrimSpace(s.verb + " " + strings.Join(s.tables, ", "))
 }
 
-// transaction is one call of store.Write. On SQLite concurrent callers share a commit, each with a
-// savepoint; each counts as one transaction.
+// transaction is one call of store.Write. On SQLite concurrent callers share a commit; each has a
+// context, and each counts as one transaction.
 type transaction struct {
 	request    string // the id of the request that caused it, "" for none
 	statements []statement
@@ -59,6 +60,7 @@ type recorder struct {
 type batch struct {
 	members []*transaction
 	current *transaction
+	caller  context.Context // of current
 }
 
 func newRecorder() *recorder {
@@ -82,13 +84,12 @@ func (r *recorder) record(s storetest.Statement) {
 		if b != nil {
 			r.end(b, query == "ROLLBACK" || s.Err != nil)
 		}
-	case query == "SAVEPOINT member":
-		b.current = &transaction{}
-		b.members = append(b.members, b.current)
-	case query == "ROLLBACK TO member":
-		b.current.rolledBack = true
-	case query == "RELEASE member":
+	case query == "SAVEPOINT member", query == "RELEASE member":
 		b.current = nil
+	case query == "ROLLBACK TO member":
+		if b.current != nil {
+			b.current.rolledBack = true
+		}
 	default:
 		r.add(b, s)
 	}
@@ -103,8 +104,8 @@ func (r *recorder) add(b *batch, s storetest.Statement) {
 		}
 		return
 	}
-	if b.current == nil { // PostgreSQL has no savepoint for it
-		b.current = &transaction{}
+	if b.current == nil || b.caller != s.Context {
+		b.current, b.caller = &transaction{}, s.Context
 		b.members = append(b.members, b.current)
 	}
 	b.current.request = id
