@@ -48,8 +48,11 @@ func (tx Inbox) Acknowledge(agentID string, ids []string) (int64, error) {
 	if err != nil || n == int64(len(ids)) {
 		return n, err
 	}
-	assigned, err := tx.exec("UPDATE tasks SET message_id = '' WHERE agent_id = ? AND message_id <> '' AND message_id "+tx.engine.in, agentID, Keys(ids))
-	return n + assigned, err
+	assigned, err := list[string](tx.reader, "UPDATE tasks SET message_id = '' WHERE agent_id = ? AND message_id <> '' AND message_id "+tx.engine.in+" RETURNING id", agentID, Keys(ids))
+	for _, id := range assigned {
+		Tasks{taskReader{tx.reader}}.changed(id, cachedTask{})
+	}
+	return n + int64(len(assigned)), err
 }
 
 // Cancel removes the messages of an attempt from the inboxes, except cancellations and

@@ -61,6 +61,10 @@ var registerFunctions = sync.OnceValue(func() error {
 
 func (s *Store) openSQLite(ctx context.Context, opts Options) error {
 	s.engine = sqliteEngine()
+	var err error
+	if s.tasks, err = newTaskCache(); err != nil {
+		return err
+	}
 	if err := sqlitefile.Create(opts.Dir); err != nil {
 		return err
 	}

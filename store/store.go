@@ -79,6 +79,7 @@ type Store struct {
 	onCommit func(callers int, took time.Duration)
 
 	prepared *lru.Cache[string, *sql.Stmt]
+	tasks    *taskCache // nil on PostgreSQL
 
 	eventsWritten     background.Signal
 	jobsWritten       background.Signal
@@ -209,6 +210,7 @@ func (s *Store) DeliveriesWritten() <-chan struct{} { return s.deliveriesWritten
 
 // committed notifies the listeners of a commit, once for all its transactions.
 func (s *Store) committed(txs ...*Tx) {
+	s.tasks.publish(txs)
 	var events, jobs, deliveries bool
 	for _, tx := range txs {
 		events, jobs, deliveries = events || tx.state.wroteEvents, jobs || tx.state.wroteJobs, deliveries || tx.state.wroteDeliveries

@@ -60,8 +60,11 @@ func (tx Tasks) Insert(t models.Task, in models.TaskInput, request TaskRequest) 
 	case n == 0:
 		return ErrRequestExists
 	case long:
+		tx.changed(t.ID, cachedTask{task: &t})
 		return tx.run("INSERT INTO task_inputs (task_id, parameters, meta) VALUES (?, ?, ?)", t.ID, in.Parameters, in.Meta)
 	}
+	in.TaskID = t.ID
+	tx.changed(t.ID, cachedTask{&t, &in})
 	return nil
 }
 
@@ -69,12 +72,18 @@ func (tx Tasks) Insert(t models.Task, in models.TaskInput, request TaskRequest) 
 // locked before its subtasks. PostgreSQL reads the parent again if a subtask is changed
 // twice in a transaction; that must not wait for the parent's lock.
 func (tx Tasks) Lock(id string) (models.Task, error) {
+	if row := tx.cached(id); row.task != nil {
+		return *row.task, nil
+	}
 	return one[models.Task](tx.reader, selectRows[models.Task]("WHERE id = ?")+tx.engine.forNoKey, id)
 }
 
 // Get returns a task, or errs.NotFound. In a transaction only its immutable fields, such as its
 // parent, may be relied on: it does not lock the task.
 func (r taskReader) Get(id string) (models.Task, error) {
+	if row := r.cached(id); row.task != nil {
+		return *row.task, nil
+	}
 	return one[models.Task](r.reader, selectRows[models.Task]("WHERE id = ?"), id)
 }
 
@@ -90,12 +99,17 @@ func (tx Tasks) Save(before models.Task, after *models.Task) error {
 	if err == nil && n == 0 {
 		err = errs.New(errs.Conflict, "another request has changed the task")
 	}
+	if err == nil {
+		row := *after
+		tx.changed(row.ID, cachedTask{&row, tx.cached(row.ID).input})
+	}
 	return err
 }
 
 // AddTokens adds to the tokens that a task has used, and to those of its newest attempt if newest is
 // set; the task may have ended.
 func (tx Tasks) AddTokens(taskID string, n int64, newest bool) error {
+	tx.changed(taskID, cachedTask{})
 	attempt := int64(0)
 	if newest {
 		attempt = n
@@ -105,6 +119,7 @@ func (tx Tasks) AddTokens(taskID string, n int64, newest bool) error {
 
 // Postpone moves the deadline of a task that could not be handled.
 func (tx Tasks) Postpone(taskID string, to time.Time) error {
+	tx.changed(taskID, cachedTask{})
 	return tx.run("UPDATE tasks SET deadline = ? WHERE id = ? AND state < 2", to, taskID)
 }
 
@@ -121,6 +136,9 @@ func (r taskReader) NextDeadline() (at time.Time, ok bool, err error) {
 
 // Input returns the input of a task, or errs.NotFound.
 func (r taskReader) Input(id string) (in models.TaskInput, err error) {
+	if row := r.cached(id); row.input != nil {
+		return *row.input, nil
+	}
 	if in, err = one[models.TaskInput](r.reader, selectRows[models.TaskInput]("WHERE id = ?"), id); err != nil {
 		return in, err
 	}
@@ -207,6 +225,17 @@ func (r taskReader) OpenOf(agentID string, limit int) ([]string, error) {
 	return list[string](r.reader, query, agentID, limit)
 }
 
+// InFlight counts the open attempts of each agent that has any.
+func (r taskReader) InFlight() ([]AttemptCount, error) {
+	return list[AttemptCount](r.reader, "SELECT agent_id, count(*) FROM tasks WHERE state < 2 AND waiting_for IN (0, 3) AND agent_id <> '' GROUP BY agent_id")
+}
+
+// AttemptCount is the number of open attempts of an agent.
+type AttemptCount struct {
+	AgentID  string
+	Attempts int
+}
+
 // CountOpen counts the tasks that have not ended by what they wait for.
 func (r taskReader) CountOpen() (map[models.WaitReason]int, error) {
 	type waiting struct {
@@ -224,6 +253,7 @@ func (r taskReader) CountOpen() (map[models.WaitReason]int, error) {
 // Purge deletes up to limit tasks that were created and ended before a time, with their attempts and
 // outputs, and returns how many. A task with subtasks or with an open parent stays.
 func (tx Tasks) Purge(before time.Time, limit int) (int64, error) {
+	tx.state.purgedTasks = true
 	return tx.exec(`DELETE FROM tasks WHERE id IN (SELECT id FROM tasks AS t WHERE created_at < ? AND state >= 2 AND ended_at < ? AND
 		NOT EXISTS (SELECT 1 FROM tasks AS child WHERE child.parent_id = t.id) AND
 		NOT EXISTS (SELECT 1 FROM tasks AS parent WHERE parent.id = t.parent_id AND parent.state < 2) ORDER BY created_at LIMIT ?)`, before, before, limit)

@@ -28,6 +28,8 @@ type transaction struct {
 	wroteEvents     bool
 	wroteJobs       bool
 	wroteDeliveries bool
+	tasks           map[string]cachedTask // that it has changed
+	purgedTasks     bool
 	after           []func()
 }
 

@@ -32,6 +32,14 @@ func (tx Workers) Save(w *models.Worker) error {
 	return create(tx.reader, replacing[models.Worker](columns.Except[models.Worker]("agent_id")...), *w)
 }
 
+// Available returns a worker that is online and active and has a closed breaker; ok is false for any
+// other worker.
+func (r workerReader) Available(agentID string) (w models.Worker, ok bool, err error) {
+	w, err = one[models.Worker](r.reader, selectRows[models.Worker]("WHERE agent_id = ? AND state = 1 AND breaker_until = 0 AND "+
+		"EXISTS (SELECT 1 FROM agents WHERE id = workers.agent_id AND is_active)"), agentID)
+	return w, err == nil, exceptMissing(err)
+}
+
 // ClaimSlot adds one attempt to a worker that is online, has a free slot and a closed breaker; ok
 // is false for any other worker. The worker stays locked until the transaction ends. wait says
 // whether to wait for a worker that another transaction has locked; a transaction that has locked

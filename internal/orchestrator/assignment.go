@@ -98,8 +98,7 @@ func (op *operation) claimSlot(t *models.Task, agentID string) (selection.Reason
 	if op.allowedWorkers != nil && !slices.Contains(op.allowedWorkers, agentID) {
 		return selection.ReasonSaturated, nil
 	}
-	w, ok, err := op.tx.Workers().ClaimSlot(agentID, op.allowedWorkers != nil || !op.claimed) // the allowed workers are locked
-	op.claimed = true
+	w, ok, err := op.takeSlot(agentID)
 	if err != nil || !ok {
 		return selection.ReasonSaturated, err
 	}
@@ -108,17 +107,15 @@ func (op *operation) claimSlot(t *models.Task, agentID string) (selection.Reason
 		return "", err
 	}
 	if slices.Contains(siblings, agentID) {
-		w.InFlight--
-		return selection.ReasonExcluded, op.tx.Workers().Save(&w)
+		return selection.ReasonExcluded, op.returnSlot(w)
 	}
 	t.AgentID = agentID
 	reservation := ""
 	if t.Budget != nil {
 		r, err := op.ledger.ReserveIn(op.tx, agentID, max(*t.Budget-t.Tokens, 1), maxHold)
 		if errs.Is(err, errs.BudgetExceeded) || errs.Is(err, errs.AgentDeactivated) {
-			w.InFlight--
 			t.AgentID = ""
-			if err := op.tx.Workers().Save(&w); err != nil {
+			if err := op.returnSlot(w); err != nil {
 				return "", err
 			}
 			if errs.Is(err, errs.AgentDeactivated) {
@@ -133,10 +130,38 @@ func (op *operation) claimSlot(t *models.Task, agentID string) (selection.Reason
 		}
 		reservation = r.ID
 	}
-	op.changedWorkers = append(op.changedWorkers, w)
+	if !op.alone {
+		op.changedWorkers = append(op.changedWorkers, w)
+	}
 	t.Attempt++
 	t.SetNewestAttempt(models.Attempt{State: models.AttemptAssigned, ReservationID: reservation, AssignedAt: op.tx.Now()})
 	return "", nil
+}
+
+// takeSlot takes a slot of an agent that is online, active and not full; ok is false for any other
+// agent. A process that is alone counts attempts in its index; replicas count them in the agent's row.
+func (op *operation) takeSlot(agentID string) (w models.Worker, ok bool, err error) {
+	if op.alone {
+		w, ok, err = op.tx.Workers().Available(agentID)
+		if ok = ok && op.index.Claim(agentID, op.tx.Now()); ok {
+			op.claims = append(op.claims, agentID)
+		}
+		return w, ok, err
+	}
+	wait := op.allowedWorkers != nil || !op.claimed // the allowed workers are locked
+	op.claimed = true
+	return op.tx.Workers().ClaimSlot(agentID, wait)
+}
+
+// returnSlot returns a slot that takeSlot has just taken.
+func (op *operation) returnSlot(w models.Worker) error {
+	if op.alone {
+		op.index.Release(w.AgentID)
+		op.claims = op.claims[:len(op.claims)-1]
+		return nil
+	}
+	w.InFlight--
+	return op.tx.Workers().Save(&w)
 }
 
 // dispatch sends the task to its agent and sets the deadline. Its row is the message.

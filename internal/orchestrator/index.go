@@ -10,6 +10,7 @@ import (
 	"comet/internal/orchestrator/selection"
 	"comet/internal/registry"
 	"comet/models"
+	"comet/store"
 )
 
 // loadIndex reads all agents and workers into the index. The workers come first, so that no agent
@@ -26,10 +27,28 @@ func (o *Orchestrator) loadIndex(ctx context.Context) error {
 		o.indexAgent(a)
 		return nil
 	})
+	if err == nil && o.alone && !o.indexLoaded.Load() {
+		err = o.countSlots(ctx)
+	}
 	if err == nil {
 		o.indexLoaded.Store(true)
 	}
 	return err
+}
+
+// countSlots counts the open attempts of all agents. It runs in the writer, so that no attempt begins
+// or ends meanwhile.
+func (o *Orchestrator) countSlots(ctx context.Context) error {
+	return o.store.Write(ctx, func(tx *store.Tx) error {
+		counts, err := tx.Tasks().InFlight()
+		for _, c := range counts {
+			o.index.Change(c.AgentID, func(a *selection.Agent) bool {
+				a.Worker.InFlight = c.Attempts
+				return true
+			})
+		}
+		return err
+	})
 }
 
 // indexAgent puts a registered agent into the index, unless that has a newer version: rows arrive
@@ -52,6 +71,9 @@ func (o *Orchestrator) putWorker(w models.Worker) (known bool) {
 	o.index.Change(w.AgentID, func(now *selection.Agent) bool {
 		known = now.Version != 0
 		newer := w.Version >= now.Worker.Version
+		if o.alone {
+			w.InFlight, w.LastAssignedAt = now.Worker.InFlight, now.Worker.LastAssignedAt
+		}
 		now.Worker = w
 		return newer
 	})

@@ -39,6 +39,8 @@ type operation struct {
 	// locked. claimed is set after the first claim, because that worker stays locked.
 	allowedWorkers []string
 	claimed        bool
+	// claims are the agents that got an attempt in the index, see claimSlot.
+	claims []string
 	// refreshed is set if the workers were read again before the transaction.
 	refreshed bool
 }
@@ -52,13 +54,18 @@ var errStaleWorkers = errors.New("the workers are to be read again")
 func (o *Orchestrator) transact(ctx context.Context, fn func(*operation) error) error {
 	var op *operation
 	run := func(refreshed bool) error {
-		return o.ledger.Write(ctx, func(tx *store.Tx) error {
+		err := o.ledger.Write(ctx, func(tx *store.Tx) error {
+			op.releaseClaims() // of an earlier run
 			op = &operation{environment: &o.environment, tx: tx, refreshed: refreshed}
 			if err := fn(op); err != nil {
 				return err
 			}
 			return tx.Events().EmitAll(op.events)
 		})
+		if err != nil {
+			op.releaseClaims()
+		}
+		return err
 	}
 	err := run(false)
 	if errors.Is(err, store.ErrRequestExists) { // it is committed now
@@ -73,6 +80,17 @@ func (o *Orchestrator) transact(ctx context.Context, fn func(*operation) error) 
 		o.afterCommit(context.WithoutCancel(ctx), op)
 	}
 	return err
+}
+
+// releaseClaims releases the slots that a run without a commit has claimed.
+func (op *operation) releaseClaims() {
+	if op == nil {
+		return
+	}
+	for _, id := range op.claims {
+		op.index.Release(id)
+	}
+	op.claims = nil
 }
 
 // transactOnce is transact for a request with an idempotency key; the result of fn is the source

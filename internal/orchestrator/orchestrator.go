@@ -145,6 +145,8 @@ type environment struct {
 	counters *counters
 	timers   *timers
 
+	// alone is set if no other process uses the database.
+	alone         bool
 	tracesEnabled bool // without it nothing is read for spans
 	// startedAt is when Start was called, by the store's clock in microseconds.
 	startedAt atomic.Int64

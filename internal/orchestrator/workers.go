@@ -217,6 +217,13 @@ func (op *operation) saveWorker(w *models.Worker, was models.WorkerState) error 
 
 // releaseSlot releases a slot of a worker and counts the failure for its breaker.
 func (op *operation) releaseSlot(agentID string, r attemptEnd, p Policy) error {
+	op.wakeAfterCommit(WakeQueue, "")
+	if op.alone {
+		op.tx.After(func() { op.index.Release(agentID) })
+		if !r.failure.countsForBreaker() && op.index.Worker(agentID).Failures == 0 {
+			return nil // nothing changes
+		}
+	}
 	w, err := op.tx.Workers().Lock(agentID)
 	if err != nil {
 		return err
@@ -234,7 +241,6 @@ func (op *operation) releaseSlot(agentID string, r attemptEnd, p Policy) error {
 			return err
 		}
 	}
-	op.wakeAfterCommit(WakeQueue, "")
 	return op.saveWorker(&w, w.State)
 }
 
@@ -275,7 +281,11 @@ func (o *Orchestrator) probeWorker(ctx context.Context, job *jobs.Job) error {
 
 // Workers returns up to limit workers ordered by agent id, after the id after, "" for the first.
 func (o *Orchestrator) Workers(ctx context.Context, after string, limit int) ([]models.Worker, error) {
-	return o.store.Workers(ctx).List(after, limit)
+	all, err := o.store.Workers(ctx).List(after, limit)
+	for i := range all {
+		o.addSlots(&all[i])
+	}
+	return all, err
 }
 
 // Worker returns the worker of an agent, or errs.NotFound if it never joined.
@@ -284,5 +294,14 @@ func (o *Orchestrator) Worker(ctx context.Context, agentID string) (models.Worke
 	if errs.Is(err, errs.NotFound) {
 		err = errs.New(errs.NotFound, "there is no worker %q", agentID)
 	}
+	o.addSlots(&w)
 	return w, err
+}
+
+// addSlots sets what only the index knows of a worker.
+func (o *Orchestrator) addSlots(w *models.Worker) {
+	if o.alone {
+		now := o.index.Worker(w.AgentID)
+		w.InFlight, w.LastAssignedAt = now.InFlight, now.LastAssignedAt
+	}
 }

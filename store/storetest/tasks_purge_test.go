@@ -160,7 +160,9 @@ func TestMigrationsWithTasks(t *testing.T) {
 		})
 		long := inputOf("long")
 		long.Parameters = json.RawMessage(`{"text":"` + strings.Repeat("x", 5000) + `"}`)
-		write(t, db, func(tx *store.Tx) error { return tx.Tasks().Insert(newTask(db, "long", nil), long, store.TaskRequest{}) })
+		write(t, db, func(tx *store.Tx) error {
+			return tx.Tasks().Insert(newTask(db, "long", nil), long, store.TaskRequest{})
+		})
 		worker := models.Worker{AgentID: "finance", State: models.WorkerOnline, Protocol: "envelope", Concurrency: 3, LastSeenAt: db.Now()}
 		write(t, db, func(tx *store.Tx) error {
 			if err := tx.Tasks().InsertAttempt(models.Attempt{TaskID: "t", Attempt: 1, AgentID: "finance", State: models.AttemptFailed, AssignedAt: tx.Now(), EndedAt: new(tx.Now())}); err != nil {

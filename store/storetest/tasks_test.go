@@ -96,7 +96,9 @@ func TestATask(t *testing.T) {
 
 	rule(t, "HasAUniqueID", func(t *testing.T, db *storetest.DB) {
 		first := insertTask(t, db, "t", func(t *models.Task) { t.Owner = "first" })
-		err := db.Write(t.Context(), func(tx *store.Tx) error { return tx.Tasks().Insert(newTask(db, "t", nil), inputOf("t"), store.TaskRequest{}) })
+		err := db.Write(t.Context(), func(tx *store.Tx) error {
+			return tx.Tasks().Insert(newTask(db, "t", nil), inputOf("t"), store.TaskRequest{})
+		})
 		require.Equal(t, errs.Conflict, errs.CodeOf(err))
 		got, err := db.Tasks(t.Context()).Get("t")
 		require.NoError(t, err)

@@ -3,6 +3,7 @@ package selection
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"comet/models"
 )
@@ -147,6 +148,28 @@ func (x *Index) Workers(each func(*models.Worker)) {
 		if e.Worker.AgentID != "" {
 			each(&e.Worker)
 		}
+	}
+}
+
+// Claim adds an attempt to an agent that has a free slot, and reports whether it had one.
+func (x *Index) Claim(id string, at time.Time) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e, ok := x.agents[id]
+	if !ok || e.saturated() {
+		return false
+	}
+	e.Worker.InFlight++
+	e.Worker.LastAssignedAt = at
+	return true
+}
+
+// Release removes an attempt from an agent.
+func (x *Index) Release(id string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if e, ok := x.agents[id]; ok {
+		e.Worker.InFlight = max(e.Worker.InFlight-1, 0)
 	}
 }
 
