@@ -49,8 +49,14 @@ func (tx Inbox) Acknowledge(agentID string, ids []string) (int64, error) {
 		return n, err
 	}
 	assigned, err := list[string](tx.reader, "UPDATE tasks SET message_id = '' WHERE agent_id = ? AND message_id <> '' AND message_id "+tx.engine.in+" RETURNING id", agentID, Keys(ids))
+	tasks := Tasks{taskReader{tx.reader}}
 	for _, id := range assigned {
-		Tasks{taskReader{tx.reader}}.changed(id, cachedTask{})
+		row := tasks.cached(id)
+		if row.task != nil {
+			t := *row.task
+			t.MessageID, row.task = "", &t
+		}
+		tasks.changed(id, row)
 	}
 	return n + int64(len(assigned)), err
 }

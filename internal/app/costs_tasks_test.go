@@ -110,7 +110,7 @@ func costOfV5Task(t *testing.T) {
 			about := "|" + job[3] + "|P1|"
 			o.step(t, "accept (A)", func(string) {
 				worker.send("M2|" + own + ">O1|A" + about + "R|-|0|" + job[8] + "|-|-")
-			}, committed("UPDATE attempts"), written("INSERT v5_messages", 1))
+			}, committed("UPDATE tasks"), written("INSERT v5_messages", 1))
 			o.step(t, "complete (S)", func(string) {
 				worker.send("M3|" + own + ">O1|S" + about + "D|-|0|" + job[8] + "|B440|hole=1")
 				require.Contains(t, worker.next(), "|A|")
