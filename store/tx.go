@@ -13,6 +13,7 @@ import (
 	"gorm.io/gorm"
 
 	"comet/internal/errs"
+	"comet/models"
 	"comet/store/columns"
 	"comet/store/sqlerr"
 )
@@ -28,7 +29,12 @@ type transaction struct {
 	wroteEvents     bool
 	wroteJobs       bool
 	wroteDeliveries bool
+	wroteWebhooks   bool
 	after           []func()
+
+	// On SQLite, the newest position in the transaction, and its events.
+	position int64
+	events   []models.Event
 }
 
 func (s *Store) newTx(ctx context.Context, conn gorm.ConnPool) *Tx {

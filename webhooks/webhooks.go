@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -28,6 +29,8 @@ type Webhooks struct {
 
 	// attempts limits the attempts in flight.
 	attempts *semaphore.Weighted
+	// subscribed caches the types of events that are delivered.
+	subscribed atomic.Pointer[subscribed]
 
 	loop      *background.Loop
 	poll      *background.PollLoop
