@@ -5,7 +5,6 @@ import (
 	"slices"
 	"sync"
 
-	"comet/internal/errs"
 	"comet/models"
 )
 
@@ -19,28 +18,35 @@ const (
 // writes the database. Readers that are up to date need no SQL.
 type eventLog struct {
 	mu        sync.RWMutex
-	head      int64                      // the newest position
-	delivered int64                      // the deliveries of the events up to here are written, or there are none
-	saved     int64                      // delivered as it is stored
-	opened    int64                      // head when the log was opened
-	start     int64                      // events has every event after this position
-	events    []models.Event             // their positions have no gap; elements do not change
-	bytes     int                        // of their data
-	newest    map[models.EventType]int64 // the newest position of each type, if it is after opened
+	head      int64          // the newest position
+	delivered int64          // the deliveries of the events up to here are written, or there are none
+	start     int64          // events has every event after this position
+	events    []models.Event // their positions have no gap; elements do not change
+	bytes     int            // of their data
 }
 
-// positionsQuery reads the newest position, which event_head has after a purge, and the position up
-// to which deliveries are written.
-const positionsQuery = "SELECT max(position, (SELECT coalesce(max(position), 0) FROM events)), delivered FROM event_head WHERE id = 1"
+// load reads the positions and drops the events. The newest position is in event_head after a purge.
+func (l *eventLog) load(r reader) error {
+	type positions struct{ Head, Delivered int64 }
+	at, err := one[positions](r, "SELECT max(position, (SELECT coalesce(max(position), 0) FROM events)), delivered FROM event_head WHERE id = 1")
+	if err == nil {
+		l.deliver(at.Delivered)
+		l.keep(at.Head)
+	}
+	return err
+}
 
-// positions is a row of positionsQuery.
-type positions struct{ Head, Delivered int64 }
+// keep drops all events up to a newest position.
+func (l *eventLog) keep(head int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.head, l.start, l.events, l.bytes = head, head, nil, 0
+}
 
-func newEventLog(r reader) (*eventLog, error) {
-	at, err := one[positions](r, positionsQuery)
-	return &eventLog{
-		head: at.Head, opened: at.Head, start: at.Head, delivered: at.Delivered, saved: at.Delivered, newest: map[models.EventType]int64{},
-	}, err
+// forget drops all events, because some were deleted.
+func (l *eventLog) forget() {
+	head, _ := l.positions()
+	l.keep(head)
 }
 
 // add adds committed events.
@@ -53,7 +59,6 @@ func (l *eventLog) add(events []models.Event) {
 	l.events, l.head = append(l.events, events...), events[len(events)-1].Position
 	for _, e := range events {
 		l.bytes += len(e.Data)
-		l.newest[e.Type] = e.Position
 	}
 	if len(l.events) > maxLogEvents || l.bytes > maxLogBytes {
 		l.events = slices.Clone(l.events[len(l.events)/2:])
@@ -64,45 +69,18 @@ func (l *eventLog) add(events []models.Event) {
 	}
 }
 
-// skip sets the newest position if events were committed that the log does not have.
-func (l *eventLog) skip(head int64) {
-	if l.positions().Head < head {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.head, l.opened = head, head
-		l.events, l.start, l.bytes = nil, head, 0
-	}
-}
-
-// forget drops all events, because some were deleted.
-func (l *eventLog) forget() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.events, l.start, l.bytes = nil, l.head, 0
-}
-
 // positions returns the newest position and that up to which deliveries are written.
-func (l *eventLog) positions() positions {
+func (l *eventLog) positions() (head, delivered int64) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return positions{l.head, l.delivered}
+	return l.head, l.delivered
 }
 
-// deliver moves the position up to which deliveries are written; saved is set once it is stored.
-func (l *eventLog) deliver(upTo int64, saved bool) {
+// deliver moves the position up to which deliveries are written.
+func (l *eventLog) deliver(upTo int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.delivered = max(l.delivered, upTo)
-	if saved {
-		l.saved = max(l.saved, upTo)
-	}
-}
-
-// unsaved returns the position up to which deliveries are written, and whether it has to be stored.
-func (l *eventLog) unsaved() (delivered int64, ok bool) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.delivered, l.delivered > l.saved
 }
 
 // between returns up to limit events of the types, nil for all, with a position in (after, upTo]. ok
@@ -111,20 +89,14 @@ func (l *eventLog) between(after, upTo int64, types []models.EventType, limit in
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if after < l.start {
-		newer := func(t models.EventType) bool { return l.newest[t] > after }
-		return []models.Event{}, types != nil && after >= l.opened && !slices.ContainsFunc(types, newer)
-	}
-	events := l.events[min(int(after-l.start), len(l.events)):]
-	if types == nil {
-		n := min(len(events), limit)
-		return events[:n:n], true
+		return nil, false
 	}
 	out = []models.Event{}
-	for _, e := range events {
+	for _, e := range l.events[min(int(after-l.start), len(l.events)):] {
 		if len(out) == limit || e.Position > upTo {
 			break
 		}
-		if slices.Contains(types, e.Type) {
+		if types == nil || slices.Contains(types, e.Type) {
 			out = append(out, e)
 		}
 	}
@@ -151,34 +123,27 @@ func (r EventReader) recent(after, upTo int64, types []models.EventType, limit i
 // deliveries, without a transaction; it reports whether those were all. It is for SQLite.
 func (r EventReader) SkipDeliveries(upTo int64, types []models.EventType) (all bool, err error) {
 	log, err := r.log()
-	if err != nil {
+	if err != nil || log == nil {
 		return false, err
 	}
-	if log == nil {
-		return false, errs.New(errs.Internal, "deliveries are only skipped on SQLite")
-	}
-	next, err := r.Between(log.positions().Delivered, upTo, types, 1)
+	_, delivered := log.positions()
+	next, err := r.Between(delivered, upTo, types, 1)
 	if err != nil {
 		return false, err
 	}
 	if len(next) > 0 {
 		upTo = next[0].Position - 1
 	}
-	log.deliver(upTo, false)
+	log.deliver(upTo)
 	return len(next) == 0, nil
 }
 
-// saveDelivered stores the position up to which deliveries are written, if the stored one is older.
-// Otherwise a webhook that changes now would receive events from before after a restart.
+// saveDelivered stores the position up to which deliveries are written. Otherwise a webhook that
+// changes now would receive events from before after a restart.
 func (r reader) saveDelivered() error {
-	log := r.store.events
-	if log == nil {
+	if !r.store.Alone() {
 		return nil
 	}
-	delivered, ok := log.unsaved()
-	if !ok {
-		return nil
-	}
-	r.state.after = append(r.state.after, func() { log.deliver(delivered, true) })
+	_, delivered := r.store.events.positions()
 	return r.run("UPDATE event_head SET delivered = max(delivered, ?) WHERE id = 1", delivered)
 }

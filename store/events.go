@@ -94,12 +94,13 @@ func (tx Events) nextDeliveries(limit int) (after, upTo int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	after = max(stored, log.positions().Delivered)
+	_, passed := log.positions()
+	after = max(stored, passed)
 	upTo = min(after+int64(limit), tx.state.position)
 	if upTo <= after {
 		return after, after, nil
 	}
-	tx.state.after = append(tx.state.after, func() { log.deliver(upTo, true) })
+	tx.state.after = append(tx.state.after, func() { log.deliver(upTo) })
 	return after, upTo, tx.run("UPDATE event_head SET delivered = ? WHERE id = 1", upTo)
 }
 
@@ -155,8 +156,8 @@ func (r EventReader) Pending() (bool, error) {
 	case err != nil:
 		return false, err
 	case log != nil:
-		at := log.positions()
-		return at.Delivered < at.Head, nil
+		head, delivered := log.positions()
+		return delivered < head, nil
 	}
 	return one[bool](r.reader, "SELECT EXISTS (SELECT 1 FROM events WHERE position IS NULL)")
 }
@@ -167,7 +168,8 @@ func (r EventReader) LastPosition() (int64, error) {
 	case err != nil:
 		return 0, err
 	case log != nil:
-		return log.positions().Head, nil
+		head, _ := log.positions()
+		return head, nil
 	case r.store.Alone():
 		return r.state.position, nil
 	}
@@ -181,15 +183,14 @@ func (tx Events) Purge(before time.Time, limit int) (int64, error) {
 	if log == nil {
 		return tx.exec(purgeEvents("position IS NOT NULL"), before, limit)
 	}
-	n, err := tx.exec(purgeEvents("position <= ?"), before, log.positions().Delivered, limit)
+	_, delivered := log.positions()
+	n, err := tx.exec(purgeEvents("position <= ?"), before, delivered, limit)
 	if err != nil || n == 0 {
 		return n, err
 	}
 	tx.state.after = append(tx.state.after, log.forget)
-	if err := tx.saveDelivered(); err != nil {
-		return 0, err
-	}
-	return n, tx.run("UPDATE event_head SET position = ? WHERE id = 1", tx.state.position) // the newest may be gone
+	// The newest event may be gone.
+	return n, tx.run("UPDATE event_head SET position = ?, delivered = max(delivered, ?) WHERE id = 1", tx.state.position, delivered)
 }
 
 func purgeEvents(condition string) string {

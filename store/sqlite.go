@@ -62,7 +62,8 @@ func (s *Store) openSQLite(ctx context.Context, opts Options) error {
 	if s.orm, err = openORM(gormsqlite.New(gormsqlite.Config{DriverName: "sqlite", Conn: readPool{s.reads, s}})); err != nil {
 		return err
 	}
-	if s.events, err = newEventLog(s.on(ctx)); err != nil {
+	s.events = &eventLog{}
+	if err := s.events.load(s.on(ctx)); err != nil {
 		return err
 	}
 	s.writes = newGroupWriter(s, conn)

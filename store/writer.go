@@ -205,16 +205,14 @@ func (w *groupWriter) begin() (position int64, err error) {
 	if err := w.conn.Control(begin); err != nil {
 		return 0, err
 	}
-	log := w.store.events
 	if w.failed {
-		at, err := one[positions](w.store.newTx(context.Background(), w.conn).reader, positionsQuery)
-		if err != nil {
+		if err := w.store.events.load(w.store.newTx(context.Background(), w.conn).reader); err != nil {
 			return 0, err
 		}
 		w.failed = false
-		log.skip(at.Head)
 	}
-	return log.positions().Head, nil
+	position, _ = w.store.events.positions()
+	return position, nil
 }
 
 // abort rolls back a transaction that failed with err.
