@@ -94,13 +94,13 @@ func (tx Events) nextDeliveries(limit int) (after, upTo int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	_, passed := log.positions()
+	_, passed := log.Positions()
 	after = max(stored, passed)
 	upTo = min(after+int64(limit), tx.state.position)
 	if upTo <= after {
 		return after, after, nil
 	}
-	tx.state.after = append(tx.state.after, func() { log.deliver(upTo) })
+	tx.state.after = append(tx.state.after, func() { log.Deliver(upTo) })
 	return after, upTo, tx.run("UPDATE event_head SET delivered = ? WHERE id = 1", upTo)
 }
 
@@ -156,7 +156,7 @@ func (r EventReader) Pending() (bool, error) {
 	case err != nil:
 		return false, err
 	case log != nil:
-		head, delivered := log.positions()
+		head, delivered := log.Positions()
 		return delivered < head, nil
 	}
 	return one[bool](r.reader, "SELECT EXISTS (SELECT 1 FROM events WHERE position IS NULL)")
@@ -168,7 +168,7 @@ func (r EventReader) LastPosition() (int64, error) {
 	case err != nil:
 		return 0, err
 	case log != nil:
-		head, _ := log.positions()
+		head, _ := log.Positions()
 		return head, nil
 	case r.store.Alone():
 		return r.state.position, nil
@@ -183,12 +183,15 @@ func (tx Events) Purge(before time.Time, limit int) (int64, error) {
 	if log == nil {
 		return tx.exec(purgeEvents("position IS NOT NULL"), before, limit)
 	}
-	_, delivered := log.positions()
+	_, delivered := log.Positions()
 	n, err := tx.exec(purgeEvents("position <= ?"), before, delivered, limit)
 	if err != nil || n == 0 {
 		return n, err
 	}
-	tx.state.after = append(tx.state.after, log.forget)
+	tx.state.after = append(tx.state.after, func() {
+		head, _ := log.Positions()
+		log.Reset(head)
+	})
 	// The newest event may be gone.
 	return n, tx.run("UPDATE event_head SET position = ?, delivered = max(delivered, ?) WHERE id = 1", tx.state.position, delivered)
 }

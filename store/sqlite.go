@@ -9,6 +9,7 @@ import (
 	gormsqlite "gorm.io/driver/sqlite"
 	"modernc.org/sqlite" // the pure Go driver
 
+	"comet/store/eventlog"
 	"comet/store/pinned"
 	"comet/store/sqlitefile"
 )
@@ -62,8 +63,8 @@ func (s *Store) openSQLite(ctx context.Context, opts Options) error {
 	if s.orm, err = openORM(gormsqlite.New(gormsqlite.Config{DriverName: "sqlite", Conn: readPool{s.reads, s}})); err != nil {
 		return err
 	}
-	s.events = &eventLog{}
-	if err := s.events.load(s.on(ctx)); err != nil {
+	s.events = &eventlog.Log{}
+	if err := s.loadEvents(s.on(ctx)); err != nil {
 		return err
 	}
 	s.writes = newGroupWriter(s, conn)

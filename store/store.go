@@ -29,6 +29,7 @@ import (
 
 	"comet/internal/background"
 	"comet/internal/errs"
+	"comet/store/eventlog"
 	"comet/store/sqlerr"
 )
 
@@ -84,8 +85,8 @@ type Store struct {
 	jobsWritten       background.Signal
 	deliveriesWritten background.Signal
 
-	events         *eventLog    // nil on PostgreSQL
-	webhookChanges atomic.Int64 // counts the commits that changed webhooks
+	events         *eventlog.Log // nil on PostgreSQL
+	webhookChanges atomic.Int64  // counts the commits that changed webhooks
 
 	closing sync.Once
 	closed  atomic.Bool
@@ -222,7 +223,7 @@ func (s *Store) committed(txs ...*Tx) {
 			s.webhookChanges.Add(1)
 		}
 		if s.events != nil {
-			s.events.add(tx.state.events)
+			s.events.Add(tx.state.events)
 		}
 	}
 	if events {

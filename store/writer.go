@@ -206,12 +206,12 @@ func (w *groupWriter) begin() (position int64, err error) {
 		return 0, err
 	}
 	if w.failed {
-		if err := w.store.events.load(w.store.newTx(context.Background(), w.conn).reader); err != nil {
+		if err := w.store.loadEvents(w.store.newTx(context.Background(), w.conn).reader); err != nil {
 			return 0, err
 		}
 		w.failed = false
 	}
-	position, _ = w.store.events.positions()
+	position, _ = w.store.events.Positions()
 	return position, nil
 }
 

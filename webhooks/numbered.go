@@ -10,12 +10,6 @@ import (
 	"comet/store"
 )
 
-// subscribed is the result of Types, as long as changes is the number of changes of webhooks.
-type subscribed struct {
-	changes int64
-	types   []models.EventType
-}
-
 // Types returns the event types of the enabled webhooks, for the relay. It is for SQLite, where no
 // other process changes webhooks: it reads again after a change.
 func (w *Webhooks) Types(ctx context.Context) ([]models.EventType, error) {

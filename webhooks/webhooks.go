@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"comet/internal/background"
+	"comet/models"
 	"comet/store"
 )
 
@@ -43,6 +44,12 @@ type Webhooks struct {
 	mu      sync.Mutex
 	workers map[string]*worker // by the id of their webhook
 	running sync.WaitGroup
+}
+
+// subscribed is the result of Types, as long as changes is the number of changes of webhooks.
+type subscribed struct {
+	changes int64
+	types   []models.EventType
 }
 
 // New returns the webhooks of a store. It must be the only receiver of the store's
