@@ -44,7 +44,7 @@ func (h *fixture) renameAgent(t testing.TB, id, name string) {
 func (h *fixture) lastPosition(t testing.TB) (head int64) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		waiting, err := h.db.Events(t.Context()).Unnumbered()
+		waiting, err := h.db.Events(t.Context()).Pending()
 		return err == nil && !waiting
 	}, time.Minute, time.Millisecond)
 	head, err := h.db.Events(t.Context()).LastPosition()

@@ -33,7 +33,7 @@ func newWebhookServer(t *testing.T) *webhookServer {
 	hooks := webhooks.New(d.store, &webhooks.Options{
 		Guard: netguard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}), Poll: 10 * time.Millisecond,
 	})
-	relay := events.NewRelay(d.store, events.NewFeed(d.store, nil), &events.Options{Poll: 10 * time.Millisecond, OnNumbered: hooks.Numbered, PerEvent: hooks.PerEvent})
+	relay := events.NewRelay(d.store, events.NewFeed(d.store, nil), &events.Options{Poll: 10 * time.Millisecond, Deliveries: hooks})
 	for _, s := range []interface {
 		Start(context.Context) error
 		Stop(context.Context) error

@@ -22,7 +22,7 @@ import (
 // orchestrator, and the timers.
 func (h *fixture) startWork(t testing.TB, s *store.Store, feed *events.Feed) {
 	t.Helper()
-	relay := events.NewRelay(s, feed, &events.Options{Poll: 20 * time.Millisecond, OnNumbered: h.webhooks.Numbered, PerEvent: h.webhooks.PerEvent})
+	relay := events.NewRelay(s, feed, &events.Options{Poll: 20 * time.Millisecond, Deliveries: h.webhooks})
 	timers := jobs.New(s, &jobs.Options{Poll: 20 * time.Millisecond})
 	h.orchestrator.RegisterJobs(timers)
 	for _, service := range []background.Service{relay, h.orchestrator, timers} {

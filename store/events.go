@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/json"
+	"math"
 	"slices"
 	"time"
 
@@ -47,13 +48,32 @@ func (tx Events) emit(list ...EventDraft) error {
 		rows[i] = models.Event{ID: id.String(), Type: e.Type, Key: e.Key, At: tx.now, Data: data}
 	}
 	tx.state.wroteEvents = tx.state.wroteEvents || len(list) > 0
-	return create(tx.reader, "", rows...)
+	if !tx.store.Alone() {
+		return create(tx.reader, "", rows...)
+	}
+	const width = 6
+	args := make([]any, 0, width*len(rows))
+	for i := range rows {
+		rows[i].Position = tx.state.position + int64(i) + 1
+		args = append(append(args, columns.Created(&rows[i])...), rows[i].Position)
+	}
+	if err := tx.insertRows("INSERT INTO events (id, type, key, at, data, position)", "", width, args); err != nil {
+		return err
+	}
+	tx.state.position += int64(len(rows))
+	tx.state.events = append(tx.state.events, rows...)
+	return nil
 }
 
-// Number assigns the next positions, (after, upTo], to up to limit committed events without
-// one, in the order in which they were written. The order of a sequence is not that of commits: a
-// reader that resumed by it would miss events whose transaction took longer.
+// Number returns the positions (after, upTo] of up to limit committed events for which deliveries
+// are to be written in this transaction. On PostgreSQL they are the next events without a position,
+// in the order in which they were written, and get their positions now: the order of a sequence is
+// not that of commits, so a reader that resumed by it would miss events whose transaction took
+// longer. On SQLite events have positions, and they are those after the last ones that it returned.
 func (tx Events) Number(limit int) (after, upTo int64, err error) {
+	if tx.store.Alone() {
+		return tx.nextDeliveries(limit)
+	}
 	head, err := one[int64](tx.reader, "SELECT position FROM event_head WHERE id = 1"+tx.engine.forUpdate)
 	if err != nil {
 		return 0, 0, err
@@ -67,12 +87,32 @@ func (tx Events) Number(limit int) (after, upTo int64, err error) {
 	return head, head + n, tx.run("UPDATE event_head SET position = ? WHERE id = 1", head+n)
 }
 
+// nextDeliveries is Number on SQLite.
+func (tx Events) nextDeliveries(limit int) (after, upTo int64, err error) {
+	log := tx.store.events
+	stored, err := one[int64](tx.reader, "SELECT delivered FROM event_head WHERE id = 1")
+	if err != nil {
+		return 0, 0, err
+	}
+	_, passed := log.Positions()
+	after = max(stored, passed)
+	upTo = min(after+int64(limit), tx.state.position)
+	if upTo <= after {
+		return after, after, nil
+	}
+	tx.state.after = append(tx.state.after, func() { log.Deliver(upTo) })
+	return after, upTo, tx.run("UPDATE event_head SET delivered = ? WHERE id = 1", upTo)
+}
+
 const selectEvents = "SELECT id, coalesce(position, 0), type, key, at, data FROM events "
 
 // After returns up to limit numbered events with a position above after,
 // in order. Who has read position n has seen, or will never see, every event up
 // to n: lower positions do not appear later.
 func (r EventReader) After(after int64, limit int) ([]models.Event, error) {
+	if out, ok := r.recent(after, math.MaxInt64, nil, limit); ok {
+		return out, nil
+	}
 	return list[models.Event](r.reader, selectEvents+"WHERE position > ? ORDER BY position LIMIT ?", after, limit)
 }
 
@@ -81,6 +121,9 @@ func (r EventReader) After(after int64, limit int) ([]models.Event, error) {
 func (r EventReader) Between(after, upTo int64, types []models.EventType, limit int) ([]models.Event, error) {
 	if len(types) == 0 {
 		return nil, nil
+	}
+	if out, ok := r.recent(after, upTo, types, limit); ok {
+		return out, nil
 	}
 	in, args := inList(types)
 	return list[models.Event](r.reader, selectEvents+"WHERE position > ? AND position <= ? AND type IN "+in+" ORDER BY position LIMIT ?",
@@ -98,26 +141,63 @@ func (r EventReader) Newest(key string, kind models.EventType) (models.Event, er
 	return one[models.Event](r.reader, selectEvents+"WHERE key = ? AND type = ? ORDER BY seq DESC LIMIT 1", key, kind)
 }
 
-// Unnumbered reports whether committed events wait for a position: of the types, or of any type.
+// Unnumbered reports whether committed events of the types wait for a position. On SQLite none does.
 func (r EventReader) Unnumbered(types ...models.EventType) (bool, error) {
-	where, args := "", []any(nil)
-	if len(types) > 0 {
-		where, args = inList(types)
-		where = " AND type IN " + where
+	if r.store.Alone() {
+		return false, nil
 	}
-	return one[bool](r.reader, "SELECT EXISTS (SELECT 1 FROM events WHERE position IS NULL"+where+")", args...)
+	in, args := inList(types)
+	return one[bool](r.reader, "SELECT EXISTS (SELECT 1 FROM events WHERE position IS NULL AND type IN "+in+")", args...)
+}
+
+// Pending reports whether committed events wait for Number.
+func (r EventReader) Pending() (bool, error) {
+	switch log, err := r.log(); {
+	case err != nil:
+		return false, err
+	case log != nil:
+		head, delivered := log.Positions()
+		return delivered < head, nil
+	}
+	return one[bool](r.reader, "SELECT EXISTS (SELECT 1 FROM events WHERE position IS NULL)")
 }
 
 // LastPosition is the position of the newest numbered event, 0 before the first.
 func (r EventReader) LastPosition() (int64, error) {
+	switch log, err := r.log(); {
+	case err != nil:
+		return 0, err
+	case log != nil:
+		head, _ := log.Positions()
+		return head, nil
+	case r.store.Alone():
+		return r.state.position, nil
+	}
 	return one[int64](r.reader, "SELECT position FROM event_head WHERE id = 1")
 }
 
-// Purge deletes up to limit numbered events older than before and returns
-// how many. Positions are never given out again.
+// Purge deletes up to limit events older than before that do not wait for Number, and returns how
+// many. Positions are never given out again.
 func (tx Events) Purge(before time.Time, limit int) (int64, error) {
-	return tx.exec(`DELETE FROM events WHERE seq IN
-		(SELECT seq FROM events WHERE at < ? AND position IS NOT NULL ORDER BY at LIMIT ?)`, before, limit)
+	log := tx.store.events
+	if log == nil {
+		return tx.exec(purgeEvents("position IS NOT NULL"), before, limit)
+	}
+	_, delivered := log.Positions()
+	n, err := tx.exec(purgeEvents("position <= ?"), before, delivered, limit)
+	if err != nil || n == 0 {
+		return n, err
+	}
+	tx.state.after = append(tx.state.after, func() {
+		head, _ := log.Positions()
+		log.Reset(head)
+	})
+	// The newest event may be gone.
+	return n, tx.run("UPDATE event_head SET position = ?, delivered = max(delivered, ?) WHERE id = 1", tx.state.position, delivered)
+}
+
+func purgeEvents(condition string) string {
+	return "DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE at < ? AND " + condition + " ORDER BY at LIMIT ?)"
 }
 
 // EventDraft is a new event.

@@ -12,6 +12,7 @@ import (
 	gormsqlite "gorm.io/driver/sqlite"
 	"modernc.org/sqlite" // the pure Go driver
 
+	"comet/store/eventlog"
 	"comet/store/pinned"
 	"comet/store/sqlitefile"
 )
@@ -81,6 +82,10 @@ func (s *Store) openSQLite(ctx context.Context, opts Options) error {
 		return err
 	}
 	if s.orm, err = openORM(gormsqlite.New(gormsqlite.Config{DriverName: "sqlite", Conn: readPool{s.reads, s}})); err != nil {
+		return err
+	}
+	s.events = &eventlog.Log{}
+	if err := s.loadEvents(s.on(ctx)); err != nil {
 		return err
 	}
 	s.writes = newGroupWriter(s, conn)

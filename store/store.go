@@ -29,6 +29,7 @@ import (
 
 	"comet/internal/background"
 	"comet/internal/errs"
+	"comet/store/eventlog"
 	"comet/store/sqlerr"
 )
 
@@ -84,6 +85,9 @@ type Store struct {
 	eventsWritten     background.Signal
 	jobsWritten       background.Signal
 	deliveriesWritten background.Signal
+
+	events         *eventlog.Log // nil on PostgreSQL
+	webhookChanges atomic.Int64  // counts the commits that changed webhooks
 
 	closing sync.Once
 	closed  atomic.Bool
@@ -208,12 +212,21 @@ func (s *Store) JobsWritten() <-chan struct{} { return s.jobsWritten }
 // DeliveriesWritten receives after commits that left deliveries to be made.
 func (s *Store) DeliveriesWritten() <-chan struct{} { return s.deliveriesWritten }
 
+// WebhookChanges counts the commits of this process that changed a webhook.
+func (s *Store) WebhookChanges() int64 { return s.webhookChanges.Load() }
+
 // committed notifies the listeners of a commit, once for all its transactions.
 func (s *Store) committed(txs ...*Tx) {
 	s.tasks.publish(txs)
 	var events, jobs, deliveries bool
 	for _, tx := range txs {
 		events, jobs, deliveries = events || tx.state.wroteEvents, jobs || tx.state.wroteJobs, deliveries || tx.state.wroteDeliveries
+		if tx.state.wroteWebhooks { // before the later events are visible
+			s.webhookChanges.Add(1)
+		}
+		if s.events != nil {
+			s.events.Add(tx.state.events)
+		}
 	}
 	if events {
 		s.eventsWritten.Set()

@@ -13,6 +13,7 @@ import (
 	"gorm.io/gorm"
 
 	"comet/internal/errs"
+	"comet/models"
 	"comet/store/columns"
 	"comet/store/sqlerr"
 )
@@ -28,9 +29,14 @@ type transaction struct {
 	wroteEvents     bool
 	wroteJobs       bool
 	wroteDeliveries bool
+	wroteWebhooks   bool
 	tasks           map[string]cachedTask // that it has changed
 	purgedTasks     bool
 	after           []func()
+
+	// On SQLite, the newest position in the transaction, and its events.
+	position int64
+	events   []models.Event
 }
 
 func (s *Store) newTx(ctx context.Context, conn gorm.ConnPool) *Tx {

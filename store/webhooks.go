@@ -57,12 +57,26 @@ func (r webhookReader) CountEnabled() (int, error) {
 
 // Insert stores a new webhook. It returns errs.Conflict when its id is taken
 // or its agent unknown.
-func (tx Webhooks) Insert(w models.Webhook) error { return tx.db().Create(&w).Error }
+func (tx Webhooks) Insert(w models.Webhook) error {
+	if err := tx.changed(); err != nil {
+		return err
+	}
+	return tx.db().Create(&w).Error
+}
+
+// changed prepares a change of subscriptions.
+func (tx Webhooks) changed() error {
+	tx.state.wroteWebhooks = true
+	return tx.saveDelivered()
+}
 
 // Save stores the changed form of a webhook that Webhook returned. It returns
 // errs.Conflict when its agent is unknown.
 func (tx Webhooks) Save(w models.Webhook) error {
 	tx.state.wroteDeliveries = true // it may have been enabled
+	if err := tx.changed(); err != nil {
+		return err
+	}
 	return tx.db().Select("*").Updates(&w).Error
 }
 

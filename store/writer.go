@@ -36,7 +36,8 @@ type groupWriter struct {
 	conn  *pinned.Conn
 	log   *slog.Logger
 
-	savepoints int // how many of the next batches have savepoints
+	savepoints int  // how many of the next batches have savepoints
+	failed     bool // the last batch failed, so the newest position is read again
 
 	mu     sync.RWMutex // held for reading while sending to queue
 	closed bool
@@ -145,6 +146,7 @@ type batch struct {
 	members    []*writeRequest // begun
 	full       bool            // no request follows
 	savepoints bool            // each member has one
+	position   int64           // of the newest event
 	err        error           // of a control statement, or errWrote
 }
 
@@ -181,7 +183,7 @@ func (w *groupWriter) batch(first *writeRequest) {
 // rolled back.
 func (w *groupWriter) run(b *batch) bool {
 	begun := time.Now()
-	b.err = w.conn.Control(begin)
+	b.position, b.err = w.begin()
 	for b.err == nil && !b.full {
 		w.fill(b)
 	}
@@ -189,12 +191,34 @@ func (w *groupWriter) run(b *batch) bool {
 		b.err = w.conn.Control(commit)
 	}
 	if b.err != nil {
-		w.conn.Abort()
+		w.abort(b.err)
 		return false
 	}
 	w.store.onCommit(len(b.members), time.Since(begun))
 	w.answer(b.members...)
 	return true
+}
+
+// begin begins a transaction and returns the position of the newest event. After a failed control
+// statement it is read, in case that a commit succeeded nevertheless.
+func (w *groupWriter) begin() (position int64, err error) {
+	if err := w.conn.Control(begin); err != nil {
+		return 0, err
+	}
+	if w.failed {
+		if err := w.store.loadEvents(w.store.newTx(context.Background(), w.conn).reader); err != nil {
+			return 0, err
+		}
+		w.failed = false
+	}
+	position, _ = w.store.events.Positions()
+	return position, nil
+}
+
+// abort rolls back a transaction that failed with err.
+func (w *groupWriter) abort(err error) {
+	w.failed = w.failed || !errors.Is(err, errWrote)
+	w.conn.Abort()
 }
 
 // fill runs the closures one after the other on a goroutine that they share; one
@@ -248,12 +272,16 @@ func (w *groupWriter) member(b *batch, r *writeRequest) {
 	}
 	defer func() { b.err = w.leave(b, r) }()
 	r.tx = w.store.newTx(r.ctx, w.conn)
+	r.tx.state.position = b.position
 	r.err = goexitError()
 	r.err = r.tx.call(r.fn)
 }
 
 // leave ends a closure's part of the transaction, without what it wrote if it failed.
 func (w *groupWriter) leave(b *batch, r *writeRequest) error {
+	if r.err == nil {
+		b.position = r.tx.state.position
+	}
 	switch {
 	case b.savepoints && r.err != nil:
 		if err := w.conn.Control(rollbackTo); err != nil {
@@ -284,9 +312,10 @@ func (w *groupWriter) answer(members ...*writeRequest) {
 // alone runs a closure in a transaction of its own.
 func (w *groupWriter) alone(r *writeRequest) {
 	begun := time.Now()
-	err := w.conn.Control(begin)
+	position, err := w.begin()
 	if err == nil {
 		r.tx = w.store.newTx(r.ctx, w.conn)
+		r.tx.state.position = position
 		if r.err = r.tx.runClosure(r.fn); r.err != nil {
 			w.conn.Abort()
 			r.result <- r.err
@@ -295,7 +324,7 @@ func (w *groupWriter) alone(r *writeRequest) {
 		err = w.conn.Control(commit)
 	}
 	if err != nil {
-		w.conn.Abort()
+		w.abort(err)
 		r.result <- errs.Wrap(errs.Unavailable, err, "the database refused the write; nothing was stored")
 		return
 	}

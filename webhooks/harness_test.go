@@ -73,7 +73,7 @@ func newFixture(t *testing.T, db *storetest.DB, opts *webhooks.Options) *fixture
 		opts = options()
 	}
 	h := &fixture{webhooks.New(db.Store, opts), db}
-	relayOpts := &events.Options{Poll: 2 * time.Millisecond, OnNumbered: h.Numbered, PerEvent: h.PerEvent}
+	relayOpts := &events.Options{Poll: 2 * time.Millisecond, Deliveries: h}
 	relay := events.NewRelay(db.Store, events.NewFeed(db.Store, relayOpts), relayOpts)
 	require.NoError(t, relay.Start(t.Context()))
 	t.Cleanup(func() {

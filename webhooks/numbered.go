@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"context"
 	"encoding/json"
 	"slices"
 
@@ -9,11 +10,36 @@ import (
 	"comet/store"
 )
 
+// Types returns the event types of the enabled webhooks, for the relay. It is for SQLite, where no
+// other process changes webhooks: it reads again after a change.
+func (w *Webhooks) Types(ctx context.Context) ([]models.EventType, error) {
+	changes := w.store.WebhookChanges() // before the read
+	if last := w.subscribed.Load(); last != nil && last.changes == changes {
+		return last.types, nil
+	}
+	subs, err := w.store.Webhooks(ctx).Subscriptions()
+	if err != nil {
+		return nil, err
+	}
+	types := typesOf(subs)
+	w.subscribed.Store(&subscribed{changes, types})
+	return types, nil
+}
+
+// typesOf returns the event types of subscriptions.
+func typesOf(subs []store.Subscription) (types []models.EventType) {
+	for _, s := range subs {
+		types = append(types, s.Events...)
+	}
+	slices.Sort(types)
+	return slices.Compact(types)
+}
+
 // PerEvent returns how many deliveries an event may have; the relay uses it.
 func (w *Webhooks) PerEvent(tx *store.Tx) (int, error) { return tx.Webhooks().CountEnabled() }
 
 // Numbered writes the deliveries of the events with positions (after, upTo] in the relay's
-// numbering transaction, so that each event has each of its deliveries exactly once.
+// transaction, so that each event has each of its deliveries exactly once.
 //
 // A webhook receives events committed after its registration, and none while it is disabled.
 // Subtrees are those of the tree at this moment.
@@ -22,12 +48,7 @@ func (w *Webhooks) Numbered(tx *store.Tx, after, upTo int64) error {
 	if err != nil || len(subs) == 0 {
 		return err
 	}
-	var types []models.EventType
-	for _, s := range subs {
-		types = append(types, s.Events...)
-	}
-	slices.Sort(types)
-	events, err := tx.Events().Between(after, upTo, slices.Compact(types), int(upTo-after))
+	events, err := tx.Events().Between(after, upTo, typesOf(subs), int(upTo-after))
 	if err != nil || len(events) == 0 {
 		return err
 	}

@@ -15,6 +15,17 @@ import (
 	"comet/webhooks"
 )
 
+// measured records the largest number of events of one transaction.
+type measured struct {
+	*webhooks.Webhooks
+	largest *atomic.Int64
+}
+
+func (m measured) Numbered(tx *store.Tx, after, upTo int64) error {
+	m.largest.Store(max(m.largest.Load(), upTo-after))
+	return m.Webhooks.Numbered(tx, after, upTo)
+}
+
 // TestNoTransactionWritesMoreThanAFewThousandDeliveries: other writers wait for it,
 // however many webhooks there are.
 func TestNoTransactionWritesMoreThanAFewThousandDeliveries(t *testing.T) {
@@ -38,10 +49,7 @@ func TestNoTransactionWritesMoreThanAFewThousandDeliveries(t *testing.T) {
 		w.emit(t, keys...)
 
 		var largest atomic.Int64
-		opts := &events.Options{PerEvent: w.PerEvent, Poll: time.Hour, OnNumbered: func(tx *store.Tx, after, upTo int64) error {
-			largest.Store(max(largest.Load(), upTo-after))
-			return w.Numbered(tx, after, upTo)
-		}}
+		opts := &events.Options{Poll: time.Hour, Deliveries: measured{w.Webhooks, &largest}}
 		relay := events.NewRelay(db.Store, events.NewFeed(db.Store, opts), opts)
 		require.NoError(t, relay.Start(t.Context()))
 		t.Cleanup(func() { require.NoError(t, relay.Stop(context.Background())) })

@@ -44,7 +44,7 @@ func tree(t *testing.T, db *storetest.DB) {
 func (h *fixture) received(t *testing.T, id string) []string {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		waiting, err := h.db.Events(t.Context()).Unnumbered()
+		waiting, err := h.db.Events(t.Context()).Pending()
 		return err == nil && !waiting
 	}, time.Minute, time.Millisecond)
 	keys := []string{}
@@ -163,7 +163,7 @@ func TestEveryEventGetsItsDeliveryOnce(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		h := newFixture(t, db, nil)
-		opts := &events.Options{Poll: time.Millisecond, OnNumbered: h.Numbered, PerEvent: h.PerEvent}
+		opts := &events.Options{Poll: time.Millisecond, Deliveries: h}
 		second := events.NewRelay(db.Store, events.NewFeed(db.Store, opts), opts)
 		require.NoError(t, second.Start(t.Context()))
 		t.Cleanup(func() { require.NoError(t, second.Stop(context.Background())) })

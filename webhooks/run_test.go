@@ -124,7 +124,7 @@ func (r *run) settle(t *testing.T) (next time.Time) {
 			if next, quiet = r.due(t); !quiet {
 				return false
 			}
-			if waiting, err := r.db.Events(context.Background()).Unnumbered(); err != nil || waiting {
+			if waiting, err := r.db.Events(context.Background()).Pending(); err != nil || waiting {
 				return false
 			}
 		}

@@ -7,12 +7,14 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/sync/semaphore"
 
 	"comet/internal/background"
+	"comet/models"
 	"comet/store"
 )
 
@@ -28,6 +30,8 @@ type Webhooks struct {
 
 	// attempts limits the attempts in flight.
 	attempts *semaphore.Weighted
+	// subscribed caches the types of events that are delivered.
+	subscribed atomic.Pointer[subscribed]
 
 	loop      *background.Loop
 	poll      *background.PollLoop
@@ -40,6 +44,12 @@ type Webhooks struct {
 	mu      sync.Mutex
 	workers map[string]*worker // by the id of their webhook
 	running sync.WaitGroup
+}
+
+// subscribed is the result of Types, as long as changes is the number of changes of webhooks.
+type subscribed struct {
+	changes int64
+	types   []models.EventType
 }
 
 // New returns the webhooks of a store. It must be the only receiver of the store's

@@ -173,7 +173,7 @@ func (a *App) newWebhooks() *webhooks.Webhooks {
 
 func (a *App) newRelay(feed *events.Feed, hooks *webhooks.Webhooks) *events.Relay {
 	return events.NewRelay(a.store, feed, &events.Options{
-		Poll: a.cfg.Events.PollInterval, OnNumbered: hooks.Numbered, PerEvent: hooks.PerEvent, Logger: a.log,
+		Poll: a.cfg.Events.PollInterval, Deliveries: hooks, Logger: a.log,
 	})
 }
 

@@ -133,14 +133,15 @@ func (r *recorder) recorded() []entry {
 	return slices.Clone(r.entries)
 }
 
-// settled reports whether no transaction is open and every written event has its position. The
-// commit of an open transaction may already be visible.
-func (r *recorder) settled() bool {
+// settled reports whether no transaction is open and every written event has its position, which
+// it has from the start if relayed is not set. The commit of an open transaction may already be
+// visible.
+func (r *recorder) settled(relayed bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, inserted := committedIn(r.entries, "INSERT events")
 	_, numbered := committedIn(r.entries, "UPDATE events")
-	return len(r.open) == 0 && inserted == numbered
+	return len(r.open) == 0 && (inserted == numbered || !relayed)
 }
 
 // committed returns the number of committed transactions since begin that have a statement of a

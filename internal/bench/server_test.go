@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 	"comet/api"
 	"comet/internal/auth"
+	"comet/internal/events"
 	"comet/internal/registry"
 	"comet/internal/telemetry"
 	"comet/internal/usage"
@@ -33,6 +35,7 @@ type testServer struct {
 	ledger   *usage.Ledger
 	chain    string // address of the server with the middleware chain
 	bare     string // address of a server with only the no-op route
+	created  atomic.Int64
 }
 
 // openRegistryServer starts a server with 100,000 agents.
@@ -40,6 +43,9 @@ func openRegistryServer(b *testing.B) *testServer {
 	b.Helper()
 	h := newServer(b, newDatabase(b, sqlite))
 	seed(b, h.store)
+	relay := events.NewRelay(h.store, events.NewFeed(h.store, nil), &events.Options{Deliveries: webhooks.New(h.store, nil)})
+	require.NoError(b, relay.Start(b.Context()))
+	b.Cleanup(func() { require.NoError(b, relay.Stop(detached())) })
 	reads, writes := openRawReads(b, h.testDatabase), openRawWriter(b, h.testDatabase)
 	h.open(b, models.ScopeAgentsRead, reads.mount, writes.mount)
 	return h

@@ -74,7 +74,7 @@ func openWebhookServer(b *testing.B, database string, ordering models.Ordering) 
 	b.Helper()
 	p := &webhookServer{testServer: newServer(b, newDatabase(b, database)), receiver: openReceiver(b, deliveries)}
 	p.hooks = webhooks.New(p.store, p.options())
-	opts := &events.Options{OnNumbered: p.hooks.Numbered, PerEvent: p.hooks.PerEvent}
+	opts := &events.Options{Deliveries: p.hooks}
 	relay := events.NewRelay(p.store, events.NewFeed(p.store, opts), opts)
 	require.NoError(b, relay.Start(b.Context()))
 	b.Cleanup(func() { require.NoError(b, relay.Stop(detached())) })
@@ -108,7 +108,7 @@ func (p *webhookServer) emit(b *testing.B) {
 	}
 	p.emitted += deliveries
 	p.await(b, func() bool {
-		waiting, err := p.store.Events(b.Context()).Unnumbered()
+		waiting, err := p.store.Events(b.Context()).Pending()
 		require.NoError(b, err)
 		return !waiting
 	})

@@ -26,14 +26,16 @@ func TestTheRelaysCheckSaysWhetherItWorks(t *testing.T) {
 		require.NoError(t, relay.Start(t.Context()))
 		answers("")
 
-		m, err := store.OpenMigrator(db.Options)
-		require.NoError(t, err)
-		defer func() { require.NoError(t, m.Close()) }()
-		dropTables(t, m)
-		answers(errs.Unavailable)
-		_, err = m.Up(t.Context())
-		require.NoError(t, err)
-		answers("")
+		if !db.Alone() { // on SQLite an idle relay does not read the database
+			m, err := store.OpenMigrator(db.Options)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, m.Close()) }()
+			dropTables(t, m)
+			answers(errs.Unavailable)
+			_, err = m.Up(t.Context())
+			require.NoError(t, err)
+			answers("")
+		}
 
 		require.NoError(t, relay.Stop(context.Background()))
 		answers(errs.Unavailable)

@@ -1,6 +1,7 @@
-// Package events turns the events that transactions write into one ordered stream. The Relay
-// assigns positions to committed events; the Feed serves them from any position. Both read SQL
-// only, so every committed event reaches every subscriber even if the process ends in between.
+// Package events turns the events that transactions write into one ordered stream. On SQLite they
+// have positions from the start; on PostgreSQL the Relay assigns them after the commit. The Feed
+// serves events from any position. Both read what is committed, so every event reaches every
+// subscriber even if the process ends in between.
 package events
 
 import (
@@ -17,14 +18,9 @@ type Options struct {
 	// Poll is the interval at which the relay looks for events without a wake-up, committed or
 	// numbered by other replicas; default 500 ms.
 	Poll time.Duration
-	// OnNumbered writes what must exist exactly once per event. It is called in the transaction
-	// that gave events the positions (after, upTo] and may run again like any write; its error
-	// rolls the numbering back, which is then retried. Default none.
-	OnNumbered func(tx *store.Tx, after, upTo int64) error
-	// PerEvent returns how many rows OnNumbered writes per event at most. It is called in the
-	// same transaction, which numbers at least one event and otherwise as many as produce 5,000
-	// rows. Default 1.
-	PerEvent func(tx *store.Tx) (int, error)
+	// Deliveries are written exactly once for each event, on PostgreSQL in the transaction that
+	// gives it its position; default none.
+	Deliveries Deliveries
 	// Logger receives the loss and return of the database; default discards.
 	Logger *slog.Logger
 }
@@ -35,12 +31,6 @@ func (o *Options) orDefaults() Options {
 		out = *o
 	}
 	out.Poll = cmp.Or(out.Poll, 500*time.Millisecond)
-	if out.OnNumbered == nil {
-		out.OnNumbered = func(*store.Tx, int64, int64) error { return nil }
-	}
-	if out.PerEvent == nil {
-		out.PerEvent = func(*store.Tx) (int, error) { return 1, nil }
-	}
 	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	return out
 }

@@ -69,6 +69,16 @@ func emit(s *store.Store, keys ...string) error {
 	})
 }
 
+// purge deletes events older than retention, after the relay has handled all.
+func purge(t *testing.T, db *storetest.DB, retention time.Duration) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		waiting, err := db.Events(t.Context()).Pending()
+		return err == nil && !waiting
+	}, time.Minute, time.Millisecond)
+	require.NoError(t, events.Purge(db.Store, retention)(t.Context()))
+}
+
 // writers commit events from 16 goroutines, some of them after transactions that
 // fail, and return the key of every event that was acknowledged.
 func writers(s *store.Store, rounds int) (acknowledged map[string]bool, err error) {
@@ -265,7 +275,7 @@ func TestSubscription(t *testing.T) {
 		db.Clock.Advance(time.Hour)
 		require.NoError(t, emit(db.Store, "c"))
 		require.Equal(t, []string{"c"}, next(t, feed.Subscribe(2), 10))
-		require.NoError(t, events.Purge(db.Store, time.Minute)(t.Context()))
+		purge(t, db, time.Minute)
 		sub := feed.Subscribe(0)
 		require.Equal(t, []string{"c"}, next(t, sub, 10))
 		require.EqualValues(t, 3, sub.Position())
@@ -280,12 +290,12 @@ func TestPurge(t *testing.T) {
 		read, err := read(patient(t), 2500, feed)
 		require.NoError(t, err)
 		require.Len(t, read, 2500)
-		require.NoError(t, events.Purge(db.Store, time.Hour)(t.Context()))
+		purge(t, db, time.Hour)
 		kept, err := db.Events(t.Context()).After(0, 5000)
 		require.NoError(t, err)
 		require.Len(t, kept, 2500, "young events are kept")
 		db.Clock.Advance(time.Hour + time.Microsecond)
-		require.NoError(t, events.Purge(db.Store, time.Hour)(t.Context()))
+		purge(t, db, time.Hour)
 		kept, err = db.Events(t.Context()).After(0, 5000)
 		require.NoError(t, err)
 		require.Empty(t, kept, "however many they are")
@@ -338,6 +348,9 @@ func TestRelay(t *testing.T) {
 	t.Run("OutlivesADatabaseThatFails", func(t *testing.T) {
 		t.Parallel()
 		storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+			if db.Alone() {
+				return // up to date readers do not read the database
+			}
 			m, err := store.OpenMigrator(db.Options)
 			require.NoError(t, err)
 			defer func() { require.NoError(t, m.Close()) }()

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"comet/internal/events"
 	"comet/store/storetest"
 )
 
@@ -34,13 +33,13 @@ func TestMissed(t *testing.T) {
 		require.NoError(t, emit(db.Store, "d"))
 		_, err = feed.Subscribe(3).Next(patient(t), 1)
 		require.NoError(t, err)
-		require.NoError(t, events.Purge(db.Store, time.Minute)(t.Context()))
+		purge(t, db, time.Minute)
 		missed(0, 3, true)
 		missed(2, 3, true)
 		missed(3, 3, false) // it has seen all that was deleted
 		missed(4, 4, false)
 		db.Clock.Advance(time.Hour)
-		require.NoError(t, events.Purge(db.Store, time.Minute)(t.Context()))
+		purge(t, db, time.Minute)
 		missed(3, 4, true) // nothing is kept
 		missed(4, 4, false)
 	})

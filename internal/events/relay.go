@@ -5,11 +5,12 @@ import (
 	"time"
 
 	"comet/internal/background"
+	"comet/models"
 	"comet/store"
 )
 
-// Relay numbers committed events and wakes the feed. Every replica runs one; the row that they
-// lock serialises numbering.
+// Relay wakes the feed for committed events and has their deliveries written. On PostgreSQL it
+// numbers them first. Every replica runs one; the row that they lock serialises numbering.
 type Relay struct {
 	*background.Loop
 	store *store.Store
@@ -17,6 +18,18 @@ type Relay struct {
 	opts  Options
 	poll  *background.PollLoop
 	head  int64 // the newest position for which the feed was woken
+}
+
+// Deliveries writes what must exist exactly once per event.
+type Deliveries interface {
+	// Types returns the types of the events that may cause rows by now.
+	Types(ctx context.Context) ([]models.EventType, error)
+	// PerEvent returns how many rows Numbered writes per event at most. The transaction has at
+	// least one event and otherwise as many as produce 5,000 rows.
+	PerEvent(tx *store.Tx) (int, error)
+	// Numbered writes the rows of the events with the positions (after, upTo]. It may run again
+	// like any write; its error rolls the transaction back, which is then retried.
+	Numbered(tx *store.Tx, after, upTo int64) error
 }
 
 // Limits of the relay's transaction, which makes other writers wait; an event may cause a row for
@@ -36,23 +49,15 @@ func NewRelay(s *store.Store, feed *Feed, opts *Options) *Relay {
 	return r
 }
 
-// Check returns errs.Unavailable unless the relay runs and its last read succeeded.
+// Check returns errs.Unavailable unless the relay runs and its last run succeeded.
 func (r *Relay) Check(context.Context) error { return r.poll.Check() }
 
-// round numbers waiting events and wakes the feed for all new ones, including those that other
-// replicas numbered. It only reads when there is nothing to do.
+// round wakes the feed for new events, including those that other replicas numbered, and handles
+// waiting events. It only reads when there is nothing to do, on SQLite from memory.
 func (r *Relay) round(ctx context.Context) (time.Duration, error) {
 	for {
-		waiting, err := r.store.Events(ctx).Unnumbered()
-		if err != nil {
-			return 0, err
-		}
-		if waiting {
-			if err := r.number(ctx); err != nil {
-				return 0, err
-			}
-		}
-		head, err := r.store.Events(ctx).LastPosition()
+		events := r.store.Events(ctx)
+		head, err := events.LastPosition()
 		if err != nil {
 			return 0, err
 		}
@@ -60,27 +65,50 @@ func (r *Relay) round(ctx context.Context) (time.Duration, error) {
 			r.head = head
 			r.feed.Wake()
 		}
-		if !waiting {
-			return r.opts.Poll, nil
+		waiting, err := events.Pending()
+		if err == nil && waiting && r.store.Alone() {
+			waiting, err = r.skip(ctx)
+		}
+		if err != nil || !waiting {
+			return r.opts.Poll, err
+		}
+		if err := r.number(ctx); err != nil {
+			return 0, err
 		}
 	}
 }
 
-// number assigns positions to the next events. What must exist exactly once per event is written
-// in the same transaction.
+// skip passes over events that cause no deliveries, which needs no transaction on SQLite, and
+// reports whether another one waits.
+func (r *Relay) skip(ctx context.Context) (waiting bool, err error) {
+	var types []models.EventType
+	if r.opts.Deliveries != nil {
+		if types, err = r.opts.Deliveries.Types(ctx); err != nil {
+			return false, err
+		}
+	}
+	all, err := r.store.Events(ctx).SkipDeliveries(r.head, types)
+	return !all, err
+}
+
+// number assigns positions to the next events, unless they have them, and writes what must exist
+// exactly once per event in the same transaction.
 func (r *Relay) number(ctx context.Context) error {
 	return r.store.Write(ctx, func(tx *store.Tx) error {
-		rows, err := r.opts.PerEvent(tx)
-		if err != nil {
-			return err
+		rows := 0
+		if r.opts.Deliveries != nil {
+			var err error
+			if rows, err = r.opts.Deliveries.PerEvent(tx); err != nil {
+				return err
+			}
 		}
 		after, upTo, err := tx.Events().Number(batch(rows))
-		if err != nil || upTo == after {
+		if err != nil || upTo == after || r.opts.Deliveries == nil {
 			return err
 		}
-		return r.opts.OnNumbered(tx, after, upTo)
+		return r.opts.Deliveries.Numbered(tx, after, upTo)
 	})
 }
 
-// batch returns how many events one transaction numbers if each causes that many rows.
+// batch returns how many events one transaction handles if each causes that many rows.
 func batch(rows int) int { return min(maxBatch, max(1, maxRows/max(1, rows))) }

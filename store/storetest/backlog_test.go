@@ -33,7 +33,11 @@ func TestBacklog(t *testing.T) {
 			}))
 			waiting, err := db.Backlog(t.Context())
 			require.NoError(t, err)
-			require.Equal(t, store.Backlog{Events: 3, Jobs: 1}, waiting)
+			want := store.Backlog{Events: 3, Jobs: 1}
+			if db.Alone() {
+				want.Events = 0 // they have positions from the start
+			}
+			require.Equal(t, want, waiting)
 			require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
 				if _, err := tx.Jobs().Claim([]string{"now"}, 10, time.Minute); err != nil {
 					return err

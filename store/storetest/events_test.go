@@ -29,6 +29,14 @@ func numberAll(t *testing.T, db *storetest.DB) {
 	}
 }
 
+// pending requires that committed events wait for Number, or that none does.
+func pending(t *testing.T, db *storetest.DB, want bool) {
+	t.Helper()
+	waiting, err := db.Events(t.Context()).Pending()
+	require.NoError(t, err)
+	require.Equal(t, want, waiting)
+}
+
 func emit(t *testing.T, db *storetest.DB, keys ...string) {
 	t.Helper()
 	write(t, db, func(tx *store.Tx) error { return emitAll(tx, keys...) })
@@ -91,17 +99,21 @@ func TestEvents(t *testing.T) {
 		require.Equal(t, want, got[0])
 	})
 
-	rule(t, "AreInvisibleUntilNumbered", func(t *testing.T, db *storetest.DB) {
+	overlapping(t, "AreInvisibleUntilNumbered", func(t *testing.T, db *storetest.DB) {
 		emit(t, db, "a", "b")
 		require.Empty(t, allEvents(t, db))
-		waiting, err := db.Events(t.Context()).Unnumbered()
-		require.NoError(t, err)
-		require.True(t, waiting)
+		pending(t, db, true)
 		numberAll(t, db)
 		require.Equal(t, []string{"a", "b"}, keysOf(allEvents(t, db)))
-		waiting, err = db.Events(t.Context()).Unnumbered()
-		require.NoError(t, err)
-		require.False(t, waiting)
+		pending(t, db, false)
+	})
+
+	rule(t, "WaitForNumberOnce", func(t *testing.T, db *storetest.DB) {
+		pending(t, db, false)
+		emit(t, db, "a", "b")
+		pending(t, db, true)
+		numberAll(t, db)
+		pending(t, db, false)
 	})
 
 	rule(t, "OfAFailedTransactionLeaveNoGap", func(t *testing.T, db *storetest.DB) {

@@ -165,7 +165,7 @@ func TestWrite(t *testing.T) {
 		got, err := second.Agents(t.Context()).Get("durable")
 		require.NoError(t, err)
 		require.Equal(t, assistant(db, "durable", "finance"), got)
-		waiting, err := second.Events(t.Context()).Unnumbered()
+		waiting, err := second.Events(t.Context()).Pending()
 		require.NoError(t, err)
 		require.True(t, waiting)
 	})
@@ -196,22 +196,22 @@ func TestReads(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		reads := map[string]func() error{
-			"Agent":             func() error { _, err := db.Agents(ctx).Get("nova"); return err },
-			"AgentDetail":       func() error { _, err := db.Agents(ctx).Detail("nova", db.Now()); return err },
-			"Agents":            func() error { _, err := db.Agents(ctx).List(store.AgentQuery{Limit: 1}); return err },
-			"Ancestors":         func() error { _, err := db.Agents(ctx).Ancestors("nova"); return err },
-			"Subtree":           func() error { _, err := db.Agents(ctx).Subtree("nova", 1, false, 100); return err },
-			"EachAgent":         func() error { return db.Agents(ctx).Each(func(models.Agent) error { return nil }) },
-			"AuditTrail":        func() error { _, err := db.Agents(ctx).AuditTrail("nova", 0, 1); return err },
-			"Token":             func() error { _, err := db.Tokens(ctx).Get("x"); return err },
-			"TokenByHash":       func() error { _, _, err := db.Tokens(ctx).ByHash([32]byte{}); return err },
-			"Tokens":            func() error { _, err := db.Tokens(ctx).List("", 1); return err },
-			"Events.After":      func() error { _, err := db.Events(ctx).After(0, 1); return err },
-			"Events.Unnumbered": func() error { _, err := db.Events(ctx).Unnumbered(); return err },
-			"LastPosition":      func() error { _, err := db.Events(ctx).LastPosition(); return err },
-			"Jobs.NextAt":       func() error { _, _, err := db.Jobs(ctx).NextAt([]string{"x"}); return err },
-			"Jobs.OtherDue":     func() error { _, _, err := db.Jobs(ctx).OtherDue(nil); return err },
-			"Ping":              func() error { return db.Ping(ctx) },
+			"Agent":          func() error { _, err := db.Agents(ctx).Get("nova"); return err },
+			"AgentDetail":    func() error { _, err := db.Agents(ctx).Detail("nova", db.Now()); return err },
+			"Agents":         func() error { _, err := db.Agents(ctx).List(store.AgentQuery{Limit: 1}); return err },
+			"Ancestors":      func() error { _, err := db.Agents(ctx).Ancestors("nova"); return err },
+			"Subtree":        func() error { _, err := db.Agents(ctx).Subtree("nova", 1, false, 100); return err },
+			"EachAgent":      func() error { return db.Agents(ctx).Each(func(models.Agent) error { return nil }) },
+			"AuditTrail":     func() error { _, err := db.Agents(ctx).AuditTrail("nova", 0, 1); return err },
+			"Token":          func() error { _, err := db.Tokens(ctx).Get("x"); return err },
+			"TokenByHash":    func() error { _, _, err := db.Tokens(ctx).ByHash([32]byte{}); return err },
+			"Tokens":         func() error { _, err := db.Tokens(ctx).List("", 1); return err },
+			"Events.After":   func() error { _, err := db.Events(ctx).After(0, 1); return err },
+			"Events.Pending": func() error { _, err := db.Events(ctx).Pending(); return err },
+			"LastPosition":   func() error { _, err := db.Events(ctx).LastPosition(); return err },
+			"Jobs.NextAt":    func() error { _, _, err := db.Jobs(ctx).NextAt([]string{"x"}); return err },
+			"Jobs.OtherDue":  func() error { _, _, err := db.Jobs(ctx).OtherDue(nil); return err },
+			"Ping":           func() error { return db.Ping(ctx) },
 		}
 		for name, read := range reads {
 			require.ErrorIs(t, read(), context.Canceled, name)

@@ -1,0 +1,87 @@
+// Package eventlog keeps the newest events of a SQLite database in memory: no other process writes
+// the database, so readers that are up to date need no SQL.
+package eventlog
+
+import (
+	"slices"
+	"sync"
+
+	"comet/models"
+)
+
+// The limits of the events in memory. When one is exceeded, the older half is dropped.
+const (
+	maxEvents = 4000
+	maxBytes  = 8 << 20 // of data
+)
+
+// Log holds the newest events of a database. The zero value is empty; it is safe for concurrent use.
+type Log struct {
+	mu        sync.RWMutex
+	head      int64          // the newest position
+	delivered int64          // the deliveries of the events up to here are written, or there are none
+	start     int64          // events has every event after this position
+	events    []models.Event // their positions have no gap; elements do not change
+	bytes     int            // of their data
+}
+
+// Reset drops all events up to a newest position.
+func (l *Log) Reset(head int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.head, l.start, l.events, l.bytes = head, head, nil, 0
+}
+
+// Add adds committed events.
+func (l *Log) Add(events []models.Event) {
+	if len(events) == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events, l.head = append(l.events, events...), events[len(events)-1].Position
+	for _, e := range events {
+		l.bytes += len(e.Data)
+	}
+	if len(l.events) > maxEvents || l.bytes > maxBytes {
+		l.events = slices.Clone(l.events[len(l.events)/2:])
+		l.start, l.bytes = l.events[0].Position-1, 0
+		for _, e := range l.events {
+			l.bytes += len(e.Data)
+		}
+	}
+}
+
+// Positions returns the newest position and that up to which deliveries are written.
+func (l *Log) Positions() (head, delivered int64) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.head, l.delivered
+}
+
+// Deliver moves the position up to which deliveries are written.
+func (l *Log) Deliver(upTo int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.delivered = max(l.delivered, upTo)
+}
+
+// Between returns up to limit events of the types, nil for all, with a position in (after, upTo]. ok
+// is false if they have to be read.
+func (l *Log) Between(after, upTo int64, types []models.EventType, limit int) (out []models.Event, ok bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if after < l.start {
+		return nil, false
+	}
+	out = []models.Event{}
+	for _, e := range l.events[min(int(after-l.start), len(l.events)):] {
+		if len(out) == limit || e.Position > upTo {
+			break
+		}
+		if types == nil || slices.Contains(types, e.Type) {
+			out = append(out, e)
+		}
+	}
+	return out, true
+}
