@@ -24,7 +24,9 @@ import (
 
 // serve runs the server until SIGINT or SIGTERM, then drains.
 func serve(ctx context.Context, c *call) error {
-	log, err := telemetry.NewLogger(c.messages, &telemetry.LogOptions{
+	messages := telemetry.NewBuffer(c.messages)
+	defer func() { _ = messages.Flush() }()
+	log, err := telemetry.NewLogger(messages, &telemetry.LogOptions{
 		Level: c.config.Log.Level, Format: c.config.Log.Format, Formats: app.LogFormats(), Secrets: []string{c.config.AdminToken},
 	})
 	if err != nil {
