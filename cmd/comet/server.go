@@ -12,12 +12,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"comet/internal/app"
+	"comet/internal/background"
 	"comet/internal/config"
 	"comet/internal/telemetry"
 )
@@ -33,6 +35,11 @@ func serve(ctx context.Context, c *call) error {
 		return err
 	}
 	collectGarbageLess()
+	var memory sync.WaitGroup
+	defer memory.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	memory.Go(func() { background.ReleaseMemory(ctx) })
 	return app.Run(ctx, c.config, &app.Options{Logger: log, Build: telemetry.ReadBuild(version), Out: c.out.w})
 }
 
