@@ -19,35 +19,29 @@ const (
 type Buffer struct {
 	w io.Writer
 
-	mu     sync.Mutex
-	buf    []byte
-	timed  bool  // a flush is due
-	failed error // of a flush that no caller saw
+	mu    sync.Mutex
+	buf   []byte
+	timed bool // a flush is due
 }
 
 // NewBuffer returns a buffer in front of w. The caller calls Flush before the program exits.
 func NewBuffer(w io.Writer) *Buffer { return &Buffer{w: w} }
 
-// Write implements io.Writer. It returns the error of an earlier delayed write.
+// Write implements io.Writer. The error of a delayed write is lost, as a logger ignores it.
 func (b *Buffer) Write(record []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.buf = append(b.buf, record...)
-	err := b.failed
-	b.failed = nil
-	if len(b.buf) >= bufferSize {
-		err = b.flush()
-	} else if !b.timed {
+	if b.buf = append(b.buf, record...); len(b.buf) >= bufferSize {
+		return len(record), b.flush()
+	}
+	if !b.timed {
 		b.timed = true
 		time.AfterFunc(bufferDelay, func() {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.timed = false
-			b.failed = b.flush()
+			_ = b.flush()
 		})
-	}
-	if err != nil {
-		return 0, err
 	}
 	return len(record), nil
 }

@@ -2,7 +2,6 @@ package telemetry_test
 
 import (
 	"bytes"
-	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -67,18 +66,6 @@ func TestBuffer(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, "last", out.take())
 	})
-	t.Run("an error of a delayed write is returned by the next one", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			b := telemetry.NewBuffer(fullDisk{})
-			_, err := b.Write([]byte("lost"))
-			require.NoError(t, err)
-			time.Sleep(time.Second)
-			synctest.Wait()
-			_, err = b.Write([]byte("next"))
-			require.ErrorIs(t, err, errFullDisk)
-		})
-	})
 }
 
 // sink is a buffer that the delayed write may fill while the test reads it.
@@ -100,9 +87,3 @@ func (s *sink) take() string {
 	defer s.buf.Reset()
 	return s.buf.String()
 }
-
-var errFullDisk = errors.New("the disk is full")
-
-type fullDisk struct{}
-
-func (fullDisk) Write([]byte) (int, error) { return 0, errFullDisk }

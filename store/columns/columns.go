@@ -152,10 +152,6 @@ func valueAt(pointer any) any {
 		return *v
 	case *time.Time:
 		return micros(*v)
-	case **string:
-		return valueOrNull(*v)
-	case **int64:
-		return valueOrNull(*v)
 	default:
 		value, err := Value(reflect.ValueOf(v).Elem().Interface())
 		if err != nil {
@@ -170,13 +166,6 @@ func micros(t time.Time) int64 {
 		return 0
 	}
 	return t.UnixMicro()
-}
-
-func valueOrNull[T any](v *T) any {
-	if v == nil {
-		return nil
-	}
-	return *v
 }
 
 // Scan implements sql.Scanner. NULL becomes the zero value.
