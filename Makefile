@@ -18,7 +18,7 @@ help: ## List the goals
 
 .PHONY: build
 build: ## Build the static binary into bin/comet
-	CGO_ENABLED=0 go build -trimpath -ldflags "-X main.version=$(VERSION)" -o bin/comet ./cmd/comet
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/comet ./cmd/comet
 
 .PHONY: run
 run: ## Run the server from source; ARGS="--listen 127.0.0.1:9090" passes flags

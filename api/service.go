@@ -1,15 +1,17 @@
 package api
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"embed"
-	"io/fs"
+	"io"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5"
-	swaggerFiles "github.com/swaggo/files/v2"
 
 	"comet/internal/errs"
 	"comet/openapi"
@@ -70,7 +72,7 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
 //	@Success		200	{string}	string	"The metrics"
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) { s.opts.Metrics.ServeHTTP(w, r) }
 
-// docsPage contains the files of the page besides those of Swagger UI.
+// docsPage contains the files of the page. Those of Swagger UI are compressed (see docs/NOTICE).
 //
 //go:embed docs
 var docsPage embed.FS
@@ -87,30 +89,34 @@ func docsRoutes(r chi.Router) {
 	r.Get("/openapi.yaml", describeYAML())
 	r.Get("/docs", readDocs())
 
-	own, err := fs.Sub(docsPage, "docs")
-	if err != nil {
-		panic(err) // the folder is embedded above
-	}
-	for _, asset := range []struct {
-		files       fs.FS
-		name        string
-		contentType string
-	}{
-		{own, "init.js", "text/javascript; charset=utf-8"},
-		{swaggerFiles.FS, "swagger-ui-bundle.js", "text/javascript; charset=utf-8"},
-		{swaggerFiles.FS, "swagger-ui.css", "text/css; charset=utf-8"},
-		{swaggerFiles.FS, "favicon-32x32.png", "image/png"},
+	for name, contentType := range map[string]string{
+		"init.js": "text/javascript; charset=utf-8", "swagger-ui-bundle.js": "text/javascript; charset=utf-8",
+		"swagger-ui.css": "text/css; charset=utf-8", "favicon-32x32.png": "image/png",
 	} {
-		r.Get("/docs/"+asset.name, newStaticDocument(asset.contentType, mustReadFile(asset.files, asset.name)).ServeHTTP)
+		r.Get("/docs/"+name, staticDocument(contentType, func() []byte { return docsFile(name) }))
 	}
 }
 
-func mustReadFile(files fs.FS, name string) []byte {
-	body, err := fs.ReadFile(files, name)
+// docsFile returns an embedded file of the page; those of Swagger UI are compressed.
+func docsFile(name string) []byte {
+	body, err := docsPage.ReadFile("docs/" + name)
+	if err != nil {
+		if body, err = docsPage.ReadFile("docs/" + name + ".gz"); err == nil {
+			body, err = gunzip(body)
+		}
+	}
 	if err != nil {
 		panic(err) // embedded; every test of the routes finds a wrong name
 	}
 	return body
+}
+
+func gunzip(data []byte) ([]byte, error) {
+	z, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(z)
 }
 
 // describeJSON serves the API description as JSON.
@@ -124,7 +130,7 @@ func mustReadFile(files fs.FS, name string) []byte {
 //	@Header			200				{string}	Cache-Control
 //	@Success		304				"Not modified; your copy is current"
 func describeJSON() http.HandlerFunc {
-	return newStaticDocument(contentTypeJSON, openapi.JSON()).ServeHTTP
+	return staticDocument(contentTypeJSON, openapi.JSON)
 }
 
 // describeYAML serves the API description as YAML.
@@ -139,7 +145,7 @@ func describeJSON() http.HandlerFunc {
 //	@Header			200				{string}	Cache-Control
 //	@Success		304				"Not modified; your copy is current"
 func describeYAML() http.HandlerFunc {
-	return newStaticDocument("application/yaml", openapi.YAML()).ServeHTTP
+	return staticDocument("application/yaml", openapi.YAML)
 }
 
 // readDocs serves the page that renders the description.
@@ -154,38 +160,35 @@ func describeYAML() http.HandlerFunc {
 //	@Header			200				{string}	Cache-Control
 //	@Success		304				"Not modified; your copy is current"
 func readDocs() http.HandlerFunc {
-	page := newStaticDocument("text/html; charset=utf-8", mustReadFile(docsPage, "docs/index.html"))
+	page := staticDocument("text/html; charset=utf-8", func() []byte { return docsFile("index.html") })
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Security-Policy", docsPolicy)
 		w.Header().Set("Referrer-Policy", "no-referrer")
-		page.ServeHTTP(w, r)
+		page(w, r)
 	}
 }
 
-// staticDocument is a response that does not change while the program runs.
-type staticDocument struct {
-	contentType, tag string
-	body             []byte
-}
-
-func newStaticDocument(contentType string, body []byte) staticDocument {
-	return staticDocument{contentType, entityTag(0, body), body}
-}
-
-// ServeHTTP sends the document. Caches may store it and must revalidate it, because another release
-// has another one.
-func (d staticDocument) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h := w.Header()
-	h.Set("Cache-Control", "public, no-cache")
-	if lines := r.Header["If-None-Match"]; lines != nil {
-		if known, ok := matchingTag(lines, d.tag); ok {
-			h.Set("ETag", known)
-			w.WriteHeader(http.StatusNotModified)
-			return
+// staticDocument serves a response that does not change while the program runs. It is read at the
+// first request. Caches may store it and must revalidate it, because another release has another one.
+func staticDocument(contentType string, read func() []byte) http.HandlerFunc {
+	document := sync.OnceValues(func() ([]byte, string) {
+		body := read()
+		return body, entityTag(0, body)
+	})
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, tag := document()
+		h := w.Header()
+		h.Set("Cache-Control", "public, no-cache")
+		if lines := r.Header["If-None-Match"]; lines != nil {
+			if known, ok := matchingTag(lines, tag); ok {
+				h.Set("ETag", known)
+				w.WriteHeader(http.StatusNotModified)
+				return
+			}
 		}
+		h.Set("ETag", tag)
+		h.Set("Content-Type", contentType)
+		h.Set("Content-Length", strconv.Itoa(len(body)))
+		_, _ = w.Write(body) // a disconnected client is not an error
 	}
-	h.Set("ETag", d.tag)
-	h.Set("Content-Type", d.contentType)
-	h.Set("Content-Length", strconv.Itoa(len(d.body)))
-	_, _ = w.Write(d.body) // a disconnected client is not an error
 }

@@ -172,7 +172,7 @@ const maxChildren = 1000
 func (r agentReader) Detail(id string, now time.Time) (models.AgentDetail, error) {
 	day := now.UTC().Truncate(24 * time.Hour)
 	since := hour(day) / 24
-	row, err := one[agentDetailRow](r.point(), detailQuery(r.engine), id, id, id, maxChildren+1, id, since+MaxDayAhead, since, id, day, id)
+	row, err := one[agentDetailRow](r.point(), r.engine.detail, id, id, id, maxChildren+1, id, day, id, day, id, since+MaxDayAhead, since, id)
 	d := models.AgentDetail{Agent: row.Agent, TokensUsedToday: row.TokensUsedToday, Children: row.Children}
 	if err != nil {
 		return d, agentMissing(err, id)
@@ -180,10 +180,12 @@ func (r agentReader) Detail(id string, now time.Time) (models.AgentDetail, error
 	if len(d.Children) > maxChildren {
 		d.Children, d.ChildrenTruncated = d.Children[:maxChildren], true
 	}
-	d.Stats.SessionsToday = row.Sessions
-	d.Stats.AvgResponseTimeMS = int64(math.Round(row.Average))
-	if row.Total > 0 {
-		d.Stats.SuccessRate = new(math.Round(float64(row.Successes)/float64(row.Total)*1e4) / 1e4)
+	if len(row.Outcomes) == 4 {
+		d.Stats.SessionsToday = int64(row.Outcomes[0])
+		d.Stats.AvgResponseTimeMS = int64(math.Round(row.Outcomes[1]))
+		if total := row.Outcomes[3]; total > 0 {
+			d.Stats.SuccessRate = new(math.Round(row.Outcomes[2]/total*1e4) / 1e4)
+		}
 	}
 	return d, nil
 }
@@ -191,28 +193,26 @@ func (r agentReader) Detail(id string, now time.Time) (models.AgentDetail, error
 // agentDetailRow is a row of detailQuery.
 type agentDetailRow struct {
 	models.Agent
-	TokensUsedToday  int64
-	Children         []models.AgentRef `gorm:"serializer:json"`
-	Sessions         int64
-	Average          float64
-	Successes, Total int64
+	TokensUsedToday int64
+	Children        []models.AgentRef `gorm:"serializer:json"`
+	Outcomes        []float64         `gorm:"serializer:json"` // sessions, average, successes, total; nil for none
 }
 
 // detailQuery counts the tokens of the day of the agent's account if that is the
-// one after today: the clock went back, and the ledger's day does not.
+// one after today: the clock went back, and the ledger's day does not. Agents of the last level have
+// no children, and most agents have no outcomes: counting distinct sessions needs a temporary index.
 func detailQuery(on *engine) string {
 	return `SELECT ` + columns.List[models.Agent]() + `,
 		(SELECT coalesce(sum(tokens), 0) FROM usage_windows WHERE agent_id = ? AND hour >= 24 * d.since AND hour < 24 * d.since + 24) -
 		(SELECT coalesce(sum(own), 0) FROM usage_resets WHERE agent_id = ? AND day = d.since),
-		(SELECT ` + on.childList + ` FROM (SELECT id, level FROM agents
-			WHERE parent_id = ? AND is_active = TRUE ORDER BY id LIMIT ?) AS c),
-		o.sessions, o.average, o.successes, o.total
+		CASE WHEN level < 3 THEN (SELECT ` + on.childList + ` FROM (SELECT id, level FROM agents
+			WHERE parent_id = ? AND is_active = TRUE ORDER BY id LIMIT ?) AS c) ELSE '[]' END,
+		CASE WHEN EXISTS (SELECT 1 FROM outcomes WHERE agent_id = ? AND at >= ?) THEN
+			(SELECT ` + on.array + `(count(DISTINCT session_id), coalesce(avg(duration_ms), 0),
+				sum(CASE WHEN status = 'success' THEN 1 ELSE 0 END), sum(CASE WHEN status <> 'cancelled' THEN 1 ELSE 0 END))
+			FROM outcomes WHERE agent_id = ? AND at >= ?) END
 		FROM agents
 		CROSS JOIN (SELECT coalesce((SELECT day FROM usage_accounts WHERE agent_id = ? AND day = ?), ?) AS since) AS d
-		CROSS JOIN (SELECT count(DISTINCT session_id) AS sessions, coalesce(avg(duration_ms), 0) AS average,
-			coalesce(sum(CASE WHEN status = 'success' THEN 1 ELSE 0 END), 0) AS successes,
-			coalesce(sum(CASE WHEN status <> 'cancelled' THEN 1 ELSE 0 END), 0) AS total
-			FROM outcomes WHERE agent_id = ? AND at >= ?) AS o
 		WHERE id = ?`
 }
 

@@ -140,7 +140,7 @@ func TestListPlans(t *testing.T) {
 func TestDetailPlan(t *testing.T) {
 	t.Parallel()
 	s, _ := openSQLiteForTest(t)
-	plan := explain(t, s, detailQuery(s.engine), []any{"a", "a", "a", 1, "a", 1, 1, "a", 1, "a"})
+	plan := explain(t, s, s.engine.detail, []any{"a", "a", "a", 1, "a", 1, "a", 1, "a", 1, 1, "a"})
 	for _, table := range []string{"agents", "usage_accounts", "usage_windows", "usage_resets", "outcomes"} {
 		require.Contains(t, plan, "SEARCH "+table)
 		require.NotContains(t, plan, "SCAN "+table)

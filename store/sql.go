@@ -37,6 +37,10 @@ type engine struct {
 	keys string
 	// childList makes a JSON array of {id, level} of a subquery's rows.
 	childList string
+	// array makes a JSON array of its arguments.
+	array string
+	// detail is detailQuery.
+	detail string
 	// beginSnapshot begins a transaction that reads one moment.
 	beginSnapshot string
 	// joinsValues is set where an UPDATE finds the rows of a list of values by their
@@ -49,7 +53,7 @@ type engine struct {
 }
 
 func sqliteEngine() *engine {
-	return &engine{
+	e := &engine{
 		name:          "sqlite",
 		noIndex:       "+",
 		beginSnapshot: "BEGIN DEFERRED",
@@ -59,12 +63,15 @@ func sqliteEngine() *engine {
 		in:            "IN (SELECT value FROM json_each(?))",
 		inPairs:       "IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))",
 		childList:     "json_group_array(json_object('id', id, 'level', level))",
+		array:         "json_array",
 		asArrays:      func(int, []any) (string, []any, bool) { return "", nil, false },
 	}
+	e.detail = detailQuery(e)
+	return e
 }
 
 func postgresEngine() *engine {
-	return &engine{
+	e := &engine{
 		name:          "postgres",
 		forUpdate:     " FOR UPDATE",
 		forShare:      " FOR SHARE",
@@ -80,8 +87,11 @@ func postgresEngine() *engine {
 		beginSnapshot: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
 		joinsValues:   true,
 		asArrays:      columns.Arrays,
+		array:         "json_build_array",
 		numbered:      true,
 	}
+	e.detail = detailQuery(e)
+	return e
 }
 
 // bind turns ? placeholders into the database's own. None of our statements has

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"comet/internal/background"
 	"comet/internal/sandbox"
 	"comet/internal/telemetry"
 )
@@ -46,9 +47,13 @@ func run() int {
 // collectGarbageLess lets the heap of a server grow to five times its live size before a collection,
 // instead of twice: decoding JSON makes much garbage, and collecting it takes a third of the
 // processor time otherwise (docs/performance.md, “Tools”). GOGC overrides it.
+// In a container with a memory limit the heap stays below 90 % of it; GOMEMLIMIT overrides that.
 func collectGarbageLess() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
+	}
+	if limit := background.MemoryLimit(); limit > 0 && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(limit / 10 * 9)
 	}
 }
 

@@ -12,25 +12,34 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"comet/internal/app"
+	"comet/internal/background"
 	"comet/internal/config"
 	"comet/internal/telemetry"
 )
 
 // serve runs the server until SIGINT or SIGTERM, then drains.
 func serve(ctx context.Context, c *call) error {
-	log, err := telemetry.NewLogger(c.messages, &telemetry.LogOptions{
+	messages := telemetry.NewBuffer(c.messages)
+	defer func() { _ = messages.Flush() }()
+	log, err := telemetry.NewLogger(messages, &telemetry.LogOptions{
 		Level: c.config.Log.Level, Format: c.config.Log.Format, Formats: app.LogFormats(), Secrets: []string{c.config.AdminToken},
 	})
 	if err != nil {
 		return err
 	}
 	collectGarbageLess()
+	var memory sync.WaitGroup
+	defer memory.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	memory.Go(func() { background.ReleaseMemory(ctx) })
 	return app.Run(ctx, c.config, &app.Options{Logger: log, Build: telemetry.ReadBuild(version), Out: c.out.w})
 }
 

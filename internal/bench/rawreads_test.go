@@ -20,17 +20,16 @@ const (
 	is_active, version, created_at, updated_at`
 
 	detailSQL = `SELECT ` + columns + `,
-		(SELECT coalesce(sum(tokens), 0) FROM usage_windows WHERE agent_id = ? AND hour >= 24 * d.since) -
-		(SELECT coalesce(sum(own), 0) FROM usage_resets WHERE agent_id = ? AND day >= d.since),
-		(SELECT json_group_array(json_object('id', id, 'level', level)) FROM (SELECT id, level FROM agents
-			WHERE parent_id = ? AND is_active = 1 ORDER BY id LIMIT ?) AS c),
-		o.sessions, o.average, o.successes, o.total
+		(SELECT coalesce(sum(tokens), 0) FROM usage_windows WHERE agent_id = ? AND hour >= 24 * d.since AND hour < 24 * d.since + 24) -
+		(SELECT coalesce(sum(own), 0) FROM usage_resets WHERE agent_id = ? AND day = d.since),
+		CASE WHEN level < 3 THEN (SELECT json_group_array(json_object('id', id, 'level', level)) FROM (SELECT id, level FROM agents
+			WHERE parent_id = ? AND is_active = TRUE ORDER BY id LIMIT ?) AS c) ELSE '[]' END,
+		CASE WHEN EXISTS (SELECT 1 FROM outcomes WHERE agent_id = ? AND at >= ?) THEN
+			(SELECT json_array(count(DISTINCT session_id), coalesce(avg(duration_ms), 0),
+				sum(CASE WHEN status = 'success' THEN 1 ELSE 0 END), sum(CASE WHEN status <> 'cancelled' THEN 1 ELSE 0 END))
+			FROM outcomes WHERE agent_id = ? AND at >= ?) END
 		FROM agents
-		CROSS JOIN (SELECT coalesce((SELECT day FROM usage_accounts WHERE agent_id = ? AND day > ?), ?) AS since) AS d
-		CROSS JOIN (SELECT count(DISTINCT session_id) AS sessions, avg(duration_ms) AS average,
-			coalesce(sum(CASE WHEN status = 'success' THEN 1 ELSE 0 END), 0) AS successes,
-			coalesce(sum(CASE WHEN status <> 'cancelled' THEN 1 ELSE 0 END), 0) AS total
-			FROM outcomes WHERE agent_id = ? AND at >= ?) AS o
+		CROSS JOIN (SELECT coalesce((SELECT day FROM usage_accounts WHERE agent_id = ? AND day = ?), ?) AS since) AS d
 		WHERE id = ?`
 
 	pageSQL, countSQL, orderSQL = "SELECT " + columns + " FROM agents", "SELECT count(*) FROM agents", " ORDER BY id LIMIT ?"
@@ -151,15 +150,18 @@ func (h *rawReads) get(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *rawReads) readDetail(ctx context.Context, id string) (a rawAgent, d rawDetail, err error) {
-	var average sql.NullFloat64
-	var successes, total int64
+	var outcomes []byte
 	midnight := day().Truncate(24 * time.Hour)
-	dest := append(a.dest(), &d.TokensUsedToday, (*[]byte)(&d.Children), &d.Stats.SessionsToday, &average, &successes, &total)
-	since := midnight.Unix() / 86_400
-	err = h.detail.QueryRowContext(ctx, id, id, id, 1001, id, since, since, id, midnight.UnixMicro(), id).Scan(dest...)
-	d.Stats.AvgResponseTimeMS = int64(math.Round(average.Float64))
-	if total > 0 {
-		d.Stats.SuccessRate = new(math.Round(float64(successes)/float64(total)*1e4) / 1e4)
+	dest := append(a.dest(), &d.TokensUsedToday, (*[]byte)(&d.Children), &outcomes)
+	since, at := midnight.Unix()/86_400, midnight.UnixMicro()
+	err = h.detail.QueryRowContext(ctx, id, id, id, 1001, id, at, id, at, id, since+1, since, id).Scan(dest...)
+	var sums [4]float64
+	if err == nil && outcomes != nil {
+		err = json.Unmarshal(outcomes, &sums)
+	}
+	d.Stats.SessionsToday, d.Stats.AvgResponseTimeMS = int64(sums[0]), int64(math.Round(sums[1]))
+	if sums[3] > 0 {
+		d.Stats.SuccessRate = new(math.Round(sums[2]/sums[3]*1e4) / 1e4)
 	}
 	return a, d, err
 }

@@ -86,10 +86,12 @@ func (h *testServer) open(b *testing.B, needs models.Scope, baselines ...func(ch
 	h.bare = serve(b, bare)
 }
 
-// accessLog returns the default log of a server: JSON to a file.
+// accessLog returns the default log of a server: JSON to a file, buffered.
 func accessLog(b *testing.B) *slog.Logger {
 	b.Helper()
-	log, err := telemetry.NewLogger(logFile(b), &telemetry.LogOptions{Format: "json"})
+	buffer := telemetry.NewBuffer(logFile(b))
+	b.Cleanup(func() { _ = buffer.Flush() })
+	log, err := telemetry.NewLogger(buffer, &telemetry.LogOptions{Format: "json"})
 	require.NoError(b, err)
 	return log
 }

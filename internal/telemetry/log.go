@@ -5,6 +5,7 @@ package telemetry
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -68,32 +69,44 @@ func NewLogger(w io.Writer, opts *LogOptions) (*slog.Logger, error) {
 		}
 		h = newHandler(w, handlerOpts)
 	}
-	return slog.New(contextHandler{h}), nil
+	buffer, _ := w.(*Buffer)
+	return slog.New(contextHandler{h, buffer}), nil
 }
 
-// IsTerminal reports whether w is a terminal.
+// IsTerminal reports whether w is a terminal, or a Buffer in front of one.
 func IsTerminal(w io.Writer) bool {
+	if b, ok := w.(*Buffer); ok {
+		w = b.w
+	}
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// contextHandler adds the attributes of the context, such as the request id, to each record.
-type contextHandler struct{ slog.Handler }
+// contextHandler adds the request id of the context to each record. Warnings and errors leave the
+// buffer at once.
+type contextHandler struct {
+	slog.Handler
+	buffer *Buffer // nil without one
+}
 
 func (h contextHandler) Handle(ctx context.Context, r slog.Record) error {
 	if id := requestid.From(ctx); id != "" {
 		r = r.Clone()
 		r.AddAttrs(slog.String("request_id", id))
 	}
-	return h.Handler.Handle(ctx, r)
+	err := h.Handler.Handle(ctx, r)
+	if h.buffer != nil && r.Level >= slog.LevelWarn {
+		err = errors.Join(err, h.buffer.Flush())
+	}
+	return err
 }
 
 func (h contextHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return contextHandler{h.Handler.WithAttrs(attrs)}
+	return contextHandler{h.Handler.WithAttrs(attrs), h.buffer}
 }
 
 func (h contextHandler) WithGroup(name string) slog.Handler {
-	return contextHandler{h.Handler.WithGroup(name)}
+	return contextHandler{h.Handler.WithGroup(name), h.buffer}
 }
 
 // redactor masks secrets in every attribute and in the message.

@@ -68,7 +68,7 @@ func (d *deliverer) run(ctx context.Context, onHeartbeat func(context.Context) e
 			return ctx.Err()
 		}
 		if d.conn.heartbeatDue.Swap(false) {
-			if err := onHeartbeat(ctx); err != nil {
+			if err := aside(func() error { return onHeartbeat(ctx) }); err != nil {
 				return err
 			}
 			if d.conn.done.Err() != nil {
@@ -78,7 +78,11 @@ func (d *deliverer) run(ctx context.Context, onHeartbeat func(context.Context) e
 		if !d.conn.joined.Load() {
 			continue
 		}
-		next, err := d.deliverPending(ctx, d.conn.concurrency+maxNotices, send)
+		var next time.Duration
+		err := aside(func() (err error) {
+			next, err = d.deliverPending(ctx, d.conn.concurrency+maxNotices, send)
+			return err
+		})
 		if err != nil && d.retryAfter == 0 {
 			return err
 		}
@@ -89,6 +93,14 @@ func (d *deliverer) run(ctx context.Context, onHeartbeat func(context.Context) e
 			timer.Reset(next)
 		}
 	}
+}
+
+// aside calls do in a goroutine of its own and waits for it. The caller waits for messages for most
+// of its life, and there is one for each connection: its stack stays at 2 KB.
+func aside(do func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	return <-done
 }
 
 // deliverPending delivers up to limit messages of the inbox that were not delivered yet, within the

@@ -118,7 +118,7 @@ func (s *socket) run(ctx context.Context, version string) {
 	reading, cut := context.WithCancel(ctx)
 	defer s.group.Wait()
 	defer cut()
-	if err := s.begin(ctx, version); err != nil {
+	if err := aside(func() error { return s.begin(ctx, version) }); err != nil {
 		s.reject(err, websocket.StatusPolicyViolation)
 	} else {
 		s.group.Go(func() { s.readLoop(reading) })

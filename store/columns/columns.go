@@ -82,10 +82,7 @@ func Value(value any) (any, error) {
 	case int:
 		return int64(v), nil
 	case time.Time:
-		if v.IsZero() {
-			return int64(0), nil
-		}
-		return v.UnixMicro(), nil
+		return micros(v), nil
 	case time.Duration:
 		return v.Microseconds(), nil
 	case json.RawMessage:
@@ -127,15 +124,58 @@ func Target(into any) any {
 	case *string, *int64, *bool, *float64, **string, *[]byte:
 		return into
 	}
-	value := reflect.ValueOf(into)
-	if t := value.Type().Elem(); t.Kind() == reflect.String && enumerations()[t] == nil {
-		into = value.Convert(reflect.TypeFor[*string]()).Interface() // Scan needs no reflection for it
+	return &column{plain(into)}
+}
+
+// plain converts a pointer to a named number or text to one that needs no reflection.
+func plain(pointer any) any {
+	switch pointer.(type) {
+	case *int, *string, *time.Time, *time.Duration, **int, **int64, *[]string, *json.RawMessage:
+		return pointer
 	}
-	return column{into}
+	switch value := reflect.ValueOf(pointer); value.Type().Elem().Kind() {
+	case reflect.String:
+		if enumerations()[value.Type().Elem()] == nil {
+			return value.Convert(reflect.TypeFor[*string]()).Interface()
+		}
+	case reflect.Int:
+		return value.Convert(reflect.TypeFor[*int]()).Interface()
+	}
+	return pointer
+}
+
+// valueAt returns the column value of the variable that pointer points to, or an error in its place,
+// which Values returns. It copies only what is stored.
+func valueAt(pointer any) any {
+	switch v := plain(pointer).(type) {
+	case *string:
+		return *v
+	case *int:
+		return int64(*v)
+	case *int64:
+		return *v
+	case *bool:
+		return *v
+	case *time.Time:
+		return micros(*v)
+	default:
+		value, err := Value(reflect.ValueOf(v).Elem().Interface())
+		if err != nil {
+			return err
+		}
+		return value
+	}
+}
+
+func micros(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
 }
 
 // Scan implements sql.Scanner. NULL becomes the zero value.
-func (c column) Scan(v any) (err error) {
+func (c *column) Scan(v any) (err error) {
 	switch into := c.into.(type) {
 	case *time.Time:
 		*into = time.Time{}
@@ -183,7 +223,7 @@ func load(into reflect.Value, v any) error {
 		into.SetZero()
 	case t.Kind() == reflect.Pointer:
 		into.Set(reflect.New(t.Elem()))
-		return column{into.Interface()}.Scan(v)
+		return (&column{into.Interface()}).Scan(v)
 	case t.Kind() == reflect.Int || t.Kind() == reflect.Int64:
 		into.SetInt(whole(v))
 	case t.Kind() == reflect.Bool:
@@ -249,8 +289,16 @@ func encodeStrings(list []string) (string, error) {
 	if len(list) == 0 {
 		return "[]", nil
 	}
-	b, err := json.Marshal(list)
-	return string(b), err
+	if slices.ContainsFunc(list, needsEscape) {
+		b, err := json.Marshal(list)
+		return string(b), err
+	}
+	return `["` + strings.Join(list, `","`) + `"]`, nil
+}
+
+// needsEscape reports whether encoding/json writes other characters than those of the text.
+func needsEscape(text string) bool {
+	return strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' || strings.ContainsRune(`"\<>&`, c) })
 }
 
 // decodeStrings reads a JSON array of strings as encodeStrings writes it. Without

@@ -23,10 +23,10 @@ func TestNilSliceIsAnEmptyList(t *testing.T) {
 func TestUnknownIndexOfAnEnumerationIsAnError(t *testing.T) {
 	t.Parallel()
 	var state models.TaskState
-	require.NoError(t, column{&state}.Scan(int64(Index(models.TaskDone))))
+	require.NoError(t, (&column{&state}).Scan(int64(Index(models.TaskDone))))
 	require.Equal(t, models.TaskDone, state)
 	for _, index := range []int64{-1, 99} {
-		require.ErrorContains(t, column{&state}.Scan(index), "is not the index of a value of models.TaskState")
+		require.ErrorContains(t, (&column{&state}).Scan(index), "is not the index of a value of models.TaskState")
 	}
 	require.Equal(t, -1, Index(models.TaskState("lost")))
 }

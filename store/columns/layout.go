@@ -76,9 +76,13 @@ func Targets[T any](row *T) []any {
 	l := Of[T]()
 	out := make([]any, len(l.fields))
 	for i, f := range l.fields {
-		out[i] = Target(f.ReflectValueOf(context.Background(), value).Addr().Interface())
+		out[i] = Target(pointerTo(f, value))
 	}
 	return out
+}
+
+func pointerTo(f *schema.Field, row reflect.Value) any {
+	return f.ReflectValueOf(context.Background(), row).Addr().Interface()
 }
 
 // Created returns the values of the columns that the INSERT of a row sets.
@@ -123,7 +127,7 @@ func values[T any](fields []*schema.Field, row *T) []any {
 	value := reflect.ValueOf(row).Elem()
 	out := make([]any, len(fields))
 	for i, f := range fields {
-		out[i] = f.ReflectValueOf(context.Background(), value).Interface()
+		out[i] = valueAt(pointerTo(f, value))
 	}
 	return out
 }
@@ -177,7 +181,7 @@ func Adapt(s *schema.Schema) {
 				field.Set(value)
 				return nil
 			}
-			return column{field.Addr().Interface()}.Scan(v)
+			return (&column{field.Addr().Interface()}).Scan(v)
 		}
 	}
 }

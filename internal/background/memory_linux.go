@@ -1,0 +1,63 @@
+package background
+
+import (
+	"bufio"
+	"debug/elf"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// unmapFilePages gives back the pages of the program and of files that are mapped for reading, such
+// as a SQLite database. They stay in the page cache, and the ones in use return at their next use.
+// Only mappings without private changes qualify: shared ones, and those of a program that is not
+// relocated.
+func unmapFilePages() {
+	maps, err := os.Open("/proc/self/maps")
+	if err != nil {
+		return
+	}
+	defer func() { _ = maps.Close() }()
+	program := fixedProgram()
+	for lines := bufio.NewScanner(maps); lines.Scan(); {
+		var start, end uintptr
+		var mode string
+		if _, err := fmt.Sscanf(lines.Text(), "%x-%x %s", &start, &end, &mode); err != nil {
+			continue
+		}
+		_, path, isFile := strings.Cut(lines.Text(), " /")
+		if isFile && (mode == "r--s" || program != "" && "/"+path == program && (mode == "r-xp" || mode == "r--p")) {
+			_, _, _ = unix.Syscall(unix.SYS_MADVISE, start, end-start, unix.MADV_DONTNEED) // only a hint
+		}
+	}
+}
+
+// fixedProgram returns the path of this program, "" if the loader relocates it.
+func fixedProgram() string {
+	file, err := elf.Open("/proc/self/exe")
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = file.Close() }()
+	path, err := os.Readlink("/proc/self/exe")
+	if err != nil || file.Type != elf.ET_EXEC {
+		return ""
+	}
+	return path
+}
+
+// MemoryLimit returns the memory limit of the process's control group in bytes, 0 for none.
+func MemoryLimit() int64 {
+	text, err := os.ReadFile("/sys/fs/cgroup/memory.max")
+	if err != nil {
+		return 0
+	}
+	limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil { // "max"
+		return 0
+	}
+	return limit
+}
