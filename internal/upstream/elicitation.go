@@ -107,8 +107,10 @@ type round struct {
 // questionsOf returns what the upstream needs to continue a request.
 func questionsOf(res any) (needsInput bool, questions mcp.InputRequestMap, state string) {
 	switch r := res.(type) {
-	case *mcp.CallToolResult:
-		return r.NeedsInput(), r.InputRequests, r.RequestState
+	case *Result:
+		if r.decoded != nil { // a plain result needs nothing
+			return r.decoded.NeedsInput(), r.decoded.InputRequests, r.decoded.RequestState
+		}
 	case *mcp.ReadResourceResult:
 		return r.NeedsInput(), r.InputRequests, r.RequestState
 	case *mcp.GetPromptResult:

@@ -25,8 +25,10 @@ type eventFilter struct {
 	limit   int
 	invalid *invalidMessages
 	hook    messageHook
-	out     []byte // filtered bytes that are not read yet
-	err     error  // returned after out
+	calls   *handover    // replaces the id of a response; nil for none
+	next    *input.Event // read from in already, with err; nil for none
+	out     []byte       // filtered bytes that are not read yet
+	err     error        // returned after out
 }
 
 func newEventFilter(body io.ReadCloser, limit int, garbage *invalidMessages, aside messageHook) *eventFilter {
@@ -36,12 +38,16 @@ func newEventFilter(body io.ReadCloser, limit int, garbage *invalidMessages, asi
 // Read implements io.Reader.
 func (f *eventFilter) Read(p []byte) (int, error) {
 	for len(f.out) == 0 {
-		if f.err != nil {
+		e := f.next
+		switch f.next = nil; {
+		case e == nil && f.err != nil:
 			return 0, f.err
+		case e == nil:
+			e = &input.Event{}
+			*e, f.err = f.in.Next()
 		}
-		var e input.Event
-		if e, f.err = f.in.Next(); f.err == nil || errors.Is(f.err, io.EOF) {
-			f.out = f.filter(e)
+		if f.err == nil || errors.Is(f.err, io.EOF) {
+			f.out = f.filter(*e)
 		}
 	}
 	n := copy(p, f.out)
@@ -54,7 +60,9 @@ func (f *eventFilter) filter(e input.Event) []byte {
 	isMessage := len(e.Name) == 0 || string(e.Name) == "message"
 	if e.Long != nil {
 		if id, ok := responseIDOf(e.Long); ok {
-			e.Data = errorResponse(id, tooLarge(f.limit))
+			r := &jsonrpc.Response{ID: id}
+			f.calls.rename(r)
+			e.Data = errorResponse(r.ID, tooLarge(f.limit))
 		} else {
 			f.invalid.add("")
 		}
@@ -65,6 +73,8 @@ func (f *eventFilter) filter(e input.Event) []byte {
 		}
 		if err != nil || f.hook(msg) {
 			e.Data = nil
+		} else if f.calls.rename(msg) {
+			e.Data, _ = jsonrpc.EncodeMessage(msg) // it has just been decoded
 		}
 	}
 	if isMessage && len(e.Data) == 0 {

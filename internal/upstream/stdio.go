@@ -33,7 +33,9 @@ type stdio struct {
 
 	incoming chan jsonrpc.Message
 	outgoing chan []byte
-	closed   chan struct{} // closed by Close
+	mu       sync.Mutex
+	direct   map[string]chan directReply // of running direct calls, by id
+	closed   chan struct{}               // closed by Close
 	close    sync.Once
 	ended    chan struct{} // closed at the end of the output
 	running  sync.WaitGroup
@@ -45,7 +47,7 @@ var _ mcp.Connection = (*stdio)(nil)
 func newStdio(in io.Reader, out io.WriteCloser, limit int, garbage *invalidMessages, aside messageHook) *stdio {
 	c := &stdio{
 		in: input.NewLineReader(bufio.NewReaderSize(in, 64<<10), limit), out: out, limit: limit, invalid: garbage, hook: aside,
-		incoming: make(chan jsonrpc.Message, queuedReads), outgoing: make(chan []byte, queuedWrites),
+		direct: map[string]chan directReply{}, incoming: make(chan jsonrpc.Message, queuedReads), outgoing: make(chan []byte, queuedWrites),
 		closed: make(chan struct{}), ended: make(chan struct{}),
 	}
 	c.running.Go(c.readAll)
@@ -82,10 +84,15 @@ func (c *stdio) tooLarge(over *input.LongText) {
 		c.invalid.add("")
 		return
 	}
-	c.deliver(&jsonrpc.Response{ID: id, Error: tooLarge(c.limit)})
+	if problem := tooLarge(c.limit); !c.reply(id.Raw(), directReply{err: problem}) {
+		c.deliver(&jsonrpc.Response{ID: id, Error: problem})
+	}
 }
 
 func (c *stdio) decodeLine(line []byte) {
+	if id, result, problem, ok := readReply(line); ok && c.reply(id, directReply{bytes.Clone(result), asError(problem)}) {
+		return
+	}
 	if msg, err := jsonrpc.DecodeMessage(line); err == nil {
 		c.receive(msg)
 		return
@@ -105,6 +112,9 @@ func (c *stdio) decodeLine(line []byte) {
 }
 
 func (c *stdio) receive(msg jsonrpc.Message) {
+	if r, ok := msg.(*jsonrpc.Response); ok && c.reply(r.ID.Raw(), directReply{r.Result, r.Error}) {
+		return
+	}
 	if !c.hook(msg) {
 		c.deliver(markRemoteError(msg))
 	}
@@ -142,8 +152,13 @@ func (c *stdio) Write(ctx context.Context, msg jsonrpc.Message) error {
 	if err != nil {
 		return &jsonrpc.Error{Code: codeRejected, Message: err.Error()} // fails this message only
 	}
+	return c.send(ctx, append(data, '\n'))
+}
+
+// send queues a line for the program.
+func (c *stdio) send(ctx context.Context, line []byte) error {
 	select {
-	case c.outgoing <- append(data, '\n'):
+	case c.outgoing <- line:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
