@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-chi/cors"
+	lru "github.com/hashicorp/golang-lru/v2"
 	sdkauth "github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
@@ -58,12 +59,14 @@ type Handler struct {
 	// writeTimeout limits how long a client may read nothing of its response.
 	writeTimeout time.Duration
 	handler      http.Handler
+	facts        *lru.Cache[string, clientFact] // of the descriptions of clients
 }
 
 // NewHandler returns the HTTP handler. Version 2026-07-28 has no sessions and older ones have: each
 // kind has an SDK handler, selected by the version header.
 func NewHandler(g *Server, tokens *auth.Auth, opts *HandlerOptions) (*Handler, error) {
 	d := &Handler{server: g, sessionTable: newSessionTable(tokens.Lapsed, g.log), requests: newRequestChecker(), writeTimeout: defaultWriteTimeout}
+	d.facts, _ = lru.New[string, clientFact](maxClientFacts) // fails only for a size that is not positive
 	if opts != nil {
 		d.opts = *opts
 	}
@@ -73,7 +76,7 @@ func NewHandler(g *Server, tokens *auth.Auth, opts *HandlerOptions) (*Handler, e
 		Stateless: true, Logger: sdkLogger(g.log), MaxRequestBodyBytes: d.opts.MaxBody, PropagateRequestCancellation: true, DisableLocalhostProtection: true,
 	})
 	with := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{
-		Logger: sdkLogger(g.log), MaxRequestBodyBytes: d.opts.MaxBody, SessionTimeout: sessionIdleTimeout, DisableLocalhostProtection: true,
+		Logger: sdkLogger(g.log), MaxRequestBodyBytes: d.opts.MaxBody, DisableLocalhostProtection: true,
 	})
 	pages := http.NewCrossOriginProtection()
 	for _, origin := range d.opts.Origins {
@@ -117,7 +120,7 @@ func (d *Handler) serveLimited(w http.ResponseWriter, r *http.Request, next http
 		defer d.add(who.token, cancel)()
 		r = r.WithContext(ctx)
 	case r.Method == http.MethodPost && r.Header.Get("Mcp-Protocol-Version") < statelessVersion && r.Header.Get("Mcp-Session-Id") == "":
-		o, err := d.openSession(who.token)
+		o, err := d.openSession(who)
 		if err != nil {
 			d.writeLimitReached(w, err)
 			return
