@@ -18,7 +18,7 @@ const (
 	countedExactly = 256 << 10
 	// maxCounts is the number of texts whose tokens are cached, about 2 MB; minCached is the length
 	// of the shortest, in bytes.
-	maxCounts, minCached = 16 << 10, 64
+	maxCounts, minCached = 16 << 10, 8
 )
 
 // tokenCounter counts tokens with o200k_base, the vocabulary of OpenAI's current models. Tool

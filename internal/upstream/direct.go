@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -32,7 +34,7 @@ const (
 
 // directCalls makes tool calls on the connection of a session without the SDK: the arguments are
 // written as they are, and the result is read as it is. A response over HTTP that is more than the
-// result is handed over to the SDK.
+// result is left to the SDK.
 type directCalls struct {
 	last atomic.Int64
 	meta []byte      // members of every _meta
@@ -58,6 +60,9 @@ func newDirectCalls(s *session) *directCalls {
 		d.meta = appendMember(d.meta, mcp.MetaKeyClientCapabilities, []byte(capabilities))
 		d.head.Set("Mcp-Method", "tools/call")
 	}
+	if s.http != nil {
+		maps.Copy(d.head, s.http.headers)
+	}
 	return d
 }
 
@@ -81,8 +86,8 @@ func (d *directCalls) message(id, tool string, args json.RawMessage, meta mcp.Me
 
 // callTool calls a tool and returns its result.
 func (s *session) callTool(ctx context.Context, tool string, args json.RawMessage, r round) (*Result, error) {
-	withHeaders := s.catalogue.Load().names[tool] && s.http != nil
-	if withHeaders || r.state != "" || r.answers != nil {
+	hasHeaders := s.http != nil && (s.catalogue.Load().names[tool] || s.http.closed() || s.http.origin.User != nil)
+	if hasHeaders || r.state != "" || r.answers != nil {
 		return s.callBySDK(ctx, tool, args, r)
 	}
 	id := directPrefix + strconv.FormatInt(s.direct.last.Add(1), 10)
@@ -104,7 +109,7 @@ func (s *session) callTool(ctx context.Context, tool string, args json.RawMessag
 		}
 		return readResult(raw)
 	}
-	raw, rest, err := s.postCall(ctx, id, tool, message)
+	raw, rest, err := s.postCall(ctx, id, tool, message, &r.call.read)
 	var res *Result
 	switch {
 	case rest != nil:
@@ -144,7 +149,7 @@ func (s *session) cancelDirect(ctx context.Context, id string) {
 	if head.Get("Mcp-Method") != "" {
 		head.Set("Mcp-Method", "notifications/cancelled")
 	}
-	if resp, err := s.http.post(ctx, s.launch.URL, head, message); err == nil {
+	if resp, err := s.post(ctx, head, message); err == nil {
 		_ = resp.Body.Close()
 	}
 }
@@ -180,36 +185,40 @@ func asError(problem *jsonrpc.Error) error {
 	return problem
 }
 
-// post sends a message. The response is unfiltered.
-func (w *httpClient) post(ctx context.Context, address string, head http.Header, message []byte) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(context.WithValue(ctx, unfilteredKey{}, true), http.MethodPost, address, bytes.NewReader(message))
+// post sends a message. The response is unfiltered, and a redirect is not followed.
+func (s *session) post(ctx context.Context, head http.Header, message []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.launch.URL, bytes.NewReader(message))
 	if err != nil {
 		return nil, err
 	}
 	req.Header = head
-	return w.sdkClient().Do(req)
+	resp, err := s.http.base.RoundTrip(req)
+	if err != nil {
+		return nil, &url.Error{Op: "Post", URL: req.URL.Redacted(), Err: err}
+	}
+	return resp, nil
 }
 
-// unfilteredKey is the context key of requests whose responses are not filtered for the SDK.
-type unfilteredKey struct{}
-
 // postCall sends a call and reads its result. If the response is more than that, such as a stream
-// with other messages or an error of HTTP, it returns the rest of it for the SDK.
-func (s *session) postCall(ctx context.Context, id, tool string, message []byte) (raw []byte, rest *handover, err error) {
+// with other messages or an error of HTTP, it returns the rest of it for the SDK. It sets read if the
+// response was read to its end.
+func (s *session) postCall(ctx context.Context, id, tool string, message []byte, read *bool) (raw []byte, rest *handover, err error) {
 	head := s.direct.head.Clone()
 	if head.Get("Mcp-Method") != "" {
 		head.Set("Mcp-Name", tool)
 	}
-	resp, err := s.http.post(ctx, s.launch.URL, head, message)
+	resp, err := s.post(ctx, head, message)
 	if err != nil {
 		return nil, nil, err
 	}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	switch {
 	case resp.StatusCode == http.StatusOK && kind == "application/json":
-		data, err := io.ReadAll(io.LimitReader(resp.Body, int64(s.opts.MaxMessage)+1))
+		buf := bytes.NewBuffer(make([]byte, 0, max(min(resp.ContentLength, int64(s.opts.MaxMessage)), 0)+bytes.MinRead))
+		_, err := buf.ReadFrom(io.LimitReader(resp.Body, int64(s.opts.MaxMessage)+1))
+		data := buf.Bytes()
 		if got, result, problem, ok := readReply(data); err == nil && ok && got == id && len(data) <= s.opts.MaxMessage {
-			_ = resp.Body.Close()
+			_, *read = resp.Body.Close(), true
 			return result, nil, asError(problem)
 		}
 		body := io.MultiReader(bytes.NewReader(data), resp.Body)

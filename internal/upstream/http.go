@@ -113,9 +113,6 @@ func (w *httpClient) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	resp.Body = &releasingBody{ReadCloser: resp.Body, release: release}
-	if req.Context().Value(unfilteredKey{}) != nil {
-		return resp, nil
-	}
 	return w.filterResponse(req, resp, rest), nil
 }
 

@@ -108,7 +108,7 @@ func runRequest[T any](ctx context.Context, s *session, what string, o *CallOpti
 		return none, err
 	}
 	out, err := guard(func() (T, error) { return send(runs, c) })
-	c.finish(err == nil && s.http != nil)
+	c.finish(err == nil && s.http != nil && !c.read)
 	if err != nil {
 		return none, s.describeFailure(ctx, c, what, err)
 	}
@@ -181,6 +181,7 @@ type call struct {
 	timeout time.Duration
 	cancel  context.CancelFunc
 	stop    []func() bool // unregister the cancellations
+	read    bool          // the response was read to its end
 
 	mu        sync.Mutex
 	timer     *time.Timer
